@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What else a writer may ask of a save: where things lie, and small objects for every node. */
+#include "save.h"
+
+#include <hearth/internal/core/bytes.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COMMON_MAX (UINT64_C(64) << 20)
+
+int hearth_save_locate(struct hearth_save *save, const void *const *pointers, size_t count,
+        uint64_t *out_offset, struct hearth_error *err)
+{
+    const struct hth_written *o;
+    int rc;
+
+    if (!save || (count && (!pointers || !out_offset)))
+        return hth_fail(err, HEARTH_EINVAL, 0, "the save, the pointers or their places are NULL");
+    if ((rc = hth_enter(save->h, err)))
+        return rc;
+    o = &save->object[save->objects - 1];
+    for (size_t i = 0; i < count; i++) {
+        uintptr_t data = (uintptr_t)o->base + HTH_BLOCK, at = (uintptr_t)pointers[i];
+
+        out_offset[i] = at >= data && at - data < o->data_len ? at - data : UINT64_MAX;
+    }
+    return HEARTH_OK;
+}
+
+int hearth_save_places(struct hearth_save *save, struct hearth_place *out, size_t cap,
+        size_t *out_count, struct hearth_error *err)
+{
+    const struct hth_written *o;
+    struct hth_table table;
+    struct hth_item item;
+    uint64_t pos = 0;
+    int rc;
+
+    if (!save || !out_count || (cap && !out))
+        return hth_fail(err, HEARTH_EINVAL, 0, "the save, out or out_count is NULL");
+    if ((rc = hth_enter(save->h, err)))
+        return rc;
+    o = &save->object[save->objects - 1];
+    table = (struct hth_table){ .data_len = o->data_len,
+        .items = o->items,
+        .items_at = save->items,
+        .items_len = o->items_len };
+    for (size_t i = 0; i < cap && !hth_item_next(&table, &pos, &item); i++)
+        out[i] = (struct hearth_place){ .offset = item.offset, .length = item.length };
+    *out_count = o->items;
+    return HEARTH_OK;
+}
+
+static int send_common(struct hearth_save *s, const char *name, const void *data, size_t len,
+        struct hearth_error *err)
+{
+    struct hth_local_common m = { .len = len };
+    struct hth_local_head a;
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_COMMON,
+        .want = HTH_LOCAL_OK,
+        .token = s->token,
+        .fd = hth_memfd("hearth-common", data, len),
+        .incarnation = s->incarnation,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .wait_ms = HTH_REQUEST_MS,
+        .what = "put a common object" };
+    int rc;
+
+    if (ask.fd < 0)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu bytes", len);
+    memcpy(m.name, name, strlen(name) + 1);
+    rc = hth_ask(s->h, &ask, err);
+    close(ask.fd);
+    return rc;
+}
+
+int hearth_save_put_common(struct hearth_save *save, const char *name, const void *data, size_t len,
+        struct hearth_error *err)
+{
+    int rc;
+
+    if (!save || !name || (len && !data))
+        return hth_fail(err, HEARTH_EINVAL, 0, "the save, the name or the data is NULL");
+    if ((rc = hth_enter(save->h, err)) || (rc = hth_object_name_check(name, err)))
+        return rc;
+    if (len > COMMON_MAX)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "common object '%s' has %zu bytes: at most 64 MiB go to every node", name, len);
+    return save->h->opts.off ? HEARTH_OK : send_common(save, name, data, len, err);
+}

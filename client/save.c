@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writing. The rank fills a slot that the engine lent it:
+ *
+ *     begin --slot--> add, add, ... --> [next_object --slot--> add ...] --> commit
+ *                      |  copies now                                          | table records go
+ *                      |  records are kept aside                              | behind the data
+ *
+ *     file  | block (engine) | items, no padding | 0.. | table head (engine) | records | CRCs (engine)
+ *           0              4096          4096 + data_len   next 4096          +64
+ *
+ * Tensors come before byte strings in an object, as ml-flashpoint has them.
+ */
+#include "save.h"
+
+#include <hearth/internal/core/opts.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static unsigned char *end_of_data(const struct hth_written *o)
+{
+    return o->base + HTH_BLOCK + o->data_len;
+}
+
+static struct hth_written *open_object(struct hearth_save *s)
+{
+    return &s->object[s->objects - 1];
+}
+
+static int enter_save(struct hearth_save *s, struct hearth_error *err)
+{
+    if (!s)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the save is NULL: hearth_save_begin() gives one");
+    return hth_enter(s->h, err);
+}
+
+static void dispose(struct hearth_save *s)
+{
+    for (uint32_t i = 0; i < s->objects; i++) {
+        struct hth_written *o = &s->object[i];
+
+        if (o->slot)
+            hth_slot_put(s->h, o->slot);
+        else if (o->base)
+            munmap(o->base, HTH_BLOCK + o->room);
+    }
+    hearth_handle_close(s->handle);
+    free(s->items);
+    free(s);
+}
+
+/* ---- begin ---------------------------------------------------------------------------------- */
+
+static int lend_nothing(struct hth_written *o, uint64_t bytes, struct hearth_error *err)
+{
+    void *p = mmap(NULL, HTH_BLOCK + bytes, PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (p == MAP_FAILED)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no address space for %" PRIu64 " bytes", bytes);
+    o->base = p;
+    return HEARTH_OK;
+}
+
+static int begin_fill(struct hearth_save *s, struct hth_local_begin *m, uint64_t bytes,
+        const struct hearth_begin_opts *o, struct hearth_error *err)
+{
+    int n, rc;
+
+    if (o->name) {
+        if ((rc = hth_object_name_check(o->name, err)))
+            return rc;
+        n = snprintf(m->name, sizeof(m->name), "%s", o->name);
+    } else {
+        n = snprintf(m->name, sizeof(m->name), "__%u_%u_src%u.distcp", s->h->opts.rank,
+                s->objects, s->h->opts.rank);
+    }
+    if (n < 0 || n > HTH_NAME_MAX)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the object's name has more than %d bytes",
+                HTH_NAME_MAX);
+    m->step = s->step;
+    /* The data section's end and the table's begin are rounded up, once each. */
+    m->bytes = 2 * HTH_BLOCK + bytes + hth_table_bytes(bytes, 0);
+    m->wait_ms = o->wait_ms;
+    m->cancel_old = o->cancel_old;
+    m->index = s->objects;
+    return HEARTH_OK;
+}
+
+static int lend(struct hearth_save *s, struct hth_written *w, uint64_t bytes,
+        const struct hearth_begin_opts *o, struct hearth_error *err)
+{
+    struct hth_local_begin m = { .step = 0 };
+    struct hth_local_lent a;
+    int fd = -1, rc;
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_BEGIN,
+        .want = HTH_LOCAL_LENT,
+        .token = s->token,
+        .fd = -1,
+        .again = s->objects == 0,
+        .incarnation = s->incarnation,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .out_fd = &fd,
+        .wait_ms = o->wait_ms + HTH_REQUEST_MS + (bytes >> 20) * 10,
+        .what = "begin" };
+
+    if ((rc = begin_fill(s, &m, bytes, o, err)) || (rc = hth_ask(s->h, &ask, err)))
+        return rc;
+    rc = fd >= 0 && a.capacity >= m.bytes
+            ? hth_slot_get(s->h, fd, m.bytes, &w->slot, err)
+            : hth_fail(err, HEARTH_EPROTO, 0, "the engine lent a slot that is too small");
+    if (fd >= 0)
+        close(fd);
+    pthread_mutex_lock(&s->h->lock);
+    s->token = s->handle->token = a.head.token;
+    s->incarnation = s->handle->incarnation = s->h->incarnation;
+    s->handle->save = hth_local_save_to(a.save);
+    s->handle->status.step = s->step;
+    s->handle->status.attempt = a.save.attempt;
+    pthread_mutex_unlock(&s->h->lock);
+    if (rc)
+        return rc;
+    w->base = w->slot->base;
+    w->slot_id = a.slot;
+    w->generation = a.generation;
+    return HEARTH_OK;
+}
+
+static int add_object(struct hearth_save *s, uint64_t bytes, const struct hearth_begin_opts *o,
+        struct hearth_error *err)
+{
+    struct hth_written w = { .room = bytes };
+    int rc;
+
+    if (bytes > (uint64_t)INT64_MAX / 2)
+        return hth_fail(err, HEARTH_ENOSPC, 0, "%" PRIu64 " bytes are more than any store has",
+                bytes);
+    rc = s->h->opts.off ? lend_nothing(&w, bytes, err) : lend(s, &w, bytes, o, err);
+    if (rc)
+        return rc;
+    s->object[s->objects++] = w;
+    s->has_bytes = 0;
+    return HEARTH_OK;
+}
+
+static int may_begin(struct hearth *h, struct hearth_error *err)
+{
+    if (h->opts.off || h->recovered)
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_ESTATE, 0,
+            "hearth_recover() was not called since the ranks joined: all ranks call it first, to "
+            "agree on where the job goes on");
+}
+
+int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
+        const struct hearth_begin_opts *opts, struct hearth_save **out_save,
+        struct hearth_error *err)
+{
+    struct hearth_begin_opts o;
+    struct hearth_save *s;
+    int rc;
+
+    if ((rc = hth_enter(h, err)) || (rc = hth_opts_copy(&o, sizeof(o), opts, err)))
+        return rc;
+    if (!out_save)
+        return hth_fail(err, HEARTH_EINVAL, 0, "out_save is NULL: there is no place for the save");
+    if (o.wait_ms > HTH_DEADLINE_MAX)
+        return hth_fail(err, HEARTH_EINVAL, 0, "wait_ms is %u: at most %u", o.wait_ms,
+                HTH_DEADLINE_MAX);
+    if ((rc = may_begin(h, err)))
+        return rc;
+    s = calloc(1, sizeof(*s));
+    if (!s || !(s->handle = hth_handle_open(h))) {
+        free(s);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to begin a save");
+    }
+    s->h = h;
+    s->step = step;
+    if ((rc = add_object(s, bytes, &o, err))) {
+        if (s->token)
+            hearth_save_abort(s); /* lent, and of no use to us */
+        else
+            dispose(s);
+        if (step == HEARTH_STEP_LATER)
+            return hth_while(err, rc, "begin a save");
+        return hth_while(err, rc, "begin step %" PRIu64, step);
+    }
+    *out_save = s;
+    return HEARTH_OK;
+}
+
+/* ---- add ------------------------------------------------------------------------------------ */
+
+static int make_room(struct hearth_save *s, uint64_t data, uint64_t records, size_t count,
+        struct hearth_error *err)
+{
+    struct hth_written *o = open_object(s);
+    uint64_t left = o->room - o->data_len - o->items_len;
+    size_t need = o->items_len + records;
+
+    if (data + records > left)
+        return hth_fail(err, HEARTH_ENOSPC, 0,
+                "%zu items need %" PRIu64 " bytes, and %" PRIu64 " are left of the %" PRIu64
+                " of begin: ask there for what hearth_save_bytes() says",
+                count, data + records, left, o->room);
+    if (need > s->items_room) {
+        size_t room = need < 2 * s->items_room ? 2 * s->items_room : need;
+        unsigned char *more = realloc(s->items, room);
+
+        if (!more)
+            return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu items", count);
+        s->items = more;
+        s->items_room = room;
+    }
+    return HEARTH_OK;
+}
+
+static void put_record(struct hearth_save *s, const struct hth_item *item)
+{
+    struct hth_written *o = open_object(s);
+
+    hth_item_encode(item, s->items + o->items_len);
+    o->items_len += hth_item_bytes(item->ndim, item->key_len);
+    o->items++;
+    o->data_len += item->length;
+}
+
+static int note_copy(
+        struct hth_copies *list, const struct hth_laid *laid, void *dst, struct hearth_error *err)
+{
+    const struct hearth_piece *p = laid->piece;
+    uint32_t elem = hearth_dtype_bytes((enum hearth_dtype)p->dtype);
+    struct hth_strided strided;
+    int plain = !p->strides ||
+            hth_strided_init(&strided, elem, p->ndim, p->shape, NULL, p->strides);
+
+    if (hth_copies_add(list, dst, p->data, laid->payload, plain ? NULL : &strided))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
+    return HEARTH_OK;
+}
+
+/* Header, record, and either the copy noted or the place told. */
+static int put_piece(struct hearth_save *s, const struct hth_laid *laid, struct hth_copies *list,
+        void **out_data, struct hearth_error *err)
+{
+    struct hth_written *o = open_object(s);
+    unsigned char *at = end_of_data(o);
+    struct hth_item item;
+    int rc = HEARTH_OK;
+
+    if (!s->h->opts.off || out_data)
+        memcpy(at, laid->header, laid->header_len);
+    if (out_data)
+        *out_data = at + laid->header_len;
+    else if (!s->h->opts.off)
+        rc = note_copy(list, laid, at + laid->header_len, err);
+    if (rc)
+        return rc;
+    hth_laid_item(&item, laid, o->data_len);
+    put_record(s, &item);
+    return HEARTH_OK;
+}
+
+static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, size_t count,
+        void **out_data, struct hearth_error *err)
+{
+    struct hth_copies list = { 0 };
+    struct hth_written before = *open_object(s);
+    struct hth_laid laid;
+    uint64_t data = 0, records = 0;
+    int rc = HEARTH_OK;
+
+    for (size_t i = 0; i < count; i++) {
+        if ((rc = hth_piece_at(&laid, pieces, i, !out_data, err)))
+            return rc;
+        data += laid.header_len + laid.payload;
+        records += hth_laid_bytes(&laid) - laid.header_len - laid.payload;
+    }
+    if ((rc = make_room(s, data, records, count, err)))
+        return rc;
+    for (size_t i = 0; i < count && !rc; i++) {
+        rc = hth_piece_at(&laid, pieces, i, !out_data, err);
+        if (!rc)
+            rc = put_piece(s, &laid, &list, out_data ? &out_data[i] : NULL, err);
+    }
+    if (rc)
+        *open_object(s) = before;
+    else
+        hth_crew_run(s->h->crew, &list);
+    hth_copies_fini(&list);
+    return rc;
+}
+
+static int add_checks(struct hearth_save *s, const void *array, size_t count, struct hearth_error *err)
+{
+    int rc = enter_save(s, err);
+
+    if (rc)
+        return rc;
+    if (count && !array)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the array of %zu items is NULL", count);
+    return HEARTH_OK;
+}
+
+static int no_bytes_yet(const struct hearth_save *s, struct hearth_error *err)
+{
+    if (!s->has_bytes)
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_ESTATE, 0,
+            "tensors go before byte strings in an object: add them first, or go on with a further "
+            "object (hearth_save_next_object)");
+}
+
+int hearth_save_add(struct hearth_save *save, const struct hearth_piece *pieces, size_t count,
+        struct hearth_error *err)
+{
+    int rc;
+
+    if ((rc = add_checks(save, pieces, count, err)) || !count)
+        return rc;
+    if (!(rc = no_bytes_yet(save, err)))
+        rc = add_pieces(save, pieces, count, NULL, err);
+    return rc ? hth_while(err, rc, "add to a save") : HEARTH_OK;
+}
+
+int hearth_save_reserve(struct hearth_save *save, const struct hearth_piece *pieces, size_t count,
+        void **out_data, struct hearth_error *err)
+{
+    int rc;
+
+    if ((rc = add_checks(save, pieces, count, err)) || !count)
+        return rc;
+    if (!out_data)
+        return hth_fail(err, HEARTH_EINVAL, 0, "out_data is NULL: there is no place for places");
+    if (!(rc = no_bytes_yet(save, err)))
+        rc = add_pieces(save, pieces, count, out_data, err);
+    return rc ? hth_while(err, rc, "reserve in a save") : HEARTH_OK;
+}
+
+static int add_bytes(struct hearth_save *s, const struct hearth_bytes *items, size_t count,
+        struct hth_copies *list, struct hearth_error *err)
+{
+    struct hearth_bytes tmp;
+    const struct hearth_bytes *b;
+    uint64_t data = 0, records = 0;
+    int rc = HEARTH_OK;
+
+    for (size_t i = 0; i < count; i++) {
+        if ((rc = hth_bytes_at(&b, &tmp, items, i, err)))
+            return rc;
+        data += b->len;
+        records += hth_item_bytes(0, (uint32_t)b->key_len);
+    }
+    if ((rc = make_room(s, data, records, count, err)))
+        return rc;
+    for (size_t i = 0; i < count && !rc; i++) {
+        struct hth_written *o = open_object(s);
+
+        if ((rc = hth_bytes_at(&b, &tmp, items, i, err)))
+            break;
+        if (!s->h->opts.off && hth_copies_add(list, end_of_data(o), b->data, b->len, NULL))
+            return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
+        put_record(s, &(struct hth_item){ .offset = o->data_len,
+                              .length = b->len,
+                              .kind = HTH_ITEM_BYTES,
+                              .key_len = (uint32_t)b->key_len,
+                              .shape = NULL,
+                              .key = b->key });
+    }
+    return rc;
+}
+
+int hearth_save_add_bytes(struct hearth_save *save, const struct hearth_bytes *items, size_t count,
+        struct hearth_error *err)
+{
+    struct hth_copies list = { 0 };
+    struct hth_written before;
+    int rc;
+
+    if ((rc = add_checks(save, items, count, err)) || !count)
+        return rc;
+    before = *open_object(save);
+    rc = add_bytes(save, items, count, &list, err);
+    if (rc) {
+        *open_object(save) = before;
+    } else {
+        save->has_bytes = 1;
+        hth_crew_run(save->h->crew, &list);
+    }
+    hth_copies_fini(&list);
+    return rc ? hth_while(err, rc, "add bytes to a save") : HEARTH_OK;
+}
+
+/* ---- further objects, the end ----------------------------------------------------------------- */
+
+/* The records go where the table will be. */
+static void finish_object(struct hearth_save *s)
+{
+    struct hth_written *o = open_object(s);
+    uint64_t table = HTH_ALIGN(HTH_BLOCK + o->data_len);
+
+    if (s->h->opts.off)
+        return;
+    memset(end_of_data(o), 0, table - HTH_BLOCK - o->data_len);
+    if (o->items_len)
+        memcpy(o->base + table + HTH_TABLE_HEAD, s->items, o->items_len);
+}
+
+int hearth_save_next_object(
+        struct hearth_save *save, const char *name, uint64_t bytes, struct hearth_error *err)
+{
+    struct hearth_begin_opts o = { .name = name };
+    int rc;
+
+    if ((rc = enter_save(save, err)))
+        return rc;
+    if (save->objects == HTH_OBJECTS_MAX)
+        return hth_fail(err, HEARTH_ENOSPC, 0, "a rank has at most %u objects in a save",
+                HTH_OBJECTS_MAX);
+    finish_object(save);
+    rc = add_object(save, bytes, &o, err);
+    return rc ? hth_while(err, rc, "begin a further object") : HEARTH_OK;
+}
+
+static int seal(struct hearth_save *s, uint32_t index, struct hearth_error *err)
+{
+    const struct hth_written *o = &s->object[index];
+    struct hth_local_seal m = { .slot = o->slot_id,
+        .generation = o->generation,
+        .data_len = o->data_len,
+        .items_len = o->items_len,
+        .items = o->items,
+        .index = index };
+    struct hth_local_head a;
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_SEAL,
+        .want = HTH_LOCAL_OK,
+        .token = s->token,
+        .fd = -1,
+        .incarnation = s->incarnation,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .wait_ms = HTH_REQUEST_MS,
+        .what = "seal" };
+
+    return hth_ask(s->h, &ask, err);
+}
+
+static int ask_id(struct hearth_save *s, void *msg, size_t len, uint32_t type, const char *what,
+        struct hearth_error *err)
+{
+    struct hth_local_save_id a;
+    struct hth_ask ask = { .msg = msg,
+        .len = len,
+        .type = type,
+        .want = HTH_LOCAL_SAVE_ID,
+        .token = s->token,
+        .fd = -1,
+        .incarnation = s->incarnation,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .wait_ms = HTH_REQUEST_MS,
+        .what = what };
+    int rc = hth_ask(s->h, &ask, err);
+
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&s->h->lock);
+    s->handle->save = hth_local_save_to(a.save);
+    s->handle->status.step = a.save.step;
+    s->handle->status.attempt = a.save.attempt;
+    if (type == HTH_LOCAL_COMMIT && s->handle->incarnation == s->h->incarnation) {
+        s->handle->committed = 1;
+        if (s->handle->status.level < HEARTH_WRITTEN)
+            s->handle->status.level = HEARTH_WRITTEN;
+    }
+    pthread_mutex_unlock(&s->h->lock);
+    return HEARTH_OK;
+}
+
+int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_error *err)
+{
+    struct hth_local_set_step m = { .step = step };
+    int rc;
+
+    if ((rc = enter_save(save, err)))
+        return rc;
+    if (save->step != HEARTH_STEP_LATER || step == HEARTH_STEP_LATER)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "the step of a save is set once, when it was begun with HEARTH_STEP_LATER");
+    if (!save->h->opts.off)
+        rc = ask_id(save, &m, sizeof(m), HTH_LOCAL_SET_STEP, "set the step", err);
+    if (rc)
+        return hth_while(err, rc, "step %" PRIu64, step);
+    save->step = step;
+    save->handle->status.step = step;
+    return HEARTH_OK;
+}
+
+static int commit(struct hearth_save *s, struct hearth_error *err)
+{
+    struct hth_local_head m;
+    int rc = HEARTH_OK;
+
+    if (s->step == HEARTH_STEP_LATER)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "the save was begun with HEARTH_STEP_LATER: hearth_save_set_step() comes before "
+                "commit");
+    finish_object(s);
+    for (uint32_t i = 0; i < s->objects && !rc; i++)
+        rc = seal(s, i, err);
+    if (!rc)
+        rc = ask_id(s, &m, sizeof(m), HTH_LOCAL_COMMIT, "commit", err);
+    return rc;
+}
+
+int hearth_save_commit(
+        struct hearth_save *save, struct hearth_handle **out_handle, struct hearth_error *err)
+{
+    uint64_t step, bytes = 0;
+    int rc;
+
+    if ((rc = enter_save(save, err)))
+        return rc;
+    step = save->step;
+    if (save->h->opts.off)
+        save->handle->status.level = HEARTH_OFF;
+    else if ((rc = commit(save, err))) {
+        hearth_save_abort(save);
+        if (step == HEARTH_STEP_LATER)
+            return hth_while(err, rc, "commit");
+        return hth_while(err, rc, "commit step %" PRIu64, step);
+    }
+    for (uint32_t i = 0; i < save->objects; i++)
+        bytes += save->object[i].data_len;
+    if (!save->handle->status.bytes)
+        save->handle->status.bytes = bytes;
+    if (out_handle) {
+        *out_handle = save->handle;
+        save->handle = NULL;
+    }
+    dispose(save);
+    return HEARTH_OK;
+}
+
+void hearth_save_abort(struct hearth_save *save)
+{
+    struct hth_local_head m, a;
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_ABORT,
+        .want = HTH_LOCAL_OK,
+        .fd = -1,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .wait_ms = HTH_REQUEST_MS,
+        .what = "abort" };
+
+    if (!save || hth_enter(save->h, NULL))
+        return;
+    ask.token = save->token;
+    ask.incarnation = save->incarnation;
+    if (!save->h->opts.off)
+        hth_ask(save->h, &ask, NULL);
+    dispose(save);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A save being written: one object open, those before it finished, their slots ours until commit. */
+#ifndef CLIENT_SAVE_H
+#define CLIENT_SAVE_H
+
+#include "client.h"
+
+struct hth_written {
+    struct hth_slot_map *slot; /* NULL: kill switch */
+    unsigned char *base;       /* of the file; data at base + HTH_BLOCK */
+    uint64_t slot_id, generation;
+    uint64_t room; /* payload bytes that begin asked for: data and table records */
+    uint64_t data_len, items_len;
+    uint32_t items;
+};
+
+struct hearth_save {
+    struct hearth *h;
+    struct hearth_handle *handle;
+    uint64_t token, incarnation;
+    uint64_t step;
+    uint32_t objects; /* the last one is open */
+    int has_bytes;    /* tensors may not follow */
+    struct hth_written object[HTH_OBJECTS_MAX];
+    unsigned char *items; /* [object.items_len] table records of the open object */
+    size_t items_room;
+};
+
+struct hearth_handle *hth_handle_open(struct hearth *h);
+
+#endif

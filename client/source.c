@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where an object's bytes are read from:
+ *
+ *     here       the slot, mapped and leased until the checkpoint is closed; its payload was
+ *                verified by the engine before the ranks agreed
+ *     elsewhere  the table, checked against the manifest's digest; then whole chunks, checked
+ *                against the table. The last ones fetched are kept, so that a box read row by row
+ *                moves each chunk once
+ */
+#include "client.h"
+
+#include <errno.h>
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/crc.h>
+#include <hearth/internal/core/manifest.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define AHEAD_MAX (UINT64_C(64) << 20)
+
+int hth_map_answer(int fd, uint64_t len, void **out, struct hearth_error *err)
+{
+    struct stat st;
+    void *p = NULL;
+    int ok = fd >= 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size >= len;
+
+    if (ok && len)
+        p = mmap(NULL, len, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    if (!ok)
+        return hth_fail(err, HEARTH_EPROTO, 0,
+                "the engine sent less than the %" PRIu64 " bytes it spoke of", len);
+    if (p == MAP_FAILED)
+        return hth_fail(err, HEARTH_ENOMEM, errno, "map %" PRIu64 " bytes: %s", len,
+                strerror(errno));
+    *out = p;
+    return HEARTH_OK;
+}
+
+static int check_table(const struct hth_object *o, const void *bytes, struct hth_table *out,
+        struct hearth_error *err)
+{
+    unsigned char digest[HTH_DIGEST];
+    int rc;
+
+    hth_digest(digest, bytes, o->table_len);
+    if (memcmp(digest, o->digest, sizeof(digest)) != 0)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "object '%s' of rank %u: its table is not the one of the manifest", o->name,
+                o->owner);
+    if ((rc = hth_table_decode(out, bytes, o->table_len, err)))
+        return hth_while(err, rc, "object '%s' of rank %u", o->name, o->owner);
+    if (out->data_len != o->data_len)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "object '%s' of rank %u: table and manifest differ about its length", o->name,
+                o->owner);
+    return HEARTH_OK;
+}
+
+static int map_local(struct hth_source *s, const struct hth_local_mapped *m, int fd,
+        struct hearth_error *err)
+{
+    const struct hth_object *o = s->object;
+    uint64_t table = HTH_ALIGN(HTH_BLOCK + o->data_len);
+    struct stat st;
+    void *p;
+    int rc;
+
+    if (m->data_len != o->data_len || m->table_off != table || m->table_len != o->table_len ||
+            fstat(fd, &st) != 0 || (uint64_t)st.st_size < table + o->table_len)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "object '%s' of rank %u: what this node holds is not what the manifest says",
+                o->name, o->owner);
+    p = mmap(NULL, table + o->table_len, PROT_READ, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return hth_fail(err, HEARTH_ENOMEM, errno, "map object '%s': %s", o->name, strerror(errno));
+    madvise(p, table + o->table_len, MADV_DONTFORK);
+    madvise(p, table + o->table_len, MADV_DONTDUMP);
+    if ((rc = check_table(o, (unsigned char *)p + table, &s->table, err))) {
+        munmap(p, table + o->table_len);
+        return rc;
+    }
+    s->map = p;
+    s->map_len = table + o->table_len;
+    s->fd = fd;
+    s->local = 1;
+    return HEARTH_OK;
+}
+
+static int range_ask(struct hth_ask *ask, struct hth_local_map *m, struct hth_local_bytes *a,
+        int *out_fd)
+{
+    *ask = (struct hth_ask){ .msg = m,
+        .len = sizeof(*m),
+        .type = HTH_LOCAL_RANGE,
+        .want = HTH_LOCAL_BYTES,
+        .fd = -1,
+        .again = 1,
+        .answer = a,
+        .answer_len = sizeof(*a),
+        .out_fd = out_fd,
+        .wait_ms = HTH_REQUEST_MS + (m->len >> 20) * 100,
+        .what = "fetch from another node" };
+    return HEARTH_OK;
+}
+
+int hth_range(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t off,
+        uint64_t len, int *out_fd, struct hearth_error *err)
+{
+    struct hth_local_map m = {
+        .save = hth_local_save_of(save), .object = object, .off = off, .len = len
+    };
+    struct hth_local_bytes a;
+    struct hth_ask ask;
+    int rc;
+
+    *out_fd = -1;
+    range_ask(&ask, &m, &a, out_fd);
+    if ((rc = hth_ask(h, &ask, err)))
+        return rc;
+    if (a.len == len)
+        return HEARTH_OK;
+    if (*out_fd >= 0)
+        close(*out_fd);
+    return hth_fail(err, HEARTH_EPROTO, 0,
+            "the engine brought %" PRIu64 " bytes where %" PRIu64 " were asked for", a.len, len);
+}
+
+static int fetch_table(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
+{
+    const struct hth_object *o = s->object;
+    void *bytes, *copy;
+    int fd, rc;
+
+    if ((rc = hth_range(c->h, c->save, o->id, HTH_ALIGN(HTH_BLOCK + o->data_len), o->table_len,
+                 &fd, err)) ||
+            (rc = hth_map_answer(fd, o->table_len, &bytes, err)))
+        return hth_while(err, rc, "table of object '%s' of rank %u", o->name, o->owner);
+    copy = malloc(o->table_len);
+    if (copy)
+        memcpy(copy, bytes, o->table_len);
+    munmap(bytes, o->table_len);
+    if (!copy)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the table of object '%s'", o->name);
+    if ((rc = check_table(o, copy, &s->table, err))) {
+        free(copy);
+        return rc;
+    }
+    s->table_copy = copy;
+    return HEARTH_OK;
+}
+
+int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
+{
+    struct hth_local_mapped m;
+    int fd, rc;
+
+    if (s->tried)
+        return HEARTH_OK;
+    rc = hth_lease_get(c->h, c->save, s->object->id, &m, &fd, &s->lease, err);
+    if (rc == HEARTH_ENOENT) {
+        rc = fetch_table(c, s, err);
+    } else if (!rc && (rc = map_local(s, &m, fd, err))) {
+        close(fd);
+        hth_lease_put(c->h, s->lease);
+        s->lease = 0;
+        if (rc == HEARTH_ECORRUPT) /* not ours, then: another holder's */
+            rc = fetch_table(c, s, err);
+    }
+    s->tried = !rc;
+    return rc;
+}
+
+static void drop_window(struct hth_source *s)
+{
+    if (s->window.map)
+        munmap(s->window.map, s->window.map_len);
+    s->window = (struct hth_window){ 0 };
+}
+
+void hth_source_close(struct hearth_checkpoint *c, struct hth_source *s)
+{
+    hth_forget(c->h, &s->ahead);
+    drop_window(s);
+    if (s->map)
+        munmap(s->map, s->map_len);
+    if (s->fd >= 0)
+        close(s->fd);
+    if (s->lease)
+        hth_lease_put(c->h, s->lease);
+    free(s->table_copy);
+}
+
+/* Whole chunks around [off, off + len). */
+static void widen(const struct hth_source *s, uint64_t *off, uint64_t *len)
+{
+    uint64_t end = *off + *len;
+
+    end = HTH_CHUNKS(end) * HTH_CHUNK;
+    end = end < s->table.data_len ? end : s->table.data_len;
+    *off = *off / HTH_CHUNK * HTH_CHUNK;
+    *len = end - *off;
+}
+
+static int check_chunks(const struct hth_source *s, const unsigned char *bytes, uint64_t off,
+        uint64_t len, struct hearth_error *err)
+{
+    for (uint64_t at = 0; at < len; at += HTH_CHUNK) {
+        uint64_t n = len - at < HTH_CHUNK ? len - at : HTH_CHUNK;
+        uint64_t chunk = (off + at) / HTH_CHUNK;
+
+        if (hth_crc32c(bytes + at, n) != s->table.crc[chunk])
+            return hth_fail(err, HEARTH_ECORRUPT, 0,
+                    "object '%s' of rank %u: chunk %" PRIu64 " is wrong as it came from another "
+                    "node",
+                    s->object->name, s->object->owner, chunk);
+    }
+    return HEARTH_OK;
+}
+
+static int take_window(struct hth_source *s, int fd, uint64_t off, uint64_t len,
+        struct hearth_error *err)
+{
+    void *bytes = NULL;
+    int rc;
+
+    drop_window(s);
+    if ((rc = hth_map_answer(fd, len, &bytes, err)))
+        return rc;
+    s->window = (struct hth_window){ .map = bytes, .map_len = len, .off = off, .len = len };
+    if ((rc = check_chunks(s, bytes, off, len, err)))
+        drop_window(s);
+    return rc;
+}
+
+static int fetch_window(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off,
+        uint64_t len, struct hearth_error *err)
+{
+    int fd, rc = HEARTH_ECORRUPT;
+
+    for (int tries = 0; tries < 2 && rc == HEARTH_ECORRUPT; tries++) {
+        rc = hth_range(c->h, c->save, s->object->id, HTH_BLOCK + off, len, &fd, err);
+        if (!rc)
+            rc = take_window(s, fd, off, len, err);
+    }
+    return rc;
+}
+
+/* What was asked for ahead, if it is of use. */
+static int take_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len)
+{
+    int fd;
+
+    if (s->ahead.state == HTH_CALL_IDLE)
+        return HEARTH_ENOENT;
+    if (off < s->ahead_off || off + len > s->ahead_off + s->ahead_len ||
+            hth_collect(c->h, &s->ahead, HTH_REQUEST_MS, "prefetch", NULL) ||
+            s->ahead_answer.len != s->ahead_len) {
+        hth_forget(c->h, &s->ahead);
+        return HEARTH_ENOENT;
+    }
+    fd = s->ahead.fd;
+    s->ahead = (struct hth_call){ .fd = -1 };
+    return take_window(s, fd, s->ahead_off, s->ahead_len, NULL);
+}
+
+int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len,
+        const unsigned char **out, struct hearth_error *err)
+{
+    const struct hth_window *w = &s->window;
+    uint64_t wide_off = off, wide_len = len;
+    int rc;
+
+    if (s->local) {
+        *out = s->map + HTH_BLOCK + off;
+        return HEARTH_OK;
+    }
+    if (!w->map || off < w->off || off + len > w->off + w->len) {
+        widen(s, &wide_off, &wide_len);
+        rc = take_ahead(c, s, off, len);
+        if (rc && (rc = fetch_window(c, s, wide_off, wide_len, err)))
+            return hth_while(err, rc, "read object '%s' of rank %u", s->object->name,
+                    s->object->owner);
+    }
+    *out = (const unsigned char *)w->map + (off - w->off);
+    return HEARTH_OK;
+}
+
+void hth_source_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len)
+{
+    struct hth_local_map m = { .save = hth_local_save_of(c->save), .object = s->object->id };
+    struct hth_ask ask;
+
+    if (s->local || !len || s->ahead.state != HTH_CALL_IDLE)
+        return;
+    len = len < AHEAD_MAX ? len : AHEAD_MAX;
+    widen(s, &off, &len);
+    m.off = HTH_BLOCK + off;
+    m.len = len;
+    s->ahead_off = off;
+    s->ahead_len = len;
+    range_ask(&ask, &m, &s->ahead_answer, NULL);
+    if (hth_post(c->h, &ask, &s->ahead, NULL))
+        s->ahead = (struct hth_call){ .fd = -1 };
+}

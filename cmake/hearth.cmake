@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# How we compile, and one function for each kind of target.
+
+add_library(hearth_build INTERFACE)
+target_compile_definitions(hearth_build INTERFACE _GNU_SOURCE
+  $<$<BOOL:${HEARTH_POINTS}>:HEARTH_POINTS>)
+target_compile_options(hearth_build INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wwrite-strings -Wvla -Wundef
+  -Wimplicit-fallthrough $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes>)
+if(HEARTH_WERROR)
+  target_compile_options(hearth_build INTERFACE -Werror)
+endif()
+if(HEARTH_SANITIZE)
+  target_compile_options(hearth_build INTERFACE
+    -fsanitize=${HEARTH_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(hearth_build INTERFACE -fsanitize=${HEARTH_SANITIZE})
+endif()
+
+set(HEARTH_CORE_LIBRARIES ${ISAL_LIBRARIES} ${SODIUM_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
+
+# One folder, one target: every .c in it. The folders named after it are what it may see.
+function(hearth_folder name)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${name}/*.c)
+  add_library(hearth_${name} STATIC ${sources})
+  target_include_directories(hearth_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include)
+  list(TRANSFORM ARGN PREPEND hearth_ OUTPUT_VARIABLE deps)
+  target_link_libraries(hearth_${name} PUBLIC ${deps} ${HEARTH_CORE_LIBRARIES} PRIVATE hearth_build)
+  if(ISAL_FOUND)
+    target_compile_definitions(hearth_${name} PRIVATE HEARTH_ISAL)
+  endif()
+endfunction()
+
+# A shared object opened at run time: NAME.so from the folder's library.
+function(hearth_module target name folder)
+  add_library(${target} MODULE $<TARGET_OBJECTS:hearth_${folder}>)
+  target_link_libraries(${target} PRIVATE hearth_${folder} hearth_build)
+  set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${name} LINKER_LANGUAGE C)
+endfunction()
+
+# A program: every .c of the folder FOLDER_OF it.
+function(hearth_program target folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.c)
+  add_executable(${target} ${sources})
+  list(TRANSFORM ARGN PREPEND hearth_ OUTPUT_VARIABLE deps)
+  target_link_libraries(${target} PRIVATE ${deps} hearth_build)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+endfunction()

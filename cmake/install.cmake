@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# What `cmake --install` puts where. hearthd and the modules find each other relative to the
+# library, so the whole tree may be moved.
+set(config ${CMAKE_INSTALL_LIBDIR}/cmake/hearth)
+configure_package_config_file(cmake/hearthConfig.cmake.in hearthConfig.cmake
+  INSTALL_DESTINATION ${config})
+write_basic_package_version_file(hearthConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+
+# pkg-config: the prefix is where the file lies, the libraries of an archive are private.
+set(HEARTH_PC_PRIVATE "-lpthread -ldl")
+foreach(library ${ISAL_LIBRARIES} ${SODIUM_LIBRARIES})
+  string(PREPEND HEARTH_PC_PRIVATE "-l${library} ")
+endforeach()
+string(REGEX REPLACE "[^/]+" ".." HEARTH_PC_UP ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/hearth.pc.in hearth.pc @ONLY)
+
+install(TARGETS hearth EXPORT hearthTargets)
+install(TARGETS hearth_cli hearthd)
+foreach(folder . transport/ofi transport/ucx)
+  get_property(targets DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target ${targets})
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL MODULE_LIBRARY)
+      install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/hearth)
+    endif()
+  endforeach()
+endforeach()
+install(DIRECTORY include/hearth DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  PATTERN internal EXCLUDE)
+install(EXPORT hearthTargets NAMESPACE hearth:: DESTINATION ${config})
+install(FILES ${PROJECT_BINARY_DIR}/hearthConfig.cmake
+  ${PROJECT_BINARY_DIR}/hearthConfigVersion.cmake DESTINATION ${config})
+install(FILES ${PROJECT_BINARY_DIR}/hearth.pc
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
+  FILES_MATCHING PATTERN "*.1")
+install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man8
+  FILES_MATCHING PATTERN "*.8")

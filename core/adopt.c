@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What was there before us. Nothing that is sealed is opened for more than mapping, renamed or
+ * removed; what cannot be made sense of is left where it is, and said.
+ *
+ *     pool/ ─► free slots          .hearth/<save>/ ┐  blocks, else <save>.dir,   ┌─► a save
+ *     new   ─► removed             step-<N>_ckpt/  ┘  else the name in .hearth/  └─► foreign
+ *
+ * A second scan finds what it knows by inode number and leaves it alone.
+ */
+#include "tmpfs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BUFFERS "buffer_pool"
+#define UNDONE  "unfinished"
+
+/* A pass over one directory. */
+struct pass {
+    struct hth_tmpfs *t;
+    struct hearth_error *err;
+    int rc; /* first failure that is ours and not the file's: memory, descriptors */
+    struct tmpfs_dir *dir;
+    int fd; /* of the directory */
+    /* identify() */
+    ino_t ino;
+    struct hth_save_id by_block, by_record;
+    int blocks, mixed, recorded;
+    /* report() */
+    void (*found)(void *arg, const struct hth_store_found *f);
+    void *arg;
+};
+
+int hth_adopt_is_slot(const struct stat *st)
+{
+    return S_ISREG(st->st_mode) && st->st_size > 0 && (uint64_t)st->st_size % HTH_SLOT_ROUND == 0 &&
+           (st->st_mode & S_IWUSR);
+}
+
+static int ends_in(const char *name, const char *end)
+{
+    size_t len = strlen(name), end_len = strlen(end);
+
+    return len > end_len && !strcmp(name + len - end_len, end);
+}
+
+static void skip(const struct hth_tmpfs *t, const char *dir, const char *name, const char *why)
+{
+    hth_say(&t->opts.log, HEARTH_LOG_WARN, "skipped", "%s: %s/%s is left alone: %s", t->path, dir,
+            name, why);
+}
+
+static int known_slot(const struct hth_tmpfs *t, ino_t ino)
+{
+    for (const struct tmpfs_slot *s = t->slots; s; s = s->next)
+        if (s->pub.id == ino)
+            return 1;
+    return 0;
+}
+
+/* The block at the front of a file, if it is one of our job's. */
+static int own_block(const struct hth_tmpfs *t, int fd, uint64_t size, struct hth_block *out)
+{
+    unsigned char bytes[HTH_BLOCK];
+    ssize_t n = pread(fd, bytes, sizeof(bytes), 0);
+
+    return n == (ssize_t)sizeof(bytes) &&
+           !hth_block_decode(out, bytes, sizeof(bytes), size, NULL) && out->own &&
+           !strcmp(out->job, t->job);
+}
+
+/* `<save>.<end>` */
+static int save_of_name(const char *name, const char *end, struct hth_save_id *out)
+{
+    char text[HTH_SAVE_TEXT];
+
+    if (strlen(name) != HTH_SAVE_TEXT - 1 + strlen(end) || strcmp(name + HTH_SAVE_TEXT - 1, end))
+        return 0;
+    snprintf(text, sizeof(text), "%s", name);
+    return !hth_save_parse(text, out) && !hth_save_none(*out);
+}
+
+/* A file's slot. Takes fd, whatever happens. */
+static struct tmpfs_slot *adopt_file(struct pass *p, int fd, const struct stat *st, int foreign)
+{
+    struct tmpfs_slot *slot = NULL;
+    struct hth_block block;
+    int rc = hth_pool_adopt(p->t, fd, st, foreign, &slot, p->err);
+
+    if (rc) {
+        p->rc = rc;
+        close(fd);
+        return NULL;
+    }
+    if (!foreign && own_block(p->t, fd, slot->pub.capacity, &block))
+        slot->pub.generation = block.generation;
+    return slot;
+}
+
+static void pool_entry(void *arg, const char *name)
+{
+    struct pass *p = arg;
+    char own[FILE_NAME_BYTES];
+    struct stat st;
+    int fd;
+
+    if (p->rc)
+        return;
+    fd = hth_sys_open_file(p->t->pool_fd, name, O_RDWR);
+    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+        skip(p->t, "pool", name, "not a file that can be opened");
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    if (known_slot(p->t, st.st_ino)) {
+        close(fd);
+        return;
+    }
+    if (!hth_adopt_is_slot(&st)) { /* its maker died before it had its length */
+        unlinkat(p->t->pool_fd, name, 0);
+        close(fd);
+        return;
+    }
+    hth_pool_name(st.st_ino, own);
+    if (strcmp(own, name) != 0 &&
+            renameat2(p->t->pool_fd, name, p->t->pool_fd, own, RENAME_NOREPLACE)) {
+        skip(p->t, "pool", name, "another slot has its number");
+        close(fd);
+        return;
+    }
+    adopt_file(p, fd, &st, 0);
+}
+
+static void block_entry(void *arg, const char *name)
+{
+    struct pass *p = arg;
+    struct hth_block block;
+    struct stat st;
+    int fd = hth_sys_open_file(p->fd, name, O_RDONLY);
+
+    if (fd < 0)
+        return;
+    if (!fstat(fd, &st) && hth_adopt_is_slot(&st) &&
+            own_block(p->t, fd, (uint64_t)st.st_size, &block)) {
+        p->mixed |= p->blocks && hth_save_cmp(p->by_block, block.save) != 0;
+        p->blocks = 1;
+        p->by_block = block.save;
+    }
+    close(fd);
+}
+
+static void record_entry(void *arg, const char *name)
+{
+    struct pass *p = arg;
+    struct hth_save_id save;
+    int was_published;
+    ino_t ino;
+
+    if (p->recorded || !save_of_name(name, ".dir", &save) ||
+            hth_dir_record_get(p->t, save, &ino, &was_published) || ino != p->ino)
+        return;
+    p->recorded = 1;
+    p->by_record = save;
+}
+
+/* Whose directory is it; none: a foreign container. */
+static struct hth_save_id identify(struct pass *p, const char *name, int in_own)
+{
+    struct hth_save_id none = { 0 }, by_name;
+
+    hth_sys_each(p->fd, block_entry, p);
+    hth_sys_each(p->t->own_fd, record_entry, p);
+    if (p->blocks && !p->mixed)
+        return p->by_block;
+    if (p->recorded)
+        return p->by_record;
+    if (in_own && !hth_save_parse(name, &by_name))
+        return by_name;
+    return p->blocks ? p->by_block : none;
+}
+
+/* A slot or a raw object in a directory of ours. */
+static void own_entry(void *arg, const char *name)
+{
+    struct pass *p = arg;
+    char base[FILE_NAME_BYTES];
+    int tmp = ends_in(name, TMP_SUFFIX), fd;
+    struct tmpfs_slot *slot;
+    struct stat st;
+
+    if (p->rc || fstatat(p->fd, name, &st, AT_SYMLINK_NOFOLLOW))
+        return;
+    snprintf(
+            base, sizeof(base), "%.*s", (int)(strlen(name) - (tmp ? strlen(TMP_SUFFIX) : 0)), name);
+    if (!S_ISREG(st.st_mode) || hth_object_name_check(base, NULL)) {
+        skip(p->t, p->dir->name, name, "not an object of Hearth's");
+        return;
+    }
+    if (!hth_adopt_is_slot(&st) || known_slot(p->t, st.st_ino))
+        return;
+    fd = hth_sys_open_file(p->fd, name, O_RDWR);
+    if (fd < 0) {
+        skip(p->t, p->dir->name, name, strerrordesc_np(errno));
+        return;
+    }
+    slot = adopt_file(p, fd, &st, 0);
+    if (!slot)
+        return;
+    slot->dir = p->dir;
+    slot->state = tmp ? TMPFS_RECEIVED : TMPFS_SEALED;
+    memcpy(slot->name, base, sizeof(base));
+    if (tmp) /* it will be written to */
+        p->rc = hth_back_all(p->t, slot, p->err);
+}
+
+/* `<base>/buffer_pool/<name>`: the name, or NULL. */
+static const char *buffer_of(const struct hth_tmpfs *t, const char *link)
+{
+    static const char tail[] = "/" BUFFERS "/";
+    char real[PATH_MAX];
+    const char *bases[] = { t->path, "..", realpath(t->path, real) };
+
+    for (size_t i = 0; i < sizeof(bases) / sizeof(bases[0]); i++) {
+        size_t len = bases[i] ? strlen(bases[i]) : 0;
+
+        if (len && !strncmp(link, bases[i], len) && !strncmp(link + len, tail, sizeof(tail) - 1) &&
+                !hth_foreign_name_check(link + len + sizeof(tail) - 1, NULL))
+            return link + len + sizeof(tail) - 1;
+    }
+    return NULL;
+}
+
+/* A file of a foreign container, or what its link into the buffers stands for. */
+static int open_foreign(struct pass *p, const char *name)
+{
+    char link[PATH_MAX];
+    ssize_t len = readlinkat(p->fd, name, link, sizeof(link) - 1);
+    const char *buffer;
+    int dir, fd;
+
+    if (len < 0)
+        return hth_sys_open_file(p->fd, name, O_RDONLY);
+    link[len] = '\0';
+    buffer = buffer_of(p->t, link);
+    if (!buffer) {
+        errno = ELOOP;
+        return -1;
+    }
+    dir = hth_sys_open_dir(p->t->job_fd, BUFFERS);
+    fd = hth_sys_open_file(dir, buffer, O_RDONLY);
+    if (dir >= 0)
+        close(dir);
+    return fd;
+}
+
+static void foreign_entry(void *arg, const char *name)
+{
+    struct pass *p = arg;
+    struct tmpfs_slot *slot;
+    struct stat st;
+    int fd;
+
+    if (p->rc || ends_in(name, TMP_SUFFIX) || ends_in(name, ".lock"))
+        return;
+    fd = open_foreign(p, name);
+    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0 ||
+            known_slot(p->t, st.st_ino)) {
+        skip(p->t, p->dir->name, name, "not a file with content, or not of this container alone");
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    slot = adopt_file(p, fd, &st, 1);
+    if (!slot)
+        return;
+    slot->dir = p->dir;
+    slot->state = TMPFS_SEALED;
+    snprintf(slot->name, sizeof(slot->name), "%s", name);
+}
+
+struct marker {
+    const char *dir;
+    int there;
+};
+
+static void marker_entry(void *arg, const char *name)
+{
+    struct marker *m = arg;
+
+    m->there |= !strncmp(name, m->dir, strlen(m->dir)) && ends_in(name, UNDONE);
+}
+
+static int unfinished(const struct hth_tmpfs *t, const char *dir)
+{
+    struct marker m = { dir, 0 };
+
+    return hth_sys_each(t->job_fd, marker_entry, &m) || m.there;
+}
+
+/* Names and records as they should be, where the last engine was stopped before it could. */
+static void put_right(struct hth_tmpfs *t, struct tmpfs_dir *dir)
+{
+    char own[HTH_SAVE_TEXT];
+    int was_published = 0, rc;
+    ino_t ino = 0;
+
+    rc = hth_dir_record_get(t, dir->save, &ino, &was_published);
+    dir->was_published = dir->published || (!rc && was_published);
+    hth_save_text(dir->save, own);
+    if (!dir->published && strcmp(dir->name, own) != 0 &&
+            !renameat2(t->own_fd, dir->name, t->own_fd, own, RENAME_NOREPLACE))
+        memcpy(dir->name, own, sizeof(own));
+    if ((rc || ino != dir->ino || was_published != dir->was_published) &&
+            hth_dir_record(t, dir, NULL))
+        skip(t, HTH_RECORDS_DIR, own, "its .dir record cannot be written");
+}
+
+static void adopt_dir(struct pass *all, int parent, const char *name)
+{
+    struct pass p = { .t = all->t, .err = all->err };
+    int in_own = parent == all->t->own_fd;
+    struct hth_save_id save;
+    struct stat st;
+
+    p.fd = hth_sys_open_dir(parent, name);
+    if (p.fd < 0 || fstat(p.fd, &st)) {
+        skip(p.t, in_own ? HTH_RECORDS_DIR : ".", name, "not a directory that can be opened");
+        if (p.fd >= 0)
+            close(p.fd);
+        return;
+    }
+    for (const struct tmpfs_dir *d = p.t->dirs; d; d = d->next)
+        if (d->ino == st.st_ino) {
+            close(p.fd);
+            return;
+        }
+    p.ino = st.st_ino;
+    save = identify(&p, name, in_own);
+    if (hth_save_none(save) && unfinished(p.t, name)) {
+        skip(p.t, ".", name, "its writer has not finished it");
+        close(p.fd);
+        return;
+    }
+    all->rc = hth_dir_add(p.t, p.fd, st.st_ino, name, &p.dir, p.err);
+    if (all->rc) {
+        close(p.fd);
+        return;
+    }
+    p.dir->save = save;
+    p.dir->published = !in_own;
+    if (!hth_save_none(save) && !unlinkat(parent, name, AT_REMOVEDIR)) { /* it was empty */
+        hth_dir_forget(p.t, p.dir);
+        return;
+    }
+    if (!hth_save_none(save))
+        put_right(p.t, p.dir);
+    hth_sys_each(p.fd, hth_save_none(save) ? foreign_entry : own_entry, &p);
+    all->rc = p.rc;
+}
+
+static void own_dir_entry(void *arg, const char *name)
+{
+    struct pass *p = arg;
+    struct hth_save_id save;
+
+    if (!p->rc && !hth_save_parse(name, &save) && !hth_save_none(save))
+        adopt_dir(p, p->t->own_fd, name);
+}
+
+static void step_dir_entry(void *arg, const char *name)
+{
+    struct pass *p = arg;
+    uint64_t step;
+
+    if (!p->rc && !hth_step_dir_parse(name, &step))
+        adopt_dir(p, p->t->job_fd, name);
+}
+
+/* A record of a directory that is no more. */
+static void stale_entry(void *arg, const char *name)
+{
+    struct pass *p = arg;
+    struct hth_save_id save;
+
+    if (save_of_name(name, ".dir", &save) && !hth_dir_find(p->t, save))
+        unlinkat(p->t->own_fd, name, 0);
+}
+
+static void raw_entry(void *arg, const char *name)
+{
+    struct pass *p = arg;
+    struct hth_store_found f = { .save = p->dir->save, .dir = p->dir->name, .name = name };
+    struct stat st;
+
+    if (!fstatat(p->fd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) &&
+            !hth_adopt_is_slot(&st) && !hth_object_name_check(name, NULL))
+        p->found(p->arg, &f);
+}
+
+static void manifest_entry(void *arg, const char *name)
+{
+    struct pass *p = arg;
+    struct hth_store_found f = { .dir = HTH_RECORDS_DIR, .name = name };
+
+    if (save_of_name(name, ".manifest", &f.save))
+        p->found(p->arg, &f);
+}
+
+static void report(struct pass *p)
+{
+    struct hth_block block;
+
+    for (struct tmpfs_slot *s = p->t->slots; s; s = s->next) {
+        struct hth_store_found f = { .name = s->name, .slot = &s->pub };
+
+        if (!s->dir)
+            continue;
+        f.dir = s->dir->name;
+        f.save = s->dir->save;
+        f.tmp = s->state == TMPFS_RECEIVED;
+        if (!s->foreign && own_block(p->t, s->pub.fd, s->pub.capacity, &block))
+            f.save = block.save;
+        p->found(p->arg, &f);
+    }
+    for (p->dir = p->t->dirs; p->dir; p->dir = p->dir->next) {
+        p->fd = p->dir->fd;
+        if (!hth_save_none(p->dir->save))
+            hth_sys_each(p->fd, raw_entry, p);
+    }
+    hth_sys_each(p->t->own_fd, manifest_entry, p);
+}
+
+int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
+        void *arg, struct hearth_error *err)
+{
+    struct pass p = { .t = hth_tmpfs_of(s), .err = err, .found = found, .arg = arg };
+
+    unlinkat(p.t->own_fd, NEW_FILE, 0);
+    if (hth_sys_each(p.t->pool_fd, pool_entry, &p) ||
+            hth_sys_each(p.t->own_fd, own_dir_entry, &p) ||
+            hth_sys_each(p.t->job_fd, step_dir_entry, &p))
+        return hth_sys_fail(p.t, err, "list", "directories");
+    if (p.rc)
+        return p.rc;
+    hth_sys_each(p.t->own_fd, stale_entry, &p);
+    report(&p);
+    return 0;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Digests and message authentication: BLAKE2b in all its uses. A code over two pieces has the
+ * length of the first in front, so that no bytes can move from one piece to the other.
+ */
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/bytes.h>
+
+#include <sodium.h>
+
+int hth_auth_init(struct hearth_error *err)
+{
+    if (sodium_init() < 0)
+        return hth_fail(err, HEARTH_EIO, 0,
+                "libsodium did not start: the system gives it no random numbers");
+    return HEARTH_OK;
+}
+
+void hth_digest(unsigned char out[HTH_DIGEST], const void *bytes, size_t len)
+{
+    crypto_generichash(out, HTH_DIGEST, bytes, len, NULL, 0);
+}
+
+void hth_mac(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY], const void *a,
+        size_t a_len, const void *b, size_t b_len)
+{
+    crypto_generichash_state state;
+    unsigned char len[8];
+
+    hth_put64(len, a_len);
+    crypto_generichash_init(&state, key, HTH_KEY, HTH_MAC);
+    crypto_generichash_update(&state, len, sizeof(len));
+    crypto_generichash_update(&state, a, a_len);
+    crypto_generichash_update(&state, b, b_len);
+    crypto_generichash_final(&state, out, HTH_MAC);
+    hth_wipe(&state, sizeof(state));
+}
+
+int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC])
+{
+    return sodium_memcmp(a, b, HTH_MAC) == 0;
+}
+
+void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
+        const void *transcript, size_t len)
+{
+    static const unsigned char purpose[] = "hearth session 1";
+    crypto_generichash_state state;
+
+    crypto_generichash_init(&state, job_key, HTH_KEY, HTH_KEY);
+    crypto_generichash_update(&state, purpose, sizeof(purpose));
+    crypto_generichash_update(&state, transcript, len);
+    crypto_generichash_final(&state, out, HTH_KEY);
+    hth_wipe(&state, sizeof(state));
+}
+
+void hth_wipe(void *secret, size_t len)
+{
+    sodium_memzero(secret, len);
+}

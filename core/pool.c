@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slots. First touch of a tmpfs page costs 15 to 60 times the copy into it, so slots are made
+ * once and go round: out of the pool to a save's directory and back, by rename alone.
+ *
+ *     FREE ─take─► HELD ─receive─► RECEIVED ─seal─► SEALED        (HELD may be sealed at once)
+ *      ▲             └──────────────┴──give──────────┴─► GIVEN while leased, else FREE
+ *      └─────────────────────last unlease───────────────┘
+ *
+ * No slot is ever truncated, punched or shrunk: a registered view would go on showing the old
+ * pages, without any error.
+ */
+#include "tmpfs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define FINISH_NOW (UINT64_C(256) << 20) /* bytes that take() itself will allocate */
+#define WHY_BYTES  100
+
+uint64_t hth_pool_capacity(uint64_t bytes)
+{
+    uint64_t padded = bytes + bytes / 16;
+
+    return (padded + HTH_SLOT_ROUND - 1) / HTH_SLOT_ROUND * HTH_SLOT_ROUND;
+}
+
+void hth_pool_name(uint64_t id, char out[FILE_NAME_BYTES])
+{
+    snprintf(out, FILE_NAME_BYTES, "%016" PRIx64, id);
+}
+
+int hth_pool_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
+        struct tmpfs_slot **out, struct hearth_error *err)
+{
+    struct tmpfs_slot *slot = hth_sys_zalloc(t, sizeof(*slot)), **end = &t->slots;
+    uint64_t capacity = (uint64_t)st->st_size;
+
+    if (slot)
+        slot->pub.base = hth_sys_map(t, fd, capacity, !foreign);
+    if (!slot || !slot->pub.base) {
+        free(slot);
+        return hth_sys_fail(t, err, "map", "a slot");
+    }
+    slot->pub.id = st->st_ino;
+    slot->pub.fd = fd;
+    slot->pub.capacity = capacity;
+    slot->foreign = foreign;
+    slot->made = (uint64_t)st->st_blocks * 512 >= capacity ? capacity : 0;
+    while (*end)
+        end = &(*end)->next;
+    *end = slot;
+    *out = slot;
+    return 0;
+}
+
+void hth_pool_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot)
+{
+    struct tmpfs_slot **at = &t->slots;
+
+    while (*at != slot)
+        at = &(*at)->next;
+    *at = slot->next;
+    munmap(slot->pub.base, slot->pub.capacity);
+    close(slot->pub.fd);
+    free(slot);
+}
+
+/* Its file goes too: nobody maps it, nobody has registered it. */
+void hth_pool_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot)
+{
+    char name[FILE_NAME_BYTES];
+
+    hth_pool_name(slot->pub.id, name);
+    unlinkat(t->pool_fd, name, 0);
+    hth_pool_forget(t, slot);
+}
+
+static int new_file(struct hth_tmpfs *t, uint64_t capacity, int *out_fd, struct stat *st)
+{
+    char name[FILE_NAME_BYTES];
+    int fd, rc, saved;
+
+    unlinkat(t->own_fd, NEW_FILE, 0);
+    fd = hth_sys_create(t, t->own_fd, NEW_FILE);
+    if (fd < 0)
+        return -1;
+    rc = hth_sys_truncate(t, fd, capacity);
+    if (!rc)
+        rc = fstat(fd, st);
+    if (!rc) {
+        hth_pool_name(st->st_ino, name);
+        rc = renameat2(t->own_fd, NEW_FILE, t->pool_fd, name, RENAME_NOREPLACE);
+    }
+    if (rc) {
+        saved = errno;
+        unlinkat(t->own_fd, NEW_FILE, 0);
+        close(fd);
+        errno = saved;
+        return -1;
+    }
+    *out_fd = fd;
+    return 0;
+}
+
+/* A free slot without memory behind it yet. */
+int hth_pool_new(
+        struct hth_tmpfs *t, uint64_t capacity, struct tmpfs_slot **out, struct hearth_error *err)
+{
+    char name[FILE_NAME_BYTES];
+    struct stat st;
+    int fd, rc;
+
+    if (new_file(t, capacity, &fd, &st))
+        return hth_sys_fail(t, err, "make", "a slot");
+    rc = hth_pool_adopt(t, fd, &st, 0, out, err);
+    if (rc) {
+        hth_pool_name(st.st_ino, name);
+        unlinkat(t->pool_fd, name, 0);
+        close(fd);
+    }
+    return rc;
+}
+
+static struct tmpfs_slot *best_free(struct hth_tmpfs *t, uint64_t bytes, int ready)
+{
+    struct tmpfs_slot *best = NULL;
+
+    for (struct tmpfs_slot *s = t->slots; s; s = s->next)
+        if (s->state == TMPFS_FREE && !s->foreign && s->pub.capacity >= bytes &&
+                (!ready || s->made == s->pub.capacity) &&
+                (!best || s->pub.capacity < best->pub.capacity))
+            best = s;
+    return best;
+}
+
+static int any_fits(const struct hth_tmpfs *t, uint64_t bytes)
+{
+    for (const struct tmpfs_slot *s = t->slots; s; s = s->next)
+        if (hth_pool_counts(s) && s->pub.capacity >= bytes)
+            return 1;
+    return 0;
+}
+
+/* A slot made here and now. */
+static int make_now(
+        struct hth_tmpfs *t, uint64_t bytes, struct tmpfs_slot **out, struct hearth_error *err)
+{
+    int rc;
+
+    if (bytes > HTH_SLOT_MAX)
+        return hth_fail(err, HEARTH_ENOSPC, 0,
+                "a slot of %" PRIu64 " bytes is more than any machine has", bytes);
+    rc = hth_pool_fits(t, hth_pool_capacity(bytes), 0, err);
+    if (!rc)
+        rc = hth_pool_new(t, hth_pool_capacity(bytes), out, err);
+    if (!rc) {
+        rc = hth_back_all(t, *out, err);
+        if (rc)
+            hth_pool_drop(t, *out);
+    }
+    return rc;
+}
+
+static int find_or_make(
+        struct hth_tmpfs *t, uint64_t bytes, struct tmpfs_slot **out, struct hearth_error *err)
+{
+    struct tmpfs_slot *slot = best_free(t, bytes, 1);
+
+    if (!slot) {
+        slot = best_free(t, bytes, 0);
+        if (slot && slot->pub.capacity - slot->made > FINISH_NOW)
+            return hth_fail(err, HEARTH_EBUSY, 0,
+                    "a slot of %" PRIu64 " bytes is being prepared, %" PRIu64
+                    " of them are ready; try again",
+                    slot->pub.capacity, slot->made);
+        if (slot) {
+            int rc = hth_back_all(t, slot, err);
+            if (rc)
+                return rc;
+        }
+    }
+    if (slot) {
+        *out = slot;
+        return 0;
+    }
+    if (t->reserved && any_fits(t, bytes))
+        return hth_fail(err, HEARTH_EBUSY, 0,
+                "no free slot of %" PRIu64 " bytes: older saves and their readers hold them all",
+                bytes);
+    return make_now(t, bytes, out, err);
+}
+
+int hth_pool_take(
+        struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    uint64_t first = t->starts << 32;
+    struct tmpfs_slot *slot = NULL;
+    int rc = find_or_make(t, bytes, &slot, err);
+
+    if (rc)
+        return rc;
+    slot->state = TMPFS_HELD;
+    if (slot->pub.generation < first)
+        slot->pub.generation = first;
+    slot->pub.generation++;
+    *out = &slot->pub;
+    return 0;
+}
+
+/* Where its name is; NULL and nothing to do where it has none that may be moved. */
+static const char *place(struct hth_tmpfs *t, const struct tmpfs_slot *slot, int *out_dir,
+        char name[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)])
+{
+    if (slot->state == TMPFS_HELD) {
+        *out_dir = t->pool_fd;
+        hth_pool_name(slot->pub.id, name);
+        return name;
+    }
+    if (slot->state != TMPFS_RECEIVED && slot->state != TMPFS_SEALED)
+        return NULL;
+    *out_dir = slot->dir->fd;
+    snprintf(name, FILE_NAME_BYTES + sizeof(TMP_SUFFIX), "%s%s", slot->name,
+            slot->state == TMPFS_RECEIVED ? TMP_SUFFIX : "");
+    return name;
+}
+
+static void give_foreign(struct hth_tmpfs *t, struct tmpfs_slot *slot)
+{
+    unlinkat(slot->dir->fd, slot->name, 0);
+    slot->state = TMPFS_CONDEMNED;
+    hth_dir_drop_foreign(t, slot->dir);
+    slot->dir = NULL;
+    if (!slot->pub.leases)
+        hth_pool_forget(t, slot);
+}
+
+/* The mistake that DESIGN forbids, for the test that must see it. */
+static void truncate_for_test(struct tmpfs_slot *slot)
+{
+    if (!ftruncate(slot->pub.fd, 0))
+        slot->made = ftruncate(slot->pub.fd, (off_t)slot->pub.capacity) ? slot->made : 0;
+}
+
+void hth_pool_give(struct hth_store *s, struct hth_slot *pub)
+{
+    char from[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)], to[FILE_NAME_BYTES];
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_slot *slot = hth_tmpfs_slot(pub);
+    int dir;
+
+    if (!place(t, slot, &dir, from))
+        return;
+    if (slot->foreign) {
+        give_foreign(t, slot);
+        return;
+    }
+    hth_pool_name(pub->id, to);
+    if (dir != t->pool_fd && renameat2(dir, from, t->pool_fd, to, RENAME_NOREPLACE)) {
+        hth_say(&t->opts.log, HEARTH_LOG_ERROR, "slot-lost",
+                "%s: %s does not go back to the pool and is not used again: %s", t->path, from,
+                strerrordesc_np(errno));
+        slot->state = TMPFS_LOST;
+        return;
+    }
+    slot->dir = NULL;
+    slot->state = pub->leases ? TMPFS_GIVEN : TMPFS_FREE;
+    if (t->opts.test_truncate)
+        truncate_for_test(slot);
+}
+
+static void count_entry(void *arg, const char *name)
+{
+    (void)name;
+    ++*(unsigned *)arg;
+}
+
+static void evidence_name(const struct tmpfs_slot *slot, const char *why, char out[FILE_NAME_BYTES])
+{
+    size_t len;
+
+    hth_pool_name(slot->pub.id, out);
+    len = strlen(out);
+    out[len++] = '-';
+    for (size_t i = 0; why && why[i] && i < WHY_BYTES; i++) {
+        char c = why[i];
+        int plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                    c == '.' || c == '_';
+        out[len++] = plain ? c : '-';
+    }
+    out[len] = '\0';
+}
+
+/* The new slot comes first: putting one aside must not make the pool smaller. */
+void hth_pool_condemn(struct hth_store *s, struct hth_slot *pub, const char *why)
+{
+    char from[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)], to[FILE_NAME_BYTES];
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_slot *slot = hth_tmpfs_slot(pub), *fresh = NULL;
+    unsigned there = 0;
+    int dir;
+
+    if (!place(t, slot, &dir, from))
+        return;
+    evidence_name(slot, why, to);
+    if (slot->foreign || hth_sys_each(t->evidence_fd, count_entry, &there) ||
+            there >= HTH_EVIDENCE_MAX || hth_pool_fits(t, pub->capacity, 0, NULL) ||
+            hth_pool_new(t, pub->capacity, &fresh, NULL) ||
+            renameat2(dir, from, t->evidence_fd, to, RENAME_NOREPLACE)) {
+        if (fresh)
+            hth_pool_drop(t, fresh);
+        hth_pool_give(s, pub);
+        return;
+    }
+    hth_say(&t->opts.log, HEARTH_LOG_WARN, "evidence", "%s: %s was put aside as %s", t->path, from,
+            to);
+    slot->dir = NULL;
+    slot->state = TMPFS_CONDEMNED;
+    if (!pub->leases)
+        hth_pool_forget(t, slot);
+}
+
+void hth_pool_lease(struct hth_store *s, struct hth_slot *slot)
+{
+    (void)s;
+    slot->leases++;
+}
+
+void hth_pool_unlease(struct hth_store *s, struct hth_slot *pub)
+{
+    struct tmpfs_slot *slot = hth_tmpfs_slot(pub);
+
+    if (!pub->leases || --pub->leases)
+        return;
+    if (slot->state == TMPFS_GIVEN)
+        slot->state = TMPFS_FREE;
+    else if (slot->state == TMPFS_CONDEMNED)
+        hth_pool_forget(hth_tmpfs_of(s), slot);
+}
+
+uint64_t hth_pool_work(struct hth_store *s)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct hearth_error err = { 0 };
+
+    for (int making = 1; making >= 0; making--) /* memory for all comes before speed for one */
+        for (struct tmpfs_slot *slot = t->slots; slot; slot = slot->next) {
+            int rc;
+
+            if (making && slot->made == slot->pub.capacity)
+                continue;
+            rc = hth_back_piece(t, slot, &err);
+            if (rc > 0)
+                return 0;
+            if (rc < 0) {
+                hth_say(&t->opts.log, HEARTH_LOG_ERROR, "slot-lost",
+                        "a reserved slot is given up: %s", err.text);
+                if (slot->pub.user)
+                    slot->state = TMPFS_LOST;
+                else
+                    hth_pool_drop(t, slot);
+                return 0;
+            }
+        }
+    return HTH_NEVER;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Room for a job's slots, asked for once and as a whole: sizes are matched with the slots there
+ * are, and what is missing is made only when all of it fits. The files are made here; the memory
+ * behind them comes piece by piece (slot_back.c) and counts as taken from now on.
+ */
+#include "tmpfs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t margin(const struct hth_tmpfs *t, const struct hth_room *room)
+{
+    uint64_t sixteenth = room->size == HTH_ROOM_NONE ? UINT64_MAX : room->size / 16;
+
+    if (t->opts.margin_bytes)
+        return t->opts.margin_bytes;
+    return sixteenth < UINT64_C(64) << 20 ? sixteenth : UINT64_C(64) << 20;
+}
+
+/* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? */
+int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err)
+{
+    uint64_t slots = bytes, promised = hth_back_missing(t);
+    struct hth_room room;
+    int rc = hth_room_look(t->job_fd, t->opts.proc, &room, err);
+
+    if (rc)
+        return rc;
+    for (const struct tmpfs_slot *s = t->slots; s; s = s->next)
+        slots += s->foreign ? 0 : s->pub.capacity;
+    if (t->opts.limit_bytes && slots - freed > t->opts.limit_bytes)
+        return hth_fail(err, HEARTH_ENOSPC, 0,
+                "slots of %" PRIu64 " bytes in all exceed the limit of %" PRIu64
+                " set for %.200s; raise it, or keep fewer steps or copies",
+                slots - freed, t->opts.limit_bytes, t->path);
+    if (room.mount != HTH_ROOM_NONE)
+        room.mount += freed;
+    if (room.cgroup != HTH_ROOM_NONE)
+        room.cgroup += freed;
+    if (room.memory != HTH_ROOM_NONE)
+        room.memory += freed;
+    return hth_room_fits(&room, bytes + promised, margin(t, &room), t->path, err);
+}
+
+static int descending(const void *a, const void *b)
+{
+    uint64_t x, y;
+
+    memcpy(&x, a, sizeof(x));
+    memcpy(&y, b, sizeof(y));
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+int hth_pool_counts(const struct tmpfs_slot *s)
+{
+    return !s->foreign && s->state != TMPFS_CONDEMNED && s->state != TMPFS_LOST;
+}
+
+/* Match sizes, largest first, with the slots there are, whatever their state. What is left in
+ * bytes[*count] is missing; its capacities add up to the result. */
+static uint64_t match(struct hth_tmpfs *t, uint64_t *bytes, size_t *count)
+{
+    uint64_t missing = 0;
+    size_t left = 0;
+
+    for (struct tmpfs_slot *s = t->slots; s; s = s->next)
+        s->matched = 0;
+    for (size_t i = 0; i < *count; i++) {
+        struct tmpfs_slot *best = NULL;
+
+        for (struct tmpfs_slot *s = t->slots; s; s = s->next)
+            if (!s->matched && hth_pool_counts(s) && s->pub.capacity >= bytes[i] &&
+                    (!best || s->pub.capacity < best->pub.capacity))
+                best = s;
+        if (best) {
+            best->matched = 1;
+        } else {
+            missing += hth_pool_capacity(bytes[i]);
+            bytes[left++] = bytes[i];
+        }
+    }
+    *count = left;
+    return missing;
+}
+
+static int in_the_way(const struct tmpfs_slot *s)
+{
+    return !s->matched && !s->foreign && s->state == TMPFS_FREE && !s->pub.user;
+}
+
+/* Room for `missing` bytes, where need be of free slots that no size has asked for. */
+static int make_way(struct hth_tmpfs *t, uint64_t missing, struct hearth_error *err)
+{
+    struct tmpfs_slot *next;
+    uint64_t freed = 0;
+    int rc = hth_pool_fits(t, missing, 0, NULL);
+
+    if (!rc || !missing)
+        return 0;
+    for (const struct tmpfs_slot *s = t->slots; s; s = s->next)
+        freed += in_the_way(s) ? s->made : 0;
+    rc = hth_pool_fits(t, missing, freed, err);
+    for (struct tmpfs_slot *s = t->slots; !rc && s; s = next) {
+        next = s->next;
+        if (in_the_way(s))
+            hth_pool_drop(t, s);
+    }
+    return rc;
+}
+
+static int make_all(
+        struct hth_tmpfs *t, const uint64_t *bytes, size_t count, struct hearth_error *err)
+{
+    struct tmpfs_slot *slot;
+    size_t done = 0;
+    int rc = 0;
+
+    while (!rc && done < count) {
+        rc = hth_pool_new(t, hth_pool_capacity(bytes[done]), &slot, err);
+        done += !rc;
+    }
+    if (!rc)
+        return 0;
+    while (done--) { /* nothing was made: the last ones in the list */
+        for (slot = t->slots; slot->next; slot = slot->next)
+            ;
+        hth_pool_drop(t, slot);
+    }
+    return rc;
+}
+
+int hth_pool_reserve(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    uint64_t *sizes, missing;
+    int rc;
+
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i] > HTH_SLOT_MAX / (count + 1))
+            return hth_fail(err, HEARTH_ENOSPC, 0,
+                    "a slot of %" PRIu64 " bytes is more than any machine has", bytes[i]);
+    sizes = hth_sys_zalloc(t, (count + 1) * sizeof(*sizes));
+    if (!sizes)
+        return hth_sys_fail(t, err, "list", "slots");
+    if (count)
+        memcpy(sizes, bytes, count * sizeof(*sizes));
+    qsort(sizes, count, sizeof(*sizes), descending);
+    missing = match(t, sizes, &count);
+    rc = make_way(t, missing, err);
+    if (!rc)
+        rc = make_all(t, sizes, count, err);
+    free(sizes);
+    if (!rc)
+        t->reserved = 1;
+    return rc;
+}

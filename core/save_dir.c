@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Directories of saves, by two names:
+ *
+ *     .hearth/<save>  ──publish──►  step-<N>_ckpt      (an older save of the step, if there is
+ *           ▲                            │              one, comes to .hearth/<its save>)
+ *           └───────────remove───────────┘              and goes back)
+ *
+ * Each is held open and its files are named relative to it, so a rename in between does no harm.
+ * `<save>.dir` is written before a directory has anything in it, and again before it is
+ * published: by it a start knows a directory of raw objects alone.
+ */
+#include "tmpfs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RECORD_BYTES 64
+
+static void record_name(struct hth_save_id save, const char *end, char out[FILE_NAME_BYTES])
+{
+    char text[HTH_SAVE_TEXT];
+
+    hth_save_text(save, text);
+    snprintf(out, FILE_NAME_BYTES, "%s.%s", text, end);
+}
+
+int hth_dir_record(struct hth_tmpfs *t, const struct tmpfs_dir *dir, struct hearth_error *err)
+{
+    char name[FILE_NAME_BYTES], text[RECORD_BYTES];
+    int len = snprintf(text, sizeof(text), "inode %016" PRIx64 " %s\n", (uint64_t)dir->ino,
+            dir->was_published ? "published" : "private");
+
+    record_name(dir->save, "dir", name);
+    return hth_small_put(t, t->own_fd, name, text, (size_t)len, err);
+}
+
+int hth_dir_record_get(
+        struct hth_tmpfs *t, struct hth_save_id save, ino_t *out_ino, int *out_was_published)
+{
+    char name[FILE_NAME_BYTES], text[RECORD_BYTES] = "", word[16];
+    uint64_t ino;
+    void *bytes;
+    size_t len;
+    int rc;
+
+    record_name(save, "dir", name);
+    rc = hth_small_get(t, t->own_fd, name, &bytes, &len, NULL);
+    if (rc)
+        return rc;
+    if (len < sizeof(text))
+        memcpy(text, bytes, len);
+    free(bytes);
+    if (sscanf(text, "inode %16" SCNx64 " %15s", &ino, word) != 2)
+        return HEARTH_ECORRUPT;
+    *out_ino = (ino_t)ino;
+    *out_was_published = !strcmp(word, "published");
+    return 0;
+}
+
+struct tmpfs_dir *hth_dir_find(struct hth_tmpfs *t, struct hth_save_id save)
+{
+    for (struct tmpfs_dir *d = t->dirs; d && !hth_save_none(save); d = d->next)
+        if (!hth_save_cmp(d->save, save))
+            return d;
+    return NULL;
+}
+
+int hth_dir_add(struct hth_tmpfs *t, int fd, ino_t ino, const char *name, struct tmpfs_dir **out,
+        struct hearth_error *err)
+{
+    struct tmpfs_dir *dir = hth_sys_zalloc(t, sizeof(*dir)), **end = &t->dirs;
+
+    if (!dir)
+        return hth_sys_fail(t, err, "list", name);
+    dir->fd = fd;
+    dir->ino = ino;
+    snprintf(dir->name, sizeof(dir->name), "%s", name);
+    while (*end)
+        end = &(*end)->next;
+    *end = dir;
+    *out = dir;
+    return 0;
+}
+
+void hth_dir_forget(struct hth_tmpfs *t, struct tmpfs_dir *dir)
+{
+    struct tmpfs_dir **at = &t->dirs;
+
+    while (*at != dir)
+        at = &(*at)->next;
+    *at = dir->next;
+    close(dir->fd);
+    free(dir);
+}
+
+static int dir_make(struct hth_tmpfs *t, struct hth_save_id save, struct tmpfs_dir **out,
+        struct hearth_error *err)
+{
+    char text[HTH_SAVE_TEXT];
+    struct stat st;
+    int fd, rc;
+
+    hth_save_text(save, text);
+    if (hth_sys_mkdir(t, t->own_fd, text) && errno != EEXIST)
+        return hth_sys_fail(t, err, "make directory", text);
+    fd = hth_sys_open_dir(t->own_fd, text);
+    if (fd < 0 || fstat(fd, &st)) {
+        rc = hth_sys_fail(t, err, "open", text);
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    rc = hth_dir_add(t, fd, st.st_ino, text, out, err);
+    if (rc) {
+        close(fd);
+        unlinkat(t->own_fd, text, AT_REMOVEDIR);
+        return rc;
+    }
+    (*out)->save = save;
+    rc = hth_dir_record(t, *out, err);
+    if (rc) {
+        hth_dir_forget(t, *out);
+        unlinkat(t->own_fd, text, AT_REMOVEDIR);
+    }
+    return rc;
+}
+
+int hth_dir_get(struct hth_tmpfs *t, struct hth_save_id save, struct tmpfs_dir **out,
+        struct hearth_error *err)
+{
+    struct tmpfs_dir *dir = hth_dir_find(t, save);
+
+    if (hth_save_none(save))
+        return hth_fail(err, HEARTH_EINVAL, 0, "a save without an epoch cannot be written to");
+    if (!dir)
+        return dir_make(t, save, out, err);
+    *out = dir;
+    return 0;
+}
+
+static int show(struct hth_store *s, struct hth_slot *pub, struct hth_save_id save,
+        const char *name, enum tmpfs_state state, struct hearth_error *err)
+{
+    char from[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)], to[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)];
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_slot *slot = hth_tmpfs_slot(pub);
+    struct tmpfs_dir *dir;
+    int from_fd = t->pool_fd, rc = hth_object_name_check(name, err);
+
+    if (rc)
+        return rc;
+    if (slot->state != TMPFS_HELD && (slot->state != TMPFS_RECEIVED || state != TMPFS_SEALED))
+        return hth_fail(err, HEARTH_ESTATE, 0, "slot %" PRIx64 " is not held", pub->id);
+    rc = hth_dir_get(t, save, &dir, err);
+    if (rc)
+        return rc;
+    hth_pool_name(pub->id, from);
+    if (slot->state == TMPFS_RECEIVED) {
+        from_fd = slot->dir->fd;
+        snprintf(from, sizeof(from), "%s%s", slot->name, TMP_SUFFIX);
+    }
+    snprintf(to, sizeof(to), "%s%s", name, state == TMPFS_RECEIVED ? TMP_SUFFIX : "");
+    if (renameat2(from_fd, from, dir->fd, to, RENAME_NOREPLACE))
+        return hth_sys_fail(t, err, "name an object", to);
+    slot->dir = dir;
+    slot->state = state;
+    snprintf(slot->name, sizeof(slot->name), "%s", name);
+    return 0;
+}
+
+int hth_dir_receive(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
+        const char *name, struct hearth_error *err)
+{
+    return show(s, slot, save, name, TMPFS_RECEIVED, err);
+}
+
+int hth_dir_seal(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
+        const char *name, struct hearth_error *err)
+{
+    return show(s, slot, save, name, TMPFS_SEALED, err);
+}
+
+/* A live slot of this directory under this name in it. */
+static int slot_named(const struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name)
+{
+    for (const struct tmpfs_slot *s = t->slots; s; s = s->next) {
+        size_t len = strlen(s->name);
+
+        if (s->dir == dir && s->state == TMPFS_SEALED && !strcmp(s->name, name))
+            return 1;
+        if (s->dir == dir && s->state == TMPFS_RECEIVED && !strncmp(s->name, name, len) &&
+                !strcmp(name + len, TMP_SUFFIX))
+            return 1;
+    }
+    return 0;
+}
+
+int hth_dir_raw_put(struct hth_store *s, struct hth_save_id save, const char *name,
+        const void *bytes, size_t len, struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_dir *dir;
+    int rc = hth_object_name_check(name, err);
+
+    if (!rc)
+        rc = hth_dir_get(t, save, &dir, err);
+    if (rc)
+        return rc;
+    if (slot_named(t, dir, name))
+        return hth_fail(err, HEARTH_EEXIST, 0, "%s is an object of " HTH_SAVE " already", name,
+                HTH_SAVE_ARGS(save));
+    return hth_small_put(t, dir->fd, name, bytes, len, err);
+}
+
+int hth_dir_raw_get(struct hth_store *s, struct hth_save_id save, const char *name, void **out,
+        size_t *out_len, struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_dir *dir = hth_dir_find(t, save);
+    int rc = hth_object_name_check(name, err);
+
+    if (rc)
+        return rc;
+    if (!dir)
+        return hth_fail(err, HEARTH_ENOENT, 0, "there is nothing of " HTH_SAVE " here",
+                HTH_SAVE_ARGS(save));
+    return hth_small_get(t, dir->fd, name, out, out_len, err);
+}
+
+/* Two directories change places; the one that comes to .hearth/ then gets its own save's name.
+ * A process that dies in between is put right by the next scan(). */
+static int swap(struct hth_tmpfs *t, struct tmpfs_dir *in, struct tmpfs_dir *out)
+{
+    char step[FILE_NAME_BYTES], own[HTH_SAVE_TEXT];
+
+    memcpy(step, out->name, sizeof(step));
+    hth_save_text(out->save, own);
+    if (hth_sys_exchange(t->own_fd, in->name, t->job_fd, step))
+        return -1;
+    hth_point(&t->opts.points, "exchange");
+    memcpy(out->name, in->name, sizeof(step));
+    memcpy(in->name, step, sizeof(step));
+    in->published = 1;
+    out->published = 0;
+    if (!renameat2(t->own_fd, out->name, t->own_fd, own, RENAME_NOREPLACE))
+        memcpy(out->name, own, sizeof(own));
+    return 0;
+}
+
+int hth_dir_publish(struct hth_store *s, struct hth_save_id save, struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_dir *dir = hth_dir_find(t, save), *old;
+    char step[FILE_NAME_BYTES];
+    int was, rc;
+
+    if (!dir || dir->published)
+        return 0;
+    was = dir->was_published;
+    dir->was_published = 1;
+    rc = hth_dir_record(t, dir, err);
+    if (rc) {
+        dir->was_published = was;
+        return rc;
+    }
+    snprintf(step, sizeof(step), "step-%" PRIu64 "_ckpt", save.step);
+    if (!hth_sys_rename_new(t, t->own_fd, dir->name, t->job_fd, step)) {
+        memcpy(dir->name, step, sizeof(step));
+        dir->published = 1;
+        return 0;
+    }
+    if (errno != EEXIST)
+        return hth_sys_fail(t, err, "publish", step);
+    for (old = t->dirs; old; old = old->next)
+        if (old->published && !hth_save_none(old->save) && !strcmp(old->name, step))
+            break;
+    if (!old)
+        return hth_fail(err, HEARTH_EEXIST, 0,
+                "%.200s/%s is not Hearth's: move it away, or " HTH_SAVE " stays in .hearth",
+                t->path, step, HTH_SAVE_ARGS(save));
+    return swap(t, dir, old) ? hth_sys_fail(t, err, "publish", step) : 0;
+}
+
+struct emptying {
+    struct hth_tmpfs *t;
+    struct tmpfs_dir *dir;
+};
+
+static void empty_entry(void *arg, const char *name)
+{
+    struct emptying *e = arg;
+
+    if (!slot_named(e->t, e->dir, name))
+        unlinkat(e->dir->fd, name, 0);
+}
+
+/* The save that this one was published over, if it is still there. */
+static struct tmpfs_dir *replaced_by(struct hth_tmpfs *t, const struct tmpfs_dir *dir)
+{
+    struct tmpfs_dir *back = NULL;
+
+    for (struct tmpfs_dir *d = t->dirs; d; d = d->next)
+        if (d != dir && !hth_save_none(d->save) && d->save.step == dir->save.step &&
+                d->was_published && !d->published &&
+                (!back || hth_save_cmp(d->save, back->save) > 0))
+            back = d;
+    return back;
+}
+
+/* No longer shown as a container, before it loses its first file. */
+static void withdraw(struct hth_tmpfs *t, struct tmpfs_dir *dir)
+{
+    struct tmpfs_dir *back = replaced_by(t, dir);
+    char own[HTH_SAVE_TEXT];
+
+    if (back && !swap(t, back, dir))
+        return;
+    hth_save_text(dir->save, own);
+    if (renameat2(t->job_fd, dir->name, t->own_fd, own, RENAME_NOREPLACE))
+        return;
+    memcpy(dir->name, own, sizeof(own));
+    dir->published = 0;
+}
+
+static void remove_dir(struct hth_tmpfs *t, struct tmpfs_dir *dir)
+{
+    struct emptying e = { t, dir };
+
+    if (dir->published)
+        withdraw(t, dir);
+    hth_sys_each(dir->fd, empty_entry, &e);
+    if (unlinkat(dir->published ? t->job_fd : t->own_fd, dir->name, AT_REMOVEDIR)) {
+        hth_say(&t->opts.log, HEARTH_LOG_ERROR, "not-removed", "%s: %s is not empty and stays: %s",
+                t->path, dir->name, strerrordesc_np(errno));
+        return;
+    }
+    for (struct tmpfs_slot *s = t->slots; s; s = s->next) /* lost ones */
+        if (s->dir == dir)
+            s->dir = NULL;
+    hth_dir_forget(t, dir);
+}
+
+void hth_dir_remove(struct hth_store *s, struct hth_save_id save)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_dir *dir, *next;
+    char name[FILE_NAME_BYTES];
+
+    record_name(save, "manifest", name); /* first: a save half gone must not look whole */
+    unlinkat(t->own_fd, name, 0);
+    for (dir = t->dirs; dir; dir = next) {
+        next = dir->next;
+        if (!hth_save_none(dir->save) && !hth_save_cmp(dir->save, save))
+            remove_dir(t, dir);
+    }
+    if (!hth_dir_find(t, save)) {
+        record_name(save, "dir", name);
+        unlinkat(t->own_fd, name, 0);
+    }
+}
+
+/* A foreign container goes with its last object, where nothing else is in it. */
+void hth_dir_drop_foreign(struct hth_tmpfs *t, struct tmpfs_dir *dir)
+{
+    for (const struct tmpfs_slot *s = t->slots; s; s = s->next)
+        if (s->dir == dir && s->state == TMPFS_SEALED)
+            return;
+    unlinkat(t->job_fd, dir->name, AT_REMOVEDIR);
+}

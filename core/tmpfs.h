@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parts of the store on tmpfs, for each other:
+ *
+ *     store_tmpfs.c   open, close, ops             pool.c      slots: make, back, map, give
+ *     reserve.c       room for them                slot_back.c memory behind them
+ *     save_dir.c      directories of saves         adopt.c     what was there before us
+ *     small_file.c    records, raw objects         store_lock.c
+ *     tmpfs_sys.c     system calls that can be made to fail
+ */
+#ifndef CORE_TMPFS_H
+#define CORE_TMPFS_H
+
+#include <hearth/internal/core/room.h>
+#include <hearth/internal/core/store_tmpfs.h>
+#include <sys/stat.h>
+
+#define FILE_NAME_BYTES 256 /* of a directory entry, with its terminator */
+#define NEW_FILE        "new"
+#define HTH_SLOT_MAX    (UINT64_C(1) << 56) /* bytes: above any machine, below overflow */
+#define TMP_SUFFIX      ".tmp"
+
+/* FREE and HELD lie in the pool; GIVEN too: free when its last lease ends. CONDEMNED: gone with
+ * its last lease. LOST: the system refused to move it; mapped, never used again. */
+enum tmpfs_state {
+    TMPFS_FREE,
+    TMPFS_HELD,
+    TMPFS_RECEIVED,
+    TMPFS_SEALED,
+    TMPFS_GIVEN,
+    TMPFS_CONDEMNED,
+    TMPFS_LOST
+};
+
+struct tmpfs_dir {
+    struct tmpfs_dir *next;
+    struct hth_save_id save; /* epoch 0: foreign */
+    int fd;
+    ino_t ino;
+    int published;     /* it is step-<N>_ckpt, in the job's directory */
+    int was_published; /* so it goes back there when what replaced it is removed */
+    char name[FILE_NAME_BYTES];
+};
+
+struct tmpfs_slot {
+    struct hth_slot pub; /* first */
+    struct tmpfs_slot *next;
+    enum tmpfs_state state;
+    uint64_t made;      /* bytes from the front that are backed by memory */
+    uint64_t touched;   /* ... that our mapping has pages for */
+    uint64_t collapsed; /* ... that were offered as huge pages */
+    int foreign;
+    int matched;           /* by the reserve() that runs */
+    struct tmpfs_dir *dir; /* where its name is, unless in the pool */
+    char name[FILE_NAME_BYTES];
+};
+
+struct hth_tmpfs {
+    struct hth_store base;            /* first */
+    struct hth_store_tmpfs_opts opts; /* root and job: ours, in path and job */
+    char *path;                       /* <root>/<job>, for sentences */
+    char job[HTH_NAME_MAX + 1];
+    int root_fd, job_fd, own_fd, pool_fd, evidence_fd, lock_fd;
+    uint64_t id;
+    uint64_t starts; /* engines this memory has seen; upper half of new generations */
+    int reserved;
+    int no_populate, no_collapse; /* the kernel refused once */
+    struct tmpfs_slot *slots;
+    struct tmpfs_dir *dirs;
+};
+
+static inline struct hth_tmpfs *hth_tmpfs_of(struct hth_store *s)
+{
+    return (struct hth_tmpfs *)s;
+}
+
+static inline struct tmpfs_slot *hth_tmpfs_slot(struct hth_slot *slot)
+{
+    return (struct tmpfs_slot *)slot;
+}
+
+/* tmpfs_sys.c: as the system calls; -1 and errno. */
+int hth_sys_mkdir(struct hth_tmpfs *t, int dir, const char *name);
+int hth_sys_create(struct hth_tmpfs *t, int dir, const char *name);
+int hth_sys_truncate(struct hth_tmpfs *t, int fd, uint64_t len);
+int hth_sys_allocate(struct hth_tmpfs *t, int fd, uint64_t off, uint64_t len);
+int hth_sys_write(struct hth_tmpfs *t, int fd, const void *bytes, size_t len, uint64_t off);
+int hth_sys_rename_new(
+        struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to);
+void *hth_sys_map(struct hth_tmpfs *t, int fd, uint64_t len, int writable);
+void *hth_sys_zalloc(struct hth_tmpfs *t, size_t bytes);
+/* Open relative to `dir`, never through a link. */
+int hth_sys_open_dir(int dir, const char *name);
+int hth_sys_open_file(int dir, const char *name, int flags);
+int hth_sys_exchange(int a_dir, const char *a, int b_dir, const char *b);
+/* A sentence from errno: "<path>: <doing> <name>: <why>". Returns the code. */
+int hth_sys_fail(
+        const struct hth_tmpfs *t, struct hearth_error *err, const char *doing, const char *name);
+/* Each entry but `.` and `..`; the caller's fd stays open and its position is its own. */
+int hth_sys_each(int dir, void (*entry)(void *arg, const char *name), void *arg);
+
+/* small_file.c: whole files, made as NEW_FILE in .hearth/ and renamed over what is there. */
+int hth_small_put(struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len,
+        struct hearth_error *err);
+int hth_small_get(struct hth_tmpfs *t, int dir, const char *name, void **out, size_t *out_len,
+        struct hearth_error *err);
+
+/* reserve.c */
+int hth_pool_reserve(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+/* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? HEARTH_ENOSPC. */
+int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err);
+/* It is one of the pool's, in whatever state. */
+int hth_pool_counts(const struct tmpfs_slot *s);
+
+/* pool.c */
+uint64_t hth_pool_capacity(uint64_t bytes);
+/* A free slot without memory behind it yet; and away with one, file and all. */
+int hth_pool_new(
+        struct hth_tmpfs *t, uint64_t capacity, struct tmpfs_slot **out, struct hearth_error *err);
+void hth_pool_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot);
+int hth_pool_take(
+        struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
+void hth_pool_give(struct hth_store *s, struct hth_slot *slot);
+void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *why);
+void hth_pool_lease(struct hth_store *s, struct hth_slot *slot);
+void hth_pool_unlease(struct hth_store *s, struct hth_slot *slot);
+uint64_t hth_pool_work(struct hth_store *s);
+/* A slot around an open file that is there, whose fd it takes on success; mapped. */
+int hth_pool_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
+        struct tmpfs_slot **out, struct hearth_error *err);
+/* Unmap, close, forget. The file stays. */
+void hth_pool_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot);
+void hth_pool_name(uint64_t id, char out[FILE_NAME_BYTES]);
+
+/* slot_back.c: pages under slots. */
+uint64_t hth_back_missing(const struct hth_tmpfs *t);
+int hth_back_all(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
+/* One bounded piece; 0: nothing left to do for this slot. Negative: it cannot be backed. */
+int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
+
+/* save_dir.c */
+struct tmpfs_dir *hth_dir_find(struct hth_tmpfs *t, struct hth_save_id save);
+int hth_dir_get(struct hth_tmpfs *t, struct hth_save_id save, struct tmpfs_dir **out,
+        struct hearth_error *err);
+/* Take an open directory into the list. */
+int hth_dir_add(struct hth_tmpfs *t, int fd, ino_t ino, const char *name, struct tmpfs_dir **out,
+        struct hearth_error *err);
+void hth_dir_forget(struct hth_tmpfs *t, struct tmpfs_dir *dir);
+void hth_dir_drop_foreign(struct hth_tmpfs *t, struct tmpfs_dir *dir);
+int hth_dir_record(struct hth_tmpfs *t, const struct tmpfs_dir *dir, struct hearth_error *err);
+/* `<save>.dir`: 0, or negative when there is none that can be read. */
+int hth_dir_record_get(
+        struct hth_tmpfs *t, struct hth_save_id save, ino_t *out_ino, int *out_was_published);
+int hth_dir_receive(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
+        const char *name, struct hearth_error *err);
+int hth_dir_seal(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
+        const char *name, struct hearth_error *err);
+int hth_dir_raw_put(struct hth_store *s, struct hth_save_id save, const char *name,
+        const void *bytes, size_t len, struct hearth_error *err);
+int hth_dir_raw_get(struct hth_store *s, struct hth_save_id save, const char *name, void **out,
+        size_t *out_len, struct hearth_error *err);
+int hth_dir_publish(struct hth_store *s, struct hth_save_id save, struct hearth_error *err);
+void hth_dir_remove(struct hth_store *s, struct hth_save_id save);
+
+/* adopt.c */
+int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
+        void *arg, struct hearth_error *err);
+/* A slot by its size and mode, or a raw object. */
+int hth_adopt_is_slot(const struct stat *st);
+
+/* store_lock.c: lock the open `.hearth/lock`. */
+int hth_lock_take(int fd, const char *path, struct hearth_error *err);
+
+#endif

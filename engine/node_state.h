@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What node.c (wiring), serve.c (requests), lend.c (slots in ranks' hands) and epoch.c (joining)
+ * share of one engine. */
+#ifndef HEARTH_ENGINE_NODE_STATE_H
+#define HEARTH_ENGINE_NODE_STATE_H
+
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/table.h>
+#include <hearth/internal/engine/node.h>
+#include <hearth/internal/loader/recover.h>
+#include <hearth/internal/replication/blob.h>
+#include <hearth/internal/replication/commit.h>
+#include <hearth/internal/replication/holdings.h>
+#include <hearth/internal/replication/transfer.h>
+#include <hearth/internal/replication/tree.h>
+
+#define LOAN_OBJECTS 64u
+
+struct client {
+    uint32_t id;
+    struct client *next;
+    uint32_t rank;
+    int attached, helper;
+    int closed; /* said close; leave is what it said */
+    uint32_t leave;
+    uint64_t recover_request; /* waits for the end of recovery; 0: no */
+};
+
+/* One object of a loan: its slot is in a rank's hands until SEAL. */
+struct lent {
+    struct hth_slot *slot; /* NULL: handed over */
+    char name[HTH_NAME_MAX + 1];
+};
+
+/* A save as one rank of this node writes it: from BEGIN to COMMIT, and then followed. */
+struct loan {
+    struct loan *next;
+    uint64_t token;
+    uint32_t client;
+    uint32_t rank;
+    int has_id; /* its step is known */
+    int dead;   /* its epoch is over, or it failed: what is handed over goes back */
+    int committed;
+    uint32_t commons;
+    struct hth_save_id save;
+    struct lent object[LOAN_OBJECTS];
+    uint32_t objects;
+    uint64_t bytes; /* handed over */
+};
+
+struct lease { /* a sealed object in a reader's hands */
+    struct lease *next;
+    uint64_t id;
+    uint32_t client;
+    struct hth_slot *slot;
+};
+
+struct pending { /* a BEGIN that waits for room, or a RANGE for its bytes */
+    struct pending *next;
+    uint32_t client;
+    uint64_t until_ms;
+    struct hth_local_begin begin;
+};
+
+struct reading { /* a range on its way from a peer; ends by itself */
+    struct hth_node *node;
+    uint32_t client;
+    uint64_t request;
+    uint64_t len;
+};
+
+struct hth_node {
+    struct hth_node_env env;
+    struct hth_ctx ctx;
+    struct hth_epoch epoch; /* ctx.epoch points here once there is one */
+    struct hth_transport *transport;
+    struct hth_commit *commit;
+    struct hth_recover *recover;
+    struct client *clients;
+    struct loan *loans;
+    struct lease *leases;
+    struct pending *pending;
+    uint64_t next_id; /* tokens, leases */
+    struct hth_local_opts opts;
+    uint64_t *shard_bytes; /* [world] as the gather said */
+    int recovering;        /* asked for, not ended */
+    int recovered;         /* this epoch's recovery has ended well */
+    struct hth_save_id chosen;
+    struct hearth_recovery info;
+    uint64_t join_ms;   /* how long joining took */
+    uint32_t dropped;   /* coordinator: nodes whose ranks all dropped */
+    uint8_t *drop_from; /* coordinator: [nodes] */
+    int drop_sent, done;
+};
+
+/* serve.c */
+void serve_event(struct hth_node *n, const struct loan *l, enum hearth_level level, int degraded,
+        int code, const char *text);
+void serve_recovered(struct hth_node *n, int code, const struct hearth_error *err);
+void reply_error(
+        struct hth_node *n, uint32_t client, uint64_t request, const struct hearth_error *err);
+void reply_ok(struct hth_node *n, uint32_t client, uint64_t request);
+void reply_bytes(
+        struct hth_node *n, uint32_t client, uint64_t request, const void *bytes, size_t len);
+struct client *client_find(struct hth_node *n, uint32_t id);
+
+/* lend.c */
+void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_begin *m);
+void lend_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m);
+void lend_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m);
+void lend_common(struct hth_node *n, struct client *c, const struct hth_local_common *m,
+        const void *attach, size_t attach_len);
+void lend_commit(struct hth_node *n, struct client *c, const struct hth_local_head *m);
+void lend_abort(struct hth_node *n, struct client *c, const struct hth_local_head *m);
+void lend_cancel(struct hth_node *n, struct client *c, const struct hth_local_head *m);
+void lend_follow(struct hth_node *n, struct client *c, const struct hth_local_follow *m);
+void lend_gone(struct hth_node *n, uint32_t client);
+void lend_tick(struct hth_node *n, uint64_t now_ms);
+uint64_t lend_due_ms(const struct hth_node *n);
+void lend_new_epoch(
+        struct hth_node *n); /* what is being written belongs to an epoch that is over */
+void lend_close(struct hth_node *n);
+
+/* epoch.c */
+void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
+        const void *attach, size_t attach_len);
+void epoch_write_running(struct hth_node *n); /* recovery has ended well */
+int epoch_resume(
+        struct hth_node *n, struct hearth_error *err); /* after a restart under living ranks */
+
+#endif

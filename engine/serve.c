@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests of ranks, checked for length and taken apart. A wrong packet is answered with an error
+ * and does nothing else; what a rank may ask for before ATTACH is STATUS alone.
+ */
+#include "node_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void reply_error(
+        struct hth_node *n, uint32_t client, uint64_t request, const struct hearth_error *err)
+{
+    struct hth_local_error answer = {
+        .head = { sizeof(answer), HTH_LOCAL_ERROR, request, 0 },
+        .code = err->code,
+        .native = err->native,
+    };
+
+    memcpy(answer.text, err->text, sizeof(answer.text));
+    n->env.reply(n->env.reply_self, client, &answer, sizeof(answer), -1, NULL, 0);
+}
+
+void reply_ok(struct hth_node *n, uint32_t client, uint64_t request)
+{
+    struct hth_local_head answer = { sizeof(answer), HTH_LOCAL_OK, request, 0 };
+
+    n->env.reply(n->env.reply_self, client, &answer, sizeof(answer), -1, NULL, 0);
+}
+
+void reply_bytes(
+        struct hth_node *n, uint32_t client, uint64_t request, const void *bytes, size_t len)
+{
+    struct hth_local_bytes answer = { .head = { sizeof(answer), HTH_LOCAL_BYTES, request, 0 },
+        .len = len };
+
+    n->env.reply(n->env.reply_self, client, &answer, sizeof(answer), -1, bytes, len);
+}
+
+static void refuse(
+        struct hth_node *n, uint32_t client, uint64_t request, int code, const char *text)
+{
+    struct hearth_error err;
+
+    hth_fail(&err, code, 0, "%s", text);
+    reply_error(n, client, request, &err);
+}
+
+struct client *client_find(struct hth_node *n, uint32_t id)
+{
+    struct client *c = n->clients;
+
+    while (c && c->id != id)
+        c = c->next;
+    return c;
+}
+
+void serve_event(struct hth_node *n, const struct loan *l, enum hearth_level level, int degraded,
+        int code, const char *text)
+{
+    struct hth_local_event event = {
+        .head = { sizeof(event), HTH_LOCAL_EVENT, 0, l->token },
+        .save = hth_local_save_of(l->save),
+        .level = level,
+        .degraded = (uint32_t)degraded,
+        .code = code,
+        .bytes = l->bytes,
+    };
+
+    snprintf(event.text, sizeof(event.text), "%s", text);
+    n->env.reply(n->env.reply_self, l->client, &event, sizeof(event), -1, NULL, 0);
+}
+
+/* ---- ATTACH, RECOVER, CLOSE --------------------------------------------------------------------- */
+
+static void attach(struct hth_node *n, struct client *c, const struct hth_local_attach *m)
+{
+    struct hth_local_attached answer = { .head = { sizeof(answer), HTH_LOCAL_ATTACHED,
+                                                 m->head.request, 0 } };
+    struct hearth_error err;
+
+    if (m->version != HTH_LOCAL_VERSION) {
+        hth_fail(&err, HEARTH_EPROTO, 0,
+                "the rank's library speaks local protocol %" PRIu32
+                ", this engine %u: use one version",
+                m->version, HTH_LOCAL_VERSION);
+        reply_error(n, c->id, m->head.request, &err);
+        return;
+    }
+    if (strncmp(m->job, n->ctx.opts.job, sizeof(m->job)) != 0) {
+        refuse(n, c->id, m->head.request, HEARTH_EINVAL, "this engine serves another job");
+        return;
+    }
+    c->attached = 1;
+    c->rank = m->rank;
+    c->helper = (int)m->helper;
+    answer.store = n->env.store->ops->id(n->env.store);
+    answer.highest_epoch = hth_holdings_highest_epoch(&n->ctx);
+    if (n->epoch.epoch > answer.highest_epoch)
+        answer.highest_epoch = n->epoch.epoch;
+    answer.wall_ms = n->ctx.clock.wall_ms(n->ctx.clock.self);
+    answer.random = hth_random_next(&n->ctx.random);
+    answer.epoch = n->ctx.epoch ? n->epoch.epoch : 0;
+    answer.nonce = n->ctx.epoch ? n->epoch.nonce : 0;
+    answer.recovered = (uint32_t)n->recovered;
+    if (n->transport->ops->address(n->transport, answer.addr, &answer.addr_len, &err)) {
+        reply_error(n, c->id, m->head.request, &err);
+        return;
+    }
+    snprintf(answer.node, sizeof(answer.node), "%s", n->env.node);
+    snprintf(answer.log, sizeof(answer.log), "%s", n->env.log_path);
+    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+}
+
+static void answer_recovered(struct hth_node *n, struct client *c)
+{
+    struct hth_local_recovered answer = {
+        .head = { sizeof(answer), HTH_LOCAL_RECOVERED, c->recover_request, 0 },
+        .save = hth_local_save_of(n->chosen),
+        .info = n->info,
+    };
+
+    c->recover_request = 0;
+    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+}
+
+void serve_recovered(struct hth_node *n, int code, const struct hearth_error *err)
+{
+    for (struct client *c = n->clients; c; c = c->next) {
+        if (!c->recover_request)
+            continue;
+        if (code) {
+            reply_error(n, c->id, c->recover_request, err);
+            c->recover_request = 0;
+        } else {
+            answer_recovered(n, c);
+        }
+    }
+}
+
+static void recover(struct hth_node *n, struct client *c, const struct hth_local_recover *m)
+{
+    struct hearth_error err;
+
+    if (!n->ctx.epoch) {
+        refuse(n, c->id, m->head.request, HEARTH_ESTATE, "recover before the node has joined");
+        return;
+    }
+    c->recover_request = m->head.request;
+    if (n->recovered) {
+        answer_recovered(n, c);
+        return;
+    }
+    if (n->recovering)
+        return;
+    n->recovering = 1;
+    if (hth_recover_start(
+                n->recover, m->deadline_ms ? m->deadline_ms : n->ctx.opts.recover_ms, &err)) {
+        n->recovering = 0;
+        c->recover_request = 0;
+        reply_error(n, c->id, m->head.request, &err);
+    }
+}
+
+/* The job is over when every rank of every node has said drop. */
+static void check_dropped(struct hth_node *n)
+{
+    unsigned char body[4] = { 1 };
+    uint32_t ranks = 0;
+    uint32_t gone = 0;
+
+    for (uint32_t r = 0; n->ctx.epoch && r < n->epoch.world; r++)
+        ranks += n->epoch.rank_node[r] == n->epoch.self;
+    for (const struct client *c = n->clients; c; c = c->next)
+        gone += c->closed && !c->helper && c->leave == HEARTH_DROP;
+    if (ranks == 0 || gone < ranks || n->drop_sent)
+        return;
+    n->drop_sent = 1;
+    hth_tree_up(&n->ctx, HTH_KIND_CLOSE, body, sizeof(body));
+}
+
+static void on_close(struct hth_node *n, struct client *c, const struct hth_local_close *m)
+{
+    c->closed = 1;
+    c->leave = m->leave;
+    reply_ok(n, c->id, m->head.request);
+    check_dropped(n);
+}
+
+/* ---- Reading -------------------------------------------------------------------------------------- */
+
+static void manifest(struct hth_node *n, struct client *c, const struct hth_local_map *m)
+{
+    struct hth_held_save *s = hth_holdings_find(&n->ctx, hth_local_save_to(m->save));
+
+    if (s && s->has_manifest)
+        reply_bytes(n, c->id, m->head.request, s->manifest_bytes, s->manifest_len);
+    else
+        refuse(n, c->id, m->head.request, HEARTH_ENOENT, "this save's manifest is not here");
+}
+
+static struct hth_held *held_of(struct hth_node *n, const struct hth_local_map *m)
+{
+    struct hth_held_save *s = hth_holdings_find(&n->ctx, hth_local_save_to(m->save));
+    struct hth_held *h = s && !s->removed ? hth_held_find(s, m->object) : NULL;
+
+    return h && h->state == HTH_HELD_SEALED ? h : NULL;
+}
+
+static void map(struct hth_node *n, struct client *c, const struct hth_local_map *m)
+{
+    struct hth_held *h = held_of(n, m);
+    struct hth_local_mapped answer = { .head = { sizeof(answer), HTH_LOCAL_MAPPED, m->head.request,
+                                               0 } };
+    struct lease *lease = h && h->slot ? calloc(1, sizeof(*lease)) : NULL;
+
+    if (!lease) {
+        refuse(n, c->id, m->head.request, HEARTH_ENOENT, "this node does not hold that object");
+        return;
+    }
+    n->env.store->ops->lease(n->env.store, h->slot);
+    *lease = (struct lease){ n->leases, n->next_id++, c->id, h->slot };
+    n->leases = lease;
+    answer.lease = lease->id;
+    answer.slot = h->slot->id;
+    answer.generation = h->slot->generation;
+    answer.capacity = h->slot->capacity;
+    answer.data_len = h->object.data_len;
+    answer.table_off = HTH_ALIGN(HTH_BLOCK + h->object.data_len);
+    answer.table_len = h->object.table_len;
+    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), h->slot->fd, NULL, 0);
+}
+
+static void lease_end(struct hth_node *n, struct lease **at)
+{
+    struct lease *lease = *at;
+
+    *at = lease->next;
+    n->env.store->ops->unlease(n->env.store, lease->slot);
+    free(lease);
+}
+
+static void unmap(struct hth_node *n, struct client *c, const struct hth_local_unmap *m)
+{
+    for (struct lease **at = &n->leases; *at; at = &(*at)->next)
+        if ((*at)->id == m->lease && (*at)->client == c->id) {
+            lease_end(n, at);
+            break;
+        }
+    reply_ok(n, c->id, m->head.request);
+}
+
+static void on_range(void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
+{
+    struct reading *r = self;
+
+    if (code) {
+        reply_error(r->node, r->client, r->request, err);
+    } else {
+        reply_bytes(r->node, r->client, r->request, hth_fetch_bytes(fetch), r->len);
+        hth_fetch_release(fetch);
+    }
+    free(r);
+}
+
+static int start_range(struct hth_node *n, struct reading *r, const struct hth_local_map *m,
+        const struct hth_object *o, struct hearth_error *err)
+{
+    uint32_t source[HTH_PLAN_SOURCES];
+    uint32_t found = hth_recover_sources(n->recover, m->object, source);
+    uint32_t count = 0;
+    struct hth_fetch *fetch;
+
+    for (uint32_t i = 0; i < found; i++)
+        if (source[i] != n->epoch.self && !n->ctx.down[source[i]])
+            source[count++] = source[i];
+    if (count == 0)
+        return hth_fail(err, HEARTH_ELOST, 0, "no other node holds %s", o->name);
+    return hth_fetch_start(&n->ctx,
+            &(struct hth_fetch_want){
+                    .save = hth_local_save_to(m->save),
+                    .object = *o,
+                    .sources = source,
+                    .count = count,
+                    .class = HTH_FETCH_READ,
+                    .off = m->off,
+                    .len = m->len,
+                    .deadline_ms = n->ctx.opts.recover_ms,
+                    .done = on_range,
+                    .self = r,
+            },
+            &fetch, err);
+}
+
+static void range(struct hth_node *n, struct client *c, const struct hth_local_map *m)
+{
+    struct hth_held_save *s = hth_holdings_find(&n->ctx, hth_local_save_to(m->save));
+    const struct hth_object *o =
+            s && s->has_manifest ? hth_manifest_find(&s->manifest, m->object) : NULL;
+    struct hth_held *h = held_of(n, m);
+    struct reading *r;
+    struct hearth_error err;
+
+    if (!o || m->len == 0 || m->off > hth_object_file_bytes(o) ||
+            m->len > hth_object_file_bytes(o) - m->off) {
+        refuse(n, c->id, m->head.request, HEARTH_EINVAL, "a range that the object does not have");
+        return;
+    }
+    if (h && h->slot) {
+        reply_bytes(n, c->id, m->head.request, h->slot->base + m->off, m->len);
+        return;
+    }
+    r = calloc(1, sizeof(*r));
+    if (r)
+        *r = (struct reading){ n, c->id, m->head.request, m->len };
+    if (!r || start_range(n, r, m, o, &err)) {
+        if (!r)
+            hth_fail(&err, HEARTH_ENOMEM, 0, "read");
+        free(r);
+        reply_error(n, c->id, m->head.request, &err);
+    }
+}
+
+static void common_get(struct hth_node *n, struct client *c, const struct hth_local_common *m)
+{
+    char name[sizeof(m->name)];
+    struct hearth_error err;
+    void *bytes = NULL;
+    size_t len = 0;
+
+    memcpy(name, m->name, sizeof(name));
+    name[sizeof(name) - 1] = '\0';
+    if (hth_foreign_name_check(name, &err) ||
+            n->env.store->ops->raw_get(
+                    n->env.store, hth_local_save_to(m->save), name, &bytes, &len, &err)) {
+        reply_error(n, c->id, m->head.request, &err);
+        return;
+    }
+    reply_bytes(n, c->id, m->head.request, bytes, len);
+    free(bytes);
+}
+
+/* ---- STATUS ------------------------------------------------------------------------------------------ */
+
+static void status(struct hth_node *n, uint32_t client, uint64_t request)
+{
+    char text[400];
+    char json[2048];
+    uint64_t pulled = 0;
+    uint32_t saves = 0;
+    int len;
+
+    hth_commit_text(n->commit, text, sizeof(text));
+    hth_transfer_pulled(&n->ctx, &pulled, NULL);
+    for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
+        saves += !s->removed;
+    len = snprintf(json, sizeof(json),
+            "{\"job\": \"%s\", \"node\": \"%s\", \"epoch\": %" PRIu64 ", \"member\": %" PRIu32
+            ", \"members\": %" PRIu32 ", \"ranks_attached\": %" PRIu32 ", \"recovered\": %s"
+            ", \"saves\": %" PRIu32 ", \"connections\": %" PRIu32 ", \"pulled_bytes\": %" PRIu64
+            ", \"state\": \"%s\", \"log\": \"%s\"}",
+            n->ctx.opts.job, n->env.node, n->epoch.epoch, n->epoch.self, n->epoch.nodes,
+            hth_node_clients(n), n->recovered ? "true" : "false", saves,
+            hth_session_connections(n->ctx.session), pulled, text, n->env.log_path);
+    if (len > 0 && (size_t)len < sizeof(json))
+        reply_bytes(n, client, request, json, (size_t)len);
+    else
+        refuse(n, client, request, HEARTH_EIO, "the status does not fit");
+}
+
+/* ---- Dispatch ----------------------------------------------------------------------------------------- */
+
+static const struct {
+    uint32_t type;
+    size_t bytes; /* of the fixed part */
+} sizes[] = {
+    { HTH_LOCAL_ATTACH, sizeof(struct hth_local_attach) },
+    { HTH_LOCAL_JOIN, sizeof(struct hth_local_join) },
+    { HTH_LOCAL_RECOVER, sizeof(struct hth_local_recover) },
+    { HTH_LOCAL_BEGIN, sizeof(struct hth_local_begin) },
+    { HTH_LOCAL_SET_STEP, sizeof(struct hth_local_set_step) },
+    { HTH_LOCAL_SEAL, sizeof(struct hth_local_seal) },
+    { HTH_LOCAL_COMMON, sizeof(struct hth_local_common) },
+    { HTH_LOCAL_COMMIT, sizeof(struct hth_local_head) },
+    { HTH_LOCAL_ABORT, sizeof(struct hth_local_head) },
+    { HTH_LOCAL_CANCEL, sizeof(struct hth_local_head) },
+    { HTH_LOCAL_FOLLOW, sizeof(struct hth_local_follow) },
+    { HTH_LOCAL_MANIFEST, sizeof(struct hth_local_map) },
+    { HTH_LOCAL_MAP, sizeof(struct hth_local_map) },
+    { HTH_LOCAL_UNMAP, sizeof(struct hth_local_unmap) },
+    { HTH_LOCAL_RANGE, sizeof(struct hth_local_map) },
+    { HTH_LOCAL_COMMON_GET, sizeof(struct hth_local_common) },
+    { HTH_LOCAL_STATUS, sizeof(struct hth_local_head) },
+    { HTH_LOCAL_CLOSE, sizeof(struct hth_local_close) },
+};
+
+static int well_formed(const struct hth_local_head *head, size_t len)
+{
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        if (sizes[i].type == head->type)
+            return len >= sizes[i].bytes && head->length == len;
+    return 0;
+}
+
+static void dispatch(struct hth_node *n, struct client *c, const struct hth_local_head *head,
+        const void *attachment, size_t attach_len)
+{
+    const void *m = head;
+
+    switch ((enum hth_local_type)head->type) {
+    case HTH_LOCAL_ATTACH:
+        attach(n, c, m);
+        break;
+    case HTH_LOCAL_JOIN:
+        epoch_join(n, c, m, attachment, attach_len);
+        break;
+    case HTH_LOCAL_RECOVER:
+        recover(n, c, m);
+        break;
+    case HTH_LOCAL_BEGIN:
+        lend_begin(n, c, m);
+        break;
+    case HTH_LOCAL_SET_STEP:
+        lend_set_step(n, c, m);
+        break;
+    case HTH_LOCAL_SEAL:
+        lend_seal(n, c, m);
+        break;
+    case HTH_LOCAL_COMMON:
+        lend_common(n, c, m, attachment, attach_len);
+        break;
+    case HTH_LOCAL_COMMIT:
+        lend_commit(n, c, m);
+        break;
+    case HTH_LOCAL_ABORT:
+        lend_abort(n, c, m);
+        break;
+    case HTH_LOCAL_CANCEL:
+        lend_cancel(n, c, m);
+        break;
+    case HTH_LOCAL_FOLLOW:
+        lend_follow(n, c, m);
+        break;
+    case HTH_LOCAL_MANIFEST:
+        manifest(n, c, m);
+        break;
+    case HTH_LOCAL_MAP:
+        map(n, c, m);
+        break;
+    case HTH_LOCAL_UNMAP:
+        unmap(n, c, m);
+        break;
+    case HTH_LOCAL_RANGE:
+        range(n, c, m);
+        break;
+    case HTH_LOCAL_COMMON_GET:
+        common_get(n, c, m);
+        break;
+    case HTH_LOCAL_CLOSE:
+        on_close(n, c, m);
+        break;
+    default: /* answers are not requests; well_formed() lets none through */
+        break;
+    }
+}
+
+void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, size_t len,
+        const void *attachment, size_t attach_len)
+{
+    const struct hth_local_head *head = bytes;
+    struct client *c = client_find(n, client);
+
+    if (len < sizeof(*head) || !well_formed(head, len)) {
+        refuse(n, client, len < sizeof(*head) ? 0 : head->request, HEARTH_EPROTO,
+                "a request of an unknown type or length: use one version of Hearth");
+        return;
+    }
+    if (head->type == HTH_LOCAL_STATUS) {
+        status(n, client, head->request);
+        return;
+    }
+    if (!c) {
+        c = calloc(1, sizeof(*c));
+        if (!c) {
+            refuse(n, client, head->request, HEARTH_ENOMEM, "no memory for a client");
+            return;
+        }
+        c->id = client;
+        c->next = n->clients;
+        n->clients = c;
+    }
+    if (!c->attached && head->type != HTH_LOCAL_ATTACH)
+        refuse(n, client, head->request, HEARTH_ESTATE, "a request before attach");
+    else
+        dispatch(n, c, head, attachment, attach_len);
+}
+
+void hth_node_client_gone(struct hth_node *n, uint32_t client)
+{
+    struct client **at = &n->clients;
+    struct lease **lease = &n->leases;
+
+    lend_gone(n, client);
+    while (*lease) {
+        if ((*lease)->client == client)
+            lease_end(n, lease);
+        else
+            lease = &(*lease)->next;
+    }
+    while (*at && (*at)->id != client)
+        at = &(*at)->next;
+    if (!*at)
+        return;
+    struct client *c = *at;
+    *at = c->next;
+    free(c);
+}

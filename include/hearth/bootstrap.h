@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How ranks find each other: one all-gather of bytes, the caller's own or one of these. */
+#ifndef HEARTH_BOOTSTRAP_H
+#define HEARTH_BOOTSTRAP_H
+
+#include <hearth/error.h>
+#include <stddef.h>
+#include <stdint.h>
+
+HEARTH_BEGIN
+
+/* Gather mine[len] of every rank into all[world][len], in rank order, on every rank. Called by
+ * hearth_open() and by each later hearth_recover(), on the caller's thread. Must end by itself. */
+struct hearth_bootstrap {
+    int (*allgather)(void *self, const void *mine, size_t len, void *all, struct hearth_error *err);
+    void (*close)(struct hearth_bootstrap *bootstrap); /* NULL: nothing to free */
+    void *self;
+};
+
+/* TCP: rank 0 listens on host:port, the others come to it. deadline_ms: 1 .. 86400000.
+ * Errors: HEARTH_ETIMEOUT names the ranks that did not come. */
+HEARTH_API int hearth_bootstrap_tcp(const char *host, uint16_t port, uint32_t rank, uint32_t world,
+        uint32_t deadline_ms, struct hearth_bootstrap **out, struct hearth_error *err);
+
+/* The same from torchrun's variables: MASTER_ADDR, HEARTH_PORT (else MASTER_PORT + 1), RANK,
+ * WORLD_SIZE; out_rank and out_world may be NULL. */
+HEARTH_API int hearth_bootstrap_tcp_from_env(uint32_t deadline_ms, struct hearth_bootstrap **out,
+        uint32_t *out_rank, uint32_t *out_world, struct hearth_error *err);
+
+/* PMIx, as mpirun and Slurm offer it; opened at run time. HEARTH_EUNSUPPORTED where there is none. */
+HEARTH_API int hearth_bootstrap_pmix(uint32_t deadline_ms, struct hearth_bootstrap **out,
+        uint32_t *out_rank, uint32_t *out_world, struct hearth_error *err);
+
+/* A static host file: line r is rank r's "host port"; `#` comments. Rank 0's line is the meeting
+ * place, the others say how many ranks there are. */
+HEARTH_API int hearth_bootstrap_hostfile(const char *path, uint32_t rank, uint32_t deadline_ms,
+        struct hearth_bootstrap **out, uint32_t *out_world, struct hearth_error *err);
+
+HEARTH_API void hearth_bootstrap_close(struct hearth_bootstrap *bootstrap);
+
+HEARTH_END
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Hearth keeps the checkpoints of a training job in the memory of the machines that train it.
+ *
+ *   1  Everyday use   open, recover, load, save, wait, close      enough for most users
+ *   2  <hearth/save.h>       staging before the step is known, reserved places, several objects
+ *   3  <hearth/read.h>       items, views, boxes, descriptors
+ *   4  <hearth/bootstrap.h>  how ranks find each other
+ *   5  <hearth/opts.h>       every option of hearth_open()
+ *
+ * A rank in the training loop:
+ *
+ *     hearth_open(&opts, &h, &err);
+ *     hearth_recover(h, NULL, &ckpt, &err);        all ranks; ckpt == NULL: start from scratch
+ *     if (ckpt) hearth_load(ckpt, pieces, n, 0, NULL, &err);
+ *     loop:
+ *         hearth_save_begin(h, step, bytes, NULL, &save, &err);
+ *         hearth_save_add(save, pieces, n, &err);  copies: the tensors are yours again
+ *         hearth_save_commit(save, &handle, &err); returns at once
+ *     hearth_wait(handle, HEARTH_PROTECTED, 60000, &err);
+ *     hearth_close(h, HEARTH_KEEP);
+ *
+ * Caveats. Everything here is memory: it survives processes and nodes, not the loss of more
+ * failure domains than there are copies. Calls on one `struct hearth_save` or checkpoint come
+ * from one thread at a time; different objects may be used by different threads at once. After
+ * fork() every call in the child returns HEARTH_EFORK; views stay readable there.
+ */
+#ifndef HEARTH_H
+#define HEARTH_H
+
+#include <hearth/bootstrap.h>
+#include <hearth/dtype.h>
+#include <hearth/error.h>
+#include <hearth/log.h>
+#include <hearth/opts.h>
+#include <hearth/read.h>
+#include <hearth/save.h>
+#include <hearth/types.h>
+#include <hearth/version.h>
+
+HEARTH_BEGIN
+
+/* ---- 1  Everyday use ------------------------------------------------------------------- */
+
+/*
+ * Join the job. Every rank calls it; it starts this node's engine where none runs (opts.start)
+ * and exchanges addresses through opts.bootstrap.
+ *
+ * opts   Copied. root, job, rank, world and bootstrap must be set (bootstrap: not for world 1).
+ * out_h  The caller owns it: hearth_close().
+ *
+ * Errors   HEARTH_EINVAL    an option, with its name; or ranks that disagree, with both
+ *          HEARTH_ENOSPC    the store cannot hold keep + 1 saves: the three limits and what to do
+ *          HEARTH_ETIMEOUT  not all ranks came: names who is missing
+ *          HEARTH_EENGINE   the engine does not start: where its log is
+ *          HEARTH_EUNSUPPORTED, HEARTH_EAUTH, HEARTH_EPROTO as they say
+ * Threads  any
+ * Cost     start of a process, one all-gather of 512 bytes a rank
+ */
+HEARTH_API int hearth_open(
+        const struct hearth_opts *opts, struct hearth **out_h, struct hearth_error *err);
+
+/* How to leave the node's memory. Handles, saves and checkpoints must be closed before;
+ * NULL is fine. HEARTH_DROP frees everything once all ranks have said so. */
+HEARTH_API void hearth_close(struct hearth *h, enum hearth_leave leave);
+
+/*
+ * Agree with all ranks on the newest save that can be had, and bring what this node needs of it
+ * here, verified. Collective: every rank, once after open and again after losing peers. A second
+ * call begins a new epoch (the bootstrap is used again).
+ *
+ * opts      NULL: defaults.
+ * out_ckpt  NULL for "there is nothing, start from scratch". Else hearth_checkpoint_close().
+ *
+ * Errors    HEARTH_ELOST     a save is named on a keep list and beyond redundancy, and there is
+ *                            no older one: which objects, whose
+ *           HEARTH_ETIMEOUT  names the member that did not answer; restart the job
+ *           HEARTH_EPEER     a member was lost meanwhile; restart the job
+ */
+HEARTH_API int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
+        struct hearth_checkpoint **out_ckpt, struct hearth_error *err);
+
+/*
+ * Fill the caller's tensors and bytes by key from the recovered checkpoint: of each piece that
+ * part of its box which the stored pieces of that key cover, wherever they are.
+ *
+ * pieces[count]  data is written; dtype and global shape must match, or HEARTH_EINVAL naming the key.
+ * flags          HEARTH_LOAD_PARTIAL: missing keys are reported, not an error.
+ * out_report     May be NULL. hearth_report_close().
+ *
+ * Errors   HEARTH_ENOENT   keys that are not there (up to ten by name)
+ *          HEARTH_ECORRUPT a chunk is wrong and no other copy exists: object, chunk, node
+ */
+HEARTH_API int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_piece *pieces,
+        size_t count, uint32_t flags, struct hearth_report **out_report, struct hearth_error *err);
+
+/*
+ * Begin to write this rank's part of `step`. All ranks save the same steps in the same order;
+ * steps never go down within an epoch.
+ *
+ * bytes     Of the payloads to come: the sum of all data, plus 4096 per piece is always enough
+ *           (hearth_save_bytes() says exactly).
+ * opts      NULL: no waiting.
+ *
+ * Errors    HEARTH_EBUSY   no room because an older save is undecided: names it and whom it waits for
+ *           HEARTH_ENOSPC  larger than what the store can ever hold
+ *           HEARTH_ESTATE  no hearth_recover() in this epoch yet, or the step went down
+ * Cost      One message to the engine; the memory is there already.
+ */
+HEARTH_API int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
+        const struct hearth_begin_opts *opts, struct hearth_save **out_save,
+        struct hearth_error *err);
+
+/* Copy tensors in: pieces[count], borrowed until return. One call for thousands of small ones.
+ * Errors: HEARTH_EINVAL naming the key; HEARTH_ENOSPC past the bytes of begin (nothing was copied). */
+HEARTH_API int hearth_save_add(struct hearth_save *save, const struct hearth_piece *pieces,
+        size_t count, struct hearth_error *err);
+
+/* Copy byte strings in: items[count], borrowed until return. */
+HEARTH_API int hearth_save_add_bytes(struct hearth_save *save, const struct hearth_bytes *items,
+        size_t count, struct hearth_error *err);
+
+/* Hand the object over to the engine, which checksums, seals and replicates it. The save is gone
+ * afterwards, also on error. out_handle: hearth_handle_close() (which does not cancel). */
+HEARTH_API int hearth_save_commit(
+        struct hearth_save *save, struct hearth_handle **out_handle, struct hearth_error *err);
+
+/* Give the save up: the attempt is cancelled on all ranks. NULL is fine. */
+HEARTH_API void hearth_save_abort(struct hearth_save *save);
+
+/* Wait until the save has reached `level` on this rank's account, or failed.
+ * Errors: HEARTH_ETIMEOUT after deadline_ms (1 .. 86400000), naming what it waits for;
+ * HEARTH_EFAILED why it failed; HEARTH_EUNKNOWN the coordinator is silent. */
+HEARTH_API int hearth_wait(struct hearth_handle *handle, enum hearth_level level,
+        uint32_t deadline_ms, struct hearth_error *err);
+
+/* Where it stands now. Never blocks. */
+HEARTH_API int hearth_test(
+        struct hearth_handle *handle, struct hearth_status *out, struct hearth_error *err);
+
+/* Ask for the save to be cancelled on all ranks; the handle then fails unless PROTECTED came first. */
+HEARTH_API int hearth_cancel(struct hearth_handle *handle, struct hearth_error *err);
+HEARTH_API void hearth_handle_close(struct hearth_handle *handle);
+
+HEARTH_END
+
+#endif

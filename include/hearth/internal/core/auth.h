@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one file that knows libsodium: digests, message authentication, the job key. */
+#ifndef HEARTH_INTERNAL_CORE_AUTH_H
+#define HEARTH_INTERNAL_CORE_AUTH_H
+
+#include <hearth/internal/core/id.h>
+#include <stddef.h>
+
+#define HTH_KEY 32 /* bytes of a job key and of a session key */
+#define HTH_MAC 16 /* bytes of a message authentication code */
+
+/* Once before any other call here. Errors: HEARTH_EIO. */
+int hth_auth_init(struct hearth_error *err);
+
+/* BLAKE2b-256 of bytes[len]. */
+void hth_digest(unsigned char out[HTH_DIGEST], const void *bytes, size_t len);
+
+/* Keyed BLAKE2b-128 over two pieces (either may be empty). */
+void hth_mac(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY], const void *a,
+        size_t a_len, const void *b, size_t b_len);
+int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]); /* 1: equal */
+
+/* A session's key from the job's and what both sides said (`transcript`). */
+void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
+        const void *transcript, size_t len);
+
+/* The key file: 32 bytes, or 64 hex digits and a newline; mode 0600 or stricter, owned by us,
+ * no link. Errors: HEARTH_EINVAL with a sentence that says what to do. */
+int hth_key_load(const char *path, unsigned char out[HTH_KEY], struct hearth_error *err);
+
+void hth_wipe(void *secret, size_t len); /* not optimised away */
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `.hearth/keep`: what the coordinator decided last. Its saves are never freed by another rule. */
+#ifndef HEARTH_INTERNAL_CORE_KEEP_H
+#define HEARTH_INTERNAL_CORE_KEEP_H
+
+#include <hearth/internal/core/id.h>
+#include <stddef.h>
+
+#define HTH_KEEP_MAX 16 /* saves on a list */
+#define HTH_KEEP_BYTES (64 + 2 * HTH_KEEP_MAX * 32 + HTH_DIGEST)
+
+struct hth_keep {
+    uint64_t epoch;
+    uint64_t serial; /* of the decision, counted in the epoch */
+    uint32_t saves, bads;
+    struct hth_save_id save[HTH_KEEP_MAX]; /* PROTECTED and kept, newest first */
+    struct hth_save_id bad[HTH_KEEP_MAX];  /* chosen once and found unreadable */
+};
+
+void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]);
+int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct hearth_error *err);
+int hth_keep_has(const struct hth_keep *k, struct hth_save_id save);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Option structs: struct_size first, 0 is the default, they only grow. A library that is older
+ * than its caller refuses options it does not know. */
+#ifndef HEARTH_OPTS_H
+#define HEARTH_OPTS_H
+
+#include <hearth/bootstrap.h>
+#include <hearth/log.h>
+#include <stddef.h>
+#include <stdint.h>
+
+HEARTH_BEGIN
+
+enum hearth_start {
+    HEARTH_START_AUTO = 0,        /* use the node's engine, start one where none runs */
+    HEARTH_START_NEVER = 10,      /* it must be running */
+    HEARTH_START_IN_PROCESS = 20, /* a thread of this process; one process per node */
+};
+
+struct hearth_opts {
+    size_t struct_size;
+    const char *root; /* a tmpfs of Hearth's own, the same path on every node */
+    const char *job;  /* [A-Za-z0-9._-]{1,64} */
+    uint32_t rank, world;
+    const char *node; /* its id; NULL: host name */
+    const struct hearth_bootstrap *bootstrap; /* borrowed until hearth_close(); NULL: world 1 */
+
+    uint32_t copies;     /* replicas beside the owner's; 0: 1 */
+    uint32_t min_copies; /* what PROTECTED needs; 0: copies */
+    uint32_t keep;       /* PROTECTED saves retained; 0: 1 */
+    uint32_t allow_degraded; /* 1: fewer nodes than copies need are fine, and called DEGRADED */
+    const char *const *domains; /* [domain_count] names of rack, power feed, ...; narrowest first */
+    size_t domain_count;        /* at most 4 */
+
+    const uint64_t *object_bytes; /* [object_count] payload bytes of one save of this rank */
+    size_t object_count;          /* 0: the first save makes the memory, slowly, and says so */
+
+    uint32_t start;        /* enum hearth_start */
+    uint32_t helper;       /* 1: a second process of this rank; may save and read, not recover */
+    const char *engine;    /* path of hearthd; NULL: beside this library, then PATH */
+    const char *transport; /* "ofi" or "ucx"; NULL: "ofi" */
+    const char *provider;  /* NULL: the transport's default (tcp) */
+    const char *bind;      /* numeric address for peers; NULL: 127.0.0.1 */
+    const char *device;    /* interface; NULL: the one that has `bind` */
+    const char *key_file;  /* 32 bytes, mode 0600; NULL: loopback addresses only */
+    uint32_t port;         /* 0: any */
+    uint32_t insecure;     /* 1: no key on other addresses than loopback either */
+    uint32_t any_root;     /* 1: root may be a directory of any file system (tests, demos) */
+
+    uint32_t open_ms;      /* deadlines, 0: defaults.  60000 */
+    uint32_t recover_ms;   /* 300000 */
+    uint32_t save_ms;      /* 600000: a save not PROTECTED by then is cancelled */
+    uint32_t heartbeat_ms; /* 1000 */
+    uint32_t dead_ms;      /* 5000 */
+    uint32_t stall_ms;     /* 5000 */
+    uint32_t linger_s;     /* engine without ranks; 86400 */
+    uint32_t copy_threads; /* of this rank's copies, 0: 2 */
+    uint32_t inflight_mib; /* bytes being pulled by a node; 0: 64 */
+    uint32_t off;          /* kill switch: every call a cheap success at HEARTH_OFF */
+    uint64_t lease_bytes;  /* room for slots that readers keep; 0: one largest object per rank */
+    uint64_t spare_bytes;  /* for repair without a replacement node */
+
+    hearth_log_fn *log; /* NULL: lines wait for hearth_log_poll() (the last 256) */
+    void *log_arg;
+    uint32_t log_level; /* enum hearth_log_level; 0: HEARTH_LOG_INFO */
+    uint32_t reserved;
+    const char *stop_point; /* tests: the engine stops itself (SIGSTOP) at this named point */
+};
+
+#define HEARTH_OPTS_INIT                          \
+    {                                             \
+        .struct_size = sizeof(struct hearth_opts) \
+    }
+
+/* The same options from HEARTH_* variables for programs and adapters: fills what is 0 or NULL.
+ * `hearth ls --env` prints the table. Strings live until exit. Errors: HEARTH_EINVAL with the
+ * variable's name. */
+HEARTH_API int hearth_opts_from_env(struct hearth_opts *opts, struct hearth_error *err);
+
+struct hearth_begin_opts {
+    size_t struct_size;
+    const char *name;    /* of the object; NULL: __<rank>_0_src<rank>.distcp as ml-flashpoint names it */
+    uint32_t wait_ms;    /* for room; 0: HEARTH_EBUSY at once */
+    uint32_t cancel_old; /* 1: ask for the undecided save to be cancelled */
+    const void *twin;    /* [twin_len] key shared with ranks that save the same bytes; NULL: none */
+    size_t twin_len;
+};
+
+struct hearth_recover_opts {
+    size_t struct_size;
+    const char *const *common; /* [common_count] names of objects every node needs, in foreign containers */
+    size_t common_count;
+    uint32_t deadline_ms; /* 0: opts.recover_ms */
+    uint32_t reserved;
+};
+
+/* The next waiting log line: 1 and the line, 0 none. text[len] is cut to fit. */
+struct hearth;
+HEARTH_API int hearth_log_poll(struct hearth *h, uint32_t *out_level, char *text, size_t len);
+
+HEARTH_END
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading a recovered checkpoint, beyond hearth_load(). */
+#ifndef HEARTH_READ_H
+#define HEARTH_READ_H
+
+#include <hearth/error.h>
+#include <hearth/types.h>
+
+HEARTH_BEGIN
+
+#define HEARTH_LOAD_PARTIAL 1u
+
+HEARTH_API int hearth_checkpoint_info(const struct hearth_checkpoint *ckpt,
+        struct hearth_recovery *out, struct hearth_error *err);
+HEARTH_API void hearth_checkpoint_close(struct hearth_checkpoint *ckpt); /* views stay */
+
+/* One item as the object has it. Pointers live as long as the checkpoint. */
+struct hearth_item {
+    size_t struct_size;
+    const void *key;
+    size_t key_len;
+    const char *object; /* its name */
+    uint32_t owner;     /* rank */
+    uint32_t kind;      /* 10 tensor, 20 bytes */
+    uint32_t dtype;
+    uint32_t ndim;
+    const int64_t *shape, *global_shape, *global_offset;
+    uint64_t offset;  /* of the item, from byte 4096 of the object */
+    uint64_t bytes;   /* of the payload */
+    uint32_t local;   /* 1: this node holds the object */
+    uint32_t reserved;
+    uint64_t handle;  /* for the calls below */
+};
+
+/* The objects of the whole checkpoint: number, and item counts where known. */
+HEARTH_API size_t hearth_checkpoint_objects(const struct hearth_checkpoint *ckpt);
+
+/* All items of this rank's objects (all = 0) or of every object of the checkpoint (all = 1; tables
+ * of remote objects are fetched), one by one: index from 0; HEARTH_ENOENT past the last. */
+HEARTH_API int hearth_item_at(struct hearth_checkpoint *ckpt, int all, size_t index,
+        struct hearth_item *out, struct hearth_error *err);
+
+/* The pieces of one key, wherever they are: out[cap], *out_count may be larger than cap. */
+HEARTH_API int hearth_item_find(struct hearth_checkpoint *ckpt, const void *key, size_t key_len,
+        struct hearth_item *out, size_t cap, size_t *out_count, struct hearth_error *err);
+
+/* A view of a local item's payload without a copy: private and writable, it stays valid and
+ * unchanged until hearth_view_close(), whatever is saved meanwhile. Inherited by a fork. */
+struct hearth_view {
+    size_t struct_size;
+    void *data; /* [bytes] */
+    uint64_t bytes;
+    void *map; /* the library's */
+    uint64_t map_bytes, lease;
+};
+HEARTH_API int hearth_view_open(struct hearth_checkpoint *ckpt, const struct hearth_item *item,
+        struct hearth_view *out, struct hearth_error *err);
+HEARTH_API void hearth_view_close(struct hearth *h, struct hearth_view *view);
+
+/* The box [offset, offset + shape) of a piece, [ndim] elements each and counted in the piece, into
+ * dst with dst_strides (elements; NULL: C order). Of an object that only a peer holds the bytes
+ * are fetched, not the object. */
+HEARTH_API int hearth_read_box(struct hearth_checkpoint *ckpt, const struct hearth_item *item,
+        const int64_t *offset, const int64_t *shape, void *dst, const int64_t *dst_strides,
+        struct hearth_error *err);
+
+/* A byte item, or the raw payload of any item: [offset, offset + len). */
+HEARTH_API int hearth_read_bytes(struct hearth_checkpoint *ckpt, const struct hearth_item *item,
+        uint64_t offset, void *dst, uint64_t len, struct hearth_error *err);
+
+/* An object that every node has (`.metadata`): malloc'ed, hearth_free(). Errors: HEARTH_ENOENT. */
+HEARTH_API int hearth_read_common(struct hearth_checkpoint *ckpt, const char *name, void **out,
+        size_t *out_len, struct hearth_error *err);
+HEARTH_API void hearth_free(void *memory);
+
+/* A local object as a read-only descriptor, to be mapped privately; data begins at *out_offset.
+ * The caller closes it; the lease ends with the checkpoint. */
+HEARTH_API int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *object, int *out_fd,
+        uint64_t *out_offset, uint64_t *out_bytes, struct hearth_error *err);
+
+/* Bring these objects' bytes near: what a later read touches is here then. Returns at once. */
+HEARTH_API int hearth_prefetch(struct hearth_checkpoint *ckpt, const struct hearth_item *items,
+        size_t count, struct hearth_error *err);
+
+/* What a partial load missed. */
+HEARTH_API size_t hearth_report_missing(const struct hearth_report *report);
+HEARTH_API const void *hearth_report_key(
+        const struct hearth_report *report, size_t index, size_t *out_len);
+HEARTH_API void hearth_report_close(struct hearth_report *report);
+
+HEARTH_END
+
+#endif

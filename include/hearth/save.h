@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing, beyond begin, add and commit. */
+#ifndef HEARTH_SAVE_H
+#define HEARTH_SAVE_H
+
+#include <hearth/error.h>
+#include <hearth/opts.h>
+#include <hearth/types.h>
+
+HEARTH_BEGIN
+
+#define HEARTH_STEP_LATER UINT64_MAX /* for hearth_save_begin(): staging; hearth_save_set_step() follows */
+
+/* Exactly the `bytes` that begin needs for these pieces and byte items (both may be NULL, 0). */
+HEARTH_API uint64_t hearth_save_bytes(const struct hearth_piece *pieces, size_t count,
+        const struct hearth_bytes *items, size_t item_count);
+
+/* Places instead of copies: headers are written, out_data[count] says where each payload belongs
+ * (C order, contiguous, misaligned as the format has it). The caller fills them before commit. */
+HEARTH_API int hearth_save_reserve(struct hearth_save *save, const struct hearth_piece *pieces,
+        size_t count, void **out_data, struct hearth_error *err);
+
+/* A save begun with HEARTH_STEP_LATER belongs to `step` from here on. Errors as begin's. */
+HEARTH_API int hearth_save_set_step(
+        struct hearth_save *save, uint64_t step, struct hearth_error *err);
+
+/* Which of these pointers lie in an object being written: out_offset[i] from byte 4096 of the
+ * object of `save`, or UINT64_MAX. */
+HEARTH_API int hearth_save_locate(struct hearth_save *save, const void *const *pointers,
+        size_t count, uint64_t *out_offset, struct hearth_error *err);
+
+/* Where the last item added lies, for whoever writes a `.metadata`: file offsets from byte 4096. */
+struct hearth_place {
+    uint64_t offset, length; /* of the item, header included */
+};
+HEARTH_API int hearth_save_places(struct hearth_save *save, struct hearth_place *out, size_t cap,
+        size_t *out_count, struct hearth_error *err);
+
+/* A small object (at most 64 MiB) that every node gets at commit: `.metadata`, common state. One
+ * rank of the job gives it. Copied. */
+HEARTH_API int hearth_save_put_common(struct hearth_save *save, const char *name, const void *data,
+        size_t len, struct hearth_error *err);
+
+/* One more object of this rank in the same save; what is added from here on goes there. */
+HEARTH_API int hearth_save_next_object(struct hearth_save *save, const char *name, uint64_t bytes,
+        struct hearth_error *err);
+
+HEARTH_END
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The plan as everybody gets it: which save, what else to keep, and who has each of its objects, so
+ * that a node can see for itself what it lacks and whom to ask.
+ *
+ *   "HTHPLAN\1" | u32 serial | u32 beyond | 32 chosen | u32 keeps | u32 objects | u64 manifest length
+ *   keeps of 32 | objects: u32 count, u32 node[count] | manifest
+ *
+ * Order of the holders. Each object's bytes are dealt to its holder with the least dealt so far,
+ * large objects first; that holder comes first. Receivers stripe large objects over all holders
+ * that are named, so what is dealt is an upper bound of the unevenness.
+ */
+#include <hearth/internal/core/bytes.h>
+#include <hearth/internal/loader/plan.h>
+
+#include <stdlib.h>
+
+#define MAGIC "HTHPLAN\1"
+#define HEAD  (8u + 8u + 32u + 8u + 8u)
+
+/* ---- Who has what --------------------------------------------------------------------------- */
+
+static void put_save(struct hth_writer *w, struct hth_save_id s)
+{
+    hth_write64(w, s.epoch);
+    hth_write64(w, s.nonce);
+    hth_write64(w, s.step);
+    hth_write32(w, s.attempt);
+    hth_write32(w, 0);
+}
+
+static struct hth_save_id get_save(struct hth_reader *r)
+{
+    struct hth_save_id s;
+
+    s.epoch = hth_read64(r);
+    s.nonce = hth_read64(r);
+    s.step = hth_read64(r);
+    s.attempt = hth_read32(r);
+    (void)hth_read32(r);
+    return s;
+}
+
+/* Which node's save is which manifest object, walking both in order of id. */
+static void add_holder(const struct hth_seen_save *s, uint32_t node, const struct hth_manifest *m,
+        struct hth_sources *out)
+{
+    uint32_t k = 0;
+
+    for (uint32_t i = 0; i < m->objects && k < s->objects; i++) {
+        while (k < s->objects && s->object[k].id < m->object[i].id)
+            k++;
+        if (k < s->objects && s->object[k].id == m->object[i].id &&
+                memcmp(s->object[k].digest, m->object[i].digest, HTH_DIGEST) == 0 &&
+                out[i].count < HTH_PLAN_SOURCES)
+            out[i].node[out[i].count++] = node;
+    }
+}
+
+struct by_size {
+    uint64_t bytes;
+    uint32_t index;
+};
+
+static int larger_first(const void *a, const void *b)
+{
+    const struct by_size *x = a;
+    const struct by_size *y = b;
+
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static void deal(uint32_t nodes, const struct hth_manifest *m, struct hth_sources *out)
+{
+    struct by_size *order = calloc(m->objects ? m->objects : 1, sizeof(*order));
+    uint64_t *dealt = calloc(nodes ? nodes : 1, sizeof(*dealt));
+
+    if (order && dealt) {
+        for (uint32_t i = 0; i < m->objects; i++)
+            order[i] = (struct by_size){ m->object[i].data_len, i };
+        qsort(order, m->objects, sizeof(*order), larger_first);
+        for (uint32_t i = 0; i < m->objects; i++) {
+            struct hth_sources *s = &out[order[i].index];
+            uint32_t best = 0;
+            uint32_t first;
+
+            if (s->count == 0)
+                continue;
+            for (uint32_t k = 1; k < s->count; k++)
+                if (dealt[s->node[k]] < dealt[s->node[best]])
+                    best = k;
+            first = s->node[best];
+            s->node[best] = s->node[0];
+            s->node[0] = first;
+            dealt[first] += order[i].bytes;
+        }
+    }
+    free(order);
+    free(dealt);
+}
+
+uint32_t hth_sources_find(const struct hth_inventory *inventory, uint32_t nodes,
+        const struct hth_manifest *m, struct hth_sources *out, const struct hth_object **out_lost)
+{
+    uint32_t lost = 0;
+
+    memset(out, 0, sizeof(*out) * m->objects);
+    for (uint32_t n = 0; n < nodes; n++) {
+        const struct hth_seen_save *s = hth_inventory_find(&inventory[n], m->save);
+
+        if (s)
+            add_holder(s, n, m, out);
+    }
+    for (uint32_t i = 0; i < m->objects; i++) {
+        if (out[i].count)
+            continue;
+        if (lost++ == 0 && out_lost)
+            *out_lost = &m->object[i];
+    }
+    deal(nodes, m, out);
+    return lost;
+}
+
+/* ---- On the wire ------------------------------------------------------------------------------ */
+
+size_t hth_plan_bytes(const struct hth_plan *p)
+{
+    size_t n = HEAD + 32u * (size_t)p->keeps + p->manifest_len;
+
+    for (uint32_t i = 0; i < p->manifest.objects; i++)
+        n += 4 + 4 * (size_t)p->sources[i].count;
+    return n;
+}
+
+void hth_plan_encode(const struct hth_plan *p, unsigned char *out)
+{
+    struct hth_writer w = { out, hth_plan_bytes(p), 0 };
+
+    hth_write(&w, MAGIC, 8);
+    hth_write32(&w, p->serial);
+    hth_write32(&w, p->beyond);
+    put_save(&w, p->chosen);
+    hth_write32(&w, p->keeps);
+    hth_write32(&w, p->manifest.objects);
+    hth_write64(&w, p->manifest_len);
+    for (uint32_t i = 0; i < p->keeps; i++)
+        put_save(&w, p->keep[i]);
+    for (uint32_t i = 0; i < p->manifest.objects; i++) {
+        hth_write32(&w, p->sources[i].count);
+        for (uint32_t k = 0; k < p->sources[i].count; k++)
+            hth_write32(&w, p->sources[i].node[k]);
+    }
+    hth_write(&w, p->manifest_bytes, p->manifest_len);
+}
+
+static int decode_parts(struct hth_reader *r, struct hth_plan *p, uint32_t objects,
+        uint64_t manifest_len, struct hearth_error *err)
+{
+    const unsigned char *bytes;
+    int rc;
+
+    for (uint32_t i = 0; i < p->keeps; i++)
+        p->keep[i] = get_save(r);
+    p->sources = calloc(objects ? objects : 1, sizeof(*p->sources));
+    p->manifest_bytes = malloc(manifest_len ? manifest_len : 1);
+    if (!p->sources || !p->manifest_bytes)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "plan");
+    for (uint32_t i = 0; i < objects; i++) {
+        p->sources[i].count = hth_read32(r);
+        if (p->sources[i].count > HTH_PLAN_SOURCES)
+            return hth_fail(err, HEARTH_EPROTO, 0, "a plan names too many holders");
+        for (uint32_t k = 0; k < p->sources[i].count; k++)
+            p->sources[i].node[k] = hth_read32(r);
+    }
+    bytes = hth_read(r, manifest_len);
+    if (r->bad || r->pos != r->len)
+        return hth_fail(err, HEARTH_EPROTO, 0, "byte %zu: a plan of the wrong length", r->pos);
+    p->manifest_len = manifest_len;
+    memcpy(p->manifest_bytes, bytes, manifest_len);
+    if (hth_save_none(p->chosen))
+        return objects || manifest_len ? hth_fail(err, HEARTH_EPROTO, 0, "a plan without a save")
+                                       : HEARTH_OK;
+    rc = hth_manifest_decode(&p->manifest, p->manifest_bytes, manifest_len, err);
+    if (rc)
+        return rc;
+    if (p->manifest.objects != objects || hth_save_cmp(p->manifest.save, p->chosen) != 0)
+        return hth_fail(err, HEARTH_EPROTO, 0, "a plan with another save's manifest");
+    return HEARTH_OK;
+}
+
+int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct hearth_error *err)
+{
+    struct hth_reader r = { bytes, len, 0, 0 };
+    const unsigned char *magic = hth_read(&r, 8);
+    struct hth_plan p = { .serial = hth_read32(&r), .beyond = hth_read32(&r) };
+    uint32_t objects;
+    uint64_t manifest_len;
+    int rc;
+
+    p.chosen = get_save(&r);
+    p.keeps = hth_read32(&r);
+    objects = hth_read32(&r);
+    manifest_len = hth_read64(&r);
+    if (r.bad || memcmp(magic, MAGIC, 8) != 0 || p.keeps > HTH_PLAN_KEEP || objects > len / 4 ||
+            manifest_len > len)
+        return hth_fail(err, HEARTH_EPROTO, 0, "not a plan");
+    rc = decode_parts(&r, &p, objects, manifest_len, err);
+    if (rc) {
+        hth_plan_fini(&p);
+        return rc;
+    }
+    *out = p;
+    return HEARTH_OK;
+}
+
+void hth_plan_fini(struct hth_plan *p)
+{
+    hth_manifest_fini(&p->manifest);
+    free(p->manifest_bytes);
+    free(p->sources);
+    *p = (struct hth_plan){ 0 };
+}

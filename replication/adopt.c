@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * After a start the store has files and this engine knows nothing. What a file is, its own bytes
+ * say: block, then table against the block's digest; its name must be the block's. Payload is not
+ * read here: `verified` stays 0 until somebody needs the object.
+ *
+ *   scan ─► every find noted ─► halves given back ─► objects ─► manifests ─► raw objects
+ *
+ * The store's own list is not touched while it walks it.
+ */
+#include "holdings_parts.h"
+
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/table.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct find {
+    struct hth_save_id save;
+    struct hth_slot *slot;
+    int tmp, published;
+    char name[HTH_NAME_MAX + 1];
+};
+
+struct finds {
+    struct find *at; /* [len] */
+    size_t len, cap;
+    int no_memory;
+};
+
+static void note(void *arg, const struct hth_store_found *f)
+{
+    struct finds *finds = arg;
+    struct find *find;
+    uint64_t step;
+
+    if (!f->slot && hth_save_none(f->save))
+        return; /* somebody else's container */
+    if (finds->len == finds->cap) {
+        size_t cap = finds->cap ? 2 * finds->cap : 16;
+        struct find *at = realloc(finds->at, cap * sizeof(*at));
+
+        if (!at) {
+            finds->no_memory = 1;
+            return;
+        }
+        finds->at = at;
+        finds->cap = cap;
+    }
+    find = &finds->at[finds->len++];
+    *find = (struct find){ .save = f->save, .slot = f->slot, .tmp = f->tmp };
+    find->published = f->dir && !hth_step_dir_parse(f->dir, &step) && step == f->save.step;
+    snprintf(find->name, sizeof(find->name), "%s", f->name ? f->name : "");
+}
+
+static int table_check(
+        const struct hth_block *b, const struct hth_slot *slot, struct hearth_error *err)
+{
+    unsigned char digest[HTH_DIGEST];
+    struct hth_table table;
+    int rc;
+
+    hth_digest(digest, slot->base + b->table_off, b->table_len);
+    if (memcmp(digest, b->table_digest, HTH_DIGEST) != 0)
+        return hth_fail(err, HEARTH_ECORRUPT, 0, "its table does not have the block's digest");
+    rc = hth_table_decode(&table, slot->base + b->table_off, b->table_len, err);
+    if (!rc && table.data_len != b->data_len)
+        rc = hth_fail(err, HEARTH_ECORRUPT, 0, "its table is of other data than its block");
+    return rc;
+}
+
+/* HEARTH_ENOENT: not one of ours. */
+static int object_read(
+        struct hth_ctx *ctx, const struct find *f, struct hth_object *out, struct hearth_error *err)
+{
+    struct hth_block b;
+    int rc = hth_block_decode(&b, f->slot->base, HTH_BLOCK, f->slot->capacity, err);
+
+    if (rc)
+        return rc;
+    if (!b.own)
+        return HEARTH_ENOENT;
+    if (strcmp(b.job, ctx->opts.job) != 0 || strcmp(b.name, f->name) != 0 ||
+            hth_save_cmp(b.save, f->save) != 0)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "its block is that of '%s' in " HTH_SAVE " of job %s", b.name,
+                HTH_SAVE_ARGS(b.save), b.job);
+    rc = table_check(&b, f->slot, err);
+    if (rc)
+        return rc;
+    *out = (struct hth_object){
+        .id = b.object,
+        .owner = b.owner,
+        .kind = HTH_OBJECT_SHARD,
+        .data_len = b.data_len,
+        .table_len = b.table_len,
+    };
+    memcpy(out->digest, b.table_digest, HTH_DIGEST);
+    memcpy(out->name, b.name, sizeof(out->name));
+    return HEARTH_OK;
+}
+
+static void object_adopt(struct hth_ctx *ctx, const struct find *f)
+{
+    struct hth_held_save *save;
+    struct hth_object object;
+    struct hth_held *held;
+    struct hearth_error err = { 0 };
+    int rc = object_read(ctx, f, &object, &err);
+
+    if (rc == HEARTH_ENOENT)
+        return;
+    save = rc ? NULL : hth_holdings_get(ctx, f->save);
+    if (save && hth_held_find(save, object.id))
+        rc = hth_fail(&err, HEARTH_ECORRUPT, 0, "its object is here under another name already");
+    if (rc) {
+        hth_say(&ctx->log, HEARTH_LOG_ERROR, "adopt-bad",
+                HTH_SAVE " object '%s' of this node is not used: %s", HTH_SAVE_ARGS(f->save),
+                f->name, err.text);
+        hth_slot_condemn(ctx, f->slot, "adopt");
+        return;
+    }
+    held = save ? hth_held_add(save, &object, HTH_HELD_SEALED, f->slot) : NULL;
+    if (!held) {
+        hth_say(&ctx->log, HEARTH_LOG_ERROR, "adopt-failed",
+                HTH_SAVE " object '%s' is not used: no memory", HTH_SAVE_ARGS(f->save), f->name);
+        return;
+    }
+    save->published |= f->published;
+}
+
+static void manifest_adopt(struct hth_ctx *ctx, struct hth_held_save *save)
+{
+    char name[HTH_MANIFEST_NAME];
+    struct hearth_error err = { 0 };
+    void *bytes;
+    size_t len;
+
+    hth_record_manifest(save->id, name);
+    if (save->has_manifest || ctx->store->ops->record_get(ctx->store, name, &bytes, &len, &err))
+        return;
+    if (!hth_held_know_manifest(save, bytes, len, &err))
+        return;
+    free(bytes);
+    hth_say(&ctx->log, HEARTH_LOG_ERROR, "manifest-bad",
+            "the manifest of " HTH_SAVE " is not used: %s", HTH_SAVE_ARGS(save->id), err.text);
+    ctx->store->ops->record_remove(ctx->store, name);
+}
+
+/* What the manifest names is what the save consists of: an object that is another is damage. */
+static void compare(struct hth_ctx *ctx, struct hth_held_save *save)
+{
+    struct hth_held *next;
+
+    for (struct hth_held *h = save->held; h && save->has_manifest; h = next) {
+        const struct hth_object *o = hth_manifest_find(&save->manifest, h->object.id);
+
+        next = h->next;
+        if (!o || memcmp(o->digest, h->object.digest, HTH_DIGEST) == 0)
+            continue;
+        hth_say(&ctx->log, HEARTH_LOG_ERROR, "adopt-bad",
+                HTH_SAVE " object '%s' of this node is not the one that its manifest names",
+                HTH_SAVE_ARGS(save->id), h->object.name);
+        hth_held_condemn(ctx, save, h, "manifest");
+    }
+}
+
+static void raw_adopt(struct hth_ctx *ctx, struct hth_held_save *save, const struct hth_object *o)
+{
+    unsigned char digest[HTH_DIGEST];
+    struct hth_held *held;
+    void *bytes;
+    size_t len;
+
+    if (ctx->store->ops->raw_get(ctx->store, save->id, o->name, &bytes, &len, NULL))
+        return;
+    hth_digest(digest, bytes, len);
+    free(bytes);
+    if (len != o->data_len || memcmp(digest, o->digest, HTH_DIGEST) != 0) {
+        hth_say(&ctx->log, HEARTH_LOG_ERROR, "adopt-bad",
+                HTH_SAVE " '%s' of this node is not the one that its manifest names",
+                HTH_SAVE_ARGS(save->id), o->name);
+        return;
+    }
+    held = hth_held_add(save, o, HTH_HELD_SEALED, NULL);
+    if (held)
+        held->verified = 1;
+}
+
+static void finds_adopt(struct hth_ctx *ctx, const struct finds *finds)
+{
+    for (size_t i = 0; i < finds->len; i++) {
+        const struct find *f = &finds->at[i];
+        struct hth_held_save *save;
+
+        if (f->tmp)
+            ctx->store->ops->give(ctx->store, f->slot);
+        else if (f->slot)
+            object_adopt(ctx, f);
+        else if ((save = hth_holdings_get(ctx, f->save)))
+            save->published |= f->published;
+    }
+}
+
+int hth_holdings_adopt(struct hth_ctx *ctx, struct hearth_error *err)
+{
+    struct finds finds = { 0 };
+    int rc = ctx->store->ops->scan(ctx->store, note, &finds, err);
+
+    if (!rc && finds.no_memory)
+        rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the list of what the store has");
+    if (!rc)
+        finds_adopt(ctx, &finds);
+    free(finds.at);
+    if (rc)
+        return rc;
+    for (struct hth_held_save *s = ctx->holdings->first; s; s = s->next) {
+        manifest_adopt(ctx, s);
+        compare(ctx, s);
+        for (uint32_t i = 0; s->has_manifest && i < s->manifest.objects; i++)
+            if (s->manifest.object[i].kind == HTH_OBJECT_RAW &&
+                    !hth_held_find(s, s->manifest.object[i].id))
+                raw_adopt(ctx, s, &s->manifest.object[i]);
+    }
+    return HEARTH_OK;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What holdings.c and adopt.c know of each other. */
+#ifndef REPLICATION_HOLDINGS_PARTS_H
+#define REPLICATION_HOLDINGS_PARTS_H
+
+#include <hearth/internal/replication/holdings.h>
+
+#define HTH_MANIFEST_NAME (HTH_SAVE_TEXT + sizeof(".manifest"))
+
+struct hth_holdings {
+    struct hth_held_save *first; /* newest */
+};
+
+void hth_record_manifest(struct hth_save_id save, char out[HTH_MANIFEST_NAME]);
+
+/* Decode and keep bytes that are in the store already; taken over on success only. */
+int hth_held_know_manifest(struct hth_held_save *save, unsigned char *bytes, size_t len,
+        struct hearth_error *err);
+
+#endif

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The holder's side: it says what it has and waits to be asked.
+ *
+ *   offered:  OFFER [END] ──repeated──► PULLED: done(0)   NAK for ever: done(code)   both: gone
+ *                  ▲          │ WANT: a new grant, END
+ *                  └──────────┘
+ *   wanted:   WANT: grant, END ──► PULLED, RELEASE, peer down, lease over: gone
+ *
+ * A grant is good for one connection, and only the receiver knows when that has broken: its WANT
+ * says so, and takes the old grant back. While granted the slot is leased.
+ */
+#include "transfer_parts.h"
+
+#include <hearth/internal/core/table.h>
+#include <stdlib.h>
+
+static struct offer *offer_find(
+        struct hth_ctx *ctx, struct hth_save_id save, uint64_t object, uint32_t node)
+{
+    struct offer *o = ctx->transfer->offers;
+
+    while (o && (o->node != node || o->object != object || hth_save_cmp(o->save, save) != 0))
+        o = o->next;
+    return o;
+}
+
+static struct offer *offer_get(
+        struct hth_ctx *ctx, struct hth_save_id save, uint64_t object, uint32_t node)
+{
+    struct offer **at = &ctx->transfer->offers, *o = offer_find(ctx, save, object, node);
+
+    if (o || !(o = calloc(1, sizeof(*o))))
+        return o;
+    o->save = save;
+    o->object = object;
+    o->node = node;
+    while (*at)
+        at = &(*at)->next;
+    *at = o;
+    return o;
+}
+
+static void revoke(struct hth_ctx *ctx, struct offer *o)
+{
+    if (!o->granted)
+        return;
+    hth_session_revoke(ctx->session, &o->grant);
+    ctx->store->ops->unlease(ctx->store, o->slot);
+    o->granted = 0;
+    o->slot = NULL;
+}
+
+static void offer_end(struct hth_ctx *ctx, struct offer *o)
+{
+    struct offer **at = &ctx->transfer->offers;
+
+    while (*at != o)
+        at = &(*at)->next;
+    *at = o->next;
+    revoke(ctx, o);
+    free(o);
+}
+
+/* What is here of it, if it can be pulled. */
+static struct hth_held *held_of(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object)
+{
+    struct hth_held_save *s = hth_holdings_find(ctx, save);
+    struct hth_held *h = s ? hth_held_find(s, object) : NULL;
+
+    return h && h->slot && h->state == HTH_HELD_SEALED ? h : NULL;
+}
+
+static int grant(struct hth_ctx *ctx, struct offer *o, const struct hth_held *held)
+{
+    struct hth_region *region;
+    int rc;
+
+    revoke(ctx, o);
+    rc = hth_held_region(ctx, held->slot, &region, NULL);
+    if (!rc)
+        rc = hth_session_grant(ctx->session, o->node, region, 0,
+                hth_object_file_bytes(&held->object), &o->grant, NULL);
+    if (rc)
+        return rc;
+    o->granted = 1;
+    o->slot = held->slot;
+    ctx->store->ops->lease(ctx->store, o->slot);
+    return HEARTH_OK;
+}
+
+/* READY for the first chunks and END: all chunks of a sealed object are final. */
+static void say_granted(struct hth_ctx *ctx, const struct offer *o, const struct hth_held *held)
+{
+    const struct hth_object *object = &held->object;
+    uint64_t chunks = HTH_CHUNKS(object->data_len);
+    uint64_t end = HTH_BLOCK + HTH_ALIGN(object->data_len) + object->table_len;
+    struct hth_wire w = {
+        .save = o->save,
+        .id = o->object,
+        .object = *object,
+        .grant = o->grant,
+        .count = (uint32_t)(chunks < HTH_WIRE_CHUNKS ? chunks : HTH_WIRE_CHUNKS),
+        .crc = held->slot->base + end - (4 * chunks + 7) / 8 * 8,
+    };
+
+    if (o->offered)
+        hth_transfer_say(ctx, o->node, HTH_MSG_READY, &w);
+    hth_transfer_say(ctx, o->node, HTH_MSG_END, &w);
+}
+
+static void say_offer(struct hth_ctx *ctx, struct offer *o, const struct hth_held *held, int ends)
+{
+    struct hth_wire w = { .save = o->save, .object = held->object, .follows = (uint32_t)ends };
+    uint64_t wait = ctx->opts.retry_ms;
+
+    o->due_ms = hth_now_ms(&ctx->clock) + (o->granted ? 4 * wait : wait);
+    hth_transfer_say(ctx, o->node, HTH_MSG_OFFER, &w);
+    if (ends)
+        say_granted(ctx, o, held);
+}
+
+int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        uint32_t node, hth_offered_fn *done, void *self, struct hearth_error *err)
+{
+    struct offer *o;
+
+    if (!ctx->epoch || node >= ctx->epoch->nodes || node == ctx->epoch->self)
+        return hth_fail(err, HEARTH_EINVAL, 0, "node %" PRIu32 " is no node to offer to", node);
+    if (held->state != HTH_HELD_SEALED || !held->slot)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                HTH_SAVE " object '%s' is offered before it is sealed", HTH_SAVE_ARGS(save->id),
+                held->object.name);
+    o = offer_get(ctx, save->id, held->object.id, node);
+    if (!o)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an offer");
+    o->done = done;
+    o->self = self;
+    if (o->offered)
+        return HEARTH_OK;
+    o->offered = 1;
+    hth_point(&ctx->points, "offer");
+    say_offer(ctx, o, held, o->granted || !grant(ctx, o, held));
+    return HEARTH_OK;
+}
+
+/* ---- What receivers say --------------------------------------------------------------------- */
+
+static void refuse(
+        struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w, int code, const char *text)
+{
+    hth_transfer_nak(ctx, from, w->save, w->id, HTH_NAK_WANT, code, text);
+}
+
+static void on_want(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
+{
+    struct hth_held_save *save = hth_holdings_find(ctx, w->save);
+    struct hth_held *there = save ? hth_held_find(save, w->id) : NULL;
+    struct hth_held *held = held_of(ctx, w->save, w->id);
+    uint64_t bytes = held ? hth_object_file_bytes(&held->object) : 0;
+    struct offer *o;
+
+    if (!held) {
+        refuse(ctx, from, w, there ? HEARTH_EBUSY : HEARTH_ENOENT,
+                there ? "not sealed yet" : "not here");
+        return;
+    }
+    if (w->off > bytes || w->len > bytes - w->off) {
+        refuse(ctx, from, w, HEARTH_EINVAL, "the object is shorter");
+        return;
+    }
+    o = offer_get(ctx, w->save, w->id, from);
+    if (!o || grant(ctx, o, held)) {
+        refuse(ctx, from, w, HEARTH_EBUSY, "no grant can be made");
+        if (o && !o->offered)
+            offer_end(ctx, o);
+        return;
+    }
+    o->due_ms = hth_now_ms(&ctx->clock) +
+                (o->offered ? 4 * (uint64_t)ctx->opts.retry_ms : HTH_LEASE_MS);
+    say_granted(ctx, o, held);
+}
+
+static void on_pulled(struct hth_ctx *ctx, struct offer *o, const struct hth_wire *w)
+{
+    struct hth_held *held = held_of(ctx, o->save, o->object);
+    struct offer was = *o;
+
+    if (was.offered && held && memcmp(held->object.digest, w->digest, HTH_DIGEST) != 0) {
+        hth_say(&ctx->log, HEARTH_LOG_WARN, "pulled-other",
+                "node %" PRIu32 " has another '%s' of " HTH_SAVE, o->node, held->object.name,
+                HTH_SAVE_ARGS(o->save));
+        return;
+    }
+    offer_end(ctx, o);
+    if (was.offered && was.done)
+        was.done(was.self, was.save, was.object, was.node, HEARTH_OK);
+}
+
+/* Not now: it hears the offer again. Never: it is over. */
+static void on_nak(struct hth_ctx *ctx, struct offer *o, const struct hth_wire *w)
+{
+    int never = w->code == HEARTH_EDENIED || w->code == HEARTH_EEXIST || w->code == HEARTH_EINVAL ||
+                w->code == HEARTH_ECORRUPT;
+    struct offer was = *o;
+
+    if (!o->offered)
+        return;
+    hth_say(&ctx->log, HEARTH_LOG_DEBUG, "offer-refused",
+            "node %" PRIu32 " does not take object %" PRIx64 " of " HTH_SAVE ": %s", o->node,
+            o->object, HTH_SAVE_ARGS(o->save), w->text);
+    o->due_ms = hth_now_ms(&ctx->clock) + ctx->opts.retry_ms;
+    if (never)
+        offer_end(ctx, o);
+    else
+        revoke(ctx, o);
+    if (!never && (w->code != HEARTH_ENOSPC || was.told))
+        return;
+    if (!never)
+        o->told = 1;
+    if (was.done)
+        was.done(was.self, was.save, was.object, was.node, w->code);
+}
+
+void hth_offer_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *w)
+{
+    struct offer *o;
+
+    if (type == HTH_MSG_WANT) {
+        on_want(ctx, from, w);
+        return;
+    }
+    o = offer_find(ctx, w->save, w->id, from);
+    if (!o)
+        return;
+    if (type == HTH_MSG_PULLED)
+        on_pulled(ctx, o, w);
+    else if (type == HTH_MSG_NAK)
+        on_nak(ctx, o, w);
+    else if (o->offered) /* RELEASE */
+        revoke(ctx, o);
+    else
+        offer_end(ctx, o);
+}
+
+/* ---- Time and ends ---------------------------------------------------------------------------- */
+
+void hth_offers_peer_down(struct hth_ctx *ctx, uint32_t node)
+{
+    struct offer *next;
+
+    for (struct offer *o = ctx->transfer->offers; o; o = next) {
+        next = o->next;
+        if (o->node != node)
+            continue;
+        if (!o->offered) {
+            offer_end(ctx, o);
+            continue;
+        }
+        revoke(ctx, o);
+        o->due_ms = hth_now_ms(&ctx->clock) + 4 * (uint64_t)ctx->opts.retry_ms;
+    }
+}
+
+void hth_offers_forget(struct hth_ctx *ctx, const struct hth_save_id *save)
+{
+    struct offer *next;
+
+    for (struct offer *o = ctx->transfer->offers; o; o = next) {
+        next = o->next;
+        if (!save || hth_save_cmp(o->save, *save) == 0)
+            offer_end(ctx, o);
+    }
+}
+
+void hth_offers_tick(struct hth_ctx *ctx, uint64_t now)
+{
+    struct offer *next;
+
+    for (struct offer *o = ctx->transfer->offers; o; o = next) {
+        struct hth_held *held;
+
+        next = o->next;
+        if (now < o->due_ms)
+            continue;
+        held = held_of(ctx, o->save, o->object);
+        if (!held || !o->offered)
+            offer_end(ctx, o);
+        else
+            say_offer(ctx, o, held, 0);
+    }
+}
+
+uint64_t hth_offers_due_ms(const struct hth_ctx *ctx)
+{
+    uint64_t due = HTH_NEVER;
+
+    for (const struct offer *o = ctx->transfer->offers; o; o = o->next)
+        if (o->due_ms < due)
+            due = o->due_ms;
+    return due;
+}

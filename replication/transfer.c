@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The front of the transfers: messages to the side they are for, time, joining and closing. */
+#include "transfer_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int hth_transfer_open(struct hth_ctx *ctx, const struct hth_transfer_events *events,
+        struct hth_transfer **out, struct hearth_error *err)
+{
+    struct hth_transfer *t = calloc(1, sizeof(*t));
+
+    (void)ctx;
+    if (!t)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the transfers");
+    t->events = *events;
+    *out = t;
+    return HEARTH_OK;
+}
+
+void hth_transfer_say(
+        struct hth_ctx *ctx, uint32_t node, uint16_t type, const struct hth_wire *wire)
+{
+    unsigned char body[HTH_BODY_MAX];
+    int rc = hth_session_send(ctx->session, node, type, body, hth_wire_encode(wire, type, body));
+
+    if (rc) /* said again when nothing comes of it */
+        hth_say(&ctx->log, HEARTH_LOG_DEBUG, "transfer-lost", "node %" PRIu32 ": %s", node,
+                hearth_strerror(rc));
+}
+
+void hth_transfer_nak(struct hth_ctx *ctx, uint32_t node, struct hth_save_id save, uint64_t object,
+        enum hth_nak of, int code, const char *text)
+{
+    struct hth_wire w = { .save = save, .id = object, .of = of, .code = code };
+
+    snprintf(w.text, sizeof(w.text), "%s", text);
+    hth_transfer_say(ctx, node, HTH_MSG_NAK, &w);
+}
+
+void hth_transfer_count(struct hth_ctx *ctx, uint32_t node, uint64_t bytes)
+{
+    struct hth_transfer *t = ctx->transfer;
+    struct tally *tally;
+    uint32_t i = 0;
+
+    t->pulled += bytes;
+    while (i < t->tallies && t->tally[i].node != node)
+        i++;
+    if (i == t->tallies) {
+        tally = realloc(t->tally, (i + 1) * sizeof(*tally));
+        if (!tally)
+            return;
+        t->tally = tally;
+        t->tally[t->tallies++] = (struct tally){ .node = node };
+    }
+    t->tally[i].bytes += bytes;
+}
+
+void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out_per_node)
+{
+    struct hth_transfer *t = ctx->transfer;
+
+    if (out_total)
+        *out_total = t->pulled;
+    if (!out_per_node || !ctx->epoch)
+        return;
+    memset(out_per_node, 0, ctx->epoch->nodes * sizeof(*out_per_node));
+    for (uint32_t i = 0; i < t->tallies; i++)
+        if (t->tally[i].node < ctx->epoch->nodes)
+            out_per_node[t->tally[i].node] = t->tally[i].bytes;
+}
+
+/* Ours to hear? NAK and the rest of 32..38 go to the side that they answer. */
+int hth_transfer_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
+{
+    struct hth_wire w;
+
+    if (type < HTH_MSG_OFFER || type > HTH_MSG_RELEASE)
+        return 0;
+    if (!ctx->epoch || from >= ctx->epoch->nodes)
+        return 1;
+    if (hth_wire_decode(&w, type, body, len)) {
+        hth_say(&ctx->log, HEARTH_LOG_DEBUG, "transfer-nonsense",
+                "node %" PRIu32 " sent a message of type %u and %zu bytes that is none", from, type,
+                len);
+        return 1;
+    }
+    if (type == HTH_MSG_OFFER || type == HTH_MSG_READY || type == HTH_MSG_END ||
+            (type == HTH_MSG_NAK && w.of == HTH_NAK_WANT))
+        hth_fetch_message(ctx, from, type, &w);
+    else
+        hth_offer_message(ctx, from, type, &w);
+    hth_pump(ctx);
+    hth_fetches_settle(ctx);
+    return 1;
+}
+
+void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node)
+{
+    hth_offers_peer_down(ctx, node);
+    for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next)
+        for (uint32_t i = 0; i < f->sources; i++)
+            if (f->source[i].node == node)
+                hth_source_out(f, &f->source[i], HEARTH_EPEER, "the node is gone");
+    hth_pump(ctx);
+    hth_fetches_settle(ctx);
+}
+
+static void stop(struct hth_ctx *ctx, const struct hth_save_id *save, const char *why)
+{
+    hth_offers_forget(ctx, save);
+    for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next)
+        if (!save || hth_save_cmp(f->save, *save) == 0)
+            hth_fetch_end(f, HEARTH_ECANCELED, why);
+}
+
+void hth_transfer_join(struct hth_ctx *ctx)
+{
+    struct hth_transfer *t = ctx->transfer;
+
+    stop(ctx, NULL, "its epoch is over");
+    t->pulled = 0;
+    t->tallies = 0;
+}
+
+void hth_transfer_forget(struct hth_ctx *ctx, struct hth_save_id save)
+{
+    stop(ctx, &save, "its save is freed");
+}
+
+void hth_transfer_tick(struct hth_ctx *ctx)
+{
+    uint64_t now = hth_now_ms(&ctx->clock);
+
+    hth_offers_tick(ctx, now);
+    hth_fetches_tick(ctx, now);
+    hth_pump(ctx);
+    hth_fetches_settle(ctx);
+}
+
+uint64_t hth_transfer_due_ms(const struct hth_ctx *ctx)
+{
+    uint64_t offers = hth_offers_due_ms(ctx), fetches = hth_fetches_due_ms(ctx);
+
+    return offers < fetches ? offers : fetches;
+}
+
+void hth_transfer_close(struct hth_ctx *ctx)
+{
+    struct hth_transfer *t = ctx->transfer;
+    struct hth_fetch *f;
+    struct offer *o;
+
+    if (!t)
+        return;
+    while ((o = t->offers)) {
+        t->offers = o->next;
+        free(o);
+    }
+    while ((f = t->fetches)) {
+        t->fetches = f->next;
+        hth_fetch_free(f);
+    }
+    hth_jobs_close(ctx);
+    free(t->tally);
+    free(t);
+    ctx->transfer = NULL;
+}

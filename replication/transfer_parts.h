@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of a transfer know of each other: transfer.c is the front, offer.c the holder's
+ * side, fetch.c one fetch from start to end, pieces.c what it pulls from whom, seal.c the works
+ * on own objects.
+ */
+#ifndef REPLICATION_TRANSFER_PARTS_H
+#define REPLICATION_TRANSFER_PARTS_H
+
+#include "wire.h"
+
+#include <hearth/internal/replication/transfer.h>
+
+#define HTH_WINDOW      4u  /* pulls in flight per fetch and source */
+#define HTH_SOURCES_MAX 64u /* of one fetch */
+#define HTH_BAD_MAX     2u  /* wrong pieces before a source is not asked any more */
+#define HTH_LEASE_MS    60000u /* a grant that was wanted and never released */
+
+/* ---- Holder's side ---- */
+
+/* One object and one node: offered until pulled, or just granted because the node wanted it. */
+struct offer {
+    struct hth_save_id save;
+    uint64_t object;
+    uint32_t node;
+    int offered;
+    int told; /* `done` has heard that the node has no room */
+    int granted;
+    struct hth_grant grant;
+    struct hth_slot *slot; /* granted: leased */
+    uint64_t due_ms;
+    hth_offered_fn *done;
+    void *self;
+    struct offer *next;
+};
+
+/* ---- Receiver's side ---- */
+
+#define UNIT_TABLE (UINT32_MAX - 2)
+#define UNIT_BLOCK (UINT32_MAX - 1)
+#define UNIT_NONE  UINT32_MAX
+
+enum source_state {
+    SOURCE_NEW,     /* to be asked at the next tick */
+    SOURCE_ASKED,   /* END or NAK comes, or we ask again */
+    SOURCE_GRANTED,
+    SOURCE_AWAY,    /* asked again later */
+    SOURCE_OUT,
+};
+
+struct source {
+    uint32_t node;
+    enum source_state state;
+    int offered; /* it began: a failure is said to it */
+    int asked;   /* it has heard of us: the end is said to it */
+    struct hth_grant grant;
+    uint64_t due_ms; /* HTH_NEVER: when something comes from it */
+    uint32_t in_flight;
+    uint32_t bad, bad_unit; /* wrong pieces; the last one */
+    uint32_t strikes;       /* failures since its last good piece */
+    uint64_t given;         /* bytes asked of it so far */
+};
+
+/* A pull and its check. */
+struct piece {
+    struct hth_session_pull pull;
+    struct hth_work work;
+    struct hth_fetch *fetch;
+    uint32_t source, unit;
+    uint64_t off, len; /* in the file */
+    uint32_t crc;
+    struct piece *next; /* spare */
+};
+
+enum phase {
+    PHASE_TABLE,  /* pulled part by part from one source */
+    PHASE_CHECK,  /* its digest is being computed */
+    PHASE_REUSE,  /* chunks of the bad copy here are compared and copied */
+    PHASE_DATA,   /* chunks from everybody */
+    PHASE_BLOCK,  /* last */
+    PHASE_ENDING, /* outcome known; pulls and works under way */
+    PHASE_KEPT,   /* a range: the owner has the bytes */
+};
+
+enum { CHUNK_TODO, CHUNK_BUSY, CHUNK_RIGHT };
+
+struct hth_fetch {
+    struct hth_ctx *ctx;
+    struct hth_save_id save;
+    struct hth_object object;
+    enum hth_fetch_class class;
+    enum phase phase;
+    int whole;
+    int by_offer; /* begun by an OFFER, not by hth_fetch_start() */
+    int released, verify_said;
+    int code; /* ENDING */
+    struct hearth_error err;
+    struct hearth_error cause; /* the last that went wrong with a source */
+    uint64_t deadline_ms;
+    uint32_t deadline_after_ms;
+
+    /* [lo, hi) of the file lies at slot->base, the table at slot->base + table_at. */
+    uint64_t off, lo, hi, table_at;
+    uint32_t chunk0, chunk1; /* covering chunks: [chunk0, chunk1) */
+    struct hth_slot *slot;   /* leased while we are on it */
+    struct hth_region *region;
+    struct hth_held_save *in; /* pinned with held */
+    struct hth_held *held;    /* NULL: a range */
+    struct hth_slot *old;     /* leased: the copy that was bad in places */
+
+    unsigned char *chunk; /* [chunk1 - chunk0] */
+    uint32_t cursor, left; /* all before are not TODO; not RIGHT */
+    const uint32_t *crc;   /* [all chunks] in the table */
+    uint64_t table_got;
+    uint32_t table_source;
+    int table_code;
+    struct hth_work work; /* CHECK, REUSE */
+    uint32_t reuse_next, reuse_count;
+
+    struct source *source; /* [sources] */
+    uint32_t sources;
+    struct piece *spare;
+    uint32_t busy;   /* pulls and works under way */
+    uint64_t issued; /* turn of its last pull */
+    int dry;         /* nothing to pull in this round */
+    hth_fetched_fn *done;
+    void *self;
+    struct hth_fetch *next;
+};
+
+struct job;
+struct tally {
+    uint32_t node;
+    uint64_t bytes;
+};
+
+struct hth_transfer {
+    struct hth_transfer_events events;
+    struct offer *offers;
+    struct hth_fetch *fetches; /* oldest first */
+    struct job *jobs;
+    uint64_t in_flight; /* bytes being pulled */
+    uint64_t turn;
+    int pumping, ending;
+    uint64_t pulled;
+    struct tally *tally; /* [tallies] */
+    uint32_t tallies;
+};
+
+#define hth_owner_of(type, field, at) ((type *)(void *)((char *)(at) - offsetof(type, field)))
+
+/* transfer.c */
+void hth_transfer_say(
+        struct hth_ctx *ctx, uint32_t node, uint16_t type, const struct hth_wire *wire);
+void hth_transfer_nak(struct hth_ctx *ctx, uint32_t node, struct hth_save_id save, uint64_t object,
+        enum hth_nak of, int code, const char *text);
+void hth_transfer_count(struct hth_ctx *ctx, uint32_t node, uint64_t bytes);
+
+/* offer.c */
+void hth_offer_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *wire);
+void hth_offers_peer_down(struct hth_ctx *ctx, uint32_t node);
+void hth_offers_forget(struct hth_ctx *ctx, const struct hth_save_id *save); /* NULL: all */
+void hth_offers_tick(struct hth_ctx *ctx, uint64_t now);
+uint64_t hth_offers_due_ms(const struct hth_ctx *ctx);
+
+/* fetch.c */
+void hth_fetch_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *wire);
+void hth_fetch_end(struct hth_fetch *f, int code, const char *text); /* text NULL: f->err is set */
+void hth_fetch_advance(struct hth_fetch *f); /* a piece or a work has ended: what next? */
+void hth_fetches_settle(struct hth_ctx *ctx); /* outcomes are told; may start and end others */
+void hth_fetches_tick(struct hth_ctx *ctx, uint64_t now);
+uint64_t hth_fetches_due_ms(const struct hth_ctx *ctx);
+void hth_fetch_free(struct hth_fetch *f);
+
+/* pieces.c */
+void hth_pump(struct hth_ctx *ctx); /* pull what may be pulled now */
+uint64_t hth_chunk_len(const struct hth_fetch *f, uint32_t chunk);
+struct source *hth_source_add(struct hth_fetch *f, uint32_t node); /* or there already; NULL */
+void hth_source_ask(struct hth_fetch *f, struct source *s);
+void hth_source_away(struct hth_fetch *f, struct source *s, int code);
+void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char *text);
+void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const char *what);
+
+/* seal.c */
+void hth_jobs_close(struct hth_ctx *ctx);
+int hth_job_runs(const struct hth_ctx *ctx, const struct hth_held *held);
+
+#endif

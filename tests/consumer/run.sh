@@ -1,0 +1,37 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# run.sh BUILD LIBDIR CC: install, move, and use the result through find_package (C
+# and C++), through pkg-config, and as the programs.
+set -eu
+build=$1 libdir=$2 cc=$3
+here=$(cd "$(dirname "$0")" && pwd)
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+# step WHAT COMMAND...: quiet, but for the log of one that fails.
+step() {
+	what=$1
+	shift
+	"$@" >"$tmp/log" 2>&1 || { echo "consumer: $what failed"; cat "$tmp/log"; exit 1; }
+}
+
+step install cmake --install "$build" --prefix "$tmp/first"
+mv "$tmp/first" "$tmp/moved" # whoever wrote down the prefix fails now
+export LD_LIBRARY_PATH="$tmp/moved/$libdir"
+export PKG_CONFIG_PATH="$tmp/moved/$libdir/pkgconfig"
+
+step find_package cmake -S "$here" -B "$tmp/build" -G Ninja -DCMAKE_PREFIX_PATH="$tmp/moved"
+step build cmake --build "$tmp/build"
+step consumer_c "$tmp/build/consumer_c"
+step consumer_cxx "$tmp/build/consumer_cxx"
+
+# shellcheck disable=SC2046 # the flags are words
+step pkg-config "$cc" -std=c17 -o "$tmp/consumer_pc" "$here/main.c" \
+	$(pkg-config --cflags --libs --static hearth)
+step consumer_pc "$tmp/consumer_pc"
+
+step "hearth --help" "$tmp/moved/bin/hearth" --help
+step "hearthd --help" "$tmp/moved/bin/hearthd" --help
+[ -n "$(ls "$tmp/moved/$libdir/hearth")" ] || { echo "no modules are installed"; exit 1; }
+[ -e "$tmp/moved/include/hearth/hearth.h" ] || { echo "no headers are installed"; exit 1; }
+[ ! -e "$tmp/moved/include/hearth/internal" ] || { echo "internal headers are installed"; exit 1; }

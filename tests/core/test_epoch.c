@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All ranks come to the same epoch from the same table, or are told which two disagree. */
+#include "check.h"
+
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/epoch.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define WORLD 5
+
+static unsigned char table[WORLD][HTH_GATHER];
+static struct hth_gather rank[WORLD];
+
+/* Ranks 0 and 2 on node "b", 1 and 4 on "a", 3 on "c". */
+static void setup(void)
+{
+    static const char *const node[WORLD] = { "b", "a", "b", "c", "a" };
+
+    must(hth_auth_init(NULL));
+    for (uint32_t i = 0; i < WORLD; i++) {
+        rank[i] = (struct hth_gather){
+            .store = (uint64_t)node[i][0],
+            .highest_epoch = 100 + i,
+            .wall_ms = 50,
+            .random = 1000 + i,
+            .domain = { (uint64_t)node[i][0], 7 },
+            .copies = 1,
+            .min_copies = 1,
+            .keep = 1,
+            .flags = 2,
+            .addr_len = 1,
+            .addr = { (unsigned char)node[i][0] },
+            .shard_bytes = 10 * i,
+        };
+        strcpy(rank[i].job, "job");
+        strcpy(rank[i].node, node[i]);
+    }
+}
+
+static int make(struct hth_epoch *e, uint64_t store, struct hearth_error *err)
+{
+    for (uint32_t i = 0; i < WORLD; i++)
+        hth_gather_encode(&rank[i], table[i]);
+    return hth_epoch_make(e, table[0], WORLD, store, err);
+}
+
+Test(epoch, nodes_are_in_order_of_their_lowest_rank, .init = setup)
+{
+    static const uint32_t want[WORLD] = { 0, 1, 0, 2, 1 };
+    struct hth_epoch e;
+
+    must(make(&e, 'c', NULL));
+    cr_assert(eq(u32, e.nodes, 3));
+    cr_assert(eq(u32, e.self, 2));
+    cr_assert(eq(int, memcmp(e.rank_node, want, sizeof(want)), 0));
+    must_say(e.member[0].node, "b");
+    must_say(e.member[1].node, "a");
+    cr_assert(eq(u64, e.member[1].store, 'a'));
+    cr_assert(eq(u64, e.member[1].domain[0], 'a'));
+    cr_assert(eq(uint, e.member[2].addr[0], (unsigned)'c'));
+    hth_epoch_fini(&e);
+}
+
+Test(epoch, is_above_all_seen_and_not_below_the_clock_of_rank_0, .init = setup)
+{
+    struct hth_epoch e;
+
+    must(make(&e, 'a', NULL));
+    cr_assert(eq(u64, e.epoch, 105)); /* one more than rank 4 has seen */
+    cr_assert(eq(u64, e.nonce, 1000));
+    hth_epoch_fini(&e);
+    rank[0].wall_ms = 7000;
+    rank[1].wall_ms = 9000; /* only rank 0's counts */
+    must(make(&e, 'a', NULL));
+    cr_assert(eq(u64, e.epoch, 7000));
+    hth_epoch_fini(&e);
+}
+
+static void refused(const char *words)
+{
+    struct hearth_error err;
+    struct hth_epoch e;
+
+    must_fail(make(&e, 'a', &err), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(err.text, words), NULL), "%s", err.text);
+}
+
+Test(epoch, ranks_that_disagree_are_named, .init = setup)
+{
+    strcpy(rank[3].job, "other");
+    refused("rank 0 and rank 3");
+    setup();
+    rank[2].copies = 2;
+    refused("rank 0 and rank 2");
+    setup();
+    rank[1].min_copies = 0;
+    refused("rank 0 and rank 1");
+    setup();
+    rank[1].keep = 2;
+    refused("rank 0 and rank 1");
+    setup();
+    rank[4].store = 'x';
+    refused("rank 1 and rank 4");
+    setup();
+    rank[4].domain[1] = 8;
+    refused("rank 1 and rank 4");
+    setup();
+    rank[4].addr[0] = 'x';
+    refused("rank 1 and rank 4");
+    setup();
+    rank[3].store = 'b';
+    refused("rank 0 (node 'b') and rank 3 (node 'c')");
+}
+
+Test(epoch, a_store_that_no_rank_brought_is_refused, .init = setup)
+{
+    struct hth_epoch e;
+
+    must_fail(make(&e, 'z', NULL), HEARTH_EINVAL);
+}
+
+Test(epoch, a_greeting_comes_back_and_nonsense_is_refused, .init = setup)
+{
+    unsigned char bytes[HTH_GATHER], again[HTH_GATHER];
+    struct hth_gather g;
+
+    hth_gather_encode(&rank[4], bytes);
+    must(hth_gather_decode(&g, bytes, NULL));
+    hth_gather_encode(&g, again);
+    cr_assert(eq(int, memcmp(bytes, again, sizeof(bytes)), 0));
+    cr_assert(eq(u64, g.shard_bytes, 40));
+    bytes[16] = '/';
+    must_fail(hth_gather_decode(&g, bytes, NULL), HEARTH_ECORRUPT);
+    hth_gather_encode(&rank[4], bytes);
+    bytes[79] = 1; /* behind the job's name, in front of other fields */
+    must_fail(hth_gather_decode(&g, bytes, NULL), HEARTH_ECORRUPT);
+    hth_gather_encode(&rank[4], bytes);
+    bytes[HTH_GATHER - 1] = 1;
+    must_fail(hth_gather_decode(&g, bytes, NULL), HEARTH_ECORRUPT);
+    rank[4].highest_epoch = UINT64_MAX; /* there would be no epoch after it */
+    hth_gather_encode(&rank[4], bytes);
+    must_fail(hth_gather_decode(&g, bytes, NULL), HEARTH_ECORRUPT);
+    rank[4].highest_epoch = 1;
+    hth_gather_encode(&rank[4], bytes);
+    bytes[8] = 2;
+    must_fail(hth_gather_decode(&g, bytes, NULL), HEARTH_EUNSUPPORTED);
+}
+
+Test(epoch, the_record_comes_back, .init = setup)
+{
+    struct hth_epoch e, back;
+    unsigned char *bytes;
+
+    must(make(&e, 'a', NULL));
+    bytes = malloc(hth_epoch_bytes(&e));
+    hth_epoch_encode(&e, bytes);
+    must(hth_epoch_decode(&back, bytes, hth_epoch_bytes(&e), NULL));
+    cr_assert(eq(u64, back.epoch, e.epoch));
+    cr_assert(eq(u64, back.nonce, e.nonce));
+    cr_assert(eq(u32, back.self, e.self));
+    cr_assert(eq(int, memcmp(back.rank_node, e.rank_node, WORLD * 4), 0));
+    cr_assert(eq(int, memcmp(back.member, e.member, 3 * sizeof(*e.member)), 0));
+    hth_epoch_fini(&back);
+    hth_epoch_fini(&e);
+    free(bytes);
+}
+
+Test(epoch, a_damaged_record_is_refused, .init = setup, .timeout = 60)
+{
+    struct hth_epoch e, out;
+    unsigned char *bytes;
+    size_t len;
+
+    must(make(&e, 'a', NULL));
+    len = hth_epoch_bytes(&e);
+    bytes = malloc(len);
+    hth_epoch_encode(&e, bytes);
+    for (size_t i = 0; i < len; i++)
+        for (unsigned x = 1; x < 256; x = x < 128 ? 2 * x : x + 127) {
+            bytes[i] ^= (unsigned char)x;
+            cr_assert(ne(int, hth_epoch_decode(&out, bytes, len, NULL), 0), "byte %zu", i);
+            bytes[i] ^= (unsigned char)x;
+        }
+    for (size_t cut = 0; cut < len; cut++) {
+        unsigned char *exact = malloc(cut ? cut : 1);
+
+        memcpy(exact, bytes, cut);
+        cr_assert(ne(int, hth_epoch_decode(&out, exact, cut, NULL), 0), "cut after %zu", cut);
+        free(exact);
+    }
+    hth_epoch_fini(&e);
+    free(bytes);
+}
+
+/* A record whose digest holds, by somebody who does not keep the rules. */
+static void bend(size_t at, uint32_t v)
+{
+    struct hth_epoch e, out;
+    unsigned char *bytes;
+    size_t len;
+
+    must(make(&e, 'a', NULL));
+    len = hth_epoch_bytes(&e);
+    bytes = malloc(len);
+    hth_epoch_encode(&e, bytes);
+    memcpy(bytes + at, &v, sizeof(v));
+    hth_digest(bytes + len - HTH_DIGEST, bytes, len - HTH_DIGEST);
+    cr_assert(eq(int, hth_epoch_decode(&out, bytes, len, NULL), HEARTH_ECORRUPT), "byte %zu", at);
+    hth_epoch_fini(&e);
+    free(bytes);
+}
+
+Test(epoch, a_record_that_lies_is_refused_even_with_its_digest, .init = setup)
+{
+    size_t member = 48 + 4 * WORLD;
+
+    bend(32, UINT32_MAX); /* ranks */
+    bend(36, 0);          /* nodes */
+    bend(36, WORLD + 1);
+    bend(40, 3);             /* self */
+    bend(44, 1);             /* spare */
+    bend(48, 1);             /* the first rank is on the first node */
+    bend(48 + 4 * 3, 3);     /* a node that is none */
+    bend(48 + 4 * 3, 0);     /* node 2 has no rank */
+    bend(member, 0x2f);      /* "/" */
+    bend(member + 104, 129); /* address too long */
+    bend(member + 104, 0);   /* an address of no bytes is zeros */
+    bend(member + 236, 1);   /* spare */
+}
+
+Test(epoch, of_131072_ranks_is_made_in_seconds, .timeout = 60)
+{
+    enum { RANKS = 131072, PER_NODE = 8 };
+    unsigned char *all = malloc((size_t)RANKS * HTH_GATHER);
+    struct hth_epoch e;
+
+    setup();
+    for (uint32_t i = 0; i < RANKS; i++) {
+        struct hth_gather g = rank[0];
+
+        snprintf(g.node, sizeof(g.node), "node%u", i / PER_NODE);
+        g.store = 1 + i / PER_NODE;
+        hth_gather_encode(&g, all + (size_t)i * HTH_GATHER);
+    }
+    must(hth_epoch_make(&e, all, RANKS, 17, NULL));
+    cr_assert(eq(u32, e.nodes, RANKS / PER_NODE));
+    cr_assert(eq(u32, e.self, 16));
+    cr_assert(eq(u32, e.rank_node[RANKS - 1], RANKS / PER_NODE - 1));
+    hth_epoch_fini(&e);
+    free(all);
+}

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Slots on a real tmpfs: the same pages for ever, room asked before it is used, no SIGBUS. */
+#include "check.h"
+#include "pinned.h"
+#include "tmp_root.h"
+
+#include <fcntl.h>
+#include <hearth/internal/core/store_tmpfs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MIB  (UINT64_C(1) << 20)
+#define SIZE (4 * MIB) /* of an object, as given at open */
+
+static const struct hth_save_id save = { 3, 5, 9, 1 }, later = { 3, 5, 10, 1 };
+static const char *root;
+static struct hth_store *s;
+static struct hth_store_faults faults;
+static char said[4096];
+
+static void say(void *arg, enum hearth_log_level level, const char *event, const char *text)
+{
+    (void)arg, (void)level;
+    strncat(said, event, sizeof(said) - strlen(said) - 1);
+    strncat(said, ": ", sizeof(said) - strlen(said) - 1);
+    strncat(said, text, sizeof(said) - strlen(said) - 1);
+    strncat(said, "\n", sizeof(said) - strlen(said) - 1);
+}
+
+static void setup(uint64_t mount_bytes, struct hth_store_tmpfs_opts opts)
+{
+    alarm(100);
+    if (!root)
+        root = tmp_root(mount_bytes);
+    cr_assert(root != NULL);
+    opts.root = root;
+    opts.job = "job";
+    opts.faults = &faults;
+    opts.log = (struct hth_log){ say, NULL };
+    must(hth_store_tmpfs_open(&opts, &s, NULL));
+}
+
+static void teardown(void)
+{
+    s->ops->close(s);
+    tmp_root_remove(root);
+}
+
+static void work_all(void)
+{
+    while (s->ops->work(s) != HTH_NEVER)
+        ;
+}
+
+static struct hth_slot *take(uint64_t bytes)
+{
+    struct hth_slot *slot;
+
+    must(s->ops->take(s, bytes, &slot, NULL));
+    return slot;
+}
+
+/* Bytes that differ from use to use and from place to place. */
+static void pattern(unsigned char *at, uint64_t bytes, uint64_t seed)
+{
+    for (uint64_t i = 0; i + 8 <= bytes; i += 8) {
+        uint64_t v = seed * UINT64_C(0x9e3779b97f4a7c15) ^ i;
+        memcpy(at + i, &v, 8);
+    }
+}
+
+static uint64_t wrong(const unsigned char *at, uint64_t bytes, uint64_t seed)
+{
+    uint64_t bad = 0;
+
+    for (uint64_t i = 0; i + 8 <= bytes; i += 8) {
+        uint64_t v = seed * UINT64_C(0x9e3779b97f4a7c15) ^ i;
+        bad += memcmp(at + i, &v, 8) != 0;
+    }
+    return bad;
+}
+
+static int through_fd(const struct hth_slot *slot, uint64_t bytes, uint64_t seed)
+{
+    void *view = mmap(NULL, bytes, PROT_READ, MAP_SHARED, slot->fd, 0);
+    uint64_t bad;
+
+    cr_assert(view != MAP_FAILED);
+    bad = wrong(view, bytes, seed);
+    munmap(view, bytes);
+    return bad != 0;
+}
+
+/* 100 uses of one slot, lengths within 5 % of SIZE; words that the registered view saw wrong. */
+static uint64_t recycle(int *out_used)
+{
+    uint64_t size = SIZE, random = 1, bad = 0;
+    struct hth_slot *slot;
+    struct pinned view;
+    unsigned char *base;
+    uint64_t id;
+
+    must(s->ops->reserve(s, &size, 1, NULL));
+    work_all();
+    slot = take(size);
+    base = slot->base;
+    id = slot->id;
+    *out_used = 0;
+    if (pinned_open(&view, slot->base, slot->capacity))
+        return 0;
+    slot->user = &view;
+    for (uint64_t i = 1; i <= 100; i++) {
+        uint64_t len = (SIZE * 95 / 100 + hth_splitmix64(&random) % (SIZE / 10)) / 8 * 8;
+        const unsigned char *seen;
+
+        pattern(slot->base, len, i);
+        if (i % 2)
+            must(s->ops->receive(s, slot, save, "obj", NULL));
+        must(s->ops->seal(s, slot, save, "obj", NULL));
+        seen = pinned_read(&view, len);
+        cr_assert(seen != NULL);
+        bad += wrong(seen, len, i);
+        cr_assert(through_fd(slot, len, i) == 0);
+        s->ops->give(s, slot);
+        slot = take(len);
+        cr_assert(slot->base == base);
+        cr_assert(eq(u64, slot->id, id));
+    }
+    pinned_close(&view);
+    slot->user = NULL;
+    *out_used = 1;
+    return bad;
+}
+
+Test(pool, a_slot_recycled_100_times_shows_each_use_through_one_registration)
+{
+    int used;
+    uint64_t bad;
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    bad = recycle(&used);
+    if (!used)
+        cr_skip_test("no io_uring: nothing here pins pages as a network card does");
+    cr_assert(eq(u64, bad, 0));
+    teardown();
+}
+
+Test(pool, a_truncation_on_the_way_would_be_seen)
+{
+    int used;
+    uint64_t bad;
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ .test_truncate = 1 });
+    bad = recycle(&used);
+    if (!used)
+        cr_skip_test("no io_uring: nothing here pins pages as a network card does");
+    cr_assert(gt(u64, bad, 0));
+    teardown();
+}
+
+Test(pool, a_view_held_over_five_recycles_reads_unchanged_bytes)
+{
+    uint64_t sizes[] = { SIZE, SIZE };
+    struct hth_slot *held, *other;
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, sizes, 2, NULL));
+    held = take(SIZE);
+    pattern(held->base, SIZE, 1);
+    must(s->ops->seal(s, held, save, "obj", NULL));
+    s->ops->lease(s, held);
+    s->ops->give(s, held);
+    s->ops->remove(s, save);
+    for (uint64_t i = 0; i < 5; i++) {
+        other = take(SIZE);
+        cr_assert(other != held);
+        pattern(other->base, SIZE, 100 + i);
+        must(s->ops->seal(s, other, later, "obj", NULL));
+        s->ops->give(s, other);
+        cr_assert(eq(u64, wrong(held->base, SIZE, 1), 0));
+    }
+    s->ops->unlease(s, held);
+    teardown();
+}
+
+Test(pool, the_third_save_faults_no_pages_in)
+{
+    uint64_t sizes[] = { SIZE, SIZE };
+    struct rusage before, after;
+    struct hth_slot *slot[2];
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, sizes, 2, NULL));
+    work_all();
+    for (int use = 0; use < 3; use++) {
+        getrusage(RUSAGE_SELF, &before);
+        for (int i = 0; i < 2; i++) {
+            slot[i] = take(SIZE);
+            memset(slot[i]->base, use, SIZE);
+            must(s->ops->seal(s, slot[i], save, i ? "b" : "a", NULL));
+        }
+        getrusage(RUSAGE_SELF, &after);
+        for (int i = 0; i < 2; i++)
+            s->ops->give(s, slot[i]);
+    }
+    cr_assert(lt(long, after.ru_minflt - before.ru_minflt, (long)(2 * SIZE / 4096 / 100)));
+    teardown();
+}
+
+Test(pool, background_work_makes_what_was_reserved_and_then_rests)
+{
+    uint64_t size = 40 * MIB;
+
+    setup(128 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    cr_assert(eq(u64, s->ops->work(s), HTH_NEVER));
+    must(s->ops->reserve(s, &size, 1, NULL));
+    cr_assert(ge(u64, hth_store_tmpfs_missing(s), size));
+    cr_assert(eq(u64, s->ops->work(s), 0));
+    cr_assert(lt(u64, hth_store_tmpfs_missing(s), size)); /* a piece, not all */
+    cr_assert(gt(u64, hth_store_tmpfs_missing(s), 0));
+    work_all();
+    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
+    teardown();
+}
+
+/* What is promised and not yet made counts: two reservations cannot both have the same room. */
+Test(pool, room_that_was_promised_is_not_given_twice)
+{
+    uint64_t one[] = { 40 * MIB }, two[] = { 40 * MIB, 40 * MIB };
+    struct hearth_error err;
+
+    root = tmp_root_mount(64 * MIB, NULL);
+    if (!root)
+        cr_skip_test("no right to mount a tmpfs of a given size");
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, one, 1, NULL));
+    must_fail(s->ops->reserve(s, two, 2, &err), HEARTH_ENOSPC);
+    cr_assert(strstr(err.text, "do not fit in") != NULL);
+    work_all();
+    take(40 * MIB);
+    teardown();
+}
+
+static void fill_mount(void)
+{
+    char path[256];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/filler", root);
+    fd = open(path, O_RDWR | O_CREAT, 0600);
+    for (uint64_t off = 0; fallocate(fd, 0, (off_t)off, 4096) == 0; off += 4096)
+        ;
+    close(fd);
+}
+
+Test(pool, a_full_mount_is_an_error_and_what_is_sealed_stays)
+{
+    struct hth_slot *slot, *none;
+    struct hearth_error err;
+
+    root = tmp_root_mount(32 * MIB, NULL);
+    if (!root)
+        cr_skip_test("no right to mount a tmpfs of a given size");
+    setup(32 * MIB, (struct hth_store_tmpfs_opts){ .margin_bytes = 1 });
+    slot = take(SIZE);
+    pattern(slot->base, SIZE, 7);
+    must(s->ops->seal(s, slot, save, "obj", NULL));
+    must(s->ops->publish(s, save, NULL));
+    fill_mount();
+    must_fail(s->ops->take(s, SIZE, &none, &err), HEARTH_ENOSPC);
+    cr_assert(strstr(err.text, "free in its file system 0 bytes") != NULL, "%s", err.text);
+    must_fail(s->ops->raw_put(s, save, "raw", "x", 1, &err), HEARTH_ENOSPC);
+    must_fail(s->ops->record_put(s, "keep", "x", 1, &err), HEARTH_ENOSPC);
+    cr_assert(eq(u64, wrong(slot->base, SIZE, 7), 0));
+    s->ops->give(s, slot); /* going back needs no room */
+    slot = take(SIZE);
+    pattern(slot->base, SIZE, 8);
+    s->ops->close(s);
+}
+
+/* Somebody else takes the room between reserve() and the work on it. */
+Test(pool, a_slot_whose_memory_is_gone_is_given_up_and_said)
+{
+    uint64_t size = 20 * MIB;
+
+    root = tmp_root_mount(32 * MIB, NULL);
+    if (!root)
+        cr_skip_test("no right to mount a tmpfs of a given size");
+    setup(32 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, &size, 1, NULL));
+    fill_mount();
+    work_all();
+    cr_assert(strstr(said, "slot-lost") != NULL, "%s", said);
+    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
+    teardown();
+}
+
+Test(pool, the_limit_of_the_options_counts)
+{
+    uint64_t sizes[] = { SIZE, SIZE };
+    struct hearth_error err;
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ .limit_bytes = 8 * MIB });
+    must(s->ops->reserve(s, sizes, 1, NULL));
+    must_fail(s->ops->reserve(s, sizes, 2, &err), HEARTH_ENOSPC);
+    cr_assert(strstr(err.text, "exceed the limit of 8388608") != NULL, "%s", err.text);
+    teardown();
+}
+
+Test(pool, sizes_that_no_machine_has_are_refused)
+{
+    uint64_t sizes[] = { UINT64_MAX, UINT64_MAX / 2, UINT64_C(1) << 55, UINT64_C(1) << 50 };
+    struct hth_slot *slot;
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    for (size_t i = 0; i < 4; i++) {
+        must_fail(s->ops->reserve(s, &sizes[i], 1, NULL), HEARTH_ENOSPC);
+        must_fail(s->ops->take(s, sizes[i], &slot, NULL), HEARTH_ENOSPC);
+    }
+    must_fail(s->ops->reserve(s, sizes, 4, NULL), HEARTH_ENOSPC);
+    teardown();
+}
+
+Test(pool, files_and_directories_are_for_their_owner_alone)
+{
+    static const char *const paths[] = { "", "/.hearth", "/.hearth/pool", "/.hearth/lock",
+        "/.hearth/store", "/step-9_ckpt", "/step-9_ckpt/obj", "/step-9_ckpt/raw" };
+    struct hth_slot *slot;
+    char path[256];
+    struct stat st;
+
+    umask(0);
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    slot = take(SIZE);
+    must(s->ops->seal(s, slot, save, "obj", NULL));
+    must(s->ops->raw_put(s, save, "raw", "x", 1, NULL));
+    must(s->ops->publish(s, save, NULL));
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+        snprintf(path, sizeof(path), "%s/job%s", root, paths[i]);
+        must(stat(path, &st));
+        cr_assert(zero(int, (int)st.st_mode & 0077), "%s", path);
+    }
+    teardown();
+}
+
+Test(pool, huge_pages_of_the_mount_are_used)
+{
+    uint64_t size = 3 * MIB;
+    struct hth_slot *slot;
+
+    root = tmp_root_mount(64 * MIB, "huge=within_size");
+    if (!root)
+        cr_skip_test("no right to mount, or no huge pages for tmpfs in this kernel");
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, &size, 1, NULL));
+    work_all();
+    slot = take(size);
+    cr_assert(eq(u64, (uint64_t)(uintptr_t)slot->base % HTH_SLOT_ROUND, 0));
+    cr_assert(eq(u64, slot->capacity % HTH_SLOT_ROUND, 0));
+    teardown();
+}

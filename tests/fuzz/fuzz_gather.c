@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any number of greetings: those that decode encode to the same, and an epoch of them is sound. */
+#include <hearth/internal/core/epoch.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    unsigned char again[HTH_GATHER];
+    uint32_t world = (uint32_t)(size / HTH_GATHER);
+    struct hth_gather g;
+    struct hth_epoch e;
+
+    for (uint32_t i = 0; i < world; i++) {
+        if (hth_gather_decode(&g, data + (size_t)i * HTH_GATHER, NULL))
+            return 0;
+        hth_gather_encode(&g, again);
+        if (memcmp(data + (size_t)i * HTH_GATHER, again, HTH_GATHER) != 0)
+            abort();
+    }
+    if (!world || hth_epoch_make(&e, data, world, g.store, NULL))
+        return 0;
+    if (e.self != e.rank_node[world - 1] || e.rank_node[0] != 0 || e.nodes > world)
+        abort();
+    hth_epoch_fini(&e);
+    return 0;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The items of a table that decodes lie in the data, and encode to the same bytes. */
+#include <hearth/internal/core/table.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    unsigned char *copy = malloc(size + 1), *again = calloc(1, size + 1);
+    uint64_t pos = 0, end = 0;
+    struct hth_table t;
+    struct hth_item item;
+
+    if (copy && again)
+        memcpy(copy, data, size); /* malloc aligns */
+    if (copy && again && hth_table_decode(&t, copy, size, NULL) == 0) {
+        for (unsigned char *at = again + HTH_TABLE_HEAD; !hth_item_next(&t, &pos, &item);) {
+            hth_item_encode(&item, at);
+            at += hth_item_bytes(item.ndim, item.key_len);
+            end += item.length;
+        }
+        hth_table_finish(again, t.data_len, t.items, t.items_len, t.crc);
+        if (end > t.data_len || memcmp(copy, again, size) != 0)
+            abort();
+    }
+    free(copy);
+    free(again);
+    return 0;
+}

@@ -1,0 +1,30 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# abi.sh ROOT LIBRARY [--update]: the library's ABI is the one recorded in tests/lint/hearth.abi,
+# or has grown and the record says so. --update writes the record.
+#
+# LIBRARY may be the archive: it is linked here as the shared library would be.
+set -eu
+root=$1 library=$2 record=$1/tests/lint/hearth.abi
+command -v abidw >/dev/null || { echo "skip: no abigail-tools"; exit 77; }
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+case $library in
+*.a)
+	# What the archive leaves to others is resolved when a program is linked, not here.
+	"${CC:-cc}" -shared -o "$tmp/libhearth.so" -Wl,-soname,libhearth.so.0 \
+		-Wl,--version-script="$root/client/hearth.map" \
+		-Wl,--whole-archive "$library" -Wl,--no-whole-archive
+	library=$tmp/libhearth.so
+	;;
+esac
+abidw --no-show-locs --no-corpus-path --no-comp-dir-path --no-elf-needed --headers-dir "$root/include/hearth" \
+	--drop-private-types "$library" >"$tmp/now.abi"
+if [ "${3:-}" = --update ]; then
+	cp "$tmp/now.abi" "$record"
+	exit 0
+fi
+[ -e "$record" ] || { echo "skip: no record yet; write it with $0 ROOT LIBRARY --update"; exit 77; }
+abidiff --no-show-locs "$record" "$tmp/now.abi" && exit 0
+echo "the ABI has changed. Where that is meant: $0 ROOT LIBRARY --update, and say it in CHANGELOG.md"
+exit 1

@@ -1,0 +1,10 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# format.sh ROOT: every C file is as clang-format leaves it, and not longer than 800 lines.
+set -eu
+cd "$1"
+list() { find . -name build -prune -o -name '*.[ch]' -type f -print | sort; }
+long=$(list | xargs wc -l | awk '$1 > 800 && $2 != "total" { print $2 ": " $1 " lines" }')
+[ -z "$long" ] || { echo "split these: $long"; exit 1; }
+command -v clang-format >/dev/null || { echo "skip: no clang-format"; exit 77; }
+list | xargs clang-format --dry-run -Werror

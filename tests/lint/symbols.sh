@@ -1,0 +1,30 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# symbols.sh KIND FILE: what others can link to. Names that start with __ are the sanitizers'.
+#   library  hearth_ alone, in a shared library and in an archive (where the rest is marked
+#            hidden); a shared one has a SONAME
+#   module   the one entry, hth_transport_backend or hth_engine_…; beside it hearth_ at most
+set -eu
+kind=$1 file=$2
+case $file in
+*.a) symbols=--syms ;;
+*) symbols=--dyn-syms ;;
+esac
+visible=$(readelf -W $symbols "$file" |
+	awk '($5 == "GLOBAL" || $5 == "WEAK") && $6 == "DEFAULT" && $7 != "UND" { print $8 }' |
+	sed 's/@.*//' | grep -v '^__' | sort -u)
+case $kind in
+library)
+	stray=$(echo "$visible" | grep -v '^hearth_' || true) entry='hearth_version'
+	case $file in *.so*)
+		readelf -dW "$file" | grep -q 'SONAME.*\[libhearth\.so\.[0-9]*\]' ||
+			{ echo "no SONAME"; exit 1; } ;;
+	esac
+	;;
+module)
+	entry='hth_transport_backend|hth_engine_[a-z_]*'
+	stray=$(echo "$visible" | grep -vE "^(hearth_.*|$entry)$" || true)
+	;;
+esac
+[ -z "$stray" ] || { echo "$file: stray symbols:"; echo "$stray"; exit 1; }
+echo "$visible" | grep -qxE "$entry" || { echo "$file: $entry is not visible"; exit 1; }

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# What is no C unit test: headers alone, lints, consumers, and the suites that bring their own
+# list (conformance, simulator, clusters, command line).
+
+# Every header compiles alone, twice; the public ones as C++ too.
+file(GLOB_RECURSE headers RELATIVE ${PROJECT_SOURCE_DIR}/include CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/include/*.h)
+foreach(header ${headers})
+  string(MAKE_C_IDENTIFIER ${header} base)
+  set(text "#include <${header}>\n#include <${header}>\ntypedef int not_empty;\n")
+  file(CONFIGURE OUTPUT alone/${base}.c CONTENT "${text}")
+  list(APPEND alone ${CMAKE_CURRENT_BINARY_DIR}/alone/${base}.c)
+  if(NOT header MATCHES internal)
+    file(CONFIGURE OUTPUT alone/${base}.cc CONTENT "${text}")
+    list(APPEND alone ${CMAKE_CURRENT_BINARY_DIR}/alone/${base}.cc)
+  endif()
+endforeach()
+add_library(headers OBJECT ${alone})
+target_include_directories(headers PRIVATE ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(headers PRIVATE hearth_build)
+
+set(lint ${CMAKE_CURRENT_SOURCE_DIR}/lint)
+hearth_case(lint.layers lint COMMAND ${lint}/layers.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.layers_fails lint COMMAND ${lint}/layers_test.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.symbols lint COMMAND ${lint}/symbols.sh library $<TARGET_FILE:hearth>)
+hearth_case(lint.symbols_fails lint
+  COMMAND ${lint}/symbols_test.sh ${lint}/symbols.sh ${CMAKE_C_COMPILER})
+hearth_case(lint.format lint COMMAND ${lint}/format.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.spdx lint COMMAND ${lint}/spdx.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.scripts lint COMMAND ${lint}/scripts.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.tidy lint TIMEOUT 900
+  COMMAND ${lint}/tidy.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+hearth_case(lint.tidy_fails lint COMMAND ${lint}/tidy_test.sh ${PROJECT_SOURCE_DIR})
+foreach(folder . transport/ofi transport/ucx)
+  get_property(targets DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target ${targets})
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL MODULE_LIBRARY)
+      hearth_case(lint.symbols_${target} lint
+        COMMAND ${lint}/symbols.sh module $<TARGET_FILE:${target}>)
+    endif()
+  endforeach()
+endforeach()
+
+# A sanitized library asks its users for the sanitizer; nobody installs one.
+if(NOT HEARTH_SANITIZE)
+  hearth_case(lint.abi lint COMMAND ${lint}/abi.sh ${PROJECT_SOURCE_DIR} $<TARGET_FILE:hearth>)
+  hearth_case(consumer consumer COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.sh
+    ${PROJECT_BINARY_DIR} ${CMAKE_INSTALL_LIBDIR} ${CMAKE_C_COMPILER})
+endif()
+
+include(transport/conformance.cmake OPTIONAL)
+include(sim/sim.cmake OPTIONAL)
+include(cluster/cluster.cmake OPTIONAL)
+include(api/api.cmake OPTIONAL)
+include(cli/cli.cmake OPTIONAL)

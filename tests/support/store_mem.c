@@ -1,0 +1,745 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A store in plain memory: directories are list nodes, a rename is a change of two fields. */
+#include "store_mem.h"
+
+#include <hearth/internal/core/env.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUND        64u
+#define EVIDENCE_MAX 4
+#define RECORD_MAX   127 /* bytes of a record's name */
+
+enum state { FREE, HELD, RECEIVED, SEALED, GIVEN }; /* GIVEN: free when its last lease ends */
+
+struct dir {
+    struct dir *next;
+    struct hth_save_id save;
+    int published;     /* it is step-<N>_ckpt now */
+    int was_published; /* so it goes back there when what replaced it is removed */
+};
+
+struct slot {
+    struct hth_slot pub; /* first */
+    struct slot *next;
+    enum state state;
+    int condemned; /* freed with its last lease */
+    struct dir *dir;
+    char name[HTH_NAME_MAX + 1];
+};
+
+/* A raw object of a directory; a record where dir is NULL. */
+struct file {
+    struct file *next;
+    struct dir *dir;
+    char name[RECORD_MAX + 1];
+    void *bytes;
+    size_t len;
+};
+
+struct mem {
+    struct hth_store base; /* first */
+    uint64_t id;
+    uint64_t limit;
+    uint64_t used;
+    uint64_t slot_ids;
+    uint64_t allocations;
+    uint64_t fail_at; /* value of `allocations`; 0: never */
+    uint32_t evidence;
+    int reserved; /* reserve() was called by this engine */
+    struct slot *slots;
+    struct dir *dirs;
+    struct file *files;
+};
+
+static struct mem *mem_of(struct hth_store *s)
+{
+    return (struct mem *)s;
+}
+
+static struct slot *slot_of(struct hth_slot *slot)
+{
+    return (struct slot *)slot;
+}
+
+/* Every allocating operation passes here, so that a test can fail each in turn. */
+static int charge(struct mem *m, uint64_t bytes, struct hearth_error *err)
+{
+    if (++m->allocations == m->fail_at)
+        return hth_fail(err, HEARTH_ENOSPC, 0, "the test fails allocation %" PRIu64, m->fail_at);
+    if (m->limit && (m->used > m->limit || bytes > m->limit - m->used))
+        return hth_fail(err, HEARTH_ENOSPC, 0,
+                "%" PRIu64 " bytes do not fit: %" PRIu64 " of %" PRIu64
+                " are used; give the store more memory or keep fewer saves",
+                bytes, m->used, m->limit);
+    m->used += bytes;
+    return 0;
+}
+
+static uint64_t capacity_for(uint64_t bytes)
+{
+    return (bytes + bytes / 16 + ROUND - 1) / ROUND * ROUND;
+}
+
+static int slot_make(struct mem *m, uint64_t capacity, struct slot **out, struct hearth_error *err)
+{
+    struct slot *slot, **end = &m->slots;
+    int rc = charge(m, capacity, err);
+
+    if (rc)
+        return rc;
+    slot = calloc(1, sizeof(*slot));
+    if (slot)
+        slot->pub.base = aligned_alloc(ROUND, capacity);
+    if (!slot || !slot->pub.base) {
+        free(slot);
+        m->used -= capacity;
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a slot of %" PRIu64, capacity);
+    }
+    memset(slot->pub.base, 0, capacity);
+    slot->pub.id = ++m->slot_ids;
+    slot->pub.capacity = capacity;
+    slot->pub.fd = -1;
+    while (*end)
+        end = &(*end)->next;
+    *end = slot;
+    *out = slot;
+    return 0;
+}
+
+static void slot_drop(struct mem *m, struct slot *slot)
+{
+    struct slot **at = &m->slots;
+
+    while (*at != slot)
+        at = &(*at)->next;
+    *at = slot->next;
+    if (!slot->condemned)
+        m->used -= slot->pub.capacity;
+    free(slot->pub.base);
+    free(slot);
+}
+
+static struct slot *best_free(struct mem *m, uint64_t bytes)
+{
+    struct slot *best = NULL;
+
+    for (struct slot *s = m->slots; s; s = s->next)
+        if (s->state == FREE && s->pub.capacity >= bytes &&
+                (!best || s->pub.capacity < best->pub.capacity))
+            best = s;
+    return best;
+}
+
+static int descending(const void *a, const void *b)
+{
+    uint64_t x, y;
+
+    memcpy(&x, a, sizeof(x));
+    memcpy(&y, b, sizeof(y));
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Match sorted sizes with slots there are, in any state; returns how many bytes are missing and
+ * leaves the sizes to make in bytes[*count]. taken[] marks the matched, in list order. */
+static uint64_t match(struct mem *m, uint64_t *bytes, size_t *count, unsigned char *taken)
+{
+    uint64_t missing = 0;
+    size_t left = 0;
+
+    for (size_t i = 0; i < *count; i++) {
+        struct slot *best = NULL;
+        size_t best_at = 0, at = 0;
+
+        for (struct slot *s = m->slots; s; s = s->next, at++)
+            if (!taken[at] && !s->condemned && s->pub.capacity >= bytes[i] &&
+                    (!best || s->pub.capacity < best->pub.capacity))
+                best = s, best_at = at;
+        if (best) {
+            taken[best_at] = 1;
+        } else {
+            missing += capacity_for(bytes[i]);
+            bytes[left++] = bytes[i];
+        }
+    }
+    *count = left;
+    return missing;
+}
+
+/* Free slots that no size asked for make way, as far as needed. */
+static void make_way(struct mem *m, uint64_t missing, const unsigned char *taken)
+{
+    struct slot *next;
+    size_t at = 0;
+
+    for (struct slot *s = m->slots; s; s = next, at++) {
+        next = s->next;
+        if (m->limit - m->used >= missing)
+            return;
+        if (!taken[at] && s->state == FREE && !s->pub.user)
+            slot_drop(m, s);
+    }
+}
+
+static uint64_t way_to_make(struct mem *m, const unsigned char *taken)
+{
+    uint64_t sum = 0;
+    size_t at = 0;
+
+    for (struct slot *s = m->slots; s; s = s->next, at++)
+        if (!taken[at] && s->state == FREE && !s->pub.user)
+            sum += s->pub.capacity;
+    return sum;
+}
+
+static int make_all(struct mem *m, const uint64_t *bytes, size_t count, struct hearth_error *err)
+{
+    struct slot *made;
+    size_t done = 0;
+    int rc = 0;
+
+    while (!rc && done < count) {
+        rc = slot_make(m, capacity_for(bytes[done]), &made, err);
+        done += !rc;
+    }
+    if (!rc)
+        return 0;
+    while (done--) { /* nothing was made: the last ones in the list */
+        struct slot *last = m->slots;
+        while (last->next)
+            last = last->next;
+        slot_drop(m, last);
+    }
+    return rc;
+}
+
+static int mem_reserve(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
+{
+    struct mem *m = mem_of(s);
+    size_t slots = 0;
+    uint64_t *sizes, missing;
+    unsigned char *taken;
+    int rc = 0;
+
+    for (struct slot *slot = m->slots; slot; slot = slot->next)
+        slots++;
+    sizes = malloc((count + 1) * sizeof(*sizes));
+    taken = calloc(slots + 1, 1);
+    if (!sizes || !taken) {
+        rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of %zu slots", count);
+    } else {
+        if (count)
+            memcpy(sizes, bytes, count * sizeof(*sizes));
+        qsort(sizes, count, sizeof(*sizes), descending);
+        missing = match(m, sizes, &count, taken);
+        if (m->limit && missing > m->limit - m->used + way_to_make(m, taken))
+            rc = hth_fail(err, HEARTH_ENOSPC, 0,
+                    "slots of %" PRIu64 " bytes more do not fit: %" PRIu64 " of %" PRIu64
+                    " are used; give the store more memory or keep fewer saves",
+                    missing, m->used, m->limit);
+        else if (m->limit)
+            make_way(m, missing, taken);
+        if (!rc)
+            rc = make_all(m, sizes, count, err);
+    }
+    free(taken);
+    free(sizes);
+    if (!rc)
+        m->reserved = 1;
+    return rc;
+}
+
+static int mem_take(
+        struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err)
+{
+    struct mem *m = mem_of(s);
+    struct slot *slot = best_free(m, bytes);
+    int rc;
+
+    if (!slot && m->reserved)
+        for (struct slot *other = m->slots; other; other = other->next)
+            if (other->pub.capacity >= bytes && !other->condemned)
+                return hth_fail(err, HEARTH_EBUSY, 0,
+                        "no free slot of %" PRIu64 " bytes: older saves hold them all", bytes);
+    if (!slot) {
+        rc = slot_make(m, capacity_for(bytes), &slot, err);
+        if (rc)
+            return rc;
+    }
+    slot->state = HELD;
+    slot->pub.generation++;
+    *out = &slot->pub;
+    return 0;
+}
+
+static struct dir *dir_find(struct mem *m, struct hth_save_id save)
+{
+    for (struct dir *d = m->dirs; d; d = d->next)
+        if (!hth_save_cmp(d->save, save))
+            return d;
+    return NULL;
+}
+
+static int dir_get(
+        struct mem *m, struct hth_save_id save, struct dir **out, struct hearth_error *err)
+{
+    struct dir *d = dir_find(m, save), **end = &m->dirs;
+    int rc;
+
+    if (!d) {
+        rc = charge(m, 0, err);
+        if (rc)
+            return rc;
+        d = calloc(1, sizeof(*d));
+        if (!d)
+            return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a directory");
+        d->save = save;
+        while (*end)
+            end = &(*end)->next;
+        *end = d;
+    }
+    *out = d;
+    return 0;
+}
+
+static struct file **file_find(struct mem *m, const struct dir *dir, const char *name)
+{
+    struct file **at = &m->files;
+
+    while (*at && ((*at)->dir != dir || strcmp((*at)->name, name) != 0))
+        at = &(*at)->next;
+    return at;
+}
+
+static int slot_named(struct mem *m, const struct dir *dir, const char *name, enum state state)
+{
+    for (struct slot *s = m->slots; s; s = s->next)
+        if (s->dir == dir && s->state == state && !strcmp(s->name, name))
+            return 1;
+    return 0;
+}
+
+static int show(struct mem *m, struct slot *slot, struct hth_save_id save, const char *name,
+        enum state state, struct hearth_error *err)
+{
+    struct dir *dir;
+    int rc = hth_object_name_check(name, err);
+
+    if (rc)
+        return rc;
+    if (slot->state != HELD && (slot->state != RECEIVED || state != SEALED))
+        return hth_fail(err, HEARTH_ESTATE, 0, "slot %" PRIu64 " is not held", slot->pub.id);
+    rc = dir_get(m, save, &dir, err);
+    if (rc)
+        return rc;
+    if (slot_named(m, dir, name, state) || (state == SEALED && *file_find(m, dir, name)))
+        return hth_fail(err, HEARTH_EEXIST, 0, "%s of " HTH_SAVE " exists already", name,
+                HTH_SAVE_ARGS(save));
+    slot->dir = dir;
+    slot->state = state;
+    snprintf(slot->name, sizeof(slot->name), "%s", name);
+    return 0;
+}
+
+static int mem_receive(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
+        const char *name, struct hearth_error *err)
+{
+    return show(mem_of(s), slot_of(slot), save, name, RECEIVED, err);
+}
+
+static int mem_seal(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
+        const char *name, struct hearth_error *err)
+{
+    return show(mem_of(s), slot_of(slot), save, name, SEALED, err);
+}
+
+static void mem_give(struct hth_store *s, struct hth_slot *slot)
+{
+    (void)s;
+    slot_of(slot)->dir = NULL;
+    slot_of(slot)->state = slot->leases ? GIVEN : FREE;
+}
+
+/* Only where another slot can take its place, so that the pool never gets smaller by it. */
+static void mem_condemn(struct hth_store *s, struct hth_slot *slot, const char *why)
+{
+    struct mem *m = mem_of(s);
+    struct slot *own = slot_of(slot), *made;
+
+    (void)why;
+    if (m->evidence >= EVIDENCE_MAX || slot_make(m, slot->capacity, &made, NULL)) {
+        mem_give(s, slot);
+        return;
+    }
+    m->evidence++;
+    own->condemned = 1;
+    own->dir = NULL;
+    own->state = GIVEN;
+    if (!slot->leases)
+        slot_drop(m, own);
+}
+
+static void mem_lease(struct hth_store *s, struct hth_slot *slot)
+{
+    (void)s;
+    slot->leases++;
+}
+
+static void mem_unlease(struct hth_store *s, struct hth_slot *slot)
+{
+    if (!slot->leases || --slot->leases || slot_of(slot)->state != GIVEN)
+        return;
+    slot_of(slot)->state = FREE;
+    if (slot_of(slot)->condemned)
+        slot_drop(mem_of(s), slot_of(slot));
+}
+
+static void file_drop(struct mem *m, struct file **at)
+{
+    struct file *f = *at;
+
+    *at = f->next;
+    m->used -= f->len;
+    free(f->bytes);
+    free(f);
+}
+
+static int file_put(struct mem *m, struct dir *dir, const char *name, const void *bytes, size_t len,
+        struct hearth_error *err)
+{
+    struct file *f, **at;
+    int rc = charge(m, len, err);
+
+    if (rc)
+        return rc;
+    f = calloc(1, sizeof(*f));
+    if (f)
+        f->bytes = malloc(len + 1);
+    if (!f || !f->bytes) {
+        free(f);
+        m->used -= len;
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu bytes", len);
+    }
+    if (len)
+        memcpy(f->bytes, bytes, len);
+    f->len = len;
+    f->dir = dir;
+    snprintf(f->name, sizeof(f->name), "%s", name);
+    at = file_find(m, dir, name);
+    if (*at) {
+        f->next = (*at)->next;
+        (*at)->next = f;
+        file_drop(m, at);
+    } else {
+        *at = f;
+    }
+    return 0;
+}
+
+static int file_get(struct mem *m, const struct dir *dir, const char *name, void **out,
+        size_t *out_len, struct hearth_error *err)
+{
+    struct file *f = *file_find(m, dir, name);
+    void *copy;
+
+    if (!f)
+        return hth_fail(err, HEARTH_ENOENT, 0, "there is no %s", name);
+    copy = malloc(f->len + 1);
+    if (!copy)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu bytes", f->len);
+    memcpy(copy, f->bytes, f->len);
+    *out = copy;
+    *out_len = f->len;
+    return 0;
+}
+
+static int mem_raw_put(struct hth_store *s, struct hth_save_id save, const char *name,
+        const void *bytes, size_t len, struct hearth_error *err)
+{
+    struct dir *dir;
+    int rc = hth_object_name_check(name, err);
+
+    if (!rc)
+        rc = dir_get(mem_of(s), save, &dir, err);
+    if (rc)
+        return rc;
+    if (slot_named(mem_of(s), dir, name, SEALED))
+        return hth_fail(err, HEARTH_EEXIST, 0, "%s is an object of this save already", name);
+    return file_put(mem_of(s), dir, name, bytes, len, err);
+}
+
+static int mem_raw_get(struct hth_store *s, struct hth_save_id save, const char *name, void **out,
+        size_t *out_len, struct hearth_error *err)
+{
+    struct dir *dir = dir_find(mem_of(s), save);
+
+    if (!dir)
+        return hth_fail(
+                err, HEARTH_ENOENT, 0, "there is nothing of " HTH_SAVE, HTH_SAVE_ARGS(save));
+    return file_get(mem_of(s), dir, name, out, out_len, err);
+}
+
+static int mem_publish(struct hth_store *s, struct hth_save_id save, struct hearth_error *err)
+{
+    struct mem *m = mem_of(s);
+    struct dir *dir = dir_find(m, save);
+    int rc;
+
+    if (!dir || dir->published)
+        return 0;
+    rc = charge(m, 0, err);
+    if (rc)
+        return rc;
+    for (struct dir *d = m->dirs; d; d = d->next)
+        if (d->save.step == save.step)
+            d->published = 0;
+    dir->published = dir->was_published = 1;
+    return 0;
+}
+
+static void mem_record_remove(struct hth_store *s, const char *name)
+{
+    struct file **at = file_find(mem_of(s), NULL, name);
+
+    if (*at)
+        file_drop(mem_of(s), at);
+}
+
+static int dir_used(struct mem *m, const struct dir *dir)
+{
+    for (struct slot *s = m->slots; s; s = s->next)
+        if (s->dir == dir)
+            return 1;
+    return 0;
+}
+
+static void dir_drop(struct mem *m, struct dir *dir)
+{
+    struct dir **at = &m->dirs;
+
+    for (struct file **f = &m->files; *f;) {
+        if ((*f)->dir == dir)
+            file_drop(m, f);
+        else
+            f = &(*f)->next;
+    }
+    while (*at != dir)
+        at = &(*at)->next;
+    *at = dir->next;
+    free(dir);
+}
+
+static void mem_remove(struct hth_store *s, struct hth_save_id save)
+{
+    struct mem *m = mem_of(s);
+    struct dir *dir = dir_find(m, save), *back = NULL;
+    char name[HTH_SAVE_TEXT + 16];
+
+    hth_save_text(save, name);
+    strcat(name, ".manifest");
+    mem_record_remove(s, name);
+    if (!dir)
+        return;
+    for (struct dir *d = m->dirs; d; d = d->next)
+        if (d != dir && d->save.step == save.step && d->was_published &&
+                (!back || hth_save_cmp(d->save, back->save) > 0))
+            back = d;
+    if (dir->published && back) {
+        dir->published = 0;
+        back->published = 1;
+    }
+    if (!dir_used(m, dir))
+        dir_drop(m, dir);
+}
+
+static int record_name_check(const char *name, struct hearth_error *err)
+{
+    if (!*name || strlen(name) > RECORD_MAX || strchr(name, '/'))
+        return hth_fail(err, HEARTH_EINVAL, 0, "\"%s\" is no name for a record", name);
+    return 0;
+}
+
+static int mem_record_put(struct hth_store *s, const char *name, const void *bytes, size_t len,
+        struct hearth_error *err)
+{
+    int rc = record_name_check(name, err);
+
+    return rc ? rc : file_put(mem_of(s), NULL, name, bytes, len, err);
+}
+
+static int mem_record_get(struct hth_store *s, const char *name, void **out, size_t *out_len,
+        struct hearth_error *err)
+{
+    return file_get(mem_of(s), NULL, name, out, out_len, err);
+}
+
+static void dir_name(const struct dir *dir, char out[HTH_SAVE_TEXT])
+{
+    if (dir->published)
+        snprintf(out, HTH_SAVE_TEXT, "step-%" PRIu64 "_ckpt", dir->save.step);
+    else
+        hth_save_text(dir->save, out);
+}
+
+static void each_manifest(
+        struct mem *m, void (*found)(void *arg, const struct hth_store_found *f), void *arg)
+{
+    for (struct file *file = m->files, *next; file; file = next) {
+        struct hth_store_found f = { .dir = HTH_RECORDS_DIR, .name = file->name };
+        const char *dot = strchr(file->name, '.');
+        char text[HTH_SAVE_TEXT];
+
+        next = file->next; /* found() may remove it */
+        if (file->dir || !dot || strcmp(dot, ".manifest") != 0 ||
+                (size_t)(dot - file->name) >= sizeof(text))
+            continue;
+        snprintf(text, sizeof(text), "%.*s", (int)(dot - file->name), file->name);
+        if (!hth_save_parse(text, &f.save))
+            found(arg, &f);
+    }
+}
+
+void hth_store_mem_each(
+        struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f), void *arg)
+{
+    struct mem *m = mem_of(s);
+    char name[HTH_SAVE_TEXT];
+
+    for (struct slot *slot = m->slots, *next; slot; slot = next) {
+        struct hth_store_found f = { .dir = name, .name = slot->name, .slot = &slot->pub };
+        struct hth_block block;
+
+        next = slot->next; /* found() may give or condemn it */
+        if (!slot->dir)
+            continue;
+        dir_name(slot->dir, name);
+        f.save = slot->dir->save;
+        f.tmp = slot->state == RECEIVED;
+        if (!hth_block_decode(&block, slot->pub.base, HTH_BLOCK, slot->pub.capacity, NULL) &&
+                block.own)
+            f.save = block.save;
+        found(arg, &f);
+    }
+    for (struct file *file = m->files, *next; file; file = next) {
+        struct hth_store_found f = { .dir = name, .name = file->name };
+
+        next = file->next;
+        if (!file->dir)
+            continue;
+        dir_name(file->dir, name);
+        f.save = file->dir->save;
+        found(arg, &f);
+    }
+    each_manifest(m, found, arg);
+}
+
+/* Nobody holds or reads anything any more. */
+static void forget_users(struct mem *m)
+{
+    for (struct slot *slot = m->slots, *next; slot; slot = next) {
+        next = slot->next;
+        slot->pub.leases = 0;
+        slot->pub.user = NULL;
+        if (slot->state == HELD || slot->state == GIVEN)
+            slot->state = FREE;
+        if (slot->condemned)
+            slot_drop(m, slot);
+    }
+    m->reserved = 0;
+}
+
+static int mem_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
+        void *arg, struct hearth_error *err)
+{
+    (void)err;
+    forget_users(mem_of(s));
+    hth_store_mem_each(s, found, arg);
+    return 0;
+}
+
+static uint64_t mem_work(struct hth_store *s)
+{
+    (void)s;
+    return HTH_NEVER;
+}
+
+static uint64_t mem_id(struct hth_store *s)
+{
+    return mem_of(s)->id;
+}
+
+static void mem_close(struct hth_store *s)
+{
+    if (s)
+        forget_users(mem_of(s));
+}
+
+static const struct hth_store_ops mem_ops = {
+    .reserve = mem_reserve,
+    .take = mem_take,
+    .receive = mem_receive,
+    .seal = mem_seal,
+    .give = mem_give,
+    .condemn = mem_condemn,
+    .lease = mem_lease,
+    .unlease = mem_unlease,
+    .raw_put = mem_raw_put,
+    .raw_get = mem_raw_get,
+    .publish = mem_publish,
+    .remove = mem_remove,
+    .record_put = mem_record_put,
+    .record_get = mem_record_get,
+    .record_remove = mem_record_remove,
+    .scan = mem_scan,
+    .work = mem_work,
+    .id = mem_id,
+    .close = mem_close,
+};
+
+int hth_store_mem_open(uint64_t seed, uint64_t limit_bytes, struct hth_store **out)
+{
+    struct mem *m = calloc(1, sizeof(*m));
+
+    if (!m)
+        return HEARTH_ENOMEM;
+    m->base.ops = &mem_ops;
+    m->limit = limit_bytes;
+    do
+        m->id = hth_splitmix64(&seed);
+    while (!m->id);
+    *out = &m->base;
+    return 0;
+}
+
+void hth_store_mem_destroy(struct hth_store *s)
+{
+    struct mem *m = mem_of(s);
+
+    if (!m)
+        return;
+    while (m->slots)
+        slot_drop(m, m->slots);
+    while (m->files)
+        file_drop(m, &m->files);
+    while (m->dirs)
+        dir_drop(m, m->dirs);
+    free(m);
+}
+
+void hth_store_mem_fail_at(struct hth_store *s, uint64_t n)
+{
+    mem_of(s)->fail_at = n ? mem_of(s)->allocations + n : 0;
+}
+
+uint64_t hth_store_mem_allocations(struct hth_store *s)
+{
+    return mem_of(s)->allocations;
+}
+
+uint64_t hth_store_mem_used(struct hth_store *s)
+{
+    return mem_of(s)->used;
+}

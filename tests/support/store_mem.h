@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A node's memory in plain memory: the ops of core/store.h with the same rules as the one on
+ * tmpfs, for the simulator and for tests of what stands on a store. It outlives engines: close()
+ * ends an engine's use (also use scan() alone after one that was dropped without a close), and
+ * the next engine's scan() finds all there is. One seed, one behaviour.
+ *
+ * Different from tmpfs: capacity is rounded up to 64 bytes, reserve() makes everything at once,
+ * there are no foreign containers, and `limit_bytes` alone says what fits.
+ */
+#ifndef STORE_MEM_H
+#define STORE_MEM_H
+
+#include <hearth/internal/core/store.h>
+
+/* `seed` gives the store its id. limit_bytes: of slots, raw objects and records; 0: none.
+ * The caller owns *out: hth_store_mem_destroy(). */
+int hth_store_mem_open(uint64_t seed, uint64_t limit_bytes, struct hth_store **out);
+
+/* The memory itself is gone: the node is lost. NULL is fine. */
+void hth_store_mem_destroy(struct hth_store *s);
+
+/* The n-th allocating operation from now (1: the next) fails with HEARTH_ENOSPC, once; 0: none.
+ * Allocating: a slot made, a directory made, raw_put, publish, record_put. */
+void hth_store_mem_fail_at(struct hth_store *s, uint64_t n);
+
+/* Allocating operations so far, failed ones too. */
+uint64_t hth_store_mem_allocations(struct hth_store *s);
+
+/* Bytes counted against the limit. */
+uint64_t hth_store_mem_used(struct hth_store *s);
+
+/* What scan() reports, without its effect on leases and held slots: for checks in the middle of
+ * an engine's life, and to flip bits in a slot. */
+void hth_store_mem_each(
+        struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f), void *arg);
+
+#endif

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes: sizes, offsets, what must stay untouched; who may read what; regions that go away. */
+#include "conform.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#define CHUNK  (4 * MIB)
+#define CANARY 0xa5
+
+struct mem {
+    struct side *s;
+    unsigned char *at;
+    uint64_t len;
+    struct hth_region *region;
+};
+
+static struct mem mem_open(struct side *s, uint64_t len)
+{
+    struct mem m = { s, mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0),
+        len, NULL };
+
+    CHECK(m.at != MAP_FAILED);
+    CHECK(s->t->ops->reg(s->t, m.at, len, &m.region, NULL) == 0);
+    return m;
+}
+
+static void mem_close(struct mem *m)
+{
+    if (m->region)
+        CHECK(m->s->t->ops->dereg(m->s->t, m->region) == 0);
+    munmap(m->at, m->len);
+}
+
+struct pair {
+    struct world *w;
+    struct conn_record *a, *b;
+};
+
+static struct pair pair_open(const struct conform_backend *backend)
+{
+    struct pair p = { world_open(backend), NULL, NULL };
+
+    side_open(p.w, 0);
+    side_open(p.w, 1);
+    p.b = dial_side(&p.w->side[1], &p.w->side[0], &p.a);
+    return p;
+}
+
+struct desc {
+    unsigned char bytes[HTH_DESC_MAX];
+    uint32_t len;
+};
+
+static struct desc grant(
+        struct side *s, const struct mem *m, uint64_t off, uint64_t len, hth_conn conn)
+{
+    struct desc d = { .len = 0 };
+
+    CHECK(s->t->ops->grant(s->t, m->region, off, len, conn, d.bytes, &d.len, NULL) == 0);
+    CHECK(d.len && d.len <= HTH_DESC_MAX);
+    return d;
+}
+
+/* One pull of `len` bytes; everything around it must stay. */
+static void one(struct pair *p, struct mem *src, struct mem *dst, uint64_t goff, uint64_t roff,
+        uint64_t doff, uint64_t len)
+{
+    struct world *w = p->w;
+    struct desc d = grant(A, src, goff, roff + len ? roff + len : 1, p->a->conn);
+    uint64_t before = doff < 4096 ? doff : 4096, after = dst->len - doff - len;
+    int cookie;
+
+    after = after < 4096 ? after : 4096;
+    memset(dst->at + doff - before, CANARY, before + len + after);
+    cookie = pull_post(B, p->b->conn, d.bytes, d.len, roff, dst->region, doff, len);
+    CHECK(B->pull[cookie].posted);
+    CHECK(pump(w, all_pulled, B, WAIT_MS));
+    CHECK(B->pull[cookie].code == 0);
+    CHECK(is_filled(dst->at + doff, len, 1, goff + roff));
+    for (uint64_t i = 0; i < before; i++)
+        CHECK(dst->at[doff - 1 - i] == CANARY);
+    for (uint64_t i = 0; i < after; i++)
+        CHECK(dst->at[doff + len + i] == CANARY);
+    A->t->ops->revoke(A->t, d.bytes, d.len);
+}
+
+/* Many chunks at once, as a whole object is brought. */
+static void window(struct pair *p, struct mem *src, struct mem *dst, uint64_t len)
+{
+    struct world *w = p->w;
+    struct desc d = grant(A, src, 0, len, p->a->conn);
+    int first = B->pulls;
+
+    memset(dst->at, 0, len);
+    for (uint64_t off = 0; off < len; off += MIB)
+        pull_post(B, p->b->conn, d.bytes, d.len, off, dst->region, off,
+                len - off < MIB ? len - off : MIB);
+    CHECK(pump(w, all_pulled, B, WAIT_MS));
+    for (int i = first; i < B->pulls; i++)
+        CHECK(B->pull[i].posted && B->pull[i].code == 0);
+    CHECK(is_filled(dst->at, len, 1, 0));
+}
+
+/* The source cannot be written, not even by us; and it is longer than 32 bits can say. */
+static void read_only_and_far(struct pair *p, struct mem *dst)
+{
+    struct world *w = p->w;
+    uint64_t far = (UINT64_C(4) << 30) + 12345, len = far + 2 * MIB;
+    int fd = memfd_create("source", MFD_CLOEXEC), cookie;
+    unsigned char *bytes = malloc(MIB);
+    struct mem src = { A, NULL, len, NULL };
+    struct desc d;
+
+    CHECK(fd >= 0 && bytes && ftruncate(fd, (off_t)len) == 0);
+    fill(bytes, MIB, 7);
+    CHECK(pwrite(fd, bytes, MIB, (off_t)far) == (ssize_t)MIB);
+    src.at = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(src.at != MAP_FAILED);
+    CHECK(A->t->ops->reg(A->t, src.at, len, &src.region, NULL) == 0);
+    d = grant(A, &src, 0, len, p->a->conn);
+    cookie = pull_post(B, p->b->conn, d.bytes, d.len, far, dst->region, 0, MIB);
+    CHECK(pump(w, all_pulled, B, WAIT_MS));
+    CHECK(B->pull[cookie].code == 0 && is_filled(dst->at, MIB, 7, 0));
+    mem_close(&src);
+    close(fd);
+    free(bytes);
+}
+
+void conform_data(const struct conform_backend *backend)
+{
+    static const uint64_t sizes[] = { 0, 1, 7, 4095, 4096, 4097, MIB - 1, MIB, CHUNK - 1, CHUNK,
+        CHUNK + 1 };
+    static const uint64_t offs[] = { 0, 1, 4095, 65537 };
+    struct pair p = pair_open(backend);
+    struct world *w = p.w;
+    struct mem src = mem_open(A, 33 * MIB), dst = mem_open(B, 33 * MIB);
+
+    fill(src.at, src.len, 1);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+        one(&p, &src, &dst, 0, 0, 0, sizes[i]);
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 4; j++)
+            one(&p, &src, &dst, offs[i], offs[3 - j], offs[j], 100003);
+    one(&p, &src, &dst, src.len - 5, 2, dst.len - 3, 3); /* to the last byte */
+    window(&p, &src, &dst, 32 * MIB + 17);
+    read_only_and_far(&p, &dst);
+    mem_close(&src);
+    mem_close(&dst);
+    world_close(w);
+}
+
+/* This pull must fail, at once or later, and nothing may be written. */
+static void denied(
+        struct pair *p, struct mem *dst, const struct desc *d, uint64_t roff, uint64_t len)
+{
+    struct world *w = p->w;
+    int cookie;
+
+    if (p->b->downs || p->a->downs) /* the one before cost the connection: allowed */
+        p->b = dial_side(B, A, &p->a);
+    memset(dst->at, CANARY, dst->len);
+    cookie = pull_post(B, p->b->conn, d->bytes, d->len, roff, dst->region, 0, len);
+    CHECK(pump(w, all_pulled, B, WAIT_MS));
+    CHECK(B->pull[cookie].code < 0);
+    pump_for(w, 50);
+    for (uint64_t i = 0; i < dst->len; i++)
+        CHECK(dst->at[i] == CANARY);
+}
+
+static struct desc fresh(struct pair *p, struct mem *src, uint64_t off, uint64_t len)
+{
+    struct world *w = p->w;
+
+    if (p->b->downs || p->a->downs)
+        p->b = dial_side(B, A, &p->a);
+    return grant(A, src, off, len, p->a->conn);
+}
+
+void conform_access(const struct conform_backend *backend)
+{
+    struct pair p = pair_open(backend);
+    struct world *w = p.w;
+    struct mem src = mem_open(A, MIB), dst = mem_open(B, MIB);
+    struct conn_record *a2, *b2;
+    struct desc d;
+
+    fill(src.at, src.len, 1);
+    CHECK(A->t->ops->grant(A->t, src.region, MIB - 1, 2, p.a->conn, d.bytes, &d.len, NULL) < 0);
+    CHECK(A->t->ops->grant(A->t, src.region, UINT64_MAX, 2, p.a->conn, d.bytes, &d.len, NULL) < 0);
+    d = fresh(&p, &src, 4096, 8192);
+    denied(&p, &dst, &d, 8192, 1); /* past the grant, in the region */
+    d = fresh(&p, &src, 4096, 8192);
+    denied(&p, &dst, &d, 8000, 4096);
+    d = fresh(&p, &src, 4096, 8192);
+    denied(&p, &dst, &d, UINT64_MAX - 4095, 8192); /* wraps to the grant's start */
+    d = fresh(&p, &src, 0, MIB);
+    denied(&p, &dst, &d, MIB - 1, 4096);
+    d = fresh(&p, &src, 0, MIB);
+    A->t->ops->revoke(A->t, d.bytes, d.len);
+    denied(&p, &dst, &d, 0, 4096);
+    d = fresh(&p, &src, 0, MIB);
+    memset(d.bytes, 0x5a, sizeof(d.bytes));
+    denied(&p, &dst, &d, 0, 4096);
+    d.len = 0;
+    denied(&p, &dst, &d, 0, 4096);
+    d = fresh(&p, &src, 0, MIB);
+    CHECK(B->t->ops->pull(B->t, p.b->conn, d.bytes, d.len, 0, dst.region, MIB - 1, 2, 0) ==
+            HEARTH_EINVAL); /* past our own region */
+    CHECK(B->t->ops->pull(B->t, p.b->conn, d.bytes, d.len, 0, dst.region, UINT64_MAX, 2, 0) ==
+            HEARTH_EINVAL);
+    if (A->t->ops->caps(A->t) & HTH_CAP_GRANT_PER_CONN) {
+        d = fresh(&p, &src, 0, MIB);
+        b2 = dial_side(B, A, &a2);
+        (void)a2;
+        p.b = b2;
+        denied(&p, &dst, &d, 0, 4096);
+    }
+    if (p.b->downs || p.a->downs)
+        p.b = dial_side(B, A, &p.a);
+    p.b = dial_side(B, A, &p.a);
+    one(&p, &src, &dst, 0, 0, 0, 4096); /* the owner is well */
+    mem_close(&src);
+    mem_close(&dst);
+    world_close(w);
+}
+
+void conform_dereg(const struct conform_backend *backend)
+{
+    struct pair p = pair_open(backend);
+    struct world *w = p.w;
+    struct mem src = mem_open(A, 32 * MIB), dst = mem_open(B, 32 * MIB), other;
+    struct desc d = grant(A, &src, 0, src.len, p.a->conn);
+    int busy = 0, first = B->pulls;
+
+    fill(src.at, src.len, 1);
+    for (uint64_t off = 0; off < src.len; off += 8 * MIB)
+        pull_post(B, p.b->conn, d.bytes, d.len, off, dst.region, off, 8 * MIB);
+    if (!all_pulled(w, B))
+        busy = B->t->ops->dereg(B->t, dst.region) == HEARTH_EBUSY; /* they go into it */
+    CHECK(busy || all_pulled(w, B));
+    while (A->t->ops->dereg(A->t, src.region) == HEARTH_EBUSY) { /* being read: or let go at once */
+        pump_for(w, 1);
+        CHECK(B->pulls < PULLS);
+    }
+    src.region = NULL;
+    memset(src.at, CANARY, src.len);
+    if (!pump(w, all_pulled, B, 2000)) /* no answer is allowed: then the session cuts */
+        B->t->ops->drop(B->t, p.b->conn);
+    CHECK(pump(w, all_pulled, B, WAIT_MS));
+    for (int i = first; i < B->pulls; i++) /* whole, or failed: never "done" with other bytes */
+        CHECK(B->pull[i].code || is_filled(dst.at + (uint64_t)(i - first) * 8 * MIB, 8 * MIB, 1,
+                                         (uint64_t)(i - first) * 8 * MIB));
+    other = mem_open(A, MIB);
+    fill(other.at, other.len, 1);
+    p.b = dial_side(B, A, &p.a);
+    one(&p, &other, &dst, 0, 0, 0, MIB);
+    mem_close(&src);
+    mem_close(&dst);
+    mem_close(&other);
+    world_close(w);
+}
+
+static void reconnect(struct pair *p, int times)
+{
+    struct world *w = p->w;
+
+    for (int i = 0; i < times; i++) {
+        struct conn_record *a, *b = dial_side(B, A, &a);
+
+        B->t->ops->drop(B->t, b->conn);
+        CHECK(pump(w, is_down, b, WAIT_MS) && b->code == HEARTH_ECANCELED);
+        CHECK(pump(w, is_down, a, WAIT_MS));
+    }
+}
+
+static int open_files(void)
+{
+    int n = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        n += fcntl(fd, F_GETFD) != -1;
+    return n;
+}
+
+void conform_isolation(const struct conform_backend *backend)
+{
+    struct pair p = pair_open(backend);
+    struct world *w = p.w;
+    struct mem src = mem_open(A, 8 * MIB), dst = mem_open(B, 64 * MIB);
+    struct conn_record *a[8] = { p.a }, *b[8] = { p.b };
+    int files;
+
+    fill(src.at, src.len, 1);
+    for (int i = 1; i < 8; i++)
+        b[i] = dial_side(B, A, &a[i]);
+    for (int i = 0; i < 8; i++) {
+        struct desc d = grant(A, &src, 0, src.len, a[i]->conn);
+
+        pull_post(B, b[i]->conn, d.bytes, d.len, 0, dst.region, (uint64_t)i * 8 * MIB, 8 * MIB);
+    }
+    B->t->ops->drop(B->t, b[3]->conn);
+    CHECK(pump(w, all_pulled, B, WAIT_MS));
+    CHECK(pump(w, is_down, b[3], WAIT_MS) && pump(w, is_down, a[3], WAIT_MS));
+    for (int i = 0; i < 8; i++)
+        CHECK(i == 3 || (B->pull[i].code == 0 && !b[i]->downs && !a[i]->downs &&
+                                is_filled(dst.at + (uint64_t)i * 8 * MIB, 8 * MIB, 1, 0)));
+    CHECK(B->pull[3].code == HEARTH_ECANCELED || B->pull[3].code == 0);
+    reconnect(&p, 5);
+    files = open_files();
+    reconnect(&p, long_run() ? 400 : 100);
+    pump_for(w, 200);
+    CHECK(open_files() <= files + 8);
+    mem_close(&src);
+    mem_close(&dst);
+    world_close(w);
+}
+
+/* Close and drop at every bad moment; the judging is in world_close() and in the callbacks. */
+void conform_close(const struct conform_backend *backend)
+{
+    for (int who = 0; who < 2; who++) { /* pulls in flight: the puller leaves, the owner leaves */
+        struct pair p = pair_open(backend);
+        struct world *w = p.w;
+        struct mem src = mem_open(A, 32 * MIB), dst = mem_open(B, 32 * MIB);
+        struct desc d = grant(A, &src, 0, src.len, p.a->conn);
+
+        for (uint64_t off = 0; off < src.len; off += 8 * MIB)
+            pull_post(B, p.b->conn, d.bytes, d.len, off, dst.region, off, 8 * MIB);
+        pump_for(w, 1);
+        side_close(who ? A : B);
+        CHECK(pump(w, is_down, who ? p.b : p.a, WAIT_MS));
+        CHECK(all_pulled(w, B));
+        world_close(w);
+        munmap(src.at, src.len);
+        munmap(dst.at, dst.len);
+    }
+    for (int where = HOOK_ACCEPT; where <= HOOK_DOWN; where++) { /* drop in each callback */
+        struct world *w = world_open(backend);
+        unsigned char addr[HTH_ADDR_MAX];
+        struct mem src, dst;
+        uint32_t len;
+        hth_conn conn;
+
+        side_open(w, 0);
+        side_open(w, 1);
+        src = mem_open(A, MIB);
+        dst = mem_open(B, MIB);
+        CHECK(A->t->ops->address(A->t, addr, &len, NULL) == 0);
+        A->drop_in = where == HOOK_ACCEPT || where == HOOK_MESSAGE ? where : HOOK_NONE;
+        B->drop_in = where;
+        CHECK(B->t->ops->connect(B->t, addr, len, &conn, NULL) == 0);
+        B->conn[B->conns++] = (struct conn_record){ .conn = conn };
+        if (where >= HOOK_MESSAGE) {
+            struct desc d;
+
+            while (!A->conns || !B->conn[0].up)
+                pump_for(w, 1);
+            d = grant(A, &src, 0, MIB, A->conn[0].conn);
+            CHECK(A->t->ops->send(A->t, A->conn[0].conn, "x", 1) == 0);
+            pull_post(B, conn, d.bytes, d.len, 0, dst.region, 0, MIB);
+            pull_post(B, conn, d.bytes, d.len, 0, dst.region, 0, MIB);
+        }
+        if (where == HOOK_DOWN)
+            A->t->ops->drop(A->t, A->conn[0].conn);
+        CHECK(pump(w, is_down, &B->conn[0], WAIT_MS));
+        CHECK(all_pulled(w, B));
+        CHECK(B->t->ops->send(B->t, conn, "x", 1) == HEARTH_EPEER); /* a stale handle */
+        B->t->ops->drop(B->t, conn);
+        pump_for(w, 20);
+        mem_close(&src);
+        mem_close(&dst);
+        world_close(w);
+    }
+    { /* close while connecting */
+        struct world *w = world_open(backend);
+        unsigned char addr[HTH_ADDR_MAX];
+        uint32_t len;
+        hth_conn conn;
+
+        side_open(w, 0);
+        side_open(w, 1);
+        CHECK(A->t->ops->address(A->t, addr, &len, NULL) == 0);
+        CHECK(B->t->ops->connect(B->t, addr, len, &conn, NULL) == 0);
+        B->conn[B->conns++] = (struct conn_record){ .conn = conn };
+        side_close(B);
+        pump_for(w, 20);
+        world_close(w);
+    }
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contract of a transport (include/hearth/internal/transport/transport.h), one cell at a
+ * time: conformance --backend loop|ofi-tcp|ucx-tcp|ucx-posix --group 1..11. A cell prints one
+ * line: conformance GROUP BACKEND passed|skipped: reason|failed: what. HEARTH_LONG=1 repeats
+ * more. Nothing is asserted about how fast anything is, only that it ends.
+ */
+#include "conform.h"
+
+#include <signal.h>
+
+static const struct conform_backend backends[] = {
+    { "loop", NULL, NULL },
+    { "ofi-tcp", "ofi", "tcp" },
+    { "ucx-tcp", "ucx", "tcp" },
+    { "ucx-posix", "ucx", "posix" },
+};
+
+static const struct {
+    const char *name;
+    void (*run)(const struct conform_backend *b);
+} groups[] = {
+    { "data", conform_data },
+    { "messages", conform_messages },
+    { "idle", conform_idle },
+    { "death", conform_death },
+    { "stop", conform_stop },
+    { "partition", conform_partition },
+    { "post-to-dead", conform_post_to_dead },
+    { "isolation", conform_isolation },
+    { "access", conform_access },
+    { "dereg", conform_dereg },
+    { "close", conform_close },
+};
+
+static const char *cell_group = "?", *cell_backend = "?";
+
+_Noreturn void conform_failed(const char *file, int line, const char *what)
+{
+    printf("conformance %s %s failed: %s:%d: %s\n", cell_group, cell_backend, file, line, what);
+    fflush(NULL);
+    _exit(1);
+}
+
+_Noreturn void conform_skip(const char *reason)
+{
+    printf("conformance %s %s skipped: %s\n", cell_group, cell_backend, reason);
+    fflush(NULL);
+    _exit(77);
+}
+
+int main(int argc, char **argv)
+{
+    const struct conform_backend *backend = NULL;
+    int group = 0;
+
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--group") == 0)
+            group = atoi(argv[i + 1]);
+        for (size_t b = 0; b < sizeof(backends) / sizeof(*backends); b++)
+            if (strcmp(argv[i], "--backend") == 0 && strcmp(argv[i + 1], backends[b].name) == 0)
+                backend = &backends[b];
+    }
+    if (!backend || group < 1 || group > (int)(sizeof(groups) / sizeof(*groups))) {
+        fprintf(stderr, "usage: %s --backend loop|ofi-tcp|ucx-tcp|ucx-posix --group 1..11\n",
+                argv[0]);
+        return 2;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    alarm(long_run() ? 1200 : 110);
+    cell_group = groups[group - 1].name;
+    cell_backend = backend->name;
+    groups[group - 1].run(backend);
+    printf("conformance %s %s passed\n", cell_group, cell_backend);
+    return 0;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How two engines make sure of each other before a word is believed:
+ *
+ *   HELLO      u8 low | u8 high | u16 0 | u32 from | u32 to | u32 0 | u64 store of `from` |
+ *              backend[16] | job[64] | nonce[32]
+ *   HELLO_ACK  the same of the acceptor (low = high = the version to speak), proof[16]
+ *   AUTH       proof[16]
+ *   REFUSE     i32 code | text
+ *
+ * The session's key comes from the job's and both hellos; a proof is a mac of both hellos with
+ * it, so each side shows that it has the job key now, not in a recording. Epoch and nonce stand
+ * in the head. A REFUSE that our key did not seal is how another key shows.
+ */
+#include "session_parts.h"
+
+#include <stdio.h>
+
+enum { AT_LOW = 0, AT_HIGH = 1, AT_FROM = 4, AT_TO = 8, AT_STORE = 16, AT_BACKEND = 24 };
+enum { AT_JOB = 40, AT_NONCE = 104, NONCE_LEN = 32, BACKEND_LEN = 16, JOB_LEN = 64 };
+
+#define REFUSE_TEXT 200u
+
+static void hello_write(struct hth_session *s, uint32_t to, uint8_t low, uint8_t high,
+        unsigned char out[HTH_HELLO_BODY])
+{
+    const struct hth_epoch *e = s->epoch;
+
+    memset(out, 0, HTH_HELLO_BODY);
+    out[AT_LOW] = low;
+    out[AT_HIGH] = high;
+    hth_put32(out + AT_FROM, e->self);
+    hth_put32(out + AT_TO, to);
+    hth_put64(out + AT_STORE, e->member[e->self].store);
+    snprintf((char *)out + AT_BACKEND, BACKEND_LEN, "%s", s->transport->ops->name);
+    memcpy(out + AT_JOB, s->opts.job, strnlen(s->opts.job, JOB_LEN));
+    for (int i = 0; i < NONCE_LEN; i += 8)
+        hth_put64(out + AT_NONCE + i, hth_random_next(&s->random));
+}
+
+static void prove(const struct link *link, const char *who, unsigned char out[HTH_MAC])
+{
+    hth_mac(out, link->key, who, strlen(who), link->transcript, sizeof(link->transcript));
+}
+
+static int proves(const struct link *link, const char *who, const unsigned char *proof)
+{
+    unsigned char want[HTH_MAC];
+
+    prove(link, who, want);
+    return hth_mac_equal(want, proof);
+}
+
+static void say_cut(struct hth_session *s, struct link *link, int code, const char *text)
+{
+    hth_say(&s->log, HEARTH_LOG_WARN, "handshake-failed", "node %" PRIu32 ": %s", link->node, text);
+    if (link->peer)
+        snprintf(link->peer->why, sizeof(link->peer->why), "%.150s", text);
+    hth_link_drop(s, link, code);
+}
+
+void hth_handshake_greet(struct hth_session *s, struct link *link)
+{
+    hello_write(s, link->node, HTH_VERSION_LOW, HTH_VERSION_HIGH, link->transcript);
+    link->deadline_ms = hth_session_now(s) + s->opts.hello_ms;
+    hth_session_expect(s, link->deadline_ms);
+    link->state = LINK_GREETED;
+    if (hth_link_send(s, link, HTH_MSG_HELLO, link->transcript, HTH_HELLO_BODY))
+        hth_link_drop(s, link, HEARTH_EPEER);
+}
+
+/* ---- the acceptor ---- */
+
+/* Say why, then wait for the dialler to leave: a drop could overtake the words. */
+static void refuse(struct hth_session *s, struct link *link, const struct hearth_error *err)
+{
+    unsigned char body[4 + REFUSE_TEXT];
+    size_t len = strnlen(err->text, REFUSE_TEXT);
+
+    hth_say(&s->log, HEARTH_LOG_WARN, "peer-refused", "%s", err->text);
+    hth_put32(body, (uint32_t)err->code);
+    memcpy(body + 4, err->text, len);
+    link->state = LINK_REFUSED;
+    if (hth_link_send(s, link, HTH_MSG_REFUSE, body, 4 + len))
+        hth_link_drop(s, link, HEARTH_EPEER);
+}
+
+/* May this hello have us? Errors: HEARTH_EAUTH, HEARTH_EPROTO for good, HEARTH_ESTATE not yet. */
+static int hello_check(struct hth_session *s, const struct hth_frame *frame, const void *bytes,
+        size_t len, struct hearth_error *err)
+{
+    const unsigned char *b = frame->body;
+    const struct hth_epoch *e = s->epoch;
+    const char *job = (const char *)b + AT_JOB, *backend = (const char *)b + AT_BACKEND;
+    const char *ours = s->transport->ops->name;
+    uint32_t from;
+
+    if (!hth_frame_check(bytes, len, s->opts.key))
+        return hth_fail(err, HEARTH_EAUTH, 0,
+                "a hello that our job key did not seal; give all nodes the same key file");
+    if (frame->type != HTH_MSG_HELLO || frame->body_len != HTH_HELLO_BODY)
+        return hth_fail(err, HEARTH_EPROTO, 0, "a first message that is no hello we know");
+    if (strncmp(job, s->opts.job, JOB_LEN) != 0)
+        return hth_fail(err, HEARTH_EPROTO, 0,
+                "here is job %.64s, not %.*s; check the addresses the ranks have exchanged",
+                s->opts.job, JOB_LEN, job);
+    if (b[AT_LOW] > HTH_VERSION_HIGH || b[AT_HIGH] < HTH_VERSION_LOW)
+        return hth_fail(err, HEARTH_EPROTO, 0,
+                "here protocol %u to %u is spoken, there %u to %u; install one version everywhere",
+                HTH_VERSION_LOW, HTH_VERSION_HIGH, b[AT_LOW], b[AT_HIGH]);
+    if (strncmp(backend, ours, BACKEND_LEN) != 0)
+        return hth_fail(err, HEARTH_EPROTO, 0,
+                "here transport %s is used, there %.*s; choose one for all nodes", ours,
+                BACKEND_LEN, backend);
+    if (!e || frame->epoch != e->epoch || frame->nonce != e->nonce)
+        return hth_fail(err, HEARTH_ESTATE, 0, "not in epoch %" PRIu64 " here", frame->epoch);
+    from = hth_get32(b + AT_FROM);
+    if (hth_get32(b + AT_TO) != e->self || from >= e->nodes || from == e->self ||
+            hth_get64(b + AT_STORE) != e->member[from].store)
+        return hth_fail(err, HEARTH_EPROTO, 0,
+                "a hello from node %" PRIu32 " to %" PRIu32 " came to node %" PRIu32
+                ", or that node has another store now; start the job's engines anew",
+                from, hth_get32(b + AT_TO), e->self);
+    return HEARTH_OK;
+}
+
+static void answer(struct hth_session *s, struct link *link, const unsigned char *hello)
+{
+    unsigned char ack[HTH_HELLO_BODY + HTH_MAC];
+    uint8_t version = hello[AT_HIGH] < HTH_VERSION_HIGH ? hello[AT_HIGH] : HTH_VERSION_HIGH;
+
+    link->node = hth_get32(hello + AT_FROM);
+    link->version = version;
+    hello_write(s, link->node, version, version, ack);
+    memcpy(link->transcript, hello, HTH_HELLO_BODY);
+    memcpy(link->transcript + HTH_HELLO_BODY, ack, HTH_HELLO_BODY);
+    hth_session_key(link->key, s->opts.key, link->transcript, sizeof(link->transcript));
+    prove(link, "ack", ack + HTH_HELLO_BODY);
+    link->state = LINK_ANSWERED;
+    if (hth_link_send(s, link, HTH_MSG_HELLO_ACK, ack, sizeof(ack)))
+        hth_link_drop(s, link, HEARTH_EPEER);
+}
+
+static void on_hello(struct hth_session *s, struct link *link, const struct hth_frame *frame,
+        const void *bytes, size_t len)
+{
+    struct hearth_error err;
+
+    if (hello_check(s, frame, bytes, len, &err))
+        refuse(s, link, &err);
+    else
+        answer(s, link, frame->body);
+}
+
+static void on_auth(struct hth_session *s, struct link *link, const struct hth_frame *frame,
+        const void *bytes, size_t len)
+{
+    struct peer *peer;
+
+    if (frame->type != HTH_MSG_AUTH || frame->body_len != HTH_MAC ||
+            !hth_frame_check(bytes, len, s->opts.key) || !proves(link, "auth", frame->body)) {
+        say_cut(s, link, HEARTH_EAUTH, "it does not prove the job key");
+        return;
+    }
+    peer = hth_peer_get(s, link->node);
+    if (!peer) {
+        hth_link_drop(s, link, HEARTH_ENOMEM);
+        return;
+    }
+    link->state = LINK_OPEN;
+    hth_peer_opened(s, peer, link);
+}
+
+/* ---- the dialler ---- */
+
+static int ack_is_right(
+        struct hth_session *s, const struct link *link, const struct hth_frame *frame)
+{
+    const unsigned char *b = frame->body;
+    const struct hth_epoch *e = s->epoch;
+
+    return frame->type == HTH_MSG_HELLO_ACK && frame->body_len == HTH_HELLO_BODY + HTH_MAC &&
+           frame->epoch == e->epoch && frame->nonce == e->nonce && b[AT_LOW] == b[AT_HIGH] &&
+           b[AT_LOW] >= HTH_VERSION_LOW && b[AT_LOW] <= HTH_VERSION_HIGH &&
+           hth_get32(b + AT_FROM) == link->node && hth_get32(b + AT_TO) == e->self &&
+           hth_get64(b + AT_STORE) == e->member[link->node].store;
+}
+
+static void on_ack(struct hth_session *s, struct link *link, const struct hth_frame *frame)
+{
+    unsigned char proof[HTH_MAC];
+
+    if (!ack_is_right(s, link, frame)) {
+        say_cut(s, link, HEARTH_EPROTO, "its answer to our hello is not what it should be");
+        return;
+    }
+    memcpy(link->transcript + HTH_HELLO_BODY, frame->body, HTH_HELLO_BODY);
+    hth_session_key(link->key, s->opts.key, link->transcript, sizeof(link->transcript));
+    if (!proves(link, "ack", frame->body + HTH_HELLO_BODY)) {
+        say_cut(s, link, HEARTH_EAUTH, "it does not prove the job key");
+        return;
+    }
+    link->version = frame->body[AT_LOW];
+    prove(link, "auth", proof);
+    if (hth_link_send(s, link, HTH_MSG_AUTH, proof, sizeof(proof))) {
+        hth_link_drop(s, link, HEARTH_EPEER);
+        return;
+    }
+    link->state = LINK_OPEN;
+    hth_peer_opened(s, link->peer, link);
+}
+
+/* A text from afar, in letters only. */
+static void readable(char out[REFUSE_TEXT + 1], const unsigned char *text, size_t len)
+{
+    if (len > REFUSE_TEXT)
+        len = REFUSE_TEXT;
+    for (size_t i = 0; i < len; i++)
+        out[i] = text[i] >= ' ' && text[i] < 0x7f ? (char)text[i] : '?';
+    out[len] = '\0';
+}
+
+static void on_refuse(
+        struct hth_session *s, struct link *link, const struct hth_frame *frame, int sealed)
+{
+    char text[REFUSE_TEXT + 1] = "another job key there; give all nodes the same key file";
+    struct peer *peer = link->peer;
+    int code = HEARTH_EAUTH;
+
+    if (sealed && frame->body_len >= 4) {
+        code = (int)hth_get32(frame->body);
+        readable(text, frame->body + 4, frame->body_len - 4);
+    }
+    say_cut(s, link, code, text);
+    snprintf(peer->why, sizeof(peer->why), "%.150s", text);
+    /* A key refused in words that our key sealed was a damaged hello: try again. */
+    if ((code == HEARTH_EAUTH && !sealed) || code == HEARTH_EPROTO)
+        hth_peer_refused(s, peer, code, text);
+}
+
+void hth_handshake_message(struct hth_session *s, struct link *link, const struct hth_frame *frame,
+        const void *bytes, size_t len)
+{
+    int sealed;
+
+    if (link->state == LINK_ACCEPTED) {
+        on_hello(s, link, frame, bytes, len);
+    } else if (link->state == LINK_ANSWERED) {
+        on_auth(s, link, frame, bytes, len);
+    } else if (link->state == LINK_GREETED) {
+        sealed = hth_frame_check(bytes, len, s->opts.key);
+        if (frame->type == HTH_MSG_REFUSE)
+            on_refuse(s, link, frame, sealed);
+        else if (sealed)
+            on_ack(s, link, frame);
+        else
+            say_cut(s, link, HEARTH_EAUTH, "an answer that our job key did not seal");
+    }
+}

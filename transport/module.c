@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Backends are modules, loaded on first use: who needs none links neither UCX nor libfabric.
+ * A module is looked for in the caller's folder, or beside us, then where the build puts it.
+ */
+#include <hearth/internal/transport/transport.h>
+
+#include <dlfcn.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int is_known(const char *name)
+{
+    return strcmp(name, "ofi") == 0 || strcmp(name, "ucx") == 0;
+}
+
+/* hearth-NAME.so in `dir`, when it is there. */
+static void *load(const char *dir, const char *name, char *why, size_t why_len)
+{
+    char path[PATH_MAX];
+    void *module;
+
+    if (snprintf(path, sizeof(path), "%s/hearth-%s.so", dir, name) >= (int)sizeof(path) ||
+            access(path, R_OK))
+        return NULL;
+    module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!module)
+        snprintf(why, why_len, "%.300s", dlerror());
+    return module;
+}
+
+/* Beside this library or program, or in the lib folder next to its bin. */
+static void *load_beside(const char *name, char *why, size_t why_len)
+{
+    static const char here;
+    char self[PATH_MAX], lib[PATH_MAX + 16];
+    Dl_info info;
+    void *module;
+
+    if (!dladdr(&here, &info) || !info.dli_fname || !realpath(info.dli_fname, self))
+        return NULL;
+    snprintf(lib, sizeof(lib), "%s/../lib", dirname(self));
+    module = load(self, name, why, why_len);
+    return module ? module : load(lib, name, why, why_len);
+}
+
+static void *find(const char *name, const char *dir, char *why, size_t why_len)
+{
+    void *module = NULL;
+
+    if (dir)
+        return load(dir, name, why, why_len);
+    module = load_beside(name, why, why_len);
+#ifdef HEARTH_MODULE_DIR
+    if (!module)
+        module = load(HEARTH_MODULE_DIR, name, why, why_len);
+#endif
+    return module;
+}
+
+int hth_transport_open(const char *name, const char *dir, const struct hth_transport_opts *opts,
+        const struct hth_transport_events *events, struct hth_transport **out,
+        struct hearth_error *err)
+{
+    const struct hth_transport_backend *backend;
+    char why[304] = "";
+    void *module;
+
+    if (!is_known(name))
+        return hth_fail(err, HEARTH_ENOENT, 0, "unknown transport %.64s: known are ofi, ucx", name);
+    module = find(name, dir, why, sizeof(why));
+    if (!module)
+        return hth_fail(err, HEARTH_ENOENT, 0,
+                "transport %s: hearth-%s.so cannot be loaded%s%s; install it, or choose another "
+                "transport",
+                name, name, *why ? ": " : "", why);
+    backend = dlsym(module, "hth_transport_backend");
+    if (!backend || backend->abi != HTH_TRANSPORT_ABI)
+        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+                "transport %s: its module is of another Hearth; install both from one version",
+                name);
+    /* Never unloaded: the libraries below it have threads and exit handlers of their own. */
+    return backend->open(opts, events, out, err);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numeric addresses: which ones may be listened on, and how they travel to peers. */
+#include "ofi.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <hearth/internal/core/bytes.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BLOB_VERSION 1u
+
+socklen_t hth_ofi_addr_len(const union hth_ofi_addr *a)
+{
+    return a->sa.sa_family == AF_INET6 ? sizeof(a->in6) : sizeof(a->in);
+}
+
+void hth_ofi_addr_text(const union hth_ofi_addr *a, char out[HTH_OFI_LABEL])
+{
+    char ip[INET6_ADDRSTRLEN] = "?";
+
+    if (a->sa.sa_family == AF_INET6) {
+        inet_ntop(AF_INET6, &a->in6.sin6_addr, ip, sizeof(ip));
+        snprintf(out, HTH_OFI_LABEL, "[%s]:%u", ip, ntohs(a->in6.sin6_port));
+    } else {
+        inet_ntop(AF_INET, &a->in.sin_addr, ip, sizeof(ip));
+        snprintf(out, HTH_OFI_LABEL, "%s:%u", ip, ntohs(a->in.sin_port));
+    }
+}
+
+static int is_wildcard(const union hth_ofi_addr *a)
+{
+    if (a->sa.sa_family == AF_INET6)
+        return IN6_IS_ADDR_UNSPECIFIED(&a->in6.sin6_addr) ||
+               IN6_IS_ADDR_V4MAPPED(&a->in6.sin6_addr);
+    return a->in.sin_addr.s_addr == htonl(INADDR_ANY);
+}
+
+static int parse(const char *text, uint16_t port, union hth_ofi_addr *out)
+{
+    struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+        .ai_socktype = SOCK_STREAM };
+    struct addrinfo *found;
+    char service[8];
+
+    snprintf(service, sizeof(service), "%u", port);
+    if (getaddrinfo(text, service, &hints, &found))
+        return 0;
+    memset(out, 0, sizeof(*out));
+    memcpy(out, found->ai_addr,
+            found->ai_addrlen < sizeof(*out) ? found->ai_addrlen : sizeof(*out));
+    freeaddrinfo(found);
+    return out->sa.sa_family == AF_INET || out->sa.sa_family == AF_INET6;
+}
+
+/* Does the kernel let us bind it? The port is not tried here. */
+static int bind_errno(const union hth_ofi_addr *a)
+{
+    union hth_ofi_addr any_port = *a;
+    int fd = socket(a->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int rc;
+
+    if (fd < 0)
+        return errno;
+    any_port.in.sin_port = 0; /* sin6_port lies at the same place */
+    rc = bind(fd, &any_port.sa, hth_ofi_addr_len(a)) ? errno : 0;
+    close(fd);
+    return rc;
+}
+_Static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
+        "ports");
+
+static int same_ip(const struct sockaddr *sa, const union hth_ofi_addr *a, int loopback)
+{
+    union hth_ofi_addr b;
+
+    if (!sa || sa->sa_family != a->sa.sa_family)
+        return 0;
+    memset(&b, 0, sizeof(b));
+    memcpy(&b, sa, hth_ofi_addr_len(a));
+    if (sa->sa_family == AF_INET6)
+        return IN6_ARE_ADDR_EQUAL(&b.in6.sin6_addr, &a->in6.sin6_addr);
+    if (loopback) /* 127/8 all belongs to it */
+        return ntohl(a->in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    return b.in.sin_addr.s_addr == a->in.sin_addr.s_addr;
+}
+
+static int check_device(
+        const char *device, const char *bind, const union hth_ofi_addr *a, struct hearth_error *err)
+{
+    struct ifaddrs *all = NULL;
+    char known[256] = "";
+    int exists = 0, has = 0;
+
+    if (getifaddrs(&all))
+        return hth_fail(err, HEARTH_EIO, errno, "interfaces cannot be listed: %s", strerror(errno));
+    for (struct ifaddrs *i = all; i; i = i->ifa_next) {
+        size_t n = strlen(known);
+
+        if (strcmp(i->ifa_name, device) == 0) {
+            exists = 1;
+            has |= same_ip(i->ifa_addr, a, (i->ifa_flags & IFF_LOOPBACK) != 0);
+        }
+        if (i->ifa_addr && i->ifa_addr->sa_family == a->sa.sa_family)
+            snprintf(known + n, sizeof(known) - n, "%s%s", n ? ", " : "", i->ifa_name);
+    }
+    freeifaddrs(all);
+    if (!exists)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "there is no interface %s; with an address of this kind there are: %s", device,
+                known);
+    if (!has)
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "interface %s does not have the address %s", device, bind);
+    return HEARTH_OK;
+}
+
+int hth_ofi_addr_local(
+        const struct hth_transport_opts *opts, union hth_ofi_addr *out, struct hearth_error *err)
+{
+    int rc;
+
+    if (!opts->bind || !*opts->bind)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "the transport needs the address to listen on, for example 192.168.0.7");
+    if (!parse(opts->bind, opts->port, out))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "'%s' is no numeric IPv4 or IPv6 address to listen on", opts->bind);
+    if (is_wildcard(out))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "%s is refused: name the one address to listen on, that of the private network "
+                "between the nodes",
+                opts->bind);
+    rc = bind_errno(out);
+    if (rc)
+        return hth_fail(err, HEARTH_EINVAL, rc, "this machine cannot listen on %s: %s", opts->bind,
+                strerror(rc));
+    return opts->device ? check_device(opts->device, opts->bind, out, err) : HEARTH_OK;
+}
+
+uint32_t hth_ofi_addr_pack(const union hth_ofi_addr *a, unsigned char *out)
+{
+    out[0] = BLOB_VERSION;
+    if (a->sa.sa_family == AF_INET6) {
+        out[1] = 6;
+        hth_put16(out + 2, ntohs(a->in6.sin6_port));
+        memcpy(out + 4, &a->in6.sin6_addr, 16);
+        return 20;
+    }
+    out[1] = 4;
+    hth_put16(out + 2, ntohs(a->in.sin_port));
+    memcpy(out + 4, &a->in.sin_addr, 4);
+    return 8;
+}
+
+int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_ofi_addr *self,
+        union hth_ofi_addr *out, struct hearth_error *err)
+{
+    union hth_ofi_addr a = { 0 };
+
+    if (!blob || len < 4 || blob[0] != BLOB_VERSION || !hth_get16(blob + 2))
+        return hth_fail(err, HEARTH_EINVAL, 0, "this is no address of an ofi transport");
+    if (blob[1] == 4 && len == 8) {
+        a.in.sin_family = AF_INET;
+        a.in.sin_port = htons(hth_get16(blob + 2));
+        memcpy(&a.in.sin_addr, blob + 4, 4);
+    } else if (blob[1] == 6 && len == 20) {
+        a.in6.sin6_family = AF_INET6;
+        a.in6.sin6_port = htons(hth_get16(blob + 2));
+        memcpy(&a.in6.sin6_addr, blob + 4, 16);
+    } else {
+        return hth_fail(err, HEARTH_EINVAL, 0, "this is no address of an ofi transport");
+    }
+    if (is_wildcard(&a))
+        return hth_fail(err, HEARTH_EINVAL, 0, "the address of an ofi transport is a wildcard");
+    if (a.sa.sa_family != self->sa.sa_family)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "the peer's address and ours are of different kinds: one is IPv4, one is IPv6");
+    if (a.sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&a.in6.sin6_addr))
+        a.in6.sin6_scope_id = self->in6.sin6_scope_id; /* a scope means nothing elsewhere */
+    *out = a;
+    return HEARTH_OK;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The library's sockets and epoll descriptors are not close-on-exec, and a child that keeps one
+ * hides our death from the peers. After it has opened something we look for it in
+ * /proc/self/fd: at open by what was not there before; later by the local address, which is ours.
+ */
+#include "ofi.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define KNOWN (8 * sizeof(((struct hth_ofi_fds *)0)->bit))
+
+typedef void each_fn(int fd, void *arg);
+
+static void each_fd(each_fn *fn, void *arg)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *entry;
+
+    if (!dir)
+        return;
+    while ((entry = readdir(dir))) {
+        char *end;
+        long fd = strtol(entry->d_name, &end, 10);
+
+        if (end != entry->d_name && !*end && fd > 2 && fd != dirfd(dir))
+            fn((int)fd, arg);
+    }
+    closedir(dir);
+}
+
+static void note(int fd, void *arg)
+{
+    struct hth_ofi_fds *fds = arg;
+
+    if ((size_t)fd < KNOWN)
+        fds->bit[fd / 8] |= (unsigned char)(1u << fd % 8);
+}
+
+void hth_ofi_fds_note(struct hth_ofi_fds *before)
+{
+    memset(before, 0, sizeof(*before));
+    each_fd(note, before);
+}
+
+struct seal {
+    const struct hth_ofi_fds *before;
+    const union hth_ofi_addr *self;
+};
+
+static int is_ours(int fd, const union hth_ofi_addr *self)
+{
+    union hth_ofi_addr a = { 0 };
+    socklen_t len = sizeof(a);
+
+    if (getsockname(fd, &a.sa, &len) || a.sa.sa_family != self->sa.sa_family)
+        return 0;
+    if (a.sa.sa_family == AF_INET6)
+        return IN6_ARE_ADDR_EQUAL(&a.in6.sin6_addr, &self->in6.sin6_addr);
+    return a.in.sin_addr.s_addr == self->in.sin_addr.s_addr;
+}
+
+static void seal_one(int fd, void *arg)
+{
+    const struct seal *s = arg;
+    int flags = fcntl(fd, F_GETFD);
+    int ours;
+
+    if (flags < 0 || (flags & FD_CLOEXEC))
+        return;
+    if (s->before)
+        ours = (size_t)fd < KNOWN && !(s->before->bit[fd / 8] & 1u << fd % 8);
+    else
+        ours = is_ours(fd, s->self);
+    if (ours)
+        fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
+}
+
+void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_ofi_addr *self)
+{
+    struct seal s = { before, self };
+
+    each_fd(seal_one, &s);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libfabric is opened by us and not by the loader: some of its dependencies catch signals when
+ * they are loaded (PSM: SEGV, BUS, ILL, ABRT, INT, TERM) and read environment variables then.
+ * So the variables are set before, and the handlers put back after. Both stay once per process.
+ */
+#include "ofi.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LIBRARY "libfabric.so.1"
+
+static const int signals[] = { SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE,
+    SIGSEGV, SIGPIPE, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD };
+#define SIGNALS (sizeof(signals) / sizeof(signals[0]))
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hth_ofi_lib lib; /* guarded by lock until `loaded`; then never written */
+static int loaded;
+
+/* ISO C has no cast from an object pointer to a function pointer. */
+static int find(void *handle, const char *name, void *out_fn)
+{
+    void *at = dlsym(handle, name);
+
+    if (!at)
+        return 0;
+    memcpy(out_fn, &at, sizeof(at));
+    return 1;
+}
+
+static int find_all(void *handle)
+{
+    return find(handle, "fi_version", &lib.version) && find(handle, "fi_getinfo", &lib.getinfo) &&
+           find(handle, "fi_freeinfo", &lib.freeinfo) && find(handle, "fi_dupinfo", &lib.dupinfo) &&
+           find(handle, "fi_fabric", &lib.fabric) && find(handle, "fi_strerror", &lib.strerror);
+}
+
+/* The first fi_getinfo() loads and starts the providers: part of loading. */
+static void start_providers(void)
+{
+    struct fi_info *info = NULL;
+
+    if (lib.getinfo(FI_VERSION(1, 15), NULL, NULL, 0, NULL, &info) == 0)
+        lib.freeinfo(info);
+}
+
+static int load(struct hearth_error *err)
+{
+    void *handle;
+
+    setenv("HFI_NO_BACKTRACE", "1", 0);
+    setenv("IPATH_NO_BACKTRACE", "1", 0);
+    setenv("FI_PROVIDER", "tcp,net,verbs", 0);
+    handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        return hth_fail(err, HEARTH_ENOENT, 0,
+                "transport ofi needs libfabric, which cannot be loaded: %s", dlerror());
+    if (!find_all(handle))
+        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+                "transport ofi cannot use this libfabric: %s; 1.15 or newer is needed", dlerror());
+    if (lib.version() < FI_VERSION(1, 15))
+        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+                "transport ofi needs libfabric 1.15 or newer, and this is %u.%u",
+                FI_MAJOR(lib.version()), FI_MINOR(lib.version()));
+    start_providers();
+    return HEARTH_OK;
+}
+
+int hth_ofi_load(const struct hth_ofi_lib **out, struct hearth_error *err)
+{
+    struct sigaction before[SIGNALS];
+    int rc = HEARTH_OK;
+
+    pthread_mutex_lock(&lock);
+    if (!loaded) {
+        for (size_t i = 0; i < SIGNALS; i++)
+            sigaction(signals[i], NULL, &before[i]);
+        rc = load(err);
+        for (size_t i = 0; i < SIGNALS; i++)
+            sigaction(signals[i], &before[i], NULL);
+        loaded = rc == HEARTH_OK;
+    }
+    pthread_mutex_unlock(&lock);
+    if (rc == HEARTH_OK)
+        *out = &lib;
+    return rc;
+}

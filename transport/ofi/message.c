@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages: 64 receive buffers with the library, 64 send buffers of ours, one slab a connection.
+ * A send is copied into the ring and handed on in order; the ring is the back-pressure.
+ */
+#include "ofi.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WRITABLE (HTH_OFI_RING / 4) /* free slots before on_writable() */
+
+static unsigned char *receive_at(const struct hth_ofi_conn *c, uint32_t index)
+{
+    return c->bytes + (size_t)index * HTH_MESSAGE_MAX;
+}
+
+static unsigned char *send_at(const struct hth_ofi_conn *c, uint32_t index)
+{
+    return receive_at(c, HTH_OFI_RING + index);
+}
+
+static void *local_desc(const struct hth_ofi_conn *c)
+{
+    return c->mr ? fi_mr_desc(c->mr) : NULL;
+}
+
+int hth_ofi_message_init(struct hth_ofi_conn *c)
+{
+    size_t len = (size_t)2 * HTH_OFI_RING * HTH_MESSAGE_MAX;
+    int rc = 0;
+
+    c->bytes = malloc(len);
+    if (!c->bytes)
+        return -FI_ENOMEM;
+    if (c->o->mr_mode & FI_MR_LOCAL)
+        rc = hth_ofi_mr_open(c->o, c->bytes, len, FI_SEND | FI_RECV, &c->mr);
+    if (rc)
+        return rc;
+    c->unposted = UINT64_MAX;
+    hth_ofi_receives_post(c);
+    return 0;
+}
+
+void hth_ofi_message_fini(struct hth_ofi_conn *c)
+{
+    if (c->mr)
+        fi_close(&c->mr->fid);
+    free(c->bytes);
+}
+
+/* Before the connection stands, too: the peer may send at once. */
+void hth_ofi_receives_post(struct hth_ofi_conn *c)
+{
+    while (c->unposted) {
+        uint32_t i = (uint32_t)__builtin_ctzll(c->unposted);
+        ssize_t rc = fi_recv(c->ep, receive_at(c, i), HTH_MESSAGE_MAX, local_desc(c),
+                FI_ADDR_UNSPEC, hth_ofi_context(c, HTH_OFI_RECV, i));
+
+        if (rc) {
+            hth_ofi_conn_refused(c, rc);
+            return;
+        }
+        c->unposted &= c->unposted - 1;
+    }
+}
+
+void hth_ofi_received(struct hth_ofi_conn *c, uint32_t index, size_t len)
+{
+    struct hth_ofi *o = c->o;
+
+    hth_ofi_conn_up(c); /* the message may overtake the event */
+    if (c->state == HTH_OFI_DOOMED)
+        return;
+    if (len > HTH_MESSAGE_MAX) {
+        hth_ofi_conn_leave(c, HEARTH_EPROTO, "a message is too long");
+        return;
+    }
+    o->events.on_message(o->events.self, c->id, receive_at(c, index), len);
+    c->unposted |= UINT64_C(1) << index;
+    if (c->state == HTH_OFI_UP)
+        hth_ofi_receives_post(c);
+}
+
+void hth_ofi_sends_post(struct hth_ofi_conn *c)
+{
+    while (c->post != c->head) {
+        uint32_t i = c->post % HTH_OFI_RING;
+        ssize_t rc = fi_send(c->ep, send_at(c, i), c->send[i].len, local_desc(c), FI_ADDR_UNSPEC,
+                hth_ofi_context(c, HTH_OFI_SEND, i));
+
+        if (rc) {
+            hth_ofi_conn_refused(c, rc);
+            return;
+        }
+        c->post++;
+    }
+}
+
+int hth_ofi_send(struct hth_transport *t, hth_conn conn, const void *bytes, size_t len)
+{
+    struct hth_ofi_conn *c = hth_ofi_conn_get(hth_ofi_of(t), conn);
+    uint32_t i;
+
+    if (len > HTH_MESSAGE_MAX || (len && !bytes))
+        return HEARTH_EINVAL;
+    if (!c || c->state != HTH_OFI_UP)
+        return HEARTH_EPEER;
+    if (c->blocked || c->head - c->tail == HTH_OFI_RING) {
+        c->blocked = 1;
+        return HEARTH_EBUSY;
+    }
+    i = c->head % HTH_OFI_RING;
+    if (len)
+        memcpy(send_at(c, i), bytes, len);
+    c->send[i] = (struct hth_ofi_send){ .len = (uint16_t)len };
+    c->head++;
+    hth_ofi_sends_post(c);
+    return HEARTH_OK;
+}
+
+void hth_ofi_sent(struct hth_ofi_conn *c, uint32_t index)
+{
+    struct hth_ofi *o = c->o;
+
+    c->send[index].done = 1;
+    while (c->tail != c->post && c->send[c->tail % HTH_OFI_RING].done)
+        c->tail++;
+    if (!c->blocked || c->state != HTH_OFI_UP || HTH_OFI_RING - (c->head - c->tail) < WRITABLE)
+        return;
+    c->blocked = 0;
+    o->events.on_writable(o->events.self, c->id);
+}

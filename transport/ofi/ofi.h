@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of this backend share. One struct hth_ofi is one transport: one libfabric
+ * domain, one completion queue, one event queue, one listening endpoint, one thread.
+ */
+#ifndef HEARTH_TRANSPORT_OFI_H
+#define HEARTH_TRANSPORT_OFI_H
+
+#include <hearth/internal/transport/transport.h>
+
+#include <netinet/in.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <stdatomic.h>
+
+#define HTH_OFI_CONNS  4096u /* at once, both directions */
+#define HTH_OFI_RING   64u   /* receives posted, sends kept, pulls at once: each per connection */
+#define HTH_OFI_LABEL  64u   /* "[ipv6]:port" */
+#define HTH_OFI_DETAIL 256u
+#define HTH_OFI_BLOB   24u /* bytes of an address blob, at most */
+
+/* ---- load.c: libfabric itself ---- */
+
+struct hth_ofi_lib {
+    uint32_t (*version)(void);
+    int (*getinfo)(uint32_t version, const char *node, const char *service, uint64_t flags,
+            const struct fi_info *hints, struct fi_info **info);
+    void (*freeinfo)(struct fi_info *info);
+    struct fi_info *(*dupinfo)(const struct fi_info *info);
+    int (*fabric)(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
+    const char *(*strerror)(int errnum);
+};
+
+/* The process's one libfabric, loaded at the first call and kept. */
+int hth_ofi_load(const struct hth_ofi_lib **out, struct hearth_error *err);
+
+/* ---- address.c ---- */
+
+union hth_ofi_addr {
+    struct sockaddr sa;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+};
+
+socklen_t hth_ofi_addr_len(const union hth_ofi_addr *a);
+/* "127.0.0.1:4711" or "[::1]:4711" */
+void hth_ofi_addr_text(const union hth_ofi_addr *a, char out[HTH_OFI_LABEL]);
+/* An address of this machine to listen on. Errors: HEARTH_EINVAL with what is wrong. */
+int hth_ofi_addr_local(
+        const struct hth_transport_opts *opts, union hth_ofi_addr *out, struct hearth_error *err);
+/* {u8 1, u8 family 4|6, u16 port, address[4|16]}, little-endian but for the address. */
+uint32_t hth_ofi_addr_pack(const union hth_ofi_addr *a, unsigned char *out);
+int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_ofi_addr *self,
+        union hth_ofi_addr *out, struct hearth_error *err);
+
+/* ---- slots.c: handles ---- */
+
+struct hth_ofi_slot {
+    void *item;    /* NULL: free */
+    uint32_t gen;  /* of the present or next item; never 0 */
+    uint32_t next; /* free slot after this one */
+};
+
+/* Handle: generation << 32 | slot. */
+struct hth_ofi_slots {
+    struct hth_ofi_slot *slot; /* [cap] */
+    uint32_t cap, used, free, max;
+};
+
+uint64_t hth_ofi_slots_put(struct hth_ofi_slots *s, void *item); /* 0: no room */
+void *hth_ofi_slots_get(const struct hth_ofi_slots *s, uint64_t handle);
+void hth_ofi_slots_drop(struct hth_ofi_slots *s, uint64_t handle);
+
+/* ---- cloexec.c ---- */
+
+/* Which descriptors are open, so that what the library opens meanwhile can be told. */
+struct hth_ofi_fds {
+    unsigned char bit[512]; /* descriptors below 4096 */
+};
+void hth_ofi_fds_note(struct hth_ofi_fds *before);
+/* Close-on-exec for what was not there before; `before` NULL: for sockets on our address. */
+void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_ofi_addr *self);
+
+/* ---- the transport ---- */
+
+struct hth_ofi_conn;
+
+struct hth_region {
+    struct hth_region *next, *prev;
+    unsigned char *base;
+    uint64_t len;
+    uint32_t busy;        /* pulls into it */
+    struct fid_mr *local; /* for pulls into it, where the provider wants that; made at the first */
+};
+
+/* Memory that one peer may read: a registration and a key of its own, so that taking it back
+ * is closing it. */
+struct hth_ofi_grant {
+    uint64_t key;
+    hth_conn conn;
+    struct hth_region *region;
+    struct fid_mr *mr; /* NULL: a grant of no bytes */
+};
+
+struct hth_ofi_list {
+    struct hth_ofi_conn *head, *tail;
+};
+
+struct hth_ofi {
+    struct hth_transport base; /* first, so that one pointer is both */
+    const struct hth_ofi_lib *lib;
+    struct hth_transport_events events;
+    struct hth_clock clock;
+    struct hth_log log;
+    uint32_t connect_ms;
+    union hth_ofi_addr self;
+
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_eq *eq;
+    struct fid_cq *cq;
+    struct fid_pep *pep;
+    int mr_mode;
+
+    int epoll_fd, wake_fd;
+    atomic_int woken;
+
+    struct hth_ofi_slots conns;  /* struct hth_ofi_conn */
+    struct hth_ofi_slots grants; /* struct hth_ofi_grant */
+    struct hth_region *regions;
+    struct hth_ofi_list leaving; /* the library said it is over; completions may still lie there */
+    struct hth_ofi_list doomed;  /* endpoint closed; callbacks owed */
+    uint32_t stuck;              /* connections with something the library did not take yet */
+    uint32_t ripe;               /* pulls done without the library */
+    uint64_t due_ms;             /* earliest connect deadline; HTH_NEVER: none */
+    uint64_t turn;               /* calls of progress() */
+    int closing;
+};
+
+static inline struct hth_ofi *hth_ofi_of(struct hth_transport *t)
+{
+    return (struct hth_ofi *)t;
+}
+
+/* ---- conn.c ---- */
+
+enum hth_ofi_state {
+    HTH_OFI_CONNECTING, /* dialled */
+    HTH_OFI_ACCEPTING,  /* accepted; the owner does not know it yet */
+    HTH_OFI_UP,
+    HTH_OFI_LEAVING,
+    HTH_OFI_DOOMED,
+};
+
+struct hth_ofi_send {
+    uint16_t len;
+    uint8_t done;
+};
+
+enum hth_ofi_pull_state {
+    HTH_OFI_PULL_FREE,
+    HTH_OFI_PULL_WAITS,  /* for the library to take the next piece */
+    HTH_OFI_PULL_POSTED, /* a piece is under way */
+    HTH_OFI_PULL_RIPE,   /* of no bytes: done at the next progress() */
+    HTH_OFI_PULL_FAILED, /* its completion is owed when the endpoint is closed */
+};
+
+struct hth_ofi_pull {
+    enum hth_ofi_pull_state state;
+    int code; /* of a failed one; 0: the connection's */
+    uint64_t cookie;
+    struct hth_region *region;
+    unsigned char *into;
+    uint64_t left;  /* bytes to come, the piece under way included */
+    uint64_t piece; /* bytes under way */
+    uint64_t from;  /* remote address */
+    uint64_t key;
+};
+
+struct hth_ofi_conn {
+    struct hth_ofi *o;
+    hth_conn id;
+    enum hth_ofi_state state;
+    struct fid_ep *ep; /* NULL once closed */
+    int dialled;
+    int known;                 /* the owner has seen the handle: it gets an on_down() */
+    int code;                  /* why it ends */
+    int stuck;                 /* counted in o->stuck */
+    uint64_t due_ms;           /* CONNECTING, ACCEPTING: until then */
+    uint64_t turn;             /* LEAVING since */
+    struct hth_ofi_conn *next; /* in leaving or doomed */
+    char peer[HTH_OFI_LABEL];
+    char detail[HTH_OFI_DETAIL];
+
+    unsigned char *bytes; /* [2 * RING][HTH_MESSAGE_MAX]: receives, then sends */
+    struct fid_mr *mr;    /* over bytes, where the provider wants that */
+
+    uint64_t unposted; /* receives to give back, a bit each */
+
+    /* Sends are counted: [tail, post) the library's, [post, head) waiting. Slot = count % RING. */
+    uint32_t head, post, tail;
+    int blocked; /* send() said HEARTH_EBUSY: on_writable() owed */
+    struct hth_ofi_send send[HTH_OFI_RING];
+
+    uint32_t pulls; /* not FREE */
+    struct hth_ofi_pull pull[HTH_OFI_RING];
+};
+
+/* What travels through the library as an operation's context:
+ * generation << 32 | kind << 24 | index << 16 | slot of the connection. A number and no pointer, so
+ * that a late completion finds nothing. */
+enum hth_ofi_kind { HTH_OFI_RECV = 1, HTH_OFI_SEND = 2, HTH_OFI_PULL = 3 };
+_Static_assert(sizeof(void *) >= sizeof(uint64_t), "contexts are 64 bits");
+_Static_assert(HTH_OFI_CONNS <= 1u << 16 && HTH_OFI_RING <= 64, "contexts have room");
+
+static inline void *hth_ofi_context(
+        const struct hth_ofi_conn *c, enum hth_ofi_kind kind, uint32_t index)
+{
+    return (void *)(uintptr_t)(c->id | (uint64_t)kind << 24 | (uint64_t)index << 16);
+}
+
+struct hth_ofi_conn *hth_ofi_conn_get(struct hth_ofi *o, hth_conn id);
+struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid);
+int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
+        hth_conn *out_conn, struct hearth_error *err);
+void hth_ofi_drop(struct hth_transport *t, hth_conn conn);
+void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info); /* takes the info */
+void hth_ofi_conn_up(struct hth_ofi_conn *c);
+/* The library says it is over: deliver what has come, then doom. */
+void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why);
+/* Close the endpoint now: from here on nothing of its pulls is written. */
+void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why);
+/* The library did not take an operation, for -fi_errno: again in progress(), or it is over. */
+void hth_ofi_conn_refused(struct hth_ofi_conn *c, ssize_t rc);
+int hth_ofi_settle(struct hth_ofi *o, int drained); /* leaving -> doomed */
+int hth_ofi_finish(struct hth_ofi *o);              /* doomed -> callbacks, gone */
+int hth_ofi_expire(struct hth_ofi *o);              /* connect deadlines */
+
+/* ---- message.c ---- */
+
+int hth_ofi_message_init(struct hth_ofi_conn *c); /* buffers, receives posted; 0 or -fi_errno */
+void hth_ofi_message_fini(struct hth_ofi_conn *c);
+int hth_ofi_send(struct hth_transport *t, hth_conn conn, const void *bytes, size_t len);
+void hth_ofi_receives_post(struct hth_ofi_conn *c);
+void hth_ofi_sends_post(struct hth_ofi_conn *c);
+void hth_ofi_received(struct hth_ofi_conn *c, uint32_t index, size_t len);
+void hth_ofi_sent(struct hth_ofi_conn *c, uint32_t index);
+
+/* ---- pull.c ---- */
+
+int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
+        uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
+        uint64_t cookie);
+void hth_ofi_pulls_post(struct hth_ofi_conn *c);
+void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index);
+void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err);
+int hth_ofi_pulls_ripen(struct hth_ofi *o);
+void hth_ofi_pulls_end(struct hth_ofi_conn *c); /* endpoint closed: completes all that are left */
+
+/* ---- region.c ---- */
+
+int hth_ofi_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_region **out,
+        struct hearth_error *err);
+int hth_ofi_dereg(struct hth_transport *t, struct hth_region *region);
+int hth_ofi_grant(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
+        hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
+void hth_ofi_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len);
+void hth_ofi_grants_end(struct hth_ofi *o, hth_conn conn); /* of that connection; 0: all */
+void hth_ofi_regions_end(struct hth_ofi *o);
+/* With a random key; `mr` closed by fi_close(). 0 or -fi_errno. */
+int hth_ofi_mr_open(
+        struct hth_ofi *o, void *base, uint64_t len, uint64_t access, struct fid_mr **out);
+
+struct hth_ofi_desc {
+    uint64_t grant; /* the owner's handle */
+    uint64_t key, base, len;
+};
+/* Bytes of a peer. Errors: HEARTH_EINVAL. */
+int hth_ofi_desc_read(const unsigned char *desc, uint32_t len, struct hth_ofi_desc *out);
+
+/* ---- progress.c ---- */
+
+int hth_ofi_progress(struct hth_transport *t);
+int hth_ofi_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);
+void hth_ofi_wake(struct hth_transport *t);
+
+/* ---- fabric.c: the library's objects ---- */
+
+int hth_ofi_fabric_open(
+        struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err);
+void hth_ofi_fabric_close(struct hth_ofi *o);
+/* A new endpoint bound to our queues and enabled. 0 or -fi_errno. */
+int hth_ofi_endpoint(struct hth_ofi *o, struct fi_info *info, struct fid_ep **out);
+
+#endif

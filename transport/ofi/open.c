@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The module's one exported symbol, and the life of a transport. */
+#include "ofi.h"
+
+#include <hearth/export.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONNECT_MS 5000u
+#define GRANTS_MAX (1u << 20)
+
+static uint32_t caps(struct hth_transport *t)
+{
+    const struct hth_ofi *o = hth_ofi_of(t);
+    uint32_t c = HTH_CAP_READ_ONLY | HTH_CAP_BOUNDS;
+
+    if (o->mr_mode & FI_MR_ALLOCATED)
+        c |= HTH_CAP_PINS;
+    if (strcmp(o->info->fabric_attr->prov_name, "verbs") == 0)
+        c |= HTH_CAP_ONE_SIDED;
+    return c;
+}
+
+static int address(struct hth_transport *t, unsigned char *out_addr, uint32_t *out_len,
+        struct hearth_error *err)
+{
+    (void)err;
+    *out_len = hth_ofi_addr_pack(&hth_ofi_of(t)->self, out_addr);
+    return HEARTH_OK;
+}
+
+static void ofi_free(struct hth_ofi *o)
+{
+    hth_ofi_fabric_close(o);
+    free(o->conns.slot);
+    free(o->grants.slot);
+    free(o);
+}
+
+static void ofi_close(struct hth_transport *t)
+{
+    struct hth_ofi *o = hth_ofi_of(t);
+
+    if (!t)
+        return;
+    o->closing = 1;
+    for (uint32_t i = 0; i < o->conns.cap; i++)
+        if (o->conns.slot[i].item)
+            hth_ofi_conn_doom(o->conns.slot[i].item, HEARTH_ECANCELED, "closed by us");
+    hth_ofi_finish(o);
+    hth_ofi_grants_end(o, 0);
+    hth_ofi_regions_end(o);
+    ofi_free(o);
+}
+
+static const struct hth_transport_ops ops = {
+    .name = "ofi",
+    .caps = caps,
+    .address = address,
+    .connect = hth_ofi_connect,
+    .drop = hth_ofi_drop,
+    .send = hth_ofi_send,
+    .reg = hth_ofi_reg,
+    .dereg = hth_ofi_dereg,
+    .grant = hth_ofi_grant,
+    .revoke = hth_ofi_revoke,
+    .pull = hth_ofi_pull,
+    .progress = hth_ofi_progress,
+    .arm = hth_ofi_arm,
+    .wake = hth_ofi_wake,
+    .close = ofi_close,
+};
+
+static int build(struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err)
+{
+    struct hth_ofi_fds before;
+    int rc = hth_ofi_addr_local(opts, &o->self, err);
+
+    if (rc)
+        return rc;
+    hth_ofi_fds_note(&before);
+    rc = hth_ofi_load(&o->lib, err);
+    if (!rc)
+        rc = hth_ofi_fabric_open(o, opts, err);
+    hth_ofi_fds_seal(&before, NULL);
+    return rc;
+}
+
+static int ofi_open(const struct hth_transport_opts *opts,
+        const struct hth_transport_events *events, struct hth_transport **out,
+        struct hearth_error *err)
+{
+    struct hth_ofi *o;
+    int rc;
+
+    if (!opts->clock.now_ms)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the transport needs a clock");
+    o = calloc(1, sizeof(*o));
+    if (!o)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");
+    o->base.ops = &ops;
+    o->events = *events;
+    o->clock = opts->clock;
+    o->log = opts->log;
+    o->connect_ms = opts->connect_ms ? opts->connect_ms : CONNECT_MS;
+    o->due_ms = HTH_NEVER;
+    o->epoll_fd = o->wake_fd = -1;
+    o->conns.max = HTH_OFI_CONNS;
+    o->grants.max = GRANTS_MAX;
+    rc = build(o, opts, err);
+    if (rc) {
+        ofi_free(o);
+        return rc;
+    }
+    *out = &o->base;
+    return HEARTH_OK;
+}
+
+extern const struct hth_transport_backend hth_transport_backend;
+HEARTH_API const struct hth_transport_backend hth_transport_backend = {
+    .abi = HTH_TRANSPORT_ABI,
+    .name = "ofi",
+    .open = ofi_open,
+};

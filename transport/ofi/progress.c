@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One turn: events, completions, what was left over, deadlines, and the connections that end.
+ * Each in bounded batches; a callback may do anything but turn again.
+ */
+#include "ofi.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define EVENTS      16 /* of each kind, a turn */
+#define COMPLETIONS 64
+#define RETRY_MS    10 /* for what the library did not take, at the latest */
+
+/* ---- events: connections come and go ---- */
+
+static int read_event_error(struct hth_ofi *o)
+{
+    struct fi_eq_err_entry e = { 0 };
+    struct hth_ofi_conn *c;
+
+    if (fi_eq_readerr(o->eq, &e, 0) < 0)
+        return 0;
+    c = hth_ofi_conn_of(o, e.fid);
+    if (c)
+        hth_ofi_conn_leave(c, HEARTH_EPEER, o->lib->strerror(e.err));
+    return 1;
+}
+
+static int read_event(struct hth_ofi *o)
+{
+    union {
+        struct fi_eq_cm_entry entry;
+        unsigned char room[sizeof(struct fi_eq_cm_entry) + 512]; /* the peer's private data */
+    } in;
+    struct hth_ofi_conn *c;
+    uint32_t event = 0;
+    ssize_t rc = fi_eq_read(o->eq, &event, &in, sizeof(in), 0);
+
+    if (rc == -FI_EAVAIL)
+        return read_event_error(o);
+    if (rc < (ssize_t)sizeof(in.entry))
+        return 0;
+    if (event == FI_CONNREQ) {
+        hth_ofi_accept(o, in.entry.info);
+        return 1;
+    }
+    c = hth_ofi_conn_of(o, in.entry.fid);
+    if (c && event == FI_CONNECTED)
+        hth_ofi_conn_up(c);
+    else if (c && event == FI_SHUTDOWN)
+        hth_ofi_conn_leave(c, HEARTH_EPEER, "the peer has closed the connection");
+    return 1;
+}
+
+static int read_events(struct hth_ofi *o)
+{
+    int n = 0;
+
+    while (n < EVENTS && read_event(o))
+        n++;
+    return n;
+}
+
+/* ---- completions ---- */
+
+struct context {
+    struct hth_ofi_conn *c; /* NULL: of a connection that is gone */
+    enum hth_ofi_kind kind;
+    uint32_t index;
+};
+
+static struct context context_of(struct hth_ofi *o, const void *op_context)
+{
+    uint64_t v = (uintptr_t)op_context;
+    struct context x = { .kind = (enum hth_ofi_kind)(v >> 24 & 0xff),
+        .index = (uint32_t)(v >> 16 & 0xff) };
+
+    x.c = hth_ofi_conn_get(o, v & (UINT64_C(0xffffffff) << 32 | 0xffff));
+    if (x.c && (!x.c->ep || x.index >= HTH_OFI_RING))
+        x.c = NULL;
+    return x;
+}
+
+static void completed(struct hth_ofi *o, const struct fi_cq_msg_entry *e)
+{
+    struct context x = context_of(o, e->op_context);
+
+    if (!x.c)
+        return;
+    switch (x.kind) {
+    case HTH_OFI_RECV:
+        hth_ofi_received(x.c, x.index, e->len);
+        break;
+    case HTH_OFI_SEND:
+        hth_ofi_sent(x.c, x.index);
+        break;
+    case HTH_OFI_PULL:
+        hth_ofi_pulled(x.c, x.index);
+        break;
+    }
+}
+
+/* Any failed operation ends its connection: that is what connected endpoints promise. */
+static int read_failure(struct hth_ofi *o)
+{
+    struct fi_cq_err_entry e = { 0 };
+    struct context x;
+
+    if (fi_cq_readerr(o->cq, &e, 0) < 0)
+        return 0;
+    x = context_of(o, e.op_context);
+    if (!x.c)
+        return 1;
+    if (x.kind == HTH_OFI_PULL)
+        hth_ofi_pull_failed(x.c, x.index, e.err);
+    if (x.kind == HTH_OFI_RECV && (e.err == FI_ETRUNC || e.err == FI_EMSGSIZE))
+        hth_ofi_conn_leave(x.c, HEARTH_EPROTO, "a message is too long");
+    else
+        hth_ofi_conn_leave(x.c, HEARTH_EPEER,
+                e.err == FI_ECANCELED ? "the connection broke" : o->lib->strerror(e.err));
+    return 1;
+}
+
+/* *drained: nothing is left in the queue. */
+static int read_completions(struct hth_ofi *o, int *drained)
+{
+    struct fi_cq_msg_entry entry[16];
+    int n = 0;
+
+    *drained = 0;
+    while (n < COMPLETIONS) {
+        ssize_t got = fi_cq_read(o->cq, entry, sizeof(entry) / sizeof(entry[0]));
+
+        if (got == -FI_EAVAIL && read_failure(o)) {
+            n++;
+            continue;
+        }
+        if (got <= 0) {
+            *drained = 1;
+            break;
+        }
+        for (ssize_t i = 0; i < got; i++)
+            completed(o, &entry[i]);
+        n += (int)got;
+    }
+    return n;
+}
+
+/* ---- what the library did not take ---- */
+
+static void retry(struct hth_ofi *o)
+{
+    for (uint32_t i = 0; o->stuck && i < o->conns.cap; i++) {
+        struct hth_ofi_conn *c = o->conns.slot[i].item;
+
+        if (!c || !c->stuck || c->state == HTH_OFI_CONNECTING || c->state == HTH_OFI_ACCEPTING)
+            continue;
+        c->stuck = 0;
+        o->stuck--;
+        if (c->state == HTH_OFI_UP)
+            hth_ofi_receives_post(c);
+        if (c->state == HTH_OFI_UP)
+            hth_ofi_sends_post(c);
+        if (c->state == HTH_OFI_UP)
+            hth_ofi_pulls_post(c);
+    }
+}
+
+int hth_ofi_progress(struct hth_transport *t)
+{
+    struct hth_ofi *o = hth_ofi_of(t);
+    int drained, n;
+
+    o->turn++;
+    if (atomic_exchange(&o->woken, 0)) {
+        eventfd_t ignored;
+
+        eventfd_read(o->wake_fd, &ignored);
+    }
+    n = hth_ofi_finish(o);
+    n += read_events(o);
+    n += read_completions(o, &drained);
+    n += hth_ofi_pulls_ripen(o);
+    retry(o);
+    n += hth_ofi_expire(o);
+    n += hth_ofi_settle(o, drained);
+    n += hth_ofi_finish(o);
+    return n;
+}
+
+int hth_ofi_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms)
+{
+    struct hth_ofi *o = hth_ofi_of(t);
+    struct fid *queues[] = { &o->eq->fid, &o->cq->fid };
+    uint64_t due = o->due_ms;
+
+    if (o->doomed.head || o->leaving.head || o->ripe || atomic_load(&o->woken))
+        return 0;
+    if (fi_trywait(o->fabric, queues, 2) != FI_SUCCESS)
+        return 0;
+    if (o->stuck) {
+        uint64_t soon = hth_now_ms(&o->clock) + RETRY_MS;
+
+        if (soon < due)
+            due = soon;
+    }
+    *out_fd = o->epoll_fd;
+    *out_due_ms = due;
+    return 1;
+}
+
+void hth_ofi_wake(struct hth_transport *t)
+{
+    struct hth_ofi *o = hth_ofi_of(t);
+
+    if (!atomic_exchange(&o->woken, 1))
+        eventfd_write(o->wake_fd, 1);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pulls: one fi_read() each, or several in a row where the provider's messages are shorter.
+ *
+ *   FREE ─► WAITS ─ taken by the library ─► POSTED ─ last piece ─► on_pull(0), FREE
+ *     └► RIPE (no bytes) ─► on_pull(0)        │ failed
+ *                                             ▼
+ *                   FAILED ─ endpoint closed ─► on_pull(code), FREE
+ *
+ * A failed one waits for the endpoint's close like those that never hear back, so that after
+ * on_pull() nobody writes there.
+ */
+#include "ofi.h"
+
+static int fits(const struct hth_ofi_desc *d, uint64_t roff, const struct hth_region *region,
+        uint64_t doff, uint64_t len)
+{
+    return roff <= d->len && len <= d->len - roff && doff <= region->len &&
+           len <= region->len - doff;
+}
+
+/* Where the provider wants the destination registered: once, for the region's life. */
+static int local_open(struct hth_ofi *o, struct hth_region *region)
+{
+    if (!(o->mr_mode & FI_MR_LOCAL) || region->local)
+        return 0;
+    return hth_ofi_mr_open(o, region->base, region->len, FI_READ, &region->local);
+}
+
+static struct hth_ofi_pull *find_free(struct hth_ofi_conn *c)
+{
+    for (uint32_t i = 0; i < HTH_OFI_RING; i++)
+        if (c->pull[i].state == HTH_OFI_PULL_FREE)
+            return &c->pull[i];
+    return NULL;
+}
+
+static void post(struct hth_ofi_conn *c, uint32_t index)
+{
+    struct hth_ofi_pull *p = &c->pull[index];
+    size_t most = c->o->info->ep_attr->max_msg_size;
+    ssize_t rc;
+
+    p->piece = p->left < most ? p->left : most;
+    rc = fi_read(c->ep, p->into, p->piece, p->region->local ? fi_mr_desc(p->region->local) : NULL,
+            FI_ADDR_UNSPEC, p->from, p->key, hth_ofi_context(c, HTH_OFI_PULL, index));
+    if (!rc) {
+        p->state = HTH_OFI_PULL_POSTED;
+        return;
+    }
+    p->state = HTH_OFI_PULL_WAITS;
+    hth_ofi_conn_refused(c, rc);
+}
+
+void hth_ofi_pulls_post(struct hth_ofi_conn *c)
+{
+    for (uint32_t i = 0; c->pulls && c->state == HTH_OFI_UP && i < HTH_OFI_RING; i++)
+        if (c->pull[i].state == HTH_OFI_PULL_WAITS)
+            post(c, i);
+}
+
+int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
+        uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
+        uint64_t cookie)
+{
+    struct hth_ofi *o = hth_ofi_of(t);
+    struct hth_ofi_conn *c = hth_ofi_conn_get(o, conn);
+    struct hth_ofi_desc d;
+    struct hth_ofi_pull *p;
+
+    if (!region || hth_ofi_desc_read(desc, desc_len, &d) || !fits(&d, roff, region, doff, len))
+        return HEARTH_EINVAL;
+    if (!c || c->state != HTH_OFI_UP)
+        return HEARTH_EPEER;
+    p = find_free(c);
+    if (!p)
+        return HEARTH_EBUSY;
+    if (local_open(o, region))
+        return HEARTH_ENOMEM;
+    *p = (struct hth_ofi_pull){ .cookie = cookie,
+        .region = region,
+        .into = region->base + doff,
+        .left = len,
+        .from = d.base + roff,
+        .key = d.key };
+    region->busy++;
+    c->pulls++;
+    if (len) {
+        post(c, (uint32_t)(p - c->pull));
+    } else {
+        p->state = HTH_OFI_PULL_RIPE;
+        o->ripe++;
+    }
+    return HEARTH_OK;
+}
+
+static void complete(struct hth_ofi_conn *c, struct hth_ofi_pull *p, int code)
+{
+    struct hth_ofi *o = c->o;
+
+    if (p->state == HTH_OFI_PULL_RIPE)
+        o->ripe--;
+    p->state = HTH_OFI_PULL_FREE;
+    p->region->busy--;
+    c->pulls--;
+    o->events.on_pull(o->events.self, p->cookie, code);
+}
+
+void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index)
+{
+    struct hth_ofi_pull *p = &c->pull[index];
+
+    if (p->state != HTH_OFI_PULL_POSTED)
+        return;
+    p->left -= p->piece;
+    p->into += p->piece;
+    p->from += p->piece;
+    if (!p->left)
+        complete(c, p, HEARTH_OK);
+    else if (c->state == HTH_OFI_UP)
+        post(c, index);
+    else
+        p->state = HTH_OFI_PULL_FAILED;
+}
+
+void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err)
+{
+    struct hth_ofi_pull *p = &c->pull[index];
+
+    if (p->state != HTH_OFI_PULL_POSTED)
+        return;
+    p->state = HTH_OFI_PULL_FAILED;
+    if (fi_err == FI_EACCES || fi_err == FI_EPERM || fi_err == FI_ENOKEY)
+        p->code = HEARTH_EDENIED;
+}
+
+int hth_ofi_pulls_ripen(struct hth_ofi *o)
+{
+    int n = 0;
+
+    for (uint32_t s = 0; o->ripe && s < o->conns.cap; s++) {
+        struct hth_ofi_conn *c = o->conns.slot[s].item;
+
+        for (uint32_t i = 0; c && i < HTH_OFI_RING && c->state == HTH_OFI_UP; i++)
+            if (c->pull[i].state == HTH_OFI_PULL_RIPE) {
+                complete(c, &c->pull[i], HEARTH_OK);
+                n++;
+            }
+    }
+    return n;
+}
+
+void hth_ofi_pulls_end(struct hth_ofi_conn *c)
+{
+    for (uint32_t i = 0; i < HTH_OFI_RING; i++) {
+        struct hth_ofi_pull *p = &c->pull[i];
+
+        if (p->state == HTH_OFI_PULL_FREE)
+            continue;
+        complete(c, p, p->code ? p->code : c->code == HEARTH_ECANCELED ? c->code : HEARTH_EPEER);
+    }
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986): push is one comparison, pop pairs
+ * the children up from left to right and folds the pairs from right to left. A map with open
+ * addressing, at most half full, that moves followers back instead of leaving graves.
+ */
+#include "queue.h"
+
+#include <hearth/error.h>
+#include <stdlib.h>
+
+static int before(const struct hth_due *a, const struct hth_due *b)
+{
+    return a->ms != b->ms ? a->ms < b->ms : a->seq < b->seq;
+}
+
+static struct hth_due *meld(struct hth_due *a, struct hth_due *b)
+{
+    struct hth_due *first, *second;
+
+    if (!a || !b)
+        return a ? a : b;
+    first = before(a, b) ? a : b;
+    second = first == a ? b : a;
+    second->next = first->child;
+    first->child = second;
+    first->next = NULL;
+    return first;
+}
+
+void hth_due_push(struct hth_due **heap, struct hth_due *due)
+{
+    due->child = due->next = NULL;
+    *heap = meld(*heap, due);
+}
+
+struct hth_due *hth_due_pop(struct hth_due **heap)
+{
+    struct hth_due *top = *heap, *pairs = NULL, *rest = NULL, *at;
+
+    if (!top)
+        return NULL;
+    at = top->child;
+    while (at) {
+        struct hth_due *second = at->next, *after = second ? second->next : NULL, *pair;
+
+        at->next = NULL;
+        if (second)
+            second->next = NULL;
+        pair = meld(at, second);
+        pair->next = pairs;
+        pairs = pair;
+        at = after;
+    }
+    while (pairs) {
+        struct hth_due *after = pairs->next;
+
+        pairs->next = NULL;
+        rest = meld(rest, pairs);
+        pairs = after;
+    }
+    *heap = rest;
+    top->child = NULL;
+    return top;
+}
+
+/* Where the key is, or the free place where it belongs. */
+static size_t seek(const struct hth_map *map, uint64_t key)
+{
+    size_t i = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & (map->cap - 1);
+
+    while (map->at[i].key && map->at[i].key != key)
+        i = (i + 1) & (map->cap - 1);
+    return i;
+}
+
+static int grow(struct hth_map *map)
+{
+    struct hth_map bigger = { .cap = map->cap ? 2 * map->cap : 16, .len = map->len };
+
+    bigger.at = calloc(bigger.cap, sizeof(*bigger.at));
+    if (!bigger.at)
+        return HEARTH_ENOMEM;
+    for (size_t i = 0; i < map->cap; i++)
+        if (map->at[i].key)
+            bigger.at[seek(&bigger, map->at[i].key)] = map->at[i];
+    free(map->at);
+    *map = bigger;
+    return HEARTH_OK;
+}
+
+int hth_map_put(struct hth_map *map, uint64_t key, void *value)
+{
+    size_t i;
+
+    if (2 * (map->len + 1) > map->cap && grow(map))
+        return HEARTH_ENOMEM;
+    i = seek(map, key);
+    map->len += !map->at[i].key;
+    map->at[i] = (struct hth_map_place){ key, value };
+    return HEARTH_OK;
+}
+
+void *hth_map_get(const struct hth_map *map, uint64_t key)
+{
+    return map->cap && key ? map->at[seek(map, key)].value : NULL;
+}
+
+void *hth_map_take(struct hth_map *map, uint64_t key)
+{
+    size_t i, hole;
+    void *value;
+
+    if (!map->cap || !key)
+        return NULL;
+    hole = seek(map, key);
+    value = map->at[hole].value;
+    if (!value)
+        return NULL;
+    map->len--;
+    map->at[hole] = (struct hth_map_place){ 0, NULL };
+    for (i = (hole + 1) & (map->cap - 1); map->at[i].key; i = (i + 1) & (map->cap - 1)) {
+        struct hth_map_place moved = map->at[i];
+
+        map->at[i] = (struct hth_map_place){ 0, NULL };
+        map->at[seek(map, moved.key)] = moved;
+    }
+    return value;
+}
+
+void hth_map_fini(struct hth_map *map)
+{
+    free(map->at);
+    *map = (struct hth_map){ 0 };
+}

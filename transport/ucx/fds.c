@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * UCX opens its sockets and epoll descriptors without close-on-exec. A child that inherits one
+ * keeps a dead node's connections open, and its peers see the death only when the child ends.
+ * So, whenever new ones can have appeared, we look through /proc/self/fd. What was open before
+ * us is never touched (number and inode tell it); after opening only TCP sockets are, because the
+ * process may open other things of its own meanwhile.
+ */
+#include "ucx.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static ino_t inode(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
+static int is_known(const struct hth_ucx *t, int fd)
+{
+    return fd < HTH_UCX_FDS && t->known_fds[fd] && t->known_fds[fd] == inode(fd);
+}
+
+static int is_tcp(int fd)
+{
+    struct sockaddr_storage ss;
+    socklen_t len = sizeof(ss);
+    int type = 0;
+    socklen_t type_len = sizeof(type);
+
+    if (getsockname(fd, (struct sockaddr *)(void *)&ss, &len) < 0)
+        return 0;
+    if (ss.ss_family != AF_INET && ss.ss_family != AF_INET6)
+        return 0;
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_len) == 0 && type == SOCK_STREAM;
+}
+
+static void each(struct hth_ucx *t, void (*fn)(struct hth_ucx *t, int fd))
+{
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *entry;
+
+    if (!dir)
+        return;
+    while ((entry = readdir(dir)) != NULL) {
+        char *end;
+        long fd = strtol(entry->d_name, &end, 10);
+
+        if (end != entry->d_name && *end == '\0' && fd != dirfd(dir))
+            fn(t, (int)fd);
+    }
+    closedir(dir);
+}
+
+static void remember(struct hth_ucx *t, int fd)
+{
+    if (fd < HTH_UCX_FDS)
+        t->known_fds[fd] = inode(fd);
+}
+
+static void mark(struct hth_ucx *t, int fd)
+{
+    int flags;
+
+    if (is_known(t, fd))
+        return;
+    flags = fcntl(fd, F_GETFD);
+    if (flags >= 0 && !(flags & FD_CLOEXEC))
+        fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
+}
+
+static void mark_tcp(struct hth_ucx *t, int fd)
+{
+    if (is_tcp(fd))
+        mark(t, fd);
+}
+
+void hth_ucx_fds_note(struct hth_ucx *t)
+{
+    each(t, remember);
+}
+
+void hth_ucx_fds_close_on_exec(struct hth_ucx *t, int sockets_only)
+{
+    each(t, sockets_only ? mark_tcp : mark);
+}

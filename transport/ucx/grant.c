@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory, and who may read it. UCX over TCP checks nothing, so the owner's own table is what
+ * refuses: a question is answered only for a grant that lives, on the connection it was made
+ * for, with its nonce, and inside its bounds. Then the bytes leave straight from the mapping.
+ *
+ * Descriptor: 0 "HUCX"  4 u32 1  8 u64 grant  16 u64 nonce  24 u64 length of the grant
+ */
+#include "ucx.h"
+
+#include <stdlib.h>
+#include <sys/random.h>
+
+#define DESC_MAGIC 0x58435548u
+#define DESC_BYTES 32u
+_Static_assert(DESC_BYTES <= HTH_DESC_MAX, "a descriptor must fit into its message");
+
+int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_region **out,
+        struct hearth_error *err)
+{
+    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
+    struct hth_region *r;
+
+    if (!at || !len || len > UINTPTR_MAX - (uintptr_t)at)
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "no memory to register: %" PRIu64 " bytes at %p", len, at);
+    r = calloc(1, sizeof(*r));
+    if (!r)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a registration");
+    r->base = at;
+    r->len = len;
+    r->next = t->regions;
+    if (r->next)
+        r->next->prev = r;
+    t->regions = r;
+    *out = r;
+    return 0;
+}
+
+int hth_ucx_dereg(struct hth_transport *base, struct hth_region *r)
+{
+    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
+
+    if (!r)
+        return 0;
+    hth_ucx_grants_drop(t, r, 0);
+    if (r->pulls || r->serving)
+        return HEARTH_EBUSY;
+    if (r->next)
+        r->next->prev = r->prev;
+    if (r->prev)
+        r->prev->next = r->next;
+    else
+        t->regions = r->next;
+    free(r);
+    return 0;
+}
+
+/* All grants on the region, or all of the connection. */
+void hth_ucx_grants_drop(struct hth_ucx *t, const struct hth_region *region, hth_conn conn)
+{
+    for (uint32_t i = 0; t->grants.count && i < t->grants.cap; i++) {
+        struct hth_ucx_grant *g = hth_handles_at(&t->grants, i);
+
+        if (!g || (region ? g->region != region : g->conn != conn))
+            continue;
+        hth_handles_remove(&t->grants, g->handle);
+        free(g);
+    }
+}
+
+int hth_ucx_grant(struct hth_transport *base, struct hth_region *region, uint64_t off, uint64_t len,
+        hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err)
+{
+    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
+    struct hth_ucx_conn *c = hth_ucx_conn_get(t, conn);
+    struct hth_ucx_grant *g;
+
+    if (!region || off > region->len || len > region->len - off)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "a grant of %" PRIu64 " bytes at %" PRIu64 " is outside of its region", len, off);
+    if (!c || c->state != HTH_UCX_UP)
+        return hth_fail(err, HEARTH_EPEER, 0, "a grant for a connection that is gone");
+    g = malloc(sizeof(*g));
+    if (!g)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a grant");
+    *g = (struct hth_ucx_grant){ .region = region, .off = off, .len = len, .conn = conn };
+    g->handle = hth_handles_add(&t->grants, g);
+    if (!g->handle || getrandom(&g->nonce, sizeof(g->nonce), 0) != sizeof(g->nonce)) {
+        hth_handles_remove(&t->grants, g->handle);
+        free(g);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no room for more than %u grants", HTH_UCX_GRANTS);
+    }
+    hth_put32(out_desc, DESC_MAGIC);
+    hth_put32(out_desc + 4, 1);
+    hth_put64(out_desc + 8, g->handle);
+    hth_put64(out_desc + 16, g->nonce);
+    hth_put64(out_desc + 24, len);
+    *out_len = DESC_BYTES;
+    return 0;
+}
+
+int hth_ucx_desc_decode(
+        const unsigned char *desc, uint32_t len, uint64_t *out_grant, uint64_t *out_nonce)
+{
+    if (!desc || len != DESC_BYTES || hth_get32(desc) != DESC_MAGIC || hth_get32(desc + 4) != 1)
+        return HEARTH_EINVAL;
+    *out_grant = hth_get64(desc + 8);
+    *out_nonce = hth_get64(desc + 16);
+    return 0;
+}
+
+void hth_ucx_revoke(struct hth_transport *base, const unsigned char *desc, uint32_t len)
+{
+    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
+    struct hth_ucx_grant *g;
+    uint64_t handle, nonce;
+
+    if (hth_ucx_desc_decode(desc, len, &handle, &nonce) < 0)
+        return;
+    g = hth_handles_get(&t->grants, handle);
+    if (!g || g->nonce != nonce)
+        return;
+    hth_handles_remove(&t->grants, handle);
+    free(g);
+}
+
+static void answer(struct hth_ucx *t, struct hth_ucx_conn *c, uint64_t pull, int code)
+{
+    unsigned char header[HTH_UCX_REPLY] = { 0 };
+
+    hth_put64(header, pull);
+    hth_put32(header + 8, (uint32_t)code);
+    hth_ucx_post(t, c, HTH_UCX_AM_REPLY, header, sizeof(header));
+}
+
+void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask, size_t size)
+{
+    const struct hth_ucx_grant *g = hth_handles_get(&t->grants, hth_get64(ask));
+    uint64_t nonce = hth_get64(ask + 8), off = hth_get64(ask + 16), len = hth_get64(ask + 24);
+    struct hth_ucx_packet *p;
+
+    (void)size;
+    if (c->state != HTH_UCX_UP)
+        return;
+    if (!g || g->conn != c->handle || g->nonce != nonce || off > g->len || len > g->len - off) {
+        answer(t, c, hth_get64(ask + 32), HEARTH_EDENIED);
+        return;
+    }
+    if (len == 0) {
+        answer(t, c, hth_get64(ask + 32), 0);
+        return;
+    }
+    if (c->serving >= HTH_UCX_CONN_PULLS) {
+        hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer asks for more than %u pulls at once",
+                HTH_UCX_CONN_PULLS);
+        return;
+    }
+    p = hth_ucx_packet_new(t, c, HTH_UCX_AM_REPLY, 0);
+    if (!p) {
+        hth_ucx_conn_fail(t, c, HEARTH_EPEER, "this node has no memory for a reply");
+        return;
+    }
+    p->region = g->region;
+    p->data = g->region->base + g->off + off;
+    p->data_len = len;
+    p->header_len = HTH_UCX_REPLY;
+    hth_put64(p->header, hth_get64(ask + 32));
+    c->serving++;
+    p->region->serving++;
+    hth_ucx_packet_start(t, c, p);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What hth_transport_open() loads. libucs reads part of its settings while it is loaded, and the
+ * settings of its TCP and shared memory only from the environment. So this module is not linked with
+ * UCX: it sets the environment, then loads hearth-ucx-impl.so (beside it), which is, and undoes
+ * what that did to the process: signal handlers stay as they were, and UCX's thread gets no signals.
+ */
+#include <hearth/internal/transport/transport.h>
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IMPLEMENTATION "hearth-ucx-impl.so"
+
+static const struct {
+    const char *name, *value;
+    int forced; /* a site's other choice would be unsafe */
+} setting[] = {
+    { "UCX_HANDLE_ERRORS", "none", 1 },     /* no signal handlers, no debugger at a crash */
+    { "UCX_TCP_PUT_ENABLE", "n", 1 },       /* peers could write anywhere, and abort us by dying */
+    { "UCX_TCP_CONN_NB", "y", 1 },          /* else dialling a dead node blocks for 134 s */
+    { "UCX_POSIX_ERROR_HANDLING", "y", 1 }, /* else no death is told on shared memory */
+    { "UCX_TCP_CM_REUSEADDR", "y", 0 },     /* a new engine on the old one's port */
+    { "UCX_TCP_TX_SEG_SIZE", "256K", 0 },   /* 4 times the rate of the default */
+    { "UCX_TCP_RX_SEG_SIZE", "256K", 0 },
+    { "UCX_TCP_KEEPIDLE", "2s", 0 },
+    { "UCX_TCP_KEEPINTVL", "1s", 0 },
+    { "UCX_TCP_KEEPCNT", "3", 0 },
+    { "UCX_WARN_UNUSED_ENV_VARS", "n", 0 },
+    { "UCX_LOG_LEVEL", "fatal", 0 }, /* what fails is told to us; a library prints nothing */
+    { "UCX_MEM_MMAP_HOOK_MODE", "none", 0 }, /* our providers cache no registrations */
+    { "UCX_VFS_ENABLE", "n", 0 },
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const struct hth_transport_backend *implementation; /* by lock; loaded once, for good */
+static int shared; /* by lock: UCX was here before us, its settings are not ours */
+
+/* The whole process's signal handlers and this thread's mask, to be put back. */
+struct signals {
+    struct sigaction action[65];
+    sigset_t mask;
+};
+
+static void signals_keep(struct signals *s)
+{
+    sigset_t all;
+
+    for (int i = 1; i < 65; i++)
+        if (sigaction(i, NULL, &s->action[i]) < 0)
+            s->action[i].sa_flags = -1;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &s->mask);
+}
+
+static void signals_restore(const struct signals *s)
+{
+    for (int i = 1; i < 65; i++) {
+        struct sigaction now;
+
+        if (s->action[i].sa_flags != -1 && sigaction(i, NULL, &now) == 0 &&
+                now.sa_sigaction != s->action[i].sa_sigaction)
+            sigaction(i, &s->action[i], NULL);
+    }
+    pthread_sigmask(SIG_SETMASK, &s->mask, NULL);
+}
+
+/* Somebody else in this process uses UCX and has read the settings already. */
+static int share(const struct hth_log *log, struct hearth_error *err)
+{
+    const char *put = getenv("UCX_TCP_PUT_ENABLE");
+
+    if (!put || strcmp(put, "n") != 0)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "this process uses UCX already, with UCX_TCP_PUT_ENABLE=%s, which lets peers write "
+                "into it: set UCX_TCP_PUT_ENABLE=n before the program starts, or use the "
+                "transport ofi",
+                put ? put : "y (the default)");
+    for (size_t i = 0; i < sizeof(setting) / sizeof(setting[0]); i++) {
+        const char *value = getenv(setting[i].name);
+
+        if (!value || strcmp(value, setting[i].value) != 0)
+            hth_say(log, HEARTH_LOG_WARN, "ucx-shared",
+                    "this process uses UCX already: %s is %s where %s was measured",
+                    setting[i].name, value ? value : "not set", setting[i].value);
+    }
+    return 0;
+}
+
+static void set_environment(const struct hth_transport_opts *opts)
+{
+    static int sites_own = -1; /* the site has set the address family itself */
+    unsigned char address[16];
+    int is_v6 = opts->bind && inet_pton(AF_INET6, opts->bind, address) == 1;
+
+    for (size_t i = 0; !implementation && i < sizeof(setting) / sizeof(setting[0]); i++)
+        setenv(setting[i].name, setting[i].value, setting[i].forced);
+    if (sites_own < 0)
+        sites_own = getenv("UCX_TCP_AF_PRIO") != NULL;
+    if (!sites_own)
+        setenv("UCX_TCP_AF_PRIO", is_v6 ? "inet6,inet" : "inet,inet6", 1);
+}
+
+static int load(struct hearth_error *err)
+{
+    char path[PATH_MAX];
+    Dl_info self;
+    void *so;
+    const char *slash;
+
+    if (dladdr(&setting, &self) == 0 || !self.dli_fname)
+        return hth_fail(err, HEARTH_EIO, 0, "the place of hearth-ucx.so is not known");
+    slash = strrchr(self.dli_fname, '/');
+    snprintf(path, sizeof(path), "%.*s%s", slash ? (int)(slash + 1 - self.dli_fname) : 0,
+            self.dli_fname, IMPLEMENTATION);
+    so = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!so)
+        return hth_fail(err, HEARTH_ENOENT, 0,
+                "the transport ucx cannot be loaded (is UCX installed?): %s", dlerror());
+    implementation = dlsym(so, "hth_transport_backend");
+    if (!implementation || implementation->abi != HTH_TRANSPORT_ABI) {
+        implementation = NULL;
+        return hth_fail(err, HEARTH_EUNSUPPORTED, 0, "%s is of another version of Hearth", path);
+    }
+    return 0;
+}
+
+static int prepare(const struct hth_transport_opts *opts, struct hearth_error *err)
+{
+    void *ucs = implementation ? NULL : dlopen("libucs.so.0", RTLD_NOLOAD | RTLD_LAZY);
+    int rc = 0;
+
+    if (ucs) {
+        shared = 1;
+        dlclose(ucs);
+    }
+    if (!shared)
+        set_environment(opts);
+    else if (!implementation)
+        rc = share(&opts->log, err);
+    if (rc == 0 && !implementation)
+        rc = load(err);
+    return rc;
+}
+
+static int module_open(const struct hth_transport_opts *opts,
+        const struct hth_transport_events *events, struct hth_transport **out,
+        struct hearth_error *err)
+{
+    struct signals signals;
+    int rc;
+
+    pthread_mutex_lock(&lock);
+    signals_keep(&signals);
+    rc = prepare(opts, err);
+    if (rc == 0)
+        rc = implementation->open(opts, events, out, err);
+    signals_restore(&signals);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+__attribute__((
+        visibility("default"))) extern const struct hth_transport_backend hth_transport_backend;
+const struct hth_transport_backend hth_transport_backend = {
+    .abi = HTH_TRANSPORT_ABI,
+    .name = "ucx",
+    .open = module_open,
+};

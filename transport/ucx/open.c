@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One transport: a context with one worker on one interface, a listener, and the thread's loop.
+ * Settings that UCX takes per context are given here; those it takes from the environment only
+ * are in module.c.
+ */
+#include "ucx.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PROGRESS_ROUNDS 64   /* of UCX's own before ours, so that neither waits for long */
+#define CLOSE_MS        3000 /* to get rid of connections; a forced close takes under one */
+
+struct setting {
+    const char *name, *value;
+};
+
+static int configure(
+        ucp_config_t *config, const char *provider, const char *device, struct hearth_error *err)
+{
+    const int posix = strcmp(provider, "posix") == 0;
+    const struct setting setting[] = {
+        { "TLS", provider },
+        { "NET_DEVICES", device },
+        { "SOCKADDR_TLS_PRIORITY", "tcp" },
+        { "PROTO_ENABLE", "n" },
+        /* Shared memory tells of a death by this alone. On TCP it must be longer than the kernel's
+         * own keepalive takes, or the ping itself hides a silent partition from that. */
+        { "KEEPALIVE_INTERVAL", posix ? "1s" : "20s" },
+    };
+
+    for (size_t i = 0; i < sizeof(setting) / sizeof(setting[0]); i++) {
+        ucs_status_t status = ucp_config_modify(config, setting[i].name, setting[i].value);
+
+        if (status != UCS_OK)
+            return hth_fail(err, HEARTH_EUNSUPPORTED, status,
+                    "this UCX does not take %s=%s (%s): use version 1.13 or later", setting[i].name,
+                    setting[i].value, ucs_status_string(status));
+    }
+    return 0;
+}
+
+static int open_context(
+        struct hth_ucx *t, const char *provider, const char *device, struct hearth_error *err)
+{
+    ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP
+    }; /* never RMA: peers could read anything */
+    ucp_config_t *config;
+    ucs_status_t status = ucp_config_read(NULL, NULL, &config);
+    int rc;
+
+    if (status != UCS_OK)
+        return hth_fail(err, HEARTH_EIO, status, "UCX does not read its settings: %s",
+                ucs_status_string(status));
+    rc = configure(config, provider, device, err);
+    if (rc == 0) {
+        status = ucp_init(&params, config, &t->context);
+        if (status != UCS_OK)
+            rc = hth_fail(err, HEARTH_EINVAL, status,
+                    "UCX has no \"%s\" on interface %s (%s): is the interface up?", provider,
+                    device, ucs_status_string(status));
+    }
+    ucp_config_release(config);
+    return rc;
+}
+
+static int open_worker(struct hth_ucx *t, const char *device, struct hearth_error *err)
+{
+    ucp_worker_params_t params = { .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode = UCS_THREAD_MODE_SINGLE };
+    ucs_status_t status = ucp_worker_create(t->context, &params, &t->worker);
+
+    if (status == UCS_OK)
+        status = hth_ucx_handlers_set(t);
+    if (status == UCS_OK)
+        status = ucp_worker_get_efd(t->worker, &t->worker_fd);
+    if (status != UCS_OK)
+        return hth_fail(err, HEARTH_EIO, status, "UCX does not start on interface %s: %s", device,
+                ucs_status_string(status));
+    return 0;
+}
+
+static int open_wait(struct hth_ucx *t, struct hearth_error *err)
+{
+    struct epoll_event event = { .events = EPOLLIN };
+
+    t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (t->wake_fd < 0 || t->epoll_fd < 0 ||
+            epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->wake_fd, &event) < 0 ||
+            epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->worker_fd, &event) < 0)
+        return hth_fail(err, HEARTH_EIO, errno, "no descriptor to wait on: %s", strerror(errno));
+    return 0;
+}
+
+/* Somebody dials; whether we take it is decided outside of UCX. */
+static void on_request(ucp_conn_request_h request, void *arg)
+{
+    struct hth_ucx *t = arg;
+    struct hth_ucx_request *r = malloc(sizeof(*r));
+
+    if (!r) {
+        ucp_listener_reject(t->listener, request);
+        return;
+    }
+    r->request = request;
+    hth_ucx_note(t, &r->event, HTH_UCX_REQUEST);
+}
+
+static int listen_on(
+        struct hth_ucx *t, const struct hth_transport_opts *opts, struct hearth_error *err)
+{
+    ucp_listener_params_t params = { 0 };
+    ucp_listener_attr_t attr = { .field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR };
+    ucs_status_t status;
+
+    params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+    params.sockaddr.addr = (const struct sockaddr *)(const void *)&t->bound;
+    params.sockaddr.addrlen = hth_ucx_sockaddr_len(&t->bound);
+    params.conn_handler.cb = on_request;
+    params.conn_handler.arg = t;
+    status = ucp_listener_create(t->worker, &params, &t->listener);
+    if (status == UCS_ERR_BUSY)
+        return hth_fail(err, HEARTH_EEXIST, status,
+                "port %u of %s is in use: choose another, or 0 for any", (unsigned)opts->port,
+                opts->bind);
+    if (status == UCS_OK)
+        status = ucp_listener_query(t->listener, &attr);
+    if (status != UCS_OK)
+        return hth_fail(err, HEARTH_EIO, status, "listening on %s port %u failed: %s", opts->bind,
+                (unsigned)opts->port, ucs_status_string(status));
+    t->bound = attr.sockaddr;
+    return 0;
+}
+
+static uint64_t real_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static int ucx_progress(struct hth_transport *base)
+{
+    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
+    uint64_t woken;
+    int done = 0;
+
+    if (atomic_exchange(&t->woken, 0) && read(t->wake_fd, &woken, sizeof(woken)) > 0)
+        done++;
+    for (int i = 0; i < PROGRESS_ROUNDS && ucp_worker_progress(t->worker); i++)
+        done++;
+    done += hth_ucx_conns_expire(t);
+    done += hth_ucx_conns_close(t);
+    done += hth_ucx_events_run(t);
+    return done;
+}
+
+static int ucx_arm(struct hth_transport *base, int *out_fd, uint64_t *out_due_ms)
+{
+    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
+    uint64_t due = hth_ucx_conns_due_ms(t);
+
+    if (t->noted || t->failing || due <= hth_now_ms(&t->clock) ||
+            ucp_worker_arm(t->worker) != UCS_OK)
+        return 0;
+    *out_fd = t->epoll_fd;
+    *out_due_ms = due;
+    return 1;
+}
+
+static void ucx_wake(struct hth_transport *base)
+{
+    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
+    uint64_t one = 1;
+
+    if (!atomic_exchange(&t->woken, 1) && write(t->wake_fd, &one, sizeof(one)) < 0)
+        atomic_store(&t->woken, 0);
+}
+
+static uint32_t ucx_caps(struct hth_transport *base)
+{
+    (void)base;
+    return HTH_CAP_BOUNDS | HTH_CAP_GRANT_PER_CONN; /* by the owner's table, see grant.c */
+}
+
+static int ucx_address(struct hth_transport *base, unsigned char *out_addr, uint32_t *out_len,
+        struct hearth_error *err)
+{
+    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
+
+    (void)err;
+    *out_len = hth_ucx_blob_encode(&t->bound, out_addr);
+    return 0;
+}
+
+static void free_all(struct hth_ucx *t)
+{
+    while (t->packets) {
+        struct hth_ucx_packet *p = t->packets;
+
+        t->packets = p->next;
+        free(p);
+    }
+    while (t->regions) {
+        struct hth_region *r = t->regions;
+
+        t->regions = r->next;
+        hth_ucx_grants_drop(t, r, 0);
+        free(r);
+    }
+    hth_ucx_pulls_fini(t);
+    for (uint32_t i = 0; i < t->conns.cap; i++)
+        free(hth_handles_at(&t->conns, i));
+    hth_handles_fini(&t->conns);
+    hth_handles_fini(&t->grants);
+    free(t);
+}
+
+static void ucx_close(struct hth_transport *base)
+{
+    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
+    uint64_t end = real_ms() + CLOSE_MS;
+
+    if (!t)
+        return;
+    t->closed = 1;
+    /* Once more even without connections: a request that is noted must be refused. */
+    do {
+        hth_ucx_conns_fail(t, HEARTH_ECANCELED, "this node closes");
+        if (t->worker)
+            ucx_progress(base);
+    } while ((t->noted || t->conns.count) && real_ms() < end);
+    if (t->listener)
+        ucp_listener_destroy(t->listener);
+    if (t->worker)
+        ucp_worker_destroy(t->worker);
+    if (t->context)
+        ucp_cleanup(t->context);
+    if (t->wake_fd >= 0)
+        close(t->wake_fd);
+    if (t->epoll_fd >= 0)
+        close(t->epoll_fd);
+    free_all(t);
+}
+
+static const struct hth_transport_ops ucx_ops = {
+    .name = "ucx",
+    .caps = ucx_caps,
+    .address = ucx_address,
+    .connect = hth_ucx_connect,
+    .drop = hth_ucx_drop,
+    .send = hth_ucx_send,
+    .reg = hth_ucx_reg,
+    .dereg = hth_ucx_dereg,
+    .grant = hth_ucx_grant,
+    .revoke = hth_ucx_revoke,
+    .pull = hth_ucx_pull,
+    .progress = ucx_progress,
+    .arm = ucx_arm,
+    .wake = ucx_wake,
+    .close = ucx_close,
+};
+
+static struct hth_ucx *ucx_new(
+        const struct hth_transport_opts *opts, const struct hth_transport_events *events)
+{
+    struct hth_ucx *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        return NULL;
+    t->base.ops = &ucx_ops;
+    t->events = *events;
+    t->clock = opts->clock;
+    t->log = opts->log;
+    t->connect_ms = opts->connect_ms ? opts->connect_ms : 5000;
+    t->worker_fd = t->wake_fd = t->epoll_fd = -1;
+    t->noted_end = &t->noted;
+    hth_handles_init(&t->conns, HTH_UCX_CONNS);
+    hth_handles_init(&t->pulls, HTH_UCX_PULLS);
+    hth_handles_init(&t->grants, HTH_UCX_GRANTS);
+    return t;
+}
+
+static int ucx_open(const struct hth_transport_opts *opts,
+        const struct hth_transport_events *events, struct hth_transport **out,
+        struct hearth_error *err)
+{
+    const char *provider = opts->provider ? opts->provider : "tcp";
+    char device[IF_NAMESIZE];
+    struct hth_ucx *t;
+    int rc;
+
+    if (strcmp(provider, "tcp") != 0 && strcmp(provider, "posix") != 0)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "the transport ucx has no provider \"%s\": known are tcp, posix", provider);
+    t = ucx_new(opts, events);
+    if (!t)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");
+    hth_ucx_fds_note(t);
+    rc = hth_ucx_bind(opts, &t->bound, device, err);
+    if (rc == 0)
+        rc = open_context(t, provider, device, err);
+    if (rc == 0)
+        rc = open_worker(t, device, err);
+    if (rc == 0)
+        rc = open_wait(t, err);
+    if (rc == 0)
+        rc = listen_on(t, opts, err);
+    if (rc) {
+        ucx_close(&t->base);
+        return rc;
+    }
+    hth_ucx_fds_close_on_exec(t, 0);
+    *out = &t->base;
+    return 0;
+}
+
+/* Found by module.c. */
+__attribute__((
+        visibility("default"))) extern const struct hth_transport_backend hth_transport_backend;
+const struct hth_transport_backend hth_transport_backend = {
+    .abi = HTH_TRANSPORT_ABI,
+    .name = "ucx",
+    .open = ucx_open,
+};

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Our pulls: ask, and receive the reply's bytes straight into the destination.
+ *
+ *   pull() -- AM_ASK --> owner
+ *   ASKED  <- AM_REPLY, code -------------------------> on_pull(code)
+ *      `----- AM_REPLY, rendezvous --> RECEIVING -----> on_pull(0)
+ *
+ * UCX knows nothing of a question without its answer: 1 to 3 of 4 pulls get no completion when an
+ * owner dies. So this table is the truth; what is left in it when a connection has been closed
+ * fails then, and not earlier, because until then UCX may write into the destination. A pull whose
+ * receive UCX has not given back stays allocated after that, for the callback to find.
+ */
+#include "ucx.h"
+
+#include <stdlib.h>
+#include <stdio.h>
+
+static void pull_free(struct hth_ucx_pull *p)
+{
+    hth_handles_remove(&p->t->pulls, p->handle);
+    free(p);
+}
+
+static void complete(struct hth_ucx_pull *p, int code)
+{
+    struct hth_ucx_conn *c = hth_ucx_conn_get(p->t, p->conn);
+
+    p->completed = 1;
+    p->region->pulls--;
+    if (c)
+        c->pulls--;
+    p->code = code;
+    hth_ucx_note(p->t, &p->event, HTH_UCX_PULLED);
+}
+
+void hth_ucx_pulled(struct hth_ucx_pull *p)
+{
+    struct hth_ucx *t = p->t;
+    uint64_t cookie = p->cookie;
+    int code = p->code;
+
+    p->told = 1;
+    if (!p->receiving)
+        pull_free(p);
+    if (t->events.on_pull)
+        t->events.on_pull(t->events.self, cookie, code);
+}
+
+int hth_ucx_pull(struct hth_transport *base, hth_conn handle, const unsigned char *desc,
+        uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
+        uint64_t cookie)
+{
+    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
+    struct hth_ucx_conn *c = hth_ucx_conn_get(t, handle);
+    unsigned char ask[HTH_UCX_ASK];
+    uint64_t grant, nonce;
+    struct hth_ucx_pull *p;
+
+    if (hth_ucx_desc_decode(desc, desc_len, &grant, &nonce) < 0 || len > UINT64_MAX - roff ||
+            !region || doff > region->len || len > region->len - doff)
+        return HEARTH_EINVAL;
+    if (!c || c->state != HTH_UCX_UP)
+        return HEARTH_EPEER;
+    p = c->pulls < HTH_UCX_CONN_PULLS ? malloc(sizeof(*p)) : NULL;
+    if (!p)
+        return HEARTH_EBUSY;
+    *p = (struct hth_ucx_pull){ .t = t,
+        .conn = handle,
+        .region = region,
+        .dst = region->base + doff,
+        .len = len,
+        .cookie = cookie };
+    p->handle = hth_handles_add(&t->pulls, p);
+    if (!p->handle) {
+        free(p);
+        return HEARTH_EBUSY;
+    }
+    c->pulls++;
+    region->pulls++;
+    hth_put64(ask, grant);
+    hth_put64(ask + 8, nonce);
+    hth_put64(ask + 16, roff);
+    hth_put64(ask + 24, len);
+    hth_put64(ask + 32, p->handle);
+    hth_ucx_post(t, c, HTH_UCX_AM_ASK, ask, sizeof(ask)); /* what fails here fails the connection */
+    return 0;
+}
+
+static void received(struct hth_ucx_pull *p, ucs_status_t status, size_t len)
+{
+    struct hth_ucx_conn *c = hth_ucx_conn_get(p->t, p->conn);
+
+    if (status == UCS_OK && len == p->len)
+        complete(p, 0);
+    else if (c)
+        hth_ucx_conn_fail(p->t, c, HEARTH_EPEER, "a pull broke off: %s", ucs_status_string(status));
+}
+
+static void on_received(void *request, ucs_status_t status, size_t len, void *arg)
+{
+    struct hth_ucx_pull *p = arg;
+
+    fprintf(stderr, "recvd status %d completed %d told %d\n", status, p->completed, p->told);
+    ucp_request_free(request);
+    p->receiving = 0;
+    if (!p->completed)
+        received(p, status, len);
+    else if (p->told)
+        pull_free(p);
+}
+
+static ucs_status_t receive(struct hth_ucx_pull *p, void *data)
+{
+    ucp_request_param_t param = { 0 };
+    ucs_status_ptr_t request;
+
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    param.cb.recv_am = on_received;
+    param.user_data = p;
+    p->receiving = 1;
+    request = ucp_am_recv_data_nbx(p->t->worker, data, p->dst, p->len, &param);
+    if (!UCS_PTR_IS_PTR(request)) {
+        p->receiving = 0;
+        received(p, UCS_PTR_STATUS(request), p->len);
+    }
+    return UCS_INPROGRESS; /* `data` is UCX's again */
+}
+
+/* The reply's header, checked against our table: NULL when it answers no question of ours. */
+static struct hth_ucx_pull *asked(
+        struct hth_ucx *t, const struct hth_ucx_conn *c, const void *header, size_t header_len)
+{
+    struct hth_ucx_pull *p;
+
+    if (header_len != HTH_UCX_REPLY)
+        return NULL;
+    p = hth_handles_get(&t->pulls, hth_get64(header));
+    return p && p->conn == c->handle && !p->answered && !p->completed ? p : NULL;
+}
+
+ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, void *data,
+        size_t len, const ucp_am_recv_param_t *param)
+{
+    struct hth_ucx *t = arg;
+    struct hth_ucx_conn *c = hth_ucx_conn_of(t, param);
+    struct hth_ucx_pull *p;
+    int code, has_data = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+
+    if (!c || c->state != HTH_UCX_UP)
+        return UCS_OK;
+    p = asked(t, c, header, header_len);
+    if (!p) {
+        hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer answers what was not asked");
+        return UCS_OK;
+    }
+    p->answered = 1;
+    code = (int)hth_get32((const unsigned char *)header + 8);
+    if (has_data && !code && len == p->len)
+        return receive(p, data);
+    if (!has_data && !len && (code == HEARTH_EDENIED || (!code && !p->len))) {
+        complete(p, code);
+        return UCS_OK;
+    }
+    complete(p, HEARTH_EPROTO); /* nothing of it was received */
+    hth_ucx_conn_fail(t, c, HEARTH_EPROTO,
+            "the peer answers a pull of %" PRIu64 " bytes with %zu and code %d", p->len, len, code);
+    return UCS_OK;
+}
+
+void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c)
+{
+    for (uint32_t i = 0; c->pulls && i < t->pulls.cap; i++) {
+        struct hth_ucx_pull *p = hth_handles_at(&t->pulls, i);
+
+        if (p) fprintf(stderr, "fail pull answered %d receiving %d completed %d\n", p->answered,p->receiving,p->completed);
+        if (p && p->conn == c->handle && !p->completed)
+            complete(p, c->code);
+    }
+}
+
+/* After the worker is gone, and with it every callback that was still owed. */
+void hth_ucx_pulls_fini(struct hth_ucx *t)
+{
+    for (uint32_t i = 0; i < t->pulls.cap; i++)
+        free(hth_handles_at(&t->pulls, i));
+    hth_handles_fini(&t->pulls);
+}

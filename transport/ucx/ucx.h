@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of this backend share. UCX calls us back only inside ucp_worker_progress(); there
+ * we take notes (struct hth_ucx_event) and nothing else. The user's callbacks, and everything
+ * that makes or closes an endpoint, run after it has returned.
+ */
+#ifndef HEARTH_UCX_UCX_H
+#define HEARTH_UCX_UCX_H
+
+#include "handles.h"
+
+#include <hearth/internal/core/bytes.h>
+#include <hearth/internal/transport/transport.h>
+#include <net/if.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <ucp/api/ucp.h>
+
+#define HTH_UCX_CONNS      256u       /* UCX_TCP_MAX_NUM_EPS */
+#define HTH_UCX_PULLS      1024u      /* on their way, of all connections */
+#define HTH_UCX_CONN_PULLS 64u        /* of one connection, on both sides of it */
+#define HTH_UCX_GRANTS     (1u << 20) /* alive */
+#define HTH_UCX_QUEUE      256u       /* messages waiting on one connection */
+#define HTH_UCX_QUEUE_LOW  64u        /* on_writable() at that many */
+#define HTH_UCX_FDS        1024       /* descriptors of others that we tell from ours */
+
+/* Active messages. Numbers are wire format, see README.md. */
+enum hth_ucx_am {
+    HTH_UCX_AM_MESSAGE = 1, /* data: the message */
+    HTH_UCX_AM_ASK = 2,     /* header: struct of HTH_UCX_ASK bytes */
+    HTH_UCX_AM_REPLY =
+            3, /* header: HTH_UCX_REPLY bytes; data: the bytes asked for, as rendezvous */
+    HTH_UCX_AM_GREETING = 4 /* header: HTH_UCX_GREETING bytes */
+};
+#define HTH_UCX_ASK        40u /* u64 grant, nonce, offset, length, pull */
+#define HTH_UCX_REPLY      16u /* u64 pull, i32 code, u32 zero */
+#define HTH_UCX_GREETING   8u  /* u32 'HUCX', u16 version, u16 1: hello, 2: welcome */
+#define HTH_UCX_HEADER_MAX 40u
+
+enum hth_ucx_kind {
+    HTH_UCX_REQUEST,  /* somebody dials us */
+    HTH_UCX_INBOUND,  /* an active message */
+    HTH_UCX_WRITABLE, /* a connection: send more, on_writable() */
+    HTH_UCX_PULLED,   /* a pull: on_pull() */
+    HTH_UCX_DOWN      /* a connection: on_down(), the last there is of it */
+};
+
+/* One note, embedded in what it is about. First in, first out. */
+struct hth_ucx_event {
+    struct hth_ucx_event *next;
+    enum hth_ucx_kind kind;
+};
+
+struct hth_ucx_request {
+    struct hth_ucx_event event;
+    ucp_conn_request_h request;
+};
+
+struct hth_ucx_inbound {
+    struct hth_ucx_event event;
+    hth_conn conn;
+    enum hth_ucx_am id;
+    size_t len;
+    unsigned char bytes[]; /* [len] */
+};
+
+/* Something on its way out. UCX borrows header and data until it has sent them. */
+struct hth_ucx_packet {
+    struct hth_ucx_packet *next, *prev; /* all that UCX has */
+    struct hth_ucx *t;
+    hth_conn conn;
+    enum hth_ucx_am id;
+    int queued;                /* in the connection's order; else a rendezvous reply */
+    struct hth_region *region; /* that data lies in */
+    const void *data;
+    size_t data_len;
+    size_t header_len;
+    unsigned char header[HTH_UCX_HEADER_MAX];
+    unsigned char bytes[];
+};
+
+enum hth_ucx_state {
+    HTH_UCX_DIALING, /* we dialled; no welcome yet */
+    HTH_UCX_CALLED,  /* they dialled; no hello yet */
+    HTH_UCX_UP,
+    HTH_UCX_FAILED,  /* to be closed in the next progress() */
+    HTH_UCX_CLOSING, /* UCX is closing it */
+    HTH_UCX_GONE     /* on_down() is noted */
+};
+
+struct hth_ucx_conn {
+    struct hth_ucx *t;
+    hth_conn handle;
+    enum hth_ucx_state state;
+    int accepted;    /* they dialled */
+    int announced;   /* the user knows it: one on_down() is owed */
+    int muted;       /* we dropped it: its messages are not delivered any more */
+    ucp_ep_h ep;     /* NULL from CLOSING */
+    void *close;     /* UCX's request to close it; NULL: none, or done */
+    uint64_t due_ms; /* to stand by then */
+    int code;        /* why it failed */
+    char detail[192];
+    uint32_t pulls;                        /* ours on it */
+    uint32_t serving;                      /* theirs on it */
+    struct hth_ucx_packet *out, **out_end; /* waiting for their turn */
+    uint32_t out_len;
+    int sending; /* one of them is with UCX */
+    int choked;  /* send() said HEARTH_EBUSY */
+    int writable_noted;
+    struct hth_ucx_event writable, down;
+};
+
+struct hth_region {
+    struct hth_region *next, *prev;
+    unsigned char *base;
+    uint64_t len;
+    uint32_t pulls;   /* into it */
+    uint32_t serving; /* out of it */
+};
+
+struct hth_ucx_grant {
+    uint64_t handle, nonce;
+    struct hth_region *region;
+    uint64_t off, len;
+    hth_conn conn;
+};
+
+struct hth_ucx_pull {
+    struct hth_ucx_event event;
+    struct hth_ucx *t;
+    uint64_t handle;
+    hth_conn conn;
+    struct hth_region *region;
+    unsigned char *dst;
+    uint64_t len;
+    uint64_t cookie;
+    int answered;  /* the owner has spoken */
+    int receiving; /* UCX has the destination and owes a callback */
+    int completed; /* with `code`; the note is out */
+    int told;      /* on_pull() has run */
+    int code;
+};
+
+struct hth_ucx {
+    struct hth_transport base;
+    struct hth_transport_events events;
+    struct hth_clock clock;
+    struct hth_log log;
+    uint32_t connect_ms;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    ucp_listener_h listener;
+    int worker_fd, wake_fd, epoll_fd; /* the first two in the third */
+    atomic_int woken;
+    int closed;       /* close() has begun: nothing new */
+    uint32_t failing; /* connections in FAILED or CLOSING */
+    struct hth_handles conns, pulls, grants;
+    struct hth_region *regions;
+    struct hth_ucx_packet *packets;
+    struct hth_ucx_event *noted, **noted_end;
+    struct sockaddr_storage bound;
+    ino_t known_fds[HTH_UCX_FDS]; /* inodes of what was open before us; 0: nothing */
+};
+
+/* bind.c: addresses */
+int hth_ucx_bind(const struct hth_transport_opts *opts, struct sockaddr_storage *out,
+        char device[IF_NAMESIZE], struct hearth_error *err);
+socklen_t hth_ucx_sockaddr_len(const struct sockaddr_storage *ss);
+uint32_t hth_ucx_blob_encode(const struct sockaddr_storage *ss, unsigned char *out);
+int hth_ucx_blob_decode(struct sockaddr_storage *out, const unsigned char *blob, uint32_t len);
+
+/* fds.c: descriptors that a child must not inherit */
+void hth_ucx_fds_note(struct hth_ucx *t);
+void hth_ucx_fds_close_on_exec(struct hth_ucx *t, int sockets_only);
+
+/* event.c: notes */
+void hth_ucx_note(struct hth_ucx *t, struct hth_ucx_event *event, enum hth_ucx_kind kind);
+int hth_ucx_events_run(struct hth_ucx *t);
+
+/* conn.c: connections */
+int hth_ucx_connect(struct hth_transport *base, const unsigned char *addr, uint32_t len,
+        hth_conn *out_conn, struct hearth_error *err);
+void hth_ucx_drop(struct hth_transport *base, hth_conn handle);
+struct hth_ucx_conn *hth_ucx_conn_get(struct hth_ucx *t, hth_conn handle);
+struct hth_ucx_conn *hth_ucx_conn_of(struct hth_ucx *t, const ucp_am_recv_param_t *param);
+void hth_ucx_conn_fail(struct hth_ucx *t, struct hth_ucx_conn *c, int code, const char *fmt, ...)
+        HTH_PRINTF(4, 5);
+void hth_ucx_conn_accept(struct hth_ucx *t, ucp_conn_request_h request);
+void hth_ucx_conn_greeted(
+        struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *bytes, size_t len);
+void hth_ucx_conn_down(struct hth_ucx *t, struct hth_ucx_conn *c);
+uint64_t hth_ucx_conns_due_ms(struct hth_ucx *t);
+int hth_ucx_conns_expire(struct hth_ucx *t);
+int hth_ucx_conns_close(struct hth_ucx *t);
+void hth_ucx_conns_fail(struct hth_ucx *t, int code, const char *why);
+
+/* send.c: what goes out and comes in */
+int hth_ucx_send(struct hth_transport *base, hth_conn handle, const void *bytes, size_t len);
+int hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
+        const unsigned char *header, size_t header_len);
+struct hth_ucx_packet *hth_ucx_packet_new(
+        struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id, size_t room);
+void hth_ucx_packet_start(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_ucx_packet *p);
+void hth_ucx_packets_forget(struct hth_ucx *t, struct hth_ucx_conn *c);
+void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c);
+ucs_status_t hth_ucx_handlers_set(struct hth_ucx *t);
+
+/* grant.c: memory, and who may read it */
+int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_region **out,
+        struct hearth_error *err);
+int hth_ucx_dereg(struct hth_transport *base, struct hth_region *region);
+int hth_ucx_grant(struct hth_transport *base, struct hth_region *region, uint64_t off, uint64_t len,
+        hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
+void hth_ucx_revoke(struct hth_transport *base, const unsigned char *desc, uint32_t len);
+int hth_ucx_desc_decode(
+        const unsigned char *desc, uint32_t len, uint64_t *out_grant, uint64_t *out_nonce);
+void hth_ucx_grants_drop(struct hth_ucx *t, const struct hth_region *region, hth_conn conn);
+void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask, size_t len);
+
+/* pull.c: pulls of ours */
+int hth_ucx_pull(struct hth_transport *base, hth_conn handle, const unsigned char *desc,
+        uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
+        uint64_t cookie);
+ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, void *data,
+        size_t len, const ucp_am_recv_param_t *param);
+void hth_ucx_pulled(struct hth_ucx_pull *p);
+void hth_ucx_pulls_fini(struct hth_ucx *t);
+void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c);
+
+#endif
