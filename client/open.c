@@ -9,6 +9,7 @@
 #include "client.h"
 
 #include <hearth/internal/core/auth.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

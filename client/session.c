@@ -9,6 +9,7 @@
  */
 #include "client.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

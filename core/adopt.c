@@ -80,7 +80,8 @@ static int save_of_name(const char *name, const char *end, struct hth_save_id *o
 {
     char text[HTH_SAVE_TEXT];
 
-    if (strlen(name) != HTH_SAVE_TEXT - 1 + strlen(end) || strcmp(name + HTH_SAVE_TEXT - 1, end))
+    if (strlen(name) != HTH_SAVE_TEXT - 1 + strlen(end) ||
+            strcmp(name + HTH_SAVE_TEXT - 1, end) != 0)
         return 0;
     snprintf(text, sizeof(text), "%s", name);
     return !hth_save_parse(text, out) && !hth_save_none(*out);
@@ -106,6 +107,7 @@ static struct tmpfs_slot *adopt_file(struct pass *p, int fd, const struct stat *
 static void pool_entry(void *arg, const char *name)
 {
     struct pass *p = arg;
+    struct tmpfs_slot *slot;
     char own[FILE_NAME_BYTES];
     struct stat st;
     int fd;
@@ -135,7 +137,9 @@ static void pool_entry(void *arg, const char *name)
         close(fd);
         return;
     }
-    adopt_file(p, fd, &st, 0);
+    slot = adopt_file(p, fd, &st, 0);
+    if (slot)
+        hth_pool_settle(slot);
 }
 
 static void block_entry(void *arg, const char *name)

@@ -7,12 +7,18 @@
  *      ▲             └──────────────┴──give──────────┴─► GIVEN while leased, else FREE
  *      └─────────────────────last unlease───────────────┘
  *
+ * A slot that somebody else has open is not FREE either: an engine that died had lent it to ranks
+ * who may still write or read it, and a program may be reading an object by its path. The kernel
+ * says so: it gives a write lease on a file only to its one opener.
+ *
  * No slot is ever truncated, punched or shrunk: a registered view would go on showing the old
  * pages, without any error.
  */
 #include "tmpfs.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,6 +132,22 @@ int hth_pool_new(
     return rc;
 }
 
+/* By somebody whose open file is not ours. Lent descriptors are ours: leases count those. */
+static int open_elsewhere(const struct tmpfs_slot *slot)
+{
+    /* Whoever opens it in these microseconds makes the kernel tell us, by a signal that is
+     * ignored unless asked for (the default one would end us), and waits until we let go. */
+    if (fcntl(slot->pub.fd, F_SETSIG, SIGURG) || fcntl(slot->pub.fd, F_SETLEASE, F_WRLCK))
+        return errno == EAGAIN;
+    fcntl(slot->pub.fd, F_SETLEASE, F_UNLCK);
+    return 0;
+}
+
+void hth_pool_settle(struct tmpfs_slot *slot)
+{
+    slot->state = slot->pub.leases || open_elsewhere(slot) ? TMPFS_GIVEN : TMPFS_FREE;
+}
+
 static struct tmpfs_slot *best_free(struct hth_tmpfs *t, uint64_t bytes, int ready)
 {
     struct tmpfs_slot *best = NULL;
@@ -150,6 +172,7 @@ static int any_fits(const struct hth_tmpfs *t, uint64_t bytes)
 static int make_now(
         struct hth_tmpfs *t, uint64_t bytes, struct tmpfs_slot **out, struct hearth_error *err)
 {
+    struct tmpfs_slot *slot = NULL;
     int rc;
 
     if (bytes > HTH_SLOT_MAX)
@@ -157,37 +180,37 @@ static int make_now(
                 "a slot of %" PRIu64 " bytes is more than any machine has", bytes);
     rc = hth_pool_fits(t, hth_pool_capacity(bytes), 0, err);
     if (!rc)
-        rc = hth_pool_new(t, hth_pool_capacity(bytes), out, err);
-    if (!rc) {
-        rc = hth_back_all(t, *out, err);
-        if (rc)
-            hth_pool_drop(t, *out);
-    }
+        rc = hth_pool_new(t, hth_pool_capacity(bytes), &slot, err);
+    if (rc || !slot)
+        return rc;
+    rc = hth_back_all(t, slot, err);
+    if (rc)
+        hth_pool_drop(t, slot);
+    else
+        *out = slot;
     return rc;
+}
+
+/* Reserved, but the background has not come to its end yet: soon done, or later. */
+static int finish(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err)
+{
+    if (slot->pub.capacity - slot->made > FINISH_NOW)
+        return hth_fail(err, HEARTH_EBUSY, 0,
+                "a slot of %" PRIu64 " bytes is being prepared, %" PRIu64
+                " of them are ready; try again",
+                slot->pub.capacity, slot->made);
+    return hth_back_all(t, slot, err);
 }
 
 static int find_or_make(
         struct hth_tmpfs *t, uint64_t bytes, struct tmpfs_slot **out, struct hearth_error *err)
 {
-    struct tmpfs_slot *slot = best_free(t, bytes, 1);
-
-    if (!slot) {
-        slot = best_free(t, bytes, 0);
-        if (slot && slot->pub.capacity - slot->made > FINISH_NOW)
-            return hth_fail(err, HEARTH_EBUSY, 0,
-                    "a slot of %" PRIu64 " bytes is being prepared, %" PRIu64
-                    " of them are ready; try again",
-                    slot->pub.capacity, slot->made);
-        if (slot) {
-            int rc = hth_back_all(t, slot, err);
-            if (rc)
-                return rc;
-        }
-    }
-    if (slot) {
-        *out = slot;
+    *out = best_free(t, bytes, 1);
+    if (*out)
         return 0;
-    }
+    *out = best_free(t, bytes, 0);
+    if (*out)
+        return finish(t, *out, err);
     if (t->reserved && any_fits(t, bytes))
         return hth_fail(err, HEARTH_EBUSY, 0,
                 "no free slot of %" PRIu64 " bytes: older saves and their readers hold them all",
@@ -201,8 +224,12 @@ int hth_pool_take(
     struct hth_tmpfs *t = hth_tmpfs_of(s);
     uint64_t first = t->starts << 32;
     struct tmpfs_slot *slot = NULL;
-    int rc = find_or_make(t, bytes, &slot, err);
+    int rc;
 
+    for (struct tmpfs_slot *other = t->slots; other; other = other->next)
+        if (other->state == TMPFS_GIVEN && !other->pub.leases)
+            hth_pool_settle(other);
+    rc = find_or_make(t, bytes, &slot, err);
     if (rc)
         return rc;
     slot->state = TMPFS_HELD;
@@ -269,7 +296,7 @@ void hth_pool_give(struct hth_store *s, struct hth_slot *pub)
         return;
     }
     slot->dir = NULL;
-    slot->state = pub->leases ? TMPFS_GIVEN : TMPFS_FREE;
+    hth_pool_settle(slot);
     if (t->opts.test_truncate)
         truncate_for_test(slot);
 }
@@ -338,7 +365,7 @@ void hth_pool_unlease(struct hth_store *s, struct hth_slot *pub)
     if (!pub->leases || --pub->leases)
         return;
     if (slot->state == TMPFS_GIVEN)
-        slot->state = TMPFS_FREE;
+        hth_pool_settle(slot);
     else if (slot->state == TMPFS_CONDEMNED)
         hth_pool_forget(hth_tmpfs_of(s), slot);
 }

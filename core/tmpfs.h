@@ -20,7 +20,8 @@
 #define HTH_SLOT_MAX    (UINT64_C(1) << 56) /* bytes: above any machine, below overflow */
 #define TMP_SUFFIX      ".tmp"
 
-/* FREE and HELD lie in the pool; GIVEN too: free when its last lease ends. CONDEMNED: gone with
+/* FREE and HELD lie in the pool; GIVEN too: free when its last lease ends and nobody else has it
+ * open. CONDEMNED: gone with
  * its last lease. LOST: the system refused to move it; mapped, never used again. */
 enum tmpfs_state {
     TMPFS_FREE,
@@ -125,6 +126,8 @@ void hth_pool_give(struct hth_store *s, struct hth_slot *slot);
 void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *why);
 void hth_pool_lease(struct hth_store *s, struct hth_slot *slot);
 void hth_pool_unlease(struct hth_store *s, struct hth_slot *slot);
+/* Free, or given while somebody uses it. */
+void hth_pool_settle(struct tmpfs_slot *slot);
 uint64_t hth_pool_work(struct hth_store *s);
 /* A slot around an open file that is there, whose fd it takes on success; mapped. */
 int hth_pool_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,

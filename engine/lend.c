@@ -264,7 +264,7 @@ static int seal(struct hth_node *n, struct loan *l, const struct hth_local_seal 
     object.id = hth_object_id(l->rank, m->index);
     object.data_len = m->data_len;
     memcpy(object.name, o->name, sizeof(object.name));
-    held = save ? hth_held_add(save, &object, HTH_HELD_SEALING, o->slot) : NULL;
+    held = save ? hth_held_add(save, &object, HTH_HELD_LENT, o->slot) : NULL;
     if (!held)
         return hth_fail(err, HEARTH_ENOMEM, 0, "object %s", o->name);
     o->slot = NULL; /* the holdings' from here on */
@@ -414,6 +414,15 @@ void lend_follow(struct hth_node *n, struct client *c, const struct hth_local_fo
     hth_commit_status(n->commit, save, &level, &degraded, &code, text);
     reply_ok(n, c->id, m->head.request);
     serve_event(n, l, level, degraded, code, text);
+}
+
+struct hth_slot *hth_node_lent(struct hth_node *n, uint64_t slot)
+{
+    for (struct loan *l = n->loans; l; l = l->next)
+        for (uint32_t i = 0; i < l->objects; i++)
+            if (l->object[i].slot && l->object[i].slot->id == slot)
+                return l->object[i].slot;
+    return NULL;
 }
 
 /* ---- Ends ------------------------------------------------------------------------------------------ */

@@ -103,9 +103,29 @@ void remember(struct hth_commit *c, struct hth_save_id id, enum hearth_level lev
         int code, const char *text);
 const struct outcome *recall(const struct hth_commit *c, struct hth_save_id id);
 
-/* Member's reactions, also used at the coordinator for itself. */
+void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, int degraded,
+        int code, const char *text); /* remembered, removed, told */
+
+/* commit.c */
+void commit_level(struct hth_commit *c, struct track *t, enum hearth_level level);
+struct local_rank *commit_local(struct hth_commit *c, uint32_t rank);
+
+/* member.c; the facts are also said at the coordinator for itself. */
+int is_ours(const struct hth_ctx *ctx, const struct hth_held *h); /* a local rank's object */
+void member_done(struct hth_commit *c, struct track *t);  /* DONE if due */
+void member_copied(struct hth_commit *c, struct track *t, uint32_t rank);
+void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h);
+void member_send_done(struct hth_commit *c, struct track *t, struct hth_held_save *s);
+void member_send_held(struct hth_commit *c, const struct track *t);
+void member_send_promise(struct hth_commit *c, const struct track *t);
 void member_check(struct hth_commit *c, struct track *t); /* HELD and PROMISE if due */
 void member_repair(struct hth_commit *c, struct track *t);
+
+/* word.c */
+void word_complete(struct hth_commit *c, struct hth_save_id save);
+void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len);
+void word_cancelled(struct hth_commit *c, const unsigned char *bytes, size_t len);
+void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len);
 
 /* coordinate.c; all only at the coordinator. */
 void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);

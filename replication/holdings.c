@@ -6,6 +6,8 @@
  */
 #include "holdings_parts.h"
 
+#include <hearth/internal/replication/transfer.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -210,6 +212,8 @@ void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save)
 
     if (save->removed)
         return;
+    if (ctx->transfer)
+        hth_transfer_forget(ctx, save->id);
     while (save->held)
         hth_held_drop(ctx, save, save->held);
     hth_record_manifest(save->id, name);

@@ -14,6 +14,7 @@
 
 #include <hearth/internal/core/table.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct offer *offer_find(
         struct hth_ctx *ctx, struct hth_save_id save, uint64_t object, uint32_t node)

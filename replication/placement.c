@@ -95,13 +95,23 @@ static uint32_t partner(const struct seat *seat, uint32_t nodes, uint32_t groups
     return seat[first + (at - own_first) % count].node;
 }
 
+/* The widest level at which anybody has named a domain. */
+static uint32_t widest(const struct hth_epoch *e)
+{
+    for (uint32_t level = HTH_DOMAINS_MAX; level > 0; level--)
+        for (uint32_t n = 0; n < e->nodes; n++)
+            if (e->member[n].domain[level - 1])
+                return level;
+    return 0;
+}
+
 int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch, uint32_t copies,
         uint32_t min_copies, int degraded, struct hearth_error *err)
 {
     struct seat *seat = calloc(epoch->nodes ? epoch->nodes : 1, sizeof(*seat));
     uint32_t *of_node = malloc(sizeof(*of_node) * (epoch->nodes ? epoch->nodes : 1));
     uint32_t *holder = malloc(sizeof(*holder) * (epoch->world ? epoch->world : 1) * copies);
-    uint32_t level = HTH_DOMAINS_MAX;
+    uint32_t level = widest(epoch);
     uint32_t groups;
     uint32_t can;
 

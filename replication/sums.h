@@ -21,7 +21,7 @@ struct hth_sums {
     struct hth_ctx *ctx;
     const unsigned char *data; /* [data_len], must stay until `done` */
     uint64_t data_len;
-    uint32_t *crc; /* [HTH_CHUNKS(data_len)] */
+    uint32_t *crc;                       /* [HTH_CHUNKS(data_len)] */
     void (*done)(struct hth_sums *sums); /* once; inside start when there is no chunk */
 
     uint32_t next, running;

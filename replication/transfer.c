@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 int hth_transfer_open(struct hth_ctx *ctx, const struct hth_transfer_events *events,
         struct hth_transfer **out, struct hearth_error *err)
@@ -121,6 +122,9 @@ void hth_transfer_join(struct hth_ctx *ctx)
     struct hth_transfer *t = ctx->transfer;
 
     stop(ctx, NULL, "its epoch is over");
+    for (struct hth_fetch *f = t->fetches; f; f = f->next)
+        for (uint32_t i = 0; i < f->sources; i++)
+            f->source[i].asked = 0; /* those numbers are other nodes now */
     t->pulled = 0;
     t->tallies = 0;
 }

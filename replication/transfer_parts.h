@@ -11,9 +11,9 @@
 
 #include <hearth/internal/replication/transfer.h>
 
-#define HTH_WINDOW      4u  /* pulls in flight per fetch and source */
-#define HTH_SOURCES_MAX 64u /* of one fetch */
-#define HTH_BAD_MAX     2u  /* wrong pieces before a source is not asked any more */
+#define HTH_WINDOW      4u     /* pulls in flight per fetch and source */
+#define HTH_SOURCES_MAX 64u    /* of one fetch */
+#define HTH_BAD_MAX     2u     /* wrong pieces before a source is not asked any more */
 #define HTH_LEASE_MS    60000u /* a grant that was wanted and never released */
 
 /* ---- Holder's side ---- */
@@ -41,10 +41,10 @@ struct offer {
 #define UNIT_NONE  UINT32_MAX
 
 enum source_state {
-    SOURCE_NEW,     /* to be asked at the next tick */
-    SOURCE_ASKED,   /* END or NAK comes, or we ask again */
+    SOURCE_NEW,   /* to be asked at the next tick */
+    SOURCE_ASKED, /* END or NAK comes, or we ask again */
     SOURCE_GRANTED,
-    SOURCE_AWAY,    /* asked again later */
+    SOURCE_AWAY, /* asked again later */
     SOURCE_OUT,
 };
 
@@ -54,6 +54,7 @@ struct source {
     int offered; /* it began: a failure is said to it */
     int asked;   /* it has heard of us: the end is said to it */
     struct hth_grant grant;
+    uint32_t grants; /* had so far: a pull under an older one says nothing of this one */
     uint64_t due_ms; /* HTH_NEVER: when something comes from it */
     uint32_t in_flight;
     uint32_t bad, bad_unit; /* wrong pieces; the last one */
@@ -66,8 +67,8 @@ struct piece {
     struct hth_session_pull pull;
     struct hth_work work;
     struct hth_fetch *fetch;
-    uint32_t source, unit;
-    uint64_t off, len; /* in the file */
+    uint32_t source, unit, grants;
+    uint64_t len;
     uint32_t crc;
     struct piece *next; /* spare */
 };
@@ -91,9 +92,10 @@ struct hth_fetch {
     enum hth_fetch_class class;
     enum phase phase;
     int whole;
-    int by_offer; /* begun by an OFFER, not by hth_fetch_start() */
-    int released, verify_said;
-    int code; /* ENDING */
+    int by_offer;  /* begun by an OFFER, not by hth_fetch_start() */
+    int pull_said; /* the point was passed */
+    int made;      /* its save was not known before */
+    int code;      /* ENDING */
     struct hearth_error err;
     struct hearth_error cause; /* the last that went wrong with a source */
     uint64_t deadline_ms;
@@ -108,7 +110,7 @@ struct hth_fetch {
     struct hth_held *held;    /* NULL: a range */
     struct hth_slot *old;     /* leased: the copy that was bad in places */
 
-    unsigned char *chunk; /* [chunk1 - chunk0] */
+    unsigned char *chunk;  /* [chunk1 - chunk0] */
     uint32_t cursor, left; /* all before are not TODO; not RIGHT */
     const uint32_t *crc;   /* [all chunks] in the table */
     uint64_t table_got;
@@ -141,13 +143,13 @@ struct hth_transfer {
     struct job *jobs;
     uint64_t in_flight; /* bytes being pulled */
     uint64_t turn;
-    int pumping, ending;
+    int pumping, settling;
     uint64_t pulled;
     struct tally *tally; /* [tallies] */
     uint32_t tallies;
 };
 
-#define hth_owner_of(type, field, at) ((type *)(void *)((char *)(at) - offsetof(type, field)))
+#define hth_owner_of(type, field, at) ((type *)(void *)((char *)(at)-offsetof(type, field)))
 
 /* transfer.c */
 void hth_transfer_say(
@@ -168,8 +170,10 @@ uint64_t hth_offers_due_ms(const struct hth_ctx *ctx);
 void hth_fetch_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *wire);
 void hth_fetch_end(struct hth_fetch *f, int code, const char *text); /* text NULL: f->err is set */
-void hth_fetch_advance(struct hth_fetch *f); /* a piece or a work has ended: what next? */
-void hth_fetches_settle(struct hth_ctx *ctx); /* outcomes are told; may start and end others */
+void hth_fetch_table_here(struct hth_fetch *f);
+void hth_fetch_block_here(struct hth_fetch *f, struct source *s);
+void hth_fetch_data_here(struct hth_fetch *f); /* no chunk is left */
+void hth_fetches_settle(struct hth_ctx *ctx);  /* outcomes are told; may start and end others */
 void hth_fetches_tick(struct hth_ctx *ctx, uint64_t now);
 uint64_t hth_fetches_due_ms(const struct hth_ctx *ctx);
 void hth_fetch_free(struct hth_fetch *f);
@@ -177,6 +181,11 @@ void hth_fetch_free(struct hth_fetch *f);
 /* pieces.c */
 void hth_pump(struct hth_ctx *ctx); /* pull what may be pulled now */
 uint64_t hth_chunk_len(const struct hth_fetch *f, uint32_t chunk);
+static inline int hth_fetch_runs(const struct hth_fetch *f)
+{
+    return f->phase < PHASE_ENDING;
+}
+struct source *hth_source_find(struct hth_fetch *f, uint32_t node);
 struct source *hth_source_add(struct hth_fetch *f, uint32_t node); /* or there already; NULL */
 void hth_source_ask(struct hth_fetch *f, struct source *s);
 void hth_source_away(struct hth_fetch *f, struct source *s, int code);
@@ -186,5 +195,8 @@ void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const 
 /* seal.c */
 void hth_jobs_close(struct hth_ctx *ctx);
 int hth_job_runs(const struct hth_ctx *ctx, const struct hth_held *held);
+/* 0 when the block is that of this object. Errors: HEARTH_ECORRUPT, as hth_block_decode(). */
+int hth_block_check(const struct hth_ctx *ctx, struct hth_save_id save,
+        const struct hth_object *object, const unsigned char *block, struct hearth_error *err);
 
 #endif

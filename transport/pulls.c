@@ -56,6 +56,13 @@ int hth_session_pull(struct hth_session *s, uint32_t node, const struct hth_gran
     return HEARTH_OK;
 }
 
+/* Where the owner's own processor must serve a pull, its end shows that it runs; where the
+ * hardware does, a stopped process serves as well. */
+static int is_life_sign(const struct hth_session *s)
+{
+    return !(s->transport->ops->caps(s->transport) & HTH_CAP_ONE_SIDED);
+}
+
 void hth_pulls_on_pull(void *self, uint64_t cookie, int code)
 {
     struct hth_session *s = self;
@@ -68,10 +75,8 @@ void hth_pulls_on_pull(void *self, uint64_t cookie, int code)
     wait_remove(s, pull);
     if (code && link && link->state == LINK_ENDING && link->why)
         code = link->why; /* not "canceled": why we cut it */
-    if (!code && link)
-        link->alive_ms = hth_session_now(s);
-    if (!code && link && link->peer)
-        link->peer->alive_ms = hth_session_now(s);
+    if (!code && link && link->peer && is_life_sign(s))
+        link->alive_ms = link->peer->alive_ms = hth_session_now(s);
     pull->code = code;
     pull->done(pull, code);
 }

@@ -34,14 +34,23 @@ static const char help[] =
         "\n"
         "Hearth itself is told by HEARTH_* variables: root, job, bind, transport, key file.\n";
 
+/* WHERE:SAVES:RANK */
 static int parse_halt(struct job *job, const char *arg)
 {
-    char where[16];
+    const char *saves = strchr(arg, ':'), *rank = saves ? strchr(saves + 1, ':') : NULL;
+    char *end;
 
-    if (sscanf(arg, "%15[a-z]:%u:%u", where, &job->halt_saves, &job->halt_rank) != 3)
+    if (!rank)
         return -1;
-    job->halt = strcmp(where, "between") == 0 ? HALT_BETWEEN : HALT_MIDDLE;
-    return job->halt == HALT_BETWEEN || strcmp(where, "middle") == 0 ? 0 : -1;
+    if (strncmp(arg, "between:", 8) == 0)
+        job->halt = HALT_BETWEEN;
+    else if (strncmp(arg, "middle:", 7) == 0)
+        job->halt = HALT_MIDDLE;
+    job->halt_saves = (uint32_t)strtoul(saves + 1, &end, 10);
+    if (end != rank || job->halt == HALT_NEVER)
+        return -1;
+    job->halt_rank = (uint32_t)strtoul(rank + 1, &end, 10);
+    return *end ? -1 : 0;
 }
 
 static int parse_number(const char *arg, int64_t *out)

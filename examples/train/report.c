@@ -340,6 +340,22 @@ static int write_json(size_t kept)
     return fclose(file);
 }
 
+/* WHERE:LAUNCH:NODE */
+static int parse_loss(const char *arg, struct loss *out)
+{
+    size_t len = strcspn(arg, ":");
+    char *end;
+
+    if (len >= sizeof(out->where) || !arg[len])
+        return -1;
+    memcpy(out->where, arg, len);
+    out->launch = (uint32_t)strtoul(arg + len + 1, &end, 10);
+    if (*end != ':' || out->launch >= LOSSES)
+        return -1;
+    out->node = (uint32_t)strtoul(end + 1, &end, 10);
+    return *end || out->node >= NODES ? -1 : 0;
+}
+
 static int parse(int argc, char **argv)
 {
     static const struct option options[] = { { "control", 1, NULL, 'c' }, { "run", 1, NULL, 'r' },
@@ -348,8 +364,6 @@ static int parse(int argc, char **argv)
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        struct loss *loss = &args.loss[args.losses];
-
         switch (c) {
         case 'c':
             args.control = optarg;
@@ -370,10 +384,7 @@ static int parse(int argc, char **argv)
             args.ranks = (uint32_t)strtoul(optarg, NULL, 10);
             break;
         case 'l':
-            if (args.losses == LOSSES ||
-                    sscanf(optarg, "%15[a-z]:%u:%u", loss->where, &loss->launch, &loss->node) !=
-                            3 ||
-                    loss->launch >= LOSSES || loss->node >= NODES)
+            if (args.losses == LOSSES || parse_loss(optarg, &args.loss[args.losses]) != 0)
                 return -1;
             args.losses++;
             break;

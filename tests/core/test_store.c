@@ -15,7 +15,7 @@
 
 static const struct hth_save_id save_a = { 7, 11, 40, 1 }, save_b = { 7, 11, 40, 2 },
                                 save_c = { 7, 11, 50, 1 };
-static const int kinds[] = { 0, 1 };
+static int kinds[] = { 0, 1 };
 
 /* One of the two, and what it takes to end and begin an engine's use of it. */
 struct rig {
@@ -155,18 +155,18 @@ static void put_manifest(struct hth_save_id save)
     must(rig.s->ops->record_put(rig.s, name, "M", 1, NULL));
 }
 
-#define STORE_TEST(test_name)                            \
-    ParameterizedTestParameters(store, test_name)        \
-    {                                                    \
-        return cr_make_param_array(const int, kinds, 2); \
-    }                                                    \
-    static void run_##test_name(void);                   \
-    ParameterizedTest(const int *kind, store, test_name) \
-    {                                                    \
-        begin(*kind);                                    \
-        run_##test_name();                               \
-        end();                                           \
-    }                                                    \
+#define STORE_TEST(test_name)                      \
+    ParameterizedTestParameters(store, test_name)  \
+    {                                              \
+        return cr_make_param_array(int, kinds, 2); \
+    }                                              \
+    static void run_##test_name(void);             \
+    ParameterizedTest(int *kind, store, test_name) \
+    {                                              \
+        begin(*kind);                              \
+        run_##test_name();                         \
+        end();                                     \
+    }                                              \
     static void run_##test_name(void)
 
 STORE_TEST(a_slot_goes_round_and_stays_where_it_is)
@@ -202,7 +202,7 @@ STORE_TEST(take_gives_the_smallest_slot_that_is_large_enough)
 
 STORE_TEST(what_was_reserved_is_all_there_is)
 {
-    uint64_t sizes[] = { 3 * MIB, 3 * MIB }, huge = 500 * MIB;
+    uint64_t sizes[] = { 3 * MIB, 3 * MIB }, huge = 500 * 1024 * 1024 * MIB;
     struct hth_slot *slot = NULL, *first;
     struct hearth_error err;
 

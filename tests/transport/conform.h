@@ -126,5 +126,6 @@ void conform_isolation(const struct conform_backend *b);
 void conform_access(const struct conform_backend *b);
 void conform_dereg(const struct conform_backend *b);
 void conform_close(const struct conform_backend *b);
+void conform_session(const struct conform_backend *b);
 
 #endif

@@ -7,7 +7,7 @@
  *   request --> CALLED  --- hello ----> UP -+                           |  next progress()
  *                   |                                                   v
  *                   +------ deadline, error -----------------------> CLOSING
- *                                                                       |  UCX has let go of it
+ *                                                                       |  UCX has let go of it all
  *                              freed <-- on_down() noted and run --- GONE
  *
  * Everything that fails goes the same way, and pulls complete on the step to GONE: until then
@@ -255,17 +255,28 @@ static void begin_close(struct hth_ucx_conn *c)
     c->close = UCS_PTR_IS_PTR(request) ? request : NULL;
 }
 
+/* Closed, and every destination given back: that comes a little after the close. */
 static int is_closed(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
-    for (int i = 0; c->close && i < CLOSE_ROUNDS; i++) {
-        if (ucp_request_check_status(c->close) != UCS_INPROGRESS) {
+    for (int i = 0; (c->close || c->receiving) && i < CLOSE_ROUNDS; i++) {
+        if (c->close && ucp_request_check_status(c->close) != UCS_INPROGRESS) {
             ucp_request_free(c->close);
             c->close = NULL;
         } else {
             ucp_worker_progress(t->worker);
         }
     }
-    return !c->close;
+    return !c->close && !c->receiving;
+}
+
+static void gone(struct hth_ucx *t, struct hth_ucx_conn *c)
+{
+    c->state = HTH_UCX_GONE;
+    t->failing--;
+    hth_ucx_packets_forget(t, c);
+    hth_ucx_grants_drop(t, NULL, c->handle);
+    hth_ucx_pulls_fail(t, c);
+    hth_ucx_note(t, &c->down, HTH_UCX_DOWN);
 }
 
 int hth_ucx_conns_close(struct hth_ucx *t)
@@ -281,15 +292,21 @@ int hth_ucx_conns_close(struct hth_ucx *t)
             begin_close(c);
         if (!is_closed(t, c))
             continue;
-        c->state = HTH_UCX_GONE;
-        t->failing--;
-        hth_ucx_packets_forget(t, c);
-        hth_ucx_grants_drop(t, NULL, c->handle);
-        hth_ucx_pulls_fail(t, c);
-        hth_ucx_note(t, &c->down, HTH_UCX_DOWN);
+        gone(t, c);
         done++;
     }
     return done;
+}
+
+/* The worker is gone, and with it what kept a connection from closing. */
+void hth_ucx_conns_forget(struct hth_ucx *t)
+{
+    for (uint32_t i = 0; t->failing && i < t->conns.cap; i++) {
+        struct hth_ucx_conn *c = hth_handles_at(&t->conns, i);
+
+        if (c && (c->state == HTH_UCX_FAILED || c->state == HTH_UCX_CLOSING))
+            gone(t, c);
+    }
 }
 
 void hth_ucx_conn_down(struct hth_ucx *t, struct hth_ucx_conn *c)

@@ -243,6 +243,8 @@ static void ucx_close(struct hth_transport *base)
         ucp_listener_destroy(t->listener);
     if (t->worker)
         ucp_worker_destroy(t->worker);
+    hth_ucx_conns_forget(t);
+    hth_ucx_events_run(t);
     if (t->context)
         ucp_cleanup(t->context);
     if (t->wake_fd >= 0)

@@ -8,19 +8,12 @@
  *
  * UCX knows nothing of a question without its answer: 1 to 3 of 4 pulls get no completion when an
  * owner dies. So this table is the truth; what is left in it when a connection has been closed
- * fails then, and not earlier, because until then UCX may write into the destination. A pull whose
- * receive UCX has not given back stays allocated after that, for the callback to find.
+ * fails then, and not earlier: UCX writes into a destination until it has given the receive back,
+ * which after a forced close it does a little later than it reports the close.
  */
 #include "ucx.h"
 
 #include <stdlib.h>
-#include <stdio.h>
-
-static void pull_free(struct hth_ucx_pull *p)
-{
-    hth_handles_remove(&p->t->pulls, p->handle);
-    free(p);
-}
 
 static void complete(struct hth_ucx_pull *p, int code)
 {
@@ -40,9 +33,8 @@ void hth_ucx_pulled(struct hth_ucx_pull *p)
     uint64_t cookie = p->cookie;
     int code = p->code;
 
-    p->told = 1;
-    if (!p->receiving)
-        pull_free(p);
+    hth_handles_remove(&t->pulls, p->handle);
+    free(p);
     if (t->events.on_pull)
         t->events.on_pull(t->events.self, cookie, code);
 }
@@ -87,30 +79,25 @@ int hth_ucx_pull(struct hth_transport *base, hth_conn handle, const unsigned cha
     return 0;
 }
 
+/* UCX has given the destination back. */
 static void received(struct hth_ucx_pull *p, ucs_status_t status, size_t len)
 {
     struct hth_ucx_conn *c = hth_ucx_conn_get(p->t, p->conn);
 
+    c->receiving--; /* it is there: it waits for this to be 0 */
     if (status == UCS_OK && len == p->len)
         complete(p, 0);
-    else if (c)
+    else
         hth_ucx_conn_fail(p->t, c, HEARTH_EPEER, "a pull broke off: %s", ucs_status_string(status));
 }
 
 static void on_received(void *request, ucs_status_t status, size_t len, void *arg)
 {
-    struct hth_ucx_pull *p = arg;
-
-    fprintf(stderr, "recvd status %d completed %d told %d\n", status, p->completed, p->told);
     ucp_request_free(request);
-    p->receiving = 0;
-    if (!p->completed)
-        received(p, status, len);
-    else if (p->told)
-        pull_free(p);
+    received(arg, status, len);
 }
 
-static ucs_status_t receive(struct hth_ucx_pull *p, void *data)
+static ucs_status_t receive(struct hth_ucx_pull *p, struct hth_ucx_conn *c, void *data)
 {
     ucp_request_param_t param = { 0 };
     ucs_status_ptr_t request;
@@ -118,12 +105,10 @@ static ucs_status_t receive(struct hth_ucx_pull *p, void *data)
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     param.cb.recv_am = on_received;
     param.user_data = p;
-    p->receiving = 1;
+    c->receiving++;
     request = ucp_am_recv_data_nbx(p->t->worker, data, p->dst, p->len, &param);
-    if (!UCS_PTR_IS_PTR(request)) {
-        p->receiving = 0;
+    if (!UCS_PTR_IS_PTR(request))
         received(p, UCS_PTR_STATUS(request), p->len);
-    }
     return UCS_INPROGRESS; /* `data` is UCX's again */
 }
 
@@ -157,7 +142,7 @@ ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, v
     p->answered = 1;
     code = (int)hth_get32((const unsigned char *)header + 8);
     if (has_data && !code && len == p->len)
-        return receive(p, data);
+        return receive(p, c, data);
     if (!has_data && !len && (code == HEARTH_EDENIED || (!code && !p->len))) {
         complete(p, code);
         return UCS_OK;
@@ -173,7 +158,6 @@ void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c)
     for (uint32_t i = 0; c->pulls && i < t->pulls.cap; i++) {
         struct hth_ucx_pull *p = hth_handles_at(&t->pulls, i);
 
-        if (p) fprintf(stderr, "fail pull answered %d receiving %d completed %d\n", p->answered,p->receiving,p->completed);
         if (p && p->conn == c->handle && !p->completed)
             complete(p, c->code);
     }

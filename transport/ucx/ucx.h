@@ -103,6 +103,7 @@ struct hth_ucx_conn {
     char detail[192];
     uint32_t pulls;                        /* ours on it */
     uint32_t serving;                      /* theirs on it */
+    uint32_t receiving;                    /* of ours: destinations that UCX has */
     struct hth_ucx_packet *out, **out_end; /* waiting for their turn */
     uint32_t out_len;
     int sending; /* one of them is with UCX */
@@ -136,9 +137,7 @@ struct hth_ucx_pull {
     uint64_t len;
     uint64_t cookie;
     int answered;  /* the owner has spoken */
-    int receiving; /* UCX has the destination and owes a callback */
     int completed; /* with `code`; the note is out */
-    int told;      /* on_pull() has run */
     int code;
 };
 
@@ -193,6 +192,7 @@ void hth_ucx_conn_down(struct hth_ucx *t, struct hth_ucx_conn *c);
 uint64_t hth_ucx_conns_due_ms(struct hth_ucx *t);
 int hth_ucx_conns_expire(struct hth_ucx *t);
 int hth_ucx_conns_close(struct hth_ucx *t);
+void hth_ucx_conns_forget(struct hth_ucx *t);
 void hth_ucx_conns_fail(struct hth_ucx *t, int code, const char *why);
 
 /* send.c: what goes out and comes in */

@@ -59,6 +59,7 @@ uint32_t hth_node_linger_s(const struct hth_node *node);
 
 /* For tests and the simulator. */
 struct hth_ctx *hth_node_ctx(struct hth_node *node);
+struct hth_slot *hth_node_lent(struct hth_node *node, uint64_t slot); /* in a rank's hands; NULL */
 
 void hth_node_close(struct hth_node *node); /* the transport too; the store stays */
 

@@ -45,6 +45,6 @@ int hth_blobs_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const u
 void hth_blobs_peer_down(struct hth_ctx *ctx, uint32_t node);
 void hth_blobs_tick(struct hth_ctx *ctx);
 uint64_t hth_blobs_due_ms(const struct hth_ctx *ctx);
-void hth_blobs_close(struct hth_ctx *ctx);
+void hth_blobs_close(struct hth_ctx *ctx); /* after the transport's close() and the last work */
 
 #endif

@@ -22,7 +22,9 @@
 /* ---- Holder's side ---- */
 
 /* Offer a sealed object to a node until it has PULLED it (answers and repeats by itself, forgets
- * when the save is freed or the epoch ends). done(code) may be NULL. */
+ * when the save is freed or the epoch ends). done(code) may be NULL. It hears 0 once it is pulled
+ * and what the node will never take (HEARTH_EDENIED, EEXIST, EINVAL, ECORRUPT): then the offer is
+ * over. It also hears HEARTH_ENOSPC, once, when the node has no room: the offer goes on. */
 typedef void hth_offered_fn(void *self, struct hth_save_id save, uint64_t object, uint32_t node, int code);
 int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         uint32_t node, hth_offered_fn *done, void *self, struct hearth_error *err);
@@ -48,9 +50,15 @@ struct hth_fetch_want {
     void *self;
 };
 
+/* The slot is taken at once: HEARTH_EBUSY, HEARTH_ENOSPC when there is none; HEARTH_EEXIST when the
+ * same object is being fetched. `done` runs later, never in here nor in cancel; it hears
+ * HEARTH_ELOST, ETIMEOUT, ECANCELED (cancel, join, forget) or what sealing says, and no more after
+ * hth_transfer_close(). A whole object's fetch, and one that failed, is gone when `done` returns. */
 int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out, struct hearth_error *err);
+/* One more node that may have it, or is back. */
+int hth_fetch_source(struct hth_fetch *fetch, uint32_t node);
 void hth_fetch_cancel(struct hth_fetch *fetch);
-/* After done with a range: the bytes, until hth_fetch_release(). */
+/* After done with 0 of a range: the bytes at `off`, until hth_fetch_release() (also in done). */
 const unsigned char *hth_fetch_bytes(struct hth_fetch *fetch);
 struct hth_slot *hth_fetch_slot(struct hth_fetch *fetch);
 void hth_fetch_release(struct hth_fetch *fetch);
@@ -77,14 +85,16 @@ void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node);
 void hth_transfer_forget(struct hth_ctx *ctx, struct hth_save_id save); /* before it is freed */
 void hth_transfer_tick(struct hth_ctx *ctx);
 uint64_t hth_transfer_due_ms(const struct hth_ctx *ctx);
-void hth_transfer_close(struct hth_ctx *ctx);
+void hth_transfer_close(struct hth_ctx *ctx); /* after the transport's close() and the last work; before the holdings' */
 
 /* ---- Sealing and verifying, on the workers ---- */
 
 typedef void hth_sealed_fn(void *self, struct hth_held_save *save, struct hth_held *held, int code, const struct hearth_error *err);
 
-/* A rank has written data and items part (items, items_len) into held's slot: checksums, table,
- * digest, block, seal under its final name. */
+/* A rank has written data (held->object.data_len) and items part (items, items_len; behind the
+ * place of the table's head) into held's slot: checksums, table, digest, block, seal under its
+ * final name. save and held are readable in `done`
+ * even when the object was dropped meanwhile (HEARTH_ECANCELED). Wrong items: HEARTH_EINVAL. */
 int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         uint32_t items, uint64_t items_len, hth_sealed_fn *done, void *self, struct hearth_error *err);
 

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hearthd: an engine in a process of its own. What belongs to a process is set here, and nothing
+ * of it in the engine, which also runs inside others.
+ */
+#include <hearth/internal/engine/driver.h>
+#include <hearth/version.h>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum { EXIT_ENDED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_LOCKED = 3 };
+
+/* The launcher may have pinned the rank that started us, and our threads serve all of the node.
+ * What the kernel refuses (a cpuset that is smaller) it cuts itself. */
+static void all_cpus(void)
+{
+    unsigned char mask[1024]; /* 8192 CPUs */
+
+    memset(mask, 0xff, sizeof(mask));
+    sched_setaffinity(0, sizeof(mask), (cpu_set_t *)(void *)mask);
+}
+
+static void limits(void)
+{
+    struct rlimit none = { 0, 0 }, files;
+
+    prctl(PR_SET_DUMPABLE, 0); /* checkpoints and the key are nobody else's */
+    setrlimit(RLIMIT_CORE, &none);
+    if (!getrlimit(RLIMIT_NOFILE, &files)) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
+/* Descriptors 0 to 2 are open, so that no file of the store becomes standard error. */
+static void standard_files(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
+/* A descriptor that becomes readable with a signal to end. */
+static int end_signals(void)
+{
+    sigset_t ends;
+
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    sigprocmask(SIG_SETMASK, &ends, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN); /* the session that started us has ended: that is what we are for */
+    return signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Transport libraries install handlers that print and hang; a crash should be a crash. */
+static void no_handlers(void)
+{
+    for (int sig = 1; sig < NSIG; sig++) {
+        struct sigaction old;
+
+        if (sig == SIGPIPE || sig == SIGHUP || sigaction(sig, NULL, &old))
+            continue;
+        if (old.sa_handler != SIG_DFL && old.sa_handler != SIG_IGN)
+            signal(sig, SIG_DFL);
+    }
+}
+
+static int complain(int status, const struct hearth_error *err)
+{
+    fprintf(stderr, "hearthd: %s\n", err->text);
+    return status;
+}
+
+static int status_of(int code)
+{
+    switch (code) {
+    case HEARTH_ELOCKED:
+        return EXIT_LOCKED;
+    case HEARTH_EINVAL: /* a root, a key file, an address that does not do */
+    case HEARTH_ENOENT:
+        return EXIT_USAGE;
+    default:
+        return EXIT_FAILED;
+    }
+}
+
+static int print_help(void)
+{
+    char *help = hth_config_help();
+    int rc = help && fputs(help, stdout) >= 0 && !fflush(stdout) ? EXIT_ENDED : EXIT_FAILED;
+
+    free(help);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    static struct hth_config config;
+    struct hth_driver *driver = NULL;
+    struct hearth_error err = { 0 };
+    int stop_fd, rc;
+
+    standard_files();
+    limits();
+    rc = hth_config_parse(&config, argc, (const char *const *)argv, &err);
+    if (rc)
+        return complain(EXIT_USAGE, &err);
+    if (config.help)
+        return print_help();
+    if (config.version)
+        return puts("hearthd " HEARTH_VERSION) < 0 ? EXIT_FAILED : EXIT_ENDED;
+    all_cpus();
+    stop_fd = end_signals();
+    rc = hth_driver_open(&config, stop_fd, &driver, &err);
+    no_handlers();
+    if (rc)
+        return complain(status_of(rc), &err);
+    rc = hth_driver_run(driver, &err);
+    hth_driver_close(driver);
+    return rc ? complain(EXIT_FAILED, &err) : EXIT_ENDED;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time and chance as the machine has them. */
+#include <hearth/internal/engine/hands.h>
+
+#include <errno.h>
+#include <sys/random.h>
+#include <time.h>
+
+static uint64_t read_ms(clockid_t id)
+{
+    struct timespec t = { 0 };
+
+    clock_gettime(id, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static uint64_t now_ms(void *self)
+{
+    (void)self;
+    return read_ms(CLOCK_MONOTONIC);
+}
+
+static uint64_t wall_ms(void *self)
+{
+    (void)self;
+    return read_ms(CLOCK_REALTIME);
+}
+
+/* A kernel that refuses getrandom(2) is older than any that this runs on, or filters it: then the
+ * clock's nanoseconds still tell two engines apart. */
+static uint64_t next(void *self)
+{
+    struct timespec t = { 0 };
+    uint64_t v;
+    ssize_t n;
+
+    (void)self;
+    do
+        n = getrandom(&v, sizeof(v), 0);
+    while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)sizeof(v))
+        return v;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    v = (uint64_t)t.tv_sec << 30 ^ (uint64_t)t.tv_nsec;
+    return hth_splitmix64(&v);
+}
+
+struct hth_clock hth_system_clock(void)
+{
+    return (struct hth_clock){ .now_ms = now_ms, .wall_ms = wall_ms };
+}
+
+struct hth_random hth_system_random(void)
+{
+    return (struct hth_random){ .next = next };
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hearthd's command line: one table for reading, checking and --help. An engine also runs inside
+ * other people's programs, where getopt's process-wide state belongs to them.
+ */
+#include <hearth/internal/engine/driver.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum kind { TEXT, NUMBER, BIG, FLAG, BIND };
+
+#define AT(field)    offsetof(struct hth_config, field)
+#define SPACE(field) sizeof(((struct hth_config *)0)->field)
+
+static const struct option {
+    const char *name, *value;
+    enum kind kind;
+    size_t at;
+    uint64_t least, most; /* NUMBER; TEXT: most bytes with the terminator */
+    const char *help;
+} options[] = {
+    { "root", "DIR", TEXT, AT(root), 0, SPACE(root), "the tmpfs that is Hearth's; needed" },
+    { "job", "ID", TEXT, AT(job), 0, SPACE(job), "the training job; needed" },
+    { "node", "ID", TEXT, AT(node), 0, SPACE(node), "this node (default: the host name)" },
+    { "transport", "NAME", TEXT, AT(transport), 0, SPACE(transport), "ofi (default) or ucx" },
+    { "provider", "NAME", TEXT, AT(provider), 0, SPACE(provider),
+            "the transport's own, such as tcp (default: its choice)" },
+    { "bind", "ADDRESS", BIND, AT(bind), 0, SPACE(bind),
+            "numeric address to listen on (default: 127.0.0.1); may be given several\n"
+            "times: the first one carries the data, the others are only checked" },
+    { "device", "INTERFACE", TEXT, AT(device), 0, SPACE(device),
+            "network interface (default: the one that has the address)" },
+    { "port", "N", NUMBER, AT(port), 0, 65535, "to listen on (default: any)" },
+    { "key-file", "FILE", TEXT, AT(key_file), 0, SPACE(key_file),
+            "the job's key, 32 bytes or 64 hex digits, mode 0600" },
+    { "insecure", NULL, FLAG, AT(insecure), 0, 0, "no key on other addresses than loopback" },
+    { "any-root", NULL, FLAG, AT(any_root), 0, 0, "the root need not be a tmpfs (tests)" },
+    { "linger", "SECONDS", NUMBER, AT(linger_s), 0, 30 * 86400,
+            "end when no rank was there for so long (default: 86400)" },
+    { "heartbeat-ms", "N", NUMBER, AT(heartbeat_ms), 0, 600000, "between pings (default: 1000)" },
+    { "dead-ms", "N", NUMBER, AT(dead_ms), 0, 3600000, "a silent peer is down (default: 5000)" },
+    { "stall-ms", "N", NUMBER, AT(stall_ms), 0, 3600000, "a pull is given up (default: 5000)" },
+    { "retry-ms", "N", NUMBER, AT(retry_ms), 0, 600000, "facts are repeated (default: 500)" },
+    { "threads", "N", NUMBER, AT(threads), 1, 256, "that checksum and copy (default: 4)" },
+    { "module-dir", "DIR", TEXT, AT(module_dir), 0, SPACE(module_dir),
+            "where hearth-ofi.so and hearth-ucx.so are (default: beside this program)" },
+    { "log-level", "LEVEL", TEXT, AT(log_level), 0, SPACE(log_level),
+            "error, warn, info, debug (default) or trace" },
+    { "foreground", NULL, FLAG, AT(foreground), 0, 0, "log to standard error, too" },
+    { "stop-point", "NAME[:N]", TEXT, AT(stop_point), 0, SPACE(stop_point),
+            "tests: stop at the N-th arrival at this point" },
+    { "fail-at", "N", BIG, AT(fail_at), 0, UINT64_MAX,
+            "tests: the N-th allocation of the store fails" },
+    { "help", NULL, FLAG, AT(help), 0, 0, "this text" },
+    { "version", NULL, FLAG, AT(version), 0, 0, "the version" },
+};
+
+#define OPTIONS (sizeof(options) / sizeof(options[0]))
+
+char *hth_config_help(void)
+{
+    size_t len = 8192;
+    char *out = malloc(len);
+    FILE *f = out ? fmemopen(out, len, "w") : NULL;
+
+    if (!f) {
+        free(out);
+        return NULL;
+    }
+    fputs("hearthd: keeps the checkpoints of one job on this node, in memory.\n\n"
+          "usage: hearthd --root DIR --job ID [options]\n\n"
+          "It stays in the foreground, writes its log to DIR/ID/.hearth/log, and ends with\n"
+          "SIGTERM, when the job is dropped, or after the linger time; what it keeps stays.\n"
+          "Ranks start it themselves unless told otherwise.\n\n",
+            f);
+    for (size_t i = 0; i < OPTIONS; i++) {
+        const struct option *o = &options[i];
+        const char *rest = strchr(o->help, '\n');
+        char head[40];
+
+        snprintf(head, sizeof(head), "--%s %s", o->name, o->value ? o->value : "");
+        fprintf(f, "  %-22s %.*s\n", head, (int)strcspn(o->help, "\n"), o->help);
+        if (rest)
+            fprintf(f, "  %-22s %s\n", "", rest + 1);
+    }
+    fputs("\nexit status: 0 ended, 1 could not start or go on, 2 wrong command line,\n"
+          "3 another engine has this job on this node\n",
+            f);
+    fclose(f);
+    return out;
+}
+
+static const struct option *find(const char *arg)
+{
+    size_t len = strcspn(arg, "=");
+
+    for (size_t i = 0; i < OPTIONS; i++)
+        if (strlen(options[i].name) == len && !strncmp(options[i].name, arg, len))
+            return &options[i];
+    return NULL;
+}
+
+static int set_number(
+        struct hth_config *c, const struct option *o, const char *text, struct hearth_error *err)
+{
+    char *at = (char *)c + o->at, *end = NULL;
+    unsigned long long v;
+    uint32_t small;
+
+    errno = 0;
+    v = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end || errno || v < o->least || v > o->most)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "--%s is '%.64s': give a number from %" PRIu64 " to %" PRIu64, o->name, text,
+                o->least, o->most);
+    small = (uint32_t)v;
+    if (o->kind == BIG)
+        memcpy(at, &v, sizeof(c->fail_at));
+    else
+        memcpy(at, &small, sizeof(small));
+    return HEARTH_OK;
+}
+
+static int set_text(
+        struct hth_config *c, const struct option *o, const char *text, struct hearth_error *err)
+{
+    char *at = (char *)c + o->at;
+
+    if (!text[0] || strlen(text) >= o->most)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "--%s is '%.64s': give 1 to %" PRIu64 " bytes for %s", o->name, text, o->most - 1,
+                o->value);
+    if (o->kind == BIND && c->binds++) {
+        if (c->binds > sizeof(c->more_binds) / sizeof(c->more_binds[0]))
+            return hth_fail(
+                    err, HEARTH_EINVAL, 0, "--bind is given %u times: 4 are enough", c->binds);
+        at = c->more_binds[c->binds - 2];
+    }
+    memcpy(at, text, strlen(text) + 1);
+    return HEARTH_OK;
+}
+
+/* -1: no numeric address; 0: for everybody or anybody; 1: loopback; 2: another. */
+static int address_kind(const char *text)
+{
+    struct in6_addr v6;
+    struct in_addr v4;
+
+    if (inet_pton(AF_INET, text, &v4) == 1)
+        return v4.s_addr == INADDR_ANY ? 0 : ntohl(v4.s_addr) >> 24 == 127 ? 1 : 2;
+    if (inet_pton(AF_INET6, text, &v6) == 1)
+        return IN6_IS_ADDR_UNSPECIFIED(&v6) ? 0 : IN6_IS_ADDR_LOOPBACK(&v6) ? 1 : 2;
+    return -1;
+}
+
+static int check_bind(const struct hth_config *c, const char *bind, struct hearth_error *err)
+{
+    int kind = address_kind(bind);
+
+    if (kind <= 0)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "--bind is '%s': give %s numeric address of this node, such as 10.0.0.1 or fd00::1",
+                bind, kind ? "a" : "one");
+    if (kind == 2 && !c->key_file[0] && !c->insecure)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "--bind is %s and there is no --key-file: without a key the engine listens on "
+                "loopback only; give a key, or --insecure on a network that you trust",
+                bind);
+    return HEARTH_OK;
+}
+
+static int check_network(const struct hth_config *c, struct hearth_error *err)
+{
+    int rc;
+
+    if (strcmp(c->transport, "ofi") != 0 && strcmp(c->transport, "ucx") != 0)
+        return hth_fail(err, HEARTH_EINVAL, 0, "--transport is '%s': use ofi or ucx", c->transport);
+    for (uint32_t i = 0; i < c->binds || i == 0; i++)
+        if ((rc = check_bind(c, i ? c->more_binds[i - 1] : c->bind, err)))
+            return rc;
+    if (c->device[0] && !if_nametoindex(c->device))
+        return hth_fail(err, HEARTH_EINVAL, errno,
+                "--device is '%s', which is no network interface of this node: see `ip link`",
+                c->device);
+    return HEARTH_OK;
+}
+
+static int check_rest(const struct hth_config *c, struct hearth_error *err)
+{
+    static const char *const levels[] = { "error", "warn", "info", "debug", "trace" };
+    struct hth_stop_point point = { 0 };
+    uint32_t heartbeat = c->heartbeat_ms ? c->heartbeat_ms : 1000;
+    uint32_t dead = c->dead_ms ? c->dead_ms : 5000;
+    size_t i = 0;
+
+    if (dead < 2 * heartbeat)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "--dead-ms is %u: give it at least two heartbeats (--heartbeat-ms is %u)", dead,
+                heartbeat);
+    while (i < 5 && strcmp(c->log_level, levels[i]) != 0)
+        i++;
+    if (i == 5)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "--log-level is '%s': use error, warn, info, debug or trace", c->log_level);
+    if (!c->stop_point[0])
+        return HEARTH_OK;
+    return hth_stop_point_parse(&point, c->stop_point, err)
+                   ? hth_while(err, HEARTH_EINVAL, "--stop-point")
+                   : HEARTH_OK;
+}
+
+static int check(struct hth_config *c, struct hearth_error *err)
+{
+    int rc;
+
+    if (c->root[0] != '/')
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "--root is '%.200s': give the absolute path of a tmpfs", c->root);
+    if (!c->job[0])
+        return hth_fail(err, HEARTH_EINVAL, 0, "--job is not given: name the training job");
+    if ((rc = hth_job_check(c->job, err)))
+        return rc;
+    if (!c->node[0] && gethostname(c->node, sizeof(c->node)))
+        return hth_fail(err, HEARTH_EINVAL, errno,
+                "the host name cannot be had or is longer than %d bytes: give --node",
+                HTH_NAME_MAX);
+    c->node[HTH_NAME_MAX] = '\0';
+    if ((rc = hth_node_check(c->node, err)))
+        return rc;
+    rc = check_network(c, err);
+    return rc ? rc : check_rest(c, err);
+}
+
+static int take(struct hth_config *c, const struct option *o, const char *value, int joined,
+        struct hearth_error *err)
+{
+    uint32_t one = 1;
+
+    if (o->kind == FLAG && joined)
+        return hth_fail(err, HEARTH_EINVAL, 0, "--%s takes no value", o->name);
+    if (o->kind != FLAG && !value)
+        return hth_fail(err, HEARTH_EINVAL, 0, "--%s needs a value: %s", o->name, o->value);
+    if (o->kind == FLAG)
+        memcpy((char *)c + o->at, &one, sizeof(one));
+    else if (o->kind == NUMBER || o->kind == BIG)
+        return set_number(c, o, value, err);
+    else
+        return set_text(c, o, value, err);
+    return HEARTH_OK;
+}
+
+int hth_config_parse(
+        struct hth_config *out, int argc, const char *const *argv, struct hearth_error *err)
+{
+    int rc;
+
+    *out = (struct hth_config){
+        .transport = "ofi", .bind = "127.0.0.1", .log_level = "debug", .threads = 4
+    };
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i];
+        const struct option *o = !strncmp(arg, "--", 2) ? find(arg + 2) : NULL;
+        const char *value = strchr(arg, '=');
+        int joined = value != NULL;
+
+        if (!o)
+            return hth_fail(err, HEARTH_EINVAL, 0,
+                    "'%.100s' is no option of hearthd: see hearthd --help", arg);
+        value = joined ? value + 1 : o->kind != FLAG && i + 1 < argc ? argv[++i] : NULL;
+        if ((rc = take(out, o, value, joined, err)))
+            return rc;
+    }
+    return out->help || out->version ? HEARTH_OK : check(out, err);
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The loop of an engine. Everything that can happen ends up in one epoll set; each round gives
+ * every source a bounded turn, lets the node look at the time, and sleeps until the next due time
+ * of anybody. Nothing to do costs nothing.
+ *
+ *     transport ── progress() ──┐
+ *     finished work ── done() ──┼─► node ── reply() ─► socket
+ *     ranks ── request() ───────┤     └── submit() ─► workers
+ *     time ── tick() ───────────┘
+ */
+#include <hearth/internal/engine/driver.h>
+
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/store_tmpfs.h>
+#include <hearth/internal/engine/node.h>
+#include <hearth/internal/engine/server.h>
+#include <hearth/version.h>
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define ROUND_PROGRESS 256
+#define ROUND_EVENTS   64
+#define LINGER_S       86400u
+
+enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3 }; /* no kind of the server's */
+
+struct hth_driver {
+    struct hth_config config;
+    char records[HTH_PATH_MAX + HTH_NAME_MAX + 16];
+    struct hth_stop_point point;
+    struct hth_store_faults faults;
+    struct hth_log_file *log_file;
+    struct hth_log log;
+    struct hth_clock clock;
+    struct hth_pool *pool;
+    struct hth_store *store;
+    struct hth_node *node;
+    struct hth_server *server;
+    int epoll_fd, wake_fd, stop_fd;
+    int transport_fd;   /* in the epoll set; -1: none */
+    int stopping;       /* atomic */
+    uint64_t lonely_ms; /* since when no rank is there */
+};
+
+/* ---- what the node calls --------------------------------------------------------------------- */
+
+static void on_reply(void *self, uint32_t client, const void *bytes, size_t len, int fd,
+        const void *attach, size_t attach_len)
+{
+    struct hth_driver *d = self;
+
+    if (d->server)
+        hth_server_reply(d->server, client, bytes, len, fd, attach, attach_len);
+}
+
+static struct hth_transport *open_transport(
+        void *self, const struct hth_transport_events *events, struct hearth_error *err)
+{
+    struct hth_driver *d = self;
+    const struct hth_config *c = &d->config;
+    struct hth_transport_opts opts = {
+        .bind = c->bind,
+        .port = (uint16_t)c->port,
+        .provider = c->provider[0] ? c->provider : NULL,
+        .device = c->device[0] ? c->device : NULL,
+        .clock = d->clock,
+        .log = d->log,
+    };
+    struct hth_transport *t = NULL;
+
+    if (hth_transport_open(
+                c->transport, c->module_dir[0] ? c->module_dir : NULL, &opts, events, &t, err))
+        return NULL;
+    return t;
+}
+
+static void on_request(void *self, uint32_t client, const void *bytes, size_t len,
+        const void *attach, size_t attach_len)
+{
+    struct hth_driver *d = self;
+
+    hth_node_request(d->node, client, bytes, len, attach, attach_len);
+}
+
+static void on_gone(void *self, uint32_t client)
+{
+    struct hth_driver *d = self;
+
+    hth_node_client_gone(d->node, client);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static enum hearth_log_level level_of(const char *name)
+{
+    switch (name[0]) {
+    case 'e':
+        return HEARTH_LOG_ERROR;
+    case 'w':
+        return HEARTH_LOG_WARN;
+    case 'i':
+        return HEARTH_LOG_INFO;
+    case 'd':
+        return HEARTH_LOG_DEBUG;
+    default:
+        return HEARTH_LOG_TRACE;
+    }
+}
+
+static int watch(struct hth_driver *d, int fd, uint64_t tag)
+{
+    struct epoll_event e = { .events = EPOLLIN, .data.u64 = tag };
+
+    return epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, fd, &e);
+}
+
+static int open_waiting(struct hth_driver *d, struct hearth_error *err)
+{
+    d->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (d->epoll_fd < 0 || d->wake_fd < 0 || watch(d, d->wake_fd, TAG_WAKE) ||
+            (d->stop_fd >= 0 && watch(d, d->stop_fd, TAG_STOP)))
+        return hth_fail(err, HEARTH_EIO, errno, "cannot make what the engine waits on: %s",
+                strerrordesc_np(errno));
+    return HEARTH_OK;
+}
+
+static int open_store(struct hth_driver *d, struct hearth_error *err)
+{
+    struct hth_store_tmpfs_opts opts = {
+        .root = d->config.root,
+        .job = d->config.job,
+        .allow_non_tmpfs = (int)d->config.any_root,
+        .log = d->log,
+        .points = hth_stop_point_hook(&d->point),
+        .faults = d->config.fail_at ? &d->faults : NULL,
+    };
+    int rc = hth_store_tmpfs_open(&opts, &d->store, err);
+
+    return rc ? rc : hth_log_file_open(d->log_file, d->records, err);
+}
+
+static int open_node(struct hth_driver *d, struct hearth_error *err)
+{
+    const struct hth_config *c = &d->config;
+    struct hth_node_env env = {
+        .clock = d->clock,
+        .random = hth_system_random(),
+        .workers = hth_pool_workers(d->pool),
+        .log = d->log,
+        .points = hth_stop_point_hook(&d->point),
+        .store = d->store,
+        .session = { .heartbeat_ms = c->heartbeat_ms,
+                .dead_ms = c->dead_ms,
+                .stall_ms = c->stall_ms },
+        .transport = open_transport,
+        .transport_self = d,
+        .reply = on_reply,
+        .reply_self = d,
+        .retry_ms = c->retry_ms,
+    };
+    int rc;
+
+    memcpy(env.session.job, c->job, sizeof(env.session.job));
+    memcpy(env.node, c->node, sizeof(env.node));
+    snprintf(env.log_path, sizeof(env.log_path), "%.500s/log", d->records);
+    if (c->key_file[0]) {
+        env.session.has_key = 1;
+        if ((rc = hth_key_load(c->key_file, env.session.key, err)))
+            return rc;
+    }
+    rc = hth_node_open(&env, &d->node, err);
+    hth_wipe(env.session.key, sizeof(env.session.key));
+    return rc;
+}
+
+static int open_parts(struct hth_driver *d, struct hearth_error *err)
+{
+    struct hth_server_events events = { .self = d, .request = on_request, .gone = on_gone };
+    int rc;
+
+    if ((rc = hth_auth_init(err)) || (rc = open_waiting(d, err)) || (rc = open_store(d, err)) ||
+            (rc = hth_pool_open(d->config.threads, d->wake_fd, &d->pool, err)) ||
+            (rc = open_node(d, err)))
+        return rc;
+    return hth_server_open(d->records, d->epoll_fd, &events, &d->log, &d->server, err);
+}
+
+static void say_hello(struct hth_driver *d)
+{
+    const struct hth_config *c = &d->config;
+
+    hth_say(&d->log, HEARTH_LOG_INFO, "engine-ready",
+            "hearthd " HEARTH_VERSION " pid %ld: job %s, node %s, root %s, transport %s, provider "
+            "%s, bind %s, port %u, device %s, key %s, linger %u s, %u threads%s%s",
+            (long)getpid(), c->job, c->node, c->root, c->transport,
+            c->provider[0] ? c->provider : "default", c->bind, c->port,
+            c->device[0] ? c->device : "by address", c->key_file[0] ? "yes" : "none",
+            c->linger_s ? c->linger_s : LINGER_S, c->threads, c->stop_point[0] ? ", stops at " : "",
+            c->stop_point);
+    if (c->binds > 1)
+        hth_say(&d->log, HEARTH_LOG_WARN, "bind-unused",
+                "%u further addresses were given and are not used for data", c->binds - 1);
+}
+
+int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_driver **out,
+        struct hearth_error *err)
+{
+    struct hth_driver *d = calloc(1, sizeof(*d));
+    struct hearth_error cause = { 0 };
+    int rc;
+
+    if (!d)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an engine");
+    d->config = *config;
+    d->epoll_fd = d->wake_fd = d->transport_fd = -1;
+    d->stop_fd = stop_fd;
+    d->clock = hth_system_clock();
+    d->faults.fail_at = config->fail_at;
+    snprintf(d->records, sizeof(d->records), "%s/%s/" HTH_RECORDS_DIR, config->root, config->job);
+    memcpy(d->point.dir, d->records, sizeof(d->records));
+    rc = config->stop_point[0] ? hth_stop_point_parse(&d->point, config->stop_point, &cause) : 0;
+    if (!rc)
+        rc = hth_log_file_make(
+                &d->log_file, level_of(config->log_level), (int)config->foreground, &cause);
+    if (!rc) {
+        d->log = hth_log_file_sink(d->log_file);
+        rc = open_parts(d, &cause);
+    }
+    if (rc) {
+        if (!d->store && d->log_file)
+            hth_log_file_open(d->log_file, d->records, NULL);
+        hth_say(&d->log, HEARTH_LOG_ERROR, "engine-not-started", "%s", cause.text);
+        hth_driver_close(d);
+        if (err)
+            *err = cause;
+        return rc;
+    }
+    say_hello(d);
+    d->lonely_ms = hth_now_ms(&d->clock);
+    *out = d;
+    return HEARTH_OK;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+/* The transport's descriptor is in the set; the set follows when it has another one. */
+static void follow_fd(struct hth_driver *d, int fd)
+{
+    if (fd == d->transport_fd)
+        return;
+    if (d->transport_fd >= 0)
+        epoll_ctl(d->epoll_fd, EPOLL_CTL_DEL, d->transport_fd, NULL);
+    d->transport_fd = -1;
+    if (fd < 0)
+        return;
+    if (watch(d, fd, TAG_TRANSPORT))
+        hth_say(&d->log, HEARTH_LOG_ERROR, "transport-deaf",
+                "the transport's descriptor cannot be waited on: %s", strerrordesc_np(errno));
+    else
+        d->transport_fd = fd;
+}
+
+static uint64_t linger_end_ms(const struct hth_driver *d)
+{
+    uint32_t s = d->config.linger_s ? d->config.linger_s : hth_node_linger_s(d->node);
+
+    if (hth_node_clients(d->node))
+        return HTH_NEVER;
+    return d->lonely_ms + (uint64_t)(s ? s : LINGER_S) * 1000;
+}
+
+/* Milliseconds that epoll may sleep; -1: for ever. */
+static int sleep_ms(struct hth_driver *d)
+{
+    struct hth_transport *t = hth_node_transport(d->node);
+    uint64_t due = HTH_NEVER, node_due = hth_node_due_ms(d->node), linger = linger_end_ms(d);
+    int fd = -1, may_sleep = t->ops->arm(t, &fd, &due);
+    uint64_t now = hth_now_ms(&d->clock);
+
+    if (!may_sleep)
+        return 0;
+    follow_fd(d, fd);
+    due = node_due < due ? node_due : due;
+    due = linger < due ? linger : due;
+    if (due == HTH_NEVER)
+        return -1;
+    if (due <= now)
+        return 0;
+    return due - now < INT_MAX ? (int)(due - now) : INT_MAX;
+}
+
+static void drain(int fd)
+{
+    uint64_t n;
+
+    while (read(fd, &n, sizeof(n)) < 0 && errno == EINTR)
+        continue;
+}
+
+static int handle(struct hth_driver *d, int timeout_ms, struct hearth_error *err)
+{
+    struct epoll_event e[ROUND_EVENTS];
+    int n = epoll_wait(d->epoll_fd, e, ROUND_EVENTS, timeout_ms);
+
+    if (n < 0 && errno != EINTR)
+        return hth_fail(
+                err, HEARTH_EIO, errno, "the engine cannot wait: %s", strerrordesc_np(errno));
+    for (int i = 0; i < n; i++) {
+        if (hth_server_event(d->server, e[i].data.u64, e[i].events))
+            continue;
+        if (e[i].data.u64 == TAG_WAKE)
+            drain(d->wake_fd);
+        else if (e[i].data.u64 == TAG_STOP)
+            hth_driver_stop(d);
+    }
+    return HEARTH_OK;
+}
+
+static const char *end_reason(struct hth_driver *d)
+{
+    if (__atomic_load_n(&d->stopping, __ATOMIC_RELAXED))
+        return "it was told to end";
+    if (hth_node_done(d->node))
+        return "the job was dropped";
+    if (hth_node_clients(d->node))
+        d->lonely_ms = hth_now_ms(&d->clock);
+    else if (hth_now_ms(&d->clock) >= linger_end_ms(d))
+        return "no rank came for the linger time";
+    return NULL;
+}
+
+int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
+{
+    struct hth_transport *t = hth_node_transport(d->node);
+    const char *why = NULL;
+    int rc = HEARTH_OK;
+
+    while (!rc && !(why = end_reason(d))) {
+        for (int i = 0; i < ROUND_PROGRESS && t->ops->progress(t) > 0; i++)
+            continue;
+        hth_pool_deliver(d->pool);
+        hth_node_tick(d->node);
+        if (!hth_server_reap(d->server) && !hth_node_done(d->node))
+            rc = handle(d, sleep_ms(d), err);
+    }
+    hth_say(&d->log, rc ? HEARTH_LOG_ERROR : HEARTH_LOG_INFO, "engine-ends", "%s",
+            why ? why : "the system refused to wait");
+    return rc;
+}
+
+void hth_driver_stop(struct hth_driver *d)
+{
+    uint64_t one = 1;
+    ssize_t n;
+
+    __atomic_store_n(&d->stopping, 1, __ATOMIC_RELAXED);
+    n = write(d->wake_fd, &one, sizeof(one));
+    (void)n; /* full: it is awake */
+}
+
+void hth_driver_close(struct hth_driver *d)
+{
+    if (!d)
+        return;
+    hth_server_close(d->server);
+    d->server = NULL;
+    if (d->pool)
+        hth_pool_stop(d->pool); /* before the owners of its work go */
+    hth_node_close(d->node);
+    hth_pool_close(d->pool);
+    if (d->store)
+        d->store->ops->close(d->store);
+    hth_log_file_close(d->log_file);
+    if (d->epoll_fd >= 0)
+        close(d->epoll_fd);
+    if (d->wake_fd >= 0)
+        close(d->wake_fd);
+    free(d);
+}

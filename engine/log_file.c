@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine's log. It lies in the store, so it is bounded: at 4 MiB `log` becomes `log.1`. Each
+ * line is one write to a file opened for appending, so that a second engine, which finds the lock
+ * taken, can say so in the same file.
+ */
+#include <hearth/internal/engine/hands.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOG_BYTES   (4 << 20)
+#define EARLY_BYTES 4096
+#define LINE_BYTES  2048
+
+struct hth_log_file {
+    pthread_mutex_t lock; /* guards all below */
+    enum hearth_log_level level;
+    int also_stderr;
+    int dir, fd; /* -1: not open yet */
+    off_t size;
+    size_t early_len;
+    char early[EARLY_BYTES];
+};
+
+static const char *level_name(enum hearth_log_level level)
+{
+    switch (level) {
+    case HEARTH_LOG_ERROR:
+        return "error";
+    case HEARTH_LOG_WARN:
+        return "warn";
+    case HEARTH_LOG_INFO:
+        return "info";
+    case HEARTH_LOG_DEBUG:
+        return "debug";
+    case HEARTH_LOG_TRACE:
+        return "trace";
+    }
+    return "other";
+}
+
+/* Returns the bytes of the line, newline included. */
+static size_t format(
+        char out[LINE_BYTES], enum hearth_log_level level, const char *event, const char *text)
+{
+    struct timespec now = { 0 };
+    char when[32];
+    struct tm tm;
+    int n;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &tm);
+    strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
+    n = snprintf(out, LINE_BYTES - 1, "%s.%03ldZ %s %s %s", when, now.tv_nsec / 1000000,
+            level_name(level), event, text);
+    if (n < 0)
+        return 0;
+    if (n > LINE_BYTES - 2)
+        n = LINE_BYTES - 2;
+    for (int i = 0; i < n; i++)
+        if ((unsigned char)out[i] < ' ') /* one line, and no escape sequences */
+            out[i] = ' ';
+    out[n] = '\n';
+    return (size_t)n + 1;
+}
+
+static int open_log(struct hth_log_file *log)
+{
+    struct stat st;
+
+    log->fd = openat(log->dir, "log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (log->fd < 0)
+        return -1;
+    log->size = fstat(log->fd, &st) ? 0 : st.st_size;
+    return 0;
+}
+
+static void put_locked(struct hth_log_file *log, const char *bytes, size_t len)
+{
+    ssize_t n;
+
+    if (log->fd < 0) {
+        if (len <= sizeof(log->early) - log->early_len) {
+            memcpy(log->early + log->early_len, bytes, len);
+            log->early_len += len;
+        }
+        return;
+    }
+    if (log->size + (off_t)len > LOG_BYTES && !renameat(log->dir, "log", log->dir, "log.1")) {
+        close(log->fd);
+        if (open_log(log))
+            return;
+    }
+    n = write(log->fd, bytes, len);
+    if (n > 0)
+        log->size += n;
+}
+
+static void emit(void *self, enum hearth_log_level level, const char *event, const char *text)
+{
+    struct hth_log_file *log = self;
+    char line[LINE_BYTES];
+    size_t len;
+
+    if (level > log->level)
+        return;
+    len = format(line, level, event, text);
+    pthread_mutex_lock(&log->lock);
+    put_locked(log, line, len);
+    if (log->also_stderr) {
+        ssize_t n = write(STDERR_FILENO, line, len);
+
+        (void)n;
+    }
+    pthread_mutex_unlock(&log->lock);
+}
+
+int hth_log_file_make(struct hth_log_file **out, enum hearth_log_level level, int also_stderr,
+        struct hearth_error *err)
+{
+    struct hth_log_file *log = calloc(1, sizeof(*log));
+
+    if (!log)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the log");
+    pthread_mutex_init(&log->lock, NULL);
+    log->level = level;
+    log->also_stderr = also_stderr;
+    log->dir = log->fd = -1;
+    *out = log;
+    return HEARTH_OK;
+}
+
+int hth_log_file_open(struct hth_log_file *log, const char *dir, struct hearth_error *err)
+{
+    int rc = HEARTH_OK;
+
+    pthread_mutex_lock(&log->lock);
+    log->dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (log->dir < 0 || open_log(log))
+        rc = hth_fail(err, HEARTH_EIO, errno, "cannot open the log in %.300s: %s", dir,
+                strerrordesc_np(errno));
+    else if (log->early_len)
+        put_locked(log, log->early, log->early_len);
+    pthread_mutex_unlock(&log->lock);
+    return rc;
+}
+
+struct hth_log hth_log_file_sink(struct hth_log_file *log)
+{
+    return (struct hth_log){ .emit = emit, .self = log };
+}
+
+void hth_log_file_close(struct hth_log_file *log)
+{
+    if (!log)
+        return;
+    if (log->fd >= 0)
+        close(log->fd);
+    if (log->dir >= 0)
+        close(log->dir);
+    pthread_mutex_destroy(&log->lock);
+    free(log);
+}

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Clients of the local socket, one small record each:
+ *
+ *     listen ─accept─► client { socket, pidfd, answers not yet taken }
+ *                        │ end of file, process dead, nonsense, too many answers waiting
+ *                        ▼
+ *                      gone ─reap()─► events.gone, freed
+ *
+ * A client is only marked where it is found gone, which may be inside an answer to it, and taken
+ * away after the round. What a process sent before it died is read first.
+ */
+#include <hearth/internal/engine/server.h>
+
+#include "packet.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define ROUND_PACKETS 16  /* of one client before others have their turn */
+#define LAST_PACKETS  256 /* of a process that has died */
+
+/* Epoll tags: kind in the upper half, client in the lower. */
+enum tag { TAG_LISTEN = 0x5e01, TAG_SOCKET = 0x5e02, TAG_PROCESS = 0x5e03 };
+
+struct answer {
+    struct answer *next;
+    int fd; /* ours; -1: none */
+    size_t len;
+    unsigned char bytes[];
+};
+
+struct client {
+    struct client *next;
+    uint32_t id;
+    pid_t pid;
+    int fd, pidfd; /* pidfd -1: the connection alone decides */
+    int is_gone;
+    int has_out; /* epoll waits for room, too */
+    uint32_t waiting;
+    struct answer *first, *last;
+};
+
+struct hth_server {
+    int epoll_fd, listen_fd, dir_fd;
+    int spare_fd; /* given up for a moment to turn somebody away when there are no more */
+    uint32_t last_id, count;
+    struct client *clients;
+    struct hth_server_events events;
+    struct hth_log log;
+    _Alignas(8) unsigned char packet[HTH_LOCAL_MAX];
+};
+
+static struct client *find(const struct hth_server *s, uint32_t id)
+{
+    struct client *c = s->clients;
+
+    while (c && c->id != id)
+        c = c->next;
+    return c;
+}
+
+static int watch(
+        const struct hth_server *s, int op, int fd, enum tag kind, uint32_t id, uint32_t events)
+{
+    struct epoll_event e = { .events = events, .data.u64 = (uint64_t)kind << 32 | id };
+
+    return epoll_ctl(s->epoll_fd, op, fd, &e);
+}
+
+static void lose(struct hth_server *s, struct client *c, const char *why)
+{
+    if (c->is_gone)
+        return;
+    c->is_gone = 1;
+    hth_say(&s->log, HEARTH_LOG_DEBUG, "client-gone", "client %u (pid %ld): %s", c->id,
+            (long)c->pid, why);
+}
+
+static void client_free(struct client *c)
+{
+    while (c->first) {
+        struct answer *a = c->first;
+
+        c->first = a->next;
+        if (a->fd >= 0)
+            close(a->fd);
+        free(a);
+    }
+    if (c->pidfd >= 0)
+        close(c->pidfd);
+    close(c->fd);
+    free(c);
+}
+
+/* ---- coming ---------------------------------------------------------------------------------- */
+
+static uint32_t free_id(struct hth_server *s)
+{
+    do
+        s->last_id++;
+    while (s->last_id == 0 || find(s, s->last_id));
+    return s->last_id;
+}
+
+/* Takes fd. */
+static void welcome(struct hth_server *s, int fd)
+{
+    struct ucred peer = { 0 };
+    socklen_t len = sizeof(peer);
+    struct client *c = NULL;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid != geteuid()) {
+        hth_say(&s->log, HEARTH_LOG_WARN, "client-refused",
+                "a process of user %u may not use this engine", (unsigned)peer.uid);
+        close(fd);
+        return;
+    }
+    if (s->count < HTH_CLIENTS_MAX)
+        c = calloc(1, sizeof(*c));
+    if (!c) {
+        hth_say(&s->log, HEARTH_LOG_WARN, "client-refused", "there are %u clients already",
+                s->count);
+        close(fd);
+        return;
+    }
+    c->id = free_id(s);
+    c->fd = fd;
+    c->pid = peer.pid;
+    c->pidfd = peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
+    if (c->pidfd < 0 && peer.pid > 0 && errno == ESRCH)
+        lose(s, c, "its process was dead before it was heard");
+    c->next = s->clients;
+    s->clients = c;
+    s->count++;
+    if (watch(s, EPOLL_CTL_ADD, fd, TAG_SOCKET, c->id, EPOLLIN) ||
+            (c->pidfd >= 0 && watch(s, EPOLL_CTL_ADD, c->pidfd, TAG_PROCESS, c->id, EPOLLIN)))
+        lose(s, c, "no room to watch it");
+}
+
+/* No descriptor is left: whoever waits would keep the loop spinning. */
+static void turn_away(struct hth_server *s)
+{
+    int fd;
+
+    close(s->spare_fd);
+    fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    hth_say(&s->log, HEARTH_LOG_WARN, "client-refused",
+            "no descriptors are left: raise the limit (ulimit -n)");
+}
+
+static void accept_some(struct hth_server *s)
+{
+    for (int i = 0; i < ROUND_PACKETS; i++) {
+        int fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd >= 0) {
+            welcome(s, fd);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE)
+            turn_away(s);
+        else if (errno != EINTR && errno != ECONNABORTED)
+            return;
+    }
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+static void take_packet(struct hth_server *s, struct client *c, size_t len, int fd)
+{
+    struct hearth_error err = { 0 };
+    void *attach = NULL;
+    size_t attach_len = 0;
+
+    if (fd >= 0 && hth_attach_read(fd, &attach, &attach_len, &err)) {
+        hth_say(&s->log, HEARTH_LOG_WARN, "client-nonsense", "client %u (pid %ld): %s", c->id,
+                (long)c->pid, err.text);
+        lose(s, c, "it sent a descriptor that cannot be used");
+    } else {
+        s->events.request(s->events.self, c->id, s->packet, len, attach, attach_len);
+    }
+    free(attach);
+}
+
+static void read_packets(struct hth_server *s, struct client *c, int most)
+{
+    for (int i = 0; i < most && !c->is_gone; i++) {
+        size_t len = 0;
+        int fd;
+
+        switch (hth_packet_receive(c->fd, s->packet, &len, &fd)) {
+        case HTH_PACKET_GOT:
+            take_packet(s, c, len, fd);
+            break;
+        case HTH_PACKET_NONE:
+            return;
+        case HTH_PACKET_END:
+            lose(s, c, "it closed its connection");
+            return;
+        case HTH_PACKET_BAD:
+            hth_say(&s->log, HEARTH_LOG_WARN, "client-nonsense",
+                    "client %u (pid %ld) sent a packet that is none of ours", c->id, (long)c->pid);
+            lose(s, c, "it sent nonsense");
+            return;
+        }
+        if (fd >= 0)
+            close(fd);
+    }
+}
+
+/* ---- answering ------------------------------------------------------------------------------- */
+
+static void want_out(struct hth_server *s, struct client *c, int want)
+{
+    if (c->has_out == want)
+        return;
+    c->has_out = want;
+    if (watch(s, EPOLL_CTL_MOD, c->fd, TAG_SOCKET, c->id, EPOLLIN | (want ? EPOLLOUT : 0)))
+        lose(s, c, "no room to watch it");
+}
+
+static void flush(struct hth_server *s, struct client *c)
+{
+    while (c->first && !c->is_gone) {
+        struct answer *a = c->first;
+        int e = hth_packet_put(c->fd, a->bytes, a->len, a->fd);
+
+        if (e == EAGAIN)
+            return;
+        if (e)
+            lose(s, c, "its connection is broken");
+        c->first = a->next;
+        c->waiting--;
+        if (a->fd >= 0)
+            close(a->fd);
+        free(a);
+    }
+    if (!c->first) {
+        c->last = NULL;
+        want_out(s, c, 0);
+    }
+}
+
+/* Takes fd. */
+static void enqueue(struct hth_server *s, struct client *c, const void *bytes, size_t len, int fd)
+{
+    struct answer *a = c->waiting < HTH_QUEUE_MAX ? malloc(sizeof(*a) + len) : NULL;
+
+    if (!a) {
+        lose(s, c, "it does not read its answers");
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    *a = (struct answer){ .fd = fd, .len = len };
+    memcpy(a->bytes, bytes, len);
+    if (c->last)
+        c->last->next = a;
+    else
+        c->first = a;
+    c->last = a;
+    c->waiting++;
+    want_out(s, c, 1);
+}
+
+static void answer_error(struct hth_server *s, struct client *c, const void *bytes, int native)
+{
+    struct hth_local_error e = { .code = HEARTH_EIO, .native = native };
+
+    memcpy(&e.head, bytes, sizeof(e.head));
+    e.head.length = sizeof(e);
+    e.head.type = HTH_LOCAL_ERROR;
+    snprintf(e.text, sizeof(e.text), "the engine cannot make a descriptor for its answer: %s",
+            strerrordesc_np(native));
+    hth_server_reply(s, c->id, &e, sizeof(e), -1, NULL, 0);
+}
+
+void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, size_t len, int fd,
+        const void *attach, size_t attach_len)
+{
+    struct client *c = find(s, client);
+    int made = -1, e = EAGAIN;
+
+    if (!c || c->is_gone)
+        return;
+    if (attach) {
+        made = hth_attach_make(attach, attach_len);
+        if (made < 0) {
+            answer_error(s, c, bytes, errno);
+            return;
+        }
+        fd = made;
+    }
+    if (!c->first)
+        e = hth_packet_put(c->fd, bytes, len, fd);
+    if (e == EAGAIN) {
+        int own = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+        if (fd >= 0 && own < 0)
+            lose(s, c, "no descriptor is left for its answer");
+        else
+            enqueue(s, c, bytes, len, own);
+    } else if (e) {
+        lose(s, c, "its connection is broken");
+    }
+    if (made >= 0)
+        close(made);
+}
+
+/* ---- the rounds ------------------------------------------------------------------------------ */
+
+int hth_server_event(struct hth_server *s, uint64_t tag, uint32_t events)
+{
+    enum tag kind = (enum tag)(tag >> 32);
+    struct client *c = find(s, (uint32_t)tag);
+
+    if (kind == TAG_LISTEN)
+        accept_some(s);
+    else if (kind == TAG_PROCESS && c) {
+        read_packets(s, c, LAST_PACKETS);
+        lose(s, c, "its process has ended");
+    } else if (kind == TAG_SOCKET && c) {
+        if (events & EPOLLOUT)
+            flush(s, c);
+        if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+            read_packets(s, c, ROUND_PACKETS);
+    }
+    return kind == TAG_LISTEN || kind == TAG_PROCESS || kind == TAG_SOCKET;
+}
+
+unsigned hth_server_reap(struct hth_server *s)
+{
+    struct client **at = &s->clients;
+    unsigned n = 0;
+
+    while (*at) {
+        struct client *c = *at;
+
+        if (!c->is_gone) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        s->count--;
+        n++;
+        s->events.gone(s->events.self, c->id); /* may answer others: marks, takes none away */
+        client_free(c);
+    }
+    return n;
+}
+
+uint32_t hth_server_clients(const struct hth_server *s)
+{
+    return s->count;
+}
+
+/* Paths over sun_path's 107 bytes go through the descriptor of their folder. */
+static int listen_in(struct hth_server *s, const char *dir)
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    int n = snprintf(a.sun_path, sizeof(a.sun_path), "%s/sock", dir);
+
+    if (n < 0 || n >= (int)sizeof(a.sun_path))
+        snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/sock", s->dir_fd);
+    s->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    unlinkat(s->dir_fd, "sock", 0);
+    /* The mode that bind() gives comes from the socket, and less the umask. */
+    if (s->listen_fd < 0 || fchmod(s->listen_fd, 0600) ||
+            bind(s->listen_fd, (const struct sockaddr *)&a, sizeof(a)) || listen(s->listen_fd, 512))
+        return -1;
+    return watch(s, EPOLL_CTL_ADD, s->listen_fd, TAG_LISTEN, 0, EPOLLIN);
+}
+
+int hth_server_open(const char *dir, int epoll_fd, const struct hth_server_events *events,
+        const struct hth_log *log, struct hth_server **out, struct hearth_error *err)
+{
+    struct hth_server *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the local socket");
+    s->epoll_fd = epoll_fd;
+    s->listen_fd = -1;
+    s->events = *events;
+    s->log = *log;
+    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    s->dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (s->dir_fd < 0 || listen_in(s, dir)) {
+        int why = errno;
+
+        hth_server_close(s);
+        return hth_fail(err, HEARTH_EIO, why, "cannot listen on %.300s/sock: %s", dir,
+                strerrordesc_np(why));
+    }
+    *out = s;
+    return HEARTH_OK;
+}
+
+void hth_server_close(struct hth_server *s)
+{
+    if (!s)
+        return;
+    while (s->clients) {
+        struct client *c = s->clients;
+
+        s->clients = c->next;
+        client_free(c);
+    }
+    if (s->listen_fd >= 0) {
+        unlinkat(s->dir_fd, "sock", 0);
+        close(s->listen_fd);
+    }
+    if (s->dir_fd >= 0)
+        close(s->dir_fd);
+    if (s->spare_fd >= 0)
+        close(s->spare_fd);
+    free(s);
+}

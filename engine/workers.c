@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Work too long for the engine's thread: checksums, copies.
+ *
+ *     submit ─► waiting ─► a thread: run() ─► ended ─► eventfd ─► deliver() on the engine's: done()
+ *
+ * After stop() the threads are gone, so the owners of work that was still waiting may be freed.
+ */
+#include <hearth/internal/engine/hands.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct list {
+    struct hth_work *first, *last;
+};
+
+struct hth_pool {
+    pthread_mutex_t lock; /* guards all below but thread[] */
+    pthread_cond_t more;
+    struct list waiting, ended;
+    int stopping;
+    int wake_fd;
+    unsigned threads; /* that run */
+    pthread_t *thread;
+};
+
+static void push(struct list *l, struct hth_work *w)
+{
+    w->next = NULL;
+    if (l->last)
+        l->last->next = w;
+    else
+        l->first = w;
+    l->last = w;
+}
+
+static struct hth_work *pop(struct list *l)
+{
+    struct hth_work *w = l->first;
+
+    if (w && !(l->first = w->next))
+        l->last = NULL;
+    return w;
+}
+
+static void wake(const struct hth_pool *pool)
+{
+    uint64_t one = 1;
+    ssize_t n = write(pool->wake_fd, &one, sizeof(one));
+
+    (void)n; /* full: it is readable already */
+}
+
+static void *serve(void *arg)
+{
+    struct hth_pool *pool = arg;
+
+    pthread_mutex_lock(&pool->lock);
+    while (!pool->stopping) {
+        struct hth_work *w = pop(&pool->waiting);
+        int first;
+
+        if (!w) {
+            pthread_cond_wait(&pool->more, &pool->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&pool->lock);
+        w->run(w);
+        pthread_mutex_lock(&pool->lock);
+        first = !pool->ended.first;
+        push(&pool->ended, w);
+        if (first)
+            wake(pool);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+static void submit(void *self, struct hth_work *w)
+{
+    struct hth_pool *pool = self;
+
+    pthread_mutex_lock(&pool->lock);
+    if (!pool->stopping) {
+        push(&pool->waiting, w);
+        pthread_cond_signal(&pool->more);
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+struct hth_workers hth_pool_workers(struct hth_pool *pool)
+{
+    return (struct hth_workers){ .submit = submit, .self = pool };
+}
+
+unsigned hth_pool_deliver(struct hth_pool *pool)
+{
+    struct list ended;
+    unsigned n = 0;
+
+    pthread_mutex_lock(&pool->lock);
+    ended = pool->ended;
+    pool->ended = (struct list){ 0 };
+    pthread_mutex_unlock(&pool->lock);
+    for (struct hth_work *w = pop(&ended); w; w = pop(&ended), n++)
+        w->done(w); /* may free or submit it again */
+    return n;
+}
+
+static int start_threads(struct hth_pool *pool, unsigned threads)
+{
+    sigset_t all, old;
+    int e = 0;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    while (pool->threads < threads && !e) {
+        e = pthread_create(&pool->thread[pool->threads], NULL, serve, pool);
+        pool->threads += !e;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return e;
+}
+
+int hth_pool_open(unsigned threads, int wake_fd, struct hth_pool **out, struct hearth_error *err)
+{
+    struct hth_pool *pool = calloc(1, sizeof(*pool));
+    int e;
+
+    if (pool)
+        pool->thread = calloc(threads, sizeof(*pool->thread));
+    if (!pool || !pool->thread) {
+        free(pool);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %u worker threads", threads);
+    }
+    pool->wake_fd = wake_fd;
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->more, NULL);
+    e = start_threads(pool, threads);
+    if (e) {
+        hth_pool_close(pool);
+        return hth_fail(err, HEARTH_EIO, e, "cannot start %u worker threads: %s", threads,
+                strerrordesc_np(e));
+    }
+    *out = pool;
+    return HEARTH_OK;
+}
+
+void hth_pool_stop(struct hth_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->stopping = 1;
+    pthread_cond_broadcast(&pool->more);
+    pthread_mutex_unlock(&pool->lock);
+    for (; pool->threads; pool->threads--)
+        pthread_join(pool->thread[pool->threads - 1], NULL);
+    pool->waiting = pool->ended = (struct list){ 0 };
+}
+
+void hth_pool_close(struct hth_pool *pool)
+{
+    if (!pool)
+        return;
+    hth_pool_stop(pool);
+    pthread_cond_destroy(&pool->more);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool->thread);
+    free(pool);
+}

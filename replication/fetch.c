@@ -1,0 +1,831 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One object, or a range of it, from whoever has it. What is in the slot counts only when it was
+ * checked, and the object is there for others only when all of it counts.
+ *
+ *   TABLE ─► CHECK ─► (REUSE) ─► DATA ─► BLOCK ─► sealed ─► ENDING ─► done
+ *     ▲        │ wrong             any: deadline, cancel, nobody left ──┘  once nothing writes
+ *     └────────┘                                                          the slot any more
+ *
+ * A whole object is `<name>.tmp` in its save until it is sealed. A range lies in a scratch slot:
+ *
+ *   slot: | file bytes [lo, hi), whole chunks | table |      lo = 0 and hi = all: as the file is
+ */
+#include "transfer_parts.h"
+
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/crc.h>
+#include <hearth/internal/core/table.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REUSE_CHUNKS 16u /* compared by one work */
+#define DEADLINE_MS  300000u
+
+/* ---- Start --------------------------------------------------------------------------------------- */
+
+static struct hth_fetch *fetch_find(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object)
+{
+    struct hth_fetch *f = ctx->transfer->fetches;
+
+    while (f && (!f->whole || !hth_fetch_runs(f) || f->object.id != object ||
+                        hth_save_cmp(f->save, save) != 0))
+        f = f->next;
+    return f;
+}
+
+static uint64_t up_to(uint64_t value, uint64_t most)
+{
+    return value < most ? value : most;
+}
+
+/* What of the file is pulled, and where its table goes. */
+static void geometry(struct hth_fetch *f, uint64_t off, uint64_t len)
+{
+    uint64_t data_len = f->object.data_len, data_end = HTH_BLOCK + data_len;
+    uint64_t table_off = HTH_BLOCK + HTH_ALIGN(data_len), end = off + len;
+
+    f->off = off;
+    f->hi = hth_object_file_bytes(&f->object);
+    f->chunk1 = (uint32_t)HTH_CHUNKS(data_len);
+    if (!f->whole && end <= data_end) {
+        f->chunk1 = end <= HTH_BLOCK ? 0 : (uint32_t)HTH_CHUNKS(end - HTH_BLOCK);
+        f->hi = up_to(HTH_BLOCK + (uint64_t)f->chunk1 * HTH_CHUNK, data_end);
+    }
+    if (off >= data_end && !f->whole) { /* padding or table: no chunk */
+        f->chunk0 = f->chunk1;
+        f->lo = off < table_off ? off / HTH_BLOCK * HTH_BLOCK : table_off;
+    } else if (off >= HTH_BLOCK) {
+        f->chunk0 = (uint32_t)((off - HTH_BLOCK) / HTH_CHUNK);
+        f->lo = HTH_BLOCK + (uint64_t)f->chunk0 * HTH_CHUNK;
+    }
+    f->table_at = f->hi > data_end ? table_off - f->lo : HTH_ALIGN(f->hi - f->lo);
+    f->left = f->chunk1 - f->chunk0;
+}
+
+static int want_check(
+        struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hearth_error *err)
+{
+    const struct hth_object *o = &want->object;
+    uint64_t bytes = hth_object_file_bytes(o);
+
+    if (!ctx->epoch)
+        return hth_fail(err, HEARTH_ESTATE, 0, "no epoch has been joined yet");
+    if (o->kind != HTH_OBJECT_SHARD || o->data_len > (uint64_t)UINT32_MAX / 2 * HTH_CHUNK ||
+            o->table_len < hth_table_bytes(o->data_len, 0) || o->table_len > (UINT64_C(1) << 40))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "'%s' cannot be an object: %" PRIu64 " bytes with a table of %" PRIu64, o->name,
+                o->data_len, o->table_len);
+    if (want->off > bytes || want->len > bytes - want->off || (want->off && !want->len))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "bytes %" PRIu64 " and %" PRIu64 " more are not in '%s', which has %" PRIu64,
+                want->off, want->len, o->name, bytes);
+    if (!want->len && fetch_find(ctx, want->save, o->id))
+        return hth_fail(err, HEARTH_EEXIST, 0, "'%s' of " HTH_SAVE " is being fetched already",
+                o->name, HTH_SAVE_ARGS(want->save));
+    return HEARTH_OK;
+}
+
+/* Room in the store. A copy that is bad anyway makes way where there is no room beside it. */
+static int room(struct hth_fetch *f, struct hth_held **bad, struct hearth_error *err)
+{
+    struct hth_store *store = f->ctx->store;
+    uint64_t bytes = f->table_at + f->object.table_len;
+    int rc = store->ops->take(store, bytes, &f->slot, err);
+
+    if (rc && *bad) {
+        hth_held_drop(f->ctx, f->in, *bad);
+        *bad = NULL;
+        rc = store->ops->take(store, bytes, &f->slot, err);
+    }
+    if (rc)
+        return rc;
+    rc = hth_held_region(f->ctx, f->slot, &f->region, err);
+    if (!rc && f->whole)
+        rc = store->ops->receive(store, f->slot, f->save, f->object.name, err);
+    if (rc) {
+        store->ops->give(store, f->slot);
+        f->slot = NULL;
+    }
+    return rc;
+}
+
+/* Beside the copy that is here and bad, or as a new entry of the catalogue. */
+static int hold(struct hth_fetch *f, struct hth_held *bad, struct hearth_error *err)
+{
+    struct hth_store *store = f->ctx->store;
+
+    if (bad) {
+        f->held = bad;
+        f->old = bad->slot;
+        store->ops->lease(store, f->old);
+        bad->slot = f->slot;
+        bad->state = HTH_HELD_RECEIVING;
+        bad->verified = 0;
+    } else {
+        f->held = hth_held_add(f->in, &f->object, HTH_HELD_RECEIVING, f->slot);
+    }
+    if (!f->held)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an object");
+    hth_held_pin(f->in, f->held);
+    return HEARTH_OK;
+}
+
+/* 1: it is here already, nothing is to be done. */
+static int find_here(struct hth_fetch *f, struct hth_held *reuse, struct hth_held **out_bad,
+        struct hearth_error *err)
+{
+    struct hth_held *held;
+
+    f->made = !hth_holdings_find(f->ctx, f->save);
+    f->in = hth_holdings_get(f->ctx, f->save);
+    if (!f->in)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a save");
+    held = hth_held_find(f->in, f->object.id);
+    if (!held)
+        return HEARTH_OK;
+    if (held->state != HTH_HELD_SEALED || !held->slot)
+        return hth_fail(err, HEARTH_EBUSY, 0, "'%s' of " HTH_SAVE " is being written here",
+                f->object.name, HTH_SAVE_ARGS(f->save));
+    if (held != reuse && held->verified &&
+            memcmp(held->object.digest, f->object.digest, HTH_DIGEST) == 0)
+        return 1;
+    *out_bad = held;
+    return HEARTH_OK;
+}
+
+static int set_up(struct hth_fetch *f, struct hth_held *reuse, struct hearth_error *err)
+{
+    uint64_t pad = HTH_BLOCK + f->object.data_len, table_off = HTH_ALIGN(pad);
+    struct hth_held *bad = NULL;
+    int rc = f->whole ? find_here(f, reuse, &bad, err) : HEARTH_OK;
+
+    if (rc == 1)
+        f->phase = PHASE_ENDING;
+    if (rc)
+        return rc == 1 ? HEARTH_OK : rc;
+    f->chunk = calloc(f->left ? f->left : 1, 1);
+    if (!f->chunk)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a fetch");
+    rc = room(f, &bad, err);
+    if (!rc && f->whole && (rc = hold(f, bad, err))) {
+        f->ctx->store->ops->give(f->ctx->store, f->slot);
+        f->slot = NULL;
+    }
+    if (rc)
+        return rc;
+    f->ctx->store->ops->lease(f->ctx->store, f->slot);
+    if (f->lo == 0) /* what was in the slot before is nobody's */
+        memset(f->slot->base, 0, HTH_BLOCK);
+    if (pad < f->lo)
+        pad = f->lo;
+    if (f->hi > pad && pad < table_off)
+        memset(f->slot->base + pad - f->lo, 0, table_off - pad);
+    return HEARTH_OK;
+}
+
+/* A save that nothing came of is not left behind. */
+static void tidy(const struct hth_fetch *f)
+{
+    struct hth_held_save *save = f->made ? hth_holdings_find(f->ctx, f->save) : NULL;
+
+    if (save && !save->held && !save->has_manifest && !save->users)
+        hth_holdings_free_save(f->ctx, save);
+}
+
+static int fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
+        struct hearth_error *err)
+{
+    struct hth_fetch **at = &ctx->transfer->fetches, *f;
+    uint32_t after = want->deadline_ms ? want->deadline_ms : DEADLINE_MS;
+    int rc = want_check(ctx, want, err);
+
+    if (rc)
+        return rc;
+    f = calloc(1, sizeof(*f));
+    if (!f)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a fetch");
+    f->ctx = ctx;
+    f->save = want->save;
+    f->object = want->object;
+    f->class = want->class;
+    f->whole = want->len == 0;
+    f->deadline_after_ms = after;
+    f->deadline_ms = hth_now_ms(&ctx->clock) + after;
+    f->table_source = UINT32_MAX;
+    f->done = want->done;
+    f->self = want->self;
+    geometry(f, want->off, want->len);
+    for (uint32_t i = 0; i < want->count; i++)
+        if (want->sources[i] < ctx->epoch->nodes && want->sources[i] != ctx->epoch->self &&
+                !hth_source_add(f, want->sources[i]))
+            break;
+    rc = set_up(f, want->reuse, err);
+    if (rc) {
+        tidy(f);
+        hth_fetch_free(f);
+        return rc;
+    }
+    while (*at)
+        at = &(*at)->next;
+    *at = f;
+    *out = f;
+    return HEARTH_OK;
+}
+
+int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
+        struct hearth_error *err)
+{
+    struct hth_fetch *f;
+    int rc = fetch_new(ctx, want, &f, err);
+
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < f->sources && hth_fetch_runs(f); i++)
+        hth_source_ask(f, &f->source[i]);
+    *out = f;
+    return HEARTH_OK;
+}
+
+int hth_fetch_source(struct hth_fetch *f, uint32_t node)
+{
+    struct source *s;
+
+    if (!hth_fetch_runs(f) || node >= f->ctx->epoch->nodes || node == f->ctx->epoch->self)
+        return HEARTH_EINVAL;
+    s = hth_source_add(f, node);
+    if (!s)
+        return HEARTH_ENOMEM;
+    if (s->state == SOURCE_OUT && s->bad < HTH_BAD_MAX)
+        s->state = SOURCE_NEW;
+    if (s->state == SOURCE_NEW)
+        hth_source_ask(f, s);
+    return HEARTH_OK;
+}
+
+/* ---- The parts come in ------------------------------------------------------------------------------ */
+
+static void table_run(struct hth_work *work)
+{
+    struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
+    const unsigned char *at = f->slot->base + f->table_at;
+    unsigned char digest[HTH_DIGEST];
+    struct hth_table table;
+
+    hth_digest(digest, at, f->object.table_len);
+    f->table_code = HEARTH_ECORRUPT;
+    if (memcmp(digest, f->object.digest, HTH_DIGEST) != 0)
+        return;
+    f->table_code = hth_table_decode(&table, at, f->object.table_len, NULL);
+    if (!f->table_code && table.data_len != f->object.data_len)
+        f->table_code = HEARTH_ECORRUPT;
+    f->crc = f->table_code ? NULL : table.crc;
+}
+
+static void reuse_next(struct hth_fetch *f);
+
+static void data_begin(struct hth_fetch *f)
+{
+    f->phase = PHASE_DATA;
+    if (f->left == 0)
+        hth_fetch_data_here(f);
+}
+
+static void table_done(struct hth_work *work)
+{
+    struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
+    struct hth_ctx *ctx = f->ctx;
+
+    f->busy--;
+    if (hth_fetch_runs(f) && f->table_code) {
+        f->phase = PHASE_TABLE;
+        f->table_got = 0;
+        hth_source_bad(f, &f->source[f->table_source], UNIT_TABLE, "is not the one wanted");
+    } else if (hth_fetch_runs(f)) {
+        f->source[f->table_source].strikes = 0;
+        f->phase = PHASE_REUSE;
+        if (f->old)
+            reuse_next(f);
+        else
+            data_begin(f);
+    }
+    hth_pump(ctx);
+    hth_fetches_settle(ctx);
+}
+
+void hth_fetch_table_here(struct hth_fetch *f)
+{
+    hth_point(&f->ctx->points, "verify");
+    if (hth_breaks(f->ctx, HTH_BREAK_VERIFY)) {
+        data_begin(f);
+        return;
+    }
+    f->phase = PHASE_CHECK;
+    f->busy++;
+    f->work = (struct hth_work){ .run = table_run, .done = table_done };
+    f->ctx->workers.submit(f->ctx->workers.self, &f->work);
+}
+
+/* On a worker: what of the old copy is right goes over. Nobody else touches f->chunk meanwhile. */
+static void reuse_run(struct hth_work *work)
+{
+    struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
+
+    for (uint32_t c = f->reuse_next; c < f->reuse_next + f->reuse_count; c++) {
+        uint64_t off = HTH_BLOCK + (uint64_t)c * HTH_CHUNK, len = hth_chunk_len(f, c);
+
+        if (off + len > f->old->capacity)
+            continue;
+        memcpy(f->slot->base + off, f->old->base + off, len);
+        if (hth_crc32c(f->slot->base + off, len) == f->crc[c])
+            f->chunk[c] = CHUNK_RIGHT;
+    }
+}
+
+/* All of the old copy is right: it stays, and the new slot goes back. */
+static int old_is_good(struct hth_fetch *f)
+{
+    uint64_t table_off = f->table_at;
+
+    return f->left == 0 && f->old->capacity >= table_off + f->object.table_len &&
+           memcmp(f->old->base + table_off, f->slot->base + table_off, f->object.table_len) == 0 &&
+           hth_block_check(f->ctx, f->save, &f->object, f->old->base, NULL) == HEARTH_OK;
+}
+
+static void keep_old(struct hth_fetch *f, int verified)
+{
+    f->ctx->store->ops->give(f->ctx->store, f->slot);
+    f->held->slot = f->old;
+    f->held->state = HTH_HELD_SEALED;
+    f->held->verified = verified;
+}
+
+static void reuse_done(struct hth_work *work)
+{
+    struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
+    struct hth_ctx *ctx = f->ctx;
+
+    f->busy--;
+    if (hth_fetch_runs(f)) {
+        for (uint32_t i = 0; i < f->reuse_count; i++)
+            f->left -= f->chunk[f->reuse_next + i] == CHUNK_RIGHT;
+        f->reuse_next += f->reuse_count;
+        reuse_next(f);
+    }
+    hth_pump(ctx);
+    hth_fetches_settle(ctx);
+}
+
+static void reuse_next(struct hth_fetch *f)
+{
+    uint32_t left = f->chunk1 - f->reuse_next;
+
+    if (left) {
+        f->reuse_count = left < REUSE_CHUNKS ? left : REUSE_CHUNKS;
+        f->busy++;
+        f->work = (struct hth_work){ .run = reuse_run, .done = reuse_done };
+        f->ctx->workers.submit(f->ctx->workers.self, &f->work);
+    } else if (!f->held->dropped && old_is_good(f)) {
+        keep_old(f, 1);
+        f->held->object = f->object;
+        f->phase = PHASE_ENDING;
+    } else {
+        data_begin(f);
+    }
+}
+
+int hth_block_check(const struct hth_ctx *ctx, struct hth_save_id save,
+        const struct hth_object *object, const unsigned char *block, struct hearth_error *err)
+{
+    struct hth_block b;
+    int rc = hth_block_decode(&b, block, HTH_BLOCK, hth_object_file_bytes(object), err);
+
+    if (rc)
+        return rc;
+    if (!b.own || hth_save_cmp(b.save, save) != 0 || b.object != object->id ||
+            b.owner != object->owner || b.data_len != object->data_len ||
+            b.table_len != object->table_len || strcmp(b.name, object->name) != 0 ||
+            strcmp(b.job, ctx->opts.job) != 0 ||
+            memcmp(b.table_digest, object->digest, HTH_DIGEST) != 0)
+        return hth_fail(err, HEARTH_ECORRUPT, 0, "the block is that of another object");
+    return HEARTH_OK;
+}
+
+/* All of it is here and right. */
+static void complete(struct hth_fetch *f)
+{
+    struct hth_store *store = f->ctx->store;
+    int rc;
+
+    if (!f->whole) {
+        f->phase = PHASE_ENDING;
+        return;
+    }
+    if (f->held->dropped) {
+        hth_fetch_end(f, HEARTH_ECANCELED, "it is not wanted any more");
+        return;
+    }
+    if (f->old) { /* it had the name */
+        hth_slot_condemn(f->ctx, f->old, "corrupt");
+        store->ops->unlease(store, f->old);
+        f->old = NULL;
+    }
+    rc = store->ops->seal(store, f->slot, f->save, f->object.name, &f->err);
+    if (rc) {
+        hth_held_drop(f->ctx, f->in, f->held);
+        hth_fetch_end(f, rc, NULL);
+        return;
+    }
+    f->held->object = f->object;
+    f->held->state = HTH_HELD_SEALED;
+    f->held->verified = 1;
+    f->phase = PHASE_ENDING;
+}
+
+void hth_fetch_block_here(struct hth_fetch *f, struct source *s)
+{
+    struct hearth_error err = { 0 };
+
+    if (!hth_breaks(f->ctx, HTH_BREAK_VERIFY) &&
+            hth_block_check(f->ctx, f->save, &f->object, f->slot->base, &err))
+        hth_source_bad(f, s, UNIT_BLOCK, err.text);
+    else
+        complete(f);
+}
+
+void hth_fetch_data_here(struct hth_fetch *f)
+{
+    if (f->lo == 0)
+        f->phase = PHASE_BLOCK;
+    else
+        complete(f);
+}
+
+/* ---- Messages ------------------------------------------------------------------------------------------ */
+
+static int same_object(const struct hth_object *a, const struct hth_object *b)
+{
+    return a->data_len == b->data_len && a->table_len == b->table_len &&
+           memcmp(a->digest, b->digest, HTH_DIGEST) == 0;
+}
+
+static void refuse(
+        struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w, int code, const char *text)
+{
+    hth_transfer_nak(ctx, from, w->save, w->id, HTH_NAK_OFFER, code, text);
+}
+
+static void join_offer(struct hth_fetch *f, uint32_t from, const struct hth_wire *w)
+{
+    struct source *s;
+
+    if (!same_object(&f->object, &w->object)) {
+        refuse(f->ctx, from, w, HEARTH_EEXIST, "another object of that id is being fetched");
+        return;
+    }
+    s = hth_source_add(f, from);
+    if (!s)
+        return;
+    s->offered = 1;
+    if (s->state == SOURCE_OUT && s->bad < HTH_BAD_MAX)
+        s->state = SOURCE_NEW;
+    if (s->state != SOURCE_NEW)
+        return;
+    if (!w->follows) {
+        hth_source_ask(f, s);
+        return;
+    }
+    s->state = SOURCE_ASKED;
+    s->asked = 1;
+    s->due_ms = hth_now_ms(&f->ctx->clock) + f->ctx->opts.retry_ms;
+}
+
+static void on_verified(void *self, struct hth_held_save *save, struct hth_held *held, int code,
+        const struct hearth_error *err)
+{
+    struct hth_ctx *ctx = self;
+
+    if (code != HEARTH_ECORRUPT || held->dropped)
+        return; /* right: the next OFFER hears so */
+    hth_say(&ctx->log, HEARTH_LOG_WARN, "copy-bad", "%s", err->text);
+    hth_held_condemn(ctx, save, held, "corrupt");
+}
+
+/* Something of that id is here. */
+static void answer_here(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w,
+        struct hth_held_save *save, struct hth_held *held)
+{
+    struct hth_wire pulled = { .save = w->save, .id = w->id };
+
+    if (held->state != HTH_HELD_SEALED || !held->slot) {
+        refuse(ctx, from, w, HEARTH_EBUSY, "it is being written here");
+    } else if (!same_object(&held->object, &w->object)) {
+        refuse(ctx, from, w, HEARTH_EEXIST, "another object of that id is here");
+    } else if (held->verified) {
+        memcpy(pulled.digest, held->object.digest, HTH_DIGEST);
+        hth_transfer_say(ctx, from, HTH_MSG_PULLED, &pulled);
+    } else if (!hth_job_runs(ctx, held)) {
+        (void)hth_verify_start(ctx, save, held, on_verified, ctx, NULL);
+    }
+}
+
+static void on_offer(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
+{
+    const struct hth_transfer_events *events = &ctx->transfer->events;
+    struct hth_fetch *f = fetch_find(ctx, w->save, w->id);
+    struct hth_held_save *save = hth_holdings_find(ctx, w->save);
+    struct hth_held *held = save ? hth_held_find(save, w->id) : NULL;
+    struct hearth_error err = { 0 };
+    int rc;
+
+    if (f) {
+        join_offer(f, from, w);
+        return;
+    }
+    if (held) {
+        answer_here(ctx, from, w, save, held);
+        return;
+    }
+    rc = events->wanted ? events->wanted(events->self, from, w->save, &w->object) : HEARTH_OK;
+    if (rc) {
+        refuse(ctx, from, w, rc, rc == HEARTH_EBUSY ? "not now" : "not for this node");
+        return;
+    }
+    rc = fetch_new(ctx,
+            &(struct hth_fetch_want){ .save = w->save,
+                    .object = w->object,
+                    .class = HTH_FETCH_REPLICA,
+                    .deadline_ms = ctx->opts.save_ms },
+            &f, &err);
+    if (rc) {
+        refuse(ctx, from, w, rc, err.text);
+        return;
+    }
+    f->by_offer = 1;
+    join_offer(f, from, w);
+}
+
+static void on_end(struct hth_fetch *f, struct source *s, const struct hth_wire *w)
+{
+    if (s->state == SOURCE_OUT)
+        return;
+    if (!same_object(&f->object, &w->object)) {
+        hth_source_out(f, s, HEARTH_ECORRUPT, "it holds another object under that id");
+        return;
+    }
+    s->state = SOURCE_GRANTED;
+    s->grant = w->grant;
+    s->grants++;
+    s->due_ms = HTH_NEVER;
+}
+
+void hth_fetch_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *w)
+{
+    if (type == HTH_MSG_OFFER) {
+        on_offer(ctx, from, w);
+        return;
+    }
+    if (type == HTH_MSG_READY) /* END is right behind it, and has the table's digest */
+        return;
+    for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
+        struct source *s = hth_fetch_runs(f) ? hth_source_find(f, from) : NULL;
+
+        if (!s || f->object.id != w->id || hth_save_cmp(f->save, w->save) != 0)
+            continue;
+        if (type == HTH_MSG_END)
+            on_end(f, s, w);
+        else if (s->state == SOURCE_ASKED && w->code == HEARTH_EBUSY)
+            hth_source_away(f, s, HEARTH_EBUSY);
+        else if (s->state == SOURCE_ASKED)
+            hth_source_out(f, s, HEARTH_EDENIED, w->text[0] ? w->text : "it refuses");
+    }
+}
+
+/* ---- End ---------------------------------------------------------------------------------------------------- */
+
+void hth_fetch_end(struct hth_fetch *f, int code, const char *text)
+{
+    struct hth_store *store = f->ctx->store;
+
+    if (!hth_fetch_runs(f))
+        return;
+    if (text)
+        hth_fail(&f->err, code, 0, HTH_SAVE " object '%s': %.400s", HTH_SAVE_ARGS(f->save),
+                f->object.name, text);
+    f->phase = PHASE_ENDING;
+    f->code = code;
+    if (!f->held)
+        return;
+    if (f->held->dropped) {
+        if (f->old)
+            store->ops->give(store, f->old);
+    } else if (f->old) {
+        keep_old(f, 0);
+    } else {
+        hth_held_drop(f->ctx, f->in, f->held);
+    }
+}
+
+/* Another fetch pulls from that node under the same grant. */
+static int shared(const struct hth_fetch *f, uint32_t node)
+{
+    for (struct hth_fetch *g = f->ctx->transfer->fetches; g; g = g->next)
+        if (g != f && hth_fetch_runs(g) && g->object.id == f->object.id &&
+                hth_save_cmp(g->save, f->save) == 0 && hth_source_find(g, node))
+            return 1;
+    return 0;
+}
+
+static void say_end(const struct hth_fetch *f)
+{
+    struct hth_wire w = { .save = f->save, .id = f->object.id };
+    int pulled = f->whole && !f->code;
+
+    memcpy(w.digest, f->object.digest, HTH_DIGEST);
+    for (uint32_t i = 0; i < f->sources; i++) {
+        const struct source *s = &f->source[i];
+
+        if (!s->asked)
+            continue;
+        if (pulled)
+            hth_transfer_say(f->ctx, s->node, HTH_MSG_PULLED, &w);
+        else if (s->offered)
+            hth_transfer_nak(f->ctx, s->node, f->save, f->object.id, HTH_NAK_OFFER,
+                    f->code == HEARTH_ECANCELED ? HEARTH_EBUSY : f->code, f->err.text);
+        else if (!shared(f, s->node))
+            hth_transfer_say(f->ctx, s->node, HTH_MSG_RELEASE, &w);
+    }
+}
+
+static void let_go(struct hth_fetch *f)
+{
+    struct hth_store *store = f->ctx->store;
+
+    if (f->slot)
+        store->ops->unlease(store, f->slot);
+    if (f->old)
+        store->ops->unlease(store, f->old);
+    if (f->held)
+        hth_held_unpin(f->in, f->held);
+    f->held = NULL;
+    f->old = NULL;
+}
+
+static void fetch_unlink(struct hth_fetch *f)
+{
+    struct hth_fetch **at = &f->ctx->transfer->fetches;
+
+    while (*at != f)
+        at = &(*at)->next;
+    *at = f->next;
+}
+
+void hth_fetch_free(struct hth_fetch *f)
+{
+    struct piece *p;
+
+    while ((p = f->spare)) {
+        f->spare = p->next;
+        free(p);
+    }
+    if (f->held)
+        hth_held_unpin(f->in, f->held);
+    free(f->source);
+    free(f->chunk);
+    free(f);
+}
+
+static void tell(struct hth_fetch *f)
+{
+    const struct hth_transfer_events *events = &f->ctx->transfer->events;
+
+    if (f->code)
+        hth_say(&f->ctx->log, f->code == HEARTH_ECANCELED ? HEARTH_LOG_DEBUG : HEARTH_LOG_WARN,
+                "fetch-failed", "%s", f->err.text);
+    if (f->done)
+        f->done(f->self, f, f->code, &f->err);
+    else if (f->by_offer && !f->code && events->sealed)
+        events->sealed(events->self, f->save, f->object.id);
+}
+
+static void settle(struct hth_fetch *f)
+{
+    int keep = !f->whole && !f->code;
+
+    say_end(f);
+    let_go(f);
+    if (keep) {
+        f->phase = PHASE_KEPT;
+        tell(f); /* may release it */
+        return;
+    }
+    fetch_unlink(f);
+    if (f->code)
+        tidy(f);
+    if (!f->whole)
+        f->ctx->store->ops->give(f->ctx->store, f->slot);
+    tell(f);
+    hth_fetch_free(f);
+}
+
+void hth_fetches_settle(struct hth_ctx *ctx)
+{
+    struct hth_transfer *t = ctx->transfer;
+    struct hth_fetch *f;
+
+    if (t->settling)
+        return;
+    t->settling = 1;
+    do {
+        f = t->fetches;
+        while (f && (f->phase != PHASE_ENDING || f->busy))
+            f = f->next;
+        if (f)
+            settle(f);
+    } while (f);
+    t->settling = 0;
+}
+
+void hth_fetch_cancel(struct hth_fetch *f)
+{
+    hth_fetch_end(f, HEARTH_ECANCELED, "canceled");
+}
+
+const unsigned char *hth_fetch_bytes(struct hth_fetch *f)
+{
+    return f->slot ? f->slot->base + (f->off - f->lo) : NULL;
+}
+
+struct hth_slot *hth_fetch_slot(struct hth_fetch *f)
+{
+    return f->slot;
+}
+
+void hth_fetch_release(struct hth_fetch *f)
+{
+    if (f->phase != PHASE_KEPT)
+        return; /* freed by itself */
+    fetch_unlink(f);
+    f->ctx->store->ops->give(f->ctx->store, f->slot);
+    hth_fetch_free(f);
+}
+
+/* ---- Time ------------------------------------------------------------------------------------------------------ */
+
+static void too_late(struct hth_fetch *f)
+{
+    char text[HEARTH_ERROR_TEXT];
+    uint32_t node = HTH_NODE_NONE;
+
+    for (uint32_t i = 0; i < f->sources && node == HTH_NODE_NONE; i++)
+        if (f->source[i].state != SOURCE_OUT)
+            node = f->source[i].node;
+    snprintf(text, sizeof(text),
+            "not here after %" PRIu32 " ms, waiting for node %" PRIu32 "%s%.300s",
+            f->deadline_after_ms, node, f->cause.code ? "; last failure: " : "", f->cause.text);
+    hth_fetch_end(f, HEARTH_ETIMEOUT, text);
+}
+
+static void source_tick(struct hth_fetch *f, struct source *s, uint64_t now)
+{
+    if (s->state == SOURCE_NEW || (s->state == SOURCE_AWAY && now >= s->due_ms)) {
+        hth_source_ask(f, s);
+    } else if (s->state == SOURCE_ASKED && now >= s->due_ms) {
+        hth_fail(&f->cause, HEARTH_ETIMEOUT, 0, "node %" PRIu32 " does not answer", s->node);
+        s->strikes++;
+        hth_source_ask(f, s);
+    } else if (s->state == SOURCE_GRANTED && now >= s->due_ms) {
+        s->due_ms = HTH_NEVER;
+    }
+}
+
+void hth_fetches_tick(struct hth_ctx *ctx, uint64_t now)
+{
+    for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
+        if (hth_fetch_runs(f) && f->held && f->held->dropped)
+            hth_fetch_end(f, HEARTH_ECANCELED, "it is not wanted any more");
+        if (hth_fetch_runs(f) && now >= f->deadline_ms)
+            too_late(f);
+        for (uint32_t i = 0; i < f->sources && hth_fetch_runs(f); i++)
+            source_tick(f, &f->source[i], now);
+    }
+}
+
+uint64_t hth_fetches_due_ms(const struct hth_ctx *ctx)
+{
+    uint64_t due = HTH_NEVER;
+
+    for (const struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
+        if (f->phase == PHASE_ENDING && !f->busy)
+            return hth_now_ms(&ctx->clock);
+        if (!hth_fetch_runs(f))
+            continue;
+        if (f->deadline_ms < due)
+            due = f->deadline_ms;
+        for (uint32_t i = 0; i < f->sources; i++)
+            if (f->source[i].state != SOURCE_OUT && f->source[i].due_ms < due)
+                due = f->source[i].due_ms;
+    }
+    return due;
+}

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a member says of a save, and what makes it true: DONE when its ranks' objects are sealed, HELD
+ * when manifest and raw objects are here, PROMISE when all that is assigned to it is here, sealed and
+ * verified. Copies are offered to their holders; what nobody brings is fetched.
+ */
+#include "commit_state.h"
+
+#include <hearth/internal/core/bytes.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- DONE --------------------------------------------------------------------------------- */
+
+#define DONE_HEAD  (SAVE_BYTES + 16u)
+#define DONE_COUNT ((HTH_TREE_MAX - DONE_HEAD) / HTH_MANIFEST_OBJECT)
+
+int is_ours(const struct hth_ctx *ctx, const struct hth_held *h)
+{
+    return h->object.owner < ctx->epoch->world &&
+           ctx->epoch->rank_node[h->object.owner] == ctx->epoch->self;
+}
+
+static int all_sealed(struct hth_commit *c, const struct track *t, const struct hth_held_save *s)
+{
+    for (uint32_t i = 0; i < c->locals; i++)
+        if (!(t->rank[i] & RANK_DONE))
+            return 0;
+    for (const struct hth_held *h = s ? s->held : NULL; h; h = h->next)
+        if (is_ours(c->ctx, h) && h->state != HTH_HELD_SEALED)
+            return 0;
+    return 1;
+}
+
+void member_send_done(struct hth_commit *c, struct track *t, struct hth_held_save *s)
+{
+    unsigned char body[HTH_TREE_MAX];
+    uint32_t count = 0;
+    uint32_t part = 0;
+    uint32_t parts;
+    uint32_t total = 0;
+
+    for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
+        total += is_ours(c->ctx, h);
+    parts = total ? (total + DONE_COUNT - 1) / DONE_COUNT : 1;
+    save_put(body, t->id);
+    for (struct hth_held *h = s ? s->held : NULL; h || part < parts; h = h ? h->next : NULL) {
+        if (h && is_ours(c->ctx, h))
+            hth_object_encode(&h->object, body + DONE_HEAD + HTH_MANIFEST_OBJECT * count++);
+        if (count < DONE_COUNT && h)
+            continue;
+        hth_put32(body + SAVE_BYTES, part++);
+        hth_put32(body + SAVE_BYTES + 4, parts);
+        hth_put32(body + SAVE_BYTES + 8, count);
+        hth_put32(body + SAVE_BYTES + 12, 0);
+        hth_tree_up(c->ctx, HTH_KIND_DONE, body, DONE_HEAD + HTH_MANIFEST_OBJECT * count);
+        count = 0;
+    }
+    t->done_sent = 1;
+}
+
+static void serve_raws(struct hth_commit *c, struct hth_held_save *s)
+{
+    for (struct hth_held *h = s ? s->held : NULL; h; h = h->next) {
+        struct hth_blob_id id = { HTH_BLOB_RAW, s->id, h->object.id };
+        void *bytes = NULL;
+        size_t len = 0;
+
+        if (h->object.kind != HTH_OBJECT_RAW || !is_ours(c->ctx, h))
+            continue;
+        if (c->ctx->store->ops->raw_get(c->ctx->store, s->id, h->object.name, &bytes, &len, NULL))
+            continue;
+        hth_blob_serve(c->ctx, &id, bytes, len, NULL);
+        free(bytes);
+    }
+}
+
+void member_done(struct hth_commit *c, struct track *t)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+
+    if (t->done_sent || t->recovered || t->failing || !all_sealed(c, t, s))
+        return;
+    commit_level(c, t, HEARTH_SEALED);
+    serve_raws(c, s);
+    t->repeat_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
+    member_send_done(c, t, s);
+}
+
+/* ---- Copies ------------------------------------------------------------------------------- */
+
+uint32_t hth_commit_holders(struct hth_commit *c, uint32_t rank, uint32_t *out)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < c->placement.copies && i < HTH_COPIES_MAX; i++) {
+        uint32_t node = c->placement.holder[rank * c->placement.copies + i];
+
+        if (node != HTH_NODE_NONE)
+            out[n++] = node;
+    }
+    return n;
+}
+
+static int holds_for(struct hth_commit *c, uint32_t rank, uint32_t node)
+{
+    uint32_t holder[HTH_COPIES_MAX];
+    uint32_t n = hth_commit_holders(c, rank, holder);
+
+    if (c->ctx->epoch->rank_node[rank] == node)
+        return 1;
+    for (uint32_t i = 0; i < n; i++)
+        if (holder[i] == node)
+            return 1;
+    return 0;
+}
+
+/* A rank is COPIED when each of its objects was pulled by min_copies others. */
+void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+    struct local_rank *l = commit_local(c, rank);
+    uint32_t holder[HTH_COPIES_MAX];
+    uint32_t can = hth_commit_holders(c, rank, holder);
+    uint32_t need = c->ctx->opts.min_copies < can ? c->ctx->opts.min_copies : can;
+
+    if (!l || !s || !(t->rank[l - c->local] & RANK_DONE) || (t->rank[l - c->local] & RANK_COPIED))
+        return;
+    for (struct hth_held *h = s->held; h; h = h->next)
+        if (h->object.owner == rank && h->object.kind != HTH_OBJECT_RAW && h->copies < need)
+            return;
+    t->rank[l - c->local] |= RANK_COPIED;
+    c->events.on_level(
+            c->events.self, t->id, rank, HEARTH_COPIED, can < c->ctx->opts.copies, HEARTH_OK, "");
+}
+
+static void on_offered(
+        void *self, struct hth_save_id save, uint64_t object, uint32_t node, int code)
+{
+    struct hth_commit *c = self;
+    struct hth_held_save *s = hth_holdings_find(c->ctx, save);
+    struct hth_held *h = s ? hth_held_find(s, object) : NULL;
+    struct track *t = track_find(c, save);
+
+    (void)node;
+    if (code || !h || !t)
+        return;
+    h->copies++;
+    member_copied(c, t, h->object.owner);
+}
+
+void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h)
+{
+    uint32_t holder[HTH_COPIES_MAX];
+    uint32_t n = hth_commit_holders(c, h->object.owner, holder);
+
+    for (uint32_t i = 0; i < n; i++)
+        if (holder[i] != c->ctx->epoch->self && !c->ctx->down[holder[i]])
+            hth_transfer_offer(c->ctx, s, h, holder[i], on_offered, c, NULL);
+}
+
+void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held)
+{
+    struct track *t = track_find(c, save->id);
+
+    if (!t)
+        return;
+    member_offer(c, save, held);
+    member_done(c, t);
+    member_check(c, t);
+}
+
+void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held)
+{
+    struct track *t = track_find(c, save->id);
+
+    (void)held;
+    if (t)
+        member_done(c, t);
+}
+
+void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_t rank)
+{
+    struct track *t = recall(c, save) ? NULL : track_get(c, save);
+    struct local_rank *l = commit_local(c, rank);
+
+    if (!t || !l)
+        return;
+    t->rank[l - c->local] |= RANK_BEGUN | RANK_DONE;
+    member_done(c, t);
+    member_copied(c, t, rank);
+}
+
+/* ---- HELD and PROMISE --------------------------------------------------------------------- */
+
+static int raws_here(const struct hth_held_save *s)
+{
+    for (uint32_t i = 0; i < s->manifest.objects; i++) {
+        const struct hth_object *o = &s->manifest.object[i];
+        struct hth_held *h;
+
+        if (o->kind != HTH_OBJECT_RAW)
+            continue;
+        h = hth_held_find((struct hth_held_save *)(uintptr_t)s, o->id);
+        if (!h || h->state != HTH_HELD_SEALED)
+            return 0;
+    }
+    return 1;
+}
+
+/* The first object that is assigned to us and is not here; NULL: all are. */
+static const struct hth_object *first_missing(struct hth_commit *c, struct hth_held_save *s)
+{
+    for (uint32_t i = 0; i < s->manifest.objects; i++) {
+        const struct hth_object *o = &s->manifest.object[i];
+        struct hth_held *h;
+
+        if (o->kind == HTH_OBJECT_RAW ||
+                !holds_for(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
+            continue;
+        h = hth_held_find(s, o->id);
+        if (!h || h->state != HTH_HELD_SEALED || !h->verified ||
+                memcmp(h->object.digest, o->digest, HTH_DIGEST) != 0)
+            return o;
+    }
+    return NULL;
+}
+
+void member_send_held(struct hth_commit *c, const struct track *t)
+{
+    unsigned char body[SAVE_BYTES];
+
+    save_put(body, t->id);
+    hth_tree_up(c->ctx, HTH_KIND_HELD, body, sizeof(body));
+}
+
+void member_send_promise(struct hth_commit *c, const struct track *t)
+{
+    unsigned char body[SAVE_BYTES + 16];
+
+    save_put(body, t->id);
+    hth_put64(body + SAVE_BYTES, c->ctx->store->ops->id(c->ctx->store));
+    hth_put32(body + SAVE_BYTES + 8, c->serial);
+    hth_put32(body + SAVE_BYTES + 12, 0);
+    hth_tree_up(c->ctx, HTH_KIND_PROMISE, body, sizeof(body));
+}
+
+void member_check(struct hth_commit *c, struct track *t)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+    uint64_t soon = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
+    struct hth_save_id id = t->id;
+
+    if (!s || !s->has_manifest)
+        return;
+    if (!t->held && raws_here(s)) {
+        t->held = 1;
+        t->repeat_ms = soon;
+        member_send_held(c, t);
+        t = track_find(c, id); /* at the coordinator the fact may have ended the save */
+    }
+    if (!t || !t->held || (t->promised && t->promised_serial == c->serial) || first_missing(c, s))
+        return;
+    hth_point(&c->ctx->points, "promise");
+    t->promised = 1;
+    t->promised_serial = c->serial;
+    t->repeat_ms = soon;
+    member_send_promise(c, t);
+}
+
+/* ---- Missing copies ------------------------------------------------------------------------ */
+
+static void on_repaired(
+        void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
+{
+    struct hth_commit *c = self;
+
+    (void)fetch;
+    if (code)
+        hth_say(&c->ctx->log, HEARTH_LOG_WARN, "repair-failed", "%s", err->text);
+    for (struct track *t = c->tracks, *next; t; t = next) {
+        next = t->next;
+        member_check(c, t);
+    }
+}
+
+static void on_verified(void *self, struct hth_held_save *save, struct hth_held *held, int code,
+        const struct hearth_error *err)
+{
+    struct hth_commit *c = self;
+    struct track *t;
+
+    if (code)
+        hth_commit_copy_lost(c, save->id, held->object.id, err->text);
+    t = track_find(c, save->id);
+    if (t)
+        member_check(c, t);
+}
+
+static void fetch_one(struct hth_commit *c, struct hth_held_save *s, const struct hth_object *o)
+{
+    uint32_t rank = stand_in(c->ctx, o->owner);
+    uint32_t holder[HTH_COPIES_MAX + 1];
+    uint32_t sources[HTH_COPIES_MAX + 1];
+    uint32_t n = hth_commit_holders(c, rank, holder);
+    uint32_t count = 0;
+    struct hth_fetch *fetch;
+
+    holder[n++] = c->ctx->epoch->rank_node[rank];
+    while (n-- > 0)
+        if (holder[n] != c->ctx->epoch->self && !c->ctx->down[holder[n]])
+            sources[count++] = holder[n];
+    if (count == 0)
+        return;
+    hth_fetch_start(c->ctx,
+            &(struct hth_fetch_want){
+                    .save = s->id,
+                    .object = *o,
+                    .sources = sources,
+                    .count = count,
+                    .class = HTH_FETCH_REPLICA,
+                    .deadline_ms = c->ctx->opts.save_ms,
+                    .done = on_repaired,
+                    .self = c,
+            },
+            &fetch, NULL);
+}
+
+/* Fetch what is assigned to us and nobody has brought. */
+void member_repair(struct hth_commit *c, struct track *t)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+
+    if (!s || !s->has_manifest)
+        return;
+    for (uint32_t i = 0; i < s->manifest.objects; i++) {
+        const struct hth_object *o = &s->manifest.object[i];
+
+        struct hth_held *h = hth_held_find(s, o->id);
+
+        if (o->kind == HTH_OBJECT_RAW ||
+                !holds_for(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
+            continue;
+        if (!h)
+            fetch_one(c, s, o);
+        else if (h->state == HTH_HELD_SEALED && !h->verified)
+            hth_verify_start(c->ctx, s, h, on_verified, c, NULL);
+    }
+}
+
+int hth_commit_offer_wanted(
+        void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object)
+{
+    struct hth_commit *c = self;
+
+    (void)from;
+    if (recall(c, save))
+        return HEARTH_EDENIED;
+    if (!c->running)
+        return HEARTH_EBUSY;
+    if (!holds_for(c, stand_in(c->ctx, object->owner), c->ctx->epoch->self))
+        return HEARTH_EDENIED;
+    return track_get(c, save) ? HEARTH_OK : HEARTH_EBUSY;
+}
+
+void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object)
+{
+    struct hth_commit *c = self;
+    struct track *t = track_find(c, save);
+
+    (void)object;
+    if (t)
+        member_check(c, t);
+}
+
+/* ---- Blobs ---------------------------------------------------------------------------------- */
+
+static void keep_raw(struct hth_commit *c, struct hth_held_save *s, const struct hth_object *o,
+        const unsigned char *bytes, size_t len)
+{
+    struct hth_ctx *ctx = c->ctx;
+    unsigned char digest[HTH_DIGEST];
+    struct hearth_error err;
+
+    hth_digest(digest, bytes, len);
+    if (len != o->data_len || memcmp(digest, o->digest, HTH_DIGEST) != 0) {
+        hth_say(&ctx->log, HEARTH_LOG_WARN, "raw-wrong", HTH_SAVE ": %s is not what was announced",
+                HTH_SAVE_ARGS(s->id), o->name);
+        return;
+    }
+    if (ctx->store->ops->raw_put(ctx->store, s->id, o->name, bytes, len, &err)) {
+        hth_say(&ctx->log, HEARTH_LOG_ERROR, "raw-failed", "%s", err.text);
+        return;
+    }
+    hth_held_add(s, o, HTH_HELD_SEALED, NULL);
+}
+
+static void take_raws(struct hth_commit *c, struct hth_held_save *s)
+{
+    for (uint32_t i = 0; s->has_manifest && i < s->manifest.objects; i++) {
+        const struct hth_object *o = &s->manifest.object[i];
+        struct hth_blob_id id = { HTH_BLOB_RAW, s->id, o->id };
+        const unsigned char *bytes;
+        size_t len;
+
+        if (o->kind != HTH_OBJECT_RAW || hth_held_find(s, o->id))
+            continue;
+        bytes = hth_blob_find(c->ctx, &id, &len);
+        if (bytes)
+            keep_raw(c, s, o, bytes, len);
+    }
+}
+
+static void take_manifest(
+        struct hth_commit *c, struct hth_save_id save, const unsigned char *bytes, size_t len)
+{
+    struct hth_held_save *s = hth_holdings_get(c->ctx, save);
+    unsigned char *copy = malloc(len ? len : 1);
+    struct hearth_error err;
+
+    if (!s || !copy || s->has_manifest) {
+        free(copy);
+        return;
+    }
+    hth_point(&c->ctx->points, "manifest");
+    memcpy(copy, bytes, len);
+    if (hth_held_set_manifest(c->ctx, s, copy, len, &err))
+        hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "manifest-failed", "%s", err.text);
+}
+
+void hth_commit_blob(
+        struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
+{
+    struct hth_held_save *s;
+    struct track *t;
+
+    if (id->kind == HTH_BLOB_PLAN || recall(c, id->save))
+        return;
+    if (id->kind == HTH_BLOB_MANIFEST)
+        take_manifest(c, id->save, bytes, len);
+    t = track_get(c, id->save);
+    s = hth_holdings_find(c->ctx, id->save);
+    if (!t || !s)
+        return;
+    if (t->repair_ms == HTH_NEVER)
+        t->repair_ms = hth_now_ms(&c->ctx->clock) + 2 * c->ctx->opts.dead_ms;
+    take_raws(c, s);
+    member_check(c, t);
+}

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is pulled from whom. A source is asked (WANT) and grants (END); while it is granted, up to
+ * four pieces are under way from it. The next piece goes to the source with the fewest under way,
+ * then with the least given so far: equal sources serve equal parts, a slow one less.
+ *
+ *   NEW ──WANT──► ASKED ──END──► GRANTED ──pull failed──► AWAY ──time──► ASKED
+ *                   └──NAK, other bytes, two wrong pieces, node gone──► OUT
+ *
+ * A piece is right once its checksum was computed from the bytes that lie in the slot. Pieces of
+ * all fetches share one budget of bytes in flight: recovery, then readers, then replicas, and
+ * among equals whoever has waited longest.
+ */
+#include "transfer_parts.h"
+
+#include <hearth/internal/core/crc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BUDGET  (UINT64_C(64) << 20)
+#define BUSY_MS 10u /* until a transport that had too many pulls is tried again */
+
+uint64_t hth_chunk_len(const struct hth_fetch *f, uint32_t chunk)
+{
+    uint64_t left = f->object.data_len - (uint64_t)chunk * HTH_CHUNK;
+
+    return left < HTH_CHUNK ? left : HTH_CHUNK;
+}
+
+/* ---- Sources ---------------------------------------------------------------------------------- */
+
+struct source *hth_source_find(struct hth_fetch *f, uint32_t node)
+{
+    for (uint32_t i = 0; i < f->sources; i++)
+        if (f->source[i].node == node)
+            return &f->source[i];
+    return NULL;
+}
+
+struct source *hth_source_add(struct hth_fetch *f, uint32_t node)
+{
+    struct source *s = hth_source_find(f, node);
+
+    if (s)
+        return s;
+    if (f->sources >= HTH_SOURCES_MAX)
+        return NULL;
+    s = realloc(f->source, (f->sources + 1) * sizeof(*s));
+    if (!s)
+        return NULL;
+    f->source = s;
+    s = &f->source[f->sources++];
+    *s = (struct source){ .node = node, .bad_unit = UNIT_NONE };
+    return s;
+}
+
+static uint64_t now_of(const struct hth_fetch *f)
+{
+    return hth_now_ms(&f->ctx->clock);
+}
+
+/* `first` at the first strike, then twice as long each time, up to eight retries. */
+static uint64_t backoff(const struct hth_fetch *f, const struct source *s, uint64_t first)
+{
+    uint64_t most = 8 * (uint64_t)f->ctx->opts.retry_ms;
+    uint64_t wait = first << (s->strikes < 6 ? s->strikes : 6);
+
+    return wait < most ? wait : most;
+}
+
+void hth_source_ask(struct hth_fetch *f, struct source *s)
+{
+    struct hth_wire w = { .save = f->save, .id = f->object.id };
+
+    if (!f->whole) {
+        w.off = f->off;
+        w.len = f->hi - f->off;
+    }
+    s->state = SOURCE_ASKED;
+    s->asked = 1;
+    s->due_ms = now_of(f) + backoff(f, s, f->ctx->opts.retry_ms);
+    hth_transfer_say(f->ctx, s->node, HTH_MSG_WANT, &w);
+}
+
+void hth_source_away(struct hth_fetch *f, struct source *s, int code)
+{
+    uint64_t retry = f->ctx->opts.retry_ms;
+
+    if (s->state == SOURCE_OUT || s->state == SOURCE_AWAY || !hth_fetch_runs(f))
+        return;
+    hth_fail(&f->cause, code, 0, "node %" PRIu32 ": %s", s->node, hearth_strerror(code));
+    s->state = SOURCE_AWAY;
+    /* A grant that has gone is asked for again at once; who stalls is given time. */
+    s->due_ms =
+            now_of(f) +
+            (code == HEARTH_EDENIED && !s->strikes
+                            ? 0
+                            : backoff(f, s, code == HEARTH_ETIMEOUT ? 4 * retry : 1 + retry / 4));
+    s->strikes++;
+}
+
+void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char *text)
+{
+    if (s->state == SOURCE_OUT || !hth_fetch_runs(f))
+        return;
+    hth_fail(&f->cause, code, 0, "node %" PRIu32 ": %s", s->node, text);
+    s->state = SOURCE_OUT;
+    s->due_ms = HTH_NEVER;
+    hth_say(&f->ctx->log, HEARTH_LOG_DEBUG, "source-out", HTH_SAVE " object '%s': %s",
+            HTH_SAVE_ARGS(f->save), f->object.name, f->cause.text);
+}
+
+static void unit_text(uint32_t unit, char out[32])
+{
+    if (unit == UNIT_TABLE)
+        snprintf(out, 32, "its table");
+    else if (unit == UNIT_BLOCK)
+        snprintf(out, 32, "its block");
+    else
+        snprintf(out, 32, "chunk %" PRIu32, unit);
+}
+
+void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const char *what)
+{
+    char text[200], name[32];
+
+    unit_text(unit, name);
+    s->bad++;
+    s->bad_unit = unit;
+    snprintf(text, sizeof(text), "%s %.150s", name, what);
+    hth_fail(&f->cause, HEARTH_ECORRUPT, 0, "node %" PRIu32 ": %s", s->node, text);
+    hth_say(&f->ctx->log, HEARTH_LOG_WARN, "bad-chunk",
+            HTH_SAVE " object '%s' from node %" PRIu32 ": %s", HTH_SAVE_ARGS(f->save),
+            f->object.name, s->node, text);
+    if (s->bad < HTH_BAD_MAX || s->state == SOURCE_OUT)
+        return;
+    hth_say(&f->ctx->log, HEARTH_LOG_WARN, "bad-peer",
+            "node %" PRIu32 " gave %" PRIu32 " wrong pieces of '%s' of " HTH_SAVE
+            " and is not asked for it any more: look at its memory",
+            s->node, s->bad, f->object.name, HTH_SAVE_ARGS(f->save));
+    hth_source_out(f, s, HEARTH_ECORRUPT, text);
+}
+
+static int others_left(const struct hth_fetch *f, const struct source *s)
+{
+    for (uint32_t i = 0; i < f->sources; i++)
+        if (&f->source[i] != s && f->source[i].state != SOURCE_OUT)
+            return 1;
+    return 0;
+}
+
+/* ---- What next ---------------------------------------------------------------------------------- */
+
+/* First chunk from `at` on that nobody has; index from chunk0, or all there are. */
+static uint32_t todo_from(const struct hth_fetch *f, uint32_t at)
+{
+    uint32_t n = f->chunk1 - f->chunk0;
+    const unsigned char *p = at < n ? memchr(f->chunk + at, CHUNK_TODO, n - at) : NULL;
+
+    return p ? (uint32_t)(p - f->chunk) : n;
+}
+
+/* What this source may be asked for now. What it gave wrongly others give, while there are any. */
+static uint32_t unit_for(struct hth_fetch *f, const struct source *s)
+{
+    uint32_t n = f->chunk1 - f->chunk0, at;
+    int avoid = s->bad_unit != UNIT_NONE && others_left(f, s);
+
+    if (f->phase == PHASE_TABLE || f->phase == PHASE_BLOCK) {
+        uint32_t unit = f->phase == PHASE_TABLE ? UNIT_TABLE : UNIT_BLOCK;
+
+        return f->busy || (avoid && s->bad_unit == unit) ? UNIT_NONE : unit;
+    }
+    if (f->phase != PHASE_DATA)
+        return UNIT_NONE;
+    at = f->cursor = todo_from(f, f->cursor);
+    if (at < n && avoid && s->bad_unit == f->chunk0 + at)
+        at = todo_from(f, at + 1);
+    return at < n ? f->chunk0 + at : UNIT_NONE;
+}
+
+static struct source *choose(struct hth_fetch *f, uint32_t *out_unit)
+{
+    struct source *best = NULL;
+
+    for (uint32_t i = 0; i < f->sources; i++) {
+        struct source *s = &f->source[i];
+        uint32_t unit;
+
+        if (s->state != SOURCE_GRANTED || s->in_flight >= HTH_WINDOW || s->due_ms != HTH_NEVER)
+            continue;
+        if (best && (s->in_flight > best->in_flight ||
+                            (s->in_flight == best->in_flight && s->given >= best->given)))
+            continue;
+        unit = unit_for(f, s);
+        if (unit == UNIT_NONE)
+            continue;
+        best = s;
+        *out_unit = unit;
+    }
+    return best;
+}
+
+/* Where a unit lies in the file and in our slot. A table comes in parts, all from one source. */
+static void place(struct hth_fetch *f, struct piece *p, uint64_t *out_off, uint64_t *out_at)
+{
+    if (p->unit == UNIT_TABLE) {
+        uint64_t left;
+
+        if (p->source != f->table_source)
+            f->table_got = 0;
+        f->table_source = p->source;
+        left = f->object.table_len - f->table_got;
+        p->len = left < HTH_CHUNK ? left : HTH_CHUNK;
+        *out_off = HTH_BLOCK + HTH_ALIGN(f->object.data_len) + f->table_got;
+        *out_at = f->table_at + f->table_got;
+    } else if (p->unit == UNIT_BLOCK) {
+        p->len = HTH_BLOCK;
+        *out_off = *out_at = 0;
+    } else {
+        p->len = hth_chunk_len(f, p->unit);
+        *out_off = HTH_BLOCK + (uint64_t)p->unit * HTH_CHUNK;
+        *out_at = *out_off - f->lo;
+    }
+}
+
+/* ---- Pieces ---------------------------------------------------------------------------------------- */
+
+static struct piece *piece_get(struct hth_fetch *f)
+{
+    struct piece *p = f->spare;
+
+    if (p)
+        f->spare = p->next;
+    else if (!(p = malloc(sizeof(*p))))
+        return NULL;
+    *p = (struct piece){ .fetch = f };
+    return p;
+}
+
+static void piece_put(struct piece *p)
+{
+    p->next = p->fetch->spare;
+    p->fetch->spare = p;
+}
+
+/* The chunk is nobody's again. */
+static void undo(struct hth_fetch *f, uint32_t unit)
+{
+    if (unit >= UNIT_TABLE)
+        return;
+    f->chunk[unit - f->chunk0] = CHUNK_TODO;
+    if (unit - f->chunk0 < f->cursor)
+        f->cursor = unit - f->chunk0;
+}
+
+static void chunk_right(struct hth_fetch *f, struct source *s, uint32_t unit)
+{
+    f->chunk[unit - f->chunk0] = CHUNK_RIGHT;
+    s->strikes = 0;
+    if (--f->left == 0)
+        hth_fetch_data_here(f);
+}
+
+static void check_run(struct hth_work *work)
+{
+    struct piece *p = hth_owner_of(struct piece, work, work);
+    const struct hth_fetch *f = p->fetch;
+    uint64_t at = HTH_BLOCK + (uint64_t)p->unit * HTH_CHUNK - f->lo;
+
+    p->crc = hth_crc32c(f->slot->base + at, p->len);
+}
+
+static void check_done(struct hth_work *work)
+{
+    struct piece *p = hth_owner_of(struct piece, work, work);
+    struct hth_fetch *f = p->fetch;
+    struct hth_ctx *ctx = f->ctx;
+
+    f->busy--;
+    piece_put(p);
+    if (hth_fetch_runs(f)) {
+        if (p->crc == f->crc[p->unit]) {
+            chunk_right(f, &f->source[p->source], p->unit);
+        } else {
+            undo(f, p->unit);
+            hth_source_bad(f, &f->source[p->source], p->unit, "has a wrong checksum");
+        }
+    }
+    hth_pump(ctx);
+    hth_fetches_settle(ctx);
+}
+
+/* The bytes are here; 1: a worker has them now. */
+static int arrived(struct hth_fetch *f, struct piece *p)
+{
+    struct source *s = &f->source[p->source];
+
+    hth_transfer_count(f->ctx, s->node, p->len);
+    if (p->unit == UNIT_TABLE) {
+        f->table_got += p->len;
+        if (f->table_got == f->object.table_len)
+            hth_fetch_table_here(f);
+    } else if (p->unit == UNIT_BLOCK) {
+        hth_fetch_block_here(f, s);
+    } else if (hth_breaks(f->ctx, HTH_BREAK_VERIFY)) {
+        chunk_right(f, s, p->unit);
+    } else {
+        f->busy++;
+        p->work = (struct hth_work){ .run = check_run, .done = check_done };
+        f->ctx->workers.submit(f->ctx->workers.self, &p->work);
+        return 1;
+    }
+    return 0;
+}
+
+static void pull_done(struct hth_session_pull *pull, int code)
+{
+    struct piece *p = hth_owner_of(struct piece, pull, pull);
+    struct hth_fetch *f = p->fetch;
+    struct source *s = &f->source[p->source];
+    struct hth_ctx *ctx = f->ctx;
+    int kept = 0;
+
+    ctx->transfer->in_flight -= p->len;
+    s->in_flight--;
+    f->busy--;
+    if (hth_fetch_runs(f) && code) {
+        undo(f, p->unit);
+        if (p->grants == s->grants && s->state == SOURCE_GRANTED)
+            hth_source_away(f, s, code);
+    } else if (hth_fetch_runs(f)) {
+        kept = arrived(f, p);
+    }
+    if (!kept)
+        piece_put(p);
+    hth_pump(ctx);
+    hth_fetches_settle(ctx);
+}
+
+/* 0: pulled, or its source is not to be pulled from now. */
+static int pull(struct hth_fetch *f, struct source *s, uint32_t unit, uint64_t budget)
+{
+    struct hth_transfer *t = f->ctx->transfer;
+    struct piece *p = piece_get(f);
+    uint64_t off, at;
+    int rc;
+
+    if (!p)
+        return HEARTH_ENOMEM;
+    p->source = (uint32_t)(s - f->source);
+    p->unit = unit;
+    p->grants = s->grants;
+    place(f, p, &off, &at);
+    if (t->in_flight && t->in_flight + p->len > budget) {
+        piece_put(p);
+        return HEARTH_EBUSY;
+    }
+    if (unit < UNIT_TABLE && !f->pull_said) {
+        f->pull_said = 1;
+        hth_point(&f->ctx->points, "pull");
+    }
+    p->pull.done = pull_done;
+    rc = hth_session_pull(
+            f->ctx->session, s->node, &s->grant, off, f->region, at, p->len, &p->pull);
+    if (rc) {
+        piece_put(p);
+        if (rc == HEARTH_EBUSY)
+            s->due_ms = now_of(f) + BUSY_MS;
+        else if (rc == HEARTH_EINVAL)
+            hth_source_out(f, s, rc, "its grant cannot be used");
+        else
+            hth_source_away(f, s, rc);
+        return HEARTH_OK;
+    }
+    if (unit < UNIT_TABLE)
+        f->chunk[unit - f->chunk0] = CHUNK_BUSY;
+    t->in_flight += p->len;
+    s->in_flight++;
+    s->given += p->len;
+    f->busy++;
+    f->issued = ++t->turn;
+    return HEARTH_OK;
+}
+
+/* ---- All fetches ------------------------------------------------------------------------------------ */
+
+static int rank_of(enum hth_fetch_class class)
+{
+    switch (class) {
+    case HTH_FETCH_RECOVERY:
+        return 0;
+    case HTH_FETCH_READ:
+        return 1;
+    case HTH_FETCH_REPLICA:
+        break;
+    }
+    return 2;
+}
+
+static struct hth_fetch *next_fetch(struct hth_transfer *t)
+{
+    struct hth_fetch *best = NULL;
+
+    for (struct hth_fetch *f = t->fetches; f; f = f->next) {
+        if (f->dry || !hth_fetch_runs(f))
+            continue;
+        if (!best || rank_of(f->class) < rank_of(best->class) ||
+                (rank_of(f->class) == rank_of(best->class) && f->issued < best->issued))
+            best = f;
+    }
+    return best;
+}
+
+/* Nobody is left who could give what is missing. */
+static void check_lost(struct hth_fetch *f)
+{
+    char text[HEARTH_ERROR_TEXT];
+
+    if (!hth_fetch_runs(f) || f->busy || f->phase == PHASE_CHECK || f->phase == PHASE_REUSE ||
+            others_left(f, NULL))
+        return;
+    snprintf(text, sizeof(text), "all %" PRIu32 " sources failed: %.400s", f->sources,
+            f->cause.code ? f->cause.text : "there is none");
+    hth_fetch_end(f, HEARTH_ELOST, text);
+}
+
+void hth_pump(struct hth_ctx *ctx)
+{
+    struct hth_transfer *t = ctx->transfer;
+    uint64_t budget = ctx->opts.inflight_bytes ? ctx->opts.inflight_bytes : BUDGET;
+    struct hth_fetch *f;
+
+    if (t->pumping)
+        return;
+    t->pumping = 1;
+    for (f = t->fetches; f; f = f->next)
+        f->dry = 0;
+    while ((f = next_fetch(t))) {
+        uint32_t unit = UNIT_NONE;
+        struct source *s = choose(f, &unit);
+
+        if (!s)
+            f->dry = 1;
+        else if (pull(f, s, unit, budget))
+            break; /* no budget, no memory: what ends next goes on */
+    }
+    for (f = t->fetches; f; f = f->next)
+        check_lost(f);
+    t->pumping = 0;
+}

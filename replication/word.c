@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The coordinator's word on a member: COMPLETE, PROTECTED, CANCELLED, ASSIGN. It may come twice, late
+ * or not at all; only PROTECTED and CANCELLED free anything here.
+ */
+#include "commit_state.h"
+
+#include <hearth/internal/core/bytes.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The coordinator's word ----------------------------------------------------------------- */
+
+static void free_save(struct hth_commit *c, struct hth_held_save *s)
+{
+    hth_point(&c->ctx->points, "free");
+    hth_transfer_forget(c->ctx, s->id);
+    hth_blobs_forget(c->ctx, s->id);
+    hth_holdings_free_save(c->ctx, s);
+}
+
+static void free_older(struct hth_commit *c, struct hth_save_id than)
+{
+    struct hth_held_save *next;
+
+    for (struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = next) {
+        next = s->next;
+        if (s->removed || hth_save_cmp(s->id, than) >= 0 || hth_keep_has(&c->ctx->keep, s->id))
+            continue;
+        free_save(c, s);
+    }
+}
+
+void word_complete(struct hth_commit *c, struct hth_save_id save)
+{
+    struct track *t = track_find(c, save);
+    struct hth_held_save *s = hth_holdings_find(c->ctx, save);
+    struct hearth_error err;
+
+    if (!t || !s || t->complete)
+        return;
+    t->complete = 1;
+    if (!s->published && c->ctx->store->ops->publish(c->ctx->store, save, &err))
+        hth_say(&c->ctx->log, HEARTH_LOG_WARN, "publish-failed", "%s", err.text);
+    else
+        s->published = 1;
+    commit_level(c, t, HEARTH_COMPLETE);
+    if (hth_breaks(c->ctx, HTH_BREAK_FREE_EARLY))
+        free_older(c, save);
+}
+
+void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, int degraded,
+        int code, const char *text)
+{
+    struct hth_save_id id = t->id;
+
+    remember(c, id, level, degraded, code, text);
+    track_remove(c, t);
+    c->events.on_level(c->events.self, id, HTH_NODE_NONE, level, degraded, code, text);
+}
+
+/* Write our own record unless it is the one we have; only then may we free by it. */
+static int write_keep(struct hth_commit *c, const struct hth_keep *keep)
+{
+    unsigned char record[HTH_KEEP_BYTES];
+    struct hth_ctx *ctx = c->ctx;
+    struct hearth_error err;
+
+    if (ctx->keep.epoch == keep->epoch && ctx->keep.serial >= keep->serial)
+        return ctx->keep.serial == keep->serial ? HEARTH_OK : HEARTH_ESTATE;
+    hth_keep_encode(keep, record);
+    hth_point(&ctx->points, "keep");
+    if (ctx->store->ops->record_put(ctx->store, "keep", record, sizeof(record), &err)) {
+        hth_say(&ctx->log, HEARTH_LOG_ERROR, "keep-failed", "%s", err.text);
+        return HEARTH_EIO;
+    }
+    ctx->keep = *keep;
+    return HEARTH_OK;
+}
+
+void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len)
+{
+    struct hth_keep keep;
+    uint32_t degraded;
+    struct track *next;
+
+    if (len != HTH_KEEP_BYTES + 4 || hth_keep_decode(&keep, bytes, HTH_KEEP_BYTES, NULL) ||
+            keep.epoch != c->ctx->epoch->epoch || keep.saves == 0)
+        return;
+    degraded = hth_get32(bytes + HTH_KEEP_BYTES);
+    if (write_keep(c, &keep))
+        return;
+    c->degraded = (int)degraded;
+    c->protected_ms = hth_now_ms(&c->ctx->clock);
+    word_complete(c, keep.save[0]);
+    free_older(c, keep.save[0]);
+    for (struct track *t = c->tracks; t; t = next) {
+        int order = hth_save_cmp(t->id, keep.save[0]);
+
+        next = t->next;
+        if (order == 0)
+            track_end(c, t, HEARTH_PROTECTED, (int)degraded, HEARTH_OK, "");
+        else if (order < 0)
+            track_end(c, t, t->level, 0, HEARTH_EFAILED, "a newer save was protected first");
+    }
+}
+
+void word_cancelled(struct hth_commit *c, const unsigned char *bytes, size_t len)
+{
+    struct hth_save_id save;
+    struct hth_held_save *s;
+    struct track *t;
+    char text[200];
+    int code;
+
+    if (len < SAVE_BYTES + 4 || len > SAVE_BYTES + 4 + sizeof(text) - 1)
+        return;
+    save = save_get(bytes);
+    code = (int)hth_get32(bytes + SAVE_BYTES);
+    memcpy(text, bytes + SAVE_BYTES + 4, len - SAVE_BYTES - 4);
+    text[len - SAVE_BYTES - 4] = '\0';
+    if (hth_keep_has(&c->ctx->keep, save) || (recall(c, save) && recall(c, save)->code == 0))
+        return; /* it was PROTECTED: a late or wrong word */
+    s = hth_holdings_find(c->ctx, save);
+    if (s && !s->removed)
+        free_save(c, s);
+    t = track_find(c, save);
+    hth_say(&c->ctx->log, HEARTH_LOG_WARN, "save-cancelled", HTH_SAVE ": %s (%s)",
+            HTH_SAVE_ARGS(save), text, hearth_strerror(code));
+    if (t)
+        track_end(c, t, t->level, 0, HEARTH_EFAILED, text);
+    else if (!recall(c, save))
+        remember(c, save, HEARTH_WRITTEN, 0, HEARTH_EFAILED, text);
+}
+
+/* ---- Holders that change --------------------------------------------------------------------- */
+
+static void apply_override(struct hth_commit *c, const struct override *o)
+{
+    if (o->rank < c->placement.world && o->copy < c->placement.copies &&
+            (o->node < c->ctx->epoch->nodes || o->node == HTH_NODE_NONE))
+        c->placement.holder[o->rank * c->placement.copies + o->copy] = o->node;
+}
+
+/* {u32 serial, u32 lost, u32 overrides, u32 zero, u32 lost[], {rank, copy, node}[]} */
+void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len)
+{
+    struct hth_reader r = { bytes, len, 0, 0 };
+    uint32_t serial = hth_read32(&r);
+    uint32_t lost = hth_read32(&r);
+    uint32_t count = hth_read32(&r);
+    struct hth_ctx *ctx = c->ctx;
+    struct track *t;
+
+    (void)hth_read32(&r);
+    if (r.bad || len != 16 + 4 * (size_t)lost + 12 * (size_t)count ||
+            (serial <= c->serial && !hth_is_coordinator(ctx)))
+        return;
+    c->serial = serial;
+    for (uint32_t n = 0; n < ctx->epoch->nodes && !hth_is_coordinator(ctx); n++)
+        ctx->down[n] = 0;
+    for (uint32_t i = 0; i < lost; i++) {
+        uint32_t node = hth_read32(&r);
+
+        if (node < ctx->epoch->nodes && node != ctx->epoch->self)
+            ctx->down[node] = 1;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct override o = { hth_read32(&r), hth_read32(&r), hth_read32(&r) };
+
+        apply_override(c, &o);
+    }
+    if (c->running && ctx->keep.saves && ctx->keep.epoch == ctx->epoch->epoch) {
+        t = track_get(c, ctx->keep.save[0]); /* promise it again, with what is assigned now */
+        if (t) {
+            t->recovered = t->complete = 1;
+            t->level = HEARTH_PROTECTED;
+        }
+    }
+    for (struct track *next = t = c->tracks; t; t = next) {
+        struct hth_held_save *s = hth_holdings_find(ctx, t->id);
+
+        next = t->next;
+        t->repair_ms = hth_now_ms(&ctx->clock);
+        for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
+            if (!s->has_manifest && is_ours(ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
+                member_offer(c, s, h);
+        member_check(c, t);
+    }
+}
+
+void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
+{
+    unsigned char body[4];
+
+    hth_put32(body, node);
+    if (hth_is_coordinator(c->ctx)) {
+        coord_lost(c, node);
+        return;
+    }
+    if (node == 0 && !c->silent_since_ms)
+        c->silent_since_ms = hth_now_ms(&c->ctx->clock);
+    hth_tree_up(c->ctx, HTH_KIND_LOST, body, sizeof(body));
+}
+
+void hth_commit_peer_up(struct hth_commit *c, uint32_t node)
+{
+    if (node == 0)
+        c->silent_since_ms = 0;
+    if (hth_is_coordinator(c->ctx))
+        coord_returned(c, node);
+}
+
+void hth_commit_copy_lost(
+        struct hth_commit *c, struct hth_save_id save, uint64_t object, const char *why)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, save);
+    struct hth_held *h = s ? hth_held_find(s, object) : NULL;
+    struct track *t;
+
+    hth_say(&c->ctx->log, HEARTH_LOG_WARN, "copy-lost", HTH_SAVE " object %" PRIx64 ": %s",
+            HTH_SAVE_ARGS(save), object, why);
+    if (h)
+        hth_held_drop(c->ctx, s, h);
+    t = s ? track_get(c, save) : NULL;
+    if (!t)
+        return;
+    if (hth_keep_has(&c->ctx->keep, save)) {
+        t->recovered = t->complete = 1;
+        t->level = HEARTH_PROTECTED;
+    }
+    t->promised = 0;
+    t->repair_ms = hth_now_ms(&c->ctx->clock);
+}

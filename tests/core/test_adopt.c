@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening what is there: locks, other people's directories, half-done renames, foreign containers. */
+#include "check.h"
+#include "tmp_root.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <hearth/internal/core/store_tmpfs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+static const struct hth_save_id save_a = { 7, 11, 40, 1 }, save_b = { 7, 11, 40, 2 };
+static const char *root;
+static struct hth_store *s;
+static struct hth_store_faults faults;
+static char said[8192];
+
+static void say(void *arg, enum hearth_log_level level, const char *event, const char *text)
+{
+    (void)arg, (void)level, (void)event;
+    strncat(said, text, sizeof(said) - strlen(said) - 1);
+    strncat(said, "\n", sizeof(said) - strlen(said) - 1);
+}
+
+static void setup(void)
+{
+    alarm(60);
+    root = tmp_root(64 * MIB);
+    cr_assert(root != NULL);
+}
+
+static void teardown(void)
+{
+    if (s)
+        s->ops->close(s);
+    tmp_root_remove(root);
+}
+
+TestSuite(adopt, .init = setup, .fini = teardown);
+
+static struct hth_store_tmpfs_opts options(void)
+{
+    return (struct hth_store_tmpfs_opts){
+        .root = root, .job = "job", .faults = &faults, .log = { say, NULL }
+    };
+}
+
+static int open_store(struct hearth_error *err)
+{
+    struct hth_store_tmpfs_opts opts = options();
+
+    return hth_store_tmpfs_open(&opts, &s, err);
+}
+
+static void close_store(void)
+{
+    s->ops->close(s);
+    s = NULL;
+}
+
+/* A path below <root>/job. */
+static const char *at(const char *name)
+{
+    static char path[2][512];
+    static int turn;
+
+    turn = !turn;
+    snprintf(path[turn], sizeof(path[turn]), "%s/job/%s", root, name);
+    return path[turn];
+}
+
+static void put(const char *name, const char *text, size_t len)
+{
+    int fd = open(at(name), O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+    cr_assert(ge(int, fd, 0), "%s: %s", name, strerror(errno));
+    cr_assert(eq(sz, (size_t)write(fd, text, len), len));
+    close(fd);
+}
+
+static struct hth_slot *sealed(struct hth_save_id save, const char *name, int value)
+{
+    struct hth_block block = { .signature = HTH_SIG_TENSORS, .own = 1, .save = save };
+    struct hth_slot *slot;
+
+    must(s->ops->take(s, 2 * MIB, &slot, NULL));
+    block.data_len = slot->capacity - 2 * HTH_BLOCK;
+    block.table_off = HTH_BLOCK + HTH_ALIGN(block.data_len);
+    block.table_len = 64;
+    block.generation = slot->generation;
+    snprintf(block.job, sizeof(block.job), "job");
+    snprintf(block.name, sizeof(block.name), "%s", name);
+    hth_block_encode(&block, slot->base);
+    memset(slot->base + HTH_BLOCK, value, slot->capacity - HTH_BLOCK);
+    must(s->ops->seal(s, slot, save, name, NULL));
+    return slot;
+}
+
+struct seen {
+    int count;
+    struct hth_store_found f[16];
+    char dir[16][64], name[16][128];
+};
+
+static void see(void *arg, const struct hth_store_found *f)
+{
+    struct seen *seen = arg;
+    int i = seen->count++;
+
+    cr_assert(lt(int, i, 16));
+    seen->f[i] = *f;
+    snprintf(seen->dir[i], sizeof(seen->dir[i]), "%s", f->dir);
+    snprintf(seen->name[i], sizeof(seen->name[i]), "%s", f->name);
+}
+
+static struct seen scan(void)
+{
+    struct seen seen = { .count = 0 };
+
+    must(s->ops->scan(s, see, &seen, NULL));
+    return seen;
+}
+
+/* What was found under this name; fails when there is none. */
+static const struct hth_store_found *found(const struct seen *seen, const char *name)
+{
+    for (int i = 0; i < seen->count; i++)
+        if (!strcmp(seen->name[i], name))
+            return &seen->f[i];
+    cr_assert(0, "%s was not found", name);
+    return NULL;
+}
+
+static int in_dir(const struct seen *seen, const char *name, const char *dir)
+{
+    return !strcmp(seen->dir[found(seen, name) - seen->f], dir);
+}
+
+Test(adopt, a_second_engine_is_kept_out_and_told_by_whom)
+{
+    struct hth_store_tmpfs_opts opts = options();
+    struct hth_store *second;
+    struct hearth_error err;
+    char want[64];
+    pid_t pid = 1;
+    int fd;
+
+    must_fail(hth_store_lock(root, "job", &fd, &err), HEARTH_ENOENT);
+    must_fail(hth_store_locked(root, "job", &pid, &err), HEARTH_ENOENT);
+    must(open_store(NULL));
+    snprintf(want, sizeof(want), "engine with pid %ld", (long)getpid());
+    must_fail(hth_store_tmpfs_open(&opts, &second, &err), HEARTH_ELOCKED);
+    cr_assert(strstr(err.text, want) != NULL, "%s", err.text);
+    must_fail(hth_store_lock(root, "job", &fd, &err), HEARTH_ELOCKED);
+    must(hth_store_locked(root, "job", &pid, &err));
+    cr_assert(eq(int, pid, getpid()));
+    close_store();
+    must(hth_store_locked(root, "job", &pid, &err));
+    cr_assert(eq(int, pid, 0));
+    must(hth_store_lock(root, "job", &fd, &err));
+    must_fail(open_store(&err), HEARTH_ELOCKED);
+    close(fd);
+    must(open_store(NULL));
+}
+
+Test(adopt, wrong_roots_jobs_and_stores_are_refused_with_a_sentence)
+{
+    struct hth_store_tmpfs_opts opts = options();
+    struct hearth_error err;
+    char from[512];
+
+    opts.job = "../other";
+    must_fail(hth_store_tmpfs_open(&opts, &s, &err), HEARTH_EINVAL);
+    opts = options();
+    opts.root = "/nowhere/at/all";
+    must_fail(hth_store_tmpfs_open(&opts, &s, &err), HEARTH_ENOENT);
+    opts.root = "/proc";
+    must_fail(hth_store_tmpfs_open(&opts, &s, &err), HEARTH_EINVAL);
+    cr_assert(strstr(err.text, "is not on a tmpfs; mount one there") != NULL, "%s", err.text);
+
+    must(open_store(NULL));
+    close_store();
+    snprintf(from, sizeof(from), "%s", at(""));
+    from[strlen(from) - 1] = '\0';
+    char to[512];
+    snprintf(to, sizeof(to), "%s/renamed", root);
+    must(rename(from, to));
+    opts = options();
+    opts.job = "renamed";
+    must_fail(hth_store_tmpfs_open(&opts, &s, &err), HEARTH_ECORRUPT);
+    cr_assert(strstr(err.text, "belongs to job job") != NULL, "%s", err.text);
+    must(rename(to, from));
+    put(".hearth/store", "HTHSTORE\2\0\0\0", 12);
+    must_fail(open_store(&err), HEARTH_EUNSUPPORTED);
+    put(".hearth/store", "HTHSTORE\1\0\0\0", 12);
+    must_fail(open_store(&err), HEARTH_ECORRUPT);
+    put(".hearth/store", "", 0);
+    must_fail(open_store(&err), HEARTH_ECORRUPT);
+    must(chmod(from, 0777));
+    must_fail(open_store(&err), HEARTH_EINVAL);
+    s = NULL;
+}
+
+Test(adopt, every_byte_of_the_store_record_is_checked)
+{
+    unsigned char bytes[96], bad[96];
+    int fd;
+
+    must(open_store(NULL));
+    close_store();
+    fd = open(at(".hearth/store"), O_RDWR);
+    cr_assert(eq(int, (int)read(fd, bytes, 96), 96));
+    for (int i = 0; i < 96; i++) {
+        memcpy(bad, bytes, 96);
+        bad[i] ^= 0x20;
+        cr_assert(eq(int, (int)pwrite(fd, bad, 96, 0), 96));
+        cr_assert(lt(int, open_store(NULL), 0), "byte %d", i);
+    }
+    cr_assert(eq(int, (int)pwrite(fd, bytes, 96, 0), 96));
+    close(fd);
+    must(open_store(NULL));
+}
+
+Test(adopt, links_in_place_of_our_directories_and_files_are_not_followed)
+{
+    struct hth_slot *slot;
+    struct seen seen;
+
+    must(open_store(NULL));
+    sealed(save_a, "obj", 1);
+    must(s->ops->publish(s, save_a, NULL));
+    close_store();
+    must(symlink("/etc/passwd", at("step-40_ckpt/link")));
+    must(symlink("/etc", at("step-41_ckpt")));
+    must(symlink("/etc/passwd", at(".hearth/pool/0000000000000001")));
+    must(mkfifo(at("step-40_ckpt/pipe"), 0600));
+    must(mkdir(at("step-40_ckpt/sub"), 0700));
+    must(symlink("/etc/hosts", at(".hearth/new")));
+    must(open_store(NULL));
+    seen = scan();
+    cr_assert(eq(int, seen.count, 1));
+    must(s->ops->take(s, MIB, &slot, NULL));
+    must(s->ops->record_put(s, "keep", "x", 1, NULL));
+    close_store();
+    must(unlink(at(".hearth/lock")));
+    must(symlink("/tmp/elsewhere", at(".hearth/lock")));
+    cr_assert(lt(int, open_store(NULL), 0));
+    s = NULL;
+}
+
+static void stop(void *arg, const char *point)
+{
+    if (!strcmp(point, arg))
+        _exit(9);
+}
+
+/* In a child that dies between the exchange of two directories and the rename after it. */
+static void die_in(void (*what)(void))
+{
+    struct hth_store_tmpfs_opts opts = options();
+    pid_t pid = fork();
+    int status;
+
+    if (!pid) {
+        static char point[] = "exchange";
+        opts.points = (struct hth_points){ stop, point };
+        if (hth_store_tmpfs_open(&opts, &s, NULL) ||
+                s->ops->scan(s, see, &(struct seen){ 0 }, NULL))
+            _exit(1);
+        what();
+        _exit(2);
+    }
+    cr_assert(eq(int, (int)waitpid(pid, &status, 0), pid));
+    cr_assert(eq(int, WEXITSTATUS(status), 9));
+}
+
+static void publish_b(void)
+{
+    (void)s->ops->publish(s, save_b, NULL);
+}
+
+static void remove_b(void)
+{
+    s->ops->remove(s, save_b);
+}
+
+Test(adopt, a_death_between_the_two_renames_of_an_exchange_does_no_harm)
+{
+    struct seen seen;
+    char text[HTH_SAVE_TEXT], path[128];
+
+    must(open_store(NULL));
+    sealed(save_a, "a", 1);
+    must(s->ops->publish(s, save_a, NULL));
+    must(s->ops->raw_put(s, save_b, "raw-b", "B", 1, NULL)); /* no block says whose it is */
+    close_store();
+    die_in(publish_b);
+    for (int time = 0; time < 2; time++) {
+        must(open_store(NULL));
+        seen = scan();
+        cr_assert(eq(int, seen.count, 2));
+        cr_assert(zero(int, hth_save_cmp(found(&seen, "a")->save, save_a)));
+        cr_assert(zero(int, hth_save_cmp(found(&seen, "raw-b")->save, save_b)));
+        cr_assert(in_dir(&seen, "raw-b", "step-40_ckpt"));
+        hth_save_text(save_a, text);
+        cr_assert(in_dir(&seen, "a", text));
+        close_store();
+    }
+    die_in(remove_b);
+    must(open_store(NULL));
+    seen = scan();
+    cr_assert(zero(int, hth_save_cmp(found(&seen, "a")->save, save_a)));
+    cr_assert(in_dir(&seen, "a", "step-40_ckpt"));
+    s->ops->remove(s, save_b); /* goes on where it was stopped */
+    cr_assert(eq(int, scan().count, 1));
+    hth_save_text(save_b, text);
+    snprintf(path, sizeof(path), ".hearth/%s", text);
+    cr_assert(ne(int, access(at(path), F_OK), 0));
+}
+
+Test(adopt, a_name_alone_makes_no_save)
+{
+    struct seen seen;
+    char text[HTH_SAVE_TEXT], from[512];
+
+    must(open_store(NULL));
+    sealed(save_a, "a", 1);
+    close_store();
+    hth_save_text(save_a, text);
+    snprintf(from, sizeof(from), ".hearth/%s", text);
+    snprintf(from, sizeof(from), "%s/job/.hearth/%s", root, text);
+    hth_save_text(save_b, text);
+    char to[512];
+    snprintf(to, sizeof(to), "%s/job/.hearth/%s", root, text);
+    must(rename(from, to)); /* b's name, a's object */
+    must(open_store(NULL));
+    seen = scan();
+    cr_assert(eq(int, seen.count, 1));
+    cr_assert(zero(int, hth_save_cmp(seen.f[0].save, save_a)));
+    hth_save_text(save_a, text);
+    cr_assert(in_dir(&seen, "a", text));
+}
+
+Test(adopt, an_object_of_another_job_is_not_taken_for_ours)
+{
+    struct hth_slot *slot;
+    struct hth_block block;
+    struct seen seen;
+
+    must(open_store(NULL));
+    slot = sealed(save_a, "a", 1);
+    must(hth_block_decode(&block, slot->base, HTH_BLOCK, slot->capacity, NULL));
+    snprintf(block.job, sizeof(block.job), "other");
+    block.save = save_b;
+    hth_block_encode(&block, slot->base);
+    close_store();
+    must(open_store(NULL));
+    seen = scan();
+    cr_assert(eq(int, seen.count, 1));
+    cr_assert(zero(int, hth_save_cmp(seen.f[0].save, save_a))); /* its directory's */
+}
+
+Test(adopt, a_raw_object_of_a_slots_size_is_still_a_raw_object)
+{
+    char *bytes = calloc(1, 2 * MIB);
+    struct seen seen;
+
+    must(open_store(NULL));
+    must(s->ops->raw_put(s, save_a, "raw", bytes, 2 * MIB, NULL));
+    close_store();
+    must(open_store(NULL));
+    seen = scan();
+    cr_assert(eq(int, seen.count, 1));
+    cr_assert(found(&seen, "raw")->slot == NULL);
+    free(bytes);
+}
+
+Test(adopt, broken_things_in_the_pool_are_no_slots)
+{
+    struct hth_slot *slot;
+    struct seen seen;
+
+    must(open_store(NULL));
+    sealed(save_a, "a", 1);
+    close_store();
+    put(".hearth/pool/00000000000000aa", "short", 5);
+    put(".hearth/pool/x", "", 0);
+    put(".hearth/new", "half", 4);
+    put(".hearth/not-a-save", "?", 1);
+    must(mkdir(at(".hearth/pool/dir"), 0700));
+    must(open_store(NULL));
+    seen = scan();
+    cr_assert(eq(int, seen.count, 1));
+    must(s->ops->take(s, 2 * MIB, &slot, NULL));
+    memset(slot->base, 1, slot->capacity);
+}
+
+/* As a rank that outlives its engine has it: mapped, through an open file of that engine. */
+Test(adopt, a_slot_that_somebody_still_maps_is_not_handed_out)
+{
+    struct hth_slot *held, *view, *next;
+    unsigned char *rank, *reader;
+    char path[512];
+    int fd;
+
+    must(open_store(NULL));
+    must(s->ops->take(s, 2 * MIB, &held, NULL));
+    view = sealed(save_a, "a", 5);
+    snprintf(path, sizeof(path), ".hearth/pool/%016" PRIx64, held->id);
+    fd = open(at(path), O_RDWR);
+    rank = mmap(NULL, 2 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    fd = open(
+            at(".hearth/0000000000000007-000000000000000b-0000000000000028-00000001/a"), O_RDONLY);
+    reader = mmap(NULL, 2 * MIB, PROT_READ, MAP_SHARED, fd, 0);
+    cr_assert(rank != MAP_FAILED && reader != MAP_FAILED);
+    close(fd);
+    uint64_t held_id = held->id, view_id = view->id;
+    close_store();
+
+    must(open_store(NULL));
+    s->ops->give(s, scan().f[0].slot);
+    must(s->ops->take(s, 2 * MIB, &next, NULL));
+    cr_assert(next->id != held_id && next->id != view_id);
+    memset(next->base, 9, next->capacity);
+    cr_assert(eq(int, reader[MIB], 5));
+    munmap(rank, 2 * MIB);
+    must(s->ops->take(s, 2 * MIB, &next, NULL));
+    cr_assert(eq(u64, next->id, held_id));
+    munmap(reader, 2 * MIB);
+    must(s->ops->take(s, 2 * MIB, &next, NULL));
+    cr_assert(eq(u64, next->id, view_id));
+}
+
+static void foreign_container(void)
+{
+    char link[512];
+
+    must(open_store(NULL));
+    close_store();
+    must(mkdir(at("step-5_ckpt"), 0755));
+    must(mkdir(at("buffer_pool"), 0755));
+    put("step-5_ckpt/.metadata", "pickle", 6);
+    put("step-5_ckpt/half.tmp", "half", 4);
+    put("step-5_ckpt/obj.lock", "", 0);
+    put("buffer_pool/buffer_0_0.dist", "BUFFER", 6);
+    put("outside", "secret", 6);
+    snprintf(link, sizeof(link), "%s/job/buffer_pool/buffer_0_0.dist", root);
+    must(symlink(link, at("step-5_ckpt/__0__0_src0.distcp")));
+    snprintf(link, sizeof(link), "%s/job/buffer_pool/../outside", root);
+    must(symlink(link, at("step-5_ckpt/up")));
+    snprintf(link, sizeof(link), "%s/job/outside", root);
+    must(symlink(link, at("step-5_ckpt/beside")));
+    must(symlink("/etc/passwd", at("step-5_ckpt/passwd")));
+    must(symlink("/etc/passwd", at("buffer_pool/evil")));
+    must(symlink("../buffer_pool/evil", at("step-5_ckpt/twice")));
+}
+
+Test(adopt, a_foreign_container_is_found_with_what_it_may_show)
+{
+    struct seen seen;
+    struct hth_slot *slot;
+
+    foreign_container();
+    must(open_store(NULL));
+    seen = scan();
+    cr_assert(eq(int, seen.count, 2));
+    cr_assert(eq(u64, found(&seen, ".metadata")->save.epoch, 0));
+    slot = found(&seen, "__0__0_src0.distcp")->slot;
+    cr_assert(eq(u64, slot->capacity, 6));
+    cr_assert(zero(int, memcmp(slot->base, "BUFFER", 6)));
+    cr_assert(in_dir(&seen, ".metadata", "step-5_ckpt"));
+    cr_assert(eq(int, scan().count, 2)); /* a second scan says the same */
+
+    s->ops->give(s, slot); /* the link goes, never the buffer, and it does not join the pool */
+    cr_assert(zero(int, access(at("buffer_pool/buffer_0_0.dist"), F_OK)));
+    cr_assert(eq(int, scan().count, 1));
+}
+
+Test(adopt, a_foreign_container_with_a_marker_beside_it_is_left_out)
+{
+    foreign_container();
+    put("step-5_ckpt__3__unfinished", "", 0);
+    must(open_store(NULL));
+    cr_assert(eq(int, scan().count, 0));
+    cr_assert(strstr(said, "its writer has not finished it") != NULL);
+}
+
+Test(adopt, a_foreign_container_is_never_replaced)
+{
+    struct hearth_error err;
+
+    foreign_container();
+    must(open_store(NULL));
+    scan();
+    must(s->ops->raw_put(s, (struct hth_save_id){ 7, 11, 5, 1 }, "raw", "x", 1, NULL));
+    must_fail(s->ops->publish(s, (struct hth_save_id){ 7, 11, 5, 1 }, &err), HEARTH_EEXIST);
+    cr_assert(strstr(err.text, "is not Hearth's") != NULL, "%s", err.text);
+}
+
+Test(adopt, every_allocation_of_open_and_scan_may_fail)
+{
+    struct seen seen;
+    uint64_t n = 0;
+    int rc;
+
+    must(open_store(NULL));
+    sealed(save_a, "a", 77);
+    must(s->ops->publish(s, save_a, NULL));
+    must(s->ops->raw_put(s, save_b, "raw", "x", 1, NULL));
+    close_store();
+    do {
+        faults.calls = 0;
+        faults.fail_at = ++n;
+        rc = open_store(NULL);
+        if (!rc) {
+            seen.count = 0;
+            rc = s->ops->scan(s, see, &seen, NULL);
+            close_store();
+        }
+        cr_assert(rc == 0 || rc == HEARTH_ENOSPC, "call %d: %d", (int)n, rc);
+        faults.fail_at = 0;
+        must(open_store(NULL));
+        seen = scan();
+        cr_assert(eq(int, seen.count, 2), "call %d", (int)n);
+        cr_assert(eq(int, found(&seen, "a")->slot->base[MIB], 77), "call %d", (int)n);
+        close_store();
+    } while (rc);
+    cr_assert(gt(u64, n, 5));
+}
+
+Test(adopt, a_directory_on_a_disk_is_used_when_allowed_and_said)
+{
+    static char path[] = "/tmp/hearth-adopt-XXXXXX";
+    struct hth_store_tmpfs_opts opts = options();
+
+    opts.root = mkdtemp(path);
+    opts.allow_non_tmpfs = 1;
+    must(hth_store_tmpfs_open(&opts, &s, NULL));
+    sealed(save_a, "a", 1);
+    must(s->ops->publish(s, save_a, NULL));
+    close_store();
+    must(hth_store_tmpfs_open(&opts, &s, NULL));
+    cr_assert(eq(int, scan().count, 1));
+    close_store();
+    tmp_root_remove(path);
+}

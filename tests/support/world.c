@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "world_parts.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const world_event_name[WORLD_EVENTS] = { "save", "protected", "failed", "recovered",
+    "scratch", "loss", "kill", "restart", "stale", "late", "double", "drop", "flip", "again" };
+
+void world_say(struct world *w, const char *fmt, ...)
+{
+    char line[1024];
+    va_list ap;
+    int n = snprintf(line, sizeof(line), "%8llu ms  ", (unsigned long long)w->now_ms);
+
+    va_start(ap, fmt);
+    vsnprintf(line + n, sizeof(line) - (size_t)n, fmt, ap);
+    va_end(ap);
+    for (const char *c = line; *c; c++)
+        w->trace = (w->trace ^ (unsigned char)*c) * 0x100000001b3u;
+    if (w->opts.loud)
+        puts(line);
+}
+
+void world_broken(struct world *w, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (w->why[0])
+        return;
+    va_start(ap, fmt);
+    vsnprintf(w->why, sizeof(w->why), fmt, ap);
+    va_end(ap);
+    world_say(w, "BROKEN: %s", w->why);
+}
+
+uint32_t world_roll(struct world *w, uint32_t sides)
+{
+    return (uint32_t)(hth_splitmix64(&w->dice) % sides);
+}
+
+/* ---- What engines are handed -------------------------------------------------------------------- */
+
+static uint64_t now_ms(void *self)
+{
+    return ((struct world *)self)->now_ms + 1;
+}
+
+static uint64_t wall_ms(void *self)
+{
+    return ((struct world *)self)->now_ms + 1000000;
+}
+
+static uint64_t next_random(void *self)
+{
+    return hth_splitmix64(&((struct machine *)self)->seed);
+}
+
+static void submit(void *self, struct hth_work *work)
+{
+    struct world *w = ((struct machine *)self)->world;
+
+    work->next = NULL;
+    if (w->work_last)
+        w->work_last->next = work;
+    else
+        w->work_first = work;
+    w->work_last = work;
+}
+
+static void log_line(void *self, enum hearth_log_level level, const char *event, const char *text)
+{
+    struct machine *m = self;
+
+    if (level <= HEARTH_LOG_INFO)
+        world_say(m->world, "m%u %s: %s", m->index, event, text);
+}
+
+static struct hth_transport *open_transport(
+        void *self, const struct hth_transport_events *events, struct hearth_error *err)
+{
+    struct machine *m = self;
+    struct hth_transport *t = NULL;
+
+    return hth_loop_open(m->world->net, m->port, events, &t, err) ? NULL : t;
+}
+
+static void reply(void *self, uint32_t client, const void *bytes, size_t len, int fd,
+        const void *attach, size_t attach_len)
+{
+    struct machine *m = self;
+    struct letter *l = calloc(1, sizeof(*l));
+
+    (void)fd, (void)attach, (void)attach_len;
+    if (!l || len > sizeof(l->bytes))
+        abort();
+    l->machine = m->index;
+    l->client = client;
+    l->len = len;
+    memcpy(l->bytes, bytes, len);
+    *m->world->letters_end = l;
+    m->world->letters_end = &l->next;
+}
+
+static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32_t from,
+        uint32_t to, const void *bytes, size_t len)
+{
+    struct world *w = arg;
+    struct hth_loop_verdict v = { HTH_LOOP_NONE, 0, 0 };
+    uint32_t die;
+
+    (void)from, (void)to, (void)bytes, (void)len;
+    if (w->quiet || !w->opts.faults)
+        return v;
+    die = world_roll(w, 400);
+    if (die >= 12)
+        return v;
+    if (kind == HTH_LOOP_PULL && die < 3) {
+        v.fault = HTH_LOOP_FLIP;
+        w->count[WORLD_FLIP]++;
+    } else if (kind == HTH_LOOP_MESSAGE && die < 3) {
+        v.fault = HTH_LOOP_DUPLICATE;
+        w->count[WORLD_DOUBLE]++;
+    } else if (die < 5) {
+        v.fault = kind == HTH_LOOP_PULL ? HTH_LOOP_CUT : HTH_LOOP_DROP;
+        w->count[WORLD_DROP]++;
+    } else {
+        v.delay_ms = 1 + world_roll(w, 300);
+        v.late = kind == HTH_LOOP_MESSAGE && die < 8;
+        w->count[WORLD_LATE]++;
+    }
+    return v;
+}
+
+/* ---- Machines ------------------------------------------------------------------------------------ */
+
+void machine_touch(struct world *w, uint32_t m)
+{
+    struct machine *x = &w->machine[m];
+
+    x->due_ms = x->node ? hth_node_due_ms(x->node) : HTH_NEVER;
+}
+
+static void drain_work(struct world *w)
+{
+    while (w->work_first) {
+        struct hth_work *work = w->work_first;
+
+        w->work_first = work->next;
+        if (!w->work_first)
+            w->work_last = NULL;
+        work->run(work);
+        work->done(work);
+    }
+}
+
+void machine_start(struct world *w, uint32_t m)
+{
+    struct machine *x = &w->machine[m];
+    struct hearth_error err;
+    struct hth_node_env env = {
+        .clock = { now_ms, wall_ms, w },
+        .random = { next_random, x },
+        .workers = { submit, x },
+        .log = { log_line, x },
+        .session = { .heartbeat_ms = 200,
+                .dead_ms = 2000,
+                .hello_ms = 1000,
+                .connect_ms = 2000,
+                .stall_ms = 1000,
+                .job = "sim" },
+        .transport = open_transport,
+        .transport_self = x,
+        .reply = reply,
+        .reply_self = x,
+        .retry_ms = 100,
+        .breaks = w->opts.breaks,
+    };
+
+    if (x->node)
+        return;
+    if (!x->store) {
+        if (hth_store_mem_open(w->opts.seed * 1000 + m * 40 + ++x->uses, 0, &x->store))
+            abort();
+    }
+    snprintf(env.node, sizeof(env.node), "m%u", m);
+    env.store = x->store;
+    if (hth_node_open(&env, &x->node, &err))
+        world_broken(w, "machine %u: no engine: %s", m, err.text);
+    machine_touch(w, m);
+}
+
+void machine_stop(struct world *w, uint32_t m)
+{
+    struct machine *x = &w->machine[m];
+
+    drain_work(w); /* nothing of it is left in the workers' hands */
+    if (x->node)
+        hth_node_close(x->node);
+    drain_work(w);
+    x->node = NULL;
+    x->due_ms = HTH_NEVER;
+}
+
+void machine_lose(struct world *w, uint32_t m)
+{
+    machine_stop(w, m);
+    hth_store_mem_destroy(w->machine[m].store);
+    w->machine[m].store = NULL;
+}
+
+/* ---- The launcher --------------------------------------------------------------------------------- */
+
+void world_restart(struct world *w, uint64_t in_ms, const char *why)
+{
+    if (w->restart_ms != HTH_NEVER)
+        return;
+    w->restart_ms = w->now_ms + in_ms;
+    world_say(w, "restart in %llu ms: %s", (unsigned long long)in_ms, why);
+}
+
+static int is_member(const struct world *w, uint32_t m)
+{
+    for (uint32_t i = 0; i < w->opts.nodes; i++)
+        if (w->member[i] == m)
+            return 1;
+    return 0;
+}
+
+static uint32_t spare(struct world *w)
+{
+    uint32_t first = world_roll(w, w->machines);
+
+    for (uint32_t i = 0; i < w->machines; i++) {
+        uint32_t m = (first + i) % w->machines;
+
+        if (!is_member(w, m) && m != w->stale_machine)
+            return m;
+    }
+    return UINT32_MAX;
+}
+
+static void launch(struct world *w)
+{
+    w->count[WORLD_RESTART]++;
+    w->lineage++;
+    w->restart_ms = HTH_NEVER;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        rank_kill(&w->rank[r]);
+    for (uint32_t i = 0; i < w->opts.nodes; i++)
+        machine_start(w, w->member[i]);
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        struct rank_state *s = &w->rank[r];
+
+        *s = (struct rank_state){ .world = w,
+            .rank = r,
+            .step = R_ATTACH,
+            .lineage = w->lineage,
+            .machine = w->member[r / w->opts.ranks_per_node],
+            .client = ++w->next_client,
+            .act_ms = w->now_ms + world_roll(w, 20) };
+    }
+    world_say(w, "launch %llu", (unsigned long long)w->lineage);
+}
+
+/* Every rank has attached: the all-gather, and each says so to its engine in its own time. */
+static void gather(struct world *w)
+{
+    for (uint32_t r = 0; r < w->ranks; r++)
+        if (w->rank[r].step != R_GATHER)
+            return;
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        w->rank[r].step = R_JOIN;
+        w->rank[r].act_ms = w->now_ms + 1 + world_roll(w, 150);
+    }
+}
+
+/* ---- Faults ----------------------------------------------------------------------------------------- */
+
+static int may_lose(struct world *w, uint32_t machine)
+{
+    /* One loss at a time: only while what is protected is whole without the machine. */
+    return hth_save_none(w->newest.id) ||
+           check_whole(w, w->newest.id, w->opts.copies + 1, UINT32_MAX) ||
+           check_whole(w, w->newest.id, 1, machine);
+}
+
+static void replace(struct world *w, uint32_t node, const char *why)
+{
+    uint32_t m = spare(w);
+
+    if (m == UINT32_MAX)
+        return;
+    w->member[node] = m;
+    world_restart(w, 1 + world_roll(w, 1500), why);
+}
+
+static void fault_loss(struct world *w)
+{
+    uint32_t node = world_roll(w, w->opts.nodes);
+    uint32_t m = w->member[node];
+
+    if (!check_recoverable(w, m) || !may_lose(w, m))
+        return;
+    w->count[WORLD_LOSS]++;
+    world_say(w, "machine %u (node %u) is LOST", m, node);
+    for (uint32_t r = 0; r < w->ranks; r++)
+        if (w->rank[r].machine == m)
+            rank_kill(&w->rank[r]);
+    machine_lose(w, m);
+    check_always(w, "after a loss");
+    replace(w, node, "machine lost");
+}
+
+static void fault_kill(struct world *w)
+{
+    uint32_t m = w->member[world_roll(w, w->opts.nodes)];
+
+    if (!w->machine[m].node)
+        return;
+    w->count[WORLD_KILL]++;
+    world_say(w, "the engine of machine %u is killed", m);
+    for (uint32_t r = 0; r < w->ranks; r++)
+        if (w->rank[r].machine == m)
+            rank_kill(&w->rank[r]);
+    machine_stop(w, m);
+    world_restart(w, 1 + world_roll(w, 1000), "an engine was killed");
+}
+
+/* Replaced while it lives: it goes on in its old epoch, and may be a member again later. */
+static void fault_stale(struct world *w)
+{
+    uint32_t node = world_roll(w, w->opts.nodes);
+    uint32_t m = w->member[node];
+    uint32_t k = 0;
+
+    if (w->stale_machine != UINT32_MAX) {
+        for (uint32_t i = 0; i < w->opts.ranks_per_node; i++)
+            rank_kill(&w->stale[i]);
+        w->stale_machine = UINT32_MAX; /* a spare with full memory from now on */
+        return;
+    }
+    if (!check_recoverable(w, m) || !may_lose(w, m))
+        return;
+    w->count[WORLD_STALE]++;
+    world_say(w, "machine %u (node %u) is replaced alive", m, node);
+    replace(w, node, "machine replaced");
+    if (is_member(w, m))
+        return;
+    w->stale_machine = m;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        if (w->rank[r].machine == m) {
+            w->stale[k++] = w->rank[r];
+            w->rank[r].step = R_NONE; /* the launcher's no more */
+            w->rank[r].client = 0;
+        }
+}
+
+static void fault(struct world *w)
+{
+    uint32_t die = world_roll(w, 10);
+
+    w->next_fault_ms =
+            w->now_ms + 1 + world_roll(w, (uint32_t)(2 * w->opts.run_ms / w->opts.faults));
+    if (die < 4)
+        fault_loss(w);
+    else if (die < 6)
+        fault_kill(w);
+    else if (die < 8)
+        world_restart(w, 1 + world_roll(w, 500), "just so");
+    else
+        fault_stale(w);
+}
+
+/* ---- Time ------------------------------------------------------------------------------------------- */
+
+static void deliver(struct world *w)
+{
+    while (w->letters) {
+        struct letter *l = w->letters;
+
+        w->letters = l->next;
+        if (!w->letters)
+            w->letters_end = &w->letters;
+        for (uint32_t r = 0; r < w->ranks; r++)
+            if (w->rank[r].client == l->client && w->rank[r].machine == l->machine)
+                rank_hear(&w->rank[r], l);
+        for (uint32_t r = 0; r < w->opts.ranks_per_node; r++)
+            if (w->stale[r].client == l->client && w->stale[r].machine == l->machine && l->client)
+                rank_hear(&w->stale[r], l);
+        free(l);
+    }
+}
+
+static struct machine *owner_of(struct world *w, const struct hth_transport *t)
+{
+    for (uint32_t m = 0; m < w->machines; m++)
+        if (w->machine[m].node && hth_node_transport(w->machine[m].node) == t)
+            return &w->machine[m];
+    return NULL;
+}
+
+/* Everything that is due now; 0: nothing was. */
+static int step(struct world *w)
+{
+    struct hth_transport *t;
+    int did = 0;
+
+    while (hth_loop_net_due_ms(w->net) <= w->now_ms + 1 && (t = hth_loop_net_first(w->net))) {
+        struct machine *x = owner_of(w, t);
+
+        t->ops->progress(t);
+        if (x)
+            x->due_ms = 0;
+        did = 1;
+        if (++w->steps % 64 == 0)
+            break;
+    }
+    if (w->work_first) {
+        drain_work(w);
+        for (uint32_t m = 0; m < w->machines; m++)
+            machine_touch(w, m);
+        did = 1;
+    }
+    deliver(w);
+    for (uint32_t m = 0; m < w->machines; m++)
+        if (w->machine[m].node && w->machine[m].due_ms <= w->now_ms + 1) {
+            hth_node_tick(w->machine[m].node);
+            machine_touch(w, m);
+            if (w->machine[m].due_ms <= w->now_ms + 1)
+                w->machine[m].due_ms = w->now_ms + 2; /* not for ever in one instant */
+            did = 1;
+        }
+    for (uint32_t r = 0; r < w->ranks; r++)
+        if (w->rank[r].act_ms <= w->now_ms) {
+            rank_act(&w->rank[r]);
+            did = 1;
+        }
+    for (uint32_t r = 0; r < w->opts.ranks_per_node; r++)
+        if (w->stale[r].world && w->stale[r].act_ms <= w->now_ms)
+            rank_act(&w->stale[r]);
+    gather(w);
+    return did;
+}
+
+static uint64_t next_due(struct world *w)
+{
+    uint64_t due = hth_loop_net_due_ms(w->net);
+
+    due = due ? due - 1 : 0;
+    for (uint32_t m = 0; m < w->machines; m++)
+        if (w->machine[m].node && w->machine[m].due_ms != HTH_NEVER &&
+                w->machine[m].due_ms - 1 < due)
+            due = w->machine[m].due_ms - 1;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        due = w->rank[r].act_ms < due ? w->rank[r].act_ms : due;
+    for (uint32_t r = 0; r < w->opts.ranks_per_node; r++)
+        due = w->stale[r].world && w->stale[r].act_ms < due ? w->stale[r].act_ms : due;
+    due = w->restart_ms < due ? w->restart_ms : due;
+    if (!w->quiet && w->next_fault_ms < due)
+        due = w->next_fault_ms;
+    return due > w->now_ms ? due : w->now_ms + 1;
+}
+
+static void become_quiet(struct world *w)
+{
+    w->quiet = 1;
+    world_say(w, "no more faults");
+    world_restart(w, 10, "the last one");
+}
+
+void world_run(struct world *w)
+{
+    const uint64_t rest_ms = w->opts.run_ms + 120000;
+
+    while (!w->why[0] && hth_save_none(w->final.id)) {
+        if (w->restart_ms <= w->now_ms)
+            launch(w);
+        if (!w->quiet && w->opts.faults && w->next_fault_ms <= w->now_ms)
+            fault(w);
+        if (!w->quiet && w->now_ms >= w->opts.run_ms)
+            become_quiet(w);
+        if (!step(w))
+            w->now_ms = next_due(w);
+        else if (w->steps % 256 == 0)
+            w->now_ms++;
+        if (w->now_ms > rest_ms)
+            world_broken(w, "no save was protected within 120 s after the last fault");
+    }
+}
+
+void world_open(struct world *w, const struct world_opts *opts)
+{
+    struct hth_clock clock = { now_ms, wall_ms, w };
+
+    *w = (struct world){ .opts = *opts,
+        .dice = opts->seed * 7919 + 17,
+        .trace = 0xcbf29ce484222325u,
+        .stale_machine = UINT32_MAX,
+        .restart_ms = 0 };
+    w->machines = opts->nodes + 2;
+    w->ranks = opts->nodes * opts->ranks_per_node;
+    w->machine = calloc(w->machines, sizeof(*w->machine));
+    w->member = calloc(opts->nodes, sizeof(*w->member));
+    w->rank = calloc(w->ranks, sizeof(*w->rank));
+    w->stale = calloc(opts->ranks_per_node, sizeof(*w->stale));
+    w->letters_end = &w->letters;
+    if (!w->machine || !w->member || !w->rank || !w->stale ||
+            hth_loop_net_open(&clock, 1, &w->net, NULL))
+        abort();
+    hth_loop_net_script(w->net, script, w);
+    for (uint32_t m = 0; m < w->machines; m++)
+        w->machine[m] = (struct machine){
+            .world = w, .index = m, .due_ms = HTH_NEVER, .seed = opts->seed * 131 + m, .port = m + 1
+        };
+    for (uint32_t i = 0; i < opts->nodes; i++)
+        w->member[i] = i;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        w->rank[r] = (struct rank_state){ .world = w, .act_ms = HTH_NEVER };
+    w->next_fault_ms =
+            opts->faults ? world_roll(w, (uint32_t)(2 * opts->run_ms / opts->faults)) : HTH_NEVER;
+}
+
+void world_close(struct world *w)
+{
+    for (uint32_t m = 0; m < w->machines; m++) {
+        machine_stop(w, m);
+        hth_store_mem_destroy(w->machine[m].store);
+    }
+    while (w->letters) {
+        struct letter *l = w->letters;
+
+        w->letters = l->next;
+        free(l);
+    }
+    hth_loop_net_close(w->net);
+    free(w->machine);
+    free(w->member);
+    free(w->rank);
+    free(w->stale);
+}

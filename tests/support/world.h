@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Machines, engines, ranks and a launcher in virtual time on one thread. The engines are the real
+ * ones (engine/node.h) on the loop transport and stores in plain memory; ranks speak the local
+ * protocol with them. One seed, one history.
+ *
+ * A machine is memory that may hold an engine. A job is a list of machines, one per node; the
+ * launcher restarts it when a rank fails. What must be true is asked of a model that knows every
+ * save that was ever reported PROTECTED (world_check.c).
+ */
+#ifndef WORLD_H
+#define WORLD_H
+
+#include <hearth/internal/engine/node.h>
+#include <hearth/internal/transport/loop.h>
+
+#define WORLD_WHY 400
+
+enum world_event {
+    WORLD_SAVE,      /* a rank began a save */
+    WORLD_PROTECTED, /* a save was reported PROTECTED */
+    WORLD_FAILED,    /* a save was reported failed or unknown */
+    WORLD_RECOVERED, /* a rank resumed from a save */
+    WORLD_SCRATCH,   /* a rank started from nothing */
+    WORLD_LOSS,      /* a machine and its memory gone */
+    WORLD_KILL,      /* an engine gone, memory kept */
+    WORLD_RESTART,   /* the job restarted */
+    WORLD_STALE,     /* a machine replaced while it goes on, or back from that */
+    WORLD_LATE,      /* a message overtaken or late */
+    WORLD_DOUBLE,    /* a message delivered twice */
+    WORLD_DROP,      /* a message or connection lost */
+    WORLD_FLIP,      /* a byte changed in a pull */
+    WORLD_AGAIN,     /* a step saved again with other bytes */
+    WORLD_EVENTS
+};
+
+extern const char *const world_event_name[WORLD_EVENTS];
+
+struct world_opts {
+    uint64_t seed;
+    uint32_t nodes;
+    uint32_t ranks_per_node;
+    uint32_t copies;
+    uint32_t keep;
+    uint32_t breaks;   /* enum hth_break */
+    uint32_t faults;   /* 0: none; else about so many in the history */
+    uint64_t run_ms;   /* faults happen in this span; then the world must come to rest */
+    uint32_t data_max; /* bytes of an object's data */
+    int loud;          /* print the trace */
+};
+
+struct rank_state;
+struct machine;
+
+struct known_save { /* the model's */
+    struct hth_save_id id;
+    uint64_t lineage; /* which launch wrote it */
+};
+
+struct world {
+    struct world_opts opts;
+    uint64_t now_ms, dice, trace, steps;
+    struct hth_loop_net *net;
+    struct machine *machine; /* [machines] */
+    uint32_t machines;
+    uint32_t *member;        /* [nodes] machine of each node of the job */
+    struct rank_state *rank; /* [ranks]: the job's; then those of stale machines */
+    uint32_t ranks;
+    struct rank_state *stale; /* [nodes * ranks_per_node] on a machine that was replaced alive */
+    uint32_t stale_machine;   /* or UINT32_MAX */
+    uint64_t lineage;         /* launches so far */
+    uint64_t restart_ms;      /* the launcher starts the job then; HTH_NEVER: it runs */
+    uint64_t next_fault_ms;
+    int quiet;                /* no more faults */
+    struct known_save newest; /* newest ever reported PROTECTED; epoch 0: none */
+    struct known_save final;  /* protected after the faults had ended */
+    uint64_t count[WORLD_EVENTS];
+    uint32_t next_client;
+    struct hth_work *work_first, *work_last;
+    struct letter *letters, **letters_end;
+    char why[WORLD_WHY]; /* what is broken; "": nothing */
+};
+
+void world_open(struct world *w, const struct world_opts *opts);
+void world_run(struct world *w); /* to the end, or until something is broken */
+void world_close(struct world *w);
+
+void world_say(struct world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void world_broken(struct world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+uint32_t world_roll(struct world *w, uint32_t sides);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What world.c (time, machines, launcher), world_rank.c (ranks) and world_check.c (the model) share. */
+#ifndef WORLD_PARTS_H
+#define WORLD_PARTS_H
+
+#include "store_mem.h"
+#include "world.h"
+
+struct machine {
+    struct world *world;
+    uint32_t index;
+    struct hth_store *store; /* NULL: lost, and not replaced by a fresh one yet */
+    struct hth_node *node;   /* NULL: no engine */
+    uint64_t due_ms;
+    uint64_t seed; /* of its random numbers */
+    uint32_t uses; /* times it was made fresh */
+    uint32_t port; /* its number on the net */
+};
+
+enum rank_step { R_NONE, R_ATTACH, R_GATHER, R_JOIN, R_RECOVER, R_RUN, R_BEGUN, R_WAIT, R_FAILED };
+
+struct rank_state {
+    struct world *world;
+    uint32_t rank, machine, client;
+    enum rank_step step;
+    uint64_t act_ms; /* does its next thing then */
+    uint64_t lineage;
+    uint64_t next; /* step to save */
+    uint64_t token;
+    uint64_t request;
+    struct hth_save_id save;
+    struct hth_local_attached attached;
+    int recovered; /* has had its answer */
+    struct hth_save_id from;
+    uint64_t from_lineage; /* of the bytes it resumed from */
+};
+
+struct letter { /* a reply on its way to a rank */
+    struct letter *next;
+    uint32_t machine, client;
+    size_t len;
+    _Alignas(8) unsigned char bytes[HTH_LOCAL_MAX];
+};
+
+/* world.c */
+void machine_start(struct world *w, uint32_t m);
+void machine_stop(struct world *w, uint32_t m);
+void machine_lose(struct world *w, uint32_t m);
+void machine_touch(struct world *w, uint32_t m);
+void world_restart(struct world *w, uint64_t in_ms, const char *why);
+
+/* world_rank.c */
+void rank_act(struct rank_state *r);
+void rank_hear(struct rank_state *r, const struct letter *l);
+void rank_kill(struct rank_state *r);
+void rank_send(
+        struct rank_state *r, const void *bytes, size_t len, const void *attach, size_t attach_len);
+uint64_t rank_bytes(uint64_t lineage, uint64_t step, uint32_t rank, uint32_t max);
+void rank_fill(unsigned char *out, uint64_t len, uint64_t lineage, uint64_t step, uint32_t rank);
+
+/* world_check.c */
+int check_whole(struct world *w, struct hth_save_id id, uint32_t copies, uint32_t without);
+int check_recoverable(struct world *w, uint32_t without);
+void check_recovered(struct world *w, struct rank_state *r);
+void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id);
+void check_always(struct world *w, const char *when);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A session above the transport: the deadlines that a transport alone does not have. Node 0 owns
+ * an object and is stopped in the middle; node 1 pulls it and must find its way on its own. */
+#include "conform.h"
+
+#include <hearth/internal/transport/session.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#define OBJECT (64 * MIB)
+#define PIECE  (8 * MIB)
+#define PIECES (OBJECT / PIECE)
+
+struct talker {
+    struct hth_session *session;
+    struct hth_transport *t;
+    struct hth_clock clock;
+    uint64_t seed;
+    struct hth_member member[2];
+    struct hth_epoch epoch;
+    unsigned char *bytes;
+    struct hth_region *region;
+    struct hth_grant grant;
+    int offers, ups, downs, ended, failed;
+    struct hth_session_pull pull[PIECES];
+};
+
+static uint64_t now_real(void *self)
+{
+    (void)self;
+    return real_ms();
+}
+
+static uint64_t next_random(void *self)
+{
+    return hth_splitmix64(self);
+}
+
+static void on_message(
+        void *self, uint32_t node, uint16_t type, const unsigned char *body, size_t len)
+{
+    struct talker *k = self;
+
+    if (type == HTH_MSG_WANT) {
+        CHECK(hth_session_grant(k->session, node, k->region, 0, OBJECT, &k->grant, NULL) == 0);
+        CHECK(hth_session_send(k->session, node, HTH_MSG_OFFER, k->grant.desc, k->grant.desc_len) ==
+                0);
+    } else {
+        CHECK(type == HTH_MSG_OFFER && len <= HTH_DESC_MAX);
+        memcpy(k->grant.desc, body, len);
+        k->grant.desc_len = (uint32_t)len;
+        k->offers++;
+    }
+}
+
+static void on_peer_up(void *self, uint32_t node)
+{
+    (void)node;
+    ((struct talker *)self)->ups++;
+}
+
+static void on_peer_down(void *self, uint32_t node, int code, const char *text)
+{
+    (void)node;
+    CHECK(code < 0 && *text);
+    ((struct talker *)self)->downs++;
+}
+
+static struct talker *the_talker; /* a process has one */
+
+static void on_done(struct hth_session_pull *pull, int code)
+{
+    (void)pull;
+    the_talker->ended++;
+    the_talker->failed += code != 0;
+}
+
+static struct talker *talker_open(
+        const struct conform_backend *backend, uint32_t self, int to_peer, int from_peer)
+{
+    static struct talker k;
+    struct hth_session_opts o = { .heartbeat_ms = 200,
+        .dead_ms = 2000,
+        .stall_ms = 1000,
+        .has_key = 1,
+        .key = { 1, 2, 3 },
+        .job = "conformance" };
+    struct hth_session_events ev = { &k, on_message, on_peer_up, on_peer_down };
+    struct hth_random random = { next_random, &k.seed };
+    struct hth_transport_events below;
+    struct hth_transport_opts to = { .bind = "127.0.0.1", .provider = backend->provider };
+    struct hearth_error err = { 0 };
+    int rc;
+
+    the_talker = &k;
+    k.seed = self + 1;
+    k.clock = to.clock = (struct hth_clock){ now_real, now_real, NULL };
+    CHECK(hth_session_open(&o, &ev, &k.clock, &random, NULL, &k.session, NULL) == 0);
+    below = hth_session_events_for(k.session);
+    rc = hth_transport_open(backend->module, getenv("HEARTH_TEST_LIB"), &to, &below, &k.t, &err);
+    if (rc == HEARTH_ENOENT)
+        conform_skip(err.text);
+    CHECK(rc == 0);
+    hth_session_attach(k.session, k.t);
+    k.bytes = mmap(NULL, OBJECT, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(k.bytes != MAP_FAILED);
+    CHECK(hth_session_reg(k.session, k.bytes, OBJECT, &k.region, NULL) == 0);
+    CHECK(k.t->ops->address(k.t, k.member[self].addr, &k.member[self].addr_len, NULL) == 0);
+    put_all(to_peer, &k.member[self], sizeof(k.member[self]));
+    get_all(from_peer, &k.member[!self], sizeof(k.member[0]));
+    k.epoch = (struct hth_epoch){
+        .epoch = 1, .nonce = 2, .world = 2, .nodes = 2, .self = self, .member = k.member
+    };
+    hth_session_join(k.session, &k.epoch);
+    return &k;
+}
+
+typedef int done_fn(const struct talker *k);
+
+/* What the engine's thread does, until it is done or the time is over. */
+static int drive(struct talker *k, done_fn *is_done, uint64_t ms)
+{
+    uint64_t end = real_ms() + ms, due, now;
+    struct pollfd p = { -1, POLLIN, 0 };
+
+    while (!is_done(k)) {
+        int did = k->t->ops->progress(k->t);
+
+        if (hth_session_due_ms(k->session) <= real_ms())
+            hth_session_tick(k->session);
+        now = real_ms();
+        if (is_done(k) || now >= end)
+            return is_done(k);
+        if (did || !k->t->ops->arm(k->t, &p.fd, &due))
+            continue;
+        if (hth_session_due_ms(k->session) < due)
+            due = hth_session_due_ms(k->session);
+        if (end < due)
+            due = end;
+        poll(&p, 1, due > now ? (int)(due - now) : 0);
+    }
+    return 1;
+}
+
+static int never(const struct talker *k)
+{
+    (void)k;
+    return 0;
+}
+
+static int has_offer(const struct talker *k)
+{
+    return k->offers > 0;
+}
+
+static int all_ended(const struct talker *k)
+{
+    return k->ended == (int)PIECES;
+}
+
+static int is_lost(const struct talker *k)
+{
+    return k->downs > 0;
+}
+
+static void owner(const struct conform_backend *backend, const struct link_pipe *p)
+{
+    struct talker *k = talker_open(backend, 0, p->to_puller[1], p->to_owner[0]);
+
+    fill(k->bytes, OBJECT, 1);
+    drive(k, never, 60000); /* until it is killed */
+}
+
+static void ask(struct talker *k)
+{
+    k->offers = 0;
+    CHECK(hth_session_send(k->session, 0, HTH_MSG_WANT, NULL, 0) == 0);
+    CHECK(drive(k, has_offer, WAIT_MS));
+}
+
+static void post(struct talker *k)
+{
+    k->ended = k->failed = 0;
+    for (uint64_t i = 0; i < PIECES; i++) {
+        k->pull[i].done = on_done;
+        CHECK(hth_session_pull(k->session, 0, &k->grant, i * PIECE, k->region, i * PIECE, PIECE,
+                      &k->pull[i]) == 0);
+    }
+}
+
+static void whole(struct talker *k)
+{
+    memset(k->bytes, 0, OBJECT);
+    ask(k);
+    post(k);
+    CHECK(drive(k, all_ended, WAIT_MS));
+    CHECK(k->failed == 0 && is_filled(k->bytes, OBJECT, 1, 0));
+}
+
+static void puller(const struct conform_backend *backend, const struct link_pipe *p)
+{
+    struct talker *k = talker_open(backend, 1, p->to_owner[1], p->to_puller[0]);
+    unsigned char *snapshot = malloc(OBJECT);
+    char go;
+
+    CHECK(snapshot != NULL);
+    whole(k);
+    CHECK(k->ups == 1 && k->downs == 0);
+    ask(k);
+    put_all(p->to_us[1], "s", 1);
+    get_all(p->to_puller[0], &go, 1);
+    memset(k->bytes, 0xa5, OBJECT);
+    post(k);
+    CHECK(drive(k, all_ended, WAIT_MS)); /* the stall deadline, once for each */
+    CHECK(k->failed > 0);
+    CHECK(drive(k, is_lost, WAIT_MS)); /* and the dead one */
+    memcpy(snapshot, k->bytes, OBJECT);
+    put_all(p->to_us[1], "c", 1);
+    get_all(p->to_puller[0], &go, 1);
+    drive(k, never, 1000);
+    CHECK(k->ended == (int)PIECES && k->downs == 1);
+    CHECK(memcmp(snapshot, k->bytes, OBJECT) == 0);
+    whole(k);
+    CHECK(k->ups == 2);
+    k->t->ops->close(k->t);
+    hth_session_close(k->session);
+    munmap(k->bytes, OBJECT);
+    free(snapshot);
+}
+
+void conform_session(const struct conform_backend *backend)
+{
+    struct link_pipe p;
+    pid_t o, u;
+    char what;
+
+    if (!backend->module)
+        conform_skip("tests/transport/test_session.c does it in virtual time");
+    pipe_open(&p);
+    o = child_start(owner, backend, &p);
+    u = child_start(puller, backend, &p);
+    get_all(p.to_us[0], &what, 1);
+    kill(o, SIGSTOP);
+    waitpid(o, NULL, WUNTRACED);
+    put_all(p.to_puller[1], "g", 1);
+    get_all(p.to_us[0], &what, 1);
+    kill(o, SIGCONT);
+    put_all(p.to_puller[1], "g", 1);
+    child_must_end(u);
+    child_killed(o);
+    pipe_close(&p);
+}
