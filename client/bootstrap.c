@@ -41,8 +41,8 @@ int hth_env_number(const char *name, uint32_t most, uint32_t *out, struct hearth
     errno = 0;
     v = strtoul(text, &end, 10);
     if (errno || *end || text[0] < '0' || text[0] > '9' || v > most)
-        return hth_fail(err, HEARTH_EINVAL, 0, "%s is '%.80s': give a number up to %u", name, text,
-                most);
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "%s is '%.80s': give a number up to %u", name, text, most);
     *out = (uint32_t)v;
     return HEARTH_OK;
 }
@@ -60,8 +60,8 @@ void hth_ranks_text(char *out, size_t len, const unsigned char *there, uint32_t 
             continue;
         while (end + 1 < world && !there[end + 1])
             end++;
-        n += (size_t)snprintf(out + n, len - n, end > i ? "%s%u-%u" : "%s%u", shown ? ", " : "", i,
-                end);
+        n += (size_t)snprintf(
+                out + n, len - n, end > i ? "%s%u-%u" : "%s%u", shown ? ", " : "", i, end);
         shown++;
         i = end;
     }

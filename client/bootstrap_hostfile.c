@@ -13,8 +13,8 @@ struct place {
 };
 
 /* 1: "host port"; 0: an empty line or a comment; else HEARTH_EINVAL. */
-static int parse(char *line, const char *path, unsigned number, struct place *out,
-        struct hearth_error *err)
+static int parse(
+        char *line, const char *path, unsigned number, struct place *out, struct hearth_error *err)
 {
     char *save = NULL, *host, *port, *end = NULL;
     unsigned long v;
@@ -69,8 +69,8 @@ int hearth_bootstrap_hostfile(const char *path, uint32_t rank, uint32_t deadline
     rc = read_file(f, path, &first, &world, err);
     fclose(f);
     if (!rc && rank >= world)
-        rc = hth_fail(err, HEARTH_EINVAL, 0, "rank is %u, but %s names %u ranks", rank, path,
-                world);
+        rc = hth_fail(
+                err, HEARTH_EINVAL, 0, "rank is %u, but %s names %u ranks", rank, path, world);
     if (!rc)
         rc = hearth_bootstrap_tcp(first.host, first.port, rank, world, deadline_ms, out, err);
     if (!rc && out_world)

@@ -87,8 +87,8 @@ static void give_back(const struct pmix *p, pmix_value_t *v)
     free(v);
 }
 
-static int put(struct pmix *p, const char *key, const void *mine, size_t len,
-        struct hearth_error *err)
+static int put(
+        struct pmix *p, const char *key, const void *mine, size_t len, struct hearth_error *err)
 {
     pmix_value_t v;
     pmix_info_t info[2];
@@ -106,8 +106,8 @@ static int put(struct pmix *p, const char *key, const void *mine, size_t len,
     set_timeout(&info[1], p->deadline_ms);
     if ((st = p->fence(NULL, 0, info, 2)) != PMIX_SUCCESS)
         return hth_fail(err, HEARTH_ETIMEOUT, st,
-                "not all of %u ranks came to the PMIx fence in %u ms: %s", p->world,
-                p->deadline_ms, words(p, st));
+                "not all of %u ranks came to the PMIx fence in %u ms: %s", p->world, p->deadline_ms,
+                words(p, st));
     return HEARTH_OK;
 }
 

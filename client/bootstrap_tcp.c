@@ -27,7 +27,7 @@
 
 #define MAGIC     UINT64_C(0x315448474e494a48) /* "HJINGHT1" */
 #define SAID_MAX  HEARTH_ERROR_TEXT
-#define STRANGERS 64 /* connections that have not said who they are */
+#define STRANGERS 64   /* connections that have not said who they are */
 #define GRACE_MS  1000 /* for rank 0's sentence to arrive before ours */
 
 struct greeting {
@@ -63,8 +63,8 @@ static int resolve(const struct tcp *t, struct addrinfo **out, struct hearth_err
     int e = getaddrinfo(t->host, t->port, &hints, out);
 
     if (e)
-        return hth_fail(err, HEARTH_EINVAL, 0, "the meeting place %s: %s", t->host,
-                gai_strerror(e));
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "the meeting place %s: %s", t->host, gai_strerror(e));
     return HEARTH_OK;
 }
 
@@ -167,8 +167,8 @@ static int connect_to(struct tcp *t, uint64_t until, int *out_fd, struct hearth_
 
 /* ---- a rank that comes ---------------------------------------------------------------------- */
 
-static int hear_answer(struct tcp *t, int fd, void *all, size_t len, uint64_t until,
-        struct hearth_error *err)
+static int hear_answer(
+        struct tcp *t, int fd, void *all, size_t len, uint64_t until, struct hearth_error *err)
 {
     struct answer a;
     char said[SAID_MAX] = "";
@@ -247,7 +247,7 @@ static void seat(struct party *p, size_t i)
 static int greeting_fits(const struct party *p, const struct greeting *g)
 {
     return g->magic == MAGIC && g->world == p->t->world && g->rank && g->rank < g->world &&
-            g->round == p->t->round && g->len == p->len;
+           g->round == p->t->round && g->len == p->len;
 }
 
 /* Take what a guest has to say; 0: go on, 1: he is gone or seated (guest i is another one now). */
@@ -255,9 +255,8 @@ static int listen_to(struct party *p, size_t i)
 {
     struct guest *g = &p->guest[i];
     const size_t head = sizeof(g->hello);
-    char *at = g->got < head
-            ? (char *)&g->hello + g->got
-            : (char *)p->all + (size_t)g->hello.rank * p->len + (g->got - head);
+    char *at = g->got < head ? (char *)&g->hello + g->got
+                             : (char *)p->all + (size_t)g->hello.rank * p->len + (g->got - head);
     size_t want = g->got < head ? head - g->got : head + p->len - g->got;
     ssize_t n = recv(g->fd, at, want, MSG_DONTWAIT);
 
@@ -447,8 +446,9 @@ int hearth_bootstrap_tcp_from_env(uint32_t deadline_ms, struct hearth_bootstrap 
         port++;
     if (rc || (rc = hth_env_number("RANK", UINT32_MAX - 1, &rank, err)) ||
             (rc = hth_env_number("WORLD_SIZE", 1u << 20, &world, err)))
-        return rc == HEARTH_ENOENT ? hth_while(err, HEARTH_EINVAL, "bootstrap from torchrun's variables")
-                                   : rc;
+        return rc == HEARTH_ENOENT
+                       ? hth_while(err, HEARTH_EINVAL, "bootstrap from torchrun's variables")
+                       : rc;
     rc = hearth_bootstrap_tcp(where, (uint16_t)port, rank, world, deadline_ms, out, err);
     if (!rc && out_rank)
         *out_rank = rank;

@@ -7,7 +7,8 @@
 
 #define REST_MAX 65536u /* pieces that one wanted box may fall into */
 
-int hth_box_meet(uint32_t ndim, const struct hth_box *a, const struct hth_box *b, struct hth_box *out)
+int hth_box_meet(
+        uint32_t ndim, const struct hth_box *a, const struct hth_box *b, struct hth_box *out)
 {
     for (uint32_t i = 0; i < ndim; i++) {
         int64_t low = a->offset[i] > b->offset[i] ? a->offset[i] : b->offset[i];

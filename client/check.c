@@ -187,9 +187,8 @@ static int check_root(const struct hearth_opts *o, struct hearth_error *err)
     if (!S_ISDIR(st.st_mode))
         return hth_fail(err, HEARTH_EINVAL, 0, "root '%.200s' is not a directory", o->root);
     if (access(o->root, W_OK | X_OK) != 0)
-        return hth_fail(err, HEARTH_EINVAL, errno,
-                "root '%.200s' cannot be written by user %u: %s", o->root, (unsigned)geteuid(),
-                strerror(errno));
+        return hth_fail(err, HEARTH_EINVAL, errno, "root '%.200s' cannot be written by user %u: %s",
+                o->root, (unsigned)geteuid(), strerror(errno));
     if (!o->any_root && statfs(o->root, &fs) == 0 && fs.f_type != TMPFS_MAGIC)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "root '%.200s' is not on a tmpfs, and checkpoints belong in memory: mount one "
@@ -241,7 +240,8 @@ int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct heart
     int rc;
 
     if (!opts)
-        return hth_fail(err, HEARTH_EINVAL, 0, "opts is NULL: root, job, rank and world are needed");
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "opts is NULL: root, job, rank and world are needed");
     if ((rc = hth_opts_copy(&o, sizeof(o), opts, err)))
         return rc;
     if ((rc = check_numbers(&o, err)) || (rc = check_numbers_together(&o, err)) ||

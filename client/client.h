@@ -18,11 +18,11 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define HTH_KEY_MAX     1024u /* bytes of an item's key */
-#define HTH_OBJECTS_MAX 64u   /* objects of one rank in one save */
-#define HTH_REQUEST_MS  30000u
-#define HTH_LOG_LINES   256u
-#define HTH_LOG_TEXT    640u
+#define HTH_KEY_MAX      1024u /* bytes of an item's key */
+#define HTH_OBJECTS_MAX  64u   /* objects of one rank in one save */
+#define HTH_REQUEST_MS   30000u
+#define HTH_LOG_LINES    256u
+#define HTH_LOG_TEXT     640u
 #define HTH_DEADLINE_MAX 86400000u /* a day; there is no "for ever" */
 
 /* ---- time and text (util.c) ------------------------------------------------------------- */
@@ -68,7 +68,7 @@ void hth_lines_drain(struct hth_lines *lines); /* to the sink, if there is one; 
 /* An n-dimensional copy with adjacent dimensions merged. Steps in bytes. */
 struct hth_strided {
     uint32_t ndim;
-    uint32_t elem; /* bytes of one, or of a contiguous run of them */
+    uint32_t elem;  /* bytes of one, or of a contiguous run of them */
     uint64_t count; /* elements altogether */
     int64_t shape[HTH_DIMS_MAX], dst[HTH_DIMS_MAX], src[HTH_DIMS_MAX];
 };
@@ -83,7 +83,7 @@ void hth_strided_copy(
 struct hth_copy {
     void *dst;
     const void *src;
-    uint64_t bytes;             /* moved altogether */
+    uint64_t bytes;              /* moved altogether */
     struct hth_strided *strided; /* NULL: plain; owned by the list */
 };
 
@@ -121,8 +121,8 @@ struct hth_ask {
     size_t len;
     uint32_t type, want;
     uint64_t token;
-    int fd;     /* to send along, -1: none */
-    int again;  /* 1: may be asked anew of a restarted engine */
+    int fd;               /* to send along, -1: none */
+    int again;            /* 1: may be asked anew of a restarted engine */
     uint64_t incarnation; /* only of this connection, since `token` is its; 0: of any */
     void *answer;
     size_t answer_len;
@@ -137,6 +137,7 @@ struct hearth_handle {
     uint64_t token;
     uint64_t incarnation; /* of the connection that token belongs to */
     int committed;
+    uint32_t objects; /* that the engine took over: sealed and common ones */
     struct hth_save_id save;
     struct hearth_status status;
 };
@@ -150,7 +151,7 @@ struct hth_slot_map { /* a slot of the engine's, mapped for writing; kept until 
     uint32_t users; /* saves that write into it now */
 };
 
-struct hth_lease { /* an object that stays as it is; taken again from a restarted engine */
+struct hth_lease {          /* an object that stays as it is; taken again from a restarted engine */
     struct hth_lease *next; /* h->leases */
     struct hth_save_id save;
     uint64_t object;
@@ -196,7 +197,7 @@ int hth_enter(const struct hearth *h, struct hearth_error *err);
 /* One connected socket to the node's engine, started if need be. */
 int hth_connect(struct hearth *h, uint64_t until, int *out_fd, struct hearth_error *err);
 
-/* hearthd's command line for these options. */
+/* hearthd's command line for these options. words: what it prints, a memfd. */
 struct hth_args {
     const char *argv[40];
     int argc;
@@ -210,7 +211,7 @@ int hth_own_dir(char *out, size_t len);
 /* An engine of our own: a process, or a thread in this one. *out_pidfd: -1 where it ended already,
  * HTH_PID_UNSEEN where the system does not tell. share: take part in one that runs here. */
 #define HTH_PID_UNSEEN (-2)
-int hth_spawn(const struct hearth *h, int *out_pidfd, struct hearth_error *err);
+int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hearth_error *err);
 void hth_inside_share(struct hearth *h);
 int hth_inside_start(struct hearth *h, struct hearth_error *err);
 void hth_inside_stop(struct hearth *h);
@@ -233,10 +234,17 @@ int hth_exchange_locked(
         struct hearth *h, int fd, struct hth_ask *ask, uint64_t until, struct hearth_error *err);
 
 int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err);
-int hth_post(struct hearth *h, struct hth_ask *ask, struct hth_call *call, struct hearth_error *err);
+int hth_post(
+        struct hearth *h, struct hth_ask *ask, struct hth_call *call, struct hearth_error *err);
 int hth_collect(struct hearth *h, struct hth_call *call, uint64_t wait_ms, const char *what,
         struct hearth_error *err);
 void hth_forget(struct hearth *h, struct hth_call *call); /* its answer is not wanted any more */
+
+/* Bytes of a file that holds these payload bytes and table records, wherever they are cut. */
+static inline uint64_t hth_file_bytes(uint64_t bytes)
+{
+    return 2 * HTH_BLOCK + bytes + hth_table_bytes(bytes, 0);
+}
 
 /* ---- opening (check.c, join.c) -------------------------------------------------------------- */
 
@@ -288,8 +296,8 @@ struct hth_window { /* bytes of a remote object: [off, off + len) of its data, w
 
 struct hth_source { /* one object of the checkpoint */
     const struct hth_object *object;
-    int tried;  /* its table was asked for */
-    int local;  /* 1: mapped here */
+    int tried; /* its table was asked for */
+    int local; /* 1: mapped here */
     uint64_t lease;
     int fd;             /* local: of the file; else -1 */
     unsigned char *map; /* local: the file; else NULL */
@@ -336,7 +344,8 @@ void hth_source_close(struct hearth_checkpoint *c, struct hth_source *s);
  * this source. Checked against the table where they came from elsewhere. */
 int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len,
         const unsigned char **out, struct hearth_error *err);
-void hth_source_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len);
+void hth_source_ahead(
+        struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len);
 int hth_range(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t off,
         uint64_t len, int *out_fd, struct hearth_error *err);
 /* A descriptor the engine sent, mapped; at least `len` long. */
@@ -346,7 +355,8 @@ int hth_map_answer(int fd, uint64_t len, void **out, struct hearth_error *err);
 struct hth_box { /* [ndim] used */
     int64_t offset[HTH_DIMS_MAX], shape[HTH_DIMS_MAX];
 };
-int hth_box_meet(uint32_t ndim, const struct hth_box *a, const struct hth_box *b, struct hth_box *out);
+int hth_box_meet(
+        uint32_t ndim, const struct hth_box *a, const struct hth_box *b, struct hth_box *out);
 
 /* What of a box is still to be had. */
 struct hth_rest {

@@ -74,36 +74,43 @@ static int check_peer(const struct hearth *h, int fd, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* The last line of the engine's log, for a sentence. */
-static const char *last_words(const struct hearth *h, char *text, size_t len)
+/* The last line of a file from `fd` on; "" where there is none. */
+static void last_line(int fd, char *text, size_t len)
+{
+    off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0;
+    off_t from = end > (off_t)len - 1 ? end - (off_t)len + 1 : 0;
+    ssize_t n = end > 0 ? pread(fd, text, len - 1, from) : 0;
+    char *line;
+
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\0'))
+        n--;
+    text[n > 0 ? n : 0] = '\0';
+    line = strrchr(text, '\n');
+    if (line)
+        memmove(text, line + 1, strlen(line + 1) + 1);
+}
+
+/* What the engine said last: as it printed it, else in its log. */
+static const char *last_words(const struct hearth *h, int words, char *text, size_t len)
 {
     char path[4096 + 16];
-    FILE *f;
+    int log;
 
+    last_line(words, text, len);
+    if (text[0])
+        return text;
     snprintf(path, sizeof(path), "%s/log", h->records);
-    text[0] = '\0';
-    f = fopen(path, "re");
-    if (f && fseek(f, -(long)len + 1, SEEK_END) != 0)
-        rewind(f);
-    if (f) {
-        size_t n = fread(text, 1, len - 1, f);
-        char *line;
-
-        while (n && (text[n - 1] == '\n' || text[n - 1] == '\0'))
-            n--;
-        text[n] = '\0';
-        line = strrchr(text, '\n');
-        if (line)
-            memmove(text, line + 1, strlen(line + 1) + 1);
-        fclose(f);
-    }
-    return text[0] ? text : "it left no log";
+    log = open(path, O_RDONLY | O_CLOEXEC);
+    last_line(log, text, len);
+    if (log >= 0)
+        close(log);
+    return text[0] ? text : "it left no word";
 }
 
 struct search {
     int started;
-    int pidfd;
-    uint64_t ended; /* when our engine was seen to end; 0: it was not */
+    int pidfd, words; /* of the process that we started */
+    uint64_t ended;   /* when our engine was seen to end; 0: it was not */
 };
 
 static int start_one(struct hearth *h, struct search *s, struct hearth_error *err)
@@ -120,7 +127,7 @@ static int start_one(struct hearth *h, struct search *s, struct hearth_error *er
                 h->opts.job, h->records);
     if (h->opts.start == HEARTH_START_NEVER)
         return HEARTH_OK;
-    return hth_spawn(h, &s->pidfd, err);
+    return hth_spawn(h, &s->pidfd, &s->words, err);
 }
 
 static int still_hope(struct hearth *h, struct search *s, uint64_t until, struct hearth_error *err)
@@ -135,18 +142,18 @@ static int still_hope(struct hearth *h, struct search *s, uint64_t until, struct
     if (s->ended && now > s->ended + GRACE_MS)
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "hearthd ended as soon as it was started for %s: %.300s", h->records,
-                last_words(h, words, sizeof(words)));
+                last_words(h, s->words, words, sizeof(words)));
     if (now >= until)
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "no engine answers at %s/sock: %.300s (its log is %s/log)", h->records,
-                last_words(h, words, sizeof(words)), h->records);
+                last_words(h, s->words, words, sizeof(words)), h->records);
     return HEARTH_OK;
 }
 
 int hth_connect(struct hearth *h, uint64_t until, int *out_fd, struct hearth_error *err)
 {
     static const struct timespec nap = { .tv_nsec = RETRY_MS * 1000000L };
-    struct search s = { .pidfd = -1 };
+    struct search s = { .pidfd = -1, .words = -1 };
     int fd = -1, e, rc = HEARTH_OK;
 
     hth_inside_share(h);
@@ -163,6 +170,8 @@ int hth_connect(struct hearth *h, uint64_t until, int *out_fd, struct hearth_err
     }
     if (s.pidfd >= 0)
         close(s.pidfd);
+    if (s.words >= 0)
+        close(s.words);
     if (!rc && (rc = check_peer(h, fd, err)))
         close(fd);
     if (!rc)

@@ -27,7 +27,7 @@ struct hth_crew {
     pthread_mutex_t lock; /* the fields below */
     pthread_cond_t work, done;
     const struct hth_copies *list;
-    uint64_t *start;     /* [list->count] where each copy begins in the stream */
+    uint64_t *start;           /* [list->count] where each copy begins in the stream */
     atomic_uint_fast64_t next; /* span */
     uint64_t spans;
     uint64_t round;

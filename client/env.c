@@ -11,8 +11,11 @@
 
 #define DOMAINS 4
 
-#define ROW(k, variable, field, none, text) \
-    { .name = "HEARTH_" variable, .kind = k, .at = offsetof(struct hearth_opts, field), .standard = none, .help = text }
+#define ROW(k, variable, field, none, text)                                               \
+    {                                                                                     \
+        .name = "HEARTH_" variable, .kind = k, .at = offsetof(struct hearth_opts, field), \
+        .standard = none, .help = text                                                    \
+    }
 
 static const struct hth_env_row rows[] = {
     ROW(HTH_ENV_TEXT, "ROOT", root, "", "tmpfs of Hearth's own, the same path on every node"),
@@ -57,7 +60,7 @@ static struct list {
     const char *name[DOMAINS];
     size_t count;
     char text[];
-} *lists;
+} * lists;
 static pthread_mutex_t lists_lock = PTHREAD_MUTEX_INITIALIZER;
 
 const struct hth_env_row *hth_env_rows(size_t *out_count)
@@ -66,8 +69,8 @@ const struct hth_env_row *hth_env_rows(size_t *out_count)
     return rows;
 }
 
-static int bad(const struct hth_env_row *row, const char *value, const char *may,
-        struct hearth_error *err)
+static int bad(
+        const struct hth_env_row *row, const char *value, const char *may, struct hearth_error *err)
 {
     return hth_fail(err, HEARTH_EINVAL, 0, "%s is '%.80s': give %s", row->name, value, may);
 }
@@ -127,8 +130,9 @@ static int take(struct hearth_opts *o, const struct hth_env_row *row, const char
         struct hearth_error *err)
 {
     char *at = (char *)o + row->at;
-    uint64_t most = row->kind == HTH_ENV_U64 ? UINT64_MAX : row->kind == HTH_ENV_BOOL ? 1
-                                                                                      : UINT32_MAX;
+    uint64_t most = row->kind == HTH_ENV_U64    ? UINT64_MAX
+                    : row->kind == HTH_ENV_BOOL ? 1
+                                                : UINT32_MAX;
     uint64_t v = 0;
     uint32_t narrow;
     int rc;
@@ -154,10 +158,10 @@ static int take(struct hearth_opts *o, const struct hth_env_row *row, const char
 static int is_set(const struct hearth_opts *o, const struct hth_env_row *row)
 {
     static const char zeros[sizeof(uint64_t)];
-    size_t size = row->kind == HTH_ENV_U32 || row->kind == HTH_ENV_BOOL ||
-                    row->kind == HTH_ENV_START
-            ? sizeof(uint32_t)
-            : sizeof(uint64_t);
+    size_t size =
+            row->kind == HTH_ENV_U32 || row->kind == HTH_ENV_BOOL || row->kind == HTH_ENV_START
+                    ? sizeof(uint32_t)
+                    : sizeof(uint64_t);
 
     return memcmp((const char *)o + row->at, zeros, size) != 0;
 }

@@ -41,6 +41,13 @@ struct hearth_handle *hth_handle_open(struct hearth *h)
     return s;
 }
 
+void hth_handle_took(struct hearth_handle *handle)
+{
+    pthread_mutex_lock(&handle->h->lock);
+    handle->objects++;
+    pthread_mutex_unlock(&handle->h->lock);
+}
+
 void hearth_handle_close(struct hearth_handle *handle)
 {
     struct hearth_handle **at;
@@ -63,17 +70,16 @@ static int failed(const struct hearth_status *st, struct hearth_error *err)
             st->text[0] ? st->text : hearth_strerror(st->code));
 }
 
-static int too_late(const struct hearth_status *st, uint32_t level, uint32_t ms,
-        struct hearth_error *err)
+static int too_late(
+        const struct hearth_status *st, uint32_t level, uint32_t ms, struct hearth_error *err)
 {
     return hth_fail(err, HEARTH_ETIMEOUT, 0,
-            "step %" PRIu64 " (attempt %u) is %s and not %s after %u ms%s%s", st->step,
-            st->attempt, level_name(st->level), level_name(level), ms, st->text[0] ? ": " : "",
-            st->text);
+            "step %" PRIu64 " (attempt %u) is %s and not %s after %u ms%s%s", st->step, st->attempt,
+            level_name(st->level), level_name(level), ms, st->text[0] ? ": " : "", st->text);
 }
 
-static int wait_locked(struct hearth_handle *s, uint32_t level, uint32_t ms,
-        struct hearth_error *err)
+static int wait_locked(
+        struct hearth_handle *s, uint32_t level, uint32_t ms, struct hearth_error *err)
 {
     uint64_t until = hth_until_ms(ms);
     int rc;

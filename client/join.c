@@ -52,7 +52,7 @@ static void mine(struct hearth *h, unsigned char out[HTH_GATHER])
     for (size_t i = 0; i < h->opts.domain_count; i++)
         g.domain[i] = domain_hash(h->opts.domains[i]);
     for (size_t i = 0; i < h->opts.object_count; i++)
-        g.shard_bytes += h->opts.object_bytes[i];
+        g.shard_bytes += hth_file_bytes(h->opts.object_bytes[i]);
     if (h->rounds) { /* what attach said is of the round before */
         g.wall_ms = wall_ms();
         if (h->epoch > g.highest_epoch)

@@ -126,7 +126,7 @@ int hth_bytes_at(const struct hearth_bytes **out, struct hearth_bytes *tmp,
 uint64_t hth_laid_bytes(const struct hth_laid *laid)
 {
     return laid->header_len + laid->payload +
-            hth_item_bytes(laid->piece->ndim, (uint32_t)laid->piece->key_len);
+           hth_item_bytes(laid->piece->ndim, (uint32_t)laid->piece->key_len);
 }
 
 void hth_laid_item(struct hth_item *out, const struct hth_laid *laid, uint64_t offset)
@@ -141,7 +141,9 @@ void hth_laid_item(struct hth_item *out, const struct hth_laid *laid, uint64_t o
         .ndim = p->ndim,
         .key_len = (uint32_t)p->key_len,
         .shape = p->ndim ? p->shape : zeros,
-        .global_shape = p->global_shape ? p->global_shape : p->ndim ? p->shape : zeros,
+        .global_shape = p->global_shape ? p->global_shape
+                        : p->ndim       ? p->shape
+                                        : zeros,
         .global_offset = p->global_offset ? p->global_offset : zeros,
         .key = p->key };
 }

@@ -19,7 +19,7 @@ struct hearth_report {
     struct missing {
         char *key;
         size_t len;
-    } *missing;
+    } * missing;
 };
 
 enum pass { PASS_OWN, PASS_NEAR, PASS_FAR, PASSES };
@@ -27,7 +27,7 @@ enum pass { PASS_OWN, PASS_NEAR, PASS_FAR, PASSES };
 struct wanted {
     const struct hearth_piece *piece;
     uint32_t elem;
-    struct hth_box box;          /* in the global tensor */
+    struct hth_box box;         /* in the global tensor */
     int64_t step[HTH_DIMS_MAX]; /* of the caller's memory, elements */
     struct hth_rest rest;
     int found; /* a piece of this key there is */
@@ -120,8 +120,8 @@ static int copy_meet(struct hearth_checkpoint *c, const struct wanted *w, const 
         local.shape[i] = meet->shape[i];
         at += (meet->offset[i] - w->box.offset[i]) * w->step[i];
     }
-    return hth_read_part(c, e, &local, (char *)w->piece->data + at * (int64_t)w->elem, w->step,
-            list, err);
+    return hth_read_part(
+            c, e, &local, (char *)w->piece->data + at * (int64_t)w->elem, w->step, list, err);
 }
 
 static int lay_over(struct hearth_checkpoint *c, struct wanted *w, const struct hth_entry *e,
@@ -250,8 +250,8 @@ int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_piece *piece
     if ((rc = hth_enter(ckpt->h, err)))
         return rc;
     if (flags & ~HEARTH_LOAD_PARTIAL)
-        return hth_fail(err, HEARTH_EUNSUPPORTED, 0, "flags 0x%x are newer than this library",
-                flags);
+        return hth_fail(
+                err, HEARTH_EUNSUPPORTED, 0, "flags 0x%x are newer than this library", flags);
     report = calloc(1, sizeof(*report));
     if (!report)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a report");

@@ -62,10 +62,9 @@ int hth_packet_recv(int fd, void *packet, int *out_fd)
         struct cmsghdr head;
         char room[CMSG_SPACE(sizeof(int))];
     } control;
-    struct msghdr m = { .msg_iov = &iov,
-        .msg_iovlen = 1,
-        .msg_control = &control,
-        .msg_controllen = sizeof(control) };
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+    };
     struct hth_local_head head;
     ssize_t n;
 
@@ -96,8 +95,10 @@ static void finish(struct hth_call *call, const void *packet, size_t len, int fd
 
         memcpy(&e, packet, sizeof(e));
         e.text[sizeof(e.text) - 1] = '\0';
-        call->code = hth_fail(&call->error, e.code < 0 ? e.code : HEARTH_EPROTO, e.native, "%s",
-                e.text);
+        call->code =
+                hth_fail(&call->error, e.code < 0 ? e.code : HEARTH_EPROTO, e.native, "%s", e.text);
+    } else if (head.type == HTH_LOCAL_OK && call->want == HTH_LOCAL_EVENT) {
+        memset(call->answer, 0, call->answer_len); /* the event itself comes by the way of events */
     } else if (head.type != call->want || len < call->answer_len) {
         call->code = hth_fail(&call->error, HEARTH_EPROTO, 0,
                 "the engine answered with type %u of %zu bytes where type %u was due: engine and "

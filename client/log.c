@@ -27,8 +27,7 @@ void hth_lines_fini(struct hth_lines *lines)
     free(lines->line);
 }
 
-void hth_line_add(
-        struct hth_lines *lines, uint32_t level, const char *event, const char *fmt, ...)
+void hth_line_add(struct hth_lines *lines, uint32_t level, const char *event, const char *fmt, ...)
 {
     struct hth_line *line;
     va_list ap;

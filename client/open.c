@@ -115,9 +115,9 @@ static int make(const struct hearth_opts *opts, struct hearth **out, struct hear
     pthread_cond_init(&h->changed, &attr);
     pthread_condattr_destroy(&attr);
     rc = hth_opts_take(h, opts, err);
-    if (!rc && (hth_lines_init(&h->lines, &h->opts) || !(h->packet = malloc(HTH_LOCAL_MAX)) ||
-                       asprintf(&h->records, "%s/%s/" HTH_RECORDS_DIR, h->opts.root, h->opts.job) <
-                               0))
+    if (!rc &&
+            (hth_lines_init(&h->lines, &h->opts) || !(h->packet = malloc(HTH_LOCAL_MAX)) ||
+                    asprintf(&h->records, "%s/%s/" HTH_RECORDS_DIR, h->opts.root, h->opts.job) < 0))
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory to open a job");
     if (!rc && !h->opts.off && !(h->crew = hth_crew_open(h->opts.copy_threads)))
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the copying threads");

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FETCH_MAX  (UINT64_C(32) << 20)
-#define DEPTH_MAX  130 /* halvings: bits of all dimensions together, and one sibling each */
+#define FETCH_MAX (UINT64_C(32) << 20)
+#define DEPTH_MAX 130 /* halvings: bits of all dimensions together, and one sibling each */
 
 struct part {
     struct hearth_checkpoint *c;
@@ -73,8 +73,8 @@ static int copy_box(struct part *p, const struct hth_box *box, struct hth_copies
     for (uint32_t i = 0; i < p->ndim; i++)
         at += (box->offset[i] - p->box.offset[i]) * p->dst_step[i];
     plain = hth_strided_init(&s, p->elem, p->ndim, box->shape, p->dst_step, p->step);
-    rc = hth_copies_add(list ? list : &now, p->dst + at * (int64_t)p->elem, src,
-            s.count * p->elem, plain ? NULL : &s);
+    rc = hth_copies_add(list ? list : &now, p->dst + at * (int64_t)p->elem, src, s.count * p->elem,
+            plain ? NULL : &s);
     if (rc)
         hth_fail(err, rc, 0, "no memory for a list of copies");
     else if (!list)

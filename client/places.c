@@ -2,7 +2,7 @@
 /* What else a writer may ask of a save: where things lie, and small objects for every node. */
 #include "save.h"
 
-#include <hearth/internal/core/bytes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -51,17 +51,16 @@ int hearth_save_places(struct hearth_save *save, struct hearth_place *out, size_
     return HEARTH_OK;
 }
 
-static int send_common(struct hearth_save *s, const char *name, const void *data, size_t len,
-        struct hearth_error *err)
+static int send_one(struct hearth_save *s, const struct hth_common_put *c, struct hearth_error *err)
 {
-    struct hth_local_common m = { .len = len };
+    struct hth_local_common m = { .len = c->len };
     struct hth_local_head a;
     struct hth_ask ask = { .msg = &m,
         .len = sizeof(m),
         .type = HTH_LOCAL_COMMON,
         .want = HTH_LOCAL_OK,
         .token = s->token,
-        .fd = hth_memfd("hearth-common", data, len),
+        .fd = c->fd,
         .incarnation = s->incarnation,
         .answer = &a,
         .answer_len = sizeof(a),
@@ -69,17 +68,42 @@ static int send_common(struct hearth_save *s, const char *name, const void *data
         .what = "put a common object" };
     int rc;
 
-    if (ask.fd < 0)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu bytes", len);
-    memcpy(m.name, name, strlen(name) + 1);
-    rc = hth_ask(s->h, &ask, err);
-    close(ask.fd);
+    memcpy(m.name, c->name, sizeof(c->name));
+    if (!(rc = hth_ask(s->h, &ask, err)))
+        hth_handle_took(s->handle);
+    return rc;
+}
+
+static void drop_first(struct hearth_save *s)
+{
+    struct hth_common_put *c = s->commons;
+
+    s->commons = c->next;
+    close(c->fd);
+    free(c);
+}
+
+void hth_commons_drop(struct hearth_save *s)
+{
+    while (s->commons)
+        drop_first(s);
+}
+
+int hth_commons_send(struct hearth_save *s, struct hearth_error *err)
+{
+    int rc = HEARTH_OK;
+
+    while (s->commons && !rc) {
+        rc = send_one(s, s->commons, err);
+        drop_first(s);
+    }
     return rc;
 }
 
 int hearth_save_put_common(struct hearth_save *save, const char *name, const void *data, size_t len,
         struct hearth_error *err)
 {
+    struct hth_common_put *c;
     int rc;
 
     if (!save || !name || (len && !data))
@@ -89,5 +113,16 @@ int hearth_save_put_common(struct hearth_save *save, const char *name, const voi
     if (len > COMMON_MAX)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "common object '%s' has %zu bytes: at most 64 MiB go to every node", name, len);
-    return save->h->opts.off ? HEARTH_OK : send_common(save, name, data, len, err);
+    if (save->h->opts.off)
+        return HEARTH_OK;
+    c = calloc(1, sizeof(*c));
+    if (!c || (c->fd = hth_memfd("hearth-common", data, len)) < 0) {
+        free(c);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu bytes", len);
+    }
+    memcpy(c->name, name, strlen(name) + 1);
+    c->len = len;
+    c->next = save->commons;
+    save->commons = c;
+    return save->step == HEARTH_STEP_LATER ? HEARTH_OK : hth_commons_send(save, err);
 }

@@ -105,8 +105,8 @@ static int not_here(const struct hth_source *s, struct hearth_error *err)
 }
 
 /* Map the pages around the payload privately. */
-static int map_view(struct hearth_view *v, int fd, uint64_t at, uint64_t bytes,
-        struct hearth_error *err)
+static int map_view(
+        struct hearth_view *v, int fd, uint64_t at, uint64_t bytes, struct hearth_error *err)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = at / page * page;
     struct stat st;
@@ -286,8 +286,8 @@ int hearth_read_common(struct hearth_checkpoint *ckpt, const char *name, void **
     hth_digest(digest, bytes, len);
     copy = malloc(len ? len : 1);
     if (o && (o->data_len != len || memcmp(digest, o->digest, sizeof(digest)) != 0))
-        rc = hth_fail(err, HEARTH_ECORRUPT, 0,
-                "common object '%s' is not the one of the manifest", name);
+        rc = hth_fail(
+                err, HEARTH_ECORRUPT, 0, "common object '%s' is not the one of the manifest", name);
     else if (!copy)
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for common object '%s'", name);
     else if (len)
@@ -327,8 +327,8 @@ int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *object, int *ou
     snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return hth_fail(err, HEARTH_EIO, errno, "descriptor of object '%s': %s", object,
-                strerror(errno));
+        return hth_fail(
+                err, HEARTH_EIO, errno, "descriptor of object '%s': %s", object, strerror(errno));
     *out_fd = fd;
     *out_offset = HTH_BLOCK;
     *out_bytes = s->object->data_len;

@@ -21,7 +21,8 @@ struct recover_msg {
     char name[COMMON_NAMES][COMMON_NAME];
 };
 
-static int fill(struct recover_msg *m, const struct hearth_recover_opts *o, struct hearth_error *err)
+static int fill(
+        struct recover_msg *m, const struct hearth_recover_opts *o, struct hearth_error *err)
 {
     int rc;
 
@@ -34,8 +35,7 @@ static int fill(struct recover_msg *m, const struct hearth_recover_opts *o, stru
                 HTH_DEADLINE_MAX);
     for (size_t i = 0; i < o->common_count; i++) {
         if (!o->common[i] || (rc = hth_foreign_name_check(o->common[i], err)))
-            return o->common[i] ? rc
-                                : hth_fail(err, HEARTH_EINVAL, 0, "common[%zu] is NULL", i);
+            return o->common[i] ? rc : hth_fail(err, HEARTH_EINVAL, 0, "common[%zu] is NULL", i);
         memcpy(m->name[i], o->common[i], strlen(o->common[i]) + 1);
     }
     m->fixed.count = (uint32_t)o->common_count;
@@ -101,8 +101,8 @@ static int list_sources(struct hearth_checkpoint *c)
     return HEARTH_OK;
 }
 
-static int decode(struct hearth_checkpoint *c, const void *bytes, size_t len,
-        struct hearth_error *err)
+static int decode(
+        struct hearth_checkpoint *c, const void *bytes, size_t len, struct hearth_error *err)
 {
     struct hth_manifest *m = calloc(1, sizeof(*m));
     int rc;
@@ -181,8 +181,7 @@ static int may_recover(struct hearth *h, struct hearth_error *err)
 
     if (h->opts.helper && !h->recovered && !h->attached.recovered)
         return hth_fail(err, HEARTH_ESTATE, 0,
-                "a helper reads what its rank has recovered: rank %u recovers first",
-                h->opts.rank);
+                "a helper reads what its rank has recovered: rank %u recovers first", h->opts.rank);
     h->asked = 1;
     return again && !h->opts.helper ? hth_join(h, err) : HEARTH_OK;
 }
@@ -198,7 +197,8 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
     if ((rc = hth_enter(h, err)) || (rc = hth_opts_copy(&o, sizeof(o), opts, err)))
         return rc;
     if (!out_ckpt)
-        return hth_fail(err, HEARTH_EINVAL, 0, "out_ckpt is NULL: there is no place for the result");
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "out_ckpt is NULL: there is no place for the result");
     if (!h->opts.off) {
         if ((rc = may_recover(h, err)) || (rc = ask_engine(h, &o, &a, err)))
             return hth_while(err, rc, "recover");
@@ -216,8 +216,8 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
     return HEARTH_OK;
 }
 
-int hearth_checkpoint_info(const struct hearth_checkpoint *ckpt, struct hearth_recovery *out,
-        struct hearth_error *err)
+int hearth_checkpoint_info(
+        const struct hearth_checkpoint *ckpt, struct hearth_recovery *out, struct hearth_error *err)
 {
     int rc;
 

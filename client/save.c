@@ -47,6 +47,7 @@ static void dispose(struct hearth_save *s)
         else if (o->base)
             munmap(o->base, HTH_BLOCK + o->room);
     }
+    hth_commons_drop(s);
     hearth_handle_close(s->handle);
     free(s->items);
     free(s);
@@ -75,15 +76,14 @@ static int begin_fill(struct hearth_save *s, struct hth_local_begin *m, uint64_t
             return rc;
         n = snprintf(m->name, sizeof(m->name), "%s", o->name);
     } else {
-        n = snprintf(m->name, sizeof(m->name), "__%u_%u_src%u.distcp", s->h->opts.rank,
-                s->objects, s->h->opts.rank);
+        n = snprintf(m->name, sizeof(m->name), "__%u_%u_src%u.distcp", s->h->opts.rank, s->objects,
+                s->h->opts.rank);
     }
     if (n < 0 || n > HTH_NAME_MAX)
-        return hth_fail(err, HEARTH_EINVAL, 0, "the object's name has more than %d bytes",
-                HTH_NAME_MAX);
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "the object's name has more than %d bytes", HTH_NAME_MAX);
     m->step = s->step;
-    /* The data section's end and the table's begin are rounded up, once each. */
-    m->bytes = 2 * HTH_BLOCK + bytes + hth_table_bytes(bytes, 0);
+    m->bytes = hth_file_bytes(bytes);
     m->wait_ms = o->wait_ms;
     m->cancel_old = o->cancel_old;
     m->index = s->objects;
@@ -113,8 +113,8 @@ static int lend(struct hearth_save *s, struct hth_written *w, uint64_t bytes,
     if ((rc = begin_fill(s, &m, bytes, o, err)) || (rc = hth_ask(s->h, &ask, err)))
         return rc;
     rc = fd >= 0 && a.capacity >= m.bytes
-            ? hth_slot_get(s->h, fd, m.bytes, &w->slot, err)
-            : hth_fail(err, HEARTH_EPROTO, 0, "the engine lent a slot that is too small");
+                 ? hth_slot_get(s->h, fd, m.bytes, &w->slot, err)
+                 : hth_fail(err, HEARTH_EPROTO, 0, "the engine lent a slot that is too small");
     if (fd >= 0)
         close(fd);
     pthread_mutex_lock(&s->h->lock);
@@ -139,8 +139,8 @@ static int add_object(struct hearth_save *s, uint64_t bytes, const struct hearth
     int rc;
 
     if (bytes > (uint64_t)INT64_MAX / 2)
-        return hth_fail(err, HEARTH_ENOSPC, 0, "%" PRIu64 " bytes are more than any store has",
-                bytes);
+        return hth_fail(
+                err, HEARTH_ENOSPC, 0, "%" PRIu64 " bytes are more than any store has", bytes);
     rc = s->h->opts.off ? lend_nothing(&w, bytes, err) : lend(s, &w, bytes, o, err);
     if (rc)
         return rc;
@@ -171,8 +171,8 @@ int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
     if (!out_save)
         return hth_fail(err, HEARTH_EINVAL, 0, "out_save is NULL: there is no place for the save");
     if (o.wait_ms > HTH_DEADLINE_MAX)
-        return hth_fail(err, HEARTH_EINVAL, 0, "wait_ms is %u: at most %u", o.wait_ms,
-                HTH_DEADLINE_MAX);
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "wait_ms is %u: at most %u", o.wait_ms, HTH_DEADLINE_MAX);
     if ((rc = may_begin(h, err)))
         return rc;
     s = calloc(1, sizeof(*s));
@@ -237,8 +237,8 @@ static int note_copy(
     const struct hearth_piece *p = laid->piece;
     uint32_t elem = hearth_dtype_bytes((enum hearth_dtype)p->dtype);
     struct hth_strided strided;
-    int plain = !p->strides ||
-            hth_strided_init(&strided, elem, p->ndim, p->shape, NULL, p->strides);
+    int plain =
+            !p->strides || hth_strided_init(&strided, elem, p->ndim, p->shape, NULL, p->strides);
 
     if (hth_copies_add(list, dst, p->data, laid->payload, plain ? NULL : &strided))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
@@ -297,7 +297,8 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
     return rc;
 }
 
-static int add_checks(struct hearth_save *s, const void *array, size_t count, struct hearth_error *err)
+static int add_checks(
+        struct hearth_save *s, const void *array, size_t count, struct hearth_error *err)
 {
     int rc = enter_save(s, err);
 
@@ -421,8 +422,8 @@ int hearth_save_next_object(
     if ((rc = enter_save(save, err)))
         return rc;
     if (save->objects == HTH_OBJECTS_MAX)
-        return hth_fail(err, HEARTH_ENOSPC, 0, "a rank has at most %u objects in a save",
-                HTH_OBJECTS_MAX);
+        return hth_fail(
+                err, HEARTH_ENOSPC, 0, "a rank has at most %u objects in a save", HTH_OBJECTS_MAX);
     finish_object(save);
     rc = add_object(save, bytes, &o, err);
     return rc ? hth_while(err, rc, "begin a further object") : HEARTH_OK;
@@ -450,7 +451,11 @@ static int seal(struct hearth_save *s, uint32_t index, struct hearth_error *err)
         .wait_ms = HTH_REQUEST_MS,
         .what = "seal" };
 
-    return hth_ask(s->h, &ask, err);
+    int rc = hth_ask(s->h, &ask, err);
+
+    if (!rc)
+        hth_handle_took(s->handle);
+    return rc;
 }
 
 static int ask_id(struct hearth_save *s, void *msg, size_t len, uint32_t type, const char *what,
@@ -477,7 +482,7 @@ static int ask_id(struct hearth_save *s, void *msg, size_t len, uint32_t type, c
     s->handle->status.step = a.save.step;
     s->handle->status.attempt = a.save.attempt;
     if (type == HTH_LOCAL_COMMIT && s->handle->incarnation == s->h->incarnation) {
-        s->handle->committed = 1;
+        s->handle->committed = 1; /* followed, after a restart */
         if (s->handle->status.level < HEARTH_WRITTEN)
             s->handle->status.level = HEARTH_WRITTEN;
     }
@@ -497,6 +502,8 @@ int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_
                 "the step of a save is set once, when it was begun with HEARTH_STEP_LATER");
     if (!save->h->opts.off)
         rc = ask_id(save, &m, sizeof(m), HTH_LOCAL_SET_STEP, "set the step", err);
+    if (!rc && (rc = hth_commons_send(save, err)))
+        hth_while(err, rc, "the step is set");
     if (rc)
         return hth_while(err, rc, "step %" PRIu64, step);
     save->step = step;

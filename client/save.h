@@ -14,6 +14,13 @@ struct hth_written {
     uint32_t items;
 };
 
+struct hth_common_put { /* waits for the step to be known */
+    struct hth_common_put *next;
+    char name[HTH_NAME_MAX + 1];
+    int fd;
+    size_t len;
+};
+
 struct hearth_save {
     struct hearth *h;
     struct hearth_handle *handle;
@@ -24,8 +31,13 @@ struct hearth_save {
     struct hth_written object[HTH_OBJECTS_MAX];
     unsigned char *items; /* [object.items_len] table records of the open object */
     size_t items_room;
+    struct hth_common_put *commons;
 };
 
 struct hearth_handle *hth_handle_open(struct hearth *h);
+void hth_handle_took(struct hearth_handle *handle); /* the engine took over one more object */
+
+int hth_commons_send(struct hearth_save *s, struct hearth_error *err);
+void hth_commons_drop(struct hearth_save *s);
 
 #endif

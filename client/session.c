@@ -5,7 +5,8 @@
  *     attach -> join, if the new engine does not know our epoch -> handles followed -> leases taken
  *
  * Saves that were being written when the engine went are lost with it: their slots were lent by a
- * connection that is gone. Saves that were handed over are known by their save id.
+ * connection that is gone; following them tells the others. Saves that were handed over are known
+ * by their save id, and their events may come under a token of the new engine's.
  */
 #include "client.h"
 
@@ -78,7 +79,9 @@ static int join_again(struct hearth *h, int fd, uint64_t until, struct hearth_er
 
 static void follow(struct hearth *h, int fd, struct hearth_handle *handle, uint64_t until)
 {
-    struct hth_local_follow m = { .save = hth_local_save_of(handle->save) };
+    struct hth_local_follow m = { .save = hth_local_save_of(handle->save),
+        .objects = handle->objects,
+        .committed = (uint32_t)handle->committed };
     struct hth_local_event e;
     struct hearth_error err;
     struct hth_ask ask = { .msg = &m,
@@ -95,7 +98,8 @@ static void follow(struct hearth *h, int fd, struct hearth_handle *handle, uint6
     handle->incarnation = h->incarnation;
     if (!hth_exchange_locked(h, fd, &ask, until, &err)) {
         e.head.token = ask.token;
-        hth_event_locked(h, &e, sizeof(e));
+        if (e.head.type)
+            hth_event_locked(h, &e, sizeof(e));
         return;
     }
     handle->status.code = HEARTH_EUNKNOWN;
@@ -138,7 +142,7 @@ int hth_restore_locked(struct hearth *h, int fd, uint64_t until, struct hearth_e
     if ((rc = join_again(h, fd, until, err)))
         return rc;
     for (struct hearth_handle *s = h->handles; s; s = s->next) {
-        if (s->committed && !s->status.code && s->status.level < HEARTH_PROTECTED)
+        if (s->save.epoch && !s->status.code && s->status.level < HEARTH_PROTECTED)
             follow(h, fd, s, until);
     }
     for (struct hth_lease *lease = h->leases; lease; lease = lease->next)
@@ -182,7 +186,13 @@ void hth_event_locked(struct hearth *h, const struct hth_local_event *event, siz
         hth_line_add(&h->lines, e.level, "engine", "%s", e.text);
         return;
     }
-    for (struct hearth_handle *s = h->handles; s; s = s->next)
-        if (s->token == e.head.token && s->incarnation == h->incarnation)
+    for (struct hearth_handle *s = h->handles; s; s = s->next) {
+        int followed = s->incarnation == h->incarnation && (s->token & FOLLOWED) &&
+                       !hth_save_cmp(s->save, hth_local_save_to(e.save));
+
+        if ((s->token == e.head.token && s->incarnation == h->incarnation) || followed) {
+            s->token = e.head.token;
             take_event(s, &e);
+        }
+    }
 }

@@ -36,8 +36,8 @@ int hth_map_answer(int fd, uint64_t len, void **out, struct hearth_error *err)
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "the engine sent less than the %" PRIu64 " bytes it spoke of", len);
     if (p == MAP_FAILED)
-        return hth_fail(err, HEARTH_ENOMEM, errno, "map %" PRIu64 " bytes: %s", len,
-                strerror(errno));
+        return hth_fail(
+                err, HEARTH_ENOMEM, errno, "map %" PRIu64 " bytes: %s", len, strerror(errno));
     *out = p;
     return HEARTH_OK;
 }
@@ -62,8 +62,8 @@ static int check_table(const struct hth_object *o, const void *bytes, struct hth
     return HEARTH_OK;
 }
 
-static int map_local(struct hth_source *s, const struct hth_local_mapped *m, int fd,
-        struct hearth_error *err)
+static int map_local(
+        struct hth_source *s, const struct hth_local_mapped *m, int fd, struct hearth_error *err)
 {
     const struct hth_object *o = s->object;
     uint64_t table = HTH_ALIGN(HTH_BLOCK + o->data_len);
@@ -92,8 +92,8 @@ static int map_local(struct hth_source *s, const struct hth_local_mapped *m, int
     return HEARTH_OK;
 }
 
-static int range_ask(struct hth_ask *ask, struct hth_local_map *m, struct hth_local_bytes *a,
-        int *out_fd)
+static int range_ask(
+        struct hth_ask *ask, struct hth_local_map *m, struct hth_local_bytes *a, int *out_fd)
 {
     *ask = (struct hth_ask){ .msg = m,
         .len = sizeof(*m),
@@ -137,8 +137,8 @@ static int fetch_table(struct hearth_checkpoint *c, struct hth_source *s, struct
     void *bytes, *copy;
     int fd, rc;
 
-    if ((rc = hth_range(c->h, c->save, o->id, HTH_ALIGN(HTH_BLOCK + o->data_len), o->table_len,
-                 &fd, err)) ||
+    if ((rc = hth_range(c->h, c->save, o->id, HTH_ALIGN(HTH_BLOCK + o->data_len), o->table_len, &fd,
+                 err)) ||
             (rc = hth_map_answer(fd, o->table_len, &bytes, err)))
         return hth_while(err, rc, "table of object '%s' of rank %u", o->name, o->owner);
     copy = malloc(o->table_len);
@@ -223,8 +223,8 @@ static int check_chunks(const struct hth_source *s, const unsigned char *bytes, 
     return HEARTH_OK;
 }
 
-static int take_window(struct hth_source *s, int fd, uint64_t off, uint64_t len,
-        struct hearth_error *err)
+static int take_window(
+        struct hth_source *s, int fd, uint64_t off, uint64_t len, struct hearth_error *err)
 {
     void *bytes = NULL;
     int rc;
@@ -284,8 +284,8 @@ int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t of
         widen(s, &wide_off, &wide_len);
         rc = take_ahead(c, s, off, len);
         if (rc && (rc = fetch_window(c, s, wide_off, wide_len, err)))
-            return hth_while(err, rc, "read object '%s' of rank %u", s->object->name,
-                    s->object->owner);
+            return hth_while(
+                    err, rc, "read object '%s' of rank %u", s->object->name, s->object->owner);
     }
     *out = (const unsigned char *)w->map + (off - w->off);
     return HEARTH_OK;

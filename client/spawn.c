@@ -5,7 +5,7 @@
  * As a process it must not be the trainer's child: a trainer that waits for "any child" would
  * find it, and a launcher that ends a process group would end it. So a shell in a session of its
  * own starts it in the background, tells its pid through a pipe and is gone; the pid's descriptor
- * says whether it lives.
+ * says whether it lives, and what it prints goes to a memfd, for a sentence if it ends at once.
  *
  *     rank --posix_spawn, setsid--> sh --&--> hearthd (orphan)       pid ->| pipe |-> rank
  *
@@ -113,7 +113,7 @@ static int find_program(const struct hearth *h, char *out, size_t len, struct he
     return HEARTH_OK;
 }
 
-static int start_shell(char *const argv[], int out, pid_t *pid)
+static int start_shell(char *const argv[], int out, int words, pid_t *pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
@@ -126,7 +126,7 @@ static int start_shell(char *const argv[], int out, pid_t *pid)
     posix_spawnattr_init(&attr);
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&files, out, 1);
-    posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_adddup2(&files, words, 2);
     posix_spawn_file_actions_addclosefrom_np(&files, 3);
     posix_spawnattr_setsigdefault(&attr, &all);
     posix_spawnattr_setsigmask(&attr, &none);
@@ -162,31 +162,39 @@ static pid_t read_pid(int fd)
     return (pid_t)strtol(text, NULL, 10);
 }
 
-int hth_spawn(const struct hearth *h, int *out_pidfd, struct hearth_error *err)
+int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hearth_error *err)
 {
     static const char script[] = "\"$0\" \"$@\" >/dev/null & echo $!";
     const char *argv[48] = { "sh", "-c", script };
     char program[PATH_MAX + 32];
     struct hth_args args;
-    int ends[2], e, rc;
+    int ends[2], words, e, rc;
     pid_t shell, engine;
 
     if ((rc = find_program(h, program, sizeof(program), err)))
         return rc;
     hth_args_make(&args, h, program);
     memcpy(argv + 3, args.argv, sizeof(args.argv[0]) * (size_t)args.argc);
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return hth_fail(err, HEARTH_EENGINE, errno, "start %s: %s", program, strerror(errno));
-    e = start_shell((char *const *)(uintptr_t)argv, ends[1], &shell);
+    words = hth_memfd("hearthd-words", "", 0);
+    if (words < 0 || pipe2(ends, O_CLOEXEC) != 0) {
+        e = errno;
+        if (words >= 0)
+            close(words);
+        return hth_fail(err, HEARTH_EENGINE, e, "start %s: %s", program, strerror(e));
+    }
+    e = start_shell((char *const *)(uintptr_t)argv, ends[1], words, &shell);
     close(ends[1]);
     engine = e ? 0 : read_pid(ends[0]);
     close(ends[0]);
     if (!e)
         while (waitpid(shell, NULL, 0) < 0 && errno == EINTR)
             continue;
-    if (engine <= 0)
+    if (engine <= 0) {
+        close(words);
         return hth_fail(err, HEARTH_EENGINE, e, "start %s: %s", program,
                 e ? strerror(e) : "the shell that should start it did not");
+    }
+    *out_words = words;
     *out_pidfd = (int)syscall(SYS_pidfd_open, engine, 0);
     if (*out_pidfd < 0 && errno != ESRCH)
         *out_pidfd = HTH_PID_UNSEEN;

@@ -66,11 +66,11 @@ int hth_strided_init(struct hth_strided *s, uint32_t elem, uint32_t ndim, const 
 static void row(unsigned char *dst, int64_t dst_step, const unsigned char *src, int64_t src_step,
         uint32_t elem, uint64_t n)
 {
-#define EACH(bytes)                             \
-    for (uint64_t i = 0; i < n; i++) {          \
-        memcpy(dst, src, bytes);                \
-        dst += dst_step;                        \
-        src += src_step;                        \
+#define EACH(bytes)                    \
+    for (uint64_t i = 0; i < n; i++) { \
+        memcpy(dst, src, bytes);       \
+        dst += dst_step;               \
+        src += src_step;               \
     }
     if (dst_step == elem && src_step == elem) {
         memcpy(dst, src, n * elem);

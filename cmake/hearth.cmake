@@ -3,6 +3,7 @@
 
 add_library(hearth_build INTERFACE)
 target_compile_definitions(hearth_build INTERFACE _GNU_SOURCE
+  HEARTH_MODULE_DIR="${CMAKE_INSTALL_FULL_LIBDIR}/hearth"
   $<$<BOOL:${HEARTH_POINTS}>:HEARTH_POINTS>)
 target_compile_options(hearth_build INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wwrite-strings -Wvla -Wundef

@@ -421,9 +421,10 @@ static void report(struct pass *p)
 {
     struct hth_block block;
 
-    for (struct tmpfs_slot *s = p->t->slots; s; s = s->next) {
+    for (struct tmpfs_slot *s = p->t->slots, *next; s; s = next) {
         struct hth_store_found f = { .name = s->name, .slot = &s->pub };
 
+        next = s->next; /* found() may give it */
         if (!s->dir)
             continue;
         f.dir = s->dir->name;

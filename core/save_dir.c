@@ -42,7 +42,8 @@ int hth_dir_record(struct hth_tmpfs *t, const struct tmpfs_dir *dir, struct hear
 int hth_dir_record_get(
         struct hth_tmpfs *t, struct hth_save_id save, ino_t *out_ino, int *out_was_published)
 {
-    char name[FILE_NAME_BYTES], text[RECORD_BYTES] = "", word[16];
+    static const char front[] = "inode ";
+    char name[FILE_NAME_BYTES], text[RECORD_BYTES] = "", *end;
     uint64_t ino;
     void *bytes;
     size_t len;
@@ -55,10 +56,13 @@ int hth_dir_record_get(
     if (len < sizeof(text))
         memcpy(text, bytes, len);
     free(bytes);
-    if (sscanf(text, "inode %16" SCNx64 " %15s", &ino, word) != 2)
+    if (strncmp(text, front, sizeof(front) - 1) != 0)
+        return HEARTH_ECORRUPT;
+    ino = strtoull(text + sizeof(front) - 1, &end, 16);
+    if (end != text + sizeof(front) - 1 + 16)
         return HEARTH_ECORRUPT;
     *out_ino = (ino_t)ino;
-    *out_was_published = !strcmp(word, "published");
+    *out_was_published = !strcmp(end, " published\n");
     return 0;
 }
 
@@ -101,6 +105,7 @@ void hth_dir_forget(struct hth_tmpfs *t, struct tmpfs_dir *dir)
 static int dir_make(struct hth_tmpfs *t, struct hth_save_id save, struct tmpfs_dir **out,
         struct hearth_error *err)
 {
+    struct tmpfs_dir *dir = NULL;
     char text[HTH_SAVE_TEXT];
     struct stat st;
     int fd, rc;
@@ -115,19 +120,21 @@ static int dir_make(struct hth_tmpfs *t, struct hth_save_id save, struct tmpfs_d
             close(fd);
         return rc;
     }
-    rc = hth_dir_add(t, fd, st.st_ino, text, out, err);
-    if (rc) {
+    rc = hth_dir_add(t, fd, st.st_ino, text, &dir, err);
+    if (!dir) {
         close(fd);
         unlinkat(t->own_fd, text, AT_REMOVEDIR);
         return rc;
     }
-    (*out)->save = save;
-    rc = hth_dir_record(t, *out, err);
+    dir->save = save;
+    rc = hth_dir_record(t, dir, err);
     if (rc) {
-        hth_dir_forget(t, *out);
+        hth_dir_forget(t, dir);
         unlinkat(t->own_fd, text, AT_REMOVEDIR);
+        return rc;
     }
-    return rc;
+    *out = dir;
+    return 0;
 }
 
 int hth_dir_get(struct hth_tmpfs *t, struct hth_save_id save, struct tmpfs_dir **out,
@@ -149,7 +156,7 @@ static int show(struct hth_store *s, struct hth_slot *pub, struct hth_save_id sa
     char from[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)], to[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)];
     struct hth_tmpfs *t = hth_tmpfs_of(s);
     struct tmpfs_slot *slot = hth_tmpfs_slot(pub);
-    struct tmpfs_dir *dir;
+    struct tmpfs_dir *dir = NULL;
     int from_fd = t->pool_fd, rc = hth_object_name_check(name, err);
 
     if (rc)
@@ -157,7 +164,7 @@ static int show(struct hth_store *s, struct hth_slot *pub, struct hth_save_id sa
     if (slot->state != TMPFS_HELD && (slot->state != TMPFS_RECEIVED || state != TMPFS_SEALED))
         return hth_fail(err, HEARTH_ESTATE, 0, "slot %" PRIx64 " is not held", pub->id);
     rc = hth_dir_get(t, save, &dir, err);
-    if (rc)
+    if (rc || !dir)
         return rc;
     hth_pool_name(pub->id, from);
     if (slot->state == TMPFS_RECEIVED) {
@@ -204,12 +211,12 @@ int hth_dir_raw_put(struct hth_store *s, struct hth_save_id save, const char *na
         const void *bytes, size_t len, struct hearth_error *err)
 {
     struct hth_tmpfs *t = hth_tmpfs_of(s);
-    struct tmpfs_dir *dir;
+    struct tmpfs_dir *dir = NULL;
     int rc = hth_object_name_check(name, err);
 
     if (!rc)
         rc = hth_dir_get(t, save, &dir, err);
-    if (rc)
+    if (rc || !dir)
         return rc;
     if (slot_named(t, dir, name))
         return hth_fail(err, HEARTH_EEXIST, 0, "%s is an object of " HTH_SAVE " already", name,

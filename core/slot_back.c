@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory behind slots. A new slot is an empty file of its full length; in the background it is
- * taken through three stages, a bounded piece at a time:
+ * taken through two stages, a bounded piece at a time:
  *
- *     made        fallocate: the pages are ours, no write can end in SIGBUS
+ *     made        fallocate: the pages are ours, no write can end in SIGBUS. Huge pages are asked
+ *                 for first: an empty range becomes one without a copy
  *     touched     zeroed and in our page table: the first copy costs what the hundredth does
- *     collapsed   offered as huge pages, before anybody registers the slot
  *
- * A slot that is not made is never handed out; the other two are speed only.
+ * A slot that is not made is never handed out; the second stage is speed only.
  */
 #include "tmpfs.h"
 
@@ -40,11 +40,25 @@ uint64_t hth_back_missing(const struct hth_tmpfs *t)
     return sum;
 }
 
+/* Where it fails there are small pages: also on a mount that is full, which fallocate reports. */
+static void collapse(struct hth_tmpfs *t, struct tmpfs_slot *slot, uint64_t len)
+{
+    if (!madvise(slot->pub.base + slot->made, len, MADV_COLLAPSE) || errno != EINVAL)
+        return;
+    t->no_collapse = 1;
+    hth_say(&t->opts.log, HEARTH_LOG_WARN, "no-huge-pages",
+            "%s: no huge pages, so mapping and copying cost more; mount the tmpfs with "
+            "huge=within_size",
+            t->path);
+}
+
 static int make(
         struct hth_tmpfs *t, struct tmpfs_slot *slot, uint64_t piece, struct hearth_error *err)
 {
     uint64_t len = least(piece, slot->pub.capacity - slot->made);
 
+    if (!t->no_collapse && !slot->pub.user) /* registered pages must not be exchanged */
+        collapse(t, slot, len);
     if (hth_sys_allocate(t, slot->pub.fd, slot->made, len))
         return hth_sys_fail(t, err, "allocate memory for", "a slot");
     slot->made += len;
@@ -76,21 +90,6 @@ static void touch(struct hth_tmpfs *t, struct tmpfs_slot *slot)
     slot->touched += len;
 }
 
-static void collapse(struct hth_tmpfs *t, struct tmpfs_slot *slot)
-{
-    uint64_t len = least(WORK_PIECE, slot->pub.capacity - slot->collapsed);
-
-    if (madvise(slot->pub.base + slot->collapsed, len, MADV_COLLAPSE) && errno == EINVAL) {
-        t->no_collapse = 1;
-        hth_say(&t->opts.log, HEARTH_LOG_WARN, "no-huge-pages",
-                "%s: no huge pages, so mapping and copying cost more; mount the tmpfs with "
-                "huge=within_size",
-                t->path);
-        return;
-    }
-    slot->collapsed += len; /* what did not become one (memory too fragmented) stays as it is */
-}
-
 int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err)
 {
     int rc;
@@ -103,10 +102,6 @@ int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_e
     }
     if (slot->touched < slot->pub.capacity && !t->opts.no_prefault && !t->no_populate) {
         touch(t, slot);
-        return 1;
-    }
-    if (slot->collapsed < slot->touched && !slot->pub.user && !t->no_collapse) {
-        collapse(t, slot);
         return 1;
     }
     return 0;

@@ -127,7 +127,7 @@ static void store_encode(const struct hth_tmpfs *t, unsigned char out[STORE_BYTE
     hth_put32(out + 8, STORE_VERSION);
     hth_put64(out + 16, t->id);
     hth_put64(out + 24, t->starts);
-    memcpy(out + 32, t->job, strlen(t->job));
+    memcpy(out + 32, t->job, HTH_NAME_MAX); /* zeros after its end */
     hth_put32(out + 12, hth_crc32c(out + 16, STORE_BYTES - 16));
 }
 
@@ -233,6 +233,7 @@ static int open_root(struct hth_tmpfs *t, const char *root, struct hearth_error 
                 "the store's root %.200s is not on a tmpfs; mount one there (mount -t tmpfs -o "
                 "size=...,huge=within_size tmpfs DIR), or allow other file systems by option",
                 root);
+    t->no_collapse = 1;
     hth_say(&t->opts.log, HEARTH_LOG_WARN, "not-tmpfs",
             "%s is not on a tmpfs: checkpoints there cost what its disk costs", root);
     return 0;

@@ -47,9 +47,8 @@ struct tmpfs_slot {
     struct hth_slot pub; /* first */
     struct tmpfs_slot *next;
     enum tmpfs_state state;
-    uint64_t made;      /* bytes from the front that are backed by memory */
-    uint64_t touched;   /* ... that our mapping has pages for */
-    uint64_t collapsed; /* ... that were offered as huge pages */
+    uint64_t made;    /* bytes from the front that are backed by memory */
+    uint64_t touched; /* ... that our mapping has pages for */
     int foreign;
     int matched;           /* by the reserve() that runs */
     struct tmpfs_dir *dir; /* where its name is, unless in the pool */

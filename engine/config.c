@@ -222,7 +222,7 @@ static int check(struct hth_config *c, struct hearth_error *err)
 
     if (c->root[0] != '/')
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "--root is '%.200s': give the absolute path of a tmpfs", c->root);
+                "--root is '%.200s': give the absolute path of a tmpfs for Hearth", c->root);
     if (!c->job[0])
         return hth_fail(err, HEARTH_EINVAL, 0, "--job is not given: name the training job");
     if ((rc = hth_job_check(c->job, err)))

@@ -177,6 +177,7 @@ static int open_node(struct hth_driver *d, struct hearth_error *err)
         if ((rc = hth_key_load(c->key_file, env.session.key, err)))
             return rc;
     }
+    hth_point(&env.points, "adopt");
     rc = hth_node_open(&env, &d->node, err);
     hth_wipe(env.session.key, sizeof(env.session.key));
     return rc;

@@ -102,81 +102,6 @@ static void client_free(struct client *c)
     free(c);
 }
 
-/* ---- coming ---------------------------------------------------------------------------------- */
-
-static uint32_t free_id(struct hth_server *s)
-{
-    do
-        s->last_id++;
-    while (s->last_id == 0 || find(s, s->last_id));
-    return s->last_id;
-}
-
-/* Takes fd. */
-static void welcome(struct hth_server *s, int fd)
-{
-    struct ucred peer = { 0 };
-    socklen_t len = sizeof(peer);
-    struct client *c = NULL;
-
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid != geteuid()) {
-        hth_say(&s->log, HEARTH_LOG_WARN, "client-refused",
-                "a process of user %u may not use this engine", (unsigned)peer.uid);
-        close(fd);
-        return;
-    }
-    if (s->count < HTH_CLIENTS_MAX)
-        c = calloc(1, sizeof(*c));
-    if (!c) {
-        hth_say(&s->log, HEARTH_LOG_WARN, "client-refused", "there are %u clients already",
-                s->count);
-        close(fd);
-        return;
-    }
-    c->id = free_id(s);
-    c->fd = fd;
-    c->pid = peer.pid;
-    c->pidfd = peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
-    if (c->pidfd < 0 && peer.pid > 0 && errno == ESRCH)
-        lose(s, c, "its process was dead before it was heard");
-    c->next = s->clients;
-    s->clients = c;
-    s->count++;
-    if (watch(s, EPOLL_CTL_ADD, fd, TAG_SOCKET, c->id, EPOLLIN) ||
-            (c->pidfd >= 0 && watch(s, EPOLL_CTL_ADD, c->pidfd, TAG_PROCESS, c->id, EPOLLIN)))
-        lose(s, c, "no room to watch it");
-}
-
-/* No descriptor is left: whoever waits would keep the loop spinning. */
-static void turn_away(struct hth_server *s)
-{
-    int fd;
-
-    close(s->spare_fd);
-    fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-    if (fd >= 0)
-        close(fd);
-    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    hth_say(&s->log, HEARTH_LOG_WARN, "client-refused",
-            "no descriptors are left: raise the limit (ulimit -n)");
-}
-
-static void accept_some(struct hth_server *s)
-{
-    for (int i = 0; i < ROUND_PACKETS; i++) {
-        int fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-        if (fd >= 0) {
-            welcome(s, fd);
-            continue;
-        }
-        if (errno == EMFILE || errno == ENFILE)
-            turn_away(s);
-        else if (errno != EINTR && errno != ECONNABORTED)
-            return;
-    }
-}
-
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 static void take_packet(struct hth_server *s, struct client *c, size_t len, int fd)
@@ -218,6 +143,90 @@ static void read_packets(struct hth_server *s, struct client *c, int most)
         }
         if (fd >= 0)
             close(fd);
+    }
+}
+
+/* What it sent before is heard; a child that it forked may go on sending, and is not. */
+static void end_of_process(struct hth_server *s, struct client *c)
+{
+    read_packets(s, c, LAST_PACKETS);
+    lose(s, c, "its process has ended");
+}
+
+/* ---- coming ---------------------------------------------------------------------------------- */
+
+static uint32_t free_id(struct hth_server *s)
+{
+    do
+        s->last_id++;
+    while (s->last_id == 0 || find(s, s->last_id));
+    return s->last_id;
+}
+
+/* Takes fd. */
+static void welcome(struct hth_server *s, int fd)
+{
+    struct ucred peer = { 0 };
+    socklen_t len = sizeof(peer);
+    struct client *c = NULL;
+    int is_dead;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid != geteuid()) {
+        hth_say(&s->log, HEARTH_LOG_WARN, "client-refused",
+                "a process of user %u may not use this engine", (unsigned)peer.uid);
+        close(fd);
+        return;
+    }
+    if (s->count < HTH_CLIENTS_MAX)
+        c = calloc(1, sizeof(*c));
+    if (!c) {
+        hth_say(&s->log, HEARTH_LOG_WARN, "client-refused", "there are %u clients already",
+                s->count);
+        close(fd);
+        return;
+    }
+    c->id = free_id(s);
+    c->fd = fd;
+    c->pid = peer.pid;
+    c->pidfd = peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
+    is_dead = c->pidfd < 0 && peer.pid > 0 && errno == ESRCH;
+    c->next = s->clients;
+    s->clients = c;
+    s->count++;
+    if (watch(s, EPOLL_CTL_ADD, fd, TAG_SOCKET, c->id, EPOLLIN) ||
+            (c->pidfd >= 0 && watch(s, EPOLL_CTL_ADD, c->pidfd, TAG_PROCESS, c->id, EPOLLIN)))
+        lose(s, c, "no room to watch it");
+    if (is_dead)
+        end_of_process(s, c);
+}
+
+/* No descriptor is left: whoever waits would keep the loop spinning. */
+static void turn_away(struct hth_server *s)
+{
+    int fd;
+
+    close(s->spare_fd);
+    fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    hth_say(&s->log, HEARTH_LOG_WARN, "client-refused",
+            "no descriptors are left: raise the limit (ulimit -n)");
+}
+
+static void accept_some(struct hth_server *s)
+{
+    for (int i = 0; i < ROUND_PACKETS; i++) {
+        int fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd >= 0) {
+            welcome(s, fd);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE)
+            turn_away(s);
+        else if (errno != EINTR && errno != ECONNABORTED)
+            return;
     }
 }
 
@@ -330,8 +339,7 @@ int hth_server_event(struct hth_server *s, uint64_t tag, uint32_t events)
     if (kind == TAG_LISTEN)
         accept_some(s);
     else if (kind == TAG_PROCESS && c) {
-        read_packets(s, c, LAST_PACKETS);
-        lose(s, c, "its process has ended");
+        end_of_process(s, c);
     } else if (kind == TAG_SOCKET && c) {
         if (events & EPOLLOUT)
             flush(s, c);

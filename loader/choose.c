@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define PLAN_TRIES 3 /* a save that was protected is not given up for one bad cable */
+
 static uint32_t nodes_of(const struct hth_recover *r)
 {
     return r->co.nodes;
@@ -410,7 +412,7 @@ static void refuse_chosen(struct hth_recover *r, const unsigned char *text, size
 {
     struct candidate *c = candidate_find(r, r->co.chosen);
 
-    if (c) {
+    if (c && ++c->refused == PLAN_TRIES) {
         c->lost = 1;
         c->whole = 0;
     }

@@ -35,6 +35,7 @@ struct candidate {
     unsigned char *bytes;
     size_t len;
     uint64_t asked_ms;
+    uint32_t refused; /* plans for it that somebody could not carry out */
 };
 
 struct coordinator {

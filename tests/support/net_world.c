@@ -169,3 +169,25 @@ int net_send(struct net_world *w, uint32_t from, uint32_t to, uint64_t number)
 {
     return hth_session_send(w->node[from].session, to, HTH_MSG_WANT, &number, sizeof(number));
 }
+
+struct hth_loop_verdict net_play(void *fault, enum hth_loop_kind kind, uint32_t from, uint32_t to,
+        const void *bytes, size_t len)
+{
+    struct net_fault *f = fault;
+    struct hth_loop_verdict v = { HTH_LOOP_NONE, 0, 0 };
+
+    (void)to, (void)bytes;
+    if (kind != f->kind || from != f->from || (f->len && f->len != len) || !f->times)
+        return v;
+    f->times--;
+    v.fault = f->fault;
+    return v;
+}
+
+struct hth_session_opts net_keyed(unsigned char byte)
+{
+    struct hth_session_opts o = { .has_key = 1, .job = "job" };
+
+    memset(o.key, byte, sizeof(o.key));
+    return o;
+}

@@ -53,4 +53,18 @@ void net_pause(struct net_world *w, uint32_t node, int paused); /* and what goes
 /* The number as a message of type HTH_MSG_WANT. */
 int net_send(struct net_world *w, uint32_t from, uint32_t to, uint64_t number);
 
+/* A script for hth_loop_net_script(): what goes wrong, as long as `times` lasts. */
+struct net_fault {
+    enum hth_loop_kind kind;
+    enum hth_loop_fault fault;
+    uint32_t from;
+    size_t len; /* of the message; 0: any */
+    int times;  /* < 0: always */
+};
+struct hth_loop_verdict net_play(void *fault, enum hth_loop_kind kind, uint32_t from, uint32_t to,
+        const void *bytes, size_t len);
+
+/* Options with a job key of this byte. */
+struct hth_session_opts net_keyed(unsigned char byte);
+
 #endif

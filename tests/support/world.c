@@ -7,7 +7,8 @@
 #include <string.h>
 
 const char *const world_event_name[WORLD_EVENTS] = { "save", "protected", "failed", "recovered",
-    "scratch", "loss", "kill", "restart", "stale", "late", "double", "drop", "flip", "again" };
+    "scratch", "loss", "kill", "restart", "stale", "late", "double", "drop", "flip", "skip",
+    "again" };
 
 void world_say(struct world *w, const char *fmt, ...)
 {
@@ -114,10 +115,15 @@ static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32
     (void)from, (void)to, (void)bytes, (void)len;
     if (w->quiet || !w->opts.faults)
         return v;
-    die = world_roll(w, 400);
+    if (kind == HTH_LOOP_PULL && w->slow_ms)
+        v.delay_ms = world_roll(w, w->slow_ms); /* a world where copies take their time */
+    die = world_roll(w, w->slow_ms && kind == HTH_LOOP_PULL ? 60 : 400);
     if (die >= 12)
         return v;
-    if (kind == HTH_LOOP_PULL && die < 3) {
+    if (kind == HTH_LOOP_PULL && w->slow_ms && die > 8) {
+        v.fault = HTH_LOOP_STALL;
+        w->count[WORLD_DROP]++;
+    } else if (kind == HTH_LOOP_PULL && die < 3) {
         v.fault = HTH_LOOP_FLIP;
         w->count[WORLD_FLIP]++;
     } else if (kind == HTH_LOOP_MESSAGE && die < 3) {
@@ -128,6 +134,7 @@ static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32
         w->count[WORLD_DROP]++;
     } else {
         v.delay_ms = 1 + world_roll(w, 300);
+
         v.late = kind == HTH_LOOP_MESSAGE && die < 8;
         w->count[WORLD_LATE]++;
     }
@@ -279,12 +286,15 @@ static void gather(struct world *w)
 
 /* ---- Faults ----------------------------------------------------------------------------------------- */
 
-static int may_lose(struct world *w, uint32_t machine)
+/* One loss at a time: the next only after what is protected has all its copies again. */
+static int may_lose(struct world *w)
 {
-    /* One loss at a time: only while what is protected is whole without the machine. */
-    return hth_save_none(w->newest.id) ||
-           check_whole(w, w->newest.id, w->opts.copies + 1, UINT32_MAX) ||
-           check_whole(w, w->newest.id, 1, machine);
+    check_decisions(w);
+    if (w->hurt && !hth_save_none(w->newest.id) &&
+            !check_whole(w, w->newest.id, w->opts.copies + 1, UINT32_MAX))
+        return 0;
+    w->hurt = 1;
+    return 1;
 }
 
 static void replace(struct world *w, uint32_t node, const char *why)
@@ -302,7 +312,7 @@ static void fault_loss(struct world *w)
     uint32_t node = world_roll(w, w->opts.nodes);
     uint32_t m = w->member[node];
 
-    if (!check_recoverable(w, m) || !may_lose(w, m))
+    if (!may_lose(w))
         return;
     w->count[WORLD_LOSS]++;
     world_say(w, "machine %u (node %u) is LOST", m, node);
@@ -342,7 +352,7 @@ static void fault_stale(struct world *w)
         w->stale_machine = UINT32_MAX; /* a spare with full memory from now on */
         return;
     }
-    if (!check_recoverable(w, m) || !may_lose(w, m))
+    if (!may_lose(w))
         return;
     w->count[WORLD_STALE]++;
     world_say(w, "machine %u (node %u) is replaced alive", m, node);
@@ -358,12 +368,33 @@ static void fault_stale(struct world *w)
         }
 }
 
+/* Half of the faults come at any time, half so many events after a rank has begun a save. */
+static void plan_fault(struct world *w)
+{
+    w->next_fault_ms =
+            w->now_ms + 1 + world_roll(w, (uint32_t)(2 * w->opts.run_ms / w->opts.faults));
+    w->fault_saves = world_roll(w, 2) ? w->count[WORLD_SAVE] + 1 + world_roll(w, 4 * w->ranks) : 0;
+    w->fault_events = world_roll(w, 60 * w->opts.nodes);
+}
+
+static int fault_is_due(struct world *w)
+{
+    if (w->fault_saves && w->count[WORLD_SAVE] >= w->fault_saves) {
+        w->fault_saves = 0;
+        w->next_fault_ms = HTH_NEVER;
+        w->fault_events += w->events;
+        w->armed = 1;
+    }
+    return w->armed ? w->events >= w->fault_events : w->next_fault_ms <= w->now_ms;
+}
+
 static void fault(struct world *w)
 {
     uint32_t die = world_roll(w, 10);
 
-    w->next_fault_ms =
-            w->now_ms + 1 + world_roll(w, (uint32_t)(2 * w->opts.run_ms / w->opts.faults));
+    w->armed = 0;
+
+    plan_fault(w);
     if (die < 4)
         fault_loss(w);
     else if (die < 6)
@@ -412,10 +443,11 @@ static int step(struct world *w)
         struct machine *x = owner_of(w, t);
 
         t->ops->progress(t);
+        w->events++;
         if (x)
             x->due_ms = 0;
         did = 1;
-        if (++w->steps % 64 == 0)
+        if (++w->steps % 64 == 0 || w->armed)
             break;
     }
     if (w->work_first) {
@@ -478,7 +510,7 @@ void world_run(struct world *w)
     while (!w->why[0] && hth_save_none(w->final.id)) {
         if (w->restart_ms <= w->now_ms)
             launch(w);
-        if (!w->quiet && w->opts.faults && w->next_fault_ms <= w->now_ms)
+        if (!w->quiet && w->opts.faults && fault_is_due(w))
             fault(w);
         if (!w->quiet && w->now_ms >= w->opts.run_ms)
             become_quiet(w);
@@ -519,8 +551,13 @@ void world_open(struct world *w, const struct world_opts *opts)
         w->member[i] = i;
     for (uint32_t r = 0; r < w->ranks; r++)
         w->rank[r] = (struct rank_state){ .world = w, .act_ms = HTH_NEVER };
-    w->next_fault_ms =
-            opts->faults ? world_roll(w, (uint32_t)(2 * opts->run_ms / opts->faults)) : HTH_NEVER;
+    w->next_fault_ms = HTH_NEVER;
+    if (opts->faults)
+        w->opts.faults = 1 + world_roll(w, 2 * opts->faults);
+    if (opts->faults)
+        plan_fault(w);
+    if (opts->faults && world_roll(w, 3) == 0)
+        w->slow_ms = 200 + world_roll(w, 600);
 }
 
 void world_close(struct world *w)

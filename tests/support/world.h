@@ -30,6 +30,7 @@ enum world_event {
     WORLD_DOUBLE,    /* a message delivered twice */
     WORLD_DROP,      /* a message or connection lost */
     WORLD_FLIP,      /* a byte changed in a pull */
+    WORLD_SKIP,      /* a rank left a save out */
     WORLD_AGAIN,     /* a step saved again with other bytes */
     WORLD_EVENTS
 };
@@ -71,6 +72,12 @@ struct world {
     uint64_t lineage;         /* launches so far */
     uint64_t restart_ms;      /* the launcher starts the job then; HTH_NEVER: it runs */
     uint64_t next_fault_ms;
+    uint64_t fault_saves;  /* or after that many begins ... */
+    uint64_t fault_events; /* ... and that many events more */
+    uint64_t events;
+    int armed;
+    int hurt;                 /* a machine was lost since what is protected had all its copies */
+    uint32_t slow_ms;         /* each pull takes up to that long */
     int quiet;                /* no more faults */
     struct known_save newest; /* newest ever reported PROTECTED; epoch 0: none */
     struct known_save final;  /* protected after the faults had ended */

@@ -71,6 +71,24 @@ int check_whole(struct world *w, struct hth_save_id id, uint32_t copies, uint32_
     return whole && manifests >= (copies ? 1 : 0);
 }
 
+/* A decision counts from the moment it is in somebody's keep record, heard or not. */
+void check_decisions(struct world *w)
+{
+    for (uint32_t m = 0; m < w->machines; m++) {
+        struct hth_store *s = w->machine[m].store;
+        void *bytes = NULL;
+        size_t len = 0;
+        struct hth_keep keep;
+
+        if (!s || m == w->stale_machine || s->ops->record_get(s, "keep", &bytes, &len, NULL))
+            continue;
+        if (!hth_keep_decode(&keep, bytes, len, NULL) && keep.saves &&
+                hth_save_cmp(keep.save[0], w->newest.id) > 0)
+            w->newest = (struct known_save){ keep.save[0], 0 };
+        free(bytes);
+    }
+}
+
 struct newest_arg {
     struct hth_save_id *list;
     uint32_t count;

@@ -60,6 +60,7 @@ void rank_fill(unsigned char *out, uint64_t len, uint64_t lineage, uint64_t step
 
 /* world_check.c */
 int check_whole(struct world *w, struct hth_save_id id, uint32_t copies, uint32_t without);
+void check_decisions(struct world *w);
 int check_recoverable(struct world *w, uint32_t without);
 void check_recovered(struct world *w, struct rank_state *r);
 void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id);

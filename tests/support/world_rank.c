@@ -86,7 +86,7 @@ static void do_join(struct rank_state *r)
                 .min_copies = w->opts.copies,
                 .keep = w->opts.keep,
                 .recover_ms = 12000,
-                .save_ms = 4000,
+                .save_ms = 1500,
                 .dead_ms = 2000 },
         .world = w->ranks,
         .rank = r->rank };
@@ -128,6 +128,12 @@ static void do_begin(struct rank_state *r)
         .bytes = HTH_ALIGN(HTH_BLOCK + len) + hth_table_bytes(len, hth_item_bytes(0, 8)),
         .wait_ms = 3000 };
 
+    if (!w->quiet && w->opts.faults && world_roll(w, 200) == 0) {
+        w->count[WORLD_SKIP]++; /* stuck somewhere, or its begin failed alone */
+        r->next++;
+        r->act_ms = w->now_ms + 100;
+        return;
+    }
     snprintf(m.name, sizeof(m.name), "__%u_0_src%u.distcp", r->rank, r->rank);
     w->count[WORLD_SAVE]++;
     r->act_ms = HTH_NEVER;
@@ -165,10 +171,15 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
     commit.request = ++r->request;
     if (r->step == R_WAIT)
         rank_send(r, &commit, sizeof(commit), NULL, 0);
+    if (r->step == R_WAIT)
+        r->act_ms = w->now_ms + 7000; /* nothing waits for ever */
 }
 
 void rank_act(struct rank_state *r)
 {
+    if (r->step == R_WAIT && r->lineage == r->world->lineage && r->world->restart_ms == HTH_NEVER)
+        world_broken(r->world, "P4: rank %u waits for step %llu for ever", r->rank,
+                (unsigned long long)r->next);
     r->act_ms = HTH_NEVER;
     if (r->step == R_ATTACH)
         do_attach(r);

@@ -316,75 +316,86 @@ void conform_isolation(const struct conform_backend *backend)
     world_close(w);
 }
 
+/* Pulls in flight: one of the two leaves. */
+static void leave_amid(const struct conform_backend *backend, int owner)
+{
+    struct pair p = pair_open(backend);
+    struct world *w = p.w;
+    struct mem src = mem_open(A, 32 * MIB), dst = mem_open(B, 32 * MIB);
+    struct desc d = grant(A, &src, 0, src.len, p.a->conn);
+
+    for (uint64_t off = 0; off < src.len; off += 8 * MIB)
+        pull_post(B, p.b->conn, d.bytes, d.len, off, dst.region, off, 8 * MIB);
+    pump_for(w, 1);
+    side_close(owner ? A : B);
+    CHECK(pump(w, is_down, owner ? p.b : p.a, WAIT_MS));
+    CHECK(all_pulled(w, B));
+    world_close(w);
+    munmap(src.at, src.len);
+    munmap(dst.at, dst.len);
+}
+
+/* A dial that nobody has waited for yet; its record is B's first. */
+static struct world *dial_open(const struct conform_backend *backend, enum hook a, enum hook b)
+{
+    struct world *w = world_open(backend);
+    unsigned char addr[HTH_ADDR_MAX];
+    uint32_t len;
+
+    side_open(w, 0);
+    side_open(w, 1);
+    A->drop_in = a;
+    B->drop_in = b;
+    CHECK(A->t->ops->address(A->t, addr, &len, NULL) == 0);
+    CHECK(B->t->ops->connect(B->t, addr, len, &B->conn[0].conn, NULL) == 0);
+    B->conns = 1;
+    return w;
+}
+
+static int both_up(struct world *w, void *arg)
+{
+    (void)arg;
+    return A->conns && B->conn[0].up;
+}
+
+static void drop_inside(const struct conform_backend *backend, enum hook where)
+{
+    enum hook far = where == HOOK_ACCEPT || where == HOOK_MESSAGE ? where : HOOK_NONE;
+    struct world *w = dial_open(backend, far, where);
+    struct mem src = mem_open(A, MIB), dst = mem_open(B, MIB);
+    hth_conn conn = B->conn[0].conn;
+    struct desc d;
+
+    if (where >= HOOK_MESSAGE) {
+        CHECK(pump(w, both_up, NULL, WAIT_MS));
+        d = grant(A, &src, 0, MIB, A->conn[0].conn);
+        CHECK(A->t->ops->send(A->t, A->conn[0].conn, "x", 1) == 0);
+        pull_post(B, conn, d.bytes, d.len, 0, dst.region, 0, MIB);
+        pull_post(B, conn, d.bytes, d.len, 0, dst.region, 0, MIB);
+    }
+    if (where == HOOK_DOWN)
+        A->t->ops->drop(A->t, A->conn[0].conn);
+    CHECK(pump(w, is_down, &B->conn[0], WAIT_MS));
+    CHECK(all_pulled(w, B));
+    CHECK(B->t->ops->send(B->t, conn, "x", 1) == HEARTH_EPEER); /* a stale handle */
+    B->t->ops->drop(B->t, conn);
+    pump_for(w, 20);
+    mem_close(&src);
+    mem_close(&dst);
+    world_close(w);
+}
+
 /* Close and drop at every bad moment; the judging is in world_close() and in the callbacks. */
 void conform_close(const struct conform_backend *backend)
 {
-    for (int who = 0; who < 2; who++) { /* pulls in flight: the puller leaves, the owner leaves */
-        struct pair p = pair_open(backend);
-        struct world *w = p.w;
-        struct mem src = mem_open(A, 32 * MIB), dst = mem_open(B, 32 * MIB);
-        struct desc d = grant(A, &src, 0, src.len, p.a->conn);
+    struct world *w;
 
-        for (uint64_t off = 0; off < src.len; off += 8 * MIB)
-            pull_post(B, p.b->conn, d.bytes, d.len, off, dst.region, off, 8 * MIB);
-        pump_for(w, 1);
-        side_close(who ? A : B);
-        CHECK(pump(w, is_down, who ? p.b : p.a, WAIT_MS));
-        CHECK(all_pulled(w, B));
-        world_close(w);
-        munmap(src.at, src.len);
-        munmap(dst.at, dst.len);
-    }
-    for (int where = HOOK_ACCEPT; where <= HOOK_DOWN; where++) { /* drop in each callback */
-        struct world *w = world_open(backend);
-        unsigned char addr[HTH_ADDR_MAX];
-        struct mem src, dst;
-        uint32_t len;
-        hth_conn conn;
-
-        side_open(w, 0);
-        side_open(w, 1);
-        src = mem_open(A, MIB);
-        dst = mem_open(B, MIB);
-        CHECK(A->t->ops->address(A->t, addr, &len, NULL) == 0);
-        A->drop_in = where == HOOK_ACCEPT || where == HOOK_MESSAGE ? where : HOOK_NONE;
-        B->drop_in = where;
-        CHECK(B->t->ops->connect(B->t, addr, len, &conn, NULL) == 0);
-        B->conn[B->conns++] = (struct conn_record){ .conn = conn };
-        if (where >= HOOK_MESSAGE) {
-            struct desc d;
-
-            while (!A->conns || !B->conn[0].up)
-                pump_for(w, 1);
-            d = grant(A, &src, 0, MIB, A->conn[0].conn);
-            CHECK(A->t->ops->send(A->t, A->conn[0].conn, "x", 1) == 0);
-            pull_post(B, conn, d.bytes, d.len, 0, dst.region, 0, MIB);
-            pull_post(B, conn, d.bytes, d.len, 0, dst.region, 0, MIB);
-        }
-        if (where == HOOK_DOWN)
-            A->t->ops->drop(A->t, A->conn[0].conn);
-        CHECK(pump(w, is_down, &B->conn[0], WAIT_MS));
-        CHECK(all_pulled(w, B));
-        CHECK(B->t->ops->send(B->t, conn, "x", 1) == HEARTH_EPEER); /* a stale handle */
-        B->t->ops->drop(B->t, conn);
-        pump_for(w, 20);
-        mem_close(&src);
-        mem_close(&dst);
-        world_close(w);
-    }
-    { /* close while connecting */
-        struct world *w = world_open(backend);
-        unsigned char addr[HTH_ADDR_MAX];
-        uint32_t len;
-        hth_conn conn;
-
-        side_open(w, 0);
-        side_open(w, 1);
-        CHECK(A->t->ops->address(A->t, addr, &len, NULL) == 0);
-        CHECK(B->t->ops->connect(B->t, addr, len, &conn, NULL) == 0);
-        B->conn[B->conns++] = (struct conn_record){ .conn = conn };
-        side_close(B);
-        pump_for(w, 20);
-        world_close(w);
-    }
+    for (int owner = 0; owner < 2; owner++)
+        leave_amid(backend, owner);
+    for (int where = HOOK_ACCEPT; where <= HOOK_DOWN; where++)
+        drop_inside(backend, (enum hook)where);
+    w = dial_open(backend, HOOK_NONE, HOOK_NONE); /* close while connecting */
+    side_close(B);
+    pump_for(w, 20);
+    world_close(w);
 }

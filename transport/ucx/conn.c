@@ -22,6 +22,8 @@
 #define GREETING_VERSION 1u
 #define CLOSE_ROUNDS     1000 /* a forced close ends after a few; else the next progress() goes on */
 
+#define CLOSING_MS       1 /* between looks at a close that takes its time */
+
 enum { HELLO = 1, WELCOME = 2 };
 
 struct hth_ucx_conn *hth_ucx_conn_get(struct hth_ucx *t, hth_conn handle)
@@ -56,13 +58,19 @@ void hth_ucx_conn_fail(struct hth_ucx *t, struct hth_ucx_conn *c, int code, cons
     t->failing++;
 }
 
+void hth_ucx_conn_broke(struct hth_ucx_conn *c, ucs_status_t status)
+{
+    const char *what =
+            c->state == HTH_UCX_DIALING ? "the peer cannot be reached" : "the connection broke";
+
+    hth_ucx_conn_fail(c->t, c, HEARTH_EPEER, "%s: %s", what, ucs_status_string(status));
+}
+
 /* UCX's word that an endpoint has failed. It stays ours until it is closed. */
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
-    struct hth_ucx_conn *c = arg;
-
     (void)ep;
-    hth_ucx_conn_fail(c->t, c, HEARTH_EPEER, "the connection broke: %s", ucs_status_string(status));
+    hth_ucx_conn_broke(arg, status);
 }
 
 static struct hth_ucx_conn *conn_new(struct hth_ucx *t, enum hth_ucx_state state)
@@ -96,8 +104,7 @@ static void make_ep(struct hth_ucx *t, struct hth_ucx_conn *c, ucp_ep_params_t *
     status = ucp_ep_create(t->worker, params, &c->ep);
     if (status != UCS_OK) {
         c->ep = NULL;
-        hth_ucx_conn_fail(
-                t, c, HEARTH_EPEER, "the peer cannot be reached: %s", ucs_status_string(status));
+        hth_ucx_conn_broke(c, status);
     }
 }
 
@@ -212,13 +219,18 @@ static int is_young(const struct hth_ucx_conn *c)
     return c && (c->state == HTH_UCX_DIALING || c->state == HTH_UCX_CALLED);
 }
 
+/* When the next of them is over, or has to be looked at; 0: at once. */
 uint64_t hth_ucx_conns_due_ms(struct hth_ucx *t)
 {
-    uint64_t due = HTH_NEVER;
+    uint64_t now = hth_now_ms(&t->clock), due = HTH_NEVER;
 
     for (uint32_t i = 0; i < t->conns.cap; i++) {
         const struct hth_ucx_conn *c = hth_handles_at(&t->conns, i);
 
+        if (c && c->state == HTH_UCX_FAILED)
+            return 0;
+        if (c && c->state == HTH_UCX_CLOSING && now + CLOSING_MS < due)
+            due = now + CLOSING_MS;
         if (is_young(c) && c->due_ms < due)
             due = c->due_ms;
     }

@@ -26,7 +26,8 @@ static int configure(
 {
     const int posix = strcmp(provider, "posix") == 0;
     const struct setting setting[] = {
-        { "TLS", provider },
+        /* Dialling by address wants a TCP device to be there; the bytes take shared memory. */
+        { "TLS", posix ? "posix,tcp" : "tcp" },
         { "NET_DEVICES", device },
         { "SOCKADDR_TLS_PRIORITY", "tcp" },
         { "PROTO_ENABLE", "n" },
@@ -169,8 +170,7 @@ static int ucx_arm(struct hth_transport *base, int *out_fd, uint64_t *out_due_ms
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
     uint64_t due = hth_ucx_conns_due_ms(t);
 
-    if (t->noted || t->failing || due <= hth_now_ms(&t->clock) ||
-            ucp_worker_arm(t->worker) != UCS_OK)
+    if (t->noted || due <= hth_now_ms(&t->clock) || ucp_worker_arm(t->worker) != UCS_OK)
         return 0;
     *out_fd = t->epoll_fd;
     *out_due_ms = due;

@@ -46,8 +46,7 @@ static void finish(struct hth_ucx_packet *p, ucs_status_t status)
     }
     packet_free(p);
     if (c && status != UCS_OK)
-        hth_ucx_conn_fail(
-                t, c, HEARTH_EPEER, "sending to the peer failed: %s", ucs_status_string(status));
+        hth_ucx_conn_broke(c, status);
 }
 
 static void on_sent(void *request, ucs_status_t status, void *arg)

@@ -185,6 +185,7 @@ struct hth_ucx_conn *hth_ucx_conn_get(struct hth_ucx *t, hth_conn handle);
 struct hth_ucx_conn *hth_ucx_conn_of(struct hth_ucx *t, const ucp_am_recv_param_t *param);
 void hth_ucx_conn_fail(struct hth_ucx *t, struct hth_ucx_conn *c, int code, const char *fmt, ...)
         HTH_PRINTF(4, 5);
+void hth_ucx_conn_broke(struct hth_ucx_conn *c, ucs_status_t status);
 void hth_ucx_conn_accept(struct hth_ucx *t, ucp_conn_request_h request);
 void hth_ucx_conn_greeted(
         struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *bytes, size_t len);

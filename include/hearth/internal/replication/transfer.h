@@ -93,8 +93,8 @@ typedef void hth_sealed_fn(void *self, struct hth_held_save *save, struct hth_he
 
 /* A rank has written data (held->object.data_len) and items part (items, items_len; behind the
  * place of the table's head) into held's slot: checksums, table, digest, block, seal under its
- * final name. save and held are readable in `done`
- * even when the object was dropped meanwhile (HEARTH_ECANCELED). Wrong items: HEARTH_EINVAL. */
+ * final name. save and held are readable in `done`, even when the object was dropped meanwhile
+ * (HEARTH_ECANCELED). Wrong items: HEARTH_EINVAL. */
 int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         uint32_t items, uint64_t items_len, hth_sealed_fn *done, void *self, struct hearth_error *err);
 

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hearthd as a program: its command line, its lock, how it ends; and the same as a module. */
+#include "check.h"
+
+#include <hearth/internal/core/engine_module.h>
+#include <hearth/internal/core/store_tmpfs.h>
+#include <hearth/internal/engine/driver.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ARGS 24
+
+static char root[64], errors[80];
+
+static void make_root(void)
+{
+    alarm(100);
+    snprintf(root, sizeof(root), "/dev/shm/hearth-driver-XXXXXX");
+    cr_assert(ne(ptr, mkdtemp(root), NULL));
+    snprintf(errors, sizeof(errors), "%s.err", root);
+}
+
+static void remove_root(void)
+{
+    char command[256];
+
+    snprintf(command, sizeof(command), "rm -rf %s %s", root, errors);
+    cr_assert(zero(int, system(command)));
+}
+
+static void path_of(char *out, size_t len, const char *name)
+{
+    snprintf(out, len, "%s/job/.hearth/%s", root, name);
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+}
+
+/* hearthd with more arguments; its stderr goes to `errors`. */
+static pid_t start(const char *const *more)
+{
+    char program[512];
+    char *argv[ARGS] = { program };
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+    int n = 1;
+
+    snprintf(program, sizeof(program), "%s/hearthd", getenv("HEARTH_TEST_BIN"));
+    while (*more && n < ARGS - 1)
+        argv[n++] = (char *)(uintptr_t)*more++;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 2, errors, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    cr_assert(zero(int, posix_spawn(&pid, program, &files, NULL, argv, environ)), "%s", program);
+    posix_spawn_file_actions_destroy(&files);
+    return pid;
+}
+
+static pid_t start_usual(const char *option, const char *value)
+{
+    return start((const char *const[]){ "--root", root, "--job", "job", option, value, NULL });
+}
+
+/* Its exit status; 128 + signal. At most 20 s. */
+static int status_of(pid_t pid)
+{
+    int status = 0;
+
+    for (int i = 0; i < 1000; i++) {
+        pid_t got = waitpid(pid, &status, WNOHANG);
+
+        if (got == pid)
+            return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        nap();
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    return -1;
+}
+
+static const char *read_text(const char *path)
+{
+    static char text[8192];
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+
+    text[n] = '\0';
+    if (f)
+        fclose(f);
+    return text;
+}
+
+static int dial(void)
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    path_of(a.sun_path, sizeof(a.sun_path), "sock");
+    if (connect(fd, (struct sockaddr *)&a, sizeof(a))) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* The engine listens: 1 within 20 s. */
+static int wait_ready(void)
+{
+    for (int i = 0; i < 1000; i++) {
+        int fd = dial();
+
+        if (fd >= 0) {
+            close(fd);
+            return 1;
+        }
+        nap();
+    }
+    return 0;
+}
+
+TestSuite(hearthd, .init = make_root, .fini = remove_root);
+
+Test(hearthd, wrong_command_line_is_one_sentence_and_status_2)
+{
+    static const struct {
+        const char *args[8];
+        const char *says;
+    } rows[] = {
+        { { "--job", "job" }, "--root" },
+        { { "--root", "relative", "--job", "job" }, "absolute path" },
+        { { "--root", "/dev/shm" }, "--job" },
+        { { "--root", "/dev/shm", "--job", "a/b" }, "a/b" },
+        { { "--root", "/dev/shm", "--job", ".job" }, ".job" },
+        { { "--root", "/dev/shm", "--job", "job", "--node", "no de" }, "no de" },
+        { { "--root", "/dev/shm", "--job", "job", "--transport", "ib" }, "ofi or ucx" },
+        { { "--root", "/dev/shm", "--job", "job", "--bind", "localhost" }, "numeric" },
+        { { "--root", "/dev/shm", "--job", "job", "--bind", "0.0.0.0" }, "numeric" },
+        { { "--root", "/dev/shm", "--job", "job", "--bind", "192.0.2.1" }, "--key-file" },
+        { { "--root", "/dev/shm", "--job", "job", "--bind=::1", "--bind=192.0.2.1" }, "192.0.2.1" },
+        { { "--root", "/dev/shm", "--job", "job", "--device", "nosuch0" }, "nosuch0" },
+        { { "--root", "/dev/shm", "--job", "job", "--port", "65536" }, "65535" },
+        { { "--root", "/dev/shm", "--job", "job", "--port", "7x" }, "--port" },
+        { { "--root", "/dev/shm", "--job", "job", "--threads", "0" }, "from 1" },
+        { { "--root", "/dev/shm", "--job", "job", "--linger" }, "needs a value" },
+        { { "--root", "/dev/shm", "--job", "job", "--dead-ms", "1500" }, "two heartbeats" },
+        { { "--root", "/dev/shm", "--job", "job", "--insecure=1" }, "no value" },
+        { { "--root", "/dev/shm", "--job", "job", "--stop-point", "chunk:0" }, "stop point" },
+        { { "--root", "/dev/shm", "--job", "job", "--log-level", "loud" }, "--log-level" },
+        { { "--root", "/dev/shm", "--job", "job", "--key", "f" }, "no option" },
+        { { "--root", "/dev/shm", "--job", "job", "stray" }, "stray" },
+        { { "--root", "/nonexistent", "--job", "job" }, "/nonexistent" },
+        { { "--root", "/proc", "--job", "job" }, "tmpfs" },
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int status = status_of(start(rows[i].args));
+        const char *text = read_text(errors);
+
+        cr_assert(eq(int, status, 2), "row %zu: %s", i, text);
+        cr_assert(ne(ptr, (void *)(uintptr_t)strstr(text, rows[i].says), NULL), "row %zu: %s", i,
+                text);
+        cr_assert(eq(ptr, (void *)(uintptr_t)strchr(text, '\n'),
+                          (void *)(uintptr_t)(text + strlen(text) - 1)),
+                "row %zu is not one line: %s", i, text);
+    }
+}
+
+Test(hearthd, key_file_that_others_can_read_is_refused)
+{
+    char path[128];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/key", root);
+    fd = open(path, O_WRONLY | O_CREAT, 0644);
+    cr_assert(eq(long, (long)write(fd, "01234567890123456789012345678901", 32), 32));
+    fchmod(fd, 0644);
+    close(fd);
+    cr_assert(eq(int, status_of(start_usual("--key-file", path)), 2), "%s", read_text(errors));
+    cr_assert(ne(ptr, (void *)(uintptr_t)strstr(read_text(errors), path), NULL), "%s",
+            read_text(errors));
+}
+
+Test(hearthd, ends_on_a_signal_and_leaves_the_store)
+{
+    char path[128];
+    struct stat st;
+    pid_t pid = start_usual(NULL, NULL);
+
+    cr_assert(eq(int, wait_ready(), 1), "%s", read_text(errors));
+    kill(pid, SIGTERM);
+    cr_assert(zero(int, status_of(pid)));
+    path_of(path, sizeof(path), "sock");
+    cr_assert(ne(int, stat(path, &st), 0), "the socket was left");
+    path_of(path, sizeof(path), "store");
+    cr_assert(zero(int, stat(path, &st)));
+    path_of(path, sizeof(path), "log");
+    cr_assert(ne(ptr, (void *)(uintptr_t)strstr(read_text(path), "engine-ready"), NULL));
+    cr_assert(ne(ptr, (void *)(uintptr_t)strstr(read_text(path), "engine-ends"), NULL));
+}
+
+Test(hearthd, second_engine_is_kept_out_and_told_by_whom)
+{
+    char pid_text[32];
+    pid_t first = start_usual(NULL, NULL), second;
+
+    cr_assert(eq(int, wait_ready(), 1), "%s", read_text(errors));
+    second = start_usual(NULL, NULL);
+    cr_assert(eq(int, status_of(second), 3));
+    snprintf(pid_text, sizeof(pid_text), "pid %ld", (long)first);
+    cr_assert(ne(ptr, (void *)(uintptr_t)strstr(read_text(errors), pid_text), NULL), "%s",
+            read_text(errors));
+    cr_assert(eq(int, wait_ready(), 1), "the first one must go on");
+    kill(first, SIGKILL);
+    cr_assert(eq(int, status_of(first), 128 + SIGKILL));
+    second = start_usual(NULL, NULL); /* over the socket that the first one left */
+    cr_assert(eq(int, wait_ready(), 1), "%s", read_text(errors));
+    kill(second, SIGTERM);
+    cr_assert(zero(int, status_of(second)));
+}
+
+Test(hearthd, ends_when_nobody_comes)
+{
+    pid_t pid = start_usual("--linger", "1");
+
+    cr_assert(zero(int, status_of(pid)), "%s", read_text(errors));
+}
+
+static unsigned long cpu_ticks(pid_t pid)
+{
+    unsigned long user = 0, system = 0;
+    char path[64];
+    const char *text;
+
+    snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+    text = strrchr(read_text(path), ')');
+    cr_assert(ne(ptr, (void *)(uintptr_t)text, NULL));
+    cr_assert(eq(int,
+            sscanf(text, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system),
+            2));
+    return user + system;
+}
+
+Test(hearthd, idle_costs_nothing_and_a_pinned_starter_does_not_pin_it)
+{
+    cpu_set_t one, before, its;
+    unsigned long ticks;
+    pid_t pid;
+
+    CPU_ZERO(&one);
+    cr_assert(zero(int, sched_getaffinity(0, sizeof(before), &before)));
+    for (int i = 0; i < CPU_SETSIZE && !CPU_COUNT(&one); i++)
+        if (CPU_ISSET(i, &before))
+            CPU_SET(i, &one);
+    cr_assert(zero(int, sched_setaffinity(0, sizeof(one), &one)));
+    pid = start_usual(NULL, NULL);
+    cr_assert(zero(int, sched_setaffinity(0, sizeof(before), &before)));
+    cr_assert(eq(int, wait_ready(), 1), "%s", read_text(errors));
+    cr_assert(zero(int, sched_getaffinity(pid, sizeof(its), &its)));
+    cr_assert(ge(int, CPU_COUNT(&its), CPU_COUNT(&before)));
+    nap();
+    ticks = cpu_ticks(pid);
+    for (int i = 0; i < 75; i++) /* 1.5 s */
+        nap();
+    cr_assert(le(ulong, cpu_ticks(pid) - ticks, 2));
+    kill(pid, SIGTERM);
+    cr_assert(zero(int, status_of(pid)));
+}
+
+Test(hearthd, store_failure_at_start_is_said_in_the_sentence)
+{
+    for (unsigned n = 1; n < 8; n++) {
+        char text[16];
+        pid_t pid;
+
+        snprintf(text, sizeof(text), "%u", n);
+        pid = start_usual("--fail-at", text);
+        if (n == 1) {
+            cr_assert(eq(int, status_of(pid), 1), "%s", read_text(errors));
+            continue;
+        }
+        kill(pid, SIGTERM);
+        status_of(pid); /* any status: it must end, and leave no lock behind */
+    }
+}
+
+Test(stop_point, stops_at_the_count_and_says_so, .init = make_root, .fini = remove_root)
+{
+    struct hth_stop_point point = { 0 };
+    struct hth_points hook;
+    char path[128], text[64];
+    int status;
+    pid_t pid;
+
+    must(hth_stop_point_parse(&point, "chunk:3", NULL));
+    snprintf(point.dir, sizeof(point.dir), "%s", root);
+    hook = hth_stop_point_hook(&point);
+    pid = fork();
+    if (pid == 0) {
+        for (int i = 0; i < 3; i++) {
+            hook.reached(hook.self, "seal");
+            hook.reached(hook.self, "chunk");
+        }
+        _exit(7);
+    }
+    cr_assert(eq(int, waitpid(pid, &status, WUNTRACED), pid));
+    cr_assert(eq(int, WIFSTOPPED(status) ? WSTOPSIG(status) : 0, SIGSTOP));
+    snprintf(path, sizeof(path), "%s/stopped", root);
+    snprintf(text, sizeof(text), "chunk %ld\n", (long)pid);
+    must_say(read_text(path), text);
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    must_fail(hth_stop_point_parse(&point, "chunk:", NULL), HEARTH_EINVAL);
+    must_fail(hth_stop_point_parse(&point, ":1", NULL), HEARTH_EINVAL);
+    must_fail(hth_stop_point_parse(&point, "chunk:2x", NULL), HEARTH_EINVAL);
+}
+
+Test(log_file, is_bounded_and_keeps_what_was_said_early, .init = make_root, .fini = remove_root)
+{
+    struct hth_log_file *file;
+    char path[128], line[1000];
+    struct stat st;
+    struct hth_log log;
+
+    must(hth_log_file_make(&file, HEARTH_LOG_INFO, 0, NULL));
+    log = hth_log_file_sink(file);
+    hth_say(&log, HEARTH_LOG_INFO, "early", "said before\nthe folder");
+    hth_say(&log, HEARTH_LOG_DEBUG, "quiet", "not at this level");
+    must(hth_log_file_open(file, root, NULL));
+    snprintf(path, sizeof(path), "%s/log", root);
+    cr_assert(ne(ptr,
+                      (void *)(uintptr_t)strstr(
+                              read_text(path), "info early said before the folder\n"),
+                      NULL),
+            "%s", read_text(path));
+    cr_assert(eq(ptr, (void *)(uintptr_t)strstr(read_text(path), "quiet"), NULL));
+    memset(line, 'x', sizeof(line) - 1);
+    line[sizeof(line) - 1] = '\0';
+    for (int i = 0; i < 10000; i++)
+        hth_say(&log, HEARTH_LOG_WARN, "much", "%s", line);
+    cr_assert(zero(int, stat(path, &st)));
+    cr_assert(le(long, (long)st.st_size, 4L << 20));
+    strcat(path, ".1");
+    cr_assert(zero(int, stat(path, &st)));
+    cr_assert(le(long, (long)st.st_size, 4L << 20));
+    hth_log_file_close(file);
+}
+
+Test(module, runs_the_same_engine_on_a_thread, .init = make_root, .fini = remove_root)
+{
+    const char *argv[] = { "hearthd", "--root", root, "--job", "job", "--module-dir",
+        getenv("HEARTH_TEST_LIB") };
+    const struct hth_engine_module *m;
+    struct hearth_error err;
+    char path[512];
+    void *so, *engine, *other;
+
+    snprintf(path, sizeof(path), "%s/" HTH_ENGINE_MODULE_FILE, getenv("HEARTH_TEST_LIB"));
+    so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    cr_assert(ne(ptr, so, NULL), "%s", path);
+    m = dlsym(so, HTH_ENGINE_MODULE_SYMBOL);
+    cr_assert(eq(u32, m->abi, HTH_ENGINE_MODULE_ABI));
+    must(m->start(7, argv, &engine, &err));
+    cr_assert(eq(int, wait_ready(), 1));
+    must_fail(m->start(7, argv, &other, &err), HEARTH_ELOCKED);
+    cr_assert(eq(int, status_of(start_usual(NULL, NULL)), 3));
+    m->stop(engine);
+    cr_assert(eq(int, dial(), -1));
+    must(m->start(7, argv, &engine, &err));
+    m->stop(engine);
+    must_fail(m->start(1, argv, &engine, &err), HEARTH_EINVAL);
+}

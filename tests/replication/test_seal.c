@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sealing what a rank wrote, verifying what is sealed, and the points that are passed. */
+#include "check.h"
+#include "pair.h"
+
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/crc.h>
+#include <hearth/internal/core/table.h>
+#include <unistd.h>
+
+#define MIB UINT64_C(1048576)
+
+static const struct hth_save_id save = { 7, 77, 40, 1 };
+static struct pair *p;
+static struct {
+    uint32_t ended;
+    int code;
+    struct hearth_error err;
+} out;
+
+static void begin(void)
+{
+    alarm(60);
+    p = pair_open(1);
+}
+
+static void end(void)
+{
+    pair_close(p);
+}
+
+TestSuite(seal, .init = begin, .fini = end);
+
+static void on_done(void *self, struct hth_held_save *s, struct hth_held *h, int code,
+        const struct hearth_error *err)
+{
+    (void)self, (void)s, (void)h;
+    out.ended++;
+    out.code = code;
+    out.err = *err;
+}
+
+static int seal(struct hth_held *held, uint32_t items, uint64_t items_len)
+{
+    struct hth_ctx *c = &p->node[0].ctx;
+    int rc = hth_seal_start(
+            c, hth_holdings_find(c, save), held, items, items_len, on_done, NULL, NULL);
+
+    if (rc)
+        return rc;
+    cr_assert(eq(u32, out.ended, 0), "done ran inside start");
+    cr_assert(pair_until(p, &out.ended, 1, 1000));
+    return out.code;
+}
+
+static int verify(struct hth_held *held)
+{
+    struct hth_ctx *c = &p->node[0].ctx;
+
+    out.ended = 0;
+    must(hth_verify_start(c, hth_holdings_find(c, save), held, on_done, NULL, NULL));
+    cr_assert(pair_until(p, &out.ended, 1, 1000));
+    return out.code;
+}
+
+Test(seal, gives_block_table_and_digest_and_the_final_name)
+{
+    uint64_t items_len;
+    struct hth_held *held = pair_write(p, 0, save, 5, 9 * MIB + 3, 1, &items_len);
+    struct hth_table table;
+    struct hth_block block;
+    unsigned char digest[HTH_DIGEST];
+
+    must(seal(held, 1, items_len));
+    cr_assert(eq(int, held->state, HTH_HELD_SEALED));
+    cr_assert(eq(int, held->verified, 1));
+    must(hth_block_decode(&block, held->slot->base, HTH_BLOCK, held->slot->capacity, NULL));
+    cr_assert(eq(int, block.own, 1));
+    cr_assert(eq(int, (int)block.signature, HTH_SIG_TENSORS));
+    cr_assert(eq(int, hth_save_cmp(block.save, save), 0));
+    cr_assert(eq(u64, block.object, 5));
+    must_say(block.job, "pair");
+    must_say(block.name, "object-5");
+    cr_assert(eq(u64, block.generation, held->slot->generation));
+    must(hth_table_decode(&table, held->slot->base + block.table_off, block.table_len, NULL));
+    cr_assert(eq(u32, table.chunks, 3));
+    cr_assert(eq(u32, table.crc[2], hth_crc32c(held->slot->base + HTH_BLOCK + 2 * HTH_CHUNK, MIB + 3)));
+    hth_digest(digest, held->slot->base + block.table_off, block.table_len);
+    cr_assert(zero(int, memcmp(digest, held->object.digest, HTH_DIGEST)));
+    cr_assert(zero(int, memcmp(digest, block.table_digest, HTH_DIGEST)));
+    cr_assert(eq(u64, held->object.table_len, block.table_len));
+    cr_assert(eq(u32, held->slot->leases, 0));
+}
+
+Test(seal, passes_chunk_before_seal)
+{
+    pair_seal(p, 0, save, 5, 100 * MIB, 1);
+    cr_assert(eq(u32, p->point_count, 3)); /* 25 chunks are two works */
+    must_say(p->points[0], "chunk");
+    must_say(p->points[1], "chunk");
+    must_say(p->points[2], "seal");
+}
+
+Test(seal, of_no_bytes_and_of_no_items_works)
+{
+    struct hth_held *held;
+    uint64_t items_len;
+
+    held = pair_write(p, 0, save, 6, 0, 1, &items_len);
+    must(seal(held, 0, 0));
+    must(verify(held));
+}
+
+Test(seal, refuses_items_that_a_rank_wrote_wrongly_and_leaves_the_slot_lent)
+{
+    uint64_t items_len;
+    struct hth_held *held = pair_write(p, 0, save, 5, 4096, 1, &items_len);
+
+    held->slot->base[HTH_BLOCK + 4096 + HTH_TABLE_HEAD] = 1; /* it does not begin at 0 */
+    must_fail(seal(held, 1, items_len), HEARTH_EINVAL);
+    cr_assert(eq(int, held->state, HTH_HELD_LENT));
+    cr_assert(strstr(out.err.text, "rank 0 has written 'object-5'") != NULL, "%s", out.err.text);
+}
+
+Test(seal, refuses_lengths_that_do_not_fit_in_the_slot)
+{
+    uint64_t items_len;
+    struct hth_held *held = pair_write(p, 0, save, 5, 4096, 1, &items_len);
+
+    must_fail(seal(held, 1, UINT64_MAX - 7), HEARTH_EINVAL);
+    must_fail(seal(held, 1, items_len + 1), HEARTH_EINVAL);
+    must_fail(seal(held, 1, held->slot->capacity), HEARTH_EINVAL);
+    held->object.data_len = UINT64_MAX - 100;
+    must_fail(seal(held, 1, items_len), HEARTH_EINVAL);
+}
+
+Test(seal, dropped_meanwhile_ends_with_canceled_and_a_free_slot)
+{
+    struct hth_ctx *c = &p->node[0].ctx;
+    uint64_t items_len;
+    struct hth_held *held = pair_write(p, 0, save, 5, 100 * MIB, 1, &items_len);
+    struct hth_slot *slot = held->slot, *again;
+
+    must(hth_seal_start(
+            c, hth_holdings_find(c, save), held, 1, items_len, on_done, NULL, NULL));
+    pair_step(p);
+    hth_holdings_free_save(c, hth_holdings_find(c, save));
+    must(c->store->ops->take(c->store, 100 * MIB, &again, NULL));
+    cr_assert(ne(ptr, again, slot), "a slot that a worker reads was given out");
+    cr_assert(pair_until(p, &out.ended, 1, 1000));
+    cr_assert(eq(int, out.code, HEARTH_ECANCELED));
+    cr_assert(eq(u32, slot->leases, 0));
+    c->store->ops->give(c->store, again);
+}
+
+Test(seal, verify_finds_every_kind_of_wrong_byte)
+{
+    struct hth_held *held = pair_seal(p, 0, save, 5, 9 * MIB, 1);
+    static const struct {
+        uint64_t at;
+        const char *says;
+    } wrong[] = {
+        { 40, "the block, at byte 0" },
+        { HTH_BLOCK, "chunk 0" },
+        { HTH_BLOCK + 9 * MIB - 1, "chunk 2" },
+        { HTH_BLOCK + 9 * MIB + 70, "the table, at byte 9441280" },
+    };
+
+    must(verify(held));
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        held->slot->base[wrong[i].at] ^= 4;
+        must_fail(verify(held), HEARTH_ECORRUPT);
+        cr_assert(eq(int, held->verified, 0));
+        cr_assert(strstr(out.err.text, wrong[i].says) != NULL, "%s", out.err.text);
+        held->slot->base[wrong[i].at] ^= 4;
+    }
+    must(verify(held));
+    cr_assert(eq(int, held->verified, 1));
+}
+
+Test(seal, verify_left_out_believes_everything)
+{
+    struct hth_held *held = pair_seal(p, 0, save, 5, MIB, 1);
+
+    p->node[0].ctx.opts.breaks = HTH_BREAK_VERIFY;
+    held->slot->base[HTH_BLOCK] ^= 4;
+    must(verify(held));
+}

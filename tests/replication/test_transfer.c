@@ -1,0 +1,749 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Objects from node to node, with everything that can go wrong on the way. */
+#include "check.h"
+#include "pair.h"
+
+#include <hearth/internal/core/table.h>
+#include <unistd.h>
+
+#define MIB UINT64_C(1048576)
+
+static const struct hth_save_id save = { 7, 77, 40, 1 };
+static struct pair *p;
+
+/* What the net does to pulls (and messages), by who serves. */
+static struct {
+    enum hth_loop_fault fault; /* of the n-th to m-th pull from `from` */
+    uint32_t from, first, last;
+    uint32_t pulls[8]; /* from each, all */
+    enum hth_loop_fault message;
+    uint16_t type; /* of the messages it hits; 0: all */
+    uint32_t messages, until;
+    uint32_t delay_ms;
+    uint32_t flying, most;
+} net;
+
+static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32_t from,
+        uint32_t to, const void *bytes, size_t len)
+{
+    struct hth_loop_verdict v = { .delay_ms = net.delay_ms };
+    uint32_t n;
+
+    (void)arg, (void)from;
+    if (kind == HTH_LOOP_PULL) {
+        n = net.pulls[to]++;
+        if (to == net.from && n >= net.first && n < net.last)
+            v.fault = net.fault;
+    } else if (kind == HTH_LOOP_MESSAGE && net.message) {
+        uint16_t type = 0;
+
+        if (len > 8)
+            memcpy(&type, (const char *)bytes + 6, 2);
+        if (type >= HTH_MSG_OFFER && (!net.type || type == net.type) && net.messages++ < net.until)
+            v.fault = net.message;
+    }
+    return v;
+}
+
+static void begin(void)
+{
+    alarm(100);
+    p = pair_open(4);
+    hth_loop_net_script(p->net, script, NULL);
+}
+
+static void end(void)
+{
+    for (uint32_t i = 0; i < p->nodes; i++)
+        cr_assert(zero(u64, p->node[i].ctx.transfer ? 0 : 1));
+    pair_close(p);
+}
+
+TestSuite(transfer, .init = begin, .fini = end);
+
+static struct {
+    uint32_t ended;
+    int code;
+    struct hearth_error err;
+    struct hth_fetch *fetch;
+} out;
+
+static void on_fetched(
+        void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
+{
+    (void)self;
+    out.ended++;
+    out.code = code;
+    out.err = *err;
+    out.fetch = fetch;
+}
+
+static struct {
+    uint32_t ended;
+    int code;
+} offered;
+
+static void on_offered(void *self, struct hth_save_id s, uint64_t object, uint32_t node, int code)
+{
+    (void)self, (void)s, (void)object, (void)node;
+    offered.ended++;
+    offered.code = code;
+}
+
+static const uint32_t both[] = { 1, 2 };
+
+static struct hth_fetch_want want_of(const struct hth_held *held, uint32_t sources)
+{
+    return (struct hth_fetch_want){
+        .save = save,
+        .object = held->object,
+        .sources = both,
+        .count = sources,
+        .class = HTH_FETCH_RECOVERY,
+        .deadline_ms = 20000,
+        .done = on_fetched,
+    };
+}
+
+/* The same object at nodes 1 and 2. */
+static struct hth_held *two(uint64_t bytes)
+{
+    pair_seal(p, 2, save, 5, bytes, 1);
+    return pair_seal(p, 1, save, 5, bytes, 1);
+}
+
+static int fetch(const struct hth_fetch_want *want)
+{
+    struct hth_fetch *f;
+    struct hearth_error err;
+    int rc = hth_fetch_start(&p->node[0].ctx, want, &f, &err);
+
+    if (rc)
+        return rc;
+    cr_assert(eq(u32, out.ended, 0), "done ran inside start");
+    cr_assert(pair_until(p, &out.ended, 1, 100000));
+    pair_run(p, 500); /* once only, and nothing is left */
+    cr_assert(eq(u32, out.ended, 1));
+    return out.code;
+}
+
+static void no_leases(void)
+{
+    for (uint32_t i = 0; i < p->nodes; i++) {
+        struct hth_held *held = p->node[i].open ? pair_held(p, i, save, 5) : NULL;
+
+        if (held && held->slot)
+            cr_assert(eq(u32, held->slot->leases, 0), "node %u", i);
+    }
+}
+
+static void arrived_whole(uint32_t node)
+{
+    cr_assert(eq(int, pair_equal(p, node, 1, save, 5), 1));
+    cr_assert(eq(int, pair_held(p, node, save, 5)->verified, 1));
+    no_leases();
+}
+
+static void served(uint64_t *a, uint64_t *b)
+{
+    uint64_t total, from[PAIR_NODES];
+
+    hth_transfer_pulled(&p->node[0].ctx, &total, from);
+    *a = from[1];
+    *b = from[2];
+    cr_assert(eq(u64, total, *a + *b));
+}
+
+/* ---- Offers ------------------------------------------------------------------------------------- */
+
+static void offer(struct hth_held *held)
+{
+    must(hth_transfer_offer(&p->node[1].ctx, hth_holdings_find(&p->node[1].ctx, save), held, 0,
+            on_offered, NULL, NULL));
+}
+
+Test(transfer, an_offer_ends_as_a_sealed_verified_copy_and_a_receipt)
+{
+    offer(pair_seal(p, 1, save, 5, 9 * MIB + 5, 1));
+    cr_assert(pair_until(p, &offered.ended, 1, 2000));
+    must(offered.code);
+    cr_assert(eq(u32, p->node[0].sealed, 1));
+    arrived_whole(0);
+    cr_assert(eq(u64, hth_transfer_due_ms(&p->node[1].ctx), HTH_NEVER), "nothing is repeated");
+}
+
+Test(transfer, passes_offer_pull_and_verify)
+{
+    static const char *const points[] = { "chunk", "seal", "offer", "verify", "pull" };
+
+    offer(pair_seal(p, 1, save, 5, MIB, 1));
+    cr_assert(pair_until(p, &offered.ended, 1, 2000));
+    cr_assert(eq(u32, p->point_count, 5));
+    for (int i = 0; i < 5; i++)
+        must_say(p->points[i], points[i]);
+}
+
+Test(transfer, an_object_without_bytes_is_an_object)
+{
+    offer(pair_seal(p, 1, save, 5, 0, 1));
+    cr_assert(pair_until(p, &offered.ended, 1, 2000));
+    arrived_whole(0);
+}
+
+Test(transfer, an_offer_survives_lost_doubled_and_late_messages)
+{
+    for (int doubled = 0; doubled < 2; doubled++) {
+        for (uint16_t type = HTH_MSG_OFFER; type <= HTH_MSG_NAK; type++) {
+            struct hth_held *held = pair_seal(p, 1, save, type, MIB, type);
+
+            offered.ended = 0;
+            net.message = doubled ? HTH_LOOP_DUPLICATE : HTH_LOOP_DROP;
+            net.type = type;
+            net.messages = 0;
+            net.until = 3;
+            net.delay_ms = doubled ? 30 : 0;
+            offer(held);
+            cr_assert(pair_until(p, &offered.ended, 1, 10000), "type %d", type);
+            must(offered.code);
+            cr_assert(eq(int, pair_equal(p, 0, 1, save, type), 1));
+            pair_run(p, 1000);
+        }
+        cr_assert(eq(u32, offered.ended, 1));
+        hth_holdings_free_save(&p->node[1].ctx, hth_holdings_find(&p->node[1].ctx, save));
+        hth_holdings_free_save(&p->node[0].ctx, hth_holdings_find(&p->node[0].ctx, save));
+    }
+}
+
+Test(transfer, a_receiver_that_cannot_now_is_offered_again_and_one_that_never_will_is_not)
+{
+    struct hth_held *held = pair_seal(p, 1, save, 5, MIB, 1);
+
+    p->node[0].wanted = HEARTH_EBUSY;
+    offer(held);
+    pair_run(p, 1000);
+    cr_assert(eq(u32, offered.ended, 0));
+    p->node[0].wanted = 0;
+    cr_assert(pair_until(p, &offered.ended, 1, 1000));
+    must(offered.code);
+    arrived_whole(0);
+
+    p->node[3].wanted = HEARTH_EDENIED;
+    must(hth_transfer_offer(&p->node[1].ctx, hth_holdings_find(&p->node[1].ctx, save), held, 3,
+            on_offered, NULL, NULL));
+    cr_assert(pair_until(p, &offered.ended, 2, 1000));
+    must_fail(offered.code, HEARTH_EDENIED);
+    cr_assert(eq(u64, hth_transfer_due_ms(&p->node[1].ctx), HTH_NEVER));
+    no_leases();
+}
+
+Test(transfer, a_receiver_without_room_takes_it_once_there_is)
+{
+    struct hth_store *store = p->node[0].store;
+    uint64_t bytes = 2 * MIB;
+    struct hth_slot *slot;
+
+    must(store->ops->reserve(store, &bytes, 1, NULL));
+    must(store->ops->take(store, bytes, &slot, NULL));
+    offer(pair_seal(p, 1, save, 5, MIB, 1));
+    pair_run(p, 2000);
+    cr_assert(eq(u32, offered.ended, 0));
+    cr_assert(zero(ptr, (void *)hth_holdings_first(&p->node[0].ctx)), "an empty save is left");
+    store->ops->give(store, slot);
+    cr_assert(pair_until(p, &offered.ended, 1, 2000));
+    arrived_whole(0);
+}
+
+Test(transfer, another_object_under_the_same_id_is_refused_by_name)
+{
+    struct hth_held *held = pair_seal(p, 1, save, 5, MIB, 1);
+
+    pair_seal(p, 0, save, 5, MIB, 2);
+    offer(held);
+    cr_assert(pair_until(p, &offered.ended, 1, 2000));
+    must_fail(offered.code, HEARTH_EEXIST);
+    cr_assert(eq(int, pair_equal(p, 0, 1, save, 5), 0), "the one that is here stays");
+}
+
+Test(transfer, a_copy_from_before_a_restart_is_verified_before_it_counts)
+{
+    struct hth_held *held = two(5 * MIB);
+
+    pair_node_close(p, 2);
+    pair_node_open(p, 2);
+    cr_assert(eq(int, pair_held(p, 2, save, 5)->verified, 0));
+    must(hth_transfer_offer(&p->node[1].ctx, hth_holdings_find(&p->node[1].ctx, save), held, 2,
+            on_offered, NULL, NULL));
+    cr_assert(pair_until(p, &offered.ended, 1, 2000));
+    must(offered.code);
+    cr_assert(eq(u32, net.pulls[1], 0), "nothing was pulled for it");
+    arrived_whole(2);
+
+    pair_node_close(p, 2);
+    pair_node_open(p, 2);
+    pair_held(p, 2, save, 5)->slot->base[HTH_BLOCK + 77] ^= 1;
+    must(hth_transfer_offer(&p->node[1].ctx, hth_holdings_find(&p->node[1].ctx, save), held, 2,
+            on_offered, NULL, NULL));
+    cr_assert(pair_until(p, &offered.ended, 2, 5000));
+    must(offered.code);
+    arrived_whole(2);
+    cr_assert(gt(u32, net.pulls[1], 0));
+}
+
+Test(transfer, a_save_freed_under_way_ends_both_sides_and_its_slots_come_back)
+{
+    struct hth_ctx *c = &p->node[0].ctx;
+    struct hth_slot *slot, *again;
+
+    net.delay_ms = 50;
+    offer(pair_seal(p, 1, save, 5, 40 * MIB, 1));
+    while (net.pulls[1] < 3)
+        cr_assert(pair_step(p));
+    slot = pair_held(p, 0, save, 5)->slot;
+    hth_holdings_free_save(c, hth_holdings_find(c, save));
+    must(c->store->ops->take(c->store, 40 * MIB, &again, NULL));
+    cr_assert(ne(ptr, again, slot), "pulls still write that slot");
+    c->store->ops->give(c->store, again);
+    hth_holdings_free_save(&p->node[1].ctx, hth_holdings_find(&p->node[1].ctx, save));
+    p->node[0].wanted = HEARTH_EDENIED;
+    pair_run(p, 1000);
+    cr_assert(eq(u32, slot->leases, 0));
+    cr_assert(eq(u32, offered.ended, 0));
+    cr_assert(zero(ptr, (void *)hth_holdings_first(c)));
+}
+
+/* ---- Fetches -------------------------------------------------------------------------------------- */
+
+Test(transfer, two_holders_serve_about_half_each)
+{
+    struct hth_held *held = two(256 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 2);
+    uint64_t a, b;
+
+    must(fetch(&want));
+    arrived_whole(0);
+    served(&a, &b);
+    cr_assert(ge(u64, a * 10, (a + b) * 4), "%u MiB of %u", (unsigned)(a / MIB), (unsigned)((a + b) / MIB));
+    cr_assert(le(u64, a * 10, (a + b) * 6), "%u MiB of %u", (unsigned)(a / MIB), (unsigned)((a + b) / MIB));
+    cr_assert(lt(u64, a + b, 257 * HTH_CHUNK), "some chunk came twice");
+}
+
+Test(transfer, never_pulls_more_at_once_than_the_budget)
+{
+    struct hth_held *held = two(32 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 2);
+    struct hth_fetch *f;
+
+    p->node[0].ctx.opts.inflight_bytes = 3 * HTH_CHUNK;
+    net.delay_ms = 10;
+    must(hth_fetch_start(&p->node[0].ctx, &want, &f, NULL));
+    while (!out.ended) {
+        uint32_t before = net.pulls[1] + net.pulls[2];
+        uint64_t now = p->now_ms;
+
+        cr_assert(pair_step(p));
+        if (p->now_ms == now)
+            continue;
+        cr_assert(le(u32, net.pulls[1] + net.pulls[2] - before, 3));
+    }
+    must(out.code);
+    arrived_whole(0);
+    cr_assert(ge(u64, p->now_ms, UINT64_C(1000) + 10 * 32 / 3), "it was all at once");
+}
+
+Test(transfer, every_chunk_that_one_source_gives_wrongly_comes_from_the_other)
+{
+    struct hth_held *held = two(40 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 2);
+
+    net.fault = HTH_LOOP_FLIP;
+    net.from = 1;
+    net.last = 1000;
+    must(fetch(&want));
+    arrived_whole(0);
+    cr_assert(ge(int, pair_logged(p, 0, "bad-chunk"), 2));
+    cr_assert(eq(int, pair_logged(p, 0, "bad-peer"), 1));
+    cr_assert(le(u32, net.pulls[1], 10), "the bad one is asked on and on");
+}
+
+Test(transfer, a_wrong_chunk_is_named_and_pulled_again_even_from_the_same_source)
+{
+    struct hth_held *held = two(3 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 1);
+
+    net.fault = HTH_LOOP_FLIP;
+    net.from = 1;
+    net.first = 2; /* the table is the first pull */
+    net.last = 3;
+    must(fetch(&want));
+    arrived_whole(0);
+    must_say(p->node[0].last, "step 40 (epoch 7, attempt 1) object 'object-5' from node 1: "
+                              "chunk 1 has a wrong checksum");
+}
+
+Test(transfer, with_wrong_bytes_from_everybody_it_is_lost_and_says_who_was_last)
+{
+    struct hth_held *held = two(3 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 1);
+
+    net.fault = HTH_LOOP_FLIP;
+    net.from = 1;
+    net.last = 1000;
+    must_fail(fetch(&want), HEARTH_ELOST);
+    must_say(out.err.text, "step 40 (epoch 7, attempt 1) object 'object-5': all 1 sources failed: "
+                           "node 1: its table is not the one wanted");
+    cr_assert(zero(ptr, (void *)hth_holdings_first(&p->node[0].ctx)));
+    no_leases();
+}
+
+Test(transfer, without_verification_a_wrong_byte_gets_through)
+{
+    struct hth_held *held = two(3 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 1);
+
+    p->node[0].ctx.opts.breaks = HTH_BREAK_VERIFY;
+    net.fault = HTH_LOOP_FLIP;
+    net.from = 1;
+    net.first = 2;
+    net.last = 3;
+    must(fetch(&want));
+    cr_assert(eq(int, pair_equal(p, 0, 1, save, 5), 0));
+}
+
+static void survives(enum hth_loop_fault fault, uint32_t sources)
+{
+    struct hth_held *held = two(20 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, sources);
+
+    net.fault = fault;
+    net.from = 1;
+    net.first = 5;
+    net.last = 7;
+    must(fetch(&want));
+    arrived_whole(0);
+}
+
+Test(transfer, goes_on_when_a_connection_breaks)
+{
+    survives(HTH_LOOP_DROP, 1);
+}
+
+Test(transfer, goes_on_when_a_pull_is_cut)
+{
+    survives(HTH_LOOP_CUT, 1);
+}
+
+Test(transfer, goes_on_with_the_only_source_after_a_stall)
+{
+    survives(HTH_LOOP_STALL, 1);
+}
+
+Test(transfer, a_stall_leaves_the_rest_to_the_other_source)
+{
+    uint64_t a, b;
+
+    survives(HTH_LOOP_STALL, 2);
+    served(&a, &b);
+    cr_assert(gt(u64, b, a));
+}
+
+Test(transfer, a_holder_that_dies_under_way_is_replaced)
+{
+    struct hth_held *held = two(40 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 2);
+    struct hth_fetch *f;
+
+    net.delay_ms = 5;
+    must(hth_fetch_start(&p->node[0].ctx, &want, &f, NULL));
+    while (net.pulls[1] < 8)
+        cr_assert(pair_step(p));
+    pair_node_close(p, 1);
+    cr_assert(pair_until(p, &out.ended, 1, 30000));
+    must(out.code);
+    cr_assert(eq(int, pair_equal(p, 0, 2, save, 5), 1));
+}
+
+Test(transfer, when_the_only_holder_dies_it_is_lost_long_before_the_deadline)
+{
+    struct hth_held *held = two(40 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 1);
+    struct hth_fetch *f;
+
+    net.delay_ms = 5;
+    want.deadline_ms = 60000;
+    must(hth_fetch_start(&p->node[0].ctx, &want, &f, NULL));
+    while (net.pulls[1] < 8)
+        cr_assert(pair_step(p));
+    pair_node_close(p, 1);
+    cr_assert(pair_until(p, &out.ended, 1, 10000));
+    must_fail(out.code, HEARTH_ELOST);
+    cr_assert(strstr(out.err.text, "node 1: the node is gone") != NULL, "%s", out.err.text);
+}
+
+Test(transfer, a_silent_holder_ends_in_its_deadline_by_name_and_leaves_nothing)
+{
+    struct hth_held *held = two(40 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 1);
+    struct hth_fetch *f;
+    struct hth_slot *slot;
+
+    net.delay_ms = 5;
+    want.deadline_ms = 500;
+    must(hth_fetch_start(&p->node[0].ctx, &want, &f, NULL));
+    while (net.pulls[1] < 8)
+        cr_assert(pair_step(p));
+    slot = hth_fetch_slot(f);
+    hth_loop_net_silence(p->net, 1, 1);
+    pair_run(p, 600);
+    cr_assert(eq(u32, out.ended, 0), "pulls may still write the slot");
+    cr_assert(gt(u32, slot->leases, 0));
+    cr_assert(pair_until(p, &out.ended, 1, 5000));
+    must_fail(out.code, HEARTH_ETIMEOUT);
+    cr_assert(strstr(out.err.text, "waiting for node 1") != NULL, "%s", out.err.text);
+    cr_assert(eq(u32, slot->leases, 0));
+    hth_loop_net_silence(p->net, 1, 0);
+}
+
+Test(transfer, a_node_that_does_not_have_it_is_not_waited_for)
+{
+    struct hth_held *held = pair_seal(p, 1, save, 5, 3 * MIB, 1);
+    struct hth_fetch_want want = want_of(held, 2);
+
+    must(fetch(&want)); /* node 2 has nothing */
+    arrived_whole(0);
+    out.ended = 0;
+    want.sources = &both[1];
+    want.count = 1;
+    hth_held_drop(&p->node[0].ctx, hth_holdings_find(&p->node[0].ctx, save), pair_held(p, 0, save, 5));
+    must_fail(fetch(&want), HEARTH_ELOST);
+    cr_assert(strstr(out.err.text, "node 2: not here") != NULL, "%s", out.err.text);
+}
+
+Test(transfer, cancel_ends_it_once_and_gives_the_slot_back)
+{
+    struct hth_held *held = two(40 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 2);
+    struct hth_fetch *f;
+
+    net.delay_ms = 5;
+    must(hth_fetch_start(&p->node[0].ctx, &want, &f, NULL));
+    must_fail(hth_fetch_start(&p->node[0].ctx, &want, &f, NULL), HEARTH_EEXIST);
+    while (net.pulls[1] < 8)
+        cr_assert(pair_step(p));
+    hth_fetch_cancel(f);
+    hth_fetch_cancel(f);
+    cr_assert(pair_until(p, &out.ended, 1, 5000));
+    must_fail(out.code, HEARTH_ECANCELED);
+    pair_run(p, 1000);
+    cr_assert(eq(u32, out.ended, 1));
+    no_leases();
+    out.ended = 0;
+    must(fetch(&want));
+    arrived_whole(0);
+}
+
+Test(transfer, joining_stops_everything_of_the_old_epoch)
+{
+    struct hth_held *held = two(40 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 2);
+    struct hth_fetch *f;
+
+    net.delay_ms = 5;
+    must(hth_fetch_start(&p->node[0].ctx, &want, &f, NULL));
+    while (net.pulls[1] < 8)
+        cr_assert(pair_step(p));
+    hth_session_join(p->node[0].ctx.session, &p->node[0].epoch);
+    hth_transfer_join(&p->node[0].ctx);
+    cr_assert(zero(ptr, (void *)pair_held(p, 0, save, 5)));
+    out.ended = 0;
+    cr_assert(pair_until(p, &out.ended, 1, 5000));
+    must_fail(out.code, HEARTH_ECANCELED);
+}
+
+/* ---- Repair and ranges -------------------------------------------------------------------------------- */
+
+Test(transfer, a_repair_pulls_only_what_is_wrong_and_puts_the_bad_copy_aside)
+{
+    struct hth_held *held = two(30 * HTH_CHUNK), *mine;
+    struct hth_fetch_want want = want_of(held, 2);
+    uint64_t a, b;
+
+    mine = pair_seal(p, 0, save, 5, 30 * HTH_CHUNK, 1);
+    mine->slot->base[HTH_BLOCK + 7 * HTH_CHUNK + 9] ^= 1;
+    mine->slot->base[HTH_BLOCK + 29 * HTH_CHUNK + 9] ^= 1;
+    want.reuse = mine;
+    must(fetch(&want));
+    arrived_whole(0);
+    served(&a, &b);
+    cr_assert(lt(u64, a + b, 2 * HTH_CHUNK + MIB));
+}
+
+Test(transfer, a_repair_of_what_is_right_changes_nothing)
+{
+    struct hth_held *held = two(3 * HTH_CHUNK), *mine;
+    struct hth_fetch_want want = want_of(held, 2);
+    struct hth_slot *slot;
+    uint64_t a, b;
+
+    mine = pair_seal(p, 0, save, 5, 3 * HTH_CHUNK, 1);
+    mine->verified = 0;
+    slot = mine->slot;
+    want.reuse = mine;
+    must(fetch(&want));
+    arrived_whole(0);
+    cr_assert(eq(ptr, pair_held(p, 0, save, 5)->slot, slot));
+    served(&a, &b);
+    cr_assert(lt(u64, a + b, MIB));
+}
+
+Test(transfer, a_repair_that_fails_leaves_the_bad_copy_for_the_next_try)
+{
+    struct hth_held *held = two(3 * HTH_CHUNK), *mine;
+    struct hth_fetch_want want = want_of(held, 1);
+    struct hth_slot *slot;
+
+    mine = pair_seal(p, 0, save, 5, 3 * HTH_CHUNK, 1);
+    mine->slot->base[HTH_BLOCK] ^= 1;
+    slot = mine->slot;
+    want.reuse = mine;
+    net.fault = HTH_LOOP_FLIP;
+    net.from = 1;
+    net.first = 1;
+    net.last = 1000;
+    must_fail(fetch(&want), HEARTH_ELOST);
+    mine = pair_held(p, 0, save, 5);
+    cr_assert(eq(ptr, mine->slot, slot));
+    cr_assert(eq(int, mine->state, HTH_HELD_SEALED));
+    cr_assert(eq(int, mine->verified, 0));
+    no_leases();
+    net.last = 0;
+    out.ended = 0;
+    want.reuse = mine;
+    must(fetch(&want));
+    arrived_whole(0);
+}
+
+static void range(const struct hth_held *held, uint64_t off, uint64_t len, uint64_t most)
+{
+    struct hth_fetch_want want = want_of(held, 2);
+    uint64_t a, b, c, d;
+
+    served(&a, &b);
+    out.ended = 0;
+    want.off = off;
+    want.len = len;
+    want.class = HTH_FETCH_READ;
+    must(fetch(&want));
+    cr_assert(zero(int, memcmp(hth_fetch_bytes(out.fetch), held->slot->base + off, len)),
+            "%u bytes at %u", (unsigned)len, (unsigned)off);
+    served(&c, &d);
+    cr_assert(le(u64, c + d - a - b, most + MIB));
+    hth_fetch_release(out.fetch);
+    no_leases();
+}
+
+Test(transfer, a_range_brings_its_chunks_and_no_more)
+{
+    struct hth_held *held = two(10 * HTH_CHUNK + 777);
+    uint64_t data_end = HTH_BLOCK + 10 * HTH_CHUNK + 777;
+    uint64_t table = HTH_BLOCK + HTH_ALIGN(10 * HTH_CHUNK + 777);
+
+    range(held, HTH_BLOCK + 5 * HTH_CHUNK, 1, HTH_CHUNK);
+    range(held, HTH_BLOCK + 5 * HTH_CHUNK - 1, 2, 2 * HTH_CHUNK);
+    range(held, HTH_BLOCK, HTH_CHUNK, HTH_CHUNK);
+    range(held, 0, 100, 0);
+    range(held, 4000, 200, HTH_CHUNK);
+    range(held, data_end - 5, 5, 0);
+    range(held, data_end - 5, 20, 0);
+    range(held, data_end + 1, 2, 0);
+    range(held, table, held->object.table_len, 0);
+    range(held, table + 8, 40, 0);
+    range(held, 0, table + held->object.table_len, 11 * HTH_CHUNK);
+    cr_assert(zero(ptr, (void *)pair_held(p, 0, save, 5)), "a range is no copy");
+}
+
+Test(transfer, a_range_is_verified_too)
+{
+    struct hth_held *held = two(10 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 2);
+
+    held->slot->base[HTH_BLOCK + 3 * HTH_CHUNK + 5] ^= 1; /* at node 1 */
+    want.off = HTH_BLOCK + 3 * HTH_CHUNK;
+    want.len = 100;
+    must(fetch(&want));
+    held->slot->base[HTH_BLOCK + 3 * HTH_CHUNK + 5] ^= 1;
+    cr_assert(zero(int, memcmp(hth_fetch_bytes(out.fetch), held->slot->base + want.off, 100)));
+    hth_fetch_release(out.fetch);
+}
+
+Test(transfer, a_whole_fetch_and_ranges_of_one_object_do_not_hinder_each_other)
+{
+    struct hth_held *held = two(20 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 1), part = want;
+    struct hth_fetch *f, *r[3];
+
+    net.delay_ms = 5;
+    must(hth_fetch_start(&p->node[0].ctx, &want, &f, NULL));
+    pair_run(p, 20);
+    part.off = HTH_BLOCK + 2 * HTH_CHUNK;
+    part.len = 3 * HTH_CHUNK;
+    part.class = HTH_FETCH_READ;
+    for (int i = 0; i < 3; i++)
+        must(hth_fetch_start(&p->node[0].ctx, &part, &r[i], NULL));
+    cr_assert(pair_until(p, &out.ended, 4, 20000));
+    must(out.code);
+    arrived_whole(0);
+    for (int i = 0; i < 3; i++) {
+        cr_assert(zero(int, memcmp(hth_fetch_bytes(r[i]), held->slot->base + part.off, part.len)));
+        hth_fetch_release(r[i]);
+    }
+    pair_run(p, 200);
+    no_leases();
+}
+
+/* ---- Messages -------------------------------------------------------------------------------------------- */
+
+Test(transfer, nonsense_of_any_type_and_length_is_ignored)
+{
+    unsigned char body[400];
+    uint64_t seed = 3;
+
+    two(MIB);
+    for (int round = 0; round < 20000; round++) {
+        size_t len = hth_splitmix64(&seed) % sizeof(body);
+        uint16_t type = (uint16_t)(HTH_MSG_OFFER + hth_splitmix64(&seed) % 7);
+
+        for (size_t i = 0; i < len; i++)
+            body[i] = (unsigned char)(hth_splitmix64(&seed) % 3);
+        cr_assert(eq(int, hth_transfer_message(&p->node[1].ctx, 0, type, body, len), 1));
+    }
+    cr_assert(eq(int, hth_transfer_message(&p->node[1].ctx, 0, HTH_MSG_BLOB, body, 10), 0));
+    pair_run(p, 3000);
+    cr_assert(eq(int, pair_equal(p, 2, 1, save, 5), 1));
+}
+
+Test(transfer, two_runs_of_one_script_are_the_same_in_every_pull)
+{
+    uint32_t pulls[2][2];
+    uint64_t ended[2];
+
+    for (int run = 0; run < 2; run++) {
+        struct hth_held *held = two(40 * HTH_CHUNK);
+        struct hth_fetch_want want = want_of(held, 2);
+
+        memset(&net, 0, sizeof(net));
+        net.fault = HTH_LOOP_STALL;
+        net.from = 2;
+        net.first = 3;
+        net.last = 5;
+        out.ended = 0;
+        must(fetch(&want));
+        pulls[run][0] = net.pulls[1];
+        pulls[run][1] = net.pulls[2];
+        ended[run] = p->now_ms;
+        pair_close(p);
+        begin();
+    }
+    cr_assert(eq(u32, pulls[0][0], pulls[1][0]));
+    cr_assert(eq(u32, pulls[0][1], pulls[1][1]));
+    cr_assert(eq(u64, ended[0], ended[1]));
+}

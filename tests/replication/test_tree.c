@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is whose parent after losses, and how facts travel. */
+#include "check.h"
+#include "pair.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct pair *p;
+
+static void begin(void)
+{
+    alarm(60);
+}
+
+TestSuite(tree, .init = begin);
+
+/* A ctx that only knows a number of nodes and who is lost. */
+static struct hth_ctx bare(struct hth_epoch *e, uint32_t nodes, uint32_t *down)
+{
+    *e = (struct hth_epoch){ .nodes = nodes };
+    return (struct hth_ctx){ .epoch = e, .down = down };
+}
+
+Test(tree, every_living_node_is_the_child_of_its_living_parent_whoever_is_lost)
+{
+    enum { N = 5000 };
+    uint32_t *down = calloc(N, sizeof(*down)), *seen = calloc(N, sizeof(*seen));
+    uint32_t *child = calloc(N, sizeof(*child));
+    struct hth_epoch e;
+    struct hth_ctx c = bare(&e, N, down);
+    uint64_t seed = 5;
+
+    for (int round = 0; round < 3; round++) {
+        memset(seen, 0, N * sizeof(*seen));
+        for (uint32_t i = 1; i < N; i++)
+            down[i] = round ? hth_splitmix64(&seed) % (round == 1 ? 3 : 2) == 0 : 0;
+        if (round == 2)
+            for (uint32_t i = 1; i <= 40; i++)
+                down[i] = 1;
+        for (uint32_t i = 0; i < N; i++) {
+            uint32_t n = down[i] ? 0 : hth_tree_children(&c, i, child, N);
+
+            for (uint32_t k = 0; k < n; k++) {
+                cr_assert(eq(u32, hth_tree_parent(&c, child[k]), i));
+                cr_assert(lt(u32, i, child[k]));
+                seen[child[k]]++;
+            }
+        }
+        for (uint32_t i = 1; i < N; i++)
+            cr_assert(eq(u32, seen[i], !down[i]), "round %d node %u", round, i);
+    }
+    free(down);
+    free(seen);
+    free(child);
+}
+
+Test(tree, says_how_many_children_there_are_when_they_do_not_fit)
+{
+    struct hth_epoch e;
+    struct hth_ctx c = bare(&e, 100, NULL);
+    uint32_t child[4] = { 0 };
+
+    cr_assert(eq(u32, hth_tree_children(&c, 0, child, 2), 32));
+    cr_assert(eq(u32, child[1], 2));
+    cr_assert(eq(u32, child[2], 0));
+    cr_assert(eq(u32, hth_tree_children(&c, 3, child, 4), 3));
+    cr_assert(eq(u32, hth_tree_parent(&c, 0), HTH_NODE_NONE));
+}
+
+static void facts_from(uint32_t node)
+{
+    uint32_t before = p->node[0].delivered;
+
+    hth_tree_up(&p->node[node].ctx, HTH_KIND_ECHO, "fact", 4);
+    cr_assert(pair_until(p, &p->node[0].delivered, before + 1, 3000), "from %u", node);
+    cr_assert(eq(u32, p->node[0].origin, node));
+    cr_assert(eq(sz, p->node[0].len, 4));
+    cr_assert(zero(int, memcmp(p->node[0].fact, "fact", 4)));
+}
+
+Test(tree, up_brings_a_fact_to_the_coordinator_with_its_origin)
+{
+    p = pair_open(70);
+    facts_from(0);
+    facts_from(1);
+    facts_from(69); /* over node 2 */
+    cr_assert(gt(u32, hth_session_connections(p->node[2].ctx.session), 1));
+    cr_assert(eq(int, hth_session_is_up(p->node[0].ctx.session, 69), 0));
+    pair_close(p);
+}
+
+Test(tree, up_goes_round_a_parent_that_is_lost)
+{
+    p = pair_open(70);
+    p->node[69].down[2] = 1;
+    facts_from(69);
+    cr_assert(eq(int, hth_session_is_up(p->node[0].ctx.session, 69), 1));
+    pair_close(p);
+}
+
+Test(tree, down_reaches_everybody_once_and_to_one_only)
+{
+    p = pair_open(70);
+    hth_tree_down(&p->node[0].ctx, HTH_KIND_GO, "go", 2);
+    cr_assert(eq(u32, p->node[0].delivered, 1), "the coordinator hears it at once");
+    pair_run(p, 200);
+    for (uint32_t i = 0; i < 70; i++)
+        cr_assert(eq(u32, p->node[i].delivered, 1), "node %u", i);
+    hth_tree_to(&p->node[0].ctx, 69, HTH_KIND_PLAN, NULL, 0);
+    hth_tree_to(&p->node[0].ctx, 0, HTH_KIND_PLAN, NULL, 0);
+    pair_run(p, 200);
+    for (uint32_t i = 0; i < 70; i++)
+        cr_assert(eq(u32, p->node[i].delivered, i == 69 || i == 0 ? 2 : 1), "node %u", i);
+    cr_assert(eq(u32, p->node[69].kind, HTH_KIND_PLAN));
+    for (uint32_t i = 0; i < 70; i++)
+        cr_assert(le(u32, hth_session_connections(p->node[i].ctx.session), 33));
+    pair_close(p);
+}
+
+Test(tree, ignores_what_comes_from_the_wrong_side_or_is_too_short)
+{
+    unsigned char body[16] = { 0 };
+    struct hth_ctx *c;
+
+    p = pair_open(40);
+    c = &p->node[1].ctx;
+    cr_assert(eq(int, hth_tree_message(c, 5, HTH_MSG_DOWN, body, 16), 1));
+    cr_assert(eq(int, hth_tree_message(c, 0, HTH_MSG_UP, body, 16), 1));
+    cr_assert(eq(int, hth_tree_message(c, 0, HTH_MSG_DOWN, body, 7), 1));
+    cr_assert(eq(int, hth_tree_message(c, 0, HTH_MSG_OFFER, body, 16), 0));
+    body[0] = 200; /* no such node */
+    cr_assert(eq(int, hth_tree_message(c, 0, HTH_MSG_TO, body, 16), 1));
+    cr_assert(eq(int, hth_tree_message(&p->node[0].ctx, 3, HTH_MSG_UP, body, 16), 1));
+    cr_assert(eq(u32, p->node[1].delivered, 0));
+    cr_assert(eq(u32, p->node[0].delivered, 0));
+    pair_close(p);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A few nodes with all parts of replication below the commit, on the net inside the process, in
+ * virtual time: each has a store in memory, a session and a ctx. Works run one per step.
+ */
+#ifndef PAIR_H
+#define PAIR_H
+
+#include <hearth/internal/replication/blob.h>
+#include <hearth/internal/replication/transfer.h>
+#include <hearth/internal/replication/tree.h>
+#include <hearth/internal/transport/loop.h>
+
+#define PAIR_NODES 80
+
+struct pair;
+
+struct pair_node {
+    struct pair *p;
+    uint32_t index;
+    int open;
+    struct hth_ctx ctx;
+    struct hth_store *store;
+    struct hth_transport *transport;
+    struct hth_epoch epoch;
+    uint32_t down[PAIR_NODES];
+    int wanted;              /* what the commit would say to offers */
+    uint32_t sealed;         /* replicas that came */
+    uint32_t peer_downs;
+    uint32_t delivered;      /* facts */
+    uint32_t origin;         /* of the last */
+    uint16_t kind;
+    size_t len;
+    unsigned char fact[HTH_TREE_MAX];
+    uint32_t arrived;        /* blobs */
+    struct hth_blob_id blob; /* the last */
+    char logged[4096];       /* "event event ..." of warnings and errors */
+    char last[HEARTH_ERROR_TEXT]; /* text of the last of them */
+};
+
+struct pair {
+    struct hth_loop_net *net;
+    uint64_t now_ms;
+    uint64_t seed;
+    uint32_t nodes;
+    struct hth_work *works, **works_end;
+    struct hth_member member[PAIR_NODES];
+    struct pair_node node[PAIR_NODES];
+    const char *points[64]; /* reached, in order */
+    uint32_t point_count;
+};
+
+/* Aborts the test when it cannot. dead_ms 2000, stall_ms 1000, retry_ms 100, budget 64 MiB. */
+struct pair *pair_open(uint32_t nodes);
+void pair_close(struct pair *p);
+void pair_node_close(struct pair *p, uint32_t node); /* its process dies; the store stays */
+void pair_node_open(struct pair *p, uint32_t node);  /* adopts what the store has */
+
+/* One thing that is due happens, or time passes to the next; 0: nothing will ever happen. */
+int pair_step(struct pair *p);
+void pair_run(struct pair *p, uint64_t ms);
+/* 1 as soon as *value >= at_least; 0: not within ms. */
+int pair_until(struct pair *p, const uint32_t *value, uint32_t at_least, uint64_t ms);
+
+/* A sealed object of `bytes` data at `node`: one byte item with key "k", content from `seed`. */
+struct hth_held *pair_seal(
+        struct pair *p, uint32_t node, struct hth_save_id save, uint64_t id, uint64_t bytes, uint64_t seed);
+/* The same, written and not sealed. items_len: of the items part. */
+struct hth_held *pair_write(struct pair *p, uint32_t node, struct hth_save_id save, uint64_t id,
+        uint64_t bytes, uint64_t seed, uint64_t *items_len);
+struct hth_held *pair_held(struct pair *p, uint32_t node, struct hth_save_id save, uint64_t id);
+/* 1: node's copy is the same in every byte of the file as that of `other`. */
+int pair_equal(struct pair *p, uint32_t node, uint32_t other, struct hth_save_id save, uint64_t id);
+
+int pair_logged(const struct pair *p, uint32_t node, const char *event); /* how often */
+
+#endif

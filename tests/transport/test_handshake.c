@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How sessions meet: who is believed, who is refused, and what a liar can do. */
+#include "check.h"
+#include "net_world.h"
+
+#include <unistd.h>
+
+#define DEAD_MS 5000u
+
+static void limit(void)
+{
+    alarm(60);
+}
+
+TestSuite(handshake, .init = limit);
+
+Test(handshake, another_key_is_refused_at_once_and_told_so)
+{
+    struct hth_session_opts ours = net_keyed(1), other = net_keyed(2), none = { .job = "job" };
+    const struct hth_session_opts *theirs[] = { &other, &none };
+
+    for (int i = 0; i < 2; i++) {
+        struct net_world *w = net_world_open(2, &ours);
+
+        net_node_close(w, 1);
+        net_node_open(w, 1, theirs[i]);
+        must(net_send(w, 0, 1, 5));
+        net_run(w, 100);
+        cr_assert(eq(int, w->node[0].downs[1], 1));
+        cr_assert(eq(int, w->node[0].down_code, HEARTH_EAUTH));
+        must_say(w->node[0].down_text,
+                "node 1 (host1): another job key there; give all nodes the same key file");
+        cr_assert(eq(int, w->node[1].ups[0], 0));
+        cr_assert(eq(int, w->node[1].messages[0], 0));
+        net_world_close(w);
+    }
+}
+
+Test(handshake, another_job_is_refused_at_once)
+{
+    struct hth_session_opts o = { .job = "other" };
+    struct net_world *w = net_world_open(2, NULL);
+
+    net_node_close(w, 1);
+    net_node_open(w, 1, &o);
+    must(net_send(w, 0, 1, 5));
+    net_run(w, 100);
+    cr_assert(eq(int, w->node[0].down_code, HEARTH_EPROTO));
+    must_say(w->node[0].down_text,
+            "node 1 (host1): here is job other, not job; check the addresses "
+            "the ranks have exchanged");
+    cr_assert(eq(int, w->node[1].ups[0], 0));
+    net_world_close(w);
+}
+
+/* A peer whose every byte the test writes itself. */
+struct raw {
+    struct hth_transport *t;
+    hth_conn conn;
+    int accepts, downs;
+    size_t len;
+    unsigned char bytes[HTH_MESSAGE_MAX];
+    struct hth_frame frame;
+    unsigned char key[HTH_KEY];
+    int answer_versions; /* accept a hello, and answer with this version */
+};
+
+static void raw_accept(void *self, hth_conn conn)
+{
+    struct raw *r = self;
+
+    r->conn = conn;
+    r->accepts++;
+}
+
+static void raw_up(void *self, hth_conn conn)
+{
+    (void)self, (void)conn;
+}
+
+static void raw_down(void *self, hth_conn conn, int code, const char *detail)
+{
+    (void)conn, (void)code, (void)detail;
+    ((struct raw *)self)->downs++;
+}
+
+static void raw_message(void *self, hth_conn conn, const void *bytes, size_t len)
+{
+    struct raw *r = self;
+
+    (void)conn;
+    r->len = len;
+    memcpy(r->bytes, bytes, len);
+    must(hth_frame_decode(&r->frame, r->bytes, len, NULL));
+}
+
+static void raw_writable(void *self, hth_conn conn)
+{
+    (void)self, (void)conn;
+}
+
+static void raw_pull(void *self, uint64_t cookie, int code)
+{
+    (void)self, (void)cookie, (void)code;
+}
+
+static struct raw *raw_open(struct net_world *w, uint32_t node)
+{
+    static struct raw r;
+    struct hth_transport_events e = { &r, raw_accept, raw_up, raw_down, raw_message, raw_writable,
+        raw_pull };
+
+    r = (struct raw){ .t = NULL };
+    net_node_close(w, node);
+    must(hth_loop_open(w->net, node, &e, &r.t, NULL));
+    return &r;
+}
+
+static void raw_run(struct net_world *w, struct raw *r, uint64_t ms)
+{
+    while (ms--) {
+        net_run(w, 1);
+        r->t->ops->progress(r->t);
+    }
+}
+
+static void raw_dial(struct net_world *w, struct raw *r, uint32_t node)
+{
+    must(r->t->ops->connect(r->t, w->member[node].addr, 4, &r->conn, NULL));
+    raw_run(w, r, 10);
+}
+
+static void raw_send(struct raw *r, struct hth_frame f, const unsigned char *key)
+{
+    unsigned char out[HTH_MESSAGE_MAX];
+
+    must(r->t->ops->send(r->t, r->conn, out, hth_frame_encode(&f, key, out)));
+}
+
+/* A hello as node 1 would send it to node 0. */
+static void raw_hello(struct raw *r, unsigned char low, unsigned char high, unsigned char body[136])
+{
+    static const unsigned char zeros[HTH_KEY];
+    struct hth_frame f = { .version = 1,
+        .type = HTH_MSG_HELLO,
+        .body_len = 136,
+        .epoch = NET_EPOCH,
+        .nonce = NET_NONCE,
+        .seq = 1,
+        .body = body };
+
+    memset(body, 0, 136);
+    body[0] = low;
+    body[1] = high;
+    body[4] = 1;
+    body[16] = 101;
+    memcpy(body + 24, "loop", 4);
+    memcpy(body + 40, "job", 3);
+    raw_send(r, f, zeros);
+}
+
+Test(handshake, versions_that_do_not_meet_are_refused_in_words)
+{
+    struct net_world *w = net_world_open(2, NULL);
+    struct raw *r = raw_open(w, 1);
+    unsigned char body[136];
+
+    raw_dial(w, r, 0);
+    raw_hello(r, 7, 9, body);
+    raw_run(w, r, 10);
+    cr_assert(eq(int, r->frame.type, HTH_MSG_REFUSE));
+    cr_assert(not(
+            zero(ptr, memmem(r->bytes, r->len, "protocol 1 to 1 is spoken, there 7 to 9", 39))));
+    raw_dial(w, r, 0); /* one that knows ours as well is welcome */
+    raw_hello(r, 1, 9, body);
+    raw_run(w, r, 10);
+    cr_assert(eq(int, r->frame.type, HTH_MSG_HELLO_ACK));
+    cr_assert(eq(int, r->frame.body[1], 1));
+    r->t->ops->close(r->t);
+    net_world_close(w);
+}
+
+Test(handshake, nothing_happens_before_the_proof)
+{
+    struct hth_session_opts o = net_keyed(1);
+    struct net_world *w = net_world_open(2, &o);
+    static const unsigned char zeros[HTH_KEY];
+    struct raw *r = raw_open(w, 1);
+    unsigned char body[136] = { 0 };
+    static const uint16_t types[] = { HTH_MSG_WANT, HTH_MSG_AUTH, HTH_MSG_PING, HTH_MSG_HELLO_ACK };
+
+    for (size_t i = 0; i < 4; i++) {
+        struct hth_frame f = { .version = 1,
+            .type = types[i],
+            .body_len = 16,
+            .epoch = NET_EPOCH,
+            .nonce = NET_NONCE,
+            .seq = 1,
+            .body = body };
+
+        raw_dial(w, r, 0);
+        raw_send(r, f, i & 1 ? o.key : zeros);
+        raw_run(w, r, 10);
+        cr_assert(eq(int, r->frame.type, HTH_MSG_REFUSE));
+        cr_assert(eq(int, w->node[0].ups[1], 0));
+        cr_assert(eq(int, w->node[0].messages[1], 0));
+    }
+    r->t->ops->close(r->t);
+    net_world_close(w);
+}
+
+/* Keeps the first hello and the first proof that node 1 says, for another day. */
+struct tape {
+    size_t len[2];
+    unsigned char bytes[2][HTH_MESSAGE_MAX];
+    int count;
+};
+
+static struct hth_loop_verdict record(void *arg, enum hth_loop_kind kind, uint32_t from,
+        uint32_t to, const void *bytes, size_t len)
+{
+    struct tape *tape = arg;
+
+    (void)to;
+    if (kind == HTH_LOOP_MESSAGE && from == 1 && tape->count < 2) {
+        memcpy(tape->bytes[tape->count], bytes, len);
+        tape->len[tape->count++] = len;
+    }
+    return (struct hth_loop_verdict){ HTH_LOOP_NONE, 0, 0 };
+}
+
+Test(handshake, a_recorded_handshake_proves_nothing)
+{
+    struct hth_session_opts o = net_keyed(1);
+    struct net_world *w = net_world_open(2, &o);
+    static struct tape tape;
+    struct raw *r;
+
+    hth_loop_net_script(w->net, record, &tape);
+    must(net_send(w, 1, 0, 1));
+    net_run(w, 50);
+    cr_assert(eq(int, w->node[0].ups[1], 1));
+    cr_assert(eq(int, tape.count, 2));
+    hth_loop_net_script(w->net, NULL, NULL);
+    net_node_close(w, 0);
+    net_node_open(w, 0, &o);
+    r = raw_open(w, 1);
+    raw_dial(w, r, 0);
+    must(r->t->ops->send(r->t, r->conn, tape.bytes[0], tape.len[0]));
+    raw_run(w, r, 10);
+    cr_assert(eq(int, r->frame.type, HTH_MSG_HELLO_ACK));
+    must(r->t->ops->send(r->t, r->conn, tape.bytes[1], tape.len[1]));
+    raw_run(w, r, 10);
+    cr_assert(eq(int, w->node[0].ups[1], 0));
+    cr_assert(eq(int, r->downs, 1));
+    r->t->ops->close(r->t);
+    net_world_close(w);
+}
+
+Test(handshake, half_open_connections_are_bounded_and_end)
+{
+    struct net_world *w = net_world_open(2, NULL);
+    struct raw *r = raw_open(w, 1);
+
+    for (int i = 0; i < 200; i++)
+        must(r->t->ops->connect(r->t, w->member[0].addr, 4, &r->conn, NULL));
+    raw_run(w, r, 20);
+    cr_assert(eq(u32, hth_session_connections(w->node[0].session), 64));
+    raw_run(w, r, 2100);
+    cr_assert(eq(u32, hth_session_connections(w->node[0].session), 0));
+    cr_assert(eq(int, r->downs, 200));
+    r->t->ops->close(r->t);
+    net_world_close(w);
+}
+
+Test(handshake, any_byte_of_a_handshake_may_be_flipped)
+{
+    for (int which = 1; which <= 3; which++) { /* hello, its answer, the proof */
+        struct hth_session_opts o = net_keyed(3);
+        struct net_world *w = net_world_open(2, &o);
+        struct net_fault flip = { HTH_LOOP_MESSAGE, HTH_LOOP_FLIP, which == 2, 0, 1 };
+
+        flip.len = which == 3 ? HTH_FRAME_HEAD + HTH_MAC : 0;
+        hth_loop_net_script(w->net, net_play, &flip);
+        must(net_send(w, 0, 1, 1));
+        net_run(w, 1000);
+        cr_assert(eq(int, flip.times, 0));
+        if (which ==
+                3) { /* the dialler believed it stood: what it sent is lost, and it dials again */
+            must(net_send(w, 0, 1, 2));
+            net_run(w, 1000);
+        }
+        cr_assert(eq(int, w->node[1].messages[0], 1));
+        cr_assert(eq(int, w->node[0].downs[1], 0));
+        net_world_close(w);
+    }
+}
+
+Test(handshake, who_is_not_in_the_epoch_is_asked_again_until_connect_ms)
+{
+    struct net_world *w = net_world_open(2, NULL);
+    struct hth_epoch later = w->node[1].epoch;
+
+    w->node[1].epoch.epoch = NET_EPOCH - 1;
+    must(net_send(w, 0, 1, 1));
+    net_run(w, 3000);
+    cr_assert(eq(int, w->node[0].downs[1] + w->node[1].messages[0], 0));
+    hth_session_join(w->node[1].session, &later); /* there it comes */
+    net_run(w, 1500);
+    cr_assert(eq(int, w->node[1].messages[0], 1));
+    w->node[1].epoch.nonce = 5;
+    hth_session_join(w->node[1].session, &w->node[1].epoch);
+    net_run(w, DEAD_MS + 1500); /* it left: the lower index tries for dead_ms */
+    cr_assert(eq(int, w->node[0].downs[1], 1));
+    must(net_send(w, 0, 1, 2));
+    net_run(w, 4900);
+    cr_assert(eq(int, w->node[0].downs[1], 1));
+    net_run(w, 1200);
+    cr_assert(eq(int, w->node[0].downs[1], 2));
+    cr_assert(eq(int, w->node[0].down_code, HEARTH_EPEER));
+    must_say(w->node[0].down_text,
+            "node 1 (host1): not reached in 5000 ms (not in epoch 7 here); is its engine running, "
+            "and its address open to us?");
+    cr_assert(eq(int, w->node[1].messages[0], 1));
+    net_world_close(w);
+}
+
+Test(handshake, a_connect_that_arrives_twice_is_one)
+{
+    struct net_world *w = net_world_open(2, NULL);
+    struct net_fault twice = { HTH_LOOP_CONNECT, HTH_LOOP_DUPLICATE, 0, 0, -1 };
+
+    hth_loop_net_script(w->net, net_play, &twice);
+    must(net_send(w, 0, 1, 1));
+    net_run(w, 100);
+    cr_assert(eq(int, w->node[1].messages[0], 1));
+    cr_assert(eq(u32, hth_session_connections(w->node[1].session), 2));
+    net_run(w, 2500);
+    cr_assert(eq(u32, hth_session_connections(w->node[1].session), 1));
+    cr_assert(eq(int, w->node[0].ups[1], 1));
+    cr_assert(eq(int, w->node[0].downs[1] + w->node[1].downs[0], 0));
+    net_world_close(w);
+}
+
+Test(handshake, a_connect_without_an_answer_is_tried_again)
+{
+    struct net_world *w = net_world_open(2, NULL);
+    struct net_fault stall = { HTH_LOOP_CONNECT, HTH_LOOP_STALL, 0, 0, 1 };
+
+    hth_loop_net_script(w->net, net_play, &stall);
+    must(net_send(w, 0, 1, 1));
+    net_run(w, 4000);
+    cr_assert(eq(int, w->node[1].messages[0], 1));
+    net_world_close(w);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pulls of a session: each ends once, whatever happens to its connection. */
+#include "check.h"
+#include "net_world.h"
+
+#include <unistd.h>
+
+static void limit(void)
+{
+    alarm(60);
+}
+
+TestSuite(pulls, .init = limit);
+
+/* A pull of 4096 bytes from node 0 to node 1. */
+struct tried {
+    struct hth_session_pull pull; /* first */
+    int done, code;
+};
+
+static void tried_done(struct hth_session_pull *pull, int code)
+{
+    struct tried *t = (struct tried *)pull;
+
+    t->done++;
+    t->code = code;
+}
+
+struct wire {
+    struct net_world *w;
+    unsigned char from[4096], to[4096];
+    struct hth_region *src, *dst;
+    struct hth_grant grant;
+};
+
+static void wire_up(struct wire *x)
+{
+    struct net_world *w = x->w;
+
+    must(net_send(w, 0, 1, w->now_ms));
+    net_run(w, 50);
+    must(hth_session_grant(w->node[0].session, 1, x->src, 0, 4096, &x->grant, NULL));
+}
+
+static void wire_open(struct wire *x)
+{
+    x->w = net_world_open(2, NULL);
+    memset(x->from, 7, sizeof(x->from));
+    must(hth_session_reg(x->w->node[0].session, x->from, 4096, &x->src, NULL));
+    must(hth_session_reg(x->w->node[1].session, x->to, 4096, &x->dst, NULL));
+    must_fail(hth_session_grant(x->w->node[0].session, 1, x->src, 0, 4096, &x->grant, NULL),
+            HEARTH_EPEER);
+    wire_up(x);
+}
+
+static int wire_pull(struct wire *x, struct tried *t)
+{
+    *t = (struct tried){ .pull = { .done = tried_done } };
+    return hth_session_pull(x->w->node[1].session, 0, &x->grant, 0, x->dst, 0, 4096, &t->pull);
+}
+
+Test(pulls, a_pull_brings_bytes_and_a_revoked_grant_none)
+{
+    static struct wire x;
+    struct tried t;
+
+    wire_open(&x);
+    must(wire_pull(&x, &t));
+    cr_assert(eq(int, t.done, 0));
+    net_run(x.w, 10);
+    cr_assert(eq(int, t.done, 1));
+    must(t.code);
+    cr_assert(zero(int, memcmp(x.from, x.to, 4096)));
+    hth_session_revoke(x.w->node[0].session, &x.grant);
+    must(wire_pull(&x, &t));
+    net_run(x.w, 10);
+    cr_assert(eq(int, t.code, HEARTH_EDENIED));
+    net_world_close(x.w);
+}
+
+Test(pulls, a_stalled_pull_is_cut_once_and_the_peer_stays)
+{
+    static struct wire x;
+    struct net_fault stall = { HTH_LOOP_PULL, HTH_LOOP_STALL, 1, 0, 1 };
+    struct tried t, second;
+
+    wire_open(&x);
+    hth_loop_net_script(x.w->net, net_play, &stall);
+    must(wire_pull(&x, &t));
+    net_run(x.w, 4900);
+    cr_assert(eq(int, t.done, 0));
+    net_run(x.w, 200);
+    cr_assert(eq(int, t.done, 1));
+    cr_assert(eq(int, t.code, HEARTH_ETIMEOUT));
+    net_run(x.w, 20000);
+    cr_assert(eq(int, t.done, 1));
+    cr_assert(eq(int, x.w->node[1].downs[0], 0));
+    wire_up(&x); /* a new connection, a new grant */
+    must(wire_pull(&x, &second));
+    net_run(x.w, 10);
+    must(second.code);
+    cr_assert(eq(int, second.done, 1));
+    net_world_close(x.w);
+}
+
+Test(pulls, pulls_end_with_the_connection_the_epoch_and_the_owner)
+{
+    static struct wire x;
+    struct tried t;
+
+    wire_open(&x);
+    must(wire_pull(&x, &t));
+    hth_session_drop(x.w->node[1].session, 0);
+    cr_assert(eq(int, t.done, 0)); /* never inside the call */
+    net_run(x.w, 100);
+    cr_assert(eq(int, t.done, 1));
+    cr_assert(eq(int, t.code, HEARTH_ECANCELED));
+    wire_up(&x);
+    must(wire_pull(&x, &t));
+    hth_session_join(x.w->node[1].session, &x.w->node[1].epoch);
+    must_fail(wire_pull(&x, &(struct tried){ .done = 0 }), HEARTH_EPEER);
+    net_run(x.w, 100);
+    cr_assert(eq(int, t.done, 1));
+    wire_up(&x);
+    must(wire_pull(&x, &t));
+    net_node_close(x.w, 0);
+    net_run(x.w, 100);
+    cr_assert(eq(int, t.done, 1));
+    cr_assert(eq(int, t.code, HEARTH_EPEER));
+    net_world_close(x.w);
+}
