@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An engine for the client library's tests: a thread that speaks the local protocol for one node
+ * and keeps saves in memfds. It has no peers; `remote` makes it say of every object that another
+ * node holds it. It can refuse, stay silent, die and come back.
+ */
+#ifndef FAKE_ENGINE_H
+#define FAKE_ENGINE_H
+
+#include <hearth/internal/core/local.h>
+
+struct fake_engine;
+
+/* Makes <root>/<job>/.hearth and listens there. NULL when it cannot. */
+struct fake_engine *fake_start(const char *root, const char *job);
+void fake_stop(struct fake_engine *f); /* NULL is fine */
+
+void fake_crash(struct fake_engine *f); /* all connections end; memory stays */
+void fake_back(struct fake_engine *f);  /* it listens again; tokens and leases are forgotten */
+
+/* Answer requests of `type` with `code`, HEARTH_OK: as usual. `text` in the sentence. */
+void fake_refuse(struct fake_engine *f, uint32_t type, int code, const char *text);
+void fake_silence(
+        struct fake_engine *f, uint32_t type); /* no answer to this one; 0: to all again */
+void fake_hold(struct fake_engine *f, enum hearth_level level); /* saves get no further; 0: go on */
+void fake_cancel_all(struct fake_engine *f, const char *why);   /* undecided saves fail */
+void fake_remote(struct fake_engine *f, int remote);
+void fake_flip(struct fake_engine *f, int count); /* a wrong byte in the next ranges */
+
+struct fake_counts {
+    uint32_t clients, leases, begins, ranges, slots, follows, closes, drops, aborts;
+    uint64_t range_bytes;
+};
+struct fake_counts fake_counts(struct fake_engine *f);
+
+#endif
