@@ -216,7 +216,7 @@ Test(pool, the_third_save_faults_no_pages_in)
 
 Test(pool, background_work_makes_what_was_reserved_and_then_rests)
 {
-    uint64_t size = 40 * MIB;
+    uint64_t size = 100 * MIB;
 
     setup(128 * MIB, (struct hth_store_tmpfs_opts){ 0 });
     cr_assert(eq(u64, s->ops->work(s), HTH_NEVER));

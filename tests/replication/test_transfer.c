@@ -54,8 +54,6 @@ static void begin(void)
 
 static void end(void)
 {
-    for (uint32_t i = 0; i < p->nodes; i++)
-        cr_assert(zero(u64, p->node[i].ctx.transfer ? 0 : 1));
     pair_close(p);
 }
 
@@ -139,6 +137,7 @@ static void no_leases(void)
 
 static void arrived_whole(uint32_t node)
 {
+    pair_run(p, 200); /* the receipts */
     cr_assert(eq(int, pair_equal(p, node, 1, save, 5), 1));
     cr_assert(eq(int, pair_held(p, node, save, 5)->verified, 1));
     no_leases();

@@ -300,6 +300,7 @@ Test(loop, silence_keeps_everything_until_it_ends)
     say(0, 'a');
     hth_loop_net_silence(net, 1, 1);
     say(0, 'b');
+    cr_assert(eq(u64, hth_loop_net_due_ms(net), HTH_NEVER)); /* a stopped one asks for no step */
     say(1, 'z');
     run(100000);
     cr_assert(eq(int, ends[0].messages + ends[1].messages, 0));

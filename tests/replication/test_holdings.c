@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The catalogue, and what an engine makes of a store that another one left. */
+#include "check.h"
+#include "pair.h"
+
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/table.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MIB UINT64_C(1048576)
+
+static const struct hth_save_id save = { 7, 77, 40, 1 };
+static struct pair *p;
+static struct hth_ctx *c;
+static struct hth_store *store;
+
+static void begin(void)
+{
+    alarm(60);
+    p = pair_open(1);
+    c = &p->node[0].ctx;
+    store = p->node[0].store;
+}
+
+static void end(void)
+{
+    pair_close(p);
+}
+
+TestSuite(holdings, .init = begin, .fini = end);
+
+static void restart(void)
+{
+    pair_node_close(p, 0);
+    pair_node_open(p, 0);
+}
+
+static unsigned char *manifest_of(const struct hth_object *object, uint32_t n, size_t *out_len)
+{
+    struct hth_object copy[4];
+    struct hth_manifest m = { .save = save, .world = 1, .nodes = 1, .job = "pair", .objects = n,
+        .object = copy };
+    unsigned char *bytes = malloc(hth_manifest_bytes(&m));
+
+    memcpy(copy, object, n * sizeof(*object));
+    *out_len = hth_manifest_bytes(&m);
+    must(hth_manifest_encode(&m, bytes, NULL));
+    return bytes;
+}
+
+static int set_manifest(struct hth_save_id of, const struct hth_object *object, uint32_t n)
+{
+    size_t len;
+    unsigned char *bytes = manifest_of(object, n, &len);
+
+    return hth_held_set_manifest(c, hth_holdings_find(c, of), bytes, len, NULL);
+}
+
+Test(holdings, lists_saves_newest_first_and_objects_by_id)
+{
+    static const uint64_t steps[] = { 5, 9, 7 };
+    struct hth_object o = { .kind = HTH_OBJECT_SHARD, .name = "x" };
+    struct hth_held_save *s = NULL;
+
+    for (int i = 0; i < 3; i++)
+        s = hth_holdings_get(c, (struct hth_save_id){ 7, 77, steps[i], 1 });
+    cr_assert(eq(u64, hth_holdings_first(c)->id.step, 9));
+    cr_assert(eq(u64, hth_holdings_first(c)->next->id.step, 7));
+    cr_assert(eq(u64, hth_holdings_first(c)->next->next->id.step, 5));
+    cr_assert(eq(ptr, hth_holdings_get(c, s->id), s));
+    for (int i = 0; i < 3; i++) {
+        o.id = steps[i];
+        hth_held_add(s, &o, HTH_HELD_LENT, NULL);
+    }
+    cr_assert(eq(u64, s->held->object.id, 5));
+    cr_assert(eq(u64, s->held->next->object.id, 7));
+    cr_assert(zero(ptr, (void *)hth_held_find(s, 8)));
+}
+
+Test(holdings, adopts_sealed_objects_unverified_and_gives_received_halves_back)
+{
+    struct hth_object object = pair_seal(p, 0, save, 5, 5 * MIB, 1)->object;
+    struct hth_slot *half;
+    struct hth_held *held;
+
+    must(store->ops->take(store, MIB, &half, NULL));
+    must(store->ops->receive(store, half, save, "half", NULL));
+    must(store->ops->publish(store, save, NULL));
+    restart();
+    held = pair_held(p, 0, save, 5);
+    cr_assert(ne(ptr, held, NULL));
+    cr_assert(eq(int, held->state, HTH_HELD_SEALED));
+    cr_assert(eq(int, held->verified, 0));
+    cr_assert(eq(u64, held->object.table_len, object.table_len));
+    cr_assert(eq(u64, held->object.data_len, 5 * MIB));
+    must_say(held->object.name, "object-5");
+    cr_assert(zero(int, memcmp(held->object.digest, object.digest, HTH_DIGEST)));
+    cr_assert(eq(int, hth_holdings_first(c)->published, 1));
+    cr_assert(zero(ptr, held->next));
+    must(store->ops->take(store, MIB, &half, NULL));
+    store->ops->give(store, half);
+}
+
+Test(holdings, condemns_objects_whose_block_table_or_name_do_not_hold)
+{
+    static const struct {
+        uint64_t at;
+        const char *says;
+    } wrong[] = {
+        { 30, "its checksum does not hold" },
+        { HTH_BLOCK + MIB + 20, "does not have the block's digest" },
+    };
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        struct hth_held *held = pair_seal(p, 0, save, 5 + i, MIB, 1);
+
+        held->slot->base[wrong[i].at] ^= 1;
+        restart();
+        cr_assert(zero(ptr, (void *)pair_held(p, 0, save, 5 + i)));
+        cr_assert(strstr(p->node[0].last, wrong[i].says) != NULL, "%s", p->node[0].last);
+    }
+    pair_seal(p, 0, save, 8, MIB, 1);
+    pair_node_close(p, 0);
+    p->node[0].logged[0] = '\0';
+    pair_node_open(p, 0);
+    cr_assert(ne(ptr, pair_held(p, 0, save, 8), NULL));
+    cr_assert(eq(int, pair_logged(p, 0, "adopt-bad"), 0), "what was condemned is seen again");
+}
+
+Test(holdings, an_object_of_another_job_is_not_ours)
+{
+    struct hth_held *held = pair_seal(p, 0, save, 5, MIB, 1);
+    struct hth_block block;
+
+    must(hth_block_decode(&block, held->slot->base, HTH_BLOCK, held->slot->capacity, NULL));
+    strcpy(block.job, "other");
+    hth_block_encode(&block, held->slot->base);
+    restart();
+    cr_assert(zero(ptr, (void *)pair_held(p, 0, save, 5)));
+}
+
+Test(holdings, keeps_the_manifest_over_a_restart_and_raw_objects_with_it)
+{
+    struct hth_object o[2] = { pair_seal(p, 0, save, 5, MIB, 1)->object,
+        { .id = 6, .kind = HTH_OBJECT_RAW, .data_len = 4, .name = ".metadata" } };
+    struct hth_held_save *s = hth_holdings_find(c, save);
+
+    hth_digest(o[1].digest, "meta", 4);
+    must(store->ops->raw_put(store, save, ".metadata", "meta", 4, NULL));
+    must(set_manifest(save, o, 2));
+    must(set_manifest(save, o, 1));
+    cr_assert(eq(u32, s->manifest.objects, 2), "a second one changes nothing");
+    restart();
+    s = hth_holdings_find(c, save);
+    cr_assert(eq(int, s->has_manifest, 1));
+    cr_assert(eq(u32, s->manifest.objects, 2));
+    cr_assert(eq(int, hth_held_find(s, 6)->verified, 1));
+    cr_assert(zero(ptr, hth_held_find(s, 6)->slot));
+    must(store->ops->raw_put(store, save, ".metadata", "beta", 4, NULL));
+    restart();
+    cr_assert(zero(ptr, (void *)pair_held(p, 0, save, 6)), "other bytes under its name");
+}
+
+Test(holdings, a_manifest_that_is_damaged_or_of_another_save_is_not_used)
+{
+    struct hth_object o = pair_seal(p, 0, save, 5, MIB, 1)->object;
+    static const struct hth_save_id other = { 7, 77, 41, 1 };
+    char name[HTH_SAVE_TEXT + 16];
+    unsigned char *bytes;
+    void *got;
+    size_t len;
+
+    hth_holdings_get(c, other);
+    must_fail(set_manifest(other, &o, 1), HEARTH_EINVAL);
+    bytes = manifest_of(&o, 1, &len);
+    bytes[200] ^= 1;
+    hth_save_text(save, name);
+    strcat(name, ".manifest");
+    must(store->ops->record_put(store, name, bytes, len, NULL));
+    free(bytes);
+    restart();
+    cr_assert(eq(int, hth_holdings_find(c, save)->has_manifest, 0));
+    must_fail(store->ops->record_get(store, name, &got, &len, NULL), HEARTH_ENOENT);
+}
+
+Test(holdings, an_object_that_the_manifest_knows_otherwise_is_damage)
+{
+    struct hth_object o = pair_seal(p, 0, save, 5, MIB, 1)->object;
+
+    o.digest[3] ^= 1;
+    must(set_manifest(save, &o, 1));
+    restart();
+    cr_assert(zero(ptr, (void *)pair_held(p, 0, save, 5)));
+    cr_assert(eq(int, pair_logged(p, 0, "adopt-bad"), 1));
+}
+
+Test(holdings, freeing_a_save_leaves_nothing_of_it)
+{
+    struct hth_object o = pair_seal(p, 0, save, 5, MIB, 1)->object;
+
+    must(set_manifest(save, &o, 1));
+    hth_holdings_free_save(c, hth_holdings_find(c, save));
+    cr_assert(zero(ptr, (void *)hth_holdings_find(c, save)));
+    restart();
+    cr_assert(zero(ptr, (void *)hth_holdings_first(c)));
+}
+
+Test(holdings, what_is_pinned_stays_readable_and_its_slot_is_not_given_out)
+{
+    struct hth_held *held = pair_seal(p, 0, save, 5, MIB, 1);
+    struct hth_held_save *s = hth_holdings_find(c, save);
+    struct hth_slot *slot = held->slot, *again;
+
+    hth_held_pin(s, held);
+    store->ops->lease(store, slot);
+    hth_holdings_free_save(c, s);
+    cr_assert(eq(int, held->dropped, 1));
+    cr_assert(eq(int, s->removed, 1));
+    must(store->ops->take(store, MIB, &again, NULL));
+    cr_assert(ne(ptr, again, slot));
+    store->ops->give(store, again);
+    store->ops->unlease(store, slot);
+    hth_held_unpin(s, held);
+}
+
+Test(holdings, a_slot_is_registered_once)
+{
+    struct hth_held *held = pair_seal(p, 0, save, 5, MIB, 1);
+    struct hth_slot *slot = held->slot, *again;
+    struct hth_region *a, *b;
+
+    must(hth_held_region(c, slot, &a, NULL));
+    must(hth_held_region(c, slot, &b, NULL));
+    cr_assert(eq(ptr, a, b));
+    hth_held_drop(c, hth_holdings_find(c, save), held);
+    must(store->ops->take(store, MIB, &again, NULL));
+    cr_assert(eq(ptr, again, slot));
+    must(hth_held_region(c, again, &b, NULL));
+    cr_assert(eq(ptr, a, b));
+    hth_slot_condemn(c, slot, "test");
+}
+
+Test(holdings, the_highest_epoch_is_that_of_saves_record_and_keep)
+{
+    cr_assert(eq(u64, hth_holdings_highest_epoch(c), 7)); /* joined */
+    hth_holdings_get(c, (struct hth_save_id){ 12, 77, 41, 1 });
+    cr_assert(eq(u64, hth_holdings_highest_epoch(c), 12));
+    c->keep.epoch = 20;
+    cr_assert(eq(u64, hth_holdings_highest_epoch(c), 20));
+    {
+        uint32_t rank_node[1] = { 0 };
+        struct hth_epoch e = p->node[0].epoch;
+        unsigned char *bytes;
+
+        e.epoch = 30;
+        e.rank_node = rank_node;
+        bytes = malloc(hth_epoch_bytes(&e));
+        hth_epoch_encode(&e, bytes);
+        must(store->ops->record_put(store, "epoch", bytes, hth_epoch_bytes(&e), NULL));
+        free(bytes);
+    }
+    cr_assert(eq(u64, hth_holdings_highest_epoch(c), 30));
+}
