@@ -24,8 +24,7 @@
 #endif
 
 #define ALLOCATE_PIECE (UINT64_C(64) << 20) /* bytes, where somebody waits for all of it */
-#define WORK_PIECE     (UINT64_C(16) << 20) /* bytes: 10 to 50 ms of the engine's thread */
-#define HUGE_PIECE     (UINT64_C(64) << 20) /* bytes: the same, and one wait for all CPUs per call */
+#define WORK_PIECE     (UINT64_C(8) << 20)  /* bytes: 1 to 30 ms of the engine's thread */
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -105,7 +104,7 @@ int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_e
     if (slot->foreign || slot->state != TMPFS_FREE)
         return 0;
     if (slot->made < slot->pub.capacity) {
-        rc = make(t, slot, t->no_collapse ? WORK_PIECE : HUGE_PIECE, err);
+        rc = make(t, slot, WORK_PIECE, err);
         return rc ? rc : 1;
     }
     if (slot->touched < slot->pub.capacity && !t->opts.no_prefault && !t->no_populate) {

@@ -127,7 +127,8 @@ static void store_encode(const struct hth_tmpfs *t, unsigned char out[STORE_BYTE
     hth_put32(out + 8, STORE_VERSION);
     hth_put64(out + 16, t->id);
     hth_put64(out + 24, t->starts);
-    memcpy(out + 32, t->job, HTH_NAME_MAX); /* zeros after its end */
+    for (size_t i = 0; t->job[i]; i++)
+        out[32 + i] = (unsigned char)t->job[i];
     hth_put32(out + 12, hth_crc32c(out + 16, STORE_BYTES - 16));
 }
 

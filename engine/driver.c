@@ -12,6 +12,7 @@
 #include <hearth/internal/engine/driver.h>
 
 #include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/bytes.h>
 #include <hearth/internal/core/store_tmpfs.h>
 #include <hearth/internal/engine/node.h>
 #include <hearth/internal/engine/server.h>
@@ -61,6 +62,35 @@ static void on_reply(void *self, uint32_t client, const void *bytes, size_t len,
         hth_server_reply(d->server, client, bytes, len, fd, attach, attach_len);
 }
 
+/* `.hearth/port`: where the engine of before listened. Members know us by that address, so one that
+ * is started again under living ranks takes it again if it can. */
+static uint16_t last_port(struct hth_driver *d)
+{
+    unsigned char *bytes = NULL;
+    uint16_t port = 0;
+    size_t len = 0;
+
+    if (d->store->ops->record_get(d->store, "port", (void **)&bytes, &len, NULL))
+        return 0;
+    if (len == sizeof(port))
+        port = hth_get16(bytes);
+    free(bytes);
+    return port;
+}
+
+static void keep_port(struct hth_driver *d, struct hth_transport *t)
+{
+    unsigned char addr[HTH_ADDR_MAX];
+    struct hearth_error err;
+    uint32_t len = 0;
+
+    /* Both transports have family, one more byte, port, and the address. */
+    if (t->ops->address(t, addr, &len, NULL) || len < 4 || hth_get16(addr + 2) == last_port(d))
+        return;
+    if (d->store->ops->record_put(d->store, "port", addr + 2, sizeof(uint16_t), &err))
+        hth_say(&d->log, HEARTH_LOG_WARN, "port-not-kept", "%s", err.text);
+}
+
 static struct hth_transport *open_transport(
         void *self, const struct hth_transport_events *events, struct hearth_error *err)
 {
@@ -68,17 +98,23 @@ static struct hth_transport *open_transport(
     const struct hth_config *c = &d->config;
     struct hth_transport_opts opts = {
         .bind = c->bind,
-        .port = (uint16_t)c->port,
+        .port = c->port ? (uint16_t)c->port : last_port(d),
         .provider = c->provider[0] ? c->provider : NULL,
         .device = c->device[0] ? c->device : NULL,
         .clock = d->clock,
         .log = d->log,
     };
+    const char *modules = c->module_dir[0] ? c->module_dir : NULL;
     struct hth_transport *t = NULL;
+    int rc = hth_transport_open(c->transport, modules, &opts, events, &t, err);
 
-    if (hth_transport_open(
-                c->transport, c->module_dir[0] ? c->module_dir : NULL, &opts, events, &t, err))
+    if (rc && !c->port && opts.port) { /* somebody else has it now */
+        opts.port = 0;
+        rc = hth_transport_open(c->transport, modules, &opts, events, &t, err);
+    }
+    if (rc)
         return NULL;
+    keep_port(d, t);
     return t;
 }
 

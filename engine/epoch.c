@@ -9,6 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The engine's command line comes first, then what the ranks say. */
+static void take_times(struct hth_node *n, const struct hth_local_opts *o)
+{
+    const struct hth_session_opts *own = &n->env.session;
+
+    if (!own->dead_ms && o->dead_ms)
+        n->ctx.opts.dead_ms = o->dead_ms;
+    hth_session_times(n->ctx.session, own->heartbeat_ms ? 0 : o->heartbeat_ms,
+            own->dead_ms ? 0 : o->dead_ms, own->stall_ms ? 0 : o->stall_ms);
+}
+
 static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
 {
     struct hth_ctx_opts *to = &n->ctx.opts;
@@ -26,6 +37,7 @@ static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
     to->recover_ms = o->recover_ms ? o->recover_ms : 300000;
     to->save_ms = o->save_ms ? o->save_ms : 600000;
     to->inflight_bytes = (uint64_t)(o->inflight_mib ? o->inflight_mib : 64) << 20;
+    take_times(n, o);
 }
 
 /* Slots for keep + 1 saves of what our ranks own and we hold for others, and one largest each. */

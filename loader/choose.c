@@ -244,7 +244,8 @@ static void look(struct hth_recover *r, struct candidate *c)
     if (sources && all) {
         for (uint32_t n = 0; n < nodes_of(r); n++)
             all[n] = r->co.from[n].inventory;
-        missing = hth_sources_find(all, nodes_of(r), &c->manifest, sources, &lost);
+        missing = hth_sources_find(all, nodes_of(r), r->ctx->epoch->rank_node, r->ctx->epoch->world,
+                &c->manifest, sources, &lost);
     }
     free(sources);
     free(all);
@@ -308,7 +309,8 @@ static int plan_sources(struct hth_recover *r, const struct candidate *c, struct
     }
     for (uint32_t n = 0; n < nodes_of(r); n++)
         all[n] = r->co.from[n].inventory;
-    hth_sources_find(all, nodes_of(r), &c->manifest, p->sources, NULL);
+    hth_sources_find(all, nodes_of(r), r->ctx->epoch->rank_node, r->ctx->epoch->world, &c->manifest,
+            p->sources, NULL);
     free(all);
     return HEARTH_OK;
 }

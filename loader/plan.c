@@ -6,9 +6,10 @@
  *   "HTHPLAN\1" | u32 serial | u32 beyond | 32 chosen | u32 keeps | u32 objects | u64 manifest length
  *   keeps of 32 | objects: u32 count, u32 node[count] | manifest
  *
- * Order of the holders. Each object's bytes are dealt to its holder with the least dealt so far,
- * large objects first; that holder comes first. Receivers stripe large objects over all holders
- * that are named, so what is dealt is an upper bound of the unevenness.
+ * Order of the holders. The bytes of each object that will be pulled are dealt to its holder with
+ * the least so far, large objects first, and moved while that lowers the busier one of two holders;
+ * the holder they end with comes first. Receivers stripe large objects over all holders that are
+ * named, which evens out further.
  */
 #include <hearth/internal/core/bytes.h>
 #include <hearth/internal/loader/plan.h>
@@ -72,37 +73,75 @@ static int larger_first(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-static void deal(uint32_t nodes, const struct hth_manifest *m, struct hth_sources *out)
+static void put_first(struct hth_sources *s, uint32_t k)
+{
+    uint32_t node = s->node[k];
+
+    s->node[k] = s->node[0];
+    s->node[0] = node;
+}
+
+/* Move `bytes` to the holder that is least loaded with them on; 1 when it is not the first now. */
+static int ease(struct hth_sources *s, uint64_t bytes, uint64_t *load)
+{
+    uint32_t best = 0;
+
+    for (uint32_t k = 1; k < s->count; k++)
+        if (load[s->node[k]] + bytes < load[s->node[best]] + (best ? bytes : 0))
+            best = k;
+    if (best == 0)
+        return 0;
+    load[s->node[0]] -= bytes;
+    load[s->node[best]] += bytes;
+    put_first(s, best);
+    return 1;
+}
+
+static int holds(const struct hth_sources *s, uint32_t node)
+{
+    for (uint32_t k = 0; k < s->count; k++)
+        if (s->node[k] == node)
+            return 1;
+    return 0;
+}
+
+#define ROUNDS 16 /* of easing; it ends by itself when nothing moves */
+
+/* Large objects first, each to its least loaded holder; then whatever can still be eased. */
+static void deal(uint32_t nodes, const uint32_t *rank_node, uint32_t world,
+        const struct hth_manifest *m, struct hth_sources *out)
 {
     struct by_size *order = calloc(m->objects ? m->objects : 1, sizeof(*order));
-    uint64_t *dealt = calloc(nodes ? nodes : 1, sizeof(*dealt));
+    uint64_t *load = calloc(nodes ? nodes : 1, sizeof(*load));
+    uint32_t pulled = 0;
+    int moved = 1;
 
-    if (order && dealt) {
-        for (uint32_t i = 0; i < m->objects; i++)
-            order[i] = (struct by_size){ m->object[i].data_len, i };
-        qsort(order, m->objects, sizeof(*order), larger_first);
-        for (uint32_t i = 0; i < m->objects; i++) {
+    for (uint32_t i = 0; order && load && i < m->objects; i++)
+        if (out[i].count && !holds(&out[i], rank_node[m->object[i].owner % world]))
+            order[pulled++] = (struct by_size){ m->object[i].data_len, i };
+    if (order && load) {
+        qsort(order, pulled, sizeof(*order), larger_first);
+        for (uint32_t i = 0; i < pulled; i++) {
             struct hth_sources *s = &out[order[i].index];
-            uint32_t best = 0;
-            uint32_t first;
 
-            if (s->count == 0)
-                continue;
             for (uint32_t k = 1; k < s->count; k++)
-                if (dealt[s->node[k]] < dealt[s->node[best]])
-                    best = k;
-            first = s->node[best];
-            s->node[best] = s->node[0];
-            s->node[0] = first;
-            dealt[first] += order[i].bytes;
+                if (load[s->node[k]] < load[s->node[0]])
+                    put_first(s, k);
+            load[s->node[0]] += order[i].bytes;
+        }
+        for (int round = 0; round < ROUNDS && moved; round++) {
+            moved = 0;
+            for (uint32_t i = 0; i < pulled; i++)
+                moved |= ease(&out[order[i].index], order[i].bytes, load);
         }
     }
     free(order);
-    free(dealt);
+    free(load);
 }
 
 uint32_t hth_sources_find(const struct hth_inventory *inventory, uint32_t nodes,
-        const struct hth_manifest *m, struct hth_sources *out, const struct hth_object **out_lost)
+        const uint32_t *rank_node, uint32_t world, const struct hth_manifest *m,
+        struct hth_sources *out, const struct hth_object **out_lost)
 {
     uint32_t lost = 0;
 
@@ -119,7 +158,7 @@ uint32_t hth_sources_find(const struct hth_inventory *inventory, uint32_t nodes,
         if (lost++ == 0 && out_lost)
             *out_lost = &m->object[i];
     }
-    deal(nodes, m, out);
+    deal(nodes, rank_node, world, m, out);
     return lost;
 }
 

@@ -16,7 +16,6 @@
 #include <hearth/internal/core/auth.h>
 #include <hearth/internal/core/crc.h>
 #include <hearth/internal/core/table.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +24,7 @@
 
 /* ---- Start --------------------------------------------------------------------------------------- */
 
-static struct hth_fetch *fetch_find(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object)
+struct hth_fetch *hth_fetch_find(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object)
 {
     struct hth_fetch *f = ctx->transfer->fetches;
 
@@ -81,7 +80,7 @@ static int want_check(
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "bytes %" PRIu64 " and %" PRIu64 " more are not in '%s', which has %" PRIu64,
                 want->off, want->len, o->name, bytes);
-    if (!want->len && fetch_find(ctx, want->save, o->id))
+    if (!want->len && hth_fetch_find(ctx, want->save, o->id))
         return hth_fail(err, HEARTH_EEXIST, 0, "'%s' of " HTH_SAVE " is being fetched already",
                 o->name, HTH_SAVE_ARGS(want->save));
     return HEARTH_OK;
@@ -185,8 +184,7 @@ static int set_up(struct hth_fetch *f, struct hth_held *reuse, struct hearth_err
     return HEARTH_OK;
 }
 
-/* A save that nothing came of is not left behind. */
-static void tidy(const struct hth_fetch *f)
+void hth_fetch_tidy(const struct hth_fetch *f)
 {
     struct hth_held_save *save = f->made ? hth_holdings_find(f->ctx, f->save) : NULL;
 
@@ -194,7 +192,7 @@ static void tidy(const struct hth_fetch *f)
         hth_holdings_free_save(f->ctx, save);
 }
 
-static int fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
+int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
         struct hearth_error *err)
 {
     struct hth_fetch **at = &ctx->transfer->fetches, *f;
@@ -223,7 +221,7 @@ static int fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, str
             break;
     rc = set_up(f, want->reuse, err);
     if (rc) {
-        tidy(f);
+        hth_fetch_tidy(f);
         hth_fetch_free(f);
         return rc;
     }
@@ -238,7 +236,7 @@ int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, stru
         struct hearth_error *err)
 {
     struct hth_fetch *f;
-    int rc = fetch_new(ctx, want, &f, err);
+    int rc = hth_fetch_new(ctx, want, &f, err);
 
     if (rc)
         return rc;
@@ -353,7 +351,7 @@ static int old_is_good(struct hth_fetch *f)
            hth_block_check(f->ctx, f->save, &f->object, f->old->base, NULL) == HEARTH_OK;
 }
 
-static void keep_old(struct hth_fetch *f, int verified)
+void hth_fetch_keep_old(struct hth_fetch *f, int verified)
 {
     f->ctx->store->ops->give(f->ctx->store, f->slot);
     f->held->slot = f->old;
@@ -387,7 +385,7 @@ static void reuse_next(struct hth_fetch *f)
         f->work = (struct hth_work){ .run = reuse_run, .done = reuse_done };
         f->ctx->workers.submit(f->ctx->workers.self, &f->work);
     } else if (!f->held->dropped && old_is_good(f)) {
-        keep_old(f, 1);
+        hth_fetch_keep_old(f, 1);
         f->held->object = f->object;
         f->phase = PHASE_ENDING;
     } else {
@@ -460,372 +458,4 @@ void hth_fetch_data_here(struct hth_fetch *f)
         f->phase = PHASE_BLOCK;
     else
         complete(f);
-}
-
-/* ---- Messages ------------------------------------------------------------------------------------------ */
-
-static int same_object(const struct hth_object *a, const struct hth_object *b)
-{
-    return a->data_len == b->data_len && a->table_len == b->table_len &&
-           memcmp(a->digest, b->digest, HTH_DIGEST) == 0;
-}
-
-static void refuse(
-        struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w, int code, const char *text)
-{
-    hth_transfer_nak(ctx, from, w->save, w->id, HTH_NAK_OFFER, code, text);
-}
-
-static void join_offer(struct hth_fetch *f, uint32_t from, const struct hth_wire *w)
-{
-    struct source *s;
-
-    if (!same_object(&f->object, &w->object)) {
-        refuse(f->ctx, from, w, HEARTH_EEXIST, "another object of that id is being fetched");
-        return;
-    }
-    s = hth_source_add(f, from);
-    if (!s)
-        return;
-    s->offered = 1;
-    if (s->state == SOURCE_OUT && s->bad < HTH_BAD_MAX)
-        s->state = SOURCE_NEW;
-    if (s->state != SOURCE_NEW)
-        return;
-    if (!w->follows) {
-        hth_source_ask(f, s);
-        return;
-    }
-    s->state = SOURCE_ASKED;
-    s->asked = 1;
-    s->due_ms = hth_now_ms(&f->ctx->clock) + f->ctx->opts.retry_ms;
-}
-
-static void on_verified(void *self, struct hth_held_save *save, struct hth_held *held, int code,
-        const struct hearth_error *err)
-{
-    struct hth_ctx *ctx = self;
-
-    if (code != HEARTH_ECORRUPT || held->dropped)
-        return; /* right: the next OFFER hears so */
-    hth_say(&ctx->log, HEARTH_LOG_WARN, "copy-bad", "%s", err->text);
-    hth_held_condemn(ctx, save, held, "corrupt");
-}
-
-/* Something of that id is here. */
-static void answer_here(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w,
-        struct hth_held_save *save, struct hth_held *held)
-{
-    struct hth_wire pulled = { .save = w->save, .id = w->id };
-
-    if (held->state != HTH_HELD_SEALED || !held->slot) {
-        refuse(ctx, from, w, HEARTH_EBUSY, "it is being written here");
-    } else if (!same_object(&held->object, &w->object)) {
-        refuse(ctx, from, w, HEARTH_EEXIST, "another object of that id is here");
-    } else if (held->verified) {
-        memcpy(pulled.digest, held->object.digest, HTH_DIGEST);
-        hth_transfer_say(ctx, from, HTH_MSG_PULLED, &pulled);
-    } else if (!hth_job_runs(ctx, held)) {
-        (void)hth_verify_start(ctx, save, held, on_verified, ctx, NULL);
-    }
-}
-
-static void on_offer(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
-{
-    const struct hth_transfer_events *events = &ctx->transfer->events;
-    struct hth_fetch *f = fetch_find(ctx, w->save, w->id);
-    struct hth_held_save *save = hth_holdings_find(ctx, w->save);
-    struct hth_held *held = save ? hth_held_find(save, w->id) : NULL;
-    struct hearth_error err = { 0 };
-    int rc;
-
-    if (f) {
-        join_offer(f, from, w);
-        return;
-    }
-    if (held) {
-        answer_here(ctx, from, w, save, held);
-        return;
-    }
-    rc = events->wanted ? events->wanted(events->self, from, w->save, &w->object) : HEARTH_OK;
-    if (rc) {
-        refuse(ctx, from, w, rc, rc == HEARTH_EBUSY ? "not now" : "not for this node");
-        return;
-    }
-    rc = fetch_new(ctx,
-            &(struct hth_fetch_want){ .save = w->save,
-                    .object = w->object,
-                    .class = HTH_FETCH_REPLICA,
-                    .deadline_ms = ctx->opts.save_ms },
-            &f, &err);
-    if (rc) {
-        refuse(ctx, from, w, rc, err.text);
-        return;
-    }
-    f->by_offer = 1;
-    join_offer(f, from, w);
-}
-
-static void on_end(struct hth_fetch *f, struct source *s, const struct hth_wire *w)
-{
-    if (s->state == SOURCE_OUT)
-        return;
-    if (!same_object(&f->object, &w->object)) {
-        hth_source_out(f, s, HEARTH_ECORRUPT, "it holds another object under that id");
-        return;
-    }
-    s->state = SOURCE_GRANTED;
-    s->grant = w->grant;
-    s->grants++;
-    s->due_ms = HTH_NEVER;
-}
-
-void hth_fetch_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *w)
-{
-    if (type == HTH_MSG_OFFER) {
-        on_offer(ctx, from, w);
-        return;
-    }
-    if (type == HTH_MSG_READY) /* END is right behind it, and has the table's digest */
-        return;
-    for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
-        struct source *s = hth_fetch_runs(f) ? hth_source_find(f, from) : NULL;
-
-        if (!s || f->object.id != w->id || hth_save_cmp(f->save, w->save) != 0)
-            continue;
-        if (type == HTH_MSG_END)
-            on_end(f, s, w);
-        else if (s->state == SOURCE_ASKED && w->code == HEARTH_EBUSY)
-            hth_source_away(f, s, HEARTH_EBUSY);
-        else if (s->state == SOURCE_ASKED)
-            hth_source_out(f, s, HEARTH_EDENIED, w->text[0] ? w->text : "it refuses");
-    }
-}
-
-/* ---- End ---------------------------------------------------------------------------------------------------- */
-
-void hth_fetch_end(struct hth_fetch *f, int code, const char *text)
-{
-    struct hth_store *store = f->ctx->store;
-
-    if (!hth_fetch_runs(f))
-        return;
-    if (text)
-        hth_fail(&f->err, code, 0, HTH_SAVE " object '%s': %.400s", HTH_SAVE_ARGS(f->save),
-                f->object.name, text);
-    f->phase = PHASE_ENDING;
-    f->code = code;
-    if (!f->held)
-        return;
-    if (f->held->dropped) {
-        if (f->old)
-            store->ops->give(store, f->old);
-    } else if (f->old) {
-        keep_old(f, 0);
-    } else {
-        hth_held_drop(f->ctx, f->in, f->held);
-    }
-}
-
-/* Another fetch pulls from that node under the same grant. */
-static int shared(const struct hth_fetch *f, uint32_t node)
-{
-    for (struct hth_fetch *g = f->ctx->transfer->fetches; g; g = g->next)
-        if (g != f && hth_fetch_runs(g) && g->object.id == f->object.id &&
-                hth_save_cmp(g->save, f->save) == 0 && hth_source_find(g, node))
-            return 1;
-    return 0;
-}
-
-static void say_end(const struct hth_fetch *f)
-{
-    struct hth_wire w = { .save = f->save, .id = f->object.id };
-    int pulled = f->whole && !f->code;
-
-    memcpy(w.digest, f->object.digest, HTH_DIGEST);
-    for (uint32_t i = 0; i < f->sources; i++) {
-        const struct source *s = &f->source[i];
-
-        if (!s->asked)
-            continue;
-        if (pulled)
-            hth_transfer_say(f->ctx, s->node, HTH_MSG_PULLED, &w);
-        else if (s->offered)
-            hth_transfer_nak(f->ctx, s->node, f->save, f->object.id, HTH_NAK_OFFER,
-                    f->code == HEARTH_ECANCELED ? HEARTH_EBUSY : f->code, f->err.text);
-        else if (!shared(f, s->node))
-            hth_transfer_say(f->ctx, s->node, HTH_MSG_RELEASE, &w);
-    }
-}
-
-static void let_go(struct hth_fetch *f)
-{
-    struct hth_store *store = f->ctx->store;
-
-    if (f->slot)
-        store->ops->unlease(store, f->slot);
-    if (f->old)
-        store->ops->unlease(store, f->old);
-    if (f->held)
-        hth_held_unpin(f->in, f->held);
-    f->held = NULL;
-    f->old = NULL;
-}
-
-static void fetch_unlink(struct hth_fetch *f)
-{
-    struct hth_fetch **at = &f->ctx->transfer->fetches;
-
-    while (*at != f)
-        at = &(*at)->next;
-    *at = f->next;
-}
-
-void hth_fetch_free(struct hth_fetch *f)
-{
-    struct piece *p;
-
-    while ((p = f->spare)) {
-        f->spare = p->next;
-        free(p);
-    }
-    if (f->held)
-        hth_held_unpin(f->in, f->held);
-    free(f->source);
-    free(f->chunk);
-    free(f);
-}
-
-static void tell(struct hth_fetch *f)
-{
-    const struct hth_transfer_events *events = &f->ctx->transfer->events;
-
-    if (f->code)
-        hth_say(&f->ctx->log, f->code == HEARTH_ECANCELED ? HEARTH_LOG_DEBUG : HEARTH_LOG_WARN,
-                "fetch-failed", "%s", f->err.text);
-    if (f->done)
-        f->done(f->self, f, f->code, &f->err);
-    else if (f->by_offer && !f->code && events->sealed)
-        events->sealed(events->self, f->save, f->object.id);
-}
-
-static void settle(struct hth_fetch *f)
-{
-    int keep = !f->whole && !f->code;
-
-    say_end(f);
-    let_go(f);
-    if (keep) {
-        f->phase = PHASE_KEPT;
-        tell(f); /* may release it */
-        return;
-    }
-    fetch_unlink(f);
-    if (f->code)
-        tidy(f);
-    if (!f->whole)
-        f->ctx->store->ops->give(f->ctx->store, f->slot);
-    tell(f);
-    hth_fetch_free(f);
-}
-
-void hth_fetches_settle(struct hth_ctx *ctx)
-{
-    struct hth_transfer *t = ctx->transfer;
-    struct hth_fetch *f;
-
-    if (t->settling)
-        return;
-    t->settling = 1;
-    do {
-        f = t->fetches;
-        while (f && (f->phase != PHASE_ENDING || f->busy))
-            f = f->next;
-        if (f)
-            settle(f);
-    } while (f);
-    t->settling = 0;
-}
-
-void hth_fetch_cancel(struct hth_fetch *f)
-{
-    hth_fetch_end(f, HEARTH_ECANCELED, "canceled");
-}
-
-const unsigned char *hth_fetch_bytes(struct hth_fetch *f)
-{
-    return f->slot ? f->slot->base + (f->off - f->lo) : NULL;
-}
-
-struct hth_slot *hth_fetch_slot(struct hth_fetch *f)
-{
-    return f->slot;
-}
-
-void hth_fetch_release(struct hth_fetch *f)
-{
-    if (f->phase != PHASE_KEPT)
-        return; /* freed by itself */
-    fetch_unlink(f);
-    f->ctx->store->ops->give(f->ctx->store, f->slot);
-    hth_fetch_free(f);
-}
-
-/* ---- Time ------------------------------------------------------------------------------------------------------ */
-
-static void too_late(struct hth_fetch *f)
-{
-    char text[HEARTH_ERROR_TEXT];
-    uint32_t node = HTH_NODE_NONE;
-
-    for (uint32_t i = 0; i < f->sources && node == HTH_NODE_NONE; i++)
-        if (f->source[i].state != SOURCE_OUT)
-            node = f->source[i].node;
-    snprintf(text, sizeof(text),
-            "not here after %" PRIu32 " ms, waiting for node %" PRIu32 "%s%.300s",
-            f->deadline_after_ms, node, f->cause.code ? "; last failure: " : "", f->cause.text);
-    hth_fetch_end(f, HEARTH_ETIMEOUT, text);
-}
-
-static void source_tick(struct hth_fetch *f, struct source *s, uint64_t now)
-{
-    if (s->state == SOURCE_NEW || (s->state == SOURCE_AWAY && now >= s->due_ms)) {
-        hth_source_ask(f, s);
-    } else if (s->state == SOURCE_ASKED && now >= s->due_ms) {
-        hth_fail(&f->cause, HEARTH_ETIMEOUT, 0, "node %" PRIu32 " does not answer", s->node);
-        s->strikes++;
-        hth_source_ask(f, s);
-    } else if (s->state == SOURCE_GRANTED && now >= s->due_ms) {
-        s->due_ms = HTH_NEVER;
-    }
-}
-
-void hth_fetches_tick(struct hth_ctx *ctx, uint64_t now)
-{
-    for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
-        if (hth_fetch_runs(f) && f->held && f->held->dropped)
-            hth_fetch_end(f, HEARTH_ECANCELED, "it is not wanted any more");
-        if (hth_fetch_runs(f) && now >= f->deadline_ms)
-            too_late(f);
-        for (uint32_t i = 0; i < f->sources && hth_fetch_runs(f); i++)
-            source_tick(f, &f->source[i], now);
-    }
-}
-
-uint64_t hth_fetches_due_ms(const struct hth_ctx *ctx)
-{
-    uint64_t due = HTH_NEVER;
-
-    for (const struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
-        if (f->phase == PHASE_ENDING && !f->busy)
-            return hth_now_ms(&ctx->clock);
-        if (!hth_fetch_runs(f))
-            continue;
-        if (f->deadline_ms < due)
-            due = f->deadline_ms;
-        for (uint32_t i = 0; i < f->sources; i++)
-            if (f->source[i].state != SOURCE_OUT && f->source[i].due_ms < due)
-                due = f->source[i].due_ms;
-    }
-    return due;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of a transfer know of each other: transfer.c is the front, offer.c the holder's
- * side, fetch.c one fetch from start to end, pieces.c what it pulls from whom, seal.c the works
- * on own objects.
+ * side, take.c the receiver's; fetch.c one fetch in its phases, fetch_end.c its end, pieces.c
+ * what it pulls from whom, seal.c the works on own objects.
  */
 #ifndef REPLICATION_TRANSFER_PARTS_H
 #define REPLICATION_TRANSFER_PARTS_H
@@ -167,13 +167,23 @@ void hth_offers_tick(struct hth_ctx *ctx, uint64_t now);
 uint64_t hth_offers_due_ms(const struct hth_ctx *ctx);
 
 /* fetch.c */
-void hth_fetch_message(
-        struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *wire);
-void hth_fetch_end(struct hth_fetch *f, int code, const char *text); /* text NULL: f->err is set */
+int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
+        struct hearth_error *err); /* nobody is asked yet */
+/* The whole object that is on its way; NULL. */
+struct hth_fetch *hth_fetch_find(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object);
+void hth_fetch_tidy(const struct hth_fetch *f); /* a save that nothing came of is not left behind */
+void hth_fetch_keep_old(struct hth_fetch *f, int verified); /* the copy that was here stays */
 void hth_fetch_table_here(struct hth_fetch *f);
 void hth_fetch_block_here(struct hth_fetch *f, struct source *s);
 void hth_fetch_data_here(struct hth_fetch *f); /* no chunk is left */
-void hth_fetches_settle(struct hth_ctx *ctx);  /* outcomes are told; may start and end others */
+
+/* take.c */
+void hth_fetch_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *wire);
+
+/* fetch_end.c */
+void hth_fetch_end(struct hth_fetch *f, int code, const char *text); /* text NULL: f->err is set */
+void hth_fetches_settle(struct hth_ctx *ctx); /* outcomes are told; may start and end others */
 void hth_fetches_tick(struct hth_ctx *ctx, uint64_t now);
 uint64_t hth_fetches_due_ms(const struct hth_ctx *ctx);
 void hth_fetch_free(struct hth_fetch *f);

@@ -50,6 +50,17 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
     return HEARTH_OK;
 }
 
+void hth_session_times(
+        struct hth_session *s, uint32_t heartbeat_ms, uint32_t dead_ms, uint32_t stall_ms)
+{
+    if (heartbeat_ms)
+        s->opts.heartbeat_ms = heartbeat_ms;
+    if (dead_ms)
+        s->opts.dead_ms = dead_ms;
+    if (stall_ms)
+        s->opts.stall_ms = stall_ms;
+}
+
 struct hth_transport_events hth_session_events_for(struct hth_session *s)
 {
     return hth_link_events(s);

@@ -39,8 +39,9 @@ static void restart(void)
 static unsigned char *manifest_of(const struct hth_object *object, uint32_t n, size_t *out_len)
 {
     struct hth_object copy[4];
-    struct hth_manifest m = { .save = save, .world = 1, .nodes = 1, .job = "pair", .objects = n,
-        .object = copy };
+    struct hth_manifest m = {
+        .save = save, .world = 1, .nodes = 1, .job = "pair", .objects = n, .object = copy
+    };
     unsigned char *bytes = malloc(hth_manifest_bytes(&m));
 
     memcpy(copy, object, n * sizeof(*object));

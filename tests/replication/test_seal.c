@@ -84,7 +84,8 @@ Test(seal, gives_block_table_and_digest_and_the_final_name)
     cr_assert(eq(u64, block.generation, held->slot->generation));
     must(hth_table_decode(&table, held->slot->base + block.table_off, block.table_len, NULL));
     cr_assert(eq(u32, table.chunks, 3));
-    cr_assert(eq(u32, table.crc[2], hth_crc32c(held->slot->base + HTH_BLOCK + 2 * HTH_CHUNK, MIB + 3)));
+    cr_assert(eq(
+            u32, table.crc[2], hth_crc32c(held->slot->base + HTH_BLOCK + 2 * HTH_CHUNK, MIB + 3)));
     hth_digest(digest, held->slot->base + block.table_off, block.table_len);
     cr_assert(zero(int, memcmp(digest, held->object.digest, HTH_DIGEST)));
     cr_assert(zero(int, memcmp(digest, block.table_digest, HTH_DIGEST)));
@@ -141,8 +142,7 @@ Test(seal, dropped_meanwhile_ends_with_canceled_and_a_free_slot)
     struct hth_held *held = pair_write(p, 0, save, 5, 100 * MIB, 1, &items_len);
     struct hth_slot *slot = held->slot, *again;
 
-    must(hth_seal_start(
-            c, hth_holdings_find(c, save), held, 1, items_len, on_done, NULL, NULL));
+    must(hth_seal_start(c, hth_holdings_find(c, save), held, 1, items_len, on_done, NULL, NULL));
     pair_step(p);
     hth_holdings_free_save(c, hth_holdings_find(c, save));
     must(c->store->ops->take(c->store, 100 * MIB, &again, NULL));

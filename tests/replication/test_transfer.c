@@ -321,8 +321,10 @@ Test(transfer, two_holders_serve_about_half_each)
     must(fetch(&want));
     arrived_whole(0);
     served(&a, &b);
-    cr_assert(ge(u64, a * 10, (a + b) * 4), "%u MiB of %u", (unsigned)(a / MIB), (unsigned)((a + b) / MIB));
-    cr_assert(le(u64, a * 10, (a + b) * 6), "%u MiB of %u", (unsigned)(a / MIB), (unsigned)((a + b) / MIB));
+    cr_assert(ge(u64, a * 10, (a + b) * 4), "%u MiB of %u", (unsigned)(a / MIB),
+            (unsigned)((a + b) / MIB));
+    cr_assert(le(u64, a * 10, (a + b) * 6), "%u MiB of %u", (unsigned)(a / MIB),
+            (unsigned)((a + b) / MIB));
     cr_assert(lt(u64, a + b, 257 * HTH_CHUNK), "some chunk came twice");
 }
 
@@ -512,7 +514,8 @@ Test(transfer, a_node_that_does_not_have_it_is_not_waited_for)
     out.ended = 0;
     want.sources = &both[1];
     want.count = 1;
-    hth_held_drop(&p->node[0].ctx, hth_holdings_find(&p->node[0].ctx, save), pair_held(p, 0, save, 5));
+    hth_held_drop(
+            &p->node[0].ctx, hth_holdings_find(&p->node[0].ctx, save), pair_held(p, 0, save, 5));
     must_fail(fetch(&want), HEARTH_ELOST);
     cr_assert(strstr(out.err.text, "node 2: not here") != NULL, "%s", out.err.text);
 }

@@ -292,7 +292,7 @@ static void on_attach(struct fake_engine *f, struct client *c, const struct hth_
     c->rank = m->rank;
     c->world = m->world;
     snprintf(a.node, sizeof(a.node), "fake");
-    snprintf(a.log, sizeof(a.log), "%s/log", f->dir);
+    snprintf(a.log, sizeof(a.log), "%.500s/log", f->dir);
     put(c->fd, &a, sizeof(a), HTH_LOCAL_ATTACHED, m->head.request, 0, -1);
 }
 

@@ -160,8 +160,9 @@ void pair_node_open(struct pair *p, uint32_t node)
 {
     struct pair_node *n = &p->node[node];
     struct hth_ctx *c = &n->ctx;
-    struct hth_session_opts opts = { .heartbeat_ms = 200, .dead_ms = 2000, .stall_ms = 1000,
-        .connect_ms = 2000, .job = "pair" };
+    struct hth_session_opts opts = {
+        .heartbeat_ms = 200, .dead_ms = 2000, .stall_ms = 1000, .connect_ms = 2000, .job = "pair"
+    };
     struct hth_session_events events = { n, on_message, on_peer_up, on_peer_down };
     struct hth_transfer_events transfer = { n, on_wanted, on_sealed };
     struct hth_transport_events link;
@@ -339,7 +340,9 @@ struct hth_held *pair_write(struct pair *p, uint32_t node, struct hth_save_id sa
         uint64_t bytes, uint64_t seed, uint64_t *items_len)
 {
     struct hth_ctx *c = &p->node[node].ctx;
-    struct hth_object object = { .id = id, .owner = node, .kind = HTH_OBJECT_SHARD, .data_len = bytes };
+    struct hth_object object = {
+        .id = id, .owner = node, .kind = HTH_OBJECT_SHARD, .data_len = bytes
+    };
     struct hth_item item = { .length = bytes, .kind = HTH_ITEM_BYTES, .key_len = 1, .key = "k" };
     struct hth_held_save *s = hth_holdings_get(c, save);
     struct hth_held *held;
@@ -385,7 +388,8 @@ struct hth_held *pair_seal(struct pair *p, uint32_t node, struct hth_save_id sav
     struct hth_held *held = pair_write(p, node, save, id, bytes, seed, &items_len);
 
     held->object.owner = (uint32_t)(id >> 32); /* copies on several nodes are one object */
-    need(!hth_seal_start(c, hth_holdings_find(c, save), held, 1, items_len, on_seal, &outcome, NULL),
+    need(!hth_seal_start(
+                 c, hth_holdings_find(c, save), held, 1, items_len, on_seal, &outcome, NULL),
             "seal");
     need(pair_until(p, &outcome.ended, 1, 1000) && !outcome.code, "sealing");
     return held;
@@ -403,8 +407,8 @@ int pair_equal(struct pair *p, uint32_t node, uint32_t other, struct hth_save_id
     struct hth_held *a = pair_held(p, node, save, id), *b = pair_held(p, other, save, id);
 
     return a && b && a->slot && b->slot && a->state == HTH_HELD_SEALED &&
-            hth_object_file_bytes(&a->object) == hth_object_file_bytes(&b->object) &&
-            !memcmp(a->slot->base, b->slot->base, hth_object_file_bytes(&a->object));
+           hth_object_file_bytes(&a->object) == hth_object_file_bytes(&b->object) &&
+           !memcmp(a->slot->base, b->slot->base, hth_object_file_bytes(&a->object));
 }
 
 int pair_logged(const struct pair *p, uint32_t node, const char *event)

@@ -24,17 +24,17 @@ struct pair_node {
     struct hth_transport *transport;
     struct hth_epoch epoch;
     uint32_t down[PAIR_NODES];
-    int wanted;              /* what the commit would say to offers */
-    uint32_t sealed;         /* replicas that came */
+    int wanted;      /* what the commit would say to offers */
+    uint32_t sealed; /* replicas that came */
     uint32_t peer_downs;
-    uint32_t delivered;      /* facts */
-    uint32_t origin;         /* of the last */
+    uint32_t delivered; /* facts */
+    uint32_t origin;    /* of the last */
     uint16_t kind;
     size_t len;
     unsigned char fact[HTH_TREE_MAX];
-    uint32_t arrived;        /* blobs */
-    struct hth_blob_id blob; /* the last */
-    char logged[4096];       /* "event event ..." of warnings and errors */
+    uint32_t arrived;             /* blobs */
+    struct hth_blob_id blob;      /* the last */
+    char logged[4096];            /* "event event ..." of warnings and errors */
     char last[HEARTH_ERROR_TEXT]; /* text of the last of them */
 };
 
@@ -63,8 +63,8 @@ void pair_run(struct pair *p, uint64_t ms);
 int pair_until(struct pair *p, const uint32_t *value, uint32_t at_least, uint64_t ms);
 
 /* A sealed object of `bytes` data at `node`: one byte item with key "k", content from `seed`. */
-struct hth_held *pair_seal(
-        struct pair *p, uint32_t node, struct hth_save_id save, uint64_t id, uint64_t bytes, uint64_t seed);
+struct hth_held *pair_seal(struct pair *p, uint32_t node, struct hth_save_id save, uint64_t id,
+        uint64_t bytes, uint64_t seed);
 /* The same, written and not sealed. items_len: of the items part. */
 struct hth_held *pair_write(struct pair *p, uint32_t node, struct hth_save_id save, uint64_t id,
         uint64_t bytes, uint64_t seed, uint64_t *items_len);

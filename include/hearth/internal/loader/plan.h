@@ -49,10 +49,12 @@ struct hth_sources {
 };
 
 /* Where each object of `m` is: out[m->objects]. Returns how many objects nobody has; the first
- * of them in out_lost (may be NULL). inventory[nodes]. Every object's holders are put in such an
- * order that, taken first holder first, no node serves much more than its fair share. */
+ * of them in out_lost (may be NULL). inventory[nodes]. rank_node[world] as in the epoch: objects
+ * that their rank's node lacks will be pulled, and their holders are put in such an order that,
+ * taken first holder first, no node serves much more than its fair share. */
 uint32_t hth_sources_find(const struct hth_inventory *inventory, uint32_t nodes,
-        const struct hth_manifest *m, struct hth_sources *out, const struct hth_object **out_lost);
+        const uint32_t *rank_node, uint32_t world, const struct hth_manifest *m,
+        struct hth_sources *out, const struct hth_object **out_lost);
 
 struct hth_plan {
     uint32_t serial;

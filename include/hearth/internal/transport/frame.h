@@ -18,10 +18,10 @@
 #include <hearth/internal/core/auth.h>
 #include <hearth/internal/transport/transport.h>
 
-#define HTH_FRAME_HEAD    64u
-#define HTH_BODY_MAX      (HTH_MESSAGE_MAX - HTH_FRAME_HEAD)
-#define HTH_VERSION_LOW   1u /* protocol versions we speak */
-#define HTH_VERSION_HIGH  1u
+#define HTH_FRAME_HEAD   64u
+#define HTH_BODY_MAX     (HTH_MESSAGE_MAX - HTH_FRAME_HEAD)
+#define HTH_VERSION_LOW  1u /* protocol versions we speak */
+#define HTH_VERSION_HIGH 1u
 
 enum hth_message {
     /* 1..15: the session's own */
@@ -57,8 +57,8 @@ struct hth_frame {
 };
 
 /* Writes head, mac and body to out[HTH_FRAME_HEAD + body_len]; returns that many. */
-size_t hth_frame_encode(const struct hth_frame *frame, const unsigned char key[HTH_KEY],
-        unsigned char *out);
+size_t hth_frame_encode(
+        const struct hth_frame *frame, const unsigned char key[HTH_KEY], unsigned char *out);
 
 /* Structure only. Errors: HEARTH_EPROTO with what is wrong. */
 int hth_frame_decode(

@@ -23,16 +23,17 @@ enum hth_loop_fault {
 
 struct hth_loop_verdict {
     enum hth_loop_fault fault;
-    uint32_t delay_ms; /* on top of the net's latency; messages then overtake each other only with `late` */
-    int late;          /* this message may be overtaken */
+    uint32_t
+            delay_ms; /* on top of the net's latency; messages then overtake each other only with `late` */
+    int late;         /* this message may be overtaken */
 };
 
 /* Asked once for each connect, message and pull. from, to: the addresses' numbers. */
 typedef struct hth_loop_verdict hth_loop_script(void *arg, enum hth_loop_kind kind, uint32_t from,
         uint32_t to, const void *bytes, size_t len);
 
-int hth_loop_net_open(const struct hth_clock *clock, uint32_t latency_ms,
-        struct hth_loop_net **out, struct hearth_error *err);
+int hth_loop_net_open(const struct hth_clock *clock, uint32_t latency_ms, struct hth_loop_net **out,
+        struct hearth_error *err);
 void hth_loop_net_script(struct hth_loop_net *net, hth_loop_script *script, void *arg);
 
 /* A node's silence: what it sends and what is sent to it waits (a stopped process, a partition)

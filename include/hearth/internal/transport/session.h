@@ -61,6 +61,10 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
         const struct hth_clock *clock, const struct hth_random *random, const struct hth_log *log,
         struct hth_session **out, struct hearth_error *err);
 
+/* Other deadlines than those of open, from here on; 0: as they are. */
+void hth_session_times(
+        struct hth_session *s, uint32_t heartbeat_ms, uint32_t dead_ms, uint32_t stall_ms);
+
 /* The events the transport is to be opened with; then the transport itself (borrowed until close). */
 struct hth_transport_events hth_session_events_for(struct hth_session *s);
 void hth_session_attach(struct hth_session *s, struct hth_transport *transport);
@@ -72,8 +76,8 @@ void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch);
 /* Queue for the peer, connecting where needed. Order is kept while the connection lives; what
  * was queued when a peer goes down is lost (callers repeat themselves, see docs/protocol.md).
  * Errors: HEARTH_EBUSY queue full, HEARTH_EINVAL too long or not a member (or ourselves). */
-int hth_session_send(struct hth_session *s, uint32_t node, uint16_t type, const void *body,
-        size_t len);
+int hth_session_send(
+        struct hth_session *s, uint32_t node, uint16_t type, const void *body, size_t len);
 
 int hth_session_is_up(const struct hth_session *s, uint32_t node);
 uint64_t hth_session_heard_ms(const struct hth_session *s, uint32_t node); /* last; 0: never */
@@ -85,8 +89,8 @@ int hth_session_reg(struct hth_session *s, void *base, uint64_t len, struct hth_
 int hth_session_dereg(struct hth_session *s, struct hth_region *region);
 
 /* For the peer's present connection; gone when that goes. Errors: HEARTH_EPEER not up. */
-int hth_session_grant(struct hth_session *s, uint32_t node, struct hth_region *region,
-        uint64_t off, uint64_t len, struct hth_grant *out, struct hearth_error *err);
+int hth_session_grant(struct hth_session *s, uint32_t node, struct hth_region *region, uint64_t off,
+        uint64_t len, struct hth_grant *out, struct hearth_error *err);
 void hth_session_revoke(struct hth_session *s, const struct hth_grant *grant);
 
 /* On the connection that the grant's message came by (the latest heard). Errors: HEARTH_EPEER,

@@ -36,8 +36,9 @@ enum hth_transport_caps {
 };
 
 struct hth_transport_opts {
-    const char *bind;     /* numeric address to listen on, "127.0.0.1" or "::1"; mandatory, no wildcard */
-    uint16_t port;        /* 0: any */
+    const char
+            *bind; /* numeric address to listen on, "127.0.0.1" or "::1"; mandatory, no wildcard */
+    uint16_t port; /* 0: any */
     const char *provider; /* backend's own: "tcp", "posix"; NULL: its default */
     const char *device;   /* interface name; NULL: the one that has `bind` */
     uint32_t connect_ms;  /* 0: 5000 */
@@ -53,9 +54,11 @@ struct hth_transport_events {
     void (*on_up)(void *self, hth_conn conn);
     /* HEARTH_EPEER, HEARTH_ETIMEOUT (connect), HEARTH_EPROTO, HEARTH_ECANCELED (our own drop or close). */
     void (*on_down)(void *self, hth_conn conn, int code, const char *detail);
-    void (*on_message)(void *self, hth_conn conn, const void *bytes, size_t len); /* valid during the call */
+    void (*on_message)(
+            void *self, hth_conn conn, const void *bytes, size_t len); /* valid during the call */
     void (*on_writable)(void *self, hth_conn conn); /* after send() said HEARTH_EBUSY */
-    void (*on_pull)(void *self, uint64_t cookie, int code); /* 0, EPEER, EDENIED, ECANCELED, EPROTO */
+    void (*on_pull)(
+            void *self, uint64_t cookie, int code); /* 0, EPEER, EDENIED, ECANCELED, EPROTO */
 };
 
 struct hth_transport_ops {
@@ -93,8 +96,9 @@ struct hth_transport_ops {
     /* Bring bytes [roff, roff + len) of the grant (counted from the grant's start) to
      * [doff, doff + len) of our region. 0: accepted, on_pull(cookie) follows, never inside this
      * call. HEARTH_EBUSY: too many at once, try after an on_pull(). HEARTH_EPEER, HEARTH_EINVAL. */
-    int (*pull)(struct hth_transport *t, hth_conn conn, const unsigned char *desc, uint32_t desc_len,
-            uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len, uint64_t cookie);
+    int (*pull)(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
+            uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff,
+            uint64_t len, uint64_t cookie);
 
     /* Move what can be moved and run callbacks. Returns how much was done; 0: nothing. */
     int (*progress)(struct hth_transport *t);

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the commands of `hearth` share: arguments, exit status, objects as files, text. */
+#ifndef CLI_H
+#define CLI_H
+
+#include <hearth/internal/core/items.h>
+#include <hearth/internal/core/manifest.h>
+#include <jansson.h>
+#include <stdio.h>
+
+enum status {
+    STATUS_OK = 0,
+    STATUS_WRONG = 1,     /* looked at, and found damaged */
+    STATUS_USAGE = 2,
+    STATUS_NOT_FOUND = 3,
+    STATUS_IN_USE = 4,    /* an engine runs */
+    STATUS_SYSTEM = 5,    /* no rights, no memory, nobody reads our output */
+};
+
+struct args {
+    int json;
+    int env;
+    const char *root; /* --root, else HEARTH_ROOT, else NULL */
+    const char *offset;
+    int count; /* of value */
+    char **value;
+};
+
+enum status run_ls(const struct args *a);
+enum status run_inspect(const struct args *a);
+enum status run_cat(const struct args *a);
+enum status run_verify(const struct args *a);
+enum status run_header(const struct args *a);
+enum status run_rm(const struct args *a);
+enum status run_clean(const struct args *a);
+
+/* ---- say.c: text for people and programs ---- */
+
+/* "hearth: ..." on standard error; the status that goes with the code. */
+enum status complain(const struct hearth_error *err);
+enum status complain_usage(const char *fmt, ...) HTH_PRINTF(1, 2);
+
+/* Printable, cut to len: what others named may hold anything. */
+void plain(char *out, size_t len, const void *bytes, size_t count);
+json_t *json_text(const void *bytes, size_t count); /* as it is when UTF-8, else made plain */
+void human(char out[32], uint64_t bytes);           /* "64.0 MiB" */
+
+/* Print and free. */
+enum status print_json(json_t *value);
+
+/* Columns as wide as their widest cell. Cells are copied. */
+struct grid {
+    size_t columns, cells, room;
+    char **cell;
+};
+void grid_add(struct grid *g, const char *fmt, ...) HTH_PRINTF(2, 3);
+void grid_print(const struct grid *g, const char *right); /* right[column]: 'r' or 'l' */
+void grid_free(struct grid *g);
+
+/* ---- object.c: an object as a file ---- */
+
+struct object {
+    const char *path; /* borrowed */
+    const unsigned char *at; /* [len], mapped */
+    uint64_t len;
+    struct hth_block block;
+    struct hth_table table; /* own objects */
+    uint64_t pos;           /* of the walk */
+    struct hth_items walk;  /* foreign objects */
+};
+
+/* An item as both kinds of object have it. */
+struct item {
+    struct hth_found found;
+    struct hth_item own; /* key and box; own objects alone */
+};
+
+/* Block and table hold; of a foreign object the block. The payload was not looked at.
+ * Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. */
+int object_open(struct object *o, const char *path, struct hearth_error *err);
+void object_close(struct object *o);
+const char *object_format(const struct object *o); /* "MLF_TENS" */
+
+void object_rewind(struct object *o);
+/* 0; HEARTH_ENOENT at the end. Errors: HEARTH_ECORRUPT. */
+int object_next(struct object *o, struct item *out, struct hearth_error *err);
+
+/* Checksums of the chunks that [off, off + len) of the data touches; own objects alone. `meter`
+ * may be NULL. Errors: HEARTH_ECORRUPT naming the chunk. */
+struct meter;
+int object_check(struct object *o, uint64_t off, uint64_t len, struct meter *meter,
+        struct hearth_error *err);
+/* All of it, items against their headers too. */
+int object_verify(struct object *o, struct meter *meter, struct hearth_error *err);
+
+/* ---- meter.c: how far long work is, on a terminal ---- */
+
+struct meter {
+    uint64_t done, total;
+    uint64_t shown_ms;
+    int shown;
+};
+void meter_add(struct meter *m, uint64_t bytes);
+void meter_end(struct meter *m);
+
+/* ---- saves.c: what a job's directory holds ---- */
+
+struct save_row {
+    struct save_row *next;
+    char dir[4096];  /* path */
+    char name[256];  /* its last part */
+    int own;         /* id is known */
+    int published;   /* lies beside, not in, .hearth */
+    struct hth_save_id id;
+    uint64_t step;
+    uint64_t objects, bytes;
+    const char *state; /* protected, complete, unfinished, bad, foreign */
+    int manifest;      /* 1: there is one */
+};
+
+/* Newest last. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
+int saves_list(const char *job_dir, struct save_row **out, struct hearth_error *err);
+void saves_free(struct save_row *rows);
+/* The directory is a job's: it has .hearth or containers. */
+int is_job_dir(const char *path);
+/* A small file whole; malloc'ed. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
+int read_small(const char *path, void **out, size_t *out_len, struct hearth_error *err);
+/* <dir of the container's records>/<save>.manifest. Errors: as read_small(), and the decoder's. */
+int manifest_of(const char *container, struct hth_save_id id, struct hth_manifest *out,
+        struct hearth_error *err);
+/* Names in a folder in order, `.` and `..` left out; malloc'ed all. NULL at the end. */
+char **names_in(const char *dir, struct hearth_error *err);
+void names_free(char **names);
+
+/* ---- status.c ---- */
+
+/* What a running engine says of itself (JSON), within 2 s; NULL: none answers. malloc'ed. */
+char *engine_status(const char *job_dir);
+
+#endif

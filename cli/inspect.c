@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inspect and cat: what one object consists of, and one item of it. */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHAPE_TEXT HTH_HEADER_TEXT
+
+static json_t *json_dims(const int64_t *dims, uint32_t n)
+{
+    json_t *list = json_array();
+
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(dims[i]));
+    return list;
+}
+
+/* What the table knows and the item does not. */
+static void add_own(json_t *j, const struct hth_item *own)
+{
+    json_object_set_new(j, "key", json_text(own->key, own->key_len));
+    if (own->kind != HTH_ITEM_TENSOR)
+        return;
+    json_object_set_new(j, "global_shape", json_dims(own->global_shape, own->ndim));
+    json_object_set_new(j, "global_offset", json_dims(own->global_offset, own->ndim));
+}
+
+static json_t *json_item(const struct object *o, const struct item *item)
+{
+    const struct hth_found *f = &item->found;
+    int tensor = f->kind == HTH_ITEM_TENSOR;
+    json_t *j = json_object();
+
+    json_object_set_new(j, "kind", json_string(tensor ? "tensor" : "bytes"));
+    json_object_set_new(j, "offset", json_integer((json_int_t)f->offset));
+    json_object_set_new(j, "length", json_integer((json_int_t)f->length));
+    if (tensor) {
+        json_object_set_new(j, "data_offset", json_integer((json_int_t)(f->offset + f->payload)));
+        json_object_set_new(j, "data_bytes", json_integer((json_int_t)(f->length - f->payload)));
+        json_object_set_new(j, "dtype", json_string(hearth_dtype_name(f->header.dtype)));
+        json_object_set_new(j, "shape", json_dims(f->header.shape, f->header.ndim));
+    }
+    if (o->block.own)
+        add_own(j, &item->own);
+    return j;
+}
+
+static json_t *json_save(const struct hth_block *b)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "step", (json_int_t)b->save.step, "epoch",
+            (json_int_t)b->save.epoch, "nonce", (json_int_t)b->save.nonce, "attempt",
+            (json_int_t)b->save.attempt);
+}
+
+static json_t *json_object_of(const struct object *o, int verified, json_t *items)
+{
+    json_t *j = json_pack("{s:s, s:I, s:b}", "format", object_format(o), "bytes_written",
+            (json_int_t)o->block.data_len, "verified", verified);
+
+    if (o->block.own) {
+        json_object_set_new(j, "job", json_string(o->block.job));
+        json_object_set_new(j, "name", json_string(o->block.name));
+        json_object_set_new(j, "owner", json_integer(o->block.owner));
+        json_object_set_new(j, "save", json_save(&o->block));
+    }
+    json_object_set_new(j, "items", items);
+    return j;
+}
+
+static void print_head(const struct object *o, int verified)
+{
+    const struct hth_block *b = &o->block;
+    char size[32];
+
+    human(size, b->data_len);
+    printf("format    %s\nwritten   %" PRIu64 " bytes (%s)\n", object_format(o), b->data_len, size);
+    if (b->own)
+        printf("object    %s of rank %" PRIu32 ", job %s\nsave      " HTH_SAVE "\n", b->name,
+                b->owner, b->job, HTH_SAVE_ARGS(b->save));
+    printf("verified  %s\n\n", verified ? "yes, every byte"
+                    : b->own            ? "NO: see the message"
+                                        : "no: a foreign object has no checksums");
+}
+
+static void grid_item(struct grid *g, const struct object *o, const struct item *item)
+{
+    const struct hth_found *f = &item->found;
+    char text[SHAPE_TEXT] = "", key[80] = "";
+
+    if (f->kind == HTH_ITEM_TENSOR)
+        hth_header_text(&f->header, text);
+    if (o->block.own)
+        plain(key, sizeof(key), item->own.key, item->own.key_len);
+    grid_add(g, "%s", f->kind == HTH_ITEM_TENSOR ? "tensor" : "bytes");
+    grid_add(g, "%" PRIu64, f->offset);
+    grid_add(g, "%" PRIu64, f->length);
+    grid_add(g, "%" PRIu64, f->length - f->payload);
+    grid_add(g, "%s", text);
+    grid_add(g, "%s", key);
+}
+
+static int show_items(struct object *o, int verified, const struct args *a,
+        struct hearth_error *err)
+{
+    static const char *const titles[] = { "KIND", "OFFSET", "LENGTH", "PAYLOAD", "TENSOR", "KEY" };
+    struct grid g = { .columns = 6 };
+    json_t *items = json_array();
+    struct item item;
+    int rc;
+
+    for (size_t i = 0; i < 6; i++)
+        grid_add(&g, "%s", titles[i]);
+    while (!(rc = object_next(o, &item, err))) {
+        if (a->json)
+            json_array_append_new(items, json_item(o, &item));
+        else
+            grid_item(&g, o, &item);
+    }
+    rc = rc == HEARTH_ENOENT ? HEARTH_OK : rc;
+    if (!rc && a->json && print_json(json_object_of(o, verified, json_incref(items))))
+        rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the output");
+    if (!rc && !a->json) {
+        print_head(o, verified);
+        grid_print(&g, "lrrrll");
+    }
+    json_decref(items);
+    grid_free(&g);
+    return rc;
+}
+
+enum status run_inspect(const struct args *a)
+{
+    struct hearth_error err = { 0 }, wrong = { 0 };
+    struct meter meter = { 0 };
+    struct object o;
+    int rc = object_open(&o, a->value[0], &err), bad = 0;
+
+    if (rc)
+        return complain(&err);
+    if (o.block.own) {
+        meter.total = o.block.data_len;
+        bad = object_check(&o, 0, o.block.data_len, &meter, &wrong);
+        meter_end(&meter);
+    }
+    rc = show_items(&o, o.block.own && !bad, a, &err);
+    object_close(&o);
+    if (rc)
+        return complain(&err);
+    return bad ? complain(&wrong) : STATUS_OK;
+}
+
+/* The item of non-zero length at `offset`. */
+static int find_item(
+        struct object *o, uint64_t offset, struct item *out, struct hearth_error *err)
+{
+    int rc;
+
+    while (!(rc = object_next(o, out, err)))
+        if (out->found.offset == offset && out->found.length)
+            return HEARTH_OK;
+    if (rc != HEARTH_ENOENT)
+        return rc;
+    return hth_fail(err, HEARTH_ENOENT, 0,
+            "%.300s: no item begins at offset %" PRIu64 ": see hearth inspect", o->path, offset);
+}
+
+static int write_out(const unsigned char *at, uint64_t len, struct hearth_error *err)
+{
+    if (len && fwrite(at, 1, len, stdout) != len)
+        return hth_fail(
+                err, HEARTH_EIO, errno, "cannot write the output: %s", strerrordesc_np(errno));
+    return HEARTH_OK;
+}
+
+enum status run_cat(const struct args *a)
+{
+    struct hearth_error err = { 0 };
+    unsigned long long offset = 0;
+    struct item item;
+    struct object o;
+    char *end;
+    int rc;
+
+    if (!a->offset)
+        return complain_usage("cat needs --offset: an item's, as hearth inspect shows it");
+    errno = 0;
+    offset = strtoull(a->offset, &end, 10);
+    if (a->offset[0] < '0' || a->offset[0] > '9' || *end || errno)
+        return complain_usage("--offset is '%.64s': give a number of bytes", a->offset);
+    if (object_open(&o, a->value[0], &err))
+        return complain(&err);
+    rc = find_item(&o, offset, &item, &err);
+    if (!rc)
+        rc = object_check(&o, item.found.offset, item.found.length, NULL, &err);
+    if (!rc)
+        rc = write_out(o.at + HTH_BLOCK + item.found.offset + item.found.payload,
+                item.found.length - item.found.payload, &err);
+    object_close(&o);
+    return rc ? complain(&err) : STATUS_OK;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An object as a file that is mapped and believed in steps: block, table by its digest, then, where
+ * asked, chunks by their checksums. A foreign object has a block of two fields and no more.
+ */
+#include "cli.h"
+
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/crc.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int map_file(struct object *o, const char *path, struct hearth_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    void *at;
+
+    if (fd < 0 || fstat(fd, &st)) {
+        int why = errno;
+
+        if (fd >= 0)
+            close(fd);
+        return hth_fail(err, why == ENOENT || why == ENOTDIR ? HEARTH_ENOENT : HEARTH_EIO, why,
+                "%.300s: %s", path, strerrordesc_np(why));
+    }
+    if (!S_ISREG(st.st_mode)) {
+        close(fd);
+        return hth_fail(err, HEARTH_EINVAL, 0, "%.300s is not a file", path);
+    }
+    o->len = (uint64_t)st.st_size;
+    at = o->len ? mmap(NULL, o->len, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+    close(fd);
+    if (at == MAP_FAILED)
+        return hth_fail(
+                err, HEARTH_EIO, errno, "%.300s cannot be mapped: %s", path, strerrordesc_np(errno));
+    o->at = at;
+    return HEARTH_OK;
+}
+
+static int open_table(struct object *o, struct hearth_error *err)
+{
+    const unsigned char *at = o->at + o->block.table_off;
+    unsigned char digest[HTH_DIGEST];
+    int rc;
+
+    hth_digest(digest, at, o->block.table_len);
+    if (memcmp(digest, o->block.table_digest, HTH_DIGEST) != 0)
+        return hth_fail(err, HEARTH_ECORRUPT, 0, "the object table is not what its digest says");
+    rc = hth_table_decode(&o->table, at, o->block.table_len, err);
+    if (!rc && o->table.data_len != o->block.data_len)
+        rc = hth_fail(err, HEARTH_ECORRUPT, 0, "block and table differ in the length of the data");
+    return rc;
+}
+
+int object_open(struct object *o, const char *path, struct hearth_error *err)
+{
+    uint64_t head;
+    int rc;
+
+    *o = (struct object){ .path = path };
+    if ((rc = map_file(o, path, err)))
+        return rc;
+    head = o->len < HTH_BLOCK ? o->len : HTH_BLOCK;
+    rc = hth_block_decode(&o->block, o->at, head, o->len, err);
+    if (!rc)
+        rc = o->block.own ? open_table(o, err)
+                          : hth_object_check(&o->block, o->at + HTH_BLOCK, o->block.data_len, err);
+    if (rc) {
+        object_close(o);
+        return hth_while(err, rc, "%.300s", path);
+    }
+    object_rewind(o);
+    return HEARTH_OK;
+}
+
+void object_close(struct object *o)
+{
+    if (o->at)
+        munmap((void *)(uintptr_t)o->at, o->len);
+    o->at = NULL;
+}
+
+const char *object_format(const struct object *o)
+{
+    switch (o->block.signature) {
+    case HTH_SIG_TENSORS:
+        return "MLF_TENS";
+    case HTH_SIG_TORCH:
+        return "TORCH___";
+    default:
+        return "none";
+    }
+}
+
+void object_rewind(struct object *o)
+{
+    o->pos = 0;
+    hth_items_init(&o->walk, o->block.signature, o->at + HTH_BLOCK, o->block.data_len);
+}
+
+/* The table's word, against the header that lies there. */
+static int own_next(struct object *o, struct item *out, struct hearth_error *err)
+{
+    struct hth_item *own = &out->own;
+    struct hearth_error cause;
+    int rc = hth_item_next(&o->table, &o->pos, own);
+
+    if (rc)
+        return rc;
+    if (own->kind == HTH_ITEM_TENSOR) {
+        rc = hth_found_tensor(
+                &out->found, o->at + HTH_BLOCK + own->offset, own->length, &cause);
+        if (rc || out->found.header.dtype != own->dtype || out->found.header.ndim != own->ndim ||
+                out->found.payload != own->payload ||
+                memcmp(out->found.header.shape, own->shape, own->ndim * sizeof(int64_t)) != 0)
+            return hth_fail(err, HEARTH_ECORRUPT, 0,
+                    "%.200s: the header of the tensor at offset %" PRIu64
+                    " is not what the table says%s%.200s",
+                    o->path, own->offset, rc ? ": " : "", rc ? cause.text : "");
+    }
+    out->found.kind = own->kind;
+    out->found.offset = own->offset;
+    out->found.length = own->length;
+    out->found.payload = own->kind == HTH_ITEM_TENSOR ? own->payload : 0;
+    return HEARTH_OK;
+}
+
+int object_next(struct object *o, struct item *out, struct hearth_error *err)
+{
+    int rc;
+
+    memset(out, 0, sizeof(*out));
+    if (o->block.own)
+        return own_next(o, out, err);
+    rc = hth_items_next(&o->walk, &out->found, err);
+    return rc && rc != HEARTH_ENOENT ? hth_while(err, rc, "%.300s", o->path) : rc;
+}
+
+int object_check(struct object *o, uint64_t off, uint64_t len, struct meter *meter,
+        struct hearth_error *err)
+{
+    if (!o->block.own || !len)
+        return HEARTH_OK;
+    for (uint64_t c = off / HTH_CHUNK; c < o->table.chunks && c * HTH_CHUNK < off + len; c++) {
+        uint64_t from = c * HTH_CHUNK, n = o->block.data_len - from;
+
+        n = n < HTH_CHUNK ? n : HTH_CHUNK;
+        if (hth_crc32c(o->at + HTH_BLOCK + from, n) != o->table.crc[c])
+            return hth_fail(err, HEARTH_ECORRUPT, 0,
+                    "%.300s: chunk %" PRIu64 " (bytes %" PRIu64 " to %" PRIu64
+                    " of the data) is not what its checksum says",
+                    o->path, c, from, from + n - 1);
+        meter_add(meter, n);
+    }
+    return HEARTH_OK;
+}
+
+int object_verify(struct object *o, struct meter *meter, struct hearth_error *err)
+{
+    struct item item;
+    int rc = object_check(o, 0, o->block.data_len, meter, err);
+
+    object_rewind(o);
+    while (!rc)
+        rc = object_next(o, &item, err);
+    object_rewind(o);
+    return rc == HEARTH_ENOENT ? HEARTH_OK : rc;
+}

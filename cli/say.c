@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Words: errors in one line, tables for people, JSON for programs. */
+#include "cli.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum status complain(const struct hearth_error *err)
+{
+    char text[HEARTH_ERROR_TEXT];
+
+    plain(text, sizeof(text), err->text, strlen(err->text));
+    fprintf(stderr, "hearth: %s\n", text);
+    switch (err->code) {
+    case HEARTH_EINVAL:
+        return STATUS_USAGE;
+    case HEARTH_ENOENT:
+        return STATUS_NOT_FOUND;
+    case HEARTH_ELOCKED:
+        return STATUS_IN_USE;
+    case HEARTH_ECORRUPT:
+    case HEARTH_EUNSUPPORTED:
+    case HEARTH_EEXIST:
+        return STATUS_WRONG;
+    default:
+        return STATUS_SYSTEM;
+    }
+}
+
+enum status complain_usage(const char *fmt, ...)
+{
+    va_list ap;
+
+    fputs("hearth: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    return STATUS_USAGE;
+}
+
+void plain(char *out, size_t len, const void *bytes, size_t count)
+{
+    const unsigned char *b = bytes;
+    size_t n = 0;
+
+    for (; n < count && n + 1 < len; n++)
+        out[n] = b[n] < ' ' || b[n] > '~' ? '?' : (char)b[n];
+    out[n] = '\0';
+}
+
+json_t *json_text(const void *bytes, size_t count)
+{
+    json_t *text = json_stringn(bytes, count);
+    char *other;
+
+    if (text)
+        return text;
+    other = malloc(count + 1);
+    if (!other)
+        return NULL;
+    plain(other, count + 1, bytes, count);
+    text = json_string(other);
+    free(other);
+    return text;
+}
+
+void human(char out[32], uint64_t bytes)
+{
+    static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+    double v = (double)bytes / 1024;
+    size_t i = 0;
+
+    if (bytes < 1024) {
+        snprintf(out, 32, "%u B", (unsigned)bytes);
+        return;
+    }
+    for (; v >= 1024 && i < 5; i++)
+        v /= 1024;
+    snprintf(out, 32, "%.1f %s", v, units[i]);
+}
+
+enum status print_json(json_t *value)
+{
+    char *text = value ? json_dumps(value, JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_ENSURE_ASCII)
+                       : NULL;
+
+    json_decref(value);
+    if (!text)
+        return complain(&(struct hearth_error){ HEARTH_ENOMEM, 0, "no memory for the output" });
+    puts(text);
+    free(text);
+    return STATUS_OK;
+}
+
+void grid_add(struct grid *g, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    if (g->cells == g->room) {
+        size_t room = g->room ? 2 * g->room : 64;
+        char **cell = realloc(g->cell, room * sizeof(*cell));
+
+        if (!cell)
+            return;
+        g->cell = cell;
+        g->room = room;
+    }
+    g->cell[g->cells++] = strdup(text);
+}
+
+static const char *cell_at(const struct grid *g, size_t i)
+{
+    return i < g->cells && g->cell[i] ? g->cell[i] : "";
+}
+
+void grid_print(const struct grid *g, const char *right)
+{
+    size_t width[16] = { 0 };
+
+    for (size_t i = 0; i < g->cells; i++) {
+        size_t len = strlen(cell_at(g, i));
+
+        if (len > width[i % g->columns])
+            width[i % g->columns] = len;
+    }
+    for (size_t row = 0; row * g->columns < g->cells; row++) {
+        for (size_t c = 0; c < g->columns; c++) {
+            const char *text = cell_at(g, row * g->columns + c);
+            int last = c + 1 == g->columns, w = (int)width[c];
+
+            if (right[c] == 'r')
+                printf("%*s", w, text);
+            else
+                printf("%-*s", last ? 0 : w, text);
+            fputs(last ? "\n" : "  ", stdout);
+        }
+    }
+}
+
+void grid_free(struct grid *g)
+{
+    for (size_t i = 0; i < g->cells; i++)
+        free(g->cell[i]);
+    free(g->cell);
+    *g = (struct grid){ 0 };
+}

@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check.h"
+#include "rank.h"
+#include "tmp_root.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int gather_two(void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
+{
+    (void)err;
+    memcpy((char *)all, mine, len);
+    memcpy((char *)all + len, mine, len);
+    *(int *)self += 1;
+    return 0;
+}
+
+/* One wrong value each: what to change, and what the sentence must contain. */
+static void world_0(struct hearth_opts *o)
+{
+    o->world = 0;
+}
+static void rank_high(struct hearth_opts *o)
+{
+    o->rank = 1;
+}
+static void no_bootstrap(struct hearth_opts *o)
+{
+    o->world = 2;
+}
+static void root_null(struct hearth_opts *o)
+{
+    o->root = NULL;
+}
+static void root_relative(struct hearth_opts *o)
+{
+    o->root = "here";
+}
+static void root_missing(struct hearth_opts *o)
+{
+    o->root = "/dev/shm/there/is/none";
+}
+static void root_file(struct hearth_opts *o)
+{
+    o->root = "/proc/version";
+}
+static void root_disk(struct hearth_opts *o)
+{
+    o->root = "/";
+}
+static void job_null(struct hearth_opts *o)
+{
+    o->job = NULL;
+}
+static void job_dots(struct hearth_opts *o)
+{
+    o->job = "../job";
+}
+static void node_slash(struct hearth_opts *o)
+{
+    o->node = "a/b";
+}
+static void copies_many(struct hearth_opts *o)
+{
+    o->copies = 9;
+}
+static void min_over(struct hearth_opts *o)
+{
+    o->min_copies = 2;
+}
+static void keep_many(struct hearth_opts *o)
+{
+    o->keep = 99;
+}
+static void degraded_2(struct hearth_opts *o)
+{
+    o->allow_degraded = 2;
+}
+static void domain_empty(struct hearth_opts *o)
+{
+    static const char *const names[] = { "" };
+
+    o->domains = names;
+    o->domain_count = 1;
+}
+static void domains_many(struct hearth_opts *o)
+{
+    o->domain_count = 5;
+}
+static void objects_null(struct hearth_opts *o)
+{
+    o->object_count = 1;
+}
+static void start_unknown(struct hearth_opts *o)
+{
+    o->start = 5;
+}
+static void transport_unknown(struct hearth_opts *o)
+{
+    o->transport = "carrier-pigeon";
+}
+static void bind_name(struct hearth_opts *o)
+{
+    o->bind = "localhost";
+}
+static void bind_open(struct hearth_opts *o)
+{
+    o->bind = "0.0.0.0";
+}
+static void bind_six(struct hearth_opts *o)
+{
+    o->bind = "fd00::1";
+}
+static void device_unknown(struct hearth_opts *o)
+{
+    o->device = "nosuch0";
+}
+static void key_missing(struct hearth_opts *o)
+{
+    o->key_file = "/nosuchkey";
+}
+static void port_high(struct hearth_opts *o)
+{
+    o->port = 65536;
+}
+static void open_long(struct hearth_opts *o)
+{
+    o->open_ms = 86400001;
+}
+static void dead_short(struct hearth_opts *o)
+{
+    o->dead_ms = 1500;
+}
+static void threads_many(struct hearth_opts *o)
+{
+    o->copy_threads = 65;
+}
+static void inflight_small(struct hearth_opts *o)
+{
+    o->inflight_mib = 1;
+}
+static void level_high(struct hearth_opts *o)
+{
+    o->log_level = 51;
+}
+static void reserved_set(struct hearth_opts *o)
+{
+    o->reserved = 1;
+}
+static void size_unset(struct hearth_opts *o)
+{
+    o->struct_size = 0;
+}
+
+static const struct {
+    void (*spoil)(struct hearth_opts *o);
+    const char *says;
+} wrong[] = { { world_0, "world is 0" }, { rank_high, "rank is 1 of a world of 1" },
+    { no_bootstrap, "bootstrap is NULL" }, { root_null, "root is" }, { root_relative, "root is" },
+    { root_missing, "mount a tmpfs" }, { root_file, "not a directory" },
+    { root_disk, "not on a tmpfs" }, { job_null, "job is not set" }, { job_dots, "job" },
+    { node_slash, "node" }, { copies_many, "copies is 9" }, { min_over, "min_copies is 2" },
+    { keep_many, "keep is 99" }, { degraded_2, "allow_degraded is 2" },
+    { domain_empty, "domains[0]" }, { domains_many, "domains[]" },
+    { objects_null, "object_bytes[]" }, { start_unknown, "start is 5" },
+    { transport_unknown, "carrier-pigeon" }, { bind_name, "numeric address" },
+    { bind_open, "key_file" }, { bind_six, "key_file" }, { device_unknown, "nosuch0" },
+    { key_missing, "/nosuchkey" }, { port_high, "port is 65536" },
+    { open_long, "open_ms is 86400001" }, { dead_short, "dead_ms is 1500" },
+    { threads_many, "copy_threads is 65" }, { inflight_small, "inflight_mib is 1" },
+    { level_high, "log_level is 51" }, { reserved_set, "reserved is 1" },
+    { size_unset, "struct_size" } };
+
+Test(open, every_wrong_option_is_a_sentence_that_names_it)
+{
+    struct rank r;
+
+    rank_start(&r);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct hearth_opts o = r.opts;
+        struct hearth_error err = { 0 };
+        struct hearth *h = NULL;
+
+        wrong[i].spoil(&o);
+        cr_assert(eq(int, hearth_open(&o, &h, &err), HEARTH_EINVAL), "%zu: %s", i, err.text);
+        cr_assert(ne(ptr, strstr(err.text, wrong[i].says), NULL), "%zu: %s", i, err.text);
+        cr_assert(eq(ptr, h, NULL));
+    }
+    cr_assert(eq(u32, fake_counts(r.fake).clients, 0), "no engine was asked");
+    rank_end(&r);
+}
+
+Test(open, options_of_a_newer_caller_are_refused_and_of_an_older_one_work)
+{
+    struct rank r;
+    struct {
+        struct hearth_opts o;
+        uint64_t more;
+    } newer;
+    struct hearth *h = NULL;
+
+    rank_start(&r);
+    memset(&newer, 0, sizeof(newer));
+    newer.o = r.opts;
+    newer.o.struct_size = sizeof(newer);
+    must(hearth_open(&newer.o, &h, NULL));
+    hearth_close(h, HEARTH_KEEP);
+    newer.more = 1;
+    must_fail(hearth_open(&newer.o, &h, NULL), HEARTH_EUNSUPPORTED);
+    r.opts.struct_size = offsetof(struct hearth_opts, stop_point);
+    must(hearth_open(&r.opts, &r.h, NULL));
+    rank_end(&r);
+}
+
+Test(open, says_all_settings_once_to_the_sink)
+{
+    struct rank r;
+    char text[1024] = "";
+    uint32_t level = 0;
+
+    rank_start(&r);
+    r.opts.keep = 3;
+    must(hearth_open(&r.opts, &r.h, NULL));
+    cr_assert(eq(int, hearth_log_poll(r.h, &level, text, sizeof(text)), 1));
+    cr_assert(eq(u32, level, HEARTH_LOG_INFO));
+    cr_assert(ne(ptr, strstr(text, "keep 3"), NULL), "%s", text);
+    cr_assert(ne(ptr, strstr(text, "copies 1 min 1"), NULL), "%s", text);
+    cr_assert(eq(int, hearth_log_poll(r.h, &level, text, sizeof(text)), 0), "%s", text);
+    rank_end(&r);
+}
+
+Test(open, never_without_an_engine_fails_at_once)
+{
+    struct rank r;
+    struct hearth_error err = { 0 };
+
+    rank_start(&r);
+    fake_stop(r.fake);
+    r.fake = NULL;
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
+    cr_assert(ne(ptr, strstr(err.text, "hearthd"), NULL), "%s", err.text);
+    rank_end(&r);
+}
+
+Test(open, an_engine_that_cannot_be_run_is_named)
+{
+    struct rank r;
+    struct hearth_error err = { 0 };
+
+    rank_start(&r);
+    fake_stop(r.fake);
+    r.fake = NULL;
+    r.opts.start = HEARTH_START_AUTO;
+    r.opts.engine = "/nosuch/hearthd";
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
+    cr_assert(ne(ptr, strstr(err.text, "/nosuch/hearthd"), NULL), "%s", err.text);
+    r.opts.engine = "/bin/false";
+    r.opts.open_ms = 20000;
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
+    cr_assert(ne(ptr, strstr(err.text, "ended as soon as"), NULL), "%s", err.text);
+    rank_end(&r);
+}
+
+Test(open, a_silent_engine_is_a_timeout_that_says_so)
+{
+    struct rank r;
+    struct hearth_error err = { 0 };
+
+    rank_start(&r);
+    r.opts.open_ms = 300;
+    fake_silence(r.fake, HTH_LOCAL_JOIN);
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_ETIMEOUT);
+    cr_assert(ne(ptr, strstr(err.text, "did not answer"), NULL), "%s", err.text);
+    rank_end(&r);
+}
+
+Test(open, hands_on_what_the_engine_refuses)
+{
+    struct rank r;
+    struct hearth_error err = { 0 };
+
+    rank_start(&r);
+    fake_refuse(r.fake, HTH_LOCAL_JOIN, HEARTH_ENOSPC, "there is room for 1 save, not for 2");
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_ENOSPC);
+    cr_assert(ne(ptr, strstr(err.text, "room for 1 save"), NULL), "%s", err.text);
+    rank_end(&r);
+}
+
+Test(open, two_ranks_that_are_one_are_found_out)
+{
+    struct rank r;
+    struct hearth_error err = { 0 };
+    int rounds = 0;
+    struct hearth_bootstrap two = { .allgather = gather_two, .self = &rounds };
+
+    rank_start(&r);
+    r.opts.world = 2;
+    r.opts.bootstrap = &two;
+    must(hearth_open(&r.opts, &r.h, &err)); /* two ranks of one node say the same */
+    cr_assert(eq(int, rounds, 1));
+    rank_end(&r);
+}
+
+Test(open, a_socket_path_longer_than_sun_path_works)
+{
+    struct rank r;
+    char deep[300];
+
+    rank_start(&r);
+    fake_stop(r.fake);
+    snprintf(deep, sizeof(deep), "%s/%0120d", r.root, 7);
+    cr_assert(eq(int, mkdir(deep, 0700), 0));
+    r.fake = fake_start(deep, "job");
+    r.opts.root = deep;
+    rank_open(&r);
+    rank_end(&r);
+}
+
+Test(open, two_jobs_live_in_one_process)
+{
+    struct rank r;
+    struct fake_engine *other;
+    struct hearth_opts o;
+    struct hearth *h;
+    float a = 1, b = 2;
+    struct hearth_piece pa = rank_piece("x", &a, 0, NULL), pb = rank_piece("x", &b, 0, NULL);
+    struct hearth_checkpoint *ckpt;
+
+    rank_start(&r);
+    rank_open(&r);
+    other = fake_start(r.root, "other");
+    o = r.opts;
+    o.job = "other";
+    must(hearth_open(&o, &h, NULL));
+    must(hearth_recover(h, NULL, &ckpt, NULL));
+    rank_save(r.h, 1, &pa, 1, NULL, 0);
+    rank_save(h, 1, &pb, 1, NULL, 0);
+    ckpt = rank_recover(r.h, 1);
+    a = 0;
+    must(hearth_load(ckpt, &pa, 1, 0, NULL, NULL));
+    cr_assert(epsilon_eq(flt, a, 1.0f, 0.0f));
+    hearth_checkpoint_close(ckpt);
+    hearth_close(h, HEARTH_DROP);
+    cr_assert(eq(u32, fake_counts(other).drops, 1));
+    cr_assert(eq(u32, fake_counts(r.fake).closes, 0));
+    fake_stop(other);
+    rank_end(&r);
+}
+
+Test(open, a_helper_joins_nothing_and_comes_second)
+{
+    struct rank r;
+    struct hearth_opts o;
+    struct hearth *helper = NULL;
+    struct hearth_error err = { 0 };
+    struct hearth_checkpoint *ckpt = NULL;
+    float x = 4;
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+
+    rank_start(&r);
+    o = r.opts;
+    o.helper = 1;
+    must_fail(hearth_open(&o, &helper, &err), HEARTH_ESTATE);
+    rank_open(&r);
+    rank_save(r.h, 3, &piece, 1, NULL, 0);
+    must(hearth_open(&o, &helper, &err));
+    must(hearth_recover(helper, NULL, &ckpt, &err));
+    x = 0;
+    must(hearth_load(ckpt, &piece, 1, 0, NULL, &err));
+    cr_assert(epsilon_eq(flt, x, 4.0f, 0.0f));
+    hearth_checkpoint_close(ckpt);
+    hearth_close(helper, HEARTH_KEEP);
+    rank_end(&r);
+}
+
+Test(open, off_makes_every_call_a_cheap_success_that_says_so)
+{
+    struct rank r;
+    struct hearth_save *save;
+    struct hearth_handle *handle;
+    struct hearth_checkpoint *ckpt = (void *)1;
+    struct hearth_status st = { .struct_size = sizeof(st) };
+    char text[300] = "";
+    uint32_t level;
+    void *place = NULL;
+    float x[16] = { 0 };
+    int64_t n = 16;
+    struct hearth_piece piece = rank_piece("x", x, 1, &n);
+
+    rank_start(&r);
+    fake_stop(r.fake);
+    r.fake = NULL;
+    r.opts.off = 1;
+    r.opts.root = "/nosuchroot";
+    must(hearth_open(&r.opts, &r.h, NULL));
+    must(hearth_recover(r.h, NULL, &ckpt, NULL));
+    cr_assert(eq(ptr, ckpt, NULL));
+    must(hearth_save_begin(r.h, 1, 1 << 20, NULL, &save, NULL));
+    must(hearth_save_add(save, &piece, 1, NULL));
+    must(hearth_save_reserve(save, &piece, 1, &place, NULL));
+    memset(place, 7, sizeof(x));
+    must(hearth_save_put_common(save, ".metadata", "m", 1, NULL));
+    must(hearth_save_next_object(save, NULL, 1 << 20, NULL));
+    must(hearth_save_commit(save, &handle, NULL));
+    must(hearth_wait(handle, HEARTH_PROTECTED, 1, NULL));
+    must(hearth_test(handle, &st, NULL));
+    cr_assert(eq(u32, st.level, HEARTH_OFF));
+    must(hearth_cancel(handle, NULL));
+    hearth_handle_close(handle);
+    cr_assert(eq(int, hearth_log_poll(r.h, &level, text, sizeof(text)), 1));
+    cr_assert(eq(u32, level, HEARTH_LOG_WARN));
+    cr_assert(eq(int, hearth_log_poll(r.h, &level, text, sizeof(text)), 0));
+    rank_end(&r);
+}
+
+Test(open, null_arguments_are_refused)
+{
+    must_fail(hearth_open(NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_recover(NULL, NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_begin(NULL, 1, 1, NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_commit(NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_wait(NULL, HEARTH_SEALED, 1, NULL), HEARTH_EINVAL);
+    must_fail(hearth_load(NULL, NULL, 0, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_item_at(NULL, 0, 0, NULL, NULL), HEARTH_EINVAL);
+    hearth_close(NULL, HEARTH_KEEP);
+    hearth_save_abort(NULL);
+    hearth_handle_close(NULL);
+    hearth_checkpoint_close(NULL);
+    hearth_view_close(NULL, NULL);
+    hearth_report_close(NULL);
+    hearth_bootstrap_close(NULL);
+}

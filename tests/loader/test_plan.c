@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check.h"
+
+#include <hearth/internal/core/env.h>
+#include <hearth/internal/loader/plan.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { NODES = 24, OBJECTS = 480 };
+
+static struct hth_manifest manifest_of(uint32_t objects, uint64_t *seed)
+{
+    struct hth_manifest m = {
+        .save = { 5, 7, 11, 1 }, .world = objects, .nodes = 2, .job = "plan", .objects = objects
+    };
+
+    m.object = calloc(objects, sizeof(*m.object));
+    cr_assert(m.object != NULL);
+    for (uint32_t i = 0; i < objects; i++) {
+        struct hth_object *o = &m.object[i];
+
+        *o = (struct hth_object){ .id = hth_object_id(i, 0),
+            .owner = i,
+            .kind = HTH_OBJECT_SHARD,
+            .data_len = 1000 + hth_splitmix64(seed) % 1000,
+            .table_len = 64 };
+        snprintf(o->name, sizeof(o->name), "o%u", i);
+        for (int k = 0; k < HTH_DIGEST; k++)
+            o->digest[k] = (unsigned char)hth_splitmix64(seed);
+    }
+    return m;
+}
+
+static void see(struct hth_inventory *inv, const struct hth_manifest *m, const uint8_t *has)
+{
+    struct hth_seen_save *s = calloc(1, sizeof(*s));
+
+    cr_assert(s != NULL);
+    s->id = m->save;
+    s->has_manifest = 1;
+    s->object = calloc(m->objects, sizeof(*s->object));
+    for (uint32_t i = 0; i < m->objects; i++)
+        if (has[i]) {
+            s->object[s->objects].id = m->object[i].id;
+            memcpy(s->object[s->objects++].digest, m->object[i].digest, HTH_DIGEST);
+        }
+    *inv = (struct hth_inventory){ .store = 9, .saves = 1, .save = s };
+}
+
+/* ---- The optimum, by maximum flow: can every object's bytes be served with `cap` bytes a node? ---- */
+
+struct flow {
+    uint64_t left[OBJECTS]; /* bytes of an object not placed */
+    uint64_t on[OBJECTS][HTH_PLAN_SOURCES];
+    uint64_t load[NODES];
+};
+
+/* Push as much of an object as possible, moving others' bytes along (one augmenting path by breadth-first
+ * search over nodes). Returns the bytes moved. */
+static uint64_t augment(struct flow *f, const struct hth_sources *src, uint32_t objects,
+        uint32_t from, uint64_t cap)
+{
+    int via_object[NODES], via_from[NODES];
+    uint32_t queue[NODES];
+    uint32_t head = 0, tail = 0;
+
+    for (int n = 0; n < NODES; n++)
+        via_object[n] = -1;
+    for (uint32_t k = 0; k < src[from].count; k++)
+        if (via_object[src[from].node[k]] < 0) {
+            via_object[src[from].node[k]] = (int)from;
+            via_from[src[from].node[k]] = -1;
+            queue[tail++] = src[from].node[k];
+        }
+    while (head < tail) {
+        uint32_t n = queue[head++];
+
+        if (f->load[n] < cap) {
+            uint64_t amount = cap - f->load[n] < f->left[from] ? cap - f->load[n] : f->left[from];
+
+            for (int at = (int)n; via_from[at] >= 0; at = via_from[at])
+                for (uint32_t k = 0; k < src[via_object[at]].count; k++)
+                    if (src[via_object[at]].node[k] == (uint32_t)via_from[at] &&
+                            f->on[via_object[at]][k] < amount)
+                        amount = f->on[via_object[at]][k];
+            for (int at = (int)n; at >= 0; at = via_from[at])
+                for (uint32_t k = 0; k < src[via_object[at]].count; k++) {
+                    if (src[via_object[at]].node[k] == (uint32_t)at)
+                        f->on[via_object[at]][k] += amount;
+                    else if (via_from[at] >= 0 &&
+                             src[via_object[at]].node[k] == (uint32_t)via_from[at])
+                        f->on[via_object[at]][k] -= amount;
+                }
+            f->load[n] += amount;
+            f->left[from] -= amount;
+            return amount;
+        }
+        for (uint32_t i = 0; i < objects; i++)
+            for (uint32_t k = 0; k < src[i].count; k++)
+                if (src[i].node[k] == n && f->on[i][k])
+                    for (uint32_t j = 0; j < src[i].count; j++)
+                        if (via_object[src[i].node[j]] < 0) {
+                            via_object[src[i].node[j]] = (int)i;
+                            via_from[src[i].node[j]] = (int)n;
+                            queue[tail++] = src[i].node[j];
+                        }
+    }
+    return 0;
+}
+
+static int can_serve(const struct hth_manifest *m, const struct hth_sources *src, uint64_t cap)
+{
+    static struct flow f;
+
+    memset(&f, 0, sizeof(f));
+    for (uint32_t i = 0; i < m->objects; i++) {
+        f.left[i] = m->object[i].data_len;
+        while (f.left[i])
+            if (!augment(&f, src, m->objects, i, cap))
+                return 0;
+    }
+    return 1;
+}
+
+static uint64_t optimum(const struct hth_manifest *m, const struct hth_sources *src)
+{
+    uint64_t lo = 0, hi = (uint64_t)m->objects * 2000;
+
+    while (lo < hi) {
+        uint64_t mid = lo + (hi - lo) / 2;
+
+        if (can_serve(m, src, mid))
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return lo;
+}
+
+Test(plan, busiest_source_is_within_a_tenth_of_the_optimum_on_random_plans)
+{
+    static struct hth_sources src[OBJECTS];
+    static uint8_t has[NODES][OBJECTS];
+    uint32_t rank_node[OBJECTS];
+
+    alarm(100);
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        uint64_t dice = seed;
+        struct hth_manifest m = manifest_of(OBJECTS, &dice);
+        struct hth_inventory inv[NODES];
+        uint64_t load[NODES] = { 0 };
+        uint64_t busiest = 0;
+
+        memset(has, 0, sizeof(has));
+        for (uint32_t i = 0; i < OBJECTS; i++) { /* two or three holders, some nodes preferred */
+            uint32_t copies = 2 + (uint32_t)(hth_splitmix64(&dice) % 2);
+
+            rank_node[i] = NODES - 1; /* has nothing: everything is pulled */
+            for (uint32_t c = 0; c < copies; c++) {
+                uint32_t n = (uint32_t)(hth_splitmix64(&dice) % (NODES - 1));
+
+                has[hth_splitmix64(&dice) % 3 ? n : n / 2][i] = 1;
+            }
+        }
+        for (uint32_t n = 0; n < NODES; n++)
+            see(&inv[n], &m, has[n]);
+        cr_assert(eq(u32, hth_sources_find(inv, NODES, rank_node, OBJECTS, &m, src, NULL), 0));
+        for (uint32_t i = 0; i < OBJECTS; i++) {
+            uint64_t *l = &load[src[i].node[0]];
+
+            *l += m.object[i].data_len;
+            busiest = *l > busiest ? *l : busiest;
+        }
+        cr_assert(le(u64, busiest * 10, optimum(&m, src) * 11), "seed %llu",
+                (unsigned long long)seed);
+        for (uint32_t n = 0; n < NODES; n++)
+            hth_inventory_fini(&inv[n]);
+        free(m.object);
+    }
+}
+
+Test(plan, names_what_nobody_has)
+{
+    uint64_t dice = 3;
+    struct hth_manifest m = manifest_of(4, &dice);
+    const uint8_t a[] = { 1, 0, 0, 1 }, b[] = { 0, 1, 0, 1 };
+    const uint32_t rank_node[] = { 0, 1, 0, 1 };
+    struct hth_inventory inv[2];
+    struct hth_sources src[4];
+    const struct hth_object *lost = NULL;
+
+    see(&inv[0], &m, a);
+    see(&inv[1], &m, b);
+    inv[1].save->object[0].digest[0] ^= 1; /* other bytes under the same name are not a copy */
+    cr_assert(eq(u32, hth_sources_find(inv, 2, rank_node, 4, &m, src, &lost), 2));
+    cr_assert(eq(u64, lost->id, m.object[1].id));
+    cr_assert(eq(u32, src[3].count, 2));
+    hth_inventory_fini(&inv[0]);
+    hth_inventory_fini(&inv[1]);
+    free(m.object);
+}
+
+Test(plan, and_inventory_survive_their_encoding_and_nothing_shorter)
+{
+    uint64_t dice = 4;
+    struct hth_manifest m = manifest_of(3, &dice);
+    const uint8_t all[] = { 1, 1, 1 };
+    const uint32_t rank_node[] = { 0, 0, 0 };
+    struct hth_inventory inv, back;
+    struct hth_plan plan = { .serial = 2, .chosen = m.save, .keeps = 1, .keep = { m.save } }, again;
+    struct hth_sources src[3];
+    size_t len;
+    unsigned char *bytes;
+
+    see(&inv, &m, all);
+    len = hth_inventory_bytes(&inv);
+    bytes = malloc(len);
+    hth_inventory_encode(&inv, bytes);
+    must(hth_inventory_decode(&back, bytes, len, NULL));
+    cr_assert(eq(u32, back.save[0].objects, 3));
+    hth_inventory_fini(&back);
+    for (size_t cut = 0; cut < len; cut++)
+        must_fail(hth_inventory_decode(&back, bytes, cut, NULL), HEARTH_EPROTO);
+    free(bytes);
+
+    hth_sources_find(&inv, 1, rank_node, 3, &m, src, NULL);
+    plan.sources = src;
+    plan.manifest_len = hth_manifest_bytes(&m);
+    plan.manifest_bytes = malloc(plan.manifest_len);
+    must(hth_manifest_encode(&m, plan.manifest_bytes, NULL));
+    plan.manifest = m;
+    len = hth_plan_bytes(&plan);
+    bytes = malloc(len);
+    hth_plan_encode(&plan, bytes);
+    must(hth_plan_decode(&again, bytes, len, NULL));
+    cr_assert(eq(u32, again.sources[2].count, 1));
+    cr_assert(eq(u32, again.manifest.objects, 3));
+    hth_plan_fini(&again);
+    for (size_t cut = 0; cut < len; cut++)
+        cr_assert(ne(int, hth_plan_decode(&again, bytes, cut, NULL), HEARTH_OK));
+    free(bytes);
+    free(plan.manifest_bytes);
+    hth_inventory_fini(&inv);
+    free(m.object);
+}
+
+Test(inventory, of_8_ranks_with_copies_in_two_generations_is_within_4_kb)
+{
+    struct hth_seen_object object[16];
+    struct hth_seen_save save[2] = { { .objects = 16, .object = object },
+        { .objects = 16, .object = object } };
+    struct hth_inventory inv = { .saves = 2, .save = save };
+
+    cr_assert(le(sz, hth_inventory_bytes(&inv), 4096));
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check.h"
+
+#include <hearth/internal/replication/placement.h>
+#include <stdlib.h>
+
+static struct hth_epoch epoch_of(uint32_t nodes, uint32_t ranks_per_node, uint32_t per_rack)
+{
+    struct hth_epoch e = {
+        .epoch = 1, .nonce = 1, .world = nodes * ranks_per_node, .nodes = nodes
+    };
+
+    e.rank_node = calloc(e.world, sizeof(*e.rank_node));
+    e.member = calloc(nodes, sizeof(*e.member));
+    cr_assert(e.rank_node && e.member);
+    for (uint32_t r = 0; r < e.world; r++)
+        e.rank_node[r] = r / ranks_per_node;
+    for (uint32_t n = 0; n < nodes && per_rack; n++)
+        e.member[n].domain[0] = 100 + n / per_rack;
+    return e;
+}
+
+static void done(struct hth_epoch *e, struct hth_placement *p)
+{
+    hth_placement_fini(p);
+    free(e->rank_node);
+    free(e->member);
+}
+
+/* No copy with its owner or another copy, and nobody holds more than one share above the least. */
+static void must_be_fair(const struct hth_epoch *e, const struct hth_placement *p, int racks)
+{
+    uint32_t load[64] = { 0 };
+    uint32_t most = 0, least = UINT32_MAX;
+
+    for (uint32_t r = 0; r < e->world; r++)
+        for (uint32_t c = 0; c < p->copies; c++) {
+            uint32_t h = p->holder[r * p->copies + c];
+
+            cr_assert(ne(u32, h, HTH_NODE_NONE));
+            cr_assert(ne(u32, h, e->rank_node[r]));
+            if (racks)
+                cr_assert(ne(u64, e->member[h].domain[0], e->member[e->rank_node[r]].domain[0]));
+            for (uint32_t d = 0; d < c; d++) {
+                uint32_t other = p->holder[r * p->copies + d];
+
+                cr_assert(ne(u32, h, other));
+                if (racks)
+                    cr_assert(ne(u64, e->member[h].domain[0], e->member[other].domain[0]));
+            }
+            load[h]++;
+        }
+    for (uint32_t n = 0; n < e->nodes; n++) {
+        most = load[n] > most ? load[n] : most;
+        least = load[n] < least ? load[n] : least;
+    }
+    cr_assert(le(u32, most - least, racks ? p->copies * 2 * e->world / e->nodes : 0));
+}
+
+Test(placement, shares_nothing_and_is_even_for_any_number_of_nodes)
+{
+    for (uint32_t nodes = 2; nodes <= 33; nodes++)
+        for (uint32_t copies = 1; copies <= 3 && copies < nodes; copies++) {
+            struct hth_epoch e = epoch_of(nodes, 2, 0);
+            struct hth_placement p;
+
+            must(hth_placement_make(&p, &e, copies, copies, 0, NULL));
+            must_be_fair(&e, &p, 0);
+            done(&e, &p);
+        }
+}
+
+Test(placement, keeps_copies_out_of_the_owners_rack)
+{
+    for (uint32_t racks = 2; racks <= 6; racks++) {
+        struct hth_epoch e = epoch_of(racks * 2, 2, 2);
+        struct hth_placement p;
+
+        must(hth_placement_make(&p, &e, 1, 1, 0, NULL));
+        cr_assert(eq(u32, p.level, 1));
+        must_be_fair(&e, &p, 1);
+        done(&e, &p);
+    }
+}
+
+Test(placement, makes_pairs_of_an_even_number)
+{
+    struct hth_epoch e = epoch_of(6, 1, 0);
+    struct hth_placement p;
+
+    must(hth_placement_make(&p, &e, 1, 1, 0, NULL));
+    for (uint32_t r = 0; r < 6; r++)
+        cr_assert(eq(u32, p.holder[p.holder[r]], r));
+    done(&e, &p);
+}
+
+Test(placement, refuses_what_the_nodes_cannot_give_unless_told)
+{
+    struct hth_epoch e = epoch_of(2, 1, 0);
+    struct hth_placement p;
+    struct hearth_error err;
+
+    must_fail(hth_placement_make(&p, &e, 2, 2, 0, &err), HEARTH_EINVAL);
+    cr_assert(strstr(err.text, "allow_degraded") != NULL);
+    must(hth_placement_make(&p, &e, 2, 2, 1, NULL));
+    cr_assert(eq(u32, p.holder[0], 1));
+    cr_assert(eq(u32, p.holder[1], HTH_NODE_NONE));
+    done(&e, &p);
+}
+
+Test(placement, moves_a_lost_copy_to_somebody_who_shares_nothing)
+{
+    struct hth_epoch e = epoch_of(5, 1, 0);
+    struct hth_placement p;
+    uint32_t lost[5] = { 0 };
+    uint32_t gone, to;
+
+    must(hth_placement_make(&p, &e, 2, 2, 0, NULL));
+    gone = p.holder[0];
+    lost[gone] = 1;
+    to = hth_placement_replace(&p, &e, lost, 0, 0);
+    cr_assert(ne(u32, to, HTH_NODE_NONE));
+    cr_assert(ne(u32, to, gone));
+    cr_assert(ne(u32, to, 0));
+    cr_assert(ne(u32, to, p.holder[1]));
+    done(&e, &p);
+}
