@@ -10,11 +10,11 @@
 
 enum status {
     STATUS_OK = 0,
-    STATUS_WRONG = 1,     /* looked at, and found damaged */
+    STATUS_WRONG = 1, /* looked at, and found damaged */
     STATUS_USAGE = 2,
     STATUS_NOT_FOUND = 3,
-    STATUS_IN_USE = 4,    /* an engine runs */
-    STATUS_SYSTEM = 5,    /* no rights, no memory, nobody reads our output */
+    STATUS_IN_USE = 4, /* an engine runs */
+    STATUS_SYSTEM = 5, /* no rights, no memory, nobody reads our output */
 };
 
 struct args {
@@ -60,7 +60,7 @@ void grid_free(struct grid *g);
 /* ---- object.c: an object as a file ---- */
 
 struct object {
-    const char *path; /* borrowed */
+    const char *path;        /* borrowed */
     const unsigned char *at; /* [len], mapped */
     uint64_t len;
     struct hth_block block;
@@ -107,10 +107,10 @@ void meter_end(struct meter *m);
 
 struct save_row {
     struct save_row *next;
-    char dir[4096];  /* path */
-    char name[256];  /* its last part */
-    int own;         /* id is known */
-    int published;   /* lies beside, not in, .hearth */
+    char dir[4096]; /* path */
+    char name[256]; /* its last part */
+    int own;        /* id is known */
+    int published;  /* lies beside, not in, .hearth */
     struct hth_save_id id;
     uint64_t step;
     uint64_t objects, bytes;

@@ -45,8 +45,8 @@ static enum status encode(const struct args *a)
         return complain_usage("header encode takes a dtype and a shape, as float32 2,3");
     h.dtype = hearth_dtype_parse(a->value[1]);
     if (!h.dtype)
-        return complain_usage("'%.64s' is no dtype: give torch's name, as float32 or bfloat16",
-                a->value[1]);
+        return complain_usage(
+                "'%.64s' is no dtype: give torch's name, as float32 or bfloat16", a->value[1]);
     if (parse_shape(&h, a->value[2], &err))
         return complain(&err);
     n = hth_header_encode(&h, out);
@@ -114,7 +114,8 @@ static enum status decode(const struct args *a)
 
     if (a->count != 2) {
         free(b.at);
-        return complain_usage("header decode takes hex of length and pickle, or - for standard input");
+        return complain_usage(
+                "header decode takes hex of length and pickle, or - for standard input");
     }
     rc = b.at ? read_hex(&b, a->value[1], &err)
               : hth_fail(&err, HEARTH_ENOMEM, 0, "no memory for the input");

@@ -49,9 +49,11 @@ static json_t *json_item(const struct object *o, const struct item *item)
 
 static json_t *json_save(const struct hth_block *b)
 {
-    return json_pack("{s:I, s:I, s:I, s:I}", "step", (json_int_t)b->save.step, "epoch",
-            (json_int_t)b->save.epoch, "nonce", (json_int_t)b->save.nonce, "attempt",
-            (json_int_t)b->save.attempt);
+    char nonce[20];
+
+    snprintf(nonce, sizeof(nonce), "%016" PRIx64, b->save.nonce); /* beyond JSON's numbers */
+    return json_pack("{s:I, s:I, s:s, s:I}", "step", (json_int_t)b->save.step, "epoch",
+            (json_int_t)b->save.epoch, "nonce", nonce, "attempt", (json_int_t)b->save.attempt);
 }
 
 static json_t *json_object_of(const struct object *o, int verified, json_t *items)
@@ -80,7 +82,7 @@ static void print_head(const struct object *o, int verified)
         printf("object    %s of rank %" PRIu32 ", job %s\nsave      " HTH_SAVE "\n", b->name,
                 b->owner, b->job, HTH_SAVE_ARGS(b->save));
     printf("verified  %s\n\n", verified ? "yes, every byte"
-                    : b->own            ? "NO: see the message"
+                               : b->own ? "NO: see the message"
                                         : "no: a foreign object has no checksums");
 }
 
@@ -101,8 +103,8 @@ static void grid_item(struct grid *g, const struct object *o, const struct item 
     grid_add(g, "%s", key);
 }
 
-static int show_items(struct object *o, int verified, const struct args *a,
-        struct hearth_error *err)
+static int show_items(
+        struct object *o, int verified, const struct args *a, struct hearth_error *err)
 {
     static const char *const titles[] = { "KIND", "OFFSET", "LENGTH", "PAYLOAD", "TENSOR", "KEY" };
     struct grid g = { .columns = 6 };
@@ -152,8 +154,7 @@ enum status run_inspect(const struct args *a)
 }
 
 /* The item of non-zero length at `offset`. */
-static int find_item(
-        struct object *o, uint64_t offset, struct item *out, struct hearth_error *err)
+static int find_item(struct object *o, uint64_t offset, struct item *out, struct hearth_error *err)
 {
     int rc;
 

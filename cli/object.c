@@ -37,8 +37,8 @@ static int map_file(struct object *o, const char *path, struct hearth_error *err
     at = o->len ? mmap(NULL, o->len, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     close(fd);
     if (at == MAP_FAILED)
-        return hth_fail(
-                err, HEARTH_EIO, errno, "%.300s cannot be mapped: %s", path, strerrordesc_np(errno));
+        return hth_fail(err, HEARTH_EIO, errno, "%.300s cannot be mapped: %s", path,
+                strerrordesc_np(errno));
     o->at = at;
     return HEARTH_OK;
 }
@@ -114,8 +114,7 @@ static int own_next(struct object *o, struct item *out, struct hearth_error *err
     if (rc)
         return rc;
     if (own->kind == HTH_ITEM_TENSOR) {
-        rc = hth_found_tensor(
-                &out->found, o->at + HTH_BLOCK + own->offset, own->length, &cause);
+        rc = hth_found_tensor(&out->found, o->at + HTH_BLOCK + own->offset, own->length, &cause);
         if (rc || out->found.header.dtype != own->dtype || out->found.header.ndim != own->ndim ||
                 out->found.payload != own->payload ||
                 memcmp(out->found.header.shape, own->shape, own->ndim * sizeof(int64_t)) != 0)
@@ -142,8 +141,8 @@ int object_next(struct object *o, struct item *out, struct hearth_error *err)
     return rc && rc != HEARTH_ENOENT ? hth_while(err, rc, "%.300s", o->path) : rc;
 }
 
-int object_check(struct object *o, uint64_t off, uint64_t len, struct meter *meter,
-        struct hearth_error *err)
+int object_check(
+        struct object *o, uint64_t off, uint64_t len, struct meter *meter, struct hearth_error *err)
 {
     if (!o->block.own || !len)
         return HEARTH_OK;

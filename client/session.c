@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,11 +35,15 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
         .answer = &a,
         .answer_len = sizeof(a),
         .what = "attach to this node's engine" };
+    struct ucred peer;
+    socklen_t len = sizeof(peer);
     int rc;
 
     memcpy(m.job, h->opts.job, strlen(h->opts.job) + 1);
     if ((rc = hth_exchange_locked(h, fd, &ask, until, err)))
         return rc;
+    if (!a.pid && !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
+        a.pid = (uint32_t)peer.pid;
     a.node[sizeof(a.node) - 1] = a.log[sizeof(a.log) - 1] = '\0';
     if (a.addr_len > HTH_ADDR_MAX || hth_node_check(a.node, NULL))
         return hth_fail(err, HEARTH_EPROTO, 0,

@@ -25,6 +25,8 @@
 #define STORE_VERSION 1u
 #define RECORD_MAX    127 /* bytes of a record's name */
 
+static const unsigned char magic[8] = { 'H', 'T', 'H', 'S', 'T', 'O', 'R', 'E' };
+
 static int record_check(const char *name, struct hearth_error *err)
 {
     static const char *const taken[] = { "lock", "store", "pool", "evidence", NEW_FILE };
@@ -123,7 +125,7 @@ static const struct hth_store_ops tmpfs_ops = {
 static void store_encode(const struct hth_tmpfs *t, unsigned char out[STORE_BYTES])
 {
     memset(out, 0, STORE_BYTES);
-    memcpy(out, "HTHSTORE", 8);
+    memcpy(out, magic, sizeof(magic));
     hth_put32(out + 8, STORE_VERSION);
     hth_put64(out + 16, t->id);
     hth_put64(out + 24, t->starts);
@@ -135,7 +137,7 @@ static void store_encode(const struct hth_tmpfs *t, unsigned char out[STORE_BYTE
 static int store_decode(
         struct hth_tmpfs *t, const unsigned char *in, size_t len, struct hearth_error *err)
 {
-    if (len < 12 || memcmp(in, "HTHSTORE", 8) != 0 ||
+    if (len < 12 || memcmp(in, magic, sizeof(magic)) != 0 ||
             (hth_get32(in + 8) == STORE_VERSION &&
                     (len != STORE_BYTES ||
                             hth_get32(in + 12) != hth_crc32c(in + 16, STORE_BYTES - 16))))

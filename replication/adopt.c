@@ -104,7 +104,7 @@ static int object_read(
 static void object_adopt(struct hth_ctx *ctx, const struct find *f)
 {
     struct hth_held_save *save;
-    struct hth_object object;
+    struct hth_object object = { 0 };
     struct hth_held *held;
     struct hearth_error err = { 0 };
     int rc = object_read(ctx, f, &object, &err);

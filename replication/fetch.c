@@ -235,10 +235,10 @@ int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct
 int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
         struct hearth_error *err)
 {
-    struct hth_fetch *f;
+    struct hth_fetch *f = NULL;
     int rc = hth_fetch_new(ctx, want, &f, err);
 
-    if (rc)
+    if (!f)
         return rc;
     for (uint32_t i = 0; i < f->sources && hth_fetch_runs(f); i++)
         hth_source_ask(f, &f->source[i]);

@@ -296,7 +296,7 @@ static void believed(struct hth_work *work)
 int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         hth_sealed_fn *done, void *self, struct hearth_error *err)
 {
-    struct job *j;
+    struct job *j = NULL;
     int rc;
 
     if (held->state != HTH_HELD_SEALED || !held->slot ||
@@ -304,7 +304,7 @@ int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth
         return hth_fail(err, HEARTH_ESTATE, 0, "'%s' of " HTH_SAVE " is not sealed here",
                 held->object.name, HTH_SAVE_ARGS(save->id));
     rc = job_new(ctx, save, held, done, self, &j, err);
-    if (rc)
+    if (!j)
         return rc;
     if (hth_breaks(ctx, HTH_BREAK_VERIFY))
         job_work(j, nothing, believed);

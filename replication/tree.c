@@ -67,27 +67,31 @@ static void walk_init(struct walk *w, uint32_t node)
     w->end = w->first + HTH_TREE_DEGREE;
 }
 
+/* The next child in this level. */
+static uint32_t level_next(const struct hth_ctx *ctx, struct walk *w)
+{
+    while (w->at < w->end && w->at < ctx->epoch->nodes) {
+        uint32_t child = (uint32_t)w->at++;
+
+        if (is_down(ctx, child))
+            w->lost = 1;
+        else if (hth_tree_parent(ctx, child) == w->node)
+            return child;
+    }
+    return HTH_NODE_NONE;
+}
+
 static uint32_t walk_next(const struct hth_ctx *ctx, struct walk *w)
 {
-    uint32_t nodes = ctx->epoch->nodes;
+    uint32_t child = level_next(ctx, w);
 
-    for (;;) {
-        for (; w->at < w->end && w->at < nodes; w->at++) {
-            uint32_t child = (uint32_t)w->at;
-
-            if (is_down(ctx, child))
-                w->lost = 1;
-            else if (hth_tree_parent(ctx, child) == w->node) {
-                w->at++;
-                return child;
-            }
-        }
-        if (!w->lost || w->at >= nodes)
-            return HTH_NODE_NONE;
+    while (child == HTH_NODE_NONE && w->lost && w->at < ctx->epoch->nodes) {
         w->first = w->at = w->first * HTH_TREE_DEGREE + 1;
         w->end = w->end * HTH_TREE_DEGREE + 1;
         w->lost = 0;
+        child = level_next(ctx, w);
     }
+    return child;
 }
 
 uint32_t hth_tree_children(const struct hth_ctx *ctx, uint32_t node, uint32_t *out, uint32_t cap)

@@ -87,7 +87,8 @@ void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len
     struct track *next;
 
     if (len != HTH_KEEP_BYTES + 4 || hth_keep_decode(&keep, bytes, HTH_KEEP_BYTES, NULL) ||
-            keep.epoch != c->ctx->epoch->epoch || keep.saves == 0)
+            (keep.epoch != c->ctx->epoch->epoch && !hth_breaks(c->ctx, HTH_BREAK_FENCE)) ||
+            keep.saves == 0)
         return;
     degraded = hth_get32(bytes + HTH_KEEP_BYTES);
     if (write_keep(c, &keep))

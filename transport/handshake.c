@@ -112,11 +112,11 @@ static int hello_check(struct hth_session *s, const struct hth_frame *frame, con
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "here transport %s is used, there %.*s; choose one for all nodes", ours,
                 BACKEND_LEN, backend);
-    if (!e || frame->epoch != e->epoch || frame->nonce != e->nonce)
+    if (!e || (!s->opts.no_fence && (frame->epoch != e->epoch || frame->nonce != e->nonce)))
         return hth_fail(err, HEARTH_ESTATE, 0, "not in epoch %" PRIu64 " here", frame->epoch);
     from = hth_get32(b + AT_FROM);
     if (hth_get32(b + AT_TO) != e->self || from >= e->nodes || from == e->self ||
-            hth_get64(b + AT_STORE) != e->member[from].store)
+            (!s->opts.no_fence && hth_get64(b + AT_STORE) != e->member[from].store))
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "a hello from node %" PRIu32 " to %" PRIu32 " came to node %" PRIu32
                 ", or that node has another store now; start the job's engines anew",
@@ -180,10 +180,11 @@ static int ack_is_right(
     const struct hth_epoch *e = s->epoch;
 
     return frame->type == HTH_MSG_HELLO_ACK && frame->body_len == HTH_HELLO_BODY + HTH_MAC &&
-           frame->epoch == e->epoch && frame->nonce == e->nonce && b[AT_LOW] == b[AT_HIGH] &&
-           b[AT_LOW] >= HTH_VERSION_LOW && b[AT_LOW] <= HTH_VERSION_HIGH &&
-           hth_get32(b + AT_FROM) == link->node && hth_get32(b + AT_TO) == e->self &&
-           hth_get64(b + AT_STORE) == e->member[link->node].store;
+           (s->opts.no_fence || (frame->epoch == e->epoch && frame->nonce == e->nonce)) &&
+           b[AT_LOW] == b[AT_HIGH] && b[AT_LOW] >= HTH_VERSION_LOW &&
+           b[AT_LOW] <= HTH_VERSION_HIGH && hth_get32(b + AT_FROM) == link->node &&
+           hth_get32(b + AT_TO) == e->self &&
+           (s->opts.no_fence || hth_get64(b + AT_STORE) == e->member[link->node].store);
 }
 
 static void on_ack(struct hth_session *s, struct link *link, const struct hth_frame *frame)

@@ -136,6 +136,7 @@ Test(save, of_large_and_odd_pieces_by_several_threads_is_the_same)
     rank_save(r.h, 1, piece, N + 1, NULL, 0);
     for (int i = 0; i <= N; i++)
         piece[i].data = y + (size_t)i * LEN;
+    piece[N].strides = NULL;
     load(r.h, 1, piece, N + 1);
     cr_assert(zero(int, memcmp(x, y, (size_t)N * LEN * sizeof(float))));
     for (size_t i = 0; i < 1531; i += 13)

@@ -61,8 +61,10 @@ static uint64_t next_random(void *self)
 
 static void submit(void *self, struct hth_work *work)
 {
-    struct world *w = ((struct machine *)self)->world;
+    struct machine *m = self;
+    struct world *w = m->world;
 
+    m->due_ms = 0; /* its `done` may leave something to do */
     work->next = NULL;
     if (w->work_last)
         w->work_last->next = work;
@@ -177,6 +179,7 @@ void machine_start(struct world *w, uint32_t m)
                 .hello_ms = 1000,
                 .connect_ms = 2000,
                 .stall_ms = 1000,
+                .no_fence = (w->opts.breaks & HTH_BREAK_FENCE) != 0,
                 .job = "sim" },
         .transport = open_transport,
         .transport_self = x,
@@ -452,8 +455,6 @@ static int step(struct world *w)
     }
     if (w->work_first) {
         drain_work(w);
-        for (uint32_t m = 0; m < w->machines; m++)
-            machine_touch(w, m);
         did = 1;
     }
     deliver(w);
@@ -558,6 +559,11 @@ void world_open(struct world *w, const struct world_opts *opts)
         plan_fault(w);
     if (opts->faults && world_roll(w, 3) == 0)
         w->slow_ms = 200 + world_roll(w, 600);
+}
+
+struct hth_node *world_node(struct world *w, uint32_t node)
+{
+    return w->machine[w->member[node]].node;
 }
 
 void world_close(struct world *w)

@@ -92,6 +92,8 @@ void world_open(struct world *w, const struct world_opts *opts);
 void world_run(struct world *w); /* to the end, or until something is broken */
 void world_close(struct world *w);
 
+struct hth_node *world_node(struct world *w, uint32_t node); /* of the job's node */
+
 void world_say(struct world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void world_broken(struct world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 uint32_t world_roll(struct world *w, uint32_t sides);

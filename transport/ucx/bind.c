@@ -67,12 +67,14 @@ int hth_ucx_blob_decode(struct sockaddr_storage *out, const unsigned char *blob,
     return 0;
 }
 
-/* All of 127.0.0.0/8 is this machine, though the interface names one address of it. */
 static int is_loopback(const struct sockaddr_storage *ss)
 {
     const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)ss;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)ss;
 
-    return ss->ss_family == AF_INET && ntohl(in->sin_addr.s_addr) >> 24 == 127;
+    if (ss->ss_family == AF_INET)
+        return ntohl(in->sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
 }
 
 static int has_address(const struct ifaddrs *i, const struct sockaddr_storage *ss)
@@ -82,33 +84,39 @@ static int has_address(const struct ifaddrs *i, const struct sockaddr_storage *s
 
     if (!i->ifa_addr || i->ifa_addr->sa_family != ss->ss_family)
         return 0;
-    if (is_loopback(ss) && (i->ifa_flags & IFF_LOOPBACK))
-        return 1;
     mine = address_of(i->ifa_addr, &len);
     theirs = address_of((const struct sockaddr *)(const void *)ss, &len);
     return memcmp(mine, theirs, len) == 0;
 }
 
-static int find_device(const struct sockaddr_storage *ss, const char *text,
-        char device[IF_NAMESIZE], struct hearth_error *err)
+/* The interface of the address; it must be the first one there of its family. */
+static int check(const struct ifaddrs *all, const struct hth_transport_opts *opts,
+        const struct sockaddr_storage *ss, char device[IF_NAMESIZE], struct hearth_error *err)
 {
-    struct ifaddrs *all;
-    int found = 0;
+    const struct ifaddrs *own = all, *first = all;
+    char text[INET6_ADDRSTRLEN];
+    size_t len;
 
-    if (getifaddrs(&all) < 0)
-        return hth_fail(err, HEARTH_EIO, 0, "the list of network interfaces cannot be read");
-    for (struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
-        if (!has_address(i, ss))
-            continue;
-        snprintf(device, IF_NAMESIZE, "%s", i->ifa_name);
-        found = 1;
-    }
-    freeifaddrs(all);
-    if (!found)
+    while (own && !has_address(own, ss))
+        own = own->ifa_next;
+    if (!own)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "no interface of this machine has the address %s: choose one that `ip address` "
                 "shows",
-                text);
+                opts->bind);
+    if (opts->device && strcmp(own->ifa_name, opts->device) != 0)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the address %s is not of interface %s but of %s",
+                opts->bind, opts->device, own->ifa_name);
+    while (!first->ifa_addr || first->ifa_addr->sa_family != ss->ss_family ||
+            strcmp(first->ifa_name, own->ifa_name) != 0)
+        first = first->ifa_next; /* ends at `own` */
+    inet_ntop(ss->ss_family, address_of(first->ifa_addr, &len), text, sizeof(text));
+    if (!has_address(first, ss))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "UCX uses only the first address of interface %s, which is %s: give that one "
+                "instead of %s, or use the transport ofi",
+                own->ifa_name, text, opts->bind);
+    snprintf(device, IF_NAMESIZE, "%s", own->ifa_name);
     return 0;
 }
 
@@ -139,19 +147,28 @@ static int parse(const struct hth_transport_opts *opts, struct sockaddr_storage 
     return 0;
 }
 
+/*
+ * UCX carries data on the first address of an interface and dials the listener's address for it,
+ * so both must be the same. On the loopback interface, where nobody else can dial, we take that
+ * one (127.0.0.1) for each of its addresses; elsewhere the user has to know.
+ */
 int hth_ucx_bind(const struct hth_transport_opts *opts, struct sockaddr_storage *out,
         char device[IF_NAMESIZE], struct hearth_error *err)
 {
+    static const unsigned char loopback[4] = { 127, 0, 0, 1 };
+    struct ifaddrs *all;
     int rc = parse(opts, out, err);
 
     if (rc)
         return rc;
-    rc = find_device(out, opts->bind, device, err);
-    if (rc || !opts->device)
-        return rc;
-    if (strlen(opts->device) >= IF_NAMESIZE || if_nametoindex(opts->device) == 0)
+    if (opts->device && (strlen(opts->device) >= IF_NAMESIZE || !if_nametoindex(opts->device)))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "there is no interface \"%s\": choose one that `ip link` shows", opts->device);
-    snprintf(device, IF_NAMESIZE, "%s", opts->device);
-    return 0;
+    if (is_loopback(out))
+        fill(out, AF_INET, loopback, opts->port);
+    if (getifaddrs(&all) < 0)
+        return hth_fail(err, HEARTH_EIO, 0, "the list of network interfaces cannot be read");
+    rc = check(all, opts, out, device, err);
+    freeifaddrs(all);
+    return rc;
 }

@@ -29,7 +29,7 @@ static int is_known(const struct hth_ucx *t, int fd)
 
 static int is_tcp(int fd)
 {
-    struct sockaddr_storage ss;
+    struct sockaddr_storage ss = { .ss_family = AF_UNSPEC };
     socklen_t len = sizeof(ss);
     int type = 0;
     socklen_t type_len = sizeof(type);

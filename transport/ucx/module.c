@@ -96,8 +96,9 @@ static int share(const struct hth_log *log, struct hearth_error *err)
 static void set_environment(const struct hth_transport_opts *opts)
 {
     static int sites_own = -1; /* the site has set the address family itself */
-    unsigned char address[16];
-    int is_v6 = opts->bind && inet_pton(AF_INET6, opts->bind, address) == 1;
+    struct in6_addr address;
+    int is_v6 = opts->bind && inet_pton(AF_INET6, opts->bind, &address) == 1 &&
+                !IN6_IS_ADDR_LOOPBACK(&address);
 
     for (size_t i = 0; !implementation && i < sizeof(setting) / sizeof(setting[0]); i++)
         setenv(setting[i].name, setting[i].value, setting[i].forced);

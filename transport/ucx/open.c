@@ -31,12 +31,15 @@ static int configure(
         { "NET_DEVICES", device },
         { "SOCKADDR_TLS_PRIORITY", "tcp" },
         { "PROTO_ENABLE", "n" },
-        /* Shared memory tells of a death by this alone. On TCP it must be longer than the kernel's
-         * own keepalive takes, or the ping itself hides a silent partition from that. */
+        /* Shared memory may tell of a death by this alone. On TCP it must be longer than the
+         * kernel's own keepalive takes, or the ping itself hides a silent partition from that. */
         { "KEEPALIVE_INTERVAL", posix ? "1s" : "20s" },
     };
+    size_t n = sizeof(setting) / sizeof(setting[0]);
 
-    for (size_t i = 0; i < sizeof(setting) / sizeof(setting[0]); i++) {
+    if (getenv("UCX_KEEPALIVE_INTERVAL"))
+        n--; /* the site's choice */
+    for (size_t i = 0; i < n; i++) {
         ucs_status_t status = ucp_config_modify(config, setting[i].name, setting[i].value);
 
         if (status != UCS_OK)
@@ -65,8 +68,9 @@ static int open_context(
         status = ucp_init(&params, config, &t->context);
         if (status != UCS_OK)
             rc = hth_fail(err, HEARTH_EINVAL, status,
-                    "UCX has no \"%s\" on interface %s (%s): is the interface up?", provider,
-                    device, ucs_status_string(status));
+                    "UCX has no \"%s\" on interface %s (%s): is it up, and does /sys/class/net "
+                    "show it?",
+                    provider, device, ucs_status_string(status));
     }
     ucp_config_release(config);
     return rc;
@@ -322,6 +326,8 @@ static int ucx_open(const struct hth_transport_opts *opts,
         return rc;
     }
     hth_ucx_fds_close_on_exec(t, 0);
+    hth_say(&t->log, HEARTH_LOG_INFO, "transport-open", "ucx %s (UCX %s) on interface %s for %s",
+            provider, ucp_get_version_string(), device, opts->bind);
     *out = &t->base;
     return 0;
 }

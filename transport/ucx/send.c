@@ -183,7 +183,7 @@ void hth_ucx_packets_forget(struct hth_ucx *t, struct hth_ucx_conn *c)
     c->out_len = 0;
 }
 
-/* A copy for later; what only goes into a header is taken from there. */
+/* A copy for later. */
 static void take(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id, const void *bytes,
         size_t len)
 {

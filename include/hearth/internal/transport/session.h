@@ -27,6 +27,7 @@ struct hth_session_opts {
     uint32_t stall_ms;     /* 0: 5000: a pull without its completion */
     uint32_t queue_max;    /* messages waiting for one peer; 0: 1024 */
     int has_key;
+    int no_fence; /* simulator: hear other epochs too, to see that somebody notices */
     unsigned char key[HTH_KEY];
     char job[HTH_NAME_MAX + 1];
 };

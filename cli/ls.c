@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ls: jobs of a root, saves of a job, and where the engine and its log are. */
+#include "cli.h"
+
+#include <hearth/internal/client/env.h>
+#include <hearth/internal/core/store_tmpfs.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct job {
+    char name[256];
+    char dir[4096];
+    char log[4096 + 16]; /* empty: there is none */
+    pid_t pid;           /* of the engine; 0: none runs */
+    json_t *status;      /* what it says; NULL: nothing */
+    struct save_row *saves;
+};
+
+static int job_look(struct job *j, const char *root, const char *name, struct hearth_error *err)
+{
+    char *text;
+
+    memset(j, 0, sizeof(*j));
+    snprintf(j->name, sizeof(j->name), "%.255s", name);
+    snprintf(j->dir, sizeof(j->dir), "%.3800s/%.255s", root, name);
+    if (!is_job_dir(j->dir))
+        return hth_fail(err, HEARTH_ENOENT, 0, "there is no job '%.64s' in %.300s", name, root);
+    snprintf(j->log, sizeof(j->log), "%s/" HTH_RECORDS_DIR "/log", j->dir);
+    if (access(j->log, F_OK))
+        j->log[0] = '\0';
+    if (hth_store_locked(root, name, &j->pid, NULL))
+        j->pid = 0;
+    text = j->pid ? engine_status(j->dir) : NULL;
+    j->status = text ? json_loads(text, 0, NULL) : NULL;
+    free(text);
+    return saves_list(j->dir, &j->saves, err);
+}
+
+static void job_free(struct job *j)
+{
+    saves_free(j->saves);
+    json_decref(j->status);
+}
+
+static json_t *json_job(const struct job *j)
+{
+    json_t *out = json_object(), *saves = json_array();
+
+    for (const struct save_row *s = j->saves; s; s = s->next) {
+        json_t *row = json_pack("{s:I, s:s, s:I, s:I, s:o, s:b}", "step", (json_int_t)s->step,
+                "state", s->state, "objects", (json_int_t)s->objects, "bytes", (json_int_t)s->bytes,
+                "directory", json_text(s->dir, strlen(s->dir)), "manifest", s->manifest);
+
+        if (s->own) {
+            json_object_set_new(row, "epoch", json_integer((json_int_t)s->id.epoch));
+            json_object_set_new(row, "attempt", json_integer((json_int_t)s->id.attempt));
+        }
+        json_array_append_new(saves, row);
+    }
+    json_object_set_new(out, "job", json_text(j->name, strlen(j->name)));
+    json_object_set_new(out, "directory", json_text(j->dir, strlen(j->dir)));
+    json_object_set_new(out, "engine_pid", j->pid ? json_integer(j->pid) : json_null());
+    json_object_set_new(out, "log", j->log[0] ? json_text(j->log, strlen(j->log)) : json_null());
+    json_object_set_new(out, "status", j->status ? json_incref(j->status) : json_null());
+    json_object_set_new(out, "saves", saves);
+    return out;
+}
+
+static void print_engine(const struct job *j)
+{
+    const char *state = json_string_value(json_object_get(j->status, "state"));
+
+    if (!j->pid)
+        puts("engine  none runs");
+    else if (!j->status)
+        printf("engine  pid %ld, which does not answer\n", (long)j->pid);
+    else
+        printf("engine  pid %ld, epoch %lld, %lld nodes, %lld ranks here%s%s\n", (long)j->pid,
+                (long long)json_integer_value(json_object_get(j->status, "epoch")),
+                (long long)json_integer_value(json_object_get(j->status, "members")),
+                (long long)json_integer_value(json_object_get(j->status, "ranks_attached")),
+                state && state[0] ? ": " : "", state ? state : "");
+    printf("log     %s\n\n", j->log[0] ? j->log : "none");
+}
+
+static void print_saves(const struct job *j)
+{
+    static const char *const titles[] = { "STEP", "EPOCH", "TRY", "STATE", "OBJECTS", "SIZE",
+        "DIRECTORY" };
+    struct grid g = { .columns = 7 };
+    char size[32], dir[300], epoch[24], attempt[16];
+
+    for (size_t i = 0; i < 7; i++)
+        grid_add(&g, "%s", titles[i]);
+    for (const struct save_row *s = j->saves; s; s = s->next) {
+        human(size, s->bytes);
+        plain(dir, sizeof(dir), s->dir, strlen(s->dir));
+        grid_add(&g, "%" PRIu64, s->step);
+        snprintf(epoch, sizeof(epoch), "%" PRIu64, s->id.epoch);
+        snprintf(attempt, sizeof(attempt), "%" PRIu32, s->id.attempt);
+        grid_add(&g, "%s", s->own ? epoch : "-");
+        grid_add(&g, "%s", s->own ? attempt : "-");
+        grid_add(&g, "%s%s", s->state, s->own && !s->manifest ? ", no manifest" : "");
+        grid_add(&g, "%" PRIu64, s->objects);
+        grid_add(&g, "%s", size);
+        grid_add(&g, "%s", dir);
+    }
+    grid_print(&g, "rrrlrrl");
+    grid_free(&g);
+}
+
+static enum status ls_job(const struct args *a)
+{
+    struct hearth_error err = { 0 };
+    struct job j;
+    int rc = job_look(&j, a->root, a->value[0], &err);
+    enum status status = rc ? complain(&err) : STATUS_OK;
+
+    if (!rc && a->json) {
+        status = print_json(json_job(&j));
+    } else if (!rc) {
+        printf("job     %s\n", j.name);
+        print_engine(&j);
+        print_saves(&j);
+    }
+    job_free(&j);
+    return status;
+}
+
+static void grid_job(struct grid *g, const struct job *j)
+{
+    const struct save_row *best = NULL;
+    char size[32], name[80], pid[24];
+    uint64_t bytes = 0, count = 0;
+
+    for (const struct save_row *s = j->saves; s; s = s->next, count++) {
+        bytes += s->bytes;
+        if (strcmp(s->state, "unfinished") != 0 && strcmp(s->state, "bad") != 0)
+            best = s;
+    }
+    human(size, bytes);
+    plain(name, sizeof(name), j->name, strlen(j->name));
+    grid_add(g, "%s", name);
+    snprintf(pid, sizeof(pid), "%ld", (long)j->pid);
+    grid_add(g, "%s", j->pid ? pid : "-");
+    grid_add(g, "%" PRIu64, count);
+    if (best)
+        grid_add(g, "%" PRIu64 " %s", best->step, best->state);
+    else
+        grid_add(g, "%s", "-");
+    grid_add(g, "%s", size);
+    grid_add(g, "%s", j->log[0] ? j->log : "-");
+}
+
+static enum status ls_root(const struct args *a)
+{
+    static const char *const titles[] = { "JOB", "ENGINE", "SAVES", "NEWEST", "SIZE", "LOG" };
+    struct grid g = { .columns = 6 };
+    struct hearth_error err = { 0 };
+    char **names = names_in(a->root, &err);
+    json_t *jobs = json_array();
+    enum status status = STATUS_OK;
+
+    if (!names) {
+        json_decref(jobs);
+        return complain(&err);
+    }
+    for (size_t i = 0; i < 6; i++)
+        grid_add(&g, "%s", titles[i]);
+    for (size_t i = 0; names[i]; i++) {
+        struct job j;
+
+        if (!hth_job_check(names[i], NULL) && !job_look(&j, a->root, names[i], NULL)) {
+            if (a->json)
+                json_array_append_new(jobs, json_job(&j));
+            else
+                grid_job(&g, &j);
+            job_free(&j);
+        }
+    }
+    names_free(names);
+    if (a->json)
+        status = print_json(json_pack("{s:O}", "jobs", jobs));
+    else
+        grid_print(&g, "lrrlrl");
+    json_decref(jobs);
+    grid_free(&g);
+    return status;
+}
+
+static enum status ls_env(void)
+{
+    struct grid g = { .columns = 3 };
+    size_t count;
+    const struct hth_env_row *rows = hth_env_rows(&count);
+
+    grid_add(&g, "%s", "VARIABLE");
+    grid_add(&g, "%s", "DEFAULT");
+    grid_add(&g, "%s", "WHAT");
+    for (size_t i = 0; i < count; i++) {
+        grid_add(&g, "%s", rows[i].name);
+        grid_add(&g, "%s", rows[i].standard[0] ? rows[i].standard : "-");
+        grid_add(&g, "%s", rows[i].help);
+    }
+    grid_print(&g, "lll");
+    grid_free(&g);
+    return STATUS_OK;
+}
+
+enum status run_ls(const struct args *a)
+{
+    if (a->env)
+        return ls_env();
+    if (!a->root)
+        return complain_usage("ls needs --root, or HEARTH_ROOT set: the tmpfs that is Hearth's");
+    return a->count ? ls_job(a) : ls_root(a);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hearth: looks at checkpoints in memory, with or without an engine, Hearth's own and those of
+ * ml-flashpoint. One table of commands; numbers and texts are in the C locale everywhere.
+ */
+#include "cli.h"
+
+#include <hearth/version.h>
+
+#include <getopt.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TAKES_JSON = 1, TAKES_ROOT = 2, TAKES_OFFSET = 4, TAKES_ENV = 8 };
+
+static const struct command {
+    const char *name;
+    enum status (*run)(const struct args *a);
+    int takes, least, most; /* arguments */
+    const char *usage, *what, *help;
+} commands[] = {
+    { "ls", run_ls, TAKES_JSON | TAKES_ROOT | TAKES_ENV, 0, 1, "ls [--root DIR] [--json] [JOB]",
+            "jobs of a root, saves of a job, and where the engine and its log are",
+            "  hearth ls --root /mnt/hearth          all jobs on this node\n"
+            "  hearth ls --root /mnt/hearth train7   one job: engine, log, saves\n"
+            "  hearth ls --env                       variables that programs read\n\n"
+            "States of a save: protected (on the keep list), complete (all ranks wrote it),\n"
+            "unfinished, bad (chosen once and unreadable), foreign (not written by Hearth).\n" },
+    { "inspect", run_inspect, TAKES_JSON, 1, 1, "inspect OBJECT [--json]",
+            "what an object consists of, and whether its checksums hold",
+            "Offsets count from byte 4096 of the file, as .metadata counts them. A foreign\n"
+            "object has no checksums; what follows its tensors is shown as one piece.\n" },
+    { "cat", run_cat, TAKES_OFFSET, 1, 1, "cat OBJECT --offset N",
+            "the payload of the item at that offset, without its header",
+            "  hearth cat __0_0_src0.distcp --offset 0 > tensor.raw\n\n"
+            "Of an object of Hearth's the chunks that hold the item are verified first.\n" },
+    { "verify", run_verify, TAKES_JSON | TAKES_ROOT, 1, 1024, "verify PATH... [--json]",
+            "every byte against its checksum: of an object, a container or a job",
+            "  hearth verify /mnt/hearth/train7/step-40_ckpt\n"
+            "  hearth verify /mnt/hearth/train7      all its saves and records\n\n"
+            "Exit status 0: nothing wrong (foreign objects have no checksums and are only\n"
+            "read through), 1: something is wrong, and named.\n" },
+    { "header", run_header, 0, 1, 3, "header encode DTYPE SHAPE | header decode HEX|-",
+            "the header in front of a tensor, to and from hex",
+            "  hearth header encode float32 2,3      hex of length and pickle\n"
+            "  hearth header encode int64 '()'       a scalar\n"
+            "  hearth header decode -                hex from standard input\n" },
+    { "rm", run_rm, TAKES_ROOT, 1, 1024, "rm [--root DIR] SAVE...",
+            "free saves, while no engine runs on their job",
+            "SAVE is a directory as hearth ls shows it, or JOB/SAVE beside --root:\n"
+            "  hearth rm /mnt/hearth/train7/step-40_ckpt\n" },
+    { "clean", run_clean, TAKES_ROOT, 1, 1, "clean [--root DIR] JOB",
+            "remove all of a job, while no engine runs on it",
+            "For the epilog of a batch system: everything of the job on this node goes.\n" },
+};
+
+#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static int help(FILE *to)
+{
+    fputs("hearth: looks at checkpoints that are kept in memory, on this node.\n\n"
+          "usage: hearth COMMAND [options]\n\n",
+            to);
+    for (size_t i = 0; i < COMMANDS; i++)
+        fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].what);
+    fputs("\nhearth COMMAND --help says more; hearth --version says the version.\n"
+          "HEARTH_ROOT is the default of --root. Only rm and clean change anything.\n\n"
+          "exit status: 0 done, 1 looked and found something wrong, 2 wrong command line,\n"
+          "3 not found, 4 an engine runs on the job, 5 the system refused\n",
+            to);
+    return STATUS_OK;
+}
+
+static int help_command(const struct command *c)
+{
+    printf("hearth %s: %s\n\nusage: hearth %s\n\n%s", c->name, c->what, c->usage, c->help);
+    if (c->takes & TAKES_ROOT)
+        puts("\n--root DIR  the tmpfs that is Hearth's (default: HEARTH_ROOT)");
+    if (c->takes & TAKES_JSON)
+        puts("--json      for programs");
+    return STATUS_OK;
+}
+
+static int refuse(const struct command *c, const char *what)
+{
+    return (int)complain_usage("%s: %s; usage: hearth %s", c->name, what, c->usage);
+}
+
+/* STATUS_OK, or the status to end with; *out_help: help was asked for. */
+static int parse(const struct command *c, int argc, char **argv, struct args *a, int *out_help)
+{
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' },
+        { "root", required_argument, NULL, 'r' }, { "offset", required_argument, NULL, 'o' },
+        { "env", no_argument, NULL, 'e' }, { "help", no_argument, NULL, 'h' },
+        { NULL, 0, NULL, 0 } };
+    int bits[128] = {
+        ['j'] = TAKES_JSON, ['r'] = TAKES_ROOT, ['o'] = TAKES_OFFSET, ['e'] = TAKES_ENV
+    };
+    int o;
+
+    opterr = 0;
+    while ((o = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+        if (o == 'h') {
+            *out_help = 1;
+            return STATUS_OK;
+        }
+        if (o == ':')
+            return refuse(c, "the last option needs a value");
+        if (o == '?' || !(c->takes & bits[o]))
+            return refuse(c, "there is no such option");
+        a->json |= o == 'j';
+        a->env |= o == 'e';
+        a->root = o == 'r' ? optarg : a->root;
+        a->offset = o == 'o' ? optarg : a->offset;
+    }
+    a->count = argc - optind;
+    a->value = argv + optind;
+    if (a->count < c->least)
+        return refuse(c, "an argument is missing");
+    return a->count > c->most ? refuse(c, "too many arguments") : STATUS_OK;
+}
+
+/* A foreign file may shrink while it is read; ours never do. */
+static void on_bus_error(int sig)
+{
+    static const char text[] = "hearth: the file shrank while it was read\n";
+    ssize_t n = write(STDERR_FILENO, text, sizeof(text) - 1);
+
+    (void)sig, (void)n;
+    _exit(STATUS_WRONG);
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct args a = { .root = getenv("HEARTH_ROOT") };
+    int wants_help = 0, status;
+
+    if (a.root && !a.root[0])
+        a.root = NULL;
+    status = parse(c, argc, argv, &a, &wants_help);
+    if (status)
+        return status;
+    return wants_help ? help_command(c) : (int)c->run(&a);
+}
+
+static int dispatch(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+
+    if (argc < 2) {
+        help(stderr);
+        return STATUS_USAGE;
+    }
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || (!strcmp(name, "help") && argc == 2))
+        return help(stdout);
+    if (!strcmp(name, "--version"))
+        return puts("hearth " HEARTH_VERSION) < 0 ? STATUS_SYSTEM : STATUS_OK;
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (!strcmp(name, commands[i].name))
+            return run(&commands[i], argc - 1, argv + 1);
+        if (!strcmp(name, "help") && !strcmp(argv[2], commands[i].name))
+            return help_command(&commands[i]);
+    }
+    return (int)complain_usage("there is no command '%.64s': see hearth --help", name);
+}
+
+int main(int argc, char **argv)
+{
+    int status;
+
+    signal(SIGBUS, on_bus_error);
+    status = dispatch(argc, argv);
+    if (fflush(stdout) || ferror(stdout)) {
+        fputs("hearth: the output cannot be written\n", stderr);
+        return STATUS_SYSTEM;
+    }
+    return status;
+}

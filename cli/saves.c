@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a job's directory holds, from looking alone: whose save a container is its blocks say, then
+ * the `<save>.dir` record with its inode number, and inside .hearth its name. Everything else is
+ * somebody else's.
+ */
+#include "cli.h"
+
+#include <hearth/internal/core/keep.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SMALL_MAX (UINT64_C(4) << 30) /* bytes of a record */
+#define NAMES_MAX 1000000
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+char **names_in(const char *dir, struct hearth_error *err)
+{
+    DIR *d = opendir(dir);
+    size_t n = 0, room = 64;
+    char **names = d ? calloc(room + 1, sizeof(*names)) : NULL;
+    const struct dirent *e;
+
+    if (!names) {
+        hth_fail(err, errno == ENOENT || errno == ENOTDIR ? HEARTH_ENOENT : HEARTH_EIO, errno,
+                "%.300s: %s", dir, strerrordesc_np(errno));
+        if (d)
+            closedir(d);
+        return NULL;
+    }
+    while ((e = readdir(d)) && n < NAMES_MAX) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            continue;
+        if (n == room) {
+            char **more = realloc(names, (2 * room + 1) * sizeof(*names));
+
+            if (!more)
+                break;
+            names = more;
+            room *= 2;
+        }
+        names[n] = strdup(e->d_name);
+        if (!names[n])
+            break;
+        n++;
+    }
+    names[n] = NULL;
+    closedir(d);
+    qsort(names, n, sizeof(*names), by_name);
+    return names;
+}
+
+void names_free(char **names)
+{
+    for (size_t i = 0; names && names[i]; i++)
+        free(names[i]);
+    free(names);
+}
+
+int read_small(const char *path, void **out, size_t *out_len, struct hearth_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc = HEARTH_OK;
+    struct stat st = { 0 };
+    size_t got = 0;
+    char *bytes = NULL;
+
+    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
+        rc = hth_fail(err, errno == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, errno,
+                "%.300s cannot be read", path);
+    else if ((uint64_t)st.st_size > SMALL_MAX || !(bytes = malloc((size_t)st.st_size + 1)))
+        rc = hth_fail(err, HEARTH_ENOMEM, 0, "%.300s is too large to be read", path);
+    while (!rc && got < (size_t)st.st_size) {
+        ssize_t n = read(fd, bytes + got, (size_t)st.st_size - got);
+
+        if (n <= 0)
+            rc = hth_fail(err, HEARTH_EIO, errno, "%.300s cannot be read", path);
+        else
+            got += (size_t)n;
+    }
+    if (fd >= 0)
+        close(fd);
+    if (rc) {
+        free(bytes);
+        return rc;
+    }
+    bytes[got] = '\0';
+    *out = bytes;
+    *out_len = got;
+    return HEARTH_OK;
+}
+
+/* The folder that holds the records of this container's job; out[4096]. */
+static int records_of(const char *container, char out[4096])
+{
+    char parent[4096];
+    const char *slash = strrchr(container, '/');
+    struct stat st;
+    int n;
+
+    if (!slash || slash == container)
+        n = snprintf(parent, sizeof(parent), "%s", slash ? "/" : ".");
+    else
+        n = snprintf(parent, sizeof(parent), "%.*s", (int)(slash - container), container);
+    if (n >= (int)sizeof(parent) - 16)
+        return HEARTH_EINVAL;
+    snprintf(out, 4096, "%.4000s/" HTH_RECORDS_DIR, parent);
+    if (stat(out, &st) || !S_ISDIR(st.st_mode)) /* it lies in there itself */
+        snprintf(out, 4096, "%.4000s", parent);
+    return HEARTH_OK;
+}
+
+int manifest_of(const char *container, struct hth_save_id id, struct hth_manifest *out,
+        struct hearth_error *err)
+{
+    char records[4096], path[4096 + HTH_SAVE_TEXT + 16], text[HTH_SAVE_TEXT];
+    void *bytes;
+    size_t len;
+    int rc;
+
+    if (records_of(container, records))
+        return hth_fail(err, HEARTH_EINVAL, 0, "%.300s: the path is too long", container);
+    hth_save_text(id, text);
+    snprintf(path, sizeof(path), "%s/%s.manifest", records, text);
+    rc = read_small(path, &bytes, &len, err);
+    if (rc)
+        return rc;
+    rc = hth_manifest_decode(out, bytes, len, err);
+    free(bytes);
+    if (!rc && hth_save_cmp(out->save, id) != 0) {
+        hth_manifest_fini(out);
+        rc = hth_fail(err, HEARTH_ECORRUPT, 0, "it is of another save");
+    }
+    return rc ? hth_while(err, rc, "%.300s", path) : HEARTH_OK;
+}
+
+int is_job_dir(const char *path)
+{
+    char records[4096];
+    struct stat st;
+    char **names;
+    uint64_t step;
+    int found = 0;
+
+    snprintf(records, sizeof(records), "%.4000s/" HTH_RECORDS_DIR, path);
+    if (!stat(records, &st) && S_ISDIR(st.st_mode))
+        return 1;
+    names = names_in(path, NULL);
+    for (size_t i = 0; names && names[i] && !found; i++)
+        found = !hth_step_dir_parse(names[i], &step);
+    names_free(names);
+    return found;
+}
+
+static int has_end(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+
+    return n > m && !strcmp(name + n - m, end);
+}
+
+/* Count a file in, and learn from its block. */
+static void add_file(struct save_row *row, const char *name)
+{
+    unsigned char head[HTH_BLOCK];
+    struct hth_block block;
+    char path[4096 + 260];
+    struct stat st;
+    ssize_t n;
+    int fd;
+
+    if (has_end(name, ".tmp") || has_end(name, ".lock"))
+        return;
+    snprintf(path, sizeof(path), "%s/%s", row->dir, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    row->objects++;
+    n = pread(fd, head, sizeof(head), 0);
+    close(fd);
+    if (n == (ssize_t)sizeof(head) &&
+            !hth_block_decode(&block, head, sizeof(head), (uint64_t)st.st_size, NULL) &&
+            block.signature != HTH_SIG_UNKNOWN) {
+        row->bytes += block.own ? block.table_off + block.table_len : HTH_BLOCK + block.data_len;
+        if (block.own && !row->own) {
+            row->own = 1;
+            row->id = block.save;
+        }
+    } else {
+        row->bytes += (uint64_t)st.st_size;
+    }
+}
+
+/* `<save>.dir` says "inode <hex> ..." of the directory that is its. */
+static void learn_from_record(struct save_row *row, const char *records, ino_t ino)
+{
+    char **names = names_in(records, NULL), path[4096 + 260], text[HTH_SAVE_TEXT];
+    struct hth_save_id id;
+
+    for (size_t i = 0; names && names[i] && !row->own; i++) {
+        void *bytes;
+        size_t len;
+
+        if (strlen(names[i]) != HTH_SAVE_TEXT + 3 || !has_end(names[i], ".dir"))
+            continue;
+        memcpy(text, names[i], HTH_SAVE_TEXT - 1);
+        text[HTH_SAVE_TEXT - 1] = '\0';
+        snprintf(path, sizeof(path), "%s/%s", records, names[i]);
+        if (hth_save_parse(text, &id) || read_small(path, &bytes, &len, NULL))
+            continue;
+        if (!strncmp(bytes, "inode ", len < 6 ? len : 6) &&
+                strtoull((const char *)bytes + (len < 6 ? len : 6), NULL, 16) == ino) {
+            row->own = 1;
+            row->id = id;
+        }
+        free(bytes);
+    }
+    names_free(names);
+}
+
+static const char *state_of(const struct save_row *row, const struct hth_keep *keep)
+{
+    for (uint32_t i = 0; i < keep->bads; i++)
+        if (!hth_save_cmp(keep->bad[i], row->id))
+            return "bad";
+    if (!row->own)
+        return "foreign";
+    if (hth_keep_has(keep, row->id))
+        return "protected";
+    return row->published ? "complete" : "unfinished";
+}
+
+static void look_into(struct save_row *row, const char *records, const struct hth_keep *keep)
+{
+    char **names = names_in(row->dir, NULL), path[4096 + HTH_SAVE_TEXT + 16], text[HTH_SAVE_TEXT];
+    struct stat st;
+
+    for (size_t i = 0; names && names[i]; i++)
+        add_file(row, names[i]);
+    names_free(names);
+    if (!row->own && !stat(row->dir, &st))
+        learn_from_record(row, records, st.st_ino);
+    if (!row->own && !row->published && !hth_save_parse(row->name, &row->id))
+        row->own = 1;
+    if (row->own)
+        row->step = row->id.step;
+    row->state = state_of(row, keep);
+    if (row->own) {
+        hth_save_text(row->id, text);
+        snprintf(path, sizeof(path), "%s/%s.manifest", records, text);
+        row->manifest = !access(path, F_OK);
+    }
+}
+
+static int compare(const struct save_row *a, const struct save_row *b)
+{
+    if (a->own && b->own)
+        return hth_save_cmp(a->id, b->id);
+    if (a->own != b->own)
+        return a->own ? 1 : -1;
+    return a->step < b->step ? -1 : a->step > b->step;
+}
+
+static void insert(struct save_row **rows, struct save_row *row)
+{
+    while (*rows && compare(*rows, row) <= 0)
+        rows = &(*rows)->next;
+    row->next = *rows;
+    *rows = row;
+}
+
+static int add_dirs(const char *dir, const char *records, int published,
+        const struct hth_keep *keep, struct save_row **rows, struct hearth_error *err)
+{
+    char **names = names_in(dir, err);
+
+    if (!names)
+        return HEARTH_EIO;
+    for (size_t i = 0; names[i]; i++) {
+        struct hth_save_id id;
+        struct save_row *row;
+        uint64_t step = 0;
+
+        if (published ? hth_step_dir_parse(names[i], &step) : hth_save_parse(names[i], &id))
+            continue;
+        row = calloc(1, sizeof(*row));
+        if (!row) {
+            names_free(names);
+            return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the list of saves");
+        }
+        snprintf(row->dir, sizeof(row->dir), "%.3800s/%.255s", dir, names[i]);
+        snprintf(row->name, sizeof(row->name), "%.255s", names[i]);
+        row->published = published;
+        row->step = step;
+        look_into(row, records, keep);
+        insert(rows, row);
+    }
+    names_free(names);
+    return HEARTH_OK;
+}
+
+int saves_list(const char *job_dir, struct save_row **out, struct hearth_error *err)
+{
+    struct hth_keep keep = { 0 };
+    struct save_row *rows = NULL;
+    char records[4096], path[4096 + 8];
+    void *bytes;
+    size_t len;
+    int rc;
+
+    snprintf(records, sizeof(records), "%.4000s/" HTH_RECORDS_DIR, job_dir);
+    snprintf(path, sizeof(path), "%s/keep", records);
+    if (!read_small(path, &bytes, &len, NULL)) {
+        if (hth_keep_decode(&keep, bytes, len, NULL))
+            keep = (struct hth_keep){ 0 };
+        free(bytes);
+    }
+    rc = add_dirs(job_dir, records, 1, &keep, &rows, err);
+    if (!rc && !access(records, F_OK))
+        rc = add_dirs(records, records, 0, &keep, &rows, err);
+    if (rc) {
+        saves_free(rows);
+        return rc;
+    }
+    *out = rows;
+    return HEARTH_OK;
+}
+
+void saves_free(struct save_row *rows)
+{
+    while (rows) {
+        struct save_row *next = rows->next;
+
+        free(rows);
+        rows = next;
+    }
+}

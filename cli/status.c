@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One question to a running engine, which answers anybody of its user without an attach. */
+#include "cli.h"
+
+#include <hearth/internal/core/local.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define WAIT_MS    2000
+#define STATUS_MAX (1 << 20)
+
+static int dial(const char *job_dir)
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    char records[4096];
+    int dir, fd;
+
+    snprintf(records, sizeof(records), "%.4000s/" HTH_RECORDS_DIR, job_dir);
+    dir = open(records, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return -1;
+    if (snprintf(a.sun_path, sizeof(a.sun_path), "%s/sock", records) >= (int)sizeof(a.sun_path))
+        snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/sock", dir);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&a, sizeof(a))) {
+        close(fd);
+        fd = -1;
+    }
+    close(dir);
+    return fd;
+}
+
+/* The answer's descriptor; -1: none. */
+static int ask(int sock)
+{
+    struct hth_local_head head = { .length = sizeof(head), .type = HTH_LOCAL_STATUS, .request = 1 };
+    unsigned char packet[HTH_LOCAL_MAX];
+    struct iovec iov = { .iov_base = packet, .iov_len = sizeof(packet) };
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = { 0 };
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+    };
+    struct pollfd p = { .fd = sock, .events = POLLIN };
+    const struct cmsghdr *c;
+    int fd = -1;
+
+    if (send(sock, &head, sizeof(head), MSG_NOSIGNAL) != (ssize_t)sizeof(head) ||
+            poll(&p, 1, WAIT_MS) <= 0 || recvmsg(sock, &m, MSG_CMSG_CLOEXEC) <= 0)
+        return -1;
+    c = CMSG_FIRSTHDR(&m);
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+        memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+    return fd;
+}
+
+static char *read_all(int fd)
+{
+    struct stat st;
+    char *text;
+    ssize_t n;
+
+    if (fstat(fd, &st) || st.st_size <= 0 || st.st_size > STATUS_MAX)
+        return NULL;
+    text = malloc((size_t)st.st_size + 1);
+    n = text ? pread(fd, text, (size_t)st.st_size, 0) : -1;
+    if (n < 0) {
+        free(text);
+        return NULL;
+    }
+    text[n] = '\0';
+    return text;
+}
+
+char *engine_status(const char *job_dir)
+{
+    int sock = dial(job_dir), fd = sock < 0 ? -1 : ask(sock);
+    char *text = fd < 0 ? NULL : read_all(fd);
+
+    if (fd >= 0)
+        close(fd);
+    if (sock >= 0)
+        close(sock);
+    return text;
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * verify: an object, a container, or all of a job, each byte against its checksum. A container is
+ * also held against its manifest; what a manifest names and this node does not have is not wrong,
+ * because other nodes have it.
+ */
+#include "cli.h"
+
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/keep.h>
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct run {
+    const struct args *args;
+    json_t *rows;
+    struct grid grid;
+    struct meter meter;
+    uint64_t good, foreign, bad;
+    const struct hth_manifest *manifest; /* of the container in hand; NULL: none */
+    uint32_t here;                       /* of its objects */
+};
+
+static void report(
+        struct run *r, const char *path, const char *state, uint64_t bytes, const char *text)
+{
+    char size[32], name[300];
+
+    if (!strcmp(state, "verified"))
+        r->good++;
+    else if (!strcmp(state, "wrong"))
+        r->bad++;
+    else
+        r->foreign++;
+    if (r->args->json) {
+        json_array_append_new(r->rows,
+                json_pack("{s:o, s:s, s:I, s:o}", "path", json_text(path, strlen(path)), "state",
+                        state, "bytes", (json_int_t)bytes, "text", json_text(text, strlen(text))));
+        return;
+    }
+    human(size, bytes);
+    plain(name, sizeof(name), path, strlen(path));
+    grid_add(&r->grid, "%s", state);
+    grid_add(&r->grid, "%s", size);
+    grid_add(&r->grid, "%s", name);
+    plain(name, sizeof(name), text, strlen(text));
+    grid_add(&r->grid, "%s", name);
+}
+
+static const struct hth_object *listed(const struct run *r, const char *name)
+{
+    for (uint32_t i = 0; r->manifest && i < r->manifest->objects; i++)
+        if (!strcmp(r->manifest->object[i].name, name))
+            return &r->manifest->object[i];
+    return NULL;
+}
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+/* Block against manifest. NULL: they agree. */
+static const char *disagrees(
+        const struct hth_block *b, const struct hth_object *o, const struct hth_manifest *m)
+{
+    if (hth_save_cmp(b->save, m->save) != 0)
+        return "it is of another save than its container";
+    if (!o)
+        return "its container's manifest does not name it";
+    if (b->object != o->id || b->owner != o->owner)
+        return "the manifest has another object of this name";
+    if (b->data_len != o->data_len || b->table_len != o->table_len ||
+            memcmp(b->table_digest, o->digest, HTH_DIGEST) != 0)
+        return "its length or digest is not what the manifest says";
+    return NULL;
+}
+
+static void verify_own(struct run *r, struct object *o)
+{
+    struct hearth_error err = { 0 };
+    const struct hth_object *in = listed(r, last_part(o->path));
+    const char *why = r->manifest ? disagrees(&o->block, in, r->manifest) : NULL;
+
+    r->here += in != NULL;
+    if (why)
+        report(r, o->path, "wrong", o->block.data_len, why);
+    else if (object_verify(o, &r->meter, &err))
+        report(r, o->path, "wrong", o->block.data_len, err.text);
+    else
+        report(r, o->path, "verified", o->block.data_len,
+                r->manifest ? "as the manifest says" : "");
+}
+
+/* An ordinary file that the manifest has whole. */
+static void verify_raw(struct run *r, const char *path, const struct hth_object *in)
+{
+    unsigned char digest[HTH_DIGEST];
+    struct hearth_error err = { 0 };
+    void *bytes;
+    size_t len;
+
+    r->here++;
+    if (read_small(path, &bytes, &len, &err)) {
+        report(r, path, "wrong", 0, err.text);
+        return;
+    }
+    hth_digest(digest, bytes, len);
+    free(bytes);
+    if (len != in->data_len || memcmp(digest, in->digest, HTH_DIGEST) != 0)
+        report(r, path, "wrong", len, "its length or digest is not what the manifest says");
+    else
+        report(r, path, "verified", len, "as the manifest says");
+}
+
+static void verify_foreign(struct run *r, struct object *o)
+{
+    struct hearth_error err = { 0 };
+
+    if (r->manifest)
+        report(r, o->path, "wrong", o->block.data_len,
+                "it has no block of Hearth's, in a container of Hearth's");
+    else if (object_verify(o, &r->meter, &err))
+        report(r, o->path, "wrong", o->block.data_len, err.text);
+    else
+        report(r, o->path, "foreign", o->block.data_len, "it can be read; it has no checksums");
+}
+
+/* alone: named by the user; else found in a container, where other files lie, too. */
+static void verify_file(struct run *r, const char *path, int alone)
+{
+    const struct hth_object *in = listed(r, last_part(path));
+    struct hearth_error err = { 0 };
+    struct object o;
+    size_t len = strlen(path);
+
+    if (!alone && len > 4 && (!strcmp(path + len - 4, ".tmp") || !strcmp(path + len - 5, ".lock")))
+        return;
+    if (in && in->kind == HTH_OBJECT_RAW) {
+        verify_raw(r, path, in);
+        return;
+    }
+    if (object_open(&o, path, &err)) {
+        int other = !alone && !r->manifest && len > 7 && strcmp(path + len - 7, ".distcp") != 0;
+
+        report(r, path, other ? "other" : "wrong", 0, other ? "not an object" : err.text);
+        return;
+    }
+    if (o.block.own)
+        verify_own(r, &o);
+    else
+        verify_foreign(r, &o);
+    object_close(&o);
+}
+
+static void verify_container(struct run *r, const char *dir, const struct save_row *save)
+{
+    struct hth_manifest m = { 0 };
+    struct hearth_error err = { 0 };
+    char **names, path[4096 + 260], text[80];
+    int rc = HEARTH_ENOENT;
+
+    if (save && save->own) {
+        rc = manifest_of(dir, save->id, &m, &err);
+        if (rc && (rc != HEARTH_ENOENT || save->published))
+            report(r, dir, "wrong", 0, err.text);
+    }
+    r->manifest = rc ? NULL : &m;
+    r->here = 0;
+    names = names_in(dir, &err);
+    if (!names)
+        report(r, dir, "wrong", 0, err.text);
+    for (size_t i = 0; names && names[i]; i++) {
+        struct stat st;
+
+        snprintf(path, sizeof(path), "%.4000s/%.255s", dir, names[i]);
+        if (!stat(path, &st) && S_ISREG(st.st_mode))
+            verify_file(r, path, 0);
+    }
+    if (r->manifest) {
+        snprintf(text, sizeof(text), "manifest; %" PRIu32 " of its %" PRIu32 " objects are here",
+                r->here, m.objects);
+        report(r, dir, "verified", hth_manifest_bytes(&m), text);
+        hth_manifest_fini(&m);
+    }
+    r->manifest = NULL;
+    names_free(names);
+}
+
+static uint64_t sum(const struct save_row *rows)
+{
+    uint64_t bytes = 0;
+
+    for (; rows; rows = rows->next)
+        bytes += rows->bytes;
+    return bytes;
+}
+
+static void verify_keep(struct run *r, const char *job_dir)
+{
+    char path[4096 + 32];
+    struct hearth_error err = { 0 };
+    struct hth_keep keep;
+    void *bytes;
+    size_t len;
+
+    snprintf(path, sizeof(path), "%.4000s/" HTH_RECORDS_DIR "/keep", job_dir);
+    if (read_small(path, &bytes, &len, NULL))
+        return;
+    if (hth_keep_decode(&keep, bytes, len, &err))
+        report(r, path, "wrong", len, err.text);
+    else
+        report(r, path, "verified", len, "keep record");
+    free(bytes);
+}
+
+static int verify_job(struct run *r, const char *dir, struct hearth_error *err)
+{
+    struct save_row *rows = NULL;
+    int rc = saves_list(dir, &rows, err);
+
+    if (rc)
+        return rc;
+    r->meter.total += sum(rows);
+    verify_keep(r, dir);
+    for (const struct save_row *s = rows; s; s = s->next)
+        verify_container(r, s->dir, s);
+    saves_free(rows);
+    return HEARTH_OK;
+}
+
+static void cut(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (slash)
+        slash[slash == path] = '\0';
+}
+
+/* A container by itself: its job's folder is where it lies, or one further up. */
+static int verify_one_container(struct run *r, const char *dir, struct hearth_error *err)
+{
+    struct save_row *rows = NULL, *s;
+    char real[PATH_MAX], job[PATH_MAX];
+    int rc;
+
+    if (!realpath(dir, real))
+        return hth_fail(err, HEARTH_ENOENT, 0, "%.300s is gone", dir);
+    memcpy(job, real, sizeof(job));
+    cut(job);
+    if (!strcmp(last_part(job), HTH_RECORDS_DIR))
+        cut(job);
+    rc = saves_list(job, &rows, err);
+    if (rc)
+        return rc;
+    for (s = rows; s && strcmp(s->dir, real) != 0;)
+        s = s->next;
+    r->meter.total += s ? s->bytes : 0;
+    verify_container(r, dir, s);
+    saves_free(rows);
+    return HEARTH_OK;
+}
+
+static int verify_path(struct run *r, const char *path, struct hearth_error *err)
+{
+    char under[4096];
+    struct stat st;
+
+    if (stat(path, &st) && r->args->root && path[0] != '/') {
+        snprintf(under, sizeof(under), "%.3000s/%.1000s", r->args->root, path);
+        path = under;
+    }
+    if (stat(path, &st))
+        return hth_fail(err, HEARTH_ENOENT, 0, "there is no %.300s", path);
+    if (!S_ISDIR(st.st_mode)) {
+        r->meter.total += (uint64_t)st.st_size;
+        verify_file(r, path, 1);
+        return HEARTH_OK;
+    }
+    return is_job_dir(path) ? verify_job(r, path, err) : verify_one_container(r, path, err);
+}
+
+enum status run_verify(const struct args *a)
+{
+    struct run r = { .args = a, .rows = json_array(), .grid = { .columns = 4 } };
+    static const char *const titles[] = { "STATE", "SIZE", "PATH", "" };
+    struct hearth_error err = { 0 };
+    enum status status;
+    int rc = HEARTH_OK;
+
+    for (size_t i = 0; i < 4; i++)
+        grid_add(&r.grid, "%s", titles[i]);
+    for (int i = 0; i < a->count && !rc; i++)
+        rc = verify_path(&r, a->value[i], &err);
+    meter_end(&r.meter);
+    if (!rc && a->json) {
+        print_json(json_pack("{s:b, s:I, s:I, s:I, s:O}", "verified", !r.bad && !r.foreign, "good",
+                (json_int_t)r.good, "unverified", (json_int_t)r.foreign, "wrong", (json_int_t)r.bad,
+                "rows", r.rows));
+    } else if (!rc) {
+        grid_print(&r.grid, "lrll");
+        printf("\n%" PRIu64 " verified, %" PRIu64 " without checksums, %" PRIu64 " wrong\n", r.good,
+                r.foreign, r.bad);
+    }
+    status = rc ? complain(&err) : r.bad ? STATUS_WRONG : STATUS_OK;
+    json_decref(r.rows);
+    grid_free(&r.grid);
+    return status;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check.h"
+
+#include <arpa/inet.h>
+#include <hearth/hearth.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define WORLD 6
+#define LEN   512
+
+struct one {
+    uint32_t rank, world, deadline_ms;
+    uint16_t port;
+    const char *file;
+    int rounds, rc;
+    struct hearth_error err;
+};
+
+static uint16_t free_port(void)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(a);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    cr_assert(eq(int, bind(fd, (struct sockaddr *)&a, sizeof(a)), 0));
+    getsockname(fd, (struct sockaddr *)&a, &len);
+    close(fd);
+    return ntohs(a.sin_port);
+}
+
+static int open_one(struct one *o, struct hearth_bootstrap **out)
+{
+    if (o->file)
+        return hearth_bootstrap_hostfile(o->file, o->rank, o->deadline_ms, out, &o->world, &o->err);
+    return hearth_bootstrap_tcp(
+            "127.0.0.1", o->port, o->rank, o->world, o->deadline_ms, out, &o->err);
+}
+
+static void *gather(void *arg)
+{
+    struct one *o = arg;
+    struct hearth_bootstrap *b = NULL;
+    unsigned char mine[LEN], *all = calloc(WORLD, LEN);
+
+    o->rc = open_one(o, &b);
+    for (int round = 0; round < o->rounds && !o->rc; round++) {
+        memset(mine, (int)(o->rank * 16) + round, LEN);
+        o->rc = b->allgather(b->self, mine, LEN, all, &o->err);
+        for (uint32_t i = 0; i < o->world && !o->rc; i++)
+            if (all[i * LEN] != i * 16 + (uint32_t)round || all[i * LEN + LEN - 1] != all[i * LEN])
+                o->rc = -999;
+    }
+    hearth_bootstrap_close(b);
+    free(all);
+    return NULL;
+}
+
+static void run(struct one *o, uint32_t count)
+{
+    pthread_t t[WORLD];
+
+    alarm(60);
+    for (uint32_t i = 0; i < count; i++)
+        pthread_create(&t[i], NULL, gather, &o[i]);
+    for (uint32_t i = 0; i < count; i++)
+        pthread_join(t[i], NULL);
+}
+
+Test(tcp, gathers_round_after_round)
+{
+    struct one o[WORLD];
+    uint16_t port = free_port();
+
+    for (uint32_t i = 0; i < WORLD; i++)
+        o[i] = (struct one){
+            .rank = i, .world = WORLD, .deadline_ms = 20000, .port = port, .rounds = 5
+        };
+    run(o, WORLD);
+    for (uint32_t i = 0; i < WORLD; i++)
+        cr_assert(eq(int, o[i].rc, 0), "rank %u: %s", i, o[i].err.text);
+}
+
+Test(tcp, names_the_ranks_that_did_not_come_to_all_that_did)
+{
+    struct one o[WORLD];
+    uint16_t port = free_port();
+
+    for (uint32_t i = 0; i < 3; i++)
+        o[i] = (struct one){
+            .rank = i == 2 ? 4 : i, .world = WORLD, .deadline_ms = 700, .port = port, .rounds = 1
+        };
+    run(o, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        cr_assert(eq(int, o[i].rc, HEARTH_ETIMEOUT), "%s", o[i].err.text);
+        cr_assert(ne(ptr, strstr(o[i].err.text, "2-3, 5"), NULL), "%s", o[i].err.text);
+    }
+}
+
+Test(tcp, without_rank_0_is_a_timeout_that_says_where)
+{
+    struct one o = { .rank = 1, .world = 2, .deadline_ms = 300, .port = free_port(), .rounds = 1 };
+
+    run(&o, 1);
+    cr_assert(eq(int, o.rc, HEARTH_ETIMEOUT));
+    cr_assert(ne(ptr, strstr(o.err.text, "127.0.0.1"), NULL), "%s", o.err.text);
+}
+
+static void *strangers(void *arg)
+{
+    struct one *o = arg;
+    struct sockaddr_in a = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(o->port)
+    };
+
+    for (int i = 0; i < 40; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+        if (!connect(fd, (struct sockaddr *)&a, sizeof(a)) && i % 2)
+            o->rc += (int)send(
+                    fd, "GET / HTTP/1.0\r\nHost: somebody else\r\n\r\n", 40, MSG_NOSIGNAL);
+        usleep(5000);
+        if (i % 4)
+            close(fd); /* the others stay and say nothing */
+    }
+    return NULL;
+}
+
+Test(tcp, strangers_do_not_disturb)
+{
+    struct one o[WORLD], noise = { .port = free_port() };
+    pthread_t t;
+
+    pthread_create(&t, NULL, strangers, &noise);
+    for (uint32_t i = 0; i < WORLD; i++)
+        o[i] = (struct one){
+            .rank = i, .world = WORLD, .deadline_ms = 20000, .port = noise.port, .rounds = 3
+        };
+    run(o, WORLD);
+    pthread_join(t, NULL);
+    for (uint32_t i = 0; i < WORLD; i++)
+        cr_assert(eq(int, o[i].rc, 0), "rank %u: %s", i, o[i].err.text);
+}
+
+Test(tcp, a_port_in_use_and_bad_arguments_are_sentences)
+{
+    uint16_t port = free_port();
+    struct hearth_bootstrap *b = NULL, *second = NULL;
+    struct hearth_error err = { 0 };
+
+    must(hearth_bootstrap_tcp("127.0.0.1", port, 0, 2, 1000, &b, &err));
+    must_fail(hearth_bootstrap_tcp("127.0.0.1", port, 0, 2, 1000, &second, &err), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(err.text, "in use"), NULL), "%s", err.text);
+    hearth_bootstrap_close(b);
+    must_fail(hearth_bootstrap_tcp("127.0.0.1", port, 2, 2, 1000, &b, &err), HEARTH_EINVAL);
+    must_fail(hearth_bootstrap_tcp("127.0.0.1", port, 0, 2, 0, &b, &err), HEARTH_EINVAL);
+    must_fail(hearth_bootstrap_tcp("", port, 0, 2, 10, &b, &err), HEARTH_EINVAL);
+    must_fail(hearth_bootstrap_tcp("127.0.0.1", 0, 0, 2, 10, &b, &err), HEARTH_EINVAL);
+}
+
+Test(tcp, from_env_takes_torchruns_variables)
+{
+    struct hearth_bootstrap *b = NULL;
+    struct hearth_error err = { 0 };
+    uint32_t rank = 9, world = 9;
+    char port[8];
+
+    unsetenv("MASTER_ADDR");
+    must_fail(hearth_bootstrap_tcp_from_env(1000, &b, &rank, &world, &err), HEARTH_EINVAL);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    snprintf(port, sizeof(port), "%u", free_port() - 1u);
+    setenv("MASTER_PORT", port, 1);
+    setenv("RANK", "0", 1);
+    unsetenv("WORLD_SIZE");
+    must_fail(hearth_bootstrap_tcp_from_env(1000, &b, &rank, &world, &err), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(err.text, "WORLD_SIZE"), NULL), "%s", err.text);
+    setenv("WORLD_SIZE", "2x", 1);
+    must_fail(hearth_bootstrap_tcp_from_env(1000, &b, &rank, &world, &err), HEARTH_EINVAL);
+    setenv("WORLD_SIZE", "2", 1);
+    must(hearth_bootstrap_tcp_from_env(1000, &b, &rank, &world, &err));
+    cr_assert(eq(u32, rank, 0));
+    cr_assert(eq(u32, world, 2));
+    hearth_bootstrap_close(b);
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "we");
+
+    fputs(text, f);
+    fclose(f);
+}
+
+Test(hostfile, gathers)
+{
+    char path[] = "/tmp/hearth-hosts-XXXXXX", text[300];
+    struct one o[3];
+
+    close(mkstemp(path));
+    snprintf(text, sizeof(text),
+            "# three ranks\n127.0.0.1 %u\n\n127.0.0.1 1 # second\n127.0.0.1 2\n", free_port());
+    write_file(path, text);
+    for (uint32_t i = 0; i < 3; i++)
+        o[i] = (struct one){ .rank = i, .deadline_ms = 20000, .file = path, .rounds = 2 };
+    run(o, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        cr_assert(eq(int, o[i].rc, 0), "rank %u: %s", i, o[i].err.text);
+        cr_assert(eq(u32, o[i].world, 3));
+    }
+    unlink(path);
+}
+
+Test(hostfile, wrong_lines_are_named_by_number)
+{
+    char path[] = "/tmp/hearth-hosts-XXXXXX";
+    static const char *const wrong[] = { "", "# none\n", "a\n", "a b\n", "a 0\n", "a 70000\n",
+        "a 1 2\n" };
+    struct hearth_bootstrap *b = NULL;
+    struct hearth_error err = { 0 };
+    uint32_t world;
+
+    close(mkstemp(path));
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        write_file(path, wrong[i]);
+        must_fail(hearth_bootstrap_hostfile(path, 0, 100, &b, &world, &err), HEARTH_EINVAL);
+        cr_assert(i < 2 || strstr(err.text, "line 1"), "%s", err.text);
+    }
+    write_file(path, "127.0.0.1 9\n");
+    must_fail(hearth_bootstrap_hostfile(path, 1, 100, &b, &world, &err), HEARTH_EINVAL);
+    unlink(path);
+    must_fail(hearth_bootstrap_hostfile(path, 0, 100, &b, &world, &err), HEARTH_EINVAL);
+}
+
+Test(pmix, without_a_server_is_unsupported_and_says_what_to_do)
+{
+    struct hearth_bootstrap *b = NULL;
+    struct hearth_error err = { 0 };
+    uint32_t rank, world;
+
+    alarm(60);
+    must_fail(hearth_bootstrap_pmix(1000, &b, &rank, &world, &err), HEARTH_EUNSUPPORTED);
+    cr_assert(ne(ptr, strstr(err.text, "bootstrap"), NULL), "%s", err.text);
+}

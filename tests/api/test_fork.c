@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check.h"
+#include "rank.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct rank r;
+static struct hearth_checkpoint *ckpt;
+static struct hearth_save *save;
+static struct hearth_handle *handle;
+static struct hearth_view view = { .struct_size = sizeof(view) };
+static float x = 6;
+
+/* 0, or the number of the call that was not refused. */
+static int calls_of_a_child(void)
+{
+    struct hearth_status st = { .struct_size = sizeof(st) };
+    struct hearth_recovery info = { .struct_size = sizeof(info) };
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+    struct hearth_checkpoint *c;
+    struct hearth_save *s;
+    char text[10];
+
+    if (hearth_recover(r.h, NULL, &c, NULL) != HEARTH_EFORK)
+        return 1;
+    if (hearth_save_begin(r.h, 9, 1, NULL, &s, NULL) != HEARTH_EFORK)
+        return 2;
+    if (hearth_save_add(save, &piece, 1, NULL) != HEARTH_EFORK)
+        return 3;
+    if (hearth_save_commit(save, NULL, NULL) != HEARTH_EFORK)
+        return 4;
+    if (hearth_wait(handle, HEARTH_SEALED, 1, NULL) != HEARTH_EFORK)
+        return 5;
+    if (hearth_test(handle, &st, NULL) != HEARTH_EFORK)
+        return 6;
+    if (hearth_checkpoint_info(ckpt, &info, NULL) != HEARTH_EFORK)
+        return 7;
+    if (hearth_load(ckpt, &piece, 1, 0, NULL, NULL) != HEARTH_EFORK)
+        return 8;
+    if (hearth_item_at(ckpt, 0, 0, &item, NULL) != HEARTH_EFORK)
+        return 9;
+    if (hearth_log_poll(r.h, NULL, text, sizeof(text)) != 0)
+        return 10;
+    if (memcmp(view.data, &x, sizeof(x)) != 0)
+        return 11;
+    memset(view.data, 7, sizeof(x));
+    hearth_view_close(r.h, &view);
+    hearth_save_abort(save);
+    hearth_handle_close(handle);
+    hearth_checkpoint_close(ckpt);
+    hearth_close(r.h, HEARTH_DROP);
+    return 0;
+}
+
+Test(fork, a_child_is_refused_everything_but_the_views_it_inherits)
+{
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_error err = { 0 };
+    uint32_t clients;
+    int status = 0;
+    pid_t child;
+
+    rank_start(&r);
+    rank_open(&r);
+    rank_save(r.h, 1, &piece, 1, NULL, 0);
+    ckpt = rank_recover(r.h, 1);
+    must(hearth_item_at(ckpt, 0, 0, &item, &err));
+    must(hearth_view_open(ckpt, &item, &view, &err));
+    must(hearth_save_begin(r.h, 2, 8192, NULL, &save, &err));
+    must(hearth_save_add(save, &piece, 1, &err));
+    must(hearth_save_commit(save, &handle, &err));
+    must(hearth_save_begin(r.h, 3, 8192, NULL, &save, &err));
+    clients = fake_counts(r.fake).clients;
+    child = fork();
+    if (child == 0)
+        _exit(calls_of_a_child());
+    cr_assert(eq(int, (int)waitpid(child, &status, 0), (int)child));
+    cr_assert(eq(int, status, 0), "call %d", WEXITSTATUS(status));
+    /* The parent has lost nothing. */
+    cr_assert(eq(u32, fake_counts(r.fake).clients, clients));
+    cr_assert(eq(u32, fake_counts(r.fake).closes, 0));
+    must(hearth_save_add(save, &piece, 1, &err));
+    hearth_handle_close(handle);
+    must(hearth_save_commit(save, &handle, &err));
+    must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err));
+    cr_assert(zero(int, memcmp(view.data, &x, sizeof(x))));
+    hearth_view_close(r.h, &view);
+    hearth_handle_close(handle);
+    hearth_checkpoint_close(ckpt);
+    rank_end(&r);
+}
+
+Test(fork, a_child_that_execs_has_no_descriptor_of_ours)
+{
+    char sh[] = "sh", c[] = "-c", script[] = "ls -l /proc/$$/fd | grep -c -e memfd -e SEQPACKET";
+    char *argv[] = { sh, c, script, NULL };
+    char out[16] = "";
+    int ends[2], status;
+    pid_t child;
+
+    rank_start(&r);
+    rank_open(&r);
+    fake_stop(r.fake);
+    r.fake = NULL;
+    cr_assert(eq(int, pipe(ends), 0));
+    child = fork();
+    if (child == 0) {
+        dup2(ends[1], 1);
+        execv("/bin/sh", argv);
+        _exit(9);
+    }
+    close(ends[1]);
+    cr_assert(gt(int, (int)read(ends[0], out, sizeof(out) - 1), 0));
+    waitpid(child, &status, 0);
+    cr_assert(eq(int, out[0], '0'), "%s", out);
+    rank_end(&r);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The library with hearthd itself, on one node: started, found, killed, in this process. */
+#include "check.h"
+#include "rank.h"
+#include "tmp_root.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct rank r;
+static pid_t engine;
+
+/* Engines belong to nobody: each test ends its own, whatever becomes of it. */
+static void end_engine(void)
+{
+    char path[128];
+    long pid = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/job/.hearth/lock", r.root);
+    f = fopen(path, "re");
+    if (f && fscanf(f, "%ld", &pid) == 1 && pid > 1)
+        engine = (pid_t)pid;
+    if (f)
+        fclose(f);
+    if (engine > 1 && kill(engine, SIGKILL) == 0)
+        for (int i = 0; i < 100 && kill(engine, 0) == 0; i++)
+            usleep(10000);
+}
+
+static void start(void)
+{
+    static char hearthd[512];
+    const char *bin = getenv("HEARTH_TEST_BIN");
+
+    rank_start(&r);
+    fake_stop(r.fake);
+    r.fake = NULL;
+    r.opts.start = HEARTH_START_AUTO;
+    r.opts.open_ms = 20000;
+    r.opts.linger_s = 20; /* a test that is killed leaves no engine for long */
+    if (bin) {
+        snprintf(hearthd, sizeof(hearthd), "%s/hearthd", bin);
+        r.opts.engine = hearthd;
+    }
+}
+
+static void end(void)
+{
+    hearth_close(r.h, HEARTH_KEEP);
+    end_engine();
+    tmp_root_remove(r.root);
+}
+
+static pid_t find_engine(void)
+{
+    char text[1200] = "";
+    const char *at = NULL;
+
+    while (!at && hearth_log_poll(r.h, NULL, text, sizeof(text)))
+        at = strstr(text, "engine pid ");
+    cr_assert(ne(ptr, (void *)(uintptr_t)at, NULL));
+    engine = (pid_t)strtol(at + 11, NULL, 10);
+    cr_assert(gt(int, (int)engine, 1)); /* kill(0) would be us */
+    return engine;
+}
+
+static void save_float(uint64_t step, float x)
+{
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+
+    rank_save(r.h, step, &piece, 1, NULL, 0);
+}
+
+static float load_float(struct hearth_checkpoint *c)
+{
+    float x = -1;
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+    struct hearth_error err = { 0 };
+
+    cr_assert(eq(int, hearth_load(c, &piece, 1, 0, NULL, &err), 0), "%s", err.text);
+    hearth_checkpoint_close(c);
+    return x;
+}
+
+Test(real, a_second_process_recovers_what_the_first_one_saved)
+{
+    int status;
+    pid_t child;
+
+    start();
+    child = fork();
+    if (child == 0) { /* dies without a word after its save */
+        rank_open(&r);
+        save_float(4, 2.5f);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    cr_assert(eq(int, status, 0));
+    must(hearth_open(&r.opts, &r.h, NULL));
+    cr_assert(epsilon_eq(flt, load_float(rank_recover(r.h, 4)), 2.5f, 0.0f));
+    save_float(5, 3.5f);
+    end();
+}
+
+Test(real, the_engine_is_nobodys_child_and_in_a_session_of_its_own)
+{
+    pid_t pid;
+
+    start();
+    rank_open(&r);
+    pid = find_engine();
+    cr_assert(lt(int, (int)waitpid(-1, NULL, WNOHANG), 0));
+    cr_assert(ne(int, (int)getsid(pid), (int)getsid(0)));
+    cr_assert(ne(int, (int)getpgid(pid), (int)getpgrp()));
+    end();
+}
+
+Test(real, a_killed_engine_is_started_again_under_the_rank)
+{
+    struct hearth_error err = { 0 };
+    struct hearth_save *save;
+    pid_t pid;
+
+    start();
+    rank_open(&r);
+    save_float(1, 1);
+    pid = find_engine();
+    must(hearth_save_begin(r.h, 2, 8192, NULL, &save, &err));
+    cr_assert(eq(int, kill(pid, SIGKILL), 0));
+    must_fail(hearth_save_commit(save, NULL, &err), HEARTH_EENGINE);
+    save_float(3, 3);
+    cr_assert(epsilon_eq(flt, load_float(rank_recover(r.h, 3)), 3.0f, 0.0f));
+    end();
+}
+
+Test(real, a_killed_engine_finishes_a_save_that_was_handed_over)
+{
+    struct hearth_error err = { 0 };
+    float *x = calloc(4 << 20, sizeof(*x));
+    int64_t n = 4 << 20;
+    struct hearth_piece piece = rank_piece("x", x, 1, &n);
+    struct hearth_handle *handle;
+    struct hearth_save *save;
+    pid_t pid;
+
+    start();
+    rank_open(&r);
+    pid = find_engine();
+    rank_fill(x, (size_t)n, 4);
+    must(hearth_save_begin(r.h, 2, hearth_save_bytes(&piece, 1, NULL, 0), NULL, &save, &err));
+    must(hearth_save_add(save, &piece, 1, &err));
+    must(hearth_save_commit(save, &handle, &err));
+    must(hearth_wait(handle, HEARTH_SEALED, 20000, &err));
+    cr_assert(eq(int, kill(pid, SIGKILL), 0));
+    cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
+    hearth_handle_close(handle);
+    free(x);
+    end();
+}
+
+Test(real, more_than_one_object_bytes_and_common_come_back)
+{
+    struct hearth_error err = { 0 };
+    char data[] = "rng";
+    float x = 1, y = 2;
+    struct hearth_piece px = rank_piece("x", &x, 0, NULL), py = rank_piece("y", &y, 0, NULL);
+    struct hearth_bytes b = {
+        .struct_size = sizeof(b), .key = "b", .key_len = 1, .data = data, .len = sizeof(data)
+    };
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_view view = { .struct_size = sizeof(view) };
+    struct hearth_checkpoint *c;
+    struct hearth_handle *handle;
+    struct hearth_save *save;
+    char got[4] = "";
+    void *meta = NULL;
+    size_t len = 0;
+
+    start();
+    rank_open(&r);
+    must(hearth_save_begin(r.h, HEARTH_STEP_LATER, 8192, NULL, &save, &err));
+    must(hearth_save_add(save, &px, 1, &err));
+    must(hearth_save_add_bytes(save, &b, 1, &err));
+    must(hearth_save_put_common(save, ".metadata", "meta", 4, &err));
+    must(hearth_save_next_object(save, "second", 8192, &err));
+    must(hearth_save_add(save, &py, 1, &err));
+    must(hearth_save_set_step(save, 9, &err));
+    cr_assert(eq(int, hearth_save_commit(save, &handle, &err), 0), "%s", err.text);
+    cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
+    hearth_handle_close(handle);
+    c = rank_recover(r.h, 9);
+    must(hearth_item_find(c, "b", 1, &item, 1, &len, &err));
+    must(hearth_read_bytes(c, &item, 0, got, 4, &err));
+    must_say(got, "rng");
+    must(hearth_item_find(c, "y", 1, &item, 1, &len, &err));
+    must(hearth_view_open(c, &item, &view, &err));
+    cr_assert(eq(int, hearth_read_common(c, ".metadata", &meta, &len, &err), 0), "%s", err.text);
+    cr_assert(zero(int, memcmp(meta, "meta", 4)));
+    hearth_free(meta);
+    hearth_checkpoint_close(c);
+    for (uint64_t step = 10; step < 16; step++) /* the view stays what it is */
+        save_float(step, (float)step);
+    cr_assert(zero(int, memcmp(view.data, &y, sizeof(y))));
+    hearth_view_close(r.h, &view);
+    end();
+}
+
+Test(real, object_bytes_at_open_make_the_memory)
+{
+    uint64_t bytes[] = { 3 << 20 };
+    float *x = calloc(700000, sizeof(*x));
+    int64_t n = 700000;
+    struct hearth_piece piece = rank_piece("x", x, 1, &n);
+
+    start();
+    r.opts.object_bytes = bytes;
+    r.opts.object_count = 1;
+    rank_open(&r);
+    for (uint64_t step = 1; step < 6; step++) {
+        rank_fill(x, 700000, (float)step);
+        rank_save(r.h, step, &piece, 1, NULL, 0);
+    }
+    free(x);
+    end();
+}
+
+Test(real, an_engine_that_cannot_start_says_why)
+{
+    struct hearth_error err = { 0 };
+
+    start();
+    r.opts.provider = "no-such-provider";
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
+    cr_assert(ne(ptr, strstr(err.text, "no-such-provider"), NULL), "%s", err.text);
+    r.h = NULL;
+    end();
+}
+
+Test(real, in_process_runs_the_same_engine)
+{
+    start();
+    r.opts.start = HEARTH_START_IN_PROCESS;
+    rank_open(&r);
+    save_float(3, 1.25f);
+    hearth_close(r.h, HEARTH_KEEP);
+    must(hearth_open(&r.opts, &r.h, NULL));
+    cr_assert(epsilon_eq(flt, load_float(rank_recover(r.h, 3)), 1.25f, 0.0f));
+    hearth_close(r.h, HEARTH_KEEP);
+    tmp_root_remove(r.root);
+}
+
+Test(real, without_enough_nodes_open_says_what_to_do)
+{
+    struct hearth_error err = { 0 };
+
+    start();
+    r.opts.allow_degraded = 0;
+    cr_assert(ne(int, hearth_open(&r.opts, &r.h, &err), 0));
+    cr_assert(ne(ptr, strstr(err.text, "allow_degraded"), NULL), "%s", err.text);
+    r.h = NULL;
+    end();
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A cluster on one machine, for one scenario: machines that can be lost, ranks that are told what
+ * to do, and what must be recoverable. Every call returns 0, LOST_IT with the reason in world.why,
+ * or SKIPPED; every wait has a deadline.
+ */
+#ifndef HEARTH_TESTS_CLUSTER_H
+#define HEARTH_TESTS_CLUSTER_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#define NODES_MAX 8
+#define RANKS_MAX 16
+#define TAGS_MAX  256
+
+#define LOST_IT (-1)
+#define SKIPPED 77
+
+#define STEP_ANY UINT64_MAX /* for world_recover(): whatever is promised */
+
+/* Levels as in <hearth/types.h>; the driver itself uses nothing of the library. */
+#define SEALED    10u
+#define COMPLETE  30u
+#define PROTECTED 40u
+
+#define TRY(call)            \
+    do {                     \
+        int try_rc = (call); \
+        if (try_rc)          \
+            return try_rc;   \
+    } while (0)
+
+struct node {
+    int up;
+    pid_t init;       /* holds the namespaces; 0: a directory and a loopback address */
+    char name[32];    /* a new one for each incarnation */
+    char address[32]; /* as well */
+    char root[160];   /* as its processes see it */
+    char seen[192];   /* as we do */
+};
+
+struct rank {
+    pid_t pid; /* 0: not running */
+    uint32_t node;
+    int in, out;
+    int pending;         /* an answer is due */
+    char asked[64];      /* what for */
+    char text[16384];    /* read and not yet looked at */
+    char answer[700];
+    size_t have;
+};
+
+struct world {
+    const char *transport, *bin; /* hearthd and cluster_job are in bin */
+    const char *dir;             /* ours alone */
+    int namespaces;
+    uint32_t id; /* of the scenario, for addresses */
+    FILE *log;
+    char why[1200];
+
+    struct node node[NODES_MAX];
+    struct rank rank[RANKS_MAX];
+    uint32_t nodes, ranks, per_node;
+    uint32_t made, launches; /* nodes ever made; times that ranks were started */
+
+    /* Options of the ranks to be started. */
+    uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, mib;
+    const char *start; /* NULL: auto */
+
+    /* What was written. A tag names one save. */
+    uint64_t tags;
+    uint64_t step_of[TAGS_MAX];
+    uint64_t newest;        /* step of the last save begun */
+    uint64_t protected;     /* the newest that all ranks saw PROTECTED */
+    uint64_t protected_tag;
+    uint64_t got, got_tag;  /* by the last recovery */
+    uint64_t pulled;
+    uint32_t beyond;
+};
+
+struct scenario {
+    const char *name;
+    int (*run)(struct world *w, const char *arg);
+    const char *arg;
+    int everywhere; /* 1: on the second transport too */
+};
+
+extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
+        scenarios_stop[], scenarios_room[];
+
+/* ---- time.c ---- */
+uint64_t now_ms(void);
+void nap_ms(unsigned ms);
+__attribute__((format(printf, 2, 3))) int lost(struct world *w, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void note(struct world *w, const char *format, ...);
+
+/* ---- node.c ---- */
+int nodes_open(struct world *w);                                 /* SKIPPED: no rights for namespaces */
+int node_up(struct world *w, uint32_t k);                        /* a fresh machine at place k */
+int node_kill(struct world *w, uint32_t k);                      /* processes and memory */
+pid_t node_fork(struct world *w, uint32_t k);                    /* as fork(), in the machine */
+pid_t node_engine(const struct world *w, uint32_t k);            /* its pid; 0: none */
+int node_engine_signal(struct world *w, uint32_t k, int sig);    /* SIGKILL: until it is gone */
+int node_engine_start(struct world *w, uint32_t k, const char *option, const char *value);
+int node_stopped(const struct world *w, uint32_t k);             /* its engine stands at its point */
+int node_log_has(struct world *w, uint32_t k, const char *text); /* 1: a line of its engine's log */
+int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms);
+void node_path(const struct world *w, uint32_t k, const char *rest, char *out, size_t len);
+int sweep(const char *dir, int sig); /* engines with a root under dir; how many there were */
+
+/* ---- rank.c ---- */
+int rank_start(struct world *w, uint32_t r, uint32_t node);
+void rank_kill(struct world *w, uint32_t r);
+int rank_post(struct world *w, uint32_t r, const char *line);
+int rank_poll(struct world *w, uint32_t r, unsigned ms); /* 1: rank.answer has it; 0: not yet */
+int rank_answer(struct world *w, uint32_t r, unsigned ms); /* "ok ...", or lost */
+int rank_refusal(struct world *w, uint32_t r, unsigned ms, const char *part); /* "err ...part" */
+
+/* ---- world.c ---- */
+int world_open(struct world *w, uint32_t nodes, uint32_t per_node);
+int world_start(struct world *w); /* all ranks */
+void world_stop(struct world *w); /* kill all ranks */
+void world_close(struct world *w);
+int world_post(struct world *w, const char *line);
+int world_answers(struct world *w, unsigned ms);
+int world_recover(struct world *w, uint64_t step); /* all ranks, `step`, verified */
+int world_save(struct world *w, uint64_t step);    /* and wait until PROTECTED */
+int world_save_begin(struct world *w, uint64_t step);
+int world_save_end(struct world *w, uint64_t step);
+int world_restart(struct world *w, uint64_t step); /* stop, start, recover */
+int world_protected(struct world *w);              /* the recovered save is PROTECTED again */
+int world_begin(struct world *w, uint32_t nodes, uint32_t per_node, uint64_t steps);
+
+#endif

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One rank of a job whose bytes say who wrote them. Its launcher tells it what to do, a line each;
+ * every line is answered by one of its own:
+ *
+ *     recover            ok recover STEP TAG PULLED DEGRADED BEYOND      (STEP 0: from scratch)
+ *     peek               ok peek              the next rank's piece, wherever it is
+ *     save STEP TAG      ok save
+ *     wait STEP LEVEL MS ok wait LEVEL DEGRADED
+ *     fork               ok fork PID          a child that outlives us
+ *     close keep|drop    ok close             and the process ends
+ *                        err WHAT CODE SENTENCE
+ *
+ * Each element of a piece is a function of step, rank, tag and place, where the tag is the
+ * launcher's name for one save: two saves of one step differ in every byte.
+ */
+#include <hearth/hearth.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define COLS    64
+#define HANDLES 64
+#define COMMON  1000
+
+struct who {
+    uint64_t step, tag, rank;
+};
+
+static struct {
+    const char *root, *job, *node, *bind, *meet, *transport, *engine, *stop, *domain, *start;
+    unsigned long port, rank, world, copies, min_copies, keep, degraded, kib, any_root, save_ms,
+            recover_ms, open_ms;
+} arg;
+
+static struct hearth *h;
+static struct hearth_checkpoint *ckpt;
+static struct hearth_handle *handle[HANDLES];
+static uint64_t *data;
+static int64_t rows;
+
+static uint64_t element(const struct who *w, uint64_t i)
+{
+    uint64_t x = i + (w->step << 48) + (w->tag << 40) + (w->rank << 32);
+
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+__attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
+{
+    va_list ap;
+
+    va_start(ap, format);
+    vprintf(format, ap);
+    va_end(ap);
+    putchar('\n');
+    fflush(stdout);
+}
+
+static void complain(const char *what, const struct hearth_error *err)
+{
+    say("err %s %d %s", what, err->code, err->text);
+}
+
+static void on_log(void *self, enum hearth_log_level level, const char *event, const char *text)
+{
+    (void)self, (void)level;
+    say("log %s: %s", event, text);
+}
+
+/* ---- what is saved ------------------------------------------------------------------------- */
+
+struct boxes {
+    int64_t shape[2], global[2], offset[2];
+    char who[32];
+};
+
+static struct hearth_piece piece_of(struct boxes *b, uint64_t rank, void *at)
+{
+    *b = (struct boxes){ .shape = { rows, COLS },
+        .global = { rows * (int64_t)arg.world, COLS },
+        .offset = { rows * (int64_t)rank, 0 } };
+    snprintf(b->who, sizeof(b->who), "who/%lu", (unsigned long)rank);
+    return (struct hearth_piece){ .struct_size = sizeof(struct hearth_piece),
+        .key = "weights",
+        .key_len = 7,
+        .data = at,
+        .dtype = HEARTH_INT64,
+        .ndim = 2,
+        .shape = b->shape,
+        .global_shape = b->global,
+        .global_offset = b->offset };
+}
+
+static uint64_t bytes_of_save(void)
+{
+    struct boxes b;
+    struct hearth_piece p = piece_of(&b, arg.rank, data);
+    struct who w = { 0 };
+    struct hearth_bytes item = { sizeof(item), b.who, strlen(b.who), &w, sizeof(w) };
+
+    return hearth_save_bytes(&p, 1, &item, 1);
+}
+
+static void common_of(const struct who *w, unsigned char out[COMMON])
+{
+    struct who all = { w->step, w->tag, 1000 };
+
+    for (unsigned i = 0; i < COMMON; i++)
+        out[i] = (unsigned char)element(&all, i);
+}
+
+static int write_save(struct hearth_save *save, struct who *w, struct hearth_error *err)
+{
+    struct boxes b;
+    struct hearth_piece p = piece_of(&b, arg.rank, data);
+    struct hearth_bytes item = { sizeof(item), b.who, strlen(b.who), w, sizeof(*w) };
+    unsigned char common[COMMON];
+    int rc;
+
+    for (int64_t i = 0; i < rows * COLS; i++)
+        data[i] = element(w, (uint64_t)i);
+    common_of(w, common);
+    if ((rc = hearth_save_add(save, &p, 1, err)) ||
+            (rc = hearth_save_add_bytes(save, &item, 1, err)))
+        return rc;
+    return w->rank ? 0 : hearth_save_put_common(save, "common.bin", common, COMMON, err);
+}
+
+static void do_save(uint64_t step, uint64_t tag)
+{
+    struct hearth_begin_opts opts = { .struct_size = sizeof(opts), .wait_ms = 10000 };
+    struct who w = { step, tag, arg.rank };
+    struct hearth_error err = { 0 };
+    struct hearth_save *save;
+
+    if (hearth_save_begin(h, step, bytes_of_save(), &opts, &save, &err)) {
+        complain("save", &err);
+        return;
+    }
+    hearth_handle_close(handle[step % HANDLES]);
+    handle[step % HANDLES] = NULL;
+    if (write_save(save, &w, &err)) {
+        hearth_save_abort(save);
+        complain("save", &err);
+    } else if (hearth_save_commit(save, &handle[step % HANDLES], &err)) {
+        complain("save", &err);
+    } else {
+        say("ok save");
+    }
+}
+
+static void do_wait(uint64_t step, unsigned level, unsigned ms)
+{
+    struct hearth_handle *s = handle[step % HANDLES];
+    struct hearth_status now = { .struct_size = sizeof(now) };
+    struct hearth_error err = { 0 };
+
+    if (hearth_wait(s, (enum hearth_level)level, ms, &err) || hearth_test(s, &now, &err))
+        complain("wait", &err);
+    else
+        say("ok wait %u %u", now.level, now.degraded);
+}
+
+/* ---- what comes back ----------------------------------------------------------------------- */
+
+static int read_who(uint64_t rank, struct who *out, struct hearth_error *err)
+{
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct boxes b;
+    size_t found = 0;
+    int rc;
+
+    piece_of(&b, rank, NULL);
+    rc = hearth_item_find(ckpt, b.who, strlen(b.who), &item, 1, &found, err);
+    if (!rc && found != 1) {
+        err->code = HEARTH_ECORRUPT;
+        snprintf(err->text, sizeof(err->text), "%s is there %zu times", b.who, found);
+        rc = err->code;
+    }
+    return rc ? rc : hearth_read_bytes(ckpt, &item, 0, out, sizeof(*out), err);
+}
+
+static int wrong(struct hearth_error *err, const char *what, uint64_t at)
+{
+    err->code = HEARTH_ECORRUPT;
+    snprintf(err->text, sizeof(err->text), "WRONG BYTES handed out: %s, place %llu", what,
+            (unsigned long long)at);
+    return err->code;
+}
+
+/* The piece of `rank`, element by element. */
+static int check_piece(uint64_t rank, struct who *w, struct hearth_error *err)
+{
+    struct boxes b;
+    struct hearth_piece p = piece_of(&b, rank, data);
+    int rc = read_who(rank, w, err);
+
+    if (rc)
+        return rc;
+    memset(data, 0xee, (size_t)(rows * COLS) * sizeof(*data));
+    if ((rc = hearth_load(ckpt, &p, 1, 0, NULL, err)))
+        return rc;
+    if (w->rank != rank)
+        return wrong(err, "another rank's", w->rank);
+    for (int64_t i = 0; i < rows * COLS; i++)
+        if (data[i] != element(w, (uint64_t)i))
+            return wrong(err, "weights", (uint64_t)i);
+    return 0;
+}
+
+static int check_common(const struct who *w, struct hearth_error *err)
+{
+    unsigned char want[COMMON];
+    size_t len = 0;
+    void *got;
+    int rc = hearth_read_common(ckpt, "common.bin", &got, &len, err);
+
+    if (rc)
+        return rc;
+    common_of(w, want);
+    if (len != COMMON || memcmp(got, want, COMMON) != 0)
+        rc = wrong(err, "common.bin", len);
+    hearth_free(got);
+    return rc;
+}
+
+static void do_recover(void)
+{
+    struct hearth_recovery info = { .struct_size = sizeof(info) };
+    struct hearth_error err = { 0 };
+    struct who w = { 0 };
+    int rc;
+
+    hearth_checkpoint_close(ckpt);
+    ckpt = NULL;
+    rc = hearth_recover(h, NULL, &ckpt, &err);
+    if (!rc && ckpt && !(rc = hearth_checkpoint_info(ckpt, &info, &err)) &&
+            !(rc = check_piece(arg.rank, &w, &err)) && !(rc = check_common(&w, &err)) &&
+            w.step != info.step)
+        rc = wrong(&err, "another step's", w.step);
+    if (rc)
+        complain("recover", &err);
+    else
+        say("ok recover %llu %llu %llu %u %u", (unsigned long long)w.step,
+                (unsigned long long)w.tag, (unsigned long long)info.pulled_bytes, info.degraded,
+                info.beyond);
+}
+
+static void do_peek(void)
+{
+    struct hearth_error err = { 0 };
+    struct who w;
+
+    if (!ckpt)
+        say("err peek 0 nothing was recovered");
+    else if (check_piece((arg.rank + 1) % arg.world, &w, &err))
+        complain("peek", &err);
+    else
+        say("ok peek");
+}
+
+/* A child that holds all our descriptors and sleeps. */
+static void do_fork(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, 0);
+        fclose(stdin);
+        close(STDOUT_FILENO);
+        sleep(60);
+        _exit(0);
+    }
+    say(pid < 0 ? "err fork 0 %d" : "ok fork %d", (int)pid);
+}
+
+/* ---- being told ---------------------------------------------------------------------------- */
+
+static int take_arg(const char *text)
+{
+    const struct {
+        const char *name;
+        const char **string;
+        unsigned long *number;
+    } known[] = { { "root", &arg.root, NULL }, { "job", &arg.job, NULL },
+        { "node", &arg.node, NULL }, { "bind", &arg.bind, NULL }, { "meet", &arg.meet, NULL },
+        { "transport", &arg.transport, NULL }, { "engine", &arg.engine, NULL },
+        { "stop", &arg.stop, NULL }, { "domain", &arg.domain, NULL }, { "start", &arg.start, NULL },
+        { "port", NULL, &arg.port }, { "rank", NULL, &arg.rank }, { "world", NULL, &arg.world },
+        { "copies", NULL, &arg.copies }, { "min_copies", NULL, &arg.min_copies },
+        { "keep", NULL, &arg.keep }, { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
+        { "any_root", NULL, &arg.any_root }, { "save_ms", NULL, &arg.save_ms },
+        { "recover_ms", NULL, &arg.recover_ms }, { "open_ms", NULL, &arg.open_ms } };
+    size_t len = strcspn(text, "=");
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && text[len]; i++)
+        if (strlen(known[i].name) == len && !strncmp(known[i].name, text, len)) {
+            if (known[i].string)
+                *known[i].string = text + len + 1;
+            else
+                *known[i].number = strtoul(text + len + 1, NULL, 10);
+            return 0;
+        }
+    fprintf(stderr, "cluster_job: '%s' is no argument\n", text);
+    return -1;
+}
+
+static int open_job(struct hearth_bootstrap **boot, struct hearth_error *err)
+{
+    struct hearth_opts o = HEARTH_OPTS_INIT;
+    uint64_t bytes = bytes_of_save();
+    int rc = hearth_bootstrap_tcp(arg.meet, (uint16_t)arg.port, (uint32_t)arg.rank,
+            (uint32_t)arg.world, (uint32_t)arg.open_ms, boot, err);
+
+    o.root = arg.root, o.job = arg.job, o.node = arg.node, o.bind = arg.bind;
+    o.rank = (uint32_t)arg.rank, o.world = (uint32_t)arg.world;
+    o.bootstrap = *boot;
+    o.copies = (uint32_t)arg.copies, o.min_copies = (uint32_t)arg.min_copies;
+    o.keep = (uint32_t)arg.keep, o.allow_degraded = (uint32_t)arg.degraded;
+    o.domains = arg.domain ? &arg.domain : NULL;
+    o.domain_count = arg.domain != NULL;
+    o.object_bytes = &bytes, o.object_count = 1;
+    o.transport = arg.transport, o.engine = arg.engine, o.stop_point = arg.stop;
+    o.start = arg.start && !strcmp(arg.start, "never") ? HEARTH_START_NEVER : HEARTH_START_AUTO;
+    o.insecure = 1, o.any_root = (uint32_t)arg.any_root;
+    o.open_ms = (uint32_t)arg.open_ms, o.save_ms = (uint32_t)arg.save_ms;
+    o.recover_ms = (uint32_t)arg.recover_ms;
+    o.heartbeat_ms = 200, o.dead_ms = 2000, o.stall_ms = 1000, o.linger_s = 600;
+    o.inflight_mib = 64, o.log = on_log, o.log_level = HEARTH_LOG_WARN;
+    return rc ? rc : hearth_open(&o, &h, err);
+}
+
+/* 1: the last one. */
+static int obey(char *line)
+{
+    unsigned long long a = 0, b = 0, c = 0;
+    char word[16] = "", how[16] = "";
+
+    sscanf(line, "%15s %llu %llu %llu", word, &a, &b, &c);
+    if (!strcmp(word, "recover")) {
+        do_recover();
+    } else if (!strcmp(word, "peek")) {
+        do_peek();
+    } else if (!strcmp(word, "save")) {
+        do_save(a, b);
+    } else if (!strcmp(word, "wait")) {
+        do_wait(a, (unsigned)b, (unsigned)c);
+    } else if (!strcmp(word, "fork")) {
+        do_fork();
+    } else if (!strcmp(word, "close")) {
+        sscanf(line, "%*s %15s", how);
+        for (unsigned i = 0; i < HANDLES; i++)
+            hearth_handle_close(handle[i]);
+        hearth_checkpoint_close(ckpt);
+        hearth_close(h, strcmp(how, "drop") != 0 ? HEARTH_KEEP : HEARTH_DROP);
+        say("ok close");
+        return 1;
+    } else {
+        say("err %s 0 unknown", word);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct hearth_bootstrap *boot = NULL;
+    struct hearth_error err = { 0 };
+    char line[256];
+
+    for (int i = 1; i < argc; i++)
+        if (take_arg(argv[i]))
+            return 2;
+    rows = (int64_t)arg.kib * 1024 / (COLS * 8);
+    data = calloc((size_t)rows * COLS, sizeof(*data));
+    if (!data || open_job(&boot, &err)) {
+        complain("open", &err);
+        return 1;
+    }
+    say("ok open");
+    while (fgets(line, sizeof(line), stdin) && !obey(line))
+        continue;
+    hearth_bootstrap_close(boot);
+    free(data);
+    return 0;
+}
