@@ -15,10 +15,10 @@
 #define RANKS_MAX 16
 #define TAGS_MAX  256
 
-#define LOST_IT (-1)
-#define SKIPPED 77
+#define LOST_IT   (-1)
+#define SKIPPED   77
 
-#define STEP_ANY UINT64_MAX /* for world_recover(): whatever is promised */
+#define STEP_ANY  UINT64_MAX /* for world_recover(): whatever is promised */
 
 /* Levels as in <hearth/types.h>; the driver itself uses nothing of the library. */
 #define SEALED    10u
@@ -45,9 +45,9 @@ struct rank {
     pid_t pid; /* 0: not running */
     uint32_t node;
     int in, out;
-    int pending;         /* an answer is due */
-    char asked[64];      /* what for */
-    char text[16384];    /* read and not yet looked at */
+    int pending;      /* an answer is due */
+    char asked[64];   /* what for */
+    char text[16384]; /* read and not yet looked at */
     char answer[700];
     size_t have;
 };
@@ -72,10 +72,10 @@ struct world {
     /* What was written. A tag names one save. */
     uint64_t tags;
     uint64_t step_of[TAGS_MAX];
-    uint64_t newest;        /* step of the last save begun */
-    uint64_t protected;     /* the newest that all ranks saw PROTECTED */
+    uint64_t newest;    /* step of the last save begun */
+    uint64_t protected; /* the newest that all ranks saw PROTECTED */
     uint64_t protected_tag;
-    uint64_t got, got_tag;  /* by the last recovery */
+    uint64_t got, got_tag; /* by the last recovery */
     uint64_t pulled;
     uint32_t beyond;
 };
@@ -97,14 +97,14 @@ __attribute__((format(printf, 2, 3))) int lost(struct world *w, const char *form
 __attribute__((format(printf, 2, 3))) void note(struct world *w, const char *format, ...);
 
 /* ---- node.c ---- */
-int nodes_open(struct world *w);                                 /* SKIPPED: no rights for namespaces */
-int node_up(struct world *w, uint32_t k);                        /* a fresh machine at place k */
-int node_kill(struct world *w, uint32_t k);                      /* processes and memory */
-pid_t node_fork(struct world *w, uint32_t k);                    /* as fork(), in the machine */
-pid_t node_engine(const struct world *w, uint32_t k);            /* its pid; 0: none */
-int node_engine_signal(struct world *w, uint32_t k, int sig);    /* SIGKILL: until it is gone */
+int nodes_open(struct world *w);                      /* SKIPPED: no rights for namespaces */
+int node_up(struct world *w, uint32_t k);             /* a fresh machine at place k */
+int node_kill(struct world *w, uint32_t k);           /* processes and memory */
+pid_t node_fork(struct world *w, uint32_t k);         /* as fork(), in the machine */
+pid_t node_engine(const struct world *w, uint32_t k); /* its pid; 0: none */
+int node_engine_signal(struct world *w, uint32_t k, int sig); /* SIGKILL: until it is gone */
 int node_engine_start(struct world *w, uint32_t k, const char *option, const char *value);
-int node_stopped(const struct world *w, uint32_t k);             /* its engine stands at its point */
+int node_stopped(const struct world *w, uint32_t k); /* its engine stands at its point */
 int node_log_has(struct world *w, uint32_t k, const char *text); /* 1: a line of its engine's log */
 int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms);
 void node_path(const struct world *w, uint32_t k, const char *rest, char *out, size_t len);
@@ -114,7 +114,7 @@ int sweep(const char *dir, int sig); /* engines with a root under dir; how many 
 int rank_start(struct world *w, uint32_t r, uint32_t node);
 void rank_kill(struct world *w, uint32_t r);
 int rank_post(struct world *w, uint32_t r, const char *line);
-int rank_poll(struct world *w, uint32_t r, unsigned ms); /* 1: rank.answer has it; 0: not yet */
+int rank_poll(struct world *w, uint32_t r, unsigned ms);   /* 1: rank.answer has it; 0: not yet */
 int rank_answer(struct world *w, uint32_t r, unsigned ms); /* "ok ...", or lost */
 int rank_refusal(struct world *w, uint32_t r, unsigned ms, const char *part); /* "err ...part" */
 

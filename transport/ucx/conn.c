@@ -156,7 +156,7 @@ void hth_ucx_conn_accept(struct hth_ucx *t, ucp_conn_request_h request)
 
     if (c)
         make_ep(t, c, &params); /* UCX takes the request, also when it fails */
-    else
+    else if (t->listener)
         ucp_listener_reject(t->listener, request);
 }
 

@@ -159,7 +159,7 @@ static int ucx_progress(struct hth_transport *base)
     uint64_t woken;
     int done = 0;
 
-    if (atomic_exchange(&t->woken, 0) && read(t->wake_fd, &woken, sizeof(woken)) > 0)
+    if (read(t->wake_fd, &woken, sizeof(woken)) > 0)
         done++;
     for (int i = 0; i < PROGRESS_ROUNDS && ucp_worker_progress(t->worker); i++)
         done++;
@@ -186,8 +186,8 @@ static void ucx_wake(struct hth_transport *base)
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
     uint64_t one = 1;
 
-    if (!atomic_exchange(&t->woken, 1) && write(t->wake_fd, &one, sizeof(one)) < 0)
-        atomic_store(&t->woken, 0);
+    while (write(t->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        ; /* full is fine: then it is readable */
 }
 
 static uint32_t ucx_caps(struct hth_transport *base)
@@ -245,6 +245,7 @@ static void ucx_close(struct hth_transport *base)
     } while ((t->noted || t->conns.count) && real_ms() < end);
     if (t->listener)
         ucp_listener_destroy(t->listener);
+    t->listener = NULL;
     if (t->worker)
         ucp_worker_destroy(t->worker);
     hth_ucx_conns_forget(t);

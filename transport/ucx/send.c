@@ -124,8 +124,13 @@ void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c)
 int hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
         const unsigned char *header, size_t header_len)
 {
-    struct hth_ucx_packet *p = hth_ucx_packet_new(t, c, id, 0);
+    struct hth_ucx_packet *p;
 
+    if (c->out_len >= HTH_UCX_QUEUE_ALL) {
+        hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer asks, but does not take the answers");
+        return HEARTH_EPEER;
+    }
+    p = hth_ucx_packet_new(t, c, id, 0);
     if (!p) {
         hth_ucx_conn_fail(t, c, HEARTH_EPEER, "this node has no memory for a message");
         return HEARTH_ENOMEM;

@@ -12,7 +12,6 @@
 #include <hearth/internal/core/bytes.h>
 #include <hearth/internal/transport/transport.h>
 #include <net/if.h>
-#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <ucp/api/ucp.h>
@@ -22,8 +21,9 @@
 #define HTH_UCX_CONN_PULLS 64u        /* of one connection, on both sides of it */
 #define HTH_UCX_GRANTS     (1u << 20) /* alive */
 #define HTH_UCX_QUEUE      256u       /* messages waiting on one connection */
-#define HTH_UCX_QUEUE_LOW  64u        /* on_writable() at that many */
-#define HTH_UCX_FDS        1024       /* descriptors of others that we tell from ours */
+#define HTH_UCX_QUEUE_ALL  512u /* with questions and answers: more is a peer that does not read */
+#define HTH_UCX_QUEUE_LOW  64u  /* on_writable() at that many */
+#define HTH_UCX_FDS        1024 /* descriptors of others that we tell from ours */
 
 /* Active messages. Numbers are wire format, see README.md. */
 enum hth_ucx_am {
@@ -71,7 +71,6 @@ struct hth_ucx_packet {
     struct hth_ucx *t;
     hth_conn conn;
     enum hth_ucx_am id;
-    int queued;                /* in the connection's order; else a rendezvous reply */
     struct hth_region *region; /* that data lies in */
     const void *data;
     size_t data_len;
@@ -151,9 +150,8 @@ struct hth_ucx {
     ucp_worker_h worker;
     ucp_listener_h listener;
     int worker_fd, wake_fd, epoll_fd; /* the first two in the third */
-    atomic_int woken;
-    int closed;       /* close() has begun: nothing new */
-    uint32_t failing; /* connections in FAILED or CLOSING */
+    int closed;                       /* close() has begun: nothing new */
+    uint32_t failing;                 /* connections in FAILED or CLOSING */
     struct hth_handles conns, pulls, grants;
     struct hth_region *regions;
     struct hth_ucx_packet *packets;

@@ -1,0 +1,610 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program `hearth`, run as a user runs it: on vectors, on a store's files, on bad input. */
+#include "check.h"
+
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/crc.h>
+#include <hearth/internal/core/items.h>
+#include <hearth/internal/core/manifest.h>
+#include <hearth/internal/core/store_tmpfs.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ARGS    16
+#define OUT_MAX (8 << 20)
+#define JOB     "train"
+
+static char root[64], out_path[80], err_path[80];
+static char *out; /* [OUT_MAX], what the last command printed */
+static size_t out_len;
+static char err_text[4096];
+
+static void make_root(void)
+{
+    alarm(100);
+    unsetenv("HEARTH_ROOT");
+    snprintf(root, sizeof(root), "/dev/shm/hearth-cli-XXXXXX");
+    cr_assert(ne(ptr, mkdtemp(root), NULL));
+    snprintf(out_path, sizeof(out_path), "%s.out", root);
+    snprintf(err_path, sizeof(err_path), "%s.err", root);
+    out = malloc(OUT_MAX);
+}
+
+static void remove_root(void)
+{
+    char command[256];
+
+    snprintf(command, sizeof(command), "rm -rf %s %s %s", root, out_path, err_path);
+    cr_assert(zero(int, system(command)));
+    free(out);
+}
+
+static size_t slurp(const char *path, char *to, size_t len)
+{
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(to, 1, len - 1, f) : 0;
+
+    to[n] = '\0';
+    if (f)
+        fclose(f);
+    return n;
+}
+
+static pid_t start(const char *program_name, const char *const *more)
+{
+    char program[512];
+    char *argv[ARGS] = { program };
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+
+    snprintf(program, sizeof(program), "%s/%s", getenv("HEARTH_TEST_BIN"), program_name);
+    for (int n = 1; *more && n < ARGS - 1; n++)
+        argv[n] = (char *)(uintptr_t)*more++;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 1, out_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_addopen(&files, 2, err_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    cr_assert(zero(int, posix_spawn(&pid, program, &files, NULL, argv, environ)), "%s", program);
+    posix_spawn_file_actions_destroy(&files);
+    return pid;
+}
+
+/* `hearth` with these arguments: its exit status; out and err_text are what it said. */
+static int hearth_args(const char *const *args)
+{
+    pid_t pid = start("hearth", args);
+    int status = -1;
+
+    cr_assert(eq(int, waitpid(pid, &status, 0), pid));
+    out_len = slurp(out_path, out, OUT_MAX);
+    slurp(err_path, err_text, sizeof(err_text));
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+#define hearth(...) hearth_args((const char *const[]){ __VA_ARGS__, NULL })
+
+static int has(const char *text, const char *part)
+{
+    return strstr(text, part) != NULL;
+}
+
+static const char *data_file(const char *name)
+{
+    static char path[1024];
+
+    snprintf(path, sizeof(path), "%s/%s", getenv("HEARTH_TEST_DATA"), name);
+    return path;
+}
+
+static long long number(const json_t *j, const char *name)
+{
+    return json_integer_value(json_object_get(j, name));
+}
+
+static const char *text_of(const json_t *j, const char *name)
+{
+    const char *text = json_string_value(json_object_get(j, name));
+
+    return text ? text : "";
+}
+
+TestSuite(cli, .init = make_root, .fini = remove_root);
+
+/* ---- vectors --------------------------------------------------------------------------------- */
+
+Test(cli, headers_of_the_vectors_there_and_back)
+{
+    FILE *f = fopen(data_file("tensor_headers.tsv"), "r");
+    char line[8192], want[2048];
+    size_t row = 0, tried = 0;
+
+    cr_assert(ne(ptr, f, NULL));
+    while (fgets(line, sizeof(line), f)) {
+        char *dtype = strtok(line, "\t"), *shape = strtok(NULL, "\t"), *hex = strtok(NULL, "\t\n");
+
+        if (row++ == 0 || row % 19 != 0)
+            continue;
+        if (!strcmp(shape, "-"))
+            shape = strcpy(want, "()");
+        cr_assert(zero(int, hearth("header", "encode", dtype, shape)), "%s", err_text);
+        out[strcspn(out, "\n")] = '\0';
+        must_say(out, hex);
+        snprintf(want, sizeof(want), "%s %s\n", dtype, strcmp(shape, "()") ? shape : "()");
+        cr_assert(zero(int, hearth("header", "decode", hex)), "%s", err_text);
+        must_say(out, want);
+        tried++;
+    }
+    fclose(f);
+    cr_assert(ge(sz, tried, 100));
+}
+
+static void check_item(const json_t *got, const json_t *want, const char *object)
+{
+    static char payload[1 << 20], file[1 << 20];
+    char offset[32];
+    size_t n;
+
+    cr_assert(eq(long, (long)number(got, "offset"), (long)number(want, "offset")));
+    cr_assert(eq(long, (long)number(got, "length"), (long)number(want, "length")));
+    must_say(text_of(got, "kind"), "tensor");
+    must_say(text_of(got, "dtype"), text_of(want, "dtype"));
+    cr_assert(
+            eq(int, json_equal(json_object_get(got, "shape"), json_object_get(want, "shape")), 1));
+    cr_assert(eq(long, (long)number(got, "data_offset"), (long)number(want, "payload_offset")));
+    cr_assert(eq(long, (long)number(got, "data_bytes"), (long)number(want, "payload_length")));
+    snprintf(offset, sizeof(offset), "%lld", number(got, "offset"));
+    cr_assert(zero(int, hearth("cat", object, "--offset", offset)), "%s", err_text);
+    cr_assert(eq(sz, out_len, (size_t)number(want, "payload_length")));
+    memcpy(payload, out, out_len);
+    n = slurp(object, file, sizeof(file));
+    cr_assert(le(sz, 4096 + (size_t)number(want, "payload_offset") + out_len, n));
+    cr_assert(zero(int, memcmp(payload, file + 4096 + number(want, "payload_offset"), out_len)));
+}
+
+static size_t check_object(const json_t *want, const char *container)
+{
+    size_t tensors = 0, count;
+    char object[1200];
+    json_t *got, *items, *item;
+
+    snprintf(object, sizeof(object), "%s/%s", data_file(container), text_of(want, "name"));
+    cr_assert(zero(int, hearth("inspect", object, "--json")), "%s", err_text);
+    got = json_loads(out, 0, NULL);
+    cr_assert(ne(ptr, got, NULL));
+    must_say(text_of(got, "format"), text_of(want, "format_signature"));
+    cr_assert(eq(long, (long)number(got, "bytes_written"), (long)number(want, "len_written_data")));
+    cr_assert(eq(int, json_is_false(json_object_get(got, "verified")), 1));
+    items = json_object_get(want, "items");
+    count = json_array_size(items);
+    if (strcmp(text_of(want, "format_signature"), "MLF_TENS") != 0) /* zips: one piece of bytes */
+        json_array_clear(items);
+    for (size_t i = 0; i < count; i++) {
+        item = json_array_get(items, i);
+        if (strcmp(text_of(item, "kind"), "tensor") != 0)
+            continue;
+        check_item(json_array_get(json_object_get(got, "items"), tensors), item, object);
+        tensors++;
+    }
+    cr_assert(eq(sz, json_array_size(json_object_get(got, "items")), tensors + (tensors < count)),
+            "what follows the tensors is one piece");
+    json_decref(got);
+    return tensors;
+}
+
+Test(cli, foreign_containers_read_as_the_vectors_say)
+{
+    static const char *const containers[] = { "container/step-7_ckpt", "container/step-12_ckpt" };
+    size_t tensors = 0;
+
+    for (size_t c = 0; c < 2; c++) {
+        char expected[256];
+        json_t *want, *objects;
+
+        snprintf(expected, sizeof(expected), "%s.expected.json", containers[c]);
+        want = json_load_file(data_file(expected), 0, NULL);
+        cr_assert(ne(ptr, want, NULL));
+        objects = json_object_get(want, "objects");
+        for (size_t i = 0; i < json_array_size(objects); i++)
+            tensors += check_object(json_array_get(objects, i), containers[c]);
+        json_decref(want);
+        cr_assert(zero(int, hearth("verify", data_file(containers[c]))), "%s", err_text);
+    }
+    cr_assert(ge(sz, tensors, 10));
+}
+
+/* hex of a length and the file's bytes */
+static char *framed_hex(const char *path)
+{
+    static char bytes[1 << 20];
+    size_t n = slurp(path, bytes, sizeof(bytes));
+    char *hex = malloc(2 * n + 9);
+
+    snprintf(hex, 9, "%02x%02x%02x%02x", (unsigned)n & 255, (unsigned)n >> 8 & 255,
+            (unsigned)n >> 16 & 255, (unsigned)n >> 24);
+    for (size_t i = 0; i < n; i++)
+        snprintf(hex + 8 + 2 * i, 3, "%02x", (unsigned char)bytes[i]);
+    return hex;
+}
+
+Test(cli, hostile_files_get_their_verdict)
+{
+    FILE *f = fopen(data_file("hostile/index.tsv"), "r");
+    char line[4096], name[256];
+    size_t tried = 0;
+
+    cr_assert(ne(ptr, f, NULL));
+    while (fgets(line, sizeof(line), f)) {
+        const char *file = strtok(line, "\t"), *reader = strtok(NULL, "\t");
+        const char *verdict = (strtok(NULL, "\t"), strtok(NULL, "\t"));
+        int object = !strcmp(reader, "object file"), status;
+        char *hex = NULL;
+
+        snprintf(name, sizeof(name), "hostile/%s", file);
+        if (!object && strcmp(reader, "header") != 0 && strcmp(reader, "both") != 0)
+            continue;
+        hex = object ? NULL : framed_hex(data_file(name));
+        if (hex && strlen(hex) > 100000) { /* longer than an argument may be */
+            free(hex);
+            continue;
+        }
+        status = object ? hearth("inspect", data_file(name)) : hearth("header", "decode", hex);
+        free(hex);
+        tried++;
+        if (!strncmp(verdict, "refuse", 6))
+            cr_assert(eq(int, status, 1), "%s was not refused", name);
+        else if (!strncmp(verdict, "ok", 2))
+            cr_assert(eq(int, status, 0), "%s: %s", name, err_text);
+        else
+            cr_assert(le(int, status, 1), "%s: %s", name, err_text);
+    }
+    fclose(f);
+    cr_assert(ge(sz, tried, 140));
+}
+
+/* ---- own objects ----------------------------------------------------------------------------- */
+
+#define FIRST_BYTES  (5u << 20)
+#define SECOND_BYTES 600u
+
+static struct hth_save_id save_id(void)
+{
+    return (struct hth_save_id){
+        .epoch = 5, .nonce = 0xfedcba9876543210, .step = 40, .attempt = 1
+    };
+}
+
+/* A tensor of bytes at `at`; returns the item's length. */
+static uint64_t put_tensor(
+        unsigned char *data, uint64_t off, uint32_t bytes, const char *key, unsigned char *record)
+{
+    struct hth_header h = { .dtype = HEARTH_UINT8, .ndim = 1, .shape = { bytes } };
+    int64_t zero = 0;
+    size_t used = hth_header_encode(&h, data + off);
+    struct hth_item item = { .offset = off,
+        .length = used + bytes,
+        .payload = used,
+        .kind = HTH_ITEM_TENSOR,
+        .dtype = h.dtype,
+        .ndim = 1,
+        .key = key,
+        .key_len = (uint32_t)strlen(key),
+        .shape = h.shape,
+        .global_shape = h.shape,
+        .global_offset = &zero };
+
+    for (uint32_t i = 0; i < bytes; i++)
+        data[off + used + i] = (unsigned char)(i * 31 + bytes);
+    hth_item_encode(&item, record);
+    return item.length;
+}
+
+/* Fill a slot with an object of two tensors; what the manifest says of it. */
+static struct hth_object build(unsigned char *base, const char *name)
+{
+    uint64_t one = hth_item_bytes(1, 1), items_len = 2 * one, data;
+    unsigned char *records = aligned_alloc(8, items_len);
+    struct hth_block b = { .signature = HTH_SIG_TENSORS,
+        .own = 1,
+        .save = save_id(),
+        .owner = 0,
+        .object = hth_object_id(0, 0),
+        .generation = 1 };
+    struct hth_object o = { .id = b.object, .kind = HTH_OBJECT_SHARD };
+    uint32_t crc[8];
+
+    data = put_tensor(base + HTH_BLOCK, 0, FIRST_BYTES, "a", records);
+    data += put_tensor(base + HTH_BLOCK, data, SECOND_BYTES, "b", records + one);
+    b.data_len = data;
+    b.table_off = HTH_BLOCK + HTH_ALIGN(data);
+    b.table_len = hth_table_bytes(data, items_len);
+    for (uint64_t c = 0; c < HTH_CHUNKS(data); c++) {
+        uint64_t n = data - c * HTH_CHUNK < HTH_CHUNK ? data - c * HTH_CHUNK : HTH_CHUNK;
+
+        crc[c] = hth_crc32c(base + HTH_BLOCK + c * HTH_CHUNK, n);
+    }
+    memcpy(base + b.table_off + HTH_TABLE_HEAD, records, items_len);
+    hth_table_finish(base + b.table_off, data, 2, items_len, crc);
+    hth_digest(b.table_digest, base + b.table_off, b.table_len);
+    snprintf(b.job, sizeof(b.job), JOB);
+    snprintf(b.name, sizeof(b.name), "%s", name);
+    hth_block_encode(&b, base);
+    free(records);
+    o.data_len = data;
+    o.table_len = b.table_len;
+    memcpy(o.digest, b.table_digest, HTH_DIGEST);
+    snprintf(o.name, sizeof(o.name), "%s", name);
+    return o;
+}
+
+/* A store with one published save of one object and one raw file. */
+static struct hth_store *make_store(void)
+{
+    struct hth_store_tmpfs_opts opts = { .root = root, .job = JOB };
+    struct hth_object objects[2];
+    struct hth_manifest m = {
+        .save = save_id(), .world = 1, .nodes = 1, .job = JOB, .objects = 2, .object = objects
+    };
+    char text[HTH_SAVE_TEXT], record[HTH_SAVE_TEXT + 16];
+    unsigned char bytes[1024];
+    struct hth_store *s;
+    struct hth_slot *slot;
+
+    must(hth_auth_init(NULL));
+    must(hth_store_tmpfs_open(&opts, &s, NULL));
+    must(s->ops->take(s, FIRST_BYTES + (1 << 20), &slot, NULL));
+    objects[0] = build(slot->base, "shard");
+    must(s->ops->seal(s, slot, save_id(), "shard", NULL));
+    must(s->ops->raw_put(s, save_id(), "common", "same everywhere", 15, NULL));
+    objects[1] = (struct hth_object){
+        .id = hth_object_id(0, 1), .kind = HTH_OBJECT_RAW, .data_len = 15, .name = "common"
+    };
+    hth_digest(objects[1].digest, "same everywhere", 15);
+    cr_assert(le(sz, hth_manifest_bytes(&m), sizeof(bytes)));
+    must(hth_manifest_encode(&m, bytes, NULL));
+    hth_save_text(save_id(), text);
+    snprintf(record, sizeof(record), "%s.manifest", text);
+    must(s->ops->record_put(s, record, bytes, hth_manifest_bytes(&m), NULL));
+    must(s->ops->publish(s, save_id(), NULL));
+    return s;
+}
+
+static const char *in_job(const char *name)
+{
+    static char path[256];
+
+    snprintf(path, sizeof(path), "%s/" JOB "/%s", root, name);
+    return path;
+}
+
+static void flip(const char *path, off_t at)
+{
+    int fd = open(path, O_RDWR);
+    unsigned char c;
+
+    cr_assert(eq(long, (long)pread(fd, &c, 1, at), 1));
+    c ^= 4;
+    cr_assert(eq(long, (long)pwrite(fd, &c, 1, at), 1));
+    close(fd);
+}
+
+Test(cli, own_object_is_verified_and_a_flipped_bit_is_named)
+{
+    struct hth_store *s = make_store();
+    const char *object = strdup(in_job("step-40_ckpt/shard"));
+    json_t *got, *item;
+    char offset[32];
+
+    s->ops->close(s);
+    cr_assert(zero(int, hearth("inspect", object, "--json")), "%s", err_text);
+    got = json_loads(out, 0, NULL);
+    cr_assert(eq(int, json_is_true(json_object_get(got, "verified")), 1), "%s", out);
+    item = json_array_get(json_object_get(got, "items"), 1);
+    must_say(text_of(item, "key"), "b");
+    snprintf(offset, sizeof(offset), "%lld", number(item, "offset"));
+    flip(object, 4096 + 1000); /* payload of the first tensor, in the first chunk */
+    cr_assert(eq(int, hearth("inspect", object, "--json"), 1));
+    cr_assert(eq(int, has(out, "\"verified\": false"), 1));
+    cr_assert(eq(int, has(err_text, "chunk 0"), 1), "%s", err_text);
+    cr_assert(eq(int, hearth("cat", object, "--offset", "0"), 1));
+    cr_assert(zero(sz, out_len), "wrong bytes were handed out");
+    cr_assert(eq(int, hearth("cat", object, "--offset", offset), 0), "another chunk is good");
+    cr_assert(eq(sz, out_len, SECOND_BYTES));
+    cr_assert(eq(int, (unsigned char)out[1], (unsigned char)(31 + SECOND_BYTES)));
+    flip(object, 4096 + 1000);
+    for (off_t at = 0; at < 4096; at += 13) { /* every byte of the block counts */
+        flip(object, at);
+        if (at < 16 || at > 23) /* without our magic it is foreign, and has no checksums */
+            cr_assert(eq(int, hearth("inspect", object), 1), "byte %ld", (long)at);
+        flip(object, at);
+    }
+    cr_assert(zero(int, hearth("verify", object)), "%s", err_text);
+    json_decref(got);
+    free((void *)(uintptr_t)object);
+}
+
+Test(cli, container_is_held_against_its_manifest)
+{
+    struct hth_store *s = make_store();
+    char job_dir[128];
+
+    s->ops->close(s);
+    snprintf(job_dir, sizeof(job_dir), "%s/" JOB, root);
+    cr_assert(zero(int, hearth("verify", job_dir)), "%s%s", out, err_text);
+    cr_assert(eq(int, has(out, "2 of its 2 objects are here"), 1), "%s", out);
+    cr_assert(eq(int, has(out, "3 verified, 0 without checksums, 0 wrong"), 1), "%s", out);
+    cr_assert(zero(int, hearth("verify", in_job("step-40_ckpt"), "--json")));
+    cr_assert(eq(int, has(out, "\"verified\": true"), 1), "%s", out);
+    flip(in_job("step-40_ckpt/common"), 3);
+    cr_assert(eq(int, hearth("verify", job_dir), 1));
+    cr_assert(eq(int, has(out, "1 wrong"), 1), "%s", out);
+    flip(in_job("step-40_ckpt/common"), 3);
+    flip(in_job("step-40_ckpt/shard"), 4096 + (4 << 20) + 5);
+    cr_assert(eq(int, hearth("verify", in_job("step-40_ckpt")), 1));
+    cr_assert(eq(int, has(out, "chunk 1"), 1), "%s", out);
+    cr_assert(zero(int, unlink(in_job("step-40_ckpt/shard"))));
+    cr_assert(zero(int, hearth("verify", job_dir)), "other nodes may have what is not here");
+    cr_assert(eq(int, has(out, "1 of its 2 objects are here"), 1), "%s", out);
+}
+
+Test(cli, ls_shows_saves_and_rm_and_clean_wait_for_the_engine)
+{
+    struct hth_store *s = make_store();
+    char save[128], pid[32];
+    struct stat st;
+    json_t *got;
+
+    snprintf(save, sizeof(save), "%s/" JOB "/step-40_ckpt", root);
+    snprintf(pid, sizeof(pid), "pid %ld", (long)getpid());
+    cr_assert(zero(int, hearth("ls", "--root", root, JOB, "--json")), "%s", err_text);
+    got = json_loads(out, 0, NULL);
+    cr_assert(eq(long, (long)number(got, "engine_pid"), (long)getpid()));
+    got = json_array_get(json_object_get(got, "saves"), 0);
+    cr_assert(eq(long, (long)number(got, "step"), 40));
+    cr_assert(eq(long, (long)number(got, "epoch"), 5));
+    cr_assert(eq(long, (long)number(got, "objects"), 2));
+    must_say(text_of(got, "state"), "complete");
+    cr_assert(eq(int, hearth("rm", save), 4), "the engine has the lock");
+    cr_assert(eq(int, has(err_text, pid), 1), "%s", err_text);
+    cr_assert(eq(int, hearth("clean", "--root", root, JOB), 4));
+    cr_assert(zero(int, stat(save, &st)));
+    s->ops->close(s);
+    cr_assert(zero(int, hearth("ls", "--root", root)));
+    cr_assert(eq(int, has(out, JOB), 1));
+    cr_assert(zero(int, hearth("rm", "--root", root, JOB "/step-40_ckpt")), "%s", err_text);
+    cr_assert(ne(int, stat(save, &st), 0));
+    cr_assert(zero(int, hearth("verify", in_job(""))), "%s%s", out, err_text);
+    cr_assert(zero(int, hearth("clean", "--root", root, JOB)), "%s", err_text);
+    cr_assert(ne(int, stat(in_job(""), &st), 0), "all of the job goes");
+    cr_assert(eq(int, hearth("clean", "--root", root, JOB), 3));
+}
+
+Test(cli, rm_takes_nothing_but_saves_and_follows_no_link)
+{
+    char other[128], link[160], inside[160];
+    struct stat st;
+
+    must(hth_auth_init(NULL));
+    snprintf(other, sizeof(other), "%s/other", root);
+    snprintf(inside, sizeof(inside), "%s/precious", other);
+    cr_assert(zero(int, mkdir(other, 0700)));
+    close(open(inside, O_CREAT | O_WRONLY, 0600));
+    cr_assert(eq(int, hearth("rm", other), 2), "a directory that is no save");
+    cr_assert(eq(int, hearth("rm", inside), 2));
+    cr_assert(zero(int, mkdir(in_job(""), 0700)));
+    cr_assert(zero(int, mkdir(in_job("step-3_ckpt"), 0700))); /* of somebody else's */
+    snprintf(link, sizeof(link), "%s", in_job("step-3_ckpt/link"));
+    cr_assert(zero(int, symlink(other, link)));
+    cr_assert(zero(int, hearth("rm", in_job("step-3_ckpt"))), "%s", err_text);
+    cr_assert(ne(int, stat(in_job("step-3_ckpt"), &st), 0));
+    cr_assert(zero(int, stat(inside, &st)), "the link was followed");
+}
+
+Test(cli, ls_asks_the_engine_and_says_where_its_log_is)
+{
+    static const struct timespec nap = { .tv_nsec = 50000000 };
+    const char *args[] = { "--root", root, "--job", JOB, NULL };
+    json_t *got = NULL;
+    int status;
+    pid_t pid = start("hearthd", args);
+
+    for (int i = 0; i < 300 && json_is_null(json_object_get(got, "status")) + !got; i++) {
+        json_decref(got);
+        got = hearth("ls", "--root", root, JOB, "--json") ? NULL : json_loads(out, 0, NULL);
+        nanosleep(&nap, NULL);
+    }
+    cr_assert(eq(long, (long)number(got, "engine_pid"), (long)pid), "%s", out);
+    must_say(text_of(json_object_get(got, "status"), "job"), JOB);
+    must_say(text_of(got, "log"), in_job(".hearth/log"));
+    json_decref(got);
+    cr_assert(zero(int, hearth("ls", "--root", root, JOB)));
+    cr_assert(eq(int, has(out, ".hearth/log"), 1), "%s", out);
+    kill(pid, SIGTERM);
+    waitpid(pid, &status, 0);
+    cr_assert(zero(int, status));
+}
+
+/* ---- bad input ------------------------------------------------------------------------------- */
+
+Test(cli, bad_input_is_one_sentence_and_the_documented_status)
+{
+    static const struct {
+        const char *args[6];
+        int status;
+        const char *says;
+    } rows[] = {
+        { { "frobnicate" }, 2, "frobnicate" },
+        { { "inspect" }, 2, "argument is missing" },
+        { { "inspect", "/nonexistent" }, 3, "/nonexistent" },
+        { { "inspect", "/dev/null" }, 2, "not a file" },
+        { { "inspect", "/proc/self/status" }, 1, "status" },
+        { { "inspect", "a", "b" }, 2, "too many" },
+        { { "inspect", "--offset", "1", "a" }, 2, "no such option" },
+        { { "inspect", "--frob", "a" }, 2, "no such option" },
+        { { "cat", "/nonexistent" }, 2, "--offset" },
+        { { "cat", "/nonexistent", "--offset" }, 2, "needs a value" },
+        { { "cat", "/nonexistent", "--offset", "-1" }, 2, "-1" },
+        { { "cat", "/nonexistent", "--offset", "1k" }, 2, "1k" },
+        { { "cat", "/nonexistent", "--offset", "0" }, 3, "/nonexistent" },
+        { { "verify", "/nonexistent" }, 3, "/nonexistent" },
+        { { "header", "frob" }, 2, "frob" },
+        { { "header", "encode", "float32" }, 2, "shape" },
+        { { "header", "encode", "float", "2" }, 2, "float" },
+        { { "header", "encode", "float32", "2,,3" }, 2, "2,,3" },
+        { { "header", "encode", "float32", "" }, 2, "no shape" },
+        { { "header", "encode", "float32", "2," }, 2, "no shape" },
+        { { "header", "encode", "float32", "9223372036854775808" }, 2, "no shape" },
+        { { "header", "decode", "zz" }, 2, "digit 1" },
+        { { "header", "decode", "012" }, 2, "half a byte" },
+        { { "header", "decode", "" }, 1, "cut off" },
+        { { "header", "decode", "0500000080045d2e00" }, 1, "byte" },
+        { { "ls" }, 2, "--root" },
+        { { "ls", "--root", "/nonexistent" }, 3, "/nonexistent" },
+        { { "ls", "--root", "/dev/shm", "no-such-job" }, 3, "no-such-job" },
+        { { "ls", "--root", "/dev/shm", "../etc" }, 3, "../etc" },
+        { { "rm" }, 2, "argument is missing" },
+        { { "rm", "/" }, 2, "no save" },
+        { { "rm", "/nonexistent" }, 3, "/nonexistent" },
+        { { "clean", "job" }, 2, "--root" },
+        { { "clean", "--root", "/dev/shm", ".." }, 2, ".." },
+        { { "clean", "--root", "/dev/shm", "no-such-job" }, 3, "no-such-job" },
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int status = hearth_args(rows[i].args);
+
+        cr_assert(eq(int, status, rows[i].status), "row %zu: %s", i, err_text);
+        cr_assert(eq(int, has(err_text, rows[i].says), 1), "row %zu: %s", i, err_text);
+        cr_assert(
+                eq(sz, strcspn(err_text, "\n") + 1, strlen(err_text)), "row %zu: %s", i, err_text);
+        cr_assert(zero(sz, out_len), "row %zu printed: %s", i, out);
+    }
+}
+
+Test(cli, help_teaches_and_names_each_command)
+{
+    static const char *const commands[] = { "ls", "inspect", "cat", "verify", "header", "rm",
+        "clean" };
+
+    cr_assert(zero(int, hearth("--help")));
+    cr_assert(eq(int, has(out, "exit status"), 1));
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        cr_assert(zero(int, hearth(commands[i], "--help")));
+        cr_assert(eq(int, has(out, "usage: hearth"), 1));
+        cr_assert(zero(int, hearth("help", commands[i])));
+        cr_assert(eq(int, has(out, "usage: hearth"), 1));
+    }
+    cr_assert(eq(int, hearth_args((const char *const[]){ NULL }), 2));
+    cr_assert(zero(int, hearth("--version")));
+    cr_assert(zero(int, hearth("ls", "--env")));
+    cr_assert(eq(int, has(out, "HEARTH_ROOT"), 1), "%s", out);
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs the scenarios, a few at a time, each in a process of its own that ends with all it started;
+ * a line for each, and at the end how many. What a lost one did, and its engines' logs, stay in
+ * --logs; see tests/cluster/run --help.
+ */
+#include "cluster.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define JOBS_MAX    16
+#define RUNS_MAX    1024
+#define SCENARIO_MS 120000u
+
+static const struct scenario *const lists[] = { scenarios_loss, scenarios_life, scenarios_damage,
+    scenarios_room, scenarios_stop };
+
+struct run {
+    const struct scenario *scenario;
+    const char *transport;
+    pid_t pid;
+    uint64_t started, killed;
+    char dir[160], log[400], why[1200];
+    int result; /* 0, LOST_IT, SKIPPED */
+};
+
+static struct {
+    const char *bin, *logs, *only, *transport;
+    int list, all, jobs, namespaces;
+} opt = { .bin = "build/debug/bin", .jobs = 4 };
+
+static struct run runs[RUNS_MAX];
+static size_t run_count;
+static char base[128];
+
+static void choose(const char *transport, int second)
+{
+    for (size_t l = 0; l < sizeof(lists) / sizeof(lists[0]); l++)
+        for (const struct scenario *s = lists[l]; s->name; s++) {
+            if ((opt.only && !strstr(s->name, opt.only)) || run_count == RUNS_MAX ||
+                    (second && !s->everywhere && !opt.all && !opt.only))
+                continue;
+            runs[run_count++] = (struct run){ .scenario = s, .transport = transport };
+        }
+}
+
+/* ---- one ------------------------------------------------------------------------------------- */
+
+static void write_why(const struct run *r, const struct world *w, int rc)
+{
+    char path[200];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/why", r->dir);
+    f = fopen(path, "we");
+    if (!f)
+        return;
+    fprintf(f, "%d %s\n", rc, w->why);
+    fclose(f);
+}
+
+static int be_scenario(struct run *r, uint32_t id)
+{
+    static struct world w;
+    int rc;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    w = (struct world){ .transport = r->transport,
+        .bin = opt.bin,
+        .dir = r->dir,
+        .namespaces = opt.namespaces,
+        .id = id,
+        .log = fopen(r->log, "we") };
+    if (!w.log)
+        return LOST_IT;
+    setvbuf(w.log, NULL, _IOLBF, 0);
+    rc = nodes_open(&w) ? lost(&w, "no network namespace") : r->scenario->run(&w, r->scenario->arg);
+    write_why(r, &w, rc);
+    world_close(&w);
+    fclose(w.log);
+    return rc;
+}
+
+static void start(struct run *r, uint32_t id)
+{
+    snprintf(r->dir, sizeof(r->dir), "%s/%u", base, id);
+    snprintf(r->log, sizeof(r->log), "%.200s/%s.%s.log", opt.logs, r->scenario->name, r->transport);
+    mkdir(r->dir, 0700);
+    r->started = now_ms();
+    fflush(NULL);
+    r->pid = fork();
+    if (r->pid == 0)
+        _exit(be_scenario(r, id) & 0xff);
+}
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *at)
+{
+    (void)st, (void)flag, (void)at;
+    return remove(path), 0;
+}
+
+static void remove_dir(const char *path)
+{
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+static void read_why(struct run *r, int status)
+{
+    char path[200], line[1300] = "";
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/why", r->dir);
+    f = fopen(path, "re");
+    if (f && fgets(line, sizeof(line), f))
+        r->result = (int)strtol(line, NULL, 10);
+    else
+        r->result = LOST_IT;
+    if (f)
+        fclose(f);
+    line[strcspn(line, "\n")] = '\0';
+    snprintf(r->why, sizeof(r->why), "%s", strchr(line, ' ') ? strchr(line, ' ') + 1 : "");
+    if (r->killed)
+        snprintf(r->why, sizeof(r->why), "no end after %u s", SCENARIO_MS / 1000);
+    else if (!line[0])
+        snprintf(r->why, sizeof(r->why), "the scenario's process ended with status %#x", status);
+}
+
+static void finish(struct run *r, int status)
+{
+    const char *verdict;
+
+    sweep(r->dir, SIGKILL);
+    read_why(r, status);
+    verdict = r->result == 0 ? "passed" : r->result == SKIPPED ? "skipped" : "failed";
+    printf("cluster: %s/%s %s %s%s(%.1f s)\n", r->scenario->name, r->transport, verdict, r->why,
+            r->why[0] ? " " : "", (double)(now_ms() - r->started) / 1000);
+    fflush(stdout);
+    if (r->result == 0 || r->result == SKIPPED)
+        remove(r->log);
+    remove_dir(r->dir);
+    r->pid = 0;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static int reap(void)
+{
+    int status, running = 0;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        for (size_t i = 0; i < run_count; i++)
+            if (runs[i].pid == pid)
+                finish(&runs[i], status);
+    for (size_t i = 0; i < run_count; i++) {
+        if (runs[i].pid <= 0)
+            continue;
+        running++;
+        if (!runs[i].killed && now_ms() > runs[i].started + SCENARIO_MS) {
+            runs[i].killed = 1;
+            kill(runs[i].pid, SIGKILL); /* its machines go with it */
+        }
+    }
+    return running;
+}
+
+static int run_all(void)
+{
+    unsigned passed = 0, failed = 0, skipped = 0;
+    size_t next = 0;
+    int running;
+
+    while ((running = reap()) || next < run_count) {
+        if (next < run_count && running < opt.jobs) {
+            start(&runs[next], (uint32_t)next);
+            next++;
+        } else {
+            nap_ms(10);
+        }
+    }
+    for (size_t i = 0; i < run_count; i++) {
+        passed += runs[i].result == 0;
+        skipped += runs[i].result == SKIPPED;
+        failed += runs[i].result != 0 && runs[i].result != SKIPPED;
+    }
+    if (failed)
+        printf("what they did: %s\n", opt.logs);
+    printf("cluster: total: %u passed, %u failed, %u skipped\n", passed, failed, skipped);
+    return failed || !passed;
+}
+
+/* One machine made and lost, to see whether it can be done here. */
+static int can_have_namespaces(void)
+{
+    static struct world w;
+    char dir[160];
+    int status = -1;
+    pid_t pid;
+
+    if (geteuid() != 0)
+        return 0;
+    snprintf(dir, sizeof(dir), "%s/probe", base);
+    mkdir(dir, 0700);
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        w = (struct world){
+            .namespaces = 1, .dir = dir, .mib = 1, .log = fopen("/dev/null", "we")
+        };
+        _exit(!w.log || nodes_open(&w) || node_up(&w, 0) || node_kill(&w, 0));
+    }
+    if (pid > 0)
+        waitpid(pid, &status, 0);
+    return status == 0;
+}
+
+static int make_base(void)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    snprintf(base, sizeof(base), "%.80s/hearth-cluster.XXXXXX", tmp ? tmp : "/tmp");
+    if (!mkdtemp(base))
+        return -1;
+    opt.namespaces = can_have_namespaces();
+    if (opt.namespaces)
+        return 0;
+    printf("no rights for namespaces or mounts here: machines are directories and loopback "
+           "addresses\n");
+    remove_dir(base);
+    snprintf(base, sizeof(base), "/dev/shm/hearth-cluster.XXXXXX");
+    return mkdtemp(base) ? 0 : -1;
+}
+
+static int take_args(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+
+        if (!strcmp(argv[i], "--list"))
+            opt.list = 1;
+        else if (!strcmp(argv[i], "--all"))
+            opt.all = 1;
+        else if (!strcmp(argv[i], "--bin"))
+            opt.bin = value, i++;
+        else if (!strcmp(argv[i], "--logs"))
+            opt.logs = value, i++;
+        else if (!strcmp(argv[i], "--only"))
+            opt.only = value, i++;
+        else if (!strcmp(argv[i], "--transport"))
+            opt.transport = value, i++;
+        else if (!strcmp(argv[i], "--jobs"))
+            opt.jobs = (int)strtol(value, NULL, 10), i++;
+        else
+            return -1;
+    }
+    return opt.jobs >= 1 && opt.jobs <= JOBS_MAX && (opt.logs || opt.list) ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+    int rc;
+
+    if (take_args(argc, argv)) {
+        fprintf(stderr, "cluster: wrong arguments; see tests/cluster/run --help\n");
+        return 2;
+    }
+    if (!opt.transport || !strcmp(opt.transport, "ofi"))
+        choose("ofi", 0);
+    if (!opt.transport || !strcmp(opt.transport, "ucx"))
+        choose("ucx", !opt.transport);
+    if (opt.list) {
+        for (size_t i = 0; i < run_count; i++)
+            printf("%s/%s\n", runs[i].scenario->name, runs[i].transport);
+        return 0;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (make_base()) {
+        fprintf(stderr, "cluster: no directory for machines: %s\n", strerror(errno));
+        return 1;
+    }
+    rc = run_all();
+    remove_dir(base);
+    return rc;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank: cluster_job at the other end of two pipes. One line asks, one line answers. */
+#include "cluster.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ARGS 32
+
+struct args {
+    char text[ARGS][256];
+    char *argv[ARGS + 2];
+    int count;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct args *a, const char *format, ...)
+{
+    va_list ap;
+
+    if (a->count == ARGS)
+        return;
+    va_start(ap, format);
+    vsnprintf(a->text[a->count], sizeof(a->text[0]), format, ap);
+    va_end(ap);
+    a->argv[a->count + 1] = a->text[a->count];
+    a->count++;
+}
+
+static void fill(const struct world *w, uint32_t r, const struct node *n, struct args *a)
+{
+    add(a, "root=%s", n->root);
+    add(a, "job=job");
+    add(a, "node=%s", n->name);
+    add(a, "bind=%s", n->address);
+    add(a, "engine=%.240s/hearthd", w->bin);
+    add(a, "transport=%s", w->transport);
+    add(a, "rank=%u", r);
+    add(a, "world=%u", w->ranks);
+    add(a, "meet=%s", w->node[0].address);
+    add(a, "port=%u", 7000 + w->launches % 1000);
+    add(a, "copies=%u", w->copies);
+    add(a, "min_copies=%u", w->min_copies);
+    add(a, "keep=%u", w->keep);
+    add(a, "degraded=%u", w->degraded);
+    add(a, "kib=%u", w->kib);
+    add(a, "any_root=%d", !w->namespaces);
+    add(a, "open_ms=15000");
+    add(a, "save_ms=%u", w->save_ms);
+    add(a, "recover_ms=%u", w->recover_ms);
+    if (w->start)
+        add(a, "start=%s", w->start);
+    if (w->racks)
+        add(a, "domain=rack%u", (r / w->per_node) % w->racks);
+}
+
+static void be_rank(const struct world *w, uint32_t r, uint32_t node, int in, int out)
+{
+    static struct args a;
+    char program[400];
+    int log = fileno(w->log);
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(in, 0);
+    dup2(out, 1);
+    dup2(log, 2);
+    fill(w, r, &w->node[node], &a);
+    snprintf(program, sizeof(program), "%s/cluster_job", w->bin);
+    a.argv[0] = program;
+    execv(program, a.argv);
+    _exit(127);
+}
+
+int rank_start(struct world *w, uint32_t r, uint32_t node)
+{
+    struct rank *k = &w->rank[r];
+    int in[2], out[2];
+
+    if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
+        return lost(w, "no pipe: %s", strerror(errno));
+    *k = (struct rank){ .node = node, .in = in[1], .out = out[0], .pending = 1 };
+    snprintf(k->asked, sizeof(k->asked), "open");
+    k->pid = node_fork(w, node);
+    if (k->pid == 0)
+        be_rank(w, r, node, in[0], out[1]);
+    close(in[0]);
+    close(out[1]);
+    return k->pid > 0 ? 0 : lost(w, "cannot start rank %u on %s", r, w->node[node].name);
+}
+
+void rank_kill(struct world *w, uint32_t r)
+{
+    struct rank *k = &w->rank[r];
+
+    if (!k->pid)
+        return;
+    kill(k->pid, SIGKILL);
+    while (waitpid(k->pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    close(k->in);
+    close(k->out);
+    *k = (struct rank){ .node = k->node };
+}
+
+int rank_post(struct world *w, uint32_t r, const char *line)
+{
+    struct rank *k = &w->rank[r];
+    char text[256];
+    int n = snprintf(text, sizeof(text), "%s\n", line);
+
+    snprintf(k->asked, sizeof(k->asked), "%.60s", line);
+    k->pending = 1;
+    note(w, "rank %u <- %s", r, line);
+    return k->pid && write(k->in, text, (size_t)n) == n
+                   ? 0
+                   : lost(w, "rank %u is not there to be told '%s'", r, line);
+}
+
+/* The first whole line that was read: 1 and gone from the buffer. */
+static int take_line(struct rank *k, char *out, size_t len)
+{
+    char *end = memchr(k->text, '\n', k->have);
+    size_t n = end ? (size_t)(end - k->text) : 0;
+
+    if (!end)
+        return 0;
+    snprintf(out, len, "%.*s", (int)n, k->text);
+    k->have -= n + 1;
+    memmove(k->text, end + 1, k->have);
+    return 1;
+}
+
+int rank_poll(struct world *w, uint32_t r, unsigned ms)
+{
+    struct rank *k = &w->rank[r];
+    struct pollfd p = { .fd = k->out, .events = POLLIN };
+    uint64_t until = now_ms() + ms;
+    ssize_t n;
+
+    for (;;) {
+        while (k->pending && take_line(k, k->answer, sizeof(k->answer))) {
+            note(w, "rank %u -> %s", r, k->answer);
+            if (!strncmp(k->answer, "ok ", 3) || !strncmp(k->answer, "err ", 4))
+                k->pending = 0;
+        }
+        if (!k->pending)
+            return 1;
+        n = now_ms() < until ? (ssize_t)(until - now_ms()) : 0;
+        if (!k->pid || poll(&p, 1, (int)n) <= 0)
+            return 0;
+        n = read(k->out, k->text + k->have, sizeof(k->text) - k->have);
+        if (n <= 0) {
+            snprintf(k->answer, sizeof(k->answer), "err end 0 its process has ended");
+            k->pending = 0;
+            note(w, "rank %u has ended", r);
+            return 1;
+        }
+        k->have += (size_t)n;
+    }
+}
+
+int rank_answer(struct world *w, uint32_t r, unsigned ms)
+{
+    struct rank *k = &w->rank[r];
+
+    if (!rank_poll(w, r, ms))
+        return lost(w, "rank %u did not answer '%s' in %u ms", r, k->asked, ms);
+    return !strncmp(k->answer, "ok ", 3) ? 0 : lost(w, "rank %u, %s: %s", r, k->asked, k->answer);
+}
+
+int rank_refusal(struct world *w, uint32_t r, unsigned ms, const char *part)
+{
+    struct rank *k = &w->rank[r];
+
+    if (!rank_poll(w, r, ms))
+        return lost(w, "rank %u did not answer '%s' in %u ms", r, k->asked, ms);
+    if (strncmp(k->answer, "err ", 4) != 0)
+        return lost(w, "rank %u, %s: %s, and an error was due", r, k->asked, k->answer);
+    return strstr(k->answer, part) ? 0
+                                   : lost(w, "rank %u, %s: the error does not say '%s': %s", r,
+                                             k->asked, part, k->answer);
+}
