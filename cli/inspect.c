@@ -37,8 +37,8 @@ static json_t *json_item(const struct object *o, const struct item *item)
     json_object_set_new(j, "offset", json_integer((json_int_t)f->offset));
     json_object_set_new(j, "length", json_integer((json_int_t)f->length));
     if (tensor) {
-        json_object_set_new(j, "data_offset", json_integer((json_int_t)(f->offset + f->payload)));
-        json_object_set_new(j, "data_bytes", json_integer((json_int_t)(f->length - f->payload)));
+        json_object_set_new(j, "data_offset", json_integer(f->offset + f->payload));
+        json_object_set_new(j, "data_bytes", json_integer(f->length - f->payload));
         json_object_set_new(j, "dtype", json_string(hearth_dtype_name(f->header.dtype)));
         json_object_set_new(j, "shape", json_dims(f->header.shape, f->header.ndim));
     }

@@ -19,7 +19,7 @@ trap 'rm -rf "$tmp"' EXIT
 bad=0
 
 plain='assert errno inttypes limits stdarg stdbool stddef stdint stdio stdlib string'
-world="$plain arpa/inet ctype dirent dlfcn fcntl fenv float fnmatch getopt glob grp ifaddrs
+world="$plain arpa/inet ctype dirent dlfcn fcntl fenv float fnmatch ftw getopt glob grp ifaddrs
     immintrin libgen locale math net/if netdb netinet/in netinet/tcp nmmintrin poll pthread pwd
     sched semaphore signal spawn stdatomic strings sys/epoll sys/eventfd sys/file sys/ioctl
     sys/mman sys/prctl sys/random sys/resource sys/sendfile sys/signalfd sys/socket sys/stat
@@ -44,7 +44,7 @@ rule() {
         owners='core transport replication loader engine' system=$world ;;
     daemon/*) owners='core transport replication loader engine' system=$world ;;
     client/* | include/hearth/internal/client/*) owners='core client' system=$world ;;
-    cli/*) owners='core client' system=$world other='jansson.h' ;;
+    cli/*) owners='core client' system=$world other='jansson.h jansson_config.h' ;;
     examples/*) system=$world other='mpi.h sodium sodium.h' ;;
     include/hearth/internal/*) ;;
     include/hearth/*) system='stddef stdint' ;;

@@ -23,7 +23,7 @@ static struct hth_workers workers;
 static pthread_t driver;
 static unsigned long finished;
 
-static void fail(const char *what)
+_Noreturn static void fail(const char *what)
 {
     fprintf(stderr, "stress_workers: %s\n", what);
     exit(1);
