@@ -66,6 +66,7 @@ struct hth_blobs {
     uint32_t count;
     uint64_t family; /* our children when all blobs were last offered to them */
     struct blob *first;
+    struct blob *dying; /* forgotten, under a pull or a work */
 };
 
 #define owner_of(field, at) ((struct blob *)(void *)((char *)(at)-offsetof(struct blob, field)))
@@ -139,8 +140,17 @@ static void readers_free(struct blob *b)
     }
 }
 
+static void unlist(struct blob **list, const struct blob *b)
+{
+    while (*list && *list != b)
+        list = &(*list)->next;
+    if (*list)
+        *list = b->next;
+}
+
 static void blob_free(struct blob *b)
 {
+    unlist(&b->ctx->blobs->dying, b);
     if (b->region)
         (void)hth_session_dereg(b->ctx->session, b->region);
     free(b->bytes);
@@ -149,14 +159,12 @@ static void blob_free(struct blob *b)
 
 static void forget(struct hth_ctx *ctx, struct blob *b)
 {
-    struct blob **at = &ctx->blobs->first;
-
-    while (*at != b)
-        at = &(*at)->next;
-    *at = b->next;
+    unlist(&ctx->blobs->first, b);
     ctx->blobs->count--;
     readers_free(b);
     b->forgotten = 1;
+    b->next = ctx->blobs->dying;
+    ctx->blobs->dying = b;
     if (!b->busy)
         blob_free(b);
 }
@@ -637,15 +645,13 @@ uint64_t hth_blobs_due_ms(const struct hth_ctx *ctx)
     return due;
 }
 
-void hth_blobs_close(struct hth_ctx *ctx)
+static void list_free(struct blob **list)
 {
     struct blob *b;
     struct reader *r;
 
-    if (!ctx->blobs)
-        return;
-    while ((b = ctx->blobs->first)) {
-        ctx->blobs->first = b->next;
+    while ((b = *list)) {
+        *list = b->next;
         while ((r = b->readers)) {
             b->readers = r->next;
             free(r);
@@ -653,6 +659,14 @@ void hth_blobs_close(struct hth_ctx *ctx)
         free(b->bytes);
         free(b);
     }
+}
+
+void hth_blobs_close(struct hth_ctx *ctx)
+{
+    if (!ctx->blobs)
+        return;
+    list_free(&ctx->blobs->first);
+    list_free(&ctx->blobs->dying);
     free(ctx->blobs);
     ctx->blobs = NULL;
 }

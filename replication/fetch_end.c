@@ -58,6 +58,10 @@ static void say_end(const struct hth_fetch *f)
             continue;
         if (pulled)
             hth_transfer_say(f->ctx, s->node, HTH_MSG_PULLED, &w);
+        if (pulled && !shared(f, s->node)) /* for ranges of it that were read meanwhile */
+            hth_transfer_say(f->ctx, s->node, HTH_MSG_RELEASE, &w);
+        else if (pulled)
+            continue;
         else if (s->offered)
             hth_transfer_nak(f->ctx, s->node, f->save, f->object.id, HTH_NAK_OFFER,
                     f->code == HEARTH_ECANCELED ? HEARTH_EBUSY : f->code, f->err.text);
@@ -93,8 +97,8 @@ void hth_fetch_free(struct hth_fetch *f)
 {
     struct piece *p;
 
-    while ((p = f->spare)) {
-        f->spare = p->next;
+    while ((p = f->pieces)) {
+        f->pieces = p->all;
         free(p);
     }
     if (f->held)

@@ -8,7 +8,8 @@
  *   wanted:   WANT: grant, END ──► PULLED, RELEASE, peer down, lease over: gone
  *
  * A grant is good for one connection, and only the receiver knows when that has broken: its WANT
- * says so, and takes the old grant back. While granted the slot is leased.
+ * says so and gets a new one. The old ones last beside it, for it may have been another of its
+ * fetches that asked; the oldest gives way. While granted the slot is leased.
  */
 #include "transfer_parts.h"
 
@@ -42,14 +43,19 @@ static struct offer *offer_get(
     return o;
 }
 
+static void revoke_oldest(struct hth_ctx *ctx, struct offer *o)
+{
+    hth_session_revoke(ctx->session, &o->grant[0]);
+    ctx->store->ops->unlease(ctx->store, o->slot[0]);
+    o->granted--;
+    memmove(o->grant, o->grant + 1, o->granted * sizeof(o->grant[0]));
+    memmove(o->slot, o->slot + 1, o->granted * sizeof(o->slot[0]));
+}
+
 static void revoke(struct hth_ctx *ctx, struct offer *o)
 {
-    if (!o->granted)
-        return;
-    hth_session_revoke(ctx->session, &o->grant);
-    ctx->store->ops->unlease(ctx->store, o->slot);
-    o->granted = 0;
-    o->slot = NULL;
+    while (o->granted)
+        revoke_oldest(ctx, o);
 }
 
 static void offer_end(struct hth_ctx *ctx, struct offer *o)
@@ -77,16 +83,16 @@ static int grant(struct hth_ctx *ctx, struct offer *o, const struct hth_held *he
     struct hth_region *region;
     int rc;
 
-    revoke(ctx, o);
+    if (o->granted == HTH_OFFER_GRANTS)
+        revoke_oldest(ctx, o);
     rc = hth_held_region(ctx, held->slot, &region, NULL);
     if (!rc)
         rc = hth_session_grant(ctx->session, o->node, region, 0,
-                hth_object_file_bytes(&held->object), &o->grant, NULL);
+                hth_object_file_bytes(&held->object), &o->grant[o->granted], NULL);
     if (rc)
         return rc;
-    o->granted = 1;
-    o->slot = held->slot;
-    ctx->store->ops->lease(ctx->store, o->slot);
+    o->slot[o->granted++] = held->slot;
+    ctx->store->ops->lease(ctx->store, held->slot);
     return HEARTH_OK;
 }
 
@@ -100,7 +106,7 @@ static void say_granted(struct hth_ctx *ctx, const struct offer *o, const struct
         .save = o->save,
         .id = o->object,
         .object = *object,
-        .grant = o->grant,
+        .grant = o->grant[o->granted - 1],
         .count = (uint32_t)(chunks < HTH_WIRE_CHUNKS ? chunks : HTH_WIRE_CHUNKS),
         .crc = held->slot->base + end - (4 * chunks + 7) / 8 * 8,
     };
@@ -179,7 +185,16 @@ static void on_want(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w
     }
     o->due_ms = hth_now_ms(&ctx->clock) +
                 (o->offered ? 4 * (uint64_t)ctx->opts.retry_ms : HTH_LEASE_MS);
+    o->ranged |= w->len != 0;
     say_granted(ctx, o, held);
+}
+
+/* The whole object is there, and a range of it is still being read: what it has lasts until then. */
+static void keep_granted(struct hth_ctx *ctx, struct offer *o)
+{
+    o->offered = 0;
+    o->done = NULL;
+    o->due_ms = hth_now_ms(&ctx->clock) + HTH_LEASE_MS;
 }
 
 static void on_pulled(struct hth_ctx *ctx, struct offer *o, const struct hth_wire *w)
@@ -193,7 +208,10 @@ static void on_pulled(struct hth_ctx *ctx, struct offer *o, const struct hth_wir
                 HTH_SAVE_ARGS(o->save));
         return;
     }
-    offer_end(ctx, o);
+    if (o->ranged && o->granted)
+        keep_granted(ctx, o);
+    else
+        offer_end(ctx, o);
     if (was.offered && was.done)
         was.done(was.self, was.save, was.object, was.node, HEARTH_OK);
 }

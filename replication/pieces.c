@@ -98,6 +98,8 @@ void hth_source_away(struct hth_fetch *f, struct source *s, int code)
                             ? 0
                             : backoff(f, s, code == HEARTH_ETIMEOUT ? 4 * retry : 1 + retry / 4));
     s->strikes++;
+    hth_say(&f->ctx->log, HEARTH_LOG_DEBUG, "source-away", HTH_SAVE " object '%s': %s",
+            HTH_SAVE_ARGS(f->save), f->object.name, f->cause.text);
 }
 
 void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char *text)
@@ -229,13 +231,18 @@ static void place(struct hth_fetch *f, struct piece *p, uint64_t *out_off, uint6
 
 static struct piece *piece_get(struct hth_fetch *f)
 {
-    struct piece *p = f->spare;
+    struct piece *p = f->spare, *all;
 
-    if (p)
+    if (p) {
         f->spare = p->next;
-    else if (!(p = malloc(sizeof(*p))))
-        return NULL;
-    *p = (struct piece){ .fetch = f };
+        all = p->all;
+    } else {
+        if (!(p = malloc(sizeof(*p))))
+            return NULL;
+        all = f->pieces;
+        f->pieces = p;
+    }
+    *p = (struct piece){ .fetch = f, .all = all };
     return p;
 }
 

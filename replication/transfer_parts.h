@@ -14,6 +14,7 @@
 #define HTH_WINDOW      4u     /* pulls in flight per fetch and source */
 #define HTH_SOURCES_MAX 64u    /* of one fetch */
 #define HTH_BAD_MAX     2u     /* wrong pieces before a source is not asked any more */
+#define HTH_OFFER_GRANTS 4u /* whole object and ranges of it, pulled by one node at once */
 #define HTH_LEASE_MS    60000u /* a grant that was wanted and never released */
 
 /* ---- Holder's side ---- */
@@ -25,9 +26,10 @@ struct offer {
     uint32_t node;
     int offered;
     int told; /* `done` has heard that the node has no room */
-    int granted;
-    struct hth_grant grant;
-    struct hth_slot *slot; /* granted: leased */
+    int ranged;       /* a range was wanted too: PULLED is not the end */
+    uint32_t granted; /* grants that are good, the newest last */
+    struct hth_grant grant[HTH_OFFER_GRANTS];
+    struct hth_slot *slot[HTH_OFFER_GRANTS]; /* leased */
     uint64_t due_ms;
     hth_offered_fn *done;
     void *self;
@@ -71,6 +73,7 @@ struct piece {
     uint64_t len;
     uint32_t crc;
     struct piece *next; /* spare */
+    struct piece *all;  /* of the fetch */
 };
 
 enum phase {
@@ -121,10 +124,10 @@ struct hth_fetch {
 
     struct source *source; /* [sources] */
     uint32_t sources;
-    struct piece *spare;
-    uint32_t busy;   /* pulls and works under way */
-    uint64_t issued; /* turn of its last pull */
-    int dry;         /* nothing to pull in this round */
+    struct piece *spare, *pieces; /* pieces: all there are */
+    uint32_t busy;                /* pulls and works under way */
+    uint64_t issued;              /* turn of its last pull */
+    int dry;                      /* nothing to pull in this round */
     hth_fetched_fn *done;
     void *self;
     struct hth_fetch *next;

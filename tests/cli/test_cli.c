@@ -461,18 +461,19 @@ Test(cli, ls_shows_saves_and_rm_and_clean_wait_for_the_engine)
     struct hth_store *s = make_store();
     char save[128], pid[32];
     struct stat st;
-    json_t *got;
+    json_t *got, *row;
 
     snprintf(save, sizeof(save), "%s/" JOB "/step-40_ckpt", root);
     snprintf(pid, sizeof(pid), "pid %ld", (long)getpid());
     cr_assert(zero(int, hearth("ls", "--root", root, JOB, "--json")), "%s", err_text);
     got = json_loads(out, 0, NULL);
     cr_assert(eq(long, (long)number(got, "engine_pid"), (long)getpid()));
-    got = json_array_get(json_object_get(got, "saves"), 0);
-    cr_assert(eq(long, (long)number(got, "step"), 40));
-    cr_assert(eq(long, (long)number(got, "epoch"), 5));
-    cr_assert(eq(long, (long)number(got, "objects"), 2));
-    must_say(text_of(got, "state"), "complete");
+    row = json_array_get(json_object_get(got, "saves"), 0);
+    cr_assert(eq(long, (long)number(row, "step"), 40));
+    cr_assert(eq(long, (long)number(row, "epoch"), 5));
+    cr_assert(eq(long, (long)number(row, "objects"), 2));
+    must_say(text_of(row, "state"), "complete");
+    json_decref(got);
     cr_assert(eq(int, hearth("rm", save), 4), "the engine has the lock");
     cr_assert(eq(int, has(err_text, pid), 1), "%s", err_text);
     cr_assert(eq(int, hearth("clean", "--root", root, JOB), 4));

@@ -21,8 +21,10 @@ find core transport replication loader engine daemon client cli examples -name '
 bad=0
 set -- -P 2 -n 4 clang-tidy --quiet -p "$2" --extra-arg=-Wno-unknown-warning-option \
 	--extra-arg=-fno-sanitize=all
-xargs "$@" <"$tmp/plain" 2>"$tmp/errors" || bad=1
+xargs "$@" <"$tmp/plain" >"$tmp/found" 2>"$tmp/errors" || bad=1
 xargs "$@" --extra-arg=-include --extra-arg="$PWD/tests/lint/analyzer.h" \
-	<"$tmp/ours" 2>>"$tmp/errors" || bad=1
-[ $bad = 0 ] || grep -vE '^[0-9]+ (warning|error)|^Suppressed|^Use -' "$tmp/errors" || true
-exit $bad
+	<"$tmp/ours" >>"$tmp/found" 2>>"$tmp/errors" || bad=1
+[ $bad = 0 ] && exit 0
+grep -h 'error: ' "$tmp/found" "$tmp/errors" | sort -u
+echo "the paths that lead there: clang-tidy -p $2 FILE"
+exit 1

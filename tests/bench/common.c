@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time, medians, rows, and bytes that can be recognised. */
+#include "bench.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+static FILE *lines;
+static const char *memory_kind = "";
+
+void die(const char *format, ...)
+{
+    va_list ap;
+
+    fputs("bench: ", stderr);
+    va_start(ap, format);
+    vfprintf(stderr, format, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    exit(1);
+}
+
+double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void nap_ms(unsigned ms)
+{
+    struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
+
+    while (nanosleep(&t, &t) && errno == EINTR)
+        continue;
+}
+
+void series_add(struct series *s, double value)
+{
+    if (s->count < ROUNDS_MAX)
+        s->value[s->count++] = value;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double series_median(const struct series *s)
+{
+    struct series t = *s;
+
+    if (!t.count)
+        return 0;
+    qsort(t.value, t.count, sizeof(*t.value), by_value);
+    return (t.value[(t.count - 1) / 2] + t.value[t.count / 2]) / 2;
+}
+
+/* Of each pair, so that what slows the machine for a while slows both sides of a fraction. */
+double series_ratio(const struct series *a, const struct series *b)
+{
+    struct series t = { .count = 0 };
+
+    for (unsigned i = 0; i < a->count && i < b->count; i++)
+        series_add(&t, b->value[i] > 0 ? a->value[i] / b->value[i] : 0);
+    return series_median(&t);
+}
+
+void rows_open(const char *json_lines, const char *mount)
+{
+    memory_kind = mount ? mount : "";
+    if (json_lines && !(lines = fopen(json_lines, "ae")))
+        die("%s: %s", json_lines, strerror(errno));
+}
+
+int row_say(const struct row *row)
+{
+    double rate = series_median(row->rate), limit = row->limit ? series_median(row->limit) : 0;
+    double ratio = row->limit ? series_ratio(row->rate, row->limit) : 0;
+    int low = row->want > 0 && ratio < row->want;
+
+    printf("%-44s %8.2f %-5s", row->name, rate, row->unit);
+    if (row->limit)
+        printf(" %8.2f %-38s %5.2f", limit, row->limit_name, ratio);
+    if (row->want > 0)
+        printf("  wanted %.2f%s", row->want, low ? "  LOW" : "");
+    putchar('\n');
+    fflush(stdout);
+    if (lines) {
+        fprintf(lines,
+                "{\"case\": \"%s\", \"memory\": \"%s\", \"median\": %.4f, \"unit\": \"%s\", "
+                "\"limit\": %.4f, \"limit_name\": \"%s\", \"ratio\": %.4f, \"wanted\": %.2f, "
+                "\"rounds\": %u}\n",
+                row->name, memory_kind, rate, row->unit, limit,
+                row->limit_name ? row->limit_name : "", ratio, row->want, row->rate->count);
+        fflush(lines);
+    }
+    return low;
+}
+
+static uint64_t word(uint64_t seed, uint64_t i)
+{
+    return (i + seed) * UINT64_C(0x9e3779b97f4a7c15) ^ seed << 32;
+}
+
+void fill(uint64_t *data, uint64_t bytes, uint64_t seed)
+{
+    for (uint64_t i = 0; i < bytes / 8; i++)
+        data[i] = word(seed, i);
+}
+
+void check(const uint64_t *data, uint64_t bytes, uint64_t seed)
+{
+    for (uint64_t i = 0; i < bytes / 8; i++)
+        if (data[i] != word(seed, i))
+            die("WRONG BYTES at %llu of %llu", (unsigned long long)(8 * i),
+                    (unsigned long long)bytes);
+}
+
+void *memory(uint64_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED)
+        die("no memory for %llu bytes", (unsigned long long)bytes);
+    madvise(p, bytes, MADV_HUGEPAGE);
+    memset(p, 1, bytes);
+    return p;
+}
+
+void *file_memory(const char *root, const char *name, uint64_t bytes)
+{
+    char path[512];
+    void *p;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", root, name);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes))
+        die("%s: %s", path, strerror(errno));
+    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        die("%s: %s", path, strerror(errno));
+    close(fd);
+    unlink(path);
+    memset(p, 1, bytes);
+    return p;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_save: what a save costs the rank, and until it is sealed, on one node.
+ *
+ *     per round   new job ─ engine at rest ─ copy, first save ─ copy, save x 3 ─ recover, compare
+ *     in one job  (whole copy, save), (one large item, many small), (rows), (turned) x rounds
+ */
+#include "bench.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL   (UINT64_C(4) << 10)
+#define THREADS 2u
+#define BEFORE  2u /* saves until every slot has been written once */
+#define WAIT_MS 60000u
+
+static struct {
+    const char *root, *transport, *json, *memory;
+    uint64_t mib;
+    unsigned rounds;
+} arg = { .mib = 256, .rounds = 5 };
+
+static struct hearth *h;
+static uint64_t step, bytes;
+static uint64_t *src;
+static unsigned char *dst;
+static int low;
+
+struct times {
+    double blocked, sealed;
+};
+
+static void must(int code, const struct hearth_error *err)
+{
+    if (code)
+        die("%s", err->text);
+}
+
+static struct hearth_piece piece_1d(const char *key, void *data, const int64_t *n)
+{
+    return (struct hearth_piece){ .struct_size = sizeof(struct hearth_piece),
+        .key = key,
+        .key_len = strlen(key),
+        .data = data,
+        .dtype = HEARTH_INT64,
+        .ndim = 1,
+        .shape = n };
+}
+
+static void open_job(uint64_t object_bytes)
+{
+    struct hearth_opts o = HEARTH_OPTS_INIT;
+    struct hearth_checkpoint *ckpt = NULL;
+    struct hearth_error err = { 0 };
+
+    o.root = arg.root, o.job = "bench", o.node = "n0", o.world = 1, o.transport = arg.transport;
+    o.allow_degraded = 1, o.object_bytes = &object_bytes, o.object_count = 1;
+    o.copy_threads = THREADS, o.linger_s = 60;
+    must(hearth_open(&o, &h, &err), &err);
+    must(hearth_recover(h, NULL, &ckpt, &err), &err);
+    hearth_checkpoint_close(ckpt);
+    engine_settle(arg.root);
+}
+
+static void close_job(void)
+{
+    hearth_close(h, HEARTH_KEEP);
+    engine_end(arg.root);
+}
+
+static struct times save(const struct hearth_piece *pieces, size_t count)
+{
+    struct hearth_begin_opts o = { .struct_size = sizeof(o), .wait_ms = WAIT_MS };
+    uint64_t need = hearth_save_bytes(pieces, count, NULL, 0);
+    struct hearth_error err = { 0 };
+    struct hearth_handle *handle;
+    struct hearth_save *s;
+    struct times t;
+    double begin = now_s();
+
+    must(hearth_save_begin(h, ++step, need, &o, &s, &err), &err);
+    must(hearth_save_add(s, pieces, count, &err), &err);
+    must(hearth_save_commit(s, &handle, &err), &err);
+    t.blocked = now_s() - begin;
+    must(hearth_wait(handle, HEARTH_SEALED, WAIT_MS, &err), &err);
+    t.sealed = now_s() - begin;
+    must(hearth_wait(handle, HEARTH_PROTECTED, WAIT_MS, &err), &err);
+    hearth_handle_close(handle);
+    nap_ms(5); /* the older save's slot is on its way back */
+    return t;
+}
+
+static double rate(double seconds)
+{
+    return (double)bytes / seconds / 1e9;
+}
+
+/* What the last save has written. */
+static void compare(struct hearth_piece *piece, uint64_t seed)
+{
+    struct hearth_checkpoint *ckpt = NULL;
+    struct hearth_error err = { 0 };
+
+    must(hearth_recover(h, NULL, &ckpt, &err), &err);
+    if (!ckpt)
+        die("nothing to recover after a save");
+    memset(src, 0xee, bytes);
+    must(hearth_load(ckpt, piece, 1, 0, NULL, &err), &err);
+    hearth_checkpoint_close(ckpt);
+    check(src, bytes, seed);
+}
+
+static void show(const char *name, const struct series *a, const char *limit_name,
+        const struct series *limit, double want)
+{
+    low |= row_say(&(struct row){ .name = name,
+            .limit_name = limit_name,
+            .rate = a,
+            .limit = limit,
+            .unit = "GB/s",
+            .want = want });
+}
+
+static void whole(void)
+{
+    struct series first = { 0 }, steady = { 0 }, blocked = { 0 }, copy = { 0 };
+    int64_t n = (int64_t)(bytes / 8);
+    struct hearth_piece p = piece_1d("whole", src, &n);
+
+    for (unsigned i = 0; i <= arg.rounds; i++) { /* the first round is warm-up */
+        struct times t;
+        double c;
+
+        open_job(hearth_save_bytes(&p, 1, NULL, 0));
+        fill(src, bytes, i);
+        t = save(&p, 1);
+        if (i)
+            series_add(&first, rate(t.blocked));
+        for (unsigned k = 0; k < BEFORE; k++)
+            save(&p, 1);
+        c = copy_s(dst, src, bytes, THREADS);
+        t = save(&p, 1);
+        if (i) {
+            series_add(&copy, rate(c));
+            series_add(&blocked, rate(t.blocked));
+            series_add(&steady, rate(t.sealed));
+        }
+        compare(&p, i);
+        close_job();
+    }
+    show("save: begin, add, commit (blocked)", &blocked, "streaming copy, same threads", &copy,
+            0.67);
+    show("save: until sealed (with checksums)", &steady, "streaming copy, same threads", &copy,
+            0.50);
+    show("first save: begin, add, commit", &first, "a steady one", &blocked, 0.40);
+}
+
+static void small(void)
+{
+    size_t count = bytes / SMALL;
+    struct hearth_piece *p = calloc(count, sizeof(*p));
+    struct series many = { 0 }, one = { 0 }, cost = { 0 };
+    int64_t n = SMALL / 8, all = (int64_t)(bytes / 8);
+    struct hearth_piece large = piece_1d("whole", src, &all);
+    char(*key)[32] = calloc(count, sizeof(*key));
+
+    if (!p || !key)
+        die("no memory");
+    for (size_t i = 0; i < count; i++) {
+        snprintf(key[i], sizeof(key[i]), "item/%zu", i);
+        p[i] = piece_1d(key[i], src + i * (SMALL / 8), &n);
+    }
+    open_job(hearth_save_bytes(p, count, NULL, 0));
+    for (unsigned i = 0; i < BEFORE + 1; i++)
+        save(p, count);
+    for (unsigned i = 0; i < arg.rounds; i++) {
+        double a = save(&large, 1).blocked, b = save(p, count).blocked;
+
+        series_add(&one, rate(a));
+        series_add(&many, rate(b));
+        series_add(&cost, (b - a) / (double)count * 1e9);
+    }
+    show("save: items of 4 KiB (blocked)", &many, "one item of the same bytes", &one, 0);
+    row_say(&(struct row){ .name = "  more per item", .rate = &cost, .unit = "ns" });
+    close_job();
+    free(p);
+    free(key);
+}
+
+static void strided(void)
+{
+    struct series rows = { 0 }, rows_limit = { 0 }, turned = { 0 }, turned_limit = { 0 };
+    uint64_t half = bytes / 2, side = 2048, count = half / SMALL, tall = half / 4 / side;
+    int64_t shape[2] = { (int64_t)count, SMALL / 8 }, step2[2] = { 2 * SMALL / 8, 1 };
+    int64_t shape_t[2] = { (int64_t)side, (int64_t)tall }, step_t[2] = { 1, (int64_t)side };
+    struct hearth_piece p = piece_1d("rows", src, shape), t = piece_1d("turned", src, shape_t);
+
+    p.ndim = t.ndim = 2;
+    p.strides = step2, t.strides = step_t;
+    t.dtype = HEARTH_FLOAT32;
+    open_job(half + SMALL);
+    for (unsigned i = 0; i < BEFORE + 1; i++)
+        save(&p, 1);
+    for (unsigned i = 0; i < arg.rounds; i++) {
+        series_add(&rows_limit, rate(2 * copy_rows_s(dst, src, SMALL, 2 * SMALL, count, THREADS)));
+        series_add(&rows, rate(2 * save(&p, 1).blocked));
+        series_add(&turned_limit,
+                rate(2 * copy_turned_s((void *)dst, (void *)src, side, tall, THREADS)));
+        series_add(&turned, rate(2 * save(&t, 1).blocked));
+    }
+    show("save: rows of 4 KiB, strided (blocked)", &rows, "memcpy of such rows, same threads",
+            &rows_limit, 0.67);
+    show("save: a transposed float32 (blocked)", &turned, "plain loop, same threads", &turned_limit,
+            0.67);
+    close_job();
+}
+
+static void take_args(int argc, char **argv)
+{
+    static const struct option known[] = { { "root", 1, NULL, 'r' }, { "mib", 1, NULL, 'm' },
+        { "transport", 1, NULL, 't' }, { "json", 1, NULL, 'j' }, { "memory", 1, NULL, 'k' },
+        { "rounds", 1, NULL, 'n' }, { NULL, 0, NULL, 0 } };
+    int c;
+
+    while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
+        if (c == 'r')
+            arg.root = optarg;
+        else if (c == 'm')
+            arg.mib = strtoull(optarg, NULL, 10);
+        else if (c == 't')
+            arg.transport = optarg;
+        else if (c == 'j')
+            arg.json = optarg;
+        else if (c == 'k')
+            arg.memory = optarg;
+        else if (c == 'n')
+            arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
+        else
+            exit(2);
+    }
+    if (!arg.root || arg.mib < 16 || arg.mib > 65536 || !arg.rounds || arg.rounds > ROUNDS_MAX)
+        die("usage: bench_save --root TMPFS [--mib 16..65536] [--rounds 1..%d] [--transport NAME] "
+            "[--json LINES] [--memory WORD]",
+                ROUNDS_MAX);
+}
+
+int main(int argc, char **argv)
+{
+    take_args(argc, argv);
+    rows_open(arg.json, arg.memory);
+    bytes = arg.mib << 20;
+    src = memory(bytes);
+    dst = file_memory(arg.root, "copy", bytes);
+    whole();
+    small();
+    strided();
+    return low ? 3 : 0;
+}
