@@ -89,10 +89,12 @@ static void verify_own(struct run *r, struct object *o)
     const char *why = r->manifest ? disagrees(&o->block, in, r->manifest) : NULL;
 
     r->here += in != NULL;
-    if (why)
+    if (!why && object_verify(o, &r->meter, &err))
+        why = err.text;
+    if (why && access(o->path, F_OK)) /* its slot may be in use again */
+        report(r, o->path, "gone", o->block.data_len, "the engine freed it meanwhile");
+    else if (why)
         report(r, o->path, "wrong", o->block.data_len, why);
-    else if (object_verify(o, &r->meter, &err))
-        report(r, o->path, "wrong", o->block.data_len, err.text);
     else
         report(r, o->path, "verified", o->block.data_len,
                 r->manifest ? "as the manifest says" : "");

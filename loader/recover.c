@@ -58,6 +58,7 @@ void hth_recover_join(struct hth_recover *r)
     free(r->inventory);
     r->inventory = NULL;
     r->has_plan = 0;
+    r->plan_waits = 0;
     r->waiting = 0;
     r->generation++;
     r->state = IDLE;
@@ -311,10 +312,7 @@ static void on_verified(void *self, struct hth_held_save *save, struct hth_held 
         index = index_of(&r->plan.manifest, held->object.id);
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "copy-bad", "%s: taken from another holder",
                 err->text);
-        if (held->slot)
-            r->ctx->store->ops->condemn(r->ctx->store, held->slot, "payload");
-        held->slot = NULL;
-        hth_held_drop(r->ctx, save, held);
+        hth_held_condemn(r->ctx, save, held, "payload");
         if (index != UINT32_MAX)
             fetch(r, index);
     }
@@ -361,9 +359,8 @@ static void gather_needs(struct hth_recover *r, struct hth_held_save *s)
         struct hth_held *h = hth_held_find(s, o->id);
         struct hth_blob_id id = { HTH_BLOB_RAW, s->id, o->id };
 
-        if (h && (h->state != HTH_HELD_SEALED ||
-                         memcmp(h->object.digest, o->digest, HTH_DIGEST) != 0)) {
-            hth_held_drop(ctx, s, h); /* half of it, or not these bytes */
+        if (h && memcmp(h->object.digest, o->digest, HTH_DIGEST) != 0) {
+            hth_held_drop(ctx, s, h); /* not these bytes */
             h = NULL;
         }
         if (o->kind == HTH_OBJECT_RAW) {
@@ -426,10 +423,26 @@ static int take_manifest(struct hth_recover *r, struct hth_held_save *s)
     return HEARTH_OK;
 }
 
+/* An object of the chosen save that something of the old epoch still has its hands on. */
+static int still_moving(const struct hth_recover *r)
+{
+    struct hth_held_save *s = hth_holdings_find(r->ctx, r->plan.chosen);
+
+    for (const struct hth_held *h = s ? s->held : NULL; h; h = h->next)
+        if (h->state != HTH_HELD_SEALED)
+            return 1;
+    return 0;
+}
+
 static void carry_out(struct hth_recover *r)
 {
     struct hth_held_save *s;
 
+    r->plan_waits = still_moving(r);
+    if (r->plan_waits) {
+        r->state = TOLD; /* tick looks again */
+        return;
+    }
     hth_point(&r->ctx->points, "plan");
     r->t_plan = hth_now_ms(&r->ctx->clock);
     r->state = PULLING;
@@ -577,7 +590,9 @@ void hth_recover_tick(struct hth_recover *r)
     }
     if (r->state != ENDED && now_ms >= r->repeat_ms) {
         r->repeat_ms = now_ms + r->ctx->opts.retry_ms;
-        if (r->state == TOLD)
+        if (r->plan_waits)
+            carry_out(r);
+        else if (r->state == TOLD)
             send_inventory(r);
         else if (r->state == VOTED)
             send_vote(r);

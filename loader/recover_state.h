@@ -62,6 +62,7 @@ struct hth_recover {
     size_t inventory_len;
     struct hth_plan plan;
     int has_plan;
+    int plan_waits; /* to be carried out when the old epoch's last pull has ended */
     uint32_t waiting; /* fetches and verifications under way for this plan */
     uint32_t
             generation; /* of the plan, over all epochs: what began under an older one is not counted */

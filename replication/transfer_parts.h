@@ -11,11 +11,11 @@
 
 #include <hearth/internal/replication/transfer.h>
 
-#define HTH_WINDOW      4u     /* pulls in flight per fetch and source */
-#define HTH_SOURCES_MAX 64u    /* of one fetch */
-#define HTH_BAD_MAX     2u     /* wrong pieces before a source is not asked any more */
-#define HTH_OFFER_GRANTS 4u /* whole object and ranges of it, pulled by one node at once */
-#define HTH_LEASE_MS    60000u /* a grant that was wanted and never released */
+#define HTH_WINDOW       4u     /* pulls in flight per fetch and source */
+#define HTH_SOURCES_MAX  64u    /* of one fetch */
+#define HTH_BAD_MAX      2u     /* wrong pieces before a source is not asked any more */
+#define HTH_OFFER_GRANTS 4u     /* whole object and ranges of it, pulled by one node at once */
+#define HTH_LEASE_MS     60000u /* a grant that was wanted and never released */
 
 /* ---- Holder's side ---- */
 
@@ -25,7 +25,7 @@ struct offer {
     uint64_t object;
     uint32_t node;
     int offered;
-    int told; /* `done` has heard that the node has no room */
+    int told;         /* `done` has heard that the node has no room */
     int ranged;       /* a range was wanted too: PULLED is not the end */
     uint32_t granted; /* grants that are good, the newest last */
     struct hth_grant grant[HTH_OFFER_GRANTS];

@@ -68,6 +68,8 @@ struct world {
     /* Options of the ranks to be started. */
     uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, mib;
     const char *start; /* NULL: auto */
+    int loses_engines; /* 0: a rank that says its engine is gone ends the scenario */
+    int surprised;     /* it did */
 
     /* What was written. A tag names one save. */
     uint64_t tags;

@@ -147,6 +147,8 @@ int rank_poll(struct world *w, uint32_t r, unsigned ms)
     for (;;) {
         while (k->pending && take_line(k, k->answer, sizeof(k->answer))) {
             note(w, "rank %u -> %s", r, k->answer);
+            if (!w->loses_engines && !strncmp(k->answer, "log engine-lost", 15))
+                w->surprised = 1;
             if (!strncmp(k->answer, "ok ", 3) || !strncmp(k->answer, "err ", 4))
                 k->pending = 0;
         }
@@ -172,6 +174,9 @@ int rank_answer(struct world *w, uint32_t r, unsigned ms)
 
     if (!rank_poll(w, r, ms))
         return lost(w, "rank %u did not answer '%s' in %u ms", r, k->asked, ms);
+    if (w->surprised)
+        return lost(w, "an engine ended that nobody had ended, when rank %u was asked '%s'", r,
+                k->asked);
     return !strncmp(k->answer, "ok ", 3) ? 0 : lost(w, "rank %u, %s: %s", r, k->asked, k->answer);
 }
 
