@@ -4,7 +4,7 @@
  * come to it with a connection of their own, which ends with the round:
  *
  *     rank r --> rank 0   greeting { magic, rank, world, round, len } and its bytes
- *     rank 0 --> rank r   answer { magic, code, len }; code 0: the table; else a sentence
+ *     rank 0 --> rank r   answer { magic, code, round, len }; code 0: the table; else a sentence
  *
  * What does not begin with a fitting greeting is hung up on and counts for nothing. Rank 0 waits
  * for all in one poll loop; when the time is over it tells those who came who did not.
@@ -25,10 +25,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAGIC     UINT64_C(0x315448474e494a48) /* "HJINGHT1" */
-#define SAID_MAX  HEARTH_ERROR_TEXT
-#define STRANGERS 64   /* connections that have not said who they are */
-#define GRACE_MS  1000 /* for rank 0's sentence to arrive before ours */
+#define MAGIC       UINT64_C(0x315448474e494a48) /* "HJINGHT1" */
+#define SAID_MAX    HEARTH_ERROR_TEXT
+#define STRANGERS   64   /* connections that have not said who they are */
+#define GRACE_MS    1000 /* for rank 0's sentence to arrive before ours */
+
+#define FIRST_ROUND 1u
 
 struct greeting {
     uint64_t magic;
@@ -38,7 +40,7 @@ struct greeting {
 struct answer {
     uint64_t magic;
     int32_t code;
-    uint32_t zero;
+    uint32_t round; /* code 0: the one that all are in now */
     uint64_t len;
 };
 
@@ -174,9 +176,10 @@ static int hear_answer(
     char said[SAID_MAX] = "";
     int e = move(fd, &a, sizeof(a), 0, until);
 
-    if (!e && a.magic == MAGIC && a.code == 0 && a.len == len)
+    if (!e && a.magic == MAGIC && a.code == 0 && a.len == len) {
         e = move(fd, all, len, 0, until);
-    else if (!e && a.magic == MAGIC && a.code < 0 && a.len < sizeof(said)) {
+        t->round = a.round;
+    } else if (!e && a.magic == MAGIC && a.code < 0 && a.len < sizeof(said)) {
         e = move(fd, said, a.len, 0, until);
         return hth_fail(err, e ? HEARTH_EPEER : a.code, e, "rank 0 says: %s", said);
     } else if (!e) {
@@ -238,16 +241,25 @@ static void seat(struct party *p, size_t i)
 
     if (p->fd[rank] >= 0)
         close(p->fd[rank]); /* he came before and comes again */
+    if (p->t->round == FIRST_ROUND)
+        p->t->round = p->guest[i].hello.round;
     p->missing -= !p->there[rank];
     p->there[rank] = 1;
     p->fd[rank] = p->guest[i].fd;
     p->guest[i] = p->guest[--p->guests];
 }
 
+/* A process that took the place of a lost one begins with the first round, whoever it is; what is
+ * left in a queue of an older round than ours is nobody's any more. */
+static int round_fits(uint32_t ours, uint32_t theirs)
+{
+    return theirs == ours || theirs == FIRST_ROUND || ours == FIRST_ROUND;
+}
+
 static int greeting_fits(const struct party *p, const struct greeting *g)
 {
     return g->magic == MAGIC && g->world == p->t->world && g->rank && g->rank < g->world &&
-           g->round == p->t->round && g->len == p->len;
+           round_fits(p->t->round, g->round) && g->len == p->len;
 }
 
 /* Take what a guest has to say; 0: go on, 1: he is gone or seated (guest i is another one now). */
@@ -309,7 +321,7 @@ static void wait_for_all(struct party *p, uint64_t until)
 static int answer_all(struct party *p, int code, const char *text, struct hearth_error *err)
 {
     size_t bytes = code ? strnlen(text, SAID_MAX - 1) : p->len * p->t->world;
-    struct answer a = { .magic = MAGIC, .code = code, .len = bytes };
+    struct answer a = { .magic = MAGIC, .code = code, .round = p->t->round, .len = bytes };
     void *body = code ? (void *)(uintptr_t)text : p->all;
     uint64_t until = hth_until_ms(p->t->deadline_ms);
     int rc = HEARTH_OK;

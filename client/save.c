@@ -20,24 +20,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static unsigned char *end_of_data(const struct hth_written *o)
-{
-    return o->base + HTH_BLOCK + o->data_len;
-}
-
-static struct hth_written *open_object(struct hearth_save *s)
-{
-    return &s->object[s->objects - 1];
-}
-
-static int enter_save(struct hearth_save *s, struct hearth_error *err)
+int hth_save_enter(const struct hearth_save *s, struct hearth_error *err)
 {
     if (!s)
         return hth_fail(err, HEARTH_EINVAL, 0, "the save is NULL: hearth_save_begin() gives one");
     return hth_enter(s->h, err);
 }
 
-static void dispose(struct hearth_save *s)
+void hth_save_dispose(struct hearth_save *s)
 {
     for (uint32_t i = 0; i < s->objects; i++) {
         struct hth_written *o = &s->object[i];
@@ -132,7 +122,7 @@ static int lend(struct hearth_save *s, struct hth_written *w, uint64_t bytes,
     return HEARTH_OK;
 }
 
-static int add_object(struct hearth_save *s, uint64_t bytes, const struct hearth_begin_opts *o,
+int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hearth_begin_opts *o,
         struct hearth_error *err)
 {
     struct hth_written w = { .room = bytes };
@@ -182,11 +172,11 @@ int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
     }
     s->h = h;
     s->step = step;
-    if ((rc = add_object(s, bytes, &o, err))) {
+    if ((rc = hth_save_add_object(s, bytes, &o, err))) {
         if (s->token)
             hearth_save_abort(s); /* lent, and of no use to us */
         else
-            dispose(s);
+            hth_save_dispose(s);
         if (step == HEARTH_STEP_LATER)
             return hth_while(err, rc, "begin a save");
         return hth_while(err, rc, "begin step %" PRIu64, step);
@@ -200,7 +190,7 @@ int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
 static int make_room(struct hearth_save *s, uint64_t data, uint64_t records, size_t count,
         struct hearth_error *err)
 {
-    struct hth_written *o = open_object(s);
+    struct hth_written *o = hth_save_open_object(s);
     uint64_t left = o->room - o->data_len - o->items_len;
     size_t need = o->items_len + records;
 
@@ -223,7 +213,7 @@ static int make_room(struct hearth_save *s, uint64_t data, uint64_t records, siz
 
 static void put_record(struct hearth_save *s, const struct hth_item *item)
 {
-    struct hth_written *o = open_object(s);
+    struct hth_written *o = hth_save_open_object(s);
 
     hth_item_encode(item, s->items + o->items_len);
     o->items_len += hth_item_bytes(item->ndim, item->key_len);
@@ -249,8 +239,8 @@ static int note_copy(
 static int put_piece(struct hearth_save *s, const struct hth_laid *laid, struct hth_copies *list,
         void **out_data, struct hearth_error *err)
 {
-    struct hth_written *o = open_object(s);
-    unsigned char *at = end_of_data(o);
+    struct hth_written *o = hth_save_open_object(s);
+    unsigned char *at = hth_written_end(o);
     struct hth_item item;
     int rc = HEARTH_OK;
 
@@ -271,7 +261,7 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
         void **out_data, struct hearth_error *err)
 {
     struct hth_copies list = { 0 };
-    struct hth_written before = *open_object(s);
+    struct hth_written before = *hth_save_open_object(s);
     struct hth_laid laid;
     uint64_t data = 0, records = 0;
     int rc = HEARTH_OK;
@@ -290,7 +280,7 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
             rc = put_piece(s, &laid, &list, out_data ? &out_data[i] : NULL, err);
     }
     if (rc)
-        *open_object(s) = before;
+        *hth_save_open_object(s) = before;
     else
         hth_crew_run(s->h->crew, &list);
     hth_copies_fini(&list);
@@ -300,7 +290,7 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
 static int add_checks(
         struct hearth_save *s, const void *array, size_t count, struct hearth_error *err)
 {
-    int rc = enter_save(s, err);
+    int rc = hth_save_enter(s, err);
 
     if (rc)
         return rc;
@@ -361,11 +351,11 @@ static int add_bytes(struct hearth_save *s, const struct hearth_bytes *items, si
     if ((rc = make_room(s, data, records, count, err)))
         return rc;
     for (size_t i = 0; i < count && !rc; i++) {
-        struct hth_written *o = open_object(s);
+        struct hth_written *o = hth_save_open_object(s);
 
         if ((rc = hth_bytes_at(&b, &tmp, items, i, err)))
             break;
-        if (!s->h->opts.off && hth_copies_add(list, end_of_data(o), b->data, b->len, NULL))
+        if (!s->h->opts.off && hth_copies_add(list, hth_written_end(o), b->data, b->len, NULL))
             return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
         put_record(s, &(struct hth_item){ .offset = o->data_len,
                               .length = b->len,
@@ -386,195 +376,14 @@ int hearth_save_add_bytes(struct hearth_save *save, const struct hearth_bytes *i
 
     if ((rc = add_checks(save, items, count, err)) || !count)
         return rc;
-    before = *open_object(save);
+    before = *hth_save_open_object(save);
     rc = add_bytes(save, items, count, &list, err);
     if (rc) {
-        *open_object(save) = before;
+        *hth_save_open_object(save) = before;
     } else {
         save->has_bytes = 1;
         hth_crew_run(save->h->crew, &list);
     }
     hth_copies_fini(&list);
     return rc ? hth_while(err, rc, "add bytes to a save") : HEARTH_OK;
-}
-
-/* ---- further objects, the end ----------------------------------------------------------------- */
-
-/* The records go where the table will be. */
-static void finish_object(struct hearth_save *s)
-{
-    struct hth_written *o = open_object(s);
-    uint64_t table = HTH_ALIGN(HTH_BLOCK + o->data_len);
-
-    if (s->h->opts.off)
-        return;
-    memset(end_of_data(o), 0, table - HTH_BLOCK - o->data_len);
-    if (o->items_len)
-        memcpy(o->base + table + HTH_TABLE_HEAD, s->items, o->items_len);
-}
-
-int hearth_save_next_object(
-        struct hearth_save *save, const char *name, uint64_t bytes, struct hearth_error *err)
-{
-    struct hearth_begin_opts o = { .name = name };
-    int rc;
-
-    if ((rc = enter_save(save, err)))
-        return rc;
-    if (save->objects == HTH_OBJECTS_MAX)
-        return hth_fail(
-                err, HEARTH_ENOSPC, 0, "a rank has at most %u objects in a save", HTH_OBJECTS_MAX);
-    finish_object(save);
-    rc = add_object(save, bytes, &o, err);
-    return rc ? hth_while(err, rc, "begin a further object") : HEARTH_OK;
-}
-
-static int seal(struct hearth_save *s, uint32_t index, struct hearth_error *err)
-{
-    const struct hth_written *o = &s->object[index];
-    struct hth_local_seal m = { .slot = o->slot_id,
-        .generation = o->generation,
-        .data_len = o->data_len,
-        .items_len = o->items_len,
-        .items = o->items,
-        .index = index };
-    struct hth_local_head a;
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_SEAL,
-        .want = HTH_LOCAL_OK,
-        .token = s->token,
-        .fd = -1,
-        .incarnation = s->incarnation,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .wait_ms = HTH_REQUEST_MS,
-        .what = "seal" };
-
-    int rc = hth_ask(s->h, &ask, err);
-
-    if (!rc)
-        hth_handle_took(s->handle);
-    return rc;
-}
-
-static int ask_id(struct hearth_save *s, void *msg, size_t len, uint32_t type, const char *what,
-        struct hearth_error *err)
-{
-    struct hth_local_save_id a;
-    struct hth_ask ask = { .msg = msg,
-        .len = len,
-        .type = type,
-        .want = HTH_LOCAL_SAVE_ID,
-        .token = s->token,
-        .fd = -1,
-        .incarnation = s->incarnation,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .wait_ms = HTH_REQUEST_MS,
-        .what = what };
-    int rc = hth_ask(s->h, &ask, err);
-
-    if (rc)
-        return rc;
-    pthread_mutex_lock(&s->h->lock);
-    s->handle->save = hth_local_save_to(a.save);
-    s->handle->status.step = a.save.step;
-    s->handle->status.attempt = a.save.attempt;
-    if (type == HTH_LOCAL_COMMIT && s->handle->incarnation == s->h->incarnation) {
-        s->handle->committed = 1; /* followed, after a restart */
-        if (s->handle->status.level < HEARTH_WRITTEN)
-            s->handle->status.level = HEARTH_WRITTEN;
-    }
-    pthread_mutex_unlock(&s->h->lock);
-    return HEARTH_OK;
-}
-
-int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_error *err)
-{
-    struct hth_local_set_step m = { .step = step };
-    int rc;
-
-    if ((rc = enter_save(save, err)))
-        return rc;
-    if (save->step != HEARTH_STEP_LATER || step == HEARTH_STEP_LATER)
-        return hth_fail(err, HEARTH_ESTATE, 0,
-                "the step of a save is set once, when it was begun with HEARTH_STEP_LATER");
-    if (!save->h->opts.off)
-        rc = ask_id(save, &m, sizeof(m), HTH_LOCAL_SET_STEP, "set the step", err);
-    if (!rc && (rc = hth_commons_send(save, err)))
-        hth_while(err, rc, "the step is set");
-    if (rc)
-        return hth_while(err, rc, "step %" PRIu64, step);
-    save->step = step;
-    save->handle->status.step = step;
-    return HEARTH_OK;
-}
-
-static int commit(struct hearth_save *s, struct hearth_error *err)
-{
-    struct hth_local_head m;
-    int rc = HEARTH_OK;
-
-    if (s->step == HEARTH_STEP_LATER)
-        return hth_fail(err, HEARTH_ESTATE, 0,
-                "the save was begun with HEARTH_STEP_LATER: hearth_save_set_step() comes before "
-                "commit");
-    finish_object(s);
-    for (uint32_t i = 0; i < s->objects && !rc; i++)
-        rc = seal(s, i, err);
-    if (!rc)
-        rc = ask_id(s, &m, sizeof(m), HTH_LOCAL_COMMIT, "commit", err);
-    return rc;
-}
-
-int hearth_save_commit(
-        struct hearth_save *save, struct hearth_handle **out_handle, struct hearth_error *err)
-{
-    uint64_t step, bytes = 0;
-    int rc;
-
-    if ((rc = enter_save(save, err)))
-        return rc;
-    step = save->step;
-    if (save->h->opts.off)
-        save->handle->status.level = HEARTH_OFF;
-    else if ((rc = commit(save, err))) {
-        hearth_save_abort(save);
-        if (step == HEARTH_STEP_LATER)
-            return hth_while(err, rc, "commit");
-        return hth_while(err, rc, "commit step %" PRIu64, step);
-    }
-    for (uint32_t i = 0; i < save->objects; i++)
-        bytes += save->object[i].data_len;
-    if (!save->handle->status.bytes)
-        save->handle->status.bytes = bytes;
-    if (out_handle) {
-        *out_handle = save->handle;
-        save->handle = NULL;
-    }
-    dispose(save);
-    return HEARTH_OK;
-}
-
-void hearth_save_abort(struct hearth_save *save)
-{
-    struct hth_local_head m, a;
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_ABORT,
-        .want = HTH_LOCAL_OK,
-        .fd = -1,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .wait_ms = HTH_REQUEST_MS,
-        .what = "abort" };
-
-    if (!save || hth_enter(save->h, NULL))
-        return;
-    ask.token = save->token;
-    ask.incarnation = save->incarnation;
-    if (!save->h->opts.off)
-        hth_ask(save->h, &ask, NULL);
-    dispose(save);
 }

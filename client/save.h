@@ -34,6 +34,21 @@ struct hearth_save {
     struct hth_common_put *commons;
 };
 
+static inline struct hth_written *hth_save_open_object(struct hearth_save *s)
+{
+    return &s->object[s->objects - 1];
+}
+
+static inline unsigned char *hth_written_end(const struct hth_written *o)
+{
+    return o->base + HTH_BLOCK + o->data_len;
+}
+
+int hth_save_enter(const struct hearth_save *s, struct hearth_error *err);
+int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hearth_begin_opts *o,
+        struct hearth_error *err); /* a slot lent, which becomes the open object */
+void hth_save_dispose(struct hearth_save *s);
+
 struct hearth_handle *hth_handle_open(struct hearth *h);
 void hth_handle_took(struct hearth_handle *handle); /* the engine took over one more object */
 

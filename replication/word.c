@@ -27,7 +27,8 @@ static void free_older(struct hth_commit *c, struct hth_save_id than)
 
     for (struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = next) {
         next = s->next;
-        if (s->removed || hth_save_cmp(s->id, than) >= 0 || hth_keep_has(&c->ctx->keep, s->id))
+        if (s->removed || hth_save_cmp(s->id, than) >= 0 ||
+                (hth_keep_has(&c->ctx->keep, s->id) && !hth_breaks(c->ctx, HTH_BREAK_FREE_EARLY)))
             continue;
         free_save(c, s);
     }

@@ -111,8 +111,10 @@ HEARTH_API int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes
         const struct hearth_begin_opts *opts, struct hearth_save **out_save,
         struct hearth_error *err);
 
-/* Copy tensors in: pieces[count], borrowed until return. One call for thousands of small ones.
- * Errors: HEARTH_EINVAL naming the key; HEARTH_ENOSPC past the bytes of begin (nothing was copied). */
+/* Copy tensors in: pieces[count], borrowed until return. One call for thousands of small ones. Keys
+ * have at most 1024 bytes.
+ * Errors: HEARTH_EINVAL naming the key; HEARTH_ENOSPC past the bytes of begin (nothing was copied);
+ * HEARTH_ESTATE after byte strings in the same object. */
 HEARTH_API int hearth_save_add(struct hearth_save *save, const struct hearth_piece *pieces,
         size_t count, struct hearth_error *err);
 

@@ -9,7 +9,8 @@
 
 HEARTH_BEGIN
 
-#define HEARTH_STEP_LATER UINT64_MAX /* for hearth_save_begin(): staging; hearth_save_set_step() follows */
+#define HEARTH_STEP_LATER \
+    UINT64_MAX /* for hearth_save_begin(): staging; hearth_save_set_step() follows */
 
 /* Exactly the `bytes` that begin needs for these pieces and byte items (both may be NULL, 0). */
 HEARTH_API uint64_t hearth_save_bytes(const struct hearth_piece *pieces, size_t count,
@@ -29,9 +30,10 @@ HEARTH_API int hearth_save_set_step(
 HEARTH_API int hearth_save_locate(struct hearth_save *save, const void *const *pointers,
         size_t count, uint64_t *out_offset, struct hearth_error *err);
 
-/* Where the last item added lies, for whoever writes a `.metadata`: file offsets from byte 4096. */
+/* Where the items of the object being written lie, in the order they were added, for whoever
+ * writes a `.metadata`: out[cap], *out_count may be larger than cap. */
 struct hearth_place {
-    uint64_t offset, length; /* of the item, header included */
+    uint64_t offset, length; /* of the item, header included; offset from byte 4096 of the file */
 };
 HEARTH_API int hearth_save_places(struct hearth_save *save, struct hearth_place *out, size_t cap,
         size_t *out_count, struct hearth_error *err);
@@ -42,8 +44,8 @@ HEARTH_API int hearth_save_put_common(struct hearth_save *save, const char *name
         size_t len, struct hearth_error *err);
 
 /* One more object of this rank in the same save; what is added from here on goes there. */
-HEARTH_API int hearth_save_next_object(struct hearth_save *save, const char *name, uint64_t bytes,
-        struct hearth_error *err);
+HEARTH_API int hearth_save_next_object(
+        struct hearth_save *save, const char *name, uint64_t bytes, struct hearth_error *err);
 
 HEARTH_END
 

@@ -234,6 +234,10 @@ Test(hostfile, wrong_lines_are_named_by_number)
     must_fail(hearth_bootstrap_hostfile(path, 0, 100, &b, &world, &err), HEARTH_EINVAL);
 }
 
+/* libpmix keeps a few bytes of an initialisation that failed. There only under a leak checker. */
+void __lsan_disable(void) __attribute__((weak));
+void __lsan_enable(void) __attribute__((weak));
+
 Test(pmix, without_a_server_is_unsupported_and_says_what_to_do)
 {
     struct hearth_bootstrap *b = NULL;
@@ -241,6 +245,10 @@ Test(pmix, without_a_server_is_unsupported_and_says_what_to_do)
     uint32_t rank, world;
 
     alarm(60);
+    if (__lsan_disable)
+        __lsan_disable();
     must_fail(hearth_bootstrap_pmix(1000, &b, &rank, &world, &err), HEARTH_EUNSUPPORTED);
+    if (__lsan_enable)
+        __lsan_enable();
     cr_assert(ne(ptr, strstr(err.text, "bootstrap"), NULL), "%s", err.text);
 }

@@ -27,6 +27,14 @@ static struct hearth_handle *commit(struct hearth_save *save)
     return handle;
 }
 
+static void protect(struct hearth_handle *handle)
+{
+    struct hearth_error err = { 0 };
+
+    cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
+    hearth_handle_close(handle);
+}
+
 static void load(struct hearth *h, uint64_t step, const struct hearth_piece *pieces, size_t count)
 {
     struct hearth_checkpoint *ckpt = rank_recover(h, step);
@@ -234,7 +242,7 @@ Test(save, wrong_pieces_are_refused_by_name_and_the_save_goes_on)
         cr_assert(i == 0 || strstr(err.text, "bad.one"), "%s", err.text);
     }
     must(hearth_save_add(save, &good, 1, &err));
-    must(hearth_wait(commit(save), HEARTH_PROTECTED, 5000, &err));
+    protect(commit(save));
     memset(x, 0, sizeof(x));
     load(r.h, 1, &good, 1);
     cr_assert(epsilon_eq(flt, x[3], 4.0f, 0.0f));
@@ -260,7 +268,7 @@ Test(save, tensors_after_bytes_need_another_object)
     must_fail(hearth_save_add(save, &piece, 1, &err), HEARTH_ESTATE);
     must(hearth_save_next_object(save, "more", 8192, &err));
     must(hearth_save_add(save, &piece, 1, &err));
-    must(hearth_wait(commit(save), HEARTH_PROTECTED, 5000, &err));
+    protect(commit(save));
     x = 0;
     load(r.h, 1, &piece, 1);
     cr_assert(epsilon_eq(flt, x, 5.0f, 0.0f));

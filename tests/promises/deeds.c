@@ -108,9 +108,9 @@ void do_verify(struct me *me, const uint64_t arg[3], struct answer *out)
 /* arg: step, wait_ms (0: none), cancel_old. */
 void do_begin(struct me *me, const uint64_t arg[3], struct answer *out)
 {
-    struct hearth_begin_opts o = { .struct_size = sizeof(o),
-        .wait_ms = (uint32_t)arg[1],
-        .cancel_old = (uint32_t)arg[2] };
+    struct hearth_begin_opts o = {
+        .struct_size = sizeof(o), .wait_ms = (uint32_t)arg[1], .cancel_old = (uint32_t)arg[2]
+    };
     int64_t shape[1];
     struct hearth_piece piece = weights(me, shape);
 

@@ -206,7 +206,8 @@ void party_open(struct party *p, uint32_t nodes, uint32_t ranks, unsigned mib)
     *p = (struct party){ .nodes = nodes, .ranks = ranks, .mib = mib, .bytes = 1 << 20 };
     own_mounts = geteuid() == 0 && !unshare(CLONE_NEWNS) &&
                  !mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL);
-    snprintf(p->base, sizeof(p->base), "%s/hearth-promise-XXXXXX", own_mounts ? "/tmp" : "/dev/shm");
+    snprintf(
+            p->base, sizeof(p->base), "%s/hearth-promise-XXXXXX", own_mounts ? "/tmp" : "/dev/shm");
     CHECK(mkdtemp(p->base), "%s: %s", p->base, strerror(errno));
     for (uint32_t k = 0; k < nodes; k++) {
         snprintf(p->root[k], sizeof(p->root[k]), "%s/n%u", p->base, k);

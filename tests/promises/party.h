@@ -64,9 +64,9 @@ struct party {
 __attribute__((format(printf, 3, 4), noreturn)) void party_fail(
         const char *file, int line, const char *format, ...);
 __attribute__((format(printf, 1, 2), noreturn)) void party_skip(const char *format, ...);
-#define CHECK(condition, ...)                         \
-    do {                                              \
-        if (!(condition))                             \
+#define CHECK(condition, ...)                            \
+    do {                                                 \
+        if (!(condition))                                \
             party_fail(__FILE__, __LINE__, __VA_ARGS__); \
     } while (0)
 
@@ -81,24 +81,27 @@ void nap_ms(unsigned ms);
 
 /* ---- machines ---- */
 void party_open(struct party *p, uint32_t nodes, uint32_t ranks, unsigned mib);
-void party_lose_node(struct party *p, uint32_t node);  /* processes and memory; a fresh one is there */
+void party_lose_node(
+        struct party *p, uint32_t node); /* processes and memory; a fresh one is there */
 pid_t party_engine(const struct party *p, uint32_t node); /* 0: none */
 void party_kill_engine(const struct party *p, uint32_t node);
 void party_path(const struct party *p, uint32_t node, const char *rest, char *out, size_t len);
 int party_log_has(const struct party *p, uint32_t node, const char *text);
-int party_find(const char *path, void (*f)(const char *path, void *arg), void *arg); /* files below */
+int party_find(
+        const char *path, void (*f)(const char *path, void *arg), void *arg); /* files below */
 uint64_t party_free_bytes(const struct party *p, uint32_t node);
 uint16_t party_port(void); /* free a moment ago */
 
 /* ---- ranks ---- */
-void party_start(struct party *p);                  /* all of them, opened */
+void party_start(struct party *p); /* all of them, opened */
 void party_start_rank(struct party *p, uint32_t rank);
 void party_kill_rank(struct party *p, uint32_t rank);
 void party_kill_ranks(struct party *p);
 void party_tell(struct party *p, uint32_t rank, deed *f, uint64_t a, uint64_t b, uint64_t c);
 struct answer party_hear(struct party *p, uint32_t rank, unsigned ms);
 int party_heard(struct party *p, uint32_t rank, unsigned ms); /* 1: an answer waits */
-struct answer party_ask(struct party *p, uint32_t rank, deed *f, uint64_t a, uint64_t b, uint64_t c);
+struct answer party_ask(
+        struct party *p, uint32_t rank, deed *f, uint64_t a, uint64_t b, uint64_t c);
 void party_all(struct party *p, deed *f, uint64_t a, uint64_t b, uint64_t c); /* all succeed */
 void party_must_fail(const struct answer *a, int code, const char *part, const char *part2);
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Each promise, held by small real jobs on this machine: one test per line `CASE(name)` or `{ "name"`.
-add_library(party STATIC promises/party.c promises/ranks.c promises/deeds.c)
+add_library(party STATIC promises/party.c promises/ranks.c promises/deeds.c promises/damage.c)
 target_include_directories(party PUBLIC promises)
 target_link_libraries(party PUBLIC hearth PRIVATE hearth_build)
 add_dependencies(party hearthd hearth_engine_module)
@@ -16,6 +16,9 @@ foreach(program ten ways input)
     continue()
   endif()
   add_executable(promises_${program} ${source})
+  if(program STREQUAL "ten")
+    target_sources(promises_ten PRIVATE promises/stranger.c)
+  endif()
   target_link_libraries(promises_${program} PRIVATE party hearth_build)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   file(STRINGS ${source} cases REGEX "^    CASE\\([a-z0-9_]+\\)")

@@ -114,10 +114,10 @@ static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32
     struct hth_loop_verdict v = { HTH_LOOP_NONE, 0, 0 };
     uint32_t die;
 
-    (void)from, (void)to, (void)bytes, (void)len;
+    (void)to, (void)bytes, (void)len;
     if (w->quiet || !w->opts.faults)
         return v;
-    if (kind == HTH_LOOP_PULL && w->slow_ms)
+    if (kind == HTH_LOOP_PULL && w->slow_ms && (w->slow_port == 0 || w->slow_port == from))
         v.delay_ms = world_roll(w, w->slow_ms); /* a world where copies take their time */
     die = world_roll(w, w->slow_ms && kind == HTH_LOOP_PULL ? 60 : 400);
     if (die >= 12)
@@ -559,6 +559,8 @@ void world_open(struct world *w, const struct world_opts *opts)
         plan_fault(w);
     if (opts->faults && world_roll(w, 3) == 0)
         w->slow_ms = 200 + world_roll(w, 600);
+    if (w->slow_ms && world_roll(w, 2)) /* one of them has a bad cable */
+        w->slow_port = 1 + world_roll(w, opts->nodes);
 }
 
 struct hth_node *world_node(struct world *w, uint32_t node)

@@ -78,6 +78,7 @@ struct world {
     int armed;
     int hurt;                 /* a machine was lost since what is protected had all its copies */
     uint32_t slow_ms;         /* each pull takes up to that long */
+    uint32_t slow_port;       /* only pulls of that machine; 0: all */
     int quiet;                /* no more faults */
     struct known_save newest; /* newest ever reported PROTECTED; epoch 0: none */
     struct known_save final;  /* protected after the faults had ended */

@@ -86,7 +86,7 @@ static void do_join(struct rank_state *r)
                 .min_copies = w->opts.copies,
                 .keep = w->opts.keep,
                 .recover_ms = 12000,
-                .save_ms = 1500,
+                .save_ms = 3000,
                 .dead_ms = 2000 },
         .world = w->ranks,
         .rank = r->rank };
@@ -172,7 +172,7 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
     if (r->step == R_WAIT)
         rank_send(r, &commit, sizeof(commit), NULL, 0);
     if (r->step == R_WAIT)
-        r->act_ms = w->now_ms + 7000; /* nothing waits for ever */
+        r->act_ms = w->now_ms + 8500; /* nothing waits for ever */
 }
 
 void rank_act(struct rank_state *r)

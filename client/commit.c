@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of a save: each object's table records are put where its table will be, the slots go
+ * back to the engine one by one (SEAL), and COMMIT says that there are no more. What the engine
+ * does from there on is told by the handle.
+ */
+#include "save.h"
+
+#include <string.h>
+
+/* The records go where the table will be. */
+static void finish_object(struct hearth_save *s)
+{
+    struct hth_written *o = hth_save_open_object(s);
+    uint64_t table = HTH_ALIGN(HTH_BLOCK + o->data_len);
+
+    if (s->h->opts.off)
+        return;
+    memset(hth_written_end(o), 0, table - HTH_BLOCK - o->data_len);
+    if (o->items_len)
+        memcpy(o->base + table + HTH_TABLE_HEAD, s->items, o->items_len);
+}
+
+int hearth_save_next_object(
+        struct hearth_save *save, const char *name, uint64_t bytes, struct hearth_error *err)
+{
+    struct hearth_begin_opts o = { .name = name };
+    int rc;
+
+    if ((rc = hth_save_enter(save, err)))
+        return rc;
+    if (save->objects == HTH_OBJECTS_MAX)
+        return hth_fail(
+                err, HEARTH_ENOSPC, 0, "a rank has at most %u objects in a save", HTH_OBJECTS_MAX);
+    finish_object(save);
+    rc = hth_save_add_object(save, bytes, &o, err);
+    return rc ? hth_while(err, rc, "begin a further object") : HEARTH_OK;
+}
+
+static int seal(struct hearth_save *s, uint32_t index, struct hearth_error *err)
+{
+    const struct hth_written *o = &s->object[index];
+    struct hth_local_seal m = { .slot = o->slot_id,
+        .generation = o->generation,
+        .data_len = o->data_len,
+        .items_len = o->items_len,
+        .items = o->items,
+        .index = index };
+    struct hth_local_head a;
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_SEAL,
+        .want = HTH_LOCAL_OK,
+        .token = s->token,
+        .fd = -1,
+        .incarnation = s->incarnation,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .wait_ms = HTH_REQUEST_MS,
+        .what = "seal" };
+
+    int rc = hth_ask(s->h, &ask, err);
+
+    if (!rc)
+        hth_handle_took(s->handle);
+    return rc;
+}
+
+static int ask_id(struct hearth_save *s, void *msg, size_t len, uint32_t type, const char *what,
+        struct hearth_error *err)
+{
+    struct hth_local_save_id a;
+    struct hth_ask ask = { .msg = msg,
+        .len = len,
+        .type = type,
+        .want = HTH_LOCAL_SAVE_ID,
+        .token = s->token,
+        .fd = -1,
+        .incarnation = s->incarnation,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .wait_ms = HTH_REQUEST_MS,
+        .what = what };
+    int rc = hth_ask(s->h, &ask, err);
+
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&s->h->lock);
+    s->handle->save = hth_local_save_to(a.save);
+    s->handle->status.step = a.save.step;
+    s->handle->status.attempt = a.save.attempt;
+    if (type == HTH_LOCAL_COMMIT && s->handle->incarnation == s->h->incarnation) {
+        s->handle->committed = 1; /* followed, after a restart */
+        if (s->handle->status.level < HEARTH_WRITTEN)
+            s->handle->status.level = HEARTH_WRITTEN;
+    }
+    pthread_mutex_unlock(&s->h->lock);
+    return HEARTH_OK;
+}
+
+int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_error *err)
+{
+    struct hth_local_set_step m = { .step = step };
+    int rc;
+
+    if ((rc = hth_save_enter(save, err)))
+        return rc;
+    if (save->step != HEARTH_STEP_LATER || step == HEARTH_STEP_LATER)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "the step of a save is set once, when it was begun with HEARTH_STEP_LATER");
+    if (!save->h->opts.off)
+        rc = ask_id(save, &m, sizeof(m), HTH_LOCAL_SET_STEP, "set the step", err);
+    if (!rc && (rc = hth_commons_send(save, err)))
+        hth_while(err, rc, "the step is set");
+    if (rc)
+        return hth_while(err, rc, "step %" PRIu64, step);
+    save->step = step;
+    save->handle->status.step = step;
+    return HEARTH_OK;
+}
+
+static int commit(struct hearth_save *s, struct hearth_error *err)
+{
+    struct hth_local_head m;
+    int rc = HEARTH_OK;
+
+    if (s->step == HEARTH_STEP_LATER)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "the save was begun with HEARTH_STEP_LATER: hearth_save_set_step() comes before "
+                "commit");
+    finish_object(s);
+    for (uint32_t i = 0; i < s->objects && !rc; i++)
+        rc = seal(s, i, err);
+    if (!rc)
+        rc = ask_id(s, &m, sizeof(m), HTH_LOCAL_COMMIT, "commit", err);
+    return rc;
+}
+
+int hearth_save_commit(
+        struct hearth_save *save, struct hearth_handle **out_handle, struct hearth_error *err)
+{
+    uint64_t step, bytes = 0;
+    int rc;
+
+    if ((rc = hth_save_enter(save, err)))
+        return rc;
+    step = save->step;
+    if (save->h->opts.off)
+        save->handle->status.level = HEARTH_OFF;
+    else if ((rc = commit(save, err))) {
+        hearth_save_abort(save);
+        if (step == HEARTH_STEP_LATER)
+            return hth_while(err, rc, "commit");
+        return hth_while(err, rc, "commit step %" PRIu64, step);
+    }
+    for (uint32_t i = 0; i < save->objects; i++)
+        bytes += save->object[i].data_len;
+    if (!save->handle->status.bytes)
+        save->handle->status.bytes = bytes;
+    if (out_handle) {
+        *out_handle = save->handle;
+        save->handle = NULL;
+    }
+    hth_save_dispose(save);
+    return HEARTH_OK;
+}
+
+void hearth_save_abort(struct hearth_save *save)
+{
+    struct hth_local_head m, a;
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_ABORT,
+        .want = HTH_LOCAL_OK,
+        .fd = -1,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .wait_ms = HTH_REQUEST_MS,
+        .what = "abort" };
+
+    if (!save || hth_enter(save->h, NULL))
+        return;
+    ask.token = save->token;
+    ask.incarnation = save->incarnation;
+    if (!save->h->opts.off)
+        hth_ask(save->h, &ask, NULL);
+    hth_save_dispose(save);
+}
