@@ -393,8 +393,12 @@ void lend_follow(struct hth_node *n, struct client *c, const struct hth_local_fo
     int degraded = 0;
     int code = HEARTH_OK;
 
-    if (!l) {
-        hth_fail(&err, HEARTH_ENOMEM, 0, "follow");
+    if (!l || !n->ctx.epoch) {
+        hth_fail(&err, l ? HEARTH_EUNKNOWN : HEARTH_ENOMEM, 0,
+                "this node's engine is new and in no epoch: what became of step %" PRIu64
+                " shows at the next hearth_recover()",
+                save.step);
+        free(l);
         reply_error(n, c->id, m->head.request, &err);
         return;
     }

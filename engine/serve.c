@@ -352,6 +352,9 @@ static void status(struct hth_node *n, uint32_t client, uint64_t request)
     int len;
 
     hth_commit_text(n->commit, text, sizeof(text));
+    for (char *at = text; *at; at++)
+        if (*at == '"' || *at == '\\' || (unsigned char)*at < ' ')
+            *at = '\''; /* it goes into a JSON string */
     hth_transfer_pulled(&n->ctx, &pulled, NULL);
     for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
         saves += !s->removed;

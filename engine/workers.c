@@ -12,7 +12,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+#define NICE 5 /* ranks wait for the engine's thread, and train: both go first, here too */
 
 struct list {
     struct hth_work *first, *last;
@@ -59,6 +62,7 @@ static void *serve(void *arg)
 {
     struct hth_pool *pool = arg;
 
+    setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     pthread_mutex_lock(&pool->lock);
     while (!pool->stopping) {
         struct hth_work *w = pop(&pool->waiting);

@@ -117,7 +117,8 @@ static int holds_for(struct hth_commit *c, uint32_t rank, uint32_t node)
     return 0;
 }
 
-/* A rank is COPIED when each of its objects was pulled by min_copies others. */
+/* A rank is COPIED when each of its objects is sealed and was pulled by min_copies others; where
+ * there are no others, that is at once. */
 void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
@@ -129,7 +130,8 @@ void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
     if (!l || !s || !(t->rank[l - c->local] & RANK_DONE) || (t->rank[l - c->local] & RANK_COPIED))
         return;
     for (struct hth_held *h = s->held; h; h = h->next)
-        if (h->object.owner == rank && h->object.kind != HTH_OBJECT_RAW && h->copies < need)
+        if (h->object.owner == rank && h->object.kind != HTH_OBJECT_RAW &&
+                (h->state != HTH_HELD_SEALED || h->copies < need))
             return;
     t->rank[l - c->local] |= RANK_COPIED;
     c->events.on_level(
@@ -169,6 +171,7 @@ void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct 
         return;
     member_offer(c, save, held);
     member_done(c, t);
+    member_copied(c, t, held->object.owner);
     member_check(c, t);
 }
 

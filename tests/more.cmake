@@ -45,6 +45,8 @@ endforeach()
 # A sanitized library asks its users for the sanitizer; nobody installs one.
 if(NOT HEARTH_SANITIZE)
   hearth_case(lint.abi lint COMMAND ${lint}/abi.sh ${PROJECT_SOURCE_DIR} $<TARGET_FILE:hearth>)
+  hearth_case(lint.abi_fails lint
+    COMMAND ${lint}/abi_test.sh ${lint}/abi.sh ${CMAKE_C_COMPILER})
   hearth_case(consumer consumer COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.sh
     ${PROJECT_BINARY_DIR} ${CMAKE_INSTALL_LIBDIR} ${CMAKE_C_COMPILER})
 endif()

@@ -63,7 +63,8 @@ struct world {
     struct node node[NODES_MAX];
     struct rank rank[RANKS_MAX];
     uint32_t nodes, ranks, per_node;
-    uint32_t made, launches; /* nodes ever made; times that ranks were started */
+    uint32_t seat[RANKS_MAX]; /* the machine of each rank */
+    uint32_t made, launches;  /* nodes ever made; times that ranks were started */
 
     /* Options of the ranks to be started. */
     uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, mib;
@@ -111,6 +112,21 @@ int node_log_has(struct world *w, uint32_t k, const char *text); /* 1: a line of
 int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms);
 void node_path(const struct world *w, uint32_t k, const char *rest, char *out, size_t len);
 int sweep(const char *dir, int sig); /* engines with a root under dir; how many there were */
+
+/* ---- files.c ---- */
+struct object {
+    char path[400]; /* as we see it */
+    uint64_t data_len, table_len;
+};
+
+int object_find(struct world *w, uint32_t k, uint64_t step, uint32_t owner, struct object *out);
+int object_holder(struct world *w, uint64_t step, uint32_t owner, uint32_t not_here, uint32_t *out);
+int object_same(struct world *w, const struct object *a, const struct object *b); /* 1: equal */
+int file_flip(struct world *w, const char *path, uint64_t offset);
+int manifest_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t len);
+int step_digest(struct world *w, uint64_t step, uint64_t *out); /* all its files on all machines */
+int tmpfs_fill(struct world *w, uint32_t k);                    /* to the last page */
+void tmpfs_unfill(struct world *w, uint32_t k);
 
 /* ---- rank.c ---- */
 int rank_start(struct world *w, uint32_t r, uint32_t node);

@@ -44,7 +44,7 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
     add(a, "transport=%s", w->transport);
     add(a, "rank=%u", r);
     add(a, "world=%u", w->ranks);
-    add(a, "meet=%s", w->node[0].address);
+    add(a, "meet=%s", w->node[w->seat[0]].address);
     add(a, "port=%u", 7000 + w->launches % 1000);
     add(a, "copies=%u", w->copies);
     add(a, "min_copies=%u", w->min_copies);
@@ -58,7 +58,7 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
     if (w->start)
         add(a, "start=%s", w->start);
     if (w->racks)
-        add(a, "domain=rack%u", (r / w->per_node) % w->racks);
+        add(a, "domain=rack%u", w->seat[r] % w->racks);
 }
 
 static void be_rank(const struct world *w, uint32_t r, uint32_t node, int in, int out)

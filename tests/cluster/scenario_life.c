@@ -1,4 +1,168 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What happens to a job that lives on: steps again, restarts, stale machines, processes stopped. */
 #include "cluster.h"
 
-const struct scenario scenarios_life[] = { { 0 } };
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int step_twice(struct world *w, const char *arg)
+{
+    (void)arg;
+    TRY(world_begin(w, 3, 1, 2));
+    TRY(world_save(w, 2));
+    if (w->protected_tag != 3)
+        return lost(w, "the second save of step 2 has tag %lu", (unsigned long)w->protected_tag);
+    TRY(world_restart(w, 2));
+    TRY(node_kill(w, 1));
+    TRY(node_up(w, 1));
+    TRY(world_restart(w, 2)); /* world_recover() refuses the older tag */
+    return world_save(w, 3);
+}
+
+/* Restarts, with the engines' processes and without, leave what is sealed as it is, to the inode. */
+static int restart_twice(struct world *w, const char *arg)
+{
+    uint64_t before, after;
+
+    (void)arg;
+    w->keep = 2;
+    TRY(world_begin(w, 3, 1, 3));
+    TRY(step_digest(w, 3, &before));
+    for (int i = 0; i < 3; i++) {
+        world_stop(w);
+        for (uint32_t k = 0; i == 1 && k < w->nodes; k++)
+            TRY(node_engine_signal(w, k, SIGTERM));
+        for (uint32_t k = 0; i == 2 && k < w->nodes; k++)
+            TRY(node_engine_signal(w, k, SIGKILL));
+        TRY(world_start(w));
+        TRY(world_recover(w, 3));
+        TRY(world_protected(w));
+        TRY(step_digest(w, 3, &after));
+        if (after != before)
+            return lost(w, "the files of step 3 are not what they were, restart %d", i + 1);
+    }
+    TRY(world_save(w, 4));
+    TRY(step_digest(w, 3, &after)); /* keep 2: still there */
+    return after == before ? 0 : lost(w, "step 3 was altered by the save of step 4");
+}
+
+/* Machine 2 has an unprotected step 3 and is off; the others go back to step 2 and save another
+ * step 3; it comes back. */
+static int stale_machine(struct world *w, const char *arg)
+{
+    (void)arg;
+    TRY(world_begin(w, 3, 1, 2));
+    TRY(rank_post(w, 2, "save 3 200"));
+    TRY(rank_answer(w, 2, 10000));
+    world_stop(w);
+    TRY(node_engine_signal(w, 2, SIGKILL)); /* off, with its memory */
+    TRY(node_up(w, 3));
+    w->seat[2] = 3;
+    TRY(world_start(w));
+    TRY(world_recover(w, 2));
+    TRY(world_save(w, 3));
+    TRY(node_kill(w, 3));
+    w->seat[2] = 2;
+    TRY(world_restart(w, 3));
+    TRY(world_save(w, 4));
+    return world_restart(w, 4);
+}
+
+/* A stopped engine is named when the time is over, and the next save works. */
+static int stopped_engine(struct world *w, const char *arg)
+{
+    char part[64];
+
+    (void)arg;
+    w->save_ms = 5000;
+    TRY(world_begin(w, 3, 1, 1));
+    TRY(node_engine_signal(w, 2, SIGSTOP));
+    w->newest = 2;
+    for (uint32_t r = 0; r < 2; r++)
+        TRY(rank_post(w, r, "save 2 200"));
+    for (uint32_t r = 0; r < 2; r++)
+        TRY(rank_answer(w, r, 15000));
+    snprintf(part, sizeof(part), "node %s", w->node[2].name);
+    TRY(rank_post(w, 0, "wait 2 40 4000"));
+    TRY(rank_refusal(w, 0, 6000, part));
+    TRY(rank_post(w, 1, "wait 2 40 20000"));
+    TRY(rank_refusal(w, 1, 25000, part));
+    TRY(node_engine_signal(w, 2, SIGCONT));
+    return world_save(w, 3);
+}
+
+/* A child that the rank forked holds its socket; the engine knows by the process itself. */
+static int forked_child(struct world *w, const char *arg)
+{
+    long child;
+
+    (void)arg;
+    TRY(world_begin(w, 2, 1, 1));
+    TRY(rank_post(w, 1, "fork"));
+    TRY(rank_answer(w, 1, 5000));
+    child = strtol(w->rank[1].answer + strlen("ok fork "), NULL, 10);
+    rank_kill(w, 1);
+    TRY(node_log_wait(w, 1, "its process has ended", 1000));
+    TRY(world_restart(w, 1));
+    if (!w->node[1].init && child > 1)
+        kill((pid_t)child, SIGKILL);
+    return world_save(w, 2);
+}
+
+/* The engine of machine 1 stands in its first pull; the ranks die; it goes on and finishes. */
+static int ranks_killed(struct world *w, const char *arg)
+{
+    (void)arg;
+    TRY(world_open(w, 3, 1));
+    TRY(node_engine_start(w, 1, "--stop-point", "pull"));
+    TRY(world_start(w));
+    TRY(world_recover(w, 0));
+    TRY(world_save_begin(w, 1));
+    TRY(world_answers(w, 15000));
+    for (int i = 0; !node_stopped(w, 1); i++) {
+        if (i == 500)
+            return lost(w, "the engine of machine 1 did not come to its point");
+        nap_ms(10);
+    }
+    world_stop(w);
+    if (node_log_has(w, 0, "protected step 1"))
+        return lost(w, "the step is called PROTECTED, and a copy is not there yet");
+    TRY(node_engine_signal(w, 1, SIGCONT));
+    TRY(node_log_wait(w, 0, "protected step 1", 15000));
+    w->protected = 1;
+    w->protected_tag = w->tags;
+    TRY(node_kill(w, 2));
+    TRY(node_up(w, 2));
+    TRY(world_start(w));
+    return world_recover(w, 1);
+}
+
+/* All ranks say that the job is over: everything is freed, and the engines end. */
+static int dropped(struct world *w, const char *arg)
+{
+    uint64_t until = now_ms() + 10000, digest;
+
+    (void)arg;
+    TRY(world_begin(w, 2, 2, 1));
+    TRY(world_post(w, "close drop"));
+    TRY(world_answers(w, 10000));
+    while (node_engine(w, 0) || node_engine(w, 1)) {
+        if (now_ms() >= until)
+            return lost(w, "an engine is still there 10 s after the job was dropped");
+        nap_ms(20);
+    }
+    if (!step_digest(w, 1, &digest))
+        return lost(w, "step 1 is still there after the job was dropped");
+    world_stop(w);
+    TRY(world_start(w));
+    return world_recover(w, 0);
+}
+
+const struct scenario scenarios_life[] = { { "save-a-step-twice", step_twice, NULL, 1 },
+    { "restart-alters-nothing", restart_twice, NULL, 0 },
+    { "stale-machine-comes-back", stale_machine, NULL, 1 },
+    { "stopped-engine-is-named", stopped_engine, NULL, 1 },
+    { "forked-child-lives-on", forked_child, NULL, 0 },
+    { "ranks-killed-in-mid-replication", ranks_killed, NULL, 1 },
+    { "drop-ends-everything", dropped, NULL, 0 }, { 0 } };

@@ -23,6 +23,8 @@ int world_open(struct world *w, uint32_t nodes, uint32_t per_node)
     w->recover_ms = w->recover_ms ? w->recover_ms : 15000;
     w->kib = w->kib ? w->kib : 5 * 1024;
     w->mib = w->mib ? w->mib : 256;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        w->seat[r] = r / per_node;
     for (uint32_t k = 0; k < nodes; k++)
         TRY(node_up(w, k));
     return 0;
@@ -32,7 +34,7 @@ int world_start(struct world *w)
 {
     w->launches++;
     for (uint32_t r = 0; r < w->ranks; r++)
-        TRY(rank_start(w, r, r / w->per_node));
+        TRY(rank_start(w, r, w->seat[r]));
     return world_answers(w, OPEN_MS);
 }
 
@@ -46,7 +48,7 @@ void world_stop(struct world *w)
 void world_close(struct world *w)
 {
     world_stop(w);
-    for (uint32_t k = 0; k < w->nodes; k++)
+    for (uint32_t k = 0; k < NODES_MAX; k++)
         node_kill(w, k);
     while (waitpid(-1, NULL, WNOHANG) > 0)
         continue;
@@ -161,7 +163,7 @@ int world_protected(struct world *w)
     uint64_t until = now_ms() + 15000;
     char path[300], line[4096];
 
-    node_path(w, 0, ".hearth/log", path, sizeof(path));
+    node_path(w, w->seat[0], ".hearth/log", path, sizeof(path));
     for (;;) {
         int is = 0;
         FILE *f = fopen(path, "re");

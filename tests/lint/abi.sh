@@ -18,9 +18,17 @@ case $library in
 	library=$tmp/libhearth.so
 	;;
 esac
-abidw --no-show-locs --no-corpus-path --no-comp-dir-path --no-elf-needed --headers-dir "$root/include/hearth" \
-	--drop-private-types "$library" >"$tmp/now.abi"
-if [ "${3:-}" = --update ]; then
+# Public headers say what belongs to the ABI; where the sources lie does not.
+set -- "${3:-}"
+for header in "$root"/include/hearth/*.h; do
+	set -- "$@" --header-file "$header"
+done
+update=$1
+shift
+abidw --no-show-locs --no-corpus-path --no-comp-dir-path --no-elf-needed --drop-private-types \
+	--exported-interfaces-only "$@" \
+	"$library" | sed -E "s#path='[^']*/(client|core)/#path='\1/#" >"$tmp/now.abi"
+if [ "$update" = --update ]; then
 	cp "$tmp/now.abi" "$record"
 	exit 0
 fi
