@@ -34,7 +34,7 @@ static const struct command {
             "object has no checksums; what follows its tensors is shown as one piece.\n" },
     { "cat", run_cat, TAKES_OFFSET, 1, 1, "cat OBJECT --offset N",
             "the payload of the item at that offset, without its header",
-            "  hearth cat __0_0_src0.distcp --offset 0 > tensor.raw\n\n"
+            "  hearth cat __0__0_src0.distcp --offset 0 > tensor.raw\n\n"
             "Of an object of Hearth's the chunks that hold the item are verified first.\n" },
     { "verify", run_verify, TAKES_JSON | TAKES_ROOT, 1, 1024, "verify PATH... [--json]",
             "every byte against its checksum: of an object, a container or a job",

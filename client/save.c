@@ -66,7 +66,7 @@ static int begin_fill(struct hearth_save *s, struct hth_local_begin *m, uint64_t
             return rc;
         n = snprintf(m->name, sizeof(m->name), "%s", o->name);
     } else {
-        n = snprintf(m->name, sizeof(m->name), "__%u_%u_src%u.distcp", s->h->opts.rank, s->objects,
+        n = snprintf(m->name, sizeof(m->name), "__%u__%u_src%u.distcp", s->h->opts.rank, s->objects,
                 s->h->opts.rank);
     }
     if (n < 0 || n > HTH_NAME_MAX)
@@ -163,6 +163,9 @@ int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
     if (o.wait_ms > HTH_DEADLINE_MAX)
         return hth_fail(
                 err, HEARTH_EINVAL, 0, "wait_ms is %u: at most %u", o.wait_ms, HTH_DEADLINE_MAX);
+    if (o.twin || o.twin_len)
+        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+                "twin keys are not supported yet: leave twin NULL, each rank's object is copied");
     if ((rc = may_begin(h, err)))
         return rc;
     s = calloc(1, sizeof(*s));

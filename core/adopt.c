@@ -358,6 +358,7 @@ static void adopt_dir(struct pass *all, int parent, const char *name)
         return;
     }
     p.dir->save = save;
+    p.dir->adopted = 1;
     p.dir->published = !in_own;
     if (!hth_save_none(save) && !unlinkat(parent, name, AT_REMOVEDIR)) { /* it was empty */
         hth_dir_forget(p.t, p.dir);

@@ -150,6 +150,37 @@ int hth_dir_get(struct hth_tmpfs *t, struct hth_save_id save, struct tmpfs_dir *
     return 0;
 }
 
+/* A live slot of this directory under this name in it. */
+static int slot_named(const struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name)
+{
+    for (const struct tmpfs_slot *s = t->slots; s; s = s->next) {
+        size_t len = strlen(s->name);
+
+        if (s->dir == dir && s->state == TMPFS_SEALED && !strcmp(s->name, name))
+            return 1;
+        if (s->dir == dir && s->state == TMPFS_RECEIVED && !strncmp(s->name, name, len) &&
+                !strcmp(name + len, TMP_SUFFIX))
+            return 1;
+    }
+    return 0;
+}
+
+/* What a start has found under this name and could not use (torn, a link) makes place for the whole
+ * object, and stays as evidence. */
+static int put_aside(struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name)
+{
+    char to[FILE_NAME_BYTES];
+
+    if (!dir->adopted || slot_named(t, dir, name))
+        return 0;
+    snprintf(to, sizeof(to), "torn-%016" PRIx64 "-%.200s", dir->save.step, name);
+    if (renameat2(dir->fd, name, t->evidence_fd, to, 0))
+        return 0;
+    hth_say(&t->opts.log, HEARTH_LOG_WARN, "evidence", "%s: %s/%s was put aside as %s", t->path,
+            dir->name, name, to);
+    return 1;
+}
+
 static int show(struct hth_store *s, struct hth_slot *pub, struct hth_save_id save,
         const char *name, enum tmpfs_state state, struct hearth_error *err)
 {
@@ -172,7 +203,9 @@ static int show(struct hth_store *s, struct hth_slot *pub, struct hth_save_id sa
         snprintf(from, sizeof(from), "%s%s", slot->name, TMP_SUFFIX);
     }
     snprintf(to, sizeof(to), "%s%s", name, state == TMPFS_RECEIVED ? TMP_SUFFIX : "");
-    if (renameat2(from_fd, from, dir->fd, to, RENAME_NOREPLACE))
+    if (renameat2(from_fd, from, dir->fd, to, RENAME_NOREPLACE) &&
+            (errno != EEXIST || !put_aside(t, dir, to) ||
+                    renameat2(from_fd, from, dir->fd, to, RENAME_NOREPLACE)))
         return hth_sys_fail(t, err, "name an object", to);
     slot->dir = dir;
     slot->state = state;
@@ -190,21 +223,6 @@ int hth_dir_seal(struct hth_store *s, struct hth_slot *slot, struct hth_save_id 
         const char *name, struct hearth_error *err)
 {
     return show(s, slot, save, name, TMPFS_SEALED, err);
-}
-
-/* A live slot of this directory under this name in it. */
-static int slot_named(const struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name)
-{
-    for (const struct tmpfs_slot *s = t->slots; s; s = s->next) {
-        size_t len = strlen(s->name);
-
-        if (s->dir == dir && s->state == TMPFS_SEALED && !strcmp(s->name, name))
-            return 1;
-        if (s->dir == dir && s->state == TMPFS_RECEIVED && !strncmp(s->name, name, len) &&
-                !strcmp(name + len, TMP_SUFFIX))
-            return 1;
-    }
-    return 0;
 }
 
 int hth_dir_raw_put(struct hth_store *s, struct hth_save_id save, const char *name,

@@ -40,6 +40,7 @@ struct tmpfs_dir {
     ino_t ino;
     int published;     /* it is step-<N>_ckpt, in the job's directory */
     int was_published; /* so it goes back there when what replaced it is removed */
+    int adopted;       /* it was there before us, with whatever lies in it */
     char name[FILE_NAME_BYTES];
 };
 

@@ -9,10 +9,13 @@
 #include <errno.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define THREADS_MAX 4 /* that are started unasked */
 
 enum kind { TEXT, NUMBER, BIG, FLAG, BIND };
 
@@ -48,7 +51,8 @@ static const struct option {
     { "dead-ms", "N", NUMBER, AT(dead_ms), 0, 3600000, "a silent peer is down (default: 5000)" },
     { "stall-ms", "N", NUMBER, AT(stall_ms), 0, 3600000, "a pull is given up (default: 5000)" },
     { "retry-ms", "N", NUMBER, AT(retry_ms), 0, 600000, "facts are repeated (default: 500)" },
-    { "threads", "N", NUMBER, AT(threads), 1, 256, "that checksum and copy (default: 4)" },
+    { "threads", "N", NUMBER, AT(threads), 1, 256,
+            "that checksum and copy (default: one per core, at most 4)" },
     { "module-dir", "DIR", TEXT, AT(module_dir), 0, SPACE(module_dir),
             "where hearth-ofi.so and hearth-ucx.so are (default: beside this program)" },
     { "log-level", "LEVEL", TEXT, AT(log_level), 0, SPACE(log_level),
@@ -256,13 +260,22 @@ static int take(struct hth_config *c, const struct option *o, const char *value,
     return HEARTH_OK;
 }
 
+/* More than there are cores only stand in the way of the engine's own thread. */
+static uint32_t threads_default(void)
+{
+    cpu_set_t cores;
+    int n = sched_getaffinity(0, sizeof(cores), &cores) ? THREADS_MAX : CPU_COUNT(&cores);
+
+    return n < THREADS_MAX ? (uint32_t)n : THREADS_MAX;
+}
+
 int hth_config_parse(
         struct hth_config *out, int argc, const char *const *argv, struct hearth_error *err)
 {
     int rc;
 
     *out = (struct hth_config){
-        .transport = "ofi", .bind = "127.0.0.1", .log_level = "debug", .threads = 4
+        .transport = "ofi", .bind = "127.0.0.1", .log_level = "debug", .threads = threads_default()
     };
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];

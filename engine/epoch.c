@@ -40,14 +40,17 @@ static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
     take_times(n, o);
 }
 
+#define EXTRA_SLOTS 1024u /* for readers and repair together */
+
 /* Slots for keep + 1 saves of what our ranks own and we hold for others, and one largest each. */
 static int reserve(struct hth_node *n, struct hearth_error *err)
 {
     const struct hth_epoch *e = &n->epoch;
     uint32_t generations = n->ctx.opts.keep + 1;
-    uint64_t *bytes = calloc((size_t)(e->world + 1) * generations, sizeof(*bytes));
+    uint64_t *bytes = calloc((size_t)(e->world + 1) * generations + EXTRA_SLOTS, sizeof(*bytes));
     uint32_t holder[HTH_COPIES_MAX];
     uint64_t largest = 0;
+    uint64_t extra = n->opts.lease_bytes + n->opts.spare_bytes;
     size_t count = 0;
     int rc;
 
@@ -67,6 +70,10 @@ static int reserve(struct hth_node *n, struct hearth_error *err)
     }
     for (uint32_t g = 0; g < generations && largest; g++)
         bytes[count++] = largest;
+    for (uint32_t i = 0; i < EXTRA_SLOTS && largest && extra; i++) {
+        bytes[count++] = largest;
+        extra = extra > largest ? extra - largest : 0;
+    }
     hth_point(&n->ctx.points, "reserve");
     rc = count ? n->env.store->ops->reserve(n->env.store, bytes, count, err) : HEARTH_OK;
     free(bytes);
@@ -94,6 +101,16 @@ static int enter(struct hth_node *n, struct hearth_error *err)
     hth_blobs_join(&n->ctx);
     hth_transfer_join(&n->ctx);
     return hth_commit_join(n->commit, err);
+}
+
+/* What was right in the old epoch is looked at again before it is voted for or promised in this one:
+ * memory can go bad while a process lives. */
+static void doubt(struct hth_node *n)
+{
+    for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
+        for (struct hth_held *h = s->held; h; h = h->next)
+            if (h->state == HTH_HELD_SEALED && h->object.kind == HTH_OBJECT_SHARD)
+                h->verified = 0;
 }
 
 static int read_shards(
@@ -146,6 +163,7 @@ static int join(struct hth_node *n, struct hth_epoch *next, const struct hth_loc
     lend_new_epoch(n);
     hth_epoch_fini(&n->epoch);
     n->epoch = *next;
+    doubt(n);
     rc = enter(n, err);
     rc = rc ? rc : reserve(n, err);
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "joined",

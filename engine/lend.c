@@ -23,7 +23,7 @@ static struct loan *loan_find(struct hth_node *n, const struct client *c, uint64
     return l;
 }
 
-static void loan_free(struct hth_node *n, struct loan *l)
+void loan_free(struct hth_node *n, struct loan *l)
 {
     struct loan **at = &n->loans;
 

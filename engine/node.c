@@ -289,6 +289,7 @@ void hth_node_tick(struct hth_node *n)
         hth_commit_tick(n->commit);
     }
     lend_tick(n, hth_now_ms(&n->ctx.clock));
+    progress_tick(n, hth_now_ms(&n->ctx.clock));
     n->env.store->ops->work(n->env.store);
 }
 
@@ -308,6 +309,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
         due_ms = least(due_ms, hth_commit_due_ms(n->commit));
     }
     due_ms = least(due_ms, lend_due_ms(n));
+    due_ms = least(due_ms, progress_due_ms(n));
     return least(due_ms, n->env.store->ops->work(n->env.store));
 }
 

@@ -45,7 +45,10 @@ struct loan {
     struct hth_save_id save;
     struct lent object[LOAN_OBJECTS];
     uint32_t objects;
-    uint64_t bytes; /* handed over */
+    uint64_t bytes;   /* handed over */
+    uint64_t look_ms; /* progress.c: when to look again, what was said last */
+    uint64_t copied;
+    uint32_t said;
 };
 
 struct lease { /* a sealed object in a reader's hands */
@@ -120,6 +123,11 @@ uint64_t lend_due_ms(const struct hth_node *n);
 void lend_new_epoch(
         struct hth_node *n); /* what is being written belongs to an epoch that is over */
 void lend_close(struct hth_node *n);
+void loan_free(struct hth_node *n, struct loan *l);
+
+/* progress.c */
+void progress_tick(struct hth_node *n, uint64_t now_ms);
+uint64_t progress_due_ms(const struct hth_node *n);
 
 /* epoch.c */
 void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_join *m,

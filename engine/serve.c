@@ -66,6 +66,7 @@ void serve_event(struct hth_node *n, const struct loan *l, enum hearth_level lev
         .degraded = (uint32_t)degraded,
         .code = code,
         .bytes = l->bytes,
+        .copied = l->copied,
     };
 
     snprintf(event.text, sizeof(event.text), "%s", text);

@@ -80,7 +80,8 @@ static int object_read(
     if (rc)
         return rc;
     if (!b.own)
-        return HEARTH_ENOENT;
+        return hth_save_none(f->save) ? HEARTH_ENOENT
+                                      : hth_fail(err, HEARTH_ECORRUPT, 0, "its block is gone");
     if (strcmp(b.job, ctx->opts.job) != 0 || strcmp(b.name, f->name) != 0 ||
             hth_save_cmp(b.save, f->save) != 0)
         return hth_fail(err, HEARTH_ECORRUPT, 0,

@@ -133,14 +133,15 @@ static int no_room(struct hth_commit *c, struct hth_save_id id, struct hearth_er
     struct hth_ctx *ctx = c->ctx;
     char whom[160] = "the coordinator";
     uint32_t others = 0;
-    const struct track *t = c->tracks;
+    const struct track *t = NULL; /* the oldest: what hth_commit_make_room() would cancel */
 
     for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
         others += !s->removed && s->id.epoch && hth_save_cmp(s->id, id) != 0;
     if (others <= ctx->opts.keep)
         return HEARTH_OK;
-    while (t && hth_save_cmp(t->id, id) == 0)
-        t = t->next;
+    for (const struct track *i = c->tracks; i; i = i->next)
+        if (hth_save_cmp(i->id, id) != 0)
+            t = i;
     if (!t)
         return hth_fail(err, HEARTH_EBUSY, 0,
                 "%" PRIu32 " saves are here and keep is %" PRIu32
@@ -296,10 +297,40 @@ static void repeat(struct hth_commit *c, struct track *t)
         member_send_held(c, t);
 }
 
+/* Whom an undecided save waits for: for the coordinator its members, for these the coordinator. */
+static void whom_it_waits_for(const struct hth_commit *c, const struct track *t, char out[200])
+{
+    if (hth_is_coordinator(c->ctx))
+        coord_waits_for(c, t, out, 200);
+    else
+        snprintf(out, 200, "the decision of the coordinator, node %.64s",
+                c->ctx->epoch->member[0].node);
+}
+
+/* So that a rank whose own deadline passes can name somebody. Said again when it is another. */
+static void tell_ranks(struct hth_commit *c, struct track *t, uint64_t now_ms)
+{
+    uint32_t hash = 2166136261u;
+    char text[200], line[220];
+
+    if (t->recovered || t->failing || now_ms < t->since_ms + 2 * (uint64_t)c->ctx->opts.retry_ms)
+        return;
+    whom_it_waits_for(c, t, text);
+    for (const char *p = text; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 16777619u;
+    if (hash == t->said)
+        return;
+    t->said = hash;
+    snprintf(line, sizeof(line), "waits for %s", text);
+    c->events.on_level(c->events.self, t->id, HTH_NODE_NONE, t->level, 0, HEARTH_OK, line);
+}
+
 static void give_up_on(struct hth_commit *c, struct track *t, uint64_t now_ms)
 {
     const struct hth_ctx_opts *o = &c->ctx->opts;
-    char text[200];
+    /* The others leave it to the coordinator for a while, which knows who is missing. */
+    uint64_t late_ms = t->since_ms + o->save_ms + (hth_is_coordinator(c->ctx) ? 0 : o->dead_ms);
+    char text[200], whom[200];
 
     if (hth_breaks(c->ctx, HTH_BREAK_DEADLINE) || t->recovered)
         return;
@@ -308,8 +339,10 @@ static void give_up_on(struct hth_commit *c, struct track *t, uint64_t now_ms)
         snprintf(text, sizeof(text), "the coordinator, node %.64s, does not decide",
                 c->ctx->epoch->member[0].node);
         track_end(c, t, t->level, 0, HEARTH_EUNKNOWN, text);
-    } else if (now_ms >= t->since_ms + o->save_ms && !t->failing) {
-        hth_commit_fail(c, t->id, HEARTH_ETIMEOUT, "not protected in time");
+    } else if (now_ms >= late_ms && !t->failing) {
+        whom_it_waits_for(c, t, whom);
+        snprintf(text, sizeof(text), "not protected in time: it waited for %.160s", whom);
+        hth_commit_fail(c, t->id, HEARTH_ETIMEOUT, text);
     }
 }
 
@@ -327,6 +360,7 @@ void hth_commit_tick(struct hth_commit *c)
         if (now_ms < t->repeat_ms)
             continue;
         t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
+        tell_ranks(c, t, now_ms);
         repeat(c, t);
     }
     if (hth_is_coordinator(c->ctx))
@@ -371,6 +405,9 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
         *out_level = t->level;
         if (hth_is_coordinator(c->ctx))
             coord_waits_for(c, t, text, 256);
+        else
+            snprintf(text, 256, "the word of the coordinator, node %.64s",
+                    c->ctx->epoch->member[0].node);
     } else {
         return HEARTH_ENOENT;
     }

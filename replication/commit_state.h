@@ -35,6 +35,7 @@ struct track {
     uint8_t *rank; /* [local ranks] RANK_ bits */
     enum hearth_level level;
     uint64_t repair_ms; /* missing copies are fetched from then on */
+    uint32_t said;      /* hash of what the ranks were told last about whom it waits for */
 
     /* coordinator */
     struct node_state *node; /* [nodes]; NULL at others */
@@ -112,7 +113,7 @@ struct local_rank *commit_local(struct hth_commit *c, uint32_t rank);
 
 /* member.c; the facts are also said at the coordinator for itself. */
 int is_ours(const struct hth_ctx *ctx, const struct hth_held *h); /* a local rank's object */
-void member_done(struct hth_commit *c, struct track *t);  /* DONE if due */
+void member_done(struct hth_commit *c, struct track *t);          /* DONE if due */
 void member_copied(struct hth_commit *c, struct track *t, uint32_t rank);
 void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h);
 void member_send_done(struct hth_commit *c, struct track *t, struct hth_held_save *s);

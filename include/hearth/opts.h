@@ -57,8 +57,8 @@ struct hearth_opts {
     uint32_t copy_threads; /* of this rank's copies, 0: 2 */
     uint32_t inflight_mib; /* bytes being pulled by a node; 0: 64 */
     uint32_t off;          /* kill switch: every call a cheap success at HEARTH_OFF */
-    uint64_t lease_bytes;  /* room for slots that readers keep; 0: one largest object per rank */
-    uint64_t spare_bytes;  /* for repair without a replacement node */
+    uint64_t lease_bytes;  /* room for slots that readers keep, reserved beside the saves'; 0: none */
+    uint64_t spare_bytes;  /* for repair without a replacement node, reserved likewise; 0: none */
 
     hearth_log_fn *log; /* NULL: lines wait for hearth_log_poll() (the last 256) */
     void *log_arg;
@@ -79,10 +79,10 @@ HEARTH_API int hearth_opts_from_env(struct hearth_opts *opts, struct hearth_erro
 
 struct hearth_begin_opts {
     size_t struct_size;
-    const char *name;    /* of the object; NULL: __<rank>_0_src<rank>.distcp as ml-flashpoint names it */
+    const char *name;    /* of the object; NULL: __<rank>__<n>_src<rank>.distcp as ml-flashpoint names it */
     uint32_t wait_ms;    /* for room; 0: HEARTH_EBUSY at once */
     uint32_t cancel_old; /* 1: ask for the undecided save to be cancelled */
-    const void *twin;    /* [twin_len] key shared with ranks that save the same bytes; NULL: none */
+    const void *twin;    /* must be NULL: twins (ranks that save the same bytes) are not supported yet */
     size_t twin_len;
 };
 

@@ -1,8 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # tests/bench/run builds and runs the benchmarks; only what it asserts about page faults is a test.
 set(bench ${CMAKE_CURRENT_LIST_DIR})
-add_library(bench_common STATIC ${bench}/common.c ${bench}/copy.c ${bench}/engine.c)
-target_link_libraries(bench_common PUBLIC hearth PRIVATE hearth_build)
-add_executable(bench_save ${bench}/save.c)
-target_link_libraries(bench_save PRIVATE bench_common hearth_build)
-add_dependencies(bench_save hearthd)
+add_library(bench_common STATIC
+  ${bench}/common.c ${bench}/copy.c ${bench}/engine.c ${bench}/job.c ${bench}/raw.c)
+target_link_libraries(bench_common PUBLIC support PRIVATE hearth_build)
+foreach(program save nodes faults)
+  add_executable(bench_${program} ${bench}/${program}.c)
+  target_link_libraries(bench_${program} PRIVATE bench_common hearth_build)
+  foreach(needed hearthd hearth_ofi_module hearth_ucx hearth_ucx_impl)
+    if(TARGET ${needed})
+      add_dependencies(bench_${program} ${needed})
+    endif()
+  endforeach()
+endforeach()
+if(NOT HEARTH_SANITIZE) # a sanitizer's own memory faults
+  hearth_case(bench.faults unit COMMAND bench_faults)
+endif()

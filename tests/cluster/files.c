@@ -29,7 +29,7 @@ int object_find(struct world *w, uint32_t k, uint64_t step, uint32_t owner, stru
     struct stat st;
     char rest[100];
 
-    snprintf(rest, sizeof(rest), "step-%lu_ckpt/__%u_0_src%u.distcp", (unsigned long)step, owner,
+    snprintf(rest, sizeof(rest), "step-%lu_ckpt/__%u__0_src%u.distcp", (unsigned long)step, owner,
             owner);
     node_path(w, k, rest, out->path, sizeof(out->path));
     if (stat(out->path, &st))
@@ -46,7 +46,7 @@ int object_holder(struct world *w, uint64_t step, uint32_t owner, uint32_t not_h
 {
     char path[400], rest[100];
 
-    snprintf(rest, sizeof(rest), "step-%lu_ckpt/__%u_0_src%u.distcp", (unsigned long)step, owner,
+    snprintf(rest, sizeof(rest), "step-%lu_ckpt/__%u__0_src%u.distcp", (unsigned long)step, owner,
             owner);
     for (uint32_t k = 0; k < NODES_MAX; k++) {
         node_path(w, k, rest, path, sizeof(path));

@@ -16,11 +16,13 @@
  */
 #include <hearth/hearth.h>
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define COLS    64
@@ -266,14 +268,15 @@ static void do_peek(void)
         say("ok peek");
 }
 
-/* A child that holds all our descriptors and sleeps. */
+/* A child that holds all our descriptors and sleeps: past what the library does at a fork, as a
+ * program may that makes its children itself. */
 static void do_fork(void)
 {
-    pid_t pid = fork();
+    pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, 0);
-        fclose(stdin);
+        close(STDIN_FILENO);
         close(STDOUT_FILENO);
         sleep(60);
         _exit(0);

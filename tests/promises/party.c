@@ -183,12 +183,28 @@ static void make_node(struct party *p, uint32_t k)
     CHECK(mount("hearth", p->root[k], "tmpfs", 0, size) == 0, "mount: %s", strerror(errno));
 }
 
+/* For people: HEARTH_TEST_LOGS=1. */
+static void show_log(uint32_t node)
+{
+    char path[256], line[4096];
+    FILE *f = NULL;
+
+    party_path(at_end, node, ".hearth/log", path, sizeof(path));
+    if (getenv("HEARTH_TEST_LOGS"))
+        f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f))
+        fprintf(stderr, "n%u %s", node, line);
+    if (f)
+        fclose(f);
+}
+
 /* Our mounts end with our last process; the empty directories are seen by all. */
 static void clean_up(void)
 {
     if (!at_end || getpid() != whose)
         return;
     for (uint32_t k = 0; k < at_end->nodes; k++) {
+        show_log(k);
         party_kill_engine(at_end, k);
         if (own_mounts)
             umount2(at_end->root[k], MNT_DETACH);

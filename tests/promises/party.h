@@ -17,7 +17,7 @@
 #include <sys/types.h>
 
 #define NODES_MAX 4
-#define RANKS_MAX 4
+#define RANKS_MAX 8
 
 /* A rank's own, in its process. */
 struct me {

@@ -28,7 +28,7 @@ static void restart_does_not_touch_what_it_recovered(void)
     party_start(&p);
     party_recover(&p, 0, 0);
     party_save(&p, 10, 1);
-    party_path(&p, 0, "step-10_ckpt/__0_0_src0.distcp", path, sizeof(path));
+    party_path(&p, 0, "step-10_ckpt/__0__0_src0.distcp", path, sizeof(path));
     sum = damage_sum(path);
     for (uint64_t tag = 2; tag < 5; tag++) { /* crash, again and again, in the next save */
         party_kill_ranks(&p);
@@ -54,12 +54,14 @@ static void stop_in_a_pull(const struct party *q, struct me *me)
     me->opts.inflight_mib = 4;
     me->opts.stall_ms = me->opts.dead_ms = 20000;
     if (q->launches == 1 && me->rank == 1)
-        me->opts.stop_point = "chunk:12"; /* its own 8, and 4 of the 8 it gets */
+        me->opts.stop_point = "pull";
 }
 
-static void until_stopped(uint32_t node)
+/* The engine stands before its first pull: let it go, and stop it a moment later in the middle. */
+static pid_t stopped_in_a_pull(uint32_t node)
 {
     uint64_t until = now_ms() + 15000;
+    pid_t engine = 0;
     char path[256];
 
     party_path(&p, node, ".hearth/stopped", path, sizeof(path));
@@ -67,7 +69,12 @@ static void until_stopped(uint32_t node)
         CHECK(now_ms() < until, "the engine of n%u did not come to its point", node);
         nap_ms(2);
     }
-    unlink(path);
+    engine = party_engine(&p, node);
+    CHECK(engine, "n%u has no engine", node);
+    kill(engine, SIGCONT);
+    nap_ms(4);
+    kill(engine, SIGSTOP);
+    return engine;
 }
 
 /* Of whatever lies under a final name, each byte is that of its step. */
@@ -80,7 +87,7 @@ static void cut_transfer_never_mixes_objects(void)
     party_recover(&p, 0, 0);
     party_tell(&p, 1, do_save, 1, 1, 0);
     party_tell(&p, 0, do_save, 1, 1, 0);
-    until_stopped(1);
+    stopped_in_a_pull(1);
     party_kill_engine(&p, 1); /* in the middle; the rank starts another one */
     CHECK(party_hear(&p, 0, 20000).rc == 0, "the other rank's save is not its neighbour's");
     party_hear(&p, 1, 20000);
@@ -121,7 +128,7 @@ static void older_kept_until_newer_protected(void)
     a = party_ask(&p, 0, do_wait, 2, HEARTH_PROTECTED, 3500); /* past the peer's death */
     CHECK(a.rc != 0, "step 2 is PROTECTED with one copy");
     for (uint32_t k = 0; k < 2; k++) {
-        party_path(&p, k, "step-1_ckpt/__0_0_src0.distcp", path, sizeof(path));
+        party_path(&p, k, "step-1_ckpt/__0__0_src0.distcp", path, sizeof(path));
         CHECK(!access(path, F_OK), "%s is gone, and nothing newer is protected", path);
     }
     party_lose_node(&p, 0);
@@ -145,7 +152,7 @@ static void slot_not_recycled_under_a_pull(void)
     party_recover(&p, 0, 0);
     party_tell(&p, 1, do_save, 1, 1, 0);
     party_tell(&p, 0, do_save, 1, 1, 0);
-    until_stopped(1);
+    engine = stopped_in_a_pull(1);
     CHECK(party_hear(&p, 0, 20000).rc == 0, "rank 0's save");
     a = party_ask(&p, 0, do_save, 2, 2, 0);
     CHECK(a.rc == 0, "%s", a.err.text);
@@ -157,8 +164,7 @@ static void slot_not_recycled_under_a_pull(void)
         CHECK(a.rc == 0, "%s", a.err.text);
         party_ask(&p, 0, do_abort, 0, 0, 0);
     }
-    engine = party_engine(&p, 1);
-    CHECK(engine && !kill(engine, SIGCONT), "the engine of n1 is gone");
+    CHECK(!kill(engine, SIGCONT), "the engine of n1 is gone");
     party_hear(&p, 1, 20000);
     party_save(&p, 4, 4);
     party_lose_node(&p, 0);
@@ -170,7 +176,7 @@ static void slot_not_recycled_under_a_pull(void)
 
 static void torn_objects_do_not_count(void)
 {
-    static const char name[] = "__0_0_src0.distcp";
+    static const char name[] = "__0__0_src0.distcp";
     uint64_t step = 1;
     struct answer a;
     char path[256];
@@ -224,18 +230,18 @@ static void every_byte_is_checked(void)
         party_kill_ranks(&p);
         party_kill_engine(&p, 0);
         party_kill_engine(&p, 1);
-        party_path(&p, (uint32_t)(i % 2), "step-1_ckpt/__0_0_src0.distcp", path, sizeof(path));
+        party_path(&p, (uint32_t)(i % 2), "step-1_ckpt/__0__0_src0.distcp", path, sizeof(path));
         damage_flip(path, places[i] < 0 ? damage_table(path) : places[i]);
         party_start(&p);
         party_recover(&p, 1, 1);
-        CHECK(party_log_has(&p, (uint32_t)(i % 2), "__0_0_src0.distcp"),
+        CHECK(party_log_has(&p, (uint32_t)(i % 2), "__0__0_src0.distcp"),
                 "place %zu: the log of n%zu does not name the object", i, i % 2);
         damage_wait_whole(path, p.bytes);
     }
     party_kill_ranks(&p);
     for (uint32_t k = 0; k < 2; k++) {
         party_kill_engine(&p, k);
-        party_path(&p, k, "step-1_ckpt/__0_0_src0.distcp", path, sizeof(path));
+        party_path(&p, k, "step-1_ckpt/__0__0_src0.distcp", path, sizeof(path));
         damage_flip(path, 4096 + 500000);
     }
     party_start(&p);
@@ -244,7 +250,7 @@ static void every_byte_is_checked(void)
     if (a.rc == 0 && a.v[0]) /* chosen by the tables: then nobody gets the bytes */
         a = party_ask(&p, 0, do_verify, 1, 1, 0);
     party_must_fail(&a, a.rc == HEARTH_ECORRUPT ? HEARTH_ECORRUPT : HEARTH_ELOST,
-            "__0_0_src0.distcp", NULL);
+            "__0__0_src0.distcp", NULL);
 }
 
 /* ---- 8: nothing waits for ever ---------------------------------------------------------------- */

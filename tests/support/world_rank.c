@@ -134,7 +134,7 @@ static void do_begin(struct rank_state *r)
         r->act_ms = w->now_ms + 100;
         return;
     }
-    snprintf(m.name, sizeof(m.name), "__%u_0_src%u.distcp", r->rank, r->rank);
+    snprintf(m.name, sizeof(m.name), "__%u__0_src%u.distcp", r->rank, r->rank);
     w->count[WORLD_SAVE]++;
     r->act_ms = HTH_NEVER;
     rank_send(r, &m, sizeof(m), NULL, 0);

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job of one rank per node on this machine: a process each, and the engine that it starts. The
+ * parent speaks to them in orders of fixed size and never uses the library itself.
+ */
+#include "bench.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WAIT_MS 120000u
+
+struct ordered {
+    uint32_t order;
+    uint64_t step;
+};
+
+static struct {
+    struct hearth *h;
+    struct hearth_bootstrap *boot;
+    uint64_t *data;
+    uint64_t bytes;
+    uint32_t rank;
+} me;
+
+void job_root(const struct job *j, uint32_t node, char out[256])
+{
+    snprintf(out, 256, "%.200s/n%u", j->base, node);
+}
+
+static int all_of(int fd, void *bytes, size_t len, int writing)
+{
+    for (size_t at = 0; at < len;) {
+        char *p = (char *)bytes + at;
+        ssize_t n = writing ? write(fd, p, len - at) : read(fd, p, len - at);
+
+        if (n <= 0 && !(n < 0 && errno == EINTR))
+            return -1;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* ---- the rank -------------------------------------------------------------------------------- */
+
+static uint64_t seed_of(uint32_t rank, uint64_t step)
+{
+    return step * 64 + rank + 1;
+}
+
+static struct hearth_piece my_piece(char key[16], int64_t *n)
+{
+    snprintf(key, 16, "rank/%u", me.rank);
+    *n = (int64_t)(me.bytes / 8);
+    return (struct hearth_piece){ .struct_size = sizeof(struct hearth_piece),
+        .key = key,
+        .key_len = strlen(key),
+        .data = me.data,
+        .dtype = HEARTH_INT64,
+        .ndim = 1,
+        .shape = n };
+}
+
+static int rank_open(const struct job *j, uint32_t rank, struct hearth_error *err)
+{
+    struct hearth_opts o = HEARTH_OPTS_INIT;
+    char root[256], node[32], key[16], bind[32];
+    struct hearth_piece p;
+    uint64_t need;
+    int64_t n;
+    int rc;
+
+    me.rank = rank;
+    me.bytes = j->bytes[rank];
+    me.data = memory(me.bytes);
+    p = my_piece(key, &n);
+    need = hearth_save_bytes(&p, 1, NULL, 0);
+    job_root(j, rank, root);
+    snprintf(node, sizeof(node), "n%u-%u", rank, j->lives[rank]);
+    snprintf(bind, sizeof(bind), "127.0.0.%u", rank + 1);
+    rc = hearth_bootstrap_tcp("127.0.0.1", j->port, rank, j->nodes, 20000, &me.boot, err);
+    o.root = root, o.job = "bench", o.node = node, o.bind = bind, o.transport = j->transport;
+    o.rank = rank, o.world = j->nodes, o.bootstrap = me.boot, o.copies = j->copies;
+    o.object_bytes = &need, o.object_count = 1, o.linger_s = 60;
+    return rc ? rc : hearth_open(&o, &me.h, err);
+}
+
+static int rank_recover(struct said *out, struct hearth_error *err)
+{
+    struct hearth_checkpoint *ckpt = NULL;
+    double begin = now_s();
+    char key[16];
+    int64_t n;
+    struct hearth_piece p = my_piece(key, &n);
+    int rc = hearth_recover(me.h, NULL, &ckpt, err);
+
+    out->recover_s = now_s() - begin;
+    out->recovery.struct_size = sizeof(out->recovery);
+    if (rc || !ckpt)
+        return rc;
+    memset(me.data, 0xee, me.bytes);
+    if (!(rc = hearth_checkpoint_info(ckpt, &out->recovery, err)))
+        rc = hearth_load(ckpt, &p, 1, 0, NULL, err);
+    hearth_checkpoint_close(ckpt);
+    if (!rc)
+        check(me.data, me.bytes, seed_of(me.rank, out->recovery.step));
+    return rc;
+}
+
+static uint64_t my_faults(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return (uint64_t)u.ru_minflt;
+}
+
+static int rank_save(uint64_t step, struct said *out, struct hearth_error *err)
+{
+    struct hearth_begin_opts o = { .struct_size = sizeof(o), .wait_ms = WAIT_MS };
+    char key[16];
+    int64_t n;
+    struct hearth_piece p = my_piece(key, &n);
+    struct hearth_handle *handle;
+    struct hearth_save *save;
+    uint64_t faults;
+    double begin, written;
+    int rc;
+
+    fill(me.data, me.bytes, seed_of(me.rank, step));
+    faults = my_faults();
+    begin = now_s();
+    if ((rc = hearth_save_begin(me.h, step, hearth_save_bytes(&p, 1, NULL, 0), &o, &save, err)) ||
+            (rc = hearth_save_add(save, &p, 1, err)) ||
+            (rc = hearth_save_commit(save, &handle, err)))
+        return rc;
+    written = now_s();
+    out->blocked_s = written - begin;
+    if (!(rc = hearth_wait(handle, HEARTH_SEALED, WAIT_MS, err)))
+        out->sealed_s = now_s() - written;
+    if (!rc && !(rc = hearth_wait(handle, HEARTH_COPIED, WAIT_MS, err)))
+        out->copied_s = now_s() - written;
+    if (!rc && !(rc = hearth_wait(handle, HEARTH_PROTECTED, WAIT_MS, err)))
+        out->protected_s = now_s() - written;
+    out->faults = my_faults() - faults;
+    hearth_handle_close(handle);
+    return rc;
+}
+
+static void rank_run(const struct job *j, uint32_t rank, int in, int out)
+{
+    struct hearth_error err = { 0 };
+    struct ordered order;
+    struct said said = { .code = rank_open(j, rank, &err) };
+
+    for (;;) {
+        memcpy(said.text, err.text, sizeof(said.text) - 1);
+        if (all_of(out, &said, sizeof(said), 1) || said.code ||
+                all_of(in, &order, sizeof(order), 0))
+            _exit(1);
+        memset(&said, 0, sizeof(said));
+        if (order.order == ORDER_RECOVER) {
+            said.code = rank_recover(&said, &err);
+        } else if (order.order == ORDER_SAVE) {
+            said.code = rank_save(order.step, &said, &err);
+        } else {
+            hearth_close(me.h, order.order == ORDER_DROP ? HEARTH_DROP : HEARTH_KEEP);
+            hearth_bootstrap_close(me.boot);
+            _exit(0);
+        }
+    }
+}
+
+/* ---- the parent ------------------------------------------------------------------------------ */
+
+static uint16_t free_port(void)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(a);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || bind(fd, (void *)&a, sizeof(a)) || getsockname(fd, (void *)&a, &len))
+        die("no free port: %s", strerror(errno));
+    close(fd);
+    return ntohs(a.sin_port);
+}
+
+static void spawn(struct job *j, uint32_t rank)
+{
+    int in[2], out[2];
+
+    if (pipe(in) || pipe(out))
+        die("no pipe");
+    fflush(NULL);
+    j->pid[rank] = fork();
+    if (j->pid[rank] == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (uint32_t r = 0; r < rank; r++) {
+            close(j->to[r]);
+            close(j->from[r]);
+        }
+        close(in[1]);
+        close(out[0]);
+        rank_run(j, rank, in[0], out[1]);
+    }
+    close(in[0]);
+    close(out[1]);
+    j->to[rank] = in[1];
+    j->from[rank] = out[0];
+}
+
+static void hear(struct job *j, struct said out[NODES_MAX], const char *what)
+{
+    for (uint32_t r = 0; r < j->nodes; r++) {
+        if (all_of(j->from[r], &out[r], sizeof(out[r]), 0))
+            die("%s: rank %u is gone", what, r);
+        if (out[r].code)
+            die("%s: rank %u: %s", what, r, out[r].text);
+    }
+}
+
+void job_start(struct job *j)
+{
+    struct said said[NODES_MAX];
+    char root[256];
+
+    j->port = free_port();
+    for (uint32_t r = 0; r < j->nodes; r++) {
+        job_root(j, r, root);
+        mkdir(root, 0700);
+        spawn(j, r);
+    }
+    hear(j, said, "open");
+}
+
+void job_all(struct job *j, enum order order, uint64_t step, struct said out[NODES_MAX])
+{
+    struct ordered o = { .order = order, .step = step };
+
+    for (uint32_t r = 0; r < j->nodes; r++)
+        if (all_of(j->to[r], &o, sizeof(o), 1))
+            die("rank %u is gone", r);
+    hear(j, out, order == ORDER_SAVE ? "save" : "recover");
+}
+
+void job_end(struct job *j, enum order leave)
+{
+    struct ordered o = { .order = leave };
+
+    for (uint32_t r = 0; r < j->nodes; r++) {
+        all_of(j->to[r], &o, sizeof(o), 1);
+        close(j->to[r]);
+    }
+    for (uint32_t r = 0; r < j->nodes; r++) {
+        waitpid(j->pid[r], NULL, 0);
+        close(j->from[r]);
+    }
+}
+
+void job_lose(struct job *j, uint32_t node)
+{
+    char root[256];
+
+    job_root(j, node, root);
+    engine_end(root);
+    j->lives[node]++;
+}
