@@ -58,7 +58,7 @@ static int read_file(FILE *f, const char *path, struct place *first, uint32_t *o
 int hearth_bootstrap_hostfile(const char *path, uint32_t rank, uint32_t deadline_ms,
         struct hearth_bootstrap **out, uint32_t *out_world, struct hearth_error *err)
 {
-    struct place first;
+    struct place first = { .port = 0 };
     uint32_t world = 0;
     FILE *f = path ? fopen(path, "re") : NULL;
     int rc;

@@ -200,7 +200,7 @@ static int come(struct tcp *t, const void *mine, size_t len, void *all, struct h
 {
     uint64_t until = hth_until_ms((uint64_t)t->deadline_ms + GRACE_MS);
     struct greeting hello = { MAGIC, t->rank, t->world, t->round, (uint32_t)len };
-    int fd, e, rc;
+    int fd = -1, e, rc;
 
     if ((rc = connect_to(t, until - GRACE_MS, &fd, err)))
         return rc;

@@ -73,6 +73,7 @@ int hth_piece_at(struct hth_laid *out, const struct hearth_piece *pieces, size_t
     int rc;
 
     out->piece = at;
+    out->payload = out->header_len = 0;
     if (size != sizeof(*pieces)) {
         if (size < sizeof(size))
             return hth_fail(err, HEARTH_EINVAL, 0,

@@ -102,9 +102,10 @@ static int check_match(const struct wanted *w, const struct stored *s, struct he
         return HEARTH_OK;
     text_of(here, sizeof(here), p->dtype, p->ndim, global);
     text_of(there, sizeof(there), s->dtype, s->ndim, s->global_shape);
-    return hth_fail(err, HEARTH_EINVAL, 0,
+    hth_fail(err, HEARTH_EINVAL, 0,
             "key %s is %s in the checkpoint and %s here: dtype and global shape must match",
             hth_key_text(p->key, p->key_len, key), there, here);
+    return HEARTH_EINVAL;
 }
 
 /* Copy where `meet` (global) lies in both. */
@@ -127,7 +128,7 @@ static int copy_meet(struct hearth_checkpoint *c, const struct wanted *w, const 
 static int lay_over(struct hearth_checkpoint *c, struct wanted *w, const struct hth_entry *e,
         struct hth_copies *list, struct hearth_error *err)
 {
-    struct stored s;
+    struct stored s = { .dtype = 0 };
     struct hth_box meet;
     int rc;
 
@@ -219,8 +220,8 @@ static int fail_missing(const struct hearth_report *r, size_t count, struct hear
 static int load_all(struct hearth_checkpoint *c, const struct hearth_piece *pieces, size_t count,
         struct hearth_report *report, struct hth_copies *list, struct hearth_error *err)
 {
+    struct wanted w = { 0 };
     struct hth_laid laid;
-    struct wanted w;
     int rc;
 
     for (size_t i = 0; i < count; i++) {

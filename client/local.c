@@ -17,7 +17,10 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
+
+#define HANGUP_MS 3000u /* for an engine in place of one that ends as we come */
 
 int hth_packet_send(int fd, const void *msg, size_t len, int attach)
 {
@@ -182,9 +185,35 @@ int hth_pump_locked(struct hearth *h, uint64_t until)
     return n < 0 ? HEARTH_EENGINE : HEARTH_OK;
 }
 
-int hth_connected_locked(struct hearth *h, uint64_t until, struct hearth_error *err)
+/* One engine found, and ours; *out_hung_up: it was, and went before it knew us. */
+static int connect_locked(
+        struct hearth *h, uint64_t until, int *out_hung_up, struct hearth_error *err)
 {
     int fd, rc;
+
+    pthread_mutex_unlock(&h->lock);
+    rc = hth_connect(h, until, &fd, err);
+    pthread_mutex_lock(&h->lock);
+    *out_hung_up = 0;
+    if (rc)
+        return rc;
+    h->incarnation++;
+    rc = hth_attach_locked(h, fd, until, err);
+    *out_hung_up = rc == HEARTH_EENGINE;
+    if (!rc && h->epoch)
+        rc = hth_restore_locked(h, fd, until, err);
+    if (rc)
+        close(fd);
+    else
+        h->fd = fd;
+    return rc;
+}
+
+int hth_connected_locked(struct hearth *h, uint64_t until, struct hearth_error *err)
+{
+    static const struct timespec nap = { .tv_nsec = 20 * 1000000L };
+    uint64_t again_until = hth_until_ms(HANGUP_MS);
+    int rc, hung_up;
 
     while (h->fd < 0 && h->connecting && hth_mono_ms() < until)
         wait_locked(h, until);
@@ -195,18 +224,11 @@ int hth_connected_locked(struct hearth *h, uint64_t until, struct hearth_error *
                 "this node's engine is gone, and another thread still waits for it to come back");
 
     h->connecting = 1;
-    pthread_mutex_unlock(&h->lock);
-    rc = hth_connect(h, until, &fd, err);
-    pthread_mutex_lock(&h->lock);
-    if (!rc) {
-        h->incarnation++;
-        rc = hth_attach_locked(h, fd, until, err);
-        if (!rc && h->epoch)
-            rc = hth_restore_locked(h, fd, until, err);
-        if (rc)
-            close(fd);
-        else
-            h->fd = fd;
+    while ((rc = connect_locked(h, until, &hung_up, err)) && hung_up && hth_mono_ms() < until &&
+            hth_mono_ms() < again_until) {
+        pthread_mutex_unlock(&h->lock);
+        nanosleep(&nap, NULL); /* one that was just dying: its socket took us still */
+        pthread_mutex_lock(&h->lock);
     }
     h->connecting = 0;
     pthread_cond_broadcast(&h->changed);

@@ -181,7 +181,8 @@ int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct he
 
     if (!out_h)
         return hth_fail(err, HEARTH_EINVAL, 0, "out_h is NULL: there is no place for the result");
-    if ((rc = make(opts, &h, err)))
+    rc = make(opts, &h, err);
+    if (!h)
         return hth_while(err, rc, "open");
     if (h->opts.off)
         hth_line_add(&h->lines, HEARTH_LOG_WARN, "off",

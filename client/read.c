@@ -51,10 +51,12 @@ static int take_item(const struct hearth_checkpoint *c, const struct hearth_item
         const struct hth_entry **out, struct hearth_error *err)
 {
     if (!item || item->struct_size < offsetof(struct hearth_item, handle) + sizeof(item->handle) ||
-            !item->handle || item->handle > c->entries)
-        return hth_fail(err, HEARTH_EINVAL, 0,
+            !item->handle || item->handle > c->entries) {
+        hth_fail(err, HEARTH_EINVAL, 0,
                 "the item is none of this checkpoint: take it from hearth_item_at() or "
                 "hearth_item_find()");
+        return HEARTH_EINVAL;
+    }
     *out = &c->entry[item->handle - 1];
     return HEARTH_OK;
 }

@@ -190,7 +190,7 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
         struct hearth_checkpoint **out_ckpt, struct hearth_error *err)
 {
     struct hearth_recover_opts o;
-    struct hth_local_recovered a;
+    struct hth_local_recovered a = { .save = { 0 } };
     struct hearth_checkpoint *c = NULL;
     int rc;
 

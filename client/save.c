@@ -114,7 +114,7 @@ static int lend(struct hearth_save *s, struct hth_written *w, uint64_t bytes,
     s->handle->status.step = s->step;
     s->handle->status.attempt = a.save.attempt;
     pthread_mutex_unlock(&s->h->lock);
-    if (rc)
+    if (!w->slot)
         return rc;
     w->base = w->slot->base;
     w->slot_id = a.slot;

@@ -235,16 +235,20 @@ static int open_module(
         if (access(path, R_OK) != 0)
             continue;
         so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (!so)
-            return hth_fail(err, HEARTH_EENGINE, 0, "%s: %s", path, dlerror());
+        if (!so) {
+            hth_fail(err, HEARTH_EENGINE, 0, "%s: %s", path, dlerror());
+            return HEARTH_EENGINE;
+        }
     }
     if (so)
         m = dlsym(so, HTH_ENGINE_MODULE_SYMBOL);
-    if (!m || m->abi != HTH_ENGINE_MODULE_ABI)
-        return hth_fail(err, HEARTH_EENGINE, 0,
+    if (!m || m->abi != HTH_ENGINE_MODULE_ABI) {
+        hth_fail(err, HEARTH_EENGINE, 0,
                 "start = in_process needs " HTH_ENGINE_MODULE_FILE
                 " of this library's version beside it or in " HEARTH_MODULE_DIR
                 ": install it, or use start = auto");
+        return HEARTH_EENGINE;
+    }
     *out = m;
     return HEARTH_OK;
 }
@@ -300,12 +304,12 @@ int hth_inside_start(struct hearth *h, struct hearth_error *err)
         if (rc && s) {
             free(s->records);
             free(s);
-        } else if (!rc) {
+        } else if (s) {
             s->next = inside.all;
             inside.all = s;
         }
     }
-    if (!rc) {
+    if (!rc && s) {
         s->users++;
         h->inside = s;
     }

@@ -418,6 +418,22 @@ static void manifest_entry(void *arg, const char *name)
         p->found(p->arg, &f);
 }
 
+/* `step-<N>_ckpt..._unfinished`: whether its container is here or not, on other nodes it may be. */
+static void undone_entry(void *arg, const char *name)
+{
+    struct pass *p = arg;
+    const char *end = strstr(name, "_ckpt");
+    char dir[FILE_NAME_BYTES];
+    struct hth_store_found f = { .dir = dir, .unfinished = 1 };
+    uint64_t step;
+
+    if (!end || !ends_in(name, "_" UNDONE))
+        return;
+    snprintf(dir, sizeof(dir), "%.*s", (int)(end - name + 5), name);
+    if (!hth_step_dir_parse(dir, &step))
+        p->found(p->arg, &f);
+}
+
 static void report(struct pass *p)
 {
     struct hth_block block;
@@ -441,6 +457,7 @@ static void report(struct pass *p)
             hth_sys_each(p->fd, raw_entry, p);
     }
     hth_sys_each(p->t->own_fd, manifest_entry, p);
+    hth_sys_each(p->t->job_fd, undone_entry, p);
 }
 
 int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),

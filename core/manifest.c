@@ -82,13 +82,14 @@ static int object_check(const struct hth_object *o, int torn, struct hearth_erro
 {
     int table = o->table_len >= HTH_TABLE_HEAD && o->table_len <= DATA_MAX;
 
-    if (torn || (o->kind != HTH_OBJECT_SHARD && o->kind != HTH_OBJECT_RAW))
+    if (torn || (o->kind != HTH_OBJECT_SHARD && o->kind != HTH_OBJECT_RAW &&
+                        o->kind != HTH_OBJECT_FOREIGN))
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "object %016" PRIx64 ": a field holds what Hearth never writes", o->id);
     if (hth_object_name_check(o->name, NULL))
         return hth_fail(
                 err, HEARTH_ECORRUPT, 0, "object %016" PRIx64 ": its name is not allowed", o->id);
-    if (o->data_len > DATA_MAX || (o->kind == HTH_OBJECT_RAW ? o->table_len != 0 : !table))
+    if (o->data_len > DATA_MAX || (o->kind == HTH_OBJECT_SHARD ? !table : o->table_len != 0))
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "object %s: %" PRIu64 " bytes with a table of %" PRIu64 " cannot be", o->name,
                 o->data_len, o->table_len);
@@ -176,7 +177,12 @@ static int objects_decode(struct hth_manifest *m, const unsigned char *at, struc
     for (uint32_t i = 0; i < m->objects; i++) {
         if ((rc = hth_object_decode(&m->object[i], at + (size_t)i * HTH_MANIFEST_OBJECT, err)))
             return hth_while(err, rc, "manifest");
-        if (m->object[i].owner >= m->world)
+        if ((m->object[i].kind == HTH_OBJECT_FOREIGN) != hth_save_foreign(m->save))
+            return hth_fail(err, HEARTH_ECORRUPT, 0,
+                    "manifest: object %s is of a kind that " HTH_SAVE " has not",
+                    m->object[i].name, HTH_SAVE_ARGS(m->save));
+        if (m->object[i].owner >= m->world &&
+                (m->object[i].kind != HTH_OBJECT_FOREIGN || m->object[i].owner != HTH_OWNER_NONE))
             return hth_fail(err, HEARTH_ECORRUPT, 0,
                     "manifest: object %s belongs to rank %" PRIu32 " of %" PRIu32,
                     m->object[i].name, m->object[i].owner, m->world);
@@ -224,7 +230,7 @@ const struct hth_object *hth_manifest_find(const struct hth_manifest *m, uint64_
 
 uint64_t hth_object_file_bytes(const struct hth_object *o)
 {
-    if (o->kind == HTH_OBJECT_RAW)
+    if (o->kind != HTH_OBJECT_SHARD)
         return o->data_len;
     return HTH_BLOCK + HTH_ALIGN(o->data_len) + o->table_len;
 }

@@ -282,7 +282,6 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
     size_t len = 0;
     const struct hth_member *me;
     struct running running;
-    int known;
     int rc;
 
     if (n->env.store->ops->record_get(n->env.store, "epoch", &bytes, &len, NULL))
@@ -303,15 +302,17 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
                 n->epoch.epoch);
         return HEARTH_OK;
     }
-    known = read_running(n, &running);
-    if (known)
-        take_opts(n, &running.opts);
+    if (!read_running(n, &running)) { /* its options are not known either */
+        hth_say(&n->ctx.log, HEARTH_LOG_INFO, "epoch-over",
+                "epoch %" PRIu64 " has not recovered yet: its ranks join again", n->epoch.epoch);
+        return HEARTH_OK;
+    }
+    take_opts(n, &running.opts);
     n->shard_bytes = calloc(n->epoch.world, sizeof(*n->shard_bytes));
     rc = n->shard_bytes ? enter(n, err) : hth_fail(err, HEARTH_ENOMEM, 0, "resume");
     if (rc)
         return rc;
-    if (known)
-        go_on(n, &running);
+    go_on(n, &running);
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "resumed", "epoch %" PRIu64 ", node %" PRIu32,
             n->epoch.epoch, n->epoch.self);
     return HEARTH_OK;

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAKE_MS 20u
+
 static void on_message(
         void *self, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
 {
@@ -34,8 +36,7 @@ static void on_peer_down(void *self, uint32_t node, int code, const char *text)
 {
     struct hth_node *n = self;
 
-    (void)code;
-    hth_say(&n->ctx.log, HEARTH_LOG_WARN, "peer-down", "%s", text);
+    (void)code; /* the session has said it */
     hth_transfer_peer_down(&n->ctx, node);
     hth_blobs_peer_down(&n->ctx, node);
     hth_recover_peer_down(n->recover, node, text);
@@ -261,6 +262,7 @@ void hth_node_close(struct hth_node *n)
     if (n->ctx.tree)
         hth_tree_close(&n->ctx);
     lend_close(n);
+    read_close(n);
     if (n->ctx.holdings)
         hth_holdings_close(&n->ctx);
     hth_session_close(n->ctx.session);
@@ -279,6 +281,25 @@ void hth_node_close(struct hth_node *n)
 
 /* ---- Time -------------------------------------------------------------------------------------- */
 
+/* Making the memory of later saves holds this thread for milliseconds at a time. While bytes come
+ * in, they go first: then it is one piece in MAKE_MS. */
+static void make_memory(struct hth_node *n)
+{
+    uint64_t now = hth_now_ms(&n->ctx.clock), pulled = n->pulled;
+
+    if (n->ctx.epoch)
+        hth_transfer_pulled(&n->ctx, &pulled, NULL);
+    if (pulled != n->pulled) {
+        n->pulled = pulled;
+        n->pulled_ms = now;
+    }
+    if (n->made_ms != HTH_NEVER && n->made_ms > now)
+        return;
+    n->made_ms = n->env.store->ops->work(n->env.store);
+    if (n->made_ms <= now && n->pulled_ms && now - n->pulled_ms < MAKE_MS)
+        n->made_ms = now + MAKE_MS;
+}
+
 void hth_node_tick(struct hth_node *n)
 {
     hth_session_tick(n->ctx.session);
@@ -290,7 +311,7 @@ void hth_node_tick(struct hth_node *n)
     }
     lend_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
-    n->env.store->ops->work(n->env.store);
+    make_memory(n);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -310,7 +331,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     }
     due_ms = least(due_ms, lend_due_ms(n));
     due_ms = least(due_ms, progress_due_ms(n));
-    return least(due_ms, n->env.store->ops->work(n->env.store));
+    return least(due_ms, n->made_ms);
 }
 
 struct hth_transport *hth_node_transport(struct hth_node *n)

@@ -82,6 +82,7 @@ struct hth_node {
     struct client *clients;
     struct loan *loans;
     struct lease *leases;
+    struct look *looks; /* of read.c */
     struct pending *pending;
     uint64_t next_id; /* tokens, leases */
     struct hth_local_opts opts;
@@ -94,6 +95,8 @@ struct hth_node {
     uint32_t dropped;   /* coordinator: nodes whose ranks all dropped */
     uint8_t *drop_from; /* coordinator: [nodes] */
     int drop_sent, done;
+    uint64_t made_ms;  /* when the store may be worked on again; HTH_NEVER: nothing was left */
+    uint64_t pulled, pulled_ms; /* bytes ever pulled, and when that number was last another */
 };
 
 /* serve.c */
@@ -105,7 +108,18 @@ void reply_error(
 void reply_ok(struct hth_node *n, uint32_t client, uint64_t request);
 void reply_bytes(
         struct hth_node *n, uint32_t client, uint64_t request, const void *bytes, size_t len);
+void reply_refusal(
+        struct hth_node *n, uint32_t client, uint64_t request, int code, const char *text);
 struct client *client_find(struct hth_node *n, uint32_t id);
+
+/* read.c */
+void read_manifest(struct hth_node *n, struct client *c, const struct hth_local_map *m);
+void read_map(struct hth_node *n, struct client *c, const struct hth_local_map *m);
+void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unmap *m);
+void read_range(struct hth_node *n, struct client *c, const struct hth_local_map *m);
+void read_common(struct hth_node *n, struct client *c, const struct hth_local_common *m);
+void read_gone(struct hth_node *n, uint32_t client);
+void read_close(struct hth_node *n);
 
 /* lend.c */
 void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_begin *m);

@@ -38,7 +38,7 @@ void reply_bytes(
     n->env.reply(n->env.reply_self, client, &answer, sizeof(answer), -1, bytes, len);
 }
 
-static void refuse(
+void reply_refusal(
         struct hth_node *n, uint32_t client, uint64_t request, int code, const char *text)
 {
     struct hearth_error err;
@@ -90,7 +90,7 @@ static void attach(struct hth_node *n, struct client *c, const struct hth_local_
         return;
     }
     if (strncmp(m->job, n->ctx.opts.job, sizeof(m->job)) != 0) {
-        refuse(n, c->id, m->head.request, HEARTH_EINVAL, "this engine serves another job");
+        reply_refusal(n, c->id, m->head.request, HEARTH_EINVAL, "this engine serves another job");
         return;
     }
     c->attached = 1;
@@ -145,7 +145,8 @@ static void recover(struct hth_node *n, struct client *c, const struct hth_local
     struct hearth_error err;
 
     if (!n->ctx.epoch) {
-        refuse(n, c->id, m->head.request, HEARTH_ESTATE, "recover before the node has joined");
+        reply_refusal(
+                n, c->id, m->head.request, HEARTH_ESTATE, "recover before the node has joined");
         return;
     }
     c->recover_request = m->head.request;
@@ -189,159 +190,6 @@ static void on_close(struct hth_node *n, struct client *c, const struct hth_loca
     check_dropped(n);
 }
 
-/* ---- Reading -------------------------------------------------------------------------------------- */
-
-static void manifest(struct hth_node *n, struct client *c, const struct hth_local_map *m)
-{
-    struct hth_held_save *s = hth_holdings_find(&n->ctx, hth_local_save_to(m->save));
-
-    if (s && s->has_manifest)
-        reply_bytes(n, c->id, m->head.request, s->manifest_bytes, s->manifest_len);
-    else
-        refuse(n, c->id, m->head.request, HEARTH_ENOENT, "this save's manifest is not here");
-}
-
-static struct hth_held *held_of(struct hth_node *n, const struct hth_local_map *m)
-{
-    struct hth_held_save *s = hth_holdings_find(&n->ctx, hth_local_save_to(m->save));
-    struct hth_held *h = s && !s->removed ? hth_held_find(s, m->object) : NULL;
-
-    return h && h->state == HTH_HELD_SEALED ? h : NULL;
-}
-
-static void map(struct hth_node *n, struct client *c, const struct hth_local_map *m)
-{
-    struct hth_held *h = held_of(n, m);
-    struct hth_local_mapped answer = { .head = { sizeof(answer), HTH_LOCAL_MAPPED, m->head.request,
-                                               0 } };
-    struct lease *lease = h && h->slot ? calloc(1, sizeof(*lease)) : NULL;
-
-    if (!lease) {
-        refuse(n, c->id, m->head.request, HEARTH_ENOENT, "this node does not hold that object");
-        return;
-    }
-    n->env.store->ops->lease(n->env.store, h->slot);
-    *lease = (struct lease){ n->leases, n->next_id++, c->id, h->slot };
-    n->leases = lease;
-    answer.lease = lease->id;
-    answer.slot = h->slot->id;
-    answer.generation = h->slot->generation;
-    answer.capacity = h->slot->capacity;
-    answer.data_len = h->object.data_len;
-    answer.table_off = HTH_ALIGN(HTH_BLOCK + h->object.data_len);
-    answer.table_len = h->object.table_len;
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), h->slot->fd, NULL, 0);
-}
-
-static void lease_end(struct hth_node *n, struct lease **at)
-{
-    struct lease *lease = *at;
-
-    *at = lease->next;
-    n->env.store->ops->unlease(n->env.store, lease->slot);
-    free(lease);
-}
-
-static void unmap(struct hth_node *n, struct client *c, const struct hth_local_unmap *m)
-{
-    for (struct lease **at = &n->leases; *at; at = &(*at)->next)
-        if ((*at)->id == m->lease && (*at)->client == c->id) {
-            lease_end(n, at);
-            break;
-        }
-    reply_ok(n, c->id, m->head.request);
-}
-
-static void on_range(void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
-{
-    struct reading *r = self;
-
-    if (code) {
-        reply_error(r->node, r->client, r->request, err);
-    } else {
-        reply_bytes(r->node, r->client, r->request, hth_fetch_bytes(fetch), r->len);
-        hth_fetch_release(fetch);
-    }
-    free(r);
-}
-
-static int start_range(struct hth_node *n, struct reading *r, const struct hth_local_map *m,
-        const struct hth_object *o, struct hearth_error *err)
-{
-    uint32_t source[HTH_PLAN_SOURCES];
-    uint32_t found = hth_recover_sources(n->recover, m->object, source);
-    uint32_t count = 0;
-    struct hth_fetch *fetch;
-
-    for (uint32_t i = 0; i < found; i++)
-        if (source[i] != n->epoch.self && !n->ctx.down[source[i]])
-            source[count++] = source[i];
-    if (count == 0)
-        return hth_fail(err, HEARTH_ELOST, 0, "no other node holds %s", o->name);
-    return hth_fetch_start(&n->ctx,
-            &(struct hth_fetch_want){
-                    .save = hth_local_save_to(m->save),
-                    .object = *o,
-                    .sources = source,
-                    .count = count,
-                    .class = HTH_FETCH_READ,
-                    .off = m->off,
-                    .len = m->len,
-                    .deadline_ms = n->ctx.opts.recover_ms,
-                    .done = on_range,
-                    .self = r,
-            },
-            &fetch, err);
-}
-
-static void range(struct hth_node *n, struct client *c, const struct hth_local_map *m)
-{
-    struct hth_held_save *s = hth_holdings_find(&n->ctx, hth_local_save_to(m->save));
-    const struct hth_object *o =
-            s && s->has_manifest ? hth_manifest_find(&s->manifest, m->object) : NULL;
-    struct hth_held *h = held_of(n, m);
-    struct reading *r;
-    struct hearth_error err;
-
-    if (!o || m->len == 0 || m->off > hth_object_file_bytes(o) ||
-            m->len > hth_object_file_bytes(o) - m->off) {
-        refuse(n, c->id, m->head.request, HEARTH_EINVAL, "a range that the object does not have");
-        return;
-    }
-    if (h && h->slot) {
-        reply_bytes(n, c->id, m->head.request, h->slot->base + m->off, m->len);
-        return;
-    }
-    r = calloc(1, sizeof(*r));
-    if (r)
-        *r = (struct reading){ n, c->id, m->head.request, m->len };
-    if (!r || start_range(n, r, m, o, &err)) {
-        if (!r)
-            hth_fail(&err, HEARTH_ENOMEM, 0, "read");
-        free(r);
-        reply_error(n, c->id, m->head.request, &err);
-    }
-}
-
-static void common_get(struct hth_node *n, struct client *c, const struct hth_local_common *m)
-{
-    char name[sizeof(m->name)];
-    struct hearth_error err;
-    void *bytes = NULL;
-    size_t len = 0;
-
-    memcpy(name, m->name, sizeof(name));
-    name[sizeof(name) - 1] = '\0';
-    if (hth_foreign_name_check(name, &err) ||
-            n->env.store->ops->raw_get(
-                    n->env.store, hth_local_save_to(m->save), name, &bytes, &len, &err)) {
-        reply_error(n, c->id, m->head.request, &err);
-        return;
-    }
-    reply_bytes(n, c->id, m->head.request, bytes, len);
-    free(bytes);
-}
-
 /* ---- STATUS ------------------------------------------------------------------------------------------ */
 
 static void status(struct hth_node *n, uint32_t client, uint64_t request)
@@ -370,7 +218,7 @@ static void status(struct hth_node *n, uint32_t client, uint64_t request)
     if (len > 0 && (size_t)len < sizeof(json))
         reply_bytes(n, client, request, json, (size_t)len);
     else
-        refuse(n, client, request, HEARTH_EIO, "the status does not fit");
+        reply_refusal(n, client, request, HEARTH_EIO, "the status does not fit");
 }
 
 /* ---- Dispatch ----------------------------------------------------------------------------------------- */
@@ -447,19 +295,19 @@ static void dispatch(struct hth_node *n, struct client *c, const struct hth_loca
         lend_follow(n, c, m);
         break;
     case HTH_LOCAL_MANIFEST:
-        manifest(n, c, m);
+        read_manifest(n, c, m);
         break;
     case HTH_LOCAL_MAP:
-        map(n, c, m);
+        read_map(n, c, m);
         break;
     case HTH_LOCAL_UNMAP:
-        unmap(n, c, m);
+        read_unmap(n, c, m);
         break;
     case HTH_LOCAL_RANGE:
-        range(n, c, m);
+        read_range(n, c, m);
         break;
     case HTH_LOCAL_COMMON_GET:
-        common_get(n, c, m);
+        read_common(n, c, m);
         break;
     case HTH_LOCAL_CLOSE:
         on_close(n, c, m);
@@ -476,7 +324,7 @@ void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, si
     struct client *c = client_find(n, client);
 
     if (len < sizeof(*head) || !well_formed(head, len)) {
-        refuse(n, client, len < sizeof(*head) ? 0 : head->request, HEARTH_EPROTO,
+        reply_refusal(n, client, len < sizeof(*head) ? 0 : head->request, HEARTH_EPROTO,
                 "a request of an unknown type or length: use one version of Hearth");
         return;
     }
@@ -487,7 +335,7 @@ void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, si
     if (!c) {
         c = calloc(1, sizeof(*c));
         if (!c) {
-            refuse(n, client, head->request, HEARTH_ENOMEM, "no memory for a client");
+            reply_refusal(n, client, head->request, HEARTH_ENOMEM, "no memory for a client");
             return;
         }
         c->id = client;
@@ -495,7 +343,7 @@ void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, si
         n->clients = c;
     }
     if (!c->attached && head->type != HTH_LOCAL_ATTACH)
-        refuse(n, client, head->request, HEARTH_ESTATE, "a request before attach");
+        reply_refusal(n, client, head->request, HEARTH_ESTATE, "a request before attach");
     else
         dispatch(n, c, head, attachment, attach_len);
 }
@@ -503,15 +351,9 @@ void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, si
 void hth_node_client_gone(struct hth_node *n, uint32_t client)
 {
     struct client **at = &n->clients;
-    struct lease **lease = &n->leases;
 
     lend_gone(n, client);
-    while (*lease) {
-        if ((*lease)->client == client)
-            lease_end(n, lease);
-        else
-            lease = &(*lease)->next;
-    }
+    read_gone(n, client);
     while (*at && (*at)->id != client)
         at = &(*at)->next;
     if (!*at)

@@ -166,8 +166,13 @@ static void make_candidates(struct hth_recover *r)
             choose_fail(r, HEARTH_ENOMEM, "the coordinator has no memory for the inventory");
             return;
         }
-    qsort(r->co.candidate, r->co.candidates, sizeof(*r->co.candidate), newest_first);
     take_keep(r);
+    if (r->co.candidates == 0 && hth_save_none(r->co.watermark) && foreign_candidates(r)) {
+        choose_fail(r, HEARTH_ENOMEM, "the coordinator has no memory for the containers found");
+        return;
+    }
+    if (r->co.candidates)
+        qsort(r->co.candidate, r->co.candidates, sizeof(*r->co.candidate), newest_first);
     r->co.serial = 1;
 }
 
@@ -361,9 +366,10 @@ static int look_at_all(struct hth_recover *r, uint64_t now_ms, struct candidate 
                 !hth_keep_has(&r->ctx->keep, c->id))
             break;
         if (!c->lost && !c->whole) {
-            if (!have_manifest(r, c, now_ms))
+            if (!have_manifest(r, c, now_ms) || (hth_save_foreign(c->id) && !foreign_look(r, c)))
                 return 0;
-            look(r, c);
+            if (!c->lost)
+                look(r, c);
         }
         if (c->whole && !*out_chosen)
             *out_chosen = c;
@@ -374,12 +380,14 @@ static int look_at_all(struct hth_recover *r, uint64_t now_ms, struct candidate 
 static void choose(struct hth_recover *r, uint64_t now_ms)
 {
     struct candidate *chosen;
+    uint32_t newer;
     char text[400];
 
     if (!look_at_all(r, now_ms, &chosen))
         return;
+    newer = chosen ? (uint32_t)(chosen - r->co.candidate) : r->co.candidates;
     r->co.beyond = 0;
-    for (uint32_t i = 0; i < r->co.candidates && &r->co.candidate[i] != chosen; i++)
+    for (uint32_t i = 0; i < newer; i++)
         r->co.beyond += hth_save_cmp(r->co.candidate[i].id, r->co.watermark) <= 0;
     if (!chosen && !hth_save_none(r->co.watermark)) {
         snprintf(text, sizeof(text),
@@ -387,6 +395,14 @@ static void choose(struct hth_recover *r, uint64_t now_ms)
                 " was protected and cannot be had, and there is no older one (%s); "
                 "load from storage after `hearth rm`",
                 r->co.watermark.step, r->co.lost_text[0] ? r->co.lost_text : "no manifest is left");
+        choose_fail(r, HEARTH_ELOST, text);
+        return;
+    }
+    if (!chosen && r->co.candidates && hth_save_foreign(r->co.candidate[0].id)) {
+        snprintf(text, sizeof(text),
+                "no container that was found is whole (%.190s); bring back what is missing, load from "
+                "storage, or remove it with `hearth rm`",
+                r->co.lost_text);
         choose_fail(r, HEARTH_ELOST, text);
         return;
     }

@@ -6,9 +6,13 @@
  *   each save:  32 save | u32 has manifest | u32 objects | 32 manifest digest
  *               objects: u64 id | 32 digest
  *
- * 40 bytes an object: 8 ranks with one copy and two generations are 1.3 KB.
+ * 40 bytes an object: 8 ranks with one copy and two generations are 1.3 KB. A foreign container has
+ * no manifest that would say what its files are, so they come as a manifest's objects:
+ *
+ *   each:       32 save | u32 2: unfinished | u32 objects | 32 zero | objects of 128
  */
 #include <hearth/internal/core/bytes.h>
+#include <hearth/internal/core/foreign.h>
 #include <hearth/internal/loader/plan.h>
 
 #include <stdlib.h>
@@ -19,14 +23,40 @@
 #define OBJECT      (8u + HTH_DIGEST)
 #define SAVES_MAX   1024u
 #define OBJECTS_MAX (1u << 20)
+#define UNFINISHED  2u
+
+static size_t object_bytes(struct hth_save_id save)
+{
+    return hth_save_foreign(save) ? HTH_MANIFEST_OBJECT : OBJECT;
+}
 
 size_t hth_inventory_bytes(const struct hth_inventory *inv)
 {
     size_t n = HEAD;
 
     for (uint32_t i = 0; i < inv->saves; i++)
-        n += SAVE_HEAD + (size_t)inv->save[i].objects * OBJECT;
+        n += SAVE_HEAD + inv->save[i].objects * object_bytes(inv->save[i].id);
     return n;
+}
+
+static void write_file(struct hth_writer *w, const struct hth_object *o)
+{
+    unsigned char bytes[HTH_MANIFEST_OBJECT];
+
+    hth_object_encode(o, bytes);
+    hth_write(w, bytes, sizeof(bytes));
+}
+
+static void write_objects(struct hth_writer *w, const struct hth_seen_save *s)
+{
+    for (uint32_t k = 0; k < s->objects; k++) {
+        if (hth_save_foreign(s->id)) {
+            write_file(w, &s->file[k]);
+        } else {
+            hth_write64(w, s->object[k].id);
+            hth_write(w, s->object[k].digest, HTH_DIGEST);
+        }
+    }
 }
 
 void hth_inventory_encode(const struct hth_inventory *inv, unsigned char *out)
@@ -48,13 +78,10 @@ void hth_inventory_encode(const struct hth_inventory *inv, unsigned char *out)
         hth_write64(&w, s->id.step);
         hth_write32(&w, s->id.attempt);
         hth_write32(&w, 0);
-        hth_write32(&w, (uint32_t)s->has_manifest);
+        hth_write32(&w, s->unfinished ? UNFINISHED : (uint32_t)s->has_manifest);
         hth_write32(&w, s->objects);
         hth_write(&w, s->manifest, HTH_DIGEST);
-        for (uint32_t k = 0; k < s->objects; k++) {
-            hth_write64(&w, s->object[k].id);
-            hth_write(&w, s->object[k].digest, HTH_DIGEST);
-        }
+        write_objects(&w, s);
     }
 }
 
@@ -66,6 +93,29 @@ static void read_digest(struct hth_reader *r, unsigned char out[HTH_DIGEST])
         memcpy(out, p, HTH_DIGEST);
 }
 
+static int read_file(struct hth_reader *r, struct hth_seen_save *s, uint32_t k)
+{
+    const unsigned char *bytes = hth_read(r, HTH_MANIFEST_OBJECT);
+    struct hth_object *o = &s->file[k];
+
+    if (!bytes || hth_object_decode(o, bytes, NULL) || o->kind != HTH_OBJECT_FOREIGN ||
+            !o->data_len || o->owner != hth_foreign_owner(o->name) ||
+            o->id != hth_foreign_object(o->name, 0).id)
+        return HEARTH_EPROTO;
+    s->object[k].id = o->id;
+    memcpy(s->object[k].digest, o->digest, HTH_DIGEST);
+    return HEARTH_OK;
+}
+
+static int read_object(struct hth_reader *r, struct hth_seen_save *s, uint32_t k)
+{
+    if (s->file)
+        return read_file(r, s, k);
+    s->object[k].id = hth_read64(r);
+    read_digest(r, s->object[k].digest);
+    return HEARTH_OK;
+}
+
 static int decode_save(struct hth_reader *r, struct hth_seen_save *s, struct hearth_error *err)
 {
     s->id.epoch = hth_read64(r);
@@ -74,20 +124,26 @@ static int decode_save(struct hth_reader *r, struct hth_seen_save *s, struct hea
     s->id.attempt = hth_read32(r);
     (void)hth_read32(r);
     s->has_manifest = (int)hth_read32(r);
+    if (hth_save_foreign(s->id)) {
+        s->unfinished = s->has_manifest == (int)UNFINISHED;
+        s->has_manifest = 0;
+    }
     s->objects = hth_read32(r);
     read_digest(r, s->manifest);
-    if (r->bad || s->objects > OBJECTS_MAX || (r->len - r->pos) / OBJECT < s->objects) {
+    if (r->bad || s->objects > OBJECTS_MAX || (r->len - r->pos) / object_bytes(s->id) < s->objects) {
         s->objects = 0;
         return hth_fail(err, HEARTH_EPROTO, 0, "byte %zu: an inventory's save is cut", r->pos);
     }
     s->object = calloc(s->objects ? s->objects : 1, sizeof(*s->object));
-    if (!s->object) {
+    if (hth_save_foreign(s->id))
+        s->file = calloc(s->objects ? s->objects : 1, sizeof(*s->file));
+    if (!s->object || (hth_save_foreign(s->id) && !s->file)) {
         s->objects = 0;
         return hth_fail(err, HEARTH_ENOMEM, 0, "inventory");
     }
     for (uint32_t k = 0; k < s->objects; k++) {
-        s->object[k].id = hth_read64(r);
-        read_digest(r, s->object[k].digest);
+        if (read_object(r, s, k))
+            return hth_fail(err, HEARTH_EPROTO, 0, "an inventory's foreign file is none");
         if (k && s->object[k].id <= s->object[k - 1].id)
             return hth_fail(err, HEARTH_EPROTO, 0, "an inventory's objects are out of order");
     }
@@ -127,8 +183,10 @@ int hth_inventory_decode(
 
 void hth_inventory_fini(struct hth_inventory *inv)
 {
-    for (uint32_t i = 0; i < inv->saves; i++)
+    for (uint32_t i = 0; i < inv->saves; i++) {
         free(inv->save[i].object);
+        free(inv->save[i].file);
+    }
     free(inv->save);
     *inv = (struct hth_inventory){ 0 };
 }

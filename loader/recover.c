@@ -22,6 +22,28 @@ int hth_recover_open(struct hth_ctx *ctx, const struct hth_recover_events *event
     return HEARTH_OK;
 }
 
+/* What was chosen and from whom it came, in words. */
+static void tell_sources(struct hth_recover *r, struct hearth_recovery *info)
+{
+    const struct hth_epoch *e = r->ctx->epoch;
+    uint64_t *from = calloc(e->nodes, sizeof(*from));
+    uint64_t total = 0;
+    size_t size = sizeof(info->text);
+    int n = snprintf(info->text, size, "step %" PRIu64 " of epoch %" PRIu64, info->step, info->epoch);
+
+    if (from)
+        hth_transfer_pulled(r->ctx, &total, from); /* counted since the join */
+    for (uint32_t i = 0; from && i < e->nodes; i++) {
+        if (!from[i])
+            continue;
+        info->sources++;
+        if (n > 0 && (size_t)n < size)
+            n += snprintf(info->text + n, size - (size_t)n, "; %.1f MiB from node %s",
+                    (double)from[i] / 1048576.0, e->member[i].node);
+    }
+    free(from);
+}
+
 static void end(struct hth_recover *r, int code, const struct hearth_error *err)
 {
     struct hearth_recovery info = { .struct_size = sizeof(info) };
@@ -40,7 +62,13 @@ static void end(struct hth_recover *r, int code, const struct hearth_error *err)
         info.pull_ms = (uint32_t)(r->t_pull - r->t_plan);
         info.vote_ms = (uint32_t)(hth_now_ms(&r->ctx->clock) - r->t_pull);
         info.degraded = 1;
+        if (info.step || info.epoch)
+            tell_sources(r, &info);
+        else
+            snprintf(info.text, sizeof(info.text), "nothing to recover");
     }
+    if (hth_save_foreign(save))
+        foreign_end(r, &info);
     info.now_epoch = r->ctx->epoch ? r->ctx->epoch->epoch : 0;
     r->events.on_end(r->events.self, code, err, save, &info);
 }
@@ -57,6 +85,8 @@ void hth_recover_join(struct hth_recover *r)
     hth_plan_fini(&r->plan);
     free(r->inventory);
     r->inventory = NULL;
+    r->commons = 0;
+    r->digesting = 0;
     r->has_plan = 0;
     r->plan_waits = 0;
     r->waiting = 0;
@@ -114,15 +144,17 @@ static int make_inventory(struct hth_recover *r, struct hearth_error *err)
 
     hth_point(&ctx->points, "inventory");
     for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
-        n += !s->removed && s->id.epoch != 0;
+        n += !s->removed && foreign_listed(r, s);
     inv.save = calloc(n ? n : 1, sizeof(*inv.save));
     if (!inv.save)
         return hth_fail(err, HEARTH_ENOMEM, 0, "inventory");
     for (struct hth_held_save *s = hth_holdings_first(ctx); s && !rc; s = s->next) {
-        if (s->removed || s->id.epoch == 0)
+        if (s->removed || !foreign_listed(r, s))
             continue;
-        serve(ctx, s);
-        rc = see_save(s, &inv.save[inv.saves++]);
+        if (!hth_save_foreign(s->id))
+            serve(ctx, s);
+        rc = hth_save_foreign(s->id) ? foreign_see(s, &inv.save[inv.saves++])
+                                     : see_save(s, &inv.save[inv.saves++]);
     }
     r->inventory_len = hth_inventory_bytes(&inv);
     r->inventory = rc ? NULL : malloc(r->inventory_len);
@@ -158,7 +190,7 @@ int hth_recover_start(struct hth_recover *r, uint32_t deadline_ms, struct hearth
 
     if (r->state != IDLE)
         return hth_fail(err, HEARTH_ESTATE, 0, "recovery of this epoch has begun already");
-    rc = make_inventory(r, err);
+    rc = foreign_digest(r) ? HEARTH_OK : make_inventory(r, err);
     if (rc)
         return rc;
     hth_transfer_pulled(r->ctx, &total, NULL);
@@ -170,6 +202,27 @@ int hth_recover_start(struct hth_recover *r, uint32_t deadline_ms, struct hearth
     r->repeat_ms = now_ms + r->ctx->opts.retry_ms;
     send_inventory(r);
     return HEARTH_OK;
+}
+
+void recover_inventory(struct hth_recover *r)
+{
+    struct hearth_error err;
+
+    if (make_inventory(r, &err))
+        end(r, err.code, &err);
+    else
+        send_inventory(r);
+}
+
+void hth_recover_common(struct hth_recover *r, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (uint32_t i = 0; i < r->commons; i++)
+        if (!strcmp(r->common[i], name))
+            return;
+    if (len <= HTH_NAME_MAX && r->commons < HTH_RECOVER_COMMON)
+        memcpy(r->common[r->commons++], name, len + 1);
 }
 
 /* ---- Plan --------------------------------------------------------------------------------------- */
@@ -250,7 +303,7 @@ static void on_fetched(
     no_longer_waiting(r);
 }
 
-static int fetch(struct hth_recover *r, uint32_t index)
+int recover_fetch(struct hth_recover *r, uint32_t index)
 {
     struct hth_ctx *ctx = r->ctx;
     const struct hth_sources *from = &r->plan.sources[index];
@@ -314,7 +367,7 @@ static void on_verified(void *self, struct hth_held_save *save, struct hth_held 
                 err->text);
         hth_held_condemn(r->ctx, save, held, "payload");
         if (index != UINT32_MAX)
-            fetch(r, index);
+            recover_fetch(r, index);
     }
     no_longer_waiting(r);
 }
@@ -348,35 +401,40 @@ static void verify(struct hth_recover *r, struct hth_held_save *s, struct hth_he
     r->waiting++;
 }
 
+static void gather_raw(struct hth_recover *r, struct hth_held_save *s, uint32_t index, int here)
+{
+    const struct hth_object *o = &r->plan.manifest.object[index];
+    struct hth_blob_id id = { HTH_BLOB_RAW, s->id, o->id };
+
+    if (here)
+        serve_raw(r->ctx, s, o);
+    else if (r->plan.sources[index].count &&
+             !hth_blob_fetch(r->ctx, &id, r->plan.sources[index].node[0], NULL))
+        r->waiting++;
+}
+
 /* What our ranks need of the chosen save: their own objects, and every raw one. */
 static void gather_needs(struct hth_recover *r, struct hth_held_save *s)
 {
-    struct hth_ctx *ctx = r->ctx;
+    const struct hth_epoch *epoch = r->ctx->epoch;
     const struct hth_manifest *m = &r->plan.manifest;
 
     for (uint32_t i = 0; i < m->objects; i++) {
         const struct hth_object *o = &m->object[i];
         struct hth_held *h = hth_held_find(s, o->id);
-        struct hth_blob_id id = { HTH_BLOB_RAW, s->id, o->id };
 
         if (h && memcmp(h->object.digest, o->digest, HTH_DIGEST) != 0) {
-            hth_held_drop(ctx, s, h); /* not these bytes */
+            hth_held_drop(r->ctx, s, h); /* not these bytes */
             h = NULL;
         }
-        if (o->kind == HTH_OBJECT_RAW) {
-            if (h) {
-                serve_raw(ctx, s, o);
-            } else if (r->plan.sources[i].count &&
-                       !hth_blob_fetch(ctx, &id, r->plan.sources[i].node[0], NULL)) {
-                r->waiting++;
-            }
-        } else if (ctx->epoch->rank_node[o->owner % ctx->epoch->world] != ctx->epoch->self) {
+        if (o->kind == HTH_OBJECT_RAW)
+            gather_raw(r, s, i, h != NULL);
+        else if (epoch->rank_node[o->owner % epoch->world] != epoch->self)
             continue;
-        } else if (!h) {
-            fetch(r, i);
-        } else if (!h->verified) {
+        else if (!h)
+            recover_fetch(r, i);
+        else if (!h->verified)
             verify(r, s, h);
-        }
     }
 }
 
@@ -415,6 +473,8 @@ static int take_manifest(struct hth_recover *r, struct hth_held_save *s)
     copy = malloc(r->plan.manifest_len);
     if (!copy)
         return HEARTH_ENOMEM;
+    if (hth_save_foreign(s->id)) /* made anew in each recovery, from what is there then */
+        hth_held_forget_manifest(s);
     memcpy(copy, r->plan.manifest_bytes, r->plan.manifest_len);
     if (hth_held_set_manifest(r->ctx, s, copy, r->plan.manifest_len, &err)) {
         give_up_plan(r, err.code, err.text);
@@ -453,10 +513,12 @@ static void carry_out(struct hth_recover *r)
     if (!hth_save_none(r->plan.chosen)) {
         hth_point(&r->ctx->points, "retrieve");
         s = hth_holdings_get(r->ctx, r->plan.chosen);
-        if (s && !take_manifest(r, s))
-            gather_needs(r, s);
-        else
+        if (!s || take_manifest(r, s))
             give_up_plan(r, HEARTH_ENOMEM, "no memory for the manifest");
+        else if (hth_save_foreign(s->id))
+            foreign_needs(r, s);
+        else
+            gather_needs(r, s);
     }
     no_longer_waiting(r);
 }

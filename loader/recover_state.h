@@ -36,6 +36,7 @@ struct candidate {
     size_t len;
     uint64_t asked_ms;
     uint32_t refused; /* plans for it that somebody could not carry out */
+    int metadata;     /* foreign: 1 its `.metadata` is being fetched, negative: it cannot be had */
 };
 
 struct coordinator {
@@ -69,6 +70,9 @@ struct hth_recover {
     int failed_code; /* of this plan on this node */
     char failed[200];
     uint64_t pulled_before;
+    uint32_t digesting; /* foreign files: the inventory waits for them */
+    char common[HTH_RECOVER_COMMON][HTH_NAME_MAX + 1]; /* foreign: names that every node needs */
+    uint32_t commons;
     struct coordinator co;
 };
 
@@ -81,5 +85,21 @@ void choose_manifest(struct hth_recover *r, const struct hth_blob_id *id,
 void choose_tick(struct hth_recover *r, uint64_t now_ms);
 void choose_fail(struct hth_recover *r, int code, const char *text);
 void choose_fini(struct hth_recover *r);
+
+/* recover.c */
+int recover_fetch(struct hth_recover *r, uint32_t index); /* of the plan's manifest */
+void recover_inventory(struct hth_recover *r);            /* all that it waited for is there */
+
+/* foreign.c: a member */
+int foreign_listed(const struct hth_recover *r, const struct hth_held_save *s);
+int foreign_digest(struct hth_recover *r); /* 1: recover_inventory() is called when it is done */
+int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out);
+void foreign_needs(struct hth_recover *r, struct hth_held_save *s);
+void foreign_end(struct hth_recover *r, struct hearth_recovery *info);
+
+/* foreign_choose.c: the coordinator */
+int foreign_candidates(struct hth_recover *r);
+/* Is it whole? 0: not known yet. Else 1, with c->lost and a sentence where it is not. */
+int foreign_look(struct hth_recover *r, struct candidate *c);
 
 #endif

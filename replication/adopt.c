@@ -6,11 +6,13 @@
  *
  *   scan ─► every find noted ─► halves given back ─► objects ─► manifests ─► raw objects
  *
- * The store's own list is not touched while it walks it.
+ * The store's own list is not touched while it walks it. Files of foreign containers are known by
+ * name and length alone; what came of them from other nodes is what the manifest says.
  */
 #include "holdings_parts.h"
 
 #include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/foreign.h>
 #include <hearth/internal/core/table.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +21,8 @@
 struct find {
     struct hth_save_id save;
     struct hth_slot *slot;
-    int tmp, published;
-    char name[HTH_NAME_MAX + 1];
+    int tmp, published, theirs, unfinished;
+    char name[256];
 };
 
 struct finds {
@@ -35,8 +37,10 @@ static void note(void *arg, const struct hth_store_found *f)
     struct find *find;
     uint64_t step;
 
-    if (!f->slot && hth_save_none(f->save))
-        return; /* somebody else's container */
+    int theirs = hth_save_none(f->save);
+
+    if (theirs && (!f->dir || hth_step_dir_parse(f->dir, &step) || (!f->slot && !f->unfinished)))
+        return; /* nothing that can be used */
     if (finds->len == finds->cap) {
         size_t cap = finds->cap ? 2 * finds->cap : 16;
         struct find *at = realloc(finds->at, cap * sizeof(*at));
@@ -50,7 +54,12 @@ static void note(void *arg, const struct hth_store_found *f)
     }
     find = &finds->at[finds->len++];
     *find = (struct find){ .save = f->save, .slot = f->slot, .tmp = f->tmp };
-    find->published = f->dir && !hth_step_dir_parse(f->dir, &step) && step == f->save.step;
+    if (theirs) {
+        find->save = hth_save_of_foreign(step);
+        find->theirs = 1;
+        find->unfinished = f->unfinished;
+    }
+    find->published = !theirs && f->dir && !hth_step_dir_parse(f->dir, &step) && step == f->save.step;
     snprintf(find->name, sizeof(find->name), "%s", f->name ? f->name : "");
 }
 
@@ -70,7 +79,6 @@ static int table_check(
     return rc;
 }
 
-/* HEARTH_ENOENT: not one of ours. */
 static int object_read(
         struct hth_ctx *ctx, const struct find *f, struct hth_object *out, struct hearth_error *err)
 {
@@ -80,8 +88,7 @@ static int object_read(
     if (rc)
         return rc;
     if (!b.own)
-        return hth_save_none(f->save) ? HEARTH_ENOENT
-                                      : hth_fail(err, HEARTH_ECORRUPT, 0, "its block is gone");
+        return hth_fail(err, HEARTH_ECORRUPT, 0, "its block is gone");
     if (strcmp(b.job, ctx->opts.job) != 0 || strcmp(b.name, f->name) != 0 ||
             hth_save_cmp(b.save, f->save) != 0)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
@@ -108,9 +115,9 @@ static void object_adopt(struct hth_ctx *ctx, const struct find *f)
     struct hth_object object = { 0 };
     struct hth_held *held;
     struct hearth_error err = { 0 };
-    int rc = object_read(ctx, f, &object, &err);
+    int rc = hth_save_none(f->save) ? HEARTH_ENOENT : object_read(ctx, f, &object, &err);
 
-    if (rc == HEARTH_ENOENT)
+    if (rc == HEARTH_ENOENT) /* a foreign container's: left as it is */
         return;
     save = rc ? NULL : hth_holdings_get(ctx, f->save);
     if (save && hth_held_find(save, object.id))
@@ -129,6 +136,50 @@ static void object_adopt(struct hth_ctx *ctx, const struct find *f)
         return;
     }
     save->published |= f->published;
+}
+
+/* ---- Foreign containers ------------------------------------------------------------------------ */
+
+static const char *unusable(const struct find *f)
+{
+    struct hth_foreign_data data;
+    struct hth_block b;
+
+    if (hth_object_name_check(f->name, NULL))
+        return "its name is longer or stranger than that of an object of Hearth's may be";
+    if (hth_foreign_data(&data, f->slot->base, f->slot->capacity, NULL))
+        return "it is torn: its block speaks of more data than there is";
+    if (f->slot->capacity >= HTH_BLOCK && data.at &&
+            (hth_block_decode(&b, f->slot->base, HTH_BLOCK, f->slot->capacity, NULL) || b.own))
+        return "it is an object of another job of Hearth's";
+    return NULL;
+}
+
+/* A file of somebody else's container. Nobody is told of it before it has a digest. */
+static void foreign_adopt(struct hth_ctx *ctx, const struct find *f)
+{
+    struct hth_held_save *save = hth_holdings_get(ctx, f->save);
+    const char *why = f->slot ? unusable(f) : NULL;
+    struct hth_object object;
+    struct hth_held *held = NULL;
+
+    if (save && !f->slot) {
+        save->unfinished |= f->unfinished;
+        return;
+    }
+    if (!why) {
+        object = hth_foreign_object(f->name, f->slot->capacity);
+        if (save && hth_held_find(save, object.id))
+            why = "another file of the container cannot be told from it";
+        else if (save)
+            held = hth_held_add(save, &object, HTH_HELD_SEALED, f->slot);
+    }
+    if (held)
+        held->theirs = 1;
+    else
+        hth_say(&ctx->log, HEARTH_LOG_WARN, "foreign-left-out",
+                "step-%" PRIu64 "_ckpt/%.200s is left alone: %s", f->save.step, f->name,
+                why ? why : "no memory");
 }
 
 static void manifest_adopt(struct hth_ctx *ctx, struct hth_held_save *save)
@@ -154,6 +205,8 @@ static void compare(struct hth_ctx *ctx, struct hth_held_save *save)
 {
     struct hth_held *next;
 
+    if (hth_save_foreign(save->id))
+        return; /* compared when they are digested */
     for (struct hth_held *h = save->held; h && save->has_manifest; h = next) {
         const struct hth_object *o = hth_manifest_find(&save->manifest, h->object.id);
 
@@ -189,14 +242,34 @@ static void raw_adopt(struct hth_ctx *ctx, struct hth_held_save *save, const str
         held->verified = 1;
 }
 
+/* What an engine before us took from another node's container. */
+static void received_adopt(struct hth_ctx *ctx, const struct find *f)
+{
+    struct hth_held_save *save = hth_holdings_get(ctx, f->save);
+    const struct hth_object *o = NULL;
+
+    if (save)
+        manifest_adopt(ctx, save);
+    for (uint32_t i = 0; save && save->has_manifest && i < save->manifest.objects && !o; i++)
+        if (!strcmp(save->manifest.object[i].name, f->name))
+            o = &save->manifest.object[i];
+    if (!o || o->data_len > f->slot->capacity || hth_held_find(save, o->id) ||
+            !hth_held_add(save, o, HTH_HELD_SEALED, f->slot))
+        ctx->store->ops->give(ctx->store, f->slot);
+}
+
 static void finds_adopt(struct hth_ctx *ctx, const struct finds *finds)
 {
     for (size_t i = 0; i < finds->len; i++) {
         const struct find *f = &finds->at[i];
         struct hth_held_save *save;
 
-        if (f->tmp)
+        if (f->theirs)
+            foreign_adopt(ctx, f);
+        else if (f->tmp)
             ctx->store->ops->give(ctx->store, f->slot);
+        else if (f->slot && hth_save_foreign(f->save))
+            received_adopt(ctx, f);
         else if (f->slot)
             object_adopt(ctx, f);
         else if ((save = hth_holdings_get(ctx, f->save)))

@@ -94,8 +94,8 @@ void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen)
 
     c->running = 1;
     c->chosen = chosen;
-    if (hth_save_none(chosen))
-        return;
+    if (hth_save_none(chosen) || hth_save_foreign(chosen))
+        return; /* what somebody else wrote is not copied: the next save is */
     t = track_get(c, chosen);
     if (!t)
         return;
@@ -136,7 +136,8 @@ static int no_room(struct hth_commit *c, struct hth_save_id id, struct hearth_er
     const struct track *t = NULL; /* the oldest: what hth_commit_make_room() would cancel */
 
     for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
-        others += !s->removed && s->id.epoch && hth_save_cmp(s->id, id) != 0;
+        others += !s->removed && s->id.epoch && !hth_save_foreign(s->id) &&
+                  hth_save_cmp(s->id, id) != 0;
     if (others <= ctx->opts.keep)
         return HEARTH_OK;
     for (const struct track *i = c->tracks; i; i = i->next)

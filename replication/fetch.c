@@ -63,6 +63,13 @@ static void geometry(struct hth_fetch *f, uint64_t off, uint64_t len)
     f->left = f->chunk1 - f->chunk0;
 }
 
+static int table_fits(const struct hth_object *o)
+{
+    if (o->kind == HTH_OBJECT_FOREIGN)
+        return o->data_len && !o->table_len;
+    return o->kind == HTH_OBJECT_SHARD && o->table_len >= hth_table_bytes(o->data_len, 0);
+}
+
 static int want_check(
         struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hearth_error *err)
 {
@@ -71,11 +78,14 @@ static int want_check(
 
     if (!ctx->epoch)
         return hth_fail(err, HEARTH_ESTATE, 0, "no epoch has been joined yet");
-    if (o->kind != HTH_OBJECT_SHARD || o->data_len > (uint64_t)UINT32_MAX / 2 * HTH_CHUNK ||
-            o->table_len < hth_table_bytes(o->data_len, 0) || o->table_len > (UINT64_C(1) << 40))
+    if (!table_fits(o) || o->data_len > (uint64_t)UINT32_MAX / 2 * HTH_CHUNK ||
+            o->table_len > (UINT64_C(1) << 40))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "'%s' cannot be an object: %" PRIu64 " bytes with a table of %" PRIu64, o->name,
                 o->data_len, o->table_len);
+    if (o->kind == HTH_OBJECT_FOREIGN && want->len)
+        return hth_fail(err, HEARTH_EINVAL, 0, "'%s' is foreign: only all of it can be checked",
+                o->name);
     if (want->off > bytes || want->len > bytes - want->off || (want->off && !want->len))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "bytes %" PRIu64 " and %" PRIu64 " more are not in '%s', which has %" PRIu64,
@@ -212,6 +222,7 @@ int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct
     f->deadline_after_ms = after;
     f->deadline_ms = hth_now_ms(&ctx->clock) + after;
     f->table_source = UINT32_MAX;
+    f->phase = hth_fetch_foreign(f) ? PHASE_DATA : PHASE_TABLE;
     f->done = want->done;
     f->self = want->self;
     geometry(f, want->off, want->len);
@@ -410,8 +421,7 @@ int hth_block_check(const struct hth_ctx *ctx, struct hth_save_id save,
     return HEARTH_OK;
 }
 
-/* All of it is here and right. */
-static void complete(struct hth_fetch *f)
+void hth_fetch_complete(struct hth_fetch *f)
 {
     struct hth_store *store = f->ctx->store;
     int rc;
@@ -449,7 +459,7 @@ void hth_fetch_block_here(struct hth_fetch *f, struct source *s)
             hth_block_check(f->ctx, f->save, &f->object, f->slot->base, &err))
         hth_source_bad(f, s, UNIT_BLOCK, err.text);
     else
-        complete(f);
+        hth_fetch_complete(f);
 }
 
 void hth_fetch_data_here(struct hth_fetch *f)
@@ -457,5 +467,5 @@ void hth_fetch_data_here(struct hth_fetch *f)
     if (f->lo == 0)
         f->phase = PHASE_BLOCK;
     else
-        complete(f);
+        hth_fetch_complete(f);
 }

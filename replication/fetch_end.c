@@ -58,14 +58,11 @@ static void say_end(const struct hth_fetch *f)
             continue;
         if (pulled)
             hth_transfer_say(f->ctx, s->node, HTH_MSG_PULLED, &w);
-        if (pulled && !shared(f, s->node)) /* for ranges of it that were read meanwhile */
-            hth_transfer_say(f->ctx, s->node, HTH_MSG_RELEASE, &w);
-        else if (pulled)
-            continue;
-        else if (s->offered)
+        if (!pulled && s->offered)
             hth_transfer_nak(f->ctx, s->node, f->save, f->object.id, HTH_NAK_OFFER,
                     f->code == HEARTH_ECANCELED ? HEARTH_EBUSY : f->code, f->err.text);
-        else if (!shared(f, s->node))
+        else if (!shared(f,
+                         s->node)) /* also when pulled: ranges of it may have been read meanwhile */
             hth_transfer_say(f->ctx, s->node, HTH_MSG_RELEASE, &w);
     }
 }

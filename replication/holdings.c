@@ -106,6 +106,16 @@ int hth_held_know_manifest(
     return HEARTH_OK;
 }
 
+void hth_held_forget_manifest(struct hth_held_save *save)
+{
+    if (save->has_manifest)
+        hth_manifest_fini(&save->manifest);
+    free(save->manifest_bytes);
+    save->has_manifest = 0;
+    save->manifest_bytes = NULL;
+    save->manifest_len = 0;
+}
+
 int hth_held_set_manifest(struct hth_ctx *ctx, struct hth_held_save *save, unsigned char *bytes,
         size_t len, struct hearth_error *err)
 {
@@ -118,10 +128,8 @@ int hth_held_set_manifest(struct hth_ctx *ctx, struct hth_held_save *save, unsig
         if (!rc && !(rc = ctx->store->ops->record_put(ctx->store, name, bytes, len, err)))
             return HEARTH_OK;
         if (save->has_manifest) { /* known, but not written: not known */
-            hth_manifest_fini(&save->manifest);
-            save->has_manifest = 0;
             save->manifest_bytes = NULL;
-            save->manifest_len = 0;
+            hth_held_forget_manifest(save);
         }
     }
     free(bytes);
@@ -170,7 +178,7 @@ static void held_unlink(struct hth_held_save *save, struct hth_held *held)
 
 void hth_held_drop(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held)
 {
-    if (held->slot)
+    if (held->slot && !held->theirs)
         ctx->store->ops->give(ctx->store, held->slot);
     held_unlink(save, held);
 }
@@ -178,7 +186,7 @@ void hth_held_drop(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
 void hth_held_condemn(
         struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held, const char *why)
 {
-    if (held->slot)
+    if (held->slot && !held->theirs)
         hth_slot_condemn(ctx, held->slot, why);
     held_unlink(save, held);
 }
@@ -191,9 +199,7 @@ void hth_held_pin(struct hth_held_save *save, struct hth_held *held)
 
 static void save_free(struct hth_held_save *save)
 {
-    if (save->has_manifest)
-        hth_manifest_fini(&save->manifest);
-    free(save->manifest_bytes);
+    hth_held_forget_manifest(save);
     free(save);
 }
 
@@ -205,20 +211,37 @@ void hth_held_unpin(struct hth_held_save *save, struct hth_held *held)
         save_free(save);
 }
 
+/* All but somebody else's files; 1 when some of those are left. */
+static int drop_ours(struct hth_ctx *ctx, struct hth_held_save *save)
+{
+    struct hth_held *next;
+
+    for (struct hth_held *h = save->held; h; h = next) {
+        next = h->next;
+        if (!h->theirs)
+            hth_held_drop(ctx, save, h);
+    }
+    return save->held != NULL;
+}
+
 void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save)
 {
     struct hth_held_save **at = &ctx->holdings->first;
     char name[HTH_MANIFEST_NAME];
+    int left;
 
     if (save->removed)
         return;
     if (ctx->transfer)
         hth_transfer_forget(ctx, save->id);
-    while (save->held)
-        hth_held_drop(ctx, save, save->held);
+    left = drop_ours(ctx, save);
     hth_record_manifest(save->id, name);
     ctx->store->ops->remove(ctx->store, save->id);
     ctx->store->ops->record_remove(ctx->store, name);
+    if (left) {
+        hth_held_forget_manifest(save);
+        return;
+    }
     while (*at && *at != save)
         at = &(*at)->next;
     if (*at)

@@ -49,7 +49,8 @@ static void revoke_oldest(struct hth_ctx *ctx, struct offer *o)
     ctx->store->ops->unlease(ctx->store, o->slot[0]);
     o->granted--;
     memmove(o->grant, o->grant + 1, o->granted * sizeof(o->grant[0]));
-    memmove(o->slot, o->slot + 1, o->granted * sizeof(o->slot[0]));
+    for (uint32_t i = 0; i < o->granted; i++)
+        o->slot[i] = o->slot[i + 1];
 }
 
 static void revoke(struct hth_ctx *ctx, struct offer *o)
@@ -101,16 +102,17 @@ static void say_granted(struct hth_ctx *ctx, const struct offer *o, const struct
 {
     const struct hth_object *object = &held->object;
     uint64_t chunks = HTH_CHUNKS(object->data_len);
-    uint64_t end = HTH_BLOCK + HTH_ALIGN(object->data_len) + object->table_len;
+    uint64_t end = hth_object_file_bytes(object);
     struct hth_wire w = {
         .save = o->save,
         .id = o->object,
         .object = *object,
         .grant = o->grant[o->granted - 1],
         .count = (uint32_t)(chunks < HTH_WIRE_CHUNKS ? chunks : HTH_WIRE_CHUNKS),
-        .crc = held->slot->base + end - (4 * chunks + 7) / 8 * 8,
     };
 
+    if (object->kind == HTH_OBJECT_SHARD)
+        w.crc = held->slot->base + end - (4 * chunks + 7) / 8 * 8;
     if (o->offered)
         hth_transfer_say(ctx, o->node, HTH_MSG_READY, &w);
     hth_transfer_say(ctx, o->node, HTH_MSG_END, &w);

@@ -119,6 +119,8 @@ static void unit_text(uint32_t unit, char out[32])
         snprintf(out, 32, "its table");
     else if (unit == UNIT_BLOCK)
         snprintf(out, 32, "its block");
+    else if (unit == UNIT_FILE)
+        snprintf(out, 32, "the file");
     else
         snprintf(out, 32, "chunk %" PRIu32, unit);
 }
@@ -174,7 +176,7 @@ static uint32_t unit_for(struct hth_fetch *f, const struct source *s)
 
         return f->busy || (avoid && s->bad_unit == unit) ? UNIT_NONE : unit;
     }
-    if (f->phase != PHASE_DATA)
+    if (f->phase != PHASE_DATA || (hth_fetch_foreign(f) && !hth_foreign_from(f, s)))
         return UNIT_NONE;
     at = f->cursor = todo_from(f, f->cursor);
     if (at < n && avoid && s->bad_unit == f->chunk0 + at)
@@ -222,7 +224,7 @@ static void place(struct hth_fetch *f, struct piece *p, uint64_t *out_off, uint6
         *out_off = *out_at = 0;
     } else {
         p->len = hth_chunk_len(f, p->unit);
-        *out_off = HTH_BLOCK + (uint64_t)p->unit * HTH_CHUNK;
+        *out_off = hth_fetch_data_at(f) + (uint64_t)p->unit * HTH_CHUNK;
         *out_at = *out_off - f->lo;
     }
 }
@@ -311,6 +313,8 @@ static int arrived(struct hth_fetch *f, struct piece *p)
             hth_fetch_table_here(f);
     } else if (p->unit == UNIT_BLOCK) {
         hth_fetch_block_here(f, s);
+    } else if (hth_fetch_foreign(f)) {
+        hth_foreign_arrived(f, p);
     } else if (hth_breaks(f->ctx, HTH_BREAK_VERIFY)) {
         chunk_right(f, s, p->unit);
     } else {
@@ -359,6 +363,8 @@ static int pull(struct hth_fetch *f, struct source *s, uint32_t unit, uint64_t b
     p->source = (uint32_t)(s - f->source);
     p->unit = unit;
     p->grants = s->grants;
+    if (hth_fetch_foreign(f))
+        hth_foreign_begin(f, s);
     place(f, p, &off, &at);
     if (t->in_flight && t->in_flight + p->len > budget) {
         piece_put(p);

@@ -92,7 +92,7 @@ static uint32_t partner(const struct seat *seat, uint32_t nodes, uint32_t groups
 
     group_span(seat, nodes, group, &own_first, &own_count);
     group_span(seat, nodes, to, &first, &count);
-    return seat[first + (at - own_first) % count].node;
+    return count ? seat[first + (at - own_first) % count].node : HTH_NODE_NONE;
 }
 
 /* The widest level at which anybody has named a domain. */

@@ -4,6 +4,7 @@
  *
  *   seal:    checksums of all chunks ─► head, checks, digest of the table ─► block, final name
  *   verify:  table against the digest ─► checksums of all chunks against the table
+ *   digest:  of a foreign file, which has neither
  *
  * The rank's items are foreign bytes: what does not decode fails the save, not the engine. The
  * slot is leased and the object pinned while a job runs; dropped meanwhile, it ends for nothing.
@@ -311,4 +312,42 @@ int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth
     else
         job_work(j, table_run, table_done);
     return HEARTH_OK;
+}
+
+/* ---- Foreign --------------------------------------------------------------------------------------- */
+
+static void digest_run(struct hth_work *work)
+{
+    struct job *j = hth_owner_of(struct job, work, work);
+
+    hth_digest(j->object.digest, j->slot->base, j->object.data_len);
+}
+
+static void digest_done(struct hth_work *work)
+{
+    struct job *j = hth_owner_of(struct job, work, work);
+    int same = !memcmp(j->object.digest, j->held->object.digest, HTH_DIGEST);
+
+    if (!j->held->theirs && !same && !j->held->dropped)
+        j->code = hth_fail(&j->err, HEARTH_ECORRUPT, 0,
+                HTH_SAVE " object '%s': this node's copy is not what it was when it came",
+                HTH_SAVE_ARGS(j->save->id), j->object.name);
+    if (j->held->theirs)
+        j->held->object = j->object;
+    verify_end(j);
+}
+
+int hth_digest_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        hth_sealed_fn *done, void *self, struct hearth_error *err)
+{
+    struct job *j = NULL;
+    int rc;
+
+    if (held->object.kind != HTH_OBJECT_FOREIGN || held->state != HTH_HELD_SEALED || !held->slot)
+        return hth_fail(err, HEARTH_ESTATE, 0, "'%s' of " HTH_SAVE " is no foreign file",
+                held->object.name, HTH_SAVE_ARGS(save->id));
+    rc = job_new(ctx, save, held, done, self, &j, err);
+    if (j)
+        job_work(j, digest_run, digest_done);
+    return rc;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of a transfer know of each other: transfer.c is the front, offer.c the holder's
- * side, take.c the receiver's; fetch.c one fetch in its phases, fetch_end.c its end, pieces.c
- * what it pulls from whom, seal.c the works on own objects.
+ * side, take.c the receiver's; fetch.c one fetch in its phases, fetch_end.c its end,
+ * fetch_foreign.c how a file without a table is fetched, pieces.c what is pulled from whom, seal.c
+ * the works on own objects.
  */
 #ifndef REPLICATION_TRANSFER_PARTS_H
 #define REPLICATION_TRANSFER_PARTS_H
@@ -38,6 +39,7 @@ struct offer {
 
 /* ---- Receiver's side ---- */
 
+#define UNIT_FILE  (UINT32_MAX - 3) /* foreign: all of it */
 #define UNIT_TABLE (UINT32_MAX - 2)
 #define UNIT_BLOCK (UINT32_MAX - 1)
 #define UNIT_NONE  UINT32_MAX
@@ -77,8 +79,8 @@ struct piece {
 };
 
 enum phase {
-    PHASE_TABLE,  /* pulled part by part from one source */
-    PHASE_CHECK,  /* its digest is being computed */
+    PHASE_TABLE,  /* pulled part by part from one source; foreign objects have none */
+    PHASE_CHECK,  /* its digest is being computed; foreign: that of the whole file, after DATA */
     PHASE_REUSE,  /* chunks of the bad copy here are compared and copied */
     PHASE_DATA,   /* chunks from everybody */
     PHASE_BLOCK,  /* last */
@@ -179,6 +181,21 @@ void hth_fetch_keep_old(struct hth_fetch *f, int verified); /* the copy that was
 void hth_fetch_table_here(struct hth_fetch *f);
 void hth_fetch_block_here(struct hth_fetch *f, struct source *s);
 void hth_fetch_data_here(struct hth_fetch *f); /* no chunk is left */
+void hth_fetch_complete(struct hth_fetch *f);  /* all of it is here and right */
+
+/* fetch_foreign.c */
+static inline int hth_fetch_foreign(const struct hth_fetch *f)
+{
+    return f->object.kind == HTH_OBJECT_FOREIGN;
+}
+/* Chunks are counted from here on in the file. */
+static inline uint64_t hth_fetch_data_at(const struct hth_fetch *f)
+{
+    return hth_fetch_foreign(f) ? 0 : HTH_BLOCK;
+}
+int hth_foreign_from(struct hth_fetch *f, const struct source *s);  /* 1: s is the one to ask */
+void hth_foreign_begin(struct hth_fetch *f, struct source *s);      /* a chunk is asked of s */
+void hth_foreign_arrived(struct hth_fetch *f, struct piece *p);
 
 /* take.c */
 void hth_fetch_message(

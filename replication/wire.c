@@ -44,12 +44,14 @@ static void object_write(struct hth_writer *w, const struct hth_object *o)
     hth_write(w, bytes, sizeof(bytes));
 }
 
-static void object_read(struct hth_reader *r, struct hth_wire *out)
+/* Foreign objects are asked for, never offered. */
+static void object_read(struct hth_reader *r, uint16_t type, struct hth_wire *out)
 {
     const unsigned char *bytes = hth_read(r, HTH_MANIFEST_OBJECT);
 
     if (!bytes || hth_object_decode(&out->object, bytes, NULL) ||
-            out->object.kind != HTH_OBJECT_SHARD)
+            (out->object.kind != HTH_OBJECT_SHARD &&
+                    (out->object.kind != HTH_OBJECT_FOREIGN || type != HTH_MSG_END)))
         r->bad = 1;
     out->id = out->object.id;
 }
@@ -120,7 +122,7 @@ int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *bo
     *out = (struct hth_wire){ 0 };
     out->save = hth_read_save(&r);
     if (type == HTH_MSG_OFFER || type == HTH_MSG_END)
-        object_read(&r, out);
+        object_read(&r, type, out);
     else
         out->id = hth_read64(&r);
     if (type == HTH_MSG_OFFER) {

@@ -155,6 +155,7 @@ void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len)
     uint32_t count = hth_read32(&r);
     struct hth_ctx *ctx = c->ctx;
     struct track *t;
+    struct track *next;
 
     (void)hth_read32(&r);
     if (r.bad || len != 16 + 4 * (size_t)lost + 12 * (size_t)count ||
@@ -181,7 +182,7 @@ void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len)
             t->level = HEARTH_PROTECTED;
         }
     }
-    for (struct track *next = t = c->tracks; t; t = next) {
+    for (t = c->tracks; t; t = next) {
         struct hth_held_save *s = hth_holdings_find(ctx, t->id);
 
         next = t->next;

@@ -182,7 +182,9 @@ void hth_peer_lost(struct hth_session *s, struct peer *peer, struct link *link, 
     look_soon(s, peer);
 }
 
-static void give_up(struct hth_session *s, struct peer *peer, int code, const char *what)
+/* A peer that refuses us is asked again later and later: its answer will hardly be another one. */
+static void give_up(
+        struct hth_session *s, struct peer *peer, int code, const char *what, int refused)
 {
     char text[HEARTH_ERROR_TEXT];
     struct link *link;
@@ -194,8 +196,8 @@ static void give_up(struct hth_session *s, struct peer *peer, int code, const ch
     queue_clear(peer);
     while ((link = peer->open ? peer->open : peer->dial))
         hth_link_drop(s, link, code);
-    peer->backoff_ms = 0;
-    peer->dial_ms = 0;
+    if (!refused)
+        peer->backoff_ms = peer->dial_ms = 0;
     hth_say(&s->log, HEARTH_LOG_WARN, "peer-down", "%s", text);
     s->events.on_peer_down(s->events.self, peer->node, code, text);
 }
@@ -204,7 +206,7 @@ void hth_peer_refused(struct hth_session *s, struct peer *peer, int code, const 
 {
     if (peer->open || (!peer->up && peer->give_up_ms == HTH_NEVER))
         return;
-    give_up(s, peer, code, text);
+    give_up(s, peer, code, text, 1);
 }
 
 /* 1: a connection is wanted. The lower index dials for the sake of watching alone. */
@@ -241,14 +243,14 @@ void hth_peer_tick(struct hth_session *s, struct peer *peer, uint64_t now)
     if (peer->up && now >= peer->alive_ms + s->opts.dead_ms) {
         snprintf(what, sizeof(what), "no sign of life for %" PRIu64 " ms%s%s", now - peer->alive_ms,
                 peer->open ? "" : "; its connection broke: ", peer->open ? "" : peer->why);
-        give_up(s, peer, peer->open ? HEARTH_ETIMEOUT : HEARTH_EPEER, what);
+        give_up(s, peer, peer->open ? HEARTH_ETIMEOUT : HEARTH_EPEER, what, 0);
         return;
     }
     if (!peer->up && now >= peer->give_up_ms) {
         snprintf(what, sizeof(what),
                 "not reached in %u ms (%s); is its engine running, and its address open to us?",
                 s->opts.connect_ms, peer->why[0] ? peer->why : "no answer");
-        give_up(s, peer, HEARTH_EPEER, what);
+        give_up(s, peer, HEARTH_EPEER, what, 0);
         return;
     }
     if (wants(s, peer) && now >= peer->dial_ms)

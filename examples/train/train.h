@@ -18,7 +18,7 @@
 #define DIM    16   /* floats of an embedding row */
 #define ORDERS 4    /* contexts of a position: the last 1 .. ORDERS bytes */
 #define VOCAB  256  /* the next byte */
-#define BATCH  2048 /* positions of a rank and step */
+#define BATCH  1024 /* positions of a rank and step */
 #define ASKED  (BATCH * ORDERS)
 #define DENSE  (DIM * VOCAB + VOCAB) /* output matrix and bias */
 

@@ -62,9 +62,9 @@ enum order { ORDER_RECOVER = 1, ORDER_SAVE = 2, ORDER_KEEP = 3, ORDER_DROP = 4 }
 struct said { /* what a rank answers */
     int code;
     char text[400];
-    double blocked_s, sealed_s, copied_s,
-            protected_s; /* save: from begin; the last three from commit's return */
-    uint64_t faults;     /* save: minor, of this rank, begin to PROTECTED */
+    double blocked_s;             /* save: begin, add, commit */
+    double sealed_s, protected_s; /* save: from commit's return */
+    uint64_t faults;              /* save: minor, of this rank, begin to PROTECTED */
     double recover_s;
     struct hearth_recovery recovery; /* step 0: from scratch */
 };

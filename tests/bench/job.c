@@ -147,8 +147,6 @@ static int rank_save(uint64_t step, struct said *out, struct hearth_error *err)
     out->blocked_s = written - begin;
     if (!(rc = hearth_wait(handle, HEARTH_SEALED, WAIT_MS, err)))
         out->sealed_s = now_s() - written;
-    if (!rc && !(rc = hearth_wait(handle, HEARTH_COPIED, WAIT_MS, err)))
-        out->copied_s = now_s() - written;
     if (!rc && !(rc = hearth_wait(handle, HEARTH_PROTECTED, WAIT_MS, err)))
         out->protected_s = now_s() - written;
     out->faults = my_faults() - faults;

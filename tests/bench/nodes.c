@@ -2,7 +2,7 @@
 /*
  * bench_nodes: between engines on loopback.
  *
- *     replicate   2 nodes, one shard: commit ─► COPIED ─► PROTECTED
+ *     replicate   2 nodes, one shard: commit ─► SEALED ─► PROTECTED
  *     recover     3 nodes, 2 copies: the owner's machine is lost, a fresh one pulls the shard from both
  *
  * The machine's limits in the same rounds: the transport's own benchmark (a script), and a raw pull
@@ -88,7 +88,7 @@ static void replicate(struct raw *r)
         .nodes = 2,
         .copies = 1,
         .bytes = { bytes, LITTLE } };
-    struct series copied = { 0 }, after = { 0 }, tool = { 0 }, raw = { 0 };
+    struct series pull = { 0 }, after = { 0 }, tool = { 0 }, raw = { 0 };
     struct said said[NODES_MAX];
 
     job_start(&j);
@@ -102,13 +102,13 @@ static void replicate(struct raw *r)
             continue; /* warm-up: every slot of both nodes once */
         series_add(&tool, a);
         series_add(&raw, rate(b));
-        series_add(&copied, rate(said[0].copied_s - said[0].sealed_s));
+        series_add(&pull, rate(said[0].protected_s - said[0].sealed_s));
         series_add(&after, rate(said[0].protected_s));
     }
     job_end(&j, ORDER_KEEP);
     for (uint32_t n = 0; n < j.nodes; n++)
         job_lose(&j, n);
-    show_both("replicate: sealed to copied, verified", &copied, &tool, &raw, 0.40);
+    show_both("replicate: sealed to PROTECTED", &pull, &tool, &raw, 0.40);
     show_both("replicate: commit to PROTECTED", &after, &tool, &raw, 0.40);
 }
 

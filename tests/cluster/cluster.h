@@ -67,10 +67,11 @@ struct world {
     uint32_t made, launches;  /* nodes ever made; times that ranks were started */
 
     /* Options of the ranks to be started. */
-    uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, mib;
-    const char *start; /* NULL: auto */
-    int loses_engines; /* 0: a rank that says its engine is gone ends the scenario */
-    int surprised;     /* it did */
+    uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, open_ms, mib;
+    const char *start;  /* NULL: auto */
+    const char *cgroup; /* of engines started by hand; NULL: ours */
+    int loses_engines;  /* 0: a rank that says its engine is gone ends the scenario */
+    int surprised;      /* it did */
 
     /* What was written. A tag names one save. */
     uint64_t tags;
@@ -147,8 +148,9 @@ int world_recover(struct world *w, uint64_t step); /* all ranks, `step`, verifie
 int world_save(struct world *w, uint64_t step);    /* and wait until PROTECTED */
 int world_save_begin(struct world *w, uint64_t step);
 int world_save_end(struct world *w, uint64_t step);
-int world_restart(struct world *w, uint64_t step); /* stop, start, recover */
-int world_protected(struct world *w);              /* the recovered save is PROTECTED again */
+int world_answers_any(struct world *w, unsigned ms); /* errors are answers too; 1: there was one */
+int world_restart(struct world *w, uint64_t step);   /* stop, start, recover */
+int world_protected(struct world *w);                /* the recovered save is PROTECTED again */
 int world_begin(struct world *w, uint32_t nodes, uint32_t per_node, uint64_t steps);
 
 #endif

@@ -120,6 +120,18 @@ int node_engine_signal(struct world *w, uint32_t k, int sig)
     return 0;
 }
 
+static void enter_cgroup(const char *cgroup)
+{
+    char path[300];
+    int fd;
+
+    snprintf(path, sizeof(path), "%.250s/cgroup.procs", cgroup);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, "0", 1) != 1)
+        _exit(126);
+    close(fd);
+}
+
 static void be_engine(const struct world *w, uint32_t k, const char *option, const char *value)
 {
     const struct node *n = &w->node[k];
@@ -131,6 +143,8 @@ static void be_engine(const struct world *w, uint32_t k, const char *option, con
     dup2(null, 1);
     dup2(null, 2);
     setsid();
+    if (w->cgroup)
+        enter_cgroup(w->cgroup);
     snprintf(program, sizeof(program), "%s/hearthd", w->bin);
     argv[i++] = program;
     argv[i++] = "--root", argv[i++] = n->root;
@@ -159,8 +173,13 @@ int node_engine_start(struct world *w, uint32_t k, const char *option, const cha
     note(w, "engine of %s started by hand%s%s %s", w->node[k].name, option ? ": " : "",
             option ? option : "", option ? value : "");
     pid = node_fork(w, k);
-    if (pid == 0)
-        be_engine(w, k, option, value);
+    if (pid == 0) { /* its parent is to be the machine's init, not us */
+        if (fork() == 0)
+            be_engine(w, k, option, value);
+        _exit(0);
+    }
+    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
     return pid > 0 ? 0 : lost(w, "cannot start an engine on %s", w->node[k].name);
 }
 

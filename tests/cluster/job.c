@@ -142,6 +142,8 @@ static void do_save(uint64_t step, uint64_t tag)
     struct hearth_error err = { 0 };
     struct hearth_save *save;
 
+    hearth_checkpoint_close(ckpt); /* an open one keeps memory that saves would take */
+    ckpt = NULL;
     if (hearth_save_begin(h, step, bytes_of_save(), &opts, &save, &err)) {
         complain("save", &err);
         return;

@@ -52,7 +52,7 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
     add(a, "degraded=%u", w->degraded);
     add(a, "kib=%u", w->kib);
     add(a, "any_root=%d", !w->namespaces);
-    add(a, "open_ms=15000");
+    add(a, "open_ms=%u", w->open_ms);
     add(a, "save_ms=%u", w->save_ms);
     add(a, "recover_ms=%u", w->recover_ms);
     if (w->start)

@@ -1,4 +1,217 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* No memory, no room: a clean error before the first byte that does not fit, and nothing lost. */
 #include "cluster.h"
 
-const struct scenario scenarios_room[] = { { 0 } };
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int all_have_sentences(struct world *w)
+{
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        const char *a = w->rank[r].answer;
+
+        if (!strncmp(a, "err ", 4) &&
+                (strlen(a) < 20 || strstr(a, "WRONG BYTES") || strstr(a, "its process has ended")))
+            return lost(w, "rank %u: no clean error: %s", r, a);
+    }
+    return 0;
+}
+
+/* Everything that a job does, until something of it fails. */
+static int live_until_error(struct world *w)
+{
+    char line[64];
+    int rc;
+
+    w->launches++;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        TRY(rank_start(w, r, w->seat[r]));
+    if ((rc = world_answers_any(w, 20000)))
+        return rc;
+    TRY(world_post(w, "recover"));
+    if ((rc = world_answers_any(w, 20000)))
+        return rc;
+    for (int i = 0; i < 2; i++) {
+        TRY(world_save_begin(w, w->newest + 1));
+        if ((rc = world_answers_any(w, 20000)))
+            return rc;
+        snprintf(line, sizeof(line), "wait %lu %u %u", (unsigned long)w->newest, PROTECTED, 6000);
+        TRY(world_post(w, line));
+        if ((rc = world_answers_any(w, 20000)))
+            return rc;
+        w->protected = w->newest;
+        w->protected_tag = w->tags;
+    }
+    return 0;
+}
+
+/* arg: the first n of those tried. */
+static int allocation_fails(struct world *w, const char *arg)
+{
+    uint32_t first = (uint32_t)strtoul(arg, NULL, 10), errors = 0;
+    uint32_t count = getenv("HEARTH_LONG") ? 32 : 8;
+    char n[16];
+    int rc;
+
+    w->loses_engines = 1;
+    w->kib = 512;
+    w->open_ms = 4000;
+    w->save_ms = 3000;
+    w->recover_ms = 6000;
+    TRY(world_begin(w, 2, 1, 1));
+    for (uint32_t i = first; i < first + count; i++) {
+        world_stop(w);
+        TRY(node_engine_signal(w, 1, SIGKILL));
+        snprintf(n, sizeof(n), "%u", i);
+        TRY(node_engine_start(w, 1, "--fail-at", n));
+        nap_ms(100); /* whoever comes first has the lock; here that should be this one */
+        rc = live_until_error(w);
+        if (rc < 0)
+            return rc;
+        errors += (uint32_t)rc;
+        TRY(all_have_sentences(w));
+        world_stop(w);
+        if (node_engine(w, 1))
+            TRY(node_engine_signal(w, 1, SIGKILL));
+        TRY(world_start(w));
+        TRY(world_recover(w, STEP_ANY));
+        TRY(world_save(w, w->newest + 1));
+    }
+    note(w, "%u of %u failures were seen by a rank", errors, count);
+    return 0;
+}
+
+/* Space is taken at open: a tmpfs that others fill afterwards stops nothing. */
+static int full_after_open(struct world *w, const char *arg)
+{
+    (void)arg;
+    TRY(world_begin(w, 2, 1, 1));
+    TRY(tmpfs_fill(w, 1));
+    TRY(world_save(w, 2));
+    TRY(world_save(w, 3));
+    TRY(world_restart(w, 3));
+    TRY(world_save(w, 4));
+    return world_restart(w, 4);
+}
+
+/* A fresh machine without room refuses at open, and gets what it lacks once there is room. */
+static int full_before_open(struct world *w, const char *arg)
+{
+    (void)arg;
+    w->loses_engines = 1;
+    w->open_ms = 5000;
+    TRY(world_begin(w, 3, 1, 2));
+    TRY(node_kill(w, 1));
+    TRY(node_up(w, 1));
+    TRY(tmpfs_fill(w, 1));
+    world_stop(w);
+    w->launches++;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        TRY(rank_start(w, r, w->seat[r]));
+    TRY(rank_refusal(w, 1, 20000, "o space left"));
+    tmpfs_unfill(w, 1);
+    TRY(world_restart(w, 2));
+    return world_save(w, 3);
+}
+
+static int too_small(struct world *w, const char *arg)
+{
+    (void)arg;
+    w->mib = 24;
+    w->kib = 16 * 1024;
+    w->open_ms = 5000;
+    TRY(world_open(w, 2, 1));
+    w->launches++;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        TRY(rank_start(w, r, w->seat[r]));
+    TRY(rank_refusal(w, 0, 20000, "err open -105 "));
+    return rank_refusal(w, 1, 20000, "err open -105 ");
+}
+
+/* ---- cgroup ---------------------------------------------------------------------------------- */
+
+static int write_text(const char *dir, const char *name, const char *text)
+{
+    char path[300];
+    int fd, ok;
+
+    snprintf(path, sizeof(path), "%.200s/%s", dir, name);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+/* A group with a limit; 0: none can be made here. */
+static int cgroup_make(char *path, size_t len, const char *limit)
+{
+    static const char *const base[] = { "/sys/fs/cgroup/memory", "/sys/fs/cgroup" };
+    static const char *const file[] = { "memory.limit_in_bytes", "memory.max" };
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, len, "%s/hearth-cluster-%ld", base[i], (long)getpid());
+        if (mkdir(path, 0755))
+            continue;
+        if (write_text(path, file[i], limit))
+            return 1;
+        rmdir(path);
+    }
+    return 0;
+}
+
+static int with_cgroup(struct world *w)
+{
+    TRY(world_begin(w, 2, 1, 1)); /* what it has: 4 MiB at a time */
+    world_stop(w);
+    TRY(node_engine_signal(w, 1, SIGKILL));
+    w->kib = 32 * 1024;
+    TRY(node_engine_start(w, 1, NULL, NULL));
+    nap_ms(200);
+    w->launches++;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        TRY(rank_start(w, r, w->seat[r]));
+    TRY(rank_refusal(w, 1, 20000, "err open -105 "));
+    if (!node_engine(w, 1))
+        return lost(w, "the engine did not survive its cgroup's limit");
+    world_stop(w);
+    w->kib = 4 * 1024;
+    TRY(world_start(w));
+    return world_recover(w, 1);
+}
+
+static int cgroup_limit(struct world *w, const char *arg)
+{
+    char path[200];
+    int rc;
+
+    (void)arg;
+    if (!cgroup_make(path, sizeof(path), "100000000")) {
+        snprintf(w->why, sizeof(w->why), "no memory cgroup can be made here");
+        return SKIPPED;
+    }
+    w->cgroup = path;
+    w->kib = 4 * 1024;
+    w->mib = 512;
+    w->open_ms = 5000;
+    w->loses_engines = 1;
+    rc = with_cgroup(w);
+    for (uint32_t k = 0; k < w->nodes; k++)
+        node_kill(w, k);
+    for (int i = 0; rmdir(path) && i < 200; i++)
+        nap_ms(10);
+    w->cgroup = NULL;
+    return rc;
+}
+
+const struct scenario scenarios_room[] = { { "allocation-fails-1", allocation_fails, "1", 0 },
+    { "allocation-fails-9", allocation_fails, "9", 0 },
+    { "allocation-fails-17", allocation_fails, "17", 0 },
+    { "full-after-open", full_after_open, NULL, 0 },
+    { "full-before-open", full_before_open, NULL, 0 }, { "too-small", too_small, NULL, 0 },
+    { "cgroup-limit", cgroup_limit, NULL, 0 }, { 0 } };

@@ -71,6 +71,11 @@ static int come_to_point(struct world *w, const char *arg)
     if (victim != FRESH)
         TRY(node_engine_signal(w, victim, SIGKILL));
     TRY(node_engine_start(w, victim, "--stop-point", point));
+    for (int i = 0; !node_stopped(w, victim) && !node_log_has(w, victim, "stops at"); i++) {
+        if (i == 1000)
+            return lost(w, "the engine of machine %u does not come up", victim);
+        nap_ms(10);
+    }
     w->launches++;
     for (uint32_t r = 0; r < w->ranks; r++)
         TRY(rank_start(w, r, w->seat[r]));
@@ -125,22 +130,6 @@ static int lose_at(struct world *w, const char *arg)
     return goes_on(w);
 }
 
-/* An error is an answer, too: what was under way may be lost with the engine. 1: there was one. */
-static int any_answers(struct world *w, unsigned ms)
-{
-    uint64_t until = now_ms() + ms;
-    int errors = 0;
-
-    for (uint32_t r = 0; r < w->ranks; r++) {
-        uint64_t now = now_ms();
-
-        if (!rank_poll(w, r, now < until ? (unsigned)(until - now) : 1))
-            return lost(w, "rank %u did not answer '%s' in %u ms", r, w->rank[r].asked, ms);
-        errors |= strncmp(w->rank[r].answer, "ok ", 3) != 0;
-    }
-    return errors;
-}
-
 /* The ranks live on: what they were told is answered; a recovery that failed is asked for again. */
 static int finish_stage(struct world *w)
 {
@@ -149,7 +138,7 @@ static int finish_stage(struct world *w)
 
     if (!strcmp(w->rank[0].asked, "open"))
         TRY(world_answers(w, 25000));
-    else if ((rc = any_answers(w, 30000)) < 0)
+    else if ((rc = world_answers_any(w, 30000)) < 0)
         return rc;
     return saving ? 0 : world_recover(w, STEP_ANY);
 }

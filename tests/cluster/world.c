@@ -12,14 +12,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define OPEN_MS 25000u
-
 int world_open(struct world *w, uint32_t nodes, uint32_t per_node)
 {
     w->nodes = nodes;
     w->per_node = per_node;
     w->ranks = nodes * per_node;
     w->save_ms = w->save_ms ? w->save_ms : 20000;
+    w->open_ms = w->open_ms ? w->open_ms : 15000;
     w->recover_ms = w->recover_ms ? w->recover_ms : 15000;
     w->kib = w->kib ? w->kib : 5 * 1024;
     w->mib = w->mib ? w->mib : 256;
@@ -35,7 +34,7 @@ int world_start(struct world *w)
     w->launches++;
     for (uint32_t r = 0; r < w->ranks; r++)
         TRY(rank_start(w, r, w->seat[r]));
-    return world_answers(w, OPEN_MS);
+    return world_answers(w, w->open_ms + 10000);
 }
 
 void world_stop(struct world *w)
@@ -73,6 +72,21 @@ int world_answers(struct world *w, unsigned ms)
         rc = rc ? rc : one;
     }
     return rc;
+}
+
+int world_answers_any(struct world *w, unsigned ms)
+{
+    uint64_t until = now_ms() + ms;
+    int errors = 0;
+
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        uint64_t now = now_ms();
+
+        if (!rank_poll(w, r, now < until ? (unsigned)(until - now) : 1))
+            return lost(w, "rank %u did not answer '%s' in %u ms", r, w->rank[r].asked, ms);
+        errors |= strncmp(w->rank[r].answer, "ok ", 3) != 0;
+    }
+    return errors;
 }
 
 static int check_got(struct world *w, uint64_t want)

@@ -4,11 +4,12 @@
 set -eu
 cd "$1"
 command -v clang-tidy >/dev/null || { echo "skip: no clang-tidy"; exit 77; }
+build=$2
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 find core transport replication loader engine daemon client cli examples -name '*.c' | sort |
 	while read -r file; do # what this build has: a backend without its library is left out
-		grep -q "/$file\"" "$2/compile_commands.json" || continue
+		grep -q "/$file\"" "$build/compile_commands.json" || continue
 		case $file in # an example knows public headers alone; who defines hth_fail() must
 			examples/*) echo "$file" >>"$tmp/plain" ;;
 			*) if grep -qE '^int hth_(fail|while)\(' "$file"; then
@@ -19,12 +20,12 @@ find core transport replication loader engine daemon client cli examples -name '
 		esac
 	done
 bad=0
-set -- -P 2 -n 4 clang-tidy --quiet -p "$2" --extra-arg=-Wno-unknown-warning-option \
+set -- -P 2 -n 4 clang-tidy --quiet -p "$build" --extra-arg=-Wno-unknown-warning-option \
 	--extra-arg=-fno-sanitize=all
 xargs "$@" <"$tmp/plain" >"$tmp/found" 2>"$tmp/errors" || bad=1
 xargs "$@" --extra-arg=-include --extra-arg="$PWD/tests/lint/analyzer.h" \
 	<"$tmp/ours" >>"$tmp/found" 2>>"$tmp/errors" || bad=1
 [ $bad = 0 ] && exit 0
 grep -h 'error: ' "$tmp/found" "$tmp/errors" | sort -u
-echo "the paths that lead there: clang-tidy -p $2 FILE"
+echo "the paths that lead there: clang-tidy -p $build FILE"
 exit 1

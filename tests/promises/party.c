@@ -219,6 +219,8 @@ void party_open(struct party *p, uint32_t nodes, uint32_t ranks, unsigned mib)
     static char engine[512];
     const char *bin = getenv("HEARTH_TEST_BIN");
 
+    if (at_end)
+        clean_up(); /* the party before this one */
     *p = (struct party){ .nodes = nodes, .ranks = ranks, .mib = mib, .bytes = 1 << 20 };
     own_mounts = geteuid() == 0 && !unshare(CLONE_NEWNS) &&
                  !mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL);
@@ -241,8 +243,9 @@ void party_open(struct party *p, uint32_t nodes, uint32_t ranks, unsigned mib)
         base.engine = engine;
     p->opts = base;
     at_end = p;
+    if (!whose)
+        atexit(clean_up);
     whose = getpid();
-    atexit(clean_up);
 }
 
 void party_path(const struct party *p, uint32_t node, const char *rest, char *out, size_t len)

@@ -13,12 +13,12 @@
 #define DIMS    3u
 
 enum cut {
-    CUT_ROWS,  /* the first dimension */
-    CUT_UNEVEN, /* the first dimension: small boxes first, some of them empty */
+    CUT_ROWS,    /* the first dimension */
+    CUT_UNEVEN,  /* the first dimension: small boxes first, some of them empty */
     CUT_COLUMNS, /* the last dimension */
-    CUT_BOTH,  /* first and last */
-    CUT_LAST,  /* whole, the last rank alone */
-    CUT_WHOLE, /* whole, every rank */
+    CUT_BOTH,    /* first and last */
+    CUT_LAST,    /* whole, the last rank alone */
+    CUT_WHOLE,   /* whole, every rank */
 };
 
 enum layout { LAYOUT_C, LAYOUT_FORTRAN, LAYOUT_GAPS };

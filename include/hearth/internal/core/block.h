@@ -31,6 +31,7 @@ enum hth_signature { HTH_SIG_NONE = 0, HTH_SIG_TENSORS = 10, HTH_SIG_TORCH = 20,
 enum hth_object_kind {
     HTH_OBJECT_SHARD = 10, /* a rank's items */
     HTH_OBJECT_RAW = 20,   /* plain file on every node: no block, listed by the manifest only */
+    HTH_OBJECT_FOREIGN = 30, /* a file of somebody else's container: its bytes as they are */
 };
 
 struct hth_block {

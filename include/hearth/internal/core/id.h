@@ -29,6 +29,18 @@ static inline int hth_save_none(struct hth_save_id s)
     return s.epoch == 0;
 }
 
+/* A container that somebody else has written counts as a save of this id: older than any of ours, whose
+ * attempts begin at 1. */
+static inline struct hth_save_id hth_save_of_foreign(uint64_t step)
+{
+    return (struct hth_save_id){ .epoch = 1, .step = step };
+}
+
+static inline int hth_save_foreign(struct hth_save_id s)
+{
+    return s.epoch == 1 && s.nonce == 0 && s.attempt == 0;
+}
+
 /* `eeeeeeeeeeeeeeee-nnnnnnnnnnnnnnnn-ssssssssssssssss-aaaaaaaa` */
 void hth_save_text(struct hth_save_id save, char out[HTH_SAVE_TEXT]);
 int hth_save_parse(const char *text, struct hth_save_id *out); /* 0 or HEARTH_EINVAL */

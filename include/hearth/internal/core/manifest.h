@@ -9,8 +9,8 @@
  *   144  u32 objects   148 u32 nodes    152 ... zero to 192
  *   192  objects of 128 bytes, in order of id:
  *          0 u64 id   8 u32 owner rank   12 u16 kind   14 u16 zero
- *         16 u64 data length   24 u64 table length (0: raw)
- *         32 32  digest: of the table; of the bytes for a raw object
+ *         16 u64 data length   24 u64 table length (0: raw, foreign)
+ *         32 32  digest: of the table; of the bytes for a raw or foreign object
  *         64 64  name, NUL-padded
  *     .  32  BLAKE2b-256 of all before it
  */
@@ -22,9 +22,11 @@
 #define HTH_MANIFEST_HEAD   192u
 #define HTH_MANIFEST_OBJECT 128u
 
+#define HTH_OWNER_NONE UINT32_MAX
+
 struct hth_object {
     uint64_t id;
-    uint32_t owner; /* rank */
+    uint32_t owner; /* rank; HTH_OWNER_NONE: nobody's, foreign objects only */
     enum hth_object_kind kind;
     uint64_t data_len;
     uint64_t table_len; /* 0 for a raw object */
@@ -62,7 +64,7 @@ void hth_object_encode(const struct hth_object *o, unsigned char out[HTH_MANIFES
 int hth_object_decode(struct hth_object *out, const unsigned char in[HTH_MANIFEST_OBJECT],
         struct hearth_error *err);
 
-/* Bytes of the object's file that hold content: 4096 + data, padded, + table. Raw: data_len. */
+/* Bytes of the object's file that hold content: 4096 + data, padded, + table. Raw, foreign: data_len. */
 uint64_t hth_object_file_bytes(const struct hth_object *o);
 
 #endif

@@ -36,6 +36,7 @@ struct hth_store_found {
     const char *name;        /* of the file */
     int tmp;                 /* a slot that was being received: name is without `.tmp` */
     struct hth_slot *slot;   /* NULL: a raw object or a manifest */
+    int unfinished;          /* nothing but: the foreign container `dir` has an `unfinished` marker */
 };
 
 struct hth_store_ops {
@@ -88,7 +89,9 @@ struct hth_store_ops {
 
     /* Everything that is there, after a start: saves' directories, their slots (mapped, leased to
      * nobody) and files. Free slots of the pool are adopted silently. `found` may be called with
-     * a directory of a foreign container too (save.epoch 0). What is broken is skipped and logged. */
+     * a directory of a foreign container too (save.epoch 0): with its files as slots that are only
+     * readable, or, without a slot, because its writer has not finished it. What is broken is
+     * skipped and logged. */
     int (*scan)(struct hth_store *s,
             void (*found)(void *arg, const struct hth_store_found *f), void *arg,
             struct hearth_error *err);

@@ -23,6 +23,8 @@ struct hth_seen_save {
     unsigned char manifest[HTH_DIGEST]; /* its own digest */
     uint32_t objects;
     struct hth_seen_object *object; /* in order of id */
+    struct hth_object *file;        /* foreign: [objects] the same ones, with name and length; else NULL */
+    int unfinished;                 /* foreign: its writer has left a marker */
 };
 
 struct hth_inventory {

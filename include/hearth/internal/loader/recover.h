@@ -26,6 +26,11 @@ int hth_recover_open(struct hth_ctx *ctx, const struct hth_recover_events *event
 /* A new epoch: what was under way ends with HEARTH_ECANCELED. */
 void hth_recover_join(struct hth_recover *r);
 
+#define HTH_RECOVER_COMMON 32u
+
+/* Of a foreign container every node needs the file of this name too; until the next join. */
+void hth_recover_common(struct hth_recover *r, const char *name);
+
 /* The first local rank asks. Errors: HEARTH_ESTATE (running already, or ended). */
 int hth_recover_start(struct hth_recover *r, uint32_t deadline_ms, struct hearth_error *err);
 

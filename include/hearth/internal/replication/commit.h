@@ -29,7 +29,8 @@ int hth_commit_open(struct hth_ctx *ctx, const struct hth_commit_events *events,
 int hth_commit_join(struct hth_commit *c, struct hearth_error *err);
 
 /* After GO: saves may begin. chosen (epoch 0: none): its missing copies were or are being fetched
- * by the plan; it is protected again first, under its own id, and counts as undecided until then. */
+ * by the plan; it is protected again first, under its own id, and counts as undecided until then.
+ * A foreign container is not: it stays as it is. */
 void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen);
 
 /* After a restart of this engine in the epoch: saves of it that are here with their manifest and

@@ -18,6 +18,7 @@ struct hth_held {
     enum hth_held_state state;
     uint32_t copies;       /* others that have PULLED it, in this epoch */
     int verified;          /* payload checked against the table in this process' life */
+    int theirs;            /* a file of a foreign container: its slot is never given or put aside */
     struct hth_slot *slot; /* NULL: raw object (in the store's raw files), or dropped */
     uint32_t users;        /* works and fetches on it: its memory stays until the last ends */
     int dropped;           /* not in its save any more */
@@ -31,6 +32,7 @@ struct hth_held_save {
     unsigned char *manifest_bytes; /* [manifest_len]; registered for blobs by who needs it */
     size_t manifest_len;
     int published; /* its directory is step-<N>_ckpt */
+    int unfinished; /* foreign: its writer has left a marker here */
     int removed;   /* freed: not in the list any more; its memory goes when nobody is on it */
     uint32_t users;
     struct hth_held *held; /* in order of id */
@@ -56,6 +58,9 @@ struct hth_held *hth_held_add(struct hth_held_save *save, const struct hth_objec
 int hth_held_set_manifest(struct hth_ctx *ctx, struct hth_held_save *save, unsigned char *bytes,
         size_t len, struct hearth_error *err);
 
+/* Not known any more; the record stays until it is written over. */
+void hth_held_forget_manifest(struct hth_held_save *save);
+
 /* The object's region with the session, registered at first use and kept with the slot. */
 int hth_held_region(struct hth_ctx *ctx, struct hth_slot *slot, struct hth_region **out,
         struct hearth_error *err);
@@ -73,7 +78,8 @@ void hth_held_pin(struct hth_held_save *save, struct hth_held *held);
 void hth_held_unpin(struct hth_held_save *save, struct hth_held *held);
 
 /* Free all of a save: slots, directory, manifest record. Only the four callers that DESIGN
- * names do: PROTECTED, CANCELLED, PLAN, and rm/clean/drop. */
+ * names do: PROTECTED, CANCELLED, PLAN, and rm/clean/drop. Of a foreign container the copies that
+ * came from other nodes go; its own files stay, and are known on. */
 void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save);
 
 uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx);

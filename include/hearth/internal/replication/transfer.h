@@ -12,6 +12,9 @@
  * A receiver may also begin: WANT {save, object, range} to any holder, which answers with OFFER,
  * READY, END or NAK. Chunks of one object are spread over all sources that have answered, a window
  * each, so that two holders serve about half each; what is bad or late goes to the next source.
+ * A foreign object has no table: it is pulled from one source at a time and its digest computed at
+ * the end; where that is wrong the next source gives all of it again.
+ *
  * All pulls of a node share one budget of bytes in flight; recovery goes before replication.
  */
 #ifndef HEARTH_INTERNAL_REPLICATION_TRANSFER_H
@@ -101,6 +104,11 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
 /* Every chunk of a sealed object against its table (and the table against held->object.digest).
  * HEARTH_ECORRUPT names the chunk. Sets held->verified. */
 int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        hth_sealed_fn *done, void *self, struct hearth_error *err);
+
+/* The digest of a foreign file: becomes held->object.digest where the file is the container's own; a
+ * copy from another node must have the one it has (HEARTH_ECORRUPT). Sets held->verified. */
+int hth_digest_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         hth_sealed_fn *done, void *self, struct hearth_error *err);
 
 #endif

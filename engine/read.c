@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What ranks read: manifests, objects of this node as leased slots, ranges of others' as bytes.
+ * A copy is lent only when its payload was looked at in this epoch. Before the vote that was done
+ * for what this node's own ranks had saved; the rest is looked at when it is first asked for:
+ *
+ *     MAP, RANGE ─► verified? ─► the slot, its bytes
+ *         ▲             │ no
+ *         │             ▼
+ *         └── right ── look ── wrong ─► given up, to be brought back; the rank reads a peer's
+ */
+#include "node_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct look { /* a request that waits until its object was looked at */
+    struct look *next;
+    uint32_t client;
+    struct hth_local_map ask;
+};
+
+void read_manifest(struct hth_node *n, struct client *c, const struct hth_local_map *m)
+{
+    struct hth_held_save *s = hth_holdings_find(&n->ctx, hth_local_save_to(m->save));
+
+    if (s && s->has_manifest)
+        reply_bytes(n, c->id, m->head.request, s->manifest_bytes, s->manifest_len);
+    else
+        reply_refusal(n, c->id, m->head.request, HEARTH_ENOENT,
+                "this save's manifest is not here: it went when a newer save was PROTECTED");
+}
+
+/* ---- Looking ------------------------------------------------------------------------------------ */
+
+static struct hth_held_save *save_of(struct hth_node *n, const struct hth_local_map *m)
+{
+    struct hth_held_save *s = hth_holdings_find(&n->ctx, hth_local_save_to(m->save));
+
+    return s && !s->removed ? s : NULL;
+}
+
+static struct hth_held *held_of(struct hth_held_save *s, const struct hth_local_map *m)
+{
+    struct hth_held *h = s ? hth_held_find(s, m->object) : NULL;
+
+    return h && h->state == HTH_HELD_SEALED && h->slot ? h : NULL;
+}
+
+static int is_about(const struct look *l, const struct hth_held_save *s, uint64_t object)
+{
+    return l->ask.object == object && hth_save_cmp(hth_local_save_to(l->ask.save), s->id) == 0;
+}
+
+/* The requests that waited for this object. */
+static struct look *take_looks(struct hth_node *n, const struct hth_held_save *s, uint64_t object)
+{
+    struct look **at = &n->looks, *taken = NULL, **end = &taken;
+
+    while (*at) {
+        struct look *l = *at;
+
+        if (!is_about(l, s, object)) {
+            at = &l->next;
+            continue;
+        }
+        *at = l->next;
+        l->next = NULL;
+        *end = l;
+        end = &l->next;
+    }
+    return taken;
+}
+
+static void on_looked(void *self, struct hth_held_save *save, struct hth_held *held, int code,
+        const struct hearth_error *err)
+{
+    struct hth_node *n = self;
+    struct look *l = take_looks(n, save, held->object.id);
+
+    if (code == HEARTH_ECORRUPT && !held->dropped && n->recovered)
+        hth_commit_copy_lost(n->commit, save->id, held->object.id, err->text);
+    else if (code == HEARTH_ECORRUPT && !held->dropped)
+        hth_held_condemn(&n->ctx, save, held, "payload");
+    while (l) {
+        struct look *next = l->next;
+        struct client *c = client_find(n, l->client);
+
+        if (c && code && code != HEARTH_ECORRUPT && code != HEARTH_ECANCELED)
+            reply_error(n, c->id, l->ask.head.request, err);
+        else if (c && l->ask.head.type == HTH_LOCAL_RANGE)
+            read_range(n, c, &l->ask);
+        else if (c)
+            read_map(n, c, &l->ask);
+        free(l);
+        l = next;
+    }
+}
+
+static void look(struct hth_node *n, struct client *c, const struct hth_local_map *m,
+        struct hth_held_save *s, struct hth_held *h)
+{
+    struct look *l = malloc(sizeof(*l));
+    struct hearth_error err;
+    int rc = HEARTH_OK, runs = 0;
+
+    for (const struct look *at = n->looks; at && !runs; at = at->next)
+        runs = is_about(at, s, m->object);
+    if (!l)
+        rc = hth_fail(&err, HEARTH_ENOMEM, 0, "no memory to look at an object");
+    else if (!runs)
+        rc = hth_verify_start(&n->ctx, s, h, on_looked, n, &err);
+    if (rc) {
+        free(l);
+        reply_error(n, c->id, m->head.request, &err);
+        return;
+    }
+    *l = (struct look){ n->looks, c->id, *m };
+    n->looks = l;
+}
+
+/* ---- Slots of this node -------------------------------------------------------------------------- */
+
+void read_map(struct hth_node *n, struct client *c, const struct hth_local_map *m)
+{
+    struct hth_held_save *s = save_of(n, m);
+    struct hth_held *h = held_of(s, m);
+    struct hth_local_mapped answer = { .head = { sizeof(answer), HTH_LOCAL_MAPPED, m->head.request,
+                                               0 } };
+    struct lease *lease;
+
+    if (h && !h->verified) {
+        look(n, c, m, s, h);
+        return;
+    }
+    lease = h ? calloc(1, sizeof(*lease)) : NULL;
+    if (!lease) {
+        reply_refusal(
+                n, c->id, m->head.request, HEARTH_ENOENT, "this node does not hold that object");
+        return;
+    }
+    n->env.store->ops->lease(n->env.store, h->slot);
+    *lease = (struct lease){ n->leases, n->next_id++, c->id, h->slot };
+    n->leases = lease;
+    answer.lease = lease->id;
+    answer.slot = h->slot->id;
+    answer.generation = h->slot->generation;
+    answer.capacity = h->slot->capacity;
+    answer.data_len = h->object.data_len;
+    answer.table_off = HTH_ALIGN(HTH_BLOCK + h->object.data_len);
+    answer.table_len = h->object.table_len;
+    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), h->slot->fd, NULL, 0);
+}
+
+static void lease_end(struct hth_node *n, struct lease **at)
+{
+    struct lease *lease = *at;
+
+    *at = lease->next;
+    n->env.store->ops->unlease(n->env.store, lease->slot);
+    free(lease);
+}
+
+void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unmap *m)
+{
+    for (struct lease **at = &n->leases; *at; at = &(*at)->next)
+        if ((*at)->id == m->lease && (*at)->client == c->id) {
+            lease_end(n, at);
+            break;
+        }
+    reply_ok(n, c->id, m->head.request);
+}
+
+/* ---- Ranges of others' ---------------------------------------------------------------------------- */
+
+static void on_range(void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
+{
+    struct reading *r = self;
+
+    if (code) {
+        reply_error(r->node, r->client, r->request, err);
+    } else {
+        reply_bytes(r->node, r->client, r->request, hth_fetch_bytes(fetch), r->len);
+        hth_fetch_release(fetch);
+    }
+    free(r);
+}
+
+static int start_range(struct hth_node *n, struct reading *r, const struct hth_local_map *m,
+        const struct hth_object *o, struct hearth_error *err)
+{
+    uint32_t source[HTH_PLAN_SOURCES];
+    uint32_t found = hth_recover_sources(n->recover, m->object, source);
+    uint32_t count = 0;
+    struct hth_fetch *fetch;
+
+    for (uint32_t i = 0; i < found; i++)
+        if (source[i] != n->epoch.self && !n->ctx.down[source[i]])
+            source[count++] = source[i];
+    if (count == 0)
+        return hth_fail(err, HEARTH_ELOST, 0, "no other node holds %s", o->name);
+    return hth_fetch_start(&n->ctx,
+            &(struct hth_fetch_want){
+                    .save = hth_local_save_to(m->save),
+                    .object = *o,
+                    .sources = source,
+                    .count = count,
+                    .class = HTH_FETCH_READ,
+                    .off = m->off,
+                    .len = m->len,
+                    .deadline_ms = n->ctx.opts.recover_ms,
+                    .done = on_range,
+                    .self = r,
+            },
+            &fetch, err);
+}
+
+void read_range(struct hth_node *n, struct client *c, const struct hth_local_map *m)
+{
+    struct hth_held_save *s = save_of(n, m);
+    const struct hth_object *o =
+            s && s->has_manifest ? hth_manifest_find(&s->manifest, m->object) : NULL;
+    struct hth_held *h = held_of(s, m);
+    struct reading *r;
+    struct hearth_error err;
+
+    if (!s || !s->has_manifest) {
+        reply_refusal(n, c->id, m->head.request, HEARTH_ELOST,
+                "this save is not here any more: it went when a newer one was PROTECTED; read "
+                "before that, or keep more saves");
+        return;
+    }
+    if (!o || m->len == 0 || m->off > hth_object_file_bytes(o) ||
+            m->len > hth_object_file_bytes(o) - m->off) {
+        reply_refusal(
+                n, c->id, m->head.request, HEARTH_EINVAL, "a range that the object does not have");
+        return;
+    }
+    if (h && h->verified) {
+        reply_bytes(n, c->id, m->head.request, h->slot->base + m->off, m->len);
+        return;
+    }
+    if (h) {
+        look(n, c, m, s, h);
+        return;
+    }
+    r = calloc(1, sizeof(*r));
+    if (r)
+        *r = (struct reading){ n, c->id, m->head.request, m->len };
+    if (!r || start_range(n, r, m, o, &err)) {
+        if (!r)
+            hth_fail(&err, HEARTH_ENOMEM, 0, "read");
+        free(r);
+        reply_error(n, c->id, m->head.request, &err);
+    }
+}
+
+void read_common(struct hth_node *n, struct client *c, const struct hth_local_common *m)
+{
+    char name[sizeof(m->name)];
+    struct hearth_error err;
+    void *bytes = NULL;
+    size_t len = 0;
+
+    memcpy(name, m->name, sizeof(name));
+    name[sizeof(name) - 1] = '\0';
+    if (hth_foreign_name_check(name, &err) ||
+            n->env.store->ops->raw_get(
+                    n->env.store, hth_local_save_to(m->save), name, &bytes, &len, &err)) {
+        reply_error(n, c->id, m->head.request, &err);
+        return;
+    }
+    reply_bytes(n, c->id, m->head.request, bytes, len);
+    free(bytes);
+}
+
+void read_gone(struct hth_node *n, uint32_t client)
+{
+    struct lease **lease = &n->leases;
+
+    while (*lease) {
+        if ((*lease)->client == client)
+            lease_end(n, lease);
+        else
+            lease = &(*lease)->next;
+    }
+}
+
+void read_close(struct hth_node *n)
+{
+    while (n->leases)
+        lease_end(n, &n->leases);
+    while (n->looks) {
+        struct look *l = n->looks;
+
+        n->looks = l->next;
+        free(l);
+    }
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Foreign containers, on a member. Their files have no checksums, so each is digested before the
+ * inventory goes up, and only where no save of Hearth's own is here:
+ *
+ *   start ──► fstat, digest (workers) ──► inventory with names ──► plan: manifest of all ──► fetch
+ *
+ * What this node needs is what its ranks own by the files' names, `.metadata`, and the common names.
+ */
+#include "recover_state.h"
+
+#include <hearth/internal/core/foreign.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int own_save_here(struct hth_ctx *ctx)
+{
+    for (const struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
+        if (!s->removed && s->id.epoch && !hth_save_foreign(s->id) && s->has_manifest)
+            return 1;
+    return 0;
+}
+
+int foreign_listed(const struct hth_recover *r, const struct hth_held_save *s)
+{
+    return s->id.epoch != 0 && (!hth_save_foreign(s->id) || !own_save_here(r->ctx));
+}
+
+/* ---- Digests ---------------------------------------------------------------------------------- */
+
+struct digesting {
+    struct hth_recover *r;
+    uint32_t generation;
+};
+
+static void on_digested(void *self, struct hth_held_save *save, struct hth_held *held, int code,
+        const struct hearth_error *err)
+{
+    struct digesting *d = self;
+    struct hth_recover *r = d->r;
+    int stale = d->generation != r->generation;
+
+    free(d);
+    if (code == HEARTH_ECORRUPT && !held->dropped) {
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "copy-bad", "%s", err->text);
+        hth_held_condemn(r->ctx, save, held, "payload");
+    }
+    if (!stale && r->state == TOLD && r->digesting && --r->digesting == 0)
+        recover_inventory(r);
+}
+
+/* Somebody else's file can be cut while we map it; what is gone must not be touched. */
+static int still_whole(const struct hth_held *h)
+{
+    struct stat st;
+
+    return !h->theirs || h->slot->fd < 0 ||
+           (!fstat(h->slot->fd, &st) && (uint64_t)st.st_size >= h->object.data_len);
+}
+
+static void digest(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h)
+{
+    struct digesting *d = malloc(sizeof(*d));
+    struct hearth_error err;
+
+    h->verified = 0;
+    if (!d || !still_whole(h)) {
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out",
+                "step-%" PRIu64 "_ckpt/%s is not used: %s", s->id.step, h->object.name,
+                d ? "it has been cut since this engine started" : "no memory");
+        free(d);
+        return;
+    }
+    *d = (struct digesting){ r, r->generation };
+    if (hth_digest_start(r->ctx, s, h, on_digested, d, &err)) {
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out", "%s", err.text);
+        free(d);
+        return;
+    }
+    r->digesting++;
+}
+
+int foreign_digest(struct hth_recover *r)
+{
+    if (own_save_here(r->ctx))
+        return 0;
+    for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next)
+        for (struct hth_held *h = s->held; h && hth_save_foreign(s->id); h = h->next)
+            if (!s->removed && !s->unfinished && h->state == HTH_HELD_SEALED && h->slot)
+                digest(r, s, h);
+    return r->digesting != 0;
+}
+
+int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out)
+{
+    uint32_t n = 0;
+
+    for (const struct hth_held *h = s->held; h; h = h->next)
+        n += h->state == HTH_HELD_SEALED && h->verified && !s->unfinished;
+    *out = (struct hth_seen_save){ .id = s->id, .unfinished = s->unfinished };
+    out->object = calloc(n ? n : 1, sizeof(*out->object));
+    out->file = calloc(n ? n : 1, sizeof(*out->file));
+    if (!out->object || !out->file)
+        return HEARTH_ENOMEM;
+    for (const struct hth_held *h = s->held; h && out->objects < n; h = h->next) {
+        if (h->state != HTH_HELD_SEALED || !h->verified)
+            continue;
+        out->object[out->objects].id = h->object.id;
+        memcpy(out->object[out->objects].digest, h->object.digest, HTH_DIGEST);
+        out->file[out->objects++] = h->object;
+    }
+    return HEARTH_OK;
+}
+
+/* ---- The plan --------------------------------------------------------------------------------- */
+
+static int needed(const struct hth_recover *r, const struct hth_object *o)
+{
+    const struct hth_epoch *e = r->ctx->epoch;
+
+    if (o->owner != HTH_OWNER_NONE)
+        return e->rank_node[o->owner % e->world] == e->self;
+    if (!strcmp(o->name, HTH_METADATA))
+        return 1;
+    for (uint32_t i = 0; i < r->commons; i++)
+        if (!strcmp(o->name, r->common[i]))
+            return 1;
+    return 0;
+}
+
+void foreign_needs(struct hth_recover *r, struct hth_held_save *s)
+{
+    const struct hth_manifest *m = &r->plan.manifest;
+
+    for (uint32_t i = 0; i < m->objects; i++) {
+        const struct hth_object *o = &m->object[i];
+        struct hth_held *h = hth_held_find(s, o->id);
+
+        if (h && (!h->verified || memcmp(h->object.digest, o->digest, HTH_DIGEST) != 0)) {
+            hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-other",
+                    "step-%" PRIu64 "_ckpt/%s of this node is not the one chosen", s->id.step,
+                    o->name);
+            hth_held_drop(r->ctx, s, h);
+            h = NULL;
+        }
+        if (!h && needed(r, o))
+            recover_fetch(r, i);
+    }
+}
+
+void foreign_end(struct hth_recover *r, struct hearth_recovery *info)
+{
+    info->epoch = 0;
+    snprintf(info->text, sizeof(info->text),
+            "step %" PRIu64 " is from a container that Hearth did not write: it is unprotected until "
+            "the next save",
+            info->step);
+    hth_say(&r->ctx->log, HEARTH_LOG_WARN, "unprotected", "%s", info->text);
+}
