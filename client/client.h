@@ -300,9 +300,10 @@ struct hth_source { /* one object of the checkpoint */
     int local; /* 1: mapped here */
     uint64_t lease;
     int fd;             /* local: of the file; else -1 */
+    uint64_t data_at, data_len; /* where the data section lies in the file */
     unsigned char *map; /* local: the file; else NULL */
     uint64_t map_len;
-    void *table_copy; /* remote: malloc'ed */
+    void *table_copy; /* remote, foreign: malloc'ed */
     struct hth_table table;
     struct hth_window window;
     struct hth_call ahead; /* a prefetch on its way */
@@ -339,6 +340,9 @@ const struct hth_entry *hth_entry_find(
         const struct hearth_checkpoint *c, const void *key, size_t len, uint32_t *pos);
 /* Map the object or fetch its table. */
 int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err);
+/* The same for a foreign object, whose items say themselves what they are. */
+int hth_source_open_foreign(
+        struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err);
 void hth_source_close(struct hearth_checkpoint *c, struct hth_source *s);
 /* Bytes [off, off + len) of the object's data, where they can be read: until the next call for
  * this source. Checked against the table where they came from elsewhere. */

@@ -147,7 +147,7 @@ int hearth_view_open(struct hearth_checkpoint *ckpt, const struct hearth_item *i
     /* A lease of its own: views outlive the checkpoint. */
     if ((rc = hth_lease_get(ckpt->h, ckpt->save, s->object->id, &m, &fd, &v.lease, err)))
         return hth_while(err, rc, "view object '%s'", s->object->name);
-    rc = map_view(&v, fd, HTH_BLOCK + e->item.offset + e->item.payload,
+    rc = map_view(&v, fd, s->data_at + e->item.offset + e->item.payload,
             e->item.length - e->item.payload, err);
     close(fd);
     if (rc)
@@ -332,8 +332,8 @@ int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *object, int *ou
         return hth_fail(
                 err, HEARTH_EIO, errno, "descriptor of object '%s': %s", object, strerror(errno));
     *out_fd = fd;
-    *out_offset = HTH_BLOCK;
-    *out_bytes = s->object->data_len;
+    *out_offset = s->data_at;
+    *out_bytes = s->data_len;
     return HEARTH_OK;
 }
 

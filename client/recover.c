@@ -89,9 +89,12 @@ static int list_sources(struct hearth_checkpoint *c)
     for (uint32_t i = 0; i < c->manifest->objects; i++) {
         const struct hth_object *o = &c->manifest->object[i];
 
-        if (o->kind != HTH_OBJECT_SHARD || !o->table_len)
+        if ((o->kind != HTH_OBJECT_SHARD || !o->table_len) &&
+                (o->kind != HTH_OBJECT_FOREIGN || o->owner == HTH_OWNER_NONE))
             continue;
         c->source[c->sources].object = o;
+        c->source[c->sources].data_at = HTH_BLOCK;
+        c->source[c->sources].data_len = o->data_len;
         c->source[c->sources].fd = -1;
         c->source[c->sources++].ahead.fd = -1;
         c->own += o->owner == c->h->opts.rank;
@@ -165,7 +168,7 @@ static int open_checkpoint(struct hearth *h, const struct hth_local_recovered *a
     c->info = a->info;
     c->info.struct_size = sizeof(c->info);
     c->info.step = c->save.step;
-    c->info.epoch = c->save.epoch;
+    c->info.epoch = hth_save_foreign(c->save) ? 0 : c->save.epoch;
     c->info.now_epoch = h->epoch;
     c->info.text[sizeof(c->info.text) - 1] = '\0';
     if ((rc = fetch_manifest(c, err)))

@@ -162,6 +162,11 @@ int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct he
 
     if (s->tried)
         return HEARTH_OK;
+    if (s->object->kind == HTH_OBJECT_FOREIGN) {
+        rc = hth_source_open_foreign(c, s, err);
+        s->tried = !rc;
+        return rc;
+    }
     rc = hth_lease_get(c->h, c->save, s->object->id, &m, &fd, &s->lease, err);
     if (rc == HEARTH_ENOENT) {
         rc = fetch_table(c, s, err);
@@ -277,7 +282,7 @@ int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t of
     int rc;
 
     if (s->local) {
-        *out = s->map + HTH_BLOCK + off;
+        *out = s->map + s->data_at + off;
         return HEARTH_OK;
     }
     if (!w->map || off < w->off || off + len > w->off + w->len) {

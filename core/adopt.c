@@ -424,7 +424,7 @@ static void undone_entry(void *arg, const char *name)
     struct pass *p = arg;
     const char *end = strstr(name, "_ckpt");
     char dir[FILE_NAME_BYTES];
-    struct hth_store_found f = { .dir = dir, .unfinished = 1 };
+    struct hth_store_found f = { .dir = dir, .name = "", .unfinished = 1 };
     uint64_t step;
 
     if (!end || !ends_in(name, "_" UNDONE))

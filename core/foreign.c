@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define OBJECT_END ".distcp"
 
@@ -83,6 +84,13 @@ int hth_foreign_data(
     }
     *out = d;
     return HEARTH_OK;
+}
+
+int hth_foreign_whole(int fd, uint64_t bytes)
+{
+    struct stat st;
+
+    return fd < 0 || (!fstat(fd, &st) && (uint64_t)st.st_size >= bytes);
 }
 
 static int plain(char c)

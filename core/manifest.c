@@ -179,8 +179,8 @@ static int objects_decode(struct hth_manifest *m, const unsigned char *at, struc
             return hth_while(err, rc, "manifest");
         if ((m->object[i].kind == HTH_OBJECT_FOREIGN) != hth_save_foreign(m->save))
             return hth_fail(err, HEARTH_ECORRUPT, 0,
-                    "manifest: object %s is of a kind that " HTH_SAVE " has not",
-                    m->object[i].name, HTH_SAVE_ARGS(m->save));
+                    "manifest: object %s is of a kind that " HTH_SAVE " has not", m->object[i].name,
+                    HTH_SAVE_ARGS(m->save));
         if (m->object[i].owner >= m->world &&
                 (m->object[i].kind != HTH_OBJECT_FOREIGN || m->object[i].owner != HTH_OWNER_NONE))
             return hth_fail(err, HEARTH_ECORRUPT, 0,

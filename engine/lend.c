@@ -138,6 +138,20 @@ static int wait_for_room(struct hth_node *n, struct client *c, const struct hth_
     return HEARTH_OK;
 }
 
+/* Why a begin is better kept than refused: older saves are undecided, or slots are still made. */
+static int must_wait(struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
+{
+    struct hth_store *store = n->env.store;
+    struct hth_slot *slot;
+    int rc = HEARTH_OK;
+
+    if (!m->head.token && m->step != UINT64_MAX)
+        rc = hth_commit_room(n->commit, c->rank, m->step, NULL);
+    if (!rc && !(rc = store->ops->take(store, m->bytes, &slot, NULL)))
+        store->ops->give(store, slot);
+    return rc == HEARTH_EBUSY;
+}
+
 void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_begin *m)
 {
     struct hearth_error err;
@@ -147,8 +161,7 @@ void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_beg
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
-    if (!m->head.token && m->step != UINT64_MAX &&
-            hth_commit_room(n->commit, c->rank, m->step, NULL) && (m->wait_ms || m->cancel_old)) {
+    if ((m->wait_ms || m->cancel_old) && must_wait(n, c, m)) {
         if (m->cancel_old)
             hth_commit_make_room(n->commit);
         if (m->wait_ms && !wait_for_room(n, c, m))
@@ -167,7 +180,7 @@ void lend_tick(struct hth_node *n, uint64_t now_ms)
         struct client *c = client_find(n, p->client);
         struct hearth_error err;
 
-        if (c && p->until_ms > now_ms && hth_commit_room(n->commit, c->rank, p->begin.step, NULL)) {
+        if (c && p->until_ms > now_ms && must_wait(n, c, &p->begin)) {
             at = &p->next;
             continue;
         }
@@ -240,6 +253,21 @@ static int fits(const struct hth_local_seal *m, const struct hth_slot *slot)
                    slot->capacity;
 }
 
+/* An error when what is handed over for it has nowhere to go: decided already, or of an old epoch. */
+static int is_over(struct hth_node *n, const struct loan *l, struct hearth_error *err)
+{
+    enum hearth_level level;
+    char text[256] = "";
+    int degraded, code = HEARTH_OK;
+
+    if (hth_commit_status(n->commit, l->save, &level, &degraded, &code, text))
+        code = HEARTH_EFAILED;
+    if (!l->dead && !code)
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EFAILED, 0, HTH_SAVE ": %s", HTH_SAVE_ARGS(l->save),
+            l->dead ? "its epoch is over" : text);
+}
+
 static int seal(struct hth_node *n, struct loan *l, const struct hth_local_seal *m,
         struct hearth_error *err)
 {
@@ -247,19 +275,12 @@ static int seal(struct hth_node *n, struct loan *l, const struct hth_local_seal 
     struct hth_object object = { .kind = HTH_OBJECT_SHARD, .owner = l->rank };
     struct hth_held_save *save;
     struct hth_held *held;
-    enum hearth_level level;
-    char text[256];
-    int degraded;
-    int code = HEARTH_OK;
     int rc;
 
     if (!o || !o->slot || !l->has_id || !fits(m, o->slot))
         return hth_fail(err, HEARTH_EINVAL, 0, "a seal of an object that was not lent like this");
-    if (hth_commit_status(n->commit, l->save, &level, &degraded, &code, text))
-        code = HEARTH_EFAILED;
-    if (l->dead || code)
-        return hth_fail(err, HEARTH_EFAILED, 0, HTH_SAVE ": %s", HTH_SAVE_ARGS(l->save),
-                l->dead ? "its epoch is over" : text);
+    if ((rc = is_over(n, l, err)))
+        return rc;
     save = hth_holdings_get(&n->ctx, l->save);
     object.id = hth_object_id(l->rank, m->index);
     object.data_len = m->data_len;
@@ -295,10 +316,14 @@ static int put_common(struct hth_node *n, struct loan *l, const struct hth_local
         const void *attach, size_t attach_len, struct hearth_error *err)
 {
     struct hth_object object = { .kind = HTH_OBJECT_RAW, .owner = l->rank, .data_len = attach_len };
-    struct hth_held_save *save = hth_holdings_get(&n->ctx, l->save);
+    struct hth_held_save *save;
     struct hth_held *held;
     size_t len = strnlen(m->name, sizeof(m->name));
     int rc;
+
+    if ((rc = is_over(n, l, err)))
+        return rc;
+    save = hth_holdings_get(&n->ctx, l->save);
 
     if (len == 0 || len > HTH_NAME_MAX)
         return hth_fail(err, HEARTH_EINVAL, 0, "a common object needs a name of 1 to 64 bytes");

@@ -95,7 +95,7 @@ struct hth_node {
     uint32_t dropped;   /* coordinator: nodes whose ranks all dropped */
     uint8_t *drop_from; /* coordinator: [nodes] */
     int drop_sent, done;
-    uint64_t made_ms;  /* when the store may be worked on again; HTH_NEVER: nothing was left */
+    uint64_t made_ms; /* when the store may be worked on again; HTH_NEVER: nothing was left */
     uint64_t pulled, pulled_ms; /* bytes ever pulled, and when that number was last another */
 };
 

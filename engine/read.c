@@ -8,6 +8,8 @@
  *         ▲             │ no
  *         │             ▼
  *         └── right ── look ── wrong ─► given up, to be brought back; the rank reads a peer's
+ *
+ * A foreign object has no checksums for a range, so all of it is brought here first.
  */
 #include "node_state.h"
 
@@ -47,6 +49,12 @@ static struct hth_held *held_of(struct hth_held_save *s, const struct hth_local_
     return h && h->state == HTH_HELD_SEALED && h->slot ? h : NULL;
 }
 
+/* Foreign files and raw objects have no table to be looked at with. */
+static int is_unsure(const struct hth_held *h)
+{
+    return h && !h->verified && h->object.kind == HTH_OBJECT_SHARD;
+}
+
 static int is_about(const struct look *l, const struct hth_held_save *s, uint64_t object)
 {
     return l->ask.object == object && hth_save_cmp(hth_local_save_to(l->ask.save), s->id) == 0;
@@ -78,7 +86,7 @@ static void on_looked(void *self, struct hth_held_save *save, struct hth_held *h
     struct hth_node *n = self;
     struct look *l = take_looks(n, save, held->object.id);
 
-    if (code == HEARTH_ECORRUPT && !held->dropped && n->recovered)
+    if (code == HEARTH_ECORRUPT && !held->dropped && n->recovered && !hth_save_foreign(save->id))
         hth_commit_copy_lost(n->commit, save->id, held->object.id, err->text);
     else if (code == HEARTH_ECORRUPT && !held->dropped)
         hth_held_condemn(&n->ctx, save, held, "payload");
@@ -129,7 +137,7 @@ void read_map(struct hth_node *n, struct client *c, const struct hth_local_map *
                                                0 } };
     struct lease *lease;
 
-    if (h && !h->verified) {
+    if (is_unsure(h)) {
         look(n, c, m, s, h);
         return;
     }
@@ -215,6 +223,84 @@ static int start_range(struct hth_node *n, struct reading *r, const struct hth_l
             &fetch, err);
 }
 
+struct bringing { /* a foreign object */
+    struct hth_node *node;
+    struct hth_save_id save;
+    uint64_t object;
+};
+
+static void on_brought(
+        void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
+{
+    struct bringing *b = self;
+    struct hth_held_save about = { .id = b->save };
+    struct look *l = take_looks(b->node, &about, b->object);
+
+    (void)fetch;
+    while (l) {
+        struct look *next = l->next;
+        struct client *c = client_find(b->node, l->client);
+
+        if (c && code)
+            reply_error(b->node, c->id, l->ask.head.request, err);
+        else if (c)
+            read_range(b->node, c, &l->ask);
+        free(l);
+        l = next;
+    }
+    free(b);
+}
+
+static int bring(struct hth_node *n, const struct hth_local_map *m, const struct hth_object *o,
+        struct hearth_error *err)
+{
+    struct bringing *b = malloc(sizeof(*b));
+    uint32_t source[HTH_PLAN_SOURCES];
+    struct hth_fetch *fetch;
+    int rc;
+
+    if (!b)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to bring an object");
+    *b = (struct bringing){ n, hth_local_save_to(m->save), m->object };
+    rc = hth_fetch_start(&n->ctx,
+            &(struct hth_fetch_want){
+                    .save = b->save,
+                    .object = *o,
+                    .sources = source,
+                    .count = hth_recover_sources(n->recover, m->object, source),
+                    .class = HTH_FETCH_READ,
+                    .deadline_ms = n->ctx.opts.recover_ms,
+                    .done = on_brought,
+                    .self = b,
+            },
+            &fetch, err);
+    if (rc)
+        free(b);
+    return rc;
+}
+
+static void read_foreign(struct hth_node *n, struct client *c, const struct hth_local_map *m,
+        const struct hth_held_save *s, const struct hth_object *o)
+{
+    struct look *l = malloc(sizeof(*l));
+    struct hearth_error err;
+    int rc = HEARTH_OK, runs = 0;
+
+    for (const struct look *at = n->looks; at && !runs; at = at->next)
+        runs = is_about(at, s, o->id);
+    if (!l)
+        rc = hth_fail(&err, HEARTH_ENOMEM, 0, "no memory to bring an object");
+    else if (!runs)
+        rc = bring(n, m, o, &err);
+    if (rc) {
+        free(l);
+        reply_error(n, c->id, m->head.request, &err);
+        return;
+    }
+    *l = (struct look){ n->looks, c->id, *m };
+    n->looks = l;
+}
+
 void read_range(struct hth_node *n, struct client *c, const struct hth_local_map *m)
 {
     struct hth_held_save *s = save_of(n, m);
@@ -236,12 +322,16 @@ void read_range(struct hth_node *n, struct client *c, const struct hth_local_map
                 n, c->id, m->head.request, HEARTH_EINVAL, "a range that the object does not have");
         return;
     }
-    if (h && h->verified) {
-        reply_bytes(n, c->id, m->head.request, h->slot->base + m->off, m->len);
+    if (is_unsure(h)) {
+        look(n, c, m, s, h);
         return;
     }
     if (h) {
-        look(n, c, m, s, h);
+        reply_bytes(n, c->id, m->head.request, h->slot->base + m->off, m->len);
+        return;
+    }
+    if (o->kind == HTH_OBJECT_FOREIGN) {
+        read_foreign(n, c, m, s, o);
         return;
     }
     r = calloc(1, sizeof(*r));
@@ -255,6 +345,23 @@ void read_range(struct hth_node *n, struct client *c, const struct hth_local_map
     }
 }
 
+/* A file of a foreign container, as it lies here. */
+static int common_held(struct hth_node *n, struct client *c, const struct hth_local_common *m,
+        const char *name, struct hearth_error *err)
+{
+    struct hth_held_save *s = hth_holdings_find(&n->ctx, hth_local_save_to(m->save));
+    struct hth_held *h = s && !s->removed ? s->held : NULL;
+
+    while (h && (strcmp(h->object.name, name) != 0 || !h->verified || !h->slot))
+        h = h->next;
+    if (!h)
+        return hth_fail(err, HEARTH_ENOENT, 0,
+                "'%s' of the container is not on this node: name it in hearth_recover_opts.common",
+                name);
+    reply_bytes(n, c->id, m->head.request, h->slot->base, h->object.data_len);
+    return HEARTH_OK;
+}
+
 void read_common(struct hth_node *n, struct client *c, const struct hth_local_common *m)
 {
     char name[sizeof(m->name)];
@@ -264,6 +371,11 @@ void read_common(struct hth_node *n, struct client *c, const struct hth_local_co
 
     memcpy(name, m->name, sizeof(name));
     name[sizeof(name) - 1] = '\0';
+    if (hth_save_foreign(hth_local_save_to(m->save))) {
+        if (common_held(n, c, m, name, &err))
+            reply_error(n, c->id, m->head.request, &err);
+        return;
+    }
     if (hth_foreign_name_check(name, &err) ||
             n->env.store->ops->raw_get(
                     n->env.store, hth_local_save_to(m->save), name, &bytes, &len, &err)) {

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define COMMON_NAME 256u /* bytes: of each name behind a RECOVER */
+
 void reply_error(
         struct hth_node *n, uint32_t client, uint64_t request, const struct hearth_error *err)
 {
@@ -140,6 +142,20 @@ void serve_recovered(struct hth_node *n, int code, const struct hearth_error *er
     }
 }
 
+/* What follows the fixed part, as far as it is there and a name. */
+static void take_common(struct hth_node *n, const struct hth_local_recover *m)
+{
+    const char *name = (const char *)(m + 1);
+    size_t left = m->head.length - sizeof(*m);
+
+    for (uint32_t i = 0; i < m->count && left >= COMMON_NAME; i++) {
+        if (memchr(name, '\0', COMMON_NAME) && !hth_object_name_check(name, NULL))
+            hth_recover_common(n->recover, name);
+        name += COMMON_NAME;
+        left -= COMMON_NAME;
+    }
+}
+
 static void recover(struct hth_node *n, struct client *c, const struct hth_local_recover *m)
 {
     struct hearth_error err;
@@ -150,6 +166,7 @@ static void recover(struct hth_node *n, struct client *c, const struct hth_local
         return;
     }
     c->recover_request = m->head.request;
+    take_common(n, m);
     if (n->recovered) {
         answer_recovered(n, c);
         return;

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static int own_save_here(struct hth_ctx *ctx)
 {
@@ -52,22 +51,13 @@ static void on_digested(void *self, struct hth_held_save *save, struct hth_held 
         recover_inventory(r);
 }
 
-/* Somebody else's file can be cut while we map it; what is gone must not be touched. */
-static int still_whole(const struct hth_held *h)
-{
-    struct stat st;
-
-    return !h->theirs || h->slot->fd < 0 ||
-           (!fstat(h->slot->fd, &st) && (uint64_t)st.st_size >= h->object.data_len);
-}
-
 static void digest(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h)
 {
     struct digesting *d = malloc(sizeof(*d));
     struct hearth_error err;
 
     h->verified = 0;
-    if (!d || !still_whole(h)) {
+    if (!d || !hth_foreign_whole(h->slot->fd, h->object.data_len)) {
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out",
                 "step-%" PRIu64 "_ckpt/%s is not used: %s", s->id.step, h->object.name,
                 d ? "it has been cut since this engine started" : "no memory");
@@ -153,10 +143,14 @@ void foreign_needs(struct hth_recover *r, struct hth_held_save *s)
 
 void foreign_end(struct hth_recover *r, struct hearth_recovery *info)
 {
+    char from[sizeof(info->text)];
+    const char *sources = strchr(info->text, ';');
+
+    snprintf(from, sizeof(from), "%s", sources ? sources : "");
     info->epoch = 0;
     snprintf(info->text, sizeof(info->text),
-            "step %" PRIu64 " is from a container that Hearth did not write: it is unprotected until "
-            "the next save",
-            info->step);
+            "step %" PRIu64 " of a container that Hearth did not write, unprotected until the next "
+            "save%.150s",
+            info->step, from);
     hth_say(&r->ctx->log, HEARTH_LOG_WARN, "unprotected", "%s", info->text);
 }

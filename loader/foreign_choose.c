@@ -65,8 +65,8 @@ static struct hth_object *collect(
 }
 
 /* Of each name one content, moved to the front; returns how many. */
-static uint32_t elect(const struct hth_recover *r, struct hth_save_id id, struct hth_object *all,
-        uint32_t count)
+static uint32_t elect(
+        const struct hth_recover *r, struct hth_save_id id, struct hth_object *all, uint32_t count)
 {
     uint32_t kept = 0;
 
@@ -83,8 +83,8 @@ static uint32_t elect(const struct hth_recover *r, struct hth_save_id id, struct
         }
         if (contents > 1)
             hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-differs",
-                    "step %" PRIu64 ": nodes have %" PRIu32 " different files %s; the one that %" PRIu32
-                    " of them have is taken",
+                    "step %" PRIu64 ": nodes have %" PRIu32
+                    " different files %s; the one that %" PRIu32 " of them have is taken",
                     id.step, contents, all[at].name, most);
         all[kept++] = all[best];
     }
@@ -234,14 +234,17 @@ static void bring_metadata(struct hth_recover *r, struct candidate *c, const str
                     .sources = node,
                     .count = count,
                     .class = HTH_FETCH_RECOVERY,
-                    .deadline_ms = r->deadline_ms > now_ms ? (uint32_t)(r->deadline_ms - now_ms) : 1,
+                    .deadline_ms =
+                            r->deadline_ms > now_ms ? (uint32_t)(r->deadline_ms - now_ms) : 1,
                     .done = on_metadata,
                     .self = b,
             },
             &fetch, NULL);
     if (c->metadata)
         free(b);
-    else
+    if (c->metadata == HEARTH_EBUSY) /* slots are still being made: the next tick tries again */
+        c->metadata = 0;
+    else if (!c->metadata)
         c->metadata = 1;
 }
 

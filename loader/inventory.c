@@ -130,7 +130,8 @@ static int decode_save(struct hth_reader *r, struct hth_seen_save *s, struct hea
     }
     s->objects = hth_read32(r);
     read_digest(r, s->manifest);
-    if (r->bad || s->objects > OBJECTS_MAX || (r->len - r->pos) / object_bytes(s->id) < s->objects) {
+    if (r->bad || s->objects > OBJECTS_MAX ||
+            (r->len - r->pos) / object_bytes(s->id) < s->objects) {
         s->objects = 0;
         return hth_fail(err, HEARTH_EPROTO, 0, "byte %zu: an inventory's save is cut", r->pos);
     }

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define LATER_MS 20u
+
 int hth_recover_open(struct hth_ctx *ctx, const struct hth_recover_events *events,
         struct hth_recover **out, struct hearth_error *err)
 {
@@ -29,7 +31,8 @@ static void tell_sources(struct hth_recover *r, struct hearth_recovery *info)
     uint64_t *from = calloc(e->nodes, sizeof(*from));
     uint64_t total = 0;
     size_t size = sizeof(info->text);
-    int n = snprintf(info->text, size, "step %" PRIu64 " of epoch %" PRIu64, info->step, info->epoch);
+    int n = snprintf(
+            info->text, size, "step %" PRIu64 " of epoch %" PRIu64, info->step, info->epoch);
 
     if (from)
         hth_transfer_pulled(r->ctx, &total, from); /* counted since the join */
@@ -260,6 +263,8 @@ static void no_longer_waiting(struct hth_recover *r)
 struct wait {
     struct hth_recover *r;
     uint32_t generation;
+    uint32_t index; /* fetched later */
+    struct wait *next;
 };
 
 static struct wait *wait_new(struct hth_recover *r)
@@ -267,7 +272,7 @@ static struct wait *wait_new(struct hth_recover *r)
     struct wait *w = malloc(sizeof(*w));
 
     if (w)
-        *w = (struct wait){ r, r->generation };
+        *w = (struct wait){ .r = r, .generation = r->generation };
     return w;
 }
 
@@ -301,6 +306,16 @@ static void on_fetched(
     if (code)
         give_up_plan(r, code, err->text);
     no_longer_waiting(r);
+}
+
+/* Its slot is still being made, as on every node that has just come: no reason to refuse. */
+static void fetch_later(struct hth_recover *r, struct wait *w, uint32_t index)
+{
+    w->index = index;
+    w->next = r->later;
+    r->later = w;
+    r->later_ms = hth_now_ms(&r->ctx->clock) + LATER_MS;
+    r->waiting++;
 }
 
 int recover_fetch(struct hth_recover *r, uint32_t index)
@@ -338,12 +353,32 @@ int recover_fetch(struct hth_recover *r, uint32_t index)
         return HEARTH_ELOST;
     }
     if (hth_fetch_start(ctx, &want, &f, &err)) {
+        if (err.code == HEARTH_EBUSY) {
+            fetch_later(r, want.self, index);
+            return HEARTH_OK;
+        }
         free(want.self);
         give_up_plan(r, err.code, err.text);
         return err.code;
     }
     r->waiting++;
     return HEARTH_OK;
+}
+
+static void fetch_again(struct hth_recover *r)
+{
+    struct wait *w = r->later, *next;
+
+    r->later = NULL;
+    for (; w; w = next) {
+        uint32_t index = w->index;
+
+        next = w->next;
+        if (!wait_end(w))
+            continue;
+        recover_fetch(r, index);
+        no_longer_waiting(r);
+    }
 }
 
 static uint32_t index_of(const struct hth_manifest *m, uint64_t id)
@@ -659,15 +694,19 @@ void hth_recover_tick(struct hth_recover *r)
         else if (r->state == VOTED)
             send_vote(r);
     }
+    if (r->later && now_ms >= r->later_ms)
+        fetch_again(r);
     if (hth_is_coordinator(r->ctx))
         choose_tick(r, now_ms);
 }
 
 uint64_t hth_recover_due_ms(const struct hth_recover *r)
 {
+    uint64_t due_ms = r->repeat_ms < r->deadline_ms ? r->repeat_ms : r->deadline_ms;
+
     if (r->state == IDLE || r->state == ENDED)
         return HTH_NEVER;
-    return r->repeat_ms < r->deadline_ms ? r->repeat_ms : r->deadline_ms;
+    return r->later && r->later_ms < due_ms ? r->later_ms : due_ms;
 }
 
 uint32_t hth_recover_sources(
@@ -685,6 +724,10 @@ void hth_recover_close(struct hth_recover *r)
 {
     if (!r)
         return;
+    for (struct wait *w = r->later, *next; w; w = next) {
+        next = w->next;
+        free(w);
+    }
     choose_fini(r);
     hth_plan_fini(&r->plan);
     free(r->inventory);

@@ -63,8 +63,10 @@ struct hth_recover {
     size_t inventory_len;
     struct hth_plan plan;
     int has_plan;
-    int plan_waits; /* to be carried out when the old epoch's last pull has ended */
-    uint32_t waiting; /* fetches and verifications under way for this plan */
+    int plan_waits;     /* to be carried out when the old epoch's last pull has ended */
+    uint32_t waiting;   /* fetches and verifications under way for this plan */
+    struct wait *later; /* could not begin yet; looked at again from later_ms on */
+    uint64_t later_ms;
     uint32_t
             generation; /* of the plan, over all epochs: what began under an older one is not counted */
     int failed_code; /* of this plan on this node */

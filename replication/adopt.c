@@ -59,7 +59,8 @@ static void note(void *arg, const struct hth_store_found *f)
         find->theirs = 1;
         find->unfinished = f->unfinished;
     }
-    find->published = !theirs && f->dir && !hth_step_dir_parse(f->dir, &step) && step == f->save.step;
+    find->published =
+            !theirs && f->dir && !hth_step_dir_parse(f->dir, &step) && step == f->save.step;
     snprintf(find->name, sizeof(find->name), "%s", f->name ? f->name : "");
 }
 

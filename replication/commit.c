@@ -308,24 +308,6 @@ static void whom_it_waits_for(const struct hth_commit *c, const struct track *t,
                 c->ctx->epoch->member[0].node);
 }
 
-/* So that a rank whose own deadline passes can name somebody. Said again when it is another. */
-static void tell_ranks(struct hth_commit *c, struct track *t, uint64_t now_ms)
-{
-    uint32_t hash = 2166136261u;
-    char text[200], line[220];
-
-    if (t->recovered || t->failing || now_ms < t->since_ms + 2 * (uint64_t)c->ctx->opts.retry_ms)
-        return;
-    whom_it_waits_for(c, t, text);
-    for (const char *p = text; *p; p++)
-        hash = (hash ^ (unsigned char)*p) * 16777619u;
-    if (hash == t->said)
-        return;
-    t->said = hash;
-    snprintf(line, sizeof(line), "waits for %s", text);
-    c->events.on_level(c->events.self, t->id, HTH_NODE_NONE, t->level, 0, HEARTH_OK, line);
-}
-
 static void give_up_on(struct hth_commit *c, struct track *t, uint64_t now_ms)
 {
     const struct hth_ctx_opts *o = &c->ctx->opts;
@@ -361,7 +343,6 @@ void hth_commit_tick(struct hth_commit *c)
         if (now_ms < t->repeat_ms)
             continue;
         t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
-        tell_ranks(c, t, now_ms);
         repeat(c, t);
     }
     if (hth_is_coordinator(c->ctx))
@@ -404,11 +385,7 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
         *out_degraded = c->degraded;
     } else if (t) {
         *out_level = t->level;
-        if (hth_is_coordinator(c->ctx))
-            coord_waits_for(c, t, text, 256);
-        else
-            snprintf(text, 256, "the word of the coordinator, node %.64s",
-                    c->ctx->epoch->member[0].node);
+        whom_it_waits_for(c, t, text);
     } else {
         return HEARTH_ENOENT;
     }

@@ -35,7 +35,6 @@ struct track {
     uint8_t *rank; /* [local ranks] RANK_ bits */
     enum hearth_level level;
     uint64_t repair_ms; /* missing copies are fetched from then on */
-    uint32_t said;      /* hash of what the ranks were told last about whom it waits for */
 
     /* coordinator */
     struct node_state *node; /* [nodes]; NULL at others */
@@ -121,6 +120,7 @@ void member_send_held(struct hth_commit *c, const struct track *t);
 void member_send_promise(struct hth_commit *c, const struct track *t);
 void member_check(struct hth_commit *c, struct track *t); /* HELD and PROMISE if due */
 void member_repair(struct hth_commit *c, struct track *t);
+void member_verify(struct hth_commit *c, struct track *t);
 
 /* word.c */
 void word_complete(struct hth_commit *c, struct hth_save_id save);

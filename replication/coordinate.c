@@ -164,6 +164,9 @@ static int make_manifest(struct hth_commit *c, struct track *t, struct hearth_er
     if (rc)
         return rc;
     fetch_raws(c, &s->manifest);
+    if (t->repair_ms == HTH_NEVER)
+        t->repair_ms = hth_now_ms(&ctx->clock) + 2 * (uint64_t)ctx->opts.dead_ms;
+    member_verify(c, t);
     member_check(c, t);
     return HEARTH_OK;
 }

@@ -84,8 +84,8 @@ static int want_check(
                 "'%s' cannot be an object: %" PRIu64 " bytes with a table of %" PRIu64, o->name,
                 o->data_len, o->table_len);
     if (o->kind == HTH_OBJECT_FOREIGN && want->len)
-        return hth_fail(err, HEARTH_EINVAL, 0, "'%s' is foreign: only all of it can be checked",
-                o->name);
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "'%s' is foreign: only all of it can be checked", o->name);
     if (want->off > bytes || want->len > bytes - want->off || (want->off && !want->len))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "bytes %" PRIu64 " and %" PRIu64 " more are not in '%s', which has %" PRIu64,

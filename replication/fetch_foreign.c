@@ -13,10 +13,11 @@
 #include <hearth/internal/core/auth.h>
 #include <string.h>
 
-static int others_left(const struct hth_fetch *f, const struct source *s)
+/* Somebody who may still give it has been wrong less often. */
+static int better_left(const struct hth_fetch *f, const struct source *s)
 {
     for (uint32_t i = 0; i < f->sources; i++)
-        if (&f->source[i] != s && f->source[i].state != SOURCE_OUT)
+        if (f->source[i].state != SOURCE_OUT && f->source[i].bad < s->bad)
             return 1;
     return 0;
 }
@@ -30,7 +31,7 @@ int hth_foreign_from(struct hth_fetch *f, const struct source *s)
 {
     if (gives_now(f))
         return s == &f->source[f->table_source];
-    return s->bad_unit == UNIT_NONE || !others_left(f, s);
+    return !better_left(f, s);
 }
 
 /* What is on its way from the one before stays busy until it is here; then it counts for nothing. */
@@ -60,8 +61,7 @@ static void digest_run(struct hth_work *work)
     unsigned char digest[HTH_DIGEST];
 
     hth_digest(digest, f->slot->base, f->object.data_len);
-    f->table_code =
-            memcmp(digest, f->object.digest, HTH_DIGEST) ? HEARTH_ECORRUPT : HEARTH_OK;
+    f->table_code = memcmp(digest, f->object.digest, HTH_DIGEST) ? HEARTH_ECORRUPT : HEARTH_OK;
 }
 
 static void digest_done(struct hth_work *work)

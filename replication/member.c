@@ -5,6 +5,7 @@
  * verified. Copies are offered to their holders; what nobody brings is fetched.
  */
 #include "commit_state.h"
+#include "transfer_parts.h"
 
 #include <hearth/internal/core/bytes.h>
 
@@ -331,6 +332,17 @@ static void fetch_one(struct hth_commit *c, struct hth_held_save *s, const struc
             &fetch, NULL);
 }
 
+/* What an engine before us sealed has to be read once more before it can be promised. */
+void member_verify(struct hth_commit *c, struct track *t)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+
+    for (struct hth_held *h = s && s->has_manifest ? s->held : NULL; h; h = h->next)
+        if (h->state == HTH_HELD_SEALED && !h->verified && h->slot && !hth_job_runs(c->ctx, h) &&
+                holds_for(c, stand_in(c->ctx, h->object.owner), c->ctx->epoch->self))
+            hth_verify_start(c->ctx, s, h, on_verified, c, NULL);
+}
+
 /* Fetch what is assigned to us and nobody has brought. */
 void member_repair(struct hth_commit *c, struct track *t)
 {
@@ -348,9 +360,8 @@ void member_repair(struct hth_commit *c, struct track *t)
             continue;
         if (!h)
             fetch_one(c, s, o);
-        else if (h->state == HTH_HELD_SEALED && !h->verified)
-            hth_verify_start(c->ctx, s, h, on_verified, c, NULL);
     }
+    member_verify(c, t);
 }
 
 int hth_commit_offer_wanted(
@@ -450,5 +461,6 @@ void hth_commit_blob(
     if (t->repair_ms == HTH_NEVER)
         t->repair_ms = hth_now_ms(&c->ctx->clock) + 2 * c->ctx->opts.dead_ms;
     take_raws(c, s);
+    member_verify(c, t);
     member_check(c, t);
 }

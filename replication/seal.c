@@ -23,6 +23,7 @@ struct job {
     struct hth_held *held;
     struct hth_slot *slot; /* leased */
     int sealing;
+    int compare;              /* digest: with what the manifest has */
     struct hth_object object; /* seal: as it will be */
     uint32_t items;
     uint64_t items_len;
@@ -284,6 +285,54 @@ static void table_done(struct hth_work *work)
         job_sums(j, verify_summed);
 }
 
+/* ---- Verify what has no table ------------------------------------------------------------------- */
+
+static void digest_run(struct hth_work *work)
+{
+    struct job *j = hth_owner_of(struct job, work, work);
+
+    hth_digest(j->object.digest, j->slot->base, j->object.data_len);
+}
+
+/* What the file must be; NULL: whatever it is. */
+static const unsigned char *expected(const struct job *j)
+{
+    const struct hth_object *o = j->save->has_manifest && j->compare
+                                         ? hth_manifest_find(&j->save->manifest, j->object.id)
+                                         : NULL;
+
+    if (o)
+        return o->digest;
+    return j->held->theirs ? NULL : j->held->object.digest;
+}
+
+static void digest_done(struct hth_work *work)
+{
+    struct job *j = hth_owner_of(struct job, work, work);
+    const unsigned char *want = expected(j);
+
+    if (want && memcmp(j->object.digest, want, HTH_DIGEST) != 0)
+        j->code = hth_fail(&j->err, HEARTH_ECORRUPT, 0,
+                HTH_SAVE " object '%s': this node's copy is not what it was",
+                HTH_SAVE_ARGS(j->save->id), j->object.name);
+    else if (!j->held->dropped)
+        j->held->object = j->object;
+    verify_end(j);
+}
+
+static int digest_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        int compare, hth_sealed_fn *done, void *self, struct hearth_error *err)
+{
+    struct job *j = NULL;
+    int rc = job_new(ctx, save, held, done, self, &j, err);
+
+    if (!j)
+        return rc;
+    j->compare = compare;
+    job_work(j, digest_run, digest_done);
+    return HEARTH_OK;
+}
+
 static void nothing(struct hth_work *work)
 {
     (void)work;
@@ -304,6 +353,8 @@ int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth
             hth_object_file_bytes(&held->object) > held->slot->capacity)
         return hth_fail(err, HEARTH_ESTATE, 0, "'%s' of " HTH_SAVE " is not sealed here",
                 held->object.name, HTH_SAVE_ARGS(save->id));
+    if (held->object.kind == HTH_OBJECT_FOREIGN)
+        return digest_start(ctx, save, held, 1, done, self, err);
     rc = job_new(ctx, save, held, done, self, &j, err);
     if (!j)
         return rc;
@@ -314,40 +365,11 @@ int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth
     return HEARTH_OK;
 }
 
-/* ---- Foreign --------------------------------------------------------------------------------------- */
-
-static void digest_run(struct hth_work *work)
-{
-    struct job *j = hth_owner_of(struct job, work, work);
-
-    hth_digest(j->object.digest, j->slot->base, j->object.data_len);
-}
-
-static void digest_done(struct hth_work *work)
-{
-    struct job *j = hth_owner_of(struct job, work, work);
-    int same = !memcmp(j->object.digest, j->held->object.digest, HTH_DIGEST);
-
-    if (!j->held->theirs && !same && !j->held->dropped)
-        j->code = hth_fail(&j->err, HEARTH_ECORRUPT, 0,
-                HTH_SAVE " object '%s': this node's copy is not what it was when it came",
-                HTH_SAVE_ARGS(j->save->id), j->object.name);
-    if (j->held->theirs)
-        j->held->object = j->object;
-    verify_end(j);
-}
-
 int hth_digest_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         hth_sealed_fn *done, void *self, struct hearth_error *err)
 {
-    struct job *j = NULL;
-    int rc;
-
     if (held->object.kind != HTH_OBJECT_FOREIGN || held->state != HTH_HELD_SEALED || !held->slot)
         return hth_fail(err, HEARTH_ESTATE, 0, "'%s' of " HTH_SAVE " is no foreign file",
                 held->object.name, HTH_SAVE_ARGS(save->id));
-    rc = job_new(ctx, save, held, done, self, &j, err);
-    if (j)
-        job_work(j, digest_run, digest_done);
-    return rc;
+    return digest_start(ctx, save, held, 0, done, self, err);
 }

@@ -86,7 +86,8 @@ void remember(struct hth_commit *c, struct hth_save_id id, enum hearth_level lev
             o = &c->outcome[i];
     if (!o)
         o = &c->outcome[c->outcomes++ % OUTCOMES];
-    *o = (struct outcome){ .id = id, .level = level, .degraded = degraded, .code = code };
+    *o = (struct outcome){ .id = id, .degraded = degraded, .code = code };
+    o->level = level ? level : HEARTH_WRITTEN; /* 0 is an outcome that is none */
     snprintf(o->text, sizeof(o->text), "%s", text);
 }
 

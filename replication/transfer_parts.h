@@ -193,8 +193,8 @@ static inline uint64_t hth_fetch_data_at(const struct hth_fetch *f)
 {
     return hth_fetch_foreign(f) ? 0 : HTH_BLOCK;
 }
-int hth_foreign_from(struct hth_fetch *f, const struct source *s);  /* 1: s is the one to ask */
-void hth_foreign_begin(struct hth_fetch *f, struct source *s);      /* a chunk is asked of s */
+int hth_foreign_from(struct hth_fetch *f, const struct source *s); /* 1: s is the one to ask */
+void hth_foreign_begin(struct hth_fetch *f, struct source *s);     /* a chunk is asked of s */
 void hth_foreign_arrived(struct hth_fetch *f, struct piece *p);
 
 /* take.c */

@@ -41,8 +41,13 @@ static void *load_beside(const char *name, char *why, size_t why_len)
     Dl_info info;
     void *module;
 
-    if (!dladdr(&here, &info) || !info.dli_fname || !realpath(info.dli_fname, self))
-        return NULL;
+    if (!dladdr(&here, &info) || !info.dli_fname || !realpath(info.dli_fname, self)) {
+        ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1); /* it came by PATH */
+
+        if (n <= 0)
+            return NULL;
+        self[n] = '\0';
+    }
     snprintf(lib, sizeof(lib), "%s/../lib", dirname(self));
     module = load(self, name, why, why_len);
     return module ? module : load(lib, name, why, why_len);

@@ -22,13 +22,13 @@ struct hearth_opts {
     const char *root; /* a tmpfs of Hearth's own, the same path on every node */
     const char *job;  /* [A-Za-z0-9._-]{1,64} */
     uint32_t rank, world;
-    const char *node; /* its id; NULL: host name */
+    const char *node;                         /* its id; NULL: host name */
     const struct hearth_bootstrap *bootstrap; /* borrowed until hearth_close(); NULL: world 1 */
 
-    uint32_t copies;     /* replicas beside the owner's; 0: 1 */
-    uint32_t min_copies; /* what PROTECTED needs; 0: copies */
-    uint32_t keep;       /* PROTECTED saves retained; 0: 1 */
-    uint32_t allow_degraded; /* 1: fewer nodes than copies need are fine, and called DEGRADED */
+    uint32_t copies;            /* replicas beside the owner's; 0: 1 */
+    uint32_t min_copies;        /* what PROTECTED needs; 0: copies */
+    uint32_t keep;              /* PROTECTED saves retained; 0: 1 */
+    uint32_t allow_degraded;    /* 1: fewer nodes than copies need are fine, and called DEGRADED */
     const char *const *domains; /* [domain_count] names of rack, power feed, ...; narrowest first */
     size_t domain_count;        /* at most 4 */
 
@@ -57,8 +57,9 @@ struct hearth_opts {
     uint32_t copy_threads; /* of this rank's copies, 0: 2 */
     uint32_t inflight_mib; /* bytes being pulled by a node; 0: 64 */
     uint32_t off;          /* kill switch: every call a cheap success at HEARTH_OFF */
-    uint64_t lease_bytes;  /* room for slots that readers keep, reserved beside the saves'; 0: none */
-    uint64_t spare_bytes;  /* for repair without a replacement node, reserved likewise; 0: none */
+    uint64_t
+            lease_bytes; /* room for slots that readers keep, reserved beside the saves'; 0: none */
+    uint64_t spare_bytes; /* for repair without a replacement node, reserved likewise; 0: none */
 
     hearth_log_fn *log; /* NULL: lines wait for hearth_log_poll() (the last 256) */
     void *log_arg;
@@ -79,16 +80,19 @@ HEARTH_API int hearth_opts_from_env(struct hearth_opts *opts, struct hearth_erro
 
 struct hearth_begin_opts {
     size_t struct_size;
-    const char *name;    /* of the object; NULL: __<rank>__<n>_src<rank>.distcp as ml-flashpoint names it */
+    const char *
+            name; /* of the object; NULL: __<rank>__<n>_src<rank>.distcp as ml-flashpoint names it */
     uint32_t wait_ms;    /* for room; 0: HEARTH_EBUSY at once */
     uint32_t cancel_old; /* 1: ask for the undecided save to be cancelled */
-    const void *twin;    /* must be NULL: twins (ranks that save the same bytes) are not supported yet */
+    const void
+            *twin; /* must be NULL: twins (ranks that save the same bytes) are not supported yet */
     size_t twin_len;
 };
 
 struct hearth_recover_opts {
     size_t struct_size;
-    const char *const *common; /* [common_count] names of objects every node needs, in foreign containers */
+    const char *const
+            *common; /* [common_count] names of objects every node needs, in foreign containers */
     size_t common_count;
     uint32_t deadline_ms; /* 0: opts.recover_ms */
     uint32_t reserved;

@@ -25,11 +25,11 @@ struct hearth_item {
     uint32_t dtype;
     uint32_t ndim;
     const int64_t *shape, *global_shape, *global_offset;
-    uint64_t offset;  /* of the item, from byte 4096 of the object */
-    uint64_t bytes;   /* of the payload */
-    uint32_t local;   /* 1: this node holds the object */
+    uint64_t offset; /* of the item, from byte 4096 of the object */
+    uint64_t bytes;  /* of the payload */
+    uint32_t local;  /* 1: this node holds the object */
     uint32_t reserved;
-    uint64_t handle;  /* for the calls below */
+    uint64_t handle; /* for the calls below */
 };
 
 /* The objects of the whole checkpoint: number, and item counts where known. */

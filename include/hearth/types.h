@@ -41,11 +41,11 @@ struct hearth_piece {
     size_t struct_size; /* sizeof(struct hearth_piece): also the stride of an array of them */
     const void *key;    /* [key_len], any bytes */
     size_t key_len;
-    void *data;         /* first element; read by save, written by load. NULL in hearth_save_reserve() */
-    uint32_t dtype;     /* enum hearth_dtype */
-    uint32_t memory;    /* enum hearth_memory */
-    uint32_t ndim;      /* 0: a scalar; at most 64 */
-    uint32_t reserved;  /* 0 */
+    void *data; /* first element; read by save, written by load. NULL in hearth_save_reserve() */
+    uint32_t dtype;    /* enum hearth_dtype */
+    uint32_t memory;   /* enum hearth_memory */
+    uint32_t ndim;     /* 0: a scalar; at most 64 */
+    uint32_t reserved; /* 0 */
     const int64_t *shape;
     const int64_t *strides;       /* NULL: C order, contiguous */
     const int64_t *global_shape;  /* NULL: as shape */
@@ -68,17 +68,17 @@ struct hearth_status {
     uint32_t degraded; /* 1: counts as PROTECTED with fewer copies than asked */
     int32_t code;      /* 0; HEARTH_EFAILED; HEARTH_EUNKNOWN */
     uint32_t attempt;
-    uint64_t bytes;    /* of this rank's objects */
-    uint64_t copied;   /* bytes that others have pulled so far, all copies together */
-    char text[256];    /* why it failed, or whom it waits for */
+    uint64_t bytes;  /* of this rank's objects */
+    uint64_t copied; /* bytes that others have pulled so far, all copies together */
+    char text[256];  /* why it failed, or whom it waits for */
 };
 
 struct hearth_recovery {
     size_t struct_size;
-    uint64_t step, epoch;  /* of the save recovered */
-    uint64_t now_epoch;    /* the one begun by this recovery */
-    uint32_t degraded;     /* 1: copies are being brought back */
-    uint32_t beyond;       /* saves newer than this one that were beyond redundancy */
+    uint64_t step, epoch; /* of the save recovered */
+    uint64_t now_epoch;   /* the one begun by this recovery */
+    uint32_t degraded;    /* 1: copies are being brought back */
+    uint32_t beyond;      /* saves newer than this one that were beyond redundancy */
     /* ms, this node: joining, gathering inventories, plan, pulling, verifying, voting */
     uint32_t join_ms, inventory_ms, plan_ms, pull_ms, verify_ms, vote_ms;
     uint64_t pulled_bytes; /* to this node */

@@ -6,9 +6,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,25 +101,26 @@ pid_t node_engine(const struct world *w, uint32_t k)
     return search(w->dir, w->node[k].name, 0, NULL);
 }
 
+/* All its threads, and with them its lock and its sockets. */
+static int has_ended(int pidfd, unsigned ms)
+{
+    struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+    return poll(&p, 1, (int)ms) > 0;
+}
+
 int node_engine_signal(struct world *w, uint32_t k, int sig)
 {
-    uint64_t until = now_ms() + 10000;
-    pid_t pid = node_engine(w, k), now;
+    pid_t pid = node_engine(w, k);
+    int pidfd = pid ? (int)syscall(SYS_pidfd_open, pid, 0) : -1, ok;
 
-    if (!pid)
+    if (pidfd < 0)
         return lost(w, "machine %s has no engine", w->node[k].name);
     note(w, "signal %d to the engine of %s", sig, w->node[k].name);
-    if (kill(pid, sig))
-        return lost(w, "signal %d to the engine of %s: %s", sig, w->node[k].name, strerror(errno));
-    if (sig != SIGKILL && sig != SIGTERM)
-        return 0;
-    while ((now = node_engine(w, k)) == pid) {
-        waitpid(pid, NULL, WNOHANG); /* where we have adopted it */
-        if (now_ms() >= until)
-            return lost(w, "the engine of %s does not end", w->node[k].name);
-        nap_ms(5);
-    }
-    return 0;
+    ok = !kill(pid, sig) && ((sig != SIGKILL && sig != SIGTERM) || has_ended(pidfd, 10000));
+    close(pidfd);
+    waitpid(pid, NULL, WNOHANG); /* where we have adopted it */
+    return ok ? 0 : lost(w, "the engine of %s does not heed signal %d", w->node[k].name, sig);
 }
 
 static void enter_cgroup(const char *cgroup)

@@ -14,13 +14,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -73,6 +76,36 @@ int nodes_open(struct world *w)
 
 /* ---- up -------------------------------------------------------------------------------------- */
 
+/* /sys/class/net of this network, with the cgroups as they were. */
+static void show_own_interfaces(const struct world *w)
+{
+    char keep[200];
+
+    snprintf(keep, sizeof(keep), "%s/cgroup", w->dir);
+    mkdir(keep, 0700);
+    if (!mount("/sys/fs/cgroup", keep, NULL, MS_BIND | MS_REC, NULL) &&
+            !mount("sysfs", "/sys", "sysfs", 0, NULL))
+        mount(keep, "/sys/fs/cgroup", NULL, MS_BIND | MS_REC, NULL);
+}
+
+/* An interface that was just set up runs a moment later. */
+static int carrier(const char *name)
+{
+    struct ifreq r = { 0 };
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), runs = 0;
+    uint64_t until = now_ms() + 5000;
+
+    snprintf(r.ifr_name, sizeof(r.ifr_name), "%s", name);
+    while (fd >= 0 && !runs && now_ms() < until) {
+        runs = !ioctl(fd, SIOCGIFFLAGS, &r) && (r.ifr_flags & IFF_RUNNING);
+        if (!runs)
+            nap_ms(2);
+    }
+    if (fd >= 0)
+        close(fd);
+    return runs;
+}
+
 /* The life of an init. It says 'r' when all is made; our parent gives us the end of a cable first. */
 static void be_init(const struct world *w, const struct node *n, int in, int out)
 {
@@ -94,7 +127,8 @@ static void be_init(const struct world *w, const struct node *n, int in, int out
         if (mount("node", n->root, "tmpfs", 0, size))
             _exit(1);
     }
-    if (sethostname(n->name, strlen(n->name)) || ip_batch(script))
+    show_own_interfaces(w);
+    if (sethostname(n->name, strlen(n->name)) || ip_batch(script) || !carrier("eth0"))
         _exit(1);
     signal(SIGCHLD, SIG_IGN); /* orphans are nobody's */
     if (write(out, "r", 1) != 1)

@@ -72,10 +72,28 @@ static int flip_adopted(struct world *w, const char *what)
     return flip(w, what, 0);
 }
 
+/* Both copies of the newest are bad: the older one that is kept is recovered, and it is said. */
+static int flip_both(struct world *w, const char *arg)
+{
+    (void)arg;
+    w->keep = 2;
+    TRY(world_begin(w, 3, 1, 2));
+    world_stop(w);
+    TRY(damage(w, "local"));
+    TRY(damage(w, "replica"));
+    TRY(world_start(w));
+    TRY(world_recover(w, 1));
+    if (!w->beyond)
+        return lost(w, "nobody says that step 2 was beyond redundancy");
+    TRY(world_protected(w));
+    TRY(world_save(w, 2));
+    return world_restart(w, 2);
+}
+
 const struct scenario scenarios_damage[] = { { "flip-local", flip_alive, "local", 1 },
     { "flip-replica", flip_alive, "replica", 1 }, { "flip-table", flip_alive, "table", 0 },
     { "flip-manifest", flip_alive, "manifest", 0 },
     { "flip-local-adopted", flip_adopted, "local", 0 },
     { "flip-replica-adopted", flip_adopted, "replica", 0 },
-    { "flip-table-adopted", flip_adopted, "table", 0 },
+    { "flip-table-adopted", flip_adopted, "table", 0 }, { "flip-both-copies", flip_both, NULL, 1 },
     { "flip-manifest-adopted", flip_adopted, "manifest", 0 }, { 0 } };

@@ -276,8 +276,10 @@ void party_kill_engine(const struct party *p, uint32_t node)
     if (!pid)
         return;
     kill(pid, SIGKILL);
-    while (!kill(pid, 0) && now_ms() < until) /* the runner, who adopted it, buries it */
+    while (!kill(pid, 0) && now_ms() < until) { /* the runner, who adopted it, buries it */
+        waitpid(pid, NULL, WNOHANG);            /* unless it is ours */
         nap_ms(2);
+    }
 }
 
 void party_lose_node(struct party *p, uint32_t node)

@@ -111,7 +111,7 @@ static void make_noise(uint16_t to, const void *bytes, size_t len)
 static void noise(void)
 {
     static unsigned char bytes[100000];
-    static const char http[] = "GET /step-1_ckpt/__0_0_src0.distcp HTTP/1.0\r\n\r\n";
+    static const char http[] = "GET /step-1_ckpt/__0__0_src0.distcp HTTP/1.0\r\n\r\n";
 
     for (int round = 0; round < 4; round++)
         for (int k = 0; k < 2; k++) {

@@ -28,9 +28,12 @@ struct hth_foreign_data {
 int hth_foreign_data(
         struct hth_foreign_data *out, const void *bytes, uint64_t len, struct hearth_error *err);
 
+/* Somebody else's file can be cut while it is mapped, and what is gone must not be touched. fd < 0: in
+ * plain memory. */
+int hth_foreign_whole(int fd, uint64_t bytes);
+
 /* The next file name `...distcp` in the pickle bytes[len] from *pos on. 1, or 0 at the end. Names
  * come as often as they stand there. */
-int hth_foreign_name_next(
-        const void *bytes, size_t len, size_t *pos, char out[HTH_NAME_MAX + 1]);
+int hth_foreign_name_next(const void *bytes, size_t len, size_t *pos, char out[HTH_NAME_MAX + 1]);
 
 #endif

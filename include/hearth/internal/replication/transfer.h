@@ -65,7 +65,7 @@ void hth_fetch_cancel(struct hth_fetch *fetch);
 const unsigned char *hth_fetch_bytes(struct hth_fetch *fetch);
 struct hth_slot *hth_fetch_slot(struct hth_fetch *fetch);
 void hth_fetch_release(struct hth_fetch *fetch);
-/* Bytes pulled so far from each node: out[epoch->nodes]. For tests, reports. */
+/* Bytes pulled so far, and in this epoch from each node: out[epoch->nodes]. For tests, reports. */
 void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out_per_node);
 
 /* Whether an offer may be taken (the commit machine decides: assigned to us, save not dead).

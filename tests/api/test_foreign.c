@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Containers in ml-flashpoint's layout, recovered by two hearthd over loopback: two roots, two nodes.
+ * What the items must be stands beside the containers, in expected.json. */
+#include "check.h"
+#include "rank.h"
+#include "tmp_root.h"
+
+#include <arpa/inet.h>
+#include <hearth/internal/core/id.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NODES 2
+
+struct one { /* a rank, alone on its node */
+    char root[64];
+    struct hearth_opts opts;
+    struct hearth *h;
+    struct hearth_checkpoint *c;
+    const char *common[1];
+    struct hearth_recovery info;
+    int rc;
+    struct hearth_error err;
+    uint64_t step; /* to be saved */
+};
+
+static struct one one[NODES];
+static char hearthd[512];
+static uint16_t port;
+
+static void sh(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void sh(const char *fmt, ...)
+{
+    char line[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof(line), fmt, ap);
+    va_end(ap);
+    cr_assert(eq(int, system(line), 0), "%s", line);
+}
+
+static const char *data(void)
+{
+    const char *dir = getenv("HEARTH_TEST_DATA");
+
+    return dir ? dir : "tests/data";
+}
+
+static uint16_t free_port(void)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(a);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    cr_assert(eq(int, bind(fd, (struct sockaddr *)&a, sizeof(a)), 0));
+    getsockname(fd, (struct sockaddr *)&a, &len);
+    close(fd);
+    return ntohs(a.sin_port);
+}
+
+static void start(void)
+{
+    const char *bin = getenv("HEARTH_TEST_BIN");
+
+    alarm(110);
+    port = free_port();
+    snprintf(hearthd, sizeof(hearthd), "%s/hearthd", bin ? bin : "bin");
+    for (uint32_t i = 0; i < NODES; i++) {
+        struct one *o = &one[i];
+
+        strcpy(o->root, "/dev/shm/hearth-foreign-XXXXXX");
+        cr_assert(ne(ptr, mkdtemp(o->root), NULL));
+        sh("mkdir -m 700 %s/job", o->root);
+        o->common[0] = "common.pt";
+        o->opts = (struct hearth_opts){ .struct_size = sizeof(o->opts),
+            .root = o->root,
+            .job = "job",
+            .rank = i,
+            .world = NODES,
+            .node = i ? "node-b" : "node-a",
+            .engine = bin ? hearthd : NULL,
+            .open_ms = 20000,
+            .recover_ms = 20000,
+            .linger_s = 20 };
+    }
+}
+
+static void put(uint32_t node, uint32_t step)
+{
+    sh("cp -r %s/container/step-%u_ckpt %s/job/ && chmod -R u+rwX %s/job", data(), step,
+            one[node].root, one[node].root);
+}
+
+static void end_engine(const char *root)
+{
+    char path[128];
+    long pid = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/job/.hearth/lock", root);
+    f = fopen(path, "re");
+    if (!f)
+        return;
+    if (fscanf(f, "%ld", &pid) == 1 && pid > 1 && kill((pid_t)pid, SIGKILL) == 0)
+        for (int i = 0; i < 300 && kill((pid_t)pid, 0) == 0; i++)
+            usleep(10000);
+    fclose(f);
+}
+
+static void leave(void)
+{
+    for (int i = 0; i < NODES; i++) {
+        hearth_checkpoint_close(one[i].c);
+        hearth_close(one[i].h, HEARTH_KEEP);
+        end_engine(one[i].root);
+        one[i].h = NULL;
+        one[i].c = NULL;
+    }
+}
+
+static void end(void)
+{
+    leave();
+    for (int i = 0; i < NODES; i++)
+        tmp_root_remove(one[i].root);
+}
+
+static void *run(void *arg)
+{
+    struct hearth_recover_opts opts = { .struct_size = sizeof(opts), .common_count = 1 };
+    struct hearth_bootstrap *b = NULL;
+    struct one *o = arg;
+
+    opts.common = o->common;
+    o->rc = hearth_bootstrap_tcp("127.0.0.1", port, o->opts.rank, NODES, 20000, &b, &o->err);
+    o->opts.bootstrap = b;
+    if (!o->rc)
+        o->rc = hearth_open(&o->opts, &o->h, &o->err);
+    if (!o->rc)
+        o->rc = hearth_recover(o->h, &opts, &o->c, &o->err);
+    o->info = (struct hearth_recovery){ .struct_size = sizeof(o->info) };
+    if (!o->rc && o->c)
+        o->rc = hearth_checkpoint_info(o->c, &o->info, &o->err);
+    hearth_bootstrap_close(b);
+    return NULL;
+}
+
+static void *save(void *arg)
+{
+    struct one *o = arg;
+    float x = (float)o->opts.rank;
+    struct hearth_piece piece = rank_piece(o->opts.rank ? "x1" : "x0", &x, 0, NULL);
+
+    rank_save(o->h, o->step, &piece, 1, NULL, 0);
+    return NULL;
+}
+
+static void all(void *(*what)(void *))
+{
+    pthread_t t[NODES];
+
+    for (int i = 0; i < NODES; i++)
+        pthread_create(&t[i], NULL, what, &one[i]);
+    for (int i = 0; i < NODES; i++)
+        pthread_join(t[i], NULL);
+}
+
+static void recover_step(uint64_t step)
+{
+    all(run);
+    for (int i = 0; i < NODES; i++) {
+        cr_assert(eq(int, one[i].rc, 0), "rank %d: %s", i, one[i].err.text);
+        cr_assert(ne(ptr, one[i].c, NULL));
+        cr_assert(eq(u64, one[i].info.step, step));
+    }
+}
+
+/* ---- Is it what expected.json says? ------------------------------------------------------------- */
+
+/* The bytes [off, off + len) of an object's data, out of the item that has them. */
+static void hash_of(struct one *o, int every, const char *object, uint64_t off, uint64_t len,
+        struct hearth_item *out, char hex[crypto_hash_sha256_BYTES * 2 + 1])
+{
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    unsigned char digest[crypto_hash_sha256_BYTES], *bytes = malloc(len + 1);
+    uint64_t begin = 0;
+    int found = 0;
+
+    for (size_t i = 0; !found && !hearth_item_at(o->c, every, i, &item, NULL); i++) {
+        begin = item.offset;
+        found = !strcmp(item.object, object) && begin <= off &&
+                off + len <= begin + item.bytes + 200;
+        if (found && item.kind == 10) { /* the payload stands behind the tensor's header */
+            json_int_t to_end = (json_int_t)(off + len) - (json_int_t)begin;
+
+            begin += (uint64_t)to_end - item.bytes;
+            found = begin == off && item.bytes == len;
+        }
+        found = found && off + len <= begin + item.bytes;
+    }
+    cr_assert(found, "%s: no item has bytes %lu to %lu", object, off, off + len);
+    cr_assert(eq(int, hearth_read_bytes(o->c, &item, off - begin, bytes, len, &o->err), 0), "%s",
+            o->err.text);
+    crypto_hash_sha256(digest, bytes, len);
+    sodium_bin2hex(hex, sizeof(digest) * 2 + 1, digest, sizeof(digest));
+    free(bytes);
+    *out = item;
+}
+
+static uint64_t number(const json_t *o, const char *name)
+{
+    return (uint64_t)json_integer_value(json_object_get(o, name));
+}
+
+static void check_item(struct one *o, int every, const char *object, const json_t *want)
+{
+    int tensor = !strcmp(json_string_value(json_object_get(want, "kind")), "tensor");
+    uint64_t off = number(want, tensor ? "payload_offset" : "offset");
+    uint64_t len = number(want, tensor ? "payload_length" : "length");
+    char hex[crypto_hash_sha256_BYTES * 2 + 1], key[128];
+    struct hearth_item item;
+    size_t count = 0;
+
+    hash_of(o, every, object, off, len, &item, hex);
+    must_say(hex, json_string_value(json_object_get(want, tensor ? "payload_sha256" : "sha256")));
+    if (!tensor || !json_is_integer(json_object_get(want, "item_header_length")))
+        return;
+    cr_assert(eq(int, (int)item.kind, 10));
+    must_say(hearth_dtype_name((enum hearth_dtype)item.dtype),
+            json_string_value(json_object_get(want, "dtype")));
+    cr_assert(eq(sz, item.ndim, json_array_size(json_object_get(want, "shape"))));
+    for (uint32_t i = 0; i < item.ndim; i++)
+        cr_assert(eq(i64, item.shape[i],
+                json_integer_value(json_array_get(json_object_get(want, "shape"), i))));
+    snprintf(key, sizeof(key), "%s@%lu", object, number(want, "offset"));
+    cr_assert(zero(int, memcmp(item.key, key, item.key_len)), "%s", key);
+    must(hearth_item_find(o->c, key, strlen(key), NULL, 0, &count, &o->err));
+    cr_assert(eq(sz, count, 1));
+}
+
+/* Objects of this rank, or of all. Returns the items looked at. */
+static size_t check(struct one *o, uint64_t step, int every)
+{
+    char path[512], own[16];
+    json_t *root, *object, *item;
+    size_t i, k, count = 0;
+
+    snprintf(path, sizeof(path), "%s/container/step-%lu_ckpt.expected.json", data(), step);
+    snprintf(own, sizeof(own), "src%u.", o->opts.rank);
+    root = json_load_file(path, 0, NULL);
+    cr_assert(ne(ptr, root, NULL), "%s", path);
+    json_array_foreach(json_object_get(root, "objects"), i, object)
+    {
+        const char *name = json_string_value(json_object_get(object, "name"));
+
+        if (!every && !strstr(name, own))
+            continue;
+        json_array_foreach(json_object_get(object, "items"), k, item)
+        {
+            check_item(o, every, name, item);
+            count++;
+        }
+    }
+    json_decref(root);
+    return count;
+}
+
+static void check_common(struct one *o, uint64_t step, const char *name)
+{
+    char path[512];
+    unsigned char want[8192];
+    void *got = NULL;
+    size_t len = 0, n;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/container/step-%lu_ckpt/%s", data(), step, name);
+    f = fopen(path, "re");
+    cr_assert(ne(ptr, f, NULL));
+    n = fread(want, 1, sizeof(want), f);
+    fclose(f);
+    cr_assert(eq(int, hearth_read_common(o->c, name, &got, &len, &o->err), 0), "%s", o->err.text);
+    cr_assert(eq(sz, len, n));
+    cr_assert(zero(int, memcmp(got, want, n)));
+    hearth_free(got);
+}
+
+static void check_all(uint64_t step)
+{
+    for (int i = 0; i < NODES; i++) {
+        cr_assert(gt(sz, check(&one[i], step, 0), 3));
+        check_common(&one[i], step, ".metadata");
+        check_common(&one[i], step, "common.pt");
+    }
+}
+
+static int is_there(const char *root, const char *name)
+{
+    char path[256];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "%s/job/%s", root, name);
+    return !lstat(path, &st);
+}
+
+/* ---- Tests ------------------------------------------------------------------------------------ */
+
+Test(foreign, both_ranks_read_what_one_node_has)
+{
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_view view = { .struct_size = sizeof(view) };
+    void *bytes;
+    size_t len;
+
+    start();
+    put(0, 12);
+    put(0, 7);
+    recover_step(12);
+    check_all(12);
+    cr_assert(eq(u64, one[0].info.epoch, 0));
+    cr_assert(eq(u64, one[0].info.pulled_bytes, 0));
+    cr_assert(gt(u64, one[1].info.pulled_bytes, 80000));
+    cr_assert(ne(ptr, strstr(one[1].info.text, "unprotected"), NULL), "%s", one[1].info.text);
+    must_fail(hearth_read_common(one[1].c, "metadata.json", &bytes, &len, NULL), HEARTH_ENOENT);
+    cr_assert(eq(sz, check(&one[1], 12, 1), 13)); /* the others' are brought */
+    must(hearth_item_at(one[1].c, 0, 0, &item, NULL));
+    must(hearth_view_open(one[1].c, &item, &view, NULL));
+    cr_assert(eq(u64, view.bytes, item.bytes));
+    hearth_view_close(one[1].h, &view);
+    end();
+}
+
+Test(foreign, saves_go_on_and_hearths_own_come_first)
+{
+    char own[HTH_SAVE_TEXT], dir[128];
+
+    start();
+    put(0, 12);
+    recover_step(12);
+    hth_save_text(hth_save_of_foreign(12), own);
+    snprintf(dir, sizeof(dir), ".hearth/%s", own);
+    cr_assert(is_there(one[1].root, dir));
+    for (uint64_t step = 13; step < 16; step++) {
+        one[0].step = one[1].step = step;
+        all(save);
+    }
+    cr_assert(not(is_there(one[1].root, dir)));
+    cr_assert(is_there(one[0].root, "step-12_ckpt/__1__1_src1.distcp"));
+    cr_assert(is_there(one[0].root, "step-12_ckpt/.metadata"));
+    leave();
+    recover_step(15);
+    cr_assert(gt(u64, one[0].info.epoch, 1));
+    end();
+}
+
+Test(foreign, a_file_that_is_on_no_node_is_named)
+{
+    start();
+    put(0, 12);
+    put(1, 12);
+    sh("rm %s/job/step-12_ckpt/__1__1_src1.distcp %s/job/step-12_ckpt/__1__1_src1.distcp",
+            one[0].root, one[1].root);
+    all(run);
+    for (int i = 0; i < NODES; i++) {
+        cr_assert(eq(int, one[i].rc, HEARTH_ELOST), "%s", one[i].err.text);
+        cr_assert(ne(ptr, strstr(one[i].err.text, "__1__1_src1.distcp"), NULL), "%s",
+                one[i].err.text);
+        cr_assert(ne(ptr, strstr(one[i].err.text, "step 12"), NULL), "%s", one[i].err.text);
+    }
+    end();
+}
+
+Test(foreign, without_metadata_the_older_step_is_taken)
+{
+    start();
+    put(0, 12);
+    put(1, 7);
+    sh("rm %s/job/step-12_ckpt/.metadata", one[0].root);
+    recover_step(7);
+    check_all(7);
+    end();
+}
+
+Test(foreign, an_unfinished_marker_on_any_node_rules_a_step_out)
+{
+    start();
+    put(0, 12);
+    put(0, 7);
+    put(1, 12);
+    sh("mkdir %s/job/step-12_ckpt__0__unfinished", one[1].root);
+    recover_step(7);
+    check_all(7);
+    end();
+}
+
+Test(foreign, links_into_the_buffer_pool_are_followed)
+{
+    start();
+    put(0, 12);
+    sh("cd %s/job && mkdir buffer_pool && cd step-12_ckpt && n=0 && for f in *.distcp; do "
+       "mv $f ../buffer_pool/buffer_0_$n.dist && ln -s %s/job/buffer_pool/buffer_0_$n.dist $f; "
+       "n=$((n+1)); done",
+            one[0].root, one[0].root);
+    recover_step(12);
+    check_all(12);
+    end();
+}
+
+Test(foreign, what_was_brought_is_known_to_the_next_engine)
+{
+    start();
+    put(0, 12);
+    recover_step(12);
+    leave();
+    recover_step(12);
+    check_all(12);
+    cr_assert(eq(u64, one[1].info.pulled_bytes, 0));
+    end();
+}
+
+Test(foreign, nodes_that_differ_get_one_and_the_same)
+{
+    char hex[NODES][crypto_hash_sha256_BYTES * 2 + 1];
+    struct hearth_item item;
+
+    start();
+    put(0, 12);
+    put(1, 12);
+    sh("printf X | dd of=%s/job/step-12_ckpt/__0__0_src0.distcp bs=1 seek=4640 conv=notrunc "
+       "2>/dev/null",
+            one[1].root);
+    recover_step(12);
+    for (int i = 0; i < NODES; i++)
+        hash_of(&one[i], 1, "__0__0_src0.distcp", 547, 32, &item, hex[i]);
+    must_say(hex[0], hex[1]);
+    cr_assert(is_there(one[0].root, "step-12_ckpt/__0__0_src0.distcp"));
+    cr_assert(is_there(one[1].root, "step-12_ckpt/__0__0_src0.distcp"));
+    end();
+}

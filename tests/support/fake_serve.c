@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fake engine's answers. */
+#include "fake_parts.h"
+
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/crc.h>
+#include <hearth/internal/core/table.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+static void on_attach(struct fake_engine *f, struct client *c, const struct hth_local_attach *m)
+{
+    struct hth_local_attached a = { .store = STORE,
+        .highest_epoch = f->epoch,
+        .wall_ms = 1000,
+        .random = 0x5eed + f->epoch,
+        .epoch = f->epoch,
+        .nonce = f->nonce,
+        .recovered = (uint32_t)f->recovered,
+        .pid = (uint32_t)getpid(),
+        .addr_len = 4,
+        .addr = "here" };
+
+    c->rank = m->rank;
+    c->world = m->world;
+    snprintf(a.node, sizeof(a.node), "fake");
+    snprintf(a.log, sizeof(a.log), "%.500s/log", f->dir);
+    fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_ATTACHED, m->head.request, 0, -1);
+}
+
+static void on_join(struct fake_engine *f, struct client *c, const struct hth_local_join *m, int fd)
+{
+    size_t len = (size_t)m->world * HTH_GATHER;
+    unsigned char *table = calloc(1, len + 1);
+    struct hth_local_joined a = { .nodes = 1 };
+    struct hearth_error err;
+    struct hth_epoch e;
+
+    if (fd < 0 || pread(fd, table, len + 1, 0) != (ssize_t)len ||
+            hth_epoch_make(&e, table, m->world, STORE, &err)) {
+        fake_put_error(c, m->head.request, HEARTH_EINVAL, fd < 0 ? "no table" : err.text);
+        free(table);
+        return;
+    }
+    free(table);
+    if (f->epoch != e.epoch || f->nonce != e.nonce)
+        f->recovered = 0;
+    f->epoch = a.epoch = e.epoch;
+    f->nonce = a.nonce = e.nonce;
+    hth_epoch_fini(&e);
+    fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_JOINED, m->head.request, 0, -1);
+}
+
+static void on_recover(struct fake_engine *f, struct client *c, const struct hth_local_recover *m)
+{
+    struct hth_local_recovered a = { .info = { .pull_ms = 7, .text = "the newest there is" } };
+    int s = fake_newest(f);
+
+    f->recovered = 1;
+    if (s >= 0)
+        a.save = hth_local_save_of(f->save[s].id);
+    fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_RECOVERED, m->head.request, 0, -1);
+}
+
+static void on_begin(struct fake_engine *f, struct client *c, const struct hth_local_begin *m)
+{
+    struct loan *l = m->head.token ? fake_find_loan(c, m->head.token) : fake_new_loan(f, c);
+    int slot = fake_take_slot(f, m->bytes);
+    struct hth_local_lent a;
+
+    f->counts.begins++;
+    if (!l || slot < 0 || l->lent != m->index) {
+        fake_put_error(
+                c, m->head.request, HEARTH_ESTATE, "no such save, or another object was due");
+        return;
+    }
+    l->slot[l->lent] = slot;
+    memcpy(l->name[l->lent++], m->name, sizeof(m->name));
+    if (l->save < 0 && m->step != UINT64_MAX)
+        l->save = fake_save_of_step(f, c, m->step);
+    a = (struct hth_local_lent){ .slot = (uint64_t)slot,
+        .generation = f->slot[slot].generation,
+        .capacity = f->slot[slot].cap };
+    if (l->save >= 0)
+        a.save = hth_local_save_of(f->save[l->save].id);
+    fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_LENT, m->head.request, l->token, f->slot[slot].fd);
+}
+
+static void put_save_id(struct fake_engine *f, struct client *c, const struct loan *l, uint64_t r)
+{
+    struct hth_local_save_id a = { .save = hth_local_save_of(f->save[l->save].id) };
+
+    fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_SAVE_ID, r, l->token, -1);
+}
+
+static void on_seal(struct fake_engine *f, struct client *c, const struct hth_local_seal *m)
+{
+    struct loan *l = fake_find_loan(c, m->head.token);
+    struct slot *slot = l && m->index < l->lent ? &f->slot[l->slot[m->index]] : NULL;
+    struct save *s = l && l->save >= 0 ? &f->save[l->save] : NULL;
+    uint64_t at = HTH_ALIGN(HTH_BLOCK + m->data_len),
+             len = hth_table_bytes(m->data_len, m->items_len);
+    uint32_t crc[1024];
+    struct hth_table table;
+    struct hearth_error err;
+    struct object *o;
+
+    if (!slot || !s || m->generation != slot->generation || at + len > slot->cap ||
+            HTH_CHUNKS(m->data_len) > 1024) {
+        fake_put_error(c, m->head.request, HEARTH_EINVAL, "not lent like this");
+        return;
+    }
+    for (uint64_t i = 0; i < HTH_CHUNKS(m->data_len); i++) {
+        uint64_t n =
+                m->data_len - i * HTH_CHUNK < HTH_CHUNK ? m->data_len - i * HTH_CHUNK : HTH_CHUNK;
+
+        crc[i] = hth_crc32c(slot->base + HTH_BLOCK + i * HTH_CHUNK, n);
+    }
+    hth_table_finish(slot->base + at, m->data_len, m->items, m->items_len, crc);
+    if (hth_table_decode(&table, slot->base + at, len, &err)) {
+        fake_put_error(c, m->head.request, HEARTH_ECORRUPT, err.text);
+        return;
+    }
+    o = &s->object[s->objects++];
+    *o = (struct object){ .slot = l->slot[m->index],
+        .o = { .id = hth_object_id(c->rank, m->index),
+                .owner = c->rank,
+                .kind = HTH_OBJECT_SHARD,
+                .data_len = m->data_len,
+                .table_len = len } };
+    snprintf(o->o.name, sizeof(o->o.name), "%.64s", l->name[m->index]);
+    hth_digest(o->o.digest, slot->base + at, len);
+    l->bytes += m->data_len;
+    fake_put_ok(c, m->head.request);
+}
+
+static void on_common(
+        struct fake_engine *f, struct client *c, const struct hth_local_common *m, int fd)
+{
+    struct loan *l = fake_find_loan(c, m->head.token);
+    struct save *s = l && l->save >= 0 ? &f->save[l->save] : NULL;
+    struct object *o;
+
+    if (!s || fd < 0) {
+        fake_put_error(c, m->head.request, HEARTH_ESTATE, "no such save, or its step is not known");
+        return;
+    }
+    o = &s->object[s->objects];
+    *o = (struct object){ .slot = -1,
+        .raw = malloc(m->len + 1),
+        .o = { .id = hth_object_id(c->rank, 0x80000000u | s->objects),
+                .owner = c->rank,
+                .kind = HTH_OBJECT_RAW,
+                .data_len = m->len } };
+    s->objects += pread(fd, o->raw, m->len, 0) == (ssize_t)m->len;
+    snprintf(o->o.name, sizeof(o->o.name), "%.64s", m->name);
+    hth_digest(o->o.digest, o->raw, m->len);
+    fake_put_ok(c, m->head.request);
+}
+
+static void on_commit(struct fake_engine *f, struct client *c, const struct hth_local_head *m)
+{
+    struct loan *l = fake_find_loan(c, m->token);
+
+    if (!l || l->save < 0) {
+        fake_put_error(c, m->request, HEARTH_ESTATE, "no such save");
+        return;
+    }
+    l->committed = 1;
+    f->save[l->save].world_done++;
+    put_save_id(f, c, l, m->request);
+    fake_advance(f, l->save);
+}
+
+static void on_end(struct fake_engine *f, struct client *c, const struct hth_local_head *m)
+{
+    struct loan *l = fake_find_loan(c, m->token);
+
+    if (l && l->save >= 0)
+        fake_fail_save(f, l->save, "cancelled by a rank");
+    if (m->type == HTH_LOCAL_ABORT) {
+        f->counts.aborts++;
+        if (l)
+            l->token = 0;
+    }
+    fake_put_ok(c, m->request);
+}
+
+static void on_set_step(struct fake_engine *f, struct client *c, const struct hth_local_set_step *m)
+{
+    struct loan *l = fake_find_loan(c, m->head.token);
+
+    if (!l || l->save >= 0) {
+        fake_put_error(c, m->head.request, HEARTH_ESTATE, "no such save");
+        return;
+    }
+    l->save = fake_save_of_step(f, c, m->step);
+    put_save_id(f, c, l, m->head.request);
+}
+
+static void on_follow(struct fake_engine *f, struct client *c, const struct hth_local_follow *m)
+{
+    int s = fake_find_save(f, m->save);
+    struct loan *l = s >= 0 ? fake_new_loan(f, c) : NULL;
+
+    f->counts.follows++;
+    if (!l) {
+        fake_put_error(c, m->head.request, HEARTH_ENOENT, "nobody knows this save any more");
+        return;
+    }
+    l->token = m->head.token;
+    l->save = s;
+    l->committed = 1;
+    if (!m->committed)
+        fake_fail_save(f, s, "the engine died while a rank was writing");
+    fake_put_event(f, c, l, m->head.request);
+}
+
+static void on_manifest(struct fake_engine *f, struct client *c, const struct hth_local_map *m)
+{
+    int s = fake_find_save(f, m->save);
+    struct hth_object object[OBJECTS];
+    struct hth_manifest man = { .object = object, .world = c->world, .nodes = 1, .job = "job" };
+    unsigned char *bytes;
+    struct hearth_error err;
+
+    if (s < 0) {
+        fake_put_error(c, m->head.request, HEARTH_ENOENT, "no such save");
+        return;
+    }
+    man.save = f->save[s].id;
+    man.objects = f->save[s].objects;
+    for (uint32_t i = 0; i < man.objects; i++)
+        object[i] = f->save[s].object[i].o;
+    bytes = calloc(1, hth_manifest_bytes(&man));
+    if (hth_manifest_encode(&man, bytes, &err))
+        fake_put_error(c, m->head.request, HEARTH_EINVAL, err.text);
+    else
+        fake_put_bytes(c, m->head.request, bytes, hth_manifest_bytes(&man));
+    free(bytes);
+}
+
+static const struct object *find_object(struct fake_engine *f, const struct hth_local_map *m)
+{
+    int s = fake_find_save(f, m->save);
+
+    for (uint32_t i = 0; s >= 0 && i < f->save[s].objects; i++)
+        if (f->save[s].object[i].o.id == m->object)
+            return &f->save[s].object[i];
+    return NULL;
+}
+
+static void on_map(struct fake_engine *f, struct client *c, const struct hth_local_map *m)
+{
+    const struct object *o = find_object(f, m);
+    struct hth_local_mapped a = { 0 };
+
+    if (!o || o->slot < 0 || f->remote) {
+        fake_put_error(c, m->head.request, HEARTH_ENOENT, "not here");
+        return;
+    }
+    a.lease = ++f->leases;
+    f->counts.leases++;
+    a.slot = (uint64_t)o->slot;
+    a.generation = f->slot[o->slot].generation;
+    a.capacity = f->slot[o->slot].cap;
+    a.data_len = o->o.data_len;
+    a.table_off = HTH_ALIGN(HTH_BLOCK + o->o.data_len);
+    a.table_len = o->o.table_len;
+    fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_MAPPED, m->head.request, 0, f->slot[o->slot].fd);
+}
+
+static void on_range(struct fake_engine *f, struct client *c, const struct hth_local_map *m)
+{
+    const struct object *o = find_object(f, m);
+    unsigned char *bytes;
+
+    if (!o || o->slot < 0 || m->off + m->len > f->slot[o->slot].cap) {
+        fake_put_error(c, m->head.request, HEARTH_EINVAL, "no such range");
+        return;
+    }
+    f->counts.ranges++;
+    f->counts.range_bytes += m->len;
+    bytes = malloc(m->len + 1);
+    memcpy(bytes, f->slot[o->slot].base + m->off, m->len);
+    if (f->flip > 0 && m->len) {
+        f->flip--;
+        bytes[m->len / 2] ^= 1;
+    }
+    fake_put_bytes(c, m->head.request, bytes, m->len);
+    free(bytes);
+}
+
+static void on_common_get(struct fake_engine *f, struct client *c, const struct hth_local_common *m)
+{
+    int s = fake_find_save(f, m->save);
+
+    for (uint32_t i = 0; s >= 0 && i < f->save[s].objects; i++) {
+        const struct object *o = &f->save[s].object[i];
+
+        if (o->raw && !strcmp(o->o.name, m->name)) {
+            fake_put_bytes(c, m->head.request, o->raw, o->o.data_len);
+            return;
+        }
+    }
+    fake_put_error(c, m->head.request, HEARTH_ENOENT, "no such common object");
+}
+
+void fake_answer(struct fake_engine *f, struct client *c, const void *msg, int fd)
+{
+    const struct hth_local_head *m = msg;
+
+    if (f->silence == m->type)
+        return;
+    if (f->refuse == m->type && f->refuse_code) {
+        fake_put_error(c, m->request, f->refuse_code, f->refuse_text);
+        return;
+    }
+    switch ((enum hth_local_type)m->type) {
+    case HTH_LOCAL_ATTACH:
+        on_attach(f, c, msg);
+        break;
+    case HTH_LOCAL_JOIN:
+        on_join(f, c, msg, fd);
+        break;
+    case HTH_LOCAL_RECOVER:
+        on_recover(f, c, msg);
+        break;
+    case HTH_LOCAL_BEGIN:
+        on_begin(f, c, msg);
+        break;
+    case HTH_LOCAL_SET_STEP:
+        on_set_step(f, c, msg);
+        break;
+    case HTH_LOCAL_SEAL:
+        on_seal(f, c, msg);
+        break;
+    case HTH_LOCAL_COMMON:
+        on_common(f, c, msg, fd);
+        break;
+    case HTH_LOCAL_COMMIT:
+        on_commit(f, c, msg);
+        break;
+    case HTH_LOCAL_ABORT:
+    case HTH_LOCAL_CANCEL:
+        on_end(f, c, msg);
+        break;
+    case HTH_LOCAL_FOLLOW:
+        on_follow(f, c, msg);
+        break;
+    case HTH_LOCAL_MANIFEST:
+        on_manifest(f, c, msg);
+        break;
+    case HTH_LOCAL_MAP:
+        on_map(f, c, msg);
+        break;
+    case HTH_LOCAL_UNMAP:
+        f->counts.leases--;
+        fake_put_ok(c, m->request);
+        break;
+    case HTH_LOCAL_RANGE:
+        on_range(f, c, msg);
+        break;
+    case HTH_LOCAL_COMMON_GET:
+        on_common_get(f, c, msg);
+        break;
+    case HTH_LOCAL_CLOSE:
+        f->counts.closes++;
+        f->counts.drops += ((const struct hth_local_close *)msg)->leave == HEARTH_DROP;
+        fake_put_ok(c, m->request);
+        break;
+    default:
+        fake_put_error(c, m->request, HEARTH_EPROTO, "never heard of");
+    }
+}
