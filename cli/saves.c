@@ -235,7 +235,7 @@ static const char *state_of(const struct save_row *row, const struct hth_keep *k
     for (uint32_t i = 0; i < keep->bads; i++)
         if (!hth_save_cmp(keep->bad[i], row->id))
             return "bad";
-    if (!row->own)
+    if (!row->own || hth_save_foreign(row->id)) /* or brought from another node's */
         return "foreign";
     if (hth_keep_has(keep, row->id))
         return "protected";

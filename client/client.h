@@ -137,6 +137,7 @@ struct hearth_handle {
     uint64_t token;
     uint64_t incarnation; /* of the connection that token belongs to */
     int committed;
+    int copied;       /* COPIED was heard, which may be before or after COMPLETE */
     uint32_t objects; /* that the engine took over: sealed and common ones */
     struct hth_save_id save;
     struct hearth_status status;
@@ -299,9 +300,9 @@ struct hth_source { /* one object of the checkpoint */
     int tried; /* its table was asked for */
     int local; /* 1: mapped here */
     uint64_t lease;
-    int fd;             /* local: of the file; else -1 */
+    int fd;                     /* local: of the file; else -1 */
     uint64_t data_at, data_len; /* where the data section lies in the file */
-    unsigned char *map; /* local: the file; else NULL */
+    unsigned char *map;         /* local: the file; else NULL */
     uint64_t map_len;
     void *table_copy; /* remote, foreign: malloc'ed */
     struct hth_table table;

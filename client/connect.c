@@ -23,6 +23,8 @@
 
 #define RETRY_MS 10
 #define GRACE_MS 3000 /* after our engine ended: for the one that was faster */
+#define AGAIN_MS 200  /* after our engine found the lock of one that was ending: another one */
+#define AGAIN    10
 
 /* Paths longer than sun_path go through a descriptor of their folder. */
 static int address_of(const struct hearth *h, struct sockaddr_un *out, int *out_dir)
@@ -111,6 +113,7 @@ struct search {
     int started;
     int pidfd, words; /* of the process that we started */
     uint64_t ended;   /* when our engine was seen to end; 0: it was not */
+    unsigned again;   /* engines started after the first */
 };
 
 static int start_one(struct hearth *h, struct search *s, struct hearth_error *err)
@@ -130,6 +133,22 @@ static int start_one(struct hearth *h, struct search *s, struct hearth_error *er
     return hth_spawn(h, &s->pidfd, &s->words, err);
 }
 
+/* An engine that was killed keeps its lock until its last thread is gone, and nobody serves then. */
+static void start_again(struct search *s, uint64_t now)
+{
+    char words[400];
+
+    if (!s->ended || now < s->ended + AGAIN_MS || s->again == AGAIN)
+        return;
+    last_line(s->words, words, sizeof(words));
+    if (!strstr(words, "is in use by the engine"))
+        return;
+    close(s->words);
+    if (s->pidfd >= 0)
+        close(s->pidfd);
+    *s = (struct search){ .pidfd = -1, .words = -1, .again = s->again + 1 };
+}
+
 static int still_hope(struct hearth *h, struct search *s, uint64_t until, struct hearth_error *err)
 {
     struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
@@ -139,6 +158,7 @@ static int still_hope(struct hearth *h, struct search *s, uint64_t until, struct
     if (h->opts.start == HEARTH_START_AUTO && !s->ended &&
             (s->pidfd == -1 || (poll(&p, 1, 0) > 0 && (p.revents & POLLIN))))
         s->ended = now;
+    start_again(s, now);
     if (s->ended && now > s->ended + GRACE_MS)
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "hearthd ended as soon as it was started for %s: %.300s", h->records,

@@ -78,6 +78,13 @@ static int too_late(
             level_name(st->level), level_name(level), ms, st->text[0] ? ": " : "", st->text);
 }
 
+static int has_reached(const struct hearth_handle *s, uint32_t level)
+{
+    if (s->status.level == HEARTH_OFF)
+        return 1;
+    return level == HEARTH_COPIED ? s->copied : s->status.level >= level;
+}
+
 static int wait_locked(
         struct hearth_handle *s, uint32_t level, uint32_t ms, struct hearth_error *err)
 {
@@ -87,7 +94,7 @@ static int wait_locked(
     for (;;) {
         if (s->status.code)
             return failed(&s->status, err);
-        if (s->status.level >= level || s->status.level == HEARTH_OFF)
+        if (has_reached(s, level))
             return HEARTH_OK;
         if (hth_mono_ms() >= until)
             return too_late(&s->status, level, ms, err);

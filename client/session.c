@@ -161,6 +161,7 @@ static void take_event(struct hearth_handle *s, const struct hth_local_event *e)
 {
     struct hearth_status *st = &s->status;
 
+    s->copied |= e->level == HEARTH_COPIED || e->level >= HEARTH_PROTECTED;
     if (e->level > st->level)
         st->level = e->level;
     st->degraded = e->degraded;

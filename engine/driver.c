@@ -25,14 +25,11 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #define ROUND_PROGRESS 256
 #define ROUND_EVENTS   64
 #define LINGER_S       86400u
-#define LOCK_WAIT_MS   1000u
-#define LOCK_NAP_MS    50u
 
 enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3 }; /* no kind of the server's */
 
@@ -182,14 +179,8 @@ static int open_store(struct hth_driver *d, struct hearth_error *err)
         .points = hth_stop_point_hook(&d->point),
         .faults = d->config.fail_at ? &d->faults : NULL,
     };
-    const struct timespec nap = { .tv_nsec = LOCK_NAP_MS * 1000000L };
-    int rc;
+    int rc = hth_store_tmpfs_open(&opts, &d->store, err);
 
-    /* An engine that was killed a moment ago has the lock until its last thread is gone. */
-    for (unsigned ms = 0; (rc = hth_store_tmpfs_open(&opts, &d->store, err)) == HEARTH_ELOCKED &&
-                          ms < LOCK_WAIT_MS;
-            ms += LOCK_NAP_MS)
-        nanosleep(&nap, NULL);
     return rc ? rc : hth_log_file_open(d->log_file, d->records, err);
 }
 

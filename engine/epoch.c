@@ -94,6 +94,7 @@ static int enter(struct hth_node *n, struct hearth_error *err)
     n->drop_from = NULL;
     n->dropped = 0;
     n->drop_sent = 0;
+    n->drops = 0;
     n->recovering = 0;
     n->recovered = 0;
     hth_session_join(n->ctx.session, &n->epoch);

@@ -21,8 +21,7 @@ struct client {
     struct client *next;
     uint32_t rank;
     int attached, helper;
-    int closed; /* said close; leave is what it said */
-    uint32_t leave;
+    int closed; /* said close */
     uint64_t recover_request; /* waits for the end of recovery; 0: no */
 };
 
@@ -94,6 +93,7 @@ struct hth_node {
     uint64_t join_ms;   /* how long joining took */
     uint32_t dropped;   /* coordinator: nodes whose ranks all dropped */
     uint8_t *drop_from; /* coordinator: [nodes] */
+    uint32_t drops;     /* our ranks that have said so in this epoch */
     int drop_sent, done;
     uint64_t made_ms; /* when the store may be worked on again; HTH_NEVER: nothing was left */
     uint64_t pulled, pulled_ms; /* bytes ever pulled, and when that number was last another */

@@ -187,13 +187,10 @@ static void check_dropped(struct hth_node *n)
 {
     unsigned char body[4] = { 1 };
     uint32_t ranks = 0;
-    uint32_t gone = 0;
 
     for (uint32_t r = 0; n->ctx.epoch && r < n->epoch.world; r++)
         ranks += n->epoch.rank_node[r] == n->epoch.self;
-    for (const struct client *c = n->clients; c; c = c->next)
-        gone += c->closed && !c->helper && c->leave == HEARTH_DROP;
-    if (ranks == 0 || gone < ranks || n->drop_sent)
+    if (ranks == 0 || n->drops < ranks || n->drop_sent)
         return;
     n->drop_sent = 1;
     hth_tree_up(&n->ctx, HTH_KIND_CLOSE, body, sizeof(body));
@@ -201,8 +198,9 @@ static void check_dropped(struct hth_node *n)
 
 static void on_close(struct hth_node *n, struct client *c, const struct hth_local_close *m)
 {
+    n->drops +=
+            !c->closed && !c->helper && m->leave == HEARTH_DROP; /* c goes with its connection */
     c->closed = 1;
-    c->leave = m->leave;
     reply_ok(n, c->id, m->head.request);
     check_dropped(n);
 }

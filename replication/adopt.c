@@ -164,14 +164,15 @@ static void foreign_adopt(struct hth_ctx *ctx, const struct find *f)
     struct hth_object object;
     struct hth_held *held = NULL;
 
-    if (save && !f->slot) {
-        save->unfinished |= f->unfinished;
+    if (!f->slot) {
+        if (save)
+            save->unfinished |= f->unfinished;
         return;
     }
     if (!why) {
         object = hth_foreign_object(f->name, f->slot->capacity);
         if (save && hth_held_find(save, object.id))
-            why = "another file of the container cannot be told from it";
+            why = "one of that name is here already, or came from another node";
         else if (save)
             held = hth_held_add(save, &object, HTH_HELD_SEALED, f->slot);
     }

@@ -71,7 +71,7 @@ static void fail_track(struct hth_commit *c, struct track *t, int code, const ch
     if (!t->failing) {
         t->failing = 1;
         t->fail_code = code;
-        snprintf(t->why, sizeof(t->why), "%s", why);
+        snprintf(t->why, sizeof(t->why), "%.199s", why);
     }
     c->look = 1;
 }

@@ -15,7 +15,8 @@ struct hearth_handle;     /* a save handed over */
 struct hearth_checkpoint; /* a recovered save */
 struct hearth_report;     /* what a partial load did not find */
 
-/* How safe a save is. Each includes the ones before. */
+/* How safe a save is. Each includes the ones before, but that COPIED may come before or after
+ * COMPLETE: hearth_wait() for COPIED waits for the copies themselves. */
 enum hearth_level {
     HEARTH_OFF = 1,        /* the kill switch is on: nothing is kept */
     HEARTH_WRITTEN = 5,    /* handed over */

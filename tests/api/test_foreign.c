@@ -100,7 +100,7 @@ static void put(uint32_t node, uint32_t step)
 
 static void end_engine(const char *root)
 {
-    char path[128];
+    char path[4096];
     long pid = 0;
     FILE *f;
 
@@ -346,6 +346,8 @@ Test(foreign, saves_go_on_and_hearths_own_come_first)
     hth_save_text(hth_save_of_foreign(12), own);
     snprintf(dir, sizeof(dir), ".hearth/%s", own);
     cr_assert(is_there(one[1].root, dir));
+    if (getenv("HEARTH_TEST_BIN"))
+        sh("%s/hearth verify --root %s job > /dev/null", getenv("HEARTH_TEST_BIN"), one[1].root);
     for (uint64_t step = 13; step < 16; step++) {
         one[0].step = one[1].step = step;
         all(save);
@@ -373,6 +375,31 @@ Test(foreign, a_file_that_is_on_no_node_is_named)
                 one[i].err.text);
         cr_assert(ne(ptr, strstr(one[i].err.text, "step 12"), NULL), "%s", one[i].err.text);
     }
+    end();
+}
+
+Test(foreign, where_metadata_names_no_files_every_rank_must_have_one)
+{
+    start();
+    put(0, 12);
+    sh("cd %s/job/step-12_ckpt && rm __0__*_src0.distcp && echo none > .metadata", one[0].root);
+    all(run);
+    for (int i = 0; i < NODES; i++) {
+        cr_assert(eq(int, one[i].rc, HEARTH_ELOST), "%s", one[i].err.text);
+        cr_assert(
+                ne(ptr, strstr(one[i].err.text, "a file of rank 0"), NULL), "%s", one[i].err.text);
+    }
+    end();
+}
+
+Test(foreign, a_torn_file_counts_as_missing)
+{
+    start();
+    put(0, 12);
+    sh("truncate -s 5000 %s/job/step-12_ckpt/__0__1_src0.distcp", one[0].root);
+    all(run);
+    cr_assert(eq(int, one[1].rc, HEARTH_ELOST), "%s", one[1].err.text);
+    cr_assert(ne(ptr, strstr(one[1].err.text, "__0__1_src0.distcp"), NULL), "%s", one[1].err.text);
     end();
 }
 

@@ -491,7 +491,7 @@ Test(cli, ls_shows_saves_and_rm_and_clean_wait_for_the_engine)
 
 Test(cli, rm_takes_nothing_but_saves_and_follows_no_link)
 {
-    char other[128], link[160], inside[160];
+    char other[128], link[256], inside[160];
     struct stat st;
 
     must(hth_auth_init(NULL));

@@ -109,18 +109,30 @@ static int has_ended(int pidfd, unsigned ms)
     return poll(&p, 1, (int)ms) > 0;
 }
 
+static int signal_one(struct world *w, uint32_t k, pid_t pid, int sig)
+{
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0), ok;
+
+    note(w, "signal %d to the engine of %s", sig, w->node[k].name);
+    ok = pidfd >= 0 && !kill(pid, sig) &&
+         ((sig != SIGKILL && sig != SIGTERM) || has_ended(pidfd, 10000));
+    if (pidfd >= 0)
+        close(pidfd);
+    waitpid(pid, NULL, WNOHANG); /* where we have adopted it */
+    return ok ? 0 : lost(w, "the engine of %s does not heed signal %d", w->node[k].name, sig);
+}
+
+/* One that still waits for the other's lock is an engine too. */
 int node_engine_signal(struct world *w, uint32_t k, int sig)
 {
     pid_t pid = node_engine(w, k);
-    int pidfd = pid ? (int)syscall(SYS_pidfd_open, pid, 0) : -1, ok;
 
-    if (pidfd < 0)
+    if (!pid)
         return lost(w, "machine %s has no engine", w->node[k].name);
-    note(w, "signal %d to the engine of %s", sig, w->node[k].name);
-    ok = !kill(pid, sig) && ((sig != SIGKILL && sig != SIGTERM) || has_ended(pidfd, 10000));
-    close(pidfd);
-    waitpid(pid, NULL, WNOHANG); /* where we have adopted it */
-    return ok ? 0 : lost(w, "the engine of %s does not heed signal %d", w->node[k].name, sig);
+    do
+        TRY(signal_one(w, k, pid, sig));
+    while ((sig == SIGKILL || sig == SIGTERM) && (pid = node_engine(w, k)));
+    return 0;
 }
 
 static void enter_cgroup(const char *cgroup)

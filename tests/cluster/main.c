@@ -127,7 +127,8 @@ static void read_why(struct run *r, int status)
     if (f)
         fclose(f);
     line[strcspn(line, "\n")] = '\0';
-    snprintf(r->why, sizeof(r->why), "%s", strchr(line, ' ') ? strchr(line, ' ') + 1 : "");
+    if (r->result) /* a scenario may have met a loss that it wanted */
+        snprintf(r->why, sizeof(r->why), "%s", strchr(line, ' ') ? strchr(line, ' ') + 1 : "");
     if (r->killed)
         snprintf(r->why, sizeof(r->why), "no end after %u s", SCENARIO_MS / 1000);
     else if (!line[0])

@@ -128,10 +128,12 @@ static int take_line(struct rank *k, char *out, size_t len)
 {
     char *end = memchr(k->text, '\n', k->have);
     size_t n = end ? (size_t)(end - k->text) : 0;
+    size_t fits = n < len ? n : len - 1;
 
     if (!end)
         return 0;
-    snprintf(out, len, "%.*s", (int)n, k->text);
+    memcpy(out, k->text, fits);
+    out[fits] = '\0';
     k->have -= n + 1;
     memmove(k->text, end + 1, k->have);
     return 1;

@@ -67,7 +67,7 @@ static void close_store(void)
 /* A path below <root>/job. */
 static const char *at(const char *name)
 {
-    static char path[2][512];
+    static char path[2][1024];
     static int turn;
 
     turn = !turn;

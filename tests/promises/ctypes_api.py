@@ -118,6 +118,7 @@ def dims(values):
 
 
 def piece(key, data, shape, dtype=FLOAT32, strides=None, whole=None, at=None):
+    keep_alive.append(data)
     address = data.buffer_info()[0] if isinstance(data, array.array) else data
     return Piece(key=key, key_len=len(key), data=address, dtype=dtype, ndim=len(shape),
                  shape=dims(shape), strides=dims(strides), global_shape=dims(whole),
