@@ -146,10 +146,12 @@ void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const 
     hth_source_out(f, s, HEARTH_ECORRUPT, text);
 }
 
+/* Somebody who has not given the same unit wrongly too: else all would wait for each other. */
 static int others_left(const struct hth_fetch *f, const struct source *s)
 {
     for (uint32_t i = 0; i < f->sources; i++)
-        if (&f->source[i] != s && f->source[i].state != SOURCE_OUT)
+        if (&f->source[i] != s && f->source[i].state != SOURCE_OUT &&
+                f->source[i].bad_unit != s->bad_unit)
             return 1;
     return 0;
 }

@@ -8,29 +8,29 @@
 HEARTH_BEGIN
 
 /* Names that torch has and hardly anybody stores. */
-#define HEARTH_DTYPES_RARE(X) \
-    X(HEARTH_BITS16, 60, "bits16", 2) \
-    X(HEARTH_BITS1X8, 61, "bits1x8", 1) \
-    X(HEARTH_BITS2X4, 62, "bits2x4", 1) \
-    X(HEARTH_BITS4X2, 63, "bits4x2", 1) \
-    X(HEARTH_BITS8, 64, "bits8", 1) \
-    X(HEARTH_INT1, 65, "int1", 1) \
-    X(HEARTH_INT2, 66, "int2", 1) \
-    X(HEARTH_INT3, 67, "int3", 1) \
-    X(HEARTH_INT4, 68, "int4", 1) \
-    X(HEARTH_INT5, 69, "int5", 1) \
-    X(HEARTH_INT6, 70, "int6", 1) \
-    X(HEARTH_INT7, 71, "int7", 1) \
-    X(HEARTH_UINT1, 72, "uint1", 1) \
-    X(HEARTH_UINT2, 73, "uint2", 1) \
-    X(HEARTH_UINT3, 74, "uint3", 1) \
-    X(HEARTH_UINT4, 75, "uint4", 1) \
-    X(HEARTH_UINT5, 76, "uint5", 1) \
-    X(HEARTH_UINT6, 77, "uint6", 1) \
-    X(HEARTH_UINT7, 78, "uint7", 1) \
-    X(HEARTH_QINT32, 79, "qint32", 4) \
-    X(HEARTH_QINT8, 80, "qint8", 1) \
-    X(HEARTH_QUINT8, 81, "quint8", 1) \
+#define HEARTH_DTYPES_RARE(X)             \
+    X(HEARTH_BITS16, 60, "bits16", 2)     \
+    X(HEARTH_BITS1X8, 61, "bits1x8", 1)   \
+    X(HEARTH_BITS2X4, 62, "bits2x4", 1)   \
+    X(HEARTH_BITS4X2, 63, "bits4x2", 1)   \
+    X(HEARTH_BITS8, 64, "bits8", 1)       \
+    X(HEARTH_INT1, 65, "int1", 1)         \
+    X(HEARTH_INT2, 66, "int2", 1)         \
+    X(HEARTH_INT3, 67, "int3", 1)         \
+    X(HEARTH_INT4, 68, "int4", 1)         \
+    X(HEARTH_INT5, 69, "int5", 1)         \
+    X(HEARTH_INT6, 70, "int6", 1)         \
+    X(HEARTH_INT7, 71, "int7", 1)         \
+    X(HEARTH_UINT1, 72, "uint1", 1)       \
+    X(HEARTH_UINT2, 73, "uint2", 1)       \
+    X(HEARTH_UINT3, 74, "uint3", 1)       \
+    X(HEARTH_UINT4, 75, "uint4", 1)       \
+    X(HEARTH_UINT5, 76, "uint5", 1)       \
+    X(HEARTH_UINT6, 77, "uint6", 1)       \
+    X(HEARTH_UINT7, 78, "uint7", 1)       \
+    X(HEARTH_QINT32, 79, "qint32", 4)     \
+    X(HEARTH_QINT8, 80, "qint8", 1)       \
+    X(HEARTH_QUINT8, 81, "quint8", 1)     \
     X(HEARTH_QUINT2X4, 82, "quint2x4", 1) \
     X(HEARTH_QUINT4X2, 83, "quint4x2", 1)
 

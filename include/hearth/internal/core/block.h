@@ -21,16 +21,21 @@
 #include <hearth/internal/core/id.h>
 #include <stddef.h>
 
-#define HTH_BLOCK      4096u             /* bytes; data starts here */
-#define HTH_CHUNK      (UINT64_C(4) << 20) /* bytes: unit of checksum and transfer */
-#define HTH_ALIGN(n)   (((n) + HTH_BLOCK - 1) / HTH_BLOCK * HTH_BLOCK)
-#define HTH_CHUNKS(n)  (((n) + HTH_CHUNK - 1) / HTH_CHUNK)
+#define HTH_BLOCK     4096u               /* bytes; data starts here */
+#define HTH_CHUNK     (UINT64_C(4) << 20) /* bytes: unit of checksum and transfer */
+#define HTH_ALIGN(n)  (((n) + HTH_BLOCK - 1) / HTH_BLOCK * HTH_BLOCK)
+#define HTH_CHUNKS(n) (((n) + HTH_CHUNK - 1) / HTH_CHUNK)
 
-enum hth_signature { HTH_SIG_NONE = 0, HTH_SIG_TENSORS = 10, HTH_SIG_TORCH = 20, HTH_SIG_UNKNOWN = 30 };
+enum hth_signature {
+    HTH_SIG_NONE = 0,
+    HTH_SIG_TENSORS = 10,
+    HTH_SIG_TORCH = 20,
+    HTH_SIG_UNKNOWN = 30
+};
 
 enum hth_object_kind {
-    HTH_OBJECT_SHARD = 10, /* a rank's items */
-    HTH_OBJECT_RAW = 20,   /* plain file on every node: no block, listed by the manifest only */
+    HTH_OBJECT_SHARD = 10,   /* a rank's items */
+    HTH_OBJECT_RAW = 20,     /* plain file on every node: no block, listed by the manifest only */
     HTH_OBJECT_FOREIGN = 30, /* a file of somebody else's container: its bytes as they are */
 };
 

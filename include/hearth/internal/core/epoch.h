@@ -15,8 +15,8 @@
 #define HTH_NODE_NONE   UINT32_MAX
 
 struct hth_member {
-    char node[HTH_NAME_MAX + 1]; /* its id */
-    uint64_t store;              /* of its memory */
+    char node[HTH_NAME_MAX + 1];      /* its id */
+    uint64_t store;                   /* of its memory */
     uint64_t domain[HTH_DOMAINS_MAX]; /* hash of each level's name; 0: none given */
     uint32_t addr_len;
     unsigned char addr[HTH_ADDR_MAX];
@@ -27,9 +27,9 @@ struct hth_epoch {
     uint64_t nonce;
     uint32_t world; /* ranks */
     uint32_t nodes;
-    uint32_t self; /* our node's index */
-    uint32_t *rank_node;        /* [world] */
-    struct hth_member *member;  /* [nodes] */
+    uint32_t self;             /* our node's index */
+    uint32_t *rank_node;       /* [world] */
+    struct hth_member *member; /* [nodes] */
 };
 
 /*

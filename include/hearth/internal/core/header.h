@@ -19,7 +19,8 @@ struct hth_header {
 
 /* Elements, and bytes of the payload. Errors: HEARTH_EINVAL when a dimension is negative or
  * the number of bytes does not fit in 63 bits. */
-int hth_header_bytes(const struct hth_header *header, uint64_t *out_bytes, struct hearth_error *err);
+int hth_header_bytes(
+        const struct hth_header *header, uint64_t *out_bytes, struct hearth_error *err);
 
 /* Exactly what Python's pickle (protocol 4) writes, length in front. Returns the bytes written
  * to out[HTH_HEADER_MAX]; 0 when dtype or ndim is not valid. */

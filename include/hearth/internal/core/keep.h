@@ -6,7 +6,7 @@
 #include <hearth/internal/core/id.h>
 #include <stddef.h>
 
-#define HTH_KEEP_MAX 16 /* saves on a list */
+#define HTH_KEEP_MAX   16 /* saves on a list */
 #define HTH_KEEP_BYTES (64 + 2 * HTH_KEEP_MAX * 32 + HTH_DIGEST)
 
 struct hth_keep {

@@ -21,35 +21,37 @@
 #define HTH_LOCAL_MAX     16384u /* bytes of a packet */
 
 enum hth_local_type {
-    HTH_LOCAL_ERROR = 1,    /* struct hth_local_error */
-    HTH_LOCAL_OK = 2,       /* head alone */
-    HTH_LOCAL_ATTACH = 10,  /* first of every connection */
+    HTH_LOCAL_ERROR = 1,   /* struct hth_local_error */
+    HTH_LOCAL_OK = 2,      /* head alone */
+    HTH_LOCAL_ATTACH = 10, /* first of every connection */
     HTH_LOCAL_ATTACHED = 11,
-    HTH_LOCAL_JOIN = 12,    /* descriptor: memfd with table[world][HTH_GATHER] */
+    HTH_LOCAL_JOIN = 12, /* descriptor: memfd with table[world][HTH_GATHER] */
     HTH_LOCAL_JOINED = 13,
     HTH_LOCAL_RECOVER = 14,
     HTH_LOCAL_RECOVERED = 15,
     HTH_LOCAL_BEGIN = 20,
-    HTH_LOCAL_LENT = 21,    /* descriptor: the slot */
-    HTH_LOCAL_SET_STEP = 22,  /* answered by HTH_LOCAL_SAVE_ID */
-    HTH_LOCAL_SEAL = 24,      /* one object is written; answered OK at once, sealing goes on */
-    HTH_LOCAL_COMMON = 26,    /* descriptor: memfd with the bytes; OK */
-    HTH_LOCAL_COMMIT = 28,    /* no more objects of this rank; answered by SAVE_ID */
-    HTH_LOCAL_ABORT = 30,     /* OK */
-    HTH_LOCAL_CANCEL = 32,    /* OK */
+    HTH_LOCAL_LENT = 21,     /* descriptor: the slot */
+    HTH_LOCAL_SET_STEP = 22, /* answered by HTH_LOCAL_SAVE_ID */
+    HTH_LOCAL_SEAL = 24,     /* one object is written; answered OK at once, sealing goes on */
+    HTH_LOCAL_COMMON = 26,   /* descriptor: memfd with the bytes; OK */
+    HTH_LOCAL_COMMIT = 28,   /* no more objects of this rank; answered by SAVE_ID */
+    HTH_LOCAL_ABORT = 30,    /* OK */
+    HTH_LOCAL_CANCEL = 32,   /* OK */
     HTH_LOCAL_SAVE_ID = 34,
-    HTH_LOCAL_EVENT = 36,     /* a save of this rank moved; request 0 */
-    HTH_LOCAL_FOLLOW = 38,    /* after a reconnect: tell me about this save; answered by EVENT's body */
-    HTH_LOCAL_MANIFEST = 40,  /* answered by BYTES: the encoded manifest */
-    HTH_LOCAL_MAP = 42,       /* answered by MAPPED with the slot's descriptor; takes a lease */
+    HTH_LOCAL_EVENT = 36, /* a save of this rank moved; request 0 */
+    HTH_LOCAL_FOLLOW =
+            38, /* after a reconnect: tell me about this save; answered by EVENT's body */
+    HTH_LOCAL_MANIFEST = 40, /* answered by BYTES: the encoded manifest */
+    HTH_LOCAL_MAP = 42,      /* answered by MAPPED with the slot's descriptor; takes a lease */
     HTH_LOCAL_MAPPED = 43,
-    HTH_LOCAL_UNMAP = 44,     /* gives a lease back; OK */
-    HTH_LOCAL_RANGE = 46,     /* bytes of an object held elsewhere; answered by BYTES */
+    HTH_LOCAL_UNMAP = 44,      /* gives a lease back; OK */
+    HTH_LOCAL_RANGE = 46,      /* bytes of an object held elsewhere; answered by BYTES */
     HTH_LOCAL_COMMON_GET = 48, /* a raw object's bytes; answered by BYTES */
-    HTH_LOCAL_BYTES = 49,     /* descriptor: memfd */
-    HTH_LOCAL_STATUS = 50,    /* answered by BYTES: JSON for people and programs */
-    HTH_LOCAL_CLOSE = 52,     /* keep or drop; OK */
-    HTH_LOCAL_BAD = 54,       /* a chunk that a reader found wrong; answered MAPPED with another copy's slot */
+    HTH_LOCAL_BYTES = 49,      /* descriptor: memfd */
+    HTH_LOCAL_STATUS = 50,     /* answered by BYTES: JSON for people and programs */
+    HTH_LOCAL_CLOSE = 52,      /* keep or drop; OK */
+    HTH_LOCAL_BAD =
+            54, /* a chunk that a reader found wrong; answered MAPPED with another copy's slot */
 };
 
 struct hth_local_head {
@@ -83,7 +85,7 @@ struct hth_local_attach {
     uint32_t rank, world;
     uint32_t helper;
     uint32_t pid;
-    uint32_t want_log; /* enum hearth_log_level of lines wanted as events; 0: none */
+    uint32_t want_log;          /* enum hearth_log_level of lines wanted as events; 0: none */
     char job[HTH_NAME_MAX + 8]; /* NUL-terminated */
 };
 
@@ -118,7 +120,8 @@ struct hth_local_joined {
 struct hth_local_recover {
     struct hth_local_head head;
     uint32_t deadline_ms;
-    uint32_t count; /* common names, HTH: 256 bytes each, NUL-terminated, in the variable part; at most 32 */
+    uint32_t
+            count; /* common names, HTH: 256 bytes each, NUL-terminated, in the variable part; at most 32 */
 };
 
 struct hth_local_recovered {
@@ -175,7 +178,7 @@ struct hth_local_event {
     struct hth_local_save save;
     uint32_t level; /* enum hearth_level */
     uint32_t degraded;
-    int32_t code;   /* 0, HEARTH_EFAILED, HEARTH_EUNKNOWN */
+    int32_t code; /* 0, HEARTH_EFAILED, HEARTH_EUNKNOWN */
     uint32_t zero;
     uint64_t bytes, copied;
     char text[256];
@@ -191,7 +194,7 @@ struct hth_local_follow {
 struct hth_local_map { /* MAP, RANGE, MANIFEST (save only), BAD */
     struct hth_local_head head;
     struct hth_local_save save;
-    uint64_t object; /* id */
+    uint64_t object;   /* id */
     uint64_t off, len; /* RANGE: of the file; BAD: the chunk */
 };
 

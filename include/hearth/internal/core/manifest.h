@@ -22,7 +22,7 @@
 #define HTH_MANIFEST_HEAD   192u
 #define HTH_MANIFEST_OBJECT 128u
 
-#define HTH_OWNER_NONE UINT32_MAX
+#define HTH_OWNER_NONE      UINT32_MAX
 
 struct hth_object {
     uint64_t id;
@@ -41,7 +41,7 @@ struct hth_manifest {
     uint32_t nodes;
     char job[HTH_NAME_MAX + 1];
     uint32_t objects;
-    struct hth_object *object; /* [objects], in order of id; hth_manifest_fini() frees it */
+    struct hth_object *object;        /* [objects], in order of id; hth_manifest_fini() frees it */
     unsigned char digest[HTH_DIGEST]; /* own; set by encode and decode */
 };
 

@@ -36,18 +36,20 @@ struct hth_store_found {
     const char *name;        /* of the file */
     int tmp;                 /* a slot that was being received: name is without `.tmp` */
     struct hth_slot *slot;   /* NULL: a raw object or a manifest */
-    int unfinished;          /* nothing but: the foreign container `dir` has an `unfinished` marker */
+    int unfinished; /* nothing but: the foreign container `dir` has an `unfinished` marker */
 };
 
 struct hth_store_ops {
     /* Room for slots of these sizes (block and table included; capacity is 17/16 of it, rounded
      * up to 2 MiB). Makes what is missing, in the background where it can. Errors: HEARTH_ENOSPC
      * with the three limits and what to do; then nothing was made. */
-    int (*reserve)(struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+    int (*reserve)(
+            struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 
     /* Best-fitting free slot of at least `bytes`, made now where reserve() was never called and
      * there is room. Errors: HEARTH_EBUSY no free slot in what was reserved, HEARTH_ENOSPC. */
-    int (*take)(struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
+    int (*take)(
+            struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
 
     /* Show a taken slot as `<name>.tmp` of `save`, whose directory is made where needed. */
     int (*receive)(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
@@ -67,8 +69,8 @@ struct hth_store_ops {
     void (*unlease)(struct hth_store *s, struct hth_slot *slot);
 
     /* Small files of a save: raw objects under their names. Atomic: temporary name, rename. */
-    int (*raw_put)(struct hth_store *s, struct hth_save_id save, const char *name, const void *bytes,
-            size_t len, struct hearth_error *err);
+    int (*raw_put)(struct hth_store *s, struct hth_save_id save, const char *name,
+            const void *bytes, size_t len, struct hearth_error *err);
     /* malloc'ed; the caller frees. */
     int (*raw_get)(struct hth_store *s, struct hth_save_id save, const char *name, void **out,
             size_t *out_len, struct hearth_error *err);
@@ -92,15 +94,15 @@ struct hth_store_ops {
      * a directory of a foreign container too (save.epoch 0): with its files as slots that are only
      * readable, or, without a slot, because its writer has not finished it. What is broken is
      * skipped and logged. */
-    int (*scan)(struct hth_store *s,
-            void (*found)(void *arg, const struct hth_store_found *f), void *arg,
-            struct hearth_error *err);
+    int (*scan)(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
+            void *arg, struct hearth_error *err);
 
     /* The next moment of background work (prefault), HTH_NEVER: none; and do a bounded piece of it. */
     uint64_t (*work)(struct hth_store *s);
 
-    uint64_t (*id)(struct hth_store *s); /* random, kept in .hearth/store: same id = the memory survived */
-    void (*close)(struct hth_store *s);  /* unmap; files stay */
+    uint64_t (*id)(
+            struct hth_store *s); /* random, kept in .hearth/store: same id = the memory survived */
+    void (*close)(struct hth_store *s); /* unmap; files stay */
 };
 
 struct hth_store {

@@ -19,20 +19,20 @@ struct hth_node_env {
     struct hth_workers workers;
     struct hth_log log;
     struct hth_points points;
-    struct hth_store *store;            /* borrowed until hth_node_close() */
-    struct hth_session_opts session;    /* heartbeat, dead, stall; key; job */
+    struct hth_store *store;         /* borrowed until hth_node_close() */
+    struct hth_session_opts session; /* heartbeat, dead, stall; key; job */
     struct hth_transport *(*transport)(void *self, const struct hth_transport_events *events,
-            struct hearth_error *err);  /* called once by hth_node_open(): opens and gives away */
+            struct hearth_error *err); /* called once by hth_node_open(): opens and gives away */
     void *transport_self;
     /* An answer or event for a client: bytes[len]; fd >= 0: a descriptor to pass on (borrowed during
      * the call); attach: content for a memfd (borrowed during the call). At most one of the two. */
     void (*reply)(void *self, uint32_t client, const void *bytes, size_t len, int fd,
             const void *attach, size_t attach_len);
     void *reply_self;
-    char node[HTH_NAME_MAX + 1];  /* this node's id */
-    char log_path[512];           /* told to clients */
-    uint32_t retry_ms;            /* 0: 500 */
-    uint32_t breaks;              /* enum hth_break, tests */
+    char node[HTH_NAME_MAX + 1]; /* this node's id */
+    char log_path[512];          /* told to clients */
+    uint32_t retry_ms;           /* 0: 500 */
+    uint32_t breaks;             /* enum hth_break, tests */
 };
 
 /* Adopts what the store has. Where it has an epoch record whose job still runs (an engine that died

@@ -23,8 +23,8 @@ struct hth_seen_save {
     unsigned char manifest[HTH_DIGEST]; /* its own digest */
     uint32_t objects;
     struct hth_seen_object *object; /* in order of id */
-    struct hth_object *file;        /* foreign: [objects] the same ones, with name and length; else NULL */
-    int unfinished;                 /* foreign: its writer has left a marker */
+    struct hth_object *file; /* foreign: [objects] the same ones, with name and length; else NULL */
+    int unfinished;          /* foreign: its writer has left a marker */
 };
 
 struct hth_inventory {
@@ -40,9 +40,11 @@ void hth_inventory_encode(const struct hth_inventory *inv, unsigned char *out);
 int hth_inventory_decode(
         struct hth_inventory *out, const void *bytes, size_t len, struct hearth_error *err);
 void hth_inventory_fini(struct hth_inventory *inv);
-const struct hth_seen_save *hth_inventory_find(const struct hth_inventory *inv, struct hth_save_id id);
+const struct hth_seen_save *hth_inventory_find(
+        const struct hth_inventory *inv, struct hth_save_id id);
 /* 1 when it has this very object. */
-int hth_inventory_has(const struct hth_inventory *inv, struct hth_save_id save, const struct hth_object *o);
+int hth_inventory_has(
+        const struct hth_inventory *inv, struct hth_save_id save, const struct hth_object *o);
 
 /* The holders of one object, best first. */
 struct hth_sources {

@@ -16,8 +16,8 @@ struct hth_recover_events {
     void *self;
     /* GO was heard (code 0; info is filled, save epoch 0: nothing to recover), or this epoch's
      * recovery failed. Exactly once per start. */
-    void (*on_end)(void *self, int code, const struct hearth_error *err,
-            struct hth_save_id save, const struct hearth_recovery *info);
+    void (*on_end)(void *self, int code, const struct hearth_error *err, struct hth_save_id save,
+            const struct hearth_recovery *info);
 };
 
 int hth_recover_open(struct hth_ctx *ctx, const struct hth_recover_events *events,
@@ -40,8 +40,8 @@ uint32_t hth_recover_sources(
 
 void hth_recover_deliver(struct hth_recover *r, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len);
-void hth_recover_blob(
-        struct hth_recover *r, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
+void hth_recover_blob(struct hth_recover *r, const struct hth_blob_id *id,
+        const unsigned char *bytes, size_t len);
 void hth_recover_peer_down(struct hth_recover *r, uint32_t node, const char *text);
 void hth_recover_tick(struct hth_recover *r);
 uint64_t hth_recover_due_ms(const struct hth_recover *r);

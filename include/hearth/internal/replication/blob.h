@@ -19,7 +19,8 @@ struct hth_blob_id {
 
 /* It is here, whole and with the right digest, and children are being served. bytes[len] live
  * until the blob is forgotten. At the node that gave it this does not run. */
-typedef void hth_blob_arrived(void *self, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
+typedef void hth_blob_arrived(
+        void *self, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
 
 int hth_blobs_open(struct hth_ctx *ctx, hth_blob_arrived *arrived, void *self,
         struct hth_blobs **out, struct hearth_error *err);
@@ -31,17 +32,20 @@ int hth_blob_give(struct hth_ctx *ctx, const struct hth_blob_id *id, const void 
 
 /* A raw object may start elsewhere: fetch this blob from `node`, then give it on to our own
  * children as if the parent had brought it. */
-int hth_blob_fetch(struct hth_ctx *ctx, const struct hth_blob_id *id, uint32_t node,
-        struct hearth_error *err);
+int hth_blob_fetch(
+        struct hth_ctx *ctx, const struct hth_blob_id *id, uint32_t node, struct hearth_error *err);
 /* Answer hth_blob_fetch() of others with these bytes, without giving it to children. Copied. */
 int hth_blob_serve(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
         struct hearth_error *err);
 
 /* The bytes if it is here, else NULL. */
-const unsigned char *hth_blob_find(struct hth_ctx *ctx, const struct hth_blob_id *id, size_t *out_len);
+const unsigned char *hth_blob_find(
+        struct hth_ctx *ctx, const struct hth_blob_id *id, size_t *out_len);
 
-void hth_blobs_forget(struct hth_ctx *ctx, struct hth_save_id save); /* all of a save that was freed */
-int hth_blobs_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
+void hth_blobs_forget(
+        struct hth_ctx *ctx, struct hth_save_id save); /* all of a save that was freed */
+int hth_blobs_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
 void hth_blobs_peer_down(struct hth_ctx *ctx, uint32_t node);
 void hth_blobs_tick(struct hth_ctx *ctx);
 uint64_t hth_blobs_due_ms(const struct hth_ctx *ctx);

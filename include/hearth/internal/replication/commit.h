@@ -40,8 +40,8 @@ void hth_commit_resume(struct hth_commit *c);
 /* A rank of this node begins `step`. Gives the save's id; `rank`'s attempt counts by itself.
  * Errors: HEARTH_EBUSY naming the undecided save and whom it waits for, HEARTH_ESTATE. The refusal
  * of an attempt is reported to the coordinator, which cancels it everywhere. */
-int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step, struct hth_save_id *out_save,
-        struct hearth_error *err);
+int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
+        struct hth_save_id *out_save, struct hearth_error *err);
 
 /* Would begin find room now? Counts no attempt. Errors: HEARTH_EBUSY as begin. */
 int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step, struct hearth_error *err);
@@ -72,11 +72,15 @@ void hth_commit_text(struct hth_commit *c, char *out, size_t len);
 uint32_t hth_commit_holders(struct hth_commit *c, uint32_t rank, uint32_t *out);
 
 /* A copy was found bad or lost here: it is not promised any more; DEGRADED until repaired. */
-void hth_commit_copy_lost(struct hth_commit *c, struct hth_save_id save, uint64_t object, const char *why);
+void hth_commit_copy_lost(
+        struct hth_commit *c, struct hth_save_id save, uint64_t object, const char *why);
 
-void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len);
-void hth_commit_blob(struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
-int hth_commit_offer_wanted(void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object);
+void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
+        const unsigned char *bytes, size_t len);
+void hth_commit_blob(
+        struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
+int hth_commit_offer_wanted(
+        void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object);
 void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object);
 void hth_commit_peer_down(struct hth_commit *c, uint32_t node);
 void hth_commit_peer_up(struct hth_commit *c, uint32_t node);

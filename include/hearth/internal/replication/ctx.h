@@ -3,19 +3,19 @@
 #ifndef HEARTH_INTERNAL_REPLICATION_CTX_H
 #define HEARTH_INTERNAL_REPLICATION_CTX_H
 
-#include <hearth/internal/core/manifest.h>
 #include <hearth/internal/core/keep.h>
+#include <hearth/internal/core/manifest.h>
 #include <hearth/internal/core/store.h>
 #include <hearth/internal/transport/session.h>
 
 /* Rules that a simulator run leaves out to see that somebody notices. Never set in production. */
 enum hth_break {
-    HTH_BREAK_VERIFY = 1,      /* pulled bytes are not checked */
-    HTH_BREAK_FREE_EARLY = 2,  /* older saves are freed at COMPLETE */
-    HTH_BREAK_EPOCH = 4,       /* saves are known by step number alone */
-    HTH_BREAK_FENCE = 8,       /* messages of older sessions are heard */
+    HTH_BREAK_VERIFY = 1,       /* pulled bytes are not checked */
+    HTH_BREAK_FREE_EARLY = 2,   /* older saves are freed at COMPLETE */
+    HTH_BREAK_EPOCH = 4,        /* saves are known by step number alone */
+    HTH_BREAK_FENCE = 8,        /* messages of older sessions are heard */
     HTH_BREAK_KEEP_CHOSEN = 16, /* the plan keeps the chosen save only */
-    HTH_BREAK_DEADLINE = 32,   /* undecided saves are never cancelled */
+    HTH_BREAK_DEADLINE = 32,    /* undecided saves are never cancelled */
 };
 
 struct hth_ctx_opts {
@@ -23,7 +23,8 @@ struct hth_ctx_opts {
     uint32_t copies, min_copies, keep; /* resolved: never 0 */
     uint32_t allow_degraded;
     uint32_t save_ms, recover_ms, dead_ms;
-    uint32_t retry_ms;       /* facts are repeated upwards this often until they have had their effect; 500 */
+    uint32_t
+            retry_ms; /* facts are repeated upwards this often until they have had their effect; 500 */
     uint64_t inflight_bytes; /* being pulled by this node */
     uint32_t breaks;         /* enum hth_break */
 };

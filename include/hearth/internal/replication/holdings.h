@@ -31,9 +31,9 @@ struct hth_held_save {
     int has_manifest;
     unsigned char *manifest_bytes; /* [manifest_len]; registered for blobs by who needs it */
     size_t manifest_len;
-    int published; /* its directory is step-<N>_ckpt */
+    int published;  /* its directory is step-<N>_ckpt */
     int unfinished; /* foreign: its writer has left a marker here */
-    int removed;   /* freed: not in the list any more; its memory goes when nobody is on it */
+    int removed;    /* freed: not in the list any more; its memory goes when nobody is on it */
     uint32_t users;
     struct hth_held *held; /* in order of id */
     struct hth_held_save *next;
@@ -47,7 +47,8 @@ int hth_holdings_adopt(struct hth_ctx *ctx, struct hearth_error *err);
 
 struct hth_held_save *hth_holdings_first(struct hth_ctx *ctx); /* newest */
 struct hth_held_save *hth_holdings_find(struct hth_ctx *ctx, struct hth_save_id save);
-struct hth_held_save *hth_holdings_get(struct hth_ctx *ctx, struct hth_save_id save); /* or make; NULL: no memory */
+struct hth_held_save *hth_holdings_get(
+        struct hth_ctx *ctx, struct hth_save_id save); /* or make; NULL: no memory */
 struct hth_held *hth_held_find(struct hth_held_save *save, uint64_t object);
 /* New entry; NULL: no memory. */
 struct hth_held *hth_held_add(struct hth_held_save *save, const struct hth_object *object,
@@ -83,6 +84,7 @@ void hth_held_unpin(struct hth_held_save *save, struct hth_held *held);
 void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save);
 
 uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx);
-void hth_holdings_close(struct hth_ctx *ctx); /* after hth_transfer_close(); slots stay as they are */
+void hth_holdings_close(
+        struct hth_ctx *ctx); /* after hth_transfer_close(); slots stay as they are */
 
 #endif

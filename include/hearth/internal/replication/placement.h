@@ -28,7 +28,8 @@ uint32_t hth_placement_replace(const struct hth_placement *p, const struct hth_e
         const uint32_t *lost, uint32_t rank, uint32_t copy);
 
 /* "4 nodes, 1 copy: survives the loss of any one rack" for the log and `hearth ls`. */
-void hth_placement_text(const struct hth_placement *p, const struct hth_epoch *epoch, char *out, size_t len);
+void hth_placement_text(
+        const struct hth_placement *p, const struct hth_epoch *epoch, char *out, size_t len);
 void hth_placement_fini(struct hth_placement *p);
 
 #endif

@@ -28,7 +28,8 @@
  * when the save is freed or the epoch ends). done(code) may be NULL. It hears 0 once it is pulled
  * and what the node will never take (HEARTH_EDENIED, EEXIST, EINVAL, ECORRUPT): then the offer is
  * over. It also hears HEARTH_ENOSPC, once, when the node has no room: the offer goes on. */
-typedef void hth_offered_fn(void *self, struct hth_save_id save, uint64_t object, uint32_t node, int code);
+typedef void hth_offered_fn(
+        void *self, struct hth_save_id save, uint64_t object, uint32_t node, int code);
 int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         uint32_t node, hth_offered_fn *done, void *self, struct hearth_error *err);
 
@@ -37,19 +38,24 @@ int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct h
 enum hth_fetch_class { HTH_FETCH_REPLICA = 10, HTH_FETCH_RECOVERY = 20, HTH_FETCH_READ = 30 };
 
 struct hth_fetch;
-typedef void hth_fetched_fn(void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err);
+typedef void hth_fetched_fn(
+        void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err);
 
 struct hth_fetch_want {
     struct hth_save_id save;
     struct hth_object object; /* digest, lengths as the manifest has them */
-    const uint32_t *sources;  /* [count] nodes, best first; copied. More may come: hth_fetch_source() */
+    const uint32_t
+            *sources; /* [count] nodes, best first; copied. More may come: hth_fetch_source() */
     uint32_t count;
     enum hth_fetch_class class;
-    uint64_t off, len; /* of the file; len 0: the whole object, sealed at the end. Else: a range into
+    uint64_t off,
+            len; /* of the file; len 0: the whole object, sealed at the end. Else: a range into
                         * a scratch slot, covering chunks verified */
-    struct hth_held *reuse; /* an object that is here but bad in places: its chunks are compared first. NULL */
+    struct hth_held *
+            reuse; /* an object that is here but bad in places: its chunks are compared first. NULL */
     uint32_t deadline_ms;
-    hth_fetched_fn *done; /* exactly once; for whole objects the holdings have it SEALED and verified then */
+    hth_fetched_fn *
+            done; /* exactly once; for whole objects the holdings have it SEALED and verified then */
     void *self;
 };
 
@@ -57,7 +63,8 @@ struct hth_fetch_want {
  * same object is being fetched. `done` runs later, never in here nor in cancel; it hears
  * HEARTH_ELOST, ETIMEOUT, ECANCELED (cancel, join, forget) or what sealing says, and no more after
  * hth_transfer_close(). A whole object's fetch, and one that failed, is gone when `done` returns. */
-int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out, struct hearth_error *err);
+int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
+        struct hearth_error *err);
 /* One more node that may have it, or is back. */
 int hth_fetch_source(struct hth_fetch *fetch, uint32_t node);
 void hth_fetch_cancel(struct hth_fetch *fetch);
@@ -70,7 +77,8 @@ void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out
 
 /* Whether an offer may be taken (the commit machine decides: assigned to us, save not dead).
  * Returns 0 to take, HEARTH_EBUSY later, HEARTH_EDENIED never. */
-typedef int hth_offer_wanted_fn(void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object);
+typedef int hth_offer_wanted_fn(
+        void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object);
 /* A replica that was offered is sealed here. */
 typedef void hth_replica_fn(void *self, struct hth_save_id save, uint64_t object);
 
@@ -83,23 +91,27 @@ struct hth_transfer_events {
 int hth_transfer_open(struct hth_ctx *ctx, const struct hth_transfer_events *events,
         struct hth_transfer **out, struct hearth_error *err);
 void hth_transfer_join(struct hth_ctx *ctx); /* stops everything of the old epoch */
-int hth_transfer_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
+int hth_transfer_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
 void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node);
 void hth_transfer_forget(struct hth_ctx *ctx, struct hth_save_id save); /* before it is freed */
 void hth_transfer_tick(struct hth_ctx *ctx);
 uint64_t hth_transfer_due_ms(const struct hth_ctx *ctx);
-void hth_transfer_close(struct hth_ctx *ctx); /* after the transport's close() and the last work; before the holdings' */
+void hth_transfer_close(struct hth_ctx
+                *ctx); /* after the transport's close() and the last work; before the holdings' */
 
 /* ---- Sealing and verifying, on the workers ---- */
 
-typedef void hth_sealed_fn(void *self, struct hth_held_save *save, struct hth_held *held, int code, const struct hearth_error *err);
+typedef void hth_sealed_fn(void *self, struct hth_held_save *save, struct hth_held *held, int code,
+        const struct hearth_error *err);
 
 /* A rank has written data (held->object.data_len) and items part (items, items_len; behind the
  * place of the table's head) into held's slot: checksums, table, digest, block, seal under its
  * final name. save and held are readable in `done`, even when the object was dropped meanwhile
  * (HEARTH_ECANCELED). Wrong items: HEARTH_EINVAL. */
 int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
-        uint32_t items, uint64_t items_len, hth_sealed_fn *done, void *self, struct hearth_error *err);
+        uint32_t items, uint64_t items_len, hth_sealed_fn *done, void *self,
+        struct hearth_error *err);
 
 /* Every chunk of a sealed object against its table (and the table against held->object.digest).
  * HEARTH_ECORRUPT names the chunk. Sets held->verified. */

@@ -21,7 +21,8 @@
 
 /* Kinds. 1..31 commit, 32..63 recovery. */
 enum hth_kind {
-    HTH_KIND_DONE = 1,      /* up: my ranks' objects of a save: {save, u32 part, u32 parts, objects of 128} */
+    HTH_KIND_DONE =
+            1, /* up: my ranks' objects of a save: {save, u32 part, u32 parts, objects of 128} */
     HTH_KIND_HELD = 2,      /* up: {save} manifest and raw objects are here */
     HTH_KIND_PROMISE = 3,   /* up: {save, u64 store, u32 assign serial} */
     HTH_KIND_FAILED = 4,    /* up: {save, i32 code, text} please cancel */
@@ -29,33 +30,38 @@ enum hth_kind {
     HTH_KIND_COMPLETE = 6,  /* down: {save} */
     HTH_KIND_PROTECTED = 7, /* down: {keep record, u32 degraded}: its first save is the one meant */
     HTH_KIND_CANCELLED = 8, /* down: {save, i32 code, text} */
-    HTH_KIND_ASSIGN = 9,    /* down: {u32 serial, u32 count, {u32 rank, u32 copy, u32 node}...} all overrides so far */
-    HTH_KIND_ASK = 10,      /* down: {save} say again what you have of it */
-    HTH_KIND_INVENTORY = 32, /* up: {u32 part, u32 parts, bytes} */
-    HTH_KIND_PLAN = 33,      /* down: {plan parts}; see loader/recover.h */
-    HTH_KIND_VOTE = 34,      /* up */
-    HTH_KIND_GO = 35,        /* down */
+    HTH_KIND_ASSIGN =
+            9, /* down: {u32 serial, u32 count, {u32 rank, u32 copy, u32 node}...} all overrides so far */
+    HTH_KIND_ASK = 10,          /* down: {save} say again what you have of it */
+    HTH_KIND_INVENTORY = 32,    /* up: {u32 part, u32 parts, bytes} */
+    HTH_KIND_PLAN = 33,         /* down: {plan parts}; see loader/recover.h */
+    HTH_KIND_VOTE = 34,         /* up */
+    HTH_KIND_GO = 35,           /* down */
     HTH_KIND_EPOCH_FAILED = 36, /* down: {i32 code, text} */
-    HTH_KIND_CLOSE = 37,     /* up: {u32 drop}: all ranks of my node have closed */
-    HTH_KIND_DROP = 38,      /* down: everybody dropped: free everything */
-    HTH_KIND_ECHO = 39,      /* tests */
+    HTH_KIND_CLOSE = 37,        /* up: {u32 drop}: all ranks of my node have closed */
+    HTH_KIND_DROP = 38,         /* down: everybody dropped: free everything */
+    HTH_KIND_ECHO = 39,         /* tests */
 };
 
 /* Deliver a fact: up-facts at the coordinator with their origin, down and to at the node with origin 0. */
-typedef void hth_tree_deliver(void *self, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len);
+typedef void hth_tree_deliver(
+        void *self, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len);
 
 int hth_tree_open(struct hth_ctx *ctx, hth_tree_deliver *deliver, void *self, struct hth_tree **out,
         struct hearth_error *err);
 void hth_tree_join(struct hth_ctx *ctx); /* ctx->epoch is new */
 
 void hth_tree_up(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t len);
-void hth_tree_down(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t len); /* coordinator only */
+void hth_tree_down(
+        struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t len); /* coordinator only */
 void hth_tree_to(struct hth_ctx *ctx, uint32_t node, uint16_t kind, const void *bytes, size_t len);
 
 /* From the session: 1 when the message was the tree's. */
-int hth_tree_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
+int hth_tree_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
 
-uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node); /* living; HTH_NODE_NONE for 0 */
+uint32_t hth_tree_parent(
+        const struct hth_ctx *ctx, uint32_t node); /* living; HTH_NODE_NONE for 0 */
 /* Living children of `node`, out[cap]; returns how many there are (>= HTH_TREE_DEGREE possible after losses). */
 uint32_t hth_tree_children(const struct hth_ctx *ctx, uint32_t node, uint32_t *out, uint32_t cap);
 void hth_tree_close(struct hth_ctx *ctx);
