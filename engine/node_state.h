@@ -21,7 +21,7 @@ struct client {
     struct client *next;
     uint32_t rank;
     int attached, helper;
-    int closed; /* said close */
+    int closed;               /* said close */
     uint64_t recover_request; /* waits for the end of recovery; 0: no */
 };
 

@@ -64,29 +64,44 @@ static struct hth_object *collect(
     return all;
 }
 
+struct vote { /* on the files of one name, [first, next) */
+    uint32_t next;
+    uint32_t best, most; /* one with the commonest content, and how many have it */
+    uint32_t contents;
+};
+
+static struct vote vote_on(const struct hth_object *all, uint32_t count, uint32_t first)
+{
+    struct vote v = { .best = first };
+    uint32_t run = 0, i;
+
+    for (i = first; i < count && all[i].id == all[first].id; i++) {
+        run = i > first && !by_content(&all[i], &all[i - 1]) ? run + 1 : 1;
+        v.contents += run == 1;
+        if (run > v.most) {
+            v.most = run;
+            v.best = i;
+        }
+    }
+    v.next = i;
+    return v;
+}
+
 /* Of each name one content, moved to the front; returns how many. */
 static uint32_t elect(
         const struct hth_recover *r, struct hth_save_id id, struct hth_object *all, uint32_t count)
 {
     uint32_t kept = 0;
+    struct vote v;
 
-    for (uint32_t at = 0, next; at < count; at = next) {
-        uint32_t best = at, most = 0, run = 0, contents = 0;
-
-        for (next = at; next < count && all[next].id == all[at].id; next++) {
-            run = next > at && !by_content(&all[next], &all[next - 1]) ? run + 1 : 1;
-            contents += run == 1;
-            if (run > most) {
-                most = run;
-                best = next;
-            }
-        }
-        if (contents > 1)
+    for (uint32_t at = 0; at < count; at = v.next) {
+        v = vote_on(all, count, at);
+        if (v.contents > 1)
             hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-differs",
                     "step %" PRIu64 ": nodes have %" PRIu32
                     " different files %s; the one that %" PRIu32 " of them have is taken",
-                    id.step, contents, all[at].name, most);
-        all[kept++] = all[best];
+                    id.step, v.contents, all[at].name, v.most);
+        all[kept++] = all[v.best];
     }
     return kept;
 }

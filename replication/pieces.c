@@ -146,12 +146,13 @@ void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const 
     hth_source_out(f, s, HEARTH_ECORRUPT, text);
 }
 
-/* Somebody who has not given the same unit wrongly too: else all would wait for each other. */
-static int others_left(const struct hth_fetch *f, const struct source *s)
+/* A source that has not given this unit wrongly (UNIT_NONE: any source): else those that have
+ * would wait for each other. */
+static int others_left(const struct hth_fetch *f, uint32_t bad_unit)
 {
     for (uint32_t i = 0; i < f->sources; i++)
-        if (&f->source[i] != s && f->source[i].state != SOURCE_OUT &&
-                f->source[i].bad_unit != s->bad_unit)
+        if (f->source[i].state != SOURCE_OUT &&
+                (bad_unit == UNIT_NONE || f->source[i].bad_unit != bad_unit))
             return 1;
     return 0;
 }
@@ -171,7 +172,7 @@ static uint32_t todo_from(const struct hth_fetch *f, uint32_t at)
 static uint32_t unit_for(struct hth_fetch *f, const struct source *s)
 {
     uint32_t n = f->chunk1 - f->chunk0, at;
-    int avoid = s->bad_unit != UNIT_NONE && others_left(f, s);
+    int avoid = s->bad_unit != UNIT_NONE && others_left(f, s->bad_unit);
 
     if (f->phase == PHASE_TABLE || f->phase == PHASE_BLOCK) {
         uint32_t unit = f->phase == PHASE_TABLE ? UNIT_TABLE : UNIT_BLOCK;
@@ -434,7 +435,7 @@ static void check_lost(struct hth_fetch *f)
     char text[HEARTH_ERROR_TEXT];
 
     if (!hth_fetch_runs(f) || f->busy || f->phase == PHASE_CHECK || f->phase == PHASE_REUSE ||
-            others_left(f, NULL))
+            others_left(f, UNIT_NONE))
         return;
     snprintf(text, sizeof(text), "all %" PRIu32 " sources failed: %.400s", f->sources,
             f->cause.code ? f->cause.text : "there is none");

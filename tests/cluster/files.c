@@ -80,7 +80,7 @@ int object_same(struct world *w, const struct object *a, const struct object *b)
 int file_flip(struct world *w, const char *path, uint64_t offset)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    unsigned char c;
+    unsigned char c = 0;
     int ok = fd >= 0 && pread(fd, &c, 1, (off_t)offset) == 1;
 
     c ^= 0x10;
