@@ -56,7 +56,7 @@ void party_skip(const char *format, ...)
     va_end(ap);
     putchar('\n');
     fflush(stdout);
-    _exit(77);
+    exit(77);
 }
 
 /* ---- the runner ------------------------------------------------------------------------------ */
@@ -79,66 +79,11 @@ static int kill_children(void)
     return killed;
 }
 
-static void sweep(void)
+/* The runner knows it, too: a case that is killed cleans nothing up. */
+static void base_of(int mounts, pid_t pid, char *out, size_t len)
 {
-    uint64_t until = now_ms() + 10000;
-
-    while (kill_children() && now_ms() < until)
-        while (waitpid(-1, NULL, 0) < 0 && errno == EINTR)
-            continue;
-    while (waitpid(-1, NULL, WNOHANG) > 0)
-        continue;
+    snprintf(out, len, "%s/hearth-promise-%ld", mounts ? "/tmp" : "/dev/shm", (long)pid);
 }
-
-static int run_one(const struct party_case *c)
-{
-    int status = 0;
-    pid_t pid, ended;
-
-    fflush(NULL);
-    pid = fork();
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(CASE_SECONDS);
-        c->run();
-        exit(0);
-    }
-    do /* orphans end meanwhile */
-        ended = waitpid(-1, &status, 0);
-    while (ended != pid && (ended > 0 || errno == EINTR));
-    sweep();
-    if (WIFSIGNALED(status))
-        fprintf(stderr, "%s: ended by signal %d%s\n", c->name, WTERMSIG(status),
-                WTERMSIG(status) == SIGALRM ? ": it hung" : "");
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-}
-
-int party_main(int argc, char **argv, const struct party_case *cases)
-{
-    int rc = 0, found = 0;
-
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    for (; cases->name; cases++) {
-        int one;
-
-        if (argc > 1 && strcmp(argv[1], cases->name) != 0)
-            continue;
-        found = 1;
-        one = run_one(cases);
-        printf("%s: %s\n", cases->name, one == 0 ? "passed" : one == 77 ? "skipped" : "FAILED");
-        if (one && (!rc || rc == 77))
-            rc = one;
-    }
-    if (!found)
-        fprintf(stderr, "there is no case '%s'\n", argv[1]);
-    return found ? rc : 2;
-}
-
-/* ---- machines -------------------------------------------------------------------------------- */
-
-static int own_mounts;
-static const struct party *at_end;
-static pid_t whose;
 
 int party_find(const char *path, void (*f)(const char *path, void *arg), void *arg)
 {
@@ -171,6 +116,78 @@ static void remove_it(const char *path, void *arg)
     if (unlink(path) && rmdir(path))
         return;
 }
+
+static void remove_base(int mounts, pid_t pid)
+{
+    char base[64];
+
+    base_of(mounts, pid, base, sizeof(base));
+    party_find(base, remove_it, NULL);
+    rmdir(base);
+}
+
+static void sweep(void)
+{
+    uint64_t until = now_ms() + 10000;
+
+    while (kill_children() && now_ms() < until)
+        while (waitpid(-1, NULL, 0) < 0 && errno == EINTR)
+            continue;
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        continue;
+}
+
+static int run_one(const struct party_case *c)
+{
+    int status = 0;
+    pid_t pid, ended;
+
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(CASE_SECONDS);
+        c->run();
+        exit(0);
+    }
+    do /* orphans end meanwhile */
+        ended = waitpid(-1, &status, 0);
+    while (ended != pid && (ended > 0 || errno == EINTR));
+    sweep();
+    remove_base(0, pid);
+    remove_base(1, pid);
+    if (WIFSIGNALED(status))
+        fprintf(stderr, "%s: ended by signal %d%s\n", c->name, WTERMSIG(status),
+                WTERMSIG(status) == SIGALRM ? ": it hung" : "");
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+int party_main(int argc, char **argv, const struct party_case *cases)
+{
+    int rc = 0, found = 0;
+
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    for (; cases->name; cases++) {
+        int one;
+
+        if (argc > 1 && strcmp(argv[1], cases->name) != 0)
+            continue;
+        found = 1;
+        one = run_one(cases);
+        printf("%s: %s\n", cases->name, one == 0 ? "passed" : one == 77 ? "skipped" : "FAILED");
+        if (one && (!rc || rc == 77))
+            rc = one;
+    }
+    if (!found)
+        fprintf(stderr, "there is no case '%s'\n", argv[1]);
+    return found ? rc : 2;
+}
+
+/* ---- machines -------------------------------------------------------------------------------- */
+
+static int own_mounts;
+static const struct party *at_end;
+static pid_t whose;
 
 static void make_node(struct party *p, uint32_t k)
 {
@@ -224,9 +241,8 @@ void party_open(struct party *p, uint32_t nodes, uint32_t ranks, unsigned mib)
     *p = (struct party){ .nodes = nodes, .ranks = ranks, .mib = mib, .bytes = 1 << 20 };
     own_mounts = geteuid() == 0 && !unshare(CLONE_NEWNS) &&
                  !mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL);
-    snprintf(
-            p->base, sizeof(p->base), "%s/hearth-promise-XXXXXX", own_mounts ? "/tmp" : "/dev/shm");
-    CHECK(mkdtemp(p->base), "%s: %s", p->base, strerror(errno));
+    base_of(own_mounts, getpid(), p->base, sizeof(p->base));
+    CHECK(!mkdir(p->base, 0700), "%s: %s", p->base, strerror(errno));
     for (uint32_t k = 0; k < nodes; k++) {
         snprintf(p->root[k], sizeof(p->root[k]), "%s/n%u", p->base, k);
         snprintf(p->name[k], sizeof(p->name[k]), "n%u", k);
