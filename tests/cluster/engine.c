@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define ENGINES_MAX 32
+
 /* The value of an option in a command line of NUL-ended words. */
 static const char *option_of(const char *words, size_t len, const char *name)
 {
@@ -67,38 +69,42 @@ static int is_dead(const char *pid)
     return !state || state[2] == 'Z' || state[2] == 'X';
 }
 
-static pid_t search(const char *dir, const char *node, int sig, int *count)
+/* The engines below dir, of that node (NULL: any): how many, the first ones in pid[max]. */
+static int search(const char *dir, const char *node, pid_t *pid, int max)
 {
     DIR *d = opendir("/proc");
     struct dirent *e;
-    pid_t found = 0;
+    int count = 0;
 
     while (d && (e = readdir(d))) {
         if (!isdigit((unsigned char)e->d_name[0]) || !is_engine(e->d_name, dir, node) ||
                 is_dead(e->d_name))
             continue;
-        found = (pid_t)strtol(e->d_name, NULL, 10);
-        if (count)
-            ++*count;
-        if (sig)
-            kill(found, sig);
+        if (count < max)
+            pid[count] = (pid_t)strtol(e->d_name, NULL, 10);
+        count++;
     }
     if (d)
         closedir(d);
-    return found;
+    return count;
 }
 
 int sweep(const char *dir, int sig)
 {
-    int count = 0;
+    pid_t pid[ENGINES_MAX];
+    int count = search(dir, NULL, pid, ENGINES_MAX);
 
-    search(dir, NULL, sig, &count);
+    for (int i = 0; i < count && i < ENGINES_MAX; i++)
+        kill(pid[i], sig);
     return count;
 }
 
 pid_t node_engine(const struct world *w, uint32_t k)
 {
-    return search(w->dir, w->node[k].name, 0, NULL);
+    pid_t pid = 0;
+
+    search(w->dir, w->node[k].name, &pid, 1);
+    return pid;
 }
 
 /* All its threads, and with them its lock and its sockets. */
@@ -113,8 +119,10 @@ static int signal_one(struct world *w, uint32_t k, pid_t pid, int sig)
 {
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0), ok;
 
+    if (pidfd < 0 && errno == ESRCH)
+        return 0; /* by itself, since it was found */
     note(w, "signal %d to the engine of %s", sig, w->node[k].name);
-    ok = pidfd >= 0 && !kill(pid, sig) &&
+    ok = pidfd >= 0 && (!kill(pid, sig) || errno == ESRCH) &&
          ((sig != SIGKILL && sig != SIGTERM) || has_ended(pidfd, 10000));
     if (pidfd >= 0)
         close(pidfd);
@@ -122,16 +130,16 @@ static int signal_one(struct world *w, uint32_t k, pid_t pid, int sig)
     return ok ? 0 : lost(w, "the engine of %s does not heed signal %d", w->node[k].name, sig);
 }
 
-/* One that still waits for the other's lock is an engine too. */
+/* All that are there now: one that only finds the other's lock is an engine too. */
 int node_engine_signal(struct world *w, uint32_t k, int sig)
 {
-    pid_t pid = node_engine(w, k);
+    pid_t pid[ENGINES_MAX];
+    int count = search(w->dir, w->node[k].name, pid, ENGINES_MAX);
 
-    if (!pid)
+    if (!count)
         return lost(w, "machine %s has no engine", w->node[k].name);
-    do
-        TRY(signal_one(w, k, pid, sig));
-    while ((sig == SIGKILL || sig == SIGTERM) && (pid = node_engine(w, k)));
+    for (int i = 0; i < count && i < ENGINES_MAX; i++)
+        TRY(signal_one(w, k, pid[i], sig));
     return 0;
 }
 
@@ -177,9 +185,28 @@ static void be_engine(const struct world *w, uint32_t k, const char *option, con
     _exit(127);
 }
 
-/* Does not wait until it serves: with a stop point it may never. */
+/* It serves, stands at its point, or has ended already: no rank's engine can come first then. */
+static int wait_for_start(struct world *w, uint32_t k, int ready)
+{
+    uint64_t begun = now_ms(), until = begun + 10000;
+    int seen = 0;
+
+    while (node_log_has(w, k, " engine-ready ") <= ready && !node_stopped(w, k)) {
+        pid_t pid = node_engine(w, k);
+
+        if (!pid && (seen || now_ms() >= begun + 1000))
+            return 0;
+        seen |= pid != 0;
+        if (now_ms() >= until)
+            return lost(w, "the engine of %s does not come up", w->node[k].name);
+        nap_ms(5);
+    }
+    return 0;
+}
+
 int node_engine_start(struct world *w, uint32_t k, const char *option, const char *value)
 {
+    int ready = node_log_has(w, k, " engine-ready ");
     char path[300];
     pid_t pid;
 
@@ -195,7 +222,8 @@ int node_engine_start(struct world *w, uint32_t k, const char *option, const cha
     }
     while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         continue;
-    return pid > 0 ? 0 : lost(w, "cannot start an engine on %s", w->node[k].name);
+    return pid > 0 ? wait_for_start(w, k, ready)
+                   : lost(w, "cannot start an engine on %s", w->node[k].name);
 }
 
 int node_stopped(const struct world *w, uint32_t k)

@@ -69,7 +69,6 @@ static int allocation_fails(struct world *w, const char *arg)
         TRY(node_engine_signal(w, 1, SIGKILL));
         snprintf(n, sizeof(n), "%u", i);
         TRY(node_engine_start(w, 1, "--fail-at", n));
-        nap_ms(100); /* whoever comes first has the lock; here that should be this one */
         rc = live_until_error(w);
         if (rc < 0)
             return rc;
@@ -199,7 +198,6 @@ static int with_cgroup(struct world *w)
     TRY(node_engine_signal(w, 1, SIGKILL));
     w->kib = 32 * 1024;
     TRY(node_engine_start(w, 1, NULL, NULL));
-    nap_ms(200);
     w->launches++;
     for (uint32_t r = 0; r < w->ranks; r++)
         TRY(rank_start(w, r, w->seat[r]));

@@ -139,7 +139,7 @@ static void sweep(void)
 
 static int run_one(const struct party_case *c)
 {
-    int status = 0;
+    int status = 0, one = 0, crashed = 0;
     pid_t pid, ended;
 
     fflush(NULL);
@@ -150,16 +150,21 @@ static int run_one(const struct party_case *c)
         c->run();
         exit(0);
     }
-    do /* orphans end meanwhile */
-        ended = waitpid(-1, &status, 0);
-    while (ended != pid && (ended > 0 || errno == EINTR));
+    while ((ended = waitpid(-1, &one, 0)) != pid && (ended > 0 || errno == EINTR))
+        if (ended > 0) { /* an orphan: an engine */
+            crashed |= WIFSIGNALED(one) && WTERMSIG(one) != SIGKILL;
+            if (crashed || getenv("HEARTH_TEST_LOGS"))
+                fprintf(stderr, "%s: process %ld ended with %x\n", c->name, (long)ended,
+                        (unsigned)one);
+        }
+    status = one;
     sweep();
     remove_base(0, pid);
     remove_base(1, pid);
     if (WIFSIGNALED(status))
         fprintf(stderr, "%s: ended by signal %d%s\n", c->name, WTERMSIG(status),
                 WTERMSIG(status) == SIGALRM ? ": it hung" : "");
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    return crashed || !WIFEXITED(status) ? 1 : WEXITSTATUS(status);
 }
 
 int party_main(int argc, char **argv, const struct party_case *cases)

@@ -25,7 +25,8 @@ struct rank_state {
     enum rank_step step;
     uint64_t act_ms; /* does its next thing then */
     uint64_t lineage;
-    uint64_t next; /* step to save */
+    uint64_t next;  /* step to save */
+    uint64_t tried; /* step that was saved again already */
     uint64_t token;
     uint64_t request;
     struct hth_save_id save;

@@ -199,6 +199,17 @@ static void next_save(struct rank_state *r, uint64_t in_ms)
     r->act_ms = r->world->now_ms + in_ms;
 }
 
+/* The same step once more, with other bytes, or the next one: all ranks think alike. */
+static void after_failure(struct rank_state *r)
+{
+    if ((r->next * 7 + r->lineage) % 2 && r->tried != r->next) {
+        r->tried = r->next;
+        r->world->count[WORLD_AGAIN]++;
+    } else {
+        r->next++;
+    }
+}
+
 static void hear_error(struct rank_state *r, const struct hth_local_error *e)
 {
     struct world *w = r->world;
@@ -206,7 +217,7 @@ static void hear_error(struct rank_state *r, const struct hth_local_error *e)
     world_say(w, "rank %u: %s: %s", r->rank, hearth_strerror(e->code), e->text);
     if (r->step == R_RUN || r->step == R_WAIT) {
         w->count[WORLD_FAILED]++;
-        r->next++;
+        after_failure(r);
         next_save(r, 100 + world_roll(w, 50));
         return;
     }
@@ -226,10 +237,7 @@ static void hear_event(struct rank_state *r, const struct hth_local_event *e)
         w->count[WORLD_FAILED]++;
         world_say(
                 w, "rank %u: step %llu failed: %s", r->rank, (unsigned long long)r->next, e->text);
-        if (world_roll(w, 2))
-            r->next++;
-        else
-            w->count[WORLD_AGAIN]++;
+        after_failure(r);
         next_save(r, 200);
     } else if (e->level >= HEARTH_PROTECTED) {
         check_protected(w, r, hth_local_save_to(e->save));

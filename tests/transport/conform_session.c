@@ -82,7 +82,7 @@ static struct talker *talker_open(
 {
     static struct talker k;
     struct hth_session_opts o = { .heartbeat_ms = 200,
-        .dead_ms = 2000,
+        .dead_ms = 4000,
         .stall_ms = 1000,
         .has_key = 1,
         .key = { 1, 2, 3 },
