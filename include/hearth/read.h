@@ -10,6 +10,12 @@ HEARTH_BEGIN
 
 #define HEARTH_LOAD_PARTIAL 1u
 
+/*
+ * A checkpoint stays readable until a newer save is PROTECTED and its own is freed. From then on
+ * what was opened goes on (views, descriptors, objects of this node that were read); what is not
+ * here yet is HEARTH_ELOST or HEARTH_ENOENT. Load before the second save of the new epoch, or keep 2.
+ * Close it before saving: the objects it has read are leased, and their slots are not recycled.
+ */
 HEARTH_API int hearth_checkpoint_info(const struct hearth_checkpoint *ckpt,
         struct hearth_recovery *out, struct hearth_error *err);
 HEARTH_API void hearth_checkpoint_close(struct hearth_checkpoint *ckpt); /* views stay */
