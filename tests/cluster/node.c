@@ -60,11 +60,22 @@ static int ip_batch(const char *script)
     return status;
 }
 
+/* What is mounted from here on is seen by us alone. In a chroot "/" is no mount: then a mount of
+ * our own is made below which nothing is shared, and the two that are mounted over. */
+static int keep_mounts_apart(const char *dir)
+{
+    if (!mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL))
+        return 0;
+    mount("", "/proc", NULL, MS_REC | MS_PRIVATE, NULL);
+    mount("", "/sys", NULL, MS_REC | MS_PRIVATE, NULL);
+    return mount(dir, dir, NULL, MS_BIND, NULL) || mount("", dir, NULL, MS_PRIVATE, NULL);
+}
+
 int nodes_open(struct world *w)
 {
     if (!w->namespaces)
         return 0;
-    if (unshare(CLONE_NEWNS | CLONE_NEWNET) || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL))
+    if (unshare(CLONE_NEWNS | CLONE_NEWNET) || keep_mounts_apart(w->dir))
         return SKIPPED;
     return ip_batch("link set lo up\n"
                     "link add br0 type bridge forward_delay 0\n"
@@ -120,7 +131,8 @@ static void be_init(const struct world *w, const struct node *n, int in, int out
     snprintf(script, sizeof(script), "link set lo up\naddr add %s/24 dev eth0\nlink set eth0 up\n",
             n->address);
     snprintf(size, sizeof(size), "size=%um,mode=700,huge=within_size", w->mib);
-    if (mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount("proc", "/proc", "proc", 0, NULL))
+    mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL); /* a chroot's cannot, and is apart already */
+    if (mount("proc", "/proc", "proc", 0, NULL))
         _exit(1);
     if (mount("node", n->root, "tmpfs", 0, size)) {
         snprintf(size, sizeof(size), "size=%um,mode=700", w->mib);

@@ -100,6 +100,8 @@ static int full_after_open(struct world *w, const char *arg)
     int rc;
 
     (void)arg;
+    if (!w->namespaces)
+        return SKIPPED; /* it needs a file system of its own */
     w->save_ms = 5000;
     TRY(world_begin(w, 2, 1, 1));
     TRY(tmpfs_fill(w, 1));
@@ -129,6 +131,8 @@ static int full_after_open(struct world *w, const char *arg)
 static int full_before_open(struct world *w, const char *arg)
 {
     (void)arg;
+    if (!w->namespaces)
+        return SKIPPED; /* it needs a file system of its own */
     w->loses_engines = 1;
     w->open_ms = 5000;
     TRY(world_begin(w, 3, 1, 2));
@@ -148,6 +152,8 @@ static int full_before_open(struct world *w, const char *arg)
 static int too_small(struct world *w, const char *arg)
 {
     (void)arg;
+    if (!w->namespaces)
+        return SKIPPED; /* it needs a file system of its own */
     w->mib = 24;
     w->kib = 16 * 1024;
     w->open_ms = 5000;
