@@ -234,7 +234,7 @@ pid_t node_fork(struct world *w, uint32_t k)
 {
     const struct node *n = &w->node[k];
     char path[64];
-    int space, hold;
+    int space, hold, root;
     pid_t pid;
 
     fflush(NULL);
@@ -243,11 +243,15 @@ pid_t node_fork(struct world *w, uint32_t k)
     snprintf(path, sizeof(path), "/proc/%ld/ns/pid", (long)n->init);
     space = open(path, O_RDONLY | O_CLOEXEC);
     hold = (int)syscall(SYS_pidfd_open, n->init, 0);
-    if (space < 0 || hold < 0)
+    snprintf(path, sizeof(path), "/proc/%ld/root", (long)n->init);
+    root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (space < 0 || hold < 0 || root < 0)
         return -1;
     pid = fork_into_pid_space(space);
-    if (pid == 0 && setns(hold, CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWUTS))
+    if (pid == 0 && (setns(hold, CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWUTS) || fchdir(root) ||
+                            chroot("."))) /* setns() leaves a chroot */
         _exit(126);
+    close(root);
     close(space);
     close(hold);
     return pid;
