@@ -202,11 +202,6 @@ void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why)
     }
     if (c->state != HTH_OFI_UP)
         return;
-    if (c->pulls) { /* 1.17 goes on reading an answer into a pull that it has given up: a NULL is
-                     * followed in the next fi_cq_read(). So no more of those with this endpoint. */
-        hth_ofi_conn_doom(c, code, why);
-        return;
-    }
     note_why(c, code, why);
     c->state = HTH_OFI_LEAVING;
     c->turn = c->o->turn;
