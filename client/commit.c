@@ -115,7 +115,9 @@ int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_
     if (rc)
         return hth_while(err, rc, "step %" PRIu64, step);
     save->step = step;
+    pthread_mutex_lock(&save->h->lock);
     save->handle->status.step = step;
+    pthread_mutex_unlock(&save->h->lock);
     return HEARTH_OK;
 }
 
@@ -155,8 +157,10 @@ int hearth_save_commit(
     }
     for (uint32_t i = 0; i < save->objects; i++)
         bytes += save->object[i].data_len;
+    pthread_mutex_lock(&save->h->lock); /* events write it too, on whatever thread reads them */
     if (!save->handle->status.bytes)
         save->handle->status.bytes = bytes;
+    pthread_mutex_unlock(&save->h->lock);
     if (out_handle) {
         *out_handle = save->handle;
         save->handle = NULL;
