@@ -115,9 +115,10 @@ struct hth_fetch {
     struct hth_held *held;    /* NULL: a range */
     struct hth_slot *old;     /* leased: the copy that was bad in places */
 
-    unsigned char *chunk;  /* [chunk1 - chunk0] */
-    uint32_t cursor, left; /* all before are not TODO; not RIGHT */
-    const uint32_t *crc;   /* [all chunks] in the table */
+    unsigned char *chunk; /* [chunk1 - chunk0] */
+    uint32_t cursor,
+            left;        /* chunks: all before `cursor` were asked for; `left` are not right yet */
+    const uint32_t *crc; /* [all chunks] in the table */
     uint64_t table_got;
     uint32_t table_source;
     int table_code;
