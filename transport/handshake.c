@@ -61,7 +61,7 @@ static void say_cut(struct hth_session *s, struct link *link, int code, const ch
 
 void hth_handshake_greet(struct hth_session *s, struct link *link)
 {
-    hello_write(s, link->node, HTH_VERSION_LOW, HTH_VERSION_HIGH, link->transcript);
+    hello_write(s, link->node, s->opts.version_low, s->opts.version_high, link->transcript);
     link->deadline_ms = hth_session_now(s) + s->opts.hello_ms;
     hth_session_expect(s, link->deadline_ms);
     link->state = LINK_GREETED;
@@ -85,6 +85,11 @@ static void refuse(struct hth_session *s, struct link *link, const struct hearth
         hth_link_drop(s, link, HEARTH_EPEER);
 }
 
+static const char *name_of(const struct hth_epoch *e, uint32_t node, const char *otherwise)
+{
+    return e && node < e->nodes ? e->member[node].node : otherwise;
+}
+
 /* May this hello have us? Errors: HEARTH_EAUTH, HEARTH_EPROTO for good, HEARTH_ESTATE not yet. */
 static int hello_check(struct hth_session *s, const struct hth_frame *frame, const void *bytes,
         size_t len, struct hearth_error *err)
@@ -104,10 +109,12 @@ static int hello_check(struct hth_session *s, const struct hth_frame *frame, con
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "here is job %.64s, not %.*s; check the addresses the ranks have exchanged",
                 s->opts.job, JOB_LEN, job);
-    if (b[AT_LOW] > HTH_VERSION_HIGH || b[AT_HIGH] < HTH_VERSION_LOW)
+    if (b[AT_LOW] > s->opts.version_high || b[AT_HIGH] < s->opts.version_low)
         return hth_fail(err, HEARTH_EPROTO, 0,
-                "here protocol %u to %u is spoken, there %u to %u; install one version everywhere",
-                HTH_VERSION_LOW, HTH_VERSION_HIGH, b[AT_LOW], b[AT_HIGH]);
+                "%.64s speaks protocol %u to %u, %.64s %u to %u; install one version everywhere",
+                name_of(e, e ? e->self : HTH_NODE_NONE, "this node"), s->opts.version_low,
+                s->opts.version_high, name_of(e, hth_get32(b + AT_FROM), "the other"), b[AT_LOW],
+                b[AT_HIGH]);
     if (strncmp(backend, ours, BACKEND_LEN) != 0)
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "here transport %s is used, there %.*s; choose one for all nodes", ours,
@@ -127,7 +134,7 @@ static int hello_check(struct hth_session *s, const struct hth_frame *frame, con
 static void answer(struct hth_session *s, struct link *link, const unsigned char *hello)
 {
     unsigned char ack[HTH_HELLO_BODY + HTH_MAC];
-    uint8_t version = hello[AT_HIGH] < HTH_VERSION_HIGH ? hello[AT_HIGH] : HTH_VERSION_HIGH;
+    uint8_t version = hello[AT_HIGH] < s->opts.version_high ? hello[AT_HIGH] : s->opts.version_high;
 
     link->node = hth_get32(hello + AT_FROM);
     link->version = version;
@@ -141,15 +148,36 @@ static void answer(struct hth_session *s, struct link *link, const unsigned char
         hth_link_drop(s, link, HEARTH_EPEER);
 }
 
+/* Somebody says he is a member and is refused. Anybody may say so: what that member says when we ask
+ * it is believed, and nothing else comes of this. */
+static void look_for_ourselves(struct hth_session *s, const struct hth_frame *frame)
+{
+    const struct hth_epoch *e = s->epoch;
+    uint32_t from = HTH_NODE_NONE;
+    struct peer *peer;
+
+    if (frame->type == HTH_MSG_HELLO && frame->body_len == HTH_HELLO_BODY)
+        from = hth_get32(frame->body + AT_FROM);
+    if (!e || from >= e->nodes || from == e->self || frame->epoch != e->epoch ||
+            frame->nonce != e->nonce)
+        return;
+    peer = hth_peer_get(s, from);
+    if (peer)
+        hth_peer_look(s, peer);
+}
+
 static void on_hello(struct hth_session *s, struct link *link, const struct hth_frame *frame,
         const void *bytes, size_t len)
 {
     struct hearth_error err;
 
-    if (hello_check(s, frame, bytes, len, &err))
-        refuse(s, link, &err);
-    else
+    if (!hello_check(s, frame, bytes, len, &err)) {
         answer(s, link, frame->body);
+        return;
+    }
+    refuse(s, link, &err);
+    if (err.code != HEARTH_ESTATE)
+        look_for_ourselves(s, frame);
 }
 
 static void on_auth(struct hth_session *s, struct link *link, const struct hth_frame *frame,
@@ -181,8 +209,8 @@ static int ack_is_right(
 
     return frame->type == HTH_MSG_HELLO_ACK && frame->body_len == HTH_HELLO_BODY + HTH_MAC &&
            (s->opts.no_fence || (frame->epoch == e->epoch && frame->nonce == e->nonce)) &&
-           b[AT_LOW] == b[AT_HIGH] && b[AT_LOW] >= HTH_VERSION_LOW &&
-           b[AT_LOW] <= HTH_VERSION_HIGH && hth_get32(b + AT_FROM) == link->node &&
+           b[AT_LOW] == b[AT_HIGH] && b[AT_LOW] >= s->opts.version_low &&
+           b[AT_LOW] <= s->opts.version_high && hth_get32(b + AT_FROM) == link->node &&
            hth_get32(b + AT_TO) == e->self &&
            (s->opts.no_fence || hth_get64(b + AT_STORE) == e->member[link->node].store);
 }

@@ -16,6 +16,7 @@
 
 #define BACKOFF_FIRST_MS 20u
 #define BACKOFF_LAST_MS  1000u
+#define LOOK_MS          1000u /* between looks at one that strangers claim to be */
 
 struct peer *hth_peer_find(const struct hth_session *s, uint32_t node)
 {
@@ -140,6 +141,7 @@ void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link
     link->alive_ms = now;
     peer->heard_ms = peer->alive_ms = now;
     peer->give_up_ms = HTH_NEVER;
+    peer->look = peer->refused = 0;
     peer->backoff_ms = 0;
     peer->dial_ms = 0;
     hth_session_expect(s, now + s->opts.heartbeat_ms);
@@ -193,6 +195,8 @@ static void give_up(
             s->epoch->member[peer->node].node, what);
     peer->up = 0;
     peer->give_up_ms = HTH_NEVER;
+    peer->look = 0;
+    peer->refused = refused;
     queue_clear(peer);
     while ((link = peer->open ? peer->open : peer->dial))
         hth_link_drop(s, link, code);
@@ -212,7 +216,31 @@ void hth_peer_refused(struct hth_session *s, struct peer *peer, int code, const 
 /* 1: a connection is wanted. The lower index dials for the sake of watching alone. */
 static int wants(const struct hth_session *s, const struct peer *peer)
 {
-    return !peer->open && !peer->dial && (peer->queue || (peer->up && s->epoch->self < peer->node));
+    return !peer->open && !peer->dial &&
+           (peer->queue || peer->look || (peer->up && s->epoch->self < peer->node));
+}
+
+void hth_peer_look(struct hth_session *s, struct peer *peer)
+{
+    uint64_t now = hth_session_now(s);
+
+    if (peer->up || peer->refused || peer->give_up_ms != HTH_NEVER ||
+            now < peer->looked_ms + LOOK_MS)
+        return;
+    peer->look = 1;
+    peer->looked_ms = now;
+    peer->give_up_ms = now + s->opts.connect_ms;
+    peer->why[0] = '\0';
+    look_soon(s, peer);
+}
+
+/* Nobody was there, and nobody had asked for it. */
+static void end_look(struct hth_session *s, struct peer *peer)
+{
+    peer->look = 0;
+    peer->give_up_ms = HTH_NEVER;
+    if (peer->dial)
+        hth_link_drop(s, peer->dial, HEARTH_ETIMEOUT);
 }
 
 static void dial(struct hth_session *s, struct peer *peer)
@@ -244,6 +272,10 @@ void hth_peer_tick(struct hth_session *s, struct peer *peer, uint64_t now)
         snprintf(what, sizeof(what), "no sign of life for %" PRIu64 " ms%s%s", now - peer->alive_ms,
                 peer->open ? "" : "; its connection broke: ", peer->open ? "" : peer->why);
         give_up(s, peer, peer->open ? HEARTH_ETIMEOUT : HEARTH_EPEER, what, 0);
+        return;
+    }
+    if (!peer->up && now >= peer->give_up_ms && peer->look && !peer->queue) {
+        end_look(s, peer);
         return;
     }
     if (!peer->up && now >= peer->give_up_ms) {

@@ -36,6 +36,10 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
     or_default(&s->opts.connect_ms, 5000);
     or_default(&s->opts.stall_ms, 5000);
     or_default(&s->opts.queue_max, 1024);
+    if (!s->opts.version_low || !s->opts.version_high) {
+        s->opts.version_low = HTH_VERSION_LOW;
+        s->opts.version_high = HTH_VERSION_HIGH;
+    }
     if (!s->opts.has_key)
         memset(s->opts.key, 0, sizeof(s->opts.key));
     s->events = *events;
@@ -97,6 +101,12 @@ int hth_session_send(
     if (peer->open && !peer->queue && !hth_link_send(s, peer->open, type, body, len))
         return HEARTH_OK;
     return hth_peer_queue(s, peer, type, body, len);
+}
+
+void hth_session_versions(const struct hth_session *s, uint32_t *low, uint32_t *high)
+{
+    *low = s->opts.version_low;
+    *high = s->opts.version_high;
 }
 
 int hth_session_is_up(const struct hth_session *s, uint32_t node)

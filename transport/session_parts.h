@@ -68,6 +68,9 @@ struct peer {
     uint64_t give_up_ms; /* not up: until when we try; HTH_NEVER: we do not */
     uint64_t dial_ms;    /* not before */
     uint32_t backoff_ms;
+    int look; /* it is tried though there is nothing to say: is it what it seems? */
+    uint64_t looked_ms;
+    int refused;       /* for good, when last tried: no reason to look */
     char why[160];     /* the last attempt failed */
     struct peer *next; /* of the session, oldest first */
 };
@@ -131,6 +134,8 @@ void hth_peer_flush(struct hth_session *s, struct peer *peer);
 void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link);
 /* A link is no longer the peer's: `text` says why, for the day the peer is given up. */
 void hth_peer_lost(struct hth_session *s, struct peer *peer, struct link *link, const char *text);
+/* Somebody claimed to be it and was refused: dial it. Reported only if it answers, or refuses. */
+void hth_peer_look(struct hth_session *s, struct peer *peer);
 /* It will not talk to us: given up at once, if nothing else stands. */
 void hth_peer_refused(struct hth_session *s, struct peer *peer, int code, const char *text);
 void hth_peer_tick(struct hth_session *s, struct peer *peer, uint64_t now);

@@ -283,6 +283,46 @@ static int open_files(void)
     return n;
 }
 
+/* The first answer is here in part: what is read in one turn is less than a pull. */
+static int has_begun(struct world *w, void *mem)
+{
+    const struct mem *dst = mem;
+
+    (void)w;
+    return is_filled(dst->at, 8, 1, 0);
+}
+
+/* Cut where it hurts most, in the middle of an answer. Neither the connection beside it nor the
+ * one that comes next may care. */
+static void cut_amid(struct pair *p, struct mem *src, struct mem *dst)
+{
+    struct world *w = p->w;
+    struct conn_record *a, *b = dial_side(B, A, &a);
+    struct pair next = { .w = w };
+    struct desc d = grant(A, src, 0, src->len, a->conn);
+    int first = B->pulls;
+
+    memset(dst->at, CANARY, dst->len);
+    for (uint64_t off = 0; off < src->len; off += 4 * MIB)
+        pull_post(B, b->conn, d.bytes, d.len, off, dst->region, off, 4 * MIB);
+    CHECK(pump(w, has_begun, dst, WAIT_MS));
+    B->t->ops->drop(B->t, b->conn);
+    CHECK(pump(w, is_down, b, WAIT_MS) && b->code == HEARTH_ECANCELED);
+    CHECK(pump(w, is_down, a, WAIT_MS));
+    CHECK(all_pulled(w, B));
+    for (int i = first; i < B->pulls; i++) {
+        uint64_t off = (uint64_t)(i - first) * 4 * MIB;
+
+        CHECK(B->pull[i].code == HEARTH_ECANCELED ||
+                (B->pull[i].code == 0 && is_filled(dst->at + off, 4 * MIB, 1, off)));
+    }
+    next.b = dial_side(B, A, &next.a);
+    window(p, src, dst, src->len);
+    window(&next, src, dst, src->len);
+    B->t->ops->drop(B->t, next.b->conn);
+    CHECK(pump(w, is_down, next.b, WAIT_MS) && pump(w, is_down, next.a, WAIT_MS));
+}
+
 void conform_isolation(const struct conform_backend *backend)
 {
     struct pair p = pair_open(backend);
@@ -306,6 +346,8 @@ void conform_isolation(const struct conform_backend *backend)
         CHECK(i == 3 || (B->pull[i].code == 0 && !b[i]->downs && !a[i]->downs &&
                                 is_filled(dst.at + (uint64_t)i * 8 * MIB, 8 * MIB, 1, 0)));
     CHECK(B->pull[3].code == HEARTH_ECANCELED || B->pull[3].code == 0);
+    for (int i = 0; i < (long_run() ? 100 : 10); i++)
+        cut_amid(&p, &src, &dst);
     reconnect(&p, 5);
     files = open_files();
     reconnect(&p, long_run() ? 400 : 100);

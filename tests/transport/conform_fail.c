@@ -238,6 +238,56 @@ static void puller_dies(const struct conform_backend *backend, int times)
     pipe_close(&p);
 }
 
+static int has_begun(struct world *w, void *puller)
+{
+    (void)w;
+    return is_filled(((struct puller *)puller)->bytes, 8, 1, 0);
+}
+
+/* Lets the owner fill the wires, and asks for more when it has stopped in the middle of that. */
+static void puller_asks_and_dies(const struct conform_backend *backend, const struct link_pipe *p)
+{
+    struct puller u = puller_open(backend, p);
+    char go;
+
+    puller_post(&u);
+    CHECK(pump(u.w, has_begun, &u, WAIT_MS));
+    usleep(50000);
+    tell(p->to_us[1], 's');
+    get_all(p->to_puller[0], &go, 1);
+    puller_post(&u);
+    tell(p->to_us[1], 'k');
+    for (;;)
+        pause();
+}
+
+/* The owner wakes up with an answer half sent, new questions to read, and nobody there. */
+static void puller_dies_asking(const struct conform_backend *backend)
+{
+    struct link_pipe p;
+    struct offer offer;
+    pid_t o, u;
+    char what;
+
+    pipe_open(&p);
+    o = child_start(owner, backend, &p);
+    get_all(p.to_puller[0], &offer, sizeof(offer));
+    put_all(p.to_puller[1], &offer, sizeof(offer));
+    u = child_start(puller_asks_and_dies, backend, &p);
+    get_all(p.to_us[0], &what, 1);
+    kill(o, SIGSTOP);
+    waitpid(o, NULL, WUNTRACED);
+    tell(p.to_puller[1], 'g');
+    get_all(p.to_us[0], &what, 1);
+    child_killed(u);
+    kill(o, SIGCONT);
+    put_all(p.to_puller[1], &offer, sizeof(offer));
+    child_must_end(child_start(puller_once, backend, &p));
+    CHECK(waitpid(o, NULL, WNOHANG) == 0);
+    child_killed(o);
+    pipe_close(&p);
+}
+
 /* In one process there is no death, but a close under way is the same for the other side. */
 static void loop_dies(const struct conform_backend *backend, int silent)
 {
@@ -288,6 +338,7 @@ void conform_death(const struct conform_backend *backend)
     for (int i = 0; i < times; i++)
         owner_dies(backend, (unsigned)i);
     puller_dies(backend, times);
+    puller_dies_asking(backend);
 }
 
 /* Group 5: tells us to stop the owner, waits in vain, cuts, looks that nothing comes later. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A session above the transport: the deadlines that a transport alone does not have. Node 0 owns
- * an object and is stopped in the middle; node 1 pulls it and must find its way on its own. */
+ * an object and is stopped in the middle; node 1 pulls it and must find its way on its own. And who
+ * speaks another version or has another key is told so, on both sides. */
 #include "conform.h"
 
 #include <hearth/internal/transport/session.h>
@@ -24,6 +25,8 @@ struct talker {
     struct hth_region *region;
     struct hth_grant grant;
     int offers, ups, downs, ended, failed;
+    int down_code;
+    char down_text[HEARTH_ERROR_TEXT];
     struct hth_session_pull pull[PIECES];
 };
 
@@ -63,9 +66,13 @@ static void on_peer_up(void *self, uint32_t node)
 
 static void on_peer_down(void *self, uint32_t node, int code, const char *text)
 {
+    struct talker *k = self;
+
     (void)node;
     CHECK(code < 0 && *text);
-    ((struct talker *)self)->downs++;
+    k->downs++;
+    k->down_code = code;
+    snprintf(k->down_text, sizeof(k->down_text), "%s", text);
 }
 
 static struct talker *the_talker; /* a process has one */
@@ -77,16 +84,20 @@ static void on_done(struct hth_session_pull *pull, int code)
     the_talker->failed += code != 0;
 }
 
-static struct talker *talker_open(
-        const struct conform_backend *backend, uint32_t self, int to_peer, int from_peer)
+static struct hth_session_opts usual(void)
 {
-    static struct talker k;
-    struct hth_session_opts o = { .heartbeat_ms = 200,
+    return (struct hth_session_opts){ .heartbeat_ms = 200,
         .dead_ms = 4000,
         .stall_ms = 1000,
         .has_key = 1,
         .key = { 1, 2, 3 },
         .job = "conformance" };
+}
+
+static struct talker *talker_open(const struct conform_backend *backend,
+        const struct hth_session_opts *o, uint32_t self, int to_peer, int from_peer)
+{
+    static struct talker k;
     struct hth_session_events ev = { &k, on_message, on_peer_up, on_peer_down };
     struct hth_random random = { next_random, &k.seed };
     struct hth_transport_events below;
@@ -97,7 +108,7 @@ static struct talker *talker_open(
     the_talker = &k;
     k.seed = self + 1;
     k.clock = to.clock = (struct hth_clock){ now_real, now_real, NULL };
-    CHECK(hth_session_open(&o, &ev, &k.clock, &random, NULL, &k.session, NULL) == 0);
+    CHECK(hth_session_open(o, &ev, &k.clock, &random, NULL, &k.session, NULL) == 0);
     below = hth_session_events_for(k.session);
     rc = hth_transport_open(backend->module, getenv("HEARTH_TEST_LIB"), &to, &below, &k.t, &err);
     if (rc == HEARTH_ENOENT)
@@ -107,6 +118,7 @@ static struct talker *talker_open(
     k.bytes = mmap(NULL, OBJECT, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(k.bytes != MAP_FAILED);
     CHECK(hth_session_reg(k.session, k.bytes, OBJECT, &k.region, NULL) == 0);
+    snprintf(k.member[self].node, sizeof(k.member[self].node), "n%u", self);
     CHECK(k.t->ops->address(k.t, k.member[self].addr, &k.member[self].addr_len, NULL) == 0);
     put_all(to_peer, &k.member[self], sizeof(k.member[self]));
     get_all(from_peer, &k.member[!self], sizeof(k.member[0]));
@@ -167,7 +179,8 @@ static int is_lost(const struct talker *k)
 
 static void owner(const struct conform_backend *backend, const struct link_pipe *p)
 {
-    struct talker *k = talker_open(backend, 0, p->to_puller[1], p->to_owner[0]);
+    struct hth_session_opts o = usual();
+    struct talker *k = talker_open(backend, &o, 0, p->to_puller[1], p->to_owner[0]);
 
     fill(k->bytes, OBJECT, 1);
     drive(k, never, 60000); /* until it is killed */
@@ -199,9 +212,17 @@ static void whole(struct talker *k)
     CHECK(k->failed == 0 && is_filled(k->bytes, OBJECT, 1, 0));
 }
 
+static void talker_close(struct talker *k)
+{
+    k->t->ops->close(k->t);
+    hth_session_close(k->session);
+    munmap(k->bytes, OBJECT);
+}
+
 static void puller(const struct conform_backend *backend, const struct link_pipe *p)
 {
-    struct talker *k = talker_open(backend, 1, p->to_owner[1], p->to_puller[0]);
+    struct hth_session_opts o = usual();
+    struct talker *k = talker_open(backend, &o, 1, p->to_owner[1], p->to_puller[0]);
     unsigned char *snapshot = malloc(OBJECT);
     char go;
 
@@ -224,20 +245,16 @@ static void puller(const struct conform_backend *backend, const struct link_pipe
     CHECK(memcmp(snapshot, k->bytes, OBJECT) == 0);
     whole(k);
     CHECK(k->ups == 2);
-    k->t->ops->close(k->t);
-    hth_session_close(k->session);
-    munmap(k->bytes, OBJECT);
+    talker_close(k);
     free(snapshot);
 }
 
-void conform_session(const struct conform_backend *backend)
+static void watch_the_owner_stop(const struct conform_backend *backend)
 {
     struct link_pipe p;
     pid_t o, u;
     char what;
 
-    if (!backend->module)
-        conform_skip("tests/transport/test_session.c does it in virtual time");
     pipe_open(&p);
     o = child_start(owner, backend, &p);
     u = child_start(puller, backend, &p);
@@ -251,4 +268,68 @@ void conform_session(const struct conform_backend *backend)
     child_must_end(u);
     child_killed(o);
     pipe_close(&p);
+}
+
+/* ---- Who is no peer ----------------------------------------------------------------------------- */
+
+static int another_key; /* else another version */
+
+/* Node 1 dials; node 0 refuses it, dials it in turn, and is refused. */
+static void misfit(const struct conform_backend *backend, const struct link_pipe *p, uint32_t self)
+{
+    struct hth_session_opts o = usual();
+    struct talker *k;
+
+    if (self && another_key)
+        o.key[0]++;
+    if (self && !another_key)
+        o.version_low = 7, o.version_high = 9;
+    k = talker_open(backend, &o, self, self ? p->to_owner[1] : p->to_puller[1],
+            self ? p->to_puller[0] : p->to_owner[0]);
+    if (self)
+        CHECK(hth_session_send(k->session, 0, HTH_MSG_WANT, NULL, 0) == 0);
+    CHECK(drive(k, is_lost, WAIT_MS));
+    if (another_key) {
+        CHECK(k->down_code == HEARTH_EAUTH && strstr(k->down_text, "another job key"));
+    } else {
+        CHECK(k->down_code == HEARTH_EPROTO);
+        CHECK(strstr(k->down_text, "protocol 1 to 1") || strstr(k->down_text, "n0 1 to 1"));
+        CHECK(strstr(k->down_text, "protocol 7 to 9") || strstr(k->down_text, "n1 7 to 9"));
+    }
+    CHECK(k->ups == 0 && k->offers == 0);
+    drive(k, never, 1000); /* the other's answer needs us still */
+    talker_close(k);
+}
+
+static void misfit_owner(const struct conform_backend *backend, const struct link_pipe *p)
+{
+    misfit(backend, p, 0);
+}
+
+static void misfit_puller(const struct conform_backend *backend, const struct link_pipe *p)
+{
+    misfit(backend, p, 1);
+}
+
+static void refuse_each_other(const struct conform_backend *backend, int key)
+{
+    struct link_pipe p;
+    pid_t o, u;
+
+    another_key = key;
+    pipe_open(&p);
+    o = child_start(misfit_owner, backend, &p);
+    u = child_start(misfit_puller, backend, &p);
+    child_must_end(u);
+    child_must_end(o);
+    pipe_close(&p);
+}
+
+void conform_session(const struct conform_backend *backend)
+{
+    if (!backend->module)
+        conform_skip("tests/transport/test_session.c does it in virtual time");
+    watch_the_owner_stop(backend);
+    refuse_each_other(backend, 0);
+    refuse_each_other(backend, 1);
 }

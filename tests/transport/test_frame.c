@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "check.h"
+#include "damaged.h"
 
 #include <hearth/internal/transport/frame.h>
 
@@ -57,20 +57,29 @@ Test(frame, the_layout_is_the_one_in_the_header)
     cr_assert(zero(int, memcmp(bytes + 56, zeros, 8)));
 }
 
-Test(frame, every_bit_counts)
+static int takes_message(const unsigned char *bytes, size_t len)
+{
+    struct hth_frame f;
+
+    return hth_frame_decode(&f, bytes, len, NULL) || !hth_frame_check(bytes, len, key);
+}
+
+Test(frame, a_damaged_message_is_refused, .timeout = 60)
 {
     unsigned char bytes[HTH_MESSAGE_MAX];
-    struct hth_frame f;
+
+    must(hth_auth_init(NULL));
+    refuses_all_damage(takes_message, bytes, sample(bytes, 0));
+    refuses_all_damage(takes_message, bytes, sample(bytes, 20));
+}
+
+Test(frame, another_key_is_refused)
+{
+    unsigned char bytes[HTH_MESSAGE_MAX];
     size_t n;
 
     must(hth_auth_init(NULL));
     n = sample(bytes, 20);
-    for (size_t bit = 0; bit < 8 * n; bit++) {
-        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
-        cr_assert(hth_frame_decode(&f, bytes, n, NULL) || !hth_frame_check(bytes, n, key),
-                "bit %zu", bit);
-        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
-    }
     cr_assert(hth_frame_check(bytes, n, key));
     cr_assert(not(hth_frame_check(bytes, n, (const unsigned char[HTH_KEY]){ 1, 2, 4 })));
 }

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "net_world.h"
 
+#include <stdio.h>
 #include <unistd.h>
 
 #define DEAD_MS 5000u
@@ -53,6 +54,56 @@ Test(handshake, another_job_is_refused_at_once)
     net_world_close(w);
 }
 
+Test(handshake, another_version_is_refused_and_both_sides_hear_why)
+{
+    struct hth_session_opts o = { .job = "job", .version_low = 7, .version_high = 9 };
+    struct net_world *w = net_world_open(2, NULL);
+
+    net_node_close(w, 1);
+    net_node_open(w, 1, &o);
+    must(net_send(w, 1, 0, 5)); /* node 0 has nothing to say: it looks for itself */
+    net_run(w, 200);
+    cr_assert(eq(int, w->node[1].down_code, HEARTH_EPROTO));
+    must_say(w->node[1].down_text,
+            "node 0 (host0): host0 speaks protocol 1 to 1, host1 7 to 9; install one version "
+            "everywhere");
+    cr_assert(eq(int, w->node[0].down_code, HEARTH_EPROTO));
+    must_say(w->node[0].down_text,
+            "node 1 (host1): host1 speaks protocol 7 to 9, host0 1 to 1; install one version "
+            "everywhere");
+    cr_assert(eq(int, w->node[0].ups[1] + w->node[1].ups[0], 0));
+    net_world_close(w);
+}
+
+Test(handshake, versions_that_meet_are_spoken)
+{
+    struct hth_session_opts o = { .job = "job", .version_low = 1, .version_high = 9 };
+    struct net_world *w = net_world_open(2, NULL);
+
+    net_node_close(w, 1);
+    net_node_open(w, 1, &o);
+    must(net_send(w, 1, 0, 5));
+    must(net_send(w, 0, 1, 6));
+    net_run(w, 200);
+    cr_assert(eq(u64, w->node[0].number[1], 5));
+    cr_assert(eq(u64, w->node[1].number[0], 6));
+    net_world_close(w);
+}
+
+Test(handshake, who_has_another_key_is_told_of_by_both)
+{
+    struct hth_session_opts ours = net_keyed(1), other = net_keyed(2);
+    struct net_world *w = net_world_open(2, &ours);
+
+    net_node_close(w, 1);
+    net_node_open(w, 1, &other);
+    must(net_send(w, 1, 0, 5));
+    net_run(w, 200);
+    cr_assert(eq(int, w->node[0].down_code, HEARTH_EAUTH));
+    cr_assert(eq(int, w->node[1].down_code, HEARTH_EAUTH));
+    net_world_close(w);
+}
+
 /* A peer whose every byte the test writes itself. */
 struct raw {
     struct hth_transport *t;
@@ -62,7 +113,7 @@ struct raw {
     unsigned char bytes[HTH_MESSAGE_MAX];
     struct hth_frame frame;
     unsigned char key[HTH_KEY];
-    int answer_versions; /* accept a hello, and answer with this version */
+    char words[256]; /* of the last REFUSE */
 };
 
 static void raw_accept(void *self, hth_conn conn)
@@ -92,6 +143,9 @@ static void raw_message(void *self, hth_conn conn, const void *bytes, size_t len
     r->len = len;
     memcpy(r->bytes, bytes, len);
     must(hth_frame_decode(&r->frame, r->bytes, len, NULL));
+    if (r->frame.type == HTH_MSG_REFUSE)
+        snprintf(r->words, sizeof(r->words), "%.*s", (int)r->frame.body_len - 4,
+                (const char *)r->frame.body + 4);
 }
 
 static void raw_writable(void *self, hth_conn conn)
@@ -168,14 +222,35 @@ Test(handshake, versions_that_do_not_meet_are_refused_in_words)
     raw_dial(w, r, 0);
     raw_hello(r, 7, 9, body);
     raw_run(w, r, 10);
-    cr_assert(eq(int, r->frame.type, HTH_MSG_REFUSE));
-    cr_assert(not(
-            zero(ptr, memmem(r->bytes, r->len, "protocol 1 to 1 is spoken, there 7 to 9", 39))));
+    must_say(
+            r->words, "host0 speaks protocol 1 to 1, host1 7 to 9; install one version everywhere");
     raw_dial(w, r, 0); /* one that knows ours as well is welcome */
     raw_hello(r, 1, 9, body);
     raw_run(w, r, 10);
     cr_assert(eq(int, r->frame.type, HTH_MSG_HELLO_ACK));
     cr_assert(eq(int, r->frame.body[1], 1));
+    r->t->ops->close(r->t);
+    net_world_close(w);
+}
+
+Test(handshake, a_stranger_who_claims_to_be_a_member_costs_a_look_and_nothing_else)
+{
+    struct net_world *w = net_world_open(3, NULL);
+    struct raw *r = raw_open(w, 2);
+    unsigned char body[136];
+
+    raw_dial(w, r, 0);
+    raw_hello(r, 7, 9, body); /* as node 1, which is well and was never talked to */
+    raw_run(w, r, 200);
+    cr_assert(eq(int, w->node[0].ups[1], 1));
+    cr_assert(eq(int, w->node[0].downs[1], 0));
+    net_node_close(w, 1); /* and as one that is not there */
+    net_run(w, 30000);
+    cr_assert(eq(int, w->node[0].downs[1], 1)); /* it was up */
+    raw_dial(w, r, 0);
+    raw_hello(r, 7, 9, body);
+    raw_run(w, r, 10000);
+    cr_assert(eq(int, w->node[0].downs[1], 1));
     r->t->ops->close(r->t);
     net_world_close(w);
 }

@@ -3,10 +3,11 @@
  * A connection from first to last.
  *
  *   CONNECTING ─ connected ─► UP ◄─ connected ─ ACCEPTING     (peer's request accepted)
- *       │                     │ shutdown, failed completion       │
- *       │                     ▼                                   │ failed, too late: nobody
- *       │                  LEAVING   what has come is delivered   │ knew it, nobody is told
- *       │ refused, late       │ queue empty                       │
+ *       │                     │ shutdown, failed completion,      │
+ *       │                     │ drop() in mid-read                │ failed, too late: nobody
+ *       │                     ▼                                   │ knew it, nobody is told
+ *       │                  LEAVING   what has come is delivered   │
+ *       │ refused, late       │ queue empty, reads given back     │
  *       └──────────────► DOOMED ◄─────────────────────────────────┘   drop() and close(): from any
  *                   endpoint closed; on_pull() for what is left, on_down(), gone
  *
@@ -14,6 +15,11 @@
  * table says which pulls are owed a completion; and only after the close are they given, for
  * then nothing writes into their memory. Data calls are made in UP alone: after a refusal the
  * library has no function behind them.
+ *
+ * libfabric 1.17.0 frees a read twice whose endpoint is closed, or shut down by fi_shutdown(),
+ * while its answer is half here; from then on several operations share one record, on whatever
+ * connection. An answer that breaks off by itself is handled well. So the socket is ended first,
+ * and the endpoint closed when the library has given all reads back.
  */
 #include "ofi.h"
 
@@ -21,7 +27,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAVING_TURNS 64 /* of progress(): a busy queue does not keep a dead connection */
+#define LEAVING_TURNS 64   /* of progress(): a busy queue does not keep a dead connection */
+#define READING_TURNS 4096 /* and reads that never come back do not either */
 
 static void push(struct hth_ofi_list *list, struct hth_ofi_conn *c)
 {
@@ -194,6 +201,12 @@ static void note_why(struct hth_ofi_conn *c, int code, const char *why)
     snprintf(c->detail, sizeof(c->detail), "%s: %s", c->peer, why);
 }
 
+/* For reads that the library has; where connections are no sockets, closing takes them back. */
+static int must_wait(const struct hth_ofi_conn *c)
+{
+    return c->o->sockets && hth_ofi_reading(c);
+}
+
 void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why)
 {
     if (c->state == HTH_OFI_CONNECTING || c->state == HTH_OFI_ACCEPTING) {
@@ -206,6 +219,8 @@ void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why)
     c->state = HTH_OFI_LEAVING;
     c->turn = c->o->turn;
     push(&c->o->leaving, c);
+    if (must_wait(c))
+        hth_ofi_socket_end(c->ep);
 }
 
 static void unlink_leaving(struct hth_ofi_conn *c)
@@ -249,12 +264,22 @@ void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why)
     push(&o->doomed, c);
 }
 
+void hth_ofi_conn_cut(struct hth_ofi_conn *c, const char *why)
+{
+    if (!must_wait(c))
+        hth_ofi_conn_doom(c, HEARTH_ECANCELED, why);
+    else if (c->state == HTH_OFI_UP)
+        hth_ofi_conn_leave(c, HEARTH_ECANCELED, why);
+    else if (c->state == HTH_OFI_LEAVING)
+        note_why(c, HEARTH_ECANCELED, why);
+}
+
 void hth_ofi_drop(struct hth_transport *t, hth_conn conn)
 {
     struct hth_ofi_conn *c = hth_ofi_conn_get(hth_ofi_of(t), conn);
 
     if (c)
-        hth_ofi_conn_doom(c, HEARTH_ECANCELED, "dropped by us");
+        hth_ofi_conn_cut(c, "dropped by us");
 }
 
 void hth_ofi_conn_refused(struct hth_ofi_conn *c, ssize_t rc)
@@ -275,9 +300,10 @@ int hth_ofi_settle(struct hth_ofi *o, int drained)
 
     for (c = o->leaving.head; c; c = next) {
         char why[HTH_OFI_DETAIL];
+        uint64_t patience = must_wait(c) ? READING_TURNS : drained ? 0 : LEAVING_TURNS;
 
         next = c->next;
-        if (!drained && o->turn - c->turn < LEAVING_TURNS)
+        if (o->turn - c->turn < patience)
             continue;
         snprintf(why, sizeof(why), "%s", c->detail + strlen(c->peer) + 2);
         hth_ofi_conn_doom(c, c->code, why);

@@ -176,6 +176,7 @@ int hth_ofi_fabric_open(
     if (rc)
         return rc;
     o->mr_mode = o->info->domain_attr->mr_mode;
+    o->sockets = strcmp(o->info->fabric_attr->prov_name, "verbs") != 0;
     rc = o->lib->fabric(o->info->fabric_attr, &o->fabric, NULL);
     if (rc)
         return refused(o, rc, "no fabric", err);

@@ -70,7 +70,7 @@ void hth_ofi_received(struct hth_ofi_conn *c, uint32_t index, size_t len)
     struct hth_ofi *o = c->o;
 
     hth_ofi_conn_up(c); /* the message may overtake the event */
-    if (c->state == HTH_OFI_DOOMED)
+    if (c->state == HTH_OFI_DOOMED || c->code == HEARTH_ECANCELED)
         return;
     if (len > HTH_MESSAGE_MAX) {
         hth_ofi_conn_leave(c, HEARTH_EPROTO, "a message is too long");

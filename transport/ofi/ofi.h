@@ -76,7 +76,7 @@ uint64_t hth_ofi_slots_put(struct hth_ofi_slots *s, void *item); /* 0: no room *
 void *hth_ofi_slots_get(const struct hth_ofi_slots *s, uint64_t handle);
 void hth_ofi_slots_drop(struct hth_ofi_slots *s, uint64_t handle);
 
-/* ---- cloexec.c ---- */
+/* ---- fds.c ---- */
 
 /* Which descriptors are open, so that what the library opens meanwhile can be told. */
 struct hth_ofi_fds {
@@ -85,6 +85,8 @@ struct hth_ofi_fds {
 void hth_ofi_fds_note(struct hth_ofi_fds *before);
 /* Close-on-exec for what was not there before; `before` NULL: for sockets on our address. */
 void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_ofi_addr *self);
+/* The endpoint's socket gives what it has received, and then its end. Without one: nothing. */
+void hth_ofi_socket_end(struct fid_ep *ep);
 
 /* ---- the transport ---- */
 
@@ -127,6 +129,7 @@ struct hth_ofi {
     struct fid_cq *cq;
     struct fid_pep *pep;
     int mr_mode;
+    int sockets; /* the provider's connections are sockets of this process */
 
     int epoll_fd, wake_fd;
     atomic_int woken;
@@ -134,7 +137,7 @@ struct hth_ofi {
     struct hth_ofi_slots conns;  /* struct hth_ofi_conn */
     struct hth_ofi_slots grants; /* struct hth_ofi_grant */
     struct hth_region *regions;
-    struct hth_ofi_list leaving; /* the library said it is over; completions may still lie there */
+    struct hth_ofi_list leaving; /* it is over; the library may still have something of it */
     struct hth_ofi_list doomed;  /* endpoint closed; callbacks owed */
     uint32_t stuck;              /* connections with something the library did not take yet */
     uint32_t ripe;               /* pulls done without the library */
@@ -232,8 +235,10 @@ int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
 void hth_ofi_drop(struct hth_transport *t, hth_conn conn);
 void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info); /* takes the info */
 void hth_ofi_conn_up(struct hth_ofi_conn *c);
-/* The library says it is over: deliver what has come, then doom. */
+/* It is over: deliver what has come, wait for the reads that the library has, then doom. */
 void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why);
+/* We end it: deliver nothing more. */
+void hth_ofi_conn_cut(struct hth_ofi_conn *c, const char *why);
 /* Close the endpoint now: from here on nothing of its pulls is written. */
 void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why);
 /* The library did not take an operation, for -fi_errno: again in progress(), or it is over. */
@@ -258,6 +263,7 @@ int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie);
 void hth_ofi_pulls_post(struct hth_ofi_conn *c);
+int hth_ofi_reading(const struct hth_ofi_conn *c); /* the library has a pull of it */
 void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index);
 void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err);
 int hth_ofi_pulls_ripen(struct hth_ofi *o);
@@ -287,6 +293,7 @@ int hth_ofi_desc_read(const unsigned char *desc, uint32_t len, struct hth_ofi_de
 /* ---- progress.c ---- */
 
 int hth_ofi_progress(struct hth_transport *t);
+void hth_ofi_drain(struct hth_ofi *o); /* until nothing is leaving */
 int hth_ofi_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);
 void hth_ofi_wake(struct hth_transport *t);
 

@@ -4,7 +4,6 @@
 
 #include <hearth/export.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define CONNECT_MS 5000u
 #define GRANTS_MAX (1u << 20)
@@ -16,7 +15,7 @@ static uint32_t caps(struct hth_transport *t)
 
     if (o->mr_mode & FI_MR_ALLOCATED)
         c |= HTH_CAP_PINS;
-    if (strcmp(o->info->fabric_attr->prov_name, "verbs") == 0)
+    if (!o->sockets)
         c |= HTH_CAP_ONE_SIDED;
     return c;
 }
@@ -46,7 +45,8 @@ static void ofi_close(struct hth_transport *t)
     o->closing = 1;
     for (uint32_t i = 0; i < o->conns.cap; i++)
         if (o->conns.slot[i].item)
-            hth_ofi_conn_doom(o->conns.slot[i].item, HEARTH_ECANCELED, "closed by us");
+            hth_ofi_conn_cut(o->conns.slot[i].item, "closed by us");
+    hth_ofi_drain(o);
     hth_ofi_finish(o);
     hth_ofi_grants_end(o, 0);
     hth_ofi_regions_end(o);

@@ -191,6 +191,17 @@ int hth_ofi_progress(struct hth_transport *t)
     return n;
 }
 
+void hth_ofi_drain(struct hth_ofi *o)
+{
+    int drained;
+
+    while (o->leaving.head) {
+        o->turn++;
+        read_completions(o, &drained);
+        hth_ofi_settle(o, drained);
+    }
+}
+
 int hth_ofi_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms)
 {
     struct hth_ofi *o = hth_ofi_of(t);

@@ -106,6 +106,14 @@ static void complete(struct hth_ofi_conn *c, struct hth_ofi_pull *p, int code)
     o->events.on_pull(o->events.self, p->cookie, code);
 }
 
+int hth_ofi_reading(const struct hth_ofi_conn *c)
+{
+    for (uint32_t i = 0; c->pulls && i < HTH_OFI_RING; i++)
+        if (c->pull[i].state == HTH_OFI_PULL_POSTED)
+            return 1;
+    return 0;
+}
+
 void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index)
 {
     struct hth_ofi_pull *p = &c->pull[index];
@@ -115,7 +123,7 @@ void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index)
     p->left -= p->piece;
     p->into += p->piece;
     p->from += p->piece;
-    if (!p->left)
+    if (!p->left && c->code != HEARTH_ECANCELED)
         complete(c, p, HEARTH_OK);
     else if (c->state == HTH_OFI_UP)
         post(c, index);

@@ -31,6 +31,9 @@ static int configure(
         { "NET_DEVICES", device },
         { "SOCKADDR_TLS_PRIORITY", "tcp" },
         { "PROTO_ENABLE", "n" },
+        /* Over TCP never send from the caller's memory: where the rest of such a send fails because
+         * the peer is gone, libuct 1.13 completes it twice, and its assertion ends the process. */
+        { "ZCOPY_THRESH", posix ? "auto" : "inf" },
         /* Shared memory may tell of a death by this alone. On TCP it must be longer than the
          * kernel's own keepalive takes, or the ping itself hides a silent partition from that. */
         { "KEEPALIVE_INTERVAL", posix ? "1s" : "20s" },

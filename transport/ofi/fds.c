@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The library's sockets and epoll descriptors are not close-on-exec, and a child that keeps one
- * hides our death from the peers. After it has opened something we look for it in
- * /proc/self/fd: at open by what was not there before; later by the local address, which is ours.
+ * The library's own descriptors, which it does not show: we look for them in /proc/self/fd.
+ * Its sockets and epoll descriptors are not close-on-exec, and a child that keeps one hides our
+ * death from the peers: at open they are told by what was not there before, later by the local
+ * address, which is ours. And the socket of an endpoint is told by its two addresses.
  */
 #include "ofi.h"
 
@@ -52,16 +53,21 @@ struct seal {
     const union hth_ofi_addr *self;
 };
 
+static int same_host(const union hth_ofi_addr *a, const union hth_ofi_addr *b)
+{
+    if (a->sa.sa_family != b->sa.sa_family)
+        return 0;
+    if (a->sa.sa_family == AF_INET6)
+        return IN6_ARE_ADDR_EQUAL(&a->in6.sin6_addr, &b->in6.sin6_addr);
+    return a->in.sin_addr.s_addr == b->in.sin_addr.s_addr;
+}
+
 static int is_ours(int fd, const union hth_ofi_addr *self)
 {
     union hth_ofi_addr a = { 0 };
     socklen_t len = sizeof(a);
 
-    if (getsockname(fd, &a.sa, &len) || a.sa.sa_family != self->sa.sa_family)
-        return 0;
-    if (a.sa.sa_family == AF_INET6)
-        return IN6_ARE_ADDR_EQUAL(&a.in6.sin6_addr, &self->in6.sin6_addr);
-    return a.in.sin_addr.s_addr == self->in.sin_addr.s_addr;
+    return getsockname(fd, &a.sa, &len) == 0 && same_host(&a, self);
 }
 
 static void seal_one(int fd, void *arg)
@@ -85,4 +91,33 @@ void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_ofi_addr
     struct seal s = { before, self };
 
     each_fd(seal_one, &s);
+}
+
+struct ends {
+    union hth_ofi_addr here, there;
+};
+
+static int same(const union hth_ofi_addr *a, const union hth_ofi_addr *b)
+{
+    return same_host(a, b) && a->in.sin_port == b->in.sin_port; /* in6 has it in the same place */
+}
+
+static void end_one(int fd, void *arg)
+{
+    const struct ends *ep = arg;
+    struct ends of = { 0 };
+    socklen_t here = sizeof(of.here), there = sizeof(of.there);
+
+    if (getsockname(fd, &of.here.sa, &here) == 0 && getpeername(fd, &of.there.sa, &there) == 0 &&
+            same(&of.here, &ep->here) && same(&of.there, &ep->there))
+        shutdown(fd, SHUT_RDWR);
+}
+
+void hth_ofi_socket_end(struct fid_ep *ep)
+{
+    struct ends ends = { 0 };
+    size_t here = sizeof(ends.here), there = sizeof(ends.there);
+
+    if (fi_getname(&ep->fid, &ends.here, &here) == 0 && fi_getpeer(ep, &ends.there, &there) == 0)
+        each_fd(end_one, &ends);
 }
