@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Somebody else's container. Its `.metadata` is a pickle of classes that differ from version to
- * version of their library, so it is not decoded: the names of the files that a step consists of
- * stand in it as plain text, and those are all that is asked of it here.
+ * Somebody else's container: what its files' names and bytes say. Where its `.metadata` is a
+ * pickle of classes that metadata.c does not know, the names of the files that a step consists of
+ * still stand in it as plain text.
  */
 #include <hearth/internal/core/foreign.h>
 

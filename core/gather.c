@@ -7,7 +7,8 @@
  *     0 "HTHGATHR"   8 u32 version   12 u32 flags   16 64 job   80 64 node
  *   144 u64 store   152 u64 highest epoch   160 u64 wall clock   168 u64 random number
  *   176 u64 domain[4]   208 u32 copies, min_copies, keep   220 u32 length of the address
- *   224 128 address, zero-padded   352 u64 bytes of a save   360 ... zero to 512
+ *   224 128 address, zero-padded   352 u64 bytes of a save   360 u32 lowest, highest protocol
+ *   368 u32 heartbeat, dead ms   376 15 transport   391 ... zero to 512
  *
  * Ranks are sorted by (node, rank), so a node's ranks lie together and its lowest comes first.
  */
@@ -42,6 +43,11 @@ void hth_gather_encode(const struct hth_gather *g, unsigned char out[HTH_GATHER]
     hth_write(&w, g->addr, g->addr_len);
     hth_write_zeros(&w, HTH_ADDR_MAX - g->addr_len);
     hth_write64(&w, g->shard_bytes);
+    hth_write32(&w, g->version_low);
+    hth_write32(&w, g->version_high);
+    hth_write32(&w, g->heartbeat_ms);
+    hth_write32(&w, g->dead_ms);
+    hth_write_text(&w, g->transport, HTH_BACKEND_MAX);
     hth_write_zeros(&w, HTH_GATHER - w.len);
 }
 
@@ -78,6 +84,11 @@ int hth_gather_decode(
     hth_read_into(&r, g.addr, g.addr_len);
     hth_read_zeros(&r, HTH_ADDR_MAX - g.addr_len);
     g.shard_bytes = hth_read64(&r);
+    g.version_low = hth_read32(&r);
+    g.version_high = hth_read32(&r);
+    g.heartbeat_ms = hth_read32(&r);
+    g.dead_ms = hth_read32(&r);
+    hth_read_text(&r, g.transport, HTH_BACKEND_MAX);
     hth_read_zeros(&r, HTH_GATHER - r.pos);
     /* Numbers that no clock gives would use up the epochs there are. */
     if (r.bad || g.highest_epoch > INT64_MAX || g.wall_ms > INT64_MAX ||
@@ -104,6 +115,42 @@ static int disagree(struct hearth_error *err, uint32_t a, uint32_t b, const char
             "rank %" PRIu32 " and rank %" PRIu32 " disagree about %s", a, b, what);
 }
 
+static const struct {
+    const char *name;
+    size_t at;
+} alike[] = {
+    { "copies", offsetof(struct hth_gather, copies) },
+    { "min_copies", offsetof(struct hth_gather, min_copies) },
+    { "keep", offsetof(struct hth_gather, keep) },
+    { "heartbeat_ms", offsetof(struct hth_gather, heartbeat_ms) },
+    { "dead_ms", offsetof(struct hth_gather, dead_ms) },
+};
+
+static uint32_t number_at(const struct hth_gather *g, size_t at)
+{
+    uint32_t v;
+
+    memcpy(&v, (const char *)g + at, sizeof(v));
+    return v;
+}
+
+static int options_agree(const struct hth_gather *a, const struct hth_gather *b, uint32_t rank,
+        struct hearth_error *err)
+{
+    for (size_t i = 0; i < sizeof(alike) / sizeof(alike[0]); i++)
+        if (number_at(a, alike[i].at) != number_at(b, alike[i].at))
+            return hth_fail(err, HEARTH_EINVAL, 0,
+                    "rank 0 and rank %" PRIu32 " disagree about %s: %" PRIu32 " and %" PRIu32
+                    "; give all ranks the same options",
+                    rank, alike[i].name, number_at(a, alike[i].at), number_at(b, alike[i].at));
+    if (a->flags != b->flags)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank 0 and rank %" PRIu32 " disagree about allow_degraded: %u and %u; give all "
+                "ranks the same options",
+                rank, a->flags & HTH_GATHER_ALLOW_DEGRADED, b->flags & HTH_GATHER_ALLOW_DEGRADED);
+    return HEARTH_OK;
+}
+
 /* What all ranks say the same. */
 static int job_agrees(const struct hth_gather *a, const struct hth_gather *b, uint32_t rank,
         struct hearth_error *err)
@@ -112,13 +159,19 @@ static int job_agrees(const struct hth_gather *a, const struct hth_gather *b, ui
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "rank 0 and rank %" PRIu32 " disagree about the job: '%s' and '%s'", rank, a->job,
                 b->job);
-    if (a->copies != b->copies || a->min_copies != b->min_copies)
-        return disagree(err, 0, rank, "copies: give all ranks the same options");
-    if (a->keep != b->keep)
-        return disagree(err, 0, rank, "keep: give all ranks the same options");
-    if (a->flags != b->flags)
-        return disagree(err, 0, rank, "their options: give all ranks the same");
-    return HEARTH_OK;
+    if (a->version_low > b->version_high || b->version_low > a->version_high)
+        return hth_fail(err, HEARTH_EPROTO, 0,
+                "the engines of rank 0 (node '%s') and rank %" PRIu32 " (node '%s') speak protocol "
+                "%" PRIu32 " to %" PRIu32 " and %" PRIu32 " to %" PRIu32
+                ": install one version everywhere",
+                a->node, rank, b->node, a->version_low, a->version_high, b->version_low,
+                b->version_high);
+    if (strcmp(a->transport, b->transport) != 0)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank 0 (node '%s') and rank %" PRIu32
+                " (node '%s') disagree about the transport: '%s' and '%s'; choose one for all nodes",
+                a->node, rank, b->node, a->transport, b->transport);
+    return options_agree(a, b, rank, err);
 }
 
 /* What all ranks of a node say the same; `a` is of its lowest rank. */

@@ -6,6 +6,7 @@
 #include <hearth/internal/core/bytes.h>
 #include <hearth/internal/core/header.h>
 #include <hearth/internal/core/pickle.h>
+#include <hearth/internal/core/pickle_write.h>
 
 #include <stdio.h>
 
@@ -52,28 +53,11 @@ static void global(struct hth_writer *w, const char *module, const char *name)
     hth_write(w, "\x93\x94", 2); /* STACK_GLOBAL, MEMOIZE */
 }
 
-/* The shortest of BININT1, BININT2, BININT, LONG1. */
 static void dimension(struct hth_writer *w, int64_t dim)
 {
-    uint64_t v = (uint64_t)dim;
-    unsigned n = 1;
+    unsigned char bytes[HTH_PICKLE_INT_MAX];
 
-    if (v <= UINT8_MAX) {
-        hth_write8(w, 'K');
-        hth_write8(w, (uint8_t)v);
-    } else if (v <= UINT16_MAX) {
-        hth_write8(w, 'M');
-        hth_write16(w, (uint16_t)v);
-    } else if (v <= INT32_MAX) {
-        hth_write8(w, 'J');
-        hth_write32(w, (uint32_t)v);
-    } else {
-        while (n < 8 && v >> (8 * n - 1))
-            n++;
-        hth_write8(w, 0x8a);
-        hth_write8(w, (uint8_t)n);
-        hth_write(w, &v, n);
-    }
+    hth_write(w, bytes, hth_pickle_int(bytes, dim));
 }
 
 static void shape(struct hth_writer *w, const struct hth_header *header)

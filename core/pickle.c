@@ -87,24 +87,39 @@ static const unsigned char *fetch(struct hth_machine *m, const struct hth_op *op
     return take(m, n);
 }
 
-static int step(struct hth_machine *m)
+/* The next opcode, with its argument. */
+static int next(struct hth_machine *m, const struct hth_op **out_op, const unsigned char **out_arg,
+        size_t *out_n)
 {
     const struct hth_op *op;
-    const unsigned char *code, *arg;
-    size_t n = 0;
+    const unsigned char *code;
 
     m->op = m->pos;
     if (!(code = take(m, 1)))
         return hth_machine_refuse(m, "the pickle ends before its STOP");
     op = &hth_pickle_op[*code];
-    if (!op->run || (m->op == 0 && *code != 0x80))
+    if (!op->run || (op->values && !m->values) || (m->op == 0 && *code != 0x80))
         return hth_machine_refuse(m,
                 m->op ? "opcode %02x is not allowed" : "opcode %02x does not begin a pickle",
                 *code);
-    if (!(arg = fetch(m, op, &n)))
+    *out_n = 0;
+    if (!(*out_arg = fetch(m, op, out_n)))
         return hth_machine_refuse(m, "opcode %02x is cut off", *code);
+    *out_op = op;
+    return HEARTH_OK;
+}
+
+static int step(struct hth_machine *m)
+{
+    const struct hth_op *op;
+    const unsigned char *arg;
+    size_t n;
+    int rc = next(m, &op, &arg, &n);
+
+    if (rc)
+        return rc;
     if (m->op < m->frame_end && m->pos > m->frame_end)
-        return hth_machine_refuse(m, "opcode %02x reaches out of its frame", *code);
+        return hth_machine_refuse(m, "opcode %02x reaches out of its frame", m->p.bytes[m->op]);
     return op->run(m, arg, n);
 }
 
@@ -132,22 +147,59 @@ static void pools(struct hth_pickle *p, void *memory, size_t memory_bytes)
     p->cells = 1;
 }
 
+static int run(struct hth_pickle *out, struct hth_machine *m, void *memory, size_t memory_bytes)
+{
+    int rc = HEARTH_OK;
+
+    if (m->p.len > UINT32_MAX)
+        return hth_machine_refuse(m, "a pickle of %zu bytes is too long", m->p.len);
+    pools(&m->p, memory, memory_bytes);
+    while (!rc && !m->stopped)
+        rc = step(m);
+    if (!rc)
+        *out = m->p;
+    return rc;
+}
+
 int hth_pickle_load(struct hth_pickle *out, const struct hth_pickle_global *global,
         uint32_t globals, const void *bytes, size_t len, void *memory, size_t memory_bytes,
         struct hearth_error *err)
 {
     struct hth_machine m = { .err = err };
-    int rc = HEARTH_OK;
 
     m.p = (struct hth_pickle){ .bytes = bytes, .len = len, .global = global, .globals = globals };
-    if (len > UINT32_MAX)
-        return hth_machine_refuse(&m, "a pickle of %zu bytes is too long", len);
-    pools(&m.p, memory, memory_bytes);
-    while (!rc && !m.stopped)
-        rc = step(&m);
-    if (!rc)
-        *out = m.p;
-    return rc;
+    return run(out, &m, memory, memory_bytes);
+}
+
+int hth_pickle_load_values(struct hth_pickle *out, const struct hth_pickle_global *global,
+        uint32_t globals, const void *bytes, size_t len, void *memory, size_t memory_bytes,
+        struct hearth_error *err)
+{
+    struct hth_machine m = { .err = err, .values = 1 };
+
+    m.p = (struct hth_pickle){ .bytes = bytes, .len = len, .global = global, .globals = globals };
+    return run(out, &m, memory, memory_bytes);
+}
+
+int hth_pickle_measure(const void *bytes, size_t len, size_t *out_len, uint32_t *out_values,
+        struct hearth_error *err)
+{
+    struct hth_machine m = { .err = err, .values = 1, .p = { .bytes = bytes, .len = len } };
+    const struct hth_op *op;
+    const unsigned char *arg;
+    uint32_t opcodes = 0; /* each makes one value at most */
+    size_t n;
+    int rc;
+
+    do {
+        if ((rc = next(&m, &op, &arg, &n)))
+            return rc;
+        if (opcodes++ == UINT32_MAX - 1)
+            return hth_machine_refuse(&m, "a pickle of more than 2^32 opcodes");
+    } while (m.p.bytes[m.op] != '.');
+    *out_len = m.pos;
+    *out_values = opcodes;
+    return HEARTH_OK;
 }
 
 int hth_pickle_id(const struct hth_pickle *p, const struct hth_pickle_value *v)

@@ -51,6 +51,7 @@ static int same(const char *want, const unsigned char *text, size_t n)
 static int global(struct hth_machine *m, const unsigned char *module, size_t module_len,
         const unsigned char *name, size_t name_len)
 {
+    char say[2][HTH_KEY_TEXT];
     struct hth_pickle_value *v;
     int rc;
 
@@ -62,7 +63,8 @@ static int global(struct hth_machine *m, const unsigned char *module, size_t mod
             v->n = row;
         return rc;
     }
-    return hth_machine_refuse(m, "a global that is not allowed here");
+    return hth_machine_refuse(m, "the global %s of %s is not allowed here",
+            hth_key_text(name, name_len, say[0]), hth_key_text(module, module_len, say[1]));
 }
 
 /* GLOBAL: "module\nname\n" in the pickle. */
@@ -93,34 +95,37 @@ int hth_op_stack_global(struct hth_machine *m, const unsigned char *arg, size_t 
 static int letter_fits(char letter, enum hth_pickle_kind kind)
 {
     static const char letters[] = {
+        [HTH_PICKLE_BOOL] = 'b',
         [HTH_PICKLE_INT] = 'i',
         [HTH_PICKLE_TEXT] = 's',
         [HTH_PICKLE_TUPLE] = 't',
         [HTH_PICKLE_LIST] = 'l',
+        [HTH_PICKLE_DICT] = 'd',
         [HTH_PICKLE_GLOBAL] = 'g',
         [HTH_PICKLE_OBJECT] = 'o',
+        [HTH_PICKLE_PERSISTENT] = 'p',
     };
 
-    return (size_t)kind < sizeof(letters) && letters[kind] == letter;
+    return letter == 'x' || ((size_t)kind < sizeof(letters) && letters[kind] == letter);
 }
 
-/* The tuple `args` is what `want` says (struct hth_pickle_global). */
-static int args_fit(
-        const struct hth_machine *m, const struct hth_pickle_value *args, const char *want)
+int hth_pickle_fits(
+        const struct hth_pickle *p, const struct hth_pickle_value *args, const char *want)
 {
-    size_t letters = strlen(want);
-    int any = letters && want[letters - 1] == '*';
-    uint32_t at = 0;
+    int optional = 0;
 
-    if (args->kind != HTH_PICKLE_TUPLE || (!any && args->n != letters))
+    if (args->kind != HTH_PICKLE_TUPLE)
         return 0;
-    for (uint32_t c = args->head; c; c = m->p.cell[c].next, at++) {
-        char letter = want[any && at > letters - 2 ? letters - 2 : at];
-
-        if (!letter_fits(letter, hth_pickle_child(&m->p, c)->kind))
+    for (uint32_t c = args->head; c; c = p->cell[c].next) {
+        if (*want == '?') {
+            optional = 1;
+            want++;
+        }
+        if (!*want || !letter_fits(*want, hth_pickle_child(p, c)->kind))
             return 0;
+        want += want[1] != '*';
     }
-    return any ? at + 2 >= letters : 1;
+    return optional || !*want || *want == '?' || want[1] == '*';
 }
 
 /* callable, arguments -> object, where the arguments are as `want` says. */
@@ -130,7 +135,7 @@ static int object(struct hth_machine *m, const struct hth_pickle_value *callable
     struct hth_pickle_value *v;
     int rc;
 
-    if (!args_fit(m, &m->p.value[args], want))
+    if (!hth_pickle_fits(&m->p, &m->p.value[args], want))
         return hth_machine_refuse(
                 m, "%s does not take these arguments", m->p.global[callable->n].name);
     m->p.depth -= 2;
@@ -139,6 +144,21 @@ static int object(struct hth_machine *m, const struct hth_pickle_value *callable
     v->n = callable->n;
     v->head = args;
     return hth_machine_use(m, args, v);
+}
+
+/* callable, arguments -> dict that takes attributes. */
+static int empty_dict(struct hth_machine *m, const struct hth_pickle_value *callable)
+{
+    struct hth_pickle_value *v;
+    int rc;
+
+    if (!hth_pickle_fits(&m->p, hth_machine_top(m, 0), m->p.global[callable->n].args))
+        return hth_machine_refuse(
+                m, "%s does not take these arguments", m->p.global[callable->n].name);
+    m->p.depth -= 2;
+    if (!(rc = hth_machine_make(m, HTH_PICKLE_DICT, &v)))
+        v->built = HTH_PICKLE_OPEN;
+    return rc;
 }
 
 int hth_op_newobj(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -166,7 +186,28 @@ int hth_op_reduce(struct hth_machine *m, const unsigned char *arg, size_t n)
     callable = hth_machine_top(m, 1);
     if (callable->kind != HTH_PICKLE_GLOBAL || !m->p.global[callable->n].args)
         return hth_machine_refuse(m, "a call of what cannot be called");
+    if (m->p.global[callable->n].may & HTH_PICKLE_AS_DICT)
+        return empty_dict(m, callable);
     return object(m, callable, m->p.global[callable->n].args);
+}
+
+/* A tuple -> what it names; whether it names anything is for the caller to find out. */
+int hth_op_persistent(struct hth_machine *m, const unsigned char *arg, size_t n)
+{
+    struct hth_pickle_value *v;
+    uint32_t id;
+    int rc = hth_machine_need(m, 1);
+
+    (void)arg, (void)n;
+    if (rc)
+        return rc;
+    if (hth_machine_top(m, 0)->kind != HTH_PICKLE_TUPLE)
+        return hth_machine_refuse(m, "a persistent id that is no tuple");
+    id = m->p.stack[--m->p.depth];
+    if ((rc = hth_machine_make(m, HTH_PICKLE_PERSISTENT, &v)))
+        return rc;
+    v->head = id;
+    return hth_machine_use(m, id, v);
 }
 
 /* Attributes are texts, and none is of Python's own (`__class__`). */
@@ -183,6 +224,20 @@ static int attributes_check(struct hth_machine *m, const struct hth_pickle_value
     return HEARTH_OK;
 }
 
+static int attributes_drop(
+        struct hth_machine *m, struct hth_pickle_value *dict, const struct hth_pickle_value *state)
+{
+    int rc;
+
+    if (state == dict || state->kind != HTH_PICKLE_DICT)
+        return hth_machine_refuse(m, "the state of a dict is no dict");
+    if ((rc = attributes_check(m, state)))
+        return rc;
+    m->p.depth--;
+    dict->built = 0;
+    return hth_machine_use(m, m->p.stack[m->p.depth], NULL);
+}
+
 int hth_op_build(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     struct hth_pickle_value *v, *state;
@@ -194,6 +249,8 @@ int hth_op_build(struct hth_machine *m, const unsigned char *arg, size_t n)
         return rc;
     v = hth_machine_top(m, 1);
     state = hth_machine_top(m, 0);
+    if (v->kind == HTH_PICKLE_DICT && v->built == HTH_PICKLE_OPEN && !v->used)
+        return attributes_drop(m, v, state);
     if (v->kind != HTH_PICKLE_OBJECT || v->built || v->used)
         return hth_machine_refuse(m, "BUILD of what is no new object");
     may = m->p.global[v->n].may;

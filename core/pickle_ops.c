@@ -8,6 +8,7 @@
  */
 #include <hearth/internal/core/bytes.h>
 #include <hearth/internal/core/pickle_machine.h>
+#include <hearth/internal/core/utf8.h>
 
 /* --- the pools --- */
 
@@ -162,43 +163,30 @@ static int op_int(struct hth_machine *m, const unsigned char *arg, size_t n)
     return integer(m, HTH_PICKLE_INT, (int32_t)hth_get32(arg));
 }
 
-/* LONG1: two's complement of n bytes, which may be more than are needed. */
-static int op_long(struct hth_machine *m, const unsigned char *arg, size_t n)
+const char *hth_pickle_long(const unsigned char *arg, size_t n, int64_t *out)
 {
     unsigned char sign = n && arg[n - 1] & 0x80 ? 0xff : 0;
     unsigned char eight[8];
 
     if (n > 16)
-        return hth_machine_refuse(m, "an integer of %zu bytes", n);
+        return "an integer of more than 16 bytes";
     memset(eight, sign, sizeof(eight));
     memcpy(eight, arg, n < 8 ? n : 8);
     for (size_t i = 8; i < n; i++)
         if (arg[i] != sign)
-            return hth_machine_refuse(m, "an integer that does not fit in 64 bits");
+            return "an integer that does not fit in 64 bits";
     if (n > 8 && (eight[7] & 0x80) != (sign & 0x80))
-        return hth_machine_refuse(m, "an integer that does not fit in 64 bits");
-    return integer(m, HTH_PICKLE_INT, (int64_t)hth_get64(eight));
+        return "an integer that does not fit in 64 bits";
+    *out = (int64_t)hth_get64(eight);
+    return NULL;
 }
 
-/* Bytes of the character at s[n] when it is well formed (Unicode 15, table 3-7), else 0. */
-static size_t character(const unsigned char *s, size_t n)
+static int op_long(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
-    unsigned char low = 0x80, high = 0xbf; /* of the second byte */
-    size_t len;
+    int64_t i = 0;
+    const char *wrong = hth_pickle_long(arg, n, &i);
 
-    if (s[0] < 0x80)
-        return 1;
-    if (s[0] < 0xc2 || s[0] > 0xf4)
-        return 0;
-    len = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : low;
-    high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : high;
-    if (n < len || s[1] < low || s[1] > high)
-        return 0;
-    for (size_t i = 2; i < len; i++)
-        if (s[i] < 0x80 || s[i] > 0xbf)
-            return 0;
-    return len;
+    return wrong ? hth_machine_refuse(m, "%s", wrong) : integer(m, HTH_PICKLE_INT, i);
 }
 
 static int op_text(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -206,10 +194,34 @@ static int op_text(struct hth_machine *m, const unsigned char *arg, size_t n)
     struct hth_pickle_value *v;
     int rc;
 
-    for (size_t i = 0, len; i < n; i += len)
-        if (!(len = character(arg + i, n - i)))
-            return hth_machine_refuse(m, "a text that is not UTF-8");
+    if (!hth_utf8(arg, n))
+        return hth_machine_refuse(m, "a text that is not UTF-8");
     if ((rc = hth_machine_make(m, HTH_PICKLE_TEXT, &v)))
+        return rc;
+    v->n = (uint32_t)n;
+    v->head = (uint32_t)(arg - m->p.bytes);
+    return HEARTH_OK;
+}
+
+/* BINFLOAT: big-endian. */
+static int op_float(struct hth_machine *m, const unsigned char *arg, size_t n)
+{
+    uint64_t bits = __builtin_bswap64(hth_get64(arg));
+    struct hth_pickle_value *v;
+    int rc = hth_machine_make(m, HTH_PICKLE_FLOAT, &v);
+
+    (void)n;
+    if (!rc)
+        memcpy(&v->u.real, &bits, sizeof(bits));
+    return rc;
+}
+
+static int op_bytes(struct hth_machine *m, const unsigned char *arg, size_t n)
+{
+    struct hth_pickle_value *v;
+    int rc = hth_machine_make(m, HTH_PICKLE_BYTES, &v);
+
+    if (rc)
         return rc;
     v->n = (uint32_t)n;
     v->head = (uint32_t)(arg - m->p.bytes);
@@ -361,10 +373,14 @@ const struct hth_op hth_pickle_op[256] = {
     ['('] = { .run = op_mark },
     [')'] = { .run = op_empty_tuple },
     ['.'] = { .run = op_stop },
+    ['B'] = { .prefix = 4, .values = 1, .run = op_bytes },
+    ['C'] = { .prefix = 1, .values = 1, .run = op_bytes },
+    ['G'] = { .fixed = 8, .values = 1, .run = op_float },
     ['J'] = { .fixed = 4, .run = op_int },
     ['K'] = { .fixed = 1, .run = op_unsigned },
     ['M'] = { .fixed = 2, .run = op_unsigned },
     ['N'] = { .run = op_none },
+    ['Q'] = { .values = 1, .run = hth_op_persistent },
     ['R'] = { .run = hth_op_reduce },
     ['X'] = { .prefix = 4, .run = op_text },
     [']'] = { .run = op_empty_list },
@@ -390,7 +406,9 @@ const struct hth_op hth_pickle_op[256] = {
     [0x8a] = { .prefix = 1, .run = op_long },
     [0x8c] = { .prefix = 1, .run = op_text },
     [0x8d] = { .prefix = 8, .run = op_text },
+    [0x8e] = { .prefix = 8, .values = 1, .run = op_bytes },
     [0x93] = { .run = hth_op_stack_global },
     [0x94] = { .run = hth_op_memoize },
     [0x95] = { .fixed = 8, .run = op_frame },
+    [0x96] = { .prefix = 8, .values = 1, .run = op_bytes },
 };

@@ -27,6 +27,8 @@
 
 #define FINISH_NOW (UINT64_C(256) << 20) /* bytes that take() itself will allocate */
 #define WHY_BYTES  100
+#define NOBODY     UINT32_MAX       /* takers: a rank's number, or one of these */
+#define THE_ENGINE (UINT32_MAX - 1) /* which has all slots mapped and touched anyway */
 
 uint64_t hth_pool_capacity(uint64_t bytes)
 {
@@ -55,6 +57,7 @@ int hth_pool_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int forei
     slot->pub.id = st->st_ino;
     slot->pub.fd = fd;
     slot->pub.capacity = capacity;
+    slot->taker = NOBODY;
     slot->foreign = foreign;
     slot->made = (uint64_t)st->st_blocks * 512 >= capacity ? capacity : 0;
     while (*end)
@@ -148,14 +151,42 @@ void hth_pool_settle(struct tmpfs_slot *slot)
     slot->state = slot->pub.leases || open_elsewhere(slot) ? TMPFS_GIVEN : TMPFS_FREE;
 }
 
-static struct tmpfs_slot *best_free(struct hth_tmpfs *t, uint64_t bytes, int ready)
+static int is_free(const struct tmpfs_slot *s, uint64_t bytes, int ready)
 {
+    return s->state == TMPFS_FREE && !s->foreign && s->pub.capacity >= bytes &&
+           (!ready || s->made == s->pub.capacity);
+}
+
+/* What it costs that `taker` gets this one: a rank has mapped what it had before, and must map
+ * any other; the rank that it is taken from must map another one later. */
+static int strangeness(const struct tmpfs_slot *s, uint32_t taker)
+{
+    if (s->taker == taker)
+        return 0;
+    return s->taker == NOBODY ? 1 : s->taker == THE_ENGINE ? 2 : 3;
+}
+
+static int is_better(
+        const struct tmpfs_slot *s, const struct tmpfs_slot *best, uint64_t class, uint32_t taker)
+{
+    int fits = s->pub.capacity <= class, best_fits = best->pub.capacity <= class;
+
+    if (fits != best_fits)
+        return fits;
+    if (fits && strangeness(s, taker) != strangeness(best, taker))
+        return strangeness(s, taker) < strangeness(best, taker);
+    return s->pub.capacity < best->pub.capacity;
+}
+
+/* The best fit; but all slots that are no larger than one made for these bytes fit equally well,
+ * since each size that was reserved has a slot of that much. Among those, the taker's own. */
+static struct tmpfs_slot *best_free(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker, int ready)
+{
+    uint64_t class = hth_pool_capacity(bytes);
     struct tmpfs_slot *best = NULL;
 
     for (struct tmpfs_slot *s = t->slots; s; s = s->next)
-        if (s->state == TMPFS_FREE && !s->foreign && s->pub.capacity >= bytes &&
-                (!ready || s->made == s->pub.capacity) &&
-                (!best || s->pub.capacity < best->pub.capacity))
+        if (is_free(s, bytes, ready) && (!best || is_better(s, best, class, taker)))
             best = s;
     return best;
 }
@@ -202,13 +233,13 @@ static int finish(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_er
     return hth_back_all(t, slot, err);
 }
 
-static int find_or_make(
-        struct hth_tmpfs *t, uint64_t bytes, struct tmpfs_slot **out, struct hearth_error *err)
+static int find_or_make(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker,
+        struct tmpfs_slot **out, struct hearth_error *err)
 {
-    *out = best_free(t, bytes, 1);
+    *out = best_free(t, bytes, taker, 1);
     if (*out)
         return 0;
-    *out = best_free(t, bytes, 0);
+    *out = best_free(t, bytes, taker, 0);
     if (*out)
         return finish(t, *out, err);
     if (t->reserved && any_fits(t, bytes))
@@ -218,8 +249,8 @@ static int find_or_make(
     return make_now(t, bytes, out, err);
 }
 
-int hth_pool_take(
-        struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err)
+int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
+        struct hearth_error *err)
 {
     struct hth_tmpfs *t = hth_tmpfs_of(s);
     uint64_t first = t->starts << 32;
@@ -229,15 +260,22 @@ int hth_pool_take(
     for (struct tmpfs_slot *other = t->slots; other; other = other->next)
         if (other->state == TMPFS_GIVEN && !other->pub.leases)
             hth_pool_settle(other);
-    rc = find_or_make(t, bytes, &slot, err);
+    rc = find_or_make(t, bytes, rank, &slot, err);
     if (rc)
         return rc;
     slot->state = TMPFS_HELD;
+    slot->taker = rank;
     if (slot->pub.generation < first)
         slot->pub.generation = first;
     slot->pub.generation++;
     *out = &slot->pub;
     return 0;
+}
+
+int hth_pool_take(
+        struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err)
+{
+    return hth_pool_lend(s, bytes, THE_ENGINE, out, err);
 }
 
 /* Where its name is; NULL and nothing to do where it has none that may be moved. */

@@ -103,6 +103,7 @@ static void store_close(struct hth_store *s)
 static const struct hth_store_ops tmpfs_ops = {
     .reserve = hth_pool_reserve,
     .take = hth_pool_take,
+    .lend = hth_pool_lend,
     .receive = hth_dir_receive,
     .seal = hth_dir_seal,
     .give = hth_pool_give,

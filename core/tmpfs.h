@@ -50,6 +50,7 @@ struct tmpfs_slot {
     enum tmpfs_state state;
     uint64_t made;    /* bytes from the front that are backed by memory */
     uint64_t touched; /* ... that our mapping has pages for */
+    uint32_t taker;   /* who had it last, and so has its pages mapped */
     int foreign;
     int matched;           /* by the reserve() that runs */
     struct tmpfs_dir *dir; /* where its name is, unless in the pool */
@@ -122,6 +123,8 @@ int hth_pool_new(
 void hth_pool_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot);
 int hth_pool_take(
         struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
+int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
+        struct hearth_error *err);
 void hth_pool_give(struct hth_store *s, struct hth_slot *slot);
 void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *why);
 void hth_pool_lease(struct hth_store *s, struct hth_slot *slot);

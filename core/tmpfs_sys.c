@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,8 @@ static int refused(struct hth_tmpfs *t)
 
     if (!f || ++f->calls != f->fail_at)
         return 0;
+    hth_say(&t->opts.log, HEARTH_LOG_WARN, "made-to-fail",
+            "allocation %" PRIu64 " of the store fails, as asked for a test", f->calls);
     errno = ENOSPC;
     return 1;
 }

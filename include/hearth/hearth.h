@@ -32,10 +32,12 @@
 #include <hearth/dtype.h>
 #include <hearth/error.h>
 #include <hearth/log.h>
+#include <hearth/metadata.h>
 #include <hearth/opts.h>
 #include <hearth/read.h>
 #include <hearth/save.h>
 #include <hearth/types.h>
+#include <hearth/value.h>
 #include <hearth/version.h>
 
 HEARTH_BEGIN

@@ -13,6 +13,8 @@ foreach(program save nodes faults)
     endif()
   endforeach()
 endforeach()
+add_executable(bench_metadata ${bench}/metadata.c) # for metadata.py
+target_link_libraries(bench_metadata PRIVATE hearth_core hearth_build)
 if(NOT HEARTH_SANITIZE) # a sanitizer's own memory faults
   hearth_case(bench.faults unit COMMAND bench_faults)
 endif()

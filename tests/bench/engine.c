@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine beside us, seen from outside: its process, its page faults, its end. */
 #include "bench.h"
+#include "engines.h"
 
 #include <ftw.h>
 #include <signal.h>
@@ -10,17 +11,9 @@
 
 pid_t engine_pid(const char *root)
 {
-    char path[512];
-    long pid = 0;
-    FILE *f;
+    pid_t pid = 0;
 
-    snprintf(path, sizeof(path), "%s/bench/.hearth/lock", root);
-    f = fopen(path, "re");
-    if (f && fscanf(f, "%ld", &pid) != 1)
-        pid = 0;
-    if (f)
-        fclose(f);
-    return pid > 1 ? (pid_t)pid : 0;
+    return engines_find(root, NULL, &pid, 1) ? pid : 0;
 }
 
 int engine_use(pid_t pid, struct engine_use *out)
@@ -70,11 +63,7 @@ static int gone(const char *path, const struct stat *st, int type, struct FTW *w
 
 void engine_end(const char *root)
 {
-    pid_t pid = engine_pid(root);
-    double end = now_s() + 20;
-
-    if (pid && !kill(pid, SIGKILL))
-        while (!kill(pid, 0) && now_s() < end)
-            nap_ms(2);
+    if (engines_signal(root, NULL, SIGKILL) < 0)
+        die("the engine under %s does not end", root);
     nftw(root, gone, 16, FTW_DEPTH | FTW_PHYS);
 }

@@ -13,7 +13,7 @@
 #include "tmp_root.h"
 
 #define BYTES (UINT64_C(48) << 20)
-#define SAVES 4u
+#define SAVES 8u
 
 static uint64_t engine_faults(const struct job *j, uint32_t node)
 {

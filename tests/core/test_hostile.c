@@ -140,6 +140,6 @@ Test(hostile, a_refusal_names_the_byte)
 
     memcpy(f.at, evil, f.len);
     must_fail(read_header(&f, f.len, &h, &err), HEARTH_ECORRUPT);
-    must_say(err.text, "byte 14: a global that is not allowed here");
+    must_say(err.text, "byte 14: the global 'system' of 'os' is not allowed here");
     free(f.at);
 }

@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <hearth/internal/core/pickle.h>
+#include <hearth/internal/core/pickle_write.h>
 
 #include <stdlib.h>
 
@@ -184,6 +185,77 @@ Test(pickle, integers_fit_in_64_bits)
     cr_assert(eq(i64, hth_pickle_root(&p)->u.integer, -1));
     refused(LOAD("\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x80\x00."), "64 bits");
     refused(LOAD("\x8a\x09\x02\x00\x00\x00\x00\x00\x00\x00\x01."), "64 bits");
+}
+
+Test(pickle, integers_are_written_as_they_are_read)
+{
+    static const int64_t edges[] = { 0, 255, 256, 65535, 65536, INT32_MAX, INT64_C(1) << 31,
+        (INT64_C(1) << 39) - 1, INT64_C(1) << 39, INT64_MAX, -1, INT32_MIN, INT32_MIN - INT64_C(1),
+        -(INT64_C(1) << 39), -(INT64_C(1) << 39) - 1, INT64_MIN };
+    static const size_t bytes[] = { 2, 2, 3, 3, 5, 5, 7, 7, 8, 10, 5, 5, 7, 7, 8, 10 };
+
+    for (size_t i = 0; i < sizeof(edges) / sizeof(edges[0]); i++) {
+        unsigned char all[2 + HTH_PICKLE_INT_MAX + 1] = { 0x80, 4 };
+        size_t n = hth_pickle_int(all + 2, edges[i]);
+
+        all[2 + n] = '.';
+        cr_assert(eq(sz, n, bytes[i]), "%lld", (long long)edges[i]);
+        must(load((const char *)all, n + 3));
+        cr_assert(eq(i64, hth_pickle_root(&p)->u.integer, edges[i]));
+    }
+}
+
+/* What values have, headers have not. */
+Test(pickle, opcodes_of_values_are_for_values)
+{
+    static const char *const all[] = { "\x80\4G00000000.", "\x80\4C\1a.", "\x80\4)Q." };
+    const struct hth_pickle_value *root;
+
+    for (size_t i = 0; i < 3; i++) {
+        size_t n = strlen(all[i]), len;
+        uint32_t values;
+
+        refused(load(all[i], n), "not allowed");
+        must(hth_pickle_load_values(&p, globals, 4, all[i], n, memory, sizeof(memory), &err));
+        must(hth_pickle_measure(all[i], n, &len, &values, &err));
+        cr_assert(eq(sz, len, n));
+        cr_assert(le(u32, p.values - 1, values));
+    }
+    root = hth_pickle_root(&p);
+    cr_assert(eq(int, root->kind, HTH_PICKLE_PERSISTENT));
+    cr_assert(eq(int, hth_pickle_at(&p, root->head)->kind, HTH_PICKLE_TUPLE));
+    refused(hth_pickle_load_values(&p, globals, 4, "\x80\4K\1Q.", 6, memory, sizeof(memory), &err),
+            "no tuple");
+}
+
+Test(pickle, what_may_be_missing_in_a_call)
+{
+    static const struct hth_pickle_global rows[] = {
+        { .module = "m", .name = "f", .args = "i?sx" },
+        { .module = "m", .name = "d", .may = HTH_PICKLE_AS_DICT, .args = "" },
+    };
+    static const struct {
+        const char *text;
+        int fits;
+    } calls[] = { { ")", 0 }, { "K\1\x85", 1 }, { "K\1X\1\0\0\0a\x86", 1 }, { "K\1N\x86", 0 },
+        { "K\1X\1\0\0\0aN\x87", 1 }, { "(K\1X\1\0\0\0aNNt", 0 } };
+    static const size_t lens[] = { 1, 3, 9, 4, 10, 12 };
+
+    for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+        char bytes[64] = "\x80\2cm\nf\n";
+        size_t n = 7;
+
+        memcpy(bytes + n, calls[i].text, lens[i]);
+        memcpy(bytes + n + lens[i], "R.", 2);
+        cr_assert(eq(int,
+                          hth_pickle_load(&p, rows, 2, bytes, n + lens[i] + 2, memory,
+                                  sizeof(memory), &err),
+                          calls[i].fits ? HEARTH_OK : HEARTH_ECORRUPT),
+                "%zu", i);
+    }
+    must(hth_pickle_load(&p, rows, 2, "\x80\2cm\nd\n)RK\1Ns}b.", 16, memory, sizeof(memory), &err));
+    cr_assert(eq(int, hth_pickle_root(&p)->kind, HTH_PICKLE_DICT));
+    cr_assert(eq(u32, hth_pickle_root(&p)->n, 2));
 }
 
 Test(pickle, texts_are_utf_8)

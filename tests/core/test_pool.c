@@ -214,6 +214,83 @@ Test(pool, the_third_save_faults_no_pages_in)
     teardown();
 }
 
+static struct hth_slot *lend(uint64_t bytes, uint32_t rank)
+{
+    struct hth_slot *slot;
+
+    must(s->ops->lend(s, bytes, rank, &slot, NULL));
+    return slot;
+}
+
+/* Slots it had before are mapped there; any other is page by page new to it. */
+Test(pool, a_rank_is_lent_the_slot_that_it_had)
+{
+    uint64_t sizes[] = { SIZE, SIZE, SIZE, SIZE };
+    struct hth_slot *slot[4];
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, sizes, 4, NULL));
+    slot[0] = lend(SIZE, 0);
+    slot[1] = lend(SIZE, 1);
+    slot[2] = take(SIZE);
+    slot[3] = take(SIZE);
+    s->ops->give(s, slot[3]);
+    slot[3] = lend(SIZE, 2);
+    for (int use = 0; use < 3; use++) {
+        for (int i = 0; i < 4; i++)
+            s->ops->give(s, slot[(i + use) % 4]);
+        cr_assert(eq(ptr, lend(SIZE, 2), slot[3]));
+        cr_assert(eq(ptr, take(SIZE), slot[2]));
+        cr_assert(eq(ptr, lend(SIZE, 1), slot[1]));
+        cr_assert(eq(ptr, lend(SIZE, 0), slot[0]));
+    }
+    for (int i = 0; i < 4; i++)
+        s->ops->give(s, slot[i]);
+    cr_assert(eq(ptr, lend(SIZE, 3), slot[2])); /* the engine's, before one of another rank */
+    teardown();
+}
+
+Test(pool, a_slot_that_nobody_had_comes_before_one_of_somebody_else)
+{
+    uint64_t sizes[] = { SIZE, SIZE, SIZE };
+    struct hth_slot *rank, *engine, *fresh;
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, sizes, 3, NULL));
+    work_all();
+    rank = lend(SIZE, 0);
+    engine = take(SIZE);
+    s->ops->give(s, rank);
+    s->ops->give(s, engine);
+    fresh = lend(SIZE, 1);
+    cr_assert(ne(ptr, fresh, rank));
+    cr_assert(ne(ptr, fresh, engine));
+    s->ops->give(s, fresh);
+    cr_assert(eq(ptr, take(SIZE), engine));
+    cr_assert(ne(ptr, take(SIZE), engine));
+    teardown();
+}
+
+/* What a rank had counts among slots of one class only: a larger one is for larger objects. */
+Test(pool, the_slot_that_a_rank_had_is_not_wasted_on_a_small_object)
+{
+    uint64_t sizes[] = { 16 * MIB, 17 * MIB };
+    struct hth_slot *small, *large;
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, sizes, 2, NULL));
+    small = lend(17 * MIB, 0); /* both fit, and the smaller one is best */
+    large = lend(17 * MIB, 1);
+    cr_assert(lt(u64, small->capacity, large->capacity));
+    s->ops->give(s, small);
+    s->ops->give(s, large);
+    cr_assert(eq(ptr, lend(17 * MIB, 1), large)); /* as good for it, and its own */
+    s->ops->give(s, large);
+    cr_assert(eq(ptr, lend(16 * MIB, 1), small)); /* a slot for 16 MiB is not as large */
+    cr_assert(eq(ptr, lend(17 * MIB, 0), large));
+    teardown();
+}
+
 Test(pool, background_work_makes_what_was_reserved_and_then_rests)
 {
     uint64_t size = 40 * MIB, missing;

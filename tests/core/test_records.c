@@ -3,7 +3,7 @@
  * Block, table, manifest, epoch and keep record: what goes in comes out, and one byte fewer or
  * one byte different is refused. A table has no checksum of its own: the block vouches for it.
  */
-#include "check.h"
+#include "damaged.h"
 #include "vectors.h"
 
 #include <hearth/internal/core/auth.h>
@@ -11,35 +11,6 @@
 #include <hearth/internal/core/keep.h>
 #include <hearth/internal/core/manifest.h>
 #include <hearth/internal/core/table.h>
-
-/* One decoder under test: 0 when it takes the bytes. bytes is 8-aligned and of exactly len. */
-typedef int decode_fn(const unsigned char *bytes, size_t len);
-
-/* Every truncation, one byte more, and in every byte each bit and all of them. */
-static void refuses_all_damage(decode_fn *decode, const unsigned char *whole, size_t len)
-{
-    unsigned char *copy = malloc(len + 1);
-
-    memcpy(copy, whole, len);
-    copy[len] = 0;
-    must(decode(copy, len));
-    cr_assert(ne(int, decode(copy, len + 1), 0), "one byte more");
-    for (size_t i = 0; i < len; i++) {
-        for (unsigned x = 1; x < 256; x = x < 128 ? 2 * x : x + 127) {
-            copy[i] ^= (unsigned char)x;
-            cr_assert(ne(int, decode(copy, len), 0), "byte %zu of %zu, bits %02x", i, len, x);
-            copy[i] ^= (unsigned char)x;
-        }
-    }
-    free(copy);
-    for (size_t cut = 0; cut<len; cut += cut> 512 && len - cut > 600 ? 97 : 1) {
-        unsigned char *exact = malloc(cut ? cut : 1);
-
-        memcpy(exact, whole, cut);
-        cr_assert(ne(int, decode(exact, cut), 0), "cut after %zu of %zu", cut, len);
-        free(exact);
-    }
-}
 
 /* --- block --- */
 

@@ -13,6 +13,7 @@
 #define HTH_ADDR_MAX    128 /* bytes of a transport's address blob */
 #define HTH_DOMAINS_MAX 4   /* levels, narrowest first; the node itself is below level 0 */
 #define HTH_NODE_NONE   UINT32_MAX
+#define HTH_BACKEND_MAX 15 /* letters of a transport's name */
 
 struct hth_member {
     char node[HTH_NAME_MAX + 1];      /* its id */
@@ -36,7 +37,8 @@ struct hth_epoch {
  * What one rank brings to the bootstrap's all-gather (fixed size, little-endian). Ranks of one
  * node say the same about the node.
  */
-#define HTH_GATHER 512 /* bytes per rank */
+#define HTH_GATHER                512 /* bytes per rank */
+#define HTH_GATHER_ALLOW_DEGRADED 1u
 struct hth_gather {
     char job[HTH_NAME_MAX + 1];
     char node[HTH_NAME_MAX + 1];
@@ -45,8 +47,12 @@ struct hth_gather {
     uint64_t wall_ms;
     uint64_t random;
     uint64_t domain[HTH_DOMAINS_MAX];
-    uint32_t copies, min_copies, keep; /* must be equal on all ranks */
-    uint32_t flags;
+    uint32_t copies, min_copies, keep; /* these and those below must be equal on all ranks ... */
+    uint32_t flags;                    /* HTH_GATHER_... */
+    uint32_t heartbeat_ms, dead_ms;
+    char transport[HTH_BACKEND_MAX + 1];
+    uint32_t version_low,
+            version_high; /* ... these have to meet: protocols that its engine speaks */
     uint32_t addr_len;
     unsigned char addr[HTH_ADDR_MAX];
     uint64_t shard_bytes; /* largest save of this rank, 0: not said */
@@ -57,7 +63,8 @@ int hth_gather_decode(
 
 /* The epoch all ranks come to from the same table[world][HTH_GATHER]: number = max(1 + highest,
  * rank 0's clock), nonce = rank 0's number. self is the node whose store id is `store`.
- * Errors: HEARTH_EINVAL naming the two ranks that disagree (job, options, node twice). */
+ * Errors: HEARTH_EINVAL naming the two ranks that disagree (job, options, transport, node twice),
+ * HEARTH_EPROTO where their engines have no protocol in common. */
 int hth_epoch_make(struct hth_epoch *out, const unsigned char *table, uint32_t world,
         uint64_t store, struct hearth_error *err);
 void hth_epoch_fini(struct hth_epoch *e);

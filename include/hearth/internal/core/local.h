@@ -17,7 +17,7 @@
 #include <hearth/internal/core/epoch.h>
 #include <hearth/types.h>
 
-#define HTH_LOCAL_VERSION 1u
+#define HTH_LOCAL_VERSION 2u
 #define HTH_LOCAL_MAX     16384u /* bytes of a packet */
 
 enum hth_local_type {
@@ -52,6 +52,12 @@ enum hth_local_type {
     HTH_LOCAL_CLOSE = 52,      /* keep or drop; OK */
     HTH_LOCAL_BAD =
             54, /* a chunk that a reader found wrong; answered MAPPED with another copy's slot */
+    HTH_LOCAL_FIND = 56, /* a save of this epoch that can be read; answered by FOUND */
+    HTH_LOCAL_FOUND = 57,
+    HTH_LOCAL_GIVE = 58, /* the save goes on in another process of the rank; answered by GIVEN */
+    HTH_LOCAL_GIVEN = 59,
+    HTH_LOCAL_TAKE = 60, /* answered by TAKEN with the slot's descriptor */
+    HTH_LOCAL_TAKEN = 61,
 };
 
 struct hth_local_head {
@@ -99,6 +105,8 @@ struct hth_local_attached {
     unsigned char addr[HTH_ADDR_MAX];
     char node[HTH_NAME_MAX + 8];
     char log[512]; /* path of the engine's log */
+    char transport[HTH_BACKEND_MAX + 1];
+    uint32_t version_low, version_high; /* protocols that the engine speaks with others */
 };
 
 struct hth_local_join {
@@ -117,11 +125,12 @@ struct hth_local_joined {
     uint32_t nodes, self;
 };
 
-struct hth_local_recover {
+struct hth_local_recover { /* then `count` common names of 256 bytes, NUL-terminated; at most 32 */
     struct hth_local_head head;
     uint32_t deadline_ms;
-    uint32_t
-            count; /* common names, HTH: 256 bytes each, NUL-terminated, in the variable part; at most 32 */
+    uint32_t count;
+    uint32_t accept_loss;
+    uint32_t zero;
 };
 
 struct hth_local_recovered {
@@ -150,6 +159,8 @@ struct hth_local_lent {
 struct hth_local_set_step {
     struct hth_local_head head;
     uint64_t step;
+    uint32_t wait_ms; /* for room, as in BEGIN */
+    uint32_t zero;
 };
 
 struct hth_local_save_id {
@@ -213,6 +224,50 @@ struct hth_local_unmap {
 struct hth_local_bytes {
     struct hth_local_head head;
     uint64_t len;
+};
+
+struct hth_local_find {
+    struct hth_local_head head;
+    uint64_t step; /* HEARTH_STEP_NEWEST: the newest PROTECTED */
+};
+
+struct hth_local_found {
+    struct hth_local_head head;
+    struct hth_local_save save;
+    uint32_t level, degraded;
+};
+
+/* An object as far as it is written: what the next process has to know to go on. */
+struct hth_local_written {
+    uint64_t room;      /* payload bytes that begin asked for */
+    uint64_t data_len;  /* data at slot + 4096 */
+    uint64_t items_len; /* records where a table behind this data would have them */
+    uint32_t items;
+    uint32_t has_bytes; /* 1: tensors may not follow */
+};
+
+struct hth_local_give {
+    struct hth_local_head head; /* token: of the save; it is nobody's until it is taken */
+    struct hth_local_written written;
+};
+
+struct hth_local_given {
+    struct hth_local_head head;
+    uint64_t secret[2]; /* whoever knows it may take the save */
+};
+
+struct hth_local_take {
+    struct hth_local_head head; /* token: as the giver had it */
+    uint64_t secret[2];
+};
+
+struct hth_local_taken {
+    struct hth_local_head head; /* token: the taker's */
+    uint64_t slot, generation, capacity;
+    struct hth_local_save save; /* epoch 0 while the step is not known */
+    struct hth_local_written written;
+    uint32_t commons; /* handed over already */
+    uint32_t zero;
 };
 
 struct hth_local_close {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A reader for the pickles that other libraries put into checkpoints: tensor headers, and what
- * describes a whole container. It runs no code and constructs nothing but none, bools, integers,
- * strings and containers of them; what a class would be is a row of the caller's table.
+ * A reader for the pickles that other libraries put into checkpoints: tensor headers, what
+ * describes a whole container, and values. It runs no code and constructs nothing but none,
+ * bools, numbers, strings and containers of them; what a class would be is a row of the caller's
+ * table.
  *
  * Protocols 2 to 5, and of their opcodes those that writers of such files use. Time and memory
  * are bounded by the input's length and by the memory the caller hands in; nothing recurses.
@@ -30,6 +31,10 @@ enum hth_pickle_kind {
     HTH_PICKLE_DICT, /* key, value, key, value; a key may come twice: the last one holds */
     HTH_PICKLE_GLOBAL,
     HTH_PICKLE_OBJECT,
+    /* hth_pickle_load_values() only: */
+    HTH_PICKLE_FLOAT,
+    HTH_PICKLE_BYTES,
+    HTH_PICKLE_PERSISTENT, /* what lies outside of the pickle, named by a tuple */
 };
 
 /* What may be done with a global; nothing else may. */
@@ -38,6 +43,8 @@ enum {
     HTH_PICKLE_AS_NEW = 2,      /* make an object of no arguments (NEWOBJ) */
     HTH_PICKLE_STATE_DICT = 4,  /* its objects take a dict of attributes (BUILD) */
     HTH_PICKLE_STATE_TUPLE = 8, /* or a tuple */
+    HTH_PICKLE_AS_DICT = 16, /* called, it is an empty dict that takes items and attributes, which
+                              * are dropped: OrderedDict */
 };
 
 struct hth_pickle_global {
@@ -45,8 +52,9 @@ struct hth_pickle_global {
     const char *name; /* compared with all bytes of the pickle's text; never split at a dot */
     int id;           /* the caller's */
     unsigned may;
-    /* NULL: cannot be called. Else a letter per argument: t tuple, l list, i int, s text,
-     * g global, o object; `*` at the end: any number of the letter before it. */
+    /* NULL: cannot be called. Else a letter per argument: t tuple, l list, d dict, i int, b bool,
+     * s text, g global, o object, p persistent, x anything; `?`: what follows may be missing;
+     * `*` at the end: any number of the letter before it. */
     const char *args;
 };
 
@@ -54,16 +62,20 @@ struct hth_pickle_value {
     uint8_t kind;  /* enum hth_pickle_kind */
     uint8_t depth; /* of containers below it */
     uint8_t used;  /* stands somewhere: does not change any more */
-    uint8_t built; /* object: has its state */
+    uint8_t built; /* object: has its state; dict: HTH_PICKLE_OPEN, takes attributes yet */
     uint32_t at;   /* byte of the pickle it came from */
-    uint32_t n;    /* tuple, list, dict: cells; text: bytes; global, object: row of the table */
-    uint32_t head; /* container: first cell; text: offset in the pickle; object: its arguments */
+    uint32_t n;    /* container: cells; text, bytes: length; global, object: row of the table */
+    uint32_t head; /* container: first cell; text, bytes: offset in the pickle; object: its
+                    * arguments; persistent: its tuple */
     union {
         int64_t integer; /* int, bool */
+        double real;     /* float */
         uint32_t tail;   /* container: last cell */
         uint32_t state;  /* object: value; 0: none */
     } u;
 };
+
+#define HTH_PICKLE_OPEN 2
 
 struct hth_pickle_cell {
     uint32_t value;
@@ -93,6 +105,20 @@ size_t hth_pickle_memory(uint32_t values);
 int hth_pickle_load(struct hth_pickle *out, const struct hth_pickle_global *global,
         uint32_t globals, const void *bytes, size_t len, void *memory, size_t memory_bytes,
         struct hearth_error *err);
+
+/* The same, and floats, bytes and persistent ids are taken too. */
+int hth_pickle_load_values(struct hth_pickle *out, const struct hth_pickle_global *global,
+        uint32_t globals, const void *bytes, size_t len, void *memory, size_t memory_bytes,
+        struct hearth_error *err);
+
+/* How long the pickle at the beginning of bytes[len] is, up to its STOP, and how many values it
+ * can make at most. Opcodes as hth_pickle_load_values() takes them. */
+int hth_pickle_measure(const void *bytes, size_t len, size_t *out_len, uint32_t *out_values,
+        struct hearth_error *err);
+
+/* The tuple `args` is what `want` says (struct hth_pickle_global). */
+int hth_pickle_fits(
+        const struct hth_pickle *p, const struct hth_pickle_value *args, const char *want);
 
 static inline const struct hth_pickle_value *hth_pickle_at(const struct hth_pickle *p, uint32_t v)
 {

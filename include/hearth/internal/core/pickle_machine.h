@@ -14,6 +14,7 @@ struct hth_machine {
     uint32_t mark[HTH_PICKLE_MARKS]; /* depth of the stack at each */
     uint32_t marks;
     int stopped;
+    int values; /* opcodes of values are allowed */
     struct hearth_error *err;
 };
 
@@ -24,9 +25,13 @@ typedef int hth_op_fn(struct hth_machine *m, const unsigned char *arg, size_t n)
  * `lines` texts, each with a newline. run NULL: refused. */
 struct hth_op {
     uint8_t fixed, prefix, lines;
+    uint8_t values; /* 1: in hth_pickle_load_values() only */
     hth_op_fn *run;
 };
 extern const struct hth_op hth_pickle_op[256];
+
+/* LONG1: two's complement of n bytes, which may be more than are needed. NULL, or why not. */
+const char *hth_pickle_long(const unsigned char *arg, size_t n, int64_t *out);
 
 /* "byte N: ..." at the opcode in hand; a macro, so that an analyzer knows the code. */
 void hth_machine_say(struct hth_machine *m, const char *fmt, ...) HTH_PRINTF(2, 3);
@@ -45,6 +50,6 @@ int hth_machine_make(
 int hth_machine_use(struct hth_machine *m, uint32_t number, struct hth_pickle_value *over);
 
 hth_op_fn hth_op_memoize, hth_op_put, hth_op_get, hth_op_global, hth_op_stack_global, hth_op_newobj,
-        hth_op_reduce, hth_op_build;
+        hth_op_reduce, hth_op_build, hth_op_persistent;
 
 #endif

@@ -51,6 +51,11 @@ struct hth_store_ops {
     int (*take)(
             struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
 
+    /* take() for a rank, which writes into a mapping of its own: where slots fit equally well, the
+     * one that it had last, since touching a new one costs more than the copy. */
+    int (*lend)(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
+            struct hearth_error *err);
+
     /* Show a taken slot as `<name>.tmp` of `save`, whose directory is made where needed. */
     int (*receive)(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
             const char *name, struct hearth_error *err);

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The reader of `.metadata`: memory and time against the length of what is read. */
+#include "check.h"
+#include "metadata_make.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Processor time, so that a busy machine fails nothing. */
+static void limit(void)
+{
+    const struct rlimit seconds = { 30, 30 };
+
+    alarm(240);
+    cr_assert(eq(int, setrlimit(RLIMIT_CPU, &seconds), 0));
+}
+
+TestSuite(metadata_bounds, .init = limit, .timeout = 240);
+
+/* `chunks` places of one name, as pickle writes them but for the names of the attributes. */
+static void many_places(struct text *t, uint32_t chunks)
+{
+    head(t);
+    PUT(t, "}");
+    classes(t);
+    put_text(t, "storage_data");
+    PUT(t, "}");
+    for (uint32_t i = 0; i < chunks; i++) {
+        if (i % 1000 == 0)
+            PUT(t, "(");
+        PUT(t, "h\x02)\x81\x94}\x94(\x8c\x03"
+               "fqn\x8c\x04name\x94\x8c\x06offset\x94h\x00");
+        put_int(t, i);
+        PUT(t, "\x85\x94\x85\x94R\x94ubh\x03)\x81\x94}\x94(\x8c\x0drelative_path\x8c\x03"
+               "a.b\x94"
+               "\x8c\x06offset\x94K\x00\x8c\x06length\x94K\x01ub");
+        if (i % 1000 == 999 || i == chunks - 1)
+            PUT(t, "u");
+    }
+}
+
+static size_t memory_now(const char *what)
+{
+    FILE *f = fopen("/proc/self/status", "r");
+    char line[256];
+    size_t kib = 0;
+
+    cr_assert(ne(ptr, f, NULL));
+    while (fgets(line, sizeof(line), f))
+        if (!strncmp(line, what, strlen(what)))
+            kib = (size_t)strtoull(line + strlen(what), NULL, 10);
+    fclose(f);
+    return kib << 10;
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1 /* its own memory would be counted */
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+/* Peak memory beyond the input, in inputs. */
+static double appetite(const struct text *t)
+{
+    struct hearth_metadata *md = NULL;
+    FILE *reset = SANITIZED ? NULL : fopen("/proc/self/clear_refs", "w");
+    size_t before;
+
+    if (!reset || fputs("5", reset) < 0 || fclose(reset)) /* peak := now */
+        return 0;
+    before = memory_now("VmRSS:");
+    (void)hearth_metadata_open(t->at, t->len, &md, &err);
+    hearth_metadata_close(md);
+    return ((double)memory_now("VmHWM:") - (double)before) / (double)t->len;
+}
+
+Test(metadata_bounds, memory_is_less_than_the_input_for_what_writers_write)
+{
+    struct text t = { 0 };
+    struct hearth_metadata *md;
+    struct hearth_metadata_head info = { .struct_size = sizeof(info) };
+
+    many_places(&t, 300000);
+    cr_assert(eq(int, finish(&t, &md), 0), "%s", err.text);
+    must(hearth_metadata_info(md, &info, NULL));
+    cr_assert(eq(sz, info.stored, 300000));
+    hearth_metadata_close(md);
+    cr_assert(lt(dbl, appetite(&t), 1.0), "%.2f", appetite(&t));
+    free(t.at);
+}
+
+Test(metadata_bounds, memory_of_hostile_input_is_a_small_multiple_of_it)
+{
+    struct text t[4] = { 0 };
+
+    head(&t[0]); /* dicts that the memo keeps */
+    PUT(&t[0], "]");
+    for (uint32_t i = 0; i < 300000; i++) {
+        PUT(&t[0], "}\x94j");
+        put(&t[0], (char *)&i, 4);
+        PUT(&t[0], "\x86"
+                   "a");
+    }
+    head(&t[1]); /* tuples that the memo keeps */
+    PUT(&t[1], "](");
+    for (uint32_t i = 0; i < 60000; i++)
+        PUT(&t[1], "NNN\x87\x94h\x00");
+    PUT(&t[1], "e");
+    head(&t[2]); /* entries of one object */
+    put_global(&t[2], D, "BytesStorageMetadata");
+    PUT(&t[2], ")\x81\x94}");
+    for (uint32_t i = 0; i < 400000; i++)
+        PUT(&t[2], "\x8c\x01nh\x00s");
+    begin(&t[3]); /* more on the stack than it holds */
+    PUT(&t[3], "\x80\x04");
+    for (uint32_t i = 0; i < 3000000; i++)
+        PUT(&t[3], "}");
+    for (size_t i = 0; i < 4; i++) {
+        struct hearth_metadata *md = NULL;
+
+        cr_assert(eq(int, finish(&t[i], &md), HEARTH_ECORRUPT), "%zu", i);
+        cr_assert(lt(dbl, appetite(&t[i]), 24.0), "%zu: %.2f", i, appetite(&t[i]));
+        free(t[i].at);
+    }
+}
+
+/* What is shared is looked at once. Were it looked at each time, the processor time would end. */
+Test(metadata_bounds, time_is_linear_in_what_is_shared)
+{
+    struct hearth_metadata *md = NULL;
+    struct text t = { 0 };
+    char *name = malloc(1 << 20);
+    uint32_t len = 1 << 20;
+
+    memset(name, 'n', len);
+    head(&t); /* 200000 places of a name of 1 MiB, and a path of planner_data with it */
+    PUT(&t, "}");
+    classes(&t);
+    put_text(&t, "w");
+    PUT(&t, "X");
+    put(&t, (char *)&len, 4);
+    put(&t, name, len);
+    PUT(&t, "\x94");
+    put_text(&t, "planner_data");
+    PUT(&t, "}h\x04(");
+    for (uint32_t i = 0; i < 30000; i++)
+        PUT(&t, "h\x04");
+    PUT(&t, "t\x94s");
+    put_text(&t, "v"); /* as many dicts with that path */
+    PUT(&t, "]");
+    for (uint32_t i = 0; i < 50000; i++)
+        PUT(&t, "}h\x04h\x05sa");
+    put_text(&t, "storage_data");
+    PUT(&t, "}");
+    for (uint32_t i = 0; i < 200000; i++) {
+        PUT(&t, "h\x02)\x81}(\x8c\x03"
+                "fqnh\x04\x8c\x06offseth\x00");
+        put_int(&t, i);
+        PUT(&t, "\x85\x85Rubh\x03)\x81}(\x8c\x0drelative_path\x8c\x03"
+                "a.b\x8c\x06offsetK\x00"
+                "\x8c\x06lengthK\x01ubs");
+    }
+    cr_assert(eq(int, finish(&t, &md), 0), "%s", err.text);
+    hearth_metadata_close(md);
+    free(t.at);
+    free(name);
+}
+
+/* A chunk of no dimensions is memo number 5; a list of them is in as many tensors. */
+Test(metadata_bounds, time_is_linear_in_tensors_that_share_their_chunks)
+{
+    struct hearth_metadata *md = NULL;
+    struct text t = { 0 };
+    char name[16];
+
+    head(&t);
+    PUT(&t, "}");
+    classes(&t);
+    put_properties(&t);
+    put_text(&t, "chunk");
+    PUT(&t, "h\x01)\x81}(");
+    put_text(&t, "offsets");
+    put_size(&t, 1, 0);
+    put_text(&t, "sizes");
+    put_size(&t, 1, 7);
+    PUT(&t, "ub\x94");
+    put_text(&t, "chunks");
+    PUT(&t, "](");
+    for (uint32_t i = 0; i < 60000; i++)
+        PUT(&t, "h\x05");
+    PUT(&t, "e\x94");
+    for (uint32_t k = 0; k < 3; k++) {
+        put_text(&t, "more");
+        PUT(&t, "h\x06");
+    }
+    put_text(&t, "tensors");
+    PUT(&t, "}");
+    for (uint32_t i = 0; i < 200000; i++) {
+        snprintf(name, sizeof(name), "%u", i);
+        put_text(&t, name);
+        put_global(&t, D, "TensorStorageMetadata");
+        PUT(&t, ")\x81}(");
+        put_text(&t, "properties");
+        PUT(&t, "h\x04");
+        put_text(&t, "size");
+        put_size(&t, 1, 7);
+        put_text(&t, "chunks");
+        PUT(&t, "h\x06ubs");
+    }
+    cr_assert(eq(int, finish(&t, &md), 0), "%s", err.text);
+    hearth_metadata_close(md);
+    free(t.at);
+}
