@@ -13,6 +13,7 @@
 #include <hearth/internal/core/block.h>
 #include <hearth/internal/core/fail.h>
 #include <hearth/internal/core/local.h>
+#include <hearth/internal/core/opts.h>
 #include <hearth/internal/core/table.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -30,12 +31,12 @@
 uint64_t hth_mono_ms(void);
 uint64_t hth_until_ms(uint64_t wait_ms); /* from now */
 
-/* A key for a sentence: printable, quoted, cut. */
-#define HTH_KEY_TEXT 72
-const char *hth_key_text(const void *key, size_t len, char out[HTH_KEY_TEXT]);
+const char *hth_level_name(uint32_t level); /* handle.c */
 
-/* `mine[size]` to a caller's struct of any age; its struct_size stays. */
-int hth_give(void *theirs, const void *mine, size_t size, struct hearth_error *err);
+/* Element i of a caller's array of structs `what` of any age, whose first one's struct_size is the
+ * stride: *out is it, or mine[size] filled from it. */
+int hth_array_at(const void **out, void *mine, size_t size, const void *array, size_t i,
+        const char *what, struct hearth_error *err);
 
 /* A memfd with bytes[len]; -1 and errno. */
 int hth_memfd(const char *name, const void *bytes, size_t len);
@@ -217,11 +218,6 @@ void hth_inside_share(struct hearth *h);
 int hth_inside_start(struct hearth *h, struct hearth_error *err);
 void hth_inside_stop(struct hearth *h);
 
-/* Raw packets. send: 0, HEARTH_ESTATE (full, try again), HEARTH_EENGINE (gone).
- * recv: bytes, 0 nothing there, HEARTH_EENGINE; *out_fd -1 or a descriptor. */
-int hth_packet_send(int fd, const void *msg, size_t len, int attach);
-int hth_packet_recv(int fd, void *packet, int *out_fd);
-
 /* With h->lock held: one round of waiting until something came or `until` passed. */
 int hth_pump_locked(struct hearth *h, uint64_t until);
 /* With h->lock held: a connection there is, made anew if it was lost. */
@@ -235,6 +231,9 @@ int hth_exchange_locked(
         struct hearth *h, int fd, struct hth_ask *ask, uint64_t until, struct hearth_error *err);
 
 int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err);
+/* To ask for bytes of a save or an object; `what`, and a longer wait_ms, are the caller's to set. */
+struct hth_ask hth_ask_bytes(enum hth_local_type type, struct hth_local_map *m,
+        struct hth_local_bytes *answer, int *out_fd);
 int hth_post(
         struct hearth *h, struct hth_ask *ask, struct hth_call *call, struct hearth_error *err);
 int hth_collect(struct hearth *h, struct hth_call *call, uint64_t wait_ms, const char *what,
@@ -256,8 +255,9 @@ void hth_join_fill(const struct hearth *h, struct hth_local_join *m);
 
 /* ---- slots and leases (slots.c) ------------------------------------------------------------- */
 
-/* The mapping of a lent slot, at least `bytes` long; fd stays the caller's. */
-int hth_slot_get(struct hearth *h, int fd, uint64_t bytes, struct hth_slot_map **out,
+/* The mapping of a lent slot, at least `bytes` long; fd stays the caller's. touch: they
+ * are about to be written. */
+int hth_slot_get(struct hearth *h, int fd, uint64_t bytes, int touch, struct hth_slot_map **out,
         struct hearth_error *err);
 void hth_slot_put(struct hearth *h, struct hth_slot_map *slot);
 void hth_slots_fini(struct hearth *h);
@@ -295,10 +295,19 @@ struct hth_window { /* bytes of a remote object: [off, off + len) of its data, w
     uint64_t off, len;
 };
 
+struct hth_entry {
+    struct hth_item item;
+    uint64_t hash;
+    uint32_t source;        /* index */
+    struct hth_entry *next; /* of the same bucket */
+};
+
 struct hth_source { /* one object of the checkpoint */
     const struct hth_object *object;
-    int tried; /* its table was asked for */
-    int local; /* 1: mapped here */
+    struct hth_entry *entry; /* [table.items] in order of offset; NULL: not listed yet */
+    size_t first;            /* in the index: entries of the sources before it */
+    int tried;               /* its table was asked for */
+    int local;               /* 1: mapped here */
     uint64_t lease;
     int fd;                     /* local: of the file; else -1 */
     uint64_t data_at, data_len; /* where the data section lies in the file */
@@ -312,13 +321,6 @@ struct hth_source { /* one object of the checkpoint */
     uint64_t ahead_off, ahead_len;
 };
 
-struct hth_entry {
-    struct hth_item item;
-    uint64_t hash;
-    uint32_t source; /* index */
-    uint32_t next;   /* of the same bucket, + 1 */
-};
-
 struct hearth_checkpoint {
     struct hearth *h;
     struct hth_save_id save;
@@ -326,19 +328,27 @@ struct hearth_checkpoint {
     struct hth_manifest *manifest;
     struct hth_source *source; /* [sources] this rank's first */
     uint32_t sources, own;
-    uint32_t indexed; /* sources whose items are in `entry` */
-    size_t own_entries;
-    struct hth_entry *entry;
-    size_t entries, room;
-    uint32_t *bucket; /* [buckets] entry + 1 */
+    uint32_t *by_name; /* [sources] index of a source; NULL: not sorted yet */
+    uint32_t indexed;  /* sources whose items are found by key */
+    size_t entries, own_entries;
+    struct hth_entry **bucket; /* [buckets] */
     size_t buckets;
 };
 
 /* Index the items of this rank's objects, or of all. */
 int hth_index(struct hearth_checkpoint *c, int all, struct hearth_error *err);
-/* The next entry of a key after *pos (0: first); NULL: no more. */
-const struct hth_entry *hth_entry_find(
-        const struct hearth_checkpoint *c, const void *key, size_t len, uint32_t *pos);
+void hth_index_fini(struct hearth_checkpoint *c);
+/* The next entry of a key after `last` (NULL: the first); NULL: no more. */
+const struct hth_entry *hth_entry_find(const struct hearth_checkpoint *c, const void *key,
+        size_t len, const struct hth_entry *last);
+/* The entry of this number in the index, which has it. */
+const struct hth_entry *hth_entry_at(const struct hearth_checkpoint *c, size_t index);
+/* The source of this name, opened. HEARTH_ENOENT: the checkpoint has none. */
+int hth_source_named(struct hearth_checkpoint *c, const char *name, struct hth_source **out,
+        struct hearth_error *err);
+/* The item that begins at `offset` of the object's data. */
+int hth_entry_in(struct hearth_checkpoint *c, const char *object, uint64_t offset,
+        const struct hth_entry **out, struct hearth_error *err);
 /* Map the object or fetch its table. */
 int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err);
 /* The same for a foreign object, whose items say themselves what they are. */
@@ -349,12 +359,17 @@ void hth_source_close(struct hearth_checkpoint *c, struct hth_source *s);
  * this source. Checked against the table where they came from elsewhere. */
 int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len,
         const unsigned char **out, struct hearth_error *err);
+/* The same copied to dst[len], piece by piece. */
+int hth_read_data(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, void *dst,
+        uint64_t len, struct hearth_error *err);
 void hth_source_ahead(
         struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len);
 int hth_range(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t off,
         uint64_t len, int *out_fd, struct hearth_error *err);
 /* A descriptor the engine sent, mapped; at least `len` long. */
 int hth_map_answer(int fd, uint64_t len, void **out, struct hearth_error *err);
+
+int hth_ckpt_enter(const struct hearth_checkpoint *c, struct hearth_error *err);
 
 /* Boxes: [ndim] offset and shape. 1: they meet, in *out. */
 struct hth_box { /* [ndim] used */
@@ -379,5 +394,11 @@ void hth_rest_fini(struct hth_rest *rest);
 int hth_read_part(struct hearth_checkpoint *c, const struct hth_entry *entry,
         const struct hth_box *box, void *dst, const int64_t *dst_strides, struct hth_copies *list,
         struct hearth_error *err);
+/* The range of the object's data that such a box lies in. 1: it is worth bringing as one. */
+int hth_part_cover(
+        const struct hth_entry *entry, const struct hth_box *box, uint64_t *off, uint64_t *len);
+/* A caller's box of a tensor, checked. */
+int hth_box_check(const struct hth_item *item, const int64_t *offset, const int64_t *shape,
+        struct hth_box *out, struct hearth_error *err);
 
 #endif

@@ -2,14 +2,15 @@
 /*
  * The end of a save: each object's table records are put where its table will be, the slots go
  * back to the engine one by one (SEAL), and COMMIT says that there are no more. What the engine
- * does from there on is told by the handle.
+ * does from there on is told by the handle. The first part may be done ahead of the second
+ * (hearth_save_seal), so that copies travel while the caller still makes up a `.metadata`.
  */
 #include "save.h"
 
 #include <string.h>
 
 /* The records go where the table will be. */
-static void finish_object(struct hearth_save *s)
+void hth_save_finish_object(struct hearth_save *s)
 {
     struct hth_written *o = hth_save_open_object(s);
     uint64_t table = HTH_ALIGN(HTH_BLOCK + o->data_len);
@@ -27,19 +28,20 @@ int hearth_save_next_object(
     struct hearth_begin_opts o = { .name = name };
     int rc;
 
-    if ((rc = hth_save_enter(save, err)))
+    if ((rc = hth_save_enter(save, err)) || (rc = hth_save_not_sealed(save, err)))
         return rc;
     if (save->objects == HTH_OBJECTS_MAX)
         return hth_fail(
                 err, HEARTH_ENOSPC, 0, "a rank has at most %u objects in a save", HTH_OBJECTS_MAX);
-    finish_object(save);
+    hth_save_finish_object(save);
     rc = hth_save_add_object(save, bytes, &o, err);
     return rc ? hth_while(err, rc, "begin a further object") : HEARTH_OK;
 }
 
+/* The slot is the engine's from there on, and so is what it may be used for next. */
 static int seal(struct hearth_save *s, uint32_t index, struct hearth_error *err)
 {
-    const struct hth_written *o = &s->object[index];
+    struct hth_written *o = &s->object[index];
     struct hth_local_seal m = { .slot = o->slot_id,
         .generation = o->generation,
         .data_len = o->data_len,
@@ -61,9 +63,42 @@ static int seal(struct hearth_save *s, uint32_t index, struct hearth_error *err)
 
     int rc = hth_ask(s->h, &ask, err);
 
-    if (!rc)
-        hth_handle_took(s->handle);
+    if (rc)
+        return rc;
+    hth_handle_took(s->handle);
+    hth_slot_put(s->h, o->slot);
+    o->slot = NULL;
+    return HEARTH_OK;
+}
+
+/* All that is not handed over yet. A second try goes on where the first one failed, so that a
+ * commit never leaves an object out. */
+static int seal_all(struct hearth_save *s, struct hearth_error *err)
+{
+    int rc = HEARTH_OK;
+
+    if (s->step == HEARTH_STEP_LATER)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "the save was begun with HEARTH_STEP_LATER: hearth_save_set_step() comes first");
+    if (!s->closed)
+        hth_save_finish_object(s);
+    s->closed = 1;
+    for (; s->sealed < s->objects && !rc; s->sealed += !rc)
+        rc = s->h->opts.off ? HEARTH_OK : seal(s, s->sealed, err);
     return rc;
+}
+
+int hearth_save_seal(struct hearth_save *save, struct hearth_error *err)
+{
+    int rc;
+
+    if ((rc = hth_save_enter(save, err)) || (rc = hth_save_not_sealed(save, err)))
+        return rc;
+    if (!(rc = seal_all(save, err)))
+        return HEARTH_OK;
+    if (save->step == HEARTH_STEP_LATER)
+        return hth_while(err, rc, "seal a save");
+    return hth_while(err, rc, "seal step %" PRIu64, save->step);
 }
 
 static int ask_id(struct hearth_save *s, void *msg, size_t len, uint32_t type, const char *what,
@@ -79,7 +114,7 @@ static int ask_id(struct hearth_save *s, void *msg, size_t len, uint32_t type, c
         .incarnation = s->incarnation,
         .answer = &a,
         .answer_len = sizeof(a),
-        .wait_ms = HTH_REQUEST_MS,
+        .wait_ms = HTH_REQUEST_MS + (type == HTH_LOCAL_SET_STEP ? s->wait_ms : 0),
         .what = what };
     int rc = hth_ask(s->h, &ask, err);
 
@@ -100,10 +135,10 @@ static int ask_id(struct hearth_save *s, void *msg, size_t len, uint32_t type, c
 
 int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_error *err)
 {
-    struct hth_local_set_step m = { .step = step };
+    struct hth_local_set_step m = { .step = step, .wait_ms = save->wait_ms };
     int rc;
 
-    if ((rc = hth_save_enter(save, err)))
+    if ((rc = hth_save_enter(save, err)) || (rc = hth_save_not_sealed(save, err)))
         return rc;
     if (save->step != HEARTH_STEP_LATER || step == HEARTH_STEP_LATER)
         return hth_fail(err, HEARTH_ESTATE, 0,
@@ -124,18 +159,9 @@ int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_
 static int commit(struct hearth_save *s, struct hearth_error *err)
 {
     struct hth_local_head m;
-    int rc = HEARTH_OK;
+    int rc = seal_all(s, err);
 
-    if (s->step == HEARTH_STEP_LATER)
-        return hth_fail(err, HEARTH_ESTATE, 0,
-                "the save was begun with HEARTH_STEP_LATER: hearth_save_set_step() comes before "
-                "commit");
-    finish_object(s);
-    for (uint32_t i = 0; i < s->objects && !rc; i++)
-        rc = seal(s, i, err);
-    if (!rc)
-        rc = ask_id(s, &m, sizeof(m), HTH_LOCAL_COMMIT, "commit", err);
-    return rc;
+    return rc ? rc : ask_id(s, &m, sizeof(m), HTH_LOCAL_COMMIT, "commit", err);
 }
 
 int hearth_save_commit(

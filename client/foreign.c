@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <hearth/internal/core/foreign.h>
 #include <hearth/internal/core/items.h>
+#include <hearth/internal/core/map.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,18 +29,10 @@ static int bring(struct hearth_checkpoint *c, const struct hth_object *o, struct
     };
     struct hth_local_bytes a;
     int fd = -1, rc;
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_RANGE,
-        .want = HTH_LOCAL_BYTES,
-        .fd = -1,
-        .again = 1,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .out_fd = &fd,
-        .wait_ms = HTH_REQUEST_MS + (o->data_len >> 20) * 100,
-        .what = "bring an object from another node" };
+    struct hth_ask ask = hth_ask_bytes(HTH_LOCAL_RANGE, &m, &a, &fd);
 
+    ask.wait_ms += (o->data_len >> 20) * 100;
+    ask.what = "bring an object from another node";
     rc = hth_ask(c->h, &ask, err);
     if (fd >= 0)
         close(fd);
@@ -66,11 +59,9 @@ static int map(
     if (m->data_len != o->data_len || fstat(fd, &st) != 0 || (uint64_t)st.st_size < o->data_len)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "foreign object '%s' is not on this node as it was when it was recovered", o->name);
-    p = mmap(NULL, o->data_len, PROT_READ, MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED)
+    p = hth_map_shared(fd, o->data_len, PROT_READ);
+    if (!p)
         return hth_fail(err, HEARTH_ENOMEM, errno, "map object '%s': %s", o->name, strerror(errno));
-    madvise(p, o->data_len, MADV_DONTFORK);
-    madvise(p, o->data_len, MADV_DONTDUMP);
     s->map = p;
     s->map_len = o->data_len;
     return HEARTH_OK;

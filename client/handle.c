@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *level_name(uint32_t level)
+const char *hth_level_name(uint32_t level)
 {
     static const struct {
         uint32_t level;
@@ -75,7 +75,8 @@ static int too_late(
 {
     return hth_fail(err, HEARTH_ETIMEOUT, 0,
             "step %" PRIu64 " (attempt %u) is %s and not %s after %u ms%s%s", st->step, st->attempt,
-            level_name(st->level), level_name(level), ms, st->text[0] ? ": " : "", st->text);
+            hth_level_name(st->level), hth_level_name(level), ms, st->text[0] ? ": " : "",
+            st->text);
 }
 
 static int has_reached(const struct hearth_handle *s, uint32_t level)

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The items of a checkpoint by key: entries in order of the objects, this rank's first, chained
- * by hash. The tables they point into stay until the checkpoint is closed.
+ * The items of a checkpoint. Each object lists its own, in order of offset, once it is opened:
+ *
+ *     by name and offset   sources sorted by name, then halving the object's list
+ *     by key               chained by hash, over as many objects as were asked for
+ *
+ * The tables that entries point into stay until the checkpoint is closed.
  */
 #include "client.h"
 
@@ -20,65 +24,138 @@ static uint64_t hash_of(const void *key, size_t len)
     return h ^ h >> 32;
 }
 
-static int grow(struct hearth_checkpoint *c, size_t more)
+static int list(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
 {
-    size_t room = c->room ? 2 * c->room : 256;
-    struct hth_entry *entry;
-
-    if (c->entries + more <= c->room)
-        return HEARTH_OK;
-    room = room < c->entries + more ? c->entries + more : room;
-    if (room > UINT32_MAX / 2)
-        return HEARTH_ENOMEM;
-    entry = realloc(c->entry, room * sizeof(*entry));
-    if (!entry)
-        return HEARTH_ENOMEM;
-    c->entry = entry;
-    c->room = room;
-    return HEARTH_OK;
-}
-
-static int chain(struct hearth_checkpoint *c)
-{
-    size_t buckets = 64;
-    uint32_t *bucket;
-
-    while (buckets < c->entries)
-        buckets *= 2;
-    bucket = calloc(buckets, sizeof(*bucket));
-    if (!bucket)
-        return HEARTH_ENOMEM;
-    for (size_t i = c->entries; i-- > 0;) { /* backwards: chains are in order of entries */
-        uint32_t *at = &bucket[c->entry[i].hash & (buckets - 1)];
-
-        c->entry[i].next = *at;
-        *at = (uint32_t)i + 1;
-    }
-    free(c->bucket);
-    c->bucket = bucket;
-    c->buckets = buckets;
-    return HEARTH_OK;
-}
-
-static int index_one(struct hearth_checkpoint *c, uint32_t index, struct hearth_error *err)
-{
-    struct hth_source *s = &c->source[index];
     uint64_t pos = 0;
     int rc;
 
+    if (s->entry)
+        return HEARTH_OK;
     if ((rc = hth_source_open(c, s, err)))
         return rc;
-    if (grow(c, s->table.items))
+    s->entry = malloc(((size_t)s->table.items + 1) * sizeof(*s->entry));
+    if (!s->entry)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an index of the items");
     for (uint32_t i = 0; i < s->table.items; i++) {
-        struct hth_entry *e = &c->entry[c->entries];
+        struct hth_entry *e = &s->entry[i];
 
-        if (hth_item_next(&s->table, &pos, &e->item))
+        *e = (struct hth_entry){ .source = (uint32_t)(s - c->source) };
+        if (hth_item_next(&s->table, &pos, &e->item)) {
+            s->table.items = i;
             break;
+        }
         e->hash = hash_of(e->item.key, e->item.key_len);
-        e->source = index;
-        c->entries++;
     }
+    return HEARTH_OK;
+}
+
+/* ---- by name and offset --------------------------------------------------------------------- */
+
+static int name_cmp(const void *a, const void *b, void *arg)
+{
+    const struct hth_source *source = arg;
+
+    return strcmp(
+            source[*(const uint32_t *)a].object->name, source[*(const uint32_t *)b].object->name);
+}
+
+static int sort_names(struct hearth_checkpoint *c)
+{
+    uint32_t *by_name;
+
+    if (c->by_name)
+        return HEARTH_OK;
+    by_name = malloc(((size_t)c->sources + 1) * sizeof(*by_name));
+    if (!by_name)
+        return HEARTH_ENOMEM;
+    for (uint32_t i = 0; i < c->sources; i++)
+        by_name[i] = i;
+    if (c->sources)
+        qsort_r(by_name, c->sources, sizeof(*by_name), name_cmp, c->source);
+    c->by_name = by_name;
+    return HEARTH_OK;
+}
+
+int hth_source_named(struct hearth_checkpoint *c, const char *name, struct hth_source **out,
+        struct hearth_error *err)
+{
+    uint32_t low = 0, high = c->sources;
+
+    if (sort_names(c))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an index of the objects");
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        struct hth_source *s = &c->source[c->by_name[mid]];
+        int cmp = strcmp(s->object->name, name);
+
+        if (cmp == 0) {
+            int rc = hth_source_open(c, s, err);
+
+            if (!rc)
+                *out = s;
+            return rc;
+        }
+        if (cmp < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return hth_fail(err, HEARTH_ENOENT, 0, "the checkpoint has no object '%.255s'", name);
+}
+
+int hth_entry_in(struct hearth_checkpoint *c, const char *object, uint64_t offset,
+        const struct hth_entry **out, struct hearth_error *err)
+{
+    struct hth_source *s;
+    size_t low = 0, high;
+    int rc;
+
+    if ((rc = hth_source_named(c, object, &s, err)) || (rc = list(c, s, err)))
+        return rc;
+    high = s->table.items;
+    while (low < high) { /* the first that does not begin before it, and has bytes if one has */
+        size_t mid = low + (high - low) / 2;
+        const struct hth_item *i = &s->entry[mid].item;
+
+        if (i->offset < offset || (i->offset == offset && !i->length))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (low < s->table.items && s->entry[low].item.offset == offset)
+        *out = &s->entry[low];
+    else if (low && s->entry[low - 1].item.offset == offset)
+        *out = &s->entry[low - 1];
+    else
+        return hth_fail(err, HEARTH_ENOENT, 0,
+                "object '%s' of rank %u has no item that begins at byte %" PRIu64 " of its data",
+                s->object->name, s->object->owner, offset);
+    return HEARTH_OK;
+}
+
+/* ---- by key --------------------------------------------------------------------------------- */
+
+static int chain(struct hearth_checkpoint *c)
+{
+    struct hth_entry **bucket;
+    size_t buckets = 64;
+
+    while (buckets < c->entries)
+        buckets *= 2;
+    bucket = calloc(buckets, sizeof(struct hth_entry *));
+    if (!bucket)
+        return HEARTH_ENOMEM;
+    for (uint32_t i = c->indexed; i-- > 0;) /* backwards: chains are in order of entries */
+        for (uint32_t k = c->source[i].table.items; k-- > 0;) {
+            struct hth_entry *e = &c->source[i].entry[k];
+            struct hth_entry **at = &bucket[e->hash & (buckets - 1)];
+
+            e->next = *at;
+            *at = e;
+        }
+    free(c->bucket);
+    c->bucket = bucket;
+    c->buckets = buckets;
     return HEARTH_OK;
 }
 
@@ -89,12 +166,14 @@ int hth_index(struct hearth_checkpoint *c, int all, struct hearth_error *err)
 
     if (c->indexed >= want && c->bucket)
         return HEARTH_OK;
-    for (; c->indexed < want && !rc; c->indexed += !rc) {
-        size_t before = c->entries;
+    while (c->indexed < want && !rc) {
+        struct hth_source *s = &c->source[c->indexed];
 
-        if ((rc = index_one(c, c->indexed, err)))
-            c->entries = before;
-        else if (c->indexed < c->own)
+        if ((rc = list(c, s, err)))
+            break;
+        s->first = c->entries;
+        c->entries += s->table.items;
+        if (++c->indexed <= c->own)
             c->own_entries = c->entries;
     }
     if (chain(c))
@@ -102,19 +181,36 @@ int hth_index(struct hearth_checkpoint *c, int all, struct hearth_error *err)
     return rc;
 }
 
-const struct hth_entry *hth_entry_find(
-        const struct hearth_checkpoint *c, const void *key, size_t len, uint32_t *pos)
+const struct hth_entry *hth_entry_find(const struct hearth_checkpoint *c, const void *key,
+        size_t len, const struct hth_entry *last)
 {
     uint64_t hash = hash_of(key, len);
-    uint32_t at = *pos ? c->entry[*pos - 1].next : c->bucket[hash & (c->buckets - 1)];
+    const struct hth_entry *e = last ? last->next : c->bucket[hash & (c->buckets - 1)];
 
-    for (; at; at = c->entry[at - 1].next) {
-        const struct hth_entry *e = &c->entry[at - 1];
+    while (e && (e->hash != hash || e->item.key_len != len || memcmp(e->item.key, key, len) != 0))
+        e = e->next;
+    return e;
+}
 
-        if (e->hash == hash && e->item.key_len == len && memcmp(e->item.key, key, len) == 0) {
-            *pos = at;
-            return e;
-        }
+const struct hth_entry *hth_entry_at(const struct hearth_checkpoint *c, size_t index)
+{
+    uint32_t low = 0, high = c->indexed;
+
+    while (high - low > 1) { /* the last source that begins at or before it */
+        uint32_t mid = low + (high - low) / 2;
+
+        if (c->source[mid].first <= index)
+            low = mid;
+        else
+            high = mid;
     }
-    return NULL;
+    return &c->source[low].entry[index - c->source[low].first];
+}
+
+void hth_index_fini(struct hearth_checkpoint *c)
+{
+    for (uint32_t i = 0; i < c->sources; i++)
+        free(c->source[i].entry);
+    free(c->by_name);
+    free(c->bucket);
 }

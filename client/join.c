@@ -13,8 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FLAG_ALLOW_DEGRADED 1u
-
 static uint64_t domain_hash(const char *name)
 {
     unsigned char digest[HTH_DIGEST];
@@ -43,12 +41,17 @@ static void mine(struct hearth *h, unsigned char out[HTH_GATHER])
         .copies = h->opts.copies,
         .min_copies = h->opts.min_copies,
         .keep = h->opts.keep,
-        .flags = h->opts.allow_degraded ? FLAG_ALLOW_DEGRADED : 0,
+        .flags = h->opts.allow_degraded ? HTH_GATHER_ALLOW_DEGRADED : 0,
+        .heartbeat_ms = h->opts.heartbeat_ms,
+        .dead_ms = h->opts.dead_ms,
+        .version_low = a->version_low,
+        .version_high = a->version_high,
         .addr_len = a->addr_len };
 
     memcpy(g.job, h->opts.job, strlen(h->opts.job) + 1);
     memcpy(g.node, a->node, strnlen(a->node, HTH_NAME_MAX));
     memcpy(g.addr, a->addr, a->addr_len);
+    memcpy(g.transport, a->transport, sizeof(g.transport));
     for (size_t i = 0; i < h->opts.domain_count; i++)
         g.domain[i] = domain_hash(h->opts.domains[i]);
     for (size_t i = 0; i < h->opts.object_count; i++)

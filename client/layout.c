@@ -7,7 +7,6 @@
  */
 #include "client.h"
 
-#include <hearth/internal/core/opts.h>
 #include <string.h>
 
 static const int64_t zeros[HTH_DIMS_MAX];
@@ -67,25 +66,14 @@ static int check_piece(const struct hearth_piece *p, size_t i, struct hearth_err
 int hth_piece_at(struct hth_laid *out, const struct hearth_piece *pieces, size_t i, int need_data,
         struct hearth_error *err)
 {
-    size_t size = pieces->struct_size;
-    const void *at = (const char *)pieces + i * size;
+    const void *at;
     struct hth_header header;
     int rc;
 
-    out->piece = at;
     out->payload = out->header_len = 0;
-    if (size != sizeof(*pieces)) {
-        if (size < sizeof(size))
-            return hth_fail(err, HEARTH_EINVAL, 0,
-                    "struct_size of the pieces is not set: set it to sizeof(struct hearth_piece)");
-        if ((rc = hth_opts_copy(&out->mine, sizeof(out->mine), at, err)))
-            return rc;
-        out->piece = &out->mine;
-    }
-    if (out->piece->struct_size != size)
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "piece %zu: struct_size is %zu and not %zu as of the first", i,
-                out->piece->struct_size, size);
+    if ((rc = hth_array_at(&at, &out->mine, sizeof(out->mine), pieces, i, "hearth_piece", err)))
+        return rc;
+    out->piece = at;
     if ((rc = check_piece(out->piece, i, err)))
         return rc;
     header.dtype = (enum hearth_dtype)out->piece->dtype;
@@ -103,20 +91,12 @@ int hth_piece_at(struct hth_laid *out, const struct hearth_piece *pieces, size_t
 int hth_bytes_at(const struct hearth_bytes **out, struct hearth_bytes *tmp,
         const struct hearth_bytes *items, size_t i, struct hearth_error *err)
 {
-    size_t size = items->struct_size;
-    const void *at = (const char *)items + i * size;
+    const void *at;
     int rc;
 
+    if ((rc = hth_array_at(&at, tmp, sizeof(*tmp), items, i, "hearth_bytes", err)))
+        return rc;
     *out = at;
-    if (size != sizeof(*items)) {
-        if (size < sizeof(size))
-            return hth_fail(err, HEARTH_EINVAL, 0,
-                    "struct_size of the byte items is not set: set it to sizeof(struct "
-                    "hearth_bytes)");
-        if ((rc = hth_opts_copy(tmp, sizeof(*tmp), at, err)))
-            return rc;
-        *out = tmp;
-    }
     if ((rc = check_key((*out)->key, (*out)->key_len, i, err)))
         return rc;
     if ((*out)->len && !(*out)->data)

@@ -169,13 +169,11 @@ static int load_one(struct hearth_checkpoint *c, struct wanted *w, struct hth_co
     int rc = HEARTH_OK;
 
     for (int pass = PASS_OWN; pass < PASSES && !is_done(w) && !rc; pass++) {
-        const struct hth_entry *e;
-        uint32_t pos = 0;
+        const struct hth_entry *e = NULL;
 
         if ((rc = hth_index(c, pass > PASS_OWN, err)))
             return rc;
-        while (!rc && !is_done(w) &&
-                (e = hth_entry_find(c, w->piece->key, w->piece->key_len, &pos)))
+        while (!rc && !is_done(w) && (e = hth_entry_find(c, w->piece->key, w->piece->key_len, e)))
             if ((int)pass_of(c, e) == pass)
                 rc = lay_over(c, w, e, list, err);
     }

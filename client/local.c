@@ -14,6 +14,7 @@
 #include "client.h"
 
 #include <errno.h>
+#include <hearth/internal/core/packet.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,68 +23,30 @@
 
 #define HANGUP_MS 3000u /* for an engine in place of one that ends as we come */
 
-int hth_packet_send(int fd, const void *msg, size_t len, int attach)
+/* 0, HEARTH_ESTATE (full, try again), HEARTH_EENGINE (gone). */
+static int send_packet(int fd, const struct hth_ask *ask)
 {
-    struct iovec iov = { .iov_base = (void *)(uintptr_t)msg, .iov_len = len };
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = { 0 };
-    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-    ssize_t n;
+    int why = hth_packet_put(fd, ask->msg, ask->len, ask->fd);
 
-    if (attach >= 0) {
-        m.msg_control = &control;
-        m.msg_controllen = sizeof(control);
-        control.head.cmsg_level = SOL_SOCKET;
-        control.head.cmsg_type = SCM_RIGHTS;
-        control.head.cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(&control.head), &attach, sizeof(attach));
-    }
-    do
-        n = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
-    if (n == (ssize_t)len)
+    if (!why)
         return HEARTH_OK;
-    return n < 0 && (errno == EAGAIN || errno == ENOBUFS) ? HEARTH_ESTATE : HEARTH_EENGINE;
+    return why == EAGAIN || why == ENOBUFS ? HEARTH_ESTATE : HEARTH_EENGINE;
 }
 
-static int descriptor_of(struct msghdr *m)
+/* Bytes, 0 nothing there, HEARTH_EENGINE; *out_fd -1 or a descriptor. */
+static int receive_packet(struct hearth *h, int fd, int *out_fd)
 {
-    int fd = -1;
+    size_t len;
 
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
-        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-            memcpy(&fd, CMSG_DATA(c), sizeof(fd));
-    return fd;
-}
-
-int hth_packet_recv(int fd, void *packet, int *out_fd)
-{
-    struct iovec iov = { .iov_base = packet, .iov_len = HTH_LOCAL_MAX };
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr m = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
-    };
-    struct hth_local_head head;
-    ssize_t n;
-
-    do
-        n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
-    if (n < 0 && errno == EAGAIN)
+    switch (hth_packet_receive(fd, h->packet, &len, out_fd)) {
+    case HTH_PACKET_GOT:
+        return (int)len;
+    case HTH_PACKET_NONE:
         return 0;
-    *out_fd = n > 0 ? descriptor_of(&m) : -1;
-    if (n >= (ssize_t)sizeof(head)) {
-        memcpy(&head, packet, sizeof(head));
-        if (head.length == (uint32_t)n && !(m.msg_flags & MSG_TRUNC))
-            return (int)n;
+    case HTH_PACKET_END:
+    case HTH_PACKET_BAD:
+        break;
     }
-    if (*out_fd >= 0)
-        close(*out_fd);
     return HEARTH_EENGINE;
 }
 
@@ -174,7 +137,7 @@ int hth_pump_locked(struct hearth *h, uint64_t until)
     pthread_mutex_unlock(&h->lock);
     n = 0;
     if (poll(&p, 1, until > now ? (int)(until - now) : 0) > 0)
-        n = hth_packet_recv(p.fd, h->packet, &attached);
+        n = receive_packet(h, p.fd, &attached);
     pthread_mutex_lock(&h->lock);
     h->reading = 0;
     if (n > 0)
@@ -260,7 +223,7 @@ static int post_locked(struct hearth *h, struct hth_ask *ask, struct hth_call *c
         .answer_len = ask->answer_len,
         .fd = -1,
         .state = HTH_CALL_SENT };
-    while ((rc = hth_packet_send(h->fd, ask->msg, ask->len, ask->fd)) == HEARTH_ESTATE) {
+    while ((rc = send_packet(h->fd, ask)) == HEARTH_ESTATE) {
         uint64_t soon = hth_until_ms(10);
 
         if (hth_mono_ms() >= until)
@@ -359,6 +322,21 @@ int hth_collect(struct hearth *h, struct hth_call *call, uint64_t wait_ms, const
     return rc;
 }
 
+struct hth_ask hth_ask_bytes(enum hth_local_type type, struct hth_local_map *m,
+        struct hth_local_bytes *answer, int *out_fd)
+{
+    return (struct hth_ask){ .msg = m,
+        .len = sizeof(*m),
+        .type = type,
+        .want = HTH_LOCAL_BYTES,
+        .fd = -1,
+        .again = 1,
+        .answer = answer,
+        .answer_len = sizeof(*answer),
+        .out_fd = out_fd,
+        .wait_ms = HTH_REQUEST_MS };
+}
+
 int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err)
 {
     uint64_t until = hth_until_ms(ask->wait_ms);
@@ -399,13 +377,13 @@ int hth_exchange_locked(
     call.request = h->requests;
     call.next = h->calls;
     h->calls = &call;
-    n = hth_packet_send(fd, ask->msg, ask->len, ask->fd);
+    n = send_packet(fd, ask);
     while (!n && call.state == HTH_CALL_SENT && hth_mono_ms() < until) {
         struct pollfd p = { .fd = fd, .events = POLLIN };
 
         if (poll(&p, 1, (int)(until - hth_mono_ms())) <= 0)
             continue;
-        n = hth_packet_recv(fd, h->packet, &attached);
+        n = receive_packet(h, fd, &attached);
         if (n > 0)
             deliver_locked(h, h->packet, (size_t)n, attached);
         n = n > 0 ? 0 : n;

@@ -83,12 +83,18 @@ static int copy_box(struct part *p, const struct hth_box *box, struct hth_copies
     return rc;
 }
 
+/* Much of the `len` bytes that the box lies in is wanted, or they come as one chunk anyhow. */
+static int is_dense(const struct part *p, const struct hth_box *box, uint64_t len)
+{
+    return len <= HTH_CHUNK || len / 4 <= elements(p, box) * p->elem;
+}
+
 static int worth_fetching(const struct part *p, const struct hth_box *box)
 {
     uint64_t off, len;
 
     cover(p, box, &off, &len);
-    return len <= HTH_CHUNK || (len <= FETCH_MAX && len / 4 <= elements(p, box) * p->elem);
+    return len <= FETCH_MAX && is_dense(p, box, len);
 }
 
 /* Halve along the first dimension that can be: the upper half into *upper. */
@@ -130,23 +136,45 @@ static int fetch_boxes(struct part *p, struct hearth_error *err)
     return rc;
 }
 
+static void part_init(struct part *p, const struct hth_entry *entry, const struct hth_box *box)
+{
+    const struct hth_item *item = &entry->item;
+    int tensor = item->kind == HTH_ITEM_TENSOR;
+    int64_t len = (int64_t)item->length;
+
+    p->payload = item->offset + item->payload;
+    p->elem = tensor ? hearth_dtype_bytes(item->dtype) : 1;
+    p->ndim = tensor ? item->ndim : 1;
+    memcpy(p->box.offset, box->offset, p->ndim * sizeof(int64_t));
+    memcpy(p->box.shape, box->shape, p->ndim * sizeof(int64_t));
+    c_order(p->ndim, tensor ? item->shape : &len, p->step);
+}
+
+int hth_part_cover(
+        const struct hth_entry *entry, const struct hth_box *box, uint64_t *off, uint64_t *len)
+{
+    struct part p;
+
+    part_init(&p, entry, box);
+    *off = p.payload;
+    *len = 0;
+    if (!elements(&p, box))
+        return 0;
+    cover(&p, box, off, len);
+    return is_dense(&p, box, *len);
+}
+
 int hth_read_part(struct hearth_checkpoint *c, const struct hth_entry *entry,
         const struct hth_box *box, void *dst, const int64_t *dst_strides, struct hth_copies *list,
         struct hearth_error *err)
 {
-    const struct hth_item *item = &entry->item;
-    struct part p = { .c = c,
-        .source = &c->source[entry->source],
-        .payload = item->offset + item->payload,
-        .elem = item->kind == HTH_ITEM_TENSOR ? hearth_dtype_bytes(item->dtype) : 1,
-        .ndim = item->kind == HTH_ITEM_TENSOR ? item->ndim : 1,
-        .dst = dst };
-    int64_t len = (int64_t)item->length;
+    struct part p; /* its arrays are long, and used as far as there are dimensions */
 
-    memcpy(p.box.offset, box->offset, p.ndim * sizeof(int64_t));
-    memcpy(p.box.shape, box->shape, p.ndim * sizeof(int64_t));
-    c_order(p.ndim, item->kind == HTH_ITEM_TENSOR ? item->shape : &len, p.step);
-    if (dst_strides)
+    part_init(&p, entry, box);
+    p.c = c;
+    p.source = &c->source[entry->source];
+    p.dst = dst;
+    if (dst_strides && p.ndim)
         memcpy(p.dst_step, dst_strides, p.ndim * sizeof(p.dst_step[0]));
     else
         c_order(p.ndim, box->shape, p.dst_step);

@@ -51,6 +51,22 @@ int hearth_save_places(struct hearth_save *save, struct hearth_place *out, size_
     return HEARTH_OK;
 }
 
+int hearth_save_data(
+        struct hearth_save *save, void **out_base, uint64_t *out_bytes, struct hearth_error *err)
+{
+    struct hth_written *o;
+    int rc;
+
+    if (!save || !out_base || !out_bytes)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the save, out_base or out_bytes is NULL");
+    if ((rc = hth_enter(save->h, err)) || (rc = hth_save_not_sealed(save, err)))
+        return rc;
+    o = hth_save_open_object(save);
+    *out_base = o->base + HTH_BLOCK;
+    *out_bytes = o->room;
+    return HEARTH_OK;
+}
+
 static int send_one(struct hearth_save *s, const struct hth_common_put *c, struct hearth_error *err)
 {
     struct hth_local_common m = { .len = c->len };

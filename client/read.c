@@ -13,13 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define READ_MAX (UINT64_C(32) << 20)
-
-static int enter_ckpt(const struct hearth_checkpoint *c, struct hearth_error *err)
+int hth_ckpt_enter(const struct hearth_checkpoint *c, struct hearth_error *err)
 {
     if (!c)
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "the checkpoint is NULL: hearth_recover() gives one where there is something");
+                "the checkpoint is NULL: hearth_recover() or hearth_checkpoint_open() gives one");
     return hth_enter(c->h, err);
 }
 
@@ -41,7 +39,7 @@ static int give_item(const struct hearth_checkpoint *c, const struct hth_entry *
         .offset = i->offset,
         .bytes = i->length - i->payload,
         .local = (uint32_t)s->local,
-        .handle = (uint64_t)(e - c->entry) + 1 };
+        .handle = ((uint64_t)e->source + 1) << 32 | (uint64_t)(e - s->entry) };
 
     return hth_give(out, &item, sizeof(item), err);
 }
@@ -50,14 +48,22 @@ static int give_item(const struct hearth_checkpoint *c, const struct hth_entry *
 static int take_item(const struct hearth_checkpoint *c, const struct hearth_item *item,
         const struct hth_entry **out, struct hearth_error *err)
 {
-    if (!item || item->struct_size < offsetof(struct hearth_item, handle) + sizeof(item->handle) ||
-            !item->handle || item->handle > c->entries) {
+    const struct hth_source *s = NULL;
+    uint32_t index = 0;
+
+    if (item && item->struct_size >= offsetof(struct hearth_item, handle) + sizeof(item->handle)) {
+        uint64_t source = item->handle >> 32;
+
+        index = (uint32_t)item->handle;
+        s = source && source <= c->sources ? &c->source[source - 1] : NULL;
+    }
+    if (!s || !s->entry || index >= s->table.items) {
         hth_fail(err, HEARTH_EINVAL, 0,
-                "the item is none of this checkpoint: take it from hearth_item_at() or "
-                "hearth_item_find()");
+                "the item is none of this checkpoint: take it from hearth_item_at(), "
+                "hearth_item_find() or hearth_item_in()");
         return HEARTH_EINVAL;
     }
-    *out = &c->entry[item->handle - 1];
+    *out = &s->entry[index];
     return HEARTH_OK;
 }
 
@@ -66,36 +72,50 @@ int hearth_item_at(struct hearth_checkpoint *ckpt, int all, size_t index, struct
 {
     int rc;
 
-    if ((rc = enter_ckpt(ckpt, err)) || (rc = hth_index(ckpt, all, err)))
+    if ((rc = hth_ckpt_enter(ckpt, err)) || (rc = hth_index(ckpt, all, err)))
         return rc;
     if (index >= (all ? ckpt->entries : ckpt->own_entries))
         return hth_fail(err, HEARTH_ENOENT, 0, "there is no item %zu", index);
-    return give_item(ckpt, &ckpt->entry[index], out, err);
+    return give_item(ckpt, hth_entry_at(ckpt, index), out, err);
 }
 
 int hearth_item_find(struct hearth_checkpoint *ckpt, const void *key, size_t key_len,
         struct hearth_item *out, size_t cap, size_t *out_count, struct hearth_error *err)
 {
-    const struct hth_entry *e;
-    uint32_t pos = 0;
+    const struct hth_entry *e = NULL;
     size_t n = 0;
     int rc;
 
-    if ((rc = enter_ckpt(ckpt, err)) || (rc = hth_index(ckpt, 1, err)))
+    if ((rc = hth_ckpt_enter(ckpt, err)) || (rc = hth_index(ckpt, 1, err)))
         return rc;
     if (!key || !out_count || (cap && !out))
         return hth_fail(err, HEARTH_EINVAL, 0, "the key, out or out_count is NULL");
-    while ((e = hth_entry_find(ckpt, key, key_len, &pos))) {
-        char *at = (char *)out + n * (n < cap ? out->struct_size : 0);
+    while ((e = hth_entry_find(ckpt, key, key_len, e))) {
+        char *at = n < cap ? (char *)out + n * out->struct_size : NULL;
 
-        if (n < cap && n) /* the size of the first is the size of all */
+        if (at && n) /* the size of the first is the size of all */
             memcpy(at, &out->struct_size, sizeof(out->struct_size));
-        if (n < cap && (rc = give_item(ckpt, e, at, err)))
+        if (at && (rc = give_item(ckpt, e, at, err)))
             return rc;
         n++;
     }
     *out_count = n;
     return HEARTH_OK;
+}
+
+int hearth_item_in(struct hearth_checkpoint *ckpt, const char *object, uint64_t offset,
+        struct hearth_item *out, struct hearth_error *err)
+{
+    const struct hth_entry *e;
+    int rc;
+
+    if ((rc = hth_ckpt_enter(ckpt, err)))
+        return rc;
+    if (!object || !out)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the object's name or the item is NULL");
+    if ((rc = hth_entry_in(ckpt, object, offset, &e, err)))
+        return rc;
+    return give_item(ckpt, e, out, err);
 }
 
 static int not_here(const struct hth_source *s, struct hearth_error *err)
@@ -136,7 +156,7 @@ int hearth_view_open(struct hearth_checkpoint *ckpt, const struct hearth_item *i
     const struct hth_source *s;
     int fd, rc;
 
-    if ((rc = enter_ckpt(ckpt, err)) || (rc = take_item(ckpt, item, &e, err)))
+    if ((rc = hth_ckpt_enter(ckpt, err)) || (rc = take_item(ckpt, item, &e, err)))
         return rc;
     if (!out || out->struct_size != sizeof(*out))
         return hth_fail(err, HEARTH_EINVAL, 0,
@@ -167,7 +187,7 @@ void hearth_view_close(struct hearth *h, struct hearth_view *view)
     *view = (struct hearth_view){ .struct_size = view->struct_size };
 }
 
-static int check_box(const struct hth_item *item, const int64_t *offset, const int64_t *shape,
+int hth_box_check(const struct hth_item *item, const int64_t *offset, const int64_t *shape,
         struct hth_box *out, struct hearth_error *err)
 {
     char key[HTH_KEY_TEXT];
@@ -199,11 +219,11 @@ int hearth_read_box(struct hearth_checkpoint *ckpt, const struct hearth_item *it
     struct hth_box box;
     int rc;
 
-    if ((rc = enter_ckpt(ckpt, err)) || (rc = take_item(ckpt, item, &e, err)))
+    if ((rc = hth_ckpt_enter(ckpt, err)) || (rc = take_item(ckpt, item, &e, err)))
         return rc;
     if (!dst || (e->item.ndim && (!offset || !shape)))
         return hth_fail(err, HEARTH_EINVAL, 0, "offset, shape or dst is NULL");
-    if ((rc = check_box(&e->item, offset, shape, &box, err)))
+    if ((rc = hth_box_check(&e->item, offset, shape, &box, err)))
         return rc;
     return hth_read_part(ckpt, e, &box, dst, dst_strides, NULL, err);
 }
@@ -215,7 +235,7 @@ int hearth_read_bytes(struct hearth_checkpoint *ckpt, const struct hearth_item *
     uint64_t have, at;
     int rc;
 
-    if ((rc = enter_ckpt(ckpt, err)) || (rc = take_item(ckpt, item, &e, err)))
+    if ((rc = hth_ckpt_enter(ckpt, err)) || (rc = take_item(ckpt, item, &e, err)))
         return rc;
     have = e->item.length - e->item.payload;
     if (offset > have || len > have - offset || (len && !dst))
@@ -224,15 +244,7 @@ int hearth_read_bytes(struct hearth_checkpoint *ckpt, const struct hearth_item *
                 ", or dst is NULL",
                 offset, offset + len, have);
     at = e->item.offset + e->item.payload + offset;
-    for (uint64_t done = 0, n; done < len; done += n) {
-        const unsigned char *src;
-
-        n = len - done < READ_MAX ? len - done : READ_MAX;
-        if ((rc = hth_source_at(ckpt, &ckpt->source[e->source], at + done, n, &src, err)))
-            return rc;
-        memcpy((char *)dst + done, src, n);
-    }
-    return HEARTH_OK;
+    return hth_read_data(ckpt, &ckpt->source[e->source], at, dst, len, err);
 }
 
 static const struct hth_object *object_named(const struct hearth_checkpoint *c, const char *name)
@@ -276,7 +288,7 @@ int hearth_read_common(struct hearth_checkpoint *ckpt, const char *name, void **
     uint64_t len = 0;
     int fd = -1, rc;
 
-    if ((rc = enter_ckpt(ckpt, err)))
+    if ((rc = hth_ckpt_enter(ckpt, err)))
         return rc;
     if (!name || !out || !out_len)
         return hth_fail(err, HEARTH_EINVAL, 0, "name, out or out_len is NULL");
@@ -308,20 +320,15 @@ int hearth_read_common(struct hearth_checkpoint *ckpt, const char *name, void **
 int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *object, int *out_fd,
         uint64_t *out_offset, uint64_t *out_bytes, struct hearth_error *err)
 {
-    struct hth_source *s = NULL;
+    struct hth_source *s;
     char path[64];
     int rc, fd;
 
-    if ((rc = enter_ckpt(ckpt, err)))
+    if ((rc = hth_ckpt_enter(ckpt, err)))
         return rc;
     if (!object || !out_fd || !out_offset || !out_bytes)
         return hth_fail(err, HEARTH_EINVAL, 0, "object or a place for the result is NULL");
-    for (uint32_t i = 0; i < ckpt->sources && !s; i++)
-        if (!strcmp(ckpt->source[i].object->name, object))
-            s = &ckpt->source[i];
-    if (!s)
-        return hth_fail(err, HEARTH_ENOENT, 0, "the checkpoint has no object '%.255s'", object);
-    if ((rc = hth_source_open(ckpt, s, err)))
+    if ((rc = hth_source_named(ckpt, object, &s, err)))
         return rc;
     if (!s->local)
         return not_here(s, err);
@@ -343,7 +350,7 @@ int hearth_prefetch(struct hearth_checkpoint *ckpt, const struct hearth_item *it
     const struct hth_entry *e;
     int rc;
 
-    if ((rc = enter_ckpt(ckpt, err)))
+    if ((rc = hth_ckpt_enter(ckpt, err)))
         return rc;
     if (count && !items)
         return hth_fail(err, HEARTH_EINVAL, 0, "the array of %zu items is NULL", count);

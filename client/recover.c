@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which save the job goes on from: the engines agree, the rank gets the save's id and its
- * manifest. Nothing is read yet; items and bytes come when they are asked for.
+ * manifest. Nothing is read yet; items and bytes come when they are asked for. A save of this
+ * epoch is opened in the same way, but that this node's engine alone says which.
  */
 #include "client.h"
 
 #include <hearth/internal/core/manifest.h>
 #include <hearth/internal/core/opts.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,6 +17,7 @@
 #define COMMON_NAMES 32u
 #define COMMON_NAME  256u
 #define GRACE_MS     5000u /* the engine's own sentence about its deadline comes first */
+#define FIND_TRIES   4
 
 struct recover_msg {
     struct hth_local_recover fixed;
@@ -39,6 +42,7 @@ static int fill(
         memcpy(m->name[i], o->common[i], strlen(o->common[i]) + 1);
     }
     m->fixed.count = (uint32_t)o->common_count;
+    m->fixed.accept_loss = o->accept_loss;
     return HEARTH_OK;
 }
 
@@ -132,18 +136,9 @@ static int fetch_manifest(struct hearth_checkpoint *c, struct hearth_error *err)
     struct hth_local_bytes a;
     void *bytes;
     int fd = -1, rc;
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_MANIFEST,
-        .want = HTH_LOCAL_BYTES,
-        .fd = -1,
-        .again = 1,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .out_fd = &fd,
-        .wait_ms = HTH_REQUEST_MS,
-        .what = "get the manifest" };
+    struct hth_ask ask = hth_ask_bytes(HTH_LOCAL_MANIFEST, &m, &a, &fd);
 
+    ask.what = "get the manifest";
     if ((rc = hth_ask(c->h, &ask, err)))
         return rc;
     rc = hth_map_answer(fd, a.len, &bytes, err);
@@ -155,8 +150,9 @@ static int fetch_manifest(struct hearth_checkpoint *c, struct hearth_error *err)
     return rc;
 }
 
-static int open_checkpoint(struct hearth *h, const struct hth_local_recovered *a,
-        struct hearth_checkpoint **out, struct hearth_error *err)
+static int open_checkpoint(struct hearth *h, struct hth_local_save save,
+        const struct hearth_recovery *info, struct hearth_checkpoint **out,
+        struct hearth_error *err)
 {
     struct hearth_checkpoint *c = calloc(1, sizeof(*c));
     int rc;
@@ -164,8 +160,8 @@ static int open_checkpoint(struct hearth *h, const struct hth_local_recovered *a
     if (!c)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a checkpoint");
     c->h = h;
-    c->save = hth_local_save_to(a->save);
-    c->info = a->info;
+    c->save = hth_local_save_to(save);
+    c->info = *info;
     c->info.struct_size = sizeof(c->info);
     c->info.step = c->save.step;
     c->info.epoch = hth_save_foreign(c->save) ? 0 : c->save.epoch;
@@ -205,7 +201,7 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
     if (!h->opts.off) {
         if ((rc = may_recover(h, err)) || (rc = ask_engine(h, &o, &a, err)))
             return hth_while(err, rc, "recover");
-        if (a.save.epoch && (rc = open_checkpoint(h, &a, &c, err)))
+        if (a.save.epoch && (rc = open_checkpoint(h, a.save, &a.info, &c, err)))
             return hth_while(err, rc, "recover step %" PRIu64, a.save.step);
         pthread_mutex_lock(&h->lock);
         h->recovered = 1;
@@ -217,6 +213,64 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
     }
     *out_ckpt = c;
     return HEARTH_OK;
+}
+
+/* ---- one of this epoch's -------------------------------------------------------------------- */
+
+static int find_save(
+        struct hearth *h, uint64_t step, struct hth_local_found *out, struct hearth_error *err)
+{
+    struct hth_local_find m = { .step = step };
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_FIND,
+        .want = HTH_LOCAL_FOUND,
+        .fd = -1,
+        .again = 1,
+        .answer = out,
+        .answer_len = sizeof(*out),
+        .wait_ms = HTH_REQUEST_MS,
+        .what = "find a save" };
+
+    return hth_ask(h, &ask, err);
+}
+
+static int open_found(
+        struct hearth *h, uint64_t step, struct hearth_checkpoint **out, struct hearth_error *err)
+{
+    struct hearth_recovery info = { .struct_size = sizeof(info) };
+    struct hth_local_found a = { .level = 0 };
+    int rc = HEARTH_ENOENT;
+
+    /* Between the two a newer one may be PROTECTED, and this one go. */
+    for (int tries = 0; tries < FIND_TRIES && rc == HEARTH_ENOENT; tries++) {
+        if ((rc = find_save(h, step, &a, err)))
+            return rc;
+        info.degraded = a.degraded;
+        snprintf(info.text, sizeof(info.text), "step %" PRIu64 " (attempt %u) is %s", a.save.step,
+                a.save.attempt, hth_level_name(a.level));
+        rc = open_checkpoint(h, a.save, &info, out, err);
+    }
+    return rc;
+}
+
+int hearth_checkpoint_open(struct hearth *h, uint64_t step, struct hearth_checkpoint **out_ckpt,
+        struct hearth_error *err)
+{
+    int rc;
+
+    if ((rc = hth_enter(h, err)))
+        return rc;
+    if (!out_ckpt)
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "out_ckpt is NULL: there is no place for the checkpoint");
+    if (h->opts.off)
+        rc = hth_fail(err, HEARTH_ENOENT, 0, "the kill switch is on (off): nothing is kept");
+    else
+        rc = open_found(h, step, out_ckpt, err);
+    if (rc && step == HEARTH_STEP_NEWEST)
+        return hth_while(err, rc, "open the newest checkpoint");
+    return rc ? hth_while(err, rc, "open the checkpoint of step %" PRIu64, step) : HEARTH_OK;
 }
 
 int hearth_checkpoint_info(
@@ -245,8 +299,7 @@ void hearth_checkpoint_close(struct hearth_checkpoint *ckpt)
     if (ckpt->manifest)
         hth_manifest_fini(ckpt->manifest);
     free(ckpt->manifest);
+    hth_index_fini(ckpt);
     free(ckpt->source);
-    free(ckpt->entry);
-    free(ckpt->bucket);
     free(ckpt);
 }

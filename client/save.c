@@ -27,6 +27,14 @@ int hth_save_enter(const struct hearth_save *s, struct hearth_error *err)
     return hth_enter(s->h, err);
 }
 
+int hth_save_not_sealed(const struct hearth_save *s, struct hearth_error *err)
+{
+    if (!s->closed)
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_ESTATE, 0,
+            "the save is sealed: hearth_save_put_common() and commit (or abort) alone may follow");
+}
+
 void hth_save_dispose(struct hearth_save *s)
 {
     for (uint32_t i = 0; i < s->objects; i++) {
@@ -34,13 +42,26 @@ void hth_save_dispose(struct hearth_save *s)
 
         if (o->slot)
             hth_slot_put(s->h, o->slot);
-        else if (o->base)
+        else if (s->h->opts.off)
             munmap(o->base, HTH_BLOCK + o->room);
     }
     hth_commons_drop(s);
     hearth_handle_close(s->handle);
     free(s->items);
     free(s);
+}
+
+struct hearth_save *hth_save_open(struct hearth *h, uint64_t step)
+{
+    struct hearth_save *s = calloc(1, sizeof(*s));
+
+    if (!s || !(s->handle = hth_handle_open(h))) {
+        free(s);
+        return NULL;
+    }
+    s->h = h;
+    s->step = step;
+    return s;
 }
 
 /* ---- begin ---------------------------------------------------------------------------------- */
@@ -54,6 +75,17 @@ static int lend_nothing(struct hth_written *o, uint64_t bytes, struct hearth_err
         return hth_fail(err, HEARTH_ENOMEM, 0, "no address space for %" PRIu64 " bytes", bytes);
     o->base = p;
     return HEARTH_OK;
+}
+
+void hth_save_lent(struct hearth_save *s, uint64_t token, struct hth_local_save save)
+{
+    pthread_mutex_lock(&s->h->lock);
+    s->token = s->handle->token = token;
+    s->incarnation = s->handle->incarnation = s->h->incarnation;
+    s->handle->save = hth_local_save_to(save);
+    s->handle->status.step = save.epoch ? save.step : s->step;
+    s->handle->status.attempt = save.attempt;
+    pthread_mutex_unlock(&s->h->lock);
 }
 
 static int begin_fill(struct hearth_save *s, struct hth_local_begin *m, uint64_t bytes,
@@ -103,17 +135,11 @@ static int lend(struct hearth_save *s, struct hth_written *w, uint64_t bytes,
     if ((rc = begin_fill(s, &m, bytes, o, err)) || (rc = hth_ask(s->h, &ask, err)))
         return rc;
     rc = fd >= 0 && a.capacity >= m.bytes
-                 ? hth_slot_get(s->h, fd, m.bytes, &w->slot, err)
+                 ? hth_slot_get(s->h, fd, m.bytes, 1, &w->slot, err)
                  : hth_fail(err, HEARTH_EPROTO, 0, "the engine lent a slot that is too small");
     if (fd >= 0)
         close(fd);
-    pthread_mutex_lock(&s->h->lock);
-    s->token = s->handle->token = a.head.token;
-    s->incarnation = s->handle->incarnation = s->h->incarnation;
-    s->handle->save = hth_local_save_to(a.save);
-    s->handle->status.step = s->step;
-    s->handle->status.attempt = a.save.attempt;
-    pthread_mutex_unlock(&s->h->lock);
+    hth_save_lent(s, a.head.token, a.save);
     if (!w->slot)
         return rc;
     w->base = w->slot->base;
@@ -168,13 +194,9 @@ int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
                 "twin keys are not supported yet: leave twin NULL, each rank's object is copied");
     if ((rc = may_begin(h, err)))
         return rc;
-    s = calloc(1, sizeof(*s));
-    if (!s || !(s->handle = hth_handle_open(h))) {
-        free(s);
+    if (!(s = hth_save_open(h, step)))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to begin a save");
-    }
-    s->h = h;
-    s->step = step;
+    s->wait_ms = o.wait_ms;
     if ((rc = hth_save_add_object(s, bytes, &o, err))) {
         if (s->token)
             hearth_save_abort(s); /* lent, and of no use to us */
@@ -238,7 +260,7 @@ static int note_copy(
     return HEARTH_OK;
 }
 
-/* Header, record, and either the copy noted or the place told. */
+/* Header, record, the copy noted where there is one, the place told where it is asked for. */
 static int put_piece(struct hearth_save *s, const struct hth_laid *laid, struct hth_copies *list,
         void **out_data, struct hearth_error *err)
 {
@@ -249,19 +271,20 @@ static int put_piece(struct hearth_save *s, const struct hth_laid *laid, struct 
 
     if (!s->h->opts.off || out_data)
         memcpy(at, laid->header, laid->header_len);
-    if (out_data)
-        *out_data = at + laid->header_len;
-    else if (!s->h->opts.off)
+    if (list && (!s->h->opts.off || out_data))
         rc = note_copy(list, laid, at + laid->header_len, err);
     if (rc)
         return rc;
+    if (out_data)
+        *out_data = at + laid->header_len;
     hth_laid_item(&item, laid, o->data_len);
     put_record(s, &item);
     return HEARTH_OK;
 }
 
+/* copy: from the pieces' data. out_data: NULL, or where each payload lies. */
 static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, size_t count,
-        void **out_data, struct hearth_error *err)
+        int copy, void **out_data, struct hearth_error *err)
 {
     struct hth_copies list = { 0 };
     struct hth_written before = *hth_save_open_object(s);
@@ -270,7 +293,7 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
     int rc = HEARTH_OK;
 
     for (size_t i = 0; i < count; i++) {
-        if ((rc = hth_piece_at(&laid, pieces, i, !out_data, err)))
+        if ((rc = hth_piece_at(&laid, pieces, i, copy, err)))
             return rc;
         data += laid.header_len + laid.payload;
         records += hth_laid_bytes(&laid) - laid.header_len - laid.payload;
@@ -278,9 +301,9 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
     if ((rc = make_room(s, data, records, count, err)))
         return rc;
     for (size_t i = 0; i < count && !rc; i++) {
-        rc = hth_piece_at(&laid, pieces, i, !out_data, err);
+        rc = hth_piece_at(&laid, pieces, i, copy, err);
         if (!rc)
-            rc = put_piece(s, &laid, &list, out_data ? &out_data[i] : NULL, err);
+            rc = put_piece(s, &laid, copy ? &list : NULL, out_data ? &out_data[i] : NULL, err);
     }
     if (rc)
         *hth_save_open_object(s) = before;
@@ -295,7 +318,7 @@ static int add_checks(
 {
     int rc = hth_save_enter(s, err);
 
-    if (rc)
+    if (rc || (rc = hth_save_not_sealed(s, err)))
         return rc;
     if (count && !array)
         return hth_fail(err, HEARTH_EINVAL, 0, "the array of %zu items is NULL", count);
@@ -319,22 +342,34 @@ int hearth_save_add(struct hearth_save *save, const struct hearth_piece *pieces,
     if ((rc = add_checks(save, pieces, count, err)) || !count)
         return rc;
     if (!(rc = no_bytes_yet(save, err)))
-        rc = add_pieces(save, pieces, count, NULL, err);
+        rc = add_pieces(save, pieces, count, 1, NULL, err);
     return rc ? hth_while(err, rc, "add to a save") : HEARTH_OK;
+}
+
+static int add_places(struct hearth_save *s, const struct hearth_piece *pieces, size_t count,
+        int copy, void **out_data, struct hearth_error *err)
+{
+    int rc;
+
+    if ((rc = add_checks(s, pieces, count, err)) || !count)
+        return rc;
+    if (!out_data)
+        return hth_fail(err, HEARTH_EINVAL, 0, "out_data is NULL: there is no place for places");
+    if (!(rc = no_bytes_yet(s, err)))
+        rc = add_pieces(s, pieces, count, copy, out_data, err);
+    return rc ? hth_while(err, rc, copy ? "stage in a save" : "reserve in a save") : HEARTH_OK;
 }
 
 int hearth_save_reserve(struct hearth_save *save, const struct hearth_piece *pieces, size_t count,
         void **out_data, struct hearth_error *err)
 {
-    int rc;
+    return add_places(save, pieces, count, 0, out_data, err);
+}
 
-    if ((rc = add_checks(save, pieces, count, err)) || !count)
-        return rc;
-    if (!out_data)
-        return hth_fail(err, HEARTH_EINVAL, 0, "out_data is NULL: there is no place for places");
-    if (!(rc = no_bytes_yet(save, err)))
-        rc = add_pieces(save, pieces, count, out_data, err);
-    return rc ? hth_while(err, rc, "reserve in a save") : HEARTH_OK;
+int hearth_save_stage(struct hearth_save *save, const struct hearth_piece *pieces, size_t count,
+        void **out_data, struct hearth_error *err)
+{
+    return add_places(save, pieces, count, 1, out_data, err);
 }
 
 static int add_bytes(struct hearth_save *s, const struct hearth_bytes *items, size_t count,

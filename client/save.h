@@ -6,7 +6,7 @@
 #include "client.h"
 
 struct hth_written {
-    struct hth_slot_map *slot; /* NULL: kill switch */
+    struct hth_slot_map *slot; /* NULL: kill switch, or sealed */
     unsigned char *base;       /* of the file; data at base + HTH_BLOCK */
     uint64_t slot_id, generation;
     uint64_t room; /* payload bytes that begin asked for: data and table records */
@@ -26,7 +26,10 @@ struct hearth_save {
     struct hearth_handle *handle;
     uint64_t token, incarnation;
     uint64_t step;
+    uint32_t wait_ms; /* for room, of begin */
     uint32_t objects; /* the last one is open */
+    uint32_t sealed;  /* objects handed over, from the first on */
+    int closed;       /* to items and objects: hearth_save_seal() was called */
     int has_bytes;    /* tensors may not follow */
     struct hth_written object[HTH_OBJECTS_MAX];
     unsigned char *items; /* [object.items_len] table records of the open object */
@@ -45,8 +48,14 @@ static inline unsigned char *hth_written_end(const struct hth_written *o)
 }
 
 int hth_save_enter(const struct hearth_save *s, struct hearth_error *err);
+int hth_save_not_sealed(const struct hearth_save *s, struct hearth_error *err);
+struct hearth_save *hth_save_open(
+        struct hearth *h, uint64_t step); /* with a handle; NULL: no memory */
+/* It is under way at the engine under this token; save.epoch 0: its step is not known yet. */
+void hth_save_lent(struct hearth_save *s, uint64_t token, struct hth_local_save save);
 int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hearth_begin_opts *o,
-        struct hearth_error *err); /* a slot lent, which becomes the open object */
+        struct hearth_error *err);                  /* a slot lent, which becomes the open object */
+void hth_save_finish_object(struct hearth_save *s); /* its records go where its table will be */
 void hth_save_dispose(struct hearth_save *s);
 
 struct hearth_handle *hth_handle_open(struct hearth *h);

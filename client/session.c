@@ -45,6 +45,7 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
     if (!a.pid && !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
         a.pid = (uint32_t)peer.pid;
     a.node[sizeof(a.node) - 1] = a.log[sizeof(a.log) - 1] = '\0';
+    a.transport[sizeof(a.transport) - 1] = '\0';
     if (a.addr_len > HTH_ADDR_MAX || hth_node_check(a.node, NULL))
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "the engine's answer is not valid: engine and library are not of one version");

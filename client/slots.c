@@ -7,6 +7,7 @@
 #include "client.h"
 
 #include <errno.h>
+#include <hearth/internal/core/map.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -28,15 +29,13 @@ static struct hth_slot_map *find_locked(struct hearth *h, const struct stat *st)
 
 static int map_whole(struct hth_slot_map *s, int fd, uint64_t bytes, struct hearth_error *err)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *p = hth_map_shared(fd, bytes, PROT_READ | PROT_WRITE);
 
-    if (p == MAP_FAILED)
+    if (!p)
         return hth_fail(err, HEARTH_ENOMEM, errno, "map a slot of %" PRIu64 " bytes: %s", bytes,
                 strerror(errno));
     if (s->base)
         munmap(s->base, s->bytes);
-    madvise(p, bytes, MADV_DONTFORK);
-    madvise(p, bytes, MADV_DONTDUMP);
     s->base = p;
     s->bytes = bytes;
     return HEARTH_OK;
@@ -71,7 +70,7 @@ static int get_locked(struct hearth *h, int fd, const struct stat *st, struct ht
     return HEARTH_OK;
 }
 
-int hth_slot_get(struct hearth *h, int fd, uint64_t bytes, struct hth_slot_map **out,
+int hth_slot_get(struct hearth *h, int fd, uint64_t bytes, int touch, struct hth_slot_map **out,
         struct hearth_error *err)
 {
     struct stat st;
@@ -86,7 +85,7 @@ int hth_slot_get(struct hearth *h, int fd, uint64_t bytes, struct hth_slot_map *
     rc = get_locked(h, fd, &st, out, err);
     pthread_mutex_unlock(&h->lock);
     /* Page tables in one go, not by a fault per page. The memory itself is there. */
-    if (!rc && fresh)
+    if (!rc && fresh && touch)
         madvise((*out)->base, bytes, MADV_POPULATE_WRITE);
     return rc;
 }

@@ -14,6 +14,7 @@
 #include <hearth/internal/core/auth.h>
 #include <hearth/internal/core/crc.h>
 #include <hearth/internal/core/manifest.h>
+#include <hearth/internal/core/map.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #define AHEAD_MAX (UINT64_C(64) << 20)
+#define READ_MAX  (UINT64_C(32) << 20) /* of a remote object at once */
 
 int hth_map_answer(int fd, uint64_t len, void **out, struct hearth_error *err)
 {
@@ -76,11 +78,9 @@ static int map_local(
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "object '%s' of rank %u: what this node holds is not what the manifest says",
                 o->name, o->owner);
-    p = mmap(NULL, table + o->table_len, PROT_READ, MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED)
+    p = hth_map_shared(fd, table + o->table_len, PROT_READ);
+    if (!p)
         return hth_fail(err, HEARTH_ENOMEM, errno, "map object '%s': %s", o->name, strerror(errno));
-    madvise(p, table + o->table_len, MADV_DONTFORK);
-    madvise(p, table + o->table_len, MADV_DONTDUMP);
     if ((rc = check_table(o, (unsigned char *)p + table, &s->table, err))) {
         munmap(p, table + o->table_len);
         return rc;
@@ -92,21 +92,13 @@ static int map_local(
     return HEARTH_OK;
 }
 
-static int range_ask(
-        struct hth_ask *ask, struct hth_local_map *m, struct hth_local_bytes *a, int *out_fd)
+static struct hth_ask range_ask(struct hth_local_map *m, struct hth_local_bytes *a, int *out_fd)
 {
-    *ask = (struct hth_ask){ .msg = m,
-        .len = sizeof(*m),
-        .type = HTH_LOCAL_RANGE,
-        .want = HTH_LOCAL_BYTES,
-        .fd = -1,
-        .again = 1,
-        .answer = a,
-        .answer_len = sizeof(*a),
-        .out_fd = out_fd,
-        .wait_ms = HTH_REQUEST_MS + (m->len >> 20) * 100,
-        .what = "fetch from another node" };
-    return HEARTH_OK;
+    struct hth_ask ask = hth_ask_bytes(HTH_LOCAL_RANGE, m, a, out_fd);
+
+    ask.wait_ms += (m->len >> 20) * 100;
+    ask.what = "fetch from another node";
+    return ask;
 }
 
 int hth_range(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t off,
@@ -116,11 +108,10 @@ int hth_range(struct hearth *h, struct hth_save_id save, uint64_t object, uint64
         .save = hth_local_save_of(save), .object = object, .off = off, .len = len
     };
     struct hth_local_bytes a;
-    struct hth_ask ask;
+    struct hth_ask ask = range_ask(&m, &a, out_fd);
     int rc;
 
     *out_fd = -1;
-    range_ask(&ask, &m, &a, out_fd);
     if ((rc = hth_ask(h, &ask, err)))
         return rc;
     if (a.len == len)
@@ -296,6 +287,21 @@ int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t of
     return HEARTH_OK;
 }
 
+int hth_read_data(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, void *dst,
+        uint64_t len, struct hearth_error *err)
+{
+    const unsigned char *src;
+    int rc;
+
+    for (uint64_t done = 0, n; done < len; done += n) {
+        n = len - done < READ_MAX ? len - done : READ_MAX;
+        if ((rc = hth_source_at(c, s, off + done, n, &src, err)))
+            return rc;
+        memcpy((char *)dst + done, src, n);
+    }
+    return HEARTH_OK;
+}
+
 void hth_source_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len)
 {
     struct hth_local_map m = { .save = hth_local_save_of(c->save), .object = s->object->id };
@@ -309,7 +315,7 @@ void hth_source_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_
     m.len = len;
     s->ahead_off = off;
     s->ahead_len = len;
-    range_ask(&ask, &m, &s->ahead_answer, NULL);
+    ask = range_ask(&m, &s->ahead_answer, NULL);
     if (hth_post(c->h, &ask, &s->ahead, NULL))
         s->ahead = (struct hth_call){ .fd = -1 };
 }

@@ -3,6 +3,7 @@
 #include "client.h"
 
 #include <errno.h>
+#include <hearth/internal/core/opts.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,38 +23,24 @@ uint64_t hth_until_ms(uint64_t wait_ms)
     return hth_mono_ms() + wait_ms;
 }
 
-const char *hth_key_text(const void *key, size_t len, char out[HTH_KEY_TEXT])
+int hth_array_at(const void **out, void *mine, size_t size, const void *array, size_t i,
+        const char *what, struct hearth_error *err)
 {
-    const unsigned char *k = key;
-    size_t room = HTH_KEY_TEXT - sizeof("''...") + 1;
-    size_t n = len < room ? len : room - 1;
-    char *p = out;
+    const void *at;
+    size_t stride, own;
 
-    *p++ = '\'';
-    for (size_t i = 0; i < n; i++)
-        *p++ = k[i] >= 0x20 && k[i] < 0x7f ? (char)k[i] : '?';
-    memcpy(p, n < len ? "...'" : "'", n < len ? 5 : 2);
-    return out;
-}
-
-int hth_give(void *theirs, const void *mine, size_t size, struct hearth_error *err)
-{
-    size_t want;
-
-    if (!theirs)
-        return hth_fail(err, HEARTH_EINVAL, 0, "the struct to be filled is NULL");
-    memcpy(&want, theirs, sizeof(want));
-    if (want < sizeof(want))
+    memcpy(&stride, array, sizeof(stride));
+    if (stride < sizeof(stride))
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "struct_size of the struct to be filled is not set: set it to its sizeof");
-    if (want > size) {
-        memset((char *)theirs + size, 0, want - size);
-        memcpy((char *)theirs + sizeof(want), (const char *)mine + sizeof(want),
-                size - sizeof(want));
-        return HEARTH_OK;
-    }
-    memcpy((char *)theirs + sizeof(want), (const char *)mine + sizeof(want), want - sizeof(want));
-    return HEARTH_OK;
+                "struct_size in the array is not set: set it to sizeof(struct %s)", what);
+    at = (const char *)array + i * stride;
+    memcpy(&own, at, sizeof(own));
+    if (own != stride)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "struct %s %zu of the array: struct_size is %zu and not %zu as of the first", what,
+                i, own, stride);
+    *out = stride == size ? at : mine;
+    return stride == size ? HEARTH_OK : hth_opts_copy(mine, size, at, err);
 }
 
 int hth_memfd(const char *name, const void *bytes, size_t len)

@@ -237,6 +237,7 @@ void epoch_write_running(struct hth_node *n)
     };
     struct hearth_error err;
 
+    hth_point(&n->ctx.points, "running");
     if (n->env.store->ops->record_put(n->env.store, "running", &r, sizeof(r), &err))
         hth_say(&n->ctx.log, HEARTH_LOG_WARN, "running-failed", "%s", err.text);
 }
@@ -266,6 +267,7 @@ static void go_on(struct hth_node *n, const struct running *r)
         .step = n->chosen.step,
         .epoch = n->chosen.epoch,
         .now_epoch = n->epoch.epoch };
+    hth_recover_resume(n->recover);
     hth_commit_go(
             n->commit, hth_keep_has(&n->ctx.keep, n->chosen) && n->ctx.keep.epoch == n->epoch.epoch
                                ? (struct hth_save_id){ 0 }

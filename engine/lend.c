@@ -4,7 +4,8 @@
  *
  *   BEGIN ──► lent ──SEAL (per object)──► sealing ──COMMIT──► followed by EVENTs until the client
  *     │ no room: refused, or waits        closes its handle (its connection), or the epoch ends
- *     └─ SET_STEP gives a staged loan its save
+ *     ├─ SET_STEP gives a staged loan its save (begin.c)
+ *     └─ GIVE, TAKE: it goes on in another process of the rank (pass.c)
  *
  * A slot comes back from a rank only by SEAL, ABORT or the rank's end: never because an epoch or a
  * save is over, since the rank may be writing into it.
@@ -14,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t token)
+struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t token)
 {
     struct loan *l = n->loans;
 
-    while (l && (l->token != token || l->client != c->id))
+    while (l && (l->token != token || l->client != c->id || l->given))
         l = l->next;
     return l;
 }
@@ -37,195 +38,18 @@ void loan_free(struct hth_node *n, struct loan *l)
     free(l);
 }
 
-static void no_such_loan(struct hth_node *n, uint32_t client, uint64_t request)
+int no_such_loan(struct hearth_error *err)
+{
+    return hth_fail(
+            err, HEARTH_ESTATE, 0, "this save is not under way here (the engine may be new)");
+}
+
+static void refuse_unknown(struct hth_node *n, uint32_t client, uint64_t request)
 {
     struct hearth_error err;
 
-    hth_fail(&err, HEARTH_ESTATE, 0, "this save is not under way here (the engine may be new)");
+    no_such_loan(&err);
     reply_error(n, client, request, &err);
-}
-
-/* ---- BEGIN ------------------------------------------------------------------------------------ */
-
-static int take(struct hth_node *n, struct loan *l, const struct hth_local_begin *m,
-        struct hearth_error *err)
-{
-    struct lent *o = &l->object[l->objects];
-    int rc;
-
-    if (l->objects == LOAN_OBJECTS)
-        return hth_fail(
-                err, HEARTH_EINVAL, 0, "more than %u objects in a save of one rank", LOAN_OBJECTS);
-    if (m->bytes < 2 * HTH_BLOCK)
-        return hth_fail(err, HEARTH_EINVAL, 0, "an object of %" PRIu64 " bytes", m->bytes);
-    rc = hth_object_name_check(m->name, err);
-    if (rc)
-        return rc;
-    hth_point(&n->ctx.points, "reserve");
-    rc = n->env.store->ops->take(n->env.store, m->bytes, &o->slot, err);
-    if (rc)
-        return rc;
-    memcpy(o->name, m->name, sizeof(o->name));
-    o->name[HTH_NAME_MAX] = '\0';
-    l->objects++;
-    return HEARTH_OK;
-}
-
-static void answer_lent(
-        struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request)
-{
-    const struct hth_slot *slot = l->object[l->objects - 1].slot;
-    struct hth_local_lent answer = {
-        .head = { sizeof(answer), HTH_LOCAL_LENT, request, l->token },
-        .slot = slot->id,
-        .generation = slot->generation,
-        .capacity = slot->capacity,
-    };
-
-    if (l->has_id)
-        answer.save = hth_local_save_of(l->save);
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), slot->fd, NULL, 0);
-}
-
-static int begin_now(struct hth_node *n, struct client *c, const struct hth_local_begin *m,
-        struct hearth_error *err)
-{
-    struct loan *l = m->head.token ? loan_find(n, c, m->head.token) : NULL;
-    int rc = HEARTH_OK;
-
-    if (m->head.token && !l)
-        return hth_fail(err, HEARTH_ESTATE, 0, "a further object of a save that is not under way");
-    if (!l) {
-        l = calloc(1, sizeof(*l));
-        if (!l)
-            return hth_fail(err, HEARTH_ENOMEM, 0, "save");
-        l->token = n->next_id++;
-        l->client = c->id;
-        l->rank = c->rank;
-        if (m->step != UINT64_MAX) {
-            rc = hth_commit_begin(n->commit, c->rank, m->step, &l->save, err);
-            l->has_id = 1;
-        }
-        if (rc) {
-            free(l);
-            return rc;
-        }
-        l->next = n->loans;
-        n->loans = l;
-    }
-    rc = take(n, l, m, err);
-    if (rc) {
-        if (l->has_id)
-            hth_commit_fail(n->commit, l->save, rc, err ? err->text : hearth_strerror(rc));
-        loan_free(n, l);
-        return rc;
-    }
-    answer_lent(n, c, l, m->head.request);
-    return HEARTH_OK;
-}
-
-static int wait_for_room(struct hth_node *n, struct client *c, const struct hth_local_begin *m)
-{
-    struct pending *p = calloc(1, sizeof(*p));
-    struct pending **end = &n->pending;
-
-    if (!p)
-        return HEARTH_ENOMEM;
-    *p = (struct pending){ NULL, c->id, hth_now_ms(&n->ctx.clock) + m->wait_ms, *m };
-    while (*end)
-        end = &(*end)->next;
-    *end = p;
-    return HEARTH_OK;
-}
-
-/* Why a begin is better kept than refused: older saves are undecided, or slots are still made. */
-static int must_wait(struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
-{
-    struct hth_store *store = n->env.store;
-    struct hth_slot *slot;
-    int rc = HEARTH_OK;
-
-    if (!m->head.token && m->step != UINT64_MAX)
-        rc = hth_commit_room(n->commit, c->rank, m->step, NULL);
-    if (!rc && !(rc = store->ops->take(store, m->bytes, &slot, NULL)))
-        store->ops->give(store, slot);
-    return rc == HEARTH_EBUSY;
-}
-
-void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_begin *m)
-{
-    struct hearth_error err;
-
-    if (!n->ctx.epoch) {
-        hth_fail(&err, HEARTH_ESTATE, 0, "begin before the node has joined");
-        reply_error(n, c->id, m->head.request, &err);
-        return;
-    }
-    if ((m->wait_ms || m->cancel_old) && must_wait(n, c, m)) {
-        if (m->cancel_old)
-            hth_commit_make_room(n->commit);
-        if (m->wait_ms && !wait_for_room(n, c, m))
-            return;
-    }
-    if (begin_now(n, c, m, &err))
-        reply_error(n, c->id, m->head.request, &err);
-}
-
-void lend_tick(struct hth_node *n, uint64_t now_ms)
-{
-    struct pending **at = &n->pending;
-
-    while (*at) {
-        struct pending *p = *at;
-        struct client *c = client_find(n, p->client);
-        struct hearth_error err;
-
-        if (c && p->until_ms > now_ms && must_wait(n, c, &p->begin)) {
-            at = &p->next;
-            continue;
-        }
-        *at = p->next;
-        if (c && begin_now(n, c, &p->begin, &err))
-            reply_error(n, c->id, p->begin.head.request, &err);
-        free(p);
-    }
-}
-
-uint64_t lend_due_ms(const struct hth_node *n)
-{
-    uint64_t due_ms = HTH_NEVER;
-
-    for (const struct pending *p = n->pending; p; p = p->next)
-        due_ms = p->until_ms < due_ms ? p->until_ms : due_ms;
-    return due_ms;
-}
-
-static void answer_save_id(
-        struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request)
-{
-    struct hth_local_save_id answer = {
-        .head = { sizeof(answer), HTH_LOCAL_SAVE_ID, request, l->token },
-        .save = hth_local_save_of(l->save),
-    };
-
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
-}
-
-void lend_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m)
-{
-    struct loan *l = loan_find(n, c, m->head.token);
-    struct hearth_error err;
-
-    if (!l || l->has_id) {
-        no_such_loan(n, c->id, m->head.request);
-        return;
-    }
-    if (hth_commit_begin(n->commit, c->rank, m->step, &l->save, &err)) {
-        reply_error(n, c->id, m->head.request, &err);
-        return;
-    }
-    l->has_id = 1;
-    answer_save_id(n, c, l, m->head.request);
 }
 
 /* ---- SEAL, COMMON, COMMIT ------------------------------------------------------------------------ */
@@ -302,7 +126,7 @@ void lend_seal(struct hth_node *n, struct client *c, const struct hth_local_seal
     struct hearth_error err;
 
     if (!l) {
-        no_such_loan(n, c->id, m->head.request);
+        refuse_unknown(n, c->id, m->head.request);
     } else if (seal(n, l, m, &err)) {
         if (l->has_id && !l->dead)
             hth_commit_fail(n->commit, l->save, err.code, err.text);
@@ -352,7 +176,7 @@ void lend_common(struct hth_node *n, struct client *c, const struct hth_local_co
     struct hearth_error err;
 
     if (!l || !l->has_id || l->dead) {
-        no_such_loan(n, c->id, m->head.request);
+        refuse_unknown(n, c->id, m->head.request);
     } else if (put_common(n, l, m, attach, attach_len, &err)) {
         hth_commit_fail(n->commit, l->save, err.code, err.text);
         reply_error(n, c->id, m->head.request, &err);
@@ -366,7 +190,7 @@ void lend_commit(struct hth_node *n, struct client *c, const struct hth_local_he
     struct loan *l = loan_find(n, c, m->token);
 
     if (!l || !l->has_id) {
-        no_such_loan(n, c->id, m->request);
+        refuse_unknown(n, c->id, m->request);
         return;
     }
     l->committed = 1;

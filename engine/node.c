@@ -36,10 +36,9 @@ static void on_peer_down(void *self, uint32_t node, int code, const char *text)
 {
     struct hth_node *n = self;
 
-    (void)code; /* the session has said it */
     hth_transfer_peer_down(&n->ctx, node);
     hth_blobs_peer_down(&n->ctx, node);
-    hth_recover_peer_down(n->recover, node, text);
+    hth_recover_peer_down(n->recover, node, code, text);
     hth_commit_peer_down(n->commit, node);
 }
 

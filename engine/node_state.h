@@ -40,6 +40,9 @@ struct loan {
     int has_id; /* its step is known */
     int dead;   /* its epoch is over, or it failed: what is handed over goes back */
     int committed;
+    int given; /* waits for another process of the rank, who knows the secret */
+    uint64_t secret[2];
+    struct hth_local_written written; /* by the giver */
     uint32_t commons;
     struct hth_save_id save;
     struct lent object[LOAN_OBJECTS];
@@ -57,11 +60,17 @@ struct lease { /* a sealed object in a reader's hands */
     struct hth_slot *slot;
 };
 
-struct pending { /* a BEGIN that waits for room, or a RANGE for its bytes */
+union start {
+    struct hth_local_head head;
+    struct hth_local_begin begin;
+    struct hth_local_set_step set_step;
+};
+
+struct pending { /* a BEGIN or SET_STEP that waits for room */
     struct pending *next;
     uint32_t client;
     uint64_t until_ms;
-    struct hth_local_begin begin;
+    union start start;
 };
 
 struct reading { /* a range on its way from a peer; ends by itself */
@@ -119,6 +128,7 @@ void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unm
 void read_range(struct hth_node *n, struct client *c, const struct hth_local_map *m);
 void read_common(struct hth_node *n, struct client *c, const struct hth_local_common *m);
 void read_gone(struct hth_node *n, uint32_t client);
+void read_find(struct hth_node *n, struct client *c, const struct hth_local_find *m); /* find.c */
 void read_close(struct hth_node *n);
 
 /* lend.c */
@@ -137,7 +147,15 @@ uint64_t lend_due_ms(const struct hth_node *n);
 void lend_new_epoch(
         struct hth_node *n); /* what is being written belongs to an epoch that is over */
 void lend_close(struct hth_node *n);
+struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t token);
+int no_such_loan(struct hearth_error *err);
+void answer_save_id(
+        struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request);
 void loan_free(struct hth_node *n, struct loan *l);
+
+/* pass.c */
+void lend_give(struct hth_node *n, struct client *c, const struct hth_local_give *m);
+void lend_take(struct hth_node *n, struct client *c, const struct hth_local_take *m);
 
 /* progress.c */
 void progress_tick(struct hth_node *n, uint64_t now_ms);

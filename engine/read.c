@@ -194,11 +194,27 @@ static void on_range(void *self, struct hth_fetch *fetch, int code, const struct
     free(r);
 }
 
+/* Of the recovered save the plan knows the holders; of one of this epoch they are the owner's node
+ * and those that placement names. */
+static uint32_t sources_of(struct hth_node *n, struct hth_save_id save, const struct hth_object *o,
+        uint32_t out[HTH_PLAN_SOURCES])
+{
+    uint32_t holder[HTH_COPIES_MAX], copies, count = 0;
+
+    if (hth_save_cmp(save, n->chosen) == 0 || o->owner >= n->epoch.world)
+        return hth_recover_sources(n->recover, o->id, out);
+    out[count++] = n->epoch.rank_node[o->owner];
+    copies = hth_commit_holders(n->commit, o->owner, holder);
+    for (uint32_t i = 0; i < copies && count < HTH_PLAN_SOURCES; i++)
+        out[count++] = holder[i];
+    return count;
+}
+
 static int start_range(struct hth_node *n, struct reading *r, const struct hth_local_map *m,
         const struct hth_object *o, struct hearth_error *err)
 {
     uint32_t source[HTH_PLAN_SOURCES];
-    uint32_t found = hth_recover_sources(n->recover, m->object, source);
+    uint32_t found = sources_of(n, hth_local_save_to(m->save), o, source);
     uint32_t count = 0;
     struct hth_fetch *fetch;
 

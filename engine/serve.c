@@ -113,6 +113,8 @@ static void attach(struct hth_node *n, struct client *c, const struct hth_local_
     }
     snprintf(answer.node, sizeof(answer.node), "%s", n->env.node);
     snprintf(answer.log, sizeof(answer.log), "%s", n->env.log_path);
+    snprintf(answer.transport, sizeof(answer.transport), "%s", n->transport->ops->name);
+    hth_session_versions(n->ctx.session, &answer.version_low, &answer.version_high);
     n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
 }
 
@@ -174,6 +176,8 @@ static void recover(struct hth_node *n, struct client *c, const struct hth_local
     if (n->recovering)
         return;
     n->recovering = 1;
+    if (m->accept_loss)
+        hth_recover_accept_loss(n->recover);
     if (hth_recover_start(
                 n->recover, m->deadline_ms ? m->deadline_ms : n->ctx.opts.recover_ms, &err)) {
         n->recovering = 0;
@@ -260,6 +264,9 @@ static const struct {
     { HTH_LOCAL_COMMON_GET, sizeof(struct hth_local_common) },
     { HTH_LOCAL_STATUS, sizeof(struct hth_local_head) },
     { HTH_LOCAL_CLOSE, sizeof(struct hth_local_close) },
+    { HTH_LOCAL_FIND, sizeof(struct hth_local_find) },
+    { HTH_LOCAL_GIVE, sizeof(struct hth_local_give) },
+    { HTH_LOCAL_TAKE, sizeof(struct hth_local_take) },
 };
 
 static int well_formed(const struct hth_local_head *head, size_t len)
@@ -270,21 +277,13 @@ static int well_formed(const struct hth_local_head *head, size_t len)
     return 0;
 }
 
-static void dispatch(struct hth_node *n, struct client *c, const struct hth_local_head *head,
+/* What a rank does with a save of its own. */
+static void dispatch_save(struct hth_node *n, struct client *c, const struct hth_local_head *head,
         const void *attachment, size_t attach_len)
 {
     const void *m = head;
 
     switch ((enum hth_local_type)head->type) {
-    case HTH_LOCAL_ATTACH:
-        attach(n, c, m);
-        break;
-    case HTH_LOCAL_JOIN:
-        epoch_join(n, c, m, attachment, attach_len);
-        break;
-    case HTH_LOCAL_RECOVER:
-        recover(n, c, m);
-        break;
     case HTH_LOCAL_BEGIN:
         lend_begin(n, c, m);
         break;
@@ -309,6 +308,35 @@ static void dispatch(struct hth_node *n, struct client *c, const struct hth_loca
     case HTH_LOCAL_FOLLOW:
         lend_follow(n, c, m);
         break;
+    case HTH_LOCAL_GIVE:
+        lend_give(n, c, m);
+        break;
+    case HTH_LOCAL_TAKE:
+        lend_take(n, c, m);
+        break;
+    default: /* answers are not requests; well_formed() lets none through */
+        break;
+    }
+}
+
+static void dispatch(struct hth_node *n, struct client *c, const struct hth_local_head *head,
+        const void *attachment, size_t attach_len)
+{
+    const void *m = head;
+
+    switch ((enum hth_local_type)head->type) {
+    case HTH_LOCAL_ATTACH:
+        attach(n, c, m);
+        break;
+    case HTH_LOCAL_JOIN:
+        epoch_join(n, c, m, attachment, attach_len);
+        break;
+    case HTH_LOCAL_RECOVER:
+        recover(n, c, m);
+        break;
+    case HTH_LOCAL_FIND:
+        read_find(n, c, m);
+        break;
     case HTH_LOCAL_MANIFEST:
         read_manifest(n, c, m);
         break;
@@ -327,7 +355,8 @@ static void dispatch(struct hth_node *n, struct client *c, const struct hth_loca
     case HTH_LOCAL_CLOSE:
         on_close(n, c, m);
         break;
-    default: /* answers are not requests; well_formed() lets none through */
+    default:
+        dispatch_save(n, c, head, attachment, attach_len);
         break;
     }
 }

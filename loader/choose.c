@@ -17,18 +17,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define PLAN_TRIES 3 /* a save that was protected is not given up for one bad cable */
-
 static uint32_t nodes_of(const struct hth_recover *r)
 {
     return r->co.nodes;
 }
 
-static int ready(struct hth_recover *r)
+int choose_ready(struct hth_recover *r)
 {
     if (!r->co.from) {
         r->co.nodes = r->ctx->epoch->nodes;
         r->co.from = calloc(r->co.nodes, sizeof(*r->co.from));
+        r->co.before = serial_read(r->ctx);
     }
     return r->co.from != NULL;
 }
@@ -80,10 +79,12 @@ void choose_inventory(
     uint32_t parts = len >= 8 ? hth_get32(bytes + 4) : 0;
     struct gathered *g;
 
-    if (!ready(r) || parts == 0 || parts > 65536 || part >= parts || r->state == ENDED)
+    if (!choose_ready(r) || parts == 0 || parts > 65536 || part >= parts)
         return;
     g = &r->co.from[origin];
-    if (g->complete)
+    if (g->complete && part == 0)
+        give_again(r, g, origin);
+    if (g->complete || r->state == ENDED)
         return;
     if (g->parts != parts) {
         forget_parts(g);
@@ -117,7 +118,7 @@ static int newest_first(const void *a, const void *b)
     return hth_save_cmp(y->id, x->id);
 }
 
-static struct candidate *candidate_find(struct hth_recover *r, struct hth_save_id id)
+struct candidate *choose_find(struct hth_recover *r, struct hth_save_id id)
 {
     for (uint32_t i = 0; i < r->co.candidates; i++)
         if (hth_save_cmp(r->co.candidate[i].id, id) == 0)
@@ -132,7 +133,7 @@ static int add_candidates(struct hth_recover *r, uint32_t node)
     for (uint32_t i = 0; i < inv->saves; i++) {
         struct candidate *more;
 
-        if (!inv->save[i].has_manifest || candidate_find(r, inv->save[i].id))
+        if (!inv->save[i].has_manifest || choose_find(r, inv->save[i].id))
             continue;
         more = realloc(r->co.candidate, (r->co.candidates + 1) * sizeof(*more));
         if (!more)
@@ -173,7 +174,7 @@ static void make_candidates(struct hth_recover *r)
     }
     if (r->co.candidates)
         qsort(r->co.candidate, r->co.candidates, sizeof(*r->co.candidate), newest_first);
-    r->co.serial = 1;
+    r->co.serial = r->co.before + 1;
 }
 
 static int set_manifest(struct candidate *c, const unsigned char *bytes, size_t len)
@@ -195,7 +196,7 @@ static int set_manifest(struct candidate *c, const unsigned char *bytes, size_t 
 void choose_manifest(
         struct hth_recover *r, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
-    struct candidate *c = candidate_find(r, id->save);
+    struct candidate *c = choose_find(r, id->save);
 
     if (!c || c->has_manifest || id->kind != HTH_BLOB_MANIFEST)
         return;
@@ -266,94 +267,7 @@ static void look(struct hth_recover *r, struct candidate *c)
     hth_say(&r->ctx->log, HEARTH_LOG_WARN, "beyond-redundancy", "%s", r->co.lost_text);
 }
 
-/* ---- Plan ------------------------------------------------------------------------------------------ */
-
-static void add_keep(struct hth_plan *p, struct hth_save_id id)
-{
-    for (uint32_t i = 0; i < p->keeps; i++)
-        if (hth_save_cmp(p->keep[i], id) == 0)
-            return;
-    if (p->keeps < HTH_PLAN_KEEP)
-        p->keep[p->keeps++] = id;
-}
-
-/* Every whole save between the watermark and the chosen one, both included, and the keep lists. */
-static void fill_keeps(struct hth_recover *r, struct hth_plan *p)
-{
-    if (!hth_save_none(p->chosen))
-        add_keep(p, p->chosen);
-    if (hth_breaks(r->ctx, HTH_BREAK_KEEP_CHOSEN))
-        return;
-    for (uint32_t i = 0; i < r->co.candidates; i++) {
-        const struct candidate *c = &r->co.candidate[i];
-
-        if (c->whole && hth_save_cmp(c->id, p->chosen) < 0 &&
-                hth_save_cmp(c->id, r->co.watermark) >= 0)
-            add_keep(p, c->id);
-    }
-    for (uint32_t n = 0; n < nodes_of(r); n++) {
-        const struct hth_keep *k = &r->co.from[n].inventory.keep;
-
-        for (uint32_t i = 0; i < k->saves; i++) {
-            const struct candidate *c = candidate_find(r, k->save[i]);
-
-            if (c && c->whole && hth_save_cmp(c->id, p->chosen) <= 0)
-                add_keep(p, c->id);
-        }
-    }
-}
-
-static int plan_sources(struct hth_recover *r, const struct candidate *c, struct hth_plan *p)
-{
-    struct hth_inventory *all = calloc(nodes_of(r), sizeof(*all));
-
-    p->sources = calloc(c->manifest.objects ? c->manifest.objects : 1, sizeof(*p->sources));
-    if (!all || !p->sources) {
-        free(all);
-        return HEARTH_ENOMEM;
-    }
-    for (uint32_t n = 0; n < nodes_of(r); n++)
-        all[n] = r->co.from[n].inventory;
-    hth_sources_find(all, nodes_of(r), r->ctx->epoch->rank_node, r->ctx->epoch->world, &c->manifest,
-            p->sources, NULL);
-    free(all);
-    return HEARTH_OK;
-}
-
-static void give_plan(struct hth_recover *r, const struct candidate *c)
-{
-    struct hth_plan plan = { .serial = r->co.serial, .beyond = r->co.beyond };
-    struct hth_blob_id id = { HTH_BLOB_PLAN,
-        { r->ctx->epoch->epoch, r->ctx->epoch->nonce, r->co.serial, 0 }, 0 };
-    unsigned char *bytes = NULL;
-    size_t len;
-    int rc = HEARTH_OK;
-
-    if (c) {
-        plan.chosen = c->id;
-        plan.manifest = c->manifest;
-        plan.manifest_bytes = c->bytes;
-        plan.manifest_len = c->len;
-        rc = plan_sources(r, c, &plan);
-    }
-    fill_keeps(r, &plan);
-    len = rc ? 0 : hth_plan_bytes(&plan);
-    bytes = rc ? NULL : malloc(len);
-    r->co.chosen = plan.chosen;
-    r->co.votes = 0;
-    if (!bytes) {
-        free(plan.sources);
-        choose_fail(r, HEARTH_ENOMEM, "the coordinator has no memory for the plan");
-        return;
-    }
-    hth_plan_encode(&plan, bytes);
-    free(plan.sources);
-    if (hth_blob_give(r->ctx, &id, bytes, len, NULL))
-        choose_fail(r, HEARTH_ENOMEM, "the plan cannot be given out");
-    else
-        hth_recover_blob(r, &id, bytes, len); /* the giver is a member too */
-    free(bytes);
-}
+/* ---- Choice ------------------------------------------------------------------------------------ */
 
 /* From the newest down until something is whole, and on to the watermark. 1: all looked at. */
 static int look_at_all(struct hth_recover *r, uint64_t now_ms, struct candidate **out_chosen)
@@ -377,7 +291,27 @@ static int look_at_all(struct hth_recover *r, uint64_t now_ms, struct candidate 
     return 1;
 }
 
-static void choose(struct hth_recover *r, uint64_t now_ms)
+/* Nothing can be had, and there was something. */
+static int is_loss(const struct hth_recover *r, char *out, size_t len)
+{
+    if (!hth_save_none(r->co.watermark)) {
+        snprintf(out, len,
+                "beyond redundancy: step %" PRIu64
+                " was protected and cannot be had, and there is no older one (%s); "
+                "load from storage after `hearth rm`, or recover with accept_loss",
+                r->co.watermark.step, r->co.lost_text[0] ? r->co.lost_text : "no manifest is left");
+        return 1;
+    }
+    if (!r->co.candidates || !hth_save_foreign(r->co.candidate[0].id))
+        return 0;
+    snprintf(out, len,
+            "no container that was found is whole (%.190s); bring back what is missing, load from "
+            "storage, or remove it with `hearth rm`",
+            r->co.lost_text);
+    return 1;
+}
+
+void choose(struct hth_recover *r, uint64_t now_ms)
 {
     struct candidate *chosen;
     uint32_t newer;
@@ -389,22 +323,12 @@ static void choose(struct hth_recover *r, uint64_t now_ms)
     r->co.beyond = 0;
     for (uint32_t i = 0; i < newer; i++)
         r->co.beyond += hth_save_cmp(r->co.candidate[i].id, r->co.watermark) <= 0;
-    if (!chosen && !hth_save_none(r->co.watermark)) {
-        snprintf(text, sizeof(text),
-                "beyond redundancy: step %" PRIu64
-                " was protected and cannot be had, and there is no older one (%s); "
-                "load from storage after `hearth rm`",
-                r->co.watermark.step, r->co.lost_text[0] ? r->co.lost_text : "no manifest is left");
-        choose_fail(r, HEARTH_ELOST, text);
-        return;
-    }
-    if (!chosen && r->co.candidates && hth_save_foreign(r->co.candidate[0].id)) {
-        snprintf(text, sizeof(text),
-                "no container that was found is whole (%.190s); bring back what is missing, load from "
-                "storage, or remove it with `hearth rm`",
-                r->co.lost_text);
-        choose_fail(r, HEARTH_ELOST, text);
-        return;
+    if (!chosen && is_loss(r, text, sizeof(text))) {
+        if (!r->accept_loss) {
+            choose_fail(r, HEARTH_ELOST, text);
+            return;
+        }
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "loss-accepted", "%s", text);
     }
     hth_say(&r->ctx->log, HEARTH_LOG_INFO, "chosen",
             chosen ? "step %" PRIu64 " of epoch %" PRIu64
@@ -413,58 +337,7 @@ static void choose(struct hth_recover *r, uint64_t now_ms)
     give_plan(r, chosen);
 }
 
-/* ---- Votes ------------------------------------------------------------------------------------------ */
-
-static void say_go(struct hth_recover *r, uint32_t node)
-{
-    unsigned char body[4];
-
-    hth_put32(body, r->co.serial);
-    if (node == HTH_NODE_NONE)
-        hth_tree_down(r->ctx, HTH_KIND_GO, body, sizeof(body));
-    else
-        hth_tree_to(r->ctx, node, HTH_KIND_GO, body, sizeof(body));
-}
-
-static void refuse_chosen(struct hth_recover *r, const unsigned char *text, size_t len)
-{
-    struct candidate *c = candidate_find(r, r->co.chosen);
-
-    if (c && ++c->refused == PLAN_TRIES) {
-        c->lost = 1;
-        c->whole = 0;
-    }
-    snprintf(r->co.lost_text, sizeof(r->co.lost_text), "%.*s", (int)len, (const char *)text);
-    hth_say(&r->ctx->log, HEARTH_LOG_WARN, "plan-failed", "step %" PRIu64 ": %s", r->co.chosen.step,
-            r->co.lost_text);
-    r->co.serial++;
-    choose(r, hth_now_ms(&r->ctx->clock));
-}
-
-void choose_vote(struct hth_recover *r, uint32_t origin, const unsigned char *bytes, size_t len)
-{
-    uint32_t serial = len >= 8 ? hth_get32(bytes) : 0;
-
-    if (!ready(r) || serial == 0 || serial != r->co.serial)
-        return;
-    if (r->co.gone) {
-        say_go(r, origin);
-        return;
-    }
-    if (hth_get32(bytes + 4)) {
-        refuse_chosen(r, bytes + 8, len - 8 < 199 ? len - 8 : 199);
-        return;
-    }
-    if (r->co.from[origin].voted == serial)
-        return;
-    r->co.from[origin].voted = serial;
-    if (++r->co.votes == nodes_of(r)) {
-        r->co.gone = 1;
-        say_go(r, HTH_NODE_NONE);
-    }
-}
-
-/* ---- Ends -------------------------------------------------------------------------------------------- */
+/* ---- Ends ------------------------------------------------------------------------------------ */
 
 static void who_is_missing(const struct hth_recover *r, char *out, size_t len)
 {
@@ -503,8 +376,12 @@ void choose_fail(struct hth_recover *r, int code, const char *text)
 
 void choose_tick(struct hth_recover *r, uint64_t now_ms)
 {
-    if (r->state == ENDED || r->co.gone || !r->co.from || r->co.complete < nodes_of(r))
+    if (r->state == ENDED || r->co.gone || !r->co.from)
         return;
+    if (r->co.complete < nodes_of(r)) {
+        give_ask(r, now_ms);
+        return;
+    }
     if (r->co.serial == 0)
         make_candidates(r);
     if (r->state == ENDED || (r->has_plan && r->plan.serial == r->co.serial))

@@ -48,7 +48,7 @@ static void on_digested(void *self, struct hth_held_save *save, struct hth_held 
         hth_held_condemn(r->ctx, save, held, "payload");
     }
     if (!stale && r->state == TOLD && r->digesting && --r->digesting == 0)
-        recover_inventory(r);
+        tell_digested(r);
 }
 
 static void digest(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h)
@@ -137,7 +137,7 @@ void foreign_needs(struct hth_recover *r, struct hth_held_save *s)
             h = NULL;
         }
         if (!h && needed(r, o))
-            recover_fetch(r, i);
+            carry_fetch(r, i);
     }
 }
 

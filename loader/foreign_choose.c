@@ -13,6 +13,7 @@
 #include "recover_state.h"
 
 #include <hearth/internal/core/foreign.h>
+#include <hearth/metadata.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -263,17 +264,76 @@ static void bring_metadata(struct hth_recover *r, struct candidate *c, const str
         c->metadata = 1;
 }
 
+/* ---- Names -------------------------------------------------------------------------------------- */
+
+/* Each place names a file, and neighbours mostly the same one, whose name then is the same text. 1: all
+ * are somewhere, or there is no name at all. */
+static int look_for_places(
+        struct hth_recover *r, struct candidate *c, struct hearth_metadata *md, int *out_names)
+{
+    struct hearth_metadata_head info = { .struct_size = sizeof(info) };
+    struct hearth_metadata_stored s = { .struct_size = sizeof(s) };
+    const char *last = NULL;
+    char name[HTH_NAME_MAX + 1], say[HTH_KEY_TEXT];
+
+    hearth_metadata_info(md, &info, NULL);
+    for (size_t i = 0; i < info.stored && !hearth_metadata_stored_at(md, i, &s, NULL); i++) {
+        if (s.path.data == last)
+            continue;
+        last = s.path.data;
+        snprintf(name, sizeof(name), "%.*s", (int)s.path.len, s.path.data);
+        if (s.path.len > HTH_NAME_MAX || hth_object_name_check(name, NULL))
+            return !lost(r, c, "its .metadata names a file that Hearth cannot hold, ",
+                    hth_key_text(s.path.data, s.path.len, say));
+        if (!named(&c->manifest, name))
+            return !lost(r, c, "on no node is a file that its .metadata names, ", name);
+    }
+    *out_names = info.stored != 0;
+    return 1;
+}
+
+/* The same for a `.metadata` that is not understood: whoever wrote it may know more classes. */
+static int look_for_texts(
+        struct hth_recover *r, struct candidate *c, const void *bytes, size_t len, int *out_names)
+{
+    char name[HTH_NAME_MAX + 1];
+    size_t pos = 0;
+
+    for (; hth_foreign_name_next(bytes, len, &pos, name); *out_names = 1)
+        if (!named(&c->manifest, name))
+            return !lost(r, c, "on no node is a file that its .metadata names, ", name);
+    return 1;
+}
+
+static int look_for_named(
+        struct hth_recover *r, struct candidate *c, const void *bytes, size_t len, int *out_names)
+{
+    struct hearth_metadata *md;
+    struct hearth_error err;
+    int whole;
+
+    if (hearth_metadata_open(bytes, len, &md, &err)) {
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "metadata-unknown",
+                "step %" PRIu64
+                ": its .metadata is not understood, and searched for names of files "
+                "instead: %s",
+                c->id.step, err.text);
+        return look_for_texts(r, c, bytes, len, out_names);
+    }
+    whole = look_for_places(r, c, md, out_names);
+    hearth_metadata_close(md);
+    return whole;
+}
+
 /* The files that `.metadata` names; where it names none, a file of every rank. */
 static int look_for_all(struct hth_recover *r, struct candidate *c, const void *bytes, size_t len)
 {
     const struct hth_manifest *m = &c->manifest;
-    char name[HTH_NAME_MAX + 1];
-    size_t pos = 0;
+    char name[16];
     int names = 0;
 
-    for (; hth_foreign_name_next(bytes, len, &pos, name); names = 1)
-        if (!named(m, name))
-            return lost(r, c, "on no node is a file that its .metadata names, ", name);
+    if (!look_for_named(r, c, bytes, len, &names))
+        return 1;
     for (uint32_t rank = 0, i = 0; !names && rank < m->world; rank++) {
         while (i < m->objects && m->object[i].owner < rank)
             i++; /* ids begin with the owner */

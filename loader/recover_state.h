@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recovery of one epoch, on a member (recover.c) and at the coordinator (choose.c).
+ * Recovery of one epoch, on a member (recover.c, tell.c, carry.c) and at the coordinator (choose.c, give.c).
  *
  *   IDLE ──start──► TOLD ──plan arrived──► PULLING ──all needed verified──► VOTED ──GO──► ENDED
  *                    │       ▲                 │ cannot: VOTE(no)             │
@@ -46,7 +46,9 @@ struct coordinator {
     struct candidate *candidate; /* newest first */
     uint32_t candidates;
     struct hth_save_id watermark; /* newest that some keep list names */
-    uint32_t serial;
+    uint32_t serial;              /* of the plan; 0: none yet */
+    uint32_t before;   /* serial of the last plan that an engine before us gave in this epoch */
+    uint64_t asked_ms; /* the members were asked to say again what they hold */
     uint32_t beyond;
     int gone; /* GO was said */
     struct hth_save_id chosen;
@@ -58,11 +60,14 @@ struct hth_recover {
     struct hth_recover_events events;
     enum recover_state state;
     uint64_t deadline_ms, repeat_ms;
-    uint64_t t_start, t_plan, t_pull, t_verify, t_vote; /* when each phase ended; 0: not yet */
-    unsigned char *inventory;                           /* ours, as it goes up */
+    /* Asked; the plan came; pulling and verifying began; the last of each ended; all voted for. */
+    uint64_t t_start, t_told, t_plan, t_pull, t_verify, t_vote;
+    unsigned char *inventory; /* ours, as it goes up */
     size_t inventory_len;
     struct hth_plan plan;
     int has_plan;
+    struct hth_blob_id early; /* a plan that came before we were asked to recover; epoch 0: none */
+    uint32_t least;     /* plans up to this serial are void: who gave them has forgotten them */
     int plan_waits;     /* to be carried out when the old epoch's last pull has ended */
     uint32_t waiting;   /* fetches and verifications under way for this plan */
     struct wait *later; /* could not begin yet; looked at again from later_ms on */
@@ -75,26 +80,58 @@ struct hth_recover {
     uint32_t digesting; /* foreign files: the inventory waits for them */
     char common[HTH_RECOVER_COMMON][HTH_NAME_MAX + 1]; /* foreign: names that every node needs */
     uint32_t commons;
+    int accept_loss; /* at the coordinator: begin with nothing where all is lost */
     struct coordinator co;
 };
 
-/* choose.c */
+/* serial.c: how many plans were given, kept across a restart of the coordinator's engine */
+uint32_t serial_read(const struct hth_ctx *ctx); /* of this epoch's last plan; 0: none */
+int serial_write(const struct hth_ctx *ctx, uint32_t serial, struct hearth_error *err);
+
+/* choose.c: the coordinator gathers and chooses */
+int choose_ready(struct hth_recover *r); /* 0: no memory */
 void choose_inventory(
         struct hth_recover *r, uint32_t origin, const unsigned char *bytes, size_t len);
-void choose_vote(struct hth_recover *r, uint32_t origin, const unsigned char *bytes, size_t len);
 void choose_manifest(struct hth_recover *r, const struct hth_blob_id *id,
         const unsigned char *bytes, size_t len);
+struct candidate *choose_find(struct hth_recover *r, struct hth_save_id id);
+void choose(struct hth_recover *r, uint64_t now_ms);
 void choose_tick(struct hth_recover *r, uint64_t now_ms);
 void choose_fail(struct hth_recover *r, int code, const char *text);
 void choose_fini(struct hth_recover *r);
 
+/* give.c: the coordinator gives the plan and counts votes */
+void give_plan(struct hth_recover *r, const struct candidate *c); /* NULL: nothing to recover */
+void give_again(struct hth_recover *r, struct gathered *g, uint32_t node);
+void give_ask(struct hth_recover *r, uint64_t now_ms);
+void give_vote(struct hth_recover *r, uint32_t origin, const unsigned char *bytes, size_t len);
+void give_resume(struct hth_recover *r); /* GO was said before this process began */
+
 /* recover.c */
-int recover_fetch(struct hth_recover *r, uint32_t index); /* of the plan's manifest */
-void recover_inventory(struct hth_recover *r);            /* all that it waited for is there */
+void recover_end(struct hth_recover *r, int code, const struct hearth_error *err);
+struct hth_blob_id recover_plan_id(const struct hth_recover *r, uint32_t serial);
+void recover_go(struct hth_recover *r, const unsigned char *bytes, size_t len);
+
+/* tell.c: what a member holds */
+int tell_make(struct hth_recover *r, struct hearth_error *err); /* r->inventory */
+void tell_inventory(struct hth_recover *r);                     /* up, as it was made */
+void tell_digested(struct hth_recover *r); /* all that it waited for is there */
+/* The coordinator asks: its engine is a new one and knows nothing of the plan that we may have. */
+void tell_again(struct hth_recover *r, const unsigned char *bytes, size_t len);
+
+/* carry.c: a member and the plan */
+void carry_out(struct hth_recover *r);
+void carry_vote(struct hth_recover *r);                          /* up, as it was made */
+int carry_fetch(struct hth_recover *r, uint32_t index);          /* of the plan's manifest */
+uint32_t carry_index(const struct hth_manifest *m, uint64_t id); /* UINT32_MAX: not in it */
+void carry_fetch_later(struct hth_recover *r);                   /* what could not begin */
+void carry_raw(struct hth_recover *r, const struct hth_blob_id *id, const unsigned char *bytes,
+        size_t len);
+void carry_close(struct hth_recover *r);
 
 /* foreign.c: a member */
 int foreign_listed(const struct hth_recover *r, const struct hth_held_save *s);
-int foreign_digest(struct hth_recover *r); /* 1: recover_inventory() is called when it is done */
+int foreign_digest(struct hth_recover *r); /* 1: tell_digested() is called when it is done */
 int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out);
 void foreign_needs(struct hth_recover *r, struct hth_held_save *s);
 void foreign_end(struct hth_recover *r, struct hearth_recovery *info);

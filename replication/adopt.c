@@ -222,26 +222,61 @@ static void compare(struct hth_ctx *ctx, struct hth_held_save *save)
     }
 }
 
-static void raw_adopt(struct hth_ctx *ctx, struct hth_held_save *save, const struct hth_object *o)
+static int raw_is_right(
+        struct hth_ctx *ctx, const struct hth_held_save *save, const struct hth_object *o)
 {
     unsigned char digest[HTH_DIGEST];
-    struct hth_held *held;
     void *bytes;
     size_t len;
 
     if (ctx->store->ops->raw_get(ctx->store, save->id, o->name, &bytes, &len, NULL))
-        return;
+        return 0;
     hth_digest(digest, bytes, len);
     free(bytes);
-    if (len != o->data_len || memcmp(digest, o->digest, HTH_DIGEST) != 0) {
-        hth_say(&ctx->log, HEARTH_LOG_ERROR, "adopt-bad",
-                HTH_SAVE " '%s' of this node is not the one that its manifest names",
-                HTH_SAVE_ARGS(save->id), o->name);
+    if (len == o->data_len && memcmp(digest, o->digest, HTH_DIGEST) == 0)
+        return 1;
+    hth_say(&ctx->log, HEARTH_LOG_ERROR, "copy-bad",
+            HTH_SAVE " '%s' of this node is not the one that its manifest names",
+            HTH_SAVE_ARGS(save->id), o->name);
+    return 0;
+}
+
+static void raw_adopt(struct hth_ctx *ctx, struct hth_held_save *save, const struct hth_object *o)
+{
+    struct hth_held *held;
+
+    if (!raw_is_right(ctx, save, o))
         return;
-    }
     held = hth_held_add(save, o, HTH_HELD_SEALED, NULL);
     if (held)
         held->verified = 1;
+}
+
+void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save)
+{
+    char name[HTH_MANIFEST_NAME];
+    struct hth_held *next;
+    void *bytes = NULL;
+    size_t len = 0;
+
+    if (!save->has_manifest || hth_save_foreign(save->id))
+        return;
+    hth_record_manifest(save->id, name);
+    if (ctx->store->ops->record_get(ctx->store, name, &bytes, &len, NULL) ||
+            len != save->manifest_len || memcmp(bytes, save->manifest_bytes, len) != 0) {
+        hth_say(&ctx->log, HEARTH_LOG_ERROR, "manifest-bad",
+                "the record of the manifest of " HTH_SAVE " is written again",
+                HTH_SAVE_ARGS(save->id));
+        (void)ctx->store->ops->record_put(
+                ctx->store, name, save->manifest_bytes, save->manifest_len, NULL);
+    }
+    free(bytes);
+    for (struct hth_held *h = save->held; h; h = next) {
+        next = h->next;
+        if (h->object.kind == HTH_OBJECT_RAW && h->state == HTH_HELD_SEALED &&
+                !raw_is_right(ctx, save, &h->object))
+            hth_held_drop(ctx, save, h);
+    }
 }
 
 /* What an engine before us took from another node's container. */

@@ -51,6 +51,7 @@ if(NOT HEARTH_SANITIZE)
     ${PROJECT_BINARY_DIR} ${CMAKE_INSTALL_LIBDIR} ${CMAKE_C_COMPILER})
 endif()
 
+include(core/metadata.cmake OPTIONAL)
 include(transport/conformance.cmake OPTIONAL)
 include(sim/sim.cmake OPTIONAL)
 include(cluster/cluster.cmake OPTIONAL)

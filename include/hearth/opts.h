@@ -95,7 +95,9 @@ struct hearth_recover_opts {
             *common; /* [common_count] names of objects every node needs, in foreign containers */
     size_t common_count;
     uint32_t deadline_ms; /* 0: opts.recover_ms */
-    uint32_t reserved;
+    uint32_t accept_loss; /* 1: where all is beyond redundancy start from nothing (no checkpoint)
+                             instead of HEARTH_ELOST; what is left of the lost saves stays until a
+                             newer one is PROTECTED. The same on all ranks */
 };
 
 /* The next waiting log line: 1 and the line, 0 none. text[len] is cut to fit. */

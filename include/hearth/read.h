@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading a recovered checkpoint, beyond hearth_load(). */
+/* Reading a checkpoint, recovered or of this epoch, beyond hearth_load(). */
 #ifndef HEARTH_READ_H
 #define HEARTH_READ_H
 
@@ -14,11 +14,29 @@ HEARTH_BEGIN
  * A checkpoint stays readable until a newer save is PROTECTED and its own is freed. From then on
  * what was opened goes on (views, descriptors, objects of this node that were read); what is not
  * here yet is HEARTH_ELOST or HEARTH_ENOENT. Load before the second save of the new epoch, or keep 2.
- * Close it before saving: the objects it has read are leased, and their slots are not recycled.
+ * Close it before saving: each object of this node whose items were listed, found or read is leased
+ * until then, and its slot is not recycled.
  */
 HEARTH_API int hearth_checkpoint_info(const struct hearth_checkpoint *ckpt,
         struct hearth_recovery *out, struct hearth_error *err);
 HEARTH_API void hearth_checkpoint_close(struct hearth_checkpoint *ckpt); /* views stay */
+
+/*
+ * A save of this epoch, or the recovered one, without asking the other ranks: what this node's
+ * engine holds the manifest of (COMPLETE or better). HEARTH_STEP_NEWEST: the newest that is
+ * PROTECTED (or counts as such). Checked like a recovered one: local objects were checksummed when
+ * they were sealed, remote ones are where they arrive. This rank's own objects need no other node.
+ *
+ * It lives as the recovered one does: a newer save that becomes PROTECTED frees it, unless it is
+ * one of those that `keep` keeps; what was read of it stays readable until it is closed. The
+ * recovered checkpoint and any number of these may be open at once.
+ *
+ * Errors   HEARTH_ENOENT   no such step, or not COMPLETE; which steps there are
+ *          HEARTH_ESTATE   hearth_recover() has not ended in this epoch
+ */
+#define HEARTH_STEP_NEWEST UINT64_MAX
+HEARTH_API int hearth_checkpoint_open(struct hearth *h, uint64_t step,
+        struct hearth_checkpoint **out_ckpt, struct hearth_error *err);
 
 /* One item as the object has it. Pointers live as long as the checkpoint. */
 struct hearth_item {
@@ -69,6 +87,44 @@ HEARTH_API void hearth_view_close(struct hearth *h, struct hearth_view *view);
 HEARTH_API int hearth_read_box(struct hearth_checkpoint *ckpt, const struct hearth_item *item,
         const int64_t *offset, const int64_t *shape, void *dst, const int64_t *dst_strides,
         struct hearth_error *err);
+
+/* The item at `offset` (from byte 4096) of an object, as `.metadata` names items; the table of no
+ * other object is fetched for it. HEARTH_ENOENT: none begins there. */
+HEARTH_API int hearth_item_in(struct hearth_checkpoint *ckpt, const char *object, uint64_t offset,
+        struct hearth_item *out, struct hearth_error *err);
+
+/* hearth_read_box() for thousands of items in one call, copied by several threads. All of them are
+ * checked before the first byte is written. boxes[count] with the struct_size of the first as
+ * stride. Errors name object and key. */
+struct hearth_box {
+    size_t struct_size;
+    const char *object;            /* its name */
+    uint64_t item;                 /* offset of the item in the object, from byte 4096 */
+    uint32_t dtype;                /* must be the item's, or HEARTH_EINVAL naming its key */
+    uint32_t ndim;                 /* likewise */
+    const int64_t *offset, *shape; /* [ndim] in the piece */
+    void *dst;
+    const int64_t *dst_strides; /* elements; NULL: C order */
+};
+HEARTH_API int hearth_read_boxes(struct hearth_checkpoint *ckpt, const struct hearth_box *boxes,
+        size_t count, struct hearth_error *err);
+
+/* Bytes [offset, offset + len) of an object's data, whatever lies there: items that only
+ * `.metadata` knows. offset counts from byte 4096, or from 0 in a file without a block. Checked
+ * and copied as hearth_read_boxes() does. HEARTH_EINVAL: reaches past the data. */
+struct hearth_range {
+    size_t struct_size;
+    const char *object;
+    uint64_t offset, len;
+    void *dst; /* [len] */
+};
+HEARTH_API int hearth_read_ranges(struct hearth_checkpoint *ckpt, const struct hearth_range *ranges,
+        size_t count, struct hearth_error *err);
+
+/* Bring near what these boxes touch, as hearth_prefetch(): of each remote object the first bytes
+ * that are read. dst may be NULL. */
+HEARTH_API int hearth_prefetch_boxes(struct hearth_checkpoint *ckpt, const struct hearth_box *boxes,
+        size_t count, struct hearth_error *err);
 
 /* A byte item, or the raw payload of any item: [offset, offset + len). */
 HEARTH_API int hearth_read_bytes(struct hearth_checkpoint *ckpt, const struct hearth_item *item,

@@ -21,7 +21,13 @@ HEARTH_API uint64_t hearth_save_bytes(const struct hearth_piece *pieces, size_t 
 HEARTH_API int hearth_save_reserve(struct hearth_save *save, const struct hearth_piece *pieces,
         size_t count, void **out_data, struct hearth_error *err);
 
-/* A save begun with HEARTH_STEP_LATER belongs to `step` from here on. Errors as begin's. */
+/* As hearth_save_add(), and out_data[count] says where each payload lies now: the caller may read
+ * and write there until commit, seal or abort. */
+HEARTH_API int hearth_save_stage(struct hearth_save *save, const struct hearth_piece *pieces,
+        size_t count, void **out_data, struct hearth_error *err);
+
+/* A save begun with HEARTH_STEP_LATER belongs to `step` from here on. Waits and fails as begin does,
+ * with begin's wait_ms. */
 HEARTH_API int hearth_save_set_step(
         struct hearth_save *save, uint64_t step, struct hearth_error *err);
 
@@ -38,10 +44,42 @@ struct hearth_place {
 HEARTH_API int hearth_save_places(struct hearth_save *save, struct hearth_place *out, size_t cap,
         size_t *out_count, struct hearth_error *err);
 
+/* Where the data of the object being written lies in this process: *out_bytes of memory from byte
+ * 4096 of the object, as many as begin asked for, with what was added so far at the front. A staged
+ * payload is as far from there in a process that takes the save (hearth_save_take) as in the giver.
+ * Writable until commit, seal, give or abort. Errors: HEARTH_ESTATE once it is sealed. */
+HEARTH_API int hearth_save_data(
+        struct hearth_save *save, void **out_base, uint64_t *out_bytes, struct hearth_error *err);
+
 /* A small object (at most 64 MiB) that every node gets at commit: `.metadata`, common state. One
  * rank of the job gives it. Copied. */
 HEARTH_API int hearth_save_put_common(struct hearth_save *save, const char *name, const void *data,
         size_t len, struct hearth_error *err);
+
+/* Hand all objects of this rank over now: they are checksummed, sealed and copied to peers while
+ * the caller still makes up what every node gets. Of the calls that write only
+ * hearth_save_put_common() and commit (or abort) may follow; hearth_save_places() and
+ * hearth_save_locate() answer on. After an error commit tries again what is left.
+ * Errors: HEARTH_ESTATE without a step. */
+HEARTH_API int hearth_save_seal(struct hearth_save *save, struct hearth_error *err);
+
+/*
+ * A save passes from one process of a rank to another (opts.helper): the giver's is gone
+ * afterwards, also on error; the bytes stay where they are, and are not to be written by the giver
+ * any more. The ticket is plain memory, good once, on this node and for this rank, until the
+ * giver's connection ends or its engine is restarted. Taken, the save is the taker's as if it had
+ * begun it. Under the kill switch it is empty.
+ *
+ * Errors   HEARTH_ESTATE   (give) it is sealed, has several objects, or common ones and no step
+ *          HEARTH_ENOENT   (take) no such save waits: taken already, or gone with its giver
+ */
+struct hearth_ticket {
+    unsigned char bytes[512];
+};
+HEARTH_API int hearth_save_give(
+        struct hearth_save *save, struct hearth_ticket *out, struct hearth_error *err);
+HEARTH_API int hearth_save_take(struct hearth *h, const struct hearth_ticket *ticket,
+        struct hearth_save **out_save, struct hearth_error *err);
 
 /* One more object of this rank in the same save; what is added from here on goes there. */
 HEARTH_API int hearth_save_next_object(

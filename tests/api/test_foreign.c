@@ -2,6 +2,7 @@
 /* Containers in ml-flashpoint's layout, recovered by two hearthd over loopback: two roots, two nodes.
  * What the items must be stands beside the containers, in expected.json. */
 #include "check.h"
+#include "engines.h"
 #include "rank.h"
 #include "tmp_root.h"
 
@@ -98,28 +99,12 @@ static void put(uint32_t node, uint32_t step)
             one[node].root, one[node].root);
 }
 
-static void end_engine(const char *root)
-{
-    char path[4096];
-    long pid = 0;
-    FILE *f;
-
-    snprintf(path, sizeof(path), "%s/job/.hearth/lock", root);
-    f = fopen(path, "re");
-    if (!f)
-        return;
-    if (fscanf(f, "%ld", &pid) == 1 && pid > 1 && kill((pid_t)pid, SIGKILL) == 0)
-        for (int i = 0; i < 300 && kill((pid_t)pid, 0) == 0; i++)
-            usleep(10000);
-    fclose(f);
-}
-
 static void leave(void)
 {
     for (int i = 0; i < NODES; i++) {
         hearth_checkpoint_close(one[i].c);
         hearth_close(one[i].h, HEARTH_KEEP);
-        end_engine(one[i].root);
+        engines_signal(one[i].root, NULL, SIGKILL);
         one[i].h = NULL;
         one[i].c = NULL;
     }
@@ -219,17 +204,35 @@ static uint64_t number(const json_t *o, const char *name)
     return (uint64_t)json_integer_value(json_object_get(o, name));
 }
 
+/* The same bytes by object and place alone, and nothing behind the end. */
+static void check_range(struct one *o, const char *object, uint64_t off, uint64_t len,
+        const unsigned char *want, size_t want_len)
+{
+    unsigned char digest[crypto_hash_sha256_BYTES], *bytes = malloc(len + 1);
+    struct hearth_range range = { sizeof(range), object, off, len, bytes };
+
+    cr_assert(eq(int, hearth_read_ranges(o->c, &range, 1, &o->err), 0), "%s", o->err.text);
+    crypto_hash_sha256(digest, bytes, len);
+    cr_assert(zero(int, memcmp(digest, want, want_len)), "%s", object);
+    range.len = UINT64_C(1) << 40;
+    must_fail(hearth_read_ranges(o->c, &range, 1, &o->err), HEARTH_EINVAL);
+    free(bytes);
+}
+
 static void check_item(struct one *o, int every, const char *object, const json_t *want)
 {
     int tensor = !strcmp(json_string_value(json_object_get(want, "kind")), "tensor");
     uint64_t off = number(want, tensor ? "payload_offset" : "offset");
     uint64_t len = number(want, tensor ? "payload_length" : "length");
+    unsigned char digest[crypto_hash_sha256_BYTES];
     char hex[crypto_hash_sha256_BYTES * 2 + 1], key[128];
     struct hearth_item item;
     size_t count = 0;
 
     hash_of(o, every, object, off, len, &item, hex);
     must_say(hex, json_string_value(json_object_get(want, tensor ? "payload_sha256" : "sha256")));
+    sodium_hex2bin(digest, sizeof(digest), hex, sizeof(hex) - 1, NULL, NULL, NULL);
+    check_range(o, object, off, len, digest, sizeof(digest));
     if (!tensor || !json_is_integer(json_object_get(want, "item_header_length")))
         return;
     cr_assert(eq(int, (int)item.kind, 10));
@@ -336,6 +339,31 @@ Test(foreign, both_ranks_read_what_one_node_has)
     end();
 }
 
+Test(foreign, a_file_without_a_block_is_read_from_its_first_byte)
+{
+    static const char name[] = "__1__1_src1.distcp";
+    unsigned char want[600], got[600];
+    struct hearth_range range = { sizeof(range), name, 0, sizeof(got), got };
+    char path[256];
+    FILE *f;
+
+    start();
+    put(0, 12);
+    snprintf(path, sizeof(path), "%s/job/step-12_ckpt/%s", one[0].root, name);
+    sh("tail -c +4097 %s > %s.new && mv %s.new %s", path, path, path, path);
+    f = fopen(path, "re");
+    cr_assert(eq(sz, f ? fread(want, 1, sizeof(want), f) : 0, sizeof(want)));
+    fclose(f);
+    recover_step(12);
+    for (int i = 0; i < NODES; i++) {
+        memset(got, 0, sizeof(got));
+        cr_assert(eq(int, hearth_read_ranges(one[i].c, &range, 1, &one[i].err), 0), "%s",
+                one[i].err.text);
+        cr_assert(zero(int, memcmp(got, want, sizeof(got))));
+    }
+    end();
+}
+
 Test(foreign, saves_go_on_and_hearths_own_come_first)
 {
     char own[HTH_SAVE_TEXT], dir[128];
@@ -389,6 +417,77 @@ Test(foreign, where_metadata_names_no_files_every_rank_must_have_one)
         cr_assert(
                 ne(ptr, strstr(one[i].err.text, "a file of rank 0"), NULL), "%s", one[i].err.text);
     }
+    end();
+}
+
+/* As `.metadata` says it, whatever its names look like. The name is as long as the old one. */
+static void rename_file(const char *root, const char *to)
+{
+    sh("cd %s/job/step-12_ckpt && sed -i 's/__1__1_src1.distcp/%s/g' .metadata && "
+       "mv __1__1_src1.distcp '%s'",
+            root, to, to);
+}
+
+Test(foreign, a_file_may_be_called_otherwise)
+{
+    static const char name[] = "part-src1.safetens";
+    unsigned char want[600], got[600];
+    struct hearth_range range = { sizeof(range), name, 0, sizeof(got), got };
+    char path[256];
+    FILE *f;
+
+    start();
+    put(0, 12);
+    rename_file(one[0].root, name);
+    snprintf(path, sizeof(path), "%s/job/step-12_ckpt/%s", one[0].root, name);
+    f = fopen(path, "re");
+    cr_assert(ne(ptr, f, NULL));
+    fseek(f, 4096, SEEK_SET);
+    cr_assert(eq(sz, fread(want, 1, sizeof(want), f), sizeof(want)));
+    fclose(f);
+    recover_step(12);
+    for (int i = 0; i < NODES; i++) {
+        memset(got, 0, sizeof(got));
+        cr_assert(eq(int, hearth_read_ranges(one[i].c, &range, 1, &one[i].err), 0), "%s",
+                one[i].err.text);
+        cr_assert(zero(int, memcmp(got, want, sizeof(got))));
+    }
+    end();
+}
+
+Test(foreign, a_file_with_any_name_is_missed)
+{
+    static const char *const name[] = { "shard-b_and.more-x", "shard-b and more-x" };
+
+    for (int k = 0; k < 2; k++) {
+        start();
+        put(0, 12);
+        rename_file(one[0].root, name[k]);
+        if (k == 0)
+            sh("rm %s/job/step-12_ckpt/shard*", one[0].root);
+        all(run);
+        cr_assert(eq(int, one[1].rc, HEARTH_ELOST), "%s", one[1].err.text);
+        cr_assert(ne(ptr, strstr(one[1].err.text, name[k]), NULL), "%s", one[1].err.text);
+        cr_assert(ne(ptr, strstr(one[1].err.text, k ? "cannot hold" : "on no node"), NULL), "%s",
+                one[1].err.text);
+        end();
+    }
+}
+
+/* Another class in it than we know: the names of its files are still found. */
+Test(foreign, a_metadata_that_is_not_understood_still_names_its_files)
+{
+    start();
+    put(0, 12);
+    sh("cd %s/job/step-12_ckpt && sed -i 's/TensorStorageMetadata/TensorStorageMetalata/' .metadata",
+            one[0].root);
+    recover_step(12);
+    leave();
+    sh("rm -f %s/job/step-12_ckpt/__1__1_src1.distcp", one[0].root);
+    sh("rm -rf %s/job/.hearth/*", one[1].root);
+    all(run);
+    cr_assert(eq(int, one[1].rc, HEARTH_ELOST), "%s", one[1].err.text);
+    cr_assert(ne(ptr, strstr(one[1].err.text, "__1__1_src1.distcp"), NULL), "%s", one[1].err.text);
     end();
 }
 

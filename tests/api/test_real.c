@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The library with hearthd itself, on one node: started, found, killed, in this process. */
 #include "check.h"
+#include "engines.h"
 #include "rank.h"
 #include "tmp_root.h"
 
@@ -11,24 +12,11 @@
 #include <unistd.h>
 
 static struct rank r;
-static pid_t engine;
 
 /* Engines belong to nobody: each test ends its own, whatever becomes of it. */
 static void end_engine(void)
 {
-    char path[128];
-    long pid = 0;
-    FILE *f;
-
-    snprintf(path, sizeof(path), "%s/job/.hearth/lock", r.root);
-    f = fopen(path, "re");
-    if (f && fscanf(f, "%ld", &pid) == 1 && pid > 1)
-        engine = (pid_t)pid;
-    if (f)
-        fclose(f);
-    if (engine > 1 && kill(engine, SIGKILL) == 0)
-        for (int i = 0; i < 100 && kill(engine, 0) == 0; i++)
-            usleep(10000);
+    cr_assert(ge(int, engines_signal(r.root, NULL, SIGKILL), 0));
 }
 
 static void start(void)
@@ -59,6 +47,7 @@ static pid_t find_engine(void)
 {
     char text[1200] = "";
     const char *at = NULL;
+    pid_t engine;
 
     while (!at && hearth_log_poll(r.h, NULL, text, sizeof(text)))
         at = strstr(text, "engine pid ");

@@ -70,6 +70,7 @@ struct world {
     uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, open_ms, mib;
     const char *start;  /* NULL: auto */
     const char *cgroup; /* of engines started by hand; NULL: ours */
+    int reboots;        /* a machine that comes up again has its old name and address */
     int loses_engines;  /* 0: a rank that says its engine is gone ends the scenario */
     int surprised;      /* it did */
 
@@ -88,7 +89,6 @@ struct scenario {
     const char *name;
     int (*run)(struct world *w, const char *arg);
     const char *arg;
-    int everywhere; /* 1: on the second transport too */
 };
 
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
@@ -112,7 +112,6 @@ int node_stopped(const struct world *w, uint32_t k); /* its engine stands at its
 int node_log_has(struct world *w, uint32_t k, const char *text); /* 1: a line of its engine's log */
 int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms);
 void node_path(const struct world *w, uint32_t k, const char *rest, char *out, size_t len);
-int sweep(const char *dir, int sig); /* engines with a root under dir; how many there were */
 
 /* ---- files.c ---- */
 struct object {
@@ -124,6 +123,8 @@ int object_find(struct world *w, uint32_t k, uint64_t step, uint32_t owner, stru
 int object_holder(struct world *w, uint64_t step, uint32_t owner, uint32_t not_here, uint32_t *out);
 int object_same(struct world *w, const struct object *a, const struct object *b); /* 1: equal */
 int file_flip(struct world *w, const char *path, uint64_t offset);
+uint64_t file_digest(const char *path, uint64_t seed); /* no file: the seed */
+int common_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t len);
 int manifest_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t len);
 int step_digest(struct world *w, uint64_t step, uint64_t *out); /* all its files on all machines */
 int tmpfs_fill(struct world *w, uint32_t k);                    /* to the last page */
@@ -131,6 +132,7 @@ void tmpfs_unfill(struct world *w, uint32_t k);
 
 /* ---- rank.c ---- */
 int rank_start(struct world *w, uint32_t r, uint32_t node);
+uint32_t rank_port(const struct world *w); /* where the ranks of this launch meet */
 void rank_kill(struct world *w, uint32_t r);
 int rank_post(struct world *w, uint32_t r, const char *line);
 int rank_poll(struct world *w, uint32_t r, unsigned ms);   /* 1: rank.answer has it; 0: not yet */
@@ -144,13 +146,15 @@ void world_stop(struct world *w); /* kill all ranks */
 void world_close(struct world *w);
 int world_post(struct world *w, const char *line);
 int world_answers(struct world *w, unsigned ms);
-int world_recover(struct world *w, uint64_t step); /* all ranks, `step`, verified */
-int world_save(struct world *w, uint64_t step);    /* and wait until PROTECTED */
+int world_recover(struct world *w, uint64_t step);   /* all ranks, `step`, verified */
+int world_recovered(struct world *w, uint64_t step); /* the same, when all have been told */
+int world_save(struct world *w, uint64_t step);      /* and wait until PROTECTED */
 int world_save_begin(struct world *w, uint64_t step);
 int world_save_end(struct world *w, uint64_t step);
 int world_answers_any(struct world *w, unsigned ms); /* errors are answers too; 1: there was one */
 int world_restart(struct world *w, uint64_t step);   /* stop, start, recover */
-int world_protected(struct world *w);                /* the recovered save is PROTECTED again */
+int world_is_protected(struct world *w);             /* 1: the recovered save is, again */
+int world_protected(struct world *w);                /* wait for it */
 int world_begin(struct world *w, uint32_t nodes, uint32_t per_node, uint64_t steps);
 
 #endif

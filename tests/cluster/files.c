@@ -91,6 +91,15 @@ int file_flip(struct world *w, const char *path, uint64_t offset)
     return ok ? 0 : lost(w, "%s cannot be damaged: %s", path, strerror(errno));
 }
 
+int common_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t len)
+{
+    char rest[64];
+
+    snprintf(rest, sizeof(rest), "step-%lu_ckpt/common.bin", (unsigned long)step);
+    node_path(w, k, rest, out, len);
+    return access(out, F_OK) ? lost(w, "machine %s has no %s", w->node[k].name, rest) : 0;
+}
+
 /* A save's manifest: <epoch><nonce><step><attempt>.manifest in hex of fixed width. */
 int manifest_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t len)
 {
@@ -117,7 +126,7 @@ int manifest_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t 
                            (unsigned long)step);
 }
 
-static uint64_t file_digest(const char *path, uint64_t h)
+uint64_t file_digest(const char *path, uint64_t h)
 {
     unsigned char bytes[65536];
     int fd = open(path, O_RDONLY | O_CLOEXEC);

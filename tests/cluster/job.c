@@ -3,11 +3,12 @@
  * One rank of a job whose bytes say who wrote them. Its launcher tells it what to do, a line each;
  * every line is answered by one of its own:
  *
- *     recover            ok recover STEP TAG PULLED DEGRADED BEYOND      (STEP 0: from scratch)
+ *     recover [1]        ok recover STEP TAG PULLED DEGRADED BEYOND      (STEP 0: from scratch)
  *     peek               ok peek              the next rank's piece, wherever it is
  *     save STEP TAG      ok save
  *     wait STEP LEVEL MS ok wait LEVEL DEGRADED
  *     fork               ok fork PID          a child that outlives us
+ *     meet ADDRESS PORT  ok meet              from now on: rank 0 has moved
  *     close keep|drop    ok close             and the process ends
  *                        err WHAT CODE SENTENCE
  *
@@ -40,6 +41,7 @@ static struct {
 } arg;
 
 static struct hearth *h;
+static struct hearth_bootstrap *meeting;
 static struct hearth_checkpoint *ckpt;
 static struct hearth_handle *handle[HANDLES];
 static uint64_t *data;
@@ -235,8 +237,9 @@ static int check_common(const struct who *w, struct hearth_error *err)
     return rc;
 }
 
-static void do_recover(void)
+static void do_recover(uint32_t accept_loss)
 {
+    struct hearth_recover_opts o = { .struct_size = sizeof(o), .accept_loss = accept_loss };
     struct hearth_recovery info = { .struct_size = sizeof(info) };
     struct hearth_error err = { 0 };
     struct who w = { 0 };
@@ -244,7 +247,7 @@ static void do_recover(void)
 
     hearth_checkpoint_close(ckpt);
     ckpt = NULL;
-    rc = hearth_recover(h, NULL, &ckpt, &err);
+    rc = hearth_recover(h, &o, &ckpt, &err);
     if (!rc && ckpt && !(rc = hearth_checkpoint_info(ckpt, &info, &err)) &&
             !(rc = check_piece(arg.rank, &w, &err)) && !(rc = check_common(&w, &err)) &&
             w.step != info.step)
@@ -317,16 +320,49 @@ static int take_arg(const char *text)
     return -1;
 }
 
-static int open_job(struct hearth_bootstrap **boot, struct hearth_error *err)
+static int meet_at(const char *address, unsigned long port, struct hearth_error *err)
 {
+    struct hearth_bootstrap *next;
+    int rc = hearth_bootstrap_tcp(address, (uint16_t)port, (uint32_t)arg.rank, (uint32_t)arg.world,
+            (uint32_t)arg.open_ms, &next, err);
+
+    if (!rc) {
+        hearth_bootstrap_close(meeting);
+        meeting = next;
+    }
+    return rc;
+}
+
+/* The library keeps this one for good; where the ranks meet may change between two calls. */
+static int gather(void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
+{
+    (void)self;
+    return meeting->allgather(meeting->self, mine, len, all, err);
+}
+
+static void do_meet(const char *line)
+{
+    struct hearth_error err = { 0 };
+    unsigned long port = 0;
+    char address[64] = "";
+
+    sscanf(line, "%*s %63s %lu", address, &port);
+    if (meet_at(address, port, &err))
+        complain("meet", &err);
+    else
+        say("ok meet");
+}
+
+static int open_job(struct hearth_error *err)
+{
+    static const struct hearth_bootstrap bootstrap = { .allgather = gather };
     struct hearth_opts o = HEARTH_OPTS_INIT;
     uint64_t bytes = bytes_of_save();
-    int rc = hearth_bootstrap_tcp(arg.meet, (uint16_t)arg.port, (uint32_t)arg.rank,
-            (uint32_t)arg.world, (uint32_t)arg.open_ms, boot, err);
+    int rc = meet_at(arg.meet, arg.port, err);
 
     o.root = arg.root, o.job = arg.job, o.node = arg.node, o.bind = arg.bind;
     o.rank = (uint32_t)arg.rank, o.world = (uint32_t)arg.world;
-    o.bootstrap = *boot;
+    o.bootstrap = &bootstrap;
     o.copies = (uint32_t)arg.copies, o.min_copies = (uint32_t)arg.min_copies;
     o.keep = (uint32_t)arg.keep, o.allow_degraded = (uint32_t)arg.degraded;
     o.domains = arg.domain ? &arg.domain : NULL;
@@ -350,7 +386,7 @@ static int obey(char *line)
 
     sscanf(line, "%15s %llu %llu %llu", word, &a, &b, &c);
     if (!strcmp(word, "recover")) {
-        do_recover();
+        do_recover(a == 1);
     } else if (!strcmp(word, "peek")) {
         do_peek();
     } else if (!strcmp(word, "save")) {
@@ -359,6 +395,8 @@ static int obey(char *line)
         do_wait(a, (unsigned)b, (unsigned)c);
     } else if (!strcmp(word, "fork")) {
         do_fork();
+    } else if (!strcmp(word, "meet")) {
+        do_meet(line);
     } else if (!strcmp(word, "close")) {
         sscanf(line, "%*s %15s", how);
         for (unsigned i = 0; i < HANDLES; i++)
@@ -375,7 +413,6 @@ static int obey(char *line)
 
 int main(int argc, char **argv)
 {
-    struct hearth_bootstrap *boot = NULL;
     struct hearth_error err = { 0 };
     char line[256];
 
@@ -384,14 +421,14 @@ int main(int argc, char **argv)
             return 2;
     rows = (int64_t)arg.kib * 1024 / (COLS * 8);
     data = calloc((size_t)rows * COLS, sizeof(*data));
-    if (!data || open_job(&boot, &err)) {
+    if (!data || open_job(&err)) {
         complain("open", &err);
         return 1;
     }
     say("ok open");
     while (fgets(line, sizeof(line), stdin) && !obey(line))
         continue;
-    hearth_bootstrap_close(boot);
+    hearth_bootstrap_close(meeting);
     free(data);
     return 0;
 }

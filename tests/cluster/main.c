@@ -5,7 +5,9 @@
  * --logs; see tests/cluster/run --help.
  */
 #include "cluster.h"
+#include "engines.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
 #include <signal.h>
@@ -17,7 +19,7 @@
 #include <unistd.h>
 
 #define JOBS_MAX    16
-#define RUNS_MAX    1024
+#define RUNS_MAX    4096
 #define SCENARIO_MS 120000u
 
 static const struct scenario *const lists[] = { scenarios_loss, scenarios_life, scenarios_damage,
@@ -28,28 +30,45 @@ struct run {
     const char *transport;
     pid_t pid;
     uint64_t started, killed;
+    unsigned again; /* the n-th time */
     char dir[160], log[400], why[1200];
     int result; /* 0, LOST_IT, SKIPPED */
 };
 
 static struct {
     const char *bin, *logs, *only, *transport;
-    int list, all, jobs, namespaces;
-} opt = { .bin = "build/debug/bin", .jobs = 4 };
+    int list, jobs, namespaces, keep_logs;
+    unsigned times;
+} opt = { .bin = "build/debug/bin", .jobs = 4, .times = 1 };
 
 static struct run runs[RUNS_MAX];
 static size_t run_count;
 static char base[128];
 
-static void choose(const char *transport, int second)
+/* 1: of the texts in --only, with commas between them, name has one. */
+static int is_wanted(const char *name)
+{
+    char one[64];
+    size_t len;
+
+    if (!opt.only)
+        return 1;
+    for (const char *at = opt.only; *at; at += len + (at[len] == ',')) {
+        len = strcspn(at, ",");
+        snprintf(one, sizeof(one), "%.*s", (int)len, at);
+        if (len && strstr(name, one))
+            return 1;
+    }
+    return 0;
+}
+
+static void choose(const char *transport, unsigned again)
 {
     for (size_t l = 0; l < sizeof(lists) / sizeof(lists[0]); l++)
-        for (const struct scenario *s = lists[l]; s->name; s++) {
-            if ((opt.only && !strstr(s->name, opt.only)) || run_count == RUNS_MAX ||
-                    (second && !s->everywhere && !opt.all && !opt.only))
-                continue;
-            runs[run_count++] = (struct run){ .scenario = s, .transport = transport };
-        }
+        for (const struct scenario *s = lists[l]; s->name; s++)
+            if (is_wanted(s->name) && run_count < RUNS_MAX)
+                runs[run_count++] =
+                        (struct run){ .scenario = s, .transport = transport, .again = again };
 }
 
 /* ---- one ------------------------------------------------------------------------------------- */
@@ -65,6 +84,45 @@ static void write_why(const struct run *r, const struct world *w, int rc)
         return;
     fprintf(f, "%d %s\n", rc, w->why);
     fclose(f);
+}
+
+/* ---- sanitizers: what they find in any process of the scenario is in a file ------------------- */
+
+static void add_log_path(const char *variable, const char *dir)
+{
+    const char *is = getenv(variable);
+    char text[600];
+
+    snprintf(text, sizeof(text), "%.200s%slog_path=%s/sanitizer", is ? is : "", is ? ":" : "", dir);
+    setenv(variable, text, 1);
+}
+
+static int copy_findings(const char *path, FILE *to)
+{
+    FILE *f = fopen(path, "re");
+    char line[1000];
+
+    while (f && fgets(line, sizeof(line), f))
+        fputs(line, to);
+    return f ? fclose(f) : -1;
+}
+
+static int findings(struct world *w)
+{
+    DIR *d = opendir(w->dir);
+    struct dirent *e;
+    char path[450];
+    int found = 0;
+
+    while (d && (e = readdir(d))) {
+        if (strncmp(e->d_name, "sanitizer.", 10) != 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", w->dir, e->d_name);
+        found += !copy_findings(path, w->log);
+    }
+    if (d)
+        closedir(d);
+    return found ? lost(w, "a sanitizer found something; its reports are in the record") : 0;
 }
 
 static int be_scenario(struct run *r, uint32_t id)
@@ -83,9 +141,13 @@ static int be_scenario(struct run *r, uint32_t id)
     if (!w.log)
         return LOST_IT;
     setvbuf(w.log, NULL, _IOLBF, 0);
+    add_log_path("ASAN_OPTIONS", r->dir);
+    add_log_path("UBSAN_OPTIONS", r->dir);
     rc = nodes_open(&w) ? lost(&w, "no network namespace") : r->scenario->run(&w, r->scenario->arg);
     write_why(r, &w, rc);
     world_close(&w);
+    if (findings(&w))
+        write_why(r, &w, rc = LOST_IT);
     fclose(w.log);
     return rc;
 }
@@ -93,7 +155,8 @@ static int be_scenario(struct run *r, uint32_t id)
 static void start(struct run *r, uint32_t id)
 {
     snprintf(r->dir, sizeof(r->dir), "%s/%u", base, id);
-    snprintf(r->log, sizeof(r->log), "%.200s/%s.%s.log", opt.logs, r->scenario->name, r->transport);
+    snprintf(r->log, sizeof(r->log), "%.200s/%s.%s", opt.logs, r->scenario->name, r->transport);
+    snprintf(r->log + strlen(r->log), 20, r->again ? ".%u.log" : ".log", r->again + 1);
     mkdir(r->dir, 0700);
     r->started = now_ms();
     fflush(NULL);
@@ -139,13 +202,13 @@ static void finish(struct run *r, int status)
 {
     const char *verdict;
 
-    sweep(r->dir, SIGKILL);
+    engines_signal(r->dir, NULL, SIGKILL);
     read_why(r, status);
     verdict = r->result == 0 ? "passed" : r->result == SKIPPED ? "skipped" : "failed";
     printf("cluster: %s/%s %s %s%s(%.1f s)\n", r->scenario->name, r->transport, verdict, r->why,
             r->why[0] ? " " : "", (double)(now_ms() - r->started) / 1000);
     fflush(stdout);
-    if (r->result == 0 || r->result == SKIPPED)
+    if ((r->result == 0 || r->result == SKIPPED) && !opt.keep_logs)
         remove(r->log);
     remove_dir(r->dir);
     r->pid = 0;
@@ -248,8 +311,8 @@ static int take_args(int argc, char **argv)
 
         if (!strcmp(argv[i], "--list"))
             opt.list = 1;
-        else if (!strcmp(argv[i], "--all"))
-            opt.all = 1;
+        else if (!strcmp(argv[i], "--keep-logs"))
+            opt.keep_logs = 1;
         else if (!strcmp(argv[i], "--bin"))
             opt.bin = value, i++;
         else if (!strcmp(argv[i], "--logs"))
@@ -260,6 +323,8 @@ static int take_args(int argc, char **argv)
             opt.transport = value, i++;
         else if (!strcmp(argv[i], "--jobs"))
             opt.jobs = (int)strtol(value, NULL, 10), i++;
+        else if (!strcmp(argv[i], "--times"))
+            opt.times = (unsigned)strtoul(value, NULL, 10), i++;
         else
             return -1;
     }
@@ -274,10 +339,12 @@ int main(int argc, char **argv)
         fprintf(stderr, "cluster: wrong arguments; see tests/cluster/run --help\n");
         return 2;
     }
-    if (!opt.transport || !strcmp(opt.transport, "ofi"))
-        choose("ofi", 0);
-    if (!opt.transport || !strcmp(opt.transport, "ucx"))
-        choose("ucx", !opt.transport);
+    for (unsigned i = 0; i < opt.times; i++) {
+        if (!opt.transport || !strcmp(opt.transport, "ofi"))
+            choose("ofi", i);
+        if (!opt.transport || !strcmp(opt.transport, "ucx"))
+            choose("ucx", i);
+    }
     if (opt.list) {
         for (size_t i = 0; i < run_count; i++)
             printf("%s/%s\n", runs[i].scenario->name, runs[i].transport);
@@ -285,6 +352,10 @@ int main(int argc, char **argv)
     }
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (mkdir(opt.logs, 0755) && errno != EEXIST) {
+        fprintf(stderr, "cluster: %s: %s\n", opt.logs, strerror(errno));
+        return 1;
+    }
     if (make_base()) {
         fprintf(stderr, "cluster: no directory for machines: %s\n", strerror(errno));
         return 1;

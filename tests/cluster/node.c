@@ -174,7 +174,7 @@ static pid_t fork_into_pid_space(int space)
 static int make_init(struct world *w, struct node *n)
 {
     int in[2], out[2], ok;
-    char script[160];
+    char script[200];
 
     if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
         return lost(w, "no pipe: %s", strerror(errno));
@@ -185,8 +185,9 @@ static int make_init(struct world *w, struct node *n)
     close(in[0]);
     close(out[1]);
     snprintf(script, sizeof(script),
-            "link add v%u type veth peer name eth0 netns %ld\nlink set v%u master br0 up\n",
-            w->made, (long)n->init, w->made);
+            "link add v%u type veth peer name eth0 address 02:00:0a:4d:00:%02lx netns %ld\n"
+            "link set v%u master br0 up\n",
+            w->made, strtoul(strrchr(n->address, '.') + 1, NULL, 10), (long)n->init, w->made);
     ok = n->init > 0 && said(out[0], 'u') && !ip_batch(script) && write(in[1], "g", 1) == 1 &&
          said(out[0], 'r');
     close(in[1]);
@@ -194,11 +195,17 @@ static int make_init(struct world *w, struct node *n)
     return ok ? 0 : lost(w, "a machine with namespaces of its own cannot be made");
 }
 
-/* Everything that is new with each incarnation. */
+/* Everything that is new with each incarnation, unless machines are the same ones, rebooted. */
 static struct node fresh(const struct world *w, uint32_t k)
 {
     struct node n = { .up = 1 };
 
+    if (w->reboots && w->node[k].name[0]) {
+        n = w->node[k];
+        n.up = 1;
+        n.init = 0;
+        return n;
+    }
     snprintf(n.name, sizeof(n.name), "n%u-%u", k, w->made);
     if (w->namespaces) {
         snprintf(n.address, sizeof(n.address), "10.77.0.%u", w->made);

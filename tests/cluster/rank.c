@@ -34,6 +34,11 @@ __attribute__((format(printf, 2, 3))) static void add(struct args *a, const char
     a->count++;
 }
 
+uint32_t rank_port(const struct world *w)
+{
+    return 7000 + w->launches % 1000;
+}
+
 static void fill(const struct world *w, uint32_t r, const struct node *n, struct args *a)
 {
     add(a, "root=%s", n->root);
@@ -45,7 +50,7 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
     add(a, "rank=%u", r);
     add(a, "world=%u", w->ranks);
     add(a, "meet=%s", w->node[w->seat[0]].address);
-    add(a, "port=%u", 7000 + w->launches % 1000);
+    add(a, "port=%u", rank_port(w));
     add(a, "copies=%u", w->copies);
     add(a, "min_copies=%u", w->min_copies);
     add(a, "keep=%u", w->keep);

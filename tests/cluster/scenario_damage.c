@@ -8,68 +8,104 @@
 #include <signal.h>
 #include <string.h>
 
-#define OWNER 1u
+static int is_shared(const char *what)
+{
+    return !strcmp(what, "manifest") || !strcmp(what, "common");
+}
 
-static int damage(struct world *w, const char *what)
+/* A file that every machine has. */
+static int shared_path(struct world *w, const char *what, uint32_t k, char *out, size_t len)
+{
+    return !strcmp(what, "manifest") ? manifest_path(w, k, 2, out, len)
+                                     : common_path(w, k, 2, out, len);
+}
+
+static int damage(struct world *w, const char *what, uint32_t owner)
 {
     struct object o;
-    uint32_t k = w->seat[OWNER];
+    uint32_t k = w->seat[owner];
     char path[400];
 
-    if (!strcmp(what, "manifest")) {
-        TRY(manifest_path(w, k, 2, path, sizeof(path)));
+    if (is_shared(what)) {
+        TRY(shared_path(w, what, k, path, sizeof(path)));
         return file_flip(w, path, 150);
     }
     if (!strcmp(what, "replica"))
-        TRY(object_holder(w, 2, OWNER, k, &k));
-    TRY(object_find(w, k, 2, OWNER, &o));
+        TRY(object_holder(w, 2, owner, k, &k));
+    TRY(object_find(w, k, 2, owner, &o));
     if (!strcmp(what, "table"))
         return file_flip(w, o.path, (4096 + o.data_len + 4095) / 4096 * 4096 + o.table_len - 20);
     return file_flip(w, o.path, 4096 + o.data_len / 2);
 }
 
-static int check_repaired(struct world *w)
+/* The file of every machine is what it was before a bit of it was flipped. */
+static int is_repaired_shared(struct world *w, const char *what, uint64_t digest)
 {
-    uint64_t until = now_ms() + 10000;
+    char path[400];
 
-    for (;;) {
-        struct object a, b;
-        uint32_t k = w->seat[OWNER];
-
-        if (!object_find(w, k, 2, OWNER, &a) && !object_holder(w, 2, OWNER, k, &k) &&
-                !object_find(w, k, 2, OWNER, &b) && object_same(w, &a, &b))
+    for (uint32_t k = 0; k < w->nodes; k++)
+        if (shared_path(w, what, k, path, sizeof(path)) || file_digest(path, 1) != digest)
             return 0;
-        if (now_ms() >= until)
-            return lost(w, "the copies of rank %u are still not equal", OWNER);
-        nap_ms(50);
-    }
+    return 1;
 }
 
-static int flip(struct world *w, const char *what, int engines)
+static int is_repaired(struct world *w, uint32_t owner)
 {
+    struct object a, b;
+    uint32_t k = w->seat[owner];
+
+    return !object_find(w, k, 2, owner, &a) && !object_holder(w, 2, owner, k, &k) &&
+           !object_find(w, k, 2, owner, &b) && object_same(w, &a, &b);
+}
+
+static int flip(struct world *w, const char *what, uint32_t owner, int engines)
+{
+    uint64_t until, digest = 0;
+    char path[400];
+
     TRY(world_begin(w, 3, 1, 2));
+    if (is_shared(what)) {
+        TRY(shared_path(w, what, w->seat[owner], path, sizeof(path)));
+        digest = file_digest(path, 1);
+    }
     world_stop(w);
     for (uint32_t k = 0; !engines && k < w->nodes; k++)
         TRY(node_engine_signal(w, k, SIGKILL));
-    TRY(damage(w, what));
+    TRY(damage(w, what, owner));
     TRY(world_start(w));
     TRY(world_recover(w, 2));
     TRY(world_protected(w));
-    TRY(check_repaired(w));
-    TRY(node_kill(w, w->seat[OWNER])); /* so the copy must be what it is said to be */
-    TRY(node_up(w, w->seat[OWNER]));
+    for (until = now_ms() + 10000;; nap_ms(20)) {
+        if (is_shared(what) ? is_repaired_shared(w, what, digest) : is_repaired(w, owner))
+            break;
+        if (now_ms() >= until)
+            return lost(w, "%s of step 2 is still not the same on all machines", what);
+    }
+    TRY(node_kill(w, w->seat[owner])); /* so the copy must be what it is said to be */
+    TRY(node_up(w, w->seat[owner]));
     TRY(world_restart(w, 2));
     return world_save(w, 3);
 }
 
-static int flip_alive(struct world *w, const char *what)
+/* arg "WHAT RANK": whose part, or whose machine's file. */
+static int flip_of(struct world *w, const char *arg, int engines)
 {
-    return flip(w, what, 1);
+    char what[16];
+    uint32_t owner;
+
+    if (sscanf(arg, "%15s %u", what, &owner) != 2)
+        return lost(w, "'%s' cannot be damaged", arg);
+    return flip(w, what, owner, engines);
 }
 
-static int flip_adopted(struct world *w, const char *what)
+static int flip_alive(struct world *w, const char *arg)
 {
-    return flip(w, what, 0);
+    return flip_of(w, arg, 1);
+}
+
+static int flip_adopted(struct world *w, const char *arg)
+{
+    return flip_of(w, arg, 0);
 }
 
 /* Both copies of the newest are bad: the older one that is kept is recovered, and it is said. */
@@ -79,8 +115,8 @@ static int flip_both(struct world *w, const char *arg)
     w->keep = 2;
     TRY(world_begin(w, 3, 1, 2));
     world_stop(w);
-    TRY(damage(w, "local"));
-    TRY(damage(w, "replica"));
+    TRY(damage(w, "local", 1));
+    TRY(damage(w, "replica", 1));
     TRY(world_start(w));
     TRY(world_recover(w, 1));
     if (!w->beyond)
@@ -90,10 +126,13 @@ static int flip_both(struct world *w, const char *arg)
     return world_restart(w, 2);
 }
 
-const struct scenario scenarios_damage[] = { { "flip-local", flip_alive, "local", 1 },
-    { "flip-replica", flip_alive, "replica", 1 }, { "flip-table", flip_alive, "table", 0 },
-    { "flip-manifest", flip_alive, "manifest", 0 },
-    { "flip-local-adopted", flip_adopted, "local", 0 },
-    { "flip-replica-adopted", flip_adopted, "replica", 0 },
-    { "flip-table-adopted", flip_adopted, "table", 0 }, { "flip-both-copies", flip_both, NULL, 1 },
-    { "flip-manifest-adopted", flip_adopted, "manifest", 0 }, { 0 } };
+#define FLIP(name, what)                            \
+    { "flip-" name, flip_alive, what },             \
+    {                                               \
+        "flip-" name "-adopted", flip_adopted, what \
+    }
+
+const struct scenario scenarios_damage[] = { FLIP("local", "local 1"), FLIP("replica", "replica 1"),
+    FLIP("table", "table 1"), FLIP("manifest", "manifest 1"), FLIP("first-manifest", "manifest 0"),
+    FLIP("common", "common 1"), FLIP("first-common", "common 0"),
+    { "flip-both-copies", flip_both, NULL }, { 0 } };

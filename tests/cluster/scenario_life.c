@@ -163,10 +163,10 @@ static int dropped(struct world *w, const char *arg)
     return world_recover(w, 0);
 }
 
-const struct scenario scenarios_life[] = { { "save-a-step-twice", step_twice, NULL, 1 },
-    { "restart-alters-nothing", restart_twice, NULL, 0 },
-    { "stale-machine-comes-back", stale_machine, NULL, 1 },
-    { "stopped-engine-is-named", stopped_engine, NULL, 1 },
-    { "forked-child-lives-on", forked_child, NULL, 0 },
-    { "ranks-killed-in-mid-replication", ranks_killed, NULL, 1 },
-    { "drop-ends-everything", dropped, NULL, 0 }, { 0 } };
+const struct scenario scenarios_life[] = { { "save-a-step-twice", step_twice, NULL },
+    { "restart-alters-nothing", restart_twice, NULL },
+    { "stale-machine-comes-back", stale_machine, NULL },
+    { "stopped-engine-is-named", stopped_engine, NULL },
+    { "forked-child-lives-on", forked_child, NULL },
+    { "ranks-killed-in-mid-replication", ranks_killed, NULL },
+    { "drop-ends-everything", dropped, NULL }, { 0 } };

@@ -71,21 +71,63 @@ static int every_rack(struct world *w, const char *arg)
     return 0;
 }
 
-/* Both holders of a rank's bytes are lost, and nothing older is whole: said, and not invented. */
+/* All who have rank 1's part of a step: its own machine, and the one with the copy. */
+static int replace_holders(struct world *w, uint64_t step)
+{
+    uint32_t other;
+
+    TRY(object_holder(w, step, 1, w->seat[1], &other));
+    TRY(replace(w, w->seat[1]));
+    return replace(w, other);
+}
+
+/* The loss is accepted: from scratch, and saves work again; the next start finds them. */
+static int begin_anew(struct world *w)
+{
+    world_stop(w);
+    TRY(world_start(w));
+    w->protected = w->protected_tag = 0;
+    TRY(world_post(w, "recover 1"));
+    TRY(world_recovered(w, 0));
+    for (uint64_t step = 3; step < 6; step++)
+        TRY(world_save(w, step));
+    return world_restart(w, 5);
+}
+
+/* One more machine is lost than there are copies, and nothing older is whole: said, by object and
+ * rank, and nothing is invented. */
 static int beyond(struct world *w, const char *arg)
 {
     (void)arg;
     TRY(world_begin(w, 4, 1, 2));
-    for (uint32_t k = 1; k < 4; k++) /* whoever holds whose: three of four are too many */
-        TRY(replace(w, k));
+    TRY(replace_holders(w, 2));
     world_stop(w);
     TRY(world_start(w));
     TRY(world_post(w, "recover"));
-    for (uint32_t r = 0; r < w->ranks; r++)
+    for (uint32_t r = 0; r < w->ranks; r++) {
         TRY(rank_refusal(w, r, 25000, "beyond redundancy"));
-    if (!strstr(w->rank[0].answer, "err recover -302 "))
-        return lost(w, "the code is not HEARTH_ELOST: %s", w->rank[0].answer);
-    return 0;
+        TRY(rank_refusal(w, r, 0, "err recover -302 "));     /* HEARTH_ELOST */
+        TRY(rank_refusal(w, r, 0, "src0.distcp of rank 0")); /* with one copy they are pairs */
+    }
+    return begin_anew(w);
+}
+
+/* The same, and an older step that is kept has more copies: it is that one, and it is said. */
+static int beyond_the_newest(struct world *w, const char *arg)
+{
+    (void)arg;
+    w->copies = 2;
+    w->keep = 2;
+    TRY(world_begin(w, 4, 1, 1));
+    w->copies = 1;
+    TRY(world_restart(w, 1));
+    TRY(world_save(w, 2));
+    TRY(replace_holders(w, 2));
+    TRY(world_restart(w, 1));
+    if (!w->beyond)
+        return lost(w, "nobody says that step 2 was beyond redundancy");
+    TRY(world_save(w, 2));
+    return world_restart(w, 2);
 }
 
 /* A is lost, and B as soon as the copies are back, before another save. */
@@ -104,27 +146,44 @@ static int again_before_a_save(struct world *w, const char *arg)
     return world_save(w, 3);
 }
 
-/* The survivors' processes recover again in place; only the lost machine's rank is started. */
+/* The survivors' processes recover again in place; only the lost machine's rank is started. Where
+ * that is rank 0, the ranks meet at the new machine. arg "K" or "K rebooted": under its old name
+ * and address, and then they meet where they did. */
 static int replaced_under_survivors(struct world *w, const char *arg)
 {
     uint32_t k = (uint32_t)strtoul(arg, NULL, 10);
+    char meet[64];
 
     TRY(world_begin(w, 3, 1, 2));
+    w->reboots = strstr(arg, "rebooted") != NULL;
+    w->launches += !w->reboots;
     TRY(replace(w, k));
     TRY(rank_start(w, k, k));
-    for (uint32_t r = 0; r < w->ranks; r++)
-        if (r != k)
-            TRY(rank_post(w, r, "recover"));
+    snprintf(meet, sizeof(meet), "meet %s %u", w->node[w->seat[0]].address, rank_port(w));
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        if (r == k)
+            continue;
+        if (!w->reboots) {
+            TRY(rank_post(w, r, meet));
+            TRY(rank_answer(w, r, 5000));
+        }
+        TRY(rank_post(w, r, "recover"));
+    }
     TRY(rank_answer(w, k, 25000));
     TRY(rank_post(w, k, "recover"));
-    TRY(world_answers(w, 25000));
+    TRY(world_recovered(w, 2));
+    TRY(world_protected(w));
     return world_save(w, 3);
 }
 
-const struct scenario scenarios_loss[] = { { "lose-each-of-2", every_single, "2", 1 },
-    { "lose-each-of-3", every_single, "3", 1 }, { "lose-each-of-4", every_single, "4", 1 },
-    { "lose-each-of-5", every_single, "5", 1 }, { "lose-neighbours-of-5", two_of_five, "1", 1 },
-    { "lose-two-apart-of-5", two_of_five, "2", 0 }, { "lose-each-rack", every_rack, NULL, 1 },
-    { "lose-more-than-copies", beyond, NULL, 1 },
-    { "lose-again-before-a-save", again_before_a_save, NULL, 1 },
-    { "replace-under-survivors", replaced_under_survivors, "2", 0 }, { 0 } };
+const struct scenario scenarios_loss[] = { { "lose-each-of-2", every_single, "2" },
+    { "lose-each-of-3", every_single, "3" }, { "lose-each-of-4", every_single, "4" },
+    { "lose-each-of-5", every_single, "5" }, { "lose-neighbours-of-5", two_of_five, "1" },
+    { "lose-two-apart-of-5", two_of_five, "2" }, { "lose-each-rack", every_rack, NULL },
+    { "lose-more-than-copies", beyond, NULL },
+    { "lose-more-than-copies-of-newest", beyond_the_newest, NULL },
+    { "lose-again-before-a-save", again_before_a_save, NULL },
+    { "replace-under-survivors", replaced_under_survivors, "2" },
+    { "replace-first-under-survivors", replaced_under_survivors, "0" },
+    { "reboot-under-survivors", replaced_under_survivors, "2 rebooted" },
+    { "reboot-first-under-survivors", replaced_under_survivors, "0 rebooted" }, { 0 } };

@@ -50,12 +50,43 @@ static int live_until_error(struct world *w)
     return 0;
 }
 
-/* arg: the first n of those tried. */
+#define FAILED      " made-to-fail "
+#define ALLOCATIONS 600u /* more than a life has */
+
+/* A life of the job in which the n-th allocation of one machine's store fails, and one after that.
+ * 1: the first had no n-th allocation. */
+static int live_with_failure(struct world *w, uint32_t n, uint32_t *errors)
+{
+    int said = node_log_has(w, 1, FAILED), ready = node_log_has(w, 1, " engine-ready "), fired, rc;
+    char text[16];
+
+    world_stop(w);
+    TRY(node_engine_signal(w, 1, SIGKILL));
+    snprintf(text, sizeof(text), "%u", n);
+    TRY(node_engine_start(w, 1, "--fail-at", text));
+    fired = node_log_has(w, 1, " engine-ready ") == ready; /* it has ended by it */
+    rc = live_until_error(w);
+    if (rc < 0)
+        return rc;
+    TRY(all_have_sentences(w));
+    fired = fired || node_log_has(w, 1, FAILED) > said;
+    if (!fired)
+        return rc ? lost(w, "nothing was made to fail, and yet: %s", w->rank[1].answer) : 1;
+    *errors += (uint32_t)rc;
+    world_stop(w);
+    if (node_engine(w, 1))
+        TRY(node_engine_signal(w, 1, SIGKILL));
+    TRY(world_start(w));
+    TRY(world_recover(w, STEP_ANY));
+    return world_save(w, w->newest + 1);
+}
+
+#define SHARES 5u
+
+/* Every n, shared out to some scenarios: arg is the first of this one. */
 static int allocation_fails(struct world *w, const char *arg)
 {
-    uint32_t first = (uint32_t)strtoul(arg, NULL, 10), errors = 0;
-    uint32_t count = getenv("HEARTH_LONG") ? 32 : 8;
-    char n[16];
+    uint32_t errors = 0, n = (uint32_t)strtoul(arg, NULL, 10);
     int rc;
 
     w->loses_engines = 1;
@@ -64,25 +95,11 @@ static int allocation_fails(struct world *w, const char *arg)
     w->save_ms = 3000;
     w->recover_ms = 6000;
     TRY(world_begin(w, 2, 1, 1));
-    for (uint32_t i = first; i < first + count; i++) {
-        world_stop(w);
-        TRY(node_engine_signal(w, 1, SIGKILL));
-        snprintf(n, sizeof(n), "%u", i);
-        TRY(node_engine_start(w, 1, "--fail-at", n));
-        rc = live_until_error(w);
-        if (rc < 0)
-            return rc;
-        errors += (uint32_t)rc;
-        TRY(all_have_sentences(w));
-        world_stop(w);
-        if (node_engine(w, 1))
-            TRY(node_engine_signal(w, 1, SIGKILL));
-        TRY(world_start(w));
-        TRY(world_recover(w, STEP_ANY));
-        TRY(world_save(w, w->newest + 1));
-    }
-    note(w, "%u of %u failures were seen by a rank", errors, count);
-    return 0;
+    while (!(rc = live_with_failure(w, n, &errors)))
+        if ((n += SHARES) > ALLOCATIONS)
+            return lost(w, "a life has more than %u allocations", ALLOCATIONS);
+    note(w, "up to the %u-th; ranks saw %u of the failures", n, errors);
+    return rc == 1 ? 0 : rc;
 }
 
 static int says_no_room(struct world *w)
@@ -240,9 +257,10 @@ static int cgroup_limit(struct world *w, const char *arg)
     return rc;
 }
 
-const struct scenario scenarios_room[] = { { "allocation-fails-1", allocation_fails, "1", 0 },
-    { "allocation-fails-9", allocation_fails, "9", 0 },
-    { "allocation-fails-17", allocation_fails, "17", 0 },
-    { "full-after-open", full_after_open, NULL, 0 },
-    { "full-before-open", full_before_open, NULL, 0 }, { "too-small", too_small, NULL, 0 },
-    { "cgroup-limit", cgroup_limit, NULL, 0 }, { 0 } };
+const struct scenario scenarios_room[] = { { "allocation-fails-1", allocation_fails, "1" },
+    { "allocation-fails-2", allocation_fails, "2" },
+    { "allocation-fails-3", allocation_fails, "3" },
+    { "allocation-fails-4", allocation_fails, "4" },
+    { "allocation-fails-5", allocation_fails, "5" }, { "full-after-open", full_after_open, NULL },
+    { "full-before-open", full_before_open, NULL }, { "too-small", too_small, NULL },
+    { "cgroup-limit", cgroup_limit, NULL }, { 0 } };

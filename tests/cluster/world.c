@@ -110,9 +110,8 @@ static int check_got(struct world *w, uint64_t want)
     return 0;
 }
 
-int world_recover(struct world *w, uint64_t want)
+int world_recovered(struct world *w, uint64_t want)
 {
-    TRY(world_post(w, "recover"));
     TRY(world_answers(w, w->recover_ms + 10000));
     w->pulled = 0;
     for (uint32_t r = 0; r < w->ranks; r++) {
@@ -131,6 +130,12 @@ int world_recover(struct world *w, uint64_t want)
     w->newest = w->got; /* the job goes on from here */
     w->protected = w->got < w->protected ? w->got : w->protected;
     return 0;
+}
+
+int world_recover(struct world *w, uint64_t want)
+{
+    TRY(world_post(w, "recover"));
+    return world_recovered(w, want);
 }
 
 int world_save_begin(struct world *w, uint64_t step)
@@ -172,27 +177,29 @@ int world_restart(struct world *w, uint64_t step)
 }
 
 /* The coordinator says so in its log, in the epoch that it has joined last. */
+int world_is_protected(struct world *w)
+{
+    char path[300], line[4096];
+    int is = 0;
+    FILE *f;
+
+    node_path(w, w->seat[0], ".hearth/log", path, sizeof(path));
+    f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f))
+        is = strstr(line, " info joined epoch") ? 0 : is || strstr(line, " info protected step");
+    if (f)
+        fclose(f);
+    return is;
+}
+
 int world_protected(struct world *w)
 {
     uint64_t until = now_ms() + 15000;
-    char path[300], line[4096];
 
-    node_path(w, w->seat[0], ".hearth/log", path, sizeof(path));
-    for (;;) {
-        int is = 0;
-        FILE *f = fopen(path, "re");
-
-        while (f && fgets(line, sizeof(line), f))
-            is = strstr(line, " info joined epoch") ? 0
-                                                    : is || strstr(line, " info protected step");
-        if (f)
-            fclose(f);
-        if (is)
-            return 0;
+    for (; !world_is_protected(w); nap_ms(10))
         if (now_ms() >= until)
             return lost(w, "the recovered save was not protected again in 15 s");
-        nap_ms(10);
-    }
+    return 0;
 }
 
 int world_begin(struct world *w, uint32_t nodes, uint32_t per_node, uint64_t steps)

@@ -19,6 +19,7 @@ import tempfile
 import time
 
 EINVAL, ENOENT, ESTATE, EFAILED = -101, -102, -108, -303
+NEWEST = 2**64 - 1
 FLOAT32, INT64, UINT8 = 11, 40, 47
 OFF, SEALED, PROTECTED, KEEP, DROP, PARTIAL = 1, 10, 40, 0, 10, 1
 IN_PROCESS = 20
@@ -79,6 +80,25 @@ class View(Sized):
 
 class Place(c.Structure):
     _fields_ = [("offset", U64), ("length", U64)]
+
+
+class Box(Sized):
+    _fields_ = [("struct_size", SIZE), ("object", STR), ("item", U64), ("dtype", U32),
+                ("ndim", U32), ("offset", P), ("shape", P), ("dst", P), ("dst_strides", P)]
+
+
+class Range(Sized):
+    _fields_ = [("struct_size", SIZE), ("object", STR), ("offset", U64), ("len", U64), ("dst", P)]
+
+
+class Recovery(Sized):
+    _fields_ = [("struct_size", SIZE), ("step", U64), ("epoch", U64), ("now_epoch", U64),
+                ("degraded", U32), ("beyond", U32), ("ms", U32 * 6), ("pulled_bytes", U64),
+                ("sources", U32), ("text", c.c_char * 256)]
+
+
+class Ticket(c.Structure):
+    _fields_ = [("bytes", c.c_ubyte * 512)]
 
 
 lib = c.CDLL(sys.argv[1])
@@ -336,15 +356,98 @@ def helper_process(job, root):
     assert list(back) == [30, 31, 32, 33]
 
 
+def thousands_in_one_call(job):
+    """Staged, sealed before the common object is put; then read back in the same epoch."""
+    count = 4400
+    data = [floats(5, i) for i in range(count)]
+    given = pieces(*(piece(b"many/%d" % i, a, [5]) for i, a in enumerate(data)))
+    note = c.create_string_buffer(b"behind the tensors", 18)
+    item = Bytes(key=b"note", key_len=4, data=c.cast(note, P), len=18)
+    save = job.begin(LATER, lib.hearth_save_bytes(given, SIZE(count), c.byref(item), SIZE(1)))
+    spots, places, found = (P * count)(), (Place * (count + 1))(), SIZE()
+    call("hearth_save_stage", save, given, SIZE(count), spots)
+    assert c.string_at(spots[7], 20) == data[7].tobytes()
+    c.memmove(spots[9], spots[7], 20)  # what lies there at the seal is what is saved
+    call("hearth_save_add_bytes", save, c.byref(item), SIZE(1))
+    call("hearth_save_places", save, places, SIZE(count + 1), c.byref(found))
+    assert found.value == count + 1
+    refused(ESTATE, "hearth_save_set_step", "hearth_save_seal", save)
+    call("hearth_save_set_step", save, U64(40))
+    call("hearth_save_seal", save)
+    refused(ESTATE, "sealed", "hearth_save_stage", save, given, SIZE(1), spots)
+    call("hearth_save_put_common", save, b".metadata", b"afterwards", SIZE(10))
+    lib.hearth_handle_close(job.commit(save))
+    data[9] = data[7]
+    read_back(job, data, [p.offset for p in places])
+
+
+def read_back(job, data, offsets):
+    """One call for all boxes, one for raw bytes, out of a checkpoint of this epoch."""
+    count, ckpt, info, item = len(data), P(), Recovery(), Item()
+    refused(ENOENT, "41", "hearth_checkpoint_open", job.h, U64(41), c.byref(ckpt))
+    call("hearth_checkpoint_open", job.h, U64(NEWEST), c.byref(ckpt))
+    call("hearth_checkpoint_info", ckpt, c.byref(info))
+    assert info.step == 40, info.step
+    name = b"__0__0_src0.distcp"
+    call("hearth_item_in", ckpt, name, U64(offsets[3]), c.byref(item))
+    assert c.string_at(item.key, item.key_len) == b"many/3"
+    out = floats(5 * count)
+    start, length = dims([0]), dims([5])
+    boxes = (Box * count)(*(
+        Box(object=name, item=offsets[i], dtype=FLOAT32, ndim=1, offset=start, shape=length,
+            dst=out.buffer_info()[0] + 20 * i) for i in range(count)))
+    call("hearth_prefetch_boxes", ckpt, boxes, SIZE(count))
+    call("hearth_read_boxes", ckpt, boxes, SIZE(count))
+    assert out == array.array("f", (v for a in data for v in a))
+    boxes[2].dtype = INT64
+    refused(EINVAL, "many/2", "hearth_read_boxes", ckpt, boxes, SIZE(count))
+    text = c.create_string_buffer(8)
+    ranges = (Range * 1)(Range(object=name, offset=offsets[count] + 7, len=3,
+                               dst=c.cast(text, P)))
+    call("hearth_read_ranges", ckpt, ranges, SIZE(1))
+    assert text.value == b"the"
+    ranges[0].len = 2**40
+    refused(EINVAL, name.decode(), "hearth_read_ranges", ckpt, ranges, SIZE(1))
+    lib.hearth_checkpoint_close(ckpt)
+
+
+def from_hand_to_hand(job, root):
+    """What this process has staged a helper finishes, out of the same memory."""
+    ticket, spots, values = Ticket(), (P * 1)(), floats(1000, 41)
+    save = job.begin(LATER, 16384)
+    call("hearth_save_stage", save, pieces(piece(b"handed", values, [1000])), SIZE(1), spots)
+    call("hearth_save_give", save, c.byref(ticket))
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            other, taken = Job(root, helper=1), P()
+            call("hearth_save_take", other.h, c.byref(ticket), c.byref(taken))
+            refused(ENOENT, "taken", "hearth_save_take", other.h, c.byref(ticket), c.byref(P()))
+            call("hearth_save_set_step", taken, U64(41))
+            lib.hearth_handle_close(other.commit(taken))
+            other.close(KEEP)
+            status = 0
+        except AssertionError as e:
+            print("taker:", e, flush=True)
+        os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    ckpt, back = P(), floats(1000)
+    call("hearth_checkpoint_open", job.h, U64(41), c.byref(ckpt))
+    call("hearth_load", ckpt, pieces(piece(b"handed", back, [1000])), SIZE(1), U32(0), None)
+    assert back == values
+    lib.hearth_checkpoint_close(ckpt)
+
+
 def two_jobs(job, root):
     """Another job in this process, with its engine inside."""
     other = Job(root, b"other", start=IN_PROCESS)
     assert not other.recover()
-    for one, step in ((other, 1), (job, 31), (other, 2)):
+    for one, step in ((other, 1), (job, 51), (other, 2)):
         save = one.begin(step, 8192)
         call("hearth_save_add", save, pieces(piece(b"x", floats(1, step), [1])), SIZE(1))
         lib.hearth_handle_close(one.commit(save))
-    for one, step in ((other, 2), (job, 31)):
+    for one, step in ((other, 2), (job, 51)):
         back = floats(1)
         call("hearth_load", one.recover(), pieces(piece(b"x", back, [1])), SIZE(1), U32(0), None)
         assert list(back) == [step]
@@ -385,6 +488,8 @@ def main():
         handles(job)
         log_lines(job)
         helper_process(job, root.encode())
+        thousands_in_one_call(job)
+        from_hand_to_hand(job, root.encode())
         two_jobs(job, root.encode())
         job.close(DROP)
         end_engine(root)

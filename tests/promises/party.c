@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The runner of cases, and machines: a directory (on a tmpfs of its own where that is allowed). */
 #include "party.h"
+#include "engines.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -276,31 +277,16 @@ void party_path(const struct party *p, uint32_t node, const char *rest, char *ou
 
 pid_t party_engine(const struct party *p, uint32_t node)
 {
-    char path[256];
-    long pid = 0;
-    FILE *f;
+    pid_t pid = 0;
 
-    party_path(p, node, ".hearth/lock", path, sizeof(path));
-    f = fopen(path, "re");
-    if (f && (fscanf(f, "%ld", &pid) != 1 || pid <= 1 || kill((pid_t)pid, 0)))
-        pid = 0;
-    if (f)
-        fclose(f);
-    return (pid_t)pid;
+    engines_find(p->root[node], NULL, &pid, 1);
+    return pid;
 }
 
 void party_kill_engine(const struct party *p, uint32_t node)
 {
-    pid_t pid = party_engine(p, node);
-    uint64_t until = now_ms() + 10000;
-
-    if (!pid)
-        return;
-    kill(pid, SIGKILL);
-    while (!kill(pid, 0) && now_ms() < until) { /* the runner, who adopted it, buries it */
-        waitpid(pid, NULL, WNOHANG);            /* unless it is ours */
-        nap_ms(2);
-    }
+    if (engines_signal(p->root[node], NULL, SIGKILL) < 0)
+        fprintf(stderr, "the engine below %s was killed and has not ended\n", p->root[node]);
 }
 
 void party_lose_node(struct party *p, uint32_t node)

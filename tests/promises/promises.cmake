@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Each promise, held by small real jobs on this machine: one test per line `CASE(name)` or `{ "name"`.
-add_library(party STATIC promises/party.c promises/ranks.c promises/deeds.c promises/damage.c)
-target_include_directories(party PUBLIC promises)
+add_library(party STATIC promises/party.c promises/ranks.c promises/deeds.c promises/damage.c
+  support/engines.c)
+target_include_directories(party PUBLIC promises PRIVATE support)
 target_link_libraries(party PUBLIC hearth PRIVATE hearth_build)
 add_dependencies(party hearthd hearth_engine_module)
 foreach(folder ofi ucx)
@@ -10,7 +11,7 @@ foreach(folder ofi ucx)
     add_dependencies(party ${modules})
   endif()
 endforeach()
-foreach(program ten ways input)
+foreach(program ten ways input parts)
   set(source ${CMAKE_CURRENT_SOURCE_DIR}/promises/${program}.c)
   if(NOT EXISTS ${source})
     continue()

@@ -163,6 +163,35 @@ Test(holdings, keeps_the_manifest_over_a_restart_and_raw_objects_with_it)
     cr_assert(zero(ptr, (void *)pair_held(p, 0, save, 6)), "other bytes under its name");
 }
 
+Test(holdings, looks_at_small_files_again)
+{
+    struct hth_object o[2] = { pair_seal(p, 0, save, 5, MIB, 1)->object,
+        { .id = 6, .kind = HTH_OBJECT_RAW, .data_len = 4, .name = ".metadata" } };
+    struct hth_held_save *s = hth_holdings_find(c, save);
+    char name[HTH_SAVE_TEXT + 16];
+    void *bytes;
+    size_t len;
+
+    hth_digest(o[1].digest, "meta", 4);
+    must(set_manifest(save, o, 2));
+    must(store->ops->raw_put(store, save, ".metadata", "meta", 4, NULL));
+    hth_held_add(s, &o[1], HTH_HELD_SEALED, NULL);
+    hth_held_look(c, s);
+    cr_assert(ne(ptr, hth_held_find(s, 6), NULL));
+    cr_assert(eq(int, pair_logged(p, 0, "manifest-bad"), 0));
+    hth_save_text(save, name);
+    strcat(name, ".manifest");
+    must(store->ops->record_put(store, name, "damaged", 7, NULL));
+    must(store->ops->raw_put(store, save, ".metadata", "beta", 4, NULL));
+    hth_held_look(c, s);
+    cr_assert(zero(ptr, (void *)hth_held_find(s, 6)));
+    cr_assert(ne(ptr, hth_held_find(s, 5), NULL));
+    must(store->ops->record_get(store, name, &bytes, &len, NULL));
+    cr_assert(eq(sz, len, s->manifest_len));
+    cr_assert(zero(int, memcmp(bytes, s->manifest_bytes, len)));
+    free(bytes);
+}
+
 Test(holdings, a_manifest_that_is_damaged_or_of_another_save_is_not_used)
 {
     struct hth_object o = pair_seal(p, 0, save, 5, MIB, 1)->object;

@@ -3,6 +3,7 @@
  * Seeded worlds of real engines in virtual time (tests/support/world.h).
  *
  *   sim --scale NODES
+ *   sim --back NODES [--copies C] [--ranks R]
  *   sim --seeds N --nodes M [--first S] [--break RULE] [--trace] [--copies C] [--keep K] [--ranks R]
  *
  * Runs seeds S .. S+N-1 on all processors. Prints what happened in numbers; a seed that breaks a promise is printed
@@ -37,14 +38,15 @@ struct args {
     uint64_t seeds, first;
     struct world_opts world;
     const char *rule;
-    int twice, scale;
+    int twice, scale, back;
 };
 
 static int usage(const char *what)
 {
     fprintf(stderr,
             "sim: %s\nusage: sim --seeds N --nodes M [--first S] [--break RULE] [--trace] [--copies C]\n"
-            "           [--keep K] [--ranks R] [--faults F] [--twice]\nrules:",
+            "           [--keep K] [--ranks R] [--faults F] [--twice]\n"
+            "       sim --scale NODES | --back NODES [--copies C] [--ranks R]\nrules:",
             what);
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
         fprintf(stderr, " %s", rules[i].name);
@@ -58,7 +60,7 @@ static int parse(int argc, char **argv, struct args *a)
         { "first", 1, NULL, 'f' }, { "break", 1, NULL, 'b' }, { "trace", 0, NULL, 't' },
         { "copies", 1, NULL, 'c' }, { "keep", 1, NULL, 'k' }, { "ranks", 1, NULL, 'r' },
         { "faults", 1, NULL, 'a' }, { "twice", 0, NULL, '2' }, { "scale", 1, NULL, 'S' },
-        { NULL, 0, NULL, 0 } };
+        { "back", 1, NULL, 'B' }, { NULL, 0, NULL, 0 } };
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -91,6 +93,10 @@ static int parse(int argc, char **argv, struct args *a)
             break;
         case 'S':
             a->scale = 1;
+            a->world.nodes = (uint32_t)v;
+            break;
+        case 'B':
+            a->back = 1;
             a->world.nodes = (uint32_t)v;
             break;
         case '2':
@@ -234,6 +240,59 @@ static int scale(const struct args *a)
     return bad;
 }
 
+/* One world with one engine killed under ranks that recover, and started again by them: the recovery
+ * goes on and succeeds. *out_came: it was killed. */
+static int back_once(const struct world_opts *opts, const char *when, int *out_came)
+{
+    struct world w;
+    int bad;
+
+    world_open(&w, opts);
+    world_run(&w);
+    *out_came = w.count[WORLD_BACK] != 0;
+    bad = w.why[0] || w.count[WORLD_RESTART] != 2 || !w.count[WORLD_RECOVERED];
+    if (bad)
+        printf("node %u, %s: %s\n", opts->back_node - 1, when,
+                w.why[0] ? w.why : "the job was restarted");
+    world_close(&w);
+    return bad;
+}
+
+/* Each engine, after each event from the first request to the last answer, and at named points. */
+static int back(const struct args *a)
+{
+    static const char *const points[] = { "join", "inventory", "plan", "free", "retrieve", "vote",
+        "running", "go" };
+    struct world_opts opts = a->world;
+    char when[40];
+    uint64_t event;
+    uint32_t at = 0;
+    int came = 1, bad = 0;
+
+    opts.faults = 0;
+    opts.run_ms = 1500;
+    for (opts.back_node = 1; opts.back_node <= opts.nodes && !bad; opts.back_node++) {
+        opts.back_point = NULL;
+        for (event = 0, came = 1; came && !bad; event++) {
+            opts.back_event = event;
+            snprintf(when, sizeof(when), "event %" PRIu64, event);
+            bad = back_once(&opts, when, &came);
+        }
+        for (size_t i = 0; i < sizeof(points) / sizeof(points[0]) && !bad; i++) {
+            opts.back_point = points[i];
+            bad = back_once(&opts, points[i], &came);
+            at += (uint32_t)came;
+        }
+        printf("node %u: killed after each of %" PRIu64 " events\n", opts.back_node - 1, event - 1);
+        bad |= event < 20; /* a recovery has more */
+    }
+    printf("and at %u named points\n", at);
+#ifdef HEARTH_POINTS
+    bad |= at < 5 * opts.nodes; /* not everybody frees or says GO */
+#endif
+    return bad;
+}
+
 int main(int argc, char **argv)
 {
     struct args a = { .seeds = 100,
@@ -253,6 +312,8 @@ int main(int argc, char **argv)
         return rc;
     if (a.scale)
         return scale(&a);
+    if (a.back)
+        return back(&a);
     run_all(&a, &t);
     for (int i = 0; i < WORLD_EVENTS; i++) {
         printf("%s%s %" PRIu64, i ? ", " : "", world_event_name[i], t.count[i]);

@@ -30,6 +30,7 @@ void fake_flip(struct fake_engine *f, int count); /* a wrong byte in the next ra
 struct fake_counts {
     uint32_t clients, leases, begins, ranges, slots, follows, closes, drops, aborts;
     uint64_t range_bytes;
+    uint32_t step_wait_ms; /* of the last set_step */
 };
 struct fake_counts fake_counts(struct fake_engine *f);
 

@@ -41,6 +41,8 @@ struct loan { /* of a client: its part of a save */
     int slot[OBJECTS], committed;
     char name[OBJECTS][HTH_NAME_MAX + 8];
     uint32_t lent;
+    int given;
+    struct hth_local_written written;
 };
 
 struct client {

@@ -186,7 +186,7 @@ int fake_take_slot(struct fake_engine *f, uint64_t bytes)
 struct loan *fake_find_loan(struct client *c, uint64_t token)
 {
     for (int i = 0; i < SAVES; i++)
-        if (c->loan[i].token && c->loan[i].token == token)
+        if (c->loan[i].token && c->loan[i].token == token && !c->loan[i].given)
             return &c->loan[i];
     return NULL;
 }

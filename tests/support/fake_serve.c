@@ -5,6 +5,7 @@
 #include <hearth/internal/core/auth.h>
 #include <hearth/internal/core/crc.h>
 #include <hearth/internal/core/table.h>
+#include <hearth/read.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,12 +195,58 @@ static void on_set_step(struct fake_engine *f, struct client *c, const struct ht
 {
     struct loan *l = fake_find_loan(c, m->head.token);
 
+    f->counts.step_wait_ms = m->wait_ms;
     if (!l || l->save >= 0) {
         fake_put_error(c, m->head.request, HEARTH_ESTATE, "no such save");
         return;
     }
     l->save = fake_save_of_step(f, c, m->step);
     put_save_id(f, c, l, m->head.request);
+}
+
+#define SECRET UINT64_C(0x5ec7e7) /* with the token: another one for each */
+
+static void on_give(struct fake_engine *f, struct client *c, const struct hth_local_give *m)
+{
+    struct loan *l = fake_find_loan(c, m->head.token);
+    struct hth_local_given a = { .secret = { SECRET, m->head.token } };
+
+    (void)f;
+    if (!l) {
+        fake_put_error(c, m->head.request, HEARTH_ESTATE, "no such save");
+        return;
+    }
+    l->given = 1;
+    l->written = m->written;
+    fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_GIVEN, m->head.request, l->token, -1);
+}
+
+static void on_take(struct fake_engine *f, struct client *c, const struct hth_local_take *m)
+{
+    struct hth_local_taken a = { .commons = 0 };
+    struct loan *l = NULL, *mine;
+
+    for (int i = 0; i < CLIENTS; i++)
+        for (int k = 0; k < SAVES; k++)
+            if (f->client[i].fd >= 0 && f->client[i].loan[k].given && m->secret[0] == SECRET &&
+                    f->client[i].loan[k].token == m->head.token && m->secret[1] == m->head.token)
+                l = &f->client[i].loan[k];
+    if (!l) {
+        fake_put_error(c, m->head.request, HEARTH_ENOENT, "no save waits for this ticket");
+        return;
+    }
+    mine = fake_new_loan(f, c);
+    *mine = *l;
+    mine->given = 0;
+    *l = (struct loan){ .save = -1 };
+    a.slot = (uint64_t)mine->slot[0];
+    a.generation = f->slot[mine->slot[0]].generation;
+    a.capacity = f->slot[mine->slot[0]].cap;
+    a.written = mine->written;
+    if (mine->save >= 0)
+        a.save = hth_local_save_of(f->save[mine->save].id);
+    fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_TAKEN, m->head.request, mine->token,
+            f->slot[mine->slot[0]].fd);
 }
 
 static void on_follow(struct fake_engine *f, struct client *c, const struct hth_local_follow *m)
@@ -242,6 +289,25 @@ static void on_manifest(struct fake_engine *f, struct client *c, const struct ht
     else
         fake_put_bytes(c, m->head.request, bytes, hth_manifest_bytes(&man));
     free(bytes);
+}
+
+static void on_find(struct fake_engine *f, struct client *c, const struct hth_local_find *m)
+{
+    struct hth_local_found a = { .level = 0 };
+    int found = m->step == HEARTH_STEP_NEWEST ? fake_newest(f) : -1;
+
+    for (int i = 0; i < SAVES && m->step != HEARTH_STEP_NEWEST; i++)
+        if (f->save[i].used && !f->save[i].code && f->save[i].id.step == m->step &&
+                f->save[i].level >= HEARTH_COMPLETE &&
+                (found < 0 || hth_save_cmp(f->save[i].id, f->save[found].id) > 0))
+            found = i;
+    if (found < 0) {
+        fake_put_error(c, m->head.request, HEARTH_ENOENT, "no such step; there is: none");
+        return;
+    }
+    a.save = hth_local_save_of(f->save[found].id);
+    a.level = f->save[found].level;
+    fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_FOUND, m->head.request, 0, -1);
 }
 
 static const struct object *find_object(struct fake_engine *f, const struct hth_local_map *m)
@@ -364,6 +430,15 @@ void fake_answer(struct fake_engine *f, struct client *c, const void *msg, int f
         break;
     case HTH_LOCAL_RANGE:
         on_range(f, c, msg);
+        break;
+    case HTH_LOCAL_GIVE:
+        on_give(f, c, msg);
+        break;
+    case HTH_LOCAL_TAKE:
+        on_take(f, c, msg);
+        break;
+    case HTH_LOCAL_FIND:
+        on_find(f, c, msg);
         break;
     case HTH_LOCAL_COMMON_GET:
         on_common_get(f, c, msg);

@@ -8,7 +8,7 @@
 
 const char *const world_event_name[WORLD_EVENTS] = { "save", "protected", "failed", "recovered",
     "scratch", "loss", "kill", "restart", "stale", "late", "double", "drop", "flip", "skip",
-    "again" };
+    "again", "back" };
 
 void world_say(struct world *w, const char *fmt, ...)
 {
@@ -66,6 +66,8 @@ static void submit(void *self, struct hth_work *work)
 
     m->due_ms = 0; /* its `done` may leave something to do */
     work->next = NULL;
+    if (!w->work_first)
+        w->work_ready_ms = w->now_ms + w->opts.work_ms;
     if (w->work_last)
         w->work_last->next = work;
     else
@@ -94,8 +96,10 @@ static void reply(void *self, uint32_t client, const void *bytes, size_t len, in
         const void *attach, size_t attach_len)
 {
     struct machine *m = self;
-    struct letter *l = calloc(1, sizeof(*l));
+    struct letter *l = m->dying ? NULL : calloc(1, sizeof(*l));
 
+    if (m->dying)
+        return;
     (void)fd, (void)attach, (void)attach_len;
     if (!l || len > sizeof(l->bytes))
         abort();
@@ -115,7 +119,10 @@ static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32
     uint32_t die;
 
     (void)to, (void)bytes, (void)len;
-    if (w->quiet || !w->opts.faults)
+    for (uint32_t m = 0; m < w->machines; m++)
+        if (w->machine[m].dying && w->machine[m].port == from && kind != HTH_LOOP_PULL)
+            v.fault = HTH_LOOP_DROP;
+    if (v.fault != HTH_LOOP_NONE || w->quiet || !w->opts.faults || w->calm == w->lineage)
         return v;
     if (kind == HTH_LOOP_PULL && w->slow_ms && (w->slow_port == 0 || w->slow_port == from))
         v.delay_ms = world_roll(w, w->slow_ms); /* a world where copies take their time */
@@ -152,17 +159,22 @@ void machine_touch(struct world *w, uint32_t m)
     x->due_ms = x->node ? hth_node_due_ms(x->node) : HTH_NEVER;
 }
 
+static void work_one(struct world *w)
+{
+    struct hth_work *work = w->work_first;
+
+    w->work_first = work->next;
+    if (!w->work_first)
+        w->work_last = NULL;
+    w->work_ready_ms = w->now_ms + w->opts.work_ms;
+    work->run(work);
+    work->done(work);
+}
+
 static void drain_work(struct world *w)
 {
-    while (w->work_first) {
-        struct hth_work *work = w->work_first;
-
-        w->work_first = work->next;
-        if (!w->work_first)
-            w->work_last = NULL;
-        work->run(work);
-        work->done(work);
-    }
+    while (w->work_first)
+        work_one(w);
 }
 
 void machine_start(struct world *w, uint32_t m)
@@ -174,6 +186,7 @@ void machine_start(struct world *w, uint32_t m)
         .random = { next_random, x },
         .workers = { submit, x },
         .log = { log_line, x },
+        .points = { faults_point, x },
         .session = { .heartbeat_ms = 200,
                 .dead_ms = 2000,
                 .hello_ms = 1000,
@@ -196,6 +209,8 @@ void machine_start(struct world *w, uint32_t m)
             abort();
     }
     snprintf(env.node, sizeof(env.node), "m%u", m);
+    if (w->opts.adjust)
+        w->opts.adjust(m, &env.session);
     env.store = x->store;
     if (hth_node_open(&env, &x->node, &err))
         world_broken(w, "machine %u: no engine: %s", m, err.text);
@@ -211,6 +226,7 @@ void machine_stop(struct world *w, uint32_t m)
         hth_node_close(x->node);
     drain_work(w);
     x->node = NULL;
+    x->dying = 0;
     x->due_ms = HTH_NEVER;
 }
 
@@ -229,27 +245,6 @@ void world_restart(struct world *w, uint64_t in_ms, const char *why)
         return;
     w->restart_ms = w->now_ms + in_ms;
     world_say(w, "restart in %llu ms: %s", (unsigned long long)in_ms, why);
-}
-
-static int is_member(const struct world *w, uint32_t m)
-{
-    for (uint32_t i = 0; i < w->opts.nodes; i++)
-        if (w->member[i] == m)
-            return 1;
-    return 0;
-}
-
-static uint32_t spare(struct world *w)
-{
-    uint32_t first = world_roll(w, w->machines);
-
-    for (uint32_t i = 0; i < w->machines; i++) {
-        uint32_t m = (first + i) % w->machines;
-
-        if (!is_member(w, m) && m != w->stale_machine)
-            return m;
-    }
-    return UINT32_MAX;
 }
 
 static void launch(struct world *w)
@@ -273,6 +268,7 @@ static void launch(struct world *w)
             .act_ms = w->now_ms + world_roll(w, 20) };
     }
     world_say(w, "launch %llu", (unsigned long long)w->lineage);
+    faults_launched(w);
 }
 
 /* Every rank has attached: the all-gather, and each says so to its engine in its own time. */
@@ -283,129 +279,9 @@ static void gather(struct world *w)
             return;
     for (uint32_t r = 0; r < w->ranks; r++) {
         w->rank[r].step = R_JOIN;
+        w->rank[r].gathered = w->rank[r].attached;
         w->rank[r].act_ms = w->now_ms + 1 + world_roll(w, 150);
     }
-}
-
-/* ---- Faults ----------------------------------------------------------------------------------------- */
-
-/* One loss at a time: the next only after what is protected has all its copies again. */
-static int may_lose(struct world *w)
-{
-    check_decisions(w);
-    if (w->hurt && !hth_save_none(w->newest.id) &&
-            !check_whole(w, w->newest.id, w->opts.copies + 1, UINT32_MAX))
-        return 0;
-    w->hurt = 1;
-    return 1;
-}
-
-static void replace(struct world *w, uint32_t node, const char *why)
-{
-    uint32_t m = spare(w);
-
-    if (m == UINT32_MAX)
-        return;
-    w->member[node] = m;
-    world_restart(w, 1 + world_roll(w, 1500), why);
-}
-
-static void fault_loss(struct world *w)
-{
-    uint32_t node = world_roll(w, w->opts.nodes);
-    uint32_t m = w->member[node];
-
-    if (!may_lose(w))
-        return;
-    w->count[WORLD_LOSS]++;
-    world_say(w, "machine %u (node %u) is LOST", m, node);
-    for (uint32_t r = 0; r < w->ranks; r++)
-        if (w->rank[r].machine == m)
-            rank_kill(&w->rank[r]);
-    machine_lose(w, m);
-    check_always(w, "after a loss");
-    replace(w, node, "machine lost");
-}
-
-static void fault_kill(struct world *w)
-{
-    uint32_t m = w->member[world_roll(w, w->opts.nodes)];
-
-    if (!w->machine[m].node)
-        return;
-    w->count[WORLD_KILL]++;
-    world_say(w, "the engine of machine %u is killed", m);
-    for (uint32_t r = 0; r < w->ranks; r++)
-        if (w->rank[r].machine == m)
-            rank_kill(&w->rank[r]);
-    machine_stop(w, m);
-    world_restart(w, 1 + world_roll(w, 1000), "an engine was killed");
-}
-
-/* Replaced while it lives: it goes on in its old epoch, and may be a member again later. */
-static void fault_stale(struct world *w)
-{
-    uint32_t node = world_roll(w, w->opts.nodes);
-    uint32_t m = w->member[node];
-    uint32_t k = 0;
-
-    if (w->stale_machine != UINT32_MAX) {
-        for (uint32_t i = 0; i < w->opts.ranks_per_node; i++)
-            rank_kill(&w->stale[i]);
-        w->stale_machine = UINT32_MAX; /* a spare with full memory from now on */
-        return;
-    }
-    if (!may_lose(w))
-        return;
-    w->count[WORLD_STALE]++;
-    world_say(w, "machine %u (node %u) is replaced alive", m, node);
-    replace(w, node, "machine replaced");
-    if (is_member(w, m))
-        return;
-    w->stale_machine = m;
-    for (uint32_t r = 0; r < w->ranks; r++)
-        if (w->rank[r].machine == m) {
-            w->stale[k++] = w->rank[r];
-            w->rank[r].step = R_NONE; /* the launcher's no more */
-            w->rank[r].client = 0;
-        }
-}
-
-/* Half of the faults come at any time, half so many events after a rank has begun a save. */
-static void plan_fault(struct world *w)
-{
-    w->next_fault_ms =
-            w->now_ms + 1 + world_roll(w, (uint32_t)(2 * w->opts.run_ms / w->opts.faults));
-    w->fault_saves = world_roll(w, 2) ? w->count[WORLD_SAVE] + 1 + world_roll(w, 4 * w->ranks) : 0;
-    w->fault_events = world_roll(w, 60 * w->opts.nodes);
-}
-
-static int fault_is_due(struct world *w)
-{
-    if (w->fault_saves && w->count[WORLD_SAVE] >= w->fault_saves) {
-        w->fault_saves = 0;
-        w->next_fault_ms = HTH_NEVER;
-        w->fault_events += w->events;
-        w->armed = 1;
-    }
-    return w->armed ? w->events >= w->fault_events : w->next_fault_ms <= w->now_ms;
-}
-
-static void fault(struct world *w)
-{
-    uint32_t die = world_roll(w, 10);
-
-    w->armed = 0;
-
-    plan_fault(w);
-    if (die < 4)
-        fault_loss(w);
-    else if (die < 6)
-        fault_kill(w);
-    else if (die < 8)
-        world_restart(w, 1 + world_roll(w, 500), "just so");
-    else
-        fault_stale(w);
 }
 
 /* ---- Time ------------------------------------------------------------------------------------------- */
@@ -450,11 +326,11 @@ static int step(struct world *w)
         if (x)
             x->due_ms = 0;
         did = 1;
-        if (++w->steps % 64 == 0 || w->armed)
+        if (++w->steps % 64 == 0 || w->armed || w->back_armed)
             break;
     }
-    if (w->work_first) {
-        drain_work(w);
+    while (w->work_first && w->work_ready_ms <= w->now_ms) {
+        work_one(w);
         did = 1;
     }
     deliver(w);
@@ -492,6 +368,9 @@ static uint64_t next_due(struct world *w)
     for (uint32_t r = 0; r < w->opts.ranks_per_node; r++)
         due = w->stale[r].world && w->stale[r].act_ms < due ? w->stale[r].act_ms : due;
     due = w->restart_ms < due ? w->restart_ms : due;
+    due = w->back_ms < due ? w->back_ms : due;
+    if (w->work_first)
+        due = w->work_ready_ms < due ? w->work_ready_ms : due;
     if (!w->quiet && w->next_fault_ms < due)
         due = w->next_fault_ms;
     return due > w->now_ms ? due : w->now_ms + 1;
@@ -504,24 +383,44 @@ static void become_quiet(struct world *w)
     world_restart(w, 10, "the last one");
 }
 
+static void turn(struct world *w)
+{
+    if (w->restart_ms <= w->now_ms)
+        launch(w);
+    faults_act(w);
+    if (!w->quiet && !w->calm && w->now_ms >= w->opts.run_ms)
+        become_quiet(w);
+    if (!step(w))
+        w->now_ms = next_due(w);
+    else if (w->steps % 256 == 0)
+        w->now_ms++;
+}
+
+void world_advance(struct world *w, uint64_t until_ms)
+{
+    while (!w->why[0] && w->now_ms < until_ms)
+        turn(w);
+}
+
 void world_run(struct world *w)
 {
     const uint64_t rest_ms = w->opts.run_ms + 120000;
 
     while (!w->why[0] && hth_save_none(w->final.id)) {
-        if (w->restart_ms <= w->now_ms)
-            launch(w);
-        if (!w->quiet && w->opts.faults && fault_is_due(w))
-            fault(w);
-        if (!w->quiet && w->now_ms >= w->opts.run_ms)
-            become_quiet(w);
-        if (!step(w))
-            w->now_ms = next_due(w);
-        else if (w->steps % 256 == 0)
-            w->now_ms++;
+        turn(w);
         if (w->now_ms > rest_ms)
             world_broken(w, "no save was protected within 120 s after the last fault");
     }
+}
+
+const struct hearth_recovery *world_recovery(const struct world *w, uint32_t rank)
+{
+    return w->rank[rank].recovered ? &w->rank[rank].info : NULL;
+}
+
+const struct hth_local_error *world_error(const struct world *w, uint32_t rank)
+{
+    return w->rank[rank].error.code ? &w->rank[rank].error : NULL;
 }
 
 void world_open(struct world *w, const struct world_opts *opts)
@@ -552,11 +451,11 @@ void world_open(struct world *w, const struct world_opts *opts)
         w->member[i] = i;
     for (uint32_t r = 0; r < w->ranks; r++)
         w->rank[r] = (struct rank_state){ .world = w, .act_ms = HTH_NEVER };
-    w->next_fault_ms = HTH_NEVER;
+    w->next_fault_ms = w->back_ms = HTH_NEVER;
     if (opts->faults)
         w->opts.faults = 1 + world_roll(w, 2 * opts->faults);
     if (opts->faults)
-        plan_fault(w);
+        faults_plan(w);
     if (opts->faults && world_roll(w, 3) == 0)
         w->slow_ms = 200 + world_roll(w, 600);
     if (w->slow_ms && world_roll(w, 2)) /* one of them has a bad cable */

@@ -32,6 +32,7 @@ enum world_event {
     WORLD_FLIP,      /* a byte changed in a pull */
     WORLD_SKIP,      /* a rank left a save out */
     WORLD_AGAIN,     /* a step saved again with other bytes */
+    WORLD_BACK,      /* an engine gone under ranks that recover, and started again by them */
     WORLD_EVENTS
 };
 
@@ -48,6 +49,14 @@ struct world_opts {
     uint64_t run_ms;   /* faults happen in this span; then the world must come to rest */
     uint32_t data_max; /* bytes of an object's data */
     int loud;          /* print the trace */
+    uint32_t work_ms;  /* what workers take for each piece of work */
+    /* In the last launch the engine of this node - 1 is killed under its ranks, so many events after
+     * the first has asked to recover; 0: in some launches, at random. */
+    uint32_t back_node;
+    uint64_t back_event;
+    const char
+            *back_point; /* instead: when it comes to this point; what it says then is not heard */
+    void (*adjust)(uint32_t machine, struct hth_session_opts *session); /* NULL: all alike */
 };
 
 struct rank_state;
@@ -76,7 +85,14 @@ struct world {
     uint64_t fault_events; /* ... and that many events more */
     uint64_t events;
     int armed;
+    uint64_t calm;         /* the launch in which only that happens; 0: none */
+    int back_planned;      /* an engine will die in this launch's recovery ... */
+    int back_armed;        /* ... a rank has asked to recover ... */
+    uint64_t back_events;  /* ... when so many events have happened */
+    uint32_t back_machine; /* and comes back at back_ms */
+    uint64_t back_ms;
     int hurt;                 /* a machine was lost since what is protected had all its copies */
+    uint64_t hurt_ms;         /* when */
     uint32_t slow_ms;         /* each pull takes up to that long */
     uint32_t slow_port;       /* only pulls of that machine; 0: all */
     int quiet;                /* no more faults */
@@ -85,13 +101,20 @@ struct world {
     uint64_t count[WORLD_EVENTS];
     uint32_t next_client;
     struct hth_work *work_first, *work_last;
+    uint64_t work_ready_ms; /* the first of them */
     struct letter *letters, **letters_end;
     char why[WORLD_WHY]; /* what is broken; "": nothing */
 };
 
 void world_open(struct world *w, const struct world_opts *opts);
 void world_run(struct world *w); /* to the end, or until something is broken */
+void world_advance(struct world *w, uint64_t until_ms); /* as far as that, or until it is broken */
 void world_close(struct world *w);
+
+/* How the last recovery of a rank ended; NULL: it has not. */
+const struct hearth_recovery *world_recovery(const struct world *w, uint32_t rank);
+const struct hth_local_error *world_error(
+        const struct world *w, uint32_t rank); /* of any request */
 
 struct hth_node *world_node(struct world *w, uint32_t node); /* of the job's node */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What world.c (time, machines, launcher), world_rank.c (ranks) and world_check.c (the model) share. */
+/* What world.c (time, machines, launcher), world_fault.c (what goes wrong), world_rank.c (ranks) and
+ * world_check.c (the model) share. */
 #ifndef WORLD_PARTS_H
 #define WORLD_PARTS_H
 
@@ -15,9 +16,21 @@ struct machine {
     uint64_t seed; /* of its random numbers */
     uint32_t uses; /* times it was made fresh */
     uint32_t port; /* its number on the net */
+    int dying;     /* it has come to the point where it is killed: nothing gets out any more */
 };
 
-enum rank_step { R_NONE, R_ATTACH, R_GATHER, R_JOIN, R_RECOVER, R_RUN, R_BEGUN, R_WAIT, R_FAILED };
+enum rank_step {
+    R_NONE,
+    R_ATTACH,
+    R_GATHER,
+    R_JOIN,
+    R_RECOVER,
+    R_RUN,
+    R_BEGUN,
+    R_WAIT,
+    R_BACK,
+    R_FAILED
+};
 
 struct rank_state {
     struct world *world;
@@ -31,9 +44,13 @@ struct rank_state {
     uint64_t request;
     struct hth_save_id save;
     struct hth_local_attached attached;
-    int recovered; /* has had its answer */
+    struct hth_local_attached gathered; /* what it brought to the all-gather */
+    uint64_t epoch, nonce;              /* as it joined; 0: not yet */
+    int recovered;                      /* has had its answer */
     struct hth_save_id from;
     uint64_t from_lineage; /* of the bytes it resumed from */
+    struct hearth_recovery info;
+    struct hth_local_error error; /* the last that it heard; code 0: none */
 };
 
 struct letter { /* a reply on its way to a rank */
@@ -49,6 +66,12 @@ void machine_stop(struct world *w, uint32_t m);
 void machine_lose(struct world *w, uint32_t m);
 void machine_touch(struct world *w, uint32_t m);
 void world_restart(struct world *w, uint64_t in_ms, const char *why);
+
+/* world_fault.c */
+void faults_plan(struct world *w);                   /* the next one */
+void faults_launched(struct world *w);               /* the job has just been started */
+void faults_act(struct world *w);                    /* what is due */
+void faults_point(void *machine, const char *point); /* its engine has come there */
 
 /* world_rank.c */
 void rank_act(struct rank_state *r);

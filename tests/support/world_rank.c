@@ -92,7 +92,7 @@ static void do_join(struct rank_state *r)
         .rank = r->rank };
 
     for (uint32_t i = 0; i < w->ranks; i++) {
-        const struct hth_local_attached *a = &w->rank[i].attached;
+        const struct hth_local_attached *a = &w->rank[i].gathered;
         struct hth_gather g = { .job = "sim",
             .store = a->store,
             .highest_epoch = a->highest_epoch,
@@ -181,7 +181,7 @@ void rank_act(struct rank_state *r)
         world_broken(r->world, "P4: rank %u waits for step %llu for ever", r->rank,
                 (unsigned long long)r->next);
     r->act_ms = HTH_NEVER;
-    if (r->step == R_ATTACH)
+    if (r->step == R_ATTACH || r->step == R_BACK)
         do_attach(r);
     else if (r->step == R_JOIN)
         do_join(r);
@@ -214,6 +214,7 @@ static void hear_error(struct rank_state *r, const struct hth_local_error *e)
 {
     struct world *w = r->world;
 
+    r->error = *e;
     world_say(w, "rank %u: %s: %s", r->rank, hearth_strerror(e->code), e->text);
     if (r->step == R_RUN || r->step == R_WAIT) {
         w->count[WORLD_FAILED]++;
@@ -221,6 +222,10 @@ static void hear_error(struct rank_state *r, const struct hth_local_error *e)
         next_save(r, 100 + world_roll(w, 50));
         return;
     }
+    if ((r->step == R_RECOVER || r->step == R_JOIN) && r->lineage == w->lineage &&
+            w->calm == w->lineage && w->restart_ms == HTH_NEVER)
+        world_broken(w, "P4: rank %u cannot recover, though only an engine was started again: %s",
+                r->rank, e->text);
     if (r->step == R_RECOVER && e->code == HEARTH_ELOST)
         world_broken(w, "rank %u cannot recover: %s", r->rank, e->text);
     r->step = R_FAILED;
@@ -252,9 +257,28 @@ static void hear_recovered(struct rank_state *r, const struct hth_local_recovere
 
     r->from = hth_local_save_to(m->save);
     r->recovered = 1;
+    r->info = m->info;
     check_recovered(w, r);
     r->next = hth_save_none(r->from) ? 1 : r->from.step + 1;
     next_save(r, world_roll(w, 50));
+}
+
+/* After its engine's restart a rank joins with the table it has, if the engine is not in the epoch. */
+static void hear_attached(struct rank_state *r, const struct hth_local_attached *m)
+{
+    int joined = r->epoch && m->epoch == r->epoch && m->nonce == r->nonce;
+
+    r->attached = *m;
+    if (r->step != R_BACK) {
+        r->step = R_GATHER;
+        return;
+    }
+    if (joined && r->recovered) {
+        next_save(r, 1 + world_roll(r->world, 10));
+        return;
+    }
+    r->step = joined ? R_RECOVER : R_JOIN;
+    r->act_ms = r->world->now_ms + world_roll(r->world, 10);
 }
 
 void rank_hear(struct rank_state *r, const struct letter *l)
@@ -266,10 +290,11 @@ void rank_hear(struct rank_state *r, const struct letter *l)
         hear_error(r, (const void *)l->bytes);
         break;
     case HTH_LOCAL_ATTACHED:
-        memcpy(&r->attached, l->bytes, sizeof(r->attached));
-        r->step = R_GATHER;
+        hear_attached(r, (const void *)l->bytes);
         break;
     case HTH_LOCAL_JOINED:
+        r->epoch = ((const struct hth_local_joined *)(const void *)l->bytes)->epoch;
+        r->nonce = ((const struct hth_local_joined *)(const void *)l->bytes)->nonce;
         r->step = R_RECOVER;
         r->act_ms = r->world->now_ms + world_roll(r->world, 30);
         break;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From joining to GO: inventory, choice, plan, pull, verify, vote; on a member and at the
- * coordinator. States are drawn in loader/recover.c, the rules are in docs/protocol.md, Recovery.
+ * coordinator. States are drawn in loader/recover_state.h, the rules are in docs/protocol.md, Recovery.
  */
 #ifndef HEARTH_INTERNAL_LOADER_RECOVER_H
 #define HEARTH_INTERNAL_LOADER_RECOVER_H
@@ -31,8 +31,15 @@ void hth_recover_join(struct hth_recover *r);
 /* Of a foreign container every node needs the file of this name too; until the next join. */
 void hth_recover_common(struct hth_recover *r, const char *name);
 
+/* Where everything is beyond redundancy, begin with nothing instead of HEARTH_ELOST; until the next join. */
+void hth_recover_accept_loss(struct hth_recover *r);
+
 /* The first local rank asks. Errors: HEARTH_ESTATE (running already, or ended). */
 int hth_recover_start(struct hth_recover *r, uint32_t deadline_ms, struct hearth_error *err);
+
+/* An engine that comes back after GO: this epoch's recovery ended well before this process began. Whoever
+ * has not heard GO is told. */
+void hth_recover_resume(struct hth_recover *r);
 
 /* Holders of an object of the chosen save as the plan knew them; for resharded reads. */
 uint32_t hth_recover_sources(
@@ -42,7 +49,7 @@ void hth_recover_deliver(struct hth_recover *r, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len);
 void hth_recover_blob(struct hth_recover *r, const struct hth_blob_id *id,
         const unsigned char *bytes, size_t len);
-void hth_recover_peer_down(struct hth_recover *r, uint32_t node, const char *text);
+void hth_recover_peer_down(struct hth_recover *r, uint32_t node, int code, const char *text);
 void hth_recover_tick(struct hth_recover *r);
 uint64_t hth_recover_due_ms(const struct hth_recover *r);
 void hth_recover_close(struct hth_recover *r);

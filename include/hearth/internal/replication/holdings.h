@@ -45,6 +45,10 @@ int hth_holdings_open(struct hth_ctx *ctx, struct hth_holdings **out, struct hea
  * are given back or condemned, with a line in the log; received halves (`.tmp`) are given back. */
 int hth_holdings_adopt(struct hth_ctx *ctx, struct hearth_error *err);
 
+/* The small files of a save, looked at again: a raw object that is not what the manifest names is
+ * not held any more, and a manifest's record that is not what we know is written again. */
+void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save);
+
 struct hth_held_save *hth_holdings_first(struct hth_ctx *ctx); /* newest */
 struct hth_held_save *hth_holdings_find(struct hth_ctx *ctx, struct hth_save_id save);
 struct hth_held_save *hth_holdings_get(

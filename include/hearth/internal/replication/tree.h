@@ -34,13 +34,15 @@ enum hth_kind {
             9, /* down: {u32 serial, u32 count, {u32 rank, u32 copy, u32 node}...} all overrides so far */
     HTH_KIND_ASK = 10,          /* down: {save} say again what you have of it */
     HTH_KIND_INVENTORY = 32,    /* up: {u32 part, u32 parts, bytes} */
-    HTH_KIND_PLAN = 33,         /* down: {plan parts}; see loader/recover.h */
+    HTH_KIND_PLAN = 33,         /* to: {u32 serial} there is a plan: ask for it */
     HTH_KIND_VOTE = 34,         /* up */
     HTH_KIND_GO = 35,           /* down */
     HTH_KIND_EPOCH_FAILED = 36, /* down: {i32 code, text} */
     HTH_KIND_CLOSE = 37,        /* up: {u32 drop}: all ranks of my node have closed */
     HTH_KIND_DROP = 38,         /* down: everybody dropped: free everything */
     HTH_KIND_ECHO = 39,         /* tests */
+    HTH_KIND_ASK_INVENTORY =
+            40, /* down: {u32 serial} plans up to it are void: say again what you hold */
 };
 
 /* Deliver a fact: up-facts at the coordinator with their origin, down and to at the node with origin 0. */

@@ -26,6 +26,7 @@ struct hth_session_opts {
     uint32_t connect_ms;   /* 0: 5000: give a peer up as unreachable after that long of retries */
     uint32_t stall_ms;     /* 0: 5000: a pull without its completion */
     uint32_t queue_max;    /* messages waiting for one peer; 0: 1024 */
+    uint8_t version_low, version_high; /* 0: what we speak; tests say something else */
     int has_key;
     int no_fence; /* simulator: hear other epochs too, to see that somebody notices */
     unsigned char key[HTH_KEY];
@@ -79,6 +80,9 @@ void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch);
  * Errors: HEARTH_EBUSY queue full, HEARTH_EINVAL too long or not a member (or ourselves). */
 int hth_session_send(
         struct hth_session *s, uint32_t node, uint16_t type, const void *body, size_t len);
+
+/* Protocols that are spoken here. */
+void hth_session_versions(const struct hth_session *s, uint32_t *low, uint32_t *high);
 
 int hth_session_is_up(const struct hth_session *s, uint32_t node);
 uint64_t hth_session_heard_ms(const struct hth_session *s, uint32_t node); /* last; 0: never */

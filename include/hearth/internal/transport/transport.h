@@ -74,7 +74,8 @@ struct hth_transport_ops {
     int (*connect)(struct hth_transport *t, const unsigned char *addr, uint32_t len,
             hth_conn *out_conn, struct hearth_error *err);
 
-    /* Cut it: its pulls complete with HEARTH_ECANCELED, then on_down(), in the next progress(). */
+    /* Cut it: its pulls complete with HEARTH_ECANCELED, then on_down(), in one of the next calls of
+     * progress(). Messages of it are delivered no more. */
     void (*drop)(struct hth_transport *t, hth_conn conn);
 
     /* Copied; kept in order; len <= HTH_MESSAGE_MAX. Errors: HEARTH_EBUSY (on_writable() follows),

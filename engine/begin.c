@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * BEGIN: a slot for an object, at once, or when older saves have made room:
+ *
+ *   BEGIN ─► room? ─► slot ─► LENT
+ *     │        └─ none: refused, or kept until there is some or its time is up (tick)
+ *     └─ of a save that is under way: one more object of it
+ *
+ *   SET_STEP ─► room? ─► SAVE_ID       of a loan that was begun without a step
+ */
+#include "node_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int take(struct hth_node *n, struct loan *l, const struct hth_local_begin *m,
+        struct hearth_error *err)
+{
+    struct lent *o = &l->object[l->objects];
+    int rc;
+
+    if (l->objects == LOAN_OBJECTS)
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "more than %u objects in a save of one rank", LOAN_OBJECTS);
+    if (m->bytes < 2 * HTH_BLOCK)
+        return hth_fail(err, HEARTH_EINVAL, 0, "an object of %" PRIu64 " bytes", m->bytes);
+    rc = hth_object_name_check(m->name, err);
+    if (rc)
+        return rc;
+    hth_point(&n->ctx.points, "reserve");
+    rc = n->env.store->ops->lend(n->env.store, m->bytes, l->rank, &o->slot, err);
+    if (rc)
+        return rc;
+    memcpy(o->name, m->name, sizeof(o->name));
+    o->name[HTH_NAME_MAX] = '\0';
+    l->objects++;
+    return HEARTH_OK;
+}
+
+static void answer_lent(
+        struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request)
+{
+    const struct hth_slot *slot = l->object[l->objects - 1].slot;
+    struct hth_local_lent answer = {
+        .head = { sizeof(answer), HTH_LOCAL_LENT, request, l->token },
+        .slot = slot->id,
+        .generation = slot->generation,
+        .capacity = slot->capacity,
+    };
+
+    if (l->has_id)
+        answer.save = hth_local_save_of(l->save);
+    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), slot->fd, NULL, 0);
+}
+
+static int begin_now(struct hth_node *n, struct client *c, const struct hth_local_begin *m,
+        struct hearth_error *err)
+{
+    struct loan *l = m->head.token ? loan_find(n, c, m->head.token) : NULL;
+    int rc = HEARTH_OK;
+
+    if (m->head.token && !l)
+        return hth_fail(err, HEARTH_ESTATE, 0, "a further object of a save that is not under way");
+    if (!l) {
+        l = calloc(1, sizeof(*l));
+        if (!l)
+            return hth_fail(err, HEARTH_ENOMEM, 0, "save");
+        l->token = n->next_id++;
+        l->client = c->id;
+        l->rank = c->rank;
+        if (m->step != UINT64_MAX) {
+            rc = hth_commit_begin(n->commit, c->rank, m->step, &l->save, err);
+            l->has_id = 1;
+        }
+        if (rc) {
+            free(l);
+            return rc;
+        }
+        l->next = n->loans;
+        n->loans = l;
+    }
+    rc = take(n, l, m, err);
+    if (rc) {
+        if (l->has_id)
+            hth_commit_fail(n->commit, l->save, rc, err ? err->text : hearth_strerror(rc));
+        loan_free(n, l);
+        return rc;
+    }
+    answer_lent(n, c, l, m->head.request);
+    return HEARTH_OK;
+}
+
+/* ---- SET_STEP ------------------------------------------------------------------------------------- */
+
+void answer_save_id(
+        struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request)
+{
+    struct hth_local_save_id answer = {
+        .head = { sizeof(answer), HTH_LOCAL_SAVE_ID, request, l->token },
+        .save = hth_local_save_of(l->save),
+    };
+
+    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+}
+
+static int set_step_now(struct hth_node *n, struct client *c, const struct hth_local_set_step *m,
+        struct hearth_error *err)
+{
+    struct loan *l = loan_find(n, c, m->head.token);
+    int rc;
+
+    if (!l || l->has_id)
+        return no_such_loan(err);
+    if ((rc = hth_commit_begin(n->commit, c->rank, m->step, &l->save, err)))
+        return rc;
+    l->has_id = 1;
+    answer_save_id(n, c, l, m->head.request);
+    return HEARTH_OK;
+}
+
+/* ---- now, or later -------------------------------------------------------------------------------- */
+
+/* Why a request is better kept than refused: older saves are undecided, or slots are still made. */
+static int must_wait(struct hth_node *n, const struct client *c, const union start *m)
+{
+    struct hth_store *store = n->env.store;
+    int begin = m->head.type == HTH_LOCAL_BEGIN;
+    uint64_t step = begin ? m->begin.step : m->set_step.step;
+    struct hth_slot *slot;
+    int rc = HEARTH_OK;
+
+    if ((!begin || !m->head.token) && step != UINT64_MAX)
+        rc = hth_commit_room(n->commit, c->rank, step, NULL);
+    if (!rc && begin && !(rc = store->ops->lend(store, m->begin.bytes, c->rank, &slot, NULL)))
+        store->ops->give(store, slot);
+    return rc == HEARTH_EBUSY;
+}
+
+static int wait_for_room(
+        struct hth_node *n, struct client *c, const union start *m, uint32_t wait_ms)
+{
+    struct pending *p = calloc(1, sizeof(*p));
+    struct pending **end = &n->pending;
+
+    if (!p)
+        return HEARTH_ENOMEM;
+    *p = (struct pending){ NULL, c->id, hth_now_ms(&n->ctx.clock) + wait_ms, *m };
+    while (*end)
+        end = &(*end)->next;
+    *end = p;
+    return HEARTH_OK;
+}
+
+static void start_now(struct hth_node *n, struct client *c, const union start *m)
+{
+    struct hearth_error err;
+    int rc = m->head.type == HTH_LOCAL_BEGIN ? begin_now(n, c, &m->begin, &err)
+                                             : set_step_now(n, c, &m->set_step, &err);
+
+    if (rc)
+        reply_error(n, c->id, m->head.request, &err);
+}
+
+void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_begin *m)
+{
+    union start start = { .begin = *m };
+    struct hearth_error err;
+
+    if (!n->ctx.epoch) {
+        hth_fail(&err, HEARTH_ESTATE, 0, "begin before the node has joined");
+        reply_error(n, c->id, m->head.request, &err);
+        return;
+    }
+    if ((m->wait_ms || m->cancel_old) && must_wait(n, c, &start)) {
+        if (m->cancel_old)
+            hth_commit_make_room(n->commit);
+        if (m->wait_ms && !wait_for_room(n, c, &start, m->wait_ms))
+            return;
+    }
+    start_now(n, c, &start);
+}
+
+void lend_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m)
+{
+    union start start = { .set_step = *m };
+
+    if (m->wait_ms && must_wait(n, c, &start) && !wait_for_room(n, c, &start, m->wait_ms))
+        return;
+    start_now(n, c, &start);
+}
+
+void lend_tick(struct hth_node *n, uint64_t now_ms)
+{
+    struct pending **at = &n->pending;
+
+    while (*at) {
+        struct pending *p = *at;
+        struct client *c = client_find(n, p->client);
+
+        if (c && p->until_ms > now_ms && must_wait(n, c, &p->start)) {
+            at = &p->next;
+            continue;
+        }
+        *at = p->next;
+        if (c)
+            start_now(n, c, &p->start);
+        free(p);
+    }
+}
+
+uint64_t lend_due_ms(const struct hth_node *n)
+{
+    uint64_t due_ms = HTH_NEVER;
+
+    for (const struct pending *p = n->pending; p; p = p->next)
+        due_ms = p->until_ms < due_ms ? p->until_ms : due_ms;
+    return due_ms;
+}

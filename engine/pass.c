@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A save that goes on in another process of its rank. From GIVE to TAKE it is nobody's, but ends
+ * with the giver's connection; from TAKE on it is the taker's, as if that had begun it.
+ *
+ *     giver ──GIVE──► given, with a secret ──TAKE, secret──► taker
+ *                       │ the giver's connection ends: aborted
+ */
+#include "node_state.h"
+
+#include <string.h>
+
+static int give(struct hth_node *n, struct loan *l, const struct hth_local_give *m,
+        struct hearth_error *err)
+{
+    const struct hth_local_written *w = &m->written;
+
+    if (!l)
+        return hth_fail(
+                err, HEARTH_ESTATE, 0, "this save is not under way here (the engine may be new)");
+    if (l->objects != 1 || !l->object[0].slot || l->committed)
+        return hth_fail(
+                err, HEARTH_ESTATE, 0, "a save is given with one object, and before it is sealed");
+    if (w->data_len > w->room || w->items_len > w->room - w->data_len ||
+            w->room > l->object[0].slot->capacity)
+        return hth_fail(err, HEARTH_EINVAL, 0, "a save that is larger than what was lent for it");
+    l->written = *w;
+    for (int i = 0; i < 2; i++)
+        l->secret[i] = hth_random_next(&n->ctx.random);
+    l->given = 1;
+    return HEARTH_OK;
+}
+
+void lend_give(struct hth_node *n, struct client *c, const struct hth_local_give *m)
+{
+    struct hth_local_given answer = { .head = { sizeof(answer), HTH_LOCAL_GIVEN, m->head.request,
+                                              m->head.token } };
+    struct loan *l = loan_find(n, c, m->head.token);
+    struct hearth_error err;
+
+    if (give(n, l, m, &err)) {
+        reply_error(n, c->id, m->head.request, &err);
+        return;
+    }
+    memcpy(answer.secret, l->secret, sizeof(answer.secret));
+    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+}
+
+static struct loan *given_to(
+        struct hth_node *n, const struct client *c, const struct hth_local_take *m)
+{
+    struct loan *l = n->loans;
+
+    while (l && (!l->given || l->token != m->head.token || l->rank != c->rank ||
+                        memcmp(l->secret, m->secret, sizeof(l->secret)) != 0))
+        l = l->next;
+    return l;
+}
+
+void lend_take(struct hth_node *n, struct client *c, const struct hth_local_take *m)
+{
+    struct hth_local_taken answer = { .head = { sizeof(answer), HTH_LOCAL_TAKEN, m->head.request,
+                                              m->head.token } };
+    struct loan *l = given_to(n, c, m);
+    const struct hth_slot *slot;
+
+    if (!l) {
+        reply_refusal(n, c->id, m->head.request, HEARTH_ENOENT,
+                "no save of this rank waits here for this ticket: it was taken, or went with the "
+                "process that gave it");
+        return;
+    }
+    slot = l->object[0].slot;
+    l->given = 0;
+    l->client = c->id;
+    answer.slot = slot->id;
+    answer.generation = slot->generation;
+    answer.capacity = slot->capacity;
+    answer.written = l->written;
+    answer.commons = l->commons;
+    if (l->has_id)
+        answer.save = hth_local_save_of(l->save);
+    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), slot->fd, NULL, 0);
+}

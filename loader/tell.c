@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A member says what it holds: save by save, in parts, up the tree; and again when it is asked. */
+#include "recover_state.h"
+
+#include <hearth/internal/core/bytes.h>
+
+#include <stdlib.h>
+
+static int by_id(const void *a, const void *b)
+{
+    const struct hth_seen_object *x = a;
+    const struct hth_seen_object *y = b;
+
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static int see_save(struct hth_held_save *s, struct hth_seen_save *out)
+{
+    uint32_t n = 0;
+
+    for (struct hth_held *h = s->held; h; h = h->next)
+        n += h->state == HTH_HELD_SEALED;
+    *out = (struct hth_seen_save){ .id = s->id, .has_manifest = s->has_manifest };
+    if (s->has_manifest)
+        memcpy(out->manifest, s->manifest.digest, HTH_DIGEST);
+    out->object = calloc(n ? n : 1, sizeof(*out->object));
+    if (!out->object)
+        return HEARTH_ENOMEM;
+    for (struct hth_held *h = s->held; h; h = h->next) {
+        if (h->state != HTH_HELD_SEALED)
+            continue;
+        out->object[out->objects].id = h->object.id;
+        memcpy(out->object[out->objects++].digest, h->object.digest, HTH_DIGEST);
+    }
+    qsort(out->object, out->objects, sizeof(*out->object), by_id);
+    return HEARTH_OK;
+}
+
+/* Manifests and raw objects of what we hold can be fetched from now on. */
+static void serve(struct hth_ctx *ctx, struct hth_held_save *s)
+{
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, s->id, 0 };
+
+    if (s->has_manifest)
+        hth_blob_serve(ctx, &id, s->manifest_bytes, s->manifest_len, NULL);
+}
+
+int tell_make(struct hth_recover *r, struct hearth_error *err)
+{
+    struct hth_ctx *ctx = r->ctx;
+    struct hth_inventory inv = { .store = ctx->store->ops->id(ctx->store), .keep = ctx->keep };
+    uint32_t n = 0;
+    int rc = HEARTH_OK;
+
+    hth_point(&ctx->points, "inventory");
+    for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
+        if (!s->removed)
+            hth_held_look(ctx, s);
+    for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
+        n += !s->removed && foreign_listed(r, s);
+    inv.save = calloc(n ? n : 1, sizeof(*inv.save));
+    if (!inv.save)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "inventory");
+    for (struct hth_held_save *s = hth_holdings_first(ctx); s && !rc; s = s->next) {
+        if (s->removed || !foreign_listed(r, s))
+            continue;
+        if (!hth_save_foreign(s->id))
+            serve(ctx, s);
+        rc = hth_save_foreign(s->id) ? foreign_see(s, &inv.save[inv.saves++])
+                                     : see_save(s, &inv.save[inv.saves++]);
+    }
+    r->inventory_len = hth_inventory_bytes(&inv);
+    r->inventory = rc ? NULL : malloc(r->inventory_len);
+    if (r->inventory)
+        hth_inventory_encode(&inv, r->inventory);
+    else
+        rc = hth_fail(err, HEARTH_ENOMEM, 0, "inventory");
+    hth_inventory_fini(&inv);
+    return rc;
+}
+
+void tell_inventory(struct hth_recover *r)
+{
+    const size_t max = HTH_TREE_MAX - 8;
+    uint32_t parts = (uint32_t)((r->inventory_len + max - 1) / max);
+    unsigned char body[HTH_TREE_MAX];
+
+    for (uint32_t i = 0; i < parts; i++) {
+        size_t n = i + 1 < parts ? max : r->inventory_len - i * max;
+
+        hth_put32(body, i);
+        hth_put32(body + 4, parts);
+        memcpy(body + 8, r->inventory + i * max, n);
+        hth_tree_up(r->ctx, HTH_KIND_INVENTORY, body, 8 + n);
+    }
+}
+
+void tell_digested(struct hth_recover *r)
+{
+    struct hearth_error err;
+
+    if (tell_make(r, &err))
+        recover_end(r, err.code, &err);
+    else
+        tell_inventory(r);
+}
+
+/* The coordinator's engine is a new one and knows nothing of the plan that we may have. */
+void tell_again(struct hth_recover *r, const unsigned char *bytes, size_t len)
+{
+    struct hearth_error err;
+
+    if (len != 4 || r->state == IDLE || r->state == ENDED || hth_is_coordinator(r->ctx))
+        return;
+    if (hth_get32(bytes) > r->least)
+        r->least = hth_get32(bytes);
+    if (!r->has_plan)
+        return; /* it is being told already */
+    if (r->plan_waits && r->plan.serial <= r->least) {
+        r->plan_waits = 0;
+        r->has_plan = 0;
+    }
+    free(r->inventory);
+    r->inventory = NULL;
+    if (tell_make(r, &err))
+        recover_end(r, err.code, &err);
+    else
+        tell_inventory(r);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hearthd processes of this machine, found by their command lines: what an engine wrote into
+ * its files is only right in its own process namespace, and only while it holds the lock.
+ */
+#ifndef HEARTH_TESTS_ENGINES_H
+#define HEARTH_TESTS_ENGINES_H
+
+#include <sys/types.h>
+
+/* Engines whose --root is dir or lies below it, of that --node (NULL: any), but for those that are
+ * dead already: how many, the first ones, oldest first, in pid[max]. */
+int engines_find(const char *dir, const char *node, pid_t *pid, int max);
+
+/* Send all of them a signal: how many there were. SIGKILL and SIGTERM: only when they have ended,
+ * all their threads, and with them locks and sockets. -1: one has not in 10 s. */
+int engines_signal(const char *dir, const char *node, int sig);
+
+#endif
