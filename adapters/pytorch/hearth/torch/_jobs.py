@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The jobs that this process takes part in, by base, and how its ranks find each other."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from ..job import Checkpoint, Gather, Job
+
+_STEP = re.compile(r"(?:step-)?(\d{1,19})(?:_ckpt)?\Z")
+_FORMS = "step-<N>_ckpt or <N> as the last component of the path"
+
+
+@dataclass
+class Membership:
+    """A job that was opened, and what it recovered (None: nothing, it started from scratch).
+
+    opts  that it was opened with, and a second process of the rank needs
+    """
+
+    job: Job
+    opts: dict[str, Any] = field(default_factory=dict)
+    recovered: Checkpoint | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def rank(self) -> Rank:
+        """For assist() in another process of this rank."""
+        return Rank(self.job.base, self.job.rank, self.job.world, self.opts)
+
+
+class Rank(NamedTuple):
+    """Which rank of which job another process is to help."""
+
+    base: str
+    rank: int
+    world: int
+    opts: dict[str, Any]
+
+
+_RANKS_OWN = frozenset({  # of what a job is opened with: nothing for another process
+    "gather", "bootstrap", "start", "object_bytes", "object_count", "helper", "log", "log_arg"})
+_lock = threading.RLock()
+_memberships: dict[str, Membership] = {}
+_rounds = 0
+
+
+def step_of(name: str) -> int | None:
+    """12 of "step-12_ckpt" and of "12"; None of anything else."""
+    match = _STEP.match(name)
+    if not match or name.startswith("step-") != name.endswith("_ckpt"):
+        return None
+    return int(match.group(1))
+
+
+def resolve(checkpoint_id: str | os.PathLike | None, base: str | None,
+            step: int | None) -> tuple[str, int]:
+    """Base and step of a checkpoint id such as "/mnt/hearth/job/step-12_ckpt". ValueError."""
+    if checkpoint_id is not None:
+        path = os.fspath(checkpoint_id).rstrip("/")
+        folder, name = os.path.split(path)
+        if step is None:
+            step = step_of(name)
+        elif step_of(name) not in (None, step):
+            raise ValueError(f"checkpoint id {path!r} is not of step {step}")
+        if step is None:
+            raise ValueError(f"checkpoint id {path!r} names no step: give {_FORMS}, or step=")
+        base = base or (folder if folder else None)
+    if step is None:
+        raise ValueError(f"no step: give a checkpoint_id with {_FORMS}, or step=")
+    return base_of(base), step
+
+
+def base_of(base: str | os.PathLike | None) -> str:
+    """The job's memory: as given, of HEARTH_ROOT and HEARTH_JOB, or the one that is open."""
+    if base:
+        return os.path.abspath(os.fspath(base))
+    root, job = os.environ.get("HEARTH_ROOT"), os.environ.get("HEARTH_JOB")
+    if root and job:
+        return os.path.abspath(os.path.join(root, job))
+    with _lock:
+        if len(_memberships) == 1:
+            return next(iter(_memberships))
+    raise ValueError(
+        "no base: give <root>/<job>, a checkpoint_id below it, or set HEARTH_ROOT and HEARTH_JOB")
+
+
+def known_base(checkpoint_id: object, base: str | None) -> str | None:
+    """The base, where it can be told without knowing the step."""
+    try:
+        if base is None and checkpoint_id is not None:
+            folder = os.path.dirname(
+                os.fspath(checkpoint_id).rstrip("/"))  # type: ignore[call-overload]
+            base = folder or None
+        return base_of(base)
+    except (TypeError, ValueError):
+        return None
+
+
+def _group_gather(timeout_s: float) -> Gather:
+    """All-gather over a gloo group of its own: the job's may be busy in another thread."""
+    group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+    world = dist.get_world_size()
+
+    def gather(mine: bytes) -> list[bytes]:
+        row = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+        out = [torch.empty_like(row) for _ in range(world)]
+        dist.all_gather(out, row, group=group)
+        return [_bytes(part) for part in out]
+
+    return gather
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    """A uint8 vector's bytes, without numpy."""
+    return bytes(tensor.tolist())
+
+
+def _store_gather(rank: int, world: int, timeout_s: float) -> Gather:
+    """All-gather over torchrun's own store, before there is any process group."""
+    store = dist.PrefixStore("hearth", dist.TCPStore(
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world_size=None,
+        is_master=False, timeout=timedelta(seconds=timeout_s)))
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+    def gather(mine: bytes) -> list[bytes]:
+        global _rounds
+        with _lock:
+            _rounds += 1
+            key = f"{restart}/{_rounds}"
+        store.set(f"{key}/{rank}", mine)
+        return [store.get(f"{key}/{other}") for other in range(world)]
+
+    return gather
+
+
+def _place(opts: dict[str, Any]) -> tuple[int, int, Gather | None]:
+    """This process's rank, the world, and how the ranks meet."""
+    wait_s = opts.get("open_ms", 60000) / 1000
+    if dist.is_available() and dist.is_initialized():
+        rank, world = dist.get_rank(), dist.get_world_size()
+        return rank, world, _group_gather(wait_s) if world > 1 else None
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if world > 1 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return rank, world, _store_gather(rank, world, wait_s)
+    return rank, world, None
+
+
+def membership(base: str, opts: dict[str, Any], *, recover: bool = True) -> Membership:
+    """The job of `base`, opened and recovered once per process. Collective the first time."""
+    with _lock:
+        member = _memberships.get(base)
+        if member is not None:
+            return member
+        rank, world, gather = _place(opts)
+        rank, world = opts.get("rank", rank), opts.get("world", world)
+        rest = {k: v for k, v in opts.items() if k not in ("rank", "world", "gather")}
+        job = Job.open(base, rank=rank, world=world, gather=opts.get("gather", gather), **rest)
+        member = Membership(job, for_others(rest))
+        if recover:
+            try:
+                member.recovered = job.recover()
+            except BaseException:
+                job.close()
+                raise
+        _memberships[base] = member
+        return member
+
+
+def for_others(opts: dict[str, Any]) -> dict[str, Any]:
+    """Of what a job is opened with, that which goes to other processes as well."""
+    return {name: value for name, value in opts.items() if name not in _RANKS_OWN}
+
+
+def open_member(base: str | os.PathLike | None) -> Membership | None:
+    """The job of `base`, if it is open here."""
+    try:
+        base = base_of(base)
+    except ValueError:
+        return None
+    with _lock:
+        return _memberships.get(base)
+
+
+def assist(rank: Rank, *, anew: bool = False) -> Membership:
+    """A job that the rank has open in another process, on this node. Not collective.
+
+    anew  what is open here is closed first: its engine may be another one by now
+    """
+    with _lock:
+        member = _memberships.get(rank.base)
+        if member is not None and (anew or (member.job.rank, member.job.world) != rank[1:3]):
+            forget(rank.base)
+            member = None
+        if member is None:
+            job = Job.open(rank.base, rank=rank.rank, world=rank.world, helper=1, start="never",
+                           **rank.opts)
+            member = _memberships[rank.base] = Membership(job, rank.opts)
+        return member
+
+
+def recover_again(base: str, opts: dict[str, Any], **arguments: Any) -> Membership:
+    """The job of `base` with what its ranks agree on now. Collective each time."""
+    with _lock:
+        member = _memberships.get(base)
+    if member is None:
+        member = membership(base, opts, recover=False)
+        try:
+            member.recovered = member.job.recover(**arguments)
+        except BaseException:
+            forget(base)
+            raise
+        return member
+    with member.lock:
+        if member.recovered is not None:
+            member.recovered.close()
+            member.recovered = None
+        member.recovered = member.job.recover(**arguments)
+    return member
+
+
+def forget(base: str, *, keep: bool = True) -> None:
+    """Close the job of `base`, if this process has it open."""
+    with _lock:
+        member = _memberships.pop(base, None)
+    if member is None:
+        return
+    if member.recovered is not None:
+        member.recovered.close()
+    member.job.close(keep)
+
+
+def open_bases() -> list[str]:
+    """Bases of the jobs that are open here."""
+    with _lock:
+        return list(_memberships)
+
+
+def _after_fork() -> None:
+    """A forked child (a DataLoader's worker) takes part in nothing."""
+    global _lock
+    _lock = threading.RLock()
+    _memberships.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A staged state on its way to another process of the rank: DCP's AsyncCheckpointerType.PROCESS.
+
+    trainer                                        checkpoint process, a helper of the same rank
+    StagedState ── pickled ──► the save is given ──► receive(): taken, its slot mapped, tensors
+                               away, tensors go      made over it; the next save of a HearthWriter
+                               as distances in it    here is that one
+    the thread that sent it ends ── "over" ────────► what was not committed is given up
+
+No byte of a tensor is copied or sent. DCP does not say at staging which executor will come, so a
+staged state is a plain dict of plain tensors for everybody but the pickler that sends it.
+
+DCP's process ends for good when it cannot read a request, and its other ranks hang when a rank
+cannot send one: pack() and receive() raise nothing, an error goes along and is raised by the
+writer, where DCP hands it to all ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import io
+import multiprocessing
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+
+from ..errors import HearthError
+from ..job import Job, Save
+from . import _jobs, _stage
+
+
+@dataclasses.dataclass(eq=False)
+class Current:
+    """A save that DCP is in."""
+
+    staged: _stage.Staged | None = None
+    error: BaseException | None = None
+    step: int = 0
+    base: str = ""
+    save: Save | None = None
+    commits_in_finish: bool = False
+    rank: int = 0
+    use_collectives: bool = True
+
+    def drop(self) -> None:
+        """Give it up, unless it is handed over. Twice is harmless."""
+        if self.save is not None:
+            self.save.abort()
+        if self.staged is not None:
+            self.staged.save.abort()
+
+
+def portable(error: BaseException) -> BaseException:
+    """The error, or its text where it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:
+        return HearthError(f"{type(error).__name__}: {error}")
+
+
+class StagedState(dict):
+    """A staged state. Sent to another process, its save goes along; copied, it is a plain dict."""
+
+    def __init__(self, state: dict[str, Any], pack: Callable[[dict[str, Any]], bytes]) -> None:
+        super().__init__(state)
+        self._pack = pack
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+def _send(state: StagedState) -> Any:
+    return receive, (state._pack(dict(state)),)
+
+
+ForkingPickler.register(StagedState, _send)
+
+
+# ---- the sender ----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class _Header:
+    """What the other process needs before the state itself."""
+
+    rank: _jobs.Rank
+    ticket: bytes
+    places: dict[int, tuple[int, int, int]]  # as _stage.Staged.places, by distance from the data
+    room: int
+    over: Connection
+
+
+class _Pickler(ForkingPickler):
+    """Staged tensors go as (distance from the data or None where empty, dtype, shape)."""
+
+    def __init__(self, file: io.BytesIO, staged: _stage.Staged, base: int) -> None:
+        super().__init__(file)
+        self._places, self._base = staged.places, base
+
+    def persistent_id(self, value: Any) -> Any:
+        if type(value) is not torch.Tensor or value.layout is not torch.strided:
+            return None
+        if not value.nbytes and value.device.type == "cpu":
+            return None, value.dtype, tuple(value.shape)
+        place = self._places.get(value.data_ptr())
+        if place is None or place[2] != value.nbytes or not value.is_contiguous():
+            return None
+        return value.data_ptr() - self._base, value.dtype, tuple(value.shape)
+
+
+class _Sent:
+    """A save that this thread sent. DCP sends from a thread of the save's own: when that ends, the
+    save is over, and what nobody took or committed must not keep its slot."""
+
+    def __init__(self, job: Job, ticket: bytes, over: Connection) -> None:
+        self._job, self._ticket, self._over = job, ticket, over
+
+    def __del__(self) -> None:
+        if sys.is_finalizing():
+            return
+        with contextlib.suppress(OSError):  # the other process is gone
+            self._over.send_bytes(b"over")
+        self._over.close()
+        with contextlib.suppress(HearthError):  # taken, as it should be
+            self._job.take(self._ticket).abort()
+
+
+_mine = threading.local()
+
+
+def pack(member: _jobs.Membership | None, current: Current, state: dict[str, Any]) -> bytes:
+    """What receive() takes, and the save goes with it; or the error. Raises nothing."""
+    staged, current.staged = current.staged, None
+    try:
+        if current.error is not None:
+            raise current.error
+        if staged is None or member is None:
+            raise HearthError("this staged state was written, sent or given up already")
+        return _pack(member, staged, state)
+    except Exception as error:
+        if staged is not None:
+            staged.save.abort()
+        return bytes(ForkingPickler.dumps(portable(error)))
+
+
+def _pack(member: _jobs.Membership, staged: _stage.Staged, state: dict[str, Any]) -> bytes:
+    base, _ = staged.save.data()
+    body = io.BytesIO()
+    _Pickler(body, staged, base).dump(state)
+    theirs, ours = multiprocessing.Pipe(duplex=False)
+    ticket = staged.save.give()
+    _mine.sent = _Sent(member.job, ticket, ours)
+    places = {address - base: place for address, place in staged.places.items()}
+    with theirs:
+        header = ForkingPickler.dumps(_Header(member.rank, ticket, places, staged.room, theirs))
+    return bytes(header) + body.getvalue()
+
+
+# ---- the receiver --------------------------------------------------------------------------------
+
+_arrived: Current | None = None
+
+
+class _Unpickler(pickle.Unpickler):
+    """Tensors over the data of a save that was taken."""
+
+    def __init__(self, file: io.BytesIO, save: Save) -> None:
+        super().__init__(file)
+        base, size = save.data()
+        self._memory = memoryview((ctypes.c_char * size).from_address(base))
+
+    def persistent_load(self, pid: Any) -> torch.Tensor:
+        return _stage.tensor_over(self._memory, *pid)
+
+
+def receive(data: bytes) -> dict[str, Any]:
+    """The state that pack() sent. Its save, or what went wrong, is for arrived(). Raises nothing."""
+    global _arrived
+    if _arrived is not None:
+        _arrived.drop()
+    _arrived = Current()
+    try:
+        return _receive(io.BytesIO(data), _arrived)
+    except Exception as error:
+        _arrived.drop()
+        _arrived = Current(error=portable(error))
+        return {}
+
+
+def _receive(stream: io.BytesIO, current: Current) -> dict[str, Any]:
+    header = pickle.load(stream)
+    if isinstance(header, BaseException):
+        raise header
+    threading.Thread(target=_watch, args=(header.over, current), name="hearth-over",
+                     daemon=True).start()
+    save = _take(header)
+    current.staged = _stage.Staged({}, save, {}, header.room)
+    state = _Unpickler(stream, save).load()
+    base, _ = save.data()
+    places = {base + distance: place for distance, place in header.places.items()}
+    current.staged = _stage.Staged(state, save, places, header.room)
+    return state
+
+
+def _take(header: _Header) -> Save:
+    try:
+        return _jobs.assist(header.rank).job.take(header.ticket)
+    except HearthError:  # of an engine that is gone? Once more with the one there is now
+        return _jobs.assist(header.rank, anew=True).job.take(header.ticket)
+
+
+def _watch(over: Connection, current: Current) -> None:
+    """Give the save up when DCP's call that sent it is over, unless it was committed."""
+    with over:
+        try:
+            over.recv_bytes()
+        except (EOFError, OSError):
+            return  # the sender is gone; a save that can still be finished may be
+    current.drop()
+
+
+def waits() -> bool:
+    """Whether a save came that no writer has begun with yet."""
+    return _arrived is not None
+
+
+def arrived() -> Current | None:
+    """The save that came with the last state, once."""
+    global _arrived
+    current, _arrived = _arrived, None
+    return current

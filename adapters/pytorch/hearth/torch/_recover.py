@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where to go on from, and saving and loading with errors that say what happened."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.stateful import Stateful
+from torch.distributed.checkpoint.storage import StorageReader
+
+from .. import _ffi
+from ..errors import HearthError, HearthLost
+from . import _jobs
+from .reader import HearthReader
+from .writer import HearthWriter
+
+_log = logging.getLogger("hearth")
+_group: tuple[Any, Any] | None = None  # the default group it was made for, and ours
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What all ranks agreed on.
+
+    step  of the checkpoint
+    path  of its container: a checkpoint_id for dcp.load(storage_reader=HearthReader())
+    info  struct hearth_recovery: how long each part took, what was pulled, from how many nodes
+    """
+
+    step: int
+    path: str
+    info: _ffi.Recovery
+
+
+def recover(base: str | os.PathLike | None = None, *, common: Sequence[str] = (),
+            deadline_s: float | None = None, **opts: Any) -> Recovered | None:
+    """The newest checkpoint that can be had, agreed on by all ranks, brought here and verified.
+
+    Collective. Needs no process group: the ranks meet through it where there is one, else through
+    torchrun's store, else at HEARTH_PORT. None: there is none in memory, start from storage. Ends
+    by its deadline, and deletes nothing. Where a protected step is beyond redundancy and there is no older one, that
+    is an error in the log, and None.
+    """
+    arguments: dict[str, Any] = {"common": common} if common else {}
+    if deadline_s is not None:
+        arguments["deadline_s"] = deadline_s
+    base = _jobs.base_of(base)
+    try:
+        member = _jobs.recover_again(base, opts, **arguments)
+    except HearthLost as error:  # the same on all ranks
+        _log.error("hearth: %s", error)
+        member = _jobs.recover_again(base, opts, accept_loss=True, **arguments)
+    found = member.recovered
+    return Recovered(found.step, found.path, found.info) if found is not None else None
+
+
+def latest(base: str | os.PathLike | None = None, **opts: Any) -> str | None:
+    """Path of what recover() finds, for checkpoint_id=. None: start from storage."""
+    found = recover(base, **opts)
+    return found.path if found is not None else None
+
+
+def leave(base: str | os.PathLike | None = None, *, keep: bool = True) -> None:
+    """Close the job. keep False: it is over, its memory is freed once all ranks have said so."""
+    _jobs.forget(_jobs.base_of(base), keep=keep)
+
+
+def group() -> Any:
+    """A gloo group of our own, so that collectives of a save in another thread cannot meet the
+    training's. None where no process group is initialised. Collective the first time."""
+    global _group
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    default = dist.group.WORLD
+    if _group is None or _group[0] is not default:
+        _group = (default, dist.new_group(backend="gloo", timeout=timedelta(minutes=30)))
+    return _group[1]
+
+
+_executor: concurrent.futures.ThreadPoolExecutor | None = None
+
+
+def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,
+               storage_writer: HearthWriter | None = None, planner: Any = None,
+               process_group: Any = None,
+               no_dist: bool = False) -> concurrent.futures.Future[Metadata]:
+    """dcp.async_save() for large flat states: the same result, without DCP's walk over all keys
+    before the copy. Saves are written one after another, in a group of their own."""
+    global _executor
+    writer = storage_writer
+    if writer is None:  # the stager is told nothing of the checkpoint_id
+        writer = HearthWriter(_jobs.known_base(checkpoint_id, None))
+    if process_group is None and not no_dist:
+        process_group = group()
+    state = {key: value.state_dict() if isinstance(value, Stateful) else value
+             for key, value in state_dict.items()}
+    staged = writer.stage(state)
+    if _executor is None:
+        _executor = concurrent.futures.ThreadPoolExecutor(1, "hearth-save")
+    return _executor.submit(
+        dcp.save, staged, checkpoint_id=checkpoint_id, storage_writer=writer, planner=planner,
+        process_group=process_group, no_dist=no_dist)
+
+
+def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,
+         storage_reader: HearthReader | None = None, **arguments: Any) -> None:
+    """dcp.load() whose error names what HearthReader found wrong, where DCP says
+    "metadata is None"."""
+    reader = storage_reader if storage_reader is not None else HearthReader()
+    try:
+        dcp.load(state_dict, checkpoint_id=checkpoint_id, storage_reader=reader, **arguments)
+    except CheckpointException as error:
+        if reader.error is not None:
+            raise error from reader.error
+        raise
+
+
+def load_latest(state_dict: dict[str, Any], *, base: str | os.PathLike | None = None,
+                fallback: StorageReader | None = None, planner: Any = None,
+                **opts: Any) -> int | None:
+    """Load the newest checkpoint in memory, else the newest of `fallback`. The step, or None where
+    neither has one. Collective; all ranks step down together, which takes a process group.
+
+    fallback  a reader with a `path`, such as FileSystemReader: a checkpoint (step 0 if its name has
+              none), or a folder of step folders (step-<N>_ckpt or <N>)
+    """
+    if group() is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise HearthError("load_latest() needs torch's process group: call init_process_group() "
+                          "first, or use latest() and load()")
+    found, error = None, None
+    try:
+        found = recover(base, **opts)
+    except HearthError as raised:
+        error = raised
+    if _all(error is None):
+        if found is None:
+            return _from_storage(state_dict, fallback, planner)
+        try:
+            reader = HearthReader(os.path.dirname(found.path))
+            load(state_dict, checkpoint_id=found.path, storage_reader=reader, planner=planner,
+                 process_group=group())
+            return found.step
+        except CheckpointException as raised:  # the same on every rank
+            if fallback is None:
+                raise
+            error = HearthError(str(raised))
+    if fallback is None:
+        raise error or HearthError("another rank could not recover")
+    _log.warning("hearth: falling back to storage: %s", error or "another rank could not recover")
+    return _from_storage(state_dict, fallback, planner)
+
+
+def _all(mine: bool) -> bool:
+    """Whether it is so on every rank."""
+    return all(_gathered(mine))
+
+
+def _gathered(mine: Any) -> list[Any]:
+    ours = group()
+    if ours is None or dist.get_world_size() == 1:
+        return [mine]
+    out: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(out, mine, group=ours)
+    return out
+
+
+def _from_storage(state_dict: dict[str, Any], reader: StorageReader | None,
+                  planner: Any) -> int | None:
+    """The newest step that every rank sees in the reader's folder."""
+    if reader is None:
+        return None
+    if not hasattr(reader, "path"):
+        raise TypeError(f"fallback: {type(reader).__name__} has no path to look for steps in")
+    path = Path(os.fspath(reader.path))
+    if all(_gathered((path / ".metadata").exists())):
+        dcp.load(state_dict, storage_reader=reader, planner=planner, process_group=group())
+        return _jobs.step_of(path.name) or 0
+    here = {step: child for child in (sorted(path.iterdir()) if path.is_dir() else ())
+            if (step := _jobs.step_of(child.name)) is not None and (child / ".metadata").exists()}
+    common = set.intersection(*[set(steps) for steps in _gathered(list(here))])
+    if not common:
+        return None
+    step = max(common)
+    dcp.load(state_dict, checkpoint_id=here[step], storage_reader=reader, planner=planner,
+             process_group=group())
+    return step

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staging: a copy of a state whose tensors lie in pool memory, made with one C call.
+
+    walk the state, note its tensors -> one hearth_save_stage() -> walk again, put the copies in
+
+dict, OrderedDict, list, tuple and atoms are rebuilt here; tensors and DTensors are copied by the
+library; what is neither goes to torch's own stager. A staged tensor is valid until its save is
+committed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from ..errors import HearthError
+from ..job import Job, Piece, Save, save_bytes
+
+ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.Size,
+                   torch.device})
+_DICTS = frozenset({dict, OrderedDict})
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_BYTES_PER_LEAF = 512  # room kept for each leaf that is no tensor
+_SLACK = 64 << 10
+
+Path = tuple[Any, ...]
+
+
+class Source(NamedTuple):
+    """A tensor to be copied, and how it is called."""
+
+    path: Path
+    tensor: torch.Tensor  # local, on the host, neither conjugated nor negated lazily
+    global_shape: tuple[int, ...] | None
+    global_offset: tuple[int, ...] | None
+
+
+class Staged(NamedTuple):
+    """A state's copy, and the save that its tensors lie in."""
+
+    state: Any
+    save: Save
+    places: dict[int, tuple[int, int, int]]  # address -> item offset, item length, payload bytes
+    room: int  # bytes left for what is added later
+
+
+def key_of(path: Path) -> bytes:
+    """The name of a leaf, as DCP's planner makes it of the path; cut to what a key may be."""
+    key = ".".join(map(str, path)).encode("utf-8", "surrogatepass")
+    return key if 0 < len(key) <= 1024 else b"\0" + key[:500] + b"..." + key[-500:]
+
+
+def refuse(path: Path, tensor: torch.Tensor) -> None:
+    """Raise for tensors that have no bytes of their own to keep."""
+    what = None
+    if tensor.device.type == "meta":
+        what = "a meta tensor has no bytes"
+    elif tensor.layout != torch.strided:
+        what = f"{tensor.layout} is not kept, only strided tensors are"
+    elif tensor.is_quantized:
+        what = "a quantized tensor is not kept"
+    elif tensor.is_nested:
+        what = "a nested tensor is not kept"
+    if what:
+        raise HearthError(f"{'.'.join(map(str, path)) or 'the state'}: {what}")
+
+
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, or a copy on the host with conj and neg bits carried out."""
+    if tensor.is_conj():
+        tensor = tensor.resolve_conj()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    return tensor if tensor.device.type == "cpu" else tensor.cpu()
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """"float32" of torch.float32."""
+    return str(dtype)[6:]
+
+
+class Boxes:
+    """Where a DTensor's local part lies in the whole, remembered by mesh and placements."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple, tuple] = {}
+
+    def of(self, tensor: DTensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        spec = tensor._spec
+        key = (id(spec.mesh), spec.placements, tuple(spec.shape))
+        if key not in self._known:
+            from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+            _, offset = compute_local_shape_and_global_offset(
+                spec.shape, spec.mesh, spec.placements)
+            self._known[key] = (tuple(spec.shape), tuple(offset), spec.mesh)
+        return self._known[key][:2]
+
+
+class _Walk:
+    """Both walks over a state: they meet the same leaves in the same order."""
+
+    def __init__(self, boxes: Boxes) -> None:
+        self.boxes = boxes
+        self.sources: list[Source] = []
+        self.leaves = 0
+        self.size = 0  # of strings among the leaves
+        self._index: dict[int, int] = {}  # id of a tensor -> its source
+
+    def note(self, value: Any, path: Path) -> None:
+        kind = type(value)
+        if kind in ATOMS:
+            self.leaves += 1
+            if kind is str or kind is bytes:
+                self.size += 4 * len(value)
+        elif kind in _DICTS:
+            for key, child in value.items():
+                self.note(child, (*path, key))
+        elif kind is list or kind is tuple:
+            for i, child in enumerate(value):
+                self.note(child, (*path, i))
+        elif is_tensor(value):
+            self._note_tensor(value, path)
+        else:
+            self.leaves += 8
+
+    def _note_tensor(self, value: torch.Tensor, path: Path) -> None:
+        if id(value) in self._index:
+            return
+        self._index[id(value)] = len(self.sources)
+        whole, offset, local = None, None, value
+        if isinstance(value, DTensor):
+            local = value._local_tensor
+            whole, offset = self.boxes.of(value)
+        refuse(path, local)
+        self.sources.append(Source(path, on_host(local.detach()), whole, offset))
+
+    def build(self, value: Any, copies: list[torch.Tensor],
+              other: Callable[[Any], Any]) -> Any:
+        kind = type(value)
+        if kind in ATOMS:
+            return value
+        if kind in _DICTS:
+            return self._build_dict(value, copies, other)
+        if kind is list:
+            return [self.build(child, copies, other) for child in value]
+        if kind is tuple:
+            return tuple([self.build(child, copies, other) for child in value])
+        if is_tensor(value):
+            copy = copies[self._index[id(value)]]
+            if isinstance(value, DTensor):
+                return DTensor(copy, value._spec, requires_grad=False)
+            return copy
+        return other(value)
+
+    def _build_dict(self, value: dict, copies: list[torch.Tensor],
+                    other: Callable[[Any], Any]) -> dict:
+        pairs = {key: self.build(child, copies, other) for key, child in value.items()}
+        if type(value) is dict:
+            return pairs
+        out = OrderedDict(pairs)
+        out.__dict__.update(value.__dict__)  # the _metadata of a module's state_dict()
+        return out
+
+
+def is_tensor(value: Any) -> bool:
+    """Tensors that are copied here: plain ones, Parameters and DTensors of them."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return not getattr(value, "__dict__", None)
+    return kind is DTensor and type(value._local_tensor) in _PLAIN
+
+
+def piece_of(source: Source) -> Piece:
+    """What the library is told of a tensor."""
+    tensor = source.tensor
+    shape = tuple(tensor.shape)
+    return Piece(key_of(source.path), tensor.data_ptr(), dtype_name(tensor.dtype), shape,
+                 None if tensor.is_contiguous() else tensor.stride(), source.global_shape,
+                 source.global_offset)
+
+
+def views(addresses: list[int], sources: list[Source]) -> Iterator[torch.Tensor]:
+    """The copies as tensors over the library's memory, which they do not own."""
+    used = [(at, s.tensor.nbytes) for at, s in zip(addresses, sources) if s.tensor.nbytes]
+    first = min((at for at, _ in used), default=0)
+    last = max((at + size for at, size in used), default=1)
+    memory = memoryview((ctypes.c_char * (last - first)).from_address(first)) if used else None
+    for at, source in zip(addresses, sources):
+        tensor = source.tensor
+        yield tensor_over(
+            memory, at - first if tensor.nbytes else None, tensor.dtype, tensor.shape)
+
+
+def tensor_over(memory: memoryview | None, offset: int | None, dtype: torch.dtype,
+                shape: tuple[int, ...]) -> torch.Tensor:
+    """A tensor whose bytes lie at `offset` of the memory; None: it has none."""
+    if memory is None or offset is None:
+        return torch.empty(shape, dtype=dtype)
+    flat = torch.frombuffer(memory, dtype=dtype, count=math.prod(shape), offset=offset)
+    return flat.view(shape)
+
+
+def _by_torch(value: Any) -> Any:
+    """Anything else, copied as torch's own stager does it."""
+    from torch.distributed.checkpoint._state_dict_stager import StateDictStager
+
+    return StateDictStager().stage({"value": value})["value"]
+
+
+def stage(job: Job, state: Any, boxes: Boxes, *, name: str, wait_s: float) -> Staged:
+    """Copy a state into a new save whose step is not known yet.
+
+    name    of the object, unique in the save
+    wait_s  for room in the pool
+    """
+    walk = _Walk(boxes)
+    walk.note(state, ())
+    pieces = [piece_of(source) for source in walk.sources]
+    room = walk.leaves * _BYTES_PER_LEAF + walk.size + _SLACK
+    save = job.begin(None, save_bytes(pieces) + room, name=name, wait_s=wait_s)
+    try:
+        addresses = save.stage(pieces) if pieces else []
+        places = {
+            at: (offset, length, source.tensor.nbytes)
+            for at, (offset, length), source in zip(addresses, save.places(), walk.sources)
+            if source.tensor.nbytes}
+        copies = list(views(addresses, walk.sources))
+        return Staged(walk.build(state, copies, _by_torch), save, places, room)
+    except BaseException:
+        save.abort()
+        raise

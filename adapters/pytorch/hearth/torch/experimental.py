@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpointers of torch.distributed.checkpoint._experimental, kept in peers' memory.
+
+    checkpointer = make_async_checkpointer()
+    state = checkpointer.load("/mnt/hearth/job/step-40_ckpt", state)
+    _, written = checkpointer.save("/mnt/hearth/job/step-50_ckpt", state)
+
+Rank-local: each rank writes and reads its own state, nothing is resharded. The path is a job's base
+and a step; a folder with files checkpoint_<rank>.pt of torch.save is read as well. Each class
+derives from torch's and takes its place. Path and state come in either order: older versions had
+the state first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from logging import getLogger
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.checkpoint._experimental import checkpointer as base
+from torch.distributed.checkpoint._experimental.barriers import Barrier
+from torch.distributed.checkpoint._experimental.checkpoint_reader import CheckpointReader
+from torch.distributed.checkpoint._experimental.checkpoint_writer import (
+    CheckpointWriter,
+    CheckpointWriterConfig,
+    WriterHook,
+)
+from torch.distributed.checkpoint._experimental.staging import CheckpointStager
+from torch.distributed.checkpoint._experimental.types import RankInfo
+from torch.distributed.checkpoint._experimental.utils import wrap_future
+
+from ..errors import HearthError, HearthNotFound
+from ..job import Handle, Job, Save, save_bytes
+from . import _jobs, _stage
+from ._partial import fill
+from ._ptfile import PtFile
+from ._skeleton import Kept, Skeleton, with_places
+
+_log = getLogger(__name__)
+_WAIT_S = 600.0
+
+
+def _ordered(path: Any, state: Any) -> tuple[str, Any]:
+    """Path and state, in whichever order they were given."""
+    if not isinstance(path, (str, os.PathLike)) and isinstance(state, (str, os.PathLike)):
+        path, state = state, path
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"a path and a state are wanted, not {type(path).__name__} and "
+                        f"{type(state).__name__}")
+    return os.fspath(path), state
+
+
+def _object(rank: int) -> str:
+    return f"checkpoint_{rank}.pt"
+
+
+def _rank_info() -> RankInfo:
+    if dist.is_available() and dist.is_initialized():
+        return RankInfo(global_rank=dist.get_rank(), global_world_size=dist.get_world_size())
+    return RankInfo(global_rank=int(os.environ.get("RANK", 0)),
+                    global_world_size=int(os.environ.get("WORLD_SIZE", 1)))
+
+
+def _job_of(job: Job | None, folder: str, opts: dict[str, Any]) -> Job:
+    """The job given, or the one of this base, opened and recovered once per process."""
+    return job if job is not None else _jobs.membership(folder, opts).job
+
+
+def _bare(path: str, job: Job | None) -> str | None:
+    """The job's base, for a path that is a step's name and nothing else."""
+    return job.base if job is not None and not os.path.dirname(path.rstrip("/")) else None
+
+
+def _is_base(folder: str) -> bool:
+    """Whether this is a job's memory, or said to be."""
+    root, job = os.environ.get("HEARTH_ROOT"), os.environ.get("HEARTH_JOB")
+    told = bool(root and job) and os.path.abspath(os.path.join(root, job)) == folder
+    return told or os.path.isdir(os.path.join(folder, ".hearth"))
+
+
+# ---- staging ----------------------------------------------------------------------------------
+
+
+def _abort(job: Job, save: Save) -> None:
+    if job._closing is None:
+        save.abort()
+
+
+class Staged(dict):
+    """A state's copy in pool memory, with the save that it belongs to. To others it is a dict,
+    whose tensors are readable until it is written or given up; it is empty then."""
+
+    def __init__(self, state: dict, job: Job, save: Save,
+                 items: list[tuple[bytes, bytes]], step: int | None) -> None:
+        super().__init__(state)
+        self._lock = threading.Lock()
+        self._save: Save | None = save
+        self.items_left = items  # to be added when the step is known
+        self.step = step
+        self._end = weakref.finalize(self, _abort, job, save)
+        self._end.atexit = False
+
+    def take(self) -> Save:
+        """The save, once."""
+        with self._lock:
+            save, self._save = self._save, None
+        if save is None:
+            raise HearthError("this staged state was written already, or given up by a later one")
+        self._end.detach()
+        self.clear()  # its tensors' memory is the library's again
+        return save
+
+    def give_up(self) -> None:
+        """Free its memory unless it was taken. Twice is harmless."""
+        with self._lock:
+            save, self._save = self._save, None
+        if save is not None:
+            self.clear()
+            self._end()
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+def _stage_in(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: float,
+              step: int | None) -> Staged:
+    """Copy a state into a new save: one call copies all tensors. step None: it is said later, and
+    the copy can be read."""
+    skeleton = Skeleton(state, boxes)
+    pieces = [_stage.piece_of(source) for source in skeleton.sources]
+    items = skeleton.items()
+    save = job.begin(step, save_bytes(pieces, items), name=_object(rank), wait_s=wait_s)
+    try:
+        addresses = save.stage(pieces) if pieces else []
+        items = with_places(items, save.places())
+        copy: dict = {}
+        if step is None:
+            built = skeleton.rebuild(list(_stage.views(addresses, skeleton.sources)))
+            copy = built if isinstance(built, dict) else {"state": built}
+        return Staged(copy, job, save, items, step)
+    except BaseException:
+        save.abort()
+        raise
+
+
+class Stager(CheckpointStager):
+    """Copies a state into pool memory; returns when the tensors are the caller's again.
+
+    job, base  the writer's. None: AsyncCheckpointer says the path's; else HEARTH_ROOT and
+               HEARTH_JOB, or the one that is open
+    wait_s     for room, while an older save is undecided
+    """
+
+    def __init__(self, rank_info: RankInfo | None = None, *, job: Job | None = None,
+                 base: str | os.PathLike | None = None, wait_s: float = _WAIT_S,
+                 **opts: Any) -> None:
+        self._rank = (rank_info or _rank_info()).global_rank
+        self._job, self._base, self._opts, self._wait_s = job, base, opts, wait_s
+        self._boxes = _stage.Boxes()
+        self._last: weakref.ref[Staged] | None = None
+
+    def for_path(self, path: str) -> None:
+        """The next state goes to this path, if no job or base was given."""
+        if self._job is None and self._base is None:
+            self._base = _jobs.resolve(path, None, None)[0]
+
+    def stage(self, state_dict: Any, **kwargs: Any) -> Staged:
+        """The copy. Keywords are the writer's hooks' and are ignored here."""
+        self.close()
+        job = self._job or _job_of(None, _jobs.base_of(self._base), self._opts)
+        staged = _stage_in(job, state_dict, self._rank, self._boxes, self._wait_s, None)
+        self._last = weakref.ref(staged)
+        return staged
+
+    def close(self) -> None:
+        """Give up what was staged and not written. Twice is harmless."""
+        last, self._last = self._last, None
+        staged = last() if last is not None else None
+        if staged is not None:
+            staged.give_up()
+
+
+# ---- writing ----------------------------------------------------------------------------------
+
+
+class Writer(CheckpointWriter):
+    """Writes a rank's state as object checkpoint_<rank>.pt of the step that the path names.
+
+    job    None: the one whose base the path lies in, opened and recovered at the first write
+    level  what write() waits for: "PROTECTED", "COMPLETE"
+    opts   options of struct hearth_opts for a job that is opened here
+    """
+
+    def __init__(self, config: CheckpointWriterConfig | None = None,
+                 rank_info: RankInfo | None = None, barrier: Barrier | None = None,
+                 commit_hook: WriterHook | None = None, *, job: Job | None = None,
+                 level: str = "PROTECTED", **opts: Any) -> None:
+        super().__init__(config or CheckpointWriterConfig(), rank_info or _rank_info(), barrier,
+                         commit_hook)
+        self._job, self._level, self._opts = job, level, opts
+        self._boxes = _stage.Boxes()
+
+    def write(self, path: Any, state_dict: Any, **kwargs: Any) -> None:
+        """Copy, hand over, wait for the level. Keywords go to the hook.
+
+        The hook's pre_commit and the barrier run when the bytes are handed over, post_commit when
+        the step has its level; what they raise before the commit cancels the step on all ranks.
+        """
+        path, state = _ordered(path, state_dict)
+        folder, step = _jobs.resolve(path, _bare(path, self._job), None)
+        if self._job is not None and folder != self._job.base:
+            raise ValueError(f"{path} does not lie in the job's base {self._job.base}")
+        staged = state
+        if not isinstance(state, Staged):
+            staged = _stage_in(_job_of(self._job, folder, self._opts), state,
+                               self._rank_info.global_rank, self._boxes, self._timeout, step)
+        save = staged.take()
+        try:
+            if staged.step is None:
+                save.set_step(step)
+            save.add_bytes(staged.items_left)
+            save.seal()
+            if self._commit_hook is not None:
+                self._commit_hook.pre_commit(path, **kwargs)
+            if self._barrier is not None:
+                self._barrier.execute_barrier()
+        except BaseException:
+            save.abort()
+            raise
+        self._wait(save.commit())
+        if self._commit_hook is not None:
+            self._commit_hook.post_commit(path, **kwargs)
+
+    @property
+    def _timeout(self) -> float:
+        return float(self._config.write_barrier_timeout_secs)
+
+    def _wait(self, handle: Handle) -> None:
+        try:
+            handle.wait(self._level, self._timeout)
+        finally:
+            handle.close()
+
+
+# ---- reading ----------------------------------------------------------------------------------
+
+
+class Reader(CheckpointReader):
+    """Reads what Writer wrote, from this node or from peers, and files of torch.save.
+
+    job         None: the one whose base the path lies in, if it is open, or if the folder is one of
+                Hearth; opened and recovered at the first read, which is collective
+    trust       objects beyond plain ones are made, and so their code is run: for files of your own
+    bytes_read  bytes of tensors that the last read() took; of a whole file, its length
+    """
+
+    def __init__(self, rank_info: RankInfo | None = None, *, job: Job | None = None,
+                 trust: bool = False, **opts: Any) -> None:
+        super().__init__(rank_info or _rank_info())
+        self._job, self._trust, self._opts = job, trust, opts
+        self.bytes_read = 0
+
+    def read(self, path: Any, state_dict: Any = None, *, map_location: Any = None,
+             **kwargs: Any) -> tuple[Any, list[Any]]:
+        """The state and the keys that the checkpoint lacks. Other keywords are ignored.
+
+        state_dict    what to fill, and so what to read; None: everything, new
+        map_location  as torch.load's, for tensors that are new; those given stay where they are
+        """
+        if state_dict is not None:
+            path, state_dict = _ordered(path, state_dict)
+        path = os.fspath(path)
+        kept = self._kept(path)
+        if kept is not None:
+            checkpoint, source = kept
+            try:
+                state, missing, self.bytes_read = fill(
+                    state_dict, source, map_location=map_location)
+                return state, missing
+            finally:
+                checkpoint.close()
+        return self._read_file(path, state_dict, map_location)
+
+    def _kept(self, path: str) -> Any:
+        """The checkpoint that the path names and its state, if Hearth has it."""
+        name = os.path.basename(path.rstrip("/"))
+        folder = _bare(path, self._job) or os.path.dirname(os.path.abspath(path))
+        step = _jobs.step_of(name)
+        if step is None:
+            return None
+        job = self._job
+        if job is None and (folder in _jobs.open_bases() or _is_base(folder)):
+            job = _jobs.membership(folder, self._opts).job
+        if job is None or job.base != folder:
+            return None
+        try:
+            checkpoint = job.checkpoint(step)
+        except HearthNotFound:
+            return None
+        try:
+            return checkpoint, Kept(
+                checkpoint, _object(self._rank_info.global_rank), trust=self._trust)
+        except BaseException:
+            checkpoint.close()
+            raise
+
+    def _read_file(self, path: str, state_dict: Any, map_location: Any) -> tuple[Any, list[Any]]:
+        name = os.path.join(path, _object(self._rank_info.global_rank))
+        try:
+            file = PtFile(name, trust=self._trust)
+        except FileNotFoundError:
+            _log.error("Checkpoint file not found at %s", name)
+            raise FileNotFoundError(f"Checkpoint file not found at {name}") from None
+        try:
+            if state_dict is None:
+                self.bytes_read = os.path.getsize(name)
+                return file.load(map_location), []
+            state, missing, self.bytes_read = fill(
+                state_dict, file.structure(), map_location=map_location)
+            return state, missing
+        finally:
+            file.close()
+
+
+# ---- checkpointers ----------------------------------------------------------------------------
+
+
+def _load(reader: Any, path: Any, state_dict: Any, map_location: Any, strict: bool,
+          kwargs: dict[str, Any]) -> Any:
+    if state_dict is not None:
+        path, state_dict = _ordered(path, state_dict)
+    state, missing = reader.read(
+        path=path, state_dict=state_dict, map_location=map_location, **kwargs)
+    if strict and missing:
+        raise RuntimeError(f"Checkpoint at {path} is missing keys: {missing}")
+    return state
+
+
+class SyncCheckpointer(base.SyncCheckpointer):
+    """Saves and loads in the caller's thread."""
+
+    def save(self, path: Any, state_dict: Any, **kwargs: Any) -> None:
+        """Write; returns when it is done. Keywords go to the writer."""
+        path, state_dict = _ordered(path, state_dict)
+        self._writer.write(path=path, state_dict=state_dict, **kwargs)
+
+    def load(self, path: Any, state_dict: Any = None, *, default_map_location: Any = None,
+             strict: bool = False, **kwargs: Any) -> Any:
+        """Fill state_dict, or make everything anew. strict: missing keys are an error, raised when
+        the others were filled. Other keywords go to the reader."""
+        return _load(self._reader, path, state_dict, default_map_location, strict, kwargs)
+
+
+class AsyncCheckpointer(base.AsyncCheckpointer):
+    """Saves in the background, one save at a time; loads in the caller's thread."""
+
+    _closed = False
+
+    def save(self, path: Any, state_dict: Any, **kwargs: Any) -> tuple[Future, Future]:
+        """Stage, hand over, return (staged, written). Waits for the save before; if that failed,
+        its error is raised here, once, and nothing is saved: the next call works."""
+        path, state_dict = _ordered(path, state_dict)
+        before, self._write_future = self._write_future, None
+        if before is not None:
+            before.result()
+        if isinstance(self._checkpoint_stager, Stager):
+            self._checkpoint_stager.for_path(path)
+        staged = self._checkpoint_stager.stage(state_dict=state_dict, **kwargs)
+        try:
+            written = self._checkpoint_process.write(staged, path, **kwargs)
+            if written is None:
+                raise RuntimeError("Write future is unexpectedly None")
+        except BaseException:
+            if isinstance(staged, Staged):
+                staged.give_up()
+            raise
+        self._write_future = written
+        return wrap_future(staged), written
+
+    def load(self, path: Any, state_dict: Any = None, *, default_map_location: Any = None,
+             strict: bool = False, **kwargs: Any) -> Any:
+        """As SyncCheckpointer.load(); does not wait for a save in flight."""
+        return _load(self._reader, path, state_dict, default_map_location, strict, kwargs)
+
+    def close(self) -> None:
+        """Close stager and process, both even if one raises. Twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._checkpoint_stager.close()
+        finally:
+            self._checkpoint_process.close()
+
+
+class InlineProcess:
+    """What AsyncCheckpointer hands staged states to: a thread of this process. There is nothing
+    left that would hold the interpreter for long, so no process of its own is needed."""
+
+    def __init__(self, writer: CheckpointWriter) -> None:
+        self._writer = writer
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hearth-write")
+
+    def write(self, state_dict: Any, path: str, **kwargs: Any) -> Future:
+        """Write in the background. state_dict: a state, or a future of one."""
+        return self._thread.submit(self._write, state_dict, path, kwargs)
+
+    def _write(self, state_dict: Any, path: str, kwargs: dict[str, Any]) -> None:
+        state = state_dict.result() if isinstance(state_dict, Future) else state_dict
+        self._writer.write(path=path, state_dict=state, **kwargs)
+
+    def close(self) -> None:
+        """End the write in flight, drop what waits, close the writer. Twice is harmless."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._writer.close()
+
+
+def make_sync_checkpointer(rank_info: RankInfo | None = None, *, job: Job | None = None,
+                           config: CheckpointWriterConfig | None = None,
+                           barrier: Barrier | None = None, commit_hook: WriterHook | None = None,
+                           **opts: Any) -> SyncCheckpointer:
+    """A SyncCheckpointer over Writer and Reader. opts: of a job that is opened by its path."""
+    return SyncCheckpointer(
+        Writer(config, rank_info, barrier, commit_hook, job=job, **opts),
+        Reader(rank_info, job=job, **opts))
+
+
+def make_async_checkpointer(rank_info: RankInfo | None = None, *, job: Job | None = None,
+                            base: str | os.PathLike | None = None,
+                            config: CheckpointWriterConfig | None = None,
+                            barrier: Barrier | None = None,
+                            commit_hook: WriterHook | None = None,
+                            **opts: Any) -> AsyncCheckpointer:
+    """An AsyncCheckpointer over Stager, Writer and Reader. base: of the job, where none is open."""
+    writer = Writer(config, rank_info, barrier, commit_hook, job=job, **opts)
+    return AsyncCheckpointer(
+        Stager(rank_info, job=job, base=base, **opts), InlineProcess(writer),
+        Reader(rank_info, job=job, **opts))

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HearthReader: torch.distributed.checkpoint loads from peers' memory.
+
+    dcp.load(state, checkpoint_id="/mnt/hearth/job/step-10_ckpt", storage_reader=HearthReader())
+
+Tensors go straight from pool memory, or from the peer that holds them, into the targets: the boxes
+that a plan asks for are read with one C call. Items that other programs wrote (ml-flashpoint, plain
+DCP) are decoded with torch.load(weights_only=True); no pickle of foreign bytes is ever run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.storage import StorageReader
+
+from ..errors import HearthError, HearthNotFound
+from ..job import Box, Checkpoint, Job
+from . import _jobs
+from ._pickles import decode_item, load_metadata
+from ._progress import Progress
+from ._stage import dtype_name
+
+_HEAR_S = 5.0  # a save that is PROTECTED for the coordinator is heard of here in milliseconds
+_GROUP_BYTES = 256 << 20  # read in one C call, so that Ctrl-C and progress come through
+
+
+class Done:
+    """A future that is done."""
+
+    def wait(self) -> None:
+        """Nothing to wait for."""
+
+    def value(self) -> None:
+        """No value."""
+
+
+class HearthReader(StorageReader):
+    """Reads DCP checkpoints of this job's nodes.
+
+    base    "<root>/<job>"; None: the folder of the checkpoint_id, or HEARTH_ROOT/HEARTH_JOB
+    step    where the checkpoint_id names none. None: the newest that is PROTECTED, or what the
+            ranks recovered if that is newer
+    trust   True: byte items are unpickled as torch.load(weights_only=False) does it, which runs
+            whatever code their writer put there
+    opts    of hearth.job.Job.open(), when this is the first use of the job in the process
+    """
+
+    def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
+                 trust: bool = False, **opts: Any) -> None:
+        super().__init__()
+        self._base = None if base is None else os.fspath(base)
+        self._step, self._trust, self._opts = step, trust, opts
+        self._id: str | None = None
+        self._checkpoint: Checkpoint | None = None  # from read_metadata() until the data is read
+        self._metadata: Metadata | None = None
+        self._alone = False  # the metadata is this rank's own
+        self.error: BaseException | None = None  # of read_metadata(), which DCP swallows
+
+    @property
+    def checkpoint_id(self) -> str | None:
+        """DCP logs it."""
+        return self._id
+
+    def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
+        """Another checkpoint is meant from here on. A bad id is refused in read_metadata()."""
+        self.close()
+        self._id = None if checkpoint_id is None else str(checkpoint_id)
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """`.metadata`, through the restricted reader. With rank=: the one that rank wrote alone."""
+        failed, self.error = self.error, None
+        try:
+            rank = kwargs.get("rank")
+            self._alone = rank is not None
+            # DCP asks for a rank's own right after there was no common one: no need to wait again
+            return self._read_metadata(rank, 0.0 if rank is not None and failed else _HEAR_S)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _read_metadata(self, rank: int | None, wait_s: float) -> Metadata:
+        checkpoint = self._open(wait_s)
+        name = ".metadata" if rank is None else f"__{rank}.metadata"
+        try:
+            metadata = load_metadata(checkpoint.common(name))
+        except HearthNotFound as error:
+            raise HearthNotFound(f"{checkpoint.path}/{name}: {error}", error.code,
+                                 error.name) from None
+        if metadata.storage_meta is None:
+            metadata.storage_meta = StorageMeta()
+        metadata.storage_meta.load_id = f"hearth-{checkpoint.info.epoch:x}-{checkpoint.step}"
+        return metadata
+
+    def _open(self, wait_s: float = _HEAR_S) -> Checkpoint:
+        """The checkpoint that is meant: a save of this epoch, or what was recovered."""
+        if self._checkpoint is not None:
+            return self._checkpoint
+        known = _jobs.known_base(self._id, self._base)
+        if known is not None:  # collective the first time: before what may fail on one rank
+            _jobs.membership(known, self._opts)
+        if self._id is None and self._step is None:
+            member = _jobs.membership(_jobs.base_of(self._base), self._opts)
+            self._checkpoint = _newest(member)
+        else:
+            base, step = _jobs.resolve(self._id, self._base, self._step)
+            job = _jobs.membership(base, self._opts).job
+            self._checkpoint = job.checkpoint(step, wait_s=wait_s)
+        return self._checkpoint
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any,
+                              **kwargs: Any) -> None:
+        """Where things lie."""
+        self._metadata = metadata
+        if metadata.storage_data is None:
+            raise HearthError(f"{self._open().path}: its .metadata has no storage_data")
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """What only peers hold begins to come. Which save it is goes along, to be compared."""
+        checkpoint = self._open()
+        boxes = [box for box in (self._box(item, 1) for item in plan.items) if box is not None]
+        checkpoint.prefetch(boxes)
+        assert self._metadata is not None
+        meta = self._metadata.storage_meta
+        save_id = None if meta is None or self._alone else meta.save_id
+        return dataclasses.replace(
+            plan, storage_data=(checkpoint.step, checkpoint.info.epoch, save_id))
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """Each rank reads its own, all of the same save."""
+        saves = {plan.storage_data: rank for rank, plan in reversed(list(enumerate(plans)))
+                 if plan.storage_data is not None}
+        if len(saves) > 1:
+            (one, a), (other, b) = list(saves.items())[:2]
+            raise HearthError(
+                f"the ranks would load different saves: rank {a} {_say(one)}, rank {b} "
+                f"{_say(other)}; give all of them the same checkpoint_id, after the save has ended")
+        return plans
+
+    def _place(self, item: ReadItem) -> Any:
+        """The _StorageInfo of an item."""
+        assert self._metadata is not None
+        try:
+            return self._metadata.storage_data[item.storage_index]
+        except KeyError:
+            raise HearthNotFound(
+                f"{item.storage_index.fqn}: .metadata does not say where its chunk at "
+                f"{item.storage_index.offset} lies") from None
+
+    def _dtype(self, item: ReadItem) -> torch.dtype:
+        assert self._metadata is not None
+        entry = self._metadata.state_dict_metadata[item.storage_index.fqn]
+        assert isinstance(entry, TensorStorageMetadata)
+        return entry.properties.dtype
+
+    def _box(self, item: ReadItem, dst: int,
+             strides: tuple[int, ...] | None = None) -> Box | None:
+        """The box of a tensor item of an object of our layout; None: of another kind."""
+        if item.type != LoadItemType.TENSOR:
+            return None
+        place = self._place(item)
+        if getattr(place, "transform_descriptors", None) or not self._is_ours(place):
+            return None
+        return Box(place.relative_path, place.offset, dtype_name(self._dtype(item)),
+                   item.storage_offsets, item.lengths, dst, strides)
+
+    def _is_ours(self, place: Any) -> bool:
+        """The object's items are tensors with headers, and not files of torch.save."""
+        known = self.__dict__.setdefault("_layouts", {})
+        name = place.relative_path
+        if name not in known:
+            try:
+                known[name] = self._open().item_in(name, place.offset).is_tensor
+            except HearthNotFound:
+                known[name] = False
+        return known[name]
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Done:
+        """Everything the plan asks for, into the planner's tensors."""
+        with self._closing() as checkpoint:
+            self._read_all(checkpoint, plan, planner)
+        return Done()
+
+    @contextmanager
+    def _closing(self) -> Iterator[Checkpoint]:
+        """The checkpoint, for the last time: what is open keeps its memory from being used again."""
+        try:
+            yield self._open()
+        finally:
+            self.close()
+
+    def _read_all(self, checkpoint: Checkpoint, plan: LoadPlan, planner: LoadPlanner) -> None:
+        fast: list[tuple[ReadItem, torch.Tensor]] = []
+        slow: list[ReadItem] = []
+        blobs: list[ReadItem] = []
+        for item in plan.items:
+            if item.type == LoadItemType.BYTE_IO:
+                blobs.append(item)
+            elif self._box(item, 1) is None:
+                slow.append(item)
+            else:
+                fast.append((item, self._target(item, planner)))
+        with Progress("hearth: load", sum(t.nbytes for _, t in fast)) as progress:
+            self._read_boxes(checkpoint, fast, planner, progress)
+        self._read_files(checkpoint, slow, planner)
+        self._read_bytes(checkpoint, blobs, planner)
+
+    @staticmethod
+    def _target(item: ReadItem, planner: LoadPlanner) -> torch.Tensor:
+        target = planner.resolve_tensor(item).detach()
+        if target.size() != item.lengths:
+            raise AssertionError(f"req {item.storage_index} mismatch sizes "
+                                 f"{target.size()} vs {item.lengths}")
+        return target
+
+    def _read_boxes(self, checkpoint: Checkpoint, items: list[tuple[ReadItem, torch.Tensor]],
+                    planner: LoadPlanner, progress: Progress) -> None:
+        boxes: list[Box] = []
+        after: list[tuple[torch.Tensor, torch.Tensor]] = []
+        done: list[tuple[ReadItem, torch.Tensor]] = []
+        size = 0
+
+        def flush() -> None:
+            nonlocal size
+            checkpoint.read_boxes(boxes)
+            for target, temporary in after:
+                target.copy_(temporary)
+            for item, target in done:
+                planner.commit_tensor(item, target)
+            progress.add(size)
+            boxes.clear(), after.clear(), done.clear()
+            size = 0
+
+        for item, target in items:
+            place = target
+            if not _is_direct(target, self._dtype(item)):
+                place = torch.empty(tuple(item.lengths), dtype=self._dtype(item))
+                after.append((target, place))
+            strides = None if place.is_contiguous() else place.stride()
+            box = self._box(item, place.data_ptr() or 1, strides)
+            assert box is not None
+            boxes.append(box)
+            done.append((item, target))
+            size += place.nbytes
+            if size >= _GROUP_BYTES:
+                flush()
+        if boxes:
+            flush()
+
+    def _stored(self, checkpoint: Checkpoint, items: list[ReadItem]) -> list[bytes]:
+        """The stored bytes of items, with any transformations undone."""
+        places = [self._place(item) for item in items]
+        raw = checkpoint.read_ranges([(p.relative_path, p.offset, p.length) for p in places])
+        return [_undo(bytes(part), getattr(place, "transform_descriptors", None))
+                for part, place in zip(raw, places)]
+
+    def _read_files(self, checkpoint: Checkpoint, items: list[ReadItem],
+                    planner: LoadPlanner) -> None:
+        """Tensors that torch.save wrote."""
+        for item, data in zip(items, self._stored(checkpoint, items)):
+            stored = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths)):
+                stored = stored.narrow(dim, offset, length)
+            target = self._target(item, planner)
+            target.copy_(stored)
+            planner.commit_tensor(item, target)
+
+    def _read_bytes(self, checkpoint: Checkpoint, items: list[ReadItem],
+                    planner: LoadPlanner) -> None:
+        stock = is_stock(planner)
+        for item, data in zip(items, self._stored(checkpoint, items)):
+            name = item.storage_index.fqn
+            try:
+                value = decode_item(data, trust=self._trust)
+            except Exception as error:
+                raise HearthError(
+                    f"{name}: this byte item cannot be decoded safely ({error}); "
+                    "HearthReader(trust=True) unpickles it, whatever it does") from error
+            if stock:
+                _set(planner, item.dest_index.fqn, value)
+            else:
+                planner.load_bytes(item, io.BytesIO(data))
+
+    def close(self) -> None:
+        """Done with the checkpoint. Twice is harmless, and so is a later use."""
+        checkpoint, self._checkpoint = self._checkpoint, None
+        self.__dict__.pop("_layouts", None)
+        if checkpoint is not None and checkpoint._job._closing is None:
+            checkpoint.close()
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_checkpoint") is not None:
+            self.close()
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+        """Hearth is chosen by name, never by the look of an id."""
+        return False
+
+
+def _newest(member: _jobs.Membership) -> Checkpoint:
+    """The newest save that is PROTECTED, or what was recovered, if that is newer and still here."""
+    job, recovered = member.job, member.recovered
+    newest = _find(job, None)
+    if recovered is not None and (newest is None or newest.step < recovered.step):
+        found = _find(job, recovered.step)
+        if found is not None:
+            if newest is not None:
+                newest.close()
+            return found
+    return newest if newest is not None else job.checkpoint(None)  # whose error says what there is
+
+
+def _find(job: Job, step: int | None) -> Checkpoint | None:
+    try:
+        return job.checkpoint(step)
+    except HearthNotFound:
+        return None
+
+
+def _say(save: tuple[int, int, str | None]) -> str:
+    step, epoch, save_id = save
+    return f"step {step} (epoch {epoch}, save {save_id})"
+
+
+def _is_direct(target: torch.Tensor, dtype: torch.dtype) -> bool:
+    """The library can write into it: on the host, as stored, no bits to be carried out."""
+    return (target.device.type == "cpu" and target.dtype == dtype
+            and target.layout == torch.strided and not target.is_conj() and not target.is_neg()
+            and type(target) in (torch.Tensor, torch.nn.Parameter))
+
+
+def _undo(data: bytes, descriptors: Any) -> bytes:
+    """What extensions of the writer did to the bytes; the last of the list is undone first."""
+    if not descriptors:
+        return data
+    from torch.distributed.checkpoint._extension import ExtensionRegistry
+
+    for extension in reversed(list(ExtensionRegistry().from_descriptor_list(descriptors))):
+        data = extension.transform_from(io.BytesIO(data)).read()
+    return data
+
+
+def _set(planner: Any, fqn: str, value: Any) -> None:
+    """As DefaultLoadPlanner.load_bytes puts a value, without its torch.load."""
+    from torch.distributed.checkpoint._nested_dict import set_element
+
+    if planner.flatten_state_dict:
+        set_element(planner.original_state_dict, planner.mappings[fqn], value)
+    else:
+        planner.state_dict[fqn] = value
+
+
+def is_stock(planner: LoadPlanner) -> bool:
+    """Byte items may be put into the planner's state without its torch.load."""
+    return getattr(type(planner), "load_bytes", None) is DefaultLoadPlanner.load_bytes

@@ -1,0 +1,410 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HearthWriter: torch.distributed.checkpoint saves into peers' memory.
+
+    writer = HearthWriter("/mnt/hearth/job")
+    dcp.async_save(state, checkpoint_id="/mnt/hearth/job/step-10_ckpt", storage_writer=writer)
+
+The writer is its own stager. What each call of DCP does:
+
+    stage           (async) copy into a pool slot; the step is not known yet
+    storage_meta    every later hook's first: the save of this thread begins
+    write_data      what was not staged is copied, the objects are sealed; ends at COPIED
+    finish          (coordinator) `.metadata` to every node, commit, wait for the level asked for
+
+With AsyncCheckpointerType.PROCESS all but staging happens in DCP's checkpoint process, which takes
+the staged save over without a copy (_process.py).
+
+An error outside DCP's own wrappers would hang the other ranks, so staging and reset() keep theirs,
+and storage_meta() raises them: DCP then raises on every rank.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import pickle
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import (
+    SavePlan,
+    SavePlanner,
+    WriteItem,
+    WriteItemType,
+)
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+
+from ..errors import HearthError
+from ..job import Handle, Job, Piece, Save, save_bytes
+from . import _jobs, _process, _stage
+from ._pickles import encode_item
+from ._process import Current, portable
+
+_LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
+
+
+def _carried(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """An exception that cannot be pickled would hang the other ranks: its text goes instead."""
+
+    @functools.wraps(hook)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return hook(*args, **kwargs)
+        except BaseException as error:
+            carried = portable(error)
+            if carried is not error:
+                raise carried from error
+            raise
+
+    return wrapper
+
+
+class Waiting:
+    """A future that ends when this rank's objects are COPIED. DCP uses wait() and value() alone;
+    torch's own Future would not hear Ctrl-C."""
+
+    def __init__(self, handle: Handle | None, level: str, timeout_s: float, value: Any) -> None:
+        self._handle, self._level, self._timeout_s = handle, level, timeout_s
+        self._value = value
+
+    @_carried
+    def wait(self) -> Any:
+        if self._handle is not None:
+            self._handle.wait(self._level, self._timeout_s)
+            self._handle.close()
+            self._handle = None
+        return self._value
+
+    def value(self) -> Any:
+        return self.wait()
+
+    def done(self) -> bool:
+        return self._handle is None
+
+
+class HearthWriter(StorageWriter):
+    """Writes DCP checkpoints into the memory of this job's nodes.
+
+    base       "<root>/<job>"; None: the folder of the checkpoint_id, or HEARTH_ROOT/HEARTH_JOB
+    step       of the save, where the checkpoint_id does not end in step-<N>_ckpt or <N>
+    level      that save() and the upload future wait for: SEALED, COPIED, COMPLETE or PROTECTED
+    timeout_s  for each wait. Keep it below the process group's
+    overwrite  False: a step that exists already is refused
+    opts       of hearth.job.Job.open(), when this is the first use of the job in the process
+    """
+
+    def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
+                 level: str = "PROTECTED", timeout_s: float = 600.0, overwrite: bool = True,
+                 **opts: Any) -> None:
+        super().__init__()
+        if level not in _LEVELS:
+            raise ValueError(f"level {level!r} is none of {', '.join(_LEVELS)}")
+        self._base = None if base is None else os.fspath(base)
+        self._step, self._level, self._timeout_s = step, level, timeout_s
+        self._overwrite, self._opts = overwrite, opts
+        self._boxes = _stage.Boxes()
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._staged: list[Current] = []  # first in, first out
+        self._rank: _jobs.Rank | None = None  # in another process: whom it helps
+        self._synchronize_after_execute = True
+        self.checkpoint_id: str | None = None
+
+    # ---- the stager -----------------------------------------------------------------------
+
+    @property
+    def should_synchronize_after_execute(self) -> bool:
+        """Staging is over when stage() returns."""
+        return self._synchronize_after_execute
+
+    def synchronize_staging(self) -> None:
+        """Nothing is left to wait for."""
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """A copy of the state in pool memory. An error is kept, for all ranks to hear of it."""
+        current = Current()
+        staged: Any = state_dict
+        try:
+            current.base = _jobs.base_of(self._base)
+            job = self._member(current.base).job
+            current.staged = _stage.stage(
+                job, state_dict, self._boxes, name=_object_name(job.rank, 0),
+                wait_s=self._timeout_s)
+            staged = current.staged.state
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            current.error = error
+        with self._lock:
+            self._staged.append(current)
+        return _process.StagedState(staged, functools.partial(self._pack, current))
+
+    def _pack(self, current: Current, state: dict[str, Any]) -> bytes:
+        """A staged state for another process, where it is written then. Raises nothing."""
+        with self._lock:
+            if current in self._staged:
+                self._staged.remove(current)
+        return _process.pack(_jobs.open_member(current.base), current, state)
+
+    def close(self) -> None:
+        """Give up what was staged and never written. Twice is harmless."""
+        with self._lock:
+            left, self._staged = self._staged, []
+        for current in left:
+            current.drop()
+
+    # ---- the writer -----------------------------------------------------------------------
+
+    def _member(self, base: str) -> _jobs.Membership:
+        if self._rank is not None and self._rank.base == base:
+            return _jobs.assist(self._rank)
+        return _jobs.membership(base, self._opts)
+
+    def _current(self) -> Current:
+        return self._local.current
+
+    def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
+        """A new save of this id; what is wrong with it is said in storage_meta()."""
+        self._local.id = checkpoint_id
+        self.checkpoint_id = None if checkpoint_id is None else str(checkpoint_id)
+        self._local.refused = None
+        if self._staged or _process.waits():
+            return  # joined before it was staged, or never
+        try:
+            self._join(checkpoint_id)
+        except Exception as error:
+            self._local.refused = error
+
+    def _join(self, checkpoint_id: object) -> None:
+        """Join, which is collective, before whatever may fail on one rank, if the base is known."""
+        base = _jobs.known_base(checkpoint_id, self._base)
+        if base is not None:
+            self._member(base)
+
+    @_carried
+    def storage_meta(self) -> StorageMeta:
+        """What `.metadata` says of the save as a whole. The first call of every save."""
+        self._drop_current()
+        with self._lock:
+            staged = self._staged.pop(0) if self._staged else None
+        current = staged or _process.arrived() or Current()
+        self._local.current = current
+        checkpoint_id = self._local.__dict__.pop("id", None)
+        self._local.save_id = str(uuid.uuid4())
+        error = current.error or self._local.__dict__.pop("refused", None)
+        if error is not None:
+            raise error
+        self._join(checkpoint_id)
+        current.base, current.step = _jobs.resolve(checkpoint_id, self._base, self._step)
+        return self._meta(current)
+
+    def _meta(self, current: Current) -> StorageMeta:
+        path = f"{current.base}/step-{current.step}_ckpt"
+        return StorageMeta(checkpoint_id=path, save_id=self._local.save_id)
+
+    def _drop_current(self) -> None:
+        """Give up a save that this thread began and that never came to its end."""
+        old: Current | None = self._local.__dict__.pop("current", None)
+        if old is not None:
+            old.drop()
+
+    @_carried
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Which rank this is."""
+        current = self._current()
+        current.rank = kwargs.get("rank", 0)
+        current.use_collectives = kwargs.get("use_collectives", True)
+        current.commits_in_finish = is_coordinator or not current.use_collectives
+
+    @_carried
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """The job is joined here at the latest."""
+        current = self._current()
+        job = self._member(current.base).job
+        if not self._overwrite and _exists(job, current.step):
+            raise RuntimeError(f"Checkpoint already exists: step {current.step} of {job.base}, "
+                               "and overwrite is False")
+        return plan
+
+    @_carried
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Nothing per save goes into plans: DCP may keep them for the next one."""
+        return plans
+
+    @_carried
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Waiting:
+        """Copy, seal. The future's value: where each item lies."""
+        current = self._current()
+        job = self._member(current.base).job
+        try:
+            write = _Write(job, current, plan, planner)
+            results = write.run()
+            current.save = write.save
+            current.staged = None
+            current.save.seal()
+            if current.commits_in_finish:
+                return Waiting(None, "", 0, results)
+            save, current.save = current.save, None
+            level = min(self._level, "COPIED", key=_LEVELS.index)
+            return Waiting(save.commit(), level, self._timeout_s, results)
+        except BaseException:
+            self._drop_current()
+            raise
+
+    @_carried
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """`.metadata` to every node, commit, and wait for the level."""
+        current = self._current()
+        if any(part is None for part in results):
+            raise HearthError(f"step {current.step}: a rank gave no results")
+        own = dataclasses.replace(
+            metadata, storage_meta=self._meta(current),
+            storage_data={result.index: result.storage_data for part in results
+                          for result in part})
+        name = ".metadata" if current.use_collectives else f"__{current.rank}.metadata"
+        save = current.save
+        try:
+            assert save is not None
+            save.put_common(name, pickle.dumps(own))
+            current.save = None
+            handle = save.commit()
+        except BaseException:
+            self._drop_current()
+            raise
+        try:
+            handle.wait(self._level, self._timeout_s)
+        finally:
+            handle.close()
+            self._member(current.base).job.log()
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+        """Hearth is chosen by name, never by the look of an id."""
+        return False
+
+    # ---- to another process ----------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        keep = ("_base", "_step", "_level", "_timeout_s", "_overwrite")
+        member = _jobs.open_member(self._base)
+        return {**{name: self.__dict__[name] for name in keep},
+                "_opts": _jobs.for_others(self._opts),
+                "_rank": None if member is None else member.rank}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        rank, opts = state.pop("_rank"), state.pop("_opts")
+        self.__init__(state["_base"], step=state["_step"], level=state["_level"],
+                      timeout_s=state["_timeout_s"], overwrite=state["_overwrite"], **opts)
+        self._rank = rank
+
+
+def _object_name(rank: int, index: int) -> str:
+    return f"__{rank}__{index}_src{rank}.distcp"
+
+
+def _exists(job: Job, step: int) -> bool:
+    try:
+        job.checkpoint(step).close()
+        return True
+    except FileNotFoundError:
+        return False
+
+
+class _Write:
+    """One rank's write_data: what was staged is found by its address, the rest is copied now."""
+
+    def __init__(self, job: Job, current: Current, plan: SavePlan, planner: SavePlanner) -> None:
+        self._job, self._current, self._planner = job, current, planner
+        self._tensors = [i for i in plan.items if i.type != WriteItemType.BYTE_IO]
+        self._bytes = [i for i in plan.items if i.type == WriteItemType.BYTE_IO]
+        self._results: list[WriteResult] = []
+        self.save: Save
+
+    def run(self) -> list[WriteResult]:
+        fresh = self._staged_results([(i, self._tensor(i)) for i in self._tensors])
+        sources = [_stage.Source((item.index.fqn,), tensor, *_box(item)) for item, tensor in fresh]
+        pieces = [_stage.piece_of(source) for source in sources]
+        blobs = [(_stage.key_of((item.index.fqn,)), self._blob(item)) for item in self._bytes]
+        self._make_room(pieces, blobs)
+        before = len(self.save.places()) if pieces or blobs else 0
+        if pieces:
+            self.save.add(pieces)
+        if blobs:
+            self.save.add_bytes(blobs)
+        if pieces or blobs:
+            items = [item for item, _ in fresh] + self._bytes
+            for item, (offset, length) in zip(items, self.save.places()[before:]):
+                self._result(item, self._name, offset, length)
+        return self._results
+
+    def _tensor(self, item: WriteItem) -> torch.Tensor:
+        tensor = self._planner.resolve_data(item)
+        _stage.refuse((item.index.fqn,), tensor)
+        return _stage.on_host(tensor.detach())
+
+    def _blob(self, item: WriteItem) -> bytes:
+        """A byte item; with a stock planner, without its torch.save."""
+        if is_stock(self._planner):
+            return encode_item(self._planner.lookup_object(item.index))
+        return self._planner.resolve_data(item).getbuffer().tobytes()
+
+    def _staged_results(
+            self, tensors: list[tuple[WriteItem, torch.Tensor]]
+    ) -> list[tuple[WriteItem, torch.Tensor]]:
+        """Note those that lie in the staged save; the others come back."""
+        staged = self._current.staged
+        self._name = _object_name(self._job.rank, 0)
+        if staged is None:
+            return tensors
+        fresh = []
+        for item, tensor in tensors:
+            place = staged.places.get(tensor.data_ptr()) if tensor.nbytes else None
+            if place is None or place[2] != tensor.nbytes or not tensor.is_contiguous():
+                fresh.append((item, tensor))
+            else:
+                self._result(item, self._name, place[0], place[1])
+        if tensors and not self._results:  # another state's copy: it is of no use here
+            staged.save.abort()
+            self._current.staged = None
+        return fresh
+
+    def _make_room(self, pieces: list[Piece], blobs: list[tuple[bytes, bytes]]) -> None:
+        """A save of this step with room for what is to come."""
+        need = save_bytes(pieces, blobs)
+        staged = self._current.staged
+        if staged is None:
+            self.save = self._job.begin(
+                self._current.step, need, name=self._name, wait_s=60.0)
+            self._current.save = self.save
+            return
+        self.save = staged.save
+        self.save.set_step(self._current.step)
+        if need > staged.room:
+            self._name = _object_name(self._job.rank, 1)
+            self.save.next_object(self._name, need)
+
+    def _result(self, item: WriteItem, name: str, offset: int, length: int) -> None:
+        self._results.append(WriteResult(
+            index=item.index, size_in_bytes=length,
+            storage_data=_StorageInfo(name, offset, length)))
+
+
+def _box(item: WriteItem) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    data = item.tensor_data
+    if data is None or data.chunk is None:
+        return None, None
+    return tuple(data.size), tuple(data.chunk.offsets)
+
+
+def is_stock(planner: SavePlanner) -> bool:
+    """Byte items may be taken from the planner's state without its torch.save."""
+    kind = type(planner)
+    return (getattr(kind, "resolve_data", None) is DefaultSavePlanner.resolve_data
+            and getattr(kind, "transform_object", None) is DefaultSavePlanner.transform_object)

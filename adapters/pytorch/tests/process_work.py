@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks do in tests of AsyncCheckpointerType.PROCESS, and the writer that tells of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import OrderedDict
+from typing import Any
+
+import rank_work as work
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import _async_process_executor as executor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+
+from hearth.errors import HearthError
+from hearth.job import Save
+from hearth.torch import HearthReader, HearthWriter, _jobs, _stage
+from hearth.torch.writer import _carried
+
+DEADLINE_S = 60.0
+
+
+def folder() -> str:
+    """Where a rank and its checkpoint process leave word for each other."""
+    return os.environ["HEARTH_ROOT"]
+
+
+def note_path() -> str:
+    return f"{folder()}/written.{os.environ['RANK']}"
+
+
+class Watched(HearthWriter):
+    """Notes which process wrote and how many tensors it copied. Fails in `hook` on rank `at`;
+    waits in write_data() until the file `gate` is there."""
+
+    hook, at, gate = "", -1, ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "own": (self.hook, self.at, self.gate)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.hook, self.at, self.gate = state.pop("own")
+        super().__setstate__(state)
+
+    def _fail(self, hook: str) -> None:
+        if hook == self.hook and dist.get_rank() == self.at:
+            raise HearthError(f"made to fail in {hook}")
+
+    def storage_meta(self) -> Any:
+        meta = super().storage_meta()
+        self._fail("storage_meta")
+        return meta
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        self._fail("prepare_local_plan")
+        return super().prepare_local_plan(plan)
+
+    @_carried
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        self._fail("write_data")
+        copied: list[int] = []
+        real = Save.add
+        Save.add = lambda save, pieces: (copied.append(len(pieces)), real(save, pieces))[1]
+        try:
+            future = super().write_data(plan, planner)
+        finally:
+            Save.add = real
+        with open(note_path() + ".new", "w") as file:
+            json.dump({"pid": os.getpid(), "copied": sum(copied)}, file)
+        os.rename(note_path() + ".new", note_path())
+        until = time.monotonic() + DEADLINE_S
+        while self.gate and not os.path.exists(self.gate) and time.monotonic() < until:
+            time.sleep(0.02)
+        self._fail("after write_data")
+        return future
+
+    def finish(self, metadata: Any, results: Any) -> None:
+        self._fail("finish")
+        super().finish(metadata, results)
+
+
+def state(step: int) -> dict[str, Any]:
+    """Every way in which tensors lie in a state, and things beside them."""
+    shared = torch.full((33,), float(step))
+    me = dist.get_rank()
+    return {
+        "sharded": {name: tensor.add(step) for name, tensor in work.sharded().items()},
+        "module": OrderedDict(weight=torch.arange(12.0).view(3, 4).t() + step, bias=shared),
+        f"own{me}": [torch.full((1000,), step * 10 + me, dtype=torch.bfloat16),
+                     {"again": shared, "empty": torch.empty(0, 3), "scalar": torch.tensor(step)}],
+        "conj": torch.full((5,), 1j * step).conj(), "step": step, "name": "größe", "none": None,
+        "many": {f"k{i}": torch.full((3,), i + step) for i in range(50)}}
+
+
+def zeroed(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return torch.zeros_like(value.resolve_conj())
+    if isinstance(value, dict):
+        return type(value)((key, zeroed(child)) for key, child in value.items())
+    if isinstance(value, list):
+        return [zeroed(child) for child in value]
+    return None
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        a, b = getattr(a, "_local_tensor", a), getattr(b, "_local_tensor", b)
+        return a.dtype == b.dtype and torch.equal(a.resolve_conj(), b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def save(value: dict[str, Any], step: int, **how: Any) -> Any:
+    """The future of a save in the checkpoint process."""
+    writer = Watched(work.base(), timeout_s=30)
+    writer.__dict__.update({name: how.pop(name) for name in ("hook", "at", "gate") if name in how})
+    return dcp.async_save(value, checkpoint_id=work.path(step), storage_writer=writer,
+                          async_checkpointer_type=AsyncCheckpointerType.PROCESS, **how)
+
+
+def load(value: dict[str, Any], step: int) -> bool:
+    target = zeroed(value)
+    dcp.load(target, checkpoint_id=work.path(step), storage_reader=HearthReader())
+    return same(value, target)
+
+
+def error_of(future: Any) -> str:
+    """What all ranks hear; "" where it went well."""
+    try:
+        future.result(DEADLINE_S)
+        return ""
+    except CheckpointException as error:
+        return f"{sorted(error.failures)} {[str(e[0]) for e in error.failures.values()]}"
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def child_pid() -> int:
+    return executor._CHECKPOINT_PROCESS._save_process.pid
+
+
+def notes() -> dict[str, int]:
+    """Who wrote last, told by the process that wrote."""
+    with open(note_path()) as file:
+        out = json.load(file)
+    return {"elsewhere": out["pid"] == child_pid() != os.getpid(), "copied": out["copied"]}
+
+
+def three_saves() -> list[dict[str, int]]:
+    """Trained on while they are written; each loaded back."""
+    out = []
+    for step in (1, 2, 3):
+        value = state(step)
+        wanted = state(step)
+        future = save(value, step)
+        value["module"]["bias"].zero_()
+        value["sharded"]["rows"].to_local().zero_()
+        assert error_of(future) == ""
+        assert load(wanted, step)
+        out.append(notes())
+    return out
+
+
+def pickled_by_torch() -> dict[str, int]:
+    """Staged by torch's own stager: nothing is in the pool, the checkpoint process begins itself."""
+    value = state(1)
+    _jobs.membership(work.base(), {})
+    stager = DefaultStager(StagingOptions(False, False, False, False))
+    assert error_of(save(value, 1, async_stager=stager)) == ""
+    assert load(value, 1)
+    return notes()
+
+
+def failures(hook: str, at: int) -> list[str]:
+    """More of them than there are slots, then a save that works."""
+    first = state(1)
+    assert error_of(save(first, 1)) == ""
+    before = child_pid()
+    out = [error_of(save(state(2), 2, hook=hook, at=at)) for _ in range(4)]
+    value = state(3)
+    assert error_of(save(value, 3)) == ""
+    assert load(value, 3) and child_pid() == before
+    return out
+
+
+class Foreign:
+    """Cannot be made again in another process."""
+
+    def __reduce__(self) -> Any:
+        return _only_in, (os.getpid(),)
+
+
+def _only_in(pid: int) -> Foreign:
+    if pid != os.getpid():
+        raise ImportError("there is no such class here")
+    return Foreign()
+
+
+class Stubborn:
+    """Cannot be pickled, but copied."""
+
+    def __deepcopy__(self, memo: Any) -> Stubborn:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError("stays here")
+
+
+def bad_state(kind: str, at: int) -> list[str]:
+    """A state of one rank that cannot be staged, sent, or made again over there."""
+    assert error_of(save(state(1), 1)) == ""
+    before = child_pid()
+    bad: Any = {"meta": torch.empty(3, device="meta"), "foreign": Foreign(), "stubborn": Stubborn()}
+    out = []
+    for _ in range(4):
+        value = state(2)
+        if dist.get_rank() == at:
+            value["bad"] = bad[kind]
+        out.append(error_of(save(value, 2)))
+    value = state(3)
+    assert error_of(save(value, 3)) == ""
+    assert load(value, 3) and child_pid() == before
+    return out
+
+
+def wait_for(path: str) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while not os.path.exists(path):
+        assert time.monotonic() < until, f"{path} did not come"
+        time.sleep(0.02)
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [getattr(value, "_local_tensor", value)]
+    if isinstance(value, dict):
+        return [t for child in value.values() for t in tensors(child)]
+    return [t for child in value for t in tensors(child)] if isinstance(value, list) else []
+
+
+def stage_meanwhile() -> bool:
+    """A state staged while the checkpoint process is busy lies elsewhere, and harms nothing."""
+    gate = f"{folder()}/gate"
+    places: list[int] = []
+    real = _stage.stage
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        staged = real(*args, **kwargs)
+        places.append(staged.save.data()[0])
+        return staged
+
+    _stage.stage = noted
+    try:
+        value = state(1)
+        future = save(value, 1, gate=gate)
+        wait_for(note_path())
+        other = HearthWriter(work.base(), timeout_s=30)
+        staged = other.stage(state(2))
+        apart = len(set(places)) == 2 and same(state(2), staged) and not future.done()
+    finally:
+        _stage.stage = real
+        open(gate, "w").close()
+    assert error_of(future) == ""
+    assert load(value, 1) and same(state(2), staged)
+    other.close()
+    os.unlink(gate)
+    os.unlink(note_path())
+    return apart
+
+
+def killed(at: int) -> list[str]:
+    """The checkpoint process of one rank dies in the middle of a save; later ones cannot be sent."""
+    if os.path.exists(note_path()):
+        os.unlink(note_path())
+    assert error_of(save(state(1), 1)) == ""
+    os.unlink(note_path())
+    future = save(state(2), 2, gate=f"{folder()}/never" if dist.get_rank() == at else "")
+    if dist.get_rank() == at:
+        wait_for(note_path())
+        os.kill(child_pid(), signal.SIGKILL)
+    out = [error_of(future)]
+    dist.barrier()
+    out += [error_of(save(state(2), 2)) for _ in range(3)]
+    dist.barrier()
+    return out
+
+
+def save_without_process(step: int) -> bool:
+    """In a thread, after all that."""
+    value = state(step)
+    dcp.async_save(value, checkpoint_id=work.path(step),
+                   storage_writer=HearthWriter(work.base(), timeout_s=30)).result(DEADLINE_S)
+    return load(value, step)
+
+
+def new_process() -> None:
+    """DCP keeps a dead one for good."""
+    executor._CHECKPOINT_PROCESS = None
+
+
+def switched_off() -> dict[str, int]:
+    """Under the kill switch nothing is kept and all succeeds."""
+    os.environ["HEARTH_OFF"] = "1"
+    try:
+        assert error_of(save(state(1), 1)) == ""
+        return notes()
+    finally:
+        del os.environ["HEARTH_OFF"]

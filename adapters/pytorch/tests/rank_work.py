@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks do in tests: functions that the processes of ranks.World find by name."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+
+import hearth.torch as ht
+from hearth.errors import HearthError
+from hearth.torch import HearthReader, HearthWriter, _jobs, _stage
+
+
+def base() -> str:
+    return f"{os.environ['HEARTH_ROOT']}/{os.environ['HEARTH_JOB']}"
+
+
+def path(step: int) -> str:
+    return f"{base()}/step-{step}_ckpt"
+
+
+def leave() -> None:
+    """The job is over, for the next test to begin anew."""
+    for name in _jobs.open_bases():
+        _jobs.forget(name, keep=False)
+    dist.barrier()
+
+
+# ---- states --------------------------------------------------------------------------------------
+
+
+def meshes() -> dict[str, Any]:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    world = dist.get_world_size()
+    out = {"flat": init_device_mesh("cpu", (world,))}
+    if world == 4:
+        out["square"] = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
+    return out
+
+
+def whole(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def sharded(fill: bool = True) -> dict[str, Any]:
+    """DTensors in every way of cutting that 2 and 4 ranks have; fill False: zeros."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = meshes()
+    value = whole if fill else (lambda seed, *shape: torch.zeros(shape))
+    out = {
+        "rows": distribute_tensor(value(1, 10, 6), mesh["flat"], [Shard(0)]),
+        "columns": distribute_tensor(value(2, 6, 10), mesh["flat"], [Shard(1)]),
+        "copies": distribute_tensor(value(3, 5), mesh["flat"], [Replicate()]),
+        "uneven": distribute_tensor(value(4, 3, 4), mesh["flat"], [Shard(0)]),
+        "deep": distribute_tensor(value(5, 3, 4, 9), mesh["flat"], [Shard(2)])}
+    if "square" in mesh:
+        out["both"] = distribute_tensor(value(6, 8, 8), mesh["square"], [Shard(0), Shard(1)])
+        out["hsdp"] = distribute_tensor(value(7, 8, 3), mesh["square"], [Replicate(), Shard(0)])
+    else:
+        out["both"] = distribute_tensor(value(6, 8, 8), mesh["flat"], [Shard(1)])
+        out["hsdp"] = distribute_tensor(value(7, 8, 3), mesh["flat"], [Replicate()])
+    return out
+
+
+def wholes(state: dict[str, Any]) -> dict[str, torch.Tensor]:
+    return {name: tensor.full_tensor() for name, tensor in state.items()}
+
+
+def save_sharded(step: int, asynchronous: bool) -> dict[str, torch.Tensor]:
+    writer = HearthWriter(base())
+    state = sharded()
+    if asynchronous:
+        dcp.async_save(state, checkpoint_id=path(step), storage_writer=writer,
+                       process_group=ht.group()).result()
+    else:
+        dcp.save(state, checkpoint_id=path(step), storage_writer=writer)
+    return wholes(state)
+
+
+def load_sharded(step: int) -> dict[str, torch.Tensor]:
+    state = sharded(fill=False)
+    dcp.load(state, checkpoint_id=path(step), storage_reader=HearthReader())
+    return wholes(state)
+
+
+def again(step: int) -> dict[str, torch.Tensor]:
+    """As after a restart of the ranks: a new epoch, then a load."""
+    _jobs.forget(base())
+    assert ht.latest(base()) == path(step)
+    return load_sharded(step)
+
+
+# ---- failures ------------------------------------------------------------------------------------
+
+
+class Unpicklable(Exception):
+    """Cannot be carried to another rank."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("stays here")
+
+
+class Failing(HearthWriter):
+    """Fails on one rank, in one hook."""
+
+    at, hook, kind = -1, "", HearthError
+
+    def _fail(self, hook: str) -> None:
+        if hook == self.hook and dist.get_rank() == self.at:
+            raise self.kind(f"made to fail in {hook}")
+
+
+def _failing(hook: str) -> Any:
+    from hearth.torch.writer import _carried
+
+    real = getattr(HearthWriter, hook)
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self._fail(hook)
+        return real(self, *args, **kwargs)
+
+    return _carried(wrapper)
+
+
+for _hook in ("storage_meta", "set_up_storage_writer", "prepare_local_plan",
+              "prepare_global_plan", "write_data", "finish"):
+    setattr(Failing, _hook, _failing(_hook))
+
+
+class BadId:
+    """A checkpoint id that only one rank has."""
+
+    def __str__(self) -> str:
+        return "no step"
+
+
+class BadFuture:
+    def wait(self) -> None:
+        raise HearthError("made to fail in the future")
+
+    value = wait
+
+
+def fail_in(hook: str, at: int, asynchronous: bool, kind: str, step: int) -> tuple[float, str]:
+    """A save that fails on rank `at`; how long this rank took to hear of it, and the text."""
+    writer = Failing(base(), timeout_s=30)
+    writer.at, writer.hook = at, hook
+    writer.kind = Unpicklable if kind == "unpicklable" else HearthError
+    state: dict[str, Any] = {"w": torch.ones(100) * dist.get_rank(), "n": 1}
+    me = dist.get_rank()
+    checkpoint_id: Any = path(step)
+    if hook == "reset" and me == at:
+        checkpoint_id = BadId()
+    real = _stage.stage
+    if hook == "stage" and me == at:
+        def broken(*args: Any, **kwargs: Any) -> Any:
+            raise writer.kind("made to fail in stage")
+        _stage.stage = broken
+    if hook == "future" and me == at:
+        inner = writer.write_data
+        writer.write_data = lambda *args: (inner(*args), BadFuture())[1]
+    begin = time.monotonic()
+    try:
+        if asynchronous:
+            dcp.async_save(state, checkpoint_id=checkpoint_id, storage_writer=writer,
+                           process_group=ht.group()).result()
+        else:
+            dcp.save(state, checkpoint_id=checkpoint_id, storage_writer=writer)
+        text = "it did not fail"
+    except CheckpointException as error:
+        text = f"{sorted(error.failures)} {[str(e[0]) for e in error.failures.values()]}"
+    finally:
+        _stage.stage = real
+    return time.monotonic() - begin, text
+
+
+def save_plain(step: int) -> int:
+    """A save that works."""
+    state = {f"w{dist.get_rank()}": torch.full((50,), float(step)), "n": step}
+    dcp.save(state, checkpoint_id=path(step), storage_writer=HearthWriter(base()))
+    target = {f"w{dist.get_rank()}": torch.zeros(50), "n": 0}
+    dcp.load(target, checkpoint_id=path(step), storage_reader=HearthReader())
+    assert torch.equal(state[f"w{dist.get_rank()}"], target[f"w{dist.get_rank()}"])
+    return target["n"]
+
+
+def save_cached(first: int) -> list[int]:
+    """Three saves with DCP's plan caching, each loaded again."""
+    from torch.distributed.checkpoint import DefaultSavePlanner
+
+    out = []
+    writer = HearthWriter(base())
+    for step in range(first, first + 3):
+        state = {"d": sharded()["rows"], "n": step,
+                 f"own{dist.get_rank()}": torch.full((9,), float(step))}
+        dcp.save(state, checkpoint_id=path(step), storage_writer=writer,
+                 planner=DefaultSavePlanner(enable_plan_caching=True))
+        target = {"d": sharded(fill=False)["rows"], "n": 0,
+                  f"own{dist.get_rank()}": torch.zeros(9)}
+        dcp.load(target, checkpoint_id=path(step), storage_reader=HearthReader())
+        assert torch.equal(target["d"].full_tensor(), whole(1, 10, 6))
+        assert target[f"own{dist.get_rank()}"][0] == step
+        out.append(target["n"])
+    return out
+
+
+def without_collectives(step: int) -> bool:
+    """use_collectives=False: each rank for itself, its own metadata."""
+    me = dist.get_rank()
+    state = {"w": torch.full((20,), float(me)), "who": me}
+    dcp.save(state, checkpoint_id=path(step), storage_writer=HearthWriter(base()),
+             use_collectives=False)
+    target = {"w": torch.zeros(20), "who": -1}
+    dcp.load(target, checkpoint_id=path(step), storage_reader=HearthReader())
+    return target["who"] == me and bool((target["w"] == me).all())
+
+
+# ---- loading -------------------------------------------------------------------------------------
+
+
+class Named:
+    """Stateful; notes when it is asked."""
+
+    order: list[str] = []
+
+    def __init__(self, name: str) -> None:
+        self.name, self.tensor = name, torch.zeros(3)
+
+    def state_dict(self) -> dict[str, Any]:
+        dist.barrier()  # every rank must be at the same key
+        Named.order.append(self.name)
+        return {"t": self.tensor}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.tensor = state["t"]
+
+
+def key_orders(step: int) -> list[str]:
+    """Keys inserted in another order on each rank, whose states take part in collectives."""
+    names = ["b", "a", "c"] if dist.get_rank() else ["a", "c", "b"]
+    dcp.save({name: Named(name) for name in sorted(names)}, checkpoint_id=path(step),
+             storage_writer=HearthWriter(base()))
+    Named.order.clear()
+    dcp.load({name: Named(name) for name in names}, checkpoint_id=path(step),
+             storage_reader=HearthReader())
+    return Named.order
+
+
+def global_plans(step: int) -> int:
+    """How many plans prepare_global_plan got here."""
+    seen = [0]
+
+    class Counting(HearthReader):
+        def prepare_global_plan(self, plans: Any) -> Any:
+            seen[0] = len(plans)
+            return plans
+
+    save_plain(step)
+    dcp.load({"n": 0}, checkpoint_id=path(step), storage_reader=Counting())
+    return seen[0]
+
+
+def load_failing(hook: str, at: int, step: int) -> str:
+    """A load in which one rank's reader fails."""
+    save_plain(step)
+    reader = HearthReader()
+    if dist.get_rank() == at:
+        def broken(*args: Any, **kwargs: Any) -> Any:
+            raise HearthError(f"made to fail in {hook}")
+        setattr(reader, hook, broken)
+    try:
+        dcp.load({"n": 0}, checkpoint_id=path(step), storage_reader=reader)
+    except CheckpointException as error:
+        return f"{sorted(error.failures)} {[str(e[0]) for e in error.failures.values()]}"
+    return "it did not fail"
+
+
+def load_resharded(step: int) -> dict[str, torch.Tensor]:
+    """The same tensors cut in other ways."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = meshes()
+    ways = {"rows": [Shard(1)], "columns": [Shard(0)], "copies": [Shard(0)], "uneven": [Shard(1)],
+            "deep": [Shard(0)], "both": [Replicate()], "hsdp": [Shard(1)]}
+    shapes = {"rows": (10, 6), "columns": (6, 10), "copies": (5,), "uneven": (3, 4),
+              "deep": (3, 4, 9), "both": (8, 8), "hsdp": (8, 3)}
+    state = {name: distribute_tensor(torch.zeros(shapes[name]), mesh["flat"], way)
+             for name, way in ways.items()}
+    dcp.load(state, checkpoint_id=path(step), storage_reader=HearthReader())
+    return wholes(state)
+
+
+# ---- containers of other programs ----------------------------------------------------------------
+
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "tests", "data")
+
+
+def job_base(job: str) -> str:
+    return f"{os.environ['HEARTH_ROOT']}/{job}"
+
+
+def place(job: str, container: str, mine: Any, as_name: str | None = None) -> None:
+    """Files of a container of tests/data on this rank's node: mine(rank, name) says which."""
+    import shutil
+
+    there = f"{job_base(job)}/{as_name or container}"
+    os.makedirs(there, mode=0o700, exist_ok=True)
+    for name in os.listdir(f"{DATA}/container/{container}"):
+        if mine(dist.get_rank(), name):
+            shutil.copy(f"{DATA}/container/{container}/{name}", f"{there}/{name}")
+            os.chmod(f"{there}/{name}", 0o600)
+    dist.barrier()
+
+
+def everything(rank: int, name: str) -> bool:
+    return True
+
+
+def own_only(rank: int, name: str) -> bool:
+    """As ml-flashpoint leaves it: each node its own rank's objects and the common ones."""
+    return f"src{rank}." in name or not name.startswith("__")
+
+
+def first_node_only(rank: int, name: str) -> bool:
+    return rank == 0
+
+
+def metadata_on_second(rank: int, name: str) -> bool:
+    return own_only(rank, name) and (name != ".metadata" or rank == 1)
+
+
+def one_object_nowhere(rank: int, name: str) -> bool:
+    return name != "__1__0_src1.distcp" and everything(rank, name)
+
+
+def common_on_first(rank: int, name: str) -> bool:
+    return own_only(rank, name) and (name != "common.pt" or rank == 0)
+
+
+def touch(job: str, name: str, on: int) -> None:
+    """A file beside the containers of one rank's node."""
+    if dist.get_rank() == on:
+        os.makedirs(job_base(job), mode=0o700, exist_ok=True)
+        with open(f"{job_base(job)}/{name}", "w"):
+            pass
+    dist.barrier()
+
+
+def find(job: str, common: tuple[str, ...] = ("common.pt",)) -> tuple[str | None, int, list[str]]:
+    """What recover() finds: its last path component, bytes pulled here, common objects to be had."""
+    found = ht.recover(job_base(job), common=common)
+    if found is None:
+        return None, 0, []
+    checkpoint = _jobs.membership(job_base(job), {}).recovered
+    assert checkpoint is not None
+    here = [name for name in (".metadata", *common) if checkpoint.common(name)]
+    return os.path.basename(found.path), found.info.pulled_bytes, here
+
+
+def find_error(job: str) -> str:
+    try:
+        return str(find(job))
+    except HearthError as error:
+        return f"{error.name}: {error}"
+
+
+def read_everything(job: str, step: int, leave_out: tuple[str, ...] = ()) -> dict[str, Any]:
+    """All keys of a container of tests/data, through DCP, under their flat names."""
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+    reader = HearthReader()
+    reader.reset(f"{job_base(job)}/step-{step}_ckpt")
+    target: dict[str, Any] = {}
+    for name, entry in reader.read_metadata().state_dict_metadata.items():
+        if name in leave_out:
+            continue
+        tensor = isinstance(entry, TensorStorageMetadata)
+        target[name] = torch.zeros(entry.size, dtype=entry.properties.dtype) if tensor else None
+    dcp.load(target, storage_reader=reader)
+    return target
+
+
+def read_raw(job: str, name: str, offset: int, length: int) -> bytes:
+    """Bytes of an object of what was recovered."""
+    checkpoint = _jobs.membership(job_base(job), {}).recovered
+    assert checkpoint is not None
+    return bytes(checkpoint.read_ranges([(name, offset, length)])[0])
+
+
+def find_with_own_gather(job: str) -> str | None:
+    """The ranks meet through a gather of the caller's, and no process group is asked."""
+    from hearth.job import Job
+
+    asked = []
+
+    def gather(mine: bytes) -> list[bytes]:
+        asked.append(len(mine))
+        out: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(out, mine)
+        return out
+
+    job_ = Job.open(job_base(job), rank=dist.get_rank(), world=dist.get_world_size(),
+                    gather=gather)
+    checkpoint = job_.recover()
+    name = None if checkpoint is None else os.path.basename(checkpoint.path)
+    if checkpoint is not None:
+        checkpoint.close()
+    job_.close(keep=False)
+    assert asked
+    return name
+
+
+def files_after_save(step: int) -> list[str]:
+    """What a save leaves on this node."""
+    save_plain(step)
+    return sorted(os.listdir(path(step)))

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks for tests: processes with a gloo group on loopback, on nodes that are folders of a tmpfs.
+
+    with World(4, nodes=2, base_dir) as world:
+        world.run(function, argument)      on every rank; a list of what each returned
+
+Functions belong to modules, so that the processes find them. A rank that raises makes run() raise; a
+rank that does not answer within the deadline is killed, by its pid, with all others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing as mp
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+DEADLINE_S = 120.0
+_stores = itertools.count()
+
+
+class RankFailed(AssertionError):
+    """What a rank raised, as text."""
+
+
+def _environment(rank: int, world: int, nodes: int, folder: str) -> dict[str, str]:
+    node = rank * nodes // world
+    return {
+        "RANK": str(rank), "WORLD_SIZE": str(world), "GLOO_SOCKET_IFNAME": "lo",
+        "MASTER_ADDR": "127.0.0.1",
+        "HEARTH_ROOT": f"{folder}/node{node}", "HEARTH_JOB": "job", "HEARTH_NODE": f"node{node}",
+        "HEARTH_HEARTBEAT_MS": "300", "HEARTH_DEAD_MS": "5000", "HEARTH_ALLOW_DEGRADED": "1",
+        "HEARTH_LINGER_S": "20", "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+
+
+def _serve(rank: int, world: int, nodes: int, folder: str, store: str, pipe: Any) -> None:
+    os.environ.update(_environment(rank, world, nodes, folder))
+    os.makedirs(os.environ["HEARTH_ROOT"], exist_ok=True)
+    sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(store, world), rank=rank, world_size=world)
+    while True:
+        job = pipe.recv()
+        if job is None:
+            break
+        try:
+            pipe.send((True, job[0](*job[1])))
+        except BaseException:
+            pipe.send((False, traceback.format_exc()))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+class World:
+    """A world of ranks; see above."""
+
+    def __init__(self, world: int, nodes: int, folder: str, *, parents: bool = False) -> None:
+        """parents: ranks may have processes of their own (a daemonic process may not)."""
+        context = mp.get_context("spawn")
+        self.world, self.folder = world, folder
+        self._pipes, self._processes = [], []
+        self.alive = True
+        store = f"{folder}/store{next(_stores)}"  # a file is for one group only
+        for rank in range(world):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_serve, args=(rank, world, nodes, folder, store, theirs),
+                daemon=not parents)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def run(self, function: Callable[..., Any], *args: Any,
+            deadline_s: float = DEADLINE_S) -> list[Any]:
+        """function(*args) on every rank."""
+        for pipe in self._pipes:
+            pipe.send((function, args))
+        answers = [self._answer(rank, deadline_s) for rank in range(self.world)]
+        failed = [f"rank {rank}:\n{text}" for rank, (ok, text) in enumerate(answers) if not ok]
+        if failed:
+            raise RankFailed("\n".join(failed))
+        return [value for _, value in answers]
+
+    def _answer(self, rank: int, deadline_s: float) -> tuple[bool, Any]:
+        try:
+            if self._pipes[rank].poll(deadline_s):
+                return self._pipes[rank].recv()
+        except EOFError:
+            pass
+        self.kill()
+        raise RankFailed(f"rank {rank} did not answer within {deadline_s:g} s")
+
+    def kill(self) -> None:
+        """End all ranks at once."""
+        self.alive = False
+        for process in self._processes:
+            if process.is_alive():
+                process.kill()
+
+    def close(self) -> None:
+        """End all ranks in good order, if they still can."""
+        for pipe in self._pipes:
+            try:
+                pipe.send(None)
+            except OSError:
+                pass
+        for process in self._processes:
+            process.join(20)
+        self.kill()
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks do in test_interchange.py: plain DCP checkpoints, and one model cut in several ways."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.tensor import DTensor
+
+import hearth.torch as ht
+from hearth.torch import HearthReader, HearthWriter, _jobs
+from hearth.torch._pickles import load_metadata
+from rank_work import base, job_base, meshes, path, whole
+
+
+def flat_target(container: str) -> dict[str, Any]:
+    """What a container's `.metadata` lists, to be filled: zeros, None for byte items."""
+    with open(f"{container}/.metadata", "rb") as file:
+        metadata = load_metadata(file.read())
+    return {name: torch.zeros(entry.size, dtype=entry.properties.dtype)
+            if isinstance(entry, TensorStorageMetadata) else None
+            for name, entry in metadata.state_dict_metadata.items()}
+
+
+# ---- plain DCP checkpoints -----------------------------------------------------------------------
+
+
+def _plain_state() -> dict[str, Any]:
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh, me = meshes()["flat"], dist.get_rank()
+    return {
+        "rows": distribute_tensor(whole(1, 9, 4), mesh, [Shard(0)]),
+        "columns": distribute_tensor(whole(2, 4, 9).to(torch.bfloat16), mesh, [Shard(1)]),
+        "copies": distribute_tensor(whole(3, 5), mesh, [Replicate()]),
+        "empty_on_one": distribute_tensor(whole(4, 1, 3), mesh, [Shard(0)]),
+        f"own{me}": torch.full((7,), float(me)), "step": torch.tensor(31),
+        "nested": {"lr": 0.25, "names": ["a", "b"], "who": {f"rank{me}": me}}}
+
+
+def full(value: Any) -> Any:
+    """A copy with each DTensor whole. Collective."""
+    if isinstance(value, torch.Tensor):
+        return (value.full_tensor() if isinstance(value, DTensor) else value).detach().clone()
+    if isinstance(value, dict):
+        return {key: full(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [full(child) for child in value]
+    return value
+
+
+def _zeros(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return torch.zeros_like(value)
+    if isinstance(value, dict):
+        return {key: _zeros(child) for key, child in value.items()}
+    return None
+
+
+def save_plain_dcp(folder: str) -> dict[str, Any]:
+    """With torch's FileSystemWriter, into one folder that all see."""
+    state = _plain_state()
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(f"{folder}/plain"))
+    return full(state)
+
+
+def spread(job: str, folder: str, name: str, leave_out: str = "") -> None:
+    """Onto this rank's node: what this rank wrote, on the first also `.metadata`."""
+    me, there = dist.get_rank(), f"{job_base(job)}/{name}"
+    os.makedirs(there, mode=0o700)
+    for file in os.listdir(f"{folder}/plain"):
+        mine = file.startswith(f"__{me}_") or (file == ".metadata" and me == 0)
+        if mine and file != leave_out:
+            shutil.copy(f"{folder}/plain/{file}", f"{there}/{file}")
+    assert os.listdir(there) or leave_out
+    dist.barrier()
+
+
+def recover_and_read(job: str) -> tuple[str | None, int, dict[str, Any]]:
+    """The container's name, bytes that came from peers, the state."""
+    found = ht.recover(job_base(job))
+    assert found is not None
+    target = _zeros(_plain_state())
+    dcp.load(target, checkpoint_id=found.path, storage_reader=HearthReader())
+    return os.path.basename(found.path), found.info.pulled_bytes, full(target)
+
+
+# ---- a model cut in several ways -----------------------------------------------------------------
+
+
+class Model(nn.Module):
+    """Its last layer has fewer rows than there are ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.three = nn.Linear(7, 16), nn.Linear(16, 10), nn.Linear(10, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.three(torch.relu(self.two(torch.relu(self.one(x)))))
+
+
+def _cut(model: nn.Module, way: str) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    world = dist.get_world_size()
+    if way in ("fsdp", "tp"):
+        mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("x",))
+        shard = tensor = mesh
+    else:
+        mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("a", "b"))
+        shard, tensor = (mesh, mesh) if way == "hsdp" else (mesh["a"], mesh["b"])
+    if "tp" in way:
+        parallelize_module(model, tensor, {"one": ColwiseParallel(), "two": RowwiseParallel()})
+    if "sdp" in way:
+        for layer in (model.one, model.two, model.three, model):
+            fully_shard(layer, mesh=shard)
+
+
+def _build(way: str, seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(seed)
+    model = Model()
+    _cut(model, way)
+    # foreach cannot take parameters of which some are DTensors and some are not
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True, foreach=False)
+
+
+def _train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    for i in range(steps):
+        optimizer.zero_grad()
+        model(whole(100 + i, 4, 7)).pow(2).sum().backward()
+        optimizer.step()
+
+
+def _state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    weights, moments = get_state_dict(model, optimizer)
+    return {"model": weights, "optimizer": moments}
+
+
+def train_and_save(way: str, step: int) -> dict[str, Any]:
+    """The whole state that was saved."""
+    model, optimizer = _build(way, seed=1)
+    _train(model, optimizer, 3)
+    state = _state(model, optimizer)
+    dcp.save(state, checkpoint_id=path(step), storage_writer=HearthWriter(base()))
+    return full(state)
+
+
+def load_and_gather(way: str, step: int) -> dict[str, Any]:
+    """A new epoch; another model, filled from what was recovered, and what it holds then."""
+    _jobs.forget(base())
+    assert ht.latest(base()) == path(step)
+    model, optimizer = _build(way, seed=2 + dist.get_rank())
+    state = _state(model, optimizer)
+    dcp.load(state, checkpoint_id=path(step), storage_reader=HearthReader())
+    set_state_dict(model, optimizer, model_state_dict=state["model"],
+                   optim_state_dict=state["optimizer"])
+    held = full(_state(model, optimizer))
+    _train(model, optimizer, 1)  # it can go on
+    return held
+
+
+def leave_keeping() -> None:
+    """These ranks go; what they saved stays with the nodes."""
+    for name in _jobs.open_bases():
+        _jobs.forget(name)
+    dist.barrier()

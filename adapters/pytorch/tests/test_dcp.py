@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saving and loading through torch.distributed.checkpoint, one process."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+
+import hearth.torch as ht
+from hearth.errors import HearthError
+from hearth.torch import HearthReader, HearthWriter, _jobs
+from hearth.torch import _stage
+
+
+def state() -> dict:
+    generator = torch.Generator().manual_seed(1)
+    base = torch.randn(6, 8, generator=generator)
+    return {
+        "w": torch.randn(64, 32, generator=generator), "t": base.t(), "e": base[:1].expand(5, 8),
+        "v": base[1:4, 2:6], "scalar": torch.tensor(3.5), "empty": torch.empty(0, 3),
+        "half": torch.randn(3, generator=generator).to(torch.bfloat16),
+        "bool": torch.tensor([True, False]), "c": torch.randn(3, dtype=torch.complex64).conj(),
+        "neg": torch.randn(3, dtype=torch.complex64).conj().imag, "param": torch.nn.Parameter(base),
+        "nested": {"a": [torch.arange(5), 3, {"b": "text"}], "none": None, "tuple": (1, 2.5)},
+        "blob": b"", "step": 7, "lr": 1e-3, "name": "größe"}
+
+
+def empty_like(value):
+    if isinstance(value, torch.Tensor):
+        return torch.zeros(value.shape, dtype=value.dtype)
+    if isinstance(value, dict):
+        return {k: empty_like(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [empty_like(v) for v in value]
+    return type(value)() if value is not None else 0
+
+
+def same(a, b) -> bool:
+    if isinstance(a, torch.Tensor):
+        return (a.dtype == b.dtype and a.shape == b.shape
+                and torch.equal(torch.Tensor.resolve_conj(a.detach()), b.detach()))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))
+    return type(a) is type(b) and a == b
+
+
+def test_save_and_load(base):
+    writer = HearthWriter(base)
+    kept = state()
+    for step in (1, 2, 3):
+        dcp.save(kept, checkpoint_id=f"{base}/step-{step}_ckpt", storage_writer=writer)
+    target = empty_like(kept)
+    dcp.load(target, checkpoint_id=f"{base}/step-3_ckpt", storage_reader=HearthReader())
+    assert same(kept, target)
+
+
+def test_async_save_keeps_the_moment(base):
+    writer = HearthWriter(base)
+    kept = state()
+    for step in (1, 2, 3):
+        wanted = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in kept.items()}
+        future = dcp.async_save(kept, checkpoint_id=f"{base}/{step}", storage_writer=writer)
+        kept["w"].add_(1.0)
+        future.result(60)
+    target = empty_like(kept)
+    dcp.load(target, checkpoint_id=f"{base}/3", storage_reader=HearthReader())
+    assert same(wanted, target) and not torch.equal(target["w"], kept["w"])
+
+
+def test_own_async_save(base):
+    writer = HearthWriter(base)
+    kept = {f"k{i}": torch.full((17,), float(i)) for i in range(50)} | {f"n{i}": i for i in range(50)}
+    ht.async_save(kept, checkpoint_id=f"{base}/4", storage_writer=writer).result(60)
+    target = empty_like(kept)
+    ht.load(target, checkpoint_id=f"{base}/4")
+    assert same(kept, target)
+
+
+def test_staged_tensors_are_found_by_their_address(base, monkeypatch):
+    writer = HearthWriter(base)
+    asked = []
+    real = _stage.piece_of
+    monkeypatch.setattr(_stage, "piece_of", lambda source: asked.append(source) or real(source))
+    dcp.async_save({"a": torch.ones(1000), "b": torch.zeros(3, 3)}, checkpoint_id=f"{base}/1",
+                   storage_writer=writer).result(60)
+    assert len(asked) == 2, "a tensor was copied twice: once staged, once written"
+
+
+def test_restart_finds_the_newest(base):
+    writer = HearthWriter(base, linger_s=30)
+    kept = state()
+    for step in (5, 6):
+        dcp.save(kept, checkpoint_id=f"{base}/step-{step}_ckpt", storage_writer=writer)
+    _jobs.forget(base)
+    assert ht.latest(base, linger_s=5) == f"{base}/step-6_ckpt"
+    target = empty_like(kept)
+    ht.load(target, checkpoint_id=f"{base}/step-6_ckpt")
+    assert same(kept, target)
+
+
+def test_nothing_there_is_none(base):
+    assert ht.latest(base) is None
+    assert ht.load_latest({"a": torch.zeros(2)}, base=base) is None
+
+
+@pytest.mark.parametrize("name", ["x", "step-_ckpt", "step-4", "4_ckpt", "step-4_ckpt.tmp", "-3"])
+def test_ids_that_name_no_step(base, name):
+    with pytest.raises(CheckpointException) as caught:
+        dcp.save({"a": 1}, checkpoint_id=f"{base}/{name}", storage_writer=HearthWriter(base))
+    error = caught.value.failures[0][0]
+    assert isinstance(error, ValueError) and "step-<N>_ckpt or <N>" in str(error)
+
+
+@pytest.mark.parametrize("bad, word", [
+    (lambda: torch.empty(3, device="meta"), "meta"),
+    (lambda: torch.eye(3).to_sparse(), "sparse")])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_tensors_without_bytes_are_named(base, bad, word, asynchronous):
+    writer = HearthWriter(base)
+    broken = {"good": torch.ones(2), "deep": {"bad": bad()}}
+    with pytest.raises(CheckpointException) as caught:
+        if asynchronous:
+            dcp.async_save(broken, checkpoint_id=f"{base}/1", storage_writer=writer).result(60)
+        else:
+            dcp.save(broken, checkpoint_id=f"{base}/1", storage_writer=writer)
+    assert "deep.bad" in str(caught.value) and word in str(caught.value)
+    dcp.save({"good": torch.ones(2)}, checkpoint_id=f"{base}/1", storage_writer=writer)
+
+
+def test_fallback_to_storage(base, folder):
+    wanted = {"a": torch.arange(6.0), "n": 3}
+    for step in (3, 12):
+        wanted["n"] = step
+        dcp.save(wanted, checkpoint_id=f"{folder}/disk/step-{step}_ckpt")
+    target = {"a": torch.zeros(6), "n": 0}
+    reader = dcp.FileSystemReader(f"{folder}/disk")
+    assert ht.load_latest(target, base=base, fallback=reader) == 12
+    assert target["n"] == 12 and torch.equal(target["a"], wanted["a"])
+
+
+def test_errors_can_be_pickled():
+    error = pickle.loads(pickle.dumps(HearthError("what", -102, "HEARTH_ENOENT", 2)))
+    assert (str(error), error.code, error.name, error.native) == ("what", -102, "HEARTH_ENOENT", 2)

@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`.metadata` and items: what is good is read right, what is hostile is refused, nothing is run."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import pickle
+import random
+import resource
+import subprocess
+import sys
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed.checkpoint import metadata as dcp
+
+from hearth.errors import HearthCorrupt, HearthLibraryMissing
+from hearth.torch import _pickles
+from hearth.torch._pickles import PickleRefused, decode_item, encode_item, load_metadata
+
+HERE = Path(__file__).resolve().parent
+DATA = Path(os.environ.get("HEARTH_TEST_DATA", HERE.parents[2] / "tests" / "data"))
+SAMPLES = sorted([*(DATA / "metadata").glob("*.metadata"),
+                  *(DATA / "metadata" / "standin").glob("*.pkl")])
+HOSTILE = [line.split("\t") for line in
+           (DATA / "hostile" / "index.tsv").read_text().splitlines()[1:]]
+
+
+def _library():
+    try:
+        return _pickles._ffi.library()
+    except HearthLibraryMissing:
+        return None
+
+
+@pytest.fixture(params=["library", "python"])
+def reader(request, monkeypatch):
+    """load_metadata with the library's proof, and without."""
+    if request.param == "python":
+        monkeypatch.setattr(_pickles, "_proved", lambda data: False)
+    elif not hasattr(_library(), "hearth_metadata_open"):
+        pytest.skip("this libhearth has no hearth_metadata_open")
+    return load_metadata
+
+
+def _entry(name, entry):
+    if type(entry) is dcp.BytesStorageMetadata:
+        return {"fqn": name, "type": "bytes"}
+    p = entry.properties
+    return {
+        "fqn": name, "type": "tensor", "dtype": str(p.dtype)[6:], "size": list(entry.size),
+        "layout": str(p.layout)[6:], "requires_grad": p.requires_grad,
+        "memory_format": str(p.memory_format)[6:], "pin_memory": p.pin_memory,
+        "chunks": [{"offsets": list(c.offsets), "sizes": list(c.sizes)} for c in entry.chunks]}
+
+
+def _place(index, info):
+    transforms = info.__dict__.get("transform_descriptors")
+    return {
+        "fqn": index.fqn, "offset": None if index.offset is None else list(index.offset),
+        "index": index.index, "relative_path": info.relative_path, "file_offset": info.offset,
+        "length": info.length, "transform_descriptors": None if transforms is None
+        else list(transforms)}
+
+
+def _meta(meta):
+    if meta is None:
+        return None
+    ident = meta.checkpoint_id
+    if ident is not None:
+        kind = "str" if isinstance(ident, str) else type(ident).__name__
+        ident = {"type": kind, "value": str(ident)}
+    modules = {"modules": meta.modules} if hasattr(meta, "modules") else {}
+    return {"checkpoint_id": ident, "save_id": meta.save_id, "load_id": meta.load_id, **modules}
+
+
+def _as_json(md):
+    """A Metadata as the lists beside the samples write it."""
+    return {
+        "version": getattr(md, "version", None), "attributes": list(vars(md)),
+        "storage_meta": _meta(md.storage_meta),
+        "state_dict_metadata": [_entry(*e) for e in md.state_dict_metadata.items()],
+        "planner_data": None if md.planner_data is None else [
+            {"fqn": n, "path": list(p)} for n, p in md.planner_data.items()],
+        "storage_data": None if md.storage_data is None else [
+            _place(*e) for e in md.storage_data.items()]}
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.stem)
+def test_every_sample_decodes_to_the_list_beside_it(path, reader):
+    expected = json.loads(path.with_suffix(".json").read_text())
+    got = _as_json(reader(path.read_bytes()))
+    for field, value in got.items():
+        assert value == expected[field], field
+
+
+def test_megatrons_attribute_is_kept(reader):
+    sample = DATA / "metadata" / "edit_mcore.metadata"
+    expected = json.loads(sample.with_suffix(".json").read_text())["mcore_data"]
+    got = reader(sample.read_bytes()).mcore_data
+    assert json.loads(json.dumps(got)) == expected
+
+
+def test_samples_are_there():
+    assert len(SAMPLES) > 80 and len(HOSTILE) > 300
+
+
+@pytest.mark.parametrize(
+    "name,verdict", [(r[0], r[3]) for r in HOSTILE if r[1] in ("metadata", "both")])
+def test_hostile_metadata(name, verdict, reader):
+    """Refused where it must be, read where it must be; one or the other else."""
+    data = (DATA / "hostile" / name).read_bytes()
+    if verdict == "refuse":
+        with pytest.raises(PickleRefused):
+            reader(data)
+    elif verdict.startswith("ok"):
+        assert type(reader(data)) is dcp.Metadata
+    else:
+        try:
+            assert type(reader(data)) is dcp.Metadata
+        except PickleRefused:
+            pass
+
+
+def test_every_prefix_is_refused(reader):
+    data = (DATA / "hostile" / "m_ok_plain.pkl").read_bytes()
+    for length in range(len(data)):
+        with pytest.raises(PickleRefused):
+            reader(data[:length])
+
+
+def test_the_error_names_the_global_and_is_both_kinds(reader):
+    with pytest.raises(PickleRefused, match=r"system") as caught:
+        reader((DATA / "hostile" / "m_evil_in_unknown.pkl").read_bytes())
+    assert isinstance(caught.value, pickle.UnpicklingError)
+    assert isinstance(caught.value, HearthCorrupt)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert type(copy) is type(caught.value) and str(copy) == str(caught.value)
+
+
+def test_a_class_is_never_given_a_state(reader):
+    """BUILD with slots on the class itself would change the class for the whole process."""
+    good = (DATA / "hostile" / "m_ok_plain.pkl").read_bytes()
+    build = pickle.dumps(dcp.Metadata, 4)[:-1] + b"N}\x8c\x07versionK\x07s\x86b."
+    with pytest.raises(PickleRefused):
+        reader(build)
+    assert dcp.Metadata.version is None
+    assert type(reader(good)) is dcp.Metadata
+
+
+def test_a_number_in_the_memo_asks_for_no_memory(reader):
+    """LONG_BINPUT 2^32-1 makes Python's own C unpickler ask for 64 GiB."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        reader(b"\x80\x04Nr\xff\xff\xff\xff.")
+    except PickleRefused:
+        pass
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+
+
+def test_the_collector_is_as_it_was(reader):
+    data = (DATA / "hostile" / "m_ok_plain.pkl").read_bytes()
+    for enabled in (True, False):
+        (gc.enable if enabled else gc.disable)()
+        try:
+            reader(data)
+            with pytest.raises(PickleRefused):
+                reader(data[:-1])
+            assert gc.isenabled() is enabled
+        finally:
+            gc.enable()
+
+
+def test_flipped_bytes_never_do_more_than_raise(reader):
+    data = (DATA / "hostile" / "m_ok_plain.pkl").read_bytes()
+    rng = random.Random(7)
+    for _ in range(2000):
+        damaged = bytearray(data)
+        for _ in range(rng.randint(1, 4)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        try:
+            assert type(reader(bytes(damaged))) is dcp.Metadata
+        except PickleRefused:
+            pass
+
+
+# ---- items ------------------------------------------------------------------------------------
+
+ATOMS = [None, True, False, 0, 1, -1, 255, 256, 2**31, -2**40, 2**100, 0.0, -0.0, 1e-8, 0.9,
+         float("inf"), "", "lr", "p1 r c i", "gr\u00fcn \U0001f600", b"", b"\x00\xff", b"abc",
+         (), (0.9, 0.999), [], [1, [2, (3,)]], {}, {"a": {"b": [None, 1.5]}, 3: (True,)},
+         ["x"] * 300, list(range(1000)), "c" * 5000, tuple("p%d" % i for i in range(400))]
+
+
+@pytest.mark.parametrize("value", ATOMS, ids=lambda v: repr(v)[:30])
+def test_an_atom_is_what_torch_save_makes_of_it(value):
+    out = io.BytesIO()
+    torch.save(value, out, _use_new_zipfile_serialization=False)
+    data = encode_item(value)
+    assert data == out.getvalue()
+    decoded = decode_item(data)
+    assert decoded == value and type(decoded) is type(value)
+    assert torch.load(io.BytesIO(data), weights_only=False) == value
+
+
+def test_nan_and_signs_survive():
+    assert str(decode_item(encode_item([float("nan"), -0.0]))) == "[nan, -0.0]"
+
+
+@pytest.mark.parametrize("value", [
+    {1, 2}, OrderedDict(a=1), torch.float32, torch.Size([2, 3]), 1 + 2j, torch.device("cpu"),
+    OrderedDict(b=[{}])], ids=repr)
+def test_other_harmless_values_survive(value):
+    assert decode_item(encode_item(value)) == value
+    out = io.BytesIO()
+    torch.save(value, out, _use_new_zipfile_serialization=False)
+    assert decode_item(out.getvalue()) == value
+
+
+def test_shared_and_recursive_containers():
+    inner = [1]
+    value = decode_item(encode_item([inner, inner]))
+    assert value[0] is value[1]
+    loop: list = []
+    loop.append(loop)
+    again = decode_item(encode_item(loop))
+    assert again[0] is again
+
+
+def test_tensors_and_subclasses_go_through_torch():
+    class Sub(int):
+        pass
+
+    assert not _pickles.is_plain([Sub(1)]) and not _pickles.is_plain({Sub(1): 1})
+    assert not _pickles.is_plain({(1,): 1}) or decode_item(encode_item({(1,): 1})) == {(1,): 1}
+    tensor = torch.arange(6.0).view(2, 3)
+    data = encode_item({"t": tensor, "n": 1})
+    assert data[:2] == b"PK"
+    assert torch.equal(decode_item(data)["t"], tensor)
+
+
+class _Trap:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("zip_form", [True, False])
+def test_an_item_is_never_executed(tmp_path, zip_form):
+    """DCP's own load_bytes would run it."""
+    flag = tmp_path / "executed"
+    out = io.BytesIO()
+    torch.save({"x": _Trap(flag)}, out, _use_new_zipfile_serialization=zip_form)
+    with pytest.raises(PickleRefused, match="mkdir"):
+        decode_item(out.getvalue())
+    assert not flag.exists()
+    decode_item(out.getvalue(), trust=True)
+    assert flag.exists(), "the trap is none"
+
+
+@pytest.mark.parametrize("row", [r for r in HOSTILE if r[1] == "both"], ids=lambda r: r[0])
+def test_hostile_pickles_in_the_plain_form(row):
+    body = (DATA / "hostile" / row[0]).read_bytes()
+    data = _pickles.PREFIX + body + _pickles.SUFFIX
+    try:
+        decode_item(data)  # data only is no harm: the deep tuple
+    except PickleRefused:
+        return
+    assert row[0] == "a_billion.pkl"
+
+
+@pytest.mark.parametrize("zip_form", [False, True])
+def test_nested_keys_do_not_end_the_process(zip_form):
+    """The hash of a tuple recurses without a check: torch.load ends in SIGSEGV on this."""
+    body = b"\x80\x02}" + b")" + b"\x85" * 1_000_000 + b"K\x01s."
+    for pickled in (body, body.replace(b"}", b"}cfoo\nbar\n0", 1)):
+        with pytest.raises(PickleRefused):
+            if zip_form:
+                decode_item(_zip_with(pickled))
+            else:
+                decode_item(_pickles.PREFIX + pickled + _pickles.SUFFIX)
+
+
+def _zip_with(pickled: bytes) -> bytes:
+    import zipfile
+
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/version", "3\n")
+        archive.writestr("archive/byteorder", "little")
+    return out.getvalue()
+
+
+def test_what_is_too_long_and_good_is_read():
+    value = {"k%d" % i: [float(i)] * 10 for i in range(2000)}
+    assert decode_item(encode_item(value)) == value
+    class_free = OrderedDict(("k%d" % i, torch.zeros(2)) for i in range(2000))
+    assert list(decode_item(encode_item(class_free))) == list(class_free)
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"PK\3\4", b"\x80\x02.", _pickles.PREFIX,
+                                  _pickles.PREFIX + _pickles.SUFFIX, b"\x80\x02K\x01.x"])
+def test_garbage_is_refused(data):
+    with pytest.raises(PickleRefused):
+        decode_item(data)
+
+
+def test_two_objects_in_one_item_are_refused():
+    with pytest.raises(PickleRefused):
+        decode_item(_pickles.PREFIX + b"\x80\x02K\x01.\x80\x02K\x02." + _pickles.SUFFIX)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_flipped_items_never_do_more_than_raise():
+    rng = random.Random(3)
+    good = [encode_item(v) for v in ((0.9, 0.999), {"a": [1, "pr"]}, b"abc", torch.zeros(2))]
+    for i in range(3000):
+        damaged = bytearray(good[i % len(good)])
+        for _ in range(rng.randint(1, 3)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        try:
+            decode_item(bytes(damaged))
+        except PickleRefused:
+            pass
+
+
+def test_nothing_is_loaded_or_started_by_the_import():
+    code = ("import sys, threading, hearth\n"
+            "assert 'torch' not in sys.modules and threading.active_count() == 1\n"
+            "import hearth.torch._pickles as p, hearth._ffi as f\n"
+            "assert f._library is None\n")
+    env = {**os.environ, "PYTHONPATH": str(HERE.parent), "HEARTH_LIBRARY": "/nonexistent"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=env, timeout=120)

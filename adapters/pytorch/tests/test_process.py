@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dcp.async_save() with AsyncCheckpointerType.PROCESS: staged in the trainer, written by DCP's own
+checkpoint process out of the same memory."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import shutil
+from collections.abc import Iterator
+
+import process_work as work
+import pytest
+import rank_work
+import torch
+from conftest import _folder
+from ranks import World
+
+from hearth.torch import HearthWriter
+
+WRITTEN = {"elsewhere": True, "copied": 0}
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    folder = _folder()
+    with World(2, 2, folder, parents=True) as ranks:
+        yield ranks
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def two(world: World) -> Iterator[World]:
+    """Two ranks on two nodes, each with a checkpoint process, and no job open."""
+    yield world
+    if world.alive:
+        world.run(rank_work.leave)
+
+
+def test_three_saves_come_back_and_nothing_is_copied(two):
+    assert two.run(work.three_saves) == [[WRITTEN] * 3] * 2
+
+
+def test_a_state_staged_by_others_is_written_too(two):
+    (first, second) = two.run(work.pickled_by_torch)
+    assert first["elsewhere"] and second["elsewhere"] and first["copied"] > 50
+
+
+@pytest.mark.parametrize("hook, at", [
+    ("storage_meta", 1), ("prepare_local_plan", 0), ("write_data", 1), ("after write_data", 1),
+    ("finish", 0)])
+def test_a_failure_reaches_all_ranks_and_keeps_no_slot(two, hook, at):
+    for heard in two.run(work.failures, hook, at):
+        assert len(heard) == 4
+        assert all(text.startswith(f"[{at}]") and hook in text for text in heard), heard
+
+
+@pytest.mark.parametrize("kind, says", [
+    ("meta", "a meta tensor has no bytes"), ("foreign", "no such class"), ("stubborn", "stays")])
+def test_a_state_that_cannot_cross_is_an_error_on_all_ranks(two, kind, says):
+    for heard in two.run(work.bad_state, kind, 1):
+        assert len(heard) == 4
+        assert all(text.startswith("[1]") and says in text for text in heard), heard
+
+
+def test_what_is_staged_meanwhile_lies_elsewhere(two):
+    assert two.run(work.stage_meanwhile) == [True, True]
+
+
+def test_a_killed_process_is_an_error_on_all_ranks(two):
+    for heard in two.run(work.killed, 1):
+        assert len(heard) == 4 and all(heard), heard
+    assert two.run(work.save_without_process, 3) == [True, True]
+    two.run(work.new_process)
+    assert two.run(work.three_saves) == [[WRITTEN] * 3] * 2
+
+
+def test_the_kill_switch(two):
+    assert two.run(work.switched_off) == [WRITTEN] * 2
+
+
+def test_a_staged_state_that_is_not_sent_is_plain(base):
+    writer = HearthWriter(base)
+    staged = writer.stage({"w": torch.ones(3), "n": {"k": 1}})
+    for other in (copy.copy(staged), copy.deepcopy(staged), pickle.loads(pickle.dumps(staged))):
+        assert type(other) is dict and torch.equal(other["w"], torch.ones(3))
+    assert type(staged["w"]) is torch.Tensor
+    writer.close()
