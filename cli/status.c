@@ -3,6 +3,7 @@
 #include "cli.h"
 
 #include <hearth/internal/core/local.h>
+#include <hearth/internal/core/packet.h>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -42,25 +43,13 @@ static int ask(int sock)
 {
     struct hth_local_head head = { .length = sizeof(head), .type = HTH_LOCAL_STATUS, .request = 1 };
     unsigned char packet[HTH_LOCAL_MAX];
-    struct iovec iov = { .iov_base = packet, .iov_len = sizeof(packet) };
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = { 0 };
-    struct msghdr m = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
-    };
     struct pollfd p = { .fd = sock, .events = POLLIN };
-    const struct cmsghdr *c;
+    size_t len;
     int fd = -1;
 
-    if (send(sock, &head, sizeof(head), MSG_NOSIGNAL) != (ssize_t)sizeof(head) ||
-            poll(&p, 1, WAIT_MS) <= 0 || recvmsg(sock, &m, MSG_CMSG_CLOEXEC) <= 0)
+    if (hth_packet_put(sock, &head, sizeof(head), -1) || poll(&p, 1, WAIT_MS) <= 0)
         return -1;
-    c = CMSG_FIRSTHDR(&m);
-    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-        memcpy(&fd, CMSG_DATA(c), sizeof(fd));
-    return fd;
+    return hth_packet_receive(sock, packet, &len, &fd) == HTH_PACKET_GOT ? fd : -1;
 }
 
 static char *read_all(int fd)

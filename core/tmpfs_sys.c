@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <hearth/internal/core/map.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,35 +109,9 @@ int hth_sys_rename_new(
     return refused(t) ? -1 : renameat2(from_dir, from, to_dir, to, RENAME_NOREPLACE);
 }
 
-/* At an address that huge pages can use. Neither a child nor a core dump gets a copy. */
 void *hth_sys_map(struct hth_tmpfs *t, int fd, uint64_t len, int writable)
 {
-    int prot = PROT_READ | (writable ? PROT_WRITE : 0);
-    size_t head;
-    unsigned char *at, *place;
-
-    if (refused(t))
-        return NULL;
-    place = mmap(NULL, len + HTH_SLOT_ROUND, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-            -1, 0);
-    if (place == MAP_FAILED)
-        return NULL;
-    head = (size_t)(-(uintptr_t)place & (HTH_SLOT_ROUND - 1));
-    at = mmap(place + head, len, prot, MAP_SHARED | MAP_FIXED, fd, 0);
-    if (at == MAP_FAILED) {
-        int saved = errno;
-        munmap(place, len + HTH_SLOT_ROUND);
-        errno = saved;
-        return NULL;
-    }
-    if (head)
-        munmap(place, head);
-    /* A foreign file ends inside a page; its mapping ends with the page. */
-    len = (len + 4095) / 4096 * 4096;
-    munmap(at + len, HTH_SLOT_ROUND - head);
-    madvise(at, len, MADV_DONTFORK);
-    madvise(at, len, MADV_DONTDUMP);
-    return at;
+    return refused(t) ? NULL : hth_map_shared(fd, len, PROT_READ | (writable ? PROT_WRITE : 0));
 }
 
 void *hth_sys_zalloc(struct hth_tmpfs *t, size_t bytes)
