@@ -33,13 +33,15 @@ static void *load(const char *dir, const char *name, char *why, size_t why_len)
     return module;
 }
 
-/* Beside this library or program, or in the lib folder next to its bin. */
+/* Beside this library or program, or in the lib folder next to its bin: there it is built, and in
+ * hearth below it installed. */
 static void *load_beside(const char *name, char *why, size_t why_len)
 {
+    static const char *const places[] = { "", "/../lib", "/../lib/hearth" };
     static const char here;
-    char self[PATH_MAX], lib[PATH_MAX + 16];
+    char self[PATH_MAX], dir[PATH_MAX + 16];
+    void *module = NULL;
     Dl_info info;
-    void *module;
 
     if (!dladdr(&here, &info) || !info.dli_fname || !realpath(info.dli_fname, self)) {
         ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1); /* it came by PATH */
@@ -48,9 +50,12 @@ static void *load_beside(const char *name, char *why, size_t why_len)
             return NULL;
         self[n] = '\0';
     }
-    snprintf(lib, sizeof(lib), "%s/../lib", dirname(self));
-    module = load(self, name, why, why_len);
-    return module ? module : load(lib, name, why, why_len);
+    dirname(self);
+    for (size_t i = 0; i < 3 && !module; i++) {
+        snprintf(dir, sizeof(dir), "%s%s", self, places[i]);
+        module = load(dir, name, why, why_len);
+    }
+    return module;
 }
 
 static void *find(const char *name, const char *dir, char *why, size_t why_len)
