@@ -164,6 +164,7 @@ class Job:
         self._lock = threading.Lock()
         self._views = 0
         self._closing: int | None = None
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()  # saves, handles, checkpoints
         self._pid = os.getpid()
 
     @classmethod
@@ -222,7 +223,8 @@ class Job:
         """Agree with all ranks on the newest save that can be had, and bring it here, verified.
         Collective. None: there is nothing, start from scratch. A second call begins a new epoch.
 
-        common       names of objects that every node needs of containers which Hearth has not written
+        common       names of objects that every node needs of containers which Hearth has not
+                     written
         accept_loss  None instead of HearthLost where more was lost than there were copies; what is
                      left stays until a newer save is PROTECTED. The same on all ranks
         """
@@ -296,19 +298,24 @@ class Job:
 
     def close(self, keep: bool = True) -> None:
         """Leave. keep False: the job is over, its memory is freed once all ranks have said so.
-        Views that are still alive stay valid, and the connection with them. Twice is harmless."""
+        Saves are aborted, handles and checkpoints closed; no other thread may be in them. Views that
+        are still alive stay valid, and the connection with them. Twice is harmless."""
         with self._lock:
             if self._closing is not None or not self._pointer:
                 return
             self._closing = _ffi.KEEP if keep else _ffi.DROP
+        for part in list(self._open):  # the library wants them closed before the job
+            part.close()
+        with self._lock:
             last = self._views == 0
         if last:
             self._end()
 
     def _end(self) -> None:
-        pointer, self._pointer = self._pointer, c.c_void_p()
+        pointer = self._pointer
         if os.getpid() != self._pid or not pointer:
             return
+        self._pointer = c.c_void_p()
         _ffi.library().hearth_close(pointer, self._closing)
         if self._c_bootstrap:
             _ffi.library().hearth_bootstrap_close(self._c_bootstrap)
@@ -342,6 +349,7 @@ class Save:
 
     def __init__(self, job: Job, pointer: c.c_void_p) -> None:
         self._job, self._pointer = job, pointer
+        job._open.add(self)
 
     def _use(self) -> c.c_void_p:
         if not self._pointer:
@@ -429,6 +437,10 @@ class Save:
         call("hearth_save_give", pointer, c.byref(ticket))
         return bytes(ticket)
 
+    def close(self) -> None:
+        """As abort()."""
+        self.abort()
+
     def abort(self) -> None:
         """Give the save up on all ranks. Twice is harmless."""
         pointer, self._pointer = self._pointer, c.c_void_p()
@@ -445,6 +457,12 @@ class Handle:
 
     def __init__(self, job: Job, pointer: c.c_void_p) -> None:
         self._job, self._pointer = job, pointer
+        job._open.add(self)
+
+    def _use(self) -> c.c_void_p:
+        if not self._pointer:
+            raise errors.HearthError("the handle is closed")
+        return self._pointer
 
     def wait(self, level: str = "PROTECTED", timeout_s: float = 600.0) -> None:
         """Wait for a level on this rank's account. Raises HearthFailed, HearthTimeout."""
@@ -452,7 +470,7 @@ class Handle:
         while True:
             left = max(1, int((until - time.monotonic()) * 1000))
             try:
-                call("hearth_wait", self._pointer, _ffi.LEVELS[level], min(_SLICE_MS, left))
+                call("hearth_wait", self._use(), _ffi.LEVELS[level], min(_SLICE_MS, left))
                 return
             except errors.HearthTimeout as error:
                 if left > _SLICE_MS:
@@ -463,12 +481,12 @@ class Handle:
     def test(self) -> _ffi.Status:
         """Where it stands now; never blocks."""
         out = _ffi.Status()
-        call("hearth_test", self._pointer, c.byref(out))
+        call("hearth_test", self._use(), c.byref(out))
         return out
 
     def cancel(self) -> None:
         """Ask for the save to be cancelled on all ranks."""
-        call("hearth_cancel", self._pointer)
+        call("hearth_cancel", self._use())
 
     def close(self) -> None:
         """Forget it; this does not cancel. Twice is harmless."""
@@ -482,6 +500,7 @@ class Checkpoint:
 
     def __init__(self, job: Job, pointer: c.c_void_p) -> None:
         self._job, self._pointer = job, pointer
+        job._open.add(self)
         info = _ffi.Recovery()
         call("hearth_checkpoint_info", pointer, c.byref(info))
         self.info: _ffi.Recovery = info

@@ -95,8 +95,21 @@ class World:
                 return self._pipes[rank].recv()
         except EOFError:
             pass
+        others = "".join(f"\nrank {other} said: {text}" for other, text in self._failures())
         self.kill()
-        raise RankFailed(f"rank {rank} did not answer within {deadline_s:g} s")
+        raise RankFailed(f"rank {rank} did not answer within {deadline_s:g} s{others}")
+
+    def _failures(self) -> list[tuple[int, str]]:
+        """What ranks say that have failed already: often why another one waits."""
+        out = []
+        for rank, pipe in enumerate(self._pipes):
+            try:
+                if pipe.poll(0):
+                    ok, text = pipe.recv()
+                    out += [] if ok else [(rank, text)]
+            except (EOFError, OSError):
+                out.append((rank, "it is gone"))
+        return out
 
     def kill(self) -> None:
         """End all ranks at once."""

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_interchange.py: plain DCP checkpoints, and one model cut in several ways."""
+"""What ranks do in test_interchange.py and test_reader.py: plain DCP checkpoints, one model cut in
+several ways, and ranks that differ."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from typing import Any
@@ -13,7 +15,7 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 import hearth.torch as ht
 from hearth.torch import HearthReader, HearthWriter, _jobs
@@ -34,8 +36,6 @@ def flat_target(container: str) -> dict[str, Any]:
 
 
 def _plain_state() -> dict[str, Any]:
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
     mesh, me = meshes()["flat"], dist.get_rank()
     return {
         "rows": distribute_tensor(whole(1, 9, 4), mesh, [Shard(0)]),
@@ -84,13 +84,32 @@ def spread(job: str, folder: str, name: str, leave_out: str = "") -> None:
     dist.barrier()
 
 
-def recover_and_read(job: str) -> tuple[str | None, int, dict[str, Any]]:
-    """The container's name, bytes that came from peers, the state."""
+def recover_and_read(job: str) -> tuple[str | None, int, list[dict[str, Any]]]:
+    """The container's name, bytes that came from peers, and the state, loaded as it was cut and
+    with its rows and columns cut the other way."""
     found = ht.recover(job_base(job))
     assert found is not None
-    target = _zeros(_plain_state())
-    dcp.load(target, checkpoint_id=found.path, storage_reader=HearthReader())
-    return os.path.basename(found.path), found.info.pulled_bytes, full(target)
+    states = []
+    for turned in (False, True):
+        target = _zeros(_plain_state())
+        if turned:
+            target["rows"] = target["rows"].redistribute(placements=target["columns"].placements)
+            target["columns"] = target["columns"].redistribute(placements=[Shard(0)])
+        dcp.load(target, checkpoint_id=found.path, storage_reader=HearthReader())
+        states.append(full(target))
+    return os.path.basename(found.path), found.info.pulled_bytes, states
+
+
+def latest_and_log(job: str) -> tuple[str | None, str]:
+    """What latest() finds, and the errors it logs."""
+    lines: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("hearth").addHandler(handler)
+    try:
+        return ht.latest(job_base(job)), "\n".join(lines)
+    finally:
+        logging.getLogger("hearth").removeHandler(handler)
 
 
 # ---- a model cut in several ways -----------------------------------------------------------------
@@ -178,3 +197,42 @@ def leave_keeping() -> None:
     for name in _jobs.open_bases():
         _jobs.forget(name)
     dist.barrier()
+
+
+# ---- loads that must not differ between ranks ----------------------------------------------------
+
+
+def load_different_steps(one: int, other: int) -> str:
+    """Each rank asks for another step, both of which are kept."""
+    state = {"w": torch.ones(4), "n": 1}
+    writer = HearthWriter(base(), keep=2)
+    for step in (one, other):
+        dcp.save(state, checkpoint_id=path(step), storage_writer=writer)
+    mine = (one, other)[dist.get_rank()]
+    try:
+        dcp.load(state, checkpoint_id=path(mine), storage_reader=HearthReader())
+    except dcp.api.CheckpointException as error:
+        return str(error)
+    return "they loaded"
+
+
+def one_cannot_recover(folder: str, step: int) -> tuple[int | None, float]:
+    """load_latest() where one rank cannot recover."""
+    from hearth.errors import HearthError
+    from hearth.torch import _recover
+
+    state = {"w": torch.full((4,), float(step))}
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(f"{folder}/disk/{step}"))
+    state["w"].zero_()
+    dcp.save(state, checkpoint_id=path(step + 1), storage_writer=HearthWriter(base()))
+    real = _recover.recover
+    if dist.get_rank() == 1:
+        def broken(*args: object, **kwargs: object) -> None:
+            real(*args, **kwargs)
+            raise HearthError("made to fail")
+        _recover.recover = broken
+    try:
+        found = ht.load_latest(state, base=base(), fallback=dcp.FileSystemReader(f"{folder}/disk"))
+    finally:
+        _recover.recover = real
+    return found, float(state["w"][0])

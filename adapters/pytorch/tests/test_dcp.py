@@ -73,6 +73,20 @@ def test_async_save_keeps_the_moment(base):
     assert same(wanted, target) and not torch.equal(target["w"], kept["w"])
 
 
+def test_a_modules_state_is_staged_where_it_is_written(base):
+    writer = HearthWriter(base)
+    kept = {"model": torch.nn.Linear(3, 2).state_dict()}
+    staged = writer.stage(kept)
+    begin, size = writer._staged[0].staged.save.data()
+    assert type(staged["model"]) is type(kept["model"])
+    assert list(staged["model"]) == ["weight", "bias"]
+    assert staged["model"]._metadata == kept["model"]._metadata
+    for name, tensor in staged["model"].items():
+        assert torch.equal(tensor, kept["model"][name])
+        assert begin <= tensor.data_ptr() < begin + size
+    writer.close()
+
+
 def test_own_async_save(base):
     writer = HearthWriter(base)
     kept = {f"k{i}": torch.full((17,), float(i)) for i in range(50)} | {f"n{i}": i for i in range(50)}

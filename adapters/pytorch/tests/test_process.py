@@ -38,7 +38,7 @@ def two(world: World) -> Iterator[World]:
 
 
 def test_three_saves_come_back_and_nothing_is_copied(two):
-    assert two.run(work.three_saves) == [[WRITTEN] * 3] * 2
+    assert two.run(work.three_saves, 1) == [[WRITTEN] * 3] * 2
 
 
 def test_a_state_staged_by_others_is_written_too(two):
@@ -67,12 +67,16 @@ def test_what_is_staged_meanwhile_lies_elsewhere(two):
     assert two.run(work.stage_meanwhile) == [True, True]
 
 
+def test_a_fork_of_the_trainer_changes_nothing(two):
+    assert two.run(work.fork_meanwhile) == [True, True]
+
+
 def test_a_killed_process_is_an_error_on_all_ranks(two):
     for heard in two.run(work.killed, 1):
         assert len(heard) == 4 and all(heard), heard
     assert two.run(work.save_without_process, 3) == [True, True]
     two.run(work.new_process)
-    assert two.run(work.three_saves) == [[WRITTEN] * 3] * 2
+    assert two.run(work.three_saves, 4) == [[WRITTEN] * 3] * 2
 
 
 def test_the_kill_switch(two):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import uuid
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -23,18 +24,20 @@ _FORMS = "step-<N>_ckpt or <N> as the last component of the path"
 class Membership:
     """A job that was opened, and what it recovered (None: nothing, it started from scratch).
 
-    opts  that it was opened with, and a second process of the rank needs
+    opts    that it was opened with, and a second process of the rank needs
+    joined  another word for each joining, after which such a process attaches anew
     """
 
     job: Job
     opts: dict[str, Any] = field(default_factory=dict)
     recovered: Checkpoint | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
+    joined: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
     def rank(self) -> Rank:
         """For assist() in another process of this rank."""
-        return Rank(self.job.base, self.job.rank, self.job.world, self.opts)
+        return Rank(self.job.base, self.job.rank, self.job.world, self.opts, self.joined)
 
 
 class Rank(NamedTuple):
@@ -44,6 +47,7 @@ class Rank(NamedTuple):
     rank: int
     world: int
     opts: dict[str, Any]
+    joined: str
 
 
 _RANKS_OWN = frozenset({  # of what a job is opened with: nothing for another process
@@ -190,20 +194,18 @@ def open_member(base: str | os.PathLike | None) -> Membership | None:
         return _memberships.get(base)
 
 
-def assist(rank: Rank, *, anew: bool = False) -> Membership:
-    """A job that the rank has open in another process, on this node. Not collective.
-
-    anew  what is open here is closed first: its engine may be another one by now
-    """
+def assist(rank: Rank) -> Membership:
+    """A job that the rank has open in another process, on this node. Not collective."""
     with _lock:
         member = _memberships.get(rank.base)
-        if member is not None and (anew or (member.job.rank, member.job.world) != rank[1:3]):
-            forget(rank.base)
+        if member is not None and member.joined != rank.joined:
+            forget(rank.base)  # of a joining that is over, perhaps of an engine that is gone
             member = None
         if member is None:
             job = Job.open(rank.base, rank=rank.rank, world=rank.world, helper=1, start="never",
                            **rank.opts)
-            member = _memberships[rank.base] = Membership(job, rank.opts)
+            member = _memberships[rank.base] = Membership(
+                job, rank.opts, joined=rank.joined)
         return member
 
 
@@ -223,6 +225,7 @@ def recover_again(base: str, opts: dict[str, Any], **arguments: Any) -> Membersh
         if member.recovered is not None:
             member.recovered.close()
             member.recovered = None
+        member.joined = uuid.uuid4().hex
         member.recovered = member.job.recover(**arguments)
     return member
 

@@ -187,13 +187,13 @@ def _check_unknown(value: Any) -> None:
 
 
 def _check_huge(value: dcp.Metadata) -> None:
-    """Of a tensor of more than 2^63 bytes as many must be stored as one dimension has elements: else
-    it is an attack on whoever multiplies."""
+    """Of a tensor of more than 2^63 bytes as many must be stored as one dimension has elements:
+    else it is an attack on whoever multiplies."""
     huge = {}
     for name, entry in value.state_dict_metadata.items():
         if type(entry) is dcp.TensorStorageMetadata:
             total = entry.properties.dtype.itemsize
-            for dim in sorted(entry.size):  # 0 first: then the product is 0, whatever the others are
+            for dim in sorted(entry.size):  # 0 first: then the product is 0
                 total *= dim
             if total > _MAX:
                 huge[name] = 0

@@ -22,6 +22,7 @@ import ctypes
 import dataclasses
 import io
 import multiprocessing
+import os
 import pickle
 import sys
 import threading
@@ -123,10 +124,11 @@ class _Sent:
 
     def __init__(self, job: Job, ticket: bytes, over: Connection) -> None:
         self._job, self._ticket, self._over = job, ticket, over
+        self._pid = os.getpid()
 
     def __del__(self) -> None:
-        if sys.is_finalizing():
-            return
+        if sys.is_finalizing() or os.getpid() != self._pid:
+            return  # a forked child has none of its parent's threads, but the save goes on
         with contextlib.suppress(OSError):  # the other process is gone
             self._over.send_bytes(b"over")
         self._over.close()
@@ -146,7 +148,7 @@ def pack(member: _jobs.Membership | None, current: Current, state: dict[str, Any
         if staged is None or member is None:
             raise HearthError("this staged state was written, sent or given up already")
         return _pack(member, staged, state)
-    except Exception as error:
+    except BaseException as error:
         if staged is not None:
             staged.save.abort()
         return bytes(ForkingPickler.dumps(portable(error)))
@@ -183,15 +185,18 @@ class _Unpickler(pickle.Unpickler):
 
 
 def receive(data: bytes) -> dict[str, Any]:
-    """The state that pack() sent. Its save, or what went wrong, is for arrived(). Raises nothing."""
+    """The state that pack() sent. Its save, or what went wrong, is for arrived(); it raises
+    nothing but KeyboardInterrupt."""
     global _arrived
     if _arrived is not None:
         _arrived.drop()
     _arrived = Current()
     try:
         return _receive(io.BytesIO(data), _arrived)
-    except Exception as error:
+    except BaseException as error:
         _arrived.drop()
+        if isinstance(error, KeyboardInterrupt):
+            raise
         _arrived = Current(error=portable(error))
         return {}
 
@@ -202,20 +207,13 @@ def _receive(stream: io.BytesIO, current: Current) -> dict[str, Any]:
         raise header
     threading.Thread(target=_watch, args=(header.over, current), name="hearth-over",
                      daemon=True).start()
-    save = _take(header)
+    save = _jobs.assist(header.rank).job.take(header.ticket)
     current.staged = _stage.Staged({}, save, {}, header.room)
     state = _Unpickler(stream, save).load()
     base, _ = save.data()
     places = {base + distance: place for distance, place in header.places.items()}
     current.staged = _stage.Staged(state, save, places, header.room)
     return state
-
-
-def _take(header: _Header) -> Save:
-    try:
-        return _jobs.assist(header.rank).job.take(header.ticket)
-    except HearthError:  # of an engine that is gone? Once more with the one there is now
-        return _jobs.assist(header.rank, anew=True).job.take(header.ticket)
 
 
 def _watch(over: Connection, current: Current) -> None:

@@ -49,8 +49,8 @@ def recover(base: str | os.PathLike | None = None, *, common: Sequence[str] = ()
 
     Collective. Needs no process group: the ranks meet through it where there is one, else through
     torchrun's store, else at HEARTH_PORT. None: there is none in memory, start from storage. Ends
-    by its deadline, and deletes nothing. Where a protected step is beyond redundancy and there is no older one, that
-    is an error in the log, and None.
+    by its deadline, and deletes nothing. Where a protected step is beyond redundancy and there is
+    no older one, that is an error in the log, and None.
     """
     arguments: dict[str, Any] = {"common": common} if common else {}
     if deadline_s is not None:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
@@ -50,15 +51,18 @@ class HearthReader(StorageReader):
     base    "<root>/<job>"; None: the folder of the checkpoint_id, or HEARTH_ROOT/HEARTH_JOB
     step    where the checkpoint_id names none. None: the newest that is PROTECTED, or what the
             ranks recovered if that is newer
+    extension_registry  as FileSystemReader's: undoes what a FileSystemWriter's _extensions did
     trust   True: byte items are unpickled as torch.load(weights_only=False) does it, which runs
             whatever code their writer put there
     opts    of hearth.job.Job.open(), when this is the first use of the job in the process
     """
 
     def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
-                 trust: bool = False, **opts: Any) -> None:
+                 trust: bool = False, extension_registry: ExtensionRegistry | None = None,
+                 **opts: Any) -> None:
         super().__init__()
         self._base = None if base is None else os.fspath(base)
+        self._extensions = extension_registry
         self._step, self._trust, self._opts = step, trust, opts
         self._id: str | None = None
         self._checkpoint: Checkpoint | None = None  # from read_metadata() until the data is read
@@ -74,6 +78,7 @@ class HearthReader(StorageReader):
     def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
         """Another checkpoint is meant from here on. A bad id is refused in read_metadata()."""
         self.close()
+        self.error = None
         self._id = None if checkpoint_id is None else str(checkpoint_id)
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
@@ -192,7 +197,7 @@ class HearthReader(StorageReader):
 
     @contextmanager
     def _closing(self) -> Iterator[Checkpoint]:
-        """The checkpoint, for the last time: what is open keeps its memory from being used again."""
+        """The checkpoint, for the last time: while it is open its memory cannot be used again."""
         try:
             yield self._open()
         finally:
@@ -260,8 +265,18 @@ class HearthReader(StorageReader):
         """The stored bytes of items, with any transformations undone."""
         places = [self._place(item) for item in items]
         raw = checkpoint.read_ranges([(p.relative_path, p.offset, p.length) for p in places])
-        return [_undo(bytes(part), getattr(place, "transform_descriptors", None))
+        return [self._undo(bytes(part), getattr(place, "transform_descriptors", None))
                 for part, place in zip(raw, places)]
+
+    def _undo(self, data: bytes, descriptors: Any) -> bytes:
+        """What extensions of the writer did to the bytes; the last of the list is undone first."""
+        if not descriptors:
+            return data
+        registry = self._extensions or ExtensionRegistry()
+        for extension in reversed(list(registry.from_descriptor_list(descriptors))):
+            assert isinstance(extension, StreamTransformExtension)
+            data = extension.transform_from(io.BytesIO(data)).read()
+        return data
 
     def _read_files(self, checkpoint: Checkpoint, items: list[ReadItem],
                     planner: LoadPlanner) -> None:
@@ -278,17 +293,24 @@ class HearthReader(StorageReader):
                     planner: LoadPlanner) -> None:
         stock = is_stock(planner)
         for item, data in zip(items, self._stored(checkpoint, items)):
-            name = item.storage_index.fqn
-            try:
-                value = decode_item(data, trust=self._trust)
-            except Exception as error:
-                raise HearthError(
-                    f"{name}: this byte item cannot be decoded safely ({error}); "
-                    "HearthReader(trust=True) unpickles it, whatever it does") from error
             if stock:
-                _set(planner, item.dest_index.fqn, value)
-            else:
-                planner.load_bytes(item, io.BytesIO(data))
+                _set(planner, item.dest_index.fqn, self._decode(item, data))
+                continue
+            if not self._trust:  # the planner may unpickle it as it likes: only what does no harm
+                self._decode(item, data)
+            planner.load_bytes(item, io.BytesIO(data))
+
+    def _decode(self, item: ReadItem, data: bytes) -> Any:
+        try:
+            return decode_item(data, trust=self._trust)
+        except Exception as error:
+            if self._trust:
+                raise HearthError(
+                    f"{item.storage_index.fqn}: this byte item cannot be decoded: {error}"
+                ) from error
+            raise HearthError(
+                f"{item.storage_index.fqn}: this byte item cannot be decoded safely ({error}); "
+                "HearthReader(trust=True) unpickles it, whatever it does") from error
 
     def close(self) -> None:
         """Done with the checkpoint. Twice is harmless, and so is a later use."""
@@ -337,17 +359,6 @@ def _is_direct(target: torch.Tensor, dtype: torch.dtype) -> bool:
     return (target.device.type == "cpu" and target.dtype == dtype
             and target.layout == torch.strided and not target.is_conj() and not target.is_neg()
             and type(target) in (torch.Tensor, torch.nn.Parameter))
-
-
-def _undo(data: bytes, descriptors: Any) -> bytes:
-    """What extensions of the writer did to the bytes; the last of the list is undone first."""
-    if not descriptors:
-        return data
-    from torch.distributed.checkpoint._extension import ExtensionRegistry
-
-    for extension in reversed(list(ExtensionRegistry().from_descriptor_list(descriptors))):
-        data = extension.transform_from(io.BytesIO(data)).read()
-    return data
 
 
 def _set(planner: Any, fqn: str, value: Any) -> None:

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which save HearthReader takes, how long it keeps it, and load_latest()."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+import pytest
+import reshard_work
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+
+import hearth.torch as ht
+from hearth.errors import HearthError
+from hearth.torch import HearthReader, HearthWriter, _jobs
+
+
+def save(base: str, step: int, value: float, **arguments: Any) -> None:
+    dcp.save({"w": torch.full((4,), value)}, checkpoint_id=f"{base}/{step}",
+             storage_writer=HearthWriter(base, **arguments))
+
+
+def load(reader: HearthReader, checkpoint_id: str | None = None) -> float:
+    state = {"w": torch.zeros(4)}
+    dcp.load(state, checkpoint_id=checkpoint_id, storage_reader=reader)
+    return float(state["w"][0])
+
+
+def test_a_step_saved_again_after_a_recovery_is_the_new_one(base):
+    save(base, 6, 1, linger_s=30)
+    assert ht.latest(base) == f"{base}/step-6_ckpt"
+    assert load(HearthReader(), f"{base}/6") == 1
+    save(base, 6, 2)
+    assert load(HearthReader(), f"{base}/6") == 2
+
+
+def test_without_a_step_it_is_the_newest(base):
+    save(base, 6, 1, linger_s=30, keep=2)  # what was recovered stays beside the next one
+    ht.latest(base)
+    reader = HearthReader(base)
+    assert load(reader) == 1
+    for step in (7, 8):
+        save(base, step, step)
+        assert load(reader) == step and load(HearthReader(base)) == step
+    assert load(HearthReader(base, step=8)) == 8
+
+
+def test_a_step_that_is_not_there_is_named_with_those_that_are(base):
+    save(base, 6, 1)
+    reader = HearthReader()
+    with pytest.raises(CheckpointException, match="no COMPLETE step 5 .* there is: 6"):
+        load(reader, f"{base}/5")
+    assert isinstance(reader.error, FileNotFoundError)
+    assert load(reader, f"{base}/6") == 1
+
+
+def test_nothing_is_held_after_a_load(base):
+    """What is held cannot be used for the next save."""
+    save(base, 1, 1)
+    reader = HearthReader()
+    load(reader, f"{base}/1")
+    assert reader._checkpoint is None
+    with pytest.raises(CheckpointException):
+        dcp.load({"w": torch.zeros(4), "more": torch.zeros(1)}, storage_reader=reader)
+    for step in range(2, 8):
+        save(base, step, step)
+        assert load(reader, f"{base}/{step}") == step
+
+
+def test_a_reader_outlives_the_job(base):
+    save(base, 1, 1)
+    reader = HearthReader()
+    reader.reset(f"{base}/1")
+    reader.read_metadata()
+    ht.leave(base, keep=False)
+    reader.close()
+    reader.close()
+
+
+def test_ranks_that_would_load_different_saves_hear_of_it(two):
+    for text in two.run(reshard_work.load_different_steps, 1, 2):
+        assert "rank 0 step 1" in text and "rank 1 step 2" in text, text
+
+
+class Raw(dcp.DefaultSavePlanner):
+    """Byte items that no torch.save wrote."""
+
+    def resolve_data(self, item: Any) -> Any:
+        value = super().resolve_data(item)
+        return value if isinstance(value, torch.Tensor) else io.BytesIO(b"raw bytes")
+
+
+class RawLoad(dcp.DefaultLoadPlanner):
+    seen: list[bytes] = []
+
+    def load_bytes(self, item: Any, value: io.BytesIO) -> None:
+        RawLoad.seen.append(value.read())
+
+
+def test_another_planners_bytes_reach_it_where_they_are_trusted(base):
+    dcp.save({"n": 1}, checkpoint_id=f"{base}/1", storage_writer=HearthWriter(base), planner=Raw())
+    with pytest.raises(CheckpointException, match="trust=True"):
+        dcp.load({"n": 1}, checkpoint_id=f"{base}/1", storage_reader=HearthReader(),
+                 planner=RawLoad())
+    assert not RawLoad.seen
+    dcp.load({"n": 1}, checkpoint_id=f"{base}/1", storage_reader=HearthReader(trust=True),
+             planner=RawLoad())
+    assert RawLoad.seen == [b"raw bytes"]
+
+
+class Own:
+    """An object of the user's."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Own
+
+
+def test_objects_of_ones_own_need_trust(base):
+    dcp.save({"o": Own()}, checkpoint_id=f"{base}/1", storage_writer=HearthWriter(base))
+    with pytest.raises(CheckpointException, match="(?s)o: .*trust=True"):
+        dcp.load({"o": None}, checkpoint_id=f"{base}/1", storage_reader=HearthReader())
+    state: dict[str, Any] = {"o": None}
+    dcp.load(state, checkpoint_id=f"{base}/1", storage_reader=HearthReader(trust=True))
+    assert state["o"] == Own()
+
+
+def test_async_save_takes_the_base_of_the_id(base):
+    state = {"w": torch.ones(3), "n": 5}
+    ht.async_save(state, checkpoint_id=f"{base}/3").result(60)
+    target = {"w": torch.zeros(3), "n": 0}
+    ht.load(target, checkpoint_id=f"{base}/3")
+    assert target["n"] == 5 and torch.equal(target["w"], state["w"])
+
+
+def test_load_says_what_was_found_wrong(base):
+    save(base, 6, 1)
+    with pytest.raises(CheckpointException) as caught:
+        ht.load({"w": torch.zeros(4)}, checkpoint_id=f"{base}/5")
+    assert "step 5" in str(caught.value.__cause__)
+    with pytest.raises(CheckpointException) as caught:
+        ht.load({"w": torch.zeros(5)}, checkpoint_id=f"{base}/6")
+    assert "Size mismatch" in str(caught.value)
+
+
+# ---- load_latest ---------------------------------------------------------------------------------
+
+
+def disk(folder: str, step: int | str, value: float) -> None:
+    dcp.save({"w": torch.full((4,), value)}, checkpoint_id=f"{folder}/disk/{step}")
+
+
+def latest(base: str, folder: str, name: str = "") -> tuple[int | None, float]:
+    state = {"w": torch.zeros(4)}
+    step = ht.load_latest(state, base=base,
+                          fallback=dcp.FileSystemReader(f"{folder}/disk/{name}"))
+    return step, float(state["w"][0])
+
+
+def test_load_latest_prefers_memory(base, folder):
+    save(base, 4, 4)
+    disk(folder, 9, 9)
+    assert latest(base, folder) == (4, 4)
+
+
+@pytest.mark.parametrize("names, wanted", [
+    (["9", "step-10_ckpt", "8"], (10, 10)), (["step-0_ckpt"], (0, 0)),
+    (["notes", "x3"], (None, 0))])
+def test_load_latest_takes_the_newest_of_the_folder(base, folder, names, wanted):
+    os.makedirs(f"{folder}/disk/77")  # without .metadata: not whole
+    for name in names:
+        disk(folder, name, _jobs.step_of(name) or 0)
+    assert latest(base, folder) == wanted
+
+
+def test_load_latest_takes_one_checkpoint(base, folder):
+    disk(folder, "step-3_ckpt", 3)
+    disk(folder, "final", 5)
+    assert latest(base, folder, "step-3_ckpt") == (3, 3)
+    assert latest(base, folder, "final") == (0, 5)
+
+
+def test_load_latest_steps_down_where_memory_does_not_fit(base, folder):
+    """A checkpoint in memory that cannot be loaded into this state."""
+    dcp.save({"w": torch.zeros(9)}, checkpoint_id=f"{base}/4", storage_writer=HearthWriter(base))
+    disk(folder, 2, 2)
+    assert latest(base, folder) == (2, 2)
+    with pytest.raises(CheckpointException, match="Size mismatch"):
+        ht.load_latest({"w": torch.zeros(4)}, base=base)
+
+
+def test_load_latest_needs_a_group_where_there_are_ranks(base, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(HearthError, match="init_process_group"):
+        ht.load_latest({"w": torch.zeros(4)}, base=base)
+
+
+def test_load_latest_needs_a_path(base):
+    with pytest.raises(TypeError, match="no path"):
+        ht.load_latest({"w": torch.zeros(4)}, base=base, fallback=HearthReader(base))
+
+
+def test_all_ranks_step_down_together(two, folder):
+    """One rank's recovery fails; both load from storage."""
+    assert two.run(reshard_work.one_cannot_recover, folder, 5) == [(5, 5.0)] * 2
