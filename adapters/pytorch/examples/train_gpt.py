@@ -48,7 +48,7 @@ def make_model(seed: int) -> Any:
     from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(seed)
-    width, heads, context, layers = 64, 4, 64, 2
+    width, heads, context, layers = 64, 4, 64, 1
 
     class GPT(nn.Module):
         def __init__(self) -> None:
@@ -367,10 +367,10 @@ def lose_a_node(folder: Path, name: str, steps: int, control: dict, *, kill_at: 
 def demo(args: argparse.Namespace) -> int:
     folder = Path(tempfile.mkdtemp(prefix="hearth-gpt-", dir="/dev/shm"))
     try:
-        print("train_gpt: a control run of 60 steps, 4 ranks on 2 nodes, nothing lost")
+        print("train_gpt: a control run of 50 steps, 4 ranks on 2 nodes, nothing lost")
         control = Demo(folder, "control")
         try:
-            control.start("--steps", "60")
+            control.start("--steps", "50")
             codes = control.wait()
             if codes != [0] * NODES:
                 show_logs(folder)
@@ -382,9 +382,9 @@ def demo(args: argparse.Namespace) -> int:
             control.kill_all()
             control.end()
         print("train_gpt: the same, and a node is lost between two saves")
-        between = lose_a_node(folder, "between", 60, losses, kill_at=37, in_save=False)
+        between = lose_a_node(folder, "between", 50, losses, kill_at=37, in_save=False)
         print("train_gpt: the same, and a node is lost in mid-save")
-        middle = lose_a_node(folder, "middle", 60, losses, kill_at=40, in_save=True)
+        middle = lose_a_node(folder, "middle", 50, losses, kill_at=40, in_save=True)
         good = between and middle and resharded
         print("train_gpt: " + ("the job lost a machine twice and ended as if it had not." if good
                                else "it FAILED."))
