@@ -195,6 +195,8 @@ def _candidates() -> Iterator[str]:
 def library() -> c.CDLL:
     """The library, loaded on first use. Raises HearthLibraryMissing."""
     global _library
+    if _library is not None:  # without the lock: a fork may leave it held by nobody
+        return _library
     with _lock:
         if _library is None:
             _library = _load()

@@ -256,6 +256,22 @@ def tensors(value: Any) -> list[torch.Tensor]:
     return [t for child in value for t in tensors(child)] if isinstance(value, list) else []
 
 
+def overlapping() -> list[str]:
+    """Saves that nobody waits for before the next: torch has one pipe and one thread for each."""
+    opts = {"keep": 4}
+    first = error_of(save(state(1), 1, opts=opts))
+    assert first == "", first
+    before = child_pid()
+    values = {step: state(step) for step in (2, 3, 4)}
+    futures = {step: save(value, step, opts=opts) for step, value in values.items()}
+    out = []
+    for step, future in futures.items():
+        out.append(error_of(future))
+        assert out[-1] or load(values[step], step)
+    assert child_pid() == before
+    return out
+
+
 def stage_meanwhile() -> bool:
     """A state staged while the checkpoint process is busy lies elsewhere, and harms nothing."""
     gate = f"{folder()}/gate"

@@ -216,9 +216,10 @@ def load_different_steps(one: int, other: int) -> str:
     return "they loaded"
 
 
-def one_cannot_recover(folder: str, step: int) -> tuple[int | None, float]:
-    """load_latest() where one rank cannot recover."""
-    from hearth.errors import HearthError
+def one_cannot_recover(folder: str, step: int, error: BaseException) -> tuple[int | None, float]:
+    """load_latest() where one rank cannot recover, and cannot look into a folder on storage."""
+    from pathlib import Path
+
     from hearth.torch import _recover
 
     state = {"w": torch.full((4,), float(step))}
@@ -229,10 +230,19 @@ def one_cannot_recover(folder: str, step: int) -> tuple[int | None, float]:
     if dist.get_rank() == 1:
         def broken(*args: object, **kwargs: object) -> None:
             real(*args, **kwargs)
-            raise HearthError("made to fail")
+            raise error
         _recover.recover = broken
+    seen, look = [], Path.exists
+
+    def exists(self: Path) -> bool:
+        seen.append(self)
+        if dist.get_rank() == 1 and len(seen) == 1:
+            raise PermissionError("made to fail")
+        return look(self)
+
+    Path.exists = exists
     try:
         found = ht.load_latest(state, base=base(), fallback=dcp.FileSystemReader(f"{folder}/disk"))
     finally:
-        _recover.recover = real
+        _recover.recover, Path.exists = real, look
     return found, float(state["w"][0])

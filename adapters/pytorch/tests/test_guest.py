@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import signal
@@ -16,6 +17,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.planner import WriteItemType
 from torch.utils.data import DataLoader, Dataset
 
 import hearth.torch as ht
@@ -168,7 +170,7 @@ def test_ctrl_c_in_a_save(base, monkeypatch):
 
 
 def test_pool_full_while_staging(base):
-    """A state larger than the store can ever hold: an error on the future, and the next save works."""
+    """A state larger than the store can ever hold: an error on the future; the next save works."""
     writer = HearthWriter(base, timeout_s=5)
     writer.stage({"w": torch.ones(4)})
     writer.close()
@@ -215,3 +217,53 @@ def test_a_malicious_item_is_not_executed(base, folder):
     target = {"good": torch.zeros(2)}
     dcp.load(target, checkpoint_id=f"{base}/1", storage_reader=HearthReader())
     assert torch.equal(target["good"], torch.ones(2))
+
+
+def test_states_staged_together_are_written_each_as_it_is(base):
+    """DCP's threads come to the writer in any order, each with a state of its own."""
+    writer = HearthWriter(base, keep=3, object_bytes=1 << 20)
+    first = writer.stage({"w": torch.full((1000,), 1.0)})
+    second = writer.stage({"w": torch.full((1000,), 2.0)})
+    dcp.save({"w": torch.full((1000,), 3.0)}, checkpoint_id=f"{base}/1", storage_writer=writer)
+    dcp.save(second, checkpoint_id=f"{base}/2", storage_writer=writer)
+    dcp.save(first, checkpoint_id=f"{base}/3", storage_writer=writer)
+    for step, wanted in ((1, 3.0), (2, 2.0), (3, 1.0)):
+        target = {"w": torch.zeros(1000)}
+        dcp.load(target, checkpoint_id=f"{base}/{step}", storage_reader=HearthReader())
+        assert torch.equal(target["w"], torch.full((1000,), wanted)), (step, target["w"][0])
+    writer.close()
+
+
+class Halves(dcp.DefaultSavePlanner):
+    """Writes each vector as two items."""
+
+    def create_local_plan(self):
+        plan = super().create_local_plan()
+        items = []
+        for item in plan.items:
+            (size,) = item.tensor_data.size
+            for at, count in ((0, size // 2), (size // 2, size - size // 2)):
+                chunk = dataclasses.replace(
+                    item.tensor_data.chunk, offsets=torch.Size([at]), sizes=torch.Size([count]))
+                index = dataclasses.replace(item.index, offset=torch.Size([at]))
+                items.append(dataclasses.replace(
+                    item, type=WriteItemType.SHARD, index=index,
+                    tensor_data=dataclasses.replace(item.tensor_data, chunk=chunk)))
+        return dataclasses.replace(plan, items=items)
+
+    def resolve_data(self, item):
+        chunk = item.tensor_data.chunk
+        return self.state_dict[item.index.fqn].narrow(0, chunk.offsets[0], chunk.sizes[0])
+
+
+def test_a_planner_may_write_parts_of_what_was_staged(base):
+    """They lie in the staged save, which must not be given up before they are copied out."""
+    writer = HearthWriter(base, object_bytes=1 << 20)
+    for step in (1, 2, 3, 4):
+        wanted = {name: torch.arange(1000.0) * step + i for i, name in enumerate("abcdef")}
+        dcp.async_save(wanted, checkpoint_id=f"{base}/{step}", storage_writer=writer,
+                       planner=Halves()).result(60)
+        target = {name: torch.zeros(1000) for name in wanted}
+        dcp.load(target, checkpoint_id=f"{base}/{step}", storage_reader=HearthReader())
+        for name, tensor in wanted.items():
+            assert torch.equal(target[name], tensor), (step, name)

@@ -290,6 +290,32 @@ def test_nested_keys_do_not_end_the_process(zip_form):
                 decode_item(_pickles.PREFIX + pickled + _pickles.SUFFIX)
 
 
+@pytest.mark.parametrize("form", ["plain", "global", "zip", "old"])
+def test_a_key_of_shared_tuples_does_not_take_years(form):
+    """Each holds the one before twice, and the hash goes through all 2^30."""
+    shared = b")q\0" + b"".join(
+        b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(30))
+    body = b"\x80\x02}" + shared + b"K\x01s."
+    if form == "zip":
+        data = _zip_with(body)
+    elif form == "old":
+        wrote = pickle.dumps({**_pickles._WROTE, "little_endian": True, "by": "torch"}, 2)
+        parts = (pickle.dumps(0x1950A86A20F9469CFC6C, 2), pickle.dumps(1001, 2), wrote)
+        data = b"".join(parts) + body + _pickles.SUFFIX
+    else:
+        made = b"}c_codecs\nencode\n0" if form == "global" else b"}"
+        data = _pickles.PREFIX + body.replace(b"}", made, 1) + _pickles.SUFFIX
+    with pytest.raises(PickleRefused):
+        decode_item(data)
+
+
+@pytest.mark.parametrize("extra", [{}, {"long": "x" * 5000}, {"tensor": torch.zeros(2)}])
+def test_keys_of_a_few_nested_tuples_are_read(extra):
+    part = (0, "s")
+    value = {((part, part), (2.5, ())): "this and that", torch.Size([2, 3]): 1, **extra}
+    assert list(decode_item(encode_item(value))) == list(value)
+
+
 def _zip_with(pickled: bytes) -> bytes:
     import zipfile
 

@@ -16,7 +16,8 @@ import torch
 from conftest import _folder
 from ranks import World
 
-from hearth.torch import HearthWriter
+from hearth.errors import HearthError, HearthTimeout
+from hearth.torch import HearthWriter, _jobs, _process
 
 WRITTEN = {"elsewhere": True, "copied": 0}
 
@@ -67,6 +68,10 @@ def test_what_is_staged_meanwhile_lies_elsewhere(two):
     assert two.run(work.stage_meanwhile) == [True, True]
 
 
+def test_saves_that_overlap_are_written_one_after_another(two):
+    assert two.run(work.overlapping) == [["", "", ""]] * 2
+
+
 def test_a_fork_of_the_trainer_changes_nothing(two):
     assert two.run(work.fork_meanwhile) == [True, True]
 
@@ -89,4 +94,17 @@ def test_a_staged_state_that_is_not_sent_is_plain(base):
     for other in (copy.copy(staged), copy.deepcopy(staged), pickle.loads(pickle.dumps(staged))):
         assert type(other) is dict and torch.equal(other["w"], torch.ones(3))
     assert type(staged["w"]) is torch.Tensor
+    writer.close()
+
+
+def test_a_save_that_cannot_be_sent_in_time_is_given_up(base):
+    """Another thread's save is in DCP's process; nothing is sent between its request and answer."""
+    writer = HearthWriter(base)
+    staged = writer.stage({"w": torch.ones(3)})
+    current, save = staged._current, staged._current.staged.save
+    with _process._pipe, pytest.raises(HearthTimeout, match="the save before"):
+        _process.pack(_jobs.open_member(base), current, {}, 0.1)
+    with pytest.raises(HearthError, match="aborted"):
+        save.data()
+    assert current.staged is None
     writer.close()

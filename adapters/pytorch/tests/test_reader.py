@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which save HearthReader takes, how long it keeps it, and load_latest()."""
+"""Which save HearthReader takes, how long it keeps it, whose it must be, and load_latest()."""
 
 from __future__ import annotations
 
 import io
 import os
+import shutil
 from typing import Any
 
 import pytest
@@ -145,6 +146,53 @@ def test_load_says_what_was_found_wrong(base):
     assert "Size mismatch" in str(caught.value)
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_step_written_by_another_job_is_left_alone(base, marked):
+    """Its objects say whose they are: copied here they are neither offered nor deleted, and who
+    asks for the step by its name hears that there is none. Without these marks they are anybody's.
+    """
+    other = os.path.join(os.path.dirname(base), "other")
+    dcp.save({"w": torch.ones(4)}, checkpoint_id=f"{other}/9",
+             storage_writer=HearthWriter(other))
+    container = f"{base}/step-9_ckpt"
+    shutil.copytree(f"{other}/step-9_ckpt", container)
+    _jobs.forget(other, keep=False)
+    if not marked:
+        for name in ours(container):
+            with open(f"{container}/{name}", "r+b") as file:
+                for at, size in ((16, 8), (4092, 4)):  # magic and checksum of the block
+                    file.seek(at)
+                    file.write(bytes(size))
+    kept = contents(container)
+    target = {"w": torch.zeros(4)}
+    if marked:
+        assert ht.latest(base) is None
+        with pytest.raises(CheckpointException) as caught:
+            ht.load(target, checkpoint_id=container, storage_reader=HearthReader())
+        assert isinstance(caught.value.__cause__, FileNotFoundError)
+        assert "step 9" in str(caught.value.__cause__)
+    else:
+        assert ht.latest(base) == container
+        ht.load(target, checkpoint_id=container, storage_reader=HearthReader())
+    assert torch.equal(target["w"], torch.zeros(4) if marked else torch.ones(4))
+    assert contents(container) == kept
+
+
+def ours(container: str) -> list[str]:
+    """The container's objects, `.metadata` aside."""
+    found = [name for name in os.listdir(container) if name.endswith(".distcp")]
+    assert found
+    return found
+
+
+def contents(container: str) -> dict[str, bytes]:
+    out = {}
+    for name in os.listdir(container):
+        with open(f"{container}/{name}", "rb") as file:
+            out[name] = file.read()
+    return out
+
+
 # ---- load_latest ---------------------------------------------------------------------------------
 
 
@@ -202,6 +250,8 @@ def test_load_latest_needs_a_path(base):
         ht.load_latest({"w": torch.zeros(4)}, base=base, fallback=HearthReader(base))
 
 
-def test_all_ranks_step_down_together(two, folder):
-    """One rank's recovery fails; both load from storage."""
-    assert two.run(reshard_work.one_cannot_recover, folder, 5) == [(5, 5.0)] * 2
+@pytest.mark.parametrize("error", [HearthError("made to fail"), OSError("made to fail")])
+def test_all_ranks_step_down_together(two, folder, error):
+    """One rank's recovery fails, whatever the reason; both load from storage."""
+    assert two.run(reshard_work.one_cannot_recover, folder, 5, error,
+                   deadline_s=60) == [(5, 5.0)] * 2

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import threading
@@ -54,7 +55,7 @@ _RANKS_OWN = frozenset({  # of what a job is opened with: nothing for another pr
     "gather", "bootstrap", "start", "object_bytes", "object_count", "helper", "log", "log_arg"})
 _lock = threading.RLock()
 _memberships: dict[str, Membership] = {}
-_rounds = 0
+_rounds = itertools.count(1)  # of _store_gather(), the same on all ranks
 
 
 def step_of(name: str) -> int | None:
@@ -136,10 +137,7 @@ def _store_gather(rank: int, world: int, timeout_s: float) -> Gather:
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
     def gather(mine: bytes) -> list[bytes]:
-        global _rounds
-        with _lock:
-            _rounds += 1
-            key = f"{restart}/{_rounds}"
+        key = f"{restart}/{next(_rounds)}"  # no lock: whoever waits for this call holds one
         store.set(f"{key}/{rank}", mine)
         return [store.get(f"{key}/{other}") for other in range(world)]
 

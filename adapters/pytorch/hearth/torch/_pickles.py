@@ -33,6 +33,7 @@ from ._unpickle import (
     Strict,
     gc_paused,
     is_flat,
+    may_share,
     prove_shape,
     unpickle,
 )
@@ -263,7 +264,8 @@ def decode_item(data: bytes, *, trust: bool = False) -> Any:
     """
     body = _plain_body(data)
     if body is not None:
-        if len(body) <= _SMALL and not _DANGER.search(body) and body.count(b".") == 1:
+        tiny = len(body) <= _SMALL and not may_share(body)
+        if tiny and not _DANGER.search(body) and body.count(b".") == 1:
             try:
                 return pickle.loads(body)
             except Exception as error:  # whatever odd bytes make Python raise
@@ -271,8 +273,7 @@ def decode_item(data: bytes, *, trust: bool = False) -> Any:
         text = _TEXT.fullmatch(body)
         if text and int.from_bytes(text[1], "little") == len(text[2]):
             return _text(text[2])
-        small = len(body) <= _SMALL and not _MEMO_OR_STATE.search(body)
-        kind = Fast if small else Strict
+        kind = Fast if tiny and not _MEMO_OR_STATE.search(body) else Strict
         try:
             return unpickle(lambda file: kind(file, item_globals()), body, "item")
         except GlobalRefused:

@@ -13,6 +13,9 @@ staged state is a plain dict of plain tensors for everybody but the pickler that
 DCP's process ends for good when it cannot read a request, and its other ranks hang when a rank
 cannot send one: pack() and receive() raise nothing, an error goes along and is raised by the
 writer, where DCP hands it to all ranks.
+
+DCP gives each save a thread, and all of them one pipe: two that waited for an answer at once would
+get each other's, or parts of both. So a save is sent when the thread of the one before has ended.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from typing import Any
 
 import torch
 
-from ..errors import HearthError
+from ..errors import HearthError, HearthTimeout
 from ..job import Job, Save
 from . import _jobs, _stage
 
@@ -69,11 +72,21 @@ def portable(error: BaseException) -> BaseException:
 
 
 class StagedState(dict):
-    """A staged state. Sent to another process, its save goes along; copied, it is a plain dict."""
+    """A staged state. Sent to another process, its save goes along; copied, it is a plain dict.
 
-    def __init__(self, state: dict[str, Any], pack: Callable[[dict[str, Any]], bytes]) -> None:
+    DCP tells a writer nothing of the state that it is to write, and several may be staged. But the
+    thread that saves one goes through its items first.
+    """
+
+    def __init__(self, state: dict[str, Any], current: Current,
+                 pack: Callable[[dict[str, Any]], bytes]) -> None:
         super().__init__(state)
-        self._pack = pack
+        self._current, self._pack = current, pack
+
+    def items(self) -> Any:
+        """The items; and it is noted that this thread has begun with this state."""
+        _mine.begun = self._current
+        return super().items()
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)
@@ -84,6 +97,14 @@ def _send(state: StagedState) -> Any:
 
 
 ForkingPickler.register(StagedState, _send)
+
+
+_mine = threading.local()
+
+
+def begun() -> Current | None:
+    """Of the staged state that this thread has begun with, once."""
+    return _mine.__dict__.pop("begun", None)
 
 
 # ---- the sender ----------------------------------------------------------------------------------
@@ -136,12 +157,40 @@ class _Sent:
             self._job.take(self._ticket).abort()
 
 
-_mine = threading.local()
+_pipe = threading.Lock()  # held from pack() until DCP's thread ends
 
 
-def pack(member: _jobs.Membership | None, current: Current, state: dict[str, Any]) -> bytes:
-    """What receive() takes, and the save goes with it; or the error. Raises nothing."""
+class _Turn:
+    """DCP's pipe, for one thread: from pack(), which may wait for it, until the thread ends."""
+
+    def __init__(self, wait_s: float) -> None:
+        if not _pipe.acquire(timeout=wait_s):
+            raise HearthTimeout("the save before is still in DCP's checkpoint process after "
+                                f"{wait_s:g} s; this one was not sent there")
+        self.sent: _Sent | None = None
+        self._pid = os.getpid()
+
+    def __del__(self) -> None:
+        if "_pid" in self.__dict__ and self._pid == os.getpid():
+            self.sent = None  # "over", before the next save is sent
+            _pipe.release()
+
+
+def pack(member: _jobs.Membership | None, current: Current, state: dict[str, Any],
+         wait_s: float) -> bytes:
+    """What receive() takes, and the save goes with it; or the error. Raises HearthTimeout, and
+    nothing else.
+
+    wait_s  for the save before this one
+    """
     staged, current.staged = current.staged, None
+    try:
+        _mine.turn = None
+        _mine.turn = _Turn(wait_s)
+    except HearthTimeout:
+        if staged is not None:
+            staged.save.abort()
+        raise
     try:
         if current.error is not None:
             raise current.error
@@ -160,7 +209,7 @@ def _pack(member: _jobs.Membership, staged: _stage.Staged, state: dict[str, Any]
     _Pickler(body, staged, base).dump(state)
     theirs, ours = multiprocessing.Pipe(duplex=False)
     ticket = staged.save.give()
-    _mine.sent = _Sent(member.job, ticket, ours)
+    _mine.turn.sent = _Sent(member.job, ticket, ours)
     places = {address - base: place for address, place in staged.places.items()}
     with theirs:
         header = ForkingPickler.dumps(_Header(member.rank, ticket, places, staged.room, theirs))

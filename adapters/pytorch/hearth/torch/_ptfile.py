@@ -28,6 +28,7 @@ from ._unpickle import (
     Globals,
     PickleRefused,
     Strict,
+    may_share,
     prove_stream,
     unpickle,
 )
@@ -194,7 +195,8 @@ class PtFile:
         return self._by_torch(map_location, False)
 
     def _by_torch(self, map_location: Any, mmap: bool) -> Any:
-        if self._zip is not None and len(self._pickle) > SHALLOW and not self._trust:
+        if self._zip is not None and not self._trust and (
+                len(self._pickle) > SHALLOW or may_share(self._pickle)):
             prove_stream(io.BytesIO(self._pickle), 1)
         return torch.load(
             self.path, map_location=map_location, weights_only=not self._trust, mmap=mmap)

@@ -141,7 +141,7 @@ def load_latest(state_dict: dict[str, Any], *, base: str | os.PathLike | None = 
     found, error = None, None
     try:
         found = recover(base, **opts)
-    except HearthError as raised:
+    except Exception as raised:  # whatever it is, the other ranks wait to hear of it
         error = raised
     if _all(error is None):
         if found is None:
@@ -175,6 +175,24 @@ def _gathered(mine: Any) -> list[Any]:
     return out
 
 
+def _is_whole(path: Path) -> bool:
+    """Whether there is a checkpoint that can be looked at. Raises nothing: other ranks wait."""
+    try:
+        return (path / ".metadata").exists()
+    except OSError as error:
+        _log.error("hearth: %s", error)
+        return False
+
+
+def _children(path: Path) -> list[Path]:
+    """What lies in a folder. Raises nothing: other ranks wait."""
+    try:
+        return sorted(path.iterdir()) if path.is_dir() else []
+    except OSError as error:
+        _log.error("hearth: %s", error)
+        return []
+
+
 def _from_storage(state_dict: dict[str, Any], reader: StorageReader | None,
                   planner: Any) -> int | None:
     """The newest step that every rank sees in the reader's folder."""
@@ -183,11 +201,11 @@ def _from_storage(state_dict: dict[str, Any], reader: StorageReader | None,
     if not hasattr(reader, "path"):
         raise TypeError(f"fallback: {type(reader).__name__} has no path to look for steps in")
     path = Path(os.fspath(reader.path))
-    if all(_gathered((path / ".metadata").exists())):
+    if all(_gathered(_is_whole(path))):
         dcp.load(state_dict, storage_reader=reader, planner=planner, process_group=group())
         return _jobs.step_of(path.name) or 0
-    here = {step: child for child in (sorted(path.iterdir()) if path.is_dir() else ())
-            if (step := _jobs.step_of(child.name)) is not None and (child / ".metadata").exists()}
+    here = {step: child for child in _children(path)
+            if (step := _jobs.step_of(child.name)) is not None and _is_whole(child)}
     common = set.intersection(*[set(steps) for steps in _gathered(list(here))])
     if not common:
         return None

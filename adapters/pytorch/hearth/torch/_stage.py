@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -175,6 +175,12 @@ def is_tensor(value: Any) -> bool:
     if kind in _PLAIN:
         return not getattr(value, "__dict__", None)
     return kind is DTensor and type(value._local_tensor) in _PLAIN
+
+
+def lies_in(save: Save, tensors: Iterable[torch.Tensor]) -> bool:
+    """Whether any of these, on the host, has its memory in the object being written."""
+    base, size = save.data()
+    return any(base <= tensor.data_ptr() < base + size for tensor in tensors)
 
 
 def piece_of(source: Source) -> Piece:

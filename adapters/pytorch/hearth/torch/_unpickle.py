@@ -3,7 +3,8 @@
 
 Python's C unpickler can be made to ask for 64 GiB by ten bytes (a number in the memo), and any
 unpickler to end the process: the hash of a tuple recurses, so a million of nested tuples as a key
-exhaust the stack. Fast is for bytes that were proved or are small; Strict is for all others.
+exhaust the stack. Sixty that hold the one before twice keep it busy for years, with no way to stop
+it. Fast is for bytes that were proved or are small; Strict is for all others.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import gc
 import io
 import pickle
+import re
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -63,13 +65,36 @@ _OPCODES = (b"\x80\x95\x94hjqr\x8c\x8dXTU\x93c)\x85\x86\x87(t]ae}su\x8f\x90\x81R
 _python = pickle._Unpickler  # type: ignore[attr-defined]
 
 
-def is_flat(key: Any) -> bool:
-    """Whether the hash of `key` cannot recurse."""
+_PARTS = 1000  # of all tuples in a key, counted wherever they are held again
+
+# Opcodes that make a tuple, take something again, and hash. It takes all three to share parts.
+_TUPLE, _AGAIN = re.compile(rb"[t\x85\x86\x87]"), re.compile(rb"[2ghj]")
+_HASH = re.compile(rb"[su\x90\x91]")
+
+
+def may_share(data: bytes) -> bool:
+    """Whether a key in a pickle may hold tuples again and again. Text has such bytes, too."""
+    return bool(_TUPLE.search(data) and _AGAIN.search(data) and _HASH.search(data))
+
+
+def is_flat(key: Any, leaves: frozenset = _FLAT) -> bool:
+    """Whether the hash of `key` takes neither much stack nor much time."""
     if type(key) is dcp.MetadataIndex:
         return is_flat(getattr(key, "fqn", None)) and is_flat(getattr(key, "offset", None))
-    if type(key) is tuple or type(key) is torch.Size:
-        return all(type(part) in _FLAT for part in key)
-    return type(key) in _FLAT
+    todo, parts = [key], 0
+    while todo:
+        part = todo.pop()
+        if type(part) is not tuple and type(part) is not torch.Size:
+            if type(part) not in leaves:
+                return False
+        elif part and leaves.issuperset(map(type, part)):
+            parts += 1
+        else:
+            parts += 1 + len(part)
+            todo.extend(part if parts <= _PARTS else ())
+        if parts > _PARTS:
+            return False
+    return True
 
 
 class Strict(_python):
@@ -143,6 +168,9 @@ class _Anything:
         pass
 
 
+_LEAVES = _FLAT | {_Anything, type}
+
+
 class _Everything(dict):
     def __missing__(self, _key: tuple[str, str]) -> type:
         return _Anything
@@ -157,7 +185,7 @@ class _Shape(Strict):
         super().__init__(file, _Everything())
 
     def flat(self, key: Any) -> bool:
-        return type(key) is _Anything or is_flat(key)
+        return is_flat(key, _LEAVES)
 
     def persistent_load(self, _name: Any) -> Any:
         return _Anything()
@@ -183,7 +211,7 @@ def prove_stream(file: Any, count: int) -> None:
 def prove_shape(data: bytes) -> None:
     """prove_stream() for what torch.save wrote, in either form."""
     if data[:2] != b"PK":
-        if len(data) > SHALLOW:
+        if len(data) > SHALLOW or may_share(data):
             prove_stream(io.BytesIO(data), 4)  # magic number, version, what wrote it, the object
         return
     try:
@@ -192,7 +220,7 @@ def prove_shape(data: bytes) -> None:
         raise
     except Exception as error:  # whatever odd bytes make zipfile raise
         raise PickleRefused(f"{type(error).__name__}: {error}"[:500]) from None
-    if len(pickled) > SHALLOW:
+    if len(pickled) > SHALLOW or may_share(pickled):
         prove_stream(io.BytesIO(pickled), 1)
 
 

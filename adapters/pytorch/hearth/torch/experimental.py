@@ -85,23 +85,18 @@ def _is_base(folder: str) -> bool:
 # ---- staging ----------------------------------------------------------------------------------
 
 
-def _abort(job: Job, save: Save) -> None:
-    if job._closing is None:
-        save.abort()
-
-
 class Staged(dict):
     """A state's copy in pool memory, with the save that it belongs to. To others it is a dict,
     whose tensors are readable until it is written or given up; it is empty then."""
 
-    def __init__(self, state: dict, job: Job, save: Save,
-                 items: list[tuple[bytes, bytes]], step: int | None) -> None:
+    def __init__(self, state: dict, save: Save, items: list[tuple[bytes, bytes]],
+                 step: int | None) -> None:
         super().__init__(state)
         self._lock = threading.Lock()
         self._save: Save | None = save
         self.items_left = items  # to be added when the step is known
         self.step = step
-        self._end = weakref.finalize(self, _abort, job, save)
+        self._end = weakref.finalize(self, Save.abort, save)
         self._end.atexit = False
 
     def take(self) -> Save:
@@ -141,7 +136,7 @@ def _stage_in(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: floa
         if step is None:
             built = skeleton.rebuild(list(_stage.views(addresses, skeleton.sources)))
             copy = built if isinstance(built, dict) else {"state": built}
-        return Staged(copy, job, save, items, step)
+        return Staged(copy, save, items, step)
     except BaseException:
         save.abort()
         raise

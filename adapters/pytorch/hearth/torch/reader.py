@@ -316,7 +316,7 @@ class HearthReader(StorageReader):
         """Done with the checkpoint. Twice is harmless, and so is a later use."""
         checkpoint, self._checkpoint = self._checkpoint, None
         self.__dict__.pop("_layouts", None)
-        if checkpoint is not None and checkpoint._job._closing is None:
+        if checkpoint is not None:
             checkpoint.close()
 
     def __del__(self) -> None:

@@ -112,7 +112,7 @@ class HearthWriter(StorageWriter):
         self._boxes = _stage.Boxes()
         self._lock = threading.Lock()
         self._local = threading.local()
-        self._staged: list[Current] = []  # first in, first out
+        self._staged: list[Current] = []  # neither written nor sent to another process yet
         self._rank: _jobs.Rank | None = None  # in another process: whom it helps
         self._synchronize_after_execute = True
         self.checkpoint_id: str | None = None
@@ -144,14 +144,16 @@ class HearthWriter(StorageWriter):
             current.error = error
         with self._lock:
             self._staged.append(current)
-        return _process.StagedState(staged, functools.partial(self._pack, current))
+        return _process.StagedState(staged, current, functools.partial(self._pack, current))
 
     def _pack(self, current: Current, state: dict[str, Any]) -> bytes:
-        """A staged state for another process, where it is written then. Raises nothing."""
+        """A staged state for another process, where it is written then. Waits for the save before,
+        longer than that one may take."""
         with self._lock:
             if current in self._staged:
                 self._staged.remove(current)
-        return _process.pack(_jobs.open_member(current.base), current, state)
+        return _process.pack(
+            _jobs.open_member(current.base), current, state, 2 * self._timeout_s + 60)
 
     def close(self) -> None:
         """Give up what was staged and never written. Twice is harmless."""
@@ -192,9 +194,7 @@ class HearthWriter(StorageWriter):
     def storage_meta(self) -> StorageMeta:
         """What `.metadata` says of the save as a whole. The first call of every save."""
         self._drop_current()
-        with self._lock:
-            staged = self._staged.pop(0) if self._staged else None
-        current = staged or _process.arrived() or Current()
+        current = self._begun() or _process.arrived() or Current()
         self._local.current = current
         checkpoint_id = self._local.__dict__.pop("id", None)
         self._local.save_id = str(uuid.uuid4())
@@ -204,6 +204,15 @@ class HearthWriter(StorageWriter):
         self._join(checkpoint_id)
         current.base, current.step = _jobs.resolve(checkpoint_id, self._base, self._step)
         return self._meta(current)
+
+    def _begun(self) -> Current | None:
+        """What was staged of the state that this thread saves."""
+        current = _process.begun()
+        with self._lock:
+            if current not in self._staged:
+                return None
+            self._staged.remove(current)
+        return current
 
     def _meta(self, current: Current) -> StorageMeta:
         path = f"{current.base}/step-{current.step}_ckpt"
@@ -370,8 +379,8 @@ class _Write:
                 fresh.append((item, tensor))
             else:
                 self._result(item, self._name, place[0], place[1])
-        if tensors and not self._results:  # another state's copy: it is of no use here
-            staged.save.abort()
+        if tensors and not self._results and not _stage.lies_in(staged.save, [t for _, t in fresh]):
+            staged.save.abort()  # nothing of it is written, nor read from it
             self._current.staged = None
         return fresh
 
