@@ -32,6 +32,7 @@ struct wishes {
     const struct hearth_range *range; /* or of the other */
     struct wish *wish;
     size_t count, near; /* what lies here comes first */
+    size_t ahead;       /* the wishes before it were asked for, or had their chance */
 };
 
 /* ---- looking up and checking ---------------------------------------------------------------- */
@@ -113,6 +114,7 @@ static int look_up_range(struct wishes *w, size_t i, struct wish *out, struct he
 {
     const struct hearth_range *r;
     struct hearth_range mine;
+    char name[HTH_OBJECT_TEXT];
     struct hth_source *s;
     int rc;
 
@@ -124,9 +126,8 @@ static int look_up_range(struct wishes *w, size_t i, struct wish *out, struct he
         return rc;
     if (r->offset > s->data_len || r->len > s->data_len - r->offset)
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "object '%s' of rank %u has %" PRIu64 " bytes of data, and not %" PRIu64
-                " from %" PRIu64 " on",
-                s->object->name, s->object->owner, s->data_len, r->len, r->offset);
+                "%s has %" PRIu64 " bytes of data, and not %" PRIu64 " from %" PRIu64 " on",
+                hth_object_text(s->object, name), s->data_len, r->len, r->offset);
     *out = (struct wish){ .source = s, .off = r->offset, .len = r->len, .index = i, .dense = 1 };
     return HEARTH_OK;
 }
@@ -200,12 +201,15 @@ static size_t run_ahead(const struct wishes *w, size_t first, const struct hth_s
     return end;
 }
 
-/* The first run of each object that is elsewhere. */
-static void ahead_of_all(const struct wishes *w)
+/* The first run of each object that is elsewhere, from wish `from` on, as long as there is room for
+ * more: the rest has its turn when some of these were read. */
+static void ahead_of_all(struct wishes *w, size_t from)
 {
-    for (size_t i = w->near; i < w->count; i++)
-        if (i == w->near || w->wish[i].source != w->wish[i - 1].source)
-            run_ahead(w, i, NULL);
+    if (w->ahead < from)
+        w->ahead = from;
+    for (; w->ahead < w->count && hth_ahead_room(w->c); w->ahead++)
+        if (w->ahead == w->near || w->wish[w->ahead].source != w->wish[w->ahead - 1].source)
+            run_ahead(w, w->ahead, NULL);
 }
 
 static int read_range(
@@ -269,6 +273,7 @@ static int read_far(struct wishes *w, struct hearth_error *err)
             continue;
         next = run_of(w, i, &off, &len); /* its window is here: the one after it may come */
         run_ahead(w, next, w->wish[i].source);
+        ahead_of_all(w, next);
     }
     return rc;
 }
@@ -278,7 +283,7 @@ static int read_all(struct wishes *w, size_t count, struct hearth_error *err)
     int rc = look_up(w, count, 1, err);
 
     if (!rc) {
-        ahead_of_all(w);
+        ahead_of_all(w, w->near);
         rc = read_near(w, err);
     }
     if (!rc)
@@ -324,7 +329,7 @@ int hearth_prefetch_boxes(struct hearth_checkpoint *ckpt, const struct hearth_bo
     if (rc || !count)
         return rc;
     if (!(rc = look_up(&w, count, 0, err)))
-        ahead_of_all(&w);
+        ahead_of_all(&w, w.near);
     free(w.wish);
     return rc;
 }

@@ -76,6 +76,23 @@ static int check_numbers(struct hearth_opts *o, struct hearth_error *err)
     return HEARTH_OK;
 }
 
+/* They are added up, with what stands around them. */
+static int check_sizes(const struct hearth_opts *o, struct hearth_error *err)
+{
+    const uint64_t most = (uint64_t)INT64_MAX / 2 / HTH_OBJECTS_MAX;
+
+    for (size_t i = 0; i < o->object_count; i++)
+        if (o->object_bytes[i] > most)
+            return hth_fail(err, HEARTH_EINVAL, 0,
+                    "object_bytes[%zu] is %" PRIu64 ": more than any store has", i,
+                    o->object_bytes[i]);
+    if (o->lease_bytes > most || o->spare_bytes > most)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "lease_bytes is %" PRIu64 " and spare_bytes %" PRIu64 ": more than any store has",
+                o->lease_bytes, o->spare_bytes);
+    return HEARTH_OK;
+}
+
 static int check_numbers_together(const struct hearth_opts *o, struct hearth_error *err)
 {
     if (o->rank >= o->world)
@@ -106,7 +123,7 @@ static int check_numbers_together(const struct hearth_opts *o, struct hearth_err
                 "object_bytes[] has object_count = %zu entries: give at most %u sizes, or NULL and "
                 "0",
                 o->object_count, HTH_OBJECTS_MAX);
-    return HEARTH_OK;
+    return check_sizes(o, err);
 }
 
 static int check_names(const struct hearth_opts *o, struct hearth_error *err)

@@ -26,6 +26,9 @@
 #define HTH_LOG_TEXT     640u
 #define HTH_DEADLINE_MAX 86400000u /* a day; there is no "for ever" */
 
+#define HTH_NO_DESCRIPTOR \
+    "no descriptor came: has this process too many open files (RLIMIT_NOFILE)?"
+
 /* ---- time and text (util.c) ------------------------------------------------------------- */
 
 uint64_t hth_mono_ms(void);
@@ -33,10 +36,22 @@ uint64_t hth_until_ms(uint64_t wait_ms); /* from now */
 
 const char *hth_level_name(uint32_t level); /* handle.c */
 
+struct hth_object;
+
+/* "object 'x' of rank 3"; of nobody's the name alone. */
+#define HTH_OBJECT_TEXT (HTH_NAME_MAX + 32)
+const char *hth_object_text(const struct hth_object *o, char out[HTH_OBJECT_TEXT]);
+
 /* Element i of a caller's array of structs `what` of any age, whose first one's struct_size is the
  * stride: *out is it, or mine[size] filled from it. */
 int hth_array_at(const void **out, void *mine, size_t size, const void *array, size_t i,
         const char *what, struct hearth_error *err);
+
+/* The sum, or UINT64_MAX where it is more: callers' sizes are added up before they are believed. */
+static inline uint64_t hth_add_up(uint64_t a, uint64_t b)
+{
+    return a < UINT64_MAX - b ? a + b : UINT64_MAX;
+}
 
 /* A memfd with bytes[len]; -1 and errno. */
 int hth_memfd(const char *name, const void *bytes, size_t len);
@@ -74,6 +89,9 @@ struct hth_strided {
     int64_t shape[HTH_DIMS_MAX], dst[HTH_DIMS_MAX], src[HTH_DIMS_MAX];
 };
 
+/* Steps of C order without gaps, in elements. */
+void hth_c_order(uint32_t ndim, const int64_t *shape, int64_t *out);
+
 /* strides in elements; NULL: C order. 1: both sides are contiguous (plain memcpy of count * elem). */
 int hth_strided_init(struct hth_strided *s, uint32_t elem, uint32_t ndim, const int64_t *shape,
         const int64_t *dst_strides, const int64_t *src_strides);
@@ -105,10 +123,10 @@ void hth_crew_run(struct hth_crew *crew, const struct hth_copies *list); /* unti
 
 /* ---- the connection (connect.c, spawn.c, local.c, session.c) -------------------------------- */
 
-struct hth_call { /* a request on its way; on its caller's stack or in its owner */
-    uint64_t request;
-    uint32_t want; /* type of the answer */
-    void *answer;  /* [answer_len] */
+struct hth_call {                  /* a request on its way; on its caller's stack or in its owner */
+    uint64_t request, incarnation; /* of the connection it goes over */
+    uint32_t want;                 /* type of the answer */
+    void *answer;                  /* [answer_len] */
     size_t answer_len;
     int fd; /* of the answer, -1: none; the owner closes it */
     enum { HTH_CALL_IDLE = 0, HTH_CALL_SENT, HTH_CALL_DONE, HTH_CALL_LOST } state;
@@ -125,6 +143,7 @@ struct hth_ask {
     int fd;               /* to send along, -1: none */
     int again;            /* 1: may be asked anew of a restarted engine */
     uint64_t incarnation; /* only of this connection, since `token` is its; 0: of any */
+    uint64_t answered;    /* out: the connection it was answered on, and what it gave is of */
     void *answer;
     size_t answer_len;
     int *out_fd; /* NULL: no descriptor wanted */
@@ -265,6 +284,11 @@ void hth_slots_fini(struct hearth *h);
 /* An object here: *out_fd is the caller's, *out_number for hth_lease_put(). HEARTH_ENOENT: not here. */
 int hth_lease_get(struct hearth *h, struct hth_save_id save, uint64_t object,
         struct hth_local_mapped *out, int *out_fd, uint64_t *out_number, struct hearth_error *err);
+/* The two halves of it, for many at once: what to ask; the lease `id` that was answered on the
+ * connection `incarnation`, with the object's descriptor, which stays the caller's. */
+struct hth_ask hth_lease_ask(struct hth_local_map *m, struct hth_local_mapped *out, int *out_fd);
+int hth_lease_enter(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t id,
+        uint64_t incarnation, int fd, uint64_t *out_number, struct hearth_error *err);
 void hth_lease_put(struct hearth *h, uint64_t number);
 
 /* ---- layout (layout.c) ---------------------------------------------------------------------- */
@@ -287,7 +311,7 @@ uint64_t hth_laid_bytes(const struct hth_laid *laid); /* of data and table recor
 /* The record of the item, at `offset` of the data. */
 void hth_laid_item(struct hth_item *out, const struct hth_laid *laid, uint64_t offset);
 
-/* ---- reading (recover.c, tables.c, fetch.c, read.c, box.c) ------------------------------------ */
+/* ---- reading (recover.c, source.c, tables.c, index.c, read.c, part.c, box.c) ------------------ */
 
 struct hth_window { /* bytes of a remote object: [off, off + len) of its data, whole chunks */
     void *map;
@@ -316,7 +340,7 @@ struct hth_source { /* one object of the checkpoint */
     void *table_copy; /* remote, foreign: malloc'ed */
     struct hth_table table;
     struct hth_window window;
-    struct hth_call ahead; /* a prefetch on its way */
+    struct hth_call ahead; /* a prefetch on its way; request 0: none */
     struct hth_local_bytes ahead_answer;
     uint64_t ahead_off, ahead_len;
 };
@@ -333,6 +357,8 @@ struct hearth_checkpoint {
     size_t entries, own_entries;
     struct hth_entry **bucket; /* [buckets] */
     size_t buckets;
+    uint32_t aheads; /* sources with a prefetch on its way */
+    uint64_t ahead_bytes;
 };
 
 /* Index the items of this rank's objects, or of all. */
@@ -351,6 +377,13 @@ int hth_entry_in(struct hearth_checkpoint *c, const char *object, uint64_t offse
         const struct hth_entry **out, struct hearth_error *err);
 /* Map the object or fetch its table. */
 int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err);
+/* The halves of that, by the engine's answer; each takes fd. What fails may be opened again. */
+int hth_source_mapped(struct hearth_checkpoint *c, struct hth_source *s,
+        const struct hth_local_mapped *m, int fd, uint64_t lease, struct hearth_error *err);
+int hth_source_table(struct hth_source *s, int fd, struct hearth_error *err);
+/* Open as many of sources [from, to) as can be at first try, many at a time. Fails only where
+ * another try would wait in vain too. */
+int hth_tables(struct hearth_checkpoint *c, uint32_t from, uint32_t to, struct hearth_error *err);
 /* The same for a foreign object, whose items say themselves what they are. */
 int hth_source_open_foreign(
         struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err);
@@ -362,8 +395,10 @@ int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t of
 /* The same copied to dst[len], piece by piece. */
 int hth_read_data(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, void *dst,
         uint64_t len, struct hearth_error *err);
+/* Ask for what of [off, off + len) comes first, if there is room for more that is on its way. */
 void hth_source_ahead(
         struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len);
+int hth_ahead_room(const struct hearth_checkpoint *c);
 int hth_range(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t off,
         uint64_t len, int *out_fd, struct hearth_error *err);
 /* A descriptor the engine sent, mapped; at least `len` long. */

@@ -135,7 +135,7 @@ static int ask_id(struct hearth_save *s, void *msg, size_t len, uint32_t type, c
 
 int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_error *err)
 {
-    struct hth_local_set_step m = { .step = step, .wait_ms = save->wait_ms };
+    struct hth_local_set_step m = { .step = step };
     int rc;
 
     if ((rc = hth_save_enter(save, err)) || (rc = hth_save_not_sealed(save, err)))
@@ -143,6 +143,7 @@ int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_
     if (save->step != HEARTH_STEP_LATER || step == HEARTH_STEP_LATER)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "the step of a save is set once, when it was begun with HEARTH_STEP_LATER");
+    m.wait_ms = save->wait_ms;
     if (!save->h->opts.off)
         rc = ask_id(save, &m, sizeof(m), HTH_LOCAL_SET_STEP, "set the step", err);
     if (!rc && (rc = hth_commons_send(save, err)))

@@ -42,12 +42,13 @@ static int address_of(const struct hearth *h, struct sockaddr_un *out, int *out_
     return 0;
 }
 
-/* 0 and a socket; or an errno. */
+/* 0 and a socket; or an errno. EAGAIN: one listens, and as many wait for it as may: a blocking
+ * socket would wait here, for ever if it is stopped. */
 static int try_connect(const struct hearth *h, int *out_fd)
 {
     struct sockaddr_un a = { 0 };
     int dir, e = address_of(h, &a, &dir);
-    int fd = e ? -1 : socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = e ? -1 : socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (!e && (fd < 0 || connect(fd, (const struct sockaddr *)&a, sizeof(a)) != 0))
         e = errno;
@@ -155,7 +156,7 @@ static int still_hope(struct hearth *h, struct search *s, uint64_t until, struct
     uint64_t now = hth_mono_ms();
     char words[400];
 
-    if (h->opts.start == HEARTH_START_AUTO && !s->ended &&
+    if (h->opts.start == HEARTH_START_AUTO && s->started && !s->ended &&
             (s->pidfd == -1 || (poll(&p, 1, 0) > 0 && (p.revents & POLLIN))))
         s->ended = now;
     start_again(s, now);
@@ -180,7 +181,7 @@ int hth_connect(struct hearth *h, uint64_t until, int *out_fd, struct hearth_err
     while ((e = try_connect(h, &fd)) != 0) {
         if (e != ENOENT && e != ECONNREFUSED && e != EAGAIN && e != EINTR)
             rc = hth_fail(err, HEARTH_EENGINE, e, "%s/sock: %s", h->records, strerror(e));
-        if (!rc)
+        if (!rc && e != EAGAIN && e != EINTR)
             rc = start_one(h, &s, err);
         if (!rc)
             rc = still_hope(h, &s, until, err);

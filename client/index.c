@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BLOCK 256u /* objects whose tables are brought before the first of them is listed */
+
 /* FNV-1a, 64 bit (Fowler, Noll, Vo). */
 static uint64_t hash_of(const void *key, size_t len)
 {
@@ -106,6 +108,7 @@ int hth_source_named(struct hearth_checkpoint *c, const char *name, struct hth_s
 int hth_entry_in(struct hearth_checkpoint *c, const char *object, uint64_t offset,
         const struct hth_entry **out, struct hearth_error *err)
 {
+    char name[HTH_OBJECT_TEXT];
     struct hth_source *s;
     size_t low = 0, high;
     int rc;
@@ -128,8 +131,8 @@ int hth_entry_in(struct hearth_checkpoint *c, const char *object, uint64_t offse
         *out = &s->entry[low - 1];
     else
         return hth_fail(err, HEARTH_ENOENT, 0,
-                "object '%s' of rank %u has no item that begins at byte %" PRIu64 " of its data",
-                s->object->name, s->object->owner, offset);
+                "%s has no item that begins at byte %" PRIu64 " of its data",
+                hth_object_text(s->object, name), offset);
     return HEARTH_OK;
 }
 
@@ -166,10 +169,14 @@ int hth_index(struct hearth_checkpoint *c, int all, struct hearth_error *err)
 
     if (c->indexed >= want && c->bucket)
         return HEARTH_OK;
-    while (c->indexed < want && !rc) {
+    for (uint32_t ahead = c->indexed; c->indexed < want && !rc;) {
         struct hth_source *s = &c->source[c->indexed];
 
-        if ((rc = list(c, s, err)))
+        if (c->indexed == ahead) {
+            ahead = want - ahead > BLOCK ? ahead + BLOCK : want;
+            rc = hth_tables(c, c->indexed, ahead, err);
+        }
+        if (rc || (rc = list(c, s, err)))
             break;
         s->first = c->entries;
         c->entries += s->table.items;

@@ -139,9 +139,9 @@ uint64_t hearth_save_bytes(const struct hearth_piece *pieces, size_t count,
 
     for (size_t i = 0; pieces && i < count; i++)
         if (!hth_piece_at(&laid, pieces, i, 0, NULL))
-            total += hth_laid_bytes(&laid);
+            total = hth_add_up(total, hth_laid_bytes(&laid));
     for (size_t i = 0; items && i < item_count; i++)
         if (!hth_bytes_at(&b, &tmp, items, i, NULL))
-            total += b->len + hth_item_bytes(0, (uint32_t)b->key_len);
+            total = hth_add_up(total, hth_add_up(b->len, hth_item_bytes(0, (uint32_t)b->key_len)));
     return total;
 }

@@ -44,16 +44,16 @@ static int is_empty(const struct wanted *w)
 static int want(struct wanted *w, const struct hth_laid *laid)
 {
     const struct hearth_piece *p = laid->piece;
-    int64_t step = 1;
 
     w->piece = p;
     w->found = 0;
     w->elem = hearth_dtype_bytes((enum hearth_dtype)p->dtype);
-    for (uint32_t i = p->ndim; i-- > 0;) {
+    hth_c_order(p->ndim, p->shape, w->step);
+    for (uint32_t i = 0; i < p->ndim; i++) {
         w->box.offset[i] = p->global_offset ? p->global_offset[i] : 0;
         w->box.shape[i] = p->shape[i];
-        w->step[i] = p->strides ? p->strides[i] : step;
-        step *= p->shape[i] ? p->shape[i] : 1;
+        if (p->strides)
+            w->step[i] = p->strides[i];
     }
     return hth_rest_init(&w->rest, p->ndim, &w->box);
 }

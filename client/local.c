@@ -113,6 +113,14 @@ static void lose_locked(struct hearth *h)
             "the connection to this node's engine ended; it is looked for at the next call");
 }
 
+/* For poll(): never less than 0, which would be for ever. */
+static int left_ms(uint64_t until)
+{
+    uint64_t now = hth_mono_ms();
+
+    return until > now ? (int)(until - now) : 0;
+}
+
 static void wait_locked(struct hearth *h, uint64_t until)
 {
     struct timespec t = { .tv_sec = (time_t)(until / 1000),
@@ -124,7 +132,6 @@ static void wait_locked(struct hearth *h, uint64_t until)
 int hth_pump_locked(struct hearth *h, uint64_t until)
 {
     struct pollfd p = { .fd = h->fd, .events = POLLIN };
-    uint64_t now = hth_mono_ms();
     int n, attached = -1;
 
     if (h->fd < 0)
@@ -136,7 +143,7 @@ int hth_pump_locked(struct hearth *h, uint64_t until)
     h->reading = 1;
     pthread_mutex_unlock(&h->lock);
     n = 0;
-    if (poll(&p, 1, until > now ? (int)(until - now) : 0) > 0)
+    if (poll(&p, 1, left_ms(until)) > 0)
         n = receive_packet(h, p.fd, &attached);
     pthread_mutex_lock(&h->lock);
     h->reading = 0;
@@ -148,7 +155,7 @@ int hth_pump_locked(struct hearth *h, uint64_t until)
     return n < 0 ? HEARTH_EENGINE : HEARTH_OK;
 }
 
-/* One engine found, and ours; *out_hung_up: it was, and went before it knew us. */
+/* One engine found, and ours; *out_hung_up: it was, and went before it knew all that is ours. */
 static int connect_locked(
         struct hearth *h, uint64_t until, int *out_hung_up, struct hearth_error *err)
 {
@@ -162,9 +169,9 @@ static int connect_locked(
         return rc;
     h->incarnation++;
     rc = hth_attach_locked(h, fd, until, err);
-    *out_hung_up = rc == HEARTH_EENGINE;
     if (!rc && h->epoch)
         rc = hth_restore_locked(h, fd, until, err);
+    *out_hung_up = rc == HEARTH_EENGINE;
     if (rc)
         close(fd);
     else
@@ -218,6 +225,7 @@ static int post_locked(struct hearth *h, struct hth_ask *ask, struct hth_call *c
         return HEARTH_ESTATE;
     head_fill(h, ask);
     *call = (struct hth_call){ .request = h->requests,
+        .incarnation = incarnation,
         .want = ask->want,
         .answer = ask->answer,
         .answer_len = ask->answer_len,
@@ -355,6 +363,7 @@ int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err)
     } while (rc == HEARTH_EENGINE && call.state != HTH_CALL_DONE && ask->again &&
              hth_mono_ms() < until);
     pthread_mutex_unlock(&h->lock);
+    ask->answered = call.incarnation;
     if (ask->out_fd)
         *ask->out_fd = call.fd;
     else if (call.fd >= 0)
@@ -381,7 +390,7 @@ int hth_exchange_locked(
     while (!n && call.state == HTH_CALL_SENT && hth_mono_ms() < until) {
         struct pollfd p = { .fd = fd, .events = POLLIN };
 
-        if (poll(&p, 1, (int)(until - hth_mono_ms())) <= 0)
+        if (poll(&p, 1, left_ms(until)) <= 0)
             continue;
         n = receive_packet(h, fd, &attached);
         if (n > 0)

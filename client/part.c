@@ -25,16 +25,6 @@ struct part {
     unsigned char *dst;
 };
 
-static void c_order(uint32_t ndim, const int64_t *shape, int64_t *out)
-{
-    int64_t step = 1;
-
-    for (uint32_t i = ndim; i-- > 0;) {
-        out[i] = step;
-        step *= shape[i] ? shape[i] : 1;
-    }
-}
-
 static uint64_t elements(const struct part *p, const struct hth_box *box)
 {
     uint64_t n = 1;
@@ -147,7 +137,7 @@ static void part_init(struct part *p, const struct hth_entry *entry, const struc
     p->ndim = tensor ? item->ndim : 1;
     memcpy(p->box.offset, box->offset, p->ndim * sizeof(int64_t));
     memcpy(p->box.shape, box->shape, p->ndim * sizeof(int64_t));
-    c_order(p->ndim, tensor ? item->shape : &len, p->step);
+    hth_c_order(p->ndim, tensor ? item->shape : &len, p->step);
 }
 
 int hth_part_cover(
@@ -177,7 +167,7 @@ int hth_read_part(struct hearth_checkpoint *c, const struct hth_entry *entry,
     if (dst_strides && p.ndim)
         memcpy(p.dst_step, dst_strides, p.ndim * sizeof(p.dst_step[0]));
     else
-        c_order(p.ndim, box->shape, p.dst_step);
+        hth_c_order(p.ndim, box->shape, p.dst_step);
     if (!elements(&p, box))
         return HEARTH_OK;
     return p.source->local ? copy_box(&p, box, list, err) : fetch_boxes(&p, err);

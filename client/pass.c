@@ -151,12 +151,12 @@ static int take(struct hearth_save *s, const struct hearth_ticket *t, struct hea
 
     if ((rc = hth_ask(s->h, &ask, err)))
         return rc;
-    hth_save_lent(s, a.head.token, a.save);
+    hth_save_lent(s, a.head.token, ask.answered, a.save);
     s->handle->objects = a.commons; /* of a save that nobody else knows yet */
     if (a.save.epoch)
         s->step = a.save.step;
     rc = fd >= 0 ? hth_slot_get(s->h, fd, HTH_BLOCK, 0, &s->object[0].slot, err)
-                 : hth_fail(err, HEARTH_EPROTO, 0, "the engine sent no descriptor");
+                 : hth_fail(err, HEARTH_EPROTO, 0, HTH_NO_DESCRIPTOR);
     if (fd >= 0)
         close(fd);
     if (rc)

@@ -51,7 +51,8 @@ static int take_item(const struct hearth_checkpoint *c, const struct hearth_item
     const struct hth_source *s = NULL;
     uint32_t index = 0;
 
-    if (item && item->struct_size >= offsetof(struct hearth_item, handle) + sizeof(item->handle)) {
+    if (item && item->struct_size <= HTH_STRUCT_MAX &&
+            item->struct_size >= offsetof(struct hearth_item, handle) + sizeof(item->handle)) {
         uint64_t source = item->handle >> 32;
 
         index = (uint32_t)item->handle;
@@ -242,7 +243,7 @@ int hearth_read_bytes(struct hearth_checkpoint *ckpt, const struct hearth_item *
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "bytes %" PRIu64 " to %" PRIu64 " are not in an item of %" PRIu64
                 ", or dst is NULL",
-                offset, offset + len, have);
+                offset, hth_add_up(offset, len), have);
     at = e->item.offset + e->item.payload + offset;
     return hth_read_data(ckpt, &ckpt->source[e->source], at, dst, len, err);
 }

@@ -84,6 +84,14 @@ static int by_owner(const void *a, const void *b, void *arg)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* Files of others are read if a rank is in their name, or `.metadata` names them. */
+static int has_items(const struct hth_object *o)
+{
+    if (o->kind == HTH_OBJECT_FOREIGN)
+        return o->owner != HTH_OWNER_NONE || o->listed;
+    return o->kind == HTH_OBJECT_SHARD && o->table_len;
+}
+
 /* Objects with items, this rank's first. */
 static int list_sources(struct hearth_checkpoint *c)
 {
@@ -93,8 +101,7 @@ static int list_sources(struct hearth_checkpoint *c)
     for (uint32_t i = 0; i < c->manifest->objects; i++) {
         const struct hth_object *o = &c->manifest->object[i];
 
-        if ((o->kind != HTH_OBJECT_SHARD || !o->table_len) &&
-                (o->kind != HTH_OBJECT_FOREIGN || o->owner == HTH_OWNER_NONE))
+        if (!has_items(o))
             continue;
         c->source[c->sources].object = o;
         c->source[c->sources].data_at = HTH_BLOCK;

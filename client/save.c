@@ -77,11 +77,12 @@ static int lend_nothing(struct hth_written *o, uint64_t bytes, struct hearth_err
     return HEARTH_OK;
 }
 
-void hth_save_lent(struct hearth_save *s, uint64_t token, struct hth_local_save save)
+void hth_save_lent(
+        struct hearth_save *s, uint64_t token, uint64_t incarnation, struct hth_local_save save)
 {
     pthread_mutex_lock(&s->h->lock);
     s->token = s->handle->token = token;
-    s->incarnation = s->handle->incarnation = s->h->incarnation;
+    s->incarnation = s->handle->incarnation = incarnation;
     s->handle->save = hth_local_save_to(save);
     s->handle->status.step = save.epoch ? save.step : s->step;
     s->handle->status.attempt = save.attempt;
@@ -134,12 +135,15 @@ static int lend(struct hearth_save *s, struct hth_written *w, uint64_t bytes,
 
     if ((rc = begin_fill(s, &m, bytes, o, err)) || (rc = hth_ask(s->h, &ask, err)))
         return rc;
-    rc = fd >= 0 && a.capacity >= m.bytes
-                 ? hth_slot_get(s->h, fd, m.bytes, 1, &w->slot, err)
-                 : hth_fail(err, HEARTH_EPROTO, 0, "the engine lent a slot that is too small");
+    if (fd < 0)
+        rc = hth_fail(err, HEARTH_EPROTO, 0, HTH_NO_DESCRIPTOR);
+    else if (a.capacity < m.bytes)
+        rc = hth_fail(err, HEARTH_EPROTO, 0, "the engine lent a slot that is too small");
+    else
+        rc = hth_slot_get(s->h, fd, m.bytes, 1, &w->slot, err);
     if (fd >= 0)
         close(fd);
-    hth_save_lent(s, a.head.token, a.save);
+    hth_save_lent(s, a.head.token, ask.answered, a.save);
     if (!w->slot)
         return rc;
     w->base = w->slot->base;
@@ -167,7 +171,12 @@ int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hear
 
 static int may_begin(struct hearth *h, struct hearth_error *err)
 {
-    if (h->opts.off || h->recovered)
+    int recovered;
+
+    pthread_mutex_lock(&h->lock);
+    recovered = h->recovered;
+    pthread_mutex_unlock(&h->lock);
+    if (h->opts.off || recovered)
         return HEARTH_OK;
     return hth_fail(err, HEARTH_ESTATE, 0,
             "hearth_recover() was not called since the ranks joined: all ranks call it first, to "
@@ -219,11 +228,11 @@ static int make_room(struct hearth_save *s, uint64_t data, uint64_t records, siz
     uint64_t left = o->room - o->data_len - o->items_len;
     size_t need = o->items_len + records;
 
-    if (data + records > left)
+    if (hth_add_up(data, records) > left)
         return hth_fail(err, HEARTH_ENOSPC, 0,
                 "%zu items need %" PRIu64 " bytes, and %" PRIu64 " are left of the %" PRIu64
                 " of begin: ask there for what hearth_save_bytes() says",
-                count, data + records, left, o->room);
+                count, hth_add_up(data, records), left, o->room);
     if (need > s->items_room) {
         size_t room = need < 2 * s->items_room ? 2 * s->items_room : need;
         unsigned char *more = realloc(s->items, room);
@@ -295,7 +304,7 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
     for (size_t i = 0; i < count; i++) {
         if ((rc = hth_piece_at(&laid, pieces, i, copy, err)))
             return rc;
-        data += laid.header_len + laid.payload;
+        data = hth_add_up(data, laid.header_len + laid.payload);
         records += hth_laid_bytes(&laid) - laid.header_len - laid.payload;
     }
     if ((rc = make_room(s, data, records, count, err)))
@@ -383,7 +392,7 @@ static int add_bytes(struct hearth_save *s, const struct hearth_bytes *items, si
     for (size_t i = 0; i < count; i++) {
         if ((rc = hth_bytes_at(&b, &tmp, items, i, err)))
             return rc;
-        data += b->len;
+        data = hth_add_up(data, b->len);
         records += hth_item_bytes(0, (uint32_t)b->key_len);
     }
     if ((rc = make_room(s, data, records, count, err)))

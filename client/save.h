@@ -51,8 +51,10 @@ int hth_save_enter(const struct hearth_save *s, struct hearth_error *err);
 int hth_save_not_sealed(const struct hearth_save *s, struct hearth_error *err);
 struct hearth_save *hth_save_open(
         struct hearth *h, uint64_t step); /* with a handle; NULL: no memory */
-/* It is under way at the engine under this token; save.epoch 0: its step is not known yet. */
-void hth_save_lent(struct hearth_save *s, uint64_t token, struct hth_local_save save);
+/* It is under way at the engine under this token of that connection; save.epoch 0: its step is not
+ * known yet. */
+void hth_save_lent(
+        struct hearth_save *s, uint64_t token, uint64_t incarnation, struct hth_local_save save);
 int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hearth_begin_opts *o,
         struct hearth_error *err);                  /* a slot lent, which becomes the open object */
 void hth_save_finish_object(struct hearth_save *s); /* its records go where its table will be */

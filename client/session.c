@@ -83,7 +83,8 @@ static int join_again(struct hearth *h, int fd, uint64_t until, struct hearth_er
     return HEARTH_OK;
 }
 
-static void follow(struct hearth *h, int fd, struct hearth_handle *handle, uint64_t until)
+/* HEARTH_EENGINE: the connection ended, and nobody knows yet what became of the save. */
+static int follow(struct hearth *h, int fd, struct hearth_handle *handle, uint64_t until)
 {
     struct hth_local_follow m = { .save = hth_local_save_of(handle->save),
         .objects = handle->objects,
@@ -99,20 +100,26 @@ static void follow(struct hearth *h, int fd, struct hearth_handle *handle, uint6
         .answer = &e,
         .answer_len = sizeof(e),
         .what = "ask about a save after the engine's restart" };
+    int rc;
 
     handle->token = ask.token;
     handle->incarnation = h->incarnation;
-    if (!hth_exchange_locked(h, fd, &ask, until, &err)) {
+    rc = hth_exchange_locked(h, fd, &ask, until, &err);
+    if (rc == HEARTH_EENGINE)
+        return rc;
+    if (!rc) {
         e.head.token = ask.token;
         if (e.head.type)
             hth_event_locked(h, &e, sizeof(e));
-        return;
+        return HEARTH_OK;
     }
     handle->status.code = HEARTH_EUNKNOWN;
     snprintf(handle->status.text, sizeof(handle->status.text), "%.250s", err.text);
+    return HEARTH_OK;
 }
 
-static void lease_again(struct hearth *h, int fd, struct hth_lease *lease, uint64_t until)
+/* HEARTH_EENGINE: the connection ended. */
+static int lease_again(struct hearth *h, int fd, struct hth_lease *lease, uint64_t until)
 {
     struct hth_local_map m = { .save = hth_local_save_of(lease->save), .object = lease->object };
     struct hth_local_mapped a;
@@ -130,6 +137,8 @@ static void lease_again(struct hearth *h, int fd, struct hth_lease *lease, uint6
         .what = "lease an object again" };
     int rc = hth_exchange_locked(h, fd, &ask, until, &err);
 
+    if (rc == HEARTH_EENGINE)
+        return rc;
     if (!rc)
         lease->id = a.lease;
     if (rc || got < 0 || fstat(got, &st) != 0 || st.st_dev != lease->dev || st.st_ino != lease->ino)
@@ -139,6 +148,12 @@ static void lease_again(struct hearth *h, int fd, struct hth_lease *lease, uint6
                 rc ? err.text : "the restarted engine has it in another slot");
     if (got >= 0)
         close(got);
+    return HEARTH_OK;
+}
+
+static int went_again(struct hearth_error *err)
+{
+    return hth_fail(err, HEARTH_EENGINE, 0, "this node's engine came back, and went away again");
 }
 
 int hth_restore_locked(struct hearth *h, int fd, uint64_t until, struct hearth_error *err)
@@ -148,11 +163,13 @@ int hth_restore_locked(struct hearth *h, int fd, uint64_t until, struct hearth_e
     if ((rc = join_again(h, fd, until, err)))
         return rc;
     for (struct hearth_handle *s = h->handles; s; s = s->next) {
-        if (s->save.epoch && !s->status.code && s->status.level < HEARTH_PROTECTED)
-            follow(h, fd, s, until);
+        if (s->save.epoch && !s->status.code && s->status.level < HEARTH_PROTECTED &&
+                follow(h, fd, s, until))
+            return went_again(err);
     }
     for (struct hth_lease *lease = h->leases; lease; lease = lease->next)
-        lease_again(h, fd, lease, until);
+        if (lease_again(h, fd, lease, until))
+            return went_again(err);
     hth_line_add(&h->lines, HEARTH_LOG_WARN, "engine-back",
             "this node's engine is back (pid %u), epoch %" PRIu64, h->attached.pid, h->epoch);
     return HEARTH_OK;

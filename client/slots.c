@@ -116,25 +116,80 @@ void hth_slots_fini(struct hearth *h)
     }
 }
 
-static int enter_lease(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t id,
-        int fd, uint64_t *out_number)
+/* Only to the engine that gave it: another one's leases have the same numbers. */
+static void give_back(struct hearth *h, uint64_t id, uint64_t incarnation)
 {
-    struct hth_lease *lease = calloc(1, sizeof(*lease));
-    struct stat st;
+    struct hth_local_unmap m = { .lease = id };
+    struct hth_local_head a;
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_UNMAP,
+        .want = HTH_LOCAL_OK,
+        .fd = -1,
+        .incarnation = incarnation,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .wait_ms = HTH_REQUEST_MS,
+        .what = "give a lease back" };
 
-    if (!lease || fstat(fd, &st) != 0) {
-        free(lease);
-        return HEARTH_ENOMEM;
+    hth_ask(h, &ask, NULL);
+}
+
+static int enter(struct hearth *h, struct hth_lease *lease, uint64_t incarnation)
+{
+    int rc = HEARTH_OK;
+
+    pthread_mutex_lock(&h->lock);
+    if (incarnation == h->incarnation) {
+        lease->number = ++h->numbers;
+        lease->next = h->leases;
+        h->leases = lease;
+    } else {
+        rc = HEARTH_EENGINE; /* the one that gave it is gone, and so is the lease */
+    }
+    pthread_mutex_unlock(&h->lock);
+    return rc;
+}
+
+int hth_lease_enter(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t id,
+        uint64_t incarnation, int fd, uint64_t *out_number, struct hearth_error *err)
+{
+    struct hth_lease *lease;
+    struct stat st;
+    int rc;
+
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        give_back(h, id, incarnation);
+        return hth_fail(err, HEARTH_EPROTO, 0, "map an object: " HTH_NO_DESCRIPTOR);
+    }
+    if (!(lease = calloc(1, sizeof(*lease)))) {
+        give_back(h, id, incarnation);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a lease");
     }
     *lease = (struct hth_lease){
         .save = save, .object = object, .id = id, .dev = st.st_dev, .ino = st.st_ino
     };
-    pthread_mutex_lock(&h->lock);
-    lease->number = *out_number = ++h->numbers;
-    lease->next = h->leases;
-    h->leases = lease;
-    pthread_mutex_unlock(&h->lock);
+    if ((rc = enter(h, lease, incarnation))) {
+        free(lease);
+        return hth_fail(err, rc, 0, "map an object: this node's engine was restarted meanwhile");
+    }
+    *out_number = lease->number;
     return HEARTH_OK;
+}
+
+struct hth_ask hth_lease_ask(struct hth_local_map *m, struct hth_local_mapped *out, int *out_fd)
+{
+    return (struct hth_ask){ .msg = m,
+        .len = sizeof(*m),
+        .type = HTH_LOCAL_MAP,
+        .want = HTH_LOCAL_MAPPED,
+        .fd = -1,
+        .again = 1,
+        .answer = out,
+        .answer_len = sizeof(*out),
+        .out_fd = out_fd,
+        .wait_ms = HTH_REQUEST_MS,
+        .what = "map an object" };
 }
 
 int hth_lease_get(struct hearth *h, struct hth_save_id save, uint64_t object,
@@ -142,58 +197,35 @@ int hth_lease_get(struct hearth *h, struct hth_save_id save, uint64_t object,
 {
     struct hth_local_map m = { .save = hth_local_save_of(save), .object = object };
     int fd = -1;
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_MAP,
-        .want = HTH_LOCAL_MAPPED,
-        .fd = -1,
-        .again = 1,
-        .answer = out,
-        .answer_len = sizeof(*out),
-        .out_fd = &fd,
-        .wait_ms = HTH_REQUEST_MS,
-        .what = "map an object" };
+    struct hth_ask ask = hth_lease_ask(&m, out, &fd);
     int rc = hth_ask(h, &ask, err);
 
     if (rc)
         return rc;
-    if (fd < 0)
-        return hth_fail(err, HEARTH_EPROTO, 0, "map an object: the engine sent no descriptor");
-    if (enter_lease(h, save, object, out->lease, fd, out_number)) {
+    rc = hth_lease_enter(h, save, object, out->lease, ask.answered, fd, out_number, err);
+    if (!rc)
+        *out_fd = fd;
+    else if (fd >= 0)
         close(fd);
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a lease");
-    }
-    *out_fd = fd;
-    return HEARTH_OK;
+    return rc;
 }
 
 void hth_lease_put(struct hearth *h, uint64_t number)
 {
     struct hth_lease **at = &h->leases, *lease;
-    struct hth_local_unmap m = { .lease = 0 };
-    struct hth_local_head a;
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_UNMAP,
-        .want = HTH_LOCAL_OK,
-        .fd = -1,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .wait_ms = HTH_REQUEST_MS,
-        .what = "give a lease back" };
+    uint64_t incarnation;
     int connected;
 
     pthread_mutex_lock(&h->lock);
     while (*at && (*at)->number != number)
         at = &(*at)->next;
     lease = *at;
-    if (lease) {
+    if (lease)
         *at = lease->next;
-        m.lease = lease->id;
-    }
     connected = h->fd >= 0;
+    incarnation = h->incarnation;
     pthread_mutex_unlock(&h->lock);
     if (lease && connected)
-        hth_ask(h, &ask, NULL);
+        give_back(h, lease->id, incarnation);
     free(lease);
 }

@@ -21,25 +21,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define AHEAD_MAX (UINT64_C(64) << 20)
-#define READ_MAX  (UINT64_C(32) << 20) /* of a remote object at once */
+#define AHEAD_MAX     (UINT64_C(64) << 20)
+#define AHEAD_OBJECTS 32u                   /* of a checkpoint, each with a descriptor */
+#define AHEAD_ALL     (UINT64_C(512) << 20) /* bytes of them together: nobody else counts them */
+#define READ_MAX      (UINT64_C(32) << 20)  /* of a remote object at once */
 
 int hth_map_answer(int fd, uint64_t len, void **out, struct hearth_error *err)
 {
     struct stat st;
     void *p = NULL;
-    int ok = fd >= 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size >= len;
+    int ok, why;
 
+    if (fd < 0)
+        return hth_fail(err, HEARTH_EPROTO, 0, HTH_NO_DESCRIPTOR);
+    ok = fstat(fd, &st) == 0 && (uint64_t)st.st_size >= len;
     if (ok && len)
         p = mmap(NULL, len, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (fd >= 0)
-        close(fd);
+    why = errno;
+    close(fd);
     if (!ok)
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "the engine sent less than the %" PRIu64 " bytes it spoke of", len);
     if (p == MAP_FAILED)
-        return hth_fail(
-                err, HEARTH_ENOMEM, errno, "map %" PRIu64 " bytes: %s", len, strerror(errno));
+        return hth_fail(err, HEARTH_ENOMEM, why, "map %" PRIu64 " bytes: %s", len, strerror(why));
     *out = p;
     return HEARTH_OK;
 }
@@ -122,15 +126,28 @@ int hth_range(struct hearth *h, struct hth_save_id save, uint64_t object, uint64
             "the engine brought %" PRIu64 " bytes where %" PRIu64 " were asked for", a.len, len);
 }
 
-static int fetch_table(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
+int hth_source_mapped(struct hearth_checkpoint *c, struct hth_source *s,
+        const struct hth_local_mapped *m, int fd, uint64_t lease, struct hearth_error *err)
+{
+    int rc = map_local(s, m, fd, err);
+
+    s->tried = !rc;
+    if (!rc) {
+        s->lease = lease;
+        return HEARTH_OK;
+    }
+    close(fd);
+    hth_lease_put(c->h, lease);
+    return rc;
+}
+
+int hth_source_table(struct hth_source *s, int fd, struct hearth_error *err)
 {
     const struct hth_object *o = s->object;
     void *bytes, *copy;
-    int fd, rc;
+    int rc;
 
-    if ((rc = hth_range(c->h, c->save, o->id, HTH_ALIGN(HTH_BLOCK + o->data_len), o->table_len, &fd,
-                 err)) ||
-            (rc = hth_map_answer(fd, o->table_len, &bytes, err)))
+    if ((rc = hth_map_answer(fd, o->table_len, &bytes, err)))
         return hth_while(err, rc, "table of object '%s' of rank %u", o->name, o->owner);
     copy = malloc(o->table_len);
     if (copy)
@@ -143,12 +160,26 @@ static int fetch_table(struct hearth_checkpoint *c, struct hth_source *s, struct
         return rc;
     }
     s->table_copy = copy;
+    s->tried = 1;
     return HEARTH_OK;
+}
+
+static int fetch_table(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
+{
+    const struct hth_object *o = s->object;
+    int fd, rc;
+
+    rc = hth_range(
+            c->h, c->save, o->id, HTH_ALIGN(HTH_BLOCK + o->data_len), o->table_len, &fd, err);
+    if (rc)
+        return hth_while(err, rc, "table of object '%s' of rank %u", o->name, o->owner);
+    return hth_source_table(s, fd, err);
 }
 
 int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
 {
     struct hth_local_mapped m;
+    uint64_t lease;
     int fd, rc;
 
     if (s->tried)
@@ -158,17 +189,11 @@ int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct he
         s->tried = !rc;
         return rc;
     }
-    rc = hth_lease_get(c->h, c->save, s->object->id, &m, &fd, &s->lease, err);
-    if (rc == HEARTH_ENOENT) {
+    rc = hth_lease_get(c->h, c->save, s->object->id, &m, &fd, &lease, err);
+    if (!rc)
+        rc = hth_source_mapped(c, s, &m, fd, lease, err);
+    if (rc == HEARTH_ENOENT || rc == HEARTH_ECORRUPT) /* not here, or not ours: another holder's */
         rc = fetch_table(c, s, err);
-    } else if (!rc && (rc = map_local(s, &m, fd, err))) {
-        close(fd);
-        hth_lease_put(c->h, s->lease);
-        s->lease = 0;
-        if (rc == HEARTH_ECORRUPT) /* not ours, then: another holder's */
-            rc = fetch_table(c, s, err);
-    }
-    s->tried = !rc;
     return rc;
 }
 
@@ -179,9 +204,24 @@ static void drop_window(struct hth_source *s)
     s->window = (struct hth_window){ 0 };
 }
 
-void hth_source_close(struct hearth_checkpoint *c, struct hth_source *s)
+int hth_ahead_room(const struct hearth_checkpoint *c)
+{
+    return c->aheads < AHEAD_OBJECTS && c->ahead_bytes < AHEAD_ALL;
+}
+
+/* What was asked for ahead is there, or not wanted. */
+static void end_ahead(struct hearth_checkpoint *c, struct hth_source *s)
 {
     hth_forget(c->h, &s->ahead);
+    s->ahead = (struct hth_call){ .fd = -1 };
+    c->aheads--;
+    c->ahead_bytes -= s->ahead_len;
+}
+
+void hth_source_close(struct hearth_checkpoint *c, struct hth_source *s)
+{
+    if (s->ahead.request)
+        end_ahead(c, s);
     drop_window(s);
     if (s->map)
         munmap(s->map, s->map_len);
@@ -190,6 +230,13 @@ void hth_source_close(struct hearth_checkpoint *c, struct hth_source *s)
     if (s->lease)
         hth_lease_put(c->h, s->lease);
     free(s->table_copy);
+}
+
+static int in_window(const struct hth_source *s, uint64_t off, uint64_t len)
+{
+    const struct hth_window *w = &s->window;
+
+    return w->map && off >= w->off && off + len <= w->off + w->len;
 }
 
 /* Whole chunks around [off, off + len). */
@@ -250,25 +297,23 @@ static int fetch_window(struct hearth_checkpoint *c, struct hth_source *s, uint6
 /* What was asked for ahead, if it is of use. */
 static int take_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len)
 {
-    int fd;
+    int fd = -1;
 
-    if (s->ahead.state == HTH_CALL_IDLE)
+    if (!s->ahead.request)
         return HEARTH_ENOENT;
-    if (off < s->ahead_off || off + len > s->ahead_off + s->ahead_len ||
-            hth_collect(c->h, &s->ahead, HTH_REQUEST_MS, "prefetch", NULL) ||
-            s->ahead_answer.len != s->ahead_len) {
-        hth_forget(c->h, &s->ahead);
-        return HEARTH_ENOENT;
+    if (off >= s->ahead_off && off + len <= s->ahead_off + s->ahead_len &&
+            !hth_collect(c->h, &s->ahead, HTH_REQUEST_MS, "prefetch", NULL) &&
+            s->ahead_answer.len == s->ahead_len) {
+        fd = s->ahead.fd;
+        s->ahead.fd = -1;
     }
-    fd = s->ahead.fd;
-    s->ahead = (struct hth_call){ .fd = -1 };
-    return take_window(s, fd, s->ahead_off, s->ahead_len, NULL);
+    end_ahead(c, s);
+    return fd < 0 ? HEARTH_ENOENT : take_window(s, fd, s->ahead_off, s->ahead_len, NULL);
 }
 
 int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len,
         const unsigned char **out, struct hearth_error *err)
 {
-    const struct hth_window *w = &s->window;
     uint64_t wide_off = off, wide_len = len;
     int rc;
 
@@ -276,14 +321,14 @@ int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t of
         *out = s->map + s->data_at + off;
         return HEARTH_OK;
     }
-    if (!w->map || off < w->off || off + len > w->off + w->len) {
+    if (!in_window(s, off, len)) {
         widen(s, &wide_off, &wide_len);
         rc = take_ahead(c, s, off, len);
         if (rc && (rc = fetch_window(c, s, wide_off, wide_len, err)))
             return hth_while(
                     err, rc, "read object '%s' of rank %u", s->object->name, s->object->owner);
     }
-    *out = (const unsigned char *)w->map + (off - w->off);
+    *out = (const unsigned char *)s->window.map + (off - s->window.off);
     return HEARTH_OK;
 }
 
@@ -307,15 +352,21 @@ void hth_source_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_
     struct hth_local_map m = { .save = hth_local_save_of(c->save), .object = s->object->id };
     struct hth_ask ask;
 
-    if (s->local || !len || s->ahead.state != HTH_CALL_IDLE)
+    if (s->local || !len || s->ahead.request || !hth_ahead_room(c))
         return;
     len = len < AHEAD_MAX ? len : AHEAD_MAX;
+    if (in_window(s, off, len))
+        return;
     widen(s, &off, &len);
     m.off = HTH_BLOCK + off;
     m.len = len;
     s->ahead_off = off;
     s->ahead_len = len;
     ask = range_ask(&m, &s->ahead_answer, NULL);
-    if (hth_post(c->h, &ask, &s->ahead, NULL))
+    if (hth_post(c->h, &ask, &s->ahead, NULL)) {
         s->ahead = (struct hth_call){ .fd = -1 };
+        return;
+    }
+    c->aheads++;
+    c->ahead_bytes += len;
 }

@@ -9,13 +9,14 @@
 
 #include <string.h>
 
-static void c_order(uint32_t ndim, const int64_t *shape, int64_t *out)
+/* Where a dimension is 0 the others may be of any length: their steps wrap, and nobody takes them. */
+void hth_c_order(uint32_t ndim, const int64_t *shape, int64_t *out)
 {
-    int64_t step = 1;
+    uint64_t step = 1;
 
     for (uint32_t i = ndim; i-- > 0;) {
-        out[i] = step;
-        step *= shape[i] ? shape[i] : 1;
+        out[i] = (int64_t)step;
+        step *= shape[i] ? (uint64_t)shape[i] : 1;
     }
 }
 
@@ -44,21 +45,21 @@ int hth_strided_init(struct hth_strided *s, uint32_t elem, uint32_t ndim, const 
     int64_t dst[HTH_DIMS_MAX], src[HTH_DIMS_MAX];
     uint64_t total = 1;
 
-    c_order(ndim, shape, dst);
+    s->ndim = 0;
+    s->elem = elem;
+    for (uint32_t i = 0; i < ndim; i++)
+        total *= (uint64_t)shape[i];
+    s->count = total;
+    if (!total)
+        return 1;
+    hth_c_order(ndim, shape, dst);
     memcpy(src, dst, sizeof(dst[0]) * ndim);
     if (dst_strides && ndim)
         memcpy(dst, dst_strides, sizeof(dst[0]) * ndim);
     if (src_strides && ndim)
         memcpy(src, src_strides, sizeof(src[0]) * ndim);
-    s->ndim = 0;
-    s->elem = elem;
-    for (uint32_t i = 0; i < ndim; i++) {
-        total *= (uint64_t)shape[i];
+    for (uint32_t i = 0; i < ndim; i++)
         take_dim(s, shape[i], dst[i] * elem, src[i] * elem);
-    }
-    s->count = total;
-    if (!total)
-        s->ndim = 0;
     return s->ndim == 0 || (s->ndim == 1 && s->dst[0] == elem && s->src[0] == elem);
 }
 

@@ -3,12 +3,16 @@
 #include "client.h"
 
 #include <errno.h>
+#include <hearth/internal/core/manifest.h>
 #include <hearth/internal/core/opts.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
+#define WAIT_MAX (2 * (uint64_t)HTH_DEADLINE_MAX) /* poll() takes no more than 2^31 ms */
 
 uint64_t hth_mono_ms(void)
 {
@@ -20,7 +24,16 @@ uint64_t hth_mono_ms(void)
 
 uint64_t hth_until_ms(uint64_t wait_ms)
 {
-    return hth_mono_ms() + wait_ms;
+    return hth_mono_ms() + (wait_ms < WAIT_MAX ? wait_ms : WAIT_MAX);
+}
+
+const char *hth_object_text(const struct hth_object *o, char out[HTH_OBJECT_TEXT])
+{
+    if (o->owner == HTH_OWNER_NONE)
+        snprintf(out, HTH_OBJECT_TEXT, "object '%s'", o->name);
+    else
+        snprintf(out, HTH_OBJECT_TEXT, "object '%s' of rank %" PRIu32, o->name, o->owner);
+    return out;
 }
 
 int hth_array_at(const void **out, void *mine, size_t size, const void *array, size_t i,
@@ -30,7 +43,7 @@ int hth_array_at(const void **out, void *mine, size_t size, const void *array, s
     size_t stride, own;
 
     memcpy(&stride, array, sizeof(stride));
-    if (stride < sizeof(stride))
+    if (stride < sizeof(stride) || stride > HTH_STRUCT_MAX)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "struct_size in the array is not set: set it to sizeof(struct %s)", what);
     at = (const char *)array + i * stride;

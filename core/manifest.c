@@ -71,7 +71,7 @@ void hth_object_encode(const struct hth_object *o, unsigned char out[HTH_MANIFES
     hth_write64(&w, o->id);
     hth_write32(&w, o->owner);
     hth_write16(&w, (uint16_t)o->kind);
-    hth_write16(&w, 0);
+    hth_write16(&w, (uint16_t)o->listed);
     hth_write64(&w, o->data_len);
     hth_write64(&w, o->table_len);
     hth_write(&w, o->digest, HTH_DIGEST);
@@ -81,9 +81,11 @@ void hth_object_encode(const struct hth_object *o, unsigned char out[HTH_MANIFES
 static int object_check(const struct hth_object *o, int torn, struct hearth_error *err)
 {
     int table = o->table_len >= HTH_TABLE_HEAD && o->table_len <= DATA_MAX;
+    int nobodys = o->kind == HTH_OBJECT_FOREIGN && o->owner == HTH_OWNER_NONE;
 
-    if (torn || (o->kind != HTH_OBJECT_SHARD && o->kind != HTH_OBJECT_RAW &&
-                        o->kind != HTH_OBJECT_FOREIGN))
+    if (torn || o->listed > (nobodys ? 1u : 0u) ||
+            (o->kind != HTH_OBJECT_SHARD && o->kind != HTH_OBJECT_RAW &&
+                    o->kind != HTH_OBJECT_FOREIGN))
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "object %016" PRIx64 ": a field holds what Hearth never writes", o->id);
     if (hth_object_name_check(o->name, NULL))
@@ -106,7 +108,7 @@ int hth_object_decode(struct hth_object *out, const unsigned char in[HTH_MANIFES
     o.id = hth_read64(&r);
     o.owner = hth_read32(&r);
     o.kind = (enum hth_object_kind)hth_read16(&r);
-    hth_read_zeros(&r, 2);
+    o.listed = hth_read16(&r);
     o.data_len = hth_read64(&r);
     o.table_len = hth_read64(&r);
     hth_read_into(&r, o.digest, HTH_DIGEST);

@@ -60,8 +60,7 @@ static int huge_check(const struct hearth_metadata *md, struct hearth_error *err
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for metadata");
     for (uint32_t i = 0; i < md->stored.count; i++) {
         const struct md_stored *s = &md->stored.at[i];
-        struct hearth_text name = md_text(md, s->name);
-        const struct md_entry *e = md_entry_find(md, name.data, name.len);
+        const struct md_entry *e = md_entry_hashed(md, s->hash);
         const unsigned char *len = md->bytes + s->len;
         uint64_t bytes = s->transforms ? UINT64_MAX : (uint64_t)md_int_next(&len);
 

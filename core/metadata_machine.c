@@ -211,6 +211,14 @@ static int state_is_for(const struct md_machine *m, const struct md_slot *below)
     return below >= m->floor && below->kind > MD_DICT && !m->cell.at[below->x].closed;
 }
 
+/* Whoever unpickles this hashes keys, and a tuple all through, as often as it is one: of tuples in
+ * tuples that are shared that takes for ever. */
+static int is_key(const struct md_slot *s)
+{
+    return s->kind != MD_OPAQUE && s->kind != MD_LIST && s->kind != MD_DICT &&
+           (s->kind != MD_TUPLE || s->y <= HTH_DIMS_MAX);
+}
+
 /* values[0..n) go into the dict below them: attributes, where the object they are of is below it. */
 static struct md_slot *set_items(struct md_machine *m, struct md_slot *values, struct md_slot *sp)
 {
@@ -232,7 +240,8 @@ static struct md_slot *set_items(struct md_machine *m, struct md_slot *values, s
         return md_attributes(m, below - 1, values, (size_t)(sp - values) / 2) ? NULL : values;
     }
     for (struct md_slot *v = values; v < sp; v += 2)
-        if (md_place(m, v) || md_place(m, v + 1) ||
+        if ((!is_key(v) && (md_refuse(m, "a key that is a list, a dict or made of tuples"), 1)) ||
+                md_place(m, v) || md_place(m, v + 1) ||
                 (dict->closed && (md_refuse(m, "a dict in itself"), 1)) ||
                 md_pair(m, dict, v, v + 1))
             return NULL;

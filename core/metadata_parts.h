@@ -267,6 +267,8 @@ uint32_t md_hash(const struct hearth_metadata *md, const void *text, size_t len)
 int md_tables(struct hearth_metadata *md, struct hearth_error *err);
 const struct md_entry *md_entry_find(
         const struct hearth_metadata *md, const char *name, size_t len);
+/* Without a look at the names: for what an equal hash of another name may make inexact. */
+const struct md_entry *md_entry_hashed(const struct hearth_metadata *md, uint32_t hash);
 const struct md_stored *md_stored_find(const struct hearth_metadata *md, const char *name,
         size_t len, const int64_t *offset, uint32_t ndim);
 

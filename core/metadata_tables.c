@@ -124,6 +124,16 @@ const struct md_entry *md_entry_find(const struct hearth_metadata *md, const cha
     return p->record ? &md->entry.at[md->first_entry + p->record - 1] : NULL;
 }
 
+const struct md_entry *md_entry_hashed(const struct hearth_metadata *md, uint32_t hash)
+{
+    const struct md_table *t = &md->by_name;
+    uint64_t wanted = name_hash(md, hash), i = wanted & t->mask;
+
+    while (t->place[i].record && t->place[i].tag != wanted >> 32)
+        i = (i + 1) & t->mask;
+    return t->place[i].record ? &md->entry.at[md->first_entry + t->place[i].record - 1] : NULL;
+}
+
 const struct md_stored *md_stored_find(const struct hearth_metadata *md, const char *name,
         size_t len, const int64_t *offset, uint32_t ndim)
 {

@@ -210,9 +210,12 @@ int hth_op_persistent(struct hth_machine *m, const unsigned char *arg, size_t n)
     return hth_machine_use(m, id, v);
 }
 
-/* Attributes are texts, and none is of Python's own (`__class__`). */
-static int attributes_check(struct hth_machine *m, const struct hth_pickle_value *dict)
+/* Attributes are texts, and none is of Python's own (`__class__`). A dict is looked at once, however
+ * many objects have it as their state: from then on it does not change. */
+static int attributes_check(struct hth_machine *m, struct hth_pickle_value *dict)
 {
+    if (dict->built == HTH_PICKLE_NAMED)
+        return HEARTH_OK;
     for (uint32_t c = dict->head; c; c = m->p.cell[m->p.cell[c].next].next) {
         const struct hth_pickle_value *key = hth_pickle_child(&m->p, c);
 
@@ -221,11 +224,12 @@ static int attributes_check(struct hth_machine *m, const struct hth_pickle_value
         if (key->n >= 2 && memcmp(m->p.bytes + key->head, "__", 2) == 0)
             return hth_machine_refuse(m, "an attribute whose name begins with __");
     }
+    dict->built = HTH_PICKLE_NAMED;
     return HEARTH_OK;
 }
 
 static int attributes_drop(
-        struct hth_machine *m, struct hth_pickle_value *dict, const struct hth_pickle_value *state)
+        struct hth_machine *m, struct hth_pickle_value *dict, struct hth_pickle_value *state)
 {
     int rc;
 

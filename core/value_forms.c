@@ -197,7 +197,7 @@ static struct hth_stored *find(
 {
     struct hth_stored want = { .key = key, .key_len = key_len };
 
-    if (!v->stored_count)
+    if (!v->stored_count || key_len > KEY_MAX)
         return NULL;
     return bsearch(&want, v->stored, v->stored_count, sizeof(want), by_key);
 }
@@ -222,8 +222,9 @@ static int keys(struct hearth_values *v, size_t *pos, struct hearth_error *err)
         const struct hth_pickle_value *key = hth_pickle_child(&p, c);
         struct hth_stored *s = &v->stored[v->stored_count];
 
-        if (key->kind != HTH_PICKLE_TEXT)
-            rc = hth_fail(err, HEARTH_ECORRUPT, 0, "byte %zu: a storage's key is no text", from);
+        if (key->kind != HTH_PICKLE_TEXT || key->n > KEY_MAX)
+            rc = hth_fail(err, HEARTH_ECORRUPT, 0,
+                    "byte %zu: a storage's key is no text of at most %d bytes", from, KEY_MAX);
         *s = (struct hth_stored){
             .key = p.bytes + key->head, .key_len = key->n, .number = v->stored_count++
         };

@@ -207,15 +207,15 @@ static int dimensions(struct hearth_values *v, struct hth_pickle_value *shape,
     return HEARTH_OK;
 }
 
-/* {"conj": bool, "neg": bool}, or None; what else is in it is of other devices. */
-static int metadata(const struct hearth_values *v, const struct hth_pickle_value *dict,
-        struct hth_tensor *out, struct hearth_error *err)
+enum { SEEN = 1, CONJ = 2, NEG = 4 }; /* `built` of a dict of metadata */
+
+/* Which bits the dict sets. It is gone through once, as tuples of integers are. */
+static int bits(
+        const struct hearth_values *v, struct hth_pickle_value *dict, struct hearth_error *err)
 {
-    if (dict->kind == HTH_PICKLE_NONE)
-        return HEARTH_OK;
-    if (dict->kind != HTH_PICKLE_DICT)
-        return hth_pickle_refuse(dict, err, "a tensor's metadata is no dict");
-    for (uint32_t i = 0; i < dict->n; i += 2) {
+    uint8_t set = SEEN;
+
+    for (uint32_t i = 0; !dict->built && i < dict->n; i += 2) {
         const struct hth_pickle_value *key = hth_values_kid(v, dict, i);
         const struct hth_pickle_value *bit = hth_values_kid(v, dict, i + 1);
         int conj = hth_pickle_is(&v->p, key, "conj");
@@ -224,8 +224,29 @@ static int metadata(const struct hearth_values *v, const struct hth_pickle_value
             continue;
         if (bit->kind != HTH_PICKLE_BOOL)
             return hth_pickle_refuse(bit, err, "conj or neg is no bool");
-        *(conj ? &out->conj : &out->neg) = bit->u.integer != 0;
+        set &= (uint8_t) ~(conj ? CONJ : NEG); /* the last one of a name holds */
+        if (bit->u.integer)
+            set |= conj ? CONJ : NEG;
     }
+    if (!dict->built)
+        dict->built = set;
+    return HEARTH_OK;
+}
+
+/* {"conj": bool, "neg": bool}, or None; what else is in it is of other devices. */
+static int metadata(const struct hearth_values *v, struct hth_pickle_value *dict,
+        struct hth_tensor *out, struct hearth_error *err)
+{
+    int rc;
+
+    if (dict->kind == HTH_PICKLE_NONE)
+        return HEARTH_OK;
+    if (dict->kind != HTH_PICKLE_DICT)
+        return hth_pickle_refuse(dict, err, "a tensor's metadata is no dict");
+    if ((rc = bits(v, dict, err)))
+        return rc;
+    out->conj = (dict->built & CONJ) != 0;
+    out->neg = (dict->built & NEG) != 0;
     return HEARTH_OK;
 }
 

@@ -23,7 +23,8 @@
  * Caveats. Everything here is memory: it survives processes and nodes, not the loss of more
  * failure domains than there are copies. Calls on one `struct hearth_save` or checkpoint come
  * from one thread at a time; different objects may be used by different threads at once. After
- * fork() every call in the child returns HEARTH_EFORK; views stay readable there.
+ * fork() every call in the child on what was opened before returns HEARTH_EFORK; views stay
+ * readable there as long as this process keeps them open.
  */
 #ifndef HEARTH_H
 #define HEARTH_H
@@ -62,7 +63,7 @@ HEARTH_BEGIN
 HEARTH_API int hearth_open(
         const struct hearth_opts *opts, struct hearth **out_h, struct hearth_error *err);
 
-/* How to leave the node's memory. Handles, saves and checkpoints must be closed before;
+/* How to leave the node's memory. Handles, saves, checkpoints and views must be closed before;
  * NULL is fine. HEARTH_DROP frees everything once all ranks have said so. */
 HEARTH_API void hearth_close(struct hearth *h, enum hearth_leave leave);
 
@@ -92,6 +93,8 @@ HEARTH_API int hearth_recover(struct hearth *h, const struct hearth_recover_opts
  *
  * Errors   HEARTH_ENOENT   keys that are not there (up to ten by name)
  *          HEARTH_ECORRUPT a chunk is wrong and no other copy exists: object, chunk, node
+ * Cost     A key that is not wholly in this rank's own objects makes the tables of all objects be
+ *          read, once for the checkpoint
  */
 HEARTH_API int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_piece *pieces,
         size_t count, uint32_t flags, struct hearth_report **out_report, struct hearth_error *err);

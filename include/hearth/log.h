@@ -16,7 +16,7 @@ enum hearth_log_level {
 };
 
 /* event is stable ("peer-lost"); text is for people, valid during the call. May run on
- * any thread that calls Hearth, and must not call Hearth itself. */
+ * any thread that calls Hearth, on several at once, and must not call Hearth itself. */
 typedef void hearth_log_fn(
         void *arg, enum hearth_log_level level, const char *event, const char *text);
 

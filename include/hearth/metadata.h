@@ -20,7 +20,7 @@ HEARTH_BEGIN
 struct hearth_metadata;
 struct hearth_metadata_writer;
 
-struct hearth_text {  /* bytes, UTF-8 as it was pickled; no terminator, may hold NUL */
+struct hearth_text {  /* bytes, UTF-8 as it was pickled; no terminator, may hold NUL; until close */
     const char *data; /* NULL: absent or None */
     size_t len;
 };

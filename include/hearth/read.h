@@ -44,7 +44,7 @@ struct hearth_item {
     const void *key;
     size_t key_len;
     const char *object; /* its name */
-    uint32_t owner;     /* rank */
+    uint32_t owner;     /* rank; UINT32_MAX: nobody's, in a container of others */
     uint32_t kind;      /* 10 tensor, 20 bytes */
     uint32_t dtype;
     uint32_t ndim;
@@ -56,11 +56,12 @@ struct hearth_item {
     uint64_t handle; /* for the calls below */
 };
 
-/* The objects of the whole checkpoint: number, and item counts where known. */
+/* How many objects the whole checkpoint has, with those that every node has (`.metadata`). */
 HEARTH_API size_t hearth_checkpoint_objects(const struct hearth_checkpoint *ckpt);
 
 /* All items of this rank's objects (all = 0) or of every object of the checkpoint (all = 1; tables
- * of remote objects are fetched), one by one: index from 0; HEARTH_ENOENT past the last. */
+ * of remote objects are fetched), one by one: index from 0; HEARTH_ENOENT past the last.
+ * Cost: the first call with all = 1 reads all tables, some 30 at a time. */
 HEARTH_API int hearth_item_at(struct hearth_checkpoint *ckpt, int all, size_t index,
         struct hearth_item *out, struct hearth_error *err);
 
@@ -69,10 +70,11 @@ HEARTH_API int hearth_item_find(struct hearth_checkpoint *ckpt, const void *key,
         struct hearth_item *out, size_t cap, size_t *out_count, struct hearth_error *err);
 
 /* A view of a local item's payload without a copy: private and writable, it stays valid and
- * unchanged until hearth_view_close(), whatever is saved meanwhile. Inherited by a fork. */
+ * unchanged until hearth_view_close(), whatever is saved meanwhile, and must be closed before
+ * hearth_close(). A fork inherits it, and may read it until this process closes it. */
 struct hearth_view {
-    size_t struct_size;
-    void *data; /* [bytes] */
+    size_t struct_size; /* must be sizeof(struct hearth_view) */
+    void *data;         /* [bytes] */
     uint64_t bytes;
     void *map; /* the library's */
     uint64_t map_bytes, lease;
@@ -121,8 +123,8 @@ struct hearth_range {
 HEARTH_API int hearth_read_ranges(struct hearth_checkpoint *ckpt, const struct hearth_range *ranges,
         size_t count, struct hearth_error *err);
 
-/* Bring near what these boxes touch, as hearth_prefetch(): of each remote object the first bytes
- * that are read. dst may be NULL. */
+/* Bring near what these boxes touch, as hearth_prefetch() does and with its limits: of each remote
+ * object the first bytes that are read. dst may be NULL. */
 HEARTH_API int hearth_prefetch_boxes(struct hearth_checkpoint *ckpt, const struct hearth_box *boxes,
         size_t count, struct hearth_error *err);
 
@@ -140,7 +142,9 @@ HEARTH_API void hearth_free(void *memory);
 HEARTH_API int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *object, int *out_fd,
         uint64_t *out_offset, uint64_t *out_bytes, struct hearth_error *err);
 
-/* Bring these objects' bytes near: what a later read touches is here then. Returns at once. */
+/* Bring these objects' bytes near: what a later read touches is here then. Returns at once. A hint:
+ * at most 32 objects and 64 MiB of each are on their way for a checkpoint, some 512 MiB in all; what
+ * is beyond that is fetched when it is read. */
 HEARTH_API int hearth_prefetch(struct hearth_checkpoint *ckpt, const struct hearth_item *items,
         size_t count, struct hearth_error *err);
 

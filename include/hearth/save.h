@@ -22,7 +22,7 @@ HEARTH_API int hearth_save_reserve(struct hearth_save *save, const struct hearth
         size_t count, void **out_data, struct hearth_error *err);
 
 /* As hearth_save_add(), and out_data[count] says where each payload lies now: the caller may read
- * and write there until commit, seal or abort. */
+ * and write there until commit, seal, give or abort. */
 HEARTH_API int hearth_save_stage(struct hearth_save *save, const struct hearth_piece *pieces,
         size_t count, void **out_data, struct hearth_error *err);
 

@@ -50,7 +50,8 @@ struct hearth_value {
 
 /* bytes[len] are borrowed until close. A bare pickle is one whose first byte is 0x80. Errors:
  * HEARTH_ECORRUPT, "byte N: ...", with the global that is not allowed; HEARTH_EUNSUPPORTED for
- * big-endian numbers and TorchScript; HEARTH_ENOMEM. */
+ * big-endian numbers and TorchScript; HEARTH_ENOMEM. Threads: once open, any number may look at the
+ * values at once. */
 HEARTH_API int hearth_values_open(
         const void *bytes, size_t len, struct hearth_values **out, struct hearth_error *err);
 HEARTH_API void hearth_values_close(struct hearth_values *v);

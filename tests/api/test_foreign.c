@@ -31,7 +31,10 @@ struct one { /* a rank, alone on its node */
     uint64_t step; /* to be saved */
 };
 
+#define RENAMED "__1__1_src1.distcp"
+
 static struct one one[NODES];
+static const char *renamed; /* what RENAMED is called now; NULL: that */
 static char hearthd[512];
 static uint16_t port;
 
@@ -265,6 +268,8 @@ static size_t check(struct one *o, uint64_t step, int every)
 
         if (!every && !strstr(name, own))
             continue;
+        if (renamed && !strcmp(name, RENAMED))
+            name = renamed;
         json_array_foreach(json_object_get(object, "items"), k, item)
         {
             check_item(o, every, name, item);
@@ -423,9 +428,15 @@ Test(foreign, where_metadata_names_no_files_every_rank_must_have_one)
 /* As `.metadata` says it, whatever its names look like. The name is as long as the old one. */
 static void rename_file(const char *root, const char *to)
 {
-    sh("cd %s/job/step-12_ckpt && sed -i 's/__1__1_src1.distcp/%s/g' .metadata && "
-       "mv __1__1_src1.distcp '%s'",
+    sh("cd %s/job/step-12_ckpt && sed -i 's/" RENAMED "/%s/g' .metadata && mv " RENAMED " '%s'",
             root, to, to);
+}
+
+/* Another class in it than we know. */
+static void spoil_metadata(const char *root)
+{
+    sh("cd %s/job/step-12_ckpt && sed -i 's/TensorStorageMetadata/TensorStorageMetalata/' .metadata",
+            root);
 }
 
 Test(foreign, a_file_may_be_called_otherwise)
@@ -474,13 +485,79 @@ Test(foreign, a_file_with_any_name_is_missed)
     }
 }
 
-/* Another class in it than we know: the names of its files are still found. */
+/* All items there are; *out_nobodys: of them those of the object `name` that are nobody's. */
+static size_t list(struct one *o, const char *name, size_t *out_nobodys)
+{
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    size_t count = 0;
+
+    *out_nobodys = 0;
+    while (!hearth_item_at(o->c, 1, count, &item, &o->err)) {
+        *out_nobodys += item.owner == UINT32_MAX && !strcmp(item.object, name);
+        count++;
+    }
+    cr_assert(eq(int, o->err.code, HEARTH_ENOENT), "%s", o->err.text);
+    return count;
+}
+
+/* Names that say no rank; the second is found in a `.metadata` that is not understood. */
+Test(foreign, what_metadata_names_is_listed_and_read_even_if_it_is_nobodys)
+{
+    static const char *const name[] = { RENAMED, "shard-b_and.more-x", "__b__1_srcb.distcp" };
+    size_t all = 0, nobodys;
+
+    for (int k = 0; k < 3; k++) {
+        start();
+        put(0, 12);
+        if (k) {
+            rename_file(one[0].root, name[k]);
+            renamed = name[k];
+        }
+        if (k == 2)
+            spoil_metadata(one[0].root);
+        for (int again = 0; again < 2; again++) { /* with engines that know what was brought */
+            recover_step(12);
+            for (int i = NODES - 1; i >= 0; i--) {
+                size_t listed = list(&one[i], name[k], &nobodys);
+
+                all = k ? all : listed; /* as many as under a rank's name, nothing more */
+                cr_assert(eq(sz, listed, all));
+                cr_assert(k ? nobodys > 0 : nobodys == 0);
+                cr_assert(eq(sz, check(&one[i], 12, 1), 13));
+                check_common(&one[i], 12, "common.pt");
+            }
+            leave();
+        }
+        end();
+    }
+    renamed = NULL;
+}
+
+Test(foreign, an_error_about_a_file_of_nobodys_names_no_rank)
+{
+    static const char name[] = "shard-b_and.more-x";
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    unsigned char byte;
+    struct hearth_range range = { sizeof(range), name, UINT64_C(1) << 40, 1, &byte };
+
+    start();
+    put(0, 12);
+    rename_file(one[0].root, name);
+    recover_step(12);
+    must_fail(hearth_read_ranges(one[1].c, &range, 1, &one[1].err), HEARTH_EINVAL);
+    cr_assert(eq(ptr, strstr(one[1].err.text, "rank"), NULL), "%s", one[1].err.text);
+    must_fail(hearth_item_in(one[1].c, name, 1, &item, &one[1].err), HEARTH_ENOENT);
+    cr_assert(eq(ptr, strstr(one[1].err.text, "rank"), NULL), "%s", one[1].err.text);
+    cr_assert(ne(ptr, strstr(one[1].err.text, name), NULL), "%s", one[1].err.text);
+    end();
+}
+
+/* The names of its files are still found. */
 Test(foreign, a_metadata_that_is_not_understood_still_names_its_files)
 {
     start();
     put(0, 12);
-    sh("cd %s/job/step-12_ckpt && sed -i 's/TensorStorageMetadata/TensorStorageMetalata/' .metadata",
-            one[0].root);
+    spoil_metadata(one[0].root);
     recover_step(12);
     leave();
     sh("rm -f %s/job/step-12_ckpt/__1__1_src1.distcp", one[0].root);
@@ -547,6 +624,26 @@ Test(foreign, what_was_brought_is_known_to_the_next_engine)
     recover_step(12);
     check_all(12);
     cr_assert(eq(u64, one[1].info.pulled_bytes, 0));
+    end();
+}
+
+/* The engines live on: what they said in the old epoch is not what they say in the new one. */
+Test(foreign, ranks_that_come_back_to_their_engines_recover_it_again)
+{
+    start();
+    put(0, 12);
+    recover_step(12);
+    for (int i = 0; i < NODES; i++) {
+        hearth_checkpoint_close(one[i].c);
+        hearth_close(one[i].h, HEARTH_KEEP);
+        one[i].h = NULL;
+        one[i].c = NULL;
+    }
+    recover_step(12);
+    check_all(12);
+    cr_assert(eq(u64, one[1].info.pulled_bytes, 0));
+    for (int i = 0; i < NODES; i++)
+        sh("test `grep -c engine-ready %s/job/.hearth/log` = 1", one[i].root); /* none has died */
     end();
 }
 

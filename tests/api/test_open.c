@@ -6,7 +6,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static int gather_two(void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
@@ -94,6 +96,17 @@ static void objects_null(struct hearth_opts *o)
 {
     o->object_count = 1;
 }
+static void objects_huge(struct hearth_opts *o)
+{
+    static const uint64_t bytes[] = { 1, UINT64_MAX };
+
+    o->object_bytes = bytes;
+    o->object_count = 2;
+}
+static void lease_huge(struct hearth_opts *o)
+{
+    o->lease_bytes = UINT64_MAX;
+}
 static void start_unknown(struct hearth_opts *o)
 {
     o->start = 5;
@@ -165,7 +178,8 @@ static const struct {
     { node_slash, "node" }, { copies_many, "copies is 9" }, { min_over, "min_copies is 2" },
     { keep_many, "keep is 99" }, { degraded_2, "allow_degraded is 2" },
     { domain_empty, "domains[0]" }, { domains_many, "domains[]" },
-    { objects_null, "object_bytes[]" }, { start_unknown, "start is 5" },
+    { objects_null, "object_bytes[]" }, { objects_huge, "object_bytes[1]" },
+    { lease_huge, "lease_bytes is" }, { start_unknown, "start is 5" },
     { transport_unknown, "carrier-pigeon" }, { bind_name, "numeric address" },
     { bind_open, "key_file" }, { bind_six, "key_file" }, { device_unknown, "nosuch0" },
     { key_missing, "/nosuchkey" }, { port_high, "port is 65536" },
@@ -274,6 +288,40 @@ Test(open, a_silent_engine_is_a_timeout_that_says_so)
     fake_silence(r.fake, HTH_LOCAL_JOIN);
     must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_ETIMEOUT);
     cr_assert(ne(ptr, strstr(err.text, "did not answer"), NULL), "%s", err.text);
+    rank_end(&r);
+}
+
+/* Stopped, and as many wait for it as the system lets wait. */
+Test(open, an_engine_that_accepts_nobody_is_a_timeout)
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), waits[8], last = 0, n = 0;
+    struct hearth_error err = { 0 };
+    struct rank r;
+
+    rank_start(&r);
+    fake_stop(r.fake);
+    r.fake = NULL;
+    r.opts.open_ms = 300;
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s/job/.hearth/sock", r.root);
+    unlink(a.sun_path);
+    must(bind(listener, (struct sockaddr *)&a, sizeof(a)));
+    must(listen(listener, 0));
+    while (!last && n < 8) {
+        waits[n] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        last = connect(waits[n++], (struct sockaddr *)&a, sizeof(a));
+    }
+    cr_assert(eq(int, last, -1));
+    alarm(20);
+    for (int i = 0; i < 2; i++) {
+        r.opts.start = i ? HEARTH_START_AUTO : HEARTH_START_NEVER;
+        r.opts.engine = "/nosuch/hearthd"; /* one that is there is not started once more */
+        must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
+        cr_assert(ne(ptr, strstr(err.text, "no engine answers"), NULL), "%s", err.text);
+    }
+    while (n)
+        close(waits[--n]);
+    close(listener);
     rank_end(&r);
 }
 

@@ -495,6 +495,43 @@ Test(engine, that_dies_and_comes_back_is_followed)
     rank_end(&r);
 }
 
+static void *end_while_it_is_asked(void *arg)
+{
+    usleep(300000);
+    fake_crash(arg);
+    fake_silence(arg, 0);
+    fake_back(arg);
+    return NULL;
+}
+
+/* It ends once more just as it is asked about the save: that is no verdict on the save. */
+Test(engine, that_dies_again_at_once_is_followed)
+{
+    struct rank r;
+    float x = 8;
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+    struct hearth_error err = { 0 };
+    struct hearth_handle *handle;
+    struct hearth_save *save;
+    pthread_t t;
+
+    rank_start(&r);
+    rank_open(&r);
+    fake_hold(r.fake, HEARTH_SEALED);
+    save = begin(r.h, 5, 8192);
+    must(hearth_save_add(save, &piece, 1, &err));
+    handle = commit(save);
+    fake_crash(r.fake);
+    fake_silence(r.fake, HTH_LOCAL_FOLLOW);
+    fake_hold(r.fake, 0);
+    fake_back(r.fake);
+    pthread_create(&t, NULL, end_while_it_is_asked, r.fake);
+    cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 10000, &err), 0), "%s", err.text);
+    pthread_join(t, NULL);
+    hearth_handle_close(handle);
+    rank_end(&r);
+}
+
 struct saver {
     struct hearth *h;
     int id, failed;

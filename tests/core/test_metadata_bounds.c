@@ -216,3 +216,101 @@ Test(metadata_bounds, time_is_linear_in_tensors_that_share_their_chunks)
     hearth_metadata_close(md);
     free(t.at);
 }
+
+/* That there is a tensor of more than 2^63 bytes has its places summed up: by their names, each of
+ * which is 1 MiB here. */
+Test(metadata_bounds, time_is_linear_in_places_beside_a_huge_tensor)
+{
+    struct hearth_metadata *md = NULL;
+    struct text t = { 0 };
+    char *name = malloc(1 << 20);
+    uint32_t len = 1 << 20;
+
+    memset(name, 'n', len);
+    head(&t);
+    PUT(&t, "}");
+    put_text(&t, "huge");
+    put_global(&t, D, "TensorStorageMetadata");
+    PUT(&t, ")\x81}(");
+    put_text(&t, "properties");
+    put_global(&t, D, "TensorProperties");
+    PUT(&t, ")\x81(");
+    put_global(&t, "torch", "float32");
+    put_global(&t, "torch.serialization", "_get_layout");
+    put_text(&t, "torch.strided");
+    PUT(&t, "\x85R\x89");
+    put_global(&t, D, "_MEM_FORMAT_ENCODING");
+    PUT(&t, "K\x00\x85R\x89tb");
+    put_text(&t, "size");
+    put_global(&t, "torch", "Size");
+    PUT(&t, "\x8a\x08\0\0\0\0\0\0\0\x40\x8a\x08\0\0\0\0\0\0\0\x40\x86\x85R");
+    put_text(&t, "chunks");
+    PUT(&t, "]ubs");
+    classes(&t);
+    put_text(&t, "w");
+    PUT(&t, "X");
+    put(&t, (char *)&len, 4);
+    put(&t, name, len);
+    PUT(&t, "\x94");
+    put_text(&t, "storage_data");
+    PUT(&t, "}");
+    for (uint32_t i = 0; i < 400000; i++) {
+        PUT(&t, "h\x02)\x81}(\x8c\x03"
+                "fqnh\x04\x8c\x06offseth\x00");
+        put_int(&t, i);
+        PUT(&t, "\x85\x85Rubh\x03)\x81}(\x8c\x0drelative_path\x8c\x03"
+                "a.b\x8c\x06offsetK\x00"
+                "\x8c\x06lengthK\x01ubs");
+    }
+    cr_assert(eq(int, finish(&t, &md), HEARTH_ECORRUPT));
+    cr_assert(ne(ptr, strstr(err.text, "more than 2^63 bytes"), NULL), "%s", err.text);
+    free(t.at);
+    free(name);
+}
+
+/* Read, with the first `len` bytes of `key` in front of a value in a dict that nobody asks for. */
+static int with_key(const char *key, size_t len)
+{
+    struct hearth_metadata *md = NULL;
+    struct text t = { 0 };
+    int rc;
+
+    head(&t);
+    PUT(&t, "}");
+    put_text(&t, "storage_data");
+    PUT(&t, "}");
+    put_text(&t, "later");
+    PUT(&t, "}");
+    put(&t, key, len);
+    PUT(&t, "K\x01s");
+    rc = finish(&t, &md);
+    hearth_metadata_close(md);
+    free(t.at);
+    return rc;
+}
+
+#define WITH_KEY(key) with_key(key, sizeof(key) - 1)
+
+/* Whoever unpickles the file hashes its keys: thirty tuples of the tuple before, twice each, are 2^30. */
+Test(metadata_bounds, a_key_is_hashed_in_no_time)
+{
+    enum { WIDE = 60000 };
+    char shared[5 + 30 * 9 + 2] = "K\x63)\x94s"; /* values 0 to 30 in the memo */
+    char *wide = malloc(WIDE + 2);
+    size_t len = 5;
+
+    for (char i = 0; i < 30; i++, len += 9)
+        memcpy(shared + len, (char[]){ 'K', i, 'h', i, 'h', i, (char)0x86, (char)0x94, 's' }, 9);
+    memcpy(shared + len, (char[]){ 'h', 30 }, 2);
+    cr_expect(eq(int, with_key(shared, len + 2), HEARTH_ECORRUPT));
+    cr_expect(ne(ptr, strstr(err.text, "a key that is"), NULL), "%s", err.text);
+    wide[0] = '(';
+    memset(wide + 1, 'N', WIDE);
+    wide[WIDE + 1] = 't';
+    cr_expect(eq(int, with_key(wide, WIDE + 2), HEARTH_ECORRUPT));
+    cr_expect(ne(ptr, strstr(err.text, "a key that is"), NULL), "%s", err.text);
+    cr_expect(eq(int, WITH_KEY("]"), HEARTH_ECORRUPT));
+    cr_expect(eq(int, WITH_KEY("\x8c\x01xK\x05\x86"), HEARTH_OK), "%s", err.text); /* ("x", 5) */
+    cr_expect(eq(int, WITH_KEY("K\x05"), HEARTH_OK), "%s", err.text);
+    free(wide);
+}

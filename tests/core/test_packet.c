@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -142,4 +143,27 @@ Test(packet, that_nobody_takes_is_refused_without_waiting, .init = setup)
     for (int i = 0; i < 100000 && !rc; i++)
         rc = hth_packet_put(end[0], &m, sizeof(m), -1);
     cr_assert(eq(int, rc, EAGAIN));
+}
+
+/* Who has no number left for a descriptor still hears what was said. */
+Test(packet, without_room_for_its_descriptor_comes_nevertheless, .init = setup)
+{
+    struct hth_local_head m = { .length = sizeof(m), .type = 50, .request = 3 }, got;
+    int file = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = 7, before;
+    struct rlimit old, none;
+    size_t len = 0;
+
+    must(getrlimit(RLIMIT_NOFILE, &old));
+    none = old;
+    none.rlim_cur = 0;
+    must(hth_packet_put(end[0], &m, sizeof(m), file));
+    before = open_files();
+    must(setrlimit(RLIMIT_NOFILE, &none));
+    cr_expect(eq(int, (int)receive(&len, &fd), HTH_PACKET_GOT));
+    must(setrlimit(RLIMIT_NOFILE, &old));
+    cr_assert(eq(int, fd, -1));
+    cr_assert(eq(sz, len, sizeof(m)));
+    memcpy(&got, packet, sizeof(got));
+    cr_assert(eq(u64, got.request, 3));
+    cr_assert(eq(int, open_files(), before));
 }

@@ -235,6 +235,14 @@ void fake_remote(struct fake_engine *f, int remote)
     pthread_mutex_unlock(&f->lock);
 }
 
+void fake_gather(struct fake_engine *f, uint32_t count)
+{
+    pthread_mutex_lock(&f->lock);
+    f->gather = count < OBJECTS ? count : OBJECTS;
+    f->waiting = 0;
+    pthread_mutex_unlock(&f->lock);
+}
+
 void fake_flip(struct fake_engine *f, int count)
 {
     pthread_mutex_lock(&f->lock);

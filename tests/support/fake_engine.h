@@ -25,6 +25,8 @@ void fake_silence(
 void fake_hold(struct fake_engine *f, enum hearth_level level); /* saves get no further; 0: go on */
 void fake_cancel_all(struct fake_engine *f, const char *why);   /* undecided saves fail */
 void fake_remote(struct fake_engine *f, int remote);
+/* The next `count` requests for ranges are answered when all of them are there. */
+void fake_gather(struct fake_engine *f, uint32_t count);
 void fake_flip(struct fake_engine *f, int count); /* a wrong byte in the next ranges */
 
 struct fake_counts {

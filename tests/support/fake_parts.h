@@ -9,8 +9,8 @@
 #include <pthread.h>
 
 #define CLIENTS 32
-#define SLOTS   64
-#define OBJECTS 32
+#define SLOTS   128
+#define OBJECTS 64
 #define SAVES   32
 #define LEASES  256
 #define STORE   UINT64_C(0x5709e)
@@ -62,6 +62,9 @@ struct fake_engine {
     uint64_t lease[LEASES];
     uint64_t epoch, nonce, tokens, leases;
     int recovered, remote, flip;
+    uint32_t gather; /* requests for ranges that are answered together; 0: each at once */
+    struct hth_local_map gathered[OBJECTS];
+    uint32_t waiting;
     uint32_t refuse, silence, hold;
     int refuse_code;
     char refuse_text[200], why[200];

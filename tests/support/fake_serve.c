@@ -361,6 +361,20 @@ static void on_range(struct fake_engine *f, struct client *c, const struct hth_l
     free(bytes);
 }
 
+static void on_ranges(struct fake_engine *f, struct client *c, const struct hth_local_map *m)
+{
+    if (!f->gather) {
+        on_range(f, c, m);
+        return;
+    }
+    f->gathered[f->waiting++] = *m;
+    if (f->waiting < f->gather)
+        return;
+    for (uint32_t i = f->gather; i-- > 0;) /* the last one first */
+        on_range(f, c, &f->gathered[i]);
+    f->gather = 0;
+}
+
 static void on_common_get(struct fake_engine *f, struct client *c, const struct hth_local_common *m)
 {
     int s = fake_find_save(f, m->save);
@@ -429,7 +443,7 @@ void fake_answer(struct fake_engine *f, struct client *c, const void *msg, int f
         fake_put_ok(c, m->request);
         break;
     case HTH_LOCAL_RANGE:
-        on_range(f, c, msg);
+        on_ranges(f, c, msg);
         break;
     case HTH_LOCAL_GIVE:
         on_give(f, c, msg);

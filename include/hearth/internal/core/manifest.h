@@ -8,7 +8,7 @@
  *    80  64  job, NUL-padded
  *   144  u32 objects   148 u32 nodes    152 ... zero to 192
  *   192  objects of 128 bytes, in order of id:
- *          0 u64 id   8 u32 owner rank   12 u16 kind   14 u16 zero
+ *          0 u64 id   8 u32 owner rank   12 u16 kind   14 u16 1: listed, though nobody's (foreign)
  *         16 u64 data length   24 u64 table length (0: raw, foreign)
  *         32 32  digest: of the table; of the bytes for a raw or foreign object
  *         64 64  name, NUL-padded
@@ -28,6 +28,8 @@ struct hth_object {
     uint64_t id;
     uint32_t owner; /* rank; HTH_OWNER_NONE: nobody's, foreign objects only */
     enum hth_object_kind kind;
+    uint32_t
+            listed; /* 1: a foreign file that is nobody's, and that `.metadata` names: it has items */
     uint64_t data_len;
     uint64_t table_len; /* 0 for a raw object */
     unsigned char digest[HTH_DIGEST];

@@ -13,7 +13,7 @@ enum hth_packet {
 };
 
 /* One packet of HTH_LOCAL_MAX at most into bytes, without waiting; *out_fd: its descriptor (the
- * caller's) or -1. */
+ * caller's) or -1: it has none, or this process may open no more files. */
 enum hth_packet hth_packet_receive(int sock, void *bytes, size_t *out_len, int *out_fd);
 
 /* 0; or an errno: EAGAIN when the other side does not read. fd -1: none; borrowed. */

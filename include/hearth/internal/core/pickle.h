@@ -62,7 +62,7 @@ struct hth_pickle_value {
     uint8_t kind;  /* enum hth_pickle_kind */
     uint8_t depth; /* of containers below it */
     uint8_t used;  /* stands somewhere: does not change any more */
-    uint8_t built; /* object: has its state; dict: HTH_PICKLE_OPEN, takes attributes yet */
+    uint8_t built; /* object: has its state; dict: HTH_PICKLE_OPEN or _NAMED */
     uint32_t at;   /* byte of the pickle it came from */
     uint32_t n;    /* container: cells; text, bytes: length; global, object: row of the table */
     uint32_t head; /* container: first cell; text, bytes: offset in the pickle; object: its
@@ -75,7 +75,8 @@ struct hth_pickle_value {
     } u;
 };
 
-#define HTH_PICKLE_OPEN 2
+#define HTH_PICKLE_OPEN  2 /* takes attributes yet */
+#define HTH_PICKLE_NAMED 4 /* is somebody's state: its keys are names of attributes */
 
 struct hth_pickle_cell {
     uint32_t value;

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Arguments that nobody should pass: NULL, sizes that do not fit, structs of no size. */
+#include "check.h"
+#include "rank.h"
+
+Test(args, null_for_a_save_or_handle_is_refused)
+{
+    struct hearth_ticket ticket = { { 0 } };
+    struct hearth_status st = { .struct_size = sizeof(st) };
+
+    must_fail(hearth_save_add(NULL, NULL, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_add_bytes(NULL, NULL, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_reserve(NULL, NULL, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_stage(NULL, NULL, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_set_step(NULL, 1, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_locate(NULL, NULL, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_places(NULL, NULL, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_data(NULL, NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_put_common(NULL, NULL, NULL, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_seal(NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_give(NULL, &ticket, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_take(NULL, &ticket, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_next_object(NULL, NULL, 1, NULL), HEARTH_EINVAL);
+    must_fail(hearth_test(NULL, &st, NULL), HEARTH_EINVAL);
+    must_fail(hearth_cancel(NULL, NULL), HEARTH_EINVAL);
+    cr_assert(eq(int, hearth_log_poll(NULL, NULL, NULL, 0), 0));
+    must_fail(hearth_opts_from_env(NULL, NULL), HEARTH_EINVAL);
+    cr_assert(eq(u64, hearth_save_bytes(NULL, 3, NULL, 3), 0));
+}
+
+Test(args, null_for_a_checkpoint_is_refused)
+{
+    struct hearth_view view = { .struct_size = sizeof(view) };
+
+    must_fail(hearth_checkpoint_open(NULL, 1, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_checkpoint_info(NULL, NULL, NULL), HEARTH_EINVAL);
+    cr_assert(eq(sz, hearth_checkpoint_objects(NULL), 0));
+    must_fail(hearth_item_find(NULL, NULL, 0, NULL, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_item_in(NULL, NULL, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_view_open(NULL, NULL, &view, NULL), HEARTH_EINVAL);
+    must_fail(hearth_read_box(NULL, NULL, NULL, NULL, NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_read_boxes(NULL, NULL, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_read_ranges(NULL, NULL, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_prefetch_boxes(NULL, NULL, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_prefetch(NULL, NULL, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_read_bytes(NULL, NULL, 0, NULL, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_read_common(NULL, NULL, NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_object_fd(NULL, NULL, NULL, NULL, NULL, NULL), HEARTH_EINVAL);
+    hearth_view_close(NULL, &view);
+    cr_assert(eq(sz, hearth_report_missing(NULL), 0));
+    cr_assert(eq(ptr, (void *)(uintptr_t)hearth_report_key(NULL, 0, NULL), NULL));
+    hearth_free(NULL);
+}
+
+Test(args, null_where_one_is_open_is_refused)
+{
+    struct hearth_checkpoint *c;
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_save *save;
+    float x = 1;
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+    struct rank r;
+
+    rank_start(&r);
+    rank_open(&r);
+    must_fail(hearth_save_begin(r.h, 1, 8192, NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_take(r.h, NULL, &save, NULL), HEARTH_EINVAL);
+    must(hearth_save_begin(r.h, 1, 8192, NULL, &save, NULL));
+    must_fail(hearth_save_add(save, NULL, 1, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_add_bytes(save, NULL, 1, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_reserve(save, &piece, 1, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_locate(save, NULL, 1, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_places(save, NULL, 1, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_data(save, NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_put_common(save, "a", NULL, 1, NULL), HEARTH_EINVAL);
+    hearth_save_abort(save);
+    rank_save(r.h, 2, &piece, 1, NULL, 0);
+    must_fail(hearth_checkpoint_open(r.h, 2, NULL, NULL), HEARTH_EINVAL);
+    must(hearth_checkpoint_open(r.h, 2, &c, NULL));
+    must_fail(hearth_checkpoint_info(c, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_load(c, NULL, 1, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_item_at(c, 1, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_item_find(c, NULL, 0, NULL, 1, NULL, NULL), HEARTH_EINVAL);
+    must(hearth_item_at(c, 1, 0, &item, NULL));
+    must_fail(hearth_item_in(c, NULL, 0, &item, NULL), HEARTH_EINVAL);
+    must_fail(hearth_view_open(c, &item, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_view_open(c, NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_read_box(c, NULL, NULL, NULL, NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_read_boxes(c, NULL, 1, NULL), HEARTH_EINVAL);
+    must_fail(hearth_read_ranges(c, NULL, 1, NULL), HEARTH_EINVAL);
+    must_fail(hearth_prefetch(c, NULL, 1, NULL), HEARTH_EINVAL);
+    must_fail(hearth_read_bytes(c, &item, 0, NULL, 4, NULL), HEARTH_EINVAL);
+    must_fail(hearth_read_common(c, NULL, NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_object_fd(c, NULL, NULL, NULL, NULL, NULL), HEARTH_EINVAL);
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
+Test(args, null_for_metadata_or_values_is_refused)
+{
+    struct hearth_piece piece = rank_piece("x", NULL, 0, NULL);
+    struct hearth_metadata_writer *w;
+
+    must_fail(hearth_metadata_open(NULL, 1, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_info(NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_entry_at(NULL, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_entry_find(NULL, NULL, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_chunk_at(NULL, 0, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_path_at(NULL, 0, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_stored_at(NULL, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_stored_find(NULL, NULL, 0, NULL, 0, NULL, NULL), HEARTH_EINVAL);
+    hearth_metadata_close(NULL);
+    must_fail(hearth_metadata_write(NULL, NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_add_piece(NULL, &piece, "o", 0, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_add_bytes(NULL, "n", 1, "o", 0, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_add_path(NULL, "n", 1, NULL, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_finish(NULL, NULL, NULL, NULL), HEARTH_EINVAL);
+    hearth_metadata_abandon(NULL);
+    must(hearth_metadata_write(NULL, NULL, &w, NULL));
+    must_fail(hearth_metadata_add_piece(w, NULL, "o", 0, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_add_piece(w, &piece, NULL, 0, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_add_bytes(w, NULL, 1, "o", 0, 0, NULL), HEARTH_EINVAL);
+    must_fail(hearth_metadata_add_path(w, "n", 1, NULL, 1, NULL), HEARTH_EINVAL);
+    hearth_metadata_abandon(w);
+    must_fail(hearth_values_open(NULL, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_value_root(NULL, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_value_child(NULL, NULL, 0, NULL, NULL), HEARTH_EINVAL);
+    hearth_values_close(NULL);
+}
+
+/* Two lengths whose sum is small again. */
+Test(args, more_bytes_than_there_are_is_no_space)
+{
+    int64_t most = INT64_MAX;
+    struct hearth_piece piece[2] = { rank_piece("a", NULL, 1, &most),
+        rank_piece("b", NULL, 1, &most) };
+    struct hearth_bytes b = { .struct_size = sizeof(b), .key = "c", .key_len = 1, .len = SIZE_MAX };
+    struct hearth_error err = { 0 };
+    struct hearth_save *save;
+    void *data[2];
+    struct rank r;
+
+    piece[0].dtype = piece[1].dtype = HEARTH_UINT8;
+    b.data = &b;
+    rank_start(&r);
+    rank_open(&r);
+    cr_assert(eq(u64, hearth_save_bytes(piece, 2, &b, 1), UINT64_MAX));
+    must_fail(hearth_save_begin(r.h, 1, UINT64_MAX, NULL, &save, NULL), HEARTH_ENOSPC);
+    must(hearth_save_begin(r.h, 1, 8192, NULL, &save, NULL));
+    must_fail(hearth_save_reserve(save, piece, 2, data, &err), HEARTH_ENOSPC);
+    must_fail(hearth_save_add_bytes(save, &b, 1, &err), HEARTH_ENOSPC);
+    hearth_save_abort(save);
+    rank_end(&r);
+}
+
+/* As memory that nobody has cleared says it. */
+Test(args, a_struct_of_senseless_size_is_refused)
+{
+    struct hearth_begin_opts begin = { .struct_size = SIZE_MAX };
+    struct hearth_opts opts = { .struct_size = SIZE_MAX / 2 };
+    struct hearth_item item = { .struct_size = SIZE_MAX };
+    struct hearth_checkpoint *c;
+    struct hearth_save *save;
+    struct hearth *h;
+    float x = 1;
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL), two[2] = { piece, piece };
+    struct rank r;
+
+    two[0].struct_size = two[1].struct_size = SIZE_MAX / 2 + 1;
+    rank_start(&r);
+    rank_open(&r);
+    must_fail(hearth_open(&opts, &h, NULL), HEARTH_EINVAL);
+    must_fail(hearth_save_begin(r.h, 1, 8192, &begin, &save, NULL), HEARTH_EINVAL);
+    rank_save(r.h, 2, &piece, 1, NULL, 0);
+    must(hearth_checkpoint_open(r.h, 2, &c, NULL));
+    must_fail(hearth_load(c, two, 2, 0, NULL, NULL), HEARTH_EINVAL);
+    must_fail(hearth_item_at(c, 1, 0, &item, NULL), HEARTH_EINVAL);
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
+Test(args, an_empty_tensor_may_have_dimensions_of_any_length)
+{
+    static const int64_t shape[] = { INT64_MAX, 0, INT64_MAX, INT64_MAX };
+    static const int64_t strides[] = { INT64_MAX, 1, 1, INT64_MAX }, origin[4] = { 0 };
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_checkpoint *c;
+    float x;
+    struct hearth_piece piece[2] = { rank_piece("c", &x, 4, shape), rank_piece("s", &x, 4, shape) };
+    struct rank r;
+
+    piece[1].strides = strides;
+    rank_start(&r);
+    rank_open(&r);
+    rank_save(r.h, 1, piece, 2, NULL, 0);
+    must(hearth_checkpoint_open(r.h, 1, &c, NULL));
+    must(hearth_load(c, piece, 2, 0, NULL, NULL));
+    must(hearth_item_at(c, 1, 0, &item, NULL));
+    must(hearth_read_box(c, &item, origin, shape, &x, NULL, NULL));
+    must(hearth_read_box(c, &item, origin, shape, &x, strides, NULL));
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A checkpoint of many objects, all on other nodes: what is on its way for it is bounded, and what
+ * can be asked for at once is. */
+#include "check.h"
+#include "rank.h"
+
+#include <hearth/internal/core/local.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define MANY   60
+#define AHEAD  32 /* objects whose bytes may be on their way */
+#define TABLES 32 /* tables that are asked for at once */
+#define WIDE   10
+
+static struct rank r;
+static float stored[MANY][WIDE], got[MANY][WIDE];
+static const int64_t wide = WIDE, origin = 0;
+static char name[MANY][24];
+static struct hearth_box box[MANY];
+static struct hearth_error err;
+
+/* Object i has one item, `key<i>`. */
+static void save_many(uint64_t step)
+{
+    struct hearth_save *save;
+    struct hearth_handle *handle;
+    char key[16];
+
+    for (int i = 0; i < MANY; i++) {
+        struct hearth_begin_opts o = { .struct_size = sizeof(o), .name = name[i] };
+        struct hearth_piece piece = rank_piece(key, stored[i], 1, &wide);
+
+        snprintf(name[i], sizeof(name[i]), "object-%02d", i);
+        snprintf(key, sizeof(key), "key%d", i);
+        piece.key_len = strlen(key);
+        rank_fill(stored[i], WIDE, (float)i);
+        if (i)
+            must(hearth_save_next_object(save, name[i], 4096, NULL));
+        else
+            must(hearth_save_begin(r.h, step, 4096, &o, &save, NULL));
+        must(hearth_save_add(save, &piece, 1, NULL));
+        box[i] = (struct hearth_box){ .struct_size = sizeof(box[i]),
+            .object = name[i],
+            .dtype = HEARTH_FLOAT32,
+            .ndim = 1,
+            .offset = &origin,
+            .shape = &wide,
+            .dst = got[i] };
+    }
+    must(hearth_save_commit(save, &handle, NULL));
+    must(hearth_wait(handle, HEARTH_PROTECTED, 5000, NULL));
+    hearth_handle_close(handle);
+}
+
+static struct hearth_checkpoint *start(void)
+{
+    struct hearth_checkpoint *c;
+
+    rank_start(&r);
+    rank_open(&r);
+    save_many(3);
+    fake_remote(r.fake, 1);
+    must(hearth_checkpoint_open(r.h, 3, &c, NULL));
+    return c;
+}
+
+static void list_all(struct hearth_checkpoint *c)
+{
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    char key[16];
+
+    for (size_t i = 0; i < MANY; i++) {
+        cr_assert(eq(int, hearth_item_at(c, 1, i, &item, &err), 0), "%zu: %s", i, err.text);
+        snprintf(key, sizeof(key), "key%zu", i);
+        cr_assert(eq(sz, item.key_len, strlen(key)));
+        cr_assert(zero(int, memcmp(item.key, key, item.key_len)));
+        must_say(item.object, name[i]);
+    }
+    must_fail(hearth_item_at(c, 1, MANY, &item, NULL), HEARTH_ENOENT);
+}
+
+Test(many, tables_are_asked_for_at_once)
+{
+    struct hearth_checkpoint *c = start();
+
+    fake_gather(r.fake, TABLES); /* one by one the first would wait for ever */
+    list_all(c);
+    cr_assert(eq(u32, fake_counts(r.fake).ranges, MANY));
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
+Test(many, tables_here_are_mapped_and_leased_as_ever)
+{
+    struct hearth_checkpoint *c;
+
+    rank_start(&r);
+    rank_open(&r);
+    save_many(3);
+    must(hearth_checkpoint_open(r.h, 3, &c, NULL));
+    list_all(c);
+    cr_assert(eq(u32, fake_counts(r.fake).leases, MANY));
+    cr_assert(eq(u32, fake_counts(r.fake).ranges, 0));
+    cr_assert(eq(int, hearth_read_boxes(c, box, MANY, &err), 0), "%s", err.text);
+    cr_assert(zero(int, memcmp(got, stored, sizeof(got))));
+    hearth_checkpoint_close(c);
+    cr_assert(eq(u32, fake_counts(r.fake).leases, 0));
+    rank_end(&r);
+}
+
+Test(many, a_wrong_table_is_asked_for_again_and_then_named)
+{
+    struct hearth_checkpoint *c = start();
+
+    fake_flip(r.fake, 1);
+    list_all(c);
+    hearth_checkpoint_close(c);
+    must(hearth_checkpoint_open(r.h, 3, &c, NULL));
+    fake_flip(r.fake, MANY * 2);
+    must_fail(hearth_item_at(c, 1, 0, &(struct hearth_item){ .struct_size = 8 }, &err),
+            HEARTH_ECORRUPT);
+    cr_assert(ne(ptr, strstr(err.text, "object-00"), NULL), "%s", err.text);
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
+Test(many, what_is_refused_is_said_and_can_be_asked_for_later)
+{
+    struct hearth_checkpoint *c = start();
+    struct hearth_item item = { .struct_size = sizeof(item) };
+
+    fake_refuse(r.fake, HTH_LOCAL_RANGE, HEARTH_ELOST, "nobody has it");
+    must_fail(hearth_item_at(c, 1, 0, &item, &err), HEARTH_ELOST);
+    cr_assert(ne(ptr, strstr(err.text, "nobody has it"), NULL), "%s", err.text);
+    fake_refuse(r.fake, 0, 0, "");
+    list_all(c);
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
+Test(many, objects_ahead_are_bounded)
+{
+    struct hearth_checkpoint *c = start();
+    uint32_t before;
+
+    list_all(c);
+    before = fake_counts(r.fake).ranges;
+    must(hearth_prefetch_boxes(c, box, MANY, NULL));
+    must(hearth_read_boxes(c, &box[MANY - 1], 1, NULL)); /* asked for behind those */
+    cr_assert(eq(u32, fake_counts(r.fake).ranges, before + AHEAD + 1));
+    cr_assert(eq(int, hearth_read_boxes(c, box, MANY, &err), 0), "%s", err.text);
+    cr_assert(zero(int, memcmp(got, stored, sizeof(got))));
+    cr_assert(eq(u32, fake_counts(r.fake).ranges, before + MANY)); /* each came once */
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
+static void limit_files(rlim_t most)
+{
+    struct rlimit files;
+
+    must(getrlimit(RLIMIT_NOFILE, &files));
+    files.rlim_cur = most;
+    must(setrlimit(RLIMIT_NOFILE, &files));
+}
+
+/* Each object that is ahead is a descriptor. A save that is being written meanwhile must not pay. */
+Test(many, reading_them_takes_few_descriptors)
+{
+    struct hearth_checkpoint *c = start();
+    float x = 5;
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+    struct hearth_handle *handle;
+    struct hearth_save *save;
+    int next = dup(0);
+
+    close(next);
+    must(hearth_save_begin(r.h, 4, 8192, NULL, &save, NULL));
+    limit_files((rlim_t)next + AHEAD + 8);
+    must(hearth_prefetch_boxes(c, box, MANY, NULL));
+    cr_assert(eq(int, hearth_read_boxes(c, &box[MANY - 1], 1, &err), 0), "%s", err.text);
+    cr_assert(eq(int, hearth_read_boxes(c, box, MANY, &err), 0), "%s", err.text);
+    cr_assert(zero(int, memcmp(got, stored, sizeof(got))));
+    must(hearth_save_add(save, &piece, 1, NULL));
+    cr_assert(eq(int, hearth_save_commit(save, &handle, &err), 0), "%s", err.text);
+    hearth_handle_close(handle);
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
+Test(many, without_a_descriptor_the_sentence_says_so_and_the_connection_stays)
+{
+    struct hearth_checkpoint *c = start();
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_save *save;
+    struct hearth_handle *handle;
+    struct rlimit files;
+    int last;
+
+    must(getrlimit(RLIMIT_NOFILE, &files));
+    while ((last = dup(0)) < 100)
+        ;
+    must(hearth_save_begin(r.h, 4, 8192, NULL, &save, NULL));
+    fake_remote(r.fake, 0);
+    limit_files((rlim_t)last + 1);
+    must_fail(hearth_item_at(c, 1, 0, &item, &err), HEARTH_EPROTO);
+    cr_expect(ne(ptr, strstr(err.text, "RLIMIT_NOFILE"), NULL), "%s", err.text);
+    limit_files(files.rlim_cur);
+    cr_assert(eq(u32, fake_counts(r.fake).leases, 0));
+    must(hearth_item_at(c, 1, 0, &item, NULL));
+    must(hearth_save_commit(save, &handle, NULL));
+    hearth_handle_close(handle);
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
