@@ -83,7 +83,8 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
     if (rc) {
         if (l->has_id)
             hth_commit_fail(n->commit, l->save, rc, err ? err->text : hearth_strerror(rc));
-        loan_free(n, l);
+        if (!l->objects)
+            loan_free(n, l); /* else the rank may be writing into what it has */
         return rc;
     }
     answer_lent(n, c, l, m->head.request);

@@ -16,8 +16,7 @@ static int give(struct hth_node *n, struct loan *l, const struct hth_local_give 
     const struct hth_local_written *w = &m->written;
 
     if (!l)
-        return hth_fail(
-                err, HEARTH_ESTATE, 0, "this save is not under way here (the engine may be new)");
+        return no_such_loan(err);
     if (l->objects != 1 || !l->object[0].slot || l->committed)
         return hth_fail(
                 err, HEARTH_ESTATE, 0, "a save is given with one object, and before it is sealed");

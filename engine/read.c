@@ -194,17 +194,22 @@ static void on_range(void *self, struct hth_fetch *fetch, int code, const struct
     free(r);
 }
 
-/* Of the recovered save the plan knows the holders; of one of this epoch they are the owner's node
- * and those that placement names. */
+/* Of the recovered save the plan knows the holders, unless that was an engine's before this one; of
+ * the others, and then, they are the node whose ranks read it first and those that placement names. */
 static uint32_t sources_of(struct hth_node *n, struct hth_save_id save, const struct hth_object *o,
         uint32_t out[HTH_PLAN_SOURCES])
 {
-    uint32_t holder[HTH_COPIES_MAX], copies, count = 0;
+    uint32_t holder[HTH_COPIES_MAX], rank, copies, count = 0;
 
-    if (hth_save_cmp(save, n->chosen) == 0 || o->owner >= n->epoch.world)
-        return hth_recover_sources(n->recover, o->id, out);
-    out[count++] = n->epoch.rank_node[o->owner];
-    copies = hth_commit_holders(n->commit, o->owner, holder);
+    if (!n->ctx.epoch)
+        return 0;
+    if (hth_save_cmp(save, n->chosen) == 0)
+        count = hth_recover_sources(n->recover, o->id, out);
+    if (count)
+        return count;
+    rank = o->owner % n->epoch.world; /* a stand-in in a smaller world */
+    out[count++] = n->epoch.rank_node[rank];
+    copies = hth_commit_holders(n->commit, rank, holder);
     for (uint32_t i = 0; i < copies && count < HTH_PLAN_SOURCES; i++)
         out[count++] = holder[i];
     return count;

@@ -106,6 +106,16 @@ static void fetch_later(struct hth_recover *r, struct wait *w, uint32_t index)
     r->waiting++;
 }
 
+static int nobody_has(struct hth_recover *r, const struct hth_object *o)
+{
+    struct hearth_error err;
+
+    hth_fail(&err, HEARTH_ELOST, 0, HTH_SAVE ": nobody else has %s", HTH_SAVE_ARGS(r->plan.chosen),
+            o->name);
+    give_up_plan(r, err.code, err.text);
+    return err.code;
+}
+
 int carry_fetch(struct hth_recover *r, uint32_t index)
 {
     struct hth_ctx *ctx = r->ctx;
@@ -135,10 +145,7 @@ int carry_fetch(struct hth_recover *r, uint32_t index)
     }
     if (count == 0) {
         free(want.self);
-        hth_fail(&err, HEARTH_ELOST, 0, HTH_SAVE ": nobody else has %s", HTH_SAVE_ARGS(want.save),
-                want.object.name);
-        give_up_plan(r, HEARTH_ELOST, err.text);
-        return HEARTH_ELOST;
+        return nobody_has(r, &want.object);
     }
     if (hth_fetch_start(ctx, &want, &f, &err)) {
         if (err.code == HEARTH_EBUSY) {
@@ -225,16 +232,41 @@ static void verify(struct hth_recover *r, struct hth_held_save *s, struct hth_he
     r->waiting++;
 }
 
+/* Whom to ask: the first of the plan's holders that is not ourselves; HTH_NODE_NONE: there is none. */
+static uint32_t other_holder(const struct hth_recover *r, uint32_t index)
+{
+    const struct hth_sources *from = &r->plan.sources[index];
+
+    for (uint32_t i = 0; i < from->count; i++)
+        if (from->node[i] != r->ctx->epoch->self)
+            return from->node[i];
+    return HTH_NODE_NONE;
+}
+
 static void gather_raw(struct hth_recover *r, struct hth_held_save *s, uint32_t index, int here)
 {
     const struct hth_object *o = &r->plan.manifest.object[index];
     struct hth_blob_id id = { HTH_BLOB_RAW, s->id, o->id };
+    uint32_t node = other_holder(r, index);
+    const unsigned char *bytes;
+    struct hearth_error err;
+    size_t len = 0;
 
-    if (here)
+    if (here) {
         serve_raw(r->ctx, s, o);
-    else if (r->plan.sources[index].count &&
-             !hth_blob_fetch(r->ctx, &id, r->plan.sources[index].node[0], NULL))
-        r->waiting++;
+        return;
+    }
+    r->waiting++;
+    bytes = hth_blob_find(r->ctx, &id, &len);
+    if (bytes) { /* a parent was ahead of the plan: it is not heard of again */
+        carry_raw(r, &id, bytes, len);
+    } else if (node == HTH_NODE_NONE) {
+        nobody_has(r, o);
+        no_longer_waiting(r);
+    } else if (hth_blob_fetch(r->ctx, &id, node, &err)) {
+        give_up_plan(r, err.code, err.text);
+        no_longer_waiting(r);
+    }
 }
 
 /* What our ranks need of the chosen save: their own objects, and every raw one. */

@@ -24,10 +24,14 @@ static uint32_t nodes_of(const struct hth_recover *r)
 
 int choose_ready(struct hth_recover *r)
 {
+    unsigned char *plan;
+    size_t len;
+
     if (!r->co.from) {
         r->co.nodes = r->ctx->epoch->nodes;
         r->co.from = calloc(r->co.nodes, sizeof(*r->co.from));
-        r->co.before = serial_read(r->ctx);
+        r->co.before = serial_read(r->ctx, &plan, &len);
+        free(plan);
     }
     return r->co.from != NULL;
 }
@@ -80,6 +84,8 @@ void choose_inventory(
     struct gathered *g;
 
     if (!choose_ready(r) || parts == 0 || parts > 65536 || part >= parts)
+        return;
+    if (part == 0 && choose_failed(r, origin))
         return;
     g = &r->co.from[origin];
     if (g->complete && part == 0)
@@ -342,7 +348,11 @@ void choose(struct hth_recover *r, uint64_t now_ms)
 static void who_is_missing(const struct hth_recover *r, char *out, size_t len)
 {
     uint32_t named = 0;
-    int n = snprintf(out, len, r->co.serial ? "no vote from" : "no inventory from");
+    int n;
+
+    if (foreign_waits(r, out, len))
+        return;
+    n = snprintf(out, len, r->co.serial ? "no vote from" : "no inventory from");
 
     for (uint32_t i = 0; i < nodes_of(r) && n > 0 && (size_t)n < len; i++) {
         const struct gathered *g = r->co.from ? &r->co.from[i] : NULL;
@@ -357,21 +367,30 @@ static void who_is_missing(const struct hth_recover *r, char *out, size_t len)
 
 void choose_fail(struct hth_recover *r, int code, const char *text)
 {
-    unsigned char body[4 + 400];
+    struct coordinator *co = &r->co;
     char missing[300];
     size_t len;
 
-    if (r->co.gone || r->state == ENDED)
+    if (co->gone || r->state == ENDED)
         return;
     if (!text) {
         who_is_missing(r, missing, sizeof(missing));
         text = missing;
     }
-    len = strlen(text) < 400 ? strlen(text) : 400;
-    hth_put32(body, (uint32_t)code);
-    memcpy(body + 4, text, len);
+    len = strnlen(text, sizeof(co->failed) - 4);
+    hth_put32(co->failed, (uint32_t)code);
+    memcpy(co->failed + 4, text, len);
+    co->failed_len = 4 + len;
     hth_say(&r->ctx->log, HEARTH_LOG_ERROR, "recovery-failed", "%s", text);
-    hth_tree_down(r->ctx, HTH_KIND_EPOCH_FAILED, body, 4 + len);
+    hth_tree_down(r->ctx, HTH_KIND_EPOCH_FAILED, co->failed, co->failed_len);
+}
+
+int choose_failed(struct hth_recover *r, uint32_t node)
+{
+    if (!r->co.failed_len)
+        return 0;
+    hth_tree_to(r->ctx, node, HTH_KIND_EPOCH_FAILED, r->co.failed, r->co.failed_len);
+    return 1;
 }
 
 void choose_tick(struct hth_recover *r, uint64_t now_ms)
@@ -396,6 +415,7 @@ void choose_fini(struct hth_recover *r)
         hth_inventory_fini(&r->co.from[i].inventory);
     }
     for (uint32_t i = 0; i < r->co.candidates; i++) {
+        names_leave(r->co.candidate[i].names);
         hth_manifest_fini(&r->co.candidate[i].manifest);
         free(r->co.candidate[i].bytes);
     }

@@ -100,7 +100,8 @@ int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out)
             continue;
         out->object[out->objects].id = h->object.id;
         memcpy(out->object[out->objects].digest, h->object.digest, HTH_DIGEST);
-        out->file[out->objects++] = h->object;
+        out->file[out->objects] = h->object;
+        out->file[out->objects++].listed = 0; /* said anew by each manifest */
     }
     return HEARTH_OK;
 }

@@ -8,12 +8,12 @@
  *                                  where it names none: every rank up to the highest has one
  *   unfinished anywhere            not a candidate
  *
- * `.metadata` is brought here for that, if another node has it: this node needs it anyway.
+ * `.metadata` is brought here for that, if another node has it: this node needs it anyway. A worker
+ * reads it (foreign_names.c).
  */
 #include "recover_state.h"
 
 #include <hearth/internal/core/foreign.h>
-#include <hearth/metadata.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,10 +107,20 @@ static uint32_t elect(
     return kept;
 }
 
+static int encode(struct candidate *c)
+{
+    int rc = hth_manifest_encode(&c->manifest, c->bytes, NULL);
+
+    if (!rc)
+        memcpy(c->digest, c->manifest.digest, HTH_DIGEST);
+    return rc;
+}
+
 static int make_manifest(struct hth_recover *r, struct candidate *c)
 {
     struct hth_manifest m = { .save = c->id, .world = 1 };
     uint32_t count;
+    int rc;
 
     m.object = collect(r, c->id, &count);
     if (!m.object)
@@ -121,16 +131,12 @@ static int make_manifest(struct hth_recover *r, struct candidate *c)
         if (m.object[i].owner != HTH_OWNER_NONE && m.object[i].owner >= m.world)
             m.world = m.object[i].owner + 1;
     m.nodes = r->co.nodes < m.world ? r->co.nodes : m.world;
+    c->manifest = m; /* the candidate's, whatever happens */
     c->len = hth_manifest_bytes(&m);
     c->bytes = malloc(c->len);
-    if (!c->bytes || hth_manifest_encode(&m, c->bytes, NULL)) {
-        hth_manifest_fini(&m);
-        return HEARTH_ENOMEM;
-    }
-    c->manifest = m;
-    memcpy(c->digest, m.digest, HTH_DIGEST);
-    c->has_manifest = 1;
-    return HEARTH_OK;
+    rc = c->bytes ? encode(c) : HEARTH_ENOMEM;
+    c->has_manifest = !rc;
+    return rc;
 }
 
 /* ---- Candidates --------------------------------------------------------------------------------- */
@@ -182,13 +188,6 @@ int foreign_candidates(struct hth_recover *r)
 }
 
 /* ---- Is it whole? ------------------------------------------------------------------------------- */
-
-static const struct hth_object *named(const struct hth_manifest *m, const char *name)
-{
-    const struct hth_object *o = hth_manifest_find(m, hth_foreign_object(name, 0).id);
-
-    return o && !strcmp(o->name, name) ? o : NULL;
-}
 
 /* The newest that fails says why nothing is recovered, if nothing is. */
 static int lost(struct hth_recover *r, struct candidate *c, const char *what, const char *name)
@@ -266,97 +265,67 @@ static void bring_metadata(struct hth_recover *r, struct candidate *c, const str
 
 /* ---- Names -------------------------------------------------------------------------------------- */
 
-/* Each place names a file, and neighbours mostly the same one, whose name then is the same text. 1: all
- * are somewhere, or there is no name at all. */
-static int look_for_places(
-        struct hth_recover *r, struct candidate *c, struct hearth_metadata *md, int *out_names)
-{
-    struct hearth_metadata_head info = { .struct_size = sizeof(info) };
-    struct hearth_metadata_stored s = { .struct_size = sizeof(s) };
-    const char *last = NULL;
-    char name[HTH_NAME_MAX + 1], say[HTH_KEY_TEXT];
-
-    hearth_metadata_info(md, &info, NULL);
-    for (size_t i = 0; i < info.stored && !hearth_metadata_stored_at(md, i, &s, NULL); i++) {
-        if (s.path.data == last)
-            continue;
-        last = s.path.data;
-        snprintf(name, sizeof(name), "%.*s", (int)s.path.len, s.path.data);
-        if (s.path.len > HTH_NAME_MAX || hth_object_name_check(name, NULL))
-            return !lost(r, c, "its .metadata names a file that Hearth cannot hold, ",
-                    hth_key_text(s.path.data, s.path.len, say));
-        if (!named(&c->manifest, name))
-            return !lost(r, c, "on no node is a file that its .metadata names, ", name);
-    }
-    *out_names = info.stored != 0;
-    return 1;
-}
-
-/* The same for a `.metadata` that is not understood: whoever wrote it may know more classes. */
-static int look_for_texts(
-        struct hth_recover *r, struct candidate *c, const void *bytes, size_t len, int *out_names)
-{
-    char name[HTH_NAME_MAX + 1];
-    size_t pos = 0;
-
-    for (; hth_foreign_name_next(bytes, len, &pos, name); *out_names = 1)
-        if (!named(&c->manifest, name))
-            return !lost(r, c, "on no node is a file that its .metadata names, ", name);
-    return 1;
-}
-
-static int look_for_named(
-        struct hth_recover *r, struct candidate *c, const void *bytes, size_t len, int *out_names)
-{
-    struct hearth_metadata *md;
-    struct hearth_error err;
-    int whole;
-
-    if (hearth_metadata_open(bytes, len, &md, &err)) {
-        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "metadata-unknown",
-                "step %" PRIu64
-                ": its .metadata is not understood, and searched for names of files "
-                "instead: %s",
-                c->id.step, err.text);
-        return look_for_texts(r, c, bytes, len, out_names);
-    }
-    whole = look_for_places(r, c, md, out_names);
-    hearth_metadata_close(md);
-    return whole;
-}
-
-/* The files that `.metadata` names; where it names none, a file of every rank. */
-static int look_for_all(struct hth_recover *r, struct candidate *c, const void *bytes, size_t len)
+/* Where `.metadata` names no file, there must be one of every rank. */
+static void look_for_ranks(struct hth_recover *r, struct candidate *c)
 {
     const struct hth_manifest *m = &c->manifest;
     char name[16];
-    int names = 0;
 
-    if (!look_for_named(r, c, bytes, len, &names))
-        return 1;
-    for (uint32_t rank = 0, i = 0; !names && rank < m->world; rank++) {
+    for (uint32_t rank = 0, i = 0; rank < m->world; rank++) {
         while (i < m->objects && m->object[i].owner < rank)
             i++; /* ids begin with the owner */
         snprintf(name, sizeof(name), "%" PRIu32, rank);
         if (i == m->objects || (m->object[i].owner != rank && m->object[i].owner != HTH_OWNER_NONE))
-            return lost(r, c, "on no node is a file of rank ", name);
-        if (m->object[i].owner == HTH_OWNER_NONE)
+            lost(r, c, "on no node is a file of rank ", name);
+        if (c->lost || m->object[i].owner == HTH_OWNER_NONE)
             break;
     }
+}
+
+/* From here on the manifest says which files are listed. */
+static void take_listed(struct hth_recover *r, struct candidate *c)
+{
+    for (uint32_t i = 0; i < c->manifest.objects; i++)
+        c->manifest.object[i].listed = c->names->files.object[i].listed;
+    if (encode(c))
+        lost(r, c, "no memory for its ", "manifest");
+}
+
+/* Its `.metadata` was read: once, since c is whole or lost after it. */
+static int look_for_all(struct hth_recover *r, struct candidate *c)
+{
+    struct names *n = c->names;
+
+    if (n->unknown.code)
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "metadata-unknown",
+                "step %" PRIu64
+                ": its .metadata is not understood, and searched for names of files "
+                "instead: %s",
+                c->id.step, n->unknown.text);
+    if (n->wrong)
+        lost(r, c, n->wrong, n->name);
+    else if (n->any)
+        take_listed(r, c);
+    else
+        look_for_ranks(r, c);
+    names_leave(n);
+    c->names = NULL;
     return 1;
 }
 
 int foreign_look(struct hth_recover *r, struct candidate *c)
 {
-    const struct hth_object *o = named(&c->manifest, HTH_METADATA);
+    const struct hth_object *o = names_find(&c->manifest, HTH_METADATA);
     struct hth_held_save *s = hth_holdings_find(r->ctx, c->id);
     struct hth_held *h = o && s ? hth_held_find(s, o->id) : NULL;
 
+    if (c->names)
+        return c->names->ended ? look_for_all(r, c) : 0;
     if (!o)
         return lost(r, c, "no node has its ", HTH_METADATA);
     if (h && h->state == HTH_HELD_SEALED && h->slot && h->verified &&
             !memcmp(h->object.digest, o->digest, HTH_DIGEST))
-        return look_for_all(r, c, h->slot->base, o->data_len);
+        return names_start(r, c, h) ? lost(r, c, "no memory to read its ", HTH_METADATA) : 0;
     if (c->metadata < 0)
         return lost(r, c, "no node gives its ", HTH_METADATA);
     if (c->metadata)
@@ -365,4 +334,20 @@ int foreign_look(struct hth_recover *r, struct candidate *c)
         hth_held_drop(r->ctx, s, h); /* another's is the one that most have */
     bring_metadata(r, c, o);
     return c->metadata < 0 ? lost(r, c, "no node gives its ", HTH_METADATA) : 0;
+}
+
+int foreign_waits(const struct hth_recover *r, char *out, size_t len)
+{
+    for (uint32_t i = 0; i < r->co.candidates; i++) {
+        const struct candidate *c = &r->co.candidate[i];
+        int read = c->names && !c->names->ended;
+
+        if (c->lost || c->whole || (!read && c->metadata != 1))
+            continue;
+        snprintf(out, len, "the .metadata of step %" PRIu64 " is still being %s by node %s",
+                c->id.step, read ? "read" : "fetched",
+                r->ctx->epoch->member[r->ctx->epoch->self].node);
+        return 1;
+    }
+    return 0;
 }

@@ -4,7 +4,8 @@
  *
  * An engine that dies before GO and is started again under its ranks: a member's is given the same
  * plan again; the coordinator's asks all to say again what they hold, and plans anew under the next
- * serial. GO is on record at the coordinator before it is said, so nobody plans after it.
+ * serial. GO is on record at the coordinator before it is said, so nobody plans after it; nor is the
+ * plan forgotten, so a member that died with the coordinator has it from there.
  */
 #include "recover_state.h"
 
@@ -26,6 +27,24 @@ static void add_keep(struct hth_plan *p, struct hth_save_id id)
         p->keep[p->keeps++] = id;
 }
 
+/* Where a loss is accepted, what is left of it: a node with the rest may come back yet. What was
+ * protected comes first, and no more of it is kept than leaves room for the saves to come. */
+static void keep_lost(struct hth_recover *r, struct hth_plan *p)
+{
+    struct hth_save_id newest = r->co.watermark;
+
+    if (!hth_save_none(newest))
+        add_keep(p, newest);
+    for (uint32_t i = 0; i < r->co.candidates; i++) {
+        struct hth_save_id id = r->co.candidate[i].id;
+
+        if (hth_save_foreign(id) ||
+                (p->keeps < r->ctx->opts.keep &&
+                        (hth_save_none(newest) || hth_save_cmp(id, newest) < 0)))
+            add_keep(p, id);
+    }
+}
+
 /* Every whole save between the watermark and the chosen one, both included, and the keep lists. */
 static void fill_keeps(struct hth_recover *r, struct hth_plan *p)
 {
@@ -33,12 +52,8 @@ static void fill_keeps(struct hth_recover *r, struct hth_plan *p)
         add_keep(p, p->chosen);
     if (hth_breaks(r->ctx, HTH_BREAK_KEEP_CHOSEN))
         return;
-    if (hth_save_none(p->chosen) && r->accept_loss) { /* a node with the rest may come back yet */
-        for (uint32_t i = 0; i < r->co.candidates; i++)
-            add_keep(p, r->co.candidate[i].id);
-        if (!hth_save_none(r->co.watermark))
-            add_keep(p, r->co.watermark);
-    }
+    if (hth_save_none(p->chosen) && r->accept_loss)
+        keep_lost(r, p);
     for (uint32_t i = 0; i < r->co.candidates; i++) {
         const struct candidate *c = &r->co.candidate[i];
 
@@ -103,7 +118,7 @@ void give_plan(struct hth_recover *r, const struct candidate *c)
     }
     hth_plan_encode(&plan, bytes);
     free(plan.sources);
-    if (serial_write(r->ctx, r->co.serial, &err))
+    if (serial_write(r->ctx, r->co.serial, bytes, len, &err))
         choose_fail(r, err.code, err.text);
     else if (hth_blob_give(r->ctx, &id, bytes, len, NULL))
         choose_fail(r, HEARTH_ENOMEM, "the plan cannot be given out");
@@ -175,7 +190,7 @@ void give_vote(struct hth_recover *r, uint32_t origin, const unsigned char *byte
     uint32_t serial = len >= 8 ? hth_get32(bytes) : 0;
     unsigned char body[4];
 
-    if (!choose_ready(r) || serial == 0 || serial != r->co.serial)
+    if (!choose_ready(r) || serial == 0 || serial != r->co.serial || choose_failed(r, origin))
         return;
     if (r->co.gone) {
         say_go(r, origin);
@@ -197,10 +212,24 @@ void give_vote(struct hth_recover *r, uint32_t origin, const unsigned char *byte
     }
 }
 
+/* The plan that GO was said for, for whoever was killed with us and does not have it any more. */
 void give_resume(struct hth_recover *r)
 {
+    struct hth_blob_id id;
+    unsigned char *bytes;
+    size_t len;
+    struct hearth_error err;
+
     if (!choose_ready(r))
         return;
-    r->co.serial = r->co.before;
+    r->co.serial = serial_read(r->ctx, &bytes, &len);
     r->co.gone = 1;
+    id = recover_plan_id(r, r->co.serial);
+    if (len && hth_plan_decode(&r->plan, bytes, len, &err)) {
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "plan-bad", "%s", err.text);
+    } else if (len) {
+        r->has_plan = 1;
+        (void)hth_blob_give(r->ctx, &id, bytes, len, NULL);
+    }
+    free(bytes);
 }

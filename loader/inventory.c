@@ -99,7 +99,7 @@ static int read_file(struct hth_reader *r, struct hth_seen_save *s, uint32_t k)
     struct hth_object *o = &s->file[k];
 
     if (!bytes || hth_object_decode(o, bytes, NULL) || o->kind != HTH_OBJECT_FOREIGN ||
-            !o->data_len || o->owner != hth_foreign_owner(o->name) ||
+            !o->data_len || o->listed || o->owner != hth_foreign_owner(o->name) ||
             o->id != hth_foreign_object(o->name, 0).id)
         return HEARTH_EPROTO;
     s->object[k].id = o->id;

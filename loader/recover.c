@@ -93,6 +93,7 @@ void hth_recover_join(struct hth_recover *r)
     hth_plan_fini(&r->plan);
     free(r->inventory);
     r->inventory = NULL;
+    r->inventory_len = 0; /* while foreign files are digested there is none to say */
     r->commons = 0;
     r->digesting = 0;
     r->has_plan = 0;
@@ -340,6 +341,7 @@ void hth_recover_close(struct hth_recover *r)
         return;
     carry_close(r);
     choose_fini(r);
+    names_close(r);
     hth_plan_fini(&r->plan);
     free(r->inventory);
     free(r);

@@ -24,6 +24,21 @@ struct gathered {        /* from one member */
     uint32_t voted; /* serial it said yes to */
 };
 
+struct names { /* of files, that a `.metadata` has; foreign_names.c */
+    struct hth_recover *r;
+    struct names *next; /* r->reading */
+    struct hth_work work;
+    int left;              /* nobody waits for it any more */
+    int ended;             /* else all below is a worker's */
+    struct hth_slot *slot; /* leased */
+    size_t len;
+    struct hth_manifest files;   /* a copy of the candidate's; what is listed was found by this */
+    struct hearth_error unknown; /* code 0: it was understood */
+    int any;                     /* there is a name in it */
+    const char *wrong;           /* followed by `name`; NULL: all files are there */
+    char name[HTH_KEY_TEXT];
+};
+
 struct candidate {
     struct hth_save_id id;
     unsigned char digest[HTH_DIGEST]; /* of its manifest */
@@ -37,6 +52,7 @@ struct candidate {
     uint64_t asked_ms;
     uint32_t refused; /* plans for it that somebody could not carry out */
     int metadata;     /* foreign: 1 its `.metadata` is being fetched, negative: it cannot be had */
+    struct names *names; /* foreign: NULL: its `.metadata` is not being read yet */
 };
 
 struct coordinator {
@@ -50,7 +66,9 @@ struct coordinator {
     uint32_t before;   /* serial of the last plan that an engine before us gave in this epoch */
     uint64_t asked_ms; /* the members were asked to say again what they hold */
     uint32_t beyond;
-    int gone; /* GO was said */
+    int gone;                      /* GO was said */
+    unsigned char failed[4 + 400]; /* EPOCH_FAILED, as it was said; for whoever has not heard it */
+    size_t failed_len;             /* 0: it was not */
     struct hth_save_id chosen;
     char lost_text[200];
 };
@@ -77,7 +95,8 @@ struct hth_recover {
     int failed_code; /* of this plan on this node */
     char failed[200];
     uint64_t pulled_before;
-    uint32_t digesting; /* foreign files: the inventory waits for them */
+    uint32_t digesting;    /* foreign files: the inventory waits for them */
+    struct names *reading; /* in the hands of workers, of this epoch and of those before */
     char common[HTH_RECOVER_COMMON][HTH_NAME_MAX + 1]; /* foreign: names that every node needs */
     uint32_t commons;
     int accept_loss; /* at the coordinator: begin with nothing where all is lost */
@@ -85,8 +104,10 @@ struct hth_recover {
 };
 
 /* serial.c: how many plans were given, kept across a restart of the coordinator's engine */
-uint32_t serial_read(const struct hth_ctx *ctx); /* of this epoch's last plan; 0: none */
-int serial_write(const struct hth_ctx *ctx, uint32_t serial, struct hearth_error *err);
+/* Of this epoch's last plan; 0: none. *out_plan: the plan, malloc'ed; nothing where it is not known. */
+uint32_t serial_read(const struct hth_ctx *ctx, unsigned char **out_plan, size_t *out_len);
+int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *plan, size_t len,
+        struct hearth_error *err);
 
 /* choose.c: the coordinator gathers and chooses */
 int choose_ready(struct hth_recover *r); /* 0: no memory */
@@ -98,6 +119,7 @@ struct candidate *choose_find(struct hth_recover *r, struct hth_save_id id);
 void choose(struct hth_recover *r, uint64_t now_ms);
 void choose_tick(struct hth_recover *r, uint64_t now_ms);
 void choose_fail(struct hth_recover *r, int code, const char *text);
+int choose_failed(struct hth_recover *r, uint32_t node); /* 1: so, and the node is told again */
 void choose_fini(struct hth_recover *r);
 
 /* give.c: the coordinator gives the plan and counts votes */
@@ -140,5 +162,14 @@ void foreign_end(struct hth_recover *r, struct hearth_recovery *info);
 int foreign_candidates(struct hth_recover *r);
 /* Is it whole? 0: not known yet. Else 1, with c->lost and a sentence where it is not. */
 int foreign_look(struct hth_recover *r, struct candidate *c);
+/* 1: the choice waits for a `.metadata`; which, and what happens to it. */
+int foreign_waits(const struct hth_recover *r, char *out, size_t len);
+
+/* foreign_names.c: the coordinator's workers read a `.metadata`, which is held here */
+/* 0 or HEARTH_ENOMEM; ends in choose_tick() */
+int names_start(struct hth_recover *r, struct candidate *c, const struct hth_held *held);
+void names_leave(struct names *n);       /* nobody waits for it any more; NULL: nothing */
+void names_close(struct hth_recover *r); /* the workers have ended */
+const struct hth_object *names_find(const struct hth_manifest *files, const char *name);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How many plans the coordinator has given in this epoch, written down before each is heard: an
- * engine that is started again in its place counts on from there, so that no vote for a plan of its
- * forerunner is taken for one of its own, and no member that has the old plan takes the new one for it.
+ * How many plans the coordinator has given in this epoch, and the last of them, written down before
+ * each is heard: an engine that is started again in its place counts on from there, so that no vote
+ * for a plan of its forerunner is taken for one of its own, and no member that has the old plan takes
+ * the new one for it. After GO it gives that plan to a member whose engine is new too.
  *
- *     0 "HTHPLANS"   8 u32 version   12 u32 serial   16 u64 epoch   24 u64 nonce   32 digest
+ *     0 "HTHPLANS"   8 u32 version   12 u32 serial   16 u64 epoch   24 u64 nonce   32 the plan, or
+ *     nothing where there was no room for it   . 32 digest
  */
 #include "recover_state.h"
 
@@ -16,9 +18,9 @@
 #define RECORD  "plans"
 #define MAGIC   "HTHPLANS"
 #define VERSION 1u
-#define BYTES   (32u + HTH_DIGEST)
+#define HEAD    32u
 
-uint32_t serial_read(const struct hth_ctx *ctx)
+uint32_t serial_read(const struct hth_ctx *ctx, unsigned char **out_plan, size_t *out_len)
 {
     void *bytes = NULL;
     size_t len = 0;
@@ -28,6 +30,8 @@ uint32_t serial_read(const struct hth_ctx *ctx)
     uint64_t epoch, nonce;
     int rc;
 
+    *out_len = 0;
+    *out_plan = NULL;
     if (ctx->store->ops->record_get(ctx->store, RECORD, &bytes, &len, NULL))
         return 0;
     r = (struct hth_reader){ .at = bytes, .len = len };
@@ -36,24 +40,40 @@ uint32_t serial_read(const struct hth_ctx *ctx)
     serial = hth_read32(&r);
     epoch = hth_read64(&r);
     nonce = hth_read64(&r);
-    free(bytes);
-    if (rc || r.bad) { /* more than have ever been given */
+    if (!rc && (r.bad || len < HEAD + HTH_DIGEST))
+        rc = hth_fail(&err, HEARTH_ECORRUPT, 0, "record of plans: %zu bytes are too few", len);
+    if (rc) { /* more than have ever been given */
         hth_say(&ctx->log, HEARTH_LOG_WARN, "plans-bad", "%s", err.text);
+        free(bytes);
         return (uint32_t)(ctx->clock.wall_ms(ctx->clock.self) / 1000);
     }
-    return epoch == ctx->epoch->epoch && nonce == ctx->epoch->nonce ? serial : 0;
+    if (epoch != ctx->epoch->epoch || nonce != ctx->epoch->nonce) {
+        free(bytes);
+        return 0;
+    }
+    *out_len = len - HEAD - HTH_DIGEST;
+    memmove(bytes, (unsigned char *)bytes + HEAD, *out_len);
+    *out_plan = bytes;
+    return serial;
 }
 
-int serial_write(const struct hth_ctx *ctx, uint32_t serial, struct hearth_error *err)
+int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *plan, size_t len,
+        struct hearth_error *err)
 {
-    unsigned char bytes[BYTES];
-    struct hth_writer w = { .at = bytes, .cap = sizeof(bytes) };
+    struct hth_writer w = { .cap = HEAD + len + HTH_DIGEST };
+    int rc;
 
+    w.at = malloc(w.cap);
+    if (!w.at)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the record of plans");
     hth_write(&w, MAGIC, 8);
     hth_write32(&w, VERSION);
     hth_write32(&w, serial);
     hth_write64(&w, ctx->epoch->epoch);
     hth_write64(&w, ctx->epoch->nonce);
+    hth_write(&w, plan, len);
     hth_write_digest(&w);
-    return ctx->store->ops->record_put(ctx->store, RECORD, bytes, sizeof(bytes), err);
+    rc = ctx->store->ops->record_put(ctx->store, RECORD, w.at, w.len, err);
+    free(w.at);
+    return rc && len ? serial_write(ctx, serial, NULL, 0, err) : rc;
 }

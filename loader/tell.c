@@ -36,7 +36,7 @@ static int see_save(struct hth_held_save *s, struct hth_seen_save *out)
     return HEARTH_OK;
 }
 
-/* Manifests and raw objects of what we hold can be fetched from now on. */
+/* Manifests of what we hold can be fetched from now on. */
 static void serve(struct hth_ctx *ctx, struct hth_held_save *s)
 {
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, s->id, 0 };

@@ -252,25 +252,54 @@ static void raw_adopt(struct hth_ctx *ctx, struct hth_held_save *save, const str
         held->verified = 1;
 }
 
-void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save)
+static int manifest_is_right(const struct hth_held_save *save, const void *bytes, size_t len)
+{
+    struct hth_manifest m;
+    int right;
+
+    if (hth_manifest_decode(&m, bytes, len, NULL))
+        return 0;
+    right = memcmp(m.digest, save->manifest.digest, HTH_DIGEST) == 0;
+    hth_manifest_fini(&m);
+    return right;
+}
+
+/* The manifest is here twice, and either may have gone bad: the other is put in its place. */
+static void manifest_look(struct hth_ctx *ctx, struct hth_held_save *save)
 {
     char name[HTH_MANIFEST_NAME];
-    struct hth_held *next;
     void *bytes = NULL;
     size_t len = 0;
+    int ours, gone;
+
+    hth_record_manifest(save->id, name);
+    gone = ctx->store->ops->record_get(ctx->store, name, &bytes, &len, NULL);
+    if (!gone && len == save->manifest_len && memcmp(bytes, save->manifest_bytes, len) == 0) {
+        free(bytes);
+        return;
+    }
+    ours = manifest_is_right(save, save->manifest_bytes, save->manifest_len);
+    hth_say(&ctx->log, HEARTH_LOG_ERROR, "manifest-bad",
+            "the %s of the manifest of " HTH_SAVE " %s", ours ? "record" : "engine's copy",
+            HTH_SAVE_ARGS(save->id), ours ? "is written again" : "is not used any more");
+    if (ours) {
+        (void)ctx->store->ops->record_put(
+                ctx->store, name, save->manifest_bytes, save->manifest_len, NULL);
+    } else {
+        hth_held_forget_manifest(save);
+        if (!gone && !hth_held_know_manifest(save, bytes, len, NULL))
+            bytes = NULL;
+    }
+    free(bytes);
+}
+
+void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save)
+{
+    struct hth_held *next;
 
     if (!save->has_manifest || hth_save_foreign(save->id))
         return;
-    hth_record_manifest(save->id, name);
-    if (ctx->store->ops->record_get(ctx->store, name, &bytes, &len, NULL) ||
-            len != save->manifest_len || memcmp(bytes, save->manifest_bytes, len) != 0) {
-        hth_say(&ctx->log, HEARTH_LOG_ERROR, "manifest-bad",
-                "the record of the manifest of " HTH_SAVE " is written again",
-                HTH_SAVE_ARGS(save->id));
-        (void)ctx->store->ops->record_put(
-                ctx->store, name, save->manifest_bytes, save->manifest_len, NULL);
-    }
-    free(bytes);
+    manifest_look(ctx, save);
     for (struct hth_held *h = save->held; h; h = next) {
         next = h->next;
         if (h->object.kind == HTH_OBJECT_RAW && h->state == HTH_HELD_SEALED &&

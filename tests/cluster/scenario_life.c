@@ -163,8 +163,24 @@ static int dropped(struct world *w, const char *arg)
     return world_recover(w, 0);
 }
 
-const struct scenario scenarios_life[] = { { "save-a-step-twice", step_twice, NULL },
-    { "restart-alters-nothing", restart_twice, NULL },
+/* What was recovered and lies with others can still be read when the engines have come back, which
+ * have not seen the plan. */
+static int read_from_new_engines(struct world *w, const char *arg)
+{
+    (void)arg;
+    TRY(world_begin(w, 4, 1, 2));
+    TRY(world_restart(w, 2));
+    TRY(world_protected(w));
+    w->loses_engines = 1;
+    for (uint32_t k = 0; k < w->nodes; k++)
+        TRY(node_engine_signal(w, k, SIGKILL));
+    TRY(world_post(w, "peek"));
+    TRY(world_answers(w, 20000));
+    return world_save(w, 3);
+}
+
+const struct scenario scenarios_life[] = { { "read-from-new-engines", read_from_new_engines, NULL },
+    { "save-a-step-twice", step_twice, NULL }, { "restart-alters-nothing", restart_twice, NULL },
     { "stale-machine-comes-back", stale_machine, NULL },
     { "stopped-engine-is-named", stopped_engine, NULL },
     { "forked-child-lives-on", forked_child, NULL },

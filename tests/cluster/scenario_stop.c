@@ -202,6 +202,37 @@ static int back_at(struct world *w, const char *arg)
     return goes_on(w);
 }
 
+/* An engine dies in the middle of a plan that names it as the first to have a common object; the next
+ * one finds that object damaged and asks the others. Machine 0, which would come first, is new. */
+static int back_without_common(struct world *w, const char *arg)
+{
+    const uint32_t victim = 2;
+    char path[400];
+    int rc;
+
+    (void)arg;
+    w->copies = 2;
+    TRY(world_begin(w, 4, 1, 2));
+    w->loses_engines = 1;
+    world_stop(w);
+    TRY(node_kill(w, 0));
+    TRY(node_up(w, 0));
+    TRY(node_engine_signal(w, victim, SIGKILL));
+    TRY(node_engine_start(w, victim, "--stop-point", "retrieve"));
+    w->launches++;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        TRY(rank_start(w, r, w->seat[r]));
+    TRY(world_answers(w, 20000));
+    TRY(world_post(w, "recover"));
+    if ((rc = wait_or_stop(w, victim, 20000)) != 1)
+        return rc ? rc : lost(w, "nobody came to the point");
+    TRY(common_path(w, victim, 2, path, sizeof(path)));
+    TRY(file_flip(w, path, 150));
+    TRY(node_engine_signal(w, victim, SIGKILL));
+    TRY(world_recovered(w, 2));
+    return world_save(w, 3);
+}
+
 /* Where a point is met in two places or by two roles, it has a line for each. */
 #define AT(run, name, arg) \
     {                      \
@@ -226,4 +257,4 @@ static int back_at(struct world *w, const char *arg)
             AT(run, at "member-keep", "keep:6 1 saving"), AT(run, at "free", "free 1 saving")
 
 const struct scenario scenarios_stop[] = { POINTS(kill_at, "kill-at-"), POINTS(lose_at, "lose-at-"),
-    POINTS(back_at, "back-at-"), { 0 } };
+    POINTS(back_at, "back-at-"), { "back-without-common", back_without_common, NULL }, { 0 } };

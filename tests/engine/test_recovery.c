@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ranks hear of a recovery, from engines in virtual time: why it cannot be, and how long what took. */
 #include "check.h"
-#include "world.h"
+#include "world_parts.h"
+
+#include <hearth/internal/core/bytes.h>
+#include <hearth/internal/replication/blob.h>
+#include <hearth/internal/replication/holdings.h>
+#include <hearth/internal/replication/tree.h>
+#include <hearth/internal/transport/frame.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -80,6 +86,42 @@ Test(recovery, a_member_with_another_key_is_an_error_that_says_so)
     all_hear(another_key, HEARTH_EAUTH, says);
 }
 
+/* The word that all is over gets lost on its way to everybody. */
+static struct hth_loop_verdict unheard(void *arg, enum hth_loop_kind kind, uint32_t from,
+        uint32_t to, const void *bytes, size_t len)
+{
+    struct hth_loop_verdict v = { HTH_LOOP_NONE, 0, 0 };
+    struct hth_frame f;
+
+    (void)arg, (void)from, (void)to;
+    if (kind == HTH_LOOP_MESSAGE && !hth_frame_decode(&f, bytes, len, NULL) &&
+            f.type == HTH_MSG_DOWN && hth_get16(f.body) == HTH_KIND_EPOCH_FAILED)
+        v.fault = HTH_LOOP_DROP;
+    return v;
+}
+
+Test(recovery, a_failure_is_heard_by_whoever_missed_the_word)
+{
+    struct world_opts o = quiet_world();
+    struct world w;
+
+    o.run_ms = 60000;
+    o.adjust = another_version;
+    world_open(&w, &o);
+    hth_loop_net_script(w.net, unheard, NULL);
+    while (w.now_ms < SOON) {
+        world_advance(&w, w.now_ms + 1);
+        w.restart_ms = HTH_NEVER; /* who waits is left waiting */
+    }
+    for (uint32_t r = 0; r < o.nodes; r++) {
+        const struct hth_local_error *e = world_error(&w, r);
+
+        cr_assert(ne(ptr, (void *)(uintptr_t)e, NULL), "rank %u has heard nothing", r);
+        cr_assert(eq(int, e->code, HEARTH_EPROTO), "rank %u: %s", r, e->text);
+    }
+    world_close(&w);
+}
+
 /* Nothing is pulled, since each node has what its rank needs: the time goes into verifying. */
 Test(recovery, the_time_that_verifying_took_is_told)
 {
@@ -99,5 +141,129 @@ Test(recovery, the_time_that_verifying_took_is_told)
         cr_assert(eq(u32, info->pull_ms, 0));
         cr_assert(eq(u64, info->pulled_bytes, 0));
     }
+    world_close(&w);
+}
+
+/* Saves of which this node has the manifest. */
+static uint32_t saves_of(struct world *w, uint32_t node)
+{
+    uint32_t n = 0;
+
+    for (struct hth_held_save *s = hth_holdings_first(hth_node_ctx(world_node(w, node))); s;
+            s = s->next)
+        n += !s->removed && s->has_manifest;
+    return n;
+}
+
+/* Of a step that was protected and of the one after it halves are left: they may stay, but not take
+ * the room of all that comes. */
+Test(recovery, saves_go_on_after_an_accepted_loss)
+{
+    struct world_opts o = quiet_world();
+    struct world w;
+
+    o.nodes = 4;
+    o.work_ms = WORKS;
+    o.accept_loss = 1;
+    world_open(&w, &o);
+    while (!w.machine[0].node || hth_save_none(w.newest.id) || saves_of(&w, 0) < 2 ||
+            saves_of(&w, 1) < 2)
+        world_advance(&w, w.now_ms + 1);
+    for (uint32_t m = 2; m < 4; m++) /* with one copy they are pairs */
+        machine_lose(&w, m);
+    w.newest = (struct known_save){ { 0 }, 0 };
+    world_restart(&w, 1, "two machines are lost");
+    world_run(&w);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(ge(u64, w.count[WORLD_SCRATCH], o.nodes));
+    world_close(&w);
+}
+
+/* The plan comes late to one of two new machines. */
+struct late_plan {
+    struct world *world;
+    uint32_t port;
+    uint64_t since_ms;
+};
+
+static struct hth_loop_verdict plan_is_late(void *arg, enum hth_loop_kind kind, uint32_t from,
+        uint32_t to, const void *bytes, size_t len)
+{
+    struct hth_loop_verdict v = { HTH_LOOP_NONE, 0, 0 };
+    struct late_plan *l = arg;
+    struct hth_frame f;
+
+    (void)from;
+    if (kind != HTH_LOOP_MESSAGE || to != l->port || hth_frame_decode(&f, bytes, len, NULL) ||
+            f.type != HTH_MSG_BLOB || hth_get32(f.body) != HTH_BLOB_PLAN)
+        return v;
+    if (!l->since_ms)
+        l->since_ms = l->world->now_ms;
+    if (l->world->now_ms < l->since_ms + 1000)
+        v.fault = HTH_LOOP_DROP;
+    return v;
+}
+
+static int all_recovered(const struct world *w)
+{
+    for (uint32_t r = 0; r < w->ranks; r++)
+        if (!w->rank[r].recovered)
+            return 0;
+    return 1;
+}
+
+/* The new coordinator gives on at once what every node gets. */
+Test(recovery, a_common_object_that_was_faster_than_the_plan_counts)
+{
+    struct world_opts o = quiet_world();
+    struct world w;
+    struct late_plan late = { .world = &w };
+
+    o.nodes = 4;
+    o.copies = 2;
+    o.run_ms = 60000;
+    world_open(&w, &o);
+    while (hth_save_none(w.newest.id))
+        world_advance(&w, w.now_ms + 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        machine_lose(&w, w.member[i]);
+        w.member[i] = o.nodes + i;
+    }
+    late.port = w.machine[w.member[1]].port;
+    hth_loop_net_script(w.net, plan_is_late, &late);
+    world_restart(&w, 1, "two machines are replaced");
+    world_advance(&w, w.now_ms + 2);
+    while (!all_recovered(&w) && w.now_ms < late.since_ms + SOON)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(gt(u64, late.since_ms, 0));
+    cr_assert(eq(int, all_recovered(&w), 1));
+    cr_assert(ge(u64, w.now_ms, late.since_ms + 1000));
+    world_close(&w);
+}
+
+/* Of the manifest that a new coordinator asks for first, a bit has tipped since it was written down;
+ * another node's is right. */
+Test(recovery, a_manifest_that_is_wrong_is_taken_from_somebody_else)
+{
+    struct world_opts o = quiet_world();
+    struct hth_held_save *s;
+    struct world w;
+
+    o.run_ms = 60000;
+    world_open(&w, &o);
+    while (hth_save_none(w.newest.id))
+        world_advance(&w, w.now_ms + 1);
+    machine_lose(&w, w.member[0]);
+    w.member[0] = o.nodes;
+    world_restart(&w, 1, "the coordinator is replaced");
+    s = hth_holdings_find(hth_node_ctx(world_node(&w, 1)), w.newest.id);
+    cr_assert(ne(ptr, s, NULL));
+    s->manifest_bytes[s->manifest_len / 2] ^= 1;
+    world_advance(&w, w.now_ms + 2);
+    for (uint64_t until = w.now_ms + SOON; !all_recovered(&w) && w.now_ms < until;)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(eq(int, all_recovered(&w), 1));
     world_close(&w);
 }

@@ -153,12 +153,15 @@ Test(foreign, an_inventory_tells_names_lengths_and_markers)
 
 Test(foreign, a_file_that_is_none_is_no_inventory)
 {
-    struct hth_object file[1] = { hth_foreign_object("__0__0_src0.distcp", 5000) };
+    struct hth_object file[1] = { hth_foreign_object("shard", 5000) };
     struct hth_inventory inv = inventory_of(file, 1), got;
     unsigned char bytes[2048];
     size_t len = hth_inventory_bytes(&inv);
 
-    for (int what = 0; what < 4; what++) {
+    hth_inventory_encode(&inv, bytes);
+    must(hth_inventory_decode(&got, bytes, len, NULL));
+    hth_inventory_fini(&got);
+    for (int what = 0; what < 5; what++) {
         struct hth_object *o = &inv.save->file[0];
 
         *o = file[0];
@@ -168,6 +171,8 @@ Test(foreign, a_file_that_is_none_is_no_inventory)
             o->id++;
         else if (what == 2)
             o->data_len = 0;
+        else if (what == 3)
+            o->listed = 1; /* that is the manifest's to say */
         else
             o->kind = HTH_OBJECT_RAW;
         hth_inventory_encode(&inv, bytes);
@@ -176,10 +181,11 @@ Test(foreign, a_file_that_is_none_is_no_inventory)
     hth_inventory_fini(&inv);
 }
 
-static int decodes(struct hth_save_id save, enum hth_object_kind kind, uint32_t owner)
+static int decodes(
+        struct hth_save_id save, enum hth_object_kind kind, uint32_t owner, uint32_t listed)
 {
     struct hth_object object = {
-        .id = 1, .owner = owner, .kind = kind, .data_len = 1, .name = "x"
+        .id = 1, .owner = owner, .kind = kind, .listed = listed, .data_len = 1, .name = "x"
     };
     struct hth_manifest m = { .save = save, .world = 1, .nodes = 1, .objects = 1, .job = "j" }, got;
     unsigned char bytes[HTH_MANIFEST_HEAD + HTH_MANIFEST_OBJECT + HTH_DIGEST];
@@ -188,8 +194,10 @@ static int decodes(struct hth_save_id save, enum hth_object_kind kind, uint32_t 
     m.object = &object;
     must(hth_manifest_encode(&m, bytes, NULL));
     rc = hth_manifest_decode(&got, bytes, sizeof(bytes), NULL);
-    if (!rc)
+    if (!rc) {
+        cr_assert(eq(u32, got.object->listed, listed));
         hth_manifest_fini(&got);
+    }
     return rc == HEARTH_OK;
 }
 
@@ -197,13 +205,17 @@ Test(foreign, objects_of_one_kind_are_in_no_manifest_of_the_other)
 {
     struct hth_save_id own = { 5, 6, 7, 1 }, foreign = hth_save_of_foreign(7);
 
-    cr_assert(decodes(own, HTH_OBJECT_RAW, 0));
-    cr_assert(decodes(foreign, HTH_OBJECT_FOREIGN, 0));
-    cr_assert(decodes(foreign, HTH_OBJECT_FOREIGN, HTH_OWNER_NONE));
-    cr_assert(not(decodes(foreign, HTH_OBJECT_FOREIGN, 1)));
-    cr_assert(not(decodes(own, HTH_OBJECT_FOREIGN, 0)));
-    cr_assert(not(decodes(foreign, HTH_OBJECT_RAW, 0)));
-    cr_assert(not(decodes(own, HTH_OBJECT_RAW, HTH_OWNER_NONE)));
+    cr_assert(decodes(own, HTH_OBJECT_RAW, 0, 0));
+    cr_assert(decodes(foreign, HTH_OBJECT_FOREIGN, 0, 0));
+    cr_assert(decodes(foreign, HTH_OBJECT_FOREIGN, HTH_OWNER_NONE, 0));
+    cr_assert(not(decodes(foreign, HTH_OBJECT_FOREIGN, 1, 0)));
+    cr_assert(not(decodes(own, HTH_OBJECT_FOREIGN, 0, 0)));
+    cr_assert(not(decodes(foreign, HTH_OBJECT_RAW, 0, 0)));
+    cr_assert(not(decodes(own, HTH_OBJECT_RAW, HTH_OWNER_NONE, 0)));
+    cr_assert(decodes(foreign, HTH_OBJECT_FOREIGN, HTH_OWNER_NONE, 1));
+    cr_assert(not(decodes(foreign, HTH_OBJECT_FOREIGN, HTH_OWNER_NONE, 2)));
+    cr_assert(not(decodes(foreign, HTH_OBJECT_FOREIGN, 0, 1))); /* it is its rank's */
+    cr_assert(not(decodes(own, HTH_OBJECT_RAW, 0, 1)));
     cr_assert(not(hth_save_foreign(own)));
     cr_assert(not(hth_save_foreign((struct hth_save_id){ 1, 0, 7, 1 })));
 }

@@ -195,6 +195,16 @@ static int own_mounts;
 static const struct party *at_end;
 static pid_t whose;
 
+/* A case with our process id that was killed may have left it. */
+static void make_base(const char *base)
+{
+    if (!mkdir(base, 0700))
+        return;
+    party_find(base, remove_it, NULL);
+    rmdir(base);
+    CHECK(!mkdir(base, 0700), "%s: %s", base, strerror(errno));
+}
+
 static void make_node(struct party *p, uint32_t k)
 {
     char size[64];
@@ -248,7 +258,7 @@ void party_open(struct party *p, uint32_t nodes, uint32_t ranks, unsigned mib)
     own_mounts = geteuid() == 0 && !unshare(CLONE_NEWNS) &&
                  !mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL);
     base_of(own_mounts, getpid(), p->base, sizeof(p->base));
-    CHECK(!mkdir(p->base, 0700), "%s: %s", p->base, strerror(errno));
+    make_base(p->base);
     for (uint32_t k = 0; k < nodes; k++) {
         snprintf(p->root[k], sizeof(p->root[k]), "%s/n%u", p->base, k);
         snprintf(p->name[k], sizeof(p->name[k]), "n%u", k);

@@ -3,7 +3,7 @@
  * Seeded worlds of real engines in virtual time (tests/support/world.h).
  *
  *   sim --scale NODES
- *   sim --back NODES [--copies C] [--ranks R]
+ *   sim --back NODES [--two] [--copies C] [--ranks R]
  *   sim --seeds N --nodes M [--first S] [--break RULE] [--trace] [--copies C] [--keep K] [--ranks R]
  *
  * Runs seeds S .. S+N-1 on all processors. Prints what happened in numbers; a seed that breaks a promise is printed
@@ -38,7 +38,7 @@ struct args {
     uint64_t seeds, first;
     struct world_opts world;
     const char *rule;
-    int twice, scale, back;
+    int twice, scale, back, two;
 };
 
 static int usage(const char *what)
@@ -46,7 +46,7 @@ static int usage(const char *what)
     fprintf(stderr,
             "sim: %s\nusage: sim --seeds N --nodes M [--first S] [--break RULE] [--trace] [--copies C]\n"
             "           [--keep K] [--ranks R] [--faults F] [--twice]\n"
-            "       sim --scale NODES | --back NODES [--copies C] [--ranks R]\nrules:",
+            "       sim --scale NODES | --back NODES [--two] [--copies C] [--ranks R]\nrules:",
             what);
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
         fprintf(stderr, " %s", rules[i].name);
@@ -60,7 +60,7 @@ static int parse(int argc, char **argv, struct args *a)
         { "first", 1, NULL, 'f' }, { "break", 1, NULL, 'b' }, { "trace", 0, NULL, 't' },
         { "copies", 1, NULL, 'c' }, { "keep", 1, NULL, 'k' }, { "ranks", 1, NULL, 'r' },
         { "faults", 1, NULL, 'a' }, { "twice", 0, NULL, '2' }, { "scale", 1, NULL, 'S' },
-        { "back", 1, NULL, 'B' }, { NULL, 0, NULL, 0 } };
+        { "back", 1, NULL, 'B' }, { "two", 0, NULL, 'T' }, { NULL, 0, NULL, 0 } };
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -98,6 +98,9 @@ static int parse(int argc, char **argv, struct args *a)
         case 'B':
             a->back = 1;
             a->world.nodes = (uint32_t)v;
+            break;
+        case 'T':
+            a->two = 1;
             break;
         case '2':
             a->twice = 1;
@@ -258,37 +261,52 @@ static int back_once(const struct world_opts *opts, const char *when, int *out_c
     return bad;
 }
 
-/* Each engine, after each event from the first request to the last answer, and at named points. */
-static int back(const struct args *a)
+/* One engine, or two at once, after each event from the first request to the last answer, and at
+ * named points. *points: at how many of these it came to that. */
+static int back_node(struct world_opts *opts, uint32_t *out_points)
 {
     static const char *const points[] = { "join", "inventory", "plan", "free", "retrieve", "vote",
         "running", "go" };
-    struct world_opts opts = a->world;
-    char when[40];
+    char when[60], with[24] = "";
     uint64_t event;
-    uint32_t at = 0;
     int came = 1, bad = 0;
+
+    if (opts->back_also)
+        snprintf(with, sizeof(with), " with node %u", opts->back_also - 1);
+    opts->back_point = NULL;
+    for (event = 0; came && !bad; event++) {
+        opts->back_event = event;
+        snprintf(when, sizeof(when), "event %" PRIu64 "%s", event, with);
+        bad = back_once(opts, when, &came);
+    }
+    for (size_t i = 0; i < sizeof(points) / sizeof(points[0]) && !bad; i++) {
+        opts->back_point = points[i];
+        snprintf(when, sizeof(when), "%s%s", points[i], with);
+        bad = back_once(opts, when, &came);
+        *out_points += (uint32_t)came;
+    }
+    printf("node %u%s: killed after each of %" PRIu64 " events\n", opts->back_node - 1, with,
+            event - 1);
+    return bad || event < 20; /* a recovery has more */
+}
+
+/* Each engine by itself; or the coordinator's with each other one. */
+static int back(const struct args *a)
+{
+    struct world_opts opts = a->world;
+    uint32_t at = 0, runs = 0;
+    int bad = 0;
 
     opts.faults = 0;
     opts.run_ms = 1500;
-    for (opts.back_node = 1; opts.back_node <= opts.nodes && !bad; opts.back_node++) {
-        opts.back_point = NULL;
-        for (event = 0, came = 1; came && !bad; event++) {
-            opts.back_event = event;
-            snprintf(when, sizeof(when), "event %" PRIu64, event);
-            bad = back_once(&opts, when, &came);
-        }
-        for (size_t i = 0; i < sizeof(points) / sizeof(points[0]) && !bad; i++) {
-            opts.back_point = points[i];
-            bad = back_once(&opts, points[i], &came);
-            at += (uint32_t)came;
-        }
-        printf("node %u: killed after each of %" PRIu64 " events\n", opts.back_node - 1, event - 1);
-        bad |= event < 20; /* a recovery has more */
+    for (uint32_t node = 1 + (uint32_t)a->two; node <= opts.nodes && !bad; node++, runs++) {
+        opts.back_node = a->two ? 1 : node;
+        opts.back_also = a->two ? node : 0;
+        bad = back_node(&opts, &at);
     }
     printf("and at %u named points\n", at);
 #ifdef HEARTH_POINTS
-    bad |= at < 5 * opts.nodes; /* not everybody frees or says GO */
+    bad |= at < 5 * runs; /* not everybody frees or says GO */
 #endif
     return bad;
 }

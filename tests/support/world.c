@@ -66,6 +66,8 @@ static void submit(void *self, struct hth_work *work)
 
     m->due_ms = 0; /* its `done` may leave something to do */
     work->next = NULL;
+    if (faults_keep(m, work))
+        return;
     if (!w->work_first)
         w->work_ready_ms = w->now_ms + w->opts.work_ms;
     if (w->work_last)
@@ -173,6 +175,7 @@ static void work_one(struct world *w)
 
 static void drain_work(struct world *w)
 {
+    world_let_go(w);
     while (w->work_first)
         work_one(w);
 }
@@ -368,7 +371,8 @@ static uint64_t next_due(struct world *w)
     for (uint32_t r = 0; r < w->opts.ranks_per_node; r++)
         due = w->stale[r].world && w->stale[r].act_ms < due ? w->stale[r].act_ms : due;
     due = w->restart_ms < due ? w->restart_ms : due;
-    due = w->back_ms < due ? w->back_ms : due;
+    for (int i = 0; i < 2; i++)
+        due = w->back_ms[i] < due ? w->back_ms[i] : due;
     if (w->work_first)
         due = w->work_ready_ms < due ? w->work_ready_ms : due;
     if (!w->quiet && w->next_fault_ms < due)
@@ -451,7 +455,7 @@ void world_open(struct world *w, const struct world_opts *opts)
         w->member[i] = i;
     for (uint32_t r = 0; r < w->ranks; r++)
         w->rank[r] = (struct rank_state){ .world = w, .act_ms = HTH_NEVER };
-    w->next_fault_ms = w->back_ms = HTH_NEVER;
+    w->next_fault_ms = w->back_ms[0] = w->back_ms[1] = HTH_NEVER;
     if (opts->faults)
         w->opts.faults = 1 + world_roll(w, 2 * opts->faults);
     if (opts->faults)

@@ -50,12 +50,15 @@ struct world_opts {
     uint32_t data_max; /* bytes of an object's data */
     int loud;          /* print the trace */
     uint32_t work_ms;  /* what workers take for each piece of work */
+    int accept_loss;   /* ranks begin anew where all is beyond redundancy */
     /* In the last launch the engine of this node - 1 is killed under its ranks, so many events after
      * the first has asked to recover; 0: in some launches, at random. */
     uint32_t back_node;
+    uint32_t back_also; /* this node - 1 in the same moment; 0: in some launches one, at random */
     uint64_t back_event;
     const char
             *back_point; /* instead: when it comes to this point; what it says then is not heard */
+    const char *hold_point; /* what an engine gives its workers next after it, they keep */
     void (*adjust)(uint32_t machine, struct hth_session_opts *session); /* NULL: all alike */
 };
 
@@ -85,12 +88,12 @@ struct world {
     uint64_t fault_events; /* ... and that many events more */
     uint64_t events;
     int armed;
-    uint64_t calm;         /* the launch in which only that happens; 0: none */
-    int back_planned;      /* an engine will die in this launch's recovery ... */
-    int back_armed;        /* ... a rank has asked to recover ... */
-    uint64_t back_events;  /* ... when so many events have happened */
-    uint32_t back_machine; /* and comes back at back_ms */
-    uint64_t back_ms;
+    uint64_t calm;            /* the launch in which only that happens; 0: none */
+    int back_planned;         /* an engine will die in this launch's recovery ... */
+    int back_armed;           /* ... a rank has asked to recover ... */
+    uint64_t back_events;     /* ... when so many events have happened */
+    uint32_t back_machine[2]; /* and comes back at back_ms; the second if there is one */
+    uint64_t back_ms[2];
     int hurt;                 /* a machine was lost since what is protected had all its copies */
     uint64_t hurt_ms;         /* when */
     uint32_t slow_ms;         /* each pull takes up to that long */
@@ -102,6 +105,7 @@ struct world {
     uint32_t next_client;
     struct hth_work *work_first, *work_last;
     uint64_t work_ready_ms; /* the first of them */
+    struct hth_work *kept;  /* until world_let_go(), or an engine ends */
     struct letter *letters, **letters_end;
     char why[WORLD_WHY]; /* what is broken; "": nothing */
 };
@@ -109,6 +113,7 @@ struct world {
 void world_open(struct world *w, const struct world_opts *opts);
 void world_run(struct world *w); /* to the end, or until something is broken */
 void world_advance(struct world *w, uint64_t until_ms); /* as far as that, or until it is broken */
+void world_let_go(struct world *w); /* of the works that are kept, and of those to come */
 void world_close(struct world *w);
 
 /* How the last recovery of a rank ended; NULL: it has not. */

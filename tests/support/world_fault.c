@@ -159,7 +159,7 @@ static void fault(struct world *w)
  * else goes wrong until all have recovered, so they have to. */
 void faults_launched(struct world *w)
 {
-    w->back_ms = HTH_NEVER;
+    w->back_ms[0] = w->back_ms[1] = HTH_NEVER;
     w->back_armed = 0;
     w->calm = 0;
     if (w->opts.back_node) {
@@ -210,19 +210,13 @@ static uint32_t victim(struct world *w)
     return UINT32_MAX;
 }
 
-static void back_die(struct world *w)
+static void back_kill(struct world *w, uint32_t m, int i)
 {
-    uint32_t m = victim(w);
-
-    w->back_armed = 0;
-    w->back_planned = 0;
-    if (m == UINT32_MAX || all_recovered(w))
-        return; /* it is over already */
     w->count[WORLD_BACK]++;
     world_say(w, "the engine of machine %u is killed under its ranks", m);
     machine_stop(w, m);
-    w->back_machine = m;
-    w->back_ms = w->now_ms + 1 + world_roll(w, 500);
+    w->back_machine[i] = m;
+    w->back_ms[i] = w->now_ms + 1 + world_roll(w, 500);
     for (uint32_t r = 0; r < w->ranks; r++)
         if (w->rank[r].machine == m) {
             w->rank[r].act_ms = HTH_NEVER;
@@ -230,16 +224,69 @@ static void back_die(struct world *w)
         }
 }
 
-static void back_come(struct world *w)
+/* One that dies with the first, or UINT32_MAX. */
+static uint32_t second(struct world *w, uint32_t first)
 {
-    w->back_ms = HTH_NEVER;
-    machine_start(w, w->back_machine);
+    uint32_t m;
+
+    if (w->opts.back_node && !w->opts.back_also)
+        return UINT32_MAX;
+    if (!w->opts.back_node && world_roll(w, 3))
+        return UINT32_MAX;
+    m = w->opts.back_also ? w->member[w->opts.back_also - 1]
+                          : w->member[world_roll(w, w->opts.nodes)];
+    return m != first && is_in_recovery(w, m) ? m : UINT32_MAX;
+}
+
+static void back_die(struct world *w)
+{
+    uint32_t m = victim(w), also;
+
+    w->back_armed = 0;
+    w->back_planned = 0;
+    if (m == UINT32_MAX || all_recovered(w))
+        return; /* it is over already */
+    also = second(w, m);
+    back_kill(w, m, 0);
+    if (also != UINT32_MAX)
+        back_kill(w, also, 1);
+}
+
+static void back_come(struct world *w, int i)
+{
+    w->back_ms[i] = HTH_NEVER;
+    machine_start(w, w->back_machine[i]);
     for (uint32_t r = 0; r < w->ranks; r++)
-        if (w->rank[r].machine == w->back_machine && !w->rank[r].client) {
+        if (w->rank[r].machine == w->back_machine[i] && !w->rank[r].client) {
             w->rank[r].client = ++w->next_client;
             w->rank[r].step = R_BACK;
             w->rank[r].act_ms = w->now_ms + world_roll(w, 20);
         }
+}
+
+int faults_keep(struct machine *m, struct hth_work *work)
+{
+    struct hth_work **at = &m->world->kept;
+
+    if (!m->keep_next)
+        return 0;
+    m->keep_next = 0;
+    while (*at)
+        at = &(*at)->next;
+    *at = work;
+    return 1;
+}
+
+void world_let_go(struct world *w)
+{
+    struct hth_work *work;
+
+    w->opts.hold_point = NULL;
+    while ((work = w->kept)) {
+        w->kept = work->next;
+        work->run(work);
+        work->done(work);
+    }
 }
 
 void faults_point(void *machine, const char *point)
@@ -247,6 +294,8 @@ void faults_point(void *machine, const char *point)
     struct machine *m = machine;
     struct world *w = m->world;
 
+    if (w->opts.hold_point && !strcmp(point, w->opts.hold_point))
+        m->keep_next = 1;
     if (!w->back_planned || !w->opts.back_point || w->member[w->opts.back_node - 1] != m->index ||
             strcmp(point, w->opts.back_point) != 0)
         return;
@@ -266,8 +315,9 @@ static void back_act(struct world *w)
     }
     if (w->back_armed && w->events >= w->back_events)
         back_die(w);
-    if (w->back_ms <= w->now_ms && w->restart_ms == HTH_NEVER)
-        back_come(w);
+    for (int i = 0; i < 2; i++)
+        if (w->back_ms[i] <= w->now_ms && w->restart_ms == HTH_NEVER)
+            back_come(w, i);
 }
 
 void faults_act(struct world *w)

@@ -7,6 +7,11 @@
 #include "store_mem.h"
 #include "world.h"
 
+/* The object that every node gets, and the rank that its bytes are made of. */
+#define WORLD_COMMON       "common"
+#define WORLD_COMMON_BYTES 200u
+#define WORLD_COMMON_RANK  UINT32_MAX
+
 struct machine {
     struct world *world;
     uint32_t index;
@@ -16,6 +21,7 @@ struct machine {
     uint64_t seed; /* of its random numbers */
     uint32_t uses; /* times it was made fresh */
     uint32_t port; /* its number on the net */
+    int keep_next; /* its workers keep what they get next */
     int dying;     /* it has come to the point where it is killed: nothing gets out any more */
 };
 
@@ -68,10 +74,11 @@ void machine_touch(struct world *w, uint32_t m);
 void world_restart(struct world *w, uint64_t in_ms, const char *why);
 
 /* world_fault.c */
-void faults_plan(struct world *w);                   /* the next one */
-void faults_launched(struct world *w);               /* the job has just been started */
-void faults_act(struct world *w);                    /* what is due */
-void faults_point(void *machine, const char *point); /* its engine has come there */
+void faults_plan(struct world *w);                         /* the next one */
+void faults_launched(struct world *w);                     /* the job has just been started */
+void faults_act(struct world *w);                          /* what is due */
+void faults_point(void *machine, const char *point);       /* its engine has come there */
+int faults_keep(struct machine *m, struct hth_work *work); /* 1: kept until world_let_go() */
 
 /* world_rank.c */
 void rank_act(struct rank_state *r);

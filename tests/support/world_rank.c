@@ -113,7 +113,8 @@ static void do_join(struct rank_state *r)
 
 static void do_recover(struct rank_state *r)
 {
-    struct hth_local_recover m = { .head = { sizeof(m), HTH_LOCAL_RECOVER, ++r->request, 0 } };
+    struct hth_local_recover m = { .head = { sizeof(m), HTH_LOCAL_RECOVER, ++r->request, 0 },
+        .accept_loss = (uint32_t)r->world->opts.accept_loss };
 
     r->act_ms = HTH_NEVER;
     rank_send(r, &m, sizeof(m), NULL, 0);
@@ -156,7 +157,11 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
         .data_len = len,
         .items_len = hth_item_bytes(0, 8),
         .items = 1 };
+    struct hth_local_common common = {
+        .head = { sizeof(common), HTH_LOCAL_COMMON, 0, lent->head.token }, .name = WORLD_COMMON
+    };
     struct hth_local_head commit = { sizeof(commit), HTH_LOCAL_COMMIT, 0, lent->head.token };
+    unsigned char bytes[WORLD_COMMON_BYTES];
 
     if (!slot) {
         world_broken(w, "rank %u: the slot it was lent is not there", r->rank);
@@ -168,6 +173,12 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
     r->save = hth_local_save_to(lent->save);
     r->step = R_WAIT;
     rank_send(r, &seal, sizeof(seal), NULL, 0);
+    if (r->rank == 0 && r->step == R_WAIT) { /* what every node gets */
+        rank_fill(bytes, sizeof(bytes), r->lineage, r->next, WORLD_COMMON_RANK);
+        common.head.request = ++r->request;
+        common.len = sizeof(bytes);
+        rank_send(r, &common, sizeof(common), bytes, sizeof(bytes));
+    }
     commit.request = ++r->request;
     if (r->step == R_WAIT)
         rank_send(r, &commit, sizeof(commit), NULL, 0);

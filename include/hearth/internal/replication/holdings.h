@@ -46,7 +46,8 @@ int hth_holdings_open(struct hth_ctx *ctx, struct hth_holdings **out, struct hea
 int hth_holdings_adopt(struct hth_ctx *ctx, struct hearth_error *err);
 
 /* The small files of a save, looked at again: a raw object that is not what the manifest names is
- * not held any more, and a manifest's record that is not what we know is written again. */
+ * not held any more. Of a manifest and its record, the one that is right replaces the other; where
+ * neither is, there is no manifest here. */
 void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save);
 
 struct hth_held_save *hth_holdings_first(struct hth_ctx *ctx); /* newest */

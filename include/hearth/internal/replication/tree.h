@@ -37,7 +37,7 @@ enum hth_kind {
     HTH_KIND_PLAN = 33,         /* to: {u32 serial} there is a plan: ask for it */
     HTH_KIND_VOTE = 34,         /* up */
     HTH_KIND_GO = 35,           /* down */
-    HTH_KIND_EPOCH_FAILED = 36, /* down: {i32 code, text} */
+    HTH_KIND_EPOCH_FAILED = 36, /* down, and to whoever has not heard: {i32 code, text} */
     HTH_KIND_CLOSE = 37,        /* up: {u32 drop}: all ranks of my node have closed */
     HTH_KIND_DROP = 38,         /* down: everybody dropped: free everything */
     HTH_KIND_ECHO = 39,         /* tests */

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which files a `.metadata` names, found by a worker: that of a large model takes seconds, and peers
+ * would take this engine for dead.
+ *
+ *   names_start ─► worker: decode, look for each name ─► ended ─► choose_tick
+ *        │                                                 ▲
+ *        └─ names_leave: nobody waits any more ────────────┴─► freed for nothing
+ *
+ * The worker has a leased slot and its own copy of what files there are: nothing that the engine's
+ * thread may free or change meanwhile.
+ */
+#include "recover_state.h"
+
+#include <hearth/internal/core/foreign.h>
+#include <hearth/metadata.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define names_of(work_at) ((struct names *)(void *)((char *)(work_at)-offsetof(struct names, work)))
+
+/* ---- On a worker -------------------------------------------------------------------------------- */
+
+const struct hth_object *names_find(const struct hth_manifest *files, const char *name)
+{
+    const struct hth_object *o = hth_manifest_find(files, hth_foreign_object(name, 0).id);
+
+    return o && !strcmp(o->name, name) ? o : NULL;
+}
+
+/* 1: it is somewhere. What is nobody's has items all the same, since `.metadata` says so. */
+static int see(struct names *n, const char *name)
+{
+    const struct hth_object *o = names_find(&n->files, name);
+
+    n->any = 1;
+    if (!o) {
+        n->wrong = "on no node is a file that its .metadata names, ";
+        snprintf(n->name, sizeof(n->name), "%s", name);
+        return 0;
+    }
+    if (o->owner == HTH_OWNER_NONE)
+        n->files.object[o - n->files.object].listed = 1;
+    return 1;
+}
+
+/* Each place names a file, and neighbours mostly the same one, whose name then is the same text. */
+static void see_places(struct names *n, struct hearth_metadata *md)
+{
+    struct hearth_metadata_stored s = { .struct_size = sizeof(s) };
+    const char *last = NULL;
+    char name[HTH_NAME_MAX + 1], say[HTH_KEY_TEXT];
+
+    for (size_t i = 0; !n->wrong && !hearth_metadata_stored_at(md, i, &s, NULL); i++) {
+        if (s.path.data == last)
+            continue;
+        last = s.path.data;
+        snprintf(name, sizeof(name), "%.*s", (int)s.path.len, s.path.data);
+        if (strlen(name) != s.path.len || hth_object_name_check(name, NULL)) {
+            n->any = 1;
+            n->wrong = "its .metadata names a file that Hearth cannot hold, ";
+            snprintf(n->name, sizeof(n->name), "%s", hth_key_text(s.path.data, s.path.len, say));
+        } else if (!see(n, name)) {
+            return;
+        }
+    }
+}
+
+/* The same for a `.metadata` that is not understood: whoever wrote it may know more classes. */
+static void see_texts(struct names *n, const void *bytes, size_t len)
+{
+    char name[HTH_NAME_MAX + 1];
+    size_t pos = 0;
+
+    while (hth_foreign_name_next(bytes, len, &pos, name) && see(n, name))
+        ;
+}
+
+static void read_run(struct hth_work *work)
+{
+    struct names *n = names_of(work);
+    struct hearth_metadata *md;
+
+    if (!hth_foreign_whole(n->slot->fd, n->len)) {
+        n->wrong = "somebody has cut its ";
+        snprintf(n->name, sizeof(n->name), "%s", HTH_METADATA);
+    } else if (hearth_metadata_open(n->slot->base, n->len, &md, &n->unknown)) {
+        see_texts(n, n->slot->base, n->len);
+    } else {
+        see_places(n, md);
+        hearth_metadata_close(md);
+    }
+}
+
+/* ---- On the engine's thread --------------------------------------------------------------------- */
+
+static void names_free(struct names *n)
+{
+    hth_manifest_fini(&n->files);
+    free(n);
+}
+
+/* It is in no worker's hands any more. */
+static void give_back(struct names *n)
+{
+    struct names **at = &n->r->reading;
+    struct hth_store *store = n->r->ctx->store;
+
+    while (*at != n)
+        at = &(*at)->next;
+    *at = n->next;
+    store->ops->unlease(store, n->slot);
+    n->ended = 1;
+}
+
+static void read_done(struct hth_work *work)
+{
+    struct names *n = names_of(work);
+    struct hth_recover *r = n->r;
+
+    give_back(n);
+    if (n->left)
+        names_free(n);
+    else
+        choose_tick(r, hth_now_ms(&r->ctx->clock));
+}
+
+int names_start(struct hth_recover *r, struct candidate *c, const struct hth_held *held)
+{
+    size_t bytes = c->manifest.objects * sizeof(*c->manifest.object);
+    struct names *n = calloc(1, sizeof(*n));
+
+    if (n)
+        n->files.object = malloc(bytes);
+    if (!n || !n->files.object) {
+        free(n);
+        return HEARTH_ENOMEM;
+    }
+    memcpy(n->files.object, c->manifest.object, bytes);
+    n->files.objects = c->manifest.objects;
+    n->r = r;
+    n->slot = held->slot;
+    n->len = held->object.data_len;
+    n->work = (struct hth_work){ .run = read_run, .done = read_done };
+    n->next = r->reading;
+    r->reading = n;
+    c->names = n;
+    r->ctx->store->ops->lease(r->ctx->store, n->slot);
+    hth_point(&r->ctx->points, "metadata");
+    r->ctx->workers.submit(r->ctx->workers.self, &n->work);
+    return HEARTH_OK;
+}
+
+void names_leave(struct names *n)
+{
+    if (n && n->ended)
+        names_free(n);
+    else if (n)
+        n->left = 1;
+}
+
+void names_close(struct hth_recover *r)
+{
+    struct names *n;
+
+    while ((n = r->reading)) {
+        give_back(n);
+        names_free(n);
+    }
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A foreign container's `.metadata` takes a worker long to read. Meanwhile the coordinator's engine lives
+ * on, and may be told to begin anew, come to its deadline, or end.
+ */
+#include "check.h"
+#include "world_parts.h"
+
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/foreign.h>
+#include <hearth/internal/replication/holdings.h>
+#include <hearth/metadata.h>
+#include <hearth/read.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef HEARTH_POINTS /* workers keep what they are given at a named point */
+
+#define NODES    3u
+#define STEP     5u
+#define READS    2000u /* ms; the recovery is at its `.metadata` by then */
+#define LONG     8000u /* four times dead_ms, and less than the recovery's deadline */
+#define TOO_LONG 14000u
+
+static struct world w;
+
+static void file(uint32_t node, const char *name, const void *bytes, size_t len)
+{
+    struct hth_ctx *c = hth_node_ctx(world_node(&w, node));
+    struct hth_object o = hth_foreign_object(name, len);
+    struct hth_held_save *s = hth_holdings_get(c, hth_save_of_foreign(STEP));
+    struct hth_held *held;
+    struct hth_slot *slot;
+
+    must(c->store->ops->take(c->store, len, &slot, NULL));
+    memcpy(slot->base, bytes, len);
+    held = hth_held_add(s, &o, HTH_HELD_SEALED, slot);
+    cr_assert(ne(ptr, held, NULL));
+    held->theirs = 1;
+}
+
+/* A container: a file on each node but the first, and its `.metadata` on node `at`. */
+static void open_world(uint32_t at)
+{
+    struct world_opts o = { .seed = 1,
+        .nodes = NODES,
+        .ranks_per_node = 1,
+        .copies = 1,
+        .keep = 1,
+        .run_ms = 60000,
+        .data_max = 100,
+        .hold_point = "metadata" };
+    struct hearth_metadata_writer *md;
+    char name[32], key[8];
+    void *bytes;
+    size_t len;
+
+    alarm(60);
+    world_open(&w, &o);
+    world_advance(&w, 1);
+    must(hearth_metadata_write(NULL, NULL, &md, NULL));
+    for (uint32_t i = 1; i < NODES; i++) {
+        snprintf(name, sizeof(name), "__%u_0.distcp", i);
+        snprintf(key, sizeof(key), "k%u", i);
+        must(hearth_metadata_add_bytes(md, key, strlen(key), name, 0, 4, NULL));
+        file(i, name, "data", 4);
+    }
+    must(hearth_metadata_finish(md, &bytes, &len, NULL));
+    file(at, HTH_METADATA, bytes, len);
+    hearth_free(bytes);
+}
+
+/* Has a plan reached that node? */
+static int is_chosen(uint32_t node)
+{
+    struct hth_held_save *s =
+            hth_holdings_find(hth_node_ctx(world_node(&w, node)), hth_save_of_foreign(STEP));
+
+    return s && s->has_manifest;
+}
+
+/* As far as that, with nobody any wiser: so many workers are reading. */
+static void held_until(uint64_t ms, uint32_t readers)
+{
+    uint32_t count = 0;
+
+    world_advance(&w, ms);
+    must_say(w.why, "");
+    for (const struct hth_work *work = w.kept; work; work = work->next)
+        count++;
+    cr_assert(eq(u32, count, readers));
+    for (uint32_t r = 0; r < NODES; r++) {
+        cr_assert(not(is_chosen(r)), "node %u", r);
+        cr_assert(eq(ptr, (void *)(uintptr_t)world_recovery(&w, r), NULL), "rank %u", r);
+    }
+}
+
+static void all_recover_by(uint64_t ms)
+{
+    world_advance(&w, ms);
+    must_say(w.why, "");
+    for (uint32_t r = 0; r < NODES; r++) {
+        const struct hearth_recovery *info = world_recovery(&w, r);
+
+        cr_assert(ne(ptr, (void *)(uintptr_t)info, NULL), "rank %u", r);
+        cr_assert(eq(u64, info->step, STEP));
+        cr_assert(eq(u64, info->epoch, 0));
+    }
+}
+
+/* The engine of node 0 answers a rank. */
+static int answers(void)
+{
+    struct hth_local_head m = { sizeof(m), HTH_LOCAL_STATUS, 77, 0 };
+
+    cr_assert(eq(ptr, w.letters, NULL));
+    hth_node_request(world_node(&w, 0), w.rank[0].client, &m, sizeof(m), NULL, 0);
+    return w.letters && ((struct hth_local_head *)(void *)w.letters->bytes)->request == 77;
+}
+
+Test(foreign, an_engine_whose_worker_reads_metadata_lives_and_answers)
+{
+    for (uint32_t at = 0; at < 2; at++) { /* there, or first brought from another node */
+        open_world(at);
+        held_until(LONG, 1);
+        for (uint32_t r = 0; r < NODES; r++)
+            cr_assert(eq(ptr, (void *)(uintptr_t)world_error(&w, r), NULL));
+        cr_assert(answers());
+        world_let_go(&w);
+        all_recover_by(LONG + 1000);
+        world_close(&w);
+    }
+}
+
+Test(foreign, a_new_epoch_does_not_wait_for_what_the_old_one_has_read)
+{
+    open_world(0);
+    held_until(READS, 1);
+    world_restart(&w, 10, "the ranks were killed");
+    held_until(2 * READS, 2);
+    world_let_go(&w);
+    all_recover_by(2 * READS + 1000);
+    world_close(&w);
+}
+
+/* It was brought from another node. The next epoch finds it bad, puts it aside and brings it anew. */
+Test(foreign, a_copy_that_is_put_aside_stays_while_a_worker_reads_it)
+{
+    struct hth_held_save *s;
+
+    open_world(1);
+    held_until(READS, 1);
+    s = hth_holdings_find(hth_node_ctx(world_node(&w, 0)), hth_save_of_foreign(STEP));
+    cr_assert(ne(ptr, s, NULL));
+    s->held->slot->base[0] ^= 1;
+    world_restart(&w, 10, "the ranks were killed");
+    held_until(2 * READS, 2);
+    cr_assert(eq(int, s->held->slot->base[0], 0x80)); /* of a pickle */
+    world_let_go(&w);
+    all_recover_by(2 * READS + 1000);
+    world_close(&w);
+}
+
+Test(foreign, a_recovery_that_ends_at_its_deadline_says_what_it_was_waiting_for)
+{
+    const struct hth_local_error *e;
+
+    open_world(0);
+    held_until(LONG, 1);
+    while (!(e = world_error(&w, 0)) && w.now_ms < TOO_LONG)
+        world_advance(&w, w.now_ms + 10);
+    cr_assert(ne(ptr, (void *)(uintptr_t)e, NULL));
+    cr_assert(eq(int, e->code, HEARTH_ETIMEOUT));
+    must_say(e->text, "the .metadata of step 5 is still being read by node m0");
+    held_until(TOO_LONG, 2); /* the job was started again */
+    world_let_go(&w);
+    all_recover_by(2 * TOO_LONG);
+    world_close(&w);
+}
+
+/* The threads are gone: one has read it, and nobody is told. */
+Test(foreign, an_engine_that_ends_frees_what_a_worker_was_reading)
+{
+    for (int ran = 0; ran < 2; ran++) {
+        open_world(0);
+        held_until(READS, 1);
+        if (ran)
+            w.kept->run(w.kept);
+        w.kept = NULL;
+        world_close(&w);
+    }
+}
+
+#endif

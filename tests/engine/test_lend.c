@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Slots in ranks' hands, said packet by packet to an engine in virtual time. */
+#include "check.h"
+#include "world_parts.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define OURS 99999u /* a client that is no rank of the world */
+
+static struct world w;
+static struct hth_node *node;
+static uint64_t request;
+
+static struct hth_local_head head(uint32_t length, uint32_t type, uint64_t token)
+{
+    return (struct hth_local_head){ length, type, ++request, token };
+}
+
+/* The engine's last answer to us; 0: another than that. */
+static int ask(const void *bytes, size_t len, uint32_t want, void *out, size_t out_len)
+{
+    const struct hth_local_head *got = NULL;
+
+    hth_node_request(node, OURS, bytes, len, NULL, 0);
+    for (const struct letter *l = w.letters; l; l = l->next)
+        if (l->client == OURS && l->machine == 0)
+            got = (const void *)l->bytes;
+    if (!got || got->type != want || got->request != request)
+        return 0;
+    if (out)
+        memcpy(out, got, out_len);
+    return 1;
+}
+
+/* A job that saves, and on its first node a second process of rank 0. */
+static void start(void)
+{
+    struct world_opts o = { .seed = 1,
+        .nodes = 2,
+        .ranks_per_node = 1,
+        .copies = 1,
+        .keep = 1,
+        .run_ms = 60000,
+        .data_max = 100 };
+    struct hth_local_attach m = { .head = head(sizeof(m), HTH_LOCAL_ATTACH, 0),
+        .version = HTH_LOCAL_VERSION,
+        .world = o.nodes,
+        .job = "sim" };
+
+    alarm(60);
+    world_open(&w, &o);
+    while (!w.why[0] && hth_save_none(w.newest.id))
+        world_advance(&w, w.now_ms + 1);
+    node = world_node(&w, 0);
+    cr_assert(eq(int, ask(&m, sizeof(m), HTH_LOCAL_ATTACHED, NULL, 0), 1));
+}
+
+static void end(void)
+{
+    world_close(&w);
+}
+
+TestSuite(lend, .init = start, .fini = end);
+
+static int begin(uint64_t step, uint64_t token, const char *name, struct hth_local_lent *out)
+{
+    struct hth_local_begin m = {
+        .head = head(sizeof(m), HTH_LOCAL_BEGIN, token), .step = step, .bytes = 3 * HTH_BLOCK
+    };
+
+    strcpy(m.name, name);
+    return ask(&m, sizeof(m), HTH_LOCAL_LENT, out, sizeof(*out));
+}
+
+static int say(enum hth_local_type type, uint64_t token, enum hth_local_type want)
+{
+    struct hth_local_head m = head(sizeof(m), type, token);
+
+    return ask(&m, sizeof(m), want, NULL, 0);
+}
+
+/* The rank may be writing into what it was lent before. */
+Test(lend, a_refused_further_object_leaves_the_rank_what_it_has)
+{
+    struct hth_local_lent lent, none;
+
+    cr_assert(eq(int, begin(UINT64_MAX, 0, "first", &lent), 1));
+    cr_assert(eq(int, begin(UINT64_MAX, lent.head.token, "no/name", &none), 0));
+    cr_assert(ne(ptr, hth_node_lent(node, lent.slot), NULL));
+    cr_assert(eq(int, say(HTH_LOCAL_ABORT, lent.head.token, HTH_LOCAL_OK), 1));
+    cr_assert(eq(ptr, hth_node_lent(node, lent.slot), NULL));
+}
