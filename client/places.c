@@ -2,11 +2,10 @@
 /* What else a writer may ask of a save: where things lie, and small objects for every node. */
 #include "save.h"
 
+#include <hearth/internal/core/manifest.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define COMMON_MAX (UINT64_C(64) << 20)
 
 int hearth_save_locate(struct hearth_save *save, const void *const *pointers, size_t count,
         uint64_t *out_offset, struct hearth_error *err)
@@ -126,9 +125,9 @@ int hearth_save_put_common(struct hearth_save *save, const char *name, const voi
         return hth_fail(err, HEARTH_EINVAL, 0, "the save, the name or the data is NULL");
     if ((rc = hth_enter(save->h, err)) || (rc = hth_object_name_check(name, err)))
         return rc;
-    if (len > COMMON_MAX)
+    if (len > HTH_RAW_MAX)
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "common object '%s' has %zu bytes: at most 64 MiB go to every node", name, len);
+                "common object '%s' has %zu bytes: at most 1 GiB goes to every node", name, len);
     if (save->h->opts.off)
         return HEARTH_OK;
     c = calloc(1, sizeof(*c));

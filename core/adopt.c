@@ -4,7 +4,7 @@
  * removed; what cannot be made sense of is left where it is, and said.
  *
  *     pool/ ─► free slots          .hearth/<save>/ ┐  blocks, else <save>.dir,   ┌─► a save
- *     new   ─► removed             step-<N>_ckpt/  ┘  else the name in .hearth/  └─► foreign
+ *     new*  ─► removed             step-<N>_ckpt/  ┘  else the name in .hearth/  └─► foreign
  *
  * A second scan finds what it knows by inode number and leaves it alone.
  */
@@ -388,12 +388,14 @@ static void step_dir_entry(void *arg, const char *name)
         adopt_dir(p, p->t->job_fd, name);
 }
 
-/* A record of a directory that is no more. */
+/* A record of a directory that is no more, a raw object whose maker died. */
 static void stale_entry(void *arg, const char *name)
 {
     struct pass *p = arg;
     struct hth_save_id save;
 
+    if (!p->t->raws && !strncmp(name, NEW_RAW, strlen(NEW_RAW)))
+        unlinkat(p->t->own_fd, name, 0);
     if (save_of_name(name, ".dir", &save) && !hth_dir_find(p->t, save))
         unlinkat(p->t->own_fd, name, 0);
 }

@@ -7,6 +7,7 @@
 #include <hearth/internal/core/bytes.h>
 
 #include <sodium.h>
+#include <string.h>
 
 int hth_auth_init(struct hearth_error *err)
 {
@@ -19,6 +20,34 @@ int hth_auth_init(struct hearth_error *err)
 void hth_digest(unsigned char out[HTH_DIGEST], const void *bytes, size_t len)
 {
     crypto_generichash(out, HTH_DIGEST, bytes, len, NULL, 0);
+}
+
+_Static_assert(sizeof(crypto_generichash_state) <= sizeof(struct hth_digesting),
+        "a digest's state is larger than it was");
+
+void hth_digest_begin(struct hth_digesting *d)
+{
+    crypto_generichash_state state;
+
+    crypto_generichash_init(&state, NULL, 0, HTH_DIGEST);
+    memcpy(d->state, &state, sizeof(state));
+}
+
+void hth_digest_add(struct hth_digesting *d, const void *bytes, size_t len)
+{
+    crypto_generichash_state state;
+
+    memcpy(&state, d->state, sizeof(state));
+    crypto_generichash_update(&state, bytes, len);
+    memcpy(d->state, &state, sizeof(state));
+}
+
+void hth_digest_end(struct hth_digesting *d, unsigned char out[HTH_DIGEST])
+{
+    crypto_generichash_state state;
+
+    memcpy(&state, d->state, sizeof(state));
+    crypto_generichash_final(&state, out, HTH_DIGEST);
 }
 
 void hth_mac(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY], const void *a,

@@ -21,7 +21,7 @@ static uint64_t margin(const struct hth_tmpfs *t, const struct hth_room *room)
 /* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? */
 int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err)
 {
-    uint64_t slots = bytes, promised = hth_back_missing(t);
+    uint64_t slots = bytes, promised = hth_back_missing(t) + hth_raw_missing(t);
     struct hth_room room;
     int rc = hth_room_look(t->job_fd, t->opts.proc, &room, err);
 

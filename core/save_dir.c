@@ -150,8 +150,7 @@ int hth_dir_get(struct hth_tmpfs *t, struct hth_save_id save, struct tmpfs_dir *
     return 0;
 }
 
-/* A live slot of this directory under this name in it. */
-static int slot_named(const struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name)
+int hth_dir_names_slot(const struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name)
 {
     for (const struct tmpfs_slot *s = t->slots; s; s = s->next) {
         size_t len = strlen(s->name);
@@ -171,7 +170,7 @@ static int put_aside(struct hth_tmpfs *t, const struct tmpfs_dir *dir, const cha
 {
     char to[FILE_NAME_BYTES];
 
-    if (!dir->adopted || slot_named(t, dir, name))
+    if (!dir->adopted || hth_dir_names_slot(t, dir, name))
         return 0;
     snprintf(to, sizeof(to), "torn-%016" PRIx64 "-%.200s", dir->save.step, name);
     if (renameat2(dir->fd, name, t->evidence_fd, to, 0))
@@ -223,38 +222,6 @@ int hth_dir_seal(struct hth_store *s, struct hth_slot *slot, struct hth_save_id 
         const char *name, struct hearth_error *err)
 {
     return show(s, slot, save, name, TMPFS_SEALED, err);
-}
-
-int hth_dir_raw_put(struct hth_store *s, struct hth_save_id save, const char *name,
-        const void *bytes, size_t len, struct hearth_error *err)
-{
-    struct hth_tmpfs *t = hth_tmpfs_of(s);
-    struct tmpfs_dir *dir = NULL;
-    int rc = hth_object_name_check(name, err);
-
-    if (!rc)
-        rc = hth_dir_get(t, save, &dir, err);
-    if (rc || !dir)
-        return rc;
-    if (slot_named(t, dir, name))
-        return hth_fail(err, HEARTH_EEXIST, 0, "%s is an object of " HTH_SAVE " already", name,
-                HTH_SAVE_ARGS(save));
-    return hth_small_put(t, dir->fd, name, bytes, len, err);
-}
-
-int hth_dir_raw_get(struct hth_store *s, struct hth_save_id save, const char *name, void **out,
-        size_t *out_len, struct hearth_error *err)
-{
-    struct hth_tmpfs *t = hth_tmpfs_of(s);
-    struct tmpfs_dir *dir = hth_dir_find(t, save);
-    int rc = hth_object_name_check(name, err);
-
-    if (rc)
-        return rc;
-    if (!dir)
-        return hth_fail(err, HEARTH_ENOENT, 0, "there is nothing of " HTH_SAVE " here",
-                HTH_SAVE_ARGS(save));
-    return hth_small_get(t, dir->fd, name, out, out_len, err);
 }
 
 /* Two directories change places; the one that comes to .hearth/ then gets its own save's name.
@@ -320,8 +287,8 @@ static void empty_entry(void *arg, const char *name)
 {
     struct emptying *e = arg;
 
-    if (!slot_named(e->t, e->dir, name))
-        unlinkat(e->dir->fd, name, 0);
+    if (!hth_dir_names_slot(e->t, e->dir, name))
+        hth_raw_unlink(e->t, e->dir->fd, name);
 }
 
 /* The save that this one was published over, if it is still there. */

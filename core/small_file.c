@@ -23,8 +23,6 @@ static int put(struct hth_tmpfs *t, int dir, const char *name, const void *bytes
         return -1;
     if (len)
         rc = hth_sys_write(t, fd, bytes, len, 0);
-    if (!rc && len && len % HTH_SLOT_ROUND == 0) /* not to be taken for a slot */
-        rc = fchmod(fd, 0400);
     close(fd);
     if (!rc)
         rc = renameat(t->own_fd, NEW_FILE, dir, name);

@@ -33,7 +33,7 @@ static int record_check(const char *name, struct hearth_error *err)
     size_t len = strlen(name);
     struct hth_save_id save;
     int bad = len == 0 || len > RECORD_MAX || name[0] == '.' || strchr(name, '/') ||
-              !hth_save_parse(name, &save);
+              !hth_save_parse(name, &save) || !strncmp(name, NEW_RAW, strlen(NEW_RAW));
 
     for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
         bad |= !strcmp(name, taken[i]);
@@ -86,6 +86,7 @@ static void store_close(struct hth_store *s)
 
     if (!t)
         return;
+    hth_raws_end(t);
     while (t->slots)
         hth_pool_forget(t, t->slots);
     while (t->dirs)
@@ -110,8 +111,11 @@ static const struct hth_store_ops tmpfs_ops = {
     .condemn = hth_pool_condemn,
     .lease = hth_pool_lease,
     .unlease = hth_pool_unlease,
-    .raw_put = hth_dir_raw_put,
-    .raw_get = hth_dir_raw_get,
+    .raw_make = hth_raw_make,
+    .raw_back = hth_raw_back,
+    .raw_seal = hth_raw_seal,
+    .raw_open = hth_raw_open,
+    .raw_close = hth_raw_close,
     .publish = hth_dir_publish,
     .remove = hth_dir_remove,
     .record_put = record_put,

@@ -5,8 +5,8 @@
  *     store_tmpfs.c   open, close, ops             pool.c      slots: make, back, map, give
  *     reserve.c       room for them                slot_back.c memory behind them
  *     save_dir.c      directories of saves         adopt.c     what was there before us
- *     small_file.c    records, raw objects         store_lock.c
- *     tmpfs_sys.c     system calls that can be made to fail
+ *     raw_file.c      raw objects                  small_file.c  records
+ *     store_lock.c                                 tmpfs_sys.c   calls that can be made to fail
  */
 #ifndef CORE_TMPFS_H
 #define CORE_TMPFS_H
@@ -17,6 +17,7 @@
 
 #define FILE_NAME_BYTES 256 /* of a directory entry, with its terminator */
 #define NEW_FILE        "new"
+#define NEW_RAW         "new-"              /* and a number */
 #define HTH_SLOT_MAX    (UINT64_C(1) << 56) /* bytes: above any machine, below overflow */
 #define TMP_SUFFIX      ".tmp"
 
@@ -69,6 +70,9 @@ struct hth_tmpfs {
     int no_populate, no_collapse; /* the kernel refused once */
     struct tmpfs_slot *slots;
     struct tmpfs_dir *dirs;
+    struct tmpfs_raw *raws;   /* open ones */
+    struct tmpfs_raw *ending; /* closed, and with a worker */
+    uint64_t raws_made;
 };
 
 static inline struct hth_tmpfs *hth_tmpfs_of(struct hth_store *s)
@@ -89,6 +93,7 @@ int hth_sys_allocate(struct hth_tmpfs *t, int fd, uint64_t off, uint64_t len);
 int hth_sys_write(struct hth_tmpfs *t, int fd, const void *bytes, size_t len, uint64_t off);
 int hth_sys_rename_new(
         struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to);
+int hth_sys_rename(struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to);
 void *hth_sys_map(struct hth_tmpfs *t, int fd, uint64_t len, int writable);
 void *hth_sys_zalloc(struct hth_tmpfs *t, size_t bytes);
 /* Open relative to `dir`, never through a link. */
@@ -162,12 +167,24 @@ int hth_dir_receive(struct hth_store *s, struct hth_slot *slot, struct hth_save_
         const char *name, struct hearth_error *err);
 int hth_dir_seal(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
         const char *name, struct hearth_error *err);
-int hth_dir_raw_put(struct hth_store *s, struct hth_save_id save, const char *name,
-        const void *bytes, size_t len, struct hearth_error *err);
-int hth_dir_raw_get(struct hth_store *s, struct hth_save_id save, const char *name, void **out,
-        size_t *out_len, struct hearth_error *err);
 int hth_dir_publish(struct hth_store *s, struct hth_save_id save, struct hearth_error *err);
 void hth_dir_remove(struct hth_store *s, struct hth_save_id save);
+
+/* A live slot of this directory has this name in it. */
+int hth_dir_names_slot(const struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name);
+
+/* raw_file.c */
+int hth_raw_make(struct hth_store *s, struct hth_save_id save, const char *name, uint64_t len,
+        struct hth_raw **out, struct hearth_error *err);
+int hth_raw_back(struct hth_store *s, struct hth_raw *raw, uint64_t off, uint64_t len,
+        struct hearth_error *err);
+int hth_raw_seal(struct hth_store *s, struct hth_raw *raw, struct hearth_error *err);
+int hth_raw_open(struct hth_store *s, struct hth_save_id save, const char *name,
+        struct hth_raw **out, struct hearth_error *err);
+void hth_raw_close(struct hth_store *s, struct hth_raw *raw);
+void hth_raw_unlink(struct hth_tmpfs *t, int dir, const char *name); /* a file of a save */
+void hth_raws_end(struct hth_tmpfs *t);              /* all; the workers have stopped */
+uint64_t hth_raw_missing(const struct hth_tmpfs *t); /* bytes made and not yet backed */
 
 /* adopt.c */
 int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),

@@ -20,11 +20,12 @@
 static int refused(struct hth_tmpfs *t)
 {
     struct hth_store_faults *f = t->opts.faults;
+    uint64_t call;
 
-    if (!f || ++f->calls != f->fail_at)
+    if (!f || (call = __atomic_add_fetch(&f->calls, 1, __ATOMIC_RELAXED)) != f->fail_at)
         return 0;
     hth_say(&t->opts.log, HEARTH_LOG_WARN, "made-to-fail",
-            "allocation %" PRIu64 " of the store fails, as asked for a test", f->calls);
+            "allocation %" PRIu64 " of the store fails, as asked for a test", call);
     errno = ENOSPC;
     return 1;
 }
@@ -107,6 +108,11 @@ int hth_sys_rename_new(
         struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to)
 {
     return refused(t) ? -1 : renameat2(from_dir, from, to_dir, to, RENAME_NOREPLACE);
+}
+
+int hth_sys_rename(struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to)
+{
+    return refused(t) ? -1 : renameat(from_dir, from, to_dir, to);
 }
 
 void *hth_sys_map(struct hth_tmpfs *t, int fd, uint64_t len, int writable)

@@ -13,12 +13,40 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-int hth_attach_read(int fd, void **out, size_t *out_len, struct hearth_error *err)
+struct attached {
+    struct hth_content pub; /* first */
+    int fd;
+};
+
+static int attached_read(struct hth_content *content, uint64_t off, void *out, size_t len)
+{
+    const struct attached *a = (const struct attached *)content;
+    size_t got = 0;
+
+    while (got < len) {
+        ssize_t n = pread(a->fd, (char *)out + got, len - got, (off_t)(off + got));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return -1;
+        got += (size_t)n;
+    }
+    return 0;
+}
+
+static void attached_end(struct hth_content *content)
+{
+    struct attached *a = (struct attached *)content;
+
+    close(a->fd);
+    free(a);
+}
+
+static int check(int fd, uint64_t *out_len, struct hearth_error *err)
 {
     struct statfs fs;
     struct stat st;
-    size_t got = 0;
-    char *bytes;
 
     if (fstat(fd, &st) || fstatfs(fd, &fs) || !S_ISREG(st.st_mode) || fs.f_type != TMPFS_MAGIC)
         return hth_fail(err, HEARTH_EPROTO, 0, "the descriptor of a request is no memfd");
@@ -26,27 +54,24 @@ int hth_attach_read(int fd, void **out, size_t *out_len, struct hearth_error *er
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "the descriptor of a request has %lld bytes, and at most %llu are taken",
                 (long long)st.st_size, (unsigned long long)HTH_ATTACH_MAX);
-    *out = NULL;
-    *out_len = (size_t)st.st_size;
-    if (st.st_size == 0)
-        return HEARTH_OK;
-    bytes = malloc((size_t)st.st_size);
-    if (!bytes)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a request of %lld bytes",
-                (long long)st.st_size);
-    while (got < *out_len) {
-        ssize_t n = pread(fd, bytes + got, *out_len - got, (off_t)got);
+    *out_len = (uint64_t)st.st_size;
+    return HEARTH_OK;
+}
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            free(bytes);
-            return hth_fail(
-                    err, HEARTH_EPROTO, 0, "the descriptor of a request changed while it was read");
-        }
-        got += (size_t)n;
+int hth_attach_open(int fd, struct hth_content **out, struct hearth_error *err)
+{
+    struct attached *a = NULL;
+    uint64_t len = 0;
+    int rc = check(fd, &len, err);
+
+    if (!rc && !(a = calloc(1, sizeof(*a))))
+        rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a request");
+    if (!a) {
+        close(fd);
+        return rc;
     }
-    *out = bytes;
+    *a = (struct attached){ { len, attached_read, attached_end }, fd };
+    *out = &a->pub;
     return HEARTH_OK;
 }
 

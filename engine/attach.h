@@ -3,13 +3,13 @@
 #ifndef ENGINE_ATTACH_H
 #define ENGINE_ATTACH_H
 
-#include <hearth/internal/core/fail.h>
+#include <hearth/internal/core/env.h>
 #include <stddef.h>
 
-/* The whole content of a file in memory (a memfd): a copy, so that its sender can neither change
- * it while it is read nor take its pages away. Empty: NULL and 0. The caller frees.
- * Errors: HEARTH_EPROTO (not in memory, too long, shrinking), HEARTH_ENOMEM. */
-int hth_attach_read(int fd, void **out, size_t *out_len, struct hearth_error *err);
+/* The content of a file in memory (a memfd), to be copied by read(): a mapping's pages its sender
+ * could take away. Takes fd, whatever happens. Errors: HEARTH_EPROTO (not in memory, too long),
+ * HEARTH_ENOMEM. */
+int hth_attach_open(int fd, struct hth_content **out, struct hearth_error *err);
 
 /* A sealed memfd with bytes[len]. Returns it, or -1 and errno. */
 int hth_attach_make(const void *bytes, size_t len);

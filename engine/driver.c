@@ -118,12 +118,12 @@ static struct hth_transport *open_transport(
     return t;
 }
 
-static void on_request(void *self, uint32_t client, const void *bytes, size_t len,
-        const void *attach, size_t attach_len)
+static void on_request(
+        void *self, uint32_t client, const void *bytes, size_t len, struct hth_content *content)
 {
     struct hth_driver *d = self;
 
-    hth_node_request(d->node, client, bytes, len, attach, attach_len);
+    hth_node_request(d->node, client, bytes, len, content);
 }
 
 static void on_gone(void *self, uint32_t client)
@@ -177,6 +177,7 @@ static int open_store(struct hth_driver *d, struct hearth_error *err)
         .allow_non_tmpfs = (int)d->config.any_root,
         .log = d->log,
         .points = hth_stop_point_hook(&d->point),
+        .workers = hth_pool_workers(d->pool),
         .faults = d->config.fail_at ? &d->faults : NULL,
     };
     int rc = hth_store_tmpfs_open(&opts, &d->store, err);
@@ -224,9 +225,9 @@ static int open_parts(struct hth_driver *d, struct hearth_error *err)
     struct hth_server_events events = { .self = d, .request = on_request, .gone = on_gone };
     int rc;
 
-    if ((rc = hth_auth_init(err)) || (rc = open_waiting(d, err)) || (rc = open_store(d, err)) ||
+    if ((rc = hth_auth_init(err)) || (rc = open_waiting(d, err)) ||
             (rc = hth_pool_open(d->config.threads, d->wake_fd, &d->pool, err)) ||
-            (rc = open_node(d, err)))
+            (rc = open_store(d, err)) || (rc = open_node(d, err)))
         return rc;
     return hth_server_open(d->records, d->epoll_fd, &events, &d->log, &d->server, err);
 }
@@ -413,9 +414,9 @@ void hth_driver_close(struct hth_driver *d)
     if (d->pool)
         hth_pool_stop(d->pool); /* before the owners of its work go */
     hth_node_close(d->node);
-    hth_pool_close(d->pool);
     if (d->store)
         d->store->ops->close(d->store);
+    hth_pool_close(d->pool);
     hth_log_file_close(d->log_file);
     if (d->epoll_fd >= 0)
         close(d->epoll_fd);

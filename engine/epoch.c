@@ -110,7 +110,7 @@ static void doubt(struct hth_node *n)
 {
     for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
         for (struct hth_held *h = s->held; h; h = h->next)
-            if (h->state == HTH_HELD_SEALED && h->object.kind == HTH_OBJECT_SHARD)
+            if (h->state == HTH_HELD_SEALED && h->object.kind != HTH_OBJECT_FOREIGN)
                 h->verified = 0;
 }
 

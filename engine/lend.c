@@ -136,48 +136,81 @@ void lend_seal(struct hth_node *n, struct client *c, const struct hth_local_seal
     }
 }
 
-static int put_common(struct hth_node *n, struct loan *l, const struct hth_local_common *m,
-        const void *attach, size_t attach_len, struct hearth_error *err)
+static void on_common(void *self, struct hth_held_save *save, struct hth_held *held, int code,
+        const struct hearth_error *err)
 {
-    struct hth_object object = { .kind = HTH_OBJECT_RAW, .owner = l->rank, .data_len = attach_len };
+    struct hth_node *n = self;
+
+    if (held->dropped || save->id.epoch != n->epoch.epoch || save->id.nonce != n->epoch.nonce)
+        return; /* its save is decided, or its epoch over */
+    if (code)
+        hth_commit_fail(n->commit, save->id, code, err->text);
+    else
+        hth_commit_common(n->commit, save, held);
+}
+
+/* From here on DONE waits for it, whenever COMMIT comes. */
+static int put_common(struct hth_node *n, struct loan *l, const struct hth_local_common *m,
+        struct hth_content *content, struct hearth_error *err)
+{
+    struct hth_object object = {
+        .kind = HTH_OBJECT_RAW, .owner = l->rank, .data_len = content->len
+    };
+    size_t len = strnlen(m->name, sizeof(m->name));
     struct hth_held_save *save;
     struct hth_held *held;
-    size_t len = strnlen(m->name, sizeof(m->name));
-    int rc;
+    int rc = is_over(n, l, err);
 
-    if ((rc = is_over(n, l, err)))
+    if (!rc && (len == 0 || len > HTH_NAME_MAX))
+        rc = hth_fail(err, HEARTH_EINVAL, 0, "a common object needs a name of 1 to 64 bytes");
+    if (!rc) {
+        memcpy(object.name, m->name, len);
+        rc = hth_object_name_check(object.name, err);
+    }
+    if (rc) {
+        content->end(content);
         return rc;
-    save = hth_holdings_get(&n->ctx, l->save);
-
-    if (len == 0 || len > HTH_NAME_MAX)
-        return hth_fail(err, HEARTH_EINVAL, 0, "a common object needs a name of 1 to 64 bytes");
-    memcpy(object.name, m->name, len);
-    rc = hth_object_name_check(object.name, err);
-    if (rc)
-        return rc;
+    }
     object.id = hth_object_id(l->rank, UINT32_C(0x80000000) | l->commons);
-    hth_digest(object.digest, attach, attach_len);
-    rc = n->env.store->ops->raw_put(n->env.store, l->save, object.name, attach, attach_len, err);
-    if (rc)
-        return rc;
-    held = save ? hth_held_add(save, &object, HTH_HELD_SEALED, NULL) : NULL;
-    if (!held)
+    save = hth_holdings_get(&n->ctx, l->save);
+    held = save ? hth_held_add(save, &object, HTH_HELD_LENT, NULL) : NULL;
+    if (!held) {
+        content->end(content);
         return hth_fail(err, HEARTH_ENOMEM, 0, "common object");
-    held->verified = 1;
-    l->commons++;
-    hth_commit_common(n->commit, save, held);
-    return HEARTH_OK;
+    }
+    rc = hth_raw_put(&n->ctx, save, held, content, on_common, n, err);
+    if (rc)
+        hth_held_drop(&n->ctx, save, held);
+    else
+        l->commons++;
+    return rc;
+}
+
+static int none_read(struct hth_content *content, uint64_t off, void *out, size_t len)
+{
+    (void)content, (void)off, (void)out;
+    return len != 0;
+}
+
+static void none_end(struct hth_content *content)
+{
+    (void)content;
 }
 
 void lend_common(struct hth_node *n, struct client *c, const struct hth_local_common *m,
-        const void *attach, size_t attach_len)
+        struct hth_content **content)
 {
+    static struct hth_content none = { 0, none_read, none_end };
     struct loan *l = loan_find(n, c, m->head.token);
+    struct hth_content *taken = *content ? *content : &none;
     struct hearth_error err;
 
     if (!l || !l->has_id || l->dead) {
         refuse_unknown(n, c->id, m->head.request);
-    } else if (put_common(n, l, m, attach, attach_len, &err)) {
+        return;
+    }
+    *content = NULL;
+    if (put_common(n, l, m, taken, &err)) {
         hth_commit_fail(n->commit, l->save, err.code, err.text);
         reply_error(n, c->id, m->head.request, &err);
     } else {

@@ -103,6 +103,16 @@ static void on_blob(
         hth_recover_blob(n->recover, id, bytes, len);
 }
 
+static void on_blob_failed(void *self, const struct hth_blob_id *id, const struct hearth_error *err)
+{
+    struct hth_node *n = self;
+
+    if (n->recovered)
+        hth_commit_blob_failed(n->commit, id, err);
+    else
+        hth_recover_blob_failed(n->recover, id, err);
+}
+
 static void on_level(void *self, struct hth_save_id save, uint32_t rank, enum hearth_level level,
         int degraded, int code, const char *text)
 {
@@ -170,13 +180,14 @@ static int open_parts(struct hth_node *n, struct hearth_error *err)
 {
     struct hth_commit_events commit = { .self = n, .on_level = on_level };
     struct hth_recover_events recover = { .self = n, .on_end = on_recovered };
+    struct hth_blob_events blobs = { .self = n, .arrived = on_blob, .failed = on_blob_failed };
     struct hth_transfer_events transfer = {
         .self = n, .wanted = offer_wanted, .sealed = replica_sealed
     };
     int rc = hth_holdings_open(&n->ctx, &n->ctx.holdings, err);
 
     rc = rc ? rc : hth_tree_open(&n->ctx, on_deliver, n, &n->ctx.tree, err);
-    rc = rc ? rc : hth_blobs_open(&n->ctx, on_blob, n, &n->ctx.blobs, err);
+    rc = rc ? rc : hth_blobs_open(&n->ctx, &blobs, &n->ctx.blobs, err);
     rc = rc ? rc : hth_transfer_open(&n->ctx, &transfer, &n->ctx.transfer, err);
     rc = rc ? rc : hth_commit_open(&n->ctx, &commit, &n->commit, err);
     rc = rc ? rc : hth_recover_open(&n->ctx, &recover, &n->recover, err);

@@ -135,8 +135,9 @@ void read_close(struct hth_node *n);
 void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_begin *m);
 void lend_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m);
 void lend_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m);
+/* Takes *content over where it needs it, and sets it to NULL. */
 void lend_common(struct hth_node *n, struct client *c, const struct hth_local_common *m,
-        const void *attach, size_t attach_len);
+        struct hth_content **content);
 void lend_commit(struct hth_node *n, struct client *c, const struct hth_local_head *m);
 void lend_abort(struct hth_node *n, struct client *c, const struct hth_local_head *m);
 void lend_cancel(struct hth_node *n, struct client *c, const struct hth_local_head *m);

@@ -383,12 +383,15 @@ static int common_held(struct hth_node *n, struct client *c, const struct hth_lo
     return HEARTH_OK;
 }
 
+/* The file itself, to read: it is never written to again, and the rank knows its digest. */
 void read_common(struct hth_node *n, struct client *c, const struct hth_local_common *m)
 {
+    struct hth_local_bytes answer = { .head = { sizeof(answer), HTH_LOCAL_BYTES, m->head.request,
+                                              0 } };
+    struct hth_store *store = n->env.store;
     char name[sizeof(m->name)];
+    struct hth_raw *raw = NULL;
     struct hearth_error err;
-    void *bytes = NULL;
-    size_t len = 0;
 
     memcpy(name, m->name, sizeof(name));
     name[sizeof(name) - 1] = '\0';
@@ -398,13 +401,14 @@ void read_common(struct hth_node *n, struct client *c, const struct hth_local_co
         return;
     }
     if (hth_foreign_name_check(name, &err) ||
-            n->env.store->ops->raw_get(
-                    n->env.store, hth_local_save_to(m->save), name, &bytes, &len, &err)) {
+            store->ops->raw_open(store, hth_local_save_to(m->save), name, &raw, &err)) {
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
-    reply_bytes(n, c->id, m->head.request, bytes, len);
-    free(bytes);
+    answer.len = raw->len;
+    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), raw->fd,
+            raw->fd < 0 ? raw->base : NULL, raw->len);
+    store->ops->raw_close(store, raw);
 }
 
 void read_gone(struct hth_node *n, uint32_t client)

@@ -240,6 +240,23 @@ static void status(struct hth_node *n, uint32_t client, uint64_t request)
         reply_refusal(n, client, request, HEARTH_EIO, "the status does not fit");
 }
 
+/* The ranks' table: small beside what else a join does. */
+static void join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
+        struct hth_content *content)
+{
+    size_t len = content ? content->len : 0;
+    void *table = malloc(len ? len : 1);
+
+    if (!table)
+        reply_refusal(n, c->id, m->head.request, HEARTH_ENOMEM, "no memory for the ranks' table");
+    else if (len && content->read(content, 0, table, len))
+        reply_refusal(n, c->id, m->head.request, HEARTH_EPROTO,
+                "the ranks' table changed while it was read");
+    else
+        epoch_join(n, c, m, table, len);
+    free(table);
+}
+
 /* ---- Dispatch ----------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -279,7 +296,7 @@ static int well_formed(const struct hth_local_head *head, size_t len)
 
 /* What a rank does with a save of its own. */
 static void dispatch_save(struct hth_node *n, struct client *c, const struct hth_local_head *head,
-        const void *attachment, size_t attach_len)
+        struct hth_content **content)
 {
     const void *m = head;
 
@@ -294,7 +311,7 @@ static void dispatch_save(struct hth_node *n, struct client *c, const struct hth
         lend_seal(n, c, m);
         break;
     case HTH_LOCAL_COMMON:
-        lend_common(n, c, m, attachment, attach_len);
+        lend_common(n, c, m, content);
         break;
     case HTH_LOCAL_COMMIT:
         lend_commit(n, c, m);
@@ -320,7 +337,7 @@ static void dispatch_save(struct hth_node *n, struct client *c, const struct hth
 }
 
 static void dispatch(struct hth_node *n, struct client *c, const struct hth_local_head *head,
-        const void *attachment, size_t attach_len)
+        struct hth_content **content)
 {
     const void *m = head;
 
@@ -329,7 +346,7 @@ static void dispatch(struct hth_node *n, struct client *c, const struct hth_loca
         attach(n, c, m);
         break;
     case HTH_LOCAL_JOIN:
-        epoch_join(n, c, m, attachment, attach_len);
+        join(n, c, m, *content);
         break;
     case HTH_LOCAL_RECOVER:
         recover(n, c, m);
@@ -356,13 +373,13 @@ static void dispatch(struct hth_node *n, struct client *c, const struct hth_loca
         on_close(n, c, m);
         break;
     default:
-        dispatch_save(n, c, head, attachment, attach_len);
+        dispatch_save(n, c, head, content);
         break;
     }
 }
 
-void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, size_t len,
-        const void *attachment, size_t attach_len)
+static void take_request(struct hth_node *n, uint32_t client, const void *bytes, size_t len,
+        struct hth_content **content)
 {
     const struct hth_local_head *head = bytes;
     struct client *c = client_find(n, client);
@@ -389,7 +406,15 @@ void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, si
     if (!c->attached && head->type != HTH_LOCAL_ATTACH)
         reply_refusal(n, client, head->request, HEARTH_ESTATE, "a request before attach");
     else
-        dispatch(n, c, head, attachment, attach_len);
+        dispatch(n, c, head, content);
+}
+
+void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, size_t len,
+        struct hth_content *content)
+{
+    take_request(n, client, bytes, len, &content);
+    if (content)
+        content->end(content);
 }
 
 void hth_node_client_gone(struct hth_node *n, uint32_t client)

@@ -105,20 +105,19 @@ static void client_free(struct client *c)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
+/* Takes fd. */
 static void take_packet(struct hth_server *s, struct client *c, size_t len, int fd)
 {
     struct hearth_error err = { 0 };
-    void *attach = NULL;
-    size_t attach_len = 0;
+    struct hth_content *content = NULL;
 
-    if (fd >= 0 && hth_attach_read(fd, &attach, &attach_len, &err)) {
+    if (fd >= 0 && hth_attach_open(fd, &content, &err)) {
         hth_say(&s->log, HEARTH_LOG_WARN, "client-nonsense", "client %u (pid %ld): %s", c->id,
                 (long)c->pid, err.text);
         lose(s, c, "it sent a descriptor that cannot be used");
     } else {
-        s->events.request(s->events.self, c->id, s->packet, len, attach, attach_len);
+        s->events.request(s->events.self, c->id, s->packet, len, content);
     }
-    free(attach);
 }
 
 static void read_packets(struct hth_server *s, struct client *c, int most)
@@ -142,8 +141,6 @@ static void read_packets(struct hth_server *s, struct client *c, int most)
             lose(s, c, "it sent nonsense");
             return;
         }
-        if (fd >= 0)
-            close(fd);
     }
 }
 

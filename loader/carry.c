@@ -5,7 +5,6 @@
  */
 #include "recover_state.h"
 
-#include <hearth/internal/core/auth.h>
 #include <hearth/internal/core/bytes.h>
 
 #include <stdio.h>
@@ -50,7 +49,7 @@ static void no_longer_waiting(struct hth_recover *r)
 struct wait {
     struct hth_recover *r;
     uint32_t generation;
-    uint32_t index; /* fetched later */
+    uint32_t index; /* fetched later; a raw object */
     struct wait *next;
 };
 
@@ -61,6 +60,16 @@ static struct wait *wait_new(struct hth_recover *r)
     if (w)
         *w = (struct wait){ .r = r, .generation = r->generation };
     return w;
+}
+
+static void waits_free(struct wait **list)
+{
+    struct wait *w;
+
+    while ((w = *list)) {
+        *list = w->next;
+        free(w);
+    }
 }
 
 /* The recovery that still waits for it, or NULL. */
@@ -183,6 +192,36 @@ uint32_t carry_index(const struct hth_manifest *m, uint64_t id)
     return o ? (uint32_t)(o - m->object) : UINT32_MAX;
 }
 
+/* A raw object comes into its file by itself. */
+static void fetch_raw(struct hth_recover *r, uint32_t index)
+{
+    struct hth_blob_id id = { HTH_BLOB_RAW, r->plan.chosen, r->plan.manifest.object[index].id };
+    const struct hth_sources *from = &r->plan.sources[index];
+    struct wait *w;
+    struct hearth_error err;
+    uint32_t i = 0;
+    int rc;
+
+    while (i < from->count && from->node[i] == r->ctx->epoch->self)
+        i++;
+    if (i == from->count) {
+        nobody_has(r, &r->plan.manifest.object[index]);
+        return;
+    }
+    w = wait_new(r);
+    rc = w ? hth_blob_fetch(r->ctx, &id, from->node[i], &err)
+           : hth_fail(&err, HEARTH_ENOMEM, 0, "no memory");
+    if (rc) {
+        free(w);
+        give_up_plan(r, rc, err.text);
+        return;
+    }
+    w->index = index;
+    w->next = r->raws;
+    r->raws = w;
+    r->waiting++;
+}
+
 static void on_verified(void *self, struct hth_held_save *save, struct hth_held *held, int code,
         const struct hearth_error *err)
 {
@@ -197,22 +236,12 @@ static void on_verified(void *self, struct hth_held_save *save, struct hth_held 
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "copy-bad", "%s: taken from another holder",
                 err->text);
         hth_held_condemn(r->ctx, save, held, "payload");
-        if (index != UINT32_MAX)
+        if (index != UINT32_MAX && r->plan.manifest.object[index].kind == HTH_OBJECT_RAW)
+            fetch_raw(r, index);
+        else if (index != UINT32_MAX)
             carry_fetch(r, index);
     }
     no_longer_waiting(r);
-}
-
-static void serve_raw(struct hth_ctx *ctx, struct hth_held_save *s, const struct hth_object *o)
-{
-    struct hth_blob_id id = { HTH_BLOB_RAW, s->id, o->id };
-    void *bytes = NULL;
-    size_t len = 0;
-
-    if (ctx->store->ops->raw_get(ctx->store, s->id, o->name, &bytes, &len, NULL))
-        return;
-    hth_blob_serve(ctx, &id, bytes, len, NULL);
-    free(bytes);
 }
 
 static void verify(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h)
@@ -232,43 +261,6 @@ static void verify(struct hth_recover *r, struct hth_held_save *s, struct hth_he
     r->waiting++;
 }
 
-/* Whom to ask: the first of the plan's holders that is not ourselves; HTH_NODE_NONE: there is none. */
-static uint32_t other_holder(const struct hth_recover *r, uint32_t index)
-{
-    const struct hth_sources *from = &r->plan.sources[index];
-
-    for (uint32_t i = 0; i < from->count; i++)
-        if (from->node[i] != r->ctx->epoch->self)
-            return from->node[i];
-    return HTH_NODE_NONE;
-}
-
-static void gather_raw(struct hth_recover *r, struct hth_held_save *s, uint32_t index, int here)
-{
-    const struct hth_object *o = &r->plan.manifest.object[index];
-    struct hth_blob_id id = { HTH_BLOB_RAW, s->id, o->id };
-    uint32_t node = other_holder(r, index);
-    const unsigned char *bytes;
-    struct hearth_error err;
-    size_t len = 0;
-
-    if (here) {
-        serve_raw(r->ctx, s, o);
-        return;
-    }
-    r->waiting++;
-    bytes = hth_blob_find(r->ctx, &id, &len);
-    if (bytes) { /* a parent was ahead of the plan: it is not heard of again */
-        carry_raw(r, &id, bytes, len);
-    } else if (node == HTH_NODE_NONE) {
-        nobody_has(r, o);
-        no_longer_waiting(r);
-    } else if (hth_blob_fetch(r->ctx, &id, node, &err)) {
-        give_up_plan(r, err.code, err.text);
-        no_longer_waiting(r);
-    }
-}
-
 /* What our ranks need of the chosen save: their own objects, and every raw one. */
 static void gather_needs(struct hth_recover *r, struct hth_held_save *s)
 {
@@ -283,10 +275,10 @@ static void gather_needs(struct hth_recover *r, struct hth_held_save *s)
             hth_held_drop(r->ctx, s, h); /* not these bytes */
             h = NULL;
         }
-        if (o->kind == HTH_OBJECT_RAW)
-            gather_raw(r, s, i, h != NULL);
-        else if (epoch->rank_node[o->owner % epoch->world] != epoch->self)
+        if (o->kind != HTH_OBJECT_RAW && epoch->rank_node[o->owner % epoch->world] != epoch->self)
             continue;
+        if (!h && o->kind == HTH_OBJECT_RAW)
+            fetch_raw(r, i);
         else if (!h)
             carry_fetch(r, i);
         else if (!h->verified)
@@ -368,7 +360,8 @@ void carry_out(struct hth_recover *r)
     hth_point(&r->ctx->points, "plan");
     r->state = PULLING;
     r->generation++;
-    r->waiting = 1; /* ourselves, until all is begun */
+    waits_free(&r->raws); /* of the plan before */
+    r->waiting = 1;       /* ourselves, until all is begun */
     r->failed_code = HEARTH_OK;
     free_the_rest(r);
     r->t_plan = r->t_pull = r->t_verify = hth_now_ms(&r->ctx->clock);
@@ -385,37 +378,28 @@ void carry_out(struct hth_recover *r)
     no_longer_waiting(r);
 }
 
-void carry_raw(
-        struct hth_recover *r, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
+void carry_raw(struct hth_recover *r, const struct hth_blob_id *id, const struct hearth_error *err)
 {
-    struct hth_ctx *ctx = r->ctx;
-    const struct hth_object *o;
-    struct hth_held_save *s = hth_holdings_find(ctx, id->save);
-    unsigned char digest[HTH_DIGEST];
-    struct hearth_error err;
+    uint32_t index = carry_index(&r->plan.manifest, id->object);
+    struct wait **at = &r->raws, *w;
 
-    if (r->state != PULLING || !s || hth_save_cmp(id->save, r->plan.chosen) != 0)
+    if (!r->has_plan || hth_save_cmp(id->save, r->plan.chosen) != 0)
         return;
-    o = hth_manifest_find(&r->plan.manifest, id->object);
-    if (!o || hth_held_find(s, id->object))
+    while ((w = *at) && w->index != index)
+        at = &w->next;
+    if (!w)
         return;
-    r->t_pull = hth_now_ms(&ctx->clock);
-    hth_digest(digest, bytes, len);
-    if (len != o->data_len || memcmp(digest, o->digest, HTH_DIGEST) != 0)
-        give_up_plan(r, HEARTH_ECORRUPT, "a common object is not what the manifest says");
-    else if (ctx->store->ops->raw_put(ctx->store, id->save, o->name, bytes, len, &err))
-        give_up_plan(r, err.code, err.text);
-    else
-        hth_held_add(s, o, HTH_HELD_SEALED, NULL);
+    *at = w->next;
+    if (!wait_end(w))
+        return;
+    r->t_pull = hth_now_ms(&r->ctx->clock);
+    if (err)
+        give_up_plan(r, err->code, err->text);
     no_longer_waiting(r);
 }
 
 void carry_close(struct hth_recover *r)
 {
-    struct wait *w;
-
-    while ((w = r->later)) {
-        r->later = w->next;
-        free(w);
-    }
+    waits_free(&r->later);
+    waits_free(&r->raws);
 }

@@ -30,58 +30,27 @@ int foreign_listed(const struct hth_recover *r, const struct hth_held_save *s)
 
 /* ---- Digests ---------------------------------------------------------------------------------- */
 
-struct digesting {
-    struct hth_recover *r;
-    uint32_t generation;
-};
-
-static void on_digested(void *self, struct hth_held_save *save, struct hth_held *held, int code,
-        const struct hearth_error *err)
-{
-    struct digesting *d = self;
-    struct hth_recover *r = d->r;
-    int stale = d->generation != r->generation;
-
-    free(d);
-    if (code == HEARTH_ECORRUPT && !held->dropped) {
-        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "copy-bad", "%s", err->text);
-        hth_held_condemn(r->ctx, save, held, "payload");
-    }
-    if (!stale && r->state == TOLD && r->digesting && --r->digesting == 0)
-        tell_digested(r);
-}
-
 static void digest(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h)
 {
-    struct digesting *d = malloc(sizeof(*d));
     struct hearth_error err;
 
     h->verified = 0;
-    if (!d || !hth_foreign_whole(h->slot->fd, h->object.data_len)) {
+    if (!hth_foreign_whole(h->slot->fd, h->object.data_len))
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out",
-                "step-%" PRIu64 "_ckpt/%s is not used: %s", s->id.step, h->object.name,
-                d ? "it has been cut since this engine started" : "no memory");
-        free(d);
-        return;
-    }
-    *d = (struct digesting){ r, r->generation };
-    if (hth_digest_start(r->ctx, s, h, on_digested, d, &err)) {
+                "step-%" PRIu64 "_ckpt/%s is not used: it has been cut since this engine started",
+                s->id.step, h->object.name);
+    else if (tell_digest(r, s, h, &err))
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out", "%s", err.text);
-        free(d);
-        return;
-    }
-    r->digesting++;
 }
 
-int foreign_digest(struct hth_recover *r)
+void foreign_digest(struct hth_recover *r)
 {
     if (own_save_here(r->ctx))
-        return 0;
+        return;
     for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next)
         for (struct hth_held *h = s->held; h && hth_save_foreign(s->id); h = h->next)
             if (!s->removed && !s->unfinished && h->state == HTH_HELD_SEALED && h->slot)
                 digest(r, s, h);
-    return r->digesting != 0;
 }
 
 int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out)

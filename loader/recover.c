@@ -121,7 +121,7 @@ int hth_recover_start(struct hth_recover *r, uint32_t deadline_ms, struct hearth
 
     if (r->state != IDLE)
         return hth_fail(err, HEARTH_ESTATE, 0, "recovery of this epoch has begun already");
-    rc = foreign_digest(r) ? HEARTH_OK : tell_make(r, err);
+    rc = tell_look(r) ? HEARTH_OK : tell_make(r, err);
     if (rc)
         return rc;
     hth_transfer_pulled(r->ctx, &total, NULL);
@@ -207,9 +207,16 @@ void hth_recover_blob(
     if (id->kind == HTH_BLOB_PLAN)
         on_plan(r, id, bytes, len);
     else if (id->kind == HTH_BLOB_RAW)
-        carry_raw(r, id, bytes, len);
+        carry_raw(r, id, NULL);
     else if (hth_is_coordinator(r->ctx))
         choose_manifest(r, id, bytes, len);
+}
+
+void hth_recover_blob_failed(
+        struct hth_recover *r, const struct hth_blob_id *id, const struct hearth_error *err)
+{
+    hth_say(&r->ctx->log, HEARTH_LOG_ERROR, "raw-failed", "%s", err->text);
+    carry_raw(r, id, err);
 }
 
 /* ---- GO ------------------------------------------------------------------------------------------ */

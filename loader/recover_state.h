@@ -89,13 +89,14 @@ struct hth_recover {
     int plan_waits;     /* to be carried out when the old epoch's last pull has ended */
     uint32_t waiting;   /* fetches and verifications under way for this plan */
     struct wait *later; /* could not begin yet; looked at again from later_ms on */
+    struct wait *raws;  /* raw objects on their way here */
     uint64_t later_ms;
     uint32_t
             generation; /* of the plan, over all epochs: what began under an older one is not counted */
     int failed_code; /* of this plan on this node */
     char failed[200];
     uint64_t pulled_before;
-    uint32_t digesting;    /* foreign files: the inventory waits for them */
+    uint32_t digesting;    /* raw objects, foreign files: the inventory waits for them */
     struct names *reading; /* in the hands of workers, of this epoch and of those before */
     char common[HTH_RECOVER_COMMON][HTH_NAME_MAX + 1]; /* foreign: names that every node needs */
     uint32_t commons;
@@ -135,9 +136,12 @@ struct hth_blob_id recover_plan_id(const struct hth_recover *r, uint32_t serial)
 void recover_go(struct hth_recover *r, const unsigned char *bytes, size_t len);
 
 /* tell.c: what a member holds */
+int tell_look(struct hth_recover *r); /* 1: the inventory is told when all was looked at */
 int tell_make(struct hth_recover *r, struct hearth_error *err); /* r->inventory */
-void tell_inventory(struct hth_recover *r);                     /* up, as it was made */
-void tell_digested(struct hth_recover *r); /* all that it waited for is there */
+/* The digest of a raw object or a foreign file, that the inventory waits for; what is not right is given up. */
+int tell_digest(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h,
+        struct hearth_error *err);
+void tell_inventory(struct hth_recover *r); /* up, as it was made */
 /* The coordinator asks: its engine is a new one and knows nothing of the plan that we may have. */
 void tell_again(struct hth_recover *r, const unsigned char *bytes, size_t len);
 
@@ -147,13 +151,13 @@ void carry_vote(struct hth_recover *r);                          /* up, as it wa
 int carry_fetch(struct hth_recover *r, uint32_t index);          /* of the plan's manifest */
 uint32_t carry_index(const struct hth_manifest *m, uint64_t id); /* UINT32_MAX: not in it */
 void carry_fetch_later(struct hth_recover *r);                   /* what could not begin */
-void carry_raw(struct hth_recover *r, const struct hth_blob_id *id, const unsigned char *bytes,
-        size_t len);
+/* A raw object is here, or cannot be written. */
+void carry_raw(struct hth_recover *r, const struct hth_blob_id *id, const struct hearth_error *err);
 void carry_close(struct hth_recover *r);
 
 /* foreign.c: a member */
 int foreign_listed(const struct hth_recover *r, const struct hth_held_save *s);
-int foreign_digest(struct hth_recover *r); /* 1: tell_digested() is called when it is done */
+void foreign_digest(struct hth_recover *r); /* what the inventory waits for */
 int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out);
 void foreign_needs(struct hth_recover *r, struct hth_held_save *s);
 void foreign_end(struct hth_recover *r, struct hearth_recovery *info);

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A member says what it holds: save by save, in parts, up the tree; and again when it is asked. */
+/*
+ * A member says what it holds: save by save, in parts, up the tree; and again when it is asked. Raw
+ * objects and files of foreign containers have no checksums that would be looked at later, so their
+ * digests come first, from the workers.
+ */
 #include "recover_state.h"
 
 #include <hearth/internal/core/bytes.h>
@@ -45,6 +49,88 @@ static void serve(struct hth_ctx *ctx, struct hth_held_save *s)
         hth_blob_serve(ctx, &id, s->manifest_bytes, s->manifest_len, NULL);
 }
 
+/* ---- Looking ----------------------------------------------------------------------------------- */
+
+struct digesting {
+    struct hth_recover *r;
+    uint32_t generation;
+};
+
+static void digested(struct hth_recover *r)
+{
+    struct hearth_error err;
+
+    if (tell_make(r, &err))
+        recover_end(r, err.code, &err);
+    else
+        tell_inventory(r);
+}
+
+static void on_digested(void *self, struct hth_held_save *save, struct hth_held *held, int code,
+        const struct hearth_error *err)
+{
+    struct digesting *d = self;
+    struct hth_recover *r = d->r;
+    int stale = d->generation != r->generation;
+
+    free(d);
+    if (code == HEARTH_ECORRUPT && !held->dropped) {
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "copy-bad", "%s", err->text);
+        hth_held_condemn(r->ctx, save, held, "payload");
+    }
+    if (!stale && r->state == TOLD && r->digesting && --r->digesting == 0)
+        digested(r);
+}
+
+int tell_digest(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h,
+        struct hearth_error *err)
+{
+    struct digesting *d = malloc(sizeof(*d));
+    int rc;
+
+    if (!d)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to look at '%s'", h->object.name);
+    *d = (struct digesting){ r, r->generation };
+    if (h->object.kind == HTH_OBJECT_RAW)
+        rc = hth_raw_look(r->ctx, s, h, on_digested, d, err);
+    else
+        rc = hth_digest_start(r->ctx, s, h, on_digested, d, err);
+    if (rc)
+        free(d);
+    else
+        r->digesting++;
+    return rc;
+}
+
+static void look_at_raws(struct hth_recover *r, struct hth_held_save *s)
+{
+    struct hearth_error err;
+    struct hth_held *next;
+
+    for (struct hth_held *h = s->held; h; h = next) {
+        next = h->next;
+        if (h->object.kind != HTH_OBJECT_RAW || h->state != HTH_HELD_SEALED ||
+                !tell_digest(r, s, h, &err))
+            continue;
+        hth_say(&r->ctx->log, HEARTH_LOG_ERROR, "copy-bad", "%s", err.text);
+        hth_held_drop(r->ctx, s, h);
+    }
+}
+
+int tell_look(struct hth_recover *r)
+{
+    for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next) {
+        if (s->removed || hth_save_foreign(s->id))
+            continue;
+        hth_held_look(r->ctx, s);
+        look_at_raws(r, s);
+    }
+    foreign_digest(r);
+    return r->digesting != 0;
+}
+
+/* ---- The inventory ----------------------------------------------------------------------------- */
+
 int tell_make(struct hth_recover *r, struct hearth_error *err)
 {
     struct hth_ctx *ctx = r->ctx;
@@ -53,9 +139,6 @@ int tell_make(struct hth_recover *r, struct hearth_error *err)
     int rc = HEARTH_OK;
 
     hth_point(&ctx->points, "inventory");
-    for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
-        if (!s->removed)
-            hth_held_look(ctx, s);
     for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
         n += !s->removed && foreign_listed(r, s);
     inv.save = calloc(n ? n : 1, sizeof(*inv.save));
@@ -93,16 +176,6 @@ void tell_inventory(struct hth_recover *r)
         memcpy(body + 8, r->inventory + i * max, n);
         hth_tree_up(r->ctx, HTH_KIND_INVENTORY, body, 8 + n);
     }
-}
-
-void tell_digested(struct hth_recover *r)
-{
-    struct hearth_error err;
-
-    if (tell_make(r, &err))
-        recover_end(r, err.code, &err);
-    else
-        tell_inventory(r);
 }
 
 /* The coordinator's engine is a new one and knows nothing of the plan that we may have. */

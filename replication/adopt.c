@@ -222,34 +222,20 @@ static void compare(struct hth_ctx *ctx, struct hth_held_save *save)
     }
 }
 
-static int raw_is_right(
-        struct hth_ctx *ctx, const struct hth_held_save *save, const struct hth_object *o)
-{
-    unsigned char digest[HTH_DIGEST];
-    void *bytes;
-    size_t len;
-
-    if (ctx->store->ops->raw_get(ctx->store, save->id, o->name, &bytes, &len, NULL))
-        return 0;
-    hth_digest(digest, bytes, len);
-    free(bytes);
-    if (len == o->data_len && memcmp(digest, o->digest, HTH_DIGEST) == 0)
-        return 1;
-    hth_say(&ctx->log, HEARTH_LOG_ERROR, "copy-bad",
-            HTH_SAVE " '%s' of this node is not the one that its manifest names",
-            HTH_SAVE_ARGS(save->id), o->name);
-    return 0;
-}
-
+/* Its length says that it may be the one; its bytes are looked at before anybody counts on it. */
 static void raw_adopt(struct hth_ctx *ctx, struct hth_held_save *save, const struct hth_object *o)
 {
-    struct hth_held *held;
+    struct hth_raw *raw = NULL;
 
-    if (!raw_is_right(ctx, save, o))
+    if (ctx->store->ops->raw_open(ctx->store, save->id, o->name, &raw, NULL))
         return;
-    held = hth_held_add(save, o, HTH_HELD_SEALED, NULL);
-    if (held)
-        held->verified = 1;
+    if (raw->len == o->data_len)
+        (void)hth_held_add(save, o, HTH_HELD_SEALED, NULL);
+    else
+        hth_say(&ctx->log, HEARTH_LOG_ERROR, "copy-bad",
+                HTH_SAVE " '%s' of this node has not the length that its manifest names",
+                HTH_SAVE_ARGS(save->id), o->name);
+    ctx->store->ops->raw_close(ctx->store, raw);
 }
 
 static int manifest_is_right(const struct hth_held_save *save, const void *bytes, size_t len)
@@ -265,13 +251,15 @@ static int manifest_is_right(const struct hth_held_save *save, const void *bytes
 }
 
 /* The manifest is here twice, and either may have gone bad: the other is put in its place. */
-static void manifest_look(struct hth_ctx *ctx, struct hth_held_save *save)
+void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save)
 {
     char name[HTH_MANIFEST_NAME];
     void *bytes = NULL;
     size_t len = 0;
     int ours, gone;
 
+    if (!save->has_manifest || hth_save_foreign(save->id))
+        return;
     hth_record_manifest(save->id, name);
     gone = ctx->store->ops->record_get(ctx->store, name, &bytes, &len, NULL);
     if (!gone && len == save->manifest_len && memcmp(bytes, save->manifest_bytes, len) == 0) {
@@ -293,20 +281,6 @@ static void manifest_look(struct hth_ctx *ctx, struct hth_held_save *save)
     free(bytes);
 }
 
-void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save)
-{
-    struct hth_held *next;
-
-    if (!save->has_manifest || hth_save_foreign(save->id))
-        return;
-    manifest_look(ctx, save);
-    for (struct hth_held *h = save->held; h; h = next) {
-        next = h->next;
-        if (h->object.kind == HTH_OBJECT_RAW && h->state == HTH_HELD_SEALED &&
-                !raw_is_right(ctx, save, &h->object))
-            hth_held_drop(ctx, save, h);
-    }
-}
 
 /* What an engine before us took from another node's container. */
 static void received_adopt(struct hth_ctx *ctx, const struct find *f)

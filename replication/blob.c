@@ -2,9 +2,12 @@
 /*
  * One blob at one node:
  *
- *   ASKING ──BLOB with a grant──► PULLING ──all here──► CHECKING ──digest right──► HERE
- *     ▲ BLOB_WANT every retry       │ pull failed          │ wrong
- *     └─────────────────────────────┴──────────────────────┘
+ *   ASKING ──BLOB with a grant──► (MAKING ──►) PULLING ──all here──► CHECKING ──digest right──► HERE
+ *     ▲ BLOB_WANT every retry       │ no room    │ pull failed         │ wrong
+ *     └─────────────────────────────┴────────────┴─────────────────────┘
+ *
+ * MAKING is of raw objects: memory behind their file, on the workers. They are HERE under their
+ * final name, and start HERE where one that is held is asked for.
  *
  * HERE serves: each child (or whoever wanted it) gets BLOB every retry until it says BLOB_DONE.
  * A blob is forgotten at once for everybody else, but its memory waits for its pull or its work.
@@ -17,12 +20,11 @@
  */
 #include "blob_parts.h"
 
-#include <hearth/internal/core/auth.h>
 #include <stdlib.h>
 
 #define BLOBS_MAX 4096u
 
-int hth_blobs_open(struct hth_ctx *ctx, hth_blob_arrived *arrived, void *self,
+int hth_blobs_open(struct hth_ctx *ctx, const struct hth_blob_events *events,
         struct hth_blobs **out, struct hearth_error *err)
 {
     struct hth_blobs *blobs = calloc(1, sizeof(*blobs));
@@ -30,8 +32,7 @@ int hth_blobs_open(struct hth_ctx *ctx, hth_blob_arrived *arrived, void *self,
     (void)ctx;
     if (!blobs)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the blobs");
-    blobs->arrived = arrived;
-    blobs->self = self;
+    blobs->events = *events;
     *out = blobs;
     return HEARTH_OK;
 }
@@ -79,12 +80,32 @@ static void unlist(struct blob **list, const struct blob *b)
         *list = b->next;
 }
 
+static void bytes_end(struct blob *b)
+{
+    if (b->raw)
+        b->ctx->store->ops->raw_close(b->ctx->store, b->raw);
+    else
+        free(b->bytes);
+    b->raw = NULL;
+    b->bytes = NULL;
+}
+
+int hth_blob_empty(struct blob *b)
+{
+    if (b->region && hth_session_dereg(b->ctx->session, b->region))
+        return HEARTH_EBUSY;
+    b->region = NULL;
+    bytes_end(b);
+    b->at = 0;
+    return HEARTH_OK;
+}
+
 void hth_blob_free(struct blob *b)
 {
     unlist(&b->ctx->blobs->dying, b);
     if (b->region)
         (void)hth_session_dereg(b->ctx->session, b->region);
-    free(b->bytes);
+    bytes_end(b);
     free(b);
 }
 
@@ -98,6 +119,22 @@ static void forget(struct hth_ctx *ctx, struct blob *b)
     ctx->blobs->dying = b;
     if (!b->busy)
         hth_blob_free(b);
+}
+
+const struct hth_object *hth_blob_named(struct hth_ctx *ctx, const struct hth_blob_id *id)
+{
+    const struct hth_held_save *s = hth_holdings_find(ctx, id->save);
+
+    return s && s->has_manifest ? hth_manifest_find(&s->manifest, id->object) : NULL;
+}
+
+struct hth_held *hth_blob_held(struct hth_ctx *ctx, const struct hth_blob_id *id)
+{
+    struct hth_held_save *s = hth_holdings_find(ctx, id->save);
+    struct hth_held *h =
+            s && id->kind == HTH_BLOB_RAW && !s->removed ? hth_held_find(s, id->object) : NULL;
+
+    return h && h->object.kind == HTH_OBJECT_RAW && h->state == HTH_HELD_SEALED ? h : NULL;
 }
 
 /* ---- Messages ----------------------------------------------------------------------------------- */
@@ -123,13 +160,13 @@ struct hth_blob_id hth_blob_id_read(struct hth_reader *r)
     return id;
 }
 
-void hth_blob_say(struct blob *b, uint32_t node, uint16_t type)
+void hth_blob_say(struct hth_ctx *ctx, const struct hth_blob_id *id, uint32_t node, uint16_t type)
 {
     unsigned char body[ID_LEN];
     struct hth_writer w = { .at = body, .cap = sizeof(body) };
 
-    hth_blob_id_write(&w, &b->id);
-    (void)hth_session_send(b->ctx->session, node, type, body, w.len);
+    hth_blob_id_write(&w, id);
+    (void)hth_session_send(ctx->session, node, type, body, w.len);
 }
 
 int hth_blobs_message(
@@ -164,24 +201,22 @@ static int put(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *by
     struct blob *b = hth_blob_look(ctx, id);
     unsigned char *copy;
 
-    if (b && (b->state == HERE || b->busy || b->state == PULLING)) {
+    if (b && (b->state == HERE || b->busy || b->state == PULLING)) { /* MAKING is busy */
         b->give_on |= give_on;
         hth_blob_serve_children(b);
         return HEARTH_OK;
     }
-    if (len > BLOB_MAX)
+    if (len > BLOB_MAX || id->kind == HTH_BLOB_RAW)
         return hth_fail(err, HEARTH_EINVAL, 0, "%zu bytes are more than the %" PRIu64 " of a blob",
                 len, BLOB_MAX);
     copy = malloc(len ? len : 1);
     b = copy ? hth_blob_get(ctx, id) : NULL;
-    if (!b || (b->region && hth_session_dereg(ctx->session, b->region))) {
+    if (!b || hth_blob_empty(b)) {
         free(copy);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no room for a blob of %zu bytes", len);
     }
     if (len)
         memcpy(copy, bytes, len);
-    free(b->bytes);
-    b->region = NULL;
     b->bytes = copy;
     b->len = b->at = len;
     b->state = HERE;
@@ -211,8 +246,12 @@ int hth_blob_fetch(
 {
     struct blob *b;
 
-    if (!ctx->epoch || node >= ctx->epoch->nodes || node == ctx->epoch->self)
+    if (!ctx->epoch || (node >= ctx->epoch->nodes && node != HTH_NODE_NONE) ||
+            node == ctx->epoch->self)
         return hth_fail(err, HEARTH_EINVAL, 0, "node %" PRIu32 " is no node to fetch from", node);
+    b = hth_blob_look(ctx, id);
+    if (b && b->state == HERE && id->kind == HTH_BLOB_RAW && !hth_blob_held(ctx, id))
+        forget(ctx, b);
     b = hth_blob_get(ctx, id);
     if (!b)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a blob");
@@ -324,7 +363,7 @@ static void list_free(struct blob **list)
             b->readers = r->next;
             free(r);
         }
-        free(b->bytes);
+        bytes_end(b);
         free(b);
     }
 }

@@ -99,12 +99,38 @@ uint64_t hth_blobs_family(const struct hth_ctx *ctx)
     return sum;
 }
 
+/* A raw object that is held, from its file. */
+static struct blob *from_store(struct hth_ctx *ctx, const struct hth_blob_id *id)
+{
+    const struct hth_held *h = hth_blob_held(ctx, id);
+    struct hth_store *store = ctx->store;
+    struct hth_raw *raw = NULL;
+    struct blob *b = NULL;
+
+    if (h && !store->ops->raw_open(store, id->save, h->object.name, &raw, NULL) &&
+            raw->len == h->object.data_len)
+        b = hth_blob_get(ctx, id);
+    if (!b) {
+        store->ops->raw_close(store, raw);
+        return NULL;
+    }
+    b->raw = raw;
+    b->bytes = raw->base;
+    b->len = b->at = raw->len;
+    memcpy(b->digest, h->object.digest, HTH_DIGEST);
+    b->state = HERE;
+    return b;
+}
+
 /* Whoever wants a blob has no grant that is good, whatever we think. */
 void hth_blob_wanted(struct hth_ctx *ctx, uint32_t from, const struct hth_blob_id *id)
 {
     struct blob *b = hth_blob_look(ctx, id);
-    struct reader *r = b ? hth_blob_reader(b, from) : NULL;
+    struct reader *r;
 
+    if (!b)
+        b = from_store(ctx, id);
+    r = b ? hth_blob_reader(b, from) : NULL;
     if (!r)
         return; /* it asks again */
     hth_blob_revoke(b, r);

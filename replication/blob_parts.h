@@ -6,13 +6,17 @@
 #ifndef REPLICATION_BLOB_PARTS_H
 #define REPLICATION_BLOB_PARTS_H
 
+#include "sweep.h"
+
+#include <hearth/internal/core/auth.h>
 #include <hearth/internal/core/record.h>
 #include <hearth/internal/replication/blob.h>
+#include <hearth/internal/replication/holdings.h>
 
-#define BLOB_MAX (UINT64_C(64) << 20) /* bytes of one */
+#define BLOB_MAX (UINT64_C(64) << 20) /* bytes of one in memory */
 #define ID_LEN   48u
 
-enum state { ASKING, PULLING, CHECKING, HERE };
+enum state { ASKING, MAKING, PULLING, CHECKING, HERE };
 
 /* Somebody who should have it. */
 struct reader {
@@ -30,7 +34,8 @@ struct blob {
     int forgotten; /* freed when pull or work ends */
     int busy;      /* one of them is under way */
     unsigned char *bytes;
-    uint64_t len, at; /* at: pulled so far */
+    struct hth_raw *raw; /* a raw object: bytes are its; NULL: malloc'ed */
+    uint64_t len, at;    /* at: pulled so far */
     unsigned char digest[HTH_DIGEST];
     unsigned char found[HTH_DIGEST];
     struct hth_region *region;
@@ -39,15 +44,16 @@ struct blob {
     struct hth_grant grant;
     uint64_t due_ms; /* ASKING, PULLING: try again */
     struct hth_session_pull pull;
-    struct hth_work work;
+    struct hth_sweep sweep; /* MAKING, CHECKING */
+    struct hth_digesting sum;
+    struct hearth_error err; /* of MAKING */
     struct reader *readers;
     struct hth_ctx *ctx;
     struct blob *next;
 };
 
 struct hth_blobs {
-    hth_blob_arrived *arrived;
-    void *self;
+    struct hth_blob_events events;
     uint32_t count;
     uint64_t family; /* our children when all blobs were last offered to them */
     struct blob *first;
@@ -58,9 +64,13 @@ struct hth_blobs {
 struct blob *hth_blob_look(struct hth_ctx *ctx, const struct hth_blob_id *id); /* NULL: none */
 struct blob *hth_blob_get(struct hth_ctx *ctx, const struct hth_blob_id *id);
 void hth_blob_free(struct blob *b); /* forgotten, and no longer busy */
+int hth_blob_empty(struct blob *b); /* away with its bytes; HEARTH_EBUSY: somebody is on them */
+/* What the manifest of the blob's save says of it, where that is known; NULL. */
+const struct hth_object *hth_blob_named(struct hth_ctx *ctx, const struct hth_blob_id *id);
+struct hth_held *hth_blob_held(struct hth_ctx *ctx, const struct hth_blob_id *id); /* SEALED */
 void hth_blob_id_write(struct hth_writer *w, const struct hth_blob_id *id);
 struct hth_blob_id hth_blob_id_read(struct hth_reader *r);
-void hth_blob_say(struct blob *b, uint32_t node, uint16_t type);
+void hth_blob_say(struct hth_ctx *ctx, const struct hth_blob_id *id, uint32_t node, uint16_t type);
 
 /* blob_give.c */
 struct reader *hth_blob_reader(struct blob *b, uint32_t node);

@@ -2,7 +2,6 @@
 /* A blob on its way here: asked for, pulled part by part, checked, given on. */
 #include "blob_parts.h"
 
-#include <hearth/internal/core/auth.h>
 #include <hearth/internal/replication/tree.h>
 #include <stdlib.h>
 
@@ -24,7 +23,7 @@ void hth_blob_ask(struct blob *b)
     b->state = ASKING;
     b->due_ms = hth_now_ms(&b->ctx->clock) + b->ctx->opts.retry_ms;
     if (node != HTH_NODE_NONE && node != b->ctx->epoch->self)
-        hth_blob_say(b, node, HTH_MSG_BLOB_WANT);
+        hth_blob_say(b->ctx, &b->id, node, HTH_MSG_BLOB_WANT);
 }
 
 /* What has just failed is not asked for in the same moment again. */
@@ -34,35 +33,90 @@ static void pause_asking(struct blob *b)
     b->due_ms = hth_now_ms(&b->ctx->clock) + 1 + b->ctx->opts.retry_ms / 8;
 }
 
+/* It cannot be written here, now; the owner may give up what it is part of. */
+static void failed(struct blob *b, const struct hearth_error *err)
+{
+    struct hth_blob_events *events = &b->ctx->blobs->events;
+
+    b->state = ASKING;
+    b->due_ms = hth_now_ms(&b->ctx->clock) + b->ctx->opts.retry_ms;
+    if (b->id.kind == HTH_BLOB_RAW)
+        events->failed(events->self, &b->id, err); /* last: may forget it */
+    else
+        hth_say(&b->ctx->log, HEARTH_LOG_WARN, "blob-failed", "%s", err->text);
+}
+
+/* Its final name; and it is one of ours from now on. */
+static int raw_here(struct blob *b, struct hearth_error *err)
+{
+    struct hth_held_save *s = hth_holdings_find(b->ctx, b->id.save);
+    const struct hth_object *o = hth_blob_named(b->ctx, &b->id);
+    struct hth_held *h;
+    int rc;
+
+    if (hth_blob_held(b->ctx, &b->id))
+        return HEARTH_OK; /* it came another way */
+    if (!s || !o)
+        return hth_fail(err, HEARTH_ENOENT, 0, "the manifest of a common object is gone");
+    rc = b->ctx->store->ops->raw_seal(b->ctx->store, b->raw, err);
+    if (rc)
+        return rc;
+    h = hth_held_add(s, o, HTH_HELD_SEALED, NULL);
+    if (!h)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for common object '%s'", o->name);
+    h->verified = 1;
+    return HEARTH_OK;
+}
+
 static void here(struct blob *b)
 {
-    struct hth_blobs *blobs = b->ctx->blobs;
+    struct hth_blob_events *events = &b->ctx->blobs->events;
+    struct hearth_error err;
 
+    if (b->raw && raw_here(b, &err)) {
+        failed(b, &err);
+        return;
+    }
     b->state = HERE;
     b->due_ms = HTH_NEVER;
     for (struct reader *r = b->readers; r; r = r->next)
         hth_blob_offer(b, r); /* who wanted it before it came */
     hth_blob_serve_children(b);
-    hth_blob_say(b, b->puller, HTH_MSG_BLOB_DONE);
-    blobs->arrived(blobs->self, &b->id, b->bytes, b->len); /* last: may forget it */
+    hth_blob_say(b->ctx, &b->id, b->puller, HTH_MSG_BLOB_DONE);
+    events->arrived(events->self, &b->id, b->bytes, b->len); /* last: may forget it */
 }
 
-static void check_run(struct hth_work *work)
+static void sweep(struct blob *b, enum state state,
+        int (*piece)(struct hth_sweep *, uint64_t, uint64_t), void (*done)(struct hth_sweep *))
 {
-    struct blob *b = owner_of(work, work);
-
-    hth_digest(b->found, b->bytes, b->len);
+    b->state = state;
+    b->busy = 1;
+    b->due_ms = HTH_NEVER;
+    b->sweep = (struct hth_sweep){
+        .ctx = b->ctx, .len = b->len, .piece = piece, .done = done, .vain = &b->forgotten
+    };
+    hth_sweep_start(&b->sweep);
 }
 
-static void check_done(struct hth_work *work)
+static int check_piece(struct hth_sweep *s, uint64_t off, uint64_t len)
 {
-    struct blob *b = owner_of(work, work);
+    struct blob *b = owner_of(sweep, s);
+
+    if (len)
+        hth_digest_add(&b->sum, b->bytes + off, len);
+    return 0;
+}
+
+static void check_done(struct hth_sweep *s)
+{
+    struct blob *b = owner_of(sweep, s);
 
     b->busy = 0;
     if (b->forgotten) {
         hth_blob_free(b);
         return;
     }
+    hth_digest_end(&b->sum, b->found);
     if (memcmp(b->found, b->digest, HTH_DIGEST) == 0 || hth_breaks(b->ctx, HTH_BREAK_VERIFY)) {
         here(b);
         return;
@@ -99,11 +153,8 @@ void hth_blob_step(struct blob *b)
     int rc;
 
     if (!part) {
-        b->state = CHECKING;
-        b->busy = 1;
-        b->due_ms = HTH_NEVER;
-        b->work = (struct hth_work){ .run = check_run, .done = check_done };
-        ctx->workers.submit(ctx->workers.self, &b->work);
+        hth_digest_begin(&b->sum);
+        sweep(b, CHECKING, check_piece, check_done);
         return;
     }
     b->pull = (struct hth_session_pull){ .done = pull_done };
@@ -115,22 +166,83 @@ void hth_blob_step(struct blob *b)
         pause_asking(b);
 }
 
-/* Room for what BLOB says; what was pulled of other bytes counts for nothing. */
-static int room(struct blob *b, uint64_t len, const unsigned char *digest)
+/* Its memory is there: pull. */
+static void begin(struct blob *b)
 {
-    if (b->bytes && b->len == len && memcmp(b->digest, digest, HTH_DIGEST) == 0)
-        return HEARTH_OK;
-    if (b->region && hth_session_dereg(b->ctx->session, b->region))
-        return HEARTH_EBUSY;
-    b->region = NULL;
-    free(b->bytes);
-    b->at = 0;
+    struct hearth_error err;
+
+    if (b->len && !b->region &&
+            hth_session_reg(b->ctx->session, b->bytes, b->len, &b->region, &err)) {
+        (void)hth_blob_empty(b);
+        failed(b, &err);
+        return;
+    }
+    b->state = PULLING;
+    hth_blob_step(b);
+}
+
+static int make_piece(struct hth_sweep *s, uint64_t off, uint64_t len)
+{
+    struct blob *b = owner_of(sweep, s);
+
+    return b->ctx->store->ops->raw_back(b->ctx->store, b->raw, off, len, &b->err);
+}
+
+static void make_done(struct hth_sweep *s)
+{
+    struct blob *b = owner_of(sweep, s);
+
+    b->busy = 0;
+    if (b->forgotten) {
+        hth_blob_free(b);
+    } else if (s->code) {
+        (void)hth_blob_empty(b);
+        failed(b, &b->err);
+    } else {
+        begin(b);
+    }
+}
+
+/* Memory for what BLOB says; what was pulled of other bytes counts for nothing. */
+static void make(struct blob *b, uint64_t len, const unsigned char *digest)
+{
+    struct hth_store *store = b->ctx->store;
+    struct hearth_error err;
+
+    if ((b->bytes || b->raw) && b->len == len && memcmp(b->digest, digest, HTH_DIGEST) == 0) {
+        begin(b);
+        return;
+    }
+    b->state = ASKING;
+    b->due_ms = hth_now_ms(&b->ctx->clock) + b->ctx->opts.retry_ms;
+    if (hth_blob_empty(b))
+        return;
     b->len = len;
     memcpy(b->digest, digest, HTH_DIGEST);
-    b->bytes = malloc(len ? len : 1);
-    if (!b->bytes)
-        return HEARTH_ENOMEM;
-    return len ? hth_session_reg(b->ctx->session, b->bytes, len, &b->region, NULL) : HEARTH_OK;
+    if (b->id.kind != HTH_BLOB_RAW) {
+        b->bytes = malloc(len ? len : 1);
+        if (b->bytes)
+            begin(b);
+    } else if (store->ops->raw_make(store, b->id.save, hth_blob_named(b->ctx, &b->id)->name, len,
+                       &b->raw, &err)) {
+        failed(b, &err);
+    } else {
+        b->bytes = b->raw->base;
+        sweep(b, MAKING, make_piece, make_done);
+    }
+}
+
+/* Nobody's word is enough to take memory for something large. */
+static int plausible(
+        struct hth_ctx *ctx, const struct hth_blob_id *id, uint64_t len, const void *digest)
+{
+    const struct hth_object *o;
+
+    if (id->kind != HTH_BLOB_RAW)
+        return len <= BLOB_MAX;
+    o = hth_blob_named(ctx, id);
+    return o && o->kind == HTH_OBJECT_RAW && len <= HTH_RAW_MAX && len == o->data_len &&
+           memcmp(digest, o->digest, HTH_DIGEST) == 0;
 }
 
 void hth_blob_offered(struct hth_ctx *ctx, uint32_t from, struct hth_reader *r)
@@ -144,14 +256,16 @@ void hth_blob_offered(struct hth_ctx *ctx, uint32_t from, struct hth_reader *r)
 
     hth_read_zeros(r, 4);
     desc = grant.desc_len <= HTH_DESC_MAX ? hth_read(r, grant.desc_len) : NULL;
-    if (r->bad || !desc || r->pos != r->len || len > BLOB_MAX)
+    if (r->bad || !desc || r->pos != r->len)
         return;
     memcpy(grant.desc, desc, grant.desc_len);
     b = hth_blob_look(ctx, &id);
-    if (b && b->state == HERE) {
-        hth_blob_say(b, from, HTH_MSG_BLOB_DONE);
+    if (b ? b->state == HERE : hth_blob_held(ctx, &id) != NULL) {
+        hth_blob_say(ctx, &id, from, HTH_MSG_BLOB_DONE);
         return;
     }
+    if (!plausible(ctx, &id, len, digest))
+        return;
     if (!b && (b = hth_blob_get(ctx, &id)))
         b->give_on = 1;
     if (!b || b->busy || b->state == PULLING)
@@ -159,14 +273,9 @@ void hth_blob_offered(struct hth_ctx *ctx, uint32_t from, struct hth_reader *r)
     b->puller = from;
     if (!grant.desc_len && len) {
         b->due_ms = hth_now_ms(&ctx->clock) + ctx->opts.retry_ms;
-        hth_blob_say(b, from, HTH_MSG_BLOB_WANT);
-        return;
-    }
-    if (room(b, len, digest)) {
-        b->due_ms = hth_now_ms(&ctx->clock) + ctx->opts.retry_ms;
+        hth_blob_say(ctx, &id, from, HTH_MSG_BLOB_WANT);
         return;
     }
     b->grant = grant;
-    b->state = PULLING;
-    hth_blob_step(b);
+    make(b, len, digest);
 }

@@ -120,6 +120,7 @@ void member_send_held(struct hth_commit *c, const struct track *t);
 void member_send_promise(struct hth_commit *c, const struct track *t);
 void member_check(struct hth_commit *c, struct track *t); /* HELD and PROMISE if due */
 void member_repair(struct hth_commit *c, struct track *t);
+void member_want_raws(struct hth_commit *c, struct hth_held_save *s);
 void member_verify(struct hth_commit *c, struct track *t);
 
 /* word.c */

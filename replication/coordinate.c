@@ -105,28 +105,6 @@ void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *byte
     c->look = 1;
 }
 
-static void fetch_raws(struct hth_commit *c, const struct hth_manifest *m)
-{
-    for (uint32_t i = 0; i < m->objects; i++) {
-        const struct hth_object *o = &m->object[i];
-        struct hth_blob_id id = { HTH_BLOB_RAW, m->save, o->id };
-        uint32_t owner = c->ctx->epoch->rank_node[stand_in(c->ctx, o->owner)];
-        struct hearth_error err;
-        size_t len = 0;
-        const unsigned char *bytes = hth_blob_find(c->ctx, &id, &len);
-        int rc = HEARTH_OK;
-
-        if (o->kind != HTH_OBJECT_RAW)
-            continue;
-        if (owner != c->ctx->epoch->self)
-            rc = hth_blob_fetch(c->ctx, &id, owner, &err);
-        else if (bytes)
-            rc = hth_blob_give(c->ctx, &id, bytes, len, &err);
-        if (rc)
-            hth_say(&c->ctx->log, HEARTH_LOG_WARN, "raw-failed", "%s", err.text);
-    }
-}
-
 static int make_manifest(struct hth_commit *c, struct track *t, struct hearth_error *err)
 {
     struct hth_ctx *ctx = c->ctx;
@@ -163,7 +141,7 @@ static int make_manifest(struct hth_commit *c, struct track *t, struct hearth_er
     rc = hth_held_set_manifest(ctx, s, bytes, len, err);
     if (rc)
         return rc;
-    fetch_raws(c, &s->manifest);
+    member_want_raws(c, s);
     if (t->repair_ms == HTH_NEVER)
         t->repair_ms = hth_now_ms(&ctx->clock) + 2 * (uint64_t)ctx->opts.dead_ms;
     member_verify(c, t);

@@ -62,22 +62,6 @@ void member_send_done(struct hth_commit *c, struct track *t, struct hth_held_sav
     t->done_sent = 1;
 }
 
-static void serve_raws(struct hth_commit *c, struct hth_held_save *s)
-{
-    for (struct hth_held *h = s ? s->held : NULL; h; h = h->next) {
-        struct hth_blob_id id = { HTH_BLOB_RAW, s->id, h->object.id };
-        void *bytes = NULL;
-        size_t len = 0;
-
-        if (h->object.kind != HTH_OBJECT_RAW || !is_ours(c->ctx, h))
-            continue;
-        if (c->ctx->store->ops->raw_get(c->ctx->store, s->id, h->object.name, &bytes, &len, NULL))
-            continue;
-        hth_blob_serve(c->ctx, &id, bytes, len, NULL);
-        free(bytes);
-    }
-}
-
 void member_done(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
@@ -85,7 +69,6 @@ void member_done(struct hth_commit *c, struct track *t)
     if (t->done_sent || t->recovered || t->failing || !all_sealed(c, t, s))
         return;
     commit_level(c, t, HEARTH_SEALED);
-    serve_raws(c, s);
     t->repeat_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
     member_send_done(c, t, s);
 }
@@ -208,7 +191,7 @@ static int raws_here(const struct hth_held_save *s)
         if (o->kind != HTH_OBJECT_RAW)
             continue;
         h = hth_held_find((struct hth_held_save *)(uintptr_t)s, o->id);
-        if (!h || h->state != HTH_HELD_SEALED)
+        if (!h || h->state != HTH_HELD_SEALED || !h->verified)
             return 0;
     }
     return 1;
@@ -338,9 +321,30 @@ void member_verify(struct hth_commit *c, struct track *t)
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
     for (struct hth_held *h = s && s->has_manifest ? s->held : NULL; h; h = h->next)
-        if (h->state == HTH_HELD_SEALED && !h->verified && h->slot && !hth_job_runs(c->ctx, h) &&
-                holds_for(c, stand_in(c->ctx, h->object.owner), c->ctx->epoch->self))
+        if (h->state == HTH_HELD_SEALED && !h->verified && !hth_job_runs(c->ctx, h) &&
+                (h->object.kind == HTH_OBJECT_RAW ||
+                        (h->slot && holds_for(c, stand_in(c->ctx, h->object.owner),
+                                            c->ctx->epoch->self))))
             hth_verify_start(c->ctx, s, h, on_verified, c, NULL);
+}
+
+/* Every node needs a raw object: the coordinator has it from its owner's, the others down the tree. */
+void member_want_raws(struct hth_commit *c, struct hth_held_save *s)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+    struct hearth_error err;
+
+    for (uint32_t i = 0; s->has_manifest && i < s->manifest.objects; i++) {
+        const struct hth_object *o = &s->manifest.object[i];
+        struct hth_blob_id id = { HTH_BLOB_RAW, s->id, o->id };
+        uint32_t owner = e->rank_node[stand_in(c->ctx, o->owner)];
+
+        if (o->kind != HTH_OBJECT_RAW || hth_held_find(s, o->id) ||
+                (hth_is_coordinator(c->ctx) && owner == e->self))
+            continue;
+        if (hth_blob_fetch(c->ctx, &id, hth_is_coordinator(c->ctx) ? owner : HTH_NODE_NONE, &err))
+            hth_say(&c->ctx->log, HEARTH_LOG_WARN, "raw-failed", "%s", err.text);
+    }
 }
 
 /* Fetch what is assigned to us and nobody has brought. */
@@ -350,6 +354,7 @@ void member_repair(struct hth_commit *c, struct track *t)
 
     if (!s || !s->has_manifest)
         return;
+    member_want_raws(c, s);
     for (uint32_t i = 0; i < s->manifest.objects; i++) {
         const struct hth_object *o = &s->manifest.object[i];
 
@@ -391,42 +396,6 @@ void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object)
 
 /* ---- Blobs ---------------------------------------------------------------------------------- */
 
-static void keep_raw(struct hth_commit *c, struct hth_held_save *s, const struct hth_object *o,
-        const unsigned char *bytes, size_t len)
-{
-    struct hth_ctx *ctx = c->ctx;
-    unsigned char digest[HTH_DIGEST];
-    struct hearth_error err;
-
-    hth_digest(digest, bytes, len);
-    if (len != o->data_len || memcmp(digest, o->digest, HTH_DIGEST) != 0) {
-        hth_say(&ctx->log, HEARTH_LOG_WARN, "raw-wrong", HTH_SAVE ": %s is not what was announced",
-                HTH_SAVE_ARGS(s->id), o->name);
-        return;
-    }
-    if (ctx->store->ops->raw_put(ctx->store, s->id, o->name, bytes, len, &err)) {
-        hth_say(&ctx->log, HEARTH_LOG_ERROR, "raw-failed", "%s", err.text);
-        return;
-    }
-    hth_held_add(s, o, HTH_HELD_SEALED, NULL);
-}
-
-static void take_raws(struct hth_commit *c, struct hth_held_save *s)
-{
-    for (uint32_t i = 0; s->has_manifest && i < s->manifest.objects; i++) {
-        const struct hth_object *o = &s->manifest.object[i];
-        struct hth_blob_id id = { HTH_BLOB_RAW, s->id, o->id };
-        const unsigned char *bytes;
-        size_t len;
-
-        if (o->kind != HTH_OBJECT_RAW || hth_held_find(s, o->id))
-            continue;
-        bytes = hth_blob_find(c->ctx, &id, &len);
-        if (bytes)
-            keep_raw(c, s, o, bytes, len);
-    }
-}
-
 static void take_manifest(
         struct hth_commit *c, struct hth_save_id save, const unsigned char *bytes, size_t len)
 {
@@ -460,7 +429,18 @@ void hth_commit_blob(
         return;
     if (t->repair_ms == HTH_NEVER)
         t->repair_ms = hth_now_ms(&c->ctx->clock) + 2 * c->ctx->opts.dead_ms;
-    take_raws(c, s);
+    if (id->kind == HTH_BLOB_MANIFEST)
+        member_want_raws(c, s);
     member_verify(c, t);
     member_check(c, t);
+}
+
+void hth_commit_blob_failed(
+        struct hth_commit *c, const struct hth_blob_id *id, const struct hearth_error *err)
+{
+    const struct track *t = track_find(c, id->save);
+
+    hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "raw-failed", "%s", err->text);
+    if (t && !t->recovered && !t->complete && !t->failing) /* else it is tried again */
+        hth_commit_fail(c, id->save, err->code, err->text);
 }

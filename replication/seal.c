@@ -95,7 +95,7 @@ int hth_job_runs(const struct hth_ctx *ctx, const struct hth_held *held)
 
     while (j && j->held != held)
         j = j->next;
-    return j != NULL;
+    return j != NULL || hth_raw_runs(ctx, held);
 }
 
 void hth_jobs_close(struct hth_ctx *ctx)
@@ -349,6 +349,8 @@ int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth
     struct job *j = NULL;
     int rc;
 
+    if (held->object.kind == HTH_OBJECT_RAW && held->state == HTH_HELD_SEALED)
+        return hth_raw_look(ctx, save, held, done, self, err);
     if (held->state != HTH_HELD_SEALED || !held->slot ||
             hth_object_file_bytes(&held->object) > held->slot->capacity)
         return hth_fail(err, HEARTH_ESTATE, 0, "'%s' of " HTH_SAVE " is not sealed here",

@@ -168,6 +168,7 @@ void hth_transfer_close(struct hth_ctx *ctx)
         hth_fetch_free(f);
     }
     hth_jobs_close(ctx);
+    hth_raws_close(ctx);
     free(t->tally);
     free(t);
     ctx->transfer = NULL;

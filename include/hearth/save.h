@@ -51,8 +51,10 @@ HEARTH_API int hearth_save_places(struct hearth_save *save, struct hearth_place 
 HEARTH_API int hearth_save_data(
         struct hearth_save *save, void **out_base, uint64_t *out_bytes, struct hearth_error *err);
 
-/* A small object (at most 64 MiB) that every node gets at commit: `.metadata`, common state. One
- * rank of the job gives it. Copied. */
+/* An object of at most 1 GiB that every node gets at commit: `.metadata`, common state. One rank of
+ * the job gives it. Copied; this node's engine takes the copy over after the call. Each node needs
+ * room for it beside its slots, once per save that is kept and once more; where a node has none the
+ * save fails on all ranks, and here with HEARTH_ENOSPC if it is this one. */
 HEARTH_API int hearth_save_put_common(struct hearth_save *save, const char *name, const void *data,
         size_t len, struct hearth_error *err);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program `hearth`, run as a user runs it: on vectors, on a store's files, on bad input. */
 #include "check.h"
+#include "raws.h"
 
 #include <hearth/internal/core/auth.h>
 #include <hearth/internal/core/crc.h>
@@ -364,7 +365,7 @@ static struct hth_store *make_store(void)
     must(s->ops->take(s, FIRST_BYTES + (1 << 20), &slot, NULL));
     objects[0] = build(slot->base, "shard");
     must(s->ops->seal(s, slot, save_id(), "shard", NULL));
-    must(s->ops->raw_put(s, save_id(), "common", "same everywhere", 15, NULL));
+    must(raw_put(s, save_id(), "common", "same everywhere", 15, NULL));
     objects[1] = (struct hth_object){
         .id = hth_object_id(0, 1), .kind = HTH_OBJECT_RAW, .data_len = 15, .name = "common"
     };

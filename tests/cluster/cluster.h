@@ -67,7 +67,8 @@ struct world {
     uint32_t made, launches;  /* nodes ever made; times that ranks were started */
 
     /* Options of the ranks to be started. */
-    uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, open_ms, mib;
+    uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, open_ms, mib,
+            common_kib; /* 0: 1000 bytes */
     const char *start;  /* NULL: auto */
     const char *cgroup; /* of engines started by hand; NULL: ours */
     int reboots;        /* a machine that comes up again has its old name and address */
@@ -127,7 +128,7 @@ uint64_t file_digest(const char *path, uint64_t seed); /* no file: the seed */
 int common_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t len);
 int manifest_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t len);
 int step_digest(struct world *w, uint64_t step, uint64_t *out); /* all its files on all machines */
-int tmpfs_fill(struct world *w, uint32_t k);                    /* to the last page */
+int tmpfs_fill(struct world *w, uint32_t k, uint32_t left_kib); /* all but the last pages */
 void tmpfs_unfill(struct world *w, uint32_t k);
 
 /* ---- rank.c ---- */

@@ -166,7 +166,7 @@ int step_digest(struct world *w, uint64_t step, uint64_t *out)
     return files ? 0 : lost(w, "nobody has step %lu", (unsigned long)step);
 }
 
-int tmpfs_fill(struct world *w, uint32_t k)
+int tmpfs_fill(struct world *w, uint32_t k, uint32_t left_kib)
 {
     static const unsigned char page[4096];
     char path[300];
@@ -177,9 +177,12 @@ int tmpfs_fill(struct world *w, uint32_t k)
     fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     while (fd >= 0 && write(fd, page, sizeof(page)) == (ssize_t)sizeof(page))
         n++;
+    n -= n * 4 > left_kib ? left_kib / 4 : n;
+    if (fd >= 0 && ftruncate(fd, (off_t)(n * sizeof(page))))
+        return lost(w, "%s: %s", path, strerror(errno));
     if (fd >= 0)
         close(fd);
-    note(w, "machine %s: %zu KiB of filler, now full", w->node[k].name, n * 4);
+    note(w, "machine %s: %zu KiB of filler, %u left", w->node[k].name, n * 4, left_kib);
     return fd >= 0 ? 0 : lost(w, "%s: %s", path, strerror(errno));
 }
 

@@ -28,7 +28,6 @@
 
 #define COLS    64
 #define HANDLES 64
-#define COMMON  1000
 
 struct who {
     uint64_t step, tag, rank;
@@ -37,15 +36,16 @@ struct who {
 static struct {
     const char *root, *job, *node, *bind, *meet, *transport, *engine, *stop, *domain, *start;
     unsigned long port, rank, world, copies, min_copies, keep, degraded, kib, any_root, save_ms,
-            recover_ms, open_ms;
+            recover_ms, open_ms, common_kib;
 } arg;
 
 static struct hearth *h;
 static struct hearth_bootstrap *meeting;
 static struct hearth_checkpoint *ckpt;
 static struct hearth_handle *handle[HANDLES];
-static uint64_t *data;
+static uint64_t *data, *common; /* ours; what every node gets */
 static int64_t rows;
+static size_t common_words;
 
 static uint64_t element(const struct who *w, uint64_t i)
 {
@@ -112,12 +112,12 @@ static uint64_t bytes_of_save(void)
     return hearth_save_bytes(&p, 1, &item, 1);
 }
 
-static void common_of(const struct who *w, unsigned char out[COMMON])
+static void common_of(const struct who *w)
 {
     struct who all = { w->step, w->tag, 1000 };
 
-    for (unsigned i = 0; i < COMMON; i++)
-        out[i] = (unsigned char)element(&all, i);
+    for (size_t i = 0; i < common_words; i++)
+        common[i] = element(&all, i);
 }
 
 static int write_save(struct hearth_save *save, struct who *w, struct hearth_error *err)
@@ -125,16 +125,17 @@ static int write_save(struct hearth_save *save, struct who *w, struct hearth_err
     struct boxes b;
     struct hearth_piece p = piece_of(&b, arg.rank, data);
     struct hearth_bytes item = { sizeof(item), b.who, strlen(b.who), w, sizeof(*w) };
-    unsigned char common[COMMON];
     int rc;
 
     for (int64_t i = 0; i < rows * COLS; i++)
         data[i] = element(w, (uint64_t)i);
-    common_of(w, common);
     if ((rc = hearth_save_add(save, &p, 1, err)) ||
             (rc = hearth_save_add_bytes(save, &item, 1, err)))
         return rc;
-    return w->rank ? 0 : hearth_save_put_common(save, "common.bin", common, COMMON, err);
+    if (w->rank)
+        return 0;
+    common_of(w);
+    return hearth_save_put_common(save, "common.bin", common, common_words * 8, err);
 }
 
 static void do_save(uint64_t step, uint64_t tag)
@@ -223,15 +224,14 @@ static int check_piece(uint64_t rank, struct who *w, struct hearth_error *err)
 
 static int check_common(const struct who *w, struct hearth_error *err)
 {
-    unsigned char want[COMMON];
     size_t len = 0;
     void *got;
     int rc = hearth_read_common(ckpt, "common.bin", &got, &len, err);
 
     if (rc)
         return rc;
-    common_of(w, want);
-    if (len != COMMON || memcmp(got, want, COMMON) != 0)
+    common_of(w);
+    if (len != common_words * 8 || memcmp(got, common, len) != 0)
         rc = wrong(err, "common.bin", len);
     hearth_free(got);
     return rc;
@@ -305,7 +305,8 @@ static int take_arg(const char *text)
         { "copies", NULL, &arg.copies }, { "min_copies", NULL, &arg.min_copies },
         { "keep", NULL, &arg.keep }, { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
         { "any_root", NULL, &arg.any_root }, { "save_ms", NULL, &arg.save_ms },
-        { "recover_ms", NULL, &arg.recover_ms }, { "open_ms", NULL, &arg.open_ms } };
+        { "recover_ms", NULL, &arg.recover_ms }, { "open_ms", NULL, &arg.open_ms },
+        { "common_kib", NULL, &arg.common_kib } };
     size_t len = strcspn(text, "=");
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && text[len]; i++)
@@ -421,7 +422,9 @@ int main(int argc, char **argv)
             return 2;
     rows = (int64_t)arg.kib * 1024 / (COLS * 8);
     data = calloc((size_t)rows * COLS, sizeof(*data));
-    if (!data || open_job(&err)) {
+    common_words = arg.common_kib ? arg.common_kib * 128 + 1 : 125; /* no whole pages */
+    common = calloc(common_words, sizeof(*common));
+    if (!data || !common || open_job(&err)) {
         complain("open", &err);
         return 1;
     }
@@ -429,6 +432,7 @@ int main(int argc, char **argv)
     while (fgets(line, sizeof(line), stdin) && !obey(line))
         continue;
     hearth_bootstrap_close(meeting);
+    free(common);
     free(data);
     return 0;
 }

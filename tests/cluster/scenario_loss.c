@@ -31,6 +31,15 @@ static int every_single(struct world *w, const char *arg)
     return 0;
 }
 
+/* What every node has is larger than any object, and was once more than could be. */
+static int large_common(struct world *w, const char *arg)
+{
+    w->common_kib = 96 * 1024;
+    w->kib = 1024;
+    w->mib = 1024;
+    return every_single(w, arg);
+}
+
 /* Any two of five, with two copies; arg "a b". */
 static int two_of_five(struct world *w, const char *arg)
 {
@@ -177,10 +186,10 @@ static int replaced_under_survivors(struct world *w, const char *arg)
 }
 
 const struct scenario scenarios_loss[] = { { "lose-each-of-2", every_single, "2" },
-    { "lose-each-of-3", every_single, "3" }, { "lose-each-of-4", every_single, "4" },
-    { "lose-each-of-5", every_single, "5" }, { "lose-neighbours-of-5", two_of_five, "1" },
-    { "lose-two-apart-of-5", two_of_five, "2" }, { "lose-each-rack", every_rack, NULL },
-    { "lose-more-than-copies", beyond, NULL },
+    { "lose-each-of-3", every_single, "3" }, { "lose-each-of-3-large-common", large_common, "3" },
+    { "lose-each-of-4", every_single, "4" }, { "lose-each-of-5", every_single, "5" },
+    { "lose-neighbours-of-5", two_of_five, "1" }, { "lose-two-apart-of-5", two_of_five, "2" },
+    { "lose-each-rack", every_rack, NULL }, { "lose-more-than-copies", beyond, NULL },
     { "lose-more-than-copies-of-newest", beyond_the_newest, NULL },
     { "lose-again-before-a-save", again_before_a_save, NULL },
     { "replace-under-survivors", replaced_under_survivors, "2" },

@@ -102,11 +102,11 @@ static int allocation_fails(struct world *w, const char *arg)
     return rc == 1 ? 0 : rc;
 }
 
-static int says_no_room(struct world *w)
+static int says(struct world *w, const char *what)
 {
     for (uint32_t r = 0; r < w->ranks; r++)
-        if (!strstr(w->rank[r].answer, "o room"))
-            return lost(w, "rank %u does not say that there is no room: %s", r, w->rank[r].answer);
+        if (!strstr(w->rank[r].answer, what))
+            return lost(w, "rank %u does not say '%s': %s", r, what, w->rank[r].answer);
     return 0;
 }
 
@@ -121,7 +121,7 @@ static int full_after_open(struct world *w, const char *arg)
         return SKIPPED; /* it needs a file system of its own */
     w->save_ms = 5000;
     TRY(world_begin(w, 2, 1, 1));
-    TRY(tmpfs_fill(w, 1));
+    TRY(tmpfs_fill(w, 1, 0));
     TRY(world_save_begin(w, 2));
     if ((rc = world_answers_any(w, 15000)) < 0)
         return rc;
@@ -130,10 +130,10 @@ static int full_after_open(struct world *w, const char *arg)
             TRY(rank_post(w, r, "wait 2 40 10000"));
     if ((rc = world_answers_any(w, 15000)) < 0)
         return rc;
-    TRY(says_no_room(w));
+    TRY(says(w, "o room"));
     tmpfs_unfill(w, 1);
     TRY(world_save(w, 3));
-    TRY(tmpfs_fill(w, 1));
+    TRY(tmpfs_fill(w, 1, 0));
     world_stop(w);
     rc = live_until_error(w);
     if (rc < 0)
@@ -142,6 +142,35 @@ static int full_after_open(struct world *w, const char *arg)
     tmpfs_unfill(w, 1);
     TRY(world_restart(w, STEP_ANY));
     return world_save(w, w->newest + 1);
+}
+
+/* The objects have their slots, and what every node gets has no room on one: said at once, not when
+ * the save's time is over. */
+static int full_for_common(struct world *w, const char *arg)
+{
+    int rc;
+
+    (void)arg;
+    if (!w->namespaces)
+        return SKIPPED; /* it needs a file system of its own */
+    w->common_kib = 80 * 1024;
+    w->kib = 512;
+    w->mib = 512;
+    w->save_ms = 60000;
+    TRY(world_begin(w, 3, 1, 1));
+    TRY(tmpfs_fill(w, 1, 40 * 1024));
+    TRY(world_save_begin(w, 2));
+    if ((rc = world_answers_any(w, 15000)) < 0)
+        return rc;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        if (!strcmp(w->rank[r].answer, "ok save"))
+            TRY(rank_post(w, r, "wait 2 40 20000"));
+    if ((rc = world_answers_any(w, 20000)) < 0)
+        return rc;
+    TRY(says(w, "no room for common object 'common.bin' of 8388"));
+    tmpfs_unfill(w, 1);
+    TRY(world_save(w, 3));
+    return world_restart(w, 3);
 }
 
 /* A fresh machine without room refuses at open, and gets what it lacks once there is room. */
@@ -155,7 +184,7 @@ static int full_before_open(struct world *w, const char *arg)
     TRY(world_begin(w, 3, 1, 2));
     TRY(node_kill(w, 1));
     TRY(node_up(w, 1));
-    TRY(tmpfs_fill(w, 1));
+    TRY(tmpfs_fill(w, 1, 0));
     world_stop(w);
     w->launches++;
     for (uint32_t r = 0; r < w->ranks; r++)
@@ -262,5 +291,5 @@ const struct scenario scenarios_room[] = { { "allocation-fails-1", allocation_fa
     { "allocation-fails-3", allocation_fails, "3" },
     { "allocation-fails-4", allocation_fails, "4" },
     { "allocation-fails-5", allocation_fails, "5" }, { "full-after-open", full_after_open, NULL },
-    { "full-before-open", full_before_open, NULL }, { "too-small", too_small, NULL },
-    { "cgroup-limit", cgroup_limit, NULL }, { 0 } };
+    { "full-for-common", full_for_common, NULL }, { "full-before-open", full_before_open, NULL },
+    { "too-small", too_small, NULL }, { "cgroup-limit", cgroup_limit, NULL }, { 0 } };

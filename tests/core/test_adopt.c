@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening what is there: locks, other people's directories, half-done renames, foreign containers. */
 #include "check.h"
+#include "raws.h"
 #include "tmp_root.h"
 
 #include <errno.h>
@@ -298,7 +299,7 @@ Test(adopt, a_death_between_the_two_renames_of_an_exchange_does_no_harm)
     must(open_store(NULL));
     sealed(save_a, "a", 1);
     must(s->ops->publish(s, save_a, NULL));
-    must(s->ops->raw_put(s, save_b, "raw-b", "B", 1, NULL)); /* no block says whose it is */
+    must(raw_put(s, save_b, "raw-b", "B", 1, NULL)); /* no block says whose it is */
     close_store();
     die_in(publish_b);
     for (int time = 0; time < 2; time++) {
@@ -366,13 +367,32 @@ Test(adopt, an_object_of_another_job_is_not_taken_for_ours)
     cr_assert(zero(int, hth_save_cmp(seen.f[0].save, save_a))); /* its directory's */
 }
 
+static void put_half(void)
+{
+    static char point[] = "exchange";
+    struct hth_raw *raw = NULL;
+
+    if (!s->ops->raw_make(s, save_a, "raw", 2 * MIB, &raw, NULL) &&
+            !s->ops->raw_back(s, raw, 0, MIB, NULL))
+        stop(point, point);
+}
+
+Test(adopt, a_raw_object_whose_maker_died_leaves_nothing)
+{
+    die_in(put_half);
+    must(access(at(".hearth/new-1"), F_OK));
+    must(open_store(NULL));
+    cr_assert(eq(int, scan().count, 0));
+    cr_assert(ne(int, access(at(".hearth/new-1"), F_OK), 0));
+}
+
 Test(adopt, a_raw_object_of_a_slots_size_is_still_a_raw_object)
 {
     char *bytes = calloc(1, 2 * MIB);
     struct seen seen;
 
     must(open_store(NULL));
-    must(s->ops->raw_put(s, save_a, "raw", bytes, 2 * MIB, NULL));
+    must(raw_put(s, save_a, "raw", bytes, 2 * MIB, NULL));
     close_store();
     must(open_store(NULL));
     seen = scan();
@@ -505,7 +525,7 @@ Test(adopt, a_foreign_container_is_never_replaced)
     foreign_container();
     must(open_store(NULL));
     scan();
-    must(s->ops->raw_put(s, (struct hth_save_id){ 7, 11, 5, 1 }, "raw", "x", 1, NULL));
+    must(raw_put(s, (struct hth_save_id){ 7, 11, 5, 1 }, "raw", "x", 1, NULL));
     must_fail(s->ops->publish(s, (struct hth_save_id){ 7, 11, 5, 1 }, &err), HEARTH_EEXIST);
     cr_assert(strstr(err.text, "is not Hearth's") != NULL, "%s", err.text);
 }
@@ -519,7 +539,7 @@ Test(adopt, every_allocation_of_open_and_scan_may_fail)
     must(open_store(NULL));
     sealed(save_a, "a", 77);
     must(s->ops->publish(s, save_a, NULL));
-    must(s->ops->raw_put(s, save_b, "raw", "x", 1, NULL));
+    must(raw_put(s, save_b, "raw", "x", 1, NULL));
     close_store();
     do {
         faults.calls = 0;

@@ -2,6 +2,7 @@
 /* Slots on a real tmpfs: the same pages for ever, room asked before it is used, no SIGBUS. */
 #include "check.h"
 #include "pinned.h"
+#include "raws.h"
 #include "tmp_root.h"
 
 #include <criterion/logging.h>
@@ -354,7 +355,9 @@ Test(pool, a_full_mount_is_an_error_and_what_is_sealed_stays)
     fill_mount();
     must_fail(s->ops->take(s, SIZE, &none, &err), HEARTH_ENOSPC);
     cr_assert(strstr(err.text, "free in its file system 0 bytes") != NULL, "%s", err.text);
-    must_fail(s->ops->raw_put(s, save, "raw", "x", 1, &err), HEARTH_ENOSPC);
+    must_fail(raw_put(s, save, "raw", "x", 1, &err), HEARTH_ENOSPC);
+    cr_assert(strstr(err.text, "common object 'raw' of 1 bytes: enlarge the mount") != NULL, "%s",
+            err.text);
     must_fail(s->ops->record_put(s, "keep", "x", 1, &err), HEARTH_ENOSPC);
     cr_assert(eq(u64, wrong(slot->base, SIZE, 7), 0));
     s->ops->give(s, slot); /* going back needs no room */
@@ -443,6 +446,79 @@ Test(pool, sizes_that_no_machine_has_are_refused)
     teardown();
 }
 
+/* What others were promised and do not have yet is no room either. */
+Test(pool, a_raw_object_that_does_not_fit_is_refused_before_its_first_byte)
+{
+    struct hth_raw *one = NULL, *two = NULL;
+    struct hearth_error err;
+
+    root = tmp_root_mount(32 * MIB, NULL);
+    if (!root)
+        cr_skip_test("no right to mount a tmpfs of a given size");
+    setup(32 * MIB, (struct hth_store_tmpfs_opts){ .margin_bytes = 1 });
+    must_fail(s->ops->raw_make(s, save, "raw", 33 * MIB, &one, &err), HEARTH_ENOSPC);
+    must(s->ops->raw_make(s, save, "one", 20 * MIB, &one, NULL));
+    must_fail(s->ops->raw_make(s, save, "two", 20 * MIB, &two, &err), HEARTH_ENOSPC);
+    cr_assert(strstr(err.text, "'two' of 20971520 bytes") != NULL, "%s", err.text);
+    must(s->ops->raw_back(s, one, 0, 16 * MIB, NULL));
+    fill_mount();
+    must_fail(s->ops->raw_back(s, one, 16 * MIB, 4 * MIB, &err), HEARTH_ENOSPC);
+    cr_assert(strstr(err.text, "'one' of 20971520 bytes") != NULL, "%s", err.text);
+    s->ops->raw_close(s, one);
+    must(s->ops->raw_make(s, save, "two", 12 * MIB, &two, NULL));
+    must(s->ops->raw_back(s, two, 0, 12 * MIB, NULL));
+    must(s->ops->raw_seal(s, two, NULL));
+    s->ops->raw_close(s, two);
+    s->ops->close(s);
+}
+
+static struct hth_work *asked;
+
+static void submit(void *self, struct hth_work *work)
+{
+    (void)self;
+    work->next = asked;
+    asked = work;
+}
+
+static void do_works(void)
+{
+    while (asked) {
+        struct hth_work *work = asked;
+
+        asked = work->next;
+        work->run(work);
+        work->done(work);
+    }
+}
+
+Test(pool, a_large_raw_object_is_freed_by_the_workers)
+{
+    struct hth_raw *raw = NULL;
+
+    root = tmp_root_mount(32 * MIB, NULL);
+    if (!root)
+        cr_skip_test("no right to mount a tmpfs of a given size");
+    setup(32 * MIB,
+            (struct hth_store_tmpfs_opts){ .margin_bytes = 1, .workers = { submit, NULL } });
+    for (int removed = 0; removed < 2; removed++) {
+        must(s->ops->raw_make(s, save, "raw", 20 * MIB, &raw, NULL));
+        must(s->ops->raw_back(s, raw, 0, 20 * MIB, NULL));
+        must(s->ops->raw_seal(s, raw, NULL));
+        s->ops->raw_close(s, raw);
+        cr_assert(ne(ptr, asked, NULL));
+        if (removed)
+            do_works();
+        s->ops->remove(s, save);
+        must_fail(s->ops->raw_make(s, save, "next", 20 * MIB, &raw, NULL), HEARTH_ENOSPC);
+        do_works();
+    }
+    must(s->ops->raw_make(s, save, "next", 20 * MIB, &raw, NULL));
+    s->ops->raw_close(s, raw);
+    cr_assert(ne(ptr, asked, NULL));
+    s->ops->close(s); /* with what nobody did any more */
+}
+
 Test(pool, files_and_directories_are_for_their_owner_alone)
 {
     static const char *const paths[] = { "", "/.hearth", "/.hearth/pool", "/.hearth/lock",
@@ -455,7 +531,7 @@ Test(pool, files_and_directories_are_for_their_owner_alone)
     setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
     slot = take(SIZE);
     must(s->ops->seal(s, slot, save, "obj", NULL));
-    must(s->ops->raw_put(s, save, "raw", "x", 1, NULL));
+    must(raw_put(s, save, "raw", "x", 1, NULL));
     must(s->ops->publish(s, save, NULL));
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         snprintf(path, sizeof(path), "%s/job%s", root, paths[i]);

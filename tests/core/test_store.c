@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rules of core/store.h, held by every store: each test runs on tmpfs and on plain memory. */
 #include "check.h"
+#include "raws.h"
 #include "store_mem.h"
 #include "tmp_root.h"
 
 #include <criterion/parameterized.h>
+#include <hearth/internal/core/manifest.h>
 #include <hearth/internal/core/store_tmpfs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,8 +242,8 @@ STORE_TEST(nothing_is_sealed_or_received_over_another)
     must_fail(rig.s->ops->seal(rig.s, two, save_a, "obj", NULL), HEARTH_EEXIST);
     must(rig.s->ops->receive(rig.s, two, save_a, "next", NULL));
     must_fail(rig.s->ops->receive(rig.s, three, save_a, "next", NULL), HEARTH_EEXIST);
-    must_fail(rig.s->ops->raw_put(rig.s, save_a, "obj", "x", 1, NULL), HEARTH_EEXIST);
-    must(rig.s->ops->raw_put(rig.s, save_a, "raw", "x", 1, NULL));
+    must_fail(raw_put(rig.s, save_a, "obj", "x", 1, NULL), HEARTH_EEXIST);
+    must(raw_put(rig.s, save_a, "raw", "x", 1, NULL));
     must_fail(rig.s->ops->seal(rig.s, three, save_a, "raw", NULL), HEARTH_EEXIST);
     must(rig.s->ops->seal(rig.s, three, save_b, "obj", NULL)); /* another save of the step */
     cr_assert(holds(one, 1));
@@ -267,17 +269,15 @@ STORE_TEST(a_leased_slot_is_free_only_after_its_last_lease)
 
 STORE_TEST(raw_objects_and_records_come_back_as_they_were)
 {
+    struct hth_raw *raw = NULL;
     void *bytes;
     size_t len;
 
-    must(rig.s->ops->raw_put(rig.s, save_a, ".metadata", "first", 5, NULL));
-    must(rig.s->ops->raw_put(rig.s, save_a, ".metadata", "second!", 7, NULL));
-    must(rig.s->ops->raw_get(rig.s, save_a, ".metadata", &bytes, &len, NULL));
-    cr_assert(eq(sz, len, 7));
-    cr_assert(zero(int, memcmp(bytes, "second!", 7)));
-    free(bytes);
-    must_fail(rig.s->ops->raw_get(rig.s, save_a, "none", &bytes, &len, NULL), HEARTH_ENOENT);
-    must_fail(rig.s->ops->raw_get(rig.s, save_c, "none", &bytes, &len, NULL), HEARTH_ENOENT);
+    must(raw_put(rig.s, save_a, ".metadata", "first", 5, NULL));
+    must(raw_put(rig.s, save_a, ".metadata", "second!", 7, NULL));
+    cr_assert(raw_is(rig.s, save_a, ".metadata", "second!", 7));
+    must_fail(rig.s->ops->raw_open(rig.s, save_a, "none", &raw, NULL), HEARTH_ENOENT);
+    must_fail(rig.s->ops->raw_open(rig.s, save_c, "none", &raw, NULL), HEARTH_ENOENT);
     must_fail(rig.s->ops->record_get(rig.s, "keep", &bytes, &len, NULL), HEARTH_ENOENT);
     must(rig.s->ops->record_put(rig.s, "keep", "", 0, NULL));
     must(rig.s->ops->record_get(rig.s, "keep", &bytes, &len, NULL));
@@ -285,6 +285,55 @@ STORE_TEST(raw_objects_and_records_come_back_as_they_were)
     free(bytes);
     rig.s->ops->record_remove(rig.s, "keep");
     must_fail(rig.s->ops->record_get(rig.s, "keep", &bytes, &len, NULL), HEARTH_ENOENT);
+}
+
+static struct hth_raw *made(struct hth_save_id save, const char *name, uint64_t len)
+{
+    struct hth_raw *raw = NULL;
+
+    must(rig.s->ops->raw_make(rig.s, save, name, len, &raw, NULL));
+    for (uint64_t off = 0; off < len; off += MIB)
+        must(rig.s->ops->raw_back(rig.s, raw, off, len - off < MIB ? len - off : MIB, NULL));
+    memset(raw->base, 'r', len);
+    return raw;
+}
+
+STORE_TEST(a_raw_object_is_seen_once_it_is_sealed_and_read_until_the_last_reader_ends)
+{
+    struct hth_raw *raw = made(save_a, "raw", 5 * MIB + 1), *none = NULL, *reader = NULL;
+
+    cr_assert(eq(int, scan().count, 0));
+    must_fail(rig.s->ops->raw_open(rig.s, save_a, "raw", &none, NULL), HEARTH_ENOENT);
+    must(rig.s->ops->raw_seal(rig.s, raw, NULL));
+    must(rig.s->ops->raw_open(rig.s, save_a, "raw", &reader, NULL));
+    rig.s->ops->raw_close(rig.s, raw);
+    must(raw_put(rig.s, save_a, "raw", "another", 7, NULL));
+    rig.s->ops->remove(rig.s, save_a);
+    cr_assert(eq(int, scan().count, 0));
+    cr_assert(eq(u64, reader->len, 5 * MIB + 1));
+    for (uint64_t i = 0; i < reader->len; i += 4096)
+        cr_assert(eq(int, reader->base[i], 'r'));
+    rig.s->ops->raw_close(rig.s, reader);
+    rig.s->ops->raw_close(rig.s, NULL);
+}
+
+STORE_TEST(a_raw_object_of_a_save_that_was_removed_meanwhile_is_not_sealed)
+{
+    struct hth_raw *raw = made(save_a, "raw", MIB);
+
+    rig.s->ops->remove(rig.s, save_a);
+    must_fail(rig.s->ops->raw_seal(rig.s, raw, NULL), HEARTH_ENOENT);
+    rig.s->ops->raw_close(rig.s, raw);
+    reopen();
+    cr_assert(eq(int, scan().count, 0));
+}
+
+STORE_TEST(a_raw_object_is_never_longer_than_its_bound)
+{
+    struct hth_raw *raw = NULL;
+
+    must_fail(
+            rig.s->ops->raw_make(rig.s, save_a, "raw", HTH_RAW_MAX + 1, &raw, NULL), HEARTH_EINVAL);
 }
 
 STORE_TEST(hostile_names_are_refused)
@@ -296,7 +345,7 @@ STORE_TEST(hostile_names_are_refused)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         must_fail(rig.s->ops->seal(rig.s, slot, save_a, bad[i], NULL), HEARTH_EINVAL);
         must_fail(rig.s->ops->receive(rig.s, slot, save_a, bad[i], NULL), HEARTH_EINVAL);
-        must_fail(rig.s->ops->raw_put(rig.s, save_a, bad[i], "x", 1, NULL), HEARTH_EINVAL);
+        must_fail(raw_put(rig.s, save_a, bad[i], "x", 1, NULL), HEARTH_EINVAL);
     }
     must_fail(rig.s->ops->record_put(rig.s, "../keep", "x", 1, NULL), HEARTH_EINVAL);
     must_fail(rig.s->ops->record_put(rig.s, "", "x", 1, NULL), HEARTH_EINVAL);
@@ -346,13 +395,13 @@ STORE_TEST(a_restart_finds_everything_and_frees_what_was_held)
     struct seen seen;
 
     sealed(save_a, "obj", 1, 3 * MIB);
-    must(rig.s->ops->raw_put(rig.s, save_a, "raw", "text", 4, NULL));
+    must(raw_put(rig.s, save_a, "raw", "text", 4, NULL));
     put_manifest(save_a);
     must(rig.s->ops->publish(rig.s, save_a, NULL));
     slot = take(3 * MIB);
     fill(slot, save_c, "half", 2);
     must(rig.s->ops->receive(rig.s, slot, save_c, "half", NULL));
-    must(rig.s->ops->raw_put(rig.s, save_c, "alone", "", 0, NULL));
+    must(raw_put(rig.s, save_c, "alone", "", 0, NULL));
     generation = take(5 * MIB)->generation; /* held: free after the restart */
 
     for (int time = 0; time < 2; time++) {
@@ -382,7 +431,7 @@ STORE_TEST(a_removed_save_leaves_nothing)
 {
     struct hth_slot *slot = sealed(save_a, "obj", 1, MIB);
 
-    must(rig.s->ops->raw_put(rig.s, save_a, "raw", "text", 4, NULL));
+    must(raw_put(rig.s, save_a, "raw", "text", 4, NULL));
     put_manifest(save_a);
     must(rig.s->ops->publish(rig.s, save_a, NULL));
     rig.s->ops->give(rig.s, slot);
@@ -442,7 +491,7 @@ static int life(void)
         if (!rc)
             rc = rig.s->ops->seal(rig.s, slot, save, "obj", NULL);
         if (!rc)
-            rc = rig.s->ops->raw_put(rig.s, save, "raw", "text", 4, NULL);
+            rc = raw_put(rig.s, save, "raw", "text", 4, NULL);
         if (!rc)
             rc = rig.s->ops->record_put(rig.s, "keep", "K", 1, NULL);
         if (!rc)

@@ -115,7 +115,7 @@ static int answers(void)
     struct hth_local_head m = { sizeof(m), HTH_LOCAL_STATUS, 77, 0 };
 
     cr_assert(eq(ptr, w.letters, NULL));
-    hth_node_request(world_node(&w, 0), w.rank[0].client, &m, sizeof(m), NULL, 0);
+    hth_node_request(world_node(&w, 0), w.rank[0].client, &m, sizeof(m), NULL);
     return w.letters && ((struct hth_local_head *)(void *)w.letters->bytes)->request == 77;
 }
 

@@ -22,7 +22,7 @@ static int ask(const void *bytes, size_t len, uint32_t want, void *out, size_t o
 {
     const struct hth_local_head *got = NULL;
 
-    hth_node_request(node, OURS, bytes, len, NULL, 0);
+    hth_node_request(node, OURS, bytes, len, NULL);
     for (const struct letter *l = w.letters; l; l = l->next)
         if (l->client == OURS && l->machine == 0)
             got = (const void *)l->bytes;

@@ -29,8 +29,8 @@ static struct {
     int has_attach;
 } w;
 
-static void on_request(void *self, uint32_t client, const void *bytes, size_t len,
-        const void *attach, size_t attach_len)
+static void on_request(
+        void *self, uint32_t client, const void *bytes, size_t len, struct hth_content *content)
 {
     struct hth_local_head head;
 
@@ -38,10 +38,12 @@ static void on_request(void *self, uint32_t client, const void *bytes, size_t le
     memcpy(&head, bytes, sizeof(head));
     w.numbers[w.requests++ % 64] = head.request;
     w.client = client;
-    w.has_attach = attach != NULL;
-    w.attach_len = attach_len;
-    if (attach_len && attach_len <= sizeof(w.attach))
-        memcpy(w.attach, attach, attach_len);
+    w.has_attach = content != NULL;
+    w.attach_len = content ? content->len : 0;
+    if (w.attach_len && w.attach_len <= sizeof(w.attach))
+        must(content->read(content, 0, w.attach, w.attach_len));
+    if (content)
+        content->end(content);
 }
 
 static void on_gone(void *self, uint32_t client)

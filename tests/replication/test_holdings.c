@@ -2,6 +2,7 @@
 /* The catalogue, and what an engine makes of a store that another one left. */
 #include "check.h"
 #include "pair.h"
+#include "raws.h"
 
 #include <hearth/internal/core/auth.h>
 #include <hearth/internal/core/table.h>
@@ -148,7 +149,7 @@ Test(holdings, keeps_the_manifest_over_a_restart_and_raw_objects_with_it)
     struct hth_held_save *s = hth_holdings_find(c, save);
 
     hth_digest(o[1].digest, "meta", 4);
-    must(store->ops->raw_put(store, save, ".metadata", "meta", 4, NULL));
+    must(raw_put(store, save, ".metadata", "meta", 4, NULL));
     must(set_manifest(save, o, 2));
     must(set_manifest(save, o, 1));
     cr_assert(eq(u32, s->manifest.objects, 2), "a second one changes nothing");
@@ -156,11 +157,35 @@ Test(holdings, keeps_the_manifest_over_a_restart_and_raw_objects_with_it)
     s = hth_holdings_find(c, save);
     cr_assert(eq(int, s->has_manifest, 1));
     cr_assert(eq(u32, s->manifest.objects, 2));
-    cr_assert(eq(int, hth_held_find(s, 6)->verified, 1));
+    cr_assert(eq(int, hth_held_find(s, 6)->verified, 0), "nobody has looked at it");
     cr_assert(zero(ptr, hth_held_find(s, 6)->slot));
-    must(store->ops->raw_put(store, save, ".metadata", "beta", 4, NULL));
+    must(hth_verify_start(c, s, hth_held_find(s, 6), NULL, NULL, NULL));
+    pair_run(p, 10);
+    cr_assert(eq(int, hth_held_find(s, 6)->verified, 1));
+    must(raw_put(store, save, ".metadata", "longer", 6, NULL));
     restart();
-    cr_assert(zero(ptr, (void *)pair_held(p, 0, save, 6)), "other bytes under its name");
+    cr_assert(zero(ptr, (void *)pair_held(p, 0, save, 6)), "others under its name");
+}
+
+static struct {
+    int calls, code;
+} seen;
+
+static void on_looked(void *self, struct hth_held_save *s, struct hth_held *held, int code,
+        const struct hearth_error *err)
+{
+    (void)self, (void)s, (void)held, (void)err;
+    seen.calls++;
+    seen.code = code;
+}
+
+static void look(struct hth_held_save *s, uint64_t id)
+{
+    seen.calls = 0;
+    must(hth_verify_start(c, s, hth_held_find(s, id), on_looked, NULL, NULL));
+    cr_assert(eq(int, seen.calls, 0), "inside the call");
+    pair_run(p, 10);
+    cr_assert(eq(int, seen.calls, 1));
 }
 
 Test(holdings, looks_at_small_files_again)
@@ -174,17 +199,21 @@ Test(holdings, looks_at_small_files_again)
 
     hth_digest(o[1].digest, "meta", 4);
     must(set_manifest(save, o, 2));
-    must(store->ops->raw_put(store, save, ".metadata", "meta", 4, NULL));
+    must(raw_put(store, save, ".metadata", "meta", 4, NULL));
     hth_held_add(s, &o[1], HTH_HELD_SEALED, NULL);
     hth_held_look(c, s);
-    cr_assert(ne(ptr, hth_held_find(s, 6), NULL));
+    look(s, 6);
+    cr_assert(eq(int, seen.code, HEARTH_OK));
+    cr_assert(eq(int, hth_held_find(s, 6)->verified, 1));
     cr_assert(eq(int, pair_logged(p, 0, "manifest-bad"), 0));
     hth_save_text(save, name);
     strcat(name, ".manifest");
     must(store->ops->record_put(store, name, "damaged", 7, NULL));
-    must(store->ops->raw_put(store, save, ".metadata", "beta", 4, NULL));
+    must(raw_put(store, save, ".metadata", "beta", 4, NULL));
     hth_held_look(c, s);
-    cr_assert(zero(ptr, (void *)hth_held_find(s, 6)));
+    look(s, 6);
+    cr_assert(eq(int, seen.code, HEARTH_ECORRUPT));
+    cr_assert(eq(int, hth_held_find(s, 6)->verified, 0));
     cr_assert(ne(ptr, hth_held_find(s, 5), NULL));
     must(store->ops->record_get(store, name, &bytes, &len, NULL));
     cr_assert(eq(sz, len, s->manifest_len));

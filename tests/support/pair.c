@@ -130,6 +130,15 @@ static void on_blob(
     n->blob = *id;
 }
 
+static void on_blob_failed(void *self, const struct hth_blob_id *id, const struct hearth_error *err)
+{
+    struct pair_node *n = self;
+
+    (void)id;
+    n->blob_failed++;
+    snprintf(n->last, sizeof(n->last), "%s", err->text);
+}
+
 /* ---- Nodes -------------------------------------------------------------------------------------- */
 
 static void fill_ctx(struct pair_node *n)
@@ -165,6 +174,7 @@ void pair_node_open(struct pair *p, uint32_t node)
     };
     struct hth_session_events events = { n, on_message, on_peer_up, on_peer_down };
     struct hth_transfer_events transfer = { n, on_wanted, on_sealed };
+    struct hth_blob_events blobs = { n, on_blob, on_blob_failed };
     struct hth_transport_events link;
 
     fill_ctx(n);
@@ -178,7 +188,7 @@ void pair_node_open(struct pair *p, uint32_t node)
             "address");
     need(!hth_holdings_open(c, &c->holdings, NULL), "holdings");
     need(!hth_tree_open(c, on_fact, n, &c->tree, NULL), "tree");
-    need(!hth_blobs_open(c, on_blob, n, &c->blobs, NULL), "blobs");
+    need(!hth_blobs_open(c, &blobs, &c->blobs, NULL), "blobs");
     need(!hth_transfer_open(c, &transfer, &c->transfer, NULL), "transfer");
     need(!hth_holdings_adopt(c, NULL), "adopt");
     n->epoch = (struct hth_epoch){ .epoch = EPOCH,

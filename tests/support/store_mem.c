@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A store in plain memory: directories are list nodes, a rename is a change of two fields. */
-#include "store_mem.h"
+#include "store_mem_parts.h"
 
 #include <hearth/internal/core/env.h>
 
@@ -10,54 +10,6 @@
 
 #define ROUND        64u
 #define EVIDENCE_MAX 4
-#define RECORD_MAX   127 /* bytes of a record's name */
-
-enum state { FREE, HELD, RECEIVED, SEALED, GIVEN }; /* GIVEN: free when its last lease ends */
-
-struct dir {
-    struct dir *next;
-    struct hth_save_id save;
-    int published;     /* it is step-<N>_ckpt now */
-    int was_published; /* so it goes back there when what replaced it is removed */
-};
-
-struct slot {
-    struct hth_slot pub; /* first */
-    struct slot *next;
-    enum state state;
-    int condemned; /* freed with its last lease */
-    struct dir *dir;
-    char name[HTH_NAME_MAX + 1];
-};
-
-/* A raw object of a directory; a record where dir is NULL. */
-struct file {
-    struct file *next;
-    struct dir *dir;
-    char name[RECORD_MAX + 1];
-    void *bytes;
-    size_t len;
-};
-
-struct mem {
-    struct hth_store base; /* first */
-    uint64_t id;
-    uint64_t limit;
-    uint64_t used;
-    uint64_t slot_ids;
-    uint64_t allocations;
-    uint64_t fail_at; /* value of `allocations`; 0: never */
-    uint32_t evidence;
-    int reserved; /* reserve() was called by this engine */
-    struct slot *slots;
-    struct dir *dirs;
-    struct file *files;
-};
-
-static struct mem *mem_of(struct hth_store *s)
-{
-    return (struct mem *)s;
-}
 
 static struct slot *slot_of(struct hth_slot *slot)
 {
@@ -65,7 +17,7 @@ static struct slot *slot_of(struct hth_slot *slot)
 }
 
 /* Every allocating operation passes here, so that a test can fail each in turn. */
-static int charge(struct mem *m, uint64_t bytes, struct hearth_error *err)
+int mem_charge(struct mem *m, uint64_t bytes, struct hearth_error *err)
 {
     if (++m->allocations == m->fail_at)
         return hth_fail(err, HEARTH_ENOSPC, 0, "the test fails allocation %" PRIu64, m->fail_at);
@@ -86,7 +38,7 @@ static uint64_t capacity_for(uint64_t bytes)
 static int slot_make(struct mem *m, uint64_t capacity, struct slot **out, struct hearth_error *err)
 {
     struct slot *slot, **end = &m->slots;
-    int rc = charge(m, capacity, err);
+    int rc = mem_charge(m, capacity, err);
 
     if (rc)
         return rc;
@@ -283,7 +235,7 @@ static int mem_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct h
     return mem_take(s, bytes, out, err);
 }
 
-static struct dir *dir_find(struct mem *m, struct hth_save_id save)
+struct dir *mem_dir_find(struct mem *m, struct hth_save_id save)
 {
     for (struct dir *d = m->dirs; d; d = d->next)
         if (!hth_save_cmp(d->save, save))
@@ -291,14 +243,13 @@ static struct dir *dir_find(struct mem *m, struct hth_save_id save)
     return NULL;
 }
 
-static int dir_get(
-        struct mem *m, struct hth_save_id save, struct dir **out, struct hearth_error *err)
+int mem_dir_get(struct mem *m, struct hth_save_id save, struct dir **out, struct hearth_error *err)
 {
-    struct dir *d = dir_find(m, save), **end = &m->dirs;
+    struct dir *d = mem_dir_find(m, save), **end = &m->dirs;
     int rc;
 
     if (!d) {
-        rc = charge(m, 0, err);
+        rc = mem_charge(m, 0, err);
         if (rc)
             return rc;
         d = calloc(1, sizeof(*d));
@@ -313,7 +264,7 @@ static int dir_get(
     return 0;
 }
 
-static struct file **file_find(struct mem *m, const struct dir *dir, const char *name)
+struct file **mem_file_find(struct mem *m, const struct dir *dir, const char *name)
 {
     struct file **at = &m->files;
 
@@ -322,7 +273,7 @@ static struct file **file_find(struct mem *m, const struct dir *dir, const char 
     return at;
 }
 
-static int slot_named(struct mem *m, const struct dir *dir, const char *name, enum state state)
+int mem_slot_named(struct mem *m, const struct dir *dir, const char *name, enum state state)
 {
     for (struct slot *s = m->slots; s; s = s->next)
         if (s->dir == dir && s->state == state && !strcmp(s->name, name))
@@ -340,10 +291,10 @@ static int show(struct mem *m, struct slot *slot, struct hth_save_id save, const
         return rc;
     if (slot->state != HELD && (slot->state != RECEIVED || state != SEALED))
         return hth_fail(err, HEARTH_ESTATE, 0, "slot %" PRIu64 " is not held", slot->pub.id);
-    rc = dir_get(m, save, &dir, err);
+    rc = mem_dir_get(m, save, &dir, err);
     if (rc)
         return rc;
-    if (slot_named(m, dir, name, state) || (state == SEALED && *file_find(m, dir, name)))
+    if (mem_slot_named(m, dir, name, state) || (state == SEALED && *mem_file_find(m, dir, name)))
         return hth_fail(err, HEARTH_EEXIST, 0, "%s of " HTH_SAVE " exists already", name,
                 HTH_SAVE_ARGS(save));
     slot->dir = dir;
@@ -405,21 +356,28 @@ static void mem_unlease(struct hth_store *s, struct hth_slot *slot)
         slot_drop(mem_of(s), slot_of(slot));
 }
 
-static void file_drop(struct mem *m, struct file **at)
+void mem_file_end(struct mem *m, struct file *f)
 {
-    struct file *f = *at;
-
-    *at = f->next;
+    if (!f->unnamed || f->users)
+        return;
     m->used -= f->len;
     free(f->bytes);
     free(f);
 }
 
-static int file_put(struct mem *m, struct dir *dir, const char *name, const void *bytes, size_t len,
-        struct hearth_error *err)
+static void file_drop(struct mem *m, struct file **at)
 {
-    struct file *f, **at;
-    int rc = charge(m, len, err);
+    struct file *f = *at;
+
+    *at = f->next;
+    f->unnamed = 1;
+    mem_file_end(m, f);
+}
+
+int mem_file_new(struct mem *m, size_t len, struct file **out, struct hearth_error *err)
+{
+    struct file *f;
+    int rc = mem_charge(m, len, err);
 
     if (rc)
         return rc;
@@ -431,12 +389,20 @@ static int file_put(struct mem *m, struct dir *dir, const char *name, const void
         m->used -= len;
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu bytes", len);
     }
-    if (len)
-        memcpy(f->bytes, bytes, len);
     f->len = len;
+    f->unnamed = 1;
+    *out = f;
+    return 0;
+}
+
+/* In place of what has the name. */
+void mem_file_name(struct mem *m, struct file *f, struct dir *dir, const char *name)
+{
+    struct file **at = mem_file_find(m, dir, name);
+
     f->dir = dir;
+    f->unnamed = 0;
     snprintf(f->name, sizeof(f->name), "%s", name);
-    at = file_find(m, dir, name);
     if (*at) {
         f->next = (*at)->next;
         (*at)->next = f;
@@ -444,13 +410,26 @@ static int file_put(struct mem *m, struct dir *dir, const char *name, const void
     } else {
         *at = f;
     }
+}
+
+static int file_put(struct mem *m, struct dir *dir, const char *name, const void *bytes, size_t len,
+        struct hearth_error *err)
+{
+    struct file *f = NULL;
+    int rc = mem_file_new(m, len, &f, err);
+
+    if (!f)
+        return rc;
+    if (len)
+        memcpy(f->bytes, bytes, len);
+    mem_file_name(m, f, dir, name);
     return 0;
 }
 
 static int file_get(struct mem *m, const struct dir *dir, const char *name, void **out,
         size_t *out_len, struct hearth_error *err)
 {
-    struct file *f = *file_find(m, dir, name);
+    struct file *f = *mem_file_find(m, dir, name);
     void *copy;
 
     if (!f)
@@ -464,41 +443,15 @@ static int file_get(struct mem *m, const struct dir *dir, const char *name, void
     return 0;
 }
 
-static int mem_raw_put(struct hth_store *s, struct hth_save_id save, const char *name,
-        const void *bytes, size_t len, struct hearth_error *err)
-{
-    struct dir *dir;
-    int rc = hth_object_name_check(name, err);
-
-    if (!rc)
-        rc = dir_get(mem_of(s), save, &dir, err);
-    if (rc)
-        return rc;
-    if (slot_named(mem_of(s), dir, name, SEALED))
-        return hth_fail(err, HEARTH_EEXIST, 0, "%s is an object of this save already", name);
-    return file_put(mem_of(s), dir, name, bytes, len, err);
-}
-
-static int mem_raw_get(struct hth_store *s, struct hth_save_id save, const char *name, void **out,
-        size_t *out_len, struct hearth_error *err)
-{
-    struct dir *dir = dir_find(mem_of(s), save);
-
-    if (!dir)
-        return hth_fail(
-                err, HEARTH_ENOENT, 0, "there is nothing of " HTH_SAVE, HTH_SAVE_ARGS(save));
-    return file_get(mem_of(s), dir, name, out, out_len, err);
-}
-
 static int mem_publish(struct hth_store *s, struct hth_save_id save, struct hearth_error *err)
 {
     struct mem *m = mem_of(s);
-    struct dir *dir = dir_find(m, save);
+    struct dir *dir = mem_dir_find(m, save);
     int rc;
 
     if (!dir || dir->published)
         return 0;
-    rc = charge(m, 0, err);
+    rc = mem_charge(m, 0, err);
     if (rc)
         return rc;
     for (struct dir *d = m->dirs; d; d = d->next)
@@ -510,7 +463,7 @@ static int mem_publish(struct hth_store *s, struct hth_save_id save, struct hear
 
 static void mem_record_remove(struct hth_store *s, const char *name)
 {
-    struct file **at = file_find(mem_of(s), NULL, name);
+    struct file **at = mem_file_find(mem_of(s), NULL, name);
 
     if (*at)
         file_drop(mem_of(s), at);
@@ -543,7 +496,7 @@ static void dir_drop(struct mem *m, struct dir *dir)
 static void mem_remove(struct hth_store *s, struct hth_save_id save)
 {
     struct mem *m = mem_of(s);
-    struct dir *dir = dir_find(m, save), *back = NULL;
+    struct dir *dir = mem_dir_find(m, save), *back = NULL;
     char name[HTH_SAVE_TEXT + 16];
 
     hth_save_text(save, name);
@@ -695,8 +648,11 @@ static const struct hth_store_ops mem_ops = {
     .condemn = mem_condemn,
     .lease = mem_lease,
     .unlease = mem_unlease,
-    .raw_put = mem_raw_put,
-    .raw_get = mem_raw_get,
+    .raw_make = mem_raw_make,
+    .raw_back = mem_raw_back,
+    .raw_seal = mem_raw_seal,
+    .raw_open = mem_raw_open,
+    .raw_close = mem_raw_close,
     .publish = mem_publish,
     .remove = mem_remove,
     .record_put = mem_record_put,

@@ -21,7 +21,7 @@ int hth_store_mem_open(uint64_t seed, uint64_t limit_bytes, struct hth_store **o
 void hth_store_mem_destroy(struct hth_store *s);
 
 /* The n-th allocating operation from now (1: the next) fails with HEARTH_ENOSPC, once; 0: none.
- * Allocating: a slot made, a directory made, raw_put, publish, record_put. */
+ * Allocating: a slot made, a directory made, raw_make, raw_back, raw_seal, publish, record_put. */
 void hth_store_mem_fail_at(struct hth_store *s, uint64_t n);
 
 /* Allocating operations so far, failed ones too. */

@@ -8,6 +8,7 @@
  *   P3  PROTECTED is said only when 1 + copies machines hold each object
  *   P4  after the last fault a save becomes PROTECTED
  */
+#include "raws.h"
 #include "world_parts.h"
 
 #include <stdio.h>
@@ -180,30 +181,20 @@ static void on_object(void *arg, const struct hth_store_found *f)
     free(want);
 }
 
-/* The bytes that every node gets. */
-static void check_common(struct world *w, const struct rank_state *r)
-{
-    struct hth_store *s = w->machine[r->machine].store;
-    unsigned char want[WORLD_COMMON_BYTES];
-    void *bytes = NULL;
-    size_t len = 0;
-
-    rank_fill(want, sizeof(want), r->from_lineage, r->from.step, WORLD_COMMON_RANK);
-    if (s->ops->raw_get(s, r->from, WORLD_COMMON, &bytes, &len, NULL))
-        world_broken(w, "P2: rank %u resumed without what every node gets", r->rank);
-    else if (len != sizeof(want) || memcmp(bytes, want, len) != 0)
-        world_broken(w, "P2: rank %u resumed with another save's common bytes", r->rank);
-    free(bytes);
-}
-
 static void check_bytes(struct world *w, struct rank_state *r)
 {
     struct bytes_look l = { r->from, r, 0 };
+    unsigned char common[WORLD_COMMON_MAX];
+    uint64_t len;
 
     hth_store_mem_each(w->machine[r->machine].store, on_object, &l);
     if (!l.seen)
         world_broken(w, "P2: rank %u resumed and its object is not on its node", r->rank);
-    check_common(w, r);
+    len = world_common(common, r->from_lineage, r->from.step);
+    if (!raw_is(w->machine[r->machine].store, r->from, WORLD_COMMON, common, len))
+        world_broken(w,
+                "P2: rank %u resumed and the common object of its step is not there or wrong",
+                r->rank);
     for (uint32_t i = 0; i < w->ranks; i++)
         if (w->rank[i].recovered && w->rank[i].from_lineage != r->from_lineage)
             world_broken(w, "P2: ranks %u and %u resume from bytes of two launches", r->rank, i);

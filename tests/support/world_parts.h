@@ -7,11 +7,6 @@
 #include "store_mem.h"
 #include "world.h"
 
-/* The object that every node gets, and the rank that its bytes are made of. */
-#define WORLD_COMMON       "common"
-#define WORLD_COMMON_BYTES 200u
-#define WORLD_COMMON_RANK  UINT32_MAX
-
 struct machine {
     struct world *world;
     uint32_t index;
@@ -83,6 +78,10 @@ int faults_keep(struct machine *m, struct hth_work *work); /* 1: kept until worl
 /* world_rank.c */
 void rank_act(struct rank_state *r);
 void rank_hear(struct rank_state *r, const struct letter *l);
+/* What every node gets with a step; its length. */
+#define WORLD_COMMON     ".metadata"
+#define WORLD_COMMON_MAX 1000u
+uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t lineage, uint64_t step);
 void rank_kill(struct rank_state *r);
 void rank_send(
         struct rank_state *r, const void *bytes, size_t len, const void *attach, size_t attach_len);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank of the simulated job: attach, join, recover, and then one save after the other. */
+#include "content.h"
 #include "world_parts.h"
 
 #include <hearth/internal/core/table.h>
@@ -23,7 +24,8 @@ void rank_send(
         world_restart(r->world, 50, "no engine to talk to");
         return;
     }
-    hth_node_request(m->node, r->client, bytes, len, attach, attach_len);
+    hth_node_request(
+            m->node, r->client, bytes, len, attach_len ? content_of(attach, attach_len) : NULL);
     m->due_ms = 0;
 }
 
@@ -61,6 +63,14 @@ void rank_fill(unsigned char *out, uint64_t len, uint64_t lineage, uint64_t step
 
         memcpy(out + i, &word, len - i < 8 ? len - i : 8);
     }
+}
+
+uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t lineage, uint64_t step)
+{
+    uint64_t len = rank_bytes(lineage, step, UINT32_MAX, WORLD_COMMON_MAX - 64);
+
+    rank_fill(out, len, lineage, step, UINT32_MAX);
+    return len;
 }
 
 /* ---- Doing ------------------------------------------------------------------------------------------ */
@@ -141,6 +151,17 @@ static void do_begin(struct rank_state *r)
     rank_send(r, &m, sizeof(m), NULL, 0);
 }
 
+/* One rank of each step has something for everybody. */
+static void do_common(struct rank_state *r, uint64_t token)
+{
+    unsigned char bytes[WORLD_COMMON_MAX];
+    struct hth_local_common m = { .head = { sizeof(m), HTH_LOCAL_COMMON, ++r->request, token },
+        .name = WORLD_COMMON };
+
+    m.len = world_common(bytes, r->lineage, r->next);
+    rank_send(r, &m, sizeof(m), bytes, m.len);
+}
+
 /* The slot is in our hands: write, seal, commit. */
 static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
 {
@@ -157,11 +178,7 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
         .data_len = len,
         .items_len = hth_item_bytes(0, 8),
         .items = 1 };
-    struct hth_local_common common = {
-        .head = { sizeof(common), HTH_LOCAL_COMMON, 0, lent->head.token }, .name = WORLD_COMMON
-    };
     struct hth_local_head commit = { sizeof(commit), HTH_LOCAL_COMMIT, 0, lent->head.token };
-    unsigned char bytes[WORLD_COMMON_BYTES];
 
     if (!slot) {
         world_broken(w, "rank %u: the slot it was lent is not there", r->rank);
@@ -173,12 +190,8 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
     r->save = hth_local_save_to(lent->save);
     r->step = R_WAIT;
     rank_send(r, &seal, sizeof(seal), NULL, 0);
-    if (r->rank == 0 && r->step == R_WAIT) { /* what every node gets */
-        rank_fill(bytes, sizeof(bytes), r->lineage, r->next, WORLD_COMMON_RANK);
-        common.head.request = ++r->request;
-        common.len = sizeof(bytes);
-        rank_send(r, &common, sizeof(common), bytes, sizeof(bytes));
-    }
+    if (r->step == R_WAIT && r->rank == r->next % w->ranks)
+        do_common(r, lent->head.token);
     commit.request = ++r->request;
     if (r->step == R_WAIT)
         rank_send(r, &commit, sizeof(commit), NULL, 0);

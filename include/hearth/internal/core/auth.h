@@ -15,6 +15,14 @@ int hth_auth_init(struct hearth_error *err);
 /* BLAKE2b-256 of bytes[len]. */
 void hth_digest(unsigned char out[HTH_DIGEST], const void *bytes, size_t len);
 
+/* The same, piece by piece; may be copied and left unfinished. */
+struct hth_digesting {
+    unsigned char state[384]; /* libsodium's, at whatever address */
+};
+void hth_digest_begin(struct hth_digesting *d);
+void hth_digest_add(struct hth_digesting *d, const void *bytes, size_t len);
+void hth_digest_end(struct hth_digesting *d, unsigned char out[HTH_DIGEST]);
+
 /* Keyed BLAKE2b-128 over two pieces (either may be empty). */
 void hth_mac(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY], const void *a,
         size_t a_len, const void *b, size_t b_len);

@@ -37,6 +37,14 @@ struct hth_workers {
     void *self;
 };
 
+/* Bytes that came with a request, to be copied out piece by piece. Whoever is given one ends it. */
+struct hth_content {
+    uint64_t len;
+    /* out[len] from `off` on; any thread, one at a time. Not 0: it has changed meanwhile. */
+    int (*read)(struct hth_content *content, uint64_t off, void *out, size_t len);
+    void (*end)(struct hth_content *content); /* any thread */
+};
+
 struct hth_log {
     hearth_log_fn *emit; /* NULL: silence */
     void *self;

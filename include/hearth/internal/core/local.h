@@ -33,7 +33,7 @@ enum hth_local_type {
     HTH_LOCAL_LENT = 21,     /* descriptor: the slot */
     HTH_LOCAL_SET_STEP = 22, /* answered by HTH_LOCAL_SAVE_ID */
     HTH_LOCAL_SEAL = 24,     /* one object is written; answered OK at once, sealing goes on */
-    HTH_LOCAL_COMMON = 26,   /* descriptor: memfd with the bytes; OK */
+    HTH_LOCAL_COMMON = 26,   /* descriptor: memfd with the bytes; OK at once, as SEAL */
     HTH_LOCAL_COMMIT = 28,   /* no more objects of this rank; answered by SAVE_ID */
     HTH_LOCAL_ABORT = 30,    /* OK */
     HTH_LOCAL_CANCEL = 32,   /* OK */

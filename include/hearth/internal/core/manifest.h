@@ -24,6 +24,8 @@
 
 #define HTH_OWNER_NONE      UINT32_MAX
 
+#define HTH_RAW_MAX         (UINT64_C(1) << 30) /* bytes of a raw object */
+
 struct hth_object {
     uint64_t id;
     uint32_t owner; /* rank; HTH_OWNER_NONE: nobody's, foreign objects only */

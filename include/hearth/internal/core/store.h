@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A node's memory as the engine sees it. Two make it: store_tmpfs.c (files in
- * <root>/<job>/) and the simulator's, in plain memory. All calls: the engine's thread.
+ * <root>/<job>/) and the simulator's, in plain memory. All calls but raw_back: the engine's
+ * thread.
  *
  *   slot:  FREE ──take──► HELD ──receive──► <name>.tmp in the save's directory ──┐
  *            ▲              └──────────────────seal──────────────────────────────┴─► SEALED
@@ -9,7 +10,10 @@
  *
  * A slot's memory stays where it is through all of this: same inode, same pages, same mapping.
  * It is never shrunk, punched or truncated. A leased slot that is given back becomes FREE when
- * its last lease ends. Raw objects and manifests are small ordinary files.
+ * its last lease ends. Manifests are small ordinary files; raw objects are files of their own:
+ *
+ *   raw_make ──► raw_back, all of it ──► bytes written ──► raw_seal ──► raw_close
+ *                                                          raw_open ──► bytes read ──► raw_close
  */
 #ifndef HEARTH_INTERNAL_CORE_STORE_H
 #define HEARTH_INTERNAL_CORE_STORE_H
@@ -25,6 +29,13 @@ struct hth_slot {
     int fd;              /* to lend to a rank; -1 in plain memory */
     uint32_t leases;     /* readers, grants; hth_store_lease() */
     void *user;          /* the engine's: registration with the transport */
+};
+
+/* A raw object in somebody's hands; the store's, others read. */
+struct hth_raw {
+    unsigned char *base; /* [len]; writable until it is sealed. NULL: len is 0 */
+    uint64_t len;
+    int fd; /* to lend for reading, once sealed; -1 in plain memory */
 };
 
 struct hth_store;
@@ -73,12 +84,22 @@ struct hth_store_ops {
     void (*lease)(struct hth_store *s, struct hth_slot *slot);
     void (*unlease)(struct hth_store *s, struct hth_slot *slot);
 
-    /* Small files of a save: raw objects under their names. Atomic: temporary name, rename. */
-    int (*raw_put)(struct hth_store *s, struct hth_save_id save, const char *name,
-            const void *bytes, size_t len, struct hearth_error *err);
-    /* malloc'ed; the caller frees. */
-    int (*raw_get)(struct hth_store *s, struct hth_save_id save, const char *name, void **out,
-            size_t *out_len, struct hearth_error *err);
+    /* A raw object to be written, in nobody's sight: quick, whatever its size. Room is looked for.
+     * Errors: HEARTH_ENOSPC naming the object and what to do, HEARTH_EEXIST, HEARTH_EINVAL. */
+    int (*raw_make)(struct hth_store *s, struct hth_save_id save, const char *name, uint64_t len,
+            struct hth_raw **out, struct hearth_error *err);
+    /* Memory behind bytes [off, off + len): before they are written, each once. Any thread; takes
+     * as long as it takes. Errors: HEARTH_ENOSPC as above. */
+    int (*raw_back)(struct hth_store *s, struct hth_raw *raw, uint64_t off, uint64_t len,
+            struct hearth_error *err);
+    /* Its final name, in place of what a raw object was there; not written to any more.
+     * Errors: HEARTH_ENOENT the save was removed meanwhile, HEARTH_EEXIST, HEARTH_EIO. */
+    int (*raw_seal)(struct hth_store *s, struct hth_raw *raw, struct hearth_error *err);
+    /* One that is sealed, to be read. Nobody has looked at its bytes. Errors: HEARTH_ENOENT. */
+    int (*raw_open)(struct hth_store *s, struct hth_save_id save, const char *name,
+            struct hth_raw **out, struct hearth_error *err);
+    /* NULL: nothing. One that was not sealed is gone; what is sealed and removed, with its last. */
+    void (*raw_close)(struct hth_store *s, struct hth_raw *raw);
 
     /* COMPLETE: the directory becomes step-<N>_ckpt, in exchange with an older save of that step. */
     int (*publish)(struct hth_store *s, struct hth_save_id save, struct hearth_error *err);

@@ -13,7 +13,7 @@
  *             <save>.dir                  which directory is this save's, by inode number
  *             <save>.manifest, epoch ...  records
  *             evidence/<slot id>-<why>    condemned slots, at most HTH_EVIDENCE_MAX
- *             new                         a small file or slot on its way to its name
+ *             new, new-<n>                a small file, slot or raw object on its way to its name
  *
  * What a directory holds is decided by the blocks in it, then by `<save>.dir`, and by its name
  * only inside .hearth/: a process may die between the exchange of two saves of one step and the
@@ -39,7 +39,7 @@
 #define HTH_SLOT_ROUND   (UINT64_C(2) << 20) /* bytes: slots are multiples of it */
 
 /* Counts the system calls that allocate (mkdir, create, ftruncate, fallocate, pwrite, mmap,
- * publishing rename) and heap allocations; the one that makes `calls` equal to fail_at fails. */
+ * renames that publish or seal a raw object) and heap allocations; the one that makes `calls` equal to fail_at fails. */
 struct hth_store_faults {
     uint64_t calls;
     uint64_t fail_at; /* 0: none */
@@ -55,6 +55,7 @@ struct hth_store_tmpfs_opts {
     int no_prefault;       /* work() allocates, but touches no page */
     struct hth_log log;
     struct hth_points points;
+    struct hth_workers workers; /* free the memory of large raw objects; submit NULL: at once */
     struct hth_store_faults *faults; /* NULL: none; borrowed until close */
     const char *proc;                /* NULL: /proc */
     int test_truncate;               /* give() truncates the slot to nothing and back: wrong, and

@@ -39,10 +39,10 @@ struct hth_node_env {
  * under living ranks), listens to that epoch again and goes on with it. */
 int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct hearth_error *err);
 
-/* One packet of a client (any number > 0 that the server chose); attach: the content of the
- * descriptor that came with it, borrowed during the call. */
+/* One packet of a client (any number > 0 that the server chose); content: of the descriptor that
+ * came with it, NULL: none; taken over. What is large of it is read by the workers, later. */
 void hth_node_request(struct hth_node *node, uint32_t client, const void *bytes, size_t len,
-        const void *attach, size_t attach_len);
+        struct hth_content *content);
 
 /* Its connection ended or its process died: leases and loans of it end. */
 void hth_node_client_gone(struct hth_node *node, uint32_t client);

@@ -21,9 +21,9 @@ struct hth_server;
 
 struct hth_server_events {
     void *self;
-    /* attach[attach_len]: content of the descriptor that came along; NULL: none. Borrowed. */
-    void (*request)(void *self, uint32_t client, const void *bytes, size_t len, const void *attach,
-            size_t attach_len);
+    /* content: of the descriptor that came along; NULL: none. Taken over. */
+    void (*request)(void *self, uint32_t client, const void *bytes, size_t len,
+            struct hth_content *content);
     void (*gone)(void *self, uint32_t client); /* once per client that said anything or nothing */
 };
 

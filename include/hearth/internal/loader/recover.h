@@ -49,6 +49,8 @@ void hth_recover_deliver(struct hth_recover *r, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len);
 void hth_recover_blob(struct hth_recover *r, const struct hth_blob_id *id,
         const unsigned char *bytes, size_t len);
+void hth_recover_blob_failed(
+        struct hth_recover *r, const struct hth_blob_id *id, const struct hearth_error *err);
 void hth_recover_peer_down(struct hth_recover *r, uint32_t node, int code, const char *text);
 void hth_recover_tick(struct hth_recover *r);
 uint64_t hth_recover_due_ms(const struct hth_recover *r);

@@ -3,6 +3,10 @@
  * Large things that every node needs (manifest, raw objects, plan) go down the tree by pull: a
  * node that has one offers it to its children (BLOB with a grant); each pulls, checks the digest,
  * says BLOB_DONE and offers it on. A child that lost its parent asks the next one (BLOB_WANT).
+ *
+ * Manifests and plans are bytes in memory. A raw object is asked for by whoever knows its manifest
+ * and has it not; it is pulled into its file, and given to whoever asks from there. What does not
+ * have the length and digest that the manifest names is not taken.
  */
 #ifndef HEARTH_INTERNAL_REPLICATION_BLOB_H
 #define HEARTH_INTERNAL_REPLICATION_BLOB_H
@@ -17,21 +21,29 @@ struct hth_blob_id {
     uint64_t object;         /* RAW: object id */
 };
 
-/* It is here, whole and with the right digest, and children are being served. bytes[len] live
- * until the blob is forgotten. At the node that gave it this does not run. */
-typedef void hth_blob_arrived(
-        void *self, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
+struct hth_blob_events {
+    void *self;
+    /* It is here, whole and with the right digest, and children are being served. bytes[len] live
+     * until the blob is forgotten. At the node that gave it this does not run. A raw object is
+     * SEALED and verified in the holdings then. */
+    void (*arrived)(
+            void *self, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
+    /* A raw object cannot be written here. It is tried again, until it is forgotten. */
+    void (*failed)(void *self, const struct hth_blob_id *id, const struct hearth_error *err);
+};
 
-int hth_blobs_open(struct hth_ctx *ctx, hth_blob_arrived *arrived, void *self,
+int hth_blobs_open(struct hth_ctx *ctx, const struct hth_blob_events *events,
         struct hth_blobs **out, struct hearth_error *err);
 void hth_blobs_join(struct hth_ctx *ctx); /* forgets all */
 
-/* Give one to all (coordinator), bytes copied. A second give of the same id changes nothing. */
+/* Give one to all (coordinator), bytes copied; no raw object. A second give of the same id changes
+ * nothing. */
 int hth_blob_give(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
         struct hearth_error *err);
 
-/* A raw object may start elsewhere: fetch this blob from `node`, then give it on to our own
- * children as if the parent had brought it. */
+/* One may start elsewhere: fetch this blob from `node` (HTH_NODE_NONE: our parent), then give it on
+ * to our own children as if the parent had brought it. A raw object that is here and not held any
+ * more was wrong: it is fetched again. */
 int hth_blob_fetch(
         struct hth_ctx *ctx, const struct hth_blob_id *id, uint32_t node, struct hearth_error *err);
 /* Answer hth_blob_fetch() of others with these bytes, without giving it to children. Copied. */

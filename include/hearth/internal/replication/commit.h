@@ -79,6 +79,9 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len);
 void hth_commit_blob(
         struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
+/* A common object cannot be written here: its save fails, unless it is whole on the others already. */
+void hth_commit_blob_failed(
+        struct hth_commit *c, const struct hth_blob_id *id, const struct hearth_error *err);
 int hth_commit_offer_wanted(
         void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object);
 void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object);

@@ -42,11 +42,11 @@ struct hth_held_save {
 int hth_holdings_open(struct hth_ctx *ctx, struct hth_holdings **out, struct hearth_error *err);
 
 /* After a start: what the store has (adoption). Objects whose block, table or name do not hold
- * are given back or condemned, with a line in the log; received halves (`.tmp`) are given back. */
+ * are given back or condemned, with a line in the log; received halves (`.tmp`) are given back.
+ * Payloads and raw objects are not read here: `verified` is 0. */
 int hth_holdings_adopt(struct hth_ctx *ctx, struct hearth_error *err);
 
-/* The small files of a save, looked at again: a raw object that is not what the manifest names is
- * not held any more. Of a manifest and its record, the one that is right replaces the other; where
+/* The manifest and its record, looked at again: the one that is right replaces the other; where
  * neither is, there is no manifest here. */
 void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save);
 

@@ -113,9 +113,19 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
         uint32_t items, uint64_t items_len, hth_sealed_fn *done, void *self,
         struct hearth_error *err);
 
-/* Every chunk of a sealed object against its table (and the table against held->object.digest).
- * HEARTH_ECORRUPT names the chunk. Sets held->verified. */
+/* Every chunk of a sealed object against its table (and the table against held->object.digest),
+ * or a raw one as a whole. HEARTH_ECORRUPT names the chunk. Sets held->verified. */
 int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        hth_sealed_fn *done, void *self, struct hearth_error *err);
+
+/* Raw objects. put: content becomes the bytes of held, which is LENT and has name and length; taken
+ * over, also on failure. Room is looked for at once (HEARTH_ENOSPC); the copy and the digest are the
+ * workers', and held is SEALED when `done` hears 0. What fails is dropped after `done`. A content
+ * that changes: HEARTH_EPROTO. look is what hth_verify_start() does with one: its bytes against
+ * held->object.digest, HEARTH_ECORRUPT. */
+int hth_raw_put(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        struct hth_content *content, hth_sealed_fn *done, void *self, struct hearth_error *err);
+int hth_raw_look(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         hth_sealed_fn *done, void *self, struct hearth_error *err);
 
 /* The digest of a foreign file: becomes held->object.digest where the file is the container's own; a

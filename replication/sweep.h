@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Something done to bytes from the first to the last on the workers, one piece after the other, so
+ * that a large object lets others' works between its own, and ends soon when nobody wants it.
+ */
+#ifndef REPLICATION_SWEEP_H
+#define REPLICATION_SWEEP_H
+
+#include <hearth/internal/replication/ctx.h>
+
+#define HTH_SWEEP_PIECE (UINT64_C(16) << 20) /* bytes: some 20 ms of a digest */
+
+/* Embedded in its owner, which fills the first part and keeps still until `done`. */
+struct hth_sweep {
+    struct hth_ctx *ctx;
+    uint64_t len;
+    /* Any thread. Also once for no bytes. Not 0: no more. */
+    int (*piece)(struct hth_sweep *sweep, uint64_t off, uint64_t len);
+    void (*done)(struct hth_sweep *sweep); /* the engine's thread, once, never in start */
+    const int *vain;                       /* read on the engine's thread: not 0: no more pieces */
+
+    int code; /* of the last piece */
+    uint64_t at;
+    struct hth_work work;
+};
+
+void hth_sweep_start(struct hth_sweep *sweep);
+
+#endif

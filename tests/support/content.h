@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What comes with a request, from plain memory. */
+#ifndef HEARTH_TESTS_CONTENT_H
+#define HEARTH_TESTS_CONTENT_H
+
+#include <hearth/internal/core/env.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct content {
+    struct hth_content pub; /* first */
+    unsigned char bytes[];
+};
+
+static inline int content_read(struct hth_content *c, uint64_t off, void *out, size_t len)
+{
+    if (off > c->len || len > c->len - off)
+        return -1;
+    memcpy(out, ((struct content *)c)->bytes + off, len);
+    return 0;
+}
+
+static inline void content_end(struct hth_content *c)
+{
+    free(c);
+}
+
+static inline struct hth_content *content_of(const void *bytes, size_t len)
+{
+    struct content *c = malloc(sizeof(*c) + len);
+
+    if (!c)
+        abort();
+    c->pub = (struct hth_content){ len, content_read, content_end };
+    if (len)
+        memcpy(c->bytes, bytes, len);
+    return &c->pub;
+}
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the store in memory know of each other: store_mem.c, and its raw objects. */
+#ifndef HEARTH_TESTS_STORE_MEM_PARTS_H
+#define HEARTH_TESTS_STORE_MEM_PARTS_H
+
+#include "store_mem.h"
+
+#define RECORD_MAX 127 /* bytes of a record's name */
+
+enum state { FREE, HELD, RECEIVED, SEALED, GIVEN }; /* GIVEN: free when its last lease ends */
+
+struct dir {
+    struct dir *next;
+    struct hth_save_id save;
+    int published;     /* it is step-<N>_ckpt now */
+    int was_published; /* so it goes back there when what replaced it is removed */
+};
+
+struct slot {
+    struct hth_slot pub; /* first */
+    struct slot *next;
+    enum state state;
+    int condemned; /* freed with its last lease */
+    struct dir *dir;
+    char name[HTH_NAME_MAX + 1];
+};
+
+/* A raw object of a directory; a record where dir is NULL. */
+struct file {
+    struct file *next;
+    struct dir *dir;
+    char name[RECORD_MAX + 1];
+    void *bytes;
+    size_t len;
+    uint32_t users; /* raw objects in somebody's hands */
+    int unnamed;    /* in no list: freed with its last user */
+};
+
+struct mem {
+    struct hth_store base; /* first */
+    uint64_t id;
+    uint64_t limit;
+    uint64_t used;
+    uint64_t slot_ids;
+    uint64_t allocations;
+    uint64_t fail_at; /* value of `allocations`; 0: never */
+    uint32_t evidence;
+    int reserved; /* reserve() was called by this engine */
+    struct slot *slots;
+    struct dir *dirs;
+    struct file *files;
+};
+
+static inline struct mem *mem_of(struct hth_store *s)
+{
+    return (struct mem *)s;
+}
+
+/* store_mem.c */
+int mem_charge(struct mem *m, uint64_t bytes, struct hearth_error *err); /* an allocation */
+struct dir *mem_dir_find(struct mem *m, struct hth_save_id save);
+int mem_dir_get(struct mem *m, struct hth_save_id save, struct dir **out, struct hearth_error *err);
+int mem_slot_named(struct mem *m, const struct dir *dir, const char *name, enum state state);
+struct file **mem_file_find(struct mem *m, const struct dir *dir, const char *name);
+int mem_file_new(struct mem *m, size_t len, struct file **out, struct hearth_error *err);
+void mem_file_name(struct mem *m, struct file *f, struct dir *dir, const char *name);
+void mem_file_end(struct mem *m, struct file *f);
+
+/* store_mem_raw.c */
+int mem_raw_make(struct hth_store *s, struct hth_save_id save, const char *name, uint64_t len,
+        struct hth_raw **out, struct hearth_error *err);
+int mem_raw_back(struct hth_store *s, struct hth_raw *raw, uint64_t off, uint64_t len,
+        struct hearth_error *err);
+int mem_raw_seal(struct hth_store *s, struct hth_raw *raw, struct hearth_error *err);
+int mem_raw_open(struct hth_store *s, struct hth_save_id save, const char *name,
+        struct hth_raw **out, struct hearth_error *err);
+void mem_raw_close(struct hth_store *s, struct hth_raw *raw);
+
+#endif
