@@ -281,7 +281,6 @@ void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save)
     free(bytes);
 }
 
-
 /* What an engine before us took from another node's container. */
 static void received_adopt(struct hth_ctx *ctx, const struct find *f)
 {
