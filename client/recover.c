@@ -181,15 +181,44 @@ static int open_checkpoint(struct hearth *h, struct hth_local_save save,
     return rc;
 }
 
+static int find_save(
+        struct hearth *h, uint64_t step, struct hth_local_found *out, struct hearth_error *err)
+{
+    struct hth_local_find m = { .step = step };
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_FIND,
+        .want = HTH_LOCAL_FOUND,
+        .fd = -1,
+        .again = 1,
+        .answer = out,
+        .answer_len = sizeof(*out),
+        .wait_ms = HTH_REQUEST_MS,
+        .what = "find a save" };
+
+    return hth_ask(h, &ask, err);
+}
+
+/* Its rank may have recovered since the helper came, or begun a new epoch: the engine knows. */
+static int helper_may(struct hearth *h, struct hearth_error *err)
+{
+    struct hth_local_found a;
+    int rc = find_save(h, HEARTH_STEP_NEWEST, &a, err);
+
+    if (rc == HEARTH_ESTATE)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "a helper reads what its rank has recovered: rank %u recovers first", h->opts.rank);
+    return rc == HEARTH_ENOENT ? HEARTH_OK : rc;
+}
+
 static int may_recover(struct hearth *h, struct hearth_error *err)
 {
     int again = h->asked;
 
-    if (h->opts.helper && !h->recovered && !h->attached.recovered)
-        return hth_fail(err, HEARTH_ESTATE, 0,
-                "a helper reads what its rank has recovered: rank %u recovers first", h->opts.rank);
+    if (h->opts.helper)
+        return helper_may(h, err);
     h->asked = 1;
-    return again && !h->opts.helper ? hth_join(h, err) : HEARTH_OK;
+    return again ? hth_join(h, err) : HEARTH_OK;
 }
 
 int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
@@ -223,24 +252,6 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
 }
 
 /* ---- one of this epoch's -------------------------------------------------------------------- */
-
-static int find_save(
-        struct hearth *h, uint64_t step, struct hth_local_found *out, struct hearth_error *err)
-{
-    struct hth_local_find m = { .step = step };
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_FIND,
-        .want = HTH_LOCAL_FOUND,
-        .fd = -1,
-        .again = 1,
-        .answer = out,
-        .answer_len = sizeof(*out),
-        .wait_ms = HTH_REQUEST_MS,
-        .what = "find a save" };
-
-    return hth_ask(h, &ask, err);
-}
 
 static int open_found(
         struct hearth *h, uint64_t step, struct hearth_checkpoint **out, struct hearth_error *err)

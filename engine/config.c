@@ -54,7 +54,7 @@ static const struct option {
     { "threads", "N", NUMBER, AT(threads), 1, 256,
             "that checksum and copy (default: one per core, at most 4)" },
     { "module-dir", "DIR", TEXT, AT(module_dir), 0, SPACE(module_dir),
-            "where hearth-ofi.so and hearth-ucx.so are (default: beside this program)" },
+            "where hearth-ofi.so and hearth-ucx.so are (default: where they were built or installed)" },
     { "log-level", "LEVEL", TEXT, AT(log_level), 0, SPACE(log_level),
             "error, warn, info, debug (default) or trace" },
     { "foreground", NULL, FLAG, AT(foreground), 0, 0, "log to standard error, too" },

@@ -161,6 +161,9 @@ static int put_common(struct hth_node *n, struct loan *l, const struct hth_local
     struct hth_held *held;
     int rc = is_over(n, l, err);
 
+    if (!rc && content->len != m->len)
+        rc = hth_fail(err, HEARTH_EPROTO, 0,
+                "a common object of %" PRIu64 " bytes came with %" PRIu64, m->len, content->len);
     if (!rc && (len == 0 || len > HTH_NAME_MAX))
         rc = hth_fail(err, HEARTH_EINVAL, 0, "a common object needs a name of 1 to 64 bytes");
     if (!rc) {

@@ -236,7 +236,7 @@ static void on_epoch_failed(struct hth_recover *r, const unsigned char *bytes, s
 {
     struct hearth_error err;
 
-    if (len < 4 || len > 4 + 400 || r->state == IDLE || r->state == ENDED)
+    if (len < 4 || len > 4 + 400 || !hth_get32(bytes) || r->state == IDLE || r->state == ENDED)
         return;
     hth_fail(&err, (int)hth_get32(bytes), 0, "%.*s", (int)(len - 4), (const char *)bytes + 4);
     recover_end(r, err.code, &err);

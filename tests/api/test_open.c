@@ -325,6 +325,28 @@ Test(open, an_engine_that_accepts_nobody_is_a_timeout)
     rank_end(&r);
 }
 
+/* It came before its rank had recovered, as it does when both are started at once. */
+Test(open, a_helper_that_came_early_need_not_come_again)
+{
+    struct rank r;
+    struct hearth_opts o;
+    struct hearth *helper = NULL;
+    struct hearth_error err = { 0 };
+    struct hearth_checkpoint *ckpt = NULL;
+
+    rank_start(&r);
+    must(hearth_open(&r.opts, &r.h, &err));
+    o = r.opts;
+    o.helper = 1;
+    must(hearth_open(&o, &helper, &err));
+    must_fail(hearth_recover(helper, NULL, &ckpt, &err), HEARTH_ESTATE);
+    cr_assert(ne(ptr, strstr(err.text, "recovers first"), NULL), "%s", err.text);
+    must(hearth_recover(r.h, NULL, &ckpt, &err));
+    cr_assert(eq(int, hearth_recover(helper, NULL, &ckpt, &err), 0), "%s", err.text);
+    hearth_close(helper, HEARTH_KEEP);
+    rank_end(&r);
+}
+
 Test(open, hands_on_what_the_engine_refuses)
 {
     struct rank r;

@@ -328,3 +328,17 @@ Test(common, no_room_is_an_answer_and_fails_the_save)
     pass(100);
     cr_assert(eq(int, w.code[1], HEARTH_EFAILED));
 }
+
+Test(common, another_length_than_was_announced_is_refused)
+{
+    uint64_t token = begin(1);
+    struct hth_local_common m = { .name = ".metadata", .len = LEN + 1 };
+
+    ask(1, &m, sizeof(m), HTH_LOCAL_COMMON, token, content_of(w.bytes, LEN));
+    must_hear(1, HTH_LOCAL_ERROR);
+    cr_assert(eq(int, w.heard[1].error.code, HEARTH_EPROTO));
+    ask(1, &m, sizeof(m), HTH_LOCAL_COMMON, token, NULL); /* nor none at all */
+    must_hear(1, HTH_LOCAL_ERROR);
+    pass(100);
+    cr_assert(eq(int, w.code[1], HEARTH_EFAILED));
+}

@@ -301,6 +301,10 @@ static void on_find(struct fake_engine *f, struct client *c, const struct hth_lo
                 f->save[i].level >= HEARTH_COMPLETE &&
                 (found < 0 || hth_save_cmp(f->save[i].id, f->save[found].id) > 0))
             found = i;
+    if (!f->recovered) {
+        fake_put_error(c, m->head.request, HEARTH_ESTATE, "not recovered yet");
+        return;
+    }
     if (found < 0) {
         fake_put_error(c, m->head.request, HEARTH_ENOENT, "no such step; there is: none");
         return;
