@@ -27,8 +27,8 @@ static const struct {
     { "UCX_TCP_CONN_NB", "y", 1 },          /* else dialling a dead node blocks for 134 s */
     { "UCX_POSIX_ERROR_HANDLING", "y", 1 }, /* else no death is told on shared memory */
     { "UCX_TCP_CM_REUSEADDR", "y", 0 },     /* a new engine on the old one's port */
-    { "UCX_TCP_TX_SEG_SIZE", "256K", 0 },   /* 4 times the rate of the default */
-    { "UCX_TCP_RX_SEG_SIZE", "256K", 0 },
+    { "UCX_TCP_TX_SEG_SIZE", "512K", 0 },   /* each is a system call; the default is 8K */
+    { "UCX_TCP_RX_SEG_SIZE", "512K", 0 },
     { "UCX_TCP_KEEPIDLE", "2s", 0 },
     { "UCX_TCP_KEEPINTVL", "1s", 0 },
     { "UCX_TCP_KEEPCNT", "3", 0 },
