@@ -240,7 +240,9 @@ static struct md_slot *set_items(struct md_machine *m, struct md_slot *values, s
         return md_attributes(m, below - 1, values, (size_t)(sp - values) / 2) ? NULL : values;
     }
     for (struct md_slot *v = values; v < sp; v += 2)
-        if ((!is_key(v) && (md_refuse(m, "a key that is a list, a dict or made of tuples"), 1)) ||
+        if ((!is_key(v) &&
+                    (md_refuse(m, "a key that is a list, a dict or a tuple of many or of tuples"),
+                            1)) ||
                 md_place(m, v) || md_place(m, v + 1) ||
                 (dict->closed && (md_refuse(m, "a dict in itself"), 1)) ||
                 md_pair(m, dict, v, v + 1))

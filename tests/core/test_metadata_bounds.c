@@ -39,6 +39,21 @@ static void many_places(struct text *t, uint32_t chunks)
     }
 }
 
+/* storage_data: so many places of the name that is memo number 4. */
+static void places_of_memo_4(struct text *t, uint32_t count)
+{
+    put_text(t, "storage_data");
+    PUT(t, "}");
+    for (uint32_t i = 0; i < count; i++) {
+        PUT(t, "h\x02)\x81}(\x8c\x03"
+               "fqnh\x04\x8c\x06offseth\x00");
+        put_int(t, i);
+        PUT(t, "\x85\x85Rubh\x03)\x81}(\x8c\x0drelative_path\x8c\x03"
+               "a.b\x8c\x06offsetK\x00"
+               "\x8c\x06lengthK\x01ubs");
+    }
+}
+
 static size_t memory_now(const char *what)
 {
     FILE *f = fopen("/proc/self/status", "r");
@@ -155,16 +170,7 @@ Test(metadata_bounds, time_is_linear_in_what_is_shared)
     PUT(&t, "]");
     for (uint32_t i = 0; i < 50000; i++)
         PUT(&t, "}h\x04h\x05sa");
-    put_text(&t, "storage_data");
-    PUT(&t, "}");
-    for (uint32_t i = 0; i < 200000; i++) {
-        PUT(&t, "h\x02)\x81}(\x8c\x03"
-                "fqnh\x04\x8c\x06offseth\x00");
-        put_int(&t, i);
-        PUT(&t, "\x85\x85Rubh\x03)\x81}(\x8c\x0drelative_path\x8c\x03"
-                "a.b\x8c\x06offsetK\x00"
-                "\x8c\x06lengthK\x01ubs");
-    }
+    places_of_memo_4(&t, 200000);
     cr_assert(eq(int, finish(&t, &md), 0), "%s", err.text);
     hearth_metadata_close(md);
     free(t.at);
@@ -252,16 +258,7 @@ Test(metadata_bounds, time_is_linear_in_places_beside_a_huge_tensor)
     put(&t, (char *)&len, 4);
     put(&t, name, len);
     PUT(&t, "\x94");
-    put_text(&t, "storage_data");
-    PUT(&t, "}");
-    for (uint32_t i = 0; i < 400000; i++) {
-        PUT(&t, "h\x02)\x81}(\x8c\x03"
-                "fqnh\x04\x8c\x06offseth\x00");
-        put_int(&t, i);
-        PUT(&t, "\x85\x85Rubh\x03)\x81}(\x8c\x0drelative_path\x8c\x03"
-                "a.b\x8c\x06offsetK\x00"
-                "\x8c\x06lengthK\x01ubs");
-    }
+    places_of_memo_4(&t, 400000);
     cr_assert(eq(int, finish(&t, &md), HEARTH_ECORRUPT));
     cr_assert(ne(ptr, strstr(err.text, "more than 2^63 bytes"), NULL), "%s", err.text);
     free(t.at);
