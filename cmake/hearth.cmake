@@ -17,6 +17,16 @@ if(HEARTH_SANITIZE)
   target_link_options(hearth_build INTERFACE -fsanitize=${HEARTH_SANITIZE})
 endif()
 
+# What an attacker who finds a hole should meet: checked by tests/lint/hardening.sh. Sanitizers bring
+# their own checks, and _FORTIFY_SOURCE does nothing without optimisation but warn.
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES C)
+if(NOT HEARTH_SANITIZE)
+  target_compile_options(hearth_build INTERFACE -fstack-protector-strong -fstack-clash-protection
+    $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2>)
+  target_link_options(hearth_build INTERFACE -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+endif()
+
 set(HEARTH_CORE_LIBRARIES ${ISAL_LIBRARIES} ${SODIUM_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
 
 # One folder, one target: every .c in it. The folders named after it are what it may see.

@@ -26,6 +26,7 @@ hearth_case(lint.symbols lint COMMAND ${lint}/symbols.sh library $<TARGET_FILE:h
 hearth_case(lint.symbols_fails lint
   COMMAND ${lint}/symbols_test.sh ${lint}/symbols.sh ${CMAKE_C_COMPILER})
 hearth_case(lint.format lint COMMAND ${lint}/format.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.readme lint COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/readme.sh --check README.md)
 hearth_case(lint.spdx lint COMMAND ${lint}/spdx.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.scripts lint COMMAND ${lint}/scripts.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.tidy lint TIMEOUT 900
@@ -42,8 +43,20 @@ foreach(folder . transport/ofi transport/ucx)
   endforeach()
 endforeach()
 
+set(hardened $<TARGET_FILE:hearth> $<TARGET_FILE:hearth_cli> $<TARGET_FILE:hearthd>)
+foreach(target hearth_engine_module hearth_ofi_module hearth_ucx hearth_ucx_impl)
+  if(TARGET ${target})
+    list(APPEND hardened $<TARGET_FILE:${target}>)
+  endif()
+endforeach()
+
 # A sanitized library asks its users for the sanitizer; nobody installs one.
 if(NOT HEARTH_SANITIZE)
+  if(BUILD_SHARED_LIBS AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug") # as it is installed
+    hearth_case(lint.hardening lint COMMAND ${lint}/hardening.sh ${hardened})
+  endif()
+  hearth_case(lint.hardening_fails lint
+    COMMAND ${lint}/hardening_test.sh ${lint}/hardening.sh ${CMAKE_C_COMPILER})
   hearth_case(lint.abi lint COMMAND ${lint}/abi.sh ${PROJECT_SOURCE_DIR} $<TARGET_FILE:hearth>)
   hearth_case(lint.abi_fails lint
     COMMAND ${lint}/abi_test.sh ${lint}/abi.sh ${CMAKE_C_COMPILER})
