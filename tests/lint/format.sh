@@ -7,4 +7,6 @@ list() { find . -name build -prune -o -name '*.[ch]' -type f -print | sort; }
 long=$(list | xargs wc -l | awk '$1 > 800 && $2 != "total" { print $2 ": " $1 " lines" }')
 [ -z "$long" ] || { echo "split these: $long"; exit 1; }
 command -v clang-format >/dev/null || { echo "skip: no clang-format"; exit 77; }
+clang-format --version | grep -q 'version 14\.' ||
+	{ echo "skip: the format is clang-format 14's, and this is another"; exit 77; }
 list | xargs clang-format --dry-run -Werror

@@ -4,6 +4,8 @@
 set -eu
 cd "$1"
 command -v clang-tidy >/dev/null || { echo "skip: no clang-tidy"; exit 77; }
+clang-tidy --version | grep -q 'version 14\.' ||
+	{ echo "skip: the checks are those of clang-tidy 14, and this is another"; exit 77; }
 build=$2
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

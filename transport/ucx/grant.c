@@ -19,7 +19,9 @@ int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_r
         struct hearth_error *err)
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
+    ucp_mem_map_params_t map = { 0 };
     struct hth_region *r;
+    ucs_status_t status;
 
     if (!at || !len || len > UINTPTR_MAX - (uintptr_t)at)
         return hth_fail(
@@ -27,6 +29,15 @@ int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_r
     r = calloc(1, sizeof(*r));
     if (!r)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a registration");
+    map.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+    map.address = at;
+    map.length = len;
+    status = ucp_mem_map(t->context, &map, &r->memh);
+    if (status != UCS_OK) {
+        free(r);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "UCX cannot register %" PRIu64 " bytes: %s", len,
+                ucs_status_string(status));
+    }
     r->base = at;
     r->len = len;
     r->next = t->regions;
@@ -35,6 +46,18 @@ int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_r
     t->regions = r;
     *out = r;
     return 0;
+}
+
+static void region_free(struct hth_ucx *t, struct hth_region *r)
+{
+    if (r->next)
+        r->next->prev = r->prev;
+    if (r->prev)
+        r->prev->next = r->next;
+    else
+        t->regions = r->next;
+    ucp_mem_unmap(t->context, r->memh);
+    free(r);
 }
 
 int hth_ucx_dereg(struct hth_transport *base, struct hth_region *r)
@@ -46,14 +69,27 @@ int hth_ucx_dereg(struct hth_transport *base, struct hth_region *r)
     hth_ucx_grants_drop(t, r, 0);
     if (r->pulls || r->serving)
         return HEARTH_EBUSY;
-    if (r->next)
-        r->next->prev = r->prev;
-    if (r->prev)
-        r->prev->next = r->next;
-    else
-        t->regions = r->next;
-    free(r);
+    r->dead = 1;
+    if (!r->held)
+        region_free(t, r);
     return 0;
+}
+
+/* UCX has given a packet back that held the region. */
+void hth_ucx_region_put(struct hth_ucx *t, struct hth_region *r)
+{
+    r->held--;
+    if (r->dead && !r->held)
+        region_free(t, r);
+}
+
+/* When no worker is left that could use them. */
+void hth_ucx_regions_fini(struct hth_ucx *t)
+{
+    while (t->regions) {
+        hth_ucx_grants_drop(t, t->regions, 0);
+        region_free(t, t->regions);
+    }
 }
 
 /* All grants on the region, or all of the connection. */
@@ -161,12 +197,13 @@ void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned cha
         hth_ucx_conn_fail(t, c, HEARTH_EPEER, "this node has no memory for a reply");
         return;
     }
-    p->region = g->region;
+    p->region = p->holds = g->region;
     p->data = g->region->base + g->off + off;
     p->data_len = len;
     p->header_len = HTH_UCX_REPLY;
     hth_put64(p->header, hth_get64(ask + 32));
     c->serving++;
     p->region->serving++;
+    p->holds->held++;
     hth_ucx_packet_start(t, c, p);
 }

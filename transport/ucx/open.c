@@ -217,13 +217,6 @@ static void free_all(struct hth_ucx *t)
         t->packets = p->next;
         free(p);
     }
-    while (t->regions) {
-        struct hth_region *r = t->regions;
-
-        t->regions = r->next;
-        hth_ucx_grants_drop(t, r, 0);
-        free(r);
-    }
     hth_ucx_pulls_fini(t);
     for (uint32_t i = 0; i < t->conns.cap; i++)
         free(hth_handles_at(&t->conns, i));
@@ -253,6 +246,7 @@ static void ucx_close(struct hth_transport *base)
         ucp_worker_destroy(t->worker);
     hth_ucx_conns_forget(t);
     hth_ucx_events_run(t);
+    hth_ucx_regions_fini(t);
     if (t->context)
         ucp_cleanup(t->context);
     if (t->wake_fd >= 0)

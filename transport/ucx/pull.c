@@ -102,7 +102,9 @@ static ucs_status_t receive(struct hth_ucx_pull *p, struct hth_ucx_conn *c, void
     ucp_request_param_t param = { 0 };
     ucs_status_ptr_t request;
 
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    param.op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMH;
+    param.memh = p->region->memh;
     param.cb.recv_am = on_received;
     param.user_data = p;
     c->receiving++;

@@ -44,6 +44,8 @@ static void finish(struct hth_ucx_packet *p, ucs_status_t status)
     } else if (c) {
         c->sending = 0;
     }
+    if (p->holds)
+        hth_ucx_region_put(t, p->holds);
     packet_free(p);
     if (c && status != UCS_OK)
         hth_ucx_conn_broke(c, status);
@@ -75,6 +77,10 @@ void hth_ucx_packet_start(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_
     param.user_data = p;
     param.flags =
             UCP_AM_SEND_FLAG_REPLY | (p->region ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER);
+    if (p->region) { /* UCX 1.18 crashes when it gives up a send that it registered itself */
+        param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+        param.memh = p->region->memh;
+    }
     p->prev = NULL;
     p->next = t->packets;
     if (p->next)

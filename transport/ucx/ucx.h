@@ -72,6 +72,7 @@ struct hth_ucx_packet {
     hth_conn conn;
     enum hth_ucx_am id;
     struct hth_region *region; /* that data lies in */
+    struct hth_region *holds;  /* the same, until UCX gives the packet back */
     const void *data;
     size_t data_len;
     size_t header_len;
@@ -115,8 +116,12 @@ struct hth_region {
     struct hth_region *next, *prev;
     unsigned char *base;
     uint64_t len;
+    ucp_mem_h memh;   /* UCX's registration, handed along with every transfer */
     uint32_t pulls;   /* into it */
     uint32_t serving; /* out of it */
+    uint32_t
+            held; /* packets with it that UCX has not given back, whatever became of their connection */
+    int dead;     /* deregistered: it goes with the last of them */
 };
 
 struct hth_ucx_grant {
@@ -209,6 +214,8 @@ ucs_status_t hth_ucx_handlers_set(struct hth_ucx *t);
 int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_region **out,
         struct hearth_error *err);
 int hth_ucx_dereg(struct hth_transport *base, struct hth_region *region);
+void hth_ucx_regions_fini(struct hth_ucx *t);
+void hth_ucx_region_put(struct hth_ucx *t, struct hth_region *r);
 int hth_ucx_grant(struct hth_transport *base, struct hth_region *region, uint64_t off, uint64_t len,
         hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
 void hth_ucx_revoke(struct hth_transport *base, const unsigned char *desc, uint32_t len);
