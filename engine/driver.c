@@ -101,6 +101,7 @@ static struct hth_transport *open_transport(
         .port = c->port ? (uint16_t)c->port : last_port(d),
         .provider = c->provider[0] ? c->provider : NULL,
         .device = c->device[0] ? c->device : NULL,
+        .trusted = hth_config_network(c).trusted,
         .clock = d->clock,
         .log = d->log,
     };
@@ -202,6 +203,7 @@ static int open_node(struct hth_driver *d, struct hearth_error *err)
         .transport_self = d,
         .reply = on_reply,
         .reply_self = d,
+        .trusted = hth_config_network(c).trusted,
         .retry_ms = c->retry_ms,
     };
     int rc;
@@ -235,15 +237,20 @@ static int open_parts(struct hth_driver *d, struct hearth_error *err)
 static void say_hello(struct hth_driver *d)
 {
     const struct hth_config *c = &d->config;
+    struct hth_network network = hth_config_network(c);
+    char left_out[HTH_LEFT_OUT][HTH_LEFT_OUT_TEXT];
+    unsigned count = hth_network_left_out(&network, left_out);
 
     hth_say(&d->log, HEARTH_LOG_INFO, "engine-ready",
             "hearthd " HEARTH_VERSION " pid %ld: job %s, node %s, root %s, transport %s, provider "
-            "%s, bind %s, port %u, device %s, key %s, linger %u s, %u threads%s%s",
+            "%s, bind %s, port %u, device %s, key %s, network %s, linger %u s, %u threads%s%s",
             (long)getpid(), c->job, c->node, c->root, c->transport,
             c->provider[0] ? c->provider : "default", c->bind, c->port,
-            c->device[0] ? c->device : "by address", c->key_file[0] ? "yes" : "none",
+            c->device[0] ? c->device : "by address", c->key_file[0] ? "yes" : "none", c->network,
             c->linger_s ? c->linger_s : LINGER_S, c->threads, c->stop_point[0] ? ", stops at " : "",
             c->stop_point);
+    for (unsigned i = 0; i < count; i++)
+        hth_say(&d->log, HEARTH_LOG_WARN, "network", "%s", left_out[i]);
     if (c->binds > 1)
         hth_say(&d->log, HEARTH_LOG_WARN, "bind-unused",
                 "%u further addresses were given and are not used for data", c->binds - 1);
