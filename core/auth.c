@@ -71,13 +71,14 @@ int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]
 }
 
 void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
-        const void *transcript, size_t len)
+        const char *purpose, const void *transcript, size_t len)
 {
-    static const unsigned char purpose[] = "hearth session 1";
+    static const unsigned char name[] = "hearth session 1";
     crypto_generichash_state state;
 
     crypto_generichash_init(&state, job_key, HTH_KEY, HTH_KEY);
-    crypto_generichash_update(&state, purpose, sizeof(purpose));
+    crypto_generichash_update(&state, name, sizeof(name));
+    crypto_generichash_update(&state, (const unsigned char *)purpose, strlen(purpose) + 1);
     crypto_generichash_update(&state, transcript, len);
     crypto_generichash_final(&state, out, HTH_KEY);
     hth_wipe(&state, sizeof(state));

@@ -42,17 +42,21 @@ Test(auth, a_code_covers_key_both_pieces_and_where_they_part)
     cr_assert(eq(int, hth_mac_equal(mac, other), 0));
 }
 
-Test(auth, a_session_key_depends_on_job_key_and_transcript)
+Test(auth, a_session_key_depends_on_job_key_purpose_and_transcript)
 {
     unsigned char a[HTH_KEY], b[HTH_KEY];
 
     must(hth_auth_init(NULL));
-    hth_session_key(a, key_a, "hello", 5);
-    hth_session_key(b, key_a, "hello", 5);
+    hth_session_key(a, key_a, "prove", "hello", 5);
+    hth_session_key(b, key_a, "prove", "hello", 5);
     cr_assert(eq(int, memcmp(a, b, HTH_KEY), 0));
-    hth_session_key(b, key_b, "hello", 5);
+    hth_session_key(b, key_b, "prove", "hello", 5);
     cr_assert(ne(int, memcmp(a, b, HTH_KEY), 0));
-    hth_session_key(b, key_a, "hellp", 5);
+    hth_session_key(b, key_a, "prove", "hellp", 5);
+    cr_assert(ne(int, memcmp(a, b, HTH_KEY), 0));
+    hth_session_key(b, key_a, "proof", "hello", 5);
+    cr_assert(ne(int, memcmp(a, b, HTH_KEY), 0));
+    hth_session_key(b, key_a, "provehello", "", 0);
     cr_assert(ne(int, memcmp(a, b, HTH_KEY), 0));
 }
 

@@ -28,9 +28,9 @@ void hth_mac(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY], const
         size_t a_len, const void *b, size_t b_len);
 int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]); /* 1: equal */
 
-/* A session's key from the job's and what both sides said (`transcript`). */
+/* A session's key from the job's and what both sides said (`transcript`): one for each purpose. */
 void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
-        const void *transcript, size_t len);
+        const char *purpose, const void *transcript, size_t len);
 
 /* The key file: 32 bytes, or 64 hex digits and a newline; mode 0600 or stricter, owned by us,
  * no link. Errors: HEARTH_EINVAL with a sentence that says what to do. */
