@@ -38,6 +38,7 @@ struct hth_driver {
     char records[HTH_PATH_MAX + HTH_NAME_MAX + 16];
     struct hth_stop_point point;
     struct hth_store_faults faults;
+    struct hth_key key; /* lent to the node's session */
     struct hth_log_file *log_file;
     struct hth_log log;
     struct hth_clock clock;
@@ -212,14 +213,12 @@ static int open_node(struct hth_driver *d, struct hearth_error *err)
     memcpy(env.node, c->node, sizeof(env.node));
     snprintf(env.log_path, sizeof(env.log_path), "%.500s/log", d->records);
     if (c->key_file[0]) {
-        env.session.has_key = 1;
-        if ((rc = hth_key_load(c->key_file, env.session.key, err)))
+        if ((rc = hth_key_open(c->key_file, &d->key, err)))
             return rc;
+        env.session.key = d->key.bytes;
     }
     hth_point(&env.points, "adopt");
-    rc = hth_node_open(&env, &d->node, err);
-    hth_wipe(env.session.key, sizeof(env.session.key));
-    return rc;
+    return hth_node_open(&env, &d->node, err);
 }
 
 static int open_parts(struct hth_driver *d, struct hearth_error *err)
@@ -249,6 +248,10 @@ static void say_hello(struct hth_driver *d)
             c->device[0] ? c->device : "by address", c->key_file[0] ? "yes" : "none", c->network,
             c->linger_s ? c->linger_s : LINGER_S, c->threads, c->stop_point[0] ? ", stops at " : "",
             c->stop_point);
+    if (d->key.bytes && !d->key.locked)
+        hth_say(&d->log, HEARTH_LOG_WARN, "key-not-locked",
+                "the job key may be swapped out: this process may not lock memory; raise "
+                "RLIMIT_MEMLOCK (ulimit -l) by some pages");
     for (unsigned i = 0; i < count; i++)
         hth_say(&d->log, HEARTH_LOG_WARN, "network", "%s", left_out[i]);
     if (c->binds > 1)
@@ -421,6 +424,7 @@ void hth_driver_close(struct hth_driver *d)
     if (d->pool)
         hth_pool_stop(d->pool); /* before the owners of its work go */
     hth_node_close(d->node);
+    hth_key_close(&d->key);
     if (d->store)
         d->store->ops->close(d->store);
     hth_pool_close(d->pool);

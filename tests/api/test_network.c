@@ -3,6 +3,7 @@
 #include "check.h"
 #include "engines.h"
 #include "rank.h"
+#include "secret.h"
 #include "tmp_root.h"
 
 #include <arpa/inet.h>
@@ -138,6 +139,18 @@ Test(network, on_loopback_nothing_is_missing)
         cr_assert(zero(int, warnings()));
         save_and_close();
     }
+}
+
+/* Rank and engine in one process: the engine's one copy, and none when it has ended. */
+Test(network, the_key_lies_in_one_place_and_goes_with_the_engine)
+{
+    must(secret_write(key));
+    r.opts.key_file = key;
+    r.opts.start = HEARTH_START_IN_PROCESS;
+    rank_open(&r);
+    cr_assert(eq(int, secret_copies(), 1));
+    hearth_close(r.h, HEARTH_KEEP);
+    cr_assert(zero(int, secret_copies()));
 }
 
 Test(network, a_rank_that_says_otherwise_than_its_engine_is_told_so)

@@ -2,6 +2,7 @@
 /* How sessions meet: who is believed, who is refused, and what a liar can do. */
 #include "check.h"
 #include "net_world.h"
+#include "secret.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -476,6 +477,29 @@ Test(handshake, ones_own_words_sent_back_are_nobodys)
     cr_assert(zero(int, w->node[0].messages[1]), "it has heard itself");
     r->t->ops->close(r->t);
     net_world_close(w);
+}
+
+Test(handshake, sessions_that_talk_leave_no_copy_of_the_key)
+{
+    char path[] = "/tmp/hearth-secret-XXXXXX";
+    struct hth_session_opts o = { .job = "job" };
+    struct net_world *w;
+    struct hth_key key;
+
+    close(mkstemp(path));
+    must(secret_write(path));
+    must(hth_key_open(path, &key, NULL));
+    o.key = key.bytes;
+    w = net_world_open(2, &o);
+    must(net_send(w, 0, 1, 5));
+    must(net_send(w, 1, 0, 5));
+    net_run(w, 3000);
+    cr_assert(eq(int, w->node[1].messages[0], 1));
+    cr_assert(eq(int, secret_copies(), 1));
+    net_world_close(w);
+    hth_key_close(&key);
+    cr_assert(zero(int, secret_copies()));
+    unlink(path);
 }
 
 Test(handshake, half_open_connections_are_bounded_and_end)

@@ -50,7 +50,7 @@ struct hth_driver;
 
 /* Take the job's lock, adopt what is there, open the transport, listen. stop_fd: the engine ends
  * when it becomes readable (a signalfd); -1: none; borrowed until close.
- * Errors: those of hth_store_tmpfs_open(), hth_transport_open(), hth_key_load(), HEARTH_EIO. Also
+ * Errors: those of hth_store_tmpfs_open(), hth_transport_open(), hth_key_open(), HEARTH_EIO. Also
  * the log's last line where its folder can be had. */
 int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_driver **out,
         struct hearth_error *err);
