@@ -5,7 +5,6 @@
  */
 #include "client.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <hearth/internal/core/auth.h>
 #include <hearth/internal/core/opts.h>
@@ -32,7 +31,6 @@ static const struct number {
     { "allow_degraded", AT(allow_degraded), 0, 1, 0 },
     { "helper", AT(helper), 0, 1, 0 },
     { "port", AT(port), 0, 65535, 0 },
-    { "insecure", AT(insecure), 0, 1, 0 },
     { "any_root", AT(any_root), 0, 1, 0 },
     { "open_ms", AT(open_ms), 1, HTH_DEADLINE_MAX, 60000 },
     { "recover_ms", AT(recover_ms), 1, HTH_DEADLINE_MAX, 300000 },
@@ -115,6 +113,9 @@ static int check_numbers_together(const struct hearth_opts *o, struct hearth_err
             o->start != HEARTH_START_IN_PROCESS)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "start is %u: it is one of enum hearth_start (auto, never, in_process)", o->start);
+    if (o->network != HEARTH_NETWORK_HOSTILE && o->network != HEARTH_NETWORK_TRUSTED)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "network is %u: it is one of enum hearth_network (hostile, trusted)", o->network);
     if (o->log_level > HEARTH_LOG_TRACE)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "log_level is %u: it is one of enum hearth_log_level, 10 to 50", o->log_level);
@@ -151,44 +152,42 @@ static int check_names(const struct hearth_opts *o, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* -1: no numeric address; 1: loopback; 0: another. */
-static int loopback(const char *text)
+struct hth_network hth_network_of(const struct hearth_opts *o)
 {
-    struct in_addr v4;
-    struct in6_addr v6;
-
-    if (inet_pton(AF_INET, text, &v4) == 1)
-        return ntohl(v4.s_addr) >> 24 == 127;
-    if (inet_pton(AF_INET6, text, &v6) == 1)
-        return IN6_IS_ADDR_LOOPBACK(&v6);
-    return -1;
+    return (struct hth_network){ .bind = o->bind,
+        .transport = o->transport ? o->transport : "ofi",
+        .provider = o->provider,
+        .has_key = o->key_file != NULL,
+        .trusted = o->network == HEARTH_NETWORK_TRUSTED };
 }
 
 static int check_network(const struct hearth_opts *o, struct hearth_error *err)
 {
-    unsigned char key[HTH_KEY];
-    int near = o->bind ? loopback(o->bind) : 1, rc;
+    struct hth_network network = hth_network_of(o);
+    struct hth_key key;
+    int rc;
 
     if (o->transport && strcmp(o->transport, "ofi") != 0 && strcmp(o->transport, "ucx") != 0)
         return hth_fail(err, HEARTH_EINVAL, 0, "transport is '%.64s': use \"ofi\" or \"ucx\"",
                 o->transport);
-    if (near < 0)
+    if (o->bind && hth_address_reach(o->bind) == HTH_REACH_NONE)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "bind is '%.64s': give a numeric address of this node, as 10.0.0.1 or fd00::1",
+                o->bind);
+    if (o->bind && hth_address_reach(o->bind) == HTH_REACH_WILDCARD)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "bind is '%.64s', which is every address: give the one that the job's nodes share",
                 o->bind);
     if (o->device && !if_nametoindex(o->device))
         return hth_fail(err, HEARTH_EINVAL, errno,
                 "device '%.64s' is no network interface of this node: see `ip link`", o->device);
-    if (!near && !o->key_file && !o->insecure)
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "bind is %s and there is no key_file: without a key Hearth listens on loopback "
-                "only; give a key file, or set insecure = 1 on a network that you trust",
-                o->bind);
-    if (!o->key_file)
-        return HEARTH_OK;
-    rc = hth_key_load(o->key_file, key, err);
-    hth_wipe(key, sizeof(key));
-    return rc;
+    rc = hth_network_check(&network, err);
+    if (rc || !o->key_file)
+        return rc;
+    if ((rc = hth_key_open(o->key_file, &key, err)))
+        return rc;
+    hth_key_close(&key); /* the engine's business; here it was only looked at */
+    return HEARTH_OK;
 }
 
 static int check_root(const struct hearth_opts *o, struct hearth_error *err)

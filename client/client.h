@@ -13,6 +13,7 @@
 #include <hearth/internal/core/block.h>
 #include <hearth/internal/core/fail.h>
 #include <hearth/internal/core/local.h>
+#include <hearth/internal/core/network.h>
 #include <hearth/internal/core/opts.h>
 #include <hearth/internal/core/table.h>
 #include <pthread.h>
@@ -267,6 +268,7 @@ static inline uint64_t hth_file_bytes(uint64_t bytes)
 
 /* ---- opening (check.c, join.c) -------------------------------------------------------------- */
 
+struct hth_network hth_network_of(const struct hearth_opts *o);
 int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct hearth_error *err);
 void hth_opts_drop(struct hearth *h);
 int hth_join(struct hearth *h, struct hearth_error *err); /* gather, and hand it to the engine */

@@ -36,7 +36,8 @@ static const struct hth_env_row rows[] = {
     ROW(HTH_ENV_TEXT, "DEVICE", device, "of BIND", "network interface"),
     ROW(HTH_ENV_TEXT, "KEY_FILE", key_file, "", "32 bytes, mode 0600; none: loopback only"),
     ROW(HTH_ENV_U32, "ENGINE_PORT", port, "any", "port of the engine for peers"),
-    ROW(HTH_ENV_BOOL, "INSECURE", insecure, "0", "1: no key needed off loopback"),
+    ROW(HTH_ENV_NETWORK, "NETWORK", network, "hostile",
+            "hostile, or trusted: no stranger reaches it"),
     ROW(HTH_ENV_BOOL, "ANY_ROOT", any_root, "0", "1: the root need not be a tmpfs"),
     ROW(HTH_ENV_U32, "OPEN_MS", open_ms, "60000", "deadline of open"),
     ROW(HTH_ENV_U32, "RECOVER_MS", recover_ms, "300000", "deadline of recover"),
@@ -87,18 +88,34 @@ static int number(const struct hth_env_row *row, const char *value, uint64_t mos
     return HEARTH_OK;
 }
 
-static int start_of(
+/* Options whose values have names. */
+static const struct word {
+    enum hth_env_kind kind;
+    const char *name;
+    uint32_t value;
+} words[] = {
+    { HTH_ENV_START, "auto", HEARTH_START_AUTO },
+    { HTH_ENV_START, "never", HEARTH_START_NEVER },
+    { HTH_ENV_START, "in_process", HEARTH_START_IN_PROCESS },
+    { HTH_ENV_NETWORK, "hostile", HEARTH_NETWORK_HOSTILE },
+    { HTH_ENV_NETWORK, "trusted", HEARTH_NETWORK_TRUSTED },
+};
+
+static int word(
         const struct hth_env_row *row, const char *value, uint64_t *out, struct hearth_error *err)
 {
-    if (!strcmp(value, "auto"))
-        *out = HEARTH_START_AUTO;
-    else if (!strcmp(value, "never"))
-        *out = HEARTH_START_NEVER;
-    else if (!strcmp(value, "in_process"))
-        *out = HEARTH_START_IN_PROCESS;
-    else
-        return bad(row, value, "auto, never or in_process", err);
-    return HEARTH_OK;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (words[i].kind == row->kind && !strcmp(words[i].name, value)) {
+            *out = words[i].value;
+            return HEARTH_OK;
+        }
+    return bad(row, value,
+            row->kind == HTH_ENV_START ? "auto, never or in_process" : "hostile or trusted", err);
+}
+
+static int has_words(const struct hth_env_row *row)
+{
+    return row->kind == HTH_ENV_START || row->kind == HTH_ENV_NETWORK;
 }
 
 static int list_of(struct hearth_opts *o, const struct hth_env_row *row, const char *value,
@@ -143,8 +160,7 @@ static int take(struct hearth_opts *o, const struct hth_env_row *row, const char
     }
     if (row->kind == HTH_ENV_LIST)
         return list_of(o, row, value, err);
-    rc = row->kind == HTH_ENV_START ? start_of(row, value, &v, err)
-                                    : number(row, value, most, &v, err);
+    rc = has_words(row) ? word(row, value, &v, err) : number(row, value, most, &v, err);
     if (rc)
         return rc;
     narrow = (uint32_t)v;
@@ -158,10 +174,9 @@ static int take(struct hearth_opts *o, const struct hth_env_row *row, const char
 static int is_set(const struct hearth_opts *o, const struct hth_env_row *row)
 {
     static const char zeros[sizeof(uint64_t)];
-    size_t size =
-            row->kind == HTH_ENV_U32 || row->kind == HTH_ENV_BOOL || row->kind == HTH_ENV_START
-                    ? sizeof(uint32_t)
-                    : sizeof(uint64_t);
+    size_t size = row->kind == HTH_ENV_U32 || row->kind == HTH_ENV_BOOL || has_words(row)
+                          ? sizeof(uint32_t)
+                          : sizeof(uint64_t);
 
     return memcmp((const char *)o + row->at, zeros, size) != 0;
 }

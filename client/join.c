@@ -41,7 +41,8 @@ static void mine(struct hearth *h, unsigned char out[HTH_GATHER])
         .copies = h->opts.copies,
         .min_copies = h->opts.min_copies,
         .keep = h->opts.keep,
-        .flags = h->opts.allow_degraded ? HTH_GATHER_ALLOW_DEGRADED : 0,
+        .flags = (h->opts.allow_degraded ? HTH_GATHER_ALLOW_DEGRADED : 0) |
+                 (h->opts.network == HEARTH_NETWORK_TRUSTED ? HTH_GATHER_TRUSTED : 0),
         .heartbeat_ms = h->opts.heartbeat_ms,
         .dead_ms = h->opts.dead_ms,
         .version_low = a->version_low,

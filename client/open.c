@@ -132,19 +132,31 @@ static int make(const struct hearth_opts *opts, struct hearth **out, struct hear
 static void say_settings(struct hearth *h)
 {
     const struct hearth_opts *o = &h->opts;
-    const char *net = o->key_file ? "key" : o->insecure ? "insecure" : "loopback";
+    const char *auth = o->key_file ? "key" : "none";
+    const char *network = o->network == HEARTH_NETWORK_TRUSTED ? "trusted" : "hostile";
 
     hth_line_add(&h->lines, HEARTH_LOG_INFO, "open",
             "job %s rank %u/%u node %s epoch %" PRIu64
-            "; copies %u min %u keep %u%s; root %s; transport %s%s%s bind %s auth %s; heartbeat %u "
+            "; copies %u min %u keep %u%s; root %s; transport %s%s%s bind %s auth %s network %s; heartbeat %u "
             "dead %u stall %u recover %u save %u ms linger %u s; copy_threads %u inflight %u MiB "
             "lease %" PRIu64 " spare %" PRIu64 "; engine pid %u log %.120s",
             o->job, o->rank, o->world, h->attached.node, h->epoch, o->copies, o->min_copies,
             o->keep, o->allow_degraded ? " allow_degraded" : "", o->root, o->transport,
             o->provider ? "/" : "", o->provider ? o->provider : "", o->bind ? o->bind : "127.0.0.1",
-            net, o->heartbeat_ms, o->dead_ms, o->stall_ms, o->recover_ms, o->save_ms, o->linger_s,
-            o->copy_threads, o->inflight_mib, o->lease_bytes, o->spare_bytes, h->attached.pid,
-            h->attached.log);
+            auth, network, o->heartbeat_ms, o->dead_ms, o->stall_ms, o->recover_ms, o->save_ms,
+            o->linger_s, o->copy_threads, o->inflight_mib, o->lease_bytes, o->spare_bytes,
+            h->attached.pid, h->attached.log);
+}
+
+static void say_left_out(struct hearth *h)
+{
+    struct hth_network network = hth_network_of(&h->opts);
+    char text[HTH_LEFT_OUT][HTH_LEFT_OUT_TEXT];
+    unsigned count = hth_network_left_out(&network, text);
+
+    for (unsigned i = 0; i < count; i++)
+        hth_line_add(&h->lines, HEARTH_LOG_WARN, "network", "job %s rank %u: %s", h->opts.job,
+                h->opts.rank, text[i]);
 }
 
 /* A helper takes part in what its rank has joined. */
@@ -188,8 +200,10 @@ int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct he
         hth_line_add(&h->lines, HEARTH_LOG_WARN, "off",
                 "job %s rank %u: Hearth is switched off (off = 1): nothing is saved or recovered",
                 h->opts.job, h->opts.rank);
-    else if (!(rc = join(h, err)))
+    else if (!(rc = join(h, err))) {
         say_settings(h);
+        say_left_out(h);
+    }
     hth_lines_drain(&h->lines);
     if (rc) {
         hth_while(err, rc, "open job '%s' as rank %u", h->opts.job, h->opts.rank);

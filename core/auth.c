@@ -8,6 +8,8 @@
 
 #include <sodium.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 int hth_auth_init(struct hearth_error *err)
 {
@@ -71,16 +73,39 @@ int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]
 }
 
 void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
-        const void *transcript, size_t len)
+        const char *purpose, const void *transcript, size_t len)
 {
-    static const unsigned char purpose[] = "hearth session 1";
+    static const unsigned char name[] = "hearth session 1";
     crypto_generichash_state state;
 
     crypto_generichash_init(&state, job_key, HTH_KEY, HTH_KEY);
-    crypto_generichash_update(&state, purpose, sizeof(purpose));
+    crypto_generichash_update(&state, name, sizeof(name));
+    crypto_generichash_update(&state, (const unsigned char *)purpose, strlen(purpose) + 1);
     crypto_generichash_update(&state, transcript, len);
     crypto_generichash_final(&state, out, HTH_KEY);
     hth_wipe(&state, sizeof(state));
+}
+
+/* libsodium's has pages of its own between two that cannot be touched, and is left out of dumps; the
+ * lock it tries in silence, so we ask for it once more. */
+void *hth_secret_alloc(size_t len, int *out_locked)
+{
+    unsigned char *secret = sodium_init() < 0 ? NULL : sodium_malloc(len);
+    uintptr_t page = (uintptr_t)secret & -(uintptr_t)sysconf(_SC_PAGESIZE);
+    size_t span = (uintptr_t)secret + len - page;
+
+    if (!secret)
+        return NULL;
+    if (out_locked)
+        *out_locked = mlock((const void *)page, span) == 0;
+    madvise((void *)page, span, MADV_DONTDUMP);
+    madvise((void *)page, span, MADV_DONTFORK);
+    return secret;
+}
+
+void hth_secret_free(void *secret)
+{
+    sodium_free(secret);
 }
 
 void hth_wipe(void *secret, size_t len)

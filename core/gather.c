@@ -134,6 +134,11 @@ static uint32_t number_at(const struct hth_gather *g, size_t at)
     return v;
 }
 
+static const char *network_of(const struct hth_gather *g)
+{
+    return g->flags & HTH_GATHER_TRUSTED ? "trusted" : "hostile";
+}
+
 static int options_agree(const struct hth_gather *a, const struct hth_gather *b, uint32_t rank,
         struct hearth_error *err)
 {
@@ -143,6 +148,11 @@ static int options_agree(const struct hth_gather *a, const struct hth_gather *b,
                     "rank 0 and rank %" PRIu32 " disagree about %s: %" PRIu32 " and %" PRIu32
                     "; give all ranks the same options",
                     rank, alike[i].name, number_at(a, alike[i].at), number_at(b, alike[i].at));
+    if ((a->flags ^ b->flags) & HTH_GATHER_TRUSTED)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank 0 and rank %" PRIu32 " disagree about network: %s and %s; give all ranks the "
+                "same options",
+                rank, network_of(a), network_of(b));
     if (a->flags != b->flags)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "rank 0 and rank %" PRIu32 " disagree about allow_degraded: %u and %u; give all "

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job key's file. What others could have read or written is no secret, so it is refused. */
+/* The job key: its file, which is refused where others could have read or written it, and the one
+ * place where it lies in memory. */
 #include <hearth/internal/core/auth.h>
 
 #include <errno.h>
@@ -74,9 +75,13 @@ static int parse(const char *path, unsigned char out[HTH_KEY], const unsigned ch
             path, HTH_KEY, TEXT);
 }
 
-int hth_key_load(const char *path, unsigned char out[HTH_KEY], struct hearth_error *err)
+/* All that ever holds digits of the key. */
+struct place {
+    unsigned char key[HTH_KEY], text[TEXT + 2];
+};
+
+static int load(const char *path, struct place *place, struct hearth_error *err)
 {
-    unsigned char bytes[TEXT + 2];
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     ssize_t n = 0;
     int rc;
@@ -88,11 +93,37 @@ int hth_key_load(const char *path, unsigned char out[HTH_KEY], struct hearth_err
         return hth_fail(err, HEARTH_EINVAL, errno, "key file %s: %s", path, strerrordesc_np(errno));
 
     rc = file_check(fd, path, err);
-    if (!rc && (n = read(fd, bytes, sizeof(bytes))) < 0)
+    if (!rc && (n = read(fd, place->text, sizeof(place->text))) < 0)
         rc = hth_fail(err, HEARTH_EINVAL, errno, "key file %s: %s", path, strerrordesc_np(errno));
     if (!rc)
-        rc = parse(path, out, bytes, n, err);
+        rc = parse(path, place->key, place->text, n, err);
     close(fd);
-    hth_wipe(bytes, sizeof(bytes));
+    hth_wipe(place->text, sizeof(place->text));
     return rc;
+}
+
+int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err)
+{
+    struct hth_key key = { NULL, 0 };
+    struct place *place = hth_secret_alloc(sizeof(*place), &key.locked);
+    int rc;
+
+    if (!place)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the job key");
+    rc = load(path, place, err);
+    if (rc) {
+        hth_secret_free(place);
+        return rc;
+    }
+    key.bytes = place->key; /* its first field */
+    *out = key;
+    return HEARTH_OK;
+}
+
+void hth_key_close(struct hth_key *key)
+{
+    if (!key)
+        return;
+    hth_secret_free(key->bytes);
+    *key = (struct hth_key){ NULL, 0 };
 }

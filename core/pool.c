@@ -390,6 +390,25 @@ void hth_pool_condemn(struct hth_store *s, struct hth_slot *pub, const char *why
         hth_pool_forget(t, slot);
 }
 
+/* By its descriptor: the name may be gone, or another file's by now. */
+int hth_pool_reader(
+        struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err)
+{
+    char path[40];
+    int fd;
+
+    (void)s;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", slot->fd);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return hth_fail(err, HEARTH_EIO, errno,
+                "a slot cannot be opened for reading: %s: %s; is /proc mounted, and does the limit "
+                "(ulimit -n) leave descriptors?",
+                path, strerrordesc_np(errno));
+    *out_fd = fd;
+    return HEARTH_OK;
+}
+
 void hth_pool_lease(struct hth_store *s, struct hth_slot *slot)
 {
     (void)s;

@@ -111,6 +111,7 @@ static const struct hth_store_ops tmpfs_ops = {
     .condemn = hth_pool_condemn,
     .lease = hth_pool_lease,
     .unlease = hth_pool_unlease,
+    .reader = hth_pool_reader,
     .raw_make = hth_raw_make,
     .raw_back = hth_raw_back,
     .raw_seal = hth_raw_seal,

@@ -133,6 +133,8 @@ int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth
 void hth_pool_give(struct hth_store *s, struct hth_slot *slot);
 void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *why);
 void hth_pool_lease(struct hth_store *s, struct hth_slot *slot);
+int hth_pool_reader(
+        struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err);
 void hth_pool_unlease(struct hth_store *s, struct hth_slot *slot);
 /* Free, or given while somebody uses it. */
 void hth_pool_settle(struct tmpfs_slot *slot);

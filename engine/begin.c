@@ -31,8 +31,7 @@ static int take(struct hth_node *n, struct loan *l, const struct hth_local_begin
     rc = n->env.store->ops->lend(n->env.store, m->bytes, l->rank, &o->slot, err);
     if (rc)
         return rc;
-    memcpy(o->name, m->name, sizeof(o->name));
-    o->name[HTH_NAME_MAX] = '\0';
+    memcpy(o->name, m->name, strlen(m->name) + 1); /* as long as the check allows */
     l->objects++;
     return HEARTH_OK;
 }
@@ -56,7 +55,7 @@ static void answer_lent(
 static int begin_now(struct hth_node *n, struct client *c, const struct hth_local_begin *m,
         struct hearth_error *err)
 {
-    struct loan *l = m->head.token ? loan_find(n, c, m->head.token) : NULL;
+    struct loan *l = m->head.token ? loan_open(n, c, m->head.token) : NULL;
     int rc = HEARTH_OK;
 
     if (m->head.token && !l)
@@ -107,7 +106,7 @@ void answer_save_id(
 static int set_step_now(struct hth_node *n, struct client *c, const struct hth_local_set_step *m,
         struct hearth_error *err)
 {
-    struct loan *l = loan_find(n, c, m->head.token);
+    struct loan *l = loan_open(n, c, m->head.token);
     int rc;
 
     if (!l || l->has_id)

@@ -5,10 +5,8 @@
  */
 #include <hearth/internal/engine/driver.h>
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +41,9 @@ static const struct option {
     { "port", "N", NUMBER, AT(port), 0, 65535, "to listen on (default: any)" },
     { "key-file", "FILE", TEXT, AT(key_file), 0, SPACE(key_file),
             "the job's key, 32 bytes or 64 hex digits, mode 0600" },
-    { "insecure", NULL, FLAG, AT(insecure), 0, 0, "no key on other addresses than loopback" },
+    { "network", "KIND", TEXT, AT(network), 0, SPACE(network),
+            "hostile (default), or trusted: no stranger reaches it, so a key and\n"
+            "hardware that checks keys are not asked for off loopback" },
     { "any-root", NULL, FLAG, AT(any_root), 0, 0, "the root need not be a tmpfs (tests)" },
     { "linger", "SECONDS", NUMBER, AT(linger_s), 0, 30 * 86400,
             "end when no rank was there for so long (default: 86400)" },
@@ -151,33 +151,26 @@ static int set_text(
     return HEARTH_OK;
 }
 
-/* -1: no numeric address; 0: for everybody or anybody; 1: loopback; 2: another. */
-static int address_kind(const char *text)
+struct hth_network hth_config_network(const struct hth_config *c)
 {
-    struct in6_addr v6;
-    struct in_addr v4;
-
-    if (inet_pton(AF_INET, text, &v4) == 1)
-        return v4.s_addr == INADDR_ANY ? 0 : ntohl(v4.s_addr) >> 24 == 127 ? 1 : 2;
-    if (inet_pton(AF_INET6, text, &v6) == 1)
-        return IN6_IS_ADDR_UNSPECIFIED(&v6) ? 0 : IN6_IS_ADDR_LOOPBACK(&v6) ? 1 : 2;
-    return -1;
+    return (struct hth_network){ .bind = c->bind,
+        .transport = c->transport,
+        .provider = c->provider,
+        .has_key = c->key_file[0] != '\0',
+        .trusted = !strcmp(c->network, "trusted") };
 }
 
 static int check_bind(const struct hth_config *c, const char *bind, struct hearth_error *err)
 {
-    int kind = address_kind(bind);
+    enum hth_reach reach = hth_address_reach(bind);
+    struct hth_network network = hth_config_network(c);
 
-    if (kind <= 0)
+    if (reach == HTH_REACH_NONE || reach == HTH_REACH_WILDCARD)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "--bind is '%s': give %s numeric address of this node, such as 10.0.0.1 or fd00::1",
-                bind, kind ? "a" : "one");
-    if (kind == 2 && !c->key_file[0] && !c->insecure)
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "--bind is %s and there is no --key-file: without a key the engine listens on "
-                "loopback only; give a key, or --insecure on a network that you trust",
-                bind);
-    return HEARTH_OK;
+                bind, reach == HTH_REACH_NONE ? "a" : "one");
+    network.bind = bind;
+    return hth_network_check(&network, err);
 }
 
 static int check_network(const struct hth_config *c, struct hearth_error *err)
@@ -186,6 +179,9 @@ static int check_network(const struct hth_config *c, struct hearth_error *err)
 
     if (strcmp(c->transport, "ofi") != 0 && strcmp(c->transport, "ucx") != 0)
         return hth_fail(err, HEARTH_EINVAL, 0, "--transport is '%s': use ofi or ucx", c->transport);
+    if (strcmp(c->network, "hostile") != 0 && strcmp(c->network, "trusted") != 0)
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "--network is '%s': use hostile or trusted", c->network);
     for (uint32_t i = 0; i < c->binds || i == 0; i++)
         if ((rc = check_bind(c, i ? c->more_binds[i - 1] : c->bind, err)))
             return rc;
@@ -274,9 +270,11 @@ int hth_config_parse(
 {
     int rc;
 
-    *out = (struct hth_config){
-        .transport = "ofi", .bind = "127.0.0.1", .log_level = "debug", .threads = threads_default()
-    };
+    *out = (struct hth_config){ .transport = "ofi",
+        .bind = "127.0.0.1",
+        .network = "hostile",
+        .log_level = "debug",
+        .threads = threads_default() };
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         const struct option *o = !strncmp(arg, "--", 2) ? find(arg + 2) : NULL;

@@ -38,6 +38,7 @@ struct hth_driver {
     char records[HTH_PATH_MAX + HTH_NAME_MAX + 16];
     struct hth_stop_point point;
     struct hth_store_faults faults;
+    struct hth_key key; /* lent to the node's session */
     struct hth_log_file *log_file;
     struct hth_log log;
     struct hth_clock clock;
@@ -101,6 +102,7 @@ static struct hth_transport *open_transport(
         .port = c->port ? (uint16_t)c->port : last_port(d),
         .provider = c->provider[0] ? c->provider : NULL,
         .device = c->device[0] ? c->device : NULL,
+        .trusted = hth_config_network(c).trusted,
         .clock = d->clock,
         .log = d->log,
     };
@@ -202,6 +204,7 @@ static int open_node(struct hth_driver *d, struct hearth_error *err)
         .transport_self = d,
         .reply = on_reply,
         .reply_self = d,
+        .trusted = hth_config_network(c).trusted,
         .retry_ms = c->retry_ms,
     };
     int rc;
@@ -210,14 +213,12 @@ static int open_node(struct hth_driver *d, struct hearth_error *err)
     memcpy(env.node, c->node, sizeof(env.node));
     snprintf(env.log_path, sizeof(env.log_path), "%.500s/log", d->records);
     if (c->key_file[0]) {
-        env.session.has_key = 1;
-        if ((rc = hth_key_load(c->key_file, env.session.key, err)))
+        if ((rc = hth_key_open(c->key_file, &d->key, err)))
             return rc;
+        env.session.key = d->key.bytes;
     }
     hth_point(&env.points, "adopt");
-    rc = hth_node_open(&env, &d->node, err);
-    hth_wipe(env.session.key, sizeof(env.session.key));
-    return rc;
+    return hth_node_open(&env, &d->node, err);
 }
 
 static int open_parts(struct hth_driver *d, struct hearth_error *err)
@@ -235,15 +236,24 @@ static int open_parts(struct hth_driver *d, struct hearth_error *err)
 static void say_hello(struct hth_driver *d)
 {
     const struct hth_config *c = &d->config;
+    struct hth_network network = hth_config_network(c);
+    char left_out[HTH_LEFT_OUT][HTH_LEFT_OUT_TEXT];
+    unsigned count = hth_network_left_out(&network, left_out);
 
     hth_say(&d->log, HEARTH_LOG_INFO, "engine-ready",
             "hearthd " HEARTH_VERSION " pid %ld: job %s, node %s, root %s, transport %s, provider "
-            "%s, bind %s, port %u, device %s, key %s, linger %u s, %u threads%s%s",
+            "%s, bind %s, port %u, device %s, key %s, network %s, linger %u s, %u threads%s%s",
             (long)getpid(), c->job, c->node, c->root, c->transport,
             c->provider[0] ? c->provider : "default", c->bind, c->port,
-            c->device[0] ? c->device : "by address", c->key_file[0] ? "yes" : "none",
+            c->device[0] ? c->device : "by address", c->key_file[0] ? "yes" : "none", c->network,
             c->linger_s ? c->linger_s : LINGER_S, c->threads, c->stop_point[0] ? ", stops at " : "",
             c->stop_point);
+    if (d->key.bytes && !d->key.locked)
+        hth_say(&d->log, HEARTH_LOG_WARN, "key-not-locked",
+                "the job key may be swapped out: this process may not lock memory; raise "
+                "RLIMIT_MEMLOCK (ulimit -l) by some pages");
+    for (unsigned i = 0; i < count; i++)
+        hth_say(&d->log, HEARTH_LOG_WARN, "network", "%s", left_out[i]);
     if (c->binds > 1)
         hth_say(&d->log, HEARTH_LOG_WARN, "bind-unused",
                 "%u further addresses were given and are not used for data", c->binds - 1);
@@ -414,6 +424,7 @@ void hth_driver_close(struct hth_driver *d)
     if (d->pool)
         hth_pool_stop(d->pool); /* before the owners of its work go */
     hth_node_close(d->node);
+    hth_key_close(&d->key);
     if (d->store)
         d->store->ops->close(d->store);
     hth_pool_close(d->pool);

@@ -94,7 +94,8 @@ static int enter(struct hth_node *n, struct hearth_error *err)
     n->drop_from = NULL;
     n->dropped = 0;
     n->drop_sent = 0;
-    n->drops = 0;
+    free(n->drops);
+    n->drops = NULL;
     n->recovering = 0;
     n->recovered = 0;
     hth_session_join(n->ctx.session, &n->epoch);
@@ -183,9 +184,9 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
                                                0 } };
     struct hearth_error err;
     struct hth_epoch next;
-    int rc = HEARTH_OK;
+    int rc = rank_may_join(c, m, &err);
 
-    if (m->world == 0 || attach_len != (size_t)m->world * HTH_GATHER)
+    if (!rc && (m->world == 0 || attach_len != (size_t)m->world * HTH_GATHER))
         rc = hth_fail(&err, HEARTH_EINVAL, 0, "a join of %" PRIu32 " ranks with %zu bytes",
                 m->world, attach_len);
     rc = rc ? rc
@@ -205,7 +206,6 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
-    c->rank = m->rank;
     answer.epoch = n->epoch.epoch;
     answer.nonce = n->epoch.nonce;
     answer.nodes = n->epoch.nodes;

@@ -24,6 +24,14 @@ struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t toke
     return l;
 }
 
+/* One that may still grow: not handed over by COMMIT. */
+struct loan *loan_open(struct hth_node *n, const struct client *c, uint64_t token)
+{
+    struct loan *l = loan_find(n, c, token);
+
+    return l && !l->committed ? l : NULL;
+}
+
 void loan_free(struct hth_node *n, struct loan *l)
 {
     struct loan **at = &n->loans;
@@ -122,7 +130,7 @@ static int seal(struct hth_node *n, struct loan *l, const struct hth_local_seal 
 
 void lend_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m)
 {
-    struct loan *l = loan_find(n, c, m->head.token);
+    struct loan *l = loan_open(n, c, m->head.token);
     struct hearth_error err;
 
     if (!l) {
@@ -156,7 +164,7 @@ static int put_common(struct hth_node *n, struct loan *l, const struct hth_local
     struct hth_object object = {
         .kind = HTH_OBJECT_RAW, .owner = l->rank, .data_len = content->len
     };
-    size_t len = strnlen(m->name, sizeof(m->name));
+    size_t len = strlen(m->name);
     struct hth_held_save *save;
     struct hth_held *held;
     int rc = is_over(n, l, err);
@@ -204,7 +212,7 @@ void lend_common(struct hth_node *n, struct client *c, const struct hth_local_co
         struct hth_content **content)
 {
     static struct hth_content none = { 0, none_read, none_end };
-    struct loan *l = loan_find(n, c, m->head.token);
+    struct loan *l = loan_open(n, c, m->head.token);
     struct hth_content *taken = *content ? *content : &none;
     struct hearth_error err;
 
@@ -223,7 +231,7 @@ void lend_common(struct hth_node *n, struct client *c, const struct hth_local_co
 
 void lend_commit(struct hth_node *n, struct client *c, const struct hth_local_head *m)
 {
-    struct loan *l = loan_find(n, c, m->token);
+    struct loan *l = loan_open(n, c, m->token);
 
     if (!l || !l->has_id) {
         refuse_unknown(n, c->id, m->request);
@@ -268,25 +276,66 @@ static uint32_t objects_here(struct hth_node *n, struct hth_save_id save, uint32
     return count;
 }
 
+/* A save that is not of this epoch, or that a process of the rank has in its hands: its end is that
+ * process's to say. */
+static int may_follow(struct hth_node *n, const struct client *c, struct hth_save_id save,
+        struct hearth_error *err)
+{
+    if (!n->ctx.epoch || save.epoch != n->epoch.epoch || save.nonce != n->epoch.nonce)
+        return hth_fail(err, HEARTH_EUNKNOWN, 0,
+                "this node's engine is new, or in another epoch: what became of step %" PRIu64
+                " shows at the next hearth_recover()",
+                save.step);
+    for (const struct loan *l = n->loans; l; l = l->next)
+        if (l->has_id && !l->committed && l->rank == c->rank && !hth_save_cmp(l->save, save))
+            return hth_fail(err, HEARTH_ESTATE, 0,
+                    "rank %" PRIu32 " is still writing step %" PRIu64
+                    ": it is followed when that has ended",
+                    c->rank, save.step);
+    return HEARTH_OK;
+}
+
+/* What the rank handed over before it lost its engine is here, or its save has failed. */
+static void settle_follow(struct hth_node *n, const struct client *c,
+        const struct hth_local_follow *m, struct hth_save_id save)
+{
+    enum hearth_level level;
+    char text[256];
+    int degraded, code;
+
+    if (m->committed && objects_here(n, save, c->rank) >= m->objects)
+        hth_commit_rank_done(n->commit, save, c->rank);
+    else if (hth_commit_status(n->commit, save, &level, &degraded, &code, text) || !code)
+        hth_commit_fail(
+                n->commit, save, HEARTH_EENGINE, "the engine died while a rank was writing");
+}
+
+/* 1: somebody who is connected has committed it: there is nothing to settle. */
+static int is_committed(const struct hth_node *n, const struct client *c, struct hth_save_id save)
+{
+    for (const struct loan *l = n->loans; l; l = l->next)
+        if (l->committed && l->rank == c->rank && !hth_save_cmp(l->save, save))
+            return 1;
+    return 0;
+}
+
 void lend_follow(struct hth_node *n, struct client *c, const struct hth_local_follow *m)
 {
     struct hth_save_id save = hth_local_save_to(m->save);
     struct loan *l = calloc(1, sizeof(*l));
-    struct hearth_error err;
     enum hearth_level level = HEARTH_WRITTEN;
+    struct hearth_error err;
     char text[256] = "";
-    int degraded = 0;
-    int code = HEARTH_OK;
+    int degraded = 0, code = HEARTH_OK, rc;
 
-    if (!l || !n->ctx.epoch) {
-        hth_fail(&err, l ? HEARTH_EUNKNOWN : HEARTH_ENOMEM, 0,
-                "this node's engine is new and in no epoch: what became of step %" PRIu64
-                " shows at the next hearth_recover()",
-                save.step);
+    rc = l ? may_follow(n, c, save, &err) : hth_fail(&err, HEARTH_ENOMEM, 0, "no memory to follow");
+    if (rc) {
         free(l);
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
+    if (!is_committed(n, c, save))
+        settle_follow(n, c, m, save);
     *l = (struct loan){ .next = n->loans,
         .token = n->next_id++,
         .client = c->id,
@@ -295,11 +344,6 @@ void lend_follow(struct hth_node *n, struct client *c, const struct hth_local_fo
         .committed = 1,
         .save = save };
     n->loans = l;
-    if (m->committed && objects_here(n, save, c->rank) >= m->objects)
-        hth_commit_rank_done(n->commit, save, c->rank);
-    else if (hth_commit_status(n->commit, save, &level, &degraded, &code, text) || !code)
-        hth_commit_fail(
-                n->commit, save, HEARTH_EENGINE, "the engine died while a rank was writing");
     hth_commit_status(n->commit, save, &level, &degraded, &code, text);
     reply_ok(n, c->id, m->head.request);
     serve_event(n, l, level, degraded, code, text);

@@ -285,6 +285,7 @@ void hth_node_close(struct hth_node *n)
     free(n->ctx.down);
     free(n->shard_bytes);
     free(n->drop_from);
+    free(n->drops);
     hth_epoch_fini(&n->epoch);
     free(n);
 }

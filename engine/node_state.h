@@ -19,9 +19,8 @@
 struct client {
     uint32_t id;
     struct client *next;
-    uint32_t rank;
+    uint32_t rank, world, pid; /* as ATTACH said */
     int attached, helper;
-    int closed;               /* said close */
     uint64_t recover_request; /* waits for the end of recovery; 0: no */
 };
 
@@ -102,7 +101,7 @@ struct hth_node {
     uint64_t join_ms;   /* how long joining took */
     uint32_t dropped;   /* coordinator: nodes whose ranks all dropped */
     uint8_t *drop_from; /* coordinator: [nodes] */
-    uint32_t drops;     /* our ranks that have said so in this epoch */
+    uint8_t *drops;     /* [world] our ranks that have said so in this epoch; NULL: none */
     int drop_sent, done;
     uint64_t made_ms; /* when the store may be worked on again; HTH_NEVER: nothing was left */
     uint64_t pulled, pulled_ms; /* bytes ever pulled, and when that number was last another */
@@ -120,6 +119,15 @@ void reply_bytes(
 void reply_refusal(
         struct hth_node *n, uint32_t client, uint64_t request, int code, const char *text);
 struct client *client_find(struct hth_node *n, uint32_t id);
+
+/* packet.c */
+int packet_is_whole(const struct hth_local_head *head, size_t len);
+
+/* rank.c */
+void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_attach *m);
+/* Does it join as what it is? Errors: HEARTH_EINVAL, HEARTH_ESTATE. */
+int rank_may_join(const struct client *c, const struct hth_local_join *m, struct hearth_error *err);
+void rank_close(struct hth_node *n, struct client *c, const struct hth_local_close *m);
 
 /* read.c */
 void read_manifest(struct hth_node *n, struct client *c, const struct hth_local_map *m);
@@ -149,6 +157,7 @@ void lend_new_epoch(
         struct hth_node *n); /* what is being written belongs to an epoch that is over */
 void lend_close(struct hth_node *n);
 struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t token);
+struct loan *loan_open(struct hth_node *n, const struct client *c, uint64_t token);
 int no_such_loan(struct hearth_error *err);
 void answer_save_id(
         struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request);

@@ -15,6 +15,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct look { /* a request that waits until its object was looked at */
     struct look *next;
@@ -129,27 +130,43 @@ static void look(struct hth_node *n, struct client *c, const struct hth_local_ma
 
 /* ---- Slots of this node -------------------------------------------------------------------------- */
 
+/* Sealed bytes are nobody's to change: the descriptor that goes with the lease only reads. */
+static int lease_begin(struct hth_node *n, const struct client *c, struct hth_held *h,
+        struct lease **out, int *out_fd, struct hearth_error *err)
+{
+    struct hth_store *store = n->env.store;
+    struct lease *lease = h ? calloc(1, sizeof(*lease)) : NULL;
+
+    if (!lease)
+        return hth_fail(err, HEARTH_ENOENT, 0, "this node does not hold that object");
+    if (store->ops->reader(store, h->slot, out_fd, err)) {
+        free(lease);
+        return HEARTH_EIO;
+    }
+    store->ops->lease(store, h->slot);
+    *lease = (struct lease){ n->leases, n->next_id++, c->id, h->slot };
+    n->leases = *out = lease;
+    return HEARTH_OK;
+}
+
 void read_map(struct hth_node *n, struct client *c, const struct hth_local_map *m)
 {
     struct hth_held_save *s = save_of(n, m);
     struct hth_held *h = held_of(s, m);
     struct hth_local_mapped answer = { .head = { sizeof(answer), HTH_LOCAL_MAPPED, m->head.request,
                                                0 } };
+    struct hearth_error err;
     struct lease *lease;
+    int fd = -1;
 
     if (is_unsure(h)) {
         look(n, c, m, s, h);
         return;
     }
-    lease = h ? calloc(1, sizeof(*lease)) : NULL;
-    if (!lease) {
-        reply_refusal(
-                n, c->id, m->head.request, HEARTH_ENOENT, "this node does not hold that object");
+    if (lease_begin(n, c, h, &lease, &fd, &err)) {
+        reply_error(n, c->id, m->head.request, &err);
         return;
     }
-    n->env.store->ops->lease(n->env.store, h->slot);
-    *lease = (struct lease){ n->leases, n->next_id++, c->id, h->slot };
-    n->leases = lease;
     answer.lease = lease->id;
     answer.slot = h->slot->id;
     answer.generation = h->slot->generation;
@@ -157,7 +174,9 @@ void read_map(struct hth_node *n, struct client *c, const struct hth_local_map *
     answer.data_len = h->object.data_len;
     answer.table_off = HTH_ALIGN(HTH_BLOCK + h->object.data_len);
     answer.table_len = h->object.table_len;
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), h->slot->fd, NULL, 0);
+    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), fd, NULL, 0);
+    if (fd >= 0)
+        close(fd);
 }
 
 static void lease_end(struct hth_node *n, struct lease **at)
@@ -368,17 +387,17 @@ void read_range(struct hth_node *n, struct client *c, const struct hth_local_map
 
 /* A file of a foreign container, as it lies here. */
 static int common_held(struct hth_node *n, struct client *c, const struct hth_local_common *m,
-        const char *name, struct hearth_error *err)
+        struct hearth_error *err)
 {
     struct hth_held_save *s = hth_holdings_find(&n->ctx, hth_local_save_to(m->save));
     struct hth_held *h = s && !s->removed ? s->held : NULL;
 
-    while (h && (strcmp(h->object.name, name) != 0 || !h->verified || !h->slot))
+    while (h && (strcmp(h->object.name, m->name) != 0 || !h->verified || !h->slot))
         h = h->next;
     if (!h)
         return hth_fail(err, HEARTH_ENOENT, 0,
                 "'%s' of the container is not on this node: name it in hearth_recover_opts.common",
-                name);
+                m->name);
     reply_bytes(n, c->id, m->head.request, h->slot->base, h->object.data_len);
     return HEARTH_OK;
 }
@@ -389,19 +408,16 @@ void read_common(struct hth_node *n, struct client *c, const struct hth_local_co
     struct hth_local_bytes answer = { .head = { sizeof(answer), HTH_LOCAL_BYTES, m->head.request,
                                               0 } };
     struct hth_store *store = n->env.store;
-    char name[sizeof(m->name)];
     struct hth_raw *raw = NULL;
     struct hearth_error err;
 
-    memcpy(name, m->name, sizeof(name));
-    name[sizeof(name) - 1] = '\0';
     if (hth_save_foreign(hth_local_save_to(m->save))) {
-        if (common_held(n, c, m, name, &err))
+        if (common_held(n, c, m, &err))
             reply_error(n, c->id, m->head.request, &err);
         return;
     }
-    if (hth_foreign_name_check(name, &err) ||
-            store->ops->raw_open(store, hth_local_save_to(m->save), name, &raw, &err)) {
+    if (hth_foreign_name_check(m->name, &err) ||
+            store->ops->raw_open(store, hth_local_save_to(m->save), m->name, &raw, &err)) {
         reply_error(n, c->id, m->head.request, &err);
         return;
     }

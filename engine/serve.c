@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests of ranks, checked for length and taken apart. A wrong packet is answered with an error
- * and does nothing else; what a rank may ask for before ATTACH is STATUS alone.
+ * Requests of ranks. A packet that is not whole (packet.c) is answered with an error and does
+ * nothing else; what may be asked for before ATTACH is STATUS alone, and what a request names is
+ * looked for among what belongs to its connection.
  */
 #include "node_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define COMMON_NAME 256u /* bytes: of each name behind a RECOVER */
 
 void reply_error(
         struct hth_node *n, uint32_t client, uint64_t request, const struct hearth_error *err)
@@ -75,48 +74,7 @@ void serve_event(struct hth_node *n, const struct loan *l, enum hearth_level lev
     n->env.reply(n->env.reply_self, l->client, &event, sizeof(event), -1, NULL, 0);
 }
 
-/* ---- ATTACH, RECOVER, CLOSE --------------------------------------------------------------------- */
-
-static void attach(struct hth_node *n, struct client *c, const struct hth_local_attach *m)
-{
-    struct hth_local_attached answer = { .head = { sizeof(answer), HTH_LOCAL_ATTACHED,
-                                                 m->head.request, 0 } };
-    struct hearth_error err;
-
-    if (m->version != HTH_LOCAL_VERSION) {
-        hth_fail(&err, HEARTH_EPROTO, 0,
-                "the rank's library speaks local protocol %" PRIu32
-                ", this engine %u: use one version",
-                m->version, HTH_LOCAL_VERSION);
-        reply_error(n, c->id, m->head.request, &err);
-        return;
-    }
-    if (strncmp(m->job, n->ctx.opts.job, sizeof(m->job)) != 0) {
-        reply_refusal(n, c->id, m->head.request, HEARTH_EINVAL, "this engine serves another job");
-        return;
-    }
-    c->attached = 1;
-    c->rank = m->rank;
-    c->helper = (int)m->helper;
-    answer.store = n->env.store->ops->id(n->env.store);
-    answer.highest_epoch = hth_holdings_highest_epoch(&n->ctx);
-    if (n->epoch.epoch > answer.highest_epoch)
-        answer.highest_epoch = n->epoch.epoch;
-    answer.wall_ms = n->ctx.clock.wall_ms(n->ctx.clock.self);
-    answer.random = hth_random_next(&n->ctx.random);
-    answer.epoch = n->ctx.epoch ? n->epoch.epoch : 0;
-    answer.nonce = n->ctx.epoch ? n->epoch.nonce : 0;
-    answer.recovered = (uint32_t)n->recovered;
-    if (n->transport->ops->address(n->transport, answer.addr, &answer.addr_len, &err)) {
-        reply_error(n, c->id, m->head.request, &err);
-        return;
-    }
-    snprintf(answer.node, sizeof(answer.node), "%s", n->env.node);
-    snprintf(answer.log, sizeof(answer.log), "%s", n->env.log_path);
-    snprintf(answer.transport, sizeof(answer.transport), "%s", n->transport->ops->name);
-    hth_session_versions(n->ctx.session, &answer.version_low, &answer.version_high);
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
-}
+/* ---- RECOVER --------------------------------------------------------------------------------- */
 
 static void answer_recovered(struct hth_node *n, struct client *c)
 {
@@ -144,27 +102,29 @@ void serve_recovered(struct hth_node *n, int code, const struct hearth_error *er
     }
 }
 
-/* What follows the fixed part, as far as it is there and a name. */
+/* What follows the fixed part. */
 static void take_common(struct hth_node *n, const struct hth_local_recover *m)
 {
     const char *name = (const char *)(m + 1);
-    size_t left = m->head.length - sizeof(*m);
 
-    for (uint32_t i = 0; i < m->count && left >= COMMON_NAME; i++) {
-        if (memchr(name, '\0', COMMON_NAME) && !hth_object_name_check(name, NULL))
+    for (uint32_t i = 0; i < m->count; i++, name += HTH_COMMON_NAME)
+        if (!hth_object_name_check(name, NULL))
             hth_recover_common(n->recover, name);
-        name += COMMON_NAME;
-        left -= COMMON_NAME;
-    }
 }
 
 static void recover(struct hth_node *n, struct client *c, const struct hth_local_recover *m)
 {
     struct hearth_error err;
 
-    if (!n->ctx.epoch) {
-        reply_refusal(
-                n, c->id, m->head.request, HEARTH_ESTATE, "recover before the node has joined");
+    if (!n->ctx.epoch || (c->helper && !n->recovered)) {
+        reply_refusal(n, c->id, m->head.request, HEARTH_ESTATE,
+                n->ctx.epoch ? "a helper does not recover before its rank has"
+                             : "recover before the node has joined");
+        return;
+    }
+    if (c->recover_request) {
+        reply_refusal(n, c->id, m->head.request, HEARTH_ESTATE,
+                "this rank's recovery is under way: it is answered once");
         return;
     }
     c->recover_request = m->head.request;
@@ -184,29 +144,6 @@ static void recover(struct hth_node *n, struct client *c, const struct hth_local
         c->recover_request = 0;
         reply_error(n, c->id, m->head.request, &err);
     }
-}
-
-/* The job is over when every rank of every node has said drop. */
-static void check_dropped(struct hth_node *n)
-{
-    unsigned char body[4] = { 1 };
-    uint32_t ranks = 0;
-
-    for (uint32_t r = 0; n->ctx.epoch && r < n->epoch.world; r++)
-        ranks += n->epoch.rank_node[r] == n->epoch.self;
-    if (ranks == 0 || n->drops < ranks || n->drop_sent)
-        return;
-    n->drop_sent = 1;
-    hth_tree_up(&n->ctx, HTH_KIND_CLOSE, body, sizeof(body));
-}
-
-static void on_close(struct hth_node *n, struct client *c, const struct hth_local_close *m)
-{
-    n->drops +=
-            !c->closed && !c->helper && m->leave == HEARTH_DROP; /* c goes with its connection */
-    c->closed = 1;
-    reply_ok(n, c->id, m->head.request);
-    check_dropped(n);
 }
 
 /* ---- STATUS ------------------------------------------------------------------------------------------ */
@@ -259,41 +196,6 @@ static void join(struct hth_node *n, struct client *c, const struct hth_local_jo
 
 /* ---- Dispatch ----------------------------------------------------------------------------------------- */
 
-static const struct {
-    uint32_t type;
-    size_t bytes; /* of the fixed part */
-} sizes[] = {
-    { HTH_LOCAL_ATTACH, sizeof(struct hth_local_attach) },
-    { HTH_LOCAL_JOIN, sizeof(struct hth_local_join) },
-    { HTH_LOCAL_RECOVER, sizeof(struct hth_local_recover) },
-    { HTH_LOCAL_BEGIN, sizeof(struct hth_local_begin) },
-    { HTH_LOCAL_SET_STEP, sizeof(struct hth_local_set_step) },
-    { HTH_LOCAL_SEAL, sizeof(struct hth_local_seal) },
-    { HTH_LOCAL_COMMON, sizeof(struct hth_local_common) },
-    { HTH_LOCAL_COMMIT, sizeof(struct hth_local_head) },
-    { HTH_LOCAL_ABORT, sizeof(struct hth_local_head) },
-    { HTH_LOCAL_CANCEL, sizeof(struct hth_local_head) },
-    { HTH_LOCAL_FOLLOW, sizeof(struct hth_local_follow) },
-    { HTH_LOCAL_MANIFEST, sizeof(struct hth_local_map) },
-    { HTH_LOCAL_MAP, sizeof(struct hth_local_map) },
-    { HTH_LOCAL_UNMAP, sizeof(struct hth_local_unmap) },
-    { HTH_LOCAL_RANGE, sizeof(struct hth_local_map) },
-    { HTH_LOCAL_COMMON_GET, sizeof(struct hth_local_common) },
-    { HTH_LOCAL_STATUS, sizeof(struct hth_local_head) },
-    { HTH_LOCAL_CLOSE, sizeof(struct hth_local_close) },
-    { HTH_LOCAL_FIND, sizeof(struct hth_local_find) },
-    { HTH_LOCAL_GIVE, sizeof(struct hth_local_give) },
-    { HTH_LOCAL_TAKE, sizeof(struct hth_local_take) },
-};
-
-static int well_formed(const struct hth_local_head *head, size_t len)
-{
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        if (sizes[i].type == head->type)
-            return len >= sizes[i].bytes && head->length == len;
-    return 0;
-}
-
 /* What a rank does with a save of its own. */
 static void dispatch_save(struct hth_node *n, struct client *c, const struct hth_local_head *head,
         struct hth_content **content)
@@ -331,7 +233,7 @@ static void dispatch_save(struct hth_node *n, struct client *c, const struct hth
     case HTH_LOCAL_TAKE:
         lend_take(n, c, m);
         break;
-    default: /* answers are not requests; well_formed() lets none through */
+    default: /* answers are not requests; packet.c lets none through */
         break;
     }
 }
@@ -343,7 +245,7 @@ static void dispatch(struct hth_node *n, struct client *c, const struct hth_loca
 
     switch ((enum hth_local_type)head->type) {
     case HTH_LOCAL_ATTACH:
-        attach(n, c, m);
+        rank_attach(n, c, m);
         break;
     case HTH_LOCAL_JOIN:
         join(n, c, m, *content);
@@ -370,7 +272,7 @@ static void dispatch(struct hth_node *n, struct client *c, const struct hth_loca
         read_common(n, c, m);
         break;
     case HTH_LOCAL_CLOSE:
-        on_close(n, c, m);
+        rank_close(n, c, m);
         break;
     default:
         dispatch_save(n, c, head, content);
@@ -384,9 +286,10 @@ static void take_request(struct hth_node *n, uint32_t client, const void *bytes,
     const struct hth_local_head *head = bytes;
     struct client *c = client_find(n, client);
 
-    if (len < sizeof(*head) || !well_formed(head, len)) {
+    if (!packet_is_whole(head, len)) {
         reply_refusal(n, client, len < sizeof(*head) ? 0 : head->request, HEARTH_EPROTO,
-                "a request of an unknown type or length: use one version of Hearth");
+                "a request of an unknown type or length, or with a name that does not end: use one "
+                "version of Hearth");
         return;
     }
     if (head->type == HTH_LOCAL_STATUS) {

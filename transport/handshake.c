@@ -8,9 +8,11 @@
  *   AUTH       proof[16]
  *   REFUSE     i32 code | text
  *
- * The session's key comes from the job's and both hellos; a proof is a mac of both hellos with
- * it, so each side shows that it has the job key now, not in a recording. Epoch and nonce stand
- * in the head. A REFUSE that our key did not seal is how another key shows.
+ * All keys of a connection come from the job's and both hellos. A proof is a mac of both hellos,
+ * so each side shows that it has the job key now, not in a recording; it says of which side it is,
+ * and what follows has a key for each direction, so that nobody takes his own words, sent back by
+ * whoever stands between, for the other's. Epoch and nonce stand in the head, under the same mac as
+ * the hello. A REFUSE that our key did not seal is how another key shows.
  */
 #include "session_parts.h"
 
@@ -38,17 +40,36 @@ static void hello_write(struct hth_session *s, uint32_t to, uint8_t low, uint8_t
         hth_put64(out + AT_NONCE + i, hth_random_next(&s->random));
 }
 
-static void prove(const struct link *link, const char *who, unsigned char out[HTH_MAC])
+/* who: "ack" the acceptor, "auth" the dialler. */
+static void prove(const struct hth_session *s, const struct link *link, const char *who,
+        unsigned char out[HTH_MAC])
 {
-    hth_mac(out, link->key, who, strlen(who), link->transcript, sizeof(link->transcript));
+    unsigned char key[HTH_KEY];
+
+    hth_session_key(key, s->opts.key, "prove", link->transcript, sizeof(link->transcript));
+    hth_mac(out, key, who, strlen(who), link->transcript, sizeof(link->transcript));
+    hth_wipe(key, sizeof(key));
 }
 
-static int proves(const struct link *link, const char *who, const unsigned char *proof)
+static int proves(const struct hth_session *s, const struct link *link, const char *who,
+        const unsigned char *proof)
 {
     unsigned char want[HTH_MAC];
 
-    prove(link, who, want);
+    prove(s, link, who, want);
     return hth_mac_equal(want, proof);
+}
+
+/* Both sides have proved themselves. */
+static void open_link(struct hth_session *s, struct link *link, struct peer *peer)
+{
+    const char *ours = link->dialled ? "dialler" : "acceptor";
+    const char *theirs = link->dialled ? "acceptor" : "dialler";
+
+    hth_session_key(link->key_out, s->opts.key, ours, link->transcript, sizeof(link->transcript));
+    hth_session_key(link->key_in, s->opts.key, theirs, link->transcript, sizeof(link->transcript));
+    link->state = LINK_OPEN;
+    hth_peer_opened(s, peer, link);
 }
 
 static void say_cut(struct hth_session *s, struct link *link, int code, const char *text)
@@ -141,8 +162,7 @@ static void answer(struct hth_session *s, struct link *link, const unsigned char
     hello_write(s, link->node, version, version, ack);
     memcpy(link->transcript, hello, HTH_HELLO_BODY);
     memcpy(link->transcript + HTH_HELLO_BODY, ack, HTH_HELLO_BODY);
-    hth_session_key(link->key, s->opts.key, link->transcript, sizeof(link->transcript));
-    prove(link, "ack", ack + HTH_HELLO_BODY);
+    prove(s, link, "ack", ack + HTH_HELLO_BODY);
     link->state = LINK_ANSWERED;
     if (hth_link_send(s, link, HTH_MSG_HELLO_ACK, ack, sizeof(ack)))
         hth_link_drop(s, link, HEARTH_EPEER);
@@ -186,7 +206,7 @@ static void on_auth(struct hth_session *s, struct link *link, const struct hth_f
     struct peer *peer;
 
     if (frame->type != HTH_MSG_AUTH || frame->body_len != HTH_MAC ||
-            !hth_frame_check(bytes, len, s->opts.key) || !proves(link, "auth", frame->body)) {
+            !hth_frame_check(bytes, len, s->opts.key) || !proves(s, link, "auth", frame->body)) {
         say_cut(s, link, HEARTH_EAUTH, "it does not prove the job key");
         return;
     }
@@ -195,8 +215,7 @@ static void on_auth(struct hth_session *s, struct link *link, const struct hth_f
         hth_link_drop(s, link, HEARTH_ENOMEM);
         return;
     }
-    link->state = LINK_OPEN;
-    hth_peer_opened(s, peer, link);
+    open_link(s, link, peer);
 }
 
 /* ---- the dialler ---- */
@@ -224,19 +243,17 @@ static void on_ack(struct hth_session *s, struct link *link, const struct hth_fr
         return;
     }
     memcpy(link->transcript + HTH_HELLO_BODY, frame->body, HTH_HELLO_BODY);
-    hth_session_key(link->key, s->opts.key, link->transcript, sizeof(link->transcript));
-    if (!proves(link, "ack", frame->body + HTH_HELLO_BODY)) {
+    if (!proves(s, link, "ack", frame->body + HTH_HELLO_BODY)) {
         say_cut(s, link, HEARTH_EAUTH, "it does not prove the job key");
         return;
     }
     link->version = frame->body[AT_LOW];
-    prove(link, "auth", proof);
+    prove(s, link, "auth", proof);
     if (hth_link_send(s, link, HTH_MSG_AUTH, proof, sizeof(proof))) {
         hth_link_drop(s, link, HEARTH_EPEER);
         return;
     }
-    link->state = LINK_OPEN;
-    hth_peer_opened(s, link->peer, link);
+    open_link(s, link, link->peer);
 }
 
 /* A text from afar, in letters only. */

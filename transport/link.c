@@ -40,7 +40,8 @@ void hth_link_free(struct hth_session *s, struct link *link)
     hth_map_take(&s->conns, link->conn);
     *(link->prev ? &link->prev->next : &s->links) = link->next;
     *(link->next ? &link->next->prev : &s->links_last) = link->prev;
-    hth_wipe(link->key, sizeof(link->key));
+    hth_wipe(link->key_out, sizeof(link->key_out));
+    hth_wipe(link->key_in, sizeof(link->key_in));
     free(link);
 }
 
@@ -66,7 +67,7 @@ void hth_link_drop(struct hth_session *s, struct link *link, int why)
 int hth_link_send(
         struct hth_session *s, struct link *link, uint16_t type, const void *body, size_t len)
 {
-    const unsigned char *key = link->state == LINK_OPEN ? link->key : s->opts.key;
+    const unsigned char *key = link->state == LINK_OPEN ? link->key_out : s->opts.key;
     unsigned char out[HTH_MESSAGE_MAX];
     struct hth_frame frame = {
         .version = link->state == LINK_OPEN ? link->version : HTH_VERSION_LOW,
@@ -167,7 +168,7 @@ static void open_message(struct hth_session *s, struct link *link, const struct 
     struct peer *peer = link->peer;
     uint64_t now = hth_session_now(s);
 
-    if (!hth_frame_check(bytes, len, link->key)) {
+    if (!hth_frame_check(bytes, len, link->key_in)) {
         misbehaved(s, link, "a message that the session's key did not seal");
         return;
     }

@@ -17,6 +17,8 @@ static void or_default(uint32_t *value, uint32_t fallback)
         *value = fallback;
 }
 
+static const unsigned char no_key[HTH_KEY];
+
 int hth_session_open(const struct hth_session_opts *opts, const struct hth_session_events *events,
         const struct hth_clock *clock, const struct hth_random *random, const struct hth_log *log,
         struct hth_session **out, struct hearth_error *err)
@@ -40,8 +42,8 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
         s->opts.version_low = HTH_VERSION_LOW;
         s->opts.version_high = HTH_VERSION_HIGH;
     }
-    if (!s->opts.has_key)
-        memset(s->opts.key, 0, sizeof(s->opts.key));
+    if (!s->opts.key)
+        s->opts.key = no_key;
     s->events = *events;
     s->clock = *clock;
     s->random = *random;
@@ -220,6 +222,5 @@ void hth_session_close(struct hth_session *s)
     hth_peers_free(s);
     hth_map_fini(&s->conns);
     hth_map_fini(&s->pulls);
-    hth_wipe(s->opts.key, sizeof(s->opts.key));
     free(s);
 }

@@ -44,8 +44,8 @@ struct link {
     uint32_t node;     /* what an accepted one says it is; believed once OPEN */
     struct peer *peer; /* NULL: not known, or no longer the peer's */
     uint8_t version;
-    unsigned char key[HTH_KEY];
-    unsigned char transcript[2 * HTH_HELLO_BODY]; /* both hellos */
+    unsigned char key_out[HTH_KEY], key_in[HTH_KEY]; /* OPEN: of what we say, and what we hear */
+    unsigned char transcript[2 * HTH_HELLO_BODY];    /* both hellos */
     uint64_t seq_out, seq_in;
     uint64_t alive_ms;        /* OPEN: last heard, or re-armed */
     uint64_t sent_ms;         /* OPEN */

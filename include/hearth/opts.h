@@ -17,6 +17,12 @@ enum hearth_start {
     HEARTH_START_IN_PROCESS = 20, /* a thread of this process; one process per node */
 };
 
+enum hearth_network {
+    HEARTH_NETWORK_HOSTILE = 0, /* off loopback: a key is needed, and no library's TCP listens */
+    HEARTH_NETWORK_TRUSTED =
+            10, /* no stranger reaches it: both may be left out, and open says so */
+};
+
 struct hearth_opts {
     size_t struct_size;
     const char *root; /* a tmpfs of Hearth's own, the same path on every node */
@@ -44,7 +50,7 @@ struct hearth_opts {
     const char *device;    /* interface; NULL: the one that has `bind` */
     const char *key_file;  /* 32 bytes, mode 0600; NULL: loopback addresses only */
     uint32_t port;         /* 0: any */
-    uint32_t insecure;     /* 1: no key on other addresses than loopback either */
+    uint32_t network;      /* enum hearth_network, the same on all ranks */
     uint32_t any_root;     /* 1: root may be a directory of any file system (tests, demos) */
 
     uint32_t open_ms;      /* deadlines, 0: defaults.  60000 */

@@ -89,6 +89,7 @@ Test(env, fills_what_is_not_set)
     setenv("HEARTH_DOMAINS", "rack7,feed2", 1);
     setenv("HEARTH_LEASE_BYTES", "68719476736", 1);
     setenv("HEARTH_OFF", "1", 1);
+    setenv("HEARTH_NETWORK", "trusted", 1);
     o.root = "/mnt/own";
     must(hearth_opts_from_env(&o, NULL));
     must_say(o.root, "/mnt/own");
@@ -100,13 +101,15 @@ Test(env, fills_what_is_not_set)
     must_say(o.domains[1], "feed2");
     cr_assert(eq(u64, o.lease_bytes, UINT64_C(68719476736)));
     cr_assert(eq(u32, o.off, 1));
+    cr_assert(eq(u32, o.network, HEARTH_NETWORK_TRUSTED));
 }
 
 Test(env, wrong_values_name_their_variable)
 {
     static const char *const wrong[][2] = { { "HEARTH_WORLD", "many" }, { "HEARTH_KEEP", "-1" },
         { "HEARTH_COPIES", "4294967296" }, { "HEARTH_OFF", "2" }, { "HEARTH_START", "later" },
-        { "HEARTH_DOMAINS", "a,b,c,d,e" }, { "HEARTH_SPARE_BYTES", "1G" } };
+        { "HEARTH_NETWORK", "open" }, { "HEARTH_DOMAINS", "a,b,c,d,e" },
+        { "HEARTH_SPARE_BYTES", "1G" } };
     struct hearth_error err = { 0 };
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {

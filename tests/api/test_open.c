@@ -181,7 +181,7 @@ static const struct {
     { objects_null, "object_bytes[]" }, { objects_huge, "object_bytes[1]" },
     { lease_huge, "lease_bytes is" }, { start_unknown, "start is 5" },
     { transport_unknown, "carrier-pigeon" }, { bind_name, "numeric address" },
-    { bind_open, "key_file" }, { bind_six, "key_file" }, { device_unknown, "nosuch0" },
+    { bind_open, "every address" }, { bind_six, "key_file" }, { device_unknown, "nosuch0" },
     { key_missing, "/nosuchkey" }, { port_high, "port is 65536" },
     { open_long, "open_ms is 86400001" }, { dead_short, "dead_ms is 1500" },
     { threads_many, "copy_threads is 65" }, { inflight_small, "inflight_mib is 1" },

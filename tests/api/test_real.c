@@ -5,6 +5,8 @@
 #include "rank.h"
 #include "tmp_root.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +94,43 @@ Test(real, a_second_process_recovers_what_the_first_one_saved)
     must(hearth_open(&r.opts, &r.h, NULL));
     cr_assert(epsilon_eq(flt, load_float(rank_recover(r.h, 4)), 2.5f, 0.0f));
     save_float(5, 3.5f);
+    end();
+}
+
+/* Of the objects that this process has open: all only to be read; how many. */
+static int open_objects(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *entry;
+    int count = 0;
+
+    while ((entry = readdir(dir))) {
+        char path[300] = "";
+        int fd = atoi(entry->d_name);
+
+        if (readlinkat(dirfd(dir), entry->d_name, path, sizeof(path) - 1) < 0 ||
+                !strstr(path, ".distcp"))
+            continue;
+        count++;
+        cr_assert(eq(int, fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY), "%s can be written", path);
+    }
+    closedir(dir);
+    return count;
+}
+
+Test(real, what_a_rank_reads_it_is_given_to_read_only)
+{
+    struct hearth_checkpoint *c;
+    float x = 0;
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+
+    start();
+    rank_open(&r);
+    save_float(4, 2.5f);
+    c = rank_recover(r.h, 4);
+    must(hearth_load(c, &piece, 1, 0, NULL, NULL));
+    cr_assert(gt(int, open_objects(), 0));
+    hearth_checkpoint_close(c);
     end();
 }
 

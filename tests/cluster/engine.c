@@ -64,7 +64,7 @@ static void be_engine(const struct world *w, uint32_t k, const char *option, con
     argv[i++] = "--bind", argv[i++] = n->address;
     argv[i++] = "--transport", argv[i++] = w->transport;
     argv[i++] = "--linger", argv[i++] = "600";
-    argv[i++] = "--insecure";
+    argv[i++] = "--network", argv[i++] = "trusted"; /* of bridges of our own */
     if (!w->namespaces)
         argv[i++] = "--any-root";
     if (option)

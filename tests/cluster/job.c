@@ -371,7 +371,7 @@ static int open_job(struct hearth_error *err)
     o.object_bytes = &bytes, o.object_count = 1;
     o.transport = arg.transport, o.engine = arg.engine, o.stop_point = arg.stop;
     o.start = arg.start && !strcmp(arg.start, "never") ? HEARTH_START_NEVER : HEARTH_START_AUTO;
-    o.insecure = 1, o.any_root = (uint32_t)arg.any_root;
+    o.network = HEARTH_NETWORK_TRUSTED, o.any_root = (uint32_t)arg.any_root;
     o.open_ms = (uint32_t)arg.open_ms, o.save_ms = (uint32_t)arg.save_ms;
     o.recover_ms = (uint32_t)arg.recover_ms;
     o.heartbeat_ms = 200, o.dead_ms = 2000, o.stall_ms = 1000, o.linger_s = 600;

@@ -5,9 +5,13 @@
 #include <hearth/internal/core/auth.h>
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const unsigned char key_a[HTH_KEY] = { 1 }, key_b[HTH_KEY] = { 2 };
@@ -42,17 +46,21 @@ Test(auth, a_code_covers_key_both_pieces_and_where_they_part)
     cr_assert(eq(int, hth_mac_equal(mac, other), 0));
 }
 
-Test(auth, a_session_key_depends_on_job_key_and_transcript)
+Test(auth, a_session_key_depends_on_job_key_purpose_and_transcript)
 {
     unsigned char a[HTH_KEY], b[HTH_KEY];
 
     must(hth_auth_init(NULL));
-    hth_session_key(a, key_a, "hello", 5);
-    hth_session_key(b, key_a, "hello", 5);
+    hth_session_key(a, key_a, "prove", "hello", 5);
+    hth_session_key(b, key_a, "prove", "hello", 5);
     cr_assert(eq(int, memcmp(a, b, HTH_KEY), 0));
-    hth_session_key(b, key_b, "hello", 5);
+    hth_session_key(b, key_b, "prove", "hello", 5);
     cr_assert(ne(int, memcmp(a, b, HTH_KEY), 0));
-    hth_session_key(b, key_a, "hellp", 5);
+    hth_session_key(b, key_a, "prove", "hellp", 5);
+    cr_assert(ne(int, memcmp(a, b, HTH_KEY), 0));
+    hth_session_key(b, key_a, "proof", "hello", 5);
+    cr_assert(ne(int, memcmp(a, b, HTH_KEY), 0));
+    hth_session_key(b, key_a, "provehello", "", 0);
     cr_assert(ne(int, memcmp(a, b, HTH_KEY), 0));
 }
 
@@ -90,53 +98,56 @@ static const char hex[] = "000102030405060708090a0b0c0d0e0f101112131415161718191
 
 Test(auth, a_key_is_32_bytes_or_64_hex_digits, .init = setup, .fini = teardown)
 {
-    unsigned char want[HTH_KEY], out[HTH_KEY];
+    unsigned char want[HTH_KEY];
+    struct hth_key key;
 
     for (size_t i = 0; i < sizeof(want); i++)
         want[i] = (unsigned char)i;
     write_key(want, sizeof(want), 0600);
-    must(hth_key_load(path, out, NULL));
-    cr_assert(eq(int, memcmp(out, want, HTH_KEY), 0));
+    must(hth_key_open(path, &key, NULL));
+    cr_assert(eq(int, memcmp(key.bytes, want, HTH_KEY), 0));
+    hth_key_close(&key);
     write_key(hex, 65, 0400);
-    memset(out, 0, sizeof(out));
-    must(hth_key_load(path, out, NULL));
-    cr_assert(eq(int, memcmp(out, want, HTH_KEY), 0));
+    must(hth_key_open(path, &key, NULL));
+    cr_assert(eq(int, memcmp(key.bytes, want, HTH_KEY), 0));
+    hth_key_close(&key);
     unlink(path);
     write_key(hex, 64, 0600);
-    must(hth_key_load(path, out, NULL));
+    must(hth_key_open(path, &key, NULL));
+    hth_key_close(&key);
 }
 
 Test(auth, a_key_of_another_length_is_refused, .init = setup, .fini = teardown)
 {
     static const size_t lengths[] = { 0, 1, 31, 33, 63, 66 };
     struct hearth_error err;
-    unsigned char out[HTH_KEY];
+    struct hth_key key;
     char bytes[66];
 
     memset(bytes, '1', sizeof(bytes));
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         write_key(bytes, lengths[i], 0600);
-        must_fail(hth_key_load(path, out, &err), HEARTH_EINVAL);
+        must_fail(hth_key_open(path, &key, &err), HEARTH_EINVAL);
         cr_assert(ne(ptr, strstr(err.text, "32 random bytes"), NULL));
     }
     memset(bytes, 'g', sizeof(bytes));
     write_key(bytes, 64, 0600);
-    must_fail(hth_key_load(path, out, NULL), HEARTH_EINVAL);
+    must_fail(hth_key_open(path, &key, NULL), HEARTH_EINVAL);
     memcpy(bytes, hex, 64);
     bytes[64] = '1'; /* one digit too many where the newline may be */
     write_key(bytes, 65, 0600);
-    must_fail(hth_key_load(path, out, NULL), HEARTH_EINVAL);
+    must_fail(hth_key_open(path, &key, NULL), HEARTH_EINVAL);
 }
 
 Test(auth, a_key_that_others_can_reach_is_refused, .init = setup, .fini = teardown)
 {
     static const mode_t modes[] = { 0640, 0604, 0660, 0602, 0700, 04600 };
     struct hearth_error err;
-    unsigned char out[HTH_KEY];
+    struct hth_key key;
 
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
         write_key(hex, 65, modes[i]);
-        must_fail(hth_key_load(path, out, &err), HEARTH_EINVAL);
+        must_fail(hth_key_open(path, &key, &err), HEARTH_EINVAL);
         cr_assert(ne(ptr, strstr(err.text, "chmod 600"), NULL));
     }
 }
@@ -144,28 +155,86 @@ Test(auth, a_key_that_others_can_reach_is_refused, .init = setup, .fini = teardo
 Test(auth, a_link_a_directory_and_nothing_are_refused, .init = setup, .fini = teardown)
 {
     struct hearth_error err;
-    unsigned char out[HTH_KEY];
+    struct hth_key key;
 
     write_key(hex, 65, 0600);
     cr_assert(eq(int, symlink(path, link_path), 0));
-    must_fail(hth_key_load(link_path, out, &err), HEARTH_EINVAL);
+    must_fail(hth_key_open(link_path, &key, &err), HEARTH_EINVAL);
     cr_assert(ne(ptr, strstr(err.text, "symbolic link"), NULL));
-    must_fail(hth_key_load(dir, out, &err), HEARTH_EINVAL);
+    must_fail(hth_key_open(dir, &key, &err), HEARTH_EINVAL);
     unlink(path);
-    must_fail(hth_key_load(path, out, &err), HEARTH_EINVAL);
+    must_fail(hth_key_open(path, &key, &err), HEARTH_EINVAL);
     cr_assert(eq(int, mkfifo(path, 0600), 0));
-    must_fail(hth_key_load(path, out, &err), HEARTH_EINVAL);
+    must_fail(hth_key_open(path, &key, &err), HEARTH_EINVAL);
     cr_assert(ne(ptr, strstr(err.text, "regular file"), NULL));
 }
 
 Test(auth, a_key_of_another_user_is_refused, .init = setup, .fini = teardown)
 {
     struct hearth_error err;
-    unsigned char out[HTH_KEY];
+    struct hth_key key;
 
     write_key(hex, 65, 0600);
     if (geteuid() != 0 || chown(path, 12345, 0) != 0)
         return; /* only root can give a file away */
-    must_fail(hth_key_load(path, out, &err), HEARTH_EINVAL);
+    must_fail(hth_key_open(path, &key, &err), HEARTH_EINVAL);
     cr_assert(ne(ptr, strstr(err.text, "chown"), NULL));
+}
+
+/* --- where a key lies --- */
+
+/* Flags of the mapping that has this address, as /proc/self/smaps writes them. */
+static const char *flags_of(const void *at)
+{
+    static char line[512];
+    uintptr_t from = 0, to = 0, want = (uintptr_t)at;
+    FILE *f = fopen("/proc/self/smaps", "re");
+
+    while (fgets(line, sizeof(line), f)) {
+        sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to);
+        if (want >= from && want < to && !strncmp(line, "VmFlags:", 8))
+            break;
+    }
+    fclose(f);
+    return line;
+}
+
+Test(auth, a_key_is_locked_and_neither_dumped_nor_inherited, .init = setup, .fini = teardown)
+{
+    struct hth_key key;
+    unsigned char *bytes;
+    unsigned char there;
+
+    write_key(hex, 65, 0600);
+    must(hth_key_open(path, &key, NULL));
+    bytes = key.bytes;
+    for (int i = 0; i < 3; i++)
+        cr_assert(
+                ne(ptr, strstr(flags_of(bytes), (const char *[]){ " lo", " dd", " dc" }[i]), NULL),
+                "%s", flags_of(bytes));
+    cr_assert(eq(int, key.locked, 1));
+    hth_key_close(&key);
+    hth_key_close(&key); /* nothing is left to do */
+    cr_assert(eq(ptr, key.bytes, NULL));
+    cr_assert(ne(int, mincore((void *)((uintptr_t)bytes / 4096 * 4096), 4096, &there), 0));
+}
+
+/* Only who may not lock as much as he likes can be kept from it. */
+Test(auth, a_key_that_cannot_be_locked_is_used_and_says_so, .init = setup, .fini = teardown)
+{
+    struct rlimit none = { 0, 0 };
+    struct hth_key key;
+    int status = 0;
+    pid_t child = fork();
+
+    if (child == 0) {
+        write_key(hex, 65, 0600);
+        if (chmod(dir, 0777) || (!geteuid() && (chown(path, 65534, 65534) || setuid(65534))))
+            _exit(77);
+        if (setrlimit(RLIMIT_MEMLOCK, &none) || hth_key_open(path, &key, NULL))
+            _exit(1);
+        _exit(key.locked ? 2 : key.bytes[31] == 0x1f ? 0 : 3);
+    }
+    waitpid(child, &status, 0);
+    cr_assert(zero(int, status), "%x", (unsigned)status);
 }

@@ -104,6 +104,9 @@ Test(epoch, ranks_that_disagree_are_named, .init = setup)
     rank[3].flags = 3;
     refused("rank 0 and rank 3 disagree about allow_degraded: 0 and 1");
     setup();
+    rank[3].flags = 0;
+    refused("rank 0 and rank 3 disagree about network: trusted and hostile");
+    setup();
     rank[2].dead_ms = 9000;
     refused("rank 0 and rank 2 disagree about dead_ms: 0 and 9000");
     setup();

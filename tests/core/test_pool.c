@@ -191,6 +191,31 @@ Test(pool, a_view_held_over_five_recycles_reads_unchanged_bytes)
     teardown();
 }
 
+Test(pool, what_is_given_to_readers_is_neither_written_nor_cut)
+{
+    char byte = 0;
+    int fd = -1;
+    struct hth_slot *slot;
+    void *p;
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ .allow_non_tmpfs = 1 });
+    slot = take(SIZE);
+    slot->base[HTH_BLOCK] = 7;
+    must(s->ops->seal(s, slot, save, "object", NULL));
+    must(s->ops->reader(s, slot, &fd, NULL));
+    cr_assert(lt(long, (long)pwrite(fd, &byte, 1, HTH_BLOCK), 0));
+    cr_assert(lt(int, ftruncate(fd, 0), 0));
+    cr_assert(lt(int, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, HTH_BLOCK), 0));
+    cr_assert(eq(ptr, mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED));
+    p = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0); /* a view of one's own */
+    cr_assert(ne(ptr, p, MAP_FAILED));
+    ((unsigned char *)p)[HTH_BLOCK] = 8;
+    cr_assert(eq(int, slot->base[HTH_BLOCK], 7));
+    munmap(p, SIZE);
+    close(fd);
+    teardown();
+}
+
 Test(pool, the_third_save_faults_no_pages_in)
 {
     uint64_t sizes[] = { SIZE, SIZE };

@@ -157,7 +157,8 @@ Test(hearthd, wrong_command_line_is_one_sentence_and_status_2)
         { { "--root", "/dev/shm", "--job", "job", "--threads", "0" }, "from 1" },
         { { "--root", "/dev/shm", "--job", "job", "--linger" }, "needs a value" },
         { { "--root", "/dev/shm", "--job", "job", "--dead-ms", "1500" }, "two heartbeats" },
-        { { "--root", "/dev/shm", "--job", "job", "--insecure=1" }, "no value" },
+        { { "--root", "/dev/shm", "--job", "job", "--any-root=1" }, "no value" },
+        { { "--root", "/dev/shm", "--job", "job", "--network", "open" }, "hostile or trusted" },
         { { "--root", "/dev/shm", "--job", "job", "--stop-point", "chunk:0" }, "stop point" },
         { { "--root", "/dev/shm", "--job", "job", "--log-level", "loud" }, "--log-level" },
         { { "--root", "/dev/shm", "--job", "job", "--key", "f" }, "no option" },
@@ -176,6 +177,37 @@ Test(hearthd, wrong_command_line_is_one_sentence_and_status_2)
         cr_assert(eq(ptr, (void *)(uintptr_t)strchr(text, '\n'),
                           (void *)(uintptr_t)(text + strlen(text) - 1)),
                 "row %zu is not one line: %s", i, text);
+    }
+}
+
+/* A key in `root`. */
+static const char *key_file(void)
+{
+    static char path[128];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/key", root);
+    fd = open(path, O_WRONLY | O_CREAT, 0600);
+    cr_assert(eq(long, (long)write(fd, "01234567890123456789012345678901", 32), 32));
+    close(fd);
+    return path;
+}
+
+Test(hearthd, off_loopback_a_key_does_not_make_up_for_a_library_that_listens)
+{
+    static const char *const transports[] = { "ofi", "ucx" };
+    const char *key = key_file();
+
+    for (size_t i = 0; i < 4; i++) {
+        const char *args[] = { "--root", root, "--job", "job", "--bind", "192.0.2.1", "--transport",
+            transports[i % 2], i < 2 ? "--key-file" : NULL, key, NULL };
+        const char *text;
+
+        cr_assert(eq(int, status_of(start(args)), 2), "%s", read_text(errors));
+        text = read_text(errors);
+        cr_assert(ne(ptr, (void *)(uintptr_t)strstr(text, "192.0.2.1"), NULL), "%s", text);
+        cr_assert(ne(ptr, (void *)(uintptr_t)strstr(text, "--network trusted"), NULL), "%s", text);
+        cr_assert(eq(int, strstr(text, "--key-file") != NULL, i >= 2), "%s", text);
     }
 }
 

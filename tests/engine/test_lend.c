@@ -46,6 +46,7 @@ static void start(void)
     struct hth_local_attach m = { .head = head(sizeof(m), HTH_LOCAL_ATTACH, 0),
         .version = HTH_LOCAL_VERSION,
         .world = o.nodes,
+        .helper = 1,
         .job = "sim" };
 
     alarm(60);

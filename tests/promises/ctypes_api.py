@@ -42,7 +42,7 @@ class Opts(Sized):
                 ("keep", U32), ("allow_degraded", U32), ("domains", P), ("domain_count", SIZE),
                 ("object_bytes", P), ("object_count", SIZE), ("start", U32), ("helper", U32),
                 ("engine", STR), ("transport", STR), ("provider", STR), ("bind", STR),
-                ("device", STR), ("key_file", STR), ("port", U32), ("insecure", U32),
+                ("device", STR), ("key_file", STR), ("port", U32), ("network", U32),
                 ("any_root", U32), ("open_ms", U32), ("recover_ms", U32), ("save_ms", U32),
                 ("heartbeat_ms", U32), ("dead_ms", U32), ("stall_ms", U32), ("linger_s", U32),
                 ("copy_threads", U32), ("inflight_mib", U32), ("off", U32), ("lease_bytes", U64),

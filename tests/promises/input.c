@@ -19,7 +19,7 @@ static struct party p;
 
 /* ---- options --------------------------------------------------------------------------------------- */
 
-static char file_everybody_reads[128], short_key[128], some_file[128];
+static char file_everybody_reads[128], short_key[128], good_key[128], some_file[128];
 static const uint64_t huge_object[] = { UINT64_C(1) << 45 };
 static const char *const empty_domain[] = { "" };
 static uint16_t taken_port;
@@ -50,9 +50,12 @@ static const struct wrong_option {
     { "device nosuch0", HEARTH_EINVAL, "nosuch0", "ip link" },
     { "bind by name", HEARTH_EINVAL, "localhost", "numeric" },
     { "bind 0.0.0.0", HEARTH_EINVAL, "0.0.0.0", NULL },
-    { "bind :: with a key", HEARTH_EENGINE, "::", "address" },
-    { "bind 10.9.8.7 without a key", HEARTH_EINVAL, "key", "insecure" },
+    { "bind :: on a trusted network", HEARTH_EINVAL, "::", "address" },
+    { "bind 10.9.8.7 without a key", HEARTH_EINVAL, "key_file", "network = trusted" },
     { "bind 10.9.8.7 that is not here", HEARTH_EENGINE, "10.9.8.7", NULL },
+    { "bind 10.9.8.7, key, libfabric's tcp", HEARTH_EINVAL, "obeys whoever", "network = trusted" },
+    { "bind 10.9.8.7, key, UCX", HEARTH_EINVAL, "obeys whoever", "network = trusted" },
+    { "network 1", HEARTH_EINVAL, "network is 1", "hostile" },
     { "port in use", HEARTH_EENGINE, "port", NULL },
     { "key file missing", HEARTH_EINVAL, "key file", "No such file" },
     { "key file for all to read", HEARTH_EINVAL, "mode", "chmod 600" },
@@ -95,20 +98,23 @@ static void set_wrong(struct me *me, size_t i)
     case 18: o->device = "nosuch0"; break;
     case 19: o->bind = "localhost"; break;
     case 20: o->bind = "0.0.0.0"; break;
-    case 21: o->bind = "::", o->insecure = 1; break;
+    case 21: o->bind = "::", o->network = HEARTH_NETWORK_TRUSTED; break;
     case 22: o->bind = "10.9.8.7"; break;
-    case 23: o->bind = "10.9.8.7", o->insecure = 1; break;
-    case 24: o->port = taken_port; break;
-    case 25: o->key_file = "/nowhere/key"; break;
-    case 26: o->key_file = file_everybody_reads; break;
-    case 27: o->key_file = short_key; break;
-    case 28: o->engine = "/nowhere/hearthd"; break;
-    case 29: o->dead_ms = 100, o->heartbeat_ms = 90; break;
-    case 30: o->object_bytes = huge_object, o->object_count = 1; break;
-    case 31: o->domains = empty_domain, o->domain_count = 1; break;
-    case 32: o->struct_size = 0; break;
-    case 33: o->reserved = 1; break;
-    case 34: o->log_level = 99; break;
+    case 23: o->bind = "10.9.8.7", o->network = HEARTH_NETWORK_TRUSTED; break;
+    case 24: o->bind = "10.9.8.7", o->key_file = good_key; break;
+    case 25: o->bind = "10.9.8.7", o->key_file = good_key, o->transport = "ucx"; break;
+    case 26: o->network = 1; break;
+    case 27: o->port = taken_port; break;
+    case 28: o->key_file = "/nowhere/key"; break;
+    case 29: o->key_file = file_everybody_reads; break;
+    case 30: o->key_file = short_key; break;
+    case 31: o->engine = "/nowhere/hearthd"; break;
+    case 32: o->dead_ms = 100, o->heartbeat_ms = 90; break;
+    case 33: o->object_bytes = huge_object, o->object_count = 1; break;
+    case 34: o->domains = empty_domain, o->domain_count = 1; break;
+    case 35: o->struct_size = 0; break;
+    case 36: o->reserved = 1; break;
+    case 37: o->log_level = 99; break;
     default: o->stop_point = ":0"; break;
     }
     /* clang-format on */
@@ -155,6 +161,8 @@ static void options(void)
     damage_put(some_file, bytes, 1);
     damage_put(short_key, bytes, 5);
     damage_put(file_everybody_reads, bytes, 32);
+    snprintf(good_key, sizeof(good_key), "%s/key", p.root[0]);
+    damage_put(good_key, bytes, 32);
     chmod(file_everybody_reads, 0644);
     listener = listen_somewhere(&taken_port);
     party_start(&p);
@@ -271,7 +279,9 @@ static void misfitting(const struct party *x, struct me *me)
         me->opts.dead_ms = 4000;
     else if (misfit == 8 && me->rank == 1)
         me->opts.heartbeat_ms = 500;
-    else if (misfit == 9)
+    else if (misfit == 9 && me->rank == 1)
+        me->opts.network = HEARTH_NETWORK_TRUSTED;
+    else if (misfit == 10)
         me->opts.copies = 2, me->opts.min_copies = 1 + me->rank;
 }
 
@@ -292,6 +302,7 @@ static const struct {
     { "allow_degraded", HEARTH_EINVAL, "rank 0 and rank 1 disagree", "allow_degraded: 0 and 1", 0 },
     { "dead_ms", HEARTH_EINVAL, "rank 0 and rank 1 disagree", "and 4000", 0 },
     { "heartbeat_ms", HEARTH_EINVAL, "rank 0 and rank 1 disagree", "and 500", 0 },
+    { "network", HEARTH_EINVAL, "rank 0 and rank 1 disagree", "network: hostile and trusted", 0 },
     { "min_copies", HEARTH_EINVAL, "rank 0 and rank 1 disagree", "min_copies: 1 and 2", 0 },
 };
 

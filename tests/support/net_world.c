@@ -186,8 +186,9 @@ struct hth_loop_verdict net_play(void *fault, enum hth_loop_kind kind, uint32_t 
 
 struct hth_session_opts net_keyed(unsigned char byte)
 {
-    struct hth_session_opts o = { .has_key = 1, .job = "job" };
+    static unsigned char keys[256][HTH_KEY];
+    struct hth_session_opts o = { .key = keys[byte], .job = "job" };
 
-    memset(o.key, byte, sizeof(o.key));
+    memset(keys[byte], byte, HTH_KEY);
     return o;
 }

@@ -627,6 +627,14 @@ static uint64_t mem_work(struct hth_store *s)
     return HTH_NEVER;
 }
 
+static int mem_reader(
+        struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err)
+{
+    (void)s, (void)slot, (void)err;
+    *out_fd = -1;
+    return 0;
+}
+
 static uint64_t mem_id(struct hth_store *s)
 {
     return mem_of(s)->id;
@@ -648,6 +656,7 @@ static const struct hth_store_ops mem_ops = {
     .condemn = mem_condemn,
     .lease = mem_lease,
     .unlease = mem_unlease,
+    .reader = mem_reader,
     .raw_make = mem_raw_make,
     .raw_back = mem_raw_back,
     .raw_seal = mem_raw_seal,

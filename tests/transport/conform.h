@@ -127,5 +127,6 @@ void conform_access(const struct conform_backend *b);
 void conform_dereg(const struct conform_backend *b);
 void conform_close(const struct conform_backend *b);
 void conform_session(const struct conform_backend *b);
+void conform_doors(const struct conform_backend *b);
 
 #endif

@@ -84,14 +84,13 @@ static void on_done(struct hth_session_pull *pull, int code)
     the_talker->failed += code != 0;
 }
 
+static const unsigned char keys[2][HTH_KEY] = { { 1, 2, 3 }, { 2, 2, 3 } };
+
 static struct hth_session_opts usual(void)
 {
-    return (struct hth_session_opts){ .heartbeat_ms = 200,
-        .dead_ms = 4000,
-        .stall_ms = 1000,
-        .has_key = 1,
-        .key = { 1, 2, 3 },
-        .job = "conformance" };
+    return (struct hth_session_opts){
+        .heartbeat_ms = 200, .dead_ms = 4000, .stall_ms = 1000, .key = keys[0], .job = "conformance"
+    };
 }
 
 static struct talker *talker_open(const struct conform_backend *backend,
@@ -281,7 +280,7 @@ static void misfit(const struct conform_backend *backend, const struct link_pipe
     struct talker *k;
 
     if (self && another_key)
-        o.key[0]++;
+        o.key = keys[1];
     if (self && !another_key)
         o.version_low = 7, o.version_high = 9;
     k = talker_open(backend, &o, self, self ? p->to_owner[1] : p->to_puller[1],

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The contract of a transport (include/hearth/internal/transport/transport.h), one cell at a
- * time: conformance --backend loop|ofi-tcp|ucx-tcp|ucx-posix --group 1..12. A cell prints one
+ * time: conformance --backend loop|ofi-tcp|ucx-tcp|ucx-posix --group 1..13. A cell prints one
  * line: conformance GROUP BACKEND passed|skipped: reason|failed: what. HEARTH_LONG=1 repeats
  * more. Nothing is asserted about how fast anything is, only that it ends.
  */
@@ -32,6 +32,7 @@ static const struct {
     { "dereg", conform_dereg },
     { "close", conform_close },
     { "session", conform_session },
+    { "doors", conform_doors },
 };
 
 static const char *cell_group = "?", *cell_backend = "?";
@@ -71,7 +72,7 @@ int main(int argc, char **argv)
                 backend = &backends[b];
     }
     if (!backend || group < 1 || group > (int)(sizeof(groups) / sizeof(*groups))) {
-        fprintf(stderr, "usage: %s --backend loop|ofi-tcp|ucx-tcp|ucx-posix --group 1..12\n",
+        fprintf(stderr, "usage: %s --backend loop|ofi-tcp|ucx-tcp|ucx-posix --group 1..13\n",
                 argv[0]);
         return 2;
     }

@@ -6,7 +6,7 @@ target_link_libraries(conformance PRIVATE hearth_transport hearth_build)
 foreach(backend loop ofi-tcp ucx-tcp ucx-posix)
   set(group 0)
   foreach(name data messages idle death stop partition post-to-dead isolation access dereg close
-      session)
+      session doors)
     math(EXPR group "${group} + 1")
     hearth_case(conformance.${backend}.${name} conformance
       COMMAND conformance --backend ${backend} --group ${group})

@@ -2,6 +2,7 @@
 /* How sessions meet: who is believed, who is refused, and what a liar can do. */
 #include "check.h"
 #include "net_world.h"
+#include "secret.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -330,6 +331,175 @@ Test(handshake, a_recorded_handshake_proves_nothing)
     cr_assert(eq(int, r->downs, 1));
     r->t->ops->close(r->t);
     net_world_close(w);
+}
+
+/* ---- an acceptor whose every byte the test writes, at node 1's address ------------------------- */
+
+#define HELLO 136u
+
+/* Node 0 has something to say to node 1, and dials: its hello is in r->frame. */
+static struct raw *raw_await(struct net_world *w)
+{
+    struct raw *r = raw_open(w, 1);
+
+    must(net_send(w, 0, 1, 5));
+    raw_run(w, r, 10);
+    cr_assert(eq(int, r->frame.type, HTH_MSG_HELLO));
+    cr_assert(eq(u32, r->frame.body_len, HELLO));
+    return r;
+}
+
+/* The answer of node 1 to the hello in r->frame, with this job key; both hellos to transcript. */
+static void raw_answer(struct raw *r, const unsigned char *job_key, const char *who,
+        unsigned char transcript[2 * HELLO])
+{
+    unsigned char body[HELLO + HTH_MAC] = { 1, 1 }, key[HTH_KEY];
+    struct hth_frame f = r->frame;
+
+    memcpy(transcript, r->frame.body, HELLO);
+    body[4] = 1;
+    body[16] = 101;
+    memcpy(body + 24, "loop", 4);
+    memcpy(body + 40, "job", 3);
+    memset(body + 104, 0x77, 32);
+    memcpy(transcript + HELLO, body, HELLO);
+    hth_session_key(key, job_key, "prove", transcript, 2 * HELLO);
+    hth_mac(body + HELLO, key, who, strlen(who), transcript, 2 * HELLO);
+    f.type = HTH_MSG_HELLO_ACK;
+    f.body_len = sizeof(body);
+    f.body = body;
+    raw_send(r, f, job_key);
+}
+
+static void must_not_believe(struct net_world *w, struct raw *r)
+{
+    uint16_t type;
+
+    r->frame.type = 0;
+    raw_run(w, r, 10);
+    type = r->frame.type;
+    cr_assert(ne(int, type, HTH_MSG_AUTH), "it proved itself to a stranger");
+    cr_assert(zero(int, w->node[0].ups[1]));
+    cr_assert(zero(int, w->node[0].messages[1]));
+}
+
+Test(handshake, an_acceptor_without_the_key_is_not_believed)
+{
+    static const unsigned char zeros[HTH_KEY];
+    struct hth_session_opts o = net_keyed(1), other = net_keyed(2);
+    unsigned char transcript[2 * HELLO];
+    const unsigned char *keys[] = { zeros, other.key };
+
+    for (size_t i = 0; i < 2; i++) {
+        struct net_world *w = net_world_open(2, &o);
+        struct raw *r = raw_await(w);
+
+        raw_answer(r, keys[i], "ack", transcript);
+        must_not_believe(w, r);
+        r->t->ops->close(r->t);
+        net_world_close(w);
+    }
+}
+
+/* Sealed with the key, but the proof is missing, or is the one that a dialler gives. */
+Test(handshake, an_acceptor_proves_itself_as_acceptor)
+{
+    static const char *const wrong[] = { "auth", "", "ack" };
+    struct hth_session_opts o = net_keyed(1);
+    unsigned char transcript[2 * HELLO];
+
+    for (size_t i = 0; i < 3; i++) {
+        struct net_world *w = net_world_open(2, &o);
+        struct raw *r = raw_await(w);
+
+        raw_answer(r, o.key, wrong[i], transcript);
+        if (i < 2) {
+            must_not_believe(w, r);
+        } else { /* what is right is believed: the test says what it means to */
+            raw_run(w, r, 10);
+            cr_assert(eq(int, w->node[0].ups[1], 1));
+        }
+        r->t->ops->close(r->t);
+        net_world_close(w);
+    }
+}
+
+/* The answer that node 1 gave to an earlier hello; it is sealed with the key, and its proof is old. */
+Test(handshake, a_recorded_answer_proves_nothing_to_a_new_hello)
+{
+    struct hth_session_opts o = net_keyed(1);
+    struct net_world *w = net_world_open(2, &o);
+    static struct tape tape;
+    struct raw *r;
+
+    hth_loop_net_script(w->net, record, &tape);
+    must(net_send(w, 0, 1, 1));
+    net_run(w, 50);
+    cr_assert(eq(int, w->node[0].ups[1], 1));
+    hth_loop_net_script(w->net, NULL, NULL);
+    net_node_close(w, 0);
+    net_node_open(w, 0, &o);
+    w->node[0].ups[1] = w->node[0].messages[1] = 0;
+    r = raw_await(w);
+    must(r->t->ops->send(r->t, r->conn, tape.bytes[0], tape.len[0]));
+    must_not_believe(w, r);
+    r->t->ops->close(r->t);
+    net_world_close(w);
+}
+
+/* In the handshake, and when the connection stands: the middle man needs no key for that. */
+Test(handshake, ones_own_words_sent_back_are_nobodys)
+{
+    struct hth_session_opts o = net_keyed(1);
+    struct net_world *w = net_world_open(2, &o);
+    unsigned char transcript[2 * HELLO], own[HTH_MESSAGE_MAX];
+    struct raw *r = raw_await(w);
+    size_t len = r->len;
+
+    memcpy(own, r->bytes, len);
+    must(r->t->ops->send(r->t, r->conn, own, len)); /* where the answer is due */
+    must_not_believe(w, r);
+    raw_dial(w, r, 0);
+    must(r->t->ops->send(r->t, r->conn, own, len)); /* as if node 1 had dialled */
+    must_not_believe(w, r);
+    r->t->ops->close(r->t);
+    net_world_close(w);
+
+    w = net_world_open(2, &o);
+    r = raw_await(w);
+    raw_answer(r, o.key, "ack", transcript); /* as node 1 itself does */
+    raw_run(w, r, 10);
+    cr_assert(eq(int, w->node[0].ups[1], 1));
+    cr_assert(eq(int, r->frame.type, HTH_MSG_WANT));
+    memcpy(own, r->bytes, r->len);
+    must(r->t->ops->send(r->t, r->conn, own, r->len));
+    raw_run(w, r, 10);
+    cr_assert(zero(int, w->node[0].messages[1]), "it has heard itself");
+    r->t->ops->close(r->t);
+    net_world_close(w);
+}
+
+Test(handshake, sessions_that_talk_leave_no_copy_of_the_key)
+{
+    char path[] = "/tmp/hearth-secret-XXXXXX";
+    struct hth_session_opts o = { .job = "job" };
+    struct net_world *w;
+    struct hth_key key;
+
+    close(mkstemp(path));
+    must(secret_write(path));
+    must(hth_key_open(path, &key, NULL));
+    o.key = key.bytes;
+    w = net_world_open(2, &o);
+    must(net_send(w, 0, 1, 5));
+    must(net_send(w, 1, 0, 5));
+    net_run(w, 3000);
+    cr_assert(eq(int, w->node[1].messages[0], 1));
+    cr_assert(eq(int, secret_copies(), 1));
+    net_world_close(w);
+    hth_key_close(&key);
+    cr_assert(zero(int, secret_copies()));
+    unlink(path);
 }
 
 Test(handshake, half_open_connections_are_bounded_and_end)

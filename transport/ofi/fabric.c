@@ -9,6 +9,7 @@
  */
 #include "ofi.h"
 
+#include <hearth/internal/core/network.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,12 +169,24 @@ static int listen_open(struct hth_ofi *o, struct hearth_error *err)
     return rc ? refused(o, rc, "the listening port is not told", err) : HEARTH_OK;
 }
 
+/* Before anything listens, and for the provider that was found, whatever was asked for. */
+static int check_listener(
+        const struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err)
+{
+    struct hth_network network = { .bind = opts->bind,
+        .transport = "ofi",
+        .provider = o->info->fabric_attr->prov_name,
+        .trusted = opts->trusted };
+
+    return hth_listener_check(&network, err);
+}
+
 int hth_ofi_fabric_open(
         struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
     int rc = choose(o, opts, err);
 
-    if (rc)
+    if (rc || (rc = check_listener(o, opts, err)))
         return rc;
     o->mr_mode = o->info->domain_attr->mr_mode;
     o->sockets = strcmp(o->info->fabric_attr->prov_name, "verbs") != 0;

@@ -7,6 +7,7 @@
 #include "ucx.h"
 
 #include <errno.h>
+#include <hearth/internal/core/network.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -299,6 +300,9 @@ static int ucx_open(const struct hth_transport_opts *opts,
         struct hearth_error *err)
 {
     const char *provider = opts->provider ? opts->provider : "tcp";
+    struct hth_network network = {
+        .bind = opts->bind, .transport = "ucx", .provider = provider, .trusted = opts->trusted
+    };
     char device[IF_NAMESIZE];
     struct hth_ucx *t;
     int rc;
@@ -306,6 +310,8 @@ static int ucx_open(const struct hth_transport_opts *opts,
     if (strcmp(provider, "tcp") != 0 && strcmp(provider, "posix") != 0)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "the transport ucx has no provider \"%s\": known are tcp, posix", provider);
+    if ((rc = hth_listener_check(&network, err)))
+        return rc;
     t = ucx_new(opts, events);
     if (!t)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");

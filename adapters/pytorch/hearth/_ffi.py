@@ -24,6 +24,7 @@ P, I32, U32, I64, U64, SIZE, STR = (
 STEP_LATER = STEP_NEWEST = 2**64 - 1
 LEVELS = {"OFF": 1, "WRITTEN": 5, "SEALED": 10, "COPIED": 20, "COMPLETE": 30, "PROTECTED": 40}
 START = {"auto": 0, "never": 10, "in_process": 20}
+NETWORK = {"hostile": 0, "trusted": 10}
 KEEP, DROP = 0, 10
 DEADLINE_MAX_MS = 86400000
 TENSOR, BYTES = 10, 20
@@ -58,7 +59,7 @@ class Opts(Sized):
         ("allow_degraded", U32), ("domains", P), ("domain_count", SIZE), ("object_bytes", P),
         ("object_count", SIZE), ("start", U32), ("helper", U32), ("engine", STR),
         ("transport", STR), ("provider", STR), ("bind", STR), ("device", STR), ("key_file", STR),
-        ("port", U32), ("insecure", U32), ("any_root", U32), ("open_ms", U32),
+        ("port", U32), ("network", U32), ("any_root", U32), ("open_ms", U32),
         ("recover_ms", U32), ("save_ms", U32), ("heartbeat_ms", U32), ("dead_ms", U32),
         ("stall_ms", U32), ("linger_s", U32), ("copy_threads", U32), ("inflight_mib", U32),
         ("off", U32), ("lease_bytes", U64), ("spare_bytes", U64), ("log", P), ("log_arg", P),

@@ -87,6 +87,8 @@ def _fill(opts: _ffi.Opts, given: dict[str, Any]) -> list:
                             + ", ".join(sorted(fields - {"struct_size", "reserved"})))
         if name == "start":
             value = _ffi.START[value]
+        elif name == "network":
+            value = _ffi.NETWORK[value]
         elif name == "domains":
             array = (c.c_char_p * len(value))(*[encode(domain) for domain in value])
             keep.append(array)

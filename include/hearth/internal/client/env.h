@@ -10,8 +10,9 @@ enum hth_env_kind {
     HTH_ENV_U32,
     HTH_ENV_U64,
     HTH_ENV_BOOL,
-    HTH_ENV_START, /* auto, never, in_process */
-    HTH_ENV_LIST,  /* names with commas between */
+    HTH_ENV_START,   /* auto, never, in_process */
+    HTH_ENV_NETWORK, /* hostile, trusted */
+    HTH_ENV_LIST,    /* names with commas between */
 };
 
 struct hth_env_row {

@@ -28,13 +28,24 @@ void hth_mac(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY], const
         size_t a_len, const void *b, size_t b_len);
 int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]); /* 1: equal */
 
-/* A session's key from the job's and what both sides said (`transcript`). */
+/* A session's key from the job's and what both sides said (`transcript`): one for each purpose. */
 void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
-        const void *transcript, size_t len);
+        const char *purpose, const void *transcript, size_t len);
+
+/* The one copy of the job key in this process: in memory that is not swapped, dumped or inherited
+ * by a child, and wiped at close. Whoever needs it borrows the pointer. */
+struct hth_key {
+    unsigned char *bytes; /* [HTH_KEY] */
+    int locked;           /* 0: RLIMIT_MEMLOCK leaves no room, so it may be swapped */
+};
 
 /* The key file: 32 bytes, or 64 hex digits and a newline; mode 0600 or stricter, owned by us,
- * no link. Errors: HEARTH_EINVAL with a sentence that says what to do. */
-int hth_key_load(const char *path, unsigned char out[HTH_KEY], struct hearth_error *err);
+ * no link. Errors: HEARTH_EINVAL with a sentence that says what to do, HEARTH_ENOMEM. */
+int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err);
+void hth_key_close(struct hth_key *key); /* NULL and one of zeros: nothing */
+/* Memory of this kind for another secret; NULL: none is left. out_locked may be NULL. */
+void *hth_secret_alloc(size_t len, int *out_locked);
+void hth_secret_free(void *secret); /* wipes it. NULL: nothing */
 
 void hth_wipe(void *secret, size_t len); /* not optimised away */
 

@@ -39,6 +39,7 @@ struct hth_epoch {
  */
 #define HTH_GATHER                512 /* bytes per rank */
 #define HTH_GATHER_ALLOW_DEGRADED 1u
+#define HTH_GATHER_TRUSTED        2u /* network = trusted */
 struct hth_gather {
     char job[HTH_NAME_MAX + 1];
     char node[HTH_NAME_MAX + 1];

@@ -91,7 +91,9 @@ struct hth_local_attach {
     uint32_t rank, world;
     uint32_t helper;
     uint32_t pid;
-    uint32_t want_log;          /* enum hearth_log_level of lines wanted as events; 0: none */
+    uint32_t want_log; /* enum hearth_log_level of lines wanted as events; 0: none */
+    uint32_t trusted;  /* 1: network = trusted, as the engine must have it too */
+    uint32_t zero;
     char job[HTH_NAME_MAX + 8]; /* NUL-terminated */
 };
 
@@ -125,7 +127,9 @@ struct hth_local_joined {
     uint32_t nodes, self;
 };
 
-struct hth_local_recover { /* then `count` common names of 256 bytes, NUL-terminated; at most 32 */
+#define HTH_COMMON_NAME 256u
+
+struct hth_local_recover { /* then name[count][HTH_COMMON_NAME], NUL-terminated; at most 32 */
     struct hth_local_head head;
     uint32_t deadline_ms;
     uint32_t count;

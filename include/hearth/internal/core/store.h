@@ -26,7 +26,7 @@ struct hth_slot {
     uint64_t generation; /* counts its uses */
     unsigned char *base; /* [capacity], readable and writable */
     uint64_t capacity;   /* bytes, block and table included */
-    int fd;              /* to lend to a rank; -1 in plain memory */
+    int fd;              /* to lend to a rank that writes; -1 in plain memory */
     uint32_t leases;     /* readers, grants; hth_store_lease() */
     void *user;          /* the engine's: registration with the transport */
 };
@@ -83,6 +83,10 @@ struct hth_store_ops {
 
     void (*lease)(struct hth_store *s, struct hth_slot *slot);
     void (*unlease)(struct hth_store *s, struct hth_slot *slot);
+    /* A descriptor for a rank that reads: nothing can be written or cut through it. The caller
+     * closes it; -1 in plain memory. Errors: HEARTH_EIO. */
+    int (*reader)(struct hth_store *s, const struct hth_slot *slot, int *out_fd,
+            struct hearth_error *err);
 
     /* A raw object to be written, in nobody's sight: quick, whatever its size. Room is looked for.
      * Errors: HEARTH_ENOSPC naming the object and what to do, HEARTH_EEXIST, HEARTH_EINVAL. */

@@ -8,6 +8,7 @@
 #define HEARTH_INTERNAL_ENGINE_DRIVER_H
 
 #include <hearth/internal/core/id.h>
+#include <hearth/internal/core/network.h>
 #include <hearth/internal/engine/hands.h>
 
 #define HTH_PATH_MAX 3072 /* bytes of a root, with terminator */
@@ -23,6 +24,7 @@ struct hth_config {
     char more_binds[4][64];      /* the others: checked, not used for data yet */
     uint32_t binds;
     char device[32];
+    char network[16];              /* default: hostile */
     char key_file[HTH_PATH_MAX];   /* empty: none */
     char module_dir[HTH_PATH_MAX]; /* empty: beside us */
     char stop_point[HTH_POINT_NAME + 16];
@@ -31,7 +33,7 @@ struct hth_config {
     uint32_t linger_s;
     uint32_t heartbeat_ms, dead_ms, stall_ms, retry_ms; /* 0: defaults, ranks may say at joining */
     uint32_t threads;
-    uint32_t insecure, any_root, foreground;
+    uint32_t any_root, foreground;
     uint32_t help, version; /* asked for: nothing else was checked */
     uint64_t fail_at;
 };
@@ -39,6 +41,8 @@ struct hth_config {
 /* argv[0] is the program. Errors: HEARTH_EINVAL, one sentence; `out` then has what was read. */
 int hth_config_parse(
         struct hth_config *out, int argc, const char *const *argv, struct hearth_error *err);
+/* Of the address that carries data. `c` outlives it. */
+struct hth_network hth_config_network(const struct hth_config *c);
 /* What --help prints. malloc'ed, NULL without memory; the caller frees. */
 char *hth_config_help(void);
 
@@ -46,7 +50,7 @@ struct hth_driver;
 
 /* Take the job's lock, adopt what is there, open the transport, listen. stop_fd: the engine ends
  * when it becomes readable (a signalfd); -1: none; borrowed until close.
- * Errors: those of hth_store_tmpfs_open(), hth_transport_open(), hth_key_load(), HEARTH_EIO. Also
+ * Errors: those of hth_store_tmpfs_open(), hth_transport_open(), hth_key_open(), HEARTH_EIO. Also
  * the log's last line where its folder can be had. */
 int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_driver **out,
         struct hearth_error *err);

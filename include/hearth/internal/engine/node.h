@@ -31,6 +31,7 @@ struct hth_node_env {
     void *reply_self;
     char node[HTH_NAME_MAX + 1]; /* this node's id */
     char log_path[512];          /* told to clients */
+    int trusted;                 /* network = trusted; ranks must say the same */
     uint32_t retry_ms;           /* 0: 500 */
     uint32_t breaks;             /* enum hth_break, tests */
 };

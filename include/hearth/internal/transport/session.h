@@ -27,9 +27,8 @@ struct hth_session_opts {
     uint32_t stall_ms;     /* 0: 5000: a pull without its completion */
     uint32_t queue_max;    /* messages waiting for one peer; 0: 1024 */
     uint8_t version_low, version_high; /* 0: what we speak; tests say something else */
-    int has_key;
-    int no_fence; /* simulator: hear other epochs too, to see that somebody notices */
-    unsigned char key[HTH_KEY];
+    int no_fence;             /* simulator: hear other epochs too, to see that somebody notices */
+    const unsigned char *key; /* [HTH_KEY], borrowed until hth_session_close(); NULL: none */
     char job[HTH_NAME_MAX + 1];
 };
 

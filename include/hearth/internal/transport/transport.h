@@ -41,6 +41,7 @@ struct hth_transport_opts {
     uint16_t port; /* 0: any */
     const char *provider; /* backend's own: "tcp", "posix"; NULL: its default */
     const char *device;   /* interface name; NULL: the one that has `bind` */
+    int trusted;          /* 1: a listener that obeys anybody is fine off loopback, too */
     uint32_t connect_ms;  /* 0: 5000 */
     struct hth_clock clock;
     struct hth_log log;
@@ -123,7 +124,8 @@ struct hth_transport {
 struct hth_transport_backend {
     uint32_t abi; /* HTH_TRANSPORT_ABI */
     const char *name;
-    /* events: copied. Errors: HEARTH_EINVAL names the unknown interface, provider, address;
+    /* events: copied. Errors: HEARTH_EINVAL names the unknown interface, provider, address, or
+     * the listener that is not safe there;
      * HEARTH_EEXIST the port in use. */
     int (*open)(const struct hth_transport_opts *opts, const struct hth_transport_events *events,
             struct hth_transport **out, struct hearth_error *err);

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which rank a connection speaks for. It says so once, in ATTACH, and all that it may do follows
+ * from it: a rank's saves are its own, and a second process of a rank comes as its helper.
+ */
+#include "node_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct client *process_of(const struct hth_node *n, uint32_t rank)
+{
+    const struct client *c = n->clients;
+
+    while (c && (!c->attached || c->helper || c->rank != rank))
+        c = c->next;
+    return c;
+}
+
+static int check(const struct hth_node *n, const struct client *c, const struct hth_local_attach *m,
+        struct hearth_error *err)
+{
+    const struct client *first = process_of(n, m->rank);
+
+    if (m->version != HTH_LOCAL_VERSION)
+        return hth_fail(err, HEARTH_EPROTO, 0,
+                "the rank's library speaks local protocol %" PRIu32
+                ", this engine %u: use one version",
+                m->version, HTH_LOCAL_VERSION);
+    if (strcmp(m->job, n->ctx.opts.job) != 0)
+        return hth_fail(err, HEARTH_EINVAL, 0, "this engine serves another job");
+    if (m->trusted != (uint32_t)n->env.trusted)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "this node's engine runs with network = %s, and rank %" PRIu32 " says %s: give "
+                "both the same, or end the engine first",
+                n->env.trusted ? "trusted" : "hostile", m->rank,
+                m->trusted ? "trusted" : "hostile");
+    if (m->rank >= m->world)
+        return hth_fail(err, HEARTH_EINVAL, 0, "rank %" PRIu32 " of a world of %" PRIu32, m->rank,
+                m->world);
+    if (c->attached)
+        return hth_fail(
+                err, HEARTH_ESTATE, 0, "this connection is rank %" PRIu32 "'s already", c->rank);
+    if (first && !m->helper)
+        return hth_fail(err, HEARTH_EEXIST, 0,
+                "rank %" PRIu32 " is open in process %" PRIu32 " already: end that, or open as its "
+                "helper",
+                m->rank, first->pid);
+    return HEARTH_OK;
+}
+
+void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_attach *m)
+{
+    struct hth_local_attached answer = { .head = { sizeof(answer), HTH_LOCAL_ATTACHED,
+                                                 m->head.request, 0 } };
+    struct hearth_error err;
+
+    if (check(n, c, m, &err) ||
+            n->transport->ops->address(n->transport, answer.addr, &answer.addr_len, &err)) {
+        reply_error(n, c->id, m->head.request, &err);
+        return;
+    }
+    c->attached = 1;
+    c->rank = m->rank;
+    c->world = m->world;
+    c->pid = m->pid;
+    c->helper = m->helper != 0;
+    answer.store = n->env.store->ops->id(n->env.store);
+    answer.highest_epoch = hth_holdings_highest_epoch(&n->ctx);
+    if (n->epoch.epoch > answer.highest_epoch)
+        answer.highest_epoch = n->epoch.epoch;
+    answer.wall_ms = n->ctx.clock.wall_ms(n->ctx.clock.self);
+    answer.random = hth_random_next(&n->ctx.random);
+    answer.epoch = n->ctx.epoch ? n->epoch.epoch : 0;
+    answer.nonce = n->ctx.epoch ? n->epoch.nonce : 0;
+    answer.recovered = (uint32_t)n->recovered;
+    snprintf(answer.node, sizeof(answer.node), "%s", n->env.node);
+    snprintf(answer.log, sizeof(answer.log), "%s", n->env.log_path);
+    snprintf(answer.transport, sizeof(answer.transport), "%s", n->transport->ops->name);
+    hth_session_versions(n->ctx.session, &answer.version_low, &answer.version_high);
+    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+}
+
+int rank_may_join(const struct client *c, const struct hth_local_join *m, struct hearth_error *err)
+{
+    if (c->helper)
+        return hth_fail(err, HEARTH_ESTATE, 0, "a helper does not join: its rank does");
+    if (m->rank != c->rank || m->world != c->world)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank %" PRIu32 " of %" PRIu32 " joins as rank %" PRIu32 " of %" PRIu32, c->rank,
+                c->world, m->rank, m->world);
+    return HEARTH_OK;
+}
+
+/* ---- CLOSE --------------------------------------------------------------------------------------- */
+
+/* The job is over when every rank of every node has said drop. */
+static void check_dropped(struct hth_node *n)
+{
+    unsigned char body[4] = { 1 };
+    uint32_t ranks = 0, drops = 0;
+
+    for (uint32_t r = 0; n->ctx.epoch && n->drops && r < n->epoch.world; r++) {
+        ranks += n->epoch.rank_node[r] == n->epoch.self;
+        drops += n->epoch.rank_node[r] == n->epoch.self && n->drops[r];
+    }
+    if (ranks == 0 || drops < ranks || n->drop_sent)
+        return;
+    n->drop_sent = 1;
+    hth_tree_up(&n->ctx, HTH_KIND_CLOSE, body, sizeof(body));
+}
+
+/* By rank, and beyond its connection, which goes next. */
+static void note_drop(struct hth_node *n, const struct client *c)
+{
+    if (!n->ctx.epoch || c->helper || c->rank >= n->epoch.world)
+        return;
+    if (!n->drops)
+        n->drops = calloc(n->epoch.world, 1);
+    if (n->drops)
+        n->drops[c->rank] = 1;
+}
+
+void rank_close(struct hth_node *n, struct client *c, const struct hth_local_close *m)
+{
+    if (m->leave == HEARTH_DROP)
+        note_drop(n, c);
+    reply_ok(n, c->id, m->head.request);
+    check_dropped(n);
+}

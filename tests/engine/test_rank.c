@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a connection may ask for: as which rank it speaks, and what of that rank's it may touch. Said
+ * packet by packet to an engine in virtual time, by processes that come beside the ranks there. */
+#include "check.h"
+#include "world_parts.h"
+
+#include <hearth/internal/replication/holdings.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    MINE = 99990,
+    OTHER,
+    LATE
+}; /* clients: helpers of ranks 0 and 1, and one that comes later */
+
+static struct world w;
+static struct hth_node *node;
+static uint64_t request;
+static struct hth_local_error error; /* the last that was heard */
+
+static const void *answer_to(uint32_t client)
+{
+    const struct hth_local_head *got = NULL;
+
+    for (const struct letter *l = w.letters; l; l = l->next) {
+        const struct hth_local_head *head = (const void *)l->bytes;
+
+        if (l->client == client && l->machine == 0 && head->request == request)
+            got = head;
+    }
+    return got;
+}
+
+/* 0: answered like this; else the code of the error that came, 1: something else, or nothing. */
+static int ask(uint32_t client, void *m, uint32_t len, uint32_t type, uint64_t token, uint32_t want)
+{
+    struct hth_local_head head = { len, type, ++request, token };
+    const struct hth_local_head *got;
+
+    memcpy(m, &head, sizeof(head));
+    hth_node_request(node, client, m, len, NULL);
+    got = answer_to(client);
+    if (got && got->type == HTH_LOCAL_ERROR)
+        memcpy(&error, got, sizeof(error));
+    return !got ? 1 : got->type == want ? 0 : got->type == HTH_LOCAL_ERROR ? error.code : 1;
+}
+
+static int say(uint32_t client, uint32_t type, uint64_t token, uint32_t want)
+{
+    struct hth_local_head m;
+
+    return ask(client, &m, sizeof(m), type, token, want);
+}
+
+static struct hth_local_attach hello(uint32_t rank, uint32_t helper)
+{
+    return (struct hth_local_attach){ .version = HTH_LOCAL_VERSION,
+        .rank = rank,
+        .world = 4,
+        .pid = 4711,
+        .helper = helper,
+        .job = "sim" };
+}
+
+static int attach(uint32_t client, struct hth_local_attach m)
+{
+    return ask(client, &m, sizeof(m), HTH_LOCAL_ATTACH, 0, HTH_LOCAL_ATTACHED);
+}
+
+/* A job that saves; ranks 0 and 1 are on its first node. */
+static void start(void)
+{
+    struct world_opts o = { .seed = 1,
+        .nodes = 2,
+        .ranks_per_node = 2,
+        .copies = 1,
+        .keep = 1,
+        .run_ms = 60000,
+        .data_max = 100 };
+
+    alarm(60);
+    world_open(&w, &o);
+    while (!w.why[0] && hth_save_none(w.newest.id))
+        world_advance(&w, w.now_ms + 1);
+    node = world_node(&w, 0);
+    must(attach(MINE, hello(0, 1)));
+    must(attach(OTHER, hello(1, 1)));
+}
+
+static void end(void)
+{
+    world_close(&w);
+}
+
+TestSuite(rank, .init = start, .fini = end);
+
+static int begin(uint32_t client, uint64_t token, struct hth_local_lent *out)
+{
+    struct hth_local_begin m = { .step = UINT64_MAX, .bytes = 3 * HTH_BLOCK, .name = "object" };
+    int rc = ask(client, &m, sizeof(m), HTH_LOCAL_BEGIN, token, HTH_LOCAL_LENT);
+
+    if (!rc)
+        memcpy(out, answer_to(client), sizeof(*out));
+    return rc;
+}
+
+/* Every rank of the world has long saved less. */
+static int set_step(uint32_t client, uint64_t token)
+{
+    struct hth_local_set_step m = { .step = 100000 };
+
+    return ask(client, &m, sizeof(m), HTH_LOCAL_SET_STEP, token, HTH_LOCAL_SAVE_ID);
+}
+
+static int seal(uint32_t client, const struct hth_local_lent *lent)
+{
+    struct hth_local_seal m = {
+        .slot = lent->slot, .generation = lent->generation, .data_len = 8, .items_len = 0
+    };
+
+    return ask(client, &m, sizeof(m), HTH_LOCAL_SEAL, lent->head.token, HTH_LOCAL_OK);
+}
+
+static int common(uint32_t client, uint64_t token)
+{
+    struct hth_local_common m = { .name = "common" };
+
+    return ask(client, &m, sizeof(m), HTH_LOCAL_COMMON, token, HTH_LOCAL_OK);
+}
+
+static int give(uint32_t client, uint64_t token)
+{
+    struct hth_local_give m = { .written = { .room = 100 } };
+
+    return ask(client, &m, sizeof(m), HTH_LOCAL_GIVE, token, HTH_LOCAL_GIVEN);
+}
+
+static int follow(uint32_t client, struct hth_local_save save, uint32_t committed)
+{
+    struct hth_local_follow m = { .save = save, .committed = committed };
+
+    return ask(client, &m, sizeof(m), HTH_LOCAL_FOLLOW, 77, HTH_LOCAL_OK);
+}
+
+static struct hth_local_save save_id(uint32_t client)
+{
+    struct hth_local_save_id m;
+
+    memcpy(&m, answer_to(client), sizeof(m));
+    return m.save;
+}
+
+/* ---- the packet itself ----------------------------------------------------------------------- */
+
+Test(rank, a_name_that_does_not_end_in_its_field_is_no_request)
+{
+    union {
+        struct hth_local_head head;
+        struct hth_local_attach attach;
+        struct hth_local_begin begin;
+        struct hth_local_common common;
+        struct {
+            struct hth_local_recover fixed;
+            char name[2][HTH_COMMON_NAME];
+        } recover;
+    } m;
+    static const struct {
+        uint32_t type, len;
+        size_t at, bytes;
+    } fields[] = {
+        { HTH_LOCAL_ATTACH, sizeof(m.attach), offsetof(struct hth_local_attach, job),
+                sizeof(m.attach.job) },
+        { HTH_LOCAL_BEGIN, sizeof(m.begin), offsetof(struct hth_local_begin, name),
+                sizeof(m.begin.name) },
+        { HTH_LOCAL_COMMON, sizeof(m.common), offsetof(struct hth_local_common, name),
+                sizeof(m.common.name) },
+        { HTH_LOCAL_COMMON_GET, sizeof(m.common), offsetof(struct hth_local_common, name),
+                sizeof(m.common.name) },
+        { HTH_LOCAL_RECOVER, sizeof(m.recover), sizeof(m.recover.fixed) + HTH_COMMON_NAME,
+                HTH_COMMON_NAME },
+    };
+
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        memset(&m, 0, sizeof(m));
+        if (fields[i].type == HTH_LOCAL_ATTACH)
+            m.attach = hello(3, 1);
+        else if (fields[i].type == HTH_LOCAL_RECOVER)
+            m.recover.fixed.count = 2;
+        memset((char *)&m + fields[i].at, 'a', fields[i].bytes);
+        cr_assert(eq(int, ask(LATE, &m, fields[i].len, fields[i].type, 0, 0), HEARTH_EPROTO),
+                "field %zu", i);
+        cr_assert(ne(ptr, strstr(error.text, "does not end"), NULL), "%s", error.text);
+    }
+}
+
+Test(rank, recover_brings_as_many_names_as_it_says)
+{
+    struct {
+        struct hth_local_recover fixed;
+        char name[33][HTH_COMMON_NAME];
+    } m = { .fixed = { .count = 0 } };
+    static const uint32_t wrong[][2] = { { 1, 0 }, { 0, 1 }, { 33, 33 }, { UINT32_MAX, 1 } };
+
+    for (size_t i = 0; i < 4; i++) {
+        m.fixed.count = wrong[i][0];
+        cr_assert(eq(int,
+                          ask(MINE, &m, (uint32_t)(sizeof(m.fixed) + wrong[i][1] * HTH_COMMON_NAME),
+                                  HTH_LOCAL_RECOVER, 0, 0),
+                          HEARTH_EPROTO),
+                "row %zu", i);
+    }
+}
+
+/* ---- who speaks ------------------------------------------------------------------------------ */
+
+Test(rank, a_second_process_of_a_rank_comes_as_its_helper_or_after_it)
+{
+    must_fail(attach(LATE, hello(0, 0)), HEARTH_EEXIST);
+    cr_assert(ne(ptr, strstr(error.text, "as its helper"), NULL), "%s", error.text);
+    must(attach(LATE, hello(0, 1)));
+    hth_node_client_gone(node, LATE);
+    hth_node_client_gone(node, w.rank[0].client); /* the first one dies */
+    must(attach(LATE, hello(0, 0)));
+    must_fail(attach(LATE + 1, hello(0, 0)), HEARTH_EEXIST);
+    cr_assert(ne(ptr, strstr(error.text, "4711"), NULL), "%s", error.text);
+}
+
+Test(rank, a_connection_stays_what_it_said_it_is)
+{
+    struct hth_local_join join = { .world = 4, .rank = 3 };
+
+    must_fail(attach(MINE, hello(1, 1)), HEARTH_ESTATE);
+    must_fail(attach(LATE, hello(4, 1)), HEARTH_EINVAL);
+    must_fail(ask(MINE, &join, sizeof(join), HTH_LOCAL_JOIN, 0, 0), HEARTH_ESTATE);
+    must(attach(LATE, hello(2, 0)));
+    must_fail(ask(LATE, &join, sizeof(join), HTH_LOCAL_JOIN, 0, 0), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(error.text, "rank 2 of 4 joins as rank 3 of 4"), NULL), "%s",
+            error.text);
+}
+
+Test(rank, rank_and_engine_say_the_same_of_their_network)
+{
+    struct hth_local_attach m = hello(2, 0);
+
+    m.trusted = 1;
+    must_fail(attach(LATE, m), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(error.text, "network = hostile, and rank 2 says trusted"), NULL), "%s",
+            error.text);
+}
+
+/* It hears what its rank has recovered, and starts nothing. */
+Test(rank, a_helper_does_not_recover_before_its_rank)
+{
+    struct hth_local_recover m = { .count = 0 };
+    struct hth_local_attached got = { .epoch = 0 };
+    struct world_opts o = w.opts;
+
+    must(ask(MINE, &m, sizeof(m), HTH_LOCAL_RECOVER, 0, HTH_LOCAL_RECOVERED));
+    end();
+    memset(&w, 0, sizeof(w));
+    world_open(&w, &o);
+    for (uint32_t client = LATE; !got.epoch; client++) { /* until the node has joined */
+        world_advance(&w, w.now_ms + 1);
+        node = world_node(&w, 0);
+        if (node && !attach(client, hello(0, 1)))
+            memcpy(&got, answer_to(client), sizeof(got));
+        if (got.epoch)
+            must_fail(ask(client, &m, sizeof(m), HTH_LOCAL_RECOVER, 0, 0), HEARTH_ESTATE);
+    }
+    cr_assert(zero(u32, got.recovered));
+    cr_assert(ne(ptr, strstr(error.text, "before its rank has"), NULL), "%s", error.text);
+}
+
+Test(rank, a_job_is_dropped_by_all_of_its_ranks_and_not_by_one_of_them_twice)
+{
+    struct hth_local_close m = { .leave = HEARTH_DROP };
+
+    for (uint32_t r = 2; r < 4; r++) { /* the other node's */
+        m.head = (struct hth_local_head){ sizeof(m), HTH_LOCAL_CLOSE, 1, 0 };
+        hth_node_request(world_node(&w, 1), w.rank[r].client, &m, sizeof(m), NULL);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        hth_node_client_gone(node, i ? LATE : w.rank[0].client);
+        must(attach(LATE, hello(0, 0)));
+        must(ask(LATE, &m, sizeof(m), HTH_LOCAL_CLOSE, 0, HTH_LOCAL_OK));
+    }
+    must(ask(OTHER, &m, sizeof(m), HTH_LOCAL_CLOSE, 0, HTH_LOCAL_OK)); /* rank 1's helper */
+    world_advance(&w, w.now_ms + 50);
+    cr_assert(zero(int, hth_node_done(node)), "rank 1 has not said so");
+    must(ask(w.rank[1].client, &m, sizeof(m), HTH_LOCAL_CLOSE, 0, HTH_LOCAL_OK));
+    world_advance(&w, w.now_ms + 50);
+    cr_assert(eq(int, hth_node_done(node), 1));
+}
+
+/* ---- whose it is ----------------------------------------------------------------------------- */
+
+/* By another rank, and by another process of the same rank. */
+Test(rank, nobody_touches_a_save_of_another_connection)
+{
+    struct hth_local_lent lent, none;
+    uint64_t token;
+
+    must(attach(LATE, hello(0, 1)));
+    must(begin(MINE, 0, &lent));
+    token = lent.head.token;
+    must(set_step(MINE, token));
+    for (uint32_t who = OTHER; who <= LATE; who++) {
+        must_fail(begin(who, token, &none), HEARTH_ESTATE);
+        must_fail(set_step(who, token), HEARTH_ESTATE);
+        must_fail(seal(who, &lent), HEARTH_ESTATE);
+        must_fail(common(who, token), HEARTH_ESTATE);
+        must_fail(say(who, HTH_LOCAL_COMMIT, token, HTH_LOCAL_SAVE_ID), HEARTH_ESTATE);
+        must_fail(give(who, token), HEARTH_ESTATE);
+        must(say(who, HTH_LOCAL_ABORT, token, HTH_LOCAL_OK)); /* done, but nothing was */
+        must(say(who, HTH_LOCAL_CANCEL, token, HTH_LOCAL_OK));
+    }
+    cr_assert(ne(ptr, hth_node_lent(node, lent.slot), NULL), "it was taken away");
+    must(common(MINE, token));
+    must(say(MINE, HTH_LOCAL_COMMIT, token, HTH_LOCAL_SAVE_ID));
+}
+
+Test(rank, a_slot_is_sealed_by_the_save_that_was_lent_it)
+{
+    struct hth_local_lent mine, theirs, mixed;
+
+    must(begin(MINE, 0, &mine));
+    must(begin(OTHER, 0, &theirs));
+    must(set_step(MINE, mine.head.token));
+    mixed = theirs;
+    mixed.head.token = mine.head.token;
+    must_fail(seal(MINE, &mixed), HEARTH_EINVAL);
+    cr_assert(ne(ptr, hth_node_lent(node, theirs.slot), NULL));
+}
+
+Test(rank, what_is_committed_does_not_grow)
+{
+    struct hth_local_lent lent, none;
+    uint64_t token;
+
+    must(begin(MINE, 0, &lent));
+    token = lent.head.token;
+    must(set_step(MINE, token));
+    must(say(MINE, HTH_LOCAL_COMMIT, token, HTH_LOCAL_SAVE_ID));
+    must_fail(begin(MINE, token, &none), HEARTH_ESTATE);
+    must_fail(common(MINE, token), HEARTH_ESTATE);
+    must_fail(seal(MINE, &lent), HEARTH_ESTATE);
+    must_fail(say(MINE, HTH_LOCAL_COMMIT, token, HTH_LOCAL_SAVE_ID), HEARTH_ESTATE);
+}
+
+Test(rank, a_save_in_somebodys_hands_is_not_ended_by_who_asks_about_it)
+{
+    struct hth_local_save save, old;
+    struct hth_local_lent lent;
+
+    must(attach(LATE, hello(0, 1)));
+    must(begin(MINE, 0, &lent));
+    must(set_step(MINE, lent.head.token));
+    save = save_id(MINE);
+    must_fail(follow(LATE, save, 0), HEARTH_ESTATE);
+    must_fail(follow(LATE, save, 1), HEARTH_ESTATE);
+    must_fail(follow(MINE, save, 0), HEARTH_ESTATE);
+    old = save;
+    old.epoch--;
+    must_fail(follow(LATE, old, 1), HEARTH_EUNKNOWN);
+    world_advance(&w, w.now_ms + 50);
+    must(common(MINE, lent.head.token)); /* its save goes on */
+    must(say(MINE, HTH_LOCAL_COMMIT, lent.head.token, HTH_LOCAL_SAVE_ID));
+    must(follow(LATE, save, 0)); /* to see what becomes of it */
+    world_advance(&w, w.now_ms + 50);
+    for (const struct letter *l = w.letters; l; l = l->next)
+        if (l->client == LATE &&
+                ((const struct hth_local_head *)(const void *)l->bytes)->type == HTH_LOCAL_EVENT)
+            cr_assert(zero(int, ((const struct hth_local_event *)(const void *)l->bytes)->code));
+}
+
+Test(rank, a_lease_is_given_back_by_who_has_it)
+{
+    struct hth_held_save *s = hth_holdings_find(hth_node_ctx(node), w.newest.id);
+    struct hth_local_map map = { .save = hth_local_save_of(w.newest.id) };
+    struct hth_local_unmap unmap;
+    struct hth_local_mapped got;
+    const struct hth_held *h;
+    uint32_t before;
+
+    cr_assert(ne(ptr, s, NULL));
+    for (h = s->held; h->state != HTH_HELD_SEALED || !h->slot || !h->verified; h = h->next)
+        continue;
+    map.object = h->object.id;
+    before = h->slot->leases;
+    must(ask(MINE, &map, sizeof(map), HTH_LOCAL_MAP, 0, HTH_LOCAL_MAPPED));
+    memcpy(&got, answer_to(MINE), sizeof(got));
+    unmap.lease = got.lease;
+    must(ask(OTHER, &unmap, sizeof(unmap), HTH_LOCAL_UNMAP, 0, HTH_LOCAL_OK));
+    cr_assert(eq(u32, h->slot->leases, before + 1), "another's lease was ended");
+    must(ask(MINE, &unmap, sizeof(unmap), HTH_LOCAL_UNMAP, 0, HTH_LOCAL_OK));
+    cr_assert(eq(u32, h->slot->leases, before));
+}
