@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -97,14 +98,16 @@ static void last_line(int fd, char *text, size_t len)
 static const char *last_words(const struct hearth *h, int words, char *text, size_t len)
 {
     char path[4096 + 16];
+    struct stat st;
     int log;
 
     last_line(words, text, len);
     if (text[0])
         return text;
     snprintf(path, sizeof(path), "%s/log", h->records);
-    log = open(path, O_RDONLY | O_CLOEXEC);
-    last_line(log, text, len);
+    log = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (log >= 0 && !fstat(log, &st) && S_ISREG(st.st_mode))
+        last_line(log, text, len);
     if (log >= 0)
         close(log);
     return text[0] ? text : "it left no word";

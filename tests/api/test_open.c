@@ -278,6 +278,28 @@ Test(open, an_engine_that_cannot_be_run_is_named)
     rank_end(&r);
 }
 
+/* Where the log should be is a fifo, and nobody writes into it. */
+Test(open, a_log_that_is_none_is_not_waited_for)
+{
+    struct rank r;
+    struct hearth_error err = { 0 };
+    char path[128];
+
+    rank_start(&r);
+    fake_stop(r.fake);
+    r.fake = NULL;
+    snprintf(path, sizeof(path), "%s/%s/.hearth/log", r.root, r.opts.job);
+    unlink(path);
+    cr_assert(zero(int, mkfifo(path, 0600)), "%s", path);
+    r.opts.start = HEARTH_START_AUTO;
+    r.opts.engine = "/bin/false";
+    r.opts.open_ms = 20000;
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
+    cr_assert(ne(ptr, strstr(err.text, "it left no word"), NULL), "%s", err.text);
+    unlink(path);
+    rank_end(&r);
+}
+
 Test(open, a_silent_engine_is_a_timeout_that_says_so)
 {
     struct rank r;
