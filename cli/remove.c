@@ -223,7 +223,7 @@ static int clean_job(const struct kept *k, struct hearth_error *err)
     return rc ? rc : remove_last(r->root_fd, r->job, AT_REMOVEDIR, err);
 }
 
-static int clean(const char *root, const char *job, struct hearth_error *err)
+static int clean(const char *root, const char *job, struct hearth_error *err) /* not NULL */
 {
     char held[64];
     struct kept k;
@@ -234,10 +234,10 @@ static int clean(const char *root, const char *job, struct hearth_error *err)
     if (rc)
         return rc;
     snprintf(held, sizeof(held), "/proc/self/fd/%d", k.removal.job_fd);
-    if (is_job_dir(held))
-        rc = clean_job(&k, err);
-    else
-        rc = hth_fail(err, HEARTH_ENOENT, 0, "there is no job '%.64s' in %.300s", job, root);
+    rc = job_dir_check(held, err);
+    if (rc == HEARTH_ENOENT)
+        rc = hth_fail(err, rc, 0, "there is no job '%.64s' in %.300s", job, root);
+    rc = rc ? rc : clean_job(&k, err);
     keep_end(&k);
     return rc;
 }
