@@ -288,7 +288,9 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
     if (rc) {
         if (!d->store && d->log_file)
             open_log_file(d, NULL);
-        hth_say(&d->log, HEARTH_LOG_ERROR, "engine-not-started", "%s", cause.text);
+        /* Ranks that come at once start one each, and the lock lets one in. */
+        hth_say(&d->log, rc == HEARTH_ELOCKED ? HEARTH_LOG_DEBUG : HEARTH_LOG_ERROR,
+                "engine-not-started", "%s", cause.text);
         hth_driver_close(d);
         if (err)
             *err = cause;

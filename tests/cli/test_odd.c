@@ -49,7 +49,8 @@ static int run_engine(void)
             slurp(own, err_text, sizeof(err_text));
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         }
-        if (!hearth("ls", "--root", root, JOB) && has(out, "epoch 0")) {
+        hearth("ls", "--root", root, JOB); /* 1 where a record cannot be read */
+        if (has(out, "epoch 0")) {
             kill(pid, SIGTERM);
             cr_assert(eq(int, waitpid(pid, &status, 0), pid));
             return WEXITSTATUS(status);
