@@ -256,7 +256,7 @@ static void decide_protected(struct hth_commit *c, const struct track *t, int de
         return; /* nobody heard; tick tries again */
     }
     ctx->keep = keep;
-    hth_say(&ctx->log, HEARTH_LOG_INFO, "protected", HTH_SAVE "%s", HTH_SAVE_ARGS(t->id),
+    hth_say(&ctx->log, HEARTH_LOG_DEBUG, "protected", HTH_SAVE "%s", HTH_SAVE_ARGS(t->id),
             degraded ? " (degraded)" : "");
     hth_tree_down(ctx, HTH_KIND_PROTECTED, record, sizeof(record));
 }
