@@ -39,11 +39,15 @@ enum status run_clean(const struct args *a);
 /* "hearth: ..." on standard error; the status that goes with the code. */
 enum status complain(const struct hearth_error *err);
 enum status complain_usage(const char *fmt, ...) HTH_PRINTF(1, 2);
+/* The same of one thing among many: the work goes on, and STATUS_WRONG is its end. */
+void remark(const char *fmt, ...) HTH_PRINTF(1, 2);
+unsigned remarks(void); /* so far */
 
 /* Printable, cut to len: what others named may hold anything. */
 void plain(char *out, size_t len, const void *bytes, size_t count);
 json_t *json_text(const void *bytes, size_t count); /* as it is when UTF-8, else made plain */
 void human(char out[32], uint64_t bytes);           /* "64.0 MiB" */
+void human_age(char out[32], int64_t seconds);      /* "12 s", "3 min"; negative: "-" */
 
 /* Print and free. */
 enum status print_json(json_t *value);
@@ -114,21 +118,25 @@ struct save_row {
     struct hth_save_id id;
     uint64_t step;
     uint64_t objects, bytes;
-    const char *state; /* protected, complete, unfinished, bad, foreign */
+    const char *state; /* protected, degraded, kept, complete, unfinished, bad, foreign */
+    int64_t age_s;     /* since PROTECTED; -1: not known to have been */
     int manifest;      /* 1: there is one */
 };
 
-/* Newest last. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
+/* Newest last; what cannot be read of them is remarked. None is called protected: that only a running
+ * engine knows. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
 int saves_list(const char *job_dir, struct save_row **out, struct hearth_error *err);
 void saves_free(struct save_row *rows);
-/* The directory is a job's: it has .hearth or containers. */
-int is_job_dir(const char *path);
+/* Is the directory a job's, with .hearth or containers? `err` is needed. Errors: HEARTH_ENOENT: it is
+ * none; HEARTH_EIO: that cannot be seen. */
+int job_dir_check(const char *path, struct hearth_error *err);
 /* A small file whole; malloc'ed. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
 int read_small(const char *path, void **out, size_t *out_len, struct hearth_error *err);
 /* <dir of the container's records>/<save>.manifest. Errors: as read_small(), and the decoder's. */
 int manifest_of(const char *container, struct hth_save_id id, struct hth_manifest *out,
         struct hearth_error *err);
-/* Names in a folder in order, `.` and `..` left out; malloc'ed all. NULL at the end. */
+/* Names in a folder in order, `.` and `..` left out; malloc'ed all. NULL at the end. All of them, or
+ * NULL. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
 char **names_in(const char *dir, struct hearth_error *err);
 void names_free(char **names);
 

@@ -98,6 +98,9 @@ static int read_hex(struct bytes *b, const char *text, struct hearth_error *err)
     b->high = -1;
     while (!rc && (c = from_stdin ? getchar() : (unsigned char)*text++) != EOF && c)
         rc = take_digit(b, c, err);
+    if (!rc && from_stdin && ferror(stdin))
+        rc = hth_fail(err, HEARTH_EIO, errno, "standard input cannot be read: %s",
+                strerrordesc_np(errno));
     if (!rc && b->high >= 0)
         rc = hth_fail(err, HEARTH_EINVAL, 0, "the input is not hex: it has half a byte at the end");
     return rc;

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct job {
@@ -18,15 +19,40 @@ struct job {
     struct save_row *saves;
 };
 
+/* What the engine knows of a save on the keep list is newer than the record. */
+static void take_states(const struct job *j)
+{
+    static const char *const words[] = { "protected", "degraded", "kept" };
+    const json_t *kept = json_object_get(j->status, "kept");
+
+    for (size_t i = 0; i < json_array_size(kept); i++) {
+        const json_t *one = json_array_get(kept, i);
+        const char *save = json_string_value(json_object_get(one, "save"));
+        const char *state = json_string_value(json_object_get(one, "state"));
+        struct hth_save_id id;
+
+        if (!save || !state || hth_save_parse(save, &id))
+            continue;
+        for (struct save_row *row = j->saves; row; row = row->next)
+            for (size_t w = 0; row->age_s >= 0 && w < 3; w++)
+                if (!hth_save_cmp(row->id, id) && !strcmp(state, words[w]))
+                    row->state = words[w];
+    }
+}
+
 static int job_look(struct job *j, const char *root, const char *name, struct hearth_error *err)
 {
     char *text;
+    int rc;
 
     memset(j, 0, sizeof(*j));
     snprintf(j->name, sizeof(j->name), "%.255s", name);
     snprintf(j->dir, sizeof(j->dir), "%.3800s/%.255s", root, name);
-    if (!is_job_dir(j->dir))
-        return hth_fail(err, HEARTH_ENOENT, 0, "there is no job '%.64s' in %.300s", name, root);
+    rc = job_dir_check(j->dir, err);
+    if (rc == HEARTH_ENOENT)
+        return hth_fail(err, rc, 0, "there is no job '%.64s' in %.300s", name, root);
+    if (rc)
+        return rc;
     snprintf(j->log, sizeof(j->log), "%s/" HTH_RECORDS_DIR "/log", j->dir);
     if (access(j->log, F_OK))
         j->log[0] = '\0';
@@ -35,7 +61,10 @@ static int job_look(struct job *j, const char *root, const char *name, struct he
     text = j->pid ? engine_status(j->dir) : NULL;
     j->status = text ? json_loads(text, 0, NULL) : NULL;
     free(text);
-    return saves_list(j->dir, &j->saves, err);
+    rc = saves_list(j->dir, &j->saves, err);
+    if (!rc)
+        take_states(j);
+    return rc;
 }
 
 static void job_free(struct job *j)
@@ -49,9 +78,10 @@ static json_t *json_job(const struct job *j)
     json_t *out = json_object(), *saves = json_array();
 
     for (const struct save_row *s = j->saves; s; s = s->next) {
-        json_t *row = json_pack("{s:I, s:s, s:I, s:I, s:o, s:b}", "step", (json_int_t)s->step,
-                "state", s->state, "objects", (json_int_t)s->objects, "bytes", (json_int_t)s->bytes,
-                "directory", json_text(s->dir, strlen(s->dir)), "manifest", s->manifest);
+        json_t *row = json_pack("{s:I, s:s, s:o, s:I, s:I, s:o, s:b}", "step", (json_int_t)s->step,
+                "state", s->state, "age_s", s->age_s < 0 ? json_null() : json_integer(s->age_s),
+                "objects", (json_int_t)s->objects, "bytes", (json_int_t)s->bytes, "directory",
+                json_text(s->dir, strlen(s->dir)), "manifest", s->manifest);
 
         if (s->own) {
             json_object_set_new(row, "epoch", json_integer((json_int_t)s->id.epoch));
@@ -87,12 +117,12 @@ static void print_engine(const struct job *j)
 
 static void print_saves(const struct job *j)
 {
-    static const char *const titles[] = { "STEP", "EPOCH", "TRY", "STATE", "OBJECTS", "SIZE",
+    static const char *const titles[] = { "STEP", "EPOCH", "TRY", "STATE", "AGE", "OBJECTS", "SIZE",
         "DIRECTORY" };
-    struct grid g = { .columns = 7 };
-    char size[32], dir[300], epoch[24], attempt[16];
+    struct grid g = { .columns = 8 };
+    char size[32], age[32], dir[300], epoch[24], attempt[16];
 
-    for (size_t i = 0; i < 7; i++)
+    for (size_t i = 0; i < 8; i++)
         grid_add(&g, "%s", titles[i]);
     for (const struct save_row *s = j->saves; s; s = s->next) {
         human(size, s->bytes);
@@ -103,11 +133,13 @@ static void print_saves(const struct job *j)
         grid_add(&g, "%s", s->own ? epoch : "-");
         grid_add(&g, "%s", s->own ? attempt : "-");
         grid_add(&g, "%s%s", s->state, s->own && !s->manifest ? ", no manifest" : "");
+        human_age(age, s->age_s);
+        grid_add(&g, "%s", age);
         grid_add(&g, "%" PRIu64, s->objects);
         grid_add(&g, "%s", size);
         grid_add(&g, "%s", dir);
     }
-    grid_print(&g, "rrrlrrl");
+    grid_print(&g, "rrrlrrrl");
     grid_free(&g);
 }
 
@@ -126,13 +158,13 @@ static enum status ls_job(const struct args *a)
         print_saves(&j);
     }
     job_free(&j);
-    return status;
+    return status ? status : remarks() ? STATUS_WRONG : STATUS_OK;
 }
 
 static void grid_job(struct grid *g, const struct job *j)
 {
     const struct save_row *best = NULL;
-    char size[32], name[80], pid[24];
+    char size[32], age[32], name[80], pid[24];
     uint64_t bytes = 0, count = 0;
 
     for (const struct save_row *s = j->saves; s; s = s->next, count++) {
@@ -150,14 +182,31 @@ static void grid_job(struct grid *g, const struct job *j)
         grid_add(g, "%" PRIu64 " %s", best->step, best->state);
     else
         grid_add(g, "%s", "-");
+    human_age(age, best ? best->age_s : -1);
+    grid_add(g, "%s", age);
     grid_add(g, "%s", size);
     grid_add(g, "%s", j->log[0] ? j->log : "-");
 }
 
+/* Another user's directory is nobody's failure; what is ours should be readable. */
+static void say_unread(const char *root, const char *name, const struct hearth_error *err)
+{
+    char path[4096 + 260];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "%.4000s/%.255s", root, name);
+    if (!lstat(path, &st) && st.st_uid != geteuid())
+        fprintf(stderr, "hearth: %.255s belongs to user %ld and cannot be read\n", name,
+                (long)st.st_uid);
+    else
+        remark("%s", err->text);
+}
+
 static enum status ls_root(const struct args *a)
 {
-    static const char *const titles[] = { "JOB", "ENGINE", "SAVES", "NEWEST", "SIZE", "LOG" };
-    struct grid g = { .columns = 6 };
+    static const char *const titles[] = { "JOB", "ENGINE", "SAVES", "NEWEST", "AGE", "SIZE",
+        "LOG" };
+    struct grid g = { .columns = 7 };
     struct hearth_error err = { 0 };
     char **names = names_in(a->root, &err);
     json_t *jobs = json_array();
@@ -167,27 +216,29 @@ static enum status ls_root(const struct args *a)
         json_decref(jobs);
         return complain(&err);
     }
-    for (size_t i = 0; i < 6; i++)
+    for (size_t i = 0; i < 7; i++)
         grid_add(&g, "%s", titles[i]);
     for (size_t i = 0; names[i]; i++) {
-        struct job j;
+        struct job j = { .pid = 0 };
+        int rc = hth_job_check(names[i], NULL) ? HEARTH_ENOENT
+                                               : job_look(&j, a->root, names[i], &err);
 
-        if (!hth_job_check(names[i], NULL) && !job_look(&j, a->root, names[i], NULL)) {
-            if (a->json)
-                json_array_append_new(jobs, json_job(&j));
-            else
-                grid_job(&g, &j);
-            job_free(&j);
-        }
+        if (rc && rc != HEARTH_ENOENT)
+            say_unread(a->root, names[i], &err);
+        else if (!rc && a->json)
+            json_array_append_new(jobs, json_job(&j));
+        else if (!rc)
+            grid_job(&g, &j);
+        job_free(&j);
     }
     names_free(names);
     if (a->json)
         status = print_json(json_pack("{s:O}", "jobs", jobs));
     else
-        grid_print(&g, "lrrlrl");
+        grid_print(&g, "lrrlrrl");
     json_decref(jobs);
     grid_free(&g);
-    return status;
+    return status ? status : remarks() ? STATUS_WRONG : STATUS_OK;
 }
 
 static enum status ls_env(void)

@@ -26,8 +26,11 @@ static const struct command {
             "  hearth ls --root /mnt/hearth          all jobs on this node\n"
             "  hearth ls --root /mnt/hearth train7   one job: engine, log, saves\n"
             "  hearth ls --env                       variables that programs read\n\n"
-            "States of a save: protected (on the keep list), complete (all ranks wrote it),\n"
-            "unfinished, bad (chosen once and unreadable), foreign (not written by Hearth).\n" },
+            "States of a save: protected (the running engine knows its copies), degraded (fewer copies\n"
+            "than asked for), kept (it was protected, and nobody here can say now whether its copies\n"
+            "are well: no engine runs, or none of this epoch has counted them), complete (all ranks\n"
+            "wrote it), unfinished, bad (chosen once and unreadable), foreign (not written by Hearth).\n"
+            "AGE is the time since it became protected. Exit status 1: something could not be read.\n" },
     { "inspect", run_inspect, TAKES_JSON, 1, 1, "inspect OBJECT [--json]",
             "what an object consists of, and whether its checksums hold",
             "Offsets count from byte 4096 of the file, as .metadata counts them. A foreign\n"
@@ -39,9 +42,10 @@ static const struct command {
     { "verify", run_verify, TAKES_JSON | TAKES_ROOT, 1, 1024, "verify PATH... [--json]",
             "every byte against its checksum: of an object, a container or a job",
             "  hearth verify /mnt/hearth/train7/step-40_ckpt\n"
-            "  hearth verify /mnt/hearth/train7      all its saves and records\n\n"
+            "  hearth verify /mnt/hearth/train7      all its saves, manifests and the keep record\n\n"
             "Exit status 0: nothing wrong (foreign objects have no checksums and are only\n"
-            "read through), 1: something is wrong, and named.\n" },
+            "read through), 1: something is wrong or cannot be read, and named, 3: there is\n"
+            "nothing to verify.\n" },
     { "header", run_header, 0, 1, 3, "header encode DTYPE SHAPE | header decode HEX|-",
             "the header in front of a tensor, to and from hex",
             "  hearth header encode float32 2,3      hex of length and pickle\n"

@@ -1,44 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rm and clean: the only commands that change anything. Both hold the job's lock meanwhile, so no
- * engine runs or starts on what goes away; neither follows a link.
+ * engine runs or starts on what goes away. What they hold open decides, never a path: removal.h.
  */
 #include "cli.h"
+#include "removal.h"
 
 #include <hearth/internal/core/store_tmpfs.h>
 
 #include <errno.h>
-#include <ftw.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define OPEN_DIRS 16
-
-static const char *spared; /* a file that stays, with all above it; nftw() takes no argument */
-
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+/* Part by part, as it was given: who may bend a link decides where root removes. */
+static int plain_path(const char *text, char out[PATH_MAX], struct hearth_error *err)
 {
-    size_t len = strlen(path);
+    char from[2 * PATH_MAX] = "", *part, *save = NULL;
+    size_t len = 0;
 
-    (void)st, (void)type, (void)ftw;
-    if (spared && !strncmp(path, spared, len) && (spared[len] == '/' || !spared[len]))
-        return 0;
-    return remove(path);
-}
-
-static int remove_tree(const char *path, struct hearth_error *err)
-{
-    if (nftw(path, remove_entry, OPEN_DIRS, FTW_DEPTH | FTW_PHYS))
-        return hth_fail(
-                err, HEARTH_EIO, errno, "cannot remove %.300s: %s", path, strerrordesc_np(errno));
+    if (text[0] != '/' && !getcwd(from, PATH_MAX))
+        return hth_fail(err, HEARTH_EIO, errno, "the current directory has no path");
+    snprintf(from + strlen(from), PATH_MAX, "/%.4000s", text);
+    out[0] = '\0';
+    for (part = strtok_r(from, "/", &save); part; part = strtok_r(NULL, "/", &save)) {
+        if (!strcmp(part, "."))
+            continue;
+        if (!strcmp(part, ".."))
+            return hth_fail(err, HEARTH_EINVAL, 0, "%.300s: give the path without '..'", text);
+        if (len + strlen(part) + 2 > PATH_MAX)
+            return hth_fail(err, HEARTH_EINVAL, 0, "%.300s: the path is too long", text);
+        len += (size_t)snprintf(out + len, PATH_MAX - len, "/%s", part);
+    }
     return HEARTH_OK;
 }
 
-/* "<root>/<job>" of an absolute path, cut at its last slash. Returns the last part. */
-static char *cut(char *path)
+/* The path of something that is there, from the top. For root it must lead there by itself. */
+static int resolve(const char *text, char out[PATH_MAX], struct hearth_error *err)
+{
+    struct stat st;
+
+    if (geteuid() == 0 ? lstat(text, &st) : !realpath(text, out))
+        return hth_fail(err, errno == ENOENT || errno == ENOTDIR ? HEARTH_ENOENT : HEARTH_EIO,
+                errno, "%.300s: %s: see hearth ls", text, strerrordesc_np(errno));
+    return geteuid() == 0 ? plain_path(text, out, err) : HEARTH_OK;
+}
+
+/* The last part of an absolute path, which is cut there; NULL: it has no other. */
+static char *last_of(char *path)
 {
     char *slash = strrchr(path, '/');
 
@@ -49,83 +61,119 @@ static char *cut(char *path)
 }
 
 struct target {
-    char dir[PATH_MAX]; /* of the save */
-    char root[PATH_MAX];
-    char job[HTH_NAME_MAX + 1];
+    char path[PATH_MAX]; /* of the save */
+    char parts[PATH_MAX];
+    const char *root, *job, *name; /* in `parts` */
+    int in_records;                /* it is not published */
 };
 
 /* Where a save is: a path, or, beside --root, JOB/SAVE. */
 static int find_target(
         const struct args *a, const char *text, struct target *t, struct hearth_error *err)
 {
-    char path[PATH_MAX], *name, *job;
+    char path[PATH_MAX];
     struct hth_save_id id;
     uint64_t step;
-    int in_records;
+    int rc;
 
     if (text[0] != '/' && a->root)
         snprintf(path, sizeof(path), "%.3000s/%.1000s", a->root, text);
     else
         snprintf(path, sizeof(path), "%.4000s", text);
-    if (!realpath(path, t->dir))
-        return hth_fail(err, errno == ENOENT || errno == ENOTDIR ? HEARTH_ENOENT : HEARTH_EIO,
-                errno, "%.300s: %s: see hearth ls", path, strerrordesc_np(errno));
-    memcpy(t->root, t->dir, sizeof(t->root));
-    name = cut(t->root);
-    job = name ? cut(t->root) : NULL;
-    in_records = job && !strcmp(job, HTH_RECORDS_DIR);
-    if (in_records)
-        job = cut(t->root);
-    if (!job || hth_job_check(job, NULL) ||
-            (in_records ? hth_save_parse(name, &id) : hth_step_dir_parse(name, &step)))
+    rc = resolve(path, t->path, err);
+    if (rc)
+        return rc;
+    memcpy(t->parts, t->path, sizeof(t->parts));
+    t->root = t->parts;
+    t->name = last_of(t->parts);
+    t->job = t->name ? last_of(t->parts) : NULL;
+    t->in_records = t->job && !strcmp(t->job, HTH_RECORDS_DIR);
+    if (t->in_records)
+        t->job = last_of(t->parts);
+    if (!t->job || hth_job_check(t->job, NULL) ||
+            (t->in_records ? hth_save_parse(t->name, &id) : hth_step_dir_parse(t->name, &step)))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "'%.200s' is no save: give the directory that hearth ls shows, as "
                 "ROOT/JOB/step-40_ckpt",
                 text);
-    snprintf(t->job, sizeof(t->job), "%.64s", job);
     return HEARTH_OK;
 }
 
-/* The records of a save: without its manifest nobody looks for it any more. */
-static void remove_records(const struct target *t, struct hth_save_id id, const char *end)
-{
-    char text[HTH_SAVE_TEXT], path[PATH_MAX + HTH_SAVE_TEXT + 96];
+/* A job whose engine is kept out, with its records; where Hearth never ran there are none. */
+struct kept {
+    struct removal removal;
+    int records, lock; /* -1: none */
+};
 
-    hth_save_text(id, text);
-    snprintf(path, sizeof(path), "%s/%s/" HTH_RECORDS_DIR "/%s.%s", t->root, t->job, text, end);
-    unlink(path);
+static void keep_end(struct kept *k)
+{
+    if (k->records >= 0)
+        close(k->records);
+    removal_close(&k->removal);
+    if (k->lock >= 0)
+        close(k->lock);
 }
 
-static int remove_save(const struct target *t, struct hearth_error *err)
+static int keep_lock(struct kept *k, struct hearth_error *err)
 {
-    char job_dir[PATH_MAX + HTH_NAME_MAX + 2];
-    struct save_row *rows = NULL, *row;
-    int rc;
+    int fd = removal_enter(&k->removal, k->removal.job_fd, HTH_RECORDS_DIR, err), rc;
 
-    snprintf(job_dir, sizeof(job_dir), "%s/%s", t->root, t->job);
-    rc = saves_list(job_dir, &rows, err);
-    for (row = rows; row && strcmp(row->dir, t->dir) != 0;)
-        row = row->next;
-    if (!rc && row && row->own)
-        remove_records(t, row->id, "manifest");
-    if (!rc)
-        rc = remove_tree(t->dir, err);
-    if (!rc && row && row->own)
-        remove_records(t, row->id, "dir");
-    saves_free(rows);
+    if (fd == HEARTH_ENOENT)
+        return HEARTH_OK;
+    if (fd < 0)
+        return fd;
+    k->records = fd;
+    rc = hth_store_lock(fd, k->removal.job, &k->lock, err);
+    return rc == HEARTH_ENOENT ? HEARTH_OK : rc;
+}
+
+static int keep(struct kept *k, const char *root, const char *job, struct hearth_error *err)
+{
+    int rc = removal_open(&k->removal, root, job, err);
+
+    k->records = k->lock = -1;
+    if (rc)
+        return rc;
+    rc = keep_lock(k, err);
+    if (rc)
+        keep_end(k);
     return rc;
 }
 
-/* A job that Hearth never ran on has no lock to take. */
-static int lock(const char *root, const char *job, int *out_fd, struct hearth_error *err)
-{
-    char path[PATH_MAX + HTH_NAME_MAX + 32];
+/* ---- rm --------------------------------------------------------------------------------------- */
 
-    *out_fd = -1;
-    snprintf(path, sizeof(path), "%.4000s/%s/" HTH_RECORDS_DIR "/lock", root, job);
-    if (access(path, F_OK) && errno == ENOENT)
-        return HEARTH_OK;
-    return hth_store_lock(root, job, out_fd, err);
+/* A record of a save: without its manifest nobody looks for it any more. */
+static void remove_record(const struct kept *k, const struct save_row *row, const char *end)
+{
+    char text[HTH_SAVE_TEXT], name[HTH_SAVE_TEXT + 16];
+
+    if (!row || !row->own || k->records < 0)
+        return;
+    hth_save_text(row->id, text);
+    snprintf(name, sizeof(name), "%s.%s", text, end);
+    unlinkat(k->records, name, 0);
+}
+
+static int remove_save(const struct kept *k, const struct target *t, struct hearth_error *err)
+{
+    int in = t->in_records ? k->records : k->removal.job_fd, rc;
+    struct save_row *rows = NULL, *row;
+    char held[64]; /* the job that is open, whatever its path leads to by now */
+
+    snprintf(held, sizeof(held), "/proc/self/fd/%d", k->removal.job_fd);
+    rc = saves_list(held, &rows, err);
+    for (row = rows; row && (row->published == t->in_records || strcmp(row->name, t->name) != 0);)
+        row = row->next;
+    if (!rc && !row)
+        rc = hth_fail(err, HEARTH_ENOENT, 0, "%.300s is gone", t->path);
+    rc = rc ? rc : removal_check(&k->removal, in, t->name, err);
+    if (!rc)
+        remove_record(k, row, "manifest");
+    rc = rc ? rc : removal_tree(&k->removal, in, t->name, err);
+    if (!rc)
+        remove_record(k, row, "dir");
+    saves_free(rows);
+    return rc;
 }
 
 enum status run_rm(const struct args *a)
@@ -133,57 +181,81 @@ enum status run_rm(const struct args *a)
     for (int i = 0; i < a->count; i++) {
         struct hearth_error err = { 0 };
         struct target t;
-        int fd = -1, rc = find_target(a, a->value[i], &t, &err);
+        struct kept k;
+        int rc = find_target(a, a->value[i], &t, &err);
 
-        rc = rc ? rc : lock(t.root, t.job, &fd, &err);
-        rc = rc ? rc : remove_save(&t, &err);
-        if (fd >= 0)
-            close(fd);
+        rc = rc ? rc : keep(&k, t.root, t.job, &err);
+        if (!rc) {
+            rc = remove_save(&k, &t, &err);
+            keep_end(&k);
+        }
         if (rc)
             return complain(&err);
-        printf("removed %s\n", t.dir);
+        printf("removed %s\n", t.path);
     }
     return STATUS_OK;
 }
 
-/* All but the lock, then the lock and what it lies in. */
-static int clean_job(const char *dir, int locked, struct hearth_error *err)
-{
-    char path[PATH_MAX + 32];
-    int rc;
+/* ---- clean ------------------------------------------------------------------------------------ */
 
-    snprintf(path, sizeof(path), "%s/" HTH_RECORDS_DIR "/lock", dir);
-    spared = locked ? path : NULL;
-    rc = remove_tree(dir, err);
-    spared = NULL;
-    return rc || !locked ? rc : remove_tree(dir, err);
+static int remove_last(int dir, const char *name, int flags, struct hearth_error *err)
+{
+    if (!unlinkat(dir, name, flags) || errno == ENOENT)
+        return HEARTH_OK;
+    return hth_fail(
+            err, HEARTH_EIO, errno, "%.64s cannot be removed: %s", name, strerrordesc_np(errno));
+}
+
+/* All but the lock, then the lock and what it lies in. Without one an engine may come meanwhile:
+ * its records are not ours to take. */
+static int clean_job(const struct kept *k, struct hearth_error *err)
+{
+    const struct removal *r = &k->removal;
+    int rc = removal_check(r, r->job_fd, NULL, err);
+
+    rc = rc ? rc : removal_inside(r, r->job_fd, HTH_RECORDS_DIR, err);
+    if (k->records >= 0) {
+        rc = rc ? rc : removal_inside(r, k->records, "lock", err);
+        if (k->lock >= 0)
+            rc = rc ? rc : remove_last(k->records, "lock", 0, err);
+        rc = rc ? rc : remove_last(r->job_fd, HTH_RECORDS_DIR, AT_REMOVEDIR, err);
+    }
+    return rc ? rc : remove_last(r->root_fd, r->job, AT_REMOVEDIR, err);
+}
+
+static int clean(const char *root, const char *job, struct hearth_error *err) /* not NULL */
+{
+    char held[64];
+    struct kept k;
+    int rc = keep(&k, root, job, err);
+
+    if (rc == HEARTH_ENOENT)
+        return hth_fail(err, rc, 0, "there is no job '%.64s' in %.300s", job, root);
+    if (rc)
+        return rc;
+    snprintf(held, sizeof(held), "/proc/self/fd/%d", k.removal.job_fd);
+    rc = job_dir_check(held, err);
+    if (rc == HEARTH_ENOENT)
+        rc = hth_fail(err, rc, 0, "there is no job '%.64s' in %.300s", job, root);
+    rc = rc ? rc : clean_job(&k, err);
+    keep_end(&k);
+    return rc;
 }
 
 enum status run_clean(const struct args *a)
 {
     struct hearth_error err = { 0 };
-    char dir[PATH_MAX], root[PATH_MAX];
-    int fd = -1, rc;
+    char root[PATH_MAX];
+    int rc;
 
     if (!a->root)
         return complain_usage("clean needs --root, or HEARTH_ROOT set: the tmpfs that is Hearth's");
     if (hth_job_check(a->value[0], &err))
         return complain(&err);
-    if (!realpath(a->root, root)) {
-        hth_fail(&err, HEARTH_ENOENT, errno, "%.300s: %s", a->root, strerrordesc_np(errno));
-        return complain(&err);
-    }
-    snprintf(dir, sizeof(dir), "%.4000s/%.64s", root, a->value[0]);
-    if (!is_job_dir(dir)) {
-        hth_fail(&err, HEARTH_ENOENT, 0, "there is no job '%.64s' in %.300s", a->value[0], root);
-        return complain(&err);
-    }
-    rc = lock(root, a->value[0], &fd, &err);
-    rc = rc ? rc : clean_job(dir, fd >= 0, &err);
-    if (fd >= 0)
-        close(fd);
+    rc = resolve(a->root, root, &err);
+    rc = rc ? rc : clean(root, a->value[0], &err);
     if (rc)
         return complain(&err);
-    printf("removed %s\n", dir);
+    printf("removed %s/%s\n", root, a->value[0]);
     return STATUS_OK;
 }

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SMALL_MAX (UINT64_C(4) << 30) /* bytes of a record */
@@ -30,6 +31,7 @@ char **names_in(const char *dir, struct hearth_error *err)
     size_t n = 0, room = 64;
     char **names = d ? calloc(room + 1, sizeof(*names)) : NULL;
     const struct dirent *e;
+    int why;
 
     if (!names) {
         hth_fail(err, errno == ENOENT || errno == ENOTDIR ? HEARTH_ENOENT : HEARTH_EIO, errno,
@@ -38,11 +40,11 @@ char **names_in(const char *dir, struct hearth_error *err)
             closedir(d);
         return NULL;
     }
-    while ((e = readdir(d)) && n < NAMES_MAX) {
+    while ((errno = 0, e = readdir(d))) {
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
             continue;
         if (n == room) {
-            char **more = realloc(names, (2 * room + 1) * sizeof(*names));
+            char **more = n < NAMES_MAX ? realloc(names, (2 * room + 1) * sizeof(*names)) : NULL;
 
             if (!more)
                 break;
@@ -52,10 +54,16 @@ char **names_in(const char *dir, struct hearth_error *err)
         names[n] = strdup(e->d_name);
         if (!names[n])
             break;
-        n++;
+        names[++n] = NULL;
     }
-    names[n] = NULL;
+    why = errno;
     closedir(d);
+    if (e || why) { /* half a list is none */
+        names_free(names);
+        hth_fail(err, e ? HEARTH_ENOMEM : HEARTH_EIO, why, "%.300s cannot be listed: %s", dir,
+                e ? "it has too many files" : strerrordesc_np(why));
+        return NULL;
+    }
     qsort(names, n, sizeof(*names), by_name);
     return names;
 }
@@ -74,9 +82,11 @@ int read_small(const char *path, void **out, size_t *out_len, struct hearth_erro
     size_t got = 0;
     char *bytes = NULL;
 
-    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
+    if (fd < 0 || fstat(fd, &st))
         rc = hth_fail(err, errno == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, errno,
-                "%.300s cannot be read", path);
+                "%.300s cannot be read: %s", path, strerrordesc_np(errno));
+    else if (!S_ISREG(st.st_mode))
+        rc = hth_fail(err, HEARTH_EIO, 0, "%.300s cannot be read: it is not a file", path);
     else if ((uint64_t)st.st_size > SMALL_MAX || !(bytes = malloc((size_t)st.st_size + 1)))
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "%.300s is too large to be read", path);
     while (!rc && got < (size_t)st.st_size) {
@@ -143,7 +153,7 @@ int manifest_of(const char *container, struct hth_save_id id, struct hth_manifes
     return rc ? hth_while(err, rc, "%.300s", path) : HEARTH_OK;
 }
 
-int is_job_dir(const char *path)
+int job_dir_check(const char *path, struct hearth_error *err)
 {
     char records[4096];
     struct stat st;
@@ -153,12 +163,14 @@ int is_job_dir(const char *path)
 
     snprintf(records, sizeof(records), "%.4000s/" HTH_RECORDS_DIR, path);
     if (!stat(records, &st) && S_ISDIR(st.st_mode))
-        return 1;
-    names = names_in(path, NULL);
-    for (size_t i = 0; names && names[i] && !found; i++)
+        return HEARTH_OK;
+    names = names_in(path, err);
+    if (!names)
+        return err->code;
+    for (size_t i = 0; names[i] && !found; i++)
         found = !hth_step_dir_parse(names[i], &step);
     names_free(names);
-    return found;
+    return found ? HEARTH_OK : hth_fail(err, HEARTH_ENOENT, 0, "there is no job in %.300s", path);
 }
 
 static int has_end(const char *name, const char *end)
@@ -182,6 +194,8 @@ static void add_file(struct save_row *row, const char *name)
         return;
     snprintf(path, sizeof(path), "%s/%s", row->dir, name);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno != ENOENT && errno != ENXIO) /* gone, or a socket */
+        remark("%.300s cannot be read: %s", path, strerrordesc_np(errno));
     if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
         if (fd >= 0)
             close(fd);
@@ -238,15 +252,31 @@ static const char *state_of(const struct save_row *row, const struct hth_keep *k
     if (!row->own || hth_save_foreign(row->id)) /* or brought from another node's */
         return "foreign";
     if (hth_keep_has(keep, row->id))
-        return "protected";
+        return hth_keep_degraded(keep, hth_keep_at(keep, row->id)) ? "degraded" : "kept";
     return row->published ? "complete" : "unfinished";
+}
+
+/* By the clocks of the coordinator then and of this node now. */
+static int64_t age_of(const struct save_row *row, const struct hth_keep *keep)
+{
+    int at = row->own ? hth_keep_at(keep, row->id) : -1;
+    struct timespec now;
+
+    if (at < 0 || clock_gettime(CLOCK_REALTIME, &now))
+        return -1;
+    return now.tv_sec > (time_t)(keep->since_ms[at] / 1000)
+                   ? now.tv_sec - (int64_t)(keep->since_ms[at] / 1000)
+                   : 0;
 }
 
 static void look_into(struct save_row *row, const char *records, const struct hth_keep *keep)
 {
-    char **names = names_in(row->dir, NULL), path[4096 + HTH_SAVE_TEXT + 16], text[HTH_SAVE_TEXT];
+    struct hearth_error err = { 0 };
+    char **names = names_in(row->dir, &err), path[4096 + HTH_SAVE_TEXT + 16], text[HTH_SAVE_TEXT];
     struct stat st;
 
+    if (!names && err.code != HEARTH_ENOENT) /* else an engine has just freed it */
+        remark("%s", err.text);
     for (size_t i = 0; names && names[i]; i++)
         add_file(row, names[i]);
     names_free(names);
@@ -257,6 +287,7 @@ static void look_into(struct save_row *row, const char *records, const struct ht
     if (row->own)
         row->step = row->id.step;
     row->state = state_of(row, keep);
+    row->age_s = age_of(row, keep);
     if (row->own) {
         hth_save_text(row->id, text);
         snprintf(path, sizeof(path), "%s/%s.manifest", records, text);
@@ -284,10 +315,11 @@ static void insert(struct save_row **rows, struct save_row *row)
 static int add_dirs(const char *dir, const char *records, int published,
         const struct hth_keep *keep, struct save_row **rows, struct hearth_error *err)
 {
-    char **names = names_in(dir, err);
+    struct hearth_error cause = { 0 };
+    char **names = names_in(dir, &cause);
 
     if (!names)
-        return HEARTH_EIO;
+        return hth_fail(err, cause.code, cause.native, "%s", cause.text);
     for (size_t i = 0; names[i]; i++) {
         struct hth_save_id id;
         struct save_row *row;
@@ -311,22 +343,34 @@ static int add_dirs(const char *dir, const char *records, int published,
     return HEARTH_OK;
 }
 
+/* Without it nothing is known to be kept. */
+static void read_keep(const char *path, struct hth_keep *out)
+{
+    struct hearth_error err = { 0 };
+    void *bytes = NULL;
+    size_t len;
+    int rc = read_small(path, &bytes, &len, &err);
+
+    if (rc == HEARTH_ENOENT)
+        return;
+    rc = rc ? rc : hth_keep_decode(out, bytes, len, &err);
+    if (rc) {
+        remark("%.300s: %.300s: which saves are kept is not known", path, err.text);
+        *out = (struct hth_keep){ 0 };
+    }
+    free(bytes);
+}
+
 int saves_list(const char *job_dir, struct save_row **out, struct hearth_error *err)
 {
     struct hth_keep keep = { 0 };
     struct save_row *rows = NULL;
     char records[4096], path[4096 + 8];
-    void *bytes;
-    size_t len;
     int rc;
 
     snprintf(records, sizeof(records), "%.4000s/" HTH_RECORDS_DIR, job_dir);
     snprintf(path, sizeof(path), "%s/keep", records);
-    if (!read_small(path, &bytes, &len, NULL)) {
-        if (hth_keep_decode(&keep, bytes, len, NULL))
-            keep = (struct hth_keep){ 0 };
-        free(bytes);
-    }
+    read_keep(path, &keep);
     rc = add_dirs(job_dir, records, 1, &keep, &rows, err);
     if (!rc && !access(records, F_OK))
         rc = add_dirs(records, records, 0, &keep, &rows, err);

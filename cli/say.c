@@ -28,6 +28,26 @@ enum status complain(const struct hearth_error *err)
     }
 }
 
+static unsigned said;
+
+void remark(const char *fmt, ...)
+{
+    char text[HEARTH_ERROR_TEXT], line[HEARTH_ERROR_TEXT];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    plain(line, sizeof(line), text, strlen(text));
+    fprintf(stderr, "hearth: %s\n", line);
+    said++;
+}
+
+unsigned remarks(void)
+{
+    return said;
+}
+
 enum status complain_usage(const char *fmt, ...)
 {
     va_list ap;
@@ -79,6 +99,23 @@ void human(char out[32], uint64_t bytes)
     for (; v >= 1024 && i < 5; i++)
         v /= 1024;
     snprintf(out, 32, "%.1f %s", v, units[i]);
+}
+
+void human_age(char out[32], int64_t seconds)
+{
+    static const struct {
+        int64_t most, unit;
+        const char *name;
+    } rows[] = { { 120, 1, "s" }, { 7200, 60, "min" }, { 172800, 3600, "h" },
+        { INT64_MAX, 86400, "d" } };
+    size_t i = 0;
+
+    while (seconds >= rows[i].most)
+        i++;
+    if (seconds < 0)
+        snprintf(out, 32, "-");
+    else
+        snprintf(out, 32, "%" PRId64 " %s", seconds / rows[i].unit, rows[i].name);
 }
 
 enum status print_json(json_t *value)

@@ -9,6 +9,7 @@
 #include <hearth/internal/core/auth.h>
 #include <hearth/internal/core/keep.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@ struct run {
     json_t *rows;
     struct grid grid;
     struct meter meter;
-    uint64_t good, foreign, bad;
+    uint64_t good, foreign, bad, unread;
+    uint64_t others;                     /* files that are no objects: neither good nor bad */
     const struct hth_manifest *manifest; /* of the container in hand; NULL: none */
     uint32_t here;                       /* of its objects */
 };
@@ -36,8 +38,12 @@ static void report(
         r->good++;
     else if (!strcmp(state, "wrong"))
         r->bad++;
-    else
+    else if (!strcmp(state, "unread"))
+        r->unread++;
+    else if (!strcmp(state, "foreign"))
         r->foreign++;
+    else
+        r->others++;
     if (r->args->json) {
         json_array_append_new(r->rows,
                 json_pack("{s:o, s:s, s:I, s:o}", "path", json_text(path, strlen(path)), "state",
@@ -51,6 +57,17 @@ static void report(
     grid_add(&r->grid, "%s", name);
     plain(name, sizeof(name), text, strlen(text));
     grid_add(&r->grid, "%s", name);
+}
+
+/* Damage, or something that kept us from looking. */
+static void report_failed(struct run *r, const char *path, const struct hearth_error *err)
+{
+    int looked = err->code == HEARTH_ECORRUPT || err->code == HEARTH_EUNSUPPORTED;
+
+    if (err->code == HEARTH_ENOENT && access(path, F_OK))
+        report(r, path, "gone", 0, "the engine freed it meanwhile");
+    else
+        report(r, path, looked ? "wrong" : "unread", 0, err->text);
 }
 
 static const struct hth_object *listed(const struct run *r, const char *name)
@@ -112,7 +129,7 @@ static void verify_raw(struct run *r, const char *path, const struct hth_object 
 
     r->here++;
     if (read_small(path, &bytes, &len, &err)) {
-        report(r, path, "wrong", 0, err.text);
+        report_failed(r, path, &err);
         return;
     }
     hth_digest(digest, bytes, len);
@@ -129,10 +146,10 @@ static void verify_brought(struct run *r, const char *path, const struct hth_obj
     unsigned char digest[HTH_DIGEST];
     struct stat st;
     void *bytes = MAP_FAILED;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
     r->here++;
-    if (fd >= 0 && !fstat(fd, &st) && (uint64_t)st.st_size >= in->data_len)
+    if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) && (uint64_t)st.st_size >= in->data_len)
         bytes = mmap(NULL, in->data_len, PROT_READ, MAP_SHARED, fd, 0);
     if (fd >= 0)
         close(fd);
@@ -180,9 +197,13 @@ static void verify_file(struct run *r, const char *path, int alone)
         return;
     }
     if (object_open(&o, path, &err)) {
-        int other = !alone && !r->manifest && len > 7 && strcmp(path + len - 7, ".distcp") != 0;
+        int other = !alone && !r->manifest && err.code == HEARTH_ECORRUPT &&
+                    (len < 7 || strcmp(path + len - 7, ".distcp") != 0);
 
-        report(r, path, other ? "other" : "wrong", 0, other ? "not an object" : err.text);
+        if (other)
+            report(r, path, "other", 0, "not an object");
+        else
+            report_failed(r, path, &err);
         return;
     }
     if (o.block.own)
@@ -192,30 +213,54 @@ static void verify_file(struct run *r, const char *path, int alone)
     object_close(&o);
 }
 
+/* An entry of a container, whatever it is. */
+static void verify_entry(struct run *r, const char *path)
+{
+    struct hearth_error err = { 0 };
+    struct stat st;
+
+    if (stat(path, &st)) {
+        hth_fail(&err, HEARTH_EIO, errno, "it cannot be read: %s", strerrordesc_np(errno));
+        if (!lstat(path, &st)) /* else it has just gone */
+            report_failed(r, path, &err);
+    } else if (S_ISREG(st.st_mode)) {
+        verify_file(r, path, 0);
+    } else {
+        report(r, path, "other", 0, "not a file");
+    }
+}
+
+static void verify_entries(struct run *r, const char *dir)
+{
+    struct hearth_error err = { 0 };
+    char **names = names_in(dir, &err), path[4096 + 260];
+
+    if (!names)
+        report_failed(r, dir, &err);
+    for (size_t i = 0; names && names[i]; i++) {
+        snprintf(path, sizeof(path), "%.4000s/%.255s", dir, names[i]);
+        verify_entry(r, path);
+    }
+    names_free(names);
+}
+
 static void verify_container(struct run *r, const char *dir, const struct save_row *save)
 {
     struct hth_manifest m = { 0 };
     struct hearth_error err = { 0 };
-    char **names, path[4096 + 260], text[80];
     int rc = HEARTH_ENOENT;
+    char text[80];
 
     if (save && save->own) {
         rc = manifest_of(dir, save->id, &m, &err);
-        if (rc && (rc != HEARTH_ENOENT || save->published))
+        if (rc == HEARTH_ENOENT && save->published)
             report(r, dir, "wrong", 0, err.text);
+        else if (rc && rc != HEARTH_ENOENT)
+            report_failed(r, dir, &err);
     }
     r->manifest = rc ? NULL : &m;
     r->here = 0;
-    names = names_in(dir, &err);
-    if (!names)
-        report(r, dir, "wrong", 0, err.text);
-    for (size_t i = 0; names && names[i]; i++) {
-        struct stat st;
-
-        snprintf(path, sizeof(path), "%.4000s/%.255s", dir, names[i]);
-        if (!stat(path, &st) && S_ISREG(st.st_mode))
-            verify_file(r, path, 0);
-    }
+    verify_entries(r, dir);
     if (r->manifest) {
         snprintf(text, sizeof(text), "manifest; %" PRIu32 " of its %" PRIu32 " objects are here",
                 r->here, m.objects);
@@ -223,7 +268,6 @@ static void verify_container(struct run *r, const char *dir, const struct save_r
         hth_manifest_fini(&m);
     }
     r->manifest = NULL;
-    names_free(names);
 }
 
 static uint64_t sum(const struct save_row *rows)
@@ -244,8 +288,11 @@ static void verify_keep(struct run *r, const char *job_dir)
     size_t len;
 
     snprintf(path, sizeof(path), "%.4000s/" HTH_RECORDS_DIR "/keep", job_dir);
-    if (read_small(path, &bytes, &len, NULL))
+    if (read_small(path, &bytes, &len, &err)) {
+        if (err.code != HEARTH_ENOENT)
+            report_failed(r, path, &err);
         return;
+    }
     if (hth_keep_decode(&keep, bytes, len, &err))
         report(r, path, "wrong", len, err.text);
     else
@@ -300,49 +347,81 @@ static int verify_one_container(struct run *r, const char *dir, struct hearth_er
     return HEARTH_OK;
 }
 
-static int verify_path(struct run *r, const char *path, struct hearth_error *err)
+/* One object, container or job. */
+static int verify_one(struct run *r, const char *path, struct hearth_error *err)
 {
-    char under[4096];
     struct stat st;
+    int rc;
 
-    if (stat(path, &st) && r->args->root && path[0] != '/') {
-        snprintf(under, sizeof(under), "%.3000s/%.1000s", r->args->root, path);
-        path = under;
-    }
     if (stat(path, &st))
-        return hth_fail(err, HEARTH_ENOENT, 0, "there is no %.300s", path);
+        return hth_fail(err, errno == ENOENT || errno == ENOTDIR ? HEARTH_ENOENT : HEARTH_EIO,
+                errno, "%.300s: %s", path, strerrordesc_np(errno));
     if (!S_ISDIR(st.st_mode)) {
         r->meter.total += (uint64_t)st.st_size;
         verify_file(r, path, 1);
         return HEARTH_OK;
     }
-    return is_job_dir(path) ? verify_job(r, path, err) : verify_one_container(r, path, err);
+    rc = job_dir_check(path, err);
+    if (!rc)
+        return verify_job(r, path, err);
+    return rc == HEARTH_ENOENT ? verify_one_container(r, path, err) : rc;
+}
+
+/* Nothing looked at is nothing found right. */
+static int verify_path(struct run *r, const char *path, struct hearth_error *err)
+{
+    uint64_t before = r->good + r->foreign + r->bad + r->unread;
+    char under[4096];
+    struct stat st;
+    int rc;
+
+    if (stat(path, &st) && r->args->root && path[0] != '/') {
+        snprintf(under, sizeof(under), "%.3000s/%.1000s", r->args->root, path);
+        path = under;
+    }
+    rc = verify_one(r, path, err);
+    if (!rc && r->good + r->foreign + r->bad + r->unread == before)
+        rc = hth_fail(err, HEARTH_ENOENT, 0,
+                "there is nothing to verify in %.300s: give an object, a container or a job's "
+                "directory, as hearth ls shows them",
+                path);
+    return rc;
+}
+
+static enum status print_run(const struct run *r)
+{
+    if (r->args->json)
+        return print_json(json_pack("{s:b, s:I, s:I, s:I, s:I, s:O}", "verified",
+                r->good && !r->bad && !r->foreign && !r->unread, "good", (json_int_t)r->good,
+                "unverified", (json_int_t)r->foreign, "wrong", (json_int_t)r->bad, "unread",
+                (json_int_t)r->unread, "rows", r->rows));
+    grid_print(&r->grid, "lrll");
+    printf("\n%" PRIu64 " verified, %" PRIu64 " without checksums, %" PRIu64 " wrong, %" PRIu64
+           " unread\n",
+            r->good, r->foreign, r->bad, r->unread);
+    return STATUS_OK;
 }
 
 enum status run_verify(const struct args *a)
 {
     struct run r = { .args = a, .rows = json_array(), .grid = { .columns = 4 } };
     static const char *const titles[] = { "STATE", "SIZE", "PATH", "" };
-    struct hearth_error err = { 0 };
-    enum status status;
-    int rc = HEARTH_OK;
+    enum status status = STATUS_OK, printed = STATUS_OK;
 
     for (size_t i = 0; i < 4; i++)
         grid_add(&r.grid, "%s", titles[i]);
-    for (int i = 0; i < a->count && !rc; i++)
-        rc = verify_path(&r, a->value[i], &err);
-    meter_end(&r.meter);
-    if (!rc && a->json) {
-        print_json(json_pack("{s:b, s:I, s:I, s:I, s:O}", "verified", !r.bad && !r.foreign, "good",
-                (json_int_t)r.good, "unverified", (json_int_t)r.foreign, "wrong", (json_int_t)r.bad,
-                "rows", r.rows));
-    } else if (!rc) {
-        grid_print(&r.grid, "lrll");
-        printf("\n%" PRIu64 " verified, %" PRIu64 " without checksums, %" PRIu64 " wrong\n", r.good,
-                r.foreign, r.bad);
+    for (int i = 0; i < a->count; i++) { /* what cannot be looked at hides nothing behind it */
+        struct hearth_error err = { 0 };
+
+        if (verify_path(&r, a->value[i], &err))
+            status = complain(&err);
     }
-    status = rc ? complain(&err) : r.bad ? STATUS_WRONG : STATUS_OK;
+    meter_end(&r.meter);
+    if (r.good + r.foreign + r.bad + r.unread)
+        printed = print_run(&r);
     json_decref(r.rows);
     grid_free(&r.grid);
-    return status;
+    if (r.bad || r.unread)
+        return STATUS_WRONG;
+    return status ? status : printed;
 }

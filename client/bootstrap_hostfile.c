@@ -3,9 +3,12 @@
 #include "bootstrap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct place {
     char host[256];
@@ -55,17 +58,41 @@ static int read_file(FILE *f, const char *path, struct place *first, uint32_t *o
     return HEARTH_OK;
 }
 
+/* Opening a fifo would wait for a writer, whatever the caller's deadline is. */
+static FILE *open_file(const char *path, struct hearth_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct stat st;
+    FILE *f = NULL;
+
+    if (fd >= 0 && !fstat(fd, &st) && !S_ISREG(st.st_mode)) {
+        close(fd);
+        hth_fail(err, HEARTH_EINVAL, 0, "host file %s is not a regular file", path);
+        return NULL;
+    }
+    if (fd >= 0)
+        f = fdopen(fd, "r");
+    if (!f) {
+        hth_fail(err, HEARTH_EINVAL, errno, "host file %s: %s", path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+    }
+    return f;
+}
+
 int hearth_bootstrap_hostfile(const char *path, uint32_t rank, uint32_t deadline_ms,
         struct hearth_bootstrap **out, uint32_t *out_world, struct hearth_error *err)
 {
     struct place first = { .port = 0 };
     uint32_t world = 0;
-    FILE *f = path ? fopen(path, "re") : NULL;
+    FILE *f;
     int rc;
 
+    if (!path)
+        return hth_fail(err, HEARTH_EINVAL, 0, "host file (NULL): not given");
+    f = open_file(path, err);
     if (!f)
-        return hth_fail(err, HEARTH_EINVAL, path ? errno : 0, "host file %s: %s",
-                path ? path : "(NULL)", path ? strerror(errno) : "not given");
+        return HEARTH_EINVAL;
     rc = read_file(f, path, &first, &world, err);
     fclose(f);
     if (!rc && rank >= world)

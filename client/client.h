@@ -24,7 +24,7 @@
 #define HTH_OBJECTS_MAX  64u   /* objects of one rank in one save */
 #define HTH_REQUEST_MS   30000u
 #define HTH_LOG_LINES    256u
-#define HTH_LOG_TEXT     640u
+#define HTH_LOG_TEXT     1000u
 #define HTH_DEADLINE_MAX 86400000u /* a day; there is no "for ever" */
 
 #define HTH_NO_DESCRIPTOR \

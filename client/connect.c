@@ -11,12 +11,15 @@
  */
 #include "client.h"
 
+#include <hearth/internal/core/store_tmpfs.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -97,14 +100,16 @@ static void last_line(int fd, char *text, size_t len)
 static const char *last_words(const struct hearth *h, int words, char *text, size_t len)
 {
     char path[4096 + 16];
+    struct stat st;
     int log;
 
     last_line(words, text, len);
     if (text[0])
         return text;
     snprintf(path, sizeof(path), "%s/log", h->records);
-    log = open(path, O_RDONLY | O_CLOEXEC);
-    last_line(log, text, len);
+    log = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (log >= 0 && !fstat(log, &st) && S_ISREG(st.st_mode))
+        last_line(log, text, len);
     if (log >= 0)
         close(log);
     return text[0] ? text : "it left no word";
@@ -134,12 +139,26 @@ static int start_one(struct hearth *h, struct search *s, struct hearth_error *er
     return hth_spawn(h, &s->pidfd, &s->words, err);
 }
 
+/* Somebody has the lock: soon he serves, or he is gone. Another engine would only end at once. */
+static int is_locked(const struct hearth *h)
+{
+    pid_t pid = 0;
+
+    return !hth_store_locked(h->opts.root, h->opts.job, &pid, NULL) && pid != 0;
+}
+
 /* An engine that was killed keeps its lock until its last thread is gone, and nobody serves then. */
-static void start_again(struct search *s, uint64_t now)
+static void start_again(const struct hearth *h, struct search *s, uint64_t now)
 {
     char words[400];
 
-    if (!s->ended || now < s->ended + AGAIN_MS || s->again == AGAIN)
+    if (!s->ended)
+        return;
+    if (is_locked(h)) { /* one that reads a full memory first may take long */
+        s->ended = now;
+        return;
+    }
+    if (now < s->ended + AGAIN_MS || s->again == AGAIN)
         return;
     last_line(s->words, words, sizeof(words));
     if (!strstr(words, "is in use by the engine"))
@@ -159,7 +178,7 @@ static int still_hope(struct hearth *h, struct search *s, uint64_t until, struct
     if (h->opts.start == HEARTH_START_AUTO && s->started && !s->ended &&
             (s->pidfd == -1 || (poll(&p, 1, 0) > 0 && (p.revents & POLLIN))))
         s->ended = now;
-    start_again(s, now);
+    start_again(h, s, now);
     if (s->ended && now > s->ended + GRACE_MS)
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "hearthd ended as soon as it was started for %s: %.300s", h->records,

@@ -49,7 +49,7 @@ static const struct hth_env_row rows[] = {
     ROW(HTH_ENV_U32, "COPY_THREADS", copy_threads, "2", "of this rank's copies"),
     ROW(HTH_ENV_U32, "INFLIGHT_MIB", inflight_mib, "64", "being pulled by a node at once"),
     ROW(HTH_ENV_BOOL, "OFF", off, "0", "1: kill switch, nothing is kept"),
-    ROW(HTH_ENV_U64, "LEASE_BYTES", lease_bytes, "one object", "room for what readers keep"),
+    ROW(HTH_ENV_U64, "LEASE_BYTES", lease_bytes, "0", "room for what readers keep"),
     ROW(HTH_ENV_U64, "SPARE_BYTES", spare_bytes, "0", "for repair without a replacement node"),
     ROW(HTH_ENV_U32, "LOG_LEVEL", log_level, "30", "10 error, 20 warn, 30 info, 40, 50"),
     ROW(HTH_ENV_TEXT, "STOP_POINT", stop_point, "", "tests: where the engine stops itself"),

@@ -56,6 +56,21 @@ static void skip(const struct hth_tmpfs *t, const char *dir, const char *name, c
             name, why);
 }
 
+/* A slot is written to, a save's directory emptied: both are ours alone, under one name. */
+static int not_alone(
+        const struct hth_tmpfs *t, const char *dir, const char *name, const struct stat *st)
+{
+    char why[80] = "";
+
+    if (st->st_uid != geteuid())
+        snprintf(why, sizeof(why), "it belongs to user %ld", (long)st->st_uid);
+    else if (S_ISREG(st->st_mode) && st->st_nlink > 1)
+        snprintf(why, sizeof(why), "it has another name elsewhere");
+    if (why[0])
+        skip(t, dir, name, why);
+    return why[0] != '\0';
+}
+
 static int known_slot(const struct hth_tmpfs *t, ino_t ino)
 {
     for (const struct tmpfs_slot *s = t->slots; s; s = s->next)
@@ -121,7 +136,7 @@ static void pool_entry(void *arg, const char *name)
             close(fd);
         return;
     }
-    if (known_slot(p->t, st.st_ino)) {
+    if (known_slot(p->t, st.st_ino) || not_alone(p->t, "pool", name, &st)) {
         close(fd);
         return;
     }
@@ -210,8 +225,14 @@ static void own_entry(void *arg, const char *name)
     if (!hth_adopt_is_slot(&st) || known_slot(p->t, st.st_ino))
         return;
     fd = hth_sys_open_file(p->fd, name, O_RDWR);
-    if (fd < 0) {
+    if (fd < 0 || fstat(fd, &st)) {
         skip(p->t, p->dir->name, name, strerrordesc_np(errno));
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    if (!hth_adopt_is_slot(&st) || not_alone(p->t, p->dir->name, name, &st)) {
+        close(fd);
         return;
     }
     slot = adopt_file(p, fd, &st, 0);
@@ -301,11 +322,14 @@ static void marker_entry(void *arg, const char *name)
     m->there |= !strncmp(name, m->dir, strlen(m->dir)) && ends_in(name, UNDONE);
 }
 
-static int unfinished(const struct hth_tmpfs *t, const char *dir)
+static int is_undone(const struct hth_tmpfs *t, const char *dir)
 {
     struct marker m = { dir, 0 };
 
-    return hth_sys_each(t->job_fd, marker_entry, &m) || m.there;
+    if (!hth_sys_each(t->job_fd, marker_entry, &m) && !m.there)
+        return 0;
+    skip(t, ".", dir, "its writer has not finished it");
+    return 1;
 }
 
 /* Names and records as they should be, where the last engine was stopped before it could. */
@@ -326,6 +350,33 @@ static void put_right(struct hth_tmpfs *t, struct tmpfs_dir *dir)
         skip(t, HTH_RECORDS_DIR, own, "its .dir record cannot be written");
 }
 
+/* A directory that is what it should be: on the store's own mount, ours, or, to be read, root's. */
+static int open_adopted(struct pass *p, int parent, const char *name, struct stat *st)
+{
+    const char *dir = parent == p->t->own_fd ? HTH_RECORDS_DIR : ".";
+    struct stat above = { 0 };
+    int fd = hth_sys_open_dir(parent, name);
+
+    if (fd < 0 || fstat(fd, st) || fstat(parent, &above)) {
+        skip(p->t, dir, name, "not a directory that can be opened");
+    } else if (st->st_dev != above.st_dev) {
+        skip(p->t, dir, name, "something is mounted there");
+    } else if (st->st_uid == 0 || !not_alone(p->t, dir, name, st)) {
+        return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static int known_dir(const struct hth_tmpfs *t, ino_t ino)
+{
+    for (const struct tmpfs_dir *d = t->dirs; d; d = d->next)
+        if (d->ino == ino)
+            return 1;
+    return 0;
+}
+
 static void adopt_dir(struct pass *all, int parent, const char *name)
 {
     struct pass p = { .t = all->t, .err = all->err };
@@ -333,22 +384,16 @@ static void adopt_dir(struct pass *all, int parent, const char *name)
     struct hth_save_id save;
     struct stat st;
 
-    p.fd = hth_sys_open_dir(parent, name);
-    if (p.fd < 0 || fstat(p.fd, &st)) {
-        skip(p.t, in_own ? HTH_RECORDS_DIR : ".", name, "not a directory that can be opened");
-        if (p.fd >= 0)
-            close(p.fd);
+    p.fd = open_adopted(&p, parent, name, &st);
+    if (p.fd < 0)
+        return;
+    p.ino = st.st_ino;
+    if (known_dir(p.t, p.ino)) {
+        close(p.fd);
         return;
     }
-    for (const struct tmpfs_dir *d = p.t->dirs; d; d = d->next)
-        if (d->ino == st.st_ino) {
-            close(p.fd);
-            return;
-        }
-    p.ino = st.st_ino;
     save = identify(&p, name, in_own);
-    if (hth_save_none(save) && unfinished(p.t, name)) {
-        skip(p.t, ".", name, "its writer has not finished it");
+    if (hth_save_none(save) ? is_undone(p.t, name) : not_alone(p.t, ".", name, &st)) {
         close(p.fd);
         return;
     }

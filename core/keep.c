@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the coordinator decided last, in a record of fixed size: two lists of saves with room for
+ * What the coordinator decided last, in a record of fixed size: three lists with room for
  * HTH_KEEP_MAX each, zeros where there is none.
  *
  *     0 "HTHKEEPS"   8 u32 version   12 u32 zero   16 u64 epoch   24 u64 serial
- *    32 u32 saves   36 u32 bads   40 ... zero to 64   then saves, bads, digest
+ *    32 u32 saves   36 u32 bads   40 u32 degraded, a bit each   44 ... zero to 64
+ *    then saves, bads, u64 since when each save is PROTECTED, digest
  */
 #include <hearth/internal/core/keep.h>
 #include <hearth/internal/core/record.h>
@@ -12,6 +13,12 @@
 #define MAGIC   "HTHKEEPS"
 #define VERSION 1u
 #define HEAD    64u
+
+/* A bit for each save that there may be. */
+static uint32_t all_of(uint32_t saves)
+{
+    return saves < 32 ? (UINT32_C(1) << saves) - 1 : UINT32_MAX;
+}
 
 static void write_list(struct hth_writer *w, const struct hth_save_id *save, uint32_t n)
 {
@@ -39,9 +46,12 @@ void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]
     hth_write64(&w, k->serial);
     hth_write32(&w, k->saves);
     hth_write32(&w, k->bads);
+    hth_write32(&w, k->degraded & all_of(k->saves));
     hth_write_zeros(&w, HEAD - w.len);
     write_list(&w, k->save, k->saves);
     write_list(&w, k->bad, k->bads);
+    for (uint32_t i = 0; i < HTH_KEEP_MAX; i++)
+        hth_write64(&w, i < k->saves ? k->since_ms[i] : 0);
     hth_write_digest(&w);
 }
 
@@ -59,23 +69,32 @@ int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct 
     k.serial = hth_read64(&r);
     k.saves = hth_read32(&r);
     k.bads = hth_read32(&r);
-    hth_read_zeros(&r, HEAD - 40);
+    k.degraded = hth_read32(&r);
+    hth_read_zeros(&r, HEAD - 44);
     if (len != HTH_KEEP_BYTES || k.saves > HTH_KEEP_MAX || k.bads > HTH_KEEP_MAX)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "the keep record has %zu bytes, %" PRIu32 " saves and %" PRIu32 " bad ones", len,
                 k.saves, k.bads);
     read_list(&r, k.save, k.saves);
     read_list(&r, k.bad, k.bads);
-    if (r.bad)
+    for (uint32_t i = 0; i < k.saves; i++)
+        k.since_ms[i] = hth_read64(&r);
+    hth_read_zeros(&r, (size_t)(HTH_KEEP_MAX - k.saves) * 8);
+    if (r.bad || k.degraded & ~all_of(k.saves))
         return hth_fail(err, HEARTH_ECORRUPT, 0, "the keep record holds what Hearth never writes");
     *out = k;
     return HEARTH_OK;
 }
 
-int hth_keep_has(const struct hth_keep *k, struct hth_save_id save)
+int hth_keep_at(const struct hth_keep *k, struct hth_save_id save)
 {
     for (uint32_t i = 0; i < k->saves; i++)
         if (hth_save_cmp(k->save[i], save) == 0)
-            return 1;
-    return 0;
+            return (int)i;
+    return -1;
+}
+
+int hth_keep_has(const struct hth_keep *k, struct hth_save_id save)
+{
+    return hth_keep_at(k, save) >= 0;
 }

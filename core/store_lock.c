@@ -34,7 +34,11 @@ int hth_lock_take(int fd, const char *path, struct hearth_error *err)
 {
     char text[PID_TEXT + 1];
     struct flock lock;
+    struct stat st;
 
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+        return hth_fail(err, HEARTH_EIO, 0,
+                "the lock of %.200s is not a file: look at it, then remove it", path);
     if (ask(fd, F_OFD_SETLK, &lock)) {
         if (errno != EAGAIN && errno != EACCES)
             return hth_fail(
@@ -50,37 +54,63 @@ int hth_lock_take(int fd, const char *path, struct hearth_error *err)
     return 0;
 }
 
-/* The lock file of a job that is there. */
-static int open_lock(
-        const char *root, const char *job, char *path, size_t path_bytes, struct hearth_error *err)
+/* ---- from outside of the store ---------------------------------------------------------------- */
+
+/* `.hearth/` of a job that is there, through no link; the job's directory and it in st[2]. */
+static int open_records(
+        const char *root, const char *job, struct stat st[2], struct hearth_error *err)
 {
-    int root_fd, job_fd, own_fd, fd, rc = hth_job_check(job, err);
+    int fd[3] = { -1, -1, -1 }, why, rc = hth_job_check(job, err);
 
     if (rc)
         return rc;
-    snprintf(path, path_bytes, "%s/%s", root, job);
-    root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    job_fd = hth_sys_open_dir(root_fd, job);
-    own_fd = hth_sys_open_dir(job_fd, HTH_RECORDS_DIR);
-    fd = hth_sys_open_file(own_fd, "lock", O_RDWR);
-    if (fd < 0)
-        rc = hth_fail(err,
-                root_fd < 0 || job_fd < 0 || own_fd < 0 || errno == ENOENT ? HEARTH_ENOENT
-                                                                           : HEARTH_EIO,
-                errno, "there is no job of Hearth's in %.200s", path);
-    if (own_fd >= 0)
-        close(own_fd);
-    if (job_fd >= 0)
-        close(job_fd);
-    if (root_fd >= 0)
-        close(root_fd);
-    return rc ? rc : fd;
+    fd[0] = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd[0] >= 0)
+        fd[1] = hth_sys_open_dir(fd[0], job);
+    if (fd[1] >= 0 && !fstat(fd[1], &st[0]))
+        fd[2] = hth_sys_open_dir(fd[1], HTH_RECORDS_DIR);
+    why = errno;
+    for (int i = 0; i < 2; i++)
+        if (fd[i] >= 0)
+            close(fd[i]);
+    if (fd[2] >= 0 && !fstat(fd[2], &st[1]))
+        return fd[2];
+    return hth_fail(err,
+            why == EACCES || why == EMFILE || why == ENFILE ? HEARTH_EIO : HEARTH_ENOENT, why,
+            "there is no job of Hearth's in %.200s/%s: %s", root, job, strerrordesc_np(why));
 }
 
-int hth_store_lock(const char *root, const char *job, int *out_fd, struct hearth_error *err)
+int hth_store_records(const char *root, const char *job, int *out_fd, struct hearth_error *err)
 {
-    char path[512];
-    int fd = open_lock(root, job, path, sizeof(path), err), rc;
+    struct stat st[2] = { 0 };
+    int fd = open_records(root, job, st, err);
+
+    if (fd < 0)
+        return fd;
+    if (st[0].st_uid != geteuid() || st[1].st_uid != geteuid() ||
+            (st[0].st_mode | st[1].st_mode) & (S_IWGRP | S_IWOTH)) {
+        close(fd);
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "%.200s/%s belongs to user %ld, or others may write to it; it must be ours alone",
+                root, job, (long)st[0].st_uid);
+    }
+    *out_fd = fd;
+    return 0;
+}
+
+static int open_lock_file(int records, const char *path, int flags, struct hearth_error *err)
+{
+    int fd = hth_sys_open_file(records, "lock", flags), why = errno;
+
+    if (fd >= 0)
+        return fd;
+    return hth_fail(err, why == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, why,
+            "%.200s: the lock cannot be opened: %s", path, strerrordesc_np(why));
+}
+
+int hth_store_lock(int records, const char *path, int *out_fd, struct hearth_error *err)
+{
+    int fd = open_lock_file(records, path, O_RDWR, err), rc;
 
     if (fd < 0)
         return fd;
@@ -95,19 +125,22 @@ int hth_store_lock(const char *root, const char *job, int *out_fd, struct hearth
 
 int hth_store_locked(const char *root, const char *job, pid_t *out_pid, struct hearth_error *err)
 {
-    char path[512];
+    int records, fd, rc = 0;
+    struct stat st[2];
     struct flock lock;
-    int fd = open_lock(root, job, path, sizeof(path), err);
 
+    records = open_records(root, job, st, err);
+    if (records < 0)
+        return records;
+    fd = open_lock_file(records, job, O_RDONLY, err);
+    close(records);
     if (fd < 0)
         return fd;
-    if (ask(fd, F_OFD_GETLK, &lock)) {
-        int why = errno;
-        close(fd);
-        return hth_fail(err, HEARTH_EIO, why, "cannot ask for the lock of %.200s: %s", path,
-                strerrordesc_np(why));
-    }
-    *out_pid = lock.l_type == F_UNLCK ? 0 : pid_in(fd);
+    if (ask(fd, F_OFD_GETLK, &lock))
+        rc = hth_fail(err, HEARTH_EIO, errno, "cannot ask for the lock of %.200s/%s: %s", root, job,
+                strerrordesc_np(errno));
+    else
+        *out_pid = lock.l_type == F_UNLCK ? 0 : pid_in(fd);
     close(fd);
-    return 0;
+    return rc;
 }

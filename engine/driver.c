@@ -35,7 +35,8 @@ enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3 }; /* no kind of the server
 
 struct hth_driver {
     struct hth_config config;
-    char records[HTH_PATH_MAX + HTH_NAME_MAX + 16];
+    char records[HTH_PATH_MAX + HTH_NAME_MAX + 16]; /* for sentences */
+    int records_fd;                                 /* `.hearth/`, ours alone; -1: not open yet */
     struct hth_stop_point point;
     struct hth_store_faults faults;
     struct hth_key key; /* lent to the node's session */
@@ -171,6 +172,16 @@ static int open_waiting(struct hth_driver *d, struct hearth_error *err)
     return HEARTH_OK;
 }
 
+/* Where the store has been looked at and found ours; nobody else's folder is written to. */
+static int open_log_file(struct hth_driver *d, struct hearth_error *err)
+{
+    int rc = HEARTH_OK;
+
+    if (d->records_fd < 0)
+        rc = hth_store_records(d->config.root, d->config.job, &d->records_fd, err);
+    return rc ? rc : hth_log_file_open(d->log_file, d->records_fd, d->records, err);
+}
+
 static int open_store(struct hth_driver *d, struct hearth_error *err)
 {
     struct hth_store_tmpfs_opts opts = {
@@ -184,7 +195,7 @@ static int open_store(struct hth_driver *d, struct hearth_error *err)
     };
     int rc = hth_store_tmpfs_open(&opts, &d->store, err);
 
-    return rc ? rc : hth_log_file_open(d->log_file, d->records, err);
+    return rc ? rc : open_log_file(d, err);
 }
 
 static int open_node(struct hth_driver *d, struct hearth_error *err)
@@ -230,7 +241,8 @@ static int open_parts(struct hth_driver *d, struct hearth_error *err)
             (rc = hth_pool_open(d->config.threads, d->wake_fd, &d->pool, err)) ||
             (rc = open_store(d, err)) || (rc = open_node(d, err)))
         return rc;
-    return hth_server_open(d->records, d->epoll_fd, &events, &d->log, &d->server, err);
+    return hth_server_open(
+            d->records_fd, d->records, d->epoll_fd, &events, &d->log, &d->server, err);
 }
 
 static void say_hello(struct hth_driver *d)
@@ -269,7 +281,7 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
     if (!d)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an engine");
     d->config = *config;
-    d->epoll_fd = d->wake_fd = d->transport_fd = -1;
+    d->epoll_fd = d->wake_fd = d->transport_fd = d->records_fd = -1;
     d->stop_fd = stop_fd;
     d->clock = hth_system_clock();
     d->faults.fail_at = config->fail_at;
@@ -285,8 +297,10 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
     }
     if (rc) {
         if (!d->store && d->log_file)
-            hth_log_file_open(d->log_file, d->records, NULL);
-        hth_say(&d->log, HEARTH_LOG_ERROR, "engine-not-started", "%s", cause.text);
+            open_log_file(d, NULL);
+        /* Ranks that come at once start one each, and the lock lets one in. */
+        hth_say(&d->log, rc == HEARTH_ELOCKED ? HEARTH_LOG_DEBUG : HEARTH_LOG_ERROR,
+                "engine-not-started", "%s", cause.text);
         hth_driver_close(d);
         if (err)
             *err = cause;
@@ -429,6 +443,8 @@ void hth_driver_close(struct hth_driver *d)
         d->store->ops->close(d->store);
     hth_pool_close(d->pool);
     hth_log_file_close(d->log_file);
+    if (d->records_fd >= 0)
+        close(d->records_fd);
     if (d->epoll_fd >= 0)
         close(d->epoll_fd);
     if (d->wake_fd >= 0)

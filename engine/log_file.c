@@ -72,15 +72,35 @@ static size_t format(
     return (size_t)n + 1;
 }
 
+/* What else may lie there by this name is not written to; opening a fifo would wait for a reader. */
 static int open_log(struct hth_log_file *log)
 {
     struct stat st;
+    int fd = openat(log->dir, "log",
+            O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
 
-    log->fd = openat(log->dir, "log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (log->fd < 0)
+    if (fd < 0)
         return -1;
-    log->size = fstat(log->fd, &st) ? 0 : st.st_size;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_nlink > 1) {
+        close(fd);
+        errno = EINVAL;
+        return -1;
+    }
+    log->fd = fd;
+    log->size = st.st_size;
     return 0;
+}
+
+/* The older half makes way; where it cannot, this one does. */
+static int turn_over(struct hth_log_file *log)
+{
+    if (renameat(log->dir, "log", log->dir, "log.1")) {
+        log->size = ftruncate(log->fd, 0) ? log->size : 0;
+        return 0;
+    }
+    close(log->fd);
+    log->fd = -1;
+    return open_log(log);
 }
 
 static void put_locked(struct hth_log_file *log, const char *bytes, size_t len)
@@ -94,11 +114,8 @@ static void put_locked(struct hth_log_file *log, const char *bytes, size_t len)
         }
         return;
     }
-    if (log->size + (off_t)len > LOG_BYTES && !renameat(log->dir, "log", log->dir, "log.1")) {
-        close(log->fd);
-        if (open_log(log))
-            return;
-    }
+    if (log->size + (off_t)len > LOG_BYTES && turn_over(log))
+        return;
     n = write(log->fd, bytes, len);
     if (n > 0)
         log->size += n;
@@ -138,15 +155,25 @@ int hth_log_file_make(struct hth_log_file **out, enum hearth_log_level level, in
     return HEARTH_OK;
 }
 
-int hth_log_file_open(struct hth_log_file *log, const char *dir, struct hearth_error *err)
+static int open_failed(const char *path, struct hearth_error *err)
+{
+    if (errno == EINVAL || errno == ELOOP || errno == ENXIO || errno == EISDIR)
+        return hth_fail(err, HEARTH_EIO, errno,
+                "%.300s/log is not a file of the engine's own (a link, a fifo, a directory): look "
+                "at it, then remove it",
+                path);
+    return hth_fail(err, HEARTH_EIO, errno, "cannot open the log in %.300s: %s", path,
+            strerrordesc_np(errno));
+}
+
+int hth_log_file_open(struct hth_log_file *log, int dir, const char *path, struct hearth_error *err)
 {
     int rc = HEARTH_OK;
 
     pthread_mutex_lock(&log->lock);
-    log->dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    log->dir = fcntl(dir, F_DUPFD_CLOEXEC, 0);
     if (log->dir < 0 || open_log(log))
-        rc = hth_fail(err, HEARTH_EIO, errno, "cannot open the log in %.300s: %s", dir,
-                strerrordesc_np(errno));
+        rc = open_failed(path, err);
     else if (log->early_len)
         put_locked(log, log->early, log->early_len);
     pthread_mutex_unlock(&log->lock);

@@ -378,6 +378,7 @@ static int listen_in(struct hth_server *s, const char *dir)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
     int n = snprintf(a.sun_path, sizeof(a.sun_path), "%s/sock", dir);
+    struct stat st;
 
     if (n < 0 || n >= (int)sizeof(a.sun_path))
         snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/sock", s->dir_fd);
@@ -387,11 +388,16 @@ static int listen_in(struct hth_server *s, const char *dir)
     if (s->listen_fd < 0 || fchmod(s->listen_fd, 0600) ||
             bind(s->listen_fd, (const struct sockaddr *)&a, sizeof(a)) || listen(s->listen_fd, 512))
         return -1;
+    if (fstatat(s->dir_fd, "sock", &st, AT_SYMLINK_NOFOLLOW) || !S_ISSOCK(st.st_mode)) {
+        errno = ESTALE; /* the path leads elsewhere by now */
+        return -1;
+    }
     return watch(s, EPOLL_CTL_ADD, s->listen_fd, TAG_LISTEN, 0, EPOLLIN);
 }
 
-int hth_server_open(const char *dir, int epoll_fd, const struct hth_server_events *events,
-        const struct hth_log *log, struct hth_server **out, struct hearth_error *err)
+int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
+        const struct hth_server_events *events, const struct hth_log *log, struct hth_server **out,
+        struct hearth_error *err)
 {
     struct hth_server *s = calloc(1, sizeof(*s));
 
@@ -402,7 +408,7 @@ int hth_server_open(const char *dir, int epoll_fd, const struct hth_server_event
     s->events = *events;
     s->log = *log;
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    s->dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    s->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
     if (s->dir_fd < 0 || listen_in(s, dir)) {
         int why = errno;
 

@@ -39,7 +39,7 @@ static void say_so(const struct hth_stop_point *p)
 
     snprintf(from, sizeof(from), "%s/stopped.new", p->dir);
     snprintf(to, sizeof(to), "%s/stopped", p->dir);
-    fd = open(from, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    fd = open(from, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd < 0)
         return;
     if (write(fd, text, (size_t)n) == n)

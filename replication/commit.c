@@ -76,7 +76,6 @@ int hth_commit_join(struct hth_commit *c, struct hearth_error *err)
     c->serial = 0;
     c->running = 0;
     c->look = 0;
-    c->degraded = 0;
     c->silent_since_ms = 0;
     c->chosen = (struct hth_save_id){ 0 };
     rc = hth_placement_make(
@@ -382,7 +381,7 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
         snprintf(text, 256, "%s", o->text);
     } else if (hth_keep_has(&c->ctx->keep, save)) {
         *out_level = HEARTH_PROTECTED;
-        *out_degraded = c->degraded;
+        *out_degraded = hth_keep_degraded(&c->ctx->keep, hth_keep_at(&c->ctx->keep, save));
     } else if (t) {
         *out_level = t->level;
         whom_it_waits_for(c, t, text);
@@ -392,16 +391,36 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
     return HEARTH_OK;
 }
 
+enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at)
+{
+    const struct hth_keep *k = &c->ctx->keep;
+
+    if (!c->ctx->epoch || k->epoch != c->ctx->epoch->epoch || c->silent_since_ms)
+        return HTH_KEPT_UNSURE;
+    return hth_keep_degraded(k, (int)at) ? HTH_KEPT_DEGRADED : HTH_KEPT_PROTECTED;
+}
+
+uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at)
+{
+    uint64_t now_ms = c->ctx->clock.wall_ms(c->ctx->clock.self);
+    uint64_t since_ms = c->ctx->keep.since_ms[at];
+
+    return now_ms > since_ms ? (now_ms - since_ms) / 1000 : 0;
+}
+
 void hth_commit_text(struct hth_commit *c, char *out, size_t len)
 {
-    uint64_t now_ms = hth_now_ms(&c->ctx->clock);
+    static const char *const words[] = {
+        [HTH_KEPT_UNSURE] = " (as last heard: its copies are not confirmed now)",
+        [HTH_KEPT_DEGRADED] = " (degraded)",
+        [HTH_KEPT_PROTECTED] = "",
+    };
     char whom[160] = "the coordinator";
     int n = 0;
 
     if (c->ctx->keep.saves)
         n = snprintf(out, len, "newest protected: step %" PRIu64 "%s, %" PRIu64 " s ago",
-                c->ctx->keep.save[0].step, c->degraded ? " (degraded)" : "",
-                c->protected_ms ? (now_ms - c->protected_ms) / 1000 : 0);
+                c->ctx->keep.save[0].step, words[hth_commit_kept(c, 0)], hth_commit_kept_s(c, 0));
     else
         n = snprintf(out, len, "nothing protected yet");
     if (n < 0 || (size_t)n >= len || !c->tracks)

@@ -78,8 +78,6 @@ struct hth_commit {
     uint32_t overrides;
     struct outcome outcome[OUTCOMES];
     uint32_t outcomes;        /* ever; the ring's next place */
-    int degraded;             /* the newest kept save has fewer copies than asked */
-    uint64_t protected_ms;    /* when the newest PROTECTED was heard; 0: never in this life */
     int look;                 /* coordinator: something came that may decide a save; tick looks */
     uint64_t silent_since_ms; /* the coordinator is lost; 0: no */
 };
@@ -124,6 +122,7 @@ void member_want_raws(struct hth_commit *c, struct hth_held_save *s);
 void member_verify(struct hth_commit *c, struct track *t);
 
 /* word.c */
+void word_degraded(struct hth_commit *c); /* a member is lost: so are copies of what is kept */
 void word_complete(struct hth_commit *c, struct hth_save_id save);
 void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len);
 void word_cancelled(struct hth_commit *c, const unsigned char *bytes, size_t len);

@@ -35,10 +35,9 @@ static struct track *fact(
         return NULL;
     }
     if ((o && !t) || (!t && hth_keep_has(&c->ctx->keep, save))) {
-        unsigned char record[HTH_KEEP_BYTES + 4];
+        unsigned char record[HTH_KEEP_BYTES];
 
         hth_keep_encode(&c->ctx->keep, record);
-        hth_put32(record + HTH_KEEP_BYTES, (uint32_t)c->degraded);
         hth_tree_to(c->ctx, origin, HTH_KIND_PROTECTED, record, sizeof(record));
         return NULL;
     }
@@ -217,20 +216,39 @@ static int is_protected(struct hth_commit *c, const struct track *t, int *out_de
     return 1;
 }
 
+/* The list with `save` in front. A save that is protected again keeps its age; of older ones that
+ * an earlier epoch decided nobody has counted the copies in this one. */
+static struct hth_keep next_keep(
+        const struct hth_ctx *ctx, struct hth_save_id save, uint32_t degraded)
+{
+    const struct hth_keep *old = &ctx->keep;
+    struct hth_keep keep = {
+        .epoch = ctx->epoch->epoch, .saves = 1, .bads = old->bads, .degraded = degraded
+    };
+    int at = hth_keep_at(old, save);
+
+    keep.serial = old->epoch == keep.epoch ? old->serial + 1 : 1;
+    keep.save[0] = save;
+    keep.since_ms[0] = at >= 0 ? old->since_ms[at] : ctx->clock.wall_ms(ctx->clock.self);
+    memcpy(keep.bad, old->bad, sizeof(keep.bad));
+    for (uint32_t i = 0; i < old->saves && keep.saves < ctx->opts.keep; i++)
+        if (hth_save_cmp(old->save[i], save) < 0) {
+            uint32_t unsure = old->epoch != keep.epoch || hth_keep_degraded(old, (int)i);
+
+            keep.degraded |= unsure << keep.saves;
+            keep.since_ms[keep.saves] = old->since_ms[i];
+            keep.save[keep.saves++] = old->save[i];
+        }
+    return keep;
+}
+
 static void decide_protected(struct hth_commit *c, const struct track *t, int degraded)
 {
     struct hth_ctx *ctx = c->ctx;
-    struct hth_keep keep = { .epoch = ctx->epoch->epoch, .saves = 1, .bads = ctx->keep.bads };
-    unsigned char word[HTH_KEEP_BYTES + 4];
+    struct hth_keep keep = next_keep(ctx, t->id, (uint32_t)degraded);
     unsigned char record[HTH_KEEP_BYTES];
     struct hearth_error err;
 
-    keep.serial = ctx->keep.epoch == keep.epoch ? ctx->keep.serial + 1 : 1;
-    keep.save[0] = t->id;
-    memcpy(keep.bad, ctx->keep.bad, sizeof(keep.bad));
-    for (uint32_t i = 0; i < ctx->keep.saves && keep.saves < ctx->opts.keep; i++)
-        if (hth_save_cmp(ctx->keep.save[i], t->id) < 0)
-            keep.save[keep.saves++] = ctx->keep.save[i];
     hth_keep_encode(&keep, record);
     hth_point(&ctx->points, "keep");
     if (ctx->store->ops->record_put(ctx->store, "keep", record, sizeof(record), &err)) {
@@ -238,11 +256,9 @@ static void decide_protected(struct hth_commit *c, const struct track *t, int de
         return; /* nobody heard; tick tries again */
     }
     ctx->keep = keep;
-    hth_say(&ctx->log, HEARTH_LOG_INFO, "protected", HTH_SAVE "%s", HTH_SAVE_ARGS(t->id),
+    hth_say(&ctx->log, HEARTH_LOG_DEBUG, "protected", HTH_SAVE "%s", HTH_SAVE_ARGS(t->id),
             degraded ? " (degraded)" : "");
-    memcpy(word, record, sizeof(record));
-    hth_put32(word + HTH_KEEP_BYTES, (uint32_t)degraded);
-    hth_tree_down(ctx, HTH_KIND_PROTECTED, word, sizeof(word));
+    hth_tree_down(ctx, HTH_KIND_PROTECTED, record, sizeof(record));
 }
 
 static void decide_cancelled(struct hth_commit *c, const struct track *t)
@@ -355,7 +371,7 @@ void coord_say_assign(struct hth_commit *c, uint32_t node)
     hth_write32(&w, c->serial);
     hth_write32(&w, lost);
     hth_write32(&w, c->overrides);
-    hth_write32(&w, 0);
+    hth_write32(&w, c->ctx->keep.degraded & 1);
     for (uint32_t n = 0; n < e->nodes; n++)
         if (c->ctx->down[n])
             hth_write32(&w, n);
@@ -410,7 +426,7 @@ void coord_lost(struct hth_commit *c, uint32_t node)
                 stuck += (uint32_t)!ok;
             }
     c->serial++;
-    c->degraded = 1;
+    word_degraded(c);
     hth_say(&ctx->log, HEARTH_LOG_WARN, "peer-lost",
             "node %s is lost: %" PRIu32 " ranks' copies move to others, %" PRIu32
             " have nowhere to go",
@@ -434,8 +450,13 @@ void coord_report_lost(struct hth_commit *c, const unsigned char *bytes, size_t 
 
 void coord_returned(struct hth_commit *c, uint32_t node)
 {
-    if (node >= c->ctx->epoch->nodes || !c->ctx->down[node])
+    if (node >= c->ctx->epoch->nodes)
         return;
+    if (!c->ctx->down[node]) { /* it may have been away for a moment, and missed a word */
+        if (c->serial)
+            coord_say_assign(c, node);
+        return;
+    }
     c->ctx->down[node] = 0;
     c->serial++;
     hth_say(&c->ctx->log, HEARTH_LOG_INFO, "peer-back", "node %s is back",

@@ -62,15 +62,40 @@ void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, i
     c->events.on_level(c->events.self, id, HTH_NODE_NONE, level, degraded, code, text);
 }
 
-/* Write our own record unless it is the one we have; only then may we free by it. */
+/* On record too, so that a restart does not call them whole again. */
+static void set_degraded(struct hth_commit *c, uint32_t degraded)
+{
+    unsigned char record[HTH_KEEP_BYTES];
+    struct hth_ctx *ctx = c->ctx;
+    struct hearth_error err;
+
+    if (degraded == ctx->keep.degraded)
+        return;
+    ctx->keep.degraded = degraded;
+    hth_keep_encode(&ctx->keep, record);
+    if (ctx->store->ops->record_put(ctx->store, "keep", record, sizeof(record), &err))
+        hth_say(&ctx->log, HEARTH_LOG_WARN, "keep-failed", "%s", err.text);
+}
+
+void word_degraded(struct hth_commit *c)
+{
+    set_degraded(c, (UINT32_C(1) << c->ctx->keep.saves) - 1);
+}
+
+/* Write our own record unless it is the one we have; only then may we free by it. What has become
+ * degraded stays so until a later decision. */
 static int write_keep(struct hth_commit *c, const struct hth_keep *keep)
 {
     unsigned char record[HTH_KEEP_BYTES];
     struct hth_ctx *ctx = c->ctx;
     struct hearth_error err;
 
-    if (ctx->keep.epoch == keep->epoch && ctx->keep.serial >= keep->serial)
-        return ctx->keep.serial == keep->serial ? HEARTH_OK : HEARTH_ESTATE;
+    if (ctx->keep.epoch == keep->epoch && ctx->keep.serial >= keep->serial) {
+        if (ctx->keep.serial != keep->serial)
+            return HEARTH_ESTATE;
+        set_degraded(c, ctx->keep.degraded | keep->degraded);
+        return HEARTH_OK;
+    }
     hth_keep_encode(keep, record);
     hth_point(&ctx->points, "keep");
     if (ctx->store->ops->record_put(ctx->store, "keep", record, sizeof(record), &err)) {
@@ -84,18 +109,16 @@ static int write_keep(struct hth_commit *c, const struct hth_keep *keep)
 void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len)
 {
     struct hth_keep keep;
-    uint32_t degraded;
     struct track *next;
+    int degraded;
 
-    if (len != HTH_KEEP_BYTES + 4 || hth_keep_decode(&keep, bytes, HTH_KEEP_BYTES, NULL) ||
+    if (len != HTH_KEEP_BYTES || hth_keep_decode(&keep, bytes, HTH_KEEP_BYTES, NULL) ||
             (keep.epoch != c->ctx->epoch->epoch && !hth_breaks(c->ctx, HTH_BREAK_FENCE)) ||
             keep.saves == 0)
         return;
-    degraded = hth_get32(bytes + HTH_KEEP_BYTES);
+    degraded = hth_keep_degraded(&keep, 0);
     if (write_keep(c, &keep))
         return;
-    c->degraded = (int)degraded;
-    c->protected_ms = hth_now_ms(&c->ctx->clock);
     word_complete(c, keep.save[0]);
     free_older(c, keep.save[0]);
     for (struct track *t = c->tracks; t; t = next) {
@@ -103,7 +126,7 @@ void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len
 
         next = t->next;
         if (order == 0)
-            track_end(c, t, HEARTH_PROTECTED, (int)degraded, HEARTH_OK, "");
+            track_end(c, t, HEARTH_PROTECTED, degraded, HEARTH_OK, "");
         else if (order < 0)
             track_end(c, t, t->level, 0, HEARTH_EFAILED, "a newer save was protected first");
     }
@@ -153,15 +176,17 @@ void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len)
     uint32_t serial = hth_read32(&r);
     uint32_t lost = hth_read32(&r);
     uint32_t count = hth_read32(&r);
+    uint32_t degraded = hth_read32(&r);
     struct hth_ctx *ctx = c->ctx;
     struct track *t;
     struct track *next;
 
-    (void)hth_read32(&r);
     if (r.bad || len != 16 + 4 * (size_t)lost + 12 * (size_t)count ||
             (serial <= c->serial && !hth_is_coordinator(ctx)))
         return;
     c->serial = serial;
+    if (degraded && ctx->keep.epoch == ctx->epoch->epoch)
+        word_degraded(c);
     for (uint32_t n = 0; n < ctx->epoch->nodes && !hth_is_coordinator(ctx); n++)
         ctx->down[n] = 0;
     for (uint32_t i = 0; i < lost; i++) {

@@ -29,6 +29,13 @@ hearth_case(lint.format lint COMMAND ${lint}/format.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.readme lint COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/readme.sh --check README.md)
 hearth_case(lint.spdx lint COMMAND ${lint}/spdx.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.scripts lint COMMAND ${lint}/scripts.sh ${PROJECT_SOURCE_DIR})
+if(NOT HEARTH_SANITIZE) # where all tests are there
+  foreach(script docs docs_test)
+    string(REPLACE docs_test docs_fails name ${script})
+    hearth_case(lint.${name} lint
+      COMMAND ${lint}/${script}.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  endforeach()
+endif()
 hearth_case(lint.tidy lint TIMEOUT 900
   COMMAND ${lint}/tidy.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 hearth_case(lint.tidy_fails lint COMMAND ${lint}/tidy_test.sh ${PROJECT_SOURCE_DIR})

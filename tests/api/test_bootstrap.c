@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define WORLD 6
@@ -232,6 +233,23 @@ Test(hostfile, wrong_lines_are_named_by_number)
     must_fail(hearth_bootstrap_hostfile(path, 1, 100, &b, &world, &err), HEARTH_EINVAL);
     unlink(path);
     must_fail(hearth_bootstrap_hostfile(path, 0, 100, &b, &world, &err), HEARTH_EINVAL);
+}
+
+Test(hostfile, what_is_no_file_is_refused_and_not_waited_for)
+{
+    char path[] = "/tmp/hearth-hosts-XXXXXX";
+    struct hearth_bootstrap *b = NULL;
+    struct hearth_error err = { 0 };
+    uint32_t world;
+
+    cr_assert(ne(ptr, mkdtemp(path), NULL));
+    must_fail(hearth_bootstrap_hostfile(path, 0, 100, &b, &world, &err), HEARTH_EINVAL);
+    cr_assert(strstr(err.text, "not a regular file") != NULL, "%s", err.text);
+    rmdir(path);
+    cr_assert(zero(int, mkfifo(path, 0600)));
+    must_fail(hearth_bootstrap_hostfile(path, 0, 100, &b, &world, &err), HEARTH_EINVAL);
+    cr_assert(strstr(err.text, "not a regular file") != NULL, "%s", err.text);
+    unlink(path);
 }
 
 /* libpmix keeps a few bytes of an initialisation that failed. There only under a leak checker. */

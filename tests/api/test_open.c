@@ -231,17 +231,32 @@ Test(open, options_of_a_newer_caller_are_refused_and_of_an_older_one_work)
 
 Test(open, says_all_settings_once_to_the_sink)
 {
+    static const char *const domains[] = { "rack1", "feed2" };
+    static const char *const want[] = { "keep 3", "copies 1 min 1", "allow_degraded",
+        "domains rack1/feed2", "objects 1 of 4096 bytes", "start never", "device lo ", "port 4711",
+        "open 1001 ", "recover 1002 ", "save 1003 ", "heartbeat 104 ", "dead 1005 ", "stall 1006 ",
+        "linger 17 ", "copy_threads 3", "inflight 9 ", "lease 11 ", "spare 12;", "log_level 30" };
+    static const uint64_t bytes = 4096;
     struct rank r;
     char text[1024] = "";
     uint32_t level = 0;
 
     rank_start(&r);
     r.opts.keep = 3;
+    r.opts.allow_degraded = 1;
+    r.opts.domains = domains, r.opts.domain_count = 2;
+    r.opts.object_bytes = &bytes, r.opts.object_count = 1;
+    r.opts.start = HEARTH_START_NEVER;
+    r.opts.device = "lo", r.opts.port = 4711;
+    r.opts.open_ms = 1001, r.opts.recover_ms = 1002, r.opts.save_ms = 1003;
+    r.opts.heartbeat_ms = 104, r.opts.dead_ms = 1005, r.opts.stall_ms = 1006;
+    r.opts.linger_s = 17, r.opts.copy_threads = 3, r.opts.inflight_mib = 9;
+    r.opts.lease_bytes = 11, r.opts.spare_bytes = 12;
     must(hearth_open(&r.opts, &r.h, NULL));
     cr_assert(eq(int, hearth_log_poll(r.h, &level, text, sizeof(text)), 1));
     cr_assert(eq(u32, level, HEARTH_LOG_INFO));
-    cr_assert(ne(ptr, strstr(text, "keep 3"), NULL), "%s", text);
-    cr_assert(ne(ptr, strstr(text, "copies 1 min 1"), NULL), "%s", text);
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++)
+        cr_assert(ne(ptr, strstr(text, want[i]), NULL), "%s is not in: %s", want[i], text);
     cr_assert(eq(int, hearth_log_poll(r.h, &level, text, sizeof(text)), 0), "%s", text);
     rank_end(&r);
 }
@@ -275,6 +290,28 @@ Test(open, an_engine_that_cannot_be_run_is_named)
     r.opts.open_ms = 20000;
     must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
     cr_assert(ne(ptr, strstr(err.text, "ended as soon as"), NULL), "%s", err.text);
+    rank_end(&r);
+}
+
+/* Where the log should be is a fifo, and nobody writes into it. */
+Test(open, a_log_that_is_none_is_not_waited_for)
+{
+    struct rank r;
+    struct hearth_error err = { 0 };
+    char path[128];
+
+    rank_start(&r);
+    fake_stop(r.fake);
+    r.fake = NULL;
+    snprintf(path, sizeof(path), "%s/%s/.hearth/log", r.root, r.opts.job);
+    unlink(path);
+    cr_assert(zero(int, mkfifo(path, 0600)), "%s", path);
+    r.opts.start = HEARTH_START_AUTO;
+    r.opts.engine = "/bin/false";
+    r.opts.open_ms = 20000;
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
+    cr_assert(ne(ptr, strstr(err.text, "it left no word"), NULL), "%s", err.text);
+    unlink(path);
     rank_end(&r);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program `hearth`, run as a user runs it: on vectors, on a store's files, on bad input. */
-#include "check.h"
+#include "command.h"
 #include "raws.h"
 
 #include <hearth/internal/core/auth.h>
@@ -10,94 +10,12 @@
 #include <hearth/internal/core/store_tmpfs.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
-#include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
-#define ARGS    16
-#define OUT_MAX (8 << 20)
-#define JOB     "train"
-
-static char root[64], out_path[80], err_path[80];
-static char *out; /* [OUT_MAX], what the last command printed */
-static size_t out_len;
-static char err_text[4096];
-
-static void make_root(void)
-{
-    alarm(100);
-    unsetenv("HEARTH_ROOT");
-    snprintf(root, sizeof(root), "/dev/shm/hearth-cli-XXXXXX");
-    cr_assert(ne(ptr, mkdtemp(root), NULL));
-    snprintf(out_path, sizeof(out_path), "%s.out", root);
-    snprintf(err_path, sizeof(err_path), "%s.err", root);
-    out = malloc(OUT_MAX);
-}
-
-static void remove_root(void)
-{
-    char command[256];
-
-    snprintf(command, sizeof(command), "rm -rf %s %s %s", root, out_path, err_path);
-    cr_assert(zero(int, system(command)));
-    free(out);
-}
-
-static size_t slurp(const char *path, char *to, size_t len)
-{
-    FILE *f = fopen(path, "rb");
-    size_t n = f ? fread(to, 1, len - 1, f) : 0;
-
-    to[n] = '\0';
-    if (f)
-        fclose(f);
-    return n;
-}
-
-static pid_t start(const char *program_name, const char *const *more)
-{
-    char program[512];
-    char *argv[ARGS] = { program };
-    posix_spawn_file_actions_t files;
-    pid_t pid;
-
-    snprintf(program, sizeof(program), "%s/%s", getenv("HEARTH_TEST_BIN"), program_name);
-    for (int n = 1; *more && n < ARGS - 1; n++)
-        argv[n] = (char *)(uintptr_t)*more++;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&files, 1, out_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    posix_spawn_file_actions_addopen(&files, 2, err_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    cr_assert(zero(int, posix_spawn(&pid, program, &files, NULL, argv, environ)), "%s", program);
-    posix_spawn_file_actions_destroy(&files);
-    return pid;
-}
-
-/* `hearth` with these arguments: its exit status; out and err_text are what it said. */
-static int hearth_args(const char *const *args)
-{
-    pid_t pid = start("hearth", args);
-    int status = -1;
-
-    cr_assert(eq(int, waitpid(pid, &status, 0), pid));
-    out_len = slurp(out_path, out, OUT_MAX);
-    slurp(err_path, err_text, sizeof(err_text));
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-#define hearth(...) hearth_args((const char *const[]){ __VA_ARGS__, NULL })
-
-static int has(const char *text, const char *part)
-{
-    return strstr(text, part) != NULL;
-}
+#define JOB "train"
 
 static const char *data_file(const char *name)
 {
@@ -484,7 +402,7 @@ Test(cli, ls_shows_saves_and_rm_and_clean_wait_for_the_engine)
     cr_assert(eq(int, has(out, JOB), 1));
     cr_assert(zero(int, hearth("rm", "--root", root, JOB "/step-40_ckpt")), "%s", err_text);
     cr_assert(ne(int, stat(save, &st), 0));
-    cr_assert(zero(int, hearth("verify", in_job(""))), "%s%s", out, err_text);
+    cr_assert(eq(int, hearth("verify", in_job("")), 3), "nothing is left: %s%s", out, err_text);
     cr_assert(zero(int, hearth("clean", "--root", root, JOB)), "%s", err_text);
     cr_assert(ne(int, stat(in_job(""), &st), 0), "all of the job goes");
     cr_assert(eq(int, hearth("clean", "--root", root, JOB), 3));
@@ -509,6 +427,79 @@ Test(cli, rm_takes_nothing_but_saves_and_follows_no_link)
     cr_assert(zero(int, hearth("rm", in_job("step-3_ckpt"))), "%s", err_text);
     cr_assert(ne(int, stat(in_job("step-3_ckpt"), &st), 0));
     cr_assert(zero(int, stat(inside, &st)), "the link was followed");
+}
+
+/* The command as a user who may not read everything: root may. */
+static int hearth_as_user(const char *const *args)
+{
+    pid_t pid;
+    int status;
+
+    if (geteuid() != 0)
+        return hearth_args(args);
+    pid = fork();
+    if (!pid) {
+        char program[512];
+        char *argv[ARGS] = { program };
+
+        snprintf(program, sizeof(program), "%s/hearth", getenv("HEARTH_TEST_BIN"));
+        for (int n = 1; args[n - 1] && n < ARGS - 1; n++)
+            argv[n] = (char *)(uintptr_t)args[n - 1];
+        if (dup2(open(out_path, O_WRONLY | O_CREAT | O_TRUNC, 0600), 1) < 0 ||
+                dup2(open(err_path, O_WRONLY | O_CREAT | O_TRUNC, 0600), 2) < 0 ||
+                setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
+            _exit(126);
+        execv(program, argv);
+        _exit(127);
+    }
+    cr_assert(eq(int, waitpid(pid, &status, 0), pid));
+    if (WEXITSTATUS(status) >= 126)
+        cr_skip_test("another user may not run what was built");
+    out_len = slurp(out_path, out, OUT_MAX);
+    slurp(err_path, err_text, sizeof(err_text));
+    return WEXITSTATUS(status);
+}
+
+#define hearth_user(...) hearth_as_user((const char *const[]){ __VA_ARGS__, NULL })
+
+Test(cli, what_cannot_be_read_is_named_and_is_no_success)
+{
+    struct hth_store *s = make_store();
+    char job_dir[128], command[300];
+
+    s->ops->close(s);
+    snprintf(job_dir, sizeof(job_dir), "%s/" JOB, root);
+    if (geteuid() == 0) {
+        snprintf(command, sizeof(command), "chown -R 65534:65534 %s", root);
+        cr_assert(zero(int, system(command)));
+    }
+    cr_assert(zero(int, hearth_user("verify", job_dir)), "%s%s", out, err_text);
+    cr_assert(zero(int, hearth_user("ls", "--root", root)), "%s%s", out, err_text);
+    cr_assert(zero(int, symlink("/nonexistent/odd", in_job("step-40_ckpt/odd"))));
+    cr_assert(eq(int, hearth_user("verify", in_job("step-40_ckpt")), 1), "%s", out);
+    cr_assert(eq(int, has(out, "step-40_ckpt/odd") && has(out, "1 unread"), 1), "%s", out);
+    cr_assert(zero(int, unlink(in_job("step-40_ckpt/odd"))));
+    cr_assert(zero(int, chmod(in_job("step-40_ckpt/shard"), 0)));
+    cr_assert(eq(int, hearth_user("verify", job_dir), 1), "%s", out);
+    cr_assert(eq(int, has(out, "1 unread") && has(out, "Permission denied"), 1), "%s", out);
+    cr_assert(eq(int, has(out, "as the manifest says"), 1), "the others are looked at: %s", out);
+    cr_assert(eq(int, hearth_user("inspect", in_job("step-40_ckpt/shard")), 5));
+    cr_assert(eq(int, hearth_user("ls", "--root", root, JOB), 1), "%s", out);
+    cr_assert(eq(int, has(err_text, "step-40_ckpt/shard cannot be read"), 1), "%s", err_text);
+    cr_assert(zero(int, chmod(in_job("step-40_ckpt"), 0)));
+    cr_assert(eq(int, hearth_user("verify", job_dir), 1), "%s", out);
+    cr_assert(eq(int, has(out, "unread"), 1), "%s", out);
+    cr_assert(eq(int, hearth_user("ls", "--root", root, "--json"), 1), "%s", out);
+    cr_assert(zero(int, chmod(in_job("step-40_ckpt"), 0700)));
+    cr_assert(zero(int, chmod(in_job(".hearth"), 0)));
+    cr_assert(ne(int, hearth_user("verify", job_dir), 0), "%s", out);
+    cr_assert(ne(int, hearth_user("ls", "--root", root, JOB), 0), "%s", out);
+    cr_assert(zero(int, chmod(in_job(".hearth"), 0700)));
+    cr_assert(zero(int, chmod(job_dir, 0)));
+    cr_assert(ne(int, hearth_user("verify", job_dir), 0), "%s", out);
+    cr_assert(eq(int, hearth_user("ls", "--root", root), 1), "%s", out);
+    cr_assert(eq(int, has(err_text, JOB), 1), "%s", err_text);
+    cr_assert(zero(int, chmod(job_dir, 0700)));
 }
 
 Test(cli, ls_asks_the_engine_and_says_where_its_log_is)
@@ -558,6 +549,11 @@ Test(cli, bad_input_is_one_sentence_and_the_documented_status)
         { { "cat", "/nonexistent", "--offset", "1k" }, 2, "1k" },
         { { "cat", "/nonexistent", "--offset", "0" }, 3, "/nonexistent" },
         { { "verify", "/nonexistent" }, 3, "/nonexistent" },
+        { { "verify", "/etc" }, 3, "nothing to verify" },
+        { { "verify", "/dev" }, 3, "nothing to verify" },
+        { { "inspect", "/etc" }, 2, "not a file" },
+        { { "cat", "/etc", "--offset", "0" }, 2, "not a file" },
+        { { "ls", "--root", "/dev/null" }, 3, "/dev/null" },
         { { "header", "frob" }, 2, "frob" },
         { { "header", "encode", "float32" }, 2, "shape" },
         { { "header", "encode", "float", "2" }, 2, "float" },

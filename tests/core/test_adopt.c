@@ -143,6 +143,16 @@ static int in_dir(const struct seen *seen, const char *name, const char *dir)
     return !strcmp(seen->dir[found(seen, name) - seen->f], dir);
 }
 
+static int byte_at(const char *path, off_t off)
+{
+    unsigned char byte = 0;
+    int fd = open(path, O_RDONLY);
+
+    cr_assert(eq(long, (long)pread(fd, &byte, 1, off), 1), "%s", path);
+    close(fd);
+    return byte;
+}
+
 Test(adopt, a_second_engine_is_kept_out_and_told_by_whom)
 {
     struct hth_store_tmpfs_opts opts = options();
@@ -150,21 +160,23 @@ Test(adopt, a_second_engine_is_kept_out_and_told_by_whom)
     struct hearth_error err;
     char want[64];
     pid_t pid = 1;
-    int fd;
+    int records, fd;
 
-    must_fail(hth_store_lock(root, "job", &fd, &err), HEARTH_ENOENT);
+    must_fail(hth_store_records(root, "job", &records, &err), HEARTH_ENOENT);
     must_fail(hth_store_locked(root, "job", &pid, &err), HEARTH_ENOENT);
     must(open_store(NULL));
     snprintf(want, sizeof(want), "engine with pid %ld", (long)getpid());
     must_fail(hth_store_tmpfs_open(&opts, &second, &err), HEARTH_ELOCKED);
     cr_assert(strstr(err.text, want) != NULL, "%s", err.text);
-    must_fail(hth_store_lock(root, "job", &fd, &err), HEARTH_ELOCKED);
+    must(hth_store_records(root, "job", &records, NULL));
+    must_fail(hth_store_lock(records, "job", &fd, &err), HEARTH_ELOCKED);
     must(hth_store_locked(root, "job", &pid, &err));
     cr_assert(eq(int, pid, getpid()));
     close_store();
     must(hth_store_locked(root, "job", &pid, &err));
     cr_assert(eq(int, pid, 0));
-    must(hth_store_lock(root, "job", &fd, &err));
+    must(hth_store_lock(records, "job", &fd, &err));
+    close(records);
     must_fail(open_store(&err), HEARTH_ELOCKED);
     close(fd);
     must(open_store(NULL));
@@ -419,6 +431,50 @@ Test(adopt, broken_things_in_the_pool_are_no_slots)
     cr_assert(eq(int, seen.count, 1));
     must(s->ops->take(s, 2 * MIB, &slot, NULL));
     memset(slot->base, 1, slot->capacity);
+}
+
+/* A slot is written to and a save's directory emptied: what has another owner or another name is
+ * somebody's who does not expect that. */
+Test(adopt, what_is_also_somebody_elses_is_left_alone)
+{
+    struct hth_slot *slot;
+    struct seen seen;
+    char name[64];
+    struct stat st;
+
+    must(open_store(NULL));
+    sealed(save_a, "a", 1);
+    sealed(save_a, "b", 2);
+    slot = sealed(save_b, "c", 3);
+    must(s->ops->publish(s, save_a, NULL));
+    s->ops->give(s, slot);
+    snprintf(name, sizeof(name), ".hearth/pool/%016" PRIx64, slot->id);
+    close_store();
+    must(link(at(name), at("free")));
+    must(link(at("step-40_ckpt/a"), at("precious")));
+    must(open_store(NULL));
+    seen = scan();
+    cr_assert(eq(int, seen.count, 1), "%s", said);
+    (void)found(&seen, "b");
+    s->ops->remove(s, save_a);
+    for (int i = 0; i < 3; i++) {
+        must(s->ops->take(s, MIB, &slot, NULL));
+        memset(slot->base, 9, slot->capacity);
+    }
+    close_store();
+    cr_assert(eq(int, byte_at(at("precious"), MIB), 1));
+    cr_assert(eq(int, byte_at(at("free"), MIB), 3));
+    if (geteuid() != 0)
+        return;
+    must(mkdir(at("step-41_ckpt"), 0700));
+    put("step-41_ckpt/__0__0_src0.distcp", "theirs", 6);
+    must(chown(at("step-41_ckpt"), 65534, 65534));
+    must(open_store(NULL));
+    said[0] = '\0';
+    seen = scan();
+    cr_assert(eq(int, seen.count, 1), "only 'b' is found again: %s", said);
+    cr_assert(strstr(said, "belongs to user 65534") != NULL, "%s", said);
+    cr_assert(zero(int, stat(at("step-41_ckpt/__0__0_src0.distcp"), &st)));
 }
 
 /* As a rank that outlives its engine has it: mapped, through an open file of that engine. */

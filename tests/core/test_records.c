@@ -456,6 +456,8 @@ static struct hth_keep keep_of(void)
         .serial = 9,
         .saves = 2,
         .bads = 1,
+        .degraded = 2,
+        .since_ms = { 1763000060000, 1763000000000 },
         .save = { { .epoch = 3, .nonce = 1, .step = 20, .attempt = 1 },
                 { .epoch = 3, .nonce = 1, .step = 10, .attempt = 2 } },
         .bad = { { .epoch = 3, .nonce = 1, .step = 30, .attempt = 1 } },
@@ -474,6 +476,9 @@ Test(records, a_keep_record_comes_back)
     cr_assert(eq(u32, back.bads, 1));
     cr_assert(eq(int, hth_keep_has(&back, k.save[1]), 1));
     cr_assert(eq(int, hth_keep_has(&back, k.bad[0]), 0));
+    cr_assert(eq(int, hth_keep_degraded(&back, 0), 0));
+    cr_assert(eq(int, hth_keep_degraded(&back, hth_keep_at(&back, k.save[1])), 1));
+    cr_assert(eq(u64, back.since_ms[1], k.since_ms[1]));
     k.saves = HTH_KEEP_MAX;
     hth_keep_encode(&k, bytes);
     must(hth_keep_decode(&back, bytes, sizeof(bytes), NULL));
@@ -497,6 +502,10 @@ Test(records, a_keep_record_with_more_saves_than_fit_is_refused)
     must(hth_auth_init(NULL));
     hth_keep_encode(&k, bytes);
     bytes[32] = HTH_KEEP_MAX + 1;
+    hth_digest(bytes + HTH_KEEP_BYTES - HTH_DIGEST, bytes, HTH_KEEP_BYTES - HTH_DIGEST);
+    must_fail(decode_keep(bytes, sizeof(bytes)), HEARTH_ECORRUPT);
+    hth_keep_encode(&k, bytes);
+    bytes[40] = 4; /* the third of two is degraded */
     hth_digest(bytes + HTH_KEEP_BYTES - HTH_DIGEST, bytes, HTH_KEEP_BYTES - HTH_DIGEST);
     must_fail(decode_keep(bytes, sizeof(bytes)), HEARTH_ECORRUPT);
 }

@@ -366,12 +366,14 @@ Test(log_file, is_bounded_and_keeps_what_was_said_early, .init = make_root, .fin
     char path[128], line[1000];
     struct stat st;
     struct hth_log log;
+    int dir = open(root, O_PATH | O_DIRECTORY);
 
     must(hth_log_file_make(&file, HEARTH_LOG_INFO, 0, NULL));
     log = hth_log_file_sink(file);
     hth_say(&log, HEARTH_LOG_INFO, "early", "said before\nthe folder");
     hth_say(&log, HEARTH_LOG_DEBUG, "quiet", "not at this level");
-    must(hth_log_file_open(file, root, NULL));
+    must(hth_log_file_open(file, dir, root, NULL));
+    close(dir);
     snprintf(path, sizeof(path), "%s/log", root);
     cr_assert(ne(ptr,
                       (void *)(uintptr_t)strstr(
@@ -389,6 +391,49 @@ Test(log_file, is_bounded_and_keeps_what_was_said_early, .init = make_root, .fin
     cr_assert(zero(int, stat(path, &st)));
     cr_assert(le(long, (long)st.st_size, 4L << 20));
     hth_log_file_close(file);
+}
+
+/* What lies there as `log`, and is none. */
+static void make_other(const char *path, int kind, const char *target)
+{
+    if (kind == 0)
+        cr_assert(zero(int, mkfifo(path, 0600)));
+    else if (kind == 1)
+        cr_assert(zero(int, symlink(target, path)));
+    else if (kind == 2)
+        cr_assert(zero(int, mkdir(path, 0700)));
+    else
+        cr_assert(zero(int, link(target, path)));
+}
+
+Test(log_file, what_is_no_file_of_its_own_is_not_waited_for_nor_written_to, .init = make_root,
+        .fini = remove_root)
+{
+    char path[128], target[128];
+    struct hth_log_file *file;
+    struct hearth_error err;
+    struct hth_log log;
+    struct stat st;
+    int dir = open(root, O_PATH | O_DIRECTORY);
+
+    snprintf(path, sizeof(path), "%s/log", root);
+    snprintf(target, sizeof(target), "%s/precious", root);
+    close(open(target, O_CREAT | O_WRONLY, 0600));
+    must(hth_log_file_make(&file, HEARTH_LOG_INFO, 0, NULL));
+    log = hth_log_file_sink(file);
+    hth_say(&log, HEARTH_LOG_INFO, "early", "waits");
+    for (int kind = 0; kind < 4; kind++) {
+        make_other(path, kind, target);
+        must_fail(hth_log_file_open(file, dir, root, &err), HEARTH_EIO);
+        cr_assert(ne(ptr, (void *)(uintptr_t)strstr(err.text, "remove it"), NULL), "%s", err.text);
+        cr_assert(zero(int, stat(target, &st)));
+        cr_assert(zero(long, (long)st.st_size));
+        cr_assert(zero(int, remove(path)));
+    }
+    must(hth_log_file_open(file, dir, root, NULL));
+    cr_assert(ne(ptr, (void *)(uintptr_t)strstr(read_text(path), "waits"), NULL));
+    hth_log_file_close(file);
+    close(dir);
 }
 
 Test(module, runs_the_same_engine_on_a_thread, .init = make_root, .fini = remove_root)

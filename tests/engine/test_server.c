@@ -67,8 +67,8 @@ static void open_world(const char *under)
         cr_assert(zero(int, mkdir(w.dir, 0700)));
     }
     w.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    must(hth_server_open(w.dir, w.epoll_fd, &events, &log, &w.server, NULL));
     w.dir_fd = open(w.dir, O_PATH);
+    must(hth_server_open(w.dir_fd, w.dir, w.epoll_fd, &events, &log, &w.server, NULL));
 }
 
 static void plain_world(void)

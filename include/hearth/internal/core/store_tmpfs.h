@@ -69,9 +69,15 @@ struct hth_store_tmpfs_opts {
 int hth_store_tmpfs_open(
         const struct hth_store_tmpfs_opts *opts, struct hth_store **out, struct hearth_error *err);
 
-/* Keep other engines out of <root>/<job> until *out_fd is closed. Makes nothing.
- * Errors: HEARTH_ELOCKED naming the pid, HEARTH_ENOENT (no such job here), HEARTH_EIO. */
-int hth_store_lock(const char *root, const char *job, int *out_fd, struct hearth_error *err);
+/* `.hearth/` of <root>/<job> as a directory, through no link below root. It and the job's directory
+ * are of our user, and nobody else may write there. The caller closes *out_fd. Makes nothing.
+ * Errors: HEARTH_ENOENT (no such job here), HEARTH_EINVAL naming the owner, HEARTH_EIO. */
+int hth_store_records(const char *root, const char *job, int *out_fd, struct hearth_error *err);
+
+/* Keep engines out of the job with these records until *out_fd is closed; `path` is for sentences.
+ * Makes nothing. Errors: HEARTH_ELOCKED naming the pid, HEARTH_ENOENT (no engine has been here),
+ * HEARTH_EIO (also: the lock is no file). */
+int hth_store_lock(int records, const char *path, int *out_fd, struct hearth_error *err);
 
 /* Does an engine run on <root>/<job>? Takes no lock, so it never keeps one out. *out_pid is 0
  * when none does, or the pid as its own namespace counts it. Errors: HEARTH_ENOENT, HEARTH_EIO. */

@@ -28,10 +28,11 @@ struct hth_server_events {
 };
 
 /* Listen on <dir>/sock, mode 0600, in place of one that was left there: the caller holds the
- * store's lock. Descriptors are added to epoll_fd with tags that hth_server_event() knows.
+ * store's lock, and has the folder open as dir_fd, which is borrowed until return. Descriptors are added to epoll_fd with tags that hth_server_event() knows.
  * Errors: HEARTH_EIO. */
-int hth_server_open(const char *dir, int epoll_fd, const struct hth_server_events *events,
-        const struct hth_log *log, struct hth_server **out, struct hearth_error *err);
+int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
+        const struct hth_server_events *events, const struct hth_log *log, struct hth_server **out,
+        struct hearth_error *err);
 
 /* An event of epoll_fd: 1: it was the server's (a bounded number of packets was taken), else 0. */
 int hth_server_event(struct hth_server *s, uint64_t tag, uint32_t events);

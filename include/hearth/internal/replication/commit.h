@@ -65,6 +65,12 @@ void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_
 int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth_level *out_level,
         int *out_degraded, int *out_code, char text[256]);
 
+/* What is known now of save `at` of the keep record. UNSURE: it was PROTECTED when the record was
+ * written, in an earlier epoch, or the coordinator is out of reach. */
+enum hth_kept { HTH_KEPT_UNSURE, HTH_KEPT_DEGRADED, HTH_KEPT_PROTECTED };
+enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at);
+uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at); /* seconds since PROTECTED */
+
 /* The newest PROTECTED save, how long ago, what is undecided and whom it waits for: for status. */
 void hth_commit_text(struct hth_commit *c, char *out, size_t len);
 

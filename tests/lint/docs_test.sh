@@ -1,0 +1,28 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# docs_test.sh ROOT BUILD: the lint sees each kind of thing that is not there.
+set -eu
+root=$1 build=$2
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+bad=0
+
+# expect FILE LINE WORDS: with this line added, the lint says so
+expect() {
+	cp "$root/docs/api.md" "$root/docs/failure-model.md" "$tmp"
+	printf '%s\n' "$2" >>"$tmp/$1"
+	"$root/tests/lint/docs.sh" "$root" "$build" "$tmp" >"$tmp/said" 2>&1 && rc=0 || rc=1
+	[ $rc = 1 ] && grep -q "no $3" "$tmp/said" || { echo "not seen: $2"; cat "$tmp/said"; bad=1; }
+}
+
+# shellcheck disable=SC2016 # what is quoted is text
+{
+	expect failure-model.md '`ten.no_such_test`' 'test ten.no_such_test'
+	expect failure-model.md '`lose-nothing-*`' 'scenario lose-nothing-'
+	expect api.md '`hearth_no_such_call()`' 'call hearth_no_such_call'
+	expect api.md 'HEARTH_NO_SUCH_CODE' 'HEARTH_NO_SUCH_CODE'
+	expect api.md '    opts.no_such = 1' 'option no_such'
+	expect api.md '`examples/none.c`' 'file examples/none.c'
+	expect api.md '    build/release/bin/none' 'program bin/none'
+}
+exit $bad
