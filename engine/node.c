@@ -137,6 +137,8 @@ static void on_recovered(void *self, int code, const struct hearth_error *err,
         n->info.join_ms = (uint32_t)n->join_ms;
         epoch_write_running(n);
         hth_commit_go(n->commit, save);
+    } else if (!n->failure.code) {
+        n->failure = *err;
     }
     serve_recovered(n, code, err);
 }

@@ -94,9 +94,10 @@ struct hth_node {
     struct pending *pending;
     uint64_t next_id; /* tokens, leases */
     struct hth_local_opts opts;
-    uint64_t *shard_bytes; /* [world] as the gather said */
-    int recovering;        /* asked for, not ended */
-    int recovered;         /* this epoch's recovery has ended well */
+    uint64_t *shard_bytes;       /* [world] as the gather said */
+    int recovering;              /* asked for, not ended */
+    int recovered;               /* this epoch's recovery has ended well */
+    struct hearth_error failure; /* why this epoch came to nothing; code 0: it has not */
     struct hth_save_id chosen;
     struct hearth_recovery info;
     uint64_t join_ms;   /* how long joining took */
@@ -163,6 +164,7 @@ void progress_tick(struct hth_node *n, uint64_t now_ms);
 uint64_t progress_due_ms(const struct hth_node *n);
 
 /* epoch.c */
+uint64_t epoch_highest(struct hth_node *n); /* that this node has seen */
 void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
         const void *attach, size_t attach_len);
 void epoch_write_running(struct hth_node *n); /* recovery has ended well */

@@ -95,13 +95,15 @@ static void attach(struct hth_node *n, struct client *c, const struct hth_local_
         reply_refusal(n, c->id, m->head.request, HEARTH_EINVAL, "this engine serves another job");
         return;
     }
+    if (m->helper && n->failure.code) { /* of a rank that has nothing to help with */
+        reply_error(n, c->id, m->head.request, &n->failure);
+        return;
+    }
     c->attached = 1;
     c->rank = m->rank;
     c->helper = (int)m->helper;
     answer.store = n->env.store->ops->id(n->env.store);
-    answer.highest_epoch = hth_holdings_highest_epoch(&n->ctx);
-    if (n->epoch.epoch > answer.highest_epoch)
-        answer.highest_epoch = n->epoch.epoch;
+    answer.highest_epoch = epoch_highest(n);
     answer.wall_ms = n->ctx.clock.wall_ms(n->ctx.clock.self);
     answer.random = hth_random_next(&n->ctx.random);
     answer.epoch = n->ctx.epoch ? n->epoch.epoch : 0;
@@ -378,6 +380,13 @@ static void dispatch(struct hth_node *n, struct client *c, const struct hth_loca
     }
 }
 
+/* What is only asked for in an epoch that goes well. */
+static int needs_epoch(uint32_t type)
+{
+    return type == HTH_LOCAL_RECOVER || type == HTH_LOCAL_BEGIN || type == HTH_LOCAL_SET_STEP ||
+           type == HTH_LOCAL_FIND;
+}
+
 static void take_request(struct hth_node *n, uint32_t client, const void *bytes, size_t len,
         struct hth_content **content)
 {
@@ -405,6 +414,8 @@ static void take_request(struct hth_node *n, uint32_t client, const void *bytes,
     }
     if (!c->attached && head->type != HTH_LOCAL_ATTACH)
         reply_refusal(n, client, head->request, HEARTH_ESTATE, "a request before attach");
+    else if (n->failure.code && needs_epoch(head->type))
+        reply_error(n, client, head->request, &n->failure);
     else
         dispatch(n, c, head, content);
 }

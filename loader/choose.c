@@ -371,7 +371,7 @@ void choose_fail(struct hth_recover *r, int code, const char *text)
     char missing[300];
     size_t len;
 
-    if (co->gone || r->state == ENDED)
+    if (co->gone || co->failed_len || r->state == ENDED)
         return;
     if (!text) {
         who_is_missing(r, missing, sizeof(missing));

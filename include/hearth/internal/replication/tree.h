@@ -43,6 +43,7 @@ enum hth_kind {
     HTH_KIND_ECHO = 39,         /* tests */
     HTH_KIND_ASK_INVENTORY =
             40, /* down: {u32 serial} plans up to it are void: say again what you hold */
+    HTH_KIND_REFUSED = 41, /* up: {i32 code, text} my node cannot take part: the epoch has failed */
 };
 
 /* Deliver a fact: up-facts at the coordinator with their origin, down and to at the node with origin 0. */
