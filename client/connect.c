@@ -23,8 +23,8 @@
 
 #define RETRY_MS 10
 #define GRACE_MS 3000 /* after our engine ended: for the one that was faster */
-#define AGAIN_MS 200  /* after our engine found the lock of one that was ending: another one */
-#define AGAIN    10
+#define AGAIN_MS 200  /* after our engine found the lock of one that was ending: another one, */
+#define AGAIN    5    /* later and later, up to so many times that */
 
 /* Paths longer than sun_path go through a descriptor of their folder. */
 static int address_of(const struct hearth *h, struct sockaddr_un *out, int *out_dir)
@@ -134,12 +134,14 @@ static int start_one(struct hearth *h, struct search *s, struct hearth_error *er
     return hth_spawn(h, &s->pidfd, &s->words, err);
 }
 
-/* An engine that was killed keeps its lock until its last thread is gone, and nobody serves then. */
+/* An engine that was killed keeps its lock until its last thread is gone, one that was dropped until
+ * its memory is free, and nobody serves then. */
 static void start_again(struct search *s, uint64_t now)
 {
+    uint64_t nap_ms = (uint64_t)AGAIN_MS * (s->again < AGAIN ? s->again + 1 : AGAIN);
     char words[400];
 
-    if (!s->ended || now < s->ended + AGAIN_MS || s->again == AGAIN)
+    if (!s->ended || now < s->ended + nap_ms)
         return;
     last_line(s->words, words, sizeof(words));
     if (!strstr(words, "is in use by the engine"))

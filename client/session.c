@@ -25,6 +25,8 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
         .world = h->opts.world,
         .helper = h->opts.helper,
         .pid = (uint32_t)getpid(),
+        .epoch = h->epoch,
+        .nonce = h->nonce,
         .want_log = h->lines.level };
     struct hth_local_attached a;
     struct hth_ask ask = { .msg = &m,

@@ -4,7 +4,7 @@
  * HTH_KEEP_MAX each, zeros where there is none.
  *
  *     0 "HTHKEEPS"   8 u32 version   12 u32 zero   16 u64 epoch   24 u64 serial
- *    32 u32 saves   36 u32 bads   40 ... zero to 64   then saves, bads, digest
+ *    32 u32 saves   36 u32 bads   40 u64 dropped   48 ... zero to 64   then saves, bads, digest
  */
 #include <hearth/internal/core/keep.h>
 #include <hearth/internal/core/record.h>
@@ -39,6 +39,7 @@ void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]
     hth_write64(&w, k->serial);
     hth_write32(&w, k->saves);
     hth_write32(&w, k->bads);
+    hth_write64(&w, k->dropped);
     hth_write_zeros(&w, HEAD - w.len);
     write_list(&w, k->save, k->saves);
     write_list(&w, k->bad, k->bads);
@@ -59,7 +60,8 @@ int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct 
     k.serial = hth_read64(&r);
     k.saves = hth_read32(&r);
     k.bads = hth_read32(&r);
-    hth_read_zeros(&r, HEAD - 40);
+    k.dropped = hth_read64(&r);
+    hth_read_zeros(&r, HEAD - 48);
     if (len != HTH_KEEP_BYTES || k.saves > HTH_KEEP_MAX || k.bads > HTH_KEEP_MAX)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "the keep record has %zu bytes, %" PRIu32 " saves and %" PRIu32 " bad ones", len,
@@ -70,6 +72,17 @@ int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct 
         return hth_fail(err, HEARTH_ECORRUPT, 0, "the keep record holds what Hearth never writes");
     *out = k;
     return HEARTH_OK;
+}
+
+void hth_keep_drop(struct hth_keep *k, uint64_t epoch)
+{
+    uint32_t saves = 0;
+
+    k->dropped = epoch > k->dropped ? epoch : k->dropped;
+    for (uint32_t i = 0; i < k->saves; i++)
+        if (k->save[i].epoch > k->dropped)
+            k->save[saves++] = k->save[i];
+    k->saves = saves;
 }
 
 int hth_keep_has(const struct hth_keep *k, struct hth_save_id save)

@@ -407,13 +407,19 @@ void hth_driver_stop(struct hth_driver *d)
 
 void hth_driver_close(struct hth_driver *d)
 {
+    enum hth_leftover left = HTH_LEAVE_ALL;
+
     if (!d)
         return;
+    if (d->node)
+        left = hth_node_leftover(d->node);
     hth_server_close(d->server);
     d->server = NULL;
     if (d->pool)
         hth_pool_stop(d->pool); /* before the owners of its work go */
     hth_node_close(d->node);
+    if (d->store && left != HTH_LEAVE_ALL)
+        hth_store_tmpfs_erase(d->store, left == HTH_LEAVE_RECORDS);
     if (d->store)
         d->store->ops->close(d->store);
     hth_pool_close(d->pool);

@@ -46,8 +46,9 @@ static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
 
 uint64_t epoch_highest(struct hth_node *n)
 {
-    uint64_t held = hth_holdings_highest_epoch(&n->ctx);
+    uint64_t held = hth_holdings_highest_epoch(&n->ctx), dropped = n->ctx.keep.dropped;
 
+    held = held > dropped ? held : dropped;
     return n->epoch.epoch > held ? n->epoch.epoch : held;
 }
 
@@ -101,11 +102,7 @@ static int enter(struct hth_node *n, struct hearth_error *err)
     free(n->ctx.down);
     n->ctx.down = down;
     n->ctx.epoch = &n->epoch;
-    free(n->drop_from);
-    n->drop_from = NULL;
-    n->dropped = 0;
-    n->drop_sent = 0;
-    n->drops = 0;
+    drop_join(n);
     n->recovering = 0;
     n->recovered = 0;
     n->failure = (struct hearth_error){ 0 };
@@ -241,8 +238,8 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
         return;
     }
     c->rank = m->rank;
-    answer.epoch = n->epoch.epoch;
-    answer.nonce = n->epoch.nonce;
+    c->epoch = answer.epoch = n->epoch.epoch;
+    c->nonce = answer.nonce = n->epoch.nonce;
     answer.nodes = n->epoch.nodes;
     answer.self = n->epoch.self;
     n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
@@ -331,6 +328,8 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
         n->env.store->ops->record_remove(n->env.store, "epoch");
         return HEARTH_OK;
     }
+    if (n->epoch.epoch <= n->ctx.keep.dropped)
+        return HEARTH_OK;
     me = &n->epoch.member[n->epoch.self];
     if (n->transport->ops->address(n->transport, addr, &addr_len, NULL) ||
             addr_len != me->addr_len || memcmp(addr, me->addr, addr_len) != 0 ||

@@ -102,6 +102,8 @@ static void attach(struct hth_node *n, struct client *c, const struct hth_local_
     c->attached = 1;
     c->rank = m->rank;
     c->helper = (int)m->helper;
+    c->epoch = m->epoch;
+    c->nonce = m->nonce;
     answer.store = n->env.store->ops->id(n->env.store);
     answer.highest_epoch = epoch_highest(n);
     answer.wall_ms = n->ctx.clock.wall_ms(n->ctx.clock.self);
@@ -188,27 +190,14 @@ static void recover(struct hth_node *n, struct client *c, const struct hth_local
     }
 }
 
-/* The job is over when every rank of every node has said drop. */
-static void check_dropped(struct hth_node *n)
-{
-    unsigned char body[4] = { 1 };
-    uint32_t ranks = 0;
-
-    for (uint32_t r = 0; n->ctx.epoch && r < n->epoch.world; r++)
-        ranks += n->epoch.rank_node[r] == n->epoch.self;
-    if (ranks == 0 || n->drops < ranks || n->drop_sent)
-        return;
-    n->drop_sent = 1;
-    hth_tree_up(&n->ctx, HTH_KIND_CLOSE, body, sizeof(body));
-}
-
 static void on_close(struct hth_node *n, struct client *c, const struct hth_local_close *m)
 {
-    n->drops +=
-            !c->closed && !c->helper && m->leave == HEARTH_DROP; /* c goes with its connection */
+    int first = !c->closed;
+
     c->closed = 1;
     reply_ok(n, c->id, m->head.request);
-    check_dropped(n);
+    if (first && m->leave == HEARTH_DROP)
+        drop_close(n, c);
 }
 
 /* ---- STATUS ------------------------------------------------------------------------------------------ */

@@ -220,7 +220,9 @@ static int is_protected(struct hth_commit *c, const struct track *t, int *out_de
 static void decide_protected(struct hth_commit *c, const struct track *t, int degraded)
 {
     struct hth_ctx *ctx = c->ctx;
-    struct hth_keep keep = { .epoch = ctx->epoch->epoch, .saves = 1, .bads = ctx->keep.bads };
+    struct hth_keep keep = {
+        .epoch = ctx->epoch->epoch, .dropped = ctx->keep.dropped, .saves = 1, .bads = ctx->keep.bads
+    };
     unsigned char word[HTH_KEEP_BYTES + 4];
     unsigned char record[HTH_KEEP_BYTES];
     struct hearth_error err;

@@ -11,7 +11,8 @@
 
 struct hth_keep {
     uint64_t epoch;
-    uint64_t serial; /* of the decision, counted in the epoch */
+    uint64_t serial;  /* of the decision, counted in the epoch */
+    uint64_t dropped; /* saves of epochs up to this one were given up by all ranks; 0: none */
     uint32_t saves, bads;
     struct hth_save_id save[HTH_KEEP_MAX]; /* PROTECTED and kept, newest first */
     struct hth_save_id bad[HTH_KEEP_MAX];  /* chosen once and found unreadable */
@@ -19,6 +20,8 @@ struct hth_keep {
 
 void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]);
 int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct hearth_error *err);
+/* Saves of epochs up to this one are not kept. */
+void hth_keep_drop(struct hth_keep *k, uint64_t epoch);
 int hth_keep_has(const struct hth_keep *k, struct hth_save_id save);
 
 #endif

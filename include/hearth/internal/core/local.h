@@ -92,6 +92,7 @@ struct hth_local_attach {
     uint32_t helper;
     uint32_t pid;
     uint32_t want_log;          /* enum hearth_log_level of lines wanted as events; 0: none */
+    uint64_t epoch, nonce;      /* that the rank has joined already; 0: none */
     char job[HTH_NAME_MAX + 8]; /* NUL-terminated */
 };
 

@@ -54,7 +54,17 @@ void hth_node_tick(struct hth_node *node);
 uint64_t hth_node_due_ms(struct hth_node *node); /* store's background work included */
 
 uint32_t hth_node_clients(const struct hth_node *node); /* attached now */
-int hth_node_done(const struct hth_node *node);         /* 1: dropped, the engine may end */
+/* 1: the job was dropped, everywhere as far as we can tell, and no client is left: the engine may end. */
+int hth_node_done(const struct hth_node *node);
+
+/* What its memory is left for when the engine ends. */
+enum hth_leftover {
+    HTH_LEAVE_ALL,     /* the job goes on, or may */
+    HTH_LEAVE_RECORDS, /* it was dropped, and not every node is known to have heard */
+    HTH_LEAVE_NOTHING
+};
+enum hth_leftover hth_node_leftover(const struct hth_node *node);
+
 uint32_t hth_node_linger_s(const struct hth_node *node);
 
 /* For tests and the simulator. */
