@@ -42,8 +42,8 @@ static void mine(struct hearth *h, unsigned char out[HTH_GATHER])
         .min_copies = h->opts.min_copies,
         .keep = h->opts.keep,
         .flags = h->opts.allow_degraded ? HTH_GATHER_ALLOW_DEGRADED : 0,
-        .heartbeat_ms = h->opts.heartbeat_ms,
-        .dead_ms = h->opts.dead_ms,
+        .heartbeat_ms = a->heartbeat_ms ? a->heartbeat_ms : h->opts.heartbeat_ms,
+        .dead_ms = a->dead_ms ? a->dead_ms : h->opts.dead_ms,
         .version_low = a->version_low,
         .version_high = a->version_high,
         .addr_len = a->addr_len };
@@ -138,6 +138,7 @@ static int tell_engine(struct hearth *h, int table_fd, struct hearth_error *err)
     pthread_mutex_lock(&h->lock);
     h->epoch = a.epoch;
     h->nonce = a.nonce;
+    h->joined = a.opts;
     h->recovered = 0;
     pthread_mutex_unlock(&h->lock);
     return HEARTH_OK;

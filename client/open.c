@@ -129,24 +129,6 @@ static int make(const struct hearth_opts *opts, struct hearth **out, struct hear
     return rc;
 }
 
-static void say_settings(struct hearth *h)
-{
-    const struct hearth_opts *o = &h->opts;
-    const char *net = o->key_file ? "key" : o->insecure ? "insecure" : "loopback";
-
-    hth_line_add(&h->lines, HEARTH_LOG_INFO, "open",
-            "job %s rank %u/%u node %s epoch %" PRIu64
-            "; copies %u min %u keep %u%s; root %s; transport %s%s%s bind %s auth %s; heartbeat %u "
-            "dead %u stall %u recover %u save %u ms linger %u s; copy_threads %u inflight %u MiB "
-            "lease %" PRIu64 " spare %" PRIu64 "; engine pid %u log %.120s",
-            o->job, o->rank, o->world, h->attached.node, h->epoch, o->copies, o->min_copies,
-            o->keep, o->allow_degraded ? " allow_degraded" : "", o->root, o->transport,
-            o->provider ? "/" : "", o->provider ? o->provider : "", o->bind ? o->bind : "127.0.0.1",
-            net, o->heartbeat_ms, o->dead_ms, o->stall_ms, o->recover_ms, o->save_ms, o->linger_s,
-            o->copy_threads, o->inflight_mib, o->lease_bytes, o->spare_bytes, h->attached.pid,
-            h->attached.log);
-}
-
 /* A helper takes part in what its rank has joined. */
 static int join_as_helper(struct hearth *h, struct hearth_error *err)
 {
@@ -157,6 +139,7 @@ static int join_as_helper(struct hearth *h, struct hearth_error *err)
     h->epoch = h->attached.epoch;
     h->nonce = h->attached.nonce;
     h->recovered = (int)h->attached.recovered;
+    h->joined = h->attached.opts;
     return HEARTH_OK;
 }
 
@@ -189,7 +172,7 @@ int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct he
                 "job %s rank %u: Hearth is switched off (off = 1): nothing is saved or recovered",
                 h->opts.job, h->opts.rank);
     else if (!(rc = join(h, err)))
-        say_settings(h);
+        hth_settings_say(h);
     hth_lines_drain(&h->lines);
     if (rc) {
         hth_while(err, rc, "open job '%s' as rank %u", h->opts.job, h->opts.rank);

@@ -208,6 +208,12 @@ static int open_node(struct hth_driver *d, struct hearth_error *err)
 
     memcpy(env.session.job, c->job, sizeof(env.session.job));
     memcpy(env.node, c->node, sizeof(env.node));
+    snprintf(env.provider, sizeof(env.provider), "%s",
+            c->provider[0] ? c->provider : HTH_PROVIDER_DEFAULT);
+    memcpy(env.bind, c->bind, sizeof(env.bind));
+    memcpy(env.device, c->device, sizeof(env.device));
+    env.insecure = c->insecure;
+    env.linger_s = c->linger_s;
     snprintf(env.log_path, sizeof(env.log_path), "%.500s/log", d->records);
     if (c->key_file[0]) {
         env.session.has_key = 1;
@@ -309,11 +315,9 @@ static void follow_fd(struct hth_driver *d, int fd)
 
 static uint64_t linger_end_ms(const struct hth_driver *d)
 {
-    uint32_t s = d->config.linger_s ? d->config.linger_s : hth_node_linger_s(d->node);
-
     if (hth_node_clients(d->node))
         return HTH_NEVER;
-    return d->lonely_ms + (uint64_t)(s ? s : LINGER_S) * 1000;
+    return d->lonely_ms + (uint64_t)hth_node_linger_s(d->node) * 1000;
 }
 
 /* Milliseconds that epoll may sleep; -1: for ever. */

@@ -14,14 +14,17 @@
 #include <string.h>
 
 /* The engine's command line comes first, then what the ranks say. */
-static void take_times(struct hth_node *n, const struct hth_local_opts *o)
+static void take_times(struct hth_node *n)
 {
     const struct hth_session_opts *own = &n->env.session;
+    struct hth_local_opts *o = &n->opts;
 
-    if (!own->dead_ms && o->dead_ms)
+    o->heartbeat_ms = own->heartbeat_ms ? own->heartbeat_ms : o->heartbeat_ms;
+    o->dead_ms = own->dead_ms ? own->dead_ms : o->dead_ms;
+    o->stall_ms = own->stall_ms ? own->stall_ms : o->stall_ms;
+    if (o->dead_ms)
         n->ctx.opts.dead_ms = o->dead_ms;
-    hth_session_times(n->ctx.session, own->heartbeat_ms ? 0 : o->heartbeat_ms,
-            own->dead_ms ? 0 : o->dead_ms, own->stall_ms ? 0 : o->stall_ms);
+    hth_session_times(n->ctx.session, o->heartbeat_ms, o->dead_ms, o->stall_ms);
 }
 
 static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
@@ -29,7 +32,7 @@ static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
     struct hth_ctx_opts *to = &n->ctx.opts;
 
     n->opts = *o;
-    n->opts.linger_s = o->linger_s ? o->linger_s : 86400;
+    n->opts.linger_s = o->linger_s ? o->linger_s : n->env.linger_s ? n->env.linger_s : LINGER_S;
     to->copies = o->copies ? o->copies : 1;
     if (to->copies > HTH_COPIES_MAX)
         to->copies = HTH_COPIES_MAX;
@@ -41,7 +44,10 @@ static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
     to->recover_ms = o->recover_ms ? o->recover_ms : 300000;
     to->save_ms = o->save_ms ? o->save_ms : 600000;
     to->inflight_bytes = (uint64_t)(o->inflight_mib ? o->inflight_mib : 64) << 20;
-    take_times(n, o);
+    n->opts.copies = to->copies;
+    n->opts.min_copies = to->min_copies;
+    n->opts.keep = to->keep;
+    take_times(n);
 }
 
 uint64_t epoch_highest(struct hth_node *n)
@@ -240,6 +246,7 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
     c->rank = m->rank;
     c->epoch = answer.epoch = n->epoch.epoch;
     c->nonce = answer.nonce = n->epoch.nonce;
+    answer.opts = n->opts;
     answer.nodes = n->epoch.nodes;
     answer.self = n->epoch.self;
     n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);

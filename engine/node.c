@@ -210,7 +210,7 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
                 .breaks = env->breaks,
         },
     };
-    n->opts.linger_s = 86400;
+    n->opts.linger_s = env->linger_s ? env->linger_s : LINGER_S;
     memcpy(n->ctx.opts.job, env->session.job, sizeof(n->ctx.opts.job));
     rc = open_session(n, &cause);
     rc = rc ? rc : open_parts(n, &cause);

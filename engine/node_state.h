@@ -15,6 +15,7 @@
 #include <hearth/internal/replication/tree.h>
 
 #define LOAN_OBJECTS 64u
+#define LINGER_S     86400u
 
 struct client {
     uint32_t id;

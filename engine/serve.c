@@ -5,6 +5,8 @@
  */
 #include "node_state.h"
 
+#include <hearth/internal/core/bytes.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +79,31 @@ void serve_event(struct hth_node *n, const struct loan *l, enum hearth_level lev
 
 /* ---- ATTACH, RECOVER, CLOSE --------------------------------------------------------------------- */
 
+/* What we have, whoever asked for it. */
+static void tell_settings(
+        struct hth_node *n, const unsigned char *challenge, struct hth_local_attached *out)
+{
+    const struct hth_session_opts *own = &n->env.session;
+
+    snprintf(out->node, sizeof(out->node), "%s", n->env.node);
+    snprintf(out->log, sizeof(out->log), "%s", n->env.log_path);
+    snprintf(out->transport, sizeof(out->transport), "%s", n->transport->ops->name);
+    snprintf(out->provider, sizeof(out->provider), "%s", n->env.provider);
+    snprintf(out->bind, sizeof(out->bind), "%s", n->env.bind);
+    snprintf(out->device, sizeof(out->device), "%s", n->env.device);
+    if (out->addr_len >= 4) /* family, one more byte, port */
+        out->port = hth_get16(out->addr + 2);
+    out->insecure = n->env.insecure;
+    out->heartbeat_ms = own->heartbeat_ms;
+    out->dead_ms = own->dead_ms;
+    out->stall_ms = own->stall_ms;
+    out->has_key = (uint32_t)own->has_key;
+    if (own->has_key)
+        hth_local_proof(out->key_proof, own->key, challenge);
+    if (n->ctx.epoch)
+        out->opts = n->opts;
+}
+
 static void attach(struct hth_node *n, struct client *c, const struct hth_local_attach *m)
 {
     struct hth_local_attached answer = { .head = { sizeof(answer), HTH_LOCAL_ATTACHED,
@@ -115,9 +142,7 @@ static void attach(struct hth_node *n, struct client *c, const struct hth_local_
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
-    snprintf(answer.node, sizeof(answer.node), "%s", n->env.node);
-    snprintf(answer.log, sizeof(answer.log), "%s", n->env.log_path);
-    snprintf(answer.transport, sizeof(answer.transport), "%s", n->transport->ops->name);
+    tell_settings(n, m->challenge, &answer);
     hth_session_versions(n->ctx.session, &answer.version_low, &answer.version_high);
     n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
 }

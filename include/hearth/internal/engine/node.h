@@ -30,7 +30,12 @@ struct hth_node_env {
             const void *attach, size_t attach_len);
     void *reply_self;
     char node[HTH_NAME_MAX + 1]; /* this node's id */
-    char log_path[512];          /* told to clients */
+    char log_path[512];          /* told to clients, as are the next four */
+    char provider[32];
+    char bind[64];
+    char device[32];
+    uint32_t insecure;
+    uint32_t linger_s; /* until ranks say another; 0: a day */
     uint32_t retry_ms;           /* 0: 500 */
     uint32_t breaks;             /* enum hth_break, tests */
 };
