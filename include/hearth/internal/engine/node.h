@@ -36,8 +36,8 @@ struct hth_node_env {
     char device[32];
     uint32_t insecure;
     uint32_t linger_s; /* until ranks say another; 0: a day */
-    uint32_t retry_ms;           /* 0: 500 */
-    uint32_t breaks;             /* enum hth_break, tests */
+    uint32_t retry_ms; /* 0: 500 */
+    uint32_t breaks;   /* enum hth_break, tests */
 };
 
 /* Adopts what the store has. Where it has an epoch record whose job still runs (an engine that died
