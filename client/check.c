@@ -38,7 +38,7 @@ static const struct number {
     { "heartbeat_ms", AT(heartbeat_ms), 10, 600000, 1000 },
     { "dead_ms", AT(dead_ms), 20, 3600000, 5000 },
     { "stall_ms", AT(stall_ms), 10, 3600000, 5000 },
-    { "linger_s", AT(linger_s), 1, 30u * 86400, 86400 },
+    { "linger_s", AT(linger_s), 0, 30u * 86400, 0 },
     { "copy_threads", AT(copy_threads), 1, 64, 2 },
     { "inflight_mib", AT(inflight_mib), 4, 65536, 64 },
     { "off", AT(off), 0, 1, 0 },
@@ -253,6 +253,7 @@ int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct heart
 {
     struct hearth_opts o;
     char host[256] = "";
+    uint32_t times[3]; /* unset is no opinion */
     int rc;
 
     if (!opts)
@@ -260,6 +261,7 @@ int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct heart
                 err, HEARTH_EINVAL, 0, "opts is NULL: root, job, rank and world are needed");
     if ((rc = hth_opts_copy(&o, sizeof(o), opts, err)))
         return rc;
+    times[0] = o.heartbeat_ms, times[1] = o.dead_ms, times[2] = o.stall_ms;
     if ((rc = check_numbers(&o, err)) || (rc = check_numbers_together(&o, err)) ||
             (rc = check_names(&o, err)))
         return rc;
@@ -268,14 +270,13 @@ int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct heart
     gethostname(host, sizeof(host) - 1);
     if (!o.node && (rc = hth_node_check(host, err)))
         return hth_while(err, rc, "the host name is no node id, so set node");
-    if (!o.node)
-        o.node = host;
-    if (!o.transport)
-        o.transport = "ofi";
     if (!o.log_level)
         o.log_level = HEARTH_LOG_INFO;
     h->opts = o;
-    if (copy_texts(&h->opts))
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the options");
-    return HEARTH_OK;
+    rc = copy_texts(&h->opts);
+    h->wants = h->opts;
+    h->wants.heartbeat_ms = times[0];
+    h->wants.dead_ms = times[1];
+    h->wants.stall_ms = times[2];
+    return rc ? hth_fail(err, rc, 0, "no memory for the options") : HEARTH_OK;
 }

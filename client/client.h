@@ -187,8 +187,9 @@ struct hth_spawned; /* an engine in this process */
 struct hearth {
     struct hearth *next; /* of all in this process, for fork */
     atomic_int forked;
-    struct hearth_opts opts; /* strings: own copies */
-    char *records;           /* <root>/<job>/.hearth */
+    struct hearth_opts opts;  /* strings: own copies, NULL where unset */
+    struct hearth_opts wants; /* the same, but times 0 where unset; strings: of opts */
+    char *records;            /* <root>/<job>/.hearth */
     struct hth_lines lines;
     struct hth_crew *crew;
     struct hth_spawned *inside;
@@ -204,7 +205,8 @@ struct hearth {
     struct hth_slot_map *slots;
     struct hth_lease *leases;
     struct hth_local_attached attached;
-    unsigned char *packet; /* [HTH_LOCAL_MAX] the reader's */
+    struct hth_local_opts joined; /* in effect at the engine */
+    unsigned char *packet;        /* [HTH_LOCAL_MAX] the reader's */
 
     int table_fd; /* what the ranks gathered, to join again; -1: none */
     uint64_t epoch, nonce;
@@ -218,6 +220,11 @@ int hth_enter(const struct hearth *h, struct hearth_error *err);
 
 /* One connected socket to the node's engine, started if need be. */
 int hth_connect(struct hearth *h, uint64_t until, int *out_fd, struct hearth_error *err);
+
+/* settings.c: what the engine has, beside what we ask for; HEARTH_EINVAL by name. A line with it. */
+int hth_settings_check(
+        const struct hearth *h, const unsigned char *challenge, struct hearth_error *err);
+void hth_settings_say(struct hearth *h);
 
 /* hearthd's command line for these options. words: what it prints, a memfd. */
 struct hth_args {

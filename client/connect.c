@@ -26,8 +26,8 @@
 
 #define RETRY_MS 10
 #define GRACE_MS 3000 /* after our engine ended: for the one that was faster */
-#define AGAIN_MS 200  /* after our engine found the lock of one that was ending: another one */
-#define AGAIN    10
+#define AGAIN_MS 200  /* after our engine found the lock of one that was ending: another one, */
+#define AGAIN    5    /* later and later, up to so many times that */
 
 /* Paths longer than sun_path go through a descriptor of their folder. */
 static int address_of(const struct hearth *h, struct sockaddr_un *out, int *out_dir)
@@ -147,9 +147,11 @@ static int is_locked(const struct hearth *h)
     return !hth_store_locked(h->opts.root, h->opts.job, &pid, NULL) && pid != 0;
 }
 
-/* An engine that was killed keeps its lock until its last thread is gone, and nobody serves then. */
+/* An engine that was killed keeps its lock until its last thread is gone, one that was dropped until
+ * its memory is free, and nobody serves then. */
 static void start_again(const struct hearth *h, struct search *s, uint64_t now)
 {
+    uint64_t nap_ms = (uint64_t)AGAIN_MS * (s->again < AGAIN ? s->again + 1 : AGAIN);
     char words[400];
 
     if (!s->ended)
@@ -158,7 +160,7 @@ static void start_again(const struct hearth *h, struct search *s, uint64_t now)
         s->ended = now;
         return;
     }
-    if (now < s->ended + AGAIN_MS || s->again == AGAIN)
+    if (now < s->ended + nap_ms)
         return;
     last_line(s->words, words, sizeof(words));
     if (!strstr(words, "is in use by the engine"))

@@ -43,8 +43,8 @@ static void mine(struct hearth *h, unsigned char out[HTH_GATHER])
         .keep = h->opts.keep,
         .flags = (h->opts.allow_degraded ? HTH_GATHER_ALLOW_DEGRADED : 0) |
                  (h->opts.network == HEARTH_NETWORK_TRUSTED ? HTH_GATHER_TRUSTED : 0),
-        .heartbeat_ms = h->opts.heartbeat_ms,
-        .dead_ms = h->opts.dead_ms,
+        .heartbeat_ms = a->heartbeat_ms ? a->heartbeat_ms : h->opts.heartbeat_ms,
+        .dead_ms = a->dead_ms ? a->dead_ms : h->opts.dead_ms,
         .version_low = a->version_low,
         .version_high = a->version_high,
         .addr_len = a->addr_len };
@@ -139,6 +139,7 @@ static int tell_engine(struct hearth *h, int table_fd, struct hearth_error *err)
     pthread_mutex_lock(&h->lock);
     h->epoch = a.epoch;
     h->nonce = a.nonce;
+    h->joined = a.opts;
     h->recovered = 0;
     pthread_mutex_unlock(&h->lock);
     return HEARTH_OK;

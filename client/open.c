@@ -129,59 +129,6 @@ static int make(const struct hearth_opts *opts, struct hearth **out, struct hear
     return rc;
 }
 
-/* What the engine was asked to be; of one that runs it may differ (attach compares what must not). */
-static void start_text(const struct hearth_opts *o, char *out, size_t len)
-{
-    const char *start = o->start == HEARTH_START_NEVER        ? "never"
-                        : o->start == HEARTH_START_IN_PROCESS ? "in_process"
-                                                              : "auto";
-    size_t n = (size_t)snprintf(out, len, "start %s%s engine %.80s domains", start,
-            o->helper ? " helper" : "", o->engine ? o->engine : "found");
-
-    for (size_t i = 0; i < o->domain_count && n < len; i++)
-        n += (size_t)snprintf(out + n, len - n, "%c%.40s", i ? '/' : ' ', o->domains[i]);
-    if (!o->domain_count && n < len)
-        snprintf(out + n, len - n, " none");
-}
-
-static void say_settings(struct hearth *h)
-{
-    const struct hearth_opts *o = &h->opts;
-    const char *auth = o->key_file ? "key" : "none";
-    const char *network = o->network == HEARTH_NETWORK_TRUSTED ? "trusted" : "hostile";
-    uint64_t bytes = 0;
-    char start[320];
-
-    for (size_t i = 0; i < o->object_count; i++)
-        bytes += o->object_bytes[i];
-    start_text(o, start, sizeof(start));
-    hth_line_add(&h->lines, HEARTH_LOG_INFO, "open",
-            "job %s rank %u/%u node %s epoch %" PRIu64
-            "; copies %u min %u keep %u%s; root %s%s; transport %s%s%s bind %s device %s port %u "
-            "auth %s network %s; heartbeat %u dead %u stall %u open %u recover %u save %u ms linger %u s; "
-            "copy_threads %u inflight %u MiB lease %" PRIu64 " spare %" PRIu64
-            "; objects %zu of %" PRIu64 " bytes; %s; log_level %u; engine pid %u log %.120s",
-            o->job, o->rank, o->world, h->attached.node, h->epoch, o->copies, o->min_copies,
-            o->keep, o->allow_degraded ? " allow_degraded" : "", o->root,
-            o->any_root ? " (any_root)" : "", o->transport, o->provider ? "/" : "",
-            o->provider ? o->provider : "", o->bind ? o->bind : "127.0.0.1",
-            o->device ? o->device : "by address", o->port, auth, network, o->heartbeat_ms,
-            o->dead_ms, o->stall_ms, o->open_ms, o->recover_ms, o->save_ms, o->linger_s,
-            o->copy_threads, o->inflight_mib, o->lease_bytes, o->spare_bytes, o->object_count,
-            bytes, start, h->lines.level, h->attached.pid, h->attached.log);
-}
-
-static void say_left_out(struct hearth *h)
-{
-    struct hth_network network = hth_network_of(&h->opts);
-    char text[HTH_LEFT_OUT][HTH_LEFT_OUT_TEXT];
-    unsigned count = hth_network_left_out(&network, text);
-
-    for (unsigned i = 0; i < count; i++)
-        hth_line_add(&h->lines, HEARTH_LOG_WARN, "network", "job %s rank %u: %s", h->opts.job,
-                h->opts.rank, text[i]);
-}
-
 /* A helper takes part in what its rank has joined. */
 static int join_as_helper(struct hearth *h, struct hearth_error *err)
 {
@@ -192,6 +139,7 @@ static int join_as_helper(struct hearth *h, struct hearth_error *err)
     h->epoch = h->attached.epoch;
     h->nonce = h->attached.nonce;
     h->recovered = (int)h->attached.recovered;
+    h->joined = h->attached.opts;
     return HEARTH_OK;
 }
 
@@ -223,10 +171,8 @@ int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct he
         hth_line_add(&h->lines, HEARTH_LOG_WARN, "off",
                 "job %s rank %u: Hearth is switched off (off = 1): nothing is saved or recovered",
                 h->opts.job, h->opts.rank);
-    else if (!(rc = join(h, err))) {
-        say_settings(h);
-        say_left_out(h);
-    }
+    else if (!(rc = join(h, err)))
+        hth_settings_say(h);
     hth_lines_drain(&h->lines);
     if (rc) {
         hth_while(err, rc, "open job '%s' as rank %u", h->opts.job, h->opts.rank);

@@ -10,8 +10,10 @@
  */
 #include "client.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,6 +27,8 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
         .world = h->opts.world,
         .helper = h->opts.helper,
         .pid = (uint32_t)getpid(),
+        .epoch = h->epoch,
+        .nonce = h->nonce,
         .want_log = h->lines.level,
         .trusted = h->opts.network == HEARTH_NETWORK_TRUSTED };
     struct hth_local_attached a;
@@ -41,17 +45,20 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
     int rc;
 
     memcpy(m.job, h->opts.job, strlen(h->opts.job) + 1);
+    if (getrandom(m.challenge, sizeof(m.challenge), 0) != sizeof(m.challenge))
+        return hth_fail(err, HEARTH_EIO, errno, "no random number: %s", strerror(errno));
     if ((rc = hth_exchange_locked(h, fd, &ask, until, err)))
         return rc;
     if (!a.pid && !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
         a.pid = (uint32_t)peer.pid;
     a.node[sizeof(a.node) - 1] = a.log[sizeof(a.log) - 1] = '\0';
-    a.transport[sizeof(a.transport) - 1] = '\0';
+    a.transport[sizeof(a.transport) - 1] = a.provider[sizeof(a.provider) - 1] = '\0';
+    a.bind[sizeof(a.bind) - 1] = a.device[sizeof(a.device) - 1] = '\0';
     if (a.addr_len > HTH_ADDR_MAX || hth_node_check(a.node, NULL))
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "the engine's answer is not valid: engine and library are not of one version");
     h->attached = a;
-    return HEARTH_OK;
+    return hth_settings_check(h, m.challenge, err);
 }
 
 static int join_again(struct hearth *h, int fd, uint64_t until, struct hearth_error *err)
@@ -81,6 +88,7 @@ static int join_again(struct hearth *h, int fd, uint64_t until, struct hearth_er
                 "this node's engine is in epoch %" PRIu64 " now and we are in %" PRIu64
                 ": the job was started again; end this process",
                 a.epoch, h->epoch);
+    h->joined = a.opts;
     return HEARTH_OK;
 }
 

@@ -61,7 +61,7 @@ void hth_args_make(struct hth_args *a, const struct hearth *h, const char *progr
     snprintf(a->port, sizeof(a->port), "%u", o->port);
     arg(a, "--port", o->port ? a->port : NULL);
     snprintf(a->linger, sizeof(a->linger), "%u", o->linger_s);
-    arg(a, "--linger", a->linger);
+    arg(a, "--linger", o->linger_s ? a->linger : NULL);
     arg(a, "--network", o->network == HEARTH_NETWORK_TRUSTED ? "trusted" : NULL);
     if (o->any_root)
         a->argv[a->argc++] = "--any-root";

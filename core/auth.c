@@ -72,6 +72,14 @@ int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]
     return sodium_memcmp(a, b, HTH_MAC) == 0;
 }
 
+void hth_local_proof(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY],
+        const unsigned char challenge[HTH_CHALLENGE])
+{
+    static const char what[] = "engine of this node";
+
+    hth_mac(out, key, what, sizeof(what), challenge, HTH_CHALLENGE);
+}
+
 void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
         const char *purpose, const void *transcript, size_t len)
 {

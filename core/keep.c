@@ -4,8 +4,8 @@
  * HTH_KEEP_MAX each, zeros where there is none.
  *
  *     0 "HTHKEEPS"   8 u32 version   12 u32 zero   16 u64 epoch   24 u64 serial
- *    32 u32 saves   36 u32 bads   40 u32 degraded, a bit each   44 ... zero to 64
- *    then saves, bads, u64 since when each save is PROTECTED, digest
+ *    32 u32 saves   36 u32 bads   40 u32 degraded, a bit each   44 u32 zero   48 u64 dropped
+ *    56 ... zero to 64   then saves, bads, u64 since when each save is PROTECTED, digest
  */
 #include <hearth/internal/core/keep.h>
 #include <hearth/internal/core/record.h>
@@ -47,6 +47,8 @@ void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]
     hth_write32(&w, k->saves);
     hth_write32(&w, k->bads);
     hth_write32(&w, k->degraded & all_of(k->saves));
+    hth_write32(&w, 0);
+    hth_write64(&w, k->dropped);
     hth_write_zeros(&w, HEAD - w.len);
     write_list(&w, k->save, k->saves);
     write_list(&w, k->bad, k->bads);
@@ -70,7 +72,9 @@ int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct 
     k.saves = hth_read32(&r);
     k.bads = hth_read32(&r);
     k.degraded = hth_read32(&r);
-    hth_read_zeros(&r, HEAD - 44);
+    hth_read_zeros(&r, 4);
+    k.dropped = hth_read64(&r);
+    hth_read_zeros(&r, HEAD - 56);
     if (len != HTH_KEEP_BYTES || k.saves > HTH_KEEP_MAX || k.bads > HTH_KEEP_MAX)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "the keep record has %zu bytes, %" PRIu32 " saves and %" PRIu32 " bad ones", len,
@@ -84,6 +88,22 @@ int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct 
         return hth_fail(err, HEARTH_ECORRUPT, 0, "the keep record holds what Hearth never writes");
     *out = k;
     return HEARTH_OK;
+}
+
+void hth_keep_drop(struct hth_keep *k, uint64_t epoch)
+{
+    struct hth_keep left = *k;
+
+    left.dropped = epoch > k->dropped ? epoch : k->dropped;
+    left.saves = left.degraded = 0;
+    for (uint32_t i = 0; i < k->saves; i++) {
+        if (k->save[i].epoch <= left.dropped)
+            continue;
+        left.save[left.saves] = k->save[i];
+        left.since_ms[left.saves] = k->since_ms[i];
+        left.degraded |= (k->degraded >> i & 1) << left.saves++;
+    }
+    *k = left;
 }
 
 int hth_keep_at(const struct hth_keep *k, struct hth_save_id save)

@@ -40,7 +40,7 @@ enum hth_reach hth_address_reach(const char *text)
 
 static int is_near(const struct hth_network *n)
 {
-    return !n->bind || hth_address_reach(n->bind) == HTH_REACH_LOOPBACK;
+    return !n->bind || !n->bind[0] || hth_address_reach(n->bind) == HTH_REACH_LOOPBACK;
 }
 
 /* "verbs;ofi_rxm" is verbs below. */

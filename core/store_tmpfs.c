@@ -24,6 +24,7 @@
 #define STORE_BYTES   96u
 #define STORE_VERSION 1u
 #define RECORD_MAX    127 /* bytes of a record's name */
+#define OPEN_TRIES    16  /* where another engine removes what we have just opened */
 
 static const unsigned char magic[8] = { 'H', 'T', 'H', 'S', 'T', 'O', 'R', 'E' };
 
@@ -74,10 +75,21 @@ uint64_t hth_store_tmpfs_missing(struct hth_store *s)
     return hth_back_missing(hth_tmpfs_of(s));
 }
 
-static void close_if(int fd)
+static void close_if(int *fd)
 {
-    if (fd >= 0)
-        close(fd);
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void close_all(struct hth_tmpfs *t)
+{
+    close_if(&t->evidence_fd);
+    close_if(&t->pool_fd);
+    close_if(&t->own_fd);
+    close_if(&t->job_fd);
+    close_if(&t->root_fd);
+    close_if(&t->lock_fd); /* last: until here nobody else may begin */
 }
 
 static void store_close(struct hth_store *s)
@@ -91,12 +103,7 @@ static void store_close(struct hth_store *s)
         hth_pool_forget(t, t->slots);
     while (t->dirs)
         hth_dir_forget(t, t->dirs);
-    close_if(t->evidence_fd);
-    close_if(t->pool_fd);
-    close_if(t->own_fd);
-    close_if(t->job_fd);
-    close_if(t->root_fd);
-    close_if(t->lock_fd); /* last: until here nobody else may begin */
+    close_all(t);
     free(t->path);
     free(t);
 }
@@ -258,10 +265,25 @@ static int open_lock(struct hth_tmpfs *t, struct hearth_error *err)
     }
     if (t->lock_fd < 0)
         return hth_sys_fail(t, err, "open", "lock");
+    hth_point(&t->opts.points, "lock");
     return hth_lock_take(t->lock_fd, t->path, err);
 }
 
-static int open_all(struct hth_tmpfs *t, const char *root, struct hearth_error *err)
+static int was_removed(int fd)
+{
+    struct stat st;
+
+    return fd >= 0 && !fstat(fd, &st) && st.st_nlink == 0;
+}
+
+/* An engine that ended for good, or `hearth clean`, removed it after we had opened it: such a lock
+ * keeps nobody out. */
+static int is_gone(const struct hth_tmpfs *t)
+{
+    return was_removed(t->job_fd) || was_removed(t->own_fd) || was_removed(t->lock_fd);
+}
+
+static int open_locked(struct hth_tmpfs *t, const char *root, struct hearth_error *err)
 {
     int rc = open_root(t, root, err);
 
@@ -271,6 +293,17 @@ static int open_all(struct hth_tmpfs *t, const char *root, struct hearth_error *
         rc = open_dir(t, t->job_fd, HTH_RECORDS_DIR, &t->own_fd, err);
     if (!rc)
         rc = open_lock(t, err);
+    return rc;
+}
+
+static int open_all(struct hth_tmpfs *t, const char *root, struct hearth_error *err)
+{
+    int rc = open_locked(t, root, err);
+
+    for (int i = 1; i < OPEN_TRIES && is_gone(t); i++) {
+        close_all(t);
+        rc = open_locked(t, root, err);
+    }
     if (!rc)
         rc = store_read(t, err);
     if (!rc)

@@ -6,7 +6,7 @@
  *     reserve.c       room for them                slot_back.c memory behind them
  *     save_dir.c      directories of saves         adopt.c     what was there before us
  *     raw_file.c      raw objects                  small_file.c  records
- *     store_lock.c                                 tmpfs_sys.c   calls that can be made to fail
+ *     store_lock.c, erase.c                        tmpfs_sys.c   calls that can be made to fail
  */
 #ifndef CORE_TMPFS_H
 #define CORE_TMPFS_H

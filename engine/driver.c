@@ -222,6 +222,11 @@ static int open_node(struct hth_driver *d, struct hearth_error *err)
 
     memcpy(env.session.job, c->job, sizeof(env.session.job));
     memcpy(env.node, c->node, sizeof(env.node));
+    snprintf(env.provider, sizeof(env.provider), "%s",
+            c->provider[0] ? c->provider : HTH_PROVIDER_DEFAULT);
+    memcpy(env.bind, c->bind, sizeof(env.bind));
+    memcpy(env.device, c->device, sizeof(env.device));
+    env.linger_s = c->linger_s;
     snprintf(env.log_path, sizeof(env.log_path), "%.500s/log", d->records);
     if (c->key_file[0]) {
         if ((rc = hth_key_open(c->key_file, &d->key, err)))
@@ -333,11 +338,9 @@ static void follow_fd(struct hth_driver *d, int fd)
 
 static uint64_t linger_end_ms(const struct hth_driver *d)
 {
-    uint32_t s = d->config.linger_s ? d->config.linger_s : hth_node_linger_s(d->node);
-
     if (hth_node_clients(d->node))
         return HTH_NEVER;
-    return d->lonely_ms + (uint64_t)(s ? s : LINGER_S) * 1000;
+    return d->lonely_ms + (uint64_t)hth_node_linger_s(d->node) * 1000;
 }
 
 /* Milliseconds that epoll may sleep; -1: for ever. */
@@ -431,14 +434,20 @@ void hth_driver_stop(struct hth_driver *d)
 
 void hth_driver_close(struct hth_driver *d)
 {
+    enum hth_leftover left = HTH_LEAVE_ALL;
+
     if (!d)
         return;
+    if (d->node)
+        left = hth_node_leftover(d->node);
     hth_server_close(d->server);
     d->server = NULL;
     if (d->pool)
         hth_pool_stop(d->pool); /* before the owners of its work go */
     hth_node_close(d->node);
     hth_key_close(&d->key);
+    if (d->store && left != HTH_LEAVE_ALL)
+        hth_store_tmpfs_erase(d->store, left == HTH_LEAVE_RECORDS);
     if (d->store)
         d->store->ops->close(d->store);
     hth_pool_close(d->pool);

@@ -3,6 +3,10 @@
  * Joining. The ranks have gathered who is there; the first of this node to say so makes the engine
  * leave its old session, write the epoch record, and listen to the new members only. The others of
  * the node say the same and are told so.
+ *
+ *     JOIN ──► in the epoch ──► it can take part ───────────────► recover
+ *                  └──► it cannot, or is told that another cannot ──► failed: every rank that joins,
+ *                       recovers or begins hears the same sentence, until a newer epoch is joined
  */
 #include "node_state.h"
 
@@ -10,14 +14,17 @@
 #include <string.h>
 
 /* The engine's command line comes first, then what the ranks say. */
-static void take_times(struct hth_node *n, const struct hth_local_opts *o)
+static void take_times(struct hth_node *n)
 {
     const struct hth_session_opts *own = &n->env.session;
+    struct hth_local_opts *o = &n->opts;
 
-    if (!own->dead_ms && o->dead_ms)
+    o->heartbeat_ms = own->heartbeat_ms ? own->heartbeat_ms : o->heartbeat_ms;
+    o->dead_ms = own->dead_ms ? own->dead_ms : o->dead_ms;
+    o->stall_ms = own->stall_ms ? own->stall_ms : o->stall_ms;
+    if (o->dead_ms)
         n->ctx.opts.dead_ms = o->dead_ms;
-    hth_session_times(n->ctx.session, own->heartbeat_ms ? 0 : o->heartbeat_ms,
-            own->dead_ms ? 0 : o->dead_ms, own->stall_ms ? 0 : o->stall_ms);
+    hth_session_times(n->ctx.session, o->heartbeat_ms, o->dead_ms, o->stall_ms);
 }
 
 static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
@@ -25,7 +32,7 @@ static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
     struct hth_ctx_opts *to = &n->ctx.opts;
 
     n->opts = *o;
-    n->opts.linger_s = o->linger_s ? o->linger_s : 86400;
+    n->opts.linger_s = o->linger_s ? o->linger_s : n->env.linger_s ? n->env.linger_s : LINGER_S;
     to->copies = o->copies ? o->copies : 1;
     if (to->copies > HTH_COPIES_MAX)
         to->copies = HTH_COPIES_MAX;
@@ -37,7 +44,18 @@ static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
     to->recover_ms = o->recover_ms ? o->recover_ms : 300000;
     to->save_ms = o->save_ms ? o->save_ms : 600000;
     to->inflight_bytes = (uint64_t)(o->inflight_mib ? o->inflight_mib : 64) << 20;
-    take_times(n, o);
+    n->opts.copies = to->copies;
+    n->opts.min_copies = to->min_copies;
+    n->opts.keep = to->keep;
+    take_times(n);
+}
+
+uint64_t epoch_highest(struct hth_node *n)
+{
+    uint64_t held = hth_holdings_highest_epoch(&n->ctx), dropped = n->ctx.keep.dropped;
+
+    held = held > dropped ? held : dropped;
+    return n->epoch.epoch > held ? n->epoch.epoch : held;
 }
 
 #define EXTRA_SLOTS 1024u /* for readers and repair together */
@@ -90,14 +108,10 @@ static int enter(struct hth_node *n, struct hearth_error *err)
     free(n->ctx.down);
     n->ctx.down = down;
     n->ctx.epoch = &n->epoch;
-    free(n->drop_from);
-    n->drop_from = NULL;
-    n->dropped = 0;
-    n->drop_sent = 0;
-    free(n->drops);
-    n->drops = NULL;
+    drop_join(n);
     n->recovering = 0;
     n->recovered = 0;
+    n->failure = (struct hearth_error){ 0 };
     hth_session_join(n->ctx.session, &n->epoch);
     hth_tree_join(&n->ctx);
     hth_blobs_join(&n->ctx);
@@ -148,32 +162,58 @@ static int write_epoch(struct hth_node *n, const struct hth_epoch *e, struct hea
     return rc;
 }
 
-static int join(struct hth_node *n, struct hth_epoch *next, const struct hth_local_join *m,
-        const unsigned char *table, struct hearth_error *err)
+/* We are a member, and cannot do our part: all ranks of the job are to hear why. */
+static void refuse(struct hth_node *n, int code, const char *why)
 {
-    int rc;
+    hth_fail(&n->failure, code, 0, "node %s cannot take part in epoch %" PRIu64 ": %s", n->env.node,
+            n->epoch.epoch, why);
+    hth_say(&n->ctx.log, HEARTH_LOG_ERROR, "join-failed", "%s", n->failure.text);
+    hth_recover_refuse(n->recover, &n->failure);
+}
+
+/* The epoch is joined in any case: that it fails is told in it. */
+static void join(struct hth_node *n, struct hth_epoch *next, const struct hth_local_join *m,
+        const unsigned char *table)
+{
+    struct hearth_error err;
+    int rc, entered;
 
     hth_point(&n->ctx.points, "join");
     take_opts(n, &m->opts);
-    rc = write_epoch(n, next, err);
-    rc = rc ? rc : read_shards(n, table, m->world, err);
-    if (rc) {
-        hth_epoch_fini(next);
-        return rc;
-    }
+    rc = write_epoch(n, next, &err);
+    rc = rc ? rc : read_shards(n, table, m->world, &err);
     hth_recover_join(n->recover); /* ends what waits, still in the old epoch */
     lend_new_epoch(n);
     hth_epoch_fini(&n->epoch);
     n->epoch = *next;
     doubt(n);
-    rc = enter(n, err);
-    rc = rc ? rc : reserve(n, err);
+    entered = enter(n, rc ? NULL : &err);
+    rc = rc ? rc : entered;
+    rc = rc ? rc : reserve(n, &err);
+    if (rc) {
+        refuse(n, rc, err.text);
+        return;
+    }
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "joined",
             "epoch %" PRIu64 ": node %" PRIu32 " of %" PRIu32 ", %" PRIu32 " ranks, copies %" PRIu32
             " (min %" PRIu32 "), keep %" PRIu32,
             n->epoch.epoch, n->epoch.self, n->epoch.nodes, n->epoch.world, n->ctx.opts.copies,
             n->ctx.opts.min_copies, n->ctx.opts.keep);
-    return rc;
+}
+
+/* Is it the epoch that this node is in, or one that may come after it? Numbers come first, and the
+ * nonce decides between two launches that came to the same one. */
+static int may_follow(struct hth_node *n, const struct hth_epoch *next, struct hearth_error *err)
+{
+    uint64_t seen = epoch_highest(n);
+
+    if (next->epoch > seen ||
+            (next->epoch == seen && (n->epoch.epoch != seen || next->nonce >= n->epoch.nonce)))
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_ESTATE, 0,
+            "epoch %" PRIu64 " is over, node %s has seen epoch %" PRIu64
+            ": the job was started again; end this process",
+            next->epoch, n->env.node, seen);
 }
 
 void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
@@ -193,21 +233,19 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
             : hth_epoch_make(&next, attach, m->world, n->env.store->ops->id(n->env.store), &err);
     if (!rc && n->ctx.epoch && next.epoch == n->epoch.epoch && next.nonce == n->epoch.nonce) {
         hth_epoch_fini(&next); /* another rank of this node was first */
-    } else if (!rc && n->ctx.epoch && next.epoch < n->epoch.epoch) {
-        rc = hth_fail(&err, HEARTH_ESTATE, 0,
-                "epoch %" PRIu64 " is over, this node is in epoch %" PRIu64, next.epoch,
-                n->epoch.epoch);
+    } else if (!rc && (rc = may_follow(n, &next, &err))) {
         hth_epoch_fini(&next);
     } else if (!rc) {
-        rc = join(n, &next, m, attach, &err);
+        join(n, &next, m, attach);
         n->join_ms = hth_now_ms(&n->ctx.clock) - started_ms;
     }
-    if (rc) {
-        reply_error(n, c->id, m->head.request, &err);
+    if (rc || n->failure.code) {
+        reply_error(n, c->id, m->head.request, rc ? &err : &n->failure);
         return;
     }
-    answer.epoch = n->epoch.epoch;
-    answer.nonce = n->epoch.nonce;
+    c->epoch = answer.epoch = n->epoch.epoch;
+    c->nonce = answer.nonce = n->epoch.nonce;
+    answer.opts = n->opts;
     answer.nodes = n->epoch.nodes;
     answer.self = n->epoch.self;
     n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
@@ -296,6 +334,8 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
         n->env.store->ops->record_remove(n->env.store, "epoch");
         return HEARTH_OK;
     }
+    if (n->epoch.epoch <= n->ctx.keep.dropped)
+        return HEARTH_OK;
     me = &n->epoch.member[n->epoch.self];
     if (n->transport->ops->address(n->transport, addr, &addr_len, NULL) ||
             addr_len != me->addr_len || memcmp(addr, me->addr, addr_len) != 0 ||

@@ -42,52 +42,17 @@ static void on_peer_down(void *self, uint32_t node, int code, const char *text)
     hth_commit_peer_down(n->commit, node);
 }
 
-/* Everybody has dropped: nothing is wanted any more. */
-static void drop_all(struct hth_node *n)
-{
-    struct hth_held_save *next;
-
-    for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = next) {
-        next = s->next;
-        if (s->removed)
-            continue;
-        hth_transfer_forget(&n->ctx, s->id);
-        hth_blobs_forget(&n->ctx, s->id);
-        hth_holdings_free_save(&n->ctx, s);
-    }
-    n->env.store->ops->record_remove(n->env.store, "keep");
-    n->done = 1;
-}
-
-static void on_close_fact(struct hth_node *n, uint32_t origin)
-{
-    unsigned char none[4] = { 0 };
-
-    if (!hth_is_coordinator(&n->ctx))
-        return;
-    if (!n->drop_from)
-        n->drop_from = calloc(n->epoch.nodes, 1);
-    if (!n->drop_from)
-        return;
-    if (!n->drop_from[origin]) {
-        n->drop_from[origin] = 1;
-        n->dropped++;
-    }
-    if (n->dropped == n->epoch.nodes)
-        hth_tree_down(&n->ctx, HTH_KIND_DROP, none, sizeof(none));
-}
-
 static void on_deliver(
         void *self, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len)
 {
     struct hth_node *n = self;
 
+    if (drop_is_done(n) && kind != HTH_KIND_CLOSE && kind != HTH_KIND_DROP)
+        return;
     if (kind < HTH_KIND_INVENTORY)
         hth_commit_deliver(n->commit, origin, kind, bytes, len);
-    else if (kind == HTH_KIND_CLOSE)
-        on_close_fact(n, origin);
-    else if (kind == HTH_KIND_DROP)
-        drop_all(n);
+    else if (kind == HTH_KIND_CLOSE || kind == HTH_KIND_DROP)
+        drop_deliver(n, origin, kind, bytes, len);
     else
         hth_recover_deliver(n->recover, origin, kind, bytes, len);
 }
@@ -97,6 +62,8 @@ static void on_blob(
 {
     struct hth_node *n = self;
 
+    if (drop_is_done(n))
+        return;
     if (n->recovered && id->kind != HTH_BLOB_PLAN)
         hth_commit_blob(n->commit, id, bytes, len);
     else
@@ -137,6 +104,8 @@ static void on_recovered(void *self, int code, const struct hearth_error *err,
         n->info.join_ms = (uint32_t)n->join_ms;
         epoch_write_running(n);
         hth_commit_go(n->commit, save);
+    } else if (!n->failure.code) {
+        n->failure = *err;
     }
     serve_recovered(n, code, err);
 }
@@ -144,7 +113,9 @@ static void on_recovered(void *self, int code, const struct hearth_error *err,
 static int offer_wanted(
         void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object)
 {
-    return hth_commit_offer_wanted(((struct hth_node *)self)->commit, from, save, object);
+    struct hth_node *n = self;
+
+    return drop_is_done(n) ? 0 : hth_commit_offer_wanted(n->commit, from, save, object);
 }
 
 static void replica_sealed(void *self, struct hth_save_id save, uint64_t object)
@@ -219,6 +190,7 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
         return hth_fail(err, HEARTH_ENOMEM, 0, "engine");
     n->env = *env;
     n->next_id = 1;
+    drop_join(n);
     n->ctx = (struct hth_ctx){
         .clock = env->clock,
         .random = env->random,
@@ -238,13 +210,14 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
                 .breaks = env->breaks,
         },
     };
-    n->opts.linger_s = 86400;
+    n->opts.linger_s = env->linger_s ? env->linger_s : LINGER_S;
     memcpy(n->ctx.opts.job, env->session.job, sizeof(n->ctx.opts.job));
     rc = open_session(n, &cause);
     rc = rc ? rc : open_parts(n, &cause);
     rc = rc ? rc : hth_holdings_adopt(&n->ctx, &cause);
     if (!rc) {
         load_keep(n);
+        drop_resume(n);
         rc = epoch_resume(n, &cause);
     }
     if (rc) {
@@ -284,8 +257,7 @@ void hth_node_close(struct hth_node *n)
     }
     free(n->ctx.down);
     free(n->shard_bytes);
-    free(n->drop_from);
-    free(n->drops);
+    drop_join(n);
     hth_epoch_fini(&n->epoch);
     free(n);
 }
@@ -319,6 +291,7 @@ void hth_node_tick(struct hth_node *n)
         hth_transfer_tick(&n->ctx);
         hth_recover_tick(n->recover);
         hth_commit_tick(n->commit);
+        drop_tick(n);
     }
     lend_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
@@ -339,6 +312,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
         due_ms = least(due_ms, hth_transfer_due_ms(&n->ctx));
         due_ms = least(due_ms, hth_recover_due_ms(n->recover));
         due_ms = least(due_ms, hth_commit_due_ms(n->commit));
+        due_ms = least(due_ms, drop_due_ms(n));
     }
     due_ms = least(due_ms, lend_due_ms(n));
     due_ms = least(due_ms, progress_due_ms(n));
@@ -362,11 +336,6 @@ uint32_t hth_node_clients(const struct hth_node *n)
     for (const struct client *c = n->clients; c; c = c->next)
         count += c->attached != 0;
     return count;
-}
-
-int hth_node_done(const struct hth_node *n)
-{
-    return n->done;
 }
 
 uint32_t hth_node_linger_s(const struct hth_node *n)

@@ -15,12 +15,14 @@
 #include <hearth/internal/replication/tree.h>
 
 #define LOAN_OBJECTS 64u
+#define LINGER_S     86400u
 
 struct client {
     uint32_t id;
     struct client *next;
     uint32_t rank, world, pid; /* as ATTACH said */
     int attached, helper;
+    uint64_t epoch, nonce;    /* that its rank has joined; 0: none */
     uint64_t recover_request; /* waits for the end of recovery; 0: no */
 };
 
@@ -79,6 +81,20 @@ struct reading { /* a range on its way from a peer; ends by itself */
     uint64_t len;
 };
 
+struct drop { /* of the whole job; drop.c */
+    uint32_t state;
+    uint8_t *rank;  /* [world] ours that have dropped */
+    uint32_t ranks; /* how many */
+    uint64_t due_ms, wait_ms, quiet_ms;
+    int over;     /* nothing is left to say */
+    int answered; /* no record of it is needed here any more */
+    int finished; /* another engine's drop, of which nothing is left */
+    /* The coordinator's. */
+    uint8_t *from; /* [nodes] the furthest state heard from each */
+    int decided;
+    uint64_t enough_ms; /* who has not answered by then is not waited for */
+};
+
 struct hth_node {
     struct hth_node_env env;
     struct hth_ctx ctx;
@@ -93,16 +109,14 @@ struct hth_node {
     struct pending *pending;
     uint64_t next_id; /* tokens, leases */
     struct hth_local_opts opts;
-    uint64_t *shard_bytes; /* [world] as the gather said */
-    int recovering;        /* asked for, not ended */
-    int recovered;         /* this epoch's recovery has ended well */
+    uint64_t *shard_bytes;       /* [world] as the gather said */
+    int recovering;              /* asked for, not ended */
+    int recovered;               /* this epoch's recovery has ended well */
+    struct hearth_error failure; /* why this epoch came to nothing; code 0: it has not */
     struct hth_save_id chosen;
     struct hearth_recovery info;
-    uint64_t join_ms;   /* how long joining took */
-    uint32_t dropped;   /* coordinator: nodes whose ranks all dropped */
-    uint8_t *drop_from; /* coordinator: [nodes] */
-    uint8_t *drops;     /* [world] our ranks that have said so in this epoch; NULL: none */
-    int drop_sent, done;
+    uint64_t join_ms; /* how long joining took */
+    struct drop drop;
     uint64_t made_ms; /* when the store may be worked on again; HTH_NEVER: nothing was left */
     uint64_t pulled, pulled_ms; /* bytes ever pulled, and when that number was last another */
 };
@@ -171,7 +185,18 @@ void lend_take(struct hth_node *n, struct client *c, const struct hth_local_take
 void progress_tick(struct hth_node *n, uint64_t now_ms);
 uint64_t progress_due_ms(const struct hth_node *n);
 
+/* drop.c */
+void drop_join(struct hth_node *n); /* a new epoch: nobody has dropped anything */
+void drop_close(struct hth_node *n, const struct client *c); /* a rank has closed with drop */
+void drop_deliver(
+        struct hth_node *n, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len);
+void drop_resume(struct hth_node *n);       /* what an engine before us began */
+int drop_is_done(const struct hth_node *n); /* nothing is held here any more */
+void drop_tick(struct hth_node *n);
+uint64_t drop_due_ms(const struct hth_node *n);
+
 /* epoch.c */
+uint64_t epoch_highest(struct hth_node *n); /* that this node has seen */
 void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
         const void *attach, size_t attach_len);
 void epoch_write_running(struct hth_node *n); /* recovery has ended well */

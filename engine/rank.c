@@ -5,8 +5,10 @@
  */
 #include "node_state.h"
 
+#include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/bytes.h>
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const struct client *process_of(const struct hth_node *n, uint32_t rank)
@@ -42,12 +44,41 @@ static int check(const struct hth_node *n, const struct client *c, const struct 
     if (c->attached)
         return hth_fail(
                 err, HEARTH_ESTATE, 0, "this connection is rank %" PRIu32 "'s already", c->rank);
+    if (m->helper && n->failure.code) { /* of a rank that has nothing to help with */
+        *err = n->failure;
+        return n->failure.code;
+    }
     if (first && !m->helper)
         return hth_fail(err, HEARTH_EEXIST, 0,
                 "rank %" PRIu32 " is open in process %" PRIu32 " already: end that, or open as its "
                 "helper",
                 m->rank, first->pid);
     return HEARTH_OK;
+}
+
+/* What we have, whoever asked for it. */
+static void tell_settings(
+        struct hth_node *n, const unsigned char *challenge, struct hth_local_attached *out)
+{
+    const struct hth_session_opts *own = &n->env.session;
+
+    snprintf(out->node, sizeof(out->node), "%s", n->env.node);
+    snprintf(out->log, sizeof(out->log), "%s", n->env.log_path);
+    snprintf(out->transport, sizeof(out->transport), "%s", n->transport->ops->name);
+    snprintf(out->provider, sizeof(out->provider), "%s", n->env.provider);
+    snprintf(out->bind, sizeof(out->bind), "%s", n->env.bind);
+    snprintf(out->device, sizeof(out->device), "%s", n->env.device);
+    if (out->addr_len >= 4) /* family, one more byte, port */
+        out->port = hth_get16(out->addr + 2);
+    out->trusted = (uint32_t)n->env.trusted;
+    out->heartbeat_ms = own->heartbeat_ms;
+    out->dead_ms = own->dead_ms;
+    out->stall_ms = own->stall_ms;
+    out->has_key = own->key != NULL;
+    if (own->key)
+        hth_local_proof(out->key_proof, own->key, challenge);
+    if (n->ctx.epoch)
+        out->opts = n->opts;
 }
 
 void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_attach *m)
@@ -66,18 +97,16 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     c->world = m->world;
     c->pid = m->pid;
     c->helper = m->helper != 0;
+    c->epoch = m->epoch;
+    c->nonce = m->nonce;
     answer.store = n->env.store->ops->id(n->env.store);
-    answer.highest_epoch = hth_holdings_highest_epoch(&n->ctx);
-    if (n->epoch.epoch > answer.highest_epoch)
-        answer.highest_epoch = n->epoch.epoch;
+    answer.highest_epoch = epoch_highest(n);
     answer.wall_ms = n->ctx.clock.wall_ms(n->ctx.clock.self);
     answer.random = hth_random_next(&n->ctx.random);
     answer.epoch = n->ctx.epoch ? n->epoch.epoch : 0;
     answer.nonce = n->ctx.epoch ? n->epoch.nonce : 0;
     answer.recovered = (uint32_t)n->recovered;
-    snprintf(answer.node, sizeof(answer.node), "%s", n->env.node);
-    snprintf(answer.log, sizeof(answer.log), "%s", n->env.log_path);
-    snprintf(answer.transport, sizeof(answer.transport), "%s", n->transport->ops->name);
+    tell_settings(n, m->challenge, &answer);
     hth_session_versions(n->ctx.session, &answer.version_low, &answer.version_high);
     n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
 }
@@ -93,39 +122,9 @@ int rank_may_join(const struct client *c, const struct hth_local_join *m, struct
     return HEARTH_OK;
 }
 
-/* ---- CLOSE --------------------------------------------------------------------------------------- */
-
-/* The job is over when every rank of every node has said drop. */
-static void check_dropped(struct hth_node *n)
-{
-    unsigned char body[4] = { 1 };
-    uint32_t ranks = 0, drops = 0;
-
-    for (uint32_t r = 0; n->ctx.epoch && n->drops && r < n->epoch.world; r++) {
-        ranks += n->epoch.rank_node[r] == n->epoch.self;
-        drops += n->epoch.rank_node[r] == n->epoch.self && n->drops[r];
-    }
-    if (ranks == 0 || drops < ranks || n->drop_sent)
-        return;
-    n->drop_sent = 1;
-    hth_tree_up(&n->ctx, HTH_KIND_CLOSE, body, sizeof(body));
-}
-
-/* By rank, and beyond its connection, which goes next. */
-static void note_drop(struct hth_node *n, const struct client *c)
-{
-    if (!n->ctx.epoch || c->helper || c->rank >= n->epoch.world)
-        return;
-    if (!n->drops)
-        n->drops = calloc(n->epoch.world, 1);
-    if (n->drops)
-        n->drops[c->rank] = 1;
-}
-
 void rank_close(struct hth_node *n, struct client *c, const struct hth_local_close *m)
 {
-    if (m->leave == HEARTH_DROP)
-        note_drop(n, c);
     reply_ok(n, c->id, m->head.request);
-    check_dropped(n);
+    if (m->leave == HEARTH_DROP)
+        drop_close(n, c);
 }

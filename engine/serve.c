@@ -6,6 +6,8 @@
  */
 #include "node_state.h"
 
+#include <hearth/internal/core/bytes.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -302,6 +304,13 @@ static void dispatch(struct hth_node *n, struct client *c, const struct hth_loca
     }
 }
 
+/* What is only asked for in an epoch that goes well. */
+static int needs_epoch(uint32_t type)
+{
+    return type == HTH_LOCAL_RECOVER || type == HTH_LOCAL_BEGIN || type == HTH_LOCAL_SET_STEP ||
+           type == HTH_LOCAL_FIND;
+}
+
 static void take_request(struct hth_node *n, uint32_t client, const void *bytes, size_t len,
         struct hth_content **content)
 {
@@ -330,6 +339,8 @@ static void take_request(struct hth_node *n, uint32_t client, const void *bytes,
     }
     if (!c->attached && head->type != HTH_LOCAL_ATTACH)
         reply_refusal(n, client, head->request, HEARTH_ESTATE, "a request before attach");
+    else if (n->failure.code && needs_epoch(head->type))
+        reply_error(n, client, head->request, &n->failure);
     else
         dispatch(n, c, head, content);
 }

@@ -132,6 +132,12 @@ struct candidate *choose_find(struct hth_recover *r, struct hth_save_id id)
     return NULL;
 }
 
+/* All ranks gave it up, and this node has not heard or not finished. */
+static int is_dropped(const struct hth_recover *r, struct hth_save_id id)
+{
+    return !hth_save_foreign(id) && id.epoch <= r->ctx->keep.dropped;
+}
+
 static int add_candidates(struct hth_recover *r, uint32_t node)
 {
     const struct hth_inventory *inv = &r->co.from[node].inventory;
@@ -139,7 +145,8 @@ static int add_candidates(struct hth_recover *r, uint32_t node)
     for (uint32_t i = 0; i < inv->saves; i++) {
         struct candidate *more;
 
-        if (!inv->save[i].has_manifest || choose_find(r, inv->save[i].id))
+        if (!inv->save[i].has_manifest || choose_find(r, inv->save[i].id) ||
+                is_dropped(r, inv->save[i].id))
             continue;
         more = realloc(r->co.candidate, (r->co.candidates + 1) * sizeof(*more));
         if (!more)
@@ -151,29 +158,36 @@ static int add_candidates(struct hth_recover *r, uint32_t node)
     return HEARTH_OK;
 }
 
-/* The newest keep list of all becomes ours, and what it names first is the watermark. */
+/* The newest keep list of all becomes ours, and what it names first is the watermark; but for what
+ * was dropped since, whoever knows it. */
 static void take_keep(struct hth_recover *r)
 {
     struct hth_keep *ours = &r->ctx->keep;
+    uint64_t dropped = ours->dropped;
 
     for (uint32_t n = 0; n < nodes_of(r); n++) {
         const struct hth_keep *k = &r->co.from[n].inventory.keep;
 
         if (k->saves && hth_save_cmp(k->save[0], r->co.watermark) > 0)
             r->co.watermark = k->save[0];
+        if (k->dropped > dropped)
+            dropped = k->dropped;
         if (k->epoch > ours->epoch || (k->epoch == ours->epoch && k->serial > ours->serial))
             *ours = *k;
     }
+    hth_keep_drop(ours, dropped);
+    if (is_dropped(r, r->co.watermark))
+        r->co.watermark = (struct hth_save_id){ 0 };
 }
 
 static void make_candidates(struct hth_recover *r)
 {
+    take_keep(r);
     for (uint32_t n = 0; n < nodes_of(r); n++)
         if (add_candidates(r, n)) {
             choose_fail(r, HEARTH_ENOMEM, "the coordinator has no memory for the inventory");
             return;
         }
-    take_keep(r);
     if (r->co.candidates == 0 && hth_save_none(r->co.watermark) && foreign_candidates(r)) {
         choose_fail(r, HEARTH_ENOMEM, "the coordinator has no memory for the containers found");
         return;
@@ -371,7 +385,7 @@ void choose_fail(struct hth_recover *r, int code, const char *text)
     char missing[300];
     size_t len;
 
-    if (co->gone || r->state == ENDED)
+    if (co->gone || co->failed_len || r->state == ENDED)
         return;
     if (!text) {
         who_is_missing(r, missing, sizeof(missing));

@@ -232,14 +232,57 @@ void recover_go(struct hth_recover *r, const unsigned char *bytes, size_t len)
     recover_end(r, r->failed_code, r->failed_code ? &err : NULL);
 }
 
+/* Also before our ranks have asked to recover: they hear it then. */
 static void on_epoch_failed(struct hth_recover *r, const unsigned char *bytes, size_t len)
 {
     struct hearth_error err;
 
-    if (len < 4 || len > 4 + 400 || !hth_get32(bytes) || r->state == IDLE || r->state == ENDED)
+    if (len < 4 || len > 4 + HEARTH_ERROR_TEXT || !hth_get32(bytes) || r->state == ENDED)
         return;
     hth_fail(&err, (int)hth_get32(bytes), 0, "%.*s", (int)(len - 4), (const char *)bytes + 4);
     recover_end(r, err.code, &err);
+}
+
+/* ---- A node that cannot take part ---------------------------------------------------------------- */
+
+static void say_refused(struct hth_recover *r)
+{
+    unsigned char body[4 + HEARTH_ERROR_TEXT];
+    size_t len = strnlen(r->refused.text, sizeof(r->refused.text));
+
+    hth_put32(body, (uint32_t)r->refused.code);
+    memcpy(body + 4, r->refused.text, len);
+    hth_tree_up(r->ctx, HTH_KIND_REFUSED, body, 4 + len);
+}
+
+void hth_recover_refuse(struct hth_recover *r, const struct hearth_error *why)
+{
+    uint64_t now_ms = hth_now_ms(&r->ctx->clock);
+
+    r->refused = *why;
+    if (!r->ctx->epoch)
+        return;
+    if (hth_is_coordinator(r->ctx)) {
+        choose_fail(r, why->code, why->text);
+        return;
+    }
+    r->state = REFUSED;
+    r->deadline_ms = now_ms + r->ctx->opts.recover_ms;
+    r->repeat_ms = now_ms + r->ctx->opts.retry_ms;
+    say_refused(r);
+}
+
+/* At the coordinator. After GO it is an engine that came back and cannot join again: its ranks know
+ * why, and the epoch goes on without it. */
+static void on_refused(
+        struct hth_recover *r, uint32_t origin, const unsigned char *bytes, size_t len)
+{
+    char text[HEARTH_ERROR_TEXT];
+
+    if (len < 4 || len > 4 + sizeof(text) || (int)hth_get32(bytes) >= 0 || choose_failed(r, origin))
+        return;
+    snprintf(text, sizeof(text), "%.*s", (int)(len - 4), (const char *)bytes + 4);
+    choose_fail(r, (int)hth_get32(bytes), text);
 }
 
 void hth_recover_deliver(struct hth_recover *r, uint32_t origin, uint16_t kind,
@@ -251,6 +294,8 @@ void hth_recover_deliver(struct hth_recover *r, uint32_t origin, uint16_t kind,
         choose_inventory(r, origin, bytes, len);
     else if (coordinator && kind == HTH_KIND_VOTE)
         give_vote(r, origin, bytes, len);
+    else if (coordinator && kind == HTH_KIND_REFUSED)
+        on_refused(r, origin, bytes, len);
     else if (kind == HTH_KIND_GO)
         recover_go(r, bytes, len);
     else if (kind == HTH_KIND_PLAN)
@@ -271,7 +316,7 @@ void hth_recover_peer_down(struct hth_recover *r, uint32_t node, int code, const
 {
     struct hearth_error err;
 
-    if (r->state == IDLE || r->state == ENDED)
+    if (r->state == IDLE || r->state == REFUSED || r->state == ENDED)
         return;
     if (hth_is_coordinator(r->ctx)) {
         choose_fail(r, refused(code) ? code : HEARTH_EPEER, text);
@@ -288,6 +333,10 @@ static void deadline(struct hth_recover *r)
 {
     struct hearth_error err;
 
+    if (r->state == REFUSED) { /* our ranks know; who else cares does not hear us */
+        r->state = ENDED;
+        return;
+    }
     if (hth_is_coordinator(r->ctx)) {
         choose_fail(r, HEARTH_ETIMEOUT, NULL);
         return;
@@ -315,6 +364,8 @@ void hth_recover_tick(struct hth_recover *r)
             tell_inventory(r);
         else if (r->state == VOTED)
             carry_vote(r);
+        else if (r->state == REFUSED)
+            say_refused(r);
     }
     if (r->later && now_ms >= r->later_ms)
         carry_fetch_later(r);

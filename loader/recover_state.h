@@ -6,6 +6,7 @@
  *                    │       ▲                 │ cannot: VOTE(no)             │
  *                    │       └──── next plan (an older save) ────────────────┘
  *                    └── deadline, EPOCH_FAILED, member lost ──► ENDED with a code
+ *   IDLE ──this node cannot take part──► REFUSED ──EPOCH_FAILED, deadline──► ENDED
  */
 #ifndef HEARTH_LOADER_RECOVER_STATE_H
 #define HEARTH_LOADER_RECOVER_STATE_H
@@ -13,7 +14,7 @@
 #include <hearth/internal/loader/recover.h>
 #include <hearth/internal/replication/tree.h>
 
-enum recover_state { IDLE, TOLD, PULLING, VOTED, ENDED };
+enum recover_state { IDLE, TOLD, PULLING, VOTED, REFUSED, ENDED };
 
 struct gathered {        /* from one member */
     uint32_t parts, got; /* of its inventory */
@@ -66,9 +67,10 @@ struct coordinator {
     uint32_t before;   /* serial of the last plan that an engine before us gave in this epoch */
     uint64_t asked_ms; /* the members were asked to say again what they hold */
     uint32_t beyond;
-    int gone;                      /* GO was said */
-    unsigned char failed[4 + 400]; /* EPOCH_FAILED, as it was said; for whoever has not heard it */
-    size_t failed_len;             /* 0: it was not */
+    int gone; /* GO was said */
+    /* EPOCH_FAILED, as it was said; for whoever has not heard it. The first reason stays. */
+    unsigned char failed[4 + HEARTH_ERROR_TEXT];
+    size_t failed_len; /* 0: it was not */
     struct hth_save_id chosen;
     char lost_text[200];
 };
@@ -95,6 +97,7 @@ struct hth_recover {
             generation; /* of the plan, over all epochs: what began under an older one is not counted */
     int failed_code; /* of this plan on this node */
     char failed[200];
+    struct hearth_error refused; /* REFUSED: what is said upwards */
     uint64_t pulled_before;
     uint32_t digesting;    /* raw objects, foreign files: the inventory waits for them */
     struct names *reading; /* in the hands of workers, of this epoch and of those before */

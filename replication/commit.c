@@ -124,6 +124,14 @@ void hth_commit_resume(struct hth_commit *c)
     }
 }
 
+void hth_commit_stop(struct hth_commit *c)
+{
+    while (c->tracks)
+        track_remove(c, c->tracks);
+    c->running = 0;
+    c->look = 0;
+}
+
 /* ---- Saving ------------------------------------------------------------------------------- */
 
 /* Room is for keep saves and one more. */

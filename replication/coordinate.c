@@ -222,9 +222,11 @@ static struct hth_keep next_keep(
         const struct hth_ctx *ctx, struct hth_save_id save, uint32_t degraded)
 {
     const struct hth_keep *old = &ctx->keep;
-    struct hth_keep keep = {
-        .epoch = ctx->epoch->epoch, .saves = 1, .bads = old->bads, .degraded = degraded
-    };
+    struct hth_keep keep = { .epoch = ctx->epoch->epoch,
+        .dropped = old->dropped,
+        .saves = 1,
+        .bads = old->bads,
+        .degraded = degraded };
     int at = hth_keep_at(old, save);
 
     keep.serial = old->epoch == keep.epoch ? old->serial + 1 : 1;

@@ -64,7 +64,8 @@ HEARTH_API int hearth_open(
         const struct hearth_opts *opts, struct hearth **out_h, struct hearth_error *err);
 
 /* How to leave the node's memory. Handles, saves, checkpoints and views must be closed before;
- * NULL is fine. HEARTH_DROP frees everything once all ranks have said so. */
+ * NULL is fine. HEARTH_DROP frees everything, the memory of slots too, once all ranks have said so,
+ * and ends the engines; one that keeps, or dies without a word, keeps all. */
 HEARTH_API void hearth_close(struct hearth *h, enum hearth_leave leave);
 
 /*

@@ -23,6 +23,9 @@ enum hearth_network {
             10, /* no stranger reaches it: both may be left out, and open says so */
 };
 
+/* node, transport, provider, bind, device, key_file and port are those the node's engine is started
+ * with. One that runs already has its own: unset means whatever that has, another value is
+ * HEARTH_EINVAL at open, and so is another `network`. */
 struct hearth_opts {
     size_t struct_size;
     const char *root; /* a tmpfs of Hearth's own, the same path on every node */
@@ -59,7 +62,7 @@ struct hearth_opts {
     uint32_t heartbeat_ms; /* 1000 */
     uint32_t dead_ms;      /* 5000 */
     uint32_t stall_ms;     /* 5000 */
-    uint32_t linger_s;     /* engine without ranks; 86400 */
+    uint32_t linger_s;     /* engine without ranks; what it has, 86400 at first */
     uint32_t copy_threads; /* of this rank's copies, 0: 2 */
     uint32_t inflight_mib; /* bytes being pulled by a node; 0: 64 */
     uint32_t off;          /* kill switch: every call a cheap success at HEARTH_OFF */

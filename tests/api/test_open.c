@@ -233,7 +233,7 @@ Test(open, says_all_settings_once_to_the_sink)
 {
     static const char *const domains[] = { "rack1", "feed2" };
     static const char *const want[] = { "keep 3", "copies 1 min 1", "allow_degraded",
-        "domains rack1/feed2", "objects 1 of 4096 bytes", "start never", "device lo ", "port 4711",
+        "domains rack1/feed2", "objects 1 of 4096 bytes", "start never",
         "open 1001 ", "recover 1002 ", "save 1003 ", "heartbeat 104 ", "dead 1005 ", "stall 1006 ",
         "linger 17 ", "copy_threads 3", "inflight 9 ", "lease 11 ", "spare 12;", "log_level 30" };
     static const uint64_t bytes = 4096;
@@ -247,7 +247,6 @@ Test(open, says_all_settings_once_to_the_sink)
     r.opts.domains = domains, r.opts.domain_count = 2;
     r.opts.object_bytes = &bytes, r.opts.object_count = 1;
     r.opts.start = HEARTH_START_NEVER;
-    r.opts.device = "lo", r.opts.port = 4711;
     r.opts.open_ms = 1001, r.opts.recover_ms = 1002, r.opts.save_ms = 1003;
     r.opts.heartbeat_ms = 104, r.opts.dead_ms = 1005, r.opts.stall_ms = 1006;
     r.opts.linger_s = 17, r.opts.copy_threads = 3, r.opts.inflight_mib = 9;

@@ -195,6 +195,43 @@ static int full_before_open(struct world *w, const char *arg)
     return world_save(w, 3);
 }
 
+/* The ranks of one machine hear it in open, those of others there or in recover; all of them soon, and
+ * why. */
+static int no_room_is_told(struct world *w, const char *arg)
+{
+    uint32_t full = (uint32_t)atoi(arg);
+    char name[80];
+
+    if (!w->namespaces)
+        return SKIPPED; /* it needs a file system of its own */
+    w->open_ms = w->recover_ms = 30000;
+    TRY(world_begin(w, 3, 2, 2));
+    world_stop(w);
+    TRY(node_kill(w, full));
+    TRY(node_up(w, full));
+    TRY(tmpfs_fill(w, full, 4096));
+    snprintf(name, sizeof(name), "node %s ", w->node[full].name);
+    w->launches++;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        TRY(rank_start(w, r, w->seat[r]));
+    if (world_answers_any(w, 15000) < 0)
+        return -1;
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        if (w->seat[r] == full && strncmp(w->rank[r].answer, "err open -105 ", 14) != 0)
+            return lost(w, "rank %u: %s", r, w->rank[r].answer);
+        if (strncmp(w->rank[r].answer, "ok ", 3) != 0)
+            continue;
+        TRY(rank_post(w, r, "recover"));
+        TRY(rank_refusal(w, r, 10000, "err recover -105 "));
+    }
+    for (uint32_t r = 0; r < w->ranks; r++)
+        if (!strstr(w->rank[r].answer, name))
+            return lost(w, "rank %u does not say %s: %s", r, name, w->rank[r].answer);
+    tmpfs_unfill(w, full);
+    TRY(world_restart(w, 2));
+    return world_save(w, 3);
+}
+
 static int too_small(struct world *w, const char *arg)
 {
     (void)arg;
@@ -292,4 +329,5 @@ const struct scenario scenarios_room[] = { { "allocation-fails-1", allocation_fa
     { "allocation-fails-4", allocation_fails, "4" },
     { "allocation-fails-5", allocation_fails, "5" }, { "full-after-open", full_after_open, NULL },
     { "full-for-common", full_for_common, NULL }, { "full-before-open", full_before_open, NULL },
-    { "too-small", too_small, NULL }, { "cgroup-limit", cgroup_limit, NULL }, { 0 } };
+    { "too-small", too_small, NULL }, { "no-room-is-told-0", no_room_is_told, "0" },
+    { "no-room-is-told-1", no_room_is_told, "1" }, { "cgroup-limit", cgroup_limit, NULL }, { 0 } };

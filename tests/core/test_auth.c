@@ -64,6 +64,21 @@ Test(auth, a_session_key_depends_on_job_key_purpose_and_transcript)
     cr_assert(ne(int, memcmp(a, b, HTH_KEY), 0));
 }
 
+Test(auth, an_engine_proves_its_key_anew_to_each_who_asks)
+{
+    unsigned char a[HTH_MAC], b[HTH_MAC];
+    const unsigned char one[HTH_CHALLENGE] = { 1 }, two[HTH_CHALLENGE] = { 2 };
+
+    must(hth_auth_init(NULL));
+    hth_local_proof(a, key_a, one);
+    hth_local_proof(b, key_a, one);
+    cr_assert(eq(int, hth_mac_equal(a, b), 1));
+    hth_local_proof(b, key_a, two);
+    cr_assert(eq(int, hth_mac_equal(a, b), 0));
+    hth_local_proof(b, key_b, one);
+    cr_assert(eq(int, hth_mac_equal(a, b), 0));
+}
+
 /* --- key files --- */
 
 static char dir[] = "/tmp/hearth-key-XXXXXX";

@@ -272,27 +272,6 @@ Test(rank, a_helper_does_not_recover_before_its_rank)
     cr_assert(ne(ptr, strstr(error.text, "before its rank has"), NULL), "%s", error.text);
 }
 
-Test(rank, a_job_is_dropped_by_all_of_its_ranks_and_not_by_one_of_them_twice)
-{
-    struct hth_local_close m = { .leave = HEARTH_DROP };
-
-    for (uint32_t r = 2; r < 4; r++) { /* the other node's */
-        m.head = (struct hth_local_head){ sizeof(m), HTH_LOCAL_CLOSE, 1, 0 };
-        hth_node_request(world_node(&w, 1), w.rank[r].client, &m, sizeof(m), NULL);
-    }
-    for (uint32_t i = 0; i < 3; i++) {
-        hth_node_client_gone(node, i ? LATE : w.rank[0].client);
-        must(attach(LATE, hello(0, 0)));
-        must(ask(LATE, &m, sizeof(m), HTH_LOCAL_CLOSE, 0, HTH_LOCAL_OK));
-    }
-    must(ask(OTHER, &m, sizeof(m), HTH_LOCAL_CLOSE, 0, HTH_LOCAL_OK)); /* rank 1's helper */
-    world_advance(&w, w.now_ms + 50);
-    cr_assert(zero(int, hth_node_done(node)), "rank 1 has not said so");
-    must(ask(w.rank[1].client, &m, sizeof(m), HTH_LOCAL_CLOSE, 0, HTH_LOCAL_OK));
-    world_advance(&w, w.now_ms + 50);
-    cr_assert(eq(int, hth_node_done(node), 1));
-}
-
 /* ---- whose it is ----------------------------------------------------------------------------- */
 
 /* By another rank, and by another process of the same rank. */

@@ -123,6 +123,56 @@ Test(recovery, a_failure_is_heard_by_whoever_missed_the_word)
     world_close(&w);
 }
 
+/* A member's first words get lost, and so does the first answer. */
+static struct hth_loop_verdict half_heard(void *arg, enum hth_loop_kind kind, uint32_t from,
+        uint32_t to, const void *bytes, size_t len)
+{
+    struct hth_loop_verdict v = { HTH_LOOP_NONE, 0, 0 };
+    uint32_t *lost = arg;
+    struct hth_frame f;
+
+    (void)from, (void)to;
+    if (kind != HTH_LOOP_MESSAGE || hth_frame_decode(&f, bytes, len, NULL))
+        return v;
+    if ((f.type == HTH_MSG_UP && hth_get16(f.body + 4) == HTH_KIND_REFUSED && lost[0]++ < 2) ||
+            (f.type == HTH_MSG_DOWN && hth_get16(f.body) == HTH_KIND_EPOCH_FAILED && lost[1]++ < 1))
+        v.fault = HTH_LOOP_DROP;
+    return v;
+}
+
+/* One node's memory has no room for its record of the epoch. */
+Test(recovery, a_member_that_cannot_join_fails_the_epoch_for_all)
+{
+    struct world_opts o = quiet_world();
+    uint32_t lost[2] = { 0, 0 };
+    struct world w;
+
+    o.run_ms = 60000;
+    world_open(&w, &o);
+    hth_loop_net_script(w.net, half_heard, lost);
+    while (w.now_ms < SOON) {
+        world_advance(&w, w.now_ms + 1);
+        if (w.now_ms == 2)
+            hth_store_mem_fail_at(w.machine[ODD].store, 1);
+        w.restart_ms = HTH_NEVER; /* who waits is left waiting */
+    }
+    for (uint32_t r = 0; r < o.nodes; r++) {
+        const struct hth_local_error *e = world_error(&w, r);
+
+        cr_assert(ne(ptr, (void *)(uintptr_t)e, NULL), "rank %u has heard nothing", r);
+        cr_assert(eq(int, e->code, HEARTH_ENOSPC), "rank %u: %s", r, e->text);
+        cr_assert(ne(ptr, strstr(e->text, "node m1"), NULL), "rank %u: %s", r, e->text);
+        cr_assert(eq(str, (char *)(uintptr_t)e->text, (char *)(uintptr_t)world_error(&w, 0)->text));
+    }
+    cr_assert(gt(u32, lost[0], 2));
+    world_restart(&w, 1, "there is room again");
+    for (uint64_t until = w.now_ms + SOON; hth_save_none(w.newest.id) && w.now_ms < until;)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(eq(int, hth_save_none(w.newest.id), 0));
+    world_close(&w);
+}
+
 /* Nothing is pulled, since each node has what its rank needs: the time goes into verifying. */
 Test(recovery, the_time_that_verifying_took_is_told)
 {

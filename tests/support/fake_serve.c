@@ -52,6 +52,7 @@ static void on_join(struct fake_engine *f, struct client *c, const struct hth_lo
         f->recovered = 0;
     f->epoch = a.epoch = e.epoch;
     f->nonce = a.nonce = e.nonce;
+    a.opts = m->opts;
     hth_epoch_fini(&e);
     fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_JOINED, m->head.request, 0, -1);
 }

@@ -17,7 +17,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define PROVIDER    "tcp"
 #define API         FI_VERSION(1, 15)
 #define COMPLETIONS 16384u
 
@@ -82,7 +81,7 @@ static void list_providers(
 static int choose(
         struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
-    const char *provider = opts->provider ? opts->provider : PROVIDER;
+    const char *provider = opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT;
     struct fi_info *found = NULL;
     char known[160];
     int rc = ask(o, provider, opts, &found);

@@ -299,7 +299,7 @@ static int ucx_open(const struct hth_transport_opts *opts,
         const struct hth_transport_events *events, struct hth_transport **out,
         struct hearth_error *err)
 {
-    const char *provider = opts->provider ? opts->provider : "tcp";
+    const char *provider = opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT;
     struct hth_network network = {
         .bind = opts->bind, .transport = "ucx", .provider = provider, .trusted = opts->trusted
     };

@@ -28,6 +28,11 @@ void hth_mac(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY], const
         size_t a_len, const void *b, size_t b_len);
 int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]); /* 1: equal */
 
+/* That an engine has this key, to a rank of its node that drew the number. */
+#define HTH_CHALLENGE 16
+void hth_local_proof(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY],
+        const unsigned char challenge[HTH_CHALLENGE]);
+
 /* A session's key from the job's and what both sides said (`transcript`): one for each purpose. */
 void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
         const char *purpose, const void *transcript, size_t len);

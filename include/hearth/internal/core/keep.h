@@ -11,7 +11,8 @@
 
 struct hth_keep {
     uint64_t epoch;
-    uint64_t serial; /* of the decision, counted in the epoch */
+    uint64_t serial;  /* of the decision, counted in the epoch */
+    uint64_t dropped; /* saves of epochs up to this one were given up by all ranks; 0: none */
     uint32_t saves, bads;
     /* Bit i: save[i] has fewer copies than were asked for, or may have since a node was lost. */
     uint32_t degraded;
@@ -24,6 +25,8 @@ struct hth_keep {
 
 void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]);
 int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct hearth_error *err);
+/* Saves of epochs up to this one are not kept. */
+void hth_keep_drop(struct hth_keep *k, uint64_t epoch);
 int hth_keep_has(const struct hth_keep *k, struct hth_save_id save);
 /* Its place on the list; -1: it is not there. */
 int hth_keep_at(const struct hth_keep *k, struct hth_save_id save);

@@ -14,6 +14,7 @@
 #ifndef HEARTH_INTERNAL_CORE_LOCAL_H
 #define HEARTH_INTERNAL_CORE_LOCAL_H
 
+#include <hearth/internal/core/auth.h>
 #include <hearth/internal/core/epoch.h>
 #include <hearth/types.h>
 
@@ -78,7 +79,7 @@ struct hth_local_error {
     char text[HEARTH_ERROR_TEXT];
 };
 
-/* What all ranks of a job say alike; the engine takes it at JOIN. */
+/* What all ranks of a job say alike; the engine takes it at JOIN, and answers with what is in effect. */
 struct hth_local_opts {
     uint32_t copies, min_copies, keep, allow_degraded;
     uint32_t recover_ms, save_ms, heartbeat_ms, dead_ms, stall_ms, linger_s, inflight_mib, zero;
@@ -91,8 +92,10 @@ struct hth_local_attach {
     uint32_t rank, world;
     uint32_t helper;
     uint32_t pid;
-    uint32_t want_log; /* enum hearth_log_level of lines wanted as events; 0: none */
-    uint32_t trusted;  /* 1: network = trusted, as the engine must have it too */
+    uint32_t want_log;     /* enum hearth_log_level of lines wanted as events; 0: none */
+    uint64_t epoch, nonce; /* that the rank has joined already; 0: none */
+    unsigned char challenge[HTH_CHALLENGE]; /* random */
+    uint32_t trusted; /* 1: network = trusted, as the engine must have it too */
     uint32_t zero;
     char job[HTH_NAME_MAX + 8]; /* NUL-terminated */
 };
@@ -109,6 +112,16 @@ struct hth_local_attached {
     char log[512]; /* path of the engine's log */
     char transport[HTH_BACKEND_MAX + 1];
     uint32_t version_low, version_high; /* protocols that the engine speaks with others */
+    /* What it was started with, as far as a rank may ask for it, and as it has it. */
+    char provider[32];
+    char bind[64];
+    char device[32]; /* "": the one that has the address */
+    uint32_t port;   /* that it listens on */
+    uint32_t trusted;
+    uint32_t heartbeat_ms, dead_ms, stall_ms; /* 0: as the ranks say */
+    uint32_t has_key;
+    unsigned char key_proof[HTH_MAC]; /* hth_local_proof() */
+    struct hth_local_opts opts;       /* in effect in `epoch` */
 };
 
 struct hth_local_join {
@@ -125,6 +138,7 @@ struct hth_local_joined {
     struct hth_local_head head;
     uint64_t epoch, nonce;
     uint32_t nodes, self;
+    struct hth_local_opts opts; /* in effect */
 };
 
 #define HTH_COMMON_NAME 256u

@@ -83,6 +83,10 @@ int hth_store_lock(int records, const char *path, int *out_fd, struct hearth_err
  * when none does, or the pid as its own namespace counts it. Errors: HEARTH_ENOENT, HEARTH_EIO. */
 int hth_store_locked(const char *root, const char *job, pid_t *out_pid, struct hearth_error *err);
 
+/* Before close: all that is Hearth's goes, its memory too as soon as nobody maps it; the records
+ * and the log stay where they are wanted. What is not ours stays. */
+void hth_store_tmpfs_erase(struct hth_store *s, int keep_records);
+
 /* Bytes that reserve() promised and work() has not yet made. */
 uint64_t hth_store_tmpfs_missing(struct hth_store *s);
 

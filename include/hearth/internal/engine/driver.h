@@ -60,7 +60,7 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
 int hth_driver_run(struct hth_driver *d, struct hearth_error *err);
 void hth_driver_stop(struct hth_driver *d); /* any thread, signal handlers too */
 
-/* On the thread that ran it. Files stay; the socket goes. NULL: nothing. */
+/* On the thread that ran it. The socket goes; files stay, unless the job was dropped. NULL: nothing. */
 void hth_driver_close(struct hth_driver *d);
 
 #endif

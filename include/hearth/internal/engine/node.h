@@ -30,10 +30,14 @@ struct hth_node_env {
             const void *attach, size_t attach_len);
     void *reply_self;
     char node[HTH_NAME_MAX + 1]; /* this node's id */
-    char log_path[512];          /* told to clients */
-    int trusted;                 /* network = trusted; ranks must say the same */
-    uint32_t retry_ms;           /* 0: 500 */
-    uint32_t breaks;             /* enum hth_break, tests */
+    char log_path[512];          /* told to clients, as are the next four */
+    char provider[32];
+    char bind[64];
+    char device[32];
+    int trusted;       /* network = trusted; ranks must say the same */
+    uint32_t linger_s; /* until ranks say another; 0: a day */
+    uint32_t retry_ms; /* 0: 500 */
+    uint32_t breaks;   /* enum hth_break, tests */
 };
 
 /* Adopts what the store has. Where it has an epoch record whose job still runs (an engine that died
@@ -55,7 +59,17 @@ void hth_node_tick(struct hth_node *node);
 uint64_t hth_node_due_ms(struct hth_node *node); /* store's background work included */
 
 uint32_t hth_node_clients(const struct hth_node *node); /* attached now */
-int hth_node_done(const struct hth_node *node);         /* 1: dropped, the engine may end */
+/* 1: the job was dropped, everywhere as far as we can tell, and no client is left: the engine may end. */
+int hth_node_done(const struct hth_node *node);
+
+/* What its memory is left for when the engine ends. */
+enum hth_leftover {
+    HTH_LEAVE_ALL,     /* the job goes on, or may */
+    HTH_LEAVE_RECORDS, /* it was dropped, and not every node is known to have heard */
+    HTH_LEAVE_NOTHING
+};
+enum hth_leftover hth_node_leftover(const struct hth_node *node);
+
 uint32_t hth_node_linger_s(const struct hth_node *node);
 
 /* For tests and the simulator. */

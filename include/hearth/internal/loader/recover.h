@@ -14,8 +14,8 @@ struct hth_recover;
 
 struct hth_recover_events {
     void *self;
-    /* GO was heard (code 0; info is filled, save epoch 0: nothing to recover), or this epoch's
-     * recovery failed. Exactly once per start. */
+    /* GO was heard (code 0; info is filled, save epoch 0: nothing to recover), or this epoch has
+     * failed. Once per epoch; a failure also before anybody here has asked. */
     void (*on_end)(void *self, int code, const struct hearth_error *err, struct hth_save_id save,
             const struct hearth_recovery *info);
 };
@@ -36,6 +36,9 @@ void hth_recover_accept_loss(struct hth_recover *r);
 
 /* The first local rank asks. Errors: HEARTH_ESTATE (running already, or ended). */
 int hth_recover_start(struct hth_recover *r, uint32_t deadline_ms, struct hearth_error *err);
+
+/* This node cannot take part in the epoch that was just joined: all members are told. */
+void hth_recover_refuse(struct hth_recover *r, const struct hearth_error *why);
 
 /* An engine that comes back after GO: this epoch's recovery ended well before this process began. Whoever
  * has not heard GO is told. */

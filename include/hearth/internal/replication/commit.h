@@ -37,6 +37,9 @@ void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen);
  * not decided are followed again. After hth_commit_go(). */
 void hth_commit_resume(struct hth_commit *c);
 
+/* The job is over: nothing is followed, decided or repaired until the next join. */
+void hth_commit_stop(struct hth_commit *c);
+
 /* A rank of this node begins `step`. Gives the save's id; `rank`'s attempt counts by itself.
  * Errors: HEARTH_EBUSY naming the undecided save and whom it waits for, HEARTH_ESTATE. The refusal
  * of an attempt is reported to the coordinator, which cancels it everywhere. */

@@ -38,11 +38,12 @@ enum hth_kind {
     HTH_KIND_VOTE = 34,         /* up */
     HTH_KIND_GO = 35,           /* down */
     HTH_KIND_EPOCH_FAILED = 36, /* down, and to whoever has not heard: {i32 code, text} */
-    HTH_KIND_CLOSE = 37,        /* up: {u32 drop}: all ranks of my node have closed */
-    HTH_KIND_DROP = 38,         /* down: everybody dropped: free everything */
-    HTH_KIND_ECHO = 39,         /* tests */
+    HTH_KIND_CLOSE = 37, /* up: {u32 1}: all ranks of my node have dropped, {u32 2}: I have freed */
+    HTH_KIND_DROP = 38,  /* down: everybody dropped: free everything */
+    HTH_KIND_ECHO = 39,  /* tests */
     HTH_KIND_ASK_INVENTORY =
-            40, /* down: {u32 serial} plans up to it are void: say again what you hold */
+            40,            /* down: {u32 serial} plans up to it are void: say again what you hold */
+    HTH_KIND_REFUSED = 41, /* up: {i32 code, text} my node cannot take part: the epoch has failed */
 };
 
 /* Deliver a fact: up-facts at the coordinator with their origin, down and to at the node with origin 0. */

@@ -35,11 +35,13 @@ enum hth_transport_caps {
     HTH_CAP_GRANT_PER_CONN = 16, /* a grant is useless on another connection */
 };
 
+#define HTH_PROVIDER_DEFAULT "tcp" /* of both backends */
+
 struct hth_transport_opts {
     const char
             *bind; /* numeric address to listen on, "127.0.0.1" or "::1"; mandatory, no wildcard */
     uint16_t port; /* 0: any */
-    const char *provider; /* backend's own: "tcp", "posix"; NULL: its default */
+    const char *provider; /* backend's own: "tcp", "posix"; NULL: HTH_PROVIDER_DEFAULT */
     const char *device;   /* interface name; NULL: the one that has `bind` */
     int trusted;          /* 1: a listener that obeys anybody is fine off loopback, too */
     uint32_t connect_ms;  /* 0: 5000 */
