@@ -272,6 +272,7 @@ void hth_node_close(struct hth_node *n)
     if (n->ctx.tree)
         hth_tree_close(&n->ctx);
     lend_close(n);
+    find_close(n);
     read_close(n);
     if (n->ctx.holdings)
         hth_holdings_close(&n->ctx);
@@ -320,6 +321,7 @@ void hth_node_tick(struct hth_node *n)
         hth_commit_tick(n->commit);
     }
     lend_tick(n, hth_now_ms(&n->ctx.clock));
+    find_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
     make_memory(n);
 }
@@ -340,6 +342,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
         due_ms = least(due_ms, hth_commit_due_ms(n->commit));
     }
     due_ms = least(due_ms, lend_due_ms(n));
+    due_ms = least(due_ms, find_due_ms(n));
     due_ms = least(due_ms, progress_due_ms(n));
     return least(due_ms, n->made_ms);
 }

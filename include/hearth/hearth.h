@@ -135,7 +135,9 @@ HEARTH_API int hearth_save_commit(
 /* Give the save up: the attempt is cancelled on all ranks. NULL is fine. */
 HEARTH_API void hearth_save_abort(struct hearth_save *save);
 
-/* Wait until the save has reached `level` on this rank's account, or failed.
+/* Wait until the save has reached `level` on this rank's account, or failed. It ends when this node's
+ * engine knows; others may hear of PROTECTED a moment later. Once every rank has waited for it, every
+ * node knows.
  * Errors: HEARTH_ETIMEOUT after deadline_ms (1 .. 86400000), naming what it waits for;
  * HEARTH_EFAILED why it failed; HEARTH_EUNKNOWN the coordinator is silent. */
 HEARTH_API int hearth_wait(struct hearth_handle *handle, enum hearth_level level,
@@ -144,6 +146,10 @@ HEARTH_API int hearth_wait(struct hearth_handle *handle, enum hearth_level level
 /* Where it stands now. Never blocks. */
 HEARTH_API int hearth_test(
         struct hearth_handle *handle, struct hearth_status *out, struct hearth_error *err);
+
+/* Which save it is, for hearth_checkpoint_find() on any rank. */
+HEARTH_API int hearth_handle_id(
+        struct hearth_handle *handle, struct hearth_save_id *out, struct hearth_error *err);
 
 /* Ask for the save to be cancelled on all ranks; the handle then fails unless PROTECTED came first. */
 HEARTH_API int hearth_cancel(struct hearth_handle *handle, struct hearth_error *err);

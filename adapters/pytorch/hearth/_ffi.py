@@ -75,6 +75,10 @@ class RecoverOpts(Sized):
                 ("deadline_ms", U32), ("accept_loss", U32)]
 
 
+class FindOpts(Sized):
+    _fields_ = [("struct_size", SIZE), ("save", P), ("wait_ms", U32), ("reserved", U32)]
+
+
 class Status(Sized):
     _fields_ = [("struct_size", SIZE), ("step", U64), ("level", U32), ("degraded", U32),
                 ("code", I32), ("attempt", U32), ("bytes", U64), ("copied", U64),
@@ -148,7 +152,7 @@ _PROTOTYPES = {
     "hearth_test": (c.c_int, [P, P, P]),
     "hearth_cancel": (c.c_int, [P, P]),
     "hearth_handle_close": (None, [P]),
-    "hearth_checkpoint_open": (c.c_int, [P, U64, P, P]),
+    "hearth_checkpoint_find": (c.c_int, [P, U64, P, P, P]),
     "hearth_checkpoint_info": (c.c_int, [P, P, P]),
     "hearth_checkpoint_close": (None, [P]),
     "hearth_item_at": (c.c_int, [P, c.c_int, SIZE, P, P]),

@@ -52,7 +52,7 @@ def test_without_a_step_it_is_the_newest(base):
 def test_a_step_that_is_not_there_is_named_with_those_that_are(base):
     save(base, 6, 1)
     reader = HearthReader()
-    with pytest.raises(CheckpointException, match="no COMPLETE step 5 .* there is: 6"):
+    with pytest.raises(CheckpointException, match="no PROTECTED step 5 .* there is: 6"):
         load(reader, f"{base}/5")
     assert isinstance(reader.error, FileNotFoundError)
     assert load(reader, f"{base}/6") == 1

@@ -332,7 +332,7 @@ class HearthReader(StorageReader):
 def _newest(member: _jobs.Membership) -> Checkpoint:
     """The newest save that is PROTECTED, or what was recovered, if that is newer and still here."""
     job, recovered = member.job, member.recovered
-    newest = _find(job, None)
+    newest = _find(job, None, _HEAR_S)
     if recovered is not None and (newest is None or newest.step < recovered.step):
         found = _find(job, recovered.step)
         if found is not None:
@@ -342,9 +342,9 @@ def _newest(member: _jobs.Membership) -> Checkpoint:
     return newest if newest is not None else job.checkpoint(None)  # whose error says what there is
 
 
-def _find(job: Job, step: int | None) -> Checkpoint | None:
+def _find(job: Job, step: int | None, wait_s: float = 0.0) -> Checkpoint | None:
     try:
-        return job.checkpoint(step)
+        return job.checkpoint(step, wait_s=wait_s)
     except HearthNotFound:
         return None
 

@@ -65,6 +65,11 @@ void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_
 int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth_level *out_level,
         int *out_degraded, int *out_code, char text[256]);
 
+/* The newest save of this epoch (step: NULL, or of this one) that all ranks of this node have handed
+ * over and whose decision was not heard here: 1; 0: none. *out_unknown 1: nor will it be. */
+int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
+        struct hth_save_id *out_save, int *out_unknown);
+
 /* The newest PROTECTED save, how long ago, what is undecided and whom it waits for: for status. */
 void hth_commit_text(struct hth_commit *c, char *out, size_t len);
 
