@@ -36,6 +36,9 @@ uint64_t hth_until_ms(uint64_t wait_ms); /* from now */
 
 const char *hth_level_name(uint32_t level); /* handle.c */
 
+/* It is a step, or `but`, the one constant that the call takes as well (0: none). */
+int hth_step_check(uint64_t step, uint64_t but, struct hearth_error *err);
+
 struct hth_object;
 
 /* "object 'x' of rank 3"; of nobody's the name alone. */

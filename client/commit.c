@@ -140,7 +140,9 @@ int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_
 
     if ((rc = hth_save_enter(save, err)) || (rc = hth_save_not_sealed(save, err)))
         return rc;
-    if (save->step != HEARTH_STEP_LATER || step == HEARTH_STEP_LATER)
+    if ((rc = hth_step_check(step, 0, err)))
+        return hth_while(err, rc, "set the step of a save");
+    if (save->step != HEARTH_STEP_LATER)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "the step of a save is set once, when it was begun with HEARTH_STEP_LATER");
     m.wait_ms = save->wait_ms;

@@ -306,6 +306,8 @@ int hearth_checkpoint_find(struct hearth *h, uint64_t step, const struct hearth_
     if (!out_ckpt)
         return hth_fail(
                 err, HEARTH_EINVAL, 0, "out_ckpt is NULL: there is no place for the checkpoint");
+    if ((rc = hth_step_check(step, HEARTH_STEP_NEWEST, err)))
+        return hth_while(err, rc, "open a checkpoint");
     if (!(rc = find_fill(h, &m, step, &o, err)))
         rc = h->opts.off ? hth_fail(err, HEARTH_ENOENT, 0,
                                    "the kill switch is on (off): nothing is kept")

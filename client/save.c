@@ -193,6 +193,8 @@ int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
 
     if ((rc = hth_enter(h, err)) || (rc = hth_opts_copy(&o, sizeof(o), opts, err)))
         return rc;
+    if ((rc = hth_step_check(step, HEARTH_STEP_LATER, err)))
+        return hth_while(err, rc, "begin a save");
     if (!out_save)
         return hth_fail(err, HEARTH_EINVAL, 0, "out_save is NULL: there is no place for the save");
     if (o.wait_ms > HTH_DEADLINE_MAX)

@@ -165,6 +165,9 @@ static int next_attempt(struct hth_commit *c, uint32_t rank, uint64_t step, stru
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "rank %" PRIu32 " begins step %" PRIu64 " before recover has ended in this epoch",
                 rank, step);
+    if (step > HTH_STEP_MAX)
+        return hth_fail(err, HEARTH_EINVAL, 0, "%" PRIu64 " is no step: at most %" PRIu64, step,
+                HTH_STEP_MAX);
     if (l->last_step != HTH_NEVER && step < l->last_step)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "rank %" PRIu32 " begins step %" PRIu64 " after step %" PRIu64

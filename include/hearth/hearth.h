@@ -101,13 +101,14 @@ HEARTH_API int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_p
 
 /*
  * Begin to write this rank's part of `step`. All ranks save the same steps in the same order;
- * steps never go down within an epoch.
+ * steps never go down within an epoch. HEARTH_STEP_LATER: it is said later (<hearth/save.h>).
  *
  * bytes     Of the payloads to come: the sum of all data, plus 4096 per piece is always enough
  *           (hearth_save_bytes() says exactly).
  * opts      NULL: no waiting.
  *
- * Errors    HEARTH_EBUSY   no room because an older save is undecided: names it and whom it waits for
+ * Errors    HEARTH_EINVAL  HEARTH_STEP_NEWEST, which is for reading
+ *           HEARTH_EBUSY   no room because an older save is undecided: names it and whom it waits for
  *           HEARTH_ENOSPC  larger than what the store can ever hold
  *           HEARTH_ESTATE  no hearth_recover() in this epoch yet, or the step went down
  * Cost      One message to the engine; the memory is there already.

@@ -36,13 +36,14 @@ HEARTH_API void hearth_checkpoint_close(struct hearth_checkpoint *ckpt); /* view
  * recovered checkpoint and any number of these may be open at once. Ranks that are to read one and the
  * same save while others are written agree on its id first (hearth_handle_id, hearth_checkpoint_id).
  *
- * Errors   HEARTH_ENOENT   no such step, or not PROTECTED; which steps there are
+ * Errors   HEARTH_EINVAL   HEARTH_STEP_LATER, which is for saving
+ *          HEARTH_ENOENT   no such step, or not PROTECTED; which steps there are
  *          HEARTH_ESTATE   hearth_recover() has not ended in this epoch
  *          HEARTH_ETIMEOUT a newer attempt is undecided after wait_ms: which, and whom it waits for
  *          HEARTH_EUNKNOWN nobody will decide it in this epoch
  *          HEARTH_EFAILED  the save of this id has failed: why
  */
-#define HEARTH_STEP_NEWEST UINT64_MAX
+#define HEARTH_STEP_NEWEST (UINT64_MAX - 1) /* no step; for these two calls alone */
 struct hearth_find_opts {
     size_t struct_size;
     const struct hearth_save_id *save; /* this one and no other; NULL: any of the step */

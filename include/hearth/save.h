@@ -9,8 +9,9 @@
 
 HEARTH_BEGIN
 
-#define HEARTH_STEP_LATER \
-    UINT64_MAX /* for hearth_save_begin(): staging; hearth_save_set_step() follows */
+/* For hearth_save_begin(): staging; hearth_save_set_step() follows. No step: the greatest one is two
+ * less, HEARTH_STEP_NEWEST lies between. */
+#define HEARTH_STEP_LATER UINT64_MAX
 
 /* Exactly the `bytes` that begin needs for these pieces and byte items (both may be NULL, 0). */
 HEARTH_API uint64_t hearth_save_bytes(const struct hearth_piece *pieces, size_t count,
@@ -27,7 +28,7 @@ HEARTH_API int hearth_save_stage(struct hearth_save *save, const struct hearth_p
         size_t count, void **out_data, struct hearth_error *err);
 
 /* A save begun with HEARTH_STEP_LATER belongs to `step` from here on. Waits and fails as begin does,
- * with begin's wait_ms. */
+ * with begin's wait_ms. HEARTH_EINVAL: neither of the two constants is a step. */
 HEARTH_API int hearth_save_set_step(
         struct hearth_save *save, uint64_t step, struct hearth_error *err);
 

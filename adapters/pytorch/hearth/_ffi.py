@@ -21,7 +21,7 @@ from . import errors
 P, I32, U32, I64, U64, SIZE, STR = (
     c.c_void_p, c.c_int32, c.c_uint32, c.c_int64, c.c_uint64, c.c_size_t, c.c_char_p)
 
-STEP_LATER = STEP_NEWEST = 2**64 - 1
+STEP_NEWEST, STEP_LATER = 2**64 - 2, 2**64 - 1  # no steps
 LEVELS = {"OFF": 1, "WRITTEN": 5, "SEALED": 10, "COPIED": 20, "COMPLETE": 30, "PROTECTED": 40}
 START = {"auto": 0, "never": 10, "in_process": 20}
 KEEP, DROP = 0, 10
@@ -38,6 +38,15 @@ DTYPES: dict[str, int] = {
     "uint1": 72, "uint2": 73, "uint3": 74, "uint4": 75, "uint5": 76, "uint6": 77, "uint7": 78,
     "qint32": 79, "qint8": 80, "quint8": 81, "quint2x4": 82, "quint4x2": 83}
 DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
+
+
+def step_number(step: int | None, none: int) -> int:
+    """A step as the library takes it; None: this constant, which no number may pass for."""
+    if step is None:
+        return none
+    if not 0 <= step < STEP_NEWEST:
+        raise ValueError(f"{step} is no step: 0 to {STEP_NEWEST - 1}")
+    return step
 
 
 class Error(c.Structure):

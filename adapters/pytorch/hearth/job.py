@@ -247,7 +247,7 @@ class Job:
             out = c.c_void_p()
             with self._used() as pointer:
                 call("hearth_checkpoint_find", pointer,
-                     _ffi.STEP_NEWEST if step is None else step, c.byref(opts), c.byref(out))
+                     _ffi.step_number(step, _ffi.STEP_NEWEST), c.byref(opts), c.byref(out))
                 return Checkpoint(self, out)
 
         while True:
@@ -272,7 +272,7 @@ class Job:
             """One call: a begin that is refused counts as an attempt, and cancels it."""
             out = c.c_void_p()
             with self._used() as pointer:
-                call("hearth_save_begin", pointer, _ffi.STEP_LATER if step is None else step,
+                call("hearth_save_begin", pointer, _ffi.step_number(step, _ffi.STEP_LATER),
                      nbytes, c.byref(opts), c.byref(out))
                 return Save(self, out)
 
