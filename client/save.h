@@ -56,8 +56,9 @@ struct hearth_save *hth_save_open(
 void hth_save_lent(
         struct hearth_save *s, uint64_t token, uint64_t incarnation, struct hth_local_save save);
 int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hearth_begin_opts *o,
-        struct hearth_error *err);                  /* a slot lent, which becomes the open object */
-void hth_save_finish_object(struct hearth_save *s); /* its records go where its table will be */
+        struct hearth_error *err); /* a slot lent, which becomes the open object */
+/* The records of the object that was open last go where its table will be. */
+void hth_save_finish_object(struct hearth_save *s, uint32_t index);
 void hth_save_dispose(struct hearth_save *s);
 
 struct hearth_handle *hth_handle_open(struct hearth *h);

@@ -84,7 +84,9 @@ HEARTH_API int hearth_save_give(
 HEARTH_API int hearth_save_take(struct hearth *h, const struct hearth_ticket *ticket,
         struct hearth_save **out_save, struct hearth_error *err);
 
-/* One more object of this rank in the same save; what is added from here on goes there. */
+/* One more object of this rank in the same save; what is added from here on goes there. An error is
+ * this call's alone: the object before it stays open, and the save goes on as it was. Errors:
+ * HEARTH_EEXIST the rank has an object of this name in the save; HEARTH_ENOSPC, HEARTH_EBUSY no room. */
 HEARTH_API int hearth_save_next_object(
         struct hearth_save *save, const char *name, uint64_t bytes, struct hearth_error *err);
 

@@ -73,6 +73,76 @@ static void sealed_and_not_committed_is_no_save(void)
     party_save(&p, 3, 3);
 }
 
+/* ---- several objects ------------------------------------------------------------------------ */
+
+static const char extra[] = "of the second object";
+
+/* step, tag. What the last refused call said is in err. */
+static void do_save_with_refusals(struct me *me, const uint64_t arg[3], struct answer *out)
+{
+    struct hearth_bytes more = { .struct_size = sizeof(more), .key = "note", .key_len = 4 };
+    struct hearth_save *save;
+    int far, same, odd;
+
+    more.data = (char *)(uintptr_t)extra, more.len = sizeof(extra);
+    do_begin(me, (uint64_t[3]){ arg[0], 15000, 0 }, out);
+    if (out->rc)
+        return;
+    save = me->save;
+    far = hearth_save_next_object(save, "far", UINT64_C(1) << 40, NULL);
+    do_write(me, arg, out);
+    odd = hearth_save_next_object(save, "no/name", 8192, NULL);
+    if (!out->rc)
+        out->rc = hearth_save_next_object(save, me->rank ? "b1" : "b0", 8192, &out->err);
+    if (!out->rc)
+        out->rc = hearth_save_add_bytes(save, &more, 1, &out->err);
+    same = hearth_save_next_object(save, me->rank ? "b1" : "b0", 8192, NULL);
+    out->v[0] = (uint64_t)-far;
+    out->v[1] = (uint64_t)-same;
+    out->v[2] = (uint64_t)-odd;
+    if (!out->rc)
+        do_commit(me, arg, out);
+}
+
+static void do_read_note(struct me *me, const uint64_t arg[3], struct answer *out)
+{
+    struct hearth_item item[2] = { { .struct_size = sizeof(item[0]) } };
+    char got[sizeof(extra)] = "";
+    size_t count = 0;
+
+    (void)arg;
+    out->rc = hearth_item_find(me->ckpt, "note", 4, item, 2, &count, &out->err);
+    for (size_t i = 0; i < count && i < 2 && !out->rc; i++) {
+        out->rc = hearth_read_bytes(me->ckpt, &item[i], 0, got, sizeof(got), &out->err);
+        if (!out->rc && memcmp(got, extra, sizeof(got)) != 0)
+            out->rc = 1;
+    }
+    out->v[0] = count;
+}
+
+static void a_refused_further_object_leaves_the_save_as_it_was(void)
+{
+    struct answer a;
+
+    start(2, 2);
+    party_save(&p, 1, 1);
+    for (uint32_t r = 0; r < 2; r++)
+        party_tell(&p, r, do_save_with_refusals, 2, 2, 0);
+    for (uint32_t r = 0; r < 2; r++) {
+        a = party_hear(&p, r, 20000);
+        CHECK(a.rc == 0, "rank %u: %s", r, a.err.text);
+        CHECK(a.v[0] == (uint64_t)-HEARTH_ENOSPC, "too far: %d", -(int)a.v[0]);
+        CHECK(a.v[1] == (uint64_t)-HEARTH_EEXIST, "a name that is taken: %d", -(int)a.v[1]);
+        CHECK(a.v[2] == (uint64_t)-HEARTH_EINVAL, "no name: %d", -(int)a.v[2]);
+    }
+    party_all(&p, do_wait, 2, HEARTH_PROTECTED, 15000);
+    party_restart(&p);
+    party_recover(&p, 2, 2);
+    a = party_ask(&p, 0, do_read_note, 0, 0, 0);
+    CHECK(a.rc == 0 && a.v[0] == 2, "%u notes: %s", (unsigned)a.v[0], a.err.text);
+    party_save(&p, 3, 3);
+}
+
 /* ---- reading in the epoch ------------------------------------------------------------------- */
 
 static int same(
@@ -458,6 +528,7 @@ int main(int argc, char **argv)
     static const struct party_case cases[] = { /* clang-format off */
     CASE(sealed_copies_travel_before_commit)
     CASE(sealed_and_not_committed_is_no_save)
+    CASE(a_refused_further_object_leaves_the_save_as_it_was)
     CASE(a_step_of_this_epoch_is_read_by_any_rank)
     CASE(a_step_saved_again_is_the_new_one_for_whoever_is_told)
     CASE(ones_own_object_needs_no_other_node)
