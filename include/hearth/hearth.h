@@ -88,11 +88,14 @@ HEARTH_API int hearth_recover(struct hearth *h, const struct hearth_recover_opts
  * part of its box which the stored pieces of that key cover, wherever they are.
  *
  * pieces[count]  data is written; dtype and global shape must match, or HEARTH_EINVAL naming the key.
- * flags          HEARTH_LOAD_PARTIAL: missing keys are reported, not an error.
+ * flags          HEARTH_LOAD_PARTIAL: missing keys are reported, not an error; what is there of them
+ *                is written.
  * out_report     May be NULL. hearth_report_close().
  *
  * Errors   HEARTH_ENOENT   keys that are not there (up to ten by name)
  *          HEARTH_ECORRUPT a chunk is wrong and no other copy exists: object, chunk, node
+ *          All keys and boxes are looked up first: where one is missing or does not match, nothing was
+ *          written. What fails later, on the way from another node, may leave targets partly written.
  * Cost     A key that is not wholly in this rank's own objects makes the tables of all objects be
  *          read, once for the checkpoint
  */

@@ -127,6 +127,57 @@ Test(load, partial_reports_what_is_missing_and_whole_refuses)
     rank_end(&r);
 }
 
+/* A table that is there, and after it something that is not like that. */
+static void check_untouched(struct hearth_checkpoint *c, struct hearth_piece bad, int code)
+{
+    static float got[ROWS][COLS];
+    const int64_t shape[] = { ROWS, COLS };
+    struct hearth_piece piece[2] = { rank_piece("table", got, 2, shape), bad };
+    struct hearth_error err = { 0 };
+
+    memset(got, 0xee, sizeof(got));
+    must_fail(hearth_load(c, piece, 2, 0, NULL, &err), code);
+    for (size_t i = 0; i < sizeof(got); i++)
+        cr_assert(eq(u8, ((unsigned char *)got)[i], 0xee), "byte %zu: %s", i, err.text);
+}
+
+static void check_all_untouched(struct hearth_checkpoint *c)
+{
+    static float other[ROWS + 1][COLS];
+    const int64_t one = 1, more[] = { ROWS + 1, COLS }, rest[] = { 2, COLS };
+    const int64_t global[] = { ROWS, COLS }, outside[] = { ROWS - 1, 0 };
+    struct hearth_piece beyond = rank_piece("table", other, 2, rest);
+
+    check_untouched(c, rank_piece("nothing", other, 1, &one), HEARTH_ENOENT);
+    check_untouched(c, rank_piece("table", other, 2, more), HEARTH_EINVAL);
+    beyond.global_shape = global;
+    beyond.global_offset = outside;
+    check_untouched(c, beyond, HEARTH_EINVAL);
+    beyond = rank_piece("blob", NULL, 1, &one);
+    check_untouched(c, beyond, HEARTH_EINVAL);
+}
+
+Test(load, that_does_not_find_all_leaves_every_target_as_it_was)
+{
+    struct rank r;
+    struct hearth_checkpoint *c = start(&r, 0);
+
+    check_all_untouched(c);
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
+Test(load, that_does_not_find_all_elsewhere_leaves_every_target_as_it_was)
+{
+    struct rank r;
+    struct hearth_checkpoint *c = start(&r, 1);
+
+    check_all_untouched(c);
+    cr_assert(le(u64, fake_counts(r.fake).range_bytes, 3 * HTH_CHUNK)); /* tables alone */
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
 Test(load, refuses_another_dtype_or_shape_by_name)
 {
     struct rank r;

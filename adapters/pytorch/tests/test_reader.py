@@ -71,6 +71,26 @@ def test_nothing_is_held_after_a_load(base):
         assert load(reader, f"{base}/{step}") == step
 
 
+class Astray(HearthReader):
+    """Where one byte item lies is somewhere else."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
+        metadata = super().read_metadata(*args, **kwargs)
+        for index, place in metadata.storage_data.items():
+            if index.fqn == "n":
+                place.relative_path = "gone.distcp"
+        return metadata
+
+
+def test_what_is_not_there_is_found_out_before_anything_is_written(base):
+    dcp.save({"w": torch.ones(4), "n": "text"}, checkpoint_id=f"{base}/1",
+             storage_writer=HearthWriter(base))
+    state = {"w": torch.zeros(4), "n": ""}
+    with pytest.raises(CheckpointException, match="gone.distcp"):
+        dcp.load(state, checkpoint_id=f"{base}/1", storage_reader=Astray())
+    assert state["n"] == "" and not state["w"].any()
+
+
 def test_a_reader_outlives_the_job(base):
     save(base, 1, 1)
     reader = HearthReader()

@@ -214,10 +214,12 @@ class HearthReader(StorageReader):
                 slow.append(item)
             else:
                 fast.append((item, self._target(item, planner)))
+        files, parts = self._stored(checkpoint, slow), self._stored(checkpoint, blobs)
+        # from here on the state is written: what is not there was found out
         with Progress("hearth: load", sum(t.nbytes for _, t in fast)) as progress:
             self._read_boxes(checkpoint, fast, planner, progress)
-        self._read_files(checkpoint, slow, planner)
-        self._read_bytes(checkpoint, blobs, planner)
+        self._read_files(slow, files, planner)
+        self._read_bytes(blobs, parts, planner)
 
     @staticmethod
     def _target(item: ReadItem, planner: LoadPlanner) -> torch.Tensor:
@@ -278,10 +280,10 @@ class HearthReader(StorageReader):
             data = extension.transform_from(io.BytesIO(data)).read()
         return data
 
-    def _read_files(self, checkpoint: Checkpoint, items: list[ReadItem],
+    def _read_files(self, items: list[ReadItem], parts: list[bytes],
                     planner: LoadPlanner) -> None:
         """Tensors that torch.save wrote."""
-        for item, data in zip(items, self._stored(checkpoint, items)):
+        for item, data in zip(items, parts):
             stored = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
             for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths)):
                 stored = stored.narrow(dim, offset, length)
@@ -289,10 +291,10 @@ class HearthReader(StorageReader):
             target.copy_(stored)
             planner.commit_tensor(item, target)
 
-    def _read_bytes(self, checkpoint: Checkpoint, items: list[ReadItem],
+    def _read_bytes(self, items: list[ReadItem], parts: list[bytes],
                     planner: LoadPlanner) -> None:
         stock = is_stock(planner)
-        for item, data in zip(items, self._stored(checkpoint, items)):
+        for item, data in zip(items, parts):
             if stock:
                 _set(planner, item.dest_index.fqn, self._decode(item, data))
                 continue
