@@ -350,6 +350,7 @@ struct hth_source { /* one object of the checkpoint */
 
 struct hearth_checkpoint {
     struct hearth *h;
+    uint32_t number; /* in this process: items say it */
     struct hth_save_id save;
     struct hearth_recovery info;
     struct hth_manifest *manifest;

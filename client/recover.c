@@ -19,6 +19,9 @@
 #define GRACE_MS     5000u /* the engine's own sentence about its deadline comes first */
 #define FIND_TRIES   4
 
+/* Checkpoints so far, of all jobs of this process: items of one are not taken for items of another. */
+static _Atomic uint32_t opened = 1;
+
 struct recover_msg {
     struct hth_local_recover fixed;
     char name[COMMON_NAMES][COMMON_NAME];
@@ -167,6 +170,7 @@ static int open_checkpoint(struct hearth *h, struct hth_local_save save,
     if (!c)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a checkpoint");
     c->h = h;
+    c->number = atomic_fetch_add(&opened, 1);
     c->save = hth_local_save_to(save);
     c->info = *info;
     c->info.struct_size = sizeof(c->info);

@@ -62,7 +62,8 @@ HEARTH_API int hearth_checkpoint_open(struct hearth *h, uint64_t step,
 HEARTH_API int hearth_checkpoint_id(
         const struct hearth_checkpoint *ckpt, struct hearth_save_id *out, struct hearth_error *err);
 
-/* One item as the object has it. Pointers live as long as the checkpoint. */
+/* One item as the object has it. Pointers live as long as the checkpoint, and it is one of that checkpoint
+ * alone: any other refuses it with HEARTH_EINVAL, also one of the same save. */
 struct hearth_item {
     size_t struct_size;
     const void *key;
@@ -73,11 +74,11 @@ struct hearth_item {
     uint32_t dtype;
     uint32_t ndim;
     const int64_t *shape, *global_shape, *global_offset;
-    uint64_t offset; /* of the item, from byte 4096 of the object */
-    uint64_t bytes;  /* of the payload */
-    uint32_t local;  /* 1: this node holds the object */
-    uint32_t reserved;
-    uint64_t handle; /* for the calls below */
+    uint64_t offset;     /* of the item, from byte 4096 of the object */
+    uint64_t bytes;      /* of the payload */
+    uint32_t local;      /* 1: this node holds the object */
+    uint32_t checkpoint; /* which it was taken from, and */
+    uint64_t handle;     /* which it is there: for the calls below */
 };
 
 /* How many objects the whole checkpoint has, with those that every node has (`.metadata`). */

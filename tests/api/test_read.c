@@ -285,6 +285,42 @@ static void check_bytes(struct hearth_checkpoint *c)
     must_fail(hearth_read_box(c, &item, NULL, NULL, part, NULL, NULL), HEARTH_EINVAL);
 }
 
+/* Of another save, of the same one opened twice, and of one that was closed and opened again. */
+Test(items, are_of_the_checkpoint_they_were_taken_from_and_no_other)
+{
+    struct rank r;
+    struct hearth_checkpoint *c = start(&r, 0), *other = NULL;
+    struct hearth_item item = { .struct_size = sizeof(item) }, same = item;
+    struct hearth_view view = { .struct_size = sizeof(view) };
+    const int64_t origin[] = { 0, 0 }, shape[] = { 1, 1 };
+    struct hearth_error err = { 0 };
+    char got[sizeof(blob)] = "";
+    float x = 0;
+
+    must(hearth_item_at(c, 1, 0, &item, NULL));
+    for (uint64_t step = 4; step < 6; step++) {
+        save_halves(&r, step);
+        must(hearth_checkpoint_open(r.h, step, &other, NULL));
+        must(hearth_item_at(other, 1, 0, &same, NULL));
+        cr_assert(eq(u64, same.handle, item.handle));
+        must_fail(hearth_read_box(other, &item, origin, shape, &x, NULL, &err), HEARTH_EINVAL);
+        cr_assert(ne(ptr, strstr(err.text, "another checkpoint"), NULL), "%s", err.text);
+        must_fail(hearth_read_bytes(other, &item, 0, got, 4, &err), HEARTH_EINVAL);
+        must_fail(hearth_view_open(other, &item, &view, &err), HEARTH_EINVAL);
+        must_fail(hearth_prefetch(other, &item, 1, &err), HEARTH_EINVAL);
+        must(hearth_read_box(other, &same, origin, shape, &x, NULL, &err));
+        cr_assert(epsilon_eq(flt, x, stored[0][0], 0.0f));
+        item = same;
+        hearth_checkpoint_close(other);
+    }
+    must(hearth_checkpoint_open(r.h, 5, &other, NULL));
+    must(hearth_item_at(other, 1, 0, &same, NULL));
+    must_fail(hearth_read_box(other, &item, origin, shape, &x, NULL, &err), HEARTH_EINVAL);
+    hearth_checkpoint_close(other);
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
 Test(read, boxes_and_bytes_here)
 {
     struct rank r;

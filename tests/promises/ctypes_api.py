@@ -70,7 +70,7 @@ class Item(Sized):
     _fields_ = [("struct_size", SIZE), ("key", P), ("key_len", SIZE), ("object", STR),
                 ("owner", U32), ("kind", U32), ("dtype", U32), ("ndim", U32), ("shape", P),
                 ("global_shape", P), ("global_offset", P), ("offset", U64), ("bytes", U64),
-                ("local", U32), ("reserved", U32), ("handle", U64)]
+                ("local", U32), ("checkpoint", U32), ("handle", U64)]
 
 
 class View(Sized):

@@ -106,7 +106,7 @@ class Item(Sized):
                 ("owner", U32), ("kind", U32), ("dtype", U32), ("ndim", U32),
                 ("shape", c.POINTER(I64)), ("global_shape", c.POINTER(I64)),
                 ("global_offset", c.POINTER(I64)), ("offset", U64), ("bytes", U64),
-                ("local", U32), ("reserved", U32), ("handle", U64)]
+                ("local", U32), ("checkpoint", U32), ("handle", U64)]
 
 
 class View(Sized):
