@@ -121,13 +121,15 @@ HEARTH_API int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes
         struct hearth_error *err);
 
 /* Copy tensors in: pieces[count], borrowed until return. One call for thousands of small ones. Keys
- * have at most 1024 bytes.
- * Errors: HEARTH_EINVAL naming the key; HEARTH_ENOSPC past the bytes of begin (nothing was copied);
+ * have at most 1024 bytes. A rank saves each box of a key once, in whichever of its objects; several
+ * ranks may save the same box, of the same bytes then: each reads the copy that is nearest to it.
+ * Errors: HEARTH_EINVAL naming the key, also where this box of it is in the rank's save already
+ * (pieces without elements aside), and nothing was added; HEARTH_ENOSPC past the bytes of begin (nothing was copied);
  * HEARTH_ESTATE after byte strings in the same object. */
 HEARTH_API int hearth_save_add(struct hearth_save *save, const struct hearth_piece *pieces,
         size_t count, struct hearth_error *err);
 
-/* Copy byte strings in: items[count], borrowed until return. */
+/* Copy byte strings in: items[count], borrowed until return. A rank's keys of byte strings differ. */
 HEARTH_API int hearth_save_add_bytes(struct hearth_save *save, const struct hearth_bytes *items,
         size_t count, struct hearth_error *err);
 
