@@ -37,6 +37,9 @@ uint64_t hth_until_ms(uint64_t wait_ms); /* from now */
 
 const char *hth_level_name(uint32_t level); /* handle.c */
 
+/* It is a step, or `but`, the one constant that the call takes as well (0: none). */
+int hth_step_check(uint64_t step, uint64_t but, struct hearth_error *err);
+
 struct hth_object;
 
 /* "object 'x' of rank 3"; of nobody's the name alone. */
@@ -52,6 +55,17 @@ int hth_array_at(const void **out, void *mine, size_t size, const void *array, s
 static inline uint64_t hth_add_up(uint64_t a, uint64_t b)
 {
     return a < UINT64_MAX - b ? a + b : UINT64_MAX;
+}
+
+/* FNV-1a, 64 bit (Fowler, Noll, Vo). */
+static inline uint64_t hth_key_hash(const void *key, size_t len)
+{
+    const unsigned char *k = key;
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ k[i]) * UINT64_C(0x100000001b3);
+    return h ^ h >> 32;
 }
 
 /* A memfd with bytes[len]; -1 and errno. */
@@ -356,6 +370,7 @@ struct hth_source { /* one object of the checkpoint */
 
 struct hearth_checkpoint {
     struct hearth *h;
+    uint32_t number; /* in this process: items say it */
     struct hth_save_id save;
     struct hearth_recovery info;
     struct hth_manifest *manifest;

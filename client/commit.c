@@ -10,9 +10,9 @@
 #include <string.h>
 
 /* The records go where the table will be. */
-void hth_save_finish_object(struct hearth_save *s)
+void hth_save_finish_object(struct hearth_save *s, uint32_t index)
 {
-    struct hth_written *o = hth_save_open_object(s);
+    struct hth_written *o = &s->object[index];
     uint64_t table = HTH_ALIGN(HTH_BLOCK + o->data_len);
 
     if (s->h->opts.off)
@@ -33,9 +33,10 @@ int hearth_save_next_object(
     if (save->objects == HTH_OBJECTS_MAX)
         return hth_fail(
                 err, HEARTH_ENOSPC, 0, "a rank has at most %u objects in a save", HTH_OBJECTS_MAX);
-    hth_save_finish_object(save);
-    rc = hth_save_add_object(save, bytes, &o, err);
-    return rc ? hth_while(err, rc, "begin a further object") : HEARTH_OK;
+    if ((rc = hth_save_add_object(save, bytes, &o, err)))
+        return hth_while(err, rc, "begin a further object");
+    hth_save_finish_object(save, save->objects - 2); /* its records are still the ones at hand */
+    return HEARTH_OK;
 }
 
 /* The slot is the engine's from there on, and so is what it may be used for next. */
@@ -81,7 +82,7 @@ static int seal_all(struct hearth_save *s, struct hearth_error *err)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "the save was begun with HEARTH_STEP_LATER: hearth_save_set_step() comes first");
     if (!s->closed)
-        hth_save_finish_object(s);
+        hth_save_finish_object(s, s->objects - 1);
     s->closed = 1;
     for (; s->sealed < s->objects && !rc; s->sealed += !rc)
         rc = s->h->opts.off ? HEARTH_OK : seal(s, s->sealed, err);
@@ -140,7 +141,9 @@ int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_
 
     if ((rc = hth_save_enter(save, err)) || (rc = hth_save_not_sealed(save, err)))
         return rc;
-    if (save->step != HEARTH_STEP_LATER || step == HEARTH_STEP_LATER)
+    if ((rc = hth_step_check(step, 0, err)))
+        return hth_while(err, rc, "set the step of a save");
+    if (save->step != HEARTH_STEP_LATER)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "the step of a save is set once, when it was begun with HEARTH_STEP_LATER");
     m.wait_ms = save->wait_ms;

@@ -149,6 +149,22 @@ int hearth_test(struct hearth_handle *handle, struct hearth_status *out, struct 
     return hth_give(out, &now, sizeof(now), err);
 }
 
+int hearth_handle_id(
+        struct hearth_handle *handle, struct hearth_save_id *out, struct hearth_error *err)
+{
+    int rc;
+
+    if (!handle || !out)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the handle or the place for the id is NULL");
+    if ((rc = hth_enter(handle->h, err)))
+        return rc;
+    pthread_mutex_lock(&handle->h->lock);
+    *out = (struct hearth_save_id){ handle->save.epoch, handle->save.nonce, handle->save.step,
+        handle->save.attempt, 0 };
+    pthread_mutex_unlock(&handle->h->lock);
+    return HEARTH_OK;
+}
+
 int hearth_cancel(struct hearth_handle *handle, struct hearth_error *err)
 {
     struct hth_local_head m, a;

@@ -15,17 +15,6 @@
 
 #define BLOCK 256u /* objects whose tables are brought before the first of them is listed */
 
-/* FNV-1a, 64 bit (Fowler, Noll, Vo). */
-static uint64_t hash_of(const void *key, size_t len)
-{
-    const unsigned char *k = key;
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ k[i]) * UINT64_C(0x100000001b3);
-    return h ^ h >> 32;
-}
-
 static int list(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
 {
     uint64_t pos = 0;
@@ -46,7 +35,7 @@ static int list(struct hearth_checkpoint *c, struct hth_source *s, struct hearth
             s->table.items = i;
             break;
         }
-        e->hash = hash_of(e->item.key, e->item.key_len);
+        e->hash = hth_key_hash(e->item.key, e->item.key_len);
     }
     return HEARTH_OK;
 }
@@ -191,7 +180,7 @@ int hth_index(struct hearth_checkpoint *c, int all, struct hearth_error *err)
 const struct hth_entry *hth_entry_find(const struct hearth_checkpoint *c, const void *key,
         size_t len, const struct hth_entry *last)
 {
-    uint64_t hash = hash_of(key, len);
+    uint64_t hash = hth_key_hash(key, len);
     const struct hth_entry *e = last ? last->next : c->bucket[hash & (c->buckets - 1)];
 
     while (e && (e->hash != hash || e->item.key_len != len || memcmp(e->item.key, key, len) != 0))

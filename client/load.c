@@ -5,8 +5,9 @@
  *
  *     this rank's objects -> other objects of this node -> objects of other nodes
  *
- * until nothing is left; each element is copied once. Local copies are only noted, and run
- * together at the end by several threads. What is left makes the key a missing one.
+ * until nothing is left; each element is copied once. What is left makes the key a missing one.
+ * All pieces are laid out twice: first to see that they are there, and then, if they are, to write
+ * them. Local copies are only noted, and run together at the end by several threads.
  */
 #include "client.h"
 
@@ -108,7 +109,7 @@ static int check_match(const struct wanted *w, const struct stored *s, struct he
     return HEARTH_EINVAL;
 }
 
-/* Copy where `meet` (global) lies in both. */
+/* Copy where `meet` (global) lies in both; without a list nothing is written. */
 static int copy_meet(struct hearth_checkpoint *c, const struct wanted *w, const struct stored *s,
         const struct hth_entry *e, const struct hth_box *meet, struct hth_copies *list,
         struct hearth_error *err)
@@ -116,6 +117,8 @@ static int copy_meet(struct hearth_checkpoint *c, const struct wanted *w, const 
     struct hth_box local;
     int64_t at = 0;
 
+    if (!list)
+        return HEARTH_OK;
     for (uint32_t i = 0; i < w->piece->ndim; i++) {
         local.offset[i] = meet->offset[i] - s->box.offset[i];
         local.shape[i] = meet->shape[i];
@@ -215,7 +218,8 @@ static int fail_missing(const struct hearth_report *r, size_t count, struct hear
             r->count, count, names, r->count > 10 ? ", ..." : "");
 }
 
-static int load_all(struct hearth_checkpoint *c, const struct hearth_piece *pieces, size_t count,
+/* With a report: what is missing is noted there. With a list: what is there is written. */
+static int lay_all(struct hearth_checkpoint *c, const struct hearth_piece *pieces, size_t count,
         struct hearth_report *report, struct hth_copies *list, struct hearth_error *err)
 {
     struct wanted w = { 0 };
@@ -228,7 +232,7 @@ static int load_all(struct hearth_checkpoint *c, const struct hearth_piece *piec
         if (want(&w, &laid))
             return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to load");
         rc = load_one(c, &w, list, err);
-        if (!rc && !is_done(&w) && note_missing(report, laid.piece))
+        if (!rc && report && !is_done(&w) && note_missing(report, laid.piece))
             rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the list of missing keys");
         hth_rest_fini(&w.rest);
         if (rc)
@@ -237,10 +241,25 @@ static int load_all(struct hearth_checkpoint *c, const struct hearth_piece *piec
     return HEARTH_OK;
 }
 
+static int load_all(struct hearth_checkpoint *c, const struct hearth_piece *pieces, size_t count,
+        uint32_t flags, struct hearth_report *report, struct hearth_error *err)
+{
+    struct hth_copies list = { 0 };
+    int rc = lay_all(c, pieces, count, report, NULL, err);
+
+    if (!rc && report->count && !(flags & HEARTH_LOAD_PARTIAL))
+        rc = fail_missing(report, count, err);
+    if (!rc)
+        rc = lay_all(c, pieces, count, NULL, &list, err);
+    if (!rc)
+        hth_crew_run(c->h->crew, &list);
+    hth_copies_fini(&list);
+    return rc;
+}
+
 int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_piece *pieces, size_t count,
         uint32_t flags, struct hearth_report **out_report, struct hearth_error *err)
 {
-    struct hth_copies list = { 0 };
     struct hearth_report *report;
     int rc;
 
@@ -254,12 +273,7 @@ int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_piece *piece
     report = calloc(1, sizeof(*report));
     if (!report)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a report");
-    rc = load_all(ckpt, pieces, count, report, &list, err);
-    if (!rc)
-        hth_crew_run(ckpt->h->crew, &list);
-    hth_copies_fini(&list);
-    if (!rc && report->count && !(flags & HEARTH_LOAD_PARTIAL))
-        rc = fail_missing(report, count, err);
+    rc = load_all(ckpt, pieces, count, flags, report, err);
     if (out_report && !rc) {
         *out_report = report;
         report = NULL;

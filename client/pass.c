@@ -86,7 +86,7 @@ static int give(struct hearth_save *s, struct hearth_ticket *out, struct hearth_
         ticket_put(out, OFF, a.secret, 0, s->object[0].room, s->wait_ms);
         return HEARTH_OK;
     }
-    hth_save_finish_object(s);
+    hth_save_finish_object(s, 0);
     if ((rc = ask_give(s, &a, err)))
         return rc;
     ticket_put(out, a.head.token, a.secret, store_of(s->h), 0, s->wait_ms);

@@ -39,6 +39,7 @@ static int give_item(const struct hearth_checkpoint *c, const struct hth_entry *
         .offset = i->offset,
         .bytes = i->length - i->payload,
         .local = (uint32_t)s->local,
+        .checkpoint = c->number,
         .handle = ((uint64_t)e->source + 1) << 32 | (uint64_t)(e - s->entry) };
 
     return hth_give(out, &item, sizeof(item), err);
@@ -50,20 +51,22 @@ static int take_item(const struct hearth_checkpoint *c, const struct hearth_item
 {
     const struct hth_source *s = NULL;
     uint32_t index = 0;
+    int whole = item && item->struct_size <= HTH_STRUCT_MAX &&
+                item->struct_size >= offsetof(struct hearth_item, handle) + sizeof(item->handle);
 
-    if (item && item->struct_size <= HTH_STRUCT_MAX &&
-            item->struct_size >= offsetof(struct hearth_item, handle) + sizeof(item->handle)) {
+    if (whole && item->checkpoint == c->number) {
         uint64_t source = item->handle >> 32;
 
         index = (uint32_t)item->handle;
         s = source && source <= c->sources ? &c->source[source - 1] : NULL;
     }
-    if (!s || !s->entry || index >= s->table.items) {
-        hth_fail(err, HEARTH_EINVAL, 0,
-                "the item is none of this checkpoint: take it from hearth_item_at(), "
-                "hearth_item_find() or hearth_item_in()");
-        return HEARTH_EINVAL;
-    }
+    if (!s || !s->entry || index >= s->table.items)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "%s: take it from hearth_item_at(), hearth_item_find() or hearth_item_in() of the "
+                "one that is read",
+                whole && item->checkpoint && item->checkpoint != c->number
+                        ? "the item is of another checkpoint"
+                        : "the item is none of this checkpoint");
     *out = &s->entry[index];
     return HEARTH_OK;
 }

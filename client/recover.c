@@ -19,6 +19,9 @@
 #define GRACE_MS     5000u /* the engine's own sentence about its deadline comes first */
 #define FIND_TRIES   4
 
+/* Checkpoints so far, of all jobs of this process: items of one are not taken for items of another. */
+static _Atomic uint32_t opened = 1;
+
 struct recover_msg {
     struct hth_local_recover fixed;
     char name[COMMON_NAMES][COMMON_NAME];
@@ -167,6 +170,7 @@ static int open_checkpoint(struct hearth *h, struct hth_local_save save,
     if (!c)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a checkpoint");
     c->h = h;
+    c->number = atomic_fetch_add(&opened, 1);
     c->save = hth_local_save_to(save);
     c->info = *info;
     c->info.struct_size = sizeof(c->info);
@@ -181,19 +185,18 @@ static int open_checkpoint(struct hearth *h, struct hth_local_save save,
     return rc;
 }
 
-static int find_save(
-        struct hearth *h, uint64_t step, struct hth_local_found *out, struct hearth_error *err)
+static int find_save(struct hearth *h, struct hth_local_find *m, struct hth_local_found *out,
+        struct hearth_error *err)
 {
-    struct hth_local_find m = { .step = step };
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
+    struct hth_ask ask = { .msg = m,
+        .len = sizeof(*m),
         .type = HTH_LOCAL_FIND,
         .want = HTH_LOCAL_FOUND,
         .fd = -1,
         .again = 1,
         .answer = out,
         .answer_len = sizeof(*out),
-        .wait_ms = HTH_REQUEST_MS,
+        .wait_ms = m->wait_ms + HTH_REQUEST_MS,
         .what = "find a save" };
 
     return hth_ask(h, &ask, err);
@@ -202,8 +205,9 @@ static int find_save(
 /* Its rank may have recovered since the helper came, or begun a new epoch: the engine knows. */
 static int helper_may(struct hearth *h, struct hearth_error *err)
 {
+    struct hth_local_find m = { .step = HEARTH_STEP_NEWEST };
     struct hth_local_found a;
-    int rc = find_save(h, HEARTH_STEP_NEWEST, &a, err);
+    int rc = find_save(h, &m, &a, err);
 
     if (rc == HEARTH_ESTATE)
         return hth_fail(err, HEARTH_ESTATE, 0,
@@ -253,8 +257,8 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
 
 /* ---- one of this epoch's -------------------------------------------------------------------- */
 
-static int open_found(
-        struct hearth *h, uint64_t step, struct hearth_checkpoint **out, struct hearth_error *err)
+static int open_found(struct hearth *h, struct hth_local_find *m, struct hearth_checkpoint **out,
+        struct hearth_error *err)
 {
     struct hearth_recovery info = { .struct_size = sizeof(info) };
     struct hth_local_found a = { .level = 0 };
@@ -262,7 +266,7 @@ static int open_found(
 
     /* Between the two a newer one may be PROTECTED, and this one go. */
     for (int tries = 0; tries < FIND_TRIES && rc == HEARTH_ENOENT; tries++) {
-        if ((rc = find_save(h, step, &a, err)))
+        if ((rc = find_save(h, m, &a, err)))
             return rc;
         info.degraded = a.degraded;
         snprintf(info.text, sizeof(info.text), "step %" PRIu64 " (attempt %u) is %s", a.save.step,
@@ -272,23 +276,69 @@ static int open_found(
     return rc;
 }
 
-int hearth_checkpoint_open(struct hearth *h, uint64_t step, struct hearth_checkpoint **out_ckpt,
-        struct hearth_error *err)
+static int find_fill(const struct hearth *h, struct hth_local_find *m, uint64_t step,
+        const struct hearth_find_opts *o, struct hearth_error *err)
 {
+    *m = (struct hth_local_find){ .step = step, .wait_ms = o->wait_ms };
+    if (!o->wait_ms && step != HEARTH_STEP_NEWEST)
+        m->wait_ms = h->opts.open_ms;
+    if (o->wait_ms > HTH_DEADLINE_MAX)
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "wait_ms is %u: at most %u", o->wait_ms, HTH_DEADLINE_MAX);
+    if (o->reserved)
+        return hth_fail(err, HEARTH_EINVAL, 0, "`reserved` must be 0");
+    if (!o->save)
+        return HEARTH_OK;
+    m->save = (struct hth_local_save){ o->save->epoch, o->save->nonce, o->save->step,
+        o->save->attempt, 0 };
+    if (!o->save->epoch || o->save->reserved || o->save->step != step)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "this is no id of a save of this step: hearth_handle_id() and "
+                "hearth_checkpoint_id() give one");
+    return HEARTH_OK;
+}
+
+int hearth_checkpoint_find(struct hearth *h, uint64_t step, const struct hearth_find_opts *opts,
+        struct hearth_checkpoint **out_ckpt, struct hearth_error *err)
+{
+    struct hearth_find_opts o;
+    struct hth_local_find m;
     int rc;
 
-    if ((rc = hth_enter(h, err)))
+    if ((rc = hth_enter(h, err)) || (rc = hth_opts_copy(&o, sizeof(o), opts, err)))
         return rc;
     if (!out_ckpt)
         return hth_fail(
                 err, HEARTH_EINVAL, 0, "out_ckpt is NULL: there is no place for the checkpoint");
-    if (h->opts.off)
-        rc = hth_fail(err, HEARTH_ENOENT, 0, "the kill switch is on (off): nothing is kept");
-    else
-        rc = open_found(h, step, out_ckpt, err);
+    if ((rc = hth_step_check(step, HEARTH_STEP_NEWEST, err)))
+        return hth_while(err, rc, "open a checkpoint");
+    if (!(rc = find_fill(h, &m, step, &o, err)))
+        rc = h->opts.off ? hth_fail(err, HEARTH_ENOENT, 0,
+                                   "the kill switch is on (off): nothing is kept")
+                         : open_found(h, &m, out_ckpt, err);
     if (rc && step == HEARTH_STEP_NEWEST)
         return hth_while(err, rc, "open the newest checkpoint");
     return rc ? hth_while(err, rc, "open the checkpoint of step %" PRIu64, step) : HEARTH_OK;
+}
+
+int hearth_checkpoint_open(struct hearth *h, uint64_t step, struct hearth_checkpoint **out_ckpt,
+        struct hearth_error *err)
+{
+    return hearth_checkpoint_find(h, step, NULL, out_ckpt, err);
+}
+
+int hearth_checkpoint_id(
+        const struct hearth_checkpoint *ckpt, struct hearth_save_id *out, struct hearth_error *err)
+{
+    int rc = hth_ckpt_enter(ckpt, err);
+
+    if (rc)
+        return rc;
+    if (!out)
+        return hth_fail(err, HEARTH_EINVAL, 0, "out is NULL: there is no place for the id");
+    *out = (struct hearth_save_id){ ckpt->save.epoch, ckpt->save.nonce, ckpt->save.step,
+        ckpt->save.attempt, 0 };
+    return HEARTH_OK;
 }
 
 int hearth_checkpoint_info(

@@ -46,6 +46,7 @@ void hth_save_dispose(struct hearth_save *s)
             munmap(o->base, HTH_BLOCK + o->room);
     }
     hth_commons_drop(s);
+    hth_seen_fini(&s->seen);
     hearth_handle_close(s->handle);
     free(s->items);
     free(s);
@@ -193,6 +194,8 @@ int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
 
     if ((rc = hth_enter(h, err)) || (rc = hth_opts_copy(&o, sizeof(o), opts, err)))
         return rc;
+    if ((rc = hth_step_check(step, HEARTH_STEP_LATER, err)))
+        return hth_while(err, rc, "begin a save");
     if (!out_save)
         return hth_fail(err, HEARTH_EINVAL, 0, "out_save is NULL: there is no place for the save");
     if (o.wait_ms > HTH_DEADLINE_MAX)
@@ -314,6 +317,8 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
         if (!rc)
             rc = put_piece(s, &laid, copy ? &list : NULL, out_data ? &out_data[i] : NULL, err);
     }
+    if (!rc)
+        rc = hth_seen_take(s, &before, err);
     if (rc)
         *hth_save_open_object(s) = before;
     else
@@ -424,7 +429,8 @@ int hearth_save_add_bytes(struct hearth_save *save, const struct hearth_bytes *i
     if ((rc = add_checks(save, items, count, err)) || !count)
         return rc;
     before = *hth_save_open_object(save);
-    rc = add_bytes(save, items, count, &list, err);
+    if (!(rc = add_bytes(save, items, count, &list, err)))
+        rc = hth_seen_take(save, &before, err);
     if (rc) {
         *hth_save_open_object(save) = before;
     } else {

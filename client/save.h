@@ -21,6 +21,13 @@ struct hth_common_put { /* waits for the step to be known */
     size_t len;
 };
 
+struct hth_seen {             /* pieces of the save so far (seen.c) */
+    struct hth_seen_at *slot; /* [room], a power of two */
+    size_t room, count;
+    uint32_t object; /* whose records were looked at last, its number + 1 ... */
+    uint64_t pos;    /* ... and how far */
+};
+
 struct hearth_save {
     struct hearth *h;
     struct hearth_handle *handle;
@@ -34,6 +41,7 @@ struct hearth_save {
     struct hth_written object[HTH_OBJECTS_MAX];
     unsigned char *items; /* [object.items_len] table records of the open object */
     size_t items_room;
+    struct hth_seen seen;
     struct hth_common_put *commons;
 };
 
@@ -56,9 +64,16 @@ struct hearth_save *hth_save_open(
 void hth_save_lent(
         struct hearth_save *s, uint64_t token, uint64_t incarnation, struct hth_local_save save);
 int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hearth_begin_opts *o,
-        struct hearth_error *err);                  /* a slot lent, which becomes the open object */
-void hth_save_finish_object(struct hearth_save *s); /* its records go where its table will be */
+        struct hearth_error *err); /* a slot lent, which becomes the open object */
+/* The records of the object that was open last go where its table will be. */
+void hth_save_finish_object(struct hearth_save *s, uint32_t index);
 void hth_save_dispose(struct hearth_save *s);
+
+/* Note the records of the open object that are new. HEARTH_EINVAL, naming the key: a piece is there
+ * already; then what came after `before` is to be taken back. */
+int hth_seen_take(
+        struct hearth_save *s, const struct hth_written *before, struct hearth_error *err);
+void hth_seen_fini(struct hth_seen *seen);
 
 struct hearth_handle *hth_handle_open(struct hearth *h);
 void hth_handle_took(struct hearth_handle *handle); /* the engine took over one more object */

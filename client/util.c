@@ -82,3 +82,14 @@ void hearth_free(void *memory)
 {
     free(memory);
 }
+
+int hth_step_check(uint64_t step, uint64_t but, struct hearth_error *err)
+{
+    if (step <= HTH_STEP_MAX || (but && step == but))
+        return HEARTH_OK;
+    if (step == HEARTH_STEP_NEWEST)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "HEARTH_STEP_NEWEST is for reading (hearth_checkpoint_open) and no step to save");
+    return hth_fail(err, HEARTH_EINVAL, 0,
+            "HEARTH_STEP_LATER is for hearth_save_begin() and no step: say which one is meant");
+}

@@ -4,7 +4,7 @@
  *
  *   BEGIN ─► room? ─► slot ─► LENT
  *     │        └─ none: refused, or kept until there is some or its time is up (tick)
- *     └─ of a save that is under way: one more object of it
+ *     └─ of a save that is under way: one more object of it; refused, the save goes on without
  *
  *   SET_STEP ─► room? ─► SAVE_ID       of a loan that was begun without a step
  */
@@ -13,10 +13,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int take(struct hth_node *n, struct loan *l, const struct hth_local_begin *m,
-        struct hearth_error *err)
+/* What the rank counts as its next object: slots beyond were lent in answers that it could not use. */
+static int rewind_to(struct hth_node *n, struct loan *l, uint32_t index, struct hearth_error *err)
 {
-    struct lent *o = &l->object[l->objects];
+    if (index > l->objects || (index == 0 && l->objects))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "object %" PRIu32 " of a save that has %" PRIu32 " objects", index, l->objects);
+    while (l->objects > index) {
+        struct lent *o = &l->object[l->objects - 1];
+
+        if (!o->slot)
+            return hth_fail(err, HEARTH_EINVAL, 0, "object %s is handed over already", o->name);
+        n->env.store->ops->give(n->env.store, o->slot);
+        *o = (struct lent){ 0 };
+        l->objects--;
+    }
+    return HEARTH_OK;
+}
+
+static int take_checks(
+        const struct loan *l, const struct hth_local_begin *m, struct hearth_error *err)
+{
     int rc;
 
     if (l->objects == LOAN_OBJECTS)
@@ -24,9 +41,24 @@ static int take(struct hth_node *n, struct loan *l, const struct hth_local_begin
                 err, HEARTH_EINVAL, 0, "more than %u objects in a save of one rank", LOAN_OBJECTS);
     if (m->bytes < 2 * HTH_BLOCK)
         return hth_fail(err, HEARTH_EINVAL, 0, "an object of %" PRIu64 " bytes", m->bytes);
-    rc = hth_object_name_check(m->name, err);
-    if (rc)
+    if ((rc = hth_object_name_check(m->name, err)))
         return rc;
+    for (uint32_t i = 0; i < l->objects; i++)
+        if (!strcmp(l->object[i].name, m->name))
+            return hth_fail(err, HEARTH_EEXIST, 0,
+                    "object %s is in this rank's save already: names are given once", m->name);
+    return HEARTH_OK;
+}
+
+static int take(struct hth_node *n, struct loan *l, const struct hth_local_begin *m,
+        struct hearth_error *err)
+{
+    struct lent *o;
+    int rc;
+
+    if ((rc = rewind_to(n, l, m->index, err)) || (rc = take_checks(l, m, err)))
+        return rc;
+    o = &l->object[l->objects];
     hth_point(&n->ctx.points, "reserve");
     rc = n->env.store->ops->lend(n->env.store, m->bytes, l->rank, &o->slot, err);
     if (rc)
@@ -79,11 +111,12 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
         n->loans = l;
     }
     rc = take(n, l, m, err);
+    if (rc && m->head.token)
+        return rc; /* the rank goes on with what it has */
     if (rc) {
         if (l->has_id)
             hth_commit_fail(n->commit, l->save, rc, err ? err->text : hearth_strerror(rc));
-        if (!l->objects)
-            loan_free(n, l); /* else the rank may be writing into what it has */
+        loan_free(n, l);
         return rc;
     }
     answer_lent(n, c, l, m->head.request);

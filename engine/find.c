@@ -1,90 +1,242 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which save a rank may read without asking the others: one of this epoch that is COMPLETE, or the
- * one that was recovered, as long as its manifest is here. A save that is about to be freed is
- * found as well as any other: the manifest, asked for next, says that it is gone.
+ * Which save a rank may read without asking the others: one of this epoch that is PROTECTED, or the
+ * one that was recovered, as long as its manifest is here. Another node may know of a decision that
+ * is on its way to us, so that what is handed over and undecided here is waited for:
+ *
+ *     FIND ──► decided? ──► FOUND, or why there is none
+ *       └─ not yet: kept, and looked at again until it is or its time is up (tick)
+ *
+ * A save that is about to be freed is found as well as any other: the manifest, asked for next, says
+ * that it is gone.
  */
 #include "node_state.h"
 
 #include <hearth/read.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-/* COMPLETE or better, or 0. */
+struct find { /* a FIND that waits for a decision */
+    struct find *next;
+    uint32_t client;
+    uint64_t until_ms;
+    struct hth_local_find ask;
+};
+
+static int is_chosen(const struct hth_node *n, struct hth_save_id id)
+{
+    return hth_save_cmp(id, n->chosen) == 0;
+}
+
+static int is_of_now(const struct hth_node *n, struct hth_save_id id)
+{
+    return id.epoch == n->epoch.epoch && id.nonce == n->epoch.nonce;
+}
+
+/* What it counts as for readers: PROTECTED, at least COMPLETE where all ranks have agreed on it; or 0. */
 static uint32_t level_of(struct hth_node *n, const struct hth_held_save *s, int *out_degraded)
 {
     enum hearth_level level = HEARTH_WRITTEN;
-    int chosen = hth_save_cmp(s->id, n->chosen) == 0;
+    int chosen = is_chosen(n, s->id);
     char text[256];
     int code = HEARTH_OK;
 
     *out_degraded = 0;
-    if (s->removed || !s->has_manifest ||
-            (!chosen && (s->id.epoch != n->epoch.epoch || s->id.nonce != n->epoch.nonce)))
+    if (s->removed || !s->has_manifest || (!chosen && !is_of_now(n, s->id)))
         return 0;
     if (hth_commit_status(n->commit, s->id, &level, out_degraded, &code, text) || code)
         level = HEARTH_WRITTEN;
-    if (level < HEARTH_COMPLETE && chosen) /* all ranks have agreed on it */
+    if (level < HEARTH_COMPLETE && chosen)
         level = HEARTH_COMPLETE;
-    return level >= HEARTH_COMPLETE ? (uint32_t)level : 0;
+    return level >= HEARTH_PROTECTED || chosen ? (uint32_t)level : 0;
 }
 
-/* The saves of a step are told apart by attempt: the newest comes first. Without a step it is the
- * newest PROTECTED one; before there is any, what the epoch began with. */
-static const struct hth_held_save *find(
+/* Without a step it is the newest; the attempts at one are told apart by their number: the newest. */
+static const struct hth_held_save *find_decided(
         struct hth_node *n, uint64_t step, uint32_t *out_level, int *out_degraded)
 {
     for (const struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next) {
-        uint32_t level = level_of(n, s, out_degraded);
-        int fits = step == HEARTH_STEP_NEWEST
-                           ? level >= HEARTH_PROTECTED || hth_save_cmp(s->id, n->chosen) == 0
-                           : s->id.step == step;
-
-        if (!level || !fits)
-            continue;
-        *out_level = level;
-        return s;
+        *out_level = level_of(n, s, out_degraded);
+        if (*out_level && (step == HEARTH_STEP_NEWEST || s->id.step == step))
+            return s;
     }
     return NULL;
 }
 
-static int none(struct hth_node *n, uint64_t step, struct hearth_error *err)
+static int fail_none(struct hth_node *n, const char *wanted, struct hearth_error *err)
 {
-    char there[300] = "", wanted[40] = "no PROTECTED step";
+    char there[300] = "";
     int len = 0, degraded;
 
-    for (const struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next) {
-        uint32_t level = level_of(n, s, &degraded);
-
-        if (level && len >= 0 && (size_t)len < sizeof(there))
-            len += snprintf(there + len, sizeof(there) - (size_t)len, "%s%" PRIu64 "%s",
-                    len ? ", " : "", s->id.step, level < HEARTH_PROTECTED ? " (COMPLETE)" : "");
-    }
-    if (step != HEARTH_STEP_NEWEST)
-        snprintf(wanted, sizeof(wanted), "no COMPLETE step %" PRIu64, step);
+    for (const struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
+        if (level_of(n, s, &degraded) && len >= 0 && (size_t)len < sizeof(there))
+            len += snprintf(there + len, sizeof(there) - (size_t)len, "%s%" PRIu64, len ? ", " : "",
+                    s->id.step);
     return hth_fail(err, HEARTH_ENOENT, 0, "%s is here in epoch %" PRIu64 "; there is: %s", wanted,
             n->epoch.epoch, len ? there : "none");
 }
 
-void read_find(struct hth_node *n, struct client *c, const struct hth_local_find *m)
+static int fail_undecided(
+        struct hth_node *n, struct hth_save_id id, int unknown, struct hearth_error *err)
+{
+    enum hearth_level level;
+    char whom[256] = "";
+    int degraded, code;
+
+    hth_commit_status(n->commit, id, &level, &degraded, &code, whom);
+    if (unknown)
+        return hth_fail(err, HEARTH_EUNKNOWN, 0,
+                "what became of attempt %" PRIu32 " at step %" PRIu64 " is not known: %s",
+                id.attempt, id.step, whom);
+    return hth_fail(err, HEARTH_ETIMEOUT, 0,
+            "attempt %" PRIu32 " at step %" PRIu64 " is not decided yet: it waits for %s",
+            id.attempt, id.step, whom[0] ? whom : "this node's ranks");
+}
+
+/* HEARTH_ETIMEOUT: ask again later. Without a step what is known may do in the end. */
+static int find_by_step(struct hth_node *n, const struct hth_local_find *m, int last,
+        struct hth_local_found *out, struct hearth_error *err)
+{
+    int degraded = 0, unknown = 0, any = m->step == HEARTH_STEP_NEWEST;
+    const struct hth_held_save *s = find_decided(n, m->step, &out->level, &degraded);
+    struct hth_save_id open;
+    char wanted[40] = "no PROTECTED step";
+
+    if ((!any || !last) &&
+            hth_commit_undecided(n->commit, any ? NULL : &m->step, &open, &unknown) &&
+            (!s || hth_save_cmp(open, s->id) > 0) && !(any && unknown))
+        return fail_undecided(n, open, unknown, err);
+    if (!s) {
+        if (!any)
+            snprintf(wanted, sizeof(wanted), "no PROTECTED step %" PRIu64, m->step);
+        return fail_none(n, wanted, err);
+    }
+    out->save = hth_local_save_of(s->id);
+    out->degraded = (uint32_t)degraded;
+    return HEARTH_OK;
+}
+
+/* Of this epoch, and newer than what was decided last: a rank elsewhere may have been faster. */
+static int may_come(const struct hth_node *n, struct hth_save_id id)
+{
+    return is_of_now(n, id) && (!n->ctx.keep.saves || hth_save_cmp(id, n->ctx.keep.save[0]) > 0);
+}
+
+/* HEARTH_ETIMEOUT: ask again later. */
+static int find_by_id(struct hth_node *n, struct hth_save_id id, struct hth_local_found *out,
+        struct hearth_error *err)
+{
+    const struct hth_held_save *s = hth_holdings_find(&n->ctx, id);
+    enum hearth_level level;
+    char text[256], wanted[80];
+    int degraded = 0, code = HEARTH_OK;
+
+    if (s && (out->level = level_of(n, s, &degraded))) {
+        out->save = hth_local_save_of(id);
+        out->degraded = (uint32_t)degraded;
+        return HEARTH_OK;
+    }
+    if (is_of_now(n, id) && !hth_commit_status(n->commit, id, &level, &degraded, &code, text) &&
+            code)
+        return hth_fail(err, code, 0, "attempt %" PRIu32 " at step %" PRIu64 ": %s", id.attempt,
+                id.step, text);
+    if (may_come(n, id))
+        return fail_undecided(n, id, 0, err);
+    snprintf(
+            wanted, sizeof(wanted), "no attempt %" PRIu32 " at step %" PRIu64, id.attempt, id.step);
+    return fail_none(n, wanted, err);
+}
+
+static int find_now(struct hth_node *n, const struct hth_local_find *m, int last,
+        struct hth_local_found *out, struct hearth_error *err)
+{
+    if (!n->ctx.epoch || !n->recovered)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "hearth_recover() has not ended yet in this epoch: it comes first");
+    return m->save.epoch ? find_by_id(n, hth_local_save_to(m->save), out, err)
+                         : find_by_step(n, m, last, out, err);
+}
+
+/* 1: it was answered, as it always is the last time. */
+static int find_answer(
+        struct hth_node *n, uint32_t client, const struct hth_local_find *m, int last)
 {
     struct hth_local_found answer = { .head = { sizeof(answer), HTH_LOCAL_FOUND, m->head.request,
                                               0 } };
-    const struct hth_held_save *s;
     struct hearth_error err;
-    int degraded = 0;
+    int rc = find_now(n, m, last, &answer, &err);
 
-    if (!n->ctx.epoch || !n->recovered) {
-        reply_refusal(n, c->id, m->head.request, HEARTH_ESTATE,
-                "hearth_recover() has not ended yet in this epoch: it comes first");
+    if (rc == HEARTH_ETIMEOUT && !last)
+        return 0;
+    if (rc)
+        reply_error(n, client, m->head.request, &err);
+    else
+        n->env.reply(n->env.reply_self, client, &answer, sizeof(answer), -1, NULL, 0);
+    return 1;
+}
+
+void read_find(struct hth_node *n, struct client *c, const struct hth_local_find *m)
+{
+    struct find *f;
+
+    if (find_answer(n, c->id, m, m->wait_ms == 0))
+        return;
+    f = malloc(sizeof(*f));
+    if (!f) {
+        reply_refusal(n, c->id, m->head.request, HEARTH_ENOMEM, "no memory to wait for a save");
         return;
     }
-    s = find(n, m->step, &answer.level, &degraded);
-    if (!s) {
-        none(n, m->step, &err);
-        reply_error(n, c->id, m->head.request, &err);
-        return;
+    *f = (struct find){ n->finds, c->id, hth_now_ms(&n->ctx.clock) + m->wait_ms, *m };
+    n->finds = f;
+}
+
+void find_tick(struct hth_node *n, uint64_t now_ms)
+{
+    struct find **at = &n->finds;
+
+    while (*at) {
+        struct find *f = *at;
+
+        if (!find_answer(n, f->client, &f->ask, now_ms >= f->until_ms)) {
+            at = &f->next;
+            continue;
+        }
+        *at = f->next;
+        free(f);
     }
-    answer.save = hth_local_save_of(s->id);
-    answer.degraded = (uint32_t)degraded;
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+}
+
+uint64_t find_due_ms(const struct hth_node *n)
+{
+    uint64_t due_ms = HTH_NEVER;
+
+    for (const struct find *f = n->finds; f; f = f->next)
+        due_ms = f->until_ms < due_ms ? f->until_ms : due_ms;
+    return due_ms;
+}
+
+void find_gone(struct hth_node *n, uint32_t client)
+{
+    struct find **at = &n->finds;
+
+    while (*at) {
+        struct find *f = *at;
+
+        if (f->client != client) {
+            at = &f->next;
+            continue;
+        }
+        *at = f->next;
+        free(f);
+    }
+}
+
+void find_close(struct hth_node *n)
+{
+    while (n->finds) {
+        struct find *f = n->finds;
+
+        n->finds = f->next;
+        free(f);
+    }
 }

@@ -245,6 +245,7 @@ void hth_node_close(struct hth_node *n)
     if (n->ctx.tree)
         hth_tree_close(&n->ctx);
     lend_close(n);
+    find_close(n);
     read_close(n);
     if (n->ctx.holdings)
         hth_holdings_close(&n->ctx);
@@ -294,6 +295,7 @@ void hth_node_tick(struct hth_node *n)
         drop_tick(n);
     }
     lend_tick(n, hth_now_ms(&n->ctx.clock));
+    find_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
     make_memory(n);
 }
@@ -315,6 +317,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
         due_ms = least(due_ms, drop_due_ms(n));
     }
     due_ms = least(due_ms, lend_due_ms(n));
+    due_ms = least(due_ms, find_due_ms(n));
     due_ms = least(due_ms, progress_due_ms(n));
     return least(due_ms, n->made_ms);
 }

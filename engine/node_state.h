@@ -106,6 +106,7 @@ struct hth_node {
     struct loan *loans;
     struct lease *leases;
     struct look *looks; /* of read.c */
+    struct find *finds; /* of find.c */
     struct pending *pending;
     uint64_t next_id; /* tokens, leases */
     struct hth_local_opts opts;
@@ -150,8 +151,14 @@ void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unm
 void read_range(struct hth_node *n, struct client *c, const struct hth_local_map *m);
 void read_common(struct hth_node *n, struct client *c, const struct hth_local_common *m);
 void read_gone(struct hth_node *n, uint32_t client);
-void read_find(struct hth_node *n, struct client *c, const struct hth_local_find *m); /* find.c */
 void read_close(struct hth_node *n);
+
+/* find.c */
+void read_find(struct hth_node *n, struct client *c, const struct hth_local_find *m);
+void find_tick(struct hth_node *n, uint64_t now_ms);
+uint64_t find_due_ms(const struct hth_node *n);
+void find_gone(struct hth_node *n, uint32_t client);
+void find_close(struct hth_node *n);
 
 /* lend.c */
 void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_begin *m);

@@ -358,6 +358,7 @@ void hth_node_client_gone(struct hth_node *n, uint32_t client)
     struct client **at = &n->clients;
 
     lend_gone(n, client);
+    find_gone(n, client);
     read_gone(n, client);
     while (*at && (*at)->id != client)
         at = &(*at)->next;

@@ -172,6 +172,9 @@ static int next_attempt(struct hth_commit *c, uint32_t rank, uint64_t step, stru
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "rank %" PRIu32 " begins step %" PRIu64 " before recover has ended in this epoch",
                 rank, step);
+    if (step > HTH_STEP_MAX)
+        return hth_fail(err, HEARTH_EINVAL, 0, "%" PRIu64 " is no step: at most %" PRIu64, step,
+                HTH_STEP_MAX);
     if (l->last_step != HTH_NEVER && step < l->last_step)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "rank %" PRIu32 " begins step %" PRIu64 " after step %" PRIu64
@@ -414,6 +417,48 @@ uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at)
     uint64_t since_ms = c->ctx->keep.since_ms[at];
 
     return now_ms > since_ms ? (now_ms - since_ms) / 1000 : 0;
+}
+
+/* Its part is all with us, so that the coordinator may have decided it by now. */
+static int is_handed_over(const struct hth_commit *c, const struct track *t)
+{
+    uint32_t done = 0;
+
+    for (uint32_t i = 0; i < c->locals; i++)
+        done += (t->rank[i] & RANK_DONE) != 0;
+    return t->done_sent || t->held || done == c->locals;
+}
+
+static int is_asked(const struct hth_commit *c, const uint64_t *step, struct hth_save_id id)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+
+    return (!step || id.step == *step) && id.epoch == e->epoch && id.nonce == e->nonce &&
+           !hth_keep_has(&c->ctx->keep, id);
+}
+
+int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
+        struct hth_save_id *out_save, int *out_unknown)
+{
+    int found = 0;
+
+    for (const struct track *t = c->tracks; t && !found; t = t->next) { /* newest first */
+        if (t->recovered || !is_asked(c, step, t->id) || !is_handed_over(c, t))
+            continue;
+        *out_save = t->id;
+        found = 1;
+    }
+    *out_unknown = 0;
+    for (uint32_t i = 0; i < OUTCOMES; i++) {
+        const struct outcome *o = &c->outcome[i];
+
+        if (!o->level || o->code != HEARTH_EUNKNOWN || !is_asked(c, step, o->id) ||
+                (found && hth_save_cmp(o->id, *out_save) < 0))
+            continue;
+        *out_save = o->id;
+        *out_unknown = found = 1;
+    }
+    return found;
 }
 
 void hth_commit_text(struct hth_commit *c, char *out, size_t len)

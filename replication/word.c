@@ -130,6 +130,8 @@ void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len
         else if (order < 0)
             track_end(c, t, t->level, 0, HEARTH_EFAILED, "a newer save was protected first");
     }
+    if (recall(c, keep.save[0]) && recall(c, keep.save[0])->code == HEARTH_EUNKNOWN)
+        remember(c, keep.save[0], HEARTH_PROTECTED, (int)degraded, HEARTH_OK, "");
 }
 
 void word_cancelled(struct hth_commit *c, const unsigned char *bytes, size_t len)

@@ -89,11 +89,14 @@ HEARTH_API int hearth_recover(struct hearth *h, const struct hearth_recover_opts
  * part of its box which the stored pieces of that key cover, wherever they are.
  *
  * pieces[count]  data is written; dtype and global shape must match, or HEARTH_EINVAL naming the key.
- * flags          HEARTH_LOAD_PARTIAL: missing keys are reported, not an error.
+ * flags          HEARTH_LOAD_PARTIAL: missing keys are reported, not an error; what is there of them
+ *                is written.
  * out_report     May be NULL. hearth_report_close().
  *
  * Errors   HEARTH_ENOENT   keys that are not there (up to ten by name)
  *          HEARTH_ECORRUPT a chunk is wrong and no other copy exists: object, chunk, node
+ *          All keys and boxes are looked up first: where one is missing or does not match, nothing was
+ *          written. What fails later, on the way from another node, may leave targets partly written.
  * Cost     A key that is not wholly in this rank's own objects makes the tables of all objects be
  *          read, once for the checkpoint
  */
@@ -102,13 +105,14 @@ HEARTH_API int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_p
 
 /*
  * Begin to write this rank's part of `step`. All ranks save the same steps in the same order;
- * steps never go down within an epoch.
+ * steps never go down within an epoch. HEARTH_STEP_LATER: it is said later (<hearth/save.h>).
  *
  * bytes     Of the payloads to come: the sum of all data, plus 4096 per piece is always enough
  *           (hearth_save_bytes() says exactly).
  * opts      NULL: no waiting.
  *
- * Errors    HEARTH_EBUSY   no room because an older save is undecided: names it and whom it waits for
+ * Errors    HEARTH_EINVAL  HEARTH_STEP_NEWEST, which is for reading
+ *           HEARTH_EBUSY   no room because an older save is undecided: names it and whom it waits for
  *           HEARTH_ENOSPC  larger than what the store can ever hold
  *           HEARTH_ESTATE  no hearth_recover() in this epoch yet, or the step went down
  * Cost      One message to the engine; the memory is there already.
@@ -118,13 +122,15 @@ HEARTH_API int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes
         struct hearth_error *err);
 
 /* Copy tensors in: pieces[count], borrowed until return. One call for thousands of small ones. Keys
- * have at most 1024 bytes.
- * Errors: HEARTH_EINVAL naming the key; HEARTH_ENOSPC past the bytes of begin (nothing was copied);
+ * have at most 1024 bytes. A rank saves each box of a key once, in whichever of its objects; several
+ * ranks may save the same box, of the same bytes then: each reads the copy that is nearest to it.
+ * Errors: HEARTH_EINVAL naming the key, also where this box of it is in the rank's save already
+ * (pieces without elements aside), and nothing was added; HEARTH_ENOSPC past the bytes of begin (nothing was copied);
  * HEARTH_ESTATE after byte strings in the same object. */
 HEARTH_API int hearth_save_add(struct hearth_save *save, const struct hearth_piece *pieces,
         size_t count, struct hearth_error *err);
 
-/* Copy byte strings in: items[count], borrowed until return. */
+/* Copy byte strings in: items[count], borrowed until return. A rank's keys of byte strings differ. */
 HEARTH_API int hearth_save_add_bytes(struct hearth_save *save, const struct hearth_bytes *items,
         size_t count, struct hearth_error *err);
 
@@ -136,7 +142,9 @@ HEARTH_API int hearth_save_commit(
 /* Give the save up: the attempt is cancelled on all ranks. NULL is fine. */
 HEARTH_API void hearth_save_abort(struct hearth_save *save);
 
-/* Wait until the save has reached `level` on this rank's account, or failed.
+/* Wait until the save has reached `level` on this rank's account, or failed. It ends when this node's
+ * engine knows; others may hear of PROTECTED a moment later. Once every rank has waited for it, every
+ * node knows.
  * Errors: HEARTH_ETIMEOUT after deadline_ms (1 .. 86400000), naming what it waits for;
  * HEARTH_EFAILED why it failed; HEARTH_EUNKNOWN the coordinator is silent. */
 HEARTH_API int hearth_wait(struct hearth_handle *handle, enum hearth_level level,
@@ -145,6 +153,10 @@ HEARTH_API int hearth_wait(struct hearth_handle *handle, enum hearth_level level
 /* Where it stands now. Never blocks. */
 HEARTH_API int hearth_test(
         struct hearth_handle *handle, struct hearth_status *out, struct hearth_error *err);
+
+/* Which save it is, for hearth_checkpoint_find() on any rank. */
+HEARTH_API int hearth_handle_id(
+        struct hearth_handle *handle, struct hearth_save_id *out, struct hearth_error *err);
 
 /* Ask for the save to be cancelled on all ranks; the handle then fails unless PROTECTED came first. */
 HEARTH_API int hearth_cancel(struct hearth_handle *handle, struct hearth_error *err);

@@ -22,23 +22,48 @@ HEARTH_API int hearth_checkpoint_info(const struct hearth_checkpoint *ckpt,
 HEARTH_API void hearth_checkpoint_close(struct hearth_checkpoint *ckpt); /* views stay */
 
 /*
- * A save of this epoch, or the recovered one, without asking the other ranks: what this node's
- * engine holds the manifest of (COMPLETE or better). HEARTH_STEP_NEWEST: the newest that is
- * PROTECTED (or counts as such). Checked like a recovered one: local objects were checksummed when
- * they were sealed, remote ones are where they arrive. This rank's own objects need no other node.
+ * A save of this epoch, or the recovered one, without asking the other ranks. Checked like a recovered
+ * one: local objects were checksummed when they were sealed, remote ones are where they arrive. This
+ * rank's own objects need no other node.
+ *
+ * step  The newest attempt at it that is PROTECTED (or counts as such). One that the ranks of this node
+ *       have handed over and that is not decided as far as this node knows is waited for: it may be
+ *       PROTECTED already for a rank elsewhere. HEARTH_STEP_NEWEST: the newest save that this node
+ *       knows to be PROTECTED, after a wait for those handed over if wait_ms says so.
  *
  * It lives as the recovered one does: a newer save that becomes PROTECTED frees it, unless it is
  * one of those that `keep` keeps; what was read of it stays readable until it is closed. The
- * recovered checkpoint and any number of these may be open at once.
+ * recovered checkpoint and any number of these may be open at once. Ranks that are to read one and the
+ * same save while others are written agree on its id first (hearth_handle_id, hearth_checkpoint_id).
  *
- * Errors   HEARTH_ENOENT   no such step, or not COMPLETE; which steps there are
+ * Errors   HEARTH_EINVAL   HEARTH_STEP_LATER, which is for saving
+ *          HEARTH_ENOENT   no such step, or not PROTECTED; which steps there are
  *          HEARTH_ESTATE   hearth_recover() has not ended in this epoch
+ *          HEARTH_ETIMEOUT a newer attempt is undecided after wait_ms: which, and whom it waits for
+ *          HEARTH_EUNKNOWN nobody will decide it in this epoch
+ *          HEARTH_EFAILED  the save of this id has failed: why
  */
-#define HEARTH_STEP_NEWEST UINT64_MAX
+#define HEARTH_STEP_NEWEST (UINT64_MAX - 1) /* no step; for these two calls alone */
+struct hearth_find_opts {
+    size_t struct_size;
+    const struct hearth_save_id *save; /* this one and no other; NULL: any of the step */
+    uint32_t wait_ms; /* for a decision, at most 86400000; 0: opts.open_ms, with a step */
+    uint32_t reserved;
+};
+HEARTH_API int hearth_checkpoint_find(struct hearth *h, uint64_t step,
+        const struct hearth_find_opts *opts, struct hearth_checkpoint **out_ckpt,
+        struct hearth_error *err);
+
+/* The same with the default options. */
 HEARTH_API int hearth_checkpoint_open(struct hearth *h, uint64_t step,
         struct hearth_checkpoint **out_ckpt, struct hearth_error *err);
 
-/* One item as the object has it. Pointers live as long as the checkpoint. */
+/* Which save it is. */
+HEARTH_API int hearth_checkpoint_id(
+        const struct hearth_checkpoint *ckpt, struct hearth_save_id *out, struct hearth_error *err);
+
+/* One item as the object has it. Pointers live as long as the checkpoint, and it is one of that checkpoint
+ * alone: any other refuses it with HEARTH_EINVAL, also one of the same save. */
 struct hearth_item {
     size_t struct_size;
     const void *key;
@@ -49,11 +74,11 @@ struct hearth_item {
     uint32_t dtype;
     uint32_t ndim;
     const int64_t *shape, *global_shape, *global_offset;
-    uint64_t offset; /* of the item, from byte 4096 of the object */
-    uint64_t bytes;  /* of the payload */
-    uint32_t local;  /* 1: this node holds the object */
-    uint32_t reserved;
-    uint64_t handle; /* for the calls below */
+    uint64_t offset;     /* of the item, from byte 4096 of the object */
+    uint64_t bytes;      /* of the payload */
+    uint32_t local;      /* 1: this node holds the object */
+    uint32_t checkpoint; /* which it was taken from, and */
+    uint64_t handle;     /* which it is there: for the calls below */
 };
 
 /* How many objects the whole checkpoint has, with those that every node has (`.metadata`). */

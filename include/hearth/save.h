@@ -9,8 +9,9 @@
 
 HEARTH_BEGIN
 
-#define HEARTH_STEP_LATER \
-    UINT64_MAX /* for hearth_save_begin(): staging; hearth_save_set_step() follows */
+/* For hearth_save_begin(): staging; hearth_save_set_step() follows. No step: the greatest one is two
+ * less, HEARTH_STEP_NEWEST lies between. */
+#define HEARTH_STEP_LATER UINT64_MAX
 
 /* Exactly the `bytes` that begin needs for these pieces and byte items (both may be NULL, 0). */
 HEARTH_API uint64_t hearth_save_bytes(const struct hearth_piece *pieces, size_t count,
@@ -27,7 +28,7 @@ HEARTH_API int hearth_save_stage(struct hearth_save *save, const struct hearth_p
         size_t count, void **out_data, struct hearth_error *err);
 
 /* A save begun with HEARTH_STEP_LATER belongs to `step` from here on. Waits and fails as begin does,
- * with begin's wait_ms. */
+ * with begin's wait_ms. HEARTH_EINVAL: neither of the two constants is a step. */
 HEARTH_API int hearth_save_set_step(
         struct hearth_save *save, uint64_t step, struct hearth_error *err);
 
@@ -83,7 +84,9 @@ HEARTH_API int hearth_save_give(
 HEARTH_API int hearth_save_take(struct hearth *h, const struct hearth_ticket *ticket,
         struct hearth_save **out_save, struct hearth_error *err);
 
-/* One more object of this rank in the same save; what is added from here on goes there. */
+/* One more object of this rank in the same save; what is added from here on goes there. An error is
+ * this call's alone: the object before it stays open, and the save goes on as it was. Errors:
+ * HEARTH_EEXIST the rank has an object of this name in the save; HEARTH_ENOSPC, HEARTH_EBUSY no room. */
 HEARTH_API int hearth_save_next_object(
         struct hearth_save *save, const char *name, uint64_t bytes, struct hearth_error *err);
 

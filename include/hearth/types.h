@@ -62,6 +62,13 @@ struct hearth_bytes {
     size_t len;
 };
 
+/* One save and no other, whatever was saved under its step again: plain memory, which ranks may hand
+ * on to each other. All zeros under the kill switch. */
+struct hearth_save_id {
+    uint64_t epoch, nonce, step;
+    uint32_t attempt, reserved;
+};
+
 struct hearth_status {
     size_t struct_size;
     uint64_t step;

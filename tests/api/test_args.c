@@ -201,3 +201,28 @@ Test(args, an_empty_tensor_may_have_dimensions_of_any_length)
     hearth_checkpoint_close(c);
     rank_end(&r);
 }
+
+/* Each of the two constants says something to one kind of call alone. */
+Test(args, a_constant_for_another_call_is_no_step)
+{
+    struct hearth_checkpoint *c = NULL;
+    struct hearth_save *save = NULL;
+    struct hearth_error err = { 0 };
+    struct rank r;
+
+    rank_start(&r);
+    rank_open(&r);
+    must_fail(hearth_save_begin(r.h, HEARTH_STEP_NEWEST, 8192, NULL, &save, &err), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(err.text, "HEARTH_STEP_NEWEST is for reading"), NULL), "%s", err.text);
+    must_fail(hearth_checkpoint_open(r.h, HEARTH_STEP_LATER, &c, &err), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(err.text, "HEARTH_STEP_LATER is for"), NULL), "%s", err.text);
+    must(hearth_save_begin(r.h, HEARTH_STEP_LATER, 8192, NULL, &save, &err));
+    must_fail(hearth_save_set_step(save, HEARTH_STEP_NEWEST, &err), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(err.text, "HEARTH_STEP_NEWEST is for reading"), NULL), "%s", err.text);
+    must_fail(hearth_save_set_step(save, HEARTH_STEP_LATER, &err), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(err.text, "HEARTH_STEP_LATER is for"), NULL), "%s", err.text);
+    must(hearth_save_set_step(save, 3, &err)); /* what was refused has changed nothing */
+    must_fail(hearth_save_set_step(save, 4, &err), HEARTH_ESTATE);
+    hearth_save_abort(save);
+    rank_end(&r);
+}

@@ -127,6 +127,57 @@ Test(load, partial_reports_what_is_missing_and_whole_refuses)
     rank_end(&r);
 }
 
+/* A table that is there, and after it something that is not like that. */
+static void check_untouched(struct hearth_checkpoint *c, struct hearth_piece bad, int code)
+{
+    static float got[ROWS][COLS];
+    const int64_t shape[] = { ROWS, COLS };
+    struct hearth_piece piece[2] = { rank_piece("table", got, 2, shape), bad };
+    struct hearth_error err = { 0 };
+
+    memset(got, 0xee, sizeof(got));
+    must_fail(hearth_load(c, piece, 2, 0, NULL, &err), code);
+    for (size_t i = 0; i < sizeof(got); i++)
+        cr_assert(eq(u8, ((unsigned char *)got)[i], 0xee), "byte %zu: %s", i, err.text);
+}
+
+static void check_all_untouched(struct hearth_checkpoint *c)
+{
+    static float other[ROWS + 1][COLS];
+    const int64_t one = 1, more[] = { ROWS + 1, COLS }, rest[] = { 2, COLS };
+    const int64_t global[] = { ROWS, COLS }, outside[] = { ROWS - 1, 0 };
+    struct hearth_piece beyond = rank_piece("table", other, 2, rest);
+
+    check_untouched(c, rank_piece("nothing", other, 1, &one), HEARTH_ENOENT);
+    check_untouched(c, rank_piece("table", other, 2, more), HEARTH_EINVAL);
+    beyond.global_shape = global;
+    beyond.global_offset = outside;
+    check_untouched(c, beyond, HEARTH_EINVAL);
+    beyond = rank_piece("blob", NULL, 1, &one);
+    check_untouched(c, beyond, HEARTH_EINVAL);
+}
+
+Test(load, that_does_not_find_all_leaves_every_target_as_it_was)
+{
+    struct rank r;
+    struct hearth_checkpoint *c = start(&r, 0);
+
+    check_all_untouched(c);
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
+Test(load, that_does_not_find_all_elsewhere_leaves_every_target_as_it_was)
+{
+    struct rank r;
+    struct hearth_checkpoint *c = start(&r, 1);
+
+    check_all_untouched(c);
+    cr_assert(le(u64, fake_counts(r.fake).range_bytes, 3 * HTH_CHUNK)); /* tables alone */
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
 Test(load, refuses_another_dtype_or_shape_by_name)
 {
     struct rank r;
@@ -232,6 +283,42 @@ static void check_bytes(struct hearth_checkpoint *c)
     must_say(part, "state");
     must_fail(hearth_read_bytes(c, &item, 10, part, sizeof(blob), NULL), HEARTH_EINVAL);
     must_fail(hearth_read_box(c, &item, NULL, NULL, part, NULL, NULL), HEARTH_EINVAL);
+}
+
+/* Of another save, of the same one opened twice, and of one that was closed and opened again. */
+Test(items, are_of_the_checkpoint_they_were_taken_from_and_no_other)
+{
+    struct rank r;
+    struct hearth_checkpoint *c = start(&r, 0), *other = NULL;
+    struct hearth_item item = { .struct_size = sizeof(item) }, same = item;
+    struct hearth_view view = { .struct_size = sizeof(view) };
+    const int64_t origin[] = { 0, 0 }, shape[] = { 1, 1 };
+    struct hearth_error err = { 0 };
+    char got[sizeof(blob)] = "";
+    float x = 0;
+
+    must(hearth_item_at(c, 1, 0, &item, NULL));
+    for (uint64_t step = 4; step < 6; step++) {
+        save_halves(&r, step);
+        must(hearth_checkpoint_open(r.h, step, &other, NULL));
+        must(hearth_item_at(other, 1, 0, &same, NULL));
+        cr_assert(eq(u64, same.handle, item.handle));
+        must_fail(hearth_read_box(other, &item, origin, shape, &x, NULL, &err), HEARTH_EINVAL);
+        cr_assert(ne(ptr, strstr(err.text, "another checkpoint"), NULL), "%s", err.text);
+        must_fail(hearth_read_bytes(other, &item, 0, got, 4, &err), HEARTH_EINVAL);
+        must_fail(hearth_view_open(other, &item, &view, &err), HEARTH_EINVAL);
+        must_fail(hearth_prefetch(other, &item, 1, &err), HEARTH_EINVAL);
+        must(hearth_read_box(other, &same, origin, shape, &x, NULL, &err));
+        cr_assert(epsilon_eq(flt, x, stored[0][0], 0.0f));
+        item = same;
+        hearth_checkpoint_close(other);
+    }
+    must(hearth_checkpoint_open(r.h, 5, &other, NULL));
+    must(hearth_item_at(other, 1, 0, &same, NULL));
+    must_fail(hearth_read_box(other, &item, origin, shape, &x, NULL, &err), HEARTH_EINVAL);
+    hearth_checkpoint_close(other);
+    hearth_checkpoint_close(c);
+    rank_end(&r);
 }
 
 Test(read, boxes_and_bytes_here)

@@ -275,6 +275,40 @@ Test(save, tensors_after_bytes_need_another_object)
     rank_end(&r);
 }
 
+Test(save, a_refused_further_object_changes_nothing)
+{
+    struct rank r;
+    float x = 5, y = 6;
+    struct hearth_piece piece[2] = { rank_piece("x", &x, 0, NULL), rank_piece("y", &y, 0, NULL) };
+    struct hearth_error err = { 0 };
+    struct hearth_save *save;
+    struct hearth_place place;
+    uint64_t room;
+    size_t count;
+    void *data;
+
+    rank_start(&r);
+    rank_open(&r);
+    save = begin(r.h, 1, 16384);
+    must(hearth_save_add(save, &piece[0], 1, &err));
+    must(hearth_save_places(save, &place, 1, &count, &err));
+    must(hearth_save_data(save, &data, &room, &err));
+    memset((char *)data + place.length, 'w', room - place.length); /* as who fills places does */
+    fake_refuse(r.fake, HTH_LOCAL_BEGIN, HEARTH_ENOSPC, "no room in the store");
+    must_fail(hearth_save_next_object(save, "more", 8192, &err), HEARTH_ENOSPC);
+    for (uint64_t i = place.length; i < room; i++)
+        cr_assert(eq(chr, ((char *)data)[i], 'w'), "byte %u", (unsigned)i);
+    must(hearth_save_add(save, &piece[1], 1, &err));
+    fake_refuse(r.fake, HTH_LOCAL_BEGIN, HEARTH_OK, "");
+    must(hearth_save_next_object(save, "more", 8192, &err));
+    protect(commit(save));
+    x = y = 0;
+    load(r.h, 1, piece, 2);
+    cr_assert(epsilon_eq(flt, x, 5.0f, 0.0f));
+    cr_assert(epsilon_eq(flt, y, 6.0f, 0.0f));
+    rank_end(&r);
+}
+
 Test(save, reserved_places_are_filled_before_the_step_is_known)
 {
     struct rank r;

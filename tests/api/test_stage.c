@@ -130,8 +130,11 @@ Test(stage, without_data_or_room_is_refused)
     piece[1].data = NULL;
     must_fail(hearth_save_stage(save, piece, 2, data, &err), HEARTH_EINVAL);
     cr_assert(ne(ptr, strstr(err.text, "'y'"), NULL), "%s", err.text);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
+        piece[0].key = &"xyzw"[i];
         must(hearth_save_stage(save, piece, 1, data, &err));
+    }
+    piece[0].key = "w";
     must_fail(hearth_save_stage(save, piece, 1, data, &err), HEARTH_ENOSPC);
     hearth_save_abort(save);
     rank_end(&r);

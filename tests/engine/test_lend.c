@@ -64,14 +64,21 @@ static void end(void)
 
 TestSuite(lend, .init = start, .fini = end);
 
-static int begin(uint64_t step, uint64_t token, const char *name, struct hth_local_lent *out)
+static int begin_next(
+        uint64_t step, uint64_t token, uint32_t index, const char *name, struct hth_local_lent *out)
 {
-    struct hth_local_begin m = {
-        .head = head(sizeof(m), HTH_LOCAL_BEGIN, token), .step = step, .bytes = 3 * HTH_BLOCK
-    };
+    struct hth_local_begin m = { .head = head(sizeof(m), HTH_LOCAL_BEGIN, token),
+        .step = step,
+        .bytes = 3 * HTH_BLOCK,
+        .index = index };
 
     strcpy(m.name, name);
     return ask(&m, sizeof(m), HTH_LOCAL_LENT, out, sizeof(*out));
+}
+
+static int begin(uint64_t step, uint64_t token, const char *name, struct hth_local_lent *out)
+{
+    return begin_next(step, token, token != 0, name, out);
 }
 
 static int say(enum hth_local_type type, uint64_t token, enum hth_local_type want)
@@ -91,4 +98,22 @@ Test(lend, a_refused_further_object_leaves_the_rank_what_it_has)
     cr_assert(ne(ptr, hth_node_lent(node, lent.slot), NULL));
     cr_assert(eq(int, say(HTH_LOCAL_ABORT, lent.head.token, HTH_LOCAL_OK), 1));
     cr_assert(eq(ptr, hth_node_lent(node, lent.slot), NULL));
+}
+
+/* The answer came too late for the rank, or it could not map the slot. */
+Test(lend, a_further_object_that_the_rank_has_not_got_is_lent_again)
+{
+    struct hth_local_lent first, lost, again;
+
+    cr_assert(eq(int, begin(UINT64_MAX, 0, "first", &first), 1));
+    cr_assert(eq(int, begin(UINT64_MAX, first.head.token, "second", &lost), 1));
+    cr_assert(eq(int, begin(UINT64_MAX, first.head.token, "second", &again), 1));
+    cr_assert(eq(u64, again.slot, lost.slot));
+    cr_assert(ne(ptr, hth_node_lent(node, first.slot), NULL));
+    cr_assert(eq(int, begin_next(UINT64_MAX, first.head.token, 3, "fourth", &lost), 0));
+    cr_assert(eq(int, begin_next(UINT64_MAX, first.head.token, 2, "first", &lost), 0));
+    cr_assert(eq(int, begin_next(UINT64_MAX, first.head.token, 0, "none", &lost), 0));
+    cr_assert(ne(ptr, hth_node_lent(node, first.slot), NULL));
+    cr_assert(eq(int, say(HTH_LOCAL_ABORT, first.head.token, HTH_LOCAL_OK), 1));
+    cr_assert(eq(ptr, hth_node_lent(node, again.slot), NULL));
 }

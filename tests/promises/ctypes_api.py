@@ -19,7 +19,7 @@ import tempfile
 import time
 
 EINVAL, ENOENT, ESTATE, EFAILED = -101, -102, -108, -303
-NEWEST = 2**64 - 1
+NEWEST = 2**64 - 2
 FLOAT32, INT64, UINT8 = 11, 40, 47
 OFF, SEALED, PROTECTED, KEEP, DROP, PARTIAL = 1, 10, 40, 0, 10, 1
 IN_PROCESS = 20
@@ -70,7 +70,7 @@ class Item(Sized):
     _fields_ = [("struct_size", SIZE), ("key", P), ("key_len", SIZE), ("object", STR),
                 ("owner", U32), ("kind", U32), ("dtype", U32), ("ndim", U32), ("shape", P),
                 ("global_shape", P), ("global_offset", P), ("offset", U64), ("bytes", U64),
-                ("local", U32), ("reserved", U32), ("handle", U64)]
+                ("local", U32), ("checkpoint", U32), ("handle", U64)]
 
 
 class View(Sized):

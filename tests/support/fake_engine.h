@@ -33,6 +33,7 @@ struct fake_counts {
     uint32_t clients, leases, begins, ranges, slots, follows, closes, drops, aborts;
     uint64_t range_bytes;
     uint32_t step_wait_ms; /* of the last set_step */
+    uint32_t find_wait_ms; /* of the last find */
 };
 struct fake_counts fake_counts(struct fake_engine *f);
 

@@ -292,16 +292,28 @@ static void on_manifest(struct fake_engine *f, struct client *c, const struct ht
     free(bytes);
 }
 
+/* The newest of the step, or that of the id; -1: none. */
+static int fake_find_step(const struct fake_engine *f, const struct hth_local_find *m)
+{
+    int found = -1;
+
+    if (m->save.epoch)
+        return fake_find_save(f, m->save);
+    if (m->step == HEARTH_STEP_NEWEST)
+        return fake_newest(f);
+    for (int i = 0; i < SAVES; i++)
+        if (f->save[i].used && !f->save[i].code && f->save[i].id.step == m->step &&
+                (found < 0 || hth_save_cmp(f->save[i].id, f->save[found].id) > 0))
+            found = i;
+    return found;
+}
+
 static void on_find(struct fake_engine *f, struct client *c, const struct hth_local_find *m)
 {
     struct hth_local_found a = { .level = 0 };
-    int found = m->step == HEARTH_STEP_NEWEST ? fake_newest(f) : -1;
+    int found = fake_find_step(f, m);
 
-    for (int i = 0; i < SAVES && m->step != HEARTH_STEP_NEWEST; i++)
-        if (f->save[i].used && !f->save[i].code && f->save[i].id.step == m->step &&
-                f->save[i].level >= HEARTH_COMPLETE &&
-                (found < 0 || hth_save_cmp(f->save[i].id, f->save[found].id) > 0))
-            found = i;
+    f->counts.find_wait_ms = m->wait_ms;
     if (!f->recovered) {
         fake_put_error(c, m->head.request, HEARTH_ESTATE, "not recovered yet");
         return;
@@ -312,7 +324,10 @@ static void on_find(struct fake_engine *f, struct client *c, const struct hth_lo
     }
     a.save = hth_local_save_of(f->save[found].id);
     a.level = f->save[found].level;
-    fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_FOUND, m->head.request, 0, -1);
+    if (a.level < HEARTH_PROTECTED) /* its time is up at once */
+        fake_put_error(c, m->head.request, HEARTH_ETIMEOUT, "not decided yet: waits for node b");
+    else
+        fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_FOUND, m->head.request, 0, -1);
 }
 
 static const struct object *find_object(struct fake_engine *f, const struct hth_local_map *m)

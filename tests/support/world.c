@@ -303,6 +303,8 @@ static void deliver(struct world *w)
         for (uint32_t r = 0; r < w->opts.ranks_per_node; r++)
             if (w->stale[r].client == l->client && w->stale[r].machine == l->machine && l->client)
                 rank_hear(&w->stale[r], l);
+        if (w->stranger)
+            w->stranger(w, l);
         free(l);
     }
 }

@@ -107,6 +107,8 @@ struct world {
     uint64_t work_ready_ms; /* the first of them */
     struct hth_work *kept;  /* until world_let_go(), or an engine ends */
     struct letter *letters, **letters_end;
+    /* Hears what engines say to clients that are no ranks; NULL: nobody does. */
+    void (*stranger)(struct world *w, const struct letter *l);
     char why[WORLD_WHY]; /* what is broken; "": nothing */
 };
 

@@ -21,7 +21,7 @@ from . import errors
 P, I32, U32, I64, U64, SIZE, STR = (
     c.c_void_p, c.c_int32, c.c_uint32, c.c_int64, c.c_uint64, c.c_size_t, c.c_char_p)
 
-STEP_LATER = STEP_NEWEST = 2**64 - 1
+STEP_NEWEST, STEP_LATER = 2**64 - 2, 2**64 - 1  # no steps
 LEVELS = {"OFF": 1, "WRITTEN": 5, "SEALED": 10, "COPIED": 20, "COMPLETE": 30, "PROTECTED": 40}
 START = {"auto": 0, "never": 10, "in_process": 20}
 NETWORK = {"hostile": 0, "trusted": 10}
@@ -39,6 +39,15 @@ DTYPES: dict[str, int] = {
     "uint1": 72, "uint2": 73, "uint3": 74, "uint4": 75, "uint5": 76, "uint6": 77, "uint7": 78,
     "qint32": 79, "qint8": 80, "quint8": 81, "quint2x4": 82, "quint4x2": 83}
 DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
+
+
+def step_number(step: int | None, none: int) -> int:
+    """A step as the library takes it; None: this constant, which no number may pass for."""
+    if step is None:
+        return none
+    if not 0 <= step < STEP_NEWEST:
+        raise ValueError(f"{step} is no step: 0 to {STEP_NEWEST - 1}")
+    return step
 
 
 class Error(c.Structure):
@@ -76,6 +85,10 @@ class RecoverOpts(Sized):
                 ("deadline_ms", U32), ("accept_loss", U32)]
 
 
+class FindOpts(Sized):
+    _fields_ = [("struct_size", SIZE), ("save", P), ("wait_ms", U32), ("reserved", U32)]
+
+
 class Status(Sized):
     _fields_ = [("struct_size", SIZE), ("step", U64), ("level", U32), ("degraded", U32),
                 ("code", I32), ("attempt", U32), ("bytes", U64), ("copied", U64),
@@ -94,7 +107,7 @@ class Item(Sized):
                 ("owner", U32), ("kind", U32), ("dtype", U32), ("ndim", U32),
                 ("shape", c.POINTER(I64)), ("global_shape", c.POINTER(I64)),
                 ("global_offset", c.POINTER(I64)), ("offset", U64), ("bytes", U64),
-                ("local", U32), ("reserved", U32), ("handle", U64)]
+                ("local", U32), ("checkpoint", U32), ("handle", U64)]
 
 
 class View(Sized):
@@ -149,7 +162,7 @@ _PROTOTYPES = {
     "hearth_test": (c.c_int, [P, P, P]),
     "hearth_cancel": (c.c_int, [P, P]),
     "hearth_handle_close": (None, [P]),
-    "hearth_checkpoint_open": (c.c_int, [P, U64, P, P]),
+    "hearth_checkpoint_find": (c.c_int, [P, U64, P, P, P]),
     "hearth_checkpoint_info": (c.c_int, [P, P, P]),
     "hearth_checkpoint_close": (None, [P]),
     "hearth_item_at": (c.c_int, [P, c.c_int, SIZE, P, P]),

@@ -230,7 +230,7 @@ class Save(Part):
 
         def attempt() -> None:
             with self._use() as pointer:
-                call("hearth_save_set_step", pointer, step)
+                call("hearth_save_set_step", pointer, _ffi.step_number(step, _ffi.STEP_LATER))
 
         try:
             interruptible(attempt)

@@ -236,18 +236,27 @@ class Job:
         """A save of this epoch, or the recovered one, without asking other ranks. step None: the
         newest that is PROTECTED. Raises HearthNotFound.
 
-        wait_s  for this node's engine to hear what the coordinator's knows already
+        What this node has handed over of a step and nobody has decided yet is waited for, as long
+        as opening the job may take (HearthTimeout).
+
+        wait_s  for this node's engine to hear of the step; of None: for what it has handed over
         """
         until = time.monotonic() + wait_s
-        out = c.c_void_p()
+        opts = _ffi.FindOpts(wait_ms=0 if step is not None else
+                             min(_ffi.DEADLINE_MAX_MS, max(0, int(wait_s * 1000))))
+
+        def find() -> Checkpoint:
+            out = c.c_void_p()
+            with self._used() as pointer:
+                call("hearth_checkpoint_find", pointer,
+                     _ffi.step_number(step, _ffi.STEP_NEWEST), c.byref(opts), c.byref(out))
+                return Checkpoint(self, out)
+
         while True:
             try:
-                with self._used() as pointer:
-                    call("hearth_checkpoint_open", pointer,
-                         _ffi.STEP_NEWEST if step is None else step, c.byref(out))
-                    return Checkpoint(self, out)
+                return interruptible(find)
             except errors.HearthNotFound:
-                if time.monotonic() >= until:
+                if step is None or time.monotonic() >= until:
                     raise
                 time.sleep(0.01)
 
@@ -265,7 +274,7 @@ class Job:
             """One call: a begin that is refused counts as an attempt, and cancels it."""
             out = c.c_void_p()
             with self._used() as pointer:
-                call("hearth_save_begin", pointer, _ffi.STEP_LATER if step is None else step,
+                call("hearth_save_begin", pointer, _ffi.step_number(step, _ffi.STEP_LATER),
                      nbytes, c.byref(opts), c.byref(out))
                 return Save(self, out)
 

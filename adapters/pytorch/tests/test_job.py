@@ -77,6 +77,14 @@ def test_set_step_waits_as_begin_was_told(job):
     assert attempt_of(staged) == 1
 
 
+def test_what_is_no_step_is_refused_and_never_taken_for_a_constant(job):
+    for step in (-1, -2, 2**64 - 1, 2**64 - 2):
+        with pytest.raises(ValueError, match="no step"):
+            job.begin(step, 100)
+        with pytest.raises(ValueError, match="no step"):
+            job.checkpoint(step)
+
+
 def test_a_step_that_is_refused_may_be_tried_again(job):
     saves = fill(job)
     staged = job.begin(None, SIZE)

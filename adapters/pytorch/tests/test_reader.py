@@ -52,7 +52,7 @@ def test_without_a_step_it_is_the_newest(base):
 def test_a_step_that_is_not_there_is_named_with_those_that_are(base):
     save(base, 6, 1)
     reader = HearthReader()
-    with pytest.raises(CheckpointException, match="no COMPLETE step 5 .* there is: 6"):
+    with pytest.raises(CheckpointException, match="no PROTECTED step 5 .* there is: 6"):
         load(reader, f"{base}/5")
     assert isinstance(reader.error, FileNotFoundError)
     assert load(reader, f"{base}/6") == 1
@@ -69,6 +69,26 @@ def test_nothing_is_held_after_a_load(base):
     for step in range(2, 8):
         save(base, step, step)
         assert load(reader, f"{base}/{step}") == step
+
+
+class Astray(HearthReader):
+    """Where one byte item lies is somewhere else."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
+        metadata = super().read_metadata(*args, **kwargs)
+        for index, place in metadata.storage_data.items():
+            if index.fqn == "n":
+                place.relative_path = "gone.distcp"
+        return metadata
+
+
+def test_what_is_not_there_is_found_out_before_anything_is_written(base):
+    dcp.save({"w": torch.ones(4), "n": "text"}, checkpoint_id=f"{base}/1",
+             storage_writer=HearthWriter(base))
+    state = {"w": torch.zeros(4), "n": ""}
+    with pytest.raises(CheckpointException, match="gone.distcp"):
+        dcp.load(state, checkpoint_id=f"{base}/1", storage_reader=Astray())
+    assert state["n"] == "" and not state["w"].any()
 
 
 def test_a_reader_outlives_the_job(base):

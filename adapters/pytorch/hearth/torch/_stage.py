@@ -56,6 +56,14 @@ def key_of(path: Path) -> bytes:
     return key if 0 < len(key) <= 1024 else b"\0" + key[:500] + b"..." + key[-500:]
 
 
+def keys_of(names: Iterable[str]) -> list[bytes]:
+    """Of items at the top of a state, each another."""
+    keys = [key_of((name,)) for name in names]
+    if len(set(keys)) < len(keys):  # where they were cut
+        keys = [b"\0%d " % number + key[:1000] for number, key in enumerate(keys)]
+    return keys
+
+
 def refuse(path: Path, tensor: torch.Tensor) -> None:
     """Raise for tensors that have no bytes of their own to keep."""
     what = None
@@ -192,6 +200,27 @@ def piece_of(source: Source) -> Piece:
                  source.global_offset)
 
 
+def pieces_of(sources: Iterable[Source], *, again: bool = False) -> list[Piece]:
+    """The same of many, each box of a key once, as the library wants it: paths that read alike get
+    a number. again: beside a copy that was staged under the same names."""
+    known = set()
+    pieces = []
+    for source in sources:
+        piece = piece_of(source)
+        key, count = piece.key, 2 if again else 1
+        while True:
+            if count > 1:
+                piece = piece._replace(key=b"\0%d " % count + key[:1000])
+            shape = tuple(piece.shape)
+            box = (piece.key, shape, tuple(piece.global_offset or (0,) * len(shape)))
+            if box not in known:
+                break
+            count += 1
+        known.add(box)
+        pieces.append(piece)
+    return pieces
+
+
 def views(addresses: list[int], sources: list[Source]) -> Iterator[torch.Tensor]:
     """The copies as tensors over the library's memory, which they do not own."""
     used = [(at, s.tensor.nbytes) for at, s in zip(addresses, sources) if s.tensor.nbytes]
@@ -228,7 +257,7 @@ def stage(job: Job, state: Any, boxes: Boxes, *, name: str, wait_s: float) -> St
     """
     walk = _Walk(boxes)
     walk.note(state, ())
-    pieces = [piece_of(source) for source in walk.sources]
+    pieces = pieces_of(walk.sources)
     room = walk.leaves * _BYTES_PER_LEAF + walk.size + _SLACK
     save = job.begin(None, save_bytes(pieces) + room, name=name, wait_s=wait_s)
     try:

@@ -126,7 +126,7 @@ def _stage_in(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: floa
     """Copy a state into a new save: one call copies all tensors. step None: it is said later, and
     the copy can be read."""
     skeleton = Skeleton(state, boxes)
-    pieces = [_stage.piece_of(source) for source in skeleton.sources]
+    pieces = _stage.pieces_of(skeleton.sources)
     items = skeleton.items()
     save = job.begin(step, save_bytes(pieces, items), name=_object(rank), wait_s=wait_s)
     try:

@@ -214,10 +214,12 @@ class HearthReader(StorageReader):
                 slow.append(item)
             else:
                 fast.append((item, self._target(item, planner)))
+        files, parts = self._stored(checkpoint, slow), self._stored(checkpoint, blobs)
+        # from here on the state is written: what is not there was found out
         with Progress("hearth: load", sum(t.nbytes for _, t in fast)) as progress:
             self._read_boxes(checkpoint, fast, planner, progress)
-        self._read_files(checkpoint, slow, planner)
-        self._read_bytes(checkpoint, blobs, planner)
+        self._read_files(slow, files, planner)
+        self._read_bytes(blobs, parts, planner)
 
     @staticmethod
     def _target(item: ReadItem, planner: LoadPlanner) -> torch.Tensor:
@@ -278,10 +280,10 @@ class HearthReader(StorageReader):
             data = extension.transform_from(io.BytesIO(data)).read()
         return data
 
-    def _read_files(self, checkpoint: Checkpoint, items: list[ReadItem],
+    def _read_files(self, items: list[ReadItem], parts: list[bytes],
                     planner: LoadPlanner) -> None:
         """Tensors that torch.save wrote."""
-        for item, data in zip(items, self._stored(checkpoint, items)):
+        for item, data in zip(items, parts):
             stored = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
             for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths)):
                 stored = stored.narrow(dim, offset, length)
@@ -289,10 +291,10 @@ class HearthReader(StorageReader):
             target.copy_(stored)
             planner.commit_tensor(item, target)
 
-    def _read_bytes(self, checkpoint: Checkpoint, items: list[ReadItem],
+    def _read_bytes(self, items: list[ReadItem], parts: list[bytes],
                     planner: LoadPlanner) -> None:
         stock = is_stock(planner)
-        for item, data in zip(items, self._stored(checkpoint, items)):
+        for item, data in zip(items, parts):
             if stock:
                 _set(planner, item.dest_index.fqn, self._decode(item, data))
                 continue
@@ -332,7 +334,7 @@ class HearthReader(StorageReader):
 def _newest(member: _jobs.Membership) -> Checkpoint:
     """The newest save that is PROTECTED, or what was recovered, if that is newer and still here."""
     job, recovered = member.job, member.recovered
-    newest = _find(job, None)
+    newest = _find(job, None, _HEAR_S)
     if recovered is not None and (newest is None or newest.step < recovered.step):
         found = _find(job, recovered.step)
         if found is not None:
@@ -342,9 +344,9 @@ def _newest(member: _jobs.Membership) -> Checkpoint:
     return newest if newest is not None else job.checkpoint(None)  # whose error says what there is
 
 
-def _find(job: Job, step: int | None) -> Checkpoint | None:
+def _find(job: Job, step: int | None, wait_s: float = 0.0) -> Checkpoint | None:
     try:
-        return job.checkpoint(step)
+        return job.checkpoint(step, wait_s=wait_s)
     except HearthNotFound:
         return None
 

@@ -339,8 +339,9 @@ class _Write:
     def run(self) -> list[WriteResult]:
         fresh = self._staged_results([(i, self._tensor(i)) for i in self._tensors])
         sources = [_stage.Source((item.index.fqn,), tensor, *_box(item)) for item, tensor in fresh]
-        pieces = [_stage.piece_of(source) for source in sources]
-        blobs = [(_stage.key_of((item.index.fqn,)), self._blob(item)) for item in self._bytes]
+        pieces = _stage.pieces_of(sources, again=self._current.staged is not None)
+        keys = _stage.keys_of(item.index.fqn for item in self._bytes)
+        blobs = [(key, self._blob(item)) for key, item in zip(keys, self._bytes)]
         self._make_room(pieces, blobs)
         before = len(self.save.places()) if pieces or blobs else 0
         if pieces:

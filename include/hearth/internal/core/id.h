@@ -10,6 +10,7 @@
 #define HTH_DIGEST      32 /* bytes: BLAKE2b-256 */
 #define HTH_SAVE_TEXT   60 /* `<save>` as text with its terminator: 16-16-16-8 hex digits */
 #define HTH_RECORDS_DIR ".hearth"
+#define HTH_STEP_MAX    (UINT64_MAX - 2) /* above it: HEARTH_STEP_NEWEST, HEARTH_STEP_LATER */
 
 /* One attempt to write a step. Ordered by epoch, nonce, step, attempt. */
 struct hth_save_id {

@@ -53,7 +53,7 @@ enum hth_local_type {
     HTH_LOCAL_CLOSE = 52,      /* keep or drop; OK */
     HTH_LOCAL_BAD =
             54, /* a chunk that a reader found wrong; answered MAPPED with another copy's slot */
-    HTH_LOCAL_FIND = 56, /* a save of this epoch that can be read; answered by FOUND */
+    HTH_LOCAL_FIND = 56, /* a save of this epoch that can be read; answered by FOUND, in its time */
     HTH_LOCAL_FOUND = 57,
     HTH_LOCAL_GIVE = 58, /* the save goes on in another process of the rank; answered by GIVEN */
     HTH_LOCAL_GIVEN = 59,
@@ -246,7 +246,10 @@ struct hth_local_bytes {
 
 struct hth_local_find {
     struct hth_local_head head;
-    uint64_t step; /* HEARTH_STEP_NEWEST: the newest PROTECTED */
+    uint64_t step;              /* HEARTH_STEP_NEWEST: the newest PROTECTED */
+    struct hth_local_save save; /* this one and no other; epoch 0: by step */
+    uint32_t wait_ms;           /* for the decision of one that may be meant */
+    uint32_t zero;
 };
 
 struct hth_local_found {

@@ -74,6 +74,11 @@ enum hth_kept { HTH_KEPT_UNSURE, HTH_KEPT_DEGRADED, HTH_KEPT_PROTECTED };
 enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at);
 uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at); /* seconds since PROTECTED */
 
+/* The newest save of this epoch (step: NULL, or of this one) that all ranks of this node have handed
+ * over and whose decision was not heard here: 1; 0: none. *out_unknown 1: nor will it be. */
+int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
+        struct hth_save_id *out_save, int *out_unknown);
+
 /* The newest PROTECTED save, how long ago, what is undecided and whom it waits for: for status. */
 void hth_commit_text(struct hth_commit *c, char *out, size_t len);
 

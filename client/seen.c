@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which pieces a rank's save has already: a hash set of places of table records, since whoever loads a
+ * key takes the first piece that covers a box and never sees another of the same box.
+ *
+ *     slot[]   | hash, object, place of the record | -- | ...        linear probing, never more than half
+ *
+ * Records are taken in after they were written and before anything is copied. Entries do not move when
+ * others come, so that clearing those of a call that is refused gives the set as it was.
+ */
+#include "save.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct hth_seen_at {
+    uint64_t at;     /* of the record in its object's items part */
+    uint32_t object; /* its number + 1; 0: free */
+    uint32_t hash;
+};
+
+static int is_empty_piece(const struct hth_item *item)
+{
+    for (uint32_t i = 0; item->kind == HTH_ITEM_TENSOR && i < item->ndim; i++)
+        if (!item->shape[i])
+            return 1;
+    return 0;
+}
+
+static uint64_t box_bytes(const struct hth_item *item)
+{
+    return item->kind == HTH_ITEM_TENSOR ? sizeof(int64_t) * (uint64_t)item->ndim : 0;
+}
+
+static uint32_t piece_hash(const struct hth_item *item)
+{
+    uint64_t h = hth_key_hash(item->key, item->key_len) + item->kind;
+
+    for (uint32_t i = 0; i < box_bytes(item) / sizeof(int64_t); i++) {
+        h = (h ^ (uint64_t)item->global_offset[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        h = (h ^ h >> 29 ^ (uint64_t)item->shape[i]) * UINT64_C(0xbf58476d1ce4e5b9);
+    }
+    return (uint32_t)(h ^ h >> 32);
+}
+
+static int is_same_piece(const struct hth_item *a, const struct hth_item *b)
+{
+    uint64_t box = box_bytes(a);
+
+    return a->kind == b->kind && a->key_len == b->key_len && box == box_bytes(b) &&
+           !memcmp(a->key, b->key, a->key_len) &&
+           (!box || (!memcmp(a->global_offset, b->global_offset, box) &&
+                            !memcmp(a->shape, b->shape, box)));
+}
+
+/* The items part of an object: at hand while it is open, then where its table will be. */
+static struct hth_table records_of(const struct hearth_save *s, uint32_t object)
+{
+    const struct hth_written *o = &s->object[object];
+
+    return (struct hth_table){ .data_len = o->data_len,
+        .items = o->items,
+        .items_len = o->items_len,
+        .items_at = object + 1 == s->objects
+                            ? s->items
+                            : o->base + HTH_ALIGN(HTH_BLOCK + o->data_len) + HTH_TABLE_HEAD };
+}
+
+static void put_entry(struct hth_seen *seen, struct hth_seen_at entry)
+{
+    size_t i = entry.hash & (seen->room - 1);
+
+    while (seen->slot[i].object)
+        i = (i + 1) & (seen->room - 1);
+    seen->slot[i] = entry;
+    seen->count++;
+}
+
+/* Room for so many entries more. */
+static int seen_grow(struct hth_seen *seen, size_t more)
+{
+    struct hth_seen old = *seen;
+
+    if (2 * (seen->count + more) <= seen->room)
+        return HEARTH_OK;
+    seen->room = seen->room ? seen->room : 64;
+    while (2 * (old.count + more) > seen->room)
+        seen->room *= 2;
+    seen->slot = calloc(seen->room, sizeof(*seen->slot));
+    if (!seen->slot) {
+        *seen = old;
+        return HEARTH_ENOMEM;
+    }
+    seen->count = 0;
+    for (size_t i = 0; i < old.room; i++)
+        if (old.slot[i].object)
+            put_entry(seen, old.slot[i]);
+    free(old.slot);
+    return HEARTH_OK;
+}
+
+static int is_seen(const struct hearth_save *s, const struct hth_item *item, uint32_t hash)
+{
+    const struct hth_seen *seen = &s->seen;
+
+    for (size_t i = hash & (seen->room - 1); seen->slot[i].object; i = (i + 1) & (seen->room - 1)) {
+        uint64_t pos = seen->slot[i].at;
+        struct hth_table records;
+        struct hth_item other;
+
+        if (seen->slot[i].hash != hash)
+            continue;
+        records = records_of(s, seen->slot[i].object - 1);
+        if (!hth_item_next(&records, &pos, &other) && pos > seen->slot[i].at &&
+                is_same_piece(item, &other))
+            return 1;
+    }
+    return 0;
+}
+
+static int take_record(
+        struct hearth_save *s, uint64_t at, const struct hth_item *item, struct hearth_error *err)
+{
+    uint32_t hash = piece_hash(item);
+    char key[HTH_KEY_TEXT];
+
+    if (is_empty_piece(item))
+        return HEARTH_OK;
+    if (is_seen(s, item, hash))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "%s %s is in this rank's save already%s: one of the two would never be read",
+                item->kind == HTH_ITEM_TENSOR ? "piece" : "byte string",
+                hth_key_text(item->key, item->key_len, key),
+                item->kind == HTH_ITEM_TENSOR ? ", with the same box" : "");
+    put_entry(&s->seen, (struct hth_seen_at){ at, s->objects, hash });
+    return HEARTH_OK;
+}
+
+/* Forget what the open object has from record `at` on. */
+static void seen_back(struct hearth_save *s, uint64_t at)
+{
+    struct hth_seen *seen = &s->seen;
+
+    for (size_t i = 0; i < seen->room; i++)
+        if (seen->slot[i].object == s->objects && seen->slot[i].at >= at) {
+            seen->slot[i].object = 0;
+            seen->count--;
+        }
+    seen->pos = seen->pos < at ? seen->pos : at;
+}
+
+/* Records of the open object that are not noted yet, at most: of a save that was taken all. */
+static uint64_t new_records(const struct hearth_save *s, const struct hth_written *before)
+{
+    const struct hth_written *o = &s->object[s->objects - 1];
+    uint64_t fit = (o->items_len - s->seen.pos) / hth_item_bytes(0, 1);
+    uint64_t more = o->items - (s->seen.pos ? before->items : 0);
+
+    return more < fit ? more : fit;
+}
+
+int hth_seen_take(struct hearth_save *s, const struct hth_written *before, struct hearth_error *err)
+{
+    struct hth_seen *seen = &s->seen;
+    struct hth_table records = records_of(s, s->objects - 1);
+    struct hth_item item;
+    uint64_t pos;
+    int rc = HEARTH_OK;
+
+    if (s->h->opts.off)
+        return HEARTH_OK;
+    if (seen->object != s->objects) {
+        seen->object = s->objects;
+        seen->pos = 0;
+    }
+    if (seen_grow(seen, new_records(s, before)))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of %u items", records.items);
+    while (!rc && (pos = seen->pos) < records.items_len) {
+        if (hth_item_next(&records, &pos, &item) || pos == seen->pos)
+            rc = hth_fail(
+                    err, HEARTH_EPROTO, 0, "the save that was taken has records that are none");
+        else if (!(rc = take_record(s, seen->pos, &item, err)))
+            seen->pos = pos;
+    }
+    if (rc)
+        seen_back(s, before->items_len);
+    return rc;
+}
+
+void hth_seen_fini(struct hth_seen *seen)
+{
+    free(seen->slot);
+}

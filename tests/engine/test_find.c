@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which save a rank may read, asked of an engine in virtual time that has not heard all there is. */
+#include "check.h"
+#include "world_parts.h"
+
+#include <hearth/internal/core/bytes.h>
+#include <hearth/internal/replication/tree.h>
+#include <hearth/internal/transport/frame.h>
+#include <hearth/read.h>
+
+#include <string.h>
+#include <unistd.h>
+
+#define OURS    99999u /* a client that is no rank of the world */
+#define NODE    1u     /* where it asks */
+#define WAIT_MS 1500u
+
+static struct world w;
+static uint64_t request;
+static uint16_t unheard; /* kind of word that does not come to node `deaf`; 0: all do */
+static uint32_t deaf;
+
+/* The last answer to us; type 0: none yet. */
+static union {
+    struct hth_local_head head;
+    struct hth_local_found found;
+    struct hth_local_error error;
+} heard;
+
+static void hear(struct world *world, const struct letter *l)
+{
+    (void)world;
+    if (l->client == OURS && l->machine == NODE)
+        memcpy(&heard, l->bytes, l->len < sizeof(heard) ? l->len : sizeof(heard));
+}
+
+static struct hth_loop_verdict cut(void *arg, enum hth_loop_kind kind, uint32_t from, uint32_t to,
+        const void *bytes, size_t len)
+{
+    struct hth_loop_verdict v = { HTH_LOOP_NONE, 0, 0 };
+    struct hth_frame f;
+
+    (void)arg, (void)from;
+    if (!unheard || kind != HTH_LOOP_MESSAGE || to != w.machine[deaf].port ||
+            hth_frame_decode(&f, bytes, len, NULL))
+        return v;
+    if ((f.type == HTH_MSG_DOWN && hth_get16(f.body) == unheard) ||
+            ((f.type == HTH_MSG_TO || f.type == HTH_MSG_UP) && hth_get16(f.body + 4) == unheard))
+        v.fault = HTH_LOOP_DROP;
+    return v;
+}
+
+static int all_wait(void)
+{
+    for (uint32_t r = 0; r < w.ranks; r++)
+        if (w.rank[r].step != R_WAIT)
+            return 0;
+    return 1;
+}
+
+static void say(const void *bytes, size_t len)
+{
+    heard.head = (struct hth_local_head){ 0 };
+    hth_node_request(world_node(&w, NODE), OURS, bytes, len, NULL);
+    w.machine[NODE].due_ms = 0;
+    world_advance(&w, w.now_ms + 1);
+}
+
+/* Once the save under way has come to its end the ranks go on with step 1. */
+static void again(void)
+{
+    while (!w.why[0] && !all_wait())
+        world_advance(&w, w.now_ms + 1);
+    for (uint32_t r = 0; r < w.ranks; r++)
+        w.rank[r].next = 0;
+}
+
+static void start(void)
+{
+    struct world_opts o = { .seed = 1,
+        .nodes = 2,
+        .ranks_per_node = 1,
+        .copies = 1,
+        .keep = 1,
+        .run_ms = 60000,
+        .data_max = 100 };
+    struct hth_local_attach m = { .head = { sizeof(m), HTH_LOCAL_ATTACH, ++request, 0 },
+        .version = HTH_LOCAL_VERSION,
+        .rank = NODE,
+        .world = o.nodes,
+        .helper = 1, /* of a rank that is there */
+        .job = "sim" };
+
+    alarm(60);
+    world_open(&w, &o);
+    hth_loop_net_script(w.net, cut, NULL);
+    w.stranger = hear;
+    again();
+    while (!w.why[0] && w.count[WORLD_PROTECTED] < w.ranks)
+        world_advance(&w, w.now_ms + 1);
+    say(&m, sizeof(m));
+    cr_assert(eq(u32, heard.head.type, HTH_LOCAL_ATTACHED));
+}
+
+static void end(void)
+{
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    world_close(&w);
+}
+
+TestSuite(find, .init = start, .fini = end);
+
+/* Step 1, which is PROTECTED, is saved again; that it is PROTECTED again the first node alone hears. */
+static void save_again(void)
+{
+    deaf = NODE;
+    unheard = HTH_KIND_PROTECTED;
+    while (!w.why[0] && w.newest.id.attempt < 2)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(u64, w.newest.id.step, 1));
+}
+
+/* The same, but that it is not decided: the first node does not hear of the other's copy. */
+static void save_again_undecided(void)
+{
+    deaf = 0;
+    unheard = HTH_KIND_PROMISE;
+    while (!w.why[0] && !(all_wait() && w.rank[NODE].save.attempt == 2))
+        world_advance(&w, w.now_ms + 1);
+    world_advance(&w, w.now_ms + 100);
+    cr_assert(eq(u32, w.newest.id.attempt, 1));
+}
+
+static void find(uint64_t step, uint32_t wait_ms)
+{
+    struct hth_local_find m = {
+        .head = { sizeof(m), HTH_LOCAL_FIND, ++request, 0 }, .step = step, .wait_ms = wait_ms
+    };
+
+    say(&m, sizeof(m));
+}
+
+static void find_attempt(uint32_t attempt, uint32_t wait_ms)
+{
+    struct hth_local_find m = {
+        .head = { sizeof(m), HTH_LOCAL_FIND, ++request, 0 }, .step = 1, .wait_ms = wait_ms
+    };
+
+    m.save = hth_local_save_of(w.newest.id);
+    m.save.step = 1;
+    m.save.attempt = attempt;
+    say(&m, sizeof(m));
+}
+
+static void found(uint32_t attempt)
+{
+    cr_assert(eq(u32, heard.head.type, HTH_LOCAL_FOUND), "%s",
+            heard.head.type == HTH_LOCAL_ERROR ? heard.error.text : "nothing was heard");
+    cr_assert(eq(u64, heard.found.save.step, 1));
+    cr_assert(eq(u32, heard.found.save.attempt, attempt));
+}
+
+static void refused(int code, const char *says)
+{
+    cr_assert(eq(u32, heard.head.type, HTH_LOCAL_ERROR));
+    cr_assert(eq(int, heard.error.code, code), "%s", heard.error.text);
+    cr_assert(ne(ptr, strstr(heard.error.text, says), NULL), "%s", heard.error.text);
+}
+
+Test(find, a_step_saved_again_is_never_the_one_before_once_any_rank_has_seen_it_protected)
+{
+    save_again();
+    find(1, WAIT_MS);
+    cr_assert(ne(u32, heard.head.type, HTH_LOCAL_FOUND), "attempt %u", heard.found.save.attempt);
+    unheard = 0;
+    world_advance(&w, w.now_ms + WAIT_MS);
+    found(2);
+}
+
+Test(find, what_is_not_decided_in_time_is_named)
+{
+    save_again();
+    find(1, WAIT_MS);
+    world_advance(&w, w.now_ms + WAIT_MS + 10);
+    refused(HEARTH_ETIMEOUT, "attempt 2 at step 1 is not decided yet: it waits for");
+    find(1, 0);
+    refused(HEARTH_ETIMEOUT, "attempt 2");
+}
+
+Test(find, the_one_before_is_found_when_the_newer_one_has_failed)
+{
+    struct hth_local_head m = { sizeof(m), HTH_LOCAL_CANCEL, 0, 0 };
+
+    save_again_undecided();
+    find(1, WAIT_MS);
+    cr_assert(eq(u32, heard.head.type, 0));
+    m.token = w.rank[0].token;
+    m.request = ++w.rank[0].request;
+    rank_send(&w.rank[0], &m, sizeof(m), NULL, 0);
+    world_advance(&w, w.now_ms + WAIT_MS / 2);
+    found(1);
+    find_attempt(2, WAIT_MS);
+    refused(HEARTH_EFAILED, "cancelled by a rank");
+}
+
+Test(find, what_this_node_has_not_handed_over_is_not_waited_for)
+{
+    while (!w.why[0] && (w.rank[NODE].step != R_RUN || w.rank[NODE].act_ms == HTH_NEVER))
+        world_advance(&w, w.now_ms + 1);
+    w.rank[NODE].act_ms = w.now_ms + 2000;
+    while (!w.why[0] && w.rank[0].save.attempt < 2)
+        world_advance(&w, w.now_ms + 1);
+    world_advance(&w, w.now_ms + 100);
+    find(1, WAIT_MS);
+    found(1);
+}
+
+Test(find, an_id_is_of_one_attempt_alone)
+{
+    save_again_undecided();
+    find_attempt(1, WAIT_MS);
+    found(1);
+    find_attempt(2, WAIT_MS);
+    cr_assert(eq(u32, heard.head.type, 0));
+    unheard = 0;
+    world_advance(&w, w.now_ms + WAIT_MS);
+    found(2);
+    find_attempt(1, WAIT_MS);
+    refused(HEARTH_ENOENT, "no attempt 1 at step 1");
+}
+
+Test(find, the_newest_is_what_is_known_or_after_a_wait_what_was_handed_over)
+{
+    save_again();
+    find(HEARTH_STEP_NEWEST, 0);
+    found(1);
+    find(HEARTH_STEP_NEWEST, WAIT_MS);
+    cr_assert(eq(u32, heard.head.type, 0));
+    world_advance(&w, w.now_ms + WAIT_MS + 10);
+    found(1);
+    find(HEARTH_STEP_NEWEST, WAIT_MS);
+    unheard = 0;
+    world_advance(&w, w.now_ms + WAIT_MS);
+    found(2);
+}
