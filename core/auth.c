@@ -70,17 +70,34 @@ int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]
     return sodium_memcmp(a, b, HTH_MAC) == 0;
 }
 
-void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
-        const void *transcript, size_t len)
+/* The purpose's final zero keeps one from being the beginning of another. */
+static void derive(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
+        const char *purpose, const void *more, size_t len)
 {
-    static const unsigned char purpose[] = "hearth session 1";
     crypto_generichash_state state;
 
     crypto_generichash_init(&state, job_key, HTH_KEY, HTH_KEY);
-    crypto_generichash_update(&state, purpose, sizeof(purpose));
-    crypto_generichash_update(&state, transcript, len);
+    crypto_generichash_update(&state, (const unsigned char *)purpose, strlen(purpose) + 1);
+    crypto_generichash_update(&state, more, len);
     crypto_generichash_final(&state, out, HTH_KEY);
     hth_wipe(&state, sizeof(state));
+}
+
+void hth_subkey(
+        unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY], const char *purpose)
+{
+    derive(out, job_key, purpose, NULL, 0);
+}
+
+void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
+        const void *transcript, size_t len)
+{
+    derive(out, job_key, "hearth session 1", transcript, len);
+}
+
+void hth_random_bytes(void *out, size_t len)
+{
+    randombytes_buf(out, len);
 }
 
 void hth_wipe(void *secret, size_t len)

@@ -60,6 +60,11 @@ int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct 
     k.saves = hth_read32(&r);
     k.bads = hth_read32(&r);
     hth_read_zeros(&r, HEAD - 40);
+    if (k.epoch > HTH_EPOCH_MOST)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "the keep record says epoch %" PRIu64
+                ", which no job has reached: it is left out, and no save is lost by that",
+                k.epoch);
     if (len != HTH_KEEP_BYTES || k.saves > HTH_KEEP_MAX || k.bads > HTH_KEEP_MAX)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "the keep record has %zu bytes, %" PRIu32 " saves and %" PRIu32 " bad ones", len,

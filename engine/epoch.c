@@ -192,7 +192,8 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
             : hth_epoch_make(&next, attach, m->world, n->env.store->ops->id(n->env.store), &err);
     if (!rc && n->ctx.epoch && next.epoch == n->epoch.epoch && next.nonce == n->epoch.nonce) {
         hth_epoch_fini(&next); /* another rank of this node was first */
-    } else if (!rc && n->ctx.epoch && next.epoch < n->epoch.epoch) {
+    } else if (!rc && n->ctx.epoch && next.epoch < n->epoch.epoch &&
+               n->epoch.epoch <= HTH_EPOCH_BELIEVED) {
         rc = hth_fail(&err, HEARTH_ESTATE, 0,
                 "epoch %" PRIu64 " is over, this node is in epoch %" PRIu64, next.epoch,
                 n->epoch.epoch);

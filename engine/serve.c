@@ -99,11 +99,9 @@ static void attach(struct hth_node *n, struct client *c, const struct hth_local_
     c->rank = m->rank;
     c->helper = (int)m->helper;
     answer.store = n->env.store->ops->id(n->env.store);
-    answer.highest_epoch = hth_holdings_highest_epoch(&n->ctx);
-    if (n->epoch.epoch > answer.highest_epoch)
-        answer.highest_epoch = n->epoch.epoch;
-    answer.wall_ms = n->ctx.clock.wall_ms(n->ctx.clock.self);
     answer.random = hth_random_next(&n->ctx.random);
+    answer.highest_epoch = hth_holdings_highest_epoch(&n->ctx, &answer.random);
+    answer.wall_ms = n->ctx.clock.wall_ms(n->ctx.clock.self);
     answer.epoch = n->ctx.epoch ? n->epoch.epoch : 0;
     answer.nonce = n->ctx.epoch ? n->epoch.nonce : 0;
     answer.recovered = (uint32_t)n->recovered;

@@ -42,6 +42,25 @@ Test(auth, a_code_covers_key_both_pieces_and_where_they_part)
     cr_assert(eq(int, hth_mac_equal(mac, other), 0));
 }
 
+Test(auth, a_key_for_one_purpose_tells_nothing_of_another)
+{
+    unsigned char out[HTH_KEY], other[HTH_KEY];
+
+    must(hth_auth_init(NULL));
+    hth_subkey(out, key_a, "hearth rendezvous 1");
+    hth_subkey(other, key_a, "hearth rendezvous 1");
+    cr_assert(eq(int, memcmp(out, other, HTH_KEY), 0));
+    hth_subkey(other, key_b, "hearth rendezvous 1");
+    cr_assert(ne(int, memcmp(out, other, HTH_KEY), 0));
+    hth_subkey(other, key_a, "hearth rendezvous");
+    cr_assert(ne(int, memcmp(out, other, HTH_KEY), 0));
+    hth_subkey(out, key_a, "hearth session 1");
+    hth_session_key(other, key_a, "x", 1);
+    cr_assert(ne(int, memcmp(out, other, HTH_KEY), 0));
+    hth_session_key(other, key_a, "", 0);
+    cr_assert(eq(int, memcmp(out, other, HTH_KEY), 0)); /* which is why no purpose is two things */
+}
+
 Test(auth, a_session_key_depends_on_job_key_and_transcript)
 {
     unsigned char a[HTH_KEY], b[HTH_KEY];

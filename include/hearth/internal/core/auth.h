@@ -28,6 +28,12 @@ void hth_mac(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY], const
         size_t a_len, const void *b, size_t b_len);
 int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]); /* 1: equal */
 
+/* A key for one purpose, of which nobody comes to the job's or to that for another. */
+void hth_subkey(
+        unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY], const char *purpose);
+
+void hth_random_bytes(void *out, size_t len);
+
 /* A session's key from the job's and what both sides said (`transcript`). */
 void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
         const void *transcript, size_t len);
