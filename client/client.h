@@ -227,6 +227,8 @@ struct hearth {
     int recovered; /* in this epoch */
     int asked;     /* hearth_recover() was called: the next one begins a new epoch */
     int rounds;    /* gathers so far */
+    int keyed;
+    unsigned char key[HTH_KEY]; /* of the job's, for the rendezvous alone */
 };
 
 /* Every public call begins with this: 0, HEARTH_EINVAL for NULL, HEARTH_EFORK. */
@@ -292,6 +294,9 @@ static inline uint64_t hth_file_bytes(uint64_t bytes)
 struct hth_network hth_network_of(const struct hearth_opts *o);
 int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct hearth_error *err);
 void hth_opts_drop(struct hearth *h);
+/* All rows from our own, each in its place and proved. */
+int hth_meet(struct hearth *h, unsigned char own[HTH_GATHER], unsigned char *table,
+        struct hearth_error *err);
 int hth_join(struct hearth *h, struct hearth_error *err); /* gather, and hand it to the engine */
 void hth_join_fill(const struct hearth *h, struct hth_local_join *m);
 

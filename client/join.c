@@ -9,7 +9,6 @@
 #include <hearth/internal/core/auth.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,7 +46,10 @@ static void mine(struct hearth *h, unsigned char out[HTH_GATHER])
         .dead_ms = a->dead_ms ? a->dead_ms : h->opts.dead_ms,
         .version_low = a->version_low,
         .version_high = a->version_high,
-        .addr_len = a->addr_len };
+        .addr_len = a->addr_len,
+        .rank = h->opts.rank,
+        .world = h->opts.world };
+    uint64_t seen;
 
     memcpy(g.job, h->opts.job, strlen(h->opts.job) + 1);
     memcpy(g.node, a->node, strnlen(a->node, HTH_NAME_MAX));
@@ -59,38 +61,12 @@ static void mine(struct hearth *h, unsigned char out[HTH_GATHER])
         g.shard_bytes += hth_file_bytes(h->opts.object_bytes[i]);
     if (h->rounds) { /* what attach said is of the round before */
         g.wall_ms = wall_ms();
-        if (h->epoch > g.highest_epoch)
-            g.highest_epoch = h->epoch;
-        if (getrandom(&g.random, sizeof(g.random), 0) != sizeof(g.random))
-            g.random = a->random ^ g.wall_ms ^ (uint64_t)h->rounds << 48;
+        hth_random_bytes(&g.random, sizeof(g.random));
+        seen = hth_epoch_seen(h->epoch, h->nonce, &g.random);
+        if (seen > g.highest_epoch)
+            g.highest_epoch = seen;
     }
     hth_gather_encode(&g, out);
-}
-
-static int gather(struct hearth *h, unsigned char *table, struct hearth_error *err)
-{
-    const struct hearth_bootstrap *b = h->opts.bootstrap;
-    unsigned char own[HTH_GATHER];
-    int rc;
-
-    mine(h, own);
-    h->rounds++;
-    if (!b) {
-        memcpy(table, own, sizeof(own));
-        return HEARTH_OK;
-    }
-    rc = b->allgather(b->self, own, sizeof(own), table, err);
-    if (rc > 0)
-        rc = hth_fail(err, HEARTH_EINVAL, 0,
-                "the bootstrap's all-gather returned %d: it must return 0 or a negative code", rc);
-    if (rc)
-        return hth_while(err, rc, "find the other ranks");
-    if (memcmp(table + (size_t)h->opts.rank * HTH_GATHER, own, sizeof(own)) != 0)
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "find the other ranks: the bootstrap gave place %u of the table to somebody else: "
-                "is this process rank %u of %u?",
-                h->opts.rank, h->opts.rank, h->opts.world);
-    return HEARTH_OK;
 }
 
 void hth_join_fill(const struct hearth *h, struct hth_local_join *m)
@@ -148,12 +124,14 @@ static int tell_engine(struct hearth *h, int table_fd, struct hearth_error *err)
 int hth_join(struct hearth *h, struct hearth_error *err)
 {
     size_t len = (size_t)h->opts.world * HTH_GATHER;
-    unsigned char *table = malloc(len);
+    unsigned char own[HTH_GATHER], *table = malloc(len);
     int rc, fd;
 
     if (!table)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a table of %zu bytes", len);
-    rc = gather(h, table, err);
+    mine(h, own);
+    h->rounds++;
+    rc = hth_meet(h, own, table, err);
     fd = rc ? -1 : hth_memfd("hearth-table", table, len);
     free(table);
     if (!rc && fd < 0)

@@ -95,6 +95,7 @@ static void dispose(struct hearth *h)
     pthread_cond_destroy(&h->changed);
     pthread_mutex_destroy(&h->lock);
     hth_opts_drop(h);
+    hth_wipe(h->key, sizeof(h->key));
     free(h->packet);
     free(h->records);
     free(h);

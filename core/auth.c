@@ -73,25 +73,42 @@ int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]
 }
 
 void hth_local_proof(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY],
-        const unsigned char challenge[HTH_CHALLENGE])
+        const unsigned char challenge[HTH_LOCAL_CHALLENGE])
 {
     static const char what[] = "engine of this node";
 
-    hth_mac(out, key, what, sizeof(what), challenge, HTH_CHALLENGE);
+    hth_mac(out, key, what, sizeof(what), challenge, HTH_LOCAL_CHALLENGE);
+}
+
+/* The final zeros keep one name or purpose from being the beginning of another. */
+static void derive(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
+        const char *name, const char *purpose, const void *more, size_t len)
+{
+    crypto_generichash_state state;
+
+    crypto_generichash_init(&state, job_key, HTH_KEY, HTH_KEY);
+    crypto_generichash_update(&state, (const unsigned char *)name, strlen(name) + 1);
+    crypto_generichash_update(&state, (const unsigned char *)purpose, strlen(purpose) + 1);
+    crypto_generichash_update(&state, more, len);
+    crypto_generichash_final(&state, out, HTH_KEY);
+    hth_wipe(&state, sizeof(state));
+}
+
+void hth_subkey(
+        unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY], const char *purpose)
+{
+    derive(out, job_key, purpose, "", NULL, 0);
 }
 
 void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
         const char *purpose, const void *transcript, size_t len)
 {
-    static const unsigned char name[] = "hearth session 1";
-    crypto_generichash_state state;
+    derive(out, job_key, "hearth session 1", purpose, transcript, len);
+}
 
-    crypto_generichash_init(&state, job_key, HTH_KEY, HTH_KEY);
-    crypto_generichash_update(&state, name, sizeof(name));
-    crypto_generichash_update(&state, (const unsigned char *)purpose, strlen(purpose) + 1);
-    crypto_generichash_update(&state, transcript, len);
-    crypto_generichash_final(&state, out, HTH_KEY);
-    hth_wipe(&state, sizeof(state));
+void hth_random_bytes(void *out, size_t len)
+{
+    randombytes_buf(out, len);
 }
 
 /* libsodium's has pages of its own between two that cannot be touched, and is left out of dumps; the

@@ -95,6 +95,11 @@ static int head_decode(struct hth_epoch *e, struct hth_reader *r, struct hearth_
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "the epoch record of %zu bytes cannot hold %" PRIu32 " ranks on %" PRIu32 " nodes",
                 r->len, e->world, e->nodes);
+    if (e->epoch > HTH_EPOCH_MOST)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "the epoch record says epoch %" PRIu64
+                ", which no job has reached: it is left out, and no save is lost by that",
+                e->epoch);
     return HEARTH_OK;
 }
 

@@ -8,7 +8,8 @@
  *   144 u64 store   152 u64 highest epoch   160 u64 wall clock   168 u64 random number
  *   176 u64 domain[4]   208 u32 copies, min_copies, keep   220 u32 length of the address
  *   224 128 address, zero-padded   352 u64 bytes of a save   360 u32 lowest, highest protocol
- *   368 u32 heartbeat, dead ms   376 15 transport   391 ... zero to 512
+ *   368 u32 heartbeat, dead ms   376 15 transport   391 ... zero to 488
+ *   488 u32 rank, world   496 16 proof of the job's key over bytes 0..495, or zeros
  *
  * Ranks are sorted by (node, rank), so a node's ranks lie together and its lowest comes first.
  */
@@ -17,9 +18,12 @@
 
 #include <stdlib.h>
 
-#define MAGIC   "HTHGATHR"
-#define VERSION 1u
-#define NODE_AT 80u
+#define MAGIC    "HTHGATHR"
+#define VERSION  1u
+#define NODE_AT  80u
+#define TAIL_AT  488u
+#define PROOF_AT (HTH_GATHER - HTH_MAC)
+#define DAY_MS   86400000u
 
 void hth_gather_encode(const struct hth_gather *g, unsigned char out[HTH_GATHER])
 {
@@ -48,7 +52,10 @@ void hth_gather_encode(const struct hth_gather *g, unsigned char out[HTH_GATHER]
     hth_write32(&w, g->heartbeat_ms);
     hth_write32(&w, g->dead_ms);
     hth_write_text(&w, g->transport, HTH_BACKEND_MAX);
-    hth_write_zeros(&w, HTH_GATHER - w.len);
+    hth_write_zeros(&w, TAIL_AT - w.len);
+    hth_write32(&w, g->rank);
+    hth_write32(&w, g->world);
+    hth_write(&w, g->proof, HTH_MAC);
 }
 
 static void read_node(struct hth_gather *g, struct hth_reader *r)
@@ -89,14 +96,79 @@ int hth_gather_decode(
     g.heartbeat_ms = hth_read32(&r);
     g.dead_ms = hth_read32(&r);
     hth_read_text(&r, g.transport, HTH_BACKEND_MAX);
-    hth_read_zeros(&r, HTH_GATHER - r.pos);
-    /* Numbers that no clock gives would use up the epochs there are. */
-    if (r.bad || g.highest_epoch > INT64_MAX || g.wall_ms > INT64_MAX ||
-            hth_job_check(g.job, NULL) || hth_node_check(g.node, NULL))
+    hth_read_zeros(&r, TAIL_AT - r.pos);
+    g.rank = hth_read32(&r);
+    g.world = hth_read32(&r);
+    hth_read_into(&r, g.proof, HTH_MAC);
+    if (r.bad || hth_job_check(g.job, NULL) || hth_node_check(g.node, NULL))
         return hth_fail(
                 err, HEARTH_ECORRUPT, 0, "the rank's greeting holds what Hearth never writes");
     *out = g;
     return HEARTH_OK;
+}
+
+void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY])
+{
+    hth_mac(row + PROOF_AT, key, "row", 3, row, PROOF_AT);
+}
+
+static int proof_check(const struct hth_gather *g, const unsigned char *row,
+        const unsigned char *key, struct hearth_error *err)
+{
+    static const unsigned char none[HTH_MAC];
+    unsigned char proof[HTH_MAC];
+    int proves = memcmp(g->proof, none, HTH_MAC) != 0;
+
+    if (!key && proves)
+        return hth_fail(err, HEARTH_EAUTH, 0,
+                "rank %" PRIu32 " (node '%s') has a job key and we have none: give all ranks the "
+                "same key_file",
+                g->rank, g->node);
+    if (!key)
+        return HEARTH_OK;
+    hth_mac(proof, key, "row", 3, row, PROOF_AT);
+    if (hth_mac_equal(proof, g->proof))
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EAUTH, 0,
+            "what says it is rank %" PRIu32 " (node '%s') %s: give all ranks the same key_file",
+            g->rank, g->node,
+            proves ? "proves another job key than ours" : "brings no proof of the job key");
+}
+
+int hth_gather_check(const unsigned char *table, uint32_t world, const unsigned char *key,
+        struct hearth_error *err)
+{
+    for (uint32_t i = 0; i < world; i++) {
+        const unsigned char *row = table + (size_t)i * HTH_GATHER;
+        struct hth_gather g;
+        int rc = hth_gather_decode(&g, row, err);
+
+        if (rc)
+            return hth_while(err, rc, "rank %" PRIu32, i);
+        if (g.rank != i)
+            return hth_fail(err, HEARTH_EINVAL, 0,
+                    "place %" PRIu32 " of the table has what rank %" PRIu32
+                    " (node '%s') brought: the bootstrap mixes ranks up",
+                    i, g.rank, g.node);
+        if (g.world != world)
+            return hth_fail(err, HEARTH_EINVAL, 0,
+                    "rank %" PRIu32 " (node '%s') counts %" PRIu32 " ranks and we count %" PRIu32
+                    ": start all with one world size",
+                    i, g.node, g.world, world);
+        if ((rc = proof_check(&g, row, key, err)))
+            return rc;
+    }
+    return HEARTH_OK;
+}
+
+uint64_t hth_epoch_seen(uint64_t epoch, uint64_t nonce, uint64_t *random)
+{
+    uint64_t step = 1 + (*random >> 32);
+
+    if (epoch <= HTH_EPOCH_BELIEVED)
+        return epoch;
+    *random = nonce < UINT64_MAX - step ? nonce + step : UINT64_MAX;
+    return HTH_EPOCH_BELIEVED;
 }
 
 static int by_node(const void *a, const void *b, void *table)
@@ -205,8 +277,48 @@ struct join {
     const unsigned char *table; /* [world][HTH_GATHER] */
     uint32_t *sorted;           /* [world] ranks by (node, rank) */
     uint32_t *lowest;           /* [world] of each rank's node */
+    uint64_t *clock;            /* [world] */
+    uint64_t highest, nonce;    /* epoch that was seen, and at the top the highest nonce */
     struct hth_epoch *e;
 };
+
+static int believe(
+        struct join *j, const struct hth_gather *g, uint32_t rank, struct hearth_error *err)
+{
+    if (g->highest_epoch > HTH_EPOCH_BELIEVED)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank %" PRIu32 " (node '%s') says that it has seen epoch %" PRIu64
+                ", which no job has reached: start its engine again, which leaves out such a number "
+                "and keeps its saves",
+                rank, g->node, g->highest_epoch);
+    j->clock[rank] = g->wall_ms;
+    if (g->highest_epoch > j->highest)
+        j->highest = g->highest_epoch;
+    if (g->highest_epoch == HTH_EPOCH_BELIEVED && g->random > j->nonce)
+        j->nonce = g->random;
+    return HEARTH_OK;
+}
+
+static int by_clock(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* One clock that is wrong, be it rank 0's, moves the number by no more than a day. */
+static void choose_number(struct join *j, const struct hth_gather *first)
+{
+    struct hth_epoch *e = j->e;
+    uint64_t clock = first->wall_ms, most;
+
+    qsort(j->clock, e->world, sizeof(*j->clock), by_clock);
+    most = j->clock[(e->world - 1) / 2];
+    most = most < HTH_EPOCH_BELIEVED - DAY_MS ? most + DAY_MS : HTH_EPOCH_BELIEVED;
+    clock = clock < most ? clock : most;
+    e->epoch = clock > j->highest ? clock : j->highest + 1;
+    e->nonce = e->epoch == HTH_EPOCH_MOST ? j->nonce : first->random;
+}
 
 static int group(struct join *j, struct hearth_error *err)
 {
@@ -226,14 +338,13 @@ static int group(struct join *j, struct hearth_error *err)
             j->e->nodes++;
         }
         j->lowest[rank] = lowest;
-        if (own.highest_epoch >= j->e->epoch)
-            j->e->epoch = own.highest_epoch + 1;
-        if (!(rc = job_agrees(&all, &own, rank, err)))
+        if (!(rc = believe(j, &own, rank, err)))
+            rc = job_agrees(&all, &own, rank, err);
+        if (!rc)
             rc = node_agrees(&first, lowest, &own, rank, err);
     }
-    if (!rc && all.wall_ms > j->e->epoch)
-        j->e->epoch = all.wall_ms;
-    j->e->nonce = all.random;
+    if (!rc)
+        choose_number(j, &all);
     return rc;
 }
 
@@ -328,12 +439,14 @@ int hth_epoch_make(struct hth_epoch *out, const unsigned char *table, uint32_t w
     e.rank_node = calloc(world, sizeof(*e.rank_node));
     j.sorted = calloc(world, sizeof(*j.sorted));
     j.lowest = calloc(world, sizeof(*j.lowest));
-    if (!e.rank_node || !j.sorted || !j.lowest)
+    j.clock = calloc(world, sizeof(*j.clock));
+    if (!e.rank_node || !j.sorted || !j.lowest || !j.clock)
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an epoch of %" PRIu32 " ranks", world);
     else
         rc = build(&j, store, err);
     free(j.sorted);
     free(j.lowest);
+    free(j.clock);
     if (rc)
         hth_epoch_fini(&e);
     else

@@ -5,8 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
+/* No save, saves with an epoch that cannot be, saves. */
+static int age_group(uint64_t epoch)
+{
+    return !epoch ? 0 : epoch > HTH_EPOCH_MOST ? 1 : 2;
+}
+
 int hth_save_cmp(struct hth_save_id a, struct hth_save_id b)
 {
+    int order = age_group(a.epoch) - age_group(b.epoch);
+
+    if (order)
+        return order;
     if (a.epoch != b.epoch)
         return a.epoch < b.epoch ? -1 : 1;
     if (a.nonce != b.nonce)

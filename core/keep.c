@@ -75,6 +75,11 @@ int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct 
     hth_read_zeros(&r, 4);
     k.dropped = hth_read64(&r);
     hth_read_zeros(&r, HEAD - 56);
+    if (k.epoch > HTH_EPOCH_MOST || k.dropped > HTH_EPOCH_MOST)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "the keep record says epoch %" PRIu64
+                ", which no job has reached: it is left out, and no save is lost by that",
+                k.epoch > k.dropped ? k.epoch : k.dropped);
     if (len != HTH_KEEP_BYTES || k.saves > HTH_KEEP_MAX || k.bads > HTH_KEEP_MAX)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "the keep record has %zu bytes, %" PRIu32 " saves and %" PRIu32 " bad ones", len,

@@ -50,14 +50,6 @@ static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
     take_times(n);
 }
 
-uint64_t epoch_highest(struct hth_node *n)
-{
-    uint64_t held = hth_holdings_highest_epoch(&n->ctx), dropped = n->ctx.keep.dropped;
-
-    held = held > dropped ? held : dropped;
-    return n->epoch.epoch > held ? n->epoch.epoch : held;
-}
-
 #define EXTRA_SLOTS 1024u /* for readers and repair together */
 
 /* Slots for keep + 1 saves of what our ranks own and we hold for others, and one largest each. */
@@ -205,7 +197,7 @@ static void join(struct hth_node *n, struct hth_epoch *next, const struct hth_lo
  * nonce decides between two launches that came to the same one. */
 static int may_follow(struct hth_node *n, const struct hth_epoch *next, struct hearth_error *err)
 {
-    uint64_t seen = epoch_highest(n);
+    uint64_t unused = 0, seen = hth_holdings_highest_epoch(&n->ctx, &unused);
 
     if (next->epoch > seen ||
             (next->epoch == seen && (n->epoch.epoch != seen || next->nonce >= n->epoch.nonce)))

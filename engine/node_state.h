@@ -203,7 +203,6 @@ void drop_tick(struct hth_node *n);
 uint64_t drop_due_ms(const struct hth_node *n);
 
 /* epoch.c */
-uint64_t epoch_highest(struct hth_node *n); /* that this node has seen */
 void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
         const void *attach, size_t attach_len);
 void epoch_write_running(struct hth_node *n); /* recovery has ended well */

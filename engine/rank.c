@@ -100,9 +100,9 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     c->epoch = m->epoch;
     c->nonce = m->nonce;
     answer.store = n->env.store->ops->id(n->env.store);
-    answer.highest_epoch = epoch_highest(n);
     answer.wall_ms = n->ctx.clock.wall_ms(n->ctx.clock.self);
     answer.random = hth_random_next(&n->ctx.random);
+    answer.highest_epoch = hth_holdings_highest_epoch(&n->ctx, &answer.random);
     answer.epoch = n->ctx.epoch ? n->epoch.epoch : 0;
     answer.nonce = n->ctx.epoch ? n->epoch.nonce : 0;
     answer.recovered = (uint32_t)n->recovered;

@@ -252,35 +252,55 @@ void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save)
 }
 
 /* The last epoch that this node wrote down, with or without saves of it. */
-static uint64_t epoch_record(struct hth_ctx *ctx)
+static void epoch_record(struct hth_ctx *ctx, uint64_t *out_epoch, uint64_t *out_nonce)
 {
     struct hth_epoch e;
-    uint64_t epoch = 0;
     void *bytes;
     size_t len;
 
     if (ctx->store->ops->record_get(ctx->store, "epoch", &bytes, &len, NULL))
-        return 0;
+        return;
     if (!hth_epoch_decode(&e, bytes, len, NULL)) {
-        epoch = e.epoch;
+        *out_epoch = e.epoch;
+        *out_nonce = e.nonce;
         hth_epoch_fini(&e);
     }
     free(bytes);
-    return epoch;
 }
 
-uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx)
+/* A session at the highest number there is counts if it has left a save: one that somebody brought
+ * about by a lie, and that came to nothing, is over. */
+static int session_counts(struct hth_ctx *ctx, uint64_t epoch)
 {
-    uint64_t highest = epoch_record(ctx);
+    struct hth_held_save *s = ctx->holdings->first;
 
-    if (ctx->keep.epoch > highest)
-        highest = ctx->keep.epoch;
-    if (ctx->epoch && ctx->epoch->epoch > highest)
-        highest = ctx->epoch->epoch;
+    while (s && s->id.epoch != epoch)
+        s = s->next;
+    return epoch <= HTH_EPOCH_BELIEVED || s;
+}
+
+static void take_higher(uint64_t *epoch, uint64_t *nonce, uint64_t other, uint64_t its_nonce)
+{
+    if (other > HTH_EPOCH_MOST || other < *epoch || (other == *epoch && its_nonce < *nonce))
+        return;
+    *epoch = other;
+    *nonce = its_nonce;
+}
+
+uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx, uint64_t *random)
+{
+    uint64_t epoch = 0, nonce = 0, other = 0, its_nonce = 0;
+
+    epoch_record(ctx, &other, &its_nonce);
+    if (session_counts(ctx, other))
+        take_higher(&epoch, &nonce, other, its_nonce);
+    if (ctx->epoch && session_counts(ctx, ctx->epoch->epoch))
+        take_higher(&epoch, &nonce, ctx->epoch->epoch, ctx->epoch->nonce);
+    take_higher(&epoch, &nonce, ctx->keep.epoch, 0);
+    take_higher(&epoch, &nonce, ctx->keep.dropped, 0);
     for (struct hth_held_save *s = ctx->holdings->first; s; s = s->next)
-        if (s->id.epoch > highest)
-            highest = s->id.epoch;
-    return highest;
+        take_higher(&epoch, &nonce, s->id.epoch, s->id.nonce);
+    return hth_epoch_seen(epoch, nonce, random);
 }
 
 void hth_holdings_close(struct hth_ctx *ctx)

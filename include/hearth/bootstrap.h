@@ -17,8 +17,13 @@ struct hearth_bootstrap {
     void *self;
 };
 
-/* TCP: rank 0 listens on host:port, the others come to it. deadline_ms: 1 .. 86400000.
- * Errors: HEARTH_ETIMEOUT names the ranks that did not come. */
+/* TCP: rank 0 listens on host:port, the others come to it. deadline_ms: 1 .. 86400000. With
+ * opts.key_file of hearth_open(), which tells it, ranks that do not prove the key are not heard; with
+ * none host has to be a loopback address, unless opts.network is trusted. (What is called through a bootstrap of
+ * your own is told nothing and takes whoever comes first; rows are proved all the same.)
+ * A port that is still in use is waited for up to 5 s.
+ * Errors: HEARTH_ETIMEOUT names the ranks that did not come, HEARTH_EAUTH where some came without
+ * proof. */
 HEARTH_API int hearth_bootstrap_tcp(const char *host, uint16_t port, uint32_t rank, uint32_t world,
         uint32_t deadline_ms, struct hearth_bootstrap **out, struct hearth_error *err);
 

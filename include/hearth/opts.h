@@ -51,7 +51,7 @@ struct hearth_opts {
     const char *provider;  /* NULL: the transport's default (tcp) */
     const char *bind;      /* numeric address for peers; NULL: 127.0.0.1 */
     const char *device;    /* interface; NULL: the one that has `bind` */
-    const char *key_file;  /* 32 bytes, mode 0600; NULL: loopback addresses only */
+    const char *key_file;  /* 32 bytes, mode 0600; NULL: loopback addresses only, ranks' too */
     uint32_t port;         /* 0: any */
     uint32_t network;      /* enum hearth_network, the same on all ranks */
     uint32_t any_root;     /* 1: root may be a directory of any file system (tests, demos) */

@@ -233,9 +233,9 @@ Test(open, says_all_settings_once_to_the_sink)
 {
     static const char *const domains[] = { "rack1", "feed2" };
     static const char *const want[] = { "keep 3", "copies 1 min 1", "allow_degraded",
-        "domains rack1/feed2", "objects 1 of 4096 bytes", "start never",
-        "open 1001 ", "recover 1002 ", "save 1003 ", "heartbeat 104 ", "dead 1005 ", "stall 1006 ",
-        "linger 17 ", "copy_threads 3", "inflight 9 ", "lease 11 ", "spare 12;", "log_level 30" };
+        "domains rack1/feed2", "objects 1 of 4096 bytes", "start never", "open 1001 ",
+        "recover 1002 ", "save 1003 ", "heartbeat 104 ", "dead 1005 ", "stall 1006 ", "linger 17 ",
+        "copy_threads 3", "inflight 9 ", "lease 11 ", "spare 12;", "log_level 30" };
     static const uint64_t bytes = 4096;
     struct rank r;
     char text[1024] = "";
@@ -405,8 +405,67 @@ Test(open, two_ranks_that_are_one_are_found_out)
     rank_start(&r);
     r.opts.world = 2;
     r.opts.bootstrap = &two;
-    must(hearth_open(&r.opts, &r.h, &err)); /* two ranks of one node say the same */
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(err.text, "place 1 of the table has what rank 0"), NULL), "%s",
+            err.text);
     cr_assert(eq(int, rounds, 1));
+    rank_end(&r);
+}
+
+static int proved;
+
+/* Rank 1 brings what rank 0 does, with a proof or without. */
+static int gather_other(
+        void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
+{
+    unsigned char *row = (unsigned char *)all + len, sub[HTH_KEY];
+    struct hth_gather g;
+    struct hth_key key;
+
+    (void)err;
+    memcpy(all, mine, len);
+    must(hth_gather_decode(&g, mine, NULL));
+    g.rank = 1;
+    memset(g.proof, 0, sizeof(g.proof));
+    hth_gather_encode(&g, row);
+    if (!proved)
+        return 0;
+    must(hth_key_open(self, &key, NULL));
+    hth_subkey(sub, key.bytes, HTH_GATHER_PURPOSE);
+    hth_key_close(&key);
+    hth_gather_prove(row, sub);
+    return 0;
+}
+
+Test(open, with_a_key_a_row_that_is_not_proved_is_not_heard_over_the_callers_own_bootstrap)
+{
+    char path[] = "/tmp/hearth-key-XXXXXX";
+    unsigned char bytes[HTH_KEY] = { 7 };
+    struct hearth_bootstrap other = { .allgather = gather_other, .self = path };
+    struct hearth_error err = { 0 };
+    int fd = mkstemp(path);
+    struct rank r;
+
+    cr_assert(eq(int, (int)write(fd, bytes, sizeof(bytes)), (int)sizeof(bytes)));
+    close(fd);
+    rank_start(&r);
+    r.opts.world = 2;
+    r.opts.bootstrap = &other;
+    r.opts.key_file = path;
+    fake_key(r.fake, bytes);
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EAUTH);
+    cr_assert(ne(ptr, strstr(err.text, "rank 1 (node 'fake') brings no proof"), NULL), "%s",
+            err.text);
+    proved = 1;
+    cr_assert(eq(int, hearth_open(&r.opts, &r.h, &err), 0), "%s", err.text);
+    hearth_close(r.h, HEARTH_KEEP);
+    r.opts.key_file = NULL; /* the other has one */
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EAUTH);
+    cr_assert(
+            ne(ptr, strstr(err.text, "rank 1 (node 'fake') has a job key and we have none"), NULL),
+            "%s", err.text);
+    r.h = NULL;
+    unlink(path);
     rank_end(&r);
 }
 

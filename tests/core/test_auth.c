@@ -46,6 +46,25 @@ Test(auth, a_code_covers_key_both_pieces_and_where_they_part)
     cr_assert(eq(int, hth_mac_equal(mac, other), 0));
 }
 
+Test(auth, a_key_for_one_purpose_tells_nothing_of_another)
+{
+    unsigned char out[HTH_KEY], other[HTH_KEY];
+
+    must(hth_auth_init(NULL));
+    hth_subkey(out, key_a, "hearth rendezvous 1");
+    hth_subkey(other, key_a, "hearth rendezvous 1");
+    cr_assert(eq(int, memcmp(out, other, HTH_KEY), 0));
+    hth_subkey(other, key_b, "hearth rendezvous 1");
+    cr_assert(ne(int, memcmp(out, other, HTH_KEY), 0));
+    hth_subkey(other, key_a, "hearth rendezvous");
+    cr_assert(ne(int, memcmp(out, other, HTH_KEY), 0));
+    hth_subkey(out, key_a, "hearth session 1");
+    hth_session_key(other, key_a, "", "x", 1);
+    cr_assert(ne(int, memcmp(out, other, HTH_KEY), 0));
+    hth_session_key(other, key_a, "", "", 0);
+    cr_assert(eq(int, memcmp(out, other, HTH_KEY), 0)); /* which is why no purpose is two things */
+}
+
 Test(auth, a_session_key_depends_on_job_key_purpose_and_transcript)
 {
     unsigned char a[HTH_KEY], b[HTH_KEY];
@@ -67,7 +86,7 @@ Test(auth, a_session_key_depends_on_job_key_purpose_and_transcript)
 Test(auth, an_engine_proves_its_key_anew_to_each_who_asks)
 {
     unsigned char a[HTH_MAC], b[HTH_MAC];
-    const unsigned char one[HTH_CHALLENGE] = { 1 }, two[HTH_CHALLENGE] = { 2 };
+    const unsigned char one[HTH_LOCAL_CHALLENGE] = { 1 }, two[HTH_LOCAL_CHALLENGE] = { 2 };
 
     must(hth_auth_init(NULL));
     hth_local_proof(a, key_a, one);

@@ -33,6 +33,8 @@ static void setup(void)
             .addr_len = 1,
             .addr = { (unsigned char)node[i][0] },
             .shard_bytes = 10 * i,
+            .rank = i,
+            .world = WORLD,
         };
         strcpy(rank[i].job, "job");
         strcpy(rank[i].node, node[i]);
@@ -63,19 +65,81 @@ Test(epoch, nodes_are_in_order_of_their_lowest_rank, .init = setup)
     hth_epoch_fini(&e);
 }
 
-Test(epoch, is_above_all_seen_and_not_below_the_clock_of_rank_0, .init = setup)
+static void makes(uint64_t number, uint64_t nonce)
 {
     struct hth_epoch e;
 
     must(make(&e, 'a', NULL));
-    cr_assert(eq(u64, e.epoch, 105)); /* one more than rank 4 has seen */
-    cr_assert(eq(u64, e.nonce, 1000));
+    cr_assert(eq(u64, e.epoch, number));
+    cr_assert(eq(u64, e.nonce, nonce));
     hth_epoch_fini(&e);
+}
+
+Test(epoch, is_above_all_seen_and_not_below_the_clock_of_rank_0, .init = setup)
+{
+    makes(105, 1000); /* one more than rank 4 has seen */
     rank[0].wall_ms = 7000;
     rank[1].wall_ms = 9000; /* only rank 0's counts */
-    must(make(&e, 'a', NULL));
-    cr_assert(eq(u64, e.epoch, 7000));
-    hth_epoch_fini(&e);
+    makes(7000, 1000);
+}
+
+#define NOW   UINT64_C(1790000000000)
+#define DAY   UINT64_C(86400000)
+#define Y2200 UINT64_C(7258118400000)
+
+Test(epoch, a_clock_counts_only_as_far_as_the_median_and_a_day, .init = setup)
+{
+    for (int i = 0; i < WORLD; i++)
+        rank[i].wall_ms = NOW + (uint64_t)i;
+    makes(NOW, 1000);
+    rank[0].wall_ms = Y2200;
+    makes(NOW + 3 + DAY, 1000);
+    rank[0].wall_ms = UINT64_MAX;
+    makes(NOW + 3 + DAY, 1000);
+    rank[0].wall_ms = 5; /* it only makes the number lower, and what was seen is below it still */
+    makes(105, 1000);
+    rank[2].highest_epoch =
+            Y2200; /* a session under a wrong clock has been: it goes on from there */
+    makes(Y2200 + 1, 1000);
+    for (int i = 0; i < WORLD; i++)
+        rank[i].wall_ms = UINT64_MAX;
+    rank[2].highest_epoch = 0;
+    makes(HTH_EPOCH_BELIEVED, 1000);
+}
+
+static void refused(const char *words);
+
+Test(epoch, a_number_that_no_job_reaches_is_its_rows_fault_by_name, .init = setup)
+{
+    rank[3].highest_epoch = HTH_EPOCH_BELIEVED + 1;
+    refused("rank 3 (node 'c') says that it has seen epoch 4611686018427387905");
+    rank[3].highest_epoch = UINT64_MAX;
+    refused("rank 3 (node 'c') says that it has seen epoch");
+}
+
+/* What was believed once is written down everywhere, so the next joining finds it at all nodes. */
+Test(epoch, numbers_are_not_used_up_by_the_highest_that_is_believed, .init = setup)
+{
+    uint64_t nonce = UINT64_C(1) << 40;
+
+    rank[3].highest_epoch = HTH_EPOCH_BELIEVED;
+    rank[3].random = nonce;
+    makes(HTH_EPOCH_MOST, nonce);
+    for (int round = 0; round < 100; round++) {
+        struct hth_epoch e;
+
+        for (uint32_t i = 0; i < WORLD; i++) {
+            rank[i].random = (uint64_t)round * i << 32 | 7u;
+            rank[i].highest_epoch = 12; /* a fresh node */
+            if (i != (uint32_t)round % WORLD)
+                rank[i].highest_epoch = hth_epoch_seen(HTH_EPOCH_MOST, nonce, &rank[i].random);
+        }
+        must(make(&e, 'a', NULL));
+        cr_assert(eq(u64, e.epoch, HTH_EPOCH_MOST));
+        cr_assert(gt(u64, e.nonce, nonce)); /* so its saves are newer */
+        nonce = e.nonce;
+        hth_epoch_fini(&e);
+    }
 }
 
 static void refused(const char *words)
@@ -169,15 +233,59 @@ Test(epoch, a_greeting_comes_back_and_nonsense_is_refused, .init = setup)
     bytes[79] = 1; /* behind the job's name, in front of other fields */
     must_fail(hth_gather_decode(&g, bytes, NULL), HEARTH_ECORRUPT);
     hth_gather_encode(&rank[4], bytes);
-    bytes[HTH_GATHER - 1] = 1;
+    bytes[487] = 1;
     must_fail(hth_gather_decode(&g, bytes, NULL), HEARTH_ECORRUPT);
-    rank[4].highest_epoch = UINT64_MAX; /* there would be no epoch after it */
-    hth_gather_encode(&rank[4], bytes);
-    must_fail(hth_gather_decode(&g, bytes, NULL), HEARTH_ECORRUPT);
-    rank[4].highest_epoch = 1;
     hth_gather_encode(&rank[4], bytes);
     bytes[8] = 2;
     must_fail(hth_gather_decode(&g, bytes, NULL), HEARTH_EUNSUPPORTED);
+}
+
+static const unsigned char job_key[HTH_KEY] = "the job's", other_key[HTH_KEY] = "another's";
+
+static void checked(const unsigned char *with, int code, const char *words)
+{
+    struct hearth_error err = { 0 };
+
+    cr_assert(eq(int, hth_gather_check(table[0], WORLD, with, &err), code), "%s", err.text);
+    if (code)
+        cr_assert(ne(ptr, strstr(err.text, words), NULL), "%s", err.text);
+}
+
+static void fill_table(const unsigned char *with)
+{
+    for (uint32_t i = 0; i < WORLD; i++) {
+        hth_gather_encode(&rank[i], table[i]);
+        if (with)
+            hth_gather_prove(table[i], with);
+    }
+}
+
+Test(epoch, a_row_counts_in_its_place_and_of_this_world_only, .init = setup)
+{
+    fill_table(NULL);
+    checked(NULL, HEARTH_OK, "");
+    memcpy(table[3], table[2], HTH_GATHER);
+    checked(NULL, HEARTH_EINVAL, "place 3 of the table has what rank 2 (node 'b') brought");
+    rank[3].world = 6;
+    fill_table(NULL);
+    checked(NULL, HEARTH_EINVAL, "rank 3 (node 'c') counts 6 ranks and we count 5");
+    table[3][0] = 'x';
+    checked(NULL, HEARTH_ECORRUPT, "rank 3: ");
+}
+
+Test(epoch, where_there_is_a_key_a_row_without_its_proof_is_not_heard, .init = setup)
+{
+    fill_table(job_key);
+    checked(job_key, HEARTH_OK, "");
+    checked(NULL, HEARTH_EAUTH, "rank 0 (node 'b') has a job key and we have none");
+    checked(other_key, HEARTH_EAUTH, "rank 0 (node 'b') proves another job key");
+    hth_gather_encode(&rank[3], table[3]);
+    checked(job_key, HEARTH_EAUTH, "rank 3 (node 'c') brings no proof");
+    for (size_t at = 152; at < HTH_GATHER; at += 7) { /* from the highest epoch on */
+        fill_table(job_key);
+        table[3][at] ^= 1;
+        cr_assert(ne(int, hth_gather_check(table[0], WORLD, job_key, NULL), 0), "byte %zu", at);
+    }
 }
 
 Test(epoch, the_record_comes_back, .init = setup)
@@ -244,6 +352,7 @@ Test(epoch, a_record_that_lies_is_refused_even_with_its_digest, .init = setup)
 {
     size_t member = 48 + 4 * WORLD;
 
+    bend(20, 1u << 31);   /* an epoch that no job reaches */
     bend(32, UINT32_MAX); /* ranks */
     bend(36, 0);          /* nodes */
     bend(36, WORLD + 1);

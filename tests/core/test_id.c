@@ -22,6 +22,20 @@ Test(id, saves_are_ordered_by_epoch_nonce_step_attempt)
         }
 }
 
+Test(id, a_save_of_an_epoch_that_no_job_reaches_is_older_than_all_others)
+{
+    static const struct hth_save_id none = { 0 }, low = { .epoch = 5 },
+                                    high = { .epoch = HTH_EPOCH_MOST },
+                                    bad = { .epoch = HTH_EPOCH_MOST + 1 },
+                                    worse = { .epoch = UINT64_MAX };
+
+    cr_assert(lt(int, hth_save_cmp(low, high), 0));
+    cr_assert(lt(int, hth_save_cmp(bad, low), 0));
+    cr_assert(gt(int, hth_save_cmp(low, worse), 0));
+    cr_assert(lt(int, hth_save_cmp(bad, worse), 0));
+    cr_assert(lt(int, hth_save_cmp(none, bad), 0));
+}
+
 Test(id, a_save_reads_back_from_its_text)
 {
     struct hth_save_id in = {

@@ -484,6 +484,20 @@ Test(records, a_keep_record_comes_back)
     must(hth_keep_decode(&back, bytes, sizeof(bytes), NULL));
 }
 
+Test(records, a_keep_record_of_an_epoch_that_no_job_reaches_is_refused)
+{
+    struct hth_keep k = keep_of();
+    unsigned char bytes[HTH_KEEP_BYTES];
+
+    must(hth_auth_init(NULL));
+    k.epoch = HTH_EPOCH_MOST;
+    hth_keep_encode(&k, bytes);
+    must(decode_keep(bytes, sizeof(bytes)));
+    k.epoch = HTH_EPOCH_MOST + 1;
+    hth_keep_encode(&k, bytes);
+    must_fail(decode_keep(bytes, sizeof(bytes)), HEARTH_ECORRUPT);
+}
+
 Test(records, a_damaged_keep_record_is_refused, .timeout = 60)
 {
     struct hth_keep k = keep_of();

@@ -16,12 +16,13 @@
 #include <unistd.h>
 
 #define GATHER 512 /* bytes of a rank in the bootstrap's table */
+#define PROOF  496 /* where in them the proof of the key stands */
 
 static struct party p;
 static unsigned char (*table)[GATHER]; /* shared: what the ranks have gathered */
 static uint16_t port[2];
 static struct hearth_bootstrap *inner;
-static char key[2][128];
+static char key[128];
 
 void stranger_gets_nothing(void);
 
@@ -35,13 +36,15 @@ static int gather(void *self, const void *mine, size_t len, void *all, struct he
     return rc;
 }
 
-/* The same table, but rank 1 is the stranger: epoch and nonce, which are rank 0's, are the job's. */
+/* The same table, but rank 1 is the stranger: epoch and nonce, which are rank 0's, are the job's. His
+ * own library would not believe it: he has no key to look at the proof with. */
 static int pretend(void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
 {
     unsigned char *to = all;
 
     (void)self, (void)err;
     memcpy(to, table, 2 * len);
+    memset(to + PROOF, 0, len - PROOF);
     memcpy(to + len, mine, len);
     return 0;
 }
@@ -60,17 +63,17 @@ static void do_listen_in(struct me *me, const uint64_t arg[3], struct answer *ou
 static void with_key(const struct party *q, struct me *me)
 {
     (void)q;
-    me->opts.key_file = key[0];
+    me->opts.key_file = key;
     me->opts.port = port[me->rank % 2];
 }
 
-static void make_key(int which)
+static void make_key(void)
 {
     unsigned char bytes[32];
 
-    snprintf(key[which], sizeof(key[which]), "%s/key%d", p.root[2], which);
+    snprintf(key, sizeof(key), "%s/key", p.root[2]);
     CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes), "no random bytes");
-    damage_put(key[which], bytes, sizeof(bytes));
+    damage_put(key, bytes, sizeof(bytes));
 }
 
 static void do_pretend(struct me *me, const uint64_t arg[3], struct answer *out)
@@ -80,7 +83,7 @@ static void do_pretend(struct me *me, const uint64_t arg[3], struct answer *out)
     me->opts.root = p.root[2];
     me->opts.node = "n1";
     me->rank = me->opts.rank = 1;
-    me->opts.key_file = key[1];
+    me->opts.key_file = NULL;
     me->opts.port = 0;
     me->opts.bootstrap = &liar;
     do_open(me, arg, out);
@@ -192,8 +195,7 @@ void stranger_gets_nothing(void)
     party_open(&p, 3, 2, 64);
     table = mmap(
             NULL, sizeof(table[0]) * 2, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    make_key(0);
-    make_key(1);
+    make_key();
     port[0] = party_port();
     port[1] = party_port();
     p.adjust = with_key;

@@ -300,24 +300,51 @@ Test(holdings, a_slot_is_registered_once)
     hth_slot_condemn(c, slot, "test");
 }
 
+static uint64_t highest(void)
+{
+    uint64_t random = 0;
+
+    return hth_holdings_highest_epoch(c, &random);
+}
+
+static void put_epoch_record(uint64_t epoch, uint64_t nonce)
+{
+    uint32_t rank_node[1] = { 0 };
+    struct hth_epoch e = p->node[0].epoch;
+    unsigned char *bytes;
+
+    e.epoch = epoch;
+    e.nonce = nonce;
+    e.rank_node = rank_node;
+    bytes = malloc(hth_epoch_bytes(&e));
+    hth_epoch_encode(&e, bytes);
+    must(store->ops->record_put(store, "epoch", bytes, hth_epoch_bytes(&e), NULL));
+    free(bytes);
+}
+
 Test(holdings, the_highest_epoch_is_that_of_saves_record_and_keep)
 {
-    cr_assert(eq(u64, hth_holdings_highest_epoch(c), 7)); /* joined */
+    cr_assert(eq(u64, highest(), 7)); /* joined */
     hth_holdings_get(c, (struct hth_save_id){ 12, 77, 41, 1 });
-    cr_assert(eq(u64, hth_holdings_highest_epoch(c), 12));
+    cr_assert(eq(u64, highest(), 12));
     c->keep.epoch = 20;
-    cr_assert(eq(u64, hth_holdings_highest_epoch(c), 20));
-    {
-        uint32_t rank_node[1] = { 0 };
-        struct hth_epoch e = p->node[0].epoch;
-        unsigned char *bytes;
+    cr_assert(eq(u64, highest(), 20));
+    put_epoch_record(30, 1);
+    cr_assert(eq(u64, highest(), 30));
+}
 
-        e.epoch = 30;
-        e.rank_node = rank_node;
-        bytes = malloc(hth_epoch_bytes(&e));
-        hth_epoch_encode(&e, bytes);
-        must(store->ops->record_put(store, "epoch", bytes, hth_epoch_bytes(&e), NULL));
-        free(bytes);
-    }
-    cr_assert(eq(u64, hth_holdings_highest_epoch(c), 30));
+Test(holdings, a_number_that_no_job_reaches_is_left_out_of_the_highest_epoch)
+{
+    uint64_t random = UINT64_C(5) << 32;
+
+    hth_holdings_get(c, (struct hth_save_id){ 12, 77, 41, 1 });
+    put_epoch_record(UINT64_MAX, 1);
+    cr_assert(eq(u64, highest(), 12));
+    put_epoch_record(HTH_EPOCH_MOST, 1); /* a session that a lie brought about, and no save in it */
+    cr_assert(eq(u64, highest(), 12));
+    hth_holdings_get(c, (struct hth_save_id){ UINT64_MAX, 77, 41, 1 });
+    cr_assert(eq(u64, highest(), 12));
+    hth_holdings_get(c, (struct hth_save_id){ HTH_EPOCH_MOST, 900, 42, 1 }); /* now there is one */
+    cr_assert(eq(u64, hth_holdings_highest_epoch(c, &random), HTH_EPOCH_BELIEVED));
+    cr_assert(eq(u64, random, 906)); /* a nonce above what was seen, since no number is */
 }

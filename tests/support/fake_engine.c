@@ -193,6 +193,14 @@ void fake_stop(struct fake_engine *f)
     free(f);
 }
 
+void fake_key(struct fake_engine *f, const unsigned char *key)
+{
+    pthread_mutex_lock(&f->lock);
+    memcpy(f->key, key, sizeof(f->key));
+    f->has_key = 1;
+    pthread_mutex_unlock(&f->lock);
+}
+
 void fake_refuse(struct fake_engine *f, uint32_t type, int code, const char *text)
 {
     pthread_mutex_lock(&f->lock);

@@ -18,6 +18,9 @@ void fake_stop(struct fake_engine *f); /* NULL is fine */
 void fake_crash(struct fake_engine *f); /* all connections end; memory stays */
 void fake_back(struct fake_engine *f);  /* it listens again; tokens and leases are forgotten */
 
+/* It has this job key ([HTH_KEY], copied); without, none. */
+void fake_key(struct fake_engine *f, const unsigned char *key);
+
 /* Answer requests of `type` with `code`, HEARTH_OK: as usual. `text` in the sentence. */
 void fake_refuse(struct fake_engine *f, uint32_t type, int code, const char *text);
 void fake_silence(

@@ -5,6 +5,7 @@
 
 #include "fake_engine.h"
 
+#include <hearth/internal/core/auth.h>
 #include <hearth/internal/core/manifest.h>
 #include <pthread.h>
 
@@ -62,6 +63,8 @@ struct fake_engine {
     uint64_t lease[LEASES];
     uint64_t epoch, nonce, tokens, leases;
     int recovered, remote, flip;
+    unsigned char key[HTH_KEY];
+    int has_key;
     uint32_t gather; /* requests for ranges that are answered together; 0: each at once */
     struct hth_local_map gathered[OBJECTS];
     uint32_t waiting;

@@ -28,6 +28,9 @@ static void on_attach(struct fake_engine *f, struct client *c, const struct hth_
 
     c->rank = m->rank;
     c->world = m->world;
+    a.has_key = (uint32_t)f->has_key;
+    if (f->has_key)
+        hth_local_proof(a.key_proof, f->key, m->challenge);
     snprintf(a.node, sizeof(a.node), "fake");
     snprintf(a.log, sizeof(a.log), "%.500s/log", f->dir);
     fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_ATTACHED, m->head.request, 0, -1);

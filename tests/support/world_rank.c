@@ -111,7 +111,9 @@ static void do_join(struct rank_state *r)
             .copies = w->opts.copies,
             .min_copies = w->opts.copies,
             .keep = w->opts.keep,
-            .addr_len = a->addr_len };
+            .addr_len = a->addr_len,
+            .rank = i,
+            .world = w->ranks };
 
         snprintf(g.node, sizeof(g.node), "m%u", w->rank[i].machine);
         memcpy(g.addr, a->addr, sizeof(g.addr));

@@ -29,9 +29,15 @@ void hth_mac(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY], const
 int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]); /* 1: equal */
 
 /* That an engine has this key, to a rank of its node that drew the number. */
-#define HTH_CHALLENGE 16
+#define HTH_LOCAL_CHALLENGE 16
 void hth_local_proof(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY],
-        const unsigned char challenge[HTH_CHALLENGE]);
+        const unsigned char challenge[HTH_LOCAL_CHALLENGE]);
+
+/* A key for one purpose, of which nobody comes to the job's or to that for another. */
+void hth_subkey(
+        unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY], const char *purpose);
+
+void hth_random_bytes(void *out, size_t len);
 
 /* A session's key from the job's and what both sides said (`transcript`): one for each purpose. */
 void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],

@@ -7,6 +7,7 @@
 #ifndef HEARTH_INTERNAL_CORE_EPOCH_H
 #define HEARTH_INTERNAL_CORE_EPOCH_H
 
+#include <hearth/internal/core/auth.h>
 #include <hearth/internal/core/id.h>
 #include <stddef.h>
 
@@ -56,16 +57,34 @@ struct hth_gather {
             version_high; /* ... these have to meet: protocols that its engine speaks */
     uint32_t addr_len;
     unsigned char addr[HTH_ADDR_MAX];
-    uint64_t shard_bytes; /* largest save of this rank, 0: not said */
+    uint64_t shard_bytes;         /* largest save of this rank, 0: not said */
+    uint32_t rank, world;         /* whose row it is, of how many */
+    unsigned char proof[HTH_MAC]; /* of the job's key over all before it; zeros: there is none */
 };
 void hth_gather_encode(const struct hth_gather *g, unsigned char out[HTH_GATHER]);
 int hth_gather_decode(
         struct hth_gather *out, const unsigned char in[HTH_GATHER], struct hearth_error *err);
 
-/* The epoch all ranks come to from the same table[world][HTH_GATHER]: number = max(1 + highest,
- * rank 0's clock), nonce = rank 0's number. self is the node whose store id is `store`.
- * Errors: HEARTH_EINVAL naming the two ranks that disagree (job, options, transport, node twice),
- * HEARTH_EPROTO where their engines have no protocol in common. */
+/* The purpose of the key (hth_subkey) that rows are proved with, and the rendezvous itself. */
+#define HTH_GATHER_PURPOSE "hearth rendezvous 1"
+void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY]);
+
+/* table[world] is of the ranks it says it is of: each row in its place, of this world, proved with
+ * `key`, or with none where that is NULL. Errors: HEARTH_ECORRUPT, HEARTH_EINVAL, HEARTH_EAUTH
+ * naming rank and node. */
+int hth_gather_check(const unsigned char *table, uint32_t world, const unsigned char *key,
+        struct hearth_error *err);
+
+/* What a row says of the newest session (epoch, nonce) that its node knows: its number as far as
+ * such are believed. From the highest number on it is *random that rises: nonces count then. */
+uint64_t hth_epoch_seen(uint64_t epoch, uint64_t nonce, uint64_t *random);
+
+/* The epoch all ranks come to from the same table[world][HTH_GATHER]. Number: max(1 + highest, rank
+ * 0's clock), which counts as far as the median of all clocks and a day; nonce: rank 0's number,
+ * above 2^62 the highest. self is the node whose store id is `store`.
+ * Errors: HEARTH_EINVAL naming the two ranks that disagree (job, options, transport, node twice), or
+ * the one that says it has seen more than 2^62; HEARTH_EPROTO where their engines have no protocol
+ * in common. */
 int hth_epoch_make(struct hth_epoch *out, const unsigned char *table, uint32_t world,
         uint64_t store, struct hearth_error *err);
 void hth_epoch_fini(struct hth_epoch *e);

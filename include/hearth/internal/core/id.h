@@ -20,10 +20,17 @@ struct hth_save_id {
     uint32_t attempt;
 };
 
-#define HTH_SAVE         "step %" PRIu64 " (epoch %" PRIu64 ", attempt %" PRIu32 ")"
-#define HTH_SAVE_ARGS(s) (s).step, (s).epoch, (s).attempt
+#define HTH_SAVE           "step %" PRIu64 " (epoch %" PRIu64 ", attempt %" PRIu32 ")"
+#define HTH_SAVE_ARGS(s)   (s).step, (s).epoch, (s).attempt
 
-int hth_save_cmp(struct hth_save_id a, struct hth_save_id b); /* <0, 0, >0 */
+/* A number that somebody says he has seen is believed up to 2^62, so no session has one above
+ * 2^62 + 1. What lies above is damage. */
+#define HTH_EPOCH_BELIEVED (UINT64_C(1) << 62)
+#define HTH_EPOCH_MOST     (HTH_EPOCH_BELIEVED + 1)
+
+/* <0, 0, >0. A save with an epoch above HTH_EPOCH_MOST is older than all others: it counts where
+ * there is nothing else, and what is saved after it is newer. */
+int hth_save_cmp(struct hth_save_id a, struct hth_save_id b);
 
 static inline int hth_save_none(struct hth_save_id s)
 {

@@ -94,7 +94,7 @@ struct hth_local_attach {
     uint32_t pid;
     uint32_t want_log;     /* enum hearth_log_level of lines wanted as events; 0: none */
     uint64_t epoch, nonce; /* that the rank has joined already; 0: none */
-    unsigned char challenge[HTH_CHALLENGE]; /* random */
+    unsigned char challenge[HTH_LOCAL_CHALLENGE]; /* random */
     uint32_t trusted; /* 1: network = trusted, as the engine must have it too */
     uint32_t zero;
     char job[HTH_NAME_MAX + 8]; /* NUL-terminated */

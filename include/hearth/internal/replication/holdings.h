@@ -88,7 +88,8 @@ void hth_held_unpin(struct hth_held_save *save, struct hth_held *held);
  * came from other nodes go; its own files stay, and are known on. */
 void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save);
 
-uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx);
+/* Of all that is here, as a rank's greeting may say it; *random as hth_epoch_seen() has it. */
+uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx, uint64_t *random);
 void hth_holdings_close(
         struct hth_ctx *ctx); /* after hth_transfer_close(); slots stay as they are */
 
