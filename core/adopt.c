@@ -242,7 +242,7 @@ static const char *buffer_of(const struct hth_tmpfs *t, const char *link)
 }
 
 /* A file of a foreign container, or what its link into the buffers stands for. */
-static int open_foreign(struct pass *p, const char *name)
+static int open_foreign(struct pass *p, const char *name, int *out_link)
 {
     char link[PATH_MAX];
     ssize_t len = readlinkat(p->fd, name, link, sizeof(link) - 1);
@@ -252,6 +252,7 @@ static int open_foreign(struct pass *p, const char *name)
     if (len < 0)
         return hth_sys_open_file(p->fd, name, O_RDONLY);
     link[len] = '\0';
+    *out_link = 1;
     buffer = buffer_of(p->t, link);
     if (!buffer) {
         errno = ELOOP;
@@ -269,11 +270,11 @@ static void foreign_entry(void *arg, const char *name)
     struct pass *p = arg;
     struct tmpfs_slot *slot;
     struct stat st;
-    int fd;
+    int fd, link = 0;
 
     if (p->rc || ends_in(name, TMP_SUFFIX) || ends_in(name, ".lock"))
         return;
-    fd = open_foreign(p, name);
+    fd = open_foreign(p, name, &link);
     if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0 ||
             known_slot(p->t, st.st_ino)) {
         skip(p->t, p->dir->name, name, "not a file with content, or not of this container alone");
@@ -285,6 +286,7 @@ static void foreign_entry(void *arg, const char *name)
     if (!slot)
         return;
     slot->dir = p->dir;
+    slot->link = link;
     slot->state = TMPFS_SEALED;
     snprintf(slot->name, sizeof(slot->name), "%s", name);
 }
@@ -449,6 +451,7 @@ static void report(struct pass *p)
         f.dir = s->dir->name;
         f.save = s->dir->save;
         f.tmp = s->state == TMPFS_RECEIVED;
+        f.link = s->link;
         if (!s->foreign && own_block(p->t, s->pub.fd, s->pub.capacity, &block))
             f.save = block.save;
         p->found(p->arg, &f);

@@ -53,6 +53,7 @@ struct tmpfs_slot {
     uint64_t touched; /* ... that our mapping has pages for */
     uint32_t taker;   /* who had it last, and so has its pages mapped */
     int foreign;
+    int link;              /* foreign: reached by a link into its writer's buffers */
     int matched;           /* by the reserve() that runs */
     struct tmpfs_dir *dir; /* where its name is, unless in the pool */
     char name[FILE_NAME_BYTES];

@@ -47,6 +47,7 @@ struct hth_store_found {
     const char *name;        /* of the file */
     int tmp;                 /* a slot that was being received: name is without `.tmp` */
     struct hth_slot *slot;   /* NULL: a raw object or a manifest */
+    int link;                /* foreign: the file is a link into its writer's buffers */
     int unfinished; /* nothing but: the foreign container `dir` has an `unfinished` marker */
 };
 
