@@ -241,6 +241,61 @@ static const char *buffer_of(const struct hth_tmpfs *t, const char *link)
     return NULL;
 }
 
+/* A link into the buffers that is newer than one of ours. */
+struct newer {
+    const struct hth_tmpfs *t;
+    const char *buffer, *dir; /* [dir] ours */
+    uint64_t step;
+    struct timespec made;
+    int fd; /* of the other directory */
+    uint64_t other_step;
+    int there;
+};
+
+static void newer_link(void *arg, const char *name)
+{
+    struct newer *n = arg;
+    char link[PATH_MAX];
+    ssize_t len = readlinkat(n->fd, name, link, sizeof(link) - 1);
+    const char *buffer;
+    struct stat st;
+    int64_t later;
+
+    if (len < 0 || fstatat(n->fd, name, &st, AT_SYMLINK_NOFOLLOW))
+        return;
+    link[len] = '\0';
+    buffer = buffer_of(n->t, link);
+    later = st.st_mtim.tv_sec != n->made.tv_sec ? st.st_mtim.tv_sec - n->made.tv_sec
+                                                : st.st_mtim.tv_nsec - n->made.tv_nsec;
+    n->there |= buffer && !strcmp(buffer, n->buffer) &&
+                (later > 0 || (!later && n->other_step > n->step));
+}
+
+static void newer_dir(void *arg, const char *name)
+{
+    struct newer *n = arg;
+
+    if (n->there || !strcmp(name, n->dir) || hth_step_dir_parse(name, &n->other_step) ||
+            (n->fd = hth_sys_open_dir(n->t->job_fd, name)) < 0)
+        return;
+    hth_sys_each(n->fd, newer_link, n);
+    close(n->fd);
+}
+
+/* Whoever starts again writes into the buffers that an older step still links to, and the buffer is the
+ * newest link's. */
+static int written_again(const struct pass *p, const char *name, const char *buffer)
+{
+    struct newer n = { .t = p->t, .buffer = buffer, .dir = p->dir->name };
+    struct stat st;
+
+    if (fstatat(p->fd, name, &st, AT_SYMLINK_NOFOLLOW) || hth_step_dir_parse(n.dir, &n.step))
+        return 0;
+    n.made = st.st_mtim;
+    hth_sys_each(p->t->job_fd, newer_dir, &n);
+    return n.there;
+}
+
 /* A file of a foreign container, or what its link into the buffers stands for. */
 static int open_foreign(struct pass *p, const char *name, int *out_link)
 {
@@ -256,6 +311,10 @@ static int open_foreign(struct pass *p, const char *name, int *out_link)
     buffer = buffer_of(p->t, link);
     if (!buffer) {
         errno = ELOOP;
+        return -1;
+    }
+    if (written_again(p, name, buffer)) {
+        errno = ESTALE;
         return -1;
     }
     dir = hth_sys_open_dir(p->t->job_fd, BUFFERS);
@@ -277,7 +336,10 @@ static void foreign_entry(void *arg, const char *name)
     fd = open_foreign(p, name, &link);
     if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0 ||
             known_slot(p->t, st.st_ino)) {
-        skip(p->t, p->dir->name, name, "not a file with content, or not of this container alone");
+        skip(p->t, p->dir->name, name,
+                fd < 0 && errno == ESTALE
+                        ? "its buffer has been written again since, for another step"
+                        : "not a file with content, or not of this container alone");
         if (fd >= 0)
             close(fd);
         return;

@@ -681,6 +681,22 @@ Test(foreign, links_into_the_buffer_pool_are_followed)
     end();
 }
 
+/* A trainer that starts again writes into the buffers of the step that it has just recovered. */
+Test(foreign, a_buffer_that_was_written_again_is_not_of_the_older_step)
+{
+    start();
+    put(0, 12);
+    put(1, 12);
+    sh("cd %s/job && mkdir buffer_pool step-13_ckpt step-13_ckpt__0__unfinished && cd step-12_ckpt && "
+       "mv __0__0_src0.distcp ../buffer_pool/b && ln -s %s/job/buffer_pool/b __0__0_src0.distcp && "
+       "sleep 0.01 && ln -s %s/job/buffer_pool/b ../step-13_ckpt/__0__0_src0.distcp && "
+       "printf XXXXXXXX | dd of=../buffer_pool/b bs=1 seek=4640 conv=notrunc 2>/dev/null",
+            one[0].root, one[0].root, one[0].root);
+    recover_step(12);
+    check_all(12);
+    end();
+}
+
 /* Two `.metadata` that differ in a name that nobody looks at. */
 static const char *metadata_of(struct one *o)
 {
