@@ -79,7 +79,7 @@ static void places_of(struct item_places *p, const struct hearth_metadata_entry 
     }
 }
 
-static int in_order(const void *a, const void *b)
+static int place_order(const void *a, const void *b)
 {
     const struct item_place *x = a;
     const struct item_place *y = b;
@@ -103,7 +103,7 @@ static int places_gather(struct item_places *p)
     for (size_t i = 0; i < head.entries && !hearth_metadata_entry_at(p->md, i, &e, NULL); i++)
         places_of(p, &e);
     if (p->count)
-        qsort(p->at, p->count, sizeof(*p->at), in_order);
+        qsort(p->at, p->count, sizeof(*p->at), place_order);
     return HEARTH_OK;
 }
 
