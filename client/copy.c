@@ -7,7 +7,8 @@
  *
  * so a thousand small pieces and one large one share out alike. The caller copies too; helpers
  * are started with the first copy that is worth it, with all signals blocked, and sleep in
- * between. Large plain pieces are written past the caches: nobody here reads them again.
+ * between. All but small pieces are written past the caches: nobody here reads them again, and many
+ * of middling size are more than the caches hold, as one large piece is.
  */
 #include "client.h"
 
@@ -20,7 +21,7 @@
 
 #define SPAN       (UINT64_C(4) << 20)
 #define WORTH      (UINT64_C(8) << 20) /* below, one thread is faster than waking another */
-#define STREAM_MIN (UINT64_C(256) << 10)
+#define STREAM_MIN (UINT64_C(2) << 10) /* below, the partial lines at both ends cost more */
 
 struct hth_crew {
     pthread_mutex_t busy; /* one list at a time; who finds it taken copies alone */
@@ -90,12 +91,21 @@ static void stream(unsigned char *dst, const unsigned char *src, uint64_t n)
         _mm_stream_si128(d + 3, e);
     }
     memcpy(dst, src, n);
+}
+
+/* What was streamed is seen by others before what comes after this. */
+static void streamed(void)
+{
     _mm_sfence();
 }
 #else
 static void stream(unsigned char *dst, const unsigned char *src, uint64_t n)
 {
     memcpy(dst, src, n);
+}
+
+static void streamed(void)
+{
 }
 #endif
 
@@ -146,6 +156,7 @@ static void copy_spans(struct hth_crew *crew, const struct hth_copies *list)
             at += len;
         }
     }
+    streamed();
 }
 
 static void *help(void *arg)
@@ -229,6 +240,7 @@ static void alone(const struct hth_copies *list)
 {
     for (size_t i = 0; i < list->count; i++)
         copy_part(&list->copy[i], 0, list->copy[i].bytes);
+    streamed();
 }
 
 static void together(struct hth_crew *crew, const struct hth_copies *list)

@@ -262,8 +262,63 @@ static const char *buffer_of(const struct hth_tmpfs *t, const char *link)
     return NULL;
 }
 
+/* A link into the buffers that is newer than one of ours. */
+struct newer {
+    const struct hth_tmpfs *t;
+    const char *buffer, *dir; /* [dir] ours */
+    uint64_t step;
+    struct timespec made;
+    int fd; /* of the other directory */
+    uint64_t other_step;
+    int there;
+};
+
+static void newer_link(void *arg, const char *name)
+{
+    struct newer *n = arg;
+    char link[PATH_MAX];
+    ssize_t len = readlinkat(n->fd, name, link, sizeof(link) - 1);
+    const char *buffer;
+    struct stat st;
+    int64_t later;
+
+    if (len < 0 || fstatat(n->fd, name, &st, AT_SYMLINK_NOFOLLOW))
+        return;
+    link[len] = '\0';
+    buffer = buffer_of(n->t, link);
+    later = st.st_mtim.tv_sec != n->made.tv_sec ? st.st_mtim.tv_sec - n->made.tv_sec
+                                                : st.st_mtim.tv_nsec - n->made.tv_nsec;
+    n->there |= buffer && !strcmp(buffer, n->buffer) &&
+                (later > 0 || (!later && n->other_step > n->step));
+}
+
+static void newer_dir(void *arg, const char *name)
+{
+    struct newer *n = arg;
+
+    if (n->there || !strcmp(name, n->dir) || hth_step_dir_parse(name, &n->other_step) ||
+            (n->fd = hth_sys_open_dir(n->t->job_fd, name)) < 0)
+        return;
+    hth_sys_each(n->fd, newer_link, n);
+    close(n->fd);
+}
+
+/* Whoever starts again writes into the buffers that an older step still links to, and the buffer is the
+ * newest link's. */
+static int written_again(const struct pass *p, const char *name, const char *buffer)
+{
+    struct newer n = { .t = p->t, .buffer = buffer, .dir = p->dir->name };
+    struct stat st;
+
+    if (fstatat(p->fd, name, &st, AT_SYMLINK_NOFOLLOW) || hth_step_dir_parse(n.dir, &n.step))
+        return 0;
+    n.made = st.st_mtim;
+    hth_sys_each(p->t->job_fd, newer_dir, &n);
+    return n.there;
+}
+
 /* A file of a foreign container, or what its link into the buffers stands for. */
-static int open_foreign(struct pass *p, const char *name)
+static int open_foreign(struct pass *p, const char *name, int *out_link)
 {
     char link[PATH_MAX];
     ssize_t len = readlinkat(p->fd, name, link, sizeof(link) - 1);
@@ -273,9 +328,14 @@ static int open_foreign(struct pass *p, const char *name)
     if (len < 0)
         return hth_sys_open_file(p->fd, name, O_RDONLY);
     link[len] = '\0';
+    *out_link = 1;
     buffer = buffer_of(p->t, link);
     if (!buffer) {
         errno = ELOOP;
+        return -1;
+    }
+    if (written_again(p, name, buffer)) {
+        errno = ESTALE;
         return -1;
     }
     dir = hth_sys_open_dir(p->t->job_fd, BUFFERS);
@@ -290,14 +350,17 @@ static void foreign_entry(void *arg, const char *name)
     struct pass *p = arg;
     struct tmpfs_slot *slot;
     struct stat st;
-    int fd;
+    int fd, link = 0;
 
     if (p->rc || ends_in(name, TMP_SUFFIX) || ends_in(name, ".lock"))
         return;
-    fd = open_foreign(p, name);
+    fd = open_foreign(p, name, &link);
     if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0 ||
             known_slot(p->t, st.st_ino)) {
-        skip(p->t, p->dir->name, name, "not a file with content, or not of this container alone");
+        skip(p->t, p->dir->name, name,
+                fd < 0 && errno == ESTALE
+                        ? "its buffer has been written again since, for another step"
+                        : "not a file with content, or not of this container alone");
         if (fd >= 0)
             close(fd);
         return;
@@ -306,6 +369,7 @@ static void foreign_entry(void *arg, const char *name)
     if (!slot)
         return;
     slot->dir = p->dir;
+    slot->link = link;
     slot->state = TMPFS_SEALED;
     snprintf(slot->name, sizeof(slot->name), "%s", name);
 }
@@ -494,6 +558,7 @@ static void report(struct pass *p)
         f.dir = s->dir->name;
         f.save = s->dir->save;
         f.tmp = s->state == TMPFS_RECEIVED;
+        f.link = s->link;
         if (!s->foreign && own_block(p->t, s->pub.fd, s->pub.capacity, &block))
             f.save = block.save;
         p->found(p->arg, &f);

@@ -67,20 +67,36 @@ struct hth_object hth_foreign_object(const char *name, uint64_t bytes)
     return o;
 }
 
+static int is_zeros(const unsigned char *at, size_t len)
+{
+    return !*at && !memcmp(at, at + 1, len - 1);
+}
+
+/* A block with a signature, or one of nothing but a length. */
+static int has_block(const unsigned char *at, uint64_t len)
+{
+    static const char tensors[] = "MLF_TENS", torch[] = "TORCH___";
+
+    return (len >= 16 && (!memcmp(at + 8, tensors, 8) || !memcmp(at + 8, torch, 8))) ||
+           (len >= HTH_BLOCK && is_zeros(at + 8, HTH_BLOCK - 8));
+}
+
 int hth_foreign_data(
         struct hth_foreign_data *out, const void *bytes, uint64_t len, struct hearth_error *err)
 {
-    static const char tensors[] = "MLF_TENS", torch[] = "TORCH___";
     struct hth_foreign_data d = { .len = len };
-    const char *at = bytes;
     struct hth_block b;
     int rc;
 
-    if (len >= 16 && (!memcmp(at + 8, tensors, 8) || !memcmp(at + 8, torch, 8))) {
-        rc = hth_block_decode(&b, at, len < HTH_BLOCK ? len : HTH_BLOCK, len, err);
+    if (has_block(bytes, len)) {
+        rc = hth_block_decode(&b, bytes, len < HTH_BLOCK ? len : HTH_BLOCK, len, err);
         if (rc)
             return rc;
-        d = (struct hth_foreign_data){ HTH_BLOCK, b.data_len, b.signature };
+        if (b.signature == HTH_SIG_NONE && !b.data_len)
+            return hth_fail(err, HEARTH_ECORRUPT, 0,
+                    "block: torn, neither a signature nor a length has been written to it");
+        d = (struct hth_foreign_data){ HTH_BLOCK, b.data_len,
+            b.signature == HTH_SIG_NONE ? HTH_SIG_TORCH : b.signature };
     }
     *out = d;
     return HEARTH_OK;

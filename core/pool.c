@@ -222,14 +222,20 @@ static int make_now(
     return rc;
 }
 
-/* Reserved, but the background has not come to its end yet: soon done, or later. */
+static int can_finish(const struct tmpfs_slot *slot)
+{
+    return slot->pub.capacity - slot->made <= FINISH_NOW;
+}
+
+/* The background has not come to its end yet: soon done, or later. */
 static int finish(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err)
 {
-    if (slot->pub.capacity - slot->made > FINISH_NOW)
+    if (!can_finish(slot))
         return hth_fail(err, HEARTH_EBUSY, 0,
                 "a slot of %" PRIu64 " bytes is being prepared, %" PRIu64
                 " of them are ready; try again",
                 slot->pub.capacity, slot->made);
+    hth_back_claim(t, slot);
     return hth_back_all(t, slot, err);
 }
 
@@ -240,7 +246,7 @@ static int find_or_make(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker,
     if (*out)
         return 0;
     *out = best_free(t, bytes, taker, 0);
-    if (*out)
+    if (*out && (t->reserved || taker != THE_ENGINE || can_finish(*out)))
         return finish(t, *out, err);
     if (t->reserved && any_fits(t, bytes))
         return hth_fail(err, HEARTH_EBUSY, 0,
@@ -427,29 +433,43 @@ void hth_pool_unlease(struct hth_store *s, struct hth_slot *pub)
         hth_pool_forget(hth_tmpfs_of(s), slot);
 }
 
+int hth_pool_soon(struct hth_store *s, uint64_t bytes)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+
+    return !t->reserved && t->opts.workers.submit && !best_free(t, bytes, THE_ENGINE, 1) &&
+           best_free(t, bytes, THE_ENGINE, 0);
+}
+
+void hth_pool_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err)
+{
+    hth_say(&t->opts.log, HEARTH_LOG_ERROR, "slot-lost", "a reserved slot is given up: %s",
+            err->text);
+    if (slot->pub.user)
+        slot->state = TMPFS_LOST;
+    else
+        hth_pool_drop(t, slot);
+}
+
 uint64_t hth_pool_work(struct hth_store *s)
 {
     struct hth_tmpfs *t = hth_tmpfs_of(s);
     struct hearth_error err = { 0 };
+    int rc;
 
+    if (t->opts.workers.submit) {
+        hth_back_submit(t);
+        return HTH_NEVER;
+    }
     for (int making = 1; making >= 0; making--) /* memory for all comes before speed for one */
         for (struct tmpfs_slot *slot = t->slots; slot; slot = slot->next) {
-            int rc;
-
             if (making && slot->made == slot->pub.capacity)
                 continue;
             rc = hth_back_piece(t, slot, &err);
-            if (rc > 0)
+            if (rc < 0)
+                hth_pool_lost(t, slot, &err);
+            if (rc)
                 return 0;
-            if (rc < 0) {
-                hth_say(&t->opts.log, HEARTH_LOG_ERROR, "slot-lost",
-                        "a reserved slot is given up: %s", err.text);
-                if (slot->pub.user)
-                    slot->state = TMPFS_LOST;
-                else
-                    hth_pool_drop(t, slot);
-                return 0;
-            }
         }
     return HTH_NEVER;
 }

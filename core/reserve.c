@@ -86,7 +86,7 @@ static uint64_t match(struct hth_tmpfs *t, uint64_t *bytes, size_t *count)
 
 static int in_the_way(const struct tmpfs_slot *s)
 {
-    return !s->matched && !s->foreign && s->state == TMPFS_FREE && !s->pub.user;
+    return !s->matched && !s->foreign && s->state == TMPFS_FREE && !s->pub.user && !s->busy;
 }
 
 /* Room for `missing` bytes, where need be of free slots that no size has asked for. */
@@ -130,10 +130,10 @@ static int make_all(
     return rc;
 }
 
-int hth_pool_reserve(
-        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
+/* Slots of these sizes, where need be in the place of others. */
+static int have_slots(struct hth_tmpfs *t, const uint64_t *bytes, size_t count, int may_drop,
+        struct hearth_error *err)
 {
-    struct hth_tmpfs *t = hth_tmpfs_of(s);
     uint64_t *sizes, missing;
     int rc;
 
@@ -148,11 +148,26 @@ int hth_pool_reserve(
         memcpy(sizes, bytes, count * sizeof(*sizes));
     qsort(sizes, count, sizeof(*sizes), descending);
     missing = match(t, sizes, &count);
-    rc = make_way(t, missing, err);
+    rc = !missing ? 0 : may_drop ? make_way(t, missing, err) : hth_pool_fits(t, missing, 0, err);
     if (!rc)
         rc = make_all(t, sizes, count, err);
     free(sizes);
+    return rc;
+}
+
+int hth_pool_reserve(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    int rc = have_slots(t, bytes, count, 1, err);
+
     if (!rc)
         t->reserved = 1;
     return rc;
+}
+
+int hth_pool_foresee(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
+{
+    return have_slots(hth_tmpfs_of(s), bytes, count, 0, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory behind slots. A new slot is an empty file of its full length; in the background it is
- * taken through two stages, a bounded piece at a time:
+ * Memory behind slots. A new slot is an empty file of its full length; in the background, by the workers
+ * where there are any, it is taken through two stages, a bounded piece at a time:
  *
  *     made        the pages are ours, no write can end in SIGBUS: huge ones where the kernel has
  *                 them, and fallocate
@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
@@ -24,7 +25,7 @@
 #endif
 
 #define ALLOCATE_PIECE (UINT64_C(64) << 20) /* bytes, where somebody waits for all of it */
-#define WORK_PIECE     (UINT64_C(8) << 20)  /* bytes: 1 to 30 ms of the engine's thread */
+#define WORK_PIECE     (UINT64_C(8) << 20) /* bytes: 1 to 30 ms of a worker, or of whoever has none */
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -43,19 +44,29 @@ uint64_t hth_back_missing(const struct hth_tmpfs *t)
 
 /* The kernel makes a huge page of a range with one page in it, without the 511 others: in a tenth
  * of the time that those take. It makes none of an empty range, so each gets its one page; by
- * pwrite, since a store into a full mount is SIGBUS. What fails here stays as small pages. */
-static void collapse(struct hth_tmpfs *t, struct tmpfs_slot *slot, uint64_t len)
+ * pwrite, since a store into a full mount is SIGBUS. What fails here stays as small pages. 0: it cannot. */
+static int collapse(const struct tmpfs_slot *slot, uint64_t len)
 {
     for (uint64_t off = 0; off < len; off += HTH_SLOT_ROUND)
         if (pwrite(slot->pub.fd, "", 1, (off_t)(slot->made + off)) != 1)
-            return;
-    if (!madvise(slot->pub.base + slot->made, len, MADV_COLLAPSE) || errno != EINVAL)
-        return;
+            return 1;
+    return !madvise(slot->pub.base + slot->made, len, MADV_COLLAPSE) || errno != EINVAL;
+}
+
+static void no_huge_pages(struct hth_tmpfs *t)
+{
+    if (!t->no_collapse)
+        hth_say(&t->opts.log, HEARTH_LOG_WARN, "no-huge-pages",
+                "%s: no huge pages, so mapping and copying cost more; mount the tmpfs with "
+                "huge=within_size",
+                t->path);
     t->no_collapse = 1;
-    hth_say(&t->opts.log, HEARTH_LOG_WARN, "no-huge-pages",
-            "%s: no huge pages, so mapping and copying cost more; mount the tmpfs with "
-            "huge=within_size",
-            t->path);
+}
+
+static int may_be_huge(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
+{
+    return slot->state == TMPFS_FREE && !slot->pub.user &&
+           !t->no_collapse; /* neither bytes nor pins */
 }
 
 static int make(
@@ -63,9 +74,8 @@ static int make(
 {
     uint64_t len = least(piece, slot->pub.capacity - slot->made);
 
-    if (slot->state == TMPFS_FREE && !slot->pub.user &&
-            !t->no_collapse) /* neither bytes nor pins */
-        collapse(t, slot, len);
+    if (may_be_huge(t, slot) && !collapse(slot, len))
+        no_huge_pages(t);
     if (hth_sys_allocate(t, slot->pub.fd, slot->made, len))
         return hth_sys_fail(t, err, "allocate memory for", "a slot");
     slot->made += len;
@@ -82,23 +92,32 @@ int hth_back_all(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_err
 }
 
 /* Nothing to be done about a kernel that cannot: the first copy into each slot is slower. */
-static void touch(struct hth_tmpfs *t, struct tmpfs_slot *slot)
+static void no_prefault(struct hth_tmpfs *t, int why)
 {
-    uint64_t len = least(WORK_PIECE, slot->pub.capacity - slot->touched);
-
-    if (madvise(slot->pub.base + slot->touched, len, MADV_POPULATE_WRITE) && errno != EINTR) {
-        t->no_populate = 1;
+    if (!t->no_populate)
         hth_say(&t->opts.log, HEARTH_LOG_WARN, "no-prefault",
                 "%s: pages cannot be touched ahead (%s), so first copies will be slow; Linux 5.14 "
                 "or newer can",
-                t->path, strerrordesc_np(errno));
-        return;
-    }
-    slot->touched += len;
+                t->path, strerrordesc_np(why));
+    t->no_populate = 1;
+}
+
+static int populate(const struct tmpfs_slot *slot, uint64_t len)
+{
+    return madvise(slot->pub.base + slot->touched, len, MADV_POPULATE_WRITE) && errno != EINTR
+                   ? errno
+                   : 0;
+}
+
+static int to_touch(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
+{
+    return slot->made == slot->pub.capacity && slot->touched < slot->pub.capacity &&
+           !t->opts.no_prefault && !t->no_populate;
 }
 
 int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err)
 {
+    uint64_t len;
     int rc;
 
     if (slot->foreign || slot->state != TMPFS_FREE)
@@ -107,9 +126,123 @@ int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_e
         rc = make(t, slot, WORK_PIECE, err);
         return rc ? rc : 1;
     }
-    if (slot->touched < slot->pub.capacity && !t->opts.no_prefault && !t->no_populate) {
-        touch(t, slot);
-        return 1;
+    if (!to_touch(t, slot))
+        return 0;
+    len = least(WORK_PIECE, slot->pub.capacity - slot->touched);
+    if ((rc = populate(slot, len)))
+        no_prefault(t, rc);
+    else
+        slot->touched += len;
+    return 1;
+}
+
+/* ---- With workers ------------------------------------------------------------------------------- */
+
+#define piece_of(work_at) ((struct tmpfs_piece *)(void *)(work_at))
+
+static int piece_turns(struct tmpfs_piece *p, int from, int to)
+{
+    return __atomic_compare_exchange_n(&p->state, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+static void back_run(struct hth_work *work)
+{
+    struct tmpfs_piece *p = piece_of(work);
+
+    if (!piece_turns(p, PIECE_QUEUED, PIECE_RUNNING))
+        return;
+    if (p->touching) {
+        p->error = populate(p->slot, p->len);
+    } else {
+        p->no_huge = p->huge && !collapse(p->slot, p->len);
+        p->error = hth_sys_allocate(p->t, p->slot->pub.fd, p->slot->made, p->len) ? errno : 0;
     }
-    return 0;
+    __atomic_store_n(&p->state, PIECE_ENDED, __ATOMIC_RELEASE);
+}
+
+/* What has become of it; the slot, where it is still ours and could not be backed. */
+static struct tmpfs_slot *piece_see(struct tmpfs_piece *p)
+{
+    struct tmpfs_slot *slot = p->slot;
+    int failed = !p->touching && p->error, done = p->state == PIECE_ENDED && !p->error;
+
+    p->slot = NULL;
+    slot->busy = 0;
+    if (p->no_huge)
+        no_huge_pages(p->t);
+    if (p->touching && p->error)
+        no_prefault(p->t, p->error);
+    slot->touched += done && p->touching ? p->len : 0;
+    slot->made += done && !p->touching ? p->len : 0;
+    hth_pool_unlease(&p->t->base, &slot->pub); /* with that it may be gone, unless it is free */
+    return failed ? slot : NULL;
+}
+
+static void back_done(struct hth_work *work)
+{
+    struct tmpfs_piece *p = piece_of(work);
+    struct tmpfs_slot *slot = p->slot ? piece_see(p) : NULL;
+    struct hearth_error err;
+
+    p->given = 0;
+    if (!slot)
+        return;
+    errno = p->error;
+    (void)hth_sys_fail(p->t, &err, "allocate memory for", "a slot");
+    hth_pool_lost(p->t, slot, &err);
+}
+
+void hth_back_claim(struct hth_tmpfs *t, struct tmpfs_slot *slot)
+{
+    const struct timespec little = { .tv_nsec = 50000 };
+
+    for (unsigned i = 0; i < TMPFS_PIECES; i++) {
+        struct tmpfs_piece *p = &t->piece[i];
+
+        if (!p->given || p->slot != slot)
+            continue;
+        if (!piece_turns(p, PIECE_QUEUED, PIECE_CLAIMED))
+            while (__atomic_load_n(&p->state, __ATOMIC_ACQUIRE) != PIECE_ENDED)
+                nanosleep(&little, NULL);
+        (void)piece_see(p); /* whoever makes the rest has the same error */
+    }
+}
+
+/* A slot that has something left to be done; memory for all comes before speed for one. */
+static struct tmpfs_slot *next_slot(const struct hth_tmpfs *t, int touching)
+{
+    for (struct tmpfs_slot *s = t->slots; s; s = s->next)
+        if (!s->foreign && !s->busy && s->state == TMPFS_FREE &&
+                (touching ? to_touch(t, s) : s->made < s->pub.capacity))
+            return s;
+    return NULL;
+}
+
+static void back_give(
+        struct hth_tmpfs *t, struct tmpfs_piece *p, struct tmpfs_slot *slot, int touching)
+{
+    uint64_t from = touching ? slot->touched : slot->made;
+
+    *p = (struct tmpfs_piece){ .work = { .run = back_run, .done = back_done },
+        .given = 1,
+        .state = PIECE_QUEUED,
+        .t = t,
+        .slot = slot,
+        .len = least(WORK_PIECE, slot->pub.capacity - from),
+        .touching = touching,
+        .huge = !touching && may_be_huge(t, slot) };
+    slot->busy = 1;
+    hth_pool_lease(&t->base, &slot->pub);
+    t->opts.workers.submit(t->opts.workers.self, &p->work);
+}
+
+void hth_back_submit(struct hth_tmpfs *t)
+{
+    for (unsigned i = 0; i < TMPFS_PIECES; i++) {
+        struct tmpfs_slot *slot = t->piece[i].given ? NULL : next_slot(t, 0);
+        int touching = !slot;
+
+        if (!t->piece[i].given && (slot || (slot = next_slot(t, 1))))
+            back_give(t, &t->piece[i], slot, touching);
+    }
 }

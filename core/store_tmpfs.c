@@ -110,6 +110,7 @@ static void store_close(struct hth_store *s)
 
 static const struct hth_store_ops tmpfs_ops = {
     .reserve = hth_pool_reserve,
+    .foresee = hth_pool_foresee,
     .take = hth_pool_take,
     .lend = hth_pool_lend,
     .receive = hth_dir_receive,
@@ -131,6 +132,7 @@ static const struct hth_store_ops tmpfs_ops = {
     .record_remove = record_remove,
     .scan = hth_adopt_scan,
     .work = hth_pool_work,
+    .soon = hth_pool_soon,
     .id = store_id,
     .close = store_close,
 };

@@ -53,9 +53,28 @@ struct tmpfs_slot {
     uint64_t touched; /* ... that our mapping has pages for */
     uint32_t taker;   /* who had it last, and so has its pages mapped */
     int foreign;
+    int busy;              /* a piece of its memory is given to a worker */
+    int link;              /* foreign: reached by a link into its writer's buffers */
     int matched;           /* by the reserve() that runs */
     struct tmpfs_dir *dir; /* where its name is, unless in the pool */
     char name[FILE_NAME_BYTES];
+};
+
+#define TMPFS_PIECES 2u /* side by side; other workers have checksums to do */
+
+/* Memory behind a slot, given to a worker; the slot is leased. Who needs the slot at once claims it. */
+enum tmpfs_piece_state { PIECE_QUEUED, PIECE_RUNNING, PIECE_ENDED, PIECE_CLAIMED };
+
+struct tmpfs_piece {
+    struct hth_work work;
+    int given; /* until `done`; else all below means nothing */
+    int state; /* enum tmpfs_piece_state, atomic */
+    struct hth_tmpfs *t;
+    struct tmpfs_slot *slot; /* NULL: what became of it is seen */
+    uint64_t len;
+    int touching;       /* the second stage, else the first */
+    int huge;           /* huge pages are tried ... */
+    int no_huge, error; /* ... and there are none; errno */
 };
 
 struct hth_tmpfs {
@@ -68,6 +87,7 @@ struct hth_tmpfs {
     uint64_t starts; /* engines this memory has seen; upper half of new generations */
     int reserved;
     int no_populate, no_collapse; /* the kernel refused once */
+    struct tmpfs_piece piece[TMPFS_PIECES];
     struct tmpfs_slot *slots;
     struct tmpfs_dir *dirs;
     struct tmpfs_raw *raws;   /* open ones */
@@ -115,6 +135,8 @@ int hth_small_get(struct hth_tmpfs *t, int dir, const char *name, void **out, si
 /* reserve.c */
 int hth_pool_reserve(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+int hth_pool_foresee(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 /* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? HEARTH_ENOSPC. */
 int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err);
 /* It is one of the pool's, in whatever state. */
@@ -139,6 +161,9 @@ void hth_pool_unlease(struct hth_store *s, struct hth_slot *slot);
 /* Free, or given while somebody uses it. */
 void hth_pool_settle(struct tmpfs_slot *slot);
 uint64_t hth_pool_work(struct hth_store *s);
+int hth_pool_soon(struct hth_store *s, uint64_t bytes);
+/* There is no memory for it. */
+void hth_pool_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err);
 /* A slot around an open file that is there, whose fd it takes on success; mapped. */
 int hth_pool_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
         struct tmpfs_slot **out, struct hearth_error *err);
@@ -151,6 +176,10 @@ uint64_t hth_back_missing(const struct hth_tmpfs *t);
 int hth_back_all(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
 /* One bounded piece; 0: nothing left to do for this slot. Negative: it cannot be backed. */
 int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
+/* The same for all slots, with the workers; whenever one of them has ended, again. */
+void hth_back_submit(struct hth_tmpfs *t);
+/* No worker has a part of it any more; waits for what has begun, one piece at most. */
+void hth_back_claim(struct hth_tmpfs *t, struct tmpfs_slot *slot);
 
 /* save_dir.c */
 struct tmpfs_dir *hth_dir_find(struct hth_tmpfs *t, struct hth_save_id save);

@@ -229,3 +229,27 @@ const struct hth_zip_member *hth_zip_find(const struct hth_zip *zip, const void 
         return NULL;
     return bsearch(&want, zip->member, zip->count, sizeof(want), by_name);
 }
+
+#define TRIES 64 /* of ends: what looks like them may stand in any payload */
+
+size_t hth_zip_front(const void *bytes, size_t len)
+{
+    static const unsigned char sign[4] = "PK\5\6";
+    const unsigned char *all = bytes, *at = all;
+    struct hth_zip zip;
+    size_t n;
+
+    if (len < LOCAL || hth_get32(all) != LOCAL_SIGN)
+        return 0;
+    for (int i = 0; i < TRIES; i++, at++) {
+        at = memmem(at, len - (size_t)(at - all), sign, sizeof(sign));
+        n = at ? (size_t)(at - all) + END : SIZE_MAX;
+        if (n > len)
+            break;
+        if (!hth_zip_open(&zip, bytes, n, NULL)) {
+            hth_zip_close(&zip);
+            return n;
+        }
+    }
+    return 0;
+}

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SOON_MS 20000u /* less than a rank waits for any answer */
+
 /* What the rank counts as its next object: slots beyond were lent in answers that it could not use. */
 static int rewind_to(struct hth_node *n, struct loan *l, uint32_t index, struct hearth_error *err)
 {
@@ -63,6 +65,7 @@ static int take(struct hth_node *n, struct loan *l, const struct hth_local_begin
     rc = n->env.store->ops->lend(n->env.store, m->bytes, l->rank, &o->slot, err);
     if (rc)
         return rc;
+    o->asked = m->bytes;
     memcpy(o->name, m->name, strlen(m->name) + 1); /* as long as the check allows */
     l->objects++;
     return HEARTH_OK;
@@ -164,9 +167,25 @@ static int must_wait(struct hth_node *n, const struct client *c, const union sta
 
     if ((!begin || !m->head.token) && step != UINT64_MAX)
         rc = hth_commit_room(n->commit, c->rank, step, NULL);
+    if (!rc && begin && store->ops->soon(store, m->begin.bytes))
+        return 1;
     if (!rc && begin && !(rc = store->ops->lend(store, m->begin.bytes, c->rank, &slot, NULL)))
         store->ops->give(store, slot);
     return rc == HEARTH_EBUSY;
+}
+
+/* Its slot is being made for it, ahead of time and almost: ms that it may wait without having said so, as it
+ * would if the slot was made now. 0: it is not. */
+static uint32_t soon_ms(struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
+{
+    struct hth_store *store = n->env.store;
+    uint64_t ms = 1000 + (m->bytes >> 20) * 5;
+
+    if ((!m->head.token && m->step != UINT64_MAX &&
+                hth_commit_room(n->commit, c->rank, m->step, NULL)) ||
+            !store->ops->soon(store, m->bytes))
+        return 0;
+    return ms < SOON_MS ? (uint32_t)ms : SOON_MS;
 }
 
 static int wait_for_room(
@@ -198,6 +217,7 @@ void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_beg
 {
     union start start = { .begin = *m };
     struct hearth_error err;
+    uint32_t soon;
 
     if (!n->ctx.epoch) {
         hth_fail(&err, HEARTH_ESTATE, 0, "begin before the node has joined");
@@ -210,6 +230,8 @@ void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_beg
         if (m->wait_ms && !wait_for_room(n, c, &start, m->wait_ms))
             return;
     }
+    if (!m->wait_ms && (soon = soon_ms(n, c, m)) && !wait_for_room(n, c, &start, soon))
+        return;
     start_now(n, c, &start);
 }
 

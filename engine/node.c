@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAKE_MS 20u
-
 static void on_message(
         void *self, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
 {
@@ -120,7 +118,10 @@ static int offer_wanted(
 
 static void replica_sealed(void *self, struct hth_save_id save, uint64_t object)
 {
-    hth_commit_replica(((struct hth_node *)self)->commit, save, object);
+    struct hth_node *n = self;
+
+    lend_foresee(n, save);
+    hth_commit_replica(n->commit, save, object);
 }
 
 /* ---- Open and close ------------------------------------------------------------------------- */
@@ -265,25 +266,6 @@ void hth_node_close(struct hth_node *n)
 
 /* ---- Time -------------------------------------------------------------------------------------- */
 
-/* Making the memory of later saves holds this thread for milliseconds at a time. While bytes come
- * in, they go first: then it is one piece in MAKE_MS. */
-static void make_memory(struct hth_node *n)
-{
-    uint64_t now = hth_now_ms(&n->ctx.clock), pulled = n->pulled;
-
-    if (n->ctx.epoch)
-        hth_transfer_pulled(&n->ctx, &pulled, NULL);
-    if (pulled != n->pulled) {
-        n->pulled = pulled;
-        n->pulled_ms = now;
-    }
-    if (n->made_ms != HTH_NEVER && n->made_ms > now)
-        return;
-    n->made_ms = n->env.store->ops->work(n->env.store);
-    if (n->made_ms <= now && n->pulled_ms && now - n->pulled_ms < MAKE_MS)
-        n->made_ms = now + MAKE_MS;
-}
-
 void hth_node_tick(struct hth_node *n)
 {
     hth_session_tick(n->ctx.session);
@@ -297,7 +279,7 @@ void hth_node_tick(struct hth_node *n)
     lend_tick(n, hth_now_ms(&n->ctx.clock));
     find_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
-    make_memory(n);
+    n->made_ms = n->env.store->ops->work(n->env.store); /* of later saves, with the workers */
 }
 
 static uint64_t least(uint64_t a, uint64_t b)

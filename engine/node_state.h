@@ -29,6 +29,7 @@ struct client {
 /* One object of a loan: its slot is in a rank's hands until SEAL. */
 struct lent {
     struct hth_slot *slot; /* NULL: handed over */
+    uint64_t asked;        /* bytes, by BEGIN */
     char name[HTH_NAME_MAX + 1];
 };
 
@@ -118,8 +119,8 @@ struct hth_node {
     struct hearth_recovery info;
     uint64_t join_ms; /* how long joining took */
     struct drop drop;
-    uint64_t made_ms; /* when the store may be worked on again; HTH_NEVER: nothing was left */
-    uint64_t pulled, pulled_ms; /* bytes ever pulled, and when that number was last another */
+    uint64_t made_ms; /* when the store wants to be worked on again; HTH_NEVER: nothing was left */
+    int not_foreseen; /* there was no room for slots ahead: said once an epoch */
 };
 
 /* serve.c */
@@ -163,6 +164,8 @@ void find_close(struct hth_node *n);
 /* lend.c */
 void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_begin *m);
 void lend_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m);
+/* Slots for saves to come, as large as those of this one: where ranks have not said their sizes. */
+void lend_foresee(struct hth_node *n, struct hth_save_id save);
 void lend_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m);
 /* Takes *content over where it needs it, and sets it to NULL. */
 void lend_common(struct hth_node *n, struct client *c, const struct hth_local_common *m,

@@ -309,6 +309,10 @@ static void free_the_rest(struct hth_recover *r)
         next = s->next;
         if (s->removed || s->id.epoch == 0 || is_kept(&r->plan, s->id) || is_new(ctx, s->id))
             continue;
+        if (hth_save_foreign(s->id)) { /* it may be all there is until a save is PROTECTED */
+            hth_transfer_forget(ctx, s->id);
+            continue;
+        }
         hth_say(&ctx->log, HEARTH_LOG_INFO, "plan-frees", HTH_SAVE, HTH_SAVE_ARGS(s->id));
         hth_point(&ctx->points, "free");
         hth_transfer_forget(ctx, s->id);

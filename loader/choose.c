@@ -188,7 +188,7 @@ static void make_candidates(struct hth_recover *r)
             choose_fail(r, HEARTH_ENOMEM, "the coordinator has no memory for the inventory");
             return;
         }
-    if (r->co.candidates == 0 && hth_save_none(r->co.watermark) && foreign_candidates(r)) {
+    if (hth_save_none(r->co.watermark) && foreign_candidates(r)) {
         choose_fail(r, HEARTH_ENOMEM, "the coordinator has no memory for the containers found");
         return;
     }
@@ -296,8 +296,9 @@ static int look_at_all(struct hth_recover *r, uint64_t now_ms, struct candidate 
     for (uint32_t i = 0; i < r->co.candidates; i++) {
         struct candidate *c = &r->co.candidate[i];
 
-        if (*out_chosen && hth_save_cmp(c->id, r->co.watermark) < 0 &&
-                !hth_keep_has(&r->ctx->keep, c->id))
+        if (*out_chosen &&
+                (hth_save_foreign(c->id) || (hth_save_cmp(c->id, r->co.watermark) < 0 &&
+                                                    !hth_keep_has(&r->ctx->keep, c->id))))
             break;
         if (!c->lost && !c->whole) {
             if (!have_manifest(r, c, now_ms) || (hth_save_foreign(c->id) && !foreign_look(r, c)))
@@ -322,8 +323,8 @@ static int is_loss(const struct hth_recover *r, char *out, size_t len)
                 r->co.watermark.step, r->co.lost_text[0] ? r->co.lost_text : "no manifest is left");
         return 1;
     }
-    if (!r->co.candidates || !hth_save_foreign(r->co.candidate[0].id))
-        return 0;
+    if (!r->co.candidates || !hth_save_foreign(r->co.candidate[r->co.candidates - 1].id))
+        return 0; /* foreign ones are older than all of our own */
     snprintf(out, len,
             "no container that was found is whole (%.190s); bring back what is missing, load from "
             "storage, or remove it with `hearth rm`",
@@ -432,6 +433,7 @@ void choose_fini(struct hth_recover *r)
         names_leave(r->co.candidate[i].names);
         hth_manifest_fini(&r->co.candidate[i].manifest);
         free(r->co.candidate[i].bytes);
+        free(r->co.candidate[i].look);
     }
     free(r->co.from);
     free(r->co.candidate);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Foreign containers, on a member. Their files have no checksums, so each is digested before the
- * inventory goes up, and only where no save of Hearth's own is here:
+ * inventory goes up, and only where no save was protected yet:
  *
  *   start ──► fstat, digest (workers) ──► inventory with names ──► plan: manifest of all ──► fetch
  *
@@ -15,17 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int own_save_here(struct hth_ctx *ctx)
+/* Then no foreign container can be the newest that is protected. Until then it may be all there is: a save
+ * of Hearth's own is lost with the first node. */
+static int protected_here(const struct hth_ctx *ctx)
 {
-    for (const struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
-        if (!s->removed && s->id.epoch && !hth_save_foreign(s->id) && s->has_manifest)
-            return 1;
-    return 0;
+    return ctx->keep.saves != 0;
 }
 
 int foreign_listed(const struct hth_recover *r, const struct hth_held_save *s)
 {
-    return s->id.epoch != 0 && (!hth_save_foreign(s->id) || !own_save_here(r->ctx));
+    return s->id.epoch != 0 && (!hth_save_foreign(s->id) || !protected_here(r->ctx));
 }
 
 /* ---- Digests ---------------------------------------------------------------------------------- */
@@ -45,7 +44,7 @@ static void digest(struct hth_recover *r, struct hth_held_save *s, struct hth_he
 
 void foreign_digest(struct hth_recover *r)
 {
-    if (own_save_here(r->ctx))
+    if (protected_here(r->ctx))
         return;
     for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next)
         for (struct hth_held *h = s->held; h && hth_save_foreign(s->id); h = h->next)
@@ -60,15 +59,14 @@ int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out)
     for (const struct hth_held *h = s->held; h; h = h->next)
         n += h->state == HTH_HELD_SEALED && h->verified && !s->unfinished;
     *out = (struct hth_seen_save){ .id = s->id, .unfinished = s->unfinished };
-    out->object = calloc(n ? n : 1, sizeof(*out->object));
-    out->file = calloc(n ? n : 1, sizeof(*out->file));
-    if (!out->object || !out->file)
+    if (hth_seen_make(out, n))
         return HEARTH_ENOMEM;
     for (const struct hth_held *h = s->held; h && out->objects < n; h = h->next) {
         if (h->state != HTH_HELD_SEALED || !h->verified)
             continue;
         out->object[out->objects].id = h->object.id;
         memcpy(out->object[out->objects].digest, h->object.digest, HTH_DIGEST);
+        out->look[out->objects] = h->look;
         out->file[out->objects] = h->object;
         out->file[out->objects++].listed = 0; /* said anew by each manifest */
     }

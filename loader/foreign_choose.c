@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Foreign containers, at the coordinator, where no save of Hearth's own is a candidate. Nobody wrote
- * down what a step consists of, so its manifest is made of what the nodes have:
+ * down what a step consists of, so its manifest is made of what the nodes have (foreign_copies.c):
  *
- *   a name with several contents   the one that most nodes have; among equals the lowest digest
- *   whole                          `.metadata` is somewhere, and all files that it names are;
- *                                  where it names none: every rank up to the highest has one
- *   unfinished anywhere            not a candidate
+ *   whole                 `.metadata` is somewhere, all files that it names are, and have the items
+ *                         that it says; where it names none: every rank up to the highest has a file
+ *   unfinished anywhere   not a candidate
  *
  * `.metadata` is brought here for that, if another node has it: this node needs it anyway. A worker
  * reads it (foreign_names.c).
@@ -27,86 +26,6 @@ static const struct hth_seen_save *seen_by(
 
 /* ---- A manifest of what is there --------------------------------------------------------------- */
 
-static int by_content(const void *a, const void *b)
-{
-    const struct hth_object *x = a;
-    const struct hth_object *y = b;
-
-    if (x->id != y->id)
-        return x->id < y->id ? -1 : 1;
-    if (x->data_len != y->data_len)
-        return x->data_len < y->data_len ? -1 : 1;
-    return memcmp(x->digest, y->digest, HTH_DIGEST);
-}
-
-/* All files of a step on all nodes, equal ones next to each other; NULL: no memory. */
-static struct hth_object *collect(
-        const struct hth_recover *r, struct hth_save_id id, uint32_t *out_count)
-{
-    struct hth_object *all;
-    size_t total = 0;
-    uint32_t n = 0;
-
-    for (uint32_t k = 0; k < r->co.nodes; k++) {
-        const struct hth_seen_save *s = seen_by(r, k, id);
-
-        total += s ? s->objects : 0;
-    }
-    all = calloc(total ? total : 1, sizeof(*all));
-    for (uint32_t k = 0; all && k < r->co.nodes; k++) {
-        const struct hth_seen_save *s = seen_by(r, k, id);
-
-        for (uint32_t i = 0; s && i < s->objects; i++)
-            all[n++] = s->file[i];
-    }
-    if (n)
-        qsort(all, n, sizeof(*all), by_content);
-    *out_count = n;
-    return all;
-}
-
-struct vote { /* on the files of one name, [first, next) */
-    uint32_t next;
-    uint32_t best, most; /* one with the commonest content, and how many have it */
-    uint32_t contents;
-};
-
-static struct vote vote_on(const struct hth_object *all, uint32_t count, uint32_t first)
-{
-    struct vote v = { .best = first };
-    uint32_t run = 0, i;
-
-    for (i = first; i < count && all[i].id == all[first].id; i++) {
-        run = i > first && !by_content(&all[i], &all[i - 1]) ? run + 1 : 1;
-        v.contents += run == 1;
-        if (run > v.most) {
-            v.most = run;
-            v.best = i;
-        }
-    }
-    v.next = i;
-    return v;
-}
-
-/* Of each name one content, moved to the front; returns how many. */
-static uint32_t elect(
-        const struct hth_recover *r, struct hth_save_id id, struct hth_object *all, uint32_t count)
-{
-    uint32_t kept = 0;
-    struct vote v;
-
-    for (uint32_t at = 0; at < count; at = v.next) {
-        v = vote_on(all, count, at);
-        if (v.contents > 1)
-            hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-differs",
-                    "step %" PRIu64 ": nodes have %" PRIu32
-                    " different files %s; the one that %" PRIu32 " of them have is taken",
-                    id.step, v.contents, all[at].name, v.most);
-        all[kept++] = all[v.best];
-    }
-    return kept;
-}
-
 static int encode(struct candidate *c)
 {
     int rc = hth_manifest_encode(&c->manifest, c->bytes, NULL);
@@ -118,21 +37,18 @@ static int encode(struct candidate *c)
 
 static int make_manifest(struct hth_recover *r, struct candidate *c)
 {
-    struct hth_manifest m = { .save = c->id, .world = 1 };
-    uint32_t count;
+    struct hth_manifest *m = &c->manifest;
     int rc;
 
-    m.object = collect(r, c->id, &count);
-    if (!m.object)
+    *m = (struct hth_manifest){ .save = c->id, .world = 1 };
+    if (foreign_copies(r, c))
         return HEARTH_ENOMEM;
-    m.objects = elect(r, c->id, m.object, count);
-    memcpy(m.job, r->ctx->opts.job, sizeof(m.job));
-    for (uint32_t i = 0; i < m.objects; i++)
-        if (m.object[i].owner != HTH_OWNER_NONE && m.object[i].owner >= m.world)
-            m.world = m.object[i].owner + 1;
-    m.nodes = r->co.nodes < m.world ? r->co.nodes : m.world;
-    c->manifest = m; /* the candidate's, whatever happens */
-    c->len = hth_manifest_bytes(&m);
+    memcpy(m->job, r->ctx->opts.job, sizeof(m->job));
+    for (uint32_t i = 0; i < m->objects; i++)
+        if (m->object[i].owner != HTH_OWNER_NONE && m->object[i].owner >= m->world)
+            m->world = m->object[i].owner + 1;
+    m->nodes = r->co.nodes < m->world ? r->co.nodes : m->world;
+    c->len = hth_manifest_bytes(m);
     c->bytes = malloc(c->len);
     rc = c->bytes ? encode(c) : HEARTH_ENOMEM;
     c->has_manifest = !rc;
@@ -331,7 +247,7 @@ int foreign_look(struct hth_recover *r, struct candidate *c)
     if (c->metadata)
         return 0;
     if (h)
-        hth_held_drop(r->ctx, s, h); /* another's is the one that most have */
+        hth_held_drop(r->ctx, s, h); /* another's is the one that counts */
     bring_metadata(r, c, o);
     return c->metadata < 0 ? lost(r, c, "no node gives its ", HTH_METADATA) : 0;
 }

@@ -68,6 +68,22 @@ static void see_places(struct names *n, struct hearth_metadata *md)
     }
 }
 
+/* Those that are there are of the save that it speaks of. */
+static void see_items(struct names *n, struct hearth_metadata *md)
+{
+    uint32_t file;
+
+    if (n->wrong)
+        return;
+    if (names_match(md, &n->files, n->look, &file)) {
+        n->wrong = "no memory to compare its files with its ";
+        snprintf(n->name, sizeof(n->name), "%s", HTH_METADATA);
+    } else if (file != UINT32_MAX) {
+        n->wrong = "of another save than its .metadata, with other items, is ";
+        snprintf(n->name, sizeof(n->name), "%s", n->files.object[file].name);
+    }
+}
+
 /* The same for a `.metadata` that is not understood: whoever wrote it may know more classes. */
 static void see_texts(struct names *n, const void *bytes, size_t len)
 {
@@ -90,6 +106,7 @@ static void read_run(struct hth_work *work)
         see_texts(n, n->slot->base, n->len);
     } else {
         see_places(n, md);
+        see_items(n, md);
         hearth_metadata_close(md);
     }
 }
@@ -99,6 +116,7 @@ static void read_run(struct hth_work *work)
 static void names_free(struct names *n)
 {
     hth_manifest_fini(&n->files);
+    free(n->look);
     free(n);
 }
 
@@ -127,18 +145,29 @@ static void read_done(struct hth_work *work)
         choose_tick(r, hth_now_ms(&r->ctx->clock));
 }
 
+static void *copy_of(const void *from, size_t len)
+{
+    void *copy = malloc(len ? len : 1);
+
+    if (copy)
+        memcpy(copy, from, len);
+    return copy;
+}
+
 int names_start(struct hth_recover *r, struct candidate *c, const struct hth_held *held)
 {
-    size_t bytes = c->manifest.objects * sizeof(*c->manifest.object);
     struct names *n = calloc(1, sizeof(*n));
 
-    if (n)
-        n->files.object = malloc(bytes);
-    if (!n || !n->files.object) {
-        free(n);
+    if (n) {
+        n->files.object =
+                copy_of(c->manifest.object, c->manifest.objects * sizeof(*c->manifest.object));
+        n->look = copy_of(c->look, c->manifest.objects * sizeof(*c->look));
+    }
+    if (!n || !n->files.object || !n->look) {
+        if (n)
+            names_free(n);
         return HEARTH_ENOMEM;
     }
-    memcpy(n->files.object, c->manifest.object, bytes);
     n->files.objects = c->manifest.objects;
     n->r = r;
     n->slot = held->slot;

@@ -9,7 +9,9 @@
  * 40 bytes an object: 8 ranks with one copy and two generations are 1.3 KB. A foreign container has
  * no manifest that would say what its files are, so they come as a manifest's objects:
  *
- *   each:       32 save | u32 2: unfinished | u32 objects | 32 zero | objects of 128
+ *   each:       32 save | u32 2: unfinished | u32 objects | 32 zero
+ *               objects: 128 as in a manifest | u32 enum hth_foreign_flag | u32 items | u64 data length
+ *                        32 digest of the items
  */
 #include <hearth/internal/core/bytes.h>
 #include <hearth/internal/core/foreign.h>
@@ -23,11 +25,12 @@
 #define OBJECT      (8u + HTH_DIGEST)
 #define SAVES_MAX   1024u
 #define OBJECTS_MAX (1u << 20)
+#define LOOK        (4u + 4u + 8u + HTH_DIGEST)
 #define UNFINISHED  2u
 
 static size_t object_bytes(struct hth_save_id save)
 {
-    return hth_save_foreign(save) ? HTH_MANIFEST_OBJECT : OBJECT;
+    return hth_save_foreign(save) ? HTH_MANIFEST_OBJECT + LOOK : OBJECT;
 }
 
 size_t hth_inventory_bytes(const struct hth_inventory *inv)
@@ -39,19 +42,24 @@ size_t hth_inventory_bytes(const struct hth_inventory *inv)
     return n;
 }
 
-static void write_file(struct hth_writer *w, const struct hth_object *o)
+static void write_file(
+        struct hth_writer *w, const struct hth_object *o, const struct hth_foreign_look *look)
 {
     unsigned char bytes[HTH_MANIFEST_OBJECT];
 
     hth_object_encode(o, bytes);
     hth_write(w, bytes, sizeof(bytes));
+    hth_write32(w, look->flags);
+    hth_write32(w, look->items);
+    hth_write64(w, look->data_len);
+    hth_write(w, look->digest, HTH_DIGEST);
 }
 
 static void write_objects(struct hth_writer *w, const struct hth_seen_save *s)
 {
     for (uint32_t k = 0; k < s->objects; k++) {
         if (hth_save_foreign(s->id)) {
-            write_file(w, &s->file[k]);
+            write_file(w, &s->file[k], &s->look[k]);
         } else {
             hth_write64(w, s->object[k].id);
             hth_write(w, s->object[k].digest, HTH_DIGEST);
@@ -104,6 +112,10 @@ static int read_file(struct hth_reader *r, struct hth_seen_save *s, uint32_t k)
         return HEARTH_EPROTO;
     s->object[k].id = o->id;
     memcpy(s->object[k].digest, o->digest, HTH_DIGEST);
+    s->look[k].flags = hth_read32(r);
+    s->look[k].items = hth_read32(r);
+    s->look[k].data_len = hth_read64(r);
+    read_digest(r, s->look[k].digest);
     return HEARTH_OK;
 }
 
@@ -114,6 +126,17 @@ static int read_object(struct hth_reader *r, struct hth_seen_save *s, uint32_t k
     s->object[k].id = hth_read64(r);
     read_digest(r, s->object[k].digest);
     return HEARTH_OK;
+}
+
+int hth_seen_make(struct hth_seen_save *s, uint32_t objects)
+{
+    size_t n = objects ? objects : 1;
+    int foreign = hth_save_foreign(s->id);
+
+    s->object = calloc(n, sizeof(*s->object));
+    s->file = foreign ? calloc(n, sizeof(*s->file)) : NULL;
+    s->look = foreign ? calloc(n, sizeof(*s->look)) : NULL;
+    return s->object && (!foreign || (s->file && s->look)) ? HEARTH_OK : HEARTH_ENOMEM;
 }
 
 static int decode_save(struct hth_reader *r, struct hth_seen_save *s, struct hearth_error *err)
@@ -135,10 +158,7 @@ static int decode_save(struct hth_reader *r, struct hth_seen_save *s, struct hea
         s->objects = 0;
         return hth_fail(err, HEARTH_EPROTO, 0, "byte %zu: an inventory's save is cut", r->pos);
     }
-    s->object = calloc(s->objects ? s->objects : 1, sizeof(*s->object));
-    if (hth_save_foreign(s->id))
-        s->file = calloc(s->objects ? s->objects : 1, sizeof(*s->file));
-    if (!s->object || (hth_save_foreign(s->id) && !s->file)) {
+    if (hth_seen_make(s, s->objects)) {
         s->objects = 0;
         return hth_fail(err, HEARTH_ENOMEM, 0, "inventory");
     }
@@ -187,6 +207,7 @@ void hth_inventory_fini(struct hth_inventory *inv)
     for (uint32_t i = 0; i < inv->saves; i++) {
         free(inv->save[i].object);
         free(inv->save[i].file);
+        free(inv->save[i].look);
     }
     free(inv->save);
     *inv = (struct hth_inventory){ 0 };

@@ -42,19 +42,17 @@ static struct hth_save_id get_save(struct hth_reader *r)
     return s;
 }
 
-/* Which node's save is which manifest object, walking both in order of id. */
+/* Looked for one by one: a node has few of a large job's objects, and there are many nodes. */
 static void add_holder(const struct hth_seen_save *s, uint32_t node, const struct hth_manifest *m,
         struct hth_sources *out)
 {
-    uint32_t k = 0;
+    for (uint32_t k = 0; k < s->objects; k++) {
+        const struct hth_object *o = hth_manifest_find(m, s->object[k].id);
+        struct hth_sources *of = o ? &out[o - m->object] : NULL;
 
-    for (uint32_t i = 0; i < m->objects && k < s->objects; i++) {
-        while (k < s->objects && s->object[k].id < m->object[i].id)
-            k++;
-        if (k < s->objects && s->object[k].id == m->object[i].id &&
-                memcmp(s->object[k].digest, m->object[i].digest, HTH_DIGEST) == 0 &&
-                out[i].count < HTH_PLAN_SOURCES)
-            out[i].node[out[i].count++] = node;
+        if (of && !memcmp(s->object[k].digest, o->digest, HTH_DIGEST) &&
+                of->count < HTH_PLAN_SOURCES)
+            of->node[of->count++] = node;
     }
 }
 

@@ -11,8 +11,10 @@
 #ifndef HEARTH_LOADER_RECOVER_STATE_H
 #define HEARTH_LOADER_RECOVER_STATE_H
 
+#include <hearth/internal/core/foreign.h>
 #include <hearth/internal/loader/recover.h>
 #include <hearth/internal/replication/tree.h>
+#include <hearth/metadata.h>
 
 enum recover_state { IDLE, TOLD, PULLING, VOTED, REFUSED, ENDED };
 
@@ -33,10 +35,11 @@ struct names { /* of files, that a `.metadata` has; foreign_names.c */
     int ended;             /* else all below is a worker's */
     struct hth_slot *slot; /* leased */
     size_t len;
-    struct hth_manifest files;   /* a copy of the candidate's; what is listed was found by this */
-    struct hearth_error unknown; /* code 0: it was understood */
-    int any;                     /* there is a name in it */
-    const char *wrong;           /* followed by `name`; NULL: all files are there */
+    struct hth_manifest files;     /* a copy of the candidate's; what is listed was found by this */
+    struct hth_foreign_look *look; /* [files.objects] a copy too */
+    struct hearth_error unknown;   /* code 0: it was understood */
+    int any;                       /* there is a name in it */
+    const char *wrong;             /* followed by `name`; NULL: all files are there */
     char name[HTH_KEY_TEXT];
 };
 
@@ -53,7 +56,8 @@ struct candidate {
     uint64_t asked_ms;
     uint32_t refused; /* plans for it that somebody could not carry out */
     int metadata;     /* foreign: 1 its `.metadata` is being fetched, negative: it cannot be had */
-    struct names *names; /* foreign: NULL: its `.metadata` is not being read yet */
+    struct hth_foreign_look *look; /* foreign: [manifest.objects] what is in them */
+    struct names *names;           /* foreign: NULL: its `.metadata` is not being read yet */
 };
 
 struct coordinator {
@@ -171,6 +175,13 @@ int foreign_candidates(struct hth_recover *r);
 int foreign_look(struct hth_recover *r, struct candidate *c);
 /* 1: the choice waits for a `.metadata`; which, and what happens to it. */
 int foreign_waits(const struct hth_recover *r, char *out, size_t len);
+
+/* foreign_copies.c: of each file of c->id one copy, into c->manifest and c->look */
+int foreign_copies(const struct hth_recover *r, struct candidate *c);
+
+/* foreign_match.c, on a worker. *out_file: one whose items are not what md says, or UINT32_MAX. */
+int names_match(struct hearth_metadata *md, const struct hth_manifest *files,
+        const struct hth_foreign_look *look, uint32_t *out_file);
 
 /* foreign_names.c: the coordinator's workers read a `.metadata`, which is held here */
 /* 0 or HEARTH_ENOMEM; ends in choose_tick() */

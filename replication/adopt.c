@@ -21,7 +21,7 @@
 struct find {
     struct hth_save_id save;
     struct hth_slot *slot;
-    int tmp, published, theirs, unfinished;
+    int tmp, published, theirs, link, unfinished;
     char name[256];
 };
 
@@ -57,6 +57,7 @@ static void note(void *arg, const struct hth_store_found *f)
     if (theirs) {
         find->save = hth_save_of_foreign(step);
         find->theirs = 1;
+        find->link = f->link;
         find->unfinished = f->unfinished;
     }
     find->published =
@@ -176,12 +177,14 @@ static void foreign_adopt(struct hth_ctx *ctx, const struct find *f)
         else if (save)
             held = hth_held_add(save, &object, HTH_HELD_SEALED, f->slot);
     }
-    if (held)
+    if (held) {
         held->theirs = 1;
-    else
+        held->look.flags = f->link ? HTH_FOREIGN_LINK : 0;
+    } else {
         hth_say(&ctx->log, HEARTH_LOG_WARN, "foreign-left-out",
                 "step-%" PRIu64 "_ckpt/%.200s is left alone: %s", f->save.step, f->name,
                 why ? why : "no memory");
+    }
 }
 
 static void manifest_adopt(struct hth_ctx *ctx, struct hth_held_save *save)

@@ -11,6 +11,7 @@
 #include "transfer_parts.h"
 
 #include <hearth/internal/core/auth.h>
+#include <hearth/internal/core/foreign.h>
 #include <string.h>
 
 /* Somebody who may still give it has been wrong less often. */
@@ -62,6 +63,8 @@ static void digest_run(struct hth_work *work)
 
     hth_digest(digest, f->slot->base, f->object.data_len);
     f->table_code = memcmp(digest, f->object.digest, HTH_DIGEST) ? HEARTH_ECORRUPT : HEARTH_OK;
+    if (!f->table_code) /* as its holder had it; without memory nobody is told of this copy's items */
+        (void)hth_foreign_look(&f->look, f->object.name, f->slot->base, f->object.data_len, NULL);
 }
 
 static void digest_done(struct hth_work *work)
@@ -77,6 +80,7 @@ static void digest_done(struct hth_work *work)
         begin_again(f);
         hth_source_bad(f, s, UNIT_FILE, "is not the one wanted");
     } else if (hth_fetch_runs(f)) {
+        f->held->look = f->look;
         hth_fetch_complete(f);
     }
     hth_pump(ctx);

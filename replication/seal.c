@@ -4,7 +4,7 @@
  *
  *   seal:    checksums of all chunks ─► head, checks, digest of the table ─► block, final name
  *   verify:  table against the digest ─► checksums of all chunks against the table
- *   digest:  of a foreign file, which has neither
+ *   digest:  of a foreign file, which has neither; and what is in it
  *
  * The rank's items are foreign bytes: what does not decode fails the save, not the engine. The
  * slot is leased and the object pinned while a job runs; dropped meanwhile, it ends for nothing.
@@ -23,7 +23,8 @@ struct job {
     struct hth_held *held;
     struct hth_slot *slot; /* leased */
     int sealing;
-    int compare;              /* digest: with what the manifest has */
+    int compare; /* digest: with what the manifest has */
+    struct hth_foreign_look look;
     struct hth_object object; /* seal: as it will be */
     uint32_t items;
     uint64_t items_len;
@@ -292,6 +293,9 @@ static void digest_run(struct hth_work *work)
     struct job *j = hth_owner_of(struct job, work, work);
 
     hth_digest(j->object.digest, j->slot->base, j->object.data_len);
+    j->look = j->held->look;
+    j->code =
+            hth_foreign_look(&j->look, j->object.name, j->slot->base, j->object.data_len, &j->err);
 }
 
 /* What the file must be; NULL: whatever it is. */
@@ -311,12 +315,17 @@ static void digest_done(struct hth_work *work)
     struct job *j = hth_owner_of(struct job, work, work);
     const unsigned char *want = expected(j);
 
-    if (want && memcmp(j->object.digest, want, HTH_DIGEST) != 0)
+    if (j->code)
+        hth_while(&j->err, j->code, HTH_SAVE " object '%s'", HTH_SAVE_ARGS(j->save->id),
+                j->object.name);
+    else if (want && memcmp(j->object.digest, want, HTH_DIGEST) != 0)
         j->code = hth_fail(&j->err, HEARTH_ECORRUPT, 0,
                 HTH_SAVE " object '%s': this node's copy is not what it was",
                 HTH_SAVE_ARGS(j->save->id), j->object.name);
-    else if (!j->held->dropped)
+    if (!j->code && !j->held->dropped) {
         j->held->object = j->object;
+        j->held->look = j->look;
+    }
     verify_end(j);
 }
 

@@ -121,6 +121,7 @@ struct hth_fetch {
     const uint32_t *crc; /* [all chunks] in the table */
     uint64_t table_got;
     uint32_t table_source;
+    struct hth_foreign_look look; /* foreign, once its digest is right */
     int table_code;
     struct hth_work work; /* CHECK, REUSE */
     uint32_t reuse_next, reuse_count;

@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <hearth/internal/core/id.h>
+#include <hearth/metadata.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
@@ -369,6 +370,70 @@ Test(foreign, a_file_without_a_block_is_read_from_its_first_byte)
     end();
 }
 
+/* One tensor in a zip of torch.save, and a `.metadata` that says so. */
+static void put_zips(uint32_t node, const char *from)
+{
+    static const char *const name[NODES] = { "__0__0_src0.distcp", "__1__0_src1.distcp" };
+    static const int64_t shape[2] = { 4, 3 };
+    struct hearth_metadata_writer *w;
+    struct hearth_piece piece = { .struct_size = sizeof(piece),
+        .key_len = 2,
+        .dtype = HEARTH_FLOAT32,
+        .ndim = 2,
+        .shape = shape };
+    char path[128];
+    void *bytes;
+    size_t len;
+    FILE *f;
+
+    sh("mkdir -m 700 %s/job/step-3_ckpt", one[node].root);
+    must(hearth_metadata_write(NULL, NULL, &w, NULL));
+    for (int i = 0; i < NODES; i++) {
+        sh("cp %s %s/job/step-3_ckpt/%s", from, one[node].root, name[i]);
+        piece.key = i ? "k1" : "k0";
+        must(hearth_metadata_add_piece(w, &piece, name[i], 0, 1577, NULL));
+    }
+    must(hearth_metadata_finish(w, &bytes, &len, NULL));
+    snprintf(path, sizeof(path), "%s/job/step-3_ckpt/.metadata", one[node].root);
+    f = fopen(path, "we");
+    cr_assert(eq(sz, f ? fwrite(bytes, 1, len, f) : 0, len));
+    fclose(f);
+    hearth_free(bytes);
+}
+
+/* Up to v0.0.4 ml-flashpoint wrote a block with a length and no signature. */
+Test(foreign, an_object_without_a_signature_is_read_behind_its_block)
+{
+    char from[64] = "/dev/shm/hearth-foreign-zip-XXXXXX";
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    unsigned char want[1577], got[1577];
+    struct hearth_range range = { sizeof(range), "__1__0_src1.distcp", 0, sizeof(got), got };
+    FILE *f;
+
+    start();
+    close(mkstemp(from));
+    sh("cp %s/legacy/one_float32.distcp %s && chmod u+w %s && "
+       "dd if=/dev/zero of=%s bs=1 seek=8 count=8 conv=notrunc 2>/dev/null",
+            data(), from, from, from);
+    f = fopen(from, "re");
+    cr_assert(ne(ptr, f, NULL));
+    fseek(f, 4096, SEEK_SET);
+    cr_assert(eq(sz, fread(want, 1, sizeof(want), f), sizeof(want)));
+    fclose(f);
+    put_zips(0, from);
+    unlink(from);
+    recover_step(3);
+    for (int i = 0; i < NODES; i++) {
+        memset(got, 0, sizeof(got));
+        cr_assert(eq(int, hearth_read_ranges(one[i].c, &range, 1, &one[i].err), 0), "%s",
+                one[i].err.text);
+        cr_assert(zero(int, memcmp(got, want, sizeof(got))));
+        must(hearth_item_in(one[i].c, "__1__0_src1.distcp", 0, &item, NULL));
+        cr_assert(eq(u64, item.bytes, sizeof(want)));
+    }
+    end();
+}
+
 Test(foreign, saves_go_on_and_hearths_own_come_first)
 {
     char own[HTH_SAVE_TEXT], dir[128];
@@ -415,7 +480,8 @@ Test(foreign, where_metadata_names_no_files_every_rank_must_have_one)
 {
     start();
     put(0, 12);
-    sh("cd %s/job/step-12_ckpt && rm __0__*_src0.distcp && echo none > .metadata", one[0].root);
+    sh("cd %s/job/step-12_ckpt && rm __0__*_src0.distcp && printf '\\200\\004N.' > .metadata",
+            one[0].root);
     all(run);
     for (int i = 0; i < NODES; i++) {
         cr_assert(eq(int, one[i].rc, HEARTH_ELOST), "%s", one[i].err.text);
@@ -612,6 +678,57 @@ Test(foreign, links_into_the_buffer_pool_are_followed)
             one[0].root, one[0].root);
     recover_step(12);
     check_all(12);
+    end();
+}
+
+/* A trainer that starts again writes into the buffers of the step that it has just recovered. */
+Test(foreign, a_buffer_that_was_written_again_is_not_of_the_older_step)
+{
+    start();
+    put(0, 12);
+    put(1, 12);
+    sh("cd %s/job && mkdir buffer_pool step-13_ckpt step-13_ckpt__0__unfinished && cd step-12_ckpt && "
+       "mv __0__0_src0.distcp ../buffer_pool/b && ln -s %s/job/buffer_pool/b __0__0_src0.distcp && "
+       "sleep 0.01 && ln -s %s/job/buffer_pool/b ../step-13_ckpt/__0__0_src0.distcp && "
+       "printf XXXXXXXX | dd of=../buffer_pool/b bs=1 seek=4640 conv=notrunc 2>/dev/null",
+            one[0].root, one[0].root, one[0].root);
+    recover_step(12);
+    check_all(12);
+    end();
+}
+
+/* Two `.metadata` that differ in a name that nobody looks at. */
+static const char *metadata_of(struct one *o)
+{
+    static char text[8192];
+    void *bytes;
+    size_t len;
+
+    cr_assert(eq(int, hearth_read_common(o->c, ".metadata", &bytes, &len, &o->err), 0), "%s",
+            o->err.text);
+    cr_assert(lt(sz, len, sizeof(text)));
+    for (size_t i = 0; i < len; i++)
+        text[i] = ((char *)bytes)[i] ? ((char *)bytes)[i] : ' ';
+    text[len] = '\0';
+    hearth_free(bytes);
+    return text;
+}
+
+Test(foreign, what_was_brought_comes_before_what_was_not_chosen)
+{
+    start();
+    put(0, 12);
+    put(1, 12);
+    sh("cd %s/job/step-12_ckpt && sed -i 's/memwritersave_/memwritersavx_/' .metadata",
+            one[1].root);
+    recover_step(12);
+    for (int i = 0; i < NODES; i++)
+        cr_assert(ne(ptr, strstr(metadata_of(&one[i]), "memwritersave_"), NULL));
+    leave();
+    sh("rm %s/job/step-12_ckpt/.metadata", one[0].root);
+    recover_step(12);
+    for (int i = 0; i < NODES; i++)
+        cr_assert(ne(ptr, strstr(metadata_of(&one[i]), "memwritersave_"), NULL));
     end();
 }
 

@@ -134,6 +134,45 @@ Test(real, what_a_rank_reads_it_is_given_to_read_only)
     end();
 }
 
+static void count_pool(char out[64])
+{
+    char line[256] = "";
+    FILE *f;
+
+    snprintf(line, sizeof(line),
+            "find %s/job/.hearth/pool -size +33000k -printf '%%k\\n' | awk "
+            "'$1 >= 33000 { n++ } END { print n + 0 }'",
+            r.root);
+    f = popen(line, "re");
+    cr_assert(ne(ptr, f, NULL));
+    cr_assert(ne(ptr, fgets(out, 64, f), NULL));
+    pclose(f);
+}
+
+/* A rank that did not say how large its saves are has said it with the first one. */
+Test(real, the_slot_of_the_second_save_is_made_when_the_first_one_is_handed_over)
+{
+    int64_t shape = 8 * 1024 * 1024;
+    float *x = calloc((size_t)shape, sizeof(*x));
+    struct hearth_piece piece = rank_piece("x", x, 1, &shape);
+    char count[64] = "";
+
+    start();
+    r.opts.object_count = 0;
+    rank_open(&r);
+    rank_save(r.h, 1, &piece, 1, NULL, 0);
+    for (int i = 0; i < 1000 && count[0] != '1'; i++, usleep(10000))
+        count_pool(count);
+    must_say(count, "1\n"); /* with memory behind it, and no more than the promise needs */
+    for (uint64_t step = 2; step < 5; step++)
+        rank_save(r.h, step, &piece, 1, NULL, 0);
+    usleep(300000);
+    count_pool(count);
+    must_say(count, "1\n");
+    free(x);
+    end();
+}
+
 Test(real, the_engine_is_nobodys_child_and_in_a_session_of_its_own)
 {
     pid_t pid;

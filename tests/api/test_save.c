@@ -155,6 +155,56 @@ Test(save, of_large_and_odd_pieces_by_several_threads_is_the_same)
     rank_end(&r);
 }
 
+#define LENGTHS (200 + 5 * 130)
+
+/* Around the length from which bytes are written past the caches, and at all distances from a line's
+ * beginning on both sides. */
+static uint64_t length(size_t i)
+{
+    static const uint64_t around[] = { 2048, 4096, 65536, 262144, 1 << 20 };
+
+    return i < 200 ? i + 1 : around[(i - 200) / 130] + (i - 200) % 130 - 65;
+}
+
+Test(save, of_pieces_of_any_length_and_place_is_the_same)
+{
+    struct hearth_piece *piece = calloc(LENGTHS, sizeof(*piece));
+    int64_t *shape = calloc(LENGTHS, sizeof(*shape));
+    char(*key)[16] = calloc(LENGTHS, sizeof(*key));
+    unsigned char *x, *y;
+    struct rank r;
+    size_t total = 0;
+
+    for (size_t i = 0; i < LENGTHS; i++)
+        total += length(i) + 64;
+    x = malloc(total);
+    y = malloc(total);
+    for (size_t i = 0; i < total; i++)
+        x[i] = y[i] = (unsigned char)(i * 131 + i / 251);
+    rank_start(&r);
+    r.opts.copy_threads = 3;
+    rank_open(&r);
+    for (size_t i = 0, at = 0; i < LENGTHS; at += length(i) + i % 64, i++) {
+        shape[i] = (int64_t)length(i);
+        snprintf(key[i], sizeof(key[i]), "k%zu", i);
+        piece[i] = rank_piece(key[i], x + at, 1, &shape[i]);
+        piece[i].dtype = HEARTH_UINT8;
+    }
+    rank_save(r.h, 1, piece, LENGTHS, NULL, 0);
+    for (size_t i = 0; i < LENGTHS; i++) {
+        piece[i].data = y + ((unsigned char *)piece[i].data - x);
+        memset(piece[i].data, 0, length(i));
+    }
+    load(r.h, 1, piece, LENGTHS);
+    cr_assert(zero(int, memcmp(x, y, total)));
+    rank_end(&r);
+    free(piece);
+    free(shape);
+    free(key);
+    free(x);
+    free(y);
+}
+
 Test(save, of_thousands_of_small_items_in_one_call)
 {
     struct rank r;

@@ -73,6 +73,7 @@ struct job {
     const char *base, *transport; /* roots are base/n0 ... */
     uint32_t nodes, copies;
     uint64_t bytes[NODES_MAX]; /* of each rank's tensor */
+    int unsaid;                /* object_bytes is not given */
     uint16_t port;
     unsigned lives[NODES_MAX]; /* a lost node comes back by another name */
     pid_t pid[NODES_MAX];

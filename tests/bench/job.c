@@ -90,7 +90,7 @@ static int rank_open(const struct job *j, uint32_t rank, struct hearth_error *er
     rc = hearth_bootstrap_tcp("127.0.0.1", j->port, rank, j->nodes, 20000, &me.boot, err);
     o.root = root, o.job = "bench", o.node = node, o.bind = bind, o.transport = j->transport;
     o.rank = rank, o.world = j->nodes, o.bootstrap = me.boot, o.copies = j->copies;
-    o.object_bytes = &need, o.object_count = 1, o.linger_s = 60;
+    o.object_bytes = &need, o.object_count = !j->unsaid, o.linger_s = 60;
     return rc ? rc : hearth_open(&o, &me.h, err);
 }
 

@@ -3,6 +3,7 @@
  * bench_nodes: between engines on loopback.
  *
  *     replicate   2 nodes, one shard: commit ─► SEALED ─► PROTECTED
+ *     unsaid      the same without object_bytes: the second save, and later ones
  *     recover     3 nodes, 2 copies: the owner's machine is lost, a fresh one pulls the shard from both
  *
  * The machine's limits in the same rounds: the transport's own benchmark (a script), and a raw pull
@@ -15,6 +16,7 @@
 #include <string.h>
 
 #define LITTLE (UINT64_C(64) << 10)
+#define PAUSE  1000u /* ms, as training would go on */
 
 static struct {
     const char *base, *transport, *json, *memory, *limit;
@@ -110,6 +112,37 @@ static void replicate(struct raw *r)
         job_lose(&j, n);
     show_both("replicate: sealed to PROTECTED", &pull, &tool, &raw, 0.40);
     show_both("replicate: commit to PROTECTED", &after, &tool, &raw, 0.40);
+}
+
+static void unsaid(void)
+{
+    struct job j = { .base = arg.base,
+        .transport = arg.transport,
+        .nodes = 2,
+        .copies = 1,
+        .bytes = { bytes, bytes },
+        .unsaid = 1 };
+    struct series blocked[2] = { 0 }, after[2] = { 0 };
+    struct said said[NODES_MAX];
+
+    for (unsigned i = 0; i < arg.rounds; i++) {
+        job_start(&j);
+        job_all(&j, ORDER_RECOVER, 0, said);
+        for (unsigned save = 1; save <= 5; save++) {
+            job_all(&j, ORDER_SAVE, save, said);
+            if (save == 2 || save == 5) {
+                series_add(&blocked[save == 5], rate(said[0].blocked_s));
+                series_add(&after[save == 5], rate(said[0].protected_s));
+            }
+            nap_ms(PAUSE);
+        }
+        job_end(&j, ORDER_KEEP);
+        for (uint32_t n = 0; n < j.nodes; n++)
+            job_lose(&j, n);
+    }
+    show("second save, object_bytes not given", &blocked[0], "a steady one", &blocked[1], "GB/s",
+            0.40);
+    show("  its commit to PROTECTED", &after[0], "a steady one", &after[1], "GB/s", 0.40);
 }
 
 /* Bytes that the engine of a node has sent on its connections that are open now. */
@@ -235,6 +268,7 @@ int main(int argc, char **argv)
     raw_start(&raw, arg.transport, arg.base, bytes);
     raw_pull_s(&raw);
     replicate(&raw);
+    unsaid();
     recover(&raw);
     raw_end(&raw);
     return low ? 3 : 0;

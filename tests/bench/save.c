@@ -3,6 +3,7 @@
  * bench_save: what a save costs the rank, and until it is sealed, on one node.
  *
  *     per round   new job ─ engine at rest ─ copy, first save ─ copy, save x 3 ─ recover, compare
+ *     per round   new job that has not said its sizes ─ save, pause, save ─ save x 3
  *     in one job  (whole copy, save), (one large item, many small), (rows), (turned) x rounds
  */
 #include "bench.h"
@@ -12,6 +13,8 @@
 #include <string.h>
 
 #define SMALL   (UINT64_C(4) << 10)
+#define MIDDLE  (UINT64_C(128) << 10)
+#define PAUSE   1000u /* ms, as training would go on */
 #define THREADS 2u
 #define BEFORE  2u /* saves until every slot has been written once */
 #define WAIT_MS 60000u
@@ -49,6 +52,7 @@ static struct hearth_piece piece_1d(const char *key, void *data, const int64_t *
         .shape = n };
 }
 
+/* object_bytes 0: not said. */
 static void open_job(uint64_t object_bytes)
 {
     struct hearth_opts o = HEARTH_OPTS_INIT;
@@ -56,7 +60,7 @@ static void open_job(uint64_t object_bytes)
     struct hearth_error err = { 0 };
 
     o.root = arg.root, o.job = "bench", o.node = "n0", o.world = 1, o.transport = arg.transport;
-    o.allow_degraded = 1, o.object_bytes = &object_bytes, o.object_count = 1;
+    o.allow_degraded = 1, o.object_bytes = &object_bytes, o.object_count = object_bytes != 0;
     o.copy_threads = THREADS, o.linger_s = 60;
     must(hearth_open(&o, &h, &err), &err);
     must(hearth_recover(h, NULL, &ckpt, &err), &err);
@@ -157,21 +161,69 @@ static void whole(void)
     show("first save: begin, add, commit", &first, "a steady one", &blocked, 0.40);
 }
 
-static void small(void)
+/* All memory is new to the engine, then some of it, then none. */
+static void unsaid(void)
 {
-    size_t count = bytes / SMALL;
+    struct series second = { 0 }, steady = { 0 };
+    int64_t n = (int64_t)(bytes / 8);
+    struct hearth_piece p = piece_1d("whole", src, &n);
+
+    for (unsigned i = 0; i < arg.rounds; i++) {
+        open_job(0);
+        save(&p, 1);
+        nap_ms(PAUSE);
+        series_add(&second, rate(save(&p, 1).blocked));
+        for (unsigned k = 0; k < BEFORE; k++)
+            save(&p, 1);
+        series_add(&steady, rate(save(&p, 1).blocked));
+        close_job();
+    }
+    show("second save, object_bytes not given", &second, "a steady one", &steady, 0.40);
+}
+
+/* So many pieces as make the same bytes. */
+static struct hearth_piece *cut(uint64_t each, const int64_t *n)
+{
+    size_t count = bytes / each;
     struct hearth_piece *p = calloc(count, sizeof(*p));
-    struct series many = { 0 }, one = { 0 }, cost = { 0 };
-    int64_t n = SMALL / 8, all = (int64_t)(bytes / 8);
-    struct hearth_piece large = piece_1d("whole", src, &all);
-    char(*key)[32] = calloc(count, sizeof(*key));
+    char(*key)[32] = calloc(count, sizeof(*key)); /* until we end */
 
     if (!p || !key)
         die("no memory");
     for (size_t i = 0; i < count; i++) {
         snprintf(key[i], sizeof(key[i]), "item/%zu", i);
-        p[i] = piece_1d(key[i], src + i * (SMALL / 8), &n);
+        p[i] = piece_1d(key[i], src + i * (each / 8), n);
     }
+    return p;
+}
+
+/* Each is less than the library copies past the caches at once, and all are more than they hold. */
+static void middle(void)
+{
+    size_t count = bytes / MIDDLE;
+    int64_t n = MIDDLE / 8;
+    struct hearth_piece *p = cut(MIDDLE, &n);
+    struct series many = { 0 }, copy = { 0 };
+
+    open_job(hearth_save_bytes(p, count, NULL, 0));
+    for (unsigned i = 0; i < BEFORE + 1; i++)
+        save(p, count);
+    for (unsigned i = 0; i < arg.rounds; i++) {
+        series_add(&copy, rate(copy_s(dst, src, bytes, THREADS)));
+        series_add(&many, rate(save(p, count).blocked));
+    }
+    show("save: items of 128 KiB (blocked)", &many, "streaming copy, same threads", &copy, 0.67);
+    close_job();
+    free(p);
+}
+
+static void small(void)
+{
+    size_t count = bytes / SMALL;
+    struct series many = { 0 }, one = { 0 }, cost = { 0 };
+    int64_t n = SMALL / 8, all = (int64_t)(bytes / 8);
+    struct hearth_piece large = piece_1d("whole", src, &all), *p = cut(SMALL, &n);
+
     open_job(hearth_save_bytes(p, count, NULL, 0));
     for (unsigned i = 0; i < BEFORE + 1; i++)
         save(p, count);
@@ -186,7 +238,6 @@ static void small(void)
     row_say(&(struct row){ .name = "  more per item", .rate = &cost, .unit = "ns" });
     close_job();
     free(p);
-    free(key);
 }
 
 static void strided(void)
@@ -254,6 +305,8 @@ int main(int argc, char **argv)
     src = memory(bytes);
     dst = file_memory(arg.root, "copy", bytes);
     whole();
+    unsaid();
+    middle();
     small();
     strided();
     return low ? 3 : 0;

@@ -544,6 +544,140 @@ Test(pool, a_large_raw_object_is_freed_by_the_workers)
     s->ops->close(s); /* with what nobody did any more */
 }
 
+static unsigned works(void)
+{
+    unsigned n = 0;
+
+    for (const struct hth_work *work = asked; work; work = work->next)
+        n++;
+    return n;
+}
+
+static void do_all(void)
+{
+    while (s->ops->work(s) == HTH_NEVER && asked)
+        do_works();
+}
+
+Test(pool, memory_is_made_by_the_workers_and_none_in_work)
+{
+    uint64_t sizes[] = { 16 * MIB, 16 * MIB, 16 * MIB }, missing;
+
+    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
+    must(s->ops->reserve(s, sizes, 3, NULL));
+    missing = hth_store_tmpfs_missing(s);
+    for (int i = 0; i < 3; i++)
+        cr_assert(eq(u64, s->ops->work(s), HTH_NEVER));
+    cr_assert(eq(u32, works(), 2)); /* side by side, and not all the workers there may be */
+    cr_assert(eq(u64, hth_store_tmpfs_missing(s), missing));
+    do_all();
+    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
+    cr_assert(eq(u32, works(), 0));
+    for (int i = 0; i < 3; i++)
+        pattern(take(16 * MIB)->base, 16 * MIB, 1);
+    teardown();
+}
+
+Test(pool, a_slot_that_is_foreseen_is_there_soon_and_none_is_made_beside_it)
+{
+    uint64_t size = 16 * MIB;
+
+    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
+    cr_assert(eq(int, s->ops->soon(s, size), 0));
+    must(s->ops->foresee(s, &size, 1, NULL));
+    (void)s->ops->work(s);
+    cr_assert(eq(int, s->ops->soon(s, size), 1));
+    do_all();
+    cr_assert(eq(int, s->ops->soon(s, size), 0));
+    (void)take(size);
+    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
+    (void)take(size); /* nothing was promised: it makes what there is not */
+    teardown();
+}
+
+/* No worker has come to it yet; or one has begun, and ends. */
+Test(pool, a_slot_that_is_needed_before_the_workers_are_done_is_made_at_once)
+{
+    uint64_t size = 16 * MIB;
+    struct hth_slot *slot;
+
+    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
+    for (int begun = 0; begun < 2; begun++) {
+        must(s->ops->reserve(s, (uint64_t[]){ size, size }, begun + 1, NULL));
+        (void)s->ops->work(s);
+        if (begun)
+            asked->run(asked); /* the last, of two pieces of one slot */
+        slot = take(size);
+        pattern(slot->base, size, 3);
+        do_works(); /* those that are too late */
+        cr_assert(eq(u64, wrong(slot->base, size, 3), 0));
+        cr_assert(eq(u32, slot->leases, 0));
+    }
+    do_all();
+    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
+    teardown();
+}
+
+Test(pool, what_is_foreseen_again_is_there_already)
+{
+    uint64_t two[] = { 16 * MIB, 16 * MIB };
+    struct hth_slot *first;
+
+    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
+    first = take(16 * MIB); /* the first save's: it counts */
+    must(s->ops->foresee(s, two, 2, NULL));
+    cr_assert(lt(u64, hth_store_tmpfs_missing(s), 20 * MIB));
+    do_all();
+    must(s->ops->foresee(s, two, 2, NULL));
+    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
+    s->ops->give(s, first);
+    must(s->ops->foresee(s, two, 2, NULL));
+    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
+    teardown();
+}
+
+/* A worker has it for a moment yet, to touch its pages. */
+Test(pool, a_slot_that_is_ready_may_be_taken_given_and_put_aside_while_its_pages_are_touched)
+{
+    uint64_t size = 4 * MIB;
+    struct hth_slot *slot;
+    int how = 0;
+
+    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
+    must(s->ops->reserve(s, &size, 1, NULL));
+    for (; how < 2; how++) {
+        while (hth_store_tmpfs_missing(s)) {
+            (void)s->ops->work(s);
+            do_works();
+        }
+        (void)s->ops->work(s);
+        cr_assert(eq(u32, works(), 1));
+        slot = take(size);
+        pattern(slot->base, size, 7);
+        if (how)
+            s->ops->give(s, slot);
+        else
+            s->ops->condemn(s, slot, "test"); /* another one takes its place */
+        do_works();
+        if (how)
+            cr_assert(eq(u64, wrong(slot->base, size, 7), 0));
+    }
+    do_all();
+    (void)take(size);
+    teardown();
+}
+
+Test(pool, a_store_that_ends_forgets_what_its_workers_had)
+{
+    uint64_t size = 16 * MIB;
+
+    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
+    must(s->ops->reserve(s, &size, 1, NULL));
+    (void)s->ops->work(s);
+    cr_assert(eq(u32, works(), 1));
+    teardown();
+}
+
 Test(pool, files_and_directories_are_for_their_owner_alone)
 {
     static const char *const paths[] = { "", "/.hearth", "/.hearth/pool", "/.hearth/lock",

@@ -117,3 +117,10 @@ Test(lend, a_further_object_that_the_rank_has_not_got_is_lent_again)
     cr_assert(eq(int, say(HTH_LOCAL_ABORT, first.head.token, HTH_LOCAL_OK), 1));
     cr_assert(eq(ptr, hth_node_lent(node, again.slot), NULL));
 }
+
+/* The ranks of the world say no sizes when they join: what was saved says them. */
+Test(lend, slots_for_saves_to_come_are_asked_for_as_soon_as_one_has_shown_their_sizes)
+{
+    for (uint32_t m = 0; m < 2; m++) /* its own and a copy, for keep + 1 saves */
+        cr_assert(eq(sz, hth_store_mem_foreseen(w.machine[m].store), 4), "node %u", m);
+}

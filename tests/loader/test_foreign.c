@@ -95,6 +95,26 @@ Test(foreign, an_object_has_a_block_and_a_plain_file_has_none)
     must_fail(hth_foreign_data(&d, bytes, 20, &err), HEARTH_ECORRUPT);
 }
 
+/* What ml-flashpoint wrote up to v0.0.4, and what it leaves where it was stopped before it wrote. */
+Test(foreign, a_block_may_have_a_length_and_no_signature)
+{
+    unsigned char bytes[HTH_BLOCK + 100] = { 60 };
+    struct hth_foreign_data d;
+    struct hearth_error err;
+
+    must(hth_foreign_data(&d, bytes, sizeof(bytes), NULL));
+    cr_assert(eq(u64, d.at, HTH_BLOCK));
+    cr_assert(eq(u64, d.len, 60));
+    cr_assert(eq(int, (int)d.signature, HTH_SIG_TORCH));
+    must_fail(hth_foreign_data(&d, bytes, HTH_BLOCK + 59, &err), HEARTH_ECORRUPT);
+    bytes[0] = 0;
+    must_fail(hth_foreign_data(&d, bytes, sizeof(bytes), &err), HEARTH_ECORRUPT);
+    bytes[0] = 60;
+    bytes[HTH_BLOCK - 1] = 1; /* a plain file */
+    must(hth_foreign_data(&d, bytes, sizeof(bytes), NULL));
+    cr_assert(eq(u64, d.at, 0));
+}
+
 /* ---- Inventory and manifest ---------------------------------------------------------------------- */
 
 static struct hth_inventory inventory_of(struct hth_object *file, uint32_t count)
@@ -105,9 +125,12 @@ static struct hth_inventory inventory_of(struct hth_object *file, uint32_t count
     cr_assert(ne(ptr, s, NULL));
     s->id = hth_save_of_foreign(0);
     s->objects = count;
-    s->object = calloc(count, sizeof(*s->object));
-    s->file = calloc(count, sizeof(*s->file));
+    must(hth_seen_make(s, count));
     for (uint32_t i = 0; i < count; i++) {
+        s->look[i] = (struct hth_foreign_look){ .flags = HTH_FOREIGN_SHAPED,
+            .items = i,
+            .data_len = 10 + i,
+            .digest = { (unsigned char)i } };
         s->object[i].id = file[i].id;
         s->file[i] = file[i];
     }
@@ -144,6 +167,8 @@ Test(foreign, an_inventory_tells_names_lengths_and_markers)
     for (int i = 0; i < 3; i++) {
         must_say(got.save->file[i].name, file[i].name);
         cr_assert(eq(u64, got.save->file[i].data_len, file[i].data_len));
+        cr_assert(zero(
+                int, memcmp(&got.save->look[i], &inv.save->look[i], sizeof(inv.save->look[i]))));
     }
     hth_inventory_fini(&got);
     for (size_t cut = 0; cut < len; cut++) /* never more than an error */

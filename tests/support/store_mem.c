@@ -621,6 +621,28 @@ static int mem_scan(struct hth_store *s, void (*found)(void *arg, const struct h
     return 0;
 }
 
+/* Memory here is made at once, when it is needed. */
+static int mem_foresee(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
+{
+    (void)err;
+    mem_of(s)->foreseen = 0;
+    for (size_t i = 0; i < count; i++)
+        mem_of(s)->foreseen += bytes[i] != 0;
+    return 0;
+}
+
+size_t hth_store_mem_foreseen(struct hth_store *s)
+{
+    return mem_of(s)->foreseen;
+}
+
+static int mem_soon(struct hth_store *s, uint64_t bytes)
+{
+    (void)s, (void)bytes;
+    return 0;
+}
+
 static uint64_t mem_work(struct hth_store *s)
 {
     (void)s;
@@ -648,6 +670,7 @@ static void mem_close(struct hth_store *s)
 
 static const struct hth_store_ops mem_ops = {
     .reserve = mem_reserve,
+    .foresee = mem_foresee,
     .take = mem_take,
     .lend = mem_lend,
     .receive = mem_receive,
@@ -669,6 +692,7 @@ static const struct hth_store_ops mem_ops = {
     .record_remove = mem_record_remove,
     .scan = mem_scan,
     .work = mem_work,
+    .soon = mem_soon,
     .id = mem_id,
     .close = mem_close,
 };

@@ -27,6 +27,9 @@ void hth_store_mem_fail_at(struct hth_store *s, uint64_t n);
 /* Allocating operations so far, failed ones too. */
 uint64_t hth_store_mem_allocations(struct hth_store *s);
 
+/* How many sizes foresee() was given last. */
+size_t hth_store_mem_foreseen(struct hth_store *s);
+
 /* Bytes counted against the limit. */
 uint64_t hth_store_mem_used(struct hth_store *s);
 

@@ -46,6 +46,7 @@ struct mem {
     uint64_t fail_at; /* value of `allocations`; 0: never */
     uint32_t evidence;
     int reserved; /* reserve() was called by this engine */
+    size_t foreseen;
     struct slot *slots;
     struct dir *dirs;
     struct file *files;

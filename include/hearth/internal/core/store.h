@@ -47,6 +47,7 @@ struct hth_store_found {
     const char *name;        /* of the file */
     int tmp;                 /* a slot that was being received: name is without `.tmp` */
     struct hth_slot *slot;   /* NULL: a raw object or a manifest */
+    int link;                /* foreign: the file is a link into its writer's buffers */
     int unfinished; /* nothing but: the foreign container `dir` has an `unfinished` marker */
 };
 
@@ -55,6 +56,11 @@ struct hth_store_ops {
      * up to 2 MiB). Makes what is missing, in the background where it can. Errors: HEARTH_ENOSPC
      * with the three limits and what to do; then nothing was made. */
     int (*reserve)(
+            struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+
+    /* The same for saves that have not been announced: what fits is made in the background, and take()
+     * goes on making what it does not find. No slot makes way. Errors: as above. */
+    int (*foresee)(
             struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 
     /* Best-fitting free slot of at least `bytes`, made now where reserve() was never called and
@@ -127,8 +133,13 @@ struct hth_store_ops {
     int (*scan)(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
             void *arg, struct hearth_error *err);
 
-    /* The next moment of background work (prefault), HTH_NEVER: none; and do a bounded piece of it. */
+    /* The next moment of background work (prefault), HTH_NEVER: none; and do a bounded piece of it, or
+     * give some to the workers. To be called again when one of them has ended. */
     uint64_t (*work)(struct hth_store *s);
+
+    /* 1: no free slot of so many bytes is ready, and one that was foreseen is being made by the workers:
+     * take() would wait for it, or fail if it is large. */
+    int (*soon)(struct hth_store *s, uint64_t bytes);
 
     uint64_t (*id)(
             struct hth_store *s); /* random, kept in .hearth/store: same id = the memory survived */

@@ -55,7 +55,8 @@ struct hth_store_tmpfs_opts {
     int no_prefault;       /* work() allocates, but touches no page */
     struct hth_log log;
     struct hth_points points;
-    struct hth_workers workers; /* free the memory of large raw objects; submit NULL: at once */
+    struct hth_workers workers; /* make the memory of slots, free that of large raw objects; submit
+                                   NULL: work() itself, and at once */
     struct hth_store_faults *faults; /* NULL: none; borrowed until close */
     const char *proc;                /* NULL: /proc */
     int test_truncate;               /* give() truncates the slot to nothing and back: wrong, and

@@ -28,6 +28,10 @@ struct hth_zip {
 int hth_zip_open(struct hth_zip *out, const void *bytes, size_t len, struct hearth_error *err);
 void hth_zip_close(struct hth_zip *zip);
 
+/* How many of bytes[len] are one zip, from the first on; 0: none begins there. Time: that of looking for
+ * its end. */
+size_t hth_zip_front(const void *bytes, size_t len);
+
 /* NULL: none of this name. */
 const struct hth_zip_member *hth_zip_find(const struct hth_zip *zip, const void *name, size_t len);
 

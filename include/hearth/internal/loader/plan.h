@@ -6,6 +6,7 @@
 #ifndef HEARTH_INTERNAL_LOADER_PLAN_H
 #define HEARTH_INTERNAL_LOADER_PLAN_H
 
+#include <hearth/internal/core/foreign.h>
 #include <hearth/internal/core/keep.h>
 #include <hearth/internal/core/manifest.h>
 
@@ -24,7 +25,8 @@ struct hth_seen_save {
     uint32_t objects;
     struct hth_seen_object *object; /* in order of id */
     struct hth_object *file; /* foreign: [objects] the same ones, with name and length; else NULL */
-    int unfinished;          /* foreign: its writer has left a marker */
+    struct hth_foreign_look *look; /* foreign: [objects] and what is in them */
+    int unfinished;                /* foreign: its writer has left a marker */
 };
 
 struct hth_inventory {
@@ -33,6 +35,9 @@ struct hth_inventory {
     uint32_t saves;
     struct hth_seen_save *save; /* newest first */
 };
+
+/* Memory for the lists of a save whose id is set; hth_inventory_fini() frees it, on failure too. */
+int hth_seen_make(struct hth_seen_save *s, uint32_t objects);
 
 size_t hth_inventory_bytes(const struct hth_inventory *inv);
 void hth_inventory_encode(const struct hth_inventory *inv, unsigned char *out);

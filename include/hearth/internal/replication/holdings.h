@@ -9,6 +9,7 @@
 #ifndef HEARTH_INTERNAL_REPLICATION_HOLDINGS_H
 #define HEARTH_INTERNAL_REPLICATION_HOLDINGS_H
 
+#include <hearth/internal/core/foreign.h>
 #include <hearth/internal/replication/ctx.h>
 
 enum hth_held_state { HTH_HELD_LENT, HTH_HELD_SEALING, HTH_HELD_RECEIVING, HTH_HELD_SEALED };
@@ -16,12 +17,13 @@ enum hth_held_state { HTH_HELD_LENT, HTH_HELD_SEALING, HTH_HELD_RECEIVING, HTH_H
 struct hth_held {
     struct hth_object object; /* digest, table_len: known from SEALING's end on */
     enum hth_held_state state;
-    uint32_t copies;       /* others that have PULLED it, in this epoch */
-    int verified;          /* payload checked against the table in this process' life */
-    int theirs;            /* a file of a foreign container: its slot is never given or put aside */
-    struct hth_slot *slot; /* NULL: raw object (in the store's raw files), or dropped */
-    uint32_t users;        /* works and fetches on it: its memory stays until the last ends */
-    int dropped;           /* not in its save any more */
+    uint32_t copies; /* others that have PULLED it, in this epoch */
+    int verified;    /* payload checked against the table in this process' life */
+    int theirs;      /* a file of a foreign container: its slot is never given or put aside */
+    struct hth_foreign_look look; /* foreign: what it says of its items; with `verified` */
+    struct hth_slot *slot;        /* NULL: raw object (in the store's raw files), or dropped */
+    uint32_t users; /* works and fetches on it: its memory stays until the last ends */
+    int dropped;    /* not in its save any more */
     struct hth_held *next;
 };
 

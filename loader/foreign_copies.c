@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which files a foreign step consists of, from what all nodes have. Nobody wrote it down, so of the copies
+ * of each file one is taken, in this order:
+ *
+ *   `.metadata`    one that is understood; one that is whole
+ *   a rank's file  its writer's own: a link into the writer's buffers, or where that rank is now;
+ *                  a replica
+ *   nobody's       the one beside that `.metadata`
+ *
+ * and among equals that of the lowest node, which is the one with the lowest rank. Torn copies are not
+ * among them: no node tells of those.
+ */
+#include "recover_state.h"
+
+#include <hearth/internal/core/foreign.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+struct copy {
+    const struct hth_object *object;
+    const struct hth_foreign_look *look;
+    uint32_t node, grade;
+};
+
+struct copies {
+    struct copy *at; /* [count] */
+    uint32_t count;
+};
+
+static int is_metadata(const struct copy *c)
+{
+    return !strcmp(c->object->name, HTH_METADATA);
+}
+
+static int copies_of(const struct hth_recover *r, struct hth_save_id id, struct copies *out)
+{
+    size_t total = 0;
+
+    for (uint32_t k = 0; k < r->co.nodes; k++) {
+        const struct hth_seen_save *s = hth_inventory_find(&r->co.from[k].inventory, id);
+
+        total += s ? s->objects : 0;
+    }
+    *out = (struct copies){ calloc(total ? total : 1, sizeof(*out->at)), 0 };
+    for (uint32_t k = 0; out->at && k < r->co.nodes; k++) {
+        const struct hth_seen_save *s = hth_inventory_find(&r->co.from[k].inventory, id);
+
+        for (uint32_t i = 0; s && i < s->objects; i++)
+            out->at[out->count++] = (struct copy){ &s->file[i], &s->look[i], k, 0 };
+    }
+    return out->at ? HEARTH_OK : HEARTH_ENOMEM;
+}
+
+/* The node whose `.metadata` counts, or UINT32_MAX. */
+static uint32_t metadata_node(const struct copies *all)
+{
+    const struct copy *best = NULL;
+
+    for (uint32_t i = 0; i < all->count; i++) { /* from the lowest node on */
+        const struct copy *c = &all->at[i];
+
+        if (is_metadata(c) && (!best || (c->look->flags & HTH_FOREIGN_READABLE &&
+                                                !(best->look->flags & HTH_FOREIGN_READABLE))))
+            best = c;
+    }
+    return best ? best->node : UINT32_MAX;
+}
+
+/* 0: none is better. */
+static uint32_t grade_of(const struct hth_epoch *e, const struct copy *c, uint32_t metadata)
+{
+    uint32_t owner = c->object->owner;
+    int home = owner < e->world && e->rank_node[owner] == c->node;
+
+    if (owner == HTH_OWNER_NONE)
+        return c->node != metadata;
+    if (c->look->flags & HTH_FOREIGN_LINK)
+        return home ? 0 : 1;
+    return home ? 2 : 3;
+}
+
+static int best_first(const void *a, const void *b)
+{
+    const struct copy *x = a;
+    const struct copy *y = b;
+
+    if (x->object->id != y->object->id)
+        return x->object->id < y->object->id ? -1 : 1;
+    if (x->grade != y->grade)
+        return x->grade < y->grade ? -1 : 1;
+    return x->node < y->node ? -1 : x->node > y->node;
+}
+
+static void say_differs(const struct hth_recover *r, struct hth_save_id id,
+        const struct copy *first, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++)
+        if (memcmp(first[i].object->digest, first->object->digest, HTH_DIGEST) != 0) {
+            hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-differs",
+                    "step %" PRIu64 ": node %s has another file %s than node %s, whose is taken",
+                    id.step, r->ctx->epoch->member[first[i].node].node, first->object->name,
+                    r->ctx->epoch->member[first->node].node);
+            return;
+        }
+}
+
+static uint32_t alike(const struct copies *all, uint32_t first)
+{
+    uint32_t n = 1;
+
+    while (first + n < all->count && all->at[first + n].object->id == all->at[first].object->id)
+        n++;
+    return n;
+}
+
+int foreign_copies(const struct hth_recover *r, struct candidate *c)
+{
+    struct copies all;
+    uint32_t metadata, n, kept = 0;
+
+    if (copies_of(r, c->id, &all))
+        return HEARTH_ENOMEM;
+    metadata = metadata_node(&all);
+    for (uint32_t i = 0; i < all.count; i++)
+        all.at[i].grade = grade_of(r->ctx->epoch, &all.at[i], metadata);
+    if (all.count)
+        qsort(all.at, all.count, sizeof(*all.at), best_first);
+    c->manifest.object = calloc(all.count + 1, sizeof(*c->manifest.object));
+    c->look = calloc(all.count + 1, sizeof(*c->look));
+    for (uint32_t i = 0; c->manifest.object && c->look && i < all.count; i += n) {
+        n = alike(&all, i);
+        say_differs(r, c->id, &all.at[i], n);
+        c->look[kept] = *all.at[i].look;
+        c->manifest.object[kept++] = *all.at[i].object;
+    }
+    c->manifest.objects = kept;
+    free(all.at);
+    return c->manifest.object && c->look ? HEARTH_OK : HEARTH_ENOMEM;
+}
