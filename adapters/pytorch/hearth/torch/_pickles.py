@@ -39,7 +39,7 @@ from ._unpickle import (
 )
 
 __all__ = ["GlobalRefused", "PickleRefused", "decode_item", "encode_item", "is_plain",
-           "load_metadata"]
+           "judge_item", "load_metadata"]
 
 
 # ---- functions that a pickle may call ---------------------------------------------------------
@@ -281,6 +281,16 @@ def decode_item(data: bytes, *, trust: bool = False) -> Any:
     return _by_torch(data, trust)
 
 
+def judge_item(data: bytes) -> PickleRefused | None:
+    """Whether decode_item(data) will work. None: yes. A GlobalRefused, not raised: only with trust,
+    and its text names the class. Any other PickleRefused: never."""
+    try:
+        decode_item(data)
+    except PickleRefused as error:
+        return error
+    return None
+
+
 def _text(data: bytes) -> str:
     try:
         return data.decode("utf-8", "surrogatepass")
@@ -294,7 +304,8 @@ def _by_torch(data: bytes, trust: bool) -> Any:
     try:
         return torch.load(io.BytesIO(data), weights_only=not trust)
     except pickle.UnpicklingError as error:
-        raise PickleRefused(f"item: {error}") from None
+        kind = GlobalRefused if "Unsupported global" in str(error) else PickleRefused
+        raise kind(f"item: {error}") from None
     except Exception as error:  # whatever odd bytes make torch raise
         if trust:
             raise
