@@ -12,7 +12,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,6 +31,15 @@ if TYPE_CHECKING:
     )
     from .reader import HearthReader
     from .writer import HearthWriter
+
+_parent = sys.modules[__name__.rpartition(".")[0]]
+if not hasattr(_parent, "HearthError"):
+    raise ImportError(
+        f"{_parent.__file__} is of another project's distribution, hearth, which has overwritten "
+        "this package. Run: pip uninstall hearth; pip install --force-reinstall hearth-checkpoint")
+if find_spec("torch") is None:
+    raise ImportError("hearth.torch needs PyTorch: pip install 'hearth-checkpoint[torch]'",
+                      name="torch")
 
 _WHERE = {
     "HearthReader": "reader",
