@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from ..job import Checkpoint, Gather, Job
+from ..job import Checkpoint, Gather, Job, check_options
 
+_PLACE = ("rank", "world", "gather")  # options that say which rank this is
 _STEP = re.compile(r"(?:step-)?(\d{1,19})(?:_ckpt)?\Z")
 _FORMS = "step-<N>_ckpt or <N> as the last component of the path"
 
@@ -26,12 +27,16 @@ class Membership:
     """A job that was opened, and what it recovered (None: nothing, it started from scratch).
 
     opts    that it was opened with, and a second process of the rank needs
+    gather  that the caller gave
+    ids     of the saves that were written here, by step: the last component of each
     joined  another word for each joining, after which such a process attaches anew
     """
 
     job: Job
     opts: dict[str, Any] = field(default_factory=dict)
     recovered: Checkpoint | None = None
+    gather: Gather | None = None
+    ids: dict[int, str] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     joined: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -66,7 +71,7 @@ def step_of(name: str) -> int | None:
     return int(match.group(1))
 
 
-def resolve(checkpoint_id: str | os.PathLike | None, base: str | None,
+def resolve(checkpoint_id: str | os.PathLike | None, base: str | os.PathLike | None,
             step: int | None) -> tuple[str, int]:
     """Base and step of a checkpoint id such as "/mnt/hearth/job/step-12_ckpt". ValueError."""
     if checkpoint_id is not None:
@@ -98,7 +103,7 @@ def base_of(base: str | os.PathLike | None) -> str:
         "no base: give <root>/<job>, a checkpoint_id below it, or set HEARTH_ROOT and HEARTH_JOB")
 
 
-def known_base(checkpoint_id: object, base: str | None) -> str | None:
+def known_base(checkpoint_id: object, base: str | os.PathLike | None) -> str | None:
     """The base, where it can be told without knowing the step."""
     try:
         if base is None and checkpoint_id is not None:
@@ -156,17 +161,43 @@ def _place(opts: dict[str, Any]) -> tuple[int, int, Gather | None]:
     return rank, world, None
 
 
+def check(opts: dict[str, Any], also: tuple[str, ...] = ()) -> None:
+    """TypeError for what is no option of a job. also: what else the caller takes."""
+    check_options(opts, (*_PLACE, *also))
+
+
+def own_options(job: Job | None, opts: dict[str, Any]) -> dict[str, Any]:
+    """Options that were given where a job may be given as well: with one, the same as its own."""
+    check(opts)
+    if job is not None:
+        job.check_same(opts)
+    return opts
+
+
+def _check_same(member: Membership, opts: dict[str, Any]) -> None:
+    """An open job looks at no options: ValueError if these are not those that it has."""
+    job = member.job
+    for name, mine in zip(_PLACE, (job.rank, job.world, member.gather)):
+        if name in opts and opts[name] != mine:
+            raise ValueError(f"option {name}: {opts[name]!r} is asked for, but the job {job.base} "
+                             f"is open in this process already, with {mine!r}")
+    job.check_same({name: value for name, value in opts.items() if name not in _PLACE})
+
+
 def membership(base: str, opts: dict[str, Any], *, recover: bool = True) -> Membership:
-    """The job of `base`, opened and recovered once per process. Collective the first time."""
+    """The job of `base`, opened and recovered once per process. Collective the first time. Options
+    that are not those it is open with are an error."""
+    check(opts)
     with _lock:
         member = _memberships.get(base)
         if member is not None:
+            _check_same(member, opts)
             return member
         rank, world, gather = _place(opts)
         rank, world = opts.get("rank", rank), opts.get("world", world)
-        rest = {k: v for k, v in opts.items() if k not in ("rank", "world", "gather")}
+        rest = {k: v for k, v in opts.items() if k not in _PLACE}
         job = Job.open(base, rank=rank, world=world, gather=opts.get("gather", gather), **rest)
-        member = Membership(job, for_others(rest))
+        member = Membership(job, for_others(rest), gather=opts.get("gather"))
         if recover:
             try:
                 member.recovered = job.recover()
@@ -209,6 +240,7 @@ def assist(rank: Rank) -> Membership:
 
 def recover_again(base: str, opts: dict[str, Any], **arguments: Any) -> Membership:
     """The job of `base` with what its ranks agree on now. Collective each time."""
+    check(opts)
     with _lock:
         member = _memberships.get(base)
     if member is None:
@@ -219,6 +251,7 @@ def recover_again(base: str, opts: dict[str, Any], **arguments: Any) -> Membersh
             forget(base)
             raise
         return member
+    _check_same(member, opts)
     with member.lock:
         if member.recovered is not None:
             member.recovered.close()

@@ -154,7 +154,8 @@ class Stager(CheckpointStager):
                  base: str | os.PathLike | None = None, wait_s: float = _WAIT_S,
                  **opts: Any) -> None:
         self._rank = (rank_info or _rank_info()).global_rank
-        self._job, self._base, self._opts, self._wait_s = job, base, opts, wait_s
+        self._job, self._base, self._wait_s = job, base, wait_s
+        self._opts = _jobs.own_options(job, opts)
         self._boxes = _stage.Boxes()
         self._last: weakref.ref[Staged] | None = None
 
@@ -196,7 +197,7 @@ class Writer(CheckpointWriter):
                  level: str = "PROTECTED", **opts: Any) -> None:
         super().__init__(config or CheckpointWriterConfig(), rank_info or _rank_info(), barrier,
                          commit_hook)
-        self._job, self._level, self._opts = job, level, opts
+        self._job, self._level, self._opts = job, level, _jobs.own_options(job, opts)
         self._boxes = _stage.Boxes()
 
     def write(self, path: Any, state_dict: Any, **kwargs: Any) -> None:
@@ -256,7 +257,7 @@ class Reader(CheckpointReader):
     def __init__(self, rank_info: RankInfo | None = None, *, job: Job | None = None,
                  trust: bool = False, **opts: Any) -> None:
         super().__init__(rank_info or _rank_info())
-        self._job, self._trust, self._opts = job, trust, opts
+        self._job, self._trust, self._opts = job, trust, _jobs.own_options(job, opts)
         self.bytes_read = 0
 
     def read(self, path: Any, state_dict: Any = None, *, map_location: Any = None,
@@ -417,21 +418,22 @@ class InlineProcess:
 def make_sync_checkpointer(rank_info: RankInfo | None = None, *, job: Job | None = None,
                            config: CheckpointWriterConfig | None = None,
                            barrier: Barrier | None = None, commit_hook: WriterHook | None = None,
+                           level: str = "PROTECTED", trust: bool = False,
                            **opts: Any) -> SyncCheckpointer:
     """A SyncCheckpointer over Writer and Reader. opts: of a job that is opened by its path."""
     return SyncCheckpointer(
-        Writer(config, rank_info, barrier, commit_hook, job=job, **opts),
-        Reader(rank_info, job=job, **opts))
+        Writer(config, rank_info, barrier, commit_hook, job=job, level=level, **opts),
+        Reader(rank_info, job=job, trust=trust, **opts))
 
 
 def make_async_checkpointer(rank_info: RankInfo | None = None, *, job: Job | None = None,
                             base: str | os.PathLike | None = None,
                             config: CheckpointWriterConfig | None = None,
                             barrier: Barrier | None = None,
-                            commit_hook: WriterHook | None = None,
-                            **opts: Any) -> AsyncCheckpointer:
+                            commit_hook: WriterHook | None = None, level: str = "PROTECTED",
+                            trust: bool = False, **opts: Any) -> AsyncCheckpointer:
     """An AsyncCheckpointer over Stager, Writer and Reader. base: of the job, where none is open."""
-    writer = Writer(config, rank_info, barrier, commit_hook, job=job, **opts)
+    writer = Writer(config, rank_info, barrier, commit_hook, job=job, level=level, **opts)
     return AsyncCheckpointer(
         Stager(rank_info, job=job, base=base, **opts), InlineProcess(writer),
-        Reader(rank_info, job=job, **opts))
+        Reader(rank_info, job=job, trust=trust, **opts))

@@ -32,6 +32,7 @@ from ._progress import Progress
 from ._stage import dtype_name
 
 _HEAR_S = 5.0  # a save that is PROTECTED for the coordinator is heard of here in milliseconds
+_ARGUMENTS = ("base", "step", "trust", "extension_registry")
 _GROUP_BYTES = 256 << 20  # read in one C call, so that Ctrl-C and progress come through
 
 
@@ -54,13 +55,15 @@ class HearthReader(StorageReader):
     extension_registry  as FileSystemReader's: undoes what a FileSystemWriter's _extensions did
     trust   True: byte items are unpickled as torch.load(weights_only=False) does it, which runs
             whatever code their writer put there
-    opts    of hearth.job.Job.open(), when this is the first use of the job in the process
+    opts    of hearth.job.Job.open(), when this is the first use of the job in the process. A job that
+            is open already must have been opened with the same
     """
 
     def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
                  trust: bool = False, extension_registry: ExtensionRegistry | None = None,
                  **opts: Any) -> None:
         super().__init__()
+        _jobs.check(opts, _ARGUMENTS)
         self._base = None if base is None else os.fspath(base)
         self._extensions = extension_registry
         self._step, self._trust, self._opts = step, trust, opts

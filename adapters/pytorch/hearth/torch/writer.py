@@ -48,6 +48,9 @@ from ._pickles import encode_item
 from ._process import Current, portable
 
 _LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
+_ARGUMENTS = ("base", "step", "level", "timeout_s", "overwrite")
+_IDS = 1000  # that are remembered, the newest
+_OURS = "hearth-"  # begins the save_id of saves that were written here
 
 
 def _carried(hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,13 +100,15 @@ class HearthWriter(StorageWriter):
     level      that save() and the upload future wait for: SEALED, COPIED, COMPLETE or PROTECTED
     timeout_s  for each wait. Keep it below the process group's
     overwrite  False: a step that exists already is refused
-    opts       of hearth.job.Job.open(), when this is the first use of the job in the process
+    opts       of hearth.job.Job.open(), when this is the first use of the job in the process. A job
+               that is open already must have been opened with the same
     """
 
     def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
                  level: str = "PROTECTED", timeout_s: float = 600.0, overwrite: bool = True,
                  **opts: Any) -> None:
         super().__init__()
+        _jobs.check(opts, _ARGUMENTS)
         if level not in _LEVELS:
             raise ValueError(f"level {level!r} is none of {', '.join(_LEVELS)}")
         self._base = None if base is None else os.fspath(base)
