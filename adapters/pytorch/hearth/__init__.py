@@ -19,6 +19,7 @@ from .errors import (
     HearthLost,
     HearthNoSpace,
     HearthNotFound,
+    HearthRefused,
     HearthTimeout,
 )
 
@@ -32,6 +33,7 @@ __all__ = [
     "HearthLost",
     "HearthNoSpace",
     "HearthNotFound",
+    "HearthRefused",
     "HearthTimeout",
 ]
 

@@ -83,10 +83,20 @@ def resolve(checkpoint_id: str | os.PathLike | None, base: str | os.PathLike | N
             raise ValueError(f"checkpoint id {path!r} is not of step {step}")
         if step is None:
             raise ValueError(f"checkpoint id {path!r} names no step: give {_FORMS}, or step=")
+        if folder and base and os.path.realpath(folder) != os.path.realpath(base):
+            raise ValueError(f"checkpoint id {path!r} lies in {os.path.abspath(folder)!r}, not in "
+                             f"the job's base {os.path.abspath(base)!r}")
         base = base or (folder if folder else None)
     if step is None:
         raise ValueError(f"no step: give a checkpoint_id with {_FORMS}, or step=")
     return base_of(base), step
+
+
+def id_of(checkpoint_id: str | os.PathLike | None, step: int) -> str:
+    """What a save is called in its base: the last component of its id."""
+    if checkpoint_id is None:
+        return f"step-{step}_ckpt"
+    return os.path.basename(os.fspath(checkpoint_id).rstrip("/"))
 
 
 def base_of(base: str | os.PathLike | None) -> str:

@@ -11,6 +11,7 @@ committed.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -51,9 +52,13 @@ class Staged(NamedTuple):
 
 
 def key_of(path: Path) -> bytes:
-    """The name of a leaf, as DCP's planner makes it of the path; cut to what a key may be."""
+    """The name of a leaf, as DCP's planner makes it of the path. Longer than a key may be it is
+    cut, with a digest, so that names which differ stay apart."""
     key = ".".join(map(str, path)).encode("utf-8", "surrogatepass")
-    return key if 0 < len(key) <= 1024 else b"\0" + key[:500] + b"..." + key[-500:]
+    if 0 < len(key) <= 1024:
+        return key
+    digest = hashlib.blake2b(key, digest_size=16).hexdigest().encode()
+    return b"\0" + key[:480] + b"..." + digest + b"..." + key[-480:]
 
 
 def refuse(path: Path, tensor: torch.Tensor) -> None:
@@ -192,6 +197,22 @@ def piece_of(source: Source) -> Piece:
                  source.global_offset)
 
 
+def pieces_of(sources: Iterable[Source]) -> list[Piece]:
+    """What the library is told of the tensors of one object. Paths that join to the same text, as
+    ("a", "b") and ("a.b",), get different names: a place in a save has one piece."""
+    out: list[Piece] = []
+    seen: set[tuple[bytes, tuple[int, ...] | None]] = set()
+    for source in sources:
+        piece = piece_of(source)
+        key, count = piece.key, 1
+        while (key, source.global_offset) in seen:
+            count += 1
+            key = b"\0%d\0%s" % (count, piece.key[:1000])
+        seen.add((key, source.global_offset))
+        out.append(piece if key == piece.key else piece._replace(key=key))
+    return out
+
+
 def views(addresses: list[int], sources: list[Source]) -> Iterator[torch.Tensor]:
     """The copies as tensors over the library's memory, which they do not own."""
     used = [(at, s.tensor.nbytes) for at, s in zip(addresses, sources) if s.tensor.nbytes]
@@ -228,7 +249,7 @@ def stage(job: Job, state: Any, boxes: Boxes, *, name: str, wait_s: float) -> St
     """
     walk = _Walk(boxes)
     walk.note(state, ())
-    pieces = [piece_of(source) for source in walk.sources]
+    pieces = pieces_of(walk.sources)
     room = walk.leaves * _BYTES_PER_LEAF + walk.size + _SLACK
     save = job.begin(None, save_bytes(pieces) + room, name=name, wait_s=wait_s)
     try:

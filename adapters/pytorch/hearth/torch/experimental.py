@@ -35,7 +35,7 @@ from torch.distributed.checkpoint._experimental.utils import wrap_future
 
 from ..errors import HearthError, HearthNotFound
 from ..job import Handle, Job, Save, save_bytes
-from . import _jobs, _stage
+from . import _jobs, _proof, _stage
 from ._partial import fill
 from ._ptfile import PtFile
 from ._skeleton import Kept, Skeleton, with_places
@@ -90,8 +90,9 @@ class Staged(dict):
     whose tensors are readable until it is written or given up; it is empty then."""
 
     def __init__(self, state: dict, save: Save, items: list[tuple[bytes, bytes]],
-                 step: int | None) -> None:
+                 step: int | None, blobs: list[_proof.Blob]) -> None:
         super().__init__(state)
+        self.blobs = blobs  # to be proved before it is committed
         self._lock = threading.Lock()
         self._save: Save | None = save
         self.items_left = items  # to be added when the step is known
@@ -126,7 +127,7 @@ def _stage_in(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: floa
     """Copy a state into a new save: one call copies all tensors. step None: it is said later, and
     the copy can be read."""
     skeleton = Skeleton(state, boxes)
-    pieces = [_stage.piece_of(source) for source in skeleton.sources]
+    pieces = _stage.pieces_of(skeleton.sources)
     items = skeleton.items()
     save = job.begin(step, save_bytes(pieces, items), name=_object(rank), wait_s=wait_s)
     try:
@@ -136,7 +137,7 @@ def _stage_in(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: floa
         if step is None:
             built = skeleton.rebuild(list(_stage.views(addresses, skeleton.sources)))
             copy = built if isinstance(built, dict) else {"state": built}
-        return Staged(copy, save, items, step)
+        return Staged(copy, save, items, step, skeleton.blobs(items))
     except BaseException:
         save.abort()
         raise
@@ -180,6 +181,12 @@ class Stager(CheckpointStager):
             staged.give_up()
 
 
+def _prove(job: Job, path: str, staged: Staged) -> None:
+    """What could not be read again is not written."""
+    if not job.off:
+        _proof.of(job.base).items(path, staged.blobs)
+
+
 # ---- writing ----------------------------------------------------------------------------------
 
 
@@ -216,6 +223,7 @@ class Writer(CheckpointWriter):
                                self._rank_info.global_rank, self._boxes, self._timeout, step)
         save = staged.take()
         try:
+            _prove(save.job, path, staged)
             if staged.step is None:
                 save.set_step(step)
             save.add_bytes(staged.items_left)

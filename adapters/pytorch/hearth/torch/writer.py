@@ -11,6 +11,8 @@ The writer is its own stager. What each call of DCP does:
     write_data      what was not staged is copied, the objects are sealed; ends at COPIED
     finish          (coordinator) `.metadata` to every node, commit, wait for the level asked for
 
+The last two read back what they write (_proof.py), so that what could not be loaded fails the save.
+
 With AsyncCheckpointerType.PROCESS all but staging happens in DCP's checkpoint process, which takes
 the staged save over without a copy (_process.py).
 
@@ -43,8 +45,8 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 
 from ..errors import HearthError
 from ..job import Handle, Job, Piece, Save, save_bytes
-from . import _jobs, _process, _stage
-from ._pickles import encode_item
+from . import _jobs, _process, _proof, _stage
+from ._pickles import encode_item, load_metadata
 from ._process import Current, portable
 
 _LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
@@ -93,7 +95,8 @@ class Waiting:
 
 
 class HearthWriter(StorageWriter):
-    """Writes DCP checkpoints into the memory of this job's nodes.
+    """Writes DCP checkpoints into the memory of this job's nodes. A step has one id: it may be
+    saved again under that, and no other.
 
     base       "<root>/<job>"; None: the folder of the checkpoint_id, or HEARTH_ROOT/HEARTH_JOB
     step       of the save, where the checkpoint_id does not end in step-<N>_ckpt or <N>
@@ -185,13 +188,13 @@ class HearthWriter(StorageWriter):
         if self._staged or _process.waits():
             return  # joined before it was staged, or never
         try:
-            self._join(checkpoint_id)
+            self._join(checkpoint_id, self._base)
         except Exception as error:
             self._local.refused = error
 
-    def _join(self, checkpoint_id: object) -> None:
+    def _join(self, checkpoint_id: object, base: str | None) -> None:
         """Join, which is collective, before whatever may fail on one rank, if the base is known."""
-        base = _jobs.known_base(checkpoint_id, self._base)
+        base = _jobs.known_base(checkpoint_id, base)
         if base is not None:
             self._member(base)
 
@@ -202,12 +205,14 @@ class HearthWriter(StorageWriter):
         current = self._begun() or _process.arrived() or Current()
         self._local.current = current
         checkpoint_id = self._local.__dict__.pop("id", None)
-        self._local.save_id = str(uuid.uuid4())
+        self._local.save_id = f"{_OURS}{uuid.uuid4()}"
         error = current.error or self._local.__dict__.pop("refused", None)
         if error is not None:
             raise error
-        self._join(checkpoint_id)
-        current.base, current.step = _jobs.resolve(checkpoint_id, self._base, self._step)
+        base = self._base if current.staged is None else current.base
+        self._join(checkpoint_id, base)
+        current.base, current.step = _jobs.resolve(checkpoint_id, base, self._step)
+        current.name = _jobs.id_of(checkpoint_id, current.step)
         return self._meta(current)
 
     def _begun(self) -> Current | None:
@@ -220,8 +225,8 @@ class HearthWriter(StorageWriter):
         return current
 
     def _meta(self, current: Current) -> StorageMeta:
-        path = f"{current.base}/step-{current.step}_ckpt"
-        return StorageMeta(checkpoint_id=path, save_id=self._local.save_id)
+        return StorageMeta(
+            checkpoint_id=f"{current.base}/{current.name}", save_id=self._local.save_id)
 
     def _drop_current(self) -> None:
         """Give up a save that this thread began and that never came to its end."""
@@ -241,10 +246,13 @@ class HearthWriter(StorageWriter):
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """The job is joined here at the latest."""
         current = self._current()
-        job = self._member(current.base).job
+        member = self._member(current.base)
+        job = member.job
         if not self._overwrite and _exists(job, current.step):
             raise RuntimeError(f"Checkpoint already exists: step {current.step} of {job.base}, "
                                "and overwrite is False")
+        if current.commits_in_finish and not job.off:
+            _refuse_second_id(member, current)
         return plan
 
     @_carried
@@ -258,6 +266,7 @@ class HearthWriter(StorageWriter):
         current = self._current()
         job = self._member(current.base).job
         try:
+            _refuse_twice(plan)
             write = _Write(job, current, plan, planner)
             results = write.run()
             current.save = write.save
@@ -282,21 +291,33 @@ class HearthWriter(StorageWriter):
             metadata, storage_meta=self._meta(current),
             storage_data={result.index: result.storage_data for part in results
                           for result in part})
-        name = ".metadata" if current.use_collectives else f"__{current.rank}.metadata"
-        save = current.save
+        name = _metadata_name(current)
+        member = self._member(current.base)
+        save, where = current.save, _where(current)
         try:
             assert save is not None
-            save.put_common(name, pickle.dumps(own))
+            data = pickle.dumps(own)
+            proved = not member.job.off and _proof.of(current.base).metadata(
+                where, name, own, data)
+            save.put_common(name, data)
             current.save = None
             handle = save.commit()
         except BaseException:
             self._drop_current()
             raise
+        before = _note_id(member, current)
         try:
             handle.wait(self._level, self._timeout_s)
+            if proved:
+                _proof.after_commit(where, member.job, current.step, handle, name, data,
+                                    current.headers)
+        except BaseException:
+            member.ids.pop(current.step, None)
+            member.ids.update(before)
+            raise
         finally:
             handle.close()
-            self._member(current.base).job.log()
+            member.job.log()
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
@@ -331,6 +352,62 @@ def _exists(job: Job, step: int) -> bool:
         return False
 
 
+def _metadata_name(current: Current) -> str:
+    return ".metadata" if current.use_collectives else f"__{current.rank}.metadata"
+
+
+def _where(current: Current) -> str:
+    return f"step {current.step} ({current.base}/{current.name})"
+
+
+def _recorded_id(job: Job, current: Current) -> str | None:
+    """The id of a save of this step that memory has: its `.metadata` says it."""
+    try:
+        checkpoint = job.checkpoint(current.step)
+        try:
+            meta = load_metadata(checkpoint.common(_metadata_name(current))).storage_meta
+        finally:
+            checkpoint.close()
+    except HearthError:  # there is none, or none that can be read
+        return None
+    if meta is None or not str(meta.save_id).startswith(_OURS):
+        return None
+    return os.path.basename(str(meta.checkpoint_id))
+
+
+def _refuse_second_id(member: _jobs.Membership, current: Current) -> None:
+    """Two ids that name one step would be two saves, of which the first is replaced unheard."""
+    known = member.ids.get(current.step) or _recorded_id(member.job, current)
+    if known not in (None, current.name):
+        raise ValueError(
+            f"step {current.step} was saved as {current.base}/{known}, and {current.base}/"
+            f"{current.name} would replace it: a step has one id in a job. Save it under the same "
+            "id again, or all that belongs to a step in one save")
+
+
+def _note_id(member: _jobs.Membership, current: Current) -> dict[int, str]:
+    """Remember the id of a save; what was known of its step before."""
+    before = {step: name for step, name in member.ids.items() if step == current.step}
+    if not member.job.off:
+        member.ids.pop(current.step, None)
+        member.ids[current.step] = current.name
+        while len(member.ids) > _IDS:
+            del member.ids[next(iter(member.ids))]
+    return before
+
+
+def _refuse_twice(plan: SavePlan) -> None:
+    """Of two items with one index a load would find one."""
+    seen = set()
+    for item in plan.items:
+        if item.index in seen and item.tensor_storage_size() != 0:
+            offset = item.index.offset
+            raise HearthError(
+                f"{item.index.fqn}: {'this item' if offset is None else f'the part at {tuple(offset)}'}"
+                " is to be written twice in one save, and one of the two would be lost")
+        seen.add(item.index)
+
+
 class _Write:
     """One rank's write_data: what was staged is found by its address, the rest is copied now."""
 
@@ -339,13 +416,18 @@ class _Write:
         self._tensors = [i for i in plan.items if i.type != WriteItemType.BYTE_IO]
         self._bytes = [i for i in plan.items if i.type == WriteItemType.BYTE_IO]
         self._results: list[WriteResult] = []
+        self._headers: list[_proof.Header] = []
         self.save: Save
 
     def run(self) -> list[WriteResult]:
         fresh = self._staged_results([(i, self._tensor(i)) for i in self._tensors])
+        self._prove_headers()  # while their object is mapped
         sources = [_stage.Source((item.index.fqn,), tensor, *_box(item)) for item, tensor in fresh]
-        pieces = [_stage.piece_of(source) for source in sources]
-        blobs = [(_stage.key_of((item.index.fqn,)), self._blob(item)) for item in self._bytes]
+        pieces = _stage.pieces_of(sources)
+        made = [self._blob(item) for item in self._bytes]
+        if not self._job.off:
+            _proof.of(self._current.base).items(_where(self._current), made)
+        blobs = [(_stage.key_of((blob.key,)), blob.data) for blob in made]
         self._make_room(pieces, blobs)
         before = len(self.save.places()) if pieces or blobs else 0
         if pieces:
@@ -353,9 +435,12 @@ class _Write:
         if blobs:
             self.save.add_bytes(blobs)
         if pieces or blobs:
-            items = [item for item, _ in fresh] + self._bytes
-            for item, (offset, length) in zip(items, self.save.places()[before:]):
+            places = self.save.places()[before:]
+            for (item, tensor), (offset, length) in zip(fresh, places):
+                self._tensor_result(self.save, item, tensor, offset, length)
+            for item, (offset, length) in zip(self._bytes, places[len(fresh):]):
                 self._result(item, self._name, offset, length)
+        self._prove_headers()
         return self._results
 
     def _tensor(self, item: WriteItem) -> torch.Tensor:
@@ -363,11 +448,13 @@ class _Write:
         _stage.refuse((item.index.fqn,), tensor)
         return _stage.on_host(tensor.detach())
 
-    def _blob(self, item: WriteItem) -> bytes:
+    def _blob(self, item: WriteItem) -> _proof.Blob:
         """A byte item; with a stock planner, without its torch.save."""
+        key = item.index.fqn
         if is_stock(self._planner):
-            return encode_item(self._planner.lookup_object(item.index))
-        return self._planner.resolve_data(item).getbuffer().tobytes()
+            value = self._planner.lookup_object(item.index)
+            return _proof.Blob(key, encode_item(value), type(value))
+        return _proof.Blob(key, self._planner.resolve_data(item).getbuffer().tobytes())
 
     def _staged_results(
             self, tensors: list[tuple[WriteItem, torch.Tensor]]
@@ -383,7 +470,7 @@ class _Write:
             if place is None or place[2] != tensor.nbytes or not tensor.is_contiguous():
                 fresh.append((item, tensor))
             else:
-                self._result(item, self._name, place[0], place[1])
+                self._tensor_result(staged.save, item, tensor, place[0], place[1])
         if tensors and not self._results and not _stage.lies_in(staged.save, [t for _, t in fresh]):
             staged.save.abort()  # nothing of it is written, nor read from it
             self._current.staged = None
@@ -408,6 +495,21 @@ class _Write:
         self._results.append(WriteResult(
             index=item.index, size_in_bytes=length,
             storage_data=_StorageInfo(name, offset, length)))
+
+    def _tensor_result(self, save: Save, item: WriteItem, tensor: torch.Tensor, offset: int,
+                       length: int) -> None:
+        """The item, and where its header lies while the object is being written."""
+        self._result(item, self._name, offset, length)
+        known = tensor.dtype, tensor.dim()
+        if known not in self._current.headers and not self._job.off:
+            self._current.headers[known] = self._name, offset
+            base, _ = save.data()
+            self._headers.append(_proof.Header(
+                item.index.fqn, tensor.dtype, tuple(tensor.shape), base + offset))
+
+    def _prove_headers(self) -> None:
+        _proof.of(self._current.base).headers(_where(self._current), self._headers)
+        self._headers.clear()
 
 
 def _box(item: WriteItem) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
