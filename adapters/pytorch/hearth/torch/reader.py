@@ -5,7 +5,7 @@
 
 Tensors go straight from pool memory, or from the peer that holds them, into the targets: the boxes
 that a plan asks for are read with one C call. Items that other programs wrote (ml-flashpoint, plain
-DCP) are decoded with torch.load(weights_only=True); no pickle of foreign bytes is ever run.
+DCP) are decoded by this package's own reader; no pickle of foreign bytes is ever run.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class HearthReader(StorageReader):
                     planner: LoadPlanner) -> None:
         """Tensors that torch.save wrote."""
         for item, data in zip(items, self._stored(checkpoint, items)):
-            stored = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            stored = decode_item(data, map_location="cpu")
             for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths)):
                 stored = stored.narrow(dim, offset, length)
             target = self._target(item, planner)
