@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The members of a zip that torch.save wrote: stored, never compressed, so that each lies in the
- * bytes as it is. The central directory alone says where; local headers carry no sizes.
+ * bytes as it is. The central directory alone says where; local headers carry no sizes, or the same.
  */
 #ifndef HEARTH_INTERNAL_CORE_ZIP_H
 #define HEARTH_INTERNAL_CORE_ZIP_H
