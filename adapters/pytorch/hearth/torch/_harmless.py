@@ -116,7 +116,7 @@ def _defaultdict(make: Any = None) -> defaultdict:
         return defaultdict()
     kind = make.kind if type(make) is _Type else _FACTORIES.get(make)
     if kind is None:
-        raise PickleRefused("a defaultdict that makes what is not known here")
+        raise GlobalRefused("a defaultdict that makes what is not known here; trust=True unpickles it")
     return defaultdict(kind)
 
 
@@ -259,7 +259,7 @@ class _Numpy:
     def dtype(self, text: Any) -> Any:
         """A new one, which may be given a state."""
         if not _NUMBER.fullmatch(exact(text, str, "a numpy.dtype")):
-            raise PickleRefused(f"a numpy.dtype {text[:20]!r}; trust=True decodes it")
+            raise GlobalRefused(f"a numpy.dtype {text[:20]!r}; trust=True unpickles it")
         return self.np.dtype(text, copy=True)
 
     def dtype_state(self, owner: Any, state: Any) -> None:
@@ -290,7 +290,7 @@ class _Numpy:
     def array(self, data: Any, kind: Any, shape: Any, order: Any) -> Any:
         """An array of numbers, of as many bytes as it needs."""
         if type(kind) not in self.dtypes or order not in ("C", "F"):
-            raise PickleRefused("a numpy array of what are no numbers; trust=True decodes it")
+            raise PickleRefused("a numpy array of what are no numbers")
         if type(data) not in (bytes, bytearray) or type(shape) is not tuple or len(shape) > 32:
             raise TypeError("a numpy array that is made of no bytes")
         size = kind.itemsize
@@ -381,9 +381,9 @@ def check_values(root: Any) -> None:
         part = todo.pop()
         kind = type(part)
         if kind is _Type:
-            raise GlobalRefused(f"the class {part.kind.__name__} as a value: trust=True decodes it")
+            raise GlobalRefused(f"the class {part.kind.__name__} as a value: trust=True unpickles it")
         if kind is FunctionType:
-            raise GlobalRefused("a function as a value: trust=True decodes it")
+            raise GlobalRefused("a function as a value: trust=True unpickles it")
         if kind not in _HOLDS and not isinstance(part, (dict, tuple)):
             continue
         if id(part) in seen:

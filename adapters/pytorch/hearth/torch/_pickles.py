@@ -270,10 +270,11 @@ def _plain_body(data: bytes) -> bytes | None:
     return None
 
 
-def decode_item(data: bytes, *, trust: bool = False) -> Any:
+def decode_item(data: bytes, *, trust: bool = False, map_location: Any = None) -> Any:
     """What encode_item() or torch.save made bytes of. Nothing in it is run.
 
-    trust  take any object, and run what its pickle says: only for bytes of your own
+    trust         take any object, and run what its pickle says: only for bytes of your own
+    map_location  as torch.load takes it
     """
     body = _plain_body(data)
     if body is not None:
@@ -287,9 +288,9 @@ def decode_item(data: bytes, *, trust: bool = False) -> Any:
         if text and int.from_bytes(text[1], "little") == len(text[2]):
             return _text(text[2])
     if trust:
-        return _by_torch(data)
+        return _by_torch(data, map_location)
     if body is None:
-        return decode_form(data, "item")
+        return decode_form(data, "item", map_location)
     fast = tiny and not _MEMO_OR_STATE.search(body)
     value = unpickle(partial(Fast if fast else Strict, table=item_table()), body, "item")
     return _checked(value, "item")
@@ -303,7 +304,7 @@ def decode_form(data: Any, what: str, map_location: Any = None) -> Any:
     except PickleRefused as error:
         raise PickleRefused(f"{what}: {error}") from None
     if not form.little:
-        raise PickleRefused(f"{what}: its numbers are in big-endian order; trust=True decodes it")
+        raise PickleRefused(f"{what}: its numbers are in big-endian order; trust=True unpickles it")
     view = memoryview(data)
 
     def storage(key: str) -> Any:
@@ -344,8 +345,8 @@ def _text(data: bytes) -> str:
         raise PickleRefused(f"item: {error}") from None
 
 
-def _by_torch(data: bytes) -> Any:
+def _by_torch(data: bytes, map_location: Any) -> Any:
     try:
-        return torch.load(io.BytesIO(data), weights_only=False)
+        return torch.load(io.BytesIO(data), map_location=map_location, weights_only=False)
     except pickle.UnpicklingError as error:
         raise PickleRefused(f"item: {error}") from None

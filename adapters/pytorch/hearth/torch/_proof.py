@@ -18,6 +18,7 @@ import logging
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -26,8 +27,9 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from .. import _ffi
 from ..errors import HearthError, HearthNotFound
 from ..job import Checkpoint, Handle, Job
+from ._metadata import Spoiled
 from ._pickles import PREFIX, GlobalRefused, decode_item, dtypes, judge_item, load_metadata
-from ._unpickle import Fast, PickleRefused, unpickle
+from ._unpickle import Fast, PickleRefused, Table, unpickle
 
 _log = logging.getLogger("hearth")
 _LISTED = 10  # keys in one line
@@ -59,10 +61,8 @@ class Header(NamedTuple):
 
 
 def short(error: BaseException) -> str:
-    """An error in one line: torch's refusals have pages of advice."""
-    text = str(error)
-    found = re.search(r"(Unsupported global: GLOBAL [\w.]+)", text)
-    return found[1] if found else text.split("\n")[0][:300]
+    """An error in one line: torch's own have pages of advice."""
+    return str(error).split("\n")[0][:300]
 
 
 # ---- kinds --------------------------------------------------------------------------------------
@@ -104,6 +104,9 @@ def _entry(entry: Any) -> tuple[Any, ...]:
 # ---- headers ------------------------------------------------------------------------------------
 
 
+Headers = Mapping[tuple[torch.dtype, int], tuple[str, int]]
+
+
 class _TensorHeader:
     """As ml-flashpoint has it: what is in front of each tensor."""
 
@@ -111,16 +114,17 @@ class _TensorHeader:
     shape: torch.Size
 
 
-def _header_globals() -> dict[tuple[str, str], Any]:
-    table: dict[tuple[str, str], Any] = {("torch", name): kind for name, kind in dtypes().items()}
-    table["torch", "Size"] = torch.Size
-    table["ml_flashpoint.core.tensor_header", "TensorHeader"] = _TensorHeader
-    return table
+@lru_cache(None)
+def _header_table() -> Table:
+    names: dict[tuple[str, str], Any] = {("torch", name): kind for name, kind in dtypes().items()}
+    names["torch", "Size"] = torch.Size
+    names["ml_flashpoint.core.tensor_header", "TensorHeader"] = _TensorHeader
+    return Table(names)
 
 
 def read_header(data: bytes) -> tuple[torch.dtype, tuple[int, ...]]:
     """dtype and shape of [u32 length][pickle]. Raises PickleRefused."""
-    header = unpickle(lambda file: Fast(file, _header_globals()), data[4:], "header")
+    header = unpickle(lambda file: Fast(file, _header_table()), data[4:], "header")
     if type(header) is not _TensorHeader:
         raise PickleRefused(f"header: it is a {type(header).__name__}")
     return header.dtype, tuple(header.shape)
@@ -131,6 +135,21 @@ def _header_bytes(address: int) -> bytes:
     if not 0 < length <= 4096:
         raise PickleRefused(f"header: it is said to have {length} bytes")
     return ctypes.string_at(address, 4 + length)
+
+
+def _same(saved: Metadata, loaded: Metadata) -> None:
+    """A reader leaves out what it does not know: here nothing may be."""
+    for key, entry in saved.state_dict_metadata.items():
+        got = loaded.state_dict_metadata.get(key)
+        if isinstance(got, Spoiled):
+            raise PickleRefused(f"{key}: its entry is made of {type(got)}")
+        if type(got) is not type(entry):
+            raise PickleRefused(f"{key}: its entry is a {type(got).__name__} there, not a "
+                                f"{type(entry).__name__}")
+    for name in ("storage_data", "planner_data"):
+        were, are = (len(getattr(value, name) or ()) for value in (saved, loaded))
+        if were != are:
+            raise PickleRefused(f"its {name} has {are} of {were} entries there")
 
 
 # ---- proofs -------------------------------------------------------------------------------------
@@ -210,7 +229,7 @@ class Proof:
         if structure in self._structures:
             return False
         try:
-            load_metadata(data)
+            _same(metadata, load_metadata(data))
         except PickleRefused as error:
             raise HearthError(
                 f"{where}: its {name} could not be loaded again: {short(error)} (torch "
@@ -219,31 +238,32 @@ class Proof:
         self._structures.add(structure)
         return True
 
+    def after_commit(self, where: str, job: Job, step: int, handle: Handle, name: str,
+                     data: bytes, headers: Headers) -> None:
+        """Open the committed save as a load does: `.metadata` is the one that was given, and of
+        each (dtype, dimensions) a tensor is at its (object, offset). Where it has less than
+        COMPLETE by then, a load could not open it yet, and nothing is done."""
+        if handle.test().level < _ffi.LEVELS["COMPLETE"]:
+            return
+        try:
+            checkpoint = job.checkpoint(step)
+        except HearthNotFound:
+            return  # a newer save has taken its place
+        try:
+            _look(where, checkpoint, name, data, headers)
+        except BaseException:
+            with self._lock:
+                self._forget("")  # it is tried again with the next save
+            raise
+        finally:
+            checkpoint.close()
+
+
 
 def _warn(where: str, untrusted: Sequence[tuple[str, str]]) -> None:
     said = "; ".join(f"{key} ({why})" for key, why in untrusted[:_LISTED])
     more = f"; and {len(untrusted) - _LISTED} more" if len(untrusted) > _LISTED else ""
     _log.warning("hearth: %s: a load will need trust=True for %s%s", where, said, more)
-
-
-Headers = Mapping[tuple[torch.dtype, int], tuple[str, int]]
-
-
-def after_commit(where: str, job: Job, step: int, handle: Handle, name: str, data: bytes,
-                 headers: Headers) -> None:
-    """Open the committed save as a load does: `.metadata` is the one that was given, and of each
-    (dtype, dimensions) a tensor is at its (object, offset). Where it has less than COMPLETE by
-    then, a load could not open it yet, and nothing is done."""
-    if handle.test().level < _ffi.LEVELS["COMPLETE"]:
-        return
-    try:
-        checkpoint = job.checkpoint(step)
-    except HearthNotFound:
-        return  # a newer save has taken its place
-    try:
-        _look(where, checkpoint, name, data, headers)
-    finally:
-        checkpoint.close()
 
 
 def _look(where: str, checkpoint: Checkpoint, name: str, data: bytes, headers: Headers) -> None:

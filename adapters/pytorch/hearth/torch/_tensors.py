@@ -84,7 +84,7 @@ def check_bits(flags: Any) -> None:
         return
     if type(flags) is not dict or not set(flags) <= _BITS or not all(
             type(bit) is bool for bit in flags.values()):
-        raise GlobalRefused("a tensor with more than conj and neg bits; trust=True decodes it")
+        raise GlobalRefused("a tensor with more than conj and neg bits; trust=True unpickles it")
 
 
 def check_storage(name: Any) -> tuple[torch.dtype, str, str, int]:
@@ -183,7 +183,7 @@ def _moved(data: Any, dtype: Any, device: Any, grad: Any) -> torch.Tensor:
 def _wrapper(kind: Any, *args: Any) -> torch.Tensor:
     """Of a subclass that holds tensors, like DTensor."""
     if kind not in _allowed():
-        raise GlobalRefused("a subclass of Tensor; trust=True decodes it")
+        raise GlobalRefused("a subclass of Tensor; trust=True unpickles it")
     return torch._utils._rebuild_wrapper_subclass(kind, *args)
 
 
@@ -200,7 +200,7 @@ def _typed(make: Any, kind: Any, args: Any, state: Any) -> Any:
             made.__setstate__(state)
             return made
     elif kind is not _tensor_class:
-        raise GlobalRefused("a subclass of Tensor; trust=True decodes it")
+        raise GlobalRefused("a subclass of Tensor; trust=True unpickles it")
     attributes(made, state[0] if type(state) is tuple and state[1:] in ((), (None,), ({},))
                else state)
     return made

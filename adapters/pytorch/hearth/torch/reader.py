@@ -5,7 +5,7 @@
 
 Tensors go straight from pool memory, or from the peer that holds them, into the targets: the boxes
 that a plan asks for are read with one C call. Items that other programs wrote (ml-flashpoint, plain
-DCP) are decoded with torch.load(weights_only=True); no pickle of foreign bytes is ever run.
+DCP) are decoded by this package's own reader; no pickle of foreign bytes is ever run.
 
 All that a plan asks for is looked up, and byte items are decoded, while DCP makes its plan: what is
 missing or refused is an error on all ranks then, before any of them has written into its state.
@@ -256,7 +256,8 @@ class HearthReader(StorageReader):
             else:
                 fast.append((item, self._target(item, planner)))
         values = self._values(checkpoint, blobs, planner)
-        files = self._stored(checkpoint, [item for item, _ in slow])
+        raw = self._stored(checkpoint, [item for item, _ in slow])
+        files = [self._decode(item, raw.pop(0)) for item, _ in slow]
         with Progress("hearth: load", sum(t.nbytes for _, t in fast)) as progress:
             self._read_boxes(checkpoint, fast, planner, progress)
         self._read_files(slow, files, planner)
@@ -323,11 +324,10 @@ class HearthReader(StorageReader):
         return data
 
     @staticmethod
-    def _read_files(items: list[tuple[ReadItem, torch.Tensor]], files: list[bytes],
+    def _read_files(items: list[tuple[ReadItem, torch.Tensor]], files: list[torch.Tensor],
                     planner: LoadPlanner) -> None:
         """Tensors that torch.save wrote."""
-        for (item, target), data in zip(items, files):
-            stored = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        for (item, target), stored in zip(items, files):
             for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths)):
                 stored = stored.narrow(dim, offset, length)
             target.copy_(stored)
@@ -360,7 +360,7 @@ class HearthReader(StorageReader):
     def _decode(self, item: ReadItem, data: bytes) -> Any:
         key = item.storage_index.fqn
         try:
-            return decode_item(data, trust=self._trust)
+            return decode_item(data, trust=self._trust, map_location="cpu")
         except Exception as error:
             if self._trust:
                 raise HearthRefused(f"{key}: this item cannot be decoded: {short(error)}") from error
