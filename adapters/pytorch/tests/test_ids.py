@@ -109,6 +109,14 @@ def test_other_spellings_of_a_step_are_other_ids(base, one, other):
     save(f"{base}/{one}/", base=base)
 
 
+def test_the_experimental_writer_gives_a_step_one_id_too(base):
+    state = {"w": torch.ones(2)}
+    exp.Writer().write(f"{base}/6", state)
+    with pytest.raises(ValueError, match=f"{base}/6.*{base}/step-6_ckpt"):
+        exp.Writer().write(f"{base}/step-6_ckpt", state)
+    exp.Writer().write(f"{base}/6", state)
+
+
 def test_the_id_of_a_step_is_known_after_a_restart(base):
     save(f"{base}/model_5", 1, step=5, linger_s=30)
     _jobs.forget(base)

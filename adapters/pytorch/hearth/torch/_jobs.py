@@ -8,6 +8,8 @@ import os
 import re
 import threading
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -19,6 +21,7 @@ from ..job import Checkpoint, Gather, Job, check_options
 
 _PLACE = ("rank", "world", "gather")  # options that say which rank this is
 _STEP = re.compile(r"(?:step-)?(\d{1,19})(?:_ckpt)?\Z")
+_IDS = 1000  # that are remembered of a job, the newest
 _FORMS = "step-<N>_ckpt or <N> as the last component of the path"
 
 
@@ -28,7 +31,6 @@ class Membership:
 
     opts    that it was opened with, and a second process of the rank needs
     gather  that the caller gave
-    ids     of the saves that were written here, by step: the last component of each
     joined  another word for each joining, after which such a process attaches anew
     """
 
@@ -36,7 +38,6 @@ class Membership:
     opts: dict[str, Any] = field(default_factory=dict)
     recovered: Checkpoint | None = None
     gather: Gather | None = None
-    ids: dict[int, str] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     joined: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -97,6 +98,50 @@ def id_of(checkpoint_id: str | os.PathLike | None, step: int) -> str:
     if checkpoint_id is None:
         return f"step-{step}_ckpt"
     return os.path.basename(os.fspath(checkpoint_id).rstrip("/"))
+
+
+class Ids:
+    """What the saves of a job are called that were written in this process. A step has one id: two
+    that name one step would be two saves, of which the second replaces the first unheard."""
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        self._known: dict[int, str] = {}
+
+    def check(self, step: int, name: str,
+              recorded: Callable[[], str | None] = lambda: None) -> None:
+        """ValueError where the step has another id. recorded: says the one that memory has."""
+        known = self._known.get(step) or recorded()
+        if known not in (None, name):
+            raise ValueError(
+                f"step {step} was saved as {self._base}/{known}, and {self._base}/{name} would "
+                "replace it: a step has one id in a job. Save it under the same id again, or all "
+                "that belongs to a step in one save")
+
+    @contextmanager
+    def noted(self, step: int, name: str) -> Iterator[None]:
+        """Remember the id of a save that was committed, unless what follows fails. "": nothing."""
+        before = self._known.pop(step, None)
+        if name:
+            self._known[step] = name
+            while len(self._known) > _IDS:
+                del self._known[next(iter(self._known))]
+        try:
+            yield
+        except BaseException:
+            self._known.pop(step, None)
+            if before is not None:
+                self._known[step] = before
+            raise
+
+
+_ids: dict[str, Ids] = {}
+
+
+def ids_of(base: str) -> Ids:
+    """The ids of a job's saves."""
+    with _lock:
+        return _ids.setdefault(base, Ids(base))
 
 
 def base_of(base: str | os.PathLike | None) -> str:
@@ -275,6 +320,7 @@ def forget(base: str, *, keep: bool = True) -> None:
     """Close the job of `base`, if this process has it open."""
     with _lock:
         member = _memberships.pop(base, None)
+        _ids.pop(base, None)
     if member is None:
         return
     if member.recovered is not None:
@@ -293,6 +339,7 @@ def _after_fork() -> None:
     global _lock
     _lock = threading.RLock()
     _memberships.clear()
+    _ids.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

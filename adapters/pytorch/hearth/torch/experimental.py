@@ -217,6 +217,8 @@ class Writer(CheckpointWriter):
         folder, step = _jobs.resolve(path, _bare(path, self._job), None)
         if self._job is not None and folder != self._job.base:
             raise ValueError(f"{path} does not lie in the job's base {self._job.base}")
+        ids, name = _jobs.ids_of(folder), _jobs.id_of(path, step)
+        ids.check(step, name)
         staged = state
         if not isinstance(state, Staged):
             staged = _stage_in(_job_of(self._job, folder, self._opts), state,
@@ -235,7 +237,9 @@ class Writer(CheckpointWriter):
         except BaseException:
             save.abort()
             raise
-        self._wait(save.commit())
+        handle = save.commit()
+        with ids.noted(step, "" if save.job.off else name):
+            self._wait(handle)
         if self._commit_hook is not None:
             self._commit_hook.post_commit(path, **kwargs)
 

@@ -51,7 +51,6 @@ from ._process import Current, portable
 
 _LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
 _ARGUMENTS = ("base", "step", "level", "timeout_s", "overwrite")
-_IDS = 1000  # that are remembered, the newest
 _OURS = "hearth-"  # begins the save_id of saves that were written here
 
 
@@ -246,13 +245,13 @@ class HearthWriter(StorageWriter):
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """The job is joined here at the latest."""
         current = self._current()
-        member = self._member(current.base)
-        job = member.job
+        job = self._member(current.base).job
         if not self._overwrite and _exists(job, current.step):
             raise RuntimeError(f"Checkpoint already exists: step {current.step} of {job.base}, "
                                "and overwrite is False")
         if current.commits_in_finish and not job.off:
-            _refuse_second_id(member, current)
+            ids = _jobs.ids_of(current.base)
+            ids.check(current.step, current.name, lambda: _recorded_id(job, current))
         return plan
 
     @_carried
@@ -292,12 +291,12 @@ class HearthWriter(StorageWriter):
             storage_data={result.index: result.storage_data for part in results
                           for result in part})
         name = _metadata_name(current)
-        member = self._member(current.base)
+        job = self._member(current.base).job
         save, where = current.save, _where(current)
         try:
             assert save is not None
             data = pickle.dumps(own)
-            proved = not member.job.off and _proof.of(current.base).metadata(
+            proved = not job.off and _proof.of(current.base).metadata(
                 where, name, own, data)
             save.put_common(name, data)
             current.save = None
@@ -305,19 +304,15 @@ class HearthWriter(StorageWriter):
         except BaseException:
             self._drop_current()
             raise
-        before = _note_id(member, current)
         try:
-            handle.wait(self._level, self._timeout_s)
-            if proved:
-                _proof.after_commit(where, member.job, current.step, handle, name, data,
-                                    current.headers)
-        except BaseException:
-            member.ids.pop(current.step, None)
-            member.ids.update(before)
-            raise
+            with _jobs.ids_of(current.base).noted(current.step, "" if job.off else current.name):
+                handle.wait(self._level, self._timeout_s)
+                if proved:
+                    _proof.of(current.base).after_commit(
+                        where, job, current.step, handle, name, data, current.headers)
         finally:
             handle.close()
-            member.job.log()
+            job.log()
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
@@ -373,27 +368,6 @@ def _recorded_id(job: Job, current: Current) -> str | None:
     if meta is None or not str(meta.save_id).startswith(_OURS):
         return None
     return os.path.basename(str(meta.checkpoint_id))
-
-
-def _refuse_second_id(member: _jobs.Membership, current: Current) -> None:
-    """Two ids that name one step would be two saves, of which the first is replaced unheard."""
-    known = member.ids.get(current.step) or _recorded_id(member.job, current)
-    if known not in (None, current.name):
-        raise ValueError(
-            f"step {current.step} was saved as {current.base}/{known}, and {current.base}/"
-            f"{current.name} would replace it: a step has one id in a job. Save it under the same "
-            "id again, or all that belongs to a step in one save")
-
-
-def _note_id(member: _jobs.Membership, current: Current) -> dict[int, str]:
-    """Remember the id of a save; what was known of its step before."""
-    before = {step: name for step, name in member.ids.items() if step == current.step}
-    if not member.job.off:
-        member.ids.pop(current.step, None)
-        member.ids[current.step] = current.name
-        while len(member.ids) > _IDS:
-            del member.ids[next(iter(member.ids))]
-    return before
 
 
 def _refuse_twice(plan: SavePlan) -> None:
