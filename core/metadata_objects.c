@@ -234,12 +234,19 @@ static int format(const struct md_machine *m, const struct md_slot *arg)
     return i >= 0 && i <= 2 ? (int)i : -1;
 }
 
+/* A number that a member may have in a later torch. */
+static int later_format(const struct md_machine *m, const struct md_slot *arg)
+{
+    int64_t number = arg->kind == MD_INTS && arg->n == 1 ? md_int(m->md, arg->at) : 0;
+
+    return number > 0 && number <= UINT8_MAX;
+}
+
 /* What a call gives, in e[0]; 0: it does not take these arguments. */
 static int call(struct md_machine *m, struct md_slot *e, int id)
 {
     struct md_slot *arg = e + 1, *of = NULL;
     uint32_t n = 0;
-    int64_t number;
     int i;
 
     if (arg->kind == MD_TUPLE) {
@@ -261,9 +268,8 @@ static int call(struct md_machine *m, struct md_slot *e, int id)
         *e = (struct md_slot){ .kind = MD_FORMAT, .small = (uint8_t)i, .at = e->at };
         return 1;
     }
-    if (id == FORMAT && arg->kind == MD_INTS && arg->n == 1 &&
-            (number = md_int(m->md, arg->at)) > 0 && number <= UINT8_MAX) {
-        e->kind = MD_UNKNOWN; /* of a later torch */
+    if (id == FORMAT && later_format(m, arg)) {
+        e->kind = MD_UNKNOWN;
         e->small = 1;
         return 1;
     }

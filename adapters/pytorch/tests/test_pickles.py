@@ -421,3 +421,15 @@ def test_nothing_is_loaded_or_started_by_the_import():
             "assert f._library is None\n")
     env = {**os.environ, "PYTHONPATH": str(HERE.parent), "HEARTH_LIBRARY": "/nonexistent"}
     subprocess.run([sys.executable, "-c", code], check=True, env=env, timeout=120)
+
+
+@pytest.mark.parametrize("version,warns", [
+    ("2.8.1", True), ("2.9.0", False), ("2.13.0+cpu", False), ("2.15.0a0+git1", False),
+    ("2.16.0", True), ("3.0", True)])
+def test_a_torch_that_nobody_tested_is_warned_of_once(version, warns, monkeypatch, caplog):
+    import hearth.torch
+
+    monkeypatch.setattr(torch, "__version__", version)
+    hearth.torch._warn()
+    said = [record.getMessage() for record in caplog.records]
+    assert [version in text and "2.15" in text for text in said] == [True] * warns
