@@ -130,7 +130,8 @@ def _fill(opts: _ffi.Opts, given: dict[str, Any]) -> list:
                 value = c.cast(array, c.c_void_p)
             _set_field(opts, name, value)
         except KeyError:
-            raise ValueError(f"option start: {value!r} is none of {', '.join(_ffi.START)}") from None
+            raise ValueError(
+                f"option start: {value!r} is none of {', '.join(_ffi.START)}") from None
         except (TypeError, ValueError) as error:
             raise type(error)(f"option {name}: {error}") from None
     return keep

@@ -190,7 +190,7 @@ def test_a_wheel_is_built_of_a_source_distribution(tmp_path):
     shutil.copytree(SOURCE, checkout, symlinks=True,
                     ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
     shutil.copy(SOURCE / ".." / ".." / "LICENSE", tmp_path / "checkout")
-    code = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
+    code = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=checkout, timeout=120,
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

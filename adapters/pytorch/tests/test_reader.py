@@ -373,7 +373,8 @@ def test_what_is_missing_is_found_before_the_first_byte_is_written(base, lost):
     target = {**{name: torch.zeros(4) for name in "awz"}, "n": 0}
     with pytest.raises(CheckpointException) as caught:
         dcp.load(target, checkpoint_id=f"{base}/1", storage_reader=HearthReader(), planner=planner)
-    assert isinstance(caught.value.failures[0][0], HearthNotFound) and "nowhere" in str(caught.value)
+    assert isinstance(caught.value.failures[0][0], HearthNotFound)
+    assert "nowhere" in str(caught.value)
     assert not any(target[name].any() for name in "awz") and target["n"] == 0
 
 

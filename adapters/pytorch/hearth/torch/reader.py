@@ -72,8 +72,8 @@ class HearthReader(StorageReader):
     extension_registry  as FileSystemReader's: undoes what a FileSystemWriter's _extensions did
     trust   True: byte items are unpickled as torch.load(weights_only=False) does it, which runs
             whatever code their writer put there
-    opts    of hearth.job.Job.open(), when this is the first use of the job in the process. A job that
-            is open already must have been opened with the same
+    opts    of hearth.job.Job.open(), when this is the first use of the job in the process. A job
+            that is open already must have been opened with the same
     """
 
     def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
@@ -362,10 +362,11 @@ class HearthReader(StorageReader):
         try:
             return decode_item(data, trust=self._trust, map_location="cpu")
         except Exception as error:
+            why = short(error)
             if self._trust:
-                raise HearthRefused(f"{key}: this item cannot be decoded: {short(error)}") from error
+                raise HearthRefused(f"{key}: this item cannot be decoded: {why}") from error
             raise HearthRefused(
-                f"{key}: this item cannot be decoded safely ({short(error)}); trust=True, of load(), "
+                f"{key}: this item cannot be decoded safely ({why}); trust=True, of load(), "
                 "load_latest() or HearthReader, unpickles it, whatever it does") from error
 
     def close(self) -> None:

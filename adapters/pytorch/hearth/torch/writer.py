@@ -376,9 +376,9 @@ def _refuse_twice(plan: SavePlan) -> None:
     for item in plan.items:
         if item.index in seen and item.tensor_storage_size() != 0:
             offset = item.index.offset
-            raise HearthError(
-                f"{item.index.fqn}: {'this item' if offset is None else f'the part at {tuple(offset)}'}"
-                " is to be written twice in one save, and one of the two would be lost")
+            part = "this item" if offset is None else f"the part at {tuple(offset)}"
+            raise HearthError(f"{item.index.fqn}: {part} is to be written twice in one save, and "
+                              "one of the two would be lost")
         seen.add(item.index)
 
 
