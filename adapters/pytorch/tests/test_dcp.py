@@ -106,6 +106,38 @@ def test_staged_tensors_are_found_by_their_address(base, monkeypatch):
     assert len(asked) == 2, "a tensor was copied twice: once staged, once written"
 
 
+class Doubling(dcp.DefaultSavePlanner):
+    """One tensor of a staged state is another in the checkpoint."""
+
+    def resolve_data(self, item):
+        value = super().resolve_data(item)
+        return value * 2 if item.index.fqn == "b" else value
+
+
+def test_a_planner_that_changes_a_staged_tensor_is_heard(base):
+    kept = {"a": torch.ones(1000), "b": torch.ones(3, 3)}
+    dcp.async_save(kept, checkpoint_id=f"{base}/1", planner=Doubling(),
+                   storage_writer=HearthWriter(base)).result(60)
+    target = empty_like(kept)
+    ht.load(target, checkpoint_id=f"{base}/1")
+    assert torch.equal(target["a"], kept["a"]) and torch.equal(target["b"], kept["b"] * 2)
+
+
+def test_names_that_read_alike_are_kept_apart():
+    def source(*path):
+        return _stage.Source(path, torch.ones(2), None, None)
+
+    long = "x" * 2000
+    same = [source("a", 0), source("a", "0"), source("a.0"), source(long + "1" + long),
+            source(long + "2" + long)]
+    pieces = _stage.pieces_of(same)
+    assert len({piece.key for piece in pieces}) == len(same)
+    assert pieces[0].key == b"a.0" and all(0 < len(piece.key) <= 1024 for piece in pieces)
+    assert len(set(_stage.keys_of(path[0] for path, *_ in same[3:]))) == 2
+    halves = [_stage.Source(("a",), torch.ones(2), (4,), (at,)) for at in (0, 2)]
+    assert {piece.key for piece in _stage.pieces_of(halves)} == {b"a"}
+
+
 def test_restart_finds_the_newest(base):
     writer = HearthWriter(base, linger_s=30)
     kept = state()

@@ -11,7 +11,6 @@ committed.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -52,13 +51,17 @@ class Staged(NamedTuple):
 
 
 def key_of(path: Path) -> bytes:
-    """The name of a leaf, as DCP's planner makes it of the path. Longer than a key may be it is
-    cut, with a digest, so that names which differ stay apart."""
+    """The name of a leaf, as DCP's planner makes it of the path; cut to what a key may be."""
     key = ".".join(map(str, path)).encode("utf-8", "surrogatepass")
-    if 0 < len(key) <= 1024:
-        return key
-    digest = hashlib.blake2b(key, digest_size=16).hexdigest().encode()
-    return b"\0" + key[:480] + b"..." + digest + b"..." + key[-480:]
+    return key if 0 < len(key) <= 1024 else b"\0" + key[:500] + b"..." + key[-500:]
+
+
+def keys_of(names: Iterable[str]) -> list[bytes]:
+    """Of items at the top of a state, each another."""
+    keys = [key_of((name,)) for name in names]
+    if len(set(keys)) < len(keys):  # where they were cut
+        keys = [b"\0%d " % number + key[:1000] for number, key in enumerate(keys)]
+    return keys
 
 
 def refuse(path: Path, tensor: torch.Tensor) -> None:
@@ -197,20 +200,25 @@ def piece_of(source: Source) -> Piece:
                  source.global_offset)
 
 
-def pieces_of(sources: Iterable[Source]) -> list[Piece]:
-    """What the library is told of the tensors of one object. Paths that join to the same text, as
-    ("a", "b") and ("a.b",), get different names: a place in a save has one piece."""
-    out: list[Piece] = []
-    seen: set[tuple[bytes, tuple[int, ...] | None]] = set()
+def pieces_of(sources: Iterable[Source], *, again: bool = False) -> list[Piece]:
+    """The same of many, each box of a key once, as the library wants it: paths that read alike get
+    a number. again: beside a copy that was staged under the same names."""
+    known = set()
+    pieces = []
     for source in sources:
         piece = piece_of(source)
-        key, count = piece.key, 1
-        while (key, source.global_offset) in seen:
+        key, count = piece.key, 2 if again else 1
+        while True:
+            if count > 1:
+                piece = piece._replace(key=b"\0%d " % count + key[:1000])
+            shape = tuple(piece.shape)
+            box = (piece.key, shape, tuple(piece.global_offset or (0,) * len(shape)))
+            if box not in known:
+                break
             count += 1
-            key = b"\0%d\0%s" % (count, piece.key[:1000])
-        seen.add((key, source.global_offset))
-        out.append(piece if key == piece.key else piece._replace(key=key))
-    return out
+        known.add(box)
+        pieces.append(piece)
+    return pieces
 
 
 def views(addresses: list[int], sources: list[Source]) -> Iterator[torch.Tensor]:

@@ -397,11 +397,12 @@ class _Write:
         fresh = self._staged_results([(i, self._tensor(i)) for i in self._tensors])
         self._prove_headers()  # while their object is mapped
         sources = [_stage.Source((item.index.fqn,), tensor, *_box(item)) for item, tensor in fresh]
-        pieces = _stage.pieces_of(sources)
+        pieces = _stage.pieces_of(sources, again=self._current.staged is not None)
         made = [self._blob(item) for item in self._bytes]
         if not self._job.off:
             _proof.of(self._current.base).items(_where(self._current), made)
-        blobs = [(_stage.key_of((blob.key,)), blob.data) for blob in made]
+        keys = _stage.keys_of(blob.key for blob in made)
+        blobs = [(key, blob.data) for key, blob in zip(keys, made)]
         self._make_room(pieces, blobs)
         before = len(self.save.places()) if pieces or blobs else 0
         if pieces:
