@@ -119,6 +119,7 @@ void hearth_metadata_close(struct hearth_metadata *md)
     free(md->chunk.at);
     free(md->stored.at);
     free(md->path.at);
+    free(md->spoiled.at);
     free(md->heap.at);
     free(md->by_name.place);
     free(md->by_place.place);
@@ -143,6 +144,11 @@ static int entry_give(struct hearth_metadata *md, const struct md_entry *e,
         .kind = HEARTH_METADATA_BYTES,
         .index = (size_t)(e - md->entry.at) - md->first_entry };
 
+    if (e->unknown.name) {
+        give.kind = HEARTH_METADATA_UNKNOWN;
+        give.unknown_module = md_text(md, e->unknown.module);
+        give.unknown_name = md_text(md, e->unknown.name);
+    }
     if (e->tensor) {
         give.kind = HEARTH_METADATA_TENSOR;
         give.dtype = e->dtype;
@@ -201,6 +207,21 @@ int hearth_metadata_entry_find(struct hearth_metadata *md, const char *name, siz
     return e ? entry_give(md, e, out, err) : no_name(name, len, err);
 }
 
+/* What is asked for is described by what is not known. */
+static int not_known(
+        const struct hearth_metadata *md, const struct md_entry *e, struct hearth_error *err)
+{
+    struct hearth_text text[3] = { md_text(md, e->name), md_text(md, e->unknown.name),
+        md_text(md, e->unknown.module) };
+    char say[3][HTH_KEY_TEXT];
+
+    return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+            "%s is described by the class or function %s of %s, which is not known here",
+            hth_key_text(text[0].data, text[0].len, say[0]),
+            hth_key_text(text[1].data, text[1].len, say[1]),
+            hth_key_text(text[2].data, text[2].len, say[2]));
+}
+
 int hearth_metadata_chunk_at(struct hearth_metadata *md, size_t entry, size_t chunk,
         struct hearth_metadata_chunk *out, struct hearth_error *err)
 {
@@ -210,6 +231,8 @@ int hearth_metadata_chunk_at(struct hearth_metadata *md, size_t entry, size_t ch
 
     if (!e)
         return md ? HEARTH_ENOENT : HEARTH_EINVAL;
+    if (e->unknown.name)
+        return not_known(md, e, err);
     if (chunk >= e->chunks)
         return hth_fail(err, HEARTH_ENOENT, 0, "chunk %zu of %" PRIu32, chunk, e->chunks);
     c = &md->chunk.at[e->chunk + chunk];
@@ -283,9 +306,13 @@ int hearth_metadata_stored_find(struct hearth_metadata *md, const char *name, si
         struct hearth_error *err)
 {
     const struct md_stored *s;
+    const struct md_entry *e;
 
     if (!md || (!name && len) || (!offset && ndim))
         return hth_fail(err, HEARTH_EINVAL, 0, "no metadata, no name, or no offset");
+    e = md->info.unknown ? md_entry_find(md, len ? name : "", len) : NULL;
+    if (e && e->unknown.name)
+        return not_known(md, e, err);
     s = ndim > HTH_DIMS_MAX ? NULL : md_stored_find(md, len ? name : "", len, offset, ndim);
     return s ? stored_give(md, s, out, err) : no_name(name, len, err);
 }

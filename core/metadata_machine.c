@@ -31,7 +31,9 @@ static inline struct md_slot *push_int(
 
 static inline struct md_slot *push(struct md_machine *m, struct md_slot *sp, enum md_kind kind)
 {
-    return push_int(m, sp, kind, 0);
+    push_int(m, sp, kind, 0);
+    sp->small = 0;
+    return sp + 1;
 }
 
 static struct md_slot *push_long(struct md_machine *m, struct md_slot *sp)
@@ -39,7 +41,7 @@ static struct md_slot *push_long(struct md_machine *m, struct md_slot *sp)
     int64_t i = 0;
     const char *wrong = hth_pickle_long(m->op + 2, m->op[1], &i);
 
-    return wrong ? md_refuse(m, "%s", wrong) : push_int(m, sp, MD_INT, i);
+    return wrong ? push(m, sp, MD_OPAQUE) : push_int(m, sp, MD_INT, i);
 }
 
 /* Every component is a name: nothing that leaves the directory. */
@@ -85,13 +87,22 @@ static struct md_slot *push_cell(struct md_machine *m, struct md_slot *sp, enum 
     return sp + 1;
 }
 
+/* Fields of TensorProperties; later torches add more, of any kind. */
+#define FIELDS 5
+
+/* A tuple as a value of its own keeps it: what changes, or lies elsewhere, does not stay in it. */
+static int stays(const struct md_slot *e)
+{
+    return e->kind <= MD_PROPERTIES || e->kind == MD_GLOBAL || e->kind == MD_UNKNOWN;
+}
+
 /* Elements of a tuple, stack[0..n): which kind of tuple it is. */
 static enum md_kind tuple_kind(const struct md_slot *e, size_t n)
 {
     size_t ints = 0;
 
     for (size_t i = 0; i < n; i++) {
-        if (e[i].kind > MD_PROPERTIES && e[i].kind != MD_GLOBAL)
+        if (!stays(&e[i]) && n <= FIELDS)
             return MD_OPAQUE;
         ints += e[i].kind == MD_INT && e[i].small;
     }
@@ -103,11 +114,20 @@ static enum md_kind tuple_kind(const struct md_slot *e, size_t n)
 static struct md_slot *tuple_to_heap(struct md_machine *m, struct md_slot *e, size_t n)
 {
     struct hearth_metadata *md = m->md;
-    uint32_t first = md->heap.count;
-
+    uint32_t first;
     uint8_t refers = 0; /* to a class: it is arguments, and no value */
-    uint16_t of = MD_OF_STEPS | MD_OF_TEXTS;
+    uint16_t of = MD_OF_STEPS | MD_OF_TEXTS, others = 0;
 
+    for (size_t i = n; i-- > 0;) {
+        if (stays(&e[i]))
+            continue;
+        if (md_place(m, &e[i]))
+            return NULL;
+        md_drop(m, &e[i]);
+        push(m, &e[i], MD_OPAQUE);
+        others = MD_OF_OTHERS;
+    }
+    first = md->heap.count;
     for (size_t i = 0; i < n; i++) {
         if (!MD_ROOM(m, md->heap))
             return NULL;
@@ -118,7 +138,7 @@ static struct md_slot *tuple_to_heap(struct md_machine *m, struct md_slot *e, si
     }
     push(m, e, MD_TUPLE);
     e->small = refers;
-    e->n = of;
+    e->n = of | others;
     e->x = first;
     e->y = (uint32_t)n;
     return e + 1;
@@ -189,6 +209,23 @@ static struct md_slot *op_tuple_n(struct md_machine *m, struct md_slot *sp)
     return need(m, sp, n) ? tuple(m, sp - n, (size_t)n) : NULL;
 }
 
+/* An object of an unknown class takes what it is given; none of it is kept. */
+static int takes_all(const struct md_slot *s)
+{
+    return s->kind == MD_UNKNOWN && s->small;
+}
+
+/* values[0..n) are not kept. */
+static struct md_slot *lose(struct md_machine *m, struct md_slot *values, const struct md_slot *sp)
+{
+    for (const struct md_slot *v = sp; v-- > values;) {
+        if (md_place(m, v))
+            return NULL;
+        md_drop(m, v);
+    }
+    return values;
+}
+
 /* values[0..n) go into the list below them. */
 static struct md_slot *append(struct md_machine *m, struct md_slot *values, struct md_slot *sp)
 {
@@ -196,6 +233,8 @@ static struct md_slot *append(struct md_machine *m, struct md_slot *values, stru
 
     if (!need(m, values, 1))
         return NULL;
+    if (takes_all(values - 1))
+        return lose(m, values, sp);
     if (values[-1].kind != MD_LIST || m->cell.at[values[-1].x].closed)
         return md_refuse(m, "there is no list below that may change");
     list = &m->cell.at[values[-1].x];
@@ -211,13 +250,66 @@ static int state_is_for(const struct md_machine *m, const struct md_slot *below)
     return below >= m->floor && below->kind > MD_DICT && !m->cell.at[below->x].closed;
 }
 
+/* Python's hash of an integer is its rest by 2^61 - 1, and -1 counts as -2: numbers from there on
+ * can be chosen to be of one hash. Alone there are few of them; of tuples any number, and
+ * then each key of a dict is compared with all others. */
+static int hashes(int64_t i)
+{
+    return i >= 0 && i < (INT64_C(1) << 61) - 1;
+}
+
+static int ints_hash(const struct md_machine *m, const struct md_slot *s)
+{
+    const unsigned char *p = m->md->bytes + s->at;
+
+    for (uint32_t i = 0; i < s->n; i++)
+        if (!hashes(md_int_next(&p)))
+            return 0;
+    return 1;
+}
+
+static int part_hashes(const struct md_machine *m, const struct md_slot *s)
+{
+    switch (s->kind) {
+    case MD_INT:
+        return hashes(s->i);
+    case MD_INTS:
+    case MD_ARGS:
+    case MD_SIZE:
+        return ints_hash(m, s);
+    default:
+        return s->kind != MD_FLOAT;
+    }
+}
+
 /* Whoever unpickles this hashes keys, and a tuple all through, as often as it is one: of tuples in
  * tuples that are shared that takes for ever. */
-static int is_key(const struct md_slot *s)
+static int is_key(const struct md_machine *m, const struct md_slot *s)
 {
-    return s->kind != MD_OPAQUE && s->kind != MD_LIST && s->kind != MD_DICT &&
-           (s->kind != MD_TUPLE || s->y <= HTH_DIMS_MAX);
+    const struct md_slot *part = s;
+    uint32_t parts = 0;
+
+    if (s->kind == MD_OPAQUE || s->kind == MD_LIST || s->kind == MD_DICT)
+        return 0;
+    if (s->kind == MD_TUPLE && (s->y > HTH_DIMS_MAX || s->n & MD_OF_OTHERS))
+        return 0;
+    if (s->kind == MD_TUPLE) {
+        part = &m->md->heap.at[s->x];
+        parts = s->y;
+    } else if (s->kind == MD_INTS || s->kind == MD_ARGS || s->kind == MD_SIZE) {
+        parts = 1;
+    } else if (s->kind == MD_INDEX && m->cell.at[s->x].closed) {
+        part = &m->cell.at[s->x].attr[MD_I_OFFSET];
+        parts = part->kind == MD_SIZE;
+    }
+    for (; parts; parts--, part++)
+        if (!part_hashes(m, part))
+            return 0;
+    return 1;
 }
+
+#define NO_KEY \
+    "a key that is a list, a dict or a tuple of many, of tuples or of numbers out of range"
 
 /* values[0..n) go into the dict below them: attributes, where the object they are of is below it. */
 static struct md_slot *set_items(struct md_machine *m, struct md_slot *values, struct md_slot *sp)
@@ -227,10 +319,12 @@ static struct md_slot *set_items(struct md_machine *m, struct md_slot *values, s
 
     if (!need(m, values, 1))
         return NULL;
-    if (below->kind != MD_DICT || m->cell.at[below->x].closed)
-        return md_refuse(m, "there is no dict below that may change");
     if ((sp - values) % 2)
         return md_refuse(m, "a key without a value");
+    if (takes_all(below))
+        return lose(m, values, sp);
+    if (below->kind != MD_DICT || m->cell.at[below->x].closed)
+        return md_refuse(m, "there is no dict below that may change");
     dict = &m->cell.at[below->x];
     if (state_is_for(m, below - 1) && sp > values) {
         if (dict->holds != MD_EMPTY && (dict->holds != MD_STATE || dict->first != below[-1].x))
@@ -240,10 +334,7 @@ static struct md_slot *set_items(struct md_machine *m, struct md_slot *values, s
         return md_attributes(m, below - 1, values, (size_t)(sp - values) / 2) ? NULL : values;
     }
     for (struct md_slot *v = values; v < sp; v += 2)
-        if ((!is_key(v) &&
-                    (md_refuse(m, "a key that is a list, a dict or a tuple of many or of tuples"),
-                            1)) ||
-                md_place(m, v) || md_place(m, v + 1) ||
+        if ((!is_key(m, v) && (md_refuse(m, NO_KEY), 1)) || md_place(m, v) || md_place(m, v + 1) ||
                 (dict->closed && (md_refuse(m, "a dict in itself"), 1)) ||
                 md_pair(m, dict, v, v + 1))
             return NULL;
@@ -272,6 +363,30 @@ static struct md_slot *op_setitems(struct md_machine *m, struct md_slot *sp)
     struct md_slot *from = close_mark(m);
 
     return from ? set_items(m, from, sp) : NULL;
+}
+
+/* The values above the last MARK are a frozenset, or go into the set below. A set is a value that
+ * only an attribute nobody asks for may hold. */
+static struct md_slot *op_set_items(struct md_machine *m, struct md_slot *sp)
+{
+    struct md_slot *from = close_mark(m);
+    int frozen = *m->op == 0x91;
+
+    if (!from)
+        return NULL;
+    if (!frozen && !(from > m->floor && from[-1].kind == MD_OPAQUE && from[-1].small))
+        return md_refuse(m, "there is no set below");
+    for (const struct md_slot *v = from; v < sp; v++)
+        if (!is_key(m, v))
+            return md_refuse(m, NO_KEY);
+    if (!lose(m, from, sp))
+        return NULL;
+    return frozen ? push(m, from, MD_OPAQUE) : from;
+}
+
+static struct md_slot *op_empty_set(struct md_machine *m, struct md_slot *sp)
+{
+    return push_int(m, sp, MD_OPAQUE, 0);
 }
 
 /* ---- Memo --------------------------------------------------------------------------------- */
@@ -367,6 +482,10 @@ static op_fn *const plain[256] = {
     [0x87] = op_tuple_n,
     [0x88] = op_true,
     [0x89] = op_false,
+    [0x8f] = op_empty_set,
+    [0x90] = op_set_items,
+    [0x91] = op_set_items,
+    [0x92] = md_newobj_ex,
     [0x93] = md_stack_global,
 };
 
@@ -390,6 +509,14 @@ static struct md_slot *seldom(
     case 0x8a:
         *n = 2 + (size_t)p[1];
         return push_long(m, sp);
+    case 'B':
+    case 'C':
+    case 0x8e:
+    case 0x96:
+        *n = *p == 'C'   ? 2 + (size_t)p[1]
+             : *p == 'B' ? 5 + (size_t)hth_get32(p + 1)
+                         : 9 + (size_t)hth_get64(p + 1);
+        return push(m, sp, MD_OPAQUE);
     case 'G':
         *n = 9;
         return push(m, sp, MD_FLOAT);
@@ -449,6 +576,24 @@ static struct md_slot *run(struct md_machine *m)
     }
 }
 
+static int no_metadata(struct md_machine *m)
+{
+    struct hearth_text module, name;
+    char say[2][HTH_KEY_TEXT];
+    struct md_what what;
+
+    if (!md_unknown(m, m->stack, &what)) {
+        md_refuse(m, "what the pickle holds is no Metadata");
+        return m->rc;
+    }
+    module = md_text(m->md, what.module);
+    name = md_text(m->md, what.name);
+    md_refuse(m, "what the pickle holds is no Metadata, but %s of %s",
+            hth_key_text(name.data, name.len, say[0]),
+            hth_key_text(module.data, module.len, say[1]));
+    return m->rc;
+}
+
 /* The root, a Metadata, says which of the records are its own. */
 static int finish(struct md_machine *m, const struct md_slot *sp)
 {
@@ -458,10 +603,8 @@ static int finish(struct md_machine *m, const struct md_slot *sp)
         md_refuse(m, "STOP with %td values and %u open MARKs", sp - m->stack, m->marks);
         return m->rc;
     }
-    if (m->stack->kind != MD_METADATA) {
-        md_refuse(m, "what the pickle holds is no Metadata");
-        return m->rc;
-    }
+    if (m->stack->kind != MD_METADATA)
+        return no_metadata(m);
     return md_place(m, m->stack) ? m->rc : md_root(m, &m->cell.at[m->stack->x]);
 }
 

@@ -2,7 +2,8 @@
 /*
  * The classes and functions that a `.metadata` may name, and what is made of them: a row each, and
  * for a class the attributes that are looked at, with what they may hold. Attributes that nobody
- * knows are skipped, those that begin with __ refused.
+ * knows are skipped, those that begin with __ refused. Of a class or function that has no row,
+ * nothing is made: it is not known, nor is what needs it, and all else is read.
  */
 #include "metadata_parts.h"
 
@@ -150,9 +151,9 @@ static int same(const char *want, struct hearth_text text)
 
 struct md_slot *md_stack_global(struct md_machine *m, struct md_slot *sp)
 {
-    char say[2][HTH_KEY_TEXT];
     struct hearth_text module, name;
     struct md_slot *e = sp - 2;
+    uint32_t x = e[0].at, y = e[1].at;
     int id;
 
     if (sp - m->floor < 2 || e[0].kind != MD_TEXT || e[1].kind != MD_TEXT)
@@ -165,12 +166,41 @@ struct md_slot *md_stack_global(struct md_machine *m, struct md_slot *sp)
         id = globals[row].id;
         *e = (struct md_slot){ .kind = id < DTYPE ? MD_GLOBAL : MD_DTYPE,
             .small = (uint8_t)(id < DTYPE ? (int)row : id - DTYPE),
-            .at = (uint32_t)(m->op - m->md->bytes) };
+            .at = (uint32_t)(m->op - m->md->bytes),
+            .x = x,
+            .y = y };
         return e + 1;
     }
-    return md_refuse(m, "the global %s of %s is not allowed here",
-            hth_key_text(name.data, name.len, say[0]),
-            hth_key_text(module.data, module.len, say[1]));
+    *e = (struct md_slot){
+        .kind = MD_UNKNOWN, .at = (uint32_t)(m->op - m->md->bytes), .x = x, .y = y
+    };
+    return e + 1;
+}
+
+/* An object of an unknown class, in place of the class, whatever it is made of. */
+static struct md_slot *stand_in(struct md_machine *m, struct md_slot *class, struct md_slot *sp)
+{
+    for (struct md_slot *arg = sp; arg-- > class + 1;) {
+        if (arg->kind > MD_GLOBAL && md_place(m, arg))
+            return NULL;
+        md_drop(m, arg);
+    }
+    class->small = 1;
+    class->at = (uint32_t)(m->op - m->md->bytes);
+    return class + 1;
+}
+
+static int is_class(const struct md_slot *s)
+{
+    return s->kind == MD_UNKNOWN && !s->small;
+}
+
+struct md_slot *md_newobj_ex(struct md_machine *m, struct md_slot *sp)
+{
+    if (sp - m->floor < 3 || !is_class(sp - 3))
+        return md_refuse(
+                m, "a new object, with named arguments, of what is no class or takes none");
+    return stand_in(m, sp - 3, sp);
 }
 
 struct md_slot *md_newobj(struct md_machine *m, struct md_slot *sp)
@@ -179,6 +209,8 @@ struct md_slot *md_newobj(struct md_machine *m, struct md_slot *sp)
     uint32_t cell = 0;
     int id;
 
+    if (sp - m->floor >= 2 && is_class(e))
+        return stand_in(m, e, sp);
     if (sp - m->floor < 2 || e[0].kind != MD_GLOBAL || (id = globals[e[0].small].id) >= MD_KINDS)
         return md_refuse(m, "a new object of what is no class");
     if (e[1].kind != MD_INTS || e[1].n)
@@ -200,6 +232,14 @@ static int format(const struct md_machine *m, const struct md_slot *arg)
         for (i = 2; i >= 0 && !same(member[i], md_text(m->md, arg->at)); i--)
             ;
     return i >= 0 && i <= 2 ? (int)i : -1;
+}
+
+/* A number that a member may have in a later torch. */
+static int later_format(const struct md_machine *m, const struct md_slot *arg)
+{
+    int64_t number = arg->kind == MD_INTS && arg->n == 1 ? md_int(m->md, arg->at) : 0;
+
+    return number > 0 && number <= UINT8_MAX;
 }
 
 /* What a call gives, in e[0]; 0: it does not take these arguments. */
@@ -226,6 +266,11 @@ static int call(struct md_machine *m, struct md_slot *e, int id)
     }
     if (id == FORMAT && (i = format(m, arg)) >= 0) {
         *e = (struct md_slot){ .kind = MD_FORMAT, .small = (uint8_t)i, .at = e->at };
+        return 1;
+    }
+    if (id == FORMAT && later_format(m, arg)) {
+        e->kind = MD_UNKNOWN;
+        e->small = 1;
         return 1;
     }
     if (id == GETATTR && n == 2 && of->kind == MD_GLOBAL && globals[of->small].id == FORMAT &&
@@ -258,6 +303,8 @@ struct md_slot *md_reduce(struct md_machine *m, struct md_slot *sp)
     struct md_slot *e = sp - 2, arg;
     int id;
 
+    if (sp - m->floor >= 2 && is_class(e))
+        return stand_in(m, e, sp);
     if (sp - m->floor < 2 || e[0].kind != MD_GLOBAL || (id = globals[e[0].small].id) < MD_KINDS)
         return md_refuse(m, "a call of what cannot be called");
     arg = e[1];
@@ -299,6 +346,22 @@ int md_attributes(struct md_machine *m, const struct md_slot *object, const stru
     return HEARTH_OK;
 }
 
+/* What an attribute is made of is not known: as if there were none, where the whole can do without
+ * it; else the object is not known either. */
+static int field_unknown(const struct md_machine *m, const struct md_slot *object,
+        const struct field *f, struct md_cell *c, struct md_slot *value)
+{
+    struct md_what what;
+
+    if (!md_unknown(m, value, &what) || (object->kind == MD_METADATA && !f->optional))
+        return 0;
+    if (object->kind == MD_METADATA || object->kind == MD_STORAGE)
+        *value = (struct md_slot){ .kind = MD_NONE };
+    else
+        c->unknown = what;
+    return 1;
+}
+
 /* The attributes are what the class wants; those that are absent become None. */
 static int fields_check(struct md_machine *m, const struct md_slot *object, struct md_cell *c)
 {
@@ -312,7 +375,8 @@ static int fields_check(struct md_machine *m, const struct md_slot *object, stru
             if (!f->optional)
                 return md_refuse_at(m, object->at, "a %s without %s", class->name, name);
             c->attr[i] = (struct md_slot){ .kind = MD_NONE };
-        } else if (!(f->kinds >> c->attr[i].kind & 1)) {
+        } else if (!field_unknown(m, object, f, c, &c->attr[i]) &&
+                   !(f->kinds >> c->attr[i].kind & 1)) {
             return md_refuse_at(
                     m, c->attr[i].at, "the %s of a %s cannot be this", name, class->name);
         }
@@ -322,14 +386,19 @@ static int fields_check(struct md_machine *m, const struct md_slot *object, stru
 
 /* ---- Objects that are complete ------------------------------------------------------------ */
 
-/* (dtype, layout, requires_grad, memory format, pin_memory): then one slot holds them all. */
+/* (dtype, layout, requires_grad, memory format, pin_memory), and what later torches add: then one
+ * slot holds them all. */
 static int properties(struct md_machine *m, struct md_cell *c, const struct md_slot *state)
 {
     const struct md_slot *e;
 
-    if (state->kind != MD_TUPLE || state->y != 5)
-        return md_refuse_at(m, state->at, "the state of TensorProperties is no tuple of five");
+    if (state->kind != MD_TUPLE || state->y < 5)
+        return md_refuse_at(
+                m, state->at, "the state of TensorProperties is no tuple of five or more");
     e = &m->md->heap.at[state->x];
+    for (int i = 0; i < 5; i++)
+        if (md_unknown(m, &e[i], &c->unknown))
+            return HEARTH_OK;
     if (e[0].kind != MD_DTYPE || e[1].kind != MD_LAYOUT || e[2].kind != MD_BOOL ||
             e[3].kind != MD_FORMAT || e[4].kind != MD_BOOL)
         return md_refuse_at(m, state->at,
@@ -415,6 +484,8 @@ static int complete(struct md_machine *m, const struct md_slot *object, const st
     dict->closed = 1;
     if (fields_check(m, object, c))
         return m->rc;
+    if (c->unknown.name)
+        return HEARTH_OK;
     switch (object->kind) {
     case MD_TENSOR:
         return md_tensor(m, c->attr);
@@ -431,10 +502,24 @@ static int complete(struct md_machine *m, const struct md_slot *object, const st
     }
 }
 
+/* What it is given is not looked at: an object of an unknown class, or of one that had no attributes
+ * yet; that one takes no other state. */
+static int takes_any(const struct md_slot *object, const struct md_slot *state)
+{
+    return (object->kind == MD_UNKNOWN && object->small) ||
+           (object->kind == MD_BYTES && state->kind == MD_DICT);
+}
+
 struct md_slot *md_build(struct md_machine *m, struct md_slot *sp)
 {
     struct md_slot *object = sp - 2, *state = sp - 1;
 
+    if (sp - m->floor >= 2 && takes_any(object, state)) {
+        if (md_place(m, state))
+            return NULL;
+        md_drop(m, state);
+        return sp - 1;
+    }
     if (sp - m->floor < 2 || object->kind < MD_NEW_PROPERTIES || m->cell.at[object->x].closed)
         return md_refuse(m, "BUILD of what is no new object");
     if (complete(m, object, state))

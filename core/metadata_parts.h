@@ -36,10 +36,12 @@ enum md_kind {
     MD_FORMAT,     /* small: 0 to 2 */
     MD_BYTES,      /* BytesStorageMetadata */
     MD_PROPERTIES, /* complete: small dtype, n flags, `at` layout */
-    MD_OPAQUE,     /* something that only an attribute nobody asks for may hold */
+    MD_OPAQUE,     /* something that only an attribute nobody asks for may hold; small: a set */
+    MD_UNKNOWN,    /* a class that is not in the table, or (small) an object of it: x, y: the texts
+                    * that name it */
     MD_TUPLE,      /* heap[x .. x + y); small: a class is among them; n: enum md_of */
     MD_PATH,       /* of pathlib: its parts, as MD_TUPLE; small: of Windows */
-    MD_GLOBAL,     /* small: row of the table; stands nowhere but on the stack */
+    MD_GLOBAL,     /* small: row of the table; x, y: as above; stands nowhere but on the stack */
     MD_LIST,       /* from here on x is a cell */
     MD_DICT,
     MD_NEW_PROPERTIES, /* classes with a state */
@@ -53,9 +55,16 @@ enum md_kind {
 };
 
 enum md_of {
-    MD_OF_STEPS = 1,
-    MD_OF_TEXTS = 2
-}; /* a tuple of nothing but texts and integers; texts */
+    MD_OF_STEPS = 1, /* a tuple of nothing but texts and integers */
+    MD_OF_TEXTS = 2,
+    MD_OF_OTHERS = 4, /* among others of what only an attribute nobody asks for may hold */
+};
+
+/* The texts that name a class which is not in the table; 0, 0: there is none. Whatever is made of
+ * such a thing is not known either: it is listed, and nothing more. */
+struct md_what {
+    uint32_t module, name;
+};
 
 struct md_slot {
     uint8_t kind, small;
@@ -118,6 +127,7 @@ struct md_cell {
     uint8_t pinned, closed; /* closed: stands somewhere; object: has its state */
     uint8_t holds, set;     /* enum md_holds; object: bits of the attributes it has */
     uint32_t at;
+    struct md_what unknown; /* something that it is made of */
     union {
         struct md_slot attr[MD_ATTRS];
         struct {
@@ -137,6 +147,7 @@ struct md_entry {
     uint32_t chunk, chunks;
     uint32_t path; /* number of its path + 1 */
     uint8_t tensor, dtype, ndim, flags;
+    struct md_what unknown; /* then nothing but the name holds */
 };
 /* flags: the memory format has two bits; huge: of more than 2^63 bytes */
 enum { MD_GRAD = 1, MD_PINNED = 2, MD_FORMAT_SHIFT = 2, MD_FORMAT_MASK = 3, MD_HUGE = 16 };
@@ -149,6 +160,12 @@ struct md_stored {
     uint32_t name, hash, offset, path, at, len, hint;
     uint16_t transforms;
     uint8_t ndim, has_offset;
+};
+
+struct md_spoiled { /* a place or a path that is described by what is not known: its entry is none */
+    uint32_t name;
+    uint32_t dict; /* `at` of the dict that it stands in */
+    struct md_what what;
 };
 
 struct md_path { /* of an entry in the nested state */
@@ -177,6 +194,7 @@ struct hearth_metadata {
     MD_ARRAY(struct md_chunk) chunk;
     MD_ARRAY(struct md_stored) stored;
     MD_ARRAY(struct md_path) path;
+    MD_ARRAY(struct md_spoiled) spoiled;
     MD_ARRAY(struct md_slot) heap; /* elements of tuples */
     uint32_t entries, first_entry, storeds, first_stored, paths, first_path;
     int huge; /* some entry is */
@@ -243,10 +261,15 @@ void *md_grow(struct md_machine *m, void *at, uint32_t *cap, size_t each);
 int md_place(struct md_machine *m, const struct md_slot *s);
 void md_drop(struct md_machine *m, const struct md_slot *s);
 uint32_t md_cell_new(struct md_machine *m); /* UINT32_MAX: m->rc is set */
+/* The records that a dict was are none, where they are the last ones. */
+void md_forget(struct md_machine *m, const struct md_cell *dict);
+/* 1: a value is, or is made of, what is not known; *out says what. */
+int md_unknown(const struct md_machine *m, const struct md_slot *s, struct md_what *out);
 
 /* Opcodes that refer to classes: each takes the stack's top and returns the new one, or NULL. */
 struct md_slot *md_stack_global(struct md_machine *m, struct md_slot *sp);
 struct md_slot *md_newobj(struct md_machine *m, struct md_slot *sp);
+struct md_slot *md_newobj_ex(struct md_machine *m, struct md_slot *sp);
 struct md_slot *md_reduce(struct md_machine *m, struct md_slot *sp);
 struct md_slot *md_build(struct md_machine *m, struct md_slot *sp);
 enum md_attr md_attr_of(const unsigned char *text, size_t len);

@@ -20,6 +20,8 @@ static int becomes(struct md_machine *m, struct md_cell *over, enum md_holds hol
     } else if (over->holds != holds || holds == MD_MIXED) {
         if (over->holds != MD_MIXED)
             over->bad = at;
+        if (over->holds != MD_CHUNKS)
+            md_forget(m, over);
         over->holds = MD_MIXED;
         return 0;
     }
@@ -37,9 +39,13 @@ int md_element(struct md_machine *m, struct md_cell *list, const struct md_slot 
                           : value->kind == MD_TEXT ? MD_TEXTS
                                                    : MD_MIXED;
     uint32_t records = holds == MD_CHUNKS ? md->chunk.count : list->first + list->count;
-    int is = becomes(m, list, holds, records, value->at);
+    int is;
 
-    if (is < 0)
+    if (md_unknown(m, value, &list->unknown)) {
+        md_drop(m, value);
+        return HEARTH_OK;
+    }
+    if ((is = becomes(m, list, holds, records, value->at)) < 0)
         return is;
     if (is && holds == MD_CHUNKS) {
         if (list->count == 1)
@@ -143,7 +149,7 @@ static struct md_entry entry_of(
     struct md_entry e = { .name = key->at, .hash = key->y };
     const struct md_slot *attr;
 
-    if (value->kind == MD_BYTES)
+    if (value->kind == MD_BYTES || md_unknown(m, value, &e.unknown))
         return e;
     attr = m->cell.at[value->x].attr;
     e.tensor = 1;
@@ -184,7 +190,7 @@ static enum md_holds pair_kind(const struct md_slot *key, const struct md_slot *
         return MD_PLACES;
     if (key->kind != MD_TEXT)
         return MD_MIXED;
-    if (value->kind == MD_TENSOR || value->kind == MD_BYTES)
+    if (value->kind == MD_TENSOR || value->kind == MD_BYTES || value->kind == MD_UNKNOWN)
         return MD_ENTRIES;
     return value->kind == MD_INTS || (value->kind == MD_TUPLE && value->n & MD_OF_STEPS) ? MD_PATHS
                                                                                          : MD_MIXED;
@@ -210,6 +216,30 @@ static int pair_add(struct md_machine *m, enum md_holds holds, const struct md_s
     return m->rc;
 }
 
+/* A place or path that is described by what is not known is none, and its entry is not known. 1: so
+ * it is; 0: it is not; less: refused. */
+static int pair_unknown(struct md_machine *m, struct md_cell *dict, const struct md_slot *key,
+        const struct md_slot *value)
+{
+    const struct md_slot *name = key->kind == MD_INDEX ? &m->cell.at[key->x].attr[MD_I_NAME] : key;
+    int place = (key->kind == MD_INDEX || key->kind == MD_UNKNOWN) &&
+                (dict->holds == MD_EMPTY || dict->holds == MD_PLACES);
+    int path = key->kind == MD_TEXT && (value->kind == MD_TUPLE || value->kind == MD_UNKNOWN) &&
+               (dict->holds == MD_PATHS || (dict->holds == MD_EMPTY && value->kind == MD_TUPLE));
+    struct md_what what;
+
+    if ((!place && !path) || !(md_unknown(m, key, &what) || md_unknown(m, value, &what)))
+        return 0;
+    if (name->kind == MD_TEXT) {
+        if (!MD_ROOM(m, m->md->spoiled))
+            return m->rc;
+        m->md->spoiled.at[m->md->spoiled.count++] = (struct md_spoiled){ name->at, dict->at, what };
+    }
+    md_drop(m, value);
+    md_drop(m, key);
+    return 1;
+}
+
 int md_pair(struct md_machine *m, struct md_cell *dict, const struct md_slot *key,
         const struct md_slot *value)
 {
@@ -223,6 +253,8 @@ int md_pair(struct md_machine *m, struct md_cell *dict, const struct md_slot *ke
 
     if (key->kind == MD_BYTES || (key->kind > MD_GLOBAL && key->kind != MD_INDEX))
         return md_refuse_at(m, key->at, "a key that is a list, a dict or an object");
+    if ((is = pair_unknown(m, dict, key, value)))
+        return is < 0 ? is : HEARTH_OK;
     if ((is = becomes(m, dict, holds, records, holds == MD_MIXED ? value->at : key->at)) < 0)
         return is;
     if (is && pair_add(m, holds, key, value))
@@ -279,6 +311,29 @@ static int storage(struct md_machine *m, const struct md_slot *attr)
     return path_join(m, &attr[MD_G_ID]);
 }
 
+static int none_known(const struct hearth_metadata *md, const struct md_cell *entries)
+{
+    uint32_t i = 0;
+
+    while (i < entries->count && md->entry.at[entries->first + i].unknown.name)
+        i++;
+    return i == entries->count;
+}
+
+/* Spoiled are the entries of which a path or a place of the root's own dicts is not known. */
+static void spoiled_keep(
+        struct md_machine *m, const struct md_slot *planner, const struct md_slot *places)
+{
+    struct md_spoiled *all = m->md->spoiled.at;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < m->md->spoiled.count; i++)
+        if ((planner->kind == MD_DICT && all[i].dict == m->cell.at[planner->x].at) ||
+                (places->kind == MD_DICT && all[i].dict == m->cell.at[places->x].at))
+            all[kept++] = all[i];
+    m->md->spoiled.count = kept;
+}
+
 /* The range of a dict that may hold nothing but `holds`. */
 static int range(struct md_machine *m, const struct md_slot *s, enum md_holds holds,
         uint32_t *out_first, uint32_t *out_count, const char *what)
@@ -286,6 +341,8 @@ static int range(struct md_machine *m, const struct md_slot *s, enum md_holds ho
     const struct md_cell *c = &m->cell.at[s->x];
 
     if (s->kind != MD_DICT || c->holds == MD_EMPTY)
+        return HEARTH_OK;
+    if (holds == MD_PATHS && c->holds == MD_ENTRIES && none_known(m->md, c))
         return HEARTH_OK;
     if (c->holds != holds)
         return md_refuse_at(m, c->bad ? c->bad : c->at, "this is nothing for %s", what);
@@ -305,6 +362,7 @@ int md_root(struct md_machine *m, const struct md_cell *metadata)
                     "storage_data") ||
             range(m, &attr[MD_M_PLANNER], MD_PATHS, &md->first_path, &md->paths, "planner_data"))
         return m->rc;
+    spoiled_keep(m, &attr[MD_M_PLANNER], &attr[MD_M_STORAGE_DATA]);
     md->info.entries = md->entries;
     md->info.stored = md->storeds;
     for (uint32_t i = 0; i < md->entries; i++)

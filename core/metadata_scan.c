@@ -22,7 +22,7 @@ static int refuse(const struct scan *s, const unsigned char *at, const char *wha
             *at, what);
 }
 
-/* What writers of these files use, of the machine's table; ALONE: a byte without an argument, but
+/* What writers of these files use, or may use in a field that is added later; ALONE: a byte without an argument, but
  * for those that mean something here. */
 enum { WITH = 1, ALONE };
 
@@ -30,6 +30,8 @@ static const uint8_t allowed[256] = {
     ['('] = ALONE,
     [')'] = ALONE,
     ['.'] = WITH,
+    ['B'] = WITH,
+    ['C'] = WITH,
     ['G'] = WITH,
     ['J'] = WITH,
     ['K'] = WITH,
@@ -56,9 +58,15 @@ static const uint8_t allowed[256] = {
     [0x8a] = WITH,
     [0x8c] = WITH,
     [0x8d] = WITH,
+    [0x8e] = WITH,
+    [0x8f] = ALONE,
+    [0x90] = ALONE,
+    [0x91] = ALONE,
+    [0x92] = ALONE,
     [0x93] = ALONE,
     [0x94] = WITH,
     [0x95] = WITH,
+    [0x96] = WITH,
 };
 
 static int frame(struct scan *s, const unsigned char *p)

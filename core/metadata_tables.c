@@ -244,13 +244,36 @@ static int paths(struct hearth_metadata *md, struct hearth_error *err)
     return HEARTH_OK;
 }
 
+static void unknowns(struct hearth_metadata *md)
+{
+    for (uint32_t i = 0; i < md->spoiled.count; i++) {
+        struct hearth_text t = md_text(md, md->spoiled.at[i].name);
+        struct wanted w = { .name = t.data, .len = t.len };
+        const struct md_place *p;
+        struct md_entry *e;
+
+        w.hash = name_hash(md, md_hash(md, t.data, t.len));
+        p = seek(md, &md->by_name, &w);
+        if (!p->record)
+            continue;
+        e = &md->entry.at[md->first_entry + p->record - 1];
+        md->info.chunks -= e->chunks;
+        *e = (struct md_entry){
+            .name = e->name, .hash = e->hash, .path = e->path, .unknown = md->spoiled.at[i].what
+        };
+    }
+    for (uint32_t i = 0; i < md->entries; i++)
+        md->info.unknown += md->entry.at[md->first_entry + i].unknown.name != 0;
+}
+
 int md_tables(struct hearth_metadata *md, struct hearth_error *err)
 {
     int rc;
 
     if ((rc = table_init(&md->by_name, md->entries, err)) ||
             (rc = table_init(&md->by_place, md->storeds, err)) || (rc = entries(md, err)) ||
-            (rc = places(md, err)))
+            (rc = places(md, err)) || (rc = paths(md, err)))
         return rc;
-    return paths(md, err);
+    unknowns(md);
+    return HEARTH_OK;
 }

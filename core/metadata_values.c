@@ -86,6 +86,35 @@ int md_place(struct md_machine *m, const struct md_slot *s)
     return HEARTH_OK;
 }
 
+int md_unknown(const struct md_machine *m, const struct md_slot *s, struct md_what *out)
+{
+    if (s->kind == MD_UNKNOWN) {
+        *out = (struct md_what){ s->x, s->y };
+        return 1;
+    }
+    if (s->kind == MD_TUPLE)
+        for (uint32_t i = 0; i < s->y; i++)
+            if (m->md->heap.at[s->x + i].kind == MD_UNKNOWN)
+                return md_unknown(m, &m->md->heap.at[s->x + i], out);
+    if (s->kind <= MD_GLOBAL || !m->cell.at[s->x].unknown.name)
+        return 0;
+    *out = m->cell.at[s->x].unknown;
+    return 1;
+}
+
+void md_forget(struct md_machine *m, const struct md_cell *dict)
+{
+    struct hearth_metadata *md = m->md;
+    uint32_t end = dict->first + dict->count;
+
+    if (dict->holds == MD_PATHS && end == md->path.count)
+        md->path.count = dict->first;
+    if (dict->holds == MD_ENTRIES && end == md->entry.count)
+        md->entry.count = dict->first;
+    if (dict->holds == MD_PLACES && end == md->stored.count)
+        md->stored.count = dict->first;
+}
+
 void md_drop(struct md_machine *m, const struct md_slot *s)
 {
     struct hearth_metadata *md = m->md;
@@ -101,8 +130,8 @@ void md_drop(struct md_machine *m, const struct md_slot *s)
     c = &m->cell.at[s->x];
     if (c->pinned)
         return;
-    if (s->kind == MD_DICT && c->holds == MD_PATHS && c->first + c->count == md->path.count)
-        md->path.count = c->first;
+    if (s->kind == MD_DICT)
+        md_forget(m, c);
     c->next_free = m->free_cell;
     m->free_cell = s->x + 1;
 }

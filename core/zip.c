@@ -127,8 +127,21 @@ static int entry(
     return HEARTH_OK;
 }
 
-/* Where its data lies: behind the local header, which must be of the same name. `stop`: where the
- * next member or the directory begins. */
+/* Checksum and lengths, local and central from byte 14 and 16 on: the local ones are absent (their
+ * place is behind the data), all ones (in an extra field), or the same. */
+static int numbers_agree(const unsigned char *local, const unsigned char *central)
+{
+    for (unsigned i = 0; i < 12; i += 4) {
+        uint32_t n = hth_get32(local + 14 + i);
+
+        if (n && n != UINT32_MAX && n != hth_get32(central + 16 + i))
+            return 0;
+    }
+    return 1;
+}
+
+/* Where its data lies: behind the local header, which must say of it what the directory says. `stop`:
+ * where the next member or the directory begins. */
 static int locate(const struct zip *z, struct hth_zip_member *m, uint64_t stop)
 {
     const unsigned char *p = z->bytes + m->head;
@@ -144,6 +157,8 @@ static int locate(const struct zip *z, struct hth_zip_member *m, uint64_t stop)
         return refuse(z, m->head, "a member reaches into what follows it");
     if (memcmp(p + LOCAL, m->name, m->name_len) != 0)
         return refuse(z, m->head, "a local header has another name than the central directory");
+    if (!numbers_agree(p, (const unsigned char *)m->name - CENTRAL))
+        return refuse(z, m->head, "a local header has other lengths than the central directory");
     m->at = m->head + head;
     return HEARTH_OK;
 }
@@ -155,18 +170,28 @@ static int by_place(const void *a, const void *b)
     return x->head < y->head ? -1 : x->head > y->head;
 }
 
-static int by_text(const void *a, size_t a_len, const void *b, size_t b_len)
+static int folded(char c)
 {
-    int c = memcmp(a, b, a_len < b_len ? a_len : b_len);
+    return c >= 'A' && c <= 'Z' ? c + 'a' - 'A' : (unsigned char)c;
+}
 
-    return c ? c : a_len < b_len ? -1 : a_len > b_len;
+/* Torch looks names up without regard to case: two that differ in nothing else are one. */
+static int by_folded_name(const struct hth_zip_member *x, const struct hth_zip_member *y)
+{
+    size_t n = x->name_len < y->name_len ? x->name_len : y->name_len;
+    int c = 0;
+
+    for (size_t i = 0; i < n && !c; i++)
+        c = folded(x->name[i]) - folded(y->name[i]);
+    return c ? c : x->name_len < y->name_len ? -1 : x->name_len > y->name_len;
 }
 
 static int by_name(const void *a, const void *b)
 {
     const struct hth_zip_member *x = a, *y = b;
+    int c = by_folded_name(x, y);
 
-    return by_text(x->name, x->name_len, y->name, y->name_len);
+    return c ? c : memcmp(x->name, y->name, x->name_len);
 }
 
 static int members(const struct zip *z, const struct directory *d, struct hth_zip *zip)
@@ -189,7 +214,7 @@ static int members(const struct zip *z, const struct directory *d, struct hth_zi
         return rc;
     qsort(zip->member, zip->count, sizeof(zip->member[0]), by_name);
     for (size_t i = 1; i < zip->count; i++)
-        if (by_name(&zip->member[i - 1], &zip->member[i]) == 0)
+        if (by_folded_name(&zip->member[i - 1], &zip->member[i]) == 0)
             return refuse(z, zip->member[i].head, "two members of one name");
     return HEARTH_OK;
 }

@@ -4,7 +4,9 @@
  * has, of which chunks, and where each is stored. Read from and written as a pickle; nothing of
  * the pickle is run, and nothing but integers and strings is made of it.
  *
- * Read: torch 2.2 to 2.13, protocols 4 and 5. Time is linear in the input and memory beyond the
+ * Read: torch 2.2 to 2.15 and later ones, protocols 4 and 5. Fields that a later torch adds are
+ * skipped; an entry that needs a class or dtype which is not known here is HEARTH_METADATA_UNKNOWN,
+ * and all others are read. Time is linear in the input and memory beyond the
  * input bounded by its length. Objects here belong to one thread at a time.
  */
 #ifndef HEARTH_METADATA_H
@@ -25,7 +27,11 @@ struct hearth_text {  /* bytes, UTF-8 as it was pickled; no terminator, may hold
     size_t len;
 };
 
-enum hearth_metadata_kind { HEARTH_METADATA_TENSOR = 10, HEARTH_METADATA_BYTES = 20 };
+enum hearth_metadata_kind {
+    HEARTH_METADATA_TENSOR = 10,
+    HEARTH_METADATA_BYTES = 20,
+    HEARTH_METADATA_UNKNOWN = 30, /* nothing but its name and path can be said */
+};
 enum hearth_metadata_id { HEARTH_ID_NONE = 0, HEARTH_ID_TEXT = 10, HEARTH_ID_PATH = 20 };
 
 struct hearth_metadata_head {
@@ -38,6 +44,7 @@ struct hearth_metadata_head {
     uint32_t has_stored;  /* 0: storage_data was None */
     uint32_t has_planner; /* 0: planner_data was None */
     uint32_t modules;     /* names in storage_meta.modules */
+    size_t unknown;       /* entries of kind UNKNOWN */
 };
 
 struct hearth_metadata_entry {
@@ -52,6 +59,7 @@ struct hearth_metadata_entry {
     const int64_t *shape;      /* [ndim] of the global tensor; until the next call */
     size_t chunks, path;       /* number of chunks; of steps of its planner path */
     size_t index;              /* for the calls below */
+    struct hearth_text unknown_module, unknown_name; /* kind UNKNOWN: the class that is not known */
 };
 
 struct hearth_metadata_chunk {
@@ -77,8 +85,7 @@ struct hearth_metadata_step { /* of a path into the nested state */
     int64_t index;
 };
 
-/* bytes[len] are borrowed until close. Errors: HEARTH_ECORRUPT, "byte N: ..." and the name of a
- * global that is not allowed; HEARTH_ENOMEM. */
+/* bytes[len] are borrowed until close. Errors: HEARTH_ECORRUPT, "byte N: ..."; HEARTH_ENOMEM. */
 HEARTH_API int hearth_metadata_open(
         const void *bytes, size_t len, struct hearth_metadata **out, struct hearth_error *err);
 HEARTH_API void hearth_metadata_close(struct hearth_metadata *md);
@@ -90,6 +97,7 @@ HEARTH_API int hearth_metadata_entry_at(struct hearth_metadata *md, size_t index
         struct hearth_metadata_entry *out, struct hearth_error *err);
 HEARTH_API int hearth_metadata_entry_find(struct hearth_metadata *md, const char *name, size_t len,
         struct hearth_metadata_entry *out, struct hearth_error *err);
+/* HEARTH_EUNSUPPORTED of an entry of kind UNKNOWN, and so does stored_find: the text names both. */
 HEARTH_API int hearth_metadata_chunk_at(struct hearth_metadata *md, size_t entry, size_t chunk,
         struct hearth_metadata_chunk *out, struct hearth_error *err);
 HEARTH_API int hearth_metadata_path_at(struct hearth_metadata *md, size_t entry, size_t step,

@@ -59,7 +59,8 @@ class Case:
         of = s.LegacyProperties if self.some() else s.TensorProperties
         layout = s.LAYOUTS[rng.choice(list(s.LAYOUTS))]
         properties = of(
-            rng.choice(s.DTYPES), layout, self.some(), rng.randrange(3), self.some()
+            rng.choice(s.DTYPES), layout, self.some(), rng.randrange(3), self.some(),
+            rng.choice(((), (None,), ((1, 2),), (self.junk(), self.junk()))),
         )
         return s.TensorStorageMetadata(properties, self.size(shape), chunks)
 
@@ -237,10 +238,16 @@ class Careful(pickle.Unpickler):
                 member
             ]
         if module in ("pathlib", "pathlib._local"):
-            return {p.__name__: p for p in s.PATHS}[name]
+            known = {p.__name__: p for p in s.PATHS}
+            if name in known:
+                return known[name]
         if module.startswith("torch") and not name.startswith("_module") and "." not in name:
-            return sys.modules[module].__dict__[name]
-        raise pickle.UnpicklingError(f"{module} {name}")
+            if name in sys.modules.get(module, s).__dict__:
+                return sys.modules[module].__dict__[name]
+        raise pickle.UnpicklingError(NOT_KNOWN)
+
+
+NOT_KNOWN = "a class that is not known: Hearth skips it, and says so of its entry"
 
 
 def dump(program, files):
@@ -318,6 +325,8 @@ def main():
                 theirs = meaning(Careful(io.BytesIO(hurt[i])).load())
             except Exception as e:
                 theirs = repr(e)
+            if NOT_KNOWN in theirs or '"unknown"' in json.dumps(got):
+                continue
             if "unhashable" in theirs and "TypeError" in theirs:
                 continue  # a key in an attribute that Hearth skips
             if got != theirs:

@@ -85,6 +85,56 @@ Test(metadata_rules, a_class_or_function_is_no_value)
     REFUSED("\x8c\x01qh\x01K\x01\x85\x81", "with arguments");
 }
 
+#define THING "\x8c\x01m\x8c\x05Thing\x93"
+
+/* A class that is not known, made and filled in every way that pickles know. */
+Test(metadata_rules, a_class_that_is_not_known_is_skipped_however_it_is_made)
+{
+    ACCEPTED("\x8c\x01q" THING);
+    ACCEPTED("\x8c\x01q" THING ")\x81}\x8c\x01xK\x01sb");
+    ACCEPTED("\x8c\x01q" THING ")\x81}K\x01K\x02s}\x8c\x01sK\x01s\x86"
+             "b");
+    ACCEPTED("\x8c\x01q" THING "]K\x01"
+             "a}\x86R");
+    ACCEPTED("\x8c\x01q" THING ")R");
+    ACCEPTED("\x8c\x01q" THING ")}\x8c\x01yNs\x92");
+    ACCEPTED("\x8c\x01q" THING ")\x81(K\x01]" THING "e");
+    ACCEPTED("\x8c\x01q" THING ")\x81K\x01"
+             "a");
+    ACCEPTED("\x8c\x01q" THING ")\x81(K\x01" THING ")\x81u");
+    ACCEPTED("\x8c\x01q" THING ")\x81K\x01]s");
+    ACCEPTED("\x8c\x01q\x8f(K\x01\x8c\x01z\x90");
+    ACCEPTED("\x8c\x01q(K\x01\x8c\x01z\x91");
+    ACCEPTED("\x8c\x01q"
+             "C\x02xy");
+    ACCEPTED("\x8c\x01q"
+             "B\x02\0\0\0xy");
+    ACCEPTED("\x8c\x01q\x96\x02\0\0\0\0\0\0\0xy");
+    REFUSED("\x8c\x01q" THING "}b", "BUILD of what is no new object");
+    REFUSED("\x8c\x01q" THING "K\x01"
+            "a",
+            "no list below");
+    REFUSED("\x8c\x01q" THING ")\x81)R", "cannot be called");
+    REFUSED("\x8c\x01q(K\x01\x90", "no set below");
+    REFUSED("\x8c\x01q\x8f(]\x90", "a key that is");
+    REFUSED("\x8c\x01qh\x01)}\x92", "named arguments");
+    REFUSED("\x8c\x01q\x96\xff\xff\xff\xff\0\0\0\0xy", "cut off");
+}
+
+/* -1 and -2, and numbers that differ by 2^61 - 1, have one hash; tuples of them as many as one likes. */
+Test(metadata_rules, keys_of_one_hash_are_refused)
+{
+    ACCEPTED("\x8c\x01q}J\xff\xff\xff\xffNs");
+    ACCEPTED("\x8c\x01q}K\x01K\x02\x86Ns");
+    REFUSED("\x8c\x01q}J\xff\xff\xff\xffK\x02\x86Ns", "out of range");
+    REFUSED("\x8c\x01q}\x8c\x01zJ\xff\xff\xff\xff\x86Ns", "out of range");
+    REFUSED("\x8c\x01q}K\x01\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x1f\x86Ns", "out of range");
+    REFUSED("\x8c\x01q}G\0\0\0\0\0\0\0\0\x85Ns", "out of range");
+    REFUSED("\x8c\x01q}h\x02)\x81}(\x8c\x03"
+            "fqn\x8c\x01n\x8c\x06offseth\x00\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x1f\x85\x85RubNs",
+            "out of range");
+}
+
 Test(metadata_rules, getattr_takes_the_members_of_one_enum)
 {
 #define GETATTR         \
@@ -105,7 +155,9 @@ Test(metadata_rules, sizes_and_places_are_made_of_integers_where_they_stand)
     REFUSED("\x8c\x01qK\x01\x94\x8c\x01rh\x00h\x05\x85\x85R", "these arguments");
     REFUSED("\x8c\x01qh\x00J\xff\xff\xff\xff\x85\x85R", "these arguments");
     REFUSED("\x8c\x01qh\x00\x88\x85\x85R", "these arguments");
-    REFUSED("\x8c\x01q\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x80\x00", "64 bits");
+    ACCEPTED("\x8c\x01q\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x80\x00");
+    REFUSED("\x8c\x01qh\x00\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x80\x00\x85\x85R",
+            "these arguments");
 }
 
 /* The memo keeps a tuple whose elements would else be overwritten by those of the next. */

@@ -54,6 +54,9 @@ Test(value_zip, members_do_not_share_bytes)
     member(&z, "x/data.pkl", NOTHING, 4);
     refused(open_zip(&z), HEARTH_ECORRUPT, "two members of one name");
     z = good();
+    member(&z, "x/Data.PKL", NOTHING, 4); /* torch takes one for the other */
+    refused(open_zip(&z), HEARTH_ECORRUPT, "two members of one name");
+    z = good();
     entry(&z, "x/data.pkl", 0, 4); /* the same bytes twice */
     refused(open_zip(&z), HEARTH_ECORRUPT, "outside, or in another one");
     z = good();
@@ -98,6 +101,14 @@ Test(value_zip, entries_that_point_elsewhere)
     z = good();
     z.bytes[8] = 8;
     refused(open_zip(&z), HEARTH_ECORRUPT, "local header");
+    for (int i = 14; i < 26; i += 4) {
+        z = good();
+        z.bytes[i] = 3; /* a checksum or length that the directory does not have */
+        refused(open_zip(&z), HEARTH_ECORRUPT, "other lengths");
+        z = good();
+        hth_put32(z.bytes + i, i == 14 ? 0 : 4);
+        must(open_zip(&z));
+    }
 }
 
 Test(value_zip, a_directory_is_made_of_its_entries)

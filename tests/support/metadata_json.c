@@ -51,6 +51,10 @@ static json_t *entry(struct hearth_metadata *md, const struct hearth_metadata_en
 
     if (e->kind == HEARTH_METADATA_BYTES)
         return json_pack("{s:o,s:s}", "fqn", name, "type", "bytes");
+    if (e->kind == HEARTH_METADATA_UNKNOWN)
+        return json_pack("{s:o,s:s,s:s%,s:s%}", "fqn", name, "type", "unknown", "module",
+                e->unknown_module.data, e->unknown_module.len, "name", e->unknown_name.data,
+                e->unknown_name.len);
     want(e->kind == HEARTH_METADATA_TENSOR && e->memory_format <= 2, "an entry of no kind");
     want(e->layout.len > 6 && !memcmp(e->layout.data, "torch.", 6), "a layout of no name");
     shape = dims(e->shape, e->ndim); /* chunks() overwrites it */
@@ -80,6 +84,7 @@ static json_t *stored(struct hearth_metadata *md, size_t index)
     struct hearth_metadata_stored s = { .struct_size = sizeof(s) }, again = s;
     int64_t offset[64] = { 0 };
     json_t *out;
+    int rc;
 
     want(!hearth_metadata_stored_at(md, index, &s, NULL), "a place is missing");
     if (s.has_offset)
@@ -89,9 +94,11 @@ static json_t *stored(struct hearth_metadata *md, size_t index)
             s.hint < 0 ? json_null() : json_integer(s.hint), "relative_path", text(s.path),
             "file_offset", (json_int_t)s.at, "length", (json_int_t)s.len, "transforms",
             (int)s.transforms);
-    want(!hearth_metadata_stored_find(
-                 md, s.name.data, s.name.len, s.has_offset ? offset : NULL, s.ndim, &again, NULL),
-            "a place is not found");
+    rc = hearth_metadata_stored_find(
+            md, s.name.data, s.name.len, s.has_offset ? offset : NULL, s.ndim, &again, NULL);
+    if (rc == HEARTH_EUNSUPPORTED) /* of an entry that is not known */
+        return out;
+    want(!rc, "a place is not found");
     want(again.path.data == s.path.data && again.at == s.at && again.len == s.len,
             "another place is found");
     return out;

@@ -93,15 +93,16 @@ LegacyFormat = _in(legacy)(enum.Enum("MEM_FORMAT_ENCODING", _FORMATS))
 
 
 class _Properties:
-    def __init__(self, dtype, layout, requires_grad, memory_format, pin_memory):
+    def __init__(self, dtype, layout, requires_grad, memory_format, pin_memory, later=()):
         self.fields = (dtype, layout, requires_grad, memory_format, pin_memory)
+        self.later = later
 
     def __getstate__(self):
         dtype, layout, requires_grad, memory_format, pin_memory = self.fields
-        return (dtype, layout, requires_grad, self.FORMAT(memory_format), pin_memory)
+        return (dtype, layout, requires_grad, self.FORMAT(memory_format), pin_memory, *self.later)
 
     def __setstate__(self, state):
-        dtype, layout, requires_grad, memory_format, pin_memory = state
+        dtype, layout, requires_grad, memory_format, pin_memory, *_ = state
         self.fields = (dtype, layout, requires_grad, memory_format.value, pin_memory)
 
 

@@ -7,6 +7,9 @@
 Importing this package loads nothing and starts nothing.
 """
 
+import os as _os
+import warnings as _warnings
+
 from .errors import (
     HearthBusy,
     HearthCorrupt,
@@ -16,6 +19,7 @@ from .errors import (
     HearthLost,
     HearthNoSpace,
     HearthNotFound,
+    HearthRefused,
     HearthTimeout,
 )
 
@@ -29,5 +33,26 @@ __all__ = [
     "HearthLost",
     "HearthNoSpace",
     "HearthNotFound",
+    "HearthRefused",
     "HearthTimeout",
 ]
+
+
+def _warn_of_others() -> None:
+    """Another project has a package of this name: installed into one folder, each overwrites files
+    of the other."""
+    folder = _os.path.dirname(_os.path.dirname(_os.path.abspath(__file__)))
+    try:
+        names = _os.listdir(folder)
+    except OSError:  # of a zip
+        return
+    for name in names:
+        if name.startswith("hearth-") and name.endswith((".dist-info", ".egg-info")):
+            _warnings.warn(
+                f"{folder} also has the distribution {name.rpartition('.')[0].replace('-', ' ')}, "
+                "of another project with a package of this name: parts of the two have overwritten "
+                "each other. Run: pip uninstall hearth; pip install --force-reinstall "
+                "hearth-checkpoint", RuntimeWarning, stacklevel=3)
+
+
+_warn_of_others()

@@ -52,6 +52,13 @@ class Box(NamedTuple):
     strides: Sequence[int] | None = None  # of dst, elements; None: C order
 
 
+class Origin:
+    """Which open checkpoint an item is of: each has its own, even of the same step."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
 class Item(NamedTuple):
     """An item as its object has it."""
 
@@ -67,6 +74,7 @@ class Item(NamedTuple):
     nbytes: int  # of the payload
     local: bool
     raw: _ffi.Item
+    origin: Origin
 
 
 def interruptible(work: Callable[[], _T]) -> _T:
@@ -108,6 +116,11 @@ class Part:
     """What a job lends: a pointer of the library, given back once, and while no thread uses it."""
 
     _closed = "it is closed"  # what a use says afterwards
+
+    @property
+    def job(self) -> Job:
+        """Whose it is."""
+        return self._job
 
     def __init__(self, job: Job, pointer: c.c_void_p) -> None:
         self._job, self._pointer = job, pointer
@@ -337,6 +350,7 @@ class Checkpoint(Part):
             call("hearth_checkpoint_info", pointer, c.byref(info))
         self.info: _ffi.Recovery = info
         self.step: int = info.step
+        self._origin = Origin(self.path)
 
     @property
     def path(self) -> str:
@@ -363,14 +377,14 @@ class Checkpoint(Part):
                     call("hearth_item_at", pointer, int(everywhere), len(out), c.byref(raw))
             except errors.HearthNotFound:
                 return out
-            out.append(_item(raw))
+            out.append(_item(raw, self._origin))
 
     def item_in(self, name: str, offset: int) -> Item:
         """The item that begins at `offset` of the object `name`."""
         raw = _ffi.Item()
         with self._use() as pointer:
             call("hearth_item_in", pointer, encode(name), offset, c.byref(raw))
-        return _item(raw)
+        return _item(raw, self._origin)
 
     def read_boxes(self, boxes: Sequence[Box]) -> None:
         """Copy parts of items to where they are wanted, all in one call."""
@@ -402,6 +416,10 @@ class Checkpoint(Part):
     def view(self, item: Item) -> memoryview:
         """A local item's payload without a copy: private and writable, unchanged whatever is saved
         meanwhile, alive until the last reference to it is gone (also after close)."""
+        if item.origin is not self._origin:
+            raise errors.HearthError(
+                f"{item.key.decode(errors='replace')}: the item is of another checkpoint, opened "
+                f"as {item.origin.path}; take it from the items() of this one, {self.path}")
         struct = _ffi.View()
         with self._use() as pointer:
             call("hearth_view_open", pointer, c.byref(item.raw), c.byref(struct))
@@ -417,7 +435,7 @@ class Checkpoint(Part):
         _ffi.library().hearth_checkpoint_close(pointer)
 
 
-def _item(raw: _ffi.Item) -> Item:
+def _item(raw: _ffi.Item, origin: Origin) -> Item:
     def dims(pointer: Any) -> tuple[int, ...]:
         return tuple(pointer[i] for i in range(raw.ndim)) if raw.ndim and pointer else ()
 
@@ -425,7 +443,7 @@ def _item(raw: _ffi.Item) -> Item:
         c.string_at(raw.key, raw.key_len), raw.object.decode(), raw.owner,
         raw.kind == _ffi.TENSOR, _ffi.DTYPE_NAMES.get(raw.dtype), dims(raw.shape),
         dims(raw.global_shape), dims(raw.global_offset), raw.offset, raw.bytes, bool(raw.local),
-        raw)
+        raw, origin)
 
 
 def items_by_key(items: Iterable[Item]) -> dict[bytes, list[Item]]:

@@ -6,6 +6,8 @@ They can be pickled, so DCP can carry them from one rank to all others.
 
 from __future__ import annotations
 
+import pickle
+
 
 class HearthError(RuntimeError):
     """A call of the library failed.
@@ -45,6 +47,11 @@ class HearthBusy(HearthError):
 
 class HearthCorrupt(HearthError):
     """Bytes that are not what they must be."""
+
+
+class HearthRefused(HearthError, pickle.UnpicklingError):
+    """Whole bytes that this reader will not decode: an item that needs trust, or a checkpoint of
+    another kind. It is there, and no older one would serve better."""
 
 
 class HearthLost(HearthError):

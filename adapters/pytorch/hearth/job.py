@@ -17,12 +17,13 @@ another: what the library lent is given back when the call has ended, and the ne
 from __future__ import annotations
 
 import ctypes as c
+import difflib
 import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -77,31 +78,88 @@ class _Gatherer:
             return -201
 
 
+# What open() itself says of a job.
+_NO_OPTIONS = {"struct_size", "reserved", "root", "job", "rank", "world", "bootstrap",
+               "domain_count", "object_count"}
+OPTIONS = frozenset(name for name, _ in _ffi.Opts._fields_) - _NO_OPTIONS
+
+
+def check_options(given: Iterable[str], also: Iterable[str] = ()) -> None:
+    """TypeError for a name that is no option of a job, with the nearest that is.
+
+    also  arguments that the caller takes beside them
+    """
+    for name in given:
+        if name not in OPTIONS and name not in also:
+            known = sorted({*OPTIONS, *also})
+            (nearest,) = difflib.get_close_matches(name, known, 1, 0.0)
+            raise TypeError(f"hearth has no option {name!r}, the nearest is {nearest!r}; there are "
+                            + ", ".join(known))
+
+
+def _array(kind: Any, values: Sequence[Any]) -> Any:
+    return (kind * len(values))(*values)
+
+
+def _set_field(opts: _ffi.Opts, name: str, value: Any) -> None:
+    """One field, exactly: ctypes would cut a number, and take one for a pointer to text."""
+    value = encode(value)
+    if dict(_ffi.Opts._fields_)[name] is _ffi.STR and not isinstance(value, (bytes, type(None))):
+        raise TypeError(f"a text is wanted, not {value!r}")
+    setattr(opts, name, value)
+    if isinstance(value, int) and getattr(opts, name) != value:
+        raise ValueError(f"{value} is out of range")
+
+
 def _fill(opts: _ffi.Opts, given: dict[str, Any]) -> list:
     """Options by name; returns what must live as long as they do."""
     keep: list = []
-    fields = {name for name, _ in _ffi.Opts._fields_}
     for name, value in given.items():
-        if name not in fields:
-            raise TypeError(f"hearth has no option {name!r}; there are "
-                            + ", ".join(sorted(fields - {"struct_size", "reserved"})))
-        if name == "start":
-            value = _ffi.START[value]
-        elif name == "network":
-            value = _ffi.NETWORK[value]
-        elif name == "domains":
-            array = (c.c_char_p * len(value))(*[encode(domain) for domain in value])
-            keep.append(array)
-            opts.domain_count = len(value)
-            value = c.cast(array, c.c_void_p)
-        elif name == "object_bytes":
-            sizes = [value] if isinstance(value, int) else list(value)
-            array = (c.c_uint64 * len(sizes))(*sizes)
-            keep.append(array)
-            opts.object_count = len(sizes)
-            value = c.cast(array, c.c_void_p)
-        setattr(opts, name, encode(value))
+        try:
+            if name == "start":
+                value = _ffi.START[value]
+            elif name == "network":
+                value = _ffi.NETWORK[value]
+            elif name == "domains":
+                array = _array(c.c_char_p, [encode(domain) for domain in value])
+                keep.append(array)
+                opts.domain_count = len(value)
+                value = c.cast(array, c.c_void_p)
+            elif name == "object_bytes":
+                array = _array(c.c_uint64, _sizes(value))
+                keep.append(array)
+                opts.object_count = len(array)
+                value = c.cast(array, c.c_void_p)
+            _set_field(opts, name, value)
+        except KeyError:
+            words = _ffi.START if name == "start" else _ffi.NETWORK
+            raise ValueError(
+                f"option {name}: {value!r} is none of {', '.join(words)}") from None
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"option {name}: {error}") from None
     return keep
+
+
+def _sizes(value: Any) -> list[int]:
+    return [value] if isinstance(value, int) else list(value)
+
+
+def _comparable(name: str, value: Any) -> Any:
+    """An option as it was given, so that equal ones are equal."""
+    if name == "object_bytes":
+        return _sizes(value)
+    if name == "domains":
+        return [encode(domain) for domain in value]
+    if name == "network":
+        return _ffi.NETWORK.get(value, value)
+    return _ffi.START.get(value, value) if name == "start" else encode(value)
+
+
+def _effective(opts: _ffi.Opts, given: dict[str, Any]) -> dict[str, Any]:
+    """The options that are in force, the environment's included; without those at their default."""
+    out = {name: getattr(opts, name) for name in OPTIONS - {"domains", "object_bytes", "log"}}
+    out.update({name: _comparable(name, value) for name, value in given.items()})
+    return {name: value for name, value in out.items() if value}
 
 
 class Job:
@@ -109,6 +167,7 @@ class Job:
 
     def __init__(self, base: str, rank: int, world: int) -> None:
         self.base, self.rank, self.world = base, rank, world
+        self._options: dict[str, Any] = {}  # in force, where they are not at their default
         self._pointer = c.c_void_p()
         self._gatherer: _Gatherer | None = None
         self._c_bootstrap = c.c_void_p()
@@ -131,14 +190,16 @@ class Job:
                 rendezvous as torchrun's variables describe it, on a port of its own
         opts    fields of struct hearth_opts by name; HEARTH_* variables fill what is left out
         """
+        check_options(opts, ("rank", "world", "gather"))
         base = os.path.abspath(os.fspath(base))
         rank = int(os.environ.get("RANK", 0)) if rank is None else rank
         world = int(os.environ.get("WORLD_SIZE", 1)) if world is None else world
         job = cls(base, rank, world)
-        given = {"root": os.path.dirname(base), "job": os.path.basename(base), **opts}
-        struct = _ffi.Opts(rank=rank, world=world)
-        keep = _fill(struct, given)
+        struct = _ffi.Opts(rank=rank, world=world, root=encode(os.path.dirname(base)),
+                           job=encode(os.path.basename(base)))
+        keep = _fill(struct, opts)
         call("hearth_opts_from_env", c.byref(struct))
+        job._options = _effective(struct, opts)
         job._bootstrap(struct, gather)
 
         def join() -> None:
@@ -156,6 +217,23 @@ class Job:
             raise
         job.log()
         return job
+
+    @property
+    def off(self) -> bool:
+        """The kill switch is on: nothing is kept."""
+        return bool(self._options.get("off"))
+
+    def check_same(self, opts: Mapping[str, Any]) -> None:
+        """ValueError where these are not the options that the job was opened with: they would not
+        be looked at any more. TypeError for what is no option."""
+        check_options(opts)
+        for name, value in opts.items():
+            if value and _comparable(name, value) != self._options.get(name):
+                was = self._options.get(name, "its default")
+                raise ValueError(
+                    f"option {name}: {value!r} is asked for, but the job {self.base} is open in "
+                    f"this process already, with {os.fsdecode(was) if type(was) is bytes else was}"
+                    ": give options where it is first used, or leave() it before")
 
     def _bootstrap(self, opts: _ffi.Opts, gather: Gather | None) -> None:
         if self.world == 1 or opts.helper:

@@ -216,8 +216,10 @@ def load_different_steps(one: int, other: int) -> str:
     return "they loaded"
 
 
-def one_cannot_recover(folder: str, step: int, error: BaseException) -> tuple[int | None, float]:
-    """load_latest() where one rank cannot recover, and cannot look into a folder on storage."""
+def one_cannot_recover(folder: str, step: int,
+                       error: BaseException) -> tuple[int | str | None, float]:
+    """load_latest() where one rank cannot recover, and cannot look into a folder on storage: the
+    step or what was raised, and what the state has then."""
     from pathlib import Path
 
     from hearth.torch import _recover
@@ -243,6 +245,8 @@ def one_cannot_recover(folder: str, step: int, error: BaseException) -> tuple[in
     Path.exists = exists
     try:
         found = ht.load_latest(state, base=base(), fallback=dcp.FileSystemReader(f"{folder}/disk"))
+    except Exception as raised:
+        found = f"{type(raised).__name__}: {raised}"
     finally:
         _recover.recover, Path.exists = real, look
     return found, float(state["w"][0])

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import textwrap
 import zipfile
 from pathlib import Path
@@ -53,7 +54,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The source, so that what a build leaves lies elsewhere."""
     path = tmp_path_factory.mktemp("source") / "pytorch"
     path.mkdir()
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(SOURCE / name, path)
     shutil.copytree(SOURCE / "hearth", path / "hearth",
                     ignore=shutil.ignore_patterns("__pycache__"))
@@ -82,12 +83,12 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(code: str, site: Path, *args: str, python: Path | str = sys.executable,
-        **environment: str) -> str:
+        flags: tuple[str, ...] = (), **environment: str) -> str:
     """A process that knows of the library only what it is told here; its standard output."""
     clean = {name: value for name, value in os.environ.items()
              if name not in ("HEARTH_LIBRARY", "LD_LIBRARY_PATH", "PYTHONPATH")}
     done = subprocess.run(
-        [str(python), "-c", textwrap.dedent(code), *args], capture_output=True, text=True,
+        [str(python), *flags, "-c", textwrap.dedent(code), *args], capture_output=True, text=True,
         timeout=120, cwd=site, env={**clean, "PYTHONPATH": str(site), **environment})
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -160,14 +161,91 @@ def test_a_library_that_lacks_a_function_is_not_taken(installed, tmp_path):
     assert f"{folder}/libhearth.so.0 (" in out and "HEARTH_LIBRARY" in out
 
 
+def look_into(wheel: Path) -> None:
+    """The package, its licence's text, and whose it is."""
+    assert wheel.name == f"hearth_checkpoint-{hearth.__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        folder = f"hearth_checkpoint-{hearth.__version__}.dist-info"
+        metadata = archive.read(f"{folder}/METADATA").decode()
+        licence = archive.read(f"{folder}/licenses/LICENSE")
+    assert {str(path.relative_to(SOURCE)) for path in FILES} <= names
+    assert "hearth/py.typed" in names
+    assert not [n for n in names if not n.startswith(("hearth/", "hearth_checkpoint-"))]
+    assert licence == (SOURCE / ".." / ".." / "LICENSE").read_bytes()
+    for line in ("Name: hearth-checkpoint", "License-Expression: Apache-2.0",
+                 "License-File: LICENSE", "Provides-Extra: torch"):
+        assert line in metadata.splitlines(), line
+
+
 def test_a_wheel_is_built(copy, tmp_path):
     pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", tmp_path, copy)
     (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.name == f"hearth-{hearth.__version__}-py3-none-any.whl"
-    names = set(zipfile.ZipFile(wheel).namelist())
-    assert {str(path.relative_to(SOURCE)) for path in FILES} <= names
-    assert "hearth/py.typed" in names
-    assert not [n for n in names if not n.startswith(("hearth/", "hearth-"))]
+    look_into(wheel)
+
+
+def test_a_wheel_is_built_of_a_source_distribution(tmp_path):
+    """Which is made in a checkout, where the licence lies elsewhere."""
+    checkout = tmp_path / "checkout" / "adapters" / "pytorch"
+    shutil.copytree(SOURCE, checkout, symlinks=True,
+                    ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
+    shutil.copy(SOURCE / ".." / ".." / "LICENSE", tmp_path / "checkout")
+    code = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=checkout, timeout=120,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (source,) = tmp_path.glob("hearth_checkpoint-*.tar.gz")
+    with tarfile.open(source) as archive:
+        (licence,) = [m for m in archive.getmembers() if m.name.endswith("/LICENSE")]
+        assert licence.isfile(), "a link leads nowhere outside of the checkout"
+    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", tmp_path, source)
+    (wheel,) = tmp_path.glob("*.whl")
+    look_into(wheel)
+
+
+def test_without_torch_the_extra_is_named(installed):
+    out = run("""
+        import hearth, hearth.job
+        try:
+            import hearth.torch
+        except ImportError as error:
+            print(type(error).__name__, error)
+    """, installed, flags=("-S",))
+    assert out == ("ImportError hearth.torch needs PyTorch: "
+                   "pip install 'hearth-checkpoint[torch]'")
+
+
+def test_another_package_of_the_same_name_is_noticed(installed, tmp_path):
+    """Whichever of the two was installed last, it has overwritten parts of the other."""
+    site = tmp_path / "site"
+    shutil.copytree(installed, site)
+    other = site / "hearth-0.4.2.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: hearth\nVersion: 0.4.2\n")
+    code = """
+        import warnings
+        warnings.simplefilter("error")
+        try:
+            import hearth.torch
+        except (ImportError, RuntimeWarning) as error:
+            print(type(error).__name__, error)
+    """
+    out = run(code, site)
+    assert out.startswith("RuntimeWarning") and "hearth 0.4.2" in out, out
+    assert "pip uninstall hearth" in out and "hearth-checkpoint" in out
+    (site / "hearth" / "__init__.py").write_text("data = {}\n")
+    out = run(code, site)
+    assert out.startswith("ImportError") and str(site / "hearth") in out, out
+    assert "pip uninstall hearth" in out and "hearth-checkpoint" in out
+
+
+def test_no_other_package_is_seen_where_there_is_none(installed):
+    assert run("""
+        import warnings
+        warnings.simplefilter("error")
+        import hearth, hearth.torch
+        print("fine")
+    """, installed) == "fine"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))

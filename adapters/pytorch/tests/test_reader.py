@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import shutil
 from typing import Any
 
+import proof_work
 import pytest
 import reshard_work
 import torch
@@ -15,7 +17,15 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
 import hearth.torch as ht
-from hearth.errors import HearthError
+from hearth.errors import (
+    HearthCorrupt,
+    HearthError,
+    HearthLost,
+    HearthNotFound,
+    HearthRefused,
+    HearthTimeout,
+)
+from hearth.job import Checkpoint
 from hearth.torch import HearthReader, HearthWriter, _jobs
 
 
@@ -250,13 +260,84 @@ def test_load_latest_takes_one_checkpoint(base, folder):
     assert latest(base, folder, "final") == (0, 5)
 
 
-def test_load_latest_steps_down_where_memory_does_not_fit(base, folder):
-    """A checkpoint in memory that cannot be loaded into this state."""
-    dcp.save({"w": torch.zeros(9)}, checkpoint_id=f"{base}/4", storage_writer=HearthWriter(base))
+class Grumbling(dcp.DefaultLoadPlanner):
+    """Fails of its own."""
+
+    def create_local_plan(self) -> Any:
+        raise OSError("a planner's own error")
+
+
+@pytest.mark.parametrize("target, planner, says", [
+    ({"w": torch.zeros(9)}, None, "Size mismatch"),
+    ({"w": torch.zeros(4), "more": torch.zeros(2)}, None, "more"),
+    ({"w": torch.zeros(4), "own": None}, None, "(?s)own: .*trust=True"),
+    ({"w": torch.zeros(4)}, Grumbling, "a planner's own error")])
+def test_an_error_of_the_caller_is_no_reason_to_load_an_older_step(base, folder, target, planner,
+                                                                   says):
+    """What is in memory is there: a load that does not fit it must not go back to step 2."""
+    dcp.save({"w": torch.ones(4), "own": Own()}, checkpoint_id=f"{base}/500",
+             storage_writer=HearthWriter(base))
     disk(folder, 2, 2)
+    fallback = dcp.FileSystemReader(f"{folder}/disk")
+    for reader in (fallback, None):
+        with pytest.raises(CheckpointException, match=says):
+            ht.load_latest(target, base=base, fallback=reader, planner=planner and planner())
+        assert not target["w"].any(), "it was written before the error"
+    mine: dict[str, Any] = {"w": torch.zeros(4), "own": None}
+    assert ht.load_latest(mine, base=base, fallback=fallback, trust=True) == 500
+    assert mine["own"] == Own() and mine["w"].all()
+
+
+def test_a_checkpoint_of_another_kind_is_no_reason_to_load_an_older_step(base, folder):
+    """It is there, and newer; dcp has no part in it."""
+    from hearth.torch import experimental
+
+    experimental.Writer().write(f"{base}/500", {"w": torch.ones(4)})
+    disk(folder, 2, 2)
+    with pytest.raises(CheckpointException, match="step-500_ckpt.*experimental"):
+        latest(base, folder)
+
+
+@pytest.mark.parametrize("error", [
+    HearthNotFound("made to fail"), HearthCorrupt("made to fail"), HearthLost("made to fail")])
+def test_what_memory_cannot_give_comes_from_storage(base, folder, error, monkeypatch):
+    """Not there, wrong in every copy, or beyond redundancy: found out while it is read."""
+    save(base, 4, 4)
+    disk(folder, 2, 2)
+
+    def broken(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Checkpoint, "read_boxes", broken)
     assert latest(base, folder) == (2, 2)
-    with pytest.raises(CheckpointException, match="Size mismatch"):
+    with pytest.raises(CheckpointException, match="made to fail"):
         ht.load_latest({"w": torch.zeros(4)}, base=base)
+
+
+def test_any_other_error_of_a_load_is_raised(base, folder, monkeypatch):
+    save(base, 4, 4)
+    disk(folder, 2, 2)
+
+    def broken(*_: Any) -> None:
+        raise HearthTimeout("made to fail")
+
+    monkeypatch.setattr(Checkpoint, "read_boxes", broken)
+    with pytest.raises(CheckpointException, match="made to fail"):
+        latest(base, folder)
+    monkeypatch.undo()
+    assert latest(base, folder) == (4, 4)
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_all_ranks_hear_of_an_item_that_one_of_them_may_not_decode(two, folder, trust):
+    """And none of them has written anything of the checkpoint into its state."""
+    answers = two.run(proof_work.refused_item, folder, 500, trust)
+    if trust:
+        assert answers == [(500, 500.0, 0), (500, 500.0, 1)]
+        return
+    for me, (text, weight, number) in enumerate(answers):
+        assert text.startswith("[1]") and "own: " in text and "trust=True" in text, text
+        assert weight == 0.0 and number == -1, (me, weight, number)
 
 
 def test_load_latest_needs_a_group_where_there_are_ranks(base, monkeypatch):
@@ -270,8 +351,67 @@ def test_load_latest_needs_a_path(base):
         ht.load_latest({"w": torch.zeros(4)}, base=base, fallback=HearthReader(base))
 
 
-@pytest.mark.parametrize("error", [HearthError("made to fail"), OSError("made to fail")])
+@pytest.mark.parametrize("error", [HearthLost("made to fail"), HearthNotFound("made to fail")])
 def test_all_ranks_step_down_together(two, folder, error):
-    """One rank's recovery fails, whatever the reason; both load from storage."""
+    """One rank cannot have what is in memory; both load from storage."""
     assert two.run(reshard_work.one_cannot_recover, folder, 5, error,
                    deadline_s=60) == [(5, 5.0)] * 2
+
+
+@pytest.mark.parametrize("error", [HearthTimeout("made to fail"), OSError("made to fail"),
+                                   HearthError("made to fail")])
+def test_all_ranks_raise_together(two, folder, error):
+    """One rank's recovery fails of something else; none goes back to an older step."""
+    mine, other = two.run(reshard_work.one_cannot_recover, folder, 5, error, deadline_s=60)[::-1]
+    assert mine == (f"{type(error).__name__}: made to fail", 0.0), mine
+    assert other[1] == 0.0 and "rank 1" in other[0] and "made to fail" in other[0], other
+
+
+# ---- nothing is written before all of it was looked at -------------------------------------------
+
+
+class Blind(dcp.DefaultLoadPlanner):
+    """Asks for what it was told of, not for what `.metadata` has."""
+
+    def create_local_plan(self) -> Any:
+        plan = super().create_local_plan()
+        index = [dataclasses.replace(
+            item.storage_index, fqn="nowhere" if item.dest_index.fqn == self.lost else
+            item.storage_index.fqn) for item in plan.items]
+        return dataclasses.replace(plan, items=[
+            dataclasses.replace(item, storage_index=at) for item, at in zip(plan.items, index)])
+
+    lost = ""
+
+
+@pytest.mark.parametrize("lost", ["a", "z", "n"])
+def test_what_is_missing_is_found_before_the_first_byte_is_written(base, lost):
+    state = {"a": torch.ones(4), "w": torch.ones(4), "z": torch.ones(4), "n": 3}
+    dcp.save(state, checkpoint_id=f"{base}/1", storage_writer=HearthWriter(base))
+    planner = Blind()
+    planner.lost = lost
+    target = {**{name: torch.zeros(4) for name in "awz"}, "n": 0}
+    with pytest.raises(CheckpointException) as caught:
+        dcp.load(target, checkpoint_id=f"{base}/1", storage_reader=HearthReader(), planner=planner)
+    assert isinstance(caught.value.failures[0][0], HearthNotFound)
+    assert "nowhere" in str(caught.value)
+    assert not any(target[name].any() for name in "awz") and target["n"] == 0
+
+
+def test_an_item_that_is_refused_is_found_before_the_first_byte_is_written(base):
+    state = {"a": torch.ones(4), "own": Own(), "z": torch.ones(4), "n": 3}
+    dcp.save(state, checkpoint_id=f"{base}/1", storage_writer=HearthWriter(base))
+    target: dict[str, Any] = {"a": torch.zeros(4), "own": None, "z": torch.zeros(4), "n": 0}
+    with pytest.raises(CheckpointException, match="(?s)own: .*trust=True") as caught:
+        ht.load(target, checkpoint_id=f"{base}/1")
+    assert isinstance(caught.value.failures[0][0], HearthRefused)
+    assert not target["a"].any() and not target["z"].any() and target["n"] == 0
+    ht.load(target, checkpoint_id=f"{base}/1", trust=True)
+    assert target["own"] == Own() and target["n"] == 3
+
+
+def test_trust_goes_to_the_reader_that_is_given(base):
+    with pytest.raises(TypeError, match="trust"):
+        ht.load({}, checkpoint_id=f"{base}/1", storage_reader=HearthReader(), trust=True)
+    assert ht.latest(base, trust=True) is None
+    assert ht.recover(base, trust=True) is None

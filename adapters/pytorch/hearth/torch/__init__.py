@@ -12,7 +12,10 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,6 +33,15 @@ if TYPE_CHECKING:
     from .reader import HearthReader
     from .writer import HearthWriter
 
+_parent = sys.modules[__name__.rpartition(".")[0]]
+if not hasattr(_parent, "HearthError"):
+    raise ImportError(
+        f"{_parent.__file__} is of another project's distribution, hearth, which has overwritten "
+        "this package. Run: pip uninstall hearth; pip install --force-reinstall hearth-checkpoint")
+if find_spec("torch") is None:
+    raise ImportError("hearth.torch needs PyTorch: pip install 'hearth-checkpoint[torch]'",
+                      name="torch")
+
 _WHERE = {
     "HearthReader": "reader",
     "HearthWriter": "writer",
@@ -42,7 +54,31 @@ _WHERE = {
     "load_latest": "_recover",
     "recover": "_recover",
 }
-__all__ = [*_WHERE, "experimental"]
+__all__ = [*_WHERE, "TESTED_TORCH", "experimental"]
+
+# The oldest torch that will do, and the newest whose releases pass this package's tests.
+TESTED_TORCH = ("2.9", "2.15")
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """(2, 15) of "2.15.0+cu132"."""
+    return tuple(int("".join(c for c in part if c.isdigit()) or 0)
+                 for part in version.split("+")[0].split(".")[:2])
+
+
+def _warn() -> None:
+    """Once in a process: this torch may have changed what is relied on."""
+    import torch
+
+    oldest, newest = map(_release, TESTED_TORCH)
+    if not oldest <= _release(torch.__version__) <= newest:
+        logging.getLogger(__name__).warning(
+            "hearth.torch was tested with torch %s to %s, and this is %s: what DCP changed may not "
+            "be known here; try a save and a load before you rely on it",
+            *TESTED_TORCH, torch.__version__)
+
+
+_warn()
 
 
 def __getattr__(name: str) -> Any:

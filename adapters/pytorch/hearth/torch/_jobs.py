@@ -8,6 +8,8 @@ import os
 import re
 import threading
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -15,9 +17,11 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from ..job import Checkpoint, Gather, Job
+from ..job import Checkpoint, Gather, Job, check_options
 
+_PLACE = ("rank", "world", "gather")  # options that say which rank this is
 _STEP = re.compile(r"(?:step-)?(\d{1,19})(?:_ckpt)?\Z")
+_IDS = 1000  # that are remembered of a job, the newest
 _FORMS = "step-<N>_ckpt or <N> as the last component of the path"
 
 
@@ -26,12 +30,14 @@ class Membership:
     """A job that was opened, and what it recovered (None: nothing, it started from scratch).
 
     opts    that it was opened with, and a second process of the rank needs
+    gather  that the caller gave
     joined  another word for each joining, after which such a process attaches anew
     """
 
     job: Job
     opts: dict[str, Any] = field(default_factory=dict)
     recovered: Checkpoint | None = None
+    gather: Gather | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
     joined: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -66,7 +72,7 @@ def step_of(name: str) -> int | None:
     return int(match.group(1))
 
 
-def resolve(checkpoint_id: str | os.PathLike | None, base: str | None,
+def resolve(checkpoint_id: str | os.PathLike | None, base: str | os.PathLike | None,
             step: int | None) -> tuple[str, int]:
     """Base and step of a checkpoint id such as "/mnt/hearth/job/step-12_ckpt". ValueError."""
     if checkpoint_id is not None:
@@ -78,10 +84,64 @@ def resolve(checkpoint_id: str | os.PathLike | None, base: str | None,
             raise ValueError(f"checkpoint id {path!r} is not of step {step}")
         if step is None:
             raise ValueError(f"checkpoint id {path!r} names no step: give {_FORMS}, or step=")
+        if folder and base and os.path.realpath(folder) != os.path.realpath(base):
+            raise ValueError(f"checkpoint id {path!r} lies in {os.path.abspath(folder)!r}, not in "
+                             f"the job's base {os.path.abspath(base)!r}")
         base = base or (folder if folder else None)
     if step is None:
         raise ValueError(f"no step: give a checkpoint_id with {_FORMS}, or step=")
     return base_of(base), step
+
+
+def id_of(checkpoint_id: str | os.PathLike | None, step: int) -> str:
+    """What a save is called in its base: the last component of its id."""
+    if checkpoint_id is None:
+        return f"step-{step}_ckpt"
+    return os.path.basename(os.fspath(checkpoint_id).rstrip("/"))
+
+
+class Ids:
+    """What the saves of a job are called that were written in this process. A step has one id: two
+    that name one step would be two saves, of which the second replaces the first unheard."""
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        self._known: dict[int, str] = {}
+
+    def check(self, step: int, name: str,
+              recorded: Callable[[], str | None] = lambda: None) -> None:
+        """ValueError where the step has another id. recorded: says the one that memory has."""
+        known = self._known.get(step) or recorded()
+        if known not in (None, name):
+            raise ValueError(
+                f"step {step} was saved as {self._base}/{known}, and {self._base}/{name} would "
+                "replace it: a step has one id in a job. Save it under the same id again, or all "
+                "that belongs to a step in one save")
+
+    @contextmanager
+    def noted(self, step: int, name: str) -> Iterator[None]:
+        """Remember the id of a save that was committed, unless what follows fails. "": nothing."""
+        before = self._known.pop(step, None)
+        if name:
+            self._known[step] = name
+            while len(self._known) > _IDS:
+                del self._known[next(iter(self._known))]
+        try:
+            yield
+        except BaseException:
+            self._known.pop(step, None)
+            if before is not None:
+                self._known[step] = before
+            raise
+
+
+_ids: dict[str, Ids] = {}
+
+
+def ids_of(base: str) -> Ids:
+    """The ids of a job's saves."""
+    with _lock:
+        return _ids.setdefault(base, Ids(base))
 
 
 def base_of(base: str | os.PathLike | None) -> str:
@@ -98,7 +158,7 @@ def base_of(base: str | os.PathLike | None) -> str:
         "no base: give <root>/<job>, a checkpoint_id below it, or set HEARTH_ROOT and HEARTH_JOB")
 
 
-def known_base(checkpoint_id: object, base: str | None) -> str | None:
+def known_base(checkpoint_id: object, base: str | os.PathLike | None) -> str | None:
     """The base, where it can be told without knowing the step."""
     try:
         if base is None and checkpoint_id is not None:
@@ -156,17 +216,43 @@ def _place(opts: dict[str, Any]) -> tuple[int, int, Gather | None]:
     return rank, world, None
 
 
+def check(opts: dict[str, Any], also: tuple[str, ...] = ()) -> None:
+    """TypeError for what is no option of a job. also: what else the caller takes."""
+    check_options(opts, (*_PLACE, *also))
+
+
+def own_options(job: Job | None, opts: dict[str, Any]) -> dict[str, Any]:
+    """Options that were given where a job may be given as well: with one, the same as its own."""
+    check(opts)
+    if job is not None:
+        job.check_same(opts)
+    return opts
+
+
+def _check_same(member: Membership, opts: dict[str, Any]) -> None:
+    """An open job looks at no options: ValueError if these are not those that it has."""
+    job = member.job
+    for name, mine in zip(_PLACE, (job.rank, job.world, member.gather)):
+        if name in opts and opts[name] != mine:
+            raise ValueError(f"option {name}: {opts[name]!r} is asked for, but the job {job.base} "
+                             f"is open in this process already, with {mine!r}")
+    job.check_same({name: value for name, value in opts.items() if name not in _PLACE})
+
+
 def membership(base: str, opts: dict[str, Any], *, recover: bool = True) -> Membership:
-    """The job of `base`, opened and recovered once per process. Collective the first time."""
+    """The job of `base`, opened and recovered once per process. Collective the first time. Options
+    that are not those it is open with are an error."""
+    check(opts)
     with _lock:
         member = _memberships.get(base)
         if member is not None:
+            _check_same(member, opts)
             return member
         rank, world, gather = _place(opts)
         rank, world = opts.get("rank", rank), opts.get("world", world)
-        rest = {k: v for k, v in opts.items() if k not in ("rank", "world", "gather")}
+        rest = {k: v for k, v in opts.items() if k not in _PLACE}
         job = Job.open(base, rank=rank, world=world, gather=opts.get("gather", gather), **rest)
-        member = Membership(job, for_others(rest))
+        member = Membership(job, for_others(rest), gather=opts.get("gather"))
         if recover:
             try:
                 member.recovered = job.recover()
@@ -209,6 +295,7 @@ def assist(rank: Rank) -> Membership:
 
 def recover_again(base: str, opts: dict[str, Any], **arguments: Any) -> Membership:
     """The job of `base` with what its ranks agree on now. Collective each time."""
+    check(opts)
     with _lock:
         member = _memberships.get(base)
     if member is None:
@@ -219,6 +306,7 @@ def recover_again(base: str, opts: dict[str, Any], **arguments: Any) -> Membersh
             forget(base)
             raise
         return member
+    _check_same(member, opts)
     with member.lock:
         if member.recovered is not None:
             member.recovered.close()
@@ -232,6 +320,7 @@ def forget(base: str, *, keep: bool = True) -> None:
     """Close the job of `base`, if this process has it open."""
     with _lock:
         member = _memberships.pop(base, None)
+        _ids.pop(base, None)
     if member is None:
         return
     if member.recovered is not None:
@@ -250,6 +339,7 @@ def _after_fork() -> None:
     global _lock
     _lock = threading.RLock()
     _memberships.clear()
+    _ids.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

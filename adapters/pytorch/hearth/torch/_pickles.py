@@ -12,10 +12,7 @@ import ctypes
 import io
 import pickle
 import re
-from collections import OrderedDict
-from collections.abc import Callable
-from functools import lru_cache
-from pathlib import PosixPath, PurePosixPath, PureWindowsPath
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -24,39 +21,46 @@ from torch.distributed.checkpoint.filesystem import _StorageInfo
 
 from .. import _ffi
 from ..errors import HearthCorrupt, HearthLibraryMissing
-from ._metadata import check_metadata
+from ._forms import MAGIC, VERSION, find
+from ._harmless import check_values, exact, harmless
+from ._metadata import (
+    Unknown,
+    check_metadata,
+    is_stand_in,
+    set_properties,
+    settle,
+    stand_in,
+)
+from ._tensors import Values, dtypes, item_table, layout, layouts, size
 from ._unpickle import (
     Fast,
     GlobalRefused,
-    Globals,
     PickleRefused,
     Strict,
+    Table,
+    attributes,
     gc_paused,
-    is_flat,
     may_share,
-    prove_shape,
     unpickle,
 )
 
-__all__ = ["GlobalRefused", "PickleRefused", "decode_item", "encode_item", "is_plain",
-           "load_metadata"]
+__all__ = ["GlobalRefused", "PickleRefused", "decode_item", "dtypes", "encode_item", "is_plain",
+           "judge_item", "load_metadata"]
 
 
-# ---- functions that a pickle may call ---------------------------------------------------------
-
-
-def _exact(value: Any, kind: type, what: str) -> Any:
-    if type(value) is not kind:
-        raise TypeError(f"{what} is made of a {type(value).__name__}")
-    return value
-
-
-def _size(dims: Any) -> torch.Size:
-    return torch.Size(_exact(dims, tuple, "a size"))
+# ---- `.metadata` ------------------------------------------------------------------------------
 
 
 def _memory_format(number: Any) -> Any:
-    return dcp._MEM_FORMAT_ENCODING(_exact(number, int, "a memory format"))
+    if exact(number, int, "a memory format") not in range(len(dcp._MEM_FORMAT_ENCODING), 256):
+        return dcp._MEM_FORMAT_ENCODING(number)
+    return stand_in(f"torch.memory_format {number}")()
+
+
+def _layout(name: Any) -> Any:
+    if type(name) is str and name.startswith("torch.") and name not in layouts():
+        return stand_in(name)()
+    return layout(name)
 
 
 def _member(owner: Any, name: Any) -> Any:
@@ -66,127 +70,137 @@ def _member(owner: Any, name: Any) -> Any:
     return dcp._MEM_FORMAT_ENCODING[name]
 
 
-def _path_maker(kind: type) -> Callable[..., Any]:
-    def make(*parts: Any) -> Any:
-        return kind(*[_exact(part, str, "a path") for part in parts])
+class _Properties(dcp.TensorProperties):
+    """Takes a state of any later torch, and becomes the class that torch knows."""
 
-    return make
-
-
-def _layout(name: Any) -> torch.layout:
-    return _layouts()[name]
-
-
-def _no_bytes() -> bytes:
-    return b""
-
-
-def _latin1(text: Any, encoding: Any) -> bytes:
-    if encoding != "latin1":
-        raise TypeError("_codecs.encode is not allowed but with latin1")
-    return _exact(text, str, "bytes").encode("latin1")
-
-
-def _ordered() -> OrderedDict:
-    """Its items follow one by one."""
-    return OrderedDict()
-
-
-def _set(items: Any) -> set:
-    if not all(map(is_flat, _exact(items, list, "a set"))):
-        raise TypeError("a set of nested tuples")
-    return set(items)
-
-
-# ---- tables -----------------------------------------------------------------------------------
+    def __setstate__(self, state: Any) -> None:
+        self.__class__ = dcp.TensorProperties  # type: ignore[assignment]
+        set_properties(self, state)
 
 
 @lru_cache(None)
-def _layouts() -> dict[str, torch.layout]:
-    return {str(v): v for v in vars(torch).values() if isinstance(v, torch.layout)}
-
-
-@lru_cache(None)
-def dtypes() -> dict[str, torch.dtype]:
-    """Every dtype of torch by its name, "float32"."""
-    return {str(v)[6:]: v for v in vars(torch).values() if isinstance(v, torch.dtype)}
-
-
-@lru_cache(None)
-def _metadata_globals() -> Globals:
+def _metadata_table() -> Table:
     module = dcp.__name__
     old = "torch.distributed._shard.sharded_tensor.metadata"
-    table: dict[tuple[str, str], Any] = {
-        (module, kind.__name__): kind
-        for kind in (dcp.Metadata, dcp.TensorStorageMetadata, dcp.ChunkStorageMetadata,
-                     dcp.BytesStorageMetadata, dcp.TensorProperties, dcp.MetadataIndex,
-                     dcp.StorageMeta)}
-    table[_StorageInfo.__module__, "_StorageInfo"] = _StorageInfo
-    table[module, "_MEM_FORMAT_ENCODING"] = table[old, "MEM_FORMAT_ENCODING"] = _memory_format
-    table[old, "TensorProperties"] = dcp.TensorProperties
-    table["builtins", "getattr"] = _member
-    table["torch", "Size"] = _size
-    table["torch.serialization", "_get_layout"] = _layout
-    table.update({("torch", name): dtype for name, dtype in dtypes().items()})
-    for package in ("pathlib", "pathlib._local"):
-        table[package, "PosixPath"] = _path_maker(PosixPath)
-        table[package, "PurePosixPath"] = _path_maker(PurePosixPath)
-        table[package, "WindowsPath"] = _path_maker(PureWindowsPath)
-        table[package, "PureWindowsPath"] = _path_maker(PureWindowsPath)
-    return table
+    records = (dcp.Metadata, dcp.TensorStorageMetadata, dcp.ChunkStorageMetadata,
+               dcp.BytesStorageMetadata, dcp.MetadataIndex, dcp.StorageMeta)
+    names: dict[tuple[str, str], Any] = {(module, kind.__name__): kind for kind in records}
+    names[_StorageInfo.__module__, "_StorageInfo"] = _StorageInfo
+    names[module, "_MEM_FORMAT_ENCODING"] = names[old, "MEM_FORMAT_ENCODING"] = _memory_format
+    names[old, "TensorProperties"] = names[module, "TensorProperties"] = _Properties
+    names["builtins", "getattr"] = _member
+    names["torch", "Size"] = size
+    names["torch.serialization", "_get_layout"] = _layout
+    names.update({("torch", name): dtype for name, dtype in dtypes().items()})
+    names.update({name: make for name, make in harmless().names.items() if "pathlib" in name[0]})
+    made = (*records, _StorageInfo, _Properties)
+    return Table(
+        names, {kind: partial(object.__new__, kind) for kind in made},
+        {**{kind: attributes for kind in (*records, _StorageInfo)},
+         _Properties: _Properties.__setstate__},
+        frozenset({torch.dtype, dcp.MetadataIndex}))
 
 
-@lru_cache(None)
-def item_globals() -> Globals:
-    """What small items and plain containers are made of."""
-    table: dict[tuple[str, str], Any] = {
-        ("_codecs", "encode"): _latin1,
-        ("collections", "OrderedDict"): _ordered,
-        ("torch", "Size"): _size,
-        ("torch", "device"): torch.device,
-    }
-    for module in ("__builtin__", "builtins"):
-        table[module, "bytes"] = _no_bytes
-        table[module, "set"] = _set
-        table[module, "complex"] = complex
-    table.update({("torch", name): dtype for name, dtype in dtypes().items()})
-    return table
+class _Names:
+    """Classes that are not known here are stood in for, and never made."""
+
+    _table: Table
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Of the table, or a stand-in."""
+        known = self._table.names.get((module, name))
+        if known is None:
+            stands = self.__dict__.setdefault("unknown", {})
+            known = stands.get((module, name)) if len(stands) < _STAND_INS else Unknown
+            if known is None:
+                known = stands[module, name] = stand_in(f"{module}.{name}")
+        return known
 
 
-# ---- `.metadata` ------------------------------------------------------------------------------
+class _FastNames(_Names, Fast):
+    pass
 
 
-def _proved(data: bytes) -> bool:
-    """Whether the library's reader took `data` as a sound `.metadata`, types, dimensions and names
-    of files included; False where there is no such reader. Raises PickleRefused."""
+class _StrictNames(_Names, Strict):
+    def check_keys(self, keys: Any) -> None:
+        for key in keys:
+            if type(key) is dcp.MetadataIndex:
+                parts = vars(key)
+                super().check_keys([(parts.get("fqn"), parts.get("offset"))])
+            else:
+                super().check_keys([key])
+
+    def takes(self, owner: Any, kinds: frozenset) -> bool:
+        return isinstance(owner, Unknown) or super().takes(owner, kinds)
+
+    def make(self, kind: Any, args: tuple, kwargs: dict) -> Any:
+        return kind() if is_stand_in(kind) else super().make(kind, args, kwargs)
+
+    def call(self, func: Any, args: tuple) -> Any:
+        return func() if is_stand_in(func) else super().call(func, args)
+
+    def take_state(self, owner: Any, state: Any) -> None:
+        if not isinstance(owner, Unknown):
+            super().take_state(owner, state)
+
+
+_STAND_INS = 1000  # each is a class
+
+
+class _Head(ctypes.Structure):
+    """struct hearth_metadata_head"""
+
+    _fields_ = [("struct_size", ctypes.c_size_t), *((name, ctypes.c_size_t) for name in (
+        "entries", "chunks", "stored")), ("texts", ctypes.c_size_t * 8),
+        ("kinds", ctypes.c_uint32 * 4), ("unknown", ctypes.c_size_t)]
+
+
+def _proved(data: bytes) -> int | None:
+    """The library's reader took `data` as a sound `.metadata`, types, dimensions and names of files
+    included, but for this many entries of classes that it does not know. None: there is no such
+    reader. Raises PickleRefused."""
     try:
         library = _ffi.library()
     except HearthLibraryMissing:
-        return False
+        return None
     if not hasattr(library, "hearth_metadata_open"):
-        return False
+        return None
     opened = ctypes.c_void_p()
     library.hearth_metadata_close.argtypes = [ctypes.c_void_p]
     library.hearth_metadata_close.restype = None
+    head = _Head(ctypes.sizeof(_Head))
     try:
         _ffi.call("hearth_metadata_open", ctypes.c_char_p(data), ctypes.c_size_t(len(data)),
                   ctypes.byref(opened))
     except HearthCorrupt as error:
         raise PickleRefused(f"metadata: {error}", error.code, error.name) from None
-    library.hearth_metadata_close(opened)
-    return True
+    try:
+        _ffi.call("hearth_metadata_info", opened, ctypes.byref(head))
+    finally:
+        library.hearth_metadata_close(opened)
+    return head.unknown
 
 
 def load_metadata(data: bytes) -> dcp.Metadata:
-    """A `.metadata` of torch 2.2 to 2.13 as its real classes; types and dimensions are checked
-    before anybody sees it. Raises PickleRefused."""
-    proved = _proved(data)
-    kind = Fast if proved else Strict
+    """A `.metadata` of torch 2.2 or any later one as its real classes; types and dimensions are
+    checked before anybody sees it. Fields that are not known here are left out; an entry of a class
+    that is not known is a Spoiled, the others are good. Raises PickleRefused."""
+    unknown = _proved(data)
+    kind = _StrictNames if unknown is None else _FastNames
+    made: list[Any] = []
+
+    def make(file: io.BytesIO) -> Any:
+        made.append(kind(file, _metadata_table()))
+        return made[0]
+
     with gc_paused():
-        value = unpickle(lambda file: kind(file, _metadata_globals()), data, "metadata")
+        value = unpickle(make, data, "metadata")
         try:
-            if not proved:
-                check_metadata(value)
+            if getattr(made[0], "unknown", None):
+                settle(value)
+            elif not unknown and unknown is not None:
+                return value
+            check_metadata(value)
         except (TypeError, ValueError, AttributeError) as error:
             raise PickleRefused(f"metadata: {error}") from None
     return value
@@ -196,21 +210,20 @@ def load_metadata(data: bytes) -> dcp.Metadata:
 
 # The plain form of torch.save before its zip files: magic number, version, what wrote it; then the
 # object; then the names of the storages, none here. torch.load reads it anywhere.
-_MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001
 _WROTE = {
-    "protocol_version": _VERSION,
+    "protocol_version": VERSION,
     "little_endian": True,
     "type_sizes": {"short": 2, "int": 4, "long": 4},
 }
-PREFIX = b"".join(pickle.dumps(part, 2) for part in (_MAGIC, _VERSION, _WROTE))
+PREFIX = b"".join(pickle.dumps(part, 2) for part in (MAGIC, VERSION, _WROTE))
 SUFFIX = pickle.dumps([], 2)
 _ATOMS = frozenset({int, float, bool, str, bytes, type(None)})
 _CONTAINERS = frozenset({tuple, list, dict})
 _SMALL = 4096  # bytes; nesting that fits in here cannot exhaust a stack
 
 # Bytes that are opcodes which import (GLOBAL, INST, EXT*, STACK_GLOBAL) or name a place in the memo
-# (PUT, LONG_BINPUT). Where none occurs, Python's loads() can make nothing but atoms and containers.
-_DANGER = re.compile(rb"[ci\x82\x83\x84\x93pr]")
+# (PUT, LONG_BINPUT), or allocate before they read (BYTEARRAY8). Where none occurs, Python's loads() can make nothing but atoms and containers.
+_DANGER = re.compile(rb"[ci\x82\x83\x84\x93\x96pr]")
 _MEMO_OR_STATE = re.compile(rb"[prb]")  # PUT, LONG_BINPUT, BUILD: not for the C unpickler
 _TEXT = re.compile(rb"\x80\x02X(.{4})(.*)q\0\.", re.DOTALL)  # a string and nothing else
 
@@ -257,10 +270,11 @@ def _plain_body(data: bytes) -> bytes | None:
     return None
 
 
-def decode_item(data: bytes, *, trust: bool = False) -> Any:
+def decode_item(data: bytes, *, trust: bool = False, map_location: Any = None) -> Any:
     """What encode_item() or torch.save made bytes of. Nothing in it is run.
 
-    trust  take any object, and run what its pickle says: only for bytes of your own
+    trust         take any object, and run what its pickle says: only for bytes of your own
+    map_location  as torch.load takes it
     """
     body = _plain_body(data)
     if body is not None:
@@ -273,12 +287,55 @@ def decode_item(data: bytes, *, trust: bool = False) -> Any:
         text = _TEXT.fullmatch(body)
         if text and int.from_bytes(text[1], "little") == len(text[2]):
             return _text(text[2])
-        kind = Fast if tiny and not _MEMO_OR_STATE.search(body) else Strict
+    if trust:
+        return _by_torch(data, map_location)
+    if body is None:
+        return decode_form(data, "item", map_location)
+    fast = tiny and not _MEMO_OR_STATE.search(body)
+    value = unpickle(partial(Fast if fast else Strict, table=item_table()), body, "item")
+    return _checked(value, "item")
+
+
+def decode_form(data: Any, what: str, map_location: Any = None) -> Any:
+    """What torch.save wrote, tensors and all, made of the bytes that are there and of the table.
+    data may be a map of a file: tensors lie in it."""
+    try:
+        form = find(data)
+    except PickleRefused as error:
+        raise PickleRefused(f"{what}: {error}") from None
+    if not form.little:
+        raise PickleRefused(f"{what}: its numbers are in big-endian order; trust=True unpickles it")
+    view = memoryview(data)
+
+    def storage(key: str) -> Any:
         try:
-            return unpickle(lambda file: kind(file, item_globals()), body, "item")
-        except GlobalRefused:
-            pass  # torch's own list of what is safe is longer
-    return _by_torch(data, trust)
+            begin, length = form.storages[key]
+        except KeyError:
+            raise PickleRefused(f"storage {key[:50]!r} is missing") from None
+        part = view[begin:begin + length]
+        return bytearray(part) if part.readonly else part
+
+    restore = torch.serialization._get_restore_location(map_location)
+    make = partial(Values, table=item_table(), storage=storage, restore=restore)
+    return _checked(unpickle(make, view[slice(*form.pickle)], what), what)
+
+
+def _checked(value: Any, what: str) -> Any:
+    try:
+        check_values(value)
+    except GlobalRefused as error:
+        raise GlobalRefused(f"{what}: {error}") from None
+    return value
+
+
+def judge_item(data: bytes) -> PickleRefused | None:
+    """Whether decode_item(data) will work. None: yes. A GlobalRefused, not raised: only with trust,
+    and its text names the class. Any other PickleRefused: never."""
+    try:
+        decode_item(data)
+    except PickleRefused as error:
+        return error
+    return None
 
 
 def _text(data: bytes) -> str:
@@ -288,14 +345,8 @@ def _text(data: bytes) -> str:
         raise PickleRefused(f"item: {error}") from None
 
 
-def _by_torch(data: bytes, trust: bool) -> Any:
-    if not trust:
-        prove_shape(data)
+def _by_torch(data: bytes, map_location: Any) -> Any:
     try:
-        return torch.load(io.BytesIO(data), weights_only=not trust)
+        return torch.load(io.BytesIO(data), map_location=map_location, weights_only=False)
     except pickle.UnpicklingError as error:
         raise PickleRefused(f"item: {error}") from None
-    except Exception as error:  # whatever odd bytes make torch raise
-        if trust:
-            raise
-        raise PickleRefused(f"item: {type(error).__name__}: {error}") from None

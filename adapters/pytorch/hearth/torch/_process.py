@@ -43,12 +43,19 @@ from . import _jobs, _stage
 
 @dataclasses.dataclass(eq=False)
 class Current:
-    """A save that DCP is in."""
+    """A save that DCP is in.
+
+    name     what its id is called in the base
+    headers  of the tensors written here one of each (dtype, dimensions): object and offset
+    """
 
     staged: _stage.Staged | None = None
     error: BaseException | None = None
     step: int = 0
     base: str = ""
+    name: str = ""
+    headers: dict[tuple[torch.dtype, int], tuple[str, int]] = dataclasses.field(
+        default_factory=dict)
     save: Save | None = None
     commits_in_finish: bool = False
     rank: int = 0
@@ -256,6 +263,7 @@ def _receive(stream: io.BytesIO, current: Current) -> dict[str, Any]:
         raise header
     threading.Thread(target=_watch, args=(header.over, current), name="hearth-over",
                      daemon=True).start()
+    current.base = header.rank.base
     save = _jobs.assist(header.rank).job.take(header.ticket)
     current.staged = _stage.Staged({}, save, {}, header.room)
     state = _Unpickler(stream, save).load()

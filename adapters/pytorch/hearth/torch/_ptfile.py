@@ -1,39 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file of torch.save as a stored state: its structure first, then only the bytes asked for.
 
-The zip's directory says where each storage lies, so this works for files of every torch that wrote
-zips, also for views, strided, shared, expanded, empty and conjugated tensors. What a file may
-hold beyond plain tensors (sparse ones, classes that the user allowed) torch.load(weights_only=True)
-reads, mapped. The older form of torch.save, without a zip, is read as a whole.
+Its directory says where each storage lies, so this works for files of every torch, also for views,
+strided, shared, expanded, empty and conjugated tensors. What a file may hold beyond plain tensors
+(sparse ones, classes that the user allowed) is made of the mapped file. Nothing but this package's
+own reader ever sees bytes of a file that the caller does not trust.
 """
 
 from __future__ import annotations
 
 import ctypes
-import io
+import mmap
 import os
-import struct
-import warnings
-import zipfile
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 
+from ._forms import find
+from ._harmless import check_values, harmless
 from ._partial import Pairs, TensorRef
-from ._pickles import item_globals
-from ._unpickle import (
-    SHALLOW,
-    GlobalRefused,
-    Globals,
-    PickleRefused,
-    Strict,
-    may_share,
-    prove_stream,
-    unpickle,
+from ._pickles import decode_form
+from ._tensors import (
+    TORCH_KEYS,
+    check_bits,
+    check_extent,
+    check_storage,
+    numbers,
+    plain_names,
+    tensor_names,
 )
-
-_LOCAL_HEADER = 30  # bytes of a zip's local header before name and extra field
+from ._unpickle import GlobalRefused, PickleRefused, Strict, Table, unpickle
 
 
 class _Storage:
@@ -59,29 +56,16 @@ class _Place(NamedTuple):
 # ---- what a file's pickle may call ------------------------------------------------------------
 
 
-def _numbers(values: Any) -> tuple[int, ...]:
-    if type(values) not in (tuple, torch.Size) or not all(
-            type(v) is int and 0 <= v < 2**62 for v in values):
-        raise ValueError("sizes and strides are numbers from 0 on")
-    return tuple(values)
-
-
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, dtype: torch.dtype,
             flags: Any) -> TensorRef:
-    size, stride = _numbers(size), _numbers(stride)
-    (offset,) = _numbers((offset,))
-    if type(storage) is not _Storage or len(size) != len(stride):
-        raise ValueError("a tensor without storage, or with too few strides")
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride))
-    held = storage.elements * storage.dtype.itemsize
-    if 0 not in size and (last + 1) * dtype.itemsize > held:
-        raise ValueError(f"a tensor reaches out of its storage {storage.key!r}")
-    if flags is not None and (type(flags) is not dict or not set(flags) <= {"conj", "neg"}):
-        raise GlobalRefused("a tensor with more than conj and neg bits is not for this reader")
+    if type(storage) is not _Storage:
+        raise ValueError("a tensor without storage")
+    check_bits(flags)
+    check_extent(offset, size, stride, dtype.itemsize, storage.elements * storage.dtype.itemsize)
     storage.used = True
     flags = flags or {}
     return TensorRef(dtype, torch.Size(size), storage.location, _Place(
-        storage, offset, stride, bool(flags.get("conj")), bool(flags.get("neg"))))
+        storage, offset, numbers(stride), bool(flags.get("conj")), bool(flags.get("neg"))))
 
 
 def _tensor_v2(storage: Any, offset: Any, size: Any, stride: Any, _requires_grad: Any = None,
@@ -111,41 +95,27 @@ def _typed(make: Any, kind: Any, args: Any, _state: Any) -> Any:
 
 
 @lru_cache(None)
-def _file_globals() -> Globals:
-    table = dict(item_globals())
-    for name, make in (("_rebuild_tensor", _tensor_v2), ("_rebuild_tensor_v2", _tensor_v2),
-                       ("_rebuild_tensor_v3", _tensor_v3), ("_rebuild_parameter", _parameter),
-                       ("_rebuild_parameter_with_state", _parameter)):
-        table["torch._utils", name] = make
-    table["torch._tensor", "_rebuild_from_type_v2"] = _typed
-    table["torch", "Tensor"] = table["torch.nn.parameter", "Parameter"] = _parameter
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name, kind in list(vars(torch).items()):
-            if name.endswith("Storage") and isinstance(getattr(kind, "dtype", None), torch.dtype):
-                table["torch", name] = kind.dtype
-    table["torch.storage", "UntypedStorage"] = torch.uint8
-    table["torch", "UntypedStorage"] = torch.uint8
-    return table
+def _table() -> Table:
+    own = harmless()
+    names = {**own.names, **plain_names(),
+             **tensor_names(_tensor_v2, _tensor_v3, _parameter, _typed, _parameter)}
+    return Table(names, own.new, own.states, own.keys | TORCH_KEYS, hashing=own.hashing)
 
 
 class _Structure(Strict):
     """The pickle of a file, its tensors as TensorRefs."""
 
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, _file_globals())
+    def __init__(self, file: Any) -> None:
+        super().__init__(file, _table())
         self.storages: dict[str, _Storage] = {}
 
     def persistent_load(self, name: Any) -> _Storage:
-        kind, dtype, key, location, elements = name
-        _numbers((elements,))
-        if kind != "storage" or type(dtype) is not torch.dtype or type(key) is not str:
-            raise ValueError("this names no storage")
-        if type(location) is not str:
-            raise ValueError("a storage without a location")
-        if key not in self.storages:
-            self.storages[key] = _Storage(key, dtype, location, elements)
-        return self.storages[key]
+        """A storage that the tensors lie in."""
+        dtype, key, location, elements = check_storage(name)
+        storage = self.storages.setdefault(key, _Storage(key, dtype, location, elements))
+        if (storage.dtype, storage.elements) != (dtype, elements):
+            raise ValueError(f"storage {key[:50]!r} is said to be two things")
+        return storage
 
 
 # ---- the file ---------------------------------------------------------------------------------
@@ -157,91 +127,63 @@ class PtFile:
     def __init__(self, path: str | os.PathLike, *, trust: bool = False) -> None:
         self.path, self._trust = os.fspath(path), trust
         self._file = open(path, "rb")
-        self._size = os.fstat(self._file.fileno()).st_size
-        self._zip: zipfile.ZipFile | None = None
         self._at: dict[str, tuple[int, int]] = {}
         try:
-            self._open()
+            size = os.fstat(self._file.fileno()).st_size
+            if not size:
+                raise PickleRefused(f"{self.path}: an empty file")
+            # Ours to write to: tensors that lie in it may be changed, the file is not.
+            self._map = mmap.mmap(self._file.fileno(), size, mmap.MAP_PRIVATE,
+                                  mmap.PROT_READ | mmap.PROT_WRITE)
+            try:
+                self._form = find(self._map)
+            except PickleRefused as error:
+                raise PickleRefused(f"{self.path}: {error}") from None
         except BaseException:
             self.close()
             raise
 
-    def _open(self) -> None:
-        if self._file.read(2) != b"PK":
-            self._file.seek(0)
-            if not self._trust:
-                prove_stream(self._file, 4)
-            return
-        try:
-            self._zip = zipfile.ZipFile(self._file)
-            names = self._zip.namelist()
-            for info in self._zip.infolist():
-                if info.compress_type != zipfile.ZIP_STORED or info.file_size > self._size:
-                    raise PickleRefused(f"{info.filename[:100]!r} is compressed")
-            main = next((n for n in names if n.endswith("/data.pkl") or n == "data.pkl"), None)
-            if main is None:
-                raise PickleRefused("no data.pkl: this is no file of torch.save")
-            self._folder = main[:-len("data.pkl")]
-            self._pickle = self._zip.read(main)
-            order = self._folder + "byteorder"
-            self._native = order not in names or self._zip.read(order) == b"little"
-        except PickleRefused as error:
-            raise PickleRefused(f"{self.path}: {error}") from None
-        except Exception as error:  # whatever odd bytes make zipfile raise
-            raise PickleRefused(f"{self.path}: {type(error).__name__}: {error}") from None
-
     def load(self, map_location: Any) -> Any:
         """All of it, as torch.load makes it of harmless bytes."""
-        return self._by_torch(map_location, False)
-
-    def _by_torch(self, map_location: Any, mmap: bool) -> Any:
-        if self._zip is not None and not self._trust and (
-                len(self._pickle) > SHALLOW or may_share(self._pickle)):
-            prove_stream(io.BytesIO(self._pickle), 1)
-        return torch.load(
-            self.path, map_location=map_location, weights_only=not self._trust, mmap=mmap)
+        if self._trust:
+            return torch.load(self.path, map_location=map_location, weights_only=False)
+        return decode_form(self._map, self.path, map_location)
 
     def structure(self) -> Structure:
         """The stored state for fill()."""
-        if self._zip is not None and self._native:
+        if self._form.little:
             made: list[_Structure] = []
 
-            def make(file: io.BytesIO) -> _Structure:
+            def make(file: Any) -> _Structure:
                 made.append(_Structure(file))
                 return made[0]
 
             try:
-                root = unpickle(make, self._pickle, self.path)
+                begin, end = self._form.pickle
+                root = unpickle(make, self._map[begin:end], self.path)
+                check_values(root)
             except GlobalRefused:
-                return self._mapped()
+                return self._whole()
             if all(storage.used for storage in made[0].storages.values()):
                 for storage in made[0].storages.values():
                     self._find(storage)
                 return Structure(self, root)
-        return self._mapped()
+        return self._whole()
 
-    def _mapped(self) -> Structure:
-        """What only torch knows: tensors over the mapped file."""
-        return Structure(self, _as_refs(self._by_torch("cpu", self._zip is not None)))
+    def _whole(self) -> Structure:
+        """What holds more than plain tensors: all of it, tensors over the mapped file."""
+        return Structure(self, _as_refs(self.load("cpu")))
 
     def _find(self, storage: _Storage) -> None:
-        """Note where a storage's bytes begin."""
-        if storage.key in self._at:
-            return
-        assert self._zip is not None
+        """Note where a storage's bytes begin; there are as many as it says."""
         try:
-            info = self._zip.getinfo(f"{self._folder}data/{storage.key}")
+            begin, size = self._form.storages[storage.key]
         except KeyError:
             raise PickleRefused(f"{self.path}: storage {storage.key[:50]!r} is missing") from None
-        header = os.pread(self._file.fileno(), _LOCAL_HEADER, info.header_offset)
-        if len(header) < _LOCAL_HEADER or header[:4] != b"PK\3\4":
-            raise PickleRefused(f"{self.path}: storage {storage.key[:50]!r} has no header")
-        name, extra = struct.unpack_from("<HH", header, 26)
-        begin = info.header_offset + _LOCAL_HEADER + name + extra
-        needed = storage.elements * storage.dtype.itemsize
-        if needed > info.file_size or begin + info.file_size > self._size:
-            raise PickleRefused(f"{self.path}: storage {storage.key[:50]!r} is cut off")
-        self._at[storage.key] = begin, info.file_size
+        if size != storage.elements * storage.dtype.itemsize:
+            raise PickleRefused(f"{self.path}: storage {storage.key[:50]!r} of {storage.elements} "
+                                f"elements has {size} bytes")
+        self._at[storage.key] = begin, size
 
     def pread(self, key: str, offset: int, memory: Any) -> None:
         """Bytes of a storage into memory."""
@@ -255,9 +197,7 @@ class PtFile:
 
     def close(self) -> None:
         """Twice is harmless."""
-        if self._zip is not None:
-            self._zip.close()
-        self._file.close()
+        self._file.close()  # the map goes with the last tensor that lies in it
 
 
 def _as_refs(value: Any) -> Any:

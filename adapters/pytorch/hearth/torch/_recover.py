@@ -20,11 +20,15 @@ from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.checkpoint.storage import StorageReader
 
 from .. import _ffi
-from ..errors import HearthError, HearthLost
+from ..errors import HearthCorrupt, HearthError, HearthLost, HearthNotFound
 from . import _jobs
+from ._process import portable
+from ._unpickle import PickleRefused
 from .reader import HearthReader
 from .writer import HearthWriter
 
+_ARGUMENTS = ("base", "common", "deadline_s", "trust")
+_GONE = (HearthLost, HearthCorrupt, HearthNotFound)  # what memory cannot give
 _log = logging.getLogger("hearth")
 _group: tuple[Any, Any] | None = None  # the default group it was made for, and ours
 
@@ -44,14 +48,20 @@ class Recovered:
 
 
 def recover(base: str | os.PathLike | None = None, *, common: Sequence[str] = (),
-            deadline_s: float | None = None, **opts: Any) -> Recovered | None:
+            deadline_s: float | None = None, trust: bool = False,
+            **opts: Any) -> Recovered | None:
     """The newest checkpoint that can be had, agreed on by all ranks, brought here and verified.
 
     Collective. Needs no process group: the ranks meet through it where there is one, else through
     torchrun's store, else at HEARTH_PORT. None: there is none in memory, start from storage. Ends
     by its deadline, and deletes nothing. Where a protected step is beyond redundancy and there is
     no older one, that is an error in the log, and None.
+
+    trust  of load() and load_latest(), which may be called with the same arguments: no item is
+           decoded here
+    opts   of hearth.job.Job.open(), as HearthWriter's
     """
+    _jobs.check(opts, _ARGUMENTS)
     arguments: dict[str, Any] = {"common": common} if common else {}
     if deadline_s is not None:
         arguments["deadline_s"] = deadline_s
@@ -114,10 +124,13 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike |
 
 
 def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,
-         storage_reader: HearthReader | None = None, **arguments: Any) -> None:
+         storage_reader: HearthReader | None = None, trust: bool = False,
+         **arguments: Any) -> None:
     """dcp.load() whose error names what HearthReader found wrong, where DCP says
-    "metadata is None"."""
-    reader = storage_reader if storage_reader is not None else HearthReader()
+    "metadata is None". trust: as HearthReader's, where none is given."""
+    if storage_reader is not None and trust:
+        raise TypeError("trust= goes to the storage_reader that is given: HearthReader(trust=True)")
+    reader = storage_reader if storage_reader is not None else HearthReader(trust=trust)
     try:
         dcp.load(state_dict, checkpoint_id=checkpoint_id, storage_reader=reader, **arguments)
     except CheckpointException as error:
@@ -127,14 +140,22 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None 
 
 
 def load_latest(state_dict: dict[str, Any], *, base: str | os.PathLike | None = None,
-                fallback: StorageReader | None = None, planner: Any = None,
+                fallback: StorageReader | None = None, planner: Any = None, trust: bool = False,
                 **opts: Any) -> int | None:
     """Load the newest checkpoint in memory, else the newest of `fallback`. The step, or None where
     neither has one. Collective; all ranks step down together, which takes a process group.
 
+    Storage is asked where memory has nothing, or cannot give what it had: it is lost, not there any
+    more, or wrong in every copy. Any other error is raised, on all ranks: a key that the checkpoint
+    lacks, a shape that differs, an item that needs trust, a deadline that has passed. For those the
+    newest checkpoint is still there, and an older one would be a silent step back.
+
     fallback  a reader with a `path`, such as FileSystemReader: a checkpoint (step 0 if its name has
               none), or a folder of step folders (step-<N>_ckpt or <N>)
+    trust     as HearthReader's
+    opts      of recover()
     """
+    _jobs.check(opts, (*_ARGUMENTS, "fallback", "planner"))
     if group() is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise HearthError("load_latest() needs torch's process group: call init_process_group() "
                           "first, or use latest() and load()")
@@ -143,27 +164,47 @@ def load_latest(state_dict: dict[str, Any], *, base: str | os.PathLike | None = 
         found = recover(base, **opts)
     except Exception as raised:  # whatever it is, the other ranks wait to hear of it
         error = raised
-    if _all(error is None):
-        if found is None:
-            return _from_storage(state_dict, fallback, planner)
+    causes = _causes(error)
+    if causes:
+        _raise_if_not_gone(causes, error, fallback)
+    elif found is None:
+        return _from_storage(state_dict, fallback, planner)
+    else:
+        reader = HearthReader(os.path.dirname(found.path), trust=trust)
         try:
-            reader = HearthReader(os.path.dirname(found.path))
             load(state_dict, checkpoint_id=found.path, storage_reader=reader, planner=planner,
                  process_group=group())
             return found.step
-        except CheckpointException as raised:  # the same on every rank
-            if fallback is None:
-                raise
-            error = HearthError(str(raised))
-    if fallback is None:
-        raise error or HearthError("another rank could not recover")
-    _log.warning("hearth: falling back to storage: %s", error or "another rank could not recover")
+        except CheckpointException as raised:  # the same on every rank, but for what DCP swallowed
+            causes = {rank: failed[0] for rank, failed in raised.failures.items()}
+            causes.update(_causes(reader.error))
+            _raise_if_not_gone(causes, raised, fallback)
+    _log.warning("hearth: memory cannot give its checkpoint, falling back to storage: %s",
+                 _say(causes))
     return _from_storage(state_dict, fallback, planner)
 
 
-def _all(mine: bool) -> bool:
-    """Whether it is so on every rank."""
-    return all(_gathered(mine))
+def _causes(mine: BaseException | None) -> dict[int, BaseException]:
+    """What went wrong on each rank on which something did."""
+    carried = None if mine is None else portable(mine)
+    return {rank: error for rank, error in enumerate(_gathered(carried)) if error is not None}
+
+
+def _say(causes: dict[int, BaseException]) -> str:
+    return "; ".join(f"rank {rank}: {error}" for rank, error in sorted(causes.items()))
+
+
+def _raise_if_not_gone(causes: dict[int, BaseException], mine: BaseException | None,
+                       fallback: StorageReader | None) -> None:
+    """Raise, on all ranks, unless what memory had is gone and storage is to be asked."""
+    wrong = {rank: error for rank, error in causes.items()
+             if not isinstance(error, _GONE) or isinstance(error, PickleRefused)}
+    if not wrong and fallback is not None:
+        return
+    first = next(iter((wrong or causes).values()))
+    if isinstance(mine, CheckpointException):
+        raise mine from first
+    raise mine if mine is not None else HearthError(_say(wrong or causes)) from first
 
 
 def _gathered(mine: Any) -> list[Any]:

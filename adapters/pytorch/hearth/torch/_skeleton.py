@@ -20,11 +20,12 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from ..errors import HearthCorrupt, HearthError
+from ..errors import HearthCorrupt, HearthError, HearthRefused
 from ..job import Box, Checkpoint
 from . import _stage
 from ._partial import Pairs, TensorRef
 from ._pickles import PickleRefused, decode_item, dtypes, encode_item
+from ._proof import Blob, short
 
 # No tensors' keys: those that begin with a NUL are long.
 _SKELETON, _PLACES = b"\0skeleton", b"\0places"
@@ -42,7 +43,7 @@ class Skeleton:
         self._boxes = boxes
         self._kinds: dict[Kind, int] = {}
         self._tensors: list[int] = []
-        self._objects: list[bytes] = []
+        self._objects: list[Blob] = []
         self._index: dict[Any, int] = {}
         self._open: set[int] = set()
         self.tree = self._node(state, ())
@@ -55,7 +56,7 @@ class Skeleton:
             return self._container(kind, value, path)
         if isinstance(value, DTensor) or kind is torch.Tensor or kind is torch.nn.Parameter:
             return "t", self._tensor(value, path)
-        self._objects.append(encode_item(value))
+        self._objects.append(Blob(_where(path), encode_item(value), kind))
         return "o", len(self._objects) - 1
 
     def _container(self, kind: type, value: Any, path: _stage.Path) -> Any:
@@ -97,12 +98,21 @@ class Skeleton:
     def items(self) -> list[tuple[bytes, bytes]]:
         """What to add to the object behind the tensors; the places are not known yet."""
         skeleton = {"version": _VERSION, "kinds": list(self._kinds), "tensors": self._tensors,
-                    "objects": self._objects, "tree": self.tree}
+                    "objects": [data for _, data, _ in self._objects], "tree": self.tree}
         return [(_SKELETON, encode_item(skeleton)), (_PLACES, bytes(8 * len(self._tensors)))]
 
     def rebuild(self, tensors: Sequence[Any]) -> Any:
         """The state with these in place of its tensors."""
-        return rebuild(self.tree, tensors, self._objects, trust=True)
+        return rebuild(self.tree, tensors, [data for _, data, _ in self._objects], trust=True)
+
+    def blobs(self, items: Sequence[tuple[bytes, bytes]]) -> list[Blob]:
+        """What a reader has to decode, for the proof: the objects, and of items() the skeleton."""
+        return [*self._objects, Blob("its skeleton", items[0][1], dict)]
+
+
+def _where(path: _stage.Path) -> str:
+    """As join() has it: "a.b[2].c"."""
+    return "".join(f"[{step}]" if type(step) is int else f".{step}" for step in path).lstrip(".")
 
 
 def with_places(items: list[tuple[bytes, bytes]],
@@ -121,26 +131,37 @@ def _location(tensor: torch.Tensor) -> str:
 def rebuild(tree: Any, tensors: Sequence[Any], objects: Sequence[bytes], *, trust: bool) -> Any:
     """A tree of nodes as the containers that it was made of."""
 
-    def tuple_(nodes: Any) -> tuple:
-        return tuple([build(node) for node in nodes])
+    def object_(n: Any, path: _stage.Path) -> Any:
+        try:
+            return decode_item(objects[n], trust=trust)
+        except PickleRefused as error:
+            how = "" if trust else " safely; trust=True unpickles it, whatever it does"
+            raise HearthRefused(
+                f"{_where(path)}: this object cannot be decoded{how}: {short(error)}") from error
 
-    kinds: dict[str, Callable[[Any], Any]] = {
-        "t": lambda n: tensors[n],
-        "o": lambda n: decode_item(objects[n], trust=trust),
-        "u": tuple_,
-        "d": lambda nodes: {key: build(node) for key, node in nodes.items()},
-        "D": lambda nodes: OrderedDict((key, build(node)) for key, node in nodes.items()),
+    def list_(nodes: Any, path: _stage.Path) -> list:
+        return [build(node, (*path, i)) for i, node in enumerate(nodes)]
+
+    def dict_(nodes: Any, path: _stage.Path) -> dict:
+        return {key: build(node, (*path, key)) for key, node in nodes.items()}
+
+    kinds: dict[str, Callable[[Any, _stage.Path], Any]] = {
+        "t": lambda n, _: tensors[n],
+        "o": object_,
+        "u": lambda nodes, path: tuple(list_(nodes, path)),
+        "d": dict_,
+        "D": lambda nodes, path: OrderedDict(dict_(nodes, path)),
     }
 
-    def build(node: Any) -> Any:
+    def build(node: Any, path: _stage.Path) -> Any:
         if type(node) is tuple:
             kind, value = node
-            return kinds[kind](value)
+            return kinds[kind](value, path)
         if type(node) is list:
-            return [build(child) for child in node]
+            return list_(node, path)
         return node
 
-    return build(tree)
+    return build(tree, ())
 
 
 class Kept:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unpicklers with a table of globals: nothing is looked up by name, nothing else can be called.
+"""Unpicklers with a table of names: nothing is looked up, nothing else can be called.
 
 Python's C unpickler can be made to ask for 64 GiB by ten bytes (a number in the memo), and any
 unpickler to end the process: the hash of a tuple recurses, so a million of nested tuples as a key
 exhaust the stack. Sixty that hold the one before twice keep it busy for years, with no way to stop
-it. Fast is for bytes that were proved or are small; Strict is for all others.
+it, and so do keys of one hash. Fast is for bytes that were proved or are small; Strict for all others.
 """
 
 from __future__ import annotations
@@ -13,41 +13,55 @@ import gc
 import io
 import pickle
 import re
-import zipfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
-
-import torch
-from torch.distributed.checkpoint import metadata as dcp
-from torch.distributed.checkpoint.filesystem import _StorageInfo
+from types import FunctionType
+from typing import Any, NamedTuple
 
 from ..errors import HearthCorrupt
 
-Globals = Mapping[tuple[str, str], Any]
-SHALLOW = 32 << 10  # bytes: a pickle as short as this cannot nest deeply enough to do harm
-
 
 class PickleRefused(HearthCorrupt, pickle.UnpicklingError):
-    """A pickle that is damaged, or holds what it must not; the text names the global."""
+    """A pickle that is damaged, or holds what it must not; the text says where and what."""
 
 
 class GlobalRefused(PickleRefused):
-    """A pickle that names a global which is not in the table."""
+    """A pickle that names a class or function which is not in the table; the text names it."""
 
 
-def _look_up(table: Globals, module: str, name: str) -> Any:
+class Table(NamedTuple):
+    """What a pickle may name, and what may be done with it.
+
+    names   (module, name): a function, which may be called; or a value, which may only stand
+    new     the names that a pickle makes objects of without arguments, with their makers
+    states  how an object of a class takes its state: (object, state) -> None. It checks it.
+    keys    classes of values that may be keys, their hashes being quick
+    called  classes that are called, and take state and items, as they like: the user allowed them
+    hashing the functions that hash what is in their first argument
+    """
+
+    names: Mapping[tuple[str, str], Any]
+    new: Mapping[Any, Callable[..., Any]] = {}
+    states: Mapping[type, Callable[[Any, Any], Any]] = {}
+    keys: frozenset = frozenset()
+    called: frozenset = frozenset()
+    hashing: frozenset = frozenset()
+
+
+def _look_up(table: Table, module: str, name: str) -> Any:
     try:
-        return table[module, name]
+        return table.names[module, name]
     except (KeyError, TypeError):
-        raise GlobalRefused(f"global {module}.{name} is not allowed"[:300]) from None
+        raise GlobalRefused(
+            f"{module}.{name} is not among what is decoded without running it; trust=True unpickles "
+            "it"[:600]) from None
 
 
 class Fast(pickle.Unpickler):
-    """Python's C unpickler with a table of globals."""
+    """Python's C unpickler with a table of names."""
 
-    def __init__(self, file: io.BytesIO, table: Globals) -> None:
+    def __init__(self, file: io.BytesIO, table: Table) -> None:
         super().__init__(file)
         self._table = table
 
@@ -55,17 +69,15 @@ class Fast(pickle.Unpickler):
         return _look_up(self._table, module, name)
 
 
-_FLAT = frozenset({str, int, float, bool, bytes, complex, type(None), torch.dtype, torch.device})
-_BUILT = frozenset({
-    dcp.Metadata, dcp.TensorStorageMetadata, dcp.ChunkStorageMetadata, dcp.StorageMeta,
-    dcp.BytesStorageMetadata, dcp.MetadataIndex, _StorageInfo, OrderedDict})
-# What writers use. No EXT*, INST, OBJ, NEWOBJ_EX, FROZENSET, buffers, or numbers as text.
-_OPCODES = (b"\x80\x95\x94hjqr\x8c\x8dXTU\x93c)\x85\x86\x87(t]ae}su\x8f\x90\x81RbN\x88\x89KMJ"
-            b"\x8a\x8bG.BC\x8eQ")
+# What writers use. No EXT*, INST, OBJ, buffers, or numbers as text.
+_OPCODES = (b"\x80\x95\x94hjqr\x8c\x8dXTU\x93c)\x85\x86\x87(t]ae}su\x8f\x90\x91\x81\x92RbN\x88\x89"
+            b"KMJ\x8a\x8bG.BC\x8e\x96Q")
 _python = pickle._Unpickler  # type: ignore[attr-defined]
-
-
+_ATOMS = frozenset({str, int, float, bool, bytes, complex, type(None), frozenset})
+_LISTS = frozenset({list, deque})
+_DICTS = frozenset({dict, OrderedDict, defaultdict, Counter})
 _PARTS = 1000  # of all tuples in a key, counted wherever they are held again
+_ALIKE = 64  # different keys of one hash; floats and integers of one hash are a few dozen
 
 # Opcodes that make a tuple, take something again, and hash. It takes all three to share parts.
 _TUPLE, _AGAIN = re.compile(rb"[t\x85\x86\x87]"), re.compile(rb"[2ghj]")
@@ -77,14 +89,12 @@ def may_share(data: bytes) -> bool:
     return bool(_TUPLE.search(data) and _AGAIN.search(data) and _HASH.search(data))
 
 
-def is_flat(key: Any, leaves: frozenset = _FLAT) -> bool:
+def is_flat(key: Any, leaves: frozenset = _ATOMS) -> bool:
     """Whether the hash of `key` takes neither much stack nor much time."""
-    if type(key) is dcp.MetadataIndex:
-        return is_flat(getattr(key, "fqn", None)) and is_flat(getattr(key, "offset", None))
     todo, parts = [key], 0
     while todo:
         part = todo.pop()
-        if type(part) is not tuple and type(part) is not torch.Size:
+        if not isinstance(part, tuple) or type(part) in leaves:
             if type(part) not in leaves:
                 return False
         elif part and leaves.issuperset(map(type, part)):
@@ -97,16 +107,36 @@ def is_flat(key: Any, leaves: frozenset = _FLAT) -> bool:
     return True
 
 
+class _Keys:
+    """Keys that were seen, by hash: whoever chooses numbers can choose any number of one hash, and
+    then each is compared with all others. Hashes of text cannot be chosen."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, list] = {}
+
+    def add(self, key: Any) -> None:
+        kind = type(key)
+        if kind is str or kind is bytes or (kind is int and -1 < key < 1 << 60):
+            return
+        alike = self._seen.setdefault(hash(key), [])
+        if any(known is key or known == key for known in alike):
+            return
+        if len(alike) >= _ALIKE:
+            raise PickleRefused(f"more than {_ALIKE} different keys have one hash")
+        alike.append(key)
+
+
 class Strict(_python):
-    """Python's own unpickler with a table of globals and the opcodes that writers really use.
-    Its memo is a dict and keys are flat, so neither memory nor stack can be asked for; a state is
-    given to new records only, never to a class or function."""
+    """Python's own unpickler with a table of names and the opcodes that writers really use. Its
+    memo is a dict and keys are flat, so neither memory nor stack can be asked for; only functions
+    of the table are called, and a state is taken by what the table says."""
 
     dispatch = {op: _python.dispatch[op] for op in _OPCODES}
 
-    def __init__(self, file: io.BytesIO, table: Globals) -> None:
+    def __init__(self, file: Any, table: Table) -> None:
         super().__init__(file)
-        self._table = table
+        self._table, self._keys = table, _Keys()
+        self._leaves = _ATOMS | table.keys
 
     def find_class(self, module: str, name: str) -> Any:
         return _look_up(self._table, module, name)
@@ -118,121 +148,186 @@ class Strict(_python):
             raise PickleRefused("something follows the end")
         return value
 
-    def flat(self, key: Any) -> bool:
-        return is_flat(key)
-
-    def _check_keys(self, keys: list) -> None:
+    def check_keys(self, keys: Any) -> None:
+        """They may be hashed, and be found again."""
         for key in keys:
-            if not self.flat(key):
+            if type(key) is str:
+                continue
+            if not is_flat(key, self._leaves):
                 raise PickleRefused(f"a key is a {type(key).__name__}")
+            self._keys.add(key)
+
+    def _below(self, kinds: frozenset, depth: int, what: str) -> None:
+        """What lies under the topmost `depth` values takes them."""
+        if len(self.stack) <= depth or not self.takes(self.stack[-1 - depth], kinds):
+            raise PickleRefused(f"there is no {what} below")
+
+    def takes(self, owner: Any, kinds: frozenset) -> bool:
+        """Whether values may be added to it."""
+        return type(owner) in kinds or type(owner) in self._table.called
+
+    def load_append(self) -> None:
+        self._below(_LISTS, 1, "list")
+        super().load_append()
+
+    def load_appends(self) -> None:
+        if not self.metastack or not self.metastack[-1] or not self.takes(
+                self.metastack[-1][-1], _LISTS):
+            raise PickleRefused("there is no list below")
+        super().load_appends()
 
     def load_setitem(self) -> None:
-        self._check_keys(self.stack[-2:-1])
+        self._below(_DICTS, 2, "dict")
+        self.check_keys(self.stack[-2:-1])
         super().load_setitem()
 
     def load_setitems(self) -> None:
-        self._check_keys(self.stack[::2])
+        if not self.metastack or not self.metastack[-1] or not self.takes(
+                self.metastack[-1][-1], _DICTS):
+            raise PickleRefused("there is no dict below")
+        self.check_keys(self.stack[::2])
         super().load_setitems()
 
     def load_additems(self) -> None:
-        self._check_keys(self.stack)
+        if not self.metastack or not self.metastack[-1] or type(self.metastack[-1][-1]) is not set:
+            raise PickleRefused("there is no set below")
+        self.check_keys(self.stack)
         super().load_additems()
 
-    def load_build(self) -> None:
-        state, owner = self.stack[-1], self.stack[-2]
-        named = type(state) is dict and all(type(name) is str for name in state)
-        if not (type(owner) in _BUILT and named) and not (
-                type(owner) is dcp.TensorProperties and type(state) is tuple):
-            raise PickleRefused(f"a {type(owner).__name__} is given a state")
-        super().load_build()
+    def load_frozenset(self) -> None:
+        self.check_keys(self.stack)
+        super().load_frozenset()
 
+    def load_bytearray8(self) -> None:
+        """Python would allocate before it reads."""
+        size = int.from_bytes(self.read(8), "little")
+        self.append(bytearray(self.read(size)))
+
+    def load_newobj(self) -> None:
+        args = self.stack.pop()
+        self._new(self.stack.pop(), args, {})
+
+    def load_newobj_ex(self) -> None:
+        kwargs, args = self.stack.pop(), self.stack.pop()
+        self._new(self.stack.pop(), args, kwargs)
+
+    def _new(self, kind: Any, args: Any, kwargs: Any) -> None:
+        if type(args) is not tuple or type(kwargs) is not dict:
+            raise PickleRefused("a new object of no arguments")
+        self.append(self.make(kind, args, kwargs))
+
+    def make(self, kind: Any, args: tuple, kwargs: dict) -> Any:
+        """A new object of a class."""
+        if isinstance(kind, type) and kind in self._table.called:
+            return kind.__new__(kind, *args, **kwargs)
+        try:
+            maker = self._table.new[kind]
+        except (KeyError, TypeError):
+            raise PickleRefused(f"a new object of what is a {type(kind).__name__}") from None
+        if args or kwargs:
+            raise PickleRefused(f"a new {getattr(kind, '__name__', kind)} with arguments")
+        return maker()
+
+    def load_reduce(self) -> None:
+        args = self.stack.pop()
+        func = self.stack[-1]
+        if type(args) is not tuple:
+            raise PickleRefused("a call without arguments")
+        self.stack[-1] = self.call(func, args)
+
+    def call(self, func: Any, args: tuple) -> Any:
+        """What a function of the table makes."""
+        if type(func) is not FunctionType and not (
+                isinstance(func, type) and func in self._table.called):
+            raise PickleRefused(f"a call of what is a {type(func).__name__}")
+        if args and func in self._table.hashing and type(args[0]) is list:
+            self.check_keys(args[0])
+        return func(*args)
+
+    def load_build(self) -> None:
+        state = self.stack.pop()
+        self.take_state(self.stack[-1], state)
+
+    def take_state(self, owner: Any, state: Any) -> None:
+        """Give it to a new object, never to a class or function."""
+        kind = type(owner)
+        take = self._table.states.get(kind)
+        if take is not None:
+            take(owner, state)
+        elif kind in self._table.called:
+            self.stack.append(state)
+            super().load_build()
+        else:
+            raise PickleRefused(f"a {kind.__name__} is given a state")
+
+    dispatch[ord("a")] = load_append
+    dispatch[ord("e")] = load_appends
     dispatch[ord("s")] = load_setitem
     dispatch[ord("u")] = load_setitems
+    dispatch[0x81] = load_newobj
+    dispatch[0x92] = load_newobj_ex
     dispatch[0x90] = load_additems
+    dispatch[0x91] = load_frozenset
+    dispatch[0x96] = load_bytearray8
+    dispatch[ord("R")] = load_reduce
     dispatch[ord("b")] = load_build
 
 
-class _Anything:
+def attributes(owner: Any, state: Any) -> None:
+    """An object's state that is a dict of its attributes; none is of Python's own."""
+    if state is None:
+        return
+    if type(state) is not dict or not all(
+            type(name) is str and not name.startswith("__") for name in state):
+        raise PickleRefused(f"a {type(owner).__name__} is given a state that is no dict of names")
+    vars(owner).update(state)
+
+
+class Anything:
     """Stands for every object that a pickle could make; takes what it is given, and drops it."""
 
-    def __new__(cls, *_args: Any) -> _Anything:
-        return object.__new__(cls)
-
-    def append(self, _value: Any) -> None:
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         pass
 
-    def extend(self, _values: Any) -> None:
-        pass
-
-    def __setitem__(self, _key: Any, _value: Any) -> None:
-        pass
-
-
-_LEAVES = _FLAT | {_Anything, type}
+    append = extend = __setitem__ = update = __init__
 
 
 class _Everything(dict):
-    def __missing__(self, _key: tuple[str, str]) -> type:
-        return _Anything
+    def __missing__(self, name: tuple[str, str]) -> Any:
+        return _anything
 
 
-class _Shape(Strict):
-    """Goes through a pickle without making anything of it."""
+def _anything(*_args: Any) -> Anything:
+    return Anything()
+
+
+class Shape(Strict):
+    """Goes through a pickle without making anything of it but what is known; names: of what lies
+    beside it."""
 
     dispatch = dict(Strict.dispatch)
 
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, _Everything())
+    def __init__(self, file: Any, known: Mapping[tuple[str, str], Any]) -> None:
+        kinds = {Anything, FunctionType, *map(type, known.values())}
+        super().__init__(file, Table(_Everything(known), keys=frozenset(kinds)))
+        self.names: list[Any] = []
 
-    def flat(self, key: Any) -> bool:
-        return is_flat(key, _LEAVES)
+    def persistent_load(self, name: Any) -> Any:
+        """Remember which storages there are."""
+        self.names.append(name)
+        return Anything()
 
-    def persistent_load(self, _name: Any) -> Any:
-        return _Anything()
+    def takes(self, owner: Any, kinds: frozenset) -> bool:
+        return type(owner) is Anything or super().takes(owner, kinds)
 
-    def load_build(self) -> None:
-        del self.stack[-1]
+    def make(self, kind: Any, args: tuple, kwargs: dict) -> Any:
+        return Anything()
 
-    dispatch[ord("b")] = load_build
+    def call(self, func: Any, args: tuple) -> Any:
+        return Anything()
 
-
-def prove_stream(file: Any, count: int) -> None:
-    """Go through the next `count` pickles of a file; PickleRefused if unpickling them could exhaust
-    the stack. Of other harm torch.load(weights_only=True) takes care."""
-    try:
-        for _ in range(count):
-            _Shape(file).load()
-    except PickleRefused:
-        raise
-    except Exception as error:  # whatever odd bytes make Python raise
-        raise PickleRefused(f"{type(error).__name__}: {error}"[:500]) from None
-
-
-def prove_shape(data: bytes) -> None:
-    """prove_stream() for what torch.save wrote, in either form."""
-    if data[:2] != b"PK":
-        if len(data) > SHALLOW or may_share(data):
-            prove_stream(io.BytesIO(data), 4)  # magic number, version, what wrote it, the object
-        return
-    try:
-        pickled = _pickle_of_zip(data)
-    except PickleRefused:
-        raise
-    except Exception as error:  # whatever odd bytes make zipfile raise
-        raise PickleRefused(f"{type(error).__name__}: {error}"[:500]) from None
-    if len(pickled) > SHALLOW or may_share(pickled):
-        prove_stream(io.BytesIO(pickled), 1)
-
-
-def _pickle_of_zip(data: bytes) -> bytes:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        for info in archive.infolist():
-            if info.compress_type != zipfile.ZIP_STORED:
-                raise PickleRefused(f"{info.filename[:100]!r} is compressed")
-        for name in archive.namelist():
-            if name.endswith("/data.pkl") or name == "data.pkl":
-                return archive.read(name)
-    raise PickleRefused("no data.pkl: torch.save did not write this")
+    def take_state(self, owner: Any, state: Any) -> None:
+        pass
 
 
 @contextmanager
@@ -247,7 +342,7 @@ def gc_paused() -> Iterator[None]:
             gc.enable()
 
 
-def unpickle(kind: Callable[[io.BytesIO], Any], data: bytes, what: str) -> Any:
+def unpickle(kind: Callable[[io.BytesIO], Any], data: Any, what: str) -> Any:
     """All of `data` as one object. Raises PickleRefused."""
     file = io.BytesIO(data)
     try:

@@ -35,7 +35,7 @@ from torch.distributed.checkpoint._experimental.utils import wrap_future
 
 from ..errors import HearthError, HearthNotFound
 from ..job import Handle, Job, Save, save_bytes
-from . import _jobs, _stage
+from . import _jobs, _proof, _stage
 from ._partial import fill
 from ._ptfile import PtFile
 from ._skeleton import Kept, Skeleton, with_places
@@ -90,8 +90,9 @@ class Staged(dict):
     whose tensors are readable until it is written or given up; it is empty then."""
 
     def __init__(self, state: dict, save: Save, items: list[tuple[bytes, bytes]],
-                 step: int | None) -> None:
+                 step: int | None, blobs: list[_proof.Blob]) -> None:
         super().__init__(state)
+        self.blobs = blobs  # to be proved before it is committed
         self._lock = threading.Lock()
         self._save: Save | None = save
         self.items_left = items  # to be added when the step is known
@@ -136,7 +137,7 @@ def _stage_in(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: floa
         if step is None:
             built = skeleton.rebuild(list(_stage.views(addresses, skeleton.sources)))
             copy = built if isinstance(built, dict) else {"state": built}
-        return Staged(copy, save, items, step)
+        return Staged(copy, save, items, step, skeleton.blobs(items))
     except BaseException:
         save.abort()
         raise
@@ -154,7 +155,8 @@ class Stager(CheckpointStager):
                  base: str | os.PathLike | None = None, wait_s: float = _WAIT_S,
                  **opts: Any) -> None:
         self._rank = (rank_info or _rank_info()).global_rank
-        self._job, self._base, self._opts, self._wait_s = job, base, opts, wait_s
+        self._job, self._base, self._wait_s = job, base, wait_s
+        self._opts = _jobs.own_options(job, opts)
         self._boxes = _stage.Boxes()
         self._last: weakref.ref[Staged] | None = None
 
@@ -179,6 +181,12 @@ class Stager(CheckpointStager):
             staged.give_up()
 
 
+def _prove(job: Job, path: str, staged: Staged) -> None:
+    """What could not be read again is not written."""
+    if not job.off:
+        _proof.of(job.base).items(path, staged.blobs)
+
+
 # ---- writing ----------------------------------------------------------------------------------
 
 
@@ -196,7 +204,7 @@ class Writer(CheckpointWriter):
                  level: str = "PROTECTED", **opts: Any) -> None:
         super().__init__(config or CheckpointWriterConfig(), rank_info or _rank_info(), barrier,
                          commit_hook)
-        self._job, self._level, self._opts = job, level, opts
+        self._job, self._level, self._opts = job, level, _jobs.own_options(job, opts)
         self._boxes = _stage.Boxes()
 
     def write(self, path: Any, state_dict: Any, **kwargs: Any) -> None:
@@ -209,12 +217,15 @@ class Writer(CheckpointWriter):
         folder, step = _jobs.resolve(path, _bare(path, self._job), None)
         if self._job is not None and folder != self._job.base:
             raise ValueError(f"{path} does not lie in the job's base {self._job.base}")
+        ids, name = _jobs.ids_of(folder), _jobs.id_of(path, step)
+        ids.check(step, name)
         staged = state
         if not isinstance(state, Staged):
             staged = _stage_in(_job_of(self._job, folder, self._opts), state,
                                self._rank_info.global_rank, self._boxes, self._timeout, step)
         save = staged.take()
         try:
+            _prove(save.job, path, staged)
             if staged.step is None:
                 save.set_step(step)
             save.add_bytes(staged.items_left)
@@ -226,7 +237,9 @@ class Writer(CheckpointWriter):
         except BaseException:
             save.abort()
             raise
-        self._wait(save.commit())
+        handle = save.commit()
+        with ids.noted(step, "" if save.job.off else name):
+            self._wait(handle)
         if self._commit_hook is not None:
             self._commit_hook.post_commit(path, **kwargs)
 
@@ -256,7 +269,7 @@ class Reader(CheckpointReader):
     def __init__(self, rank_info: RankInfo | None = None, *, job: Job | None = None,
                  trust: bool = False, **opts: Any) -> None:
         super().__init__(rank_info or _rank_info())
-        self._job, self._trust, self._opts = job, trust, opts
+        self._job, self._trust, self._opts = job, trust, _jobs.own_options(job, opts)
         self.bytes_read = 0
 
     def read(self, path: Any, state_dict: Any = None, *, map_location: Any = None,
@@ -417,21 +430,22 @@ class InlineProcess:
 def make_sync_checkpointer(rank_info: RankInfo | None = None, *, job: Job | None = None,
                            config: CheckpointWriterConfig | None = None,
                            barrier: Barrier | None = None, commit_hook: WriterHook | None = None,
+                           level: str = "PROTECTED", trust: bool = False,
                            **opts: Any) -> SyncCheckpointer:
     """A SyncCheckpointer over Writer and Reader. opts: of a job that is opened by its path."""
     return SyncCheckpointer(
-        Writer(config, rank_info, barrier, commit_hook, job=job, **opts),
-        Reader(rank_info, job=job, **opts))
+        Writer(config, rank_info, barrier, commit_hook, job=job, level=level, **opts),
+        Reader(rank_info, job=job, trust=trust, **opts))
 
 
 def make_async_checkpointer(rank_info: RankInfo | None = None, *, job: Job | None = None,
                             base: str | os.PathLike | None = None,
                             config: CheckpointWriterConfig | None = None,
                             barrier: Barrier | None = None,
-                            commit_hook: WriterHook | None = None,
-                            **opts: Any) -> AsyncCheckpointer:
+                            commit_hook: WriterHook | None = None, level: str = "PROTECTED",
+                            trust: bool = False, **opts: Any) -> AsyncCheckpointer:
     """An AsyncCheckpointer over Stager, Writer and Reader. base: of the job, where none is open."""
-    writer = Writer(config, rank_info, barrier, commit_hook, job=job, **opts)
+    writer = Writer(config, rank_info, barrier, commit_hook, job=job, level=level, **opts)
     return AsyncCheckpointer(
         Stager(rank_info, job=job, base=base, **opts), InlineProcess(writer),
-        Reader(rank_info, job=job, **opts))
+        Reader(rank_info, job=job, trust=trust, **opts))

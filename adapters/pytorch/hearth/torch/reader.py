@@ -5,7 +5,10 @@
 
 Tensors go straight from pool memory, or from the peer that holds them, into the targets: the boxes
 that a plan asks for are read with one C call. Items that other programs wrote (ml-flashpoint, plain
-DCP) are decoded with torch.load(weights_only=True); no pickle of foreign bytes is ever run.
+DCP) are decoded by this package's own reader; no pickle of foreign bytes is ever run.
+
+All that a plan asks for is looked up, and byte items are decoded, while DCP makes its plan: what is
+missing or refused is an error on all ranks then, before any of them has written into its state.
 """
 
 from __future__ import annotations
@@ -13,25 +16,33 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import (
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 
-from ..errors import HearthError, HearthNotFound
+from ..errors import HearthError, HearthNotFound, HearthRefused
 from ..job import Box, Checkpoint, Job
 from . import _jobs
-from ._pickles import decode_item, load_metadata
+from ._pickles import PickleRefused, decode_item, load_metadata
 from ._progress import Progress
+from ._proof import short
 from ._stage import dtype_name
 
 _HEAR_S = 5.0  # a save that is PROTECTED for the coordinator is heard of here in milliseconds
+_ARGUMENTS = ("base", "step", "trust", "extension_registry")
 _GROUP_BYTES = 256 << 20  # read in one C call, so that Ctrl-C and progress come through
 
 
@@ -45,6 +56,13 @@ class Done:
         """No value."""
 
 
+class _Blob(NamedTuple):
+    """A byte item. value: decoded; a planner of the user's gets the bytes."""
+
+    data: bytes
+    value: Any
+
+
 class HearthReader(StorageReader):
     """Reads DCP checkpoints of this job's nodes.
 
@@ -54,19 +72,22 @@ class HearthReader(StorageReader):
     extension_registry  as FileSystemReader's: undoes what a FileSystemWriter's _extensions did
     trust   True: byte items are unpickled as torch.load(weights_only=False) does it, which runs
             whatever code their writer put there
-    opts    of hearth.job.Job.open(), when this is the first use of the job in the process
+    opts    of hearth.job.Job.open(), when this is the first use of the job in the process. A job
+            that is open already must have been opened with the same
     """
 
     def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
                  trust: bool = False, extension_registry: ExtensionRegistry | None = None,
                  **opts: Any) -> None:
         super().__init__()
+        _jobs.check(opts, _ARGUMENTS)
         self._base = None if base is None else os.fspath(base)
         self._extensions = extension_registry
         self._step, self._trust, self._opts = step, trust, opts
         self._id: str | None = None
         self._checkpoint: Checkpoint | None = None  # from read_metadata() until the data is read
         self._metadata: Metadata | None = None
+        self._blobs: dict[MetadataIndex, _Blob] = {}  # read when the plan was made
         self._alone = False  # the metadata is this rank's own
         self.error: BaseException | None = None  # of read_metadata(), which DCP swallows
 
@@ -99,8 +120,14 @@ class HearthReader(StorageReader):
         try:
             metadata = load_metadata(checkpoint.common(name))
         except HearthNotFound as error:
-            raise HearthNotFound(f"{checkpoint.path}/{name}: {error}", error.code,
-                                 error.name) from None
+            raise HearthRefused(
+                f"{checkpoint.path}/{name}: {error}. The checkpoint is here, but it is none of "
+                "torch.distributed.checkpoint's: was it saved with hearth.torch.experimental, or "
+                "with use_collectives=False by other ranks?", error.code, error.name) from None
+        except PickleRefused as error:
+            raise HearthRefused(
+                f"{checkpoint.path}/{name}: this reader does not take it: {error} (torch "
+                f"{torch.__version__})", error.code, error.name) from None
         if metadata.storage_meta is None:
             metadata.storage_meta = StorageMeta()
         metadata.storage_meta.load_id = f"hearth-{checkpoint.info.epoch:x}-{checkpoint.step}"
@@ -130,10 +157,23 @@ class HearthReader(StorageReader):
             raise HearthError(f"{self._open().path}: its .metadata has no storage_data")
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """What only peers hold begins to come. Which save it is goes along, to be compared."""
+        """Look up all that is asked for. What only peers hold begins to come. Which save it is goes
+        along, to be compared."""
         checkpoint = self._open()
-        boxes = [box for box in (self._box(item, 1) for item in plan.items) if box is not None]
+        blobs = [item for item in plan.items if item.type == LoadItemType.BYTE_IO]
+        boxes, files = [], []
+        for item in plan.items:
+            if item.type == LoadItemType.BYTE_IO:
+                continue
+            box = self._box(item, 1)
+            if box is not None:
+                boxes.append(box)
+            else:
+                place = self._place(item)
+                files.append((place.relative_path, place.offset + place.length, 0))
         checkpoint.prefetch(boxes)
+        checkpoint.read_ranges(files)  # nothing of them, but they must be there
+        self._blobs = dict(self._read_blobs(checkpoint, blobs))
         assert self._metadata is not None
         meta = self._metadata.storage_meta
         save_id = None if meta is None or self._alone else meta.save_id
@@ -204,22 +244,25 @@ class HearthReader(StorageReader):
             self.close()
 
     def _read_all(self, checkpoint: Checkpoint, plan: LoadPlan, planner: LoadPlanner) -> None:
+        """Whatever may be found wrong comes before the first byte that is written."""
         fast: list[tuple[ReadItem, torch.Tensor]] = []
-        slow: list[ReadItem] = []
+        slow: list[tuple[ReadItem, torch.Tensor]] = []
         blobs: list[ReadItem] = []
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
                 blobs.append(item)
             elif self._box(item, 1) is None:
-                slow.append(item)
+                slow.append((item, self._target(item, planner)))
             else:
                 fast.append((item, self._target(item, planner)))
-        files, parts = self._stored(checkpoint, slow), self._stored(checkpoint, blobs)
-        # from here on the state is written: what is not there was found out
+        values = self._values(checkpoint, blobs, planner)
+        raw = self._stored(checkpoint, [item for item, _ in slow])
+        files = [self._decode(item, raw.pop(0)) for item, _ in slow]
         with Progress("hearth: load", sum(t.nbytes for _, t in fast)) as progress:
             self._read_boxes(checkpoint, fast, planner, progress)
         self._read_files(slow, files, planner)
-        self._read_bytes(blobs, parts, planner)
+        for put in values:
+            put()
 
     @staticmethod
     def _target(item: ReadItem, planner: LoadPlanner) -> torch.Tensor:
@@ -280,44 +323,57 @@ class HearthReader(StorageReader):
             data = extension.transform_from(io.BytesIO(data)).read()
         return data
 
-    def _read_files(self, items: list[ReadItem], parts: list[bytes],
+    @staticmethod
+    def _read_files(items: list[tuple[ReadItem, torch.Tensor]], files: list[torch.Tensor],
                     planner: LoadPlanner) -> None:
         """Tensors that torch.save wrote."""
-        for item, data in zip(items, parts):
-            stored = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        for (item, target), stored in zip(items, files):
             for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths)):
                 stored = stored.narrow(dim, offset, length)
-            target = self._target(item, planner)
             target.copy_(stored)
             planner.commit_tensor(item, target)
 
-    def _read_bytes(self, items: list[ReadItem], parts: list[bytes],
-                    planner: LoadPlanner) -> None:
-        stock = is_stock(planner)
-        for item, data in zip(items, parts):
-            if stock:
-                _set(planner, item.dest_index.fqn, self._decode(item, data))
+    def _read_blobs(self, checkpoint: Checkpoint,
+                    items: list[ReadItem]) -> Iterator[tuple[MetadataIndex, _Blob]]:
+        """Byte items. Decoded here where that does no harm: with trust only who wants the values
+        may do it."""
+        for item, data in zip(items, self._stored(checkpoint, items)):
+            value = None if self._trust else self._decode(item, data)
+            yield item.storage_index, _Blob(data, value)
+
+    def _values(self, checkpoint: Checkpoint, items: list[ReadItem],
+                planner: LoadPlanner) -> list[Callable[[], None]]:
+        """What puts the byte items where they are wanted."""
+        new = [item for item in items if item.storage_index not in self._blobs]
+        self._blobs.update(self._read_blobs(checkpoint, new))
+        out: list[Callable[[], None]] = []
+        for item in items:
+            data, value = self._blobs[item.storage_index]
+            if not is_stock(planner):
+                out.append(partial(planner.load_bytes, item, io.BytesIO(data)))
                 continue
-            if not self._trust:  # the planner may unpickle it as it likes: only what does no harm
-                self._decode(item, data)
-            planner.load_bytes(item, io.BytesIO(data))
+            if self._trust:
+                value = self._decode(item, data)
+            out.append(partial(_set, planner, item.dest_index.fqn, value))
+        return out
 
     def _decode(self, item: ReadItem, data: bytes) -> Any:
+        key = item.storage_index.fqn
         try:
-            return decode_item(data, trust=self._trust)
+            return decode_item(data, trust=self._trust, map_location="cpu")
         except Exception as error:
+            why = short(error)
             if self._trust:
-                raise HearthError(
-                    f"{item.storage_index.fqn}: this byte item cannot be decoded: {error}"
-                ) from error
-            raise HearthError(
-                f"{item.storage_index.fqn}: this byte item cannot be decoded safely ({error}); "
-                "HearthReader(trust=True) unpickles it, whatever it does") from error
+                raise HearthRefused(f"{key}: this item cannot be decoded: {why}") from error
+            raise HearthRefused(
+                f"{key}: this item cannot be decoded safely ({why}); trust=True, of load(), "
+                "load_latest() or HearthReader, unpickles it, whatever it does") from error
 
     def close(self) -> None:
         """Done with the checkpoint. Twice is harmless, and so is a later use."""
         checkpoint, self._checkpoint = self._checkpoint, None
         self.__dict__.pop("_layouts", None)
+        self._blobs = {}
         if checkpoint is not None:
             checkpoint.close()
 

@@ -11,6 +11,8 @@ The writer is its own stager. What each call of DCP does:
     write_data      what was not staged is copied, the objects are sealed; ends at COPIED
     finish          (coordinator) `.metadata` to every node, commit, wait for the level asked for
 
+The last two read back what they write (_proof.py), so that what could not be loaded fails the save.
+
 With AsyncCheckpointerType.PROCESS all but staging happens in DCP's checkpoint process, which takes
 the staged save over without a copy (_process.py).
 
@@ -43,11 +45,13 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 
 from ..errors import HearthError
 from ..job import Handle, Job, Piece, Save, save_bytes
-from . import _jobs, _process, _stage
-from ._pickles import encode_item
+from . import _jobs, _process, _proof, _stage
+from ._pickles import encode_item, load_metadata
 from ._process import Current, portable
 
 _LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
+_ARGUMENTS = ("base", "step", "level", "timeout_s", "overwrite")
+_OURS = "hearth-"  # begins the save_id of saves that were written here
 
 
 def _carried(hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,20 +94,23 @@ class Waiting:
 
 
 class HearthWriter(StorageWriter):
-    """Writes DCP checkpoints into the memory of this job's nodes.
+    """Writes DCP checkpoints into the memory of this job's nodes. A step has one id: it may be
+    saved again under that, and no other.
 
     base       "<root>/<job>"; None: the folder of the checkpoint_id, or HEARTH_ROOT/HEARTH_JOB
     step       of the save, where the checkpoint_id does not end in step-<N>_ckpt or <N>
     level      that save() and the upload future wait for: SEALED, COPIED, COMPLETE or PROTECTED
     timeout_s  for each wait. Keep it below the process group's
     overwrite  False: a step that exists already is refused
-    opts       of hearth.job.Job.open(), when this is the first use of the job in the process
+    opts       of hearth.job.Job.open(), when this is the first use of the job in the process. A job
+               that is open already must have been opened with the same
     """
 
     def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
                  level: str = "PROTECTED", timeout_s: float = 600.0, overwrite: bool = True,
                  **opts: Any) -> None:
         super().__init__()
+        _jobs.check(opts, _ARGUMENTS)
         if level not in _LEVELS:
             raise ValueError(f"level {level!r} is none of {', '.join(_LEVELS)}")
         self._base = None if base is None else os.fspath(base)
@@ -180,13 +187,13 @@ class HearthWriter(StorageWriter):
         if self._staged or _process.waits():
             return  # joined before it was staged, or never
         try:
-            self._join(checkpoint_id)
+            self._join(checkpoint_id, self._base)
         except Exception as error:
             self._local.refused = error
 
-    def _join(self, checkpoint_id: object) -> None:
+    def _join(self, checkpoint_id: object, base: str | None) -> None:
         """Join, which is collective, before whatever may fail on one rank, if the base is known."""
-        base = _jobs.known_base(checkpoint_id, self._base)
+        base = _jobs.known_base(checkpoint_id, base)
         if base is not None:
             self._member(base)
 
@@ -197,12 +204,14 @@ class HearthWriter(StorageWriter):
         current = self._begun() or _process.arrived() or Current()
         self._local.current = current
         checkpoint_id = self._local.__dict__.pop("id", None)
-        self._local.save_id = str(uuid.uuid4())
+        self._local.save_id = f"{_OURS}{uuid.uuid4()}"
         error = current.error or self._local.__dict__.pop("refused", None)
         if error is not None:
             raise error
-        self._join(checkpoint_id)
-        current.base, current.step = _jobs.resolve(checkpoint_id, self._base, self._step)
+        base = self._base if current.staged is None else current.base
+        self._join(checkpoint_id, base)
+        current.base, current.step = _jobs.resolve(checkpoint_id, base, self._step)
+        current.name = _jobs.id_of(checkpoint_id, current.step)
         return self._meta(current)
 
     def _begun(self) -> Current | None:
@@ -215,8 +224,8 @@ class HearthWriter(StorageWriter):
         return current
 
     def _meta(self, current: Current) -> StorageMeta:
-        path = f"{current.base}/step-{current.step}_ckpt"
-        return StorageMeta(checkpoint_id=path, save_id=self._local.save_id)
+        return StorageMeta(
+            checkpoint_id=f"{current.base}/{current.name}", save_id=self._local.save_id)
 
     def _drop_current(self) -> None:
         """Give up a save that this thread began and that never came to its end."""
@@ -240,6 +249,9 @@ class HearthWriter(StorageWriter):
         if not self._overwrite and _exists(job, current.step):
             raise RuntimeError(f"Checkpoint already exists: step {current.step} of {job.base}, "
                                "and overwrite is False")
+        if current.commits_in_finish and not job.off:
+            ids = _jobs.ids_of(current.base)
+            ids.check(current.step, current.name, lambda: _recorded_id(job, current))
         return plan
 
     @_carried
@@ -253,6 +265,7 @@ class HearthWriter(StorageWriter):
         current = self._current()
         job = self._member(current.base).job
         try:
+            _refuse_twice(plan)
             write = _Write(job, current, plan, planner)
             results = write.run()
             current.save = write.save
@@ -277,21 +290,29 @@ class HearthWriter(StorageWriter):
             metadata, storage_meta=self._meta(current),
             storage_data={result.index: result.storage_data for part in results
                           for result in part})
-        name = ".metadata" if current.use_collectives else f"__{current.rank}.metadata"
-        save = current.save
+        name = _metadata_name(current)
+        job = self._member(current.base).job
+        save, where = current.save, _where(current)
         try:
             assert save is not None
-            save.put_common(name, pickle.dumps(own))
+            data = pickle.dumps(own)
+            proved = not job.off and _proof.of(current.base).metadata(
+                where, name, own, data)
+            save.put_common(name, data)
             current.save = None
             handle = save.commit()
         except BaseException:
             self._drop_current()
             raise
         try:
-            handle.wait(self._level, self._timeout_s)
+            with _jobs.ids_of(current.base).noted(current.step, "" if job.off else current.name):
+                handle.wait(self._level, self._timeout_s)
+                if proved:
+                    _proof.of(current.base).after_commit(
+                        where, job, current.step, handle, name, data, current.headers)
         finally:
             handle.close()
-            self._member(current.base).job.log()
+            job.log()
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
@@ -326,6 +347,41 @@ def _exists(job: Job, step: int) -> bool:
         return False
 
 
+def _metadata_name(current: Current) -> str:
+    return ".metadata" if current.use_collectives else f"__{current.rank}.metadata"
+
+
+def _where(current: Current) -> str:
+    return f"step {current.step} ({current.base}/{current.name})"
+
+
+def _recorded_id(job: Job, current: Current) -> str | None:
+    """The id of a save of this step that memory has: its `.metadata` says it."""
+    try:
+        checkpoint = job.checkpoint(current.step)
+        try:
+            meta = load_metadata(checkpoint.common(_metadata_name(current))).storage_meta
+        finally:
+            checkpoint.close()
+    except HearthError:  # there is none, or none that can be read
+        return None
+    if meta is None or not str(meta.save_id).startswith(_OURS):
+        return None
+    return os.path.basename(str(meta.checkpoint_id))
+
+
+def _refuse_twice(plan: SavePlan) -> None:
+    """Of two items with one index a load would find one."""
+    seen = set()
+    for item in plan.items:
+        if item.index in seen and item.tensor_storage_size() != 0:
+            offset = item.index.offset
+            part = "this item" if offset is None else f"the part at {tuple(offset)}"
+            raise HearthError(f"{item.index.fqn}: {part} is to be written twice in one save, and "
+                              "one of the two would be lost")
+        seen.add(item.index)
+
+
 class _Write:
     """One rank's write_data: what was staged is found by its address, the rest is copied now."""
 
@@ -334,14 +390,19 @@ class _Write:
         self._tensors = [i for i in plan.items if i.type != WriteItemType.BYTE_IO]
         self._bytes = [i for i in plan.items if i.type == WriteItemType.BYTE_IO]
         self._results: list[WriteResult] = []
+        self._headers: list[_proof.Header] = []
         self.save: Save
 
     def run(self) -> list[WriteResult]:
         fresh = self._staged_results([(i, self._tensor(i)) for i in self._tensors])
+        self._prove_headers()  # while their object is mapped
         sources = [_stage.Source((item.index.fqn,), tensor, *_box(item)) for item, tensor in fresh]
         pieces = _stage.pieces_of(sources, again=self._current.staged is not None)
-        keys = _stage.keys_of(item.index.fqn for item in self._bytes)
-        blobs = [(key, self._blob(item)) for key, item in zip(keys, self._bytes)]
+        made = [self._blob(item) for item in self._bytes]
+        if not self._job.off:
+            _proof.of(self._current.base).items(_where(self._current), made)
+        keys = _stage.keys_of(blob.key for blob in made)
+        blobs = [(key, blob.data) for key, blob in zip(keys, made)]
         self._make_room(pieces, blobs)
         before = len(self.save.places()) if pieces or blobs else 0
         if pieces:
@@ -349,9 +410,12 @@ class _Write:
         if blobs:
             self.save.add_bytes(blobs)
         if pieces or blobs:
-            items = [item for item, _ in fresh] + self._bytes
-            for item, (offset, length) in zip(items, self.save.places()[before:]):
+            places = self.save.places()[before:]
+            for (item, tensor), (offset, length) in zip(fresh, places):
+                self._tensor_result(self.save, item, tensor, offset, length)
+            for item, (offset, length) in zip(self._bytes, places[len(fresh):]):
                 self._result(item, self._name, offset, length)
+        self._prove_headers()
         return self._results
 
     def _tensor(self, item: WriteItem) -> torch.Tensor:
@@ -359,11 +423,13 @@ class _Write:
         _stage.refuse((item.index.fqn,), tensor)
         return _stage.on_host(tensor.detach())
 
-    def _blob(self, item: WriteItem) -> bytes:
+    def _blob(self, item: WriteItem) -> _proof.Blob:
         """A byte item; with a stock planner, without its torch.save."""
+        key = item.index.fqn
         if is_stock(self._planner):
-            return encode_item(self._planner.lookup_object(item.index))
-        return self._planner.resolve_data(item).getbuffer().tobytes()
+            value = self._planner.lookup_object(item.index)
+            return _proof.Blob(key, encode_item(value), type(value))
+        return _proof.Blob(key, self._planner.resolve_data(item).getbuffer().tobytes())
 
     def _staged_results(
             self, tensors: list[tuple[WriteItem, torch.Tensor]]
@@ -379,7 +445,7 @@ class _Write:
             if place is None or place[2] != tensor.nbytes or not tensor.is_contiguous():
                 fresh.append((item, tensor))
             else:
-                self._result(item, self._name, place[0], place[1])
+                self._tensor_result(staged.save, item, tensor, place[0], place[1])
         if tensors and not self._results and not _stage.lies_in(staged.save, [t for _, t in fresh]):
             staged.save.abort()  # nothing of it is written, nor read from it
             self._current.staged = None
@@ -404,6 +470,21 @@ class _Write:
         self._results.append(WriteResult(
             index=item.index, size_in_bytes=length,
             storage_data=_StorageInfo(name, offset, length)))
+
+    def _tensor_result(self, save: Save, item: WriteItem, tensor: torch.Tensor, offset: int,
+                       length: int) -> None:
+        """The item, and where its header lies while the object is being written."""
+        self._result(item, self._name, offset, length)
+        known = tensor.dtype, tensor.dim()
+        if known not in self._current.headers and not self._job.off:
+            self._current.headers[known] = self._name, offset
+            base, _ = save.data()
+            self._headers.append(_proof.Header(
+                item.index.fqn, tensor.dtype, tuple(tensor.shape), base + offset))
+
+    def _prove_headers(self) -> None:
+        _proof.of(self._current.base).headers(_where(self._current), self._headers)
+        self._headers.clear()
 
 
 def _box(item: WriteItem) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:

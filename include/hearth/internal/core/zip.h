@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The members of a zip that torch.save wrote: stored, never compressed, so that each lies in the
- * bytes as it is. The central directory alone says where; local headers carry no sizes.
+ * bytes as it is. The central directory alone says where; local headers carry no sizes, or the same.
  */
 #ifndef HEARTH_INTERNAL_CORE_ZIP_H
 #define HEARTH_INTERNAL_CORE_ZIP_H
@@ -23,7 +23,7 @@ struct hth_zip {
 };
 
 /* bytes[len] is the whole zip, and is borrowed while `out` is used. Members do not overlap and
- * lie before the central directory; their checksums are not looked at (torch.save may leave them
+ * lie before the central directory, each where its local header says the same of it; no two names differ in case alone. Checksums are not looked at (torch.save may leave them
  * out). Errors: HEARTH_ECORRUPT, HEARTH_ENOMEM. */
 int hth_zip_open(struct hth_zip *out, const void *bytes, size_t len, struct hearth_error *err);
 void hth_zip_close(struct hth_zip *zip);
