@@ -153,11 +153,13 @@ struct md_slot *md_stack_global(struct md_machine *m, struct md_slot *sp)
 {
     struct hearth_text module, name;
     struct md_slot *e = sp - 2;
-    uint32_t x = e[0].at, y = e[1].at;
+    uint32_t x, y;
     int id;
 
     if (sp - m->floor < 2 || e[0].kind != MD_TEXT || e[1].kind != MD_TEXT)
         return md_refuse(m, "a global whose names are no texts");
+    x = e[0].at;
+    y = e[1].at;
     module = md_text(m->md, e[0].at);
     name = md_text(m->md, e[1].at);
     for (size_t row = 0; row < sizeof(globals) / sizeof(globals[0]); row++) {

@@ -24,6 +24,30 @@ NAMES = ("w", "layers.0.weight", "", "nul\0name", "gr\u00fc\u00df", "\U0001f525"
 LAST = 2**63 - 1
 
 
+class Later:
+    """Of a module that no reader knows."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+class LaterList(list):
+    pass
+
+
+class LaterDict(dict):
+    def __getnewargs_ex__(self):
+        return (), {"key": len(self)}
+
+    def __new__(cls, *_args, **_named):
+        return dict.__new__(cls)
+
+
+for later in (Later, LaterList, LaterDict):
+    later.__module__ = "later"
+sys.modules["later"] = sys.modules[__name__]
+
+
 class Case:
     """A Metadata made by chance."""
 
@@ -76,8 +100,10 @@ class Case:
         leaf = (None, True, -1, 1.5, "text", 2**40, (), [], {}, s.Size((1, 2)), s.DTYPES[0])
         if depth == 4 or self.some(0.4):
             return rng.choice(leaf)
-        parts = [self.junk(depth + 1) for _ in range(rng.randrange(4))]
-        return rng.choice((tuple(parts), parts, {str(i): p for i, p in enumerate(parts)}))
+        parts = [self.junk(depth + 1) for _ in range(rng.randrange(8 if self.some() else 4))]
+        as_dict = {str(i): p for i, p in enumerate(parts)}
+        return rng.choice((tuple(parts), parts, as_dict, Later(parts), LaterList(parts),
+                           LaterDict(as_dict), {1, "x"}, frozenset((2,)), b"bytes", 2**100))
 
     def info(self, at):
         info = s.StorageInfo(f"__{self.rng.randrange(4)}_0.distcp", at, self.number())
@@ -242,7 +268,7 @@ class Careful(pickle.Unpickler):
             if name in known:
                 return known[name]
         if module.startswith("torch") and not name.startswith("_module") and "." not in name:
-            if name in sys.modules.get(module, s).__dict__:
+            if module in sys.modules and name in sys.modules[module].__dict__:
                 return sys.modules[module].__dict__[name]
         raise pickle.UnpicklingError(NOT_KNOWN)
 

@@ -12,6 +12,7 @@ import ctypes
 import io
 import pickle
 import re
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -296,9 +297,13 @@ def decode_item(data: bytes, *, trust: bool = False, map_location: Any = None) -
     return _checked(value, "item")
 
 
-def decode_form(data: Any, what: str, map_location: Any = None) -> Any:
-    """What torch.save wrote, tensors and all, made of the bytes that are there and of the table.
-    data may be a map of a file: tensors lie in it."""
+def decode_form(data: Any, what: str, map_location: Any = None,
+                read: Callable[[int, int], Any] | None = None) -> Any:
+    """What torch.save wrote, tensors and all, made of the table and of the bytes that are there.
+
+    data  bytes, whose storages are copied; or a map that can be written to: tensors lie in it
+    read  (begin, length) -> memory for tensors to lie in, instead of the map
+    """
     try:
         form = find(data)
     except PickleRefused as error:
@@ -312,6 +317,8 @@ def decode_form(data: Any, what: str, map_location: Any = None) -> Any:
             begin, length = form.storages[key]
         except KeyError:
             raise PickleRefused(f"storage {key[:50]!r} is missing") from None
+        if read is not None:
+            return read(begin, length)
         part = view[begin:begin + length]
         return bytearray(part) if part.readonly else part
 

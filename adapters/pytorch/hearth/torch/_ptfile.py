@@ -147,7 +147,14 @@ class PtFile:
         """All of it, as torch.load makes it of harmless bytes."""
         if self._trust:
             return torch.load(self.path, map_location=map_location, weights_only=False)
-        return decode_form(self._map, self.path, map_location)
+        return decode_form(self._map, self.path, map_location, self._read)
+
+    def _read(self, begin: int, length: int) -> bytearray:
+        """Bytes of their own: whoever saves to this path next cuts the file, and what is mapped of it
+        is gone."""
+        memory = bytearray(length)
+        self._pread(begin, memory)
+        return memory
 
     def structure(self) -> Structure:
         """The stored state for fill()."""
@@ -172,7 +179,9 @@ class PtFile:
 
     def _whole(self) -> Structure:
         """What holds more than plain tensors: all of it, tensors over the mapped file."""
-        return Structure(self, _as_refs(self.load("cpu")))
+        if self._trust:
+            return Structure(self, _as_refs(self.load("cpu")))
+        return Structure(self, _as_refs(decode_form(self._map, self.path, "cpu")))
 
     def _find(self, storage: _Storage) -> None:
         """Note where a storage's bytes begin; there are as many as it says."""
@@ -187,8 +196,10 @@ class PtFile:
 
     def pread(self, key: str, offset: int, memory: Any) -> None:
         """Bytes of a storage into memory."""
-        view = memoryview(memory).cast("B")
-        at, done = self._at[key][0] + offset, 0
+        self._pread(self._at[key][0] + offset, memory)
+
+    def _pread(self, at: int, memory: Any) -> None:
+        view, done = memoryview(memory).cast("B"), 0
         while done < len(view):
             count = os.preadv(self._file.fileno(), [view[done:]], at + done)
             if count <= 0:
@@ -204,7 +215,7 @@ def _as_refs(value: Any) -> Any:
     """A state of real tensors as a stored state. Tensors that are not plain stay what they are."""
     if type(value) in (torch.Tensor, torch.nn.Parameter):
         if value.layout != torch.strided or value.is_quantized:
-            return value
+            return value.clone()  # not of the file
         return TensorRef(value.dtype, value.size(), "cpu", value)
     if isinstance(value, dict):
         for key in list(value):

@@ -286,6 +286,11 @@ TORCH_KEYS = frozenset({torch.dtype, torch.device, torch.layout})
 
 def item_table() -> Table:
     """What an item may be made of, its tensors included."""
+    return _item_table(tuple(torch.serialization.get_safe_globals()))
+
+
+@lru_cache(4)
+def _item_table(_allowed_now: tuple) -> Table:
     own = harmless()
     allowed = _allowed_names()
     names = {**allowed, **_names()} if allowed else _names()
