@@ -6,6 +6,8 @@
  *   all places of the `.metadata` ─► in order of file and offset ─► against what the file's holder saw
  *
  * Of the items that a file does not tell apart only where they lie is known: in its data, up to its end.
+ * Where the `.metadata` has entries of a later torch, whose items nobody here can place, that is all that
+ * is known of any.
  */
 #include "recover_state.h"
 
@@ -30,6 +32,7 @@ struct item_places {
     size_t count;
     struct hearth_metadata *md;
     const struct hth_manifest *files;
+    int some;         /* there are items beside these: entries that are not understood */
     const char *last; /* path whose file is `file`: neighbours mostly have the same text */
     uint32_t file;
 };
@@ -97,6 +100,7 @@ static int places_gather(struct item_places *p)
     struct hearth_metadata_entry e = { .struct_size = sizeof(e) };
 
     (void)hearth_metadata_info(p->md, &head, NULL);
+    p->some = head.unknown > 0;
     p->at = calloc(head.chunks + head.entries + 1, sizeof(*p->at));
     if (!p->at)
         return HEARTH_ENOMEM;
@@ -143,10 +147,12 @@ static int file_matches(
         end = i->at + i->len > end ? i->at + i->len : end;
         if (items++ < look->items)
             digest_add(p, &d, i, look->flags & HTH_FOREIGN_SHAPED);
-        else if (look->flags & HTH_FOREIGN_TENSORS && i->chunk != NO_CHUNK)
+        else if (!p->some && look->flags & HTH_FOREIGN_TENSORS && i->chunk != NO_CHUNK)
             return 0;
     }
     hth_digest_end(&d, digest);
+    if (p->some)
+        return 1;
     return items >= look->items && !memcmp(digest, look->digest, HTH_DIGEST) &&
            (!(look->flags & HTH_FOREIGN_BLOCK) || end == look->data_len);
 }
