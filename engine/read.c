@@ -156,7 +156,7 @@ void read_map(struct hth_node *n, struct client *c, const struct hth_local_map *
     struct hth_local_mapped answer = { .head = { sizeof(answer), HTH_LOCAL_MAPPED, m->head.request,
                                                0 } };
     struct hearth_error err;
-    struct lease *lease;
+    struct lease *lease = NULL;
     int fd = -1;
 
     if (is_unsure(h)) {

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # docs.sh ROOT BUILD [DOCS]: what the docs name is there. Of failure-model.md each test and scenario, of
 # api.md each call, constant, option, file and program.
+# shellcheck disable=SC2013 # none of these lines has a blank
 set -euf # no globs: names are patterns for another list
 root=$1 build=$2 docs=${3:-$1/docs}
 tmp=$(mktemp -d)
@@ -9,6 +10,7 @@ trap 'rm -rf "$tmp"' EXIT
 bad=0
 
 # quoted FILE PATTERN: what stands in backquotes, or in indented code, and is all of PATTERN
+# shellcheck disable=SC2016 # backquotes, as they stand in the text
 quoted() {
 	grep -o '`[^`]*`' "$1" | tr -d '`' | grep -xE "$2" | sort -u || true
 }

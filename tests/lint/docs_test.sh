@@ -12,7 +12,11 @@ expect() {
 	cp "$root/docs/api.md" "$root/docs/failure-model.md" "$tmp"
 	printf '%s\n' "$2" >>"$tmp/$1"
 	"$root/tests/lint/docs.sh" "$root" "$build" "$tmp" >"$tmp/said" 2>&1 && rc=0 || rc=1
-	[ $rc = 1 ] && grep -q "no $3" "$tmp/said" || { echo "not seen: $2"; cat "$tmp/said"; bad=1; }
+	if [ "$rc" = 0 ] || ! grep -q "no $3" "$tmp/said"; then
+		echo "not seen: $2"
+		cat "$tmp/said"
+		bad=1
+	fi
 }
 
 # shellcheck disable=SC2016 # what is quoted is text
