@@ -26,7 +26,7 @@ hearth_case(lint.symbols lint COMMAND ${lint}/symbols.sh library $<TARGET_FILE:h
 hearth_case(lint.symbols_fails lint
   COMMAND ${lint}/symbols_test.sh ${lint}/symbols.sh ${CMAKE_C_COMPILER})
 hearth_case(lint.format lint COMMAND ${lint}/format.sh ${PROJECT_SOURCE_DIR})
-hearth_case(lint.readme lint COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/readme.sh --check README.md)
+hearth_case(lint.readme lint COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/readme.sh --check README.md adapters/pytorch/README.md)
 hearth_case(lint.spdx lint COMMAND ${lint}/spdx.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.scripts lint COMMAND ${lint}/scripts.sh ${PROJECT_SOURCE_DIR})
 if(NOT HEARTH_SANITIZE) # where all tests are there

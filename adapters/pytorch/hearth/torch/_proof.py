@@ -241,9 +241,9 @@ class Proof:
     def after_commit(self, where: str, job: Job, step: int, handle: Handle, name: str,
                      data: bytes, headers: Headers) -> None:
         """Open the committed save as a load does: `.metadata` is the one that was given, and of
-        each (dtype, dimensions) a tensor is at its (object, offset). Where it has less than
-        COMPLETE by then, a load could not open it yet, and nothing is done."""
-        if handle.test().level < _ffi.LEVELS["COMPLETE"]:
+        each (dtype, dimensions) a tensor is at its (object, offset). Where it is not PROTECTED by
+        then, a load would have to wait for that, and nothing is done."""
+        if handle.test().level < _ffi.LEVELS["PROTECTED"]:
             return
         try:
             checkpoint = job.checkpoint(step)
@@ -257,7 +257,6 @@ class Proof:
             raise
         finally:
             checkpoint.close()
-
 
 
 def _warn(where: str, untrusted: Sequence[tuple[str, str]]) -> None:
