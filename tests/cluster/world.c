@@ -186,7 +186,7 @@ int world_is_protected(struct world *w)
     node_path(w, w->seat[0], ".hearth/log", path, sizeof(path));
     f = fopen(path, "re");
     while (f && fgets(line, sizeof(line), f))
-        is = strstr(line, " info joined epoch") ? 0 : is || strstr(line, " info protected step");
+        is = strstr(line, " joined epoch") ? 0 : is || strstr(line, " protected step");
     if (f)
         fclose(f);
     return is;
