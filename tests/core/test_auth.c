@@ -239,6 +239,9 @@ Test(auth, a_key_is_locked_and_neither_dumped_nor_inherited, .init = setup, .fin
     unsigned char *bytes;
     unsigned char there;
 
+#ifdef __SANITIZE_ADDRESS__
+    cr_skip_test("AddressSanitizer locks no memory");
+#endif
     write_key(hex, 65, 0600);
     must(hth_key_open(path, &key, NULL));
     bytes = key.bytes;
@@ -256,6 +259,9 @@ Test(auth, a_key_is_locked_and_neither_dumped_nor_inherited, .init = setup, .fin
 /* Only who may not lock as much as he likes can be kept from it. */
 Test(auth, a_key_that_cannot_be_locked_is_used_and_says_so, .init = setup, .fini = teardown)
 {
+#ifdef __SANITIZE_ADDRESS__
+    cr_skip_test("AddressSanitizer locks no memory");
+#endif
     struct rlimit none = { 0, 0 };
     struct hth_key key;
     int status = 0;
