@@ -25,47 +25,57 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+struct names {
+    char **name; /* [n], NULL behind the last */
+    size_t n, room;
+};
+
+/* 1: it is in; 0: there is no memory, or there are too many. */
+static int names_add(struct names *l, const char *name)
+{
+    if (l->n == l->room) {
+        char **more = l->n < NAMES_MAX ? realloc(l->name, (2 * l->room + 1) * sizeof(*more)) : NULL;
+
+        if (!more)
+            return 0;
+        l->name = more;
+        l->room *= 2;
+    }
+    l->name[l->n] = strdup(name);
+    if (!l->name[l->n])
+        return 0;
+    l->name[++l->n] = NULL;
+    return 1;
+}
+
 char **names_in(const char *dir, struct hearth_error *err)
 {
     DIR *d = opendir(dir);
-    size_t n = 0, room = 64;
-    char **names = d ? calloc(room + 1, sizeof(*names)) : NULL;
+    struct names l = { d ? calloc(65, sizeof(*l.name)) : NULL, 0, 64 };
     const struct dirent *e;
     int why;
 
-    if (!names) {
+    if (!l.name) {
         hth_fail(err, errno == ENOENT || errno == ENOTDIR ? HEARTH_ENOENT : HEARTH_EIO, errno,
                 "%.300s: %s", dir, strerrordesc_np(errno));
         if (d)
             closedir(d);
         return NULL;
     }
-    while ((errno = 0, e = readdir(d))) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-            continue;
-        if (n == room) {
-            char **more = n < NAMES_MAX ? realloc(names, (2 * room + 1) * sizeof(*names)) : NULL;
-
-            if (!more)
-                break;
-            names = more;
-            room *= 2;
-        }
-        names[n] = strdup(e->d_name);
-        if (!names[n])
+    while ((errno = 0, e = readdir(d)))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+                !names_add(&l, e->d_name))
             break;
-        names[++n] = NULL;
-    }
     why = errno;
     closedir(d);
     if (e || why) { /* half a list is none */
-        names_free(names);
+        names_free(l.name);
         hth_fail(err, e ? HEARTH_ENOMEM : HEARTH_EIO, why, "%.300s cannot be listed: %s", dir,
                 e ? "it has too many files" : strerrordesc_np(why));
         return NULL;
     }
-    qsort(names, n, sizeof(*names), by_name);
-    return names;
+    qsort(l.name, l.n, sizeof(*l.name), by_name);
+    return l.name;
 }
 
 void names_free(char **names)

@@ -46,13 +46,16 @@ void hth_place_text(int fd, int own, char out[HTH_PLACE_TEXT])
 static int on_this_machine(int fd, int own)
 {
     struct sockaddr_storage a;
-    const struct sockaddr_in *v4 = (struct sockaddr_in *)&a;
-    const struct in6_addr *v6 = &((struct sockaddr_in6 *)&a)->sin6_addr;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 at;
+    const struct in6_addr *v6 = &at.sin6_addr;
 
     if (place_of(fd, own, &a))
         return 1; /* it is gone: there is nobody to speak to */
-    if (a.ss_family == AF_INET)
-        return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+    memcpy(&v4, &a, sizeof(v4));
+    memcpy(&at, &a, sizeof(at));
+    if (v4.sin_family == AF_INET)
+        return ntohl(v4.sin_addr.s_addr) >> 24 == 127;
     return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127);
 }
 

@@ -4,13 +4,14 @@
 #include <hearth/internal/client/rendezvous.h>
 #include <hearth/internal/core/bytes.h>
 
-#define MAGIC       "HTHMEET1"
 #define NONCE       32u
 #define GREETING_AT (HTH_GREETING - HTH_MAC)
 #define ANSWER_AT   (HTH_ANSWER - HTH_MAC)
 
 /* The longest that is said before a body: who says it, job, challenge, greeting, answer. */
 #define SAID        (8 + HTH_NAME_MAX + HTH_CHALLENGE + HTH_GREETING + ANSWER_AT)
+
+static const unsigned char magic[8] = { 'H', 'T', 'H', 'M', 'E', 'E', 'T', '1' };
 
 static void words_begin(struct hth_writer *w, const char who[8], const struct hth_knows *k)
 {
@@ -23,7 +24,7 @@ static void words_begin(struct hth_writer *w, const char who[8], const struct ht
 
 void hth_challenge_make(unsigned char out[HTH_CHALLENGE], const struct hth_knows *k)
 {
-    memcpy(out, MAGIC, 8);
+    memcpy(out, magic, 8);
     hth_put32(out + 8, k->keyed != 0);
     hth_put32(out + 12, 0);
     hth_random_bytes(out + 16, NONCE);
@@ -31,7 +32,7 @@ void hth_challenge_make(unsigned char out[HTH_CHALLENGE], const struct hth_knows
 
 int hth_challenge_decode(const unsigned char in[HTH_CHALLENGE])
 {
-    if (memcmp(in, MAGIC, 8) != 0 || hth_get32(in + 8) > 1 || hth_get32(in + 12))
+    if (memcmp(in, magic, 8) != 0 || hth_get32(in + 8) > 1 || hth_get32(in + 12))
         return HEARTH_EPROTO;
     return (int)hth_get32(in + 8);
 }
@@ -58,7 +59,7 @@ void hth_greeting_make(struct hth_talk *t, const struct hth_knows *k, const stru
     unsigned char nonce[NONCE];
 
     hth_random_bytes(nonce, sizeof(nonce));
-    hth_write(&w, MAGIC, 8);
+    hth_write(&w, magic, 8);
     hth_write32(&w, g->rank);
     hth_write32(&w, g->world);
     hth_write32(&w, g->round);
@@ -76,7 +77,7 @@ int hth_greeting_decode(struct hth_greeting *out, const unsigned char in[HTH_GRE
         .len = hth_get32(in + 20) };
 
     memcpy(g.token, in + 24, HTH_TOKEN);
-    if (memcmp(in, MAGIC, 8) != 0 || !g.rank || g.rank >= g.world)
+    if (memcmp(in, magic, 8) != 0 || !g.rank || g.rank >= g.world)
         return HEARTH_EPROTO;
     *out = g;
     return HEARTH_OK;
@@ -111,7 +112,7 @@ void hth_answer_make(unsigned char out[HTH_ANSWER], const struct hth_talk *t,
         const struct hth_knows *k, const struct hth_answer *a,
         const unsigned char digest[HTH_DIGEST])
 {
-    memcpy(out, MAGIC, 8);
+    memcpy(out, magic, 8);
     hth_put32(out + 8, (uint32_t)a->code);
     hth_put32(out + 12, a->round);
     hth_put64(out + 16, a->len);
@@ -124,7 +125,7 @@ int hth_answer_decode(struct hth_answer *out, const unsigned char in[HTH_ANSWER]
         .code = (int32_t)hth_get32(in + 8), .round = hth_get32(in + 12), .len = hth_get64(in + 16)
     };
 
-    if (memcmp(in, MAGIC, 8) != 0 || a.code > 0)
+    if (memcmp(in, magic, 8) != 0 || a.code > 0)
         return HEARTH_EPROTO;
     *out = a;
     return HEARTH_OK;

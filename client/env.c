@@ -90,15 +90,15 @@ static int number(const struct hth_env_row *row, const char *value, uint64_t mos
 
 /* Options whose values have names. */
 static const struct word {
-    enum hth_env_kind kind;
     const char *name;
+    enum hth_env_kind kind;
     uint32_t value;
 } words[] = {
-    { HTH_ENV_START, "auto", HEARTH_START_AUTO },
-    { HTH_ENV_START, "never", HEARTH_START_NEVER },
-    { HTH_ENV_START, "in_process", HEARTH_START_IN_PROCESS },
-    { HTH_ENV_NETWORK, "hostile", HEARTH_NETWORK_HOSTILE },
-    { HTH_ENV_NETWORK, "trusted", HEARTH_NETWORK_TRUSTED },
+    { "auto", HTH_ENV_START, HEARTH_START_AUTO },
+    { "never", HTH_ENV_START, HEARTH_START_NEVER },
+    { "in_process", HTH_ENV_START, HEARTH_START_IN_PROCESS },
+    { "hostile", HTH_ENV_NETWORK, HEARTH_NETWORK_HOSTILE },
+    { "trusted", HTH_ENV_NETWORK, HEARTH_NETWORK_TRUSTED },
 };
 
 static int word(

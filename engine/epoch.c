@@ -216,18 +216,20 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
                                                0 } };
     struct hearth_error err;
     struct hth_epoch next;
-    int rc = rank_may_join(c, m, &err);
+    int rc = rank_may_join(c, m, &err), made, ours;
 
     if (!rc && (m->world == 0 || attach_len != (size_t)m->world * HTH_GATHER))
         rc = hth_fail(&err, HEARTH_EINVAL, 0, "a join of %" PRIu32 " ranks with %zu bytes",
                 m->world, attach_len);
     rc = rc ? rc
             : hth_epoch_make(&next, attach, m->world, n->env.store->ops->id(n->env.store), &err);
-    if (!rc && n->ctx.epoch && next.epoch == n->epoch.epoch && next.nonce == n->epoch.nonce) {
-        hth_epoch_fini(&next); /* another rank of this node was first */
-    } else if (!rc && (rc = may_follow(n, &next, &err))) {
+    made = !rc;
+    ours = made && n->ctx.epoch && next.epoch == n->epoch.epoch && next.nonce == n->epoch.nonce;
+    if (made && !ours)
+        rc = may_follow(n, &next, &err);
+    if (made && (ours || rc)) { /* another rank of this node was first, or it is over */
         hth_epoch_fini(&next);
-    } else if (!rc) {
+    } else if (made) {
         join(n, &next, m, attach);
         n->join_ms = hth_now_ms(&n->ctx.clock) - started_ms;
     }

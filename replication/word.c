@@ -171,6 +171,21 @@ static void apply_override(struct hth_commit *c, const struct override *o)
         c->placement.holder[o->rank * c->placement.copies + o->copy] = o->node;
 }
 
+/* The newest save that is kept, with what is assigned now. */
+static void promise_again(struct hth_commit *c)
+{
+    const struct hth_ctx *ctx = c->ctx;
+    struct track *t;
+
+    if (!c->running || !ctx->keep.saves || ctx->keep.epoch != ctx->epoch->epoch)
+        return;
+    t = track_get(c, ctx->keep.save[0]);
+    if (!t)
+        return;
+    t->recovered = t->complete = 1;
+    t->level = HEARTH_PROTECTED;
+}
+
 /* {u32 serial, u32 lost, u32 overrides, u32 zero, u32 lost[], {rank, copy, node}[]} */
 void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len)
 {
@@ -202,13 +217,7 @@ void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len)
 
         apply_override(c, &o);
     }
-    if (c->running && ctx->keep.saves && ctx->keep.epoch == ctx->epoch->epoch) {
-        t = track_get(c, ctx->keep.save[0]); /* promise it again, with what is assigned now */
-        if (t) {
-            t->recovered = t->complete = 1;
-            t->level = HEARTH_PROTECTED;
-        }
-    }
+    promise_again(c);
     for (t = c->tracks; t; t = next) {
         struct hth_held_save *s = hth_holdings_find(ctx, t->id);
 
