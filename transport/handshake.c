@@ -72,9 +72,15 @@ static void open_link(struct hth_session *s, struct link *link, struct peer *pee
     hth_peer_opened(s, peer, link);
 }
 
+/* Members come into an epoch one after the other, and ask again until all are there. */
+static enum hearth_log_level how_bad(int code)
+{
+    return code == HEARTH_ESTATE ? HEARTH_LOG_DEBUG : HEARTH_LOG_WARN;
+}
+
 static void say_cut(struct hth_session *s, struct link *link, int code, const char *text)
 {
-    hth_say(&s->log, HEARTH_LOG_WARN, "handshake-failed", "node %" PRIu32 ": %s", link->node, text);
+    hth_say(&s->log, how_bad(code), "handshake-failed", "node %" PRIu32 ": %s", link->node, text);
     if (link->peer)
         snprintf(link->peer->why, sizeof(link->peer->why), "%.150s", text);
     hth_link_drop(s, link, code);
@@ -98,7 +104,7 @@ static void refuse(struct hth_session *s, struct link *link, const struct hearth
     unsigned char body[4 + REFUSE_TEXT];
     size_t len = strnlen(err->text, REFUSE_TEXT);
 
-    hth_say(&s->log, HEARTH_LOG_WARN, "peer-refused", "%s", err->text);
+    hth_say(&s->log, how_bad(err->code), "peer-refused", "%s", err->text);
     hth_put32(body, (uint32_t)err->code);
     memcpy(body + 4, err->text, len);
     link->state = LINK_REFUSED;
