@@ -7,9 +7,10 @@
  *                  └──────────┘
  *   wanted:   WANT: grant, END ──► PULLED, RELEASE, peer down, lease over: gone
  *
- * A grant is good for one connection, and only the receiver knows when that has broken: its WANT
- * says so and gets a new one. The old ones last beside it, for it may have been another of its
- * fetches that asked; the oldest gives way. While granted the slot is leased.
+ * A grant is of the object and of one connection, and all fetches of the node share it: to take it
+ * back under a pull costs the connection, and with it all that comes over it. A WANT gets a new one
+ * where the connection or the slot is another by now. The old ones last beside it, for what is
+ * pulled under them; the oldest gives way. While granted the slot is leased.
  */
 #include "transfer_parts.h"
 
@@ -79,11 +80,21 @@ static struct hth_held *held_of(struct hth_ctx *ctx, struct hth_save_id save, ui
     return h && h->slot && h->state == HTH_HELD_SEALED ? h : NULL;
 }
 
+static int is_granted(const struct hth_ctx *ctx, const struct offer *o, const struct hth_held *held)
+{
+    uint32_t last = o->granted - 1;
+
+    return o->granted && o->slot[last] == held->slot &&
+           hth_session_granted(ctx->session, o->node, &o->grant[last]);
+}
+
 static int grant(struct hth_ctx *ctx, struct offer *o, const struct hth_held *held)
 {
     struct hth_region *region;
     int rc;
 
+    if (is_granted(ctx, o, held))
+        return HEARTH_OK;
     if (o->granted == HTH_OFFER_GRANTS)
         revoke_oldest(ctx, o);
     rc = hth_held_region(ctx, held->slot, &region, NULL);

@@ -15,7 +15,7 @@
 #define HTH_WINDOW       4u     /* pulls in flight per fetch and source */
 #define HTH_SOURCES_MAX  64u    /* of one fetch */
 #define HTH_BAD_MAX      2u     /* wrong pieces before a source is not asked any more */
-#define HTH_OFFER_GRANTS 4u     /* whole object and ranges of it, pulled by one node at once */
+#define HTH_OFFER_GRANTS 4u     /* of an object to one node: connections, slots that it had */
 #define HTH_LEASE_MS     60000u /* a grant that was wanted and never released */
 
 /* ---- Holder's side ---- */

@@ -148,8 +148,16 @@ int hth_session_grant(struct hth_session *s, uint32_t node, struct hth_region *r
 
     if (!peer || !peer->open)
         return hth_fail(err, HEARTH_EPEER, 0, "node %" PRIu32 " is not connected", node);
+    out->conn = peer->open->conn;
     return s->transport->ops->grant(
-            s->transport, region, off, len, peer->open->conn, out->desc, &out->desc_len, err);
+            s->transport, region, off, len, out->conn, out->desc, &out->desc_len, err);
+}
+
+int hth_session_granted(const struct hth_session *s, uint32_t node, const struct hth_grant *grant)
+{
+    const struct peer *peer = hth_peer_find(s, node);
+
+    return peer && peer->open && peer->open->conn == grant->conn;
 }
 
 void hth_session_revoke(struct hth_session *s, const struct hth_grant *grant)

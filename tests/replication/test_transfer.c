@@ -19,7 +19,8 @@ static struct {
     enum hth_loop_fault message;
     uint16_t type; /* of the messages it hits; 0: all */
     uint32_t messages, until;
-    uint32_t delay_ms;
+    uint32_t wants; /* that were said */
+    uint32_t delay_ms, pull_ms; /* of all; of pulls, more */
     uint64_t when[256]; /* of each pull */
     uint32_t count;
 } net;
@@ -33,16 +34,19 @@ static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32
     (void)arg, (void)from;
     if (kind == HTH_LOOP_PULL) {
         n = net.pulls[to]++;
+        v.delay_ms += net.pull_ms;
         if (net.count < 256)
             net.when[net.count++] = p->now_ms;
         if (to == net.from && n >= net.first && n < net.last)
             v.fault = net.fault;
-    } else if (kind == HTH_LOOP_MESSAGE && net.message) {
+    } else if (kind == HTH_LOOP_MESSAGE) {
         uint16_t type = 0;
 
         if (len > 8)
             memcpy(&type, (const char *)bytes + 6, 2);
-        if (type >= HTH_MSG_OFFER && (!net.type || type == net.type) && net.messages++ < net.until)
+        net.wants += type == HTH_MSG_WANT;
+        if (net.message && type >= HTH_MSG_OFFER && (!net.type || type == net.type) &&
+                net.messages++ < net.until)
             v.fault = net.message;
     }
     return v;
@@ -727,6 +731,38 @@ Test(transfer, a_whole_fetch_and_ranges_of_one_object_do_not_hinder_each_other)
     arrived_whole(0);
     for (int i = 0; i < 3; i++) {
         cr_assert(zero(int, memcmp(hth_fetch_bytes(r[i]), held->slot->base + part.off, part.len)));
+        hth_fetch_release(r[i]);
+    }
+    pair_run(p, 200);
+    no_leases();
+}
+
+/* A load into another world reads so: no grant is taken from under what is being pulled. */
+Test(transfer, any_number_of_ranges_of_one_object_are_pulled_at_once_and_once)
+{
+    enum { RANGES = 12 };
+    struct hth_held *held = two((uint64_t)RANGES * 3 * HTH_CHUNK);
+    struct hth_fetch_want part = want_of(held, 1);
+    struct hth_fetch *r[RANGES];
+
+    part.class = HTH_FETCH_READ;
+    part.off = HTH_BLOCK;
+    part.len = 100;
+    cr_assert(zero(int, fetch(&part))); /* else the first asks twice: before there is a connection */
+    hth_fetch_release(out.fetch);
+    out.ended = net.wants = net.pulls[1] = 0;
+    net.pull_ms = 200;
+    part.len = 3 * HTH_CHUNK;
+    for (uint64_t i = 0; i < RANGES; i++) {
+        part.off = HTH_BLOCK + i * part.len;
+        must(hth_fetch_start(&p->node[0].ctx, &part, &r[i], NULL));
+    }
+    cr_assert(pair_until(p, &out.ended, RANGES, 20000));
+    cr_assert(eq(u32, net.wants, RANGES));
+    cr_assert(eq(u32, net.pulls[1], RANGES * 4), "something was pulled again");
+    for (uint64_t i = 0; i < RANGES; i++) {
+        cr_assert(zero(int, memcmp(hth_fetch_bytes(r[i]),
+                                    held->slot->base + HTH_BLOCK + i * part.len, part.len)));
         hth_fetch_release(r[i]);
     }
     pair_run(p, 200);

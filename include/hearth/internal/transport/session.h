@@ -54,6 +54,7 @@ struct hth_session_pull {
 
 /* A grant to one peer; for revoke. */
 struct hth_grant {
+    hth_conn conn; /* the holder's, which it is good on; not told to the peer */
     uint32_t desc_len;
     unsigned char desc[HTH_DESC_MAX];
 };
@@ -95,6 +96,9 @@ int hth_session_dereg(struct hth_session *s, struct hth_region *region);
 /* For the peer's present connection; gone when that goes. Errors: HEARTH_EPEER not up. */
 int hth_session_grant(struct hth_session *s, uint32_t node, struct hth_region *region, uint64_t off,
         uint64_t len, struct hth_grant *out, struct hearth_error *err);
+/* 1: a new one would be for the same connection. */
+int hth_session_granted(const struct hth_session *s, uint32_t node, const struct hth_grant *grant);
+/* Whoever pulls under it loses the connection, where the backend has no other way. */
 void hth_session_revoke(struct hth_session *s, const struct hth_grant *grant);
 
 /* On the connection that the grant's message came by (the latest heard). Errors: HEARTH_EPEER,
