@@ -240,7 +240,7 @@ Test(auth, a_key_is_locked_and_neither_dumped_nor_inherited, .init = setup, .fin
     unsigned char there;
 
 #ifdef __SANITIZE_ADDRESS__
-    cr_skip_test("AddressSanitizer locks no memory");
+    cr_skip_test("a sanitizer locks no memory");
 #endif
     write_key(hex, 65, 0600);
     must(hth_key_open(path, &key, NULL));
@@ -260,7 +260,7 @@ Test(auth, a_key_is_locked_and_neither_dumped_nor_inherited, .init = setup, .fin
 Test(auth, a_key_that_cannot_be_locked_is_used_and_says_so, .init = setup, .fini = teardown)
 {
 #ifdef __SANITIZE_ADDRESS__
-    cr_skip_test("AddressSanitizer locks no memory");
+    cr_skip_test("a sanitizer locks no memory");
 #endif
     struct rlimit none = { 0, 0 };
     struct hth_key key;

@@ -482,7 +482,7 @@ Test(handshake, ones_own_words_sent_back_are_nobodys)
 Test(handshake, sessions_that_talk_leave_no_copy_of_the_key)
 {
 #ifdef __SANITIZE_ADDRESS__
-    cr_skip_test("AddressSanitizer's own memory cannot be searched");
+    cr_skip_test("a sanitizer's own memory cannot be searched");
 #endif
     char path[] = "/tmp/hearth-secret-XXXXXX";
     struct hth_session_opts o = { .job = "job" };
