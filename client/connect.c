@@ -28,6 +28,7 @@
 #define GRACE_MS 3000 /* after our engine ended: for the one that was faster */
 #define AGAIN_MS 200  /* after our engine found the lock of one that was ending: another one, */
 #define AGAIN    5    /* later and later, up to so many times that */
+#define KILLED   3    /* engines that ended without a word, before we say so */
 
 /* Paths longer than sun_path go through a descriptor of their folder. */
 static int address_of(const struct hearth *h, struct sockaddr_un *out, int *out_dir)
@@ -148,7 +149,8 @@ static int is_locked(const struct hearth *h)
 }
 
 /* An engine that was killed keeps its lock until its last thread is gone, one that was dropped until
- * its memory is free, and nobody serves then. */
+ * its memory is free, and nobody serves then. Ours says whose lock it met; one that says nothing was
+ * killed itself, as by whoever ends the old engine. */
 static void start_again(const struct hearth *h, struct search *s, uint64_t now)
 {
     uint64_t nap_ms = (uint64_t)AGAIN_MS * (s->again < AGAIN ? s->again + 1 : AGAIN);
@@ -163,9 +165,10 @@ static void start_again(const struct hearth *h, struct search *s, uint64_t now)
     if (now < s->ended + nap_ms)
         return;
     last_line(s->words, words, sizeof(words));
-    if (!strstr(words, "is in use by the engine"))
+    if (words[0] ? !strstr(words, "is in use by the engine") : s->again + 1 >= KILLED)
         return;
-    close(s->words);
+    if (s->words >= 0)
+        close(s->words);
     if (s->pidfd >= 0)
         close(s->pidfd);
     *s = (struct search){ .pidfd = -1, .words = -1, .again = s->again + 1 };

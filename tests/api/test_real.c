@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -304,6 +305,27 @@ Test(real, an_engine_that_cannot_start_says_why)
     must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
     cr_assert(ne(ptr, strstr(err.text, "no-such-provider"), NULL), "%s", err.text);
     r.h = NULL;
+    end();
+}
+
+/* Whoever ends the engine that was may hit the next one too, before it has a word to say. */
+Test(real, an_engine_that_is_killed_at_its_start_is_started_again)
+{
+    char path[128];
+    FILE *f;
+    struct hearth_error err = { 0 };
+
+    start();
+    snprintf(path, sizeof(path), "%s/engine.sh", r.root);
+    f = fopen(path, "we");
+    cr_assert(f && fchmod(fileno(f), 0700) == 0);
+    fprintf(f, "#!/bin/sh\n[ -e '%s/once' ] && exec '%s' \"$@\"\n: >'%s/once'\nkill -9 $$\n",
+            r.root, r.opts.engine, r.root);
+    cr_assert(zero(int, fclose(f)));
+    r.opts.engine = path;
+    cr_assert(zero(int, hearth_open(&r.opts, &r.h, &err)), "%s", err.text);
+    snprintf(path, sizeof(path), "%s/once", r.root);
+    cr_assert(zero(int, access(path, F_OK)), "the first one was not killed");
     end();
 }
 
