@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the commands of `hearth` share: arguments, exit status, objects as files, text. */
+/* For this folder alone. */
 #ifndef CLI_H
 #define CLI_H
 
-#include <hearth/internal/core/items.h>
-#include <hearth/internal/core/manifest.h>
+#include "core/foreign/items.h"
+#include "core/format/manifest.h"
 #include <jansson.h>
 #include <stdio.h>
 

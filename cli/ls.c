@@ -2,8 +2,8 @@
 /* ls: jobs of a root, saves of a job, and where the engine and its log are. */
 #include "cli.h"
 
-#include <hearth/internal/client/env.h>
-#include <hearth/internal/core/store_tmpfs.h>
+#include "client/env.h"
+#include "core/store/store_tmpfs.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  */
 #include "cli.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/crc.h>
+#include "core/base/auth.h"
+#include "core/base/crc.h"
 
 #include <errno.h>
 #include <fcntl.h>

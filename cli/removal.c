@@ -11,7 +11,7 @@
  */
 #include "removal.h"
 
-#include <hearth/internal/core/id.h>
+#include "core/base/id.h"
 
 #include <dirent.h>
 #include <errno.h>

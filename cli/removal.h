@@ -9,10 +9,11 @@
  * directory belongs to. A tree in which anything belongs to somebody else, lies on another mount
  * or is deeper than REMOVAL_DEPTH is refused before its first file goes.
  */
+/* For this folder alone. */
 #ifndef CLI_REMOVAL_H
 #define CLI_REMOVAL_H
 
-#include <hearth/internal/core/fail.h>
+#include "core/base/fail.h"
 #include <stdint.h>
 #include <sys/types.h>
 

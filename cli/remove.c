@@ -6,7 +6,7 @@
 #include "cli.h"
 #include "removal.h"
 
-#include <hearth/internal/core/store_tmpfs.h>
+#include "core/store/store_tmpfs.h"
 
 #include <errno.h>
 #include <fcntl.h>

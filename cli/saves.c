@@ -6,7 +6,7 @@
  */
 #include "cli.h"
 
-#include <hearth/internal/core/keep.h>
+#include "core/format/keep.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
 /* One question to a running engine, which answers anybody of its user without an attach. */
 #include "cli.h"
 
-#include <hearth/internal/core/local.h>
-#include <hearth/internal/core/packet.h>
+#include "core/local/local.h"
+#include "core/local/packet.h"
 
 #include <fcntl.h>
 #include <poll.h>

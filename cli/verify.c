@@ -6,8 +6,8 @@
  */
 #include "cli.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/keep.h>
+#include "core/base/auth.h"
+#include "core/format/keep.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the bootstraps. */
+/* For this folder alone. */
 #ifndef CLIENT_BOOTSTRAP_H
 #define CLIENT_BOOTSTRAP_H
 
+#include "core/base/fail.h"
 #include <hearth/bootstrap.h>
-#include <hearth/internal/core/fail.h>
 
 int hth_bootstrap_check(uint32_t rank, uint32_t world, uint32_t deadline_ms,
         struct hearth_bootstrap **out, struct hearth_error *err);

@@ -2,7 +2,7 @@
 /*
  * An all-gather over TCP. Rank 0 listens for as long as the bootstrap lives; each round the others
  * come to it with a connection of their own, which ends with the round. What they say is drawn in
- * internal/client/rendezvous.h, rank 0's side is bootstrap_host.c, the others' bootstrap_guest.c.
+ * client/rendezvous.h, rank 0's side is bootstrap_host.c, the others' bootstrap_guest.c.
  */
 #include "bootstrap_tcp.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the two sides of the bootstrap over TCP. */
+/* For this folder alone. */
 #ifndef CLIENT_BOOTSTRAP_TCP_H
 #define CLIENT_BOOTSTRAP_TCP_H
 
 #include "bootstrap.h"
-#include <hearth/internal/client/rendezvous.h>
+#include "rendezvous.h"
 
 #define HTH_SAID_MAX    HEARTH_ERROR_TEXT
 #define HTH_FIRST_ROUND 1u

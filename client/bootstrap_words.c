@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is said over TCP between rank 0 and the others, and how it is proved. */
+#include "core/base/bytes.h"
+#include "rendezvous.h"
 #include <hearth/error.h>
-#include <hearth/internal/client/rendezvous.h>
-#include <hearth/internal/core/bytes.h>
 
 #define NONCE       32u
 #define GREETING_AT (HTH_GREETING - HTH_MAC)

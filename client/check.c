@@ -5,9 +5,9 @@
  */
 #include "client.h"
 
+#include "core/base/auth.h"
+#include "core/base/opts.h"
 #include <errno.h>
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/opts.h>
 #include <linux/magic.h>
 #include <net/if.h>
 #include <stdlib.h>

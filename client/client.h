@@ -6,16 +6,18 @@
  * Copies run without it. Log lines have a lock of their own and reach the caller's sink with
  * no lock held.
  */
+/* For this folder alone. */
 #ifndef CLIENT_H
 #define CLIENT_H
 
+#include "core/base/fail.h"
+#include "core/base/network.h"
+#include "core/base/opts.h"
+#include "core/format/block.h"
+#include "core/format/table.h"
+#include "core/local/local.h"
+#include "core/torch/header.h"
 #include <hearth/hearth.h>
-#include <hearth/internal/core/block.h>
-#include <hearth/internal/core/fail.h>
-#include <hearth/internal/core/local.h>
-#include <hearth/internal/core/network.h>
-#include <hearth/internal/core/opts.h>
-#include <hearth/internal/core/table.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>

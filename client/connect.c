@@ -11,7 +11,7 @@
  */
 #include "client.h"
 
-#include <hearth/internal/core/store_tmpfs.h>
+#include "core/store/store_tmpfs.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options from the environment, for programs and adapters: one table of names, defaults and help. */
+#include "env.h"
+#include "core/base/fail.h"
 #include <errno.h>
 #include <hearth/hearth.h>
-#include <hearth/internal/client/env.h>
-#include <hearth/internal/core/fail.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -10,10 +10,10 @@
  */
 #include "client.h"
 
+#include "core/base/map.h"
+#include "core/foreign/foreign.h"
+#include "core/foreign/items.h"
 #include <errno.h>
-#include <hearth/internal/core/foreign.h>
-#include <hearth/internal/core/items.h>
-#include <hearth/internal/core/map.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

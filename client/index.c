@@ -9,7 +9,7 @@
  */
 #include "client.h"
 
-#include <hearth/internal/core/manifest.h>
+#include "core/format/manifest.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
  */
 #include "client.h"
 
-#include <hearth/internal/core/auth.h>
+#include "core/base/auth.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

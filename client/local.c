@@ -13,8 +13,8 @@
  */
 #include "client.h"
 
+#include "core/local/packet.h"
 #include <errno.h>
-#include <hearth/internal/core/packet.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>

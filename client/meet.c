@@ -6,8 +6,8 @@
  */
 #include "client.h"
 
-#include <hearth/internal/client/rendezvous.h>
-#include <hearth/internal/core/auth.h>
+#include "core/base/auth.h"
+#include "rendezvous.h"
 #include <string.h>
 
 static int meeting_key(struct hearth *h, struct hearth_error *err)

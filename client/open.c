@@ -8,7 +8,7 @@
  */
 #include "client.h"
 
-#include <hearth/internal/core/auth.h>
+#include "core/base/auth.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

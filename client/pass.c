@@ -11,7 +11,7 @@
  */
 #include "save.h"
 
-#include <hearth/internal/core/bytes.h>
+#include "core/base/bytes.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -2,10 +2,10 @@
 /* Reading item by item: find, view, box, bytes, common objects, descriptors. */
 #include "client.h"
 
+#include "core/base/auth.h"
+#include "core/format/manifest.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/manifest.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  */
 #include "client.h"
 
-#include <hearth/internal/core/manifest.h>
-#include <hearth/internal/core/opts.h>
+#include "core/base/opts.h"
+#include "core/format/manifest.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

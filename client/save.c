@@ -13,7 +13,7 @@
  */
 #include "save.h"
 
-#include <hearth/internal/core/opts.h>
+#include "core/base/opts.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,8 +9,8 @@
  */
 #include "client.h"
 
+#include "core/base/auth.h"
 #include <arpa/inet.h>
-#include <hearth/internal/core/auth.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -6,8 +6,8 @@
  */
 #include "client.h"
 
+#include "core/base/map.h"
 #include <errno.h>
-#include <hearth/internal/core/map.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -10,11 +10,11 @@
  */
 #include "client.h"
 
+#include "core/base/auth.h"
+#include "core/base/crc.h"
+#include "core/base/map.h"
+#include "core/format/manifest.h"
 #include <errno.h>
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/crc.h>
-#include <hearth/internal/core/manifest.h>
-#include <hearth/internal/core/map.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

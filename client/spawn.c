@@ -14,10 +14,10 @@
  */
 #include "client.h"
 
+#include "core/local/engine_module.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <hearth/internal/core/engine_module.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>

@@ -11,7 +11,7 @@
  */
 #include "client.h"
 
-#include <hearth/internal/core/manifest.h>
+#include "core/format/manifest.h"
 #include <stdlib.h>
 #include <unistd.h>
 

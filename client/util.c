@@ -2,9 +2,9 @@
 /* Small things the files of this folder have in common. */
 #include "client.h"
 
+#include "core/base/opts.h"
+#include "core/format/manifest.h"
 #include <errno.h>
-#include <hearth/internal/core/manifest.h>
-#include <hearth/internal/core/opts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

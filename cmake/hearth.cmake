@@ -2,6 +2,7 @@
 # How we compile, and one function for each kind of target.
 
 add_library(hearth_build INTERFACE)
+target_include_directories(hearth_build INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})
 target_compile_definitions(hearth_build INTERFACE _GNU_SOURCE
   HEARTH_MODULE_DIR="${CMAKE_INSTALL_FULL_LIBDIR}/hearth"
   $<$<BOOL:${HEARTH_POINTS}>:HEARTH_POINTS>)
@@ -29,16 +30,28 @@ endif()
 
 set(HEARTH_CORE_LIBRARIES ${ISAL_LIBRARIES} ${SODIUM_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
 
-# One folder, one target: every .c in it. The folders named after it are what it may see.
+# One folder, one target, `core/base` as hearth_core_base: every .c in it. The folders named after it
+# are what it may see.
 function(hearth_folder name)
+  string(REPLACE / _ target hearth_${name})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${name}/*.c)
-  add_library(hearth_${name} STATIC ${sources})
-  target_include_directories(hearth_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include)
+  add_library(${target} STATIC ${sources})
+  list(TRANSFORM ARGN REPLACE / _)
   list(TRANSFORM ARGN PREPEND hearth_ OUTPUT_VARIABLE deps)
-  target_link_libraries(hearth_${name} PUBLIC ${deps} ${HEARTH_CORE_LIBRARIES} PRIVATE hearth_build)
+  target_link_libraries(${target} PUBLIC ${deps} ${HEARTH_CORE_LIBRARIES} PRIVATE hearth_build)
   if(ISAL_FOUND)
-    target_compile_definitions(hearth_${name} PRIVATE HEARTH_ISAL)
+    target_compile_definitions(${target} PRIVATE HEARTH_ISAL)
   endif()
+endfunction()
+
+# The folders within FOLDER under one name, hearth_FOLDER; HEARTH_FOLDER_OBJECTS: what is in them.
+function(hearth_group name)
+  list(TRANSFORM ARGN PREPEND hearth_${name}_ OUTPUT_VARIABLE parts)
+  add_library(hearth_${name} INTERFACE)
+  target_link_libraries(hearth_${name} INTERFACE ${parts})
+  list(TRANSFORM parts REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
+  string(TOUPPER ${name} NAME)
+  set(HEARTH_${NAME}_OBJECTS ${parts} PARENT_SCOPE)
 endfunction()
 
 # A shared object opened at run time: NAME.so from the folder's library.
@@ -54,5 +67,4 @@ function(hearth_program target folder)
   add_executable(${target} ${sources})
   list(TRANSFORM ARGN PREPEND hearth_ OUTPUT_VARIABLE deps)
   target_link_libraries(${target} PRIVATE ${deps} hearth_build)
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include)
 endfunction()

@@ -25,8 +25,7 @@ foreach(folder . transport/ofi transport/ucx)
     endif()
   endforeach()
 endforeach()
-install(DIRECTORY include/hearth DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  PATTERN internal EXCLUDE)
+install(DIRECTORY include/hearth DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT hearthTargets NAMESPACE hearth:: DESTINATION ${config})
 install(FILES ${PROJECT_BINARY_DIR}/hearthConfig.cmake
   ${PROJECT_BINARY_DIR}/hearthConfigVersion.cmake DESTINATION ${config})

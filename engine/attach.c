@@ -2,7 +2,7 @@
 /* What comes and goes in a memfd beside a packet. */
 #include "attach.h"
 
-#include <hearth/internal/engine/server.h>
+#include "server.h"
 
 #include <errno.h>
 #include <fcntl.h>

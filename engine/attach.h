@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the descriptor of a request contains, and the descriptor of an answer. */
+/* For this folder alone. */
 #ifndef ENGINE_ATTACH_H
 #define ENGINE_ATTACH_H
 
-#include <hearth/internal/core/env.h>
+#include "core/base/env.h"
 #include <stddef.h>
 
 /* The content of a file in memory (a memfd), to be copied by read(): a mapping's pages its sender

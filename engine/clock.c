@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time and chance as the machine has them. */
-#include <hearth/internal/engine/hands.h>
+#include "hands.h"
 
 #include <errno.h>
 #include <sys/random.h>

@@ -9,13 +9,13 @@
  *     ranks ── request() ───────┤     └── submit() ─► workers
  *     time ── tick() ───────────┘
  */
-#include <hearth/internal/engine/driver.h>
+#include "driver.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/bytes.h>
-#include <hearth/internal/core/store_tmpfs.h>
-#include <hearth/internal/engine/node.h>
-#include <hearth/internal/engine/server.h>
+#include "core/base/auth.h"
+#include "core/base/bytes.h"
+#include "core/store/store_tmpfs.h"
+#include "node.h"
+#include "server.h"
 #include <hearth/version.h>
 
 #include <errno.h>

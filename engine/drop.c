@@ -17,7 +17,7 @@
  */
 #include "node_state.h"
 
-#include <hearth/internal/core/bytes.h>
+#include "core/base/bytes.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  * line is one write to a file opened for appending, so that a second engine, which finds the lock
  * taken, can say so in the same file.
  */
-#include <hearth/internal/engine/hands.h>
+#include "hands.h"
 
 #include <errno.h>
 #include <fcntl.h>

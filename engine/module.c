@@ -3,8 +3,8 @@
  * hearthd without the process: the same command line, the same loop, on a thread of whoever
  * opened this module. The thread does everything from the transport's open to its close.
  */
-#include <hearth/internal/core/engine_module.h>
-#include <hearth/internal/engine/driver.h>
+#include "core/local/engine_module.h"
+#include "driver.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What node.c (wiring), serve.c (requests), lend.c (slots in ranks' hands) and epoch.c (joining)
  * share of one engine. */
+/* For this folder alone. */
 #ifndef HEARTH_ENGINE_NODE_STATE_H
 #define HEARTH_ENGINE_NODE_STATE_H
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/table.h>
-#include <hearth/internal/engine/node.h>
-#include <hearth/internal/loader/recover.h>
-#include <hearth/internal/replication/blob.h>
-#include <hearth/internal/replication/commit.h>
-#include <hearth/internal/replication/holdings.h>
-#include <hearth/internal/replication/transfer.h>
-#include <hearth/internal/replication/tree.h>
+#include "core/base/auth.h"
+#include "core/format/table.h"
+#include "loader/recover.h"
+#include "node.h"
+#include "replication/blob.h"
+#include "replication/commit.h"
+#include "replication/holdings.h"
+#include "replication/transfer.h"
+#include "replication/tree.h"
 
 #define LOAN_OBJECTS 64u
 #define LINGER_S     86400u

@@ -6,7 +6,7 @@
  */
 #include "node_state.h"
 
-#include <hearth/internal/core/crc.h>
+#include "core/base/crc.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

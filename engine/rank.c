@@ -5,8 +5,8 @@
  */
 #include "node_state.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/bytes.h>
+#include "core/base/auth.h"
+#include "core/base/bytes.h"
 
 #include <stdio.h>
 #include <string.h>

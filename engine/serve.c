@@ -6,7 +6,7 @@
  */
 #include "node_state.h"
 
-#include <hearth/internal/core/bytes.h>
+#include "core/base/bytes.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,8 +10,8 @@
  * A client is only marked where it is found gone, which may be inside an answer to it, and taken
  * away after the round. What a process sent before it died is read first.
  */
-#include <hearth/internal/core/packet.h>
-#include <hearth/internal/engine/server.h>
+#include "server.h"
+#include "core/local/packet.h"
 
 #include "attach.h"
 

@@ -3,7 +3,7 @@
  * A process that stops itself at a named place, so that a test can kill it exactly there. The
  * file says that it has happened; it appears whole, by rename.
  */
-#include <hearth/internal/engine/hands.h>
+#include "hands.h"
 
 #include <ctype.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  *
  * After stop() the threads are gone, so the owners of work that was still waiting may be freed.
  */
-#include <hearth/internal/engine/hands.h>
+#include "hands.h"
 
 #include <pthread.h>
 #include <signal.h>

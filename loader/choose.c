@@ -12,7 +12,7 @@
  */
 #include "recover_state.h"
 
-#include <hearth/internal/core/bytes.h>
+#include "core/base/bytes.h"
 
 #include <stdio.h>
 #include <stdlib.h>

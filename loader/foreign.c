@@ -9,7 +9,7 @@
  */
 #include "recover_state.h"
 
-#include <hearth/internal/core/foreign.h>
+#include "core/foreign/foreign.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
  */
 #include "recover_state.h"
 
-#include <hearth/internal/core/foreign.h>
+#include "core/foreign/foreign.h"
 
 #include <stdlib.h>
 #include <string.h>

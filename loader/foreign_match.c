@@ -11,8 +11,8 @@
  */
 #include "recover_state.h"
 
-#include <hearth/internal/core/foreign.h>
-#include <hearth/internal/core/header.h>
+#include "core/foreign/foreign.h"
+#include "core/torch/header.h"
 #include <hearth/metadata.h>
 
 #include <stdio.h>

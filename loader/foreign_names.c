@@ -12,7 +12,7 @@
  */
 #include "recover_state.h"
 
-#include <hearth/internal/core/foreign.h>
+#include "core/foreign/foreign.h"
 #include <hearth/metadata.h>
 
 #include <stdio.h>

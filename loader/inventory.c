@@ -13,9 +13,9 @@
  *               objects: 128 as in a manifest | u32 enum hth_foreign_flag | u32 items | u64 data length
  *                        32 digest of the items
  */
-#include <hearth/internal/core/bytes.h>
-#include <hearth/internal/core/foreign.h>
-#include <hearth/internal/loader/plan.h>
+#include "core/base/bytes.h"
+#include "core/foreign/foreign.h"
+#include "plan.h"
 
 #include <stdlib.h>
 

@@ -11,8 +11,8 @@
  * the holder they end with comes first. Receivers stripe large objects over all holders that are
  * named, which evens out further.
  */
-#include <hearth/internal/core/bytes.h>
-#include <hearth/internal/loader/plan.h>
+#include "plan.h"
+#include "core/base/bytes.h"
 
 #include <stdlib.h>
 

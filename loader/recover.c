@@ -3,8 +3,8 @@
  * answer shows that it was heard. tell.c says what is here, carry.c carries out the plan. */
 #include "recover_state.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/bytes.h>
+#include "core/base/auth.h"
+#include "core/base/bytes.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,12 +8,13 @@
  *                    └── deadline, EPOCH_FAILED, member lost ──► ENDED with a code
  *   IDLE ──this node cannot take part──► REFUSED ──EPOCH_FAILED, deadline──► ENDED
  */
+/* For this folder alone. */
 #ifndef HEARTH_LOADER_RECOVER_STATE_H
 #define HEARTH_LOADER_RECOVER_STATE_H
 
-#include <hearth/internal/core/foreign.h>
-#include <hearth/internal/loader/recover.h>
-#include <hearth/internal/replication/tree.h>
+#include "core/foreign/foreign.h"
+#include "recover.h"
+#include "replication/tree.h"
 #include <hearth/metadata.h>
 
 enum recover_state { IDLE, TOLD, PULLING, VOTED, REFUSED, ENDED };

@@ -10,8 +10,8 @@
  */
 #include "recover_state.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/record.h>
+#include "core/base/auth.h"
+#include "core/format/record.h"
 
 #include <stdlib.h>
 

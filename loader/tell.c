@@ -6,7 +6,7 @@
  */
 #include "recover_state.h"
 
-#include <hearth/internal/core/bytes.h>
+#include "core/base/bytes.h"
 
 #include <stdlib.h>
 

@@ -11,9 +11,9 @@
  */
 #include "holdings_parts.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/foreign.h>
-#include <hearth/internal/core/table.h>
+#include "core/base/auth.h"
+#include "core/foreign/foreign.h"
+#include "core/format/table.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

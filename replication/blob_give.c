@@ -5,7 +5,7 @@
  */
 #include "blob_parts.h"
 
-#include <hearth/internal/replication/tree.h>
+#include "tree.h"
 #include <stdlib.h>
 
 #define BLOB_LEN (ID_LEN + 48u)

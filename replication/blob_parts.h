@@ -3,15 +3,16 @@
  * What the files of the blobs know of each other: blob.c is the list of them and the front,
  * blob_give.c who gets them from us, blob_pull.c how one comes here.
  */
+/* For this folder alone. */
 #ifndef REPLICATION_BLOB_PARTS_H
 #define REPLICATION_BLOB_PARTS_H
 
 #include "sweep.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/record.h>
-#include <hearth/internal/replication/blob.h>
-#include <hearth/internal/replication/holdings.h>
+#include "blob.h"
+#include "core/base/auth.h"
+#include "core/format/record.h"
+#include "holdings.h"
 
 #define BLOB_MAX (UINT64_C(64) << 20) /* bytes of one in memory */
 #define ID_LEN   48u

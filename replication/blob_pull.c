@@ -2,7 +2,7 @@
 /* A blob on its way here: asked for, pulled part by part, checked, given on. */
 #include "blob_parts.h"
 
-#include <hearth/internal/replication/tree.h>
+#include "tree.h"
 #include <stdlib.h>
 
 #define owner_of(field, at) ((struct blob *)(void *)((char *)(at)-offsetof(struct blob, field)))

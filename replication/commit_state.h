@@ -10,11 +10,12 @@
  *
  *   any state ──PROTECTED or CANCELLED heard──► gone
  */
+/* For this folder alone. */
 #ifndef HEARTH_REPLICATION_COMMIT_STATE_H
 #define HEARTH_REPLICATION_COMMIT_STATE_H
 
-#include <hearth/internal/replication/commit.h>
-#include <hearth/internal/replication/tree.h>
+#include "commit.h"
+#include "tree.h"
 
 enum { RANK_BEGUN = 1, RANK_DONE = 2, RANK_COPIED = 4 };
 

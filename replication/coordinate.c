@@ -7,7 +7,7 @@
  */
 #include "commit_state.h"
 
-#include <hearth/internal/core/bytes.h>
+#include "core/base/bytes.h"
 
 #include <stdio.h>
 #include <stdlib.h>

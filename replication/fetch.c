@@ -13,9 +13,9 @@
  */
 #include "transfer_parts.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/crc.h>
-#include <hearth/internal/core/table.h>
+#include "core/base/auth.h"
+#include "core/base/crc.h"
+#include "core/format/table.h"
 #include <stdlib.h>
 #include <string.h>
 

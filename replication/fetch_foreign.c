@@ -10,8 +10,8 @@
  */
 #include "transfer_parts.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/foreign.h>
+#include "core/base/auth.h"
+#include "core/foreign/foreign.h"
 #include <string.h>
 
 /* Somebody who may still give it has been wrong less often. */

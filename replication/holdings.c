@@ -6,7 +6,7 @@
  */
 #include "holdings_parts.h"
 
-#include <hearth/internal/replication/transfer.h>
+#include "transfer.h"
 
 #include <stdlib.h>
 #include <string.h>

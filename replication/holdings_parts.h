@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What holdings.c and adopt.c know of each other. */
+/* For this folder alone. */
 #ifndef REPLICATION_HOLDINGS_PARTS_H
 #define REPLICATION_HOLDINGS_PARTS_H
 
-#include <hearth/internal/replication/holdings.h>
+#include "holdings.h"
 
 #define HTH_MANIFEST_NAME (HTH_SAVE_TEXT + sizeof(".manifest"))
 

@@ -14,7 +14,7 @@
  */
 #include "transfer_parts.h"
 
-#include <hearth/internal/core/table.h>
+#include "core/format/table.h"
 #include <stdlib.h>
 #include <string.h>
 

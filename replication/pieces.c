@@ -13,7 +13,7 @@
  */
 #include "transfer_parts.h"
 
-#include <hearth/internal/core/crc.h>
+#include "core/base/crc.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

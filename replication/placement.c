@@ -6,7 +6,7 @@
  * only); else the shift makes a ring. Every node is somebody's holder as often as any other in its
  * group's successor, so loads differ by at most the difference in group sizes.
  */
-#include <hearth/internal/replication/placement.h>
+#include "placement.h"
 
 #include <stdio.h>
 #include <stdlib.h>

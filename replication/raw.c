@@ -10,7 +10,7 @@
 #include "sweep.h"
 #include "transfer_parts.h"
 
-#include <hearth/internal/core/auth.h>
+#include "core/base/auth.h"
 #include <stdlib.h>
 #include <string.h>
 

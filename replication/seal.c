@@ -12,8 +12,8 @@
 #include "sums.h"
 #include "transfer_parts.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/table.h>
+#include "core/base/auth.h"
+#include "core/format/table.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,8 +2,8 @@
 /* Up to four works at a time take the next 16 chunks each, until there are none. */
 #include "sums.h"
 
-#include <hearth/internal/core/block.h>
-#include <hearth/internal/core/crc.h>
+#include "core/base/crc.h"
+#include "core/format/block.h"
 
 static void part_run(struct hth_work *work)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CRC32C of every chunk of a data section, on the workers, some pieces of 64 MiB at a time. */
+/* For this folder alone. */
 #ifndef REPLICATION_SUMS_H
 #define REPLICATION_SUMS_H
 
-#include <hearth/internal/replication/ctx.h>
+#include "ctx.h"
 
 #define HTH_SUMS_PARTS  4u
 #define HTH_SUMS_CHUNKS 16u /* of one work */

@@ -3,10 +3,11 @@
  * Something done to bytes from the first to the last on the workers, one piece after the other, so
  * that a large object lets others' works between its own, and ends soon when nobody wants it.
  */
+/* For this folder alone. */
 #ifndef REPLICATION_SWEEP_H
 #define REPLICATION_SWEEP_H
 
-#include <hearth/internal/replication/ctx.h>
+#include "ctx.h"
 
 #define HTH_SWEEP_PIECE (UINT64_C(16) << 20) /* bytes: some 20 ms of a digest */
 

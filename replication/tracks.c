@@ -2,7 +2,7 @@
 /* The saves under way, newest first, and what became of the last ones. */
 #include "commit_state.h"
 
-#include <hearth/internal/core/bytes.h>
+#include "core/base/bytes.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,12 +5,13 @@
  * fetch_foreign.c how a file without a table is fetched, pieces.c what is pulled from whom, seal.c
  * the works on own objects, raw.c those on raw ones.
  */
+/* For this folder alone. */
 #ifndef REPLICATION_TRANSFER_PARTS_H
 #define REPLICATION_TRANSFER_PARTS_H
 
 #include "wire.h"
 
-#include <hearth/internal/replication/transfer.h>
+#include "transfer.h"
 
 #define HTH_WINDOW       4u     /* pulls in flight per fetch and source */
 #define HTH_SOURCES_MAX  64u    /* of one fetch */

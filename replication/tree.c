@@ -8,9 +8,9 @@
  *       ┌──┴──┐
  *      33 .. 64
  */
-#include <hearth/internal/replication/tree.h>
+#include "tree.h"
 
-#include <hearth/internal/core/bytes.h>
+#include "core/base/bytes.h"
 #include <stdlib.h>
 
 #define HEAD 8u /* of an envelope */

@@ -14,7 +14,7 @@
  */
 #include "wire.h"
 
-#include <hearth/internal/core/record.h>
+#include "core/format/record.h"
 
 static void grant_write(struct hth_writer *w, const struct hth_grant *g)
 {

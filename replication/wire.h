@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The messages between owner and holder, to and from bytes. */
+/* For this folder alone. */
 #ifndef REPLICATION_WIRE_H
 #define REPLICATION_WIRE_H
 
-#include <hearth/internal/core/manifest.h>
-#include <hearth/internal/transport/session.h>
+#include "core/format/manifest.h"
+#include "transport/session.h"
 
 #define HTH_WIRE_TEXT   160u  /* bytes of a NAK's text, no terminator counted */
 #define HTH_WIRE_CHUNKS 1024u /* checksums in a READY */

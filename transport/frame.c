@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Head, mac and body of one message: the layout is drawn in frame.h. */
-#include <hearth/internal/core/bytes.h>
-#include <hearth/internal/transport/frame.h>
+#include "frame.h"
+#include "core/base/bytes.h"
 
 #define MAGIC 0x48545248u /* "HRTH" as bytes */
 

@@ -11,7 +11,7 @@
  */
 #include "loop_parts.h"
 
-#include <hearth/internal/core/bytes.h>
+#include "core/base/bytes.h"
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What loop.c (net and connections) and loop_pull.c (regions, grants, pulls) know of each other. */
+/* For this folder alone. */
 #ifndef TRANSPORT_LOOP_PARTS_H
 #define TRANSPORT_LOOP_PARTS_H
 
 #include "queue.h"
 
-#include <hearth/internal/transport/loop.h>
+#include "loop.h"
 #include <stdatomic.h>
 
 enum event_kind {

@@ -8,7 +8,7 @@
  */
 #include "loop_parts.h"
 
-#include <hearth/internal/core/bytes.h>
+#include "core/base/bytes.h"
 #include <stdlib.h>
 
 #define DESC_LEN 16u

@@ -3,7 +3,7 @@
  * Backends are modules, loaded on first use: who needs none links neither UCX nor libfabric.
  * A module is looked for in the caller's folder, or beside us, then where the build puts it.
  */
-#include <hearth/internal/transport/transport.h>
+#include "transport.h"
 
 #include <dlfcn.h>
 #include <libgen.h>

@@ -6,7 +6,7 @@
  */
 #include "session_parts.h"
 
-#include <hearth/internal/core/auto.h>
+#include "core/base/auto.h"
 #include <stdlib.h>
 
 HTH_AUTO_DEFINE(hth_session_close, struct hth_session)

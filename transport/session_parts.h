@@ -7,13 +7,14 @@
  *   accepted: ACCEPTED ─HELLO→ ANSWERED ─AUTH→ OPEN
  *             ACCEPTED ─HELLO, not for us→ REFUSED (until the dialler has read why and leaves)
  */
+/* For this folder alone. */
 #ifndef TRANSPORT_SESSION_PARTS_H
 #define TRANSPORT_SESSION_PARTS_H
 
 #include "queue.h"
 
-#include <hearth/internal/core/bytes.h>
-#include <hearth/internal/transport/session.h>
+#include "core/base/bytes.h"
+#include "session.h"
 
 #define HTH_HELLO_BODY 136u
 #define HTH_HALF_OPEN  64u /* accepted and not yet known; more: the oldest goes */

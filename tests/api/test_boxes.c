@@ -3,7 +3,7 @@
 #include "check.h"
 #include "rank.h"
 
-#include <hearth/internal/core/block.h>
+#include "core/format/block.h"
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -6,8 +6,8 @@
 #include "rank.h"
 #include "tmp_root.h"
 
+#include "core/base/id.h"
 #include <arpa/inet.h>
-#include <hearth/internal/core/id.h>
 #include <hearth/metadata.h>
 #include <jansson.h>
 #include <pthread.h>

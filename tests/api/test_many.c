@@ -4,7 +4,7 @@
 #include "check.h"
 #include "rank.h"
 
-#include <hearth/internal/core/local.h>
+#include "core/local/local.h"
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>

@@ -2,8 +2,8 @@
 #include "check.h"
 #include "rank.h"
 
+#include "core/format/block.h"
 #include <fcntl.h>
-#include <hearth/internal/core/block.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>

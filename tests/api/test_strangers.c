@@ -2,11 +2,11 @@
 /* Whoever comes to rank 0's port that is no rank of this job: the ranks gather all the same. */
 #include "check.h"
 
+#include "client/rendezvous.h"
+#include "core/base/bytes.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <hearth/hearth.h>
-#include <hearth/internal/client/rendezvous.h>
-#include <hearth/internal/core/bytes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -5,8 +5,8 @@
  */
 #include "bench.h"
 
+#include "loader/plan.h"
 #include <getopt.h>
-#include <hearth/internal/loader/plan.h>
 #include <stdlib.h>
 #include <string.h>
 

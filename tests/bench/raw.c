@@ -6,7 +6,7 @@
  */
 #include "bench.h"
 
-#include <hearth/internal/transport/transport.h>
+#include "transport/transport.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -3,11 +3,11 @@
 #include "command.h"
 #include "raws.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/crc.h>
-#include <hearth/internal/core/items.h>
-#include <hearth/internal/core/manifest.h>
-#include <hearth/internal/core/store_tmpfs.h>
+#include "core/base/auth.h"
+#include "core/base/crc.h"
+#include "core/foreign/items.h"
+#include "core/format/manifest.h"
+#include "core/store/store_tmpfs.h"
 
 #include <errno.h>
 #include <jansson.h>

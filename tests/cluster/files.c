@@ -2,10 +2,10 @@
 /* What lies in a machine's memory: found, compared, damaged, and filled up. */
 #include "cluster.h"
 
+#include "core/format/block.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <hearth/internal/core/block.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -4,9 +4,9 @@
 #include "raws.h"
 #include "tmp_root.h"
 
+#include "core/store/store_tmpfs.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <hearth/internal/core/store_tmpfs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -2,7 +2,7 @@
 /* Digests against published values, what a code covers, and which key files are refused. */
 #include "check.h"
 
-#include <hearth/internal/core/auth.h>
+#include "core/base/auth.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

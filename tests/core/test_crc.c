@@ -2,8 +2,8 @@
 /* CRC32C: the check value, both ways of computing it, and continuing. */
 #include "check.h"
 
-#include <hearth/internal/core/crc.h>
-#include <hearth/internal/core/env.h>
+#include "core/base/crc.h"
+#include "core/base/env.h"
 
 #define BYTES 70000
 

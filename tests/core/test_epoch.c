@@ -2,8 +2,8 @@
 /* All ranks come to the same epoch from the same table, or are told which two disagree. */
 #include "damaged.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/epoch.h>
+#include "core/base/auth.h"
+#include "core/format/epoch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

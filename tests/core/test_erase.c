@@ -3,7 +3,7 @@
 #include "check.h"
 #include "tmp_root.h"
 
-#include <hearth/internal/core/store_tmpfs.h>
+#include "core/store/store_tmpfs.h"
 
 #include <fcntl.h>
 #include <stdio.h>

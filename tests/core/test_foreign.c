@@ -2,11 +2,11 @@
 /* What all bytes of a foreign file say: is it whole, and which items are in it. */
 #include "check.h"
 
+#include "core/base/bytes.h"
+#include "core/foreign/foreign.h"
+#include "core/torch/header.h"
+#include "core/torch/pickle.h"
 #include <dirent.h>
-#include <hearth/internal/core/bytes.h>
-#include <hearth/internal/core/foreign.h>
-#include <hearth/internal/core/header.h>
-#include <hearth/internal/core/pickle.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

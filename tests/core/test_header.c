@@ -3,7 +3,7 @@
 #include "check.h"
 #include "vectors.h"
 
-#include <hearth/internal/core/header.h>
+#include "core/torch/header.h"
 
 static struct hth_header header_of(const char *dtype, const char *shape)
 {

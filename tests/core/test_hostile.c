@@ -6,7 +6,7 @@
 #include "check.h"
 #include "vectors.h"
 
-#include <hearth/internal/core/items.h>
+#include "core/foreign/items.h"
 
 #include <unistd.h>
 

@@ -2,7 +2,7 @@
 /* Saves as text and in order; names that become paths. */
 #include "check.h"
 
-#include <hearth/internal/core/id.h>
+#include "core/base/id.h"
 
 Test(id, saves_are_ordered_by_epoch_nonce_step_attempt)
 {

@@ -3,7 +3,7 @@
 #include "check.h"
 #include "vectors.h"
 
-#include <hearth/internal/core/items.h>
+#include "core/foreign/items.h"
 
 #include <jansson.h>
 #include <sodium.h>

@@ -2,7 +2,7 @@
 /* Which listeners may stand where, by table: no machine here has the fabrics that may. */
 #include "check.h"
 
-#include <hearth/internal/core/network.h>
+#include "core/base/network.h"
 
 Test(network, an_address_is_known_by_who_reaches_it)
 {

@@ -2,8 +2,8 @@
 /* Packets: whole or not at all, and no descriptor is left over, whatever the other side sends. */
 #include "check.h"
 
-#include <hearth/internal/core/local.h>
-#include <hearth/internal/core/packet.h>
+#include "core/local/local.h"
+#include "core/local/packet.h"
 
 #include <dirent.h>
 #include <errno.h>

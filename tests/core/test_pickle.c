@@ -2,8 +2,8 @@
 /* The pickle machine beyond tensor headers: lists, dicts, tuple states, calls, and its bounds. */
 #include "check.h"
 
-#include <hearth/internal/core/pickle.h>
-#include <hearth/internal/core/pickle_write.h>
+#include "core/torch/pickle.h"
+#include "core/torch/pickle_write.h"
 
 #include <stdlib.h>
 

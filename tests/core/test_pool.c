@@ -5,9 +5,9 @@
 #include "raws.h"
 #include "tmp_root.h"
 
+#include "core/store/store_tmpfs.h"
 #include <criterion/logging.h>
 #include <fcntl.h>
-#include <hearth/internal/core/store_tmpfs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>

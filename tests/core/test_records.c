@@ -6,11 +6,11 @@
 #include "damaged.h"
 #include "vectors.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/epoch.h>
-#include <hearth/internal/core/keep.h>
-#include <hearth/internal/core/manifest.h>
-#include <hearth/internal/core/table.h>
+#include "core/base/auth.h"
+#include "core/format/epoch.h"
+#include "core/format/keep.h"
+#include "core/format/manifest.h"
+#include "core/format/table.h"
 
 /* --- block --- */
 

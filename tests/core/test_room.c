@@ -3,8 +3,8 @@
 #include "check.h"
 #include "tmp_root.h"
 
+#include "core/store/room.h"
 #include <fcntl.h>
-#include <hearth/internal/core/room.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules of core/store.h, held by every store: each test runs on tmpfs and on plain memory. */
+/* The rules of core/store/store.h, held by every store: each test runs on tmpfs and on plain memory. */
 #include "check.h"
 #include "raws.h"
 #include "store_mem.h"
 #include "tmp_root.h"
 
+#include "core/format/manifest.h"
+#include "core/store/store_tmpfs.h"
 #include <criterion/parameterized.h>
-#include <hearth/internal/core/manifest.h>
-#include <hearth/internal/core/store_tmpfs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -5,7 +5,7 @@
 
 #include "check.h"
 
-#include <hearth/internal/core/bytes.h>
+#include "core/base/bytes.h"
 #include <hearth/value.h>
 #include <stdlib.h>
 

@@ -8,11 +8,11 @@
 #include "raws.h"
 #include "store_mem.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/epoch.h>
-#include <hearth/internal/core/table.h>
-#include <hearth/internal/engine/node.h>
-#include <hearth/internal/transport/loop.h>
+#include "core/base/auth.h"
+#include "core/format/epoch.h"
+#include "core/format/table.h"
+#include "engine/node.h"
+#include "transport/loop.h"
 #include <hearth/types.h>
 #include <stdio.h>
 #include <stdlib.h>

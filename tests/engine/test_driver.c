@@ -2,9 +2,9 @@
 /* hearthd as a program: its command line, its lock, how it ends; and the same as a module. */
 #include "check.h"
 
-#include <hearth/internal/core/engine_module.h>
-#include <hearth/internal/core/store_tmpfs.h>
-#include <hearth/internal/engine/driver.h>
+#include "core/local/engine_module.h"
+#include "core/store/store_tmpfs.h"
+#include "engine/driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -4,10 +4,10 @@
 #include "check.h"
 #include "world_parts.h"
 
-#include <hearth/internal/core/bytes.h>
-#include <hearth/internal/replication/holdings.h>
-#include <hearth/internal/replication/tree.h>
-#include <hearth/internal/transport/frame.h>
+#include "core/base/bytes.h"
+#include "replication/holdings.h"
+#include "replication/tree.h"
+#include "transport/frame.h"
 #include <unistd.h>
 
 #define NODES 3u

@@ -3,9 +3,9 @@
 #include "check.h"
 #include "world_parts.h"
 
-#include <hearth/internal/core/bytes.h>
-#include <hearth/internal/replication/tree.h>
-#include <hearth/internal/transport/frame.h>
+#include "core/base/bytes.h"
+#include "replication/tree.h"
+#include "transport/frame.h"
 #include <hearth/read.h>
 
 #include <string.h>

@@ -6,9 +6,9 @@
 #include "check.h"
 #include "world_parts.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/foreign.h>
-#include <hearth/internal/replication/holdings.h>
+#include "core/base/auth.h"
+#include "core/foreign/foreign.h"
+#include "replication/holdings.h"
 #include <hearth/metadata.h>
 #include <hearth/read.h>
 #include <stdio.h>

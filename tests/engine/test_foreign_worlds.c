@@ -8,10 +8,10 @@
 #include "check.h"
 #include "world_parts.h"
 
-#include <hearth/internal/core/bytes.h>
-#include <hearth/internal/core/foreign.h>
-#include <hearth/internal/core/header.h>
-#include <hearth/internal/replication/holdings.h>
+#include "core/base/bytes.h"
+#include "core/foreign/foreign.h"
+#include "core/torch/header.h"
+#include "replication/holdings.h"
 #include <hearth/metadata.h>
 #include <hearth/read.h>
 #include <hearth/save.h>

@@ -4,7 +4,7 @@
 #include "check.h"
 #include "world_parts.h"
 
-#include <hearth/internal/replication/holdings.h>
+#include "replication/holdings.h"
 #include <string.h>
 #include <unistd.h>
 

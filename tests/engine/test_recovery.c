@@ -3,11 +3,11 @@
 #include "check.h"
 #include "world_parts.h"
 
-#include <hearth/internal/core/bytes.h>
-#include <hearth/internal/replication/blob.h>
-#include <hearth/internal/replication/holdings.h>
-#include <hearth/internal/replication/tree.h>
-#include <hearth/internal/transport/frame.h>
+#include "core/base/bytes.h"
+#include "replication/blob.h"
+#include "replication/holdings.h"
+#include "replication/tree.h"
+#include "transport/frame.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a block decodes to encodes to the same: all of ours, the first two fields of others. */
-#include <hearth/internal/core/items.h>
+#include "core/foreign/items.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any number of greetings: those that decode encode to the same, and an epoch of them is sound. */
-#include <hearth/internal/core/epoch.h>
+#include "core/format/epoch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A pickle without its length. What it decodes to is a valid tensor, and encodes to the same. */
-#include <hearth/internal/core/header.h>
+#include "core/torch/header.h"
 
 #include <stdlib.h>
 #include <string.h>

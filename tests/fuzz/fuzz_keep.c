@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* With its digest made good, a keep record that decodes encodes to the same bytes. */
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/keep.h>
+#include "core/base/auth.h"
+#include "core/format/keep.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The items of a table that decodes lie in the data, and encode to the same bytes. */
-#include <hearth/internal/core/table.h>
+#include "core/format/table.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# layers.sh ROOT [FILE...]: the arrows of docs/architecture.md. The compiler itself says which
-# headers a file reads, so neither spelling nor a detour through another header hides one.
+# layers.sh ROOT [FILE...]: what each folder may see, as CMakeLists.txt says it (hearth_folder,
+# hearth_program). The compiler itself says which headers a file reads, so neither spelling nor a
+# detour through another header hides one.
 #
-# Three kinds of header, one allow list each per folder:
-#   ours    the folder's own, include/hearth/*.h, include/hearth/internal/OWNER/*.h
+# Three kinds of header:
+#   ours    the folder's own, include/hearth/*.h, and those of the folders that it may see, but for
+#           the ones that say of themselves "For this folder alone."
 #   system  what the named headers of the C library pull in, and nothing else
 #   other   third-party headers, by the first part of their path in /usr/include
 #
@@ -27,33 +29,39 @@ world="$plain arpa/inet ctype dirent dlfcn fcntl fenv float fnmatch ftw getopt g
     sys/utsname sys/vfs sys/wait sys/xattr syscall termios threads time unistd linux/close_range
     linux/fs linux/futex linux/limits linux/magic linux/memfd linux/openat2 linux/pidfd"
 
-# What FILE may read: owners, system, other. No time.h, pthread.h, unistd.h or sys/ in
-# replication and loader: their state machines cannot look at the world.
+# "FOLDER SEEN...", a line each; a group stands for its folders, transport's backends see what
+# transport does.
+arrows() {
+    sed -nE 's/^hearth_(folder|group)\(([^)]*)\).*/\1 \2/p; s/^hearth_program\([^ ]+ ([^)]*)\)/folder \1/p' CMakeLists.txt |
+        awk '$1 == "group" { for (i = 3; i <= NF; i++) g[$2] = g[$2] " " $2 "/" $i; next }
+             { n = ""; for (i = 3; i <= NF; i++) n = n " " ($i in g ? g[$i] : $i); print $2 n }
+             $2 == "transport" { print "transport/ofi transport" n; print "transport/ucx transport" n }'
+}
+arrows >"$tmp/arrows"
+
+# What FILE may read: seen, system, other. No time.h, pthread.h, unistd.h or sys/ in replication and
+# loader: their state machines cannot look at the world.
 rule() {
-    owners='' system=$plain other='' folder=${1%%/*}
+    seen='' system=$plain other='' folder=$(dirname "$1")
     case $1 in
-    core/crc.c) owners='core' system=$world other='isa-l' ;;
-    core/auth.c) owners='core' system=$world other='sodium sodium.h' ;;
-    core/* | include/hearth/internal/core/*) owners='core' system=$world ;;
-    transport/ofi/*) owners='core transport' system=$world other='rdma' folder=transport/ofi ;;
-    transport/ucx/*) owners='core transport' system=$world other='ucm ucp ucs uct' folder=transport/ucx ;;
-    transport/* | include/hearth/internal/transport/*) owners='core transport' system=$world ;;
-    replication/* | include/hearth/internal/replication/*) owners='core transport replication' ;;
-    loader/* | include/hearth/internal/loader/*) owners='core transport replication loader' ;;
-    engine/* | include/hearth/internal/engine/*)
-        owners='core transport replication loader engine' system=$world ;;
-    daemon/*) owners='core transport replication loader engine' system=$world ;;
-    client/* | include/hearth/internal/client/*) owners='core client' system=$world ;;
-    cli/*) owners='core client' system=$world other='jansson.h jansson_config.h' ;;
-    examples/*) system=$world other='mpi.h sodium sodium.h' ;;
-    include/hearth/internal/*) ;;
-    include/hearth/*) system='stddef stdint' ;;
+    include/hearth/*) system='stddef stdint'; return ;;
+    examples/*) system=$world other='mpi.h sodium sodium.h'; return ;;
+    esac
+    seen=$(awk -v f="$folder" '$1 == f { $1 = ""; print; found = 1 } END { exit !found }' "$tmp/arrows") ||
+        { echo "$1 lies in no folder of CMakeLists.txt"; bad=1; return 1; }
+    case $1 in replication/* | loader/*) ;; *) system=$world ;; esac
+    case $1 in
+    core/base/crc.c) other='isa-l' ;;
+    core/base/auth.c) other='sodium sodium.h' ;;
+    transport/ofi/*) other='rdma' ;;
+    transport/ucx/*) other='ucm ucp ucs uct' ;;
+    cli/*) other='jansson.h jansson_config.h' ;;
     esac
 }
 
 # Headers FILE reads, one real path a line; a missing one keeps the name it was given.
 headers() {
-    "$cc" -std=c17 -D_GNU_SOURCE -DHEARTH_ISAL -DHEARTH_POINTS -Iinclude -x c -M -MG "$1" \
+    "$cc" -std=c17 -D_GNU_SOURCE -DHEARTH_ISAL -DHEARTH_POINTS -Iinclude -I. -x c -M -MG "$1" \
         >"$tmp/out" 2>"$tmp/errors" || return 1
     sed -e 's/^[^:]*://' -e 's/\\$//' "$tmp/out" | tr -s ' ' '\n' | sed '/^$/d' |
         xargs -d '\n' realpath -m --no-symlinks | sort -u
@@ -77,22 +85,21 @@ system_files() {
 allowed() {
     local where list
     case $1 in
-    "$root/$2") return 0 ;;
-    "$root/include/hearth/internal/"*) where=${1#"$root/include/hearth/internal/"} list=$owners ;;
-    "$root/include/hearth/"*) return 0 ;;
-    "$root/$folder/"*) [ "$folder" != include ]; return ;;
-    "$root/"*) # a file that does not exist: a third party's that is not in /usr/include
-        [ ! -e "$1" ] || return 1
-        where=${1#"$root/"} list=$other ;;
-    /usr/include/*) where=${1#/usr/include/} list=$other ;;
+    "$root/$2" | "$root/include/hearth/"*) return 0 ;;
+    "$root/"*)
+        where=${1#"$root/"} list="$folder $seen"
+        if [ -e "$1" ]; then where=${where%/*}; else where=${where%%/*} list=$other; fi # not installed
+        if [ "$where" != "$folder" ] && grep -qs 'For this folder alone' "$1"; then return 1; fi
+        ;;
+    /usr/include/*) where=${1#/usr/include/} list=$other; where=${where%%/*} ;;
     *) return 1 ;;
     esac
-    case " $list " in *" ${where%%/*} "*) return 0 ;; *) return 1 ;; esac
+    case " $list " in *" $where "*) return 0 ;; *) return 1 ;; esac
 }
 
 check() {
     local h
-    rule "$1"
+    rule "$1" || return 0
     system_files "$system"
     if ! headers "$1" >"$tmp/read"; then
         echo "$1: cannot be read"

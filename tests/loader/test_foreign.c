@@ -2,8 +2,8 @@
 /* What names and bytes of foreign containers mean, and how a node tells of them. */
 #include "check.h"
 
-#include <hearth/internal/core/foreign.h>
-#include <hearth/internal/loader/plan.h>
+#include "core/foreign/foreign.h"
+#include "loader/plan.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

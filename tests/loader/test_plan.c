@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
 
-#include <hearth/internal/core/env.h>
-#include <hearth/internal/loader/plan.h>
+#include "core/base/env.h"
+#include "loader/plan.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

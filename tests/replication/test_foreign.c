@@ -3,8 +3,8 @@
 #include "check.h"
 #include "pair.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/foreign.h>
+#include "core/base/auth.h"
+#include "core/foreign/foreign.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -4,8 +4,8 @@
 #include "pair.h"
 #include "raws.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/table.h>
+#include "core/base/auth.h"
+#include "core/format/table.h"
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -6,8 +6,8 @@
 #include "raws.h"
 #include "store_mem.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/bytes.h>
+#include "core/base/auth.h"
+#include "core/base/bytes.h"
 #include <stdlib.h>
 #include <unistd.h>
 

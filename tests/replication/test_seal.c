@@ -3,9 +3,9 @@
 #include "check.h"
 #include "pair.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/crc.h>
-#include <hearth/internal/core/table.h>
+#include "core/base/auth.h"
+#include "core/base/crc.h"
+#include "core/format/table.h"
 #include <unistd.h>
 
 #define MIB UINT64_C(1048576)

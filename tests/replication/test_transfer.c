@@ -3,7 +3,7 @@
 #include "check.h"
 #include "pair.h"
 
-#include <hearth/internal/core/table.h>
+#include "core/format/table.h"
 #include <unistd.h>
 
 #define MIB UINT64_C(1048576)

@@ -12,7 +12,7 @@
  */
 #include "world.h"
 
-#include <hearth/internal/replication/holdings.h>
+#include "replication/holdings.h"
 
 #include <getopt.h>
 #include <inttypes.h>

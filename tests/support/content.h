@@ -3,7 +3,7 @@
 #ifndef HEARTH_TESTS_CONTENT_H
 #define HEARTH_TESTS_CONTENT_H
 
-#include <hearth/internal/core/env.h>
+#include "core/base/env.h"
 #include <stdlib.h>
 #include <string.h>
 

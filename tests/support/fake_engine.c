@@ -2,9 +2,9 @@
 /* See fake_engine.h. One thread, one lock; everything is decided at once. */
 #include "fake_parts.h"
 
+#include "core/base/auth.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <hearth/internal/core/auth.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #ifndef FAKE_ENGINE_H
 #define FAKE_ENGINE_H
 
-#include <hearth/internal/core/local.h>
+#include "core/local/local.h"
 
 struct fake_engine;
 

@@ -5,8 +5,8 @@
 
 #include "fake_engine.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/manifest.h>
+#include "core/base/auth.h"
+#include "core/format/manifest.h"
 #include <pthread.h>
 
 #define CLIENTS 32

@@ -2,9 +2,9 @@
 /* The fake engine's answers. */
 #include "fake_parts.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/crc.h>
-#include <hearth/internal/core/table.h>
+#include "core/base/auth.h"
+#include "core/base/crc.h"
+#include "core/format/table.h"
 #include <hearth/read.h>
 #include <stdio.h>
 #include <stdlib.h>

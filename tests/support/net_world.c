@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net_world.h"
 
-#include <hearth/internal/core/bytes.h>
+#include "core/base/bytes.h"
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
 #ifndef NET_WORLD_H
 #define NET_WORLD_H
 
-#include <hearth/internal/transport/loop.h>
-#include <hearth/internal/transport/session.h>
+#include "transport/loop.h"
+#include "transport/session.h"
 
 #define NET_NODES 8
 #define NET_EPOCH 7

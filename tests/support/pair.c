@@ -4,8 +4,8 @@
 
 #include "store_mem.h"
 
-#include <hearth/internal/core/auth.h>
-#include <hearth/internal/core/table.h>
+#include "core/base/auth.h"
+#include "core/format/table.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,10 +6,10 @@
 #ifndef PAIR_H
 #define PAIR_H
 
-#include <hearth/internal/replication/blob.h>
-#include <hearth/internal/replication/transfer.h>
-#include <hearth/internal/replication/tree.h>
-#include <hearth/internal/transport/loop.h>
+#include "replication/blob.h"
+#include "replication/transfer.h"
+#include "replication/tree.h"
+#include "transport/loop.h"
 
 #define PAIR_NODES 80
 

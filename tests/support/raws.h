@@ -3,7 +3,7 @@
 #ifndef HEARTH_TESTS_RAWS_H
 #define HEARTH_TESTS_RAWS_H
 
-#include <hearth/internal/core/store.h>
+#include "core/store/store.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
 /* A store in plain memory: directories are list nodes, a rename is a change of two fields. */
 #include "store_mem_parts.h"
 
-#include <hearth/internal/core/env.h>
+#include "core/base/env.h"
 
 #include <stdio.h>
 #include <stdlib.h>

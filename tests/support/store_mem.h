@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node's memory in plain memory: the ops of core/store.h with the same rules as the one on
+ * A node's memory in plain memory: the ops of core/store/store.h with the same rules as the one on
  * tmpfs, for the simulator and for tests of what stands on a store. It outlives engines: close()
  * ends an engine's use (also use scan() alone after one that was dropped without a close), and
  * the next engine's scan() finds all there is. One seed, one behaviour.
@@ -11,7 +11,7 @@
 #ifndef STORE_MEM_H
 #define STORE_MEM_H
 
-#include <hearth/internal/core/store.h>
+#include "core/store/store.h"
 
 /* `seed` gives the store its id. limit_bytes: of slots, raw objects and records; 0: none.
  * The caller owns *out: hth_store_mem_destroy(). */

@@ -2,7 +2,7 @@
 /* Raw objects of the store in memory: a file in no directory until it is sealed. */
 #include "store_mem_parts.h"
 
-#include <hearth/internal/core/manifest.h>
+#include "core/format/manifest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@
 #ifndef WORLD_H
 #define WORLD_H
 
-#include <hearth/internal/engine/node.h>
-#include <hearth/internal/transport/loop.h>
+#include "engine/node.h"
+#include "transport/loop.h"
 
 #define WORLD_WHY 400
 

@@ -3,7 +3,7 @@
 #include "content.h"
 #include "world_parts.h"
 
-#include <hearth/internal/core/table.h>
+#include "core/format/table.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 #ifndef CONFORM_H
 #define CONFORM_H
 
-#include <hearth/internal/transport/loop.h>
-#include <hearth/internal/transport/transport.h>
+#include "transport/loop.h"
+#include "transport/transport.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The contract of a transport (include/hearth/internal/transport/transport.h), one cell at a
+ * The contract of a transport (transport/transport.h), one cell at a
  * time: conformance --backend loop|ofi-tcp|ucx-tcp|ucx-posix --group 1..13. A cell prints one
  * line: conformance GROUP BACKEND passed|skipped: reason|failed: what. HEARTH_LONG=1 repeats
  * more. Nothing is asserted about how fast anything is, only that it ends.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "damaged.h"
 
-#include <hearth/internal/transport/frame.h>
+#include "transport/frame.h"
 
 static const unsigned char key[HTH_KEY] = { 1, 2, 3 };
 

@@ -3,8 +3,8 @@
  * one history per seed, and room for thousands. */
 #include "check.h"
 
-#include <hearth/internal/core/bytes.h>
-#include <hearth/internal/transport/loop.h>
+#include "core/base/bytes.h"
+#include "transport/loop.h"
 #include <stdlib.h>
 #include <unistd.h>
 

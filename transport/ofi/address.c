@@ -2,9 +2,9 @@
 /* Numeric addresses: which ones may be listened on, and how they travel to peers. */
 #include "ofi.h"
 
+#include "core/base/bytes.h"
 #include <arpa/inet.h>
 #include <errno.h>
-#include <hearth/internal/core/bytes.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>

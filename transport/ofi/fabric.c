@@ -9,7 +9,7 @@
  */
 #include "ofi.h"
 
-#include <hearth/internal/core/network.h>
+#include "core/base/network.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

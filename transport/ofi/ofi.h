@@ -3,10 +3,11 @@
  * What the files of this backend share. One struct hth_ofi is one transport: one libfabric
  * domain, one completion queue, one event queue, one listening endpoint, one thread.
  */
+/* For this folder alone. */
 #ifndef HEARTH_TRANSPORT_OFI_H
 #define HEARTH_TRANSPORT_OFI_H
 
-#include <hearth/internal/transport/transport.h>
+#include "transport/transport.h"
 
 #include <netinet/in.h>
 #include <rdma/fabric.h>

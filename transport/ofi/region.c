@@ -8,7 +8,7 @@
  */
 #include "ofi.h"
 
-#include <hearth/internal/core/bytes.h>
+#include "core/base/bytes.h"
 #include <stdlib.h>
 #include <sys/random.h>
 

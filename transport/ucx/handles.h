@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers for things: slot | generation, so that a number whose thing is gone finds nothing. */
+/* For this folder alone. */
 #ifndef HEARTH_UCX_HANDLES_H
 #define HEARTH_UCX_HANDLES_H
 

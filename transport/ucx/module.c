@@ -5,7 +5,7 @@
  * UCX: it sets the environment, then loads hearth-ucx-impl.so (beside it), which is, and undoes
  * what that did to the process: signal handlers stay as they were, and UCX's thread gets no signals.
  */
-#include <hearth/internal/transport/transport.h>
+#include "transport/transport.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>

@@ -6,8 +6,8 @@
  */
 #include "ucx.h"
 
+#include "core/base/network.h"
 #include <errno.h>
-#include <hearth/internal/core/network.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/epoll.h>

@@ -4,13 +4,14 @@
  * we take notes (struct hth_ucx_event) and nothing else. The user's callbacks, and everything
  * that makes or closes an endpoint, run after it has returned.
  */
+/* For this folder alone. */
 #ifndef HEARTH_UCX_UCX_H
 #define HEARTH_UCX_UCX_H
 
 #include "handles.h"
 
-#include <hearth/internal/core/bytes.h>
-#include <hearth/internal/transport/transport.h>
+#include "core/base/bytes.h"
+#include "transport/transport.h"
 #include <net/if.h>
 #include <sys/socket.h>
 #include <sys/types.h>

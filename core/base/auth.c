@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Digests and message authentication: BLAKE2b in all its uses. A code over two pieces has the
+ * length of the first in front, so that no bytes can move from one piece to the other.
+ */
+#include "auth.h"
+#include "bytes.h"
+
+#include <sodium.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int hth_auth_init(struct hearth_error *err)
+{
+    if (sodium_init() < 0)
+        return hth_fail(err, HEARTH_EIO, 0,
+                "libsodium did not start: the system gives it no random numbers");
+    return HEARTH_OK;
+}
+
+void hth_digest(unsigned char out[HTH_DIGEST], const void *bytes, size_t len)
+{
+    crypto_generichash(out, HTH_DIGEST, bytes, len, NULL, 0);
+}
+
+_Static_assert(sizeof(crypto_generichash_state) <= sizeof(struct hth_digesting),
+        "a digest's state is larger than it was");
+
+void hth_digest_begin(struct hth_digesting *d)
+{
+    crypto_generichash_state state;
+
+    crypto_generichash_init(&state, NULL, 0, HTH_DIGEST);
+    memcpy(d->state, &state, sizeof(state));
+}
+
+void hth_digest_add(struct hth_digesting *d, const void *bytes, size_t len)
+{
+    crypto_generichash_state state;
+
+    memcpy(&state, d->state, sizeof(state));
+    crypto_generichash_update(&state, bytes, len);
+    memcpy(d->state, &state, sizeof(state));
+}
+
+void hth_digest_end(struct hth_digesting *d, unsigned char out[HTH_DIGEST])
+{
+    crypto_generichash_state state;
+
+    memcpy(&state, d->state, sizeof(state));
+    crypto_generichash_final(&state, out, HTH_DIGEST);
+}
+
+void hth_mac(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY], const void *a,
+        size_t a_len, const void *b, size_t b_len)
+{
+    crypto_generichash_state state;
+    unsigned char len[8];
+
+    hth_put64(len, a_len);
+    crypto_generichash_init(&state, key, HTH_KEY, HTH_MAC);
+    crypto_generichash_update(&state, len, sizeof(len));
+    crypto_generichash_update(&state, a, a_len);
+    crypto_generichash_update(&state, b, b_len);
+    crypto_generichash_final(&state, out, HTH_MAC);
+    hth_wipe(&state, sizeof(state));
+}
+
+int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC])
+{
+    return sodium_memcmp(a, b, HTH_MAC) == 0;
+}
+
+void hth_local_proof(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY],
+        const unsigned char challenge[HTH_LOCAL_CHALLENGE])
+{
+    static const char what[] = "engine of this node";
+
+    hth_mac(out, key, what, sizeof(what), challenge, HTH_LOCAL_CHALLENGE);
+}
+
+/* The final zeros keep one name or purpose from being the beginning of another. */
+static void derive(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
+        const char *name, const char *purpose, const void *more, size_t len)
+{
+    crypto_generichash_state state;
+
+    crypto_generichash_init(&state, job_key, HTH_KEY, HTH_KEY);
+    crypto_generichash_update(&state, (const unsigned char *)name, strlen(name) + 1);
+    crypto_generichash_update(&state, (const unsigned char *)purpose, strlen(purpose) + 1);
+    crypto_generichash_update(&state, more, len);
+    crypto_generichash_final(&state, out, HTH_KEY);
+    hth_wipe(&state, sizeof(state));
+}
+
+void hth_subkey(
+        unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY], const char *purpose)
+{
+    derive(out, job_key, purpose, "", NULL, 0);
+}
+
+void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
+        const char *purpose, const void *transcript, size_t len)
+{
+    derive(out, job_key, "hearth session 1", purpose, transcript, len);
+}
+
+void hth_random_bytes(void *out, size_t len)
+{
+    randombytes_buf(out, len);
+}
+
+/* libsodium's has pages of its own between two that cannot be touched, and is left out of dumps; the
+ * lock it tries in silence, so we ask for it once more. */
+void *hth_secret_alloc(size_t len, int *out_locked)
+{
+    unsigned char *secret = sodium_init() < 0 ? NULL : sodium_malloc(len);
+    uintptr_t page = (uintptr_t)secret & -(uintptr_t)sysconf(_SC_PAGESIZE);
+    size_t span = (uintptr_t)secret + len - page;
+
+    if (!secret)
+        return NULL;
+    if (out_locked)
+        *out_locked = mlock((const void *)page, span) == 0;
+    madvise((void *)page, span, MADV_DONTDUMP);
+    madvise((void *)page, span, MADV_DONTFORK);
+    return secret;
+}
+
+void hth_secret_free(void *secret)
+{
+    sodium_free(secret);
+}
+
+void hth_wipe(void *secret, size_t len)
+{
+    sodium_memzero(secret, len);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one file that knows libsodium: digests, message authentication, the job key. */
+#ifndef HEARTH_CORE_BASE_AUTH_H
+#define HEARTH_CORE_BASE_AUTH_H
+
+#include "id.h"
+#include <stddef.h>
+
+#define HTH_KEY 32 /* bytes of a job key and of a session key */
+#define HTH_MAC 16 /* bytes of a message authentication code */
+
+/* Once before any other call here. Errors: HEARTH_EIO. */
+int hth_auth_init(struct hearth_error *err);
+
+/* BLAKE2b-256 of bytes[len]. */
+void hth_digest(unsigned char out[HTH_DIGEST], const void *bytes, size_t len);
+
+/* The same, piece by piece; may be copied and left unfinished. */
+struct hth_digesting {
+    unsigned char state[384]; /* libsodium's, at whatever address */
+};
+void hth_digest_begin(struct hth_digesting *d);
+void hth_digest_add(struct hth_digesting *d, const void *bytes, size_t len);
+void hth_digest_end(struct hth_digesting *d, unsigned char out[HTH_DIGEST]);
+
+/* Keyed BLAKE2b-128 over two pieces (either may be empty). */
+void hth_mac(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY], const void *a,
+        size_t a_len, const void *b, size_t b_len);
+int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]); /* 1: equal */
+
+/* That an engine has this key, to a rank of its node that drew the number. */
+#define HTH_LOCAL_CHALLENGE 16
+void hth_local_proof(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY],
+        const unsigned char challenge[HTH_LOCAL_CHALLENGE]);
+
+/* A key for one purpose, of which nobody comes to the job's or to that for another. */
+void hth_subkey(
+        unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY], const char *purpose);
+
+void hth_random_bytes(void *out, size_t len);
+
+/* A session's key from the job's and what both sides said (`transcript`): one for each purpose. */
+void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
+        const char *purpose, const void *transcript, size_t len);
+
+/* The one copy of the job key in this process: in memory that is not swapped, dumped or inherited
+ * by a child, and wiped at close. Whoever needs it borrows the pointer. */
+struct hth_key {
+    unsigned char *bytes; /* [HTH_KEY] */
+    int locked;           /* 0: RLIMIT_MEMLOCK leaves no room, so it may be swapped */
+};
+
+/* The key file: 32 bytes, or 64 hex digits and a newline; mode 0600 or stricter, owned by us,
+ * no link. Errors: HEARTH_EINVAL with a sentence that says what to do, HEARTH_ENOMEM. */
+int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err);
+void hth_key_close(struct hth_key *key); /* NULL and one of zeros: nothing */
+/* Memory of this kind for another secret; NULL: none is left. out_locked may be NULL. */
+void *hth_secret_alloc(size_t len, int *out_locked);
+void hth_secret_free(void *secret); /* wipes it. NULL: nothing */
+
+void hth_wipe(void *secret, size_t len); /* not optimised away */
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a state machine may know of the world. The engine hands in the machine's
+ * clock and threads; the simulator hands in virtual ones. `self` goes to each call.
+ */
+#ifndef HEARTH_CORE_BASE_ENV_H
+#define HEARTH_CORE_BASE_ENV_H
+
+#include "fail.h"
+#include <hearth/log.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HTH_NEVER UINT64_MAX /* a time that does not come */
+
+struct hth_clock {
+    uint64_t (*now_ms)(void *self);  /* never goes back; the origin means nothing */
+    uint64_t (*wall_ms)(void *self); /* since 1970 */
+    void *self;
+};
+
+struct hth_random {
+    uint64_t (*next)(void *self); /* good enough for a nonce: never predictable in production */
+    void *self;
+};
+
+/* Work too long for the engine's thread. Embedded in its owner; not touched by
+ * the owner from submit() until `done`. */
+struct hth_work {
+    void (*run)(struct hth_work *work);  /* on any thread */
+    void (*done)(struct hth_work *work); /* on the engine's, never inside submit() */
+    struct hth_work *next;               /* the pool's */
+};
+
+struct hth_workers {
+    void (*submit)(void *self, struct hth_work *work);
+    void *self;
+};
+
+/* Bytes that came with a request, to be copied out piece by piece. Whoever is given one ends it. */
+struct hth_content {
+    uint64_t len;
+    /* out[len] from `off` on; any thread, one at a time. Not 0: it has changed meanwhile. */
+    int (*read)(struct hth_content *content, uint64_t off, void *out, size_t len);
+    void (*end)(struct hth_content *content); /* any thread */
+};
+
+struct hth_log {
+    hearth_log_fn *emit; /* NULL: silence */
+    void *self;
+};
+
+/* One line to the sink. */
+void hth_say(const struct hth_log *log, enum hearth_log_level level, const char *event,
+        const char *fmt, ...) HTH_PRINTF(4, 5);
+
+/* A named point in the code where a test may stop the process (`chunk`, `promise`, ...). The
+ * engine hands in a function only when its options name a point; NULL: nothing happens. */
+struct hth_points {
+    void (*reached)(void *self, const char *point);
+    void *self;
+};
+
+static inline uint64_t hth_now_ms(const struct hth_clock *clock)
+{
+    return clock->now_ms(clock->self);
+}
+
+static inline uint64_t hth_random_next(const struct hth_random *random)
+{
+    return random->next(random->self);
+}
+
+static inline void hth_point(const struct hth_points *points, const char *point)
+{
+#ifdef HEARTH_POINTS
+    if (points->reached)
+        points->reached(points->self, point);
+#else
+    (void)points, (void)point;
+#endif
+}
+
+/* splitmix64 (Steele, Lea, Flood 2014): the next number of a 64-bit seed. */
+static inline uint64_t hth_splitmix64(uint64_t *seed)
+{
+    uint64_t z = *seed += 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How things are called: jobs, saves, objects; and which names are allowed. */
+#ifndef HEARTH_CORE_BASE_ID_H
+#define HEARTH_CORE_BASE_ID_H
+
+#include "fail.h"
+#include <stdint.h>
+
+#define HTH_NAME_MAX    64 /* bytes of a job, node, domain or own object name, no terminator counted */
+#define HTH_DIGEST      32 /* bytes: BLAKE2b-256 */
+#define HTH_SAVE_TEXT   60 /* `<save>` as text with its terminator: 16-16-16-8 hex digits */
+#define HTH_RECORDS_DIR ".hearth"
+#define HTH_STEP_MAX    (UINT64_MAX - 2) /* above it: HEARTH_STEP_NEWEST, HEARTH_STEP_LATER */
+
+/* One attempt to write a step. Ordered by epoch, nonce, step, attempt. */
+struct hth_save_id {
+    uint64_t epoch;
+    uint64_t nonce;
+    uint64_t step;
+    uint32_t attempt;
+};
+
+#define HTH_SAVE           "step %" PRIu64 " (epoch %" PRIu64 ", attempt %" PRIu32 ")"
+#define HTH_SAVE_ARGS(s)   (s).step, (s).epoch, (s).attempt
+
+/* A number that somebody says he has seen is believed up to 2^62, so no session has one above
+ * 2^62 + 1. What lies above is damage. */
+#define HTH_EPOCH_BELIEVED (UINT64_C(1) << 62)
+#define HTH_EPOCH_MOST     (HTH_EPOCH_BELIEVED + 1)
+
+/* <0, 0, >0. A save with an epoch above HTH_EPOCH_MOST is older than all others: it counts where
+ * there is nothing else, and what is saved after it is newer. */
+int hth_save_cmp(struct hth_save_id a, struct hth_save_id b);
+
+static inline int hth_save_none(struct hth_save_id s)
+{
+    return s.epoch == 0;
+}
+
+/* A container that somebody else has written counts as a save of this id: older than any of ours, whose
+ * attempts begin at 1. */
+static inline struct hth_save_id hth_save_of_foreign(uint64_t step)
+{
+    return (struct hth_save_id){ .epoch = 1, .step = step };
+}
+
+static inline int hth_save_foreign(struct hth_save_id s)
+{
+    return s.epoch == 1 && s.nonce == 0 && s.attempt == 0;
+}
+
+/* `eeeeeeeeeeeeeeee-nnnnnnnnnnnnnnnn-ssssssssssssssss-aaaaaaaa` */
+void hth_save_text(struct hth_save_id save, char out[HTH_SAVE_TEXT]);
+int hth_save_parse(const char *text, struct hth_save_id *out); /* 0 or HEARTH_EINVAL */
+
+/* `step-<N>_ckpt`: 0 and the number, or HEARTH_EINVAL. Plain decimal, no leading zeros. */
+int hth_step_dir_parse(const char *name, uint64_t *out_step);
+
+/* Object id: rank in the upper half, index in that rank's save in the lower. */
+static inline uint64_t hth_object_id(uint32_t rank, uint32_t index)
+{
+    return (uint64_t)rank << 32 | index;
+}
+
+/* [A-Za-z0-9._-]{1,64}, no leading dot. Errors: HEARTH_EINVAL, with `what` in the sentence. */
+int hth_job_check(const char *job, struct hearth_error *err);
+int hth_node_check(const char *node, struct hearth_error *err);
+/* [A-Za-z0-9._-]{1,64}, not `.`, `..`, `*.tmp`. `raw` objects may be `.metadata`. */
+int hth_object_name_check(const char *name, struct hearth_error *err);
+/* Of somebody else's container: 1..255 bytes, no `/` or NUL, not `.` or `..`. */
+int hth_foreign_name_check(const char *name, struct hearth_error *err);
+
+#endif

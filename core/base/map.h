@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A file of a tmpfs in our address space. */
+#ifndef HEARTH_CORE_BASE_MAP_H
+#define HEARTH_CORE_BASE_MAP_H
+
+#include <stdint.h>
+
+/* len bytes of fd from 0 on, shared, at an address that huge pages can use: elsewhere each of its
+ * 4096-byte pages is a fault of its own. Neither a child nor a core dump gets a copy. munmap()
+ * with the same length. NULL and errno. */
+void *hth_map_shared(int fd, uint64_t len, int prot);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Off loopback a stranger may be at the door. Our own hello asks him for the key, but where a
+ * library listens over sockets he speaks to the library first, and it does as it is told: it writes
+ * bytes where he says, or ends on a message out of turn. Only a network interface that checks keys
+ * itself stands before us. So all others are taken only where the site says that no stranger is there.
+ */
+#include "network.h"
+#include "fail.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ELSE                                                                             \
+    "or, on a network of the job's own that no stranger reaches, set network = trusted " \
+    "(--network trusted, HEARTH_NETWORK=trusted)"
+
+/* Whose hardware refuses a key that was not granted. What is not here is taken for sockets. */
+static const struct {
+    const char *transport, *provider;
+} guarded[] = { { "ofi", "verbs" }, { "ofi", "efa" }, { "ofi", "cxi" } };
+
+enum hth_reach hth_address_reach(const char *text)
+{
+    struct in6_addr v6;
+    struct in_addr v4;
+
+    if (inet_pton(AF_INET, text, &v4) == 1)
+        return v4.s_addr == INADDR_ANY         ? HTH_REACH_WILDCARD
+               : ntohl(v4.s_addr) >> 24 == 127 ? HTH_REACH_LOOPBACK
+                                               : HTH_REACH_OTHERS;
+    if (inet_pton(AF_INET6, text, &v6) == 1)
+        return IN6_IS_ADDR_UNSPECIFIED(&v6) ? HTH_REACH_WILDCARD
+               : IN6_IS_ADDR_LOOPBACK(&v6)  ? HTH_REACH_LOOPBACK
+                                            : HTH_REACH_OTHERS;
+    return HTH_REACH_NONE;
+}
+
+static int is_near(const struct hth_network *n)
+{
+    return !n->bind || !n->bind[0] || hth_address_reach(n->bind) == HTH_REACH_LOOPBACK;
+}
+
+/* "verbs;ofi_rxm" is verbs below. */
+static int is_guarded(const struct hth_network *n)
+{
+    const char *provider = n->provider ? n->provider : "";
+    size_t len = strcspn(provider, ";");
+
+    for (size_t i = 0; i < sizeof(guarded) / sizeof(guarded[0]); i++)
+        if (!strcmp(n->transport, guarded[i].transport) && strlen(guarded[i].provider) == len &&
+                !strncmp(provider, guarded[i].provider, len))
+            return 1;
+    return 0;
+}
+
+static const char *library_of(const struct hth_network *n, char *out, size_t len)
+{
+    const char *provider = n->provider && n->provider[0] ? n->provider : "tcp";
+
+    snprintf(out, len, "%s's provider %.40s",
+            strcmp(n->transport, "ucx") != 0 ? "libfabric" : "UCX", provider);
+    return out;
+}
+
+int hth_listener_check(const struct hth_network *n, struct hearth_error *err)
+{
+    char library[80];
+
+    if (n->trusted || is_near(n) || is_guarded(n))
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EINVAL, 0,
+            "%.64s is no loopback address, and %s obeys whoever reaches its port, before any key "
+            "is asked for: use a fabric whose hardware checks keys (transport ofi, provider verbs), " ELSE,
+            n->bind, library_of(n, library, sizeof(library)));
+}
+
+int hth_network_check(const struct hth_network *n, struct hearth_error *err)
+{
+    if (!n->trusted && !n->has_key && !is_near(n))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "%.64s is no loopback address, and there is no job key: without one Hearth listens "
+                "on loopback only; give the key's file (key_file, --key-file, HEARTH_KEY_FILE), " ELSE,
+                n->bind);
+    return hth_listener_check(n, err);
+}
+
+unsigned hth_network_left_out(
+        const struct hth_network *n, char out[HTH_LEFT_OUT][HTH_LEFT_OUT_TEXT])
+{
+    unsigned count = 0;
+    char library[80];
+
+    if (is_near(n))
+        return 0;
+    if (!n->has_key)
+        snprintf(out[count++], HTH_LEFT_OUT_TEXT,
+                "there is no job key: whoever reaches %.64s may take part in the job, read its "
+                "checkpoints and damage them",
+                n->bind);
+    if (!is_guarded(n))
+        snprintf(out[count++], HTH_LEFT_OUT_TEXT,
+                "%s listens on %.64s and obeys whoever reaches its port, before any key is asked "
+                "for",
+                library_of(n, library, sizeof(library)), n->bind);
+    snprintf(out[count++], HTH_LEFT_OUT_TEXT,
+            "checkpoints travel unencrypted, and a CRC finds accidents, not intent: who is on the "
+            "way of %.64s reads and changes them",
+            n->bind);
+    return count;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who reaches an address, whom a listener there obeys, and what the option `network` lets pass. */
+#ifndef HEARTH_CORE_BASE_NETWORK_H
+#define HEARTH_CORE_BASE_NETWORK_H
+
+#include <hearth/error.h>
+
+enum hth_reach {
+    HTH_REACH_NONE = -1, /* no numeric address */
+    HTH_REACH_WILDCARD,  /* every interface, those to come too */
+    HTH_REACH_LOOPBACK,  /* 127.0.0.0/8, ::1: this machine alone */
+    HTH_REACH_OTHERS,
+};
+enum hth_reach hth_address_reach(const char *text);
+
+struct hth_network {
+    const char *bind;      /* NULL: loopback */
+    const char *transport; /* "ofi", "ucx" */
+    const char *provider;  /* NULL or "": the transport's default */
+    int has_key, trusted;
+};
+
+/* May an engine listen like this? Errors: HEARTH_EINVAL, one sentence for ranks and hearthd. */
+int hth_network_check(const struct hth_network *n, struct hearth_error *err);
+/* The same without the question for a key: for a transport, which knows the provider it has taken. */
+int hth_listener_check(const struct hth_network *n, struct hearth_error *err);
+
+/* What is left out where this is allowed, a sentence each; returns how many. */
+#define HTH_LEFT_OUT      3
+#define HTH_LEFT_OUT_TEXT 224
+unsigned hth_network_left_out(
+        const struct hth_network *n, char out[HTH_LEFT_OUT][HTH_LEFT_OUT_TEXT]);
+
+#endif

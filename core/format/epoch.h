@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One joining of all ranks, as every member writes it down before it answers anything:
+ * members in order of their lowest rank (node 0 is the coordinator), and which node has which
+ * rank. Record: "HTHEPOCH", version, the fields below in order, digest at the end.
+ */
+#ifndef HEARTH_CORE_FORMAT_EPOCH_H
+#define HEARTH_CORE_FORMAT_EPOCH_H
+
+#include "core/base/auth.h"
+#include "core/base/id.h"
+#include <stddef.h>
+
+#define HTH_ADDR_MAX    128 /* bytes of a transport's address blob */
+#define HTH_DOMAINS_MAX 4   /* levels, narrowest first; the node itself is below level 0 */
+#define HTH_NODE_NONE   UINT32_MAX
+#define HTH_BACKEND_MAX 15 /* letters of a transport's name */
+
+struct hth_member {
+    char node[HTH_NAME_MAX + 1];      /* its id */
+    uint64_t store;                   /* of its memory */
+    uint64_t domain[HTH_DOMAINS_MAX]; /* hash of each level's name; 0: none given */
+    uint32_t addr_len;
+    unsigned char addr[HTH_ADDR_MAX];
+};
+
+struct hth_epoch {
+    uint64_t epoch;
+    uint64_t nonce;
+    uint32_t world; /* ranks */
+    uint32_t nodes;
+    uint32_t self;             /* our node's index */
+    uint32_t *rank_node;       /* [world] */
+    struct hth_member *member; /* [nodes] */
+};
+
+/*
+ * What one rank brings to the bootstrap's all-gather (fixed size, little-endian). Ranks of one
+ * node say the same about the node.
+ */
+#define HTH_GATHER                512 /* bytes per rank */
+#define HTH_GATHER_ALLOW_DEGRADED 1u
+#define HTH_GATHER_TRUSTED        2u /* network = trusted */
+struct hth_gather {
+    char job[HTH_NAME_MAX + 1];
+    char node[HTH_NAME_MAX + 1];
+    uint64_t store;
+    uint64_t highest_epoch; /* seen by the node */
+    uint64_t wall_ms;
+    uint64_t random;
+    uint64_t domain[HTH_DOMAINS_MAX];
+    uint32_t copies, min_copies, keep; /* these and those below must be equal on all ranks ... */
+    uint32_t flags;                    /* HTH_GATHER_... */
+    uint32_t heartbeat_ms, dead_ms;
+    char transport[HTH_BACKEND_MAX + 1];
+    uint32_t version_low,
+            version_high; /* ... these have to meet: protocols that its engine speaks */
+    uint32_t addr_len;
+    unsigned char addr[HTH_ADDR_MAX];
+    uint64_t shard_bytes;         /* largest save of this rank, 0: not said */
+    uint32_t rank, world;         /* whose row it is, of how many */
+    unsigned char proof[HTH_MAC]; /* of the job's key over all before it; zeros: there is none */
+};
+void hth_gather_encode(const struct hth_gather *g, unsigned char out[HTH_GATHER]);
+int hth_gather_decode(
+        struct hth_gather *out, const unsigned char in[HTH_GATHER], struct hearth_error *err);
+
+/* The purpose of the key (hth_subkey) that rows are proved with, and the rendezvous itself. */
+#define HTH_GATHER_PURPOSE "hearth rendezvous 1"
+void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY]);
+
+/* table[world] is of the ranks it says it is of: each row in its place, of this world, proved with
+ * `key`, or with none where that is NULL. Errors: HEARTH_ECORRUPT, HEARTH_EINVAL, HEARTH_EAUTH
+ * naming rank and node. */
+int hth_gather_check(const unsigned char *table, uint32_t world, const unsigned char *key,
+        struct hearth_error *err);
+
+/* What a row says of the newest session (epoch, nonce) that its node knows: its number as far as
+ * such are believed. From the highest number on it is *random that rises: nonces count then. */
+uint64_t hth_epoch_seen(uint64_t epoch, uint64_t nonce, uint64_t *random);
+
+/* The epoch all ranks come to from the same table[world][HTH_GATHER]. Number: max(1 + highest, rank
+ * 0's clock), which counts as far as the median of all clocks and a day; nonce: rank 0's number,
+ * above 2^62 the highest. self is the node whose store id is `store`.
+ * Errors: HEARTH_EINVAL naming the two ranks that disagree (job, options, transport, node twice), or
+ * the one that says it has seen more than 2^62; HEARTH_EPROTO where their engines have no protocol
+ * in common. */
+int hth_epoch_make(struct hth_epoch *out, const unsigned char *table, uint32_t world,
+        uint64_t store, struct hearth_error *err);
+void hth_epoch_fini(struct hth_epoch *e);
+
+size_t hth_epoch_bytes(const struct hth_epoch *e);
+void hth_epoch_encode(const struct hth_epoch *e, unsigned char *out);
+int hth_epoch_decode(
+        struct hth_epoch *out, const void *bytes, size_t len, struct hearth_error *err);
+
+#endif

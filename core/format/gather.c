@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What ranks bring to the bootstrap, and the epoch that all of them make of it. Every rank has
+ * the same table and comes to the same epoch with no further word: nothing here may depend on
+ * the machine it runs on, but for `self`.
+ *
+ *     0 "HTHGATHR"   8 u32 version   12 u32 flags   16 64 job   80 64 node
+ *   144 u64 store   152 u64 highest epoch   160 u64 wall clock   168 u64 random number
+ *   176 u64 domain[4]   208 u32 copies, min_copies, keep   220 u32 length of the address
+ *   224 128 address, zero-padded   352 u64 bytes of a save   360 u32 lowest, highest protocol
+ *   368 u32 heartbeat, dead ms   376 15 transport   391 ... zero to 488
+ *   488 u32 rank, world   496 16 proof of the job's key over bytes 0..495, or zeros
+ *
+ * Ranks are sorted by (node, rank), so a node's ranks lie together and its lowest comes first.
+ */
+#include "epoch.h"
+#include "record.h"
+
+#include <stdlib.h>
+
+#define MAGIC    "HTHGATHR"
+#define VERSION  1u
+#define NODE_AT  80u
+#define TAIL_AT  488u
+#define PROOF_AT (HTH_GATHER - HTH_MAC)
+#define DAY_MS   86400000u
+
+void hth_gather_encode(const struct hth_gather *g, unsigned char out[HTH_GATHER])
+{
+    struct hth_writer w = { .at = out, .cap = HTH_GATHER };
+
+    hth_write(&w, MAGIC, 8);
+    hth_write32(&w, VERSION);
+    hth_write32(&w, g->flags);
+    hth_write_text(&w, g->job, HTH_NAME_MAX);
+    hth_write_text(&w, g->node, HTH_NAME_MAX);
+    hth_write64(&w, g->store);
+    hth_write64(&w, g->highest_epoch);
+    hth_write64(&w, g->wall_ms);
+    hth_write64(&w, g->random);
+    for (int i = 0; i < HTH_DOMAINS_MAX; i++)
+        hth_write64(&w, g->domain[i]);
+    hth_write32(&w, g->copies);
+    hth_write32(&w, g->min_copies);
+    hth_write32(&w, g->keep);
+    hth_write32(&w, g->addr_len);
+    hth_write(&w, g->addr, g->addr_len);
+    hth_write_zeros(&w, HTH_ADDR_MAX - g->addr_len);
+    hth_write64(&w, g->shard_bytes);
+    hth_write32(&w, g->version_low);
+    hth_write32(&w, g->version_high);
+    hth_write32(&w, g->heartbeat_ms);
+    hth_write32(&w, g->dead_ms);
+    hth_write_text(&w, g->transport, HTH_BACKEND_MAX);
+    hth_write_zeros(&w, TAIL_AT - w.len);
+    hth_write32(&w, g->rank);
+    hth_write32(&w, g->world);
+    hth_write(&w, g->proof, HTH_MAC);
+}
+
+static void read_node(struct hth_gather *g, struct hth_reader *r)
+{
+    g->flags = hth_read32(r);
+    hth_read_text(r, g->job, HTH_NAME_MAX);
+    hth_read_text(r, g->node, HTH_NAME_MAX);
+    g->store = hth_read64(r);
+    g->highest_epoch = hth_read64(r);
+    g->wall_ms = hth_read64(r);
+    g->random = hth_read64(r);
+    for (int i = 0; i < HTH_DOMAINS_MAX; i++)
+        g->domain[i] = hth_read64(r);
+}
+
+int hth_gather_decode(
+        struct hth_gather *out, const unsigned char in[HTH_GATHER], struct hearth_error *err)
+{
+    struct hth_reader r = { .at = in, .len = HTH_GATHER };
+    struct hth_gather g = { 0 };
+    int rc;
+
+    if ((rc = hth_read_head(&r, MAGIC, VERSION, "rank's greeting", err)))
+        return rc;
+    read_node(&g, &r);
+    g.copies = hth_read32(&r);
+    g.min_copies = hth_read32(&r);
+    g.keep = hth_read32(&r);
+    g.addr_len = hth_read32(&r);
+    if (g.addr_len > HTH_ADDR_MAX)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "the rank's greeting has an address of %" PRIu32 " bytes", g.addr_len);
+    hth_read_into(&r, g.addr, g.addr_len);
+    hth_read_zeros(&r, HTH_ADDR_MAX - g.addr_len);
+    g.shard_bytes = hth_read64(&r);
+    g.version_low = hth_read32(&r);
+    g.version_high = hth_read32(&r);
+    g.heartbeat_ms = hth_read32(&r);
+    g.dead_ms = hth_read32(&r);
+    hth_read_text(&r, g.transport, HTH_BACKEND_MAX);
+    hth_read_zeros(&r, TAIL_AT - r.pos);
+    g.rank = hth_read32(&r);
+    g.world = hth_read32(&r);
+    hth_read_into(&r, g.proof, HTH_MAC);
+    if (r.bad || hth_job_check(g.job, NULL) || hth_node_check(g.node, NULL))
+        return hth_fail(
+                err, HEARTH_ECORRUPT, 0, "the rank's greeting holds what Hearth never writes");
+    *out = g;
+    return HEARTH_OK;
+}
+
+void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY])
+{
+    hth_mac(row + PROOF_AT, key, "row", 3, row, PROOF_AT);
+}
+
+static int proof_check(const struct hth_gather *g, const unsigned char *row,
+        const unsigned char *key, struct hearth_error *err)
+{
+    static const unsigned char none[HTH_MAC];
+    unsigned char proof[HTH_MAC];
+    int proves = memcmp(g->proof, none, HTH_MAC) != 0;
+
+    if (!key && proves)
+        return hth_fail(err, HEARTH_EAUTH, 0,
+                "rank %" PRIu32 " (node '%s') has a job key and we have none: give all ranks the "
+                "same key_file",
+                g->rank, g->node);
+    if (!key)
+        return HEARTH_OK;
+    hth_mac(proof, key, "row", 3, row, PROOF_AT);
+    if (hth_mac_equal(proof, g->proof))
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EAUTH, 0,
+            "what says it is rank %" PRIu32 " (node '%s') %s: give all ranks the same key_file",
+            g->rank, g->node,
+            proves ? "proves another job key than ours" : "brings no proof of the job key");
+}
+
+int hth_gather_check(const unsigned char *table, uint32_t world, const unsigned char *key,
+        struct hearth_error *err)
+{
+    for (uint32_t i = 0; i < world; i++) {
+        const unsigned char *row = table + (size_t)i * HTH_GATHER;
+        struct hth_gather g;
+        int rc = hth_gather_decode(&g, row, err);
+
+        if (rc)
+            return hth_while(err, rc, "rank %" PRIu32, i);
+        if (g.rank != i)
+            return hth_fail(err, HEARTH_EINVAL, 0,
+                    "place %" PRIu32 " of the table has what rank %" PRIu32
+                    " (node '%s') brought: the bootstrap mixes ranks up",
+                    i, g.rank, g.node);
+        if (g.world != world)
+            return hth_fail(err, HEARTH_EINVAL, 0,
+                    "rank %" PRIu32 " (node '%s') counts %" PRIu32 " ranks and we count %" PRIu32
+                    ": start all with one world size",
+                    i, g.node, g.world, world);
+        if ((rc = proof_check(&g, row, key, err)))
+            return rc;
+    }
+    return HEARTH_OK;
+}
+
+uint64_t hth_epoch_seen(uint64_t epoch, uint64_t nonce, uint64_t *random)
+{
+    uint64_t step = 1 + (*random >> 32);
+
+    if (epoch <= HTH_EPOCH_BELIEVED)
+        return epoch;
+    *random = nonce < UINT64_MAX - step ? nonce + step : UINT64_MAX;
+    return HTH_EPOCH_BELIEVED;
+}
+
+static int by_node(const void *a, const void *b, void *table)
+{
+    const unsigned char *at = table;
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    int c = memcmp(at + (size_t)x * HTH_GATHER + NODE_AT, at + (size_t)y * HTH_GATHER + NODE_AT,
+            HTH_NAME_MAX);
+
+    return c ? c : x < y ? -1 : x > y;
+}
+
+static int disagree(struct hearth_error *err, uint32_t a, uint32_t b, const char *what)
+{
+    return hth_fail(err, HEARTH_EINVAL, 0,
+            "rank %" PRIu32 " and rank %" PRIu32 " disagree about %s", a, b, what);
+}
+
+static const struct {
+    const char *name;
+    size_t at;
+} alike[] = {
+    { "copies", offsetof(struct hth_gather, copies) },
+    { "min_copies", offsetof(struct hth_gather, min_copies) },
+    { "keep", offsetof(struct hth_gather, keep) },
+    { "heartbeat_ms", offsetof(struct hth_gather, heartbeat_ms) },
+    { "dead_ms", offsetof(struct hth_gather, dead_ms) },
+};
+
+static uint32_t number_at(const struct hth_gather *g, size_t at)
+{
+    uint32_t v;
+
+    memcpy(&v, (const char *)g + at, sizeof(v));
+    return v;
+}
+
+static const char *network_of(const struct hth_gather *g)
+{
+    return g->flags & HTH_GATHER_TRUSTED ? "trusted" : "hostile";
+}
+
+static int options_agree(const struct hth_gather *a, const struct hth_gather *b, uint32_t rank,
+        struct hearth_error *err)
+{
+    for (size_t i = 0; i < sizeof(alike) / sizeof(alike[0]); i++)
+        if (number_at(a, alike[i].at) != number_at(b, alike[i].at))
+            return hth_fail(err, HEARTH_EINVAL, 0,
+                    "rank 0 and rank %" PRIu32 " disagree about %s: %" PRIu32 " and %" PRIu32
+                    "; give all ranks the same options",
+                    rank, alike[i].name, number_at(a, alike[i].at), number_at(b, alike[i].at));
+    if ((a->flags ^ b->flags) & HTH_GATHER_TRUSTED)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank 0 and rank %" PRIu32 " disagree about network: %s and %s; give all ranks the "
+                "same options",
+                rank, network_of(a), network_of(b));
+    if (a->flags != b->flags)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank 0 and rank %" PRIu32 " disagree about allow_degraded: %u and %u; give all "
+                "ranks the same options",
+                rank, a->flags & HTH_GATHER_ALLOW_DEGRADED, b->flags & HTH_GATHER_ALLOW_DEGRADED);
+    return HEARTH_OK;
+}
+
+/* What all ranks say the same. */
+static int job_agrees(const struct hth_gather *a, const struct hth_gather *b, uint32_t rank,
+        struct hearth_error *err)
+{
+    if (strcmp(a->job, b->job) != 0)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank 0 and rank %" PRIu32 " disagree about the job: '%s' and '%s'", rank, a->job,
+                b->job);
+    if (a->version_low > b->version_high || b->version_low > a->version_high)
+        return hth_fail(err, HEARTH_EPROTO, 0,
+                "the engines of rank 0 (node '%s') and rank %" PRIu32 " (node '%s') speak protocol "
+                "%" PRIu32 " to %" PRIu32 " and %" PRIu32 " to %" PRIu32
+                ": install one version everywhere",
+                a->node, rank, b->node, a->version_low, a->version_high, b->version_low,
+                b->version_high);
+    if (strcmp(a->transport, b->transport) != 0)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank 0 (node '%s') and rank %" PRIu32
+                " (node '%s') disagree about the transport: '%s' and '%s'; choose one for all nodes",
+                a->node, rank, b->node, a->transport, b->transport);
+    return options_agree(a, b, rank, err);
+}
+
+/* What all ranks of a node say the same; `a` is of its lowest rank. */
+static int node_agrees(const struct hth_gather *a, uint32_t lowest, const struct hth_gather *b,
+        uint32_t rank, struct hearth_error *err)
+{
+    if (a->store != b->store)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank %" PRIu32 " and rank %" PRIu32
+                " are both on a node '%s', but see two stores: give each machine its own node id",
+                lowest, rank, a->node);
+    if (memcmp(a->domain, b->domain, sizeof(a->domain)) != 0)
+        return disagree(err, lowest, rank, "the failure domains of the node that they share");
+    if (a->addr_len != b->addr_len || memcmp(a->addr, b->addr, a->addr_len) != 0)
+        return disagree(err, lowest, rank, "the address of the node that they share");
+    return HEARTH_OK;
+}
+
+/* Ranks in order of (node, rank) -> rank_node[], member[] in order of lowest rank. */
+struct join {
+    const unsigned char *table; /* [world][HTH_GATHER] */
+    uint32_t *sorted;           /* [world] ranks by (node, rank) */
+    uint32_t *lowest;           /* [world] of each rank's node */
+    uint64_t *clock;            /* [world] */
+    uint64_t highest, nonce;    /* epoch that was seen, and at the top the highest nonce */
+    struct hth_epoch *e;
+};
+
+static int believe(
+        struct join *j, const struct hth_gather *g, uint32_t rank, struct hearth_error *err)
+{
+    if (g->highest_epoch > HTH_EPOCH_BELIEVED)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank %" PRIu32 " (node '%s') says that it has seen epoch %" PRIu64
+                ", which no job has reached: start its engine again, which leaves out such a number "
+                "and keeps its saves",
+                rank, g->node, g->highest_epoch);
+    j->clock[rank] = g->wall_ms;
+    if (g->highest_epoch > j->highest)
+        j->highest = g->highest_epoch;
+    if (g->highest_epoch == HTH_EPOCH_BELIEVED && g->random > j->nonce)
+        j->nonce = g->random;
+    return HEARTH_OK;
+}
+
+static int by_clock(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* One clock that is wrong, be it rank 0's, moves the number by no more than a day. */
+static void choose_number(struct join *j, const struct hth_gather *first)
+{
+    struct hth_epoch *e = j->e;
+    uint64_t clock = first->wall_ms, most;
+
+    qsort(j->clock, e->world, sizeof(*j->clock), by_clock);
+    most = j->clock[(e->world - 1) / 2];
+    most = most < HTH_EPOCH_BELIEVED - DAY_MS ? most + DAY_MS : HTH_EPOCH_BELIEVED;
+    clock = clock < most ? clock : most;
+    e->epoch = clock > j->highest ? clock : j->highest + 1;
+    e->nonce = e->epoch == HTH_EPOCH_MOST ? j->nonce : first->random;
+}
+
+static int group(struct join *j, struct hearth_error *err)
+{
+    struct hth_gather all = { 0 }, first, own = { 0 };
+    int rc = hth_gather_decode(&all, j->table, err);
+
+    first = all;
+    for (uint32_t i = 0, lowest = 0; !rc && i < j->e->world; i++) {
+        uint32_t rank = j->sorted[i];
+
+        rc = hth_gather_decode(&own, j->table + (size_t)rank * HTH_GATHER, err);
+        if (rc)
+            return hth_while(err, rc, "rank %" PRIu32, rank);
+        if (i == 0 || strcmp(first.node, own.node) != 0) {
+            first = own;
+            lowest = rank;
+            j->e->nodes++;
+        }
+        j->lowest[rank] = lowest;
+        if (!(rc = believe(j, &own, rank, err)))
+            rc = job_agrees(&all, &own, rank, err);
+        if (!rc)
+            rc = node_agrees(&first, lowest, &own, rank, err);
+    }
+    if (!rc)
+        choose_number(j, &all);
+    return rc;
+}
+
+static void fill(struct join *j)
+{
+    struct hth_epoch *e = j->e;
+
+    for (uint32_t rank = 0, node = 0; rank < e->world; rank++) {
+        struct hth_gather g = { 0 };
+        struct hth_member *m = &e->member[node];
+
+        if (j->lowest[rank] != rank) {
+            e->rank_node[rank] = e->rank_node[j->lowest[rank]];
+            continue;
+        }
+        hth_gather_decode(&g, j->table + (size_t)rank * HTH_GATHER, NULL); /* passed before */
+        memcpy(m->node, g.node, sizeof(m->node));
+        m->store = g.store;
+        memcpy(m->domain, g.domain, sizeof(m->domain));
+        m->addr_len = g.addr_len;
+        memcpy(m->addr, g.addr, sizeof(m->addr));
+        e->rank_node[rank] = node++;
+    }
+}
+
+static int by_store(const void *a, const void *b, void *member)
+{
+    const struct hth_member *m = member;
+    uint64_t x = m[*(const uint32_t *)a].store, y = m[*(const uint32_t *)b].store;
+
+    return x < y ? -1 : x > y;
+}
+
+/* No memory is claimed by two nodes, and `store` is one of them; sorted[] is scratch. */
+static int stores_check(
+        struct hth_epoch *e, uint32_t *sorted, uint64_t store, struct hearth_error *err)
+{
+    e->self = HTH_NODE_NONE;
+    for (uint32_t i = 0; i < e->nodes; i++) {
+        sorted[i] = i;
+        if (e->member[i].store == store)
+            e->self = i;
+    }
+    qsort_r(sorted, e->nodes, sizeof(*sorted), by_store, e->member);
+    for (uint32_t i = 1; i < e->nodes; i++) {
+        const struct hth_member *a = &e->member[sorted[i - 1]], *b = &e->member[sorted[i]];
+        uint32_t ranks[2] = { 0, 0 };
+
+        if (a->store != b->store)
+            continue;
+        while (e->rank_node[ranks[0]] != sorted[i - 1])
+            ranks[0]++;
+        while (e->rank_node[ranks[1]] != sorted[i])
+            ranks[1]++;
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank %" PRIu32 " (node '%s') and rank %" PRIu32
+                " (node '%s') share one store: give one machine one node id",
+                ranks[0], a->node, ranks[1], b->node);
+    }
+    if (e->self == HTH_NODE_NONE)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "no rank brought our store %016" PRIx64 ": our ranks did not join", store);
+    return HEARTH_OK;
+}
+
+static int build(struct join *j, uint64_t store, struct hearth_error *err)
+{
+    struct hth_epoch *e = j->e;
+    int rc;
+
+    for (uint32_t i = 0; i < e->world; i++)
+        j->sorted[i] = i;
+    qsort_r(j->sorted, e->world, sizeof(*j->sorted), by_node, (void *)(uintptr_t)j->table);
+    if ((rc = group(j, err)))
+        return rc;
+    e->member = calloc((size_t)e->nodes + 1, sizeof(*e->member));
+    if (!e->member)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %" PRIu32 " nodes", e->nodes);
+    fill(j);
+    return stores_check(e, j->sorted, store, err);
+}
+
+int hth_epoch_make(struct hth_epoch *out, const unsigned char *table, uint32_t world,
+        uint64_t store, struct hearth_error *err)
+{
+    struct hth_epoch e = { .world = world };
+    struct join j = { .table = table, .e = &e };
+    int rc;
+
+    if (!world)
+        return hth_fail(err, HEARTH_EINVAL, 0, "an epoch of no ranks");
+    e.rank_node = calloc(world, sizeof(*e.rank_node));
+    j.sorted = calloc(world, sizeof(*j.sorted));
+    j.lowest = calloc(world, sizeof(*j.lowest));
+    j.clock = calloc(world, sizeof(*j.clock));
+    if (!e.rank_node || !j.sorted || !j.lowest || !j.clock)
+        rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an epoch of %" PRIu32 " ranks", world);
+    else
+        rc = build(&j, store, err);
+    free(j.sorted);
+    free(j.lowest);
+    free(j.clock);
+    if (rc)
+        hth_epoch_fini(&e);
+    else
+        *out = e;
+    return rc;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the coordinator decided last, in a record of fixed size: three lists with room for
+ * HTH_KEEP_MAX each, zeros where there is none.
+ *
+ *     0 "HTHKEEPS"   8 u32 version   12 u32 zero   16 u64 epoch   24 u64 serial
+ *    32 u32 saves   36 u32 bads   40 u32 degraded, a bit each   44 u32 zero   48 u64 dropped
+ *    56 ... zero to 64   then saves, bads, u64 since when each save is PROTECTED, digest
+ */
+#include "keep.h"
+#include "record.h"
+
+#define MAGIC   "HTHKEEPS"
+#define VERSION 1u
+#define HEAD    64u
+
+/* A bit for each save that there may be. */
+static uint32_t all_of(uint32_t saves)
+{
+    return saves < 32 ? (UINT32_C(1) << saves) - 1 : UINT32_MAX;
+}
+
+static void write_list(struct hth_writer *w, const struct hth_save_id *save, uint32_t n)
+{
+    for (uint32_t i = 0; i < n && i < HTH_KEEP_MAX; i++)
+        hth_write_save(w, save[i]);
+    for (uint32_t i = n; i < HTH_KEEP_MAX; i++)
+        hth_write_zeros(w, HTH_SAVE_BYTES);
+}
+
+static void read_list(struct hth_reader *r, struct hth_save_id *save, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        save[i] = hth_read_save(r);
+    hth_read_zeros(r, (size_t)(HTH_KEEP_MAX - n) * HTH_SAVE_BYTES);
+}
+
+void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES])
+{
+    struct hth_writer w = { .at = out, .cap = HTH_KEEP_BYTES };
+
+    hth_write(&w, MAGIC, 8);
+    hth_write32(&w, VERSION);
+    hth_write32(&w, 0);
+    hth_write64(&w, k->epoch);
+    hth_write64(&w, k->serial);
+    hth_write32(&w, k->saves);
+    hth_write32(&w, k->bads);
+    hth_write32(&w, k->degraded & all_of(k->saves));
+    hth_write32(&w, 0);
+    hth_write64(&w, k->dropped);
+    hth_write_zeros(&w, HEAD - w.len);
+    write_list(&w, k->save, k->saves);
+    write_list(&w, k->bad, k->bads);
+    for (uint32_t i = 0; i < HTH_KEEP_MAX; i++)
+        hth_write64(&w, i < k->saves ? k->since_ms[i] : 0);
+    hth_write_digest(&w);
+}
+
+int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct hearth_error *err)
+{
+    struct hth_reader r = { .at = bytes, .len = len };
+    struct hth_keep k = { 0 };
+    int rc;
+
+    if ((rc = hth_read_head(&r, MAGIC, VERSION, "keep record", err)) ||
+            (rc = hth_record_check(bytes, len, "keep record", err)))
+        return rc;
+    hth_read_zeros(&r, 4);
+    k.epoch = hth_read64(&r);
+    k.serial = hth_read64(&r);
+    k.saves = hth_read32(&r);
+    k.bads = hth_read32(&r);
+    k.degraded = hth_read32(&r);
+    hth_read_zeros(&r, 4);
+    k.dropped = hth_read64(&r);
+    hth_read_zeros(&r, HEAD - 56);
+    if (k.epoch > HTH_EPOCH_MOST || k.dropped > HTH_EPOCH_MOST)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "the keep record says epoch %" PRIu64
+                ", which no job has reached: it is left out, and no save is lost by that",
+                k.epoch > k.dropped ? k.epoch : k.dropped);
+    if (len != HTH_KEEP_BYTES || k.saves > HTH_KEEP_MAX || k.bads > HTH_KEEP_MAX)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "the keep record has %zu bytes, %" PRIu32 " saves and %" PRIu32 " bad ones", len,
+                k.saves, k.bads);
+    read_list(&r, k.save, k.saves);
+    read_list(&r, k.bad, k.bads);
+    for (uint32_t i = 0; i < k.saves; i++)
+        k.since_ms[i] = hth_read64(&r);
+    hth_read_zeros(&r, (size_t)(HTH_KEEP_MAX - k.saves) * 8);
+    if (r.bad || k.degraded & ~all_of(k.saves))
+        return hth_fail(err, HEARTH_ECORRUPT, 0, "the keep record holds what Hearth never writes");
+    *out = k;
+    return HEARTH_OK;
+}
+
+void hth_keep_drop(struct hth_keep *k, uint64_t epoch)
+{
+    struct hth_keep left = *k;
+
+    left.dropped = epoch > k->dropped ? epoch : k->dropped;
+    left.saves = left.degraded = 0;
+    for (uint32_t i = 0; i < k->saves; i++) {
+        if (k->save[i].epoch <= left.dropped)
+            continue;
+        left.save[left.saves] = k->save[i];
+        left.since_ms[left.saves] = k->since_ms[i];
+        left.degraded |= (k->degraded >> i & 1) << left.saves++;
+    }
+    *k = left;
+}
+
+int hth_keep_at(const struct hth_keep *k, struct hth_save_id save)
+{
+    for (uint32_t i = 0; i < k->saves; i++)
+        if (hth_save_cmp(k->save[i], save) == 0)
+            return (int)i;
+    return -1;
+}
+
+int hth_keep_has(const struct hth_keep *k, struct hth_save_id save)
+{
+    return hth_keep_at(k, save) >= 0;
+}

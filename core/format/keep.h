@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `.hearth/keep`: what the coordinator decided last. Its saves are never freed by another rule. */
+#ifndef HEARTH_CORE_FORMAT_KEEP_H
+#define HEARTH_CORE_FORMAT_KEEP_H
+
+#include "core/base/id.h"
+#include <stddef.h>
+
+#define HTH_KEEP_MAX   16 /* saves on a list */
+#define HTH_KEEP_BYTES (64 + HTH_KEEP_MAX * (32 + 32 + 8) + HTH_DIGEST)
+
+struct hth_keep {
+    uint64_t epoch;
+    uint64_t serial;  /* of the decision, counted in the epoch */
+    uint64_t dropped; /* saves of epochs up to this one were given up by all ranks; 0: none */
+    uint32_t saves, bads;
+    /* Bit i: save[i] has fewer copies than were asked for, or may have since a node was lost. */
+    uint32_t degraded;
+    struct hth_save_id save[HTH_KEEP_MAX]; /* PROTECTED and kept, newest first */
+    struct hth_save_id bad[HTH_KEEP_MAX];  /* chosen once and found unreadable */
+    uint64_t since_ms
+            [HTH_KEEP_MAX]; /* when save[i] was PROTECTED first: the coordinator's wall clock,
+                                        ms since 1970 */
+};
+
+void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]);
+int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct hearth_error *err);
+/* Saves of epochs up to this one are not kept. */
+void hth_keep_drop(struct hth_keep *k, uint64_t epoch);
+int hth_keep_has(const struct hth_keep *k, struct hth_save_id save);
+/* Its place on the list; -1: it is not there. */
+int hth_keep_at(const struct hth_keep *k, struct hth_save_id save);
+static inline int hth_keep_degraded(const struct hth_keep *k, int at)
+{
+    return (int)(k->degraded >> at & 1);
+}
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts that all records share. Layout: core/format/record.h. */
+#include "record.h"
+#include "core/base/auth.h"
+
+void hth_write_zeros(struct hth_writer *w, size_t n)
+{
+    static const unsigned char zeros[64];
+
+    for (; n > sizeof(zeros); n -= sizeof(zeros))
+        hth_write(w, zeros, sizeof(zeros));
+    hth_write(w, zeros, n);
+}
+
+void hth_read_zeros(struct hth_reader *r, size_t n)
+{
+    const unsigned char *p = hth_read(r, n);
+
+    for (size_t i = 0; p && i < n; i++)
+        if (p[i])
+            r->bad = 1;
+}
+
+void hth_write_save(struct hth_writer *w, struct hth_save_id save)
+{
+    hth_write64(w, save.epoch);
+    hth_write64(w, save.nonce);
+    hth_write64(w, save.step);
+    hth_write32(w, save.attempt);
+    hth_write32(w, 0);
+}
+
+struct hth_save_id hth_read_save(struct hth_reader *r)
+{
+    struct hth_save_id save;
+
+    save.epoch = hth_read64(r);
+    save.nonce = hth_read64(r);
+    save.step = hth_read64(r);
+    save.attempt = hth_read32(r);
+    hth_read_zeros(r, 4);
+    return save;
+}
+
+void hth_write_text(struct hth_writer *w, const char *text, size_t n)
+{
+    size_t len = strnlen(text, n);
+
+    hth_write(w, text, len);
+    hth_write_zeros(w, n - len);
+}
+
+void hth_read_text(struct hth_reader *r, char *out, size_t n)
+{
+    const unsigned char *p = hth_read(r, n);
+    size_t len;
+
+    out[0] = '\0';
+    if (!p)
+        return;
+    len = strnlen((const char *)p, n);
+    memcpy(out, p, len);
+    out[len] = '\0';
+    for (size_t i = len; i < n; i++)
+        if (p[i])
+            r->bad = 1;
+}
+
+void hth_write_digest(struct hth_writer *w)
+{
+    unsigned char digest[HTH_DIGEST];
+
+    hth_digest(digest, w->at, w->len);
+    hth_write(w, digest, sizeof(digest));
+}
+
+int hth_read_head(struct hth_reader *r, const char magic[8], uint32_t version, const char *what,
+        struct hearth_error *err)
+{
+    const unsigned char *p = hth_read(r, 8);
+    uint32_t found = hth_read32(r);
+
+    if (!p || r->bad || memcmp(p, magic, 8) != 0)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "the %s does not begin with %.8s: it is torn, or something else", what, magic);
+    if (found > version)
+        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+                "the %s has version %" PRIu32 ", newer than the %" PRIu32
+                " that this build knows: use a newer Hearth",
+                what, found, version);
+    if (found < version)
+        return hth_fail(err, HEARTH_ECORRUPT, 0, "the %s has version %" PRIu32 ", which never was",
+                what, found);
+    return HEARTH_OK;
+}
+
+int hth_record_check(const void *bytes, size_t len, const char *what, struct hearth_error *err)
+{
+    const unsigned char *at = bytes;
+    unsigned char digest[HTH_DIGEST];
+
+    if (len < HTH_DIGEST)
+        return hth_fail(
+                err, HEARTH_ECORRUPT, 0, "the %s is torn: it has only %zu bytes", what, len);
+    hth_digest(digest, at, len - HTH_DIGEST);
+    if (memcmp(digest, at + len - HTH_DIGEST, HTH_DIGEST) != 0)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "the %s is damaged: its %zu bytes do not have the digest at their end", what, len);
+    return HEARTH_OK;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the records of this folder have in common: `magic version ... digest`, texts padded
+ * with zeros, a save in 32 bytes. Each byte of a record has one meaning, so what the encoder
+ * does not write the decoder refuses.
+ */
+#ifndef HEARTH_CORE_FORMAT_RECORD_H
+#define HEARTH_CORE_FORMAT_RECORD_H
+
+#include "core/base/bytes.h"
+#include "core/base/id.h"
+
+#define HTH_SAVE_BYTES 32 /* u64 epoch, nonce, step, u32 attempt, u32 zero */
+
+void hth_write_save(struct hth_writer *w, struct hth_save_id save);
+struct hth_save_id hth_read_save(struct hth_reader *r); /* the zero is not zero: r->bad */
+
+/* A text of at most n bytes, padded with zeros to n. */
+void hth_write_text(struct hth_writer *w, const char *text, size_t n);
+/* out[n + 1]. A byte after the first zero is not zero: r->bad. */
+void hth_read_text(struct hth_reader *r, char *out, size_t n);
+
+void hth_write_zeros(struct hth_writer *w, size_t n);
+void hth_read_zeros(struct hth_reader *r, size_t n); /* one is not zero: r->bad */
+
+/* The digest of all that w holds, put behind it. */
+void hth_write_digest(struct hth_writer *w);
+
+/* Magic and version. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED; `what` is in the sentence. */
+int hth_read_head(struct hth_reader *r, const char magic[8], uint32_t version, const char *what,
+        struct hearth_error *err);
+
+/* The last HTH_DIGEST bytes are the digest of those before. Errors: HEARTH_ECORRUPT. */
+int hth_record_check(const void *bytes, size_t len, const char *what, struct hearth_error *err);
+
+#endif

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What ranks and their node's engine say to each other: requests and completions, no pointers
+ * into either side. Over SOCK_SEQPACKET `<root>/<job>/.hearth/sock` one message is one packet
+ * with at most one descriptor (SCM_RIGHTS); inside one process or the simulator the same bytes
+ * go by function call and the descriptor's content as an attachment.
+ *
+ *     head (24 bytes) | fixed part of the type | variable part
+ *
+ * Every request gets exactly one answer with its `request` number: the type's own answer or
+ * HTH_LOCAL_ERROR. Answers may come much later and in another order. EVENTs are unasked.
+ * Same machine, same build family: native little-endian structs, all fields naturally aligned.
+ */
+#ifndef HEARTH_CORE_LOCAL_LOCAL_H
+#define HEARTH_CORE_LOCAL_LOCAL_H
+
+#include "core/base/auth.h"
+#include "core/format/epoch.h"
+#include <hearth/types.h>
+
+#define HTH_LOCAL_VERSION 2u
+#define HTH_LOCAL_MAX     16384u /* bytes of a packet */
+
+enum hth_local_type {
+    HTH_LOCAL_ERROR = 1,   /* struct hth_local_error */
+    HTH_LOCAL_OK = 2,      /* head alone */
+    HTH_LOCAL_ATTACH = 10, /* first of every connection */
+    HTH_LOCAL_ATTACHED = 11,
+    HTH_LOCAL_JOIN = 12, /* descriptor: memfd with table[world][HTH_GATHER] */
+    HTH_LOCAL_JOINED = 13,
+    HTH_LOCAL_RECOVER = 14,
+    HTH_LOCAL_RECOVERED = 15,
+    HTH_LOCAL_BEGIN = 20,
+    HTH_LOCAL_LENT = 21,     /* descriptor: the slot */
+    HTH_LOCAL_SET_STEP = 22, /* answered by HTH_LOCAL_SAVE_ID */
+    HTH_LOCAL_SEAL = 24,     /* one object is written; answered OK at once, sealing goes on */
+    HTH_LOCAL_COMMON = 26,   /* descriptor: memfd with the bytes; OK at once, as SEAL */
+    HTH_LOCAL_COMMIT = 28,   /* no more objects of this rank; answered by SAVE_ID */
+    HTH_LOCAL_ABORT = 30,    /* OK */
+    HTH_LOCAL_CANCEL = 32,   /* OK */
+    HTH_LOCAL_SAVE_ID = 34,
+    HTH_LOCAL_EVENT = 36, /* a save of this rank moved; request 0 */
+    HTH_LOCAL_FOLLOW =
+            38, /* after a reconnect: tell me about this save; answered by EVENT's body */
+    HTH_LOCAL_MANIFEST = 40, /* answered by BYTES: the encoded manifest */
+    HTH_LOCAL_MAP = 42,      /* answered by MAPPED with the slot's descriptor; takes a lease */
+    HTH_LOCAL_MAPPED = 43,
+    HTH_LOCAL_UNMAP = 44,      /* gives a lease back; OK */
+    HTH_LOCAL_RANGE = 46,      /* bytes of an object held elsewhere; answered by BYTES */
+    HTH_LOCAL_COMMON_GET = 48, /* a raw object's bytes; answered by BYTES */
+    HTH_LOCAL_BYTES = 49,      /* descriptor: memfd */
+    HTH_LOCAL_STATUS = 50,     /* answered by BYTES: JSON for people and programs */
+    HTH_LOCAL_CLOSE = 52,      /* keep or drop; OK */
+    HTH_LOCAL_BAD =
+            54, /* a chunk that a reader found wrong; answered MAPPED with another copy's slot */
+    HTH_LOCAL_FIND = 56, /* a save of this epoch that can be read; answered by FOUND, in its time */
+    HTH_LOCAL_FOUND = 57,
+    HTH_LOCAL_GIVE = 58, /* the save goes on in another process of the rank; answered by GIVEN */
+    HTH_LOCAL_GIVEN = 59,
+    HTH_LOCAL_TAKE = 60, /* answered by TAKEN with the slot's descriptor */
+    HTH_LOCAL_TAKEN = 61,
+};
+
+struct hth_local_head {
+    uint32_t length; /* of the packet */
+    uint32_t type;
+    uint64_t request; /* the client's; echoed */
+    uint64_t token;   /* of the save, where the type has one; else 0 */
+};
+
+struct hth_local_save { /* a save id with fixed layout */
+    uint64_t epoch, nonce, step;
+    uint32_t attempt, zero;
+};
+
+struct hth_local_error {
+    struct hth_local_head head;
+    int32_t code, native;
+    char text[HEARTH_ERROR_TEXT];
+};
+
+/* What all ranks of a job say alike; the engine takes it at JOIN, and answers with what is in effect. */
+struct hth_local_opts {
+    uint32_t copies, min_copies, keep, allow_degraded;
+    uint32_t recover_ms, save_ms, heartbeat_ms, dead_ms, stall_ms, linger_s, inflight_mib, zero;
+    uint64_t lease_bytes, spare_bytes;
+};
+
+struct hth_local_attach {
+    struct hth_local_head head;
+    uint32_t version; /* HTH_LOCAL_VERSION */
+    uint32_t rank, world;
+    uint32_t helper;
+    uint32_t pid;
+    uint32_t want_log;     /* enum hearth_log_level of lines wanted as events; 0: none */
+    uint64_t epoch, nonce; /* that the rank has joined already; 0: none */
+    unsigned char challenge[HTH_LOCAL_CHALLENGE]; /* random */
+    uint32_t trusted; /* 1: network = trusted, as the engine must have it too */
+    uint32_t zero;
+    char job[HTH_NAME_MAX + 8]; /* NUL-terminated */
+};
+
+struct hth_local_attached {
+    struct hth_local_head head;
+    uint64_t store, highest_epoch, wall_ms, random;
+    uint64_t epoch, nonce; /* joined now; 0: none */
+    uint32_t recovered;    /* 1: this epoch has chosen already (engine restarted under the ranks) */
+    uint32_t pid;
+    uint32_t addr_len;
+    unsigned char addr[HTH_ADDR_MAX];
+    char node[HTH_NAME_MAX + 8];
+    char log[512]; /* path of the engine's log */
+    char transport[HTH_BACKEND_MAX + 1];
+    uint32_t version_low, version_high; /* protocols that the engine speaks with others */
+    /* What it was started with, as far as a rank may ask for it, and as it has it. */
+    char provider[32];
+    char bind[64];
+    char device[32]; /* "": the one that has the address */
+    uint32_t port;   /* that it listens on */
+    uint32_t trusted;
+    uint32_t heartbeat_ms, dead_ms, stall_ms; /* 0: as the ranks say */
+    uint32_t has_key;
+    unsigned char key_proof[HTH_MAC]; /* hth_local_proof() */
+    struct hth_local_opts opts;       /* in effect in `epoch` */
+};
+
+struct hth_local_join {
+    struct hth_local_head head;
+    struct hth_local_opts opts;
+    uint32_t world;
+    uint32_t rank;
+    uint32_t object_count; /* slots wanted for this rank's own objects of one save */
+    uint32_t zero;
+    uint64_t object_bytes[64]; /* payload bytes; block, headers and table are added by the engine */
+};
+
+struct hth_local_joined {
+    struct hth_local_head head;
+    uint64_t epoch, nonce;
+    uint32_t nodes, self;
+    struct hth_local_opts opts; /* in effect */
+};
+
+#define HTH_COMMON_NAME 256u
+
+struct hth_local_recover { /* then name[count][HTH_COMMON_NAME], NUL-terminated; at most 32 */
+    struct hth_local_head head;
+    uint32_t deadline_ms;
+    uint32_t count;
+    uint32_t accept_loss;
+    uint32_t zero;
+};
+
+struct hth_local_recovered {
+    struct hth_local_head head;
+    struct hth_local_save save; /* epoch 0: nothing, start from scratch */
+    struct hearth_recovery info;
+};
+
+struct hth_local_begin {
+    struct hth_local_head head;
+    uint64_t step;  /* HEARTH_STEP_LATER: set_step follows */
+    uint64_t bytes; /* of the object's file: block, data, table with items part */
+    uint32_t wait_ms;
+    uint32_t cancel_old;
+    uint32_t index; /* 0: first object of a save (token 0); else a further one of `token` */
+    uint32_t zero;
+    char name[HTH_NAME_MAX + 8];
+};
+
+struct hth_local_lent {
+    struct hth_local_head head; /* token: of the save from now on */
+    uint64_t slot, generation, capacity;
+    struct hth_local_save save; /* epoch 0 while the step is not known */
+};
+
+struct hth_local_set_step {
+    struct hth_local_head head;
+    uint64_t step;
+    uint32_t wait_ms; /* for room, as in BEGIN */
+    uint32_t zero;
+};
+
+struct hth_local_save_id {
+    struct hth_local_head head;
+    struct hth_local_save save;
+};
+
+struct hth_local_seal {
+    struct hth_local_head head;
+    uint64_t slot, generation;
+    uint64_t data_len;  /* data at slot + 4096 */
+    uint64_t items_len; /* items part at slot + HTH_ALIGN(4096 + data_len) + HTH_TABLE_HEAD */
+    uint32_t items;
+    uint32_t index;
+};
+
+struct hth_local_common { /* COMMON, COMMON_GET */
+    struct hth_local_head head;
+    struct hth_local_save save; /* COMMON_GET: of this save */
+    uint64_t len;
+    char name[256];
+};
+
+struct hth_local_event {
+    struct hth_local_head head; /* token */
+    struct hth_local_save save;
+    uint32_t level; /* enum hearth_level */
+    uint32_t degraded;
+    int32_t code; /* 0, HEARTH_EFAILED, HEARTH_EUNKNOWN */
+    uint32_t zero;
+    uint64_t bytes, copied;
+    char text[256];
+};
+
+struct hth_local_follow {
+    struct hth_local_head head; /* token: the client's new one for it */
+    struct hth_local_save save;
+    uint32_t objects;   /* that this rank handed over with SEAL and COMMON */
+    uint32_t committed; /* 1: COMMIT was answered */
+};
+
+struct hth_local_map { /* MAP, RANGE, MANIFEST (save only), BAD */
+    struct hth_local_head head;
+    struct hth_local_save save;
+    uint64_t object;   /* id */
+    uint64_t off, len; /* RANGE: of the file; BAD: the chunk */
+};
+
+struct hth_local_mapped {
+    struct hth_local_head head;
+    uint64_t lease; /* for UNMAP */
+    uint64_t slot, generation, capacity;
+    uint64_t data_len, table_off, table_len;
+};
+
+struct hth_local_unmap {
+    struct hth_local_head head;
+    uint64_t lease;
+};
+
+struct hth_local_bytes {
+    struct hth_local_head head;
+    uint64_t len;
+};
+
+struct hth_local_find {
+    struct hth_local_head head;
+    uint64_t step;              /* HEARTH_STEP_NEWEST: the newest PROTECTED */
+    struct hth_local_save save; /* this one and no other; epoch 0: by step */
+    uint32_t wait_ms;           /* for the decision of one that may be meant */
+    uint32_t zero;
+};
+
+struct hth_local_found {
+    struct hth_local_head head;
+    struct hth_local_save save;
+    uint32_t level, degraded;
+};
+
+/* An object as far as it is written: what the next process has to know to go on. */
+struct hth_local_written {
+    uint64_t room;      /* payload bytes that begin asked for */
+    uint64_t data_len;  /* data at slot + 4096 */
+    uint64_t items_len; /* records where a table behind this data would have them */
+    uint32_t items;
+    uint32_t has_bytes; /* 1: tensors may not follow */
+};
+
+struct hth_local_give {
+    struct hth_local_head head; /* token: of the save; it is nobody's until it is taken */
+    struct hth_local_written written;
+};
+
+struct hth_local_given {
+    struct hth_local_head head;
+    uint64_t secret[2]; /* whoever knows it may take the save */
+};
+
+struct hth_local_take {
+    struct hth_local_head head; /* token: as the giver had it */
+    uint64_t secret[2];
+};
+
+struct hth_local_taken {
+    struct hth_local_head head; /* token: the taker's */
+    uint64_t slot, generation, capacity;
+    struct hth_local_save save; /* epoch 0 while the step is not known */
+    struct hth_local_written written;
+    uint32_t commons; /* handed over already */
+    uint32_t zero;
+};
+
+struct hth_local_close {
+    struct hth_local_head head;
+    uint32_t leave; /* enum hearth_leave */
+    uint32_t zero;
+};
+
+static inline struct hth_local_save hth_local_save_of(struct hth_save_id s)
+{
+    return (struct hth_local_save){ s.epoch, s.nonce, s.step, s.attempt, 0 };
+}
+
+static inline struct hth_save_id hth_local_save_to(struct hth_local_save s)
+{
+    return (struct hth_save_id){ s.epoch, s.nonce, s.step, s.attempt };
+}
+
+#endif

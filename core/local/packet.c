@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One packet in, one packet out, each whole or not at all: core/local/packet.h. */
+#include "packet.h"
+#include "local.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define FDS_MAX 8 /* taken out of a packet; the kernel closes what goes beyond */
+
+union control {
+    struct cmsghdr head;
+    char room[CMSG_SPACE(FDS_MAX * sizeof(int))];
+};
+
+/* The first descriptor; others are closed. */
+static int take_descriptor(struct msghdr *m)
+{
+    int first = -1;
+
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(fd), sizeof(fd));
+            if (first < 0)
+                first = fd;
+            else
+                close(fd);
+        }
+    }
+    return first;
+}
+
+enum hth_packet hth_packet_receive(int sock, void *bytes, size_t *out_len, int *out_fd)
+{
+    struct iovec iov = { .iov_base = bytes, .iov_len = HTH_LOCAL_MAX };
+    union control control;
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+    };
+    struct hth_local_head head;
+    ssize_t n;
+
+    do
+        n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    *out_fd = -1;
+    if (n < 0)
+        return errno == EAGAIN ? HTH_PACKET_NONE : HTH_PACKET_END;
+    *out_fd = take_descriptor(&m);
+    if (n == 0 && *out_fd < 0)
+        return HTH_PACKET_END;
+    /* Control data that is cut off, and not one descriptor: this process has no number left for it.
+     * That is the trouble of who asked, and not the end of the connection. */
+    if (n >= (ssize_t)sizeof(head) && !(m.msg_flags & MSG_TRUNC) &&
+            (!(m.msg_flags & MSG_CTRUNC) || *out_fd < 0)) {
+        memcpy(&head, bytes, sizeof(head));
+        *out_len = (size_t)n;
+        if (head.length == (uint32_t)n)
+            return HTH_PACKET_GOT;
+    }
+    if (*out_fd >= 0)
+        close(*out_fd);
+    *out_fd = -1;
+    return HTH_PACKET_BAD;
+}
+
+int hth_packet_put(int sock, const void *bytes, size_t len, int fd)
+{
+    struct iovec iov = { .iov_base = (void *)(uintptr_t)bytes, .iov_len = len };
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = { 0 };
+    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+    ssize_t n;
+
+    if (fd >= 0) {
+        m.msg_control = &control;
+        m.msg_controllen = sizeof(control);
+        control.head.cmsg_level = SOL_SOCKET;
+        control.head.cmsg_type = SCM_RIGHTS;
+        control.head.cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+    }
+    do
+        n = sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? errno : 0;
+}

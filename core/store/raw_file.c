@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Raw objects: ordinary files of a save, mapped by whoever writes or reads one.
+ *
+ *     make ─► .hearth/new-<n>, of its full length, mapped     (room is looked for, none is taken)
+ *     back ─► memory behind it, piece by piece, on any thread (so no write can end in SIGBUS)
+ *     seal ─► renamed to its name in the save's directory; never written to again
+ *
+ * A process that dies before seal leaves `new-<n>`, which the next start removes. A file that goes
+ * while it is mapped keeps its memory until the last of its users closes it.
+ */
+#include "tmpfs.h"
+
+#include "core/format/manifest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+struct tmpfs_raw {
+    struct hth_raw pub; /* first */
+    struct tmpfs_raw *next;
+    struct hth_save_id save;
+    char name[HTH_NAME_MAX + 1];
+    char tmp[FILE_NAME_BYTES]; /* in .hearth/; empty: sealed */
+    uint64_t made;             /* atomic: bytes that are backed by memory */
+    struct hth_tmpfs *store;   /* ending: */
+    struct hth_work work;
+};
+
+#define AT_ONCE (UINT64_C(8) << 20) /* bytes that may be freed on the engine's thread */
+
+static struct tmpfs_raw *raw_of(struct hth_raw *raw)
+{
+    return (struct tmpfs_raw *)raw;
+}
+
+uint64_t hth_raw_missing(const struct hth_tmpfs *t)
+{
+    uint64_t sum = 0;
+
+    for (const struct tmpfs_raw *r = t->raws; r; r = r->next)
+        sum += r->pub.len - __atomic_load_n(&r->made, __ATOMIC_RELAXED);
+    return sum;
+}
+
+static int no_room(const struct hth_tmpfs *t, const struct tmpfs_raw *r, struct hearth_error *err)
+{
+    return hth_fail(err, HEARTH_ENOSPC, ENOSPC,
+            "no room for common object '%s' of %" PRIu64
+            " bytes: enlarge the mount or keep fewer steps (%.200s)",
+            r->name, r->pub.len, t->path);
+}
+
+/* Small ones may use the margin that slots leave free. */
+static int fits(struct hth_tmpfs *t, const struct tmpfs_raw *r, struct hearth_error *err)
+{
+    uint64_t promised = hth_back_missing(t) + hth_raw_missing(t);
+    struct hth_room room;
+    int rc = hth_room_look(t->job_fd, t->opts.proc, &room, err);
+
+    if (rc)
+        return rc;
+    return r->pub.len + promised > hth_room_least(&room, 0) ? no_room(t, r, err) : 0;
+}
+
+static int fail(const struct hth_tmpfs *t, const struct tmpfs_raw *r, const char *doing,
+        struct hearth_error *err)
+{
+    if (errno == ENOSPC || errno == EDQUOT)
+        return no_room(t, r, err);
+    return hth_sys_fail(t, err, doing, r->name);
+}
+
+/* The file under its temporary name. */
+static int file_make(struct hth_tmpfs *t, struct tmpfs_raw *r)
+{
+    uint64_t len = r->pub.len;
+
+    snprintf(r->tmp, sizeof(r->tmp), NEW_RAW "%" PRIx64, ++t->raws_made);
+    unlinkat(t->own_fd, r->tmp, 0);
+    r->pub.fd = hth_sys_create(t, t->own_fd, r->tmp);
+    if (r->pub.fd < 0 || (len && hth_sys_truncate(t, r->pub.fd, len)) ||
+            (len && len % HTH_SLOT_ROUND == 0 && fchmod(r->pub.fd, 0400))) /* no slot */
+        return -1;
+    if (len)
+        r->pub.base = hth_sys_map(t, r->pub.fd, len, 1);
+    return len && !r->pub.base ? -1 : 0;
+}
+
+static int raw_new(struct hth_tmpfs *t, struct hth_save_id save, const char *name, uint64_t len,
+        struct tmpfs_raw **out, struct hearth_error *err)
+{
+    struct tmpfs_raw *r = hth_sys_zalloc(t, sizeof(*r));
+
+    if (!r)
+        return hth_sys_fail(t, err, "open", name);
+    r->pub = (struct hth_raw){ .len = len, .fd = -1 };
+    r->save = save;
+    snprintf(r->name, sizeof(r->name), "%s", name);
+    r->made = len;
+    r->next = t->raws;
+    t->raws = r;
+    *out = r;
+    return 0;
+}
+
+int hth_raw_make(struct hth_store *s, struct hth_save_id save, const char *name, uint64_t len,
+        struct hth_raw **out, struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_dir *dir = NULL;
+    struct tmpfs_raw *r = NULL;
+    int rc = hth_object_name_check(name, err);
+
+    if (!rc && len > HTH_RAW_MAX)
+        rc = hth_fail(err, HEARTH_EINVAL, 0, "'%s' of %" PRIu64 " bytes is too large", name, len);
+    if (!rc)
+        rc = hth_dir_get(t, save, &dir, err);
+    if (!rc && hth_dir_names_slot(t, dir, name))
+        rc = hth_fail(err, HEARTH_EEXIST, 0, "%s is an object of " HTH_SAVE " already", name,
+                HTH_SAVE_ARGS(save));
+    if (!rc)
+        rc = raw_new(t, save, name, len, &r, err);
+    if (rc || !r)
+        return rc;
+    rc = fits(t, r, err); /* with none of its own missing yet */
+    if (!rc && file_make(t, r))
+        rc = fail(t, r, "make", err);
+    if (rc) {
+        hth_raw_close(s, &r->pub);
+        return rc;
+    }
+    __atomic_store_n(&r->made, 0, __ATOMIC_RELAXED);
+    *out = &r->pub;
+    return 0;
+}
+
+/* Pages that are not touched ahead cost more later, and nothing else. */
+int hth_raw_back(struct hth_store *s, struct hth_raw *raw, uint64_t off, uint64_t len,
+        struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_raw *r = raw_of(raw);
+
+    if (!len)
+        return 0;
+    if (hth_sys_allocate(t, raw->fd, off, len))
+        return fail(t, r, "make memory for", err);
+    __atomic_add_fetch(&r->made, len, __ATOMIC_RELAXED);
+    (void)madvise(raw->base + off, len, MADV_POPULATE_WRITE);
+    return 0;
+}
+
+int hth_raw_seal(struct hth_store *s, struct hth_raw *raw, struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_raw *r = raw_of(raw);
+    struct tmpfs_dir *dir = hth_dir_find(t, r->save);
+
+    if (!dir)
+        return hth_fail(err, HEARTH_ENOENT, 0, HTH_SAVE " is not here any more: '%s' has no place",
+                HTH_SAVE_ARGS(r->save), r->name);
+    if (hth_dir_names_slot(t, dir, r->name))
+        return hth_fail(err, HEARTH_EEXIST, 0, "%s is an object of " HTH_SAVE " already", r->name,
+                HTH_SAVE_ARGS(r->save));
+    if (hth_sys_rename(t, t->own_fd, r->tmp, dir->fd, r->name))
+        return fail(t, r, "name", err);
+    r->tmp[0] = '\0';
+    return 0;
+}
+
+int hth_raw_open(struct hth_store *s, struct hth_save_id save, const char *name,
+        struct hth_raw **out, struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_dir *dir = hth_dir_find(t, save);
+    struct tmpfs_raw *r = NULL;
+    struct stat st;
+    int rc = hth_object_name_check(name, err);
+
+    if (!rc && !dir)
+        rc = hth_fail(err, HEARTH_ENOENT, 0, "there is nothing of " HTH_SAVE " here",
+                HTH_SAVE_ARGS(save));
+    if (!rc)
+        rc = raw_new(t, save, name, 0, &r, err);
+    if (rc || !dir || !r)
+        return rc;
+    r->pub.fd = hth_sys_open_file(dir->fd, name, O_RDONLY);
+    if (r->pub.fd < 0 || fstat(r->pub.fd, &st)) {
+        rc = hth_sys_fail(t, err, "open", name);
+    } else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > HTH_RAW_MAX) {
+        rc = hth_fail(err, HEARTH_ECORRUPT, 0, "%.200s: %s is no raw object", t->path, name);
+    } else if (st.st_size) {
+        r->pub.base = hth_sys_map(t, r->pub.fd, (uint64_t)st.st_size, 0);
+        rc = r->pub.base ? 0 : hth_sys_fail(t, err, "map", name);
+        r->pub.len = r->made = r->pub.base ? (uint64_t)st.st_size : 0;
+    }
+    if (rc) {
+        hth_raw_close(s, &r->pub);
+        return rc;
+    }
+    *out = &r->pub;
+    return 0;
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------ */
+
+static void unlist(struct tmpfs_raw **list, const struct tmpfs_raw *r)
+{
+    while (*list && *list != r)
+        list = &(*list)->next;
+    if (*list)
+        *list = r->next;
+}
+
+/* The last one frees the pages: a tenth of a second for each half GiB. */
+static void let_go(struct tmpfs_raw *r)
+{
+    if (r->pub.base)
+        munmap(r->pub.base, r->pub.len);
+    if (r->pub.fd >= 0)
+        close(r->pub.fd);
+    r->pub.base = NULL;
+    r->pub.fd = -1;
+}
+
+static void end_run(struct hth_work *work)
+{
+    let_go((struct tmpfs_raw *)(void *)((char *)work - offsetof(struct tmpfs_raw, work)));
+}
+
+static void end_done(struct hth_work *work)
+{
+    struct tmpfs_raw *r =
+            (struct tmpfs_raw *)(void *)((char *)work - offsetof(struct tmpfs_raw, work));
+
+    unlist(&r->store->ending, r);
+    free(r);
+}
+
+/* In no list any more. */
+static void end(struct hth_tmpfs *t, struct tmpfs_raw *r)
+{
+    if (!t->opts.workers.submit || r->pub.len < AT_ONCE) {
+        let_go(r);
+        free(r);
+        return;
+    }
+    r->store = t;
+    r->next = t->ending;
+    t->ending = r;
+    r->work = (struct hth_work){ .run = end_run, .done = end_done };
+    t->opts.workers.submit(t->opts.workers.self, &r->work);
+}
+
+void hth_raw_close(struct hth_store *s, struct hth_raw *raw)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_raw *r = raw_of(raw);
+
+    if (!r)
+        return;
+    unlist(&t->raws, r);
+    if (r->tmp[0])
+        unlinkat(t->own_fd, r->tmp, 0);
+    end(t, r);
+}
+
+void hth_raw_unlink(struct hth_tmpfs *t, int dir, const char *name)
+{
+    struct tmpfs_raw *r = NULL;
+    struct stat st;
+
+    if (!fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) &&
+            (uint64_t)st.st_size >= AT_ONCE)
+        r = calloc(1, sizeof(*r));
+    if (r) { /* so that unlinking is not what frees it */
+        r->pub.len = (uint64_t)st.st_size;
+        r->pub.fd = hth_sys_open_file(dir, name, O_RDONLY);
+    }
+    unlinkat(dir, name, 0);
+    if (r)
+        end(t, r);
+}
+
+void hth_raws_end(struct hth_tmpfs *t)
+{
+    struct tmpfs_raw *r;
+
+    t->opts.workers = (struct hth_workers){ 0 };
+    while (t->raws)
+        hth_raw_close(&t->base, &t->raws->pub);
+    while ((r = t->ending)) {
+        t->ending = r->next;
+        let_go(r);
+        free(r);
+    }
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What still fits. A tmpfs of 1 TiB in a cgroup of 256 GiB on a machine with 128 GiB available
+ * has room for 128 GiB; asking it for more ends in the OOM killer, not in an error. So the
+ * mount, every cgroup up to the top, and the machine are asked before the first byte.
+ */
+#include "room.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define PATH_BYTES 4096
+#define TEXT_BYTES 262144
+#define UNLIMITED  (UINT64_C(1) << 62) /* cgroup v1 says "none" with about 2^63 */
+
+/* A small file of /proc or a cgroup, NUL-terminated; NULL when it cannot be read. The caller
+ * frees it. What is longer than TEXT_BYTES is cut. */
+static char *text_of(const char *path)
+{
+    char *text = malloc(TEXT_BYTES);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t len = 0;
+    ssize_t n = 0;
+
+    if (!text || fd < 0) {
+        free(text);
+        if (fd >= 0)
+            close(fd);
+        return NULL;
+    }
+    while (len < TEXT_BYTES - 1) {
+        n = read(fd, text + len, TEXT_BYTES - 1 - len);
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+    }
+    close(fd);
+    text[len] = '\0';
+    return text;
+}
+
+/* The number after `key` at the front of a line ("" for the whole file), or `none`. */
+static uint64_t number_in(const char *text, const char *key, uint64_t none)
+{
+    size_t len = strlen(key);
+
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (!strncmp(line, key, len)) {
+            const char *p = line + len;
+            p += strspn(p, ": \t");
+            return *p >= '0' && *p <= '9' ? strtoull(p, NULL, 10) : none;
+        }
+    }
+    return none;
+}
+
+static uint64_t number_at(
+        const char *dir, size_t dir_len, const char *file, const char *key, uint64_t none)
+{
+    char path[PATH_BYTES];
+    char *text;
+    uint64_t v;
+
+    snprintf(path, sizeof(path), "%.*s/%s", (int)dir_len, dir, file);
+    text = text_of(path);
+    if (!text)
+        return none;
+    v = number_in(text, key, none);
+    free(text);
+    return v;
+}
+
+/* The files of the two versions. */
+struct version {
+    const char *fstype;
+    const char *limit, *usage;
+    const char *inactive, *active; /* lines of memory.stat: page cache, which can go */
+};
+
+static const struct version versions[] = {
+    { "cgroup2", "memory.max", "memory.current", "inactive_file ", "active_file " },
+    { "cgroup", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ",
+            "total_active_file " },
+};
+
+/* Least headroom of `path` and the directories above it, down to its first `top` bytes. */
+static uint64_t headroom(const struct version *v, const char *path, size_t top)
+{
+    uint64_t least = HTH_ROOM_NONE;
+    size_t len = strlen(path);
+
+    while (len >= top && len > 0) {
+        uint64_t limit = number_at(path, len, v->limit, "", HTH_ROOM_NONE);
+
+        if (limit < UNLIMITED) {
+            uint64_t used = number_at(path, len, v->usage, "", 0);
+            uint64_t cache = number_at(path, len, "memory.stat", v->inactive, 0) +
+                             number_at(path, len, "memory.stat", v->active, 0);
+            uint64_t left;
+
+            used -= cache < used ? cache : used;
+            left = used < limit ? limit - used : 0;
+            if (left < least)
+                least = left;
+        }
+        if (len == top)
+            break;
+        do
+            len--;
+        while (len > top && path[len] != '/');
+    }
+    return least;
+}
+
+/* Our path in the hierarchy of this version: `0::/a/b`, or `4:memory:/a/b`. */
+static int path_in(const char *cgroups, const struct version *v, char out[PATH_BYTES])
+{
+    int second = v == &versions[0];
+
+    for (const char *line = cgroups; line && *line; line = strchr(line, '\n')) {
+        const char *list, *path;
+        size_t len;
+
+        line += *line == '\n';
+        list = strchr(line, ':');
+        path = list ? strchr(list + 1, ':') : NULL;
+        if (!path)
+            continue;
+        len = (size_t)(path - list - 1);
+        if (second ? len != 0 : !memmem(list + 1, len, "memory", 6))
+            continue;
+        path++;
+        len = strcspn(path, "\n");
+        if (len >= PATH_BYTES)
+            continue;
+        memcpy(out, path, len);
+        out[len] = '\0';
+        return 1;
+    }
+    return 0;
+}
+
+/* One line of mountinfo: `id parent major:minor ROOT MOUNT options ... - FSTYPE source OPTIONS`. */
+static int mount_line(
+        const char *line, const struct version *v, char root[PATH_BYTES], char mount[PATH_BYTES])
+{
+    char fstype[64], options[1024] = "";
+    const char *dash;
+
+    if (sscanf(line, "%*s %*s %*s %4095s %4095s", root, mount) != 2)
+        return 0;
+    dash = strstr(line, " - ");
+    if (!dash || sscanf(dash, " - %63s %*s %1023[^\n]", fstype, options) < 1)
+        return 0;
+    if (strcmp(fstype, v->fstype) != 0)
+        return 0;
+    return v == &versions[0] || strstr(options, "memory") != NULL;
+}
+
+static uint64_t cgroup_room(const char *cgroups, const char *mounts, const struct version *v)
+{
+    char ours[PATH_BYTES], root[PATH_BYTES], mount[PATH_BYTES], path[2 * PATH_BYTES];
+
+    if (!path_in(cgroups, v, ours))
+        return HTH_ROOM_NONE;
+    for (const char *line = mounts; line && *line; line = strchr(line, '\n')) {
+        size_t root_len;
+
+        line += *line == '\n';
+        if (!mount_line(line, v, root, mount))
+            continue;
+        /* A container sees its part of the hierarchy mounted; what lies outside is not ours. */
+        root_len = strcmp(root, "/") != 0 ? strlen(root) : 0;
+        if (!strncmp(ours, root, root_len) && !strstr(ours, "/.."))
+            snprintf(path, sizeof(path), "%s%s", mount, ours + root_len);
+        else
+            snprintf(path, sizeof(path), "%s", mount);
+        while (path[0] && path[strlen(path) - 1] == '/')
+            path[strlen(path) - 1] = '\0';
+        return headroom(v, path, strlen(mount));
+    }
+    return HTH_ROOM_NONE;
+}
+
+static uint64_t least_cgroup(const char *proc)
+{
+    char path[PATH_BYTES];
+    uint64_t least = HTH_ROOM_NONE;
+    char *cgroups, *mounts;
+
+    snprintf(path, sizeof(path), "%s/self/cgroup", proc);
+    cgroups = text_of(path);
+    snprintf(path, sizeof(path), "%s/self/mountinfo", proc);
+    mounts = text_of(path);
+    for (size_t i = 0; cgroups && mounts && i < sizeof(versions) / sizeof(versions[0]); i++) {
+        uint64_t room = cgroup_room(cgroups, mounts, &versions[i]);
+        if (room < least)
+            least = room;
+    }
+    free(cgroups);
+    free(mounts);
+    return least;
+}
+
+int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hearth_error *err)
+{
+    struct statfs fs;
+    uint64_t kib;
+
+    if (fstatfs(dir_fd, &fs))
+        return hth_fail(err, HEARTH_EIO, errno, "the file system does not say how full it is: %s",
+                strerrordesc_np(errno));
+    proc = proc ? proc : "/proc";
+    out->tmpfs = fs.f_type == TMPFS_MAGIC;
+    out->size = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
+    out->mount = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
+    out->cgroup = out->memory = HTH_ROOM_NONE;
+    if (!out->tmpfs)
+        return 0;
+    if (!out->size) /* mounted with size=0: no limit */
+        out->size = out->mount = HTH_ROOM_NONE;
+    out->cgroup = least_cgroup(proc);
+    kib = number_at(proc, strlen(proc), "meminfo", "MemAvailable:", HTH_ROOM_NONE);
+    if (kib != HTH_ROOM_NONE)
+        out->memory = kib * 1024;
+    return 0;
+}
+
+uint64_t hth_room_least(const struct hth_room *room, uint64_t margin)
+{
+    uint64_t least = room->mount;
+
+    if (room->cgroup < least)
+        least = room->cgroup;
+    if (room->memory < least)
+        least = room->memory;
+    return least > margin ? least - margin : 0;
+}
+
+/* "12345 bytes", or "no limit". */
+static const char *shown(uint64_t bytes, char out[40])
+{
+    if (bytes == HTH_ROOM_NONE)
+        return "no limit";
+    snprintf(out, 40, "%" PRIu64 " bytes", bytes);
+    return out;
+}
+
+int hth_room_fits(const struct hth_room *room, uint64_t bytes, uint64_t margin, const char *where,
+        struct hearth_error *err)
+{
+    char mount[40], cgroup[40], memory[40];
+
+    if (bytes <= hth_room_least(room, margin))
+        return 0;
+    return hth_fail(err, HEARTH_ENOSPC, 0,
+            "%" PRIu64
+            " bytes do not fit in %.100s: free in its file system %s, up to the cgroup's "
+            "limit %s, available memory %s, of which %" PRIu64
+            " stay free; raise the least of them, or keep fewer steps or copies",
+            bytes, where, shown(room->mount, mount), shown(room->cgroup, cgroup),
+            shown(room->memory, memory), margin);
+}

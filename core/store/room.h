@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much memory a file on a tmpfs may still take: three limits, none of which knows the others. */
+/* For this folder alone. */
+#ifndef HEARTH_CORE_STORE_ROOM_H
+#define HEARTH_CORE_STORE_ROOM_H
+
+#include "core/base/fail.h"
+
+#define HTH_ROOM_NONE UINT64_MAX /* no limit of this kind, or none that can be read */
+
+struct hth_room {
+    uint64_t mount;  /* bytes free in the file system */
+    uint64_t size;   /* of the file system */
+    uint64_t cgroup; /* least headroom to the limit of any cgroup above us */
+    uint64_t memory; /* MemAvailable */
+    int tmpfs;       /* the other two count only there */
+};
+
+/* Look at the file system of `dir_fd`, and at <proc>/self/cgroup, <proc>/self/mountinfo and
+ * <proc>/meminfo; proc NULL: /proc. Cgroups of both versions, each from ours up to the top of
+ * what is mounted; page cache that can be dropped counts as room, as the kernel does it.
+ * Errors: HEARTH_EIO when the file system does not answer. */
+int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hearth_error *err);
+
+/* The least of the three, less `margin`. */
+uint64_t hth_room_least(const struct hth_room *room, uint64_t margin);
+
+/* HEARTH_OK when `bytes` fit, else HEARTH_ENOSPC with the three numbers and what to do; `where`
+ * is the directory's name for the sentence. */
+int hth_room_fits(const struct hth_room *room, uint64_t bytes, uint64_t margin, const char *where,
+        struct hearth_error *err);
+
+#endif

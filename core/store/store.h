@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A node's memory as the engine sees it. Two make it: store_tmpfs.c (files in
+ * <root>/<job>/) and the simulator's, in plain memory. All calls but raw_back: the engine's
+ * thread.
+ *
+ *   slot:  FREE ──take──► HELD ──receive──► <name>.tmp in the save's directory ──┐
+ *            ▲              └──────────────────seal──────────────────────────────┴─► SEALED
+ *            └────────────────────────────────give◄──────────────────────────────────────┘
+ *
+ * A slot's memory stays where it is through all of this: same inode, same pages, same mapping.
+ * It is never shrunk, punched or truncated. A leased slot that is given back becomes FREE when
+ * its last lease ends. Manifests are small ordinary files; raw objects are files of their own:
+ *
+ *   raw_make ──► raw_back, all of it ──► bytes written ──► raw_seal ──► raw_close
+ *                                                          raw_open ──► bytes read ──► raw_close
+ */
+#ifndef HEARTH_CORE_STORE_STORE_H
+#define HEARTH_CORE_STORE_STORE_H
+
+#include "core/format/block.h"
+
+/* The store's; others read. */
+struct hth_slot {
+    uint64_t id;         /* of the slot, for ever (its file name in the pool) */
+    uint64_t generation; /* counts its uses */
+    unsigned char *base; /* [capacity], readable and writable */
+    uint64_t capacity;   /* bytes, block and table included */
+    int fd;              /* to lend to a rank that writes; -1 in plain memory */
+    uint32_t leases;     /* readers, grants; hth_store_lease() */
+    void *user;          /* the engine's: registration with the transport */
+};
+
+/* A raw object in somebody's hands; the store's, others read. */
+struct hth_raw {
+    unsigned char *base; /* [len]; writable until it is sealed. NULL: len is 0 */
+    uint64_t len;
+    int fd; /* to lend for reading, once sealed; -1 in plain memory */
+};
+
+struct hth_store;
+
+/* What scan() reports. */
+struct hth_store_found {
+    struct hth_save_id save; /* of the block for objects; of the name for directories */
+    const char *dir;         /* the directory's name */
+    const char *name;        /* of the file */
+    int tmp;                 /* a slot that was being received: name is without `.tmp` */
+    struct hth_slot *slot;   /* NULL: a raw object or a manifest */
+    int link;                /* foreign: the file is a link into its writer's buffers */
+    int unfinished; /* nothing but: the foreign container `dir` has an `unfinished` marker */
+};
+
+struct hth_store_ops {
+    /* Room for slots of these sizes (block and table included; capacity is 17/16 of it, rounded
+     * up to 2 MiB). Makes what is missing, in the background where it can. Errors: HEARTH_ENOSPC
+     * with the three limits and what to do; then nothing was made. */
+    int (*reserve)(
+            struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+
+    /* The same for saves that have not been announced: what fits is made in the background, and take()
+     * goes on making what it does not find. No slot makes way. Errors: as above. */
+    int (*foresee)(
+            struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+
+    /* Best-fitting free slot of at least `bytes`, made now where reserve() was never called and
+     * there is room. Errors: HEARTH_EBUSY no free slot in what was reserved, HEARTH_ENOSPC. */
+    int (*take)(
+            struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
+
+    /* take() for a rank, which writes into a mapping of its own: where slots fit equally well, the
+     * one that it had last, since touching a new one costs more than the copy. */
+    int (*lend)(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
+            struct hearth_error *err);
+
+    /* Show a taken slot as `<name>.tmp` of `save`, whose directory is made where needed. */
+    int (*receive)(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
+            const char *name, struct hearth_error *err);
+
+    /* Its final name, never over another. Errors: HEARTH_EEXIST, HEARTH_EIO. */
+    int (*seal)(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
+            const char *name, struct hearth_error *err);
+
+    /* Back to the pool, from any state but FREE. */
+    void (*give)(struct hth_store *s, struct hth_slot *slot);
+
+    /* Put aside as evidence (bounded; beyond that, give). `why` goes into the file's name. */
+    void (*condemn)(struct hth_store *s, struct hth_slot *slot, const char *why);
+
+    void (*lease)(struct hth_store *s, struct hth_slot *slot);
+    void (*unlease)(struct hth_store *s, struct hth_slot *slot);
+    /* A descriptor for a rank that reads: nothing can be written or cut through it. The caller
+     * closes it; -1 in plain memory. Errors: HEARTH_EIO. */
+    int (*reader)(struct hth_store *s, const struct hth_slot *slot, int *out_fd,
+            struct hearth_error *err);
+
+    /* A raw object to be written, in nobody's sight: quick, whatever its size. Room is looked for.
+     * Errors: HEARTH_ENOSPC naming the object and what to do, HEARTH_EEXIST, HEARTH_EINVAL. */
+    int (*raw_make)(struct hth_store *s, struct hth_save_id save, const char *name, uint64_t len,
+            struct hth_raw **out, struct hearth_error *err);
+    /* Memory behind bytes [off, off + len): before they are written, each once. Any thread; takes
+     * as long as it takes. Errors: HEARTH_ENOSPC as above. */
+    int (*raw_back)(struct hth_store *s, struct hth_raw *raw, uint64_t off, uint64_t len,
+            struct hearth_error *err);
+    /* Its final name, in place of what a raw object was there; not written to any more.
+     * Errors: HEARTH_ENOENT the save was removed meanwhile, HEARTH_EEXIST, HEARTH_EIO. */
+    int (*raw_seal)(struct hth_store *s, struct hth_raw *raw, struct hearth_error *err);
+    /* One that is sealed, to be read. Nobody has looked at its bytes. Errors: HEARTH_ENOENT. */
+    int (*raw_open)(struct hth_store *s, struct hth_save_id save, const char *name,
+            struct hth_raw **out, struct hearth_error *err);
+    /* NULL: nothing. One that was not sealed is gone; what is sealed and removed, with its last. */
+    void (*raw_close)(struct hth_store *s, struct hth_raw *raw);
+
+    /* COMPLETE: the directory becomes step-<N>_ckpt, in exchange with an older save of that step. */
+    int (*publish)(struct hth_store *s, struct hth_save_id save, struct hearth_error *err);
+
+    /* Remove a save's directory with its raw objects and manifest; its slots were given back
+     * before. Exchanges back first if it was published over an older save of its step. */
+    void (*remove)(struct hth_store *s, struct hth_save_id save);
+
+    /* Records in .hearth/: `epoch`, `keep`, `<save>.manifest`. Atomic. get: malloc'ed, HEARTH_ENOENT. */
+    int (*record_put)(struct hth_store *s, const char *name, const void *bytes, size_t len,
+            struct hearth_error *err);
+    int (*record_get)(struct hth_store *s, const char *name, void **out, size_t *out_len,
+            struct hearth_error *err);
+    void (*record_remove)(struct hth_store *s, const char *name);
+
+    /* Everything that is there, after a start: saves' directories, their slots (mapped, leased to
+     * nobody) and files. Free slots of the pool are adopted silently. `found` may be called with
+     * a directory of a foreign container too (save.epoch 0): with its files as slots that are only
+     * readable, or, without a slot, because its writer has not finished it. What is broken is
+     * skipped and logged. */
+    int (*scan)(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
+            void *arg, struct hearth_error *err);
+
+    /* The next moment of background work (prefault), HTH_NEVER: none; and do a bounded piece of it, or
+     * give some to the workers. To be called again when one of them has ended. */
+    uint64_t (*work)(struct hth_store *s);
+
+    /* 1: no free slot of so many bytes is ready, and one that was foreseen is being made by the workers:
+     * take() would wait for it, or fail if it is large. */
+    int (*soon)(struct hth_store *s, uint64_t bytes);
+
+    uint64_t (*id)(
+            struct hth_store *s); /* random, kept in .hearth/store: same id = the memory survived */
+    void (*close)(struct hth_store *s); /* unmap; files stay */
+};
+
+struct hth_store {
+    const struct hth_store_ops *ops;
+};
+
+#endif

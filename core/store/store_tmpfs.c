@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Open and close of a node's memory. `.hearth/store` says that it is the same memory as before:
+ *
+ *      0  8  "HTHSTORE"     8 u32 version (1)    12 u32 CRC32C of bytes 16..95
+ *     16  u64 store id     24 u64 starts         32 64 job, NUL-padded
+ *
+ * It is rewritten in place at each start, in a page that is there: a full mount does not keep an
+ * engine from starting.
+ */
+#include "tmpfs.h"
+
+#include "core/base/bytes.h"
+#include "core/base/crc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define STORE_BYTES   96u
+#define STORE_VERSION 1u
+#define RECORD_MAX    127 /* bytes of a record's name */
+#define OPEN_TRIES    16  /* where another engine removes what we have just opened */
+
+static const unsigned char magic[8] = { 'H', 'T', 'H', 'S', 'T', 'O', 'R', 'E' };
+
+static int record_check(const char *name, struct hearth_error *err)
+{
+    static const char *const taken[] = { "lock", "store", "pool", "evidence", NEW_FILE };
+    size_t len = strlen(name);
+    struct hth_save_id save;
+    int bad = len == 0 || len > RECORD_MAX || name[0] == '.' || strchr(name, '/') ||
+              !hth_save_parse(name, &save) || !strncmp(name, NEW_RAW, strlen(NEW_RAW));
+
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+        bad |= !strcmp(name, taken[i]);
+    return bad ? hth_fail(err, HEARTH_EINVAL, 0, "\"%.80s\" cannot name a record", name) : 0;
+}
+
+static int record_put(struct hth_store *s, const char *name, const void *bytes, size_t len,
+        struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    int rc = record_check(name, err);
+
+    return rc ? rc : hth_small_put(t, t->own_fd, name, bytes, len, err);
+}
+
+static int record_get(struct hth_store *s, const char *name, void **out, size_t *out_len,
+        struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    int rc = record_check(name, err);
+
+    return rc ? rc : hth_small_get(t, t->own_fd, name, out, out_len, err);
+}
+
+static void record_remove(struct hth_store *s, const char *name)
+{
+    if (!record_check(name, NULL))
+        unlinkat(hth_tmpfs_of(s)->own_fd, name, 0);
+}
+
+static uint64_t store_id(struct hth_store *s)
+{
+    return hth_tmpfs_of(s)->id;
+}
+
+uint64_t hth_store_tmpfs_missing(struct hth_store *s)
+{
+    return hth_back_missing(hth_tmpfs_of(s));
+}
+
+static void close_if(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void close_all(struct hth_tmpfs *t)
+{
+    close_if(&t->evidence_fd);
+    close_if(&t->pool_fd);
+    close_if(&t->own_fd);
+    close_if(&t->job_fd);
+    close_if(&t->root_fd);
+    close_if(&t->lock_fd); /* last: until here nobody else may begin */
+}
+
+static void store_close(struct hth_store *s)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+
+    if (!t)
+        return;
+    hth_raws_end(t);
+    while (t->slots)
+        hth_pool_forget(t, t->slots);
+    while (t->dirs)
+        hth_dir_forget(t, t->dirs);
+    close_all(t);
+    free(t->path);
+    free(t);
+}
+
+static const struct hth_store_ops tmpfs_ops = {
+    .reserve = hth_pool_reserve,
+    .foresee = hth_pool_foresee,
+    .take = hth_pool_take,
+    .lend = hth_pool_lend,
+    .receive = hth_dir_receive,
+    .seal = hth_dir_seal,
+    .give = hth_pool_give,
+    .condemn = hth_pool_condemn,
+    .lease = hth_pool_lease,
+    .unlease = hth_pool_unlease,
+    .reader = hth_pool_reader,
+    .raw_make = hth_raw_make,
+    .raw_back = hth_raw_back,
+    .raw_seal = hth_raw_seal,
+    .raw_open = hth_raw_open,
+    .raw_close = hth_raw_close,
+    .publish = hth_dir_publish,
+    .remove = hth_dir_remove,
+    .record_put = record_put,
+    .record_get = record_get,
+    .record_remove = record_remove,
+    .scan = hth_adopt_scan,
+    .work = hth_pool_work,
+    .soon = hth_pool_soon,
+    .id = store_id,
+    .close = store_close,
+};
+
+static void store_encode(const struct hth_tmpfs *t, unsigned char out[STORE_BYTES])
+{
+    memset(out, 0, STORE_BYTES);
+    memcpy(out, magic, sizeof(magic));
+    hth_put32(out + 8, STORE_VERSION);
+    hth_put64(out + 16, t->id);
+    hth_put64(out + 24, t->starts);
+    for (size_t i = 0; t->job[i]; i++)
+        out[32 + i] = (unsigned char)t->job[i];
+    hth_put32(out + 12, hth_crc32c(out + 16, STORE_BYTES - 16));
+}
+
+static int store_decode(
+        struct hth_tmpfs *t, const unsigned char *in, size_t len, struct hearth_error *err)
+{
+    if (len < 12 || memcmp(in, magic, sizeof(magic)) != 0 ||
+            (hth_get32(in + 8) == STORE_VERSION &&
+                    (len != STORE_BYTES ||
+                            hth_get32(in + 12) != hth_crc32c(in + 16, STORE_BYTES - 16))))
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "%.200s/.hearth/store is damaged; look at the job with `hearth ls`, then remove it "
+                "with `hearth clean`",
+                t->path);
+    if (hth_get32(in + 8) != STORE_VERSION)
+        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+                "%.200s was made by a newer Hearth (store version %" PRIu32 "); use that one",
+                t->path, hth_get32(in + 8));
+    if (in[95] || strcmp((const char *)in + 32, t->job) != 0)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "%.200s belongs to job %.64s; a job's directory must keep its name", t->path,
+                (const char *)in + 32);
+    t->id = hth_get64(in + 16);
+    t->starts = hth_get64(in + 24);
+    return 0;
+}
+
+static int store_first(struct hth_tmpfs *t, struct hearth_error *err)
+{
+    unsigned char bytes[STORE_BYTES];
+
+    t->starts = 1;
+    do
+        if (getrandom(&t->id, sizeof(t->id), 0) != sizeof(t->id))
+            return hth_fail(err, HEARTH_EIO, errno, "no random number for the store's id");
+    while (!t->id);
+    store_encode(t, bytes);
+    return hth_small_put(t, t->own_fd, "store", bytes, sizeof(bytes), err);
+}
+
+/* Whose memory this is; a new id where it has none. */
+static int store_read(struct hth_tmpfs *t, struct hearth_error *err)
+{
+    unsigned char next[STORE_BYTES];
+    struct hearth_error why = { 0 };
+    void *bytes;
+    size_t len;
+    int fd, rc = hth_small_get(t, t->own_fd, "store", &bytes, &len, &why);
+
+    if (rc == HEARTH_ENOENT)
+        return store_first(t, err);
+    if (rc)
+        return hth_fail(err, rc, why.native, "%s", why.text);
+    rc = store_decode(t, bytes, len, err);
+    free(bytes);
+    if (rc)
+        return rc;
+    t->starts++;
+    store_encode(t, next);
+    fd = hth_sys_open_file(t->own_fd, "store", O_RDWR);
+    if (fd < 0 || hth_sys_write(t, fd, next, sizeof(next), 0))
+        rc = hth_sys_fail(t, err, "write", "store");
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+/* Ours alone: 0700 and of this user. */
+static int open_dir(
+        struct hth_tmpfs *t, int parent, const char *name, int *out_fd, struct hearth_error *err)
+{
+    struct stat st;
+
+    if (hth_sys_mkdir(t, parent, name) && errno != EEXIST)
+        return hth_sys_fail(t, err, "make directory", name);
+    *out_fd = hth_sys_open_dir(parent, name);
+    if (*out_fd < 0 || fstat(*out_fd, &st))
+        return hth_sys_fail(t, err, "open directory", name);
+    if (st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "%.200s: %s belongs to user %ld with mode %03o; it must be ours and writable by "
+                "nobody else",
+                t->path, name, (long)st.st_uid, (unsigned)st.st_mode & 0777);
+    return 0;
+}
+
+static int open_root(struct hth_tmpfs *t, const char *root, struct hearth_error *err)
+{
+    struct hth_room room;
+    int rc;
+
+    t->root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (t->root_fd < 0)
+        return hth_fail(err, errno == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, errno,
+                "cannot open the store's root %.200s: %s; mount a tmpfs there, or name another "
+                "root",
+                root, strerrordesc_np(errno));
+    rc = hth_room_look(t->root_fd, t->opts.proc, &room, err);
+    if (rc || room.tmpfs)
+        return rc;
+    if (!t->opts.allow_non_tmpfs)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "the store's root %.200s is not on a tmpfs; mount one there (mount -t tmpfs -o "
+                "size=...,huge=within_size tmpfs DIR), or allow other file systems by option",
+                root);
+    t->no_collapse = 1;
+    hth_say(&t->opts.log, HEARTH_LOG_WARN, "not-tmpfs",
+            "%s is not on a tmpfs: checkpoints there cost what its disk costs", root);
+    return 0;
+}
+
+static int open_lock(struct hth_tmpfs *t, struct hearth_error *err)
+{
+    t->lock_fd = hth_sys_open_file(t->own_fd, "lock", O_RDWR);
+    if (t->lock_fd < 0 && errno == ENOENT) {
+        t->lock_fd = hth_sys_create(t, t->own_fd, "lock");
+        if (t->lock_fd < 0 && errno == EEXIST) /* another engine, a moment ago */
+            t->lock_fd = hth_sys_open_file(t->own_fd, "lock", O_RDWR);
+    }
+    if (t->lock_fd < 0)
+        return hth_sys_fail(t, err, "open", "lock");
+    hth_point(&t->opts.points, "lock");
+    return hth_lock_take(t->lock_fd, t->path, err);
+}
+
+static int was_removed(int fd)
+{
+    struct stat st;
+
+    return fd >= 0 && !fstat(fd, &st) && st.st_nlink == 0;
+}
+
+/* An engine that ended for good, or `hearth clean`, removed it after we had opened it: such a lock
+ * keeps nobody out. */
+static int is_gone(const struct hth_tmpfs *t)
+{
+    return was_removed(t->job_fd) || was_removed(t->own_fd) || was_removed(t->lock_fd);
+}
+
+static int open_locked(struct hth_tmpfs *t, const char *root, struct hearth_error *err)
+{
+    int rc = open_root(t, root, err);
+
+    if (!rc)
+        rc = open_dir(t, t->root_fd, t->job, &t->job_fd, err);
+    if (!rc)
+        rc = open_dir(t, t->job_fd, HTH_RECORDS_DIR, &t->own_fd, err);
+    if (!rc)
+        rc = open_lock(t, err);
+    return rc;
+}
+
+static int open_all(struct hth_tmpfs *t, const char *root, struct hearth_error *err)
+{
+    int rc = open_locked(t, root, err);
+
+    for (int i = 1; i < OPEN_TRIES && is_gone(t); i++) {
+        close_all(t);
+        rc = open_locked(t, root, err);
+    }
+    if (!rc)
+        rc = store_read(t, err);
+    if (!rc)
+        rc = open_dir(t, t->own_fd, "pool", &t->pool_fd, err);
+    if (!rc)
+        rc = open_dir(t, t->own_fd, "evidence", &t->evidence_fd, err);
+    return rc;
+}
+
+int hth_store_tmpfs_open(
+        const struct hth_store_tmpfs_opts *opts, struct hth_store **out, struct hearth_error *err)
+{
+    struct hth_tmpfs *t;
+    int rc = hth_job_check(opts->job, err);
+
+    if (rc)
+        return rc;
+    t = calloc(1, sizeof(*t));
+    if (!t)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a store");
+    t->base.ops = &tmpfs_ops;
+    t->opts = *opts;
+    t->opts.root = t->opts.job = NULL;
+    t->root_fd = t->job_fd = t->own_fd = t->pool_fd = t->evidence_fd = t->lock_fd = -1;
+    snprintf(t->job, sizeof(t->job), "%s", opts->job);
+    if (asprintf(&t->path, "%s/%s", opts->root, opts->job) < 0) {
+        free(t);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a store");
+    }
+    rc = open_all(t, opts->root, err);
+    if (rc) {
+        store_close(&t->base);
+        return rc;
+    }
+    *out = &t->base;
+    return 0;
+}

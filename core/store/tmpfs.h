@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parts of the store on tmpfs, for each other:
+ *
+ *     store_tmpfs.c   open, close, ops             pool.c      slots: make, back, map, give
+ *     reserve.c       room for them                slot_back.c memory behind them
+ *     save_dir.c      directories of saves         adopt.c     what was there before us
+ *     raw_file.c      raw objects                  small_file.c  records
+ *     store_lock.c, erase.c                        tmpfs_sys.c   calls that can be made to fail
+ */
+/* For this folder alone. */
+#ifndef CORE_TMPFS_H
+#define CORE_TMPFS_H
+
+#include "room.h"
+#include "store_tmpfs.h"
+#include <sys/stat.h>
+
+#define FILE_NAME_BYTES 256 /* of a directory entry, with its terminator */
+#define NEW_FILE        "new"
+#define NEW_RAW         "new-"              /* and a number */
+#define HTH_SLOT_MAX    (UINT64_C(1) << 56) /* bytes: above any machine, below overflow */
+#define TMP_SUFFIX      ".tmp"
+
+/* FREE and HELD lie in the pool; GIVEN too: free when its last lease ends and nobody else has it
+ * open. CONDEMNED: gone with
+ * its last lease. LOST: the system refused to move it; mapped, never used again. */
+enum tmpfs_state {
+    TMPFS_FREE,
+    TMPFS_HELD,
+    TMPFS_RECEIVED,
+    TMPFS_SEALED,
+    TMPFS_GIVEN,
+    TMPFS_CONDEMNED,
+    TMPFS_LOST
+};
+
+struct tmpfs_dir {
+    struct tmpfs_dir *next;
+    struct hth_save_id save; /* epoch 0: foreign */
+    int fd;
+    ino_t ino;
+    int published;     /* it is step-<N>_ckpt, in the job's directory */
+    int was_published; /* so it goes back there when what replaced it is removed */
+    int adopted;       /* it was there before us, with whatever lies in it */
+    char name[FILE_NAME_BYTES];
+};
+
+struct tmpfs_slot {
+    struct hth_slot pub; /* first */
+    struct tmpfs_slot *next;
+    enum tmpfs_state state;
+    uint64_t made;    /* bytes from the front that are backed by memory */
+    uint64_t touched; /* ... that our mapping has pages for */
+    uint32_t taker;   /* who had it last, and so has its pages mapped */
+    int foreign;
+    int busy;              /* a piece of its memory is given to a worker */
+    int link;              /* foreign: reached by a link into its writer's buffers */
+    int matched;           /* by the reserve() that runs */
+    struct tmpfs_dir *dir; /* where its name is, unless in the pool */
+    char name[FILE_NAME_BYTES];
+};
+
+#define TMPFS_PIECES 2u /* side by side; other workers have checksums to do */
+
+/* Memory behind a slot, given to a worker; the slot is leased. Who needs the slot at once claims it. */
+enum tmpfs_piece_state { PIECE_QUEUED, PIECE_RUNNING, PIECE_ENDED, PIECE_CLAIMED };
+
+struct tmpfs_piece {
+    struct hth_work work;
+    int given; /* until `done`; else all below means nothing */
+    int state; /* enum tmpfs_piece_state, atomic */
+    struct hth_tmpfs *t;
+    struct tmpfs_slot *slot; /* NULL: what became of it is seen */
+    uint64_t len;
+    int touching;       /* the second stage, else the first */
+    int huge;           /* huge pages are tried ... */
+    int no_huge, error; /* ... and there are none; errno */
+};
+
+struct hth_tmpfs {
+    struct hth_store base;            /* first */
+    struct hth_store_tmpfs_opts opts; /* root and job: ours, in path and job */
+    char *path;                       /* <root>/<job>, for sentences */
+    char job[HTH_NAME_MAX + 1];
+    int root_fd, job_fd, own_fd, pool_fd, evidence_fd, lock_fd;
+    uint64_t id;
+    uint64_t starts; /* engines this memory has seen; upper half of new generations */
+    int reserved;
+    int no_populate, no_collapse; /* the kernel refused once */
+    struct tmpfs_piece piece[TMPFS_PIECES];
+    struct tmpfs_slot *slots;
+    struct tmpfs_dir *dirs;
+    struct tmpfs_raw *raws;   /* open ones */
+    struct tmpfs_raw *ending; /* closed, and with a worker */
+    uint64_t raws_made;
+};
+
+static inline struct hth_tmpfs *hth_tmpfs_of(struct hth_store *s)
+{
+    return (struct hth_tmpfs *)s;
+}
+
+static inline struct tmpfs_slot *hth_tmpfs_slot(struct hth_slot *slot)
+{
+    return (struct tmpfs_slot *)slot;
+}
+
+/* tmpfs_sys.c: as the system calls; -1 and errno. */
+int hth_sys_mkdir(struct hth_tmpfs *t, int dir, const char *name);
+int hth_sys_create(struct hth_tmpfs *t, int dir, const char *name);
+int hth_sys_truncate(struct hth_tmpfs *t, int fd, uint64_t len);
+int hth_sys_allocate(struct hth_tmpfs *t, int fd, uint64_t off, uint64_t len);
+int hth_sys_write(struct hth_tmpfs *t, int fd, const void *bytes, size_t len, uint64_t off);
+int hth_sys_rename_new(
+        struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to);
+int hth_sys_rename(struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to);
+void *hth_sys_map(struct hth_tmpfs *t, int fd, uint64_t len, int writable);
+void *hth_sys_zalloc(struct hth_tmpfs *t, size_t bytes);
+/* Open relative to `dir`, never through a link. */
+int hth_sys_open_dir(int dir, const char *name);
+int hth_sys_open_file(int dir, const char *name, int flags);
+int hth_sys_exchange(int a_dir, const char *a, int b_dir, const char *b);
+/* A sentence from errno: "<path>: <doing> <name>: <why>". Returns the code. */
+int hth_sys_fail(
+        const struct hth_tmpfs *t, struct hearth_error *err, const char *doing, const char *name);
+/* Each entry but `.` and `..`; the caller's fd stays open and its position is its own. */
+int hth_sys_each(int dir, void (*entry)(void *arg, const char *name), void *arg);
+
+/* small_file.c: whole files, made as NEW_FILE in .hearth/ and renamed over what is there. */
+int hth_small_put(struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len,
+        struct hearth_error *err);
+int hth_small_get(struct hth_tmpfs *t, int dir, const char *name, void **out, size_t *out_len,
+        struct hearth_error *err);
+
+/* reserve.c */
+int hth_pool_reserve(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+int hth_pool_foresee(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+/* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? HEARTH_ENOSPC. */
+int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err);
+/* It is one of the pool's, in whatever state. */
+int hth_pool_counts(const struct tmpfs_slot *s);
+
+/* pool.c */
+uint64_t hth_pool_capacity(uint64_t bytes);
+/* A free slot without memory behind it yet; and away with one, file and all. */
+int hth_pool_new(
+        struct hth_tmpfs *t, uint64_t capacity, struct tmpfs_slot **out, struct hearth_error *err);
+void hth_pool_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot);
+int hth_pool_take(
+        struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
+int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
+        struct hearth_error *err);
+void hth_pool_give(struct hth_store *s, struct hth_slot *slot);
+void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *why);
+void hth_pool_lease(struct hth_store *s, struct hth_slot *slot);
+int hth_pool_reader(
+        struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err);
+void hth_pool_unlease(struct hth_store *s, struct hth_slot *slot);
+/* Free, or given while somebody uses it. */
+void hth_pool_settle(struct tmpfs_slot *slot);
+uint64_t hth_pool_work(struct hth_store *s);
+int hth_pool_soon(struct hth_store *s, uint64_t bytes);
+/* There is no memory for it. */
+void hth_pool_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err);
+/* A slot around an open file that is there, whose fd it takes on success; mapped. */
+int hth_pool_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
+        struct tmpfs_slot **out, struct hearth_error *err);
+/* Unmap, close, forget. The file stays. */
+void hth_pool_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot);
+void hth_pool_name(uint64_t id, char out[FILE_NAME_BYTES]);
+
+/* slot_back.c: pages under slots. */
+uint64_t hth_back_missing(const struct hth_tmpfs *t);
+int hth_back_all(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
+/* One bounded piece; 0: nothing left to do for this slot. Negative: it cannot be backed. */
+int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
+/* The same for all slots, with the workers; whenever one of them has ended, again. */
+void hth_back_submit(struct hth_tmpfs *t);
+/* No worker has a part of it any more; waits for what has begun, one piece at most. */
+void hth_back_claim(struct hth_tmpfs *t, struct tmpfs_slot *slot);
+
+/* save_dir.c */
+struct tmpfs_dir *hth_dir_find(struct hth_tmpfs *t, struct hth_save_id save);
+int hth_dir_get(struct hth_tmpfs *t, struct hth_save_id save, struct tmpfs_dir **out,
+        struct hearth_error *err);
+/* Take an open directory into the list. */
+int hth_dir_add(struct hth_tmpfs *t, int fd, ino_t ino, const char *name, struct tmpfs_dir **out,
+        struct hearth_error *err);
+void hth_dir_forget(struct hth_tmpfs *t, struct tmpfs_dir *dir);
+void hth_dir_drop_foreign(struct hth_tmpfs *t, struct tmpfs_dir *dir);
+int hth_dir_record(struct hth_tmpfs *t, const struct tmpfs_dir *dir, struct hearth_error *err);
+/* `<save>.dir`: 0, or negative when there is none that can be read. */
+int hth_dir_record_get(
+        struct hth_tmpfs *t, struct hth_save_id save, ino_t *out_ino, int *out_was_published);
+int hth_dir_receive(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
+        const char *name, struct hearth_error *err);
+int hth_dir_seal(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
+        const char *name, struct hearth_error *err);
+int hth_dir_publish(struct hth_store *s, struct hth_save_id save, struct hearth_error *err);
+void hth_dir_remove(struct hth_store *s, struct hth_save_id save);
+
+/* A live slot of this directory has this name in it. */
+int hth_dir_names_slot(const struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name);
+
+/* raw_file.c */
+int hth_raw_make(struct hth_store *s, struct hth_save_id save, const char *name, uint64_t len,
+        struct hth_raw **out, struct hearth_error *err);
+int hth_raw_back(struct hth_store *s, struct hth_raw *raw, uint64_t off, uint64_t len,
+        struct hearth_error *err);
+int hth_raw_seal(struct hth_store *s, struct hth_raw *raw, struct hearth_error *err);
+int hth_raw_open(struct hth_store *s, struct hth_save_id save, const char *name,
+        struct hth_raw **out, struct hearth_error *err);
+void hth_raw_close(struct hth_store *s, struct hth_raw *raw);
+void hth_raw_unlink(struct hth_tmpfs *t, int dir, const char *name); /* a file of a save */
+void hth_raws_end(struct hth_tmpfs *t);              /* all; the workers have stopped */
+uint64_t hth_raw_missing(const struct hth_tmpfs *t); /* bytes made and not yet backed */
+
+/* adopt.c */
+int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
+        void *arg, struct hearth_error *err);
+/* A slot by its size and mode, or a raw object. */
+int hth_adopt_is_slot(const struct stat *st);
+
+/* store_lock.c: lock the open `.hearth/lock`. */
+int hth_lock_take(int fd, const char *path, struct hearth_error *err);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between the parts of the pickle machine: its loop (pickle.c), its opcodes (pickle_ops.c), those
+ * of them that refer (pickle_objects.c). */
+/* For this folder alone. */
+#ifndef HEARTH_CORE_TORCH_PICKLE_MACHINE_H
+#define HEARTH_CORE_TORCH_PICKLE_MACHINE_H
+
+#include "pickle.h"
+
+struct hth_machine {
+    struct hth_pickle p;
+    size_t op;                       /* where the opcode in hand began */
+    size_t pos;                      /* next byte */
+    size_t frame_end;                /* of the last frame */
+    uint32_t mark[HTH_PICKLE_MARKS]; /* depth of the stack at each */
+    uint32_t marks;
+    int stopped;
+    int values; /* opcodes of values are allowed */
+    struct hearth_error *err;
+};
+
+/* arg[n]: the argument without its length, in the pickle. */
+typedef int hth_op_fn(struct hth_machine *m, const unsigned char *arg, size_t n);
+
+/* An opcode's argument: `fixed` bytes; or as many as a number of `prefix` bytes in front says; or
+ * `lines` texts, each with a newline. run NULL: refused. */
+struct hth_op {
+    uint8_t fixed, prefix, lines;
+    uint8_t values; /* 1: in hth_pickle_load_values() only */
+    hth_op_fn *run;
+};
+extern const struct hth_op hth_pickle_op[256];
+
+/* LONG1: two's complement of n bytes, which may be more than are needed. NULL, or why not. */
+const char *hth_pickle_long(const unsigned char *arg, size_t n, int64_t *out);
+
+/* "byte N: ..." at the opcode in hand; a macro, so that an analyzer knows the code. */
+void hth_machine_say(struct hth_machine *m, const char *fmt, ...) HTH_PRINTF(2, 3);
+#define hth_machine_refuse(m, ...) (hth_machine_say((m), __VA_ARGS__), HEARTH_ECORRUPT)
+
+/* The stack holds n values above the last mark. */
+int hth_machine_need(struct hth_machine *m, uint32_t n);
+struct hth_pickle_value *hth_machine_top(struct hth_machine *m, uint32_t below);
+int hth_machine_push(struct hth_machine *m, uint32_t v);
+
+/* A new value on the stack; *out is zero but for kind and place. */
+int hth_machine_make(
+        struct hth_machine *m, enum hth_pickle_kind kind, struct hth_pickle_value **out);
+
+/* A value is about to stand in the container `over`, NULL when it is the root. */
+int hth_machine_use(struct hth_machine *m, uint32_t number, struct hth_pickle_value *over);
+
+hth_op_fn hth_op_memoize, hth_op_put, hth_op_get, hth_op_global, hth_op_stack_global, hth_op_newobj,
+        hth_op_reduce, hth_op_build, hth_op_persistent;
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The machine's clock, random numbers, threads, log and stop points, in the shape in which the
+ * state machines want them. Simulators have others.
+ */
+#ifndef HEARTH_ENGINE_HANDS_H
+#define HEARTH_ENGINE_HANDS_H
+
+#include "core/base/env.h"
+
+struct hth_clock hth_system_clock(void);   /* CLOCK_MONOTONIC, CLOCK_REALTIME */
+struct hth_random hth_system_random(void); /* getrandom(2) */
+
+/* Threads that run work first in, first out. */
+struct hth_pool;
+
+/* wake_fd: an eventfd that is written when work is done; borrowed. Signals are blocked in the
+ * threads. Errors: HEARTH_ENOMEM, HEARTH_EIO. */
+int hth_pool_open(unsigned threads, int wake_fd, struct hth_pool **out, struct hearth_error *err);
+struct hth_workers hth_pool_workers(struct hth_pool *pool); /* submit: any thread */
+unsigned hth_pool_deliver(struct hth_pool *pool); /* runs `done` of all that ended; how many */
+void hth_pool_stop(struct hth_pool *pool);  /* ends the work that runs; of what waits neither run
+                                               nor done will be called, and nothing is touched */
+void hth_pool_close(struct hth_pool *pool); /* NULL: nothing */
+
+/* `log` in a folder: one line each, `time level event text`, at most two files of 4 MiB (log, log.1).
+ * What is said before the folder is there waits, up to 4 KiB. */
+struct hth_log_file;
+
+int hth_log_file_make(struct hth_log_file **out, enum hearth_log_level level, int also_stderr,
+        struct hearth_error *err);
+/* `dir` is borrowed until return, `path` for sentences. Errors: HEARTH_EIO, also where something else
+ * than a file lies there; lines then go on waiting. */
+int hth_log_file_open(
+        struct hth_log_file *log, int dir, const char *path, struct hearth_error *err);
+struct hth_log hth_log_file_sink(struct hth_log_file *log); /* any thread */
+void hth_log_file_close(struct hth_log_file *log);          /* NULL: nothing */
+
+#define HTH_POINT_NAME 32
+
+/* At the count-th arrival at the point `name` the process writes `<dir>/stopped` ("name pid")
+ * and stops itself with SIGSTOP; whoever set it kills it or lets it go on. */
+struct hth_stop_point {
+    char name[HTH_POINT_NAME]; /* empty: nothing stops */
+    unsigned count;            /* from 1 */
+    unsigned seen;             /* arrivals, atomic */
+    char dir[4096 + 128];
+};
+
+/* "NAME" or "NAME:COUNT". Errors: HEARTH_EINVAL. */
+int hth_stop_point_parse(struct hth_stop_point *out, const char *text, struct hearth_error *err);
+struct hth_points hth_stop_point_hook(struct hth_stop_point *point); /* borrowed */
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One engine: all state machines of a node behind three kinds of events. Requests of ranks come in
+ * as the bytes of core/local/local.h, the peers' messages through the session, time through tick. It never
+ * sleeps, reads a clock, starts a thread or touches a socket; engine/driver.c does in production, the
+ * simulator's single thread in tests, with the same code.
+ */
+/* For this folder alone. */
+#ifndef HEARTH_ENGINE_NODE_H
+#define HEARTH_ENGINE_NODE_H
+
+#include "core/local/local.h"
+#include "replication/ctx.h"
+
+struct hth_node;
+
+struct hth_node_env {
+    struct hth_clock clock;
+    struct hth_random random;
+    struct hth_workers workers;
+    struct hth_log log;
+    struct hth_points points;
+    struct hth_store *store;         /* borrowed until hth_node_close() */
+    struct hth_session_opts session; /* heartbeat, dead, stall; key; job */
+    struct hth_transport *(*transport)(void *self, const struct hth_transport_events *events,
+            struct hearth_error *err); /* called once by hth_node_open(): opens and gives away */
+    void *transport_self;
+    /* An answer or event for a client: bytes[len]; fd >= 0: a descriptor to pass on (borrowed during
+     * the call); attach: content for a memfd (borrowed during the call). At most one of the two. */
+    void (*reply)(void *self, uint32_t client, const void *bytes, size_t len, int fd,
+            const void *attach, size_t attach_len);
+    void *reply_self;
+    char node[HTH_NAME_MAX + 1]; /* this node's id */
+    char log_path[512];          /* told to clients, as are the next four */
+    char provider[32];
+    char bind[64];
+    char device[32];
+    int trusted;       /* network = trusted; ranks must say the same */
+    uint32_t linger_s; /* until ranks say another; 0: a day */
+    uint32_t retry_ms; /* 0: 500 */
+    uint32_t breaks;   /* enum hth_break, tests */
+};
+
+/* Adopts what the store has. Where it has an epoch record whose job still runs (an engine that died
+ * under living ranks), listens to that epoch again and goes on with it. */
+int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct hearth_error *err);
+
+/* One packet of a client (any number > 0 that the server chose); content: of the descriptor that
+ * came with it, NULL: none; taken over. What is large of it is read by the workers, later. */
+void hth_node_request(struct hth_node *node, uint32_t client, const void *bytes, size_t len,
+        struct hth_content *content);
+
+/* Its connection ended or its process died: leases and loans of it end. */
+void hth_node_client_gone(struct hth_node *node, uint32_t client);
+
+struct hth_transport *hth_node_transport(struct hth_node *node); /* for progress and arm */
+
+/* Time, and whatever the transport's progress left to do. Call when due and after any event. */
+void hth_node_tick(struct hth_node *node);
+uint64_t hth_node_due_ms(struct hth_node *node); /* store's background work included */
+
+uint32_t hth_node_clients(const struct hth_node *node); /* attached now */
+/* 1: the job was dropped, everywhere as far as we can tell, and no client is left: the engine may end. */
+int hth_node_done(const struct hth_node *node);
+
+/* What its memory is left for when the engine ends. */
+enum hth_leftover {
+    HTH_LEAVE_ALL,     /* the job goes on, or may */
+    HTH_LEAVE_RECORDS, /* it was dropped, and not every node is known to have heard */
+    HTH_LEAVE_NOTHING
+};
+enum hth_leftover hth_node_leftover(const struct hth_node *node);
+
+uint32_t hth_node_linger_s(const struct hth_node *node);
+
+/* For tests and the simulator. */
+struct hth_ctx *hth_node_ctx(struct hth_node *node);
+struct hth_slot *hth_node_lent(struct hth_node *node, uint64_t slot); /* in a rank's hands; NULL */
+
+void hth_node_close(struct hth_node *node); /* the transport too; the store stays */
+
+#endif

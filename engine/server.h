@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine's side of the local socket: packets in, answers out, and who is still there.
+ *
+ * A client is a connection of our own user; it is gone when the connection ends, when its process
+ * ends (by pidfd: a child that it forked and that keeps the socket changes nothing; where pid
+ * namespaces hide the process the connection alone decides), when it sends nonsense, or when it
+ * does not read its answers. One thread; nothing waits.
+ */
+/* For this folder alone. */
+#ifndef HEARTH_ENGINE_SERVER_H
+#define HEARTH_ENGINE_SERVER_H
+
+#include "core/base/env.h"
+#include "core/local/local.h"
+
+#define HTH_ATTACH_MAX  (UINT64_C(1) << 30) /* bytes of a descriptor's content */
+#define HTH_CLIENTS_MAX 4096u
+#define HTH_QUEUE_MAX   512u /* answers waiting for a client that does not read */
+
+struct hth_server;
+
+struct hth_server_events {
+    void *self;
+    /* content: of the descriptor that came along; NULL: none. Taken over. */
+    void (*request)(void *self, uint32_t client, const void *bytes, size_t len,
+            struct hth_content *content);
+    void (*gone)(void *self, uint32_t client); /* once per client that said anything or nothing */
+};
+
+/* Listen on <dir>/sock, mode 0600, in place of one that was left there: the caller holds the
+ * store's lock, and has the folder open as dir_fd, which is borrowed until return. Descriptors are added to epoll_fd with tags that hth_server_event() knows.
+ * Errors: HEARTH_EIO. */
+int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
+        const struct hth_server_events *events, const struct hth_log *log, struct hth_server **out,
+        struct hearth_error *err);
+
+/* An event of epoll_fd: 1: it was the server's (a bounded number of packets was taken), else 0. */
+int hth_server_event(struct hth_server *s, uint64_t tag, uint32_t events);
+
+/* Queue an answer; the semantics of struct hth_node_env's reply(). */
+void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, size_t len, int fd,
+        const void *attach, size_t attach_len);
+
+/* Take away clients found gone; calls `gone`. After each round; returns how many. */
+unsigned hth_server_reap(struct hth_server *s);
+
+uint32_t hth_server_clients(const struct hth_server *s); /* connections */
+void hth_server_close(struct hth_server *s); /* unlinks the socket; `gone` is not called */
+
+#endif

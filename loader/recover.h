@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From joining to GO: inventory, choice, plan, pull, verify, vote; on a member and at the
+ * coordinator. States are drawn in loader/recover_state.h, the rules are in docs/protocol.md, Recovery.
+ */
+#ifndef HEARTH_LOADER_RECOVER_H
+#define HEARTH_LOADER_RECOVER_H
+
+#include "plan.h"
+#include "replication/commit.h"
+#include <hearth/types.h>
+
+struct hth_recover;
+
+struct hth_recover_events {
+    void *self;
+    /* GO was heard (code 0; info is filled, save epoch 0: nothing to recover), or this epoch has
+     * failed. Once per epoch; a failure also before anybody here has asked. */
+    void (*on_end)(void *self, int code, const struct hearth_error *err, struct hth_save_id save,
+            const struct hearth_recovery *info);
+};
+
+int hth_recover_open(struct hth_ctx *ctx, const struct hth_recover_events *events,
+        struct hth_recover **out, struct hearth_error *err);
+
+/* A new epoch: what was under way ends with HEARTH_ECANCELED. */
+void hth_recover_join(struct hth_recover *r);
+
+#define HTH_RECOVER_COMMON 32u
+
+/* Of a foreign container every node needs the file of this name too; until the next join. */
+void hth_recover_common(struct hth_recover *r, const char *name);
+
+/* Where everything is beyond redundancy, begin with nothing instead of HEARTH_ELOST; until the next join. */
+void hth_recover_accept_loss(struct hth_recover *r);
+
+/* The first local rank asks. Errors: HEARTH_ESTATE (running already, or ended). */
+int hth_recover_start(struct hth_recover *r, uint32_t deadline_ms, struct hearth_error *err);
+
+/* This node cannot take part in the epoch that was just joined: all members are told. */
+void hth_recover_refuse(struct hth_recover *r, const struct hearth_error *why);
+
+/* An engine that comes back after GO: this epoch's recovery ended well before this process began. Whoever
+ * has not heard GO is told. */
+void hth_recover_resume(struct hth_recover *r);
+
+/* Holders of an object of the chosen save as the plan knew them; for resharded reads. */
+uint32_t hth_recover_sources(
+        const struct hth_recover *r, uint64_t object, uint32_t out[HTH_PLAN_SOURCES]);
+
+void hth_recover_deliver(struct hth_recover *r, uint32_t origin, uint16_t kind,
+        const unsigned char *bytes, size_t len);
+void hth_recover_blob(struct hth_recover *r, const struct hth_blob_id *id,
+        const unsigned char *bytes, size_t len);
+void hth_recover_blob_failed(
+        struct hth_recover *r, const struct hth_blob_id *id, const struct hearth_error *err);
+void hth_recover_peer_down(struct hth_recover *r, uint32_t node, int code, const char *text);
+void hth_recover_tick(struct hth_recover *r);
+uint64_t hth_recover_due_ms(const struct hth_recover *r);
+void hth_recover_close(struct hth_recover *r);
+
+#endif

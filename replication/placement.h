@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who holds the copies of each rank's objects. A pure function of the epoch's members, the same on
+ * every node: no domain shared with the owner or between copies at the widest level that the topology
+ * allows; pairs when they fit, a ring for the rest; loads as even as possible.
+ */
+#ifndef HEARTH_REPLICATION_PLACEMENT_H
+#define HEARTH_REPLICATION_PLACEMENT_H
+
+#include "core/format/epoch.h"
+
+#define HTH_COPIES_MAX 8u
+
+struct hth_placement {
+    uint32_t world, copies;
+    uint32_t *holder; /* [world][copies]: node of each copy, HTH_NODE_NONE where there is none */
+    uint32_t level;   /* domains shared by none: 0 the node itself, 1.. domain[level - 1] */
+};
+
+/* Errors: HEARTH_EINVAL when fewer than `min_copies` can be had and degraded is 0: says how many
+ * nodes or domains it takes. */
+int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch, uint32_t copies,
+        uint32_t min_copies, int degraded, struct hearth_error *err);
+
+/* One copy of `rank` moves to another node that shares nothing with the owner and the other
+ * holders and is not lost (lost[nodes]); HTH_NODE_NONE: nobody can. Least loaded first. */
+uint32_t hth_placement_replace(const struct hth_placement *p, const struct hth_epoch *epoch,
+        const uint32_t *lost, uint32_t rank, uint32_t copy);
+
+/* "4 nodes, 1 copy: survives the loss of any one rack" for the log and `hearth ls`. */
+void hth_placement_text(
+        const struct hth_placement *p, const struct hth_epoch *epoch, char *out, size_t len);
+void hth_placement_fini(struct hth_placement *p);
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A node's conversations with the other members of its epoch, by member index.
+ *
+ * Connections are made when somebody has something to say, authenticated both ways, and watched:
+ * each side pings; who is silent for dead_ms is down. One connection carries both messages and
+ * pulls. When both sides dial at once two connections stand; each side sends on the first that
+ * came up, and hears both. A node that joined another epoch hears nothing of this one.
+ *
+ *   dialler: HELLO{versions, job, epoch, nonce, from, to, store, backend, nonceA}
+ *   acceptor: HELLO_ACK{version, its own, nonceB, proof}   dialler: AUTH{proof}   then messages
+ *
+ * Single thread, fed by the transport's events and tick(); waits for nothing.
+ */
+#ifndef HEARTH_TRANSPORT_SESSION_H
+#define HEARTH_TRANSPORT_SESSION_H
+
+#include "frame.h"
+
+struct hth_session;
+
+struct hth_session_opts {
+    uint32_t heartbeat_ms; /* 0: 1000 */
+    uint32_t dead_ms;      /* 0: 5000 */
+    uint32_t hello_ms;     /* 0: 2000 */
+    uint32_t connect_ms;   /* 0: 5000: give a peer up as unreachable after that long of retries */
+    uint32_t stall_ms;     /* 0: 5000: a pull without its completion */
+    uint32_t queue_max;    /* messages waiting for one peer; 0: 1024 */
+    uint8_t version_low, version_high; /* 0: what we speak; tests say something else */
+    int no_fence;             /* simulator: hear other epochs too, to see that somebody notices */
+    const unsigned char *key; /* [HTH_KEY], borrowed until hth_session_close(); NULL: none */
+    char job[HTH_NAME_MAX + 1];
+};
+
+struct hth_session_events {
+    void *self;
+    void (*on_message)(
+            void *self, uint32_t node, uint16_t type, const unsigned char *body, size_t len);
+    /* Somebody we have talked to, or tried to, is there again / is gone: connection lost and not
+     * back within dead_ms, silent, unreachable, or refuses. text names the node and says why. */
+    void (*on_peer_up)(void *self, uint32_t node);
+    void (*on_peer_down)(void *self, uint32_t node, int code, const char *text);
+};
+
+/* One pull, embedded in its owner; the session's from pull() until `done`. */
+struct hth_session_pull {
+    void (*done)(struct hth_session_pull *pull, int code); /* HEARTH_ETIMEOUT after a stall too */
+    uint64_t due_ms;
+    uint64_t cookie;
+    hth_conn conn;
+    int code;
+    struct hth_session_pull *next, *prev;
+};
+
+/* A grant to one peer; for revoke. */
+struct hth_grant {
+    hth_conn conn; /* the holder's, which it is good on; not told to the peer */
+    uint32_t desc_len;
+    unsigned char desc[HTH_DESC_MAX];
+};
+
+int hth_session_open(const struct hth_session_opts *opts, const struct hth_session_events *events,
+        const struct hth_clock *clock, const struct hth_random *random, const struct hth_log *log,
+        struct hth_session **out, struct hearth_error *err);
+
+/* Other deadlines than those of open, from here on; 0: as they are. */
+void hth_session_times(
+        struct hth_session *s, uint32_t heartbeat_ms, uint32_t dead_ms, uint32_t stall_ms);
+
+/* The events the transport is to be opened with; then the transport itself (borrowed until close). */
+struct hth_transport_events hth_session_events_for(struct hth_session *s);
+void hth_session_attach(struct hth_session *s, struct hth_transport *transport);
+
+/* Leave the old epoch (its connections are dropped, its pulls fail) and listen to this one.
+ * The members are borrowed until the next join. */
+void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch);
+
+/* Queue for the peer, connecting where needed. Order is kept while the connection lives; what
+ * was queued when a peer goes down is lost (callers repeat themselves, see docs/protocol.md).
+ * Errors: HEARTH_EBUSY queue full, HEARTH_EINVAL too long or not a member (or ourselves). */
+int hth_session_send(
+        struct hth_session *s, uint32_t node, uint16_t type, const void *body, size_t len);
+
+/* Protocols that are spoken here. */
+void hth_session_versions(const struct hth_session *s, uint32_t *low, uint32_t *high);
+
+int hth_session_is_up(const struct hth_session *s, uint32_t node);
+uint64_t hth_session_heard_ms(const struct hth_session *s, uint32_t node); /* last; 0: never */
+uint32_t hth_session_connections(const struct hth_session *s);
+
+/* Memory for grants and pulls: registered once, kept for its life. */
+int hth_session_reg(struct hth_session *s, void *base, uint64_t len, struct hth_region **out,
+        struct hearth_error *err);
+int hth_session_dereg(struct hth_session *s, struct hth_region *region);
+
+/* For the peer's present connection; gone when that goes. Errors: HEARTH_EPEER not up. */
+int hth_session_grant(struct hth_session *s, uint32_t node, struct hth_region *region, uint64_t off,
+        uint64_t len, struct hth_grant *out, struct hearth_error *err);
+/* 1: a new one would be for the same connection. */
+int hth_session_granted(const struct hth_session *s, uint32_t node, const struct hth_grant *grant);
+/* Whoever pulls under it loses the connection, where the backend has no other way. */
+void hth_session_revoke(struct hth_session *s, const struct hth_grant *grant);
+
+/* On the connection that the grant's message came by (the latest heard). Errors: HEARTH_EPEER,
+ * HEARTH_EBUSY. `done` exactly once for an accepted one, never inside this call. A pull with no
+ * completion within stall_ms drops the connection; `done` comes once the range is safe. */
+int hth_session_pull(struct hth_session *s, uint32_t node, const struct hth_grant *grant,
+        uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
+        struct hth_session_pull *pull);
+
+/* Cut all connections with the peer (and dial again when there is something to say). */
+void hth_session_drop(struct hth_session *s, uint32_t node);
+
+/* Time has passed: pings, deadlines, dials. A tick that comes late by more than dead_ms / 3
+ * (a paused machine) re-arms every deadline before anybody is judged. */
+void hth_session_tick(struct hth_session *s);
+uint64_t hth_session_due_ms(const struct hth_session *s);
+
+void hth_session_close(struct hth_session *s); /* after the transport's close() */
+
+#endif
