@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts of objects: a bad copy mended, ranges read by many at once. */
+#include "transfers.h"
+
+TestSuite(ranges, .init = begin, .fini = end);
+
+Test(ranges, a_repair_pulls_only_what_is_wrong_and_puts_the_bad_copy_aside)
+{
+    struct hth_held *held = two(30 * HTH_CHUNK), *mine;
+    struct hth_fetch_want want = want_of(held, 2);
+    uint64_t a, b;
+
+    mine = pair_seal(p, 0, save, 5, 30 * HTH_CHUNK, 1);
+    mine->slot->base[HTH_BLOCK + 7 * HTH_CHUNK + 9] ^= 1;
+    mine->slot->base[HTH_BLOCK + 29 * HTH_CHUNK + 9] ^= 1;
+    want.reuse = mine;
+    must(fetch(&want));
+    arrived_whole(0);
+    served(&a, &b);
+    cr_assert(lt(u64, a + b, 2 * HTH_CHUNK + MIB));
+}
+
+Test(ranges, a_repair_of_what_is_right_changes_nothing)
+{
+    struct hth_held *held = two(3 * HTH_CHUNK), *mine;
+    struct hth_fetch_want want = want_of(held, 2);
+    struct hth_slot *slot;
+    uint64_t a, b;
+
+    mine = pair_seal(p, 0, save, 5, 3 * HTH_CHUNK, 1);
+    mine->verified = 0;
+    slot = mine->slot;
+    want.reuse = mine;
+    must(fetch(&want));
+    arrived_whole(0);
+    cr_assert(eq(ptr, pair_held(p, 0, save, 5)->slot, slot));
+    served(&a, &b);
+    cr_assert(lt(u64, a + b, MIB));
+}
+
+Test(ranges, a_repair_that_fails_leaves_the_bad_copy_for_the_next_try)
+{
+    struct hth_held *held = two(3 * HTH_CHUNK), *mine;
+    struct hth_fetch_want want = want_of(held, 1);
+    struct hth_slot *slot;
+
+    mine = pair_seal(p, 0, save, 5, 3 * HTH_CHUNK, 1);
+    mine->slot->base[HTH_BLOCK] ^= 1;
+    slot = mine->slot;
+    want.reuse = mine;
+    net.fault = HTH_LOOP_FLIP;
+    net.from = 1;
+    net.first = 1;
+    net.last = 1000;
+    must_fail(fetch(&want), HEARTH_ELOST);
+    mine = pair_held(p, 0, save, 5);
+    cr_assert(eq(ptr, mine->slot, slot));
+    cr_assert(eq(int, mine->state, HTH_HELD_SEALED));
+    cr_assert(eq(int, mine->verified, 0));
+    no_leases();
+    net.last = 0;
+    out.ended = 0;
+    want.reuse = mine;
+    must(fetch(&want));
+    arrived_whole(0);
+}
+
+static void range(const struct hth_held *held, uint64_t off, uint64_t len, uint64_t most)
+{
+    struct hth_fetch_want want = want_of(held, 2);
+    uint64_t a, b, c, d;
+
+    served(&a, &b);
+    out.ended = 0;
+    want.off = off;
+    want.len = len;
+    want.class = HTH_FETCH_READ;
+    must(fetch(&want));
+    cr_assert(zero(int, memcmp(hth_fetch_bytes(out.fetch), held->slot->base + off, len)),
+            "%u bytes at %u", (unsigned)len, (unsigned)off);
+    served(&c, &d);
+    cr_assert(le(u64, c + d - a - b, most + MIB));
+    hth_fetch_release(out.fetch);
+    no_leases();
+}
+
+Test(ranges, a_range_brings_its_chunks_and_no_more)
+{
+    struct hth_held *held = two(10 * HTH_CHUNK + 777);
+    uint64_t data_end = HTH_BLOCK + 10 * HTH_CHUNK + 777;
+    uint64_t table = HTH_BLOCK + HTH_ALIGN(10 * HTH_CHUNK + 777);
+
+    range(held, HTH_BLOCK + 5 * HTH_CHUNK, 1, HTH_CHUNK);
+    range(held, HTH_BLOCK + 5 * HTH_CHUNK - 1, 2, 2 * HTH_CHUNK);
+    range(held, HTH_BLOCK, HTH_CHUNK, HTH_CHUNK);
+    range(held, 0, 100, 0);
+    range(held, 4000, 200, HTH_CHUNK);
+    range(held, data_end - 5, 5, 0);
+    range(held, data_end - 5, 20, 0);
+    range(held, data_end + 1, 2, 0);
+    range(held, table, held->object.table_len, 0);
+    range(held, table + 8, 40, 0);
+    range(held, 0, table + held->object.table_len, 11 * HTH_CHUNK);
+    cr_assert(zero(ptr, (void *)pair_held(p, 0, save, 5)), "a range is no copy");
+}
+
+Test(ranges, a_range_is_verified_too)
+{
+    struct hth_held *held = two(10 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 2);
+
+    held->slot->base[HTH_BLOCK + 3 * HTH_CHUNK + 5] ^= 1; /* at node 1 */
+    want.off = HTH_BLOCK + 3 * HTH_CHUNK;
+    want.len = 100;
+    must(fetch(&want));
+    held->slot->base[HTH_BLOCK + 3 * HTH_CHUNK + 5] ^= 1;
+    cr_assert(zero(int, memcmp(hth_fetch_bytes(out.fetch), held->slot->base + want.off, 100)));
+    hth_fetch_release(out.fetch);
+}
+
+Test(ranges, a_whole_fetch_and_ranges_of_one_object_do_not_hinder_each_other)
+{
+    struct hth_held *held = two(20 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 1), part = want;
+    struct hth_fetch *f, *r[3];
+
+    net.delay_ms = 5;
+    must(hth_fetch_start(&p->node[0].ctx, &want, &f, NULL));
+    pair_run(p, 20);
+    part.off = HTH_BLOCK + 2 * HTH_CHUNK;
+    part.len = 3 * HTH_CHUNK;
+    part.class = HTH_FETCH_READ;
+    for (int i = 0; i < 3; i++)
+        must(hth_fetch_start(&p->node[0].ctx, &part, &r[i], NULL));
+    cr_assert(pair_until(p, &out.ended, 4, 20000));
+    must(out.code);
+    arrived_whole(0);
+    for (int i = 0; i < 3; i++) {
+        cr_assert(zero(int, memcmp(hth_fetch_bytes(r[i]), held->slot->base + part.off, part.len)));
+        hth_fetch_release(r[i]);
+    }
+    pair_run(p, 200);
+    no_leases();
+}
+
+/* A load into another world reads so: no grant is taken from under what is being pulled. */
+Test(ranges, any_number_of_ranges_of_one_object_are_pulled_at_once_and_once)
+{
+    enum { RANGES = 12 };
+    struct hth_held *held = two((uint64_t)RANGES * 3 * HTH_CHUNK);
+    struct hth_fetch_want part = want_of(held, 1);
+    struct hth_fetch *r[RANGES];
+
+    part.class = HTH_FETCH_READ;
+    part.off = HTH_BLOCK;
+    part.len = 100;
+    cr_assert(
+            zero(int, fetch(&part))); /* else the first asks twice: before there is a connection */
+    hth_fetch_release(out.fetch);
+    out.ended = net.wants = net.pulls[1] = 0;
+    net.pull_ms = 200;
+    part.len = 3 * HTH_CHUNK;
+    for (uint64_t i = 0; i < RANGES; i++) {
+        part.off = HTH_BLOCK + i * part.len;
+        must(hth_fetch_start(&p->node[0].ctx, &part, &r[i], NULL));
+    }
+    cr_assert(pair_until(p, &out.ended, RANGES, 20000));
+    cr_assert(eq(u32, net.wants, RANGES));
+    cr_assert(eq(u32, net.pulls[1], RANGES * 4), "something was pulled again");
+    for (uint64_t i = 0; i < RANGES; i++) {
+        cr_assert(zero(int, memcmp(hth_fetch_bytes(r[i]),
+                                    held->slot->base + HTH_BLOCK + i * part.len, part.len)));
+        hth_fetch_release(r[i]);
+    }
+    pair_run(p, 200);
+    no_leases();
+}
