@@ -41,6 +41,10 @@ if(NOT HEARTH_SANITIZE) # where all tests are there
       COMMAND ${lint}/${script}.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   endforeach()
 endif()
+hearth_case(lint.calls_fails lint COMMAND ${lint}/calls_test.sh ${lint}/calls.py ${CMAKE_C_COMPILER})
+if(NOT HEARTH_SANITIZE AND TARGET hearth_ofi_module) # its planted scenarios need a transport
+  hearth_case(lint.run_fails lint COMMAND ${lint}/run_test.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+endif()
 hearth_case(lint.tidy lint TIMEOUT 900
   COMMAND ${lint}/tidy.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 hearth_case(lint.tidy_fails lint COMMAND ${lint}/tidy_test.sh ${PROJECT_SOURCE_DIR})

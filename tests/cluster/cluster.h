@@ -58,6 +58,7 @@ struct world {
     int namespaces;
     uint32_t id; /* of the scenario, for addresses */
     FILE *log;
+    void (*closing)(void); /* planted: what goes wrong at the end */
     char why[1200];
 
     struct node node[NODES_MAX];
@@ -93,7 +94,7 @@ struct scenario {
 };
 
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
-        scenarios_stop[], scenarios_room[];
+        scenarios_stop[], scenarios_room[], scenarios_planted[];
 
 /* ---- time.c ---- */
 uint64_t now_ms(void);

@@ -18,9 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define JOBS_MAX    16
-#define RUNS_MAX    4096
-#define SCENARIO_MS 120000u
+#define JOBS_MAX 16
+#define RUNS_MAX 4096
 
 static const struct scenario *const lists[] = { scenarios_loss, scenarios_life, scenarios_damage,
     scenarios_room, scenarios_stop };
@@ -37,9 +36,9 @@ struct run {
 
 static struct {
     const char *bin, *logs, *only, *transport;
-    int list, jobs, namespaces, keep_logs;
-    unsigned times;
-} opt = { .bin = "build/debug/bin", .jobs = 4, .times = 1 };
+    int list, jobs, namespaces, keep_logs, planted;
+    unsigned times, limit_ms; /* of one scenario */
+} opt = { .bin = "build/debug/bin", .jobs = 4, .times = 1, .limit_ms = 120000 };
 
 static struct run runs[RUNS_MAX];
 static size_t run_count;
@@ -62,13 +61,20 @@ static int is_wanted(const char *name)
     return 0;
 }
 
+static void choose_from(const struct scenario *s, const char *transport, unsigned again)
+{
+    for (; s->name; s++)
+        if (is_wanted(s->name) && run_count < RUNS_MAX)
+            runs[run_count++] =
+                    (struct run){ .scenario = s, .transport = transport, .again = again };
+}
+
 static void choose(const char *transport, unsigned again)
 {
-    for (size_t l = 0; l < sizeof(lists) / sizeof(lists[0]); l++)
-        for (const struct scenario *s = lists[l]; s->name; s++)
-            if (is_wanted(s->name) && run_count < RUNS_MAX)
-                runs[run_count++] =
-                        (struct run){ .scenario = s, .transport = transport, .again = again };
+    if (opt.planted)
+        choose_from(scenarios_planted, transport, again);
+    for (size_t l = 0; !opt.planted && l < sizeof(lists) / sizeof(lists[0]); l++)
+        choose_from(lists[l], transport, again);
 }
 
 /* ---- one ------------------------------------------------------------------------------------- */
@@ -192,10 +198,14 @@ static void read_why(struct run *r, int status)
     line[strcspn(line, "\n")] = '\0';
     if (r->result) /* a scenario may have met a loss that it wanted */
         snprintf(r->why, sizeof(r->why), "%s", strchr(line, ' ') ? strchr(line, ' ') + 1 : "");
+    /* What was written before the world was closed says nothing of the closing. */
     if (r->killed)
-        snprintf(r->why, sizeof(r->why), "no end after %u s", SCENARIO_MS / 1000);
-    else if (!line[0])
+        snprintf(r->why, sizeof(r->why), "no end after %u s", opt.limit_ms / 1000);
+    else if (!line[0] || status != (r->result & 0xff) << 8)
         snprintf(r->why, sizeof(r->why), "the scenario's process ended with status %#x", status);
+    else
+        return;
+    r->result = LOST_IT;
 }
 
 static void finish(struct run *r, int status)
@@ -229,7 +239,7 @@ static int reap(void)
         if (runs[i].pid <= 0)
             continue;
         running++;
-        if (!runs[i].killed && now_ms() > runs[i].started + SCENARIO_MS) {
+        if (!runs[i].killed && now_ms() > runs[i].started + opt.limit_ms) {
             runs[i].killed = 1;
             kill(runs[i].pid, SIGKILL); /* its machines go with it */
         }
@@ -311,6 +321,8 @@ static int take_args(int argc, char **argv)
 
         if (!strcmp(argv[i], "--list"))
             opt.list = 1;
+        else if (!strcmp(argv[i], "--planted"))
+            opt.planted = 1;
         else if (!strcmp(argv[i], "--keep-logs"))
             opt.keep_logs = 1;
         else if (!strcmp(argv[i], "--bin"))
@@ -323,6 +335,8 @@ static int take_args(int argc, char **argv)
             opt.transport = value, i++;
         else if (!strcmp(argv[i], "--jobs"))
             opt.jobs = (int)strtol(value, NULL, 10), i++;
+        else if (!strcmp(argv[i], "--limit"))
+            opt.limit_ms = (unsigned)strtoul(value, NULL, 10) * 1000, i++;
         else if (!strcmp(argv[i], "--times"))
             opt.times = (unsigned)strtoul(value, NULL, 10), i++;
         else
