@@ -96,6 +96,10 @@ struct scenario {
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
         scenarios_stop[], scenarios_room[], scenarios_planted[];
 
+/* A world of its own for each seed; -1: there are SOAK_MAX already. */
+#define SOAK_MAX 1024
+int soak_world(struct scenario *out, uint64_t seed);
+
 /* ---- time.c ---- */
 uint64_t now_ms(void);
 void nap_ms(unsigned ms);

@@ -38,6 +38,8 @@ static struct {
     const char *bin, *logs, *only, *transport;
     int list, jobs, namespaces, keep_logs, planted;
     unsigned times, limit_ms; /* of one scenario */
+    unsigned soak_ms;         /* rolled worlds are started for so long */
+    uint64_t seed;            /* of the first */
 } opt = { .bin = "build/debug/bin", .jobs = 4, .times = 1, .limit_ms = 120000 };
 
 static struct run runs[RUNS_MAX];
@@ -67,6 +69,18 @@ static void choose_from(const struct scenario *s, const char *transport, unsigne
         if (is_wanted(s->name) && run_count < RUNS_MAX)
             runs[run_count++] =
                     (struct run){ .scenario = s, .transport = transport, .again = again };
+}
+
+/* By turns over both transports, unless one is asked for. */
+static void choose_soak(void)
+{
+    static struct scenario worlds[SOAK_MAX];
+
+    for (uint64_t i = 0; i < SOAK_MAX && !soak_world(&worlds[i], opt.seed + i); i++)
+        runs[run_count++] = (struct run){ .scenario = &worlds[i],
+            .transport = opt.transport ? opt.transport
+                         : i % 2       ? "ucx"
+                                       : "ofi" };
 }
 
 static void choose(const char *transport, unsigned again)
@@ -250,10 +264,13 @@ static int reap(void)
 static int run_all(void)
 {
     unsigned passed = 0, failed = 0, skipped = 0;
+    uint64_t began = now_ms();
     size_t next = 0;
     int running;
 
     while ((running = reap()) || next < run_count) {
+        if (opt.soak_ms && now_ms() > began + opt.soak_ms)
+            run_count = next;
         if (next < run_count && running < opt.jobs) {
             start(&runs[next], (uint32_t)next);
             next++;
@@ -335,6 +352,10 @@ static int take_args(int argc, char **argv)
             opt.transport = value, i++;
         else if (!strcmp(argv[i], "--jobs"))
             opt.jobs = (int)strtol(value, NULL, 10), i++;
+        else if (!strcmp(argv[i], "--soak"))
+            opt.soak_ms = (unsigned)strtoul(value, NULL, 10) * 1000, i++;
+        else if (!strcmp(argv[i], "--seed"))
+            opt.seed = strtoull(value, NULL, 10), i++;
         else if (!strcmp(argv[i], "--limit"))
             opt.limit_ms = (unsigned)strtoul(value, NULL, 10) * 1000, i++;
         else if (!strcmp(argv[i], "--times"))
@@ -353,7 +374,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "cluster: wrong arguments; see tests/cluster/run --help\n");
         return 2;
     }
-    for (unsigned i = 0; i < opt.times; i++) {
+    if (opt.soak_ms)
+        choose_soak();
+    for (unsigned i = 0; i < opt.times && !opt.soak_ms; i++) {
         if (!opt.transport || !strcmp(opt.transport, "ofi"))
             choose("ofi", i);
         if (!opt.transport || !strcmp(opt.transport, "ucx"))
