@@ -9,39 +9,6 @@
 #include "core/base/bytes.h"
 #include "pickle_machine.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
-HTH_PRINTF(3, 0)
-static int refuse_at(size_t at, struct hearth_error *err, const char *fmt, va_list ap)
-{
-    char text[256];
-
-    vsnprintf(text, sizeof(text), fmt, ap);
-    return hth_fail(err, HEARTH_ECORRUPT, 0, "byte %zu: %s", at, text);
-}
-
-void hth_machine_say(struct hth_machine *m, const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    refuse_at(m->op, m->err, fmt, ap);
-    va_end(ap);
-}
-
-int hth_pickle_refuse(
-        const struct hth_pickle_value *v, struct hearth_error *err, const char *fmt, ...)
-{
-    va_list ap;
-    int rc;
-
-    va_start(ap, fmt);
-    rc = refuse_at(v->at, err, fmt, ap);
-    va_end(ap);
-    return rc;
-}
-
 /* The next n bytes; NULL when there are not as many. */
 static const unsigned char *take(struct hth_machine *m, uint64_t n)
 {

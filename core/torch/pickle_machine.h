@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the parts of the pickle machine: its loop (pickle.c), its opcodes (pickle_ops.c), those
- * of them that refer (pickle_objects.c). */
+/*
+ * The parts of the pickle machine, each on those below it:
+ *
+ *     pickle.c            the loop, and what callers ask
+ *     pickle_ops.c        opcodes, and their table
+ *     pickle_objects.c    those of them that refer: memo, globals, objects
+ *     pickle_machine.c    stack, values, errors
+ */
 /* For this folder alone. */
 #ifndef HEARTH_CORE_TORCH_PICKLE_MACHINE_H
 #define HEARTH_CORE_TORCH_PICKLE_MACHINE_H

@@ -10,44 +10,7 @@
 #include "core/base/utf8.h"
 #include "pickle_machine.h"
 
-/* --- the pools --- */
-
-struct hth_pickle_value *hth_machine_top(struct hth_machine *m, uint32_t below)
-{
-    return &m->p.value[m->p.stack[m->p.depth - 1 - below]];
-}
-
-int hth_machine_push(struct hth_machine *m, uint32_t v)
-{
-    if (m->p.depth >= m->p.cap)
-        return hth_machine_refuse(m, "more than %u values on the stack", m->p.cap);
-    m->p.stack[m->p.depth++] = v;
-    return HEARTH_OK;
-}
-
-/* A new value on the stack; *out is zeroed but for kind and place. */
-int hth_machine_make(
-        struct hth_machine *m, enum hth_pickle_kind kind, struct hth_pickle_value **out)
-{
-    struct hth_pickle_value *v;
-
-    if (m->p.values >= m->p.cap)
-        return hth_machine_refuse(m, "more than %u values", m->p.cap);
-    v = &m->p.value[m->p.values];
-    *v = (struct hth_pickle_value){ .kind = (uint8_t)kind, .at = (uint32_t)m->op };
-    *out = v;
-    return hth_machine_push(m, m->p.values++);
-}
-
-/* The stack holds n values above the last mark. */
-int hth_machine_need(struct hth_machine *m, uint32_t n)
-{
-    uint32_t floor = m->marks ? m->mark[m->marks - 1] : 0;
-
-    if (m->p.depth - floor < n)
-        return hth_machine_refuse(m, "needs %u values, there are %u", n, m->p.depth - floor);
-    return HEARTH_OK;
-}
+/* --- marks and children --- */
 
 /* Close the last mark; the values above it begin at *out_from. */
 static int close_mark(struct hth_machine *m, uint32_t *out_from)
@@ -55,24 +18,6 @@ static int close_mark(struct hth_machine *m, uint32_t *out_from)
     if (!m->marks)
         return hth_machine_refuse(m, "no MARK is open");
     *out_from = m->mark[--m->marks];
-    return HEARTH_OK;
-}
-
-/* A value is about to stand somewhere, `over` it a container: NULL when it is the root. */
-int hth_machine_use(struct hth_machine *m, uint32_t number, struct hth_pickle_value *over)
-{
-    struct hth_pickle_value *v = &m->p.value[number];
-
-    if (v == over)
-        return hth_machine_refuse(m, "a container in itself");
-    if (v->kind == HTH_PICKLE_GLOBAL && !(m->p.global[v->n].may & HTH_PICKLE_AS_VALUE))
-        return hth_machine_refuse(m, "%s is not a value", m->p.global[v->n].name);
-    v->used = 1;
-    if (!over || v->depth < over->depth)
-        return HEARTH_OK;
-    if (v->depth + 1 > HTH_PICKLE_DEPTH)
-        return hth_machine_refuse(m, "nested deeper than %d", HTH_PICKLE_DEPTH);
-    over->depth = (uint8_t)(v->depth + 1);
     return HEARTH_OK;
 }
 
