@@ -13,27 +13,10 @@
 
 HTH_AUTO_DEFINE(hearth_metadata_close, struct hearth_metadata)
 
-struct hearth_text md_text(const struct hearth_metadata *md, uint32_t at)
-{
-    const unsigned char *p = md->bytes + at;
-    const char *text = (const char *)p;
-
-    if (at == 0)
-        return (struct hearth_text){ 0 };
-    if (*p == 0x8c)
-        return (struct hearth_text){ text + 2, p[1] };
-    if (*p == 'X')
-        return (struct hearth_text){ text + 5, hth_get32(p + 1) };
-    return (struct hearth_text){ text + 9, (size_t)hth_get64(p + 1) };
-}
-
 /* dims[which][ndim], until the next call. */
 static const int64_t *dims(struct hearth_metadata *md, int which, uint32_t at, uint32_t ndim)
 {
-    const unsigned char *p = md->bytes + at;
-
-    for (uint32_t i = 0; i < ndim; i++)
-        md->dims[which][i] = md_int_next(&p);
+    md_dims(md, at, ndim, md->dims[which]);
     return md->dims[which];
 }
 

@@ -7,16 +7,22 @@
  *            ─► records: entries, chunks, stored places, paths ─► tables by name
  *
  * A record holds places in the pickle, not values: a text, a torch.Size or a length is read again
- * where it stands. 0, where the first opcode is, stands for none.
+ * where it stands. 0, where the first opcode is, stands for none. Who stands on whom:
+ *
+ *      metadata.c             the calls; on the scan, the machine and the tables
+ *      metadata_scan.c        pass 1
+ *      metadata_machine.c     pass 2: the stack and its opcodes
+ *      metadata_objects.c     ... classes, and what is made of them
+ *      metadata_records.c     ... what is complete becomes a record
+ *      metadata_values.c      ... slots and cells; errors
+ *      metadata_tables.c      records by name; hashes of texts
+ *      metadata_reread.c      texts and integers where they stand
  */
 /* For this folder alone. */
 #ifndef HEARTH_CORE_TORCH_METADATA_PARTS_H
 #define HEARTH_CORE_TORCH_METADATA_PARTS_H
 
-#include "core/base/bytes.h"
-#include "header.h"
-#include "pickle_machine.h"
-#include <hearth/metadata.h>
+#include "metadata_reread.h"
 
 #define MD_STACK (1 << 16) /* values; writers put at most 2000 between MARK and SETITEMS */
 #define MD_ATTRS 5         /* of a class that we know */
@@ -295,43 +301,5 @@ const struct md_entry *md_entry_find(
 const struct md_entry *md_entry_hashed(const struct hearth_metadata *md, uint32_t hash);
 const struct md_stored *md_stored_find(const struct hearth_metadata *md, const char *name,
         size_t len, const int64_t *offset, uint32_t ndim);
-
-/* ---- Reading again ------------------------------------------------------------------------ */
-
-struct hearth_text md_text(const struct hearth_metadata *md, uint32_t at);
-
-/* The integer at *p, past what may stand between two of a tuple: a MEMOIZE or a FRAME. */
-static inline int64_t md_int_next(const unsigned char **p)
-{
-    const unsigned char *at = *p;
-    int64_t i = 0;
-
-    for (;; at += *at == 0x94 ? 1 : 9) {
-        switch (*at) {
-        case 'K':
-            *p = at + 2;
-            return at[1];
-        case 'M':
-            *p = at + 3;
-            return hth_get16(at + 1);
-        case 'J':
-            *p = at + 5;
-            return (int32_t)hth_get32(at + 1);
-        case 0x8a:
-            *p = at + 2 + at[1];
-            hth_pickle_long(at + 2, at[1], &i);
-            return i;
-        default:
-            break;
-        }
-    }
-}
-
-static inline int64_t md_int(const struct hearth_metadata *md, uint32_t at)
-{
-    const unsigned char *p = md->bytes + at;
-
-    return md_int_next(&p);
-}
 
 #endif

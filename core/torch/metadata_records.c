@@ -64,15 +64,6 @@ int md_element(struct md_machine *m, struct md_cell *list, const struct md_slot 
 
 /* ---- Tensors ------------------------------------------------------------------------------ */
 
-static void dims_read(
-        const struct hearth_metadata *md, uint32_t at, uint32_t ndim, int64_t out[HTH_DIMS_MAX])
-{
-    const unsigned char *p = md->bytes + at;
-
-    for (uint32_t i = 0; i < ndim; i++)
-        out[i] = md_int_next(&p);
-}
-
 static int chunk_check(
         struct md_machine *m, const struct md_chunk *c, const int64_t *shape, uint32_t ndim)
 {
@@ -102,9 +93,9 @@ static int chunks_check(struct md_machine *m, struct md_cell *list, const struct
     if (list->ndim != shape->n)
         return md_refuse_at(m, list->at, "chunks of %" PRIu32 " dimensions, and a tensor of %u",
                 list->ndim, shape->n);
-    dims_read(m->md, shape->at, shape->n, dims);
+    md_dims(m->md, shape->at, shape->n, dims);
     if (list->shape_at) {
-        dims_read(m->md, list->shape_at, shape->n, other);
+        md_dims(m->md, list->shape_at, shape->n, other);
         if (memcmp(dims, other, shape->n * sizeof(*dims)) != 0)
             return md_refuse_at(m, list->at, "chunks that tensors of two shapes share");
         return HEARTH_OK;
@@ -125,7 +116,7 @@ int md_tensor(struct md_machine *m, struct md_slot *attr)
 
     attr[MD_T_PROPERTIES] = m->cell.at[properties.x].attr[0];
     h.dtype = (enum hearth_dtype)attr[MD_T_PROPERTIES].small;
-    dims_read(m->md, shape->at, shape->n, h.shape);
+    md_dims(m->md, shape->at, shape->n, h.shape);
     if (hth_header_bytes(&h, &bytes, NULL)) { /* md_huge_check() sees whether it can be meant */
         attr[MD_T_PROPERTIES].n |= MD_HUGE;
         m->md->huge = 1;

@@ -50,11 +50,9 @@ static uint64_t place_hash(
 
 static uint64_t stored_hash(const struct hearth_metadata *md, const struct md_stored *s)
 {
-    const unsigned char *p = md->bytes + s->offset;
     int64_t offset[HTH_DIMS_MAX];
 
-    for (uint32_t i = 0; i < s->ndim; i++)
-        offset[i] = md_int_next(&p);
+    md_dims(md, s->offset, s->ndim, offset);
     return place_hash(md, s->hash, s->has_offset ? offset : NULL, s->ndim);
 }
 
@@ -189,12 +187,10 @@ static int place_insert(
     const struct md_stored *s = &md->stored.at[md->first_stored + i];
     struct hearth_text t = md_text(md, s->name);
     struct wanted w = { .hash = hash, .stored = 1, .name = t.data, .len = t.len, .ndim = s->ndim };
-    const unsigned char *at = md->bytes + s->offset;
     int64_t offset[HTH_DIMS_MAX];
     struct md_place *p;
 
-    for (uint32_t k = 0; k < s->ndim; k++)
-        offset[k] = md_int_next(&at);
+    md_dims(md, s->offset, s->ndim, offset);
     w.offset = s->has_offset ? offset : NULL;
     p = seek(md, &md->by_place, &w);
     if (p->record)
