@@ -32,11 +32,7 @@ struct tmpfs_raw {
     char name[HTH_NAME_MAX + 1];
     char tmp[FILE_NAME_BYTES]; /* in .hearth/; empty: sealed */
     uint64_t made;             /* atomic: bytes that are backed by memory */
-    struct hth_tmpfs *store;   /* ending: */
-    struct hth_work work;
 };
-
-#define AT_ONCE (UINT64_C(8) << 20) /* bytes that may be freed on the engine's thread */
 
 static struct tmpfs_raw *raw_of(struct hth_raw *raw)
 {
@@ -222,46 +218,6 @@ static void unlist(struct tmpfs_raw **list, const struct tmpfs_raw *r)
         *list = r->next;
 }
 
-/* The last one frees the pages: a tenth of a second for each half GiB. */
-static void let_go(struct tmpfs_raw *r)
-{
-    if (r->pub.base)
-        munmap(r->pub.base, r->pub.len);
-    if (r->pub.fd >= 0)
-        close(r->pub.fd);
-    r->pub.base = NULL;
-    r->pub.fd = -1;
-}
-
-static void end_run(struct hth_work *work)
-{
-    let_go((struct tmpfs_raw *)(void *)((char *)work - offsetof(struct tmpfs_raw, work)));
-}
-
-static void end_done(struct hth_work *work)
-{
-    struct tmpfs_raw *r =
-            (struct tmpfs_raw *)(void *)((char *)work - offsetof(struct tmpfs_raw, work));
-
-    unlist(&r->store->ending, r);
-    free(r);
-}
-
-/* In no list any more. */
-static void end(struct hth_tmpfs *t, struct tmpfs_raw *r)
-{
-    if (!t->opts.workers.submit || r->pub.len < AT_ONCE) {
-        let_go(r);
-        free(r);
-        return;
-    }
-    r->store = t;
-    r->next = t->ending;
-    t->ending = r;
-    r->work = (struct hth_work){ .run = end_run, .done = end_done };
-    t->opts.workers.submit(t->opts.workers.self, &r->work);
-}
-
 void hth_raw_close(struct hth_store *s, struct hth_raw *raw)
 {
     struct hth_tmpfs *t = hth_tmpfs_of(s);
@@ -272,36 +228,12 @@ void hth_raw_close(struct hth_store *s, struct hth_raw *raw)
     unlist(&t->raws, r);
     if (r->tmp[0])
         unlinkat(t->own_fd, r->tmp, 0);
-    end(t, r);
-}
-
-void hth_raw_unlink(struct hth_tmpfs *t, int dir, const char *name)
-{
-    struct tmpfs_raw *r = NULL;
-    struct stat st;
-
-    if (!fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) &&
-            (uint64_t)st.st_size >= AT_ONCE)
-        r = calloc(1, sizeof(*r));
-    if (r) { /* so that unlinking is not what frees it */
-        r->pub.len = (uint64_t)st.st_size;
-        r->pub.fd = hth_sys_open_file(dir, name, O_RDONLY);
-    }
-    unlinkat(dir, name, 0);
-    if (r)
-        end(t, r);
+    hth_release(t, r->pub.base, r->pub.len, r->pub.fd);
+    free(r);
 }
 
 void hth_raws_end(struct hth_tmpfs *t)
 {
-    struct tmpfs_raw *r;
-
-    t->opts.workers = (struct hth_workers){ 0 };
     while (t->raws)
         hth_raw_close(&t->base, &t->raws->pub);
-    while ((r = t->ending)) {
-        t->ending = r->next;
-        let_go(r);
-        free(r);
-    }
 }

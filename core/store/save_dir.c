@@ -288,7 +288,7 @@ static void empty_entry(void *arg, const char *name)
     struct emptying *e = arg;
 
     if (!hth_dir_names_slot(e->t, e->dir, name))
-        hth_raw_unlink(e->t, e->dir->fd, name);
+        hth_release_name(e->t, e->dir->fd, name);
 }
 
 /* The save that this one was published over, if it is still there. */

@@ -98,7 +98,9 @@ static void store_close(struct hth_store *s)
 
     if (!t)
         return;
+    t->opts.workers = (struct hth_workers){ 0 }; /* they have stopped */
     hth_raws_end(t);
+    hth_releases_end(t);
     while (t->slots)
         hth_pool_forget(t, t->slots);
     while (t->dirs)

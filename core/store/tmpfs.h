@@ -6,7 +6,8 @@
  *     reserve.c       room for them                slot_back.c memory behind them
  *     save_dir.c      directories of saves         adopt.c     what was there before us
  *     raw_file.c      raw objects                  small_file.c  records
- *     store_lock.c, erase.c                        tmpfs_sys.c   calls that can be made to fail
+ *     store_lock.c, erase.c                        release.c     the end of large files
+ *     tmpfs_sys.c     calls that can be made to fail
  */
 /* For this folder alone. */
 #ifndef CORE_TMPFS_H
@@ -91,8 +92,8 @@ struct hth_tmpfs {
     struct tmpfs_piece piece[TMPFS_PIECES];
     struct tmpfs_slot *slots;
     struct tmpfs_dir *dirs;
-    struct tmpfs_raw *raws;   /* open ones */
-    struct tmpfs_raw *ending; /* closed, and with a worker */
+    struct tmpfs_raw *raws;         /* open ones */
+    struct tmpfs_release *releases; /* with a worker */
     uint64_t raws_made;
 };
 
@@ -214,9 +215,13 @@ int hth_raw_seal(struct hth_store *s, struct hth_raw *raw, struct hearth_error *
 int hth_raw_open(struct hth_store *s, struct hth_save_id save, const char *name,
         struct hth_raw **out, struct hearth_error *err);
 void hth_raw_close(struct hth_store *s, struct hth_raw *raw);
-void hth_raw_unlink(struct hth_tmpfs *t, int dir, const char *name); /* a file of a save */
-void hth_raws_end(struct hth_tmpfs *t);              /* all; the workers have stopped */
+void hth_raws_end(struct hth_tmpfs *t);              /* close all; the workers have stopped */
 uint64_t hth_raw_missing(const struct hth_tmpfs *t); /* bytes made and not yet backed */
+
+/* release.c: unmap base[len], which may be NULL, and close fd, which may be -1: large ones on a worker. */
+void hth_release(struct hth_tmpfs *t, void *base, uint64_t len, int fd);
+void hth_release_name(struct hth_tmpfs *t, int dir, const char *name); /* unlink a file likewise */
+void hth_releases_end(struct hth_tmpfs *t); /* those with a worker; the workers have stopped */
 
 /* adopt.c */
 int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
