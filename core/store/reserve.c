@@ -52,11 +52,6 @@ static int descending(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-int hth_pool_counts(const struct tmpfs_slot *s)
-{
-    return !s->foreign && s->state != TMPFS_CONDEMNED && s->state != TMPFS_LOST;
-}
-
 /* Match sizes, largest first, with the slots there are, whatever their state. What is left in
  * bytes[*count] is missing; its capacities add up to the result. */
 static uint64_t match(struct hth_tmpfs *t, uint64_t *bytes, size_t *count)

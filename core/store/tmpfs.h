@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of the store on tmpfs, for each other:
+ * The parts of the store on tmpfs, each on those below it:
  *
- *     store_tmpfs.c   open, close, ops             pool.c      slots: make, back, map, give
- *     reserve.c       room for them                slot_back.c memory behind them
- *     save_dir.c      directories of saves         adopt.c     what was there before us
- *     raw_file.c      raw objects                  small_file.c  records
- *     store_lock.c, erase.c                        release.c     the end of large files
+ *     store_tmpfs.c   open, close, ops             adopt.c      what a start finds
+ *                                                  erase.c      all of it removed
+ *     pool.c          slots: take, lend, give, condemn
+ *     reserve.c       room for all of them at once
+ *     raw_file.c      raw objects
+ *     save_dir.c      directories of saves
+ *     slot_back.c     memory behind slots
+ *     slot.c          one slot: made, mapped, leased, ended
+ *     release.c       the end of large files       small_file.c   records
+ *     room.c          what fits                    store_lock.c   one engine per job and node
  *     tmpfs_sys.c     calls that can be made to fail
  */
 /* For this folder alone. */
@@ -47,13 +52,16 @@ struct tmpfs_dir {
     char name[FILE_NAME_BYTES];
 };
 
+#define TAKER_NONE   UINT32_MAX
+#define TAKER_ENGINE (UINT32_MAX - 1) /* which has all slots mapped and touched anyway */
+
 struct tmpfs_slot {
     struct hth_slot pub; /* first */
     struct tmpfs_slot *next;
     enum tmpfs_state state;
     uint64_t made;    /* bytes from the front that are backed by memory */
     uint64_t touched; /* ... that our mapping has pages for */
-    uint32_t taker;   /* who had it last, and so has its pages mapped */
+    uint32_t taker;   /* who had it last, and so has its pages mapped: a rank, or TAKER_... */
     int foreign;
     int busy;              /* a piece of its memory is given to a worker */
     int link;              /* foreign: reached by a link into its writer's buffers */
@@ -134,36 +142,12 @@ int hth_small_put(struct hth_tmpfs *t, int dir, const char *name, const void *by
 int hth_small_get(struct hth_tmpfs *t, int dir, const char *name, void **out, size_t *out_len,
         struct hearth_error *err);
 
-/* reserve.c */
-int hth_pool_reserve(
-        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
-int hth_pool_foresee(
-        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
-/* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? HEARTH_ENOSPC. */
-int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err);
-/* It is one of the pool's, in whatever state. */
-int hth_pool_counts(const struct tmpfs_slot *s);
-
-/* pool.c */
+/* slot.c */
 uint64_t hth_pool_capacity(uint64_t bytes);
 /* A free slot without memory behind it yet; and away with one, file and all. */
 int hth_pool_new(
         struct hth_tmpfs *t, uint64_t capacity, struct tmpfs_slot **out, struct hearth_error *err);
 void hth_pool_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot);
-int hth_pool_take(
-        struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
-int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
-        struct hearth_error *err);
-void hth_pool_give(struct hth_store *s, struct hth_slot *slot);
-void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *why);
-void hth_pool_lease(struct hth_store *s, struct hth_slot *slot);
-int hth_pool_reader(
-        struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err);
-void hth_pool_unlease(struct hth_store *s, struct hth_slot *slot);
-/* Free, or given while somebody uses it. */
-void hth_pool_settle(struct tmpfs_slot *slot);
-uint64_t hth_pool_work(struct hth_store *s);
-int hth_pool_soon(struct hth_store *s, uint64_t bytes);
 /* There is no memory for it. */
 void hth_pool_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err);
 /* A slot around an open file that is there, whose fd it takes on success; mapped. */
@@ -172,6 +156,32 @@ int hth_pool_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int forei
 /* Unmap, close, forget. The file stays. */
 void hth_pool_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot);
 void hth_pool_name(uint64_t id, char out[FILE_NAME_BYTES]);
+/* It is one of the pool's, in whatever state. */
+int hth_pool_counts(const struct tmpfs_slot *s);
+void hth_pool_lease(struct hth_store *s, struct hth_slot *slot);
+int hth_pool_reader(
+        struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err);
+void hth_pool_unlease(struct hth_store *s, struct hth_slot *slot);
+/* Free, or given while somebody uses it. */
+void hth_pool_settle(struct tmpfs_slot *slot);
+
+/* reserve.c */
+int hth_pool_reserve(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+int hth_pool_foresee(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+/* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? HEARTH_ENOSPC. */
+int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err);
+
+/* pool.c */
+int hth_pool_take(
+        struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
+int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
+        struct hearth_error *err);
+void hth_pool_give(struct hth_store *s, struct hth_slot *slot);
+void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *why);
+uint64_t hth_pool_work(struct hth_store *s);
+int hth_pool_soon(struct hth_store *s, uint64_t bytes);
 
 /* slot_back.c: pages under slots. */
 uint64_t hth_back_missing(const struct hth_tmpfs *t);
