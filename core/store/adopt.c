@@ -107,7 +107,7 @@ static struct tmpfs_slot *adopt_file(struct pass *p, int fd, const struct stat *
 {
     struct tmpfs_slot *slot = NULL;
     struct hth_block block;
-    int rc = hth_pool_adopt(p->t, fd, st, foreign, &slot, p->err);
+    int rc = hth_slot_adopt(p->t, fd, st, foreign, &slot, p->err);
 
     if (rc) {
         p->rc = rc;
@@ -145,7 +145,7 @@ static void pool_entry(void *arg, const char *name)
         close(fd);
         return;
     }
-    hth_pool_name(st.st_ino, own);
+    hth_slot_name(st.st_ino, own);
     if (strcmp(own, name) != 0 &&
             renameat2(p->t->pool_fd, name, p->t->pool_fd, own, RENAME_NOREPLACE)) {
         skip(p->t, "pool", name, "another slot has its number");
@@ -154,7 +154,7 @@ static void pool_entry(void *arg, const char *name)
     }
     slot = adopt_file(p, fd, &st, 0);
     if (slot)
-        hth_pool_settle(slot);
+        hth_slot_settle(slot);
 }
 
 static void block_entry(void *arg, const char *name)

@@ -53,7 +53,7 @@ static int is_better(
  * since each size that was reserved has a slot of that much. Among those, the taker's own. */
 static struct tmpfs_slot *best_free(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker, int ready)
 {
-    uint64_t class = hth_pool_capacity(bytes);
+    uint64_t class = hth_slot_capacity(bytes);
     struct tmpfs_slot *best = NULL;
 
     for (struct tmpfs_slot *s = t->slots; s; s = s->next)
@@ -65,7 +65,7 @@ static struct tmpfs_slot *best_free(struct hth_tmpfs *t, uint64_t bytes, uint32_
 static int any_fits(const struct hth_tmpfs *t, uint64_t bytes)
 {
     for (const struct tmpfs_slot *s = t->slots; s; s = s->next)
-        if (hth_pool_counts(s) && s->pub.capacity >= bytes)
+        if (hth_slot_counts(s) && s->pub.capacity >= bytes)
             return 1;
     return 0;
 }
@@ -80,14 +80,14 @@ static int make_now(
     if (bytes > HTH_SLOT_MAX)
         return hth_fail(err, HEARTH_ENOSPC, 0,
                 "a slot of %" PRIu64 " bytes is more than any machine has", bytes);
-    rc = hth_pool_fits(t, hth_pool_capacity(bytes), 0, err);
+    rc = hth_pool_fits(t, hth_slot_capacity(bytes), 0, err);
     if (!rc)
-        rc = hth_pool_new(t, hth_pool_capacity(bytes), &slot, err);
+        rc = hth_slot_new(t, hth_slot_capacity(bytes), &slot, err);
     if (rc || !slot)
         return rc;
     rc = hth_back_all(t, slot, err);
     if (rc)
-        hth_pool_drop(t, slot);
+        hth_slot_drop(t, slot);
     else
         *out = slot;
     return rc;
@@ -136,7 +136,7 @@ int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth
 
     for (struct tmpfs_slot *other = t->slots; other; other = other->next)
         if (other->state == TMPFS_GIVEN && !other->pub.leases)
-            hth_pool_settle(other);
+            hth_slot_settle(other);
     rc = find_or_make(t, bytes, rank, &slot, err);
     if (rc)
         return rc;
@@ -161,7 +161,7 @@ static const char *place(struct hth_tmpfs *t, const struct tmpfs_slot *slot, int
 {
     if (slot->state == TMPFS_HELD) {
         *out_dir = t->pool_fd;
-        hth_pool_name(slot->pub.id, name);
+        hth_slot_name(slot->pub.id, name);
         return name;
     }
     if (slot->state != TMPFS_RECEIVED && slot->state != TMPFS_SEALED)
@@ -179,7 +179,7 @@ static void give_foreign(struct hth_tmpfs *t, struct tmpfs_slot *slot)
     hth_dir_drop_foreign(t, slot->dir);
     slot->dir = NULL;
     if (!slot->pub.leases)
-        hth_pool_forget(t, slot);
+        hth_slot_forget(t, slot);
 }
 
 /* The mistake that DESIGN forbids, for the test that must see it. */
@@ -202,7 +202,7 @@ void hth_pool_give(struct hth_store *s, struct hth_slot *pub)
         give_foreign(t, slot);
         return;
     }
-    hth_pool_name(pub->id, to);
+    hth_slot_name(pub->id, to);
     if (dir != t->pool_fd && renameat2(dir, from, t->pool_fd, to, RENAME_NOREPLACE)) {
         hth_say(&t->opts.log, HEARTH_LOG_ERROR, "slot-lost",
                 "%s: %s does not go back to the pool and is not used again: %s", t->path, from,
@@ -211,7 +211,7 @@ void hth_pool_give(struct hth_store *s, struct hth_slot *pub)
         return;
     }
     slot->dir = NULL;
-    hth_pool_settle(slot);
+    hth_slot_settle(slot);
     if (t->opts.test_truncate)
         truncate_for_test(slot);
 }
@@ -226,7 +226,7 @@ static void evidence_name(const struct tmpfs_slot *slot, const char *why, char o
 {
     size_t len;
 
-    hth_pool_name(slot->pub.id, out);
+    hth_slot_name(slot->pub.id, out);
     len = strlen(out);
     out[len++] = '-';
     for (size_t i = 0; why && why[i] && i < WHY_BYTES; i++) {
@@ -252,10 +252,10 @@ void hth_pool_condemn(struct hth_store *s, struct hth_slot *pub, const char *why
     evidence_name(slot, why, to);
     if (slot->foreign || hth_sys_each(t->evidence_fd, count_entry, &there) ||
             there >= HTH_EVIDENCE_MAX || hth_pool_fits(t, pub->capacity, 0, NULL) ||
-            hth_pool_new(t, pub->capacity, &fresh, NULL) ||
+            hth_slot_new(t, pub->capacity, &fresh, NULL) ||
             renameat2(dir, from, t->evidence_fd, to, RENAME_NOREPLACE)) {
         if (fresh)
-            hth_pool_drop(t, fresh);
+            hth_slot_drop(t, fresh);
         hth_pool_give(s, pub);
         return;
     }
@@ -264,7 +264,7 @@ void hth_pool_condemn(struct hth_store *s, struct hth_slot *pub, const char *why
     slot->dir = NULL;
     slot->state = TMPFS_CONDEMNED;
     if (!pub->leases)
-        hth_pool_forget(t, slot);
+        hth_slot_forget(t, slot);
 }
 
 int hth_pool_soon(struct hth_store *s, uint64_t bytes)
@@ -291,7 +291,7 @@ uint64_t hth_pool_work(struct hth_store *s)
                 continue;
             rc = hth_back_piece(t, slot, &err);
             if (rc < 0)
-                hth_pool_lost(t, slot, &err);
+                hth_slot_lost(t, slot, &err);
             if (rc)
                 return 0;
         }

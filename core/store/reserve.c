@@ -65,13 +65,13 @@ static uint64_t match(struct hth_tmpfs *t, uint64_t *bytes, size_t *count)
         struct tmpfs_slot *best = NULL;
 
         for (struct tmpfs_slot *s = t->slots; s; s = s->next)
-            if (!s->matched && hth_pool_counts(s) && s->pub.capacity >= bytes[i] &&
+            if (!s->matched && hth_slot_counts(s) && s->pub.capacity >= bytes[i] &&
                     (!best || s->pub.capacity < best->pub.capacity))
                 best = s;
         if (best) {
             best->matched = 1;
         } else {
-            missing += hth_pool_capacity(bytes[i]);
+            missing += hth_slot_capacity(bytes[i]);
             bytes[left++] = bytes[i];
         }
     }
@@ -99,7 +99,7 @@ static int make_way(struct hth_tmpfs *t, uint64_t missing, struct hearth_error *
     for (struct tmpfs_slot *s = t->slots; !rc && s; s = next) {
         next = s->next;
         if (in_the_way(s))
-            hth_pool_drop(t, s);
+            hth_slot_drop(t, s);
     }
     return rc;
 }
@@ -112,7 +112,7 @@ static int make_all(
     int rc = 0;
 
     while (!rc && done < count) {
-        rc = hth_pool_new(t, hth_pool_capacity(bytes[done]), &slot, err);
+        rc = hth_slot_new(t, hth_slot_capacity(bytes[done]), &slot, err);
         done += !rc;
     }
     if (!rc)
@@ -120,7 +120,7 @@ static int make_all(
     while (done--) { /* nothing was made: the last ones in the list */
         for (slot = t->slots; slot->next; slot = slot->next)
             ;
-        hth_pool_drop(t, slot);
+        hth_slot_drop(t, slot);
     }
     return rc;
 }

@@ -196,7 +196,7 @@ static int show(struct hth_store *s, struct hth_slot *pub, struct hth_save_id sa
     rc = hth_dir_get(t, save, &dir, err);
     if (rc || !dir)
         return rc;
-    hth_pool_name(pub->id, from);
+    hth_slot_name(pub->id, from);
     if (slot->state == TMPFS_RECEIVED) {
         from_fd = slot->dir->fd;
         snprintf(from, sizeof(from), "%s%s", slot->name, TMP_SUFFIX);

@@ -19,19 +19,19 @@
 
 /* ---- Made and ended ----------------------------------------------------------------------------- */
 
-uint64_t hth_pool_capacity(uint64_t bytes)
+uint64_t hth_slot_capacity(uint64_t bytes)
 {
     uint64_t padded = bytes + bytes / 16;
 
     return (padded + HTH_SLOT_ROUND - 1) / HTH_SLOT_ROUND * HTH_SLOT_ROUND;
 }
 
-void hth_pool_name(uint64_t id, char out[FILE_NAME_BYTES])
+void hth_slot_name(uint64_t id, char out[FILE_NAME_BYTES])
 {
     snprintf(out, FILE_NAME_BYTES, "%016" PRIx64, id);
 }
 
-int hth_pool_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
+int hth_slot_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
         struct tmpfs_slot **out, struct hearth_error *err)
 {
     struct tmpfs_slot *slot = hth_sys_zalloc(t, sizeof(*slot)), **end = &t->slots;
@@ -56,7 +56,7 @@ int hth_pool_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int forei
     return 0;
 }
 
-void hth_pool_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot)
+void hth_slot_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot)
 {
     struct tmpfs_slot **at = &t->slots;
 
@@ -69,13 +69,13 @@ void hth_pool_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot)
 }
 
 /* Its file goes too: nobody maps it, nobody has registered it. */
-void hth_pool_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot)
+void hth_slot_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot)
 {
     char name[FILE_NAME_BYTES];
 
-    hth_pool_name(slot->pub.id, name);
+    hth_slot_name(slot->pub.id, name);
     unlinkat(t->pool_fd, name, 0);
-    hth_pool_forget(t, slot);
+    hth_slot_forget(t, slot);
 }
 
 static int new_file(struct hth_tmpfs *t, uint64_t capacity, int *out_fd, struct stat *st)
@@ -91,7 +91,7 @@ static int new_file(struct hth_tmpfs *t, uint64_t capacity, int *out_fd, struct 
     if (!rc)
         rc = fstat(fd, st);
     if (!rc) {
-        hth_pool_name(st->st_ino, name);
+        hth_slot_name(st->st_ino, name);
         rc = renameat2(t->own_fd, NEW_FILE, t->pool_fd, name, RENAME_NOREPLACE);
     }
     if (rc) {
@@ -106,7 +106,7 @@ static int new_file(struct hth_tmpfs *t, uint64_t capacity, int *out_fd, struct 
 }
 
 /* A free slot without memory behind it yet. */
-int hth_pool_new(
+int hth_slot_new(
         struct hth_tmpfs *t, uint64_t capacity, struct tmpfs_slot **out, struct hearth_error *err)
 {
     char name[FILE_NAME_BYTES];
@@ -115,16 +115,16 @@ int hth_pool_new(
 
     if (new_file(t, capacity, &fd, &st))
         return hth_sys_fail(t, err, "make", "a slot");
-    rc = hth_pool_adopt(t, fd, &st, 0, out, err);
+    rc = hth_slot_adopt(t, fd, &st, 0, out, err);
     if (rc) {
-        hth_pool_name(st.st_ino, name);
+        hth_slot_name(st.st_ino, name);
         unlinkat(t->pool_fd, name, 0);
         close(fd);
     }
     return rc;
 }
 
-int hth_pool_counts(const struct tmpfs_slot *s)
+int hth_slot_counts(const struct tmpfs_slot *s)
 {
     return !s->foreign && s->state != TMPFS_CONDEMNED && s->state != TMPFS_LOST;
 }
@@ -132,7 +132,7 @@ int hth_pool_counts(const struct tmpfs_slot *s)
 /* ---- Lent --------------------------------------------------------------------------------------- */
 
 /* By its descriptor: the name may be gone, or another file's by now. */
-int hth_pool_reader(
+int hth_slot_reader(
         struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err)
 {
     char path[40];
@@ -161,35 +161,35 @@ static int open_elsewhere(const struct tmpfs_slot *slot)
     return 0;
 }
 
-void hth_pool_settle(struct tmpfs_slot *slot)
+void hth_slot_settle(struct tmpfs_slot *slot)
 {
     slot->state = slot->pub.leases || open_elsewhere(slot) ? TMPFS_GIVEN : TMPFS_FREE;
 }
 
-void hth_pool_lease(struct hth_store *s, struct hth_slot *slot)
+void hth_slot_lease(struct hth_store *s, struct hth_slot *slot)
 {
     (void)s;
     slot->leases++;
 }
 
-void hth_pool_unlease(struct hth_store *s, struct hth_slot *pub)
+void hth_slot_unlease(struct hth_store *s, struct hth_slot *pub)
 {
     struct tmpfs_slot *slot = hth_tmpfs_slot(pub);
 
     if (!pub->leases || --pub->leases)
         return;
     if (slot->state == TMPFS_GIVEN)
-        hth_pool_settle(slot);
+        hth_slot_settle(slot);
     else if (slot->state == TMPFS_CONDEMNED)
-        hth_pool_forget(hth_tmpfs_of(s), slot);
+        hth_slot_forget(hth_tmpfs_of(s), slot);
 }
 
-void hth_pool_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err)
+void hth_slot_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err)
 {
     hth_say(&t->opts.log, HEARTH_LOG_ERROR, "slot-lost", "a reserved slot is given up: %s",
             err->text);
     if (slot->pub.user)
         slot->state = TMPFS_LOST;
     else
-        hth_pool_drop(t, slot);
+        hth_slot_drop(t, slot);
 }

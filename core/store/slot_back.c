@@ -174,7 +174,7 @@ static struct tmpfs_slot *piece_see(struct tmpfs_piece *p)
         no_prefault(p->t, p->error);
     slot->touched += done && p->touching ? p->len : 0;
     slot->made += done && !p->touching ? p->len : 0;
-    hth_pool_unlease(&p->t->base, &slot->pub); /* with that it may be gone, unless it is free */
+    hth_slot_unlease(&p->t->base, &slot->pub); /* with that it may be gone, unless it is free */
     return failed ? slot : NULL;
 }
 
@@ -189,7 +189,7 @@ static void back_done(struct hth_work *work)
         return;
     errno = p->error;
     (void)hth_sys_fail(p->t, &err, "allocate memory for", "a slot");
-    hth_pool_lost(p->t, slot, &err);
+    hth_slot_lost(p->t, slot, &err);
 }
 
 void hth_back_claim(struct hth_tmpfs *t, struct tmpfs_slot *slot)
@@ -232,7 +232,7 @@ static void back_give(
         .touching = touching,
         .huge = !touching && may_be_huge(t, slot) };
     slot->busy = 1;
-    hth_pool_lease(&t->base, &slot->pub);
+    hth_slot_lease(&t->base, &slot->pub);
     t->opts.workers.submit(t->opts.workers.self, &p->work);
 }
 

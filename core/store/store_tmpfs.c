@@ -102,7 +102,7 @@ static void store_close(struct hth_store *s)
     hth_raws_end(t);
     hth_releases_end(t);
     while (t->slots)
-        hth_pool_forget(t, t->slots);
+        hth_slot_forget(t, t->slots);
     while (t->dirs)
         hth_dir_forget(t, t->dirs);
     close_all(t);
@@ -119,9 +119,9 @@ static const struct hth_store_ops tmpfs_ops = {
     .seal = hth_dir_seal,
     .give = hth_pool_give,
     .condemn = hth_pool_condemn,
-    .lease = hth_pool_lease,
-    .unlease = hth_pool_unlease,
-    .reader = hth_pool_reader,
+    .lease = hth_slot_lease,
+    .unlease = hth_slot_unlease,
+    .reader = hth_slot_reader,
     .raw_make = hth_raw_make,
     .raw_back = hth_raw_back,
     .raw_seal = hth_raw_seal,

@@ -143,27 +143,27 @@ int hth_small_get(struct hth_tmpfs *t, int dir, const char *name, void **out, si
         struct hearth_error *err);
 
 /* slot.c */
-uint64_t hth_pool_capacity(uint64_t bytes);
+uint64_t hth_slot_capacity(uint64_t bytes);
 /* A free slot without memory behind it yet; and away with one, file and all. */
-int hth_pool_new(
+int hth_slot_new(
         struct hth_tmpfs *t, uint64_t capacity, struct tmpfs_slot **out, struct hearth_error *err);
-void hth_pool_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot);
+void hth_slot_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot);
 /* There is no memory for it. */
-void hth_pool_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err);
+void hth_slot_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err);
 /* A slot around an open file that is there, whose fd it takes on success; mapped. */
-int hth_pool_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
+int hth_slot_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
         struct tmpfs_slot **out, struct hearth_error *err);
 /* Unmap, close, forget. The file stays. */
-void hth_pool_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot);
-void hth_pool_name(uint64_t id, char out[FILE_NAME_BYTES]);
+void hth_slot_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot);
+void hth_slot_name(uint64_t id, char out[FILE_NAME_BYTES]);
 /* It is one of the pool's, in whatever state. */
-int hth_pool_counts(const struct tmpfs_slot *s);
-void hth_pool_lease(struct hth_store *s, struct hth_slot *slot);
-int hth_pool_reader(
+int hth_slot_counts(const struct tmpfs_slot *s);
+void hth_slot_lease(struct hth_store *s, struct hth_slot *slot);
+int hth_slot_reader(
         struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err);
-void hth_pool_unlease(struct hth_store *s, struct hth_slot *slot);
+void hth_slot_unlease(struct hth_store *s, struct hth_slot *slot);
 /* Free, or given while somebody uses it. */
-void hth_pool_settle(struct tmpfs_slot *slot);
+void hth_slot_settle(struct tmpfs_slot *slot);
 
 /* reserve.c */
 int hth_pool_reserve(
