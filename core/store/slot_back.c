@@ -12,6 +12,7 @@
 #include "tmpfs.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -138,6 +139,23 @@ int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_e
 
 /* ---- With workers ------------------------------------------------------------------------------- */
 
+#define TMPFS_PIECES 2u /* side by side; other workers have checksums to do */
+
+/* Memory behind a slot, given to a worker; the slot is leased. Who needs the slot at once claims it. */
+enum tmpfs_piece_state { PIECE_QUEUED, PIECE_RUNNING, PIECE_ENDED, PIECE_CLAIMED };
+
+struct tmpfs_piece {
+    struct hth_work work;
+    int given; /* until `done`; else all below means nothing */
+    int state; /* enum tmpfs_piece_state, atomic */
+    struct hth_tmpfs *t;
+    struct tmpfs_slot *slot; /* NULL: what became of it is seen */
+    uint64_t len;
+    int touching;       /* the second stage, else the first */
+    int huge;           /* huge pages are tried ... */
+    int no_huge, error; /* ... and there are none; errno */
+};
+
 #define piece_of(work_at) ((struct tmpfs_piece *)(void *)(work_at))
 
 static int piece_turns(struct tmpfs_piece *p, int from, int to)
@@ -190,6 +208,17 @@ static void back_done(struct hth_work *work)
     errno = p->error;
     (void)hth_sys_fail(p->t, &err, "allocate memory for", "a slot");
     hth_slot_lost(p->t, slot, &err);
+}
+
+int hth_back_open(struct hth_tmpfs *t, struct hearth_error *err)
+{
+    t->piece = calloc(TMPFS_PIECES, sizeof(*t->piece));
+    return t->piece ? HEARTH_OK : hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a store");
+}
+
+void hth_back_close(struct hth_tmpfs *t)
+{
+    free(t->piece);
 }
 
 void hth_back_claim(struct hth_tmpfs *t, struct tmpfs_slot *slot)

@@ -101,6 +101,7 @@ static void store_close(struct hth_store *s)
     t->opts.workers = (struct hth_workers){ 0 }; /* they have stopped */
     hth_raws_end(t);
     hth_releases_end(t);
+    hth_back_close(t);
     while (t->slots)
         hth_slot_forget(t, t->slots);
     while (t->dirs)
@@ -337,7 +338,9 @@ int hth_store_tmpfs_open(
         free(t);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a store");
     }
-    rc = open_all(t, opts->root, err);
+    rc = hth_back_open(t, err);
+    if (!rc)
+        rc = open_all(t, opts->root, err);
     if (rc) {
         store_close(&t->base);
         return rc;

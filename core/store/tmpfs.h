@@ -70,23 +70,6 @@ struct tmpfs_slot {
     char name[FILE_NAME_BYTES];
 };
 
-#define TMPFS_PIECES 2u /* side by side; other workers have checksums to do */
-
-/* Memory behind a slot, given to a worker; the slot is leased. Who needs the slot at once claims it. */
-enum tmpfs_piece_state { PIECE_QUEUED, PIECE_RUNNING, PIECE_ENDED, PIECE_CLAIMED };
-
-struct tmpfs_piece {
-    struct hth_work work;
-    int given; /* until `done`; else all below means nothing */
-    int state; /* enum tmpfs_piece_state, atomic */
-    struct hth_tmpfs *t;
-    struct tmpfs_slot *slot; /* NULL: what became of it is seen */
-    uint64_t len;
-    int touching;       /* the second stage, else the first */
-    int huge;           /* huge pages are tried ... */
-    int no_huge, error; /* ... and there are none; errno */
-};
-
 struct hth_tmpfs {
     struct hth_store base;            /* first */
     struct hth_store_tmpfs_opts opts; /* root and job: ours, in path and job */
@@ -97,7 +80,7 @@ struct hth_tmpfs {
     uint64_t starts; /* engines this memory has seen; upper half of new generations */
     int reserved;
     int no_populate, no_collapse; /* the kernel refused once */
-    struct tmpfs_piece piece[TMPFS_PIECES];
+    struct tmpfs_piece *piece;    /* with workers; slot_back.c's */
     struct tmpfs_slot *slots;
     struct tmpfs_dir *dirs;
     struct tmpfs_raw *raws;         /* open ones */
@@ -183,7 +166,9 @@ void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *wh
 uint64_t hth_pool_work(struct hth_store *s);
 int hth_pool_soon(struct hth_store *s, uint64_t bytes);
 
-/* slot_back.c: pages under slots. */
+/* slot_back.c: pages under slots. close: the workers have stopped. */
+int hth_back_open(struct hth_tmpfs *t, struct hearth_error *err);
+void hth_back_close(struct hth_tmpfs *t);
 uint64_t hth_back_missing(const struct hth_tmpfs *t);
 int hth_back_all(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
 /* One bounded piece; 0: nothing left to do for this slot. Negative: it cannot be backed. */
