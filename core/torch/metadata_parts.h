@@ -23,6 +23,7 @@
 #define HEARTH_CORE_TORCH_METADATA_PARTS_H
 
 #include "metadata_reread.h"
+#include "pickle.h"
 
 #define MD_STACK (1 << 16) /* values; writers put at most 2000 between MARK and SETITEMS */
 #define MD_ATTRS 5         /* of a class that we know */

@@ -7,7 +7,7 @@
 
 #include "core/base/bytes.h"
 #include "header.h"
-#include "pickle_machine.h"
+#include "pickle_code.h"
 #include <hearth/metadata.h>
 
 /* A text; of no bytes where `at` is 0. */

@@ -84,20 +84,16 @@ static int frame(struct scan *s, const unsigned char *p)
 /* Bytes of any opcode, from the table; 0: refused. */
 static size_t measure(struct scan *s, const unsigned char *p)
 {
-    const struct hth_op *op = &hth_pickle_op[*p];
-    uint64_t n = op->fixed;
+    const unsigned char *arg;
+    size_t n;
 
     if (!allowed[*p])
         return (void)refuse(s, p, "is not allowed"), 0;
-    if (s->limit - p < 1 + op->fixed + op->prefix)
-        return (void)refuse(s, p, "is cut off"), 0;
-    if (op->prefix)
-        n = op->prefix == 1 ? p[1] : op->prefix == 4 ? hth_get32(p + 1) : hth_get64(p + 1);
-    if (n > (uint64_t)(s->limit - p) - 1 - op->prefix)
+    if (!(arg = hth_pickle_argument(*p, p + 1, (size_t)(s->limit - p) - 1, &n)))
         return (void)refuse(s, p, "is cut off"), 0;
     if (*p == 0x95 && frame(s, p))
         return 0;
-    return 1 + op->prefix + (size_t)n;
+    return (size_t)(arg - p) + n;
 }
 
 /* Memo number `number` is fetched by the opcode at p. */

@@ -3,75 +3,34 @@
  * The pickle machine: it fetches an opcode with its argument, looks the opcode up in a table, and
  * runs it. What is not in the table is refused, and so is a global that is not in the caller's.
  *
- *      bytes --> fetch(op, argument) --> run(op) --> stack of value numbers --> STOP: the root
+ *      bytes --> opcode, argument --> run(op) --> stack of value numbers --> STOP: the root
  *                                          '--> memo, values, cells: pools of fixed size
  */
-#include "core/base/bytes.h"
-#include "pickle_machine.h"
+#include "pickle_code.h"
+#include "pickle_ops.h"
 
-/* The next n bytes; NULL when there are not as many. */
-static const unsigned char *take(struct hth_machine *m, uint64_t n)
-{
-    if (n > m->p.len - m->pos)
-        return NULL;
-    m->pos += (size_t)n;
-    return m->p.bytes + m->pos - n;
-}
-
-static const unsigned char *take_lines(struct hth_machine *m, unsigned lines, size_t *out_n)
-{
-    const unsigned char *first = m->p.bytes + m->pos, *end = first;
-
-    for (; lines; lines--) {
-        end = memchr(end, '\n', m->p.len - (size_t)(end - m->p.bytes));
-        if (!end)
-            return NULL;
-        end++;
-    }
-    *out_n = (size_t)(end - first);
-    return take(m, *out_n);
-}
-
-static uint64_t number(const unsigned char *p, unsigned bytes)
-{
-    return bytes == 1 ? *p : bytes == 4 ? hth_get32(p) : hth_get64(p);
-}
-
-/* The argument of an opcode that has one; NULL: it is cut off. */
-static const unsigned char *fetch(struct hth_machine *m, const struct hth_op *op, size_t *out_n)
-{
-    const unsigned char *p;
-    uint64_t n = op->fixed;
-
-    if (op->lines)
-        return take_lines(m, op->lines, out_n);
-    if (op->prefix) {
-        if (!(p = take(m, op->prefix)))
-            return NULL;
-        n = number(p, op->prefix);
-    }
-    *out_n = (size_t)n;
-    return take(m, n);
-}
+#include <string.h>
 
 /* The next opcode, with its argument. */
 static int next(struct hth_machine *m, const struct hth_op **out_op, const unsigned char **out_arg,
         size_t *out_n)
 {
-    const struct hth_op *op;
     const unsigned char *code;
+    const struct hth_op *op;
 
     m->op = m->pos;
-    if (!(code = take(m, 1)))
+    if (m->pos == m->p.len)
         return hth_machine_refuse(m, "the pickle ends before its STOP");
+    code = m->p.bytes + m->pos;
     op = &hth_pickle_op[*code];
     if (!op->run || (op->values && !m->values) || (m->op == 0 && *code != 0x80))
         return hth_machine_refuse(m,
                 m->op ? "opcode %02x is not allowed" : "opcode %02x does not begin a pickle",
                 *code);
-    *out_n = 0;
-    if (!(*out_arg = fetch(m, op, out_n)))
+    *out_arg = hth_pickle_argument(*code, code + 1, m->p.len - m->pos - 1, out_n);
+    if (!*out_arg)
         return hth_machine_refuse(m, "opcode %02x is cut off", *code);
+    m->pos = (size_t)(*out_arg - m->p.bytes) + *out_n;
     *out_op = op;
     return HEARTH_OK;
 }

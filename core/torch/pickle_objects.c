@@ -4,7 +4,7 @@
  * objects of them. What a global is and may do is a row of the caller's table, nothing else.
  */
 #include "core/base/bytes.h"
-#include "pickle_machine.h"
+#include "pickle_ops.h"
 
 /* --- memo --- */
 

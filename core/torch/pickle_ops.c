@@ -6,9 +6,10 @@
  * No cycles: a container takes children only as long as it stands nowhere itself (`used`), and
  * never itself. The last edge of a cycle would go into a container that is used already.
  */
+#include "pickle_ops.h"
 #include "core/base/bytes.h"
 #include "core/base/utf8.h"
-#include "pickle_machine.h"
+#include "pickle_code.h"
 
 /* --- marks and children --- */
 
@@ -106,24 +107,6 @@ static int op_int(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     (void)n;
     return integer(m, HTH_PICKLE_INT, (int32_t)hth_get32(arg));
-}
-
-const char *hth_pickle_long(const unsigned char *arg, size_t n, int64_t *out)
-{
-    unsigned char sign = n && arg[n - 1] & 0x80 ? 0xff : 0;
-    unsigned char eight[8];
-
-    if (n > 16)
-        return "an integer of more than 16 bytes";
-    memset(eight, sign, sizeof(eight));
-    memcpy(eight, arg, n < 8 ? n : 8);
-    for (size_t i = 8; i < n; i++)
-        if (arg[i] != sign)
-            return "an integer that does not fit in 64 bits";
-    if (n > 8 && (eight[7] & 0x80) != (sign & 0x80))
-        return "an integer that does not fit in 64 bits";
-    *out = (int64_t)hth_get64(eight);
-    return NULL;
 }
 
 static int op_long(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -318,42 +301,42 @@ const struct hth_op hth_pickle_op[256] = {
     ['('] = { .run = op_mark },
     [')'] = { .run = op_empty_tuple },
     ['.'] = { .run = op_stop },
-    ['B'] = { .prefix = 4, .values = 1, .run = op_bytes },
-    ['C'] = { .prefix = 1, .values = 1, .run = op_bytes },
-    ['G'] = { .fixed = 8, .values = 1, .run = op_float },
-    ['J'] = { .fixed = 4, .run = op_int },
-    ['K'] = { .fixed = 1, .run = op_unsigned },
-    ['M'] = { .fixed = 2, .run = op_unsigned },
+    ['B'] = { .values = 1, .run = op_bytes },
+    ['C'] = { .values = 1, .run = op_bytes },
+    ['G'] = { .values = 1, .run = op_float },
+    ['J'] = { .run = op_int },
+    ['K'] = { .run = op_unsigned },
+    ['M'] = { .run = op_unsigned },
     ['N'] = { .run = op_none },
     ['Q'] = { .values = 1, .run = hth_op_persistent },
     ['R'] = { .run = hth_op_reduce },
-    ['X'] = { .prefix = 4, .run = op_text },
+    ['X'] = { .run = op_text },
     [']'] = { .run = op_empty_list },
     ['a'] = { .run = op_append },
     ['b'] = { .run = hth_op_build },
-    ['c'] = { .lines = 2, .run = hth_op_global },
+    ['c'] = { .run = hth_op_global },
     ['e'] = { .run = op_appends },
-    ['h'] = { .fixed = 1, .run = hth_op_get },
-    ['j'] = { .fixed = 4, .run = hth_op_get },
-    ['q'] = { .fixed = 1, .run = hth_op_put },
-    ['r'] = { .fixed = 4, .run = hth_op_put },
+    ['h'] = { .run = hth_op_get },
+    ['j'] = { .run = hth_op_get },
+    ['q'] = { .run = hth_op_put },
+    ['r'] = { .run = hth_op_put },
     ['s'] = { .run = op_setitem },
     ['t'] = { .run = op_tuple },
     ['u'] = { .run = op_setitems },
     ['}'] = { .run = op_empty_dict },
-    [0x80] = { .fixed = 1, .run = op_proto },
+    [0x80] = { .run = op_proto },
     [0x81] = { .run = hth_op_newobj },
     [0x85] = { .run = op_tuple_n },
     [0x86] = { .run = op_tuple_n },
     [0x87] = { .run = op_tuple_n },
     [0x88] = { .run = op_true },
     [0x89] = { .run = op_false },
-    [0x8a] = { .prefix = 1, .run = op_long },
-    [0x8c] = { .prefix = 1, .run = op_text },
-    [0x8d] = { .prefix = 8, .run = op_text },
-    [0x8e] = { .prefix = 8, .values = 1, .run = op_bytes },
+    [0x8a] = { .run = op_long },
+    [0x8c] = { .run = op_text },
+    [0x8d] = { .run = op_text },
+    [0x8e] = { .values = 1, .run = op_bytes },
     [0x93] = { .run = hth_op_stack_global },
     [0x94] = { .run = hth_op_memoize },
-    [0x95] = { .fixed = 8, .run = op_frame },
-    [0x96] = { .prefix = 8, .values = 1, .run = op_bytes },
+    [0x95] = { .run = op_frame },
+    [0x96] = { .values = 1, .run = op_bytes },
 };
