@@ -10,6 +10,7 @@
  */
 #include "save.h"
 
+#include "core/base/hash.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,7 @@ static uint64_t box_bytes(const struct hth_item *item)
 
 static uint32_t piece_hash(const struct hth_item *item)
 {
-    uint64_t h = hth_key_hash(item->key, item->key_len) + item->kind;
+    uint64_t h = hth_hash(item->key, item->key_len, 0) + item->kind;
 
     for (uint32_t i = 0; i < box_bytes(item) / sizeof(int64_t); i++) {
         h = (h ^ (uint64_t)item->global_offset[i]) * UINT64_C(0x9e3779b97f4a7c15);

@@ -5,6 +5,7 @@
  * still stand in it as plain text.
  */
 #include "foreign.h"
+#include "core/base/hash.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -46,23 +47,13 @@ uint32_t hth_foreign_owner(const char *name)
     return rank;
 }
 
-/* FNV-1a, 32 bit (Fowler, Noll, Vo). */
-static uint32_t hash_of(const char *name)
-{
-    uint32_t h = UINT32_C(0x811c9dc5);
-
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * UINT32_C(0x01000193);
-    return h;
-}
-
 struct hth_object hth_foreign_object(const char *name, uint64_t bytes)
 {
     struct hth_object o = {
         .owner = hth_foreign_owner(name), .kind = HTH_OBJECT_FOREIGN, .data_len = bytes
     };
 
-    o.id = hth_object_id(o.owner, hash_of(name));
+    o.id = hth_object_id(o.owner, hth_hash32(name, strlen(name)));
     snprintf(o.name, sizeof(o.name), "%s", name);
     return o;
 }

@@ -5,6 +5,7 @@
  */
 #include "metadata_write.h"
 #include "core/base/fail.h"
+#include "core/base/hash.h"
 #include "core/base/opts.h"
 #include "core/base/utf8.h"
 #include "header.h"
@@ -52,29 +53,19 @@ static void push(struct hth_md_array *a, const void *from, size_t n, size_t size
 
 /* --- sets --- */
 
-/* FNV-1a, 64 bit (Fowler, Noll, Vo), its upper half mixed in: slots are taken from the lower. */
-static uint32_t hash(const void *bytes, size_t len, uint64_t seed)
-{
-    const unsigned char *p = bytes;
-    uint64_t h = UINT64_C(0xcbf29ce484222325) ^ (seed * UINT64_C(0x9e3779b97f4a7c15));
-
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ p[i]) * UINT64_C(0x100000001b3);
-    return (uint32_t)(h ^ h >> 32);
-}
-
 static uint32_t text_hash(const struct hearth_metadata_writer *w, uint32_t i)
 {
     const struct hth_md_text *t = hth_md_text(w, i);
 
-    return hash((const char *)w->chars.at + t->at, t->len, 0);
+    return (uint32_t)hth_hash((const char *)w->chars.at + t->at, t->len, 0);
 }
 
 static uint32_t place_hash(const struct hearth_metadata_writer *w, uint32_t i)
 {
     const struct hth_md_piece *p = hth_md_piece(w, i);
 
-    return hash(hth_md_dims(w, p->dims), sizeof(int64_t) * hth_md_name(w, p->name)->ndim, p->name);
+    return (uint32_t)hth_hash(
+            hth_md_dims(w, p->dims), sizeof(int64_t) * hth_md_name(w, p->name)->ndim, p->name);
 }
 
 typedef uint32_t hash_fn(const struct hearth_metadata_writer *w, uint32_t i);
@@ -138,7 +129,7 @@ static int text(struct hearth_metadata_writer *w, const char *chars, size_t len,
     if (len >= UINT32_MAX || !hth_utf8(chars, len))
         return hth_fail(err, HEARTH_EINVAL, 0, "%s is not UTF-8, as names in a .metadata are",
                 hth_key_text(chars, len, say));
-    h = hash(chars, len, 0);
+    h = (uint32_t)hth_hash(chars, len, 0);
     if (text_find(w, chars, len, h, out))
         return HEARTH_OK;
     if ((rc = room(&w->text, 1, sizeof(t), err)) || (rc = room(&w->chars, len, 1, err)) ||
@@ -214,7 +205,7 @@ static int place_taken(
 {
     size_t bytes = sizeof(int64_t) * hth_md_name(w, n)->ndim;
 
-    for (uint32_t i = hash(offset, bytes, n); w->places.cap; i++) {
+    for (uint32_t i = (uint32_t)hth_hash(offset, bytes, n); w->places.cap; i++) {
         uint32_t plus1 = w->places.slot[i & (w->places.cap - 1)];
         const struct hth_md_piece *p;
 
