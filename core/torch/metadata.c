@@ -104,8 +104,8 @@ void hearth_metadata_close(struct hearth_metadata *md)
     free(md->path.at);
     free(md->spoiled.at);
     free(md->heap.at);
-    free(md->by_name.place);
-    free(md->by_place.place);
+    hth_set_fini(&md->by_name);
+    hth_set_fini(&md->by_place);
     free(md->id);
     free(md);
 }

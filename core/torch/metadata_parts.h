@@ -22,6 +22,7 @@
 #ifndef HEARTH_CORE_TORCH_METADATA_PARTS_H
 #define HEARTH_CORE_TORCH_METADATA_PARTS_H
 
+#include "core/base/set.h"
 #include "metadata_reread.h"
 #include "pickle.h"
 
@@ -181,14 +182,6 @@ struct md_path { /* of an entry in the nested state */
     struct md_slot steps; /* MD_TUPLE or MD_INTS */
 };
 
-/* A table by hash, open addressing: number + 1 of a record, and the other half of its hash. */
-struct md_table {
-    struct md_place {
-        uint32_t record, tag;
-    } * place;
-    uint64_t mask;
-};
-
 #define MD_ARRAY(type)       \
     struct {                 \
         type *at;            \
@@ -209,8 +202,8 @@ struct hearth_metadata {
     struct hearth_metadata_head info;
     char *id; /* the parts of a path, joined */
     uint64_t seed;
-    struct md_table by_name, by_place;
-    int64_t dims[2][HTH_DIMS_MAX]; /* what the last call gave out */
+    struct hth_set by_name, by_place; /* entries from first_entry on, places from first_stored on */
+    int64_t dims[2][HTH_DIMS_MAX];    /* what the last call gave out */
 };
 
 /* ---- Parts -------------------------------------------------------------------------------- */

@@ -51,66 +51,18 @@ static void push(struct hth_md_array *a, const void *from, size_t n, size_t size
     a->count += n;
 }
 
-/* --- sets --- */
-
-static uint32_t text_hash(const struct hearth_metadata_writer *w, uint32_t i)
-{
-    const struct hth_md_text *t = hth_md_text(w, i);
-
-    return (uint32_t)hth_hash((const char *)w->chars.at + t->at, t->len, 0);
-}
-
-static uint32_t place_hash(const struct hearth_metadata_writer *w, uint32_t i)
-{
-    const struct hth_md_piece *p = hth_md_piece(w, i);
-
-    return (uint32_t)hth_hash(
-            hth_md_dims(w, p->dims), sizeof(int64_t) * hth_md_name(w, p->name)->ndim, p->name);
-}
-
-typedef uint32_t hash_fn(const struct hearth_metadata_writer *w, uint32_t i);
-
-static void insert(struct hth_md_set *s, uint32_t of, uint32_t plus1)
-{
-    uint32_t i = of & (s->cap - 1);
-
-    while (s->slot[i])
-        i = (i + 1) & (s->cap - 1);
-    s->slot[i] = plus1;
-}
-
-/* Room for one more. */
-static int set_room(const struct hearth_metadata_writer *w, struct hth_md_set *s, hash_fn *hash_of,
-        struct hearth_error *err)
-{
-    struct hth_md_set more = { .cap = s->cap ? 2 * s->cap : 64, .count = s->count };
-
-    if (s->count + 1 <= s->cap / 2)
-        return HEARTH_OK;
-    if (!more.cap || !(more.slot = calloc(more.cap, sizeof(more.slot[0]))))
-        return no_memory(err);
-    for (uint32_t i = 0; i < s->cap; i++)
-        if (s->slot[i])
-            insert(&more, hash_of(w, s->slot[i] - 1), s->slot[i]);
-    free(s->slot);
-    *s = more;
-    return HEARTH_OK;
-}
-
 /* --- texts and names --- */
 
 static int text_find(const struct hearth_metadata_writer *w, const char *chars, size_t len,
         uint32_t h, uint32_t *out)
 {
-    for (uint32_t i = h; w->texts.cap; i++) {
-        uint32_t plus1 = w->texts.slot[i & (w->texts.cap - 1)];
-        const struct hth_md_text *t;
+    uint32_t i;
 
-        if (!plus1)
-            return 0;
-        t = hth_md_text(w, plus1 - 1);
+    for (size_t probe = 0; hth_set_next(&w->texts, h, &probe, &i);) {
+        const struct hth_md_text *t = hth_md_text(w, i);
+
         if (t->len == len && (!len || !memcmp((const char *)w->chars.at + t->at, chars, len))) {
-            *out = plus1 - 1;
+            *out = i;
             return 1;
         }
     }
@@ -132,14 +84,14 @@ static int text(struct hearth_metadata_writer *w, const char *chars, size_t len,
     h = (uint32_t)hth_hash(chars, len, 0);
     if (text_find(w, chars, len, h, out))
         return HEARTH_OK;
-    if ((rc = room(&w->text, 1, sizeof(t), err)) || (rc = room(&w->chars, len, 1, err)) ||
-            (rc = set_room(w, &w->texts, text_hash, err)))
+    if ((rc = room(&w->text, 1, sizeof(t), err)) || (rc = room(&w->chars, len, 1, err)))
         return rc;
+    if (hth_set_room(&w->texts, 1))
+        return no_memory(err);
     push(&w->chars, chars, len, 1);
     *out = (uint32_t)w->text.count;
     push(&w->text, &t, 1, sizeof(t));
-    insert(&w->texts, h, *out + 1);
-    w->texts.count++;
+    hth_set_add(&w->texts, h, *out);
     return HEARTH_OK;
 }
 
@@ -199,21 +151,24 @@ static int range_check(uint64_t at, uint64_t len, struct hearth_error *err)
     return HEARTH_OK;
 }
 
+static uint32_t place_hash(
+        const struct hearth_metadata_writer *w, uint32_t n, const int64_t *offset)
+{
+    return (uint32_t)hth_hash(offset, sizeof(int64_t) * hth_md_name(w, n)->ndim, n);
+}
+
 /* The same box in the same tensor again: a box without elements is the same thing. */
 static int place_taken(
         const struct hearth_metadata_writer *w, uint32_t n, const int64_t *offset, uint32_t *out)
 {
-    size_t bytes = sizeof(int64_t) * hth_md_name(w, n)->ndim;
+    size_t bytes = sizeof(int64_t) * hth_md_name(w, n)->ndim, probe = 0;
+    uint32_t h = place_hash(w, n, offset), i;
 
-    for (uint32_t i = (uint32_t)hth_hash(offset, bytes, n); w->places.cap; i++) {
-        uint32_t plus1 = w->places.slot[i & (w->places.cap - 1)];
-        const struct hth_md_piece *p;
+    while (hth_set_next(&w->places, h, &probe, &i)) {
+        const struct hth_md_piece *p = hth_md_piece(w, i);
 
-        if (!plus1)
-            return 0;
-        p = hth_md_piece(w, plus1 - 1);
         if (p->name == n && (!bytes || !memcmp(hth_md_dims(w, p->dims), offset, bytes))) {
-            *out = plus1 - 1;
+            *out = i;
             return 1;
         }
     }
@@ -245,17 +200,17 @@ static int piece_push(struct hearth_metadata_writer *w, uint32_t n, struct hth_m
         return wrong(w, n, HEARTH_EEXIST, "two pieces at one place of the tensor", err);
     }
     if ((rc = room(&w->piece, 1, sizeof(*p), err)) ||
-            (rc = room(&w->dims, 2 * (size_t)ndim, sizeof(int64_t), err)) ||
-            (rc = set_room(w, &w->places, place_hash, err)))
+            (rc = room(&w->dims, 2 * (size_t)ndim, sizeof(int64_t), err)))
         return rc;
+    if (hth_set_room(&w->places, 1))
+        return no_memory(err);
     p->name = n;
     p->dims = w->dims.count;
     push(&w->dims, offset, ndim, sizeof(int64_t));
     push(&w->dims, shape, ndim, sizeof(int64_t));
     push(&w->piece, p, 1, sizeof(*p));
     plus1 = (uint32_t)w->piece.count;
-    insert(&w->places, place_hash(w, plus1 - 1), plus1);
-    w->places.count++;
+    hth_set_add(&w->places, place_hash(w, n, offset), plus1 - 1);
     if (of->last)
         hth_md_piece(w, of->last - 1)->next = plus1;
     else
@@ -437,7 +392,7 @@ void hearth_metadata_abandon(struct hearth_metadata_writer *w)
     free(w->piece.at);
     free(w->dims.at);
     free(w->step.at);
-    free(w->texts.slot);
-    free(w->places.slot);
+    hth_set_fini(&w->texts);
+    hth_set_fini(&w->places);
     free(w);
 }
