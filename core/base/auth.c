@@ -81,7 +81,7 @@ void hth_local_proof(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY
 }
 
 /* The final zeros keep one name or purpose from being the beginning of another. */
-static void derive(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
+static void auth_derive(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
         const char *name, const char *purpose, const void *more, size_t len)
 {
     crypto_generichash_state state;
@@ -97,13 +97,13 @@ static void derive(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_K
 void hth_subkey(
         unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY], const char *purpose)
 {
-    derive(out, job_key, purpose, "", NULL, 0);
+    auth_derive(out, job_key, purpose, "", NULL, 0);
 }
 
 void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
         const char *purpose, const void *transcript, size_t len)
 {
-    derive(out, job_key, "hearth session 1", purpose, transcript, len);
+    auth_derive(out, job_key, "hearth session 1", purpose, transcript, len);
 }
 
 void hth_random_bytes(void *out, size_t len)

@@ -13,18 +13,18 @@
 
 #define OBJECT_END ".distcp"
 
-static int digit(char c)
+static int name_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
 /* At most nine digits; returns what follows them, or NULL where there is no such number. */
-static const char *number(const char *at, uint32_t *out)
+static const char *name_digits(const char *at, uint32_t *out)
 {
     uint32_t value = 0;
     int digits = 0;
 
-    for (; digit(*at); at++, digits++) {
+    for (; name_digit(*at); at++, digits++) {
         if (digits == 9)
             return NULL;
         value = value * 10 + (uint32_t)(*at - '0');
@@ -39,10 +39,10 @@ uint32_t hth_foreign_owner(const char *name)
     const char *at;
 
     for (at = strstr(name, "src"); at; at = strstr(at + 1, "src"))
-        if (number(at + 3, &rank))
+        if (name_digits(at + 3, &rank))
             return rank;
-    if (strncmp(name, "__", 2) != 0 || !(at = number(name + 2, &rank)) || *at != '_' ||
-            !number(at + 1, &index))
+    if (strncmp(name, "__", 2) != 0 || !(at = name_digits(name + 2, &rank)) || *at != '_' ||
+            !name_digits(at + 1, &index))
         return HTH_OWNER_NONE;
     return rank;
 }
@@ -100,10 +100,10 @@ int hth_foreign_whole(int fd, uint64_t bytes)
     return fd < 0 || (!fstat(fd, &st) && (uint64_t)st.st_size >= bytes);
 }
 
-static int plain(char c)
+static int name_letter(char c)
 {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || digit(c) || c == '.' || c == '_' ||
-           c == '-';
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || name_digit(c) || c == '.' ||
+           c == '_' || c == '-';
 }
 
 /* In front of a text stands its length, which may look like a letter: names begin with `__`. */
@@ -116,7 +116,7 @@ int hth_foreign_name_next(const void *bytes, size_t len, size_t *pos, char out[H
         const char *stop = end + sizeof(OBJECT_END) - 1, *from = end;
 
         *pos = (size_t)(stop - all);
-        while (from > all && plain(from[-1]) && end - from < HTH_NAME_MAX)
+        while (from > all && name_letter(from[-1]) && end - from < HTH_NAME_MAX)
             from--;
         while (from < end && strncmp(from, "__", 2) != 0)
             from++;

@@ -50,7 +50,8 @@ static int ends_in(const char *name, const char *end)
     return len > end_len && !strcmp(name + len - end_len, end);
 }
 
-static void skip(const struct hth_tmpfs *t, const char *dir, const char *name, const char *why)
+static void adopt_skip(
+        const struct hth_tmpfs *t, const char *dir, const char *name, const char *why)
 {
     hth_say(&t->opts.log, HEARTH_LOG_WARN, "skipped", "%s: %s/%s is left alone: %s", t->path, dir,
             name, why);
@@ -67,7 +68,7 @@ static int not_alone(
     else if (S_ISREG(st->st_mode) && st->st_nlink > 1)
         snprintf(why, sizeof(why), "it has another name elsewhere");
     if (why[0])
-        skip(t, dir, name, why);
+        adopt_skip(t, dir, name, why);
     return why[0] != '\0';
 }
 
@@ -131,7 +132,7 @@ static void pool_entry(void *arg, const char *name)
         return;
     fd = hth_sys_open_file(p->t->pool_fd, name, O_RDWR);
     if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-        skip(p->t, "pool", name, "not a file that can be opened");
+        adopt_skip(p->t, "pool", name, "not a file that can be opened");
         if (fd >= 0)
             close(fd);
         return;
@@ -148,7 +149,7 @@ static void pool_entry(void *arg, const char *name)
     hth_slot_name(st.st_ino, own);
     if (strcmp(own, name) != 0 &&
             renameat2(p->t->pool_fd, name, p->t->pool_fd, own, RENAME_NOREPLACE)) {
-        skip(p->t, "pool", name, "another slot has its number");
+        adopt_skip(p->t, "pool", name, "another slot has its number");
         close(fd);
         return;
     }
@@ -190,7 +191,7 @@ static void record_entry(void *arg, const char *name)
 }
 
 /* Whose directory is it; none: a foreign container. */
-static struct hth_save_id identify(struct pass *p, const char *name, int in_own)
+static struct hth_save_id adopt_identify(struct pass *p, const char *name, int in_own)
 {
     struct hth_save_id none = { 0 }, by_name;
 
@@ -219,14 +220,14 @@ static void own_entry(void *arg, const char *name)
     snprintf(
             base, sizeof(base), "%.*s", (int)(strlen(name) - (tmp ? strlen(TMP_SUFFIX) : 0)), name);
     if (!S_ISREG(st.st_mode) || hth_object_name_check(base, NULL)) {
-        skip(p->t, p->dir->name, name, "not an object of Hearth's");
+        adopt_skip(p->t, p->dir->name, name, "not an object of Hearth's");
         return;
     }
     if (!hth_adopt_is_slot(&st) || known_slot(p->t, st.st_ino))
         return;
     fd = hth_sys_open_file(p->fd, name, O_RDWR);
     if (fd < 0 || fstat(fd, &st)) {
-        skip(p->t, p->dir->name, name, strerrordesc_np(errno));
+        adopt_skip(p->t, p->dir->name, name, strerrordesc_np(errno));
         if (fd >= 0)
             close(fd);
         return;
@@ -357,7 +358,7 @@ static void foreign_entry(void *arg, const char *name)
     fd = open_foreign(p, name, &link);
     if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0 ||
             known_slot(p->t, st.st_ino)) {
-        skip(p->t, p->dir->name, name,
+        adopt_skip(p->t, p->dir->name, name,
                 fd < 0 && errno == ESTALE
                         ? "its buffer has been written again since, for another step"
                         : "not a file with content, or not of this container alone");
@@ -392,7 +393,7 @@ static int is_undone(const struct hth_tmpfs *t, const char *dir)
 
     if (!hth_sys_each(t->job_fd, marker_entry, &m) && !m.there)
         return 0;
-    skip(t, ".", dir, "its writer has not finished it");
+    adopt_skip(t, ".", dir, "its writer has not finished it");
     return 1;
 }
 
@@ -411,7 +412,7 @@ static void put_right(struct hth_tmpfs *t, struct tmpfs_dir *dir)
         memcpy(dir->name, own, sizeof(own));
     if ((rc || ino != dir->ino || was_published != dir->was_published) &&
             hth_dir_record(t, dir, NULL))
-        skip(t, HTH_RECORDS_DIR, own, "its .dir record cannot be written");
+        adopt_skip(t, HTH_RECORDS_DIR, own, "its .dir record cannot be written");
 }
 
 /* A directory that is what it should be: on the store's own mount, ours, or, to be read, root's. */
@@ -422,9 +423,9 @@ static int open_adopted(struct pass *p, int parent, const char *name, struct sta
     int fd = hth_sys_open_dir(parent, name);
 
     if (fd < 0 || fstat(fd, st) || fstat(parent, &above)) {
-        skip(p->t, dir, name, "not a directory that can be opened");
+        adopt_skip(p->t, dir, name, "not a directory that can be opened");
     } else if (st->st_dev != above.st_dev) {
-        skip(p->t, dir, name, "something is mounted there");
+        adopt_skip(p->t, dir, name, "something is mounted there");
     } else if (st->st_uid == 0 || !not_alone(p->t, dir, name, st)) {
         return fd;
     }
@@ -456,7 +457,7 @@ static void adopt_dir(struct pass *all, int parent, const char *name)
         close(p.fd);
         return;
     }
-    save = identify(&p, name, in_own);
+    save = adopt_identify(&p, name, in_own);
     if (hth_save_none(save) ? is_undone(p.t, name) : not_alone(p.t, ".", name, &st)) {
         close(p.fd);
         return;
@@ -545,7 +546,7 @@ static void undone_entry(void *arg, const char *name)
         p->found(p->arg, &f);
 }
 
-static void report(struct pass *p)
+static void adopt_report(struct pass *p)
 {
     struct hth_block block;
 
@@ -585,6 +586,6 @@ int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct ht
     if (p.rc)
         return p.rc;
     hth_sys_each(p.t->own_fd, stale_entry, &p);
-    report(&p);
+    adopt_report(&p);
     return 0;
 }

@@ -29,7 +29,7 @@ static int is_free(const struct tmpfs_slot *s, uint64_t bytes, int ready)
 
 /* What it costs that `taker` gets this one: a rank has mapped what it had before, and must map
  * any other; the rank that it is taken from must map another one later. */
-static int strangeness(const struct tmpfs_slot *s, uint32_t taker)
+static int taker_strangeness(const struct tmpfs_slot *s, uint32_t taker)
 {
     if (s->taker == taker)
         return 0;
@@ -43,8 +43,8 @@ static int is_better(
 
     if (fits != best_fits)
         return fits;
-    if (fits && strangeness(s, taker) != strangeness(best, taker))
-        return strangeness(s, taker) < strangeness(best, taker);
+    if (fits && taker_strangeness(s, taker) != taker_strangeness(best, taker))
+        return taker_strangeness(s, taker) < taker_strangeness(best, taker);
     return s->pub.capacity < best->pub.capacity;
 }
 
@@ -98,7 +98,7 @@ static int can_finish(const struct tmpfs_slot *slot)
 }
 
 /* The background has not come to its end yet: soon done, or later. */
-static int finish(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err)
+static int pool_finish(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err)
 {
     if (!can_finish(slot))
         return hth_fail(err, HEARTH_EBUSY, 0,
@@ -117,7 +117,7 @@ static int find_or_make(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker,
         return 0;
     *out = best_free(t, bytes, taker, 0);
     if (*out && (t->reserved || taker != TAKER_ENGINE || can_finish(*out)))
-        return finish(t, *out, err);
+        return pool_finish(t, *out, err);
     if (t->reserved && any_fits(t, bytes))
         return hth_fail(err, HEARTH_EBUSY, 0,
                 "no free slot of %" PRIu64 " bytes: older saves and their readers hold them all",
@@ -155,7 +155,7 @@ int hth_pool_take(
 }
 
 /* Where its name is; NULL and nothing to do where it has none that may be moved. */
-static const char *place(struct hth_tmpfs *t, const struct tmpfs_slot *slot, int *out_dir,
+static const char *slot_place(struct hth_tmpfs *t, const struct tmpfs_slot *slot, int *out_dir,
         char name[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)])
 {
     if (slot->state == TMPFS_HELD) {
@@ -195,7 +195,7 @@ void hth_pool_give(struct hth_store *s, struct hth_slot *pub)
     struct tmpfs_slot *slot = hth_tmpfs_slot(pub);
     int dir;
 
-    if (!place(t, slot, &dir, from))
+    if (!slot_place(t, slot, &dir, from))
         return;
     if (slot->foreign) {
         give_foreign(t, slot);
@@ -246,7 +246,7 @@ void hth_pool_condemn(struct hth_store *s, struct hth_slot *pub, const char *why
     unsigned there = 0;
     int dir;
 
-    if (!place(t, slot, &dir, from))
+    if (!slot_place(t, slot, &dir, from))
         return;
     evidence_name(slot, why, to);
     if (slot->foreign || hth_sys_each(t->evidence_fd, count_entry, &there) ||

@@ -48,7 +48,8 @@ uint64_t hth_raw_missing(const struct hth_tmpfs *t)
     return sum;
 }
 
-static int no_room(const struct hth_tmpfs *t, const struct tmpfs_raw *r, struct hearth_error *err)
+static int raw_no_room(
+        const struct hth_tmpfs *t, const struct tmpfs_raw *r, struct hearth_error *err)
 {
     return hth_fail(err, HEARTH_ENOSPC, ENOSPC,
             "no room for common object '%s' of %" PRIu64
@@ -57,7 +58,7 @@ static int no_room(const struct hth_tmpfs *t, const struct tmpfs_raw *r, struct 
 }
 
 /* Small ones may use the margin that slots leave free. */
-static int fits(struct hth_tmpfs *t, const struct tmpfs_raw *r, struct hearth_error *err)
+static int raw_fits(struct hth_tmpfs *t, const struct tmpfs_raw *r, struct hearth_error *err)
 {
     uint64_t promised = hth_back_missing(t) + hth_raw_missing(t);
     struct hth_room room;
@@ -65,14 +66,14 @@ static int fits(struct hth_tmpfs *t, const struct tmpfs_raw *r, struct hearth_er
 
     if (rc)
         return rc;
-    return r->pub.len + promised > hth_room_least(&room, 0) ? no_room(t, r, err) : 0;
+    return r->pub.len + promised > hth_room_least(&room, 0) ? raw_no_room(t, r, err) : 0;
 }
 
-static int fail(const struct hth_tmpfs *t, const struct tmpfs_raw *r, const char *doing,
+static int raw_fail(const struct hth_tmpfs *t, const struct tmpfs_raw *r, const char *doing,
         struct hearth_error *err)
 {
     if (errno == ENOSPC || errno == EDQUOT)
-        return no_room(t, r, err);
+        return raw_no_room(t, r, err);
     return hth_sys_fail(t, err, doing, r->name);
 }
 
@@ -128,9 +129,9 @@ int hth_raw_make(struct hth_store *s, struct hth_save_id save, const char *name,
         rc = raw_new(t, save, name, len, &r, err);
     if (rc || !r)
         return rc;
-    rc = fits(t, r, err); /* with none of its own missing yet */
+    rc = raw_fits(t, r, err); /* with none of its own missing yet */
     if (!rc && file_make(t, r))
-        rc = fail(t, r, "make", err);
+        rc = raw_fail(t, r, "make", err);
     if (rc) {
         hth_raw_close(s, &r->pub);
         return rc;
@@ -150,7 +151,7 @@ int hth_raw_back(struct hth_store *s, struct hth_raw *raw, uint64_t off, uint64_
     if (!len)
         return 0;
     if (hth_sys_allocate(t, raw->fd, off, len))
-        return fail(t, r, "make memory for", err);
+        return raw_fail(t, r, "make memory for", err);
     __atomic_add_fetch(&r->made, len, __ATOMIC_RELAXED);
     (void)madvise(raw->base + off, len, MADV_POPULATE_WRITE);
     return 0;
@@ -169,7 +170,7 @@ int hth_raw_seal(struct hth_store *s, struct hth_raw *raw, struct hearth_error *
         return hth_fail(err, HEARTH_EEXIST, 0, "%s is an object of " HTH_SAVE " already", r->name,
                 HTH_SAVE_ARGS(r->save));
     if (hth_sys_rename(t, t->own_fd, r->tmp, dir->fd, r->name))
-        return fail(t, r, "name", err);
+        return raw_fail(t, r, "name", err);
     r->tmp[0] = '\0';
     return 0;
 }
@@ -210,7 +211,7 @@ int hth_raw_open(struct hth_store *s, struct hth_save_id save, const char *name,
 
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
-static void unlist(struct tmpfs_raw **list, const struct tmpfs_raw *r)
+static void raw_unlist(struct tmpfs_raw **list, const struct tmpfs_raw *r)
 {
     while (*list && *list != r)
         list = &(*list)->next;
@@ -225,7 +226,7 @@ void hth_raw_close(struct hth_store *s, struct hth_raw *raw)
 
     if (!r)
         return;
-    unlist(&t->raws, r);
+    raw_unlist(&t->raws, r);
     if (r->tmp[0])
         unlinkat(t->own_fd, r->tmp, 0);
     hth_release(t, r->pub.base, r->pub.len, r->pub.fd);

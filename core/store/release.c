@@ -23,7 +23,7 @@ struct tmpfs_release {
 
 #define release_of(work_at) ((struct tmpfs_release *)(void *)(work_at))
 
-static void let_go(void *base, uint64_t len, int fd)
+static void release_now(void *base, uint64_t len, int fd)
 {
     if (base)
         munmap(base, len);
@@ -35,7 +35,7 @@ static void release_run(struct hth_work *work)
 {
     struct tmpfs_release *r = release_of(work);
 
-    let_go(r->base, r->len, r->fd);
+    release_now(r->base, r->len, r->fd);
     r->base = NULL;
     r->fd = -1;
 }
@@ -57,7 +57,7 @@ void hth_release(struct hth_tmpfs *t, void *base, uint64_t len, int fd)
             t->opts.workers.submit && len >= AT_ONCE ? calloc(1, sizeof(*r)) : NULL;
 
     if (!r) {
-        let_go(base, len, fd);
+        release_now(base, len, fd);
         return;
     }
     *r = (struct tmpfs_release){ .work = { .run = release_run, .done = release_done },
@@ -92,7 +92,7 @@ void hth_releases_end(struct hth_tmpfs *t)
 
     while ((r = t->releases)) {
         t->releases = r->next;
-        let_go(r->base, r->len, r->fd);
+        release_now(r->base, r->len, r->fd);
         free(r);
     }
 }

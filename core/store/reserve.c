@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t margin(const struct hth_tmpfs *t, const struct hth_room *room)
+static uint64_t reserve_margin(const struct hth_tmpfs *t, const struct hth_room *room)
 {
     uint64_t sixteenth = room->size == HTH_ROOM_NONE ? UINT64_MAX : room->size / 16;
 
@@ -40,10 +40,10 @@ int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct he
         room.cgroup += freed;
     if (room.memory != HTH_ROOM_NONE)
         room.memory += freed;
-    return hth_room_fits(&room, bytes + promised, margin(t, &room), t->path, err);
+    return hth_room_fits(&room, bytes + promised, reserve_margin(t, &room), t->path, err);
 }
 
-static int descending(const void *a, const void *b)
+static int bytes_descending(const void *a, const void *b)
 {
     uint64_t x, y;
 
@@ -54,7 +54,7 @@ static int descending(const void *a, const void *b)
 
 /* Match sizes, largest first, with the slots there are, whatever their state. What is left in
  * bytes[*count] is missing; its capacities add up to the result. */
-static uint64_t match(struct hth_tmpfs *t, uint64_t *bytes, size_t *count)
+static uint64_t reserve_match(struct hth_tmpfs *t, uint64_t *bytes, size_t *count)
 {
     uint64_t missing = 0;
     size_t left = 0;
@@ -141,8 +141,8 @@ static int have_slots(struct hth_tmpfs *t, const uint64_t *bytes, size_t count, 
         return hth_sys_fail(t, err, "list", "slots");
     if (count)
         memcpy(sizes, bytes, count * sizeof(*sizes));
-    qsort(sizes, count, sizeof(*sizes), descending);
-    missing = match(t, sizes, &count);
+    qsort(sizes, count, sizeof(*sizes), bytes_descending);
+    missing = reserve_match(t, sizes, &count);
     rc = !missing ? 0 : may_drop ? make_way(t, missing, err) : hth_pool_fits(t, missing, 0, err);
     if (!rc)
         rc = make_all(t, sizes, count, err);

@@ -28,7 +28,7 @@
 #define ALLOCATE_PIECE (UINT64_C(64) << 20) /* bytes, where somebody waits for all of it */
 #define WORK_PIECE     (UINT64_C(8) << 20) /* bytes: 1 to 30 ms of a worker, or of whoever has none */
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t back_least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -46,7 +46,7 @@ uint64_t hth_back_missing(const struct hth_tmpfs *t)
 /* The kernel makes a huge page of a range with one page in it, without the 511 others: in a tenth
  * of the time that those take. It makes none of an empty range, so each gets its one page; by
  * pwrite, since a store into a full mount is SIGBUS. What fails here stays as small pages. 0: it cannot. */
-static int collapse(const struct tmpfs_slot *slot, uint64_t len)
+static int back_collapse(const struct tmpfs_slot *slot, uint64_t len)
 {
     for (uint64_t off = 0; off < len; off += HTH_SLOT_ROUND)
         if (pwrite(slot->pub.fd, "", 1, (off_t)(slot->made + off)) != 1)
@@ -70,12 +70,12 @@ static int may_be_huge(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
            !t->no_collapse; /* neither bytes nor pins */
 }
 
-static int make(
+static int back_make(
         struct hth_tmpfs *t, struct tmpfs_slot *slot, uint64_t piece, struct hearth_error *err)
 {
-    uint64_t len = least(piece, slot->pub.capacity - slot->made);
+    uint64_t len = back_least(piece, slot->pub.capacity - slot->made);
 
-    if (may_be_huge(t, slot) && !collapse(slot, len))
+    if (may_be_huge(t, slot) && !back_collapse(slot, len))
         no_huge_pages(t);
     if (hth_sys_allocate(t, slot->pub.fd, slot->made, len))
         return hth_sys_fail(t, err, "allocate memory for", "a slot");
@@ -88,7 +88,7 @@ int hth_back_all(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_err
     int rc = 0;
 
     while (!rc && slot->made < slot->pub.capacity)
-        rc = make(t, slot, ALLOCATE_PIECE, err);
+        rc = back_make(t, slot, ALLOCATE_PIECE, err);
     return rc;
 }
 
@@ -103,7 +103,7 @@ static void no_prefault(struct hth_tmpfs *t, int why)
     t->no_populate = 1;
 }
 
-static int populate(const struct tmpfs_slot *slot, uint64_t len)
+static int back_populate(const struct tmpfs_slot *slot, uint64_t len)
 {
     return madvise(slot->pub.base + slot->touched, len, MADV_POPULATE_WRITE) && errno != EINTR
                    ? errno
@@ -124,13 +124,13 @@ int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_e
     if (slot->foreign || slot->state != TMPFS_FREE)
         return 0;
     if (slot->made < slot->pub.capacity) {
-        rc = make(t, slot, WORK_PIECE, err);
+        rc = back_make(t, slot, WORK_PIECE, err);
         return rc ? rc : 1;
     }
     if (!to_touch(t, slot))
         return 0;
-    len = least(WORK_PIECE, slot->pub.capacity - slot->touched);
-    if ((rc = populate(slot, len)))
+    len = back_least(WORK_PIECE, slot->pub.capacity - slot->touched);
+    if ((rc = back_populate(slot, len)))
         no_prefault(t, rc);
     else
         slot->touched += len;
@@ -170,9 +170,9 @@ static void back_run(struct hth_work *work)
     if (!piece_turns(p, PIECE_QUEUED, PIECE_RUNNING))
         return;
     if (p->touching) {
-        p->error = populate(p->slot, p->len);
+        p->error = back_populate(p->slot, p->len);
     } else {
-        p->no_huge = p->huge && !collapse(p->slot, p->len);
+        p->no_huge = p->huge && !back_collapse(p->slot, p->len);
         p->error = hth_sys_allocate(p->t, p->slot->pub.fd, p->slot->made, p->len) ? errno : 0;
     }
     __atomic_store_n(&p->state, PIECE_ENDED, __ATOMIC_RELEASE);
@@ -257,7 +257,7 @@ static void back_give(
         .state = PIECE_QUEUED,
         .t = t,
         .slot = slot,
-        .len = least(WORK_PIECE, slot->pub.capacity - from),
+        .len = back_least(WORK_PIECE, slot->pub.capacity - from),
         .touching = touching,
         .huge = !touching && may_be_huge(t, slot) };
     slot->busy = 1;

@@ -14,7 +14,8 @@
 
 #define SMALL_MAX (UINT64_C(1) << 34) /* bytes that one read will take */
 
-static int put(struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len)
+static int small_write(
+        struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len)
 {
     int fd, rc = 0;
 
@@ -38,7 +39,7 @@ static int put(struct hth_tmpfs *t, int dir, const char *name, const void *bytes
 int hth_small_put(struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len,
         struct hearth_error *err)
 {
-    return put(t, dir, name, bytes, len) ? hth_sys_fail(t, err, "write", name) : 0;
+    return small_write(t, dir, name, bytes, len) ? hth_sys_fail(t, err, "write", name) : 0;
 }
 
 int hth_small_get(struct hth_tmpfs *t, int dir, const char *name, void **out, size_t *out_len,

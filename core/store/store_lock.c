@@ -22,7 +22,7 @@ static pid_t pid_in(int fd)
 }
 
 /* fcntl by open file: F_OFD_SETLK or F_OFD_GETLK. */
-static int ask(int fd, int command, struct flock *lock)
+static int lock_control(int fd, int command, struct flock *lock)
 {
     memset(lock, 0, sizeof(*lock));
     lock->l_type = F_WRLCK;
@@ -39,7 +39,7 @@ int hth_lock_take(int fd, const char *path, struct hearth_error *err)
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         return hth_fail(err, HEARTH_EIO, 0,
                 "the lock of %.200s is not a file: look at it, then remove it", path);
-    if (ask(fd, F_OFD_SETLK, &lock)) {
+    if (lock_control(fd, F_OFD_SETLK, &lock)) {
         if (errno != EAGAIN && errno != EACCES)
             return hth_fail(
                     err, HEARTH_EIO, errno, "cannot lock %.200s: %s", path, strerrordesc_np(errno));
@@ -136,7 +136,7 @@ int hth_store_locked(const char *root, const char *job, pid_t *out_pid, struct h
     close(records);
     if (fd < 0)
         return fd;
-    if (ask(fd, F_OFD_GETLK, &lock))
+    if (lock_control(fd, F_OFD_GETLK, &lock))
         rc = hth_fail(err, HEARTH_EIO, errno, "cannot ask for the lock of %.200s/%s: %s", root, job,
                 strerrordesc_np(errno));
     else

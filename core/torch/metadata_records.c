@@ -11,7 +11,7 @@
 
 /* `over` takes an element that makes it a `holds`, the next of `records` there are. 1: as such; 0:
  * it holds nothing; less: refused. */
-static int becomes(struct md_machine *m, struct md_cell *over, enum md_holds holds,
+static int cell_becomes(struct md_machine *m, struct md_cell *over, enum md_holds holds,
         uint32_t records, uint32_t at)
 {
     if (over->holds == MD_EMPTY && holds != MD_MIXED) {
@@ -45,7 +45,7 @@ int md_element(struct md_machine *m, struct md_cell *list, const struct md_slot 
         md_drop(m, value);
         return HEARTH_OK;
     }
-    if ((is = becomes(m, list, holds, records, value->at)) < 0)
+    if ((is = cell_becomes(m, list, holds, records, value->at)) < 0)
         return is;
     if (is && holds == MD_CHUNKS) {
         if (list->count == 1)
@@ -134,7 +134,7 @@ int md_tensor(struct md_machine *m, struct md_slot *attr)
 
 /* ---- Pairs -------------------------------------------------------------------------------- */
 
-static struct md_entry entry_of(
+static struct md_entry entry_record(
         const struct md_machine *m, const struct md_slot *key, const struct md_slot *value)
 {
     struct md_entry e = { .name = key->at, .hash = key->y };
@@ -154,7 +154,7 @@ static struct md_entry entry_of(
     return e;
 }
 
-static struct md_stored stored_of(
+static struct md_stored stored_record(
         const struct md_machine *m, const struct md_slot *key, const struct md_slot *value)
 {
     const struct md_slot *i = m->cell.at[key->x].attr, *s = m->cell.at[value->x].attr;
@@ -195,14 +195,14 @@ static int pair_add(struct md_machine *m, enum md_holds holds, const struct md_s
 
     if (holds == MD_ENTRIES) {
         if (MD_ROOM(m, md->entry))
-            md->entry.at[md->entry.count++] = entry_of(m, key, value);
+            md->entry.at[md->entry.count++] = entry_record(m, key, value);
     } else if (holds == MD_PATHS) {
         if (MD_ROOM(m, md->path))
             md->path.at[md->path.count++] = (struct md_path){ key->at, key->y, *value };
         if (value->kind == MD_TUPLE) /* its steps stay where they are */
             m->heap_floor = md->heap.count;
     } else if (MD_ROOM(m, md->stored)) {
-        md->stored.at[md->stored.count++] = stored_of(m, key, value);
+        md->stored.at[md->stored.count++] = stored_record(m, key, value);
     }
     return m->rc;
 }
@@ -246,7 +246,7 @@ int md_pair(struct md_machine *m, struct md_cell *dict, const struct md_slot *ke
         return md_refuse_at(m, key->at, "a key that is a list, a dict or an object");
     if ((is = pair_unknown(m, dict, key, value)))
         return is < 0 ? is : HEARTH_OK;
-    if ((is = becomes(m, dict, holds, records, holds == MD_MIXED ? value->at : key->at)) < 0)
+    if ((is = cell_becomes(m, dict, holds, records, holds == MD_MIXED ? value->at : key->at)) < 0)
         return is;
     if (is && pair_add(m, holds, key, value))
         return m->rc;
@@ -286,7 +286,7 @@ static struct hearth_text text_or_none(const struct hearth_metadata *md, const s
     return s->kind == MD_TEXT ? md_text(md, s->at) : (struct hearth_text){ 0 };
 }
 
-static int storage(struct md_machine *m, const struct md_slot *attr)
+static int root_storage(struct md_machine *m, const struct md_slot *attr)
 {
     struct hearth_metadata_head *info = &m->md->info;
 
@@ -326,7 +326,7 @@ static void spoiled_keep(
 }
 
 /* The range of a dict that may hold nothing but `holds`. */
-static int range(struct md_machine *m, const struct md_slot *s, enum md_holds holds,
+static int root_range(struct md_machine *m, const struct md_slot *s, enum md_holds holds,
         uint32_t *out_first, uint32_t *out_count, const char *what)
 {
     const struct md_cell *c = &m->cell.at[s->x];
@@ -347,11 +347,12 @@ int md_root(struct md_machine *m, const struct md_cell *metadata)
     struct hearth_metadata *md = m->md;
     const struct md_slot *attr = metadata->attr;
 
-    if (range(m, &attr[MD_M_STATE_DICT], MD_ENTRIES, &md->first_entry, &md->entries,
+    if (root_range(m, &attr[MD_M_STATE_DICT], MD_ENTRIES, &md->first_entry, &md->entries,
                 "state_dict_metadata") ||
-            range(m, &attr[MD_M_STORAGE_DATA], MD_PLACES, &md->first_stored, &md->storeds,
+            root_range(m, &attr[MD_M_STORAGE_DATA], MD_PLACES, &md->first_stored, &md->storeds,
                     "storage_data") ||
-            range(m, &attr[MD_M_PLANNER], MD_PATHS, &md->first_path, &md->paths, "planner_data"))
+            root_range(
+                    m, &attr[MD_M_PLANNER], MD_PATHS, &md->first_path, &md->paths, "planner_data"))
         return m->rc;
     spoiled_keep(m, &attr[MD_M_PLANNER], &attr[MD_M_STORAGE_DATA]);
     md->info.entries = md->entries;
@@ -361,6 +362,7 @@ int md_root(struct md_machine *m, const struct md_cell *metadata)
     md->info.has_stored = attr[MD_M_STORAGE_DATA].kind == MD_DICT;
     md->info.has_planner = attr[MD_M_PLANNER].kind == MD_DICT;
     md->info.version = text_or_none(md, &attr[MD_M_VERSION]);
-    return attr[MD_M_STORAGE].kind == MD_STORAGE ? storage(m, m->cell.at[attr[MD_M_STORAGE].x].attr)
-                                                 : HEARTH_OK;
+    return attr[MD_M_STORAGE].kind == MD_STORAGE
+                   ? root_storage(m, m->cell.at[attr[MD_M_STORAGE].x].attr)
+                   : HEARTH_OK;
 }

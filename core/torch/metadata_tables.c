@@ -7,7 +7,7 @@
 
 __extension__ typedef unsigned __int128 product128;
 
-static uint64_t mix(uint64_t a, uint64_t b)
+static uint64_t hash_mix(uint64_t a, uint64_t b)
 {
     product128 product = (product128)a * b;
 
@@ -21,21 +21,21 @@ static uint64_t mix(uint64_t a, uint64_t b)
 uint32_t md_hash(const struct hearth_metadata *md, const void *text, size_t len)
 {
     const unsigned char *at = text;
-    uint64_t h = mix(md->seed ^ len, K1), tail = 0;
+    uint64_t h = hash_mix(md->seed ^ len, K1), tail = 0;
 
     for (; len >= 8; len -= 8, at += 8)
-        h = mix(h ^ hth_get64(at), K1 ^ md->seed);
+        h = hash_mix(h ^ hth_get64(at), K1 ^ md->seed);
     memcpy(&tail, at, len);
-    return (uint32_t)mix(h ^ tail, K2 ^ md->seed);
+    return (uint32_t)hash_mix(h ^ tail, K2 ^ md->seed);
 }
 
-static uint32_t place_hash(
+static uint32_t offset_hash(
         const struct hearth_metadata *md, uint32_t name, const int64_t *offset, uint32_t ndim)
 {
-    uint64_t h = mix(name ^ md->seed, K1 + ndim + (offset != NULL));
+    uint64_t h = hash_mix(name ^ md->seed, K1 + ndim + (offset != NULL));
 
     for (uint32_t i = 0; offset && i < ndim; i++)
-        h = mix(h ^ (uint64_t)offset[i], K2 ^ md->seed);
+        h = hash_mix(h ^ (uint64_t)offset[i], K2 ^ md->seed);
     return (uint32_t)h;
 }
 
@@ -44,7 +44,7 @@ static uint32_t stored_hash(const struct hearth_metadata *md, const struct md_st
     int64_t offset[HTH_DIMS_MAX];
 
     md_dims(md, s->offset, s->ndim, offset);
-    return place_hash(md, s->hash, s->has_offset ? offset : NULL, s->ndim);
+    return offset_hash(md, s->hash, s->has_offset ? offset : NULL, s->ndim);
 }
 
 static int same_text(const struct hearth_metadata *md, uint32_t at, const char *text, size_t len)
@@ -133,13 +133,13 @@ const struct md_stored *md_stored_find(const struct hearth_metadata *md, const c
 {
     struct wanted w = { .name = name, .len = len, .offset = offset, .ndim = ndim };
 
-    w.hash = place_hash(md, md_hash(md, name, len), offset, ndim);
+    w.hash = offset_hash(md, md_hash(md, name, len), offset, ndim);
     return stored_seek(md, &w);
 }
 
 /* ---- Building ----------------------------------------------------------------------------- */
 
-static int twice(const struct hearth_metadata *md, uint32_t name, struct hearth_error *err)
+static int name_twice(const struct hearth_metadata *md, uint32_t name, struct hearth_error *err)
 {
     struct hearth_text t = md_text(md, name);
     char say[HTH_KEY_TEXT];
@@ -148,13 +148,13 @@ static int twice(const struct hearth_metadata *md, uint32_t name, struct hearth_
             hth_key_text(t.data, t.len, say));
 }
 
-static int entries(struct hearth_metadata *md, struct hearth_error *err)
+static int tables_entries(struct hearth_metadata *md, struct hearth_error *err)
 {
     for (uint32_t i = 0; i < md->entries; i++) {
         const struct md_entry *e = &md->entry.at[md->first_entry + i];
 
         if (entry_named(md, e->name, e->hash))
-            return twice(md, e->name, err);
+            return name_twice(md, e->name, err);
         hth_set_add(&md->by_name, e->hash, i);
     }
     return HEARTH_OK;
@@ -171,13 +171,13 @@ static int place_insert(
     md_dims(md, s->offset, s->ndim, offset);
     w.offset = s->has_offset ? offset : NULL;
     if (stored_seek(md, &w))
-        return twice(md, s->name, err);
+        return name_twice(md, s->name, err);
     hth_set_add(&md->by_place, hash, i);
     return HEARTH_OK;
 }
 
 /* The table is far larger than any cache: places are asked for before they are needed. */
-static int places(struct hearth_metadata *md, struct hearth_error *err)
+static int tables_places(struct hearth_metadata *md, struct hearth_error *err)
 {
     enum { AHEAD = 16 };
     uint32_t hash[AHEAD];
@@ -198,7 +198,7 @@ static int places(struct hearth_metadata *md, struct hearth_error *err)
 }
 
 /* Paths of names that are no entries are of no use to anybody. */
-static int paths(struct hearth_metadata *md, struct hearth_error *err)
+static int tables_paths(struct hearth_metadata *md, struct hearth_error *err)
 {
     for (uint32_t i = 0; i < md->paths; i++) {
         const struct md_path *path = &md->path.at[md->first_path + i];
@@ -207,13 +207,13 @@ static int paths(struct hearth_metadata *md, struct hearth_error *err)
         if (!e)
             continue;
         if (e->path)
-            return twice(md, path->name, err);
+            return name_twice(md, path->name, err);
         e->path = i + 1;
     }
     return HEARTH_OK;
 }
 
-static void unknowns(struct hearth_metadata *md)
+static void tables_unknowns(struct hearth_metadata *md)
 {
     for (uint32_t i = 0; i < md->spoiled.count; i++) {
         const struct md_spoiled *s = &md->spoiled.at[i];
@@ -237,8 +237,9 @@ int md_tables(struct hearth_metadata *md, struct hearth_error *err)
 
     if (hth_set_room(&md->by_name, md->entries) || hth_set_room(&md->by_place, md->storeds))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %" PRIu32 " names", md->entries);
-    if ((rc = entries(md, err)) || (rc = places(md, err)) || (rc = paths(md, err)))
+    if ((rc = tables_entries(md, err)) || (rc = tables_places(md, err)) ||
+            (rc = tables_paths(md, err)))
         return rc;
-    unknowns(md);
+    tables_unknowns(md);
     return HEARTH_OK;
 }

@@ -12,8 +12,8 @@
 #include <string.h>
 
 /* The next opcode, with its argument. */
-static int next(struct hth_machine *m, const struct hth_op **out_op, const unsigned char **out_arg,
-        size_t *out_n)
+static int opcode_next(struct hth_machine *m, const struct hth_op **out_op,
+        const unsigned char **out_arg, size_t *out_n)
 {
     const unsigned char *code;
     const struct hth_op *op;
@@ -35,12 +35,12 @@ static int next(struct hth_machine *m, const struct hth_op **out_op, const unsig
     return HEARTH_OK;
 }
 
-static int step(struct hth_machine *m)
+static int opcode_step(struct hth_machine *m)
 {
     const struct hth_op *op;
     const unsigned char *arg;
     size_t n;
-    int rc = next(m, &op, &arg, &n);
+    int rc = opcode_next(m, &op, &arg, &n);
 
     if (rc)
         return rc;
@@ -59,7 +59,7 @@ size_t hth_pickle_memory(uint32_t values)
 }
 
 /* Cut the caller's memory into the four pools. */
-static void pools(struct hth_pickle *p, void *memory, size_t memory_bytes)
+static void pools_cut(struct hth_pickle *p, void *memory, size_t memory_bytes)
 {
     size_t cap = memory_bytes / EACH;
 
@@ -73,15 +73,16 @@ static void pools(struct hth_pickle *p, void *memory, size_t memory_bytes)
     p->cells = 1;
 }
 
-static int run(struct hth_pickle *out, struct hth_machine *m, void *memory, size_t memory_bytes)
+static int opcodes_run(
+        struct hth_pickle *out, struct hth_machine *m, void *memory, size_t memory_bytes)
 {
     int rc = HEARTH_OK;
 
     if (m->p.len > UINT32_MAX)
         return hth_machine_refuse(m, "a pickle of %zu bytes is too long", m->p.len);
-    pools(&m->p, memory, memory_bytes);
+    pools_cut(&m->p, memory, memory_bytes);
     while (!rc && !m->stopped)
-        rc = step(m);
+        rc = opcode_step(m);
     if (!rc)
         *out = m->p;
     return rc;
@@ -94,7 +95,7 @@ int hth_pickle_load(struct hth_pickle *out, const struct hth_pickle_global *glob
     struct hth_machine m = { .err = err };
 
     m.p = (struct hth_pickle){ .bytes = bytes, .len = len, .global = global, .globals = globals };
-    return run(out, &m, memory, memory_bytes);
+    return opcodes_run(out, &m, memory, memory_bytes);
 }
 
 int hth_pickle_load_values(struct hth_pickle *out, const struct hth_pickle_global *global,
@@ -104,7 +105,7 @@ int hth_pickle_load_values(struct hth_pickle *out, const struct hth_pickle_globa
     struct hth_machine m = { .err = err, .values = 1 };
 
     m.p = (struct hth_pickle){ .bytes = bytes, .len = len, .global = global, .globals = globals };
-    return run(out, &m, memory, memory_bytes);
+    return opcodes_run(out, &m, memory, memory_bytes);
 }
 
 int hth_pickle_measure(const void *bytes, size_t len, size_t *out_len, uint32_t *out_values,
@@ -118,7 +119,7 @@ int hth_pickle_measure(const void *bytes, size_t len, size_t *out_len, uint32_t 
     int rc;
 
     do {
-        if ((rc = next(&m, &op, &arg, &n)))
+        if ((rc = opcode_next(&m, &op, &arg, &n)))
             return rc;
         if (opcodes++ == UINT32_MAX - 1)
             return hth_machine_refuse(&m, "a pickle of more than 2^32 opcodes");

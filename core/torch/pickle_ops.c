@@ -14,7 +14,7 @@
 /* --- marks and children --- */
 
 /* Close the last mark; the values above it begin at *out_from. */
-static int close_mark(struct hth_machine *m, uint32_t *out_from)
+static int mark_pop(struct hth_machine *m, uint32_t *out_from)
 {
     if (!m->marks)
         return hth_machine_refuse(m, "no MARK is open");
@@ -23,7 +23,8 @@ static int close_mark(struct hth_machine *m, uint32_t *out_from)
 }
 
 /* stack[from..to) become the next children of container `over`. */
-static int collect(struct hth_machine *m, struct hth_pickle_value *over, uint32_t from, uint32_t to)
+static int children_add(
+        struct hth_machine *m, struct hth_pickle_value *over, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++) {
         uint32_t cell = m->p.cells;
@@ -75,7 +76,7 @@ static int op_none(struct hth_machine *m, const unsigned char *arg, size_t n)
     return hth_machine_make(m, HTH_PICKLE_NONE, &v);
 }
 
-static int integer(struct hth_machine *m, enum hth_pickle_kind kind, int64_t i)
+static int integer_push(struct hth_machine *m, enum hth_pickle_kind kind, int64_t i)
 {
     struct hth_pickle_value *v;
     int rc = hth_machine_make(m, kind, &v);
@@ -88,25 +89,25 @@ static int integer(struct hth_machine *m, enum hth_pickle_kind kind, int64_t i)
 static int op_true(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     (void)arg, (void)n;
-    return integer(m, HTH_PICKLE_BOOL, 1);
+    return integer_push(m, HTH_PICKLE_BOOL, 1);
 }
 
 static int op_false(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     (void)arg, (void)n;
-    return integer(m, HTH_PICKLE_BOOL, 0);
+    return integer_push(m, HTH_PICKLE_BOOL, 0);
 }
 
 /* BININT1, BININT2: unsigned. */
 static int op_unsigned(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
-    return integer(m, HTH_PICKLE_INT, n == 1 ? arg[0] : hth_get16(arg));
+    return integer_push(m, HTH_PICKLE_INT, n == 1 ? arg[0] : hth_get16(arg));
 }
 
 static int op_int(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     (void)n;
-    return integer(m, HTH_PICKLE_INT, (int32_t)hth_get32(arg));
+    return integer_push(m, HTH_PICKLE_INT, (int32_t)hth_get32(arg));
 }
 
 static int op_long(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -114,7 +115,7 @@ static int op_long(struct hth_machine *m, const unsigned char *arg, size_t n)
     int64_t i = 0;
     const char *wrong = hth_pickle_long(arg, n, &i);
 
-    return wrong ? hth_machine_refuse(m, "%s", wrong) : integer(m, HTH_PICKLE_INT, i);
+    return wrong ? hth_machine_refuse(m, "%s", wrong) : integer_push(m, HTH_PICKLE_INT, i);
 }
 
 static int op_text(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -192,13 +193,13 @@ static int op_empty_dict(struct hth_machine *m, const unsigned char *arg, size_t
 }
 
 /* A tuple of all from stack[from] on, in their place. */
-static int tuple(struct hth_machine *m, uint32_t from)
+static int tuple_push(struct hth_machine *m, uint32_t from)
 {
     struct hth_pickle_value *v;
     uint32_t to = m->p.depth;
     int rc;
 
-    if ((rc = hth_machine_make(m, HTH_PICKLE_TUPLE, &v)) || (rc = collect(m, v, from, to)))
+    if ((rc = hth_machine_make(m, HTH_PICKLE_TUPLE, &v)) || (rc = children_add(m, v, from, to)))
         return rc;
     m->p.stack[from] = m->p.stack[to];
     m->p.depth = from + 1;
@@ -208,10 +209,10 @@ static int tuple(struct hth_machine *m, uint32_t from)
 static int op_tuple(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     uint32_t from = 0;
-    int rc = close_mark(m, &from);
+    int rc = mark_pop(m, &from);
 
     (void)arg, (void)n;
-    return rc ? rc : tuple(m, from);
+    return rc ? rc : tuple_push(m, from);
 }
 
 /* TUPLE1 to TUPLE3 are neighbours. */
@@ -221,11 +222,11 @@ static int op_tuple_n(struct hth_machine *m, const unsigned char *arg, size_t n)
     int rc = hth_machine_need(m, want);
 
     (void)arg, (void)n;
-    return rc ? rc : tuple(m, m->p.depth - want);
+    return rc ? rc : tuple_push(m, m->p.depth - want);
 }
 
 /* stack[from..) go into the list or dict below them. */
-static int extend(struct hth_machine *m, uint32_t from, enum hth_pickle_kind kind)
+static int container_extend(struct hth_machine *m, uint32_t from, enum hth_pickle_kind kind)
 {
     struct hth_pickle_value *over;
     uint32_t to = m->p.depth;
@@ -248,7 +249,7 @@ static int extend(struct hth_machine *m, uint32_t from, enum hth_pickle_kind kin
     }
     if (kind == HTH_PICKLE_DICT && (to - from) % 2)
         return hth_machine_refuse(m, "a key without a value");
-    return collect(m, over, from, to);
+    return children_add(m, over, from, to);
 }
 
 static int op_append(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -256,16 +257,16 @@ static int op_append(struct hth_machine *m, const unsigned char *arg, size_t n)
     int rc = hth_machine_need(m, 2);
 
     (void)arg, (void)n;
-    return rc ? rc : extend(m, m->p.depth - 1, HTH_PICKLE_LIST);
+    return rc ? rc : container_extend(m, m->p.depth - 1, HTH_PICKLE_LIST);
 }
 
 static int op_appends(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     uint32_t from = 0;
-    int rc = close_mark(m, &from);
+    int rc = mark_pop(m, &from);
 
     (void)arg, (void)n;
-    return rc ? rc : extend(m, from, HTH_PICKLE_LIST);
+    return rc ? rc : container_extend(m, from, HTH_PICKLE_LIST);
 }
 
 static int op_setitem(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -273,16 +274,16 @@ static int op_setitem(struct hth_machine *m, const unsigned char *arg, size_t n)
     int rc = hth_machine_need(m, 3);
 
     (void)arg, (void)n;
-    return rc ? rc : extend(m, m->p.depth - 2, HTH_PICKLE_DICT);
+    return rc ? rc : container_extend(m, m->p.depth - 2, HTH_PICKLE_DICT);
 }
 
 static int op_setitems(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     uint32_t from = 0;
-    int rc = close_mark(m, &from);
+    int rc = mark_pop(m, &from);
 
     (void)arg, (void)n;
-    return rc ? rc : extend(m, from, HTH_PICKLE_DICT);
+    return rc ? rc : container_extend(m, from, HTH_PICKLE_DICT);
 }
 
 static int op_stop(struct hth_machine *m, const unsigned char *arg, size_t n)

@@ -82,7 +82,7 @@ const uint32_t hth_value_globals_count = sizeof(hth_value_globals) / sizeof(hth_
 
 /* --- storages --- */
 
-static const struct hth_pickle_value *argument(
+static const struct hth_pickle_value *tuple_member(
         const struct hth_pickle *p, const struct hth_pickle_value *tuple, unsigned i)
 {
     uint32_t c = tuple->head;
@@ -99,15 +99,15 @@ int hth_values_persistent(const struct hth_pickle *p, const struct hth_pickle_va
     const struct hth_pickle_value *id = hth_pickle_at(p, v->head), *key, *elements;
     int class;
 
-    if (!hth_pickle_fits(p, id, "sgssi?x") || !hth_pickle_is(p, argument(p, id, 0), "storage"))
+    if (!hth_pickle_fits(p, id, "sgssi?x") || !hth_pickle_is(p, tuple_member(p, id, 0), "storage"))
         return hth_pickle_refuse(v, err, "a persistent id that is none of a storage");
-    class = hth_pickle_id(p, argument(p, id, 1));
+    class = hth_pickle_id(p, tuple_member(p, id, 1));
     if (class != HTH_VALUE_UNTYPED && (class < HTH_VALUE_STORAGE || class >= HTH_VALUE_UNTYPED))
         return hth_pickle_refuse(v, err, "a storage of what is no storage's class");
-    if (id->n > 5 && argument(p, id, 5)->kind != HTH_PICKLE_NONE)
+    if (id->n > 5 && tuple_member(p, id, 5)->kind != HTH_PICKLE_NONE)
         return hth_pickle_refuse(v, err, "a view of a storage");
-    key = argument(p, id, 2);
-    elements = argument(p, id, 4);
+    key = tuple_member(p, id, 2);
+    elements = tuple_member(p, id, 4);
     if (elements->u.integer < 0)
         return hth_pickle_refuse(v, err, "a storage of less than no elements");
     *out = (struct hth_storage){ p->bytes + key->head, key->n, HEARTH_UINT8,

@@ -13,7 +13,7 @@
 /* --- storages --- */
 
 /* The storage's bytes: data and len of the tensor, until its offset is known. */
-static int storage(struct hearth_values *v, const struct hth_pickle_value *id,
+static int tensor_storage(struct hearth_values *v, const struct hth_pickle_value *id,
         struct hth_tensor *out, struct hearth_error *err)
 {
     struct hth_storage s = { 0 };
@@ -37,7 +37,8 @@ static int storage(struct hearth_values *v, const struct hth_pickle_value *id,
 /* --- shape and strides --- */
 
 /* Offset, shape and strides stay within the storage; data and len move on to the first element. */
-static int extent(struct hth_tensor *t, const struct hth_pickle_value *at, struct hearth_error *err)
+static int tensor_extent(
+        struct hth_tensor *t, const struct hth_pickle_value *at, struct hearth_error *err)
 {
     unsigned element = hearth_dtype_bytes((enum hearth_dtype)t->dtype);
     struct hth_header header = { .dtype = (enum hearth_dtype)t->dtype, .ndim = t->ndim };
@@ -80,7 +81,7 @@ int hth_values_integers(
     return HEARTH_OK;
 }
 
-static int dimensions(struct hearth_values *v, struct hth_pickle_value *shape,
+static int tensor_dimensions(struct hearth_values *v, struct hth_pickle_value *shape,
         struct hth_pickle_value *strides, struct hth_tensor *out, struct hearth_error *err)
 {
     int rc;
@@ -100,7 +101,7 @@ static int dimensions(struct hearth_values *v, struct hth_pickle_value *shape,
 enum { SEEN = 1, CONJ = 2, NEG = 4 }; /* `built` of a dict of metadata */
 
 /* Which bits the dict sets. It is gone through once, as tuples of integers are. */
-static int bits(
+static int tensor_bits(
         const struct hearth_values *v, struct hth_pickle_value *dict, struct hearth_error *err)
 {
     uint8_t set = SEEN;
@@ -124,7 +125,7 @@ static int bits(
 }
 
 /* {"conj": bool, "neg": bool}, or None; what else is in it is of other devices. */
-static int metadata(const struct hearth_values *v, struct hth_pickle_value *dict,
+static int tensor_metadata(const struct hearth_values *v, struct hth_pickle_value *dict,
         struct hth_tensor *out, struct hearth_error *err)
 {
     int rc;
@@ -133,7 +134,7 @@ static int metadata(const struct hearth_values *v, struct hth_pickle_value *dict
         return HEARTH_OK;
     if (dict->kind != HTH_PICKLE_DICT)
         return hth_pickle_refuse(dict, err, "a tensor's metadata is no dict");
-    if ((rc = bits(v, dict, err)))
+    if ((rc = tensor_bits(v, dict, err)))
         return rc;
     out->conj = (dict->built & CONJ) != 0;
     out->neg = (dict->built & NEG) != 0;
@@ -143,15 +144,16 @@ static int metadata(const struct hearth_values *v, struct hth_pickle_value *dict
 /* --- calls --- */
 
 /* A tensor of arguments that fit `id`. */
-static int rebuild(struct hearth_values *v, int id, const struct hth_pickle_value *args,
+static int tensor_rebuild(struct hearth_values *v, int id, const struct hth_pickle_value *args,
         struct hth_tensor *out, struct hearth_error *err)
 {
     const struct hth_pickle_value *offset = hth_values_kid(v, args, 1);
     uint32_t more = id == HTH_VALUE_TENSOR_V3 ? 7 : 6; /* where metadata stands */
     int dtype, rc;
 
-    if ((rc = storage(v, hth_values_kid(v, args, 0), out, err)) ||
-            (rc = dimensions(v, hth_values_kid(v, args, 2), hth_values_kid(v, args, 3), out, err)))
+    if ((rc = tensor_storage(v, hth_values_kid(v, args, 0), out, err)) ||
+            (rc = tensor_dimensions(
+                     v, hth_values_kid(v, args, 2), hth_values_kid(v, args, 3), out, err)))
         return rc;
     if (offset->u.integer < 0)
         return hth_pickle_refuse(offset, err, "a negative offset");
@@ -164,13 +166,13 @@ static int rebuild(struct hearth_values *v, int id, const struct hth_pickle_valu
     }
     if (id != HTH_VALUE_TENSOR_V1)
         out->requires_grad = hth_values_kid(v, args, 4)->u.integer != 0;
-    if (args->n > more && (rc = metadata(v, hth_values_kid(v, args, more), out, err)))
+    if (args->n > more && (rc = tensor_metadata(v, hth_values_kid(v, args, more), out, err)))
         return rc;
-    return extent(out, args, err);
+    return tensor_extent(out, args, err);
 }
 
 /* The tensor that an argument is, once more. */
-static int again(struct hearth_values *v, const struct hth_pickle_value *object,
+static int tensor_again(struct hearth_values *v, const struct hth_pickle_value *object,
         struct hth_tensor *out, struct hearth_error *err)
 {
     int id = hth_pickle_id(&v->p, object);
@@ -182,7 +184,7 @@ static int again(struct hearth_values *v, const struct hth_pickle_value *object,
 }
 
 /* function, torch.Tensor, arguments, attributes: these are dropped. */
-static int with_dict(struct hearth_values *v, const struct hth_pickle_value *args,
+static int tensor_with_dict(struct hearth_values *v, const struct hth_pickle_value *args,
         struct hth_tensor *out, struct hearth_error *err)
 {
     const struct hth_pickle_value *function = hth_values_kid(v, args, 0);
@@ -196,20 +198,20 @@ static int with_dict(struct hearth_values *v, const struct hth_pickle_value *arg
     if (!hth_pickle_fits(&v->p, inner, v->p.global[function->n].args))
         return hth_pickle_refuse(
                 inner, err, "%s does not take these arguments", v->p.global[function->n].name);
-    return rebuild(v, id, inner, out, err);
+    return tensor_rebuild(v, id, inner, out, err);
 }
 
-static int tensor(struct hearth_values *v, const struct hth_pickle_value *object,
+static int tensor_called(struct hearth_values *v, const struct hth_pickle_value *object,
         struct hth_tensor *out, struct hearth_error *err)
 {
     const struct hth_pickle_value *args = hth_pickle_at(&v->p, object->head);
     int id = hth_pickle_id(&v->p, object), rc;
 
     if (id == HTH_VALUE_WITH_DICT)
-        return with_dict(v, args, out, err);
+        return tensor_with_dict(v, args, out, err);
     if (id < HTH_VALUE_PARAMETER)
-        return rebuild(v, id, args, out, err);
-    if ((rc = again(v, hth_values_kid(v, args, 0), out, err)))
+        return tensor_rebuild(v, id, args, out, err);
+    if ((rc = tensor_again(v, hth_values_kid(v, args, 0), out, err)))
         return rc;
     if (id == HTH_VALUE_MOVED &&
             hth_pickle_id(&v->p, hth_values_kid(v, args, 1)) != (int)out->dtype)
@@ -222,7 +224,7 @@ int hth_values_tensor(
         struct hearth_values *v, struct hth_pickle_value *object, struct hearth_error *err)
 {
     struct hth_tensor t = { 0 }, *more;
-    int rc = tensor(v, object, &t, err);
+    int rc = tensor_called(v, object, &t, err);
 
     if (rc)
         return rc;
