@@ -17,11 +17,11 @@
 #define MAGIC   "HTHEPOCH"
 #define VERSION 1u
 #define HEAD    48u
-#define MEMBER  240u
+#define MEMBER  UINT64_C(240) /* bytes */
 
 static uint64_t bytes_of(uint32_t world, uint32_t nodes)
 {
-    return HEAD + UINT64_C(4) * world + UINT64_C(240) * nodes + HTH_DIGEST;
+    return HEAD + UINT64_C(4) * world + MEMBER * nodes + HTH_DIGEST;
 }
 
 size_t hth_epoch_bytes(const struct hth_epoch *e)
