@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hashes of names and keys: FNV-1a (Fowler, Noll, Vo). Whoever chooses the bytes can choose ones that
- * fall together. */
+/* Hashes of names and keys: FNV-1a (Fowler, Noll, Vo). Not keyed: bytes can be chosen so that their
+ * hashes are equal. */
 #ifndef HEARTH_CORE_BASE_HASH_H
 #define HEARTH_CORE_BASE_HASH_H
 

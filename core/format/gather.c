@@ -234,7 +234,7 @@ static int options_agree(const struct hth_gather *a, const struct hth_gather *b,
     return HEARTH_OK;
 }
 
-/* What all ranks say the same. */
+/* Fields that must be equal on all ranks. */
 static int job_agrees(const struct hth_gather *a, const struct hth_gather *b, uint32_t rank,
         struct hearth_error *err)
 {

@@ -266,13 +266,13 @@ struct hth_local_written {
 };
 
 struct hth_local_give {
-    struct hth_local_head head; /* token: of the save; it is nobody's until it is taken */
+    struct hth_local_head head; /* token: of the save, which no process owns until it is taken */
     struct hth_local_written written;
 };
 
 struct hth_local_given {
     struct hth_local_head head;
-    uint64_t secret[2]; /* whoever knows it may take the save */
+    uint64_t secret[2]; /* a process that knows it may take the save */
 };
 
 struct hth_local_take {

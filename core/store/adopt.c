@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was there before us. Nothing that is sealed is opened for more than mapping, renamed or
- * removed; what cannot be made sense of is left where it is, and said.
+ * What a start finds in the job's directory. A sealed object is mapped, and neither renamed nor removed;
+ * a file that cannot be understood is left where it is, and logged.
  *
  *     pool/ ─► free slots          .hearth/<save>/ ┐  blocks, else <save>.dir,   ┌─► a save
  *     new*  ─► removed             step-<N>_ckpt/  ┘  else the name in .hearth/  └─► foreign
@@ -57,7 +57,7 @@ static void adopt_skip(
             name, why);
 }
 
-/* A slot is written to, a save's directory emptied: both are ours alone, under one name. */
+/* Slots are written to and directories of saves emptied, so both must be of our user, with one name. */
 static int not_alone(
         const struct hth_tmpfs *t, const char *dir, const char *name, const struct stat *st)
 {
@@ -304,8 +304,8 @@ static void newer_dir(void *arg, const char *name)
     close(n->fd);
 }
 
-/* Whoever starts again writes into the buffers that an older step still links to, and the buffer is the
- * newest link's. */
+/* A writer that was restarted reuses buffers which an older step still links to. A buffer belongs to the
+ * newest link. */
 static int written_again(const struct pass *p, const char *name, const char *buffer)
 {
     struct newer n = { .t = p->t, .buffer = buffer, .dir = p->dir->name };
@@ -397,7 +397,7 @@ static int is_undone(const struct hth_tmpfs *t, const char *dir)
     return 1;
 }
 
-/* Names and records as they should be, where the last engine was stopped before it could. */
+/* Put right the names and records that the last engine was stopped before it could write. */
 static void put_right(struct hth_tmpfs *t, struct tmpfs_dir *dir)
 {
     char own[HTH_SAVE_TEXT];

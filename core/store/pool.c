@@ -27,8 +27,8 @@ static int is_free(const struct tmpfs_slot *s, uint64_t bytes, int ready)
            (!ready || s->made == s->pub.capacity);
 }
 
-/* What it costs that `taker` gets this one: a rank has mapped what it had before, and must map
- * any other; the rank that it is taken from must map another one later. */
+/* What it costs to give this slot to `taker`: a rank has mapped the slots that it had before and must
+ * map any other one; and the rank that had this slot last must map another one later. */
 static int taker_strangeness(const struct tmpfs_slot *s, uint32_t taker)
 {
     if (s->taker == taker)
@@ -97,7 +97,7 @@ static int can_finish(const struct tmpfs_slot *slot)
     return slot->pub.capacity - slot->made <= FINISH_NOW;
 }
 
-/* The background has not come to its end yet: soon done, or later. */
+/* The slot is not backed all through yet. */
 static int pool_finish(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err)
 {
     if (!can_finish(slot))
@@ -154,7 +154,7 @@ int hth_pool_take(
     return hth_pool_lend(s, bytes, TAKER_ENGINE, out, err);
 }
 
-/* Where its name is; NULL and nothing to do where it has none that may be moved. */
+/* The directory and name of its file; NULL where the file may not be moved. */
 static const char *slot_place(struct hth_tmpfs *t, const struct tmpfs_slot *slot, int *out_dir,
         char name[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)])
 {
@@ -181,7 +181,7 @@ static void give_foreign(struct hth_tmpfs *t, struct tmpfs_slot *slot)
         hth_slot_forget(t, slot);
 }
 
-/* The mistake that DESIGN forbids, for the test that must see it. */
+/* A slot is never truncated: this is the mistake, for the test that must notice it. */
 static void truncate_for_test(struct tmpfs_slot *slot)
 {
     if (!ftruncate(slot->pub.fd, 0))

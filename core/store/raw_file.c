@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Raw objects: ordinary files of a save, mapped by whoever writes or reads one.
+ * Raw objects: ordinary files of a save, mapped while they are written or read.
  *
  *     make ─► .hearth/new-<n>, of its full length, mapped     (room is looked for, none is taken)
  *     back ─► memory behind it, piece by piece, on any thread (so no write can end in SIGBUS)
  *     seal ─► renamed to its name in the save's directory; never written to again
  *
- * A process that dies before seal leaves `new-<n>`, which the next start removes. A file that goes
- * while it is mapped keeps its memory until the last of its users closes it.
+ * A process that dies before seal leaves `new-<n>`, which the next start removes. A file that is
+ * unlinked while it is mapped keeps its memory until its last user closes it.
  */
 #include "tmpfs.h"
 

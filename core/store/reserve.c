@@ -84,7 +84,7 @@ static int in_the_way(const struct tmpfs_slot *s)
     return !s->matched && !s->foreign && s->state == TMPFS_FREE && !s->pub.user && !s->busy;
 }
 
-/* Room for `missing` bytes, where need be of free slots that no size has asked for. */
+/* Room for `missing` bytes; where it is short, free slots that match no size are dropped. */
 static int make_way(struct hth_tmpfs *t, uint64_t missing, struct hearth_error *err)
 {
     struct tmpfs_slot *next;
@@ -117,7 +117,7 @@ static int make_all(
     }
     if (!rc)
         return 0;
-    while (done--) { /* nothing was made: the last ones in the list */
+    while (done--) { /* drop those that were made: they are last in the list */
         for (slot = t->slots; slot->next; slot = slot->next)
             ;
         hth_slot_drop(t, slot);
@@ -125,7 +125,7 @@ static int make_all(
     return rc;
 }
 
-/* Slots of these sizes, where need be in the place of others. */
+/* Slots of these sizes. may_drop: others make way for them. */
 static int have_slots(struct hth_tmpfs *t, const uint64_t *bytes, size_t count, int may_drop,
         struct hearth_error *err)
 {

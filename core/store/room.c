@@ -81,7 +81,7 @@ static uint64_t room_number_at(
 struct version {
     const char *fstype;
     const char *limit, *usage;
-    const char *inactive, *active; /* lines of memory.stat: page cache, which can go */
+    const char *inactive, *active; /* lines of memory.stat: page cache, which the kernel can drop */
 };
 
 static const struct version versions[] = {

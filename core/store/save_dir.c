@@ -164,8 +164,8 @@ int hth_dir_names_slot(const struct hth_tmpfs *t, const struct tmpfs_dir *dir, c
     return 0;
 }
 
-/* What a start has found under this name and could not use (torn, a link) makes place for the whole
- * object, and stays as evidence. */
+/* A file that a start found under this name and could not use (torn, a link) makes way for the object,
+ * and is kept as evidence. */
 static int put_aside(struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name)
 {
     char to[FILE_NAME_BYTES];
@@ -304,7 +304,7 @@ static struct tmpfs_dir *replaced_by(struct hth_tmpfs *t, const struct tmpfs_dir
     return back;
 }
 
-/* No longer shown as a container, before it loses its first file. */
+/* Take the directory out of sight before its first file is removed. */
 static void dir_withdraw(struct hth_tmpfs *t, struct tmpfs_dir *dir)
 {
     struct tmpfs_dir *back = replaced_by(t, dir);
@@ -331,7 +331,7 @@ static void remove_dir(struct hth_tmpfs *t, struct tmpfs_dir *dir)
                 t->path, dir->name, strerrordesc_np(errno));
         return;
     }
-    for (struct tmpfs_slot *s = t->slots; s; s = s->next) /* lost ones */
+    for (struct tmpfs_slot *s = t->slots; s; s = s->next) /* LOST ones: they stay mapped */
         if (s->dir == dir)
             s->dir = NULL;
     hth_dir_forget(t, dir);

@@ -68,7 +68,7 @@ void hth_slot_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot)
     free(slot);
 }
 
-/* Its file goes too: nobody maps it, nobody has registered it. */
+/* Its file goes too: no rank maps it and no transport has registered it. */
 void hth_slot_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot)
 {
     char name[FILE_NAME_BYTES];
@@ -150,11 +150,12 @@ int hth_slot_reader(
     return HEARTH_OK;
 }
 
-/* By somebody whose open file is not ours. Lent descriptors are ours: leases count those. */
+/* By an open file description that is not ours. Descriptors that were lent share ours, and leases count
+ * them. */
 static int open_elsewhere(const struct tmpfs_slot *slot)
 {
-    /* Whoever opens it in these microseconds makes the kernel tell us, by a signal that is
-     * ignored unless asked for (the default one would end us), and waits until we let go. */
+    /* A process that opens it in these microseconds waits until the write lease is given up, and
+     * the kernel signals us: by SIGURG, which is ignored by default, where SIGIO would end us. */
     if (fcntl(slot->pub.fd, F_SETSIG, SIGURG) || fcntl(slot->pub.fd, F_SETLEASE, F_WRLCK))
         return errno == EAGAIN;
     fcntl(slot->pub.fd, F_SETLEASE, F_UNLCK);

@@ -25,8 +25,8 @@
 #define MADV_COLLAPSE 25
 #endif
 
-#define ALLOCATE_PIECE (UINT64_C(64) << 20) /* bytes, where somebody waits for all of it */
-#define WORK_PIECE     (UINT64_C(8) << 20) /* bytes: 1 to 30 ms of a worker, or of whoever has none */
+#define ALLOCATE_PIECE (UINT64_C(64) << 20) /* bytes, where a caller waits for the whole slot */
+#define WORK_PIECE     (UINT64_C(8) << 20)  /* bytes: 1 to 30 ms of a thread */
 
 static uint64_t back_least(uint64_t a, uint64_t b)
 {
@@ -92,7 +92,7 @@ int hth_back_all(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_err
     return rc;
 }
 
-/* Nothing to be done about a kernel that cannot: the first copy into each slot is slower. */
+/* The kernel has no MADV_POPULATE_WRITE: the first copy into each slot is slower. */
 static void no_prefault(struct hth_tmpfs *t, int why)
 {
     if (!t->no_populate)
@@ -141,7 +141,8 @@ int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_e
 
 #define TMPFS_PIECES 2u /* side by side; other workers have checksums to do */
 
-/* Memory behind a slot, given to a worker; the slot is leased. Who needs the slot at once claims it. */
+/* A part of a slot that a worker backs with memory; the slot is leased meanwhile. hth_back_claim() takes
+ * it back from the worker for a caller that needs the slot at once. */
 enum tmpfs_piece_state { PIECE_QUEUED, PIECE_RUNNING, PIECE_ENDED, PIECE_CLAIMED };
 
 struct tmpfs_piece {
@@ -233,7 +234,7 @@ void hth_back_claim(struct hth_tmpfs *t, struct tmpfs_slot *slot)
         if (!piece_turns(p, PIECE_QUEUED, PIECE_CLAIMED))
             while (__atomic_load_n(&p->state, __ATOMIC_ACQUIRE) != PIECE_ENDED)
                 nanosleep(&little, NULL);
-        (void)piece_see(p); /* whoever makes the rest has the same error */
+        (void)piece_see(p); /* an error comes again, to the caller, who makes the rest */
     }
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One engine per job and node: an open-file lock on `.hearth/lock`, which the kernel drops with
- * the process, however it ends. Such a lock does not say who holds it, so the file does.
+ * the process, however it ends. The kernel does not say which process holds such a lock, so its pid is
+ * in the file.
  */
 #include "tmpfs.h"
 

@@ -89,7 +89,7 @@ static void close_all(struct hth_tmpfs *t)
     close_if(&t->own_fd);
     close_if(&t->job_fd);
     close_if(&t->root_fd);
-    close_if(&t->lock_fd); /* last: until here nobody else may begin */
+    close_if(&t->lock_fd); /* last: until here no other engine may open it */
 }
 
 static void store_close(struct hth_store *s)
@@ -281,8 +281,8 @@ static int was_removed(int fd)
     return fd >= 0 && !fstat(fd, &st) && st.st_nlink == 0;
 }
 
-/* An engine that ended for good, or `hearth clean`, removed it after we had opened it: such a lock
- * keeps nobody out. */
+/* An engine that ended for good, or `hearth clean`, removed it after we had opened it: a lock
+ * on it keeps no other engine out. */
 static int is_gone(const struct hth_tmpfs *t)
 {
     return was_removed(t->job_fd) || was_removed(t->own_fd) || was_removed(t->lock_fd);

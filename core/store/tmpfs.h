@@ -28,9 +28,9 @@
 #define HTH_SLOT_MAX    (UINT64_C(1) << 56) /* bytes: above any machine, below overflow */
 #define TMP_SUFFIX      ".tmp"
 
-/* FREE and HELD lie in the pool; GIVEN too: free when its last lease ends and nobody else has it
- * open. CONDEMNED: gone with
- * its last lease. LOST: the system refused to move it; mapped, never used again. */
+/* FREE, HELD and GIVEN lie in the pool. GIVEN: free once its last lease has ended and no other process
+ * has it open. CONDEMNED: freed with its last lease. LOST: the system refused to move its file; it stays
+ * mapped and is never used again. */
 enum tmpfs_state {
     TMPFS_FREE,
     TMPFS_HELD,
@@ -61,7 +61,7 @@ struct tmpfs_slot {
     enum tmpfs_state state;
     uint64_t made;    /* bytes from the front that are backed by memory */
     uint64_t touched; /* ... that our mapping has pages for */
-    uint32_t taker;   /* who had it last, and so has its pages mapped: a rank, or TAKER_... */
+    uint32_t taker;   /* the rank that had it last and so has mapped its pages, or TAKER_... */
     int foreign;
     int busy;              /* a piece of its memory is given to a worker */
     int link;              /* foreign: reached by a link into its writer's buffers */
@@ -131,7 +131,7 @@ uint64_t hth_slot_capacity(uint64_t bytes);
 int hth_slot_new(
         struct hth_tmpfs *t, uint64_t capacity, struct tmpfs_slot **out, struct hearth_error *err);
 void hth_slot_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot);
-/* There is no memory for it. */
+/* It cannot be backed with memory: log that, and drop it; or, where a transport has it, leave it LOST. */
 void hth_slot_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err);
 /* A slot around an open file that is there, whose fd it takes on success; mapped. */
 int hth_slot_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
@@ -145,7 +145,7 @@ void hth_slot_lease(struct hth_store *s, struct hth_slot *slot);
 int hth_slot_reader(
         struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err);
 void hth_slot_unlease(struct hth_store *s, struct hth_slot *slot);
-/* Free, or given while somebody uses it. */
+/* The slot is FREE, or GIVEN while it is leased or open in another process. */
 void hth_slot_settle(struct tmpfs_slot *slot);
 
 /* reserve.c */

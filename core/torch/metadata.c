@@ -32,8 +32,8 @@ static uint64_t add_up_to_max(uint64_t a, uint64_t b)
     return a < UINT64_MAX - b ? a + b : UINT64_MAX;
 }
 
-/* A tensor of more than 2^63 bytes is a number for tests, or an attack on whoever multiplies. What
- * is stored of it must be as many bytes at least as one of its dimensions has elements. */
+/* A tensor of more than 2^63 bytes is a test's, or made to overflow a reader's product of its dimensions.
+ * At least as many of its bytes must be stored as its longest dimension has elements. */
 static int huge_check(const struct hearth_metadata *md, struct hearth_error *err)
 {
     uint64_t *stored = calloc(md->entry.count, sizeof(*stored));
@@ -190,7 +190,7 @@ int hearth_metadata_entry_find(struct hearth_metadata *md, const char *name, siz
     return e ? entry_give(md, e, out, err) : no_name(name, len, err);
 }
 
-/* What is asked for is described by what is not known. */
+/* Refuse: the entry has an unknown class in it. */
 static int not_known(
         const struct hearth_metadata *md, const struct md_entry *e, struct hearth_error *err)
 {

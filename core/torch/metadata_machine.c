@@ -90,7 +90,8 @@ static struct md_slot *push_cell(struct md_machine *m, struct md_slot *sp, enum 
 /* Fields of TensorProperties; later torches add more, of any kind. */
 #define FIELDS 5
 
-/* A tuple as a value of its own keeps it: what changes, or lies elsewhere, does not stay in it. */
+/* An element that a tuple keeps. Lists, dicts, objects, and tuples but for those of integers, become
+ * MD_OPAQUE in it. */
 static int tuple_stays(const struct md_slot *e)
 {
     return e->kind <= MD_PROPERTIES || e->kind == MD_GLOBAL || e->kind == MD_UNKNOWN;
@@ -209,13 +210,13 @@ static struct md_slot *md_op_tuple_n(struct md_machine *m, struct md_slot *sp)
     return stack_need(m, sp, n) ? tuple_make(m, sp - n, (size_t)n) : NULL;
 }
 
-/* An object of an unknown class takes what it is given; none of it is kept. */
+/* An object of an unknown class takes any value; none is kept. */
 static int takes_all(const struct md_slot *s)
 {
     return s->kind == MD_UNKNOWN && s->small;
 }
 
-/* values[0..n) are not kept. */
+/* Drop values[0..n). */
 static struct md_slot *values_drop(
         struct md_machine *m, struct md_slot *values, const struct md_slot *sp)
 {
@@ -283,8 +284,8 @@ static int part_hashes(const struct md_machine *m, const struct md_slot *s)
     }
 }
 
-/* Whoever unpickles this hashes keys, and a tuple all through, as often as it is one: of tuples in
- * tuples that are shared that takes for ever. */
+/* Python hashes a key each time it is used, and a tuple element by element: for tuples that share
+ * tuples that takes exponential time, so a tuple of tuples is a key only where those hold integers. */
 static int is_key(const struct md_machine *m, const struct md_slot *s)
 {
     const struct md_slot *part = s;
@@ -366,8 +367,8 @@ static struct md_slot *md_op_setitems(struct md_machine *m, struct md_slot *sp)
     return from ? set_items(m, from, sp) : NULL;
 }
 
-/* The values above the last MARK are a frozenset, or go into the set below. A set is a value that
- * only an attribute nobody asks for may hold. */
+/* The values above the last MARK are a frozenset, or go into the set below. A set may
+ * stand only in attributes that are ignored. */
 static struct md_slot *md_op_set_items(struct md_machine *m, struct md_slot *sp)
 {
     struct md_slot *from = mark_close(m);
@@ -399,7 +400,7 @@ static struct md_slot *memo_keep(struct md_machine *m, struct md_slot *sp)
 
     *s = sp[-1];
     if (s->kind == MD_INT)
-        s->small = 0; /* where it is fetched, it does not stand */
+        s->small = 0; /* its opcode is not where it is fetched */
     else if (s->kind == MD_TUPLE || s->kind == MD_PATH)
         m->heap_floor = m->md->heap.count;
     else if (s->kind > MD_GLOBAL)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The classes and functions that a `.metadata` may name, and what is made of them: a row each, and
- * for a class the attributes that are looked at, with what they may hold. Attributes that nobody
- * knows are skipped, those that begin with __ refused. Of a class or function that has no row,
- * nothing is made: it is not known, nor is what needs it, and all else is read.
+ * for a class the attributes that are looked at, with what they may hold. Attributes that are in
+ * no row are ignored, those that begin with __ refused. A class or function without a row is not known,
+ * and neither is an object that needs it; everything else is read.
  */
 #include "metadata_parts.h"
 
@@ -179,7 +179,7 @@ struct md_slot *md_stack_global(struct md_machine *m, struct md_slot *sp)
     return e + 1;
 }
 
-/* An object of an unknown class, in place of the class, whatever it is made of. */
+/* Put an object of an unknown class in the place of the class; its arguments are dropped. */
 static struct md_slot *object_stand_in(
         struct md_machine *m, struct md_slot *class, struct md_slot *sp)
 {
@@ -349,8 +349,8 @@ int md_attributes(struct md_machine *m, const struct md_slot *object, const stru
     return HEARTH_OK;
 }
 
-/* What an attribute is made of is not known: as if there were none, where the whole can do without
- * it; else the object is not known either. */
+/* An attribute that has an unknown class in it counts as absent where the object can do without it; else
+ * the object is not known either. */
 static int field_unknown(const struct md_machine *m, const struct md_slot *object,
         const struct field *f, struct md_cell *c, struct md_slot *value)
 {
@@ -506,8 +506,8 @@ static int object_complete(
     }
 }
 
-/* What it is given is not looked at: an object of an unknown class, or of one that had no attributes
- * yet; that one takes no other state. */
+/* The state is ignored: of an object of an unknown class, or of BytesStorageMetadata, which had no
+ * attributes when this was written; that takes a dict only. */
 static int takes_any(const struct md_slot *object, const struct md_slot *state)
 {
     return (object->kind == MD_UNKNOWN && object->small) ||

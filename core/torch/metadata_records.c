@@ -2,15 +2,15 @@
 /*
  * What is complete becomes a record: a chunk once it is in a list, a tensor once it has a name, a
  * place once index and storage info are a pair. The records of one list or dict lie one behind the
- * other; a list or dict of anything else holds nothing, and only an attribute that nobody asks for
- * may be one.
+ * other; a list or dict of anything else has no records, and may stand only in an attribute that is
+ * ignored.
  */
 #include "metadata_parts.h"
 
 #include <stdlib.h>
 
-/* `over` takes an element that makes it a `holds`, the next of `records` there are. 1: as such; 0:
- * it holds nothing; less: refused. */
+/* List or dict `over` takes an element of kind `holds`, whose record will be number `records`. 1: that is
+ * what it holds; 0: it is mixed now and has no records; less: refused. */
 static int cell_becomes(struct md_machine *m, struct md_cell *over, enum md_holds holds,
         uint32_t records, uint32_t at)
 {
@@ -117,7 +117,7 @@ int md_tensor(struct md_machine *m, struct md_slot *attr)
     attr[MD_T_PROPERTIES] = m->cell.at[properties.x].attr[0];
     h.dtype = (enum hearth_dtype)attr[MD_T_PROPERTIES].small;
     md_dims(m->md, shape->at, shape->n, h.shape);
-    if (hth_header_bytes(&h, &bytes, NULL)) { /* md_huge_check() sees whether it can be meant */
+    if (hth_header_bytes(&h, &bytes, NULL)) { /* huge_check() compares it with what is stored */
         attr[MD_T_PROPERTIES].n |= MD_HUGE;
         m->md->huge = 1;
     }
@@ -207,8 +207,8 @@ static int pair_add(struct md_machine *m, enum md_holds holds, const struct md_s
     return m->rc;
 }
 
-/* A place or path that is described by what is not known is none, and its entry is not known. 1: so
- * it is; 0: it is not; less: refused. */
+/* A place or path with an unknown class in it has no record, and its entry is not known. 1: this is one;
+ * 0: it is not; less: refused. */
 static int pair_unknown(struct md_machine *m, struct md_cell *dict, const struct md_slot *key,
         const struct md_slot *value)
 {
@@ -311,7 +311,7 @@ static int none_known(const struct hearth_metadata *md, const struct md_cell *en
     return i == entries->count;
 }
 
-/* Spoiled are the entries of which a path or a place of the root's own dicts is not known. */
+/* Keep the spoiled ones that are in the root's own dicts. */
 static void spoiled_keep(
         struct md_machine *m, const struct md_slot *planner, const struct md_slot *places)
 {

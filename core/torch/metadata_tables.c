@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records by name, and places by name and offset. Hashes are keyed: who writes a file cannot choose
- * names that fall together.
+ * Records by name, and places by name and offset. Hashes are keyed: the writer of a file cannot choose
+ * names whose hashes are equal.
  */
 #include "metadata_parts.h"
 
@@ -197,7 +197,7 @@ static int tables_places(struct hearth_metadata *md, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* Paths of names that are no entries are of no use to anybody. */
+/* Paths of names that are no entries are ignored. */
 static int tables_paths(struct hearth_metadata *md, struct hearth_error *err)
 {
     for (uint32_t i = 0; i < md->paths; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stands behind each opcode of a pickle, for all who go through one. */
+/* The argument of each opcode of a pickle, for every pass over one. */
 /* For this folder alone. */
 #ifndef HEARTH_CORE_TORCH_PICKLE_CODE_H
 #define HEARTH_CORE_TORCH_PICKLE_CODE_H

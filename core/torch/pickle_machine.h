@@ -39,7 +39,7 @@ int hth_machine_push(struct hth_machine *m, uint32_t v);
 int hth_machine_make(
         struct hth_machine *m, enum hth_pickle_kind kind, struct hth_pickle_value **out);
 
-/* A value is about to stand in the container `over`, NULL when it is the root. */
+/* A value becomes part of the container `over`; NULL: it becomes the root. */
 int hth_machine_use(struct hth_machine *m, uint32_t number, struct hth_pickle_value *over);
 
 #endif

@@ -3,7 +3,7 @@
  * The opcodes of the pickle machine: each takes values from the stack, or a few bytes, and
  * leaves one value. The table is at the end.
  *
- * No cycles: a container takes children only as long as it stands nowhere itself (`used`), and
+ * No cycles: a container takes children only as long as it is part of no other value (`used`), and
  * never itself. The last edge of a cycle would go into a container that is used already.
  */
 #include "pickle_ops.h"

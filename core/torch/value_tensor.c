@@ -2,7 +2,7 @@
 /*
  * Tensors. In the pickle a tensor is a call: of a function that is known by name, with a storage,
  * an offset, shape and strides. Nothing is called; what the arguments say is checked against the
- * storage's bytes, so that whoever follows shape and strides stays within them.
+ * storage's bytes, so that a reader that follows shape and strides stays within them.
  */
 #include "header.h"
 #include "values.h"
@@ -36,7 +36,7 @@ static int tensor_storage(struct hearth_values *v, const struct hth_pickle_value
 
 /* --- shape and strides --- */
 
-/* Offset, shape and strides stay within the storage; data and len move on to the first element. */
+/* Check that offset, shape and strides stay within the storage; move data and len to the first element. */
 static int tensor_extent(
         struct hth_tensor *t, const struct hth_pickle_value *at, struct hearth_error *err)
 {

@@ -45,7 +45,7 @@ struct hth_tensor {
 struct hth_stored {
     const unsigned char *key; /* [key_len] */
     uint32_t key_len;
-    uint32_t element; /* bytes; 0: nobody has said yet */
+    uint32_t element; /* bytes; 0: not known yet */
     uint64_t at, len;
     uint64_t number; /* its place among them */
 };
