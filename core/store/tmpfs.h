@@ -1,19 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The parts of the store on tmpfs, each on those below it:
- *
- *     store_tmpfs.c   open, close, ops             adopt.c      what a start finds
- *                                                  erase.c      all of it removed
- *     pool.c          slots: take, lend, give, condemn
- *     reserve.c       room for all of them at once
- *     raw_file.c      raw objects
- *     save_dir.c      directories of saves
- *     slot_back.c     memory behind slots
- *     slot.c          one slot: made, mapped, leased, ended
- *     release.c       the end of large files       small_file.c   records
- *     room.c          what fits                    store_lock.c   one engine per job and node
- *     tmpfs_sys.c     calls that can be made to fail
- */
+/* What the parts of the store on tmpfs show each other; README.md has their order. */
 /* For this folder alone. */
 #ifndef CORE_TMPFS_H
 #define CORE_TMPFS_H

@@ -7,16 +7,7 @@
  *            ─► records: entries, chunks, stored places, paths ─► tables by name
  *
  * A record holds places in the pickle, not values: a text, a torch.Size or a length is read again
- * where it stands. 0, where the first opcode is, stands for none. Who stands on whom:
- *
- *      metadata.c             the calls; on the scan, the machine and the tables
- *      metadata_scan.c        pass 1
- *      metadata_machine.c     pass 2: the stack and its opcodes
- *      metadata_objects.c     ... classes, and what is made of them
- *      metadata_records.c     ... what is complete becomes a record
- *      metadata_values.c      ... slots and cells; errors
- *      metadata_tables.c      records by name; hashes of texts
- *      metadata_reread.c      texts and integers where they stand
+ * where it stands. 0, where the first opcode is, stands for none. README.md has the order of the parts.
  */
 /* For this folder alone. */
 #ifndef HEARTH_CORE_TORCH_METADATA_PARTS_H

@@ -1,13 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The parts of the pickle machine, each on those below it:
- *
- *     pickle.c            the loop, and what callers ask
- *     pickle_ops.c        opcodes, and their table
- *     pickle_objects.c    those of them that refer: memo, globals, objects
- *     pickle_machine.c    stack, values, errors
- *     pickle_code.c       what stands behind an opcode
- */
+/* The state of the pickle machine, for its loop and its opcodes. */
 /* For this folder alone. */
 #ifndef HEARTH_CORE_TORCH_PICKLE_MACHINE_H
 #define HEARTH_CORE_TORCH_PICKLE_MACHINE_H

@@ -1,12 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The parts of <hearth/value.h>, each on those below it:
- *
- *     value.c            the calls
- *     value_tensor.c     tensors within their storages
- *     value_forms.c      where pickle and storages lie in each form of an item
- *     value_globals.c    what the pickle may name
- */
+/* Between the parts of <hearth/value.h>, the lowest first; README.md has their order. */
 /* For this folder alone. */
 #ifndef HEARTH_CORE_TORCH_VALUES_H
 #define HEARTH_CORE_TORCH_VALUES_H
