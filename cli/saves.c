@@ -6,6 +6,7 @@
  */
 #include "cli.h"
 
+#include "core/base/file.h"
 #include "core/format/keep.h"
 
 #include <dirent.h>
@@ -88,35 +89,21 @@ void names_free(char **names)
 int read_small(const char *path, void **out, size_t *out_len, struct hearth_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc = HEARTH_OK;
-    struct stat st = { 0 };
-    size_t got = 0;
-    char *bytes = NULL;
 
-    if (fd < 0 || fstat(fd, &st))
-        rc = hth_fail(err, errno == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, errno,
+    if (fd < 0)
+        return hth_fail(err, errno == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, errno,
                 "%.300s cannot be read: %s", path, strerrordesc_np(errno));
-    else if (!S_ISREG(st.st_mode))
-        rc = hth_fail(err, HEARTH_EIO, 0, "%.300s cannot be read: it is not a file", path);
-    else if ((uint64_t)st.st_size > SMALL_MAX || !(bytes = malloc((size_t)st.st_size + 1)))
-        rc = hth_fail(err, HEARTH_ENOMEM, 0, "%.300s is too large to be read", path);
-    while (!rc && got < (size_t)st.st_size) {
-        ssize_t n = read(fd, bytes + got, (size_t)st.st_size - got);
-
-        if (n <= 0)
-            rc = hth_fail(err, HEARTH_EIO, errno, "%.300s cannot be read", path);
+    if (hth_file_read(fd, SMALL_MAX, out, out_len)) {
+        if (errno == EINVAL)
+            rc = hth_fail(err, HEARTH_EIO, 0, "%.300s cannot be read: it is not a file", path);
+        else if (errno == EFBIG || errno == ENOMEM)
+            rc = hth_fail(err, HEARTH_ENOMEM, 0, "%.300s is too large to be read", path);
         else
-            got += (size_t)n;
+            rc = hth_fail(err, HEARTH_EIO, errno, "%.300s cannot be read: %s", path,
+                    strerrordesc_np(errno));
     }
-    if (fd >= 0)
-        close(fd);
-    if (rc) {
-        free(bytes);
-        return rc;
-    }
-    bytes[got] = '\0';
-    *out = bytes;
-    *out_len = got;
-    return HEARTH_OK;
+    close(fd);
+    return rc;
 }
 
 /* The folder that holds the records of this container's job; out[4096]. */

@@ -59,17 +59,6 @@ static inline uint64_t hth_add_up(uint64_t a, uint64_t b)
     return a < UINT64_MAX - b ? a + b : UINT64_MAX;
 }
 
-/* FNV-1a, 64 bit (Fowler, Noll, Vo). */
-static inline uint64_t hth_key_hash(const void *key, size_t len)
-{
-    const unsigned char *k = key;
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ k[i]) * UINT64_C(0x100000001b3);
-    return h ^ h >> 32;
-}
-
 /* A memfd with bytes[len]; -1 and errno. */
 int hth_memfd(const char *name, const void *bytes, size_t len);
 

@@ -24,8 +24,8 @@ struct hth_random {
     void *self;
 };
 
-/* Work too long for the engine's thread. Embedded in its owner; not touched by
- * the owner from submit() until `done`. */
+/* Work too long for the engine's thread. Embedded in its owner, who does not touch it from submit()
+ * until `done`. */
 struct hth_work {
     void (*run)(struct hth_work *work);  /* on any thread */
     void (*done)(struct hth_work *work); /* on the engine's, never inside submit() */
@@ -37,7 +37,7 @@ struct hth_workers {
     void *self;
 };
 
-/* Bytes that came with a request, to be copied out piece by piece. Whoever is given one ends it. */
+/* Bytes that came with a request, to be copied out piece by piece. Its owner calls end(). */
 struct hth_content {
     uint64_t len;
     /* out[len] from `off` on; any thread, one at a time. Not 0: it has changed meanwhile. */

@@ -4,7 +4,7 @@
  *
  * Ours or foreign? ml-flashpoint keeps the last four bytes zero, and ours hold a CRC there. So a
  * block is foreign only when both the magic and the CRC are missing: damage to one of them does
- * not make an object of ours pass as somebody else's, unverified.
+ * not make an object of ours pass as a foreign one, unverified.
  */
 #include "block.h"
 #include "core/base/crc.h"

@@ -36,7 +36,7 @@ enum hth_signature {
 enum hth_object_kind {
     HTH_OBJECT_SHARD = 10,   /* a rank's items */
     HTH_OBJECT_RAW = 20,     /* plain file on every node: no block, listed by the manifest only */
-    HTH_OBJECT_FOREIGN = 30, /* a file of somebody else's container: its bytes as they are */
+    HTH_OBJECT_FOREIGN = 30, /* a file of a foreign container: its bytes as they are */
 };
 
 struct hth_block {

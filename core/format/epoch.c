@@ -17,11 +17,11 @@
 #define MAGIC   "HTHEPOCH"
 #define VERSION 1u
 #define HEAD    48u
-#define MEMBER  240u
+#define MEMBER  UINT64_C(240) /* bytes */
 
 static uint64_t bytes_of(uint32_t world, uint32_t nodes)
 {
-    return HEAD + UINT64_C(4) * world + UINT64_C(240) * nodes + HTH_DIGEST;
+    return HEAD + UINT64_C(4) * world + MEMBER * nodes + HTH_DIGEST;
 }
 
 size_t hth_epoch_bytes(const struct hth_epoch *e)
@@ -76,7 +76,7 @@ static void read_member(struct hth_reader *r, struct hth_member *m)
     hth_read_zeros(r, HTH_ADDR_MAX - m->addr_len + 4);
 }
 
-static int head_decode(struct hth_epoch *e, struct hth_reader *r, struct hearth_error *err)
+static int epoch_head_decode(struct hth_epoch *e, struct hth_reader *r, struct hearth_error *err)
 {
     int rc;
 
@@ -138,7 +138,7 @@ int hth_epoch_decode(struct hth_epoch *out, const void *bytes, size_t len, struc
     struct hth_epoch e = { 0 };
     int rc;
 
-    if ((rc = head_decode(&e, &r, err)))
+    if ((rc = epoch_head_decode(&e, &r, err)))
         return rc;
     e.rank_node = calloc((size_t)e.world + 1, sizeof(*e.rank_node));
     e.member = calloc((size_t)e.nodes + 1, sizeof(*e.member));

@@ -181,7 +181,7 @@ static int by_node(const void *a, const void *b, void *table)
     return c ? c : x < y ? -1 : x > y;
 }
 
-static int disagree(struct hearth_error *err, uint32_t a, uint32_t b, const char *what)
+static int gather_disagree(struct hearth_error *err, uint32_t a, uint32_t b, const char *what)
 {
     return hth_fail(err, HEARTH_EINVAL, 0,
             "rank %" PRIu32 " and rank %" PRIu32 " disagree about %s", a, b, what);
@@ -198,7 +198,7 @@ static const struct {
     { "dead_ms", offsetof(struct hth_gather, dead_ms) },
 };
 
-static uint32_t number_at(const struct hth_gather *g, size_t at)
+static uint32_t gather_number_at(const struct hth_gather *g, size_t at)
 {
     uint32_t v;
 
@@ -215,11 +215,12 @@ static int options_agree(const struct hth_gather *a, const struct hth_gather *b,
         struct hearth_error *err)
 {
     for (size_t i = 0; i < sizeof(alike) / sizeof(alike[0]); i++)
-        if (number_at(a, alike[i].at) != number_at(b, alike[i].at))
+        if (gather_number_at(a, alike[i].at) != gather_number_at(b, alike[i].at))
             return hth_fail(err, HEARTH_EINVAL, 0,
                     "rank 0 and rank %" PRIu32 " disagree about %s: %" PRIu32 " and %" PRIu32
                     "; give all ranks the same options",
-                    rank, alike[i].name, number_at(a, alike[i].at), number_at(b, alike[i].at));
+                    rank, alike[i].name, gather_number_at(a, alike[i].at),
+                    gather_number_at(b, alike[i].at));
     if ((a->flags ^ b->flags) & HTH_GATHER_TRUSTED)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "rank 0 and rank %" PRIu32 " disagree about network: %s and %s; give all ranks the "
@@ -233,7 +234,7 @@ static int options_agree(const struct hth_gather *a, const struct hth_gather *b,
     return HEARTH_OK;
 }
 
-/* What all ranks say the same. */
+/* Fields that must be equal on all ranks. */
 static int job_agrees(const struct hth_gather *a, const struct hth_gather *b, uint32_t rank,
         struct hearth_error *err)
 {
@@ -266,9 +267,10 @@ static int node_agrees(const struct hth_gather *a, uint32_t lowest, const struct
                 " are both on a node '%s', but see two stores: give each machine its own node id",
                 lowest, rank, a->node);
     if (memcmp(a->domain, b->domain, sizeof(a->domain)) != 0)
-        return disagree(err, lowest, rank, "the failure domains of the node that they share");
+        return gather_disagree(
+                err, lowest, rank, "the failure domains of the node that they share");
     if (a->addr_len != b->addr_len || memcmp(a->addr, b->addr, a->addr_len) != 0)
-        return disagree(err, lowest, rank, "the address of the node that they share");
+        return gather_disagree(err, lowest, rank, "the address of the node that they share");
     return HEARTH_OK;
 }
 
@@ -282,7 +284,7 @@ struct join {
     struct hth_epoch *e;
 };
 
-static int believe(
+static int gather_believe(
         struct join *j, const struct hth_gather *g, uint32_t rank, struct hearth_error *err)
 {
     if (g->highest_epoch > HTH_EPOCH_BELIEVED)
@@ -320,7 +322,7 @@ static void choose_number(struct join *j, const struct hth_gather *first)
     e->nonce = e->epoch == HTH_EPOCH_MOST ? j->nonce : first->random;
 }
 
-static int group(struct join *j, struct hearth_error *err)
+static int gather_group(struct join *j, struct hearth_error *err)
 {
     struct hth_gather all = { 0 }, first, own = { 0 };
     int rc = hth_gather_decode(&all, j->table, err);
@@ -338,7 +340,7 @@ static int group(struct join *j, struct hearth_error *err)
             j->e->nodes++;
         }
         j->lowest[rank] = lowest;
-        if (!(rc = believe(j, &own, rank, err)))
+        if (!(rc = gather_believe(j, &own, rank, err)))
             rc = job_agrees(&all, &own, rank, err);
         if (!rc)
             rc = node_agrees(&first, lowest, &own, rank, err);
@@ -348,7 +350,7 @@ static int group(struct join *j, struct hearth_error *err)
     return rc;
 }
 
-static void fill(struct join *j)
+static void gather_fill(struct join *j)
 {
     struct hth_epoch *e = j->e;
 
@@ -410,7 +412,7 @@ static int stores_check(
     return HEARTH_OK;
 }
 
-static int build(struct join *j, uint64_t store, struct hearth_error *err)
+static int gather_build(struct join *j, uint64_t store, struct hearth_error *err)
 {
     struct hth_epoch *e = j->e;
     int rc;
@@ -418,12 +420,12 @@ static int build(struct join *j, uint64_t store, struct hearth_error *err)
     for (uint32_t i = 0; i < e->world; i++)
         j->sorted[i] = i;
     qsort_r(j->sorted, e->world, sizeof(*j->sorted), by_node, (void *)(uintptr_t)j->table);
-    if ((rc = group(j, err)))
+    if ((rc = gather_group(j, err)))
         return rc;
     e->member = calloc((size_t)e->nodes + 1, sizeof(*e->member));
     if (!e->member)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %" PRIu32 " nodes", e->nodes);
-    fill(j);
+    gather_fill(j);
     return stores_check(e, j->sorted, store, err);
 }
 
@@ -443,7 +445,7 @@ int hth_epoch_make(struct hth_epoch *out, const unsigned char *table, uint32_t w
     if (!e.rank_node || !j.sorted || !j.lowest || !j.clock)
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an epoch of %" PRIu32 " ranks", world);
     else
-        rc = build(&j, store, err);
+        rc = gather_build(&j, store, err);
     free(j.sorted);
     free(j.lowest);
     free(j.clock);

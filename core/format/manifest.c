@@ -19,14 +19,14 @@ size_t hth_manifest_bytes(const struct hth_manifest *m)
     return HTH_MANIFEST_HEAD + (size_t)m->objects * HTH_MANIFEST_OBJECT + HTH_DIGEST;
 }
 
-static int by_id(const void *a, const void *b)
+static int object_by_id(const void *a, const void *b)
 {
     const struct hth_object *x = a, *y = b;
 
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static int by_name(const void *a, const void *b)
+static int object_by_name(const void *a, const void *b)
 {
     const struct hth_object *const *x = a, *const *y = b;
 
@@ -34,7 +34,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* No two objects with one name. `object` is in order of id. */
-static int unique(const struct hth_object *object, uint32_t n, struct hearth_error *err)
+static int objects_unique(const struct hth_object *object, uint32_t n, struct hearth_error *err)
 {
     const struct hth_object **sorted = malloc(((size_t)n + 1) * sizeof(void *));
     int rc = HEARTH_OK;
@@ -43,7 +43,7 @@ static int unique(const struct hth_object *object, uint32_t n, struct hearth_err
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to sort %" PRIu32 " names", n);
     for (uint32_t i = 0; i < n; i++)
         sorted[i] = &object[i];
-    qsort(sorted, n, sizeof(void *), by_name);
+    qsort(sorted, n, sizeof(void *), object_by_name);
     for (uint32_t i = 1; i < n && !rc; i++)
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
             rc = hth_fail(err, HEARTH_EEXIST, 0,
@@ -125,8 +125,9 @@ int hth_manifest_encode(struct hth_manifest *m, unsigned char *out, struct heart
     int rc;
 
     if (m->objects)
-        qsort(m->object, m->objects, sizeof(*m->object), by_id);
-    if ((rc = in_order(m->object, m->objects, err)) || (rc = unique(m->object, m->objects, err)))
+        qsort(m->object, m->objects, sizeof(*m->object), object_by_id);
+    if ((rc = in_order(m->object, m->objects, err)) ||
+            (rc = objects_unique(m->object, m->objects, err)))
         return rc;
     hth_write(&w, MAGIC, 8);
     hth_write32(&w, VERSION);
@@ -146,7 +147,7 @@ int hth_manifest_encode(struct hth_manifest *m, unsigned char *out, struct heart
     return HEARTH_OK;
 }
 
-static int head_decode(
+static int manifest_head_decode(
         struct hth_manifest *m, const void *bytes, size_t len, struct hearth_error *err)
 {
     struct hth_reader r = { .at = bytes, .len = len };
@@ -189,7 +190,8 @@ static int objects_decode(struct hth_manifest *m, const unsigned char *at, struc
                     "manifest: object %s belongs to rank %" PRIu32 " of %" PRIu32,
                     m->object[i].name, m->object[i].owner, m->world);
     }
-    if ((rc = in_order(m->object, m->objects, err)) || (rc = unique(m->object, m->objects, err)))
+    if ((rc = in_order(m->object, m->objects, err)) ||
+            (rc = objects_unique(m->object, m->objects, err)))
         return rc == HEARTH_ENOMEM ? rc : hth_while(err, HEARTH_ECORRUPT, "manifest");
     return HEARTH_OK;
 }
@@ -201,7 +203,7 @@ int hth_manifest_decode(
     struct hth_manifest m = { 0 };
     int rc;
 
-    if ((rc = head_decode(&m, bytes, len, err)))
+    if ((rc = manifest_head_decode(&m, bytes, len, err)))
         return rc;
     m.object = calloc((size_t)m.objects + 1, sizeof(*m.object));
     if (!m.object)
@@ -227,7 +229,7 @@ const struct hth_object *hth_manifest_find(const struct hth_manifest *m, uint64_
 {
     struct hth_object key = { .id = id };
 
-    return m->objects ? bsearch(&key, m->object, m->objects, sizeof(key), by_id) : NULL;
+    return m->objects ? bsearch(&key, m->object, m->objects, sizeof(key), object_by_id) : NULL;
 }
 
 uint64_t hth_object_file_bytes(const struct hth_object *o)

@@ -38,7 +38,7 @@ void hth_item_encode(const struct hth_item *item, unsigned char *out)
 }
 
 /* The record at bytes[len]; 0 when it reaches past the end or contradicts itself. */
-static uint32_t record(struct hth_item *out, const unsigned char *at, uint64_t len)
+static uint32_t table_record(struct hth_item *out, const unsigned char *at, uint64_t len)
 {
     const int64_t *dims;
     uint32_t bytes;
@@ -67,7 +67,7 @@ int hth_item_next(const struct hth_table *table, uint64_t *pos, struct hth_item 
 {
     if (*pos >= table->items_len)
         return HEARTH_ENOENT;
-    *pos += record(out, table->items_at + *pos, table->items_len - *pos);
+    *pos += table_record(out, table->items_at + *pos, table->items_len - *pos);
     return HEARTH_OK;
 }
 
@@ -97,7 +97,7 @@ void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, u
         memset(sums + 4 * chunks, 0, 4);
 }
 
-static int zeros(const void *bytes, size_t n)
+static int table_zeros(const void *bytes, size_t n)
 {
     const unsigned char *at = bytes;
 
@@ -136,7 +136,7 @@ static const char *item_fault(const struct hth_item *item, uint64_t offset, uint
         return "does not begin where the one before it ends";
     if (item->length > data_len - offset || item->payload > item->length)
         return "reaches out of the data section";
-    if (!zeros(end, ALIGN8((size_t)item->key_len) - item->key_len))
+    if (!table_zeros(end, ALIGN8((size_t)item->key_len) - item->key_len))
         return "has more behind its key";
     if (item->kind == HTH_ITEM_TENSOR)
         return tensor_fits(item) ? NULL : "has a shape that its bytes or its tensor do not fit";
@@ -151,7 +151,7 @@ static int items_check(const struct hth_table *t, struct hearth_error *err)
 
     for (uint32_t i = 0; i < t->items; i++) {
         struct hth_item item;
-        uint32_t bytes = record(&item, t->items_at + pos, t->items_len - pos);
+        uint32_t bytes = table_record(&item, t->items_at + pos, t->items_len - pos);
         const char *fault = bytes ? item_fault(&item, offset, t->data_len) : "is torn";
 
         if (fault)
@@ -176,7 +176,8 @@ static int head_check(
     if (version > VERSION)
         return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
                 "table: version %" PRIu32 " is newer than this build: use a newer Hearth", version);
-    if (version != VERSION || !zeros(at + 12, 4) || !zeros(at + 40, HTH_TABLE_HEAD - 40))
+    if (version != VERSION || !table_zeros(at + 12, 4) ||
+            !table_zeros(at + 40, HTH_TABLE_HEAD - 40))
         return hth_fail(err, HEARTH_ECORRUPT, 0, "table: its head holds what Hearth never writes");
     if (t->data_len > DATA_MAX || t->chunks != HTH_CHUNKS(t->data_len) || t->items_len % 8 ||
             t->items_len > len || hth_table_bytes(t->data_len, t->items_len) != len)
@@ -205,7 +206,7 @@ int hth_table_decode(struct hth_table *out, const void *bytes, size_t len, struc
     if ((rc = head_check(&t, at, len, err)) || (rc = items_check(&t, err)))
         return rc;
     t.crc = (const void *)(t.items_at + t.items_len);
-    if (!zeros(t.crc + t.chunks, t.chunks % 2 * sizeof(*t.crc)))
+    if (!table_zeros(t.crc + t.chunks, t.chunks % 2 * sizeof(*t.crc)))
         return hth_fail(err, HEARTH_ECORRUPT, 0, "table: more behind its last checksum");
     *out = t;
     return HEARTH_OK;

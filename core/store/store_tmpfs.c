@@ -89,7 +89,7 @@ static void close_all(struct hth_tmpfs *t)
     close_if(&t->own_fd);
     close_if(&t->job_fd);
     close_if(&t->root_fd);
-    close_if(&t->lock_fd); /* last: until here nobody else may begin */
+    close_if(&t->lock_fd); /* last: until here no other engine may open it */
 }
 
 static void store_close(struct hth_store *s)
@@ -98,9 +98,12 @@ static void store_close(struct hth_store *s)
 
     if (!t)
         return;
+    t->opts.workers = (struct hth_workers){ 0 }; /* they have stopped */
     hth_raws_end(t);
+    hth_releases_end(t);
+    hth_back_close(t);
     while (t->slots)
-        hth_pool_forget(t, t->slots);
+        hth_slot_forget(t, t->slots);
     while (t->dirs)
         hth_dir_forget(t, t->dirs);
     close_all(t);
@@ -117,9 +120,9 @@ static const struct hth_store_ops tmpfs_ops = {
     .seal = hth_dir_seal,
     .give = hth_pool_give,
     .condemn = hth_pool_condemn,
-    .lease = hth_pool_lease,
-    .unlease = hth_pool_unlease,
-    .reader = hth_pool_reader,
+    .lease = hth_slot_lease,
+    .unlease = hth_slot_unlease,
+    .reader = hth_slot_reader,
     .raw_make = hth_raw_make,
     .raw_back = hth_raw_back,
     .raw_seal = hth_raw_seal,
@@ -278,8 +281,8 @@ static int was_removed(int fd)
     return fd >= 0 && !fstat(fd, &st) && st.st_nlink == 0;
 }
 
-/* An engine that ended for good, or `hearth clean`, removed it after we had opened it: such a lock
- * keeps nobody out. */
+/* An engine that ended for good, or `hearth clean`, removed it after we had opened it: a lock
+ * on it keeps no other engine out. */
 static int is_gone(const struct hth_tmpfs *t)
 {
     return was_removed(t->job_fd) || was_removed(t->own_fd) || was_removed(t->lock_fd);
@@ -335,7 +338,9 @@ int hth_store_tmpfs_open(
         free(t);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a store");
     }
-    rc = open_all(t, opts->root, err);
+    rc = hth_back_open(t, err);
+    if (!rc)
+        rc = open_all(t, opts->root, err);
     if (rc) {
         store_close(&t->base);
         return rc;
