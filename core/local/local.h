@@ -51,8 +51,6 @@ enum hth_local_type {
     HTH_LOCAL_BYTES = 49,      /* descriptor: memfd */
     HTH_LOCAL_STATUS = 50,     /* answered by BYTES: JSON for people and programs */
     HTH_LOCAL_CLOSE = 52,      /* keep or drop; OK */
-    HTH_LOCAL_BAD =
-            54, /* a chunk that a reader found wrong; answered MAPPED with another copy's slot */
     HTH_LOCAL_FIND = 56, /* a save of this epoch that can be read; answered by FOUND, in its time */
     HTH_LOCAL_FOUND = 57,
     HTH_LOCAL_GIVE = 58, /* the save goes on in another process of the rank; answered by GIVEN */
@@ -220,11 +218,11 @@ struct hth_local_follow {
     uint32_t committed; /* 1: COMMIT was answered */
 };
 
-struct hth_local_map { /* MAP, RANGE, MANIFEST (save only), BAD */
+struct hth_local_map { /* MAP, RANGE, MANIFEST (save only) */
     struct hth_local_head head;
     struct hth_local_save save;
     uint64_t object;   /* id */
-    uint64_t off, len; /* RANGE: of the file; BAD: the chunk */
+    uint64_t off, len; /* RANGE: of the file */
 };
 
 struct hth_local_mapped {
