@@ -8,7 +8,9 @@
  *
  *   SET_STEP ─► room? ─► SAVE_ID       of a loan that was begun without a step
  */
+#include "client.h"
 #include "node_state.h"
+#include "reply.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +86,7 @@ static void answer_lent(
 
     if (l->has_id)
         answer.save = hth_local_save_of(l->save);
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), slot->fd, NULL, 0);
+    reply_packet_fd(n, c->id, &answer, sizeof(answer), slot->fd);
 }
 
 static int begin_now(struct hth_node *n, struct client *c, const struct hth_local_begin *m,
@@ -136,7 +138,7 @@ void answer_save_id(
         .save = hth_local_save_of(l->save),
     };
 
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+    reply_packet(n, c->id, &answer, sizeof(answer));
 }
 
 static int set_step_now(struct hth_node *n, struct client *c, const struct hth_local_set_step *m,

@@ -15,6 +15,7 @@
  * An engine that is over goes when its clients have gone: a rank of the next job that has found it
  * goes on with it and with the memory that it has.
  */
+#include "client.h"
 #include "node_state.h"
 
 #include "core/base/bytes.h"
@@ -207,7 +208,7 @@ uint64_t drop_due_ms(const struct hth_node *n)
 
 int hth_node_done(const struct hth_node *n)
 {
-    return n->drop.over && !hth_node_clients(n);
+    return n->drop.over && !client_count(n);
 }
 
 enum hth_leftover hth_node_leftover(const struct hth_node *n)

@@ -8,7 +8,9 @@
  *                  └──► it cannot, or is told that another cannot ──► failed: every rank that joins,
  *                       recovers or begins hears the same sentence, until a newer epoch is joined
  */
+#include "client.h"
 #include "node_state.h"
+#include "reply.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -242,7 +244,7 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
     answer.opts = n->opts;
     answer.nodes = n->epoch.nodes;
     answer.self = n->epoch.self;
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+    reply_packet(n, c->id, &answer, sizeof(answer));
 }
 
 /* ---- After a restart under living ranks --------------------------------------------------------- */

@@ -10,7 +10,9 @@
  * A save that is about to be freed is found as well as any other: the manifest, asked for next, says
  * that it is gone.
  */
+#include "client.h"
 #include "node_state.h"
+#include "reply.h"
 
 #include <hearth/read.h>
 #include <stdio.h>
@@ -171,7 +173,7 @@ static int find_answer(
     if (rc)
         reply_error(n, client, m->head.request, &err);
     else
-        n->env.reply(n->env.reply_self, client, &answer, sizeof(answer), -1, NULL, 0);
+        reply_packet(n, client, &answer, sizeof(answer));
     return 1;
 }
 

@@ -10,7 +10,9 @@
  * A slot comes back from a rank only by SEAL, ABORT or the rank's end: never because an epoch or a
  * save is over, since the rank may be writing into it.
  */
+#include "client.h"
 #include "node_state.h"
+#include "reply.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,6 +6,7 @@
  *                                               ▲                                            │
  *                                               └──────────── on_message, on_peer_* ◄────────┘
  */
+#include "client.h"
 #include "node_state.h"
 
 #include <stdlib.h>
@@ -251,12 +252,7 @@ void hth_node_close(struct hth_node *n)
     if (n->ctx.holdings)
         hth_holdings_close(&n->ctx);
     hth_session_close(n->ctx.session);
-    while (n->clients) {
-        struct client *c = n->clients;
-
-        n->clients = c->next;
-        free(c);
-    }
+    client_close(n);
     free(n->ctx.down);
     free(n->shard_bytes);
     drop_join(n);
@@ -314,16 +310,12 @@ struct hth_ctx *hth_node_ctx(struct hth_node *n)
     return &n->ctx;
 }
 
-uint32_t hth_node_clients(const struct hth_node *n)
-{
-    uint32_t count = 0;
-
-    for (const struct client *c = n->clients; c; c = c->next)
-        count += c->attached != 0;
-    return count;
-}
-
 uint32_t hth_node_linger_s(const struct hth_node *n)
 {
     return n->opts.linger_s;
+}
+
+uint32_t hth_node_clients(const struct hth_node *n)
+{
+    return client_count(n);
 }

@@ -15,17 +15,10 @@
 #include "replication/transfer.h"
 #include "replication/tree.h"
 
+struct client;
+
 #define LOAN_OBJECTS 64u
 #define LINGER_S     86400u
-
-struct client {
-    uint32_t id;
-    struct client *next;
-    uint32_t rank, world, pid; /* as ATTACH said */
-    int attached, helper;
-    uint64_t epoch, nonce;    /* that its rank has joined; 0: none */
-    uint64_t recover_request; /* waits for the end of recovery; 0: no */
-};
 
 /* One object of a loan: its slot is in a rank's hands until SEAL. */
 struct lent {
@@ -128,14 +121,6 @@ struct hth_node {
 void serve_event(struct hth_node *n, const struct loan *l, enum hearth_level level, int degraded,
         int code, const char *text);
 void serve_recovered(struct hth_node *n, int code, const struct hearth_error *err);
-void reply_error(
-        struct hth_node *n, uint32_t client, uint64_t request, const struct hearth_error *err);
-void reply_ok(struct hth_node *n, uint32_t client, uint64_t request);
-void reply_bytes(
-        struct hth_node *n, uint32_t client, uint64_t request, const void *bytes, size_t len);
-void reply_refusal(
-        struct hth_node *n, uint32_t client, uint64_t request, int code, const char *text);
-struct client *client_find(struct hth_node *n, uint32_t id);
 
 /* packet.c */
 int packet_is_whole(const struct hth_local_head *head, size_t len);

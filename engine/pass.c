@@ -6,7 +6,9 @@
  *     giver ──GIVE──► given, with a secret ──TAKE, secret──► taker
  *                       │ the giver's connection ends: aborted
  */
+#include "client.h"
 #include "node_state.h"
+#include "reply.h"
 
 #include <string.h>
 
@@ -42,7 +44,7 @@ void lend_give(struct hth_node *n, struct client *c, const struct hth_local_give
         return;
     }
     memcpy(answer.secret, l->secret, sizeof(answer.secret));
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+    reply_packet(n, c->id, &answer, sizeof(answer));
 }
 
 static struct loan *given_to(
@@ -79,5 +81,5 @@ void lend_take(struct hth_node *n, struct client *c, const struct hth_local_take
     answer.commons = l->commons;
     if (l->has_id)
         answer.save = hth_local_save_of(l->save);
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), slot->fd, NULL, 0);
+    reply_packet_fd(n, c->id, &answer, sizeof(answer), slot->fd);
 }

@@ -3,7 +3,9 @@
  * Which rank a connection speaks for. It says so once, in ATTACH, and all that it may do follows
  * from it: a rank's saves are its own, and a second process of a rank comes as its helper.
  */
+#include "client.h"
 #include "node_state.h"
+#include "reply.h"
 
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
@@ -108,7 +110,7 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     answer.recovered = (uint32_t)n->recovered;
     tell_settings(n, m->challenge, &answer);
     hth_session_versions(n->ctx.session, &answer.version_low, &answer.version_high);
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+    reply_packet(n, c->id, &answer, sizeof(answer));
 }
 
 int rank_may_join(const struct client *c, const struct hth_local_join *m, struct hearth_error *err)

@@ -11,7 +11,9 @@
  *
  * A foreign object has no checksums for a range, so all of it is brought here first.
  */
+#include "client.h"
 #include "node_state.h"
+#include "reply.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -174,7 +176,7 @@ void read_map(struct hth_node *n, struct client *c, const struct hth_local_map *
     answer.data_len = h->object.data_len;
     answer.table_off = HTH_ALIGN(HTH_BLOCK + h->object.data_len);
     answer.table_len = h->object.table_len;
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), fd, NULL, 0);
+    reply_packet_fd(n, c->id, &answer, sizeof(answer), fd);
     if (fd >= 0)
         close(fd);
 }
@@ -422,8 +424,10 @@ void read_common(struct hth_node *n, struct client *c, const struct hth_local_co
         return;
     }
     answer.len = raw->len;
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), raw->fd,
-            raw->fd < 0 ? raw->base : NULL, raw->len);
+    if (raw->fd < 0)
+        reply_bytes(n, c->id, m->head.request, raw->base, raw->len);
+    else
+        reply_packet_fd(n, c->id, &answer, sizeof(answer), raw->fd);
     store->ops->raw_close(store, raw);
 }
 

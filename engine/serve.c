@@ -4,60 +4,15 @@
  * nothing else; what may be asked for before ATTACH is STATUS alone, and what a request names is
  * looked for among what belongs to its connection.
  */
+#include "client.h"
 #include "node_state.h"
+#include "reply.h"
 
 #include "core/base/bytes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-void reply_error(
-        struct hth_node *n, uint32_t client, uint64_t request, const struct hearth_error *err)
-{
-    struct hth_local_error answer = {
-        .head = { sizeof(answer), HTH_LOCAL_ERROR, request, 0 },
-        .code = err->code,
-        .native = err->native,
-    };
-
-    memcpy(answer.text, err->text, sizeof(answer.text));
-    n->env.reply(n->env.reply_self, client, &answer, sizeof(answer), -1, NULL, 0);
-}
-
-void reply_ok(struct hth_node *n, uint32_t client, uint64_t request)
-{
-    struct hth_local_head answer = { sizeof(answer), HTH_LOCAL_OK, request, 0 };
-
-    n->env.reply(n->env.reply_self, client, &answer, sizeof(answer), -1, NULL, 0);
-}
-
-void reply_bytes(
-        struct hth_node *n, uint32_t client, uint64_t request, const void *bytes, size_t len)
-{
-    struct hth_local_bytes answer = { .head = { sizeof(answer), HTH_LOCAL_BYTES, request, 0 },
-        .len = len };
-
-    n->env.reply(n->env.reply_self, client, &answer, sizeof(answer), -1, bytes, len);
-}
-
-void reply_refusal(
-        struct hth_node *n, uint32_t client, uint64_t request, int code, const char *text)
-{
-    struct hearth_error err;
-
-    hth_fail(&err, code, 0, "%s", text);
-    reply_error(n, client, request, &err);
-}
-
-struct client *client_find(struct hth_node *n, uint32_t id)
-{
-    struct client *c = n->clients;
-
-    while (c && c->id != id)
-        c = c->next;
-    return c;
-}
 
 void serve_event(struct hth_node *n, const struct loan *l, enum hearth_level level, int degraded,
         int code, const char *text)
@@ -73,7 +28,7 @@ void serve_event(struct hth_node *n, const struct loan *l, enum hearth_level lev
     };
 
     snprintf(event.text, sizeof(event.text), "%s", text);
-    n->env.reply(n->env.reply_self, l->client, &event, sizeof(event), -1, NULL, 0);
+    reply_packet(n, l->client, &event, sizeof(event));
 }
 
 /* ---- RECOVER --------------------------------------------------------------------------------- */
@@ -87,7 +42,7 @@ static void answer_recovered(struct hth_node *n, struct client *c)
     };
 
     c->recover_request = 0;
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+    reply_packet(n, c->id, &answer, sizeof(answer));
 }
 
 void serve_recovered(struct hth_node *n, int code, const struct hearth_error *err)
@@ -193,7 +148,7 @@ static void status(struct hth_node *n, uint32_t client, uint64_t request)
             ", \"saves\": %" PRIu32 ", \"connections\": %" PRIu32 ", \"pulled_bytes\": %" PRIu64
             ", \"kept\": %s, \"state\": \"%s\", \"log\": \"%s\"}",
             n->ctx.opts.job, n->env.node, n->epoch.epoch, n->epoch.self, n->epoch.nodes,
-            hth_node_clients(n), n->recovered ? "true" : "false", saves,
+            client_count(n), n->recovered ? "true" : "false", saves,
             hth_session_connections(n->ctx.session), pulled, kept, text, n->env.log_path);
     if (len > 0 && (size_t)len < sizeof(json))
         reply_bytes(n, client, request, json, (size_t)len);
@@ -315,7 +270,7 @@ static void take_request(struct hth_node *n, uint32_t client, const void *bytes,
         struct hth_content **content)
 {
     const struct hth_local_head *head = bytes;
-    struct client *c = client_find(n, client);
+    struct client *c;
 
     if (!packet_is_whole(head, len)) {
         reply_refusal(n, client, len < sizeof(*head) ? 0 : head->request, HEARTH_EPROTO,
@@ -327,15 +282,10 @@ static void take_request(struct hth_node *n, uint32_t client, const void *bytes,
         status(n, client, head->request);
         return;
     }
+    c = client_get(n, client);
     if (!c) {
-        c = calloc(1, sizeof(*c));
-        if (!c) {
-            reply_refusal(n, client, head->request, HEARTH_ENOMEM, "no memory for a client");
-            return;
-        }
-        c->id = client;
-        c->next = n->clients;
-        n->clients = c;
+        reply_refusal(n, client, head->request, HEARTH_ENOMEM, "no memory for a client");
+        return;
     }
     if (!c->attached && head->type != HTH_LOCAL_ATTACH)
         reply_refusal(n, client, head->request, HEARTH_ESTATE, "a request before attach");
@@ -355,16 +305,8 @@ void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, si
 
 void hth_node_client_gone(struct hth_node *n, uint32_t client)
 {
-    struct client **at = &n->clients;
-
     lend_gone(n, client);
     find_gone(n, client);
     read_gone(n, client);
-    while (*at && (*at)->id != client)
-        at = &(*at)->next;
-    if (!*at)
-        return;
-    struct client *c = *at;
-    *at = c->next;
-    free(c);
+    client_remove(n, client);
 }
