@@ -9,6 +9,7 @@
  *   SET_STEP ─► room? ─► SAVE_ID       of a loan that was begun without a step
  */
 #include "client.h"
+#include "loan.h"
 #include "node_state.h"
 #include "reply.h"
 
@@ -98,22 +99,17 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
     if (m->head.token && !l)
         return hth_fail(err, HEARTH_ESTATE, 0, "a further object of a save that is not under way");
     if (!l) {
-        l = calloc(1, sizeof(*l));
+        l = loan_make(n, c);
         if (!l)
             return hth_fail(err, HEARTH_ENOMEM, 0, "save");
-        l->token = n->next_id++;
-        l->client = c->id;
-        l->rank = c->rank;
         if (m->step != UINT64_MAX) {
             rc = hth_commit_begin(n->commit, c->rank, m->step, &l->save, err);
             l->has_id = 1;
         }
         if (rc) {
-            free(l);
+            loan_free(n, l);
             return rc;
         }
-        l->next = n->loans;
-        n->loans = l;
     }
     rc = take(n, l, m, err);
     if (rc && m->head.token)
@@ -130,17 +126,6 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
 
 /* ---- SET_STEP ------------------------------------------------------------------------------------- */
 
-void answer_save_id(
-        struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request)
-{
-    struct hth_local_save_id answer = {
-        .head = { sizeof(answer), HTH_LOCAL_SAVE_ID, request, l->token },
-        .save = hth_local_save_of(l->save),
-    };
-
-    reply_packet(n, c->id, &answer, sizeof(answer));
-}
-
 static int set_step_now(struct hth_node *n, struct client *c, const struct hth_local_set_step *m,
         struct hearth_error *err)
 {
@@ -148,11 +133,11 @@ static int set_step_now(struct hth_node *n, struct client *c, const struct hth_l
     int rc;
 
     if (!l || l->has_id)
-        return no_such_loan(err);
+        return loan_unknown(err);
     if ((rc = hth_commit_begin(n->commit, c->rank, m->step, &l->save, err)))
         return rc;
     l->has_id = 1;
-    answer_save_id(n, c, l, m->head.request);
+    loan_answer_id(n, c, l, m->head.request);
     return HEARTH_OK;
 }
 

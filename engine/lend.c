@@ -11,54 +11,18 @@
  * save is over, since the rank may be writing into it.
  */
 #include "client.h"
+#include "loan.h"
 #include "node_state.h"
 #include "reply.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t token)
-{
-    struct loan *l = n->loans;
-
-    while (l && (l->token != token || l->client != c->id || l->given))
-        l = l->next;
-    return l;
-}
-
-/* One that may still grow: not handed over by COMMIT. */
-struct loan *loan_open(struct hth_node *n, const struct client *c, uint64_t token)
-{
-    struct loan *l = loan_find(n, c, token);
-
-    return l && !l->committed ? l : NULL;
-}
-
-void loan_free(struct hth_node *n, struct loan *l)
-{
-    struct loan **at = &n->loans;
-
-    while (*at && *at != l)
-        at = &(*at)->next;
-    if (*at)
-        *at = l->next;
-    for (uint32_t i = 0; i < l->objects; i++)
-        if (l->object[i].slot)
-            n->env.store->ops->give(n->env.store, l->object[i].slot);
-    free(l);
-}
-
-int no_such_loan(struct hearth_error *err)
-{
-    return hth_fail(
-            err, HEARTH_ESTATE, 0, "this save is not under way here (the engine may be new)");
-}
-
 static void refuse_unknown(struct hth_node *n, uint32_t client, uint64_t request)
 {
     struct hearth_error err;
 
-    no_such_loan(&err);
+    loan_unknown(&err);
     reply_error(n, client, request, &err);
 }
 
@@ -290,7 +254,7 @@ void lend_commit(struct hth_node *n, struct client *c, const struct hth_local_he
         return;
     }
     l->committed = 1;
-    answer_save_id(n, c, l, m->request);
+    loan_answer_id(n, c, l, m->request);
     if (l->dead)
         return;
     lend_foresee(n, l->save);
@@ -376,7 +340,7 @@ static int is_committed(const struct hth_node *n, const struct client *c, struct
 void lend_follow(struct hth_node *n, struct client *c, const struct hth_local_follow *m)
 {
     struct hth_save_id save = hth_local_save_to(m->save);
-    struct loan *l = calloc(1, sizeof(*l));
+    struct loan *l = loan_make(n, c);
     enum hearth_level level = HEARTH_WRITTEN;
     struct hearth_error err;
     char text[256] = "";
@@ -384,32 +348,19 @@ void lend_follow(struct hth_node *n, struct client *c, const struct hth_local_fo
 
     rc = l ? may_follow(n, c, save, &err) : hth_fail(&err, HEARTH_ENOMEM, 0, "no memory to follow");
     if (rc) {
-        free(l);
+        if (l)
+            loan_free(n, l);
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
     if (!is_committed(n, c, save))
         settle_follow(n, c, m, save);
-    *l = (struct loan){ .next = n->loans,
-        .token = n->next_id++,
-        .client = c->id,
-        .rank = c->rank,
-        .has_id = 1,
-        .committed = 1,
-        .save = save };
-    n->loans = l;
+    l->has_id = 1;
+    l->committed = 1;
+    l->save = save;
     hth_commit_status(n->commit, save, &level, &degraded, &code, text);
     reply_ok(n, c->id, m->head.request);
-    serve_event(n, l, level, degraded, code, text);
-}
-
-struct hth_slot *hth_node_lent(struct hth_node *n, uint64_t slot)
-{
-    for (struct loan *l = n->loans; l; l = l->next)
-        for (uint32_t i = 0; i < l->objects; i++)
-            if (l->object[i].slot && l->object[i].slot->id == slot)
-                return l->object[i].slot;
-    return NULL;
+    loan_event(n, l, level, degraded, code, text);
 }
 
 /* ---- Ends ------------------------------------------------------------------------------------------ */
@@ -444,7 +395,7 @@ void lend_new_epoch(struct hth_node *n)
     n->not_foreseen = 0;
     for (struct loan *l = n->loans; l; l = l->next) {
         if (l->has_id && !l->dead)
-            serve_event(n, l, HEARTH_WRITTEN, 0, HEARTH_EUNKNOWN,
+            loan_event(n, l, HEARTH_WRITTEN, 0, HEARTH_EUNKNOWN,
                     "a new epoch began before this save was decided");
         l->dead |= l->has_id;
     }
@@ -452,8 +403,6 @@ void lend_new_epoch(struct hth_node *n)
 
 void lend_close(struct hth_node *n)
 {
-    while (n->loans)
-        loan_free(n, n->loans);
     while (n->pending) {
         struct pending *p = n->pending;
 

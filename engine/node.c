@@ -7,6 +7,7 @@
  *                                               └──────────── on_message, on_peer_* ◄────────┘
  */
 #include "client.h"
+#include "loan.h"
 #include "node_state.h"
 
 #include <stdlib.h>
@@ -87,7 +88,7 @@ static void on_level(void *self, struct hth_save_id save, uint32_t rank, enum he
     for (struct loan *l = n->loans; l; l = l->next)
         if (l->has_id && hth_save_cmp(l->save, save) == 0 &&
                 (rank == HTH_NODE_NONE || rank == l->rank))
-            serve_event(n, l, level, degraded, code, text);
+            loan_event(n, l, level, degraded, code, text);
 }
 
 static void on_recovered(void *self, int code, const struct hearth_error *err,
@@ -247,6 +248,7 @@ void hth_node_close(struct hth_node *n)
     if (n->ctx.tree)
         hth_tree_close(&n->ctx);
     lend_close(n);
+    loan_close(n);
     find_close(n);
     read_close(n);
     if (n->ctx.holdings)

@@ -16,38 +16,9 @@
 #include "replication/tree.h"
 
 struct client;
+struct loan;
 
-#define LOAN_OBJECTS 64u
-#define LINGER_S     86400u
-
-/* One object of a loan: its slot is in a rank's hands until SEAL. */
-struct lent {
-    struct hth_slot *slot; /* NULL: handed over */
-    uint64_t asked;        /* bytes, by BEGIN */
-    char name[HTH_NAME_MAX + 1];
-};
-
-/* A save as one rank of this node writes it: from BEGIN to COMMIT, and then followed. */
-struct loan {
-    struct loan *next;
-    uint64_t token;
-    uint32_t client;
-    uint32_t rank;
-    int has_id; /* its step is known */
-    int dead;   /* its epoch is over, or it failed: what is handed over goes back */
-    int committed;
-    int given; /* waits for another process of the rank, who knows the secret */
-    uint64_t secret[2];
-    struct hth_local_written written; /* by the giver */
-    uint32_t commons;
-    struct hth_save_id save;
-    struct lent object[LOAN_OBJECTS];
-    uint32_t objects;
-    uint64_t bytes;   /* handed over */
-    uint64_t look_ms; /* progress.c: when to look again, what was said last */
-    uint64_t copied;
-    uint32_t said;
-};
+#define LINGER_S 86400u
 
 struct lease { /* a sealed object in a reader's hands */
     struct lease *next;
@@ -118,8 +89,6 @@ struct hth_node {
 };
 
 /* serve.c */
-void serve_event(struct hth_node *n, const struct loan *l, enum hearth_level level, int degraded,
-        int code, const char *text);
 void serve_recovered(struct hth_node *n, int code, const struct hearth_error *err);
 
 /* packet.c */
@@ -166,12 +135,6 @@ uint64_t lend_due_ms(const struct hth_node *n);
 void lend_new_epoch(
         struct hth_node *n); /* what is being written belongs to an epoch that is over */
 void lend_close(struct hth_node *n);
-struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t token);
-struct loan *loan_open(struct hth_node *n, const struct client *c, uint64_t token);
-int no_such_loan(struct hearth_error *err);
-void answer_save_id(
-        struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request);
-void loan_free(struct hth_node *n, struct loan *l);
 
 /* pass.c */
 void lend_give(struct hth_node *n, struct client *c, const struct hth_local_give *m);

@@ -7,6 +7,7 @@
  *                       │ the giver's connection ends: aborted
  */
 #include "client.h"
+#include "loan.h"
 #include "node_state.h"
 #include "reply.h"
 
@@ -18,7 +19,7 @@ static int give(struct hth_node *n, struct loan *l, const struct hth_local_give 
     const struct hth_local_written *w = &m->written;
 
     if (!l)
-        return no_such_loan(err);
+        return loan_unknown(err);
     if (l->objects != 1 || !l->object[0].slot || l->committed)
         return hth_fail(
                 err, HEARTH_ESTATE, 0, "a save is given with one object, and before it is sealed");

@@ -4,6 +4,7 @@
  * waits for. Looked at a few times a second, told when it has changed; a save that is decided is
  * not looked at any more, and its loan is over.
  */
+#include "loan.h"
 #include "node_state.h"
 
 #include "core/base/crc.h"
@@ -36,7 +37,7 @@ static void tell(struct hth_node *n, struct loan *l, enum hearth_level level, co
         return;
     l->said = said;
     l->copied = copied;
-    serve_event(n, l, level, 0, HEARTH_OK, text);
+    loan_event(n, l, level, 0, HEARTH_OK, text);
 }
 
 void progress_tick(struct hth_node *n, uint64_t now_ms)

@@ -14,23 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void serve_event(struct hth_node *n, const struct loan *l, enum hearth_level level, int degraded,
-        int code, const char *text)
-{
-    struct hth_local_event event = {
-        .head = { sizeof(event), HTH_LOCAL_EVENT, 0, l->token },
-        .save = hth_local_save_of(l->save),
-        .level = level,
-        .degraded = (uint32_t)degraded,
-        .code = code,
-        .bytes = l->bytes,
-        .copied = l->copied,
-    };
-
-    snprintf(event.text, sizeof(event.text), "%s", text);
-    reply_packet(n, l->client, &event, sizeof(event));
-}
-
 /* ---- RECOVER --------------------------------------------------------------------------------- */
 
 static void answer_recovered(struct hth_node *n, struct client *c)
