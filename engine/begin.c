@@ -8,6 +8,8 @@
  *
  *   SET_STEP ─► room? ─► SAVE_ID       of a loan that was begun without a step
  */
+#include "begin.h"
+
 #include "client.h"
 #include "loan.h"
 #include "node_state.h"
@@ -17,6 +19,19 @@
 #include <string.h>
 
 #define SOON_MS 20000u /* less than a rank waits for any answer */
+
+union start {
+    struct hth_local_head head;
+    struct hth_local_begin begin;
+    struct hth_local_set_step set_step;
+};
+
+struct pending { /* a BEGIN or SET_STEP that waits for room */
+    struct pending *next;
+    uint32_t client;
+    uint64_t until_ms;
+    union start start;
+};
 
 /* What the rank counts as its next object: slots beyond were lent in answers that it could not use. */
 static int rewind_to(struct hth_node *n, struct loan *l, uint32_t index, struct hearth_error *err)
@@ -200,7 +215,7 @@ static void start_now(struct hth_node *n, struct client *c, const union start *m
         reply_error(n, c->id, m->head.request, &err);
 }
 
-void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_begin *m)
+void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begin *m)
 {
     union start start = { .begin = *m };
     struct hearth_error err;
@@ -222,7 +237,7 @@ void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_beg
     start_now(n, c, &start);
 }
 
-void lend_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m)
+void begin_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m)
 {
     union start start = { .set_step = *m };
 
@@ -231,7 +246,7 @@ void lend_set_step(struct hth_node *n, struct client *c, const struct hth_local_
     start_now(n, c, &start);
 }
 
-void lend_tick(struct hth_node *n, uint64_t now_ms)
+void begin_tick(struct hth_node *n, uint64_t now_ms)
 {
     struct pending **at = &n->pending;
 
@@ -250,11 +265,37 @@ void lend_tick(struct hth_node *n, uint64_t now_ms)
     }
 }
 
-uint64_t lend_due_ms(const struct hth_node *n)
+uint64_t begin_due_ms(const struct hth_node *n)
 {
     uint64_t due_ms = HTH_NEVER;
 
     for (const struct pending *p = n->pending; p; p = p->next)
         due_ms = p->until_ms < due_ms ? p->until_ms : due_ms;
     return due_ms;
+}
+
+void begin_gone(struct hth_node *n, uint32_t client)
+{
+    struct pending **at = &n->pending;
+
+    while (*at) {
+        struct pending *p = *at;
+
+        if (p->client != client) {
+            at = &p->next;
+            continue;
+        }
+        *at = p->next;
+        free(p);
+    }
+}
+
+void begin_close(struct hth_node *n)
+{
+    while (n->pending) {
+        struct pending *p = n->pending;
+
+        n->pending = p->next;
+        free(p);
+    }
 }

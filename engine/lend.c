@@ -368,7 +368,6 @@ void lend_follow(struct hth_node *n, struct client *c, const struct hth_local_fo
 void lend_gone(struct hth_node *n, uint32_t client)
 {
     struct loan *next;
-    struct pending **at = &n->pending;
 
     for (struct loan *l = n->loans; l; l = next) {
         next = l->next;
@@ -377,16 +376,6 @@ void lend_gone(struct hth_node *n, uint32_t client)
         if (l->has_id && !l->dead && !l->committed)
             hth_commit_fail(n->commit, l->save, HEARTH_EFAILED, "a rank died while it was writing");
         loan_free(n, l);
-    }
-    while (*at) {
-        struct pending *p = *at;
-
-        if (p->client != client) {
-            at = &p->next;
-            continue;
-        }
-        *at = p->next;
-        free(p);
     }
 }
 
@@ -398,15 +387,5 @@ void lend_new_epoch(struct hth_node *n)
             loan_event(n, l, HEARTH_WRITTEN, 0, HEARTH_EUNKNOWN,
                     "a new epoch began before this save was decided");
         l->dead |= l->has_id;
-    }
-}
-
-void lend_close(struct hth_node *n)
-{
-    while (n->pending) {
-        struct pending *p = n->pending;
-
-        n->pending = p->next;
-        free(p);
     }
 }

@@ -6,6 +6,7 @@
  *                                               ▲                                            │
  *                                               └──────────── on_message, on_peer_* ◄────────┘
  */
+#include "begin.h"
 #include "client.h"
 #include "loan.h"
 #include "node_state.h"
@@ -247,7 +248,7 @@ void hth_node_close(struct hth_node *n)
         hth_blobs_close(&n->ctx);
     if (n->ctx.tree)
         hth_tree_close(&n->ctx);
-    lend_close(n);
+    begin_close(n);
     loan_close(n);
     find_close(n);
     read_close(n);
@@ -274,7 +275,7 @@ void hth_node_tick(struct hth_node *n)
         hth_commit_tick(n->commit);
         drop_tick(n);
     }
-    lend_tick(n, hth_now_ms(&n->ctx.clock));
+    begin_tick(n, hth_now_ms(&n->ctx.clock));
     find_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
     n->made_ms = n->env.store->ops->work(n->env.store); /* of later saves, with the workers */
@@ -296,7 +297,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
         due_ms = least(due_ms, hth_commit_due_ms(n->commit));
         due_ms = least(due_ms, drop_due_ms(n));
     }
-    due_ms = least(due_ms, lend_due_ms(n));
+    due_ms = least(due_ms, begin_due_ms(n));
     due_ms = least(due_ms, find_due_ms(n));
     due_ms = least(due_ms, progress_due_ms(n));
     return least(due_ms, n->made_ms);

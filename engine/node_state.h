@@ -27,19 +27,6 @@ struct lease { /* a sealed object in a reader's hands */
     struct hth_slot *slot;
 };
 
-union start {
-    struct hth_local_head head;
-    struct hth_local_begin begin;
-    struct hth_local_set_step set_step;
-};
-
-struct pending { /* a BEGIN or SET_STEP that waits for room */
-    struct pending *next;
-    uint32_t client;
-    uint64_t until_ms;
-    union start start;
-};
-
 struct reading { /* a range on its way from a peer; ends by itself */
     struct hth_node *node;
     uint32_t client;
@@ -73,7 +60,7 @@ struct hth_node {
     struct lease *leases;
     struct look *looks; /* of read.c */
     struct find *finds; /* of find.c */
-    struct pending *pending;
+    struct pending *pending; /* of begin.c */
     uint64_t next_id; /* tokens, leases */
     struct hth_local_opts opts;
     uint64_t *shard_bytes;       /* [world] as the gather said */
@@ -117,8 +104,6 @@ void find_gone(struct hth_node *n, uint32_t client);
 void find_close(struct hth_node *n);
 
 /* lend.c */
-void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_begin *m);
-void lend_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m);
 /* Slots for saves to come, as large as those of this one: where ranks have not said their sizes. */
 void lend_foresee(struct hth_node *n, struct hth_save_id save);
 void lend_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m);
@@ -130,11 +115,8 @@ void lend_abort(struct hth_node *n, struct client *c, const struct hth_local_hea
 void lend_cancel(struct hth_node *n, struct client *c, const struct hth_local_head *m);
 void lend_follow(struct hth_node *n, struct client *c, const struct hth_local_follow *m);
 void lend_gone(struct hth_node *n, uint32_t client);
-void lend_tick(struct hth_node *n, uint64_t now_ms);
-uint64_t lend_due_ms(const struct hth_node *n);
 void lend_new_epoch(
         struct hth_node *n); /* what is being written belongs to an epoch that is over */
-void lend_close(struct hth_node *n);
 
 /* pass.c */
 void lend_give(struct hth_node *n, struct client *c, const struct hth_local_give *m);

@@ -4,6 +4,7 @@
  * nothing else; what may be asked for before ATTACH is STATUS alone, and what a request names is
  * looked for among what belongs to its connection.
  */
+#include "begin.h"
 #include "client.h"
 #include "node_state.h"
 #include "reply.h"
@@ -166,10 +167,10 @@ static void dispatch_save(struct hth_node *n, struct client *c, const struct hth
 
     switch ((enum hth_local_type)head->type) {
     case HTH_LOCAL_BEGIN:
-        lend_begin(n, c, m);
+        begin_ask(n, c, m);
         break;
     case HTH_LOCAL_SET_STEP:
-        lend_set_step(n, c, m);
+        begin_set_step(n, c, m);
         break;
     case HTH_LOCAL_SEAL:
         lend_seal(n, c, m);
@@ -289,6 +290,7 @@ void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, si
 void hth_node_client_gone(struct hth_node *n, uint32_t client)
 {
     lend_gone(n, client);
+    begin_gone(n, client);
     find_gone(n, client);
     read_gone(n, client);
     client_remove(n, client);
