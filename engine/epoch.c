@@ -11,6 +11,7 @@
 #include "client.h"
 #include "node_state.h"
 #include "reply.h"
+#include "reserve.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,46 +53,6 @@ static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
     take_times(n);
 }
 
-#define EXTRA_SLOTS 1024u /* for readers and repair together */
-
-/* Slots for keep + 1 saves of what our ranks own and we hold for others, and one largest each. */
-static int reserve(struct hth_node *n, struct hearth_error *err)
-{
-    const struct hth_epoch *e = &n->epoch;
-    uint32_t generations = n->ctx.opts.keep + 1;
-    uint64_t *bytes = calloc((size_t)(e->world + 1) * generations + EXTRA_SLOTS, sizeof(*bytes));
-    uint32_t holder[HTH_COPIES_MAX];
-    uint64_t largest = 0;
-    uint64_t extra = n->opts.lease_bytes + n->opts.spare_bytes;
-    size_t count = 0;
-    int rc;
-
-    if (!bytes)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "reservation");
-    for (uint32_t r = 0; r < e->world; r++) {
-        uint32_t copies = hth_commit_holders(n->commit, r, holder);
-        int here = e->rank_node[r] == e->self;
-
-        for (uint32_t i = 0; i < copies; i++)
-            here |= holder[i] == e->self;
-        if (!here || !n->shard_bytes[r])
-            continue;
-        largest = n->shard_bytes[r] > largest ? n->shard_bytes[r] : largest;
-        for (uint32_t g = 0; g < generations; g++)
-            bytes[count++] = n->shard_bytes[r];
-    }
-    for (uint32_t g = 0; g < generations && largest; g++)
-        bytes[count++] = largest;
-    for (uint32_t i = 0; i < EXTRA_SLOTS && largest && extra; i++) {
-        bytes[count++] = largest;
-        extra = extra > largest ? extra - largest : 0;
-    }
-    hth_point(&n->ctx.points, "reserve");
-    rc = count ? n->env.store->ops->reserve(n->env.store, bytes, count, err) : HEARTH_OK;
-    free(bytes);
-    return rc;
-}
-
 /* The parts forget the old session; ctx->epoch is the new one already. */
 static int enter(struct hth_node *n, struct hearth_error *err)
 {
@@ -121,25 +82,6 @@ static void doubt(struct hth_node *n)
         for (struct hth_held *h = s->held; h; h = h->next)
             if (h->state == HTH_HELD_SEALED && h->object.kind != HTH_OBJECT_FOREIGN)
                 h->verified = 0;
-}
-
-static int read_shards(
-        struct hth_node *n, const unsigned char *table, uint32_t world, struct hearth_error *err)
-{
-    struct hth_gather g;
-
-    free(n->shard_bytes);
-    n->shard_bytes = calloc(world, sizeof(*n->shard_bytes));
-    if (!n->shard_bytes)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "%" PRIu32 " ranks", world);
-    for (uint32_t r = 0; r < world; r++) {
-        int rc = hth_gather_decode(&g, table + (size_t)r * HTH_GATHER, err);
-
-        if (rc)
-            return rc;
-        n->shard_bytes[r] = g.shard_bytes;
-    }
-    return HEARTH_OK;
 }
 
 static int write_epoch(struct hth_node *n, const struct hth_epoch *e, struct hearth_error *err)
@@ -175,7 +117,7 @@ static void join(struct hth_node *n, struct hth_epoch *next, const struct hth_lo
     hth_point(&n->ctx.points, "join");
     take_opts(n, &m->opts);
     rc = write_epoch(n, next, &err);
-    rc = rc ? rc : read_shards(n, table, m->world, &err);
+    rc = rc ? rc : reserve_sizes(n, table, m->world, &err);
     hth_recover_join(n->recover); /* ends what waits, still in the old epoch */
     lend_new_epoch(n);
     hth_epoch_fini(&n->epoch);
@@ -183,7 +125,7 @@ static void join(struct hth_node *n, struct hth_epoch *next, const struct hth_lo
     doubt(n);
     entered = enter(n, rc ? NULL : &err);
     rc = rc ? rc : entered;
-    rc = rc ? rc : reserve(n, &err);
+    rc = rc ? rc : reserve_slots(n, &err);
     if (rc) {
         refuse(n, rc, err.text);
         return;
@@ -347,9 +289,7 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
         return HEARTH_OK;
     }
     take_opts(n, &running.opts);
-    n->shard_bytes = calloc(n->epoch.world, sizeof(*n->shard_bytes));
-    rc = n->shard_bytes ? enter(n, err) : hth_fail(err, HEARTH_ENOMEM, 0, "resume");
-    if (rc)
+    if ((rc = reserve_no_sizes(n, n->epoch.world, err)) || (rc = enter(n, err)))
         return rc;
     go_on(n, &running);
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "resumed", "epoch %" PRIu64 ", node %" PRIu32,

@@ -14,6 +14,7 @@
 #include "loan.h"
 #include "node_state.h"
 #include "reply.h"
+#include "reserve.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -195,56 +196,6 @@ void lend_common(struct hth_node *n, struct client *c, const struct hth_local_co
     }
 }
 
-/* ---- Slots of later saves ------------------------------------------------------------------------ */
-
-/* What BEGIN will ask for again; of copies what their offers will. */
-static uint64_t asked_for(
-        const struct hth_node *n, struct hth_save_id save, const struct hth_held *h)
-{
-    uint32_t index = (uint32_t)h->object.id;
-
-    for (const struct loan *l = n->loans; l; l = l->next)
-        if (l->has_id && !hth_save_cmp(l->save, save) && l->rank == h->object.owner &&
-                index < l->objects)
-            return l->object[index].asked;
-    return h->state == HTH_HELD_SEALED ? hth_object_file_bytes(&h->object) : 0;
-}
-
-static size_t sizes_of(
-        const struct hth_node *n, const struct hth_held_save *s, uint64_t *out, size_t max)
-{
-    size_t count = 0;
-
-    for (const struct hth_held *h = s->held; h; h = h->next) {
-        uint64_t bytes = h->object.kind == HTH_OBJECT_SHARD ? asked_for(n, s->id, h) : 0;
-
-        if (!bytes || h->object.owner >= n->epoch.world || n->shard_bytes[h->object.owner])
-            continue; /* no slot, not whole yet, or reserved when its rank joined */
-        for (uint32_t g = 0; g <= n->ctx.opts.keep && count < max; g++)
-            out[count++] = bytes;
-    }
-    return count;
-}
-
-void lend_foresee(struct hth_node *n, struct hth_save_id save)
-{
-    const struct hth_held_save *s = hth_holdings_find(&n->ctx, save);
-    size_t max = 0, count;
-    struct hearth_error err;
-    uint64_t *bytes;
-
-    for (const struct hth_held *h = s ? s->held : NULL; h; h = h->next)
-        max += n->ctx.opts.keep + 1;
-    bytes = max ? calloc(max, sizeof(*bytes)) : NULL;
-    count = bytes ? sizes_of(n, s, bytes, max) : 0;
-    if (count && n->env.store->ops->foresee(n->env.store, bytes, count, &err) && !n->not_foreseen) {
-        n->not_foreseen = 1;
-        hth_say(&n->ctx.log, HEARTH_LOG_WARN, "not-foreseen",
-                "slots of the next save are not made ahead, so that it will be slow: %s", err.text);
-    }
-    free(bytes);
-}
-
 void lend_commit(struct hth_node *n, struct client *c, const struct hth_local_head *m)
 {
     struct loan *l = loan_open(n, c, m->token);
@@ -257,7 +208,7 @@ void lend_commit(struct hth_node *n, struct client *c, const struct hth_local_he
     loan_answer_id(n, c, l, m->request);
     if (l->dead)
         return;
-    lend_foresee(n, l->save);
+    reserve_ahead(n, l->save);
     hth_commit_rank_done(n->commit, l->save, l->rank);
 }
 
@@ -381,7 +332,6 @@ void lend_gone(struct hth_node *n, uint32_t client)
 
 void lend_new_epoch(struct hth_node *n)
 {
-    n->not_foreseen = 0;
     for (struct loan *l = n->loans; l; l = l->next) {
         if (l->has_id && !l->dead)
             loan_event(n, l, HEARTH_WRITTEN, 0, HEARTH_EUNKNOWN,

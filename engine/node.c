@@ -10,6 +10,7 @@
 #include "client.h"
 #include "loan.h"
 #include "node_state.h"
+#include "reserve.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +124,7 @@ static void replica_sealed(void *self, struct hth_save_id save, uint64_t object)
 {
     struct hth_node *n = self;
 
-    lend_foresee(n, save);
+    reserve_ahead(n, save);
     hth_commit_replica(n->commit, save, object);
 }
 
@@ -257,7 +258,7 @@ void hth_node_close(struct hth_node *n)
     hth_session_close(n->ctx.session);
     client_close(n);
     free(n->ctx.down);
-    free(n->shard_bytes);
+    reserve_close(n);
     drop_join(n);
     hth_epoch_fini(&n->epoch);
     free(n);

@@ -58,12 +58,11 @@ struct hth_node {
     struct client *clients;
     struct loan *loans;
     struct lease *leases;
-    struct look *looks; /* of read.c */
-    struct find *finds; /* of find.c */
+    struct look *looks;      /* of read.c */
+    struct find *finds;      /* of find.c */
     struct pending *pending; /* of begin.c */
-    uint64_t next_id; /* tokens, leases */
+    uint64_t next_id;        /* tokens, leases */
     struct hth_local_opts opts;
-    uint64_t *shard_bytes;       /* [world] as the gather said */
     int recovering;              /* asked for, not ended */
     int recovered;               /* this epoch's recovery has ended well */
     struct hearth_error failure; /* why this epoch came to nothing; code 0: it has not */
@@ -72,7 +71,9 @@ struct hth_node {
     uint64_t join_ms; /* how long joining took */
     struct drop drop;
     uint64_t made_ms; /* when the store wants to be worked on again; HTH_NEVER: nothing was left */
-    int not_foreseen; /* there was no room for slots ahead: said once an epoch */
+    /* reserve.c alone */
+    uint64_t *shard_bytes; /* [world] as the gather said */
+    int not_foreseen;      /* there was no room for slots ahead: said once an epoch */
 };
 
 /* serve.c */
@@ -104,8 +105,6 @@ void find_gone(struct hth_node *n, uint32_t client);
 void find_close(struct hth_node *n);
 
 /* lend.c */
-/* Slots for saves to come, as large as those of this one: where ranks have not said their sizes. */
-void lend_foresee(struct hth_node *n, struct hth_save_id save);
 void lend_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m);
 /* Takes *content over where it needs it, and sets it to NULL. */
 void lend_common(struct hth_node *n, struct client *c, const struct hth_local_common *m,
