@@ -112,7 +112,6 @@ void lend_common(struct hth_node *n, struct client *c, const struct hth_local_co
 void lend_commit(struct hth_node *n, struct client *c, const struct hth_local_head *m);
 void lend_abort(struct hth_node *n, struct client *c, const struct hth_local_head *m);
 void lend_cancel(struct hth_node *n, struct client *c, const struct hth_local_head *m);
-void lend_follow(struct hth_node *n, struct client *c, const struct hth_local_follow *m);
 void lend_gone(struct hth_node *n, uint32_t client);
 void lend_new_epoch(
         struct hth_node *n); /* what is being written belongs to an epoch that is over */

@@ -6,6 +6,7 @@
  */
 #include "begin.h"
 #include "client.h"
+#include "follow.h"
 #include "node_state.h"
 #include "reply.h"
 
@@ -188,7 +189,7 @@ static void dispatch_save(struct hth_node *n, struct client *c, const struct hth
         lend_cancel(n, c, m);
         break;
     case HTH_LOCAL_FOLLOW:
-        lend_follow(n, c, m);
+        follow_ask(n, c, m);
         break;
     case HTH_LOCAL_GIVE:
         lend_give(n, c, m);
