@@ -10,8 +10,10 @@
  */
 #include "client.h"
 #include "node_state.h"
+#include "recovery.h"
 #include "reply.h"
 #include "reserve.h"
+#include "running.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +66,7 @@ static int enter(struct hth_node *n, struct hearth_error *err)
     n->ctx.down = down;
     n->ctx.epoch = &n->epoch;
     drop_join(n);
-    n->recovering = 0;
-    n->recovered = 0;
+    recovery_join(n);
     n->failure = (struct hearth_error){ 0 };
     hth_session_join(n->ctx.session, &n->epoch);
     hth_tree_join(&n->ctx);
@@ -191,66 +192,6 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
 
 /* ---- After a restart under living ranks --------------------------------------------------------- */
 
-/* `.hearth/running`: what a member has to know besides the epoch to go on in it. Native layout: the
- * record never leaves the machine, and its first field says when it does not fit. */
-struct running {
-    uint32_t bytes; /* sizeof */
-    uint32_t world;
-    uint64_t epoch, nonce;
-    struct hth_local_opts opts;
-    struct hth_local_save chosen;
-};
-
-void epoch_write_running(struct hth_node *n)
-{
-    struct running r = {
-        .bytes = sizeof(r),
-        .world = n->epoch.world,
-        .epoch = n->epoch.epoch,
-        .nonce = n->epoch.nonce,
-        .opts = n->opts,
-        .chosen = hth_local_save_of(n->chosen),
-    };
-    struct hearth_error err;
-
-    hth_point(&n->ctx.points, "running");
-    if (n->env.store->ops->record_put(n->env.store, "running", &r, sizeof(r), &err))
-        hth_say(&n->ctx.log, HEARTH_LOG_WARN, "running-failed", "%s", err.text);
-}
-
-static int read_running(struct hth_node *n, struct running *out)
-{
-    void *bytes = NULL;
-    size_t len = 0;
-    int fits;
-
-    if (n->env.store->ops->record_get(n->env.store, "running", &bytes, &len, NULL))
-        return 0;
-    fits = len == sizeof(*out);
-    if (fits)
-        memcpy(out, bytes, sizeof(*out));
-    free(bytes);
-    return fits && out->bytes == sizeof(*out) && out->epoch == n->epoch.epoch &&
-           out->nonce == n->epoch.nonce;
-}
-
-/* Saves of this epoch that have their manifest, and nobody decided yet: promise them again. */
-static void go_on(struct hth_node *n, const struct running *r)
-{
-    n->recovered = 1;
-    n->chosen = hth_local_save_to(r->chosen);
-    n->info = (struct hearth_recovery){ .struct_size = sizeof(n->info),
-        .step = n->chosen.step,
-        .epoch = n->chosen.epoch,
-        .now_epoch = n->epoch.epoch };
-    hth_recover_resume(n->recover);
-    hth_commit_go(
-            n->commit, hth_keep_has(&n->ctx.keep, n->chosen) && n->ctx.keep.epoch == n->epoch.epoch
-                               ? (struct hth_save_id){ 0 }
-                               : n->chosen);
-    hth_commit_resume(n->commit);
-}
-
 /* An engine that died comes back under its ranks: same memory, same address, same epoch. Had
  * recovery ended, the job goes on; saves that nobody finishes are cancelled by their deadline. */
 int epoch_resume(struct hth_node *n, struct hearth_error *err)
@@ -283,7 +224,7 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
                 n->epoch.epoch);
         return HEARTH_OK;
     }
-    if (!read_running(n, &running)) { /* its options are not known either */
+    if (!running_read(n, &running)) { /* its options are not known either */
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "epoch-over",
                 "epoch %" PRIu64 " has not recovered yet: its ranks join again", n->epoch.epoch);
         return HEARTH_OK;
@@ -291,7 +232,7 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
     take_opts(n, &running.opts);
     if ((rc = reserve_no_sizes(n, n->epoch.world, err)) || (rc = enter(n, err)))
         return rc;
-    go_on(n, &running);
+    recovery_resume(n, hth_local_save_to(running.chosen));
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "resumed", "epoch %" PRIu64 ", node %" PRIu32,
             n->epoch.epoch, n->epoch.self);
     return HEARTH_OK;

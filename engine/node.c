@@ -10,6 +10,7 @@
 #include "client.h"
 #include "loan.h"
 #include "node_state.h"
+#include "recovery.h"
 #include "reserve.h"
 
 #include <stdlib.h>
@@ -96,20 +97,7 @@ static void on_level(void *self, struct hth_save_id save, uint32_t rank, enum he
 static void on_recovered(void *self, int code, const struct hearth_error *err,
         struct hth_save_id save, const struct hearth_recovery *info)
 {
-    struct hth_node *n = self;
-
-    n->recovering = 0;
-    if (code == HEARTH_OK) {
-        n->recovered = 1;
-        n->chosen = save;
-        n->info = *info;
-        n->info.join_ms = (uint32_t)n->join_ms;
-        epoch_write_running(n);
-        hth_commit_go(n->commit, save);
-    } else if (!n->failure.code) {
-        n->failure = *err;
-    }
-    serve_recovered(n, code, err);
+    recovery_end(self, code, err, save, info);
 }
 
 static int offer_wanted(

@@ -76,9 +76,6 @@ struct hth_node {
     int not_foreseen;      /* there was no room for slots ahead: said once an epoch */
 };
 
-/* serve.c */
-void serve_recovered(struct hth_node *n, int code, const struct hearth_error *err);
-
 /* packet.c */
 int packet_is_whole(const struct hth_local_head *head, size_t len);
 
@@ -137,7 +134,6 @@ uint64_t drop_due_ms(const struct hth_node *n);
 /* epoch.c */
 void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
         const void *attach, size_t attach_len);
-void epoch_write_running(struct hth_node *n); /* recovery has ended well */
 int epoch_resume(
         struct hth_node *n, struct hearth_error *err); /* after a restart under living ranks */
 
