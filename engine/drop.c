@@ -206,12 +206,12 @@ uint64_t drop_due_ms(const struct hth_node *n)
     return n->drop.over ? HTH_NEVER : n->drop.due_ms;
 }
 
-int hth_node_done(const struct hth_node *n)
+int drop_is_over(const struct hth_node *n)
 {
-    return n->drop.over && !client_count(n);
+    return n->drop.over;
 }
 
-enum hth_leftover hth_node_leftover(const struct hth_node *n)
+enum hth_leftover drop_leftover(const struct hth_node *n)
 {
     if ((n->drop.finished && n->epoch.epoch <= n->ctx.keep.dropped) || n->drop.answered)
         return HTH_LEAVE_NOTHING;

@@ -153,7 +153,7 @@ static int may_follow(struct hth_node *n, const struct hth_epoch *next, struct h
             next->epoch, n->env.node, seen);
 }
 
-void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
+static void join_with_table(struct hth_node *n, struct client *c, const struct hth_local_join *m,
         const void *attach, size_t attach_len)
 {
     uint64_t started_ms = hth_now_ms(&n->ctx.clock);
@@ -188,6 +188,23 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
     answer.nodes = n->epoch.nodes;
     answer.self = n->epoch.self;
     reply_packet(n, c->id, &answer, sizeof(answer));
+}
+
+/* The ranks' table: small beside what else a join does. */
+void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
+        struct hth_content *content)
+{
+    size_t len = content ? content->len : 0;
+    void *table = malloc(len ? len : 1);
+
+    if (!table)
+        reply_refusal(n, c->id, m->head.request, HEARTH_ENOMEM, "no memory for the ranks' table");
+    else if (len && content->read(content, 0, table, len))
+        reply_refusal(n, c->id, m->head.request, HEARTH_EPROTO,
+                "the ranks' table changed while it was read");
+    else
+        join_with_table(n, c, m, table, len);
+    free(table);
 }
 
 /* ---- After a restart under living ranks --------------------------------------------------------- */

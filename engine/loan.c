@@ -59,19 +59,19 @@ int loan_unknown(struct hearth_error *err)
             err, HEARTH_ESTATE, 0, "this save is not under way here (the engine may be new)");
 }
 
-void loan_close(struct hth_node *n)
+struct hth_slot *loan_slot(const struct hth_node *n, uint64_t slot)
 {
-    while (n->loans)
-        loan_free(n, n->loans);
-}
-
-struct hth_slot *hth_node_lent(struct hth_node *n, uint64_t slot)
-{
-    for (struct loan *l = n->loans; l; l = l->next)
+    for (const struct loan *l = n->loans; l; l = l->next)
         for (uint32_t i = 0; i < l->objects; i++)
             if (l->object[i].slot && l->object[i].slot->id == slot)
                 return l->object[i].slot;
     return NULL;
+}
+
+void loan_close(struct hth_node *n)
+{
+    while (n->loans)
+        loan_free(n, n->loans);
 }
 
 void loan_answer_id(

@@ -57,6 +57,9 @@ struct loan *loan_open(struct hth_node *n, const struct client *c, uint64_t toke
 /* The error for a token that loan_find() and loan_open() do not know: HEARTH_ESTATE. */
 int loan_unknown(struct hearth_error *err);
 
+/* The slot of that number, if it is in a rank's hands; NULL. */
+struct hth_slot *loan_slot(const struct hth_node *n, uint64_t slot);
+
 /* Says SAVE_ID, EVENT. */
 void loan_answer_id(
         struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request);

@@ -12,6 +12,7 @@
 #include "node_state.h"
 #include "recovery.h"
 #include "reserve.h"
+#include "serve.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -292,14 +293,35 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     return least(due_ms, n->made_ms);
 }
 
+/* ---- Clients ----------------------------------------------------------------------------------- */
+
+void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, size_t len,
+        struct hth_content *content)
+{
+    serve_request(n, client, bytes, len, &content);
+    if (content)
+        content->end(content);
+}
+
+void hth_node_client_gone(struct hth_node *n, uint32_t client)
+{
+    lend_gone(n, client);
+    begin_gone(n, client);
+    find_gone(n, client);
+    read_gone(n, client);
+    client_remove(n, client);
+}
+
+uint32_t hth_node_clients(const struct hth_node *n)
+{
+    return client_count(n);
+}
+
+/* ---- What the driver asks --------------------------------------------------------------------- */
+
 struct hth_transport *hth_node_transport(struct hth_node *n)
 {
     return n->transport;
-}
-
-struct hth_ctx *hth_node_ctx(struct hth_node *n)
-{
-    return &n->ctx;
 }
 
 uint32_t hth_node_linger_s(const struct hth_node *n)
@@ -307,7 +329,22 @@ uint32_t hth_node_linger_s(const struct hth_node *n)
     return n->opts.linger_s;
 }
 
-uint32_t hth_node_clients(const struct hth_node *n)
+int hth_node_done(const struct hth_node *n)
 {
-    return client_count(n);
+    return drop_is_over(n) && !client_count(n);
+}
+
+enum hth_leftover hth_node_leftover(const struct hth_node *n)
+{
+    return drop_leftover(n);
+}
+
+struct hth_ctx *hth_node_ctx(struct hth_node *n)
+{
+    return &n->ctx;
+}
+
+struct hth_slot *hth_node_lent(struct hth_node *n, uint64_t slot)
+{
+    return loan_slot(n, slot);
 }

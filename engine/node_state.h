@@ -128,12 +128,14 @@ void drop_deliver(
         struct hth_node *n, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len);
 void drop_resume(struct hth_node *n);       /* what an engine before us began */
 int drop_is_done(const struct hth_node *n); /* nothing is held here any more */
+int drop_is_over(const struct hth_node *n); /* nothing is left to say */
+enum hth_leftover drop_leftover(const struct hth_node *n);
 void drop_tick(struct hth_node *n);
 uint64_t drop_due_ms(const struct hth_node *n);
 
 /* epoch.c */
 void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
-        const void *attach, size_t attach_len);
+        struct hth_content *content);
 int epoch_resume(
         struct hth_node *n, struct hearth_error *err); /* after a restart under living ranks */
 

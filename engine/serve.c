@@ -4,6 +4,7 @@
  * nothing else; what may be asked for before ATTACH is STATUS alone, and what a request names is
  * looked for among what belongs to its connection.
  */
+#include "serve.h"
 #include "begin.h"
 #include "client.h"
 #include "follow.h"
@@ -11,31 +12,6 @@
 #include "recovery.h"
 #include "reply.h"
 #include "status.h"
-
-#include "core/base/bytes.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* The ranks' table: small beside what else a join does. */
-static void join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
-        struct hth_content *content)
-{
-    size_t len = content ? content->len : 0;
-    void *table = malloc(len ? len : 1);
-
-    if (!table)
-        reply_refusal(n, c->id, m->head.request, HEARTH_ENOMEM, "no memory for the ranks' table");
-    else if (len && content->read(content, 0, table, len))
-        reply_refusal(n, c->id, m->head.request, HEARTH_EPROTO,
-                "the ranks' table changed while it was read");
-    else
-        epoch_join(n, c, m, table, len);
-    free(table);
-}
-
-/* ---- Dispatch ----------------------------------------------------------------------------------------- */
 
 /* What a rank does with a save of its own. */
 static void dispatch_save(struct hth_node *n, struct client *c, const struct hth_local_head *head,
@@ -89,7 +65,7 @@ static void dispatch(struct hth_node *n, struct client *c, const struct hth_loca
         rank_attach(n, c, m);
         break;
     case HTH_LOCAL_JOIN:
-        join(n, c, m, *content);
+        epoch_join(n, c, m, *content);
         break;
     case HTH_LOCAL_RECOVER:
         recovery_ask(n, c, m);
@@ -128,7 +104,7 @@ static int needs_epoch(uint32_t type)
            type == HTH_LOCAL_FIND;
 }
 
-static void take_request(struct hth_node *n, uint32_t client, const void *bytes, size_t len,
+void serve_request(struct hth_node *n, uint32_t client, const void *bytes, size_t len,
         struct hth_content **content)
 {
     const struct hth_local_head *head = bytes;
@@ -155,21 +131,4 @@ static void take_request(struct hth_node *n, uint32_t client, const void *bytes,
         reply_error(n, client, head->request, &n->failure);
     else
         dispatch(n, c, head, content);
-}
-
-void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, size_t len,
-        struct hth_content *content)
-{
-    take_request(n, client, bytes, len, &content);
-    if (content)
-        content->end(content);
-}
-
-void hth_node_client_gone(struct hth_node *n, uint32_t client)
-{
-    lend_gone(n, client);
-    begin_gone(n, client);
-    find_gone(n, client);
-    read_gone(n, client);
-    client_remove(n, client);
 }
