@@ -15,6 +15,8 @@
  * An engine that is over goes when its clients have gone: a rank of the next job that has found it
  * goes on with it and with the memory that it has.
  */
+#include "drop.h"
+
 #include "client.h"
 #include "node_state.h"
 
@@ -26,11 +28,43 @@
 
 enum { WANTED, SAID, FREED };
 
+struct drop {
+    uint32_t state;
+    uint8_t *rank;  /* [world] ours that have dropped */
+    uint32_t ranks; /* how many */
+    uint64_t due_ms, wait_ms;
+    int over;     /* nothing is left to say */
+    int answered; /* no record of it is needed here any more */
+    int finished; /* another engine's drop, of which nothing is left */
+    /* The coordinator's. */
+    uint8_t *from; /* [nodes] the furthest state heard from each */
+    int decided;
+    uint64_t enough_ms; /* who has not answered by then is not waited for */
+};
+
+int drop_open(struct hth_node *n, struct hearth_error *err)
+{
+    n->drop = calloc(1, sizeof(*n->drop));
+    if (!n->drop)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "engine");
+    n->drop->due_ms = HTH_NEVER;
+    return HEARTH_OK;
+}
+
 void drop_join(struct hth_node *n)
 {
-    free(n->drop.rank);
-    free(n->drop.from);
-    n->drop = (struct drop){ .due_ms = HTH_NEVER };
+    free(n->drop->rank);
+    free(n->drop->from);
+    *n->drop = (struct drop){ .due_ms = HTH_NEVER };
+}
+
+void drop_close(struct hth_node *n)
+{
+    if (!n->drop)
+        return;
+    drop_join(n);
+    free(n->drop);
+    n->drop = NULL;
 }
 
 static void say(struct hth_node *n, uint32_t state)
@@ -52,21 +86,21 @@ static uint32_t local_ranks(const struct hth_node *n)
     return ranks;
 }
 
-void drop_close(struct hth_node *n, const struct client *c)
+void drop_rank(struct hth_node *n, const struct client *c)
 {
     if (!n->ctx.epoch || c->helper || c->epoch != n->epoch.epoch || c->nonce != n->epoch.nonce ||
             c->rank >= n->epoch.world || n->epoch.rank_node[c->rank] != n->epoch.self)
         return;
-    if (!n->drop.rank)
-        n->drop.rank = calloc(n->epoch.world, 1);
-    if (!n->drop.rank || n->drop.rank[c->rank])
+    if (!n->drop->rank)
+        n->drop->rank = calloc(n->epoch.world, 1);
+    if (!n->drop->rank || n->drop->rank[c->rank])
         return;
-    n->drop.rank[c->rank] = 1;
-    if (++n->drop.ranks < local_ranks(n) || n->drop.state != WANTED)
+    n->drop->rank[c->rank] = 1;
+    if (++n->drop->ranks < local_ranks(n) || n->drop->state != WANTED)
         return;
-    n->drop.state = SAID;
-    n->drop.wait_ms = n->ctx.opts.retry_ms;
-    n->drop.due_ms = hth_now_ms(&n->ctx.clock) + n->drop.wait_ms;
+    n->drop->state = SAID;
+    n->drop->wait_ms = n->ctx.opts.retry_ms;
+    n->drop->due_ms = hth_now_ms(&n->ctx.clock) + n->drop->wait_ms;
     say(n, SAID);
 }
 
@@ -106,24 +140,23 @@ static void drop_all(struct hth_node *n)
 {
     uint64_t now_ms = hth_now_ms(&n->ctx.clock);
 
-    if (n->drop.state != FREED) {
+    if (n->drop->state != FREED) {
         record(n);
         hth_point(&n->ctx.points, "drop");
-        n->drop.state = FREED;
+        n->drop->state = FREED;
         hth_commit_stop(n->commit);
         free_dropped(n);
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "dropped",
                 "all ranks of all nodes have dropped the job: what was kept of it is freed");
     }
-    n->drop.quiet_ms = now_ms + 3 * (uint64_t)n->ctx.opts.retry_ms;
     if (!hth_is_coordinator(&n->ctx))
-        n->drop.due_ms = n->drop.quiet_ms;
+        n->drop->due_ms = now_ms + 3 * (uint64_t)n->ctx.opts.retry_ms;
     say(n, FREED);
 }
 
 int drop_is_done(const struct hth_node *n)
 {
-    return n->drop.state == FREED;
+    return n->drop->state == FREED;
 }
 
 void drop_resume(struct hth_node *n)
@@ -131,9 +164,9 @@ void drop_resume(struct hth_node *n)
     if (!n->ctx.keep.dropped)
         return;
     free_dropped(n);
-    n->drop.finished = 1;
+    n->drop->finished = 1;
     for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
-        n->drop.finished &= s->removed || hth_save_foreign(s->id);
+        n->drop->finished &= s->removed || hth_save_foreign(s->id);
 }
 
 /* ---- The coordinator -------------------------------------------------------------------------- */
@@ -143,7 +176,7 @@ static uint32_t count(const struct hth_node *n, uint8_t state)
     uint32_t nodes = 0;
 
     for (uint32_t i = 0; i < n->epoch.nodes; i++)
-        nodes += n->drop.from[i] >= state;
+        nodes += n->drop->from[i] >= state;
     return nodes;
 }
 
@@ -151,25 +184,25 @@ static void tell_all(struct hth_node *n)
 {
     unsigned char none[4] = { 0 };
 
-    n->drop.due_ms = hth_now_ms(&n->ctx.clock) + n->ctx.opts.retry_ms;
+    n->drop->due_ms = hth_now_ms(&n->ctx.clock) + n->ctx.opts.retry_ms;
     hth_tree_down(&n->ctx, HTH_KIND_DROP, none, sizeof(none));
 }
 
 static void on_close_fact(struct hth_node *n, uint32_t origin, uint32_t state)
 {
-    if (!n->drop.from)
-        n->drop.from = calloc(n->epoch.nodes, 1);
-    if (!n->drop.from || origin >= n->epoch.nodes || state < SAID || state > FREED)
+    if (!n->drop->from)
+        n->drop->from = calloc(n->epoch.nodes, 1);
+    if (!n->drop->from || origin >= n->epoch.nodes || state < SAID || state > FREED)
         return;
-    if (n->drop.from[origin] < state)
-        n->drop.from[origin] = (uint8_t)state;
-    if (!n->drop.decided && count(n, SAID) == n->epoch.nodes) {
-        n->drop.decided = 1;
-        n->drop.enough_ms = hth_now_ms(&n->ctx.clock) + 2 * (uint64_t)n->ctx.opts.dead_ms;
+    if (n->drop->from[origin] < state)
+        n->drop->from[origin] = (uint8_t)state;
+    if (!n->drop->decided && count(n, SAID) == n->epoch.nodes) {
+        n->drop->decided = 1;
+        n->drop->enough_ms = hth_now_ms(&n->ctx.clock) + 2 * (uint64_t)n->ctx.opts.dead_ms;
         tell_all(n);
     }
-    if (n->drop.state == FREED && count(n, FREED) == n->epoch.nodes)
-        n->drop.over = n->drop.answered = 1;
+    if (n->drop->state == FREED && count(n, FREED) == n->epoch.nodes)
+        n->drop->over = n->drop->answered = 1;
 }
 
 void drop_deliver(
@@ -187,33 +220,33 @@ void drop_tick(struct hth_node *n)
 {
     uint64_t now_ms = hth_now_ms(&n->ctx.clock);
 
-    if (n->drop.over || now_ms < n->drop.due_ms)
+    if (n->drop->over || now_ms < n->drop->due_ms)
         return;
-    if (n->drop.decided && now_ms < n->drop.enough_ms) {
+    if (n->drop->decided && now_ms < n->drop->enough_ms) {
         tell_all(n);
-    } else if (n->drop.state == FREED) {
-        n->drop.over = 1;
-        n->drop.answered = !hth_is_coordinator(&n->ctx);
+    } else if (n->drop->state == FREED) {
+        n->drop->over = 1;
+        n->drop->answered = !hth_is_coordinator(&n->ctx);
     } else {
         say(n, SAID);
-        n->drop.wait_ms = n->drop.wait_ms < SAY_MAX_MS / 2 ? 2 * n->drop.wait_ms : SAY_MAX_MS;
-        n->drop.due_ms = now_ms + n->drop.wait_ms;
+        n->drop->wait_ms = n->drop->wait_ms < SAY_MAX_MS / 2 ? 2 * n->drop->wait_ms : SAY_MAX_MS;
+        n->drop->due_ms = now_ms + n->drop->wait_ms;
     }
 }
 
 uint64_t drop_due_ms(const struct hth_node *n)
 {
-    return n->drop.over ? HTH_NEVER : n->drop.due_ms;
+    return n->drop->over ? HTH_NEVER : n->drop->due_ms;
 }
 
 int drop_is_over(const struct hth_node *n)
 {
-    return n->drop.over;
+    return n->drop->over;
 }
 
 enum hth_leftover drop_leftover(const struct hth_node *n)
 {
-    if ((n->drop.finished && n->epoch.epoch <= n->ctx.keep.dropped) || n->drop.answered)
+    if ((n->drop->finished && n->epoch.epoch <= n->ctx.keep.dropped) || n->drop->answered)
         return HTH_LEAVE_NOTHING;
-    return n->drop.state == FREED ? HTH_LEAVE_RECORDS : HTH_LEAVE_ALL;
+    return n->drop->state == FREED ? HTH_LEAVE_RECORDS : HTH_LEAVE_ALL;
 }

@@ -8,8 +8,13 @@
  *                  └──► it cannot, or is told that another cannot ──► failed: every rank that joins,
  *                       recovers or begins hears the same sentence, until a newer epoch is joined
  */
+#include "epoch.h"
+
 #include "client.h"
+#include "drop.h"
+#include "lend.h"
 #include "node_state.h"
+#include "rank.h"
 #include "recovery.h"
 #include "reply.h"
 #include "reserve.h"

@@ -10,6 +10,8 @@
  * A save that is about to be freed is found as well as any other: the manifest, asked for next, says
  * that it is gone.
  */
+#include "find.h"
+
 #include "client.h"
 #include "node_state.h"
 #include "reply.h"
@@ -177,7 +179,7 @@ static int find_answer(
     return 1;
 }
 
-void read_find(struct hth_node *n, struct client *c, const struct hth_local_find *m)
+void find_ask(struct hth_node *n, struct client *c, const struct hth_local_find *m)
 {
     struct find *f;
 

@@ -10,6 +10,8 @@
  * A slot comes back from a rank only by SEAL, ABORT or the rank's end: never because an epoch or a
  * save is over, since the rank may be writing into it.
  */
+#include "lend.h"
+
 #include "client.h"
 #include "loan.h"
 #include "node_state.h"

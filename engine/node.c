@@ -6,10 +6,18 @@
  *                                               ▲                                            │
  *                                               └──────────── on_message, on_peer_* ◄────────┘
  */
+#include "node.h"
+
 #include "begin.h"
 #include "client.h"
+#include "drop.h"
+#include "epoch.h"
+#include "find.h"
+#include "lend.h"
 #include "loan.h"
 #include "node_state.h"
+#include "progress.h"
+#include "read.h"
 #include "recovery.h"
 #include "reserve.h"
 #include "serve.h"
@@ -184,7 +192,6 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
         return hth_fail(err, HEARTH_ENOMEM, 0, "engine");
     n->env = *env;
     n->next_id = 1;
-    drop_join(n);
     n->ctx = (struct hth_ctx){
         .clock = env->clock,
         .random = env->random,
@@ -206,7 +213,8 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
     };
     n->opts.linger_s = env->linger_s ? env->linger_s : LINGER_S;
     memcpy(n->ctx.opts.job, env->session.job, sizeof(n->ctx.opts.job));
-    rc = open_session(n, &cause);
+    rc = drop_open(n, &cause);
+    rc = rc ? rc : open_session(n, &cause);
     rc = rc ? rc : open_parts(n, &cause);
     rc = rc ? rc : hth_holdings_adopt(&n->ctx, &cause);
     if (!rc) {
@@ -248,7 +256,7 @@ void hth_node_close(struct hth_node *n)
     client_close(n);
     free(n->ctx.down);
     reserve_close(n);
-    drop_join(n);
+    drop_close(n);
     hth_epoch_fini(&n->epoch);
     free(n);
 }

@@ -3,7 +3,7 @@
  * A request, judged before anybody takes it apart: its type, its length, and that every name in it
  * ends within its field. Whoever reads a name afterwards may treat it as a string.
  */
-#include "node_state.h"
+#include "packet.h"
 
 #include <string.h>
 

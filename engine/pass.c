@@ -6,6 +6,8 @@
  *     giver ──GIVE──► given, with a secret ──TAKE, secret──► taker
  *                       │ the giver's connection ends: aborted
  */
+#include "pass.h"
+
 #include "client.h"
 #include "loan.h"
 #include "node_state.h"
@@ -33,7 +35,7 @@ static int give(struct hth_node *n, struct loan *l, const struct hth_local_give 
     return HEARTH_OK;
 }
 
-void lend_give(struct hth_node *n, struct client *c, const struct hth_local_give *m)
+void pass_give(struct hth_node *n, struct client *c, const struct hth_local_give *m)
 {
     struct hth_local_given answer = { .head = { sizeof(answer), HTH_LOCAL_GIVEN, m->head.request,
                                               m->head.token } };
@@ -59,7 +61,7 @@ static struct loan *given_to(
     return l;
 }
 
-void lend_take(struct hth_node *n, struct client *c, const struct hth_local_take *m)
+void pass_take(struct hth_node *n, struct client *c, const struct hth_local_take *m)
 {
     struct hth_local_taken answer = { .head = { sizeof(answer), HTH_LOCAL_TAKEN, m->head.request,
                                               m->head.token } };

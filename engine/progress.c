@@ -4,6 +4,8 @@
  * waits for. Looked at a few times a second, told when it has changed; a save that is decided is
  * not looked at any more, and its loan is over.
  */
+#include "progress.h"
+
 #include "loan.h"
 #include "node_state.h"
 

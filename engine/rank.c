@@ -3,7 +3,10 @@
  * Which rank a connection speaks for. It says so once, in ATTACH, and all that it may do follows
  * from it: a rank's saves are its own, and a second process of a rank comes as its helper.
  */
+#include "rank.h"
+
 #include "client.h"
+#include "drop.h"
 #include "node_state.h"
 #include "reply.h"
 
@@ -128,5 +131,5 @@ void rank_close(struct hth_node *n, struct client *c, const struct hth_local_clo
 {
     reply_ok(n, c->id, m->head.request);
     if (m->leave == HEARTH_DROP)
-        drop_close(n, c);
+        drop_rank(n, c);
 }

@@ -11,6 +11,8 @@
  *
  * A foreign object has no checksums for a range, so all of it is brought here first.
  */
+#include "read.h"
+
 #include "client.h"
 #include "node_state.h"
 #include "reply.h"
@@ -18,6 +20,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+struct lease { /* a sealed object in a reader's hands */
+    struct lease *next;
+    uint64_t id;
+    uint32_t client;
+    struct hth_slot *slot;
+};
 
 struct look { /* a request that waits until its object was looked at */
     struct look *next;
@@ -201,6 +210,13 @@ void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unm
 }
 
 /* ---- Ranges of others' ---------------------------------------------------------------------------- */
+
+struct reading { /* a range on its way from a peer; ends by itself */
+    struct hth_node *node;
+    uint32_t client;
+    uint64_t request;
+    uint64_t len;
+};
 
 static void on_range(void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
 {

@@ -5,10 +5,18 @@
  * looked for among what belongs to its connection.
  */
 #include "serve.h"
+
 #include "begin.h"
 #include "client.h"
+#include "epoch.h"
+#include "find.h"
 #include "follow.h"
+#include "lend.h"
 #include "node_state.h"
+#include "packet.h"
+#include "pass.h"
+#include "rank.h"
+#include "read.h"
 #include "recovery.h"
 #include "reply.h"
 #include "status.h"
@@ -45,10 +53,10 @@ static void dispatch_save(struct hth_node *n, struct client *c, const struct hth
         follow_ask(n, c, m);
         break;
     case HTH_LOCAL_GIVE:
-        lend_give(n, c, m);
+        pass_give(n, c, m);
         break;
     case HTH_LOCAL_TAKE:
-        lend_take(n, c, m);
+        pass_take(n, c, m);
         break;
     default: /* answers are not requests; packet.c lets none through */
         break;
@@ -71,7 +79,7 @@ static void dispatch(struct hth_node *n, struct client *c, const struct hth_loca
         recovery_ask(n, c, m);
         break;
     case HTH_LOCAL_FIND:
-        read_find(n, c, m);
+        find_ask(n, c, m);
         break;
     case HTH_LOCAL_MANIFEST:
         read_manifest(n, c, m);
