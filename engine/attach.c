@@ -2,8 +2,6 @@
 /* What comes and goes in a memfd beside a packet. */
 #include "attach.h"
 
-#include "server.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>

@@ -11,9 +11,9 @@
  * away after the round. What a process sent before it died is read first.
  */
 #include "server.h"
-#include "core/local/packet.h"
 
 #include "attach.h"
+#include "core/local/packet.h"
 
 #include <errno.h>
 #include <fcntl.h>
