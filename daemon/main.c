@@ -3,6 +3,7 @@
  * hearthd: an engine in a process of its own. What belongs to a process is set here, and nothing
  * of it in the engine, which also runs inside others.
  */
+#include "engine/config.h"
 #include "engine/driver.h"
 #include <hearth/version.h>
 

@@ -3,7 +3,7 @@
  * hearthd's command line: one table for reading, checking and --help. An engine also runs inside
  * other people's programs, where getopt's process-wide state belongs to them.
  */
-#include "driver.h"
+#include "config.h"
 
 #include <errno.h>
 #include <net/if.h>

@@ -14,6 +14,7 @@
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
 #include "core/store/store_tmpfs.h"
+#include "hands.h"
 #include "node.h"
 #include "server.h"
 #include <hearth/version.h>

@@ -3,6 +3,7 @@
  * hearthd without the process: the same command line, the same loop, on a thread of whoever
  * opened this module. The thread does everything from the transport's open to its close.
  */
+#include "config.h"
 #include "core/local/engine_module.h"
 #include "driver.h"
 
