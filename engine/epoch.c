@@ -12,7 +12,7 @@
 
 #include "client.h"
 #include "drop.h"
-#include "lend.h"
+#include "handover.h"
 #include "node_state.h"
 #include "rank.h"
 #include "recovery.h"
@@ -125,7 +125,7 @@ static void join(struct hth_node *n, struct hth_epoch *next, const struct hth_lo
     rc = write_epoch(n, next, &err);
     rc = rc ? rc : reserve_sizes(n, table, m->world, &err);
     hth_recover_join(n->recover); /* ends what waits, still in the old epoch */
-    lend_new_epoch(n);
+    handover_new_epoch(n);
     hth_epoch_fini(&n->epoch);
     n->epoch = *next;
     doubt(n);

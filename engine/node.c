@@ -2,7 +2,7 @@
 /*
  * The wiring of one engine: which part hears which event. No logic of its own beyond that.
  *
- *   ranks ── serve.c ──► lend.c, epoch.c ──► commit, recover ──► transfer, blobs, tree ──► session
+ *   ranks ── serve.c ──► begin.c, epoch.c ──► commit, recover ──► transfer, blobs, tree ──► session
  *                                               ▲                                            │
  *                                               └──────────── on_message, on_peer_* ◄────────┘
  */
@@ -13,7 +13,7 @@
 #include "drop.h"
 #include "epoch.h"
 #include "find.h"
-#include "lend.h"
+#include "handover.h"
 #include "loan.h"
 #include "node_state.h"
 #include "progress.h"
@@ -313,7 +313,7 @@ void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, si
 
 void hth_node_client_gone(struct hth_node *n, uint32_t client)
 {
-    lend_gone(n, client);
+    handover_gone(n, client);
     begin_gone(n, client);
     find_gone(n, client);
     read_gone(n, client);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests of ranks. A packet that is not whole (packet.c) is answered with an error and does
+ * Requests of ranks. A packet that is not whole (request.c) is answered with an error and does
  * nothing else; what may be asked for before ATTACH is STATUS alone, and what a request names is
  * looked for among what belongs to its connection.
  */
@@ -11,14 +11,14 @@
 #include "epoch.h"
 #include "find.h"
 #include "follow.h"
-#include "lend.h"
+#include "handover.h"
 #include "node_state.h"
-#include "packet.h"
 #include "pass.h"
 #include "rank.h"
 #include "read.h"
 #include "recovery.h"
 #include "reply.h"
+#include "request.h"
 #include "status.h"
 
 /* What a rank does with a save of its own. */
@@ -35,19 +35,19 @@ static void dispatch_save(struct hth_node *n, struct client *c, const struct hth
         begin_set_step(n, c, m);
         break;
     case HTH_LOCAL_SEAL:
-        lend_seal(n, c, m);
+        handover_seal(n, c, m);
         break;
     case HTH_LOCAL_COMMON:
-        lend_common(n, c, m, content);
+        handover_common(n, c, m, content);
         break;
     case HTH_LOCAL_COMMIT:
-        lend_commit(n, c, m);
+        handover_commit(n, c, m);
         break;
     case HTH_LOCAL_ABORT:
-        lend_abort(n, c, m);
+        handover_abort(n, c, m);
         break;
     case HTH_LOCAL_CANCEL:
-        lend_cancel(n, c, m);
+        handover_cancel(n, c, m);
         break;
     case HTH_LOCAL_FOLLOW:
         follow_ask(n, c, m);
@@ -58,7 +58,7 @@ static void dispatch_save(struct hth_node *n, struct client *c, const struct hth
     case HTH_LOCAL_TAKE:
         pass_take(n, c, m);
         break;
-    default: /* answers are not requests; packet.c lets none through */
+    default: /* answers are not requests; request.c lets none through */
         break;
     }
 }
@@ -118,7 +118,7 @@ void serve_request(struct hth_node *n, uint32_t client, const void *bytes, size_
     const struct hth_local_head *head = bytes;
     struct client *c;
 
-    if (!packet_is_whole(head, len)) {
+    if (!request_is_whole(head, len)) {
         reply_refusal(n, client, len < sizeof(*head) ? 0 : head->request, HEARTH_EPROTO,
                 "a request of an unknown type or length, or with a name that does not end: use one "
                 "version of Hearth");

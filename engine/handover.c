@@ -10,7 +10,7 @@
  * A slot comes back from a rank only by SEAL, ABORT or the rank's end: never because an epoch or a
  * save is over, since the rank may be writing into it.
  */
-#include "lend.h"
+#include "handover.h"
 
 #include "client.h"
 #include "loan.h"
@@ -97,7 +97,7 @@ static int seal(struct hth_node *n, struct loan *l, const struct hth_local_seal 
     return rc;
 }
 
-void lend_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m)
+void handover_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m)
 {
     struct loan *l = loan_open(n, c, m->head.token);
     struct hearth_error err;
@@ -177,7 +177,7 @@ static void none_end(struct hth_content *content)
     (void)content;
 }
 
-void lend_common(struct hth_node *n, struct client *c, const struct hth_local_common *m,
+void handover_common(struct hth_node *n, struct client *c, const struct hth_local_common *m,
         struct hth_content **content)
 {
     static struct hth_content none = { 0, none_read, none_end };
@@ -198,7 +198,7 @@ void lend_common(struct hth_node *n, struct client *c, const struct hth_local_co
     }
 }
 
-void lend_commit(struct hth_node *n, struct client *c, const struct hth_local_head *m)
+void handover_commit(struct hth_node *n, struct client *c, const struct hth_local_head *m)
 {
     struct loan *l = loan_open(n, c, m->token);
 
@@ -214,7 +214,7 @@ void lend_commit(struct hth_node *n, struct client *c, const struct hth_local_he
     hth_commit_rank_done(n->commit, l->save, l->rank);
 }
 
-void lend_abort(struct hth_node *n, struct client *c, const struct hth_local_head *m)
+void handover_abort(struct hth_node *n, struct client *c, const struct hth_local_head *m)
 {
     struct loan *l = loan_find(n, c, m->token);
 
@@ -226,7 +226,7 @@ void lend_abort(struct hth_node *n, struct client *c, const struct hth_local_hea
     reply_ok(n, c->id, m->request);
 }
 
-void lend_cancel(struct hth_node *n, struct client *c, const struct hth_local_head *m)
+void handover_cancel(struct hth_node *n, struct client *c, const struct hth_local_head *m)
 {
     struct loan *l = loan_find(n, c, m->token);
 
@@ -237,7 +237,7 @@ void lend_cancel(struct hth_node *n, struct client *c, const struct hth_local_he
 
 /* ---- Ends ------------------------------------------------------------------------------------------ */
 
-void lend_gone(struct hth_node *n, uint32_t client)
+void handover_gone(struct hth_node *n, uint32_t client)
 {
     struct loan *next;
 
@@ -251,7 +251,7 @@ void lend_gone(struct hth_node *n, uint32_t client)
     }
 }
 
-void lend_new_epoch(struct hth_node *n)
+void handover_new_epoch(struct hth_node *n)
 {
     for (struct loan *l = n->loans; l; l = l->next) {
         if (l->has_id && !l->dead)

@@ -3,7 +3,7 @@
  * A request, judged before anybody takes it apart: its type, its length, and that every name in it
  * ends within its field. Whoever reads a name afterwards may treat it as a string.
  */
-#include "packet.h"
+#include "request.h"
 
 #include <string.h>
 
@@ -53,7 +53,7 @@ static int names_end(const struct hth_local_recover *m, size_t len)
     return 1;
 }
 
-int packet_is_whole(const struct hth_local_head *head, size_t len)
+int request_is_whole(const struct hth_local_head *head, size_t len)
 {
     const char *bytes = (const char *)head;
     size_t i = 0, count = sizeof(kinds) / sizeof(kinds[0]);
