@@ -34,7 +34,8 @@ struct pending { /* a BEGIN or SET_STEP that waits for room */
 };
 
 /* What the rank counts as its next object: slots beyond were lent in answers that it could not use. */
-static int rewind_to(struct hth_node *n, struct loan *l, uint32_t index, struct hearth_error *err)
+static int begin_rewind(
+        struct hth_node *n, struct loan *l, uint32_t index, struct hearth_error *err)
 {
     if (index > l->objects || (index == 0 && l->objects))
         return hth_fail(err, HEARTH_EINVAL, 0,
@@ -51,7 +52,7 @@ static int rewind_to(struct hth_node *n, struct loan *l, uint32_t index, struct 
     return HEARTH_OK;
 }
 
-static int take_checks(
+static int begin_check_object(
         const struct loan *l, const struct hth_local_begin *m, struct hearth_error *err)
 {
     int rc;
@@ -70,13 +71,13 @@ static int take_checks(
     return HEARTH_OK;
 }
 
-static int take(struct hth_node *n, struct loan *l, const struct hth_local_begin *m,
+static int begin_take_slot(struct hth_node *n, struct loan *l, const struct hth_local_begin *m,
         struct hearth_error *err)
 {
     struct lent *o;
     int rc;
 
-    if ((rc = rewind_to(n, l, m->index, err)) || (rc = take_checks(l, m, err)))
+    if ((rc = begin_rewind(n, l, m->index, err)) || (rc = begin_check_object(l, m, err)))
         return rc;
     o = &l->object[l->objects];
     hth_point(&n->ctx.points, "reserve");
@@ -89,7 +90,7 @@ static int take(struct hth_node *n, struct loan *l, const struct hth_local_begin
     return HEARTH_OK;
 }
 
-static void answer_lent(
+static void begin_answer(
         struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request)
 {
     const struct hth_slot *slot = l->object[l->objects - 1].slot;
@@ -126,7 +127,7 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
             return rc;
         }
     }
-    rc = take(n, l, m, err);
+    rc = begin_take_slot(n, l, m, err);
     if (rc && m->head.token)
         return rc; /* the rank goes on with what it has */
     if (rc) {
@@ -135,14 +136,14 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
         loan_free(n, l);
         return rc;
     }
-    answer_lent(n, c, l, m->head.request);
+    begin_answer(n, c, l, m->head.request);
     return HEARTH_OK;
 }
 
 /* ---- SET_STEP ------------------------------------------------------------------------------------- */
 
-static int set_step_now(struct hth_node *n, struct client *c, const struct hth_local_set_step *m,
-        struct hearth_error *err)
+static int begin_set_step_now(struct hth_node *n, struct client *c,
+        const struct hth_local_set_step *m, struct hearth_error *err)
 {
     struct loan *l = loan_open(n, c, m->head.token);
     int rc;
@@ -159,7 +160,7 @@ static int set_step_now(struct hth_node *n, struct client *c, const struct hth_l
 /* ---- now, or later -------------------------------------------------------------------------------- */
 
 /* Why a request is better kept than refused: older saves are undecided, or slots are still made. */
-static int must_wait(struct hth_node *n, const struct client *c, const union start *m)
+static int begin_must_wait(struct hth_node *n, const struct client *c, const union start *m)
 {
     struct hth_store *store = n->env.store;
     int begin = m->head.type == HTH_LOCAL_BEGIN;
@@ -178,7 +179,8 @@ static int must_wait(struct hth_node *n, const struct client *c, const union sta
 
 /* Its slot is being made for it, ahead of time and almost: ms that it may wait without having said so, as it
  * would if the slot was made now. 0: it is not. */
-static uint32_t soon_ms(struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
+static uint32_t begin_soon_ms(
+        struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
 {
     struct hth_store *store = n->env.store;
     uint64_t ms = 1000 + (m->bytes >> 20) * 5;
@@ -190,8 +192,7 @@ static uint32_t soon_ms(struct hth_node *n, const struct client *c, const struct
     return ms < SOON_MS ? (uint32_t)ms : SOON_MS;
 }
 
-static int wait_for_room(
-        struct hth_node *n, struct client *c, const union start *m, uint32_t wait_ms)
+static int begin_wait(struct hth_node *n, struct client *c, const union start *m, uint32_t wait_ms)
 {
     struct pending *p = calloc(1, sizeof(*p));
     struct pending **end = &n->pending;
@@ -205,11 +206,11 @@ static int wait_for_room(
     return HEARTH_OK;
 }
 
-static void start_now(struct hth_node *n, struct client *c, const union start *m)
+static void begin_start(struct hth_node *n, struct client *c, const union start *m)
 {
     struct hearth_error err;
     int rc = m->head.type == HTH_LOCAL_BEGIN ? begin_now(n, c, &m->begin, &err)
-                                             : set_step_now(n, c, &m->set_step, &err);
+                                             : begin_set_step_now(n, c, &m->set_step, &err);
 
     if (rc)
         reply_error(n, c->id, m->head.request, &err);
@@ -226,24 +227,24 @@ void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begi
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
-    if ((m->wait_ms || m->cancel_old) && must_wait(n, c, &start)) {
+    if ((m->wait_ms || m->cancel_old) && begin_must_wait(n, c, &start)) {
         if (m->cancel_old)
             hth_commit_make_room(n->commit);
-        if (m->wait_ms && !wait_for_room(n, c, &start, m->wait_ms))
+        if (m->wait_ms && !begin_wait(n, c, &start, m->wait_ms))
             return;
     }
-    if (!m->wait_ms && (soon = soon_ms(n, c, m)) && !wait_for_room(n, c, &start, soon))
+    if (!m->wait_ms && (soon = begin_soon_ms(n, c, m)) && !begin_wait(n, c, &start, soon))
         return;
-    start_now(n, c, &start);
+    begin_start(n, c, &start);
 }
 
 void begin_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m)
 {
     union start start = { .set_step = *m };
 
-    if (m->wait_ms && must_wait(n, c, &start) && !wait_for_room(n, c, &start, m->wait_ms))
+    if (m->wait_ms && begin_must_wait(n, c, &start) && !begin_wait(n, c, &start, m->wait_ms))
         return;
-    start_now(n, c, &start);
+    begin_start(n, c, &start);
 }
 
 void begin_tick(struct hth_node *n, uint64_t now_ms)
@@ -254,13 +255,13 @@ void begin_tick(struct hth_node *n, uint64_t now_ms)
         struct pending *p = *at;
         struct client *c = client_find(n, p->client);
 
-        if (c && p->until_ms > now_ms && must_wait(n, c, &p->start)) {
+        if (c && p->until_ms > now_ms && begin_must_wait(n, c, &p->start)) {
             at = &p->next;
             continue;
         }
         *at = p->next;
         if (c)
-            start_now(n, c, &p->start);
+            begin_start(n, c, &p->start);
         free(p);
     }
 }

@@ -67,7 +67,7 @@ void drop_close(struct hth_node *n)
     n->drop = NULL;
 }
 
-static void say(struct hth_node *n, uint32_t state)
+static void drop_say(struct hth_node *n, uint32_t state)
 {
     unsigned char body[4];
 
@@ -77,7 +77,7 @@ static void say(struct hth_node *n, uint32_t state)
 
 /* ---- Our ranks ------------------------------------------------------------------------------- */
 
-static uint32_t local_ranks(const struct hth_node *n)
+static uint32_t drop_local_ranks(const struct hth_node *n)
 {
     uint32_t ranks = 0;
 
@@ -96,18 +96,18 @@ void drop_rank(struct hth_node *n, const struct client *c)
     if (!n->drop->rank || n->drop->rank[c->rank])
         return;
     n->drop->rank[c->rank] = 1;
-    if (++n->drop->ranks < local_ranks(n) || n->drop->state != WANTED)
+    if (++n->drop->ranks < drop_local_ranks(n) || n->drop->state != WANTED)
         return;
     n->drop->state = SAID;
     n->drop->wait_ms = n->ctx.opts.retry_ms;
     n->drop->due_ms = hth_now_ms(&n->ctx.clock) + n->drop->wait_ms;
-    say(n, SAID);
+    drop_say(n, SAID);
 }
 
 /* ---- Freeing --------------------------------------------------------------------------------- */
 
 /* Kill us here, and the next engine knows. */
-static void record(struct hth_node *n)
+static void drop_record(struct hth_node *n)
 {
     unsigned char bytes[HTH_KEEP_BYTES];
     struct hth_keep keep = { .epoch = n->epoch.epoch,
@@ -122,7 +122,7 @@ static void record(struct hth_node *n)
     n->ctx.keep = keep;
 }
 
-static void free_dropped(struct hth_node *n)
+static void drop_free_saves(struct hth_node *n)
 {
     struct hth_held_save *next;
 
@@ -141,17 +141,17 @@ static void drop_all(struct hth_node *n)
     uint64_t now_ms = hth_now_ms(&n->ctx.clock);
 
     if (n->drop->state != FREED) {
-        record(n);
+        drop_record(n);
         hth_point(&n->ctx.points, "drop");
         n->drop->state = FREED;
         hth_commit_stop(n->commit);
-        free_dropped(n);
+        drop_free_saves(n);
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "dropped",
                 "all ranks of all nodes have dropped the job: what was kept of it is freed");
     }
     if (!hth_is_coordinator(&n->ctx))
         n->drop->due_ms = now_ms + 3 * (uint64_t)n->ctx.opts.retry_ms;
-    say(n, FREED);
+    drop_say(n, FREED);
 }
 
 int drop_is_done(const struct hth_node *n)
@@ -163,7 +163,7 @@ void drop_resume(struct hth_node *n)
 {
     if (!n->ctx.keep.dropped)
         return;
-    free_dropped(n);
+    drop_free_saves(n);
     n->drop->finished = 1;
     for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
         n->drop->finished &= s->removed || hth_save_foreign(s->id);
@@ -171,7 +171,7 @@ void drop_resume(struct hth_node *n)
 
 /* ---- The coordinator -------------------------------------------------------------------------- */
 
-static uint32_t count(const struct hth_node *n, uint8_t state)
+static uint32_t drop_count(const struct hth_node *n, uint8_t state)
 {
     uint32_t nodes = 0;
 
@@ -180,7 +180,7 @@ static uint32_t count(const struct hth_node *n, uint8_t state)
     return nodes;
 }
 
-static void tell_all(struct hth_node *n)
+static void drop_tell_all(struct hth_node *n)
 {
     unsigned char none[4] = { 0 };
 
@@ -188,7 +188,7 @@ static void tell_all(struct hth_node *n)
     hth_tree_down(&n->ctx, HTH_KIND_DROP, none, sizeof(none));
 }
 
-static void on_close_fact(struct hth_node *n, uint32_t origin, uint32_t state)
+static void drop_on_fact(struct hth_node *n, uint32_t origin, uint32_t state)
 {
     if (!n->drop->from)
         n->drop->from = calloc(n->epoch.nodes, 1);
@@ -196,12 +196,12 @@ static void on_close_fact(struct hth_node *n, uint32_t origin, uint32_t state)
         return;
     if (n->drop->from[origin] < state)
         n->drop->from[origin] = (uint8_t)state;
-    if (!n->drop->decided && count(n, SAID) == n->epoch.nodes) {
+    if (!n->drop->decided && drop_count(n, SAID) == n->epoch.nodes) {
         n->drop->decided = 1;
         n->drop->enough_ms = hth_now_ms(&n->ctx.clock) + 2 * (uint64_t)n->ctx.opts.dead_ms;
-        tell_all(n);
+        drop_tell_all(n);
     }
-    if (n->drop->state == FREED && count(n, FREED) == n->epoch.nodes)
+    if (n->drop->state == FREED && drop_count(n, FREED) == n->epoch.nodes)
         n->drop->over = n->drop->answered = 1;
 }
 
@@ -211,7 +211,7 @@ void drop_deliver(
     if (kind == HTH_KIND_DROP)
         drop_all(n);
     else if (hth_is_coordinator(&n->ctx) && len == 4)
-        on_close_fact(n, origin, hth_get32(bytes));
+        drop_on_fact(n, origin, hth_get32(bytes));
 }
 
 /* ---- Time -------------------------------------------------------------------------------------- */
@@ -223,12 +223,12 @@ void drop_tick(struct hth_node *n)
     if (n->drop->over || now_ms < n->drop->due_ms)
         return;
     if (n->drop->decided && now_ms < n->drop->enough_ms) {
-        tell_all(n);
+        drop_tell_all(n);
     } else if (n->drop->state == FREED) {
         n->drop->over = 1;
         n->drop->answered = !hth_is_coordinator(&n->ctx);
     } else {
-        say(n, SAID);
+        drop_say(n, SAID);
         n->drop->wait_ms = n->drop->wait_ms < SAY_MAX_MS / 2 ? 2 * n->drop->wait_ms : SAY_MAX_MS;
         n->drop->due_ms = now_ms + n->drop->wait_ms;
     }

@@ -24,7 +24,7 @@
 #include <string.h>
 
 /* The engine's command line comes first, then what the ranks say. */
-static void take_times(struct hth_node *n)
+static void epoch_take_times(struct hth_node *n)
 {
     const struct hth_session_opts *own = &n->env.session;
     struct hth_local_opts *o = &n->opts;
@@ -37,7 +37,7 @@ static void take_times(struct hth_node *n)
     hth_session_times(n->ctx.session, o->heartbeat_ms, o->dead_ms, o->stall_ms);
 }
 
-static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
+static void epoch_take_opts(struct hth_node *n, const struct hth_local_opts *o)
 {
     struct hth_ctx_opts *to = &n->ctx.opts;
 
@@ -57,11 +57,11 @@ static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
     n->opts.copies = to->copies;
     n->opts.min_copies = to->min_copies;
     n->opts.keep = to->keep;
-    take_times(n);
+    epoch_take_times(n);
 }
 
 /* The parts forget the old session; ctx->epoch is the new one already. */
-static int enter(struct hth_node *n, struct hearth_error *err)
+static int epoch_enter(struct hth_node *n, struct hearth_error *err)
 {
     uint32_t *down = calloc(n->epoch.nodes, sizeof(*down));
 
@@ -82,7 +82,7 @@ static int enter(struct hth_node *n, struct hearth_error *err)
 
 /* What was right in the old epoch is looked at again before it is voted for or promised in this one:
  * memory can go bad while a process lives. */
-static void doubt(struct hth_node *n)
+static void epoch_doubt(struct hth_node *n)
 {
     for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
         for (struct hth_held *h = s->held; h; h = h->next)
@@ -90,7 +90,7 @@ static void doubt(struct hth_node *n)
                 h->verified = 0;
 }
 
-static int write_epoch(struct hth_node *n, const struct hth_epoch *e, struct hearth_error *err)
+static int epoch_write(struct hth_node *n, const struct hth_epoch *e, struct hearth_error *err)
 {
     size_t len = hth_epoch_bytes(e);
     unsigned char *bytes = malloc(len);
@@ -105,7 +105,7 @@ static int write_epoch(struct hth_node *n, const struct hth_epoch *e, struct hea
 }
 
 /* We are a member, and cannot do our part: all ranks of the job are to hear why. */
-static void refuse(struct hth_node *n, int code, const char *why)
+static void epoch_refuse(struct hth_node *n, int code, const char *why)
 {
     hth_fail(&n->failure, code, 0, "node %s cannot take part in epoch %" PRIu64 ": %s", n->env.node,
             n->epoch.epoch, why);
@@ -114,26 +114,26 @@ static void refuse(struct hth_node *n, int code, const char *why)
 }
 
 /* The epoch is joined in any case: that it fails is told in it. */
-static void join(struct hth_node *n, struct hth_epoch *next, const struct hth_local_join *m,
+static void epoch_switch(struct hth_node *n, struct hth_epoch *next, const struct hth_local_join *m,
         const unsigned char *table)
 {
     struct hearth_error err;
     int rc, entered;
 
     hth_point(&n->ctx.points, "join");
-    take_opts(n, &m->opts);
-    rc = write_epoch(n, next, &err);
+    epoch_take_opts(n, &m->opts);
+    rc = epoch_write(n, next, &err);
     rc = rc ? rc : reserve_sizes(n, table, m->world, &err);
     hth_recover_join(n->recover); /* ends what waits, still in the old epoch */
     handover_new_epoch(n);
     hth_epoch_fini(&n->epoch);
     n->epoch = *next;
-    doubt(n);
-    entered = enter(n, rc ? NULL : &err);
+    epoch_doubt(n);
+    entered = epoch_enter(n, rc ? NULL : &err);
     rc = rc ? rc : entered;
     rc = rc ? rc : reserve_slots(n, &err);
     if (rc) {
-        refuse(n, rc, err.text);
+        epoch_refuse(n, rc, err.text);
         return;
     }
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "joined",
@@ -145,7 +145,8 @@ static void join(struct hth_node *n, struct hth_epoch *next, const struct hth_lo
 
 /* Is it the epoch that this node is in, or one that may come after it? Numbers come first, and the
  * nonce decides between two launches that came to the same one. */
-static int may_follow(struct hth_node *n, const struct hth_epoch *next, struct hearth_error *err)
+static int epoch_may_follow(
+        struct hth_node *n, const struct hth_epoch *next, struct hearth_error *err)
 {
     uint64_t unused = 0, seen = hth_holdings_highest_epoch(&n->ctx, &unused);
 
@@ -158,7 +159,7 @@ static int may_follow(struct hth_node *n, const struct hth_epoch *next, struct h
             next->epoch, n->env.node, seen);
 }
 
-static void join_with_table(struct hth_node *n, struct client *c, const struct hth_local_join *m,
+static void epoch_join_table(struct hth_node *n, struct client *c, const struct hth_local_join *m,
         const void *attach, size_t attach_len)
 {
     uint64_t started_ms = hth_now_ms(&n->ctx.clock);
@@ -176,11 +177,11 @@ static void join_with_table(struct hth_node *n, struct client *c, const struct h
     made = !rc;
     ours = made && n->ctx.epoch && next.epoch == n->epoch.epoch && next.nonce == n->epoch.nonce;
     if (made && !ours)
-        rc = may_follow(n, &next, &err);
+        rc = epoch_may_follow(n, &next, &err);
     if (made && (ours || rc)) { /* another rank of this node was first, or it is over */
         hth_epoch_fini(&next);
     } else if (made) {
-        join(n, &next, m, attach);
+        epoch_switch(n, &next, m, attach);
         n->join_ms = hth_now_ms(&n->ctx.clock) - started_ms;
     }
     if (rc || n->failure.code) {
@@ -208,7 +209,7 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
         reply_refusal(n, c->id, m->head.request, HEARTH_EPROTO,
                 "the ranks' table changed while it was read");
     else
-        join_with_table(n, c, m, table, len);
+        epoch_join_table(n, c, m, table, len);
     free(table);
 }
 
@@ -251,8 +252,8 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
                 "epoch %" PRIu64 " has not recovered yet: its ranks join again", n->epoch.epoch);
         return HEARTH_OK;
     }
-    take_opts(n, &running.opts);
-    if ((rc = reserve_no_sizes(n, n->epoch.world, err)) || (rc = enter(n, err)))
+    epoch_take_opts(n, &running.opts);
+    if ((rc = reserve_no_sizes(n, n->epoch.world, err)) || (rc = epoch_enter(n, err)))
         return rc;
     recovery_resume(n, hth_local_save_to(running.chosen));
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "resumed", "epoch %" PRIu64 ", node %" PRIu32,

@@ -10,7 +10,7 @@
 #include "node_state.h"
 #include "reply.h"
 
-static uint32_t objects_here(struct hth_node *n, struct hth_save_id save, uint32_t rank)
+static uint32_t follow_objects_here(struct hth_node *n, struct hth_save_id save, uint32_t rank)
 {
     struct hth_held_save *s = hth_holdings_find(&n->ctx, save);
     uint32_t count = 0;
@@ -47,7 +47,7 @@ static void follow_settle(struct hth_node *n, const struct client *c,
     char text[256];
     int degraded, code;
 
-    if (m->committed && objects_here(n, save, c->rank) >= m->objects)
+    if (m->committed && follow_objects_here(n, save, c->rank) >= m->objects)
         hth_commit_rank_done(n->commit, save, c->rank);
     else if (hth_commit_status(n->commit, save, &level, &degraded, &code, text) || !code)
         hth_commit_fail(
@@ -55,7 +55,8 @@ static void follow_settle(struct hth_node *n, const struct client *c,
 }
 
 /* 1: somebody who is connected has committed it: there is nothing to settle. */
-static int is_committed(const struct hth_node *n, const struct client *c, struct hth_save_id save)
+static int follow_is_committed(
+        const struct hth_node *n, const struct client *c, struct hth_save_id save)
 {
     for (const struct loan *l = n->loans; l; l = l->next)
         if (l->committed && l->rank == c->rank && !hth_save_cmp(l->save, save))
@@ -79,7 +80,7 @@ void follow_ask(struct hth_node *n, struct client *c, const struct hth_local_fol
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
-    if (!is_committed(n, c, save))
+    if (!follow_is_committed(n, c, save))
         follow_settle(n, c, m, save);
     l->has_id = 1;
     l->committed = 1;

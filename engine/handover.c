@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void refuse_unknown(struct hth_node *n, uint32_t client, uint64_t request)
+static void handover_refuse(struct hth_node *n, uint32_t client, uint64_t request)
 {
     struct hearth_error err;
 
@@ -31,8 +31,8 @@ static void refuse_unknown(struct hth_node *n, uint32_t client, uint64_t request
 
 /* ---- SEAL, COMMON, COMMIT ------------------------------------------------------------------------ */
 
-static void on_sealed(void *self, struct hth_held_save *save, struct hth_held *held, int code,
-        const struct hearth_error *err)
+static void handover_on_sealed(void *self, struct hth_held_save *save, struct hth_held *held,
+        int code, const struct hearth_error *err)
 {
     struct hth_node *n = self;
 
@@ -44,7 +44,7 @@ static void on_sealed(void *self, struct hth_held_save *save, struct hth_held *h
     hth_commit_sealed(n->commit, save, held);
 }
 
-static int fits(const struct hth_local_seal *m, const struct hth_slot *slot)
+static int handover_fits(const struct hth_local_seal *m, const struct hth_slot *slot)
 {
     uint64_t data_max = slot->capacity - HTH_BLOCK;
 
@@ -55,7 +55,7 @@ static int fits(const struct hth_local_seal *m, const struct hth_slot *slot)
 }
 
 /* An error when what is handed over for it has nowhere to go: decided already, or of an old epoch. */
-static int is_over(struct hth_node *n, const struct loan *l, struct hearth_error *err)
+static int handover_is_over(struct hth_node *n, const struct loan *l, struct hearth_error *err)
 {
     enum hearth_level level;
     char text[256] = "";
@@ -69,7 +69,7 @@ static int is_over(struct hth_node *n, const struct loan *l, struct hearth_error
             l->dead ? "its epoch is over" : text);
 }
 
-static int seal(struct hth_node *n, struct loan *l, const struct hth_local_seal *m,
+static int handover_seal_object(struct hth_node *n, struct loan *l, const struct hth_local_seal *m,
         struct hearth_error *err)
 {
     struct lent *o = m->index < l->objects ? &l->object[m->index] : NULL;
@@ -78,9 +78,9 @@ static int seal(struct hth_node *n, struct loan *l, const struct hth_local_seal 
     struct hth_held *held;
     int rc;
 
-    if (!o || !o->slot || !l->has_id || !fits(m, o->slot))
+    if (!o || !o->slot || !l->has_id || !handover_fits(m, o->slot))
         return hth_fail(err, HEARTH_EINVAL, 0, "a seal of an object that was not lent like this");
-    if ((rc = is_over(n, l, err)))
+    if ((rc = handover_is_over(n, l, err)))
         return rc;
     save = hth_holdings_get(&n->ctx, l->save);
     object.id = hth_object_id(l->rank, m->index);
@@ -91,7 +91,7 @@ static int seal(struct hth_node *n, struct loan *l, const struct hth_local_seal 
         return hth_fail(err, HEARTH_ENOMEM, 0, "object %s", o->name);
     o->slot = NULL; /* the holdings' from here on */
     l->bytes += m->data_len;
-    rc = hth_seal_start(&n->ctx, save, held, m->items, m->items_len, on_sealed, n, err);
+    rc = hth_seal_start(&n->ctx, save, held, m->items, m->items_len, handover_on_sealed, n, err);
     if (rc)
         hth_held_drop(&n->ctx, save, held);
     return rc;
@@ -103,8 +103,8 @@ void handover_seal(struct hth_node *n, struct client *c, const struct hth_local_
     struct hearth_error err;
 
     if (!l) {
-        refuse_unknown(n, c->id, m->head.request);
-    } else if (seal(n, l, m, &err)) {
+        handover_refuse(n, c->id, m->head.request);
+    } else if (handover_seal_object(n, l, m, &err)) {
         if (l->has_id && !l->dead)
             hth_commit_fail(n->commit, l->save, err.code, err.text);
         reply_error(n, c->id, m->head.request, &err);
@@ -113,8 +113,8 @@ void handover_seal(struct hth_node *n, struct client *c, const struct hth_local_
     }
 }
 
-static void on_common(void *self, struct hth_held_save *save, struct hth_held *held, int code,
-        const struct hearth_error *err)
+static void handover_on_common(void *self, struct hth_held_save *save, struct hth_held *held,
+        int code, const struct hearth_error *err)
 {
     struct hth_node *n = self;
 
@@ -127,7 +127,7 @@ static void on_common(void *self, struct hth_held_save *save, struct hth_held *h
 }
 
 /* From here on DONE waits for it, whenever COMMIT comes. */
-static int put_common(struct hth_node *n, struct loan *l, const struct hth_local_common *m,
+static int handover_put_common(struct hth_node *n, struct loan *l, const struct hth_local_common *m,
         struct hth_content *content, struct hearth_error *err)
 {
     struct hth_object object = {
@@ -136,7 +136,7 @@ static int put_common(struct hth_node *n, struct loan *l, const struct hth_local
     size_t len = strlen(m->name);
     struct hth_held_save *save;
     struct hth_held *held;
-    int rc = is_over(n, l, err);
+    int rc = handover_is_over(n, l, err);
 
     if (!rc && content->len != m->len)
         rc = hth_fail(err, HEARTH_EPROTO, 0,
@@ -158,7 +158,7 @@ static int put_common(struct hth_node *n, struct loan *l, const struct hth_local
         content->end(content);
         return hth_fail(err, HEARTH_ENOMEM, 0, "common object");
     }
-    rc = hth_raw_put(&n->ctx, save, held, content, on_common, n, err);
+    rc = hth_raw_put(&n->ctx, save, held, content, handover_on_common, n, err);
     if (rc)
         hth_held_drop(&n->ctx, save, held);
     else
@@ -166,13 +166,13 @@ static int put_common(struct hth_node *n, struct loan *l, const struct hth_local
     return rc;
 }
 
-static int none_read(struct hth_content *content, uint64_t off, void *out, size_t len)
+static int no_content_read(struct hth_content *content, uint64_t off, void *out, size_t len)
 {
     (void)content, (void)off, (void)out;
     return len != 0;
 }
 
-static void none_end(struct hth_content *content)
+static void no_content_end(struct hth_content *content)
 {
     (void)content;
 }
@@ -180,17 +180,17 @@ static void none_end(struct hth_content *content)
 void handover_common(struct hth_node *n, struct client *c, const struct hth_local_common *m,
         struct hth_content **content)
 {
-    static struct hth_content none = { 0, none_read, none_end };
+    static struct hth_content none = { 0, no_content_read, no_content_end };
     struct loan *l = loan_open(n, c, m->head.token);
     struct hth_content *taken = *content ? *content : &none;
     struct hearth_error err;
 
     if (!l || !l->has_id || l->dead) {
-        refuse_unknown(n, c->id, m->head.request);
+        handover_refuse(n, c->id, m->head.request);
         return;
     }
     *content = NULL;
-    if (put_common(n, l, m, taken, &err)) {
+    if (handover_put_common(n, l, m, taken, &err)) {
         hth_commit_fail(n->commit, l->save, err.code, err.text);
         reply_error(n, c->id, m->head.request, &err);
     } else {
@@ -203,7 +203,7 @@ void handover_commit(struct hth_node *n, struct client *c, const struct hth_loca
     struct loan *l = loan_open(n, c, m->token);
 
     if (!l || !l->has_id) {
-        refuse_unknown(n, c->id, m->request);
+        handover_refuse(n, c->id, m->request);
         return;
     }
     l->committed = 1;

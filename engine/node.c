@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void on_message(
+static void node_on_message(
         void *self, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
 {
     struct hth_node *n = self;
@@ -37,14 +37,14 @@ static void on_message(
                 from);
 }
 
-static void on_peer_up(void *self, uint32_t node)
+static void node_on_peer_up(void *self, uint32_t node)
 {
     struct hth_node *n = self;
 
     hth_commit_peer_up(n->commit, node);
 }
 
-static void on_peer_down(void *self, uint32_t node, int code, const char *text)
+static void node_on_peer_down(void *self, uint32_t node, int code, const char *text)
 {
     struct hth_node *n = self;
 
@@ -54,7 +54,7 @@ static void on_peer_down(void *self, uint32_t node, int code, const char *text)
     hth_commit_peer_down(n->commit, node);
 }
 
-static void on_deliver(
+static void node_on_deliver(
         void *self, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len)
 {
     struct hth_node *n = self;
@@ -69,7 +69,7 @@ static void on_deliver(
         hth_recover_deliver(n->recover, origin, kind, bytes, len);
 }
 
-static void on_blob(
+static void node_on_blob(
         void *self, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
     struct hth_node *n = self;
@@ -82,7 +82,8 @@ static void on_blob(
         hth_recover_blob(n->recover, id, bytes, len);
 }
 
-static void on_blob_failed(void *self, const struct hth_blob_id *id, const struct hearth_error *err)
+static void node_on_blob_failed(
+        void *self, const struct hth_blob_id *id, const struct hearth_error *err)
 {
     struct hth_node *n = self;
 
@@ -92,8 +93,8 @@ static void on_blob_failed(void *self, const struct hth_blob_id *id, const struc
         hth_recover_blob_failed(n->recover, id, err);
 }
 
-static void on_level(void *self, struct hth_save_id save, uint32_t rank, enum hearth_level level,
-        int degraded, int code, const char *text)
+static void node_on_level(void *self, struct hth_save_id save, uint32_t rank,
+        enum hearth_level level, int degraded, int code, const char *text)
 {
     struct hth_node *n = self;
 
@@ -103,13 +104,13 @@ static void on_level(void *self, struct hth_save_id save, uint32_t rank, enum he
             loan_event(n, l, level, degraded, code, text);
 }
 
-static void on_recovered(void *self, int code, const struct hearth_error *err,
+static void node_on_recovered(void *self, int code, const struct hearth_error *err,
         struct hth_save_id save, const struct hearth_recovery *info)
 {
     recovery_end(self, code, err, save, info);
 }
 
-static int offer_wanted(
+static int node_offer_wanted(
         void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object)
 {
     struct hth_node *n = self;
@@ -117,7 +118,7 @@ static int offer_wanted(
     return drop_is_done(n) ? 0 : hth_commit_offer_wanted(n->commit, from, save, object);
 }
 
-static void replica_sealed(void *self, struct hth_save_id save, uint64_t object)
+static void node_on_replica(void *self, struct hth_save_id save, uint64_t object)
 {
     struct hth_node *n = self;
 
@@ -127,13 +128,13 @@ static void replica_sealed(void *self, struct hth_save_id save, uint64_t object)
 
 /* ---- Open and close ------------------------------------------------------------------------- */
 
-static int open_session(struct hth_node *n, struct hearth_error *err)
+static int node_open_session(struct hth_node *n, struct hearth_error *err)
 {
     struct hth_session_events events = {
         .self = n,
-        .on_message = on_message,
-        .on_peer_up = on_peer_up,
-        .on_peer_down = on_peer_down,
+        .on_message = node_on_message,
+        .on_peer_up = node_on_peer_up,
+        .on_peer_down = node_on_peer_down,
     };
     struct hth_transport_events for_transport;
     int rc = hth_session_open(&n->env.session, &events, &n->ctx.clock, &n->ctx.random, &n->ctx.log,
@@ -149,17 +150,19 @@ static int open_session(struct hth_node *n, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static int open_parts(struct hth_node *n, struct hearth_error *err)
+static int node_open_parts(struct hth_node *n, struct hearth_error *err)
 {
-    struct hth_commit_events commit = { .self = n, .on_level = on_level };
-    struct hth_recover_events recover = { .self = n, .on_end = on_recovered };
-    struct hth_blob_events blobs = { .self = n, .arrived = on_blob, .failed = on_blob_failed };
+    struct hth_commit_events commit = { .self = n, .on_level = node_on_level };
+    struct hth_recover_events recover = { .self = n, .on_end = node_on_recovered };
+    struct hth_blob_events blobs = {
+        .self = n, .arrived = node_on_blob, .failed = node_on_blob_failed
+    };
     struct hth_transfer_events transfer = {
-        .self = n, .wanted = offer_wanted, .sealed = replica_sealed
+        .self = n, .wanted = node_offer_wanted, .sealed = node_on_replica
     };
     int rc = hth_holdings_open(&n->ctx, &n->ctx.holdings, err);
 
-    rc = rc ? rc : hth_tree_open(&n->ctx, on_deliver, n, &n->ctx.tree, err);
+    rc = rc ? rc : hth_tree_open(&n->ctx, node_on_deliver, n, &n->ctx.tree, err);
     rc = rc ? rc : hth_blobs_open(&n->ctx, &blobs, &n->ctx.blobs, err);
     rc = rc ? rc : hth_transfer_open(&n->ctx, &transfer, &n->ctx.transfer, err);
     rc = rc ? rc : hth_commit_open(&n->ctx, &commit, &n->commit, err);
@@ -167,7 +170,7 @@ static int open_parts(struct hth_node *n, struct hearth_error *err)
     return rc;
 }
 
-static void load_keep(struct hth_node *n)
+static void node_load_keep(struct hth_node *n)
 {
     void *bytes = NULL;
     size_t len = 0;
@@ -214,11 +217,11 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
     n->opts.linger_s = env->linger_s ? env->linger_s : LINGER_S;
     memcpy(n->ctx.opts.job, env->session.job, sizeof(n->ctx.opts.job));
     rc = drop_open(n, &cause);
-    rc = rc ? rc : open_session(n, &cause);
-    rc = rc ? rc : open_parts(n, &cause);
+    rc = rc ? rc : node_open_session(n, &cause);
+    rc = rc ? rc : node_open_parts(n, &cause);
     rc = rc ? rc : hth_holdings_adopt(&n->ctx, &cause);
     if (!rc) {
-        load_keep(n);
+        node_load_keep(n);
         drop_resume(n);
         rc = epoch_resume(n, &cause);
     }
@@ -279,7 +282,7 @@ void hth_node_tick(struct hth_node *n)
     n->made_ms = n->env.store->ops->work(n->env.store); /* of later saves, with the workers */
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t least_ms(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -289,16 +292,16 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     uint64_t due_ms = hth_session_due_ms(n->ctx.session);
 
     if (n->ctx.epoch) {
-        due_ms = least(due_ms, hth_blobs_due_ms(&n->ctx));
-        due_ms = least(due_ms, hth_transfer_due_ms(&n->ctx));
-        due_ms = least(due_ms, hth_recover_due_ms(n->recover));
-        due_ms = least(due_ms, hth_commit_due_ms(n->commit));
-        due_ms = least(due_ms, drop_due_ms(n));
+        due_ms = least_ms(due_ms, hth_blobs_due_ms(&n->ctx));
+        due_ms = least_ms(due_ms, hth_transfer_due_ms(&n->ctx));
+        due_ms = least_ms(due_ms, hth_recover_due_ms(n->recover));
+        due_ms = least_ms(due_ms, hth_commit_due_ms(n->commit));
+        due_ms = least_ms(due_ms, drop_due_ms(n));
     }
-    due_ms = least(due_ms, begin_due_ms(n));
-    due_ms = least(due_ms, find_due_ms(n));
-    due_ms = least(due_ms, progress_due_ms(n));
-    return least(due_ms, n->made_ms);
+    due_ms = least_ms(due_ms, begin_due_ms(n));
+    due_ms = least_ms(due_ms, find_due_ms(n));
+    due_ms = least_ms(due_ms, progress_due_ms(n));
+    return least_ms(due_ms, n->made_ms);
 }
 
 /* ---- Clients ----------------------------------------------------------------------------------- */

@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-static int give(struct hth_node *n, struct loan *l, const struct hth_local_give *m,
+static int pass_give_loan(struct hth_node *n, struct loan *l, const struct hth_local_give *m,
         struct hearth_error *err)
 {
     const struct hth_local_written *w = &m->written;
@@ -42,7 +42,7 @@ void pass_give(struct hth_node *n, struct client *c, const struct hth_local_give
     struct loan *l = loan_find(n, c, m->head.token);
     struct hearth_error err;
 
-    if (give(n, l, m, &err)) {
+    if (pass_give_loan(n, l, m, &err)) {
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
@@ -50,7 +50,7 @@ void pass_give(struct hth_node *n, struct client *c, const struct hth_local_give
     reply_packet(n, c->id, &answer, sizeof(answer));
 }
 
-static struct loan *given_to(
+static struct loan *pass_given_to(
         struct hth_node *n, const struct client *c, const struct hth_local_take *m)
 {
     struct loan *l = n->loans;
@@ -65,7 +65,7 @@ void pass_take(struct hth_node *n, struct client *c, const struct hth_local_take
 {
     struct hth_local_taken answer = { .head = { sizeof(answer), HTH_LOCAL_TAKEN, m->head.request,
                                               m->head.token } };
-    struct loan *l = given_to(n, c, m);
+    struct loan *l = pass_given_to(n, c, m);
     const struct hth_slot *slot;
 
     if (!l) {

@@ -16,7 +16,7 @@
 
 #define LOOK_MS 200
 
-static uint64_t copied_by_others(struct hth_node *n, const struct loan *l)
+static uint64_t progress_copied(struct hth_node *n, const struct loan *l)
 {
     struct hth_held_save *s = hth_holdings_find(&n->ctx, l->save);
     uint64_t bytes = 0;
@@ -27,10 +27,11 @@ static uint64_t copied_by_others(struct hth_node *n, const struct loan *l)
     return bytes;
 }
 
-static void tell(struct hth_node *n, struct loan *l, enum hearth_level level, const char *whom)
+static void progress_tell(
+        struct hth_node *n, struct loan *l, enum hearth_level level, const char *whom)
 {
     char text[256];
-    uint64_t copied = copied_by_others(n, l);
+    uint64_t copied = progress_copied(n, l);
     uint32_t said;
 
     snprintf(text, sizeof(text), "waits for %.240s", whom);
@@ -60,7 +61,7 @@ void progress_tick(struct hth_node *n, uint64_t now_ms)
                 level >= HEARTH_PROTECTED)
             loan_free(n, l); /* its last event has been sent */
         else if (whom[0])
-            tell(n, l, level, whom);
+            progress_tell(n, l, level, whom);
     }
 }
 

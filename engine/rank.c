@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct client *process_of(const struct hth_node *n, uint32_t rank)
+static const struct client *rank_process(const struct hth_node *n, uint32_t rank)
 {
     const struct client *c = n->clients;
 
@@ -25,10 +25,10 @@ static const struct client *process_of(const struct hth_node *n, uint32_t rank)
     return c;
 }
 
-static int check(const struct hth_node *n, const struct client *c, const struct hth_local_attach *m,
-        struct hearth_error *err)
+static int rank_check(const struct hth_node *n, const struct client *c,
+        const struct hth_local_attach *m, struct hearth_error *err)
 {
-    const struct client *first = process_of(n, m->rank);
+    const struct client *first = rank_process(n, m->rank);
 
     if (m->version != HTH_LOCAL_VERSION)
         return hth_fail(err, HEARTH_EPROTO, 0,
@@ -62,7 +62,7 @@ static int check(const struct hth_node *n, const struct client *c, const struct 
 }
 
 /* What we have, whoever asked for it. */
-static void tell_settings(
+static void rank_tell_settings(
         struct hth_node *n, const unsigned char *challenge, struct hth_local_attached *out)
 {
     const struct hth_session_opts *own = &n->env.session;
@@ -92,7 +92,7 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
                                                  m->head.request, 0 } };
     struct hearth_error err;
 
-    if (check(n, c, m, &err) ||
+    if (rank_check(n, c, m, &err) ||
             n->transport->ops->address(n->transport, answer.addr, &answer.addr_len, &err)) {
         reply_error(n, c->id, m->head.request, &err);
         return;
@@ -111,7 +111,7 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     answer.epoch = n->ctx.epoch ? n->epoch.epoch : 0;
     answer.nonce = n->ctx.epoch ? n->epoch.nonce : 0;
     answer.recovered = (uint32_t)n->recovered;
-    tell_settings(n, m->challenge, &answer);
+    rank_tell_settings(n, m->challenge, &answer);
     hth_session_versions(n->ctx.session, &answer.version_low, &answer.version_high);
     reply_packet(n, c->id, &answer, sizeof(answer));
 }

@@ -19,7 +19,7 @@ void recovery_join(struct hth_node *n)
     n->recovered = 0;
 }
 
-static void answer_recovered(struct hth_node *n, struct client *c)
+static void recovery_answer(struct hth_node *n, struct client *c)
 {
     struct hth_local_recovered answer = {
         .head = { sizeof(answer), HTH_LOCAL_RECOVERED, c->recover_request, 0 },
@@ -32,7 +32,7 @@ static void answer_recovered(struct hth_node *n, struct client *c)
 }
 
 /* What follows the fixed part. */
-static void take_common(struct hth_node *n, const struct hth_local_recover *m)
+static void recovery_take_common(struct hth_node *n, const struct hth_local_recover *m)
 {
     const char *name = (const char *)(m + 1);
 
@@ -57,9 +57,9 @@ void recovery_ask(struct hth_node *n, struct client *c, const struct hth_local_r
         return;
     }
     c->recover_request = m->head.request;
-    take_common(n, m);
+    recovery_take_common(n, m);
     if (n->recovered) {
-        answer_recovered(n, c);
+        recovery_answer(n, c);
         return;
     }
     if (n->recovering)
@@ -75,7 +75,7 @@ void recovery_ask(struct hth_node *n, struct client *c, const struct hth_local_r
     }
 }
 
-static void tell_all_recovered(struct hth_node *n, int code, const struct hearth_error *err)
+static void recovery_tell_all(struct hth_node *n, int code, const struct hearth_error *err)
 {
     for (struct client *c = n->clients; c; c = c->next) {
         if (!c->recover_request)
@@ -84,7 +84,7 @@ static void tell_all_recovered(struct hth_node *n, int code, const struct hearth
             reply_error(n, c->id, c->recover_request, err);
             c->recover_request = 0;
         } else {
-            answer_recovered(n, c);
+            recovery_answer(n, c);
         }
     }
 }
@@ -103,7 +103,7 @@ void recovery_end(struct hth_node *n, int code, const struct hearth_error *err,
     } else if (!n->failure.code) {
         n->failure = *err;
     }
-    tell_all_recovered(n, code, err);
+    recovery_tell_all(n, code, err);
 }
 
 void recovery_resume(struct hth_node *n, struct hth_save_id chosen)

@@ -73,7 +73,7 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err)
 }
 
 /* What BEGIN will ask for again; of copies what their offers will. */
-static uint64_t asked_for(
+static uint64_t reserve_asked_for(
         const struct hth_node *n, struct hth_save_id save, const struct hth_held *h)
 {
     uint32_t index = (uint32_t)h->object.id;
@@ -85,13 +85,13 @@ static uint64_t asked_for(
     return h->state == HTH_HELD_SEALED ? hth_object_file_bytes(&h->object) : 0;
 }
 
-static size_t sizes_of(
+static size_t reserve_sizes_of(
         const struct hth_node *n, const struct hth_held_save *s, uint64_t *out, size_t max)
 {
     size_t count = 0;
 
     for (const struct hth_held *h = s->held; h; h = h->next) {
-        uint64_t bytes = h->object.kind == HTH_OBJECT_SHARD ? asked_for(n, s->id, h) : 0;
+        uint64_t bytes = h->object.kind == HTH_OBJECT_SHARD ? reserve_asked_for(n, s->id, h) : 0;
 
         if (!bytes || h->object.owner >= n->epoch.world || n->shard_bytes[h->object.owner])
             continue; /* no slot, not whole yet, or reserved when its rank joined */
@@ -111,7 +111,7 @@ void reserve_ahead(struct hth_node *n, struct hth_save_id save)
     for (const struct hth_held *h = s ? s->held : NULL; h; h = h->next)
         max += n->ctx.opts.keep + 1;
     bytes = max ? calloc(max, sizeof(*bytes)) : NULL;
-    count = bytes ? sizes_of(n, s, bytes, max) : 0;
+    count = bytes ? reserve_sizes_of(n, s, bytes, max) : 0;
     if (count && n->env.store->ops->foresee(n->env.store, bytes, count, &err) && !n->not_foreseen) {
         n->not_foreseen = 1;
         hth_say(&n->ctx.log, HEARTH_LOG_WARN, "not-foreseen",

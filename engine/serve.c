@@ -22,7 +22,7 @@
 #include "status.h"
 
 /* What a rank does with a save of its own. */
-static void dispatch_save(struct hth_node *n, struct client *c, const struct hth_local_head *head,
+static void serve_save(struct hth_node *n, struct client *c, const struct hth_local_head *head,
         struct hth_content **content)
 {
     const void *m = head;
@@ -63,7 +63,7 @@ static void dispatch_save(struct hth_node *n, struct client *c, const struct hth
     }
 }
 
-static void dispatch(struct hth_node *n, struct client *c, const struct hth_local_head *head,
+static void serve_dispatch(struct hth_node *n, struct client *c, const struct hth_local_head *head,
         struct hth_content **content)
 {
     const void *m = head;
@@ -100,13 +100,13 @@ static void dispatch(struct hth_node *n, struct client *c, const struct hth_loca
         rank_close(n, c, m);
         break;
     default:
-        dispatch_save(n, c, head, content);
+        serve_save(n, c, head, content);
         break;
     }
 }
 
 /* What is only asked for in an epoch that goes well. */
-static int needs_epoch(uint32_t type)
+static int serve_needs_epoch(uint32_t type)
 {
     return type == HTH_LOCAL_RECOVER || type == HTH_LOCAL_BEGIN || type == HTH_LOCAL_SET_STEP ||
            type == HTH_LOCAL_FIND;
@@ -135,8 +135,8 @@ void serve_request(struct hth_node *n, uint32_t client, const void *bytes, size_
     }
     if (!c->attached && head->type != HTH_LOCAL_ATTACH)
         reply_refusal(n, client, head->request, HEARTH_ESTATE, "a request before attach");
-    else if (n->failure.code && needs_epoch(head->type))
+    else if (n->failure.code && serve_needs_epoch(head->type))
         reply_error(n, client, head->request, &n->failure);
     else
-        dispatch(n, c, head, content);
+        serve_dispatch(n, c, head, content);
 }

@@ -11,7 +11,7 @@
 
 /* Saves on the keep list, with what is known of them now; out[KEPT_JSON]. */
 #define KEPT_JSON (HTH_KEEP_MAX * (HTH_SAVE_TEXT + 64) + 4)
-static void kept_json(const struct hth_node *n, char *out)
+static void status_kept_json(const struct hth_node *n, char *out)
 {
     static const char *const words[] = { [HTH_KEPT_UNSURE] = "kept",
         [HTH_KEPT_DEGRADED] = "degraded",
@@ -42,7 +42,7 @@ void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
     for (char *at = text; *at; at++)
         if (*at == '"' || *at == '\\' || (unsigned char)*at < ' ')
             *at = '\''; /* it goes into a JSON string */
-    kept_json(n, kept);
+    status_kept_json(n, kept);
     hth_transfer_pulled(&n->ctx, &pulled, NULL);
     for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
         saves += !s->removed;
