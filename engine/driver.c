@@ -30,7 +30,6 @@
 
 #define ROUND_PROGRESS 256
 #define ROUND_EVENTS   64
-#define LINGER_S       86400u
 
 enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3 }; /* no kind of the server's */
 
@@ -267,8 +266,8 @@ static void driver_say_hello(struct hth_driver *d)
             (long)getpid(), c->job, c->node, c->root, c->transport,
             c->provider[0] ? c->provider : "default", c->bind, c->port,
             c->device[0] ? c->device : "by address", c->key_file[0] ? "yes" : "none", c->network,
-            c->linger_s ? c->linger_s : LINGER_S, c->threads, c->stop_point[0] ? ", stops at " : "",
-            c->stop_point);
+            c->linger_s ? c->linger_s : HTH_LINGER_S, c->threads,
+            c->stop_point[0] ? ", stops at " : "", c->stop_point);
     if (d->key.bytes && !d->key.locked)
         hth_say(&d->log, HEARTH_LOG_WARN, "key-not-locked",
                 "the job key may be swapped out: this process may not lock memory; raise "

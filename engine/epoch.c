@@ -42,7 +42,7 @@ static void epoch_take_opts(struct hth_node *n, const struct hth_local_opts *o)
     struct hth_ctx_opts *to = &n->ctx.opts;
 
     n->opts = *o;
-    n->opts.linger_s = o->linger_s ? o->linger_s : n->env.linger_s ? n->env.linger_s : LINGER_S;
+    n->opts.linger_s = o->linger_s ? o->linger_s : n->env.linger_s ? n->env.linger_s : HTH_LINGER_S;
     to->copies = o->copies ? o->copies : 1;
     if (to->copies > HTH_COPIES_MAX)
         to->copies = HTH_COPIES_MAX;
@@ -215,15 +215,24 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
 
 /* ---- After a restart under living ranks --------------------------------------------------------- */
 
+/* The other members reach this node where it is now. */
+static int epoch_knows_us(const struct hth_node *n)
+{
+    const struct hth_member *me = &n->epoch.member[n->epoch.self];
+    unsigned char addr[HTH_ADDR_MAX];
+    uint32_t addr_len = 0;
+
+    return !n->transport->ops->address(n->transport, addr, &addr_len, NULL) &&
+           addr_len == me->addr_len && !memcmp(addr, me->addr, addr_len) &&
+           me->store == n->env.store->ops->id(n->env.store);
+}
+
 /* An engine that died comes back under its ranks: same memory, same address, same epoch. Had
  * recovery ended, the job goes on; saves that nobody finishes are cancelled by their deadline. */
 int epoch_resume(struct hth_node *n, struct hearth_error *err)
 {
-    unsigned char addr[HTH_ADDR_MAX];
-    uint32_t addr_len = 0;
     void *bytes = NULL;
     size_t len = 0;
-    const struct hth_member *me;
     struct running running;
     int rc;
 
@@ -238,10 +247,7 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
     }
     if (n->epoch.epoch <= n->ctx.keep.dropped)
         return HEARTH_OK;
-    me = &n->epoch.member[n->epoch.self];
-    if (n->transport->ops->address(n->transport, addr, &addr_len, NULL) ||
-            addr_len != me->addr_len || memcmp(addr, me->addr, addr_len) != 0 ||
-            me->store != n->env.store->ops->id(n->env.store)) {
+    if (!epoch_knows_us(n)) {
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "epoch-over",
                 "epoch %" PRIu64 " knows us by another address: its ranks have to join again",
                 n->epoch.epoch);

@@ -185,16 +185,11 @@ static void node_load_keep(struct hth_node *n)
     free(bytes);
 }
 
-int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct hearth_error *err)
+/* What holds until an epoch is joined. */
+static void node_take_env(struct hth_node *n)
 {
-    struct hth_node *n = calloc(1, sizeof(*n));
-    struct hearth_error cause;
-    int rc;
+    const struct hth_node_env *env = &n->env;
 
-    if (!n)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "engine");
-    n->env = *env;
-    n->next_id = 1;
     n->ctx = (struct hth_ctx){
         .clock = env->clock,
         .random = env->random,
@@ -214,8 +209,21 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
                 .breaks = env->breaks,
         },
     };
-    n->opts.linger_s = env->linger_s ? env->linger_s : LINGER_S;
+    n->opts.linger_s = env->linger_s ? env->linger_s : HTH_LINGER_S;
     memcpy(n->ctx.opts.job, env->session.job, sizeof(n->ctx.opts.job));
+}
+
+int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct hearth_error *err)
+{
+    struct hth_node *n = calloc(1, sizeof(*n));
+    struct hearth_error cause;
+    int rc;
+
+    if (!n)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "engine");
+    n->env = *env;
+    n->next_id = 1;
+    node_take_env(n);
     rc = drop_open(n, &cause);
     rc = rc ? rc : node_open_session(n, &cause);
     rc = rc ? rc : node_open_parts(n, &cause);

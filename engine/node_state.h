@@ -14,8 +14,6 @@
 #include "replication/transfer.h"
 #include "replication/tree.h"
 
-#define LINGER_S 86400u
-
 struct hth_node {
     struct hth_node_env env;
     struct hth_ctx ctx;
