@@ -33,7 +33,8 @@ struct pending { /* a BEGIN or SET_STEP that waits for room */
     union start start;
 };
 
-/* What the rank counts as its next object: slots beyond were lent in answers that it could not use. */
+/* The rank says which object of its save comes next. Slots lent for that one and for later ones were
+ * in answers that the rank gave up waiting for: they go back. */
 static int begin_rewind(
         struct hth_node *n, struct loan *l, uint32_t index, struct hearth_error *err)
 {
@@ -85,7 +86,7 @@ static int begin_take_slot(struct hth_node *n, struct loan *l, const struct hth_
     if (rc)
         return rc;
     o->asked = m->bytes;
-    memcpy(o->name, m->name, strlen(m->name) + 1); /* as long as the check allows */
+    memcpy(o->name, m->name, strlen(m->name) + 1); /* it fits: begin_check_object() */
     l->objects++;
     return HEARTH_OK;
 }
@@ -159,7 +160,7 @@ static int begin_set_step_now(struct hth_node *n, struct client *c,
 
 /* ---- now, or later -------------------------------------------------------------------------------- */
 
-/* Why a request is better kept than refused: older saves are undecided, or slots are still made. */
+/* Whether a request is better kept than refused: older saves are undecided, or its slot is being made. */
 static int begin_must_wait(struct hth_node *n, const struct client *c, const union start *m)
 {
     struct hth_store *store = n->env.store;
@@ -177,8 +178,8 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
     return rc == HEARTH_EBUSY;
 }
 
-/* Its slot is being made for it, ahead of time and almost: ms that it may wait without having said so, as it
- * would if the slot was made now. 0: it is not. */
+/* Milliseconds that a request may wait for a slot that is being made ahead, though its caller gave no
+ * wait_ms: making one in this call would take as long. 0: none of its size is being made. */
 static uint32_t begin_soon_ms(
         struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
 {

@@ -31,11 +31,11 @@
 #define ROUND_PROGRESS 256
 #define ROUND_EVENTS   64
 
-enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3 }; /* no kind of the server's */
+enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3 }; /* the server's are others */
 
 struct hth_driver {
     struct hth_config config;
-    char records[HTH_PATH_MAX + HTH_NAME_MAX + 16]; /* for sentences */
+    char records[HTH_PATH_MAX + HTH_NAME_MAX + 16]; /* path of `.hearth/`, for messages */
     int records_fd;                                 /* `.hearth/`, ours alone; -1: not open yet */
     struct hth_stop_point point;
     struct hth_store_faults faults;
@@ -50,7 +50,7 @@ struct hth_driver {
     int epoll_fd, wake_fd, stop_fd;
     int transport_fd;   /* in the epoll set; -1: none */
     int stopping;       /* atomic */
-    uint64_t lonely_ms; /* since when no rank is there */
+    uint64_t lonely_ms; /* since when no rank is connected */
 };
 
 /* ---- what the node calls --------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static void driver_reply(void *self, uint32_t client, const void *bytes, size_t 
         hth_server_reply(d->server, client, bytes, len, fd, attach, attach_len);
 }
 
-/* `.hearth/port`: where the engine of before listened. Members know us by that address, so one that
+/* `.hearth/port`: where the last engine listened. Members know us by that address, so one that
  * is started again under living ranks takes it again if it can. */
 static uint16_t driver_last_port(struct hth_driver *d)
 {
@@ -112,7 +112,7 @@ static struct hth_transport *driver_open_transport(
     struct hth_transport *t = NULL;
     int rc = hth_transport_open(c->transport, modules, &opts, events, &t, err);
 
-    if (rc && !c->port && opts.port) { /* somebody else has it now */
+    if (rc && !c->port && opts.port) { /* another process has the old port now */
         opts.port = 0;
         rc = hth_transport_open(c->transport, modules, &opts, events, &t, err);
     }
@@ -173,7 +173,7 @@ static int driver_open_waiting(struct hth_driver *d, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* Where the store has been looked at and found ours; nobody else's folder is written to. */
+/* After the store was opened and found to be ours: the log is not written into a strange folder. */
 static int driver_open_log(struct hth_driver *d, struct hearth_error *err)
 {
     int rc = HEARTH_OK;

@@ -7,7 +7,7 @@
  *     coordinator            all nodes have SAID: on record, DROP, until all have FREED, or it is enough
  *
  * What is said is repeated until its answer shows that it was heard. The record stands in the keep
- * record: saves of epochs up to that one are nobody's any more. A node that missed the word gets rid
+ * record: nobody needs the saves of epochs up to that one any more. A node that missed the word gets rid
  * of them with the next recovery's plan, if the record is left anywhere; so the coordinator, which goes
  * last, leaves it where somebody has not answered. An engine that was killed in the middle finds
  * its own and finishes.
@@ -24,14 +24,14 @@
 
 #include <stdlib.h>
 
-#define SAY_MAX_MS 60000u /* between two times that we say it in vain */
+#define SAY_MAX_MS 60000u /* at most between two repetitions */
 
 enum { WANTED, SAID, FREED };
 
 struct drop {
-    uint32_t state;
-    uint8_t *rank;  /* [world] ours that have dropped */
-    uint32_t ranks; /* how many */
+    uint32_t state; /* this node's */
+    uint8_t *rank;  /* [world] 1: a local rank, and it has dropped */
+    uint32_t ranks; /* how many have */
     uint64_t due_ms, wait_ms;
     int over;     /* nothing is left to say */
     int answered; /* no record of it is needed here any more */
@@ -106,7 +106,7 @@ void drop_rank(struct hth_node *n, const struct client *c)
 
 /* ---- Freeing --------------------------------------------------------------------------------- */
 
-/* Kill us here, and the next engine knows. */
+/* On record before anything is freed: should this engine be killed, the next one finishes. */
 static void drop_record(struct hth_node *n)
 {
     unsigned char bytes[HTH_KEEP_BYTES];

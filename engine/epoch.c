@@ -80,8 +80,8 @@ static int epoch_enter(struct hth_node *n, struct hearth_error *err)
     return hth_commit_join(n->commit, err);
 }
 
-/* What was right in the old epoch is looked at again before it is voted for or promised in this one:
- * memory can go bad while a process lives. */
+/* Copies that were verified in the old epoch are verified again before this node votes for them or
+ * promises them in the new one: memory can go bad while a process lives. */
 static void epoch_doubt(struct hth_node *n)
 {
     for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
@@ -104,7 +104,7 @@ static int epoch_write(struct hth_node *n, const struct hth_epoch *e, struct hea
     return rc;
 }
 
-/* We are a member, and cannot do our part: all ranks of the job are to hear why. */
+/* This node is a member and cannot take part: all ranks of the job are to hear why. */
 static void epoch_refuse(struct hth_node *n, int code, const char *why)
 {
     hth_fail(&n->failure, code, 0, "node %s cannot take part in epoch %" PRIu64 ": %s", n->env.node,
@@ -113,7 +113,7 @@ static void epoch_refuse(struct hth_node *n, int code, const char *why)
     hth_recover_refuse(n->recover, &n->failure);
 }
 
-/* The epoch is joined in any case: that it fails is told in it. */
+/* The epoch is joined even where this node cannot take part in it: the other members hear so in it. */
 static void epoch_switch(struct hth_node *n, struct hth_epoch *next, const struct hth_local_join *m,
         const unsigned char *table)
 {
@@ -143,8 +143,8 @@ static void epoch_switch(struct hth_node *n, struct hth_epoch *next, const struc
             n->ctx.opts.min_copies, n->ctx.opts.keep);
 }
 
-/* Is it the epoch that this node is in, or one that may come after it? Numbers come first, and the
- * nonce decides between two launches that came to the same one. */
+/* Is it the epoch that this node is in, or one that may come after it? The higher number wins; where two
+ * launches chose the same number, the higher nonce. */
 static int epoch_may_follow(
         struct hth_node *n, const struct hth_epoch *next, struct hearth_error *err)
 {

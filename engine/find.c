@@ -37,7 +37,8 @@ static int find_is_of_now(const struct hth_node *n, struct hth_save_id id)
     return id.epoch == n->epoch.epoch && id.nonce == n->epoch.nonce;
 }
 
-/* What it counts as for readers: PROTECTED, at least COMPLETE where all ranks have agreed on it; or 0. */
+/* A save's level for readers: PROTECTED; at least COMPLETE for the recovered save, on which all ranks
+ * have agreed; 0: it cannot be read. */
 static uint32_t find_level(struct hth_node *n, const struct hth_held_save *s, int *out_degraded)
 {
     enum hearth_level level = HEARTH_WRITTEN;
@@ -55,7 +56,7 @@ static uint32_t find_level(struct hth_node *n, const struct hth_held_save *s, in
     return level >= HEARTH_PROTECTED || chosen ? (uint32_t)level : 0;
 }
 
-/* Without a step it is the newest; the attempts at one are told apart by their number: the newest. */
+/* The newest save, or with a step the newest attempt at it: holdings are listed newest first. */
 static const struct hth_held_save *find_decided(
         struct hth_node *n, uint64_t step, uint32_t *out_level, int *out_degraded)
 {
@@ -97,7 +98,8 @@ static int find_fail_undecided(
             id.attempt, id.step, whom[0] ? whom : "this node's ranks");
 }
 
-/* HEARTH_ETIMEOUT: ask again later. Without a step what is known may do in the end. */
+/* HEARTH_ETIMEOUT: not decided yet, ask again. Where the newest is asked for, the last time takes the
+ * newest that is decided. */
 static int find_by_step(struct hth_node *n, const struct hth_local_find *m, int last,
         struct hth_local_found *out, struct hearth_error *err)
 {
@@ -120,14 +122,15 @@ static int find_by_step(struct hth_node *n, const struct hth_local_find *m, int 
     return HEARTH_OK;
 }
 
-/* Of this epoch, and newer than what was decided last: a rank elsewhere may have been faster. */
+/* It may still be decided: it is of this epoch, and newer than the last decision that is known here. A
+ * rank on another node may have heard of it first. */
 static int find_may_come(const struct hth_node *n, struct hth_save_id id)
 {
     return find_is_of_now(n, id) &&
            (!n->ctx.keep.saves || hth_save_cmp(id, n->ctx.keep.save[0]) > 0);
 }
 
-/* HEARTH_ETIMEOUT: ask again later. */
+/* HEARTH_ETIMEOUT: not decided yet, ask again. */
 static int find_by_id(struct hth_node *n, struct hth_save_id id, struct hth_local_found *out,
         struct hearth_error *err)
 {
@@ -162,7 +165,7 @@ static int find_now(struct hth_node *n, const struct hth_local_find *m, int last
                          : find_by_step(n, m, last, out, err);
 }
 
-/* 1: it was answered, as it always is the last time. */
+/* 1: it was answered. The last time it always is. */
 static int find_answer(
         struct hth_node *n, uint32_t client, const struct hth_local_find *m, int last)
 {

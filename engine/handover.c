@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slots in ranks' hands. A loan is one rank's part of one save:
- *
- *   BEGIN ──► lent ──SEAL (per object)──► sealing ──COMMIT──► followed by EVENTs until the client
- *     │ no room: refused, or waits        closes its handle (its connection), or the epoch ends
- *     ├─ SET_STEP gives a staged loan its save (begin.c)
- *     └─ GIVE, TAKE: it goes on in another process of the rank (pass.c)
- *
- * A slot comes back from a rank only by SEAL, ABORT or the rank's end: never because an epoch or a
- * save is over, since the rank may be writing into it.
+ * What a rank has written becomes the node's: an object by SEAL or COMMON, the save by COMMIT. From
+ * then on the slot belongs to the holdings, and the save's decision to replication/commit.c.
  */
 #include "handover.h"
 
@@ -54,7 +47,7 @@ static int handover_fits(const struct hth_local_seal *m, const struct hth_slot *
                    slot->capacity;
 }
 
-/* An error when what is handed over for it has nowhere to go: decided already, or of an old epoch. */
+/* Fails where the save is decided already or its epoch is over: nobody would keep what is handed over. */
 static int handover_is_over(struct hth_node *n, const struct loan *l, struct hearth_error *err)
 {
     enum hearth_level level;
@@ -89,7 +82,7 @@ static int handover_seal_object(struct hth_node *n, struct loan *l, const struct
     held = save ? hth_held_add(save, &object, HTH_HELD_LENT, o->slot) : NULL;
     if (!held)
         return hth_fail(err, HEARTH_ENOMEM, 0, "object %s", o->name);
-    o->slot = NULL; /* the holdings' from here on */
+    o->slot = NULL; /* the holdings own it from here on */
     l->bytes += m->data_len;
     rc = hth_seal_start(&n->ctx, save, held, m->items, m->items_len, handover_on_sealed, n, err);
     if (rc)
@@ -126,7 +119,7 @@ static void handover_on_common(void *self, struct hth_held_save *save, struct ht
         hth_commit_common(n->commit, save, held);
 }
 
-/* From here on DONE waits for it, whenever COMMIT comes. */
+/* The save's DONE waits for this object from here on, however early COMMIT comes. */
 static int handover_put_common(struct hth_node *n, struct loan *l, const struct hth_local_common *m,
         struct hth_content *content, struct hearth_error *err)
 {

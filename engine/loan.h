@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A loan: a save as one rank of this node writes it, from BEGIN to COMMIT, and then followed. It is
- * its connection's and is looked for there alone.
+ * A loan: one rank's part of one save, from BEGIN on. It belongs to the rank's connection, and is
+ * found for no other.
+ *
+ *   BEGIN ──► lent ──SEAL (per object)──► sealing ──COMMIT──► followed by EVENTs until its save is
+ *     │ no room: refused, or waits        decided, its connection ends, or the epoch ends
+ *     ├─ SET_STEP gives a staged loan its save
+ *     └─ GIVE, TAKE: it goes on in another process of the rank
+ *
+ * A slot comes back from a rank only by SEAL, ABORT or the rank's end: never because an epoch or a
+ * save is over, since the rank may be writing into it.
  */
 /* For this folder alone. */
 #ifndef HEARTH_ENGINE_LOAN_H
@@ -29,12 +37,12 @@ struct loan {
     uint32_t client;
     uint32_t rank;
     int has_id; /* its step is known */
-    int dead;   /* its epoch is over, or it failed: what is handed over goes back */
+    int dead;   /* its epoch is over: what is still handed over for it is refused */
     int committed;
-    int given; /* waits for another process of the rank, who knows the secret */
+    int given; /* pass.c: waits for the process of the rank that knows the secret */
     uint64_t secret[2];
     struct hth_local_written written; /* by the giver */
-    uint32_t commons;
+    uint32_t commons;                 /* raw objects handed over */
     struct hth_save_id save;
     struct lent object[LOAN_OBJECTS];
     uint32_t objects;
@@ -60,7 +68,7 @@ int loan_unknown(struct hearth_error *err);
 /* The slot of that number, if it is in a rank's hands; NULL. */
 struct hth_slot *loan_slot(const struct hth_node *n, uint64_t slot);
 
-/* Says SAVE_ID, EVENT. */
+/* SAVE_ID and EVENT to the rank. */
 void loan_answer_id(
         struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request);
 void loan_event(struct hth_node *n, const struct loan *l, enum hearth_level level, int degraded,

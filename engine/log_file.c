@@ -91,7 +91,7 @@ static int log_file_open(struct hth_log_file *log)
     return 0;
 }
 
-/* The older half makes way; where it cannot, this one does. */
+/* `log` becomes `log.1`; where it cannot be renamed, it is emptied. */
 static int log_file_turn_over(struct hth_log_file *log)
 {
     if (renameat(log->dir, "log", log->dir, "log.1")) {

@@ -287,7 +287,8 @@ void hth_node_tick(struct hth_node *n)
     begin_tick(n, hth_now_ms(&n->ctx.clock));
     find_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
-    n->made_ms = n->env.store->ops->work(n->env.store); /* of later saves, with the workers */
+    n->made_ms =
+            n->env.store->ops->work(n->env.store); /* makes slots of later saves, on the workers */
 }
 
 static uint64_t least_ms(uint64_t a, uint64_t b)

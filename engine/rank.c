@@ -49,7 +49,7 @@ static int rank_check(const struct hth_node *n, const struct client *c,
     if (c->attached)
         return hth_fail(
                 err, HEARTH_ESTATE, 0, "this connection is rank %" PRIu32 "'s already", c->rank);
-    if (m->helper && n->failure.code) { /* of a rank that has nothing to help with */
+    if (m->helper && n->failure.code) { /* its rank has no epoch to save in */
         *err = n->failure;
         return n->failure.code;
     }
@@ -61,7 +61,7 @@ static int rank_check(const struct hth_node *n, const struct client *c,
     return HEARTH_OK;
 }
 
-/* What we have, whoever asked for it. */
+/* The settings in effect, whether the command line or another rank chose them. */
 static void rank_tell_settings(
         struct hth_node *n, const unsigned char *challenge, struct hth_local_attached *out)
 {

@@ -142,7 +142,7 @@ static void look_start(struct hth_node *n, struct client *c, const struct hth_lo
 
 /* ---- Slots of this node -------------------------------------------------------------------------- */
 
-/* Sealed bytes are nobody's to change: the descriptor that goes with the lease only reads. */
+/* A sealed object never changes: the descriptor that goes with the lease cannot write. */
 static int lease_begin(struct hth_node *n, const struct client *c, struct hth_held *h,
         struct lease **out, int *out_fd, struct hearth_error *err)
 {
@@ -212,7 +212,7 @@ void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unm
 
 /* ---- Ranges of others' ---------------------------------------------------------------------------- */
 
-struct reading { /* a range on its way from a peer; ends by itself */
+struct reading { /* a range on its way from a peer; freed when it has arrived or failed */
     struct hth_node *node;
     uint32_t client;
     uint64_t request;
@@ -233,8 +233,9 @@ static void read_range_done(
     free(r);
 }
 
-/* Of the recovered save the plan knows the holders, unless that was an engine's before this one; of
- * the others, and then, they are the node whose ranks read it first and those that placement names. */
+/* Nodes to ask. For the recovered save the plan names them, unless an earlier engine of this node had
+ * that plan. Otherwise they are the node whose ranks wrote or read the object first, and those that
+ * placement names. */
 static uint32_t read_range_sources(struct hth_node *n, struct hth_save_id save,
         const struct hth_object *o, uint32_t out[HTH_PLAN_SOURCES])
 {
@@ -283,7 +284,7 @@ static int read_range_start(struct hth_node *n, struct reading *r, const struct 
             &fetch, err);
 }
 
-struct bringing { /* a foreign object */
+struct bringing { /* a foreign object on its way; freed likewise */
     struct hth_node *node;
     struct hth_save_id save;
     uint64_t object;

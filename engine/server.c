@@ -27,15 +27,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define ROUND_PACKETS 16  /* of one client before others have their turn */
-#define LAST_PACKETS  256 /* of a process that has died */
+#define ROUND_PACKETS 16  /* are read from one client before the others have their turn */
+#define LAST_PACKETS  256 /* are read from a process that has died */
 
 /* Epoll tags: kind in the upper half, client in the lower. */
 enum tag { TAG_LISTEN = 0x5e01, TAG_SOCKET = 0x5e02, TAG_PROCESS = 0x5e03 };
 
 struct answer {
     struct answer *next;
-    int fd; /* ours; -1: none */
+    int fd; /* owned; -1: none */
     size_t len;
     unsigned char bytes[];
 };
@@ -46,14 +46,14 @@ struct connection {
     pid_t pid;
     int fd, pidfd; /* pidfd -1: the connection alone decides */
     int is_gone;
-    int has_out; /* epoll waits for room, too */
+    int has_out; /* epoll waits for room to write, too */
     uint32_t waiting;
     struct answer *first, *last;
 };
 
 struct hth_server {
     int epoll_fd, listen_fd, dir_fd;
-    int spare_fd; /* given up for a moment to turn somebody away when there are no more */
+    int spare_fd; /* closed for a moment, where no other is left, to accept a connection and end it */
     uint32_t last_id, count;
     struct connection *clients;
     struct hth_server_events events;
@@ -144,7 +144,7 @@ static void server_read_packets(struct hth_server *s, struct connection *c, int 
     }
 }
 
-/* What it sent before is heard; a child that it forked may go on sending, and is not. */
+/* What the process sent before its end is read; what a child that it forked goes on sending is not. */
 static void server_process_ended(struct hth_server *s, struct connection *c)
 {
     server_read_packets(s, c, LAST_PACKETS);
@@ -199,7 +199,7 @@ static void server_welcome(struct hth_server *s, int fd)
         server_process_ended(s, c);
 }
 
-/* No descriptor is left: whoever waits would keep the loop spinning. */
+/* No descriptor is left for a connection, and one that waits to be accepted wakes epoll without end. */
 static void server_turn_away(struct hth_server *s)
 {
     int fd;
@@ -365,7 +365,8 @@ unsigned hth_server_reap(struct hth_server *s)
         *at = c->next;
         s->count--;
         n++;
-        s->events.gone(s->events.self, c->id); /* may answer others: marks, takes none away */
+        s->events.gone(
+                s->events.self, c->id); /* may answer other clients, which removes none of them */
         connection_free(c);
     }
     return n;
@@ -376,7 +377,7 @@ uint32_t hth_server_clients(const struct hth_server *s)
     return s->count;
 }
 
-/* Paths over sun_path's 107 bytes go through the descriptor of their folder. */
+/* A path longer than sun_path's 107 bytes is reached through its folder's descriptor. */
 static int server_listen(struct hth_server *s, const char *dir)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -387,7 +388,7 @@ static int server_listen(struct hth_server *s, const char *dir)
         snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/sock", s->dir_fd);
     s->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     unlinkat(s->dir_fd, "sock", 0);
-    /* The mode that bind() gives comes from the socket, and less the umask. */
+    /* bind() makes the file with the socket's mode, less the umask. */
     if (s->listen_fd < 0 || fchmod(s->listen_fd, 0600) ||
             bind(s->listen_fd, (const struct sockaddr *)&a, sizeof(a)) || listen(s->listen_fd, 512))
         return -1;
