@@ -3,7 +3,7 @@
  * hearthd's command line: one table for reading, checking and --help. An engine also runs inside
  * other people's programs, where getopt's process-wide state belongs to them.
  */
-#include "driver.h"
+#include "config.h"
 
 #include <errno.h>
 #include <net/if.h>
@@ -101,7 +101,7 @@ char *hth_config_help(void)
     return out;
 }
 
-static const struct option *find(const char *arg)
+static const struct option *config_find(const char *arg)
 {
     size_t len = strcspn(arg, "=");
 
@@ -111,7 +111,7 @@ static const struct option *find(const char *arg)
     return NULL;
 }
 
-static int set_number(
+static int config_set_number(
         struct hth_config *c, const struct option *o, const char *text, struct hearth_error *err)
 {
     char *at = (char *)c + o->at, *end = NULL;
@@ -132,7 +132,7 @@ static int set_number(
     return HEARTH_OK;
 }
 
-static int set_text(
+static int config_set_text(
         struct hth_config *c, const struct option *o, const char *text, struct hearth_error *err)
 {
     char *at = (char *)c + o->at;
@@ -160,7 +160,7 @@ struct hth_network hth_config_network(const struct hth_config *c)
         .trusted = !strcmp(c->network, "trusted") };
 }
 
-static int check_bind(const struct hth_config *c, const char *bind, struct hearth_error *err)
+static int config_check_bind(const struct hth_config *c, const char *bind, struct hearth_error *err)
 {
     enum hth_reach reach = hth_address_reach(bind);
     struct hth_network network = hth_config_network(c);
@@ -173,7 +173,7 @@ static int check_bind(const struct hth_config *c, const char *bind, struct heart
     return hth_network_check(&network, err);
 }
 
-static int check_network(const struct hth_config *c, struct hearth_error *err)
+static int config_check_network(const struct hth_config *c, struct hearth_error *err)
 {
     int rc;
 
@@ -183,7 +183,7 @@ static int check_network(const struct hth_config *c, struct hearth_error *err)
         return hth_fail(
                 err, HEARTH_EINVAL, 0, "--network is '%s': use hostile or trusted", c->network);
     for (uint32_t i = 0; i < c->binds || i == 0; i++)
-        if ((rc = check_bind(c, i ? c->more_binds[i - 1] : c->bind, err)))
+        if ((rc = config_check_bind(c, i ? c->more_binds[i - 1] : c->bind, err)))
             return rc;
     if (c->device[0] && !if_nametoindex(c->device))
         return hth_fail(err, HEARTH_EINVAL, errno,
@@ -192,7 +192,7 @@ static int check_network(const struct hth_config *c, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static int check_rest(const struct hth_config *c, struct hearth_error *err)
+static int config_check_rest(const struct hth_config *c, struct hearth_error *err)
 {
     static const char *const levels[] = { "error", "warn", "info", "debug", "trace" };
     struct hth_stop_point point = { 0 };
@@ -216,7 +216,7 @@ static int check_rest(const struct hth_config *c, struct hearth_error *err)
                    : HEARTH_OK;
 }
 
-static int check(struct hth_config *c, struct hearth_error *err)
+static int config_check(struct hth_config *c, struct hearth_error *err)
 {
     int rc;
 
@@ -234,11 +234,11 @@ static int check(struct hth_config *c, struct hearth_error *err)
     c->node[HTH_NAME_MAX] = '\0';
     if ((rc = hth_node_check(c->node, err)))
         return rc;
-    rc = check_network(c, err);
-    return rc ? rc : check_rest(c, err);
+    rc = config_check_network(c, err);
+    return rc ? rc : config_check_rest(c, err);
 }
 
-static int take(struct hth_config *c, const struct option *o, const char *value, int joined,
+static int config_take(struct hth_config *c, const struct option *o, const char *value, int joined,
         struct hearth_error *err)
 {
     uint32_t one = 1;
@@ -250,14 +250,14 @@ static int take(struct hth_config *c, const struct option *o, const char *value,
     if (o->kind == FLAG)
         memcpy((char *)c + o->at, &one, sizeof(one));
     else if (o->kind == NUMBER || o->kind == BIG)
-        return set_number(c, o, value, err);
+        return config_set_number(c, o, value, err);
     else
-        return set_text(c, o, value, err);
+        return config_set_text(c, o, value, err);
     return HEARTH_OK;
 }
 
 /* More than there are cores only stand in the way of the engine's own thread. */
-static uint32_t threads_default(void)
+static uint32_t config_threads(void)
 {
     cpu_set_t cores;
     int n = sched_getaffinity(0, sizeof(cores), &cores) ? THREADS_MAX : CPU_COUNT(&cores);
@@ -274,10 +274,10 @@ int hth_config_parse(
         .bind = "127.0.0.1",
         .network = "hostile",
         .log_level = "debug",
-        .threads = threads_default() };
+        .threads = config_threads() };
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
-        const struct option *o = !strncmp(arg, "--", 2) ? find(arg + 2) : NULL;
+        const struct option *o = !strncmp(arg, "--", 2) ? config_find(arg + 2) : NULL;
         const char *value = strchr(arg, '=');
         int joined = value != NULL;
 
@@ -285,8 +285,8 @@ int hth_config_parse(
             return hth_fail(err, HEARTH_EINVAL, 0,
                     "'%.100s' is no option of hearthd: see hearthd --help", arg);
         value = joined ? value + 1 : o->kind != FLAG && i + 1 < argc ? argv[++i] : NULL;
-        if ((rc = take(out, o, value, joined, err)))
+        if ((rc = config_take(out, o, value, joined, err)))
             return rc;
     }
-    return out->help || out->version ? HEARTH_OK : check(out, err);
+    return out->help || out->version ? HEARTH_OK : config_check(out, err);
 }

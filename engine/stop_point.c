@@ -31,7 +31,7 @@ int hth_stop_point_parse(struct hth_stop_point *out, const char *text, struct he
     return HEARTH_OK;
 }
 
-static void say_so(const struct hth_stop_point *p)
+static void stop_point_write(const struct hth_stop_point *p)
 {
     char from[sizeof(p->dir) + 16], to[sizeof(p->dir) + 16], text[HTH_POINT_NAME + 32];
     int n = snprintf(text, sizeof(text), "%s %ld\n", p->name, (long)getpid());
@@ -47,18 +47,19 @@ static void say_so(const struct hth_stop_point *p)
     close(fd);
 }
 
-static void reached(void *self, const char *point)
+static void stop_point_reached(void *self, const char *point)
 {
     struct hth_stop_point *p = self;
 
     if (strcmp(point, p->name) != 0 ||
             __atomic_add_fetch(&p->seen, 1, __ATOMIC_RELAXED) != p->count)
         return;
-    say_so(p);
+    stop_point_write(p);
     raise(SIGSTOP);
 }
 
 struct hth_points hth_stop_point_hook(struct hth_stop_point *point)
 {
-    return (struct hth_points){ .reached = point->name[0] ? reached : NULL, .self = point };
+    return (struct hth_points){ .reached = point->name[0] ? stop_point_reached : NULL,
+        .self = point };
 }

@@ -3,7 +3,7 @@
  * A request, judged before anybody takes it apart: its type, its length, and that every name in it
  * ends within its field. Whoever reads a name afterwards may treat it as a string.
  */
-#include "node_state.h"
+#include "request.h"
 
 #include <string.h>
 
@@ -41,7 +41,7 @@ static const struct {
 };
 
 /* As many names as it says, each in its own place. */
-static int names_end(const struct hth_local_recover *m, size_t len)
+static int request_names_end(const struct hth_local_recover *m, size_t len)
 {
     const char *name = (const char *)(m + 1);
 
@@ -53,7 +53,7 @@ static int names_end(const struct hth_local_recover *m, size_t len)
     return 1;
 }
 
-int packet_is_whole(const struct hth_local_head *head, size_t len)
+int request_is_whole(const struct hth_local_head *head, size_t len)
 {
     const char *bytes = (const char *)head;
     size_t i = 0, count = sizeof(kinds) / sizeof(kinds[0]);
@@ -66,5 +66,5 @@ int packet_is_whole(const struct hth_local_head *head, size_t len)
         return 0;
     if (kinds[i].text_len && !memchr(bytes + kinds[i].text_at, '\0', kinds[i].text_len))
         return 0;
-    return head->type != HTH_LOCAL_RECOVER || names_end((const void *)head, len);
+    return head->type != HTH_LOCAL_RECOVER || request_names_end((const void *)head, len);
 }
