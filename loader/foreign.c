@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Foreign containers, on a member. Their files have no checksums, so each is digested before the
- * inventory goes up, and only where no save was protected yet:
+ * Foreign containers, on a member, only where no save was protected yet. Their files have no checksums,
+ * so each is digested before the inventory goes up:
  *
  *   start ──► fstat, digest (workers) ──► inventory with names ──► plan: manifest of all ──► fetch
+ *              tell.c                      foreign_see                                       foreign_needs
  *
  * What this node needs is what its ranks own by the files' names, `.metadata`, and the common names.
  */
@@ -27,30 +28,7 @@ int foreign_listed(const struct hth_recover *r, const struct hth_held_save *s)
     return s->id.epoch != 0 && (!hth_save_foreign(s->id) || !protected_here(r->ctx));
 }
 
-/* ---- Digests ---------------------------------------------------------------------------------- */
-
-static void digest(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h)
-{
-    struct hearth_error err;
-
-    h->verified = 0;
-    if (!hth_foreign_whole(h->slot->fd, h->object.data_len))
-        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out",
-                "step-%" PRIu64 "_ckpt/%s is not used: it has been cut since this engine started",
-                s->id.step, h->object.name);
-    else if (tell_digest(r, s, h, &err))
-        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out", "%s", err.text);
-}
-
-void foreign_digest(struct hth_recover *r)
-{
-    if (protected_here(r->ctx))
-        return;
-    for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next)
-        for (struct hth_held *h = s->held; h && hth_save_foreign(s->id); h = h->next)
-            if (!s->removed && !s->unfinished && h->state == HTH_HELD_SEALED && h->slot)
-                digest(r, s, h);
-}
+/* ---- The inventory ----------------------------------------------------------------------------- */
 
 int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out)
 {
@@ -105,20 +83,6 @@ void foreign_needs(struct hth_recover *r, struct hth_held_save *s)
             h = NULL;
         }
         if (!h && needed(r, o))
-            carry_fetch(r, i);
+            pull_object(r, i);
     }
-}
-
-void foreign_end(struct hth_recover *r, struct hearth_recovery *info)
-{
-    char from[sizeof(info->text)];
-    const char *sources = strchr(info->text, ';');
-
-    snprintf(from, sizeof(from), "%s", sources ? sources : "");
-    info->epoch = 0;
-    snprintf(info->text, sizeof(info->text),
-            "step %" PRIu64 " of a container that Hearth did not write, unprotected until the next "
-            "save%.150s",
-            info->step, from);
-    hth_say(&r->ctx->log, HEARTH_LOG_WARN, "unprotected", "%s", info->text);
 }

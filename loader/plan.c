@@ -252,6 +252,13 @@ int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct 
     return HEARTH_OK;
 }
 
+uint32_t hth_plan_index(const struct hth_plan *p, uint64_t object)
+{
+    const struct hth_object *o = hth_manifest_find(&p->manifest, object);
+
+    return o ? (uint32_t)(o - p->manifest.object) : UINT32_MAX;
+}
+
 void hth_plan_fini(struct hth_plan *p)
 {
     hth_manifest_fini(&p->manifest);

@@ -80,6 +80,8 @@ struct hth_plan {
 size_t hth_plan_bytes(const struct hth_plan *p);
 void hth_plan_encode(const struct hth_plan *p, unsigned char *out);
 int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct hearth_error *err);
+/* Its place in the manifest, or UINT32_MAX. */
+uint32_t hth_plan_index(const struct hth_plan *p, uint64_t object);
 void hth_plan_fini(struct hth_plan *p);
 
 #endif

@@ -22,65 +22,6 @@ int hth_recover_open(struct hth_ctx *ctx, const struct hth_recover_events *event
     return HEARTH_OK;
 }
 
-/* What was chosen and from whom it came, in words. */
-static void tell_sources(struct hth_recover *r, struct hearth_recovery *info)
-{
-    const struct hth_epoch *e = r->ctx->epoch;
-    uint64_t *from = calloc(e->nodes, sizeof(*from));
-    uint64_t total = 0;
-    size_t size = sizeof(info->text);
-    int n = snprintf(
-            info->text, size, "step %" PRIu64 " of epoch %" PRIu64, info->step, info->epoch);
-
-    if (from)
-        hth_transfer_pulled(r->ctx, &total, from); /* counted since the join */
-    for (uint32_t i = 0; from && i < e->nodes; i++) {
-        if (!from[i])
-            continue;
-        info->sources++;
-        if (n > 0 && (size_t)n < size)
-            n += snprintf(info->text + n, size - (size_t)n, "; %.1f MiB from node %s",
-                    (double)from[i] / 1048576.0, e->member[i].node);
-    }
-    free(from);
-}
-
-static void tell_times(const struct hth_recover *r, struct hearth_recovery *info)
-{
-    info->inventory_ms = (uint32_t)(r->t_told - r->t_start);
-    info->plan_ms = (uint32_t)(r->t_plan - r->t_told);
-    info->pull_ms = (uint32_t)(r->t_pull - r->t_plan);
-    info->verify_ms = (uint32_t)(r->t_verify - r->t_plan);
-    info->vote_ms = (uint32_t)(hth_now_ms(&r->ctx->clock) - r->t_vote);
-}
-
-void recover_end(struct hth_recover *r, int code, const struct hearth_error *err)
-{
-    struct hearth_recovery info = { .struct_size = sizeof(info) };
-    struct hth_save_id save = { 0 };
-    uint64_t total = 0;
-
-    r->state = ENDED;
-    if (r->has_plan && !code) {
-        save = r->plan.chosen;
-        info.step = save.step;
-        info.epoch = save.epoch;
-        info.beyond = r->plan.beyond;
-        hth_transfer_pulled(r->ctx, &total, NULL);
-        info.pulled_bytes = total - r->pulled_before;
-        tell_times(r, &info);
-        info.degraded = 1;
-        if (info.step || info.epoch)
-            tell_sources(r, &info);
-        else
-            snprintf(info.text, sizeof(info.text), "nothing to recover");
-    }
-    if (hth_save_foreign(save))
-        foreign_end(r, &info);
-    info.now_epoch = r->ctx->epoch ? r->ctx->epoch->epoch : 0;
-    r->events.on_end(r->events.self, code, err, save, &info);
-}
-
 void hth_recover_join(struct hth_recover *r)
 {
     struct hearth_error err;
@@ -207,7 +148,7 @@ void hth_recover_blob(
     if (id->kind == HTH_BLOB_PLAN)
         on_plan(r, id, bytes, len);
     else if (id->kind == HTH_BLOB_RAW)
-        carry_raw(r, id, NULL);
+        pull_raw_ended(r, id, NULL);
     else if (hth_is_coordinator(r->ctx))
         choose_manifest(r, id, bytes, len);
 }
@@ -216,7 +157,7 @@ void hth_recover_blob_failed(
         struct hth_recover *r, const struct hth_blob_id *id, const struct hearth_error *err)
 {
     hth_say(&r->ctx->log, HEARTH_LOG_ERROR, "raw-failed", "%s", err->text);
-    carry_raw(r, id, err);
+    pull_raw_ended(r, id, err);
 }
 
 /* ---- GO ------------------------------------------------------------------------------------------ */
@@ -363,12 +304,12 @@ void hth_recover_tick(struct hth_recover *r)
         else if (r->state == TOLD)
             tell_inventory(r);
         else if (r->state == VOTED)
-            carry_vote(r);
+            vote_say(r);
         else if (r->state == REFUSED)
             say_refused(r);
     }
     if (r->later && now_ms >= r->later_ms)
-        carry_fetch_later(r);
+        pull_later(r);
     if (hth_is_coordinator(r->ctx))
         choose_tick(r, now_ms);
 }
@@ -385,7 +326,7 @@ uint64_t hth_recover_due_ms(const struct hth_recover *r)
 uint32_t hth_recover_sources(
         const struct hth_recover *r, uint64_t object, uint32_t out[HTH_PLAN_SOURCES])
 {
-    uint32_t index = r->has_plan ? carry_index(&r->plan.manifest, object) : UINT32_MAX;
+    uint32_t index = r->has_plan ? hth_plan_index(&r->plan, object) : UINT32_MAX;
 
     if (index == UINT32_MAX)
         return 0;
@@ -397,7 +338,7 @@ void hth_recover_close(struct hth_recover *r)
 {
     if (!r)
         return;
-    carry_close(r);
+    pull_close(r);
     choose_fini(r);
     names_close(r);
     hth_plan_fini(&r->plan);

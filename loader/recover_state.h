@@ -139,36 +139,44 @@ void give_vote(struct hth_recover *r, uint32_t origin, const unsigned char *byte
 void give_resume(struct hth_recover *r); /* GO was said before this process began */
 
 /* recover.c */
-void recover_end(struct hth_recover *r, int code, const struct hearth_error *err);
 struct hth_blob_id recover_plan_id(const struct hth_recover *r, uint32_t serial);
 void recover_go(struct hth_recover *r, const unsigned char *bytes, size_t len);
+
+/* end.c */
+void recover_end(struct hth_recover *r, int code, const struct hearth_error *err);
 
 /* tell.c: what a member holds */
 int tell_look(struct hth_recover *r); /* 1: the inventory is told when all was looked at */
 int tell_make(struct hth_recover *r, struct hearth_error *err); /* r->inventory */
-/* The digest of a raw object or a foreign file, that the inventory waits for; what is not right is given up. */
-int tell_digest(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h,
-        struct hearth_error *err);
-void tell_inventory(struct hth_recover *r); /* up, as it was made */
+void tell_inventory(struct hth_recover *r);                     /* up, as it was made */
 /* The coordinator asks: its engine is a new one and knows nothing of the plan that we may have. */
 void tell_again(struct hth_recover *r, const unsigned char *bytes, size_t len);
 
 /* carry.c: a member and the plan */
 void carry_out(struct hth_recover *r);
-void carry_vote(struct hth_recover *r);                          /* up, as it was made */
-int carry_fetch(struct hth_recover *r, uint32_t index);          /* of the plan's manifest */
-uint32_t carry_index(const struct hth_manifest *m, uint64_t id); /* UINT32_MAX: not in it */
-void carry_fetch_later(struct hth_recover *r);                   /* what could not begin */
+
+/* pull.c: `index` is of the plan's manifest */
+void pull_begin(
+        struct hth_recover *r); /* of a new plan: nothing of the one before counts any more */
+int pull_object(struct hth_recover *r, uint32_t index);
+void pull_raw(struct hth_recover *r, uint32_t index);
+void pull_verify(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h);
+void pull_ended(struct hth_recover *r); /* one less is waited for; the vote after the last */
+void pull_later(struct hth_recover *r); /* what could not begin */
 /* A raw object is here, or cannot be written. */
-void carry_raw(struct hth_recover *r, const struct hth_blob_id *id, const struct hearth_error *err);
-void carry_close(struct hth_recover *r);
+void pull_raw_ended(
+        struct hth_recover *r, const struct hth_blob_id *id, const struct hearth_error *err);
+void pull_close(struct hth_recover *r);
+
+/* vote.c */
+void vote_no(struct hth_recover *r, int code, const char *text); /* the first reason stays */
+void vote_cast(struct hth_recover *r);
+void vote_say(struct hth_recover *r); /* up, as it was cast */
 
 /* foreign.c: a member */
 int foreign_listed(const struct hth_recover *r, const struct hth_held_save *s);
-void foreign_digest(struct hth_recover *r); /* what the inventory waits for */
 int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out);
 void foreign_needs(struct hth_recover *r, struct hth_held_save *s);
-void foreign_end(struct hth_recover *r, struct hearth_recovery *info);
 
 /* foreign_choose.c: the coordinator */
 int foreign_candidates(struct hth_recover *r);

@@ -82,7 +82,8 @@ static void on_digested(void *self, struct hth_held_save *save, struct hth_held 
         digested(r);
 }
 
-int tell_digest(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h,
+/* The inventory waits for it; what is not right is given up. */
+static int digest_held(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h,
         struct hearth_error *err)
 {
     struct digesting *d = malloc(sizeof(*d));
@@ -110,10 +111,34 @@ static void look_at_raws(struct hth_recover *r, struct hth_held_save *s)
     for (struct hth_held *h = s->held; h; h = next) {
         next = h->next;
         if (h->object.kind != HTH_OBJECT_RAW || h->state != HTH_HELD_SEALED ||
-                !tell_digest(r, s, h, &err))
+                !digest_held(r, s, h, &err))
             continue;
         hth_say(&r->ctx->log, HEARTH_LOG_ERROR, "copy-bad", "%s", err.text);
         hth_held_drop(r->ctx, s, h);
+    }
+}
+
+static void look_at_foreign(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h)
+{
+    struct hearth_error err;
+
+    h->verified = 0;
+    if (!hth_foreign_whole(h->slot->fd, h->object.data_len))
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out",
+                "step-%" PRIu64 "_ckpt/%s is not used: it has been cut since this engine started",
+                s->id.step, h->object.name);
+    else if (digest_held(r, s, h, &err))
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out", "%s", err.text);
+}
+
+static void look_at_containers(struct hth_recover *r)
+{
+    for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next) {
+        if (!hth_save_foreign(s->id) || !foreign_listed(r, s) || s->removed || s->unfinished)
+            continue;
+        for (struct hth_held *h = s->held; h; h = h->next)
+            if (h->state == HTH_HELD_SEALED && h->slot)
+                look_at_foreign(r, s, h);
     }
 }
 
@@ -125,7 +150,7 @@ int tell_look(struct hth_recover *r)
         hth_held_look(r->ctx, s);
         look_at_raws(r, s);
     }
-    foreign_digest(r);
+    look_at_containers(r);
     return r->digesting != 0;
 }
 
