@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Foreign containers, at the coordinator, where no save of Hearth's own is a candidate. Nobody wrote
- * down what a step consists of, so its manifest is made of what the nodes have (foreign_copies.c):
- *
- *   whole                 `.metadata` is somewhere, all files that it names are, and have the items
- *                         that it says; where it names none: every rank up to the highest has a file
- *   unfinished anywhere   not a candidate
+ * Is a foreign step whole? `.metadata` is somewhere, all files that it names are, and have the items that
+ * it says; where it names none: every rank up to the highest has a file.
  *
  * `.metadata` is brought here for that, if another node has it: this node needs it anyway. A worker
  * reads it (foreign_names.c).
@@ -17,93 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const struct hth_seen_save *seen_by(
-        const struct hth_recover *r, uint32_t node, struct hth_save_id id)
-{
-    return hth_inventory_find(&r->co.from[node].inventory, id);
-}
-
-/* ---- A manifest of what is there --------------------------------------------------------------- */
-
-static int encode(struct candidate *c)
-{
-    int rc = hth_manifest_encode(&c->manifest, c->bytes, NULL);
-
-    if (!rc)
-        memcpy(c->digest, c->manifest.digest, HTH_DIGEST);
-    return rc;
-}
-
-static int make_manifest(struct hth_recover *r, struct candidate *c)
-{
-    struct hth_manifest *m = &c->manifest;
-    int rc;
-
-    *m = (struct hth_manifest){ .save = c->id, .world = 1 };
-    if (foreign_copies(r, c))
-        return HEARTH_ENOMEM;
-    memcpy(m->job, r->ctx->opts.job, sizeof(m->job));
-    for (uint32_t i = 0; i < m->objects; i++)
-        if (m->object[i].owner != HTH_OWNER_NONE && m->object[i].owner >= m->world)
-            m->world = m->object[i].owner + 1;
-    m->nodes = r->co.nodes < m->world ? r->co.nodes : m->world;
-    c->len = hth_manifest_bytes(m);
-    c->bytes = malloc(c->len);
-    rc = c->bytes ? encode(c) : HEARTH_ENOMEM;
-    c->has_manifest = !rc;
-    return rc;
-}
-
-/* ---- Candidates --------------------------------------------------------------------------------- */
-
-static int usable(const struct hth_recover *r, struct hth_save_id id)
-{
-    uint32_t objects = 0;
-
-    for (uint32_t i = 0; i < r->co.candidates; i++)
-        if (hth_save_cmp(r->co.candidate[i].id, id) == 0)
-            return 0;
-    for (uint32_t k = 0; k < r->co.nodes; k++) {
-        const struct hth_seen_save *s = seen_by(r, k, id);
-
-        if (s && s->unfinished) {
-            hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-unfinished",
-                    "step %" PRIu64 " is not considered: node %s has an unfinished marker of it",
-                    id.step, r->ctx->epoch->member[k].node);
-            return 0;
-        }
-        objects += s ? s->objects : 0;
-    }
-    return objects != 0;
-}
-
-static int add(struct hth_recover *r, struct hth_save_id id)
-{
-    struct candidate *more =
-            realloc(r->co.candidate, (r->co.candidates + 1) * sizeof(*r->co.candidate));
-
-    if (!more)
-        return HEARTH_ENOMEM;
-    r->co.candidate = more;
-    more[r->co.candidates] = (struct candidate){ .id = id };
-    return make_manifest(r, &more[r->co.candidates++]);
-}
-
-int foreign_candidates(struct hth_recover *r)
-{
-    for (uint32_t k = 0; k < r->co.nodes; k++) {
-        const struct hth_inventory *inv = &r->co.from[k].inventory;
-
-        for (uint32_t i = 0; i < inv->saves; i++)
-            if (hth_save_foreign(inv->save[i].id) && usable(r, inv->save[i].id) &&
-                    add(r, inv->save[i].id))
-                return HEARTH_ENOMEM;
-    }
-    return HEARTH_OK;
-}
-
-/* ---- Is it whole? ------------------------------------------------------------------------------- */
 
 /* The newest that fails says why nothing is recovered, if nothing is. */
 static int lost(struct hth_recover *r, struct candidate *c, const char *what, const char *name)
@@ -122,6 +31,7 @@ struct bringing {
     struct hth_recover *r;
     uint32_t generation;
     struct hth_save_id save;
+    foreign_done_fn *done;
 };
 
 static void on_metadata(
@@ -140,11 +50,12 @@ static void on_metadata(
         }
     }
     if (b->generation == r->generation)
-        choose_tick(r, hth_now_ms(&r->ctx->clock));
+        b->done(r);
     free(b);
 }
 
-static void bring_metadata(struct hth_recover *r, struct candidate *c, const struct hth_object *o)
+static void bring_metadata(struct hth_recover *r, struct candidate *c, const struct hth_object *o,
+        foreign_done_fn *done)
 {
     struct bringing *b = malloc(sizeof(*b));
     uint64_t now_ms = hth_now_ms(&r->ctx->clock);
@@ -154,7 +65,7 @@ static void bring_metadata(struct hth_recover *r, struct candidate *c, const str
     c->metadata = HEARTH_ENOMEM;
     if (!b)
         return;
-    *b = (struct bringing){ r, r->generation, c->id };
+    *b = (struct bringing){ r, r->generation, c->id, done };
     for (uint32_t k = 0; k < r->co.nodes && count < HTH_PLAN_SOURCES; k++)
         if (k != r->ctx->epoch->self && hth_inventory_has(&r->co.from[k].inventory, c->id, o))
             node[count++] = k;
@@ -199,19 +110,17 @@ static void look_for_ranks(struct hth_recover *r, struct candidate *c)
 }
 
 /* From here on the manifest says which files are listed. */
-static void take_listed(struct hth_recover *r, struct candidate *c)
+static void take_listed(struct hth_recover *r, struct candidate *c, const struct names_found *found)
 {
     for (uint32_t i = 0; i < c->manifest.objects; i++)
-        c->manifest.object[i].listed = c->names->files.object[i].listed;
-    if (encode(c))
+        c->manifest.object[i].listed = found->files.object[i].listed;
+    if (foreign_encode(c))
         lost(r, c, "no memory for its ", "manifest");
 }
 
 /* Its `.metadata` was read: once, since c is whole or lost after it. */
-static int look_for_all(struct hth_recover *r, struct candidate *c)
+static int look_for_all(struct hth_recover *r, struct candidate *c, const struct names_found *n)
 {
-    struct names *n = c->names;
-
     if (n->unknown.code)
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "metadata-unknown",
                 "step %" PRIu64
@@ -221,34 +130,35 @@ static int look_for_all(struct hth_recover *r, struct candidate *c)
     if (n->wrong)
         lost(r, c, n->wrong, n->name);
     else if (n->any)
-        take_listed(r, c);
+        take_listed(r, c, n);
     else
         look_for_ranks(r, c);
-    names_leave(n);
+    names_leave(c->names);
     c->names = NULL;
     return 1;
 }
 
-int foreign_look(struct hth_recover *r, struct candidate *c)
+int foreign_look(struct hth_recover *r, struct candidate *c, foreign_done_fn *done)
 {
-    const struct hth_object *o = names_find(&c->manifest, HTH_METADATA);
+    const struct hth_object *o = foreign_file_find(&c->manifest, HTH_METADATA);
     struct hth_held_save *s = hth_holdings_find(r->ctx, c->id);
     struct hth_held *h = o && s ? hth_held_find(s, o->id) : NULL;
+    const struct names_found *found = names_found(c->names);
 
     if (c->names)
-        return c->names->ended ? look_for_all(r, c) : 0;
+        return found ? look_for_all(r, c, found) : 0;
     if (!o)
         return lost(r, c, "no node has its ", HTH_METADATA);
     if (h && h->state == HTH_HELD_SEALED && h->slot && h->verified &&
             !memcmp(h->object.digest, o->digest, HTH_DIGEST))
-        return names_start(r, c, h) ? lost(r, c, "no memory to read its ", HTH_METADATA) : 0;
+        return names_start(r, c, h, done) ? lost(r, c, "no memory to read its ", HTH_METADATA) : 0;
     if (c->metadata < 0)
         return lost(r, c, "no node gives its ", HTH_METADATA);
     if (c->metadata)
         return 0;
     if (h)
         hth_held_drop(r->ctx, s, h); /* another's is the one that counts */
-    bring_metadata(r, c, o);
+    bring_metadata(r, c, o, done);
     return c->metadata < 0 ? lost(r, c, "no node gives its ", HTH_METADATA) : 0;
 }
 
@@ -256,7 +166,7 @@ int foreign_waits(const struct hth_recover *r, char *out, size_t len)
 {
     for (uint32_t i = 0; i < r->co.candidates; i++) {
         const struct candidate *c = &r->co.candidate[i];
-        int read = c->names && !c->names->ended;
+        int read = c->names && !names_found(c->names);
 
         if (c->lost || c->whole || (!read && c->metadata != 1))
             continue;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which files a foreign step consists of, from what all nodes have. Nobody wrote it down, so of the copies
- * of each file one is taken, in this order:
+ * Foreign containers, at the coordinator, where no save of Hearth's own was protected yet: each step that
+ * some node has, and that none has a marker `unfinished` of, is a candidate. Nobody wrote down which files
+ * it consists of, so its manifest is made of what all nodes have; of the copies of each file one is taken,
+ * in this order:
  *
  *   `.metadata`    one that is understood; one that is whole
  *   a rank's file  its writer's own: a link into the writer's buffers, or where that rank is now;
@@ -17,6 +19,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- One copy of each file ---------------------------------------------------------------------- */
 
 struct copy {
     const struct hth_object *object;
@@ -115,7 +119,7 @@ static uint32_t alike(const struct copies *all, uint32_t first)
     return n;
 }
 
-int foreign_copies(const struct hth_recover *r, struct candidate *c)
+static int take_files(const struct hth_recover *r, struct candidate *c)
 {
     struct copies all;
     uint32_t metadata, n, kept = 0;
@@ -138,4 +142,84 @@ int foreign_copies(const struct hth_recover *r, struct candidate *c)
     c->manifest.objects = kept;
     free(all.at);
     return c->manifest.object && c->look ? HEARTH_OK : HEARTH_ENOMEM;
+}
+
+/* ---- A manifest of them --------------------------------------------------------------------------- */
+
+int foreign_encode(struct candidate *c)
+{
+    int rc = hth_manifest_encode(&c->manifest, c->bytes, NULL);
+
+    if (!rc)
+        memcpy(c->digest, c->manifest.digest, HTH_DIGEST);
+    return rc;
+}
+
+static int make_manifest(struct hth_recover *r, struct candidate *c)
+{
+    struct hth_manifest *m = &c->manifest;
+    int rc;
+
+    *m = (struct hth_manifest){ .save = c->id, .world = 1 };
+    if (take_files(r, c))
+        return HEARTH_ENOMEM;
+    memcpy(m->job, r->ctx->opts.job, sizeof(m->job));
+    for (uint32_t i = 0; i < m->objects; i++)
+        if (m->object[i].owner != HTH_OWNER_NONE && m->object[i].owner >= m->world)
+            m->world = m->object[i].owner + 1;
+    m->nodes = r->co.nodes < m->world ? r->co.nodes : m->world;
+    c->len = hth_manifest_bytes(m);
+    c->bytes = malloc(c->len);
+    rc = c->bytes ? foreign_encode(c) : HEARTH_ENOMEM;
+    c->has_manifest = !rc;
+    return rc;
+}
+
+const struct hth_object *foreign_file_find(const struct hth_manifest *files, const char *name)
+{
+    const struct hth_object *o = hth_manifest_find(files, hth_foreign_object(name, 0).id);
+
+    return o && !strcmp(o->name, name) ? o : NULL;
+}
+
+/* ---- Candidates --------------------------------------------------------------------------------- */
+
+static int usable(struct hth_recover *r, struct hth_save_id id)
+{
+    uint32_t objects = 0;
+
+    if (candidate_find(r, id))
+        return 0;
+    for (uint32_t k = 0; k < r->co.nodes; k++) {
+        const struct hth_seen_save *s = hth_inventory_find(&r->co.from[k].inventory, id);
+
+        if (s && s->unfinished) {
+            hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-unfinished",
+                    "step %" PRIu64 " is not considered: node %s has an unfinished marker of it",
+                    id.step, r->ctx->epoch->member[k].node);
+            return 0;
+        }
+        objects += s ? s->objects : 0;
+    }
+    return objects != 0;
+}
+
+static int add(struct hth_recover *r, struct hth_save_id id)
+{
+    struct candidate *c = candidate_add(r, id);
+
+    return c ? make_manifest(r, c) : HEARTH_ENOMEM;
+}
+
+int foreign_candidates(struct hth_recover *r)
+{
+    for (uint32_t k = 0; k < r->co.nodes; k++) {
+        const struct hth_inventory *inv = &r->co.from[k].inventory;
+
+        for (uint32_t i = 0; i < inv->saves; i++)
+            if (hth_save_foreign(inv->save[i].id) && usable(r, inv->save[i].id) &&
+                    add(r, inv->save[i].id))
+                return HEARTH_ENOMEM;
+    }
+    return HEARTH_OK;
 }

@@ -48,7 +48,7 @@ static uint32_t file_of(struct item_places *p, struct hearth_text path)
     if (path.data == p->last)
         return p->file;
     snprintf(name, sizeof(name), "%.*s", (int)path.len, path.data);
-    o = names_find(p->files, name);
+    o = foreign_file_find(p->files, name);
     p->last = path.data;
     p->file = o ? (uint32_t)(o - p->files->object) : UINT32_MAX;
     return p->file;

@@ -3,7 +3,7 @@
  * Which files a `.metadata` names, found by a worker: that of a large model takes seconds, and peers
  * would take this engine for dead.
  *
- *   names_start ─► worker: decode, look for each name ─► ended ─► choose_tick
+ *   names_start ─► worker: decode, look for each name ─► ended ─► done()
  *        │                                                 ▲
  *        └─ names_leave: nobody waits any more ────────────┴─► freed for nothing
  *
@@ -19,30 +19,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct names {
+    struct hth_recover *r;
+    struct names *next; /* r->reading */
+    struct hth_work work;
+    foreign_done_fn *done;
+    int left;              /* nobody waits for it any more */
+    int ended;             /* else all below is a worker's */
+    struct hth_slot *slot; /* leased */
+    size_t len;
+    struct hth_foreign_look *look; /* [found.files.objects] a copy of the candidate's */
+    struct names_found found;
+};
+
 #define names_of(work_at) ((struct names *)(void *)((char *)(work_at)-offsetof(struct names, work)))
 
 /* ---- On a worker -------------------------------------------------------------------------------- */
 
-const struct hth_object *names_find(const struct hth_manifest *files, const char *name)
-{
-    const struct hth_object *o = hth_manifest_find(files, hth_foreign_object(name, 0).id);
-
-    return o && !strcmp(o->name, name) ? o : NULL;
-}
-
 /* 1: it is somewhere. What is nobody's has items all the same, since `.metadata` says so. */
 static int see(struct names *n, const char *name)
 {
-    const struct hth_object *o = names_find(&n->files, name);
+    const struct hth_object *o = foreign_file_find(&n->found.files, name);
 
-    n->any = 1;
+    n->found.any = 1;
     if (!o) {
-        n->wrong = "on no node is a file that its .metadata names, ";
-        snprintf(n->name, sizeof(n->name), "%s", name);
+        n->found.wrong = "on no node is a file that its .metadata names, ";
+        snprintf(n->found.name, sizeof(n->found.name), "%s", name);
         return 0;
     }
     if (o->owner == HTH_OWNER_NONE)
-        n->files.object[o - n->files.object].listed = 1;
+        n->found.files.object[o - n->found.files.object].listed = 1;
     return 1;
 }
 
@@ -53,15 +59,16 @@ static void see_places(struct names *n, struct hearth_metadata *md)
     const char *last = NULL;
     char name[HTH_NAME_MAX + 1], say[HTH_KEY_TEXT];
 
-    for (size_t i = 0; !n->wrong && !hearth_metadata_stored_at(md, i, &s, NULL); i++) {
+    for (size_t i = 0; !n->found.wrong && !hearth_metadata_stored_at(md, i, &s, NULL); i++) {
         if (s.path.data == last)
             continue;
         last = s.path.data;
         snprintf(name, sizeof(name), "%.*s", (int)s.path.len, s.path.data);
         if (strlen(name) != s.path.len || hth_object_name_check(name, NULL)) {
-            n->any = 1;
-            n->wrong = "its .metadata names a file that Hearth cannot hold, ";
-            snprintf(n->name, sizeof(n->name), "%s", hth_key_text(s.path.data, s.path.len, say));
+            n->found.any = 1;
+            n->found.wrong = "its .metadata names a file that Hearth cannot hold, ";
+            snprintf(n->found.name, sizeof(n->found.name), "%s",
+                    hth_key_text(s.path.data, s.path.len, say));
         } else if (!see(n, name)) {
             return;
         }
@@ -73,14 +80,14 @@ static void see_items(struct names *n, struct hearth_metadata *md)
 {
     uint32_t file;
 
-    if (n->wrong)
+    if (n->found.wrong)
         return;
-    if (names_match(md, &n->files, n->look, &file)) {
-        n->wrong = "no memory to compare its files with its ";
-        snprintf(n->name, sizeof(n->name), "%s", HTH_METADATA);
+    if (names_match(md, &n->found.files, n->look, &file)) {
+        n->found.wrong = "no memory to compare its files with its ";
+        snprintf(n->found.name, sizeof(n->found.name), "%s", HTH_METADATA);
     } else if (file != UINT32_MAX) {
-        n->wrong = "of another save than its .metadata, with other items, is ";
-        snprintf(n->name, sizeof(n->name), "%s", n->files.object[file].name);
+        n->found.wrong = "of another save than its .metadata, with other items, is ";
+        snprintf(n->found.name, sizeof(n->found.name), "%s", n->found.files.object[file].name);
     }
 }
 
@@ -100,9 +107,9 @@ static void read_run(struct hth_work *work)
     struct hearth_metadata *md;
 
     if (!hth_foreign_whole(n->slot->fd, n->len)) {
-        n->wrong = "somebody has cut its ";
-        snprintf(n->name, sizeof(n->name), "%s", HTH_METADATA);
-    } else if (hearth_metadata_open(n->slot->base, n->len, &md, &n->unknown)) {
+        n->found.wrong = "somebody has cut its ";
+        snprintf(n->found.name, sizeof(n->found.name), "%s", HTH_METADATA);
+    } else if (hearth_metadata_open(n->slot->base, n->len, &md, &n->found.unknown)) {
         see_texts(n, n->slot->base, n->len);
     } else {
         see_places(n, md);
@@ -115,7 +122,7 @@ static void read_run(struct hth_work *work)
 
 static void names_free(struct names *n)
 {
-    hth_manifest_fini(&n->files);
+    hth_manifest_fini(&n->found.files);
     free(n->look);
     free(n);
 }
@@ -142,7 +149,7 @@ static void read_done(struct hth_work *work)
     if (n->left)
         names_free(n);
     else
-        choose_tick(r, hth_now_ms(&r->ctx->clock));
+        n->done(r);
 }
 
 static void *copy_of(const void *from, size_t len)
@@ -154,22 +161,24 @@ static void *copy_of(const void *from, size_t len)
     return copy;
 }
 
-int names_start(struct hth_recover *r, struct candidate *c, const struct hth_held *held)
+int names_start(struct hth_recover *r, struct candidate *c, const struct hth_held *held,
+        foreign_done_fn *done)
 {
     struct names *n = calloc(1, sizeof(*n));
 
     if (n) {
-        n->files.object =
+        n->found.files.object =
                 copy_of(c->manifest.object, c->manifest.objects * sizeof(*c->manifest.object));
         n->look = copy_of(c->look, c->manifest.objects * sizeof(*c->look));
     }
-    if (!n || !n->files.object || !n->look) {
+    if (!n || !n->found.files.object || !n->look) {
         if (n)
             names_free(n);
         return HEARTH_ENOMEM;
     }
-    n->files.objects = c->manifest.objects;
+    n->found.files.objects = c->manifest.objects;
     n->r = r;
+    n->done = done;
     n->slot = held->slot;
     n->len = held->object.data_len;
     n->work = (struct hth_work){ .run = read_run, .done = read_done };
@@ -180,6 +189,11 @@ int names_start(struct hth_recover *r, struct candidate *c, const struct hth_hel
     hth_point(&r->ctx->points, "metadata");
     r->ctx->workers.submit(r->ctx->workers.self, &n->work);
     return HEARTH_OK;
+}
+
+const struct names_found *names_found(const struct names *n)
+{
+    return n && n->ended ? &n->found : NULL;
 }
 
 void names_leave(struct names *n)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator gives the plan to all by blob, and says GO when all have voted for it.
+ * The coordinator gives the plan to all by blob, and says GO.
  *
  * An engine that dies before GO and is started again under its ranks: a member's is given the same
  * plan again; the coordinator's asks all to say again what they hold, and plans anew under the next
@@ -11,10 +11,7 @@
 
 #include "core/base/bytes.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-
-#define PLAN_TRIES 3 /* a save that was protected is not given up for one bad cable */
 
 /* ---- Plan ------------------------------------------------------------------------------------------ */
 
@@ -65,7 +62,7 @@ static void fill_keeps(struct hth_recover *r, struct hth_plan *p)
         const struct hth_keep *k = &r->co.from[n].inventory.keep;
 
         for (uint32_t i = 0; i < k->saves; i++) {
-            const struct candidate *c = choose_find(r, k->save[i]);
+            const struct candidate *c = candidate_find(r, k->save[i]);
 
             if (c && c->whole && hth_save_cmp(c->id, p->chosen) <= 0)
                 add_keep(p, c->id);
@@ -113,15 +110,15 @@ void give_plan(struct hth_recover *r, const struct candidate *c)
     r->co.votes = 0;
     if (!bytes) {
         free(plan.sources);
-        choose_fail(r, HEARTH_ENOMEM, "the coordinator has no memory for the plan");
+        fail_epoch(r, HEARTH_ENOMEM, "the coordinator has no memory for the plan");
         return;
     }
     hth_plan_encode(&plan, bytes);
     free(plan.sources);
     if (serial_write(r->ctx, r->co.serial, bytes, len, &err))
-        choose_fail(r, err.code, err.text);
+        fail_epoch(r, err.code, err.text);
     else if (hth_blob_give(r->ctx, &id, bytes, len, NULL))
-        choose_fail(r, HEARTH_ENOMEM, "the plan cannot be given out");
+        fail_epoch(r, HEARTH_ENOMEM, "the plan cannot be given out");
     else
         hth_recover_blob(r, &id, bytes, len); /* the giver is a member too */
     free(bytes);
@@ -157,9 +154,9 @@ void give_ask(struct hth_recover *r, uint64_t now_ms)
     hth_tree_down(r->ctx, HTH_KIND_ASK_INVENTORY, body, sizeof(body));
 }
 
-/* ---- Votes ------------------------------------------------------------------------------------------ */
+/* ---- GO ------------------------------------------------------------------------------------------ */
 
-static void say_go(struct hth_recover *r, uint32_t node)
+void give_go(struct hth_recover *r, uint32_t node)
 {
     unsigned char body[4];
 
@@ -170,48 +167,6 @@ static void say_go(struct hth_recover *r, uint32_t node)
         hth_tree_to(r->ctx, node, HTH_KIND_GO, body, sizeof(body));
 }
 
-static void refuse_chosen(struct hth_recover *r, const unsigned char *text, size_t len)
-{
-    struct candidate *c = choose_find(r, r->co.chosen);
-
-    if (c && ++c->refused == PLAN_TRIES) {
-        c->lost = 1;
-        c->whole = 0;
-    }
-    snprintf(r->co.lost_text, sizeof(r->co.lost_text), "%.*s", (int)len, (const char *)text);
-    hth_say(&r->ctx->log, HEARTH_LOG_WARN, "plan-failed", "step %" PRIu64 ": %s", r->co.chosen.step,
-            r->co.lost_text);
-    r->co.serial++;
-    choose(r, hth_now_ms(&r->ctx->clock));
-}
-
-void give_vote(struct hth_recover *r, uint32_t origin, const unsigned char *bytes, size_t len)
-{
-    uint32_t serial = len >= 8 ? hth_get32(bytes) : 0;
-    unsigned char body[4];
-
-    if (!choose_ready(r) || serial == 0 || serial != r->co.serial || choose_failed(r, origin))
-        return;
-    if (r->co.gone) {
-        say_go(r, origin);
-        return;
-    }
-    if (hth_get32(bytes + 4)) {
-        refuse_chosen(r, bytes + 8, len - 8 < 199 ? len - 8 : 199);
-        return;
-    }
-    if (r->co.from[origin].voted == serial)
-        return;
-    r->co.from[origin].voted = serial;
-    if (++r->co.votes == r->co.nodes) {
-        r->co.gone = 1;
-        hth_put32(body, serial);
-        recover_go(r, body, sizeof(body)); /* on record here before anybody hears of it */
-        hth_point(&r->ctx->points, "go");
-        say_go(r, HTH_NODE_NONE);
-    }
-}
-
 /* The plan that GO was said for, for whoever was killed with us and does not have it any more. */
 void give_resume(struct hth_recover *r)
 {
@@ -220,7 +175,7 @@ void give_resume(struct hth_recover *r)
     size_t len;
     struct hearth_error err;
 
-    if (!choose_ready(r))
+    if (!gather_ready(r))
         return;
     r->co.serial = serial_read(r->ctx, &bytes, &len);
     r->co.gone = 1;

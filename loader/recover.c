@@ -204,7 +204,7 @@ void hth_recover_refuse(struct hth_recover *r, const struct hearth_error *why)
     if (!r->ctx->epoch)
         return;
     if (hth_is_coordinator(r->ctx)) {
-        choose_fail(r, why->code, why->text);
+        fail_epoch(r, why->code, why->text);
         return;
     }
     r->state = REFUSED;
@@ -220,10 +220,10 @@ static void on_refused(
 {
     char text[HEARTH_ERROR_TEXT];
 
-    if (len < 4 || len > 4 + sizeof(text) || (int)hth_get32(bytes) >= 0 || choose_failed(r, origin))
+    if (len < 4 || len > 4 + sizeof(text) || (int)hth_get32(bytes) >= 0 || fail_again(r, origin))
         return;
     snprintf(text, sizeof(text), "%.*s", (int)(len - 4), (const char *)bytes + 4);
-    choose_fail(r, (int)hth_get32(bytes), text);
+    fail_epoch(r, (int)hth_get32(bytes), text);
 }
 
 void hth_recover_deliver(struct hth_recover *r, uint32_t origin, uint16_t kind,
@@ -234,7 +234,7 @@ void hth_recover_deliver(struct hth_recover *r, uint32_t origin, uint16_t kind,
     if (coordinator && kind == HTH_KIND_INVENTORY)
         choose_inventory(r, origin, bytes, len);
     else if (coordinator && kind == HTH_KIND_VOTE)
-        give_vote(r, origin, bytes, len);
+        choose_vote(r, origin, bytes, len);
     else if (coordinator && kind == HTH_KIND_REFUSED)
         on_refused(r, origin, bytes, len);
     else if (kind == HTH_KIND_GO)
@@ -260,7 +260,7 @@ void hth_recover_peer_down(struct hth_recover *r, uint32_t node, int code, const
     if (r->state == IDLE || r->state == REFUSED || r->state == ENDED)
         return;
     if (hth_is_coordinator(r->ctx)) {
-        choose_fail(r, refused(code) ? code : HEARTH_EPEER, text);
+        fail_epoch(r, refused(code) ? code : HEARTH_EPEER, text);
     } else if (refused(code) && node == hth_tree_parent(r->ctx, r->ctx->epoch->self)) {
         hth_fail(&err, code, 0, "%s", text);
         recover_end(r, code, &err);
@@ -279,7 +279,7 @@ static void deadline(struct hth_recover *r)
         return;
     }
     if (hth_is_coordinator(r->ctx)) {
-        choose_fail(r, HEARTH_ETIMEOUT, NULL);
+        choose_deadline(r);
         return;
     }
     hth_fail(&err, HEARTH_ETIMEOUT, 0, "recovery: no word from the coordinator, node %s, in time",

@@ -28,19 +28,11 @@ struct gathered {        /* from one member */
     uint32_t voted; /* serial it said yes to */
 };
 
-struct names { /* of files, that a `.metadata` has; foreign_names.c */
-    struct hth_recover *r;
-    struct names *next; /* r->reading */
-    struct hth_work work;
-    int left;              /* nobody waits for it any more */
-    int ended;             /* else all below is a worker's */
-    struct hth_slot *slot; /* leased */
-    size_t len;
-    struct hth_manifest files;     /* a copy of the candidate's; what is listed was found by this */
-    struct hth_foreign_look *look; /* [files.objects] a copy too */
-    struct hearth_error unknown;   /* code 0: it was understood */
-    int any;                       /* there is a name in it */
-    const char *wrong;             /* followed by `name`; NULL: all files are there */
+struct names_found {             /* in a `.metadata` */
+    struct hth_manifest files;   /* a copy of the candidate's, in which what it names is listed */
+    struct hearth_error unknown; /* code 0: it was understood */
+    int any;                     /* there is a name in it */
+    const char *wrong;           /* followed by `name`; NULL: all files are there */
     char name[HTH_KEY_TEXT];
 };
 
@@ -118,25 +110,47 @@ uint32_t serial_read(const struct hth_ctx *ctx, unsigned char **out_plan, size_t
 int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *plan, size_t len,
         struct hearth_error *err);
 
-/* choose.c: the coordinator gathers and chooses */
-int choose_ready(struct hth_recover *r); /* 0: no memory */
+/* choose.c: what members say to the coordinator, and the choice */
 void choose_inventory(
         struct hth_recover *r, uint32_t origin, const unsigned char *bytes, size_t len);
 void choose_manifest(struct hth_recover *r, const struct hth_blob_id *id,
         const unsigned char *bytes, size_t len);
-struct candidate *choose_find(struct hth_recover *r, struct hth_save_id id);
-void choose(struct hth_recover *r, uint64_t now_ms);
+void choose_vote(struct hth_recover *r, uint32_t origin, const unsigned char *bytes, size_t len);
 void choose_tick(struct hth_recover *r, uint64_t now_ms);
-void choose_fail(struct hth_recover *r, int code, const char *text);
-int choose_failed(struct hth_recover *r, uint32_t node); /* 1: so, and the node is told again */
+void choose_deadline(struct hth_recover *r);
 void choose_fini(struct hth_recover *r);
 
-/* give.c: the coordinator gives the plan and counts votes */
+/* give.c: the coordinator gives the plan, and says GO */
 void give_plan(struct hth_recover *r, const struct candidate *c); /* NULL: nothing to recover */
 void give_again(struct hth_recover *r, struct gathered *g, uint32_t node);
 void give_ask(struct hth_recover *r, uint64_t now_ms);
-void give_vote(struct hth_recover *r, uint32_t origin, const unsigned char *bytes, size_t len);
-void give_resume(struct hth_recover *r); /* GO was said before this process began */
+void give_go(struct hth_recover *r, uint32_t node); /* HTH_NODE_NONE: to all */
+void give_resume(struct hth_recover *r);            /* GO was said before this process began */
+
+/* candidate.c */
+struct candidate *candidate_find(struct hth_recover *r, struct hth_save_id id);
+struct candidate *candidate_add(struct hth_recover *r, struct hth_save_id id); /* NULL: no memory */
+/* All of Hearth's own that some inventory has, and the newest keep list. 0 or HEARTH_ENOMEM. */
+int candidates_find(struct hth_recover *r);
+void candidates_sort(struct hth_recover *r); /* newest first */
+/* A manifest has come; 1: it is a candidate's that lacked it. */
+int candidate_manifest(struct hth_recover *r, const struct hth_blob_id *id,
+        const unsigned char *bytes, size_t len);
+/* 1 when the manifest is here; else it has been asked for. */
+int candidate_has_manifest(struct hth_recover *r, struct candidate *c, uint64_t now_ms);
+void candidate_look(struct hth_recover *r, struct candidate *c); /* is it whole or lost? */
+void candidates_fini(struct hth_recover *r);
+
+/* gather.c */
+int gather_ready(struct hth_recover *r); /* 0: no memory */
+/* 1: it is new, and may be the last. */
+int gather_part(struct hth_recover *r, uint32_t origin, uint32_t part, uint32_t parts,
+        const unsigned char *bytes, size_t len);
+void gather_fini(struct hth_recover *r);
+
+/* fail.c: EPOCH_FAILED */
+void fail_epoch(struct hth_recover *r, int code, const char *text);
+int fail_again(struct hth_recover *r, uint32_t node); /* 1: so it has, and the node is told again */
 
 /* recover.c */
 struct hth_blob_id recover_plan_id(const struct hth_recover *r, uint32_t serial);
@@ -178,25 +192,30 @@ int foreign_listed(const struct hth_recover *r, const struct hth_held_save *s);
 int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out);
 void foreign_needs(struct hth_recover *r, struct hth_held_save *s);
 
+/* What a foreign candidate waited for is here, or cannot be had. */
+typedef void foreign_done_fn(struct hth_recover *r);
+
 /* foreign_choose.c: the coordinator */
-int foreign_candidates(struct hth_recover *r);
-/* Is it whole? 0: not known yet. Else 1, with c->lost and a sentence where it is not. */
-int foreign_look(struct hth_recover *r, struct candidate *c);
+/* Is it whole? 0: not known yet, `done` runs when it may be. Else 1, with c->lost and a sentence where it is not. */
+int foreign_look(struct hth_recover *r, struct candidate *c, foreign_done_fn *done);
 /* 1: the choice waits for a `.metadata`; which, and what happens to it. */
 int foreign_waits(const struct hth_recover *r, char *out, size_t len);
 
-/* foreign_copies.c: of each file of c->id one copy, into c->manifest and c->look */
-int foreign_copies(const struct hth_recover *r, struct candidate *c);
+/* foreign_names.c: the coordinator's workers read a `.metadata`, which is held here. */
+/* Into c->names. 0 or HEARTH_ENOMEM. */
+int names_start(struct hth_recover *r, struct candidate *c, const struct hth_held *held,
+        foreign_done_fn *done);
+const struct names_found *names_found(const struct names *n); /* NULL: it is still being read */
+void names_leave(struct names *n);       /* nobody waits for it any more; NULL: nothing */
+void names_close(struct hth_recover *r); /* the workers have ended */
 
 /* foreign_match.c, on a worker. *out_file: one whose items are not what md says, or UINT32_MAX. */
 int names_match(struct hearth_metadata *md, const struct hth_manifest *files,
         const struct hth_foreign_look *look, uint32_t *out_file);
 
-/* foreign_names.c: the coordinator's workers read a `.metadata`, which is held here */
-/* 0 or HEARTH_ENOMEM; ends in choose_tick() */
-int names_start(struct hth_recover *r, struct candidate *c, const struct hth_held *held);
-void names_leave(struct names *n);       /* nobody waits for it any more; NULL: nothing */
-void names_close(struct hth_recover *r); /* the workers have ended */
-const struct hth_object *names_find(const struct hth_manifest *files, const char *name);
+/* foreign_copies.c: of each foreign step a candidate, with a manifest and a look */
+int foreign_candidates(struct hth_recover *r); /* 0 or HEARTH_ENOMEM */
+int foreign_encode(struct candidate *c);       /* c->manifest into c->bytes */
+const struct hth_object *foreign_file_find(const struct hth_manifest *files, const char *name);
 
 #endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the members have said that they hold: inventories that come up in parts, gathered at the coordinator. */
+#include "recover_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int gather_ready(struct hth_recover *r)
+{
+    unsigned char *plan;
+    size_t len;
+
+    if (!r->co.from) {
+        r->co.nodes = r->ctx->epoch->nodes;
+        r->co.from = calloc(r->co.nodes, sizeof(*r->co.from));
+        r->co.before = serial_read(r->ctx, &plan, &len);
+        free(plan);
+    }
+    return r->co.from != NULL;
+}
+
+static void forget_parts(struct gathered *g)
+{
+    for (uint32_t i = 0; i < g->parts; i++)
+        free(g->part[i]);
+    free(g->part);
+    free(g->part_len);
+    g->part = NULL;
+    g->part_len = NULL;
+    g->parts = g->got = 0;
+}
+
+static void join_parts(struct hth_recover *r, struct gathered *g, uint32_t origin)
+{
+    size_t len = 0;
+    size_t at = 0;
+    unsigned char *all;
+    struct hearth_error err;
+
+    for (uint32_t i = 0; i < g->parts; i++)
+        len += g->part_len[i];
+    all = malloc(len ? len : 1);
+    if (!all)
+        return;
+    for (uint32_t i = 0; i < g->parts; i++) {
+        memcpy(all + at, g->part[i], g->part_len[i]);
+        at += g->part_len[i];
+    }
+    if (hth_inventory_decode(&g->inventory, all, len, &err)) {
+        hth_say(&r->ctx->log, HEARTH_LOG_ERROR, "inventory-bad", "node %s: %s",
+                r->ctx->epoch->member[origin].node, err.text);
+    } else {
+        g->complete = 1;
+        r->co.complete++;
+    }
+    free(all);
+    forget_parts(g);
+}
+
+int gather_part(struct hth_recover *r, uint32_t origin, uint32_t part, uint32_t parts,
+        const unsigned char *bytes, size_t len)
+{
+    struct gathered *g = &r->co.from[origin];
+
+    if (g->parts != parts) {
+        forget_parts(g);
+        g->part = calloc(parts, sizeof(*g->part));
+        g->part_len = calloc(parts, sizeof(*g->part_len));
+        if (!g->part || !g->part_len) {
+            forget_parts(g);
+            return 0;
+        }
+        g->parts = parts;
+    }
+    if (g->part[part])
+        return 0;
+    g->part[part] = malloc(len ? len : 1);
+    if (!g->part[part])
+        return 0;
+    memcpy(g->part[part], bytes, len);
+    g->part_len[part] = len;
+    if (++g->got == parts)
+        join_parts(r, g, origin);
+    return 1;
+}
+
+void gather_fini(struct hth_recover *r)
+{
+    for (uint32_t i = 0; r->co.from && i < r->co.nodes; i++) {
+        forget_parts(&r->co.from[i]);
+        hth_inventory_fini(&r->co.from[i].inventory);
+    }
+    free(r->co.from);
+    r->co.from = NULL;
+}
