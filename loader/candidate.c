@@ -3,7 +3,7 @@
  * Candidates: every save of which somebody has a valid manifest. Each is looked at once: its manifest is
  * brought here, from the next holder where one does not give it, and all its objects are found or not.
  */
-#include "recover_state.h"
+#include "choice_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,43 +17,42 @@ static int newest_first(const void *a, const void *b)
     return hth_save_cmp(y->id, x->id);
 }
 
-struct candidate *candidate_find(struct hth_recover *r, struct hth_save_id id)
+struct candidate *candidate_find(struct hth_choice *co, struct hth_save_id id)
 {
-    for (uint32_t i = 0; i < r->co.candidates; i++)
-        if (hth_save_cmp(r->co.candidate[i].id, id) == 0)
-            return &r->co.candidate[i];
+    for (uint32_t i = 0; i < co->candidates; i++)
+        if (hth_save_cmp(co->candidate[i].id, id) == 0)
+            return &co->candidate[i];
     return NULL;
 }
 
 /* All ranks gave it up, and this node has not heard or not finished. */
-static int is_dropped(const struct hth_recover *r, struct hth_save_id id)
+static int is_dropped(const struct hth_choice *co, struct hth_save_id id)
 {
-    return !hth_save_foreign(id) && id.epoch <= r->ctx->keep.dropped;
+    return !hth_save_foreign(id) && id.epoch <= co->ctx->keep.dropped;
 }
 
-struct candidate *candidate_add(struct hth_recover *r, struct hth_save_id id)
+struct candidate *candidate_add(struct hth_choice *co, struct hth_save_id id)
 {
-    struct candidate *more =
-            realloc(r->co.candidate, (r->co.candidates + 1) * sizeof(*r->co.candidate));
+    struct candidate *more = realloc(co->candidate, (co->candidates + 1) * sizeof(*co->candidate));
 
     if (!more)
         return NULL;
-    r->co.candidate = more;
-    more[r->co.candidates] = (struct candidate){ .id = id };
-    return &more[r->co.candidates++];
+    co->candidate = more;
+    more[co->candidates] = (struct candidate){ .id = id };
+    return &more[co->candidates++];
 }
 
-static int add_candidates(struct hth_recover *r, uint32_t node)
+static int add_candidates(struct hth_choice *co, uint32_t node)
 {
-    const struct hth_inventory *inv = &r->co.from[node].inventory;
+    const struct hth_inventory *inv = &co->from[node].inventory;
 
     for (uint32_t i = 0; i < inv->saves; i++) {
         struct candidate *c;
 
-        if (!inv->save[i].has_manifest || candidate_find(r, inv->save[i].id) ||
-                is_dropped(r, inv->save[i].id))
+        if (!inv->save[i].has_manifest || candidate_find(co, inv->save[i].id) ||
+                is_dropped(co, inv->save[i].id))
             continue;
-        c = candidate_add(r, inv->save[i].id);
+        c = candidate_add(co, inv->save[i].id);
         if (!c)
             return HEARTH_ENOMEM;
         c->holder = node;
@@ -64,39 +63,39 @@ static int add_candidates(struct hth_recover *r, uint32_t node)
 
 /* The newest keep list of all becomes ours, and what it names first is the watermark; but for what
  * was dropped since, whoever knows it. */
-static void take_keep(struct hth_recover *r)
+static void take_keep(struct hth_choice *co)
 {
-    struct hth_keep *ours = &r->ctx->keep;
+    struct hth_keep *ours = &co->ctx->keep;
     uint64_t dropped = ours->dropped;
 
-    for (uint32_t n = 0; n < r->co.nodes; n++) {
-        const struct hth_keep *k = &r->co.from[n].inventory.keep;
+    for (uint32_t n = 0; n < co->nodes; n++) {
+        const struct hth_keep *k = &co->from[n].inventory.keep;
 
-        if (k->saves && hth_save_cmp(k->save[0], r->co.watermark) > 0)
-            r->co.watermark = k->save[0];
+        if (k->saves && hth_save_cmp(k->save[0], co->watermark) > 0)
+            co->watermark = k->save[0];
         if (k->dropped > dropped)
             dropped = k->dropped;
         if (k->epoch > ours->epoch || (k->epoch == ours->epoch && k->serial > ours->serial))
             *ours = *k;
     }
     hth_keep_drop(ours, dropped);
-    if (is_dropped(r, r->co.watermark))
-        r->co.watermark = (struct hth_save_id){ 0 };
+    if (is_dropped(co, co->watermark))
+        co->watermark = (struct hth_save_id){ 0 };
 }
 
-int candidates_find(struct hth_recover *r)
+int candidates_find(struct hth_choice *co)
 {
-    take_keep(r);
-    for (uint32_t n = 0; n < r->co.nodes; n++)
-        if (add_candidates(r, n))
+    take_keep(co);
+    for (uint32_t n = 0; n < co->nodes; n++)
+        if (add_candidates(co, n))
             return HEARTH_ENOMEM;
     return HEARTH_OK;
 }
 
-void candidates_sort(struct hth_recover *r)
+void candidates_sort(struct hth_choice *co)
 {
-    if (r->co.candidates)
-        qsort(r->co.candidate, r->co.candidates, sizeof(*r->co.candidate), newest_first);
+    if (co->candidates)
+        qsort(co->candidate, co->candidates, sizeof(*co->candidate), newest_first);
 }
 
 /* ---- Its manifest --------------------------------------------------------------------------------- */
@@ -118,23 +117,23 @@ static int set_manifest(struct candidate *c, const unsigned char *bytes, size_t 
 }
 
 int candidate_manifest(
-        struct hth_recover *r, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
+        struct hth_choice *co, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
-    struct candidate *c = candidate_find(r, id->save);
+    struct candidate *c = candidate_find(co, id->save);
 
     if (!c || c->has_manifest || id->kind != HTH_BLOB_MANIFEST)
         return 0;
     if (set_manifest(c, bytes, len))
-        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "manifest-bad", HTH_SAVE, HTH_SAVE_ARGS(id->save));
+        hth_say(&co->ctx->log, HEARTH_LOG_WARN, "manifest-bad", HTH_SAVE, HTH_SAVE_ARGS(id->save));
     return 1;
 }
 
 /* Somebody else who has this manifest; the next after the one who did not bring it. */
-static void next_holder(struct hth_recover *r, struct candidate *c)
+static void next_holder(struct hth_choice *co, struct candidate *c)
 {
-    for (uint32_t i = 1; i <= r->co.nodes; i++) {
-        uint32_t n = (c->holder + i) % r->co.nodes;
-        const struct hth_seen_save *s = hth_inventory_find(&r->co.from[n].inventory, c->id);
+    for (uint32_t i = 1; i <= co->nodes; i++) {
+        uint32_t n = (c->holder + i) % co->nodes;
+        const struct hth_seen_save *s = hth_inventory_find(&co->from[n].inventory, c->id);
 
         if (s && s->has_manifest && memcmp(s->manifest, c->digest, HTH_DIGEST) == 0) {
             c->holder = n;
@@ -143,39 +142,39 @@ static void next_holder(struct hth_recover *r, struct candidate *c)
     }
 }
 
-int candidate_has_manifest(struct hth_recover *r, struct candidate *c, uint64_t now_ms)
+int candidate_has_manifest(struct hth_choice *co, struct candidate *c, uint64_t now_ms)
 {
-    struct hth_held_save *s = hth_holdings_find(r->ctx, c->id);
+    struct hth_held_save *s = hth_holdings_find(co->ctx, c->id);
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, c->id, 0 };
 
     if (!c->has_manifest && s && s->has_manifest)
         set_manifest(c, s->manifest_bytes, s->manifest_len);
     if (c->has_manifest)
         return 1;
-    if (c->asked_ms && now_ms < c->asked_ms + 4 * (uint64_t)r->ctx->opts.retry_ms)
+    if (c->asked_ms && now_ms < c->asked_ms + 4 * (uint64_t)co->ctx->opts.retry_ms)
         return 0;
-    if (c->asked_ms || c->holder == r->ctx->epoch->self)
-        next_holder(r, c);
+    if (c->asked_ms || c->holder == co->ctx->epoch->self)
+        next_holder(co, c);
     c->asked_ms = now_ms;
-    if (c->holder != r->ctx->epoch->self)
-        hth_blob_fetch(r->ctx, &id, c->holder, NULL);
+    if (c->holder != co->ctx->epoch->self)
+        hth_blob_fetch(co->ctx, &id, c->holder, NULL);
     return 0;
 }
 
 /* ---- Is it whole? ------------------------------------------------------------------------------- */
 
-void candidate_look(struct hth_recover *r, struct candidate *c)
+void candidate_look(struct hth_choice *co, struct candidate *c)
 {
     struct hth_sources *sources =
             calloc(c->manifest.objects ? c->manifest.objects : 1, sizeof(*sources));
-    struct hth_inventory *all = calloc(r->co.nodes, sizeof(*all));
+    struct hth_inventory *all = calloc(co->nodes, sizeof(*all));
     const struct hth_object *lost = NULL;
     uint32_t missing = 1;
 
     if (sources && all) {
-        for (uint32_t n = 0; n < r->co.nodes; n++)
-            all[n] = r->co.from[n].inventory;
-        missing = hth_sources_find(all, r->co.nodes, r->ctx->epoch->rank_node, r->ctx->epoch->world,
+        for (uint32_t n = 0; n < co->nodes; n++)
+            all[n] = co->from[n].inventory;
+        missing = hth_sources_find(all, co->nodes, co->ctx->epoch->rank_node, co->ctx->epoch->world,
                 &c->manifest, sources, &lost);
     }
     free(sources);
@@ -184,22 +183,22 @@ void candidate_look(struct hth_recover *r, struct candidate *c)
     c->lost = missing != 0;
     if (!missing)
         return;
-    snprintf(r->co.lost_text, sizeof(r->co.lost_text),
+    snprintf(co->lost_text, sizeof(co->lost_text),
             "step %" PRIu64 ": %" PRIu32 " of %" PRIu32
             " objects are on no node, the first is %s of rank %" PRIu32,
             c->id.step, missing, c->manifest.objects, lost ? lost->name : "?",
             lost ? lost->owner : 0);
-    hth_say(&r->ctx->log, HEARTH_LOG_WARN, "beyond-redundancy", "%s", r->co.lost_text);
+    hth_say(&co->ctx->log, HEARTH_LOG_WARN, "beyond-redundancy", "%s", co->lost_text);
 }
 
-void candidates_fini(struct hth_recover *r)
+void candidates_fini(struct hth_choice *co)
 {
-    for (uint32_t i = 0; i < r->co.candidates; i++) {
-        hth_manifest_fini(&r->co.candidate[i].manifest);
-        free(r->co.candidate[i].bytes);
-        free(r->co.candidate[i].look);
+    for (uint32_t i = 0; i < co->candidates; i++) {
+        hth_manifest_fini(&co->candidate[i].manifest);
+        free(co->candidate[i].bytes);
+        free(co->candidate[i].look);
     }
-    free(r->co.candidate);
-    r->co.candidate = NULL;
-    r->co.candidates = 0;
+    free(co->candidate);
+    co->candidate = NULL;
+    co->candidates = 0;
 }

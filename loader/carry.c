@@ -3,13 +3,13 @@
  * A member carries out the plan: frees what it does not keep, verifies what is here of the chosen
  * save, fetches what is not, and votes when nothing is waited for any more.
  */
-#include "recover_state.h"
+#include "restore_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* What our ranks need of the chosen save: their own objects, and every raw one. */
-static void gather_needs(struct hth_recover *r, struct hth_held_save *s)
+static void gather_needs(struct hth_restore *r, struct hth_held_save *s)
 {
     const struct hth_epoch *epoch = r->ctx->epoch;
     const struct hth_manifest *m = &r->plan.manifest;
@@ -47,7 +47,7 @@ static int is_new(const struct hth_ctx *ctx, struct hth_save_id save)
     return save.epoch == ctx->epoch->epoch && save.nonce == ctx->epoch->nonce;
 }
 
-static void free_the_rest(struct hth_recover *r)
+static void free_the_rest(struct hth_restore *r)
 {
     struct hth_ctx *ctx = r->ctx;
     struct hth_held_save *next;
@@ -68,7 +68,7 @@ static void free_the_rest(struct hth_recover *r)
     }
 }
 
-static int take_manifest(struct hth_recover *r, struct hth_held_save *s)
+static int take_manifest(struct hth_restore *r, struct hth_held_save *s)
 {
     unsigned char *copy;
     struct hearth_error err;
@@ -89,7 +89,7 @@ static int take_manifest(struct hth_recover *r, struct hth_held_save *s)
 }
 
 /* An object of the chosen save that something of the old epoch still has its hands on. */
-static int still_moving(const struct hth_recover *r)
+static int still_moving(const struct hth_restore *r)
 {
     struct hth_held_save *s = hth_holdings_find(r->ctx, r->plan.chosen);
 
@@ -99,7 +99,7 @@ static int still_moving(const struct hth_recover *r)
     return 0;
 }
 
-void carry_out(struct hth_recover *r)
+void carry_out(struct hth_restore *r)
 {
     struct hth_held_save *s;
 

@@ -10,39 +10,40 @@
  * then the plan goes to all by blob, votes come back, and GO is said when all agree. A no makes the
  * next older whole save the chosen one, in the same epoch. A silent member fails the epoch by name.
  */
-#include "recover_state.h"
+#include "choice_state.h"
 
 #include "core/base/bytes.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define PLAN_TRIES 3 /* a save that was protected is not given up for one bad cable */
 
 /* ---- Choice ------------------------------------------------------------------------------------ */
 
 /* What the choice waited for has ended. */
-static void choose_again(struct hth_recover *r)
+static void choose_again(struct hth_choice *co)
 {
-    choose_tick(r, hth_now_ms(&r->ctx->clock));
+    hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
 }
 
 /* From the newest down until something is whole, and on to the watermark. 1: all looked at. */
-static int look_at_all(struct hth_recover *r, uint64_t now_ms, struct candidate **out_chosen)
+static int look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate **out_chosen)
 {
     *out_chosen = NULL;
-    for (uint32_t i = 0; i < r->co.candidates; i++) {
-        struct candidate *c = &r->co.candidate[i];
+    for (uint32_t i = 0; i < co->candidates; i++) {
+        struct candidate *c = &co->candidate[i];
 
         if (*out_chosen &&
-                (hth_save_foreign(c->id) || (hth_save_cmp(c->id, r->co.watermark) < 0 &&
-                                                    !hth_keep_has(&r->ctx->keep, c->id))))
+                (hth_save_foreign(c->id) || (hth_save_cmp(c->id, co->watermark) < 0 &&
+                                                    !hth_keep_has(&co->ctx->keep, c->id))))
             break;
         if (!c->lost && !c->whole) {
-            if (!candidate_has_manifest(r, c, now_ms) ||
-                    (hth_save_foreign(c->id) && !foreign_look(r, c, choose_again)))
+            if (!candidate_has_manifest(co, c, now_ms) ||
+                    (hth_save_foreign(c->id) && !foreign_look(co, c, choose_again)))
                 return 0;
             if (!c->lost)
-                candidate_look(r, c);
+                candidate_look(co, c);
         }
         if (c->whole && !*out_chosen)
             *out_chosen = c;
@@ -51,186 +52,243 @@ static int look_at_all(struct hth_recover *r, uint64_t now_ms, struct candidate 
 }
 
 /* Nothing can be had, and there was something. */
-static int is_loss(const struct hth_recover *r, char *out, size_t len)
+static int is_loss(const struct hth_choice *co, char *out, size_t len)
 {
-    if (!hth_save_none(r->co.watermark)) {
+    if (!hth_save_none(co->watermark)) {
         snprintf(out, len,
                 "beyond redundancy: step %" PRIu64
                 " was protected and cannot be had, and there is no older one (%s); "
                 "load from storage after `hearth rm`, or recover with accept_loss",
-                r->co.watermark.step, r->co.lost_text[0] ? r->co.lost_text : "no manifest is left");
+                co->watermark.step, co->lost_text[0] ? co->lost_text : "no manifest is left");
         return 1;
     }
-    if (!r->co.candidates || !hth_save_foreign(r->co.candidate[r->co.candidates - 1].id))
+    if (!co->candidates || !hth_save_foreign(co->candidate[co->candidates - 1].id))
         return 0; /* foreign ones are older than all of our own */
     snprintf(out, len,
             "no container that was found is whole (%.190s); bring back what is missing, load from "
             "storage, or remove it with `hearth rm`",
-            r->co.lost_text);
+            co->lost_text);
     return 1;
 }
 
-static void choose(struct hth_recover *r, uint64_t now_ms)
+static void choose(struct hth_choice *co, uint64_t now_ms)
 {
     struct candidate *chosen;
     uint32_t newer;
     char text[400];
 
-    if (!look_at_all(r, now_ms, &chosen))
+    if (!look_at_all(co, now_ms, &chosen))
         return;
-    newer = chosen ? (uint32_t)(chosen - r->co.candidate) : r->co.candidates;
-    r->co.beyond = 0;
+    newer = chosen ? (uint32_t)(chosen - co->candidate) : co->candidates;
+    co->beyond = 0;
     for (uint32_t i = 0; i < newer; i++)
-        r->co.beyond += hth_save_cmp(r->co.candidate[i].id, r->co.watermark) <= 0;
-    if (!chosen && is_loss(r, text, sizeof(text))) {
-        if (!r->accept_loss) {
-            fail_epoch(r, HEARTH_ELOST, text);
+        co->beyond += hth_save_cmp(co->candidate[i].id, co->watermark) <= 0;
+    if (!chosen && is_loss(co, text, sizeof(text))) {
+        if (!co->accept_loss) {
+            hth_choice_fail(co, HEARTH_ELOST, text);
             return;
         }
-        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "loss-accepted", "%s", text);
+        hth_say(&co->ctx->log, HEARTH_LOG_WARN, "loss-accepted", "%s", text);
     }
-    hth_say(&r->ctx->log, HEARTH_LOG_INFO, "chosen",
+    hth_say(&co->ctx->log, HEARTH_LOG_INFO, "chosen",
             chosen ? "step %" PRIu64 " of epoch %" PRIu64
                    : "nothing to recover (%" PRIu64 ", %" PRIu64 ")",
             chosen ? chosen->id.step : 0, chosen ? chosen->id.epoch : 0);
-    give_plan(r, chosen);
+    give_plan(co, chosen);
 }
 
-static void make_candidates(struct hth_recover *r)
+static void make_candidates(struct hth_choice *co)
 {
-    if (candidates_find(r)) {
-        fail_epoch(r, HEARTH_ENOMEM, "the coordinator has no memory for the inventory");
+    if (candidates_find(co)) {
+        hth_choice_fail(co, HEARTH_ENOMEM, "the coordinator has no memory for the inventory");
         return;
     }
-    if (hth_save_none(r->co.watermark) && foreign_candidates(r)) {
-        fail_epoch(r, HEARTH_ENOMEM, "the coordinator has no memory for the containers found");
+    if (hth_save_none(co->watermark) && foreign_candidates(co)) {
+        hth_choice_fail(
+                co, HEARTH_ENOMEM, "the coordinator has no memory for the containers found");
         return;
     }
-    candidates_sort(r);
-    r->co.serial = r->co.before + 1;
+    candidates_sort(co);
+    co->serial = co->before + 1;
 }
 
-void choose_tick(struct hth_recover *r, uint64_t now_ms)
+void hth_choice_tick(struct hth_choice *co, uint64_t now_ms)
 {
-    if (r->state == ENDED || r->co.gone || !r->co.from)
+    if (hth_restore_ended(co->restore) || co->gone || !co->from)
         return;
-    if (r->co.complete < r->co.nodes) {
-        give_ask(r, now_ms);
+    if (co->complete < co->nodes) {
+        give_ask(co, now_ms);
         return;
     }
-    if (r->co.serial == 0)
-        make_candidates(r);
-    if (r->state == ENDED || (r->has_plan && r->plan.serial == r->co.serial))
+    if (co->serial == 0)
+        make_candidates(co);
+    if (hth_restore_ended(co->restore) || hth_restore_has_plan(co->restore, co->serial))
         return;
-    choose(r, now_ms);
+    choose(co, now_ms);
 }
 
 /* ---- What members say --------------------------------------------------------------------------- */
 
-void choose_inventory(
-        struct hth_recover *r, uint32_t origin, const unsigned char *bytes, size_t len)
+static void on_inventory(
+        struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     uint32_t part = len >= 8 ? hth_get32(bytes) : 0;
     uint32_t parts = len >= 8 ? hth_get32(bytes + 4) : 0;
     struct gathered *g;
 
-    if (!gather_ready(r) || parts == 0 || parts > 65536 || part >= parts)
+    if (!gather_ready(co) || parts == 0 || parts > 65536 || part >= parts)
         return;
-    if (part == 0 && fail_again(r, origin))
+    if (part == 0 && fail_again(co, origin))
         return;
-    g = &r->co.from[origin];
+    g = &co->from[origin];
     if (g->complete && part == 0)
-        give_again(r, g, origin);
-    if (g->complete || r->state == ENDED)
+        give_again(co, g, origin);
+    if (g->complete || hth_restore_ended(co->restore))
         return;
-    if (gather_part(r, origin, part, parts, bytes + 8, len - 8))
-        choose_tick(r, hth_now_ms(&r->ctx->clock));
+    if (gather_part(co, origin, part, parts, bytes + 8, len - 8))
+        hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
 }
 
-void choose_manifest(
-        struct hth_recover *r, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
+void hth_choice_manifest(
+        struct hth_choice *co, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
-    if (candidate_manifest(r, id, bytes, len))
-        choose_tick(r, hth_now_ms(&r->ctx->clock));
+    if (candidate_manifest(co, id, bytes, len))
+        hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
 }
 
-static void refuse_chosen(struct hth_recover *r, const unsigned char *text, size_t len)
+static void refuse_chosen(struct hth_choice *co, const unsigned char *text, size_t len)
 {
-    struct candidate *c = candidate_find(r, r->co.chosen);
+    struct candidate *c = candidate_find(co, co->chosen);
 
     if (c && ++c->refused == PLAN_TRIES) {
         c->lost = 1;
         c->whole = 0;
     }
-    snprintf(r->co.lost_text, sizeof(r->co.lost_text), "%.*s", (int)len, (const char *)text);
-    hth_say(&r->ctx->log, HEARTH_LOG_WARN, "plan-failed", "step %" PRIu64 ": %s", r->co.chosen.step,
-            r->co.lost_text);
-    r->co.serial++;
-    choose(r, hth_now_ms(&r->ctx->clock));
+    snprintf(co->lost_text, sizeof(co->lost_text), "%.*s", (int)len, (const char *)text);
+    hth_say(&co->ctx->log, HEARTH_LOG_WARN, "plan-failed", "step %" PRIu64 ": %s", co->chosen.step,
+            co->lost_text);
+    co->serial++;
+    choose(co, hth_now_ms(&co->ctx->clock));
 }
 
-void choose_vote(struct hth_recover *r, uint32_t origin, const unsigned char *bytes, size_t len)
+static void on_vote(struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     uint32_t serial = len >= 8 ? hth_get32(bytes) : 0;
-    unsigned char body[4];
 
-    if (!gather_ready(r) || serial == 0 || serial != r->co.serial || fail_again(r, origin))
+    if (!gather_ready(co) || serial == 0 || serial != co->serial || fail_again(co, origin))
         return;
-    if (r->co.gone) {
-        give_go(r, origin);
+    if (co->gone) {
+        give_go(co, origin);
         return;
     }
     if (hth_get32(bytes + 4)) {
-        refuse_chosen(r, bytes + 8, len - 8 < 199 ? len - 8 : 199);
+        refuse_chosen(co, bytes + 8, len - 8 < 199 ? len - 8 : 199);
         return;
     }
-    if (r->co.from[origin].voted == serial)
+    if (co->from[origin].voted == serial)
         return;
-    r->co.from[origin].voted = serial;
-    if (++r->co.votes == r->co.nodes) {
-        r->co.gone = 1;
-        hth_put32(body, serial);
-        recover_go(r, body, sizeof(body)); /* on record here before anybody hears of it */
-        hth_point(&r->ctx->points, "go");
-        give_go(r, HTH_NODE_NONE);
+    co->from[origin].voted = serial;
+    if (++co->votes == co->nodes) {
+        co->gone = 1;
+        hth_restore_go(co->restore, serial); /* on record here before anybody hears of it */
+        hth_point(&co->ctx->points, "go");
+        give_go(co, HTH_NODE_NONE);
     }
+}
+
+/* After GO it is an engine that came back and cannot join again: its ranks know why, and the epoch goes
+ * on without it. */
+static void on_refused(
+        struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
+{
+    char text[HEARTH_ERROR_TEXT];
+
+    if (len < 4 || len > 4 + sizeof(text) || (int)hth_get32(bytes) >= 0 || fail_again(co, origin))
+        return;
+    snprintf(text, sizeof(text), "%.*s", (int)(len - 4), (const char *)bytes + 4);
+    hth_choice_fail(co, (int)hth_get32(bytes), text);
+}
+
+void hth_choice_deliver(struct hth_choice *co, uint32_t origin, uint16_t kind,
+        const unsigned char *bytes, size_t len)
+{
+    if (kind == HTH_KIND_INVENTORY)
+        on_inventory(co, origin, bytes, len);
+    else if (kind == HTH_KIND_VOTE)
+        on_vote(co, origin, bytes, len);
+    else if (kind == HTH_KIND_REFUSED)
+        on_refused(co, origin, bytes, len);
 }
 
 /* ---- Ends ---------------------------------------------------------------------------------------- */
 
-static void who_is_missing(const struct hth_recover *r, char *out, size_t len)
+static void who_is_missing(const struct hth_choice *co, char *out, size_t len)
 {
     uint32_t named = 0;
     int n;
 
-    if (foreign_waits(r, out, len))
+    if (foreign_waits(co, out, len))
         return;
-    n = snprintf(out, len, r->co.serial ? "no vote from" : "no inventory from");
+    n = snprintf(out, len, co->serial ? "no vote from" : "no inventory from");
 
-    for (uint32_t i = 0; i < r->co.nodes && n > 0 && (size_t)n < len; i++) {
-        const struct gathered *g = r->co.from ? &r->co.from[i] : NULL;
+    for (uint32_t i = 0; i < co->nodes && n > 0 && (size_t)n < len; i++) {
+        const struct gathered *g = co->from ? &co->from[i] : NULL;
 
-        if (g && (r->co.serial ? g->voted == r->co.serial : g->complete))
+        if (g && (co->serial ? g->voted == co->serial : g->complete))
             continue;
         if (named++ < 5)
             n += snprintf(out + n, len - (size_t)n, "%s node %s", named > 1 ? "," : "",
-                    r->ctx->epoch->member[i].node);
+                    co->ctx->epoch->member[i].node);
     }
 }
 
-void choose_deadline(struct hth_recover *r)
+void hth_choice_late(struct hth_choice *co)
 {
     char missing[300];
 
-    who_is_missing(r, missing, sizeof(missing));
-    fail_epoch(r, HEARTH_ETIMEOUT, missing);
+    who_is_missing(co, missing, sizeof(missing));
+    hth_choice_fail(co, HEARTH_ETIMEOUT, missing);
 }
 
-void choose_fini(struct hth_recover *r)
+/* ---- Front --------------------------------------------------------------------------------------- */
+
+int hth_choice_open(struct hth_ctx *ctx, struct hth_restore *restore, struct hth_choice **out,
+        struct hearth_error *err)
 {
-    for (uint32_t i = 0; i < r->co.candidates; i++)
-        names_leave(r->co.candidate[i].names);
-    candidates_fini(r);
-    gather_fini(r);
-    r->co = (struct coordinator){ 0 };
+    struct hth_choice *co = calloc(1, sizeof(*co));
+
+    if (!co)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "recover");
+    co->ctx = ctx;
+    co->restore = restore;
+    *out = co;
+    return HEARTH_OK;
+}
+
+void hth_choice_join(struct hth_choice *co)
+{
+    for (uint32_t i = 0; i < co->candidates; i++)
+        names_leave(co->candidate[i].names);
+    candidates_fini(co);
+    gather_fini(co);
+    *co = (struct hth_choice){
+        .ctx = co->ctx,
+        .restore = co->restore,
+        .reading = co->reading,
+        .epochs = co->epochs + 1,
+    };
+}
+
+void hth_choice_accept_loss(struct hth_choice *co)
+{
+    co->accept_loss = 1;
+}
+
+void hth_choice_close(struct hth_choice *co)
+{
+    if (!co)
+        return;
+    hth_choice_join(co);
+    names_close(co);
+    free(co);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How recovery ended on this node, once per epoch: what was chosen, from whom it came, how long each part took. */
-#include "recover_state.h"
+#include "restore_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* What was chosen and from whom it came, in words. */
-static void tell_sources(struct hth_recover *r, struct hearth_recovery *info)
+static void tell_sources(struct hth_restore *r, struct hearth_recovery *info)
 {
     const struct hth_epoch *e = r->ctx->epoch;
     uint64_t *from = calloc(e->nodes, sizeof(*from));
@@ -29,7 +29,7 @@ static void tell_sources(struct hth_recover *r, struct hearth_recovery *info)
     free(from);
 }
 
-static void tell_times(const struct hth_recover *r, struct hearth_recovery *info)
+static void tell_times(const struct hth_restore *r, struct hearth_recovery *info)
 {
     info->inventory_ms = (uint32_t)(r->t_told - r->t_start);
     info->plan_ms = (uint32_t)(r->t_plan - r->t_told);
@@ -38,7 +38,7 @@ static void tell_times(const struct hth_recover *r, struct hearth_recovery *info
     info->vote_ms = (uint32_t)(hth_now_ms(&r->ctx->clock) - r->t_vote);
 }
 
-static void end_foreign(const struct hth_recover *r, struct hearth_recovery *info)
+static void end_foreign(const struct hth_restore *r, struct hearth_recovery *info)
 {
     char from[sizeof(info->text)];
     const char *sources = strchr(info->text, ';');
@@ -52,7 +52,7 @@ static void end_foreign(const struct hth_recover *r, struct hearth_recovery *inf
     hth_say(&r->ctx->log, HEARTH_LOG_WARN, "unprotected", "%s", info->text);
 }
 
-void recover_end(struct hth_recover *r, int code, const struct hearth_error *err)
+void restore_end(struct hth_restore *r, int code, const struct hearth_error *err)
 {
     struct hearth_recovery info = { .struct_size = sizeof(info) };
     struct hth_save_id save = { 0 };
@@ -76,5 +76,5 @@ void recover_end(struct hth_recover *r, int code, const struct hearth_error *err
     if (hth_save_foreign(save))
         end_foreign(r, &info);
     info.now_epoch = r->ctx->epoch ? r->ctx->epoch->epoch : 0;
-    r->events.on_end(r->events.self, code, err, save, &info);
+    r->on_end(r->on_end_self, code, err, save, &info);
 }

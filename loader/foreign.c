@@ -8,7 +8,7 @@
  *
  * What this node needs is what its ranks own by the files' names, `.metadata`, and the common names.
  */
-#include "recover_state.h"
+#include "restore_state.h"
 
 #include "core/foreign/foreign.h"
 
@@ -23,7 +23,7 @@ static int protected_here(const struct hth_ctx *ctx)
     return ctx->keep.saves != 0;
 }
 
-int foreign_listed(const struct hth_recover *r, const struct hth_held_save *s)
+int foreign_listed(const struct hth_restore *r, const struct hth_held_save *s)
 {
     return s->id.epoch != 0 && (!hth_save_foreign(s->id) || !protected_here(r->ctx));
 }
@@ -53,7 +53,7 @@ int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out)
 
 /* ---- The plan --------------------------------------------------------------------------------- */
 
-static int needed(const struct hth_recover *r, const struct hth_object *o)
+static int needed(const struct hth_restore *r, const struct hth_object *o)
 {
     const struct hth_epoch *e = r->ctx->epoch;
 
@@ -67,7 +67,7 @@ static int needed(const struct hth_recover *r, const struct hth_object *o)
     return 0;
 }
 
-void foreign_needs(struct hth_recover *r, struct hth_held_save *s)
+void foreign_needs(struct hth_restore *r, struct hth_held_save *s)
 {
     const struct hth_manifest *m = &r->plan.manifest;
 

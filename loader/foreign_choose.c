@@ -6,7 +6,7 @@
  * `.metadata` is brought here for that, if another node has it: this node needs it anyway. A worker
  * reads it (foreign_names.c).
  */
-#include "recover_state.h"
+#include "choice_state.h"
 
 #include "core/foreign/foreign.h"
 
@@ -15,21 +15,21 @@
 #include <string.h>
 
 /* The newest that fails says why nothing is recovered, if nothing is. */
-static int lost(struct hth_recover *r, struct candidate *c, const char *what, const char *name)
+static int lost(struct hth_choice *co, struct candidate *c, const char *what, const char *name)
 {
-    char text[sizeof(r->co.lost_text)];
+    char text[sizeof(co->lost_text)];
 
     snprintf(text, sizeof(text), "step %" PRIu64 ": %.120s%.65s", c->id.step, what, name);
-    hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-lost", "%s", text);
-    if (!r->co.lost_text[0])
-        memcpy(r->co.lost_text, text, sizeof(text));
+    hth_say(&co->ctx->log, HEARTH_LOG_WARN, "foreign-lost", "%s", text);
+    if (!co->lost_text[0])
+        memcpy(co->lost_text, text, sizeof(text));
     c->lost = 1;
     return 1;
 }
 
 struct bringing {
-    struct hth_recover *r;
-    uint32_t generation;
+    struct hth_choice *co;
+    uint32_t epochs;
     struct hth_save_id save;
     foreign_done_fn *done;
 };
@@ -38,46 +38,44 @@ static void on_metadata(
         void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
 {
     struct bringing *b = self;
-    struct hth_recover *r = b->r;
+    struct hth_choice *co = b->co;
 
     (void)fetch;
-    for (uint32_t i = 0; i < r->co.candidates && b->generation == r->generation; i++) {
-        struct candidate *c = &r->co.candidate[i];
+    for (uint32_t i = 0; i < co->candidates && b->epochs == co->epochs; i++) {
+        struct candidate *c = &co->candidate[i];
 
         if (!hth_save_cmp(c->id, b->save) && code) {
             c->metadata = code;
-            hth_say(&r->ctx->log, HEARTH_LOG_WARN, "metadata-lost", "%s", err->text);
+            hth_say(&co->ctx->log, HEARTH_LOG_WARN, "metadata-lost", "%s", err->text);
         }
     }
-    if (b->generation == r->generation)
-        b->done(r);
+    if (b->epochs == co->epochs)
+        b->done(co);
     free(b);
 }
 
-static void bring_metadata(struct hth_recover *r, struct candidate *c, const struct hth_object *o,
+static void bring_metadata(struct hth_choice *co, struct candidate *c, const struct hth_object *o,
         foreign_done_fn *done)
 {
     struct bringing *b = malloc(sizeof(*b));
-    uint64_t now_ms = hth_now_ms(&r->ctx->clock);
     uint32_t node[HTH_PLAN_SOURCES], count = 0;
     struct hth_fetch *fetch;
 
     c->metadata = HEARTH_ENOMEM;
     if (!b)
         return;
-    *b = (struct bringing){ r, r->generation, c->id, done };
-    for (uint32_t k = 0; k < r->co.nodes && count < HTH_PLAN_SOURCES; k++)
-        if (k != r->ctx->epoch->self && hth_inventory_has(&r->co.from[k].inventory, c->id, o))
+    *b = (struct bringing){ co, co->epochs, c->id, done };
+    for (uint32_t k = 0; k < co->nodes && count < HTH_PLAN_SOURCES; k++)
+        if (k != co->ctx->epoch->self && hth_inventory_has(&co->from[k].inventory, c->id, o))
             node[count++] = k;
-    c->metadata = hth_fetch_start(r->ctx,
+    c->metadata = hth_fetch_start(co->ctx,
             &(struct hth_fetch_want){
                     .save = c->id,
                     .object = *o,
                     .sources = node,
                     .count = count,
                     .class = HTH_FETCH_RECOVERY,
-                    .deadline_ms =
-                            r->deadline_ms > now_ms ? (uint32_t)(r->deadline_ms - now_ms) : 1,
+                    .deadline_ms = hth_restore_left_ms(co->restore),
                     .done = on_metadata,
                     .self = b,
             },
@@ -93,7 +91,7 @@ static void bring_metadata(struct hth_recover *r, struct candidate *c, const str
 /* ---- Names -------------------------------------------------------------------------------------- */
 
 /* Where `.metadata` names no file, there must be one of every rank. */
-static void look_for_ranks(struct hth_recover *r, struct candidate *c)
+static void look_for_ranks(struct hth_choice *co, struct candidate *c)
 {
     const struct hth_manifest *m = &c->manifest;
     char name[16];
@@ -103,76 +101,77 @@ static void look_for_ranks(struct hth_recover *r, struct candidate *c)
             i++; /* ids begin with the owner */
         snprintf(name, sizeof(name), "%" PRIu32, rank);
         if (i == m->objects || (m->object[i].owner != rank && m->object[i].owner != HTH_OWNER_NONE))
-            lost(r, c, "on no node is a file of rank ", name);
+            lost(co, c, "on no node is a file of rank ", name);
         if (c->lost || m->object[i].owner == HTH_OWNER_NONE)
             break;
     }
 }
 
 /* From here on the manifest says which files are listed. */
-static void take_listed(struct hth_recover *r, struct candidate *c, const struct names_found *found)
+static void take_listed(struct hth_choice *co, struct candidate *c, const struct names_found *found)
 {
     for (uint32_t i = 0; i < c->manifest.objects; i++)
         c->manifest.object[i].listed = found->files.object[i].listed;
     if (foreign_encode(c))
-        lost(r, c, "no memory for its ", "manifest");
+        lost(co, c, "no memory for its ", "manifest");
 }
 
 /* Its `.metadata` was read: once, since c is whole or lost after it. */
-static int look_for_all(struct hth_recover *r, struct candidate *c, const struct names_found *n)
+static int look_for_all(struct hth_choice *co, struct candidate *c, const struct names_found *n)
 {
     if (n->unknown.code)
-        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "metadata-unknown",
+        hth_say(&co->ctx->log, HEARTH_LOG_WARN, "metadata-unknown",
                 "step %" PRIu64
                 ": its .metadata is not understood, and searched for names of files "
                 "instead: %s",
                 c->id.step, n->unknown.text);
     if (n->wrong)
-        lost(r, c, n->wrong, n->name);
+        lost(co, c, n->wrong, n->name);
     else if (n->any)
-        take_listed(r, c, n);
+        take_listed(co, c, n);
     else
-        look_for_ranks(r, c);
+        look_for_ranks(co, c);
     names_leave(c->names);
     c->names = NULL;
     return 1;
 }
 
-int foreign_look(struct hth_recover *r, struct candidate *c, foreign_done_fn *done)
+int foreign_look(struct hth_choice *co, struct candidate *c, foreign_done_fn *done)
 {
     const struct hth_object *o = foreign_file_find(&c->manifest, HTH_METADATA);
-    struct hth_held_save *s = hth_holdings_find(r->ctx, c->id);
+    struct hth_held_save *s = hth_holdings_find(co->ctx, c->id);
     struct hth_held *h = o && s ? hth_held_find(s, o->id) : NULL;
     const struct names_found *found = names_found(c->names);
 
     if (c->names)
-        return found ? look_for_all(r, c, found) : 0;
+        return found ? look_for_all(co, c, found) : 0;
     if (!o)
-        return lost(r, c, "no node has its ", HTH_METADATA);
+        return lost(co, c, "no node has its ", HTH_METADATA);
     if (h && h->state == HTH_HELD_SEALED && h->slot && h->verified &&
             !memcmp(h->object.digest, o->digest, HTH_DIGEST))
-        return names_start(r, c, h, done) ? lost(r, c, "no memory to read its ", HTH_METADATA) : 0;
+        return names_start(co, c, h, done) ? lost(co, c, "no memory to read its ", HTH_METADATA)
+                                           : 0;
     if (c->metadata < 0)
-        return lost(r, c, "no node gives its ", HTH_METADATA);
+        return lost(co, c, "no node gives its ", HTH_METADATA);
     if (c->metadata)
         return 0;
     if (h)
-        hth_held_drop(r->ctx, s, h); /* another's is the one that counts */
-    bring_metadata(r, c, o, done);
-    return c->metadata < 0 ? lost(r, c, "no node gives its ", HTH_METADATA) : 0;
+        hth_held_drop(co->ctx, s, h); /* another's is the one that counts */
+    bring_metadata(co, c, o, done);
+    return c->metadata < 0 ? lost(co, c, "no node gives its ", HTH_METADATA) : 0;
 }
 
-int foreign_waits(const struct hth_recover *r, char *out, size_t len)
+int foreign_waits(const struct hth_choice *co, char *out, size_t len)
 {
-    for (uint32_t i = 0; i < r->co.candidates; i++) {
-        const struct candidate *c = &r->co.candidate[i];
+    for (uint32_t i = 0; i < co->candidates; i++) {
+        const struct candidate *c = &co->candidate[i];
         int read = c->names && !names_found(c->names);
 
         if (c->lost || c->whole || (!read && c->metadata != 1))
             continue;
         snprintf(out, len, "the .metadata of step %" PRIu64 " is still being %s by node %s",
                 c->id.step, read ? "read" : "fetched",
-                r->ctx->epoch->member[r->ctx->epoch->self].node);
+                co->ctx->epoch->member[co->ctx->epoch->self].node);
         return 1;
     }
     return 0;

@@ -13,7 +13,7 @@
  * and among equals that of the lowest node, which is the one with the lowest rank. Torn copies are not
  * among them: no node tells of those.
  */
-#include "recover_state.h"
+#include "choice_state.h"
 
 #include "core/foreign/foreign.h"
 
@@ -38,18 +38,18 @@ static int is_metadata(const struct copy *c)
     return !strcmp(c->object->name, HTH_METADATA);
 }
 
-static int copies_of(const struct hth_recover *r, struct hth_save_id id, struct copies *out)
+static int copies_of(const struct hth_choice *co, struct hth_save_id id, struct copies *out)
 {
     size_t total = 0;
 
-    for (uint32_t k = 0; k < r->co.nodes; k++) {
-        const struct hth_seen_save *s = hth_inventory_find(&r->co.from[k].inventory, id);
+    for (uint32_t k = 0; k < co->nodes; k++) {
+        const struct hth_seen_save *s = hth_inventory_find(&co->from[k].inventory, id);
 
         total += s ? s->objects : 0;
     }
     *out = (struct copies){ calloc(total ? total : 1, sizeof(*out->at)), 0 };
-    for (uint32_t k = 0; out->at && k < r->co.nodes; k++) {
-        const struct hth_seen_save *s = hth_inventory_find(&r->co.from[k].inventory, id);
+    for (uint32_t k = 0; out->at && k < co->nodes; k++) {
+        const struct hth_seen_save *s = hth_inventory_find(&co->from[k].inventory, id);
 
         for (uint32_t i = 0; s && i < s->objects; i++)
             out->at[out->count++] = (struct copy){ &s->file[i], &s->look[i], k, 0 };
@@ -97,15 +97,15 @@ static int best_first(const void *a, const void *b)
     return x->node < y->node ? -1 : x->node > y->node;
 }
 
-static void say_differs(const struct hth_recover *r, struct hth_save_id id,
+static void say_differs(const struct hth_choice *co, struct hth_save_id id,
         const struct copy *first, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++)
         if (memcmp(first[i].object->digest, first->object->digest, HTH_DIGEST) != 0) {
-            hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-differs",
+            hth_say(&co->ctx->log, HEARTH_LOG_WARN, "foreign-differs",
                     "step %" PRIu64 ": node %s has another file %s than node %s, whose is taken",
-                    id.step, r->ctx->epoch->member[first[i].node].node, first->object->name,
-                    r->ctx->epoch->member[first->node].node);
+                    id.step, co->ctx->epoch->member[first[i].node].node, first->object->name,
+                    co->ctx->epoch->member[first->node].node);
             return;
         }
 }
@@ -119,23 +119,23 @@ static uint32_t alike(const struct copies *all, uint32_t first)
     return n;
 }
 
-static int take_files(const struct hth_recover *r, struct candidate *c)
+static int take_files(const struct hth_choice *co, struct candidate *c)
 {
     struct copies all;
     uint32_t metadata, n, kept = 0;
 
-    if (copies_of(r, c->id, &all))
+    if (copies_of(co, c->id, &all))
         return HEARTH_ENOMEM;
     metadata = metadata_node(&all);
     for (uint32_t i = 0; i < all.count; i++)
-        all.at[i].grade = grade_of(r->ctx->epoch, &all.at[i], metadata);
+        all.at[i].grade = grade_of(co->ctx->epoch, &all.at[i], metadata);
     if (all.count)
         qsort(all.at, all.count, sizeof(*all.at), best_first);
     c->manifest.object = calloc(all.count + 1, sizeof(*c->manifest.object));
     c->look = calloc(all.count + 1, sizeof(*c->look));
     for (uint32_t i = 0; c->manifest.object && c->look && i < all.count; i += n) {
         n = alike(&all, i);
-        say_differs(r, c->id, &all.at[i], n);
+        say_differs(co, c->id, &all.at[i], n);
         c->look[kept] = *all.at[i].look;
         c->manifest.object[kept++] = *all.at[i].object;
     }
@@ -155,19 +155,19 @@ int foreign_encode(struct candidate *c)
     return rc;
 }
 
-static int make_manifest(struct hth_recover *r, struct candidate *c)
+static int make_manifest(struct hth_choice *co, struct candidate *c)
 {
     struct hth_manifest *m = &c->manifest;
     int rc;
 
     *m = (struct hth_manifest){ .save = c->id, .world = 1 };
-    if (take_files(r, c))
+    if (take_files(co, c))
         return HEARTH_ENOMEM;
-    memcpy(m->job, r->ctx->opts.job, sizeof(m->job));
+    memcpy(m->job, co->ctx->opts.job, sizeof(m->job));
     for (uint32_t i = 0; i < m->objects; i++)
         if (m->object[i].owner != HTH_OWNER_NONE && m->object[i].owner >= m->world)
             m->world = m->object[i].owner + 1;
-    m->nodes = r->co.nodes < m->world ? r->co.nodes : m->world;
+    m->nodes = co->nodes < m->world ? co->nodes : m->world;
     c->len = hth_manifest_bytes(m);
     c->bytes = malloc(c->len);
     rc = c->bytes ? foreign_encode(c) : HEARTH_ENOMEM;
@@ -184,19 +184,19 @@ const struct hth_object *foreign_file_find(const struct hth_manifest *files, con
 
 /* ---- Candidates --------------------------------------------------------------------------------- */
 
-static int usable(struct hth_recover *r, struct hth_save_id id)
+static int usable(struct hth_choice *co, struct hth_save_id id)
 {
     uint32_t objects = 0;
 
-    if (candidate_find(r, id))
+    if (candidate_find(co, id))
         return 0;
-    for (uint32_t k = 0; k < r->co.nodes; k++) {
-        const struct hth_seen_save *s = hth_inventory_find(&r->co.from[k].inventory, id);
+    for (uint32_t k = 0; k < co->nodes; k++) {
+        const struct hth_seen_save *s = hth_inventory_find(&co->from[k].inventory, id);
 
         if (s && s->unfinished) {
-            hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-unfinished",
+            hth_say(&co->ctx->log, HEARTH_LOG_WARN, "foreign-unfinished",
                     "step %" PRIu64 " is not considered: node %s has an unfinished marker of it",
-                    id.step, r->ctx->epoch->member[k].node);
+                    id.step, co->ctx->epoch->member[k].node);
             return 0;
         }
         objects += s ? s->objects : 0;
@@ -204,21 +204,21 @@ static int usable(struct hth_recover *r, struct hth_save_id id)
     return objects != 0;
 }
 
-static int add(struct hth_recover *r, struct hth_save_id id)
+static int add(struct hth_choice *co, struct hth_save_id id)
 {
-    struct candidate *c = candidate_add(r, id);
+    struct candidate *c = candidate_add(co, id);
 
-    return c ? make_manifest(r, c) : HEARTH_ENOMEM;
+    return c ? make_manifest(co, c) : HEARTH_ENOMEM;
 }
 
-int foreign_candidates(struct hth_recover *r)
+int foreign_candidates(struct hth_choice *co)
 {
-    for (uint32_t k = 0; k < r->co.nodes; k++) {
-        const struct hth_inventory *inv = &r->co.from[k].inventory;
+    for (uint32_t k = 0; k < co->nodes; k++) {
+        const struct hth_inventory *inv = &co->from[k].inventory;
 
         for (uint32_t i = 0; i < inv->saves; i++)
-            if (hth_save_foreign(inv->save[i].id) && usable(r, inv->save[i].id) &&
-                    add(r, inv->save[i].id))
+            if (hth_save_foreign(inv->save[i].id) && usable(co, inv->save[i].id) &&
+                    add(co, inv->save[i].id))
                 return HEARTH_ENOMEM;
     }
     return HEARTH_OK;

@@ -9,7 +9,7 @@
  * Where the `.metadata` has entries of a later torch, whose items nobody here can place, that is all that
  * is known of any.
  */
-#include "recover_state.h"
+#include "choice_state.h"
 
 #include "core/foreign/foreign.h"
 #include "core/torch/header.h"

@@ -10,7 +10,7 @@
  * The worker has a leased slot and its own copy of what files there are: nothing that the engine's
  * thread may free or change meanwhile.
  */
-#include "recover_state.h"
+#include "choice_state.h"
 
 #include "core/foreign/foreign.h"
 #include <hearth/metadata.h>
@@ -20,8 +20,8 @@
 #include <string.h>
 
 struct names {
-    struct hth_recover *r;
-    struct names *next; /* r->reading */
+    struct hth_choice *co;
+    struct names *next; /* co->reading */
     struct hth_work work;
     foreign_done_fn *done;
     int left;              /* nobody waits for it any more */
@@ -130,8 +130,8 @@ static void names_free(struct names *n)
 /* It is in no worker's hands any more. */
 static void give_back(struct names *n)
 {
-    struct names **at = &n->r->reading;
-    struct hth_store *store = n->r->ctx->store;
+    struct names **at = &n->co->reading;
+    struct hth_store *store = n->co->ctx->store;
 
     while (*at != n)
         at = &(*at)->next;
@@ -143,13 +143,13 @@ static void give_back(struct names *n)
 static void read_done(struct hth_work *work)
 {
     struct names *n = names_of(work);
-    struct hth_recover *r = n->r;
+    struct hth_choice *co = n->co;
 
     give_back(n);
     if (n->left)
         names_free(n);
     else
-        n->done(r);
+        n->done(co);
 }
 
 static void *copy_of(const void *from, size_t len)
@@ -161,7 +161,7 @@ static void *copy_of(const void *from, size_t len)
     return copy;
 }
 
-int names_start(struct hth_recover *r, struct candidate *c, const struct hth_held *held,
+int names_start(struct hth_choice *co, struct candidate *c, const struct hth_held *held,
         foreign_done_fn *done)
 {
     struct names *n = calloc(1, sizeof(*n));
@@ -177,17 +177,17 @@ int names_start(struct hth_recover *r, struct candidate *c, const struct hth_hel
         return HEARTH_ENOMEM;
     }
     n->found.files.objects = c->manifest.objects;
-    n->r = r;
+    n->co = co;
     n->done = done;
     n->slot = held->slot;
     n->len = held->object.data_len;
     n->work = (struct hth_work){ .run = read_run, .done = read_done };
-    n->next = r->reading;
-    r->reading = n;
+    n->next = co->reading;
+    co->reading = n;
     c->names = n;
-    r->ctx->store->ops->lease(r->ctx->store, n->slot);
-    hth_point(&r->ctx->points, "metadata");
-    r->ctx->workers.submit(r->ctx->workers.self, &n->work);
+    co->ctx->store->ops->lease(co->ctx->store, n->slot);
+    hth_point(&co->ctx->points, "metadata");
+    co->ctx->workers.submit(co->ctx->workers.self, &n->work);
     return HEARTH_OK;
 }
 
@@ -204,11 +204,11 @@ void names_leave(struct names *n)
         n->left = 1;
 }
 
-void names_close(struct hth_recover *r)
+void names_close(struct hth_choice *co)
 {
     struct names *n;
 
-    while ((n = r->reading)) {
+    while ((n = co->reading)) {
         give_back(n);
         names_free(n);
     }

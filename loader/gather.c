@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the members have said that they hold: inventories that come up in parts, gathered at the coordinator. */
-#include "recover_state.h"
+#include "choice_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-int gather_ready(struct hth_recover *r)
+int gather_ready(struct hth_choice *co)
 {
     unsigned char *plan;
     size_t len;
 
-    if (!r->co.from) {
-        r->co.nodes = r->ctx->epoch->nodes;
-        r->co.from = calloc(r->co.nodes, sizeof(*r->co.from));
-        r->co.before = serial_read(r->ctx, &plan, &len);
+    if (!co->from) {
+        co->nodes = co->ctx->epoch->nodes;
+        co->from = calloc(co->nodes, sizeof(*co->from));
+        co->before = serial_read(co->ctx, &plan, &len);
         free(plan);
     }
-    return r->co.from != NULL;
+    return co->from != NULL;
 }
 
 static void forget_parts(struct gathered *g)
@@ -30,7 +30,7 @@ static void forget_parts(struct gathered *g)
     g->parts = g->got = 0;
 }
 
-static void join_parts(struct hth_recover *r, struct gathered *g, uint32_t origin)
+static void join_parts(struct hth_choice *co, struct gathered *g, uint32_t origin)
 {
     size_t len = 0;
     size_t at = 0;
@@ -47,20 +47,20 @@ static void join_parts(struct hth_recover *r, struct gathered *g, uint32_t origi
         at += g->part_len[i];
     }
     if (hth_inventory_decode(&g->inventory, all, len, &err)) {
-        hth_say(&r->ctx->log, HEARTH_LOG_ERROR, "inventory-bad", "node %s: %s",
-                r->ctx->epoch->member[origin].node, err.text);
+        hth_say(&co->ctx->log, HEARTH_LOG_ERROR, "inventory-bad", "node %s: %s",
+                co->ctx->epoch->member[origin].node, err.text);
     } else {
         g->complete = 1;
-        r->co.complete++;
+        co->complete++;
     }
     free(all);
     forget_parts(g);
 }
 
-int gather_part(struct hth_recover *r, uint32_t origin, uint32_t part, uint32_t parts,
+int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t parts,
         const unsigned char *bytes, size_t len)
 {
-    struct gathered *g = &r->co.from[origin];
+    struct gathered *g = &co->from[origin];
 
     if (g->parts != parts) {
         forget_parts(g);
@@ -80,16 +80,16 @@ int gather_part(struct hth_recover *r, uint32_t origin, uint32_t part, uint32_t 
     memcpy(g->part[part], bytes, len);
     g->part_len[part] = len;
     if (++g->got == parts)
-        join_parts(r, g, origin);
+        join_parts(co, g, origin);
     return 1;
 }
 
-void gather_fini(struct hth_recover *r)
+void gather_fini(struct hth_choice *co)
 {
-    for (uint32_t i = 0; r->co.from && i < r->co.nodes; i++) {
-        forget_parts(&r->co.from[i]);
-        hth_inventory_fini(&r->co.from[i].inventory);
+    for (uint32_t i = 0; co->from && i < co->nodes; i++) {
+        forget_parts(&co->from[i]);
+        hth_inventory_fini(&co->from[i].inventory);
     }
-    free(r->co.from);
-    r->co.from = NULL;
+    free(co->from);
+    co->from = NULL;
 }

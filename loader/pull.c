@@ -3,7 +3,7 @@
  * What a plan waits for on a member: objects on their way here, raw objects, copies that are verified.
  * When the last has ended, this node votes.
  */
-#include "recover_state.h"
+#include "restore_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 /* ---- What a plan waits for ---------------------------------------------------------------------- */
 
-void pull_ended(struct hth_recover *r)
+void pull_ended(struct hth_restore *r)
 {
     r->waiting--;
     if (r->waiting == 0 && r->state == PULLING)
@@ -21,13 +21,13 @@ void pull_ended(struct hth_recover *r)
 
 /* One thing that a plan waits for; it may end after the plan has been replaced. */
 struct wait {
-    struct hth_recover *r;
+    struct hth_restore *r;
     uint32_t generation;
     uint32_t index; /* fetched later; a raw object */
     struct wait *next;
 };
 
-static struct wait *wait_new(struct hth_recover *r)
+static struct wait *wait_new(struct hth_restore *r)
 {
     struct wait *w = malloc(sizeof(*w));
 
@@ -46,7 +46,7 @@ static void waits_free(struct wait **list)
     }
 }
 
-void pull_begin(struct hth_recover *r)
+void pull_begin(struct hth_restore *r)
 {
     r->generation++;
     waits_free(&r->raws);
@@ -54,9 +54,9 @@ void pull_begin(struct hth_recover *r)
 }
 
 /* The recovery that still waits for it, or NULL. */
-static struct hth_recover *wait_end(struct wait *w)
+static struct hth_restore *wait_end(struct wait *w)
 {
-    struct hth_recover *r = w->r;
+    struct hth_restore *r = w->r;
     int stale = w->generation != r->generation || r->state != PULLING;
 
     free(w);
@@ -66,7 +66,7 @@ static struct hth_recover *wait_end(struct wait *w)
 static void on_fetched(
         void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
 {
-    struct hth_recover *r = wait_end(self);
+    struct hth_restore *r = wait_end(self);
 
     (void)fetch;
     if (!r)
@@ -77,8 +77,15 @@ static void on_fetched(
     pull_ended(r);
 }
 
+uint32_t hth_restore_left_ms(const struct hth_restore *r)
+{
+    uint64_t now_ms = hth_now_ms(&r->ctx->clock);
+
+    return r->deadline_ms > now_ms ? (uint32_t)(r->deadline_ms - now_ms) : 1;
+}
+
 /* Its slot is still being made, as on every node that has just come: no reason to refuse. */
-static void fetch_later(struct hth_recover *r, struct wait *w, uint32_t index)
+static void fetch_later(struct hth_restore *r, struct wait *w, uint32_t index)
 {
     w->index = index;
     w->next = r->later;
@@ -87,7 +94,7 @@ static void fetch_later(struct hth_recover *r, struct wait *w, uint32_t index)
     r->waiting++;
 }
 
-static int nobody_has(struct hth_recover *r, const struct hth_object *o)
+static int nobody_has(struct hth_restore *r, const struct hth_object *o)
 {
     struct hearth_error err;
 
@@ -97,13 +104,12 @@ static int nobody_has(struct hth_recover *r, const struct hth_object *o)
     return err.code;
 }
 
-int pull_object(struct hth_recover *r, uint32_t index)
+int pull_object(struct hth_restore *r, uint32_t index)
 {
     struct hth_ctx *ctx = r->ctx;
     const struct hth_sources *from = &r->plan.sources[index];
     uint32_t node[HTH_PLAN_SOURCES];
     uint32_t count = 0;
-    uint64_t now_ms = hth_now_ms(&ctx->clock);
     struct hearth_error err;
     struct hth_fetch *f;
     struct hth_fetch_want want = {
@@ -111,7 +117,7 @@ int pull_object(struct hth_recover *r, uint32_t index)
         .object = r->plan.manifest.object[index],
         .sources = node,
         .class = HTH_FETCH_RECOVERY,
-        .deadline_ms = r->deadline_ms > now_ms ? (uint32_t)(r->deadline_ms - now_ms) : 1,
+        .deadline_ms = hth_restore_left_ms(r),
         .done = on_fetched,
         .self = wait_new(r),
     };
@@ -141,10 +147,12 @@ int pull_object(struct hth_recover *r, uint32_t index)
     return HEARTH_OK;
 }
 
-void pull_later(struct hth_recover *r)
+void pull_tick(struct hth_restore *r, uint64_t now_ms)
 {
     struct wait *w = r->later, *next;
 
+    if (now_ms < r->later_ms)
+        return;
     r->later = NULL;
     for (; w; w = next) {
         uint32_t index = w->index;
@@ -157,8 +165,13 @@ void pull_later(struct hth_recover *r)
     }
 }
 
+uint64_t pull_due_ms(const struct hth_restore *r)
+{
+    return r->later ? r->later_ms : HTH_NEVER;
+}
+
 /* A raw object comes into its file by itself. */
-void pull_raw(struct hth_recover *r, uint32_t index)
+void pull_raw(struct hth_restore *r, uint32_t index)
 {
     struct hth_blob_id id = { HTH_BLOB_RAW, r->plan.chosen, r->plan.manifest.object[index].id };
     const struct hth_sources *from = &r->plan.sources[index];
@@ -190,7 +203,7 @@ void pull_raw(struct hth_recover *r, uint32_t index)
 static void on_verified(void *self, struct hth_held_save *save, struct hth_held *held, int code,
         const struct hearth_error *err)
 {
-    struct hth_recover *r = wait_end(self);
+    struct hth_restore *r = wait_end(self);
     uint32_t index;
 
     if (!r)
@@ -209,7 +222,7 @@ static void on_verified(void *self, struct hth_held_save *save, struct hth_held 
     pull_ended(r);
 }
 
-void pull_verify(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h)
+void pull_verify(struct hth_restore *r, struct hth_held_save *s, struct hth_held *h)
 {
     struct wait *w = wait_new(r);
     struct hearth_error err;
@@ -227,7 +240,7 @@ void pull_verify(struct hth_recover *r, struct hth_held_save *s, struct hth_held
 }
 
 void pull_raw_ended(
-        struct hth_recover *r, const struct hth_blob_id *id, const struct hearth_error *err)
+        struct hth_restore *r, const struct hth_blob_id *id, const struct hearth_error *err)
 {
     uint32_t index = hth_plan_index(&r->plan, id->object);
     struct wait **at = &r->raws, *w;
@@ -247,7 +260,7 @@ void pull_raw_ended(
     pull_ended(r);
 }
 
-void pull_close(struct hth_recover *r)
+void pull_close(struct hth_restore *r)
 {
     waits_free(&r->later);
     waits_free(&r->raws);

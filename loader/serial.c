@@ -8,7 +8,7 @@
  *     0 "HTHPLANS"   8 u32 version   12 u32 serial   16 u64 epoch   24 u64 nonce   32 the plan, or
  *     nothing where there was no room for it   . 32 digest
  */
-#include "recover_state.h"
+#include "choice_state.h"
 
 #include "core/base/auth.h"
 #include "core/format/record.h"

@@ -4,7 +4,7 @@
  * objects and files of foreign containers have no checksums that would be looked at later, so their
  * digests come first, from the workers.
  */
-#include "recover_state.h"
+#include "restore_state.h"
 
 #include "core/base/bytes.h"
 
@@ -52,16 +52,16 @@ static void serve(struct hth_ctx *ctx, struct hth_held_save *s)
 /* ---- Looking ----------------------------------------------------------------------------------- */
 
 struct digesting {
-    struct hth_recover *r;
+    struct hth_restore *r;
     uint32_t generation;
 };
 
-static void digested(struct hth_recover *r)
+static void digested(struct hth_restore *r)
 {
     struct hearth_error err;
 
     if (tell_make(r, &err))
-        recover_end(r, err.code, &err);
+        restore_end(r, err.code, &err);
     else
         tell_inventory(r);
 }
@@ -70,7 +70,7 @@ static void on_digested(void *self, struct hth_held_save *save, struct hth_held 
         const struct hearth_error *err)
 {
     struct digesting *d = self;
-    struct hth_recover *r = d->r;
+    struct hth_restore *r = d->r;
     int stale = d->generation != r->generation;
 
     free(d);
@@ -83,7 +83,7 @@ static void on_digested(void *self, struct hth_held_save *save, struct hth_held 
 }
 
 /* The inventory waits for it; what is not right is given up. */
-static int digest_held(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h,
+static int digest_held(struct hth_restore *r, struct hth_held_save *s, struct hth_held *h,
         struct hearth_error *err)
 {
     struct digesting *d = malloc(sizeof(*d));
@@ -103,7 +103,7 @@ static int digest_held(struct hth_recover *r, struct hth_held_save *s, struct ht
     return rc;
 }
 
-static void look_at_raws(struct hth_recover *r, struct hth_held_save *s)
+static void look_at_raws(struct hth_restore *r, struct hth_held_save *s)
 {
     struct hearth_error err;
     struct hth_held *next;
@@ -118,7 +118,7 @@ static void look_at_raws(struct hth_recover *r, struct hth_held_save *s)
     }
 }
 
-static void look_at_foreign(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h)
+static void look_at_foreign(struct hth_restore *r, struct hth_held_save *s, struct hth_held *h)
 {
     struct hearth_error err;
 
@@ -131,7 +131,7 @@ static void look_at_foreign(struct hth_recover *r, struct hth_held_save *s, stru
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out", "%s", err.text);
 }
 
-static void look_at_containers(struct hth_recover *r)
+static void look_at_containers(struct hth_restore *r)
 {
     for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next) {
         if (!hth_save_foreign(s->id) || !foreign_listed(r, s) || s->removed || s->unfinished)
@@ -142,7 +142,7 @@ static void look_at_containers(struct hth_recover *r)
     }
 }
 
-int tell_look(struct hth_recover *r)
+int tell_look(struct hth_restore *r)
 {
     for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next) {
         if (s->removed || hth_save_foreign(s->id))
@@ -156,7 +156,7 @@ int tell_look(struct hth_recover *r)
 
 /* ---- The inventory ----------------------------------------------------------------------------- */
 
-int tell_make(struct hth_recover *r, struct hearth_error *err)
+int tell_make(struct hth_restore *r, struct hearth_error *err)
 {
     struct hth_ctx *ctx = r->ctx;
     struct hth_inventory inv = { .store = ctx->store->ops->id(ctx->store), .keep = ctx->keep };
@@ -187,7 +187,7 @@ int tell_make(struct hth_recover *r, struct hearth_error *err)
     return rc;
 }
 
-void tell_inventory(struct hth_recover *r)
+void tell_inventory(struct hth_restore *r)
 {
     const size_t max = HTH_TREE_MAX - 8;
     uint32_t parts = (uint32_t)((r->inventory_len + max - 1) / max);
@@ -204,7 +204,7 @@ void tell_inventory(struct hth_recover *r)
 }
 
 /* The coordinator's engine is a new one and knows nothing of the plan that we may have. */
-void tell_again(struct hth_recover *r, const unsigned char *bytes, size_t len)
+void tell_again(struct hth_restore *r, const unsigned char *bytes, size_t len)
 {
     struct hearth_error err;
 
@@ -221,7 +221,7 @@ void tell_again(struct hth_recover *r, const unsigned char *bytes, size_t len)
     free(r->inventory);
     r->inventory = NULL;
     if (tell_make(r, &err))
-        recover_end(r, err.code, &err);
+        restore_end(r, err.code, &err);
     else
         tell_inventory(r);
 }

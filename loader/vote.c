@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A member's vote for a plan: yes, or the first reason why this node could not carry it out. */
-#include "recover_state.h"
+#include "restore_state.h"
 
 #include "core/base/bytes.h"
 
 #include <stdio.h>
 #include <string.h>
 
-void vote_no(struct hth_recover *r, int code, const char *text)
+void vote_no(struct hth_restore *r, int code, const char *text)
 {
     if (r->failed_code)
         return;
@@ -16,7 +16,7 @@ void vote_no(struct hth_recover *r, int code, const char *text)
             r->ctx->epoch->member[r->ctx->epoch->self].node, text);
 }
 
-void vote_say(struct hth_recover *r)
+void vote_say(struct hth_restore *r)
 {
     unsigned char body[8 + 200];
     size_t len = r->failed_code ? strlen(r->failed) : 0;
@@ -27,7 +27,7 @@ void vote_say(struct hth_recover *r)
     hth_tree_up(r->ctx, HTH_KIND_VOTE, body, 8 + len);
 }
 
-void vote_cast(struct hth_recover *r)
+void vote_cast(struct hth_restore *r)
 {
     uint64_t now_ms = hth_now_ms(&r->ctx->clock);
 
