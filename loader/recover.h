@@ -6,7 +6,7 @@
 #ifndef HEARTH_LOADER_RECOVER_H
 #define HEARTH_LOADER_RECOVER_H
 
-#include "plan.h"
+#include "loader/plan/plan.h"
 #include "replication/commit.h"
 #include <hearth/types.h>
 

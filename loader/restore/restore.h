@@ -3,10 +3,10 @@
  * A member's part of recovery, from the question of its ranks to GO: says what it holds, carries out
  * the plan, votes. States are drawn in restore_state.h, the rules are in docs/protocol.md, Recovery.
  */
-#ifndef HEARTH_LOADER_RESTORE_H
-#define HEARTH_LOADER_RESTORE_H
+#ifndef HEARTH_LOADER_RESTORE_RESTORE_H
+#define HEARTH_LOADER_RESTORE_RESTORE_H
 
-#include "plan.h"
+#include "loader/plan/plan.h"
 #include "replication/commit.h"
 #include <hearth/types.h>
 

@@ -8,12 +8,12 @@
  *   before GO: deadline, member lost or refused, beyond redundancy ──► EPOCH_FAILED
  */
 /* For this folder alone. */
-#ifndef HEARTH_LOADER_CHOICE_STATE_H
-#define HEARTH_LOADER_CHOICE_STATE_H
+#ifndef HEARTH_LOADER_CHOICE_CHOICE_STATE_H
+#define HEARTH_LOADER_CHOICE_CHOICE_STATE_H
 
 #include "choice.h"
 #include "core/foreign/foreign.h"
-#include "plan.h"
+#include "loader/plan/plan.h"
 #include "replication/tree.h"
 #include <hearth/metadata.h>
 
@@ -116,7 +116,7 @@ int fail_again(struct hth_choice *co, uint32_t node);
 /* What a foreign candidate waited for is here, or cannot be had. */
 typedef void foreign_done_fn(struct hth_choice *co);
 
-/* foreign_choose.c: the coordinator */
+/* foreign_whole.c: the coordinator */
 /* Is it whole? 0: not known yet, `done` runs when it may be. Else 1, with c->lost and a sentence where it is not. */
 int foreign_look(struct hth_choice *co, struct candidate *c, foreign_done_fn *done);
 /* 1: the choice waits for a `.metadata`; which, and what happens to it. */
@@ -134,7 +134,7 @@ void names_close(struct hth_choice *co); /* the workers have ended */
 int names_match(struct hearth_metadata *md, const struct hth_manifest *files,
         const struct hth_foreign_look *look, uint32_t *out_file);
 
-/* foreign_copies.c: of each foreign step a candidate, with a manifest and a look */
+/* foreign_files.c: of each foreign step a candidate, with a manifest and a look */
 int foreign_candidates(struct hth_choice *co); /* 0 or HEARTH_ENOMEM */
 int foreign_encode(struct candidate *c);       /* c->manifest into c->bytes */
 const struct hth_object *foreign_file_find(const struct hth_manifest *files, const char *name);

@@ -3,8 +3,8 @@
  * What each node says it holds, what is chosen from that, and the plan that everybody gets. Pure
  * functions: no clock, no messages. Record layouts are drawn in inventory.c and plan.c.
  */
-#ifndef HEARTH_LOADER_PLAN_H
-#define HEARTH_LOADER_PLAN_H
+#ifndef HEARTH_LOADER_PLAN_PLAN_H
+#define HEARTH_LOADER_PLAN_PLAN_H
 
 #include "core/foreign/foreign.h"
 #include "core/format/keep.h"

@@ -3,10 +3,10 @@
  * The coordinator's part of recovery: gathers what all members hold, chooses a save, gives the plan,
  * counts votes, says GO or that the epoch has failed. All nodes have one; at members it stays empty.
  */
-#ifndef HEARTH_LOADER_CHOICE_H
-#define HEARTH_LOADER_CHOICE_H
+#ifndef HEARTH_LOADER_CHOICE_CHOICE_H
+#define HEARTH_LOADER_CHOICE_CHOICE_H
 
-#include "restore.h"
+#include "loader/restore/restore.h"
 
 struct hth_choice;
 

@@ -9,8 +9,8 @@
  *   IDLE ──this node cannot take part──► REFUSED ──EPOCH_FAILED, deadline──► ENDED
  */
 /* For this folder alone. */
-#ifndef HEARTH_LOADER_RESTORE_STATE_H
-#define HEARTH_LOADER_RESTORE_STATE_H
+#ifndef HEARTH_LOADER_RESTORE_RESTORE_STATE_H
+#define HEARTH_LOADER_RESTORE_RESTORE_STATE_H
 
 #include "core/foreign/foreign.h"
 #include "replication/tree.h"
