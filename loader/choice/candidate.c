@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int newest_first(const void *a, const void *b)
+static int candidate_newest_first(const void *a, const void *b)
 {
     const struct candidate *x = a;
     const struct candidate *y = b;
@@ -26,7 +26,7 @@ struct candidate *candidate_find(struct hth_choice *co, struct hth_save_id id)
 }
 
 /* All ranks gave it up, and this node has not heard or not finished. */
-static int is_dropped(const struct hth_choice *co, struct hth_save_id id)
+static int candidate_is_dropped(const struct hth_choice *co, struct hth_save_id id)
 {
     return !hth_save_foreign(id) && id.epoch <= co->ctx->keep.dropped;
 }
@@ -42,7 +42,7 @@ struct candidate *candidate_add(struct hth_choice *co, struct hth_save_id id)
     return &more[co->candidates++];
 }
 
-static int add_candidates(struct hth_choice *co, uint32_t node)
+static int candidates_of_node(struct hth_choice *co, uint32_t node)
 {
     const struct hth_inventory *inv = &co->from[node].inventory;
 
@@ -50,7 +50,7 @@ static int add_candidates(struct hth_choice *co, uint32_t node)
         struct candidate *c;
 
         if (!inv->save[i].has_manifest || candidate_find(co, inv->save[i].id) ||
-                is_dropped(co, inv->save[i].id))
+                candidate_is_dropped(co, inv->save[i].id))
             continue;
         c = candidate_add(co, inv->save[i].id);
         if (!c)
@@ -63,7 +63,7 @@ static int add_candidates(struct hth_choice *co, uint32_t node)
 
 /* The newest keep list of all becomes ours, and what it names first is the watermark; but for what
  * was dropped since, whoever knows it. */
-static void take_keep(struct hth_choice *co)
+static void candidates_take_keep(struct hth_choice *co)
 {
     struct hth_keep *ours = &co->ctx->keep;
     uint64_t dropped = ours->dropped;
@@ -79,15 +79,15 @@ static void take_keep(struct hth_choice *co)
             *ours = *k;
     }
     hth_keep_drop(ours, dropped);
-    if (is_dropped(co, co->watermark))
+    if (candidate_is_dropped(co, co->watermark))
         co->watermark = (struct hth_save_id){ 0 };
 }
 
 int candidates_find(struct hth_choice *co)
 {
-    take_keep(co);
+    candidates_take_keep(co);
     for (uint32_t n = 0; n < co->nodes; n++)
-        if (add_candidates(co, n))
+        if (candidates_of_node(co, n))
             return HEARTH_ENOMEM;
     return HEARTH_OK;
 }
@@ -95,12 +95,12 @@ int candidates_find(struct hth_choice *co)
 void candidates_sort(struct hth_choice *co)
 {
     if (co->candidates)
-        qsort(co->candidate, co->candidates, sizeof(*co->candidate), newest_first);
+        qsort(co->candidate, co->candidates, sizeof(*co->candidate), candidate_newest_first);
 }
 
 /* ---- Its manifest --------------------------------------------------------------------------------- */
 
-static int set_manifest(struct candidate *c, const unsigned char *bytes, size_t len)
+static int candidate_set_manifest(struct candidate *c, const unsigned char *bytes, size_t len)
 {
     unsigned char *copy = malloc(len ? len : 1);
 
@@ -123,13 +123,13 @@ int candidate_manifest(
 
     if (!c || c->has_manifest || id->kind != HTH_BLOB_MANIFEST)
         return 0;
-    if (set_manifest(c, bytes, len))
+    if (candidate_set_manifest(c, bytes, len))
         hth_say(&co->ctx->log, HEARTH_LOG_WARN, "manifest-bad", HTH_SAVE, HTH_SAVE_ARGS(id->save));
     return 1;
 }
 
 /* Somebody else who has this manifest; the next after the one who did not bring it. */
-static void next_holder(struct hth_choice *co, struct candidate *c)
+static void candidate_next_holder(struct hth_choice *co, struct candidate *c)
 {
     for (uint32_t i = 1; i <= co->nodes; i++) {
         uint32_t n = (c->holder + i) % co->nodes;
@@ -148,13 +148,13 @@ int candidate_has_manifest(struct hth_choice *co, struct candidate *c, uint64_t 
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, c->id, 0 };
 
     if (!c->has_manifest && s && s->has_manifest)
-        set_manifest(c, s->manifest_bytes, s->manifest_len);
+        candidate_set_manifest(c, s->manifest_bytes, s->manifest_len);
     if (c->has_manifest)
         return 1;
     if (c->asked_ms && now_ms < c->asked_ms + 4 * (uint64_t)co->ctx->opts.retry_ms)
         return 0;
     if (c->asked_ms || c->holder == co->ctx->epoch->self)
-        next_holder(co, c);
+        candidate_next_holder(co, c);
     c->asked_ms = now_ms;
     if (c->holder != co->ctx->epoch->self)
         hth_blob_fetch(co->ctx, &id, c->holder, NULL);

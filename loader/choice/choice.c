@@ -22,13 +22,13 @@
 /* ---- Choice ------------------------------------------------------------------------------------ */
 
 /* What the choice waited for has ended. */
-static void choose_again(struct hth_choice *co)
+static void choice_again(struct hth_choice *co)
 {
     hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
 }
 
 /* From the newest down until something is whole, and on to the watermark. 1: all looked at. */
-static int look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate **out_chosen)
+static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate **out_chosen)
 {
     *out_chosen = NULL;
     for (uint32_t i = 0; i < co->candidates; i++) {
@@ -40,7 +40,7 @@ static int look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate 
             break;
         if (!c->lost && !c->whole) {
             if (!candidate_has_manifest(co, c, now_ms) ||
-                    (hth_save_foreign(c->id) && !foreign_look(co, c, choose_again)))
+                    (hth_save_foreign(c->id) && !foreign_look(co, c, choice_again)))
                 return 0;
             if (!c->lost)
                 candidate_look(co, c);
@@ -52,7 +52,7 @@ static int look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate 
 }
 
 /* Nothing can be had, and there was something. */
-static int is_loss(const struct hth_choice *co, char *out, size_t len)
+static int choice_is_loss(const struct hth_choice *co, char *out, size_t len)
 {
     if (!hth_save_none(co->watermark)) {
         snprintf(out, len,
@@ -71,19 +71,19 @@ static int is_loss(const struct hth_choice *co, char *out, size_t len)
     return 1;
 }
 
-static void choose(struct hth_choice *co, uint64_t now_ms)
+static void choice_decide(struct hth_choice *co, uint64_t now_ms)
 {
     struct candidate *chosen;
     uint32_t newer;
     char text[400];
 
-    if (!look_at_all(co, now_ms, &chosen))
+    if (!choice_look_at_all(co, now_ms, &chosen))
         return;
     newer = chosen ? (uint32_t)(chosen - co->candidate) : co->candidates;
     co->beyond = 0;
     for (uint32_t i = 0; i < newer; i++)
         co->beyond += hth_save_cmp(co->candidate[i].id, co->watermark) <= 0;
-    if (!chosen && is_loss(co, text, sizeof(text))) {
+    if (!chosen && choice_is_loss(co, text, sizeof(text))) {
         if (!co->accept_loss) {
             hth_choice_fail(co, HEARTH_ELOST, text);
             return;
@@ -97,7 +97,7 @@ static void choose(struct hth_choice *co, uint64_t now_ms)
     give_plan(co, chosen);
 }
 
-static void make_candidates(struct hth_choice *co)
+static void choice_find_candidates(struct hth_choice *co)
 {
     if (candidates_find(co)) {
         hth_choice_fail(co, HEARTH_ENOMEM, "the coordinator has no memory for the inventory");
@@ -121,15 +121,15 @@ void hth_choice_tick(struct hth_choice *co, uint64_t now_ms)
         return;
     }
     if (co->serial == 0)
-        make_candidates(co);
+        choice_find_candidates(co);
     if (hth_restore_ended(co->restore) || hth_restore_has_plan(co->restore, co->serial))
         return;
-    choose(co, now_ms);
+    choice_decide(co, now_ms);
 }
 
 /* ---- What members say --------------------------------------------------------------------------- */
 
-static void on_inventory(
+static void choice_on_inventory(
         struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     uint32_t part = len >= 8 ? hth_get32(bytes) : 0;
@@ -156,7 +156,7 @@ void hth_choice_manifest(
         hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
 }
 
-static void refuse_chosen(struct hth_choice *co, const unsigned char *text, size_t len)
+static void choice_on_no(struct hth_choice *co, const unsigned char *text, size_t len)
 {
     struct candidate *c = candidate_find(co, co->chosen);
 
@@ -168,10 +168,11 @@ static void refuse_chosen(struct hth_choice *co, const unsigned char *text, size
     hth_say(&co->ctx->log, HEARTH_LOG_WARN, "plan-failed", "step %" PRIu64 ": %s", co->chosen.step,
             co->lost_text);
     co->serial++;
-    choose(co, hth_now_ms(&co->ctx->clock));
+    choice_decide(co, hth_now_ms(&co->ctx->clock));
 }
 
-static void on_vote(struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
+static void choice_on_vote(
+        struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     uint32_t serial = len >= 8 ? hth_get32(bytes) : 0;
 
@@ -182,7 +183,7 @@ static void on_vote(struct hth_choice *co, uint32_t origin, const unsigned char 
         return;
     }
     if (hth_get32(bytes + 4)) {
-        refuse_chosen(co, bytes + 8, len - 8 < 199 ? len - 8 : 199);
+        choice_on_no(co, bytes + 8, len - 8 < 199 ? len - 8 : 199);
         return;
     }
     if (co->from[origin].voted == serial)
@@ -198,7 +199,7 @@ static void on_vote(struct hth_choice *co, uint32_t origin, const unsigned char 
 
 /* After GO it is an engine that came back and cannot join again: its ranks know why, and the epoch goes
  * on without it. */
-static void on_refused(
+static void choice_on_refused(
         struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     char text[HEARTH_ERROR_TEXT];
@@ -213,16 +214,16 @@ void hth_choice_deliver(struct hth_choice *co, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len)
 {
     if (kind == HTH_KIND_INVENTORY)
-        on_inventory(co, origin, bytes, len);
+        choice_on_inventory(co, origin, bytes, len);
     else if (kind == HTH_KIND_VOTE)
-        on_vote(co, origin, bytes, len);
+        choice_on_vote(co, origin, bytes, len);
     else if (kind == HTH_KIND_REFUSED)
-        on_refused(co, origin, bytes, len);
+        choice_on_refused(co, origin, bytes, len);
 }
 
 /* ---- Ends ---------------------------------------------------------------------------------------- */
 
-static void who_is_missing(const struct hth_choice *co, char *out, size_t len)
+static void choice_who_is_missing(const struct hth_choice *co, char *out, size_t len)
 {
     uint32_t named = 0;
     int n;
@@ -246,7 +247,7 @@ void hth_choice_late(struct hth_choice *co)
 {
     char missing[300];
 
-    who_is_missing(co, missing, sizeof(missing));
+    choice_who_is_missing(co, missing, sizeof(missing));
     hth_choice_fail(co, HEARTH_ETIMEOUT, missing);
 }
 

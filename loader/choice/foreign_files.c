@@ -33,12 +33,12 @@ struct copies {
     uint32_t count;
 };
 
-static int is_metadata(const struct copy *c)
+static int copy_is_metadata(const struct copy *c)
 {
     return !strcmp(c->object->name, HTH_METADATA);
 }
 
-static int copies_of(const struct hth_choice *co, struct hth_save_id id, struct copies *out)
+static int copies_gather(const struct hth_choice *co, struct hth_save_id id, struct copies *out)
 {
     size_t total = 0;
 
@@ -58,22 +58,22 @@ static int copies_of(const struct hth_choice *co, struct hth_save_id id, struct 
 }
 
 /* The node whose `.metadata` counts, or UINT32_MAX. */
-static uint32_t metadata_node(const struct copies *all)
+static uint32_t copies_metadata_node(const struct copies *all)
 {
     const struct copy *best = NULL;
 
     for (uint32_t i = 0; i < all->count; i++) { /* from the lowest node on */
         const struct copy *c = &all->at[i];
 
-        if (is_metadata(c) && (!best || (c->look->flags & HTH_FOREIGN_READABLE &&
-                                                !(best->look->flags & HTH_FOREIGN_READABLE))))
+        if (copy_is_metadata(c) && (!best || (c->look->flags & HTH_FOREIGN_READABLE &&
+                                                     !(best->look->flags & HTH_FOREIGN_READABLE))))
             best = c;
     }
     return best ? best->node : UINT32_MAX;
 }
 
 /* 0: none is better. */
-static uint32_t grade_of(const struct hth_epoch *e, const struct copy *c, uint32_t metadata)
+static uint32_t copy_grade(const struct hth_epoch *e, const struct copy *c, uint32_t metadata)
 {
     uint32_t owner = c->object->owner;
     int home = owner < e->world && e->rank_node[owner] == c->node;
@@ -85,7 +85,7 @@ static uint32_t grade_of(const struct hth_epoch *e, const struct copy *c, uint32
     return home ? 2 : 3;
 }
 
-static int best_first(const void *a, const void *b)
+static int copy_best_first(const void *a, const void *b)
 {
     const struct copy *x = a;
     const struct copy *y = b;
@@ -97,7 +97,7 @@ static int best_first(const void *a, const void *b)
     return x->node < y->node ? -1 : x->node > y->node;
 }
 
-static void say_differs(const struct hth_choice *co, struct hth_save_id id,
+static void copies_say_differs(const struct hth_choice *co, struct hth_save_id id,
         const struct copy *first, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++)
@@ -110,7 +110,7 @@ static void say_differs(const struct hth_choice *co, struct hth_save_id id,
         }
 }
 
-static uint32_t alike(const struct copies *all, uint32_t first)
+static uint32_t copies_alike(const struct copies *all, uint32_t first)
 {
     uint32_t n = 1;
 
@@ -119,23 +119,23 @@ static uint32_t alike(const struct copies *all, uint32_t first)
     return n;
 }
 
-static int take_files(const struct hth_choice *co, struct candidate *c)
+static int files_take(const struct hth_choice *co, struct candidate *c)
 {
     struct copies all;
     uint32_t metadata, n, kept = 0;
 
-    if (copies_of(co, c->id, &all))
+    if (copies_gather(co, c->id, &all))
         return HEARTH_ENOMEM;
-    metadata = metadata_node(&all);
+    metadata = copies_metadata_node(&all);
     for (uint32_t i = 0; i < all.count; i++)
-        all.at[i].grade = grade_of(co->ctx->epoch, &all.at[i], metadata);
+        all.at[i].grade = copy_grade(co->ctx->epoch, &all.at[i], metadata);
     if (all.count)
-        qsort(all.at, all.count, sizeof(*all.at), best_first);
+        qsort(all.at, all.count, sizeof(*all.at), copy_best_first);
     c->manifest.object = calloc(all.count + 1, sizeof(*c->manifest.object));
     c->look = calloc(all.count + 1, sizeof(*c->look));
     for (uint32_t i = 0; c->manifest.object && c->look && i < all.count; i += n) {
-        n = alike(&all, i);
-        say_differs(co, c->id, &all.at[i], n);
+        n = copies_alike(&all, i);
+        copies_say_differs(co, c->id, &all.at[i], n);
         c->look[kept] = *all.at[i].look;
         c->manifest.object[kept++] = *all.at[i].object;
     }
@@ -155,13 +155,13 @@ int foreign_encode(struct candidate *c)
     return rc;
 }
 
-static int make_manifest(struct hth_choice *co, struct candidate *c)
+static int files_make_manifest(struct hth_choice *co, struct candidate *c)
 {
     struct hth_manifest *m = &c->manifest;
     int rc;
 
     *m = (struct hth_manifest){ .save = c->id, .world = 1 };
-    if (take_files(co, c))
+    if (files_take(co, c))
         return HEARTH_ENOMEM;
     memcpy(m->job, co->ctx->opts.job, sizeof(m->job));
     for (uint32_t i = 0; i < m->objects; i++)
@@ -184,7 +184,7 @@ const struct hth_object *foreign_file_find(const struct hth_manifest *files, con
 
 /* ---- Candidates --------------------------------------------------------------------------------- */
 
-static int usable(struct hth_choice *co, struct hth_save_id id)
+static int files_are_usable(struct hth_choice *co, struct hth_save_id id)
 {
     uint32_t objects = 0;
 
@@ -204,11 +204,11 @@ static int usable(struct hth_choice *co, struct hth_save_id id)
     return objects != 0;
 }
 
-static int add(struct hth_choice *co, struct hth_save_id id)
+static int files_add(struct hth_choice *co, struct hth_save_id id)
 {
     struct candidate *c = candidate_add(co, id);
 
-    return c ? make_manifest(co, c) : HEARTH_ENOMEM;
+    return c ? files_make_manifest(co, c) : HEARTH_ENOMEM;
 }
 
 int foreign_candidates(struct hth_choice *co)
@@ -217,8 +217,8 @@ int foreign_candidates(struct hth_choice *co)
         const struct hth_inventory *inv = &co->from[k].inventory;
 
         for (uint32_t i = 0; i < inv->saves; i++)
-            if (hth_save_foreign(inv->save[i].id) && usable(co, inv->save[i].id) &&
-                    add(co, inv->save[i].id))
+            if (hth_save_foreign(inv->save[i].id) && files_are_usable(co, inv->save[i].id) &&
+                    files_add(co, inv->save[i].id))
                 return HEARTH_ENOMEM;
     }
     return HEARTH_OK;

@@ -40,7 +40,7 @@ struct item_places {
 /* ---- All places ----------------------------------------------------------------------------------- */
 
 /* The file, or UINT32_MAX; each is somewhere, that was seen before. */
-static uint32_t file_of(struct item_places *p, struct hearth_text path)
+static uint32_t place_file(struct item_places *p, struct hearth_text path)
 {
     char name[HTH_NAME_MAX + 1];
     const struct hth_object *o;
@@ -62,7 +62,7 @@ static void place_add(struct item_places *p, const struct hearth_metadata_entry 
 
     if (hearth_metadata_stored_find(p->md, e->name.data, e->name.len, offset, ndim, &s, NULL))
         return;
-    file = file_of(p, s.path);
+    file = place_file(p, s.path);
     if (s.len && file != UINT32_MAX)
         p->at[p->count++] = (struct item_place){ s.at, s.len, e->index, chunk, file };
 }
@@ -113,7 +113,7 @@ static int places_gather(struct item_places *p)
 
 /* ---- One file -------------------------------------------------------------------------------------- */
 
-static void digest_add(
+static void place_digest_add(
         struct item_places *p, struct hth_digesting *d, const struct item_place *i, int shaped)
 {
     struct hearth_metadata_chunk c = { .struct_size = sizeof(c) };
@@ -146,7 +146,7 @@ static int file_matches(
             return 0;
         end = i->at + i->len > end ? i->at + i->len : end;
         if (items++ < look->items)
-            digest_add(p, &d, i, look->flags & HTH_FOREIGN_SHAPED);
+            place_digest_add(p, &d, i, look->flags & HTH_FOREIGN_SHAPED);
         else if (!p->some && look->flags & HTH_FOREIGN_TENSORS && i->chunk != NO_CHUNK)
             return 0;
     }

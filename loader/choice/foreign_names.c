@@ -37,7 +37,7 @@ struct names {
 /* ---- On a worker -------------------------------------------------------------------------------- */
 
 /* 1: it is somewhere. What is nobody's has items all the same, since `.metadata` says so. */
-static int see(struct names *n, const char *name)
+static int names_see(struct names *n, const char *name)
 {
     const struct hth_object *o = foreign_file_find(&n->found.files, name);
 
@@ -53,7 +53,7 @@ static int see(struct names *n, const char *name)
 }
 
 /* Each place names a file, and neighbours mostly the same one, whose name then is the same text. */
-static void see_places(struct names *n, struct hearth_metadata *md)
+static void names_see_places(struct names *n, struct hearth_metadata *md)
 {
     struct hearth_metadata_stored s = { .struct_size = sizeof(s) };
     const char *last = NULL;
@@ -69,14 +69,14 @@ static void see_places(struct names *n, struct hearth_metadata *md)
             n->found.wrong = "its .metadata names a file that Hearth cannot hold, ";
             snprintf(n->found.name, sizeof(n->found.name), "%s",
                     hth_key_text(s.path.data, s.path.len, say));
-        } else if (!see(n, name)) {
+        } else if (!names_see(n, name)) {
             return;
         }
     }
 }
 
 /* Those that are there are of the save that it speaks of. */
-static void see_items(struct names *n, struct hearth_metadata *md)
+static void names_see_items(struct names *n, struct hearth_metadata *md)
 {
     uint32_t file;
 
@@ -92,16 +92,16 @@ static void see_items(struct names *n, struct hearth_metadata *md)
 }
 
 /* The same for a `.metadata` that is not understood: whoever wrote it may know more classes. */
-static void see_texts(struct names *n, const void *bytes, size_t len)
+static void names_see_texts(struct names *n, const void *bytes, size_t len)
 {
     char name[HTH_NAME_MAX + 1];
     size_t pos = 0;
 
-    while (hth_foreign_name_next(bytes, len, &pos, name) && see(n, name))
+    while (hth_foreign_name_next(bytes, len, &pos, name) && names_see(n, name))
         ;
 }
 
-static void read_run(struct hth_work *work)
+static void names_run(struct hth_work *work)
 {
     struct names *n = names_of(work);
     struct hearth_metadata *md;
@@ -110,10 +110,10 @@ static void read_run(struct hth_work *work)
         n->found.wrong = "somebody has cut its ";
         snprintf(n->found.name, sizeof(n->found.name), "%s", HTH_METADATA);
     } else if (hearth_metadata_open(n->slot->base, n->len, &md, &n->found.unknown)) {
-        see_texts(n, n->slot->base, n->len);
+        names_see_texts(n, n->slot->base, n->len);
     } else {
-        see_places(n, md);
-        see_items(n, md);
+        names_see_places(n, md);
+        names_see_items(n, md);
         hearth_metadata_close(md);
     }
 }
@@ -128,7 +128,7 @@ static void names_free(struct names *n)
 }
 
 /* It is in no worker's hands any more. */
-static void give_back(struct names *n)
+static void names_give_back(struct names *n)
 {
     struct names **at = &n->co->reading;
     struct hth_store *store = n->co->ctx->store;
@@ -140,19 +140,19 @@ static void give_back(struct names *n)
     n->ended = 1;
 }
 
-static void read_done(struct hth_work *work)
+static void names_done(struct hth_work *work)
 {
     struct names *n = names_of(work);
     struct hth_choice *co = n->co;
 
-    give_back(n);
+    names_give_back(n);
     if (n->left)
         names_free(n);
     else
         n->done(co);
 }
 
-static void *copy_of(const void *from, size_t len)
+static void *names_copy_of(const void *from, size_t len)
 {
     void *copy = malloc(len ? len : 1);
 
@@ -167,9 +167,9 @@ int names_start(struct hth_choice *co, struct candidate *c, const struct hth_hel
     struct names *n = calloc(1, sizeof(*n));
 
     if (n) {
-        n->found.files.object =
-                copy_of(c->manifest.object, c->manifest.objects * sizeof(*c->manifest.object));
-        n->look = copy_of(c->look, c->manifest.objects * sizeof(*c->look));
+        n->found.files.object = names_copy_of(
+                c->manifest.object, c->manifest.objects * sizeof(*c->manifest.object));
+        n->look = names_copy_of(c->look, c->manifest.objects * sizeof(*c->look));
     }
     if (!n || !n->found.files.object || !n->look) {
         if (n)
@@ -181,7 +181,7 @@ int names_start(struct hth_choice *co, struct candidate *c, const struct hth_hel
     n->done = done;
     n->slot = held->slot;
     n->len = held->object.data_len;
-    n->work = (struct hth_work){ .run = read_run, .done = read_done };
+    n->work = (struct hth_work){ .run = names_run, .done = names_done };
     n->next = co->reading;
     co->reading = n;
     c->names = n;
@@ -209,7 +209,7 @@ void names_close(struct hth_choice *co)
     struct names *n;
 
     while ((n = co->reading)) {
-        give_back(n);
+        names_give_back(n);
         names_free(n);
     }
 }

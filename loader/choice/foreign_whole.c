@@ -15,7 +15,8 @@
 #include <string.h>
 
 /* The newest that fails says why nothing is recovered, if nothing is. */
-static int lost(struct hth_choice *co, struct candidate *c, const char *what, const char *name)
+static int whole_lost(
+        struct hth_choice *co, struct candidate *c, const char *what, const char *name)
 {
     char text[sizeof(co->lost_text)];
 
@@ -34,7 +35,7 @@ struct bringing {
     foreign_done_fn *done;
 };
 
-static void on_metadata(
+static void whole_on_metadata(
         void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
 {
     struct bringing *b = self;
@@ -54,8 +55,8 @@ static void on_metadata(
     free(b);
 }
 
-static void bring_metadata(struct hth_choice *co, struct candidate *c, const struct hth_object *o,
-        foreign_done_fn *done)
+static void whole_bring_metadata(struct hth_choice *co, struct candidate *c,
+        const struct hth_object *o, foreign_done_fn *done)
 {
     struct bringing *b = malloc(sizeof(*b));
     uint32_t node[HTH_PLAN_SOURCES], count = 0;
@@ -76,7 +77,7 @@ static void bring_metadata(struct hth_choice *co, struct candidate *c, const str
                     .count = count,
                     .class = HTH_FETCH_RECOVERY,
                     .deadline_ms = hth_restore_left_ms(co->restore),
-                    .done = on_metadata,
+                    .done = whole_on_metadata,
                     .self = b,
             },
             &fetch, NULL);
@@ -91,7 +92,7 @@ static void bring_metadata(struct hth_choice *co, struct candidate *c, const str
 /* ---- Names -------------------------------------------------------------------------------------- */
 
 /* Where `.metadata` names no file, there must be one of every rank. */
-static void look_for_ranks(struct hth_choice *co, struct candidate *c)
+static void whole_look_for_ranks(struct hth_choice *co, struct candidate *c)
 {
     const struct hth_manifest *m = &c->manifest;
     char name[16];
@@ -101,23 +102,25 @@ static void look_for_ranks(struct hth_choice *co, struct candidate *c)
             i++; /* ids begin with the owner */
         snprintf(name, sizeof(name), "%" PRIu32, rank);
         if (i == m->objects || (m->object[i].owner != rank && m->object[i].owner != HTH_OWNER_NONE))
-            lost(co, c, "on no node is a file of rank ", name);
+            whole_lost(co, c, "on no node is a file of rank ", name);
         if (c->lost || m->object[i].owner == HTH_OWNER_NONE)
             break;
     }
 }
 
 /* From here on the manifest says which files are listed. */
-static void take_listed(struct hth_choice *co, struct candidate *c, const struct names_found *found)
+static void whole_take_listed(
+        struct hth_choice *co, struct candidate *c, const struct names_found *found)
 {
     for (uint32_t i = 0; i < c->manifest.objects; i++)
         c->manifest.object[i].listed = found->files.object[i].listed;
     if (foreign_encode(c))
-        lost(co, c, "no memory for its ", "manifest");
+        whole_lost(co, c, "no memory for its ", "manifest");
 }
 
 /* Its `.metadata` was read: once, since c is whole or lost after it. */
-static int look_for_all(struct hth_choice *co, struct candidate *c, const struct names_found *n)
+static int whole_look_for_all(
+        struct hth_choice *co, struct candidate *c, const struct names_found *n)
 {
     if (n->unknown.code)
         hth_say(&co->ctx->log, HEARTH_LOG_WARN, "metadata-unknown",
@@ -126,11 +129,11 @@ static int look_for_all(struct hth_choice *co, struct candidate *c, const struct
                 "instead: %s",
                 c->id.step, n->unknown.text);
     if (n->wrong)
-        lost(co, c, n->wrong, n->name);
+        whole_lost(co, c, n->wrong, n->name);
     else if (n->any)
-        take_listed(co, c, n);
+        whole_take_listed(co, c, n);
     else
-        look_for_ranks(co, c);
+        whole_look_for_ranks(co, c);
     names_leave(c->names);
     c->names = NULL;
     return 1;
@@ -144,21 +147,22 @@ int foreign_look(struct hth_choice *co, struct candidate *c, foreign_done_fn *do
     const struct names_found *found = names_found(c->names);
 
     if (c->names)
-        return found ? look_for_all(co, c, found) : 0;
+        return found ? whole_look_for_all(co, c, found) : 0;
     if (!o)
-        return lost(co, c, "no node has its ", HTH_METADATA);
+        return whole_lost(co, c, "no node has its ", HTH_METADATA);
     if (h && h->state == HTH_HELD_SEALED && h->slot && h->verified &&
             !memcmp(h->object.digest, o->digest, HTH_DIGEST))
-        return names_start(co, c, h, done) ? lost(co, c, "no memory to read its ", HTH_METADATA)
-                                           : 0;
+        return names_start(co, c, h, done)
+                       ? whole_lost(co, c, "no memory to read its ", HTH_METADATA)
+                       : 0;
     if (c->metadata < 0)
-        return lost(co, c, "no node gives its ", HTH_METADATA);
+        return whole_lost(co, c, "no node gives its ", HTH_METADATA);
     if (c->metadata)
         return 0;
     if (h)
         hth_held_drop(co->ctx, s, h); /* another's is the one that counts */
-    bring_metadata(co, c, o, done);
-    return c->metadata < 0 ? lost(co, c, "no node gives its ", HTH_METADATA) : 0;
+    whole_bring_metadata(co, c, o, done);
+    return c->metadata < 0 ? whole_lost(co, c, "no node gives its ", HTH_METADATA) : 0;
 }
 
 int foreign_waits(const struct hth_choice *co, char *out, size_t len)

@@ -19,7 +19,7 @@ int gather_ready(struct hth_choice *co)
     return co->from != NULL;
 }
 
-static void forget_parts(struct gathered *g)
+static void gathered_forget_parts(struct gathered *g)
 {
     for (uint32_t i = 0; i < g->parts; i++)
         free(g->part[i]);
@@ -30,7 +30,7 @@ static void forget_parts(struct gathered *g)
     g->parts = g->got = 0;
 }
 
-static void join_parts(struct hth_choice *co, struct gathered *g, uint32_t origin)
+static void gathered_join_parts(struct hth_choice *co, struct gathered *g, uint32_t origin)
 {
     size_t len = 0;
     size_t at = 0;
@@ -54,7 +54,7 @@ static void join_parts(struct hth_choice *co, struct gathered *g, uint32_t origi
         co->complete++;
     }
     free(all);
-    forget_parts(g);
+    gathered_forget_parts(g);
 }
 
 int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t parts,
@@ -63,11 +63,11 @@ int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t 
     struct gathered *g = &co->from[origin];
 
     if (g->parts != parts) {
-        forget_parts(g);
+        gathered_forget_parts(g);
         g->part = calloc(parts, sizeof(*g->part));
         g->part_len = calloc(parts, sizeof(*g->part_len));
         if (!g->part || !g->part_len) {
-            forget_parts(g);
+            gathered_forget_parts(g);
             return 0;
         }
         g->parts = parts;
@@ -80,14 +80,14 @@ int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t 
     memcpy(g->part[part], bytes, len);
     g->part_len[part] = len;
     if (++g->got == parts)
-        join_parts(co, g, origin);
+        gathered_join_parts(co, g, origin);
     return 1;
 }
 
 void gather_fini(struct hth_choice *co)
 {
     for (uint32_t i = 0; co->from && i < co->nodes; i++) {
-        forget_parts(&co->from[i]);
+        gathered_forget_parts(&co->from[i]);
         hth_inventory_fini(&co->from[i].inventory);
     }
     free(co->from);

@@ -15,7 +15,7 @@
 
 /* ---- Plan ------------------------------------------------------------------------------------------ */
 
-static void add_keep(struct hth_plan *p, struct hth_save_id id)
+static void give_add_keep(struct hth_plan *p, struct hth_save_id id)
 {
     for (uint32_t i = 0; i < p->keeps; i++)
         if (hth_save_cmp(p->keep[i], id) == 0)
@@ -26,37 +26,37 @@ static void add_keep(struct hth_plan *p, struct hth_save_id id)
 
 /* Where a loss is accepted, what is left of it: a node with the rest may come back yet. What was
  * protected comes first, and no more of it is kept than leaves room for the saves to come. */
-static void keep_lost(struct hth_choice *co, struct hth_plan *p)
+static void give_keep_lost(struct hth_choice *co, struct hth_plan *p)
 {
     struct hth_save_id newest = co->watermark;
 
     if (!hth_save_none(newest))
-        add_keep(p, newest);
+        give_add_keep(p, newest);
     for (uint32_t i = 0; i < co->candidates; i++) {
         struct hth_save_id id = co->candidate[i].id;
 
         if (hth_save_foreign(id) ||
                 (p->keeps < co->ctx->opts.keep &&
                         (hth_save_none(newest) || hth_save_cmp(id, newest) < 0)))
-            add_keep(p, id);
+            give_add_keep(p, id);
     }
 }
 
 /* Every whole save between the watermark and the chosen one, both included, and the keep lists. */
-static void fill_keeps(struct hth_choice *co, struct hth_plan *p)
+static void give_fill_keeps(struct hth_choice *co, struct hth_plan *p)
 {
     if (!hth_save_none(p->chosen))
-        add_keep(p, p->chosen);
+        give_add_keep(p, p->chosen);
     if (hth_breaks(co->ctx, HTH_BREAK_KEEP_CHOSEN))
         return;
     if (hth_save_none(p->chosen) && co->accept_loss)
-        keep_lost(co, p);
+        give_keep_lost(co, p);
     for (uint32_t i = 0; i < co->candidates; i++) {
         const struct candidate *c = &co->candidate[i];
 
         if (c->whole && hth_save_cmp(c->id, p->chosen) < 0 &&
                 hth_save_cmp(c->id, co->watermark) >= 0)
-            add_keep(p, c->id);
+            give_add_keep(p, c->id);
     }
     for (uint32_t n = 0; n < co->nodes; n++) {
         const struct hth_keep *k = &co->from[n].inventory.keep;
@@ -65,12 +65,12 @@ static void fill_keeps(struct hth_choice *co, struct hth_plan *p)
             const struct candidate *c = candidate_find(co, k->save[i]);
 
             if (c && c->whole && hth_save_cmp(c->id, p->chosen) <= 0)
-                add_keep(p, c->id);
+                give_add_keep(p, c->id);
         }
     }
 }
 
-static int plan_sources(struct hth_choice *co, const struct candidate *c, struct hth_plan *p)
+static int give_find_sources(struct hth_choice *co, const struct candidate *c, struct hth_plan *p)
 {
     struct hth_inventory *all = calloc(co->nodes, sizeof(*all));
 
@@ -101,9 +101,9 @@ void give_plan(struct hth_choice *co, const struct candidate *c)
         plan.manifest = c->manifest;
         plan.manifest_bytes = c->bytes;
         plan.manifest_len = c->len;
-        rc = plan_sources(co, c, &plan);
+        rc = give_find_sources(co, c, &plan);
     }
-    fill_keeps(co, &plan);
+    give_fill_keeps(co, &plan);
     len = rc ? 0 : hth_plan_bytes(&plan);
     bytes = rc ? NULL : malloc(len);
     co->chosen = plan.chosen;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* What our ranks need of the chosen save: their own objects, and every raw one. */
-static void gather_needs(struct hth_restore *r, struct hth_held_save *s)
+static void carry_needs(struct hth_restore *r, struct hth_held_save *s)
 {
     const struct hth_epoch *epoch = r->ctx->epoch;
     const struct hth_manifest *m = &r->plan.manifest;
@@ -33,7 +33,7 @@ static void gather_needs(struct hth_restore *r, struct hth_held_save *s)
     }
 }
 
-static int is_kept(const struct hth_plan *p, struct hth_save_id save)
+static int carry_is_kept(const struct hth_plan *p, struct hth_save_id save)
 {
     for (uint32_t i = 0; i < p->keeps; i++)
         if (hth_save_cmp(p->keep[i], save) == 0)
@@ -42,19 +42,20 @@ static int is_kept(const struct hth_plan *p, struct hth_save_id save)
 }
 
 /* Of this epoch: newer than any plan of it, which may come late. */
-static int is_new(const struct hth_ctx *ctx, struct hth_save_id save)
+static int carry_is_new(const struct hth_ctx *ctx, struct hth_save_id save)
 {
     return save.epoch == ctx->epoch->epoch && save.nonce == ctx->epoch->nonce;
 }
 
-static void free_the_rest(struct hth_restore *r)
+static void carry_free_the_rest(struct hth_restore *r)
 {
     struct hth_ctx *ctx = r->ctx;
     struct hth_held_save *next;
 
     for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = next) {
         next = s->next;
-        if (s->removed || s->id.epoch == 0 || is_kept(&r->plan, s->id) || is_new(ctx, s->id))
+        if (s->removed || s->id.epoch == 0 || carry_is_kept(&r->plan, s->id) ||
+                carry_is_new(ctx, s->id))
             continue;
         if (hth_save_foreign(s->id)) { /* it may be all there is until a save is PROTECTED */
             hth_transfer_forget(ctx, s->id);
@@ -68,7 +69,7 @@ static void free_the_rest(struct hth_restore *r)
     }
 }
 
-static int take_manifest(struct hth_restore *r, struct hth_held_save *s)
+static int carry_take_manifest(struct hth_restore *r, struct hth_held_save *s)
 {
     unsigned char *copy;
     struct hearth_error err;
@@ -89,7 +90,7 @@ static int take_manifest(struct hth_restore *r, struct hth_held_save *s)
 }
 
 /* An object of the chosen save that something of the old epoch still has its hands on. */
-static int still_moving(const struct hth_restore *r)
+static int carry_must_wait(const struct hth_restore *r)
 {
     struct hth_held_save *s = hth_holdings_find(r->ctx, r->plan.chosen);
 
@@ -103,7 +104,7 @@ void carry_out(struct hth_restore *r)
 {
     struct hth_held_save *s;
 
-    r->plan_waits = still_moving(r);
+    r->plan_waits = carry_must_wait(r);
     if (r->plan_waits) {
         r->state = TOLD; /* tick looks again */
         return;
@@ -112,17 +113,17 @@ void carry_out(struct hth_restore *r)
     r->state = PULLING;
     r->failed_code = HEARTH_OK;
     pull_begin(r);
-    free_the_rest(r);
+    carry_free_the_rest(r);
     r->t_plan = r->t_pull = r->t_verify = hth_now_ms(&r->ctx->clock);
     if (!hth_save_none(r->plan.chosen)) {
         hth_point(&r->ctx->points, "retrieve");
         s = hth_holdings_get(r->ctx, r->plan.chosen);
-        if (!s || take_manifest(r, s))
+        if (!s || carry_take_manifest(r, s))
             vote_no(r, HEARTH_ENOMEM, "no memory for the manifest");
         else if (hth_save_foreign(s->id))
             foreign_needs(r, s);
         else
-            gather_needs(r, s);
+            carry_needs(r, s);
     }
     pull_ended(r);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* What was chosen and from whom it came, in words. */
-static void tell_sources(struct hth_restore *r, struct hearth_recovery *info)
+static void end_sources(struct hth_restore *r, struct hearth_recovery *info)
 {
     const struct hth_epoch *e = r->ctx->epoch;
     uint64_t *from = calloc(e->nodes, sizeof(*from));
@@ -29,7 +29,7 @@ static void tell_sources(struct hth_restore *r, struct hearth_recovery *info)
     free(from);
 }
 
-static void tell_times(const struct hth_restore *r, struct hearth_recovery *info)
+static void end_times(const struct hth_restore *r, struct hearth_recovery *info)
 {
     info->inventory_ms = (uint32_t)(r->t_told - r->t_start);
     info->plan_ms = (uint32_t)(r->t_plan - r->t_told);
@@ -66,10 +66,10 @@ void restore_end(struct hth_restore *r, int code, const struct hearth_error *err
         info.beyond = r->plan.beyond;
         hth_transfer_pulled(r->ctx, &total, NULL);
         info.pulled_bytes = total - r->pulled_before;
-        tell_times(r, &info);
+        end_times(r, &info);
         info.degraded = 1;
         if (info.step || info.epoch)
-            tell_sources(r, &info);
+            end_sources(r, &info);
         else
             snprintf(info.text, sizeof(info.text), "nothing to recover");
     }

@@ -18,14 +18,14 @@
 
 /* Then no foreign container can be the newest that is protected. Until then it may be all there is: a save
  * of Hearth's own is lost with the first node. */
-static int protected_here(const struct hth_ctx *ctx)
+static int foreign_unwanted(const struct hth_ctx *ctx)
 {
     return ctx->keep.saves != 0;
 }
 
 int foreign_listed(const struct hth_restore *r, const struct hth_held_save *s)
 {
-    return s->id.epoch != 0 && (!hth_save_foreign(s->id) || !protected_here(r->ctx));
+    return s->id.epoch != 0 && (!hth_save_foreign(s->id) || !foreign_unwanted(r->ctx));
 }
 
 /* ---- The inventory ----------------------------------------------------------------------------- */
@@ -53,7 +53,7 @@ int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out)
 
 /* ---- The plan --------------------------------------------------------------------------------- */
 
-static int needed(const struct hth_restore *r, const struct hth_object *o)
+static int foreign_needed(const struct hth_restore *r, const struct hth_object *o)
 {
     const struct hth_epoch *e = r->ctx->epoch;
 
@@ -82,7 +82,7 @@ void foreign_needs(struct hth_restore *r, struct hth_held_save *s)
             hth_held_drop(r->ctx, s, h);
             h = NULL;
         }
-        if (!h && needed(r, o))
+        if (!h && foreign_needed(r, o))
             pull_object(r, i);
     }
 }

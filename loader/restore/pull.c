@@ -63,7 +63,7 @@ static struct hth_restore *wait_end(struct wait *w)
     return stale ? NULL : r;
 }
 
-static void on_fetched(
+static void pull_on_fetched(
         void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
 {
     struct hth_restore *r = wait_end(self);
@@ -85,7 +85,7 @@ uint32_t hth_restore_left_ms(const struct hth_restore *r)
 }
 
 /* Its slot is still being made, as on every node that has just come: no reason to refuse. */
-static void fetch_later(struct hth_restore *r, struct wait *w, uint32_t index)
+static void pull_put_off(struct hth_restore *r, struct wait *w, uint32_t index)
 {
     w->index = index;
     w->next = r->later;
@@ -94,7 +94,7 @@ static void fetch_later(struct hth_restore *r, struct wait *w, uint32_t index)
     r->waiting++;
 }
 
-static int nobody_has(struct hth_restore *r, const struct hth_object *o)
+static int pull_nobody_has(struct hth_restore *r, const struct hth_object *o)
 {
     struct hearth_error err;
 
@@ -118,7 +118,7 @@ int pull_object(struct hth_restore *r, uint32_t index)
         .sources = node,
         .class = HTH_FETCH_RECOVERY,
         .deadline_ms = hth_restore_left_ms(r),
-        .done = on_fetched,
+        .done = pull_on_fetched,
         .self = wait_new(r),
     };
 
@@ -132,11 +132,11 @@ int pull_object(struct hth_restore *r, uint32_t index)
     }
     if (count == 0) {
         free(want.self);
-        return nobody_has(r, &want.object);
+        return pull_nobody_has(r, &want.object);
     }
     if (hth_fetch_start(ctx, &want, &f, &err)) {
         if (err.code == HEARTH_EBUSY) {
-            fetch_later(r, want.self, index);
+            pull_put_off(r, want.self, index);
             return HEARTH_OK;
         }
         free(want.self);
@@ -183,7 +183,7 @@ void pull_raw(struct hth_restore *r, uint32_t index)
     while (i < from->count && from->node[i] == r->ctx->epoch->self)
         i++;
     if (i == from->count) {
-        nobody_has(r, &r->plan.manifest.object[index]);
+        pull_nobody_has(r, &r->plan.manifest.object[index]);
         return;
     }
     w = wait_new(r);
@@ -200,8 +200,8 @@ void pull_raw(struct hth_restore *r, uint32_t index)
     r->waiting++;
 }
 
-static void on_verified(void *self, struct hth_held_save *save, struct hth_held *held, int code,
-        const struct hearth_error *err)
+static void pull_on_verified(void *self, struct hth_held_save *save, struct hth_held *held,
+        int code, const struct hearth_error *err)
 {
     struct hth_restore *r = wait_end(self);
     uint32_t index;
@@ -231,7 +231,7 @@ void pull_verify(struct hth_restore *r, struct hth_held_save *s, struct hth_held
         vote_no(r, HEARTH_ENOMEM, "no memory");
         return;
     }
-    if (hth_verify_start(r->ctx, s, h, on_verified, w, &err)) {
+    if (hth_verify_start(r->ctx, s, h, pull_on_verified, w, &err)) {
         free(w);
         vote_no(r, err.code, err.text);
         return;

@@ -108,7 +108,7 @@ struct hth_blob_id hth_restore_plan_id(const struct hth_ctx *ctx, uint32_t seria
 
 /* There is a plan, and it has not come. Our parent has it or will have: it is asked, and nobody else,
  * so that the coordinator need not talk to everybody. */
-static void ask_for_plan(struct hth_restore *r, const unsigned char *bytes, size_t len)
+static void restore_ask_for_plan(struct hth_restore *r, const unsigned char *bytes, size_t len)
 {
     struct hth_blob_id id;
 
@@ -189,7 +189,7 @@ void hth_restore_go(struct hth_restore *r, uint32_t serial)
 }
 
 /* Also before our ranks have asked to recover: they hear it then. */
-static void on_epoch_failed(struct hth_restore *r, const unsigned char *bytes, size_t len)
+static void restore_on_epoch_failed(struct hth_restore *r, const unsigned char *bytes, size_t len)
 {
     struct hearth_error err;
 
@@ -228,7 +228,7 @@ void hth_restore_give_up(struct hth_restore *r)
 
 /* ---- A node that cannot take part ---------------------------------------------------------------- */
 
-static void say_refused(struct hth_restore *r)
+static void restore_say_refused(struct hth_restore *r)
 {
     unsigned char body[4 + HEARTH_ERROR_TEXT];
     size_t len = strnlen(r->refused.text, sizeof(r->refused.text));
@@ -246,7 +246,7 @@ void hth_restore_refuse(struct hth_restore *r, const struct hearth_error *why)
     r->state = REFUSED;
     r->deadline_ms = now_ms + r->ctx->opts.recover_ms;
     r->repeat_ms = now_ms + r->ctx->opts.retry_ms;
-    say_refused(r);
+    restore_say_refused(r);
 }
 
 /* ---- Events and time ------------------------------------------------------------------------------- */
@@ -257,11 +257,11 @@ void hth_restore_deliver(
     if (kind == HTH_KIND_GO && len == 4)
         hth_restore_go(r, hth_get32(bytes));
     else if (kind == HTH_KIND_PLAN)
-        ask_for_plan(r, bytes, len);
+        restore_ask_for_plan(r, bytes, len);
     else if (kind == HTH_KIND_ASK_INVENTORY)
         tell_again(r, bytes, len);
     else if (kind == HTH_KIND_EPOCH_FAILED)
-        on_epoch_failed(r, bytes, len);
+        restore_on_epoch_failed(r, bytes, len);
 }
 
 int hth_restore_late(const struct hth_restore *r, uint64_t now_ms)
@@ -280,7 +280,7 @@ void hth_restore_tick(struct hth_restore *r, uint64_t now_ms)
         else if (r->state == VOTED)
             vote_say(r);
         else if (r->state == REFUSED)
-            say_refused(r);
+            restore_say_refused(r);
     }
     pull_tick(r, now_ms);
 }

@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-static int by_id(const void *a, const void *b)
+static int tell_by_id(const void *a, const void *b)
 {
     const struct hth_seen_object *x = a;
     const struct hth_seen_object *y = b;
@@ -18,7 +18,7 @@ static int by_id(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static int see_save(struct hth_held_save *s, struct hth_seen_save *out)
+static int tell_see_save(struct hth_held_save *s, struct hth_seen_save *out)
 {
     uint32_t n = 0;
 
@@ -36,12 +36,12 @@ static int see_save(struct hth_held_save *s, struct hth_seen_save *out)
         out->object[out->objects].id = h->object.id;
         memcpy(out->object[out->objects++].digest, h->object.digest, HTH_DIGEST);
     }
-    qsort(out->object, out->objects, sizeof(*out->object), by_id);
+    qsort(out->object, out->objects, sizeof(*out->object), tell_by_id);
     return HEARTH_OK;
 }
 
 /* Manifests of what we hold can be fetched from now on. */
-static void serve(struct hth_ctx *ctx, struct hth_held_save *s)
+static void tell_serve(struct hth_ctx *ctx, struct hth_held_save *s)
 {
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, s->id, 0 };
 
@@ -56,7 +56,7 @@ struct digesting {
     uint32_t generation;
 };
 
-static void digested(struct hth_restore *r)
+static void tell_digested(struct hth_restore *r)
 {
     struct hearth_error err;
 
@@ -66,8 +66,8 @@ static void digested(struct hth_restore *r)
         tell_inventory(r);
 }
 
-static void on_digested(void *self, struct hth_held_save *save, struct hth_held *held, int code,
-        const struct hearth_error *err)
+static void tell_on_digested(void *self, struct hth_held_save *save, struct hth_held *held,
+        int code, const struct hearth_error *err)
 {
     struct digesting *d = self;
     struct hth_restore *r = d->r;
@@ -79,11 +79,11 @@ static void on_digested(void *self, struct hth_held_save *save, struct hth_held 
         hth_held_condemn(r->ctx, save, held, "payload");
     }
     if (!stale && r->state == TOLD && r->digesting && --r->digesting == 0)
-        digested(r);
+        tell_digested(r);
 }
 
 /* The inventory waits for it; what is not right is given up. */
-static int digest_held(struct hth_restore *r, struct hth_held_save *s, struct hth_held *h,
+static int tell_digest(struct hth_restore *r, struct hth_held_save *s, struct hth_held *h,
         struct hearth_error *err)
 {
     struct digesting *d = malloc(sizeof(*d));
@@ -93,9 +93,9 @@ static int digest_held(struct hth_restore *r, struct hth_held_save *s, struct ht
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to look at '%s'", h->object.name);
     *d = (struct digesting){ r, r->generation };
     if (h->object.kind == HTH_OBJECT_RAW)
-        rc = hth_raw_look(r->ctx, s, h, on_digested, d, err);
+        rc = hth_raw_look(r->ctx, s, h, tell_on_digested, d, err);
     else
-        rc = hth_digest_start(r->ctx, s, h, on_digested, d, err);
+        rc = hth_digest_start(r->ctx, s, h, tell_on_digested, d, err);
     if (rc)
         free(d);
     else
@@ -103,7 +103,7 @@ static int digest_held(struct hth_restore *r, struct hth_held_save *s, struct ht
     return rc;
 }
 
-static void look_at_raws(struct hth_restore *r, struct hth_held_save *s)
+static void tell_look_at_raws(struct hth_restore *r, struct hth_held_save *s)
 {
     struct hearth_error err;
     struct hth_held *next;
@@ -111,14 +111,14 @@ static void look_at_raws(struct hth_restore *r, struct hth_held_save *s)
     for (struct hth_held *h = s->held; h; h = next) {
         next = h->next;
         if (h->object.kind != HTH_OBJECT_RAW || h->state != HTH_HELD_SEALED ||
-                !digest_held(r, s, h, &err))
+                !tell_digest(r, s, h, &err))
             continue;
         hth_say(&r->ctx->log, HEARTH_LOG_ERROR, "copy-bad", "%s", err.text);
         hth_held_drop(r->ctx, s, h);
     }
 }
 
-static void look_at_foreign(struct hth_restore *r, struct hth_held_save *s, struct hth_held *h)
+static void tell_look_at_foreign(struct hth_restore *r, struct hth_held_save *s, struct hth_held *h)
 {
     struct hearth_error err;
 
@@ -127,18 +127,18 @@ static void look_at_foreign(struct hth_restore *r, struct hth_held_save *s, stru
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out",
                 "step-%" PRIu64 "_ckpt/%s is not used: it has been cut since this engine started",
                 s->id.step, h->object.name);
-    else if (digest_held(r, s, h, &err))
+    else if (tell_digest(r, s, h, &err))
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out", "%s", err.text);
 }
 
-static void look_at_containers(struct hth_restore *r)
+static void tell_look_at_containers(struct hth_restore *r)
 {
     for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next) {
         if (!hth_save_foreign(s->id) || !foreign_listed(r, s) || s->removed || s->unfinished)
             continue;
         for (struct hth_held *h = s->held; h; h = h->next)
             if (h->state == HTH_HELD_SEALED && h->slot)
-                look_at_foreign(r, s, h);
+                tell_look_at_foreign(r, s, h);
     }
 }
 
@@ -148,9 +148,9 @@ int tell_look(struct hth_restore *r)
         if (s->removed || hth_save_foreign(s->id))
             continue;
         hth_held_look(r->ctx, s);
-        look_at_raws(r, s);
+        tell_look_at_raws(r, s);
     }
-    look_at_containers(r);
+    tell_look_at_containers(r);
     return r->digesting != 0;
 }
 
@@ -173,9 +173,9 @@ int tell_make(struct hth_restore *r, struct hearth_error *err)
         if (s->removed || !foreign_listed(r, s))
             continue;
         if (!hth_save_foreign(s->id))
-            serve(ctx, s);
+            tell_serve(ctx, s);
         rc = hth_save_foreign(s->id) ? foreign_see(s, &inv.save[inv.saves++])
-                                     : see_save(s, &inv.save[inv.saves++]);
+                                     : tell_see_save(s, &inv.save[inv.saves++]);
     }
     r->inventory_len = hth_inventory_bytes(&inv);
     r->inventory = rc ? NULL : malloc(r->inventory_len);
