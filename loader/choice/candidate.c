@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Candidates: every save of which somebody has a valid manifest. Each is looked at once: its manifest is
- * brought here, from the next holder where one does not give it, and all its objects are found or not.
+ * Candidates: every save of which some node has a valid manifest. Each is looked at once: its manifest is
+ * fetched, from the next holder where one does not give it, and then its objects are searched for in all
+ * inventories.
  */
 #include "choice_state.h"
 
@@ -25,7 +26,7 @@ struct candidate *candidate_find(struct hth_choice *co, struct hth_save_id id)
     return NULL;
 }
 
-/* All ranks gave it up, and this node has not heard or not finished. */
+/* All ranks have dropped it; the node that still lists it has not heard of that, or not freed it yet. */
 static int candidate_is_dropped(const struct hth_choice *co, struct hth_save_id id)
 {
     return !hth_save_foreign(id) && id.epoch <= co->ctx->keep.dropped;
@@ -61,8 +62,8 @@ static int candidates_of_node(struct hth_choice *co, uint32_t node)
     return HEARTH_OK;
 }
 
-/* The newest keep list of all becomes ours, and what it names first is the watermark; but for what
- * was dropped since, whoever knows it. */
+/* The newest keep list of all nodes becomes ours. The newest save that any list names is the watermark.
+ * Saves that were dropped since do not count, whichever node knows of that. */
 static void candidates_take_keep(struct hth_choice *co)
 {
     struct hth_keep *ours = &co->ctx->keep;
@@ -128,7 +129,7 @@ int candidate_manifest(
     return 1;
 }
 
-/* Somebody else who has this manifest; the next after the one who did not bring it. */
+/* The next node that has this manifest, after the one that did not give it. */
 static void candidate_next_holder(struct hth_choice *co, struct candidate *c)
 {
     for (uint32_t i = 1; i <= co->nodes; i++) {

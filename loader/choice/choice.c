@@ -4,7 +4,7 @@
  *
  *   candidates: every save of which somebody has a valid manifest, newest first
  *   look at each from the newest down: fetch its manifest, find every object's holders
- *   chosen:     the first that is whole and not marked bad
+ *   chosen:     the first that is whole
  *   go on down to the newest save that a keep list names: what is whole on the way is kept
  *
  * then the plan goes to all by blob, votes come back, and GO is said when all agree. A no makes the
@@ -21,13 +21,14 @@
 
 /* ---- Choice ------------------------------------------------------------------------------------ */
 
-/* What the choice waited for has ended. */
+/* A `.metadata` that the choice waited for has been fetched or read. */
 static void choice_again(struct hth_choice *co)
 {
     hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
 }
 
-/* From the newest down until something is whole, and on to the watermark. 1: all looked at. */
+/* From the newest down to the first whole candidate, and on to the watermark. 0: a manifest or a
+ * `.metadata` is waited for. */
 static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate **out_chosen)
 {
     *out_chosen = NULL;
@@ -51,7 +52,7 @@ static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct can
     return 1;
 }
 
-/* Nothing can be had, and there was something. */
+/* No candidate is whole. 1: that is an error, since a protected save or a container is lost; which, in `out`. */
 static int choice_is_loss(const struct hth_choice *co, char *out, size_t len)
 {
     if (!hth_save_none(co->watermark)) {
@@ -63,7 +64,7 @@ static int choice_is_loss(const struct hth_choice *co, char *out, size_t len)
         return 1;
     }
     if (!co->candidates || !hth_save_foreign(co->candidate[co->candidates - 1].id))
-        return 0; /* foreign ones are older than all of our own */
+        return 0; /* foreign ones sort behind all of Hearth's own */
     snprintf(out, len,
             "no container that was found is whole (%.190s); bring back what is missing, load from "
             "storage, or remove it with `hearth rm`",
@@ -197,8 +198,8 @@ static void choice_on_vote(
     }
 }
 
-/* After GO it is an engine that came back and cannot join again: its ranks know why, and the epoch goes
- * on without it. */
+/* A node cannot take part. After GO that is an engine that was started again and cannot join: its ranks
+ * know why, and the epoch goes on without it. */
 static void choice_on_refused(
         struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
 {

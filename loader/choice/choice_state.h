@@ -39,8 +39,8 @@ struct candidate {
     unsigned char digest[HTH_DIGEST]; /* of its manifest */
     uint32_t holder;                  /* a node that has the manifest; changes when it fails */
     int has_manifest;                 /* manifest below is here */
-    int lost;                         /* looked at, and beyond redundancy or refused */
-    int whole;                        /* looked at, every object is somewhere */
+    int lost;  /* looked at: an object is on no node; or its plan was refused too often */
+    int whole; /* looked at, every object is somewhere */
     struct hth_manifest manifest;
     unsigned char *bytes;
     size_t len;
@@ -54,8 +54,8 @@ struct candidate {
 struct hth_choice {
     struct hth_ctx *ctx;
     struct hth_restore *restore; /* the coordinator's node is a member too */
-    struct names *reading;       /* in the hands of workers, of this epoch and of those before */
-    uint32_t epochs;             /* joined: what began in an older one is not counted */
+    struct names *reading;       /* being read by workers, for this epoch or an older one */
+    uint32_t epochs; /* how many were joined; what began in an older one does not count */
 
     /* of this epoch */
     int accept_loss; /* begin with nothing where all is lost */
@@ -66,11 +66,12 @@ struct hth_choice {
     uint32_t candidates;
     struct hth_save_id watermark; /* newest that some keep list names */
     uint32_t serial;              /* of the plan; 0: none yet */
-    uint32_t before;   /* serial of the last plan that an engine before us gave in this epoch */
-    uint64_t asked_ms; /* the members were asked to say again what they hold */
+    uint32_t
+            before; /* serial of the last plan of this epoch that an earlier engine of this node gave */
+    uint64_t asked_ms; /* not before then are the members asked for their inventories again */
     uint32_t beyond;
     int gone; /* GO was said */
-    /* EPOCH_FAILED, as it was said; for whoever has not heard it. The first reason stays. */
+    /* EPOCH_FAILED as it was said, for a member that did not hear it. The first reason stays. */
     unsigned char failed[4 + HEARTH_ERROR_TEXT];
     size_t failed_len; /* 0: it was not */
     struct hth_save_id chosen;
@@ -78,7 +79,7 @@ struct hth_choice {
 };
 
 /* serial.c: how many plans were given, kept across a restart of the coordinator's engine */
-/* Of this epoch's last plan; 0: none. *out_plan: the plan, malloc'ed; nothing where it is not known. */
+/* Serial of this epoch's last plan; 0: none. *out_plan: the plan, malloc'ed; NULL where it is not known. */
 uint32_t serial_read(const struct hth_ctx *ctx, unsigned char **out_plan, size_t *out_len);
 int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *plan, size_t len,
         struct hearth_error *err);
@@ -92,7 +93,7 @@ void give_go(struct hth_choice *co, uint32_t node); /* HTH_NODE_NONE: to all */
 /* candidate.c */
 struct candidate *candidate_find(struct hth_choice *co, struct hth_save_id id);
 struct candidate *candidate_add(struct hth_choice *co, struct hth_save_id id); /* NULL: no memory */
-/* All of Hearth's own that some inventory has, and the newest keep list. 0 or HEARTH_ENOMEM. */
+/* Adds all of Hearth's own of which some inventory has the manifest. 0 or HEARTH_ENOMEM. */
 int candidates_find(struct hth_choice *co);
 void candidates_sort(struct hth_choice *co); /* newest first */
 /* A manifest has come; 1: it is a candidate's that lacked it. */
@@ -105,7 +106,7 @@ void candidates_fini(struct hth_choice *co);
 
 /* gather.c */
 int gather_ready(struct hth_choice *co); /* 0: no memory */
-/* 1: it is new, and may be the last. */
+/* 1: the part is new, and may be the last. */
 int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t parts,
         const unsigned char *bytes, size_t len);
 void gather_fini(struct hth_choice *co);
@@ -113,17 +114,16 @@ void gather_fini(struct hth_choice *co);
 /* fail.c: 1: the epoch has failed, and the node is told again */
 int fail_again(struct hth_choice *co, uint32_t node);
 
-/* What a foreign candidate waited for is here, or cannot be had. */
+/* The `.metadata` of a foreign candidate has been fetched or read, or cannot be had. */
 typedef void foreign_done_fn(struct hth_choice *co);
 
 /* foreign_whole.c: the coordinator */
 /* Is it whole? 0: not known yet, `done` runs when it may be. Else 1, with c->lost and a sentence where it is not. */
 int foreign_look(struct hth_choice *co, struct candidate *c, foreign_done_fn *done);
-/* 1: the choice waits for a `.metadata`; which, and what happens to it. */
+/* 1: the choice waits for a `.metadata`; `out` says for which, and whether it is fetched or read. */
 int foreign_waits(const struct hth_choice *co, char *out, size_t len);
 
-/* foreign_names.c: the coordinator's workers read a `.metadata`, which is held here. */
-/* Into c->names. 0 or HEARTH_ENOMEM. */
+/* foreign_names.c: a worker reads a `.metadata` that is held here, into c->names. 0 or HEARTH_ENOMEM. */
 int names_start(struct hth_choice *co, struct candidate *c, const struct hth_held *held,
         foreign_done_fn *done);
 const struct names_found *names_found(const struct names *n); /* NULL: it is still being read */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The epoch has failed: the coordinator tells everybody why, and again whoever asks as if it had not. */
+/* The epoch has failed: the coordinator tells all members why, and tells a member again that did not hear. */
 #include "choice_state.h"
 
 #include "core/base/bytes.h"

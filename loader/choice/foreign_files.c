@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Foreign containers, at the coordinator, where no save of Hearth's own was protected yet: each step that
- * some node has, and that none has a marker `unfinished` of, is a candidate. Nobody wrote down which files
- * it consists of, so its manifest is made of what all nodes have; of the copies of each file one is taken,
+ * some node has, and that no node has a marker `unfinished` of, is a candidate. No list of its files
+ * exists, so its manifest is made of what all nodes have; of the copies of each file one is taken,
  * in this order:
  *
  *   `.metadata`    one that is understood; one that is whole
@@ -10,8 +10,8 @@
  *                  a replica
  *   nobody's       the one beside that `.metadata`
  *
- * and among equals that of the lowest node, which is the one with the lowest rank. Torn copies are not
- * among them: no node tells of those.
+ * and among equals that of the lowest node, which is the one with the lowest rank. Torn copies are in no
+ * inventory.
  */
 #include "choice_state.h"
 
@@ -72,7 +72,7 @@ static uint32_t copies_metadata_node(const struct copies *all)
     return best ? best->node : UINT32_MAX;
 }
 
-/* 0: none is better. */
+/* The lowest grade is taken, 0 is the best. */
 static uint32_t copy_grade(const struct hth_epoch *e, const struct copy *c, uint32_t metadata)
 {
     uint32_t owner = c->object->owner;

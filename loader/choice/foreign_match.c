@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Do the files have the items that a `.metadata` says: place, length and shape of each? A file with others
- * is of another save of that step, with which a model would be loaded from two.
+ * Do the files have the items that a `.metadata` says: place, length and shape of each? A file with other
+ * items is of another save of that step; with it a model would be loaded from two saves.
  *
  *   all places of the `.metadata` ─► in order of file and offset ─► against what the file's holder saw
  *
- * Of the items that a file does not tell apart only where they lie is known: in its data, up to its end.
- * Where the `.metadata` has entries of a later torch, whose items nobody here can place, that is all that
- * is known of any.
+ * Where a file does not show where one item ends and the next begins, it is checked only that they lie
+ * within its data and reach to its end. The same holds for all files of a `.metadata` with entries of a later
+ * torch, since the places of their items are not known here.
  */
 #include "choice_state.h"
 
@@ -32,14 +32,14 @@ struct item_places {
     size_t count;
     struct hearth_metadata *md;
     const struct hth_manifest *files;
-    int some;         /* there are items beside these: entries that are not understood */
+    int some;         /* the .metadata has further items, in entries that are not understood */
     const char *last; /* path whose file is `file`: neighbours mostly have the same text */
     uint32_t file;
 };
 
 /* ---- All places ----------------------------------------------------------------------------------- */
 
-/* The file, or UINT32_MAX; each is somewhere, that was seen before. */
+/* Index of the file, or UINT32_MAX. That each file exists was checked before: foreign_names.c. */
 static uint32_t place_file(struct item_places *p, struct hearth_text path)
 {
     char name[HTH_NAME_MAX + 1];
@@ -77,7 +77,8 @@ static void places_of(struct item_places *p, const struct hearth_metadata_entry 
     for (size_t i = 0; e->kind == HEARTH_METADATA_TENSOR && i < e->chunks; i++) {
         if (hearth_metadata_chunk_at(p->md, e->index, i, &c, NULL))
             return;
-        memcpy(offset, c.offset, c.ndim * sizeof(offset[0])); /* it lasts until the next call */
+        memcpy(offset, c.offset,
+                c.ndim * sizeof(offset[0])); /* c.offset is valid until the next call */
         place_add(p, e, i, offset, c.ndim);
     }
 }
@@ -125,8 +126,8 @@ static void place_digest_add(
         hth_foreign_item(d, i->at, i->len, NULL, 0);
 }
 
-/* The places [first, next) are those in the file of which `look` was told. Two names for one place are one
- * item. */
+/* `look`: what the holder of the file saw in it; [first, next): the places in this file. Two names for one
+ * place are one item. */
 static int file_matches(
         struct item_places *p, size_t first, size_t next, const struct hth_foreign_look *look)
 {

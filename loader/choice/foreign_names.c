@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which files a `.metadata` names, found by a worker: that of a large model takes seconds, and peers
- * would take this engine for dead.
+ * Which files a `.metadata` names, found by a worker: for a large model that takes seconds, in which the
+ * engine's thread must answer its peers.
  *
  *   names_start ─► worker: decode, look for each name ─► ended ─► done()
  *        │                                                 ▲
- *        └─ names_leave: nobody waits any more ────────────┴─► freed for nothing
+ *        └─ names_leave: nobody waits any more ────────────┴─► freed, done() is not called
  *
- * The worker has a leased slot and its own copy of what files there are: nothing that the engine's
- * thread may free or change meanwhile.
+ * The worker has a leased slot and its own copy of the list of files, so the engine's thread may free or
+ * change its own meanwhile.
  */
 #include "choice_state.h"
 
@@ -25,7 +25,7 @@ struct names {
     struct hth_work work;
     foreign_done_fn *done;
     int left;              /* nobody waits for it any more */
-    int ended;             /* else all below is a worker's */
+    int ended;             /* 0: a worker uses all below */
     struct hth_slot *slot; /* leased */
     size_t len;
     struct hth_foreign_look *look; /* [found.files.objects] a copy of the candidate's */
@@ -36,7 +36,7 @@ struct names {
 
 /* ---- On a worker -------------------------------------------------------------------------------- */
 
-/* 1: it is somewhere. What is nobody's has items all the same, since `.metadata` says so. */
+/* 1: some node has it. A file without a rank in its name is listed because `.metadata` names it. */
 static int names_see(struct names *n, const char *name)
 {
     const struct hth_object *o = foreign_file_find(&n->found.files, name);
@@ -52,7 +52,7 @@ static int names_see(struct names *n, const char *name)
     return 1;
 }
 
-/* Each place names a file, and neighbours mostly the same one, whose name then is the same text. */
+/* Each place names a file. Neighbours mostly name the same one, by the same pointer. */
 static void names_see_places(struct names *n, struct hearth_metadata *md)
 {
     struct hearth_metadata_stored s = { .struct_size = sizeof(s) };
@@ -75,7 +75,7 @@ static void names_see_places(struct names *n, struct hearth_metadata *md)
     }
 }
 
-/* Those that are there are of the save that it speaks of. */
+/* Are the files of the same save as the `.metadata`? */
 static void names_see_items(struct names *n, struct hearth_metadata *md)
 {
     uint32_t file;
@@ -91,7 +91,7 @@ static void names_see_items(struct names *n, struct hearth_metadata *md)
     }
 }
 
-/* The same for a `.metadata` that is not understood: whoever wrote it may know more classes. */
+/* As names_see_places(), for a `.metadata` that is not understood: its writer may know more classes. */
 static void names_see_texts(struct names *n, const void *bytes, size_t len)
 {
     char name[HTH_NAME_MAX + 1];
@@ -127,7 +127,7 @@ static void names_free(struct names *n)
     free(n);
 }
 
-/* It is in no worker's hands any more. */
+/* The worker has ended with it. */
 static void names_give_back(struct names *n)
 {
     struct names **at = &n->co->reading;

@@ -3,8 +3,8 @@
  * Is a foreign step whole? `.metadata` is somewhere, all files that it names are, and have the items that
  * it says; where it names none: every rank up to the highest has a file.
  *
- * `.metadata` is brought here for that, if another node has it: this node needs it anyway. A worker
- * reads it (foreign_names.c).
+ * `.metadata` is fetched for that, if another node has it (each node needs it before its vote anyway), and
+ * read by a worker: foreign_names.c.
  */
 #include "choice_state.h"
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The newest that fails says why nothing is recovered, if nothing is. */
+/* Always 1. The text of the newest candidate that is lost is the one that the user sees if none is whole. */
 static int whole_lost(
         struct hth_choice *co, struct candidate *c, const char *what, const char *name)
 {
@@ -108,7 +108,7 @@ static void whole_look_for_ranks(struct hth_choice *co, struct candidate *c)
     }
 }
 
-/* From here on the manifest says which files are listed. */
+/* The manifest made anew, with the files marked that `.metadata` names. */
 static void whole_take_listed(
         struct hth_choice *co, struct candidate *c, const struct names_found *found)
 {
@@ -118,7 +118,7 @@ static void whole_take_listed(
         whole_lost(co, c, "no memory for its ", "manifest");
 }
 
-/* Its `.metadata` was read: once, since c is whole or lost after it. */
+/* Its `.metadata` was read. Called once: c is lost after it, or will be looked at as any other save. */
 static int whole_look_for_all(
         struct hth_choice *co, struct candidate *c, const struct names_found *n)
 {
@@ -160,7 +160,7 @@ int foreign_look(struct hth_choice *co, struct candidate *c, foreign_done_fn *do
     if (c->metadata)
         return 0;
     if (h)
-        hth_held_drop(co->ctx, s, h); /* another's is the one that counts */
+        hth_held_drop(co->ctx, s, h); /* the chosen copy is another node's */
     whole_bring_metadata(co, c, o, done);
     return c->metadata < 0 ? whole_lost(co, c, "no node gives its ", HTH_METADATA) : 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the members have said that they hold: inventories that come up in parts, gathered at the coordinator. */
+/* Inventories of all members: each comes up in parts, which are put together here and decoded. */
 #include "choice_state.h"
 
 #include <stdlib.h>

@@ -2,10 +2,10 @@
 /*
  * The coordinator gives the plan to all by blob, and says GO.
  *
- * An engine that dies before GO and is started again under its ranks: a member's is given the same
- * plan again; the coordinator's asks all to say again what they hold, and plans anew under the next
- * serial. GO is on record at the coordinator before it is said, so nobody plans after it; nor is the
- * plan forgotten, so a member that died with the coordinator has it from there.
+ * An engine may die before GO and be started again under its ranks. If it is a member's, it is given the
+ * same plan again. If it is the coordinator's, it asks all for their inventories again and plans anew under
+ * the next serial. GO is on record at the coordinator before it is said, so no plan is made after it; the plan
+ * is on record too, for a member whose engine died together with the coordinator's.
  */
 #include "choice_state.h"
 
@@ -24,8 +24,8 @@ static void give_add_keep(struct hth_plan *p, struct hth_save_id id)
         p->keep[p->keeps++] = id;
 }
 
-/* Where a loss is accepted, what is left of it: a node with the rest may come back yet. What was
- * protected comes first, and no more of it is kept than leaves room for the saves to come. */
+/* Where a loss is accepted, what is left of the lost saves is kept: a node with the rest may come back.
+ * The save that was protected comes first; opts.keep of them at most, so that there is room for new saves. */
 static void give_keep_lost(struct hth_choice *co, struct hth_plan *p)
 {
     struct hth_save_id newest = co->watermark;
@@ -120,14 +120,14 @@ void give_plan(struct hth_choice *co, const struct candidate *c)
     else if (hth_blob_give(co->ctx, &id, bytes, len, NULL))
         hth_choice_fail(co, HEARTH_ENOMEM, "the plan cannot be given out");
     else
-        hth_restore_plan(co->restore, &id, bytes, len); /* the giver is a member too */
+        hth_restore_plan(co->restore, &id, bytes, len); /* this node is a member too */
     free(bytes);
 }
 
 /* ---- Engines that are new ------------------------------------------------------------------------ */
 
-/* Who says again what it holds has no plan: it is on its way, or was given to the engine before. That
- * one's word, if it has voted, stands for nobody any more. */
+/* A member that repeats its inventory has no plan: the plan is on its way, or was given to the engine that
+ * ran there before. If that engine has voted, its vote is void. */
 void give_again(struct hth_choice *co, struct gathered *g, uint32_t node)
 {
     unsigned char body[4];
@@ -143,7 +143,7 @@ void give_again(struct hth_choice *co, struct gathered *g, uint32_t node)
     hth_tree_to(co->ctx, node, HTH_KIND_PLAN, body, sizeof(body));
 }
 
-/* Members that have a plan of the engine before us say no more what they hold, unless asked. */
+/* Members that have a plan of the engine before this one do not repeat their inventory unless asked. */
 void give_ask(struct hth_choice *co, uint64_t now_ms)
 {
     unsigned char body[4];
@@ -168,7 +168,7 @@ void give_go(struct hth_choice *co, uint32_t node)
         hth_tree_to(co->ctx, node, HTH_KIND_GO, body, sizeof(body));
 }
 
-/* The plan that GO was said for, for whoever was killed with us and does not have it any more. */
+/* The plan that GO was said for, for a member whose engine was killed together with this one. */
 void hth_choice_resume(struct hth_choice *co)
 {
     struct hth_blob_id id;

@@ -42,7 +42,7 @@ static struct hth_save_id plan_read_save(struct hth_reader *r)
     return s;
 }
 
-/* Looked for one by one: a node has few of a large job's objects, and there are many nodes. */
+/* A search for each object of the node: it has few of a large job's, and there are many nodes. */
 static void sources_add_node(const struct hth_seen_save *s, uint32_t node,
         const struct hth_manifest *m, struct hth_sources *out)
 {
@@ -79,7 +79,7 @@ static void sources_put_first(struct hth_sources *s, uint32_t k)
     s->node[0] = node;
 }
 
-/* Move `bytes` to the holder that is least loaded with them on; 1 when it is not the first now. */
+/* Move `bytes` from the first holder to the one whose load would be the least with them; 1: it moved. */
 static int sources_ease(struct hth_sources *s, uint64_t bytes, uint64_t *load)
 {
     uint32_t best = 0;

@@ -41,7 +41,7 @@ int hth_seen_make(struct hth_seen_save *s, uint32_t objects);
 
 size_t hth_inventory_bytes(const struct hth_inventory *inv);
 void hth_inventory_encode(const struct hth_inventory *inv, unsigned char *out);
-/* Bytes nobody vouches for. Errors: HEARTH_EPROTO, HEARTH_ENOMEM. */
+/* Bytes that may be damaged or hostile. Errors: HEARTH_EPROTO, HEARTH_ENOMEM. */
 int hth_inventory_decode(
         struct hth_inventory *out, const void *bytes, size_t len, struct hearth_error *err);
 void hth_inventory_fini(struct hth_inventory *inv);

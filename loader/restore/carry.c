@@ -19,7 +19,7 @@ static void carry_needs(struct hth_restore *r, struct hth_held_save *s)
         struct hth_held *h = hth_held_find(s, o->id);
 
         if (h && memcmp(h->object.digest, o->digest, HTH_DIGEST) != 0) {
-            hth_held_drop(r->ctx, s, h); /* not these bytes */
+            hth_held_drop(r->ctx, s, h); /* the plan has other bytes under this name */
             h = NULL;
         }
         if (o->kind != HTH_OBJECT_RAW && epoch->rank_node[o->owner % epoch->world] != epoch->self)
@@ -41,7 +41,7 @@ static int carry_is_kept(const struct hth_plan *p, struct hth_save_id save)
     return 0;
 }
 
-/* Of this epoch: newer than any plan of it, which may come late. */
+/* A save of this epoch: begun after GO, so newer than every plan, which may arrive late. */
 static int carry_is_new(const struct hth_ctx *ctx, struct hth_save_id save)
 {
     return save.epoch == ctx->epoch->epoch && save.nonce == ctx->epoch->nonce;
@@ -57,7 +57,7 @@ static void carry_free_the_rest(struct hth_restore *r)
         if (s->removed || s->id.epoch == 0 || carry_is_kept(&r->plan, s->id) ||
                 carry_is_new(ctx, s->id))
             continue;
-        if (hth_save_foreign(s->id)) { /* it may be all there is until a save is PROTECTED */
+        if (hth_save_foreign(s->id)) { /* kept until a save is PROTECTED: it may be the only one */
             hth_transfer_forget(ctx, s->id);
             continue;
         }
@@ -79,7 +79,7 @@ static int carry_take_manifest(struct hth_restore *r, struct hth_held_save *s)
     copy = malloc(r->plan.manifest_len);
     if (!copy)
         return HEARTH_ENOMEM;
-    if (hth_save_foreign(s->id)) /* made anew in each recovery, from what is there then */
+    if (hth_save_foreign(s->id)) /* each recovery makes a new one, from the files that are there */
         hth_held_forget_manifest(s);
     memcpy(copy, r->plan.manifest_bytes, r->plan.manifest_len);
     if (hth_held_set_manifest(r->ctx, s, copy, r->plan.manifest_len, &err)) {
@@ -89,7 +89,7 @@ static int carry_take_manifest(struct hth_restore *r, struct hth_held_save *s)
     return HEARTH_OK;
 }
 
-/* An object of the chosen save that something of the old epoch still has its hands on. */
+/* 1: an object of the chosen save is still being written or pulled, from the old epoch. */
 static int carry_must_wait(const struct hth_restore *r)
 {
     struct hth_held_save *s = hth_holdings_find(r->ctx, r->plan.chosen);

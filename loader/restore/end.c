@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How recovery ended on this node, once per epoch: what was chosen, from whom it came, how long each part took. */
+/* The end of recovery on this node, once per epoch: what was chosen, which nodes gave it, how long each part
+ * took. */
 #include "restore_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What was chosen and from whom it came, in words. */
+/* What was chosen and which nodes gave it, as text. */
 static void end_sources(struct hth_restore *r, struct hearth_recovery *info)
 {
     const struct hth_epoch *e = r->ctx->epoch;

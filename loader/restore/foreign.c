@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Then no foreign container can be the newest that is protected. Until then it may be all there is: a save
- * of Hearth's own is lost with the first node. */
+/* 1: Hearth has had a PROTECTED save here, and that comes before every foreign container. As long as there
+ * was none, a foreign one may be all there is: an unprotected save is lost with the first node. */
 static int foreign_unwanted(const struct hth_ctx *ctx)
 {
     return ctx->keep.saves != 0;
@@ -46,7 +46,7 @@ int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out)
         memcpy(out->object[out->objects].digest, h->object.digest, HTH_DIGEST);
         out->look[out->objects] = h->look;
         out->file[out->objects] = h->object;
-        out->file[out->objects++].listed = 0; /* said anew by each manifest */
+        out->file[out->objects++].listed = 0; /* the next manifest says that */
     }
     return HEARTH_OK;
 }

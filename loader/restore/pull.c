@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a plan waits for on a member: objects on their way here, raw objects, copies that are verified.
- * When the last has ended, this node votes.
+ * What a plan waits for on a member: objects and raw objects in flight to it, and copies that are being
+ * verified. When the last has ended, this node votes.
  */
 #include "restore_state.h"
 
@@ -23,7 +23,7 @@ void pull_ended(struct hth_restore *r)
 struct wait {
     struct hth_restore *r;
     uint32_t generation;
-    uint32_t index; /* fetched later; a raw object */
+    uint32_t index; /* in the manifest; of an object that is put off, or a raw one */
     struct wait *next;
 };
 
@@ -50,10 +50,10 @@ void pull_begin(struct hth_restore *r)
 {
     r->generation++;
     waits_free(&r->raws);
-    r->waiting = 1; /* for ourselves, until all is begun: pull_ended() */
+    r->waiting = 1; /* the caller, until it has begun all: its pull_ended() */
 }
 
-/* The recovery that still waits for it, or NULL. */
+/* Frees w. The recovery, or NULL where it does not wait for it any more. */
 static struct hth_restore *wait_end(struct wait *w)
 {
     struct hth_restore *r = w->r;
@@ -84,7 +84,7 @@ uint32_t hth_restore_left_ms(const struct hth_restore *r)
     return r->deadline_ms > now_ms ? (uint32_t)(r->deadline_ms - now_ms) : 1;
 }
 
-/* Its slot is still being made, as on every node that has just come: no reason to refuse. */
+/* There is no slot yet, as on every node that has just started: no reason to vote no. */
 static void pull_put_off(struct hth_restore *r, struct wait *w, uint32_t index)
 {
     w->index = index;
@@ -170,7 +170,7 @@ uint64_t pull_due_ms(const struct hth_restore *r)
     return r->later ? r->later_ms : HTH_NEVER;
 }
 
-/* A raw object comes into its file by itself. */
+/* A raw object is no slot: it is pulled by blob, into its file. */
 void pull_raw(struct hth_restore *r, uint32_t index)
 {
     struct hth_blob_id id = { HTH_BLOB_RAW, r->plan.chosen, r->plan.manifest.object[index].id };

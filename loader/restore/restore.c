@@ -34,7 +34,7 @@ void hth_restore_join(struct hth_restore *r)
     hth_plan_fini(&r->plan);
     free(r->inventory);
     r->inventory = NULL;
-    r->inventory_len = 0; /* while foreign files are digested there is none to say */
+    r->inventory_len = 0; /* 0 parts are said while foreign files are being digested */
     r->commons = 0;
     r->digesting = 0;
     r->has_plan = 0;
@@ -126,7 +126,7 @@ void hth_restore_plan(
     struct hearth_error err;
 
     if (r->state == IDLE && id->save.step > r->early.save.step)
-        r->early = *id; /* for the engine before us; our ranks have not asked yet */
+        r->early = *id; /* given to the engine before this one; our ranks have not asked yet */
     if (r->state != TOLD && r->state != VOTED && r->state != PULLING)
         return;
     if (hth_plan_decode(&plan, bytes, len, &err)) {
@@ -183,12 +183,12 @@ void hth_restore_go(struct hth_restore *r, uint32_t serial)
 
     if (r->state != VOTED || !hth_restore_has_plan(r, serial))
         return;
-    if (r->failed_code) /* by the vote of our engine before; this one cannot carry the plan out */
+    if (r->failed_code) /* GO came of the vote of the engine before; this one cannot carry the plan out */
         hth_fail(&err, r->failed_code, 0, "%s", r->failed);
     restore_end(r, r->failed_code, r->failed_code ? &err : NULL);
 }
 
-/* Also before our ranks have asked to recover: they hear it then. */
+/* May come before our ranks have asked to recover; they are told when they do. */
 static void restore_on_epoch_failed(struct hth_restore *r, const unsigned char *bytes, size_t len)
 {
     struct hearth_error err;
@@ -199,7 +199,8 @@ static void restore_on_epoch_failed(struct hth_restore *r, const unsigned char *
     restore_end(r, err.code, &err);
 }
 
-/* Whoever refuses us, or is refused, will do so again: its words are the user's. */
+/* A parent that refused us, or that we refused, will not be there in a while either: its text goes to the
+ * user. */
 void hth_restore_peer_down(struct hth_restore *r, uint32_t node, int code, const char *text)
 {
     struct hearth_error err;
@@ -217,7 +218,8 @@ void hth_restore_give_up(struct hth_restore *r)
 {
     struct hearth_error err;
 
-    if (r->state == REFUSED) { /* our ranks know; who else cares does not hear us */
+    if (r->state ==
+            REFUSED) { /* our ranks were told when the node was refused, and the coordinator is not reached */
         r->state = ENDED;
         return;
     }

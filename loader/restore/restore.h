@@ -35,13 +35,13 @@ int hth_restore_start(struct hth_restore *r, uint32_t deadline_ms, struct hearth
 void hth_restore_refuse(struct hth_restore *r, const struct hearth_error *why);
 
 int hth_restore_begun(const struct hth_restore *r);   /* 0: nobody here has asked in this epoch */
-int hth_restore_running(const struct hth_restore *r); /* 1: told, and not ended */
+int hth_restore_running(const struct hth_restore *r); /* 1: inventory said, and not ended */
 int hth_restore_ended(const struct hth_restore *r);
 int hth_restore_late(const struct hth_restore *r, uint64_t now_ms); /* 1: past its deadline */
 uint32_t hth_restore_left_ms(const struct hth_restore *r);          /* at least 1 */
 void hth_restore_give_up(struct hth_restore *r); /* it is late, and the coordinator another node */
 
-/* `code` of what ended the connection to `node`; HEARTH_EPEER: it may come back. */
+/* `code`: why the connection to `node` ended; HEARTH_EPEER: it may come back. */
 void hth_restore_peer_down(struct hth_restore *r, uint32_t node, int code, const char *text);
 
 /* ---- The plan ------------------------------------------------------------------------------------ */

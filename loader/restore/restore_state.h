@@ -24,14 +24,14 @@ struct hth_restore {
     void *on_end_self;
     enum restore_state state;
     uint64_t deadline_ms, repeat_ms;
-    /* Asked; the plan came; pulling and verifying began; the last of each ended; all voted for. */
+    /* When ranks asked; the plan came; pulling and verifying began; the last of each ended; the vote. */
     uint64_t t_start, t_told, t_plan, t_pull, t_verify, t_vote;
     unsigned char *inventory; /* ours, as it goes up */
     size_t inventory_len;
     struct hth_plan plan;
     int has_plan;
     struct hth_blob_id early; /* a plan that came before we were asked to recover; epoch 0: none */
-    uint32_t least;  /* plans up to this serial are void: who gave them has forgotten them */
+    uint32_t least;  /* plans up to this serial are void: the engine that gave them is gone */
     int plan_waits;  /* to be carried out when the old epoch's last pull has ended */
     int failed_code; /* of this plan on this node */
     char failed[200];
@@ -56,8 +56,8 @@ void restore_end(struct hth_restore *r, int code, const struct hearth_error *err
 /* tell.c: what a member holds */
 int tell_look(struct hth_restore *r); /* 1: the inventory is told when all was looked at */
 int tell_make(struct hth_restore *r, struct hearth_error *err); /* r->inventory */
-void tell_inventory(struct hth_restore *r);                     /* up, as it was made */
-/* The coordinator asks: its engine is a new one and knows nothing of the plan that we may have. */
+void tell_inventory(struct hth_restore *r);                     /* r->inventory goes up */
+/* The coordinator asks for the inventory: its engine is a new one, to which the plan we may have is void. */
 void tell_again(struct hth_restore *r, const unsigned char *bytes, size_t len);
 
 /* carry.c: a member and the plan */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A member says what it holds: save by save, in parts, up the tree; and again when it is asked. Raw
- * objects and files of foreign containers have no checksums that would be looked at later, so their
- * digests come first, from the workers.
+ * A member says what it holds: its inventory goes up the tree in parts, and again when it is asked for. Raw
+ * objects and files of foreign containers have no checksums that could be verified later, so workers digest
+ * them before.
  */
 #include "restore_state.h"
 
@@ -40,7 +40,7 @@ static int tell_see_save(struct hth_held_save *s, struct hth_seen_save *out)
     return HEARTH_OK;
 }
 
-/* Manifests of what we hold can be fetched from now on. */
+/* From now on other nodes can fetch the manifest from here. */
 static void tell_serve(struct hth_ctx *ctx, struct hth_held_save *s)
 {
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, s->id, 0 };
@@ -82,7 +82,7 @@ static void tell_on_digested(void *self, struct hth_held_save *save, struct hth_
         tell_digested(r);
 }
 
-/* The inventory waits for it; what is not right is given up. */
+/* A worker digests it, and the inventory waits for that; a bad copy is put aside. */
 static int tell_digest(struct hth_restore *r, struct hth_held_save *s, struct hth_held *h,
         struct hearth_error *err)
 {
@@ -213,7 +213,7 @@ void tell_again(struct hth_restore *r, const unsigned char *bytes, size_t len)
     if (hth_get32(bytes) > r->least)
         r->least = hth_get32(bytes);
     if (!r->has_plan)
-        return; /* it is being told already */
+        return; /* the inventory is repeated anyway until a plan comes */
     if (r->plan_waits && r->plan.serial <= r->least) {
         r->plan_waits = 0;
         r->has_plan = 0;
