@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHAPE_TEXT HTH_HEADER_TEXT
-
 static json_t *inspect_json_dims(const int64_t *dims, uint32_t n)
 {
     json_t *list = json_array();
@@ -17,7 +15,7 @@ static json_t *inspect_json_dims(const int64_t *dims, uint32_t n)
     return list;
 }
 
-/* What the table knows and the item does not. */
+/* What is in the table alone, and in no header. */
 static void inspect_add_own(json_t *j, const struct hth_item *own)
 {
     json_object_set_new(j, "key", json_text(own->key, own->key_len));
@@ -89,7 +87,7 @@ static void inspect_print_head(const struct object *o, int verified)
 static void inspect_grid_item(struct grid *g, const struct object *o, const struct item *item)
 {
     const struct hth_found *f = &item->found;
-    char text[SHAPE_TEXT] = "", key[80] = "";
+    char text[HTH_HEADER_TEXT] = "", key[80] = "";
 
     if (f->kind == HTH_ITEM_TENSOR)
         hth_header_text(&f->header, text);

@@ -188,7 +188,7 @@ static void ls_grid_job(struct grid *g, const struct job *j)
     grid_add(g, "%s", j->log[0] ? j->log : "-");
 }
 
-/* Another user's directory is nobody's failure; what is ours should be readable. */
+/* That another user's directory cannot be read is no failure; the caller's own should be readable. */
 static void ls_say_unread(const char *root, const char *name, const struct hearth_error *err)
 {
     char path[4096 + 260];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Long work says how far it is, to people: where standard error is a terminal, ten times a second. */
+/* Progress of long work, on standard error where that is a terminal, at most ten times a second. */
 #include "cli.h"
 
 #include <time.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An object as a file that is mapped and believed in steps: block, table by its digest, then, where
+ * An object as a file that is mapped and trusted in steps: block, table by its digest, then, where
  * asked, chunks by their checksums. A foreign object has a block of two fields and no more.
  */
 #include "cli.h"
@@ -104,7 +104,7 @@ void object_rewind(struct object *o)
     hth_items_init(&o->walk, o->block.signature, o->at + HTH_BLOCK, o->block.data_len);
 }
 
-/* The table's word, against the header that lies there. */
+/* The next item of the table, compared with the header in the data. */
 static int object_own_next(struct object *o, struct item *out, struct hearth_error *err)
 {
     struct hth_item *own = &out->own;

@@ -180,8 +180,7 @@ static int removal_path_part(const char **path, char out[PART_MAX])
     return len > 0;
 }
 
-/* Part by part from the top, and through no link: a path that somebody else can bend leads where
- * he wants it to. */
+/* Part by part from the top, and through no link, which somebody else could point elsewhere. */
 static int removal_root(const char *root, int *out_fd, struct hearth_error *err)
 {
     char name[PART_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rm and clean: the only commands that change anything. Both hold the job's lock meanwhile, so no
- * engine runs or starts on what goes away. What they hold open decides, never a path: removal.h.
+ * engine runs or starts on what is removed. They work on open directories, never by path: removal.h.
  */
 #include "cli.h"
 #include "removal.h"
@@ -16,7 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Part by part, as it was given: who may bend a link decides where root removes. */
+/* The absolute path as it was given, links not resolved: whoever can change a link would decide where root
+ * removes. */
 static int remove_plain_path(const char *text, char out[PATH_MAX], struct hearth_error *err)
 {
     char from[2 * PATH_MAX] = "", *part, *save = NULL;
@@ -38,7 +39,7 @@ static int remove_plain_path(const char *text, char out[PATH_MAX], struct hearth
     return HEARTH_OK;
 }
 
-/* The path of something that is there, from the top. For root it must lead there by itself. */
+/* The absolute path of an existing file. For root, links in it are not followed. */
 static int remove_resolve(const char *text, char out[PATH_MAX], struct hearth_error *err)
 {
     struct stat st;
@@ -206,8 +207,8 @@ static int remove_last(int dir, const char *name, int flags, struct hearth_error
             err, HEARTH_EIO, errno, "%.64s cannot be removed: %s", name, strerrordesc_np(errno));
 }
 
-/* All but the lock, then the lock and what it lies in. Without one an engine may come meanwhile:
- * its records are not ours to take. */
+/* All but the lock, then the lock and its directory. Where no lock is held, an engine may start meanwhile:
+ * what it makes then stays, and the command fails. */
 static int clean_job(const struct kept *k, struct hearth_error *err)
 {
     const struct removal *r = &k->removal;

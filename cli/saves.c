@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a job's directory holds, from looking alone: whose save a container is its blocks say, then
- * the `<save>.dir` record with its inode number, and inside .hearth its name. Everything else is
- * somebody else's.
+ * What a job's directory holds, without a question to an engine. Which save a container belongs to is known
+ * from the blocks of its objects; else from the `<save>.dir` record with its inode number; else, inside
+ * .hearth, from its name. All other containers are foreign.
  */
 #include "cli.h"
 
@@ -190,7 +190,7 @@ static int saves_has_end(const char *name, const char *end)
     return n > m && !strcmp(name + n - m, end);
 }
 
-/* Count a file in, and learn from its block. */
+/* Count a file in; its block may say which save it is of. */
 static void saves_add_file(struct save_row *row, const char *name)
 {
     unsigned char head[HTH_BLOCK];
@@ -227,7 +227,7 @@ static void saves_add_file(struct save_row *row, const char *name)
     }
 }
 
-/* `<save>.dir` says "inode <hex> ..." of the directory that is its. */
+/* `<save>.dir` begins with "inode <hex>", the number of the save's directory. */
 static void saves_learn_from_record(struct save_row *row, const char *records, ino_t ino)
 {
     char **names = names_in(records, NULL), path[4096 + 260], text[HTH_SAVE_TEXT];
@@ -266,7 +266,7 @@ static const char *saves_state(const struct save_row *row, const struct hth_keep
     return row->published ? "complete" : "unfinished";
 }
 
-/* By the clocks of the coordinator then and of this node now. */
+/* From the coordinator's clock at that time and this node's now. */
 static int64_t saves_age(const struct save_row *row, const struct hth_keep *keep)
 {
     int at = row->own ? hth_keep_at(keep, row->id) : -1;
@@ -353,7 +353,7 @@ static int saves_add_dirs(const char *dir, const char *records, int published,
     return HEARTH_OK;
 }
 
-/* Without it nothing is known to be kept. */
+/* Where there is no keep record, no save is known to be kept. */
 static void saves_read_keep(const char *path, struct hth_keep *out)
 {
     struct hearth_error err = { 0 };

@@ -24,7 +24,6 @@ struct run {
     struct grid grid;
     struct meter meter;
     uint64_t good, foreign, bad, unread;
-    uint64_t others;                     /* files that are no objects: neither good nor bad */
     const struct hth_manifest *manifest; /* of the container in hand; NULL: none */
     uint32_t here;                       /* of its objects */
 };
@@ -41,9 +40,7 @@ static void verify_report(
     else if (!strcmp(state, "unread"))
         r->unread++;
     else if (!strcmp(state, "foreign"))
-        r->foreign++;
-    else
-        r->others++;
+        r->foreign++; /* others are no objects: neither good nor bad */
     if (r->args->json) {
         json_array_append_new(r->rows,
                 json_pack("{s:o, s:s, s:I, s:o}", "path", json_text(path, strlen(path)), "state",
@@ -215,7 +212,7 @@ static void verify_file(struct run *r, const char *path, int alone)
     object_close(&o);
 }
 
-/* An entry of a container, whatever it is. */
+/* An entry of a container: a file, or anything else. */
 static void verify_entry(struct run *r, const char *path)
 {
     struct hearth_error err = { 0 };
@@ -369,7 +366,7 @@ static int verify_one(struct run *r, const char *path, struct hearth_error *err)
     return rc == HEARTH_ENOENT ? verify_one_container(r, path, err) : rc;
 }
 
-/* Nothing looked at is nothing found right. */
+/* A path under which there is nothing to verify is an error. */
 static int verify_path(struct run *r, const char *path, struct hearth_error *err)
 {
     uint64_t before = r->good + r->foreign + r->bad + r->unread;
