@@ -17,7 +17,7 @@
 #define WAIT_MS    2000
 #define STATUS_MAX (1 << 20)
 
-static int dial(const char *job_dir)
+static int status_dial(const char *job_dir)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
     char records[4096];
@@ -39,7 +39,7 @@ static int dial(const char *job_dir)
 }
 
 /* The answer's descriptor; -1: none. */
-static int ask(int sock)
+static int status_ask(int sock)
 {
     struct hth_local_head head = { .length = sizeof(head), .type = HTH_LOCAL_STATUS, .request = 1 };
     unsigned char packet[HTH_LOCAL_MAX];
@@ -52,7 +52,7 @@ static int ask(int sock)
     return hth_packet_receive(sock, packet, &len, &fd) == HTH_PACKET_GOT ? fd : -1;
 }
 
-static char *answer_text(int fd)
+static char *status_text(int fd)
 {
     void *text;
     size_t len;
@@ -68,8 +68,8 @@ static char *answer_text(int fd)
 
 char *engine_status(const char *job_dir)
 {
-    int sock = dial(job_dir), fd = sock < 0 ? -1 : ask(sock);
-    char *text = fd < 0 ? NULL : answer_text(fd);
+    int sock = status_dial(job_dir), fd = sock < 0 ? -1 : status_ask(sock);
+    char *text = fd < 0 ? NULL : status_text(fd);
 
     if (fd >= 0)
         close(fd);

@@ -64,12 +64,12 @@ for folder in replication loader; do
     plant $folder/a.c '#include <unistd.h>' unistd.h
     plant $folder/a.c '#include "../engine/driver.h"' engine/driver.h
 done
-plant replication/a.c '#include "loader/plan.h"' loader/plan.h
+plant replication/a.c '#include "loader/plan/plan.h"' loader/plan/plan.h
 plant engine/a.c '#include "client/a.h"' client/a.h
 plant engine/a.c '#include <jansson.h>' jansson.h
 plant client/a.c '#include "engine/engine.h"' engine/engine.h
 plant client/a.c '#include "transport/transport.h"' transport/transport.h
-plant cli/a.c '#include "loader/plan.h"' loader/plan.h
+plant cli/a.c '#include "loader/plan/plan.h"' loader/plan/plan.h
 plant examples/a.c '#include "core/base/fail.h"' core/base/fail.h
 plant include/hearth/hearth.h '#include "core/base/env.h"' core/base/env.h
 plant include/hearth/hearth.h '#include <unistd.h>' unistd.h

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Do the files have the items that a `.metadata` says: place, length and shape of each? A file with others
- * is of another save of that step, with which a model would be loaded from two.
+ * Do the files have the items that a `.metadata` says: place, length and shape of each? A file with other
+ * items is of another save of that step; with it a model would be loaded from two saves.
  *
  *   all places of the `.metadata` ─► in order of file and offset ─► against what the file's holder saw
  *
- * Of the items that a file does not tell apart only where they lie is known: in its data, up to its end.
- * Where the `.metadata` has entries of a later torch, whose items nobody here can place, that is all that
- * is known of any.
+ * Where a file does not show where one item ends and the next begins, it is checked only that they lie
+ * within its data and reach to its end. The same holds for all files of a `.metadata` with entries of a later
+ * torch, since the places of their items are not known here.
  */
-#include "recover_state.h"
+#include "choice_state.h"
 
 #include "core/foreign/foreign.h"
 #include "core/torch/header.h"
@@ -32,15 +32,15 @@ struct item_places {
     size_t count;
     struct hearth_metadata *md;
     const struct hth_manifest *files;
-    int some;         /* there are items beside these: entries that are not understood */
+    int some;         /* the .metadata has further items, in entries that are not understood */
     const char *last; /* path whose file is `file`: neighbours mostly have the same text */
     uint32_t file;
 };
 
 /* ---- All places ----------------------------------------------------------------------------------- */
 
-/* The file, or UINT32_MAX; each is somewhere, that was seen before. */
-static uint32_t file_of(struct item_places *p, struct hearth_text path)
+/* Index of the file, or UINT32_MAX. That each file exists was checked before: foreign_names.c. */
+static uint32_t place_file(struct item_places *p, struct hearth_text path)
 {
     char name[HTH_NAME_MAX + 1];
     const struct hth_object *o;
@@ -48,7 +48,7 @@ static uint32_t file_of(struct item_places *p, struct hearth_text path)
     if (path.data == p->last)
         return p->file;
     snprintf(name, sizeof(name), "%.*s", (int)path.len, path.data);
-    o = names_find(p->files, name);
+    o = foreign_file_find(p->files, name);
     p->last = path.data;
     p->file = o ? (uint32_t)(o - p->files->object) : UINT32_MAX;
     return p->file;
@@ -62,7 +62,7 @@ static void place_add(struct item_places *p, const struct hearth_metadata_entry 
 
     if (hearth_metadata_stored_find(p->md, e->name.data, e->name.len, offset, ndim, &s, NULL))
         return;
-    file = file_of(p, s.path);
+    file = place_file(p, s.path);
     if (s.len && file != UINT32_MAX)
         p->at[p->count++] = (struct item_place){ s.at, s.len, e->index, chunk, file };
 }
@@ -77,7 +77,8 @@ static void places_of(struct item_places *p, const struct hearth_metadata_entry 
     for (size_t i = 0; e->kind == HEARTH_METADATA_TENSOR && i < e->chunks; i++) {
         if (hearth_metadata_chunk_at(p->md, e->index, i, &c, NULL))
             return;
-        memcpy(offset, c.offset, c.ndim * sizeof(offset[0])); /* it lasts until the next call */
+        memcpy(offset, c.offset,
+                c.ndim * sizeof(offset[0])); /* c.offset is valid until the next call */
         place_add(p, e, i, offset, c.ndim);
     }
 }
@@ -113,7 +114,7 @@ static int places_gather(struct item_places *p)
 
 /* ---- One file -------------------------------------------------------------------------------------- */
 
-static void digest_add(
+static void place_digest_add(
         struct item_places *p, struct hth_digesting *d, const struct item_place *i, int shaped)
 {
     struct hearth_metadata_chunk c = { .struct_size = sizeof(c) };
@@ -125,8 +126,8 @@ static void digest_add(
         hth_foreign_item(d, i->at, i->len, NULL, 0);
 }
 
-/* The places [first, next) are those in the file of which `look` was told. Two names for one place are one
- * item. */
+/* `look`: what the holder of the file saw in it; [first, next): the places in this file. Two names for one
+ * place are one item. */
 static int file_matches(
         struct item_places *p, size_t first, size_t next, const struct hth_foreign_look *look)
 {
@@ -146,7 +147,7 @@ static int file_matches(
             return 0;
         end = i->at + i->len > end ? i->at + i->len : end;
         if (items++ < look->items)
-            digest_add(p, &d, i, look->flags & HTH_FOREIGN_SHAPED);
+            place_digest_add(p, &d, i, look->flags & HTH_FOREIGN_SHAPED);
         else if (!p->some && look->flags & HTH_FOREIGN_TENSORS && i->chunk != NO_CHUNK)
             return 0;
     }

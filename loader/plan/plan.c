@@ -21,7 +21,7 @@
 
 /* ---- Who has what --------------------------------------------------------------------------- */
 
-static void put_save(struct hth_writer *w, struct hth_save_id s)
+static void plan_write_save(struct hth_writer *w, struct hth_save_id s)
 {
     hth_write64(w, s.epoch);
     hth_write64(w, s.nonce);
@@ -30,7 +30,7 @@ static void put_save(struct hth_writer *w, struct hth_save_id s)
     hth_write32(w, 0);
 }
 
-static struct hth_save_id get_save(struct hth_reader *r)
+static struct hth_save_id plan_read_save(struct hth_reader *r)
 {
     struct hth_save_id s;
 
@@ -42,9 +42,9 @@ static struct hth_save_id get_save(struct hth_reader *r)
     return s;
 }
 
-/* Looked for one by one: a node has few of a large job's objects, and there are many nodes. */
-static void add_holder(const struct hth_seen_save *s, uint32_t node, const struct hth_manifest *m,
-        struct hth_sources *out)
+/* A search for each object of the node: it has few of a large job's, and there are many nodes. */
+static void sources_add_node(const struct hth_seen_save *s, uint32_t node,
+        const struct hth_manifest *m, struct hth_sources *out)
 {
     for (uint32_t k = 0; k < s->objects; k++) {
         const struct hth_object *o = hth_manifest_find(m, s->object[k].id);
@@ -61,7 +61,7 @@ struct by_size {
     uint32_t index;
 };
 
-static int larger_first(const void *a, const void *b)
+static int sources_larger_first(const void *a, const void *b)
 {
     const struct by_size *x = a;
     const struct by_size *y = b;
@@ -71,7 +71,7 @@ static int larger_first(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-static void put_first(struct hth_sources *s, uint32_t k)
+static void sources_put_first(struct hth_sources *s, uint32_t k)
 {
     uint32_t node = s->node[k];
 
@@ -79,8 +79,8 @@ static void put_first(struct hth_sources *s, uint32_t k)
     s->node[0] = node;
 }
 
-/* Move `bytes` to the holder that is least loaded with them on; 1 when it is not the first now. */
-static int ease(struct hth_sources *s, uint64_t bytes, uint64_t *load)
+/* Move `bytes` from the first holder to the one whose load would be the least with them; 1: it moved. */
+static int sources_ease(struct hth_sources *s, uint64_t bytes, uint64_t *load)
 {
     uint32_t best = 0;
 
@@ -91,11 +91,11 @@ static int ease(struct hth_sources *s, uint64_t bytes, uint64_t *load)
         return 0;
     load[s->node[0]] -= bytes;
     load[s->node[best]] += bytes;
-    put_first(s, best);
+    sources_put_first(s, best);
     return 1;
 }
 
-static int holds(const struct hth_sources *s, uint32_t node)
+static int sources_have(const struct hth_sources *s, uint32_t node)
 {
     for (uint32_t k = 0; k < s->count; k++)
         if (s->node[k] == node)
@@ -106,7 +106,7 @@ static int holds(const struct hth_sources *s, uint32_t node)
 #define ROUNDS 16 /* of easing; it ends by itself when nothing moves */
 
 /* Large objects first, each to its least loaded holder; then whatever can still be eased. */
-static void deal(uint32_t nodes, const uint32_t *rank_node, uint32_t world,
+static void sources_deal(uint32_t nodes, const uint32_t *rank_node, uint32_t world,
         const struct hth_manifest *m, struct hth_sources *out)
 {
     struct by_size *order = calloc(m->objects ? m->objects : 1, sizeof(*order));
@@ -115,22 +115,22 @@ static void deal(uint32_t nodes, const uint32_t *rank_node, uint32_t world,
     int moved = 1;
 
     for (uint32_t i = 0; order && load && i < m->objects; i++)
-        if (out[i].count && !holds(&out[i], rank_node[m->object[i].owner % world]))
+        if (out[i].count && !sources_have(&out[i], rank_node[m->object[i].owner % world]))
             order[pulled++] = (struct by_size){ m->object[i].data_len, i };
     if (order && load) {
-        qsort(order, pulled, sizeof(*order), larger_first);
+        qsort(order, pulled, sizeof(*order), sources_larger_first);
         for (uint32_t i = 0; i < pulled; i++) {
             struct hth_sources *s = &out[order[i].index];
 
             for (uint32_t k = 1; k < s->count; k++)
                 if (load[s->node[k]] < load[s->node[0]])
-                    put_first(s, k);
+                    sources_put_first(s, k);
             load[s->node[0]] += order[i].bytes;
         }
         for (int round = 0; round < ROUNDS && moved; round++) {
             moved = 0;
             for (uint32_t i = 0; i < pulled; i++)
-                moved |= ease(&out[order[i].index], order[i].bytes, load);
+                moved |= sources_ease(&out[order[i].index], order[i].bytes, load);
         }
     }
     free(order);
@@ -148,7 +148,7 @@ uint32_t hth_sources_find(const struct hth_inventory *inventory, uint32_t nodes,
         const struct hth_seen_save *s = hth_inventory_find(&inventory[n], m->save);
 
         if (s)
-            add_holder(s, n, m, out);
+            sources_add_node(s, n, m, out);
     }
     for (uint32_t i = 0; i < m->objects; i++) {
         if (out[i].count)
@@ -156,7 +156,7 @@ uint32_t hth_sources_find(const struct hth_inventory *inventory, uint32_t nodes,
         if (lost++ == 0 && out_lost)
             *out_lost = &m->object[i];
     }
-    deal(nodes, rank_node, world, m, out);
+    sources_deal(nodes, rank_node, world, m, out);
     return lost;
 }
 
@@ -178,12 +178,12 @@ void hth_plan_encode(const struct hth_plan *p, unsigned char *out)
     hth_write(&w, MAGIC, 8);
     hth_write32(&w, p->serial);
     hth_write32(&w, p->beyond);
-    put_save(&w, p->chosen);
+    plan_write_save(&w, p->chosen);
     hth_write32(&w, p->keeps);
     hth_write32(&w, p->manifest.objects);
     hth_write64(&w, p->manifest_len);
     for (uint32_t i = 0; i < p->keeps; i++)
-        put_save(&w, p->keep[i]);
+        plan_write_save(&w, p->keep[i]);
     for (uint32_t i = 0; i < p->manifest.objects; i++) {
         hth_write32(&w, p->sources[i].count);
         for (uint32_t k = 0; k < p->sources[i].count; k++)
@@ -192,14 +192,14 @@ void hth_plan_encode(const struct hth_plan *p, unsigned char *out)
     hth_write(&w, p->manifest_bytes, p->manifest_len);
 }
 
-static int decode_parts(struct hth_reader *r, struct hth_plan *p, uint32_t objects,
+static int plan_read_parts(struct hth_reader *r, struct hth_plan *p, uint32_t objects,
         uint64_t manifest_len, struct hearth_error *err)
 {
     const unsigned char *bytes;
     int rc;
 
     for (uint32_t i = 0; i < p->keeps; i++)
-        p->keep[i] = get_save(r);
+        p->keep[i] = plan_read_save(r);
     p->sources = calloc(objects ? objects : 1, sizeof(*p->sources));
     p->manifest_bytes = malloc(manifest_len ? manifest_len : 1);
     if (!p->sources || !p->manifest_bytes)
@@ -236,20 +236,27 @@ int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct 
     uint64_t manifest_len;
     int rc;
 
-    p.chosen = get_save(&r);
+    p.chosen = plan_read_save(&r);
     p.keeps = hth_read32(&r);
     objects = hth_read32(&r);
     manifest_len = hth_read64(&r);
     if (r.bad || memcmp(magic, MAGIC, 8) != 0 || p.keeps > HTH_PLAN_KEEP || objects > len / 4 ||
             manifest_len > len)
         return hth_fail(err, HEARTH_EPROTO, 0, "not a plan");
-    rc = decode_parts(&r, &p, objects, manifest_len, err);
+    rc = plan_read_parts(&r, &p, objects, manifest_len, err);
     if (rc) {
         hth_plan_fini(&p);
         return rc;
     }
     *out = p;
     return HEARTH_OK;
+}
+
+uint32_t hth_plan_index(const struct hth_plan *p, uint64_t object)
+{
+    const struct hth_object *o = hth_manifest_find(&p->manifest, object);
+
+    return o ? (uint32_t)(o - p->manifest.object) : UINT32_MAX;
 }
 
 void hth_plan_fini(struct hth_plan *p)

@@ -3,8 +3,8 @@
  * What each node says it holds, what is chosen from that, and the plan that everybody gets. Pure
  * functions: no clock, no messages. Record layouts are drawn in inventory.c and plan.c.
  */
-#ifndef HEARTH_LOADER_PLAN_H
-#define HEARTH_LOADER_PLAN_H
+#ifndef HEARTH_LOADER_PLAN_PLAN_H
+#define HEARTH_LOADER_PLAN_PLAN_H
 
 #include "core/foreign/foreign.h"
 #include "core/format/keep.h"
@@ -41,7 +41,7 @@ int hth_seen_make(struct hth_seen_save *s, uint32_t objects);
 
 size_t hth_inventory_bytes(const struct hth_inventory *inv);
 void hth_inventory_encode(const struct hth_inventory *inv, unsigned char *out);
-/* Bytes nobody vouches for. Errors: HEARTH_EPROTO, HEARTH_ENOMEM. */
+/* Bytes that may be damaged or hostile. Errors: HEARTH_EPROTO, HEARTH_ENOMEM. */
 int hth_inventory_decode(
         struct hth_inventory *out, const void *bytes, size_t len, struct hearth_error *err);
 void hth_inventory_fini(struct hth_inventory *inv);
@@ -80,6 +80,8 @@ struct hth_plan {
 size_t hth_plan_bytes(const struct hth_plan *p);
 void hth_plan_encode(const struct hth_plan *p, unsigned char *out);
 int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct hearth_error *err);
+/* Its place in the manifest, or UINT32_MAX. */
+uint32_t hth_plan_index(const struct hth_plan *p, uint64_t object);
 void hth_plan_fini(struct hth_plan *p);
 
 #endif

@@ -28,7 +28,7 @@
 #define LOOK        (4u + 4u + 8u + HTH_DIGEST)
 #define UNFINISHED  2u
 
-static size_t object_bytes(struct hth_save_id save)
+static size_t inventory_object_bytes(struct hth_save_id save)
 {
     return hth_save_foreign(save) ? HTH_MANIFEST_OBJECT + LOOK : OBJECT;
 }
@@ -38,11 +38,11 @@ size_t hth_inventory_bytes(const struct hth_inventory *inv)
     size_t n = HEAD;
 
     for (uint32_t i = 0; i < inv->saves; i++)
-        n += SAVE_HEAD + inv->save[i].objects * object_bytes(inv->save[i].id);
+        n += SAVE_HEAD + inv->save[i].objects * inventory_object_bytes(inv->save[i].id);
     return n;
 }
 
-static void write_file(
+static void inventory_write_file(
         struct hth_writer *w, const struct hth_object *o, const struct hth_foreign_look *look)
 {
     unsigned char bytes[HTH_MANIFEST_OBJECT];
@@ -55,11 +55,11 @@ static void write_file(
     hth_write(w, look->digest, HTH_DIGEST);
 }
 
-static void write_objects(struct hth_writer *w, const struct hth_seen_save *s)
+static void inventory_write_objects(struct hth_writer *w, const struct hth_seen_save *s)
 {
     for (uint32_t k = 0; k < s->objects; k++) {
         if (hth_save_foreign(s->id)) {
-            write_file(w, &s->file[k], &s->look[k]);
+            inventory_write_file(w, &s->file[k], &s->look[k]);
         } else {
             hth_write64(w, s->object[k].id);
             hth_write(w, s->object[k].digest, HTH_DIGEST);
@@ -89,11 +89,11 @@ void hth_inventory_encode(const struct hth_inventory *inv, unsigned char *out)
         hth_write32(&w, s->unfinished ? UNFINISHED : (uint32_t)s->has_manifest);
         hth_write32(&w, s->objects);
         hth_write(&w, s->manifest, HTH_DIGEST);
-        write_objects(&w, s);
+        inventory_write_objects(&w, s);
     }
 }
 
-static void read_digest(struct hth_reader *r, unsigned char out[HTH_DIGEST])
+static void inventory_read_digest(struct hth_reader *r, unsigned char out[HTH_DIGEST])
 {
     const unsigned char *p = hth_read(r, HTH_DIGEST);
 
@@ -101,7 +101,7 @@ static void read_digest(struct hth_reader *r, unsigned char out[HTH_DIGEST])
         memcpy(out, p, HTH_DIGEST);
 }
 
-static int read_file(struct hth_reader *r, struct hth_seen_save *s, uint32_t k)
+static int inventory_read_file(struct hth_reader *r, struct hth_seen_save *s, uint32_t k)
 {
     const unsigned char *bytes = hth_read(r, HTH_MANIFEST_OBJECT);
     struct hth_object *o = &s->file[k];
@@ -115,16 +115,16 @@ static int read_file(struct hth_reader *r, struct hth_seen_save *s, uint32_t k)
     s->look[k].flags = hth_read32(r);
     s->look[k].items = hth_read32(r);
     s->look[k].data_len = hth_read64(r);
-    read_digest(r, s->look[k].digest);
+    inventory_read_digest(r, s->look[k].digest);
     return HEARTH_OK;
 }
 
-static int read_object(struct hth_reader *r, struct hth_seen_save *s, uint32_t k)
+static int inventory_read_object(struct hth_reader *r, struct hth_seen_save *s, uint32_t k)
 {
     if (s->file)
-        return read_file(r, s, k);
+        return inventory_read_file(r, s, k);
     s->object[k].id = hth_read64(r);
-    read_digest(r, s->object[k].digest);
+    inventory_read_digest(r, s->object[k].digest);
     return HEARTH_OK;
 }
 
@@ -139,7 +139,8 @@ int hth_seen_make(struct hth_seen_save *s, uint32_t objects)
     return s->object && (!foreign || (s->file && s->look)) ? HEARTH_OK : HEARTH_ENOMEM;
 }
 
-static int decode_save(struct hth_reader *r, struct hth_seen_save *s, struct hearth_error *err)
+static int inventory_read_save(
+        struct hth_reader *r, struct hth_seen_save *s, struct hearth_error *err)
 {
     s->id.epoch = hth_read64(r);
     s->id.nonce = hth_read64(r);
@@ -152,9 +153,9 @@ static int decode_save(struct hth_reader *r, struct hth_seen_save *s, struct hea
         s->has_manifest = 0;
     }
     s->objects = hth_read32(r);
-    read_digest(r, s->manifest);
+    inventory_read_digest(r, s->manifest);
     if (r->bad || s->objects > OBJECTS_MAX ||
-            (r->len - r->pos) / object_bytes(s->id) < s->objects) {
+            (r->len - r->pos) / inventory_object_bytes(s->id) < s->objects) {
         s->objects = 0;
         return hth_fail(err, HEARTH_EPROTO, 0, "byte %zu: an inventory's save is cut", r->pos);
     }
@@ -163,7 +164,7 @@ static int decode_save(struct hth_reader *r, struct hth_seen_save *s, struct hea
         return hth_fail(err, HEARTH_ENOMEM, 0, "inventory");
     }
     for (uint32_t k = 0; k < s->objects; k++) {
-        if (read_object(r, s, k))
+        if (inventory_read_object(r, s, k))
             return hth_fail(err, HEARTH_EPROTO, 0, "an inventory's foreign file is none");
         if (k && s->object[k].id <= s->object[k - 1].id)
             return hth_fail(err, HEARTH_EPROTO, 0, "an inventory's objects are out of order");
@@ -191,7 +192,7 @@ int hth_inventory_decode(
     if (!inv.save)
         return hth_fail(err, HEARTH_ENOMEM, 0, "inventory");
     for (; inv.saves < saves && !rc; inv.saves++)
-        rc = decode_save(&r, &inv.save[inv.saves], err);
+        rc = inventory_read_save(&r, &inv.save[inv.saves], err);
     if (!rc && r.pos != len)
         rc = hth_fail(err, HEARTH_EPROTO, 0, "%zu bytes after an inventory", len - r.pos);
     if (rc) {

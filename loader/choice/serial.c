@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How many plans the coordinator has given in this epoch, and the last of them, written down before
- * each is heard: an engine that is started again in its place counts on from there, so that no vote
- * for a plan of its forerunner is taken for one of its own, and no member that has the old plan takes
- * the new one for it. After GO it gives that plan to a member whose engine is new too.
+ * The serial of the coordinator's last plan in this epoch, and that plan, on record before the plan is
+ * given out. The coordinator's next engine counts on from there, so that a vote for an older plan is never
+ * taken for one of its own, and a member can tell a new plan from the one it has. After GO the recorded plan
+ * is given to a member whose engine is new too.
  *
  *     0 "HTHPLANS"   8 u32 version   12 u32 serial   16 u64 epoch   24 u64 nonce   32 the plan, or
  *     nothing where there was no room for it   . 32 digest
  */
-#include "recover_state.h"
+#include "choice_state.h"
 
 #include "core/base/auth.h"
 #include "core/format/record.h"
@@ -42,7 +42,7 @@ uint32_t serial_read(const struct hth_ctx *ctx, unsigned char **out_plan, size_t
     nonce = hth_read64(&r);
     if (!rc && (r.bad || len < HEAD + HTH_DIGEST))
         rc = hth_fail(&err, HEARTH_ECORRUPT, 0, "record of plans: %zu bytes are too few", len);
-    if (rc) { /* more than have ever been given */
+    if (rc) { /* seconds since 1970: more than plans were ever given */
         hth_say(&ctx->log, HEARTH_LOG_WARN, "plans-bad", "%s", err.text);
         free(bytes);
         return (uint32_t)(ctx->clock.wall_ms(ctx->clock.self) / 1000);

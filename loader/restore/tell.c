@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A member says what it holds: save by save, in parts, up the tree; and again when it is asked. Raw
- * objects and files of foreign containers have no checksums that would be looked at later, so their
- * digests come first, from the workers.
+ * A member says what it holds: its inventory goes up the tree in parts, and again when it is asked for. Raw
+ * objects and files of foreign containers have no checksums that could be verified later, so workers digest
+ * them before.
  */
-#include "recover_state.h"
+#include "restore_state.h"
 
 #include "core/base/bytes.h"
 
 #include <stdlib.h>
 
-static int by_id(const void *a, const void *b)
+static int tell_by_id(const void *a, const void *b)
 {
     const struct hth_seen_object *x = a;
     const struct hth_seen_object *y = b;
@@ -18,7 +18,7 @@ static int by_id(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static int see_save(struct hth_held_save *s, struct hth_seen_save *out)
+static int tell_see_save(struct hth_held_save *s, struct hth_seen_save *out)
 {
     uint32_t n = 0;
 
@@ -36,12 +36,12 @@ static int see_save(struct hth_held_save *s, struct hth_seen_save *out)
         out->object[out->objects].id = h->object.id;
         memcpy(out->object[out->objects++].digest, h->object.digest, HTH_DIGEST);
     }
-    qsort(out->object, out->objects, sizeof(*out->object), by_id);
+    qsort(out->object, out->objects, sizeof(*out->object), tell_by_id);
     return HEARTH_OK;
 }
 
-/* Manifests of what we hold can be fetched from now on. */
-static void serve(struct hth_ctx *ctx, struct hth_held_save *s)
+/* From now on other nodes can fetch the manifest from here. */
+static void tell_serve(struct hth_ctx *ctx, struct hth_held_save *s)
 {
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, s->id, 0 };
 
@@ -52,25 +52,25 @@ static void serve(struct hth_ctx *ctx, struct hth_held_save *s)
 /* ---- Looking ----------------------------------------------------------------------------------- */
 
 struct digesting {
-    struct hth_recover *r;
+    struct hth_restore *r;
     uint32_t generation;
 };
 
-static void digested(struct hth_recover *r)
+static void tell_digested(struct hth_restore *r)
 {
     struct hearth_error err;
 
     if (tell_make(r, &err))
-        recover_end(r, err.code, &err);
+        restore_end(r, err.code, &err);
     else
         tell_inventory(r);
 }
 
-static void on_digested(void *self, struct hth_held_save *save, struct hth_held *held, int code,
-        const struct hearth_error *err)
+static void tell_on_digested(void *self, struct hth_held_save *save, struct hth_held *held,
+        int code, const struct hearth_error *err)
 {
     struct digesting *d = self;
-    struct hth_recover *r = d->r;
+    struct hth_restore *r = d->r;
     int stale = d->generation != r->generation;
 
     free(d);
@@ -79,10 +79,11 @@ static void on_digested(void *self, struct hth_held_save *save, struct hth_held 
         hth_held_condemn(r->ctx, save, held, "payload");
     }
     if (!stale && r->state == TOLD && r->digesting && --r->digesting == 0)
-        digested(r);
+        tell_digested(r);
 }
 
-int tell_digest(struct hth_recover *r, struct hth_held_save *s, struct hth_held *h,
+/* A worker digests it, and the inventory waits for that; a bad copy is put aside. */
+static int tell_digest(struct hth_restore *r, struct hth_held_save *s, struct hth_held *h,
         struct hearth_error *err)
 {
     struct digesting *d = malloc(sizeof(*d));
@@ -92,9 +93,9 @@ int tell_digest(struct hth_recover *r, struct hth_held_save *s, struct hth_held 
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to look at '%s'", h->object.name);
     *d = (struct digesting){ r, r->generation };
     if (h->object.kind == HTH_OBJECT_RAW)
-        rc = hth_raw_look(r->ctx, s, h, on_digested, d, err);
+        rc = hth_raw_look(r->ctx, s, h, tell_on_digested, d, err);
     else
-        rc = hth_digest_start(r->ctx, s, h, on_digested, d, err);
+        rc = hth_digest_start(r->ctx, s, h, tell_on_digested, d, err);
     if (rc)
         free(d);
     else
@@ -102,7 +103,7 @@ int tell_digest(struct hth_recover *r, struct hth_held_save *s, struct hth_held 
     return rc;
 }
 
-static void look_at_raws(struct hth_recover *r, struct hth_held_save *s)
+static void tell_look_at_raws(struct hth_restore *r, struct hth_held_save *s)
 {
     struct hearth_error err;
     struct hth_held *next;
@@ -117,21 +118,45 @@ static void look_at_raws(struct hth_recover *r, struct hth_held_save *s)
     }
 }
 
-int tell_look(struct hth_recover *r)
+static void tell_look_at_foreign(struct hth_restore *r, struct hth_held_save *s, struct hth_held *h)
+{
+    struct hearth_error err;
+
+    h->verified = 0;
+    if (!hth_foreign_whole(h->slot->fd, h->object.data_len))
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out",
+                "step-%" PRIu64 "_ckpt/%s is not used: it has been cut since this engine started",
+                s->id.step, h->object.name);
+    else if (tell_digest(r, s, h, &err))
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out", "%s", err.text);
+}
+
+static void tell_look_at_containers(struct hth_restore *r)
+{
+    for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next) {
+        if (!hth_save_foreign(s->id) || !foreign_listed(r, s) || s->removed || s->unfinished)
+            continue;
+        for (struct hth_held *h = s->held; h; h = h->next)
+            if (h->state == HTH_HELD_SEALED && h->slot)
+                tell_look_at_foreign(r, s, h);
+    }
+}
+
+int tell_look(struct hth_restore *r)
 {
     for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next) {
         if (s->removed || hth_save_foreign(s->id))
             continue;
         hth_held_look(r->ctx, s);
-        look_at_raws(r, s);
+        tell_look_at_raws(r, s);
     }
-    foreign_digest(r);
+    tell_look_at_containers(r);
     return r->digesting != 0;
 }
 
 /* ---- The inventory ----------------------------------------------------------------------------- */
 
-int tell_make(struct hth_recover *r, struct hearth_error *err)
+int tell_make(struct hth_restore *r, struct hearth_error *err)
 {
     struct hth_ctx *ctx = r->ctx;
     struct hth_inventory inv = { .store = ctx->store->ops->id(ctx->store), .keep = ctx->keep };
@@ -148,9 +173,9 @@ int tell_make(struct hth_recover *r, struct hearth_error *err)
         if (s->removed || !foreign_listed(r, s))
             continue;
         if (!hth_save_foreign(s->id))
-            serve(ctx, s);
+            tell_serve(ctx, s);
         rc = hth_save_foreign(s->id) ? foreign_see(s, &inv.save[inv.saves++])
-                                     : see_save(s, &inv.save[inv.saves++]);
+                                     : tell_see_save(s, &inv.save[inv.saves++]);
     }
     r->inventory_len = hth_inventory_bytes(&inv);
     r->inventory = rc ? NULL : malloc(r->inventory_len);
@@ -162,7 +187,7 @@ int tell_make(struct hth_recover *r, struct hearth_error *err)
     return rc;
 }
 
-void tell_inventory(struct hth_recover *r)
+void tell_inventory(struct hth_restore *r)
 {
     const size_t max = HTH_TREE_MAX - 8;
     uint32_t parts = (uint32_t)((r->inventory_len + max - 1) / max);
@@ -179,7 +204,7 @@ void tell_inventory(struct hth_recover *r)
 }
 
 /* The coordinator's engine is a new one and knows nothing of the plan that we may have. */
-void tell_again(struct hth_recover *r, const unsigned char *bytes, size_t len)
+void tell_again(struct hth_restore *r, const unsigned char *bytes, size_t len)
 {
     struct hearth_error err;
 
@@ -188,7 +213,7 @@ void tell_again(struct hth_recover *r, const unsigned char *bytes, size_t len)
     if (hth_get32(bytes) > r->least)
         r->least = hth_get32(bytes);
     if (!r->has_plan)
-        return; /* it is being told already */
+        return; /* the inventory is repeated anyway until a plan comes */
     if (r->plan_waits && r->plan.serial <= r->least) {
         r->plan_waits = 0;
         r->has_plan = 0;
@@ -196,7 +221,7 @@ void tell_again(struct hth_recover *r, const unsigned char *bytes, size_t len)
     free(r->inventory);
     r->inventory = NULL;
     if (tell_make(r, &err))
-        recover_end(r, err.code, &err);
+        restore_end(r, err.code, &err);
     else
         tell_inventory(r);
 }
