@@ -50,8 +50,7 @@ static const struct {
     size_t at;
 } texts[] = { { "root", AT(root) }, { "job", AT(job) }, { "node", AT(node) },
     { "engine", AT(engine) }, { "transport", AT(transport) }, { "provider", AT(provider) },
-    { "bind", AT(bind) }, { "device", AT(device) }, { "key_file", AT(key_file) },
-    { "stop_point", AT(stop_point) } };
+    { "bind", AT(bind) }, { "device", AT(device) }, { "key_file", AT(key_file) } };
 
 #define TEXTS (sizeof(texts) / sizeof(texts[0]))
 

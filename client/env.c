@@ -52,7 +52,6 @@ static const struct hth_env_row rows[] = {
     ROW(HTH_ENV_U64, "LEASE_BYTES", lease_bytes, "0", "room for what readers keep"),
     ROW(HTH_ENV_U64, "SPARE_BYTES", spare_bytes, "0", "for repair without a replacement node"),
     ROW(HTH_ENV_U32, "LOG_LEVEL", log_level, "30", "10 error, 20 warn, 30 info, 40, 50"),
-    ROW(HTH_ENV_TEXT, "STOP_POINT", stop_point, "", "tests: where the engine stops itself"),
 };
 
 /* Lists live until exit; the chain keeps them in sight of leak checkers. */

@@ -62,6 +62,13 @@ foreach(target hearth_engine_module hearth_ofi_module hearth_ucx hearth_ucx_impl
   endif()
 endforeach()
 
+# What is installed heeds no test; a build for tests does, and says so here.
+hearth_case(lint.points_fails lint
+  COMMAND ${lint}/points_test.sh ${lint}/points.sh ${PROJECT_SOURCE_DIR} ${CMAKE_C_COMPILER})
+if(NOT HEARTH_POINTS)
+  hearth_case(lint.points lint COMMAND ${lint}/points.sh ${hardened})
+endif()
+
 # A sanitized library asks its users for the sanitizer; nobody installs one.
 if(NOT HEARTH_SANITIZE)
   if(BUILD_SHARED_LIBS AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug") # as it is installed

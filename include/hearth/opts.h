@@ -74,7 +74,6 @@ struct hearth_opts {
     void *log_arg;
     uint32_t log_level; /* enum hearth_log_level; 0: HEARTH_LOG_INFO */
     uint32_t reserved;
-    const char *stop_point; /* tests: the engine stops itself (SIGSTOP) at this named point */
 };
 
 #define HEARTH_OPTS_INIT                          \

@@ -224,7 +224,7 @@ Test(open, options_of_a_newer_caller_are_refused_and_of_an_older_one_work)
     hearth_close(h, HEARTH_KEEP);
     newer.more = 1;
     must_fail(hearth_open(&newer.o, &h, NULL), HEARTH_EUNSUPPORTED);
-    r.opts.struct_size = offsetof(struct hearth_opts, stop_point);
+    r.opts.struct_size = offsetof(struct hearth_opts, log);
     must(hearth_open(&r.opts, &r.h, NULL));
     rank_end(&r);
 }
