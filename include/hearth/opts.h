@@ -92,9 +92,6 @@ struct hearth_begin_opts {
             name; /* of the object; NULL: __<rank>__<n>_src<rank>.distcp as ml-flashpoint names it */
     uint32_t wait_ms;    /* for room; 0: HEARTH_EBUSY at once */
     uint32_t cancel_old; /* 1: ask for the undecided save to be cancelled */
-    const void
-            *twin; /* must be NULL: twins (ranks that save the same bytes) are not supported yet */
-    size_t twin_len;
 };
 
 struct hearth_recover_opts {

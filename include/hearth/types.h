@@ -24,7 +24,7 @@ enum hearth_level {
     HEARTH_COPIED = 20,    /* and held by min_copies others */
     HEARTH_COMPLETE = 30,  /* all ranks' are sealed, the manifest is on every node */
     HEARTH_PROTECTED = 40, /* the required copies are promised: survives any one failure domain */
-    HEARTH_DURABLE = 50,   /* also on persistent storage */
+    /* 50 is reserved: also on persistent storage */
 };
 
 enum hearth_leave {
@@ -34,7 +34,7 @@ enum hearth_leave {
 
 enum hearth_memory {
     HEARTH_HOST = 0,
-    HEARTH_CUDA = 10, /* not supported yet: HEARTH_EUNSUPPORTED */
+    /* 10 is reserved, HEARTH_EUNSUPPORTED: memory of a GPU */
 };
 
 /* A piece of a tensor. Shapes, strides and offsets in elements, [ndim] each. */

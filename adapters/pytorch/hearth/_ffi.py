@@ -76,8 +76,7 @@ class Opts(Sized):
 
 
 class BeginOpts(Sized):
-    _fields_ = [("struct_size", SIZE), ("name", STR), ("wait_ms", U32), ("cancel_old", U32),
-                ("twin", P), ("twin_len", SIZE)]
+    _fields_ = [("struct_size", SIZE), ("name", STR), ("wait_ms", U32), ("cancel_old", U32)]
 
 
 class RecoverOpts(Sized):
