@@ -42,7 +42,10 @@ struct hearth_piece {
     size_t struct_size; /* sizeof(struct hearth_piece): also the stride of an array of them */
     const void *key;    /* [key_len], any bytes */
     size_t key_len;
-    void *data; /* first element; read by save, written by load. NULL in hearth_save_reserve() */
+    union {               /* the first element; NULL in hearth_save_reserve() */
+        const void *from; /* for what saves: it is read only */
+        void *data;       /* for hearth_load(): it is written; what saves takes it as well */
+    };
     uint32_t dtype;    /* enum hearth_dtype */
     uint32_t memory;   /* enum hearth_memory */
     uint32_t ndim;     /* 0: a scalar; at most 64 */
@@ -58,7 +61,7 @@ struct hearth_bytes {
     size_t struct_size;
     const void *key; /* [key_len] */
     size_t key_len;
-    void *data; /* [len] */
+    const void *data; /* [len] */
     size_t len;
 };
 
