@@ -4,6 +4,7 @@
 #define HEARTH_TYPES_H
 
 #include <hearth/dtype.h>
+#include <hearth/init.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,6 +56,8 @@ struct hearth_piece {
     const int64_t *global_shape;  /* NULL: as shape */
     const int64_t *global_offset; /* NULL: zeros */
 };
+HEARTH_SIZED(hearth_piece);
+#define HEARTH_PIECE_INIT HEARTH_INIT(hearth_piece)
 
 /* A byte string with a key. */
 struct hearth_bytes {
@@ -64,6 +67,8 @@ struct hearth_bytes {
     const void *data; /* [len] */
     size_t len;
 };
+HEARTH_SIZED(hearth_bytes);
+#define HEARTH_BYTES_INIT HEARTH_INIT(hearth_bytes)
 
 /* One save and no other, whatever was saved under its step again: plain memory, which ranks may hand
  * on to each other. All zeros under the kill switch. */
@@ -83,6 +88,8 @@ struct hearth_status {
     uint64_t copied; /* bytes that others have pulled so far, all copies together */
     char text[256];  /* why it failed, or whom it waits for */
 };
+HEARTH_SIZED(hearth_status);
+#define HEARTH_STATUS_INIT HEARTH_INIT(hearth_status)
 
 struct hearth_recovery {
     size_t struct_size;
@@ -98,6 +105,8 @@ struct hearth_recovery {
     uint32_t sources;      /* nodes pulled from */
     char text[256];        /* for people: what was chosen and why */
 };
+HEARTH_SIZED(hearth_recovery);
+#define HEARTH_RECOVERY_INIT HEARTH_INIT(hearth_recovery)
 
 HEARTH_END
 
