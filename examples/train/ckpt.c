@@ -105,6 +105,7 @@ int ckpt_open(struct model *model, struct ckpt **out)
     if (!ckpt)
         return -1;
     ckpt->model = model;
+    ckpt->bootstrap = hearth_bootstrap_init();
     ckpt->bootstrap.allgather = allgather;
     atomic_store(&ckpt->settled, true);
     describe(ckpt);

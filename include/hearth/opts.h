@@ -80,8 +80,8 @@ HEARTH_SIZED(hearth_opts);
 #define HEARTH_OPTS_INIT HEARTH_INIT(hearth_opts)
 
 /* The same options from HEARTH_* variables for programs and adapters: fills what is 0 or NULL.
- * `hearth ls --env` prints the table. Strings live until exit. Errors: HEARTH_EINVAL with the
- * variable's name. */
+ * `hearth ls --env` prints the table. Variables of options that an older caller's struct has not are
+ * left alone. Strings live until exit. Errors: HEARTH_EINVAL with the variable's name. */
 HEARTH_API int hearth_opts_from_env(struct hearth_opts *opts, struct hearth_error *err);
 
 struct hearth_begin_opts {

@@ -103,8 +103,8 @@ HEARTH_API int hearth_item_find(struct hearth_checkpoint *ckpt, const void *key,
  * unchanged until hearth_view_close(), whatever is saved meanwhile, and must be closed before
  * hearth_close(). A fork inherits it, and may read it until this process closes it. */
 struct hearth_view {
-    size_t struct_size; /* must be sizeof(struct hearth_view) */
-    void *data;         /* [bytes] */
+    size_t struct_size;
+    void *data; /* [bytes] */
     uint64_t bytes;
     void *map; /* the library's */
     uint64_t map_bytes, lease;

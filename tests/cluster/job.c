@@ -356,7 +356,8 @@ static void do_meet(const char *line)
 
 static int open_job(struct hearth_error *err)
 {
-    static const struct hearth_bootstrap bootstrap = { .allgather = gather };
+    static const struct hearth_bootstrap bootstrap = { .struct_size = sizeof(bootstrap),
+        .allgather = gather };
     struct hearth_opts o = HEARTH_OPTS_INIT;
     uint64_t bytes = bytes_of_save();
     int rc = meet_at(arg.meet, arg.port, err);

@@ -553,7 +553,7 @@ static int keep_rows(void *self, const void *mine, size_t len, void *all, struct
 
 static void do_meet(struct me *me, const uint64_t arg[3], struct answer *out)
 {
-    static struct hearth_bootstrap outer = { .allgather = keep_rows };
+    static struct hearth_bootstrap outer = { .struct_size = sizeof(outer), .allgather = keep_rows };
 
     out->rc = hearth_bootstrap_tcp(
             "127.0.0.1", (uint16_t)arg[0], me->rank, me->world, 10000, &met, &out->err);

@@ -125,8 +125,8 @@ class Ticket(c.Structure):
 ALLGATHER = c.CFUNCTYPE(c.c_int, P, P, SIZE, P, c.POINTER(Error))
 
 
-class Bootstrap(c.Structure):
-    _fields_ = [("allgather", ALLGATHER), ("close", P), ("self", P)]
+class Bootstrap(Sized):
+    _fields_ = [("struct_size", SIZE), ("allgather", ALLGATHER), ("close", P), ("self", P)]
 
 
 # Arrays of structs as one packed buffer: struct hearth_piece, _bytes, _box, _range.
