@@ -50,8 +50,7 @@ static const struct {
     size_t at;
 } texts[] = { { "root", AT(root) }, { "job", AT(job) }, { "node", AT(node) },
     { "engine", AT(engine) }, { "transport", AT(transport) }, { "provider", AT(provider) },
-    { "bind", AT(bind) }, { "device", AT(device) }, { "key_file", AT(key_file) },
-    { "stop_point", AT(stop_point) } };
+    { "bind", AT(bind) }, { "device", AT(device) }, { "key_file", AT(key_file) } };
 
 #define TEXTS (sizeof(texts) / sizeof(texts[0]))
 
@@ -263,7 +262,7 @@ int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct heart
         return rc;
     times[0] = o.heartbeat_ms, times[1] = o.dead_ms, times[2] = o.stall_ms;
     if ((rc = check_numbers(&o, err)) || (rc = check_numbers_together(&o, err)) ||
-            (rc = check_names(&o, err)))
+            (rc = check_names(&o, err)) || (rc = hth_bootstrap_whole(o.bootstrap, err)))
         return rc;
     if (!o.off && ((rc = check_network(&o, err)) || (rc = check_root(&o, err))))
         return rc;

@@ -283,6 +283,8 @@ static inline uint64_t hth_file_bytes(uint64_t bytes)
 /* ---- opening (check.c, join.c) -------------------------------------------------------------- */
 
 struct hth_network hth_network_of(const struct hearth_opts *o);
+/* A bootstrap of any age that can be called, or none. Errors: HEARTH_EINVAL, HEARTH_EUNSUPPORTED. */
+int hth_bootstrap_whole(const struct hearth_bootstrap *bootstrap, struct hearth_error *err);
 int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct hearth_error *err);
 void hth_opts_drop(struct hearth *h);
 /* All rows from our own, each in its place and proved. */

@@ -2,6 +2,7 @@
 /* Options from the environment, for programs and adapters: one table of names, defaults and help. */
 #include "env.h"
 #include "core/base/fail.h"
+#include "core/base/opts.h"
 #include <errno.h>
 #include <hearth/hearth.h>
 #include <pthread.h>
@@ -52,7 +53,6 @@ static const struct hth_env_row rows[] = {
     ROW(HTH_ENV_U64, "LEASE_BYTES", lease_bytes, "0", "room for what readers keep"),
     ROW(HTH_ENV_U64, "SPARE_BYTES", spare_bytes, "0", "for repair without a replacement node"),
     ROW(HTH_ENV_U32, "LOG_LEVEL", log_level, "30", "10 error, 20 warn, 30 info, 40, 50"),
-    ROW(HTH_ENV_TEXT, "STOP_POINT", stop_point, "", "tests: where the engine stops itself"),
 };
 
 /* Lists live until exit; the chain keeps them in sight of leak checkers. */
@@ -183,18 +183,21 @@ static int is_set(const struct hearth_opts *o, const struct hth_env_row *row)
 
 int hearth_opts_from_env(struct hearth_opts *opts, struct hearth_error *err)
 {
+    struct hearth_opts o;
     int rc;
 
-    if (!opts || opts->struct_size != sizeof(*opts))
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "opts is NULL or of another version: begin with HEARTH_OPTS_INIT");
+    if (!opts)
+        return hth_fail(err, HEARTH_EINVAL, 0, "opts is NULL: begin with HEARTH_OPTS_INIT");
+    if ((rc = hth_opts_copy(&o, sizeof(o), opts, err)))
+        return rc;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const char *value = getenv(rows[i].name);
 
-        if (!value || !value[0] || is_set(opts, &rows[i]))
+        /* An older caller has no place for the value, and cannot know of the variable. */
+        if (!value || !value[0] || rows[i].at >= o.struct_size || is_set(&o, &rows[i]))
             continue;
-        if ((rc = take(opts, &rows[i], value, err)))
+        if ((rc = take(&o, &rows[i], value, err)))
             return rc;
     }
-    return HEARTH_OK;
+    return hth_give(opts, &o, sizeof(o), err);
 }

@@ -57,7 +57,6 @@ void hth_args_make(struct hth_args *a, const struct hearth *h, const char *progr
     arg(a, "--bind", o->bind);
     arg(a, "--device", o->device);
     arg(a, "--key-file", o->key_file);
-    arg(a, "--stop-point", o->stop_point);
     snprintf(a->port, sizeof(a->port), "%u", o->port);
     arg(a, "--port", o->port ? a->port : NULL);
     snprintf(a->linger, sizeof(a->linger), "%u", o->linger_s);

@@ -15,7 +15,7 @@
 
 #define THREADS_MAX 4 /* that are started unasked */
 
-enum kind { TEXT, NUMBER, BIG, FLAG, BIND };
+enum kind { TEXT, NUMBER, FLAG, BIND };
 
 #define AT(field)    offsetof(struct hth_config, field)
 #define SPACE(field) sizeof(((struct hth_config *)0)->field)
@@ -58,10 +58,6 @@ static const struct option {
     { "log-level", "LEVEL", TEXT, AT(log_level), 0, SPACE(log_level),
             "error, warn, info, debug (default) or trace" },
     { "foreground", NULL, FLAG, AT(foreground), 0, 0, "log to standard error, too" },
-    { "stop-point", "NAME[:N]", TEXT, AT(stop_point), 0, SPACE(stop_point),
-            "tests: stop at the N-th arrival at this point" },
-    { "fail-at", "N", BIG, AT(fail_at), 0, UINT64_MAX,
-            "tests: the N-th allocation of the store fails" },
     { "help", NULL, FLAG, AT(help), 0, 0, "this text" },
     { "version", NULL, FLAG, AT(version), 0, 0, "the version" },
 };
@@ -125,10 +121,7 @@ static int config_set_number(
                 "--%s is '%.64s': give a number from %" PRIu64 " to %" PRIu64, o->name, text,
                 o->least, o->most);
     small = (uint32_t)v;
-    if (o->kind == BIG)
-        memcpy(at, &v, sizeof(c->fail_at));
-    else
-        memcpy(at, &small, sizeof(small));
+    memcpy(at, &small, sizeof(small));
     return HEARTH_OK;
 }
 
@@ -195,7 +188,6 @@ static int config_check_network(const struct hth_config *c, struct hearth_error 
 static int config_check_rest(const struct hth_config *c, struct hearth_error *err)
 {
     static const char *const levels[] = { "error", "warn", "info", "debug", "trace" };
-    struct hth_stop_point point = { 0 };
     uint32_t heartbeat = c->heartbeat_ms ? c->heartbeat_ms : 1000;
     uint32_t dead = c->dead_ms ? c->dead_ms : 5000;
     size_t i = 0;
@@ -209,11 +201,7 @@ static int config_check_rest(const struct hth_config *c, struct hearth_error *er
     if (i == 5)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "--log-level is '%s': use error, warn, info, debug or trace", c->log_level);
-    if (!c->stop_point[0])
-        return HEARTH_OK;
-    return hth_stop_point_parse(&point, c->stop_point, err)
-                   ? hth_while(err, HEARTH_EINVAL, "--stop-point")
-                   : HEARTH_OK;
+    return HEARTH_OK;
 }
 
 static int config_check(struct hth_config *c, struct hearth_error *err)
@@ -249,7 +237,7 @@ static int config_take(struct hth_config *c, const struct option *o, const char 
         return hth_fail(err, HEARTH_EINVAL, 0, "--%s needs a value: %s", o->name, o->value);
     if (o->kind == FLAG)
         memcpy((char *)c + o->at, &one, sizeof(one));
-    else if (o->kind == NUMBER || o->kind == BIG)
+    else if (o->kind == NUMBER)
         return config_set_number(c, o, value, err);
     else
         return config_set_text(c, o, value, err);

@@ -23,7 +23,6 @@ struct hth_config {
     char network[16];              /* default: hostile */
     char key_file[HTH_PATH_MAX];   /* empty: none */
     char module_dir[HTH_PATH_MAX]; /* empty: beside us */
-    char stop_point[HTH_POINT_NAME + 16];
     char log_level[16];
     uint32_t port;
     uint32_t linger_s;
@@ -31,7 +30,6 @@ struct hth_config {
     uint32_t threads;
     uint32_t any_root, foreground;
     uint32_t help, version; /* asked for: nothing else was checked */
-    uint64_t fail_at;
 };
 
 /* argv[0] is the program. Errors: HEARTH_EINVAL, one sentence; `out` then has what was read. */

@@ -17,6 +17,7 @@
 #include "hands.h"
 #include "node.h"
 #include "server.h"
+#include "stop_point.h"
 #include <hearth/version.h>
 
 #include <errno.h>
@@ -37,7 +38,7 @@ struct hth_driver {
     struct hth_config config;
     char records[HTH_PATH_MAX + HTH_NAME_MAX + 16]; /* path of `.hearth/`, for messages */
     int records_fd;                                 /* `.hearth/`, ours alone; -1: not open yet */
-    struct hth_stop_point point;
+    struct hth_points points;                       /* self: ours to free */
     struct hth_store_faults faults;
     struct hth_key key; /* lent to the node's session */
     struct hth_log_file *log_file;
@@ -190,9 +191,9 @@ static int driver_open_store(struct hth_driver *d, struct hearth_error *err)
         .job = d->config.job,
         .allow_non_tmpfs = (int)d->config.any_root,
         .log = d->log,
-        .points = hth_stop_point_hook(&d->point),
+        .points = d->points,
         .workers = hth_pool_workers(d->pool),
-        .faults = d->config.fail_at ? &d->faults : NULL,
+        .faults = d->faults.fail_at ? &d->faults : NULL,
     };
     int rc = hth_store_tmpfs_open(&opts, &d->store, err);
 
@@ -207,7 +208,7 @@ static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
         .random = hth_system_random(),
         .workers = hth_pool_workers(d->pool),
         .log = d->log,
-        .points = hth_stop_point_hook(&d->point),
+        .points = d->points,
         .store = d->store,
         .session = { .heartbeat_ms = c->heartbeat_ms,
                 .dead_ms = c->dead_ms,
@@ -262,12 +263,11 @@ static void driver_say_hello(struct hth_driver *d)
 
     hth_say(&d->log, HEARTH_LOG_INFO, "engine-ready",
             "hearthd " HEARTH_VERSION " pid %ld: job %s, node %s, root %s, transport %s, provider "
-            "%s, bind %s, port %u, device %s, key %s, network %s, linger %u s, %u threads%s%s",
+            "%s, bind %s, port %u, device %s, key %s, network %s, linger %u s, %u threads",
             (long)getpid(), c->job, c->node, c->root, c->transport,
             c->provider[0] ? c->provider : "default", c->bind, c->port,
             c->device[0] ? c->device : "by address", c->key_file[0] ? "yes" : "none", c->network,
-            c->linger_s ? c->linger_s : HTH_LINGER_S, c->threads,
-            c->stop_point[0] ? ", stops at " : "", c->stop_point);
+            c->linger_s ? c->linger_s : HTH_LINGER_S, c->threads);
     if (d->key.bytes && !d->key.locked)
         hth_say(&d->log, HEARTH_LOG_WARN, "key-not-locked",
                 "the job key may be swapped out: this process may not lock memory; raise "
@@ -292,10 +292,8 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
     d->epoll_fd = d->wake_fd = d->transport_fd = d->records_fd = -1;
     d->stop_fd = stop_fd;
     d->clock = hth_system_clock();
-    d->faults.fail_at = config->fail_at;
     snprintf(d->records, sizeof(d->records), "%s/%s/" HTH_RECORDS_DIR, config->root, config->job);
-    memcpy(d->point.dir, d->records, sizeof(d->records));
-    rc = config->stop_point[0] ? hth_stop_point_parse(&d->point, config->stop_point, &cause) : 0;
+    rc = hth_test_asks(d->records, &d->points, &d->faults.fail_at, &cause);
     if (!rc)
         rc = hth_log_file_make(
                 &d->log_file, driver_log_level(config->log_level), (int)config->foreground, &cause);
@@ -461,5 +459,6 @@ void hth_driver_close(struct hth_driver *d)
         close(d->epoll_fd);
     if (d->wake_fd >= 0)
         close(d->wake_fd);
+    free(d->points.self);
     free(d);
 }

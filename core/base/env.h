@@ -55,7 +55,7 @@ void hth_say(const struct hth_log *log, enum hearth_log_level level, const char 
         const char *fmt, ...) HTH_PRINTF(4, 5);
 
 /* A named point in the code where a test may stop the process (`chunk`, `promise`, ...). The
- * engine hands in a function only when its options name a point; NULL: nothing happens. */
+ * engine hands in a function only when a test names a point; NULL: nothing happens. */
 struct hth_points {
     void (*reached)(void *self, const char *point);
     void *self;

@@ -6,3 +6,8 @@ const char *hearth_version(void)
 {
     return HEARTH_VERSION;
 }
+
+uint32_t hearth_version_number(void)
+{
+    return HEARTH_VERSION_NUMBER;
+}

@@ -39,7 +39,8 @@
 #define HTH_SLOT_ROUND   (UINT64_C(2) << 20) /* bytes: slots are multiples of it */
 
 /* Counts the system calls that allocate (mkdir, create, ftruncate, fallocate, pwrite, mmap,
- * renames that publish or seal a raw object) and heap allocations; the one that makes `calls` equal to fail_at fails. */
+ * renames that publish or seal a raw object) and heap allocations; the one that makes `calls` equal to
+ * fail_at fails. Only in builds with HEARTH_POINTS. */
 struct hth_store_faults {
     uint64_t calls;
     uint64_t fail_at; /* 0: none */

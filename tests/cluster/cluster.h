@@ -113,7 +113,9 @@ int node_kill(struct world *w, uint32_t k);           /* processes and memory */
 pid_t node_fork(struct world *w, uint32_t k);         /* as fork(), in the machine */
 pid_t node_engine(const struct world *w, uint32_t k); /* its pid; 0: none */
 int node_engine_signal(struct world *w, uint32_t k, int sig); /* SIGKILL: until it is gone */
-int node_engine_start(struct world *w, uint32_t k, const char *option, const char *value);
+/* With this variable in its environment, unless it is NULL (engine/stop_point.h). SKIPPED: this
+ * build's engines heed none. */
+int node_engine_start(struct world *w, uint32_t k, const char *variable, const char *value);
 int node_stopped(const struct world *w, uint32_t k); /* its engine stands at its point */
 int node_log_has(struct world *w, uint32_t k, const char *text); /* 1: a line of its engine's log */
 int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms);

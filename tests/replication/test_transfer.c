@@ -22,6 +22,7 @@ Test(transfer, an_offer_ends_as_a_sealed_verified_copy_and_a_receipt)
     cr_assert(eq(u64, hth_transfer_due_ms(&p->node[1].ctx), HTH_NEVER), "nothing is repeated");
 }
 
+#ifdef HEARTH_POINTS
 Test(transfer, passes_offer_pull_and_verify)
 {
     static const char *const points[] = { "chunk", "seal", "offer", "verify", "pull" };
@@ -32,6 +33,7 @@ Test(transfer, passes_offer_pull_and_verify)
     for (int i = 0; i < 5; i++)
         must_say(p->points[i], points[i]);
 }
+#endif
 
 Test(transfer, an_object_without_bytes_is_an_object)
 {
