@@ -30,11 +30,8 @@ static int rank_check(const struct hth_node *n, const struct client *c,
 {
     const struct client *first = rank_process(n, m->rank);
 
-    if (m->version != HTH_LOCAL_VERSION)
-        return hth_fail(err, HEARTH_EPROTO, 0,
-                "the rank's library speaks local protocol %" PRIu32
-                ", this engine %u: use one version",
-                m->version, HTH_LOCAL_VERSION);
+    if (hth_version_check(hth_versions_of(HTH_FORMAT_LOCAL), m->version, err))
+        return hth_while(err, HEARTH_EPROTO, "rank and engine are of two versions of Hearth");
     if (strcmp(m->job, n->ctx.opts.job) != 0)
         return hth_fail(err, HEARTH_EINVAL, 0, "this engine serves another job");
     if (m->trusted != (uint32_t)n->env.trusted)

@@ -19,7 +19,6 @@
 #include <stdlib.h>
 
 #define MAGIC    "HTHGATHR"
-#define VERSION  1u
 #define NODE_AT  80u
 #define TAIL_AT  488u
 #define PROOF_AT (HTH_GATHER - HTH_MAC)
@@ -30,7 +29,7 @@ void hth_gather_encode(const struct hth_gather *g, unsigned char out[HTH_GATHER]
     struct hth_writer w = { .at = out, .cap = HTH_GATHER };
 
     hth_write(&w, MAGIC, 8);
-    hth_write32(&w, VERSION);
+    hth_write32(&w, hth_version_written(HTH_FORMAT_GREETING));
     hth_write32(&w, g->flags);
     hth_write_text(&w, g->job, HTH_NAME_MAX);
     hth_write_text(&w, g->node, HTH_NAME_MAX);
@@ -71,14 +70,15 @@ static void read_node(struct hth_gather *g, struct hth_reader *r)
         g->domain[i] = hth_read64(r);
 }
 
-int hth_gather_decode(
-        struct hth_gather *out, const unsigned char in[HTH_GATHER], struct hearth_error *err)
+int hth_gather_decode_as(const struct hth_versions *versions, struct hth_gather *out,
+        const unsigned char in[HTH_GATHER], struct hearth_error *err)
 {
     struct hth_reader r = { .at = in, .len = HTH_GATHER };
     struct hth_gather g = { 0 };
+    uint32_t version;
     int rc;
 
-    if ((rc = hth_read_head(&r, MAGIC, VERSION, "rank's greeting", err)))
+    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)))
         return rc;
     read_node(&g, &r);
     g.copies = hth_read32(&r);
@@ -105,6 +105,12 @@ int hth_gather_decode(
                 err, HEARTH_ECORRUPT, 0, "the rank's greeting holds what Hearth never writes");
     *out = g;
     return HEARTH_OK;
+}
+
+int hth_gather_decode(
+        struct hth_gather *out, const unsigned char in[HTH_GATHER], struct hearth_error *err)
+{
+    return hth_gather_decode_as(hth_versions_of(HTH_FORMAT_GREETING), out, in, err);
 }
 
 void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY])

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 #define MAGIC    "HTHMANIF"
-#define VERSION  1u
 #define DATA_MAX ((uint64_t)UINT32_MAX * HTH_CHUNK)
 
 size_t hth_manifest_bytes(const struct hth_manifest *m)
@@ -130,7 +129,7 @@ int hth_manifest_encode(struct hth_manifest *m, unsigned char *out, struct heart
             (rc = objects_unique(m->object, m->objects, err)))
         return rc;
     hth_write(&w, MAGIC, 8);
-    hth_write32(&w, VERSION);
+    hth_write32(&w, hth_version_written(HTH_FORMAT_MANIFEST));
     hth_write32(&w, m->world);
     hth_write_save(&w, m->save);
     hth_write_save(&w, m->from);
@@ -147,13 +146,14 @@ int hth_manifest_encode(struct hth_manifest *m, unsigned char *out, struct heart
     return HEARTH_OK;
 }
 
-static int manifest_head_decode(
-        struct hth_manifest *m, const void *bytes, size_t len, struct hearth_error *err)
+static int manifest_head_decode(const struct hth_versions *versions, struct hth_manifest *m,
+        const void *bytes, size_t len, struct hearth_error *err)
 {
     struct hth_reader r = { .at = bytes, .len = len };
+    uint32_t version;
     int rc;
 
-    if ((rc = hth_read_head(&r, MAGIC, VERSION, "manifest", err)) ||
+    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)) ||
             (rc = hth_record_check(bytes, len, "manifest", err)))
         return rc;
     m->world = hth_read32(&r);
@@ -196,14 +196,14 @@ static int objects_decode(struct hth_manifest *m, const unsigned char *at, struc
     return HEARTH_OK;
 }
 
-int hth_manifest_decode(
-        struct hth_manifest *out, const void *bytes, size_t len, struct hearth_error *err)
+int hth_manifest_decode_as(const struct hth_versions *versions, struct hth_manifest *out,
+        const void *bytes, size_t len, struct hearth_error *err)
 {
     const unsigned char *at = bytes;
     struct hth_manifest m = { 0 };
     int rc;
 
-    if ((rc = manifest_head_decode(&m, bytes, len, err)))
+    if ((rc = manifest_head_decode(versions, &m, bytes, len, err)))
         return rc;
     m.object = calloc((size_t)m.objects + 1, sizeof(*m.object));
     if (!m.object)
@@ -216,6 +216,12 @@ int hth_manifest_decode(
     memcpy(m.digest, at + len - HTH_DIGEST, HTH_DIGEST);
     *out = m;
     return HEARTH_OK;
+}
+
+int hth_manifest_decode(
+        struct hth_manifest *out, const void *bytes, size_t len, struct hearth_error *err)
+{
+    return hth_manifest_decode_as(hth_versions_of(HTH_FORMAT_MANIFEST), out, bytes, len, err);
 }
 
 void hth_manifest_fini(struct hth_manifest *m)

@@ -2,7 +2,7 @@
 /*
  * What a save consists of. One fixed record per object, nothing per item or chunk:
  *
- *     0  8   "HTHMANIF"    8 u32 version (1)   12 u32 world size
+ *     0  8   "HTHMANIF"    8 u32 version       12 u32 world size
  *    16  save: u64 epoch, nonce, step, u32 attempt, u32 zero          (32 bytes)
  *    48  save resumed from, the same                                  (32 bytes)
  *    80  64  job, NUL-padded
@@ -18,6 +18,7 @@
 #define HEARTH_CORE_FORMAT_MANIFEST_H
 
 #include "block.h"
+#include "versions.h"
 
 #define HTH_MANIFEST_HEAD   192u
 #define HTH_MANIFEST_OBJECT 128u
@@ -55,6 +56,8 @@ size_t hth_manifest_bytes(const struct hth_manifest *m);
 int hth_manifest_encode(struct hth_manifest *m, unsigned char *out, struct hearth_error *err);
 
 /* Decode untrusted bytes. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED, HEARTH_ENOMEM. */
+int hth_manifest_decode_as(const struct hth_versions *versions, struct hth_manifest *out,
+        const void *bytes, size_t len, struct hearth_error *err);
 int hth_manifest_decode(
         struct hth_manifest *out, const void *bytes, size_t len, struct hearth_error *err);
 void hth_manifest_fini(struct hth_manifest *m);

@@ -75,6 +75,8 @@ void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, u
 
 /* Decode untrusted bytes; 8-aligned, borrowed while `out` is used. Every item is
  * checked. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. */
+int hth_table_decode_as(const struct hth_versions *versions, struct hth_table *out,
+        const void *bytes, size_t len, struct hearth_error *err);
 int hth_table_decode(
         struct hth_table *out, const void *bytes, size_t len, struct hearth_error *err);
 

@@ -18,8 +18,7 @@
 #include "core/format/epoch.h"
 #include <hearth/types.h>
 
-#define HTH_LOCAL_VERSION 2u
-#define HTH_LOCAL_MAX     16384u /* bytes of a packet */
+#define HTH_LOCAL_MAX 16384u /* bytes of a packet */
 
 enum hth_local_type {
     HTH_LOCAL_ERROR = 1,   /* struct hth_local_error */
@@ -86,7 +85,7 @@ struct hth_local_opts {
 
 struct hth_local_attach {
     struct hth_local_head head;
-    uint32_t version; /* HTH_LOCAL_VERSION */
+    uint32_t version; /* that the library speaks; the engine answers in it */
     uint32_t rank, world;
     uint32_t helper;
     uint32_t pid;

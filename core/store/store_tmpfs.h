@@ -66,7 +66,7 @@ struct hth_store_tmpfs_opts {
 
 /* Errors: HEARTH_EINVAL (names, root not a tmpfs, directory of another user), HEARTH_ENOENT (no
  * root), HEARTH_ELOCKED naming the other engine's pid, HEARTH_ECORRUPT (.hearth/store damaged or
- * of another job), HEARTH_EUNSUPPORTED (a newer version's), HEARTH_ENOSPC, HEARTH_EIO.
+ * of another job), HEARTH_EUNSUPPORTED (another version's; nothing is touched), HEARTH_ENOSPC, HEARTH_EIO.
  * Call scan() before anything else: it adopts what is there. */
 int hth_store_tmpfs_open(
         const struct hth_store_tmpfs_opts *opts, struct hth_store **out, struct hearth_error *err);

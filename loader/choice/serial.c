@@ -15,10 +15,9 @@
 
 #include <stdlib.h>
 
-#define RECORD  "plans"
-#define MAGIC   "HTHPLANS"
-#define VERSION 1u
-#define HEAD    32u
+#define RECORD "plans"
+#define MAGIC  "HTHPLANS"
+#define HEAD   32u
 
 uint32_t serial_read(const struct hth_ctx *ctx, unsigned char **out_plan, size_t *out_len)
 {
@@ -26,7 +25,7 @@ uint32_t serial_read(const struct hth_ctx *ctx, unsigned char **out_plan, size_t
     size_t len = 0;
     struct hth_reader r;
     struct hearth_error err;
-    uint32_t serial;
+    uint32_t version, serial;
     uint64_t epoch, nonce;
     int rc;
 
@@ -35,7 +34,7 @@ uint32_t serial_read(const struct hth_ctx *ctx, unsigned char **out_plan, size_t
     if (ctx->store->ops->record_get(ctx->store, RECORD, &bytes, &len, NULL))
         return 0;
     r = (struct hth_reader){ .at = bytes, .len = len };
-    rc = hth_read_head(&r, MAGIC, VERSION, "record of plans", &err);
+    rc = hth_read_head(&r, MAGIC, hth_versions_of(HTH_FORMAT_PLANS), &version, &err);
     rc = rc ? rc : hth_record_check(bytes, len, "record of plans", &err);
     serial = hth_read32(&r);
     epoch = hth_read64(&r);
@@ -67,7 +66,7 @@ int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *plan, s
     if (!w.at)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the record of plans");
     hth_write(&w, MAGIC, 8);
-    hth_write32(&w, VERSION);
+    hth_write32(&w, hth_version_written(HTH_FORMAT_PLANS));
     hth_write32(&w, serial);
     hth_write64(&w, ctx->epoch->epoch);
     hth_write64(&w, ctx->epoch->nonce);

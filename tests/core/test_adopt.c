@@ -209,9 +209,12 @@ Test(adopt, wrong_roots_jobs_and_stores_are_refused_with_a_sentence)
     must_fail(hth_store_tmpfs_open(&opts, &s, &err), HEARTH_ECORRUPT);
     cr_assert(strstr(err.text, "belongs to job job") != NULL, "%s", err.text);
     must(rename(to, from));
-    put(".hearth/store", "HTHSTORE\2\0\0\0", 12);
-    must_fail(open_store(&err), HEARTH_EUNSUPPORTED);
     put(".hearth/store", "HTHSTORE\1\0\0\0", 12);
+    must_fail(open_store(&err), HEARTH_EUNSUPPORTED);
+    cr_assert(strstr(err.text, "of version 1, and this Hearth reads") != NULL, "%s", err.text);
+    put(".hearth/store", "HTHSTORE\377\0\0\0", 12);
+    must_fail(open_store(&err), HEARTH_EUNSUPPORTED);
+    put(".hearth/store", "HTHSTORE\2\0\0\0", 12);
     must_fail(open_store(&err), HEARTH_ECORRUPT);
     put(".hearth/store", "", 0);
     must_fail(open_store(&err), HEARTH_ECORRUPT);
