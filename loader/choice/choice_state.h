@@ -18,9 +18,7 @@
 #include <hearth/metadata.h>
 
 struct gathered {        /* from one member */
-    uint32_t parts, got; /* of its inventory */
-    unsigned char **part;
-    size_t *part_len;
+    struct parts *parts; /* of its inventory, until all have come; gather.c's own */
     struct hth_inventory inventory;
     int complete;
     uint32_t voted; /* serial it said yes to */

@@ -19,33 +19,56 @@ int gather_ready(struct hth_choice *co)
     return co->from != NULL;
 }
 
-static void gathered_forget_parts(struct gathered *g)
+struct parts {
+    uint32_t count, got;
+    struct part {
+        unsigned char *bytes; /* NULL: it has not come */
+        size_t len;
+    } part[];
+};
+
+static struct parts *parts_new(uint32_t count)
 {
-    for (uint32_t i = 0; i < g->parts; i++)
-        free(g->part[i]);
-    free(g->part);
-    free(g->part_len);
-    g->part = NULL;
-    g->part_len = NULL;
-    g->parts = g->got = 0;
+    struct parts *p = calloc(1, sizeof(*p) + count * sizeof(p->part[0]));
+
+    if (p)
+        p->count = count;
+    return p;
 }
 
-static void gathered_join_parts(struct hth_choice *co, struct gathered *g, uint32_t origin)
+static void parts_free(struct parts *p)
 {
-    size_t len = 0;
-    size_t at = 0;
-    unsigned char *all;
-    struct hearth_error err;
+    for (uint32_t i = 0; p && i < p->count; i++)
+        free(p->part[i].bytes);
+    free(p);
+}
 
-    for (uint32_t i = 0; i < g->parts; i++)
-        len += g->part_len[i];
+/* All in one; NULL: no memory. */
+static unsigned char *parts_join(const struct parts *p, size_t *out_len)
+{
+    unsigned char *all;
+    size_t len = 0;
+
+    for (uint32_t i = 0; i < p->count; i++)
+        len += p->part[i].len;
     all = malloc(len ? len : 1);
+    *out_len = len;
+    len = 0;
+    for (uint32_t i = 0; all && i < p->count; i++) {
+        memcpy(all + len, p->part[i].bytes, p->part[i].len);
+        len += p->part[i].len;
+    }
+    return all;
+}
+
+static void gather_inventory(struct hth_choice *co, struct gathered *g, uint32_t origin)
+{
+    struct hearth_error err;
+    size_t len;
+    unsigned char *all = parts_join(g->parts, &len);
+
     if (!all)
         return;
-    for (uint32_t i = 0; i < g->parts; i++) {
-        memcpy(all + at, g->part[i], g->part_len[i]);
-        at += g->part_len[i];
-    }
     if (hth_inventory_decode(&g->inventory, all, len, &err)) {
         hth_say(&co->ctx->log, HEARTH_LOG_ERROR, "inventory-bad", "node %s: %s",
                 co->ctx->epoch->member[origin].node, err.text);
@@ -54,40 +77,36 @@ static void gathered_join_parts(struct hth_choice *co, struct gathered *g, uint3
         co->complete++;
     }
     free(all);
-    gathered_forget_parts(g);
+    parts_free(g->parts);
+    g->parts = NULL;
 }
 
 int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t parts,
         const unsigned char *bytes, size_t len)
 {
     struct gathered *g = &co->from[origin];
+    unsigned char *copy;
 
-    if (g->parts != parts) {
-        gathered_forget_parts(g);
-        g->part = calloc(parts, sizeof(*g->part));
-        g->part_len = calloc(parts, sizeof(*g->part_len));
-        if (!g->part || !g->part_len) {
-            gathered_forget_parts(g);
-            return 0;
-        }
-        g->parts = parts;
+    if (!g->parts || g->parts->count != parts) {
+        parts_free(g->parts);
+        g->parts = parts_new(parts);
     }
-    if (g->part[part])
+    if (!g->parts || g->parts->part[part].bytes)
         return 0;
-    g->part[part] = malloc(len ? len : 1);
-    if (!g->part[part])
+    copy = malloc(len ? len : 1);
+    if (!copy)
         return 0;
-    memcpy(g->part[part], bytes, len);
-    g->part_len[part] = len;
-    if (++g->got == parts)
-        gathered_join_parts(co, g, origin);
+    memcpy(copy, bytes, len);
+    g->parts->part[part] = (struct part){ copy, len };
+    if (++g->parts->got == parts)
+        gather_inventory(co, g, origin);
     return 1;
 }
 
 void gather_fini(struct hth_choice *co)
 {
     for (uint32_t i = 0; co->from && i < co->nodes; i++) {
-        gathered_forget_parts(&co->from[i]);
+        parts_free(co->from[i].parts);
         hth_inventory_fini(&co->from[i].inventory);
     }
     free(co->from);

@@ -65,7 +65,7 @@ void carry_out(struct hth_restore *r);
 
 /* pull.c: `index` is of the plan's manifest */
 void pull_begin(
-        struct hth_restore *r); /* of a new plan: nothing of the one before counts any more */
+        struct hth_restore *r); /* a new plan: what began under an older one does not count */
 int pull_object(struct hth_restore *r, uint32_t index);
 void pull_raw(struct hth_restore *r, uint32_t index);
 void pull_verify(struct hth_restore *r, struct hth_held_save *s, struct hth_held *h);
