@@ -32,7 +32,6 @@ enum hth_kind {
     HTH_KIND_CANCELLED = 8, /* down: {save, i32 code, text} */
     HTH_KIND_ASSIGN =
             9, /* down: {u32 serial, u32 count, {u32 rank, u32 copy, u32 node}...} all overrides so far */
-    HTH_KIND_ASK = 10,          /* down: {save} say again what you have of it */
     HTH_KIND_INVENTORY = 32,    /* up: {u32 part, u32 parts, bytes} */
     HTH_KIND_PLAN = 33,         /* to: {u32 serial} there is a plan: ask for it */
     HTH_KIND_VOTE = 34,         /* up */
