@@ -22,8 +22,6 @@
 
 #include <stdlib.h>
 
-#define BLOBS_MAX 4096u
-
 int hth_blobs_open(struct hth_ctx *ctx, const struct hth_blob_events *events,
         struct hth_blobs **out, struct hearth_error *err)
 {
@@ -37,137 +35,7 @@ int hth_blobs_open(struct hth_ctx *ctx, const struct hth_blob_events *events,
     return HEARTH_OK;
 }
 
-/* ---- The list ----------------------------------------------------------------------------------- */
-
-static int same(const struct hth_blob_id *a, const struct hth_blob_id *b)
-{
-    return a->kind == b->kind && a->object == b->object && hth_save_cmp(a->save, b->save) == 0;
-}
-
-struct blob *hth_blob_look(struct hth_ctx *ctx, const struct hth_blob_id *id)
-{
-    struct blob *b = ctx->blobs->first;
-
-    while (b && !same(&b->id, id))
-        b = b->next;
-    return b;
-}
-
-struct blob *hth_blob_get(struct hth_ctx *ctx, const struct hth_blob_id *id)
-{
-    struct blob **at = &ctx->blobs->first, *b = hth_blob_look(ctx, id);
-
-    if (b)
-        return b;
-    if (ctx->blobs->count >= BLOBS_MAX || !(b = calloc(1, sizeof(*b))))
-        return NULL;
-    b->id = *id;
-    b->ctx = ctx;
-    b->source = HTH_NODE_NONE;
-    b->due_ms = HTH_NEVER;
-    while (*at)
-        at = &(*at)->next;
-    *at = b;
-    ctx->blobs->count++;
-    return b;
-}
-
-static void unlist(struct blob **list, const struct blob *b)
-{
-    while (*list && *list != b)
-        list = &(*list)->next;
-    if (*list)
-        *list = b->next;
-}
-
-static void bytes_end(struct blob *b)
-{
-    if (b->raw)
-        b->ctx->store->ops->raw_close(b->ctx->store, b->raw);
-    else
-        free(b->bytes);
-    b->raw = NULL;
-    b->bytes = NULL;
-}
-
-int hth_blob_empty(struct blob *b)
-{
-    if (b->region && hth_session_dereg(b->ctx->session, b->region))
-        return HEARTH_EBUSY;
-    b->region = NULL;
-    bytes_end(b);
-    b->at = 0;
-    return HEARTH_OK;
-}
-
-void hth_blob_free(struct blob *b)
-{
-    unlist(&b->ctx->blobs->dying, b);
-    if (b->region)
-        (void)hth_session_dereg(b->ctx->session, b->region);
-    bytes_end(b);
-    free(b);
-}
-
-static void forget(struct hth_ctx *ctx, struct blob *b)
-{
-    unlist(&ctx->blobs->first, b);
-    ctx->blobs->count--;
-    hth_blob_readers_free(b);
-    b->forgotten = 1;
-    b->next = ctx->blobs->dying;
-    ctx->blobs->dying = b;
-    if (!b->busy)
-        hth_blob_free(b);
-}
-
-const struct hth_object *hth_blob_named(struct hth_ctx *ctx, const struct hth_blob_id *id)
-{
-    const struct hth_held_save *s = hth_holdings_find(ctx, id->save);
-
-    return s && s->has_manifest ? hth_manifest_find(&s->manifest, id->object) : NULL;
-}
-
-struct hth_held *hth_blob_held(struct hth_ctx *ctx, const struct hth_blob_id *id)
-{
-    struct hth_held_save *s = hth_holdings_find(ctx, id->save);
-    struct hth_held *h =
-            s && id->kind == HTH_BLOB_RAW && !s->removed ? hth_held_find(s, id->object) : NULL;
-
-    return h && h->object.kind == HTH_OBJECT_RAW && h->state == HTH_HELD_SEALED ? h : NULL;
-}
-
 /* ---- Messages ----------------------------------------------------------------------------------- */
-
-void hth_blob_id_write(struct hth_writer *w, const struct hth_blob_id *id)
-{
-    hth_write32(w, id->kind);
-    hth_write32(w, 0);
-    hth_write_save(w, id->save);
-    hth_write64(w, id->object);
-}
-
-struct hth_blob_id hth_blob_id_read(struct hth_reader *r)
-{
-    struct hth_blob_id id;
-
-    id.kind = (enum hth_blob_kind)hth_read32(r);
-    hth_read_zeros(r, 4);
-    id.save = hth_read_save(r);
-    id.object = hth_read64(r);
-    if (id.kind < HTH_BLOB_MANIFEST || id.kind > HTH_BLOB_PLAN)
-        r->bad = 1;
-    return id;
-}
-
-void hth_blob_say(struct hth_ctx *ctx, const struct hth_blob_id *id, uint32_t node, uint16_t type)
-{
-    unsigned char body[ID_LEN];
-    struct hth_writer w = { .at = body, .cap = sizeof(body) };
-
-    hth_blob_id_write(&w, id);
-    (void)hth_session_send(ctx->session, node, type, body, w.len);
-}
 
 int hth_blobs_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
@@ -241,6 +109,12 @@ int hth_blob_serve(struct hth_ctx *ctx, const struct hth_blob_id *id, const void
     return put(ctx, id, bytes, len, 0, err);
 }
 
+static void forget(struct blob *b)
+{
+    hth_blob_readers_free(b);
+    hth_blob_bury(b);
+}
+
 int hth_blob_fetch(
         struct hth_ctx *ctx, const struct hth_blob_id *id, uint32_t node, struct hearth_error *err)
 {
@@ -251,7 +125,7 @@ int hth_blob_fetch(
         return hth_fail(err, HEARTH_EINVAL, 0, "node %" PRIu32 " is no node to fetch from", node);
     b = hth_blob_look(ctx, id);
     if (b && b->state == HERE && id->kind == HTH_BLOB_RAW && !hth_blob_held(ctx, id))
-        forget(ctx, b);
+        forget(b);
     b = hth_blob_get(ctx, id);
     if (!b)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a blob");
@@ -286,14 +160,14 @@ void hth_blobs_forget(struct hth_ctx *ctx, struct hth_save_id save)
     for (struct blob *b = ctx->blobs->first; b; b = next) {
         next = b->next;
         if (b->id.kind != HTH_BLOB_PLAN && hth_save_cmp(b->id.save, save) == 0)
-            forget(ctx, b);
+            forget(b);
     }
 }
 
 void hth_blobs_join(struct hth_ctx *ctx)
 {
     while (ctx->blobs->first)
-        forget(ctx, ctx->blobs->first);
+        forget(ctx->blobs->first);
 }
 
 void hth_blobs_peer_down(struct hth_ctx *ctx, uint32_t node)
@@ -352,28 +226,12 @@ uint64_t hth_blobs_due_ms(const struct hth_ctx *ctx)
     return due;
 }
 
-static void list_free(struct blob **list)
-{
-    struct blob *b;
-    struct reader *r;
-
-    while ((b = *list)) {
-        *list = b->next;
-        while ((r = b->readers)) {
-            b->readers = r->next;
-            free(r);
-        }
-        bytes_end(b);
-        free(b);
-    }
-}
-
 void hth_blobs_close(struct hth_ctx *ctx)
 {
     if (!ctx->blobs)
         return;
-    list_free(&ctx->blobs->first);
-    list_free(&ctx->blobs->dying);
+    hth_blob_list_free(&ctx->blobs->first);
+    hth_blob_list_free(&ctx->blobs->dying);
     free(ctx->blobs);
     ctx->blobs = NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the blobs know of each other: blob.c is the list of them and the front,
- * blob_give.c who gets them from us, blob_pull.c how one comes here.
+ * What the files of the blobs know of each other: blob_list.c is the list of them, blob_give.c who
+ * gets them from us, blob_pull.c how one comes here, blob.c the front. Each calls those before it.
  */
 /* For this folder alone. */
 #ifndef REPLICATION_BLOB_PARTS_H
@@ -61,10 +61,12 @@ struct hth_blobs {
     struct blob *dying; /* forgotten, under a pull or a work */
 };
 
-/* blob.c */
+/* blob_list.c */
 struct blob *hth_blob_look(struct hth_ctx *ctx, const struct hth_blob_id *id); /* NULL: none */
 struct blob *hth_blob_get(struct hth_ctx *ctx, const struct hth_blob_id *id);
+void hth_blob_bury(struct blob *b); /* forgotten; freed at once, or when it is no longer busy */
 void hth_blob_free(struct blob *b); /* forgotten, and no longer busy */
+void hth_blob_list_free(struct blob **list); /* at the end: no grant is left to be revoked */
 int hth_blob_empty(struct blob *b); /* away with its bytes; HEARTH_EBUSY: somebody is on them */
 /* What the manifest of the blob's save says of it, where that is known; NULL. */
 const struct hth_object *hth_blob_named(struct hth_ctx *ctx, const struct hth_blob_id *id);
