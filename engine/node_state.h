@@ -12,6 +12,7 @@
 #include "replication/blob.h"
 #include "replication/commit.h"
 #include "replication/holdings.h"
+#include "replication/seal.h"
 #include "replication/transfer.h"
 #include "replication/tree.h"
 

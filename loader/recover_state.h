@@ -14,6 +14,7 @@
 
 #include "core/foreign/foreign.h"
 #include "recover.h"
+#include "replication/seal.h"
 #include "replication/tree.h"
 #include <hearth/metadata.h>
 

@@ -5,8 +5,6 @@
 #include "tree.h"
 #include <stdlib.h>
 
-#define owner_of(field, at) ((struct blob *)(void *)((char *)(at)-offsetof(struct blob, field)))
-
 static uint32_t whom(const struct blob *b)
 {
     const struct hth_ctx *ctx = b->ctx;
@@ -100,7 +98,7 @@ static void sweep(struct blob *b, enum state state,
 
 static int check_piece(struct hth_sweep *s, uint64_t off, uint64_t len)
 {
-    struct blob *b = owner_of(sweep, s);
+    struct blob *b = hth_owner_of(struct blob, sweep, s);
 
     if (len)
         hth_digest_add(&b->sum, b->bytes + off, len);
@@ -109,7 +107,7 @@ static int check_piece(struct hth_sweep *s, uint64_t off, uint64_t len)
 
 static void check_done(struct hth_sweep *s)
 {
-    struct blob *b = owner_of(sweep, s);
+    struct blob *b = hth_owner_of(struct blob, sweep, s);
 
     b->busy = 0;
     if (b->forgotten) {
@@ -130,7 +128,7 @@ static void check_done(struct hth_sweep *s)
 
 static void pull_done(struct hth_session_pull *pull, int code)
 {
-    struct blob *b = owner_of(pull, pull);
+    struct blob *b = hth_owner_of(struct blob, pull, pull);
 
     b->busy = 0;
     if (b->forgotten) {
@@ -183,14 +181,14 @@ static void begin(struct blob *b)
 
 static int make_piece(struct hth_sweep *s, uint64_t off, uint64_t len)
 {
-    struct blob *b = owner_of(sweep, s);
+    struct blob *b = hth_owner_of(struct blob, sweep, s);
 
     return b->ctx->store->ops->raw_back(b->ctx->store, b->raw, off, len, &b->err);
 }
 
 static void make_done(struct hth_sweep *s)
 {
-    struct blob *b = owner_of(sweep, s);
+    struct blob *b = hth_owner_of(struct blob, sweep, s);
 
     b->busy = 0;
     if (b->forgotten) {

@@ -7,6 +7,7 @@
 #include "core/format/manifest.h"
 #include "core/store/store.h"
 #include "transport/session.h"
+#include <stddef.h>
 
 /* Rules that a simulator run leaves out to see that somebody notices. Never set in production. */
 enum hth_break {
@@ -30,6 +31,7 @@ struct hth_ctx_opts {
 };
 
 struct hth_holdings;
+struct hth_job;
 struct hth_tree;
 struct hth_blobs;
 struct hth_transfer;
@@ -46,11 +48,15 @@ struct hth_ctx {
     const struct hth_epoch *epoch; /* NULL before the first join */
     struct hth_keep keep;          /* the record, as last written */
     struct hth_holdings *holdings;
+    struct hth_job *jobs; /* works on what is held */
     struct hth_tree *tree;
     struct hth_blobs *blobs;
     struct hth_transfer *transfer;
     uint32_t *down; /* [epoch->nodes] 1: that member is lost in this epoch, as far as we know */
 };
+
+/* The struct that holds `field`, whose address is `at`. */
+#define hth_owner_of(type, field, at) ((type *)(void *)((char *)(at)-offsetof(type, field)))
 
 static inline int hth_breaks(const struct hth_ctx *ctx, enum hth_break rule)
 {

@@ -16,6 +16,7 @@
 #include "core/base/auth.h"
 #include "core/base/crc.h"
 #include "core/format/table.h"
+#include "seal.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -402,23 +403,6 @@ static void reuse_next(struct hth_fetch *f)
     } else {
         data_begin(f);
     }
-}
-
-int hth_block_check(const struct hth_ctx *ctx, struct hth_save_id save,
-        const struct hth_object *object, const unsigned char *block, struct hearth_error *err)
-{
-    struct hth_block b;
-    int rc = hth_block_decode(&b, block, HTH_BLOCK, hth_object_file_bytes(object), err);
-
-    if (rc)
-        return rc;
-    if (!b.own || hth_save_cmp(b.save, save) != 0 || b.object != object->id ||
-            b.owner != object->owner || b.data_len != object->data_len ||
-            b.table_len != object->table_len || strcmp(b.name, object->name) != 0 ||
-            strcmp(b.job, ctx->opts.job) != 0 ||
-            memcmp(b.table_digest, object->digest, HTH_DIGEST) != 0)
-        return hth_fail(err, HEARTH_ECORRUPT, 0, "the block is that of another object");
-    return HEARTH_OK;
 }
 
 void hth_fetch_complete(struct hth_fetch *f)

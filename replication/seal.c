@@ -9,21 +9,18 @@
  * The rank's items are foreign bytes: what does not decode fails the save, not the engine. The
  * slot is leased and the object pinned while a job runs; dropped meanwhile, it ends for nothing.
  */
+#include "jobs.h"
 #include "sums.h"
-#include "transfer_parts.h"
 
 #include "core/base/auth.h"
 #include "core/format/table.h"
 #include <stdlib.h>
 #include <string.h>
 
-struct job {
-    struct hth_ctx *ctx;
-    struct hth_held_save *save; /* pinned with held */
-    struct hth_held *held;
+struct seal_job {
+    struct hth_job job;    /* first */
     struct hth_slot *slot; /* leased */
-    int sealing;
-    int compare; /* digest: with what the manifest has */
+    int compare;           /* digest: with what the manifest has */
     struct hth_foreign_look look;
     struct hth_object object; /* seal: as it will be */
     uint32_t items;
@@ -31,23 +28,25 @@ struct job {
     struct hth_sums sums;
     struct hth_work work;
     uint32_t *crc;
-    int code;
-    struct hearth_error err;
-    hth_sealed_fn *done;
-    void *self;
-    struct job *next;
 };
 
-static unsigned char *table_of(const struct job *j)
+static unsigned char *table_of(const struct seal_job *j)
 {
     return j->slot->base + HTH_BLOCK + HTH_ALIGN(j->object.data_len);
 }
 
-static int job_new(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
-        hth_sealed_fn *done, void *self, struct job **out, struct hearth_error *err)
+static void seal_job_dispose(struct hth_job *job)
 {
-    struct job **at = &ctx->transfer->jobs;
-    struct job *j = calloc(1, sizeof(*j));
+    struct seal_job *j = hth_owner_of(struct seal_job, job, job);
+
+    free(j->crc);
+    free(j);
+}
+
+static int seal_job_new(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        hth_sealed_fn *done, void *self, struct seal_job **out, struct hearth_error *err)
+{
+    struct seal_job *j = calloc(1, sizeof(*j));
     uint64_t chunks = HTH_CHUNKS(held->object.data_len);
 
     if (j)
@@ -56,71 +55,34 @@ static int job_new(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
         free(j);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the checksums of an object");
     }
-    j->ctx = ctx;
-    j->save = save;
-    j->held = held;
+    j->job =
+            (struct hth_job){ .ctx = ctx, .done = done, .self = self, .dispose = seal_job_dispose };
     j->slot = held->slot;
     j->object = held->object;
-    j->done = done;
-    j->self = self;
-    hth_held_pin(save, held);
+    hth_job_begin(&j->job, save, held);
     ctx->store->ops->lease(ctx->store, j->slot);
-    while (*at)
-        at = &(*at)->next;
-    *at = j;
     *out = j;
     return HEARTH_OK;
 }
 
-static void job_end(struct job *j)
+static void seal_job_end(struct seal_job *j)
 {
-    struct job **at = &j->ctx->transfer->jobs;
-
-    while (*at != j)
-        at = &(*at)->next;
-    *at = j->next;
-    if (j->held->dropped)
-        j->code = hth_fail(&j->err, HEARTH_ECANCELED, 0, HTH_SAVE " object '%s': dropped meanwhile",
-                HTH_SAVE_ARGS(j->save->id), j->object.name);
-    j->ctx->store->ops->unlease(j->ctx->store, j->slot);
-    if (j->done)
-        j->done(j->self, j->save, j->held, j->code, &j->err);
-    hth_held_unpin(j->save, j->held);
-    free(j->crc);
-    free(j);
+    j->job.ctx->store->ops->unlease(j->job.ctx->store, j->slot);
+    hth_job_end(&j->job);
+    hth_job_free(&j->job);
 }
 
-int hth_job_runs(const struct hth_ctx *ctx, const struct hth_held *held)
-{
-    const struct job *j = ctx->transfer->jobs;
-
-    while (j && j->held != held)
-        j = j->next;
-    return j != NULL || hth_raw_runs(ctx, held);
-}
-
-void hth_jobs_close(struct hth_ctx *ctx)
-{
-    struct job *j;
-
-    while ((j = ctx->transfer->jobs)) {
-        ctx->transfer->jobs = j->next;
-        hth_held_unpin(j->save, j->held);
-        free(j->crc);
-        free(j);
-    }
-}
-
-static void job_work(struct job *j, void (*run)(struct hth_work *), void (*done)(struct hth_work *))
+static void seal_job_work(
+        struct seal_job *j, void (*run)(struct hth_work *), void (*done)(struct hth_work *))
 {
     j->work = (struct hth_work){ .run = run, .done = done };
-    j->ctx->workers.submit(j->ctx->workers.self, &j->work);
+    j->job.ctx->workers.submit(j->job.ctx->workers.self, &j->work);
 }
 
-static void job_sums(struct job *j, void (*done)(struct hth_sums *))
+static void seal_job_sums(struct seal_job *j, void (*done)(struct hth_sums *))
 {
     j->sums = (struct hth_sums){
-        .ctx = j->ctx,
+        .ctx = j->job.ctx,
         .data = j->slot->base + HTH_BLOCK,
         .data_len = j->object.data_len,
         .crc = j->crc,
@@ -133,24 +95,24 @@ static void job_sums(struct job *j, void (*done)(struct hth_sums *))
 
 static void finish_run(struct hth_work *work)
 {
-    struct job *j = hth_owner_of(struct job, work, work);
+    struct seal_job *j = hth_owner_of(struct seal_job, work, work);
     uint64_t data_len = j->object.data_len;
     struct hth_table table;
 
     memset(j->slot->base + HTH_BLOCK + data_len, 0, HTH_ALIGN(data_len) - data_len);
     hth_table_finish(table_of(j), data_len, j->items, j->items_len, j->crc);
-    j->code = hth_table_decode(&table, table_of(j), j->object.table_len, &j->err);
-    if (!j->code)
+    j->job.code = hth_table_decode(&table, table_of(j), j->object.table_len, &j->job.err);
+    if (!j->job.code)
         hth_digest(j->object.digest, table_of(j), j->object.table_len);
 }
 
-static void block_write(const struct job *j)
+static void block_write(const struct seal_job *j)
 {
     struct hth_block b = {
         .data_len = j->object.data_len,
         .signature = HTH_SIG_TENSORS,
         .own = 1,
-        .save = j->save->id,
+        .save = j->job.save->id,
         .owner = j->object.owner,
         .object = j->object.id,
         .generation = j->slot->generation,
@@ -159,41 +121,42 @@ static void block_write(const struct job *j)
     };
 
     memcpy(b.table_digest, j->object.digest, HTH_DIGEST);
-    memcpy(b.job, j->ctx->opts.job, sizeof(b.job));
+    memcpy(b.job, j->job.ctx->opts.job, sizeof(b.job));
     memcpy(b.name, j->object.name, sizeof(b.name));
     hth_block_encode(&b, j->slot->base);
 }
 
-static void seal_finish(struct job *j)
+static void seal_finish(struct seal_job *j)
 {
-    struct hth_store *store = j->ctx->store;
+    struct hth_store *store = j->job.ctx->store;
 
-    if (j->code)
-        j->code = hth_while(&j->err, HEARTH_EINVAL,
+    if (j->job.code)
+        j->job.code = hth_while(&j->job.err, HEARTH_EINVAL,
                 "rank %" PRIu32 " has written '%s' of " HTH_SAVE " with wrong items",
-                j->object.owner, j->object.name, HTH_SAVE_ARGS(j->save->id));
-    if (!j->code && !j->held->dropped) {
-        hth_point(&j->ctx->points, "seal");
+                j->object.owner, j->object.name, HTH_SAVE_ARGS(j->job.save->id));
+    if (!j->job.code && !j->job.held->dropped) {
+        hth_point(&j->job.ctx->points, "seal");
         block_write(j);
-        j->code = store->ops->seal(store, j->slot, j->save->id, j->object.name, &j->err);
+        j->job.code =
+                store->ops->seal(store, j->slot, j->job.save->id, j->object.name, &j->job.err);
     }
-    if (!j->held->dropped) {
-        j->held->state = j->code ? HTH_HELD_LENT : HTH_HELD_SEALED;
-        j->held->verified = !j->code;
-        if (!j->code)
-            j->held->object = j->object;
+    if (!j->job.held->dropped) {
+        j->job.held->state = j->job.code ? HTH_HELD_LENT : HTH_HELD_SEALED;
+        j->job.held->verified = !j->job.code;
+        if (!j->job.code)
+            j->job.held->object = j->object;
     }
-    job_end(j);
+    seal_job_end(j);
 }
 
 static void finish_done(struct hth_work *work)
 {
-    seal_finish(hth_owner_of(struct job, work, work));
+    seal_finish(hth_owner_of(struct seal_job, work, work));
 }
 
 static void seal_summed(struct hth_sums *sums)
 {
-    job_work(hth_owner_of(struct job, sums, sums), finish_run, finish_done);
+    seal_job_work(hth_owner_of(struct seal_job, sums, sums), finish_run, finish_done);
 }
 
 int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
@@ -201,7 +164,7 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
         struct hearth_error *err)
 {
     uint64_t data_len = held->object.data_len, table_len, room;
-    struct job *j;
+    struct seal_job *j;
     int rc;
 
     if (held->state != HTH_HELD_LENT || !held->slot)
@@ -218,38 +181,54 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
     table_len = hth_table_bytes(data_len, items_len);
     rc = hth_object_name_check(held->object.name, err);
     if (!rc)
-        rc = job_new(ctx, save, held, done, self, &j, err);
+        rc = seal_job_new(ctx, save, held, done, self, &j, err);
     if (rc)
         return rc;
-    j->sealing = 1;
     j->items = items;
     j->items_len = items_len;
     j->object.table_len = table_len;
     j->object.kind = HTH_OBJECT_SHARD;
     held->state = HTH_HELD_SEALING;
-    job_sums(j, seal_summed);
+    seal_job_sums(j, seal_summed);
     return HEARTH_OK;
 }
 
 /* ---- Verify --------------------------------------------------------------------------------------- */
 
-static void bad(struct job *j, const char *what, uint64_t at)
+int hth_block_check(const struct hth_ctx *ctx, struct hth_save_id save,
+        const struct hth_object *object, const unsigned char *block, struct hearth_error *err)
 {
-    j->code = hth_fail(&j->err, HEARTH_ECORRUPT, 0,
-            HTH_SAVE " object '%s': %s %" PRIu64 " of this node's copy is wrong",
-            HTH_SAVE_ARGS(j->save->id), j->object.name, what, at);
+    struct hth_block b;
+    int rc = hth_block_decode(&b, block, HTH_BLOCK, hth_object_file_bytes(object), err);
+
+    if (rc)
+        return rc;
+    if (!b.own || hth_save_cmp(b.save, save) != 0 || b.object != object->id ||
+            b.owner != object->owner || b.data_len != object->data_len ||
+            b.table_len != object->table_len || strcmp(b.name, object->name) != 0 ||
+            strcmp(b.job, ctx->opts.job) != 0 ||
+            memcmp(b.table_digest, object->digest, HTH_DIGEST) != 0)
+        return hth_fail(err, HEARTH_ECORRUPT, 0, "the block is that of another object");
+    return HEARTH_OK;
 }
 
-static void verify_end(struct job *j)
+static void bad(struct seal_job *j, const char *what, uint64_t at)
 {
-    if (!j->held->dropped)
-        j->held->verified = !j->code;
-    job_end(j);
+    j->job.code = hth_fail(&j->job.err, HEARTH_ECORRUPT, 0,
+            HTH_SAVE " object '%s': %s %" PRIu64 " of this node's copy is wrong",
+            HTH_SAVE_ARGS(j->job.save->id), j->object.name, what, at);
+}
+
+static void verify_end(struct seal_job *j)
+{
+    if (!j->job.held->dropped)
+        j->job.held->verified = !j->job.code;
+    seal_job_end(j);
 }
 
 static void verify_summed(struct hth_sums *sums)
 {
-    struct job *j = hth_owner_of(struct job, sums, sums);
+    struct seal_job *j = hth_owner_of(struct seal_job, sums, sums);
     const unsigned char *end = table_of(j) + j->object.table_len;
     uint32_t chunks = (uint32_t)HTH_CHUNKS(j->object.data_len), c = 0;
     const unsigned char *crc = end - (4 * (uint64_t)chunks + 7) / 8 * 8;
@@ -263,7 +242,7 @@ static void verify_summed(struct hth_sums *sums)
 
 static void table_run(struct hth_work *work)
 {
-    struct job *j = hth_owner_of(struct job, work, work);
+    struct seal_job *j = hth_owner_of(struct seal_job, work, work);
     unsigned char digest[HTH_DIGEST];
     struct hth_table table;
 
@@ -272,59 +251,59 @@ static void table_run(struct hth_work *work)
             hth_table_decode(&table, table_of(j), j->object.table_len, NULL) ||
             table.data_len != j->object.data_len)
         bad(j, "the table, at byte", HTH_BLOCK + HTH_ALIGN(j->object.data_len));
-    else if (hth_block_check(j->ctx, j->save->id, &j->object, j->slot->base, NULL))
+    else if (hth_block_check(j->job.ctx, j->job.save->id, &j->object, j->slot->base, NULL))
         bad(j, "the block, at byte", 0);
 }
 
 static void table_done(struct hth_work *work)
 {
-    struct job *j = hth_owner_of(struct job, work, work);
+    struct seal_job *j = hth_owner_of(struct seal_job, work, work);
 
-    if (j->code || j->held->dropped)
+    if (j->job.code || j->job.held->dropped)
         verify_end(j);
     else
-        job_sums(j, verify_summed);
+        seal_job_sums(j, verify_summed);
 }
 
 /* ---- Verify what has no table ------------------------------------------------------------------- */
 
 static void digest_run(struct hth_work *work)
 {
-    struct job *j = hth_owner_of(struct job, work, work);
+    struct seal_job *j = hth_owner_of(struct seal_job, work, work);
 
     hth_digest(j->object.digest, j->slot->base, j->object.data_len);
-    j->look = j->held->look;
-    j->code =
-            hth_foreign_look(&j->look, j->object.name, j->slot->base, j->object.data_len, &j->err);
+    j->look = j->job.held->look;
+    j->job.code = hth_foreign_look(
+            &j->look, j->object.name, j->slot->base, j->object.data_len, &j->job.err);
 }
 
 /* What the file must be; NULL: whatever it is. */
-static const unsigned char *expected(const struct job *j)
+static const unsigned char *expected(const struct seal_job *j)
 {
-    const struct hth_object *o = j->save->has_manifest && j->compare
-                                         ? hth_manifest_find(&j->save->manifest, j->object.id)
+    const struct hth_object *o = j->job.save->has_manifest && j->compare
+                                         ? hth_manifest_find(&j->job.save->manifest, j->object.id)
                                          : NULL;
 
     if (o)
         return o->digest;
-    return j->held->theirs ? NULL : j->held->object.digest;
+    return j->job.held->theirs ? NULL : j->job.held->object.digest;
 }
 
 static void digest_done(struct hth_work *work)
 {
-    struct job *j = hth_owner_of(struct job, work, work);
+    struct seal_job *j = hth_owner_of(struct seal_job, work, work);
     const unsigned char *want = expected(j);
 
-    if (j->code)
-        hth_while(&j->err, j->code, HTH_SAVE " object '%s'", HTH_SAVE_ARGS(j->save->id),
+    if (j->job.code)
+        hth_while(&j->job.err, j->job.code, HTH_SAVE " object '%s'", HTH_SAVE_ARGS(j->job.save->id),
                 j->object.name);
     else if (want && memcmp(j->object.digest, want, HTH_DIGEST) != 0)
-        j->code = hth_fail(&j->err, HEARTH_ECORRUPT, 0,
+        j->job.code = hth_fail(&j->job.err, HEARTH_ECORRUPT, 0,
                 HTH_SAVE " object '%s': this node's copy is not what it was",
-                HTH_SAVE_ARGS(j->save->id), j->object.name);
-    if (!j->code && !j->held->dropped) {
-        j->held->object = j->object;
-        j->held->look = j->look;
+                HTH_SAVE_ARGS(j->job.save->id), j->object.name);
+    if (!j->job.code && !j->job.held->dropped) {
+        j->job.held->object = j->object;
+        j->job.held->look = j->look;
     }
     verify_end(j);
 }
@@ -332,13 +311,13 @@ static void digest_done(struct hth_work *work)
 static int digest_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         int compare, hth_sealed_fn *done, void *self, struct hearth_error *err)
 {
-    struct job *j = NULL;
-    int rc = job_new(ctx, save, held, done, self, &j, err);
+    struct seal_job *j = NULL;
+    int rc = seal_job_new(ctx, save, held, done, self, &j, err);
 
     if (!j)
         return rc;
     j->compare = compare;
-    job_work(j, digest_run, digest_done);
+    seal_job_work(j, digest_run, digest_done);
     return HEARTH_OK;
 }
 
@@ -349,13 +328,13 @@ static void nothing(struct hth_work *work)
 
 static void believed(struct hth_work *work)
 {
-    verify_end(hth_owner_of(struct job, work, work));
+    verify_end(hth_owner_of(struct seal_job, work, work));
 }
 
 int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         hth_sealed_fn *done, void *self, struct hearth_error *err)
 {
-    struct job *j = NULL;
+    struct seal_job *j = NULL;
     int rc;
 
     if (held->object.kind == HTH_OBJECT_RAW && held->state == HTH_HELD_SEALED)
@@ -366,13 +345,13 @@ int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth
                 held->object.name, HTH_SAVE_ARGS(save->id));
     if (held->object.kind == HTH_OBJECT_FOREIGN)
         return digest_start(ctx, save, held, 1, done, self, err);
-    rc = job_new(ctx, save, held, done, self, &j, err);
+    rc = seal_job_new(ctx, save, held, done, self, &j, err);
     if (!j)
         return rc;
     if (hth_breaks(ctx, HTH_BREAK_VERIFY))
-        job_work(j, nothing, believed);
+        seal_job_work(j, nothing, believed);
     else
-        job_work(j, table_run, table_done);
+        seal_job_work(j, table_run, table_done);
     return HEARTH_OK;
 }
 

@@ -2,9 +2,6 @@
 /* One work at a time, submitted again until the end is reached or nobody wants it. */
 #include "sweep.h"
 
-#define owner_of(field, at) \
-    ((struct hth_sweep *)(void *)((char *)(at)-offsetof(struct hth_sweep, field)))
-
 static uint64_t piece_of(const struct hth_sweep *s)
 {
     return s->len - s->at < HTH_SWEEP_PIECE ? s->len - s->at : HTH_SWEEP_PIECE;
@@ -12,7 +9,7 @@ static uint64_t piece_of(const struct hth_sweep *s)
 
 static void piece_run(struct hth_work *work)
 {
-    struct hth_sweep *s = owner_of(work, work);
+    struct hth_sweep *s = hth_owner_of(struct hth_sweep, work, work);
 
     s->code = s->piece(s, s->at, piece_of(s));
 }
@@ -27,7 +24,7 @@ static void submit(struct hth_sweep *s)
 
 static void piece_done(struct hth_work *work)
 {
-    struct hth_sweep *s = owner_of(work, work);
+    struct hth_sweep *s = hth_owner_of(struct hth_sweep, work, work);
 
     s->at += piece_of(s);
     if (s->code || *s->vain || s->at == s->len)

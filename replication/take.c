@@ -5,6 +5,8 @@
  */
 #include "transfer_parts.h"
 
+#include "seal.h"
+
 #include <string.h>
 
 static int same_object(const struct hth_object *a, const struct hth_object *b)

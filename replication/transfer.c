@@ -167,8 +167,6 @@ void hth_transfer_close(struct hth_ctx *ctx)
         t->fetches = f->next;
         hth_fetch_free(f);
     }
-    hth_jobs_close(ctx);
-    hth_raws_close(ctx);
     free(t->tally);
     free(t);
     ctx->transfer = NULL;

@@ -2,8 +2,7 @@
 /*
  * What the files of a transfer know of each other: transfer.c is the front, offer.c the holder's
  * side, take.c the receiver's; fetch.c one fetch in its phases, fetch_end.c its end,
- * fetch_foreign.c how a file without a table is fetched, pieces.c what is pulled from whom, seal.c
- * the works on own objects, raw.c those on raw ones.
+ * fetch_foreign.c how a file without a table is fetched, pieces.c what is pulled from whom.
  */
 /* For this folder alone. */
 #ifndef REPLICATION_TRANSFER_PARTS_H
@@ -138,8 +137,6 @@ struct hth_fetch {
     struct hth_fetch *next;
 };
 
-struct job;
-struct raw_job;
 struct tally {
     uint32_t node;
     uint64_t bytes;
@@ -149,17 +146,13 @@ struct hth_transfer {
     struct hth_transfer_events events;
     struct offer *offers;
     struct hth_fetch *fetches; /* oldest first */
-    struct job *jobs;
-    struct raw_job *raws;
-    uint64_t in_flight; /* bytes being pulled */
+    uint64_t in_flight;        /* bytes being pulled */
     uint64_t turn;
     int pumping, settling;
     uint64_t pulled;
     struct tally *tally; /* [tallies] */
     uint32_t tallies;
 };
-
-#define hth_owner_of(type, field, at) ((type *)(void *)((char *)(at)-offsetof(type, field)))
 
 /* transfer.c */
 void hth_transfer_say(
@@ -226,18 +219,5 @@ void hth_source_ask(struct hth_fetch *f, struct source *s);
 void hth_source_away(struct hth_fetch *f, struct source *s, int code);
 void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char *text);
 void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const char *what);
-
-/* seal.c */
-void hth_jobs_close(struct hth_ctx *ctx);
-int hth_job_runs(const struct hth_ctx *ctx, const struct hth_held *held);
-
-/* raw.c */
-void hth_raws_close(struct hth_ctx *ctx);
-int hth_raw_runs(const struct hth_ctx *ctx, const struct hth_held *held);
-
-/* seal.c */
-/* 0 when the block is that of this object. Errors: HEARTH_ECORRUPT, as hth_block_decode(). */
-int hth_block_check(const struct hth_ctx *ctx, struct hth_save_id save,
-        const struct hth_object *object, const unsigned char *block, struct hearth_error *err);
 
 #endif

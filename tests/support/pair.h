@@ -7,6 +7,7 @@
 #define PAIR_H
 
 #include "replication/blob.h"
+#include "replication/seal.h"
 #include "replication/transfer.h"
 #include "replication/tree.h"
 #include "transport/loop.h"
