@@ -18,6 +18,7 @@
 #include "node_state.h"
 
 #include "core/base/bytes.h"
+#include "replication/release.h"
 
 #include <stdlib.h>
 
@@ -95,9 +96,7 @@ static void free_dropped(struct hth_node *n)
         next = s->next;
         if (s->removed || (!hth_save_foreign(s->id) && s->id.epoch > n->ctx.keep.dropped))
             continue;
-        hth_transfer_forget(&n->ctx, s->id);
-        hth_blobs_forget(&n->ctx, s->id);
-        hth_holdings_free_save(&n->ctx, s);
+        hth_save_release(&n->ctx, s);
     }
 }
 

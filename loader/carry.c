@@ -6,6 +6,7 @@
 #include "recover_state.h"
 
 #include "core/base/bytes.h"
+#include "replication/release.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -315,9 +316,7 @@ static void free_the_rest(struct hth_recover *r)
         }
         hth_say(&ctx->log, HEARTH_LOG_INFO, "plan-frees", HTH_SAVE, HTH_SAVE_ARGS(s->id));
         hth_point(&ctx->points, "free");
-        hth_transfer_forget(ctx, s->id);
-        hth_blobs_forget(ctx, s->id);
-        hth_holdings_free_save(ctx, s);
+        hth_save_release(ctx, s);
     }
 }
 

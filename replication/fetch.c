@@ -199,8 +199,10 @@ void hth_fetch_tidy(const struct hth_fetch *f)
 {
     struct hth_held_save *save = f->made ? hth_holdings_find(f->ctx, f->save) : NULL;
 
-    if (save && !save->held && !save->has_manifest && !save->users)
+    if (save && !save->held && !save->has_manifest && !save->users) {
+        hth_transfer_forget(f->ctx, f->save);
         hth_holdings_free_save(f->ctx, save);
+    }
 }
 
 int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,

@@ -6,8 +6,6 @@
  */
 #include "holdings_parts.h"
 
-#include "transfer.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,8 +230,6 @@ void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save)
 
     if (save->removed)
         return;
-    if (ctx->transfer)
-        hth_transfer_forget(ctx, save->id);
     left = drop_ours(ctx, save);
     hth_record_manifest(save->id, name);
     ctx->store->ops->remove(ctx->store, save->id);

@@ -85,9 +85,9 @@ void hth_slot_condemn(struct hth_ctx *ctx, struct hth_slot *slot, const char *wh
 void hth_held_pin(struct hth_held_save *save, struct hth_held *held);
 void hth_held_unpin(struct hth_held_save *save, struct hth_held *held);
 
-/* Free all of a save: slots, directory, manifest record. Only the four callers that DESIGN
- * names do: PROTECTED, CANCELLED, PLAN, and rm/clean/drop. Of a foreign container the copies that
- * came from other nodes go; its own files stay, and are known on. */
+/* Free all of a save: slots, directory, manifest record. Nothing is transferred of it any more:
+ * others call hth_save_release(). Of a foreign container the copies that came from other nodes go;
+ * its own files stay, and are known on. */
 void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save);
 
 /* Of all that is here, as a rank's greeting may say it; *random as hth_epoch_seen() has it. */

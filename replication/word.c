@@ -4,6 +4,7 @@
  * or not at all; only PROTECTED and CANCELLED free anything here.
  */
 #include "commit_state.h"
+#include "release.h"
 
 #include "core/base/bytes.h"
 
@@ -16,9 +17,7 @@
 static void free_save(struct hth_commit *c, struct hth_held_save *s)
 {
     hth_point(&c->ctx->points, "free");
-    hth_transfer_forget(c->ctx, s->id);
-    hth_blobs_forget(c->ctx, s->id);
-    hth_holdings_free_save(c->ctx, s);
+    hth_save_release(c->ctx, s);
 }
 
 static void free_older(struct hth_commit *c, struct hth_save_id than)
