@@ -13,17 +13,11 @@
  */
 #include "transfer_parts.h"
 
-#include "core/base/auth.h"
-#include "core/base/crc.h"
 #include "core/format/table.h"
-#include "seal.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define REUSE_CHUNKS 16u /* compared by one work */
-#define DEADLINE_MS  300000u
-
-/* ---- Start --------------------------------------------------------------------------------------- */
+#define DEADLINE_MS 300000u
 
 struct hth_fetch *hth_fetch_find(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object)
 {
@@ -195,16 +189,6 @@ static int set_up(struct hth_fetch *f, struct hth_held *reuse, struct hearth_err
     return HEARTH_OK;
 }
 
-void hth_fetch_tidy(const struct hth_fetch *f)
-{
-    struct hth_held_save *save = f->made ? hth_holdings_find(f->ctx, f->save) : NULL;
-
-    if (save && !save->held && !save->has_manifest && !save->users) {
-        hth_transfer_forget(f->ctx, f->save);
-        hth_holdings_free_save(f->ctx, save);
-    }
-}
-
 int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
         struct hearth_error *err)
 {
@@ -274,184 +258,4 @@ int hth_fetch_source(struct hth_fetch *f, uint32_t node)
     if (s->state == SOURCE_NEW)
         hth_source_ask(f, s);
     return HEARTH_OK;
-}
-
-/* ---- The parts come in ------------------------------------------------------------------------------ */
-
-static void table_run(struct hth_work *work)
-{
-    struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
-    const unsigned char *at = f->slot->base + f->table_at;
-    unsigned char digest[HTH_DIGEST];
-    struct hth_table table;
-
-    hth_digest(digest, at, f->object.table_len);
-    f->table_code = HEARTH_ECORRUPT;
-    if (memcmp(digest, f->object.digest, HTH_DIGEST) != 0)
-        return;
-    f->table_code = hth_table_decode(&table, at, f->object.table_len, NULL);
-    if (!f->table_code && table.data_len != f->object.data_len)
-        f->table_code = HEARTH_ECORRUPT;
-    f->crc = f->table_code ? NULL : table.crc;
-}
-
-static void reuse_next(struct hth_fetch *f);
-
-static void data_begin(struct hth_fetch *f)
-{
-    f->phase = PHASE_DATA;
-    if (f->left == 0)
-        hth_fetch_data_here(f);
-}
-
-static void table_done(struct hth_work *work)
-{
-    struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
-    struct hth_ctx *ctx = f->ctx;
-
-    f->busy--;
-    if (hth_fetch_runs(f) && f->table_code) {
-        f->phase = PHASE_TABLE;
-        f->table_got = 0;
-        hth_source_bad(f, &f->source[f->table_source], UNIT_TABLE, "is not the one wanted");
-    } else if (hth_fetch_runs(f)) {
-        f->source[f->table_source].strikes = 0;
-        f->phase = PHASE_REUSE;
-        if (f->old)
-            reuse_next(f);
-        else
-            data_begin(f);
-    }
-    hth_pump(ctx);
-    hth_fetches_settle(ctx);
-}
-
-void hth_fetch_table_here(struct hth_fetch *f)
-{
-    hth_point(&f->ctx->points, "verify");
-    if (hth_breaks(f->ctx, HTH_BREAK_VERIFY)) {
-        data_begin(f);
-        return;
-    }
-    f->phase = PHASE_CHECK;
-    f->busy++;
-    f->work = (struct hth_work){ .run = table_run, .done = table_done };
-    f->ctx->workers.submit(f->ctx->workers.self, &f->work);
-}
-
-/* On a worker: what of the old copy is right goes over. Nobody else touches f->chunk meanwhile. */
-static void reuse_run(struct hth_work *work)
-{
-    struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
-
-    for (uint32_t c = f->reuse_next; c < f->reuse_next + f->reuse_count; c++) {
-        uint64_t off = HTH_BLOCK + (uint64_t)c * HTH_CHUNK, len = hth_chunk_len(f, c);
-
-        if (off + len > f->old->capacity)
-            continue;
-        memcpy(f->slot->base + off, f->old->base + off, len);
-        if (hth_crc32c(f->slot->base + off, len) == f->crc[c])
-            f->chunk[c] = CHUNK_RIGHT;
-    }
-}
-
-/* All of the old copy is right: it stays, and the new slot goes back. */
-static int old_is_good(struct hth_fetch *f)
-{
-    uint64_t table_off = f->table_at;
-
-    return f->left == 0 && f->old->capacity >= table_off + f->object.table_len &&
-           memcmp(f->old->base + table_off, f->slot->base + table_off, f->object.table_len) == 0 &&
-           hth_block_check(f->ctx, f->save, &f->object, f->old->base, NULL) == HEARTH_OK;
-}
-
-void hth_fetch_keep_old(struct hth_fetch *f, int verified)
-{
-    f->ctx->store->ops->give(f->ctx->store, f->slot);
-    f->held->slot = f->old;
-    f->held->state = HTH_HELD_SEALED;
-    f->held->verified = verified;
-}
-
-static void reuse_done(struct hth_work *work)
-{
-    struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
-    struct hth_ctx *ctx = f->ctx;
-
-    f->busy--;
-    if (hth_fetch_runs(f)) {
-        for (uint32_t i = 0; i < f->reuse_count; i++)
-            f->left -= f->chunk[f->reuse_next + i] == CHUNK_RIGHT;
-        f->reuse_next += f->reuse_count;
-        reuse_next(f);
-    }
-    hth_pump(ctx);
-    hth_fetches_settle(ctx);
-}
-
-static void reuse_next(struct hth_fetch *f)
-{
-    uint32_t left = f->chunk1 - f->reuse_next;
-
-    if (left) {
-        f->reuse_count = left < REUSE_CHUNKS ? left : REUSE_CHUNKS;
-        f->busy++;
-        f->work = (struct hth_work){ .run = reuse_run, .done = reuse_done };
-        f->ctx->workers.submit(f->ctx->workers.self, &f->work);
-    } else if (!f->held->dropped && old_is_good(f)) {
-        hth_fetch_keep_old(f, 1);
-        f->held->object = f->object;
-        f->phase = PHASE_ENDING;
-    } else {
-        data_begin(f);
-    }
-}
-
-void hth_fetch_complete(struct hth_fetch *f)
-{
-    struct hth_store *store = f->ctx->store;
-    int rc;
-
-    if (!f->whole) {
-        f->phase = PHASE_ENDING;
-        return;
-    }
-    if (f->held->dropped) {
-        hth_fetch_end(f, HEARTH_ECANCELED, "it is not wanted any more");
-        return;
-    }
-    if (f->old) { /* it had the name */
-        hth_slot_condemn(f->ctx, f->old, "corrupt");
-        store->ops->unlease(store, f->old);
-        f->old = NULL;
-    }
-    rc = store->ops->seal(store, f->slot, f->save, f->object.name, &f->err);
-    if (rc) {
-        hth_held_drop(f->ctx, f->in, f->held);
-        hth_fetch_end(f, rc, NULL);
-        return;
-    }
-    f->held->object = f->object;
-    f->held->state = HTH_HELD_SEALED;
-    f->held->verified = 1;
-    f->phase = PHASE_ENDING;
-}
-
-void hth_fetch_block_here(struct hth_fetch *f, struct source *s)
-{
-    struct hearth_error err = { 0 };
-
-    if (!hth_breaks(f->ctx, HTH_BREAK_VERIFY) &&
-            hth_block_check(f->ctx, f->save, &f->object, f->slot->base, &err))
-        hth_source_bad(f, s, UNIT_BLOCK, err.text);
-    else
-        hth_fetch_complete(f);
-}
-
-void hth_fetch_data_here(struct hth_fetch *f)
-{
-    if (f->lo == 0)
-        f->phase = PHASE_BLOCK;
-    else
-        hth_fetch_complete(f);
 }

@@ -12,6 +12,14 @@
 
 /* ---- End ---------------------------------------------------------------------------------------------------- */
 
+void hth_fetch_keep_old(struct hth_fetch *f, int verified)
+{
+    f->ctx->store->ops->give(f->ctx->store, f->slot);
+    f->held->slot = f->old;
+    f->held->state = HTH_HELD_SEALED;
+    f->held->verified = verified;
+}
+
 void hth_fetch_end(struct hth_fetch *f, int code, const char *text)
 {
     struct hth_store *store = f->ctx->store;
@@ -35,6 +43,55 @@ void hth_fetch_end(struct hth_fetch *f, int code, const char *text)
     }
 }
 
+void hth_fetch_complete(struct hth_fetch *f)
+{
+    struct hth_store *store = f->ctx->store;
+    int rc;
+
+    if (!f->whole) {
+        f->phase = PHASE_ENDING;
+        return;
+    }
+    if (f->held->dropped) {
+        hth_fetch_end(f, HEARTH_ECANCELED, "it is not wanted any more");
+        return;
+    }
+    if (f->old) { /* it had the name */
+        hth_slot_condemn(f->ctx, f->old, "corrupt");
+        store->ops->unlease(store, f->old);
+        f->old = NULL;
+    }
+    rc = store->ops->seal(store, f->slot, f->save, f->object.name, &f->err);
+    if (rc) {
+        hth_held_drop(f->ctx, f->in, f->held);
+        hth_fetch_end(f, rc, NULL);
+        return;
+    }
+    f->held->object = f->object;
+    f->held->state = HTH_HELD_SEALED;
+    f->held->verified = 1;
+    f->phase = PHASE_ENDING;
+}
+
+void hth_fetches_stop(struct hth_ctx *ctx, const struct hth_save_id *save, const char *why)
+{
+    for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next)
+        if (!save || hth_save_cmp(f->save, *save) == 0)
+            hth_fetch_end(f, HEARTH_ECANCELED, why);
+}
+
+void hth_fetch_tidy(const struct hth_fetch *f)
+{
+    struct hth_held_save *save = f->made ? hth_holdings_find(f->ctx, f->save) : NULL;
+
+    if (save && !save->held && !save->has_manifest && !save->users) {
+        hth_fetches_stop(f->ctx, &f->save, "its save is freed");
+        hth_holdings_free_save(f->ctx, save);
+    }
+}
+
+/* ---- What is left when it has ended --------------------------------------------------------- */
+
 /* Another fetch pulls from that node under the same grant. */
 static int shared(const struct hth_fetch *f, uint32_t node)
 {
@@ -57,13 +114,13 @@ static void say_end(const struct hth_fetch *f)
         if (!s->asked)
             continue;
         if (pulled)
-            hth_transfer_say(f->ctx, s->node, HTH_MSG_PULLED, &w);
+            hth_wire_say(f->ctx, s->node, HTH_MSG_PULLED, &w);
         if (!pulled && s->offered)
-            hth_transfer_nak(f->ctx, s->node, f->save, f->object.id, HTH_NAK_OFFER,
+            hth_wire_nak(f->ctx, s->node, f->save, f->object.id, HTH_NAK_OFFER,
                     f->code == HEARTH_ECANCELED ? HEARTH_EBUSY : f->code, f->err.text);
         else if (!shared(f,
                          s->node)) /* also when pulled: ranges of it may have been read meanwhile */
-            hth_transfer_say(f->ctx, s->node, HTH_MSG_RELEASE, &w);
+            hth_wire_say(f->ctx, s->node, HTH_MSG_RELEASE, &w);
     }
 }
 
@@ -178,6 +235,16 @@ void hth_fetch_release(struct hth_fetch *f)
     fetch_unlink(f);
     f->ctx->store->ops->give(f->ctx->store, f->slot);
     hth_fetch_free(f);
+}
+
+void hth_fetches_close(struct hth_ctx *ctx)
+{
+    struct hth_fetch *f;
+
+    while ((f = ctx->transfer->fetches)) {
+        ctx->transfer->fetches = f->next;
+        hth_fetch_free(f);
+    }
 }
 
 /* ---- Time ------------------------------------------------------------------------------------------------------ */

@@ -56,7 +56,7 @@ void hth_foreign_begin(struct hth_fetch *f, struct source *s)
     f->table_source = index;
 }
 
-static void digest_run(struct hth_work *work)
+void hth_foreign_digest_run(struct hth_work *work)
 {
     struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
     unsigned char digest[HTH_DIGEST];
@@ -67,27 +67,22 @@ static void digest_run(struct hth_work *work)
         (void)hth_foreign_look(&f->look, f->object.name, f->slot->base, f->object.data_len, NULL);
 }
 
-static void digest_done(struct hth_work *work)
+void hth_foreign_digest_done(struct hth_fetch *f)
 {
-    struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
     struct source *s = &f->source[f->table_source];
-    struct hth_ctx *ctx = f->ctx;
 
-    f->busy--;
-    if (hth_fetch_runs(f) && f->table_code) {
+    if (f->table_code) {
         f->phase = PHASE_DATA;
         f->table_source = UINT32_MAX;
         begin_again(f);
         hth_source_bad(f, s, UNIT_FILE, "is not the one wanted");
-    } else if (hth_fetch_runs(f)) {
-        f->held->look = f->look;
-        hth_fetch_complete(f);
+        return;
     }
-    hth_pump(ctx);
-    hth_fetches_settle(ctx);
+    f->held->look = f->look;
+    hth_fetch_complete(f);
 }
 
-void hth_foreign_arrived(struct hth_fetch *f, struct piece *p)
+int hth_foreign_arrived(struct hth_fetch *f, const struct piece *p)
 {
     struct source *s = &f->source[p->source];
 
@@ -95,19 +90,17 @@ void hth_foreign_arrived(struct hth_fetch *f, struct piece *p)
         f->chunk[p->unit] = CHUNK_TODO;
         if (p->unit < f->cursor)
             f->cursor = p->unit;
-        return;
+        return 0;
     }
     f->chunk[p->unit] = CHUNK_RIGHT;
     s->strikes = 0;
     if (--f->left)
-        return;
+        return 0;
     if (hth_breaks(f->ctx, HTH_BREAK_VERIFY)) {
         hth_fetch_complete(f);
-        return;
+        return 0;
     }
     hth_point(&f->ctx->points, "verify");
     f->phase = PHASE_CHECK;
-    f->busy++;
-    f->work = (struct hth_work){ .run = digest_run, .done = digest_done };
-    f->ctx->workers.submit(f->ctx->workers.self, &f->work);
+    return 1;
 }

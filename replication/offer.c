@@ -18,6 +18,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define OFFER_GRANTS 4u     /* of an object to one node: connections, slots that it had */
+#define LEASE_MS     60000u /* a grant that was wanted and never released */
+
+/* One object and one node: offered until pulled, or just granted because the node wanted it. */
+struct offer {
+    struct hth_save_id save;
+    uint64_t object;
+    uint32_t node;
+    int offered;
+    int told;         /* `done` has heard that the node has no room */
+    int ranged;       /* a range was wanted too: PULLED is not the end */
+    uint32_t granted; /* grants that are good, the newest last */
+    struct hth_grant grant[OFFER_GRANTS];
+    struct hth_slot *slot[OFFER_GRANTS]; /* leased */
+    uint64_t due_ms;
+    hth_offered_fn *done;
+    void *self;
+    struct offer *next;
+};
+
 static struct offer *offer_find(
         struct hth_ctx *ctx, struct hth_save_id save, uint64_t object, uint32_t node)
 {
@@ -95,7 +115,7 @@ static int grant(struct hth_ctx *ctx, struct offer *o, const struct hth_held *he
 
     if (is_granted(ctx, o, held))
         return HEARTH_OK;
-    if (o->granted == HTH_OFFER_GRANTS)
+    if (o->granted == OFFER_GRANTS)
         revoke_oldest(ctx, o);
     rc = hth_held_region(ctx, held->slot, &region, NULL);
     if (!rc)
@@ -125,8 +145,8 @@ static void say_granted(struct hth_ctx *ctx, const struct offer *o, const struct
     if (object->kind == HTH_OBJECT_SHARD)
         w.crc = held->slot->base + end - (4 * chunks + 7) / 8 * 8;
     if (o->offered)
-        hth_transfer_say(ctx, o->node, HTH_MSG_READY, &w);
-    hth_transfer_say(ctx, o->node, HTH_MSG_END, &w);
+        hth_wire_say(ctx, o->node, HTH_MSG_READY, &w);
+    hth_wire_say(ctx, o->node, HTH_MSG_END, &w);
 }
 
 static void say_offer(struct hth_ctx *ctx, struct offer *o, const struct hth_held *held, int ends)
@@ -135,7 +155,7 @@ static void say_offer(struct hth_ctx *ctx, struct offer *o, const struct hth_hel
     uint64_t wait = ctx->opts.retry_ms;
 
     o->due_ms = hth_now_ms(&ctx->clock) + (o->granted ? 4 * wait : wait);
-    hth_transfer_say(ctx, o->node, HTH_MSG_OFFER, &w);
+    hth_wire_say(ctx, o->node, HTH_MSG_OFFER, &w);
     if (ends)
         say_granted(ctx, o, held);
 }
@@ -169,7 +189,7 @@ int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct h
 static void refuse(
         struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w, int code, const char *text)
 {
-    hth_transfer_nak(ctx, from, w->save, w->id, HTH_NAK_WANT, code, text);
+    hth_wire_nak(ctx, from, w->save, w->id, HTH_NAK_WANT, code, text);
 }
 
 static void on_want(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
@@ -196,8 +216,8 @@ static void on_want(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w
             offer_end(ctx, o);
         return;
     }
-    o->due_ms = hth_now_ms(&ctx->clock) +
-                (o->offered ? 4 * (uint64_t)ctx->opts.retry_ms : HTH_LEASE_MS);
+    o->due_ms =
+            hth_now_ms(&ctx->clock) + (o->offered ? 4 * (uint64_t)ctx->opts.retry_ms : LEASE_MS);
     o->ranged |= w->len != 0;
     say_granted(ctx, o, held);
 }
@@ -207,7 +227,7 @@ static void keep_granted(struct hth_ctx *ctx, struct offer *o)
 {
     o->offered = 0;
     o->done = NULL;
-    o->due_ms = hth_now_ms(&ctx->clock) + HTH_LEASE_MS;
+    o->due_ms = hth_now_ms(&ctx->clock) + LEASE_MS;
 }
 
 static void on_pulled(struct hth_ctx *ctx, struct offer *o, const struct hth_wire *w)
@@ -331,4 +351,14 @@ uint64_t hth_offers_due_ms(const struct hth_ctx *ctx)
         if (o->due_ms < due)
             due = o->due_ms;
     return due;
+}
+
+void hth_offers_close(struct hth_ctx *ctx)
+{
+    struct offer *o;
+
+    while ((o = ctx->transfer->offers)) {
+        ctx->transfer->offers = o->next;
+        free(o);
+    }
 }

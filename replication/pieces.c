@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is pulled from whom. A source is asked (WANT) and grants (END); while it is granted, up to
- * four pieces are under way from it. The next piece goes to the source with the fewest under way,
- * then with the least given so far: equal sources serve equal parts, a slow one less.
- *
- *   NEW ──WANT──► ASKED ──END──► GRANTED ──pull failed──► AWAY ──time──► ASKED
- *                   └──NAK, other bytes, two wrong pieces, node gone──► OUT
+ * What moves fetches on: pieces are pulled, and what has come is looked at. While a source is
+ * GRANTED, up to four pieces are under way from it. The next piece goes to the source with the fewest
+ * under way, then with the least given so far: equal sources serve equal parts, a slow one less.
  *
  * A piece is right once its checksum was computed from the bytes that lie in the slot. Pieces of
  * all fetches share one budget of bytes in flight: recovery, then readers, then replicas, and
@@ -18,144 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WINDOW  4u /* pulls in flight per fetch and source */
 #define BUDGET  (UINT64_C(64) << 20)
 #define BUSY_MS 10u /* until a transport that had too many pulls is tried again */
-
-uint64_t hth_chunk_len(const struct hth_fetch *f, uint32_t chunk)
-{
-    uint64_t left = f->object.data_len - (uint64_t)chunk * HTH_CHUNK;
-
-    return left < HTH_CHUNK ? left : HTH_CHUNK;
-}
-
-/* ---- Sources ---------------------------------------------------------------------------------- */
-
-struct source *hth_source_find(struct hth_fetch *f, uint32_t node)
-{
-    for (uint32_t i = 0; i < f->sources; i++)
-        if (f->source[i].node == node)
-            return &f->source[i];
-    return NULL;
-}
-
-struct source *hth_source_add(struct hth_fetch *f, uint32_t node)
-{
-    struct source *s = hth_source_find(f, node);
-
-    if (s)
-        return s;
-    if (f->sources >= HTH_SOURCES_MAX)
-        return NULL;
-    s = realloc(f->source, (f->sources + 1) * sizeof(*s));
-    if (!s)
-        return NULL;
-    f->source = s;
-    s = &f->source[f->sources++];
-    *s = (struct source){ .node = node, .bad_unit = UNIT_NONE };
-    return s;
-}
-
-static uint64_t now_of(const struct hth_fetch *f)
-{
-    return hth_now_ms(&f->ctx->clock);
-}
-
-/* `first` at the first strike, then twice as long each time, up to eight retries. */
-static uint64_t backoff(const struct hth_fetch *f, const struct source *s, uint64_t first)
-{
-    uint64_t most = 8 * (uint64_t)f->ctx->opts.retry_ms;
-    uint64_t wait = first << (s->strikes < 6 ? s->strikes : 6);
-
-    return wait < most ? wait : most;
-}
-
-void hth_source_ask(struct hth_fetch *f, struct source *s)
-{
-    struct hth_wire w = { .save = f->save, .id = f->object.id };
-
-    if (!f->whole) {
-        w.off = f->off;
-        w.len = f->hi - f->off;
-    }
-    s->state = SOURCE_ASKED;
-    s->asked = 1;
-    s->due_ms = now_of(f) + backoff(f, s, f->ctx->opts.retry_ms);
-    hth_transfer_say(f->ctx, s->node, HTH_MSG_WANT, &w);
-}
-
-void hth_source_away(struct hth_fetch *f, struct source *s, int code)
-{
-    uint64_t retry = f->ctx->opts.retry_ms;
-
-    if (s->state == SOURCE_OUT || s->state == SOURCE_AWAY || !hth_fetch_runs(f))
-        return;
-    hth_fail(&f->cause, code, 0, "node %" PRIu32 ": %s", s->node, hearth_strerror(code));
-    s->state = SOURCE_AWAY;
-    /* A grant that has gone is asked for again at once; who stalls is given time. */
-    s->due_ms =
-            now_of(f) +
-            (code == HEARTH_EDENIED && !s->strikes
-                            ? 0
-                            : backoff(f, s, code == HEARTH_ETIMEOUT ? 4 * retry : 1 + retry / 4));
-    s->strikes++;
-    hth_say(&f->ctx->log, HEARTH_LOG_DEBUG, "source-away", HTH_SAVE " object '%s': %s",
-            HTH_SAVE_ARGS(f->save), f->object.name, f->cause.text);
-}
-
-void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char *text)
-{
-    if (s->state == SOURCE_OUT || !hth_fetch_runs(f))
-        return;
-    hth_fail(&f->cause, code, 0, "node %" PRIu32 ": %s", s->node, text);
-    s->state = SOURCE_OUT;
-    s->due_ms = HTH_NEVER;
-    hth_say(&f->ctx->log, HEARTH_LOG_DEBUG, "source-out", HTH_SAVE " object '%s': %s",
-            HTH_SAVE_ARGS(f->save), f->object.name, f->cause.text);
-}
-
-static void unit_text(uint32_t unit, char out[32])
-{
-    if (unit == UNIT_TABLE)
-        snprintf(out, 32, "its table");
-    else if (unit == UNIT_BLOCK)
-        snprintf(out, 32, "its block");
-    else if (unit == UNIT_FILE)
-        snprintf(out, 32, "the file");
-    else
-        snprintf(out, 32, "chunk %" PRIu32, unit);
-}
-
-void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const char *what)
-{
-    char text[200], name[32];
-
-    unit_text(unit, name);
-    s->bad++;
-    s->bad_unit = unit;
-    snprintf(text, sizeof(text), "%s %.150s", name, what);
-    hth_fail(&f->cause, HEARTH_ECORRUPT, 0, "node %" PRIu32 ": %s", s->node, text);
-    hth_say(&f->ctx->log, HEARTH_LOG_WARN, "bad-chunk",
-            HTH_SAVE " object '%s' from node %" PRIu32 ": %s", HTH_SAVE_ARGS(f->save),
-            f->object.name, s->node, text);
-    if (s->bad < HTH_BAD_MAX || s->state == SOURCE_OUT)
-        return;
-    hth_say(&f->ctx->log, HEARTH_LOG_WARN, "bad-peer",
-            "node %" PRIu32 " gave %" PRIu32 " wrong pieces of '%s' of " HTH_SAVE
-            " and is not asked for it any more: look at its memory",
-            s->node, s->bad, f->object.name, HTH_SAVE_ARGS(f->save));
-    hth_source_out(f, s, HEARTH_ECORRUPT, text);
-}
-
-/* A source that has not given this unit wrongly (UNIT_NONE: any source): else those that have
- * would wait for each other. */
-static int others_left(const struct hth_fetch *f, uint32_t bad_unit)
-{
-    for (uint32_t i = 0; i < f->sources; i++)
-        if (f->source[i].state != SOURCE_OUT &&
-                (bad_unit == UNIT_NONE || f->source[i].bad_unit != bad_unit))
-            return 1;
-    return 0;
-}
 
 /* ---- What next ---------------------------------------------------------------------------------- */
 
@@ -172,7 +34,7 @@ static uint32_t todo_from(const struct hth_fetch *f, uint32_t at)
 static uint32_t unit_for(struct hth_fetch *f, const struct source *s)
 {
     uint32_t n = f->chunk1 - f->chunk0, at;
-    int avoid = s->bad_unit != UNIT_NONE && others_left(f, s->bad_unit);
+    int avoid = s->bad_unit != UNIT_NONE && hth_sources_left(f, s->bad_unit);
 
     if (f->phase == PHASE_TABLE || f->phase == PHASE_BLOCK) {
         uint32_t unit = f->phase == PHASE_TABLE ? UNIT_TABLE : UNIT_BLOCK;
@@ -195,7 +57,7 @@ static struct source *choose(struct hth_fetch *f, uint32_t *out_unit)
         struct source *s = &f->source[i];
         uint32_t unit;
 
-        if (s->state != SOURCE_GRANTED || s->in_flight >= HTH_WINDOW || s->due_ms != HTH_NEVER)
+        if (s->state != SOURCE_GRANTED || s->in_flight >= WINDOW || s->due_ms != HTH_NEVER)
             continue;
         if (best && (s->in_flight > best->in_flight ||
                             (s->in_flight == best->in_flight && s->given >= best->given)))
@@ -304,20 +166,58 @@ static void check_done(struct hth_work *work)
     hth_fetches_settle(ctx);
 }
 
+static void phase_start(struct hth_fetch *f);
+
+static void phase_done(struct hth_work *work)
+{
+    struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
+    struct hth_ctx *ctx = f->ctx;
+
+    f->busy--;
+    if (hth_fetch_runs(f)) {
+        if (f->phase == PHASE_REUSE)
+            hth_check_reuse_done(f);
+        else if (hth_fetch_foreign(f))
+            hth_foreign_digest_done(f);
+        else
+            hth_check_table_done(f);
+        phase_start(f);
+    }
+    hth_pump(ctx);
+    hth_fetches_settle(ctx);
+}
+
+/* CHECK and REUSE are a worker's. */
+static void phase_start(struct hth_fetch *f)
+{
+    void (*run)(struct hth_work *) = f->phase == PHASE_REUSE ? hth_check_reuse_run
+                                     : hth_fetch_foreign(f)  ? hth_foreign_digest_run
+                                                             : hth_check_table_run;
+
+    if (f->phase != PHASE_CHECK && f->phase != PHASE_REUSE)
+        return;
+    f->busy++;
+    f->work = (struct hth_work){ .run = run, .done = phase_done };
+    f->ctx->workers.submit(f->ctx->workers.self, &f->work);
+}
+
 /* The bytes are here; 1: a worker has them now. */
 static int arrived(struct hth_fetch *f, struct piece *p)
 {
     struct source *s = &f->source[p->source];
 
-    hth_transfer_count(f->ctx, s->node, p->len);
+    hth_tally_add(&f->ctx->transfer->tally, s->node, p->len);
     if (p->unit == UNIT_TABLE) {
         f->table_got += p->len;
-        if (f->table_got == f->object.table_len)
-            hth_fetch_table_here(f);
+        if (f->table_got < f->object.table_len)
+            return 0;
+        hth_fetch_table_here(f);
+        phase_start(f);
     } else if (p->unit == UNIT_BLOCK) {
         hth_fetch_block_here(f, s);
     } else if (hth_fetch_foreign(f)) {
-        hth_foreign_arrived(f, p);
+        if (hth_foreign_arrived(f, p))
+            phase_start(f);
     } else if (hth_breaks(f->ctx, HTH_BREAK_VERIFY)) {
         chunk_right(f, s, p->unit);
     } else {
@@ -383,7 +283,7 @@ static int pull(struct hth_fetch *f, struct source *s, uint32_t unit, uint64_t b
     if (rc) {
         piece_put(p);
         if (rc == HEARTH_EBUSY)
-            s->due_ms = now_of(f) + BUSY_MS;
+            s->due_ms = hth_now_ms(&f->ctx->clock) + BUSY_MS;
         else if (rc == HEARTH_EINVAL)
             hth_source_out(f, s, rc, "its grant cannot be used");
         else
@@ -435,7 +335,7 @@ static void check_lost(struct hth_fetch *f)
     char text[HEARTH_ERROR_TEXT];
 
     if (!hth_fetch_runs(f) || f->busy || f->phase == PHASE_CHECK || f->phase == PHASE_REUSE ||
-            others_left(f, UNIT_NONE))
+            hth_sources_left(f, UNIT_NONE))
         return;
     snprintf(text, sizeof(text), "all %" PRIu32 " sources failed: %.400s", f->sources,
             f->cause.code ? f->cause.text : "there is none");

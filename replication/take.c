@@ -18,7 +18,7 @@ static int same_object(const struct hth_object *a, const struct hth_object *b)
 static void refuse(
         struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w, int code, const char *text)
 {
-    hth_transfer_nak(ctx, from, w->save, w->id, HTH_NAK_OFFER, code, text);
+    hth_wire_nak(ctx, from, w->save, w->id, HTH_NAK_OFFER, code, text);
 }
 
 static void join_offer(struct hth_fetch *f, uint32_t from, const struct hth_wire *w)
@@ -69,7 +69,7 @@ static void answer_here(struct hth_ctx *ctx, uint32_t from, const struct hth_wir
         refuse(ctx, from, w, HEARTH_EEXIST, "another object of that id is here");
     } else if (held->verified) {
         memcpy(pulled.digest, held->object.digest, HTH_DIGEST);
-        hth_transfer_say(ctx, from, HTH_MSG_PULLED, &pulled);
+        hth_wire_say(ctx, from, HTH_MSG_PULLED, &pulled);
     } else if (!hth_job_runs(ctx, held)) {
         (void)hth_verify_start(ctx, save, held, on_verified, ctx, NULL);
     }

@@ -2,9 +2,7 @@
 /* The front of the transfers: messages to the side they are for, time, joining and closing. */
 #include "transfer_parts.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 int hth_transfer_open(struct hth_ctx *ctx, const struct hth_transfer_events *events,
         struct hth_transfer **out, struct hearth_error *err)
@@ -19,57 +17,14 @@ int hth_transfer_open(struct hth_ctx *ctx, const struct hth_transfer_events *eve
     return HEARTH_OK;
 }
 
-void hth_transfer_say(
-        struct hth_ctx *ctx, uint32_t node, uint16_t type, const struct hth_wire *wire)
-{
-    unsigned char body[HTH_BODY_MAX];
-    int rc = hth_session_send(ctx->session, node, type, body, hth_wire_encode(wire, type, body));
-
-    if (rc) /* said again when nothing comes of it */
-        hth_say(&ctx->log, HEARTH_LOG_DEBUG, "transfer-lost", "node %" PRIu32 ": %s", node,
-                hearth_strerror(rc));
-}
-
-void hth_transfer_nak(struct hth_ctx *ctx, uint32_t node, struct hth_save_id save, uint64_t object,
-        enum hth_nak of, int code, const char *text)
-{
-    struct hth_wire w = { .save = save, .id = object, .of = of, .code = code };
-
-    snprintf(w.text, sizeof(w.text), "%s", text);
-    hth_transfer_say(ctx, node, HTH_MSG_NAK, &w);
-}
-
-void hth_transfer_count(struct hth_ctx *ctx, uint32_t node, uint64_t bytes)
-{
-    struct hth_transfer *t = ctx->transfer;
-    struct tally *tally;
-    uint32_t i = 0;
-
-    t->pulled += bytes;
-    while (i < t->tallies && t->tally[i].node != node)
-        i++;
-    if (i == t->tallies) {
-        tally = realloc(t->tally, (i + 1) * sizeof(*tally));
-        if (!tally)
-            return;
-        t->tally = tally;
-        t->tally[t->tallies++] = (struct tally){ .node = node };
-    }
-    t->tally[i].bytes += bytes;
-}
-
 void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out_per_node)
 {
-    struct hth_transfer *t = ctx->transfer;
+    const struct hth_tally *tally = &ctx->transfer->tally;
 
     if (out_total)
-        *out_total = t->pulled;
-    if (!out_per_node || !ctx->epoch)
-        return;
-    memset(out_per_node, 0, ctx->epoch->nodes * sizeof(*out_per_node));
-    for (uint32_t i = 0; i < t->tallies; i++)
-        if (t->tally[i].node < ctx->epoch->nodes)
-            out_per_node[t->tally[i].node] = t->tally[i].bytes;
+        *out_total = tally->total;
+    if (out_per_node && ctx->epoch)
+        hth_tally_read(tally, out_per_node, ctx->epoch->nodes);
 }
 
 /* Ours to hear? NAK and the rest of 32..38 go to the side that they answer. */
@@ -109,29 +64,22 @@ void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node)
     hth_fetches_settle(ctx);
 }
 
-static void stop(struct hth_ctx *ctx, const struct hth_save_id *save, const char *why)
-{
-    hth_offers_forget(ctx, save);
-    for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next)
-        if (!save || hth_save_cmp(f->save, *save) == 0)
-            hth_fetch_end(f, HEARTH_ECANCELED, why);
-}
-
 void hth_transfer_join(struct hth_ctx *ctx)
 {
     struct hth_transfer *t = ctx->transfer;
 
-    stop(ctx, NULL, "its epoch is over");
+    hth_offers_forget(ctx, NULL);
+    hth_fetches_stop(ctx, NULL, "its epoch is over");
     for (struct hth_fetch *f = t->fetches; f; f = f->next)
         for (uint32_t i = 0; i < f->sources; i++)
             f->source[i].asked = 0; /* those numbers are other nodes now */
-    t->pulled = 0;
-    t->tallies = 0;
+    hth_tally_reset(&t->tally);
 }
 
 void hth_transfer_forget(struct hth_ctx *ctx, struct hth_save_id save)
 {
-    stop(ctx, &save, "its save is freed");
+    hth_offers_forget(ctx, &save);
+    hth_fetches_stop(ctx, &save, "its save is freed");
 }
 
 void hth_transfer_tick(struct hth_ctx *ctx)
@@ -154,20 +102,12 @@ uint64_t hth_transfer_due_ms(const struct hth_ctx *ctx)
 void hth_transfer_close(struct hth_ctx *ctx)
 {
     struct hth_transfer *t = ctx->transfer;
-    struct hth_fetch *f;
-    struct offer *o;
 
     if (!t)
         return;
-    while ((o = t->offers)) {
-        t->offers = o->next;
-        free(o);
-    }
-    while ((f = t->fetches)) {
-        t->fetches = f->next;
-        hth_fetch_free(f);
-    }
-    free(t->tally);
+    hth_offers_close(ctx);
+    hth_fetches_close(ctx);
+    hth_tally_fini(&t->tally);
     free(t);
     ctx->transfer = NULL;
 }

@@ -1,48 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of a transfer know of each other: transfer.c is the front, offer.c the holder's
- * side, take.c the receiver's; fetch.c one fetch in its phases, fetch_end.c its end,
- * fetch_foreign.c how a file without a table is fetched, pieces.c what is pulled from whom.
+ * What the files of a transfer know of each other. Each calls only those below it:
+ *
+ *   transfer.c                        the front: messages, time, joining and closing
+ *   ├─ offer.c                        holder's side
+ *   ├─ take.c                         what holders say to a receiver
+ *   └─ pieces.c                       what moves fetches on: pulls, and works on what has come
+ *      fetch_check.c fetch_foreign.c  what has come is looked at: with a table, without one
+ *      fetch.c                        how a fetch begins
+ *      fetch_end.c                    how it ends
+ *      source.c                       the nodes that a fetch pulls from
+ *   wire.c tally.c                    messages; who has given how much
  */
 /* For this folder alone. */
 #ifndef REPLICATION_TRANSFER_PARTS_H
 #define REPLICATION_TRANSFER_PARTS_H
 
+#include "tally.h"
+#include "transfer.h"
 #include "wire.h"
 
-#include "transfer.h"
+#define HTH_BAD_MAX 2u /* wrong pieces before a source is not asked any more */
 
-#define HTH_WINDOW       4u     /* pulls in flight per fetch and source */
-#define HTH_SOURCES_MAX  64u    /* of one fetch */
-#define HTH_BAD_MAX      2u     /* wrong pieces before a source is not asked any more */
-#define HTH_OFFER_GRANTS 4u     /* of an object to one node: connections, slots that it had */
-#define HTH_LEASE_MS     60000u /* a grant that was wanted and never released */
-
-/* ---- Holder's side ---- */
-
-/* One object and one node: offered until pulled, or just granted because the node wanted it. */
-struct offer {
-    struct hth_save_id save;
-    uint64_t object;
-    uint32_t node;
-    int offered;
-    int told;         /* `done` has heard that the node has no room */
-    int ranged;       /* a range was wanted too: PULLED is not the end */
-    uint32_t granted; /* grants that are good, the newest last */
-    struct hth_grant grant[HTH_OFFER_GRANTS];
-    struct hth_slot *slot[HTH_OFFER_GRANTS]; /* leased */
-    uint64_t due_ms;
-    hth_offered_fn *done;
-    void *self;
-    struct offer *next;
-};
-
-/* ---- Receiver's side ---- */
-
-#define UNIT_FILE  (UINT32_MAX - 3) /* foreign: all of it */
-#define UNIT_TABLE (UINT32_MAX - 2)
-#define UNIT_BLOCK (UINT32_MAX - 1)
-#define UNIT_NONE  UINT32_MAX
+#define UNIT_FILE   (UINT32_MAX - 3) /* foreign: all of it */
+#define UNIT_TABLE  (UINT32_MAX - 2)
+#define UNIT_BLOCK  (UINT32_MAX - 1)
+#define UNIT_NONE   UINT32_MAX
 
 enum source_state {
     SOURCE_NEW,   /* to be asked at the next tick */
@@ -137,10 +120,7 @@ struct hth_fetch {
     struct hth_fetch *next;
 };
 
-struct tally {
-    uint32_t node;
-    uint64_t bytes;
-};
+struct offer;
 
 struct hth_transfer {
     struct hth_transfer_events events;
@@ -149,17 +129,31 @@ struct hth_transfer {
     uint64_t in_flight;        /* bytes being pulled */
     uint64_t turn;
     int pumping, settling;
-    uint64_t pulled;
-    struct tally *tally; /* [tallies] */
-    uint32_t tallies;
+    struct hth_tally tally;
 };
 
-/* transfer.c */
-void hth_transfer_say(
-        struct hth_ctx *ctx, uint32_t node, uint16_t type, const struct hth_wire *wire);
-void hth_transfer_nak(struct hth_ctx *ctx, uint32_t node, struct hth_save_id save, uint64_t object,
-        enum hth_nak of, int code, const char *text);
-void hth_transfer_count(struct hth_ctx *ctx, uint32_t node, uint64_t bytes);
+static inline int hth_fetch_runs(const struct hth_fetch *f)
+{
+    return f->phase < PHASE_ENDING;
+}
+
+static inline int hth_fetch_foreign(const struct hth_fetch *f)
+{
+    return f->object.kind == HTH_OBJECT_FOREIGN;
+}
+
+/* Chunks are counted from here on in the file. */
+static inline uint64_t hth_fetch_data_at(const struct hth_fetch *f)
+{
+    return hth_fetch_foreign(f) ? 0 : HTH_BLOCK;
+}
+
+static inline uint64_t hth_chunk_len(const struct hth_fetch *f, uint32_t chunk)
+{
+    uint64_t left = f->object.data_len - (uint64_t)chunk * HTH_CHUNK;
+
+    return left < HTH_CHUNK ? left : HTH_CHUNK;
+}
 
 /* offer.c */
 void hth_offer_message(
@@ -168,56 +162,58 @@ void hth_offers_peer_down(struct hth_ctx *ctx, uint32_t node);
 void hth_offers_forget(struct hth_ctx *ctx, const struct hth_save_id *save); /* NULL: all */
 void hth_offers_tick(struct hth_ctx *ctx, uint64_t now);
 uint64_t hth_offers_due_ms(const struct hth_ctx *ctx);
+void hth_offers_close(struct hth_ctx *ctx);
 
-/* fetch.c */
-int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
-        struct hearth_error *err); /* nobody is asked yet */
-/* The whole object that is on its way; NULL. */
-struct hth_fetch *hth_fetch_find(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object);
-void hth_fetch_tidy(const struct hth_fetch *f); /* a save that nothing came of is not left behind */
-void hth_fetch_keep_old(struct hth_fetch *f, int verified); /* the copy that was here stays */
-void hth_fetch_table_here(struct hth_fetch *f);
-void hth_fetch_block_here(struct hth_fetch *f, struct source *s);
-void hth_fetch_data_here(struct hth_fetch *f); /* no chunk is left */
-void hth_fetch_complete(struct hth_fetch *f);  /* all of it is here and right */
-
-/* fetch_foreign.c */
-static inline int hth_fetch_foreign(const struct hth_fetch *f)
-{
-    return f->object.kind == HTH_OBJECT_FOREIGN;
-}
-/* Chunks are counted from here on in the file. */
-static inline uint64_t hth_fetch_data_at(const struct hth_fetch *f)
-{
-    return hth_fetch_foreign(f) ? 0 : HTH_BLOCK;
-}
-int hth_foreign_from(struct hth_fetch *f, const struct source *s); /* 1: s is the one to ask */
-void hth_foreign_begin(struct hth_fetch *f, struct source *s);     /* a chunk is asked of s */
-void hth_foreign_arrived(struct hth_fetch *f, struct piece *p);
-
-/* take.c */
-void hth_fetch_message(
-        struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *wire);
-
-/* fetch_end.c */
-void hth_fetch_end(struct hth_fetch *f, int code, const char *text); /* text NULL: f->err is set */
-void hth_fetches_settle(struct hth_ctx *ctx); /* outcomes are told; may start and end others */
-void hth_fetches_tick(struct hth_ctx *ctx, uint64_t now);
-uint64_t hth_fetches_due_ms(const struct hth_ctx *ctx);
-void hth_fetch_free(struct hth_fetch *f);
-
-/* pieces.c */
-void hth_pump(struct hth_ctx *ctx); /* pull what may be pulled now */
-uint64_t hth_chunk_len(const struct hth_fetch *f, uint32_t chunk);
-static inline int hth_fetch_runs(const struct hth_fetch *f)
-{
-    return f->phase < PHASE_ENDING;
-}
+/* source.c */
 struct source *hth_source_find(struct hth_fetch *f, uint32_t node);
 struct source *hth_source_add(struct hth_fetch *f, uint32_t node); /* or there already; NULL */
 void hth_source_ask(struct hth_fetch *f, struct source *s);
 void hth_source_away(struct hth_fetch *f, struct source *s, int code);
 void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char *text);
 void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const char *what);
+/* One that is not out and has not given this unit wrongly; UNIT_NONE: that is not out. */
+int hth_sources_left(const struct hth_fetch *f, uint32_t bad_unit);
+
+/* fetch_end.c */
+void hth_fetch_end(struct hth_fetch *f, int code, const char *text); /* text NULL: f->err is set */
+void hth_fetch_complete(struct hth_fetch *f);               /* all of it is here and right */
+void hth_fetch_keep_old(struct hth_fetch *f, int verified); /* the copy that was here stays */
+void hth_fetch_tidy(const struct hth_fetch *f); /* a save that nothing came of is not left behind */
+void hth_fetch_free(struct hth_fetch *f);
+void hth_fetches_stop(struct hth_ctx *ctx, const struct hth_save_id *save, /* NULL: all */
+        const char *why);
+void hth_fetches_settle(struct hth_ctx *ctx); /* outcomes are told; may start and end others */
+void hth_fetches_tick(struct hth_ctx *ctx, uint64_t now);
+uint64_t hth_fetches_due_ms(const struct hth_ctx *ctx);
+void hth_fetches_close(struct hth_ctx *ctx);
+
+/* fetch.c */
+int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
+        struct hearth_error *err); /* nobody is asked yet */
+/* The whole object that is on its way; NULL. */
+struct hth_fetch *hth_fetch_find(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object);
+
+/* fetch_check.c. run: of f->work, on a worker; done: what follows from it, phase by phase. */
+void hth_fetch_table_here(struct hth_fetch *f);
+void hth_check_table_run(struct hth_work *work);
+void hth_check_table_done(struct hth_fetch *f);
+void hth_check_reuse_run(struct hth_work *work);
+void hth_check_reuse_done(struct hth_fetch *f);
+void hth_fetch_data_here(struct hth_fetch *f); /* no chunk is left */
+void hth_fetch_block_here(struct hth_fetch *f, struct source *s);
+
+/* fetch_foreign.c */
+int hth_foreign_from(struct hth_fetch *f, const struct source *s);   /* 1: s is the one to ask */
+void hth_foreign_begin(struct hth_fetch *f, struct source *s);       /* a chunk is asked of s */
+int hth_foreign_arrived(struct hth_fetch *f, const struct piece *p); /* 1: all, to be CHECKed */
+void hth_foreign_digest_run(struct hth_work *work);
+void hth_foreign_digest_done(struct hth_fetch *f);
+
+/* pieces.c */
+void hth_pump(struct hth_ctx *ctx); /* pull what may be pulled now */
+
+/* take.c */
+void hth_fetch_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *wire);
 
 #endif

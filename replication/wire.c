@@ -15,6 +15,7 @@
 #include "wire.h"
 
 #include "core/format/record.h"
+#include <stdio.h>
 
 static void grant_write(struct hth_writer *w, const struct hth_grant *g)
 {
@@ -145,4 +146,25 @@ int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *bo
         return HEARTH_EPROTO;
     }
     return r.bad || r.pos != len || hth_save_none(out->save) ? HEARTH_EPROTO : HEARTH_OK;
+}
+
+/* ---- Saying ------------------------------------------------------------------------------------- */
+
+void hth_wire_say(struct hth_ctx *ctx, uint32_t node, uint16_t type, const struct hth_wire *wire)
+{
+    unsigned char body[HTH_BODY_MAX];
+    int rc = hth_session_send(ctx->session, node, type, body, hth_wire_encode(wire, type, body));
+
+    if (rc) /* said again when nothing comes of it */
+        hth_say(&ctx->log, HEARTH_LOG_DEBUG, "transfer-lost", "node %" PRIu32 ": %s", node,
+                hearth_strerror(rc));
+}
+
+void hth_wire_nak(struct hth_ctx *ctx, uint32_t node, struct hth_save_id save, uint64_t object,
+        enum hth_nak of, int code, const char *text)
+{
+    struct hth_wire w = { .save = save, .id = object, .of = of, .code = code };
+
+    snprintf(w.text, sizeof(w.text), "%s", text);
+    hth_wire_say(ctx, node, HTH_MSG_NAK, &w);
 }

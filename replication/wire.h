@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The messages between owner and holder, to and from bytes. */
+/* The messages between owner and holder: to and from bytes, and to a node. */
 /* For this folder alone. */
 #ifndef REPLICATION_WIRE_H
 #define REPLICATION_WIRE_H
 
-#include "core/format/manifest.h"
-#include "transport/session.h"
+#include "ctx.h"
 
 #define HTH_WIRE_TEXT   160u  /* bytes of a NAK's text, no terminator counted */
 #define HTH_WIRE_CHUNKS 1024u /* checksums in a READY */
@@ -33,5 +32,10 @@ size_t hth_wire_encode(const struct hth_wire *w, uint16_t type, unsigned char *o
 
 /* 0 or HEARTH_EPROTO: not one of ours, of any length or content. */
 int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *body, size_t len);
+
+/* To a node. What is lost is said again by whoever hears nothing. */
+void hth_wire_say(struct hth_ctx *ctx, uint32_t node, uint16_t type, const struct hth_wire *wire);
+void hth_wire_nak(struct hth_ctx *ctx, uint32_t node, struct hth_save_id save, uint64_t object,
+        enum hth_nak of, int code, const char *text);
 
 #endif
