@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A member's part of commit: joining, begin and its refusals, events and questions. The parts of the
- * machine are drawn in commit_state.h: tracks.c keeps the saves under way, member.c says facts
- * upwards and repeats them, word.c does what the coordinator says, coordinate.c is the coordinator.
- */
+/* The front of the commit: joining, begin and its refusals, events and questions. */
 #include "commit_state.h"
 
 #include "core/base/bytes.h"
@@ -11,22 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-void commit_level(struct hth_commit *c, struct track *t, enum hearth_level level)
-{
-    if (t->level >= level)
-        return;
-    t->level = level;
-    c->events.on_level(c->events.self, t->id, HTH_NODE_NONE, level, 0, HEARTH_OK, "");
-}
-
-struct local_rank *commit_local(struct hth_commit *c, uint32_t rank)
-{
-    for (uint32_t i = 0; i < c->locals; i++)
-        if (c->local[i].rank == rank)
-            return &c->local[i];
-    return NULL;
-}
 
 /* ---- Joining ---------------------------------------------------------------------------- */
 
@@ -43,48 +23,20 @@ int hth_commit_open(struct hth_ctx *ctx, const struct hth_commit_events *events,
     return HEARTH_OK;
 }
 
-static int find_locals(struct hth_commit *c, struct hearth_error *err)
-{
-    const struct hth_epoch *e = c->ctx->epoch;
-    uint32_t n = 0;
-
-    for (uint32_t r = 0; r < e->world; r++)
-        n += e->rank_node[r] == e->self;
-    free(c->local);
-    c->locals = 0;
-    c->local = calloc(n ? n : 1, sizeof(*c->local));
-    if (!c->local)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "%" PRIu32 " ranks", n);
-    for (uint32_t r = 0; r < e->world; r++)
-        if (e->rank_node[r] == e->self)
-            c->local[c->locals++] = (struct local_rank){ .rank = r, .last_step = HTH_NEVER };
-    return HEARTH_OK;
-}
-
 int hth_commit_join(struct hth_commit *c, struct hearth_error *err)
 {
-    const struct hth_ctx_opts *o = &c->ctx->opts;
-    char text[160];
     int rc;
 
     while (c->tracks)
         track_remove(c, c->tracks);
-    hth_placement_fini(&c->placement);
-    free(c->override);
-    c->override = NULL;
-    c->overrides = 0;
-    c->serial = 0;
     c->running = 0;
     c->look = 0;
     c->silent_since_ms = 0;
     c->chosen = (struct hth_save_id){ 0 };
-    rc = hth_placement_make(
-            &c->placement, c->ctx->epoch, o->copies, o->min_copies, (int)o->allow_degraded, err);
+    rc = holders_make(c, err);
     if (rc)
         return rc;
-    hth_placement_text(&c->placement, c->ctx->epoch, text, sizeof(text));
-    hth_say(&c->ctx->log, HEARTH_LOG_INFO, "placement", "%s", text);
-    return find_locals(c, err);
+    return locals_make(c, err);
 }
 
 void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen)
@@ -165,7 +117,7 @@ static int no_room(struct hth_commit *c, struct hth_save_id id, struct hearth_er
 static int next_attempt(struct hth_commit *c, uint32_t rank, uint64_t step, struct hth_save_id *out,
         struct hearth_error *err)
 {
-    struct local_rank *l = commit_local(c, rank);
+    struct local_rank *l = local_find(c, rank);
     const struct hth_epoch *e = c->ctx->epoch;
 
     if (!c->running || !l)
@@ -190,7 +142,7 @@ static int next_attempt(struct hth_commit *c, uint32_t rank, uint64_t step, stru
 
 int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step, struct hearth_error *err)
 {
-    const struct local_rank *l = commit_local(c, rank);
+    const struct local_rank *l = local_find(c, rank);
     const struct hth_epoch *e = c->ctx->epoch;
 
     if (!c->running || !l)
@@ -237,33 +189,8 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
     t = track_get(c, id);
     if (!t)
         return hth_fail(err, HEARTH_ENOMEM, 0, HTH_SAVE, HTH_SAVE_ARGS(id));
-    t->rank[commit_local(c, rank) - c->local] |= RANK_BEGUN;
+    t->rank[local_find(c, rank) - c->local] |= RANK_BEGUN;
     return HEARTH_OK;
-}
-
-void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, const char *text)
-{
-    unsigned char body[SAVE_BYTES + 4 + 200];
-    char cut[200];
-    struct track *t;
-    size_t len;
-
-    if (recall(c, save))
-        return;
-    t = track_get(c, save);
-    if (!t)
-        return;
-    t->failing = 1;
-    t->fail_code = code;
-    snprintf(t->why, sizeof(t->why), "node %.40s: %.150s",
-            c->ctx->epoch->member[c->ctx->epoch->self].node, text);
-    snprintf(cut, sizeof(cut), "%s", t->why);
-    len = strlen(cut);
-    save_put(body, save);
-    hth_put32(body + SAVE_BYTES, (uint32_t)code);
-    memcpy(body + SAVE_BYTES + 4, cut, len);
-    t->repeat_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
-    hth_tree_up(c->ctx, HTH_KIND_FAILED, body, SAVE_BYTES + 4 + len);
 }
 
 /* ---- Events ---------------------------------------------------------------------------------- */
@@ -293,19 +220,23 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         word_assign(c, bytes, len);
 }
 
-/* Say again what has had no effect yet. */
-static void repeat(struct hth_commit *c, struct track *t)
+void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
 {
-    struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+    if (hth_is_coordinator(c->ctx)) {
+        coord_lost(c, node);
+        return;
+    }
+    if (node == 0 && !c->silent_since_ms)
+        c->silent_since_ms = hth_now_ms(&c->ctx->clock);
+    fact_lost(c, node);
+}
 
-    if (t->failing && !hth_is_coordinator(c->ctx))
-        hth_commit_fail(c, t->id, t->fail_code, t->why);
-    else if (t->done_sent && (!s || !s->has_manifest))
-        member_send_done(c, t, s);
-    else if (t->promised)
-        member_send_promise(c, t);
-    else if (t->held && !t->complete)
-        member_send_held(c, t);
+void hth_commit_peer_up(struct hth_commit *c, uint32_t node)
+{
+    if (node == 0)
+        c->silent_since_ms = 0;
+    if (hth_is_coordinator(c->ctx))
+        coord_returned(c, node);
 }
 
 /* Whom an undecided save waits for: for the coordinator its members, for these the coordinator. */
@@ -353,7 +284,7 @@ void hth_commit_tick(struct hth_commit *c)
         if (now_ms < t->repeat_ms)
             continue;
         t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
-        repeat(c, t);
+        facts_repeat(c, t);
     }
     if (hth_is_coordinator(c->ctx))
         coord_tick(c, now_ms);
@@ -400,23 +331,6 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
         return HEARTH_ENOENT;
     }
     return HEARTH_OK;
-}
-
-enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at)
-{
-    const struct hth_keep *k = &c->ctx->keep;
-
-    if (!c->ctx->epoch || k->epoch != c->ctx->epoch->epoch || c->silent_since_ms)
-        return HTH_KEPT_UNSURE;
-    return hth_keep_degraded(k, (int)at) ? HTH_KEPT_DEGRADED : HTH_KEPT_PROTECTED;
-}
-
-uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at)
-{
-    uint64_t now_ms = c->ctx->clock.wall_ms(c->ctx->clock.self);
-    uint64_t since_ms = c->ctx->keep.since_ms[at];
-
-    return now_ms > since_ms ? (now_ms - since_ms) / 1000 : 0;
 }
 
 /* Its part is all with us, so that the coordinator may have decided it by now. */
@@ -490,8 +404,7 @@ void hth_commit_close(struct hth_commit *c)
         return;
     while (c->tracks)
         track_remove(c, c->tracks);
-    hth_placement_fini(&c->placement);
-    free(c->override);
+    holders_fini(c);
     free(c->local);
     free(c);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What commit.c (a member's part) and coordinate.c (the coordinator's) share: one `track` per save
- * that is under way in this epoch or being protected again.
+ * What the files of the commit share: one `track` per save that is under way in this epoch or being
+ * protected again.
  *
  *   member:       OPEN ──all local ranks done──► DONE ──manifest, raw objects──► HELD ──all that is
  *                 assigned to us sealed──► PROMISED        each fact repeated until it had its effect
@@ -9,6 +9,17 @@
  *                 PROMISE of enough → keep record → PROTECTED;  failure or deadline → CANCELLED
  *
  *   any state ──PROTECTED or CANCELLED heard──► gone
+ *
+ * Each file calls only those below it. What one node says to another comes back in at the top, also
+ * when both are the coordinator.
+ *
+ *   commit.c                       the front: begin, events, time, questions
+ *   ├─ coordinate.c                the coordinator: gathers facts, decides each save once
+ *   └─ word.c                      the coordinator's word, carried out by every member
+ *      member.c                    what makes a member's facts true: objects sealed, copied, repaired
+ *      facts.c                     what a member says to the coordinator
+ *   tracks.c  locals.c  holders.c  kept.c     saves under way and decided; this node's ranks; who
+ *                                  holds copies of whom; the keep record
  */
 /* For this folder alone. */
 #ifndef HEARTH_REPLICATION_COMMIT_STATE_H
@@ -102,28 +113,44 @@ void remember(struct hth_commit *c, struct hth_save_id id, enum hearth_level lev
         int code, const char *text);
 const struct outcome *recall(const struct hth_commit *c, struct hth_save_id id);
 
+void track_level(struct hth_commit *c, struct track *t, enum hearth_level level); /* told */
 void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, int degraded,
         int code, const char *text); /* remembered, removed, told */
 
-/* commit.c */
-void commit_level(struct hth_commit *c, struct track *t, enum hearth_level level);
-struct local_rank *commit_local(struct hth_commit *c, uint32_t rank);
+/* locals.c */
+int locals_make(struct hth_commit *c, struct hearth_error *err); /* of a new epoch */
+struct local_rank *local_find(struct hth_commit *c, uint32_t rank);
+int local_owns(const struct hth_ctx *ctx, const struct hth_held *h); /* a local rank's object */
 
-/* member.c; the facts are also said at the coordinator for itself. */
-int is_ours(const struct hth_ctx *ctx, const struct hth_held *h); /* a local rank's object */
-void member_done(struct hth_commit *c, struct track *t);          /* DONE if due */
-void member_copied(struct hth_commit *c, struct track *t, uint32_t rank);
+/* holders.c; hth_commit_holders() too */
+int holders_make(struct hth_commit *c, struct hearth_error *err); /* of a new epoch */
+void holders_fini(struct hth_commit *c);
+int holders_have(
+        struct hth_commit *c, uint32_t rank, uint32_t node); /* node is rank's or holds it */
+void holders_set(struct hth_commit *c, const struct override *o);
+/* Coordinator: `node` is lost; its copies move to others, or are stuck. */
+void holders_lost(struct hth_commit *c, uint32_t node, uint32_t *out_moved, uint32_t *out_stuck);
+
+/* kept.c; hth_commit_kept() and hth_commit_kept_s() too */
+void kept_degraded(struct hth_commit *c); /* a member is lost: so are copies of what is kept */
+int kept_write(struct hth_commit *c, const struct hth_keep *keep);
+struct hth_keep kept_with(const struct hth_ctx *ctx, struct hth_save_id save, uint32_t degraded);
+
+/* facts.c; hth_commit_fail() too */
+void fact_done(struct hth_commit *c, struct track *t, struct hth_held_save *s);
+void fact_held(struct hth_commit *c, const struct track *t);
+void fact_promise(struct hth_commit *c, const struct track *t);
+void fact_lost(struct hth_commit *c, uint32_t node);
+void facts_repeat(struct hth_commit *c, struct track *t); /* what has had no effect yet */
+
+/* member.c */
 void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h);
-void member_send_done(struct hth_commit *c, struct track *t, struct hth_held_save *s);
-void member_send_held(struct hth_commit *c, const struct track *t);
-void member_send_promise(struct hth_commit *c, const struct track *t);
 void member_check(struct hth_commit *c, struct track *t); /* HELD and PROMISE if due */
 void member_repair(struct hth_commit *c, struct track *t);
-void member_want_raws(struct hth_commit *c, struct hth_held_save *s);
-void member_verify(struct hth_commit *c, struct track *t);
+/* The manifest is here: what it names is asked for, verified, promised. */
+void member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s);
 
 /* word.c */
-void word_degraded(struct hth_commit *c); /* a member is lost: so are copies of what is kept */
 void word_complete(struct hth_commit *c, struct hth_save_id save);
 void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len);
 void word_cancelled(struct hth_commit *c, const unsigned char *bytes, size_t len);

@@ -140,11 +140,7 @@ static int make_manifest(struct hth_commit *c, struct track *t, struct hearth_er
     rc = hth_held_set_manifest(ctx, s, bytes, len, err);
     if (rc)
         return rc;
-    member_want_raws(c, s);
-    if (t->repair_ms == HTH_NEVER)
-        t->repair_ms = hth_now_ms(&ctx->clock) + 2 * (uint64_t)ctx->opts.dead_ms;
-    member_verify(c, t);
-    member_check(c, t);
+    member_manifest(c, t, s);
     return HEARTH_OK;
 }
 
@@ -216,38 +212,10 @@ static int is_protected(struct hth_commit *c, const struct track *t, int *out_de
     return 1;
 }
 
-/* The list with `save` in front. A save that is protected again keeps its age; of older ones that
- * an earlier epoch decided nobody has counted the copies in this one. */
-static struct hth_keep next_keep(
-        const struct hth_ctx *ctx, struct hth_save_id save, uint32_t degraded)
-{
-    const struct hth_keep *old = &ctx->keep;
-    struct hth_keep keep = { .epoch = ctx->epoch->epoch,
-        .dropped = old->dropped,
-        .saves = 1,
-        .bads = old->bads,
-        .degraded = degraded };
-    int at = hth_keep_at(old, save);
-
-    keep.serial = old->epoch == keep.epoch ? old->serial + 1 : 1;
-    keep.save[0] = save;
-    keep.since_ms[0] = at >= 0 ? old->since_ms[at] : ctx->clock.wall_ms(ctx->clock.self);
-    memcpy(keep.bad, old->bad, sizeof(keep.bad));
-    for (uint32_t i = 0; i < old->saves && keep.saves < ctx->opts.keep; i++)
-        if (hth_save_cmp(old->save[i], save) < 0) {
-            uint32_t unsure = old->epoch != keep.epoch || hth_keep_degraded(old, (int)i);
-
-            keep.degraded |= unsure << keep.saves;
-            keep.since_ms[keep.saves] = old->since_ms[i];
-            keep.save[keep.saves++] = old->save[i];
-        }
-    return keep;
-}
-
 static void decide_protected(struct hth_commit *c, const struct track *t, int degraded)
 {
     struct hth_ctx *ctx = c->ctx;
-    struct hth_keep keep = next_keep(ctx, t->id, (uint32_t)degraded);
+    struct hth_keep keep = kept_with(ctx, t->id, (uint32_t)degraded);
     unsigned char record[HTH_KEEP_BYTES];
     struct hearth_error err;
 
@@ -394,41 +362,18 @@ void coord_say_assign(struct hth_commit *c, uint32_t node)
         hth_tree_to(c->ctx, node, HTH_KIND_ASSIGN, body, w.len);
 }
 
-static int move_copy(struct hth_commit *c, uint32_t rank, uint32_t copy)
-{
-    struct override *more = realloc(c->override, (c->overrides + 1) * sizeof(*more));
-    uint32_t to;
-
-    if (!more)
-        return 0;
-    c->override = more;
-    to = hth_placement_replace(&c->placement, c->ctx->epoch, c->ctx->down, rank, copy);
-    if (to == HTH_NODE_NONE)
-        return 0;
-    c->placement.holder[rank * c->placement.copies + copy] = to;
-    more[c->overrides++] = (struct override){ rank, copy, to };
-    return 1;
-}
-
 void coord_lost(struct hth_commit *c, uint32_t node)
 {
     struct hth_ctx *ctx = c->ctx;
-    uint32_t moved = 0;
-    uint32_t stuck = 0;
+    uint32_t moved;
+    uint32_t stuck;
 
     if (node >= ctx->epoch->nodes || ctx->down[node])
         return;
     ctx->down[node] = 1;
-    for (uint32_t r = 0; r < c->placement.world; r++)
-        for (uint32_t i = 0; i < c->placement.copies; i++)
-            if (c->placement.holder[r * c->placement.copies + i] == node) {
-                int ok = move_copy(c, r, i);
-
-                moved += (uint32_t)ok;
-                stuck += (uint32_t)!ok;
-            }
+    holders_lost(c, node, &moved, &stuck);
     c->serial++;
-    word_degraded(c);
+    kept_degraded(c);
     hth_say(&ctx->log, HEARTH_LOG_WARN, "peer-lost",
             "node %s is lost: %" PRIu32 " ranks' copies move to others, %" PRIu32
             " have nowhere to go",

@@ -15,98 +15,36 @@
 
 /* ---- DONE --------------------------------------------------------------------------------- */
 
-#define DONE_HEAD  (SAVE_BYTES + 16u)
-#define DONE_COUNT ((HTH_TREE_MAX - DONE_HEAD) / HTH_MANIFEST_OBJECT)
-
-int is_ours(const struct hth_ctx *ctx, const struct hth_held *h)
-{
-    return h->object.owner < ctx->epoch->world &&
-           ctx->epoch->rank_node[h->object.owner] == ctx->epoch->self;
-}
-
 static int all_sealed(struct hth_commit *c, const struct track *t, const struct hth_held_save *s)
 {
     for (uint32_t i = 0; i < c->locals; i++)
         if (!(t->rank[i] & RANK_DONE))
             return 0;
     for (const struct hth_held *h = s ? s->held : NULL; h; h = h->next)
-        if (is_ours(c->ctx, h) && h->state != HTH_HELD_SEALED)
+        if (local_owns(c->ctx, h) && h->state != HTH_HELD_SEALED)
             return 0;
     return 1;
 }
 
-void member_send_done(struct hth_commit *c, struct track *t, struct hth_held_save *s)
-{
-    unsigned char body[HTH_TREE_MAX];
-    uint32_t count = 0;
-    uint32_t part = 0;
-    uint32_t parts;
-    uint32_t total = 0;
-
-    for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
-        total += is_ours(c->ctx, h);
-    parts = total ? (total + DONE_COUNT - 1) / DONE_COUNT : 1;
-    save_put(body, t->id);
-    for (struct hth_held *h = s ? s->held : NULL; h || part < parts; h = h ? h->next : NULL) {
-        if (h && is_ours(c->ctx, h))
-            hth_object_encode(&h->object, body + DONE_HEAD + HTH_MANIFEST_OBJECT * count++);
-        if (count < DONE_COUNT && h)
-            continue;
-        hth_put32(body + SAVE_BYTES, part++);
-        hth_put32(body + SAVE_BYTES + 4, parts);
-        hth_put32(body + SAVE_BYTES + 8, count);
-        hth_put32(body + SAVE_BYTES + 12, 0);
-        hth_tree_up(c->ctx, HTH_KIND_DONE, body, DONE_HEAD + HTH_MANIFEST_OBJECT * count);
-        count = 0;
-    }
-    t->done_sent = 1;
-}
-
-void member_done(struct hth_commit *c, struct track *t)
+static void member_done(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
     if (t->done_sent || t->recovered || t->failing || !all_sealed(c, t, s))
         return;
-    commit_level(c, t, HEARTH_SEALED);
+    track_level(c, t, HEARTH_SEALED);
     t->repeat_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
-    member_send_done(c, t, s);
+    fact_done(c, t, s);
 }
 
 /* ---- Copies ------------------------------------------------------------------------------- */
 
-uint32_t hth_commit_holders(struct hth_commit *c, uint32_t rank, uint32_t *out)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < c->placement.copies && i < HTH_COPIES_MAX; i++) {
-        uint32_t node = c->placement.holder[rank * c->placement.copies + i];
-
-        if (node != HTH_NODE_NONE)
-            out[n++] = node;
-    }
-    return n;
-}
-
-static int holds_for(struct hth_commit *c, uint32_t rank, uint32_t node)
-{
-    uint32_t holder[HTH_COPIES_MAX];
-    uint32_t n = hth_commit_holders(c, rank, holder);
-
-    if (c->ctx->epoch->rank_node[rank] == node)
-        return 1;
-    for (uint32_t i = 0; i < n; i++)
-        if (holder[i] == node)
-            return 1;
-    return 0;
-}
-
 /* A rank is COPIED when each of its objects is sealed and was pulled by min_copies others; where
  * there are no others, that is at once. */
-void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
+static void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
-    struct local_rank *l = commit_local(c, rank);
+    struct local_rank *l = local_find(c, rank);
     uint32_t holder[HTH_COPIES_MAX];
     uint32_t can = hth_commit_holders(c, rank, holder);
     uint32_t need = c->ctx->opts.min_copies < can ? c->ctx->opts.min_copies : can;
@@ -171,7 +109,7 @@ void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct 
 void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_t rank)
 {
     struct track *t = recall(c, save) ? NULL : track_get(c, save);
-    struct local_rank *l = commit_local(c, rank);
+    struct local_rank *l = local_find(c, rank);
 
     if (!t || !l)
         return;
@@ -205,7 +143,7 @@ static const struct hth_object *first_missing(struct hth_commit *c, struct hth_h
         struct hth_held *h;
 
         if (o->kind == HTH_OBJECT_RAW ||
-                !holds_for(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
+                !holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
             continue;
         h = hth_held_find(s, o->id);
         if (!h || h->state != HTH_HELD_SEALED || !h->verified ||
@@ -213,25 +151,6 @@ static const struct hth_object *first_missing(struct hth_commit *c, struct hth_h
             return o;
     }
     return NULL;
-}
-
-void member_send_held(struct hth_commit *c, const struct track *t)
-{
-    unsigned char body[SAVE_BYTES];
-
-    save_put(body, t->id);
-    hth_tree_up(c->ctx, HTH_KIND_HELD, body, sizeof(body));
-}
-
-void member_send_promise(struct hth_commit *c, const struct track *t)
-{
-    unsigned char body[SAVE_BYTES + 16];
-
-    save_put(body, t->id);
-    hth_put64(body + SAVE_BYTES, c->ctx->store->ops->id(c->ctx->store));
-    hth_put32(body + SAVE_BYTES + 8, c->serial);
-    hth_put32(body + SAVE_BYTES + 12, 0);
-    hth_tree_up(c->ctx, HTH_KIND_PROMISE, body, sizeof(body));
 }
 
 void member_check(struct hth_commit *c, struct track *t)
@@ -245,7 +164,7 @@ void member_check(struct hth_commit *c, struct track *t)
     if (!t->held && raws_here(s)) {
         t->held = 1;
         t->repeat_ms = soon;
-        member_send_held(c, t);
+        fact_held(c, t);
         t = track_find(c, id); /* at the coordinator the fact may have ended the save */
     }
     if (!t || !t->held || (t->promised && t->promised_serial == c->serial) || first_missing(c, s))
@@ -254,7 +173,7 @@ void member_check(struct hth_commit *c, struct track *t)
     t->promised = 1;
     t->promised_serial = c->serial;
     t->repeat_ms = soon;
-    member_send_promise(c, t);
+    fact_promise(c, t);
 }
 
 /* ---- Missing copies ------------------------------------------------------------------------ */
@@ -271,6 +190,28 @@ static void on_repaired(
         next = t->next;
         member_check(c, t);
     }
+}
+
+void hth_commit_copy_lost(
+        struct hth_commit *c, struct hth_save_id save, uint64_t object, const char *why)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, save);
+    struct hth_held *h = s ? hth_held_find(s, object) : NULL;
+    struct track *t;
+
+    hth_say(&c->ctx->log, HEARTH_LOG_WARN, "copy-lost", HTH_SAVE " object %" PRIx64 ": %s",
+            HTH_SAVE_ARGS(save), object, why);
+    if (h)
+        hth_held_drop(c->ctx, s, h);
+    t = s ? track_get(c, save) : NULL;
+    if (!t)
+        return;
+    if (hth_keep_has(&c->ctx->keep, save)) {
+        t->recovered = t->complete = 1;
+        t->level = HEARTH_PROTECTED;
+    }
+    t->promised = 0;
+    t->repair_ms = hth_now_ms(&c->ctx->clock);
 }
 
 static void on_verified(void *self, struct hth_held_save *save, struct hth_held *held, int code,
@@ -316,20 +257,20 @@ static void fetch_one(struct hth_commit *c, struct hth_held_save *s, const struc
 }
 
 /* What an engine before us sealed has to be read once more before it can be promised. */
-void member_verify(struct hth_commit *c, struct track *t)
+static void member_verify(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
     for (struct hth_held *h = s && s->has_manifest ? s->held : NULL; h; h = h->next)
         if (h->state == HTH_HELD_SEALED && !h->verified && !hth_job_runs(c->ctx, h) &&
                 (h->object.kind == HTH_OBJECT_RAW ||
-                        (h->slot && holds_for(c, stand_in(c->ctx, h->object.owner),
+                        (h->slot && holders_have(c, stand_in(c->ctx, h->object.owner),
                                             c->ctx->epoch->self))))
             hth_verify_start(c->ctx, s, h, on_verified, c, NULL);
 }
 
 /* Every node needs a raw object: the coordinator has it from its owner's, the others down the tree. */
-void member_want_raws(struct hth_commit *c, struct hth_held_save *s)
+static void member_want_raws(struct hth_commit *c, struct hth_held_save *s)
 {
     const struct hth_epoch *e = c->ctx->epoch;
     struct hearth_error err;
@@ -361,7 +302,7 @@ void member_repair(struct hth_commit *c, struct track *t)
         struct hth_held *h = hth_held_find(s, o->id);
 
         if (o->kind == HTH_OBJECT_RAW ||
-                !holds_for(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
+                !holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
             continue;
         if (!h)
             fetch_one(c, s, o);
@@ -379,7 +320,7 @@ int hth_commit_offer_wanted(
         return HEARTH_EDENIED;
     if (!c->running)
         return HEARTH_EBUSY;
-    if (!holds_for(c, stand_in(c->ctx, object->owner), c->ctx->epoch->self))
+    if (!holders_have(c, stand_in(c->ctx, object->owner), c->ctx->epoch->self))
         return HEARTH_EDENIED;
     return track_get(c, save) ? HEARTH_OK : HEARTH_EBUSY;
 }
@@ -413,6 +354,20 @@ static void take_manifest(
         hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "manifest-failed", "%s", err.text);
 }
 
+static void blob_here(struct hth_commit *c, struct track *t)
+{
+    if (t->repair_ms == HTH_NEVER)
+        t->repair_ms = hth_now_ms(&c->ctx->clock) + 2 * (uint64_t)c->ctx->opts.dead_ms;
+    member_verify(c, t);
+    member_check(c, t);
+}
+
+void member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s)
+{
+    member_want_raws(c, s);
+    blob_here(c, t);
+}
+
 void hth_commit_blob(
         struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
@@ -427,12 +382,10 @@ void hth_commit_blob(
     s = hth_holdings_find(c->ctx, id->save);
     if (!t || !s)
         return;
-    if (t->repair_ms == HTH_NEVER)
-        t->repair_ms = hth_now_ms(&c->ctx->clock) + 2 * c->ctx->opts.dead_ms;
     if (id->kind == HTH_BLOB_MANIFEST)
-        member_want_raws(c, s);
-    member_verify(c, t);
-    member_check(c, t);
+        member_manifest(c, t, s);
+    else
+        blob_here(c, t);
 }
 
 void hth_commit_blob_failed(

@@ -76,6 +76,14 @@ void track_remove(struct hth_commit *c, struct track *t)
     free(t);
 }
 
+void track_level(struct hth_commit *c, struct track *t, enum hearth_level level)
+{
+    if (t->level >= level)
+        return;
+    t->level = level;
+    c->events.on_level(c->events.self, t->id, HTH_NODE_NONE, level, 0, HEARTH_OK, "");
+}
+
 void remember(struct hth_commit *c, struct hth_save_id id, enum hearth_level level, int degraded,
         int code, const char *text)
 {
@@ -97,4 +105,14 @@ const struct outcome *recall(const struct hth_commit *c, struct hth_save_id id)
         if (c->outcome[i].level && hth_save_cmp(c->outcome[i].id, id) == 0)
             return &c->outcome[i];
     return NULL;
+}
+
+void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, int degraded,
+        int code, const char *text)
+{
+    struct hth_save_id id = t->id;
+
+    remember(c, id, level, degraded, code, text);
+    track_remove(c, t);
+    c->events.on_level(c->events.self, id, HTH_NODE_NONE, level, degraded, code, text);
 }

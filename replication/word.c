@@ -46,63 +46,9 @@ void word_complete(struct hth_commit *c, struct hth_save_id save)
         hth_say(&c->ctx->log, HEARTH_LOG_WARN, "publish-failed", "%s", err.text);
     else
         s->published = 1;
-    commit_level(c, t, HEARTH_COMPLETE);
+    track_level(c, t, HEARTH_COMPLETE);
     if (hth_breaks(c->ctx, HTH_BREAK_FREE_EARLY))
         free_older(c, save);
-}
-
-void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, int degraded,
-        int code, const char *text)
-{
-    struct hth_save_id id = t->id;
-
-    remember(c, id, level, degraded, code, text);
-    track_remove(c, t);
-    c->events.on_level(c->events.self, id, HTH_NODE_NONE, level, degraded, code, text);
-}
-
-/* On record too, so that a restart does not call them whole again. */
-static void set_degraded(struct hth_commit *c, uint32_t degraded)
-{
-    unsigned char record[HTH_KEEP_BYTES];
-    struct hth_ctx *ctx = c->ctx;
-    struct hearth_error err;
-
-    if (degraded == ctx->keep.degraded)
-        return;
-    ctx->keep.degraded = degraded;
-    hth_keep_encode(&ctx->keep, record);
-    if (ctx->store->ops->record_put(ctx->store, "keep", record, sizeof(record), &err))
-        hth_say(&ctx->log, HEARTH_LOG_WARN, "keep-failed", "%s", err.text);
-}
-
-void word_degraded(struct hth_commit *c)
-{
-    set_degraded(c, (UINT32_C(1) << c->ctx->keep.saves) - 1);
-}
-
-/* Write our own record unless it is the one we have; only then may we free by it. What has become
- * degraded stays so until a later decision. */
-static int write_keep(struct hth_commit *c, const struct hth_keep *keep)
-{
-    unsigned char record[HTH_KEEP_BYTES];
-    struct hth_ctx *ctx = c->ctx;
-    struct hearth_error err;
-
-    if (ctx->keep.epoch == keep->epoch && ctx->keep.serial >= keep->serial) {
-        if (ctx->keep.serial != keep->serial)
-            return HEARTH_ESTATE;
-        set_degraded(c, ctx->keep.degraded | keep->degraded);
-        return HEARTH_OK;
-    }
-    hth_keep_encode(keep, record);
-    hth_point(&ctx->points, "keep");
-    if (ctx->store->ops->record_put(ctx->store, "keep", record, sizeof(record), &err)) {
-        hth_say(&ctx->log, HEARTH_LOG_ERROR, "keep-failed", "%s", err.text);
-        return HEARTH_EIO;
-    }
-    ctx->keep = *keep;
-    return HEARTH_OK;
 }
 
 void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len)
@@ -116,7 +62,7 @@ void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len
             keep.saves == 0)
         return;
     degraded = hth_keep_degraded(&keep, 0);
-    if (write_keep(c, &keep))
+    if (kept_write(c, &keep))
         return;
     word_complete(c, keep.save[0]);
     free_older(c, keep.save[0]);
@@ -163,13 +109,6 @@ void word_cancelled(struct hth_commit *c, const unsigned char *bytes, size_t len
 
 /* ---- Holders that change --------------------------------------------------------------------- */
 
-static void apply_override(struct hth_commit *c, const struct override *o)
-{
-    if (o->rank < c->placement.world && o->copy < c->placement.copies &&
-            (o->node < c->ctx->epoch->nodes || o->node == HTH_NODE_NONE))
-        c->placement.holder[o->rank * c->placement.copies + o->copy] = o->node;
-}
-
 /* The newest save that is kept, with what is assigned now. */
 static void promise_again(struct hth_commit *c)
 {
@@ -202,7 +141,7 @@ void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len)
         return;
     c->serial = serial;
     if (degraded && ctx->keep.epoch == ctx->epoch->epoch)
-        word_degraded(c);
+        kept_degraded(c);
     for (uint32_t n = 0; n < ctx->epoch->nodes && !hth_is_coordinator(ctx); n++)
         ctx->down[n] = 0;
     for (uint32_t i = 0; i < lost; i++) {
@@ -214,7 +153,7 @@ void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len)
     for (uint32_t i = 0; i < count; i++) {
         struct override o = { hth_read32(&r), hth_read32(&r), hth_read32(&r) };
 
-        apply_override(c, &o);
+        holders_set(c, &o);
     }
     promise_again(c);
     for (t = c->tracks; t; t = next) {
@@ -223,52 +162,8 @@ void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len)
         next = t->next;
         t->repair_ms = hth_now_ms(&ctx->clock);
         for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
-            if (!s->has_manifest && is_ours(ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
+            if (!s->has_manifest && local_owns(ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
                 member_offer(c, s, h);
         member_check(c, t);
     }
-}
-
-void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
-{
-    unsigned char body[4];
-
-    hth_put32(body, node);
-    if (hth_is_coordinator(c->ctx)) {
-        coord_lost(c, node);
-        return;
-    }
-    if (node == 0 && !c->silent_since_ms)
-        c->silent_since_ms = hth_now_ms(&c->ctx->clock);
-    hth_tree_up(c->ctx, HTH_KIND_LOST, body, sizeof(body));
-}
-
-void hth_commit_peer_up(struct hth_commit *c, uint32_t node)
-{
-    if (node == 0)
-        c->silent_since_ms = 0;
-    if (hth_is_coordinator(c->ctx))
-        coord_returned(c, node);
-}
-
-void hth_commit_copy_lost(
-        struct hth_commit *c, struct hth_save_id save, uint64_t object, const char *why)
-{
-    struct hth_held_save *s = hth_holdings_find(c->ctx, save);
-    struct hth_held *h = s ? hth_held_find(s, object) : NULL;
-    struct track *t;
-
-    hth_say(&c->ctx->log, HEARTH_LOG_WARN, "copy-lost", HTH_SAVE " object %" PRIx64 ": %s",
-            HTH_SAVE_ARGS(save), object, why);
-    if (h)
-        hth_held_drop(c->ctx, s, h);
-    t = s ? track_get(c, save) : NULL;
-    if (!t)
-        return;
-    if (hth_keep_has(&c->ctx->keep, save)) {
-        t->recovered = t->complete = 1;
-        t->level = HEARTH_PROTECTED;
-    }
-    t->promised = 0;
-    t->repair_ms = hth_now_ms(&c->ctx->clock);
 }
