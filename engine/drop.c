@@ -18,7 +18,7 @@
 #include "node_state.h"
 
 #include "core/base/bytes.h"
-#include "replication/release.h"
+#include "replication/commit/release.h"
 
 #include <stdlib.h>
 

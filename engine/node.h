@@ -10,7 +10,7 @@
 #define HEARTH_ENGINE_NODE_H
 
 #include "core/local/local.h"
-#include "replication/ctx.h"
+#include "replication/held/ctx.h"
 
 struct hth_node;
 

@@ -6,7 +6,7 @@
 #include "recover_state.h"
 
 #include "core/base/bytes.h"
-#include "replication/release.h"
+#include "replication/commit/release.h"
 
 #include <stdio.h>
 #include <stdlib.h>

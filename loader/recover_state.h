@@ -14,8 +14,8 @@
 
 #include "core/foreign/foreign.h"
 #include "recover.h"
-#include "replication/seal.h"
-#include "replication/tree.h"
+#include "replication/held/seal.h"
+#include "replication/tree/tree.h"
 #include <hearth/metadata.h>
 
 enum recover_state { IDLE, TOLD, PULLING, VOTED, REFUSED, ENDED };

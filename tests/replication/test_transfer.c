@@ -2,7 +2,7 @@
 /* Objects from node to node, with everything that can go wrong on the way. */
 #include "transfers.h"
 
-#include "replication/release.h"
+#include "replication/commit/release.h"
 
 TestSuite(transfer, .init = begin, .fini = end);
 

@@ -4,7 +4,7 @@
 #ifndef REPLICATION_WIRE_H
 #define REPLICATION_WIRE_H
 
-#include "ctx.h"
+#include "replication/held/ctx.h"
 
 #define HTH_WIRE_TEXT   160u  /* bytes of a NAK's text, no terminator counted */
 #define HTH_WIRE_CHUNKS 1024u /* checksums in a READY */

@@ -14,7 +14,7 @@
 #ifndef HEARTH_REPLICATION_TREE_H
 #define HEARTH_REPLICATION_TREE_H
 
-#include "ctx.h"
+#include "replication/held/ctx.h"
 
 #define HTH_TREE_DEGREE 32u
 #define HTH_TREE_MAX    (HTH_BODY_MAX - 8u) /* bytes of one fact */

@@ -5,7 +5,7 @@
  * verified. Copies are offered to their holders; what nobody brings is fetched.
  */
 #include "commit_state.h"
-#include "seal.h"
+#include "replication/held/seal.h"
 
 #include "core/base/bytes.h"
 

@@ -20,7 +20,7 @@
 #ifndef HEARTH_REPLICATION_TRANSFER_H
 #define HEARTH_REPLICATION_TRANSFER_H
 
-#include "holdings.h"
+#include "replication/held/holdings.h"
 
 /* ---- Holder's side ---- */
 

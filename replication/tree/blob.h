@@ -11,7 +11,7 @@
 #ifndef HEARTH_REPLICATION_BLOB_H
 #define HEARTH_REPLICATION_BLOB_H
 
-#include "ctx.h"
+#include "replication/held/ctx.h"
 
 enum hth_blob_kind { HTH_BLOB_MANIFEST = 1, HTH_BLOB_RAW = 2, HTH_BLOB_PLAN = 3 };
 

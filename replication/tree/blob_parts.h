@@ -7,12 +7,12 @@
 #ifndef REPLICATION_BLOB_PARTS_H
 #define REPLICATION_BLOB_PARTS_H
 
-#include "sweep.h"
+#include "replication/held/sweep.h"
 
 #include "blob.h"
 #include "core/base/auth.h"
 #include "core/format/record.h"
-#include "holdings.h"
+#include "replication/held/holdings.h"
 
 #define BLOB_MAX (UINT64_C(64) << 20) /* bytes of one in memory */
 #define ID_LEN   48u

@@ -26,7 +26,7 @@
 #define HEARTH_REPLICATION_COMMIT_STATE_H
 
 #include "commit.h"
-#include "tree.h"
+#include "replication/tree/tree.h"
 
 enum { RANK_BEGUN = 1, RANK_DONE = 2, RANK_COPIED = 4 };
 

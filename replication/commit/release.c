@@ -2,8 +2,8 @@
 /* First nobody may work with the save any more, then it goes. */
 #include "release.h"
 
-#include "blob.h"
-#include "transfer.h"
+#include "replication/transfer/transfer.h"
+#include "replication/tree/blob.h"
 
 void hth_save_release(struct hth_ctx *ctx, struct hth_held_save *save)
 {

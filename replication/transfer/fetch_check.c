@@ -12,7 +12,7 @@
 #include "core/base/auth.h"
 #include "core/base/crc.h"
 #include "core/format/table.h"
-#include "seal.h"
+#include "replication/held/seal.h"
 #include <string.h>
 
 #define REUSE_CHUNKS 16u /* compared by one work */

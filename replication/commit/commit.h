@@ -6,9 +6,9 @@
 #ifndef HEARTH_REPLICATION_COMMIT_H
 #define HEARTH_REPLICATION_COMMIT_H
 
-#include "blob.h"
 #include "placement.h"
-#include "transfer.h"
+#include "replication/transfer/transfer.h"
+#include "replication/tree/blob.h"
 #include <hearth/types.h>
 
 struct hth_commit;

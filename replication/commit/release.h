@@ -3,7 +3,7 @@
 #ifndef HEARTH_REPLICATION_RELEASE_H
 #define HEARTH_REPLICATION_RELEASE_H
 
-#include "holdings.h"
+#include "replication/held/holdings.h"
 
 /* Its transfers end, its blobs are forgotten, what is held of it is freed. Called for PROTECTED and
  * CANCELLED, by the plan of a recovery, and when the job is dropped: nobody else frees a save. */

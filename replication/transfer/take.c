@@ -5,7 +5,7 @@
  */
 #include "transfer_parts.h"
 
-#include "seal.h"
+#include "replication/held/seal.h"
 
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * Something done to bytes from the first to the last on the workers, one piece after the other, so
  * that a large object lets others' works between its own, and ends soon when nobody wants it.
  */
-/* For this folder alone. */
 #ifndef REPLICATION_SWEEP_H
 #define REPLICATION_SWEEP_H
 
