@@ -87,7 +87,7 @@ void hth_commit_stop(struct hth_commit *c)
 /* ---- Saving ------------------------------------------------------------------------------- */
 
 /* Room is for keep saves and one more. */
-static int no_room(struct hth_commit *c, struct hth_save_id id, struct hearth_error *err)
+static int commit_no_room(struct hth_commit *c, struct hth_save_id id, struct hearth_error *err)
 {
     struct hth_ctx *ctx = c->ctx;
     char whom[160] = "the coordinator";
@@ -114,8 +114,8 @@ static int no_room(struct hth_commit *c, struct hth_save_id id, struct hearth_er
             whom);
 }
 
-static int next_attempt(struct hth_commit *c, uint32_t rank, uint64_t step, struct hth_save_id *out,
-        struct hearth_error *err)
+static int commit_next_attempt(struct hth_commit *c, uint32_t rank, uint64_t step,
+        struct hth_save_id *out, struct hearth_error *err)
 {
     struct local_rank *l = local_find(c, rank);
     const struct hth_epoch *e = c->ctx->epoch;
@@ -147,7 +147,7 @@ int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step, struct h
 
     if (!c->running || !l)
         return HEARTH_OK; /* begin says what is wrong */
-    return no_room(c,
+    return commit_no_room(c,
             (struct hth_save_id){
                     e->epoch, e->nonce, step, step == l->last_step ? l->attempts + 1 : 1 },
             err);
@@ -170,16 +170,16 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
     struct hearth_error cause;
     struct track *t;
     const struct outcome *o;
-    int rc = next_attempt(c, rank, step, &id, err);
+    int rc = commit_next_attempt(c, rank, step, &id, err);
 
     if (rc)
         return rc;
     hth_point(&c->ctx->points, "begin");
     *out_save = id;
-    o = recall(c, id);
+    o = outcome_find(c, id);
     if (o)
         return hth_fail(err, HEARTH_EFAILED, 0, HTH_SAVE ": %s", HTH_SAVE_ARGS(id), o->text);
-    rc = no_room(c, id, &cause);
+    rc = commit_no_room(c, id, &cause);
     if (rc) {
         hth_commit_fail(c, id, rc, cause.text);
         if (err)
@@ -240,7 +240,7 @@ void hth_commit_peer_up(struct hth_commit *c, uint32_t node)
 }
 
 /* Whom an undecided save waits for: for the coordinator its members, for these the coordinator. */
-static void whom_it_waits_for(const struct hth_commit *c, const struct track *t, char out[200])
+static void track_waits_for(const struct hth_commit *c, const struct track *t, char out[200])
 {
     if (hth_is_coordinator(c->ctx))
         coord_waits_for(c, t, out, 200);
@@ -249,7 +249,7 @@ static void whom_it_waits_for(const struct hth_commit *c, const struct track *t,
                 c->ctx->epoch->member[0].node);
 }
 
-static void give_up_on(struct hth_commit *c, struct track *t, uint64_t now_ms)
+static void track_give_up(struct hth_commit *c, struct track *t, uint64_t now_ms)
 {
     const struct hth_ctx_opts *o = &c->ctx->opts;
     /* The others leave it to the coordinator for a while, which knows who is missing. */
@@ -264,7 +264,7 @@ static void give_up_on(struct hth_commit *c, struct track *t, uint64_t now_ms)
                 c->ctx->epoch->member[0].node);
         track_end(c, t, t->level, 0, HEARTH_EUNKNOWN, text);
     } else if (now_ms >= late_ms && !t->failing) {
-        whom_it_waits_for(c, t, whom);
+        track_waits_for(c, t, whom);
         snprintf(text, sizeof(text), "not protected in time: it waited for %.160s", whom);
         hth_commit_fail(c, t->id, HEARTH_ETIMEOUT, text);
     }
@@ -290,7 +290,7 @@ void hth_commit_tick(struct hth_commit *c)
         coord_tick(c, now_ms);
     for (struct track *t = c->tracks; t; t = next) {
         next = t->next;
-        give_up_on(c, t, now_ms);
+        track_give_up(c, t, now_ms);
     }
 }
 
@@ -310,7 +310,7 @@ uint64_t hth_commit_due_ms(const struct hth_commit *c)
 int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth_level *out_level,
         int *out_degraded, int *out_code, char text[256])
 {
-    const struct outcome *o = recall(c, save);
+    const struct outcome *o = outcome_find(c, save);
     struct track *t = track_find(c, save);
 
     *out_degraded = 0;
@@ -326,7 +326,7 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
         *out_degraded = hth_keep_degraded(&c->ctx->keep, hth_keep_at(&c->ctx->keep, save));
     } else if (t) {
         *out_level = t->level;
-        whom_it_waits_for(c, t, text);
+        track_waits_for(c, t, text);
     } else {
         return HEARTH_ENOENT;
     }
@@ -334,7 +334,7 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
 }
 
 /* Its part is all with us, so that the coordinator may have decided it by now. */
-static int is_handed_over(const struct hth_commit *c, const struct track *t)
+static int track_is_handed_over(const struct hth_commit *c, const struct track *t)
 {
     uint32_t done = 0;
 
@@ -343,7 +343,7 @@ static int is_handed_over(const struct hth_commit *c, const struct track *t)
     return t->done_sent || t->held || done == c->locals;
 }
 
-static int is_asked(const struct hth_commit *c, const uint64_t *step, struct hth_save_id id)
+static int save_is_asked(const struct hth_commit *c, const uint64_t *step, struct hth_save_id id)
 {
     const struct hth_epoch *e = c->ctx->epoch;
 
@@ -357,7 +357,7 @@ int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
     int found = 0;
 
     for (const struct track *t = c->tracks; t && !found; t = t->next) { /* newest first */
-        if (t->recovered || !is_asked(c, step, t->id) || !is_handed_over(c, t))
+        if (t->recovered || !save_is_asked(c, step, t->id) || !track_is_handed_over(c, t))
             continue;
         *out_save = t->id;
         found = 1;
@@ -366,7 +366,7 @@ int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
     for (uint32_t i = 0; i < OUTCOMES; i++) {
         const struct outcome *o = &c->outcome[i];
 
-        if (!o->level || o->code != HEARTH_EUNKNOWN || !is_asked(c, step, o->id) ||
+        if (!o->level || o->code != HEARTH_EUNKNOWN || !save_is_asked(c, step, o->id) ||
                 (found && hth_save_cmp(o->id, *out_save) < 0))
             continue;
         *out_save = o->id;

@@ -109,9 +109,9 @@ static inline uint32_t stand_in(const struct hth_ctx *ctx, uint32_t owner)
     return owner % ctx->epoch->world;
 }
 
-void remember(struct hth_commit *c, struct hth_save_id id, enum hearth_level level, int degraded,
+void outcome_put(struct hth_commit *c, struct hth_save_id id, enum hearth_level level, int degraded,
         int code, const char *text);
-const struct outcome *recall(const struct hth_commit *c, struct hth_save_id id);
+const struct outcome *outcome_find(const struct hth_commit *c, struct hth_save_id id);
 
 void track_level(struct hth_commit *c, struct track *t, enum hearth_level level); /* told */
 void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, int degraded,

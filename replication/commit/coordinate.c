@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static struct track *fact(
+static struct track *coord_fact(
         struct hth_commit *c, const unsigned char *bytes, size_t len, size_t want, uint32_t origin)
 {
     struct hth_save_id save;
@@ -24,7 +24,7 @@ static struct track *fact(
     if (len < want || origin >= c->ctx->epoch->nodes)
         return NULL;
     save = save_get(bytes);
-    o = recall(c, save);
+    o = outcome_find(c, save);
     t = track_find(c, save);
     if (o && !t && o->code) {
         text = strlen(o->text);
@@ -46,7 +46,7 @@ static struct track *fact(
 
 /* ---- DONE → manifest ------------------------------------------------------------------------ */
 
-static int take_objects(struct track *t, const unsigned char *bytes, uint32_t count)
+static int coord_take_objects(struct track *t, const unsigned char *bytes, uint32_t count)
 {
     if (t->objects + count > t->object_cap) {
         uint32_t cap = 2 * t->object_cap + count;
@@ -65,7 +65,7 @@ static int take_objects(struct track *t, const unsigned char *bytes, uint32_t co
     return HEARTH_OK;
 }
 
-static void fail_track(struct hth_commit *c, struct track *t, int code, const char *why)
+static void coord_fail(struct hth_commit *c, struct track *t, int code, const char *why)
 {
     if (!t->failing) {
         t->failing = 1;
@@ -77,7 +77,7 @@ static void fail_track(struct hth_commit *c, struct track *t, int code, const ch
 
 void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
-    struct track *t = fact(c, bytes, len, SAVE_BYTES + 16, origin);
+    struct track *t = coord_fact(c, bytes, len, SAVE_BYTES + 16, origin);
     struct node_state *n;
     uint32_t part;
     uint32_t parts;
@@ -92,8 +92,8 @@ void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *byte
     if (part >= parts || parts > 64 || n->done || n->parts & UINT64_C(1) << part ||
             len != SAVE_BYTES + 16 + (size_t)count * HTH_MANIFEST_OBJECT)
         return;
-    if (take_objects(t, bytes + SAVE_BYTES + 16, count)) {
-        fail_track(c, t, HEARTH_EPROTO, "a report of objects that makes no sense");
+    if (coord_take_objects(t, bytes + SAVE_BYTES + 16, count)) {
+        coord_fail(c, t, HEARTH_EPROTO, "a report of objects that makes no sense");
         return;
     }
     n->parts |= UINT64_C(1) << part;
@@ -104,7 +104,7 @@ void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *byte
     c->look = 1;
 }
 
-static int make_manifest(struct hth_commit *c, struct track *t, struct hearth_error *err)
+static int coord_manifest(struct hth_commit *c, struct track *t, struct hearth_error *err)
 {
     struct hth_ctx *ctx = c->ctx;
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, t->id, 0 };
@@ -148,7 +148,7 @@ static int make_manifest(struct hth_commit *c, struct track *t, struct hearth_er
 
 void coord_held(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
-    struct track *t = fact(c, bytes, len, SAVE_BYTES, origin);
+    struct track *t = coord_fact(c, bytes, len, SAVE_BYTES, origin);
 
     if (!t)
         return;
@@ -163,7 +163,7 @@ void coord_held(struct hth_commit *c, uint32_t origin, const unsigned char *byte
 
 void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
-    struct track *t = fact(c, bytes, len, SAVE_BYTES + 16, origin);
+    struct track *t = coord_fact(c, bytes, len, SAVE_BYTES + 16, origin);
     uint32_t serial;
 
     if (!t)
@@ -183,12 +183,12 @@ void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *b
 }
 
 /* Promised holders of rank's objects, in different domains by placement; lost ones do not count. */
-static uint32_t promised(const struct hth_commit *c, const struct track *t, uint32_t node)
+static uint32_t coord_has_promised(const struct hth_commit *c, const struct track *t, uint32_t node)
 {
     return !c->ctx->down[node] && t->node[node].promised == c->serial + 1;
 }
 
-static int is_protected(struct hth_commit *c, const struct track *t, int *out_degraded)
+static int coord_is_protected(struct hth_commit *c, const struct track *t, int *out_degraded)
 {
     const struct hth_ctx_opts *o = &c->ctx->opts;
     uint32_t holder[HTH_COPIES_MAX];
@@ -196,12 +196,12 @@ static int is_protected(struct hth_commit *c, const struct track *t, int *out_de
     *out_degraded = 0;
     for (uint32_t r = 0; r < c->ctx->epoch->world; r++) {
         uint32_t n = hth_commit_holders(c, r, holder);
-        uint32_t have = promised(c, t, c->ctx->epoch->rank_node[r]);
+        uint32_t have = coord_has_promised(c, t, c->ctx->epoch->rank_node[r]);
         uint32_t can = 0;
         uint32_t need;
 
         for (uint32_t i = 0; i < n; i++) {
-            have += promised(c, t, holder[i]);
+            have += coord_has_promised(c, t, holder[i]);
             can += !c->ctx->down[holder[i]];
         }
         need = 1 + (o->allow_degraded && can < o->min_copies ? can : o->min_copies);
@@ -212,7 +212,7 @@ static int is_protected(struct hth_commit *c, const struct track *t, int *out_de
     return 1;
 }
 
-static void decide_protected(struct hth_commit *c, const struct track *t, int degraded)
+static void coord_decide_protected(struct hth_commit *c, const struct track *t, int degraded)
 {
     struct hth_ctx *ctx = c->ctx;
     struct hth_keep keep = kept_with(ctx, t->id, (uint32_t)degraded);
@@ -231,7 +231,7 @@ static void decide_protected(struct hth_commit *c, const struct track *t, int de
     hth_tree_down(ctx, HTH_KIND_PROTECTED, record, sizeof(record));
 }
 
-static void decide_cancelled(struct hth_commit *c, const struct track *t)
+static void coord_decide_cancelled(struct hth_commit *c, const struct track *t)
 {
     unsigned char word[SAVE_BYTES + 4 + 200];
     size_t len = strlen(t->why);
@@ -244,18 +244,18 @@ static void decide_cancelled(struct hth_commit *c, const struct track *t)
 
 void coord_failed(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
-    struct track *t = fact(c, bytes, len, SAVE_BYTES + 4, origin);
+    struct track *t = coord_fact(c, bytes, len, SAVE_BYTES + 4, origin);
     char why[200];
 
     if (!t || len - SAVE_BYTES - 4 >= sizeof(why))
         return;
     memcpy(why, bytes + SAVE_BYTES + 4, len - SAVE_BYTES - 4);
     why[len - SAVE_BYTES - 4] = '\0';
-    fail_track(c, t, (int)hth_get32(bytes + SAVE_BYTES), why);
+    coord_fail(c, t, (int)hth_get32(bytes + SAVE_BYTES), why);
 }
 
 /* One look at one save; 1 when tracks may have gone. */
-static int look_at(struct hth_commit *c, struct track *t)
+static int coord_look_at(struct hth_commit *c, struct track *t)
 {
     struct hth_ctx *ctx = c->ctx;
     struct hth_held_save *s = hth_holdings_find(ctx, t->id);
@@ -264,21 +264,21 @@ static int look_at(struct hth_commit *c, struct track *t)
     int degraded;
 
     if (t->failing && !t->recovered) {
-        decide_cancelled(c, t);
+        coord_decide_cancelled(c, t);
         return 1;
     }
     if (t->nodes_done == ctx->epoch->nodes && (!s || !s->has_manifest) &&
-            make_manifest(c, t, &err)) {
-        fail_track(c, t, err.code, err.text);
-        decide_cancelled(c, t);
+            coord_manifest(c, t, &err)) {
+        coord_fail(c, t, err.code, err.text);
+        coord_decide_cancelled(c, t);
         return 1;
     }
     if (t->nodes_held == ctx->epoch->nodes && !t->complete) {
         save_put(word, t->id);
         hth_tree_down(ctx, HTH_KIND_COMPLETE, word, sizeof(word));
     }
-    if (t->nodes_promised && t->complete && is_protected(c, t, &degraded)) {
-        decide_protected(c, t, degraded);
+    if (t->nodes_promised && t->complete && coord_is_protected(c, t, &degraded)) {
+        coord_decide_protected(c, t, degraded);
         return 1;
     }
     return 0;
@@ -295,7 +295,7 @@ void coord_tick(struct hth_commit *c, uint64_t now_ms)
     while (rounds-- > 0) {
         struct track *t = c->tracks;
 
-        while (t && !look_at(c, t))
+        while (t && !coord_look_at(c, t))
             t = t->next;
         if (!t)
             return;

@@ -67,7 +67,7 @@ void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, co
     struct track *t;
     size_t len;
 
-    if (recall(c, save))
+    if (outcome_find(c, save))
         return;
     t = track_get(c, save);
     if (!t)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* On record too, so that a restart does not call them whole again. */
-static void set_degraded(struct hth_commit *c, uint32_t degraded)
+static void kept_set_degraded(struct hth_commit *c, uint32_t degraded)
 {
     unsigned char record[HTH_KEEP_BYTES];
     struct hth_ctx *ctx = c->ctx;
@@ -24,7 +24,7 @@ static void set_degraded(struct hth_commit *c, uint32_t degraded)
 
 void kept_degraded(struct hth_commit *c)
 {
-    set_degraded(c, (UINT32_C(1) << c->ctx->keep.saves) - 1);
+    kept_set_degraded(c, (UINT32_C(1) << c->ctx->keep.saves) - 1);
 }
 
 /* Write our own record unless it is the one we have; only then may we free by it. What has become
@@ -38,7 +38,7 @@ int kept_write(struct hth_commit *c, const struct hth_keep *keep)
     if (ctx->keep.epoch == keep->epoch && ctx->keep.serial >= keep->serial) {
         if (ctx->keep.serial != keep->serial)
             return HEARTH_ESTATE;
-        set_degraded(c, ctx->keep.degraded | keep->degraded);
+        kept_set_degraded(c, ctx->keep.degraded | keep->degraded);
         return HEARTH_OK;
     }
     hth_keep_encode(keep, record);

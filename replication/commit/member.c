@@ -15,7 +15,8 @@
 
 /* ---- DONE --------------------------------------------------------------------------------- */
 
-static int all_sealed(struct hth_commit *c, const struct track *t, const struct hth_held_save *s)
+static int member_all_sealed(
+        struct hth_commit *c, const struct track *t, const struct hth_held_save *s)
 {
     for (uint32_t i = 0; i < c->locals; i++)
         if (!(t->rank[i] & RANK_DONE))
@@ -30,7 +31,7 @@ static void member_done(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
-    if (t->done_sent || t->recovered || t->failing || !all_sealed(c, t, s))
+    if (t->done_sent || t->recovered || t->failing || !member_all_sealed(c, t, s))
         return;
     track_level(c, t, HEARTH_SEALED);
     t->repeat_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
@@ -60,7 +61,7 @@ static void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
             c->events.self, t->id, rank, HEARTH_COPIED, can < c->ctx->opts.copies, HEARTH_OK, "");
 }
 
-static void on_offered(
+static void member_offered(
         void *self, struct hth_save_id save, uint64_t object, uint32_t node, int code)
 {
     struct hth_commit *c = self;
@@ -82,7 +83,7 @@ void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held
 
     for (uint32_t i = 0; i < n; i++)
         if (holder[i] != c->ctx->epoch->self && !c->ctx->down[holder[i]])
-            hth_transfer_offer(c->ctx, s, h, holder[i], on_offered, c, NULL);
+            hth_transfer_offer(c->ctx, s, h, holder[i], member_offered, c, NULL);
 }
 
 void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held)
@@ -108,7 +109,7 @@ void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct 
 
 void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_t rank)
 {
-    struct track *t = recall(c, save) ? NULL : track_get(c, save);
+    struct track *t = outcome_find(c, save) ? NULL : track_get(c, save);
     struct local_rank *l = local_find(c, rank);
 
     if (!t || !l)
@@ -120,7 +121,7 @@ void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_
 
 /* ---- HELD and PROMISE --------------------------------------------------------------------- */
 
-static int raws_here(const struct hth_held_save *s)
+static int member_has_raws(const struct hth_held_save *s)
 {
     for (uint32_t i = 0; i < s->manifest.objects; i++) {
         const struct hth_object *o = &s->manifest.object[i];
@@ -136,7 +137,7 @@ static int raws_here(const struct hth_held_save *s)
 }
 
 /* The first object that is assigned to us and is not here; NULL: all are. */
-static const struct hth_object *first_missing(struct hth_commit *c, struct hth_held_save *s)
+static const struct hth_object *member_first_missing(struct hth_commit *c, struct hth_held_save *s)
 {
     for (uint32_t i = 0; i < s->manifest.objects; i++) {
         const struct hth_object *o = &s->manifest.object[i];
@@ -161,13 +162,14 @@ void member_check(struct hth_commit *c, struct track *t)
 
     if (!s || !s->has_manifest)
         return;
-    if (!t->held && raws_here(s)) {
+    if (!t->held && member_has_raws(s)) {
         t->held = 1;
         t->repeat_ms = soon;
         fact_held(c, t);
         t = track_find(c, id); /* at the coordinator the fact may have ended the save */
     }
-    if (!t || !t->held || (t->promised && t->promised_serial == c->serial) || first_missing(c, s))
+    if (!t || !t->held || (t->promised && t->promised_serial == c->serial) ||
+            member_first_missing(c, s))
         return;
     hth_point(&c->ctx->points, "promise");
     t->promised = 1;
@@ -178,7 +180,7 @@ void member_check(struct hth_commit *c, struct track *t)
 
 /* ---- Missing copies ------------------------------------------------------------------------ */
 
-static void on_repaired(
+static void member_repaired(
         void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
 {
     struct hth_commit *c = self;
@@ -214,7 +216,7 @@ void hth_commit_copy_lost(
     t->repair_ms = hth_now_ms(&c->ctx->clock);
 }
 
-static void on_verified(void *self, struct hth_held_save *save, struct hth_held *held, int code,
+static void member_verified(void *self, struct hth_held_save *save, struct hth_held *held, int code,
         const struct hearth_error *err)
 {
     struct hth_commit *c = self;
@@ -227,7 +229,7 @@ static void on_verified(void *self, struct hth_held_save *save, struct hth_held 
         member_check(c, t);
 }
 
-static void fetch_one(struct hth_commit *c, struct hth_held_save *s, const struct hth_object *o)
+static void member_fetch(struct hth_commit *c, struct hth_held_save *s, const struct hth_object *o)
 {
     uint32_t rank = stand_in(c->ctx, o->owner);
     uint32_t holder[HTH_COPIES_MAX + 1];
@@ -250,7 +252,7 @@ static void fetch_one(struct hth_commit *c, struct hth_held_save *s, const struc
                     .count = count,
                     .class = HTH_FETCH_REPLICA,
                     .deadline_ms = c->ctx->opts.save_ms,
-                    .done = on_repaired,
+                    .done = member_repaired,
                     .self = c,
             },
             &fetch, NULL);
@@ -266,7 +268,7 @@ static void member_verify(struct hth_commit *c, struct track *t)
                 (h->object.kind == HTH_OBJECT_RAW ||
                         (h->slot && holders_have(c, stand_in(c->ctx, h->object.owner),
                                             c->ctx->epoch->self))))
-            hth_verify_start(c->ctx, s, h, on_verified, c, NULL);
+            hth_verify_start(c->ctx, s, h, member_verified, c, NULL);
 }
 
 /* Every node needs a raw object: the coordinator has it from its owner's, the others down the tree. */
@@ -305,7 +307,7 @@ void member_repair(struct hth_commit *c, struct track *t)
                 !holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
             continue;
         if (!h)
-            fetch_one(c, s, o);
+            member_fetch(c, s, o);
     }
     member_verify(c, t);
 }
@@ -316,7 +318,7 @@ int hth_commit_offer_wanted(
     struct hth_commit *c = self;
 
     (void)from;
-    if (recall(c, save))
+    if (outcome_find(c, save))
         return HEARTH_EDENIED;
     if (!c->running)
         return HEARTH_EBUSY;
@@ -337,7 +339,7 @@ void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object)
 
 /* ---- Blobs ---------------------------------------------------------------------------------- */
 
-static void take_manifest(
+static void member_take_manifest(
         struct hth_commit *c, struct hth_save_id save, const unsigned char *bytes, size_t len)
 {
     struct hth_held_save *s = hth_holdings_get(c->ctx, save);
@@ -354,7 +356,7 @@ static void take_manifest(
         hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "manifest-failed", "%s", err.text);
 }
 
-static void blob_here(struct hth_commit *c, struct track *t)
+static void member_blob(struct hth_commit *c, struct track *t)
 {
     if (t->repair_ms == HTH_NEVER)
         t->repair_ms = hth_now_ms(&c->ctx->clock) + 2 * (uint64_t)c->ctx->opts.dead_ms;
@@ -365,7 +367,7 @@ static void blob_here(struct hth_commit *c, struct track *t)
 void member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s)
 {
     member_want_raws(c, s);
-    blob_here(c, t);
+    member_blob(c, t);
 }
 
 void hth_commit_blob(
@@ -374,10 +376,10 @@ void hth_commit_blob(
     struct hth_held_save *s;
     struct track *t;
 
-    if (id->kind == HTH_BLOB_PLAN || recall(c, id->save))
+    if (id->kind == HTH_BLOB_PLAN || outcome_find(c, id->save))
         return;
     if (id->kind == HTH_BLOB_MANIFEST)
-        take_manifest(c, id->save, bytes, len);
+        member_take_manifest(c, id->save, bytes, len);
     t = track_get(c, id->save);
     s = hth_holdings_find(c->ctx, id->save);
     if (!t || !s)
@@ -385,7 +387,7 @@ void hth_commit_blob(
     if (id->kind == HTH_BLOB_MANIFEST)
         member_manifest(c, t, s);
     else
-        blob_here(c, t);
+        member_blob(c, t);
 }
 
 void hth_commit_blob_failed(

@@ -19,7 +19,7 @@ static uint64_t domain_of(const struct hth_epoch *e, uint32_t n, uint32_t level)
                                                              : e->member[n].domain[level - 1];
 }
 
-static int shares(const struct hth_epoch *e, uint32_t a, uint32_t b, uint32_t level)
+static int domain_is_shared(const struct hth_epoch *e, uint32_t a, uint32_t b, uint32_t level)
 {
     for (uint32_t l = 0; l <= level; l++)
         if (domain_of(e, a, l) == domain_of(e, b, l))
@@ -80,8 +80,8 @@ static void group_span(const struct seat *seat, uint32_t nodes, uint32_t group, 
 }
 
 /* The node that takes copy `copy` of what the node in seat `at` owns. */
-static uint32_t partner(const struct seat *seat, uint32_t nodes, uint32_t groups, uint32_t copies,
-        uint32_t at, uint32_t copy)
+static uint32_t seat_partner(const struct seat *seat, uint32_t nodes, uint32_t groups,
+        uint32_t copies, uint32_t at, uint32_t copy)
 {
     uint32_t group = seat[at].group;
     uint32_t to = copies == 1 && groups % 2 == 0 ? group ^ 1 : (group + copy + 1) % groups;
@@ -96,7 +96,7 @@ static uint32_t partner(const struct seat *seat, uint32_t nodes, uint32_t groups
 }
 
 /* The widest level at which anybody has named a domain. */
-static uint32_t widest(const struct hth_epoch *e)
+static uint32_t domain_widest(const struct hth_epoch *e)
 {
     for (uint32_t level = HTH_DOMAINS_MAX; level > 0; level--)
         for (uint32_t n = 0; n < e->nodes; n++)
@@ -111,7 +111,7 @@ int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch,
     struct seat *seat = calloc(epoch->nodes ? epoch->nodes : 1, sizeof(*seat));
     uint32_t *of_node = malloc(sizeof(*of_node) * (epoch->nodes ? epoch->nodes : 1));
     uint32_t *holder = malloc(sizeof(*holder) * (epoch->world ? epoch->world : 1) * copies);
-    uint32_t level = widest(epoch);
+    uint32_t level = domain_widest(epoch);
     uint32_t groups;
     uint32_t can;
 
@@ -128,7 +128,7 @@ int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch,
         of_node[seat[i].node] = i;
     for (uint32_t r = 0; r < epoch->world; r++)
         for (uint32_t c = 0; c < copies; c++)
-            holder[r * copies + c] = c < can ? partner(seat, epoch->nodes, groups, copies,
+            holder[r * copies + c] = c < can ? seat_partner(seat, epoch->nodes, groups, copies,
                                                        of_node[epoch->rank_node[r]], c)
                                              : HTH_NODE_NONE;
     free(seat);
@@ -144,15 +144,15 @@ int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch,
     return HEARTH_OK;
 }
 
-static int may_hold(const struct hth_placement *p, const struct hth_epoch *e, uint32_t rank,
-        uint32_t copy, uint32_t node, uint32_t level)
+static int placement_may_hold(const struct hth_placement *p, const struct hth_epoch *e,
+        uint32_t rank, uint32_t copy, uint32_t node, uint32_t level)
 {
-    if (shares(e, node, e->rank_node[rank], level))
+    if (domain_is_shared(e, node, e->rank_node[rank], level))
         return 0;
     for (uint32_t c = 0; c < p->copies; c++) {
         uint32_t other = p->holder[rank * p->copies + c];
 
-        if (c != copy && other != HTH_NODE_NONE && shares(e, node, other, level))
+        if (c != copy && other != HTH_NODE_NONE && domain_is_shared(e, node, other, level))
             return 0;
     }
     return 1;
@@ -171,7 +171,7 @@ uint32_t hth_placement_replace(const struct hth_placement *p, const struct hth_e
             load[p->holder[i]]++;
     for (uint32_t level = p->level + 1; level-- > 0 && best == HTH_NODE_NONE;)
         for (uint32_t n = 0; n < epoch->nodes; n++)
-            if (!lost[n] && may_hold(p, epoch, rank, copy, n, level) &&
+            if (!lost[n] && placement_may_hold(p, epoch, rank, copy, n, level) &&
                     (best == HTH_NODE_NONE || load[n] < load[best]))
                 best = n;
     free(load);

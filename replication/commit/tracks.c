@@ -84,7 +84,7 @@ void track_level(struct hth_commit *c, struct track *t, enum hearth_level level)
     c->events.on_level(c->events.self, t->id, HTH_NODE_NONE, level, 0, HEARTH_OK, "");
 }
 
-void remember(struct hth_commit *c, struct hth_save_id id, enum hearth_level level, int degraded,
+void outcome_put(struct hth_commit *c, struct hth_save_id id, enum hearth_level level, int degraded,
         int code, const char *text)
 {
     struct outcome *o = NULL;
@@ -99,7 +99,7 @@ void remember(struct hth_commit *c, struct hth_save_id id, enum hearth_level lev
     snprintf(o->text, sizeof(o->text), "%s", text);
 }
 
-const struct outcome *recall(const struct hth_commit *c, struct hth_save_id id)
+const struct outcome *outcome_find(const struct hth_commit *c, struct hth_save_id id)
 {
     for (uint32_t i = 0; i < OUTCOMES; i++)
         if (c->outcome[i].level && hth_save_cmp(c->outcome[i].id, id) == 0)
@@ -112,7 +112,7 @@ void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, i
 {
     struct hth_save_id id = t->id;
 
-    remember(c, id, level, degraded, code, text);
+    outcome_put(c, id, level, degraded, code, text);
     track_remove(c, t);
     c->events.on_level(c->events.self, id, HTH_NODE_NONE, level, degraded, code, text);
 }

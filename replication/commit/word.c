@@ -14,13 +14,13 @@
 
 /* ---- The coordinator's word ----------------------------------------------------------------- */
 
-static void free_save(struct hth_commit *c, struct hth_held_save *s)
+static void word_free(struct hth_commit *c, struct hth_held_save *s)
 {
     hth_point(&c->ctx->points, "free");
     hth_save_release(c->ctx, s);
 }
 
-static void free_older(struct hth_commit *c, struct hth_save_id than)
+static void word_free_older(struct hth_commit *c, struct hth_save_id than)
 {
     struct hth_held_save *next;
 
@@ -29,7 +29,7 @@ static void free_older(struct hth_commit *c, struct hth_save_id than)
         if (s->removed || hth_save_cmp(s->id, than) >= 0 ||
                 (hth_keep_has(&c->ctx->keep, s->id) && !hth_breaks(c->ctx, HTH_BREAK_FREE_EARLY)))
             continue;
-        free_save(c, s);
+        word_free(c, s);
     }
 }
 
@@ -48,7 +48,7 @@ void word_complete(struct hth_commit *c, struct hth_save_id save)
         s->published = 1;
     track_level(c, t, HEARTH_COMPLETE);
     if (hth_breaks(c->ctx, HTH_BREAK_FREE_EARLY))
-        free_older(c, save);
+        word_free_older(c, save);
 }
 
 void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len)
@@ -65,7 +65,7 @@ void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len
     if (kept_write(c, &keep))
         return;
     word_complete(c, keep.save[0]);
-    free_older(c, keep.save[0]);
+    word_free_older(c, keep.save[0]);
     for (struct track *t = c->tracks; t; t = next) {
         int order = hth_save_cmp(t->id, keep.save[0]);
 
@@ -75,8 +75,8 @@ void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len
         else if (order < 0)
             track_end(c, t, t->level, 0, HEARTH_EFAILED, "a newer save was protected first");
     }
-    if (recall(c, keep.save[0]) && recall(c, keep.save[0])->code == HEARTH_EUNKNOWN)
-        remember(c, keep.save[0], HEARTH_PROTECTED, (int)degraded, HEARTH_OK, "");
+    if (outcome_find(c, keep.save[0]) && outcome_find(c, keep.save[0])->code == HEARTH_EUNKNOWN)
+        outcome_put(c, keep.save[0], HEARTH_PROTECTED, (int)degraded, HEARTH_OK, "");
 }
 
 void word_cancelled(struct hth_commit *c, const unsigned char *bytes, size_t len)
@@ -93,24 +93,25 @@ void word_cancelled(struct hth_commit *c, const unsigned char *bytes, size_t len
     code = (int)hth_get32(bytes + SAVE_BYTES);
     memcpy(text, bytes + SAVE_BYTES + 4, len - SAVE_BYTES - 4);
     text[len - SAVE_BYTES - 4] = '\0';
-    if (hth_keep_has(&c->ctx->keep, save) || (recall(c, save) && recall(c, save)->code == 0))
+    if (hth_keep_has(&c->ctx->keep, save) ||
+            (outcome_find(c, save) && outcome_find(c, save)->code == 0))
         return; /* it was PROTECTED: a late or wrong word */
     s = hth_holdings_find(c->ctx, save);
     if (s && !s->removed)
-        free_save(c, s);
+        word_free(c, s);
     t = track_find(c, save);
     hth_say(&c->ctx->log, HEARTH_LOG_WARN, "save-cancelled", HTH_SAVE ": %s (%s)",
             HTH_SAVE_ARGS(save), text, hearth_strerror(code));
     if (t)
         track_end(c, t, t->level, 0, HEARTH_EFAILED, text);
-    else if (!recall(c, save))
-        remember(c, save, HEARTH_WRITTEN, 0, HEARTH_EFAILED, text);
+    else if (!outcome_find(c, save))
+        outcome_put(c, save, HEARTH_WRITTEN, 0, HEARTH_EFAILED, text);
 }
 
 /* ---- Holders that change --------------------------------------------------------------------- */
 
 /* The newest save that is kept, with what is assigned now. */
-static void promise_again(struct hth_commit *c)
+static void word_promise_again(struct hth_commit *c)
 {
     const struct hth_ctx *ctx = c->ctx;
     struct track *t;
@@ -155,7 +156,7 @@ void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len)
 
         holders_set(c, &o);
     }
-    promise_again(c);
+    word_promise_again(c);
     for (t = c->tracks; t; t = next) {
         struct hth_held_save *s = hth_holdings_find(ctx, t->id);
 

@@ -31,7 +31,7 @@ struct finds {
     int no_memory;
 };
 
-static void note(void *arg, const struct hth_store_found *f)
+static void find_note(void *arg, const struct hth_store_found *f)
 {
     struct finds *finds = arg;
     struct find *find;
@@ -65,7 +65,7 @@ static void note(void *arg, const struct hth_store_found *f)
     snprintf(find->name, sizeof(find->name), "%s", f->name ? f->name : "");
 }
 
-static int table_check(
+static int find_table_check(
         const struct hth_block *b, const struct hth_slot *slot, struct hearth_error *err)
 {
     unsigned char digest[HTH_DIGEST];
@@ -81,7 +81,7 @@ static int table_check(
     return rc;
 }
 
-static int object_read(
+static int find_object(
         struct hth_ctx *ctx, const struct find *f, struct hth_object *out, struct hearth_error *err)
 {
     struct hth_block b;
@@ -96,7 +96,7 @@ static int object_read(
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "its block is that of '%s' in " HTH_SAVE " of job %s", b.name,
                 HTH_SAVE_ARGS(b.save), b.job);
-    rc = table_check(&b, f->slot, err);
+    rc = find_table_check(&b, f->slot, err);
     if (rc)
         return rc;
     *out = (struct hth_object){
@@ -117,7 +117,7 @@ static void object_adopt(struct hth_ctx *ctx, const struct find *f)
     struct hth_object object = { 0 };
     struct hth_held *held;
     struct hearth_error err = { 0 };
-    int rc = hth_save_none(f->save) ? HEARTH_ENOENT : object_read(ctx, f, &object, &err);
+    int rc = hth_save_none(f->save) ? HEARTH_ENOENT : find_object(ctx, f, &object, &err);
 
     if (rc == HEARTH_ENOENT) /* a foreign container's: left as it is */
         return;
@@ -142,7 +142,7 @@ static void object_adopt(struct hth_ctx *ctx, const struct find *f)
 
 /* ---- Foreign containers ------------------------------------------------------------------------ */
 
-static const char *unusable(const struct find *f)
+static const char *foreign_unusable(const struct find *f)
 {
     struct hth_foreign_data data;
     struct hth_block b;
@@ -161,7 +161,7 @@ static const char *unusable(const struct find *f)
 static void foreign_adopt(struct hth_ctx *ctx, const struct find *f)
 {
     struct hth_held_save *save = hth_holdings_get(ctx, f->save);
-    const char *why = f->slot ? unusable(f) : NULL;
+    const char *why = f->slot ? foreign_unusable(f) : NULL;
     struct hth_object object;
     struct hth_held *held = NULL;
 
@@ -206,7 +206,7 @@ static void manifest_adopt(struct hth_ctx *ctx, struct hth_held_save *save)
 }
 
 /* What the manifest names is what the save consists of: an object that is another is damage. */
-static void compare(struct hth_ctx *ctx, struct hth_held_save *save)
+static void manifest_compare(struct hth_ctx *ctx, struct hth_held_save *save)
 {
     struct hth_held *next;
 
@@ -322,7 +322,7 @@ static void finds_adopt(struct hth_ctx *ctx, const struct finds *finds)
 int hth_holdings_adopt(struct hth_ctx *ctx, struct hearth_error *err)
 {
     struct finds finds = { 0 };
-    int rc = ctx->store->ops->scan(ctx->store, note, &finds, err);
+    int rc = ctx->store->ops->scan(ctx->store, find_note, &finds, err);
 
     if (!rc && finds.no_memory)
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the list of what the store has");
@@ -333,7 +333,7 @@ int hth_holdings_adopt(struct hth_ctx *ctx, struct hearth_error *err)
         return rc;
     for (struct hth_held_save *s = ctx->holdings->first; s; s = s->next) {
         manifest_adopt(ctx, s);
-        compare(ctx, s);
+        manifest_compare(ctx, s);
         for (uint32_t i = 0; s->has_manifest && i < s->manifest.objects; i++)
             if (s->manifest.object[i].kind == HTH_OBJECT_RAW &&
                     !hth_held_find(s, s->manifest.object[i].id))

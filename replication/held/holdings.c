@@ -210,7 +210,7 @@ void hth_held_unpin(struct hth_held_save *save, struct hth_held *held)
 }
 
 /* All but somebody else's files; 1 when some of those are left. */
-static int drop_ours(struct hth_ctx *ctx, struct hth_held_save *save)
+static int save_drop_ours(struct hth_ctx *ctx, struct hth_held_save *save)
 {
     struct hth_held *next;
 
@@ -230,7 +230,7 @@ void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save)
 
     if (save->removed)
         return;
-    left = drop_ours(ctx, save);
+    left = save_drop_ours(ctx, save);
     hth_record_manifest(save->id, name);
     ctx->store->ops->remove(ctx->store, save->id);
     ctx->store->ops->record_remove(ctx->store, name);
@@ -248,7 +248,7 @@ void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save)
 }
 
 /* The last epoch that this node wrote down, with or without saves of it. */
-static void epoch_record(struct hth_ctx *ctx, uint64_t *out_epoch, uint64_t *out_nonce)
+static void epoch_of_record(struct hth_ctx *ctx, uint64_t *out_epoch, uint64_t *out_nonce)
 {
     struct hth_epoch e;
     void *bytes;
@@ -266,7 +266,7 @@ static void epoch_record(struct hth_ctx *ctx, uint64_t *out_epoch, uint64_t *out
 
 /* A session at the highest number there is counts if it has left a save: one that somebody brought
  * about by a lie, and that came to nothing, is over. */
-static int session_counts(struct hth_ctx *ctx, uint64_t epoch)
+static int epoch_counts(struct hth_ctx *ctx, uint64_t epoch)
 {
     struct hth_held_save *s = ctx->holdings->first;
 
@@ -275,7 +275,7 @@ static int session_counts(struct hth_ctx *ctx, uint64_t epoch)
     return epoch <= HTH_EPOCH_BELIEVED || s;
 }
 
-static void take_higher(uint64_t *epoch, uint64_t *nonce, uint64_t other, uint64_t its_nonce)
+static void epoch_take_higher(uint64_t *epoch, uint64_t *nonce, uint64_t other, uint64_t its_nonce)
 {
     if (other > HTH_EPOCH_MOST || other < *epoch || (other == *epoch && its_nonce < *nonce))
         return;
@@ -287,15 +287,15 @@ uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx, uint64_t *random)
 {
     uint64_t epoch = 0, nonce = 0, other = 0, its_nonce = 0;
 
-    epoch_record(ctx, &other, &its_nonce);
-    if (session_counts(ctx, other))
-        take_higher(&epoch, &nonce, other, its_nonce);
-    if (ctx->epoch && session_counts(ctx, ctx->epoch->epoch))
-        take_higher(&epoch, &nonce, ctx->epoch->epoch, ctx->epoch->nonce);
-    take_higher(&epoch, &nonce, ctx->keep.epoch, 0);
-    take_higher(&epoch, &nonce, ctx->keep.dropped, 0);
+    epoch_of_record(ctx, &other, &its_nonce);
+    if (epoch_counts(ctx, other))
+        epoch_take_higher(&epoch, &nonce, other, its_nonce);
+    if (ctx->epoch && epoch_counts(ctx, ctx->epoch->epoch))
+        epoch_take_higher(&epoch, &nonce, ctx->epoch->epoch, ctx->epoch->nonce);
+    epoch_take_higher(&epoch, &nonce, ctx->keep.epoch, 0);
+    epoch_take_higher(&epoch, &nonce, ctx->keep.dropped, 0);
     for (struct hth_held_save *s = ctx->holdings->first; s; s = s->next)
-        take_higher(&epoch, &nonce, s->id.epoch, s->id.nonce);
+        epoch_take_higher(&epoch, &nonce, s->id.epoch, s->id.nonce);
     return hth_epoch_seen(epoch, nonce, random);
 }
 

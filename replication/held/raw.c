@@ -59,7 +59,7 @@ static void raw_job_end(struct raw_job *j)
 
 /* ---- Put ------------------------------------------------------------------------------------- */
 
-static int put_piece(struct hth_sweep *sweep, uint64_t off, uint64_t len)
+static int raw_put_piece(struct hth_sweep *sweep, uint64_t off, uint64_t len)
 {
     struct raw_job *j = hth_owner_of(struct raw_job, sweep, sweep);
     struct hth_store *store = j->job.ctx->store;
@@ -76,10 +76,10 @@ static int put_piece(struct hth_sweep *sweep, uint64_t off, uint64_t len)
     return j->job.code;
 }
 
-static void put_done(struct hth_sweep *sweep);
+static void raw_put_done(struct hth_sweep *sweep);
 
 /* To free a content takes as long as it is large, as everything here. */
-static void content_run(struct hth_work *work)
+static void raw_content_run(struct hth_work *work)
 {
     struct raw_job *j = hth_owner_of(struct raw_job, sweep.work, work);
 
@@ -87,18 +87,18 @@ static void content_run(struct hth_work *work)
     j->content = NULL;
 }
 
-static void content_done(struct hth_work *work)
+static void raw_content_done(struct hth_work *work)
 {
-    put_done(&hth_owner_of(struct raw_job, sweep.work, work)->sweep);
+    raw_put_done(&hth_owner_of(struct raw_job, sweep.work, work)->sweep);
 }
 
-static void put_done(struct hth_sweep *sweep)
+static void raw_put_done(struct hth_sweep *sweep)
 {
     struct raw_job *j = hth_owner_of(struct raw_job, sweep, sweep);
     struct hth_store *store = j->job.ctx->store;
 
     if (j->content) {
-        sweep->work = (struct hth_work){ .run = content_run, .done = content_done };
+        sweep->work = (struct hth_work){ .run = raw_content_run, .done = raw_content_done };
         j->job.ctx->workers.submit(j->job.ctx->workers.self, &sweep->work);
         return;
     }
@@ -131,13 +131,13 @@ int hth_raw_put(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held
         return rc;
     }
     held->state = HTH_HELD_SEALING;
-    raw_job_start(j, save, held, put_piece, put_done);
+    raw_job_start(j, save, held, raw_put_piece, raw_put_done);
     return HEARTH_OK;
 }
 
 /* ---- Look ------------------------------------------------------------------------------------ */
 
-static int look_piece(struct hth_sweep *sweep, uint64_t off, uint64_t len)
+static int raw_look_piece(struct hth_sweep *sweep, uint64_t off, uint64_t len)
 {
     struct raw_job *j = hth_owner_of(struct raw_job, sweep, sweep);
 
@@ -146,7 +146,7 @@ static int look_piece(struct hth_sweep *sweep, uint64_t off, uint64_t len)
     return 0;
 }
 
-static void look_done(struct hth_sweep *sweep)
+static void raw_look_done(struct hth_sweep *sweep)
 {
     struct raw_job *j = hth_owner_of(struct raw_job, sweep, sweep);
     unsigned char digest[HTH_DIGEST];
@@ -179,6 +179,6 @@ int hth_raw_look(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_hel
         raw_job_dispose(&j->job);
         return rc;
     }
-    raw_job_start(j, save, held, look_piece, look_done);
+    raw_job_start(j, save, held, raw_look_piece, raw_look_done);
     return HEARTH_OK;
 }

@@ -30,7 +30,7 @@ struct seal_job {
     uint32_t *crc;
 };
 
-static unsigned char *table_of(const struct seal_job *j)
+static unsigned char *seal_table(const struct seal_job *j)
 {
     return j->slot->base + HTH_BLOCK + HTH_ALIGN(j->object.data_len);
 }
@@ -93,20 +93,20 @@ static void seal_job_sums(struct seal_job *j, void (*done)(struct hth_sums *))
 
 /* ---- Seal ---------------------------------------------------------------------------------------- */
 
-static void finish_run(struct hth_work *work)
+static void seal_finish_run(struct hth_work *work)
 {
     struct seal_job *j = hth_owner_of(struct seal_job, work, work);
     uint64_t data_len = j->object.data_len;
     struct hth_table table;
 
     memset(j->slot->base + HTH_BLOCK + data_len, 0, HTH_ALIGN(data_len) - data_len);
-    hth_table_finish(table_of(j), data_len, j->items, j->items_len, j->crc);
-    j->job.code = hth_table_decode(&table, table_of(j), j->object.table_len, &j->job.err);
+    hth_table_finish(seal_table(j), data_len, j->items, j->items_len, j->crc);
+    j->job.code = hth_table_decode(&table, seal_table(j), j->object.table_len, &j->job.err);
     if (!j->job.code)
-        hth_digest(j->object.digest, table_of(j), j->object.table_len);
+        hth_digest(j->object.digest, seal_table(j), j->object.table_len);
 }
 
-static void block_write(const struct seal_job *j)
+static void seal_block_write(const struct seal_job *j)
 {
     struct hth_block b = {
         .data_len = j->object.data_len,
@@ -136,7 +136,7 @@ static void seal_finish(struct seal_job *j)
                 j->object.owner, j->object.name, HTH_SAVE_ARGS(j->job.save->id));
     if (!j->job.code && !j->job.held->dropped) {
         hth_point(&j->job.ctx->points, "seal");
-        block_write(j);
+        seal_block_write(j);
         j->job.code =
                 store->ops->seal(store, j->slot, j->job.save->id, j->object.name, &j->job.err);
     }
@@ -149,14 +149,14 @@ static void seal_finish(struct seal_job *j)
     seal_job_end(j);
 }
 
-static void finish_done(struct hth_work *work)
+static void seal_finish_done(struct hth_work *work)
 {
     seal_finish(hth_owner_of(struct seal_job, work, work));
 }
 
 static void seal_summed(struct hth_sums *sums)
 {
-    seal_job_work(hth_owner_of(struct seal_job, sums, sums), finish_run, finish_done);
+    seal_job_work(hth_owner_of(struct seal_job, sums, sums), seal_finish_run, seal_finish_done);
 }
 
 int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
@@ -212,7 +212,7 @@ int hth_block_check(const struct hth_ctx *ctx, struct hth_save_id save,
     return HEARTH_OK;
 }
 
-static void bad(struct seal_job *j, const char *what, uint64_t at)
+static void verify_bad(struct seal_job *j, const char *what, uint64_t at)
 {
     j->job.code = hth_fail(&j->job.err, HEARTH_ECORRUPT, 0,
             HTH_SAVE " object '%s': %s %" PRIu64 " of this node's copy is wrong",
@@ -229,33 +229,33 @@ static void verify_end(struct seal_job *j)
 static void verify_summed(struct hth_sums *sums)
 {
     struct seal_job *j = hth_owner_of(struct seal_job, sums, sums);
-    const unsigned char *end = table_of(j) + j->object.table_len;
+    const unsigned char *end = seal_table(j) + j->object.table_len;
     uint32_t chunks = (uint32_t)HTH_CHUNKS(j->object.data_len), c = 0;
     const unsigned char *crc = end - (4 * (uint64_t)chunks + 7) / 8 * 8;
 
     while (c < chunks && memcmp(crc + 4 * (uint64_t)c, &j->crc[c], 4) == 0)
         c++;
     if (c < chunks)
-        bad(j, "chunk", c);
+        verify_bad(j, "chunk", c);
     verify_end(j);
 }
 
-static void table_run(struct hth_work *work)
+static void verify_table_run(struct hth_work *work)
 {
     struct seal_job *j = hth_owner_of(struct seal_job, work, work);
     unsigned char digest[HTH_DIGEST];
     struct hth_table table;
 
-    hth_digest(digest, table_of(j), j->object.table_len);
+    hth_digest(digest, seal_table(j), j->object.table_len);
     if (memcmp(digest, j->object.digest, HTH_DIGEST) != 0 ||
-            hth_table_decode(&table, table_of(j), j->object.table_len, NULL) ||
+            hth_table_decode(&table, seal_table(j), j->object.table_len, NULL) ||
             table.data_len != j->object.data_len)
-        bad(j, "the table, at byte", HTH_BLOCK + HTH_ALIGN(j->object.data_len));
+        verify_bad(j, "the table, at byte", HTH_BLOCK + HTH_ALIGN(j->object.data_len));
     else if (hth_block_check(j->job.ctx, j->job.save->id, &j->object, j->slot->base, NULL))
-        bad(j, "the block, at byte", 0);
+        verify_bad(j, "the block, at byte", 0);
 }
 
-static void table_done(struct hth_work *work)
+static void verify_table_done(struct hth_work *work)
 {
     struct seal_job *j = hth_owner_of(struct seal_job, work, work);
 
@@ -278,7 +278,7 @@ static void digest_run(struct hth_work *work)
 }
 
 /* What the file must be; NULL: whatever it is. */
-static const unsigned char *expected(const struct seal_job *j)
+static const unsigned char *digest_expected(const struct seal_job *j)
 {
     const struct hth_object *o = j->job.save->has_manifest && j->compare
                                          ? hth_manifest_find(&j->job.save->manifest, j->object.id)
@@ -292,7 +292,7 @@ static const unsigned char *expected(const struct seal_job *j)
 static void digest_done(struct hth_work *work)
 {
     struct seal_job *j = hth_owner_of(struct seal_job, work, work);
-    const unsigned char *want = expected(j);
+    const unsigned char *want = digest_expected(j);
 
     if (j->job.code)
         hth_while(&j->job.err, j->job.code, HTH_SAVE " object '%s'", HTH_SAVE_ARGS(j->job.save->id),
@@ -321,12 +321,12 @@ static int digest_start(struct hth_ctx *ctx, struct hth_held_save *save, struct 
     return HEARTH_OK;
 }
 
-static void nothing(struct hth_work *work)
+static void verify_nothing(struct hth_work *work)
 {
     (void)work;
 }
 
-static void believed(struct hth_work *work)
+static void verify_believed(struct hth_work *work)
 {
     verify_end(hth_owner_of(struct seal_job, work, work));
 }
@@ -349,9 +349,9 @@ int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth
     if (!j)
         return rc;
     if (hth_breaks(ctx, HTH_BREAK_VERIFY))
-        seal_job_work(j, nothing, believed);
+        seal_job_work(j, verify_nothing, verify_believed);
     else
-        seal_job_work(j, table_run, table_done);
+        seal_job_work(j, verify_table_run, verify_table_done);
     return HEARTH_OK;
 }
 

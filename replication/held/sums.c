@@ -5,7 +5,7 @@
 #include "core/base/crc.h"
 #include "core/format/block.h"
 
-static void part_run(struct hth_work *work)
+static void sums_part_run(struct hth_work *work)
 {
     struct hth_sums_part *p = (struct hth_sums_part *)work;
     const struct hth_sums *s = p->sums;
@@ -18,15 +18,15 @@ static void part_run(struct hth_work *work)
     }
 }
 
-static void part_done(struct hth_work *work);
+static void sums_part_done(struct hth_work *work);
 
-static void feed(struct hth_sums *s, struct hth_sums_part *p)
+static void sums_feed(struct hth_sums *s, struct hth_sums_part *p)
 {
     uint32_t chunks = (uint32_t)HTH_CHUNKS(s->data_len), left = chunks - s->next;
 
     if (!left)
         return;
-    p->work = (struct hth_work){ .run = part_run, .done = part_done };
+    p->work = (struct hth_work){ .run = sums_part_run, .done = sums_part_done };
     p->sums = s;
     p->first = s->next;
     p->count = left < HTH_SUMS_CHUNKS ? left : HTH_SUMS_CHUNKS;
@@ -35,14 +35,14 @@ static void feed(struct hth_sums *s, struct hth_sums_part *p)
     s->ctx->workers.submit(s->ctx->workers.self, &p->work);
 }
 
-static void part_done(struct hth_work *work)
+static void sums_part_done(struct hth_work *work)
 {
     struct hth_sums_part *p = (struct hth_sums_part *)work;
     struct hth_sums *s = p->sums;
 
     hth_point(&s->ctx->points, "chunk");
     s->running--;
-    feed(s, p);
+    sums_feed(s, p);
     if (!s->running)
         s->done(s);
 }
@@ -51,7 +51,7 @@ void hth_sums_start(struct hth_sums *s)
 {
     s->next = s->running = 0;
     for (uint32_t i = 0; i < HTH_SUMS_PARTS; i++)
-        feed(s, &s->part[i]);
+        sums_feed(s, &s->part[i]);
     if (!s->running)
         s->done(s);
 }

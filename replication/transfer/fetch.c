@@ -29,13 +29,13 @@ struct hth_fetch *hth_fetch_find(struct hth_ctx *ctx, struct hth_save_id save, u
     return f;
 }
 
-static uint64_t up_to(uint64_t value, uint64_t most)
+static uint64_t fetch_at_most(uint64_t value, uint64_t most)
 {
     return value < most ? value : most;
 }
 
 /* What of the file is pulled, and where its table goes. */
-static void geometry(struct hth_fetch *f, uint64_t off, uint64_t len)
+static void fetch_geometry(struct hth_fetch *f, uint64_t off, uint64_t len)
 {
     uint64_t data_len = f->object.data_len, data_end = HTH_BLOCK + data_len;
     uint64_t table_off = HTH_BLOCK + HTH_ALIGN(data_len), end = off + len;
@@ -45,7 +45,7 @@ static void geometry(struct hth_fetch *f, uint64_t off, uint64_t len)
     f->chunk1 = (uint32_t)HTH_CHUNKS(data_len);
     if (!f->whole && end <= data_end) {
         f->chunk1 = end <= HTH_BLOCK ? 0 : (uint32_t)HTH_CHUNKS(end - HTH_BLOCK);
-        f->hi = up_to(HTH_BLOCK + (uint64_t)f->chunk1 * HTH_CHUNK, data_end);
+        f->hi = fetch_at_most(HTH_BLOCK + (uint64_t)f->chunk1 * HTH_CHUNK, data_end);
     }
     if (off >= data_end && !f->whole) { /* padding or table: no chunk */
         f->chunk0 = f->chunk1;
@@ -58,14 +58,14 @@ static void geometry(struct hth_fetch *f, uint64_t off, uint64_t len)
     f->left = f->chunk1 - f->chunk0;
 }
 
-static int table_fits(const struct hth_object *o)
+static int fetch_table_fits(const struct hth_object *o)
 {
     if (o->kind == HTH_OBJECT_FOREIGN)
         return o->data_len && !o->table_len;
     return o->kind == HTH_OBJECT_SHARD && o->table_len >= hth_table_bytes(o->data_len, 0);
 }
 
-static int want_check(
+static int fetch_want_check(
         struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hearth_error *err)
 {
     const struct hth_object *o = &want->object;
@@ -73,7 +73,7 @@ static int want_check(
 
     if (!ctx->epoch)
         return hth_fail(err, HEARTH_ESTATE, 0, "no epoch has been joined yet");
-    if (!table_fits(o) || o->data_len > (uint64_t)UINT32_MAX / 2 * HTH_CHUNK ||
+    if (!fetch_table_fits(o) || o->data_len > (uint64_t)UINT32_MAX / 2 * HTH_CHUNK ||
             o->table_len > (UINT64_C(1) << 40))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "'%s' cannot be an object: %" PRIu64 " bytes with a table of %" PRIu64, o->name,
@@ -92,7 +92,7 @@ static int want_check(
 }
 
 /* Room in the store. A copy that is bad anyway makes way where there is no room beside it. */
-static int room(struct hth_fetch *f, struct hth_held **bad, struct hearth_error *err)
+static int fetch_room(struct hth_fetch *f, struct hth_held **bad, struct hearth_error *err)
 {
     struct hth_store *store = f->ctx->store;
     uint64_t bytes = f->table_at + f->object.table_len;
@@ -116,7 +116,7 @@ static int room(struct hth_fetch *f, struct hth_held **bad, struct hearth_error 
 }
 
 /* Beside the copy that is here and bad, or as a new entry of the catalogue. */
-static int hold(struct hth_fetch *f, struct hth_held *bad, struct hearth_error *err)
+static int fetch_hold(struct hth_fetch *f, struct hth_held *bad, struct hearth_error *err)
 {
     struct hth_store *store = f->ctx->store;
 
@@ -137,7 +137,7 @@ static int hold(struct hth_fetch *f, struct hth_held *bad, struct hearth_error *
 }
 
 /* 1: it is here already, nothing is to be done. */
-static int find_here(struct hth_fetch *f, struct hth_held *reuse, struct hth_held **out_bad,
+static int fetch_find_here(struct hth_fetch *f, struct hth_held *reuse, struct hth_held **out_bad,
         struct hearth_error *err)
 {
     struct hth_held *held;
@@ -159,11 +159,11 @@ static int find_here(struct hth_fetch *f, struct hth_held *reuse, struct hth_hel
     return HEARTH_OK;
 }
 
-static int set_up(struct hth_fetch *f, struct hth_held *reuse, struct hearth_error *err)
+static int fetch_set_up(struct hth_fetch *f, struct hth_held *reuse, struct hearth_error *err)
 {
     uint64_t pad = HTH_BLOCK + f->object.data_len, table_off = HTH_ALIGN(pad);
     struct hth_held *bad = NULL;
-    int rc = f->whole ? find_here(f, reuse, &bad, err) : HEARTH_OK;
+    int rc = f->whole ? fetch_find_here(f, reuse, &bad, err) : HEARTH_OK;
 
     if (rc == 1)
         f->phase = PHASE_ENDING;
@@ -172,8 +172,8 @@ static int set_up(struct hth_fetch *f, struct hth_held *reuse, struct hearth_err
     f->chunk = calloc(f->left ? f->left : 1, 1);
     if (!f->chunk)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a fetch");
-    rc = room(f, &bad, err);
-    if (!rc && f->whole && (rc = hold(f, bad, err))) {
+    rc = fetch_room(f, &bad, err);
+    if (!rc && f->whole && (rc = fetch_hold(f, bad, err))) {
         f->ctx->store->ops->give(f->ctx->store, f->slot);
         f->slot = NULL;
     }
@@ -194,7 +194,7 @@ int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct
 {
     struct hth_fetch **at = &ctx->transfer->fetches, *f;
     uint32_t after = want->deadline_ms ? want->deadline_ms : DEADLINE_MS;
-    int rc = want_check(ctx, want, err);
+    int rc = fetch_want_check(ctx, want, err);
 
     if (rc)
         return rc;
@@ -212,12 +212,12 @@ int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct
     f->phase = hth_fetch_foreign(f) ? PHASE_DATA : PHASE_TABLE;
     f->done = want->done;
     f->self = want->self;
-    geometry(f, want->off, want->len);
+    fetch_geometry(f, want->off, want->len);
     for (uint32_t i = 0; i < want->count; i++)
         if (want->sources[i] < ctx->epoch->nodes && want->sources[i] != ctx->epoch->self &&
                 !hth_source_add(f, want->sources[i]))
             break;
-    rc = set_up(f, want->reuse, err);
+    rc = fetch_set_up(f, want->reuse, err);
     if (rc) {
         hth_fetch_tidy(f);
         hth_fetch_free(f);

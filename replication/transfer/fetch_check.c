@@ -25,7 +25,7 @@ void hth_fetch_data_here(struct hth_fetch *f)
         hth_fetch_complete(f);
 }
 
-static void data_begin(struct hth_fetch *f)
+static void check_data_begin(struct hth_fetch *f)
 {
     f->phase = PHASE_DATA;
     if (f->left == 0)
@@ -36,7 +36,7 @@ void hth_fetch_table_here(struct hth_fetch *f)
 {
     hth_point(&f->ctx->points, "verify");
     if (hth_breaks(f->ctx, HTH_BREAK_VERIFY)) {
-        data_begin(f);
+        check_data_begin(f);
         return;
     }
     f->phase = PHASE_CHECK;
@@ -76,7 +76,7 @@ void hth_check_reuse_run(struct hth_work *work)
 }
 
 /* All of the old copy is right: it stays, and the new slot goes back. */
-static int old_is_good(struct hth_fetch *f)
+static int check_old_is_good(struct hth_fetch *f)
 {
     uint64_t table_off = f->table_at;
 
@@ -86,18 +86,18 @@ static int old_is_good(struct hth_fetch *f)
 }
 
 /* The next chunks of the old copy; or there are none left. */
-static void reuse_next(struct hth_fetch *f)
+static void check_reuse_next(struct hth_fetch *f)
 {
     uint32_t left = f->chunk1 - f->reuse_next;
 
     if (left) {
         f->reuse_count = left < REUSE_CHUNKS ? left : REUSE_CHUNKS;
-    } else if (!f->held->dropped && old_is_good(f)) {
+    } else if (!f->held->dropped && check_old_is_good(f)) {
         hth_fetch_keep_old(f, 1);
         f->held->object = f->object;
         f->phase = PHASE_ENDING;
     } else {
-        data_begin(f);
+        check_data_begin(f);
     }
 }
 
@@ -106,7 +106,7 @@ void hth_check_reuse_done(struct hth_fetch *f)
     for (uint32_t i = 0; i < f->reuse_count; i++)
         f->left -= f->chunk[f->reuse_next + i] == CHUNK_RIGHT;
     f->reuse_next += f->reuse_count;
-    reuse_next(f);
+    check_reuse_next(f);
 }
 
 void hth_check_table_done(struct hth_fetch *f)
@@ -120,9 +120,9 @@ void hth_check_table_done(struct hth_fetch *f)
     f->source[f->table_source].strikes = 0;
     f->phase = PHASE_REUSE;
     if (f->old)
-        reuse_next(f);
+        check_reuse_next(f);
     else
-        data_begin(f);
+        check_data_begin(f);
 }
 
 void hth_fetch_block_here(struct hth_fetch *f, struct source *s)

@@ -93,7 +93,7 @@ void hth_fetch_tidy(const struct hth_fetch *f)
 /* ---- What is left when it has ended --------------------------------------------------------- */
 
 /* Another fetch pulls from that node under the same grant. */
-static int shared(const struct hth_fetch *f, uint32_t node)
+static int fetch_shares_grant(const struct hth_fetch *f, uint32_t node)
 {
     for (struct hth_fetch *g = f->ctx->transfer->fetches; g; g = g->next)
         if (g != f && hth_fetch_runs(g) && g->object.id == f->object.id &&
@@ -102,7 +102,7 @@ static int shared(const struct hth_fetch *f, uint32_t node)
     return 0;
 }
 
-static void say_end(const struct hth_fetch *f)
+static void fetch_say_end(const struct hth_fetch *f)
 {
     struct hth_wire w = { .save = f->save, .id = f->object.id };
     int pulled = f->whole && !f->code;
@@ -118,13 +118,13 @@ static void say_end(const struct hth_fetch *f)
         if (!pulled && s->offered)
             hth_wire_nak(f->ctx, s->node, f->save, f->object.id, HTH_NAK_OFFER,
                     f->code == HEARTH_ECANCELED ? HEARTH_EBUSY : f->code, f->err.text);
-        else if (!shared(f,
+        else if (!fetch_shares_grant(f,
                          s->node)) /* also when pulled: ranges of it may have been read meanwhile */
             hth_wire_say(f->ctx, s->node, HTH_MSG_RELEASE, &w);
     }
 }
 
-static void let_go(struct hth_fetch *f)
+static void fetch_let_go(struct hth_fetch *f)
 {
     struct hth_store *store = f->ctx->store;
 
@@ -162,7 +162,7 @@ void hth_fetch_free(struct hth_fetch *f)
     free(f);
 }
 
-static void tell(struct hth_fetch *f)
+static void fetch_tell(struct hth_fetch *f)
 {
     const struct hth_transfer_events *events = &f->ctx->transfer->events;
 
@@ -175,15 +175,15 @@ static void tell(struct hth_fetch *f)
         events->sealed(events->self, f->save, f->object.id);
 }
 
-static void settle(struct hth_fetch *f)
+static void fetch_settle(struct hth_fetch *f)
 {
     int keep = !f->whole && !f->code;
 
-    say_end(f);
-    let_go(f);
+    fetch_say_end(f);
+    fetch_let_go(f);
     if (keep) {
         f->phase = PHASE_KEPT;
-        tell(f); /* may release it */
+        fetch_tell(f); /* may release it */
         return;
     }
     fetch_unlink(f);
@@ -191,7 +191,7 @@ static void settle(struct hth_fetch *f)
         hth_fetch_tidy(f);
     if (!f->whole)
         f->ctx->store->ops->give(f->ctx->store, f->slot);
-    tell(f);
+    fetch_tell(f);
     hth_fetch_free(f);
 }
 
@@ -208,7 +208,7 @@ void hth_fetches_settle(struct hth_ctx *ctx)
         while (f && (f->phase != PHASE_ENDING || f->busy))
             f = f->next;
         if (f)
-            settle(f);
+            fetch_settle(f);
     } while (f);
     t->settling = 0;
 }
@@ -249,7 +249,7 @@ void hth_fetches_close(struct hth_ctx *ctx)
 
 /* ---- Time ------------------------------------------------------------------------------------------------------ */
 
-static void too_late(struct hth_fetch *f)
+static void fetch_too_late(struct hth_fetch *f)
 {
     char text[HEARTH_ERROR_TEXT];
     uint32_t node = HTH_NODE_NONE;
@@ -263,7 +263,7 @@ static void too_late(struct hth_fetch *f)
     hth_fetch_end(f, HEARTH_ETIMEOUT, text);
 }
 
-static void source_tick(struct hth_fetch *f, struct source *s, uint64_t now)
+static void fetch_source_tick(struct hth_fetch *f, struct source *s, uint64_t now)
 {
     if (s->state == SOURCE_NEW || (s->state == SOURCE_AWAY && now >= s->due_ms)) {
         hth_source_ask(f, s);
@@ -282,9 +282,9 @@ void hth_fetches_tick(struct hth_ctx *ctx, uint64_t now)
         if (hth_fetch_runs(f) && f->held && f->held->dropped)
             hth_fetch_end(f, HEARTH_ECANCELED, "it is not wanted any more");
         if (hth_fetch_runs(f) && now >= f->deadline_ms)
-            too_late(f);
+            fetch_too_late(f);
         for (uint32_t i = 0; i < f->sources && hth_fetch_runs(f); i++)
-            source_tick(f, &f->source[i], now);
+            fetch_source_tick(f, &f->source[i], now);
     }
 }
 

@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* Somebody who may still give it has been wrong less often. */
-static int better_left(const struct hth_fetch *f, const struct source *s)
+static int foreign_better_left(const struct hth_fetch *f, const struct source *s)
 {
     for (uint32_t i = 0; i < f->sources; i++)
         if (f->source[i].state != SOURCE_OUT && f->source[i].bad < s->bad)
@@ -23,20 +23,20 @@ static int better_left(const struct hth_fetch *f, const struct source *s)
     return 0;
 }
 
-static int gives_now(const struct hth_fetch *f)
+static int foreign_gives_now(const struct hth_fetch *f)
 {
     return f->table_source != UINT32_MAX && f->source[f->table_source].state == SOURCE_GRANTED;
 }
 
 int hth_foreign_from(struct hth_fetch *f, const struct source *s)
 {
-    if (gives_now(f))
+    if (foreign_gives_now(f))
         return s == &f->source[f->table_source];
-    return !better_left(f, s);
+    return !foreign_better_left(f, s);
 }
 
 /* What is on its way from the one before stays busy until it is here; then it counts for nothing. */
-static void begin_again(struct hth_fetch *f)
+static void foreign_begin_again(struct hth_fetch *f)
 {
     f->left = f->chunk1;
     f->cursor = 0;
@@ -52,7 +52,7 @@ void hth_foreign_begin(struct hth_fetch *f, struct source *s)
     if (index == f->table_source)
         return;
     if (f->table_source != UINT32_MAX)
-        begin_again(f);
+        foreign_begin_again(f);
     f->table_source = index;
 }
 
@@ -74,7 +74,7 @@ void hth_foreign_digest_done(struct hth_fetch *f)
     if (f->table_code) {
         f->phase = PHASE_DATA;
         f->table_source = UINT32_MAX;
-        begin_again(f);
+        foreign_begin_again(f);
         hth_source_bad(f, s, UNIT_FILE, "is not the one wanted");
         return;
     }

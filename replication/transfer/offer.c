@@ -64,7 +64,7 @@ static struct offer *offer_get(
     return o;
 }
 
-static void revoke_oldest(struct hth_ctx *ctx, struct offer *o)
+static void offer_revoke_oldest(struct hth_ctx *ctx, struct offer *o)
 {
     hth_session_revoke(ctx->session, &o->grant[0]);
     ctx->store->ops->unlease(ctx->store, o->slot[0]);
@@ -74,10 +74,10 @@ static void revoke_oldest(struct hth_ctx *ctx, struct offer *o)
         o->slot[i] = o->slot[i + 1];
 }
 
-static void revoke(struct hth_ctx *ctx, struct offer *o)
+static void offer_revoke(struct hth_ctx *ctx, struct offer *o)
 {
     while (o->granted)
-        revoke_oldest(ctx, o);
+        offer_revoke_oldest(ctx, o);
 }
 
 static void offer_end(struct hth_ctx *ctx, struct offer *o)
@@ -87,12 +87,12 @@ static void offer_end(struct hth_ctx *ctx, struct offer *o)
     while (*at != o)
         at = &(*at)->next;
     *at = o->next;
-    revoke(ctx, o);
+    offer_revoke(ctx, o);
     free(o);
 }
 
 /* What is here of it, if it can be pulled. */
-static struct hth_held *held_of(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object)
+static struct hth_held *offer_held(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object)
 {
     struct hth_held_save *s = hth_holdings_find(ctx, save);
     struct hth_held *h = s ? hth_held_find(s, object) : NULL;
@@ -100,7 +100,8 @@ static struct hth_held *held_of(struct hth_ctx *ctx, struct hth_save_id save, ui
     return h && h->slot && h->state == HTH_HELD_SEALED ? h : NULL;
 }
 
-static int is_granted(const struct hth_ctx *ctx, const struct offer *o, const struct hth_held *held)
+static int offer_is_granted(
+        const struct hth_ctx *ctx, const struct offer *o, const struct hth_held *held)
 {
     uint32_t last = o->granted - 1;
 
@@ -108,15 +109,15 @@ static int is_granted(const struct hth_ctx *ctx, const struct offer *o, const st
            hth_session_granted(ctx->session, o->node, &o->grant[last]);
 }
 
-static int grant(struct hth_ctx *ctx, struct offer *o, const struct hth_held *held)
+static int offer_grant(struct hth_ctx *ctx, struct offer *o, const struct hth_held *held)
 {
     struct hth_region *region;
     int rc;
 
-    if (is_granted(ctx, o, held))
+    if (offer_is_granted(ctx, o, held))
         return HEARTH_OK;
     if (o->granted == OFFER_GRANTS)
-        revoke_oldest(ctx, o);
+        offer_revoke_oldest(ctx, o);
     rc = hth_held_region(ctx, held->slot, &region, NULL);
     if (!rc)
         rc = hth_session_grant(ctx->session, o->node, region, 0,
@@ -129,7 +130,8 @@ static int grant(struct hth_ctx *ctx, struct offer *o, const struct hth_held *he
 }
 
 /* READY for the first chunks and END: all chunks of a sealed object are final. */
-static void say_granted(struct hth_ctx *ctx, const struct offer *o, const struct hth_held *held)
+static void offer_say_granted(
+        struct hth_ctx *ctx, const struct offer *o, const struct hth_held *held)
 {
     const struct hth_object *object = &held->object;
     uint64_t chunks = HTH_CHUNKS(object->data_len);
@@ -149,7 +151,7 @@ static void say_granted(struct hth_ctx *ctx, const struct offer *o, const struct
     hth_wire_say(ctx, o->node, HTH_MSG_END, &w);
 }
 
-static void say_offer(struct hth_ctx *ctx, struct offer *o, const struct hth_held *held, int ends)
+static void offer_say(struct hth_ctx *ctx, struct offer *o, const struct hth_held *held, int ends)
 {
     struct hth_wire w = { .save = o->save, .object = held->object, .follows = (uint32_t)ends };
     uint64_t wait = ctx->opts.retry_ms;
@@ -157,7 +159,7 @@ static void say_offer(struct hth_ctx *ctx, struct offer *o, const struct hth_hel
     o->due_ms = hth_now_ms(&ctx->clock) + (o->granted ? 4 * wait : wait);
     hth_wire_say(ctx, o->node, HTH_MSG_OFFER, &w);
     if (ends)
-        say_granted(ctx, o, held);
+        offer_say_granted(ctx, o, held);
 }
 
 int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
@@ -180,38 +182,38 @@ int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct h
         return HEARTH_OK;
     o->offered = 1;
     hth_point(&ctx->points, "offer");
-    say_offer(ctx, o, held, o->granted || !grant(ctx, o, held));
+    offer_say(ctx, o, held, o->granted || !offer_grant(ctx, o, held));
     return HEARTH_OK;
 }
 
 /* ---- What receivers say --------------------------------------------------------------------- */
 
-static void refuse(
+static void offer_refuse(
         struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w, int code, const char *text)
 {
     hth_wire_nak(ctx, from, w->save, w->id, HTH_NAK_WANT, code, text);
 }
 
-static void on_want(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
+static void offer_on_want(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
 {
     struct hth_held_save *save = hth_holdings_find(ctx, w->save);
     struct hth_held *there = save ? hth_held_find(save, w->id) : NULL;
-    struct hth_held *held = held_of(ctx, w->save, w->id);
+    struct hth_held *held = offer_held(ctx, w->save, w->id);
     uint64_t bytes = held ? hth_object_file_bytes(&held->object) : 0;
     struct offer *o;
 
     if (!held) {
-        refuse(ctx, from, w, there ? HEARTH_EBUSY : HEARTH_ENOENT,
+        offer_refuse(ctx, from, w, there ? HEARTH_EBUSY : HEARTH_ENOENT,
                 there ? "not sealed yet" : "not here");
         return;
     }
     if (w->off > bytes || w->len > bytes - w->off) {
-        refuse(ctx, from, w, HEARTH_EINVAL, "the object is shorter");
+        offer_refuse(ctx, from, w, HEARTH_EINVAL, "the object is shorter");
         return;
     }
     o = offer_get(ctx, w->save, w->id, from);
-    if (!o || grant(ctx, o, held)) {
-        refuse(ctx, from, w, HEARTH_EBUSY, "no grant can be made");
+    if (!o || offer_grant(ctx, o, held)) {
+        offer_refuse(ctx, from, w, HEARTH_EBUSY, "no grant can be made");
         if (o && !o->offered)
             offer_end(ctx, o);
         return;
@@ -219,20 +221,20 @@ static void on_want(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w
     o->due_ms =
             hth_now_ms(&ctx->clock) + (o->offered ? 4 * (uint64_t)ctx->opts.retry_ms : LEASE_MS);
     o->ranged |= w->len != 0;
-    say_granted(ctx, o, held);
+    offer_say_granted(ctx, o, held);
 }
 
 /* The whole object is there, and a range of it is still being read: what it has lasts until then. */
-static void keep_granted(struct hth_ctx *ctx, struct offer *o)
+static void offer_keep_granted(struct hth_ctx *ctx, struct offer *o)
 {
     o->offered = 0;
     o->done = NULL;
     o->due_ms = hth_now_ms(&ctx->clock) + LEASE_MS;
 }
 
-static void on_pulled(struct hth_ctx *ctx, struct offer *o, const struct hth_wire *w)
+static void offer_on_pulled(struct hth_ctx *ctx, struct offer *o, const struct hth_wire *w)
 {
-    struct hth_held *held = held_of(ctx, o->save, o->object);
+    struct hth_held *held = offer_held(ctx, o->save, o->object);
     struct offer was = *o;
 
     if (was.offered && held && memcmp(held->object.digest, w->digest, HTH_DIGEST) != 0) {
@@ -242,7 +244,7 @@ static void on_pulled(struct hth_ctx *ctx, struct offer *o, const struct hth_wir
         return;
     }
     if (o->ranged && o->granted)
-        keep_granted(ctx, o);
+        offer_keep_granted(ctx, o);
     else
         offer_end(ctx, o);
     if (was.offered && was.done)
@@ -250,7 +252,7 @@ static void on_pulled(struct hth_ctx *ctx, struct offer *o, const struct hth_wir
 }
 
 /* Not now: it hears the offer again. Never: it is over. */
-static void on_nak(struct hth_ctx *ctx, struct offer *o, const struct hth_wire *w)
+static void offer_on_nak(struct hth_ctx *ctx, struct offer *o, const struct hth_wire *w)
 {
     int never = w->code == HEARTH_EDENIED || w->code == HEARTH_EEXIST || w->code == HEARTH_EINVAL ||
                 w->code == HEARTH_ECORRUPT;
@@ -265,7 +267,7 @@ static void on_nak(struct hth_ctx *ctx, struct offer *o, const struct hth_wire *
     if (never)
         offer_end(ctx, o);
     else
-        revoke(ctx, o);
+        offer_revoke(ctx, o);
     if (!never && (w->code != HEARTH_ENOSPC || was.told))
         return;
     if (!never)
@@ -279,18 +281,18 @@ void hth_offer_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const 
     struct offer *o;
 
     if (type == HTH_MSG_WANT) {
-        on_want(ctx, from, w);
+        offer_on_want(ctx, from, w);
         return;
     }
     o = offer_find(ctx, w->save, w->id, from);
     if (!o)
         return;
     if (type == HTH_MSG_PULLED)
-        on_pulled(ctx, o, w);
+        offer_on_pulled(ctx, o, w);
     else if (type == HTH_MSG_NAK)
-        on_nak(ctx, o, w);
+        offer_on_nak(ctx, o, w);
     else if (o->offered) /* RELEASE */
-        revoke(ctx, o);
+        offer_revoke(ctx, o);
     else
         offer_end(ctx, o);
 }
@@ -309,7 +311,7 @@ void hth_offers_peer_down(struct hth_ctx *ctx, uint32_t node)
             offer_end(ctx, o);
             continue;
         }
-        revoke(ctx, o);
+        offer_revoke(ctx, o);
         o->due_ms = hth_now_ms(&ctx->clock) + 4 * (uint64_t)ctx->opts.retry_ms;
     }
 }
@@ -335,11 +337,11 @@ void hth_offers_tick(struct hth_ctx *ctx, uint64_t now)
         next = o->next;
         if (now < o->due_ms)
             continue;
-        held = held_of(ctx, o->save, o->object);
+        held = offer_held(ctx, o->save, o->object);
         if (!held || !o->offered)
             offer_end(ctx, o);
         else
-            say_offer(ctx, o, held, 0);
+            offer_say(ctx, o, held, 0);
     }
 }
 

@@ -22,7 +22,7 @@
 /* ---- What next ---------------------------------------------------------------------------------- */
 
 /* First chunk from `at` on that nobody has; index from chunk0, or all there are. */
-static uint32_t todo_from(const struct hth_fetch *f, uint32_t at)
+static uint32_t chunk_todo_from(const struct hth_fetch *f, uint32_t at)
 {
     uint32_t n = f->chunk1 - f->chunk0;
     const unsigned char *p = at < n ? memchr(f->chunk + at, CHUNK_TODO, n - at) : NULL;
@@ -31,7 +31,7 @@ static uint32_t todo_from(const struct hth_fetch *f, uint32_t at)
 }
 
 /* What this source may be asked for now. What it gave wrongly others give, while there are any. */
-static uint32_t unit_for(struct hth_fetch *f, const struct source *s)
+static uint32_t source_unit(struct hth_fetch *f, const struct source *s)
 {
     uint32_t n = f->chunk1 - f->chunk0, at;
     int avoid = s->bad_unit != UNIT_NONE && hth_sources_left(f, s->bad_unit);
@@ -43,13 +43,13 @@ static uint32_t unit_for(struct hth_fetch *f, const struct source *s)
     }
     if (f->phase != PHASE_DATA || (hth_fetch_foreign(f) && !hth_foreign_from(f, s)))
         return UNIT_NONE;
-    at = f->cursor = todo_from(f, f->cursor);
+    at = f->cursor = chunk_todo_from(f, f->cursor);
     if (at < n && avoid && s->bad_unit == f->chunk0 + at)
-        at = todo_from(f, at + 1);
+        at = chunk_todo_from(f, at + 1);
     return at < n ? f->chunk0 + at : UNIT_NONE;
 }
 
-static struct source *choose(struct hth_fetch *f, uint32_t *out_unit)
+static struct source *source_choose(struct hth_fetch *f, uint32_t *out_unit)
 {
     struct source *best = NULL;
 
@@ -62,7 +62,7 @@ static struct source *choose(struct hth_fetch *f, uint32_t *out_unit)
         if (best && (s->in_flight > best->in_flight ||
                             (s->in_flight == best->in_flight && s->given >= best->given)))
             continue;
-        unit = unit_for(f, s);
+        unit = source_unit(f, s);
         if (unit == UNIT_NONE)
             continue;
         best = s;
@@ -72,7 +72,7 @@ static struct source *choose(struct hth_fetch *f, uint32_t *out_unit)
 }
 
 /* Where a unit lies in the file and in our slot. A table comes in parts, all from one source. */
-static void place(struct hth_fetch *f, struct piece *p, uint64_t *out_off, uint64_t *out_at)
+static void piece_place(struct hth_fetch *f, struct piece *p, uint64_t *out_off, uint64_t *out_at)
 {
     if (p->unit == UNIT_TABLE) {
         uint64_t left;
@@ -120,7 +120,7 @@ static void piece_put(struct piece *p)
 }
 
 /* The chunk is nobody's again. */
-static void undo(struct hth_fetch *f, uint32_t unit)
+static void chunk_undo(struct hth_fetch *f, uint32_t unit)
 {
     if (unit >= UNIT_TABLE)
         return;
@@ -137,7 +137,7 @@ static void chunk_right(struct hth_fetch *f, struct source *s, uint32_t unit)
         hth_fetch_data_here(f);
 }
 
-static void check_run(struct hth_work *work)
+static void piece_check_run(struct hth_work *work)
 {
     struct piece *p = hth_owner_of(struct piece, work, work);
     const struct hth_fetch *f = p->fetch;
@@ -146,7 +146,7 @@ static void check_run(struct hth_work *work)
     p->crc = hth_crc32c(f->slot->base + at, p->len);
 }
 
-static void check_done(struct hth_work *work)
+static void piece_check_done(struct hth_work *work)
 {
     struct piece *p = hth_owner_of(struct piece, work, work);
     struct hth_fetch *f = p->fetch;
@@ -158,7 +158,7 @@ static void check_done(struct hth_work *work)
         if (p->crc == f->crc[p->unit]) {
             chunk_right(f, &f->source[p->source], p->unit);
         } else {
-            undo(f, p->unit);
+            chunk_undo(f, p->unit);
             hth_source_bad(f, &f->source[p->source], p->unit, "has a wrong checksum");
         }
     }
@@ -202,7 +202,7 @@ static void phase_start(struct hth_fetch *f)
 }
 
 /* The bytes are here; 1: a worker has them now. */
-static int arrived(struct hth_fetch *f, struct piece *p)
+static int piece_arrived(struct hth_fetch *f, struct piece *p)
 {
     struct source *s = &f->source[p->source];
 
@@ -222,14 +222,14 @@ static int arrived(struct hth_fetch *f, struct piece *p)
         chunk_right(f, s, p->unit);
     } else {
         f->busy++;
-        p->work = (struct hth_work){ .run = check_run, .done = check_done };
+        p->work = (struct hth_work){ .run = piece_check_run, .done = piece_check_done };
         f->ctx->workers.submit(f->ctx->workers.self, &p->work);
         return 1;
     }
     return 0;
 }
 
-static void pull_done(struct hth_session_pull *pull, int code)
+static void piece_pull_done(struct hth_session_pull *pull, int code)
 {
     struct piece *p = hth_owner_of(struct piece, pull, pull);
     struct hth_fetch *f = p->fetch;
@@ -241,11 +241,11 @@ static void pull_done(struct hth_session_pull *pull, int code)
     s->in_flight--;
     f->busy--;
     if (hth_fetch_runs(f) && code) {
-        undo(f, p->unit);
+        chunk_undo(f, p->unit);
         if (p->grants == s->grants && s->state == SOURCE_GRANTED)
             hth_source_away(f, s, code);
     } else if (hth_fetch_runs(f)) {
-        kept = arrived(f, p);
+        kept = piece_arrived(f, p);
     }
     if (!kept)
         piece_put(p);
@@ -254,7 +254,7 @@ static void pull_done(struct hth_session_pull *pull, int code)
 }
 
 /* 0: pulled, or its source is not to be pulled from now. */
-static int pull(struct hth_fetch *f, struct source *s, uint32_t unit, uint64_t budget)
+static int piece_pull(struct hth_fetch *f, struct source *s, uint32_t unit, uint64_t budget)
 {
     struct hth_transfer *t = f->ctx->transfer;
     struct piece *p = piece_get(f);
@@ -268,7 +268,7 @@ static int pull(struct hth_fetch *f, struct source *s, uint32_t unit, uint64_t b
     p->grants = s->grants;
     if (hth_fetch_foreign(f))
         hth_foreign_begin(f, s);
-    place(f, p, &off, &at);
+    piece_place(f, p, &off, &at);
     if (t->in_flight && t->in_flight + p->len > budget) {
         piece_put(p);
         return HEARTH_EBUSY;
@@ -277,7 +277,7 @@ static int pull(struct hth_fetch *f, struct source *s, uint32_t unit, uint64_t b
         f->pull_said = 1;
         hth_point(&f->ctx->points, "pull");
     }
-    p->pull.done = pull_done;
+    p->pull.done = piece_pull_done;
     rc = hth_session_pull(
             f->ctx->session, s->node, &s->grant, off, f->region, at, p->len, &p->pull);
     if (rc) {
@@ -302,7 +302,7 @@ static int pull(struct hth_fetch *f, struct source *s, uint32_t unit, uint64_t b
 
 /* ---- All fetches ------------------------------------------------------------------------------------ */
 
-static int rank_of(enum hth_fetch_class class)
+static int class_rank(enum hth_fetch_class class)
 {
     switch (class) {
     case HTH_FETCH_RECOVERY:
@@ -315,22 +315,22 @@ static int rank_of(enum hth_fetch_class class)
     return 2;
 }
 
-static struct hth_fetch *next_fetch(struct hth_transfer *t)
+static struct hth_fetch *fetch_next(struct hth_transfer *t)
 {
     struct hth_fetch *best = NULL;
 
     for (struct hth_fetch *f = t->fetches; f; f = f->next) {
         if (f->dry || !hth_fetch_runs(f))
             continue;
-        if (!best || rank_of(f->class) < rank_of(best->class) ||
-                (rank_of(f->class) == rank_of(best->class) && f->issued < best->issued))
+        if (!best || class_rank(f->class) < class_rank(best->class) ||
+                (class_rank(f->class) == class_rank(best->class) && f->issued < best->issued))
             best = f;
     }
     return best;
 }
 
 /* Nobody is left who could give what is missing. */
-static void check_lost(struct hth_fetch *f)
+static void fetch_check_lost(struct hth_fetch *f)
 {
     char text[HEARTH_ERROR_TEXT];
 
@@ -353,16 +353,16 @@ void hth_pump(struct hth_ctx *ctx)
     t->pumping = 1;
     for (f = t->fetches; f; f = f->next)
         f->dry = 0;
-    while ((f = next_fetch(t))) {
+    while ((f = fetch_next(t))) {
         uint32_t unit = UNIT_NONE;
-        struct source *s = choose(f, &unit);
+        struct source *s = source_choose(f, &unit);
 
         if (!s)
             f->dry = 1;
-        else if (pull(f, s, unit, budget))
+        else if (piece_pull(f, s, unit, budget))
             break; /* no budget, no memory: what ends next goes on */
     }
     for (f = t->fetches; f; f = f->next)
-        check_lost(f);
+        fetch_check_lost(f);
     t->pumping = 0;
 }

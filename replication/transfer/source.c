@@ -38,13 +38,13 @@ struct source *hth_source_add(struct hth_fetch *f, uint32_t node)
     return s;
 }
 
-static uint64_t now_of(const struct hth_fetch *f)
+static uint64_t source_now(const struct hth_fetch *f)
 {
     return hth_now_ms(&f->ctx->clock);
 }
 
 /* `first` at the first strike, then twice as long each time, up to eight retries. */
-static uint64_t backoff(const struct hth_fetch *f, const struct source *s, uint64_t first)
+static uint64_t source_backoff(const struct hth_fetch *f, const struct source *s, uint64_t first)
 {
     uint64_t most = 8 * (uint64_t)f->ctx->opts.retry_ms;
     uint64_t wait = first << (s->strikes < 6 ? s->strikes : 6);
@@ -62,7 +62,7 @@ void hth_source_ask(struct hth_fetch *f, struct source *s)
     }
     s->state = SOURCE_ASKED;
     s->asked = 1;
-    s->due_ms = now_of(f) + backoff(f, s, f->ctx->opts.retry_ms);
+    s->due_ms = source_now(f) + source_backoff(f, s, f->ctx->opts.retry_ms);
     hth_wire_say(f->ctx, s->node, HTH_MSG_WANT, &w);
 }
 
@@ -75,11 +75,11 @@ void hth_source_away(struct hth_fetch *f, struct source *s, int code)
     hth_fail(&f->cause, code, 0, "node %" PRIu32 ": %s", s->node, hearth_strerror(code));
     s->state = SOURCE_AWAY;
     /* A grant that has gone is asked for again at once; who stalls is given time. */
-    s->due_ms =
-            now_of(f) +
-            (code == HEARTH_EDENIED && !s->strikes
-                            ? 0
-                            : backoff(f, s, code == HEARTH_ETIMEOUT ? 4 * retry : 1 + retry / 4));
+    s->due_ms = source_now(f) +
+                (code == HEARTH_EDENIED && !s->strikes
+                                ? 0
+                                : source_backoff(f, s,
+                                          code == HEARTH_ETIMEOUT ? 4 * retry : 1 + retry / 4));
     s->strikes++;
     hth_say(&f->ctx->log, HEARTH_LOG_DEBUG, "source-away", HTH_SAVE " object '%s': %s",
             HTH_SAVE_ARGS(f->save), f->object.name, f->cause.text);
@@ -96,7 +96,7 @@ void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char 
             HTH_SAVE_ARGS(f->save), f->object.name, f->cause.text);
 }
 
-static void unit_text(uint32_t unit, char out[32])
+static void source_unit_text(uint32_t unit, char out[32])
 {
     if (unit == UNIT_TABLE)
         snprintf(out, 32, "its table");
@@ -112,7 +112,7 @@ void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const 
 {
     char text[200], name[32];
 
-    unit_text(unit, name);
+    source_unit_text(unit, name);
     s->bad++;
     s->bad_unit = unit;
     snprintf(text, sizeof(text), "%s %.150s", name, what);

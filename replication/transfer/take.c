@@ -9,24 +9,24 @@
 
 #include <string.h>
 
-static int same_object(const struct hth_object *a, const struct hth_object *b)
+static int take_is_same(const struct hth_object *a, const struct hth_object *b)
 {
     return a->data_len == b->data_len && a->table_len == b->table_len &&
            memcmp(a->digest, b->digest, HTH_DIGEST) == 0;
 }
 
-static void refuse(
+static void take_refuse(
         struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w, int code, const char *text)
 {
     hth_wire_nak(ctx, from, w->save, w->id, HTH_NAK_OFFER, code, text);
 }
 
-static void join_offer(struct hth_fetch *f, uint32_t from, const struct hth_wire *w)
+static void take_join(struct hth_fetch *f, uint32_t from, const struct hth_wire *w)
 {
     struct source *s;
 
-    if (!same_object(&f->object, &w->object)) {
-        refuse(f->ctx, from, w, HEARTH_EEXIST, "another object of that id is being fetched");
+    if (!take_is_same(&f->object, &w->object)) {
+        take_refuse(f->ctx, from, w, HEARTH_EEXIST, "another object of that id is being fetched");
         return;
     }
     s = hth_source_add(f, from);
@@ -46,7 +46,7 @@ static void join_offer(struct hth_fetch *f, uint32_t from, const struct hth_wire
     s->due_ms = hth_now_ms(&f->ctx->clock) + f->ctx->opts.retry_ms;
 }
 
-static void on_verified(void *self, struct hth_held_save *save, struct hth_held *held, int code,
+static void take_verified(void *self, struct hth_held_save *save, struct hth_held *held, int code,
         const struct hearth_error *err)
 {
     struct hth_ctx *ctx = self;
@@ -58,24 +58,24 @@ static void on_verified(void *self, struct hth_held_save *save, struct hth_held 
 }
 
 /* Something of that id is here. */
-static void answer_here(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w,
+static void take_answer(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w,
         struct hth_held_save *save, struct hth_held *held)
 {
     struct hth_wire pulled = { .save = w->save, .id = w->id };
 
     if (held->state != HTH_HELD_SEALED || !held->slot) {
-        refuse(ctx, from, w, HEARTH_EBUSY, "it is being written here");
-    } else if (!same_object(&held->object, &w->object)) {
-        refuse(ctx, from, w, HEARTH_EEXIST, "another object of that id is here");
+        take_refuse(ctx, from, w, HEARTH_EBUSY, "it is being written here");
+    } else if (!take_is_same(&held->object, &w->object)) {
+        take_refuse(ctx, from, w, HEARTH_EEXIST, "another object of that id is here");
     } else if (held->verified) {
         memcpy(pulled.digest, held->object.digest, HTH_DIGEST);
         hth_wire_say(ctx, from, HTH_MSG_PULLED, &pulled);
     } else if (!hth_job_runs(ctx, held)) {
-        (void)hth_verify_start(ctx, save, held, on_verified, ctx, NULL);
+        (void)hth_verify_start(ctx, save, held, take_verified, ctx, NULL);
     }
 }
 
-static void on_offer(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
+static void take_offer(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
 {
     const struct hth_transfer_events *events = &ctx->transfer->events;
     struct hth_fetch *f = hth_fetch_find(ctx, w->save, w->id);
@@ -85,16 +85,16 @@ static void on_offer(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *
     int rc;
 
     if (f) {
-        join_offer(f, from, w);
+        take_join(f, from, w);
         return;
     }
     if (held) {
-        answer_here(ctx, from, w, save, held);
+        take_answer(ctx, from, w, save, held);
         return;
     }
     rc = events->wanted ? events->wanted(events->self, from, w->save, &w->object) : HEARTH_OK;
     if (rc) {
-        refuse(ctx, from, w, rc, rc == HEARTH_EBUSY ? "not now" : "not for this node");
+        take_refuse(ctx, from, w, rc, rc == HEARTH_EBUSY ? "not now" : "not for this node");
         return;
     }
     rc = hth_fetch_new(ctx,
@@ -104,18 +104,18 @@ static void on_offer(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *
                     .deadline_ms = ctx->opts.save_ms },
             &f, &err);
     if (rc) {
-        refuse(ctx, from, w, rc, err.text);
+        take_refuse(ctx, from, w, rc, err.text);
         return;
     }
     f->by_offer = 1;
-    join_offer(f, from, w);
+    take_join(f, from, w);
 }
 
-static void on_end(struct hth_fetch *f, struct source *s, const struct hth_wire *w)
+static void take_end(struct hth_fetch *f, struct source *s, const struct hth_wire *w)
 {
     if (s->state == SOURCE_OUT)
         return;
-    if (!same_object(&f->object, &w->object)) {
+    if (!take_is_same(&f->object, &w->object)) {
         hth_source_out(f, s, HEARTH_ECORRUPT, "it holds another object under that id");
         return;
     }
@@ -128,7 +128,7 @@ static void on_end(struct hth_fetch *f, struct source *s, const struct hth_wire 
 void hth_fetch_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *w)
 {
     if (type == HTH_MSG_OFFER) {
-        on_offer(ctx, from, w);
+        take_offer(ctx, from, w);
         return;
     }
     if (type == HTH_MSG_READY) /* END is right behind it, and has the table's digest */
@@ -139,7 +139,7 @@ void hth_fetch_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const 
         if (!s || f->object.id != w->id || hth_save_cmp(f->save, w->save) != 0)
             continue;
         if (type == HTH_MSG_END)
-            on_end(f, s, w);
+            take_end(f, s, w);
         else if (s->state == SOURCE_ASKED && w->code == HEARTH_EBUSY)
             hth_source_away(f, s, HEARTH_EBUSY);
         else if (s->state == SOURCE_ASKED)

@@ -17,14 +17,14 @@
 #include "core/format/record.h"
 #include <stdio.h>
 
-static void grant_write(struct hth_writer *w, const struct hth_grant *g)
+static void wire_grant_write(struct hth_writer *w, const struct hth_grant *g)
 {
     hth_write32(w, g->desc_len);
     hth_write32(w, 0);
     hth_write(w, g->desc, g->desc_len);
 }
 
-static void grant_read(struct hth_reader *r, struct hth_grant *g)
+static void wire_grant_read(struct hth_reader *r, struct hth_grant *g)
 {
     const unsigned char *desc;
 
@@ -37,7 +37,7 @@ static void grant_read(struct hth_reader *r, struct hth_grant *g)
         memcpy(g->desc, desc, g->desc_len);
 }
 
-static void object_write(struct hth_writer *w, const struct hth_object *o)
+static void wire_object_write(struct hth_writer *w, const struct hth_object *o)
 {
     unsigned char bytes[HTH_MANIFEST_OBJECT];
 
@@ -46,7 +46,7 @@ static void object_write(struct hth_writer *w, const struct hth_object *o)
 }
 
 /* Foreign objects are asked for, never offered. */
-static void object_read(struct hth_reader *r, uint16_t type, struct hth_wire *out)
+static void wire_object_read(struct hth_reader *r, uint16_t type, struct hth_wire *out)
 {
     const unsigned char *bytes = hth_read(r, HTH_MANIFEST_OBJECT);
 
@@ -63,18 +63,18 @@ size_t hth_wire_encode(const struct hth_wire *m, uint16_t type, unsigned char *o
 
     hth_write_save(&w, m->save);
     if (type == HTH_MSG_OFFER || type == HTH_MSG_END)
-        object_write(&w, &m->object);
+        wire_object_write(&w, &m->object);
     else
         hth_write64(&w, m->id);
     if (type == HTH_MSG_OFFER) {
         hth_write32(&w, m->follows);
         hth_write32(&w, 0);
     } else if (type == HTH_MSG_END) {
-        grant_write(&w, &m->grant);
+        wire_grant_write(&w, &m->grant);
     } else if (type == HTH_MSG_READY) {
         hth_write32(&w, m->first);
         hth_write32(&w, m->count);
-        grant_write(&w, &m->grant);
+        wire_grant_write(&w, &m->grant);
         hth_write(&w, m->crc, sizeof(uint32_t) * m->count);
     } else if (type == HTH_MSG_PULLED) {
         hth_write(&w, m->digest, HTH_DIGEST);
@@ -89,18 +89,18 @@ size_t hth_wire_encode(const struct hth_wire *m, uint16_t type, unsigned char *o
     return w.len;
 }
 
-static void ready_read(struct hth_reader *r, struct hth_wire *out)
+static void wire_ready_read(struct hth_reader *r, struct hth_wire *out)
 {
     out->first = hth_read32(r);
     out->count = hth_read32(r);
-    grant_read(r, &out->grant);
+    wire_grant_read(r, &out->grant);
     if (out->count > HTH_WIRE_CHUNKS || out->count > UINT32_MAX - out->first)
         r->bad = 1;
     out->crc = r->bad ? NULL : hth_read(r, sizeof(uint32_t) * out->count);
 }
 
 /* Words of a peer end up in our log: printable ones only. */
-static void nak_read(struct hth_reader *r, struct hth_wire *out)
+static void wire_nak_read(struct hth_reader *r, struct hth_wire *out)
 {
     uint32_t code = hth_read32(r), of = hth_read32(r);
     const unsigned char *text;
@@ -123,7 +123,7 @@ int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *bo
     *out = (struct hth_wire){ 0 };
     out->save = hth_read_save(&r);
     if (type == HTH_MSG_OFFER || type == HTH_MSG_END)
-        object_read(&r, type, out);
+        wire_object_read(&r, type, out);
     else
         out->id = hth_read64(&r);
     if (type == HTH_MSG_OFFER) {
@@ -131,9 +131,9 @@ int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *bo
         hth_read_zeros(&r, 4);
         r.bad |= out->follows > 1;
     } else if (type == HTH_MSG_END) {
-        grant_read(&r, &out->grant);
+        wire_grant_read(&r, &out->grant);
     } else if (type == HTH_MSG_READY) {
-        ready_read(&r, out);
+        wire_ready_read(&r, out);
     } else if (type == HTH_MSG_PULLED) {
         if ((digest = hth_read(&r, HTH_DIGEST)))
             memcpy(out->digest, digest, HTH_DIGEST);
@@ -141,7 +141,7 @@ int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *bo
         out->off = hth_read64(&r);
         out->len = hth_read64(&r);
     } else if (type == HTH_MSG_NAK) {
-        nak_read(&r, out);
+        wire_nak_read(&r, out);
     } else if (type != HTH_MSG_RELEASE) {
         return HEARTH_EPROTO;
     }

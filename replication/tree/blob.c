@@ -63,8 +63,8 @@ int hth_blobs_message(
 
 /* ---- Giving ------------------------------------------------------------------------------------------ */
 
-static int put(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
-        int give_on, struct hearth_error *err)
+static int blob_put(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes,
+        size_t len, int give_on, struct hearth_error *err)
 {
     struct blob *b = hth_blob_look(ctx, id);
     unsigned char *copy;
@@ -100,16 +100,16 @@ static int put(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *by
 int hth_blob_give(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
         struct hearth_error *err)
 {
-    return put(ctx, id, bytes, len, 1, err);
+    return blob_put(ctx, id, bytes, len, 1, err);
 }
 
 int hth_blob_serve(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
         struct hearth_error *err)
 {
-    return put(ctx, id, bytes, len, 0, err);
+    return blob_put(ctx, id, bytes, len, 0, err);
 }
 
-static void forget(struct blob *b)
+static void blob_forget(struct blob *b)
 {
     hth_blob_readers_free(b);
     hth_blob_bury(b);
@@ -125,7 +125,7 @@ int hth_blob_fetch(
         return hth_fail(err, HEARTH_EINVAL, 0, "node %" PRIu32 " is no node to fetch from", node);
     b = hth_blob_look(ctx, id);
     if (b && b->state == HERE && id->kind == HTH_BLOB_RAW && !hth_blob_held(ctx, id))
-        forget(b);
+        blob_forget(b);
     b = hth_blob_get(ctx, id);
     if (!b)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a blob");
@@ -160,14 +160,14 @@ void hth_blobs_forget(struct hth_ctx *ctx, struct hth_save_id save)
     for (struct blob *b = ctx->blobs->first; b; b = next) {
         next = b->next;
         if (b->id.kind != HTH_BLOB_PLAN && hth_save_cmp(b->id.save, save) == 0)
-            forget(b);
+            blob_forget(b);
     }
 }
 
 void hth_blobs_join(struct hth_ctx *ctx)
 {
     while (ctx->blobs->first)
-        forget(ctx->blobs->first);
+        blob_forget(ctx->blobs->first);
 }
 
 void hth_blobs_peer_down(struct hth_ctx *ctx, uint32_t node)
@@ -183,7 +183,7 @@ void hth_blobs_peer_down(struct hth_ctx *ctx, uint32_t node)
     }
 }
 
-static int is_lost(const struct hth_ctx *ctx, uint32_t node)
+static int reader_is_lost(const struct hth_ctx *ctx, uint32_t node)
 {
     return ctx->down && ctx->down[node];
 }
@@ -199,7 +199,7 @@ void hth_blobs_tick(struct hth_ctx *ctx)
             hth_blob_serve_children(b);
         if (b->state == HERE) {
             for (struct reader *r = b->readers; r; r = r->next)
-                if (!r->done && !is_lost(ctx, r->node) && now >= r->due_ms)
+                if (!r->done && !reader_is_lost(ctx, r->node) && now >= r->due_ms)
                     hth_blob_offer(b, r);
         } else if (!b->busy && now >= b->due_ms) {
             if (b->state == PULLING)
@@ -220,7 +220,7 @@ uint64_t hth_blobs_due_ms(const struct hth_ctx *ctx)
         if (b->state != HERE && !b->busy && b->due_ms < due)
             due = b->due_ms;
         for (const struct reader *r = b->readers; r && b->state == HERE; r = r->next)
-            if (!r->done && !is_lost(ctx, r->node) && r->due_ms < due)
+            if (!r->done && !reader_is_lost(ctx, r->node) && r->due_ms < due)
                 due = r->due_ms;
     }
     return due;

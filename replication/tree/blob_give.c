@@ -100,7 +100,7 @@ uint64_t hth_blobs_family(const struct hth_ctx *ctx)
 }
 
 /* A raw object that is held, from its file. */
-static struct blob *from_store(struct hth_ctx *ctx, const struct hth_blob_id *id)
+static struct blob *blob_from_store(struct hth_ctx *ctx, const struct hth_blob_id *id)
 {
     const struct hth_held *h = hth_blob_held(ctx, id);
     struct hth_store *store = ctx->store;
@@ -129,7 +129,7 @@ void hth_blob_wanted(struct hth_ctx *ctx, uint32_t from, const struct hth_blob_i
     struct reader *r;
 
     if (!b)
-        b = from_store(ctx, id);
+        b = blob_from_store(ctx, id);
     r = b ? hth_blob_reader(b, from) : NULL;
     if (!r)
         return; /* it asks again */

@@ -9,7 +9,7 @@
 
 #define BLOBS_MAX 4096u
 
-static int same(const struct hth_blob_id *a, const struct hth_blob_id *b)
+static int blob_id_same(const struct hth_blob_id *a, const struct hth_blob_id *b)
 {
     return a->kind == b->kind && a->object == b->object && hth_save_cmp(a->save, b->save) == 0;
 }
@@ -18,7 +18,7 @@ struct blob *hth_blob_look(struct hth_ctx *ctx, const struct hth_blob_id *id)
 {
     struct blob *b = ctx->blobs->first;
 
-    while (b && !same(&b->id, id))
+    while (b && !blob_id_same(&b->id, id))
         b = b->next;
     return b;
 }
@@ -42,7 +42,7 @@ struct blob *hth_blob_get(struct hth_ctx *ctx, const struct hth_blob_id *id)
     return b;
 }
 
-static void unlist(struct blob **list, const struct blob *b)
+static void blob_unlist(struct blob **list, const struct blob *b)
 {
     while (*list && *list != b)
         list = &(*list)->next;
@@ -50,7 +50,7 @@ static void unlist(struct blob **list, const struct blob *b)
         *list = b->next;
 }
 
-static void bytes_end(struct blob *b)
+static void blob_bytes_end(struct blob *b)
 {
     if (b->raw)
         b->ctx->store->ops->raw_close(b->ctx->store, b->raw);
@@ -65,17 +65,17 @@ int hth_blob_empty(struct blob *b)
     if (b->region && hth_session_dereg(b->ctx->session, b->region))
         return HEARTH_EBUSY;
     b->region = NULL;
-    bytes_end(b);
+    blob_bytes_end(b);
     b->at = 0;
     return HEARTH_OK;
 }
 
 void hth_blob_free(struct blob *b)
 {
-    unlist(&b->ctx->blobs->dying, b);
+    blob_unlist(&b->ctx->blobs->dying, b);
     if (b->region)
         (void)hth_session_dereg(b->ctx->session, b->region);
-    bytes_end(b);
+    blob_bytes_end(b);
     free(b);
 }
 
@@ -83,7 +83,7 @@ void hth_blob_bury(struct blob *b)
 {
     struct hth_blobs *blobs = b->ctx->blobs;
 
-    unlist(&blobs->first, b);
+    blob_unlist(&blobs->first, b);
     blobs->count--;
     b->forgotten = 1;
     b->next = blobs->dying;
@@ -103,7 +103,7 @@ void hth_blob_list_free(struct blob **list)
             b->readers = r->next;
             free(r);
         }
-        bytes_end(b);
+        blob_bytes_end(b);
         free(b);
     }
 }

@@ -5,7 +5,7 @@
 #include "tree.h"
 #include <stdlib.h>
 
-static uint32_t whom(const struct blob *b)
+static uint32_t blob_whom(const struct blob *b)
 {
     const struct hth_ctx *ctx = b->ctx;
 
@@ -16,7 +16,7 @@ static uint32_t whom(const struct blob *b)
 
 void hth_blob_ask(struct blob *b)
 {
-    uint32_t node = whom(b);
+    uint32_t node = blob_whom(b);
 
     b->state = ASKING;
     b->due_ms = hth_now_ms(&b->ctx->clock) + b->ctx->opts.retry_ms;
@@ -25,14 +25,14 @@ void hth_blob_ask(struct blob *b)
 }
 
 /* What has just failed is not asked for in the same moment again. */
-static void pause_asking(struct blob *b)
+static void blob_pause(struct blob *b)
 {
     b->state = ASKING;
     b->due_ms = hth_now_ms(&b->ctx->clock) + 1 + b->ctx->opts.retry_ms / 8;
 }
 
 /* It cannot be written here, now; the owner may give up what it is part of. */
-static void failed(struct blob *b, const struct hearth_error *err)
+static void blob_failed(struct blob *b, const struct hearth_error *err)
 {
     struct hth_blob_events *events = &b->ctx->blobs->events;
 
@@ -45,7 +45,7 @@ static void failed(struct blob *b, const struct hearth_error *err)
 }
 
 /* Its final name; and it is one of ours from now on. */
-static int raw_here(struct blob *b, struct hearth_error *err)
+static int blob_raw_here(struct blob *b, struct hearth_error *err)
 {
     struct hth_held_save *s = hth_holdings_find(b->ctx, b->id.save);
     const struct hth_object *o = hth_blob_named(b->ctx, &b->id);
@@ -66,13 +66,13 @@ static int raw_here(struct blob *b, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static void here(struct blob *b)
+static void blob_here(struct blob *b)
 {
     struct hth_blob_events *events = &b->ctx->blobs->events;
     struct hearth_error err;
 
-    if (b->raw && raw_here(b, &err)) {
-        failed(b, &err);
+    if (b->raw && blob_raw_here(b, &err)) {
+        blob_failed(b, &err);
         return;
     }
     b->state = HERE;
@@ -84,7 +84,7 @@ static void here(struct blob *b)
     events->arrived(events->self, &b->id, b->bytes, b->len); /* last: may forget it */
 }
 
-static void sweep(struct blob *b, enum state state,
+static void blob_sweep(struct blob *b, enum state state,
         int (*piece)(struct hth_sweep *, uint64_t, uint64_t), void (*done)(struct hth_sweep *))
 {
     b->state = state;
@@ -96,7 +96,7 @@ static void sweep(struct blob *b, enum state state,
     hth_sweep_start(&b->sweep);
 }
 
-static int check_piece(struct hth_sweep *s, uint64_t off, uint64_t len)
+static int blob_check_piece(struct hth_sweep *s, uint64_t off, uint64_t len)
 {
     struct blob *b = hth_owner_of(struct blob, sweep, s);
 
@@ -105,7 +105,7 @@ static int check_piece(struct hth_sweep *s, uint64_t off, uint64_t len)
     return 0;
 }
 
-static void check_done(struct hth_sweep *s)
+static void blob_check_done(struct hth_sweep *s)
 {
     struct blob *b = hth_owner_of(struct blob, sweep, s);
 
@@ -116,17 +116,17 @@ static void check_done(struct hth_sweep *s)
     }
     hth_digest_end(&b->sum, b->found);
     if (memcmp(b->found, b->digest, HTH_DIGEST) == 0 || hth_breaks(b->ctx, HTH_BREAK_VERIFY)) {
-        here(b);
+        blob_here(b);
         return;
     }
     hth_say(&b->ctx->log, HEARTH_LOG_WARN, "blob-bad",
             "node %" PRIu32 " gave " HTH_SAVE " blob %d with a wrong digest", b->puller,
             HTH_SAVE_ARGS(b->id.save), (int)b->id.kind);
     b->at = 0;
-    pause_asking(b);
+    blob_pause(b);
 }
 
-static void pull_done(struct hth_session_pull *pull, int code)
+static void blob_pull_done(struct hth_session_pull *pull, int code)
 {
     struct blob *b = hth_owner_of(struct blob, pull, pull);
 
@@ -136,7 +136,7 @@ static void pull_done(struct hth_session_pull *pull, int code)
         return;
     }
     if (code) {
-        pause_asking(b);
+        blob_pause(b);
         return;
     }
     b->at += b->len - b->at < HTH_CHUNK ? b->len - b->at : HTH_CHUNK;
@@ -152,41 +152,41 @@ void hth_blob_step(struct blob *b)
 
     if (!part) {
         hth_digest_begin(&b->sum);
-        sweep(b, CHECKING, check_piece, check_done);
+        blob_sweep(b, CHECKING, blob_check_piece, blob_check_done);
         return;
     }
-    b->pull = (struct hth_session_pull){ .done = pull_done };
+    b->pull = (struct hth_session_pull){ .done = blob_pull_done };
     rc = hth_session_pull(
             ctx->session, b->puller, &b->grant, b->at, b->region, b->at, part, &b->pull);
     b->busy = !rc;
     b->due_ms = rc ? hth_now_ms(&ctx->clock) + 1 + ctx->opts.retry_ms / 16 : HTH_NEVER;
     if (rc && rc != HEARTH_EBUSY)
-        pause_asking(b);
+        blob_pause(b);
 }
 
 /* Its memory is there: pull. */
-static void begin(struct blob *b)
+static void blob_begin(struct blob *b)
 {
     struct hearth_error err;
 
     if (b->len && !b->region &&
             hth_session_reg(b->ctx->session, b->bytes, b->len, &b->region, &err)) {
         (void)hth_blob_empty(b);
-        failed(b, &err);
+        blob_failed(b, &err);
         return;
     }
     b->state = PULLING;
     hth_blob_step(b);
 }
 
-static int make_piece(struct hth_sweep *s, uint64_t off, uint64_t len)
+static int blob_make_piece(struct hth_sweep *s, uint64_t off, uint64_t len)
 {
     struct blob *b = hth_owner_of(struct blob, sweep, s);
 
     return b->ctx->store->ops->raw_back(b->ctx->store, b->raw, off, len, &b->err);
 }
 
-static void make_done(struct hth_sweep *s)
+static void blob_make_done(struct hth_sweep *s)
 {
     struct blob *b = hth_owner_of(struct blob, sweep, s);
 
@@ -195,20 +195,20 @@ static void make_done(struct hth_sweep *s)
         hth_blob_free(b);
     } else if (s->code) {
         (void)hth_blob_empty(b);
-        failed(b, &b->err);
+        blob_failed(b, &b->err);
     } else {
-        begin(b);
+        blob_begin(b);
     }
 }
 
 /* Memory for what BLOB says; what was pulled of other bytes counts for nothing. */
-static void make(struct blob *b, uint64_t len, const unsigned char *digest)
+static void blob_make(struct blob *b, uint64_t len, const unsigned char *digest)
 {
     struct hth_store *store = b->ctx->store;
     struct hearth_error err;
 
     if ((b->bytes || b->raw) && b->len == len && memcmp(b->digest, digest, HTH_DIGEST) == 0) {
-        begin(b);
+        blob_begin(b);
         return;
     }
     b->state = ASKING;
@@ -220,18 +220,18 @@ static void make(struct blob *b, uint64_t len, const unsigned char *digest)
     if (b->id.kind != HTH_BLOB_RAW) {
         b->bytes = malloc(len ? len : 1);
         if (b->bytes)
-            begin(b);
+            blob_begin(b);
     } else if (store->ops->raw_make(store, b->id.save, hth_blob_named(b->ctx, &b->id)->name, len,
                        &b->raw, &err)) {
-        failed(b, &err);
+        blob_failed(b, &err);
     } else {
         b->bytes = b->raw->base;
-        sweep(b, MAKING, make_piece, make_done);
+        blob_sweep(b, MAKING, blob_make_piece, blob_make_done);
     }
 }
 
 /* Nobody's word is enough to take memory for something large. */
-static int plausible(
+static int blob_is_plausible(
         struct hth_ctx *ctx, const struct hth_blob_id *id, uint64_t len, const void *digest)
 {
     const struct hth_object *o;
@@ -262,7 +262,7 @@ void hth_blob_offered(struct hth_ctx *ctx, uint32_t from, struct hth_reader *r)
         hth_blob_say(ctx, &id, from, HTH_MSG_BLOB_DONE);
         return;
     }
-    if (!plausible(ctx, &id, len, digest))
+    if (!blob_is_plausible(ctx, &id, len, digest))
         return;
     if (!b && (b = hth_blob_get(ctx, &id)))
         b->give_on = 1;
@@ -275,5 +275,5 @@ void hth_blob_offered(struct hth_ctx *ctx, uint32_t from, struct hth_reader *r)
         return;
     }
     b->grant = grant;
-    make(b, len, digest);
+    blob_make(b, len, digest);
 }

@@ -38,7 +38,7 @@ void hth_tree_join(struct hth_ctx *ctx)
     (void)ctx; /* all there is to know is in the new epoch */
 }
 
-static int is_down(const struct hth_ctx *ctx, uint32_t node)
+static int tree_is_down(const struct hth_ctx *ctx, uint32_t node)
 {
     return ctx->down && ctx->down[node];
 }
@@ -49,7 +49,7 @@ uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node)
         return HTH_NODE_NONE;
     do
         node = (node - 1) / HTH_TREE_DEGREE;
-    while (node != 0 && is_down(ctx, node));
+    while (node != 0 && tree_is_down(ctx, node));
     return node;
 }
 
@@ -68,12 +68,12 @@ static void walk_init(struct walk *w, uint32_t node)
 }
 
 /* The next child in this level. */
-static uint32_t level_next(const struct hth_ctx *ctx, struct walk *w)
+static uint32_t walk_level_next(const struct hth_ctx *ctx, struct walk *w)
 {
     while (w->at < w->end && w->at < ctx->epoch->nodes) {
         uint32_t child = (uint32_t)w->at++;
 
-        if (is_down(ctx, child))
+        if (tree_is_down(ctx, child))
             w->lost = 1;
         else if (hth_tree_parent(ctx, child) == w->node)
             return child;
@@ -83,13 +83,13 @@ static uint32_t level_next(const struct hth_ctx *ctx, struct walk *w)
 
 static uint32_t walk_next(const struct hth_ctx *ctx, struct walk *w)
 {
-    uint32_t child = level_next(ctx, w);
+    uint32_t child = walk_level_next(ctx, w);
 
     while (child == HTH_NODE_NONE && w->lost && w->at < ctx->epoch->nodes) {
         w->first = w->at = w->first * HTH_TREE_DEGREE + 1;
         w->end = w->end * HTH_TREE_DEGREE + 1;
         w->lost = 0;
-        child = level_next(ctx, w);
+        child = walk_level_next(ctx, w);
     }
     return child;
 }
@@ -106,7 +106,8 @@ uint32_t hth_tree_children(const struct hth_ctx *ctx, uint32_t node, uint32_t *o
     return count;
 }
 
-static void pass(struct hth_ctx *ctx, uint32_t node, uint16_t type, const void *body, size_t len)
+static void tree_pass(
+        struct hth_ctx *ctx, uint32_t node, uint16_t type, const void *body, size_t len)
 {
     int rc = hth_session_send(ctx->session, node, type, body, len);
 
@@ -115,18 +116,18 @@ static void pass(struct hth_ctx *ctx, uint32_t node, uint16_t type, const void *
                 hearth_strerror(rc));
 }
 
-static void pass_down(struct hth_ctx *ctx, const void *body, size_t len)
+static void tree_pass_down(struct hth_ctx *ctx, const void *body, size_t len)
 {
     struct walk w;
     uint32_t child;
 
     walk_init(&w, ctx->epoch->self);
     while ((child = walk_next(ctx, &w)) != HTH_NODE_NONE)
-        pass(ctx, child, HTH_MSG_DOWN, body, len);
+        tree_pass(ctx, child, HTH_MSG_DOWN, body, len);
 }
 
 /* Our child on the way to `node`, which is not ourselves; HTH_NODE_NONE: it is not below us. */
-static uint32_t way_to(const struct hth_ctx *ctx, uint32_t node)
+static uint32_t tree_way_to(const struct hth_ctx *ctx, uint32_t node)
 {
     uint32_t self = ctx->epoch->self;
 
@@ -140,7 +141,7 @@ static uint32_t way_to(const struct hth_ctx *ctx, uint32_t node)
     return HTH_NODE_NONE;
 }
 
-static void deliver(
+static void tree_deliver(
         struct hth_ctx *ctx, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len)
 {
     ctx->tree->deliver(ctx->tree->self, origin, kind, bytes, len);
@@ -153,7 +154,7 @@ void hth_tree_up(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t l
     if (!ctx->epoch || len > HTH_TREE_MAX)
         return;
     if (ctx->epoch->self == 0) {
-        deliver(ctx, 0, kind, bytes, len);
+        tree_deliver(ctx, 0, kind, bytes, len);
         return;
     }
     hth_put32(body, ctx->epoch->self);
@@ -161,7 +162,7 @@ void hth_tree_up(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t l
     hth_put16(body + 6, 0);
     if (len)
         memcpy(body + HEAD, bytes, len);
-    pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, HEAD + len);
+    tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, HEAD + len);
 }
 
 void hth_tree_down(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t len)
@@ -173,8 +174,8 @@ void hth_tree_down(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t
     hth_put16(body, kind);
     if (len)
         memcpy(body + HEAD, bytes, len);
-    pass_down(ctx, body, HEAD + len);
-    deliver(ctx, 0, kind, body + HEAD, len);
+    tree_pass_down(ctx, body, HEAD + len);
+    tree_deliver(ctx, 0, kind, body + HEAD, len);
 }
 
 void hth_tree_to(struct hth_ctx *ctx, uint32_t node, uint16_t kind, const void *bytes, size_t len)
@@ -190,12 +191,12 @@ void hth_tree_to(struct hth_ctx *ctx, uint32_t node, uint16_t kind, const void *
     if (len)
         memcpy(body + HEAD, bytes, len);
     if (node == 0)
-        deliver(ctx, 0, kind, body + HEAD, len);
-    else if ((next = way_to(ctx, node)) != HTH_NODE_NONE)
-        pass(ctx, next, HTH_MSG_TO, body, HEAD + len);
+        tree_deliver(ctx, 0, kind, body + HEAD, len);
+    else if ((next = tree_way_to(ctx, node)) != HTH_NODE_NONE)
+        tree_pass(ctx, next, HTH_MSG_TO, body, HEAD + len);
 }
 
-static void on_up(struct hth_ctx *ctx, uint32_t from, const unsigned char *body, size_t len)
+static void tree_on_up(struct hth_ctx *ctx, uint32_t from, const unsigned char *body, size_t len)
 {
     uint32_t origin = hth_get32(body);
 
@@ -203,29 +204,29 @@ static void on_up(struct hth_ctx *ctx, uint32_t from, const unsigned char *body,
             hth_get16(body + 6))
         return;
     if (ctx->epoch->self == 0)
-        deliver(ctx, origin, hth_get16(body + 4), body + HEAD, len - HEAD);
+        tree_deliver(ctx, origin, hth_get16(body + 4), body + HEAD, len - HEAD);
     else
-        pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, len);
+        tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, len);
 }
 
-static void on_down(struct hth_ctx *ctx, uint32_t from, const unsigned char *body, size_t len)
+static void tree_on_down(struct hth_ctx *ctx, uint32_t from, const unsigned char *body, size_t len)
 {
     if (from >= ctx->epoch->self || hth_get16(body + 2) || hth_get32(body + 4))
         return;
-    pass_down(ctx, body, len); /* first: what it says may end our part in it */
-    deliver(ctx, 0, hth_get16(body), body + HEAD, len - HEAD);
+    tree_pass_down(ctx, body, len); /* first: what it says may end our part in it */
+    tree_deliver(ctx, 0, hth_get16(body), body + HEAD, len - HEAD);
 }
 
-static void on_to(struct hth_ctx *ctx, uint32_t from, const unsigned char *body, size_t len)
+static void tree_on_to(struct hth_ctx *ctx, uint32_t from, const unsigned char *body, size_t len)
 {
     uint32_t node = hth_get32(body), next;
 
     if (from >= ctx->epoch->self || node >= ctx->epoch->nodes || hth_get16(body + 6))
         return;
     if (node == ctx->epoch->self)
-        deliver(ctx, 0, hth_get16(body + 4), body + HEAD, len - HEAD);
-    else if ((next = way_to(ctx, node)) != HTH_NODE_NONE)
-        pass(ctx, next, HTH_MSG_TO, body, len);
+        tree_deliver(ctx, 0, hth_get16(body + 4), body + HEAD, len - HEAD);
+    else if ((next = tree_way_to(ctx, node)) != HTH_NODE_NONE)
+        tree_pass(ctx, next, HTH_MSG_TO, body, len);
 }
 
 int hth_tree_message(
@@ -236,11 +237,11 @@ int hth_tree_message(
     if (!ctx->epoch || len < HEAD)
         return 1;
     if (type == HTH_MSG_UP)
-        on_up(ctx, from, body, len);
+        tree_on_up(ctx, from, body, len);
     else if (type == HTH_MSG_DOWN)
-        on_down(ctx, from, body, len);
+        tree_on_down(ctx, from, body, len);
     else
-        on_to(ctx, from, body, len);
+        tree_on_to(ctx, from, body, len);
     return 1;
 }
 
