@@ -60,29 +60,29 @@ void fact_promise(struct hth_commit *c, const struct track *t)
     hth_tree_up(c->ctx, HTH_KIND_PROMISE, body, sizeof(body));
 }
 
+static void fact_failed(struct hth_commit *c, struct track *t)
+{
+    unsigned char body[SAVE_BYTES + 4 + sizeof(t->why)];
+    size_t len = strlen(t->why);
+
+    save_put(body, t->id);
+    hth_put32(body + SAVE_BYTES, (uint32_t)t->fail_code);
+    memcpy(body + SAVE_BYTES + 4, t->why, len);
+    t->repeat_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
+    hth_tree_up(c->ctx, HTH_KIND_FAILED, body, SAVE_BYTES + 4 + len);
+}
+
 void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, const char *text)
 {
-    unsigned char body[SAVE_BYTES + 4 + 200];
-    char cut[200];
-    struct track *t;
-    size_t len;
+    struct track *t = outcome_find(c, save) ? NULL : track_get(c, save);
 
-    if (outcome_find(c, save))
-        return;
-    t = track_get(c, save);
     if (!t)
         return;
     t->failing = 1;
     t->fail_code = code;
     snprintf(t->why, sizeof(t->why), "node %.40s: %.150s",
             c->ctx->epoch->member[c->ctx->epoch->self].node, text);
-    snprintf(cut, sizeof(cut), "%s", t->why);
-    len = strlen(cut);
-    save_put(body, save);
-    hth_put32(body + SAVE_BYTES, (uint32_t)code);
-    memcpy(body + SAVE_BYTES + 4, cut, len);
-    t->repeat_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
-    hth_tree_up(c->ctx, HTH_KIND_FAILED, body, SAVE_BYTES + 4 + len);
+    fact_failed(c, t);
 }
 
 void fact_lost(struct hth_commit *c, uint32_t node)
@@ -99,7 +99,7 @@ void facts_repeat(struct hth_commit *c, struct track *t)
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
     if (t->failing && !hth_is_coordinator(c->ctx))
-        hth_commit_fail(c, t->id, t->fail_code, t->why);
+        fact_failed(c, t);
     else if (t->done_sent && (!s || !s->has_manifest))
         fact_done(c, t, s);
     else if (t->promised)
