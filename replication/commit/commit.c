@@ -2,11 +2,8 @@
 /* The front of the commit: joining, begin and its refusals, events and questions. */
 #include "commit_state.h"
 
-#include "core/base/bytes.h"
-
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- Joining ---------------------------------------------------------------------------- */
 

@@ -7,9 +7,6 @@
 #include "commit_state.h"
 #include "replication/held/seal.h"
 
-#include "core/base/bytes.h"
-
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* What node `n` shares with others at `level`; 0 is the node itself. */
 static uint64_t domain_of(const struct hth_epoch *e, uint32_t n, uint32_t level)

@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 void save_put(unsigned char *out, struct hth_save_id s)
 {

@@ -8,8 +8,6 @@
 
 #include "core/base/bytes.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- The coordinator's word ----------------------------------------------------------------- */

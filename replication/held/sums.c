@@ -5,6 +5,8 @@
 #include "core/base/crc.h"
 #include "core/format/block.h"
 
+#define SUMS_CHUNKS 16u /* of one work */
+
 static void sums_part_run(struct hth_work *work)
 {
     struct hth_sums_part *p = (struct hth_sums_part *)work;
@@ -29,7 +31,7 @@ static void sums_feed(struct hth_sums *s, struct hth_sums_part *p)
     p->work = (struct hth_work){ .run = sums_part_run, .done = sums_part_done };
     p->sums = s;
     p->first = s->next;
-    p->count = left < HTH_SUMS_CHUNKS ? left : HTH_SUMS_CHUNKS;
+    p->count = left < SUMS_CHUNKS ? left : SUMS_CHUNKS;
     s->next += p->count;
     s->running++;
     s->ctx->workers.submit(s->ctx->workers.self, &p->work);

@@ -6,8 +6,7 @@
 
 #include "ctx.h"
 
-#define HTH_SUMS_PARTS  4u
-#define HTH_SUMS_CHUNKS 16u /* of one work */
+#define HTH_SUMS_PARTS 4u
 
 struct hth_sums;
 

@@ -2,9 +2,11 @@
 /* One work at a time, submitted again until the end is reached or nobody wants it. */
 #include "sweep.h"
 
+#define SWEEP_PIECE (UINT64_C(16) << 20) /* bytes: some 20 ms of a digest */
+
 static uint64_t sweep_piece(const struct hth_sweep *s)
 {
-    return s->len - s->at < HTH_SWEEP_PIECE ? s->len - s->at : HTH_SWEEP_PIECE;
+    return s->len - s->at < SWEEP_PIECE ? s->len - s->at : SWEEP_PIECE;
 }
 
 static void sweep_run(struct hth_work *work)

@@ -8,8 +8,6 @@
 
 #include "ctx.h"
 
-#define HTH_SWEEP_PIECE (UINT64_C(16) << 20) /* bytes: some 20 ms of a digest */
-
 /* Embedded in its owner, which fills the first part and keeps still until `done`. */
 struct hth_sweep {
     struct hth_ctx *ctx;

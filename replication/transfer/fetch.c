@@ -243,19 +243,3 @@ int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, stru
     *out = f;
     return HEARTH_OK;
 }
-
-int hth_fetch_source(struct hth_fetch *f, uint32_t node)
-{
-    struct source *s;
-
-    if (!hth_fetch_runs(f) || node >= f->ctx->epoch->nodes || node == f->ctx->epoch->self)
-        return HEARTH_EINVAL;
-    s = hth_source_add(f, node);
-    if (!s)
-        return HEARTH_ENOMEM;
-    if (s->state == SOURCE_OUT && s->bad < HTH_BAD_MAX)
-        s->state = SOURCE_NEW;
-    if (s->state == SOURCE_NEW)
-        hth_source_ask(f, s);
-    return HEARTH_OK;
-}

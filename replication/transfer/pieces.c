@@ -71,6 +71,12 @@ static struct source *source_choose(struct hth_fetch *f, uint32_t *out_unit)
     return best;
 }
 
+/* Chunks are counted from here on in the file. */
+static uint64_t fetch_data_at(const struct hth_fetch *f)
+{
+    return hth_fetch_foreign(f) ? 0 : HTH_BLOCK;
+}
+
 /* Where a unit lies in the file and in our slot. A table comes in parts, all from one source. */
 static void piece_place(struct hth_fetch *f, struct piece *p, uint64_t *out_off, uint64_t *out_at)
 {
@@ -89,7 +95,7 @@ static void piece_place(struct hth_fetch *f, struct piece *p, uint64_t *out_off,
         *out_off = *out_at = 0;
     } else {
         p->len = hth_chunk_len(f, p->unit);
-        *out_off = hth_fetch_data_at(f) + (uint64_t)p->unit * HTH_CHUNK;
+        *out_off = fetch_data_at(f) + (uint64_t)p->unit * HTH_CHUNK;
         *out_at = *out_off - f->lo;
     }
 }

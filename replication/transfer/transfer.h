@@ -44,8 +44,7 @@ typedef void hth_fetched_fn(
 struct hth_fetch_want {
     struct hth_save_id save;
     struct hth_object object; /* digest, lengths as the manifest has them */
-    const uint32_t
-            *sources; /* [count] nodes, best first; copied. More may come: hth_fetch_source() */
+    const uint32_t *sources;  /* [count] nodes, best first; copied. Who offers it joins them */
     uint32_t count;
     enum hth_fetch_class class;
     uint64_t off,
@@ -65,8 +64,6 @@ struct hth_fetch_want {
  * hth_transfer_close(). A whole object's fetch, and one that failed, is gone when `done` returns. */
 int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
         struct hearth_error *err);
-/* One more node that may have it, or is back. */
-int hth_fetch_source(struct hth_fetch *fetch, uint32_t node);
 void hth_fetch_cancel(struct hth_fetch *fetch);
 /* After done with 0 of a range: the bytes at `off`, until hth_fetch_release() (also in done). */
 const unsigned char *hth_fetch_bytes(struct hth_fetch *fetch);

@@ -142,12 +142,6 @@ static inline int hth_fetch_foreign(const struct hth_fetch *f)
     return f->object.kind == HTH_OBJECT_FOREIGN;
 }
 
-/* Chunks are counted from here on in the file. */
-static inline uint64_t hth_fetch_data_at(const struct hth_fetch *f)
-{
-    return hth_fetch_foreign(f) ? 0 : HTH_BLOCK;
-}
-
 static inline uint64_t hth_chunk_len(const struct hth_fetch *f, uint32_t chunk)
 {
     uint64_t left = f->object.data_len - (uint64_t)chunk * HTH_CHUNK;

@@ -57,7 +57,8 @@ static void wire_object_read(struct hth_reader *r, uint16_t type, struct hth_wir
     out->id = out->object.id;
 }
 
-size_t hth_wire_encode(const struct hth_wire *m, uint16_t type, unsigned char *out)
+/* Returns the bytes written to out[HTH_BODY_MAX]. */
+static size_t wire_encode(const struct hth_wire *m, uint16_t type, unsigned char *out)
 {
     struct hth_writer w = { .at = out, .cap = HTH_BODY_MAX };
 
@@ -153,7 +154,7 @@ int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *bo
 void hth_wire_say(struct hth_ctx *ctx, uint32_t node, uint16_t type, const struct hth_wire *wire)
 {
     unsigned char body[HTH_BODY_MAX];
-    int rc = hth_session_send(ctx->session, node, type, body, hth_wire_encode(wire, type, body));
+    int rc = hth_session_send(ctx->session, node, type, body, wire_encode(wire, type, body));
 
     if (rc) /* said again when nothing comes of it */
         hth_say(&ctx->log, HEARTH_LOG_DEBUG, "transfer-lost", "node %" PRIu32 ": %s", node,

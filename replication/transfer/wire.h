@@ -27,9 +27,6 @@ struct hth_wire {
     char text[HTH_WIRE_TEXT + 1];
 };
 
-/* Returns the bytes written to out[HTH_BODY_MAX]. */
-size_t hth_wire_encode(const struct hth_wire *w, uint16_t type, unsigned char *out);
-
 /* 0 or HEARTH_EPROTO: not one of ours, of any length or content. */
 int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *body, size_t len);
 

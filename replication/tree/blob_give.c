@@ -28,7 +28,7 @@ void hth_blob_readers_free(struct blob *b)
     }
 }
 
-struct reader *hth_blob_reader(struct blob *b, uint32_t node)
+static struct reader *blob_reader(struct blob *b, uint32_t node)
 {
     struct reader **at = &b->readers, *r;
 
@@ -77,7 +77,7 @@ void hth_blob_serve_children(struct blob *b)
         return;
     n = hth_tree_children(b->ctx, b->ctx->epoch->self, child, cap);
     for (uint32_t i = 0; i < n && i < cap; i++) {
-        struct reader *r = hth_blob_reader(b, child[i]);
+        struct reader *r = blob_reader(b, child[i]);
 
         if (r && !r->done && !r->due_ms)
             hth_blob_offer(b, r);
@@ -130,7 +130,7 @@ void hth_blob_wanted(struct hth_ctx *ctx, uint32_t from, const struct hth_blob_i
 
     if (!b)
         b = blob_from_store(ctx, id);
-    r = b ? hth_blob_reader(b, from) : NULL;
+    r = b ? blob_reader(b, from) : NULL;
     if (!r)
         return; /* it asks again */
     hth_blob_revoke(b, r);

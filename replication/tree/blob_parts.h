@@ -76,7 +76,6 @@ struct hth_blob_id hth_blob_id_read(struct hth_reader *r);
 void hth_blob_say(struct hth_ctx *ctx, const struct hth_blob_id *id, uint32_t node, uint16_t type);
 
 /* blob_give.c */
-struct reader *hth_blob_reader(struct blob *b, uint32_t node);
 void hth_blob_revoke(struct blob *b, struct reader *r);
 void hth_blob_readers_free(struct blob *b);
 void hth_blob_offer(struct blob *b, struct reader *r);

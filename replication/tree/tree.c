@@ -33,11 +33,6 @@ int hth_tree_open(struct hth_ctx *ctx, hth_tree_deliver *deliver, void *self, st
     return HEARTH_OK;
 }
 
-void hth_tree_join(struct hth_ctx *ctx)
-{
-    (void)ctx; /* all there is to know is in the new epoch */
-}
-
 static int tree_is_down(const struct hth_ctx *ctx, uint32_t node)
 {
     return ctx->down && ctx->down[node];

@@ -51,7 +51,6 @@ typedef void hth_tree_deliver(
 
 int hth_tree_open(struct hth_ctx *ctx, hth_tree_deliver *deliver, void *self, struct hth_tree **out,
         struct hearth_error *err);
-void hth_tree_join(struct hth_ctx *ctx); /* ctx->epoch is new */
 
 void hth_tree_up(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t len);
 void hth_tree_down(
