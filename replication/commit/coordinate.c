@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The coordinator's part: it gathers facts, and decides each save once, PROTECTED or CANCELLED, in
- * order. Facts only mark; tick decides, so that no decision is made under somebody's feet. The
+ * order. Facts only mark; tick decides, so that no track is freed in a caller that still uses it. The
  * decision is in our own keep record before anybody hears of it; a late fact about a decided save is
  * answered with the decision.
  */
@@ -182,7 +182,7 @@ void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *b
     c->look = 1;
 }
 
-/* Promised holders of rank's objects, in different domains by placement; lost ones do not count. */
+/* The node has promised with the holders that are assigned now, and is not lost. */
 static uint32_t coord_has_promised(const struct hth_commit *c, const struct track *t, uint32_t node)
 {
     return !c->ctx->down[node] && t->node[node].promised == c->serial + 1;
@@ -254,7 +254,7 @@ void coord_failed(struct hth_commit *c, uint32_t origin, const unsigned char *by
     coord_fail(c, t, (int)hth_get32(bytes + SAVE_BYTES), why);
 }
 
-/* One look at one save; 1 when tracks may have gone. */
+/* What can be decided of one save is; 1: tracks may have been freed. */
 static int coord_look_at(struct hth_commit *c, struct track *t)
 {
     struct hth_ctx *ctx = c->ctx;

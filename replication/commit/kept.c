@@ -51,8 +51,8 @@ int kept_write(struct hth_commit *c, const struct hth_keep *keep)
     return HEARTH_OK;
 }
 
-/* The list with `save` in front. A save that is protected again keeps its age; of older ones that
- * an earlier epoch decided nobody has counted the copies in this one. */
+/* The record with `save` in front. A save that is protected again keeps its age. Older ones that an
+ * earlier epoch decided are degraded: nobody has counted their copies in this epoch. */
 struct hth_keep kept_with(const struct hth_ctx *ctx, struct hth_save_id save, uint32_t degraded)
 {
     const struct hth_keep *old = &ctx->keep;

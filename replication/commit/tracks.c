@@ -94,7 +94,7 @@ void outcome_put(struct hth_commit *c, struct hth_save_id id, enum hearth_level 
     if (!o)
         o = &c->outcome[c->outcomes++ % OUTCOMES];
     *o = (struct outcome){ .id = id, .degraded = degraded, .code = code };
-    o->level = level ? level : HEARTH_WRITTEN; /* 0 is an outcome that is none */
+    o->level = level ? level : HEARTH_WRITTEN; /* level 0: an unused entry */
     snprintf(o->text, sizeof(o->text), "%s", text);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The coordinator's word on a member: COMPLETE, PROTECTED, CANCELLED, ASSIGN. It may come twice, late
- * or not at all; only PROTECTED and CANCELLED free anything here.
+ * or not at all; of these only PROTECTED and CANCELLED free anything.
  */
 #include "commit_state.h"
 #include "release.h"
@@ -123,7 +123,6 @@ static void word_promise_again(struct hth_commit *c)
     t->level = HEARTH_PROTECTED;
 }
 
-/* {u32 serial, u32 lost, u32 overrides, u32 zero, u32 lost[], {rank, copy, node}[]} */
 void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len)
 {
     struct hth_reader r = { bytes, len, 0, 0 };

@@ -4,7 +4,7 @@
  * say: block, then table against the block's digest; its name must be the block's. Payload is not
  * read here: `verified` stays 0 until somebody needs the object.
  *
- *   scan ─► every find noted ─► halves given back ─► objects ─► manifests ─► raw objects
+ *   scan ─► every find noted ─► unfinished files given back ─► objects ─► manifests ─► raw objects
  *
  * The store's own list is not touched while it walks it. Files of foreign containers are known by
  * name and length alone; what came of them from other nodes is what the manifest says.

@@ -24,8 +24,7 @@ struct hth_ctx_opts {
     uint32_t copies, min_copies, keep; /* resolved: never 0 */
     uint32_t allow_degraded;
     uint32_t save_ms, recover_ms, dead_ms;
-    uint32_t
-            retry_ms; /* facts are repeated upwards this often until they have had their effect; 500 */
+    uint32_t retry_ms;       /* what has had no effect yet is said again this often; 500 */
     uint64_t inflight_bytes; /* being pulled by this node */
     uint32_t breaks;         /* enum hth_break */
 };

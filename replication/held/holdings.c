@@ -264,8 +264,8 @@ static void epoch_of_record(struct hth_ctx *ctx, uint64_t *out_epoch, uint64_t *
     free(bytes);
 }
 
-/* A session at the highest number there is counts if it has left a save: one that somebody brought
- * about by a lie, and that came to nothing, is over. */
+/* An epoch with a number that is higher than believed counts only if it has left a save: the number
+ * may be somebody's false claim, and nothing has come of it then. */
 static int epoch_counts(struct hth_ctx *ctx, uint64_t epoch)
 {
     struct hth_held_save *s = ctx->holdings->first;

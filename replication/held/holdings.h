@@ -92,7 +92,7 @@ void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save);
 
 /* Of all that is here, as a rank's greeting may say it; *random as hth_epoch_seen() has it. */
 uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx, uint64_t *random);
-void hth_holdings_close(
-        struct hth_ctx *ctx); /* after hth_transfer_close(); slots stay as they are */
+/* After hth_transfer_close() and hth_jobs_close(); slots stay as they are. */
+void hth_holdings_close(struct hth_ctx *ctx);
 
 #endif

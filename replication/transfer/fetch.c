@@ -180,7 +180,7 @@ static int fetch_set_up(struct hth_fetch *f, struct hth_held *reuse, struct hear
     if (rc)
         return rc;
     f->ctx->store->ops->lease(f->ctx->store, f->slot);
-    if (f->lo == 0) /* what was in the slot before is nobody's */
+    if (f->lo == 0) /* no old bytes of the slot are left */
         memset(f->slot->base, 0, HTH_BLOCK);
     if (pad < f->lo)
         pad = f->lo;

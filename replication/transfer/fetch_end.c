@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fetches end. The outcome is known in hth_fetch_end() or when all is right; then the catalogue
- * is put in order at once, and the slot is kept by its lease until no pull and no work is on it.
- * Only then, in settle, sources and owner hear of it: outside of whatever the outcome came from.
+ * How fetches end. The outcome is known in hth_fetch_end() or hth_fetch_complete(); then the
+ * catalogue is put in order at once, and the slot is kept by its lease until no pull and no work is
+ * on it. Only then, in settle, sources and owner hear of it, never in the call that had the outcome.
  */
 #include "transfer_parts.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- End ---------------------------------------------------------------------------------------------------- */
+/* ---- Outcomes ----------------------------------------------------------------------------------- */
 
 void hth_fetch_keep_old(struct hth_fetch *f, int verified)
 {

@@ -14,7 +14,7 @@
 #include "core/foreign/foreign.h"
 #include <string.h>
 
-/* Somebody who may still give it has been wrong less often. */
+/* A source that is not out has been wrong less often than s. */
 static int foreign_better_left(const struct hth_fetch *f, const struct source *s)
 {
     for (uint32_t i = 0; i < f->sources; i++)
@@ -35,7 +35,7 @@ int hth_foreign_from(struct hth_fetch *f, const struct source *s)
     return !foreign_better_left(f, s);
 }
 
-/* What is on its way from the one before stays busy until it is here; then it counts for nothing. */
+/* Chunks in flight from the source before stay BUSY until they arrive, and are pulled again then. */
 static void foreign_begin_again(struct hth_fetch *f)
 {
     f->left = f->chunk1;
@@ -63,7 +63,7 @@ void hth_foreign_digest_run(struct hth_work *work)
 
     hth_digest(digest, f->slot->base, f->object.data_len);
     f->table_code = memcmp(digest, f->object.digest, HTH_DIGEST) ? HEARTH_ECORRUPT : HEARTH_OK;
-    if (!f->table_code) /* as its holder had it; without memory nobody is told of this copy's items */
+    if (!f->table_code) /* no memory: its items are not listed from this copy */
         (void)hth_foreign_look(&f->look, f->object.name, f->slot->base, f->object.data_len, NULL);
 }
 

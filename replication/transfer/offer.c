@@ -91,7 +91,7 @@ static void offer_end(struct hth_ctx *ctx, struct offer *o)
     free(o);
 }
 
-/* What is here of it, if it can be pulled. */
+/* The sealed object that is here and can be pulled; NULL: there is none. */
 static struct hth_held *offer_held(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object)
 {
     struct hth_held_save *s = hth_holdings_find(ctx, save);

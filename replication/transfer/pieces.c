@@ -21,7 +21,7 @@
 
 /* ---- What next ---------------------------------------------------------------------------------- */
 
-/* First chunk from `at` on that nobody has; index from chunk0, or all there are. */
+/* The first chunk from `at` on that is to be pulled, counted from chunk0; none: how many there are. */
 static uint32_t chunk_todo_from(const struct hth_fetch *f, uint32_t at)
 {
     uint32_t n = f->chunk1 - f->chunk0;
@@ -30,7 +30,7 @@ static uint32_t chunk_todo_from(const struct hth_fetch *f, uint32_t at)
     return p ? (uint32_t)(p - f->chunk) : n;
 }
 
-/* What this source may be asked for now. What it gave wrongly others give, while there are any. */
+/* What this source may be asked for now. What it gave wrongly is asked of others while there are any. */
 static uint32_t source_unit(struct hth_fetch *f, const struct source *s)
 {
     uint32_t n = f->chunk1 - f->chunk0, at;
@@ -125,7 +125,7 @@ static void piece_put(struct piece *p)
     p->fetch->spare = p;
 }
 
-/* The chunk is nobody's again. */
+/* The chunk is to be pulled again. */
 static void chunk_undo(struct hth_fetch *f, uint32_t unit)
 {
     if (unit >= UNIT_TABLE)
@@ -366,7 +366,7 @@ void hth_pump(struct hth_ctx *ctx)
         if (!s)
             f->dry = 1;
         else if (piece_pull(f, s, unit, budget))
-            break; /* no budget, no memory: what ends next goes on */
+            break; /* no budget or no memory: the next pull that ends pumps again */
     }
     for (f = t->fetches; f; f = f->next)
         fetch_check_lost(f);

@@ -52,7 +52,7 @@ static void take_verified(void *self, struct hth_held_save *save, struct hth_hel
     struct hth_ctx *ctx = self;
 
     if (code != HEARTH_ECORRUPT || held->dropped)
-        return; /* right: the next OFFER hears so */
+        return; /* right: the next OFFER is answered with PULLED */
     hth_say(&ctx->log, HEARTH_LOG_WARN, "copy-bad", "%s", err->text);
     hth_held_condemn(ctx, save, held, "corrupt");
 }

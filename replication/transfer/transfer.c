@@ -27,7 +27,7 @@ void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out
         hth_tally_read(tally, out_per_node, ctx->epoch->nodes);
 }
 
-/* Ours to hear? NAK and the rest of 32..38 go to the side that they answer. */
+/* A NAK goes to the side whose WANT or OFFER it answers. */
 int hth_transfer_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
 {

@@ -47,14 +47,12 @@ struct hth_fetch_want {
     const uint32_t *sources;  /* [count] nodes, best first; copied. Who offers it joins them */
     uint32_t count;
     enum hth_fetch_class class;
-    uint64_t off,
-            len; /* of the file; len 0: the whole object, sealed at the end. Else: a range into
-                        * a scratch slot, covering chunks verified */
-    struct hth_held *
-            reuse; /* an object that is here but bad in places: its chunks are compared first. NULL */
-    uint32_t deadline_ms;
-    hth_fetched_fn *
-            done; /* exactly once; for whole objects the holdings have it SEALED and verified then */
+    /* Bytes of the file; len 0: the whole object, sealed at the end. Else a range of it into a
+     * scratch slot, with the chunks that it touches verified. */
+    uint64_t off, len;
+    struct hth_held *reuse; /* here and bad in places: its chunks are compared first; NULL: none */
+    uint32_t deadline_ms;   /* 0: five minutes */
+    hth_fetched_fn *done;   /* exactly once; a whole object is SEALED and verified then */
     void *self;
 };
 
@@ -94,7 +92,7 @@ void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node);
 void hth_transfer_forget(struct hth_ctx *ctx, struct hth_save_id save); /* before it is freed */
 void hth_transfer_tick(struct hth_ctx *ctx);
 uint64_t hth_transfer_due_ms(const struct hth_ctx *ctx);
-void hth_transfer_close(struct hth_ctx
-                *ctx); /* after the transport's close() and the last work; before the holdings' */
+/* After the transport's close() and the last work; before hth_holdings_close(). */
+void hth_transfer_close(struct hth_ctx *ctx);
 
 #endif

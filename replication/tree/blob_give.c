@@ -67,7 +67,7 @@ void hth_blob_offer(struct blob *b, struct reader *r)
     (void)hth_session_send(ctx->session, r->node, HTH_MSG_BLOB, body, w.len);
 }
 
-/* Children that have not been thought of yet: at the beginning, or after a loss below us. */
+/* Offers to children that have had none yet: all at the beginning, new ones after a loss below us. */
 void hth_blob_serve_children(struct blob *b)
 {
     uint32_t child[4 * HTH_TREE_DEGREE];
@@ -122,7 +122,7 @@ static struct blob *blob_from_store(struct hth_ctx *ctx, const struct hth_blob_i
     return b;
 }
 
-/* Whoever wants a blob has no grant that is good, whatever we think. */
+/* A reader that asks has no grant that it can use, also where the one that we gave looks good. */
 void hth_blob_wanted(struct hth_ctx *ctx, uint32_t from, const struct hth_blob_id *id)
 {
     struct blob *b = hth_blob_look(ctx, id);

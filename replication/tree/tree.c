@@ -208,7 +208,7 @@ static void tree_on_down(struct hth_ctx *ctx, uint32_t from, const unsigned char
 {
     if (from >= ctx->epoch->self || hth_get16(body + 2) || hth_get32(body + 4))
         return;
-    tree_pass_down(ctx, body, len); /* first: what it says may end our part in it */
+    tree_pass_down(ctx, body, len); /* first: delivered, it may change who our children are */
     tree_deliver(ctx, 0, hth_get16(body), body + HEAD, len - HEAD);
 }
 

@@ -21,17 +21,19 @@
 
 /* Kinds. 1..31 commit, 32..63 recovery. */
 enum hth_kind {
-    HTH_KIND_DONE =
-            1, /* up: my ranks' objects of a save: {save, u32 part, u32 parts, objects of 128} */
+    /* up: my ranks' objects of a save: {save, u32 part, u32 parts, u32 count, u32 zero, objects of
+     * 128 bytes} */
+    HTH_KIND_DONE = 1,
     HTH_KIND_HELD = 2,      /* up: {save} manifest and raw objects are here */
     HTH_KIND_PROMISE = 3,   /* up: {save, u64 store, u32 assign serial} */
     HTH_KIND_FAILED = 4,    /* up: {save, i32 code, text} please cancel */
     HTH_KIND_LOST = 5,      /* up: {u32 node} a peer of mine is gone */
     HTH_KIND_COMPLETE = 6,  /* down: {save} */
-    HTH_KIND_PROTECTED = 7, /* down: {keep record, u32 degraded}: its first save is the one meant */
+    HTH_KIND_PROTECTED = 7, /* down: {keep record}: its first save is the one meant */
     HTH_KIND_CANCELLED = 8, /* down: {save, i32 code, text} */
-    HTH_KIND_ASSIGN =
-            9, /* down: {u32 serial, u32 count, {u32 rank, u32 copy, u32 node}...} all overrides so far */
+    /* down, and to whoever is behind: {u32 serial, u32 lost, u32 overrides, u32 degraded, u32
+     * node[lost], {u32 rank, u32 copy, u32 node}[overrides]}: who is lost, what has moved so far */
+    HTH_KIND_ASSIGN = 9,
     HTH_KIND_INVENTORY = 32,    /* up: {u32 part, u32 parts, bytes} */
     HTH_KIND_PLAN = 33,         /* to: {u32 serial} there is a plan: ask for it */
     HTH_KIND_VOTE = 34,         /* up */
@@ -39,9 +41,9 @@ enum hth_kind {
     HTH_KIND_EPOCH_FAILED = 36, /* down, and to whoever has not heard: {i32 code, text} */
     HTH_KIND_CLOSE = 37, /* up: {u32 1}: all ranks of my node have dropped, {u32 2}: I have freed */
     HTH_KIND_DROP = 38,  /* down: everybody dropped: free everything */
-    HTH_KIND_ECHO = 39,  /* tests */
-    HTH_KIND_ASK_INVENTORY =
-            40,            /* down: {u32 serial} plans up to it are void: say again what you hold */
+    HTH_KIND_ECHO = 39,  /* to: does nothing; shows whether the member can be reached */
+    /* down: {u32 serial} plans up to it are void: say again what you hold */
+    HTH_KIND_ASK_INVENTORY = 40,
     HTH_KIND_REFUSED = 41, /* up: {i32 code, text} my node cannot take part: the epoch has failed */
 };
 
@@ -61,8 +63,8 @@ void hth_tree_to(struct hth_ctx *ctx, uint32_t node, uint16_t kind, const void *
 int hth_tree_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
 
-uint32_t hth_tree_parent(
-        const struct hth_ctx *ctx, uint32_t node); /* living; HTH_NODE_NONE for 0 */
+/* Living; HTH_NODE_NONE for 0. */
+uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node);
 /* Living children of `node`, out[cap]; returns how many there are (>= HTH_TREE_DEGREE possible after losses). */
 uint32_t hth_tree_children(const struct hth_ctx *ctx, uint32_t node, uint32_t *out, uint32_t cap);
 void hth_tree_close(struct hth_ctx *ctx);
