@@ -21,6 +21,7 @@
 #include "node_state.h"
 
 #include "core/base/bytes.h"
+#include "replication/commit/release.h"
 
 #include <stdlib.h>
 
@@ -130,9 +131,7 @@ static void drop_free_saves(struct hth_node *n)
         next = s->next;
         if (s->removed || (!hth_save_foreign(s->id) && s->id.epoch > n->ctx.keep.dropped))
             continue;
-        hth_transfer_forget(&n->ctx, s->id);
-        hth_blobs_forget(&n->ctx, s->id);
-        hth_holdings_free_save(&n->ctx, s);
+        hth_save_release(&n->ctx, s);
     }
 }
 

@@ -74,7 +74,6 @@ static int epoch_enter(struct hth_node *n, struct hearth_error *err)
     recovery_join(n);
     n->failure = (struct hearth_error){ 0 };
     hth_session_join(n->ctx.session, &n->epoch);
-    hth_tree_join(&n->ctx);
     hth_blobs_join(&n->ctx);
     hth_transfer_join(&n->ctx);
     return hth_commit_join(n->commit, err);

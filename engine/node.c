@@ -253,6 +253,7 @@ void hth_node_close(struct hth_node *n)
     hth_commit_close(n->commit);
     if (n->ctx.transfer)
         hth_transfer_close(&n->ctx);
+    hth_jobs_close(&n->ctx);
     if (n->ctx.blobs)
         hth_blobs_close(&n->ctx);
     if (n->ctx.tree)

@@ -10,7 +10,7 @@
 #define HEARTH_ENGINE_NODE_H
 
 #include "core/local/local.h"
-#include "replication/ctx.h"
+#include "replication/held/ctx.h"
 
 #define HTH_LINGER_S 86400u /* unless the command line or the ranks say another */
 

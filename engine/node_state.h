@@ -8,11 +8,12 @@
 #include "core/format/table.h"
 #include "loader/recover.h"
 #include "node.h"
-#include "replication/blob.h"
-#include "replication/commit.h"
-#include "replication/holdings.h"
-#include "replication/transfer.h"
-#include "replication/tree.h"
+#include "replication/commit/commit.h"
+#include "replication/held/holdings.h"
+#include "replication/held/seal.h"
+#include "replication/transfer/transfer.h"
+#include "replication/tree/blob.h"
+#include "replication/tree/tree.h"
 
 struct hth_node {
     struct hth_node_env env;

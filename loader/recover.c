@@ -4,7 +4,7 @@
 #include "recover.h"
 
 #include "loader/choice/choice.h"
-#include "replication/tree.h"
+#include "replication/tree/tree.h"
 
 #include <stdlib.h>
 

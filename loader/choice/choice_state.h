@@ -14,7 +14,7 @@
 #include "choice.h"
 #include "core/foreign/foreign.h"
 #include "loader/plan/plan.h"
-#include "replication/tree.h"
+#include "replication/tree/tree.h"
 #include <hearth/metadata.h>
 
 struct gathered {        /* from one member */

@@ -5,6 +5,8 @@
  */
 #include "restore_state.h"
 
+#include "replication/commit/release.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,9 +65,7 @@ static void carry_free_the_rest(struct hth_restore *r)
         }
         hth_say(&ctx->log, HEARTH_LOG_INFO, "plan-frees", HTH_SAVE, HTH_SAVE_ARGS(s->id));
         hth_point(&ctx->points, "free");
-        hth_transfer_forget(ctx, s->id);
-        hth_blobs_forget(ctx, s->id);
-        hth_holdings_free_save(ctx, s);
+        hth_save_release(ctx, s);
     }
 }
 

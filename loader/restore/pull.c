@@ -5,6 +5,8 @@
  */
 #include "restore_state.h"
 
+#include "replication/held/seal.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #define HEARTH_LOADER_RESTORE_RESTORE_H
 
 #include "loader/plan/plan.h"
-#include "replication/commit.h"
+#include "replication/commit/commit.h"
 #include <hearth/types.h>
 
 struct hth_restore;

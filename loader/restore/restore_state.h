@@ -13,7 +13,7 @@
 #define HEARTH_LOADER_RESTORE_RESTORE_STATE_H
 
 #include "core/foreign/foreign.h"
-#include "replication/tree.h"
+#include "replication/tree/tree.h"
 #include "restore.h"
 
 enum restore_state { IDLE, TOLD, PULLING, VOTED, REFUSED, ENDED };

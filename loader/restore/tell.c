@@ -6,6 +6,8 @@
  */
 #include "restore_state.h"
 
+#include "replication/held/seal.h"
+
 #include "core/base/bytes.h"
 
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #include "world_parts.h"
 
 #include "core/base/bytes.h"
-#include "replication/holdings.h"
-#include "replication/tree.h"
+#include "replication/held/holdings.h"
+#include "replication/tree/tree.h"
 #include "transport/frame.h"
 #include <unistd.h>
 

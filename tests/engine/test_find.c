@@ -4,7 +4,7 @@
 #include "world_parts.h"
 
 #include "core/base/bytes.h"
-#include "replication/tree.h"
+#include "replication/tree/tree.h"
 #include "transport/frame.h"
 #include <hearth/read.h>
 

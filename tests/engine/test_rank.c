@@ -4,7 +4,7 @@
 #include "check.h"
 #include "world_parts.h"
 
-#include "replication/holdings.h"
+#include "replication/held/holdings.h"
 #include <string.h>
 #include <unistd.h>
 

@@ -57,14 +57,16 @@ plant transport/a.c '#include <isa-l/crc.h>' isa-l/crc.h
 plant transport/a.c '#include <rdma/fabric.h>' rdma/fabric.h
 plant transport/ofi/a.c '#include <ucp/api/ucp.h>' ucp/api/ucp.h
 plant transport/ucx/a.c '#include <rdma/fabric.h>' rdma/fabric.h
-for folder in replication loader; do
+for folder in replication/held loader; do
     plant $folder/a.c '#include <time.h>' time.h
     plant $folder/a.c '#include <pthread.h>' pthread.h
     plant $folder/a.c '#include <sys/socket.h>' sys/socket.h
     plant $folder/a.c '#include <unistd.h>' unistd.h
-    plant $folder/a.c '#include "../engine/driver.h"' engine/driver.h
+    plant $folder/a.c '#include "engine/driver.h"' engine/driver.h
 done
-plant replication/a.c '#include "loader/plan/plan.h"' loader/plan/plan.h
+plant replication/commit/a.c '#include "loader/plan/plan.h"' loader/plan/plan.h
+plant replication/held/a.c '#include "replication/transfer/transfer.h"' replication/transfer/transfer.h
+plant replication/tree/a.c '#include "replication/held/jobs.h"' replication/held/jobs.h
 plant engine/a.c '#include "client/a.h"' client/a.h
 plant engine/a.c '#include <jansson.h>' jansson.h
 plant client/a.c '#include "engine/engine.h"' engine/engine.h
@@ -84,7 +86,7 @@ fine core/base/crc.c '#include <isa-l/crc.h>'
 fine core/base/auth.c '#include <sodium.h>'
 fine transport/ofi/a.c '#include <rdma/fabric.h>'
 fine transport/ucx/a.c '#include <ucp/api/ucp.h>'
-fine replication/a.c '#include "transport/session.h"'
+fine replication/held/a.c '#include "transport/session.h"'
 fine core/torch/a.c '#include "core/torch/metadata_parts.h"'
 fine core/foreign/a.c '#include "core/torch/zip.h"'
 fine engine/a.c '#include <sys/socket.h>'

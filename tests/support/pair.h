@@ -6,9 +6,10 @@
 #ifndef PAIR_H
 #define PAIR_H
 
-#include "replication/blob.h"
-#include "replication/transfer.h"
-#include "replication/tree.h"
+#include "replication/held/seal.h"
+#include "replication/transfer/transfer.h"
+#include "replication/tree/blob.h"
+#include "replication/tree/tree.h"
 #include "transport/loop.h"
 
 #define PAIR_NODES 80
