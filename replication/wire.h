@@ -5,7 +5,7 @@
 #define REPLICATION_WIRE_H
 
 #include "core/format/manifest.h"
-#include "transport/session.h"
+#include "transport/session/session.h"
 
 #define HTH_WIRE_TEXT   160u  /* bytes of a NAK's text, no terminator counted */
 #define HTH_WIRE_CHUNKS 1024u /* checksums in a READY */

@@ -3,7 +3,6 @@
  * Two orders of things to come, first due first and, of one time, first pushed first:
  * a pairing heap that needs no memory of its own, and a table from a number to a pointer.
  */
-/* For this folder alone. */
 #ifndef TRANSPORT_QUEUE_H
 #define TRANSPORT_QUEUE_H
 

@@ -7,7 +7,7 @@
 #include "replication/blob.h"
 #include "replication/holdings.h"
 #include "replication/tree.h"
-#include "transport/frame.h"
+#include "transport/session/frame.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "replication/blob.h"
 #include "replication/transfer.h"
 #include "replication/tree.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 
 #define PAIR_NODES 80
 

@@ -11,7 +11,7 @@
 #ifndef TRANSPORT_SESSION_PARTS_H
 #define TRANSPORT_SESSION_PARTS_H
 
-#include "queue.h"
+#include "transport/queue.h"
 
 #include "core/base/bytes.h"
 #include "session.h"

@@ -16,7 +16,7 @@
 #define HEARTH_TRANSPORT_FRAME_H
 
 #include "core/base/auth.h"
-#include "transport.h"
+#include "transport/transport.h"
 
 #define HTH_FRAME_HEAD   64u
 #define HTH_BODY_MAX     (HTH_MESSAGE_MAX - HTH_FRAME_HEAD)

@@ -3,11 +3,10 @@
  * The network inside one process, on one thread and (usually) in virtual time: bytes move from
  * memory to memory, and faults come when the script says so. A net belongs to one thread.
  */
-/* For this folder alone. */
 #ifndef HEARTH_TRANSPORT_LOOP_H
 #define HEARTH_TRANSPORT_LOOP_H
 
-#include "transport.h"
+#include "transport/transport.h"
 
 struct hth_loop_net;
 

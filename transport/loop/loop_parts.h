@@ -4,7 +4,7 @@
 #ifndef TRANSPORT_LOOP_PARTS_H
 #define TRANSPORT_LOOP_PARTS_H
 
-#include "queue.h"
+#include "transport/queue.h"
 
 #include "loop.h"
 #include <stdatomic.h>
