@@ -4,9 +4,9 @@
 #ifndef TRANSPORT_LOOP_PARTS_H
 #define TRANSPORT_LOOP_PARTS_H
 
-#include "transport/queue.h"
-
+#include "heap.h"
 #include "loop.h"
+#include "transport/map.h"
 #include <stdatomic.h>
 
 enum event_kind {

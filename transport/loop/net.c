@@ -156,7 +156,7 @@ static void place_event(struct hth_loop_net *net, struct event *e)
     if (e->to->silent && is_held(e)) {
         hold(e);
     } else if (e->to->loop) {
-        hth_due_push(&e->to->events, &e->due);
+        hth_heap_push(&e->to->events, &e->due);
         reorder(net, e->to);
     } else {
         if (e->kind == EVENT_ARRIVE)
@@ -181,7 +181,7 @@ struct event *hth_loop_take(struct hth_loop_net *net, struct place *place, uint6
     struct event *e;
 
     while (place->events && place->events->ms <= now && place->events->seq <= last_seq) {
-        e = (struct event *)hth_due_pop(&place->events);
+        e = (struct event *)hth_heap_pop(&place->events);
         reorder(net, place);
         if (!is_held(e))
             return e;
@@ -195,7 +195,7 @@ void hth_loop_leave(struct hth_loop_net *net, struct place *place)
     struct hth_due *due;
 
     place->loop = NULL;
-    while ((due = hth_due_pop(&place->events)))
+    while ((due = hth_heap_pop(&place->events)))
         place_event(net, (struct event *)due); /* nobody is there: refused or freed */
     reorder(net, place);
 }
@@ -212,7 +212,7 @@ void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent)
     if (silent) {
         all = place->events;
         place->events = NULL;
-        while ((due = hth_due_pop(&all)))
+        while ((due = hth_heap_pop(&all)))
             place_event(net, (struct event *)due);
         reorder(net, place);
         return;

@@ -11,10 +11,9 @@
 #ifndef TRANSPORT_SESSION_PARTS_H
 #define TRANSPORT_SESSION_PARTS_H
 
-#include "transport/queue.h"
-
 #include "core/base/bytes.h"
 #include "session.h"
+#include "transport/map.h"
 
 #define HTH_HELLO_BODY 136u
 #define HTH_HALF_OPEN  64u /* accepted and not yet known; more: the oldest goes */

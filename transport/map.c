@@ -1,68 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986): push is one comparison, pop pairs
- * the children up from left to right and folds the pairs from right to left. A map with open
- * addressing, at most half full, that moves followers back instead of leaving graves.
+ * Open addressing, at most half full. What is taken out leaves no mark: the entries behind it move
+ * back instead.
  */
-#include "queue.h"
+#include "map.h"
 
 #include <hearth/error.h>
 #include <stdlib.h>
-
-static int before(const struct hth_due *a, const struct hth_due *b)
-{
-    return a->ms != b->ms ? a->ms < b->ms : a->seq < b->seq;
-}
-
-static struct hth_due *meld(struct hth_due *a, struct hth_due *b)
-{
-    struct hth_due *first, *second;
-
-    if (!a || !b)
-        return a ? a : b;
-    first = before(a, b) ? a : b;
-    second = first == a ? b : a;
-    second->next = first->child;
-    first->child = second;
-    first->next = NULL;
-    return first;
-}
-
-void hth_due_push(struct hth_due **heap, struct hth_due *due)
-{
-    due->child = due->next = NULL;
-    *heap = meld(*heap, due);
-}
-
-struct hth_due *hth_due_pop(struct hth_due **heap)
-{
-    struct hth_due *top = *heap, *pairs = NULL, *rest = NULL, *at;
-
-    if (!top)
-        return NULL;
-    at = top->child;
-    while (at) {
-        struct hth_due *second = at->next, *after = second ? second->next : NULL, *pair;
-
-        at->next = NULL;
-        if (second)
-            second->next = NULL;
-        pair = meld(at, second);
-        pair->next = pairs;
-        pairs = pair;
-        at = after;
-    }
-    while (pairs) {
-        struct hth_due *after = pairs->next;
-
-        pairs->next = NULL;
-        rest = meld(rest, pairs);
-        pairs = after;
-    }
-    *heap = rest;
-    top->child = NULL;
-    return top;
-}
 
 /* Where the key is, or the free place where it belongs. */
 static size_t seek(const struct hth_map *map, uint64_t key)
