@@ -83,7 +83,7 @@ static void say_cut(struct hth_session *s, struct link *link, int code, const ch
     hth_say(&s->log, how_bad(code), "handshake-failed", "node %" PRIu32 ": %s", link->node, text);
     if (link->peer)
         snprintf(link->peer->why, sizeof(link->peer->why), "%.150s", text);
-    hth_link_drop(s, link, code);
+    hth_peer_drop_link(s, link, code);
 }
 
 void hth_handshake_greet(struct hth_session *s, struct link *link)
@@ -93,7 +93,7 @@ void hth_handshake_greet(struct hth_session *s, struct link *link)
     hth_session_expect(s, link->deadline_ms);
     link->state = LINK_GREETED;
     if (hth_link_send(s, link, HTH_MSG_HELLO, link->transcript, HTH_HELLO_BODY))
-        hth_link_drop(s, link, HEARTH_EPEER);
+        hth_peer_drop_link(s, link, HEARTH_EPEER);
 }
 
 /* ---- the acceptor ---- */
@@ -109,7 +109,7 @@ static void refuse(struct hth_session *s, struct link *link, const struct hearth
     memcpy(body + 4, err->text, len);
     link->state = LINK_REFUSED;
     if (hth_link_send(s, link, HTH_MSG_REFUSE, body, 4 + len))
-        hth_link_drop(s, link, HEARTH_EPEER);
+        hth_peer_drop_link(s, link, HEARTH_EPEER);
 }
 
 static const char *name_of(const struct hth_epoch *e, uint32_t node, const char *otherwise)
@@ -171,7 +171,7 @@ static void answer(struct hth_session *s, struct link *link, const unsigned char
     prove(s, link, "ack", ack + HTH_HELLO_BODY);
     link->state = LINK_ANSWERED;
     if (hth_link_send(s, link, HTH_MSG_HELLO_ACK, ack, sizeof(ack)))
-        hth_link_drop(s, link, HEARTH_EPEER);
+        hth_peer_drop_link(s, link, HEARTH_EPEER);
 }
 
 /* Somebody says he is a member and is refused. Anybody may say so: what that member says when we ask
@@ -218,7 +218,7 @@ static void on_auth(struct hth_session *s, struct link *link, const struct hth_f
     }
     peer = hth_peer_get(s, link->node);
     if (!peer) {
-        hth_link_drop(s, link, HEARTH_ENOMEM);
+        hth_peer_drop_link(s, link, HEARTH_ENOMEM);
         return;
     }
     open_link(s, link, peer);
@@ -256,7 +256,7 @@ static void on_ack(struct hth_session *s, struct link *link, const struct hth_fr
     link->version = frame->body[AT_LOW];
     prove(s, link, "auth", proof);
     if (hth_link_send(s, link, HTH_MSG_AUTH, proof, sizeof(proof))) {
-        hth_link_drop(s, link, HEARTH_EPEER);
+        hth_peer_drop_link(s, link, HEARTH_EPEER);
         return;
     }
     open_link(s, link, link->peer);

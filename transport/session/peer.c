@@ -18,6 +18,14 @@
 #define BACKOFF_LAST_MS  1000u
 #define LOOK_MS          1000u /* between looks at one that strangers claim to be */
 
+/* Waiting for a connection. */
+struct message {
+    struct message *next;
+    uint16_t type;
+    uint32_t len;
+    unsigned char body[];
+};
+
 struct peer *hth_peer_find(const struct hth_session *s, uint32_t node)
 {
     return hth_map_get(&s->nodes, (uint64_t)node + 1);
@@ -120,7 +128,7 @@ static void replace(struct hth_session *s, struct peer *peer)
     for (; link; link = next) {
         next = link->open_next;
         if (!link->dialled)
-            hth_link_drop(s, link, HEARTH_EPEER);
+            hth_peer_drop_link(s, link, HEARTH_EPEER);
     }
 }
 
@@ -162,10 +170,14 @@ static void back_off(struct hth_session *s, struct peer *peer)
         peer->backoff_ms = BACKOFF_LAST_MS;
 }
 
-void hth_peer_lost(struct hth_session *s, struct peer *peer, struct link *link, const char *text)
+void hth_peer_lost(struct hth_session *s, struct link *link, const char *text)
 {
+    struct peer *peer = link->peer;
     int was_open = 0;
 
+    link->peer = NULL;
+    if (!peer)
+        return;
     for (struct link **at = &peer->open; *at; at = &(*at)->open_next)
         if (*at == link) {
             *at = link->open_next;
@@ -184,6 +196,16 @@ void hth_peer_lost(struct hth_session *s, struct peer *peer, struct link *link, 
     look_soon(s, peer);
 }
 
+void hth_peer_drop_link(struct hth_session *s, struct link *link, int why)
+{
+    if (link->state == LINK_ENDING)
+        return;
+    link->state = LINK_ENDING;
+    link->why = why;
+    s->transport->ops->drop(s->transport, link->conn);
+    hth_peer_lost(s, link, hearth_strerror(why));
+}
+
 /* A peer that refuses us is asked again later and later: its answer will hardly be another one. */
 static void give_up(
         struct hth_session *s, struct peer *peer, int code, const char *what, int refused)
@@ -199,7 +221,7 @@ static void give_up(
     peer->refused = refused;
     queue_clear(peer);
     while ((link = peer->open ? peer->open : peer->dial))
-        hth_link_drop(s, link, code);
+        hth_peer_drop_link(s, link, code);
     if (!refused)
         peer->backoff_ms = peer->dial_ms = 0;
     hth_say(&s->log, HEARTH_LOG_WARN, "peer-down", "%s", text);
@@ -240,7 +262,7 @@ static void end_look(struct hth_session *s, struct peer *peer)
     peer->look = 0;
     peer->give_up_ms = HTH_NEVER;
     if (peer->dial)
-        hth_link_drop(s, peer->dial, HEARTH_ETIMEOUT);
+        hth_peer_drop_link(s, peer->dial, HEARTH_ETIMEOUT);
 }
 
 static void dial(struct hth_session *s, struct peer *peer)

@@ -93,7 +93,7 @@ void hth_pulls_tick(struct hth_session *s, uint64_t now)
         hth_say(&s->log, HEARTH_LOG_WARN, "pull-stalled",
                 "node %" PRIu32 ": no byte for %u ms, its connection is cut", link->node,
                 s->opts.stall_ms);
-        hth_link_drop(s, link, HEARTH_ETIMEOUT);
+        hth_peer_drop_link(s, link, HEARTH_ETIMEOUT);
     }
 }
 
@@ -101,4 +101,9 @@ void hth_pulls_rearm(struct hth_session *s, uint64_t now)
 {
     for (struct hth_session_pull *p = s->pull_first; p; p = p->next)
         p->due_ms = now + s->opts.stall_ms;
+}
+
+uint64_t hth_pulls_due_ms(const struct hth_session *s)
+{
+    return s->pull_first ? s->pull_first->due_ms : HTH_NEVER;
 }

@@ -67,11 +67,6 @@ void hth_session_times(
         s->opts.stall_ms = stall_ms;
 }
 
-struct hth_transport_events hth_session_events_for(struct hth_session *s)
-{
-    return hth_link_events(s);
-}
-
 void hth_session_attach(struct hth_session *s, struct hth_transport *transport)
 {
     s->transport = transport;
@@ -82,7 +77,7 @@ void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch)
     for (struct link *l = s->links; l; l = l->next) {
         l->peer = NULL;
         if (l->state != LINK_ACCEPTED) /* nobody has said anything there: it may be for this one */
-            hth_link_drop(s, l, HEARTH_ECANCELED);
+            hth_peer_drop_link(s, l, HEARTH_ECANCELED);
     }
     hth_peers_free(s);
     s->epoch = epoch;
@@ -171,7 +166,7 @@ void hth_session_drop(struct hth_session *s, uint32_t node)
     struct link *link;
 
     while (peer && (link = peer->open ? peer->open : peer->dial))
-        hth_link_drop(s, link, HEARTH_ECANCELED);
+        hth_peer_drop_link(s, link, HEARTH_ECANCELED);
 }
 
 /* This machine stood still: nobody is to blame for what happened meanwhile. */
@@ -189,6 +184,29 @@ static void rearm(struct hth_session *s, uint64_t now, uint64_t late_ms)
             p->give_up_ms += late_ms;
     }
     hth_pulls_rearm(s, now);
+}
+
+static void link_tick(struct hth_session *s, struct link *link, uint64_t now)
+{
+    if (link->state == LINK_ENDING)
+        return;
+    if (link->state != LINK_OPEN) {
+        if (now >= link->deadline_ms)
+            hth_peer_drop_link(s, link, HEARTH_ETIMEOUT);
+        else
+            hth_session_expect(s, link->deadline_ms);
+        return;
+    }
+    if (now >= link->alive_ms + s->opts.dead_ms) {
+        hth_peer_drop_link(s, link, HEARTH_ETIMEOUT);
+        return;
+    }
+    if (now >= link->sent_ms + s->opts.heartbeat_ms) {
+        (void)hth_link_send(s, link, HTH_MSG_PING, NULL, 0); /* a full one is busy, not silent */
+        link->sent_ms = now;
+    }
+    hth_session_expect(s, link->sent_ms + s->opts.heartbeat_ms);
+    hth_session_expect(s, link->alive_ms + s->opts.dead_ms);
 }
 
 void hth_session_tick(struct hth_session *s)
@@ -209,11 +227,10 @@ void hth_session_tick(struct hth_session *s)
         }
     }
     for (struct link *l = s->links; l; l = l->next)
-        hth_link_tick(s, l, now);
+        link_tick(s, l, now);
     for (struct peer *p = s->peers; p; p = p->next)
         hth_session_expect(s, hth_peer_due_ms(s, p));
-    if (s->pull_first)
-        hth_session_expect(s, s->pull_first->due_ms);
+    hth_session_expect(s, hth_pulls_due_ms(s));
 }
 
 uint64_t hth_session_due_ms(const struct hth_session *s)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of a session: peers (peer.c) have links (link.c), links shake hands (handshake.c)
- * and carry messages and pulls (pulls.c); session.c is the front.
+ * The parts of a session: link.c is one connection, peer.c one member and its links; handshake.c
+ * and pulls.c are what goes over a link; events.c takes what the transport tells, session.c is the
+ * front. Each file calls those named before it only.
  *
  *   dialled:  DIALLING ─on_up→ GREETED ─HELLO_ACK→ OPEN        any ─drop→ ENDING ─on_down→ freed
  *   accepted: ACCEPTED ─HELLO→ ANSWERED ─AUTH→ OPEN
@@ -16,7 +17,6 @@
 #include "transport/map.h"
 
 #define HTH_HELLO_BODY 136u
-#define HTH_HALF_OPEN  64u /* accepted and not yet known; more: the oldest goes */
 
 enum link_state {
     LINK_DIALLING,
@@ -28,13 +28,7 @@ enum link_state {
     LINK_ENDING,
 };
 
-struct message {
-    struct message *next;
-    uint16_t type;
-    uint32_t len;
-    unsigned char body[];
-};
-
+struct message; /* of peer.c */
 struct peer;
 
 struct link {
@@ -111,19 +105,10 @@ static inline void hth_session_expect(struct hth_session *s, uint64_t ms)
 
 /* link.c */
 struct link *hth_link_new(struct hth_session *s, hth_conn conn, enum link_state state);
-void hth_link_drop(struct hth_session *s, struct link *link, int why);
 /* One message, authenticated with the link's key (OPEN) or the job's. Codes of transport send(). */
 int hth_link_send(
         struct hth_session *s, struct link *link, uint16_t type, const void *body, size_t len);
-void hth_link_tick(struct hth_session *s, struct link *link, uint64_t now);
 void hth_link_free(struct hth_session *s, struct link *link);
-struct hth_transport_events hth_link_events(struct hth_session *s);
-
-/* handshake.c */
-void hth_handshake_greet(struct hth_session *s, struct link *link); /* on_up */
-/* A message of a link that is not OPEN. */
-void hth_handshake_message(struct hth_session *s, struct link *link, const struct hth_frame *frame,
-        const void *bytes, size_t len);
 
 /* peer.c */
 struct peer *hth_peer_get(struct hth_session *s, uint32_t node); /* NULL: no memory */
@@ -132,8 +117,10 @@ int hth_peer_queue(
         struct hth_session *s, struct peer *peer, uint16_t type, const void *body, size_t len);
 void hth_peer_flush(struct hth_session *s, struct peer *peer);
 void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link);
-/* A link is no longer the peer's: `text` says why, for the day the peer is given up. */
-void hth_peer_lost(struct hth_session *s, struct peer *peer, struct link *link, const char *text);
+/* Cut a connection, whether its peer is known or not. */
+void hth_peer_drop_link(struct hth_session *s, struct link *link, int why);
+/* The link is no longer its peer's, if it had one: `text` says why, for the day the peer is given up. */
+void hth_peer_lost(struct hth_session *s, struct link *link, const char *text);
 /* Somebody claimed to be it and was refused: dial it. Reported only if it answers, or refuses. */
 void hth_peer_look(struct hth_session *s, struct peer *peer);
 /* It will not talk to us: given up at once, if nothing else stands. */
@@ -142,9 +129,16 @@ void hth_peer_tick(struct hth_session *s, struct peer *peer, uint64_t now);
 uint64_t hth_peer_due_ms(const struct hth_session *s, const struct peer *peer);
 void hth_peers_free(struct hth_session *s);
 
+/* handshake.c */
+void hth_handshake_greet(struct hth_session *s, struct link *link); /* on_up */
+/* A message of a link that is not OPEN. */
+void hth_handshake_message(struct hth_session *s, struct link *link, const struct hth_frame *frame,
+        const void *bytes, size_t len);
+
 /* pulls.c */
 void hth_pulls_on_pull(void *self, uint64_t cookie, int code);
 void hth_pulls_tick(struct hth_session *s, uint64_t now);
 void hth_pulls_rearm(struct hth_session *s, uint64_t now);
+uint64_t hth_pulls_due_ms(const struct hth_session *s); /* HTH_NEVER: none waits */
 
 #endif
