@@ -14,6 +14,21 @@
 #define DESC_LEN 16u
 #define PULL_MAX 64u /* of one connection at once */
 
+struct hth_region {
+    struct loop *loop;
+    unsigned char *base;
+    uint64_t len;
+    uint32_t pulls; /* into it */
+    struct hth_region *next;
+};
+
+struct loop_grant {
+    uint64_t generation; /* 0: free */
+    struct hth_region *region;
+    uint64_t off, len;
+    hth_conn conn;
+};
+
 int hth_loop_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_region **out,
         struct hearth_error *err)
 {
@@ -67,7 +82,7 @@ int hth_loop_grant(struct hth_transport *t, struct hth_region *region, uint64_t 
         hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err)
 {
     struct loop *loop = (struct loop *)t;
-    struct end *end = hth_loop_end(loop, conn);
+    struct end *end = hth_loop_end_find(loop, conn);
     struct loop_grant *grant;
 
     if (!end || end->state != END_UP)
@@ -112,7 +127,7 @@ int hth_loop_pull(struct hth_transport *t, hth_conn conn, const unsigned char *d
         uint64_t cookie)
 {
     struct loop *loop = (struct loop *)t;
-    struct end *end = hth_loop_end(loop, conn);
+    struct end *end = hth_loop_end_find(loop, conn);
     struct hth_loop_verdict v;
     struct loop_pull *pull;
 
@@ -123,7 +138,7 @@ int hth_loop_pull(struct hth_transport *t, hth_conn conn, const unsigned char *d
     if (end->pull_count >= PULL_MAX)
         return HEARTH_EBUSY;
     pull = calloc(1, sizeof(*pull));
-    if (!pull || !(pull->event = hth_loop_event(EVENT_PULL, 0))) {
+    if (!pull || !(pull->event = hth_loop_event_new(EVENT_PULL, 0))) {
         free(pull);
         return HEARTH_ENOMEM;
     }
@@ -148,7 +163,7 @@ int hth_loop_pull(struct hth_transport *t, hth_conn conn, const unsigned char *d
         return HEARTH_OK;
     }
     hth_loop_post(loop->net, pull->event, end->peer, loop->place,
-            hth_now_ms(&loop->net->clock) + loop->net->latency_ms + v.delay_ms);
+            hth_loop_now(loop->net) + loop->net->latency_ms + v.delay_ms);
     return HEARTH_OK;
 }
 
@@ -196,7 +211,7 @@ void hth_loop_pull_due(struct loop *loop, struct event *e)
         return;
     }
     owner = end->peer->loop;
-    if (end->state != END_UP || !hth_loop_end(owner, end->peer_conn))
+    if (end->state != END_UP || !hth_loop_end_find(owner, end->peer_conn))
         return; /* its end will say so */
     if (pull->fault != HTH_LOOP_DROP)
         rc = copy(pull, owner);
