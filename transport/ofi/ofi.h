@@ -212,7 +212,8 @@ struct hth_ofi_conn {
     int blocked; /* send() said HEARTH_EBUSY: on_writable() owed */
     struct hth_ofi_send send[HTH_OFI_RING];
 
-    uint32_t pulls; /* not FREE */
+    uint32_t pulls;   /* not FREE */
+    uint32_t reading; /* POSTED */
     struct hth_ofi_pull pull[HTH_OFI_RING];
 };
 
@@ -229,12 +230,16 @@ static inline void *hth_ofi_context(
     return (void *)(uintptr_t)(c->id | (uint64_t)kind << 24 | (uint64_t)index << 16);
 }
 
-struct hth_ofi_conn *hth_ofi_conn_get(struct hth_ofi *o, hth_conn id);
+static inline struct hth_ofi_conn *hth_ofi_conn_get(const struct hth_ofi *o, hth_conn id)
+{
+    return hth_ofi_slots_get(&o->conns, id);
+}
+
 struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid);
-int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
-        hth_conn *out_conn, struct hearth_error *err);
+/* Without an endpoint yet, in a slot of its own. NULL: no memory, or HTH_OFI_CONNS stand. */
+struct hth_ofi_conn *hth_ofi_conn_new(
+        struct hth_ofi *o, enum hth_ofi_state state, const union hth_ofi_addr *peer);
 void hth_ofi_drop(struct hth_transport *t, hth_conn conn);
-void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info); /* takes the info */
 void hth_ofi_conn_up(struct hth_ofi_conn *c);
 /* It is over: deliver what has come, wait for the reads that the library has, then doom. */
 void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why);
@@ -245,7 +250,6 @@ void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why);
 /* The library did not take an operation, for -fi_errno: again in progress(), or it is over. */
 void hth_ofi_conn_refused(struct hth_ofi_conn *c, ssize_t rc);
 int hth_ofi_settle(struct hth_ofi *o, int drained); /* leaving -> doomed */
-int hth_ofi_finish(struct hth_ofi *o);              /* doomed -> callbacks, gone */
 int hth_ofi_expire(struct hth_ofi *o);              /* connect deadlines */
 
 /* ---- message.c ---- */
@@ -264,7 +268,6 @@ int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie);
 void hth_ofi_pulls_post(struct hth_ofi_conn *c);
-int hth_ofi_reading(const struct hth_ofi_conn *c); /* the library has a pull of it */
 void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index);
 void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err);
 int hth_ofi_pulls_ripen(struct hth_ofi *o);
@@ -291,9 +294,16 @@ struct hth_ofi_desc {
 /* Bytes of a peer. Errors: HEARTH_EINVAL. */
 int hth_ofi_desc_read(const unsigned char *desc, uint32_t len, struct hth_ofi_desc *out);
 
+/* ---- dial.c: connections begin ---- */
+
+int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
+        hth_conn *out_conn, struct hearth_error *err);
+void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info); /* takes the info */
+
 /* ---- progress.c ---- */
 
 int hth_ofi_progress(struct hth_transport *t);
+int hth_ofi_finish(struct hth_ofi *o); /* doomed -> callbacks, gone */
 void hth_ofi_drain(struct hth_ofi *o); /* until nothing is leaving */
 int hth_ofi_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);
 void hth_ofi_wake(struct hth_transport *t);

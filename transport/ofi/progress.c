@@ -6,6 +6,7 @@
 #include "ofi.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -168,6 +169,43 @@ static void retry(struct hth_ofi *o)
             hth_ofi_pulls_post(c);
     }
 }
+
+/* ---- the end of a connection ---- */
+
+static void conn_free(struct hth_ofi_conn *c)
+{
+    hth_ofi_slots_drop(&c->o->conns, c->id);
+    hth_ofi_message_fini(c);
+    free(c);
+}
+
+/* The list as it is now: what callbacks doom comes at the next call, so this ends. */
+static int finish_list(struct hth_ofi *o)
+{
+    struct hth_ofi_conn *c = o->doomed.head, *next;
+    int n = 0;
+
+    o->doomed = (struct hth_ofi_list){ NULL, NULL };
+    for (; c; c = next, n++) {
+        next = c->next;
+        hth_ofi_pulls_end(c);
+        if (c->known)
+            o->events.on_down(o->events.self, c->id, c->code, c->detail);
+        conn_free(c);
+    }
+    return n;
+}
+
+int hth_ofi_finish(struct hth_ofi *o)
+{
+    int n = finish_list(o);
+
+    while (o->closing && o->doomed.head)
+        n += finish_list(o);
+    return n;
+}
+
+/* ---- the turn ---- */
 
 int hth_ofi_progress(struct hth_transport *t)
 {

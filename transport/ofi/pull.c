@@ -27,6 +27,13 @@ static int local_open(struct hth_ofi *o, struct hth_region *region)
     return hth_ofi_mr_open(o, region->base, region->len, FI_READ, &region->local);
 }
 
+/* Counts the pulls that the library has. */
+static void move_to(struct hth_ofi_conn *c, struct hth_ofi_pull *p, enum hth_ofi_pull_state state)
+{
+    c->reading += (state == HTH_OFI_PULL_POSTED) - (p->state == HTH_OFI_PULL_POSTED);
+    p->state = state;
+}
+
 static struct hth_ofi_pull *find_free(struct hth_ofi_conn *c)
 {
     for (uint32_t i = 0; i < HTH_OFI_RING; i++)
@@ -45,10 +52,10 @@ static void post(struct hth_ofi_conn *c, uint32_t index)
     rc = fi_read(c->ep, p->into, p->piece, p->region->local ? fi_mr_desc(p->region->local) : NULL,
             FI_ADDR_UNSPEC, p->from, p->key, hth_ofi_context(c, HTH_OFI_PULL, index));
     if (!rc) {
-        p->state = HTH_OFI_PULL_POSTED;
+        move_to(c, p, HTH_OFI_PULL_POSTED);
         return;
     }
-    p->state = HTH_OFI_PULL_WAITS;
+    move_to(c, p, HTH_OFI_PULL_WAITS);
     hth_ofi_conn_refused(c, rc);
 }
 
@@ -88,7 +95,7 @@ int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
     if (len) {
         post(c, (uint32_t)(p - c->pull));
     } else {
-        p->state = HTH_OFI_PULL_RIPE;
+        move_to(c, p, HTH_OFI_PULL_RIPE);
         o->ripe++;
     }
     return HEARTH_OK;
@@ -100,18 +107,10 @@ static void complete(struct hth_ofi_conn *c, struct hth_ofi_pull *p, int code)
 
     if (p->state == HTH_OFI_PULL_RIPE)
         o->ripe--;
-    p->state = HTH_OFI_PULL_FREE;
+    move_to(c, p, HTH_OFI_PULL_FREE);
     p->region->busy--;
     c->pulls--;
     o->events.on_pull(o->events.self, p->cookie, code);
-}
-
-int hth_ofi_reading(const struct hth_ofi_conn *c)
-{
-    for (uint32_t i = 0; c->pulls && i < HTH_OFI_RING; i++)
-        if (c->pull[i].state == HTH_OFI_PULL_POSTED)
-            return 1;
-    return 0;
 }
 
 void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index)
@@ -128,7 +127,7 @@ void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index)
     else if (c->state == HTH_OFI_UP)
         post(c, index);
     else
-        p->state = HTH_OFI_PULL_FAILED;
+        move_to(c, p, HTH_OFI_PULL_FAILED);
 }
 
 void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err)
@@ -137,7 +136,7 @@ void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err)
 
     if (p->state != HTH_OFI_PULL_POSTED)
         return;
-    p->state = HTH_OFI_PULL_FAILED;
+    move_to(c, p, HTH_OFI_PULL_FAILED);
     if (fi_err == FI_EACCES || fi_err == FI_EPERM || fi_err == FI_ENOKEY)
         p->code = HEARTH_EDENIED;
 }
