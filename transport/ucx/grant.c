@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory, and who may read it. UCX over TCP checks nothing, so the owner's own table is what
- * refuses: a question is answered only for a grant that lives, on the connection it was made
- * for, with its nonce, and inside its bounds. Then the bytes leave straight from the mapping.
+ * Memory, and who may read it: regions, and the owner's table of grants on them.
  *
  * Descriptor: 0 "HUCX"  4 u32 1  8 u64 grant  16 u64 nonce  24 u64 length of the grant
  */
@@ -159,51 +157,4 @@ void hth_ucx_revoke(struct hth_transport *base, const unsigned char *desc, uint3
         return;
     hth_handles_remove(&t->grants, handle);
     free(g);
-}
-
-static void answer(struct hth_ucx *t, struct hth_ucx_conn *c, uint64_t pull, int code)
-{
-    unsigned char header[HTH_UCX_REPLY] = { 0 };
-
-    hth_put64(header, pull);
-    hth_put32(header + 8, (uint32_t)code);
-    hth_ucx_post(t, c, HTH_UCX_AM_REPLY, header, sizeof(header));
-}
-
-void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask, size_t size)
-{
-    const struct hth_ucx_grant *g = hth_handles_get(&t->grants, hth_get64(ask));
-    uint64_t nonce = hth_get64(ask + 8), off = hth_get64(ask + 16), len = hth_get64(ask + 24);
-    struct hth_ucx_packet *p;
-
-    (void)size;
-    if (c->state != HTH_UCX_UP)
-        return;
-    if (!g || g->conn != c->handle || g->nonce != nonce || off > g->len || len > g->len - off) {
-        answer(t, c, hth_get64(ask + 32), HEARTH_EDENIED);
-        return;
-    }
-    if (len == 0) {
-        answer(t, c, hth_get64(ask + 32), 0);
-        return;
-    }
-    if (c->serving >= HTH_UCX_CONN_PULLS) {
-        hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer asks for more than %u pulls at once",
-                HTH_UCX_CONN_PULLS);
-        return;
-    }
-    p = hth_ucx_packet_new(t, c, HTH_UCX_AM_REPLY, 0);
-    if (!p) {
-        hth_ucx_conn_fail(t, c, HEARTH_EPEER, "this node has no memory for a reply");
-        return;
-    }
-    p->region = p->holds = g->region;
-    p->data = g->region->base + g->off + off;
-    p->data_len = len;
-    p->header_len = HTH_UCX_REPLY;
-    hth_put64(p->header, hth_get64(ask + 32));
-    c->serving++;
-    p->region->serving++;
-    p->holds->held++;
-    hth_ucx_packet_start(t, c, p);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One transport: a context with one worker on one interface, a listener, and the thread's loop.
+ * One transport: a context with one worker on one interface, a listener, and its close.
  * Settings that UCX takes per context are given here; those it takes from the environment only
  * are in module.c.
  */
@@ -15,8 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROGRESS_ROUNDS 64   /* of UCX's own before ours, so that neither waits for long */
-#define CLOSE_MS        3000 /* to get rid of connections; a forced close takes under one */
+#define CLOSE_MS 3000 /* to get rid of connections; a forced close takes under one */
 
 struct setting {
     const char *name, *value;
@@ -157,43 +156,6 @@ static uint64_t real_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static int ucx_progress(struct hth_transport *base)
-{
-    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
-    uint64_t woken;
-    int done = 0;
-
-    if (read(t->wake_fd, &woken, sizeof(woken)) > 0)
-        done++;
-    for (int i = 0; i < PROGRESS_ROUNDS && ucp_worker_progress(t->worker); i++)
-        done++;
-    done += hth_ucx_conns_expire(t);
-    done += hth_ucx_conns_close(t);
-    done += hth_ucx_events_run(t);
-    return done;
-}
-
-static int ucx_arm(struct hth_transport *base, int *out_fd, uint64_t *out_due_ms)
-{
-    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
-    uint64_t due = hth_ucx_conns_due_ms(t);
-
-    if (t->noted || due <= hth_now_ms(&t->clock) || ucp_worker_arm(t->worker) != UCS_OK)
-        return 0;
-    *out_fd = t->epoll_fd;
-    *out_due_ms = due;
-    return 1;
-}
-
-static void ucx_wake(struct hth_transport *base)
-{
-    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
-    uint64_t one = 1;
-
-    while (write(t->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
-        ; /* full is fine: then it is readable */
-}
-
 static uint32_t ucx_caps(struct hth_transport *base)
 {
     (void)base;
@@ -238,7 +200,7 @@ static void ucx_close(struct hth_transport *base)
     do {
         hth_ucx_conns_fail(t, HEARTH_ECANCELED, "this node closes");
         if (t->worker)
-            ucx_progress(base);
+            hth_ucx_progress(base);
     } while ((t->noted || t->conns.count) && real_ms() < end);
     if (t->listener)
         ucp_listener_destroy(t->listener);
@@ -269,9 +231,9 @@ static const struct hth_transport_ops ucx_ops = {
     .grant = hth_ucx_grant,
     .revoke = hth_ucx_revoke,
     .pull = hth_ucx_pull,
-    .progress = ucx_progress,
-    .arm = ucx_arm,
-    .wake = ucx_wake,
+    .progress = hth_ucx_progress,
+    .arm = hth_ucx_arm,
+    .wake = hth_ucx_wake,
     .close = ucx_close,
 };
 

@@ -179,37 +179,19 @@ void hth_ucx_fds_close_on_exec(struct hth_ucx *t, int sockets_only);
 
 /* event.c: notes */
 void hth_ucx_note(struct hth_ucx *t, struct hth_ucx_event *event, enum hth_ucx_kind kind);
-int hth_ucx_events_run(struct hth_ucx *t);
+struct hth_ucx_event *hth_ucx_notes_take(struct hth_ucx *t); /* all of them, the first one first */
 
-/* conn.c: connections */
-int hth_ucx_connect(struct hth_transport *base, const unsigned char *addr, uint32_t len,
-        hth_conn *out_conn, struct hearth_error *err);
-void hth_ucx_drop(struct hth_transport *base, hth_conn handle);
+/* conn.c: the table of connections, and their states */
+struct hth_ucx_conn *hth_ucx_conn_new(struct hth_ucx *t, enum hth_ucx_state state);
 struct hth_ucx_conn *hth_ucx_conn_get(struct hth_ucx *t, hth_conn handle);
 struct hth_ucx_conn *hth_ucx_conn_of(struct hth_ucx *t, const ucp_am_recv_param_t *param);
+void hth_ucx_drop(struct hth_transport *base, hth_conn handle);
 void hth_ucx_conn_fail(struct hth_ucx *t, struct hth_ucx_conn *c, int code, const char *fmt, ...)
         HTH_PRINTF(4, 5);
 void hth_ucx_conn_broke(struct hth_ucx_conn *c, ucs_status_t status);
-void hth_ucx_conn_accept(struct hth_ucx *t, ucp_conn_request_h request);
-void hth_ucx_conn_greeted(
-        struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *bytes, size_t len);
-void hth_ucx_conn_down(struct hth_ucx *t, struct hth_ucx_conn *c);
 uint64_t hth_ucx_conns_due_ms(struct hth_ucx *t);
 int hth_ucx_conns_expire(struct hth_ucx *t);
-int hth_ucx_conns_close(struct hth_ucx *t);
-void hth_ucx_conns_forget(struct hth_ucx *t);
 void hth_ucx_conns_fail(struct hth_ucx *t, int code, const char *why);
-
-/* send.c: what goes out and comes in */
-int hth_ucx_send(struct hth_transport *base, hth_conn handle, const void *bytes, size_t len);
-int hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
-        const unsigned char *header, size_t header_len);
-struct hth_ucx_packet *hth_ucx_packet_new(
-        struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id, size_t room);
-void hth_ucx_packet_start(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_ucx_packet *p);
-void hth_ucx_packets_forget(struct hth_ucx *t, struct hth_ucx_conn *c);
-void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c);
-ucs_status_t hth_ucx_handlers_set(struct hth_ucx *t);
 
 /* grant.c: memory, and who may read it */
 int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_region **out,
@@ -223,6 +205,18 @@ void hth_ucx_revoke(struct hth_transport *base, const unsigned char *desc, uint3
 int hth_ucx_desc_decode(
         const unsigned char *desc, uint32_t len, uint64_t *out_grant, uint64_t *out_nonce);
 void hth_ucx_grants_drop(struct hth_ucx *t, const struct hth_region *region, hth_conn conn);
+
+/* send.c: what goes out */
+int hth_ucx_send(struct hth_transport *base, hth_conn handle, const void *bytes, size_t len);
+int hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
+        const unsigned char *header, size_t header_len);
+struct hth_ucx_packet *hth_ucx_packet_new(
+        struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id, size_t room);
+void hth_ucx_packet_start(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_ucx_packet *p);
+void hth_ucx_packets_forget(struct hth_ucx *t, struct hth_ucx_conn *c);
+void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c);
+
+/* serve.c: pulls of theirs */
 void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask, size_t len);
 
 /* pull.c: pulls of ours */
@@ -234,5 +228,27 @@ ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, v
 void hth_ucx_pulled(struct hth_ucx_pull *p);
 void hth_ucx_pulls_fini(struct hth_ucx *t);
 void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c);
+
+/* dial.c: connections begin */
+int hth_ucx_connect(struct hth_transport *base, const unsigned char *addr, uint32_t len,
+        hth_conn *out_conn, struct hearth_error *err);
+void hth_ucx_conn_accept(struct hth_ucx *t, ucp_conn_request_h request);
+void hth_ucx_conn_greeted(
+        struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *bytes, size_t len);
+
+/* close.c: connections end */
+int hth_ucx_conns_close(struct hth_ucx *t);
+void hth_ucx_conns_forget(struct hth_ucx *t);
+void hth_ucx_conn_down(struct hth_ucx *t, struct hth_ucx_conn *c);
+
+/* receive.c: what comes in */
+ucs_status_t hth_ucx_handlers_set(struct hth_ucx *t);
+void hth_ucx_received(struct hth_ucx *t, struct hth_ucx_inbound *in); /* frees it */
+
+/* progress.c: one turn, and the wait for the next */
+int hth_ucx_progress(struct hth_transport *base);
+int hth_ucx_events_run(struct hth_ucx *t);
+int hth_ucx_arm(struct hth_transport *base, int *out_fd, uint64_t *out_due_ms);
+void hth_ucx_wake(struct hth_transport *base);
 
 #endif
