@@ -24,7 +24,7 @@
 struct hth_transport;
 struct hth_region; /* registered memory; the backend's */
 
-/* slot | generation: a stale handle is detected, never followed. 0 is none. */
+/* slot | generation: a stale id is detected, never followed. 0 is none. */
 typedef uint64_t hth_conn;
 
 enum hth_transport_caps {

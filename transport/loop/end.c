@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of a node's ends. An end is one side of a connection; its handle is generation | slot. */
+/* The table of a node's ends. An end is one side of a connection; its id is generation | slot. */
 #include "loop_parts.h"
 
 #include <stdlib.h>

@@ -102,7 +102,7 @@ struct loop {
     struct hth_loop_net *net;
     struct place *place;
     struct hth_transport_events events;
-    struct end **ends; /* [end_cap], by the lower half of the handle */
+    struct end **ends; /* [end_cap], by the lower half of the id */
     uint32_t end_cap;
     int closing;
     atomic_int woken;

@@ -59,7 +59,7 @@ uint32_t hth_ofi_addr_pack(const union hth_ofi_addr *a, unsigned char *out);
 int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_ofi_addr *self,
         union hth_ofi_addr *out, struct hearth_error *err);
 
-/* ---- slots.c: handles ---- */
+/* ---- slots.c: ids ---- */
 
 struct hth_ofi_slot {
     void *item;    /* NULL: free */
@@ -67,15 +67,15 @@ struct hth_ofi_slot {
     uint32_t next; /* free slot after this one */
 };
 
-/* Handle: generation << 32 | slot. */
+/* Id: generation << 32 | slot. */
 struct hth_ofi_slots {
     struct hth_ofi_slot *slot; /* [cap] */
     uint32_t cap, used, free, max;
 };
 
 uint64_t hth_ofi_slots_put(struct hth_ofi_slots *s, void *item); /* 0: no room */
-void *hth_ofi_slots_get(const struct hth_ofi_slots *s, uint64_t handle);
-void hth_ofi_slots_drop(struct hth_ofi_slots *s, uint64_t handle);
+void *hth_ofi_slots_get(const struct hth_ofi_slots *s, uint64_t id);
+void hth_ofi_slots_drop(struct hth_ofi_slots *s, uint64_t id);
 
 /* ---- fds.c ---- */
 
@@ -193,7 +193,7 @@ struct hth_ofi_conn {
     enum hth_ofi_state state;
     struct fid_ep *ep; /* NULL once closed */
     int dialled;
-    int known;                 /* the owner has seen the handle: it gets an on_down() */
+    int known;                 /* the owner has seen the id: it gets an on_down() */
     int code;                  /* why it ends */
     int stuck;                 /* counted in o->stuck */
     uint64_t due_ms;           /* CONNECTING, ACCEPTING: until then */
@@ -288,7 +288,7 @@ int hth_ofi_mr_open(
         struct hth_ofi *o, void *base, uint64_t len, uint64_t access, struct fid_mr **out);
 
 struct hth_ofi_desc {
-    uint64_t grant; /* the owner's handle */
+    uint64_t grant; /* the owner's id */
     uint64_t key, base, len;
 };
 /* Bytes of a peer. Errors: HEARTH_EINVAL. */

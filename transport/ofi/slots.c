@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handles that go stale instead of dangling: a slot's generation rises with each item in it. */
+/* Ids that go stale instead of dangling: a slot's generation rises with each item in it. */
 #include "ofi.h"
 
 #include <stdlib.h>
@@ -42,25 +42,25 @@ uint64_t hth_ofi_slots_put(struct hth_ofi_slots *s, void *item)
     return (uint64_t)slot->gen << 32 | at;
 }
 
-static struct hth_ofi_slot *find(const struct hth_ofi_slots *s, uint64_t handle)
+static struct hth_ofi_slot *find(const struct hth_ofi_slots *s, uint64_t id)
 {
-    uint32_t at = (uint32_t)handle;
+    uint32_t at = (uint32_t)id;
 
-    if (at >= s->cap || s->slot[at].gen != handle >> 32 || !s->slot[at].item)
+    if (at >= s->cap || s->slot[at].gen != id >> 32 || !s->slot[at].item)
         return NULL;
     return &s->slot[at];
 }
 
-void *hth_ofi_slots_get(const struct hth_ofi_slots *s, uint64_t handle)
+void *hth_ofi_slots_get(const struct hth_ofi_slots *s, uint64_t id)
 {
-    struct hth_ofi_slot *slot = find(s, handle);
+    struct hth_ofi_slot *slot = find(s, id);
 
     return slot ? slot->item : NULL;
 }
 
-void hth_ofi_slots_drop(struct hth_ofi_slots *s, uint64_t handle)
+void hth_ofi_slots_drop(struct hth_ofi_slots *s, uint64_t id)
 {
-    struct hth_ofi_slot *slot = find(s, handle);
+    struct hth_ofi_slot *slot = find(s, id);
 
     if (!slot)
         return;
@@ -68,6 +68,6 @@ void hth_ofi_slots_drop(struct hth_ofi_slots *s, uint64_t handle)
     if (++slot->gen == 0)
         slot->gen = 1;
     slot->next = s->free;
-    s->free = (uint32_t)handle;
+    s->free = (uint32_t)id;
     s->used--;
 }

@@ -78,7 +78,7 @@ struct hth_session {
     struct hth_transport *transport;
     const struct hth_epoch *epoch; /* NULL: in none yet */
     uint64_t joins;
-    struct hth_map conns; /* handle -> struct link */
+    struct hth_map conns; /* id -> struct link */
     struct link *links, *links_last;
     uint32_t half_open;
     struct hth_map nodes; /* index + 1 -> struct peer */

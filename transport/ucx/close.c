@@ -42,7 +42,7 @@ static void gone(struct hth_ucx *t, struct hth_ucx_conn *c)
     c->state = HTH_UCX_GONE;
     t->failing--;
     hth_ucx_packets_forget(t, c);
-    hth_ucx_grants_drop(t, NULL, c->handle);
+    hth_ucx_grants_drop(t, NULL, c->id);
     hth_ucx_pulls_fail(t, c);
     hth_ucx_note(t, &c->down, HTH_UCX_DOWN);
 }
@@ -52,7 +52,7 @@ int hth_ucx_conns_close(struct hth_ucx *t)
     int done = 0;
 
     for (uint32_t i = 0; t->failing && i < t->conns.cap; i++) {
-        struct hth_ucx_conn *c = hth_handles_at(&t->conns, i);
+        struct hth_ucx_conn *c = hth_ucx_slots_at(&t->conns, i);
 
         if (!c || (c->state != HTH_UCX_FAILED && c->state != HTH_UCX_CLOSING))
             continue;
@@ -70,7 +70,7 @@ int hth_ucx_conns_close(struct hth_ucx *t)
 void hth_ucx_conns_forget(struct hth_ucx *t)
 {
     for (uint32_t i = 0; t->failing && i < t->conns.cap; i++) {
-        struct hth_ucx_conn *c = hth_handles_at(&t->conns, i);
+        struct hth_ucx_conn *c = hth_ucx_slots_at(&t->conns, i);
 
         if (c && (c->state == HTH_UCX_FAILED || c->state == HTH_UCX_CLOSING))
             gone(t, c);
@@ -79,8 +79,8 @@ void hth_ucx_conns_forget(struct hth_ucx *t)
 
 void hth_ucx_conn_down(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
-    hth_handles_remove(&t->conns, c->handle);
+    hth_ucx_slots_drop(&t->conns, c->id);
     if (c->announced && t->events.on_down)
-        t->events.on_down(t->events.self, c->handle, c->code, c->detail);
+        t->events.on_down(t->events.self, c->id, c->code, c->detail);
     free(c);
 }

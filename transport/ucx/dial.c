@@ -68,7 +68,7 @@ int hth_ucx_connect(struct hth_transport *base, const unsigned char *addr, uint3
     make_ep(t, c, &params);
     if (c->ep)
         greet(t, c, HELLO);
-    *out_conn = c->handle;
+    *out_conn = c->id;
     return 0;
 }
 
@@ -110,7 +110,7 @@ void hth_ucx_conn_greeted(
         greet(t, c, WELCOME);
     hth_ucx_fds_close_on_exec(t, 1);
     if (c->accepted && t->events.on_accept)
-        t->events.on_accept(t->events.self, c->handle);
+        t->events.on_accept(t->events.self, c->id);
     if (!c->accepted && t->events.on_up)
-        t->events.on_up(t->events.self, c->handle);
+        t->events.on_up(t->events.self, c->id);
 }

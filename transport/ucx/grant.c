@@ -94,11 +94,11 @@ void hth_ucx_regions_fini(struct hth_ucx *t)
 void hth_ucx_grants_drop(struct hth_ucx *t, const struct hth_region *region, hth_conn conn)
 {
     for (uint32_t i = 0; t->grants.count && i < t->grants.cap; i++) {
-        struct hth_ucx_grant *g = hth_handles_at(&t->grants, i);
+        struct hth_ucx_grant *g = hth_ucx_slots_at(&t->grants, i);
 
         if (!g || (region ? g->region != region : g->conn != conn))
             continue;
-        hth_handles_remove(&t->grants, g->handle);
+        hth_ucx_slots_drop(&t->grants, g->id);
         free(g);
     }
 }
@@ -119,15 +119,15 @@ int hth_ucx_grant(struct hth_transport *base, struct hth_region *region, uint64_
     if (!g)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a grant");
     *g = (struct hth_ucx_grant){ .region = region, .off = off, .len = len, .conn = conn };
-    g->handle = hth_handles_add(&t->grants, g);
-    if (!g->handle || getrandom(&g->nonce, sizeof(g->nonce), 0) != sizeof(g->nonce)) {
-        hth_handles_remove(&t->grants, g->handle);
+    g->id = hth_ucx_slots_put(&t->grants, g);
+    if (!g->id || getrandom(&g->nonce, sizeof(g->nonce), 0) != sizeof(g->nonce)) {
+        hth_ucx_slots_drop(&t->grants, g->id);
         free(g);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no room for more than %u grants", HTH_UCX_GRANTS);
     }
     hth_put32(out_desc, DESC_MAGIC);
     hth_put32(out_desc + 4, 1);
-    hth_put64(out_desc + 8, g->handle);
+    hth_put64(out_desc + 8, g->id);
     hth_put64(out_desc + 16, g->nonce);
     hth_put64(out_desc + 24, len);
     *out_len = DESC_BYTES;
@@ -148,13 +148,13 @@ void hth_ucx_revoke(struct hth_transport *base, const unsigned char *desc, uint3
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
     struct hth_ucx_grant *g;
-    uint64_t handle, nonce;
+    uint64_t id, nonce;
 
-    if (hth_ucx_desc_decode(desc, len, &handle, &nonce) < 0)
+    if (hth_ucx_desc_decode(desc, len, &id, &nonce) < 0)
         return;
-    g = hth_handles_get(&t->grants, handle);
+    g = hth_ucx_slots_get(&t->grants, id);
     if (!g || g->nonce != nonce)
         return;
-    hth_handles_remove(&t->grants, handle);
+    hth_ucx_slots_drop(&t->grants, id);
     free(g);
 }

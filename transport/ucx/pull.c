@@ -33,18 +33,18 @@ void hth_ucx_pulled(struct hth_ucx_pull *p)
     uint64_t cookie = p->cookie;
     int code = p->code;
 
-    hth_handles_remove(&t->pulls, p->handle);
+    hth_ucx_slots_drop(&t->pulls, p->id);
     free(p);
     if (t->events.on_pull)
         t->events.on_pull(t->events.self, cookie, code);
 }
 
-int hth_ucx_pull(struct hth_transport *base, hth_conn handle, const unsigned char *desc,
+int hth_ucx_pull(struct hth_transport *base, hth_conn id, const unsigned char *desc,
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie)
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
-    struct hth_ucx_conn *c = hth_ucx_conn_get(t, handle);
+    struct hth_ucx_conn *c = hth_ucx_conn_get(t, id);
     unsigned char ask[HTH_UCX_ASK];
     uint64_t grant, nonce;
     struct hth_ucx_pull *p;
@@ -58,13 +58,13 @@ int hth_ucx_pull(struct hth_transport *base, hth_conn handle, const unsigned cha
     if (!p)
         return HEARTH_EBUSY;
     *p = (struct hth_ucx_pull){ .t = t,
-        .conn = handle,
+        .conn = id,
         .region = region,
         .dst = region->base + doff,
         .len = len,
         .cookie = cookie };
-    p->handle = hth_handles_add(&t->pulls, p);
-    if (!p->handle) {
+    p->id = hth_ucx_slots_put(&t->pulls, p);
+    if (!p->id) {
         free(p);
         return HEARTH_EBUSY;
     }
@@ -74,7 +74,7 @@ int hth_ucx_pull(struct hth_transport *base, hth_conn handle, const unsigned cha
     hth_put64(ask + 8, nonce);
     hth_put64(ask + 16, roff);
     hth_put64(ask + 24, len);
-    hth_put64(ask + 32, p->handle);
+    hth_put64(ask + 32, p->id);
     hth_ucx_post(t, c, HTH_UCX_AM_ASK, ask, sizeof(ask)); /* what fails here fails the connection */
     return 0;
 }
@@ -122,8 +122,8 @@ static struct hth_ucx_pull *asked(
 
     if (header_len != HTH_UCX_REPLY)
         return NULL;
-    p = hth_handles_get(&t->pulls, hth_get64(header));
-    return p && p->conn == c->handle && !p->answered && !p->completed ? p : NULL;
+    p = hth_ucx_slots_get(&t->pulls, hth_get64(header));
+    return p && p->conn == c->id && !p->answered && !p->completed ? p : NULL;
 }
 
 ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, void *data,
@@ -158,9 +158,9 @@ ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, v
 void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     for (uint32_t i = 0; c->pulls && i < t->pulls.cap; i++) {
-        struct hth_ucx_pull *p = hth_handles_at(&t->pulls, i);
+        struct hth_ucx_pull *p = hth_ucx_slots_at(&t->pulls, i);
 
-        if (p && p->conn == c->handle && !p->completed)
+        if (p && p->conn == c->id && !p->completed)
             complete(p, c->code);
     }
 }
@@ -169,6 +169,6 @@ void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c)
 void hth_ucx_pulls_fini(struct hth_ucx *t)
 {
     for (uint32_t i = 0; i < t->pulls.cap; i++)
-        free(hth_handles_at(&t->pulls, i));
-    hth_handles_fini(&t->pulls);
+        free(hth_ucx_slots_at(&t->pulls, i));
+    hth_ucx_slots_fini(&t->pulls);
 }

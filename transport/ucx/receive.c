@@ -17,7 +17,7 @@ static void take(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id, 
         hth_ucx_conn_fail(t, c, HEARTH_EPEER, "this node has no memory for a message");
         return;
     }
-    in->conn = c->handle;
+    in->conn = c->id;
     in->id = id;
     in->len = len;
     if (len)

@@ -27,7 +27,7 @@ struct hth_ucx_packet *hth_ucx_packet_new(
 
     if (!p)
         return NULL;
-    *p = (struct hth_ucx_packet){ .t = t, .conn = c->handle, .id = id };
+    *p = (struct hth_ucx_packet){ .t = t, .conn = c->id, .id = id };
     return p;
 }
 
@@ -124,7 +124,7 @@ void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c)
         return;
     c->choked = 0;
     if (t->events.on_writable)
-        t->events.on_writable(t->events.self, c->handle);
+        t->events.on_writable(t->events.self, c->id);
 }
 
 int hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
@@ -147,10 +147,10 @@ int hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
     return 0;
 }
 
-int hth_ucx_send(struct hth_transport *base, hth_conn handle, const void *bytes, size_t len)
+int hth_ucx_send(struct hth_transport *base, hth_conn id, const void *bytes, size_t len)
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
-    struct hth_ucx_conn *c = hth_ucx_conn_get(t, handle);
+    struct hth_ucx_conn *c = hth_ucx_conn_get(t, id);
     struct hth_ucx_packet *p;
 
     if (len > HTH_MESSAGE_MAX || (!bytes && len))
@@ -178,7 +178,7 @@ int hth_ucx_send(struct hth_transport *base, hth_conn handle, const void *bytes,
 void hth_ucx_packets_forget(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     for (struct hth_ucx_packet *p = t->packets; p; p = p->next) {
-        if (p->conn != c->handle || !p->region)
+        if (p->conn != c->id || !p->region)
             continue;
         p->region->serving--;
         p->region = NULL;

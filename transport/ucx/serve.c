@@ -17,14 +17,14 @@ static void answer(struct hth_ucx *t, struct hth_ucx_conn *c, uint64_t pull, int
 
 void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask, size_t size)
 {
-    const struct hth_ucx_grant *g = hth_handles_get(&t->grants, hth_get64(ask));
+    const struct hth_ucx_grant *g = hth_ucx_slots_get(&t->grants, hth_get64(ask));
     uint64_t nonce = hth_get64(ask + 8), off = hth_get64(ask + 16), len = hth_get64(ask + 24);
     struct hth_ucx_packet *p;
 
     (void)size;
     if (c->state != HTH_UCX_UP)
         return;
-    if (!g || g->conn != c->handle || g->nonce != nonce || off > g->len || len > g->len - off) {
+    if (!g || g->conn != c->id || g->nonce != nonce || off > g->len || len > g->len - off) {
         answer(t, c, hth_get64(ask + 32), HEARTH_EDENIED);
         return;
     }

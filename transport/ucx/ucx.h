@@ -8,7 +8,7 @@
 #ifndef HEARTH_UCX_UCX_H
 #define HEARTH_UCX_UCX_H
 
-#include "handles.h"
+#include "slots.h"
 
 #include "core/base/bytes.h"
 #include "transport/transport.h"
@@ -92,7 +92,7 @@ enum hth_ucx_state {
 
 struct hth_ucx_conn {
     struct hth_ucx *t;
-    hth_conn handle;
+    hth_conn id;
     enum hth_ucx_state state;
     int accepted;    /* they dialled */
     int announced;   /* the user knows it: one on_down() is owed */
@@ -126,7 +126,7 @@ struct hth_region {
 };
 
 struct hth_ucx_grant {
-    uint64_t handle, nonce;
+    uint64_t id, nonce;
     struct hth_region *region;
     uint64_t off, len;
     hth_conn conn;
@@ -135,7 +135,7 @@ struct hth_ucx_grant {
 struct hth_ucx_pull {
     struct hth_ucx_event event;
     struct hth_ucx *t;
-    uint64_t handle;
+    uint64_t id;
     hth_conn conn;
     struct hth_region *region;
     unsigned char *dst;
@@ -158,7 +158,7 @@ struct hth_ucx {
     int worker_fd, wake_fd, epoll_fd; /* the first two in the third */
     int closed;                       /* close() has begun: nothing new */
     uint32_t failing;                 /* connections in FAILED or CLOSING */
-    struct hth_handles conns, pulls, grants;
+    struct hth_ucx_slots conns, pulls, grants;
     struct hth_region *regions;
     struct hth_ucx_packet *packets;
     struct hth_ucx_event *noted, **noted_end;
@@ -183,9 +183,9 @@ struct hth_ucx_event *hth_ucx_notes_take(struct hth_ucx *t); /* all of them, the
 
 /* conn.c: the table of connections, and their states */
 struct hth_ucx_conn *hth_ucx_conn_new(struct hth_ucx *t, enum hth_ucx_state state);
-struct hth_ucx_conn *hth_ucx_conn_get(struct hth_ucx *t, hth_conn handle);
+struct hth_ucx_conn *hth_ucx_conn_get(struct hth_ucx *t, hth_conn id);
 struct hth_ucx_conn *hth_ucx_conn_of(struct hth_ucx *t, const ucp_am_recv_param_t *param);
-void hth_ucx_drop(struct hth_transport *base, hth_conn handle);
+void hth_ucx_drop(struct hth_transport *base, hth_conn id);
 void hth_ucx_conn_fail(struct hth_ucx *t, struct hth_ucx_conn *c, int code, const char *fmt, ...)
         HTH_PRINTF(4, 5);
 void hth_ucx_conn_broke(struct hth_ucx_conn *c, ucs_status_t status);
@@ -207,7 +207,7 @@ int hth_ucx_desc_decode(
 void hth_ucx_grants_drop(struct hth_ucx *t, const struct hth_region *region, hth_conn conn);
 
 /* send.c: what goes out */
-int hth_ucx_send(struct hth_transport *base, hth_conn handle, const void *bytes, size_t len);
+int hth_ucx_send(struct hth_transport *base, hth_conn id, const void *bytes, size_t len);
 int hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
         const unsigned char *header, size_t header_len);
 struct hth_ucx_packet *hth_ucx_packet_new(
@@ -220,7 +220,7 @@ void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c);
 void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask, size_t len);
 
 /* pull.c: pulls of ours */
-int hth_ucx_pull(struct hth_transport *base, hth_conn handle, const unsigned char *desc,
+int hth_ucx_pull(struct hth_transport *base, hth_conn id, const unsigned char *desc,
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie);
 ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, void *data,

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A table whose slots are used again with a new generation each time. The number is
+ * generation << 32 | slot + 1; free slots form a chain.
+ */
+#include "slots.h"
+
+#include <stdlib.h>
+
+struct hth_ucx_slot {
+    void *item;
+    uint32_t generation;
+    uint32_t next; /* free slot + 1 */
+};
+
+void hth_ucx_slots_init(struct hth_ucx_slots *s, uint32_t max)
+{
+    *s = (struct hth_ucx_slots){ .max = max };
+}
+
+void hth_ucx_slots_fini(struct hth_ucx_slots *s)
+{
+    free(s->slot);
+    *s = (struct hth_ucx_slots){ 0 };
+}
+
+static int grow(struct hth_ucx_slots *s)
+{
+    uint32_t cap = s->cap ? 2 * s->cap : 16;
+    struct hth_ucx_slot *slot;
+
+    if (cap > s->max)
+        cap = s->max;
+    if (cap == s->cap)
+        return -1;
+    slot = realloc(s->slot, cap * sizeof(*slot));
+    if (!slot)
+        return -1;
+    for (uint32_t i = s->cap; i < cap; i++)
+        slot[i] = (struct hth_ucx_slot){ .generation = 1, .next = i + 1 < cap ? i + 2 : 0 };
+    s->free = s->cap + 1;
+    s->slot = slot;
+    s->cap = cap;
+    return 0;
+}
+
+uint64_t hth_ucx_slots_put(struct hth_ucx_slots *s, void *item)
+{
+    struct hth_ucx_slot *at;
+    uint32_t i;
+
+    if (!s->free && grow(s) < 0)
+        return 0;
+    i = s->free - 1;
+    at = &s->slot[i];
+    s->free = at->next;
+    at->item = item;
+    s->count++;
+    return (uint64_t)at->generation << 32 | (i + 1);
+}
+
+static struct hth_ucx_slot *find(const struct hth_ucx_slots *s, uint64_t id)
+{
+    uint32_t i = (uint32_t)id - 1; /* 0 becomes larger than any cap */
+
+    if (i >= s->cap || !s->slot[i].item || s->slot[i].generation != id >> 32)
+        return NULL;
+    return &s->slot[i];
+}
+
+void *hth_ucx_slots_get(const struct hth_ucx_slots *s, uint64_t id)
+{
+    struct hth_ucx_slot *at = find(s, id);
+
+    return at ? at->item : NULL;
+}
+
+void hth_ucx_slots_drop(struct hth_ucx_slots *s, uint64_t id)
+{
+    struct hth_ucx_slot *at = find(s, id);
+
+    if (!at)
+        return;
+    at->item = NULL;
+    if (++at->generation == 0)
+        at->generation = 1;
+    at->next = s->free;
+    s->free = (uint32_t)id;
+    s->count--;
+}
+
+void *hth_ucx_slots_at(const struct hth_ucx_slots *s, uint32_t i)
+{
+    return s->slot[i].item;
+}
