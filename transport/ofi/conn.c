@@ -43,7 +43,7 @@ static void push(struct hth_ofi_list *list, struct hth_ofi_conn *c)
 struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid)
 {
     for (uint32_t i = 0; i < o->conns.cap; i++) {
-        struct hth_ofi_conn *c = o->conns.slot[i].item;
+        struct hth_ofi_conn *c = hth_ids_at(&o->conns, i);
 
         if (c && c->ep && &c->ep->fid == fid)
             return c;
@@ -62,7 +62,7 @@ struct hth_ofi_conn *hth_ofi_conn_new(
     c->state = state;
     c->due_ms = hth_now_ms(&o->clock) + o->connect_ms;
     hth_ofi_addr_text(peer, c->peer);
-    c->id = hth_ofi_slots_put(&o->conns, c);
+    c->id = hth_ids_put(&o->conns, c);
     if (!c->id) {
         free(c);
         return NULL;
@@ -216,7 +216,7 @@ int hth_ofi_expire(struct hth_ofi *o)
     if (now < o->due_ms)
         return 0;
     for (uint32_t i = 0; i < o->conns.cap; i++) {
-        struct hth_ofi_conn *c = o->conns.slot[i].item;
+        struct hth_ofi_conn *c = hth_ids_at(&o->conns, i);
 
         if (!c || (c->state != HTH_OFI_CONNECTING && c->state != HTH_OFI_ACCEPTING))
             continue;

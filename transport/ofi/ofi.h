@@ -7,6 +7,7 @@
 #ifndef HEARTH_TRANSPORT_OFI_H
 #define HEARTH_TRANSPORT_OFI_H
 
+#include "transport/ids.h"
 #include "transport/transport.h"
 
 #include <netinet/in.h>
@@ -59,24 +60,6 @@ uint32_t hth_ofi_addr_pack(const union hth_ofi_addr *a, unsigned char *out);
 int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_ofi_addr *self,
         union hth_ofi_addr *out, struct hearth_error *err);
 
-/* ---- slots.c: ids ---- */
-
-struct hth_ofi_slot {
-    void *item;    /* NULL: free */
-    uint32_t gen;  /* of the present or next item; never 0 */
-    uint32_t next; /* free slot after this one */
-};
-
-/* Id: generation << 32 | slot. */
-struct hth_ofi_slots {
-    struct hth_ofi_slot *slot; /* [cap] */
-    uint32_t cap, used, free, max;
-};
-
-uint64_t hth_ofi_slots_put(struct hth_ofi_slots *s, void *item); /* 0: no room */
-void *hth_ofi_slots_get(const struct hth_ofi_slots *s, uint64_t id);
-void hth_ofi_slots_drop(struct hth_ofi_slots *s, uint64_t id);
-
 /* ---- fds.c ---- */
 
 /* Which descriptors are open, so that what the library opens meanwhile can be told. */
@@ -104,6 +87,7 @@ struct hth_region {
 /* Memory that one peer may read: a registration and a key of its own, so that taking it back
  * is closing it. */
 struct hth_ofi_grant {
+    uint64_t id;
     uint64_t key;
     hth_conn conn;
     struct hth_region *region;
@@ -135,8 +119,8 @@ struct hth_ofi {
     int epoll_fd, wake_fd;
     atomic_int woken;
 
-    struct hth_ofi_slots conns;  /* struct hth_ofi_conn */
-    struct hth_ofi_slots grants; /* struct hth_ofi_grant */
+    struct hth_ids conns;  /* struct hth_ofi_conn */
+    struct hth_ids grants; /* struct hth_ofi_grant */
     struct hth_region *regions;
     struct hth_ofi_list leaving; /* it is over; the library may still have something of it */
     struct hth_ofi_list doomed;  /* endpoint closed; callbacks owed */
@@ -218,11 +202,11 @@ struct hth_ofi_conn {
 };
 
 /* What travels through the library as an operation's context:
- * generation << 32 | kind << 24 | index << 16 | slot of the connection. A number and no pointer, so
+ * kind << 24 | index << 16, and the connection's id in the bits beside. A number and no pointer, so
  * that a late completion finds nothing. */
 enum hth_ofi_kind { HTH_OFI_RECV = 1, HTH_OFI_SEND = 2, HTH_OFI_PULL = 3 };
 _Static_assert(sizeof(void *) >= sizeof(uint64_t), "contexts are 64 bits");
-_Static_assert(HTH_OFI_CONNS <= 1u << 16 && HTH_OFI_RING <= 64, "contexts have room");
+_Static_assert(HTH_OFI_CONNS < 1u << 16 && HTH_OFI_RING <= 64, "contexts have room");
 
 static inline void *hth_ofi_context(
         const struct hth_ofi_conn *c, enum hth_ofi_kind kind, uint32_t index)
@@ -232,7 +216,7 @@ static inline void *hth_ofi_context(
 
 static inline struct hth_ofi_conn *hth_ofi_conn_get(const struct hth_ofi *o, hth_conn id)
 {
-    return hth_ofi_slots_get(&o->conns, id);
+    return hth_ids_get(&o->conns, id);
 }
 
 struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid);

@@ -31,8 +31,8 @@ static int address(struct hth_transport *t, unsigned char *out_addr, uint32_t *o
 static void ofi_free(struct hth_ofi *o)
 {
     hth_ofi_fabric_close(o);
-    free(o->conns.slot);
-    free(o->grants.slot);
+    hth_ids_fini(&o->conns);
+    hth_ids_fini(&o->grants);
     free(o);
 }
 
@@ -44,8 +44,8 @@ static void ofi_close(struct hth_transport *t)
         return;
     o->closing = 1;
     for (uint32_t i = 0; i < o->conns.cap; i++)
-        if (o->conns.slot[i].item)
-            hth_ofi_conn_cut(o->conns.slot[i].item, "closed by us");
+        if (hth_ids_at(&o->conns, i))
+            hth_ofi_conn_cut(hth_ids_at(&o->conns, i), "closed by us");
     hth_ofi_drain(o);
     hth_ofi_finish(o);
     hth_ofi_grants_end(o, 0);
@@ -105,8 +105,8 @@ static int ofi_open(const struct hth_transport_opts *opts,
     o->connect_ms = opts->connect_ms ? opts->connect_ms : CONNECT_MS;
     o->due_ms = HTH_NEVER;
     o->epoll_fd = o->wake_fd = -1;
-    o->conns.max = HTH_OFI_CONNS;
-    o->grants.max = GRANTS_MAX;
+    hth_ids_init(&o->conns, HTH_OFI_CONNS);
+    hth_ids_init(&o->grants, GRANTS_MAX);
     rc = build(o, opts, err);
     if (rc) {
         ofi_free(o);

@@ -155,7 +155,7 @@ static int read_completions(struct hth_ofi *o, int *drained)
 static void retry(struct hth_ofi *o)
 {
     for (uint32_t i = 0; o->stuck && i < o->conns.cap; i++) {
-        struct hth_ofi_conn *c = o->conns.slot[i].item;
+        struct hth_ofi_conn *c = hth_ids_at(&o->conns, i);
 
         if (!c || !c->stuck || c->state == HTH_OFI_CONNECTING || c->state == HTH_OFI_ACCEPTING)
             continue;
@@ -174,7 +174,7 @@ static void retry(struct hth_ofi *o)
 
 static void conn_free(struct hth_ofi_conn *c)
 {
-    hth_ofi_slots_drop(&c->o->conns, c->id);
+    hth_ids_drop(&c->o->conns, c->id);
     hth_ofi_message_fini(c);
     free(c);
 }

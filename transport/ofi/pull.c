@@ -146,7 +146,7 @@ int hth_ofi_pulls_ripen(struct hth_ofi *o)
     int n = 0;
 
     for (uint32_t s = 0; o->ripe && s < o->conns.cap; s++) {
-        struct hth_ofi_conn *c = o->conns.slot[s].item;
+        struct hth_ofi_conn *c = hth_ids_at(&o->conns, s);
 
         for (uint32_t i = 0; c && i < HTH_OFI_RING && c->state == HTH_OFI_UP; i++)
             if (c->pull[i].state == HTH_OFI_PULL_RIPE) {

@@ -52,7 +52,7 @@ int hth_ucx_conns_close(struct hth_ucx *t)
     int done = 0;
 
     for (uint32_t i = 0; t->failing && i < t->conns.cap; i++) {
-        struct hth_ucx_conn *c = hth_ucx_slots_at(&t->conns, i);
+        struct hth_ucx_conn *c = hth_ids_at(&t->conns, i);
 
         if (!c || (c->state != HTH_UCX_FAILED && c->state != HTH_UCX_CLOSING))
             continue;
@@ -70,7 +70,7 @@ int hth_ucx_conns_close(struct hth_ucx *t)
 void hth_ucx_conns_forget(struct hth_ucx *t)
 {
     for (uint32_t i = 0; t->failing && i < t->conns.cap; i++) {
-        struct hth_ucx_conn *c = hth_ucx_slots_at(&t->conns, i);
+        struct hth_ucx_conn *c = hth_ids_at(&t->conns, i);
 
         if (c && (c->state == HTH_UCX_FAILED || c->state == HTH_UCX_CLOSING))
             gone(t, c);
@@ -79,7 +79,7 @@ void hth_ucx_conns_forget(struct hth_ucx *t)
 
 void hth_ucx_conn_down(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
-    hth_ucx_slots_drop(&t->conns, c->id);
+    hth_ids_drop(&t->conns, c->id);
     if (c->announced && t->events.on_down)
         t->events.on_down(t->events.self, c->id, c->code, c->detail);
     free(c);

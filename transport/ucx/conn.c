@@ -22,7 +22,7 @@
 
 struct hth_ucx_conn *hth_ucx_conn_get(struct hth_ucx *t, hth_conn id)
 {
-    return hth_ucx_slots_get(&t->conns, id);
+    return hth_ids_get(&t->conns, id);
 }
 
 struct hth_ucx_conn *hth_ucx_conn_of(struct hth_ucx *t, const ucp_am_recv_param_t *param)
@@ -30,7 +30,7 @@ struct hth_ucx_conn *hth_ucx_conn_of(struct hth_ucx *t, const ucp_am_recv_param_
     if (!(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP))
         return NULL;
     for (uint32_t i = 0; i < t->conns.cap; i++) {
-        struct hth_ucx_conn *c = hth_ucx_slots_at(&t->conns, i);
+        struct hth_ucx_conn *c = hth_ids_at(&t->conns, i);
 
         if (c && c->ep && c->ep == param->reply_ep)
             return c;
@@ -66,7 +66,7 @@ struct hth_ucx_conn *hth_ucx_conn_new(struct hth_ucx *t, enum hth_ucx_state stat
 
     if (!c)
         return NULL;
-    c->id = hth_ucx_slots_put(&t->conns, c);
+    c->id = hth_ids_put(&t->conns, c);
     if (!c->id) {
         free(c);
         return NULL;
@@ -94,7 +94,7 @@ void hth_ucx_drop(struct hth_transport *base, hth_conn id)
 void hth_ucx_conns_fail(struct hth_ucx *t, int code, const char *why)
 {
     for (uint32_t i = 0; i < t->conns.cap; i++) {
-        struct hth_ucx_conn *c = hth_ucx_slots_at(&t->conns, i);
+        struct hth_ucx_conn *c = hth_ids_at(&t->conns, i);
 
         if (!c)
             continue;
@@ -114,7 +114,7 @@ uint64_t hth_ucx_conns_due_ms(struct hth_ucx *t)
     uint64_t now = hth_now_ms(&t->clock), due = HTH_NEVER;
 
     for (uint32_t i = 0; i < t->conns.cap; i++) {
-        const struct hth_ucx_conn *c = hth_ucx_slots_at(&t->conns, i);
+        const struct hth_ucx_conn *c = hth_ids_at(&t->conns, i);
 
         if (c && c->state == HTH_UCX_FAILED)
             return 0;
@@ -132,7 +132,7 @@ int hth_ucx_conns_expire(struct hth_ucx *t)
     int done = 0;
 
     for (uint32_t i = 0; i < t->conns.cap; i++) {
-        struct hth_ucx_conn *c = hth_ucx_slots_at(&t->conns, i);
+        struct hth_ucx_conn *c = hth_ids_at(&t->conns, i);
 
         if (!is_young(c) || c->due_ms > now)
             continue;

@@ -94,11 +94,11 @@ void hth_ucx_regions_fini(struct hth_ucx *t)
 void hth_ucx_grants_drop(struct hth_ucx *t, const struct hth_region *region, hth_conn conn)
 {
     for (uint32_t i = 0; t->grants.count && i < t->grants.cap; i++) {
-        struct hth_ucx_grant *g = hth_ucx_slots_at(&t->grants, i);
+        struct hth_ucx_grant *g = hth_ids_at(&t->grants, i);
 
         if (!g || (region ? g->region != region : g->conn != conn))
             continue;
-        hth_ucx_slots_drop(&t->grants, g->id);
+        hth_ids_drop(&t->grants, g->id);
         free(g);
     }
 }
@@ -119,9 +119,9 @@ int hth_ucx_grant(struct hth_transport *base, struct hth_region *region, uint64_
     if (!g)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a grant");
     *g = (struct hth_ucx_grant){ .region = region, .off = off, .len = len, .conn = conn };
-    g->id = hth_ucx_slots_put(&t->grants, g);
+    g->id = hth_ids_put(&t->grants, g);
     if (!g->id || getrandom(&g->nonce, sizeof(g->nonce), 0) != sizeof(g->nonce)) {
-        hth_ucx_slots_drop(&t->grants, g->id);
+        hth_ids_drop(&t->grants, g->id);
         free(g);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no room for more than %u grants", HTH_UCX_GRANTS);
     }
@@ -152,9 +152,9 @@ void hth_ucx_revoke(struct hth_transport *base, const unsigned char *desc, uint3
 
     if (hth_ucx_desc_decode(desc, len, &id, &nonce) < 0)
         return;
-    g = hth_ucx_slots_get(&t->grants, id);
+    g = hth_ids_get(&t->grants, id);
     if (!g || g->nonce != nonce)
         return;
-    hth_ucx_slots_drop(&t->grants, id);
+    hth_ids_drop(&t->grants, id);
     free(g);
 }

@@ -182,9 +182,9 @@ static void free_all(struct hth_ucx *t)
     }
     hth_ucx_pulls_fini(t);
     for (uint32_t i = 0; i < t->conns.cap; i++)
-        free(hth_ucx_slots_at(&t->conns, i));
-    hth_ucx_slots_fini(&t->conns);
-    hth_ucx_slots_fini(&t->grants);
+        free(hth_ids_at(&t->conns, i));
+    hth_ids_fini(&t->conns);
+    hth_ids_fini(&t->grants);
     free(t);
 }
 
@@ -251,9 +251,9 @@ static struct hth_ucx *ucx_new(
     t->connect_ms = opts->connect_ms ? opts->connect_ms : 5000;
     t->worker_fd = t->wake_fd = t->epoll_fd = -1;
     t->noted_end = &t->noted;
-    hth_ucx_slots_init(&t->conns, HTH_UCX_CONNS);
-    hth_ucx_slots_init(&t->pulls, HTH_UCX_PULLS);
-    hth_ucx_slots_init(&t->grants, HTH_UCX_GRANTS);
+    hth_ids_init(&t->conns, HTH_UCX_CONNS);
+    hth_ids_init(&t->pulls, HTH_UCX_PULLS);
+    hth_ids_init(&t->grants, HTH_UCX_GRANTS);
     return t;
 }
 

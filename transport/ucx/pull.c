@@ -33,7 +33,7 @@ void hth_ucx_pulled(struct hth_ucx_pull *p)
     uint64_t cookie = p->cookie;
     int code = p->code;
 
-    hth_ucx_slots_drop(&t->pulls, p->id);
+    hth_ids_drop(&t->pulls, p->id);
     free(p);
     if (t->events.on_pull)
         t->events.on_pull(t->events.self, cookie, code);
@@ -63,7 +63,7 @@ int hth_ucx_pull(struct hth_transport *base, hth_conn id, const unsigned char *d
         .dst = region->base + doff,
         .len = len,
         .cookie = cookie };
-    p->id = hth_ucx_slots_put(&t->pulls, p);
+    p->id = hth_ids_put(&t->pulls, p);
     if (!p->id) {
         free(p);
         return HEARTH_EBUSY;
@@ -122,7 +122,7 @@ static struct hth_ucx_pull *asked(
 
     if (header_len != HTH_UCX_REPLY)
         return NULL;
-    p = hth_ucx_slots_get(&t->pulls, hth_get64(header));
+    p = hth_ids_get(&t->pulls, hth_get64(header));
     return p && p->conn == c->id && !p->answered && !p->completed ? p : NULL;
 }
 
@@ -158,7 +158,7 @@ ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, v
 void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     for (uint32_t i = 0; c->pulls && i < t->pulls.cap; i++) {
-        struct hth_ucx_pull *p = hth_ucx_slots_at(&t->pulls, i);
+        struct hth_ucx_pull *p = hth_ids_at(&t->pulls, i);
 
         if (p && p->conn == c->id && !p->completed)
             complete(p, c->code);
@@ -169,6 +169,6 @@ void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c)
 void hth_ucx_pulls_fini(struct hth_ucx *t)
 {
     for (uint32_t i = 0; i < t->pulls.cap; i++)
-        free(hth_ucx_slots_at(&t->pulls, i));
-    hth_ucx_slots_fini(&t->pulls);
+        free(hth_ids_at(&t->pulls, i));
+    hth_ids_fini(&t->pulls);
 }

@@ -17,7 +17,7 @@ static void answer(struct hth_ucx *t, struct hth_ucx_conn *c, uint64_t pull, int
 
 void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask, size_t size)
 {
-    const struct hth_ucx_grant *g = hth_ucx_slots_get(&t->grants, hth_get64(ask));
+    const struct hth_ucx_grant *g = hth_ids_get(&t->grants, hth_get64(ask));
     uint64_t nonce = hth_get64(ask + 8), off = hth_get64(ask + 16), len = hth_get64(ask + 24);
     struct hth_ucx_packet *p;
 

@@ -8,9 +8,8 @@
 #ifndef HEARTH_UCX_UCX_H
 #define HEARTH_UCX_UCX_H
 
-#include "slots.h"
-
 #include "core/base/bytes.h"
+#include "transport/ids.h"
 #include "transport/transport.h"
 #include <net/if.h>
 #include <sys/socket.h>
@@ -158,7 +157,7 @@ struct hth_ucx {
     int worker_fd, wake_fd, epoll_fd; /* the first two in the third */
     int closed;                       /* close() has begun: nothing new */
     uint32_t failing;                 /* connections in FAILED or CLOSING */
-    struct hth_ucx_slots conns, pulls, grants;
+    struct hth_ids conns, pulls, grants;
     struct hth_region *regions;
     struct hth_ucx_packet *packets;
     struct hth_ucx_event *noted, **noted_end;

@@ -1,33 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A table whose slots are used again with a new generation each time. The number is
- * generation << 32 | slot + 1; free slots form a chain.
- */
-#include "slots.h"
+/* Free slots form a chain. A slot's generation rises with each item in it, and is never 0. */
+#include "ids.h"
 
 #include <stdlib.h>
 
-struct hth_ucx_slot {
+struct hth_id_slot {
     void *item;
     uint32_t generation;
     uint32_t next; /* free slot + 1 */
 };
 
-void hth_ucx_slots_init(struct hth_ucx_slots *s, uint32_t max)
+void hth_ids_init(struct hth_ids *s, uint32_t max)
 {
-    *s = (struct hth_ucx_slots){ .max = max };
+    *s = (struct hth_ids){ .max = max };
 }
 
-void hth_ucx_slots_fini(struct hth_ucx_slots *s)
+void hth_ids_fini(struct hth_ids *s)
 {
     free(s->slot);
-    *s = (struct hth_ucx_slots){ 0 };
+    *s = (struct hth_ids){ 0 };
 }
 
-static int grow(struct hth_ucx_slots *s)
+static int grow(struct hth_ids *s)
 {
     uint32_t cap = s->cap ? 2 * s->cap : 16;
-    struct hth_ucx_slot *slot;
+    struct hth_id_slot *slot;
 
     if (cap > s->max)
         cap = s->max;
@@ -37,16 +34,16 @@ static int grow(struct hth_ucx_slots *s)
     if (!slot)
         return -1;
     for (uint32_t i = s->cap; i < cap; i++)
-        slot[i] = (struct hth_ucx_slot){ .generation = 1, .next = i + 1 < cap ? i + 2 : 0 };
+        slot[i] = (struct hth_id_slot){ .generation = 1, .next = i + 1 < cap ? i + 2 : 0 };
     s->free = s->cap + 1;
     s->slot = slot;
     s->cap = cap;
     return 0;
 }
 
-uint64_t hth_ucx_slots_put(struct hth_ucx_slots *s, void *item)
+uint64_t hth_ids_put(struct hth_ids *s, void *item)
 {
-    struct hth_ucx_slot *at;
+    struct hth_id_slot *at;
     uint32_t i;
 
     if (!s->free && grow(s) < 0)
@@ -59,7 +56,7 @@ uint64_t hth_ucx_slots_put(struct hth_ucx_slots *s, void *item)
     return (uint64_t)at->generation << 32 | (i + 1);
 }
 
-static struct hth_ucx_slot *find(const struct hth_ucx_slots *s, uint64_t id)
+static struct hth_id_slot *find(const struct hth_ids *s, uint64_t id)
 {
     uint32_t i = (uint32_t)id - 1; /* 0 becomes larger than any cap */
 
@@ -68,16 +65,16 @@ static struct hth_ucx_slot *find(const struct hth_ucx_slots *s, uint64_t id)
     return &s->slot[i];
 }
 
-void *hth_ucx_slots_get(const struct hth_ucx_slots *s, uint64_t id)
+void *hth_ids_get(const struct hth_ids *s, uint64_t id)
 {
-    struct hth_ucx_slot *at = find(s, id);
+    struct hth_id_slot *at = find(s, id);
 
     return at ? at->item : NULL;
 }
 
-void hth_ucx_slots_drop(struct hth_ucx_slots *s, uint64_t id)
+void hth_ids_drop(struct hth_ids *s, uint64_t id)
 {
-    struct hth_ucx_slot *at = find(s, id);
+    struct hth_id_slot *at = find(s, id);
 
     if (!at)
         return;
@@ -89,7 +86,7 @@ void hth_ucx_slots_drop(struct hth_ucx_slots *s, uint64_t id)
     s->count--;
 }
 
-void *hth_ucx_slots_at(const struct hth_ucx_slots *s, uint32_t i)
+void *hth_ids_at(const struct hth_ids *s, uint32_t i)
 {
     return s->slot[i].item;
 }
