@@ -21,7 +21,7 @@ void hth_ids_fini(struct hth_ids *s)
     *s = (struct hth_ids){ 0 };
 }
 
-static int grow(struct hth_ids *s)
+static int ids_grow(struct hth_ids *s)
 {
     uint32_t cap = s->cap ? 2 * s->cap : 16;
     struct hth_id_slot *slot;
@@ -46,7 +46,7 @@ uint64_t hth_ids_put(struct hth_ids *s, void *item)
     struct hth_id_slot *at;
     uint32_t i;
 
-    if (!s->free && grow(s) < 0)
+    if (!s->free && ids_grow(s) < 0)
         return 0;
     i = s->free - 1;
     at = &s->slot[i];
@@ -56,7 +56,7 @@ uint64_t hth_ids_put(struct hth_ids *s, void *item)
     return (uint64_t)at->generation << 32 | (i + 1);
 }
 
-static struct hth_id_slot *find(const struct hth_ids *s, uint64_t id)
+static struct hth_id_slot *ids_find(const struct hth_ids *s, uint64_t id)
 {
     uint32_t i = (uint32_t)id - 1; /* 0 becomes larger than any cap */
 
@@ -67,14 +67,14 @@ static struct hth_id_slot *find(const struct hth_ids *s, uint64_t id)
 
 void *hth_ids_get(const struct hth_ids *s, uint64_t id)
 {
-    struct hth_id_slot *at = find(s, id);
+    struct hth_id_slot *at = ids_find(s, id);
 
     return at ? at->item : NULL;
 }
 
 void hth_ids_drop(struct hth_ids *s, uint64_t id)
 {
-    struct hth_id_slot *at = find(s, id);
+    struct hth_id_slot *at = ids_find(s, id);
 
     if (!at)
         return;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 /* Where the key is, or the free place where it belongs. */
-static size_t seek(const struct hth_map *map, uint64_t key)
+static size_t map_seek(const struct hth_map *map, uint64_t key)
 {
     size_t i = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & (map->cap - 1);
 
@@ -18,7 +18,7 @@ static size_t seek(const struct hth_map *map, uint64_t key)
     return i;
 }
 
-static int grow(struct hth_map *map)
+static int map_grow(struct hth_map *map)
 {
     struct hth_map bigger = { .cap = map->cap ? 2 * map->cap : 16, .len = map->len };
 
@@ -27,7 +27,7 @@ static int grow(struct hth_map *map)
         return HEARTH_ENOMEM;
     for (size_t i = 0; i < map->cap; i++)
         if (map->at[i].key)
-            bigger.at[seek(&bigger, map->at[i].key)] = map->at[i];
+            bigger.at[map_seek(&bigger, map->at[i].key)] = map->at[i];
     free(map->at);
     *map = bigger;
     return HEARTH_OK;
@@ -37,9 +37,9 @@ int hth_map_put(struct hth_map *map, uint64_t key, void *value)
 {
     size_t i;
 
-    if (2 * (map->len + 1) > map->cap && grow(map))
+    if (2 * (map->len + 1) > map->cap && map_grow(map))
         return HEARTH_ENOMEM;
-    i = seek(map, key);
+    i = map_seek(map, key);
     map->len += !map->at[i].key;
     map->at[i] = (struct hth_map_place){ key, value };
     return HEARTH_OK;
@@ -47,7 +47,7 @@ int hth_map_put(struct hth_map *map, uint64_t key, void *value)
 
 void *hth_map_get(const struct hth_map *map, uint64_t key)
 {
-    return map->cap && key ? map->at[seek(map, key)].value : NULL;
+    return map->cap && key ? map->at[map_seek(map, key)].value : NULL;
 }
 
 void *hth_map_take(struct hth_map *map, uint64_t key)
@@ -57,7 +57,7 @@ void *hth_map_take(struct hth_map *map, uint64_t key)
 
     if (!map->cap || !key)
         return NULL;
-    hole = seek(map, key);
+    hole = map_seek(map, key);
     value = map->at[hole].value;
     if (!value)
         return NULL;
@@ -67,7 +67,7 @@ void *hth_map_take(struct hth_map *map, uint64_t key)
         struct hth_map_place moved = map->at[i];
 
         map->at[i] = (struct hth_map_place){ 0, NULL };
-        map->at[seek(map, moved.key)] = moved;
+        map->at[map_seek(map, moved.key)] = moved;
     }
     return value;
 }

@@ -13,13 +13,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static int is_known(const char *name)
+static int module_is_known(const char *name)
 {
     return strcmp(name, "ofi") == 0 || strcmp(name, "ucx") == 0;
 }
 
 /* hearth-NAME.so in `dir`, when it is there. */
-static void *load(const char *dir, const char *name, char *why, size_t why_len)
+static void *module_load(const char *dir, const char *name, char *why, size_t why_len)
 {
     char path[PATH_MAX];
     void *module;
@@ -35,7 +35,7 @@ static void *load(const char *dir, const char *name, char *why, size_t why_len)
 
 /* Beside this library or program, or in the lib folder next to its bin: there it is built, and in
  * hearth below it installed. */
-static void *load_beside(const char *name, char *why, size_t why_len)
+static void *module_load_beside(const char *name, char *why, size_t why_len)
 {
     static const char *const places[] = { "", "/../lib", "/../lib/hearth" };
     static const char here;
@@ -53,21 +53,21 @@ static void *load_beside(const char *name, char *why, size_t why_len)
     dirname(self);
     for (size_t i = 0; i < 3 && !module; i++) {
         snprintf(dir, sizeof(dir), "%s%s", self, places[i]);
-        module = load(dir, name, why, why_len);
+        module = module_load(dir, name, why, why_len);
     }
     return module;
 }
 
-static void *find(const char *name, const char *dir, char *why, size_t why_len)
+static void *module_find(const char *name, const char *dir, char *why, size_t why_len)
 {
     void *module = NULL;
 
     if (dir)
-        return load(dir, name, why, why_len);
-    module = load_beside(name, why, why_len);
+        return module_load(dir, name, why, why_len);
+    module = module_load_beside(name, why, why_len);
 #ifdef HEARTH_MODULE_DIR
     if (!module)
-        module = load(HEARTH_MODULE_DIR, name, why, why_len);
+        module = module_load(HEARTH_MODULE_DIR, name, why, why_len);
 #endif
     return module;
 }
@@ -80,9 +80,9 @@ int hth_transport_open(const char *name, const char *dir, const struct hth_trans
     char why[304] = "";
     void *module;
 
-    if (!is_known(name))
+    if (!module_is_known(name))
         return hth_fail(err, HEARTH_ENOENT, 0, "unknown transport %.64s: known are ofi, ucx", name);
-    module = find(name, dir, why, sizeof(why));
+    module = module_find(name, dir, why, sizeof(why));
     if (!module)
         return hth_fail(err, HEARTH_ENOENT, 0,
                 "transport %s: hearth-%s.so cannot be loaded%s%s; install it, or choose another "

@@ -24,7 +24,7 @@ static void end_free(struct end *end)
 }
 
 /* The first free slot. */
-static int slot_find(struct loop *loop, uint32_t *out)
+static int end_slot_find(struct loop *loop, uint32_t *out)
 {
     struct end **ends;
     uint32_t cap = loop->end_cap ? 2 * loop->end_cap : 8, i = 0;
@@ -54,7 +54,8 @@ struct end *hth_loop_end_new(struct loop *loop, struct place *peer)
     end->down_peer = hth_loop_event_new(EVENT_DOWN, 0);
     end->up = hth_loop_event_new(EVENT_UP, 0);
     end->writable = hth_loop_event_new(EVENT_WRITABLE, 0);
-    if (!end->down_own || !end->down_peer || !end->up || !end->writable || slot_find(loop, &slot)) {
+    if (!end->down_own || !end->down_peer || !end->up || !end->writable ||
+            end_slot_find(loop, &slot)) {
         end_free(end);
         return NULL;
     }

@@ -9,12 +9,12 @@
 
 #include <stdlib.h>
 
-static int is_held(const struct event *e)
+static int event_is_held(const struct event *e)
 {
     return e->from != e->to && (e->from->silent || e->to->silent);
 }
 
-static void hold(struct event *e)
+static void event_hold(struct event *e)
 {
     struct held *held = e->to->silent ? &e->to->held : &e->from->held;
 
@@ -34,10 +34,10 @@ void hth_loop_refuse(struct hth_loop_net *net, struct event *arrive)
 }
 
 /* `e` is where it should be: at its node, if somebody is there. */
-static void place_event(struct hth_loop_net *net, struct event *e)
+static void event_place(struct hth_loop_net *net, struct event *e)
 {
-    if (e->to->silent && is_held(e)) {
-        hold(e);
+    if (e->to->silent && event_is_held(e)) {
+        event_hold(e);
     } else if (e->to->loop) {
         hth_heap_push(&e->to->events, &e->due);
         hth_loop_reorder(net, e->to);
@@ -55,7 +55,7 @@ void hth_loop_post(struct hth_loop_net *net, struct event *e, struct place *from
     e->to = to;
     e->due.ms = due_ms;
     e->due.seq = ++net->seq;
-    place_event(net, e);
+    event_place(net, e);
 }
 
 struct event *hth_loop_take(struct hth_loop_net *net, struct place *place, uint64_t last_seq)
@@ -66,9 +66,9 @@ struct event *hth_loop_take(struct hth_loop_net *net, struct place *place, uint6
     while (place->events && place->events->ms <= now && place->events->seq <= last_seq) {
         e = (struct event *)hth_heap_pop(&place->events);
         hth_loop_reorder(net, place);
-        if (!is_held(e))
+        if (!event_is_held(e))
             return e;
-        hold(e);
+        event_hold(e);
     }
     return NULL;
 }
@@ -79,7 +79,7 @@ void hth_loop_leave(struct hth_loop_net *net, struct place *place)
 
     place->loop = NULL;
     while ((due = hth_heap_pop(&place->events)))
-        place_event(net, (struct event *)due); /* nobody is there: refused or freed */
+        event_place(net, (struct event *)due); /* nobody is there: refused or freed */
     hth_loop_reorder(net, place);
 }
 
@@ -96,7 +96,7 @@ void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent)
         all = place->events;
         place->events = NULL;
         while ((due = hth_heap_pop(&all)))
-            place_event(net, (struct event *)due);
+            event_place(net, (struct event *)due);
         hth_loop_reorder(net, place);
         return;
     }
@@ -107,7 +107,7 @@ void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent)
         if (e->due.ms < hth_now_ms(&net->clock))
             e->due.ms = hth_now_ms(&net->clock);
         e->due.seq = ++net->seq;
-        place_event(net, e);
+        event_place(net, e);
     }
 }
 

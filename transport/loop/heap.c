@@ -5,18 +5,18 @@
  */
 #include "heap.h"
 
-static int before(const struct hth_due *a, const struct hth_due *b)
+static int due_before(const struct hth_due *a, const struct hth_due *b)
 {
     return a->ms != b->ms ? a->ms < b->ms : a->seq < b->seq;
 }
 
-static struct hth_due *meld(struct hth_due *a, struct hth_due *b)
+static struct hth_due *heap_meld(struct hth_due *a, struct hth_due *b)
 {
     struct hth_due *first, *second;
 
     if (!a || !b)
         return a ? a : b;
-    first = before(a, b) ? a : b;
+    first = due_before(a, b) ? a : b;
     second = first == a ? b : a;
     second->next = first->child;
     first->child = second;
@@ -27,7 +27,7 @@ static struct hth_due *meld(struct hth_due *a, struct hth_due *b)
 void hth_heap_push(struct hth_due **heap, struct hth_due *due)
 {
     due->child = due->next = NULL;
-    *heap = meld(*heap, due);
+    *heap = heap_meld(*heap, due);
 }
 
 struct hth_due *hth_heap_pop(struct hth_due **heap)
@@ -43,7 +43,7 @@ struct hth_due *hth_heap_pop(struct hth_due **heap)
         at->next = NULL;
         if (second)
             second->next = NULL;
-        pair = meld(at, second);
+        pair = heap_meld(at, second);
         pair->next = pairs;
         pairs = pair;
         at = after;
@@ -52,7 +52,7 @@ struct hth_due *hth_heap_pop(struct hth_due **heap)
         struct hth_due *after = pairs->next;
 
         pairs->next = NULL;
-        rest = meld(rest, pairs);
+        rest = heap_meld(rest, pairs);
         pairs = after;
     }
     *heap = rest;

@@ -18,7 +18,7 @@
 
 /* ---- what happens when an event is due ---- */
 
-static void arrive(struct loop *loop, struct event *e)
+static void loop_arrive(struct loop *loop, struct event *e)
 {
     struct loop *dialler = e->from->loop;
     struct end *far = hth_loop_end_find(dialler, e->other), *end;
@@ -43,7 +43,7 @@ static void arrive(struct loop *loop, struct event *e)
     loop->events.on_accept(loop->events.self, end->conn);
 }
 
-static void up(struct loop *loop, struct end *end)
+static void loop_up(struct loop *loop, struct end *end)
 {
     if (end->state != END_DIALLING)
         return;
@@ -51,7 +51,7 @@ static void up(struct loop *loop, struct end *end)
     loop->events.on_up(loop->events.self, end->conn);
 }
 
-static void landed(struct loop *loop, struct loop *sender, hth_conn conn)
+static void loop_landed(struct loop *loop, struct loop *sender, hth_conn conn)
 {
     struct end *end = hth_loop_end_find(sender, conn);
 
@@ -65,7 +65,7 @@ static void landed(struct loop *loop, struct loop *sender, hth_conn conn)
     end->writable = NULL;
 }
 
-static void down(struct loop *loop, struct end *end, int code)
+static void loop_down(struct loop *loop, struct end *end, int code)
 {
     hth_conn conn = end->conn;
     char detail[64];
@@ -79,23 +79,23 @@ static void down(struct loop *loop, struct end *end, int code)
 }
 
 /* Runs one event; frees it unless its end keeps it for the next time. */
-static void run(struct loop *loop, struct event *e)
+static void loop_run(struct loop *loop, struct event *e)
 {
     struct end *end = hth_loop_end_find(loop, e->conn);
     int keep = 0;
 
     if (e->kind == EVENT_ARRIVE) {
-        arrive(loop, e);
+        loop_arrive(loop, e);
     } else if (e->kind == EVENT_PULL) {
         hth_loop_pull_due(loop, e);
     } else if (e->kind == EVENT_MESSAGE) {
-        landed(loop, e->from->loop, e->other);
+        loop_landed(loop, e->from->loop, e->other);
         if (end && end->state == END_UP)
             loop->events.on_message(loop->events.self, e->conn, e->bytes, e->len);
     } else if (end && e->kind == EVENT_UP) {
-        up(loop, end);
+        loop_up(loop, end);
     } else if (end && e->kind == EVENT_DOWN) {
-        down(loop, end, e->code);
+        loop_down(loop, end, e->code);
     } else if (end && e->kind == EVENT_WRITABLE) {
         end->writable = e;
         end->blocked = 0;
@@ -115,7 +115,7 @@ static int loop_progress(struct hth_transport *t)
     int done = atomic_exchange(&loop->woken, 0);
 
     while ((e = hth_loop_take(loop->net, loop->place, last))) {
-        run(loop, e);
+        loop_run(loop, e);
         done++;
     }
     return done;
@@ -185,7 +185,7 @@ static void loop_drop(struct hth_transport *t, hth_conn conn)
         hth_loop_break(loop, end, HEARTH_ECANCELED);
 }
 
-static int post_message(struct loop *loop, struct end *end, const void *bytes, size_t len,
+static int loop_post_message(struct loop *loop, struct end *end, const void *bytes, size_t len,
         struct hth_loop_verdict v)
 {
     struct event *e = hth_loop_event_new(EVENT_MESSAGE, len);
@@ -221,9 +221,9 @@ static int loop_send(struct hth_transport *t, hth_conn conn, const void *bytes, 
     }
     v = hth_loop_ask(loop->net, HTH_LOOP_MESSAGE, loop->place->node, end->peer->node, bytes, len);
     if (v.fault != HTH_LOOP_DROP)
-        rc = post_message(loop, end, bytes, len, v);
+        rc = loop_post_message(loop, end, bytes, len, v);
     if (v.fault == HTH_LOOP_DUPLICATE && !rc)
-        rc = post_message(loop, end, bytes, len, v);
+        rc = loop_post_message(loop, end, bytes, len, v);
     return rc;
 }
 
@@ -251,7 +251,7 @@ static void loop_close(struct hth_transport *t)
         if (loop->ends[i]) {
             if (loop->ends[i]->state != END_ENDING)
                 hth_loop_break_peer(loop, loop->ends[i]);
-            down(loop, loop->ends[i], HEARTH_ECANCELED);
+            loop_down(loop, loop->ends[i], HEARTH_ECANCELED);
         }
     hth_loop_leave(loop->net, loop->place);
     hth_loop_memory_free(loop);

@@ -18,7 +18,7 @@ static int place_before(const struct place *a, const struct place *b)
     return a->events->seq < b->events->seq;
 }
 
-static void swap(struct hth_loop_net *net, size_t i, size_t j)
+static void place_swap(struct hth_loop_net *net, size_t i, size_t j)
 {
     struct place *a = net->order[i], *b = net->order[j];
 
@@ -33,7 +33,7 @@ void hth_loop_reorder(struct hth_loop_net *net, struct place *place)
     size_t i = place->at;
 
     while (i && place_before(net->order[i], net->order[(i - 1) / 2])) {
-        swap(net, i, (i - 1) / 2);
+        place_swap(net, i, (i - 1) / 2);
         i = (i - 1) / 2;
     }
     for (;;) {
@@ -43,7 +43,7 @@ void hth_loop_reorder(struct hth_loop_net *net, struct place *place)
             child++;
         if (child >= net->count || !place_before(net->order[child], net->order[i]))
             return;
-        swap(net, i, child);
+        place_swap(net, i, child);
         i = child;
     }
 }

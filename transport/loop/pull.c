@@ -60,7 +60,7 @@ int hth_loop_dereg(struct hth_transport *t, struct hth_region *region)
     return HEARTH_OK;
 }
 
-static struct loop_grant *grant_new(struct loop *loop)
+static struct loop_grant *loop_grant_new(struct loop *loop)
 {
     uint32_t cap = loop->grant_cap ? 2 * loop->grant_cap : 8, i = 0;
     struct loop_grant *grants;
@@ -89,7 +89,7 @@ int hth_loop_grant(struct hth_transport *t, struct hth_region *region, uint64_t 
         return hth_fail(err, HEARTH_EPEER, 0, "no such connection to grant to");
     if (off > region->len || len > region->len - off)
         return hth_fail(err, HEARTH_EINVAL, 0, "the grant is larger than its region");
-    grant = grant_new(loop);
+    grant = loop_grant_new(loop);
     if (!grant)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a grant");
     *grant = (struct loop_grant){ ++loop->net->seq, region, off, len, conn };
@@ -101,7 +101,7 @@ int hth_loop_grant(struct hth_transport *t, struct hth_region *region, uint64_t 
 }
 
 /* The owner's grant that the descriptor means, or NULL. */
-static struct loop_grant *grant_of(struct loop *owner, const unsigned char *desc, uint32_t len)
+static struct loop_grant *loop_grant_of(struct loop *owner, const unsigned char *desc, uint32_t len)
 {
     uint32_t slot;
 
@@ -116,7 +116,7 @@ static struct loop_grant *grant_of(struct loop *owner, const unsigned char *desc
 
 void hth_loop_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len)
 {
-    struct loop_grant *grant = grant_of((struct loop *)t, desc, len);
+    struct loop_grant *grant = loop_grant_of((struct loop *)t, desc, len);
 
     if (grant)
         *grant = (struct loop_grant){ 0 };
@@ -167,10 +167,10 @@ int hth_loop_pull(struct hth_transport *t, hth_conn conn, const unsigned char *d
     return HEARTH_OK;
 }
 
-static int copy(const struct loop_pull *pull, struct loop *owner)
+static int loop_pull_copy(const struct loop_pull *pull, struct loop *owner)
 {
     const struct end *end = pull->end;
-    struct loop_grant *grant = grant_of(owner, pull->desc, pull->desc_len);
+    struct loop_grant *grant = loop_grant_of(owner, pull->desc, pull->desc_len);
     unsigned char *to = pull->region->base + pull->doff;
     uint64_t len = pull->fault == HTH_LOOP_CUT ? pull->len / 2 : pull->len;
 
@@ -185,7 +185,7 @@ static int copy(const struct loop_pull *pull, struct loop *owner)
     return HEARTH_OK;
 }
 
-static void unlink_pull(struct end *end, struct loop_pull *pull)
+static void loop_pull_unlink(struct end *end, struct loop_pull *pull)
 {
     struct loop_pull **at = &end->pulls;
 
@@ -214,12 +214,12 @@ void hth_loop_pull_due(struct loop *loop, struct event *e)
     if (end->state != END_UP || !hth_loop_end_find(owner, end->peer_conn))
         return; /* its end will say so */
     if (pull->fault != HTH_LOOP_DROP)
-        rc = copy(pull, owner);
+        rc = loop_pull_copy(pull, owner);
     if (pull->fault == HTH_LOOP_DROP || pull->fault == HTH_LOOP_CUT) {
         hth_loop_break(loop, end, HEARTH_EPEER);
         return;
     }
-    unlink_pull(end, pull);
+    loop_pull_unlink(end, pull);
     free(pull);
     loop->events.on_pull(loop->events.self, cookie, rc);
 }
@@ -234,7 +234,7 @@ void hth_loop_pulls_end(struct loop *loop, struct end *end, int code)
     while ((pull = end->pulls)) {
         uint64_t cookie = pull->cookie;
 
-        unlink_pull(end, pull);
+        loop_pull_unlink(end, pull);
         if (!pull->event)
             free(pull); /* else with its event */
         loop->events.on_pull(loop->events.self, cookie, code);

@@ -30,7 +30,7 @@
 #define LEAVING_TURNS 64   /* of progress(): a busy queue does not keep a dead connection */
 #define READING_TURNS 4096 /* and reads that never come back do not either */
 
-static void push(struct hth_ofi_list *list, struct hth_ofi_conn *c)
+static void conn_push(struct hth_ofi_list *list, struct hth_ofi_conn *c)
 {
     c->next = NULL;
     if (list->tail)
@@ -88,14 +88,14 @@ void hth_ofi_conn_up(struct hth_ofi_conn *c)
 
 /* ---- ending ---- */
 
-static void note_why(struct hth_ofi_conn *c, int code, const char *why)
+static void conn_note_why(struct hth_ofi_conn *c, int code, const char *why)
 {
     c->code = code;
     snprintf(c->detail, sizeof(c->detail), "%s: %s", c->peer, why);
 }
 
 /* For reads that the library has; where connections are no sockets, closing takes them back. */
-static int must_wait(const struct hth_ofi_conn *c)
+static int conn_must_wait(const struct hth_ofi_conn *c)
 {
     return c->o->sockets && c->reading;
 }
@@ -108,15 +108,15 @@ void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why)
     }
     if (c->state != HTH_OFI_UP)
         return;
-    note_why(c, code, why);
+    conn_note_why(c, code, why);
     c->state = HTH_OFI_LEAVING;
     c->turn = c->o->turn;
-    push(&c->o->leaving, c);
-    if (must_wait(c))
+    conn_push(&c->o->leaving, c);
+    if (conn_must_wait(c))
         hth_ofi_socket_end(c->ep);
 }
 
-static void unlink_leaving(struct hth_ofi_conn *c)
+static void conn_unlink_leaving(struct hth_ofi_conn *c)
 {
     struct hth_ofi_list all = c->o->leaving;
     struct hth_ofi_conn *next;
@@ -125,7 +125,7 @@ static void unlink_leaving(struct hth_ofi_conn *c)
     for (struct hth_ofi_conn *i = all.head; i; i = next) {
         next = i->next;
         if (i != c)
-            push(&c->o->leaving, i);
+            conn_push(&c->o->leaving, i);
     }
 }
 
@@ -136,7 +136,7 @@ void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why)
     if (c->state == HTH_OFI_DOOMED)
         return;
     if (c->state == HTH_OFI_LEAVING)
-        unlink_leaving(c);
+        conn_unlink_leaving(c);
     if (c->ep) {
         int rc;
 
@@ -151,20 +151,20 @@ void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why)
     if (c->stuck)
         o->stuck--;
     c->stuck = 0;
-    note_why(c, code, why);
+    conn_note_why(c, code, why);
     c->state = HTH_OFI_DOOMED;
     hth_ofi_grants_end(o, c->id);
-    push(&o->doomed, c);
+    conn_push(&o->doomed, c);
 }
 
 void hth_ofi_conn_cut(struct hth_ofi_conn *c, const char *why)
 {
-    if (!must_wait(c))
+    if (!conn_must_wait(c))
         hth_ofi_conn_doom(c, HEARTH_ECANCELED, why);
     else if (c->state == HTH_OFI_UP)
         hth_ofi_conn_leave(c, HEARTH_ECANCELED, why);
     else if (c->state == HTH_OFI_LEAVING)
-        note_why(c, HEARTH_ECANCELED, why);
+        conn_note_why(c, HEARTH_ECANCELED, why);
 }
 
 void hth_ofi_drop(struct hth_transport *t, hth_conn conn)
@@ -193,7 +193,7 @@ int hth_ofi_settle(struct hth_ofi *o, int drained)
 
     for (c = o->leaving.head; c; c = next) {
         char why[HTH_OFI_DETAIL];
-        uint64_t patience = must_wait(c) ? READING_TURNS : drained ? 0 : LEAVING_TURNS;
+        uint64_t patience = conn_must_wait(c) ? READING_TURNS : drained ? 0 : LEAVING_TURNS;
 
         next = c->next;
         if (o->turn - c->turn < patience)

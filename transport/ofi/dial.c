@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct fi_info *info_for(struct hth_ofi *o, const union hth_ofi_addr *peer)
+static struct fi_info *dial_info(struct hth_ofi *o, const union hth_ofi_addr *peer)
 {
     struct fi_info *info = o->lib->dupinfo(o->info);
     union hth_ofi_addr *src;
@@ -29,10 +29,10 @@ static struct fi_info *info_for(struct hth_ofi *o, const union hth_ofi_addr *pee
     return info;
 }
 
-static int dial(struct hth_ofi_conn *c, const union hth_ofi_addr *peer)
+static int dial_connect(struct hth_ofi_conn *c, const union hth_ofi_addr *peer)
 {
     struct hth_ofi *o = c->o;
-    struct fi_info *info = info_for(o, peer);
+    struct fi_info *info = dial_info(o, peer);
     int rc = info ? hth_ofi_endpoint(o, info, &c->ep) : -FI_ENOMEM;
 
     if (info)
@@ -62,7 +62,7 @@ int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
         return hth_fail(err, HEARTH_ENOMEM, 0,
                 "no memory for a connection, or %u connections stand already", HTH_OFI_CONNS);
     c->dialled = c->known = 1;
-    rc = dial(c, &peer);
+    rc = dial_connect(c, &peer);
     if (rc)
         hth_ofi_conn_doom(c, HEARTH_EPEER, o->lib->strerror(-rc));
     *out_conn = c->id;

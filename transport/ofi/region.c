@@ -53,7 +53,7 @@ int hth_ofi_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_re
     return HEARTH_OK;
 }
 
-static void grant_end(struct hth_ofi *o, struct hth_ofi_grant *g)
+static void ofi_grant_end(struct hth_ofi *o, struct hth_ofi_grant *g)
 {
     int rc = g->mr ? fi_close(&g->mr->fid) : 0;
 
@@ -70,17 +70,17 @@ void hth_ofi_grants_end(struct hth_ofi *o, hth_conn conn)
         struct hth_ofi_grant *g = hth_ids_at(&o->grants, i);
 
         if (g && (!conn || g->conn == conn))
-            grant_end(o, g);
+            ofi_grant_end(o, g);
     }
 }
 
-static void region_free(struct hth_ofi *o, struct hth_region *region)
+static void ofi_region_free(struct hth_ofi *o, struct hth_region *region)
 {
     for (uint32_t i = 0; i < o->grants.cap && o->grants.count; i++) {
         struct hth_ofi_grant *g = hth_ids_at(&o->grants, i);
 
         if (g && g->region == region)
-            grant_end(o, g);
+            ofi_grant_end(o, g);
     }
     if (region->local)
         fi_close(&region->local->fid);
@@ -99,17 +99,17 @@ int hth_ofi_dereg(struct hth_transport *t, struct hth_region *region)
         return HEARTH_OK;
     if (region->busy)
         return HEARTH_EBUSY;
-    region_free(hth_ofi_of(t), region);
+    ofi_region_free(hth_ofi_of(t), region);
     return HEARTH_OK;
 }
 
 void hth_ofi_regions_end(struct hth_ofi *o)
 {
     while (o->regions)
-        region_free(o, o->regions);
+        ofi_region_free(o, o->regions);
 }
 
-static void desc_write(const struct hth_ofi *o, const struct hth_ofi_grant *g,
+static void ofi_desc_write(const struct hth_ofi *o, const struct hth_ofi_grant *g,
         const unsigned char *base, uint64_t len, unsigned char *out)
 {
     hth_put64(out, DESC_VERSION);
@@ -160,7 +160,7 @@ int hth_ofi_grant(struct hth_transport *t, struct hth_region *region, uint64_t o
     g->key = g->mr ? fi_mr_key(g->mr) : 0;
     g->conn = conn;
     g->region = region;
-    desc_write(o, g, region->base + off, len, out_desc);
+    ofi_desc_write(o, g, region->base + off, len, out_desc);
     *out_len = DESC_BYTES;
     return HEARTH_OK;
 }
@@ -175,5 +175,5 @@ void hth_ofi_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t
         return;
     g = hth_ids_get(&o->grants, d.grant);
     if (g && g->key == d.key)
-        grant_end(o, g);
+        ofi_grant_end(o, g);
 }

@@ -8,20 +8,20 @@
 
 #define HALF_OPEN_MAX 64u /* accepted and not yet known; more: the oldest goes */
 
-static int is_half_open(const struct link *link)
+static int link_is_half_open(const struct link *link)
 {
     return !link->dialled && (link->state == LINK_ACCEPTED || link->state == LINK_ANSWERED ||
                                      link->state == LINK_REFUSED);
 }
 
-static void on_accept(void *self, hth_conn conn)
+static void session_on_accept(void *self, hth_conn conn)
 {
     struct hth_session *s = self;
     uint32_t half_open = 0;
     struct link *oldest = NULL;
 
     for (struct link *l = s->links; l; l = l->next)
-        if (is_half_open(l) && !half_open++)
+        if (link_is_half_open(l) && !half_open++)
             oldest = l;
     if (half_open >= HALF_OPEN_MAX)
         hth_peer_drop_link(s, oldest, HEARTH_ECANCELED);
@@ -29,7 +29,7 @@ static void on_accept(void *self, hth_conn conn)
         s->transport->ops->drop(s->transport, conn);
 }
 
-static void on_up(void *self, hth_conn conn)
+static void session_on_up(void *self, hth_conn conn)
 {
     struct hth_session *s = self;
     struct link *link = hth_map_get(&s->conns, conn);
@@ -38,7 +38,7 @@ static void on_up(void *self, hth_conn conn)
         hth_handshake_greet(s, link);
 }
 
-static void on_down(void *self, hth_conn conn, int code, const char *detail)
+static void session_on_down(void *self, hth_conn conn, int code, const char *detail)
 {
     struct hth_session *s = self;
     struct link *link = hth_map_get(&s->conns, conn);
@@ -50,7 +50,7 @@ static void on_down(void *self, hth_conn conn, int code, const char *detail)
     hth_link_free(s, link);
 }
 
-static void on_writable(void *self, hth_conn conn)
+static void session_on_writable(void *self, hth_conn conn)
 {
     struct hth_session *s = self;
     struct link *link = hth_map_get(&s->conns, conn);
@@ -59,26 +59,26 @@ static void on_writable(void *self, hth_conn conn)
         hth_peer_flush(s, link->peer);
 }
 
-static void misbehaved(struct hth_session *s, struct link *link, const char *what)
+static void link_misbehaved(struct hth_session *s, struct link *link, const char *what)
 {
     hth_say(&s->log, HEARTH_LOG_WARN, "connection-cut", "node %" PRIu32 ": %s", link->node, what);
     hth_peer_drop_link(s, link, HEARTH_EPROTO);
 }
 
-static void open_message(struct hth_session *s, struct link *link, const struct hth_frame *frame,
-        const void *bytes, size_t len)
+static void link_open_message(struct hth_session *s, struct link *link,
+        const struct hth_frame *frame, const void *bytes, size_t len)
 {
     struct peer *peer = link->peer;
     uint64_t now = hth_session_now(s);
 
     if (!hth_frame_check(bytes, len, link->key_in)) {
-        misbehaved(s, link, "a message that the session's key did not seal");
+        link_misbehaved(s, link, "a message that the session's key did not seal");
         return;
     }
     if ((!s->opts.no_fence &&
                 (frame->epoch != s->epoch->epoch || frame->nonce != s->epoch->nonce)) ||
             frame->version != link->version) {
-        misbehaved(s, link, "a message of another epoch or version");
+        link_misbehaved(s, link, "a message of another epoch or version");
         return;
     }
     if (frame->seq <= link->seq_in)
@@ -91,7 +91,7 @@ static void open_message(struct hth_session *s, struct link *link, const struct 
     s->events.on_message(s->events.self, peer->node, frame->type, frame->body, frame->body_len);
 }
 
-static void on_message(void *self, hth_conn conn, const void *bytes, size_t len)
+static void session_on_message(void *self, hth_conn conn, const void *bytes, size_t len)
 {
     struct hth_session *s = self;
     struct link *link = hth_map_get(&s->conns, conn);
@@ -101,9 +101,9 @@ static void on_message(void *self, hth_conn conn, const void *bytes, size_t len)
     if (!link || link->state == LINK_ENDING || link->state == LINK_REFUSED)
         return;
     if (hth_frame_decode(&frame, bytes, len, &err))
-        misbehaved(s, link, err.text);
+        link_misbehaved(s, link, err.text);
     else if (link->state == LINK_OPEN)
-        open_message(s, link, &frame, bytes, len);
+        link_open_message(s, link, &frame, bytes, len);
     else
         hth_handshake_message(s, link, &frame, bytes, len);
 }
@@ -112,11 +112,11 @@ struct hth_transport_events hth_session_events_for(struct hth_session *s)
 {
     return (struct hth_transport_events){
         .self = s,
-        .on_accept = on_accept,
-        .on_up = on_up,
-        .on_down = on_down,
-        .on_message = on_message,
-        .on_writable = on_writable,
+        .on_accept = session_on_accept,
+        .on_up = session_on_up,
+        .on_down = session_on_down,
+        .on_message = session_on_message,
+        .on_writable = session_on_writable,
         .on_pull = hth_pulls_on_pull,
     };
 }

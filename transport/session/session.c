@@ -11,7 +11,7 @@
 
 HTH_AUTO_DEFINE(hth_session_close, struct hth_session)
 
-static void or_default(uint32_t *value, uint32_t fallback)
+static void session_default(uint32_t *value, uint32_t fallback)
 {
     if (!*value)
         *value = fallback;
@@ -32,12 +32,12 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
     if (rc)
         return rc;
     s->opts = *opts;
-    or_default(&s->opts.heartbeat_ms, 1000);
-    or_default(&s->opts.dead_ms, 5000);
-    or_default(&s->opts.hello_ms, 2000);
-    or_default(&s->opts.connect_ms, 5000);
-    or_default(&s->opts.stall_ms, 5000);
-    or_default(&s->opts.queue_max, 1024);
+    session_default(&s->opts.heartbeat_ms, 1000);
+    session_default(&s->opts.dead_ms, 5000);
+    session_default(&s->opts.hello_ms, 2000);
+    session_default(&s->opts.connect_ms, 5000);
+    session_default(&s->opts.stall_ms, 5000);
+    session_default(&s->opts.queue_max, 1024);
     if (!s->opts.version_low || !s->opts.version_high) {
         s->opts.version_low = HTH_VERSION_LOW;
         s->opts.version_high = HTH_VERSION_HIGH;
@@ -170,7 +170,7 @@ void hth_session_drop(struct hth_session *s, uint32_t node)
 }
 
 /* This machine stood still: nobody is to blame for what happened meanwhile. */
-static void rearm(struct hth_session *s, uint64_t now, uint64_t late_ms)
+static void session_rearm(struct hth_session *s, uint64_t now, uint64_t late_ms)
 {
     hth_say(&s->log, HEARTH_LOG_WARN, "paused",
             "this machine stood still for %" PRIu64 " ms; all deadlines start again", late_ms);
@@ -186,7 +186,7 @@ static void rearm(struct hth_session *s, uint64_t now, uint64_t late_ms)
     hth_pulls_rearm(s, now);
 }
 
-static void link_tick(struct hth_session *s, struct link *link, uint64_t now)
+static void session_tick_link(struct hth_session *s, struct link *link, uint64_t now)
 {
     if (link->state == LINK_ENDING)
         return;
@@ -216,7 +216,7 @@ void hth_session_tick(struct hth_session *s)
     if (now < s->expect_ms)
         return;
     if (now - s->expect_ms > s->opts.dead_ms / 3)
-        rearm(s, now, now - s->expect_ms);
+        session_rearm(s, now, now - s->expect_ms);
     s->expect_ms = HTH_NEVER;
     hth_pulls_tick(s, now);
     for (struct peer *p = s->peers; p; p = p->next) {
@@ -227,7 +227,7 @@ void hth_session_tick(struct hth_session *s)
         }
     }
     for (struct link *l = s->links; l; l = l->next)
-        link_tick(s, l, now);
+        session_tick_link(s, l, now);
     for (struct peer *p = s->peers; p; p = p->next)
         hth_session_expect(s, hth_peer_due_ms(s, p));
     hth_session_expect(s, hth_pulls_due_ms(s));

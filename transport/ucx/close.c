@@ -10,7 +10,7 @@
 #define CLOSE_ROUNDS 1000 /* a forced close ends after a few; else the next progress() goes on */
 
 /* Forced: waits for nobody, cuts what is under way. */
-static void begin_close(struct hth_ucx_conn *c)
+static void close_begin(struct hth_ucx_conn *c)
 {
     ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
         .flags = UCP_EP_CLOSE_FLAG_FORCE };
@@ -24,7 +24,7 @@ static void begin_close(struct hth_ucx_conn *c)
 }
 
 /* Closed, and every destination given back: that comes a little after the close. */
-static int is_closed(struct hth_ucx *t, struct hth_ucx_conn *c)
+static int close_is_done(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     for (int i = 0; (c->close || c->receiving) && i < CLOSE_ROUNDS; i++) {
         if (c->close && ucp_request_check_status(c->close) != UCS_INPROGRESS) {
@@ -37,7 +37,7 @@ static int is_closed(struct hth_ucx *t, struct hth_ucx_conn *c)
     return !c->close && !c->receiving;
 }
 
-static void gone(struct hth_ucx *t, struct hth_ucx_conn *c)
+static void close_gone(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     c->state = HTH_UCX_GONE;
     t->failing--;
@@ -57,10 +57,10 @@ int hth_ucx_conns_close(struct hth_ucx *t)
         if (!c || (c->state != HTH_UCX_FAILED && c->state != HTH_UCX_CLOSING))
             continue;
         if (c->state == HTH_UCX_FAILED)
-            begin_close(c);
-        if (!is_closed(t, c))
+            close_begin(c);
+        if (!close_is_done(t, c))
             continue;
-        gone(t, c);
+        close_gone(t, c);
         done++;
     }
     return done;
@@ -73,7 +73,7 @@ void hth_ucx_conns_forget(struct hth_ucx *t)
         struct hth_ucx_conn *c = hth_ids_at(&t->conns, i);
 
         if (c && (c->state == HTH_UCX_FAILED || c->state == HTH_UCX_CLOSING))
-            gone(t, c);
+            close_gone(t, c);
     }
 }
 

@@ -103,7 +103,7 @@ void hth_ucx_conns_fail(struct hth_ucx *t, int code, const char *why)
     }
 }
 
-static int is_young(const struct hth_ucx_conn *c)
+static int conn_is_young(const struct hth_ucx_conn *c)
 {
     return c && (c->state == HTH_UCX_DIALING || c->state == HTH_UCX_CALLED);
 }
@@ -120,7 +120,7 @@ uint64_t hth_ucx_conns_due_ms(struct hth_ucx *t)
             return 0;
         if (c && c->state == HTH_UCX_CLOSING && now + CLOSING_MS < due)
             due = now + CLOSING_MS;
-        if (is_young(c) && c->due_ms < due)
+        if (conn_is_young(c) && c->due_ms < due)
             due = c->due_ms;
     }
     return due;
@@ -134,7 +134,7 @@ int hth_ucx_conns_expire(struct hth_ucx *t)
     for (uint32_t i = 0; i < t->conns.cap; i++) {
         struct hth_ucx_conn *c = hth_ids_at(&t->conns, i);
 
-        if (!is_young(c) || c->due_ms > now)
+        if (!conn_is_young(c) || c->due_ms > now)
             continue;
         hth_ucx_conn_fail(t, c, HEARTH_ETIMEOUT, "no answer within %" PRIu32 " ms", t->connect_ms);
         done++;

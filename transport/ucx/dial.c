@@ -11,20 +11,20 @@
 enum { HELLO = 1, WELCOME = 2 };
 
 /* UCX's word that an endpoint has failed. It stays ours until it is closed. */
-static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+static void dial_on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
     hth_ucx_conn_broke(arg, status);
 }
 
 /* Both sides watch their peer (UCP_ERR_HANDLING_MODE_PEER): without, a death is never told. */
-static void make_ep(struct hth_ucx *t, struct hth_ucx_conn *c, ucp_ep_params_t *params)
+static void dial_endpoint(struct hth_ucx *t, struct hth_ucx_conn *c, ucp_ep_params_t *params)
 {
     ucs_status_t status;
 
     params->field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
     params->err_mode = UCP_ERR_HANDLING_MODE_PEER;
-    params->err_handler = (ucp_err_handler_t){ .cb = on_error, .arg = c };
+    params->err_handler = (ucp_err_handler_t){ .cb = dial_on_error, .arg = c };
     status = ucp_ep_create(t->worker, params, &c->ep);
     if (status != UCS_OK) {
         c->ep = NULL;
@@ -32,7 +32,7 @@ static void make_ep(struct hth_ucx *t, struct hth_ucx_conn *c, ucp_ep_params_t *
     }
 }
 
-static void greet(struct hth_ucx *t, struct hth_ucx_conn *c, uint16_t what)
+static void dial_greet(struct hth_ucx *t, struct hth_ucx_conn *c, uint16_t what)
 {
     unsigned char bytes[HTH_UCX_GREETING];
 
@@ -65,9 +65,9 @@ int hth_ucx_connect(struct hth_transport *base, const unsigned char *addr, uint3
     params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
     params.sockaddr.addr = (const struct sockaddr *)(const void *)&ss;
     params.sockaddr.addrlen = hth_ucx_sockaddr_len(&ss);
-    make_ep(t, c, &params);
+    dial_endpoint(t, c, &params);
     if (c->ep)
-        greet(t, c, HELLO);
+        dial_greet(t, c, HELLO);
     *out_conn = c->id;
     return 0;
 }
@@ -79,7 +79,7 @@ void hth_ucx_conn_accept(struct hth_ucx *t, ucp_conn_request_h request)
     struct hth_ucx_conn *c = t->closed ? NULL : hth_ucx_conn_new(t, HTH_UCX_CALLED);
 
     if (c)
-        make_ep(t, c, &params); /* UCX takes the request, also when it fails */
+        dial_endpoint(t, c, &params); /* UCX takes the request, also when it fails */
     else if (t->listener)
         ucp_listener_reject(t->listener, request);
 }
@@ -107,7 +107,7 @@ void hth_ucx_conn_greeted(
     c->state = HTH_UCX_UP;
     c->announced = 1;
     if (c->accepted)
-        greet(t, c, WELCOME);
+        dial_greet(t, c, WELCOME);
     hth_ucx_fds_close_on_exec(t, 1);
     if (c->accepted && t->events.on_accept)
         t->events.on_accept(t->events.self, c->id);

@@ -46,7 +46,7 @@ int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_r
     return 0;
 }
 
-static void region_free(struct hth_ucx *t, struct hth_region *r)
+static void ucx_region_free(struct hth_ucx *t, struct hth_region *r)
 {
     if (r->next)
         r->next->prev = r->prev;
@@ -69,7 +69,7 @@ int hth_ucx_dereg(struct hth_transport *base, struct hth_region *r)
         return HEARTH_EBUSY;
     r->dead = 1;
     if (!r->held)
-        region_free(t, r);
+        ucx_region_free(t, r);
     return 0;
 }
 
@@ -78,7 +78,7 @@ void hth_ucx_region_put(struct hth_ucx *t, struct hth_region *r)
 {
     r->held--;
     if (r->dead && !r->held)
-        region_free(t, r);
+        ucx_region_free(t, r);
 }
 
 /* When no worker is left that could use them. */
@@ -86,7 +86,7 @@ void hth_ucx_regions_fini(struct hth_ucx *t)
 {
     while (t->regions) {
         hth_ucx_grants_drop(t, t->regions, 0);
-        region_free(t, t->regions);
+        ucx_region_free(t, t->regions);
     }
 }
 

@@ -21,7 +21,7 @@ struct setting {
     const char *name, *value;
 };
 
-static int configure(
+static int context_configure(
         ucp_config_t *config, const char *provider, const char *device, struct hearth_error *err)
 {
     const int posix = strcmp(provider, "posix") == 0;
@@ -53,7 +53,7 @@ static int configure(
     return 0;
 }
 
-static int open_context(
+static int context_open(
         struct hth_ucx *t, const char *provider, const char *device, struct hearth_error *err)
 {
     ucp_params_t params = {
@@ -66,7 +66,7 @@ static int open_context(
     if (status != UCS_OK)
         return hth_fail(err, HEARTH_EIO, status, "UCX does not read its settings: %s",
                 ucs_status_string(status));
-    rc = configure(config, provider, device, err);
+    rc = context_configure(config, provider, device, err);
     if (rc == 0) {
         status = ucp_init(&params, config, &t->context);
         if (status != UCS_OK)
@@ -79,7 +79,7 @@ static int open_context(
     return rc;
 }
 
-static int open_worker(struct hth_ucx *t, const char *device, struct hearth_error *err)
+static int worker_open(struct hth_ucx *t, const char *device, struct hearth_error *err)
 {
     ucp_worker_params_t params = { .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
         .thread_mode = UCS_THREAD_MODE_SINGLE };
@@ -95,7 +95,7 @@ static int open_worker(struct hth_ucx *t, const char *device, struct hearth_erro
     return 0;
 }
 
-static int open_wait(struct hth_ucx *t, struct hearth_error *err)
+static int ucx_wait_open(struct hth_ucx *t, struct hearth_error *err)
 {
     struct epoll_event event = { .events = EPOLLIN };
 
@@ -109,7 +109,7 @@ static int open_wait(struct hth_ucx *t, struct hearth_error *err)
 }
 
 /* Somebody dials; whether we take it is decided outside of UCX. */
-static void on_request(ucp_conn_request_h request, void *arg)
+static void listener_on_request(ucp_conn_request_h request, void *arg)
 {
     struct hth_ucx *t = arg;
     struct hth_ucx_request *r = malloc(sizeof(*r));
@@ -122,7 +122,7 @@ static void on_request(ucp_conn_request_h request, void *arg)
     hth_ucx_note(t, &r->event, HTH_UCX_REQUEST);
 }
 
-static int listen_on(
+static int listener_open(
         struct hth_ucx *t, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
     ucp_listener_params_t params = { 0 };
@@ -132,7 +132,7 @@ static int listen_on(
     params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
     params.sockaddr.addr = (const struct sockaddr *)(const void *)&t->bound;
     params.sockaddr.addrlen = hth_ucx_sockaddr_len(&t->bound);
-    params.conn_handler.cb = on_request;
+    params.conn_handler.cb = listener_on_request;
     params.conn_handler.arg = t;
     status = ucp_listener_create(t->worker, &params, &t->listener);
     if (status == UCS_ERR_BUSY)
@@ -148,7 +148,7 @@ static int listen_on(
     return 0;
 }
 
-static uint64_t real_ms(void)
+static uint64_t ucx_real_ms(void)
 {
     struct timespec now;
 
@@ -172,7 +172,7 @@ static int ucx_address(struct hth_transport *base, unsigned char *out_addr, uint
     return 0;
 }
 
-static void free_all(struct hth_ucx *t)
+static void ucx_free(struct hth_ucx *t)
 {
     while (t->packets) {
         struct hth_ucx_packet *p = t->packets;
@@ -191,7 +191,7 @@ static void free_all(struct hth_ucx *t)
 static void ucx_close(struct hth_transport *base)
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
-    uint64_t end = real_ms() + CLOSE_MS;
+    uint64_t end = ucx_real_ms() + CLOSE_MS;
 
     if (!t)
         return;
@@ -201,7 +201,7 @@ static void ucx_close(struct hth_transport *base)
         hth_ucx_conns_fail(t, HEARTH_ECANCELED, "this node closes");
         if (t->worker)
             hth_ucx_progress(base);
-    } while ((t->noted || t->conns.count) && real_ms() < end);
+    } while ((t->noted || t->conns.count) && ucx_real_ms() < end);
     if (t->listener)
         ucp_listener_destroy(t->listener);
     t->listener = NULL;
@@ -216,7 +216,7 @@ static void ucx_close(struct hth_transport *base)
         close(t->wake_fd);
     if (t->epoll_fd >= 0)
         close(t->epoll_fd);
-    free_all(t);
+    ucx_free(t);
 }
 
 static const struct hth_transport_ops ucx_ops = {
@@ -280,13 +280,13 @@ static int ucx_open(const struct hth_transport_opts *opts,
     hth_ucx_fds_note(t);
     rc = hth_ucx_bind(opts, &t->bound, device, err);
     if (rc == 0)
-        rc = open_context(t, provider, device, err);
+        rc = context_open(t, provider, device, err);
     if (rc == 0)
-        rc = open_worker(t, device, err);
+        rc = worker_open(t, device, err);
     if (rc == 0)
-        rc = open_wait(t, err);
+        rc = ucx_wait_open(t, err);
     if (rc == 0)
-        rc = listen_on(t, opts, err);
+        rc = listener_open(t, opts, err);
     if (rc) {
         ucx_close(&t->base);
         return rc;

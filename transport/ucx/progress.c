@@ -11,7 +11,7 @@
 #define OWNER(event, type, member) \
     ((type *)(void *)((unsigned char *)(event)-offsetof(type, member)))
 
-static void run(struct hth_ucx *t, struct hth_ucx_event *e)
+static void note_run(struct hth_ucx *t, struct hth_ucx_event *e)
 {
     struct hth_ucx_request *request;
 
@@ -45,7 +45,7 @@ int hth_ucx_events_run(struct hth_ucx *t)
     while (e) {
         struct hth_ucx_event *next = e->next;
 
-        run(t, e);
+        note_run(t, e);
         done++;
         e = next;
     }

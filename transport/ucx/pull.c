@@ -15,7 +15,7 @@
 
 #include <stdlib.h>
 
-static void complete(struct hth_ucx_pull *p, int code)
+static void ask_complete(struct hth_ucx_pull *p, int code)
 {
     struct hth_ucx_conn *c = hth_ucx_conn_get(p->t, p->conn);
 
@@ -80,24 +80,24 @@ int hth_ucx_pull(struct hth_transport *base, hth_conn id, const unsigned char *d
 }
 
 /* UCX has given the destination back. */
-static void received(struct hth_ucx_pull *p, ucs_status_t status, size_t len)
+static void ask_received(struct hth_ucx_pull *p, ucs_status_t status, size_t len)
 {
     struct hth_ucx_conn *c = hth_ucx_conn_get(p->t, p->conn);
 
     c->receiving--; /* it is there: it waits for this to be 0 */
     if (status == UCS_OK && len == p->len)
-        complete(p, 0);
+        ask_complete(p, 0);
     else
         hth_ucx_conn_fail(p->t, c, HEARTH_EPEER, "a pull broke off: %s", ucs_status_string(status));
 }
 
-static void on_received(void *request, ucs_status_t status, size_t len, void *arg)
+static void ask_on_received(void *request, ucs_status_t status, size_t len, void *arg)
 {
     ucp_request_free(request);
-    received(arg, status, len);
+    ask_received(arg, status, len);
 }
 
-static ucs_status_t receive(struct hth_ucx_pull *p, struct hth_ucx_conn *c, void *data)
+static ucs_status_t ask_receive(struct hth_ucx_pull *p, struct hth_ucx_conn *c, void *data)
 {
     ucp_request_param_t param = { 0 };
     ucs_status_ptr_t request;
@@ -105,17 +105,17 @@ static ucs_status_t receive(struct hth_ucx_pull *p, struct hth_ucx_conn *c, void
     param.op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMH;
     param.memh = p->region->memh;
-    param.cb.recv_am = on_received;
+    param.cb.recv_am = ask_on_received;
     param.user_data = p;
     c->receiving++;
     request = ucp_am_recv_data_nbx(p->t->worker, data, p->dst, p->len, &param);
     if (!UCS_PTR_IS_PTR(request))
-        received(p, UCS_PTR_STATUS(request), p->len);
+        ask_received(p, UCS_PTR_STATUS(request), p->len);
     return UCS_INPROGRESS; /* `data` is UCX's again */
 }
 
 /* The reply's header, checked against our table: NULL when it answers no question of ours. */
-static struct hth_ucx_pull *asked(
+static struct hth_ucx_pull *ask_find(
         struct hth_ucx *t, const struct hth_ucx_conn *c, const void *header, size_t header_len)
 {
     struct hth_ucx_pull *p;
@@ -136,7 +136,7 @@ ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, v
 
     if (!c || c->state != HTH_UCX_UP)
         return UCS_OK;
-    p = asked(t, c, header, header_len);
+    p = ask_find(t, c, header, header_len);
     if (!p) {
         hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer answers what was not asked");
         return UCS_OK;
@@ -144,12 +144,12 @@ ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, v
     p->answered = 1;
     code = (int)hth_get32((const unsigned char *)header + 8);
     if (has_data && !code && len == p->len)
-        return receive(p, c, data);
+        return ask_receive(p, c, data);
     if (!has_data && !len && (code == HEARTH_EDENIED || (!code && !p->len))) {
-        complete(p, code);
+        ask_complete(p, code);
         return UCS_OK;
     }
-    complete(p, HEARTH_EPROTO); /* nothing of it was received */
+    ask_complete(p, HEARTH_EPROTO); /* nothing of it was received */
     hth_ucx_conn_fail(t, c, HEARTH_EPROTO,
             "the peer answers a pull of %" PRIu64 " bytes with %zu and code %d", p->len, len, code);
     return UCS_OK;
@@ -161,7 +161,7 @@ void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c)
         struct hth_ucx_pull *p = hth_ids_at(&t->pulls, i);
 
         if (p && p->conn == c->id && !p->completed)
-            complete(p, c->code);
+            ask_complete(p, c->code);
     }
 }
 

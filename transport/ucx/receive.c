@@ -8,8 +8,8 @@
 #include <stdlib.h>
 
 /* A copy for later. */
-static void take(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id, const void *bytes,
-        size_t len)
+static void am_note(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
+        const void *bytes, size_t len)
 {
     struct hth_ucx_inbound *in = malloc(sizeof(*in) + len);
 
@@ -25,7 +25,7 @@ static void take(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id, 
     hth_ucx_note(t, &in->event, HTH_UCX_INBOUND);
 }
 
-static ucs_status_t on_message(void *arg, const void *header, size_t header_len, void *data,
+static ucs_status_t am_on_message(void *arg, const void *header, size_t header_len, void *data,
         size_t len, const ucp_am_recv_param_t *param)
 {
     struct hth_ucx *t = arg;
@@ -37,11 +37,11 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_len,
     if (header_len || len > HTH_MESSAGE_MAX || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV))
         hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer sent a message that is none of ours");
     else
-        take(t, c, HTH_UCX_AM_MESSAGE, data, len);
+        am_note(t, c, HTH_UCX_AM_MESSAGE, data, len);
     return UCS_OK;
 }
 
-static ucs_status_t on_header(struct hth_ucx *t, enum hth_ucx_am id, size_t expected,
+static ucs_status_t am_on_header(struct hth_ucx *t, enum hth_ucx_am id, size_t expected,
         const void *header, size_t header_len, size_t len, const ucp_am_recv_param_t *param)
 {
     struct hth_ucx_conn *c = hth_ucx_conn_of(t, param);
@@ -51,22 +51,22 @@ static ucs_status_t on_header(struct hth_ucx *t, enum hth_ucx_am id, size_t expe
     if (header_len != expected || len || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV))
         hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer sent a message that is none of ours");
     else
-        take(t, c, id, header, header_len);
+        am_note(t, c, id, header, header_len);
     return UCS_OK;
 }
 
-static ucs_status_t on_ask(void *arg, const void *header, size_t header_len, void *data, size_t len,
-        const ucp_am_recv_param_t *param)
-{
-    (void)data;
-    return on_header(arg, HTH_UCX_AM_ASK, HTH_UCX_ASK, header, header_len, len, param);
-}
-
-static ucs_status_t on_greeting(void *arg, const void *header, size_t header_len, void *data,
+static ucs_status_t am_on_ask(void *arg, const void *header, size_t header_len, void *data,
         size_t len, const ucp_am_recv_param_t *param)
 {
     (void)data;
-    return on_header(arg, HTH_UCX_AM_GREETING, HTH_UCX_GREETING, header, header_len, len, param);
+    return am_on_header(arg, HTH_UCX_AM_ASK, HTH_UCX_ASK, header, header_len, len, param);
+}
+
+static ucs_status_t am_on_greeting(void *arg, const void *header, size_t header_len, void *data,
+        size_t len, const ucp_am_recv_param_t *param)
+{
+    (void)data;
+    return am_on_header(arg, HTH_UCX_AM_GREETING, HTH_UCX_GREETING, header, header_len, len, param);
 }
 
 ucs_status_t hth_ucx_handlers_set(struct hth_ucx *t)
@@ -75,10 +75,10 @@ ucs_status_t hth_ucx_handlers_set(struct hth_ucx *t)
         enum hth_ucx_am id;
         ucp_am_recv_callback_t cb;
     } handler[] = {
-        { HTH_UCX_AM_MESSAGE, on_message },
-        { HTH_UCX_AM_ASK, on_ask },
+        { HTH_UCX_AM_MESSAGE, am_on_message },
+        { HTH_UCX_AM_ASK, am_on_ask },
         { HTH_UCX_AM_REPLY, hth_ucx_replied },
-        { HTH_UCX_AM_GREETING, on_greeting },
+        { HTH_UCX_AM_GREETING, am_on_greeting },
     };
     ucs_status_t status = UCS_OK;
 

@@ -32,7 +32,7 @@ struct hth_ucx_packet *hth_ucx_packet_new(
 }
 
 /* UCX is done with the packet. */
-static void finish(struct hth_ucx_packet *p, ucs_status_t status)
+static void packet_finish(struct hth_ucx_packet *p, ucs_status_t status)
 {
     struct hth_ucx *t = p->t;
     struct hth_ucx_conn *c = hth_ucx_conn_get(t, p->conn);
@@ -51,21 +51,21 @@ static void finish(struct hth_ucx_packet *p, ucs_status_t status)
         hth_ucx_conn_broke(c, status);
 }
 
-static void on_sent(void *request, ucs_status_t status, void *arg)
+static void packet_on_sent(void *request, ucs_status_t status, void *arg)
 {
     struct hth_ucx_packet *p = arg;
     struct hth_ucx *t = p->t;
     struct hth_ucx_conn *c = p->region ? NULL : hth_ucx_conn_get(t, p->conn);
 
     ucp_request_free(request);
-    finish(p, status);
+    packet_finish(p, status);
     if (c && c->state < HTH_UCX_FAILED && (c->out || c->choked) && !c->writable_noted) {
         c->writable_noted = 1;
         hth_ucx_note(t, &c->writable, HTH_UCX_WRITABLE);
     }
 }
 
-/* From here on the packet is UCX's; it comes back in finish(), maybe before this returns. */
+/* From here on the packet is UCX's; it comes back in packet_finish(), maybe before this returns. */
 void hth_ucx_packet_start(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_ucx_packet *p)
 {
     ucp_request_param_t param = { 0 };
@@ -73,7 +73,7 @@ void hth_ucx_packet_start(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_
 
     param.op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-    param.cb.send = on_sent;
+    param.cb.send = packet_on_sent;
     param.user_data = p;
     param.flags =
             UCP_AM_SEND_FLAG_REPLY | (p->region ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER);
@@ -89,11 +89,11 @@ void hth_ucx_packet_start(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_
     request = ucp_am_send_nbx(c->ep, (unsigned)p->id, p->header_len ? p->header : NULL,
             p->header_len, p->data, p->data_len, &param);
     if (!UCS_PTR_IS_PTR(request))
-        finish(p, UCS_PTR_STATUS(request));
+        packet_finish(p, UCS_PTR_STATUS(request));
 }
 
 /* Send until UCX keeps one for later. */
-static void pump(struct hth_ucx *t, struct hth_ucx_conn *c)
+static void packet_pump(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     while (c->out && !c->sending && c->state < HTH_UCX_FAILED) {
         struct hth_ucx_packet *p = c->out;
@@ -107,19 +107,19 @@ static void pump(struct hth_ucx *t, struct hth_ucx_conn *c)
     }
 }
 
-static void enqueue(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_ucx_packet *p)
+static void packet_enqueue(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_ucx_packet *p)
 {
     p->next = NULL;
     *c->out_end = p;
     c->out_end = &p->next;
     c->out_len++;
-    pump(t, c);
+    packet_pump(t, c);
 }
 
 void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     c->writable_noted = 0;
-    pump(t, c);
+    packet_pump(t, c);
     if (c->state != HTH_UCX_UP || !c->choked || c->out_len > HTH_UCX_QUEUE_LOW)
         return;
     c->choked = 0;
@@ -143,7 +143,7 @@ int hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
     }
     p->header_len = header_len;
     memcpy(p->header, header, header_len);
-    enqueue(t, c, p);
+    packet_enqueue(t, c, p);
     return 0;
 }
 
@@ -170,7 +170,7 @@ int hth_ucx_send(struct hth_transport *base, hth_conn id, const void *bytes, siz
         memcpy(p->bytes, bytes, len);
     p->data = p->bytes;
     p->data_len = len;
-    enqueue(t, c, p);
+    packet_enqueue(t, c, p);
     return 0;
 }
 

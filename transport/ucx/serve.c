@@ -6,7 +6,7 @@
  */
 #include "ucx.h"
 
-static void answer(struct hth_ucx *t, struct hth_ucx_conn *c, uint64_t pull, int code)
+static void serve_answer(struct hth_ucx *t, struct hth_ucx_conn *c, uint64_t pull, int code)
 {
     unsigned char header[HTH_UCX_REPLY] = { 0 };
 
@@ -25,11 +25,11 @@ void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned cha
     if (c->state != HTH_UCX_UP)
         return;
     if (!g || g->conn != c->id || g->nonce != nonce || off > g->len || len > g->len - off) {
-        answer(t, c, hth_get64(ask + 32), HEARTH_EDENIED);
+        serve_answer(t, c, hth_get64(ask + 32), HEARTH_EDENIED);
         return;
     }
     if (len == 0) {
-        answer(t, c, hth_get64(ask + 32), 0);
+        serve_answer(t, c, hth_get64(ask + 32), 0);
         return;
     }
     if (c->serving >= HTH_UCX_CONN_PULLS) {
