@@ -15,7 +15,6 @@
 #define PULL_MAX 64u /* of one connection at once */
 
 struct hth_region {
-    struct loop *loop;
     unsigned char *base;
     uint64_t len;
     uint32_t pulls; /* into it */
@@ -37,7 +36,7 @@ int hth_loop_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_r
 
     if (!region)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a region");
-    *region = (struct hth_region){ .loop = loop, .base = base, .len = len, .next = loop->regions };
+    *region = (struct hth_region){ .base = base, .len = len, .next = loop->regions };
     loop->regions = region;
     *out = region;
     return HEARTH_OK;

@@ -24,7 +24,6 @@
 #define HTH_OFI_RING   64u   /* receives posted, sends kept, pulls at once: each per connection */
 #define HTH_OFI_LABEL  64u   /* "[ipv6]:port" */
 #define HTH_OFI_DETAIL 256u
-#define HTH_OFI_BLOB   24u /* bytes of an address blob, at most */
 
 /* ---- load.c: libfabric itself ---- */
 

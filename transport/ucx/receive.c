@@ -106,7 +106,7 @@ void hth_ucx_received(struct hth_ucx *t, struct hth_ucx_inbound *in)
         else if (!c->announced)
             hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer spoke before its greeting");
         else if (in->id == HTH_UCX_AM_ASK)
-            hth_ucx_serve(t, c, in->bytes, in->len);
+            hth_ucx_serve(t, c, in->bytes);
         else if (t->events.on_message)
             t->events.on_message(t->events.self, in->conn, in->bytes, in->len);
     }

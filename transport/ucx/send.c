@@ -9,6 +9,10 @@
 
 #include <stdlib.h>
 
+#define QUEUE_MAX     256u /* messages waiting on one connection */
+#define QUEUE_ALL_MAX 512u /* with questions and answers: a peer with more does not read */
+#define QUEUE_LOW     64u  /* on_writable() at that many */
+
 static void packet_free(struct hth_ucx_packet *p)
 {
     if (p->next)
@@ -120,31 +124,30 @@ void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     c->writable_noted = 0;
     packet_pump(t, c);
-    if (c->state != HTH_UCX_UP || !c->choked || c->out_len > HTH_UCX_QUEUE_LOW)
+    if (c->state != HTH_UCX_UP || !c->choked || c->out_len > QUEUE_LOW)
         return;
     c->choked = 0;
     if (t->events.on_writable)
         t->events.on_writable(t->events.self, c->id);
 }
 
-int hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
+void hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
         const unsigned char *header, size_t header_len)
 {
     struct hth_ucx_packet *p;
 
-    if (c->out_len >= HTH_UCX_QUEUE_ALL) {
+    if (c->out_len >= QUEUE_ALL_MAX) {
         hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer asks, but does not take the answers");
-        return HEARTH_EPEER;
+        return;
     }
     p = hth_ucx_packet_new(t, c, id, 0);
     if (!p) {
         hth_ucx_conn_fail(t, c, HEARTH_EPEER, "this node has no memory for a message");
-        return HEARTH_ENOMEM;
+        return;
     }
     p->header_len = header_len;
     memcpy(p->header, header, header_len);
     packet_enqueue(t, c, p);
-    return 0;
 }
 
 int hth_ucx_send(struct hth_transport *base, hth_conn id, const void *bytes, size_t len)
@@ -157,7 +160,7 @@ int hth_ucx_send(struct hth_transport *base, hth_conn id, const void *bytes, siz
         return HEARTH_EINVAL;
     if (!c || c->state != HTH_UCX_UP)
         return HEARTH_EPEER;
-    if (c->out_len >= HTH_UCX_QUEUE) {
+    if (c->out_len >= QUEUE_MAX) {
         c->choked = 1;
         return HEARTH_EBUSY;
     }

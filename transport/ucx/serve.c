@@ -15,13 +15,12 @@ static void serve_answer(struct hth_ucx *t, struct hth_ucx_conn *c, uint64_t pul
     hth_ucx_post(t, c, HTH_UCX_AM_REPLY, header, sizeof(header));
 }
 
-void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask, size_t size)
+void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask)
 {
     const struct hth_ucx_grant *g = hth_ids_get(&t->grants, hth_get64(ask));
     uint64_t nonce = hth_get64(ask + 8), off = hth_get64(ask + 16), len = hth_get64(ask + 24);
     struct hth_ucx_packet *p;
 
-    (void)size;
     if (c->state != HTH_UCX_UP)
         return;
     if (!g || g->conn != c->id || g->nonce != nonce || off > g->len || len > g->len - off) {

@@ -20,10 +20,7 @@
 #define HTH_UCX_PULLS      1024u      /* on their way, of all connections */
 #define HTH_UCX_CONN_PULLS 64u        /* of one connection, on both sides of it */
 #define HTH_UCX_GRANTS     (1u << 20) /* alive */
-#define HTH_UCX_QUEUE      256u       /* messages waiting on one connection */
-#define HTH_UCX_QUEUE_ALL  512u /* with questions and answers: more is a peer that does not read */
-#define HTH_UCX_QUEUE_LOW  64u  /* on_writable() at that many */
-#define HTH_UCX_FDS        1024 /* descriptors of others that we tell from ours */
+#define HTH_UCX_FDS        1024       /* descriptors of others that we tell from ours */
 
 /* Active messages. Numbers are wire format, see README.md. */
 enum hth_ucx_am {
@@ -207,7 +204,7 @@ void hth_ucx_grants_drop(struct hth_ucx *t, const struct hth_region *region, hth
 
 /* send.c: what goes out */
 int hth_ucx_send(struct hth_transport *base, hth_conn id, const void *bytes, size_t len);
-int hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
+void hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
         const unsigned char *header, size_t header_len);
 struct hth_ucx_packet *hth_ucx_packet_new(
         struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id, size_t room);
@@ -216,7 +213,7 @@ void hth_ucx_packets_forget(struct hth_ucx *t, struct hth_ucx_conn *c);
 void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c);
 
 /* serve.c: pulls of theirs */
-void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask, size_t len);
+void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask);
 
 /* pull.c: pulls of ours */
 int hth_ucx_pull(struct hth_transport *base, hth_conn id, const unsigned char *desc,
