@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Open addressing, at most half full. What is taken out leaves no mark: the entries behind it move
- * back instead.
+ * Open addressing, at most half full. Taking an entry out leaves no mark in its place: the entries
+ * behind it move up.
  */
 #include "map.h"
 
 #include <hearth/error.h>
 #include <stdlib.h>
 
-/* Where the key is, or the free place where it belongs. */
+/* Where the key is, or the free place that it would get. */
 static size_t map_seek(const struct hth_map *map, uint64_t key)
 {
     size_t i = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & (map->cap - 1);

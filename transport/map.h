@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a number to a pointer. */
+/* A hash table from a number to a pointer. */
 #ifndef HEARTH_TRANSPORT_MAP_H
 #define HEARTH_TRANSPORT_MAP_H
 

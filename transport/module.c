@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Backends are modules, loaded on first use: who needs none links neither UCX nor libfabric.
- * A module is looked for in the caller's folder, or beside us, then where the build puts it.
+ * Backends are modules, loaded on first use: a program that opens no transport loads neither UCX nor libfabric.
+ * A module is looked for in the folder that the caller names; without one beside this library or
+ * program, then in HEARTH_MODULE_DIR.
  */
 #include "transport.h"
 
@@ -44,7 +45,8 @@ static void *module_load_beside(const char *name, char *why, size_t why_len)
     Dl_info info;
 
     if (!dladdr(&here, &info) || !info.dli_fname || !realpath(info.dli_fname, self)) {
-        ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1); /* it came by PATH */
+        ssize_t n = readlink("/proc/self/exe", self,
+                sizeof(self) - 1); /* a program found by PATH: its name has no folder */
 
         if (n <= 0)
             return NULL;

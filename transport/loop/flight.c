@@ -33,7 +33,7 @@ void hth_loop_refuse(struct hth_loop_net *net, struct event *arrive)
                 arrive->due.ms + net->latency_ms);
 }
 
-/* `e` is where it should be: at its node, if somebody is there. */
+/* To the heap of its node; held while that is silent; freed when nobody listens there. */
 static void event_place(struct hth_loop_net *net, struct event *e)
 {
     if (e->to->silent && event_is_held(e)) {

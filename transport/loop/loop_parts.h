@@ -18,7 +18,7 @@ enum event_kind {
     EVENT_UP,     /* our dial was answered */
     EVENT_MESSAGE,
     EVENT_WRITABLE,
-    EVENT_PULL, /* the time of one of ours has come */
+    EVENT_PULL, /* one of our pulls is due */
     EVENT_DOWN,
 };
 
@@ -43,7 +43,7 @@ struct held {
     struct event *first, **end;
 };
 
-/* A node's number; stays for the life of the net, whoever comes and goes under it. */
+/* A node of the net. Stays for the net's life, whichever transports open and close there. */
 struct place {
     uint32_t node;
     struct loop *loop; /* NULL: nobody listens */
@@ -142,7 +142,7 @@ uint64_t hth_loop_sent_due_ms(struct loop *loop, struct end *end, uint64_t delay
 void hth_loop_post_down(struct loop *loop, struct end *end, struct event **spare,
         struct place *from, int code, uint64_t due_ms);
 void hth_loop_break(struct loop *loop, struct end *end, int code); /* both sides */
-/* The other side alone, if there is one that believes to be connected with us. */
+/* The other side alone, if it is connected with this end. */
 void hth_loop_break_peer(struct loop *loop, struct end *end);
 /* Nobody takes the dial at arrive->to: the dialler hears of it. */
 void hth_loop_refuse(struct hth_loop_net *net, struct event *arrive);

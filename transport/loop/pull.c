@@ -99,7 +99,7 @@ int hth_loop_grant(struct hth_transport *t, struct hth_region *region, uint64_t 
     return HEARTH_OK;
 }
 
-/* The owner's grant that the descriptor means, or NULL. */
+/* The owner's grant that the descriptor names, or NULL. */
 static struct loop_grant *loop_grant_of(struct loop *owner, const unsigned char *desc, uint32_t len)
 {
     uint32_t slot;
@@ -211,7 +211,7 @@ void hth_loop_pull_due(struct loop *loop, struct event *e)
     }
     owner = end->peer->loop;
     if (end->state != END_UP || !hth_loop_end_find(owner, end->peer_conn))
-        return; /* its end will say so */
+        return; /* the DOWN of its end completes it */
     if (pull->fault != HTH_LOOP_DROP)
         rc = loop_pull_copy(pull, owner);
     if (pull->fault == HTH_LOOP_DROP || pull->fault == HTH_LOOP_CUT) {
@@ -235,7 +235,7 @@ void hth_loop_pulls_end(struct loop *loop, struct end *end, int code)
 
         loop_pull_unlink(end, pull);
         if (!pull->event)
-            free(pull); /* else with its event */
+            free(pull); /* one with an event is freed with that */
         loop->events.on_pull(loop->events.self, cookie, code);
     }
 }

@@ -85,7 +85,7 @@ static int addr_same_ip(const struct sockaddr *sa, const union hth_ofi_addr *a, 
     memcpy(&b, sa, hth_ofi_addr_len(a));
     if (sa->sa_family == AF_INET6)
         return IN6_ARE_ADDR_EQUAL(&b.in6.sin6_addr, &a->in6.sin6_addr);
-    if (loopback) /* 127/8 all belongs to it */
+    if (loopback) /* the loopback interface has all of 127/8 */
         return ntohl(a->in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
     return b.in.sin_addr.s_addr == a->in.sin_addr.s_addr;
 }
@@ -182,7 +182,8 @@ int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "the peer's address and ours are of different kinds: one is IPv4, one is IPv6");
     if (a.sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&a.in6.sin6_addr))
-        a.in6.sin6_scope_id = self->in6.sin6_scope_id; /* a scope means nothing elsewhere */
+        a.in6.sin6_scope_id =
+                self->in6.sin6_scope_id; /* the peer's own scope id has no meaning here */
     *out = a;
     return HEARTH_OK;
 }

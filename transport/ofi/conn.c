@@ -28,7 +28,7 @@
 #include <string.h>
 
 #define LEAVING_TURNS 64   /* of progress(): a busy queue does not keep a dead connection */
-#define READING_TURNS 4096 /* and reads that never come back do not either */
+#define READING_TURNS 4096 /* the same, for reads that the library never gives back */
 
 static void conn_push(struct hth_ofi_list *list, struct hth_ofi_conn *c)
 {
@@ -94,7 +94,7 @@ static void conn_note_why(struct hth_ofi_conn *c, int code, const char *why)
     snprintf(c->detail, sizeof(c->detail), "%s: %s", c->peer, why);
 }
 
-/* For reads that the library has; where connections are no sockets, closing takes them back. */
+/* The library has reads of it. Without sockets (verbs) closing the endpoint takes them back. */
 static int conn_must_wait(const struct hth_ofi_conn *c)
 {
     return c->o->sockets && c->reading;

@@ -2,8 +2,8 @@
 /*
  * The library's own descriptors, which it does not show: we look for them in /proc/self/fd.
  * Its sockets and epoll descriptors are not close-on-exec, and a child that keeps one hides our
- * death from the peers: at open they are told by what was not there before, later by the local
- * address, which is ours. And the socket of an endpoint is told by its two addresses.
+ * death from the peers. At open they are those that were not there before, later the sockets bound
+ * to our address. The socket of an endpoint is the one with both its addresses.
  */
 #include "ofi.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One turn: events, completions, what was left over, deadlines, and the connections that end.
- * Each in bounded batches; a callback may do anything but turn again.
+ * Each in bounded batches; a callback may call everything but progress() and close().
  */
 #include "ofi.h"
 
@@ -179,7 +179,7 @@ static void doomed_free(struct hth_ofi_conn *c)
     free(c);
 }
 
-/* The list as it is now: what callbacks doom comes at the next call, so this ends. */
+/* Takes the list as it is: a connection that a callback dooms has its turn in the next call. */
 static int doomed_finish(struct hth_ofi *o)
 {
     struct hth_ofi_conn *c = o->doomed.head, *next;

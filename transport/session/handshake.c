@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How two engines make sure of each other before a word is believed:
+ * How two engines prove to each other that they have the job key, before anything else is heard:
  *
  *   HELLO      u8 low | u8 high | u16 0 | u32 from | u32 to | u32 0 | u64 store of `from` |
  *              backend[16] | job[64] | nonce[32]
@@ -9,10 +9,10 @@
  *   REFUSE     i32 code | text
  *
  * All keys of a connection come from the job's and both hellos. A proof is a mac of both hellos,
- * so each side shows that it has the job key now, not in a recording; it says of which side it is,
- * and what follows has a key for each direction, so that nobody takes his own words, sent back by
- * whoever stands between, for the other's. Epoch and nonce stand in the head, under the same mac as
- * the hello. A REFUSE that our key did not seal is how another key shows.
+ * so a recording of an earlier connection proves nothing. It names its side, and each direction has
+ * a key of its own, so that a message sent back to its sender is not taken for the peer's. Epoch and nonce stand in the head, under the same mac as
+ * the hello. A REFUSE without a valid mac means that
+ * the acceptor has another job key.
  */
 #include "session_parts.h"
 
@@ -72,7 +72,7 @@ static void handshake_open(struct hth_session *s, struct link *link, struct peer
     hth_peer_opened(s, peer, link);
 }
 
-/* Members come into an epoch one after the other, and ask again until all are there. */
+/* HEARTH_ESTATE is usual while an epoch begins: members join one after the other, and dial again. */
 static enum hearth_log_level refusal_level(int code)
 {
     return code == HEARTH_ESTATE ? HEARTH_LOG_DEBUG : HEARTH_LOG_WARN;
@@ -99,7 +99,7 @@ void hth_handshake_greet(struct hth_session *s, struct link *link)
 
 /* ---- the acceptor ---- */
 
-/* Say why, then wait for the dialler to leave: a drop could overtake the words. */
+/* The dialler reads why and closes; our own drop could overtake the message. */
 static void hello_refuse(struct hth_session *s, struct link *link, const struct hearth_error *err)
 {
     unsigned char body[4 + REFUSE_TEXT];
@@ -118,7 +118,7 @@ static const char *hello_name(const struct hth_epoch *e, uint32_t node, const ch
     return e && node < e->nodes ? e->member[node].node : otherwise;
 }
 
-/* May this hello have us? Errors: HEARTH_EAUTH, HEARTH_EPROTO for good, HEARTH_ESTATE not yet. */
+/* Is this hello of a member, and for us? Errors: HEARTH_EAUTH, HEARTH_EPROTO for good, HEARTH_ESTATE not yet. */
 static int hello_check(struct hth_session *s, const struct hth_frame *frame, const void *bytes,
         size_t len, struct hearth_error *err)
 {
@@ -175,8 +175,8 @@ static void hello_answer(struct hth_session *s, struct link *link, const unsigne
         hth_peer_drop_link(s, link, HEARTH_EPEER);
 }
 
-/* Somebody says he is a member and is refused. Anybody may say so: what that member says when we ask
- * it is believed, and nothing else comes of this. */
+/* The refused hello names a member, but anybody could have sent it. So we dial that member ourselves,
+ * and believe what it answers. */
 static void hello_look(struct hth_session *s, const struct hth_frame *frame)
 {
     const struct hth_epoch *e = s->epoch;
@@ -264,7 +264,7 @@ static void handshake_on_ack(
     handshake_open(s, link, link->peer);
 }
 
-/* A text from afar, in letters only. */
+/* The peer's text; what is not printable ASCII becomes '?'. */
 static void refusal_readable(char out[REFUSE_TEXT + 1], const unsigned char *text, size_t len)
 {
     if (len > REFUSE_TEXT)
@@ -287,7 +287,8 @@ static void handshake_on_refuse(
     }
     handshake_cut(s, link, code, text);
     snprintf(peer->why, sizeof(peer->why), "%.150s", text);
-    /* A key refused in words that our key sealed was a damaged hello: try again. */
+    /* EAUTH under a mac of our own key: the acceptor has the same key, so our hello was damaged on
+     * its way. Dial again. */
     if ((code == HEARTH_EAUTH && !sealed) || code == HEARTH_EPROTO)
         hth_peer_refused(s, peer, code, text);
 }

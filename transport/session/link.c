@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection of a session: from its first mention to its last, and sealed messages out. */
+/* One connection of a session: made, freed, and messages out, each with its mac. */
 #include "session_parts.h"
 
 #include <stdlib.h>

@@ -256,7 +256,7 @@ void hth_peer_look(struct hth_session *s, struct peer *peer)
     peer_look_soon(s, peer);
 }
 
-/* Nobody was there, and nobody had asked for it. */
+/* The look found nobody. No owner had asked for this peer, so none is told. */
 static void peer_end_look(struct hth_session *s, struct peer *peer)
 {
     peer->look = 0;

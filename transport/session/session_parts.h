@@ -62,10 +62,10 @@ struct peer {
     uint64_t give_up_ms; /* not up: until when we try; HTH_NEVER: we do not */
     uint64_t dial_ms;    /* not before */
     uint32_t backoff_ms;
-    int look; /* it is tried though there is nothing to say: is it what it seems? */
+    int look; /* dialled with nothing to say, after a refused hello in its name */
     uint64_t looked_ms;
-    int refused;       /* for good, when last tried: no reason to look */
-    char why[160];     /* the last attempt failed */
+    int refused;       /* it refused us for good when last dialled: do not look again */
+    char why[160];     /* why the last attempt failed */
     struct peer *next; /* of the session, oldest first */
 };
 
@@ -94,7 +94,8 @@ static inline uint64_t hth_session_now(const struct hth_session *s)
     return hth_now_ms(&s->clock);
 }
 
-/* Something is to be looked at then; what is overdue, now: only a late tick may look late. */
+/* The next tick is due at `ms` at the latest. A time in the past counts as now, so that expect_ms is
+ * in the past only when the tick itself is late. */
 static inline void hth_session_expect(struct hth_session *s, uint64_t ms)
 {
     if (ms < hth_session_now(s))

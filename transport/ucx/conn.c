@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections. UCX does not say when a dialled endpoint stands, so both sides greet:
+ * The table of connections, and their states. Both sides greet (dial.c); the end is close.c.
  *
  *   connect() -> DIALING -- welcome --> UP -+
  *                   |                       +- error, drop, close --> FAILED

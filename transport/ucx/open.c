@@ -196,7 +196,7 @@ static void ucx_close(struct hth_transport *base)
     if (!t)
         return;
     t->closed = 1;
-    /* Once more even without connections: a request that is noted must be refused. */
+    /* At least once, even without connections: a noted request must be refused. */
     do {
         hth_ucx_conns_fail(t, HEARTH_ECANCELED, "this node closes");
         if (t->worker)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One turn: what UCX has to do, and then what there is to do about its notes. And the wait for the next. */
+/* One turn: UCX's progress, then what its notes ask for. And what to wait for until the next turn. */
 #include "ucx.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ static void note_run(struct hth_ucx *t, struct hth_ucx_event *e)
     }
 }
 
-/* Only what is noted now: what the user starts meanwhile has its turn in the next round. */
+/* Only the notes there are now: those that callbacks add have their turn in the next call. */
 int hth_ucx_events_run(struct hth_ucx *t)
 {
     struct hth_ucx_event *e = hth_ucx_notes_take(t);
@@ -86,5 +86,5 @@ void hth_ucx_wake(struct hth_transport *base)
     uint64_t one = 1;
 
     while (write(t->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
-        ; /* full is fine: then it is readable */
+        ; /* EAGAIN, the counter is full: then it is readable already */
 }

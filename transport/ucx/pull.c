@@ -84,7 +84,7 @@ static void ask_received(struct hth_ucx_pull *p, ucs_status_t status, size_t len
 {
     struct hth_ucx_conn *c = hth_ucx_conn_get(p->t, p->conn);
 
-    c->receiving--; /* it is there: it waits for this to be 0 */
+    c->receiving--; /* c is not NULL: a connection stays until this is 0 */
     if (status == UCS_OK && len == p->len)
         ask_complete(p, 0);
     else

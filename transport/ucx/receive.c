@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* A copy for later. */
+/* Copies it into a note. */
 static void am_note(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
         const void *bytes, size_t len)
 {

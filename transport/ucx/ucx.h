@@ -36,7 +36,7 @@ enum hth_ucx_am {
 #define HTH_UCX_HEADER_MAX 40u
 
 enum hth_ucx_kind {
-    HTH_UCX_REQUEST,  /* somebody dials us */
+    HTH_UCX_REQUEST,  /* a peer dials us */
     HTH_UCX_INBOUND,  /* an active message */
     HTH_UCX_WRITABLE, /* a connection: send more, on_writable() */
     HTH_UCX_PULLED,   /* a pull: on_pull() */
@@ -138,7 +138,7 @@ struct hth_ucx_pull {
     uint64_t len;
     uint64_t cookie;
     int answered;  /* the owner has spoken */
-    int completed; /* with `code`; the note is out */
+    int completed; /* with `code`; its PULLED is noted */
     int code;
 };
 
