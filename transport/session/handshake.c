@@ -78,13 +78,16 @@ static enum hearth_log_level refusal_level(int code)
     return code == HEARTH_ESTATE ? HEARTH_LOG_DEBUG : HEARTH_LOG_WARN;
 }
 
+/* `text` is what the peer's owner hears if the peer is given up before another attempt fails. */
 static void handshake_cut(struct hth_session *s, struct link *link, int code, const char *text)
 {
+    struct peer *peer = link->peer;
+
     hth_say(&s->log, refusal_level(code), "handshake-failed", "node %" PRIu32 ": %s", link->node,
             text);
-    if (link->peer)
-        snprintf(link->peer->why, sizeof(link->peer->why), "%.150s", text);
     hth_peer_drop_link(s, link, code);
+    if (peer)
+        snprintf(peer->why, sizeof(peer->why), "%.150s", text);
 }
 
 void hth_handshake_greet(struct hth_session *s, struct link *link)
@@ -286,7 +289,6 @@ static void handshake_on_refuse(
         refusal_readable(text, frame->body + 4, frame->body_len - 4);
     }
     handshake_cut(s, link, code, text);
-    snprintf(peer->why, sizeof(peer->why), "%.150s", text);
     /* EAUTH under a mac of our own key: the acceptor has the same key, so our hello was damaged on
      * its way. Dial again. */
     if ((code == HEARTH_EAUTH && !sealed) || code == HEARTH_EPROTO)
