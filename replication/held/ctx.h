@@ -6,7 +6,7 @@
 #include "core/format/keep.h"
 #include "core/format/manifest.h"
 #include "core/store/store.h"
-#include "transport/session.h"
+#include "transport/session/session.h"
 #include <stddef.h>
 
 /* Rules that a simulator run leaves out to see that somebody notices. Never set in production. */

@@ -12,7 +12,7 @@
 #include "core/format/epoch.h"
 #include "core/format/table.h"
 #include "engine/node.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 #include <hearth/types.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "core/base/bytes.h"
 #include "replication/held/holdings.h"
 #include "replication/tree/tree.h"
-#include "transport/frame.h"
+#include "transport/session/frame.h"
 #include <unistd.h>
 
 #define NODES 3u

@@ -5,7 +5,7 @@
 
 #include "core/base/bytes.h"
 #include "replication/tree/tree.h"
-#include "transport/frame.h"
+#include "transport/session/frame.h"
 #include <hearth/read.h>
 
 #include <string.h>

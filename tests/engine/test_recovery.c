@@ -7,7 +7,7 @@
 #include "replication/held/holdings.h"
 #include "replication/tree/blob.h"
 #include "replication/tree/tree.h"
-#include "transport/frame.h"
+#include "transport/session/frame.h"
 
 #include <stdio.h>
 #include <string.h>

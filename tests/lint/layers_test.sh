@@ -42,7 +42,7 @@ fine() {
 }
 
 plant core/base/a.c '#include "transport/transport.h"' transport/transport.h
-plant core/base/a.c '#  include   "transport/loop.h"' transport/loop.h
+plant core/base/a.c '#  include   "transport/loop/loop.h"' transport/loop/loop.h
 plant core/base/a.c '#include "replication/fetch.h"' replication/fetch.h
 plant core/base/a.c '#include "../engine/driver.h"' engine/driver.h
 plant core/base/a.c '#include <ucp/api/ucp.h>' ucp/api/ucp.h
@@ -75,7 +75,7 @@ plant cli/a.c '#include "loader/plan/plan.h"' loader/plan/plan.h
 plant examples/a.c '#include "core/base/fail.h"' core/base/fail.h
 plant include/hearth/hearth.h '#include "core/base/env.h"' core/base/env.h
 plant include/hearth/hearth.h '#include <unistd.h>' unistd.h
-plant core/base/env.h '#include "transport/loop.h"' transport/loop.h
+plant core/base/env.h '#include "transport/loop/loop.h"' transport/loop/loop.h
 
 mkdir -p core/deep
 echo >core/deep/new.c
@@ -86,7 +86,7 @@ fine core/base/crc.c '#include <isa-l/crc.h>'
 fine core/base/auth.c '#include <sodium.h>'
 fine transport/ofi/a.c '#include <rdma/fabric.h>'
 fine transport/ucx/a.c '#include <ucp/api/ucp.h>'
-fine replication/held/a.c '#include "transport/session.h"'
+fine replication/held/a.c '#include "transport/session/session.h"'
 fine core/torch/a.c '#include "core/torch/metadata_parts.h"'
 fine core/foreign/a.c '#include "core/torch/zip.h"'
 fine engine/a.c '#include <sys/socket.h>'

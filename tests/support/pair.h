@@ -10,7 +10,7 @@
 #include "replication/transfer/transfer.h"
 #include "replication/tree/blob.h"
 #include "replication/tree/tree.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 
 #define PAIR_NODES 80
 

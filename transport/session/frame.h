@@ -3,7 +3,7 @@
  * Every message between engines, little-endian:
  *
  *    0 u32 'HRTH'   4 u8 version   5 u8 zero   6 u16 type   8 u32 body length   12 u32 zero
- *   16 u64 epoch   24 u64 nonce    the session; a member hears nothing of another one
+ *   16 u64 epoch   24 u64 nonce    of the session's epoch; messages of another one are refused
  *   32 u64 seq                      strictly rising per connection and direction, from 1
  *   40 16  mac                      keyed BLAKE2b-128 over bytes 0..39 and the body
  *   56 u64 zero
@@ -16,7 +16,7 @@
 #define HEARTH_TRANSPORT_FRAME_H
 
 #include "core/base/auth.h"
-#include "transport.h"
+#include "transport/transport.h"
 
 #define HTH_FRAME_HEAD   64u
 #define HTH_BODY_MAX     (HTH_MESSAGE_MAX - HTH_FRAME_HEAD)

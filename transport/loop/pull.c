@@ -14,6 +14,20 @@
 #define DESC_LEN 16u
 #define PULL_MAX 64u /* of one connection at once */
 
+struct hth_region {
+    unsigned char *base;
+    uint64_t len;
+    uint32_t pulls; /* into it */
+    struct hth_region *next;
+};
+
+struct loop_grant {
+    uint64_t generation; /* 0: free */
+    struct hth_region *region;
+    uint64_t off, len;
+    hth_conn conn;
+};
+
 int hth_loop_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_region **out,
         struct hearth_error *err)
 {
@@ -22,7 +36,7 @@ int hth_loop_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_r
 
     if (!region)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a region");
-    *region = (struct hth_region){ .loop = loop, .base = base, .len = len, .next = loop->regions };
+    *region = (struct hth_region){ .base = base, .len = len, .next = loop->regions };
     loop->regions = region;
     *out = region;
     return HEARTH_OK;
@@ -45,7 +59,7 @@ int hth_loop_dereg(struct hth_transport *t, struct hth_region *region)
     return HEARTH_OK;
 }
 
-static struct loop_grant *grant_new(struct loop *loop)
+static struct loop_grant *loop_grant_new(struct loop *loop)
 {
     uint32_t cap = loop->grant_cap ? 2 * loop->grant_cap : 8, i = 0;
     struct loop_grant *grants;
@@ -67,14 +81,14 @@ int hth_loop_grant(struct hth_transport *t, struct hth_region *region, uint64_t 
         hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err)
 {
     struct loop *loop = (struct loop *)t;
-    struct end *end = hth_loop_end(loop, conn);
+    struct end *end = hth_loop_end_find(loop, conn);
     struct loop_grant *grant;
 
     if (!end || end->state != END_UP)
         return hth_fail(err, HEARTH_EPEER, 0, "no such connection to grant to");
     if (off > region->len || len > region->len - off)
         return hth_fail(err, HEARTH_EINVAL, 0, "the grant is larger than its region");
-    grant = grant_new(loop);
+    grant = loop_grant_new(loop);
     if (!grant)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a grant");
     *grant = (struct loop_grant){ ++loop->net->seq, region, off, len, conn };
@@ -85,8 +99,8 @@ int hth_loop_grant(struct hth_transport *t, struct hth_region *region, uint64_t 
     return HEARTH_OK;
 }
 
-/* The owner's grant that the descriptor means, or NULL. */
-static struct loop_grant *grant_of(struct loop *owner, const unsigned char *desc, uint32_t len)
+/* The owner's grant that the descriptor names, or NULL. */
+static struct loop_grant *loop_grant_of(struct loop *owner, const unsigned char *desc, uint32_t len)
 {
     uint32_t slot;
 
@@ -101,7 +115,7 @@ static struct loop_grant *grant_of(struct loop *owner, const unsigned char *desc
 
 void hth_loop_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len)
 {
-    struct loop_grant *grant = grant_of((struct loop *)t, desc, len);
+    struct loop_grant *grant = loop_grant_of((struct loop *)t, desc, len);
 
     if (grant)
         *grant = (struct loop_grant){ 0 };
@@ -112,7 +126,7 @@ int hth_loop_pull(struct hth_transport *t, hth_conn conn, const unsigned char *d
         uint64_t cookie)
 {
     struct loop *loop = (struct loop *)t;
-    struct end *end = hth_loop_end(loop, conn);
+    struct end *end = hth_loop_end_find(loop, conn);
     struct hth_loop_verdict v;
     struct loop_pull *pull;
 
@@ -123,7 +137,7 @@ int hth_loop_pull(struct hth_transport *t, hth_conn conn, const unsigned char *d
     if (end->pull_count >= PULL_MAX)
         return HEARTH_EBUSY;
     pull = calloc(1, sizeof(*pull));
-    if (!pull || !(pull->event = hth_loop_event(EVENT_PULL, 0))) {
+    if (!pull || !(pull->event = hth_loop_event_new(EVENT_PULL, 0))) {
         free(pull);
         return HEARTH_ENOMEM;
     }
@@ -148,14 +162,14 @@ int hth_loop_pull(struct hth_transport *t, hth_conn conn, const unsigned char *d
         return HEARTH_OK;
     }
     hth_loop_post(loop->net, pull->event, end->peer, loop->place,
-            hth_now_ms(&loop->net->clock) + loop->net->latency_ms + v.delay_ms);
+            hth_loop_now(loop->net) + loop->net->latency_ms + v.delay_ms);
     return HEARTH_OK;
 }
 
-static int copy(const struct loop_pull *pull, struct loop *owner)
+static int loop_pull_copy(const struct loop_pull *pull, struct loop *owner)
 {
     const struct end *end = pull->end;
-    struct loop_grant *grant = grant_of(owner, pull->desc, pull->desc_len);
+    struct loop_grant *grant = loop_grant_of(owner, pull->desc, pull->desc_len);
     unsigned char *to = pull->region->base + pull->doff;
     uint64_t len = pull->fault == HTH_LOOP_CUT ? pull->len / 2 : pull->len;
 
@@ -170,7 +184,7 @@ static int copy(const struct loop_pull *pull, struct loop *owner)
     return HEARTH_OK;
 }
 
-static void unlink_pull(struct end *end, struct loop_pull *pull)
+static void loop_pull_unlink(struct end *end, struct loop_pull *pull)
 {
     struct loop_pull **at = &end->pulls;
 
@@ -196,15 +210,15 @@ void hth_loop_pull_due(struct loop *loop, struct event *e)
         return;
     }
     owner = end->peer->loop;
-    if (end->state != END_UP || !hth_loop_end(owner, end->peer_conn))
-        return; /* its end will say so */
+    if (end->state != END_UP || !hth_loop_end_find(owner, end->peer_conn))
+        return; /* the DOWN of its end completes it */
     if (pull->fault != HTH_LOOP_DROP)
-        rc = copy(pull, owner);
+        rc = loop_pull_copy(pull, owner);
     if (pull->fault == HTH_LOOP_DROP || pull->fault == HTH_LOOP_CUT) {
         hth_loop_break(loop, end, HEARTH_EPEER);
         return;
     }
-    unlink_pull(end, pull);
+    loop_pull_unlink(end, pull);
     free(pull);
     loop->events.on_pull(loop->events.self, cookie, rc);
 }
@@ -219,9 +233,9 @@ void hth_loop_pulls_end(struct loop *loop, struct end *end, int code)
     while ((pull = end->pulls)) {
         uint64_t cookie = pull->cookie;
 
-        unlink_pull(end, pull);
+        loop_pull_unlink(end, pull);
         if (!pull->event)
-            free(pull); /* else with its event */
+            free(pull); /* one with an event is freed with that */
         loop->events.on_pull(loop->events.self, cookie, code);
     }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of a session: peers (peer.c) have links (link.c), links shake hands (handshake.c)
- * and carry messages and pulls (pulls.c); session.c is the front.
+ * The parts of a session: link.c is one connection, peer.c one member and its links; handshake.c
+ * and pulls.c are what goes over a link; events.c takes what the transport tells, session.c is the
+ * front. Each file calls those named before it only.
  *
  *   dialled:  DIALLING ─on_up→ GREETED ─HELLO_ACK→ OPEN        any ─drop→ ENDING ─on_down→ freed
  *   accepted: ACCEPTED ─HELLO→ ANSWERED ─AUTH→ OPEN
@@ -11,13 +12,11 @@
 #ifndef TRANSPORT_SESSION_PARTS_H
 #define TRANSPORT_SESSION_PARTS_H
 
-#include "queue.h"
-
 #include "core/base/bytes.h"
 #include "session.h"
+#include "transport/map.h"
 
 #define HTH_HELLO_BODY 136u
-#define HTH_HALF_OPEN  64u /* accepted and not yet known; more: the oldest goes */
 
 enum link_state {
     LINK_DIALLING,
@@ -29,13 +28,7 @@ enum link_state {
     LINK_ENDING,
 };
 
-struct message {
-    struct message *next;
-    uint16_t type;
-    uint32_t len;
-    unsigned char body[];
-};
-
+struct message; /* of peer.c */
 struct peer;
 
 struct link {
@@ -69,10 +62,10 @@ struct peer {
     uint64_t give_up_ms; /* not up: until when we try; HTH_NEVER: we do not */
     uint64_t dial_ms;    /* not before */
     uint32_t backoff_ms;
-    int look; /* it is tried though there is nothing to say: is it what it seems? */
+    int look; /* dialled with nothing to say, after a refused hello in its name */
     uint64_t looked_ms;
-    int refused;       /* for good, when last tried: no reason to look */
-    char why[160];     /* the last attempt failed */
+    int refused;       /* it refused us for good when last dialled: do not look again */
+    char why[160];     /* why the last attempt failed */
     struct peer *next; /* of the session, oldest first */
 };
 
@@ -85,7 +78,7 @@ struct hth_session {
     struct hth_transport *transport;
     const struct hth_epoch *epoch; /* NULL: in none yet */
     uint64_t joins;
-    struct hth_map conns; /* handle -> struct link */
+    struct hth_map conns; /* id -> struct link */
     struct link *links, *links_last;
     uint32_t half_open;
     struct hth_map nodes; /* index + 1 -> struct peer */
@@ -101,7 +94,8 @@ static inline uint64_t hth_session_now(const struct hth_session *s)
     return hth_now_ms(&s->clock);
 }
 
-/* Something is to be looked at then; what is overdue, now: only a late tick may look late. */
+/* The next tick is due at `ms` at the latest. A time in the past counts as now, so that expect_ms is
+ * in the past only when the tick itself is late. */
 static inline void hth_session_expect(struct hth_session *s, uint64_t ms)
 {
     if (ms < hth_session_now(s))
@@ -112,19 +106,10 @@ static inline void hth_session_expect(struct hth_session *s, uint64_t ms)
 
 /* link.c */
 struct link *hth_link_new(struct hth_session *s, hth_conn conn, enum link_state state);
-void hth_link_drop(struct hth_session *s, struct link *link, int why);
 /* One message, authenticated with the link's key (OPEN) or the job's. Codes of transport send(). */
 int hth_link_send(
         struct hth_session *s, struct link *link, uint16_t type, const void *body, size_t len);
-void hth_link_tick(struct hth_session *s, struct link *link, uint64_t now);
 void hth_link_free(struct hth_session *s, struct link *link);
-struct hth_transport_events hth_link_events(struct hth_session *s);
-
-/* handshake.c */
-void hth_handshake_greet(struct hth_session *s, struct link *link); /* on_up */
-/* A message of a link that is not OPEN. */
-void hth_handshake_message(struct hth_session *s, struct link *link, const struct hth_frame *frame,
-        const void *bytes, size_t len);
 
 /* peer.c */
 struct peer *hth_peer_get(struct hth_session *s, uint32_t node); /* NULL: no memory */
@@ -133,8 +118,10 @@ int hth_peer_queue(
         struct hth_session *s, struct peer *peer, uint16_t type, const void *body, size_t len);
 void hth_peer_flush(struct hth_session *s, struct peer *peer);
 void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link);
-/* A link is no longer the peer's: `text` says why, for the day the peer is given up. */
-void hth_peer_lost(struct hth_session *s, struct peer *peer, struct link *link, const char *text);
+/* Cut a connection, whether its peer is known or not. */
+void hth_peer_drop_link(struct hth_session *s, struct link *link, int why);
+/* The link is no longer its peer's, if it had one: `text` says why, for the day the peer is given up. */
+void hth_peer_lost(struct hth_session *s, struct link *link, const char *text);
 /* Somebody claimed to be it and was refused: dial it. Reported only if it answers, or refuses. */
 void hth_peer_look(struct hth_session *s, struct peer *peer);
 /* It will not talk to us: given up at once, if nothing else stands. */
@@ -143,9 +130,16 @@ void hth_peer_tick(struct hth_session *s, struct peer *peer, uint64_t now);
 uint64_t hth_peer_due_ms(const struct hth_session *s, const struct peer *peer);
 void hth_peers_free(struct hth_session *s);
 
+/* handshake.c */
+void hth_handshake_greet(struct hth_session *s, struct link *link); /* on_up */
+/* A message of a link that is not OPEN. */
+void hth_handshake_message(struct hth_session *s, struct link *link, const struct hth_frame *frame,
+        const void *bytes, size_t len);
+
 /* pulls.c */
 void hth_pulls_on_pull(void *self, uint64_t cookie, int code);
 void hth_pulls_tick(struct hth_session *s, uint64_t now);
 void hth_pulls_rearm(struct hth_session *s, uint64_t now);
+uint64_t hth_pulls_due_ms(const struct hth_session *s); /* HTH_NEVER: none waits */
 
 #endif

@@ -11,7 +11,7 @@
 
 HTH_AUTO_DEFINE(hth_session_close, struct hth_session)
 
-static void or_default(uint32_t *value, uint32_t fallback)
+static void session_default(uint32_t *value, uint32_t fallback)
 {
     if (!*value)
         *value = fallback;
@@ -32,12 +32,12 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
     if (rc)
         return rc;
     s->opts = *opts;
-    or_default(&s->opts.heartbeat_ms, 1000);
-    or_default(&s->opts.dead_ms, 5000);
-    or_default(&s->opts.hello_ms, 2000);
-    or_default(&s->opts.connect_ms, 5000);
-    or_default(&s->opts.stall_ms, 5000);
-    or_default(&s->opts.queue_max, 1024);
+    session_default(&s->opts.heartbeat_ms, 1000);
+    session_default(&s->opts.dead_ms, 5000);
+    session_default(&s->opts.hello_ms, 2000);
+    session_default(&s->opts.connect_ms, 5000);
+    session_default(&s->opts.stall_ms, 5000);
+    session_default(&s->opts.queue_max, 1024);
     if (!s->opts.version_low || !s->opts.version_high) {
         s->opts.version_low = HTH_VERSION_LOW;
         s->opts.version_high = HTH_VERSION_HIGH;
@@ -67,11 +67,6 @@ void hth_session_times(
         s->opts.stall_ms = stall_ms;
 }
 
-struct hth_transport_events hth_session_events_for(struct hth_session *s)
-{
-    return hth_link_events(s);
-}
-
 void hth_session_attach(struct hth_session *s, struct hth_transport *transport)
 {
     s->transport = transport;
@@ -82,7 +77,7 @@ void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch)
     for (struct link *l = s->links; l; l = l->next) {
         l->peer = NULL;
         if (l->state != LINK_ACCEPTED) /* nobody has said anything there: it may be for this one */
-            hth_link_drop(s, l, HEARTH_ECANCELED);
+            hth_peer_drop_link(s, l, HEARTH_ECANCELED);
     }
     hth_peers_free(s);
     s->epoch = epoch;
@@ -171,11 +166,11 @@ void hth_session_drop(struct hth_session *s, uint32_t node)
     struct link *link;
 
     while (peer && (link = peer->open ? peer->open : peer->dial))
-        hth_link_drop(s, link, HEARTH_ECANCELED);
+        hth_peer_drop_link(s, link, HEARTH_ECANCELED);
 }
 
 /* This machine stood still: nobody is to blame for what happened meanwhile. */
-static void rearm(struct hth_session *s, uint64_t now, uint64_t late_ms)
+static void session_rearm(struct hth_session *s, uint64_t now, uint64_t late_ms)
 {
     hth_say(&s->log, HEARTH_LOG_WARN, "paused",
             "this machine stood still for %" PRIu64 " ms; all deadlines start again", late_ms);
@@ -191,6 +186,29 @@ static void rearm(struct hth_session *s, uint64_t now, uint64_t late_ms)
     hth_pulls_rearm(s, now);
 }
 
+static void session_tick_link(struct hth_session *s, struct link *link, uint64_t now)
+{
+    if (link->state == LINK_ENDING)
+        return;
+    if (link->state != LINK_OPEN) {
+        if (now >= link->deadline_ms)
+            hth_peer_drop_link(s, link, HEARTH_ETIMEOUT);
+        else
+            hth_session_expect(s, link->deadline_ms);
+        return;
+    }
+    if (now >= link->alive_ms + s->opts.dead_ms) {
+        hth_peer_drop_link(s, link, HEARTH_ETIMEOUT);
+        return;
+    }
+    if (now >= link->sent_ms + s->opts.heartbeat_ms) {
+        (void)hth_link_send(s, link, HTH_MSG_PING, NULL, 0); /* a full one is busy, not silent */
+        link->sent_ms = now;
+    }
+    hth_session_expect(s, link->sent_ms + s->opts.heartbeat_ms);
+    hth_session_expect(s, link->alive_ms + s->opts.dead_ms);
+}
+
 void hth_session_tick(struct hth_session *s)
 {
     uint64_t now = hth_session_now(s), joins = s->joins;
@@ -198,7 +216,7 @@ void hth_session_tick(struct hth_session *s)
     if (now < s->expect_ms)
         return;
     if (now - s->expect_ms > s->opts.dead_ms / 3)
-        rearm(s, now, now - s->expect_ms);
+        session_rearm(s, now, now - s->expect_ms);
     s->expect_ms = HTH_NEVER;
     hth_pulls_tick(s, now);
     for (struct peer *p = s->peers; p; p = p->next) {
@@ -209,11 +227,10 @@ void hth_session_tick(struct hth_session *s)
         }
     }
     for (struct link *l = s->links; l; l = l->next)
-        hth_link_tick(s, l, now);
+        session_tick_link(s, l, now);
     for (struct peer *p = s->peers; p; p = p->next)
         hth_session_expect(s, hth_peer_due_ms(s, p));
-    if (s->pull_first)
-        hth_session_expect(s, s->pull_first->due_ms);
+    hth_session_expect(s, hth_pulls_due_ms(s));
 }
 
 uint64_t hth_session_due_ms(const struct hth_session *s)

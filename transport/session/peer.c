@@ -18,6 +18,14 @@
 #define BACKOFF_LAST_MS  1000u
 #define LOOK_MS          1000u /* between looks at one that strangers claim to be */
 
+/* Waiting for a connection. */
+struct message {
+    struct message *next;
+    uint16_t type;
+    uint32_t len;
+    unsigned char body[];
+};
+
 struct peer *hth_peer_find(const struct hth_session *s, uint32_t node)
 {
     return hth_map_get(&s->nodes, (uint64_t)node + 1);
@@ -42,7 +50,7 @@ struct peer *hth_peer_get(struct hth_session *s, uint32_t node)
     return peer;
 }
 
-static void queue_clear(struct peer *peer)
+static void peer_queue_clear(struct peer *peer)
 {
     struct message *m;
 
@@ -60,14 +68,14 @@ void hth_peers_free(struct hth_session *s)
 
     while ((peer = s->peers)) {
         s->peers = peer->next;
-        queue_clear(peer);
+        peer_queue_clear(peer);
         free(peer);
     }
     s->peers_end = &s->peers;
     hth_map_fini(&s->nodes);
 }
 
-static void look_soon(struct hth_session *s, struct peer *peer)
+static void peer_look_soon(struct hth_session *s, struct peer *peer)
 {
     hth_session_expect(s, hth_peer_due_ms(s, peer));
 }
@@ -94,7 +102,7 @@ int hth_peer_queue(
         peer->give_up_ms = hth_session_now(s) + s->opts.connect_ms;
         peer->why[0] = '\0';
     }
-    look_soon(s, peer);
+    peer_look_soon(s, peer);
     return HEARTH_OK;
 }
 
@@ -113,14 +121,14 @@ void hth_peer_flush(struct hth_session *s, struct peer *peer)
 }
 
 /* It dialled us again, so for it the connections it dialled before are gone. */
-static void replace(struct hth_session *s, struct peer *peer)
+static void peer_replace_links(struct hth_session *s, struct peer *peer)
 {
     struct link *link = peer->open, *next;
 
     for (; link; link = next) {
         next = link->open_next;
         if (!link->dialled)
-            hth_link_drop(s, link, HEARTH_EPEER);
+            hth_peer_drop_link(s, link, HEARTH_EPEER);
     }
 }
 
@@ -132,7 +140,7 @@ void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link
     if (peer->dial == link)
         peer->dial = NULL;
     if (!link->dialled)
-        replace(s, peer);
+        peer_replace_links(s, peer);
     while (*end)
         end = &(*end)->open_next;
     *end = link;
@@ -154,7 +162,7 @@ void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link
     s->events.on_peer_up(s->events.self, peer->node);
 }
 
-static void back_off(struct hth_session *s, struct peer *peer)
+static void peer_back_off(struct hth_session *s, struct peer *peer)
 {
     peer->dial_ms = hth_session_now(s) + peer->backoff_ms;
     peer->backoff_ms = peer->backoff_ms ? 2 * peer->backoff_ms : BACKOFF_FIRST_MS;
@@ -162,10 +170,14 @@ static void back_off(struct hth_session *s, struct peer *peer)
         peer->backoff_ms = BACKOFF_LAST_MS;
 }
 
-void hth_peer_lost(struct hth_session *s, struct peer *peer, struct link *link, const char *text)
+void hth_peer_lost(struct hth_session *s, struct link *link, const char *text)
 {
+    struct peer *peer = link->peer;
     int was_open = 0;
 
+    link->peer = NULL;
+    if (!peer)
+        return;
     for (struct link **at = &peer->open; *at; at = &(*at)->open_next)
         if (*at == link) {
             *at = link->open_next;
@@ -180,12 +192,22 @@ void hth_peer_lost(struct hth_session *s, struct peer *peer, struct link *link, 
     if (was_open && peer->open)
         hth_peer_flush(s, peer);
     if (!peer->open)
-        back_off(s, peer);
-    look_soon(s, peer);
+        peer_back_off(s, peer);
+    peer_look_soon(s, peer);
+}
+
+void hth_peer_drop_link(struct hth_session *s, struct link *link, int why)
+{
+    if (link->state == LINK_ENDING)
+        return;
+    link->state = LINK_ENDING;
+    link->why = why;
+    s->transport->ops->drop(s->transport, link->conn);
+    hth_peer_lost(s, link, hearth_strerror(why));
 }
 
 /* A peer that refuses us is asked again later and later: its answer will hardly be another one. */
-static void give_up(
+static void peer_give_up(
         struct hth_session *s, struct peer *peer, int code, const char *what, int refused)
 {
     char text[HEARTH_ERROR_TEXT];
@@ -197,9 +219,9 @@ static void give_up(
     peer->give_up_ms = HTH_NEVER;
     peer->look = 0;
     peer->refused = refused;
-    queue_clear(peer);
+    peer_queue_clear(peer);
     while ((link = peer->open ? peer->open : peer->dial))
-        hth_link_drop(s, link, code);
+        hth_peer_drop_link(s, link, code);
     if (!refused)
         peer->backoff_ms = peer->dial_ms = 0;
     hth_say(&s->log, HEARTH_LOG_WARN, "peer-down", "%s", text);
@@ -210,11 +232,11 @@ void hth_peer_refused(struct hth_session *s, struct peer *peer, int code, const 
 {
     if (peer->open || (!peer->up && peer->give_up_ms == HTH_NEVER))
         return;
-    give_up(s, peer, code, text, 1);
+    peer_give_up(s, peer, code, text, 1);
 }
 
 /* 1: a connection is wanted. The lower index dials for the sake of watching alone. */
-static int wants(const struct hth_session *s, const struct peer *peer)
+static int peer_wants_link(const struct hth_session *s, const struct peer *peer)
 {
     return !peer->open && !peer->dial &&
            (peer->queue || peer->look || (peer->up && s->epoch->self < peer->node));
@@ -231,19 +253,19 @@ void hth_peer_look(struct hth_session *s, struct peer *peer)
     peer->looked_ms = now;
     peer->give_up_ms = now + s->opts.connect_ms;
     peer->why[0] = '\0';
-    look_soon(s, peer);
+    peer_look_soon(s, peer);
 }
 
-/* Nobody was there, and nobody had asked for it. */
-static void end_look(struct hth_session *s, struct peer *peer)
+/* The look found nobody. No owner had asked for this peer, so none is told. */
+static void peer_end_look(struct hth_session *s, struct peer *peer)
 {
     peer->look = 0;
     peer->give_up_ms = HTH_NEVER;
     if (peer->dial)
-        hth_link_drop(s, peer->dial, HEARTH_ETIMEOUT);
+        hth_peer_drop_link(s, peer->dial, HEARTH_ETIMEOUT);
 }
 
-static void dial(struct hth_session *s, struct peer *peer)
+static void peer_dial(struct hth_session *s, struct peer *peer)
 {
     const struct hth_member *m = &s->epoch->member[peer->node];
     struct hearth_error err;
@@ -251,13 +273,13 @@ static void dial(struct hth_session *s, struct peer *peer)
 
     if (s->transport->ops->connect(s->transport, m->addr, m->addr_len, &conn, &err)) {
         snprintf(peer->why, sizeof(peer->why), "%.150s", err.text);
-        back_off(s, peer);
+        peer_back_off(s, peer);
         return;
     }
     peer->dial = hth_link_new(s, conn, LINK_DIALLING);
     if (!peer->dial) {
         s->transport->ops->drop(s->transport, conn);
-        back_off(s, peer);
+        peer_back_off(s, peer);
         return;
     }
     peer->dial->peer = peer;
@@ -271,27 +293,27 @@ void hth_peer_tick(struct hth_session *s, struct peer *peer, uint64_t now)
     if (peer->up && now >= peer->alive_ms + s->opts.dead_ms) {
         snprintf(what, sizeof(what), "no sign of life for %" PRIu64 " ms%s%s", now - peer->alive_ms,
                 peer->open ? "" : "; its connection broke: ", peer->open ? "" : peer->why);
-        give_up(s, peer, peer->open ? HEARTH_ETIMEOUT : HEARTH_EPEER, what, 0);
+        peer_give_up(s, peer, peer->open ? HEARTH_ETIMEOUT : HEARTH_EPEER, what, 0);
         return;
     }
     if (!peer->up && now >= peer->give_up_ms && peer->look && !peer->queue) {
-        end_look(s, peer);
+        peer_end_look(s, peer);
         return;
     }
     if (!peer->up && now >= peer->give_up_ms) {
         snprintf(what, sizeof(what),
                 "not reached in %u ms (%s); is its engine running, and its address open to us?",
                 s->opts.connect_ms, peer->why[0] ? peer->why : "no answer");
-        give_up(s, peer, HEARTH_EPEER, what, 0);
+        peer_give_up(s, peer, HEARTH_EPEER, what, 0);
         return;
     }
-    if (wants(s, peer) && now >= peer->dial_ms)
-        dial(s, peer);
+    if (peer_wants_link(s, peer) && now >= peer->dial_ms)
+        peer_dial(s, peer);
 }
 
 uint64_t hth_peer_due_ms(const struct hth_session *s, const struct peer *peer)
 {
     uint64_t due = peer->up ? peer->alive_ms + s->opts.dead_ms : peer->give_up_ms;
 
-    return wants(s, peer) && peer->dial_ms < due ? peer->dial_ms : due;
+    return peer_wants_link(s, peer) && peer->dial_ms < due ? peer->dial_ms : due;
 }

@@ -3,11 +3,10 @@
  * The network inside one process, on one thread and (usually) in virtual time: bytes move from
  * memory to memory, and faults come when the script says so. A net belongs to one thread.
  */
-/* For this folder alone. */
 #ifndef HEARTH_TRANSPORT_LOOP_H
 #define HEARTH_TRANSPORT_LOOP_H
 
-#include "transport.h"
+#include "transport/transport.h"
 
 struct hth_loop_net;
 
@@ -52,7 +51,7 @@ int hth_loop_open(struct hth_loop_net *net, uint32_t node,
 /* When anything of the whole net is due; HTH_NEVER: nothing. */
 uint64_t hth_loop_net_due_ms(struct hth_loop_net *net);
 
-/* Whose progress() that is; NULL: nothing is due. */
+/* The transport whose progress() is due first; NULL: nothing is due. */
 struct hth_transport *hth_loop_net_first(struct hth_loop_net *net);
 
 #endif

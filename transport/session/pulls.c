@@ -6,7 +6,7 @@
  */
 #include "session_parts.h"
 
-static void wait_add(struct hth_session *s, struct hth_session_pull *pull)
+static void pull_wait_add(struct hth_session *s, struct hth_session_pull *pull)
 {
     pull->next = NULL;
     pull->prev = s->pull_last;
@@ -18,7 +18,7 @@ static void wait_add(struct hth_session *s, struct hth_session_pull *pull)
     hth_session_expect(s, pull->due_ms);
 }
 
-static void wait_remove(struct hth_session *s, struct hth_session_pull *pull)
+static void pull_wait_remove(struct hth_session *s, struct hth_session_pull *pull)
 {
     if (pull->due_ms == HTH_NEVER)
         return;
@@ -52,13 +52,13 @@ int hth_session_pull(struct hth_session *s, uint32_t node, const struct hth_gran
     pull->conn = link->conn;
     pull->code = 0;
     pull->due_ms = hth_session_now(s) + s->opts.stall_ms;
-    wait_add(s, pull);
+    pull_wait_add(s, pull);
     return HEARTH_OK;
 }
 
 /* Where the owner's own processor must serve a pull, its end shows that it runs; where the
  * hardware does, a stopped process serves as well. */
-static int is_life_sign(const struct hth_session *s)
+static int pull_is_life_sign(const struct hth_session *s)
 {
     return !(s->transport->ops->caps(s->transport) & HTH_CAP_ONE_SIDED);
 }
@@ -72,10 +72,10 @@ void hth_pulls_on_pull(void *self, uint64_t cookie, int code)
     if (!pull)
         return;
     link = hth_map_get(&s->conns, pull->conn);
-    wait_remove(s, pull);
+    pull_wait_remove(s, pull);
     if (code && link && link->state == LINK_ENDING && link->why)
         code = link->why; /* not "canceled": why we cut it */
-    if (!code && link && link->peer && is_life_sign(s))
+    if (!code && link && link->peer && pull_is_life_sign(s))
         link->alive_ms = link->peer->alive_ms = hth_session_now(s);
     pull->code = code;
     pull->done(pull, code);
@@ -87,13 +87,13 @@ void hth_pulls_tick(struct hth_session *s, uint64_t now)
         struct hth_session_pull *pull = s->pull_first;
         struct link *link = hth_map_get(&s->conns, pull->conn);
 
-        wait_remove(s, pull);
+        pull_wait_remove(s, pull);
         if (!link || link->state == LINK_ENDING)
             continue;
         hth_say(&s->log, HEARTH_LOG_WARN, "pull-stalled",
                 "node %" PRIu32 ": no byte for %u ms, its connection is cut", link->node,
                 s->opts.stall_ms);
-        hth_link_drop(s, link, HEARTH_ETIMEOUT);
+        hth_peer_drop_link(s, link, HEARTH_ETIMEOUT);
     }
 }
 
@@ -101,4 +101,9 @@ void hth_pulls_rearm(struct hth_session *s, uint64_t now)
 {
     for (struct hth_session_pull *p = s->pull_first; p; p = p->next)
         p->due_ms = now + s->opts.stall_ms;
+}
+
+uint64_t hth_pulls_due_ms(const struct hth_session *s)
+{
+    return s->pull_first ? s->pull_first->due_ms : HTH_NEVER;
 }

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What loop.c (net and connections) and loop_pull.c (regions, grants, pulls) know of each other. */
+/*
+ * The parts of the net inside a process: nodes (net.c), ends of connections (end.c), what is in
+ * flight (flight.c), pulls (pull.c), the transport (loop.c). Each file calls those named before it
+ * only.
+ */
 /* For this folder alone. */
 #ifndef TRANSPORT_LOOP_PARTS_H
 #define TRANSPORT_LOOP_PARTS_H
 
-#include "queue.h"
-
+#include "heap.h"
 #include "loop.h"
+#include "transport/map.h"
 #include <stdatomic.h>
 
 enum event_kind {
@@ -14,7 +18,7 @@ enum event_kind {
     EVENT_UP,     /* our dial was answered */
     EVENT_MESSAGE,
     EVENT_WRITABLE,
-    EVENT_PULL, /* the time of one of ours has come */
+    EVENT_PULL, /* one of our pulls is due */
     EVENT_DOWN,
 };
 
@@ -39,7 +43,7 @@ struct held {
     struct event *first, **end;
 };
 
-/* A node's number; stays for the life of the net, whoever comes and goes under it. */
+/* A node of the net. Stays for the net's life, whichever transports open and close there. */
 struct place {
     uint32_t node;
     struct loop *loop; /* NULL: nobody listens */
@@ -91,27 +95,14 @@ struct loop_pull {
     struct loop_pull *next;
 };
 
-struct hth_region {
-    struct loop *loop;
-    unsigned char *base;
-    uint64_t len;
-    uint32_t pulls; /* into it */
-    struct hth_region *next;
-};
-
-struct loop_grant {
-    uint64_t generation; /* 0: free */
-    struct hth_region *region;
-    uint64_t off, len;
-    hth_conn conn;
-};
+struct loop_grant; /* of pull.c */
 
 struct loop {
     struct hth_transport base; /* first */
     struct hth_loop_net *net;
     struct place *place;
     struct hth_transport_events events;
-    struct end **ends; /* [end_cap], by the lower half of the handle */
+    struct end **ends; /* [end_cap], by the lower half of the id */
     uint32_t end_cap;
     int closing;
     atomic_int woken;
@@ -120,24 +111,43 @@ struct loop {
     uint32_t grant_cap;
 };
 
-/* loop_net.c */
+static inline uint64_t hth_loop_now(const struct hth_loop_net *net)
+{
+    return hth_now_ms(&net->clock);
+}
+
+/* net.c */
 struct place *hth_loop_place(struct hth_loop_net *net, uint32_t node); /* NULL: no memory */
+void hth_loop_reorder(
+        struct hth_loop_net *net, struct place *place); /* its first event is another one */
+struct hth_loop_verdict hth_loop_ask(struct hth_loop_net *net, enum hth_loop_kind kind,
+        uint32_t from, uint32_t to, const void *bytes, size_t len);
+struct event *hth_loop_event_new(enum event_kind kind, size_t len); /* NULL: no memory */
+void hth_loop_event_free(struct event *e);
+
+/* end.c */
+struct end *hth_loop_end_new(struct loop *loop, struct place *peer);   /* NULL: no memory */
+struct end *hth_loop_end_find(const struct loop *loop, hth_conn conn); /* NULL: stale */
+void hth_loop_end_free(struct loop *loop, struct end *end);
+
+/* flight.c */
+void hth_loop_post(struct hth_loop_net *net, struct event *e, struct place *from, struct place *to,
+        uint64_t due_ms);
 /* The next event that is due at the place and not newer than last_seq; the caller's. */
 struct event *hth_loop_take(struct hth_loop_net *net, struct place *place, uint64_t last_seq);
 void hth_loop_leave(struct hth_loop_net *net, struct place *place); /* nobody listens there now */
-struct hth_loop_verdict hth_loop_ask(struct hth_loop_net *net, enum hth_loop_kind kind,
-        uint32_t from, uint32_t to, const void *bytes, size_t len);
-struct event *hth_loop_event(enum event_kind kind, size_t len);
-void hth_loop_post(struct hth_loop_net *net, struct event *e, struct place *from, struct place *to,
-        uint64_t due_ms);
-
-/* loop.c */
-struct end *hth_loop_end(const struct loop *loop, hth_conn conn); /* NULL: stale */
-/* Nobody listens at arrive->to: tell the dialler. */
-void hth_loop_refuse(struct hth_loop_net *net, struct event *arrive);
+/* What the end sends now is due then; only with `late` may it overtake what it sent before. */
+uint64_t hth_loop_sent_due_ms(struct loop *loop, struct end *end, uint64_t delay_ms, int late);
+/* The end hears of the break at `due_ms`; `spare` is the event for it, used at most once. */
+void hth_loop_post_down(struct loop *loop, struct end *end, struct event **spare,
+        struct place *from, int code, uint64_t due_ms);
 void hth_loop_break(struct loop *loop, struct end *end, int code); /* both sides */
+/* The other side alone, if it is connected with this end. */
+void hth_loop_break_peer(struct loop *loop, struct end *end);
+/* Nobody takes the dial at arrive->to: the dialler hears of it. */
+void hth_loop_refuse(struct hth_loop_net *net, struct event *arrive);
 
-/* loop_pull.c */
+/* pull.c */
 int hth_loop_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_region **out,
         struct hearth_error *err);
 int hth_loop_dereg(struct hth_transport *t, struct hth_region *region);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How two engines make sure of each other before a word is believed:
+ * How two engines prove to each other that they have the job key, before anything else is heard:
  *
  *   HELLO      u8 low | u8 high | u16 0 | u32 from | u32 to | u32 0 | u64 store of `from` |
  *              backend[16] | job[64] | nonce[32]
@@ -9,10 +9,10 @@
  *   REFUSE     i32 code | text
  *
  * All keys of a connection come from the job's and both hellos. A proof is a mac of both hellos,
- * so each side shows that it has the job key now, not in a recording; it says of which side it is,
- * and what follows has a key for each direction, so that nobody takes his own words, sent back by
- * whoever stands between, for the other's. Epoch and nonce stand in the head, under the same mac as
- * the hello. A REFUSE that our key did not seal is how another key shows.
+ * so a recording of an earlier connection proves nothing. It names its side, and each direction has
+ * a key of its own, so that a message sent back to its sender is not taken for the peer's. Epoch and nonce stand in the head, under the same mac as
+ * the hello. A REFUSE without a valid mac means that
+ * the acceptor has another job key.
  */
 #include "session_parts.h"
 
@@ -41,7 +41,7 @@ static void hello_write(struct hth_session *s, uint32_t to, uint8_t low, uint8_t
 }
 
 /* who: "ack" the acceptor, "auth" the dialler. */
-static void prove(const struct hth_session *s, const struct link *link, const char *who,
+static void proof_make(const struct hth_session *s, const struct link *link, const char *who,
         unsigned char out[HTH_MAC])
 {
     unsigned char key[HTH_KEY];
@@ -51,17 +51,17 @@ static void prove(const struct hth_session *s, const struct link *link, const ch
     hth_wipe(key, sizeof(key));
 }
 
-static int proves(const struct hth_session *s, const struct link *link, const char *who,
+static int proof_holds(const struct hth_session *s, const struct link *link, const char *who,
         const unsigned char *proof)
 {
     unsigned char want[HTH_MAC];
 
-    prove(s, link, who, want);
+    proof_make(s, link, who, want);
     return hth_mac_equal(want, proof);
 }
 
 /* Both sides have proved themselves. */
-static void open_link(struct hth_session *s, struct link *link, struct peer *peer)
+static void handshake_open(struct hth_session *s, struct link *link, struct peer *peer)
 {
     const char *ours = link->dialled ? "dialler" : "acceptor";
     const char *theirs = link->dialled ? "acceptor" : "dialler";
@@ -72,18 +72,22 @@ static void open_link(struct hth_session *s, struct link *link, struct peer *pee
     hth_peer_opened(s, peer, link);
 }
 
-/* Members come into an epoch one after the other, and ask again until all are there. */
-static enum hearth_log_level how_bad(int code)
+/* HEARTH_ESTATE is usual while an epoch begins: members join one after the other, and dial again. */
+static enum hearth_log_level refusal_level(int code)
 {
     return code == HEARTH_ESTATE ? HEARTH_LOG_DEBUG : HEARTH_LOG_WARN;
 }
 
-static void say_cut(struct hth_session *s, struct link *link, int code, const char *text)
+/* `text` is what the peer's owner hears if the peer is given up before another attempt fails. */
+static void handshake_cut(struct hth_session *s, struct link *link, int code, const char *text)
 {
-    hth_say(&s->log, how_bad(code), "handshake-failed", "node %" PRIu32 ": %s", link->node, text);
-    if (link->peer)
-        snprintf(link->peer->why, sizeof(link->peer->why), "%.150s", text);
-    hth_link_drop(s, link, code);
+    struct peer *peer = link->peer;
+
+    hth_say(&s->log, refusal_level(code), "handshake-failed", "node %" PRIu32 ": %s", link->node,
+            text);
+    hth_peer_drop_link(s, link, code);
+    if (peer)
+        snprintf(peer->why, sizeof(peer->why), "%.150s", text);
 }
 
 void hth_handshake_greet(struct hth_session *s, struct link *link)
@@ -93,31 +97,31 @@ void hth_handshake_greet(struct hth_session *s, struct link *link)
     hth_session_expect(s, link->deadline_ms);
     link->state = LINK_GREETED;
     if (hth_link_send(s, link, HTH_MSG_HELLO, link->transcript, HTH_HELLO_BODY))
-        hth_link_drop(s, link, HEARTH_EPEER);
+        hth_peer_drop_link(s, link, HEARTH_EPEER);
 }
 
 /* ---- the acceptor ---- */
 
-/* Say why, then wait for the dialler to leave: a drop could overtake the words. */
-static void refuse(struct hth_session *s, struct link *link, const struct hearth_error *err)
+/* The dialler reads why and closes; our own drop could overtake the message. */
+static void hello_refuse(struct hth_session *s, struct link *link, const struct hearth_error *err)
 {
     unsigned char body[4 + REFUSE_TEXT];
     size_t len = strnlen(err->text, REFUSE_TEXT);
 
-    hth_say(&s->log, how_bad(err->code), "peer-refused", "%s", err->text);
+    hth_say(&s->log, refusal_level(err->code), "peer-refused", "%s", err->text);
     hth_put32(body, (uint32_t)err->code);
     memcpy(body + 4, err->text, len);
     link->state = LINK_REFUSED;
     if (hth_link_send(s, link, HTH_MSG_REFUSE, body, 4 + len))
-        hth_link_drop(s, link, HEARTH_EPEER);
+        hth_peer_drop_link(s, link, HEARTH_EPEER);
 }
 
-static const char *name_of(const struct hth_epoch *e, uint32_t node, const char *otherwise)
+static const char *hello_name(const struct hth_epoch *e, uint32_t node, const char *otherwise)
 {
     return e && node < e->nodes ? e->member[node].node : otherwise;
 }
 
-/* May this hello have us? Errors: HEARTH_EAUTH, HEARTH_EPROTO for good, HEARTH_ESTATE not yet. */
+/* Is this hello of a member, and for us? Errors: HEARTH_EAUTH, HEARTH_EPROTO for good, HEARTH_ESTATE not yet. */
 static int hello_check(struct hth_session *s, const struct hth_frame *frame, const void *bytes,
         size_t len, struct hearth_error *err)
 {
@@ -139,8 +143,8 @@ static int hello_check(struct hth_session *s, const struct hth_frame *frame, con
     if (b[AT_LOW] > s->opts.version_high || b[AT_HIGH] < s->opts.version_low)
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "%.64s speaks protocol %u to %u, %.64s %u to %u; install one version everywhere",
-                name_of(e, e ? e->self : HTH_NODE_NONE, "this node"), s->opts.version_low,
-                s->opts.version_high, name_of(e, hth_get32(b + AT_FROM), "the other"), b[AT_LOW],
+                hello_name(e, e ? e->self : HTH_NODE_NONE, "this node"), s->opts.version_low,
+                s->opts.version_high, hello_name(e, hth_get32(b + AT_FROM), "the other"), b[AT_LOW],
                 b[AT_HIGH]);
     if (strncmp(backend, ours, BACKEND_LEN) != 0)
         return hth_fail(err, HEARTH_EPROTO, 0,
@@ -158,7 +162,7 @@ static int hello_check(struct hth_session *s, const struct hth_frame *frame, con
     return HEARTH_OK;
 }
 
-static void answer(struct hth_session *s, struct link *link, const unsigned char *hello)
+static void hello_answer(struct hth_session *s, struct link *link, const unsigned char *hello)
 {
     unsigned char ack[HTH_HELLO_BODY + HTH_MAC];
     uint8_t version = hello[AT_HIGH] < s->opts.version_high ? hello[AT_HIGH] : s->opts.version_high;
@@ -168,15 +172,15 @@ static void answer(struct hth_session *s, struct link *link, const unsigned char
     hello_write(s, link->node, version, version, ack);
     memcpy(link->transcript, hello, HTH_HELLO_BODY);
     memcpy(link->transcript + HTH_HELLO_BODY, ack, HTH_HELLO_BODY);
-    prove(s, link, "ack", ack + HTH_HELLO_BODY);
+    proof_make(s, link, "ack", ack + HTH_HELLO_BODY);
     link->state = LINK_ANSWERED;
     if (hth_link_send(s, link, HTH_MSG_HELLO_ACK, ack, sizeof(ack)))
-        hth_link_drop(s, link, HEARTH_EPEER);
+        hth_peer_drop_link(s, link, HEARTH_EPEER);
 }
 
-/* Somebody says he is a member and is refused. Anybody may say so: what that member says when we ask
- * it is believed, and nothing else comes of this. */
-static void look_for_ourselves(struct hth_session *s, const struct hth_frame *frame)
+/* The refused hello names a member, but anybody could have sent it. So we dial that member ourselves,
+ * and believe what it answers. */
+static void hello_look(struct hth_session *s, const struct hth_frame *frame)
 {
     const struct hth_epoch *e = s->epoch;
     uint32_t from = HTH_NODE_NONE;
@@ -192,42 +196,42 @@ static void look_for_ourselves(struct hth_session *s, const struct hth_frame *fr
         hth_peer_look(s, peer);
 }
 
-static void on_hello(struct hth_session *s, struct link *link, const struct hth_frame *frame,
-        const void *bytes, size_t len)
+static void handshake_on_hello(struct hth_session *s, struct link *link,
+        const struct hth_frame *frame, const void *bytes, size_t len)
 {
     struct hearth_error err;
 
     if (!hello_check(s, frame, bytes, len, &err)) {
-        answer(s, link, frame->body);
+        hello_answer(s, link, frame->body);
         return;
     }
-    refuse(s, link, &err);
+    hello_refuse(s, link, &err);
     if (err.code != HEARTH_ESTATE)
-        look_for_ourselves(s, frame);
+        hello_look(s, frame);
 }
 
-static void on_auth(struct hth_session *s, struct link *link, const struct hth_frame *frame,
-        const void *bytes, size_t len)
+static void handshake_on_auth(struct hth_session *s, struct link *link,
+        const struct hth_frame *frame, const void *bytes, size_t len)
 {
     struct peer *peer;
 
     if (frame->type != HTH_MSG_AUTH || frame->body_len != HTH_MAC ||
-            !hth_frame_check(bytes, len, s->opts.key) || !proves(s, link, "auth", frame->body)) {
-        say_cut(s, link, HEARTH_EAUTH, "it does not prove the job key");
+            !hth_frame_check(bytes, len, s->opts.key) ||
+            !proof_holds(s, link, "auth", frame->body)) {
+        handshake_cut(s, link, HEARTH_EAUTH, "it does not prove the job key");
         return;
     }
     peer = hth_peer_get(s, link->node);
     if (!peer) {
-        hth_link_drop(s, link, HEARTH_ENOMEM);
+        hth_peer_drop_link(s, link, HEARTH_ENOMEM);
         return;
     }
-    open_link(s, link, peer);
+    handshake_open(s, link, peer);
 }
 
 /* ---- the dialler ---- */
 
-static int ack_is_right(
-        struct hth_session *s, const struct link *link, const struct hth_frame *frame)
+static int ack_check(struct hth_session *s, const struct link *link, const struct hth_frame *frame)
 {
     const unsigned char *b = frame->body;
     const struct hth_epoch *e = s->epoch;
@@ -240,30 +244,31 @@ static int ack_is_right(
            (s->opts.no_fence || hth_get64(b + AT_STORE) == e->member[link->node].store);
 }
 
-static void on_ack(struct hth_session *s, struct link *link, const struct hth_frame *frame)
+static void handshake_on_ack(
+        struct hth_session *s, struct link *link, const struct hth_frame *frame)
 {
     unsigned char proof[HTH_MAC];
 
-    if (!ack_is_right(s, link, frame)) {
-        say_cut(s, link, HEARTH_EPROTO, "its answer to our hello is not what it should be");
+    if (!ack_check(s, link, frame)) {
+        handshake_cut(s, link, HEARTH_EPROTO, "its answer to our hello is not what it should be");
         return;
     }
     memcpy(link->transcript + HTH_HELLO_BODY, frame->body, HTH_HELLO_BODY);
-    if (!proves(s, link, "ack", frame->body + HTH_HELLO_BODY)) {
-        say_cut(s, link, HEARTH_EAUTH, "it does not prove the job key");
+    if (!proof_holds(s, link, "ack", frame->body + HTH_HELLO_BODY)) {
+        handshake_cut(s, link, HEARTH_EAUTH, "it does not prove the job key");
         return;
     }
     link->version = frame->body[AT_LOW];
-    prove(s, link, "auth", proof);
+    proof_make(s, link, "auth", proof);
     if (hth_link_send(s, link, HTH_MSG_AUTH, proof, sizeof(proof))) {
-        hth_link_drop(s, link, HEARTH_EPEER);
+        hth_peer_drop_link(s, link, HEARTH_EPEER);
         return;
     }
-    open_link(s, link, link->peer);
+    handshake_open(s, link, link->peer);
 }
 
-/* A text from afar, in letters only. */
-static void readable(char out[REFUSE_TEXT + 1], const unsigned char *text, size_t len)
+/* The peer's text; what is not printable ASCII becomes '?'. */
+static void refusal_readable(char out[REFUSE_TEXT + 1], const unsigned char *text, size_t len)
 {
     if (len > REFUSE_TEXT)
         len = REFUSE_TEXT;
@@ -272,7 +277,7 @@ static void readable(char out[REFUSE_TEXT + 1], const unsigned char *text, size_
     out[len] = '\0';
 }
 
-static void on_refuse(
+static void handshake_on_refuse(
         struct hth_session *s, struct link *link, const struct hth_frame *frame, int sealed)
 {
     char text[REFUSE_TEXT + 1] = "another job key there; give all nodes the same key file";
@@ -281,11 +286,11 @@ static void on_refuse(
 
     if (sealed && frame->body_len >= 4) {
         code = (int)hth_get32(frame->body);
-        readable(text, frame->body + 4, frame->body_len - 4);
+        refusal_readable(text, frame->body + 4, frame->body_len - 4);
     }
-    say_cut(s, link, code, text);
-    snprintf(peer->why, sizeof(peer->why), "%.150s", text);
-    /* A key refused in words that our key sealed was a damaged hello: try again. */
+    handshake_cut(s, link, code, text);
+    /* EAUTH under a mac of our own key: the acceptor has the same key, so our hello was damaged on
+     * its way. Dial again. */
     if ((code == HEARTH_EAUTH && !sealed) || code == HEARTH_EPROTO)
         hth_peer_refused(s, peer, code, text);
 }
@@ -296,16 +301,16 @@ void hth_handshake_message(struct hth_session *s, struct link *link, const struc
     int sealed;
 
     if (link->state == LINK_ACCEPTED) {
-        on_hello(s, link, frame, bytes, len);
+        handshake_on_hello(s, link, frame, bytes, len);
     } else if (link->state == LINK_ANSWERED) {
-        on_auth(s, link, frame, bytes, len);
+        handshake_on_auth(s, link, frame, bytes, len);
     } else if (link->state == LINK_GREETED) {
         sealed = hth_frame_check(bytes, len, s->opts.key);
         if (frame->type == HTH_MSG_REFUSE)
-            on_refuse(s, link, frame, sealed);
+            handshake_on_refuse(s, link, frame, sealed);
         else if (sealed)
-            on_ack(s, link, frame);
+            handshake_on_ack(s, link, frame);
         else
-            say_cut(s, link, HEARTH_EAUTH, "an answer that our job key did not seal");
+            handshake_cut(s, link, HEARTH_EAUTH, "an answer that our job key did not seal");
     }
 }

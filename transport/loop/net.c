@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nodes and what is on its way to them. Each node has a heap of events, by due time and then by
- * the order they were caused in; an array heap knows which node is first. An event that would
- * go to or come from a silent node is put aside until it speaks again.
+ * The net: its nodes, and which of them is next. Each node has a heap of events, by due time and
+ * then by the order they were caused in; an array heap of nodes knows whose first event is first.
  */
 #include "loop_parts.h"
 
@@ -19,7 +18,7 @@ static int place_before(const struct place *a, const struct place *b)
     return a->events->seq < b->events->seq;
 }
 
-static void swap(struct hth_loop_net *net, size_t i, size_t j)
+static void place_swap(struct hth_loop_net *net, size_t i, size_t j)
 {
     struct place *a = net->order[i], *b = net->order[j];
 
@@ -29,12 +28,12 @@ static void swap(struct hth_loop_net *net, size_t i, size_t j)
     a->at = j;
 }
 
-static void reorder(struct hth_loop_net *net, struct place *place)
+void hth_loop_reorder(struct hth_loop_net *net, struct place *place)
 {
     size_t i = place->at;
 
     while (i && place_before(net->order[i], net->order[(i - 1) / 2])) {
-        swap(net, i, (i - 1) / 2);
+        place_swap(net, i, (i - 1) / 2);
         i = (i - 1) / 2;
     }
     for (;;) {
@@ -44,7 +43,7 @@ static void reorder(struct hth_loop_net *net, struct place *place)
             child++;
         if (child >= net->count || !place_before(net->order[child], net->order[i]))
             return;
-        swap(net, i, child);
+        place_swap(net, i, child);
         i = child;
     }
 }
@@ -116,7 +115,7 @@ struct hth_transport *hth_loop_net_first(struct hth_loop_net *net)
 
 /* ---- events ---- */
 
-struct event *hth_loop_event(enum event_kind kind, size_t len)
+struct event *hth_loop_event_new(enum event_kind kind, size_t len)
 {
     struct event *e = calloc(1, sizeof(*e) + len);
 
@@ -127,105 +126,13 @@ struct event *hth_loop_event(enum event_kind kind, size_t len)
     return e;
 }
 
-static void event_free(struct event *e)
+void hth_loop_event_free(struct event *e)
 {
     if (e->pull && !e->pull->end)
         free(e->pull);
     else if (e->pull)
         e->pull->event = NULL;
     free(e);
-}
-
-static int is_held(const struct event *e)
-{
-    return e->from != e->to && (e->from->silent || e->to->silent);
-}
-
-static void hold(struct event *e)
-{
-    struct held *held = e->to->silent ? &e->to->held : &e->from->held;
-
-    e->held_next = NULL;
-    *held->end = e;
-    held->end = &e->held_next;
-}
-
-/* `e` is where it should be: at its node, if somebody is there. */
-static void place_event(struct hth_loop_net *net, struct event *e)
-{
-    if (e->to->silent && is_held(e)) {
-        hold(e);
-    } else if (e->to->loop) {
-        hth_due_push(&e->to->events, &e->due);
-        reorder(net, e->to);
-    } else {
-        if (e->kind == EVENT_ARRIVE)
-            hth_loop_refuse(net, e);
-        event_free(e);
-    }
-}
-
-void hth_loop_post(struct hth_loop_net *net, struct event *e, struct place *from, struct place *to,
-        uint64_t due_ms)
-{
-    e->from = from;
-    e->to = to;
-    e->due.ms = due_ms;
-    e->due.seq = ++net->seq;
-    place_event(net, e);
-}
-
-struct event *hth_loop_take(struct hth_loop_net *net, struct place *place, uint64_t last_seq)
-{
-    uint64_t now = hth_now_ms(&net->clock);
-    struct event *e;
-
-    while (place->events && place->events->ms <= now && place->events->seq <= last_seq) {
-        e = (struct event *)hth_due_pop(&place->events);
-        reorder(net, place);
-        if (!is_held(e))
-            return e;
-        hold(e);
-    }
-    return NULL;
-}
-
-void hth_loop_leave(struct hth_loop_net *net, struct place *place)
-{
-    struct hth_due *due;
-
-    place->loop = NULL;
-    while ((due = hth_due_pop(&place->events)))
-        place_event(net, (struct event *)due); /* nobody is there: refused or freed */
-    reorder(net, place);
-}
-
-void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent)
-{
-    struct place *place = hth_loop_place(net, node);
-    struct hth_due *all, *due;
-    struct event *e, *next;
-
-    if (!place || place->silent == !!silent)
-        return;
-    place->silent = !!silent;
-    if (silent) {
-        all = place->events;
-        place->events = NULL;
-        while ((due = hth_due_pop(&all)))
-            place_event(net, (struct event *)due);
-        reorder(net, place);
-        return;
-    }
-    e = place->held.first;
-    place->held = (struct held){ NULL, &place->held.first };
-    for (; e; e = next) {
-        next = e->held_next;
-        if (e->due.ms < hth_now_ms(&net->clock))
-            e->due.ms = hth_now_ms(&net->clock);
-        e->due.seq = ++net->seq;
-        place_event(net, e);
-    }
 }
 
 void hth_loop_net_close(struct hth_loop_net *net)
@@ -238,7 +145,7 @@ void hth_loop_net_close(struct hth_loop_net *net)
         net->places = place->next;
         for (struct event *e = place->held.first, *next; e; e = next) {
             next = e->held_next;
-            event_free(e);
+            hth_loop_event_free(e);
         }
         free(place);
     }

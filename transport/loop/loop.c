@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The network inside one process: connections and messages. Whatever will happen at a node is
- * an event in that node's heap (loop_net.c); progress() runs what is due. So one seed gives one
- * history, and a step costs the logarithm of what is under way.
+ * The transport: connections and messages. Whatever will happen at a node is an event in that
+ * node's heap; progress() runs what is due.
  *
  *   connect ──ARRIVE──> on_accept            drop ──DOWN──> on_down (own side: at once)
  *   on_up   <──UP─────                        send ──MESSAGE──> on_message
  *
- * Handles are looked up when the event comes: what is meant for an ended connection is nothing.
+ * Connections are looked up by id when the event comes: what was meant for one that has ended is lost.
  */
 #include "loop_parts.h"
 
@@ -17,140 +16,17 @@
 
 #define FLYING_MAX 256u /* messages of one side under way; more: HEARTH_EBUSY */
 
-static uint64_t now_of(const struct hth_loop_net *net)
-{
-    return hth_now_ms(&net->clock);
-}
-
-/* ---- one side of a connection ---- */
-
-struct end *hth_loop_end(const struct loop *loop, hth_conn conn)
-{
-    uint32_t slot = (uint32_t)conn;
-
-    if (!loop || slot >= loop->end_cap || !loop->ends[slot] || loop->ends[slot]->conn != conn)
-        return NULL;
-    return loop->ends[slot];
-}
-
-static void end_free(struct end *end)
-{
-    if (!end)
-        return;
-    free(end->down_own);
-    free(end->down_peer);
-    free(end->up);
-    free(end->writable);
-    free(end);
-}
-
-static int slot_find(struct loop *loop, uint32_t *out)
-{
-    struct end **ends;
-    uint32_t cap = loop->end_cap ? 2 * loop->end_cap : 8, i = 0;
-
-    while (i < loop->end_cap && loop->ends[i])
-        i++;
-    if (i == loop->end_cap) {
-        ends = realloc(loop->ends, cap * sizeof(struct end *));
-        if (!ends)
-            return HEARTH_ENOMEM;
-        memset(ends + loop->end_cap, 0, (cap - loop->end_cap) * sizeof(struct end *));
-        loop->ends = ends;
-        loop->end_cap = cap;
-    }
-    *out = i;
-    return HEARTH_OK;
-}
-
-static struct end *end_new(struct loop *loop, struct place *peer)
-{
-    struct end *end = calloc(1, sizeof(*end));
-    uint32_t slot;
-
-    if (!end)
-        return NULL;
-    end->down_own = hth_loop_event(EVENT_DOWN, 0);
-    end->down_peer = hth_loop_event(EVENT_DOWN, 0);
-    end->up = hth_loop_event(EVENT_UP, 0);
-    end->writable = hth_loop_event(EVENT_WRITABLE, 0);
-    if (!end->down_own || !end->down_peer || !end->up || !end->writable || slot_find(loop, &slot)) {
-        end_free(end);
-        return NULL;
-    }
-    end->conn = (uint64_t)++loop->net->generation << 32 | slot;
-    end->peer = peer;
-    loop->ends[slot] = end;
-    return end;
-}
-
-/* The end hears of the break at `due_ms`; `spare` is the event for it, used at most once. */
-static void post_down(struct loop *loop, struct end *end, struct event **spare, struct place *from,
-        int code, uint64_t due_ms)
-{
-    struct event *e = *spare;
-
-    if (!e)
-        return;
-    *spare = NULL;
-    e->conn = end->conn;
-    e->code = code;
-    hth_loop_post(loop->net, e, from, loop->place, due_ms);
-}
-
-static uint64_t after_sent(struct loop *loop, struct end *end, uint64_t delay_ms, int late)
-{
-    uint64_t due = now_of(loop->net) + loop->net->latency_ms + delay_ms;
-
-    if (late)
-        return due;
-    if (due < end->last_due)
-        due = end->last_due;
-    end->last_due = due;
-    return due;
-}
-
-/* Tell the other side, if there is one that believes to be connected with us. */
-static void break_peer(struct loop *loop, struct end *end)
-{
-    struct loop *other = end->peer->loop;
-    struct end *peer = hth_loop_end(other, end->peer_conn);
-
-    if (peer && peer->peer_conn == end->conn)
-        post_down(other, peer, &peer->down_peer, loop->place, HEARTH_EPEER,
-                after_sent(loop, end, 0, 0));
-}
-
-void hth_loop_break(struct loop *loop, struct end *end, int code)
-{
-    if (end->state == END_ENDING)
-        return;
-    end->state = END_ENDING;
-    break_peer(loop, end);
-    post_down(loop, end, &end->down_own, loop->place, code, now_of(loop->net));
-}
-
-void hth_loop_refuse(struct hth_loop_net *net, struct event *arrive)
-{
-    struct loop *dialler = arrive->from->loop;
-    struct end *end = hth_loop_end(dialler, arrive->other);
-
-    if (end)
-        post_down(dialler, end, &end->down_peer, arrive->to, HEARTH_EPEER,
-                arrive->due.ms + net->latency_ms);
-}
-
 /* ---- what happens when an event is due ---- */
 
-static void arrive(struct loop *loop, struct event *e)
+static void loop_arrive(struct loop *loop, struct event *e)
 {
     struct loop *dialler = e->from->loop;
-    struct end *far = hth_loop_end(dialler, e->other), *end;
+    struct end *far = hth_loop_end_find(dialler, e->other), *end;
     struct event *up;
 
     if (!far)
         return;
-    end = end_new(loop, e->from);
+    end = hth_loop_end_new(loop, e->from);
     if (!end) {
         hth_loop_refuse(loop->net, e);
         return;
@@ -162,12 +38,12 @@ static void arrive(struct loop *loop, struct event *e)
     if (up) { /* NULL: this is the second arrival of one dial */
         far->peer_conn = end->conn;
         up->conn = far->conn;
-        hth_loop_post(loop->net, up, loop->place, e->from, after_sent(loop, end, 0, 0));
+        hth_loop_post(loop->net, up, loop->place, e->from, hth_loop_sent_due_ms(loop, end, 0, 0));
     }
     loop->events.on_accept(loop->events.self, end->conn);
 }
 
-static void up(struct loop *loop, struct end *end)
+static void loop_up(struct loop *loop, struct end *end)
 {
     if (end->state != END_DIALLING)
         return;
@@ -175,9 +51,9 @@ static void up(struct loop *loop, struct end *end)
     loop->events.on_up(loop->events.self, end->conn);
 }
 
-static void landed(struct loop *loop, struct loop *sender, hth_conn conn)
+static void loop_landed(struct loop *loop, struct loop *sender, hth_conn conn)
 {
-    struct end *end = hth_loop_end(sender, conn);
+    struct end *end = hth_loop_end_find(sender, conn);
 
     if (!end)
         return;
@@ -185,11 +61,11 @@ static void landed(struct loop *loop, struct loop *sender, hth_conn conn)
     if (!end->blocked || end->flying > FLYING_MAX / 2 || !end->writable)
         return;
     end->writable->conn = conn;
-    hth_loop_post(loop->net, end->writable, sender->place, sender->place, now_of(loop->net));
+    hth_loop_post(loop->net, end->writable, sender->place, sender->place, hth_loop_now(loop->net));
     end->writable = NULL;
 }
 
-static void down(struct loop *loop, struct end *end, int code)
+static void loop_down(struct loop *loop, struct end *end, int code)
 {
     hth_conn conn = end->conn;
     char detail[64];
@@ -199,28 +75,27 @@ static void down(struct loop *loop, struct end *end, int code)
     snprintf(detail, sizeof(detail), "node %" PRIu32 " of the net: %s", end->peer->node,
             hearth_strerror(code));
     loop->events.on_down(loop->events.self, conn, code, detail);
-    loop->ends[(uint32_t)conn] = NULL;
-    end_free(end);
+    hth_loop_end_free(loop, end);
 }
 
 /* Runs one event; frees it unless its end keeps it for the next time. */
-static void run(struct loop *loop, struct event *e)
+static void loop_run(struct loop *loop, struct event *e)
 {
-    struct end *end = hth_loop_end(loop, e->conn);
+    struct end *end = hth_loop_end_find(loop, e->conn);
     int keep = 0;
 
     if (e->kind == EVENT_ARRIVE) {
-        arrive(loop, e);
+        loop_arrive(loop, e);
     } else if (e->kind == EVENT_PULL) {
         hth_loop_pull_due(loop, e);
     } else if (e->kind == EVENT_MESSAGE) {
-        landed(loop, e->from->loop, e->other);
+        loop_landed(loop, e->from->loop, e->other);
         if (end && end->state == END_UP)
             loop->events.on_message(loop->events.self, e->conn, e->bytes, e->len);
     } else if (end && e->kind == EVENT_UP) {
-        up(loop, end);
+        loop_up(loop, end);
     } else if (end && e->kind == EVENT_DOWN) {
-        down(loop, end, e->code);
+        loop_down(loop, end, e->code);
     } else if (end && e->kind == EVENT_WRITABLE) {
         end->writable = e;
         end->blocked = 0;
@@ -240,7 +115,7 @@ static int loop_progress(struct hth_transport *t)
     int done = atomic_exchange(&loop->woken, 0);
 
     while ((e = hth_loop_take(loop->net, loop->place, last))) {
-        run(loop, e);
+        loop_run(loop, e);
         done++;
     }
     return done;
@@ -279,20 +154,20 @@ static int loop_connect(struct hth_transport *t, const unsigned char *addr, uint
     if (loop->closing)
         return hth_fail(err, HEARTH_ESTATE, 0, "the transport is being closed");
     peer = hth_loop_place(net, hth_get32(addr));
-    end = peer ? end_new(loop, peer) : NULL;
+    end = peer ? hth_loop_end_new(loop, peer) : NULL;
     if (!end)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a connection");
     v = hth_loop_ask(net, HTH_LOOP_CONNECT, loop->place->node, peer->node, NULL, 0);
-    due = now_of(net) + net->latency_ms + v.delay_ms;
+    due = hth_loop_now(net) + net->latency_ms + v.delay_ms;
     *out_conn = end->conn;
     if (v.fault == HTH_LOOP_STALL)
         return HEARTH_OK;
     if (v.fault != HTH_LOOP_DROP)
-        e[0] = hth_loop_event(EVENT_ARRIVE, 0);
+        e[0] = hth_loop_event_new(EVENT_ARRIVE, 0);
     if (v.fault == HTH_LOOP_DUPLICATE)
-        e[1] = hth_loop_event(EVENT_ARRIVE, 0);
+        e[1] = hth_loop_event_new(EVENT_ARRIVE, 0);
     if (!e[0])
-        post_down(loop, end, &end->down_peer, peer, HEARTH_EPEER, due);
+        hth_loop_post_down(loop, end, &end->down_peer, peer, HEARTH_EPEER, due);
     for (int i = 0; i < 2; i++)
         if (e[i]) {
             e[i]->other = end->conn;
@@ -304,16 +179,16 @@ static int loop_connect(struct hth_transport *t, const unsigned char *addr, uint
 static void loop_drop(struct hth_transport *t, hth_conn conn)
 {
     struct loop *loop = (struct loop *)t;
-    struct end *end = hth_loop_end(loop, conn);
+    struct end *end = hth_loop_end_find(loop, conn);
 
     if (end)
         hth_loop_break(loop, end, HEARTH_ECANCELED);
 }
 
-static int post_message(struct loop *loop, struct end *end, const void *bytes, size_t len,
+static int loop_post_message(struct loop *loop, struct end *end, const void *bytes, size_t len,
         struct hth_loop_verdict v)
 {
-    struct event *e = hth_loop_event(EVENT_MESSAGE, len);
+    struct event *e = hth_loop_event_new(EVENT_MESSAGE, len);
 
     if (!e)
         return HEARTH_ENOMEM;
@@ -324,14 +199,15 @@ static int post_message(struct loop *loop, struct end *end, const void *bytes, s
     e->conn = end->peer_conn;
     e->other = end->conn;
     end->flying++;
-    hth_loop_post(loop->net, e, loop->place, end->peer, after_sent(loop, end, v.delay_ms, v.late));
+    hth_loop_post(loop->net, e, loop->place, end->peer,
+            hth_loop_sent_due_ms(loop, end, v.delay_ms, v.late));
     return HEARTH_OK;
 }
 
 static int loop_send(struct hth_transport *t, hth_conn conn, const void *bytes, size_t len)
 {
     struct loop *loop = (struct loop *)t;
-    struct end *end = hth_loop_end(loop, conn);
+    struct end *end = hth_loop_end_find(loop, conn);
     struct hth_loop_verdict v;
     int rc = HEARTH_OK;
 
@@ -345,9 +221,9 @@ static int loop_send(struct hth_transport *t, hth_conn conn, const void *bytes, 
     }
     v = hth_loop_ask(loop->net, HTH_LOOP_MESSAGE, loop->place->node, end->peer->node, bytes, len);
     if (v.fault != HTH_LOOP_DROP)
-        rc = post_message(loop, end, bytes, len, v);
+        rc = loop_post_message(loop, end, bytes, len, v);
     if (v.fault == HTH_LOOP_DUPLICATE && !rc)
-        rc = post_message(loop, end, bytes, len, v);
+        rc = loop_post_message(loop, end, bytes, len, v);
     return rc;
 }
 
@@ -358,7 +234,7 @@ static int loop_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms)
 
     *out_fd = -1;
     *out_due_ms = first ? first->ms : HTH_NEVER;
-    return !atomic_load(&loop->woken) && *out_due_ms > now_of(loop->net);
+    return !atomic_load(&loop->woken) && *out_due_ms > hth_loop_now(loop->net);
 }
 
 static void loop_wake(struct hth_transport *t)
@@ -374,8 +250,8 @@ static void loop_close(struct hth_transport *t)
     for (uint32_t i = 0; i < loop->end_cap; i++)
         if (loop->ends[i]) {
             if (loop->ends[i]->state != END_ENDING)
-                break_peer(loop, loop->ends[i]);
-            down(loop, loop->ends[i], HEARTH_ECANCELED);
+                hth_loop_break_peer(loop, loop->ends[i]);
+            loop_down(loop, loop->ends[i], HEARTH_ECANCELED);
         }
     hth_loop_leave(loop->net, loop->place);
     hth_loop_memory_free(loop);

@@ -1,24 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Two orders of things to come, first due first and, of one time, first pushed first:
- * a pairing heap that needs no memory of its own, and a table from a number to a pointer.
- */
-/* For this folder alone. */
-#ifndef TRANSPORT_QUEUE_H
-#define TRANSPORT_QUEUE_H
+/* A hash table from a number to a pointer. */
+#ifndef HEARTH_TRANSPORT_MAP_H
+#define HEARTH_TRANSPORT_MAP_H
 
 #include <stddef.h>
 #include <stdint.h>
-
-/* Embedded in what waits; in one heap at a time. */
-struct hth_due {
-    uint64_t ms;
-    uint64_t seq;
-    struct hth_due *child, *next;
-};
-
-void hth_due_push(struct hth_due **heap, struct hth_due *due);
-struct hth_due *hth_due_pop(struct hth_due **heap); /* NULL: empty */
 
 /* Keys are never 0; NULL is not stored. Zeroed is empty. */
 struct hth_map_place {
