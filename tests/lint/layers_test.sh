@@ -65,10 +65,10 @@ for folder in replication loader; do
     plant $folder/a.c '#include "../engine/driver.h"' engine/driver.h
 done
 plant replication/a.c '#include "loader/plan.h"' loader/plan.h
-plant engine/a.c '#include "client/a.h"' client/a.h
+plant engine/a.c '#include "client/link/a.h"' client/link/a.h
 plant engine/a.c '#include <jansson.h>' jansson.h
-plant client/a.c '#include "engine/engine.h"' engine/engine.h
-plant client/a.c '#include "transport/transport.h"' transport/transport.h
+plant client/link/a.c '#include "engine/engine.h"' engine/engine.h
+plant client/link/a.c '#include "transport/transport.h"' transport/transport.h
 plant cli/a.c '#include "loader/plan.h"' loader/plan.h
 plant examples/a.c '#include "core/base/fail.h"' core/base/fail.h
 plant include/hearth/hearth.h '#include "core/base/env.h"' core/base/env.h
