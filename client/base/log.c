@@ -4,19 +4,29 @@
  * whatever he has locked; a sink gets them afterwards, with nothing locked. Without a sink they
  * wait for hearth_log_poll(), the last 256 of them.
  */
-#include "client.h"
+#include "log.h"
 
+#include "member.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define LINES 256u
+#define TEXT  1000u
+
+struct hth_log_line {
+    uint32_t level;
+    char event[32];
+    char text[TEXT];
+};
 
 int hth_lines_init(struct hth_lines *lines, const struct hearth_opts *opts)
 {
     lines->sink = opts->log;
     lines->arg = opts->log_arg;
     lines->level = opts->log_level ? opts->log_level : HEARTH_LOG_INFO;
-    lines->line = calloc(HTH_LOG_LINES, sizeof(*lines->line));
+    lines->line = calloc(LINES, sizeof(*lines->line));
     pthread_mutex_init(&lines->lock, NULL);
     return lines->line ? HEARTH_OK : HEARTH_ENOMEM;
 }
@@ -29,17 +39,17 @@ void hth_lines_fini(struct hth_lines *lines)
 
 void hth_line_add(struct hth_lines *lines, uint32_t level, const char *event, const char *fmt, ...)
 {
-    struct hth_line *line;
+    struct hth_log_line *line;
     va_list ap;
 
     if (level > lines->level)
         return;
     pthread_mutex_lock(&lines->lock);
-    if (lines->count == HTH_LOG_LINES) {
-        lines->first = (lines->first + 1) % HTH_LOG_LINES;
+    if (lines->count == LINES) {
+        lines->first = (lines->first + 1) % LINES;
         lines->count--;
     }
-    line = &lines->line[(lines->first + lines->count++) % HTH_LOG_LINES];
+    line = &lines->line[(lines->first + lines->count++) % LINES];
     line->level = level;
     snprintf(line->event, sizeof(line->event), "%s", event);
     va_start(ap, fmt);
@@ -48,7 +58,7 @@ void hth_line_add(struct hth_lines *lines, uint32_t level, const char *event, co
     pthread_mutex_unlock(&lines->lock);
 }
 
-static int take(struct hth_lines *lines, struct hth_line *out)
+static int take(struct hth_lines *lines, struct hth_log_line *out)
 {
     int found;
 
@@ -56,7 +66,7 @@ static int take(struct hth_lines *lines, struct hth_line *out)
     found = lines->count > 0;
     if (found) {
         *out = lines->line[lines->first];
-        lines->first = (lines->first + 1) % HTH_LOG_LINES;
+        lines->first = (lines->first + 1) % LINES;
         lines->count--;
     }
     pthread_mutex_unlock(&lines->lock);
@@ -65,7 +75,7 @@ static int take(struct hth_lines *lines, struct hth_line *out)
 
 void hth_lines_drain(struct hth_lines *lines)
 {
-    struct hth_line line;
+    struct hth_log_line line;
 
     while (lines->sink && take(lines, &line))
         lines->sink(lines->arg, (enum hearth_log_level)line.level, line.event, line.text);
@@ -73,7 +83,7 @@ void hth_lines_drain(struct hth_lines *lines)
 
 int hearth_log_poll(struct hearth *h, uint32_t *out_level, char *text, size_t len)
 {
-    struct hth_line line;
+    struct hth_log_line line;
 
     if (hth_enter(h, NULL) || !text || !len || !take(&h->lines, &line))
         return 0;

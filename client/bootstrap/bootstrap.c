@@ -2,7 +2,7 @@
 /* What the bootstraps have in common: closing, numbers from the environment, lists of ranks. */
 #include "bootstrap.h"
 
-#include "client/base/client.h"
+#include "client/base/limits.h"
 
 #include <errno.h>
 #include <stdio.h>

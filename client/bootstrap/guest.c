@@ -5,7 +5,7 @@
  * same token and row, until its time is over. What is certain ends it at once: rank 0 says so, or
  * has a key where we have none.
  */
-#include "client/base/client.h"
+#include "client/base/clock.h"
 #include "tcp.h"
 
 #include <errno.h>

@@ -13,7 +13,7 @@
  * Nobody's bytes touch the table, and nobody's numbers are used, before the proof. One thread and one
  * epoll wait for all, so nobody who is slow keeps another.
  */
-#include "client/base/client.h"
+#include "client/base/clock.h"
 #include "tcp.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
  */
 #include "tcp.h"
 
-#include "client/base/client.h"
+#include "client/base/clock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -4,9 +4,13 @@
  * table, and each hands it to its node's engine, which makes the epoch of it. The table is kept:
  * an engine that was restarted since is given it again.
  */
-#include "client/base/client.h"
+#include "join.h"
 
+#include "client/base/memfd.h"
+#include "client/link/link.h"
+#include "client/slots/slots.h"
 #include "core/base/auth.h"
+#include "meet.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -4,7 +4,7 @@
  * so that no bootstrap, of ours or the caller's own, need be believed: a row without that proof ends
  * the joining by name. The job key itself is read, used and forgotten.
  */
-#include "client/base/client.h"
+#include "meet.h"
 
 #include "client/bootstrap/rendezvous.h"
 #include "core/base/auth.h"

@@ -6,8 +6,15 @@
  *     fork: the child closes the socket and is refused everything; the parent notices nothing
  *     off:  none of it; every call succeeds at level OFF and nothing is kept
  */
-#include "client/base/client.h"
+#include "join.h"
 
+#include "client/base/clock.h"
+#include "client/link/connect.h"
+#include "client/link/link.h"
+#include "client/opts/check.h"
+#include "client/opts/settings.h"
+#include "client/slots/copy.h"
+#include "client/slots/slots.h"
 #include "core/base/auth.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,8 +9,9 @@
  *        +- auto:       start hearthd, then try until the deadline. Two ranks may start one each:
  *                       the lock lets one in, the other's end is no error while somebody listens
  */
-#include "client/base/client.h"
+#include "connect.h"
 
+#include "client/base/clock.h"
 #include "core/store/store_tmpfs.h"
 
 #include <errno.h>

@@ -11,8 +11,10 @@
  * A connection that ends makes every call LOST; what may be asked twice is asked again of the
  * engine that comes back. Every wait has an end, given in milliseconds of the monotonic clock.
  */
-#include "client/base/client.h"
+#include "link.h"
 
+#include "client/base/clock.h"
+#include "connect.h"
 #include "core/local/packet.h"
 #include <errno.h>
 #include <poll.h>

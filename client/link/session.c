@@ -8,7 +8,10 @@
  * connection that is gone; following them tells the others. Saves that were handed over are known
  * by their save id, and their events may come under a token of the new engine's.
  */
-#include "client/base/client.h"
+#include "link.h"
+
+#include "client/join/join.h"
+#include "client/opts/settings.h"
 
 #include <errno.h>
 #include <stdio.h>

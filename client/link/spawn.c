@@ -12,8 +12,10 @@
  * As a thread it is a module opened for the first handle of a job in this process and stopped
  * with the last one.
  */
-#include "client/base/client.h"
+#include "connect.h"
 
+#include "client/base/clock.h"
+#include "client/base/memfd.h"
 #include "core/local/engine_module.h"
 #include <dlfcn.h>
 #include <errno.h>

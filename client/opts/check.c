@@ -3,8 +3,9 @@
  * The caller's options, checked and copied. Each wrong value is one sentence that names the
  * option, says what it is and what it may be; numbers are checked from one table.
  */
-#include "client/base/client.h"
+#include "check.h"
 
+#include "client/base/limits.h"
 #include "core/base/auth.h"
 #include "core/base/opts.h"
 #include <errno.h>

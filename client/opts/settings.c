@@ -7,9 +7,10 @@
  *
  * The key is compared by a proof: a code that only its owner can make, of a number that we draw.
  */
-#include "client/base/client.h"
+#include "settings.h"
 
 #include "core/base/auth.h"
+#include "core/base/network.h"
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>

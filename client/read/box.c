@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Boxes in a tensor: where two meet, and what is left of one when others were cut out. */
-#include "client/base/client.h"
+#include "box.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,9 +9,14 @@
  *
  * While run k is copied run k + 1 travels.
  */
-#include "client/base/client.h"
+#include "box.h"
 
+#include "client/base/args.h"
+#include "client/base/text.h"
 #include "core/format/manifest.h"
+#include "index.h"
+#include "part.h"
+#include "source.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,11 +8,13 @@
  *     MLF_TENS           tensors, then what is left as one byte string
  *     TORCH___, no block one byte string
  */
-#include "client/base/client.h"
+#include "foreign.h"
 
+#include "client/slots/slots.h"
 #include "core/base/map.h"
 #include "core/foreign/foreign.h"
 #include "core/foreign/items.h"
+#include "source.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,9 +7,13 @@
  *
  * The tables that entries point into stay until the checkpoint is closed.
  */
-#include "client/base/client.h"
+#include "index.h"
 
+#include "client/base/item_key.h"
+#include "client/base/text.h"
 #include "core/format/manifest.h"
+#include "source.h"
+#include "tables.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,7 +9,10 @@
  * All pieces are laid out twice: first to see that they are there, and then, if they are, to write
  * them. Local copies are only noted, and run together at the end by several threads.
  */
-#include "client/base/client.h"
+#include "index.h"
+
+#include "client/slots/layout.h"
+#include "part.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,9 @@
  *
  *     [ box ] -> covers little of a long range? -> [ lower half ] [ upper half ] -> ...
  */
-#include "client/base/client.h"
+#include "part.h"
+
+#include "source.h"
 
 #include <stdlib.h>
 #include <string.h>

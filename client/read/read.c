@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading item by item: find, view, box, bytes, common objects, descriptors. */
-#include "client/base/client.h"
+#include "box.h"
 
+#include "client/base/args.h"
+#include "client/slots/slots.h"
 #include "core/base/auth.h"
+#include "core/base/opts.h"
 #include "core/format/manifest.h"
+#include "index.h"
+#include "part.h"
+#include "source.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

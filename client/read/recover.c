@@ -4,10 +4,15 @@
  * manifest. Nothing is read yet; items and bytes come when they are asked for. A save of this
  * epoch is opened in the same way, but that this node's engine alone says which.
  */
-#include "client/base/client.h"
+#include "index.h"
 
+#include "client/base/args.h"
+#include "client/base/limits.h"
+#include "client/base/text.h"
+#include "client/join/join.h"
 #include "core/base/opts.h"
 #include "core/format/manifest.h"
+#include "source.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,12 +8,14 @@
  *                against the table. The last ones fetched are kept, so that a box read row by row
  *                moves each chunk once
  */
-#include "client/base/client.h"
+#include "source.h"
 
+#include "client/slots/slots.h"
 #include "core/base/auth.h"
 #include "core/base/crc.h"
 #include "core/base/map.h"
 #include "core/format/manifest.h"
+#include "foreign.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,9 +9,11 @@
  * Nothing is given up here. An object with which something goes wrong is left as it was: who lists
  * it opens it by itself, once more, and says what is the matter.
  */
-#include "client/base/client.h"
+#include "tables.h"
 
+#include "client/slots/slots.h"
 #include "core/format/manifest.h"
+#include "source.h"
 #include <stdlib.h>
 #include <unistd.h>
 

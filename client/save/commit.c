@@ -7,6 +7,7 @@
  */
 #include "save.h"
 
+#include "client/base/args.h"
 #include <string.h>
 
 /* The records go where the table will be. */

@@ -5,26 +5,15 @@
  *
  *     WRITTEN -> SEALED -> COPIED -> COMPLETE -> PROTECTED       a code in between: it failed
  */
-#include "save.h"
+#include "handle.h"
 
+#include "client/base/clock.h"
+#include "client/base/limits.h"
+#include "client/base/text.h"
+#include "core/base/opts.h"
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-
-const char *hth_level_name(uint32_t level)
-{
-    static const struct {
-        uint32_t level;
-        const char *name;
-    } names[] = { { HEARTH_DURABLE, "DURABLE" }, { HEARTH_PROTECTED, "PROTECTED" },
-        { HEARTH_COMPLETE, "COMPLETE" }, { HEARTH_COPIED, "COPIED" }, { HEARTH_SEALED, "SEALED" },
-        { HEARTH_WRITTEN, "WRITTEN" }, { HEARTH_OFF, "OFF" } };
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (level >= names[i].level)
-            return names[i].name;
-    return "BEGUN";
-}
 
 struct hearth_handle *hth_handle_open(struct hearth *h)
 {

@@ -2,6 +2,7 @@
 /* What else a writer may ask of a save: where things lie, and small objects for every node. */
 #include "save.h"
 
+#include "client/base/memfd.h"
 #include "core/format/manifest.h"
 #include <stdlib.h>
 #include <string.h>

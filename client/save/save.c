@@ -13,6 +13,9 @@
  */
 #include "save.h"
 
+#include "client/base/args.h"
+#include "client/slots/copy.h"
+#include "client/slots/layout.h"
 #include "core/base/opts.h"
 #include <stdio.h>
 #include <stdlib.h>

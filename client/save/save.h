@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A save being written: one object open, those before it finished, their slots ours until commit. */
 /* For this folder alone. */
-#ifndef CLIENT_SAVE_H
-#define CLIENT_SAVE_H
+#ifndef HEARTH_CLIENT_SAVE_H
+#define HEARTH_CLIENT_SAVE_H
 
-#include "client/base/client.h"
+#include "client/base/limits.h"
+#include "client/slots/slots.h"
+#include "handle.h"
 
 struct hth_written {
     struct hth_slot_map *slot; /* NULL: kill switch, or sealed */
@@ -75,9 +77,6 @@ void hth_save_dispose(struct hearth_save *s);
 int hth_seen_take(
         struct hearth_save *s, const struct hth_written *before, struct hearth_error *err);
 void hth_seen_fini(struct hth_seen *seen);
-
-struct hearth_handle *hth_handle_open(struct hearth *h);
-void hth_handle_took(struct hearth_handle *handle); /* the engine took over one more object */
 
 int hth_commons_send(struct hearth_save *s, struct hearth_error *err);
 void hth_commons_drop(struct hearth_save *s);

@@ -10,6 +10,7 @@
  */
 #include "save.h"
 
+#include "client/base/item_key.h"
 #include <stdlib.h>
 #include <string.h>
 

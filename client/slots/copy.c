@@ -10,9 +10,11 @@
  * between. All but small pieces are written past the caches: nobody here reads them again, and many
  * of middling size are more than the caches hold, as one large piece is.
  */
-#include "client/base/client.h"
+#include "copy.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef __SSE2__

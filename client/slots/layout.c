@@ -5,7 +5,10 @@
  *     data   | u32 length, pickle | payload |   next item...      no padding
  *     table  | record: place, dtype, box in the global tensor, key |
  */
-#include "client/base/client.h"
+#include "layout.h"
+
+#include "client/base/args.h"
+#include "client/base/limits.h"
 
 #include <string.h>
 

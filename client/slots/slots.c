@@ -4,7 +4,7 @@
  * its pages and their entries in our tables are there when it is lent again. It is recognised by
  * its inode, which a recycled slot keeps and a restarted engine does not change.
  */
-#include "client/base/client.h"
+#include "slots.h"
 
 #include "core/base/map.h"
 #include <errno.h>

@@ -5,7 +5,7 @@
  * sides becomes the unit that is moved. What is left is walked in C order with an odometer, from
  * any element on, so that several threads can share one copy.
  */
-#include "client/base/client.h"
+#include "strided.h"
 
 #include <string.h>
 

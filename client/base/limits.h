@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The most that a caller may ask for. */
+#ifndef HEARTH_CLIENT_LIMITS_H
+#define HEARTH_CLIENT_LIMITS_H
+
+#define HTH_KEY_MAX      1024u     /* bytes of an item's key */
+#define HTH_OBJECTS_MAX  64u       /* objects of one rank in one save */
+#define HTH_DEADLINE_MAX 86400000u /* a day; there is no "for ever" */
+
+#endif
