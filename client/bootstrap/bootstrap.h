@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the bootstraps. */
 /* For this folder alone. */
-#ifndef CLIENT_BOOTSTRAP_H
-#define CLIENT_BOOTSTRAP_H
+#ifndef HEARTH_CLIENT_BOOTSTRAP_H
+#define HEARTH_CLIENT_BOOTSTRAP_H
 
 #include "core/base/fail.h"
 #include <hearth/bootstrap.h>

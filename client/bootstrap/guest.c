@@ -5,9 +5,10 @@
  * same token and row, until its time is over. What is certain ends it at once: rank 0 says so, or
  * has a key where we have none.
  */
-#include "client/base/clock.h"
-#include "tcp.h"
+#include "guest.h"
 
+#include "client/base/clock.h"
+#include "place.h"
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>

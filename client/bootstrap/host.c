@@ -13,9 +13,10 @@
  * Nobody's bytes touch the table, and nobody's numbers are used, before the proof. One thread and one
  * epoll wait for all, so nobody who is slow keeps another.
  */
-#include "client/base/clock.h"
-#include "tcp.h"
+#include "host.h"
 
+#include "client/base/clock.h"
+#include "place.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
