@@ -9,43 +9,33 @@
 #ifndef HEARTH_CLIENT_MEMBER_H
 #define HEARTH_CLIENT_MEMBER_H
 
-#include "core/base/auth.h"
 #include "core/local/local.h"
 #include "log.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
+struct hth_crew;
+struct hth_joining;
+struct hth_link;
+struct hth_slot_map;
+
 struct hearth {
-    struct hearth *next; /* of all in this process, for fork */
-    atomic_int forked;
     struct hearth_opts opts;  /* strings: own copies, NULL where unset */
     struct hearth_opts wants; /* the same, but times 0 where unset; strings: of opts */
     char *records;            /* <root>/<job>/.hearth */
+    atomic_int forked;        /* this process is a child of the one that opened it */
     struct hth_lines lines;
     struct hth_crew *crew;
-    struct hth_spawned *inside;
 
     pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int fd; /* -1: no connection */
-    int reading, connecting;
-    uint64_t incarnation; /* connections so far */
-    uint64_t requests, numbers;
-    struct hth_call *calls;
-    struct hearth_handle *handles;
-    struct hth_slot_map *slots;
-    struct hth_lease *leases;
+    /* What the engine said. Written by client/link and client/join. */
     struct hth_local_attached attached;
-    struct hth_local_opts joined; /* in effect at the engine */
-    unsigned char *packet;        /* [HTH_LOCAL_MAX] the reader's */
-
-    int table_fd; /* what the ranks gathered, to join again; -1: none */
+    struct hth_local_opts joined; /* in effect there */
     uint64_t epoch, nonce;
-    int recovered; /* in this epoch */
-    int asked;     /* hearth_recover() was called: the next one begins a new epoch */
-    int rounds;    /* gathers so far */
-    int keyed;
-    unsigned char key[HTH_KEY]; /* of the job's, for the rendezvous alone */
+    /* Each folder's own. */
+    struct hth_link *link;
+    struct hth_slot_map *slots;
+    struct hth_joining *joining;
 };
 
 /* Every public call begins with this: 0, HEARTH_EINVAL for NULL, HEARTH_EFORK. */

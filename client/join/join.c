@@ -8,8 +8,10 @@
 
 #include "client/base/memfd.h"
 #include "client/link/link.h"
+#include "client/opts/told.h"
 #include "client/slots/slots.h"
 #include "core/base/auth.h"
+#include "joining.h"
 #include "meet.h"
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +65,7 @@ static void mine(struct hearth *h, unsigned char out[HTH_GATHER])
         g.domain[i] = domain_hash(h->opts.domains[i]);
     for (size_t i = 0; i < h->opts.object_count; i++)
         g.shard_bytes += hth_file_bytes(h->opts.object_bytes[i]);
-    if (h->rounds) { /* what attach said is of the round before */
+    if (h->joining->rounds) { /* what attach said is of the round before */
         g.wall_ms = wall_ms();
         hth_random_bytes(&g.random, sizeof(g.random));
         seen = hth_epoch_seen(h->epoch, h->nonce, &g.random);
@@ -73,81 +75,84 @@ static void mine(struct hearth *h, unsigned char out[HTH_GATHER])
     hth_gather_encode(&g, out);
 }
 
-void hth_join_fill(const struct hearth *h, struct hth_local_join *m)
+int hth_joining_open(struct hearth *h)
 {
-    const struct hearth_opts *o = &h->opts;
-
-    *m = (struct hth_local_join){ .opts = { .copies = o->copies,
-                                          .min_copies = o->min_copies,
-                                          .keep = o->keep,
-                                          .allow_degraded = o->allow_degraded,
-                                          .recover_ms = o->recover_ms,
-                                          .save_ms = o->save_ms,
-                                          .heartbeat_ms = o->heartbeat_ms,
-                                          .dead_ms = o->dead_ms,
-                                          .stall_ms = o->stall_ms,
-                                          .linger_s = o->linger_s,
-                                          .inflight_mib = o->inflight_mib,
-                                          .lease_bytes = o->lease_bytes,
-                                          .spare_bytes = o->spare_bytes },
-        .world = o->world,
-        .rank = o->rank,
-        .object_count = (uint32_t)o->object_count };
-    for (size_t i = 0; i < o->object_count; i++)
-        m->object_bytes[i] = o->object_bytes[i];
+    h->joining = calloc(1, sizeof(*h->joining));
+    return h->joining ? HEARTH_OK : HEARTH_ENOMEM;
 }
 
-static int tell_engine(struct hearth *h, int table_fd, struct hearth_error *err)
+void hth_joining_close(struct hearth *h)
+{
+    if (h->joining)
+        hth_wipe(h->joining, sizeof(*h->joining));
+    free(h->joining);
+}
+
+void hth_set_recovered(struct hearth *h, int recovered)
+{
+    pthread_mutex_lock(&h->lock);
+    h->joining->recovered = recovered;
+    pthread_mutex_unlock(&h->lock);
+}
+
+int hth_has_recovered(struct hearth *h)
+{
+    int recovered;
+
+    pthread_mutex_lock(&h->lock);
+    recovered = h->joining->recovered;
+    pthread_mutex_unlock(&h->lock);
+    return recovered;
+}
+
+static int tell_engine(
+        struct hearth *h, int table_fd, struct hth_local_joined *out, struct hearth_error *err)
 {
     struct hth_local_join m;
-    struct hth_local_joined a;
     struct hth_ask ask = { .msg = &m,
         .len = sizeof(m),
         .type = HTH_LOCAL_JOIN,
         .want = HTH_LOCAL_JOINED,
         .fd = table_fd,
         .again = 1,
-        .answer = &a,
-        .answer_len = sizeof(a),
+        .answer = out,
+        .answer_len = sizeof(*out),
         .wait_ms = h->opts.open_ms,
         .what = "join the epoch" };
-    int rc;
 
-    hth_join_fill(h, &m);
-    if ((rc = hth_ask(h, &ask, err)))
-        return rc;
-    pthread_mutex_lock(&h->lock);
-    h->epoch = a.epoch;
-    h->nonce = a.nonce;
-    h->joined = a.opts;
-    h->recovered = 0;
-    pthread_mutex_unlock(&h->lock);
-    return HEARTH_OK;
+    hth_opts_told(&h->opts, &m);
+    return hth_ask(h, &ask, err);
 }
 
 int hth_join(struct hearth *h, struct hearth_error *err)
 {
     size_t len = (size_t)h->opts.world * HTH_GATHER;
     unsigned char own[HTH_GATHER], *table = malloc(len);
+    struct hth_local_joined a;
     int rc, fd;
 
     if (!table)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a table of %zu bytes", len);
     mine(h, own);
-    h->rounds++;
+    h->joining->rounds++;
     rc = hth_meet(h, own, table, err);
     fd = rc ? -1 : hth_memfd("hearth-table", table, len);
     free(table);
     if (!rc && fd < 0)
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a table of %zu bytes", len);
-    if (!rc && (rc = tell_engine(h, fd, err)))
+    if (!rc && (rc = tell_engine(h, fd, &a, err)))
         close(fd);
     if (!rc) {
-        pthread_mutex_lock(&h->lock);
-        if (h->table_fd >= 0)
-            close(h->table_fd);
-        h->table_fd = fd;
-        pthread_mutex_unlock(&h->lock);
+        hth_link_joined(h, &a, fd);
+        hth_set_recovered(h, 0);
     }
     return rc;
+}
+
+int hth_join_to_recover(struct hearth *h, struct hearth_error *err)
+{
+    int again = h->joining->asked;
+
+    h->joining->asked = 1;
+    return again ? hth_join(h, err) : HEARTH_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "client/bootstrap/rendezvous.h"
 #include "core/base/auth.h"
+#include "joining.h"
 #include <string.h>
 
 static int meeting_key(struct hearth *h, struct hearth_error *err)
@@ -15,13 +16,13 @@ static int meeting_key(struct hearth *h, struct hearth_error *err)
     struct hth_key key;
     int rc;
 
-    if (!h->opts.key_file || h->keyed)
+    if (!h->opts.key_file || h->joining->keyed)
         return HEARTH_OK;
     if ((rc = hth_key_open(h->opts.key_file, &key, err)))
         return rc;
-    hth_subkey(h->key, key.bytes, HTH_GATHER_PURPOSE);
+    hth_subkey(h->joining->key, key.bytes, HTH_GATHER_PURPOSE);
     hth_key_close(&key);
-    h->keyed = 1;
+    h->joining->keyed = 1;
     return HEARTH_OK;
 }
 
@@ -34,7 +35,7 @@ int hth_meet(struct hearth *h, unsigned char own[HTH_GATHER], unsigned char *tab
 
     if ((rc = meeting_key(h, err)))
         return rc;
-    key = h->keyed ? h->key : NULL;
+    key = h->joining->keyed ? h->joining->key : NULL;
     if (key)
         hth_gather_prove(own, key);
     if (!b) {

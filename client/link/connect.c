@@ -13,6 +13,8 @@
 
 #include "client/base/clock.h"
 #include "core/store/store_tmpfs.h"
+#include "inside.h"
+#include "spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,6 @@
 #define HEARTH_CLIENT_LINK_H
 
 #include "client/base/member.h"
-#include <sys/types.h>
 
 #define HTH_REQUEST_MS 30000u
 
@@ -39,38 +38,21 @@ struct hth_ask {
     const char *what; /* "begin step 40", for sentences */
 };
 
-struct hearth_handle {
-    struct hearth *h;
-    struct hearth_handle *next; /* h->handles */
-    uint64_t token;
-    uint64_t incarnation; /* of the connection that token belongs to */
-    int committed;
-    int copied;       /* COPIED was heard, which may be before or after COMPLETE */
-    uint32_t objects; /* that the engine took over: sealed and common ones */
-    struct hth_save_id save;
-    struct hearth_status status;
-};
+int hth_link_open(struct hearth *h); /* without a connection; HEARTH_ENOMEM */
+void hth_link_close(struct hearth *h);
 
-struct hth_lease {          /* an object that stays as it is; taken again from a restarted engine */
-    struct hth_lease *next; /* h->leases */
-    struct hth_save_id save;
-    uint64_t object;
-    uint64_t id, number; /* the engine's, and ours */
-    dev_t dev;
-    ino_t ino;
-};
-
-/* With h->lock held: one round of waiting until something came or `until` passed. */
-int hth_pump_locked(struct hearth *h, uint64_t until);
 /* With h->lock held: a connection there is, made anew if it was lost. */
 int hth_connected_locked(struct hearth *h, uint64_t until, struct hearth_error *err);
-void hth_event_locked(struct hearth *h, const struct hth_local_event *event, size_t len);
-/* With h->lock held, on a connection nobody else uses yet: attach, and take up what was ours. */
-int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_error *err);
-int hth_restore_locked(struct hearth *h, int fd, uint64_t until, struct hearth_error *err);
-/* One request on that connection; events that come meanwhile are heard. */
-int hth_exchange_locked(
-        struct hearth *h, int fd, struct hth_ask *ask, uint64_t until, struct hearth_error *err);
+/* With h->lock held: one round of waiting until something came or `until` passed. */
+int hth_pump_locked(struct hearth *h, uint64_t until);
+/* With h->lock held: take what came, without waiting. */
+void hth_hear_locked(struct hearth *h);
+/* With h->lock held: which connection it is, counted from 1. */
+uint64_t hth_incarnation_locked(const struct hearth *h);
+int hth_is_connected(const struct hearth *h);
+
+/* The engine made this epoch of what the ranks gathered. table_fd is kept, to join again with. */
+void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int table_fd);
 
 int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err);
 /* To ask for bytes of a save or an object; `what`, and a longer wait_ms, are the caller's to set. */

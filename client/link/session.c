@@ -8,11 +8,14 @@
  * connection that is gone; following them tells the others. Saves that were handed over are known
  * by their save id, and their events may come under a token of the new engine's.
  */
-#include "link.h"
+#include "session.h"
 
-#include "client/join/join.h"
 #include "client/opts/settings.h"
-
+#include "client/opts/told.h"
+#include "events.h"
+#include "leases.h"
+#include "link_parts.h"
+#include "wire.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,8 +23,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define FOLLOWED (UINT64_C(1) << 63) /* tokens of ours, apart from the engine's */
 
 int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_error *err)
 {
@@ -72,7 +73,7 @@ static int join_again(struct hearth *h, int fd, uint64_t until, struct hearth_er
         .len = sizeof(m),
         .type = HTH_LOCAL_JOIN,
         .want = HTH_LOCAL_JOINED,
-        .fd = h->table_fd,
+        .fd = h->link->table_fd,
         .answer = &a,
         .answer_len = sizeof(a),
         .what = "join again after the engine's restart" };
@@ -80,10 +81,10 @@ static int join_again(struct hearth *h, int fd, uint64_t until, struct hearth_er
 
     if (h->attached.epoch == h->epoch && h->attached.nonce == h->nonce)
         return HEARTH_OK;
-    if (h->table_fd < 0)
+    if (h->link->table_fd < 0)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "this node's engine is in another epoch now: close and open again");
-    hth_join_fill(h, &m);
+    hth_opts_told(&h->opts, &m);
     if ((rc = hth_exchange_locked(h, fd, &ask, until, err)))
         return rc;
     if (a.epoch != h->epoch || a.nonce != h->nonce)
@@ -107,7 +108,7 @@ static int follow(struct hearth *h, int fd, struct hearth_handle *handle, uint64
         .len = sizeof(m),
         .type = HTH_LOCAL_FOLLOW,
         .want = HTH_LOCAL_EVENT,
-        .token = FOLLOWED | ++h->numbers,
+        .token = HTH_FOLLOWED | ++h->link->numbers,
         .fd = -1,
         .answer = &e,
         .answer_len = sizeof(e),
@@ -115,7 +116,7 @@ static int follow(struct hearth *h, int fd, struct hearth_handle *handle, uint64
     int rc;
 
     handle->token = ask.token;
-    handle->incarnation = h->incarnation;
+    handle->incarnation = h->link->incarnation;
     rc = hth_exchange_locked(h, fd, &ask, until, &err);
     if (rc == HEARTH_EENGINE)
         return rc;
@@ -174,12 +175,12 @@ int hth_restore_locked(struct hearth *h, int fd, uint64_t until, struct hearth_e
 
     if ((rc = join_again(h, fd, until, err)))
         return rc;
-    for (struct hearth_handle *s = h->handles; s; s = s->next) {
+    for (struct hearth_handle *s = h->link->handles; s; s = s->next) {
         if (s->save.epoch && !s->status.code && s->status.level < HEARTH_PROTECTED &&
                 follow(h, fd, s, until))
             return went_again(err);
     }
-    for (struct hth_lease *lease = h->leases; lease; lease = lease->next)
+    for (struct hth_lease *lease = h->link->leases; lease; lease = lease->next)
         if (lease_again(h, fd, lease, until))
             return went_again(err);
     hth_line_add(&h->lines, HEARTH_LOG_WARN, "engine-back",
@@ -187,48 +188,14 @@ int hth_restore_locked(struct hearth *h, int fd, uint64_t until, struct hearth_e
     return HEARTH_OK;
 }
 
-static void take_event(struct hearth_handle *s, const struct hth_local_event *e)
+void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int table_fd)
 {
-    struct hearth_status *st = &s->status;
-
-    s->copied |= e->level == HEARTH_COPIED || e->level >= HEARTH_PROTECTED;
-    if (e->level > st->level)
-        st->level = e->level;
-    st->degraded = e->degraded;
-    if (e->code < 0)
-        st->code = e->code;
-    if (e->save.epoch) {
-        s->save = hth_local_save_to(e->save);
-        st->step = s->save.step;
-        st->attempt = s->save.attempt;
-    }
-    if (e->bytes)
-        st->bytes = e->bytes;
-    if (e->copied > st->copied)
-        st->copied = e->copied;
-    memcpy(st->text, e->text, sizeof(st->text));
-    st->text[sizeof(st->text) - 1] = '\0';
-}
-
-void hth_event_locked(struct hearth *h, const struct hth_local_event *event, size_t len)
-{
-    struct hth_local_event e;
-
-    if (len < sizeof(e))
-        return;
-    memcpy(&e, event, sizeof(e));
-    e.text[sizeof(e.text) - 1] = '\0';
-    if (!e.head.token) { /* a line of the engine's log */
-        hth_line_add(&h->lines, e.level, "engine", "%s", e.text);
-        return;
-    }
-    for (struct hearth_handle *s = h->handles; s; s = s->next) {
-        int followed = s->incarnation == h->incarnation && (s->token & FOLLOWED) &&
-                       !hth_save_cmp(s->save, hth_local_save_to(e.save));
-
-        if ((s->token == e.head.token && s->incarnation == h->incarnation) || followed) {
-            s->token = e.head.token;
-            take_event(s, &e);
-        }
-    }
+    pthread_mutex_lock(&h->lock);
+    h->epoch = a->epoch;
+    h->nonce = a->nonce;
+    h->joined = a->opts;
+    if (h->link->table_fd >= 0)
+        close(h->link->table_fd);
+    h->link->table_fd = table_fd;
+    pthread_mutex_unlock(&h->lock);
 }

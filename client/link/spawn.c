@@ -1,118 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An engine of our own.
- *
- * As a process it must not be the trainer's child: a trainer that waits for "any child" would
- * find it, and a launcher that ends a process group would end it. So a shell in a session of its
- * own starts it in the background, tells its pid through a pipe and is gone; the pid's descriptor
- * says whether it lives, and what it prints goes to a memfd, for a sentence if it ends at once.
+ * An engine of our own, as a process. It must not be the trainer's child: a trainer that waits for
+ * "any child" would find it, and a launcher that ends a process group would end it. So a shell in a
+ * session of its own starts it in the background, tells its pid through a pipe and is gone; the pid's
+ * descriptor says whether it lives, and what it prints goes to a memfd, for a sentence if it ends at
+ * once.
  *
  *     rank --posix_spawn, setsid--> sh --&--> hearthd (orphan)       pid ->| pipe |-> rank
- *
- * As a thread it is a module opened for the first handle of a job in this process and stopped
- * with the last one.
  */
-#include "connect.h"
+#include "spawn.h"
 
 #include "client/base/clock.h"
 #include "client/base/memfd.h"
-#include "core/local/engine_module.h"
-#include <dlfcn.h>
+#include "command.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#ifndef HEARTH_MODULE_DIR
-#define HEARTH_MODULE_DIR "/usr/lib/hearth"
-#endif
-
 extern char **environ;
-
-static void arg(struct hth_args *a, const char *name, const char *value)
-{
-    if (!value)
-        return;
-    a->argv[a->argc++] = name;
-    a->argv[a->argc++] = value;
-}
-
-void hth_args_make(struct hth_args *a, const struct hearth *h, const char *program)
-{
-    const struct hearth_opts *o = &h->opts;
-
-    *a = (struct hth_args){ .argc = 0 };
-    a->argv[a->argc++] = program;
-    arg(a, "--root", o->root);
-    arg(a, "--job", o->job);
-    arg(a, "--node", o->node);
-    arg(a, "--transport", o->transport);
-    arg(a, "--provider", o->provider);
-    arg(a, "--bind", o->bind);
-    arg(a, "--device", o->device);
-    arg(a, "--key-file", o->key_file);
-    arg(a, "--stop-point", o->stop_point);
-    snprintf(a->port, sizeof(a->port), "%u", o->port);
-    arg(a, "--port", o->port ? a->port : NULL);
-    snprintf(a->linger, sizeof(a->linger), "%u", o->linger_s);
-    arg(a, "--linger", o->linger_s ? a->linger : NULL);
-    arg(a, "--network", o->network == HEARTH_NETWORK_TRUSTED ? "trusted" : NULL);
-    if (o->any_root)
-        a->argv[a->argc++] = "--any-root";
-}
-
-int hth_own_dir(char *out, size_t len)
-{
-    Dl_info info;
-    char path[PATH_MAX];
-    char *slash;
-
-    if (!dladdr((const void *)(uintptr_t)&hth_own_dir, &info) || !info.dli_fname ||
-            !realpath(info.dli_fname, path)) {
-        ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-
-        if (n <= 0)
-            return HEARTH_ENOENT;
-        path[n] = '\0';
-    }
-    slash = strrchr(path, '/');
-    if (!slash)
-        return HEARTH_ENOENT;
-    *slash = '\0';
-    return snprintf(out, len, "%s", path) < (int)len ? HEARTH_OK : HEARTH_ENOENT;
-}
-
-/* hearthd: as told, beside us, in ../bin, or by the shell's PATH. */
-static int find_program(const struct hearth *h, char *out, size_t len, struct hearth_error *err)
-{
-    static const char *const places[] = { "%s/hearthd", "%s/../bin/hearthd", "%s/bin/hearthd" };
-    char dir[PATH_MAX];
-
-    if (h->opts.engine) {
-        if (access(h->opts.engine, X_OK) != 0)
-            return hth_fail(err, HEARTH_EENGINE, errno,
-                    "engine '%s' cannot be run: %s: name the hearthd program", h->opts.engine,
-                    strerror(errno));
-        snprintf(out, len, "%s", h->opts.engine);
-        return HEARTH_OK;
-    }
-    for (size_t i = 0; i < 3 && !hth_own_dir(dir, sizeof(dir)); i++) {
-        const char *rest = places[i] + 2;
-
-        if (snprintf(out, len, "%s%s", dir, rest) < (int)len && access(out, X_OK) == 0)
-            return HEARTH_OK;
-    }
-    snprintf(out, len, "hearthd");
-    return HEARTH_OK;
-}
 
 static int start_shell(char *const argv[], int out, int words, pid_t *pid)
 {
@@ -172,7 +85,7 @@ int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hea
     int ends[2], words, e, rc;
     pid_t shell, engine;
 
-    if ((rc = find_program(h, program, sizeof(program), err)))
+    if ((rc = hth_find_program(h, program, sizeof(program), err)))
         return rc;
     hth_args_make(&args, h, program);
     memcpy(argv + 3, args.argv, sizeof(args.argv[0]) * (size_t)args.argc);
@@ -200,139 +113,4 @@ int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hea
     if (*out_pidfd < 0 && errno != ESRCH)
         *out_pidfd = HTH_PID_UNSEEN;
     return HEARTH_OK;
-}
-
-/* ---- in this process ------------------------------------------------------------------------ */
-
-struct hth_spawned {
-    struct hth_spawned *next;
-    char *records; /* whose */
-    unsigned users;
-    const struct hth_engine_module *module;
-    void *engine;
-};
-
-static struct {
-    pthread_mutex_t lock;
-    struct hth_spawned *all;
-} inside = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
-static int open_module(
-        const struct hth_engine_module **out, char *dir, size_t len, struct hearth_error *err)
-{
-    char own[PATH_MAX], path[PATH_MAX + 64];
-    const char *const places[] = { "", "/../lib", "/../lib/hearth", NULL };
-    const struct hth_engine_module *m = NULL;
-    void *so = NULL;
-
-    if (hth_own_dir(own, sizeof(own)))
-        own[0] = '\0';
-    for (size_t i = 0; i < 4 && !so; i++) {
-        if (places[i])
-            snprintf(dir, len, "%s%s", own, places[i]);
-        else
-            snprintf(dir, len, "%s", HEARTH_MODULE_DIR);
-        snprintf(path, sizeof(path), "%s/" HTH_ENGINE_MODULE_FILE, dir);
-        if (access(path, R_OK) != 0)
-            continue;
-        so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (!so) {
-            hth_fail(err, HEARTH_EENGINE, 0, "%s: %s", path, dlerror());
-            return HEARTH_EENGINE;
-        }
-    }
-    if (so)
-        m = dlsym(so, HTH_ENGINE_MODULE_SYMBOL);
-    if (!m || m->abi != HTH_ENGINE_MODULE_ABI) {
-        hth_fail(err, HEARTH_EENGINE, 0,
-                "start = in_process needs " HTH_ENGINE_MODULE_FILE
-                " of this library's version beside it or in " HEARTH_MODULE_DIR
-                ": install it, or use start = auto");
-        return HEARTH_EENGINE;
-    }
-    *out = m;
-    return HEARTH_OK;
-}
-
-static int start_locked(struct hearth *h, struct hth_spawned *s, struct hearth_error *err)
-{
-    char dir[PATH_MAX + 32];
-    struct hth_args args;
-    int rc;
-
-    if ((rc = open_module(&s->module, dir, sizeof(dir), err)))
-        return rc;
-    hth_args_make(&args, h, "hearthd");
-    arg(&args, "--module-dir", dir);
-    return s->module->start(args.argc, args.argv, &s->engine, err);
-}
-
-static struct hth_spawned *find_locked(const struct hearth *h)
-{
-    struct hth_spawned *s = inside.all;
-
-    while (s && strcmp(s->records, h->records) != 0)
-        s = s->next;
-    return s;
-}
-
-void hth_inside_share(struct hearth *h)
-{
-    if (h->opts.start != HEARTH_START_IN_PROCESS || h->inside)
-        return;
-    pthread_mutex_lock(&inside.lock);
-    h->inside = find_locked(h);
-    if (h->inside)
-        h->inside->users++;
-    pthread_mutex_unlock(&inside.lock);
-}
-
-int hth_inside_start(struct hearth *h, struct hearth_error *err)
-{
-    struct hth_spawned *s;
-    int rc = HEARTH_OK;
-
-    if (h->inside)
-        return HEARTH_OK;
-    pthread_mutex_lock(&inside.lock);
-    s = find_locked(h);
-    if (!s) {
-        s = calloc(1, sizeof(*s));
-        if (s)
-            s->records = strdup(h->records);
-        rc = s && s->records ? start_locked(h, s, err)
-                             : hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an engine");
-        if (rc && s) {
-            free(s->records);
-            free(s);
-        } else if (s) {
-            s->next = inside.all;
-            inside.all = s;
-        }
-    }
-    if (!rc && s) {
-        s->users++;
-        h->inside = s;
-    }
-    pthread_mutex_unlock(&inside.lock);
-    return rc;
-}
-
-void hth_inside_stop(struct hearth *h)
-{
-    struct hth_spawned *s = h->inside, **at = &inside.all;
-
-    if (!s)
-        return;
-    h->inside = NULL;
-    pthread_mutex_lock(&inside.lock);
-    if (--s->users == 0) {
-        while (*at != s)
-            at = &(*at)->next;
-        *at = s->next;
-        s->module->stop(s->engine); /* the module itself stays: its threads may still unwind */
-        free(s->records);
-        free(s);
-    }
-    pthread_mutex_unlock(&inside.lock);
 }

@@ -10,7 +10,7 @@
  */
 #include "foreign.h"
 
-#include "client/slots/slots.h"
+#include "client/slots/lease.h"
 #include "core/base/map.h"
 #include "core/foreign/foreign.h"
 #include "core/foreign/items.h"

@@ -3,7 +3,7 @@
 #include "box.h"
 
 #include "client/base/args.h"
-#include "client/slots/slots.h"
+#include "client/slots/lease.h"
 #include "core/base/auth.h"
 #include "core/base/opts.h"
 #include "core/format/manifest.h"

@@ -222,12 +222,9 @@ static int helper_may(struct hearth *h, struct hearth_error *err)
 
 static int may_recover(struct hearth *h, struct hearth_error *err)
 {
-    int again = h->asked;
-
     if (h->opts.helper)
         return helper_may(h, err);
-    h->asked = 1;
-    return again ? hth_join(h, err) : HEARTH_OK;
+    return hth_join_to_recover(h, err);
 }
 
 int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
@@ -248,9 +245,7 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
             return hth_while(err, rc, "recover");
         if (a.save.epoch && (rc = open_checkpoint(h, a.save, &a.info, &c, err)))
             return hth_while(err, rc, "recover step %" PRIu64, a.save.step);
-        pthread_mutex_lock(&h->lock);
-        h->recovered = 1;
-        pthread_mutex_unlock(&h->lock);
+        hth_set_recovered(h, 1);
         a.info.text[sizeof(a.info.text) - 1] = '\0';
         hth_line_add(&h->lines, HEARTH_LOG_INFO, "recover", "epoch %" PRIu64 ": %s%s", h->epoch,
                 c ? "" : "nothing to recover, a start from scratch. ", a.info.text);

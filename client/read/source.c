@@ -10,7 +10,7 @@
  */
 #include "source.h"
 
-#include "client/slots/slots.h"
+#include "client/slots/lease.h"
 #include "core/base/auth.h"
 #include "core/base/crc.h"
 #include "core/base/map.h"

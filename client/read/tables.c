@@ -11,7 +11,7 @@
  */
 #include "tables.h"
 
-#include "client/slots/slots.h"
+#include "client/slots/lease.h"
 #include "core/format/manifest.h"
 #include "source.h"
 #include <stdlib.h>

@@ -67,7 +67,7 @@ static int seal(struct hearth_save *s, uint32_t index, struct hearth_error *err)
 
     if (rc)
         return rc;
-    hth_handle_took(s->handle);
+    hth_handle_took(s->handle, 1);
     hth_slot_put(s->h, o->slot);
     o->slot = NULL;
     return HEARTH_OK;
@@ -120,19 +120,9 @@ static int ask_id(struct hearth_save *s, void *msg, size_t len, uint32_t type, c
         .what = what };
     int rc = hth_ask(s->h, &ask, err);
 
-    if (rc)
-        return rc;
-    pthread_mutex_lock(&s->h->lock);
-    s->handle->save = hth_local_save_to(a.save);
-    s->handle->status.step = a.save.step;
-    s->handle->status.attempt = a.save.attempt;
-    if (type == HTH_LOCAL_COMMIT && s->handle->incarnation == s->h->incarnation) {
-        s->handle->committed = 1; /* followed, after a restart */
-        if (s->handle->status.level < HEARTH_WRITTEN)
-            s->handle->status.level = HEARTH_WRITTEN;
-    }
-    pthread_mutex_unlock(&s->h->lock);
-    return HEARTH_OK;
+    if (!rc)
+        hth_handle_named(s->handle, a.save, type == HTH_LOCAL_COMMIT);
+    return rc;
 }
 
 int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_error *err)
@@ -155,9 +145,7 @@ int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_
     if (rc)
         return hth_while(err, rc, "step %" PRIu64, step);
     save->step = step;
-    pthread_mutex_lock(&save->h->lock);
-    save->handle->status.step = step;
-    pthread_mutex_unlock(&save->h->lock);
+    hth_handle_set_step(save->handle, step);
     return HEARTH_OK;
 }
 
@@ -178,9 +166,7 @@ int hearth_save_commit(
     if ((rc = hth_save_enter(save, err)))
         return rc;
     step = save->step;
-    if (save->h->opts.off)
-        save->handle->status.level = HEARTH_OFF;
-    else if ((rc = commit(save, err))) {
+    if (!save->h->opts.off && (rc = commit(save, err))) {
         hearth_save_abort(save);
         if (step == HEARTH_STEP_LATER)
             return hth_while(err, rc, "commit");
@@ -188,10 +174,7 @@ int hearth_save_commit(
     }
     for (uint32_t i = 0; i < save->objects; i++)
         bytes += save->object[i].data_len;
-    pthread_mutex_lock(&save->h->lock); /* events write it too, on whatever thread reads them */
-    if (!save->handle->status.bytes)
-        save->handle->status.bytes = bytes;
-    pthread_mutex_unlock(&save->h->lock);
+    hth_handle_written(save->handle, bytes);
     if (out_handle) {
         *out_handle = save->handle;
         save->handle = NULL;

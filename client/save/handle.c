@@ -10,8 +10,9 @@
 #include "client/base/clock.h"
 #include "client/base/limits.h"
 #include "client/base/text.h"
+#include "client/link/events.h"
+#include "client/link/link.h"
 #include "core/base/opts.h"
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,33 +24,65 @@ struct hearth_handle *hth_handle_open(struct hearth *h)
         return NULL;
     s->h = h;
     s->status.struct_size = sizeof(s->status);
-    pthread_mutex_lock(&h->lock);
-    s->next = h->handles;
-    h->handles = s;
-    pthread_mutex_unlock(&h->lock);
+    hth_events_add(s);
     return s;
 }
 
-void hth_handle_took(struct hearth_handle *handle)
+void hth_handle_lent(struct hearth_handle *s, uint64_t token, uint64_t incarnation,
+        struct hth_local_save save, uint64_t step)
 {
-    pthread_mutex_lock(&handle->h->lock);
-    handle->objects++;
-    pthread_mutex_unlock(&handle->h->lock);
+    pthread_mutex_lock(&s->h->lock);
+    s->token = token;
+    s->incarnation = incarnation;
+    s->save = hth_local_save_to(save);
+    s->status.step = save.epoch ? save.step : step;
+    s->status.attempt = save.attempt;
+    pthread_mutex_unlock(&s->h->lock);
+}
+
+void hth_handle_named(struct hearth_handle *s, struct hth_local_save save, int committed)
+{
+    pthread_mutex_lock(&s->h->lock);
+    s->save = hth_local_save_to(save);
+    s->status.step = save.step;
+    s->status.attempt = save.attempt;
+    if (committed && s->incarnation == hth_incarnation_locked(s->h)) {
+        s->committed = 1; /* followed, after a restart */
+        if (s->status.level < HEARTH_WRITTEN)
+            s->status.level = HEARTH_WRITTEN;
+    }
+    pthread_mutex_unlock(&s->h->lock);
+}
+
+void hth_handle_set_step(struct hearth_handle *s, uint64_t step)
+{
+    pthread_mutex_lock(&s->h->lock);
+    s->status.step = step;
+    pthread_mutex_unlock(&s->h->lock);
+}
+
+void hth_handle_written(struct hearth_handle *s, uint64_t bytes)
+{
+    pthread_mutex_lock(&s->h->lock); /* events write it too, on whatever thread reads them */
+    if (s->h->opts.off)
+        s->status.level = HEARTH_OFF;
+    if (!s->status.bytes)
+        s->status.bytes = bytes;
+    pthread_mutex_unlock(&s->h->lock);
+}
+
+void hth_handle_took(struct hearth_handle *s, uint32_t objects)
+{
+    pthread_mutex_lock(&s->h->lock);
+    s->objects += objects;
+    pthread_mutex_unlock(&s->h->lock);
 }
 
 void hearth_handle_close(struct hearth_handle *handle)
 {
-    struct hearth_handle **at;
-
     if (!handle || hth_enter(handle->h, NULL))
         return;
-    pthread_mutex_lock(&handle->h->lock);
-    at = &handle->h->handles;
-    while (*at && *at != handle)
-        at = &(*at)->next;
-    if (*at)
-        *at = handle->next;
-    pthread_mutex_unlock(&handle->h->lock);
+    hth_events_drop(handle);
     free(handle);
 }
 
@@ -129,9 +162,7 @@ int hearth_test(struct hearth_handle *handle, struct hearth_status *out, struct 
     if ((rc = hth_enter(h, err)))
         return rc;
     pthread_mutex_lock(&h->lock);
-    while (h->fd >= 0 && !h->reading &&
-            poll(&(struct pollfd){ .fd = h->fd, .events = POLLIN }, 1, 0) > 0)
-        hth_pump_locked(h, 0);
+    hth_hear_locked(h);
     now = handle->status;
     pthread_mutex_unlock(&h->lock);
     hth_lines_drain(&h->lines);

@@ -152,7 +152,7 @@ static int take(struct hearth_save *s, const struct hearth_ticket *t, struct hea
     if ((rc = hth_ask(s->h, &ask, err)))
         return rc;
     hth_save_lent(s, a.head.token, ask.answered, a.save);
-    s->handle->objects = a.commons; /* of a save that nobody else knows yet */
+    hth_handle_took(s->handle, a.commons);
     if (a.save.epoch)
         s->step = a.save.step;
     rc = fd >= 0 ? hth_slot_get(s->h, fd, HTH_BLOCK, 0, &s->object[0].slot, err)

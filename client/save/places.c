@@ -86,7 +86,7 @@ static int send_one(struct hearth_save *s, const struct hth_common_put *c, struc
 
     memcpy(m.name, c->name, sizeof(c->name));
     if (!(rc = hth_ask(s->h, &ask, err)))
-        hth_handle_took(s->handle);
+        hth_handle_took(s->handle, 1);
     return rc;
 }
 

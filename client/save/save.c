@@ -14,6 +14,7 @@
 #include "save.h"
 
 #include "client/base/args.h"
+#include "client/join/join.h"
 #include "client/slots/copy.h"
 #include "client/slots/layout.h"
 #include "core/base/opts.h"
@@ -84,13 +85,9 @@ static int lend_nothing(struct hth_written *o, uint64_t bytes, struct hearth_err
 void hth_save_lent(
         struct hearth_save *s, uint64_t token, uint64_t incarnation, struct hth_local_save save)
 {
-    pthread_mutex_lock(&s->h->lock);
-    s->token = s->handle->token = token;
-    s->incarnation = s->handle->incarnation = incarnation;
-    s->handle->save = hth_local_save_to(save);
-    s->handle->status.step = save.epoch ? save.step : s->step;
-    s->handle->status.attempt = save.attempt;
-    pthread_mutex_unlock(&s->h->lock);
+    s->token = token;
+    s->incarnation = incarnation;
+    hth_handle_lent(s->handle, token, incarnation, save, s->step);
 }
 
 static int begin_fill(struct hearth_save *s, struct hth_local_begin *m, uint64_t bytes,
@@ -175,12 +172,7 @@ int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hear
 
 static int may_begin(struct hearth *h, struct hearth_error *err)
 {
-    int recovered;
-
-    pthread_mutex_lock(&h->lock);
-    recovered = h->recovered;
-    pthread_mutex_unlock(&h->lock);
-    if (h->opts.off || recovered)
+    if (h->opts.off || hth_has_recovered(h))
         return HEARTH_OK;
     return hth_fail(err, HEARTH_ESTATE, 0,
             "hearth_recover() was not called since the ranks joined: all ranks call it first, to "

@@ -5,6 +5,7 @@
 #define HEARTH_CLIENT_SAVE_H
 
 #include "client/base/limits.h"
+#include "client/link/link.h"
 #include "client/slots/slots.h"
 #include "handle.h"
 
