@@ -8,37 +8,8 @@
 #include "save.h"
 
 #include "client/base/args.h"
+#include "commons.h"
 #include <string.h>
-
-/* The records go where the table will be. */
-void hth_save_finish_object(struct hearth_save *s, uint32_t index)
-{
-    struct hth_written *o = &s->object[index];
-    uint64_t table = HTH_ALIGN(HTH_BLOCK + o->data_len);
-
-    if (s->h->opts.off)
-        return;
-    memset(hth_written_end(o), 0, table - HTH_BLOCK - o->data_len);
-    if (o->items_len)
-        memcpy(o->base + table + HTH_TABLE_HEAD, s->items, o->items_len);
-}
-
-int hearth_save_next_object(
-        struct hearth_save *save, const char *name, uint64_t bytes, struct hearth_error *err)
-{
-    struct hearth_begin_opts o = { .name = name };
-    int rc;
-
-    if ((rc = hth_save_enter(save, err)) || (rc = hth_save_not_sealed(save, err)))
-        return rc;
-    if (save->objects == HTH_OBJECTS_MAX)
-        return hth_fail(
-                err, HEARTH_ENOSPC, 0, "a rank has at most %u objects in a save", HTH_OBJECTS_MAX);
-    if ((rc = hth_save_add_object(save, bytes, &o, err)))
-        return hth_while(err, rc, "begin a further object");
-    hth_save_finish_object(save, save->objects - 2); /* its records are still the ones at hand */
-    return HEARTH_OK;
-}
 
 /* The slot is the engine's from there on, and so is what it may be used for next. */
 static int seal(struct hearth_save *s, uint32_t index, struct hearth_error *err)
@@ -181,26 +152,4 @@ int hearth_save_commit(
     }
     hth_save_dispose(save);
     return HEARTH_OK;
-}
-
-void hearth_save_abort(struct hearth_save *save)
-{
-    struct hth_local_head m, a;
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_ABORT,
-        .want = HTH_LOCAL_OK,
-        .fd = -1,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .wait_ms = HTH_REQUEST_MS,
-        .what = "abort" };
-
-    if (!save || hth_enter(save->h, NULL))
-        return;
-    ask.token = save->token;
-    ask.incarnation = save->incarnation;
-    if (!save->h->opts.off)
-        hth_ask(save->h, &ask, NULL);
-    hth_save_dispose(save);
 }

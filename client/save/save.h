@@ -18,19 +18,8 @@ struct hth_written {
     uint32_t items;
 };
 
-struct hth_common_put { /* waits for the step to be known */
-    struct hth_common_put *next;
-    char name[HTH_NAME_MAX + 1];
-    int fd;
-    size_t len;
-};
-
-struct hth_seen {             /* pieces of the save so far (seen.c) */
-    struct hth_seen_at *slot; /* [room], a power of two */
-    size_t room, count;
-    uint32_t object; /* whose records were looked at last, its number + 1 ... */
-    uint64_t pos;    /* ... and how far */
-};
+struct hth_common_put;
+struct hth_seen;
 
 struct hearth_save {
     struct hearth *h;
@@ -45,8 +34,8 @@ struct hearth_save {
     struct hth_written object[HTH_OBJECTS_MAX];
     unsigned char *items; /* [object.items_len] table records of the open object */
     size_t items_room;
-    struct hth_seen seen;
-    struct hth_common_put *commons;
+    struct hth_seen *seen;          /* seen.c; NULL: none so far */
+    struct hth_common_put *commons; /* commons.c: they wait for the step to be known */
 };
 
 static inline struct hth_written *hth_save_open_object(struct hearth_save *s)
@@ -72,14 +61,5 @@ int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hear
 /* The records of the object that was open last go where its table will be. */
 void hth_save_finish_object(struct hearth_save *s, uint32_t index);
 void hth_save_dispose(struct hearth_save *s);
-
-/* Note the records of the open object that are new. HEARTH_EINVAL, naming the key: a piece is there
- * already; then what came after `before` is to be taken back. */
-int hth_seen_take(
-        struct hearth_save *s, const struct hth_written *before, struct hearth_error *err);
-void hth_seen_fini(struct hth_seen *seen);
-
-int hth_commons_send(struct hearth_save *s, struct hearth_error *err);
-void hth_commons_drop(struct hearth_save *s);
 
 #endif

@@ -8,7 +8,7 @@
  * Records are taken in after they were written and before anything is copied. Entries do not move when
  * others come, so that clearing those of a call that is refused gives the set as it was.
  */
-#include "save.h"
+#include "seen.h"
 
 #include "client/base/item_key.h"
 #include <stdlib.h>
@@ -18,6 +18,13 @@ struct hth_seen_at {
     uint64_t at;     /* of the record in its object's items part */
     uint32_t object; /* its number + 1; 0: free */
     uint32_t hash;
+};
+
+struct hth_seen {
+    struct hth_seen_at *slot; /* [room], a power of two */
+    size_t room, count;
+    uint32_t object; /* whose records were looked at last, its number + 1 ... */
+    uint64_t pos;    /* ... and how far */
 };
 
 static int is_empty_piece(const struct hth_item *item)
@@ -102,7 +109,7 @@ static int seen_grow(struct hth_seen *seen, size_t more)
 
 static int is_seen(const struct hearth_save *s, const struct hth_item *item, uint32_t hash)
 {
-    const struct hth_seen *seen = &s->seen;
+    const struct hth_seen *seen = s->seen;
 
     for (size_t i = hash & (seen->room - 1); seen->slot[i].object; i = (i + 1) & (seen->room - 1)) {
         uint64_t pos = seen->slot[i].at;
@@ -133,14 +140,14 @@ static int take_record(
                 item->kind == HTH_ITEM_TENSOR ? "piece" : "byte string",
                 hth_key_text(item->key, item->key_len, key),
                 item->kind == HTH_ITEM_TENSOR ? ", with the same box" : "");
-    put_entry(&s->seen, (struct hth_seen_at){ at, s->objects, hash });
+    put_entry(s->seen, (struct hth_seen_at){ at, s->objects, hash });
     return HEARTH_OK;
 }
 
 /* Forget what the open object has from record `at` on. */
 static void seen_back(struct hearth_save *s, uint64_t at)
 {
-    struct hth_seen *seen = &s->seen;
+    struct hth_seen *seen = s->seen;
 
     for (size_t i = 0; i < seen->room; i++)
         if (seen->slot[i].object == s->objects && seen->slot[i].at >= at) {
@@ -154,15 +161,15 @@ static void seen_back(struct hearth_save *s, uint64_t at)
 static uint64_t new_records(const struct hearth_save *s, const struct hth_written *before)
 {
     const struct hth_written *o = &s->object[s->objects - 1];
-    uint64_t fit = (o->items_len - s->seen.pos) / hth_item_bytes(0, 1);
-    uint64_t more = o->items - (s->seen.pos ? before->items : 0);
+    uint64_t fit = (o->items_len - s->seen->pos) / hth_item_bytes(0, 1);
+    uint64_t more = o->items - (s->seen->pos ? before->items : 0);
 
     return more < fit ? more : fit;
 }
 
 int hth_seen_take(struct hearth_save *s, const struct hth_written *before, struct hearth_error *err)
 {
-    struct hth_seen *seen = &s->seen;
+    struct hth_seen *seen;
     struct hth_table records = records_of(s, s->objects - 1);
     struct hth_item item;
     uint64_t pos;
@@ -170,6 +177,9 @@ int hth_seen_take(struct hearth_save *s, const struct hth_written *before, struc
 
     if (s->h->opts.off)
         return HEARTH_OK;
+    if (!s->seen && !(s->seen = calloc(1, sizeof(*s->seen))))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of %u items", records.items);
+    seen = s->seen;
     if (seen->object != s->objects) {
         seen->object = s->objects;
         seen->pos = 0;
@@ -188,7 +198,9 @@ int hth_seen_take(struct hearth_save *s, const struct hth_written *before, struc
     return rc;
 }
 
-void hth_seen_fini(struct hth_seen *seen)
+void hth_seen_close(struct hth_seen *seen)
 {
-    free(seen->slot);
+    if (seen)
+        free(seen->slot);
+    free(seen);
 }
