@@ -109,21 +109,6 @@ int hth_collect(struct hearth *h, struct hth_call *call, uint64_t wait_ms, const
     return rc;
 }
 
-struct hth_ask hth_ask_bytes(enum hth_local_type type, struct hth_local_map *m,
-        struct hth_local_bytes *answer, int *out_fd)
-{
-    return (struct hth_ask){ .msg = m,
-        .len = sizeof(*m),
-        .type = type,
-        .want = HTH_LOCAL_BYTES,
-        .fd = -1,
-        .again = 1,
-        .answer = answer,
-        .answer_len = sizeof(*answer),
-        .out_fd = out_fd,
-        .wait_ms = HTH_REQUEST_MS };
-}
-
 int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err)
 {
     uint64_t until = hth_until_ms(ask->wait_ms);

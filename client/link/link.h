@@ -55,9 +55,6 @@ int hth_is_connected(const struct hearth *h);
 void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int table_fd);
 
 int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err);
-/* To ask for bytes of a save or an object; `what`, and a longer wait_ms, are the caller's to set. */
-struct hth_ask hth_ask_bytes(enum hth_local_type type, struct hth_local_map *m,
-        struct hth_local_bytes *answer, int *out_fd);
 int hth_post(
         struct hearth *h, struct hth_ask *ask, struct hth_call *call, struct hearth_error *err);
 int hth_collect(struct hearth *h, struct hth_call *call, uint64_t wait_ms, const char *what,

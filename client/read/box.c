@@ -7,6 +7,30 @@
 
 #define REST_MAX 65536u /* pieces that one wanted box may fall into */
 
+int hth_box_check(const struct hth_item *item, const int64_t *offset, const int64_t *shape,
+        struct hth_box *out, struct hearth_error *err)
+{
+    char key[HTH_KEY_TEXT];
+
+    if (item->kind != HTH_ITEM_TENSOR)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "item %s is a byte string and has no boxes: use hearth_read_bytes()",
+                hth_key_text(item->key, item->key_len, key));
+    for (uint32_t i = 0; i < item->ndim; i++) {
+        int64_t end;
+
+        if (offset[i] < 0 || shape[i] < 0 || __builtin_add_overflow(offset[i], shape[i], &end) ||
+                end > item->shape[i])
+            return hth_fail(err, HEARTH_EINVAL, 0,
+                    "the box reaches out of piece %s in dimension %u, which has %" PRId64
+                    " elements",
+                    hth_key_text(item->key, item->key_len, key), i, item->shape[i]);
+        out->offset[i] = offset[i];
+        out->shape[i] = shape[i];
+    }
+    return HEARTH_OK;
+}
+
 int hth_box_meet(
         uint32_t ndim, const struct hth_box *a, const struct hth_box *b, struct hth_box *out)
 {

@@ -16,7 +16,7 @@
 #include "core/format/manifest.h"
 #include "index.h"
 #include "part.h"
-#include "source.h"
+#include "window.h"
 #include <stdlib.h>
 #include <string.h>
 

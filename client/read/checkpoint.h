@@ -8,11 +8,8 @@
 #include "core/format/manifest.h"
 #include "core/format/table.h"
 
-struct hth_window { /* bytes of a remote object: [off, off + len) of its data, whole chunks */
-    void *map;
-    uint64_t map_len;
-    uint64_t off, len;
-};
+struct hth_index;
+struct hth_window;
 
 struct hth_entry {
     struct hth_item item;
@@ -34,10 +31,7 @@ struct hth_source { /* one object of the checkpoint */
     uint64_t map_len;
     void *table_copy; /* remote, foreign: malloc'ed */
     struct hth_table table;
-    struct hth_window window;
-    struct hth_call ahead; /* a prefetch on its way; request 0: none */
-    struct hth_local_bytes ahead_answer;
-    uint64_t ahead_off, ahead_len;
+    struct hth_window *window; /* window.c; NULL: none so far */
 };
 
 struct hearth_checkpoint {
@@ -48,14 +42,15 @@ struct hearth_checkpoint {
     struct hth_manifest *manifest;
     struct hth_source *source; /* [sources] this rank's first */
     uint32_t sources, own;
-    uint32_t *by_name; /* [sources] index of a source; NULL: not sorted yet */
-    uint32_t indexed;  /* sources whose items are found by key */
-    size_t entries, own_entries;
-    struct hth_entry **bucket; /* [buckets] */
-    size_t buckets;
-    uint32_t aheads; /* sources with a prefetch on its way */
+    struct hth_index *index; /* index.c; NULL: none so far */
+    uint32_t aheads;         /* window.c: sources with a prefetch on its way */
     uint64_t ahead_bytes;
 };
+
+/* Of this save, its manifest fetched; info is copied. hearth_checkpoint_close() */
+int hth_checkpoint_make(struct hearth *h, struct hth_local_save save,
+        const struct hearth_recovery *info, struct hearth_checkpoint **out,
+        struct hearth_error *err);
 
 int hth_ckpt_enter(const struct hearth_checkpoint *c, struct hearth_error *err);
 

@@ -14,7 +14,7 @@
 #include "core/base/map.h"
 #include "core/foreign/foreign.h"
 #include "core/foreign/items.h"
-#include "source.h"
+#include "fetch.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,7 +17,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct hth_index {
+    uint32_t *by_name; /* [sources] index of a source; NULL: not sorted yet */
+    uint32_t indexed;  /* sources whose items are found by key */
+    size_t entries, own_entries;
+    struct hth_entry **bucket; /* [buckets] */
+    size_t buckets;
+};
+
 #define BLOCK 256u /* objects whose tables are brought before the first of them is listed */
+
+/* HEARTH_ENOMEM */
+static int index_open(struct hearth_checkpoint *c)
+{
+    if (!c->index)
+        c->index = calloc(1, sizeof(*c->index));
+    return c->index ? HEARTH_OK : HEARTH_ENOMEM;
+}
 
 static int list(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
 {
@@ -58,7 +74,9 @@ static int sort_names(struct hearth_checkpoint *c)
 {
     uint32_t *by_name;
 
-    if (c->by_name)
+    if (index_open(c))
+        return HEARTH_ENOMEM;
+    if (c->index->by_name)
         return HEARTH_OK;
     by_name = malloc(((size_t)c->sources + 1) * sizeof(*by_name));
     if (!by_name)
@@ -67,7 +85,7 @@ static int sort_names(struct hearth_checkpoint *c)
         by_name[i] = i;
     if (c->sources)
         qsort_r(by_name, c->sources, sizeof(*by_name), name_cmp, c->source);
-    c->by_name = by_name;
+    c->index->by_name = by_name;
     return HEARTH_OK;
 }
 
@@ -80,7 +98,7 @@ int hth_source_named(struct hearth_checkpoint *c, const char *name, struct hth_s
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an index of the objects");
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
-        struct hth_source *s = &c->source[c->by_name[mid]];
+        struct hth_source *s = &c->source[c->index->by_name[mid]];
         int cmp = strcmp(s->object->name, name);
 
         if (cmp == 0) {
@@ -136,12 +154,12 @@ static int chain(struct hearth_checkpoint *c)
     struct hth_entry **bucket;
     size_t buckets = 64;
 
-    while (buckets < c->entries)
+    while (buckets < c->index->entries)
         buckets *= 2;
     bucket = calloc(buckets, sizeof(struct hth_entry *));
     if (!bucket)
         return HEARTH_ENOMEM;
-    for (uint32_t i = c->indexed; i-- > 0;) /* backwards: chains are in order of entries */
+    for (uint32_t i = c->index->indexed; i-- > 0;) /* backwards: chains are in order of entries */
         for (uint32_t k = c->source[i].table.items; k-- > 0;) {
             struct hth_entry *e = &c->source[i].entry[k];
             struct hth_entry **at = &bucket[e->hash & (buckets - 1)];
@@ -149,43 +167,53 @@ static int chain(struct hearth_checkpoint *c)
             e->next = *at;
             *at = e;
         }
-    free(c->bucket);
-    c->bucket = bucket;
-    c->buckets = buckets;
+    free(c->index->bucket);
+    c->index->bucket = bucket;
+    c->index->buckets = buckets;
     return HEARTH_OK;
 }
 
 int hth_index(struct hearth_checkpoint *c, int all, struct hearth_error *err)
 {
     uint32_t want = all ? c->sources : c->own;
+    struct hth_index *x;
     int rc = HEARTH_OK;
 
-    if (c->indexed >= want && c->bucket)
+    if (index_open(c))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an index of the items");
+    x = c->index;
+    if (x->indexed >= want && x->bucket)
         return HEARTH_OK;
-    for (uint32_t ahead = c->indexed; c->indexed < want && !rc;) {
-        struct hth_source *s = &c->source[c->indexed];
+    for (uint32_t ahead = x->indexed; x->indexed < want && !rc;) {
+        struct hth_source *s = &c->source[x->indexed];
 
-        if (c->indexed == ahead) {
+        if (x->indexed == ahead) {
             ahead = want - ahead > BLOCK ? ahead + BLOCK : want;
-            rc = hth_tables(c, c->indexed, ahead, err);
+            rc = hth_tables(c, x->indexed, ahead, err);
         }
         if (rc || (rc = list(c, s, err)))
             break;
-        s->first = c->entries;
-        c->entries += s->table.items;
-        if (++c->indexed <= c->own)
-            c->own_entries = c->entries;
+        s->first = x->entries;
+        x->entries += s->table.items;
+        if (++x->indexed <= c->own)
+            x->own_entries = x->entries;
     }
     if (chain(c))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an index of the items");
     return rc;
 }
 
+size_t hth_index_count(const struct hearth_checkpoint *c, int all)
+{
+    return all ? c->index->entries : c->index->own_entries;
+}
+
 const struct hth_entry *hth_entry_find(const struct hearth_checkpoint *c, const void *key,
         size_t len, const struct hth_entry *last)
 {
     uint64_t hash = hth_key_hash(key, len);
-    const struct hth_entry *e = last ? last->next : c->bucket[hash & (c->buckets - 1)];
+    const struct hth_entry *e =
+            last ? last->next : c->index->bucket[hash & (c->index->buckets - 1)];
 
     while (e && (e->hash != hash || e->item.key_len != len || memcmp(e->item.key, key, len) != 0))
         e = e->next;
@@ -194,7 +222,7 @@ const struct hth_entry *hth_entry_find(const struct hearth_checkpoint *c, const 
 
 const struct hth_entry *hth_entry_at(const struct hearth_checkpoint *c, size_t index)
 {
-    uint32_t low = 0, high = c->indexed;
+    uint32_t low = 0, high = c->index->indexed;
 
     while (high - low > 1) { /* the last source that begins at or before it */
         uint32_t mid = low + (high - low) / 2;
@@ -211,6 +239,9 @@ void hth_index_fini(struct hearth_checkpoint *c)
 {
     for (uint32_t i = 0; i < c->sources; i++)
         free(c->source[i].entry);
-    free(c->by_name);
-    free(c->bucket);
+    if (!c->index)
+        return;
+    free(c->index->by_name);
+    free(c->index->bucket);
+    free(c->index);
 }

@@ -8,6 +8,7 @@
 
 /* Index the items of this rank's objects, or of all. */
 int hth_index(struct hearth_checkpoint *c, int all, struct hearth_error *err);
+size_t hth_index_count(const struct hearth_checkpoint *c, int all); /* after hth_index() */
 void hth_index_fini(struct hearth_checkpoint *c);
 /* The next entry of a key after `last` (NULL: the first); NULL: no more. */
 const struct hth_entry *hth_entry_find(const struct hearth_checkpoint *c, const void *key,

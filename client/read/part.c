@@ -8,7 +8,7 @@
  */
 #include "part.h"
 
-#include "source.h"
+#include "window.h"
 
 #include <stdlib.h>
 #include <string.h>

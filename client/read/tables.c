@@ -13,6 +13,7 @@
 
 #include "client/slots/lease.h"
 #include "core/format/manifest.h"
+#include "fetch.h"
 #include "source.h"
 #include <stdlib.h>
 #include <unistd.h>
