@@ -110,20 +110,16 @@ int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct he
 void hearth_close(struct hearth *h, enum hearth_leave leave)
 {
     struct hth_local_close m = { .leave = (uint32_t)leave };
-    struct hth_local_head a;
-    struct hth_ask ask = { .msg = &m,
+    struct hth_ask tell = { .msg = &m,
         .len = sizeof(m),
         .type = HTH_LOCAL_CLOSE,
-        .want = HTH_LOCAL_OK,
         .fd = -1,
-        .answer = &a,
-        .answer_len = sizeof(a),
         .wait_ms = 10000,
         .what = "close" };
 
     if (!h || hth_enter(h, NULL))
         return;
     if (hth_is_connected(h))
-        hth_ask(h, &ask, NULL);
+        hth_tell(h, &tell, NULL);
     dispose(h);
 }

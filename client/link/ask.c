@@ -47,7 +47,7 @@ int hth_connected_locked(struct hearth *h, uint64_t until, struct hearth_error *
     int rc, hung_up;
 
     while (h->link->fd < 0 && h->link->connecting && hth_mono_ms() < until)
-        hth_wait_locked(h, until);
+        hth_await_change_locked(h, until);
     if (h->link->fd >= 0)
         return HEARTH_OK;
     if (h->link->connecting)
@@ -66,6 +66,11 @@ int hth_connected_locked(struct hearth *h, uint64_t until, struct hearth_error *
     return rc;
 }
 
+static uint64_t ask_until(const struct hth_ask *ask)
+{
+    return hth_until_ms(ask->wait_ms ? ask->wait_ms : HTH_REQUEST_MS);
+}
+
 static int not_posted(const struct hth_ask *ask, int rc, struct hearth_error *err)
 {
     if (rc == HEARTH_ESTATE)
@@ -75,35 +80,36 @@ static int not_posted(const struct hth_ask *ask, int rc, struct hearth_error *er
     return hth_fail(err, rc, 0, "%s: this node's engine takes no requests", ask->what);
 }
 
-void hth_forget(struct hearth *h, struct hth_call *call)
+void hth_ask_drop(struct hearth *h, struct hth_asked *asked)
 {
-    if (call->state == HTH_CALL_IDLE)
+    if (asked->state == HTH_ASKED_IDLE)
         return;
     pthread_mutex_lock(&h->lock);
-    hth_forget_locked(h, call);
+    hth_ask_drop_locked(h, asked);
     pthread_mutex_unlock(&h->lock);
 }
 
-int hth_post(struct hearth *h, struct hth_ask *ask, struct hth_call *call, struct hearth_error *err)
+int hth_ask_ahead(
+        struct hearth *h, struct hth_ask *ask, struct hth_asked *asked, struct hearth_error *err)
 {
-    uint64_t until = hth_until_ms(ask->wait_ms);
+    uint64_t until = ask_until(ask);
     int rc;
 
     pthread_mutex_lock(&h->lock);
     rc = hth_connected_locked(h, until, err);
-    if (!rc && (rc = hth_post_locked(h, ask, call, until)))
+    if (!rc && (rc = hth_ask_send_locked(h, ask, asked, until)))
         rc = not_posted(ask, rc, err);
     pthread_mutex_unlock(&h->lock);
     return rc;
 }
 
-int hth_collect(struct hearth *h, struct hth_call *call, uint64_t wait_ms, const char *what,
+int hth_ask_wait(struct hearth *h, struct hth_asked *asked, uint64_t wait_ms, const char *what,
         struct hearth_error *err)
 {
     int rc;
 
     pthread_mutex_lock(&h->lock);
-    rc = hth_collect_locked(h, call, hth_until_ms(wait_ms), what, err);
+    rc = hth_ask_wait_locked(h, asked, hth_until_ms(wait_ms), what, err);
     pthread_mutex_unlock(&h->lock);
     hth_lines_drain(&h->lines);
     return rc;
@@ -111,29 +117,39 @@ int hth_collect(struct hearth *h, struct hth_call *call, uint64_t wait_ms, const
 
 int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err)
 {
-    uint64_t until = hth_until_ms(ask->wait_ms);
-    struct hth_call call = { .fd = -1 };
+    uint64_t until = ask_until(ask);
+    struct hth_asked asked = { .fd = -1 };
     int rc;
 
     pthread_mutex_lock(&h->lock);
     do {
         if ((rc = hth_connected_locked(h, until, err)))
             break;
-        rc = hth_post_locked(h, ask, &call, until);
+        rc = hth_ask_send_locked(h, ask, &asked, until);
         if (rc == HEARTH_OK)
-            rc = hth_collect_locked(h, &call, until, ask->what, err);
+            rc = hth_ask_wait_locked(h, &asked, until, ask->what, err);
         else
             rc = not_posted(ask, rc, err);
-    } while (rc == HEARTH_EENGINE && call.state != HTH_CALL_DONE && ask->again &&
+    } while (rc == HEARTH_EENGINE && asked.state != HTH_ASKED_DONE && ask->again &&
              hth_mono_ms() < until);
     pthread_mutex_unlock(&h->lock);
-    ask->answered = call.incarnation;
+    ask->answered = asked.incarnation;
     if (ask->out_fd)
-        *ask->out_fd = call.fd;
-    else if (call.fd >= 0)
-        close(call.fd);
+        *ask->out_fd = asked.fd;
+    else if (asked.fd >= 0)
+        close(asked.fd);
     hth_lines_drain(&h->lines);
     return rc;
+}
+
+int hth_tell(struct hearth *h, struct hth_ask *ask, struct hearth_error *err)
+{
+    struct hth_local_head done;
+
+    ask->want = HTH_LOCAL_OK;
+    ask->answer = &done;
+    ask->answer_len = sizeof(done);
+    return hth_ask(h, ask, err);
 }
 
 uint64_t hth_incarnation_locked(const struct hearth *h)

@@ -17,7 +17,7 @@ struct hth_link {
     int reading, connecting;
     uint64_t incarnation;          /* connections so far */
     uint64_t requests, numbers;    /* so far */
-    struct hth_call *calls;        /* whose answers are not here yet */
+    struct hth_asked *asked;       /* whose answers are not here yet */
     struct hearth_handle *handles; /* of saves that events are about */
     struct hth_lease *leases;
     struct hth_inside *inside; /* an engine in this process */

@@ -51,7 +51,7 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
     memcpy(m.job, h->opts.job, strlen(h->opts.job) + 1);
     if (getrandom(m.challenge, sizeof(m.challenge), 0) != sizeof(m.challenge))
         return hth_fail(err, HEARTH_EIO, errno, "no random number: %s", strerror(errno));
-    if ((rc = hth_exchange_locked(h, fd, &ask, until, err)))
+    if ((rc = hth_ask_over_locked(h, fd, &ask, until, err)))
         return rc;
     if (!a.pid && !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
         a.pid = (uint32_t)peer.pid;
@@ -85,7 +85,7 @@ static int join_again(struct hearth *h, int fd, uint64_t until, struct hearth_er
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "this node's engine is in another epoch now: close and open again");
     hth_opts_told(&h->opts, &m);
-    if ((rc = hth_exchange_locked(h, fd, &ask, until, err)))
+    if ((rc = hth_ask_over_locked(h, fd, &ask, until, err)))
         return rc;
     if (a.epoch != h->epoch || a.nonce != h->nonce)
         return hth_fail(err, HEARTH_ESTATE, 0,
@@ -117,7 +117,7 @@ static int follow(struct hearth *h, int fd, struct hearth_handle *handle, uint64
 
     handle->token = ask.token;
     handle->incarnation = h->link->incarnation;
-    rc = hth_exchange_locked(h, fd, &ask, until, &err);
+    rc = hth_ask_over_locked(h, fd, &ask, until, &err);
     if (rc == HEARTH_EENGINE)
         return rc;
     if (!rc) {
@@ -148,7 +148,7 @@ static int lease_again(struct hearth *h, int fd, struct hth_lease *lease, uint64
         .answer_len = sizeof(a),
         .out_fd = &got,
         .what = "lease an object again" };
-    int rc = hth_exchange_locked(h, fd, &ask, until, &err);
+    int rc = hth_ask_over_locked(h, fd, &ask, until, &err);
 
     if (rc == HEARTH_EENGINE)
         return rc;

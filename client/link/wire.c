@@ -3,13 +3,13 @@
  * One connection: packets out and in, and which request each answers. There is no thread of our own:
  * whoever waits reads.
  *
- *     caller A  --post-->  [lock] calls: A, B     one of those who wait is the reader: it polls and
- *     caller B  --post-->         events          receives without the lock, then hands each packet
- *                                                 to the call it answers, or to the handle it is
+ *     caller A  --ask-->   [lock] asked: A, B     one of those who wait is the reader: it polls and
+ *     caller B  --ask-->          events          receives without the lock, then hands each packet
+ *                                                 to the request it answers, or to the handle it is
  *                                                 about, and wakes the others. When its own answer
  *                                                 is there it leaves, and another one reads on.
  *
- * A connection that ends makes every call LOST.
+ * A connection that ends makes every request on it LOST.
  */
 #include "wire.h"
 
@@ -51,31 +51,32 @@ static int receive_packet(struct hearth *h, int fd, int *out_fd)
     return HEARTH_EENGINE;
 }
 
-static void finish(struct hth_call *call, const void *packet, size_t len, int fd)
+static void finish(struct hth_asked *asked, const void *packet, size_t len, int fd)
 {
     struct hth_local_head head;
 
     memcpy(&head, packet, sizeof(head));
-    call->state = HTH_CALL_DONE;
+    asked->state = HTH_ASKED_DONE;
     if (head.type == HTH_LOCAL_ERROR && len >= sizeof(struct hth_local_error)) {
         struct hth_local_error e;
 
         memcpy(&e, packet, sizeof(e));
         e.text[sizeof(e.text) - 1] = '\0';
-        call->code =
-                hth_fail(&call->error, e.code < 0 ? e.code : HEARTH_EPROTO, e.native, "%s", e.text);
-    } else if (head.type == HTH_LOCAL_OK && call->want == HTH_LOCAL_EVENT) {
-        memset(call->answer, 0, call->answer_len); /* the event itself comes by the way of events */
-    } else if (head.type != call->want || len < call->answer_len) {
-        call->code = hth_fail(&call->error, HEARTH_EPROTO, 0,
+        asked->code = hth_fail(
+                &asked->error, e.code < 0 ? e.code : HEARTH_EPROTO, e.native, "%s", e.text);
+    } else if (head.type == HTH_LOCAL_OK && asked->want == HTH_LOCAL_EVENT) {
+        memset(asked->answer, 0,
+                asked->answer_len); /* the event itself comes by the way of events */
+    } else if (head.type != asked->want || len < asked->answer_len) {
+        asked->code = hth_fail(&asked->error, HEARTH_EPROTO, 0,
                 "the engine answered with type %u of %zu bytes where type %u was due: engine and "
                 "library are not of one version",
-                head.type, len, call->want);
+                head.type, len, asked->want);
     } else {
-        call->code = HEARTH_OK;
-        if (call->answer_len)
-            memcpy(call->answer, packet, call->answer_len);
-        call->fd = fd;
+        asked->code = HEARTH_OK;
+        if (asked->answer_len)
+            memcpy(asked->answer, packet, asked->answer_len);
+        asked->fd = fd;
         fd = -1;
     }
     if (fd >= 0)
@@ -85,15 +86,15 @@ static void finish(struct hth_call *call, const void *packet, size_t len, int fd
 static void deliver_locked(struct hearth *h, const void *packet, size_t len, int fd)
 {
     struct hth_local_head head;
-    struct hth_call **at = &h->link->calls, *call;
+    struct hth_asked **at = &h->link->asked, *asked;
 
     memcpy(&head, packet, sizeof(head));
     while (*at && (*at)->request != head.request)
         at = &(*at)->next;
-    call = *at;
-    if (head.request && call) {
-        *at = call->next;
-        finish(call, packet, len, fd);
+    asked = *at;
+    if (head.request && asked) {
+        *at = asked->next;
+        finish(asked, packet, len, fd);
         return;
     }
     if (fd >= 0)
@@ -107,9 +108,9 @@ static void lose_locked(struct hearth *h)
     if (h->link->fd >= 0)
         close(h->link->fd);
     h->link->fd = -1;
-    for (struct hth_call *call = h->link->calls; call; call = call->next)
-        call->state = HTH_CALL_LOST;
-    h->link->calls = NULL;
+    for (struct hth_asked *asked = h->link->asked; asked; asked = asked->next)
+        asked->state = HTH_ASKED_LOST;
+    h->link->asked = NULL;
     hth_line_add(&h->lines, HEARTH_LOG_WARN, "engine-lost",
             "the connection to this node's engine ended; it is looked for at the next call");
 }
@@ -122,7 +123,7 @@ static int left_ms(uint64_t until)
     return until > now ? (int)(until - now) : 0;
 }
 
-void hth_wait_locked(struct hearth *h, uint64_t until)
+void hth_await_change_locked(struct hearth *h, uint64_t until)
 {
     struct timespec t = { .tv_sec = (time_t)(until / 1000),
         .tv_nsec = (long)(until % 1000) * 1000000 };
@@ -130,7 +131,7 @@ void hth_wait_locked(struct hearth *h, uint64_t until)
     pthread_cond_timedwait(&h->link->changed, &h->lock, &t);
 }
 
-int hth_pump_locked(struct hearth *h, uint64_t until)
+int hth_hear_one_locked(struct hearth *h, uint64_t until)
 {
     struct pollfd p = { .fd = h->link->fd, .events = POLLIN };
     int n, attached = -1;
@@ -138,7 +139,7 @@ int hth_pump_locked(struct hearth *h, uint64_t until)
     if (h->link->fd < 0)
         return HEARTH_EENGINE;
     if (h->link->reading) {
-        hth_wait_locked(h, until);
+        hth_await_change_locked(h, until);
         return HEARTH_OK;
     }
     h->link->reading = 1;
@@ -167,7 +168,8 @@ static void head_fill(struct hearth *h, struct hth_ask *ask)
 }
 
 /* With the lock: the packet is out, or the connection is lost. */
-int hth_post_locked(struct hearth *h, struct hth_ask *ask, struct hth_call *call, uint64_t until)
+int hth_ask_send_locked(
+        struct hearth *h, struct hth_ask *ask, struct hth_asked *asked, uint64_t until)
 {
     uint64_t incarnation = h->link->incarnation;
     int rc;
@@ -175,19 +177,19 @@ int hth_post_locked(struct hearth *h, struct hth_ask *ask, struct hth_call *call
     if (ask->incarnation && ask->incarnation != incarnation)
         return HEARTH_ESTATE;
     head_fill(h, ask);
-    *call = (struct hth_call){ .request = h->link->requests,
+    *asked = (struct hth_asked){ .request = h->link->requests,
         .incarnation = incarnation,
         .want = ask->want,
         .answer = ask->answer,
         .answer_len = ask->answer_len,
         .fd = -1,
-        .state = HTH_CALL_SENT };
+        .state = HTH_ASKED_SENT };
     while ((rc = send_packet(h->link->fd, ask)) == HEARTH_ESTATE) {
         uint64_t soon = hth_until_ms(10);
 
         if (hth_mono_ms() >= until)
             return HEARTH_ETIMEOUT;
-        hth_pump_locked(h, soon < until ? soon : until);
+        hth_hear_one_locked(h, soon < until ? soon : until);
         if (h->link->fd < 0 || h->link->incarnation != incarnation)
             return HEARTH_EENGINE;
     }
@@ -195,65 +197,65 @@ int hth_post_locked(struct hearth *h, struct hth_ask *ask, struct hth_call *call
         if (h->link->reading)
             shutdown(h->link->fd, SHUT_RDWR); /* the reader finds out and closes */
         while (h->link->reading && h->link->fd >= 0 && h->link->incarnation == incarnation)
-            hth_wait_locked(h, hth_until_ms(100));
+            hth_await_change_locked(h, hth_until_ms(100));
         if (h->link->fd >= 0 && h->link->incarnation == incarnation)
             lose_locked(h);
         return HEARTH_EENGINE;
     }
-    call->next = h->link->calls;
-    h->link->calls = call;
+    asked->next = h->link->asked;
+    h->link->asked = asked;
     return HEARTH_OK;
 }
 
-void hth_forget_locked(struct hearth *h, struct hth_call *call)
+void hth_ask_drop_locked(struct hearth *h, struct hth_asked *asked)
 {
-    struct hth_call **at = &h->link->calls;
+    struct hth_asked **at = &h->link->asked;
 
-    while (*at && *at != call)
+    while (*at && *at != asked)
         at = &(*at)->next;
     if (*at)
-        *at = call->next;
-    if (call->fd >= 0)
-        close(call->fd);
-    call->fd = -1;
-    call->state = HTH_CALL_IDLE;
+        *at = asked->next;
+    if (asked->fd >= 0)
+        close(asked->fd);
+    asked->fd = -1;
+    asked->state = HTH_ASKED_IDLE;
 }
 
-int hth_collect_locked(struct hearth *h, struct hth_call *call, uint64_t until, const char *what,
+int hth_ask_wait_locked(struct hearth *h, struct hth_asked *asked, uint64_t until, const char *what,
         struct hearth_error *err)
 {
-    while (call->state == HTH_CALL_SENT && hth_mono_ms() < until)
-        hth_pump_locked(h, until);
-    if (call->state == HTH_CALL_DONE && call->code)
-        return hth_fail(err, call->code, call->error.native, "%s", call->error.text);
-    if (call->state == HTH_CALL_DONE)
+    while (asked->state == HTH_ASKED_SENT && hth_mono_ms() < until)
+        hth_hear_one_locked(h, until);
+    if (asked->state == HTH_ASKED_DONE && asked->code)
+        return hth_fail(err, asked->code, asked->error.native, "%s", asked->error.text);
+    if (asked->state == HTH_ASKED_DONE)
         return HEARTH_OK;
-    if (call->state == HTH_CALL_LOST)
+    if (asked->state == HTH_ASKED_LOST)
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "%s: this node's engine went away meanwhile: see its log %s", what,
                 h->attached.log);
-    hth_forget_locked(h, call);
+    hth_ask_drop_locked(h, asked);
     return hth_fail(err, HEARTH_ETIMEOUT, 0,
             "%s: this node's engine (pid %u) did not answer in time: see its log %s", what,
             h->attached.pid, h->attached.log);
 }
 
-int hth_exchange_locked(
+int hth_ask_over_locked(
         struct hearth *h, int fd, struct hth_ask *ask, uint64_t until, struct hearth_error *err)
 {
-    struct hth_call call = { .want = ask->want,
+    struct hth_asked asked = { .want = ask->want,
         .answer = ask->answer,
         .answer_len = ask->answer_len,
         .fd = -1,
-        .state = HTH_CALL_SENT };
+        .state = HTH_ASKED_SENT };
     int n = 0, attached = -1;
 
     head_fill(h, ask);
-    call.request = h->link->requests;
-    call.next = h->link->calls;
-    h->link->calls = &call;
+    asked.request = h->link->requests;
+    asked.next = h->link->asked;
+    h->link->asked = &asked;
     n = send_packet(fd, ask);
-    while (!n && call.state == HTH_CALL_SENT && hth_mono_ms() < until) {
+    while (!n && asked.state == HTH_ASKED_SENT && hth_mono_ms() < until) {
         struct pollfd p = { .fd = fd, .events = POLLIN };
 
         if (poll(&p, 1, left_ms(until)) <= 0)
@@ -264,13 +266,13 @@ int hth_exchange_locked(
         n = n > 0 ? 0 : n;
     }
     if (n)
-        call.state = HTH_CALL_LOST;
-    if (ask->out_fd && call.state == HTH_CALL_DONE) {
-        *ask->out_fd = call.fd;
-        call.fd = -1;
+        asked.state = HTH_ASKED_LOST;
+    if (ask->out_fd && asked.state == HTH_ASKED_DONE) {
+        *ask->out_fd = asked.fd;
+        asked.fd = -1;
     }
-    n = hth_collect_locked(h, &call, 0, ask->what, err);
-    hth_forget_locked(h, &call);
+    n = hth_ask_wait_locked(h, &asked, 0, ask->what, err);
+    hth_ask_drop_locked(h, &asked);
     return n;
 }
 
@@ -278,5 +280,5 @@ void hth_hear_locked(struct hearth *h)
 {
     while (h->link->fd >= 0 && !h->link->reading &&
             poll(&(struct pollfd){ .fd = h->link->fd, .events = POLLIN }, 1, 0) > 0)
-        hth_pump_locked(h, 0);
+        hth_hear_one_locked(h, 0);
 }

@@ -94,7 +94,7 @@ static int fetch_manifest(struct hearth_checkpoint *c, struct hearth_error *err)
     struct hth_local_bytes a;
     void *bytes;
     int fd = -1, rc;
-    struct hth_ask ask = hth_ask_bytes(HTH_LOCAL_MANIFEST, &m, &a, &fd);
+    struct hth_ask ask = hth_bytes_ask(HTH_LOCAL_MANIFEST, &m, &a, &fd);
 
     ask.what = "get the manifest";
     if ((rc = hth_ask(c->h, &ask, err)))

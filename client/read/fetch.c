@@ -31,7 +31,7 @@ int hth_map_answer(int fd, uint64_t len, void **out, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-struct hth_ask hth_ask_bytes(enum hth_local_type type, struct hth_local_map *m,
+struct hth_ask hth_bytes_ask(enum hth_local_type type, struct hth_local_map *m,
         struct hth_local_bytes *answer, int *out_fd)
 {
     return (struct hth_ask){ .msg = m,
@@ -46,9 +46,9 @@ struct hth_ask hth_ask_bytes(enum hth_local_type type, struct hth_local_map *m,
         .wait_ms = HTH_REQUEST_MS };
 }
 
-struct hth_ask hth_ask_range(struct hth_local_map *m, struct hth_local_bytes *a, int *out_fd)
+struct hth_ask hth_range_ask(struct hth_local_map *m, struct hth_local_bytes *a, int *out_fd)
 {
-    struct hth_ask ask = hth_ask_bytes(HTH_LOCAL_RANGE, m, a, out_fd);
+    struct hth_ask ask = hth_bytes_ask(HTH_LOCAL_RANGE, m, a, out_fd);
 
     ask.wait_ms += (m->len >> 20) * 100;
     ask.what = "fetch from another node";
@@ -62,7 +62,7 @@ int hth_range(struct hearth *h, struct hth_save_id save, uint64_t object, uint64
         .save = hth_local_save_of(save), .object = object, .off = off, .len = len
     };
     struct hth_local_bytes a;
-    struct hth_ask ask = hth_ask_range(&m, &a, out_fd);
+    struct hth_ask ask = hth_range_ask(&m, &a, out_fd);
     int rc;
 
     *out_fd = -1;

@@ -31,7 +31,7 @@ static int bring(struct hearth_checkpoint *c, const struct hth_object *o, struct
     };
     struct hth_local_bytes a;
     int fd = -1, rc;
-    struct hth_ask ask = hth_ask_bytes(HTH_LOCAL_RANGE, &m, &a, &fd);
+    struct hth_ask ask = hth_bytes_ask(HTH_LOCAL_RANGE, &m, &a, &fd);
 
     ask.wait_ms += (o->data_len >> 20) * 100;
     ask.what = "bring an object from another node";

@@ -35,7 +35,6 @@ static int fetch_common(struct hearth_checkpoint *c, const char *name, int *out_
         .answer = &a,
         .answer_len = sizeof(a),
         .out_fd = out_fd,
-        .wait_ms = HTH_REQUEST_MS,
         .what = "get a common object" };
     int rc;
 

@@ -22,7 +22,7 @@
 
 struct asked {
     struct hth_source *source;
-    struct hth_call call;
+    struct hth_asked asked;
     int table; /* 1: it is not here, and its table is asked for */
     union {
         struct hth_local_mapped mapped;
@@ -49,12 +49,12 @@ static int ask(struct asking *q, struct hth_source *s, int table, struct hearth_
     if (table) {
         m.off = HTH_ALIGN(HTH_BLOCK + o->data_len);
         m.len = o->table_len;
-        ask = hth_ask_bytes(HTH_LOCAL_RANGE, &m, &a->answer.bytes, NULL);
+        ask = hth_bytes_ask(HTH_LOCAL_RANGE, &m, &a->answer.bytes, NULL);
     } else {
         ask = hth_lease_ask(&m, &a->answer.mapped, NULL);
     }
     ask.what = "list an object";
-    if (!(rc = hth_post(q->c->h, &ask, &a->call, err)))
+    if (!(rc = hth_ask_ahead(q->c->h, &ask, &a->asked, err)))
         q->count++;
     return rc;
 }
@@ -66,7 +66,7 @@ static int take(struct asking *q, struct hearth_error *err)
     uint64_t wait_ms = q->stop == HEARTH_ETIMEOUT ? 0 : HTH_REQUEST_MS, lease;
     struct hearth *h = q->c->h;
     struct hearth_error why;
-    int rc = hth_collect(h, &q->at[q->first].call, wait_ms, "list an object", &why);
+    int rc = hth_ask_wait(h, &q->at[q->first].asked, wait_ms, "list an object", &why);
     struct asked a = q->at[q->first]; /* its place may be taken again */
 
     q->first = (q->first + 1) % AT_ONCE;
@@ -80,12 +80,12 @@ static int take(struct asking *q, struct hearth_error *err)
     if (rc)
         return HEARTH_OK;
     if (a.table)
-        hth_source_table(a.source, a.call.fd, NULL);
+        hth_source_table(a.source, a.asked.fd, NULL);
     else if (!hth_lease_enter(h, q->c->save, a.source->object->id, a.answer.mapped.lease,
-                     a.call.incarnation, a.call.fd, &lease, NULL))
-        hth_source_mapped(q->c, a.source, &a.answer.mapped, a.call.fd, lease, NULL);
-    else if (a.call.fd >= 0)
-        close(a.call.fd);
+                     a.asked.incarnation, a.asked.fd, &lease, NULL))
+        hth_source_mapped(q->c, a.source, &a.answer.mapped, a.asked.fd, lease, NULL);
+    else if (a.asked.fd >= 0)
+        close(a.asked.fd);
     return HEARTH_OK;
 }
 

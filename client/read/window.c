@@ -21,8 +21,8 @@
 struct hth_window {
     void *map; /* NULL: nothing */
     uint64_t map_len;
-    uint64_t off, len;     /* of the object's data, whole chunks */
-    struct hth_call ahead; /* a prefetch on its way; request 0: none */
+    uint64_t off, len;      /* of the object's data, whole chunks */
+    struct hth_asked ahead; /* a prefetch on its way; request 0: none */
     struct hth_local_bytes answer;
     uint64_t ahead_off, ahead_len;
 };
@@ -50,8 +50,8 @@ int hth_ahead_room(const struct hearth_checkpoint *c)
 /* What was asked for ahead is there, or not wanted. */
 static void end_ahead(struct hearth_checkpoint *c, struct hth_window *w)
 {
-    hth_forget(c->h, &w->ahead);
-    w->ahead = (struct hth_call){ .fd = -1 };
+    hth_ask_drop(c->h, &w->ahead);
+    w->ahead = (struct hth_asked){ .fd = -1 };
     c->aheads--;
     c->ahead_bytes -= w->ahead_len;
 }
@@ -138,7 +138,7 @@ static int take_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_
     if (!w->ahead.request)
         return HEARTH_ENOENT;
     if (off >= w->ahead_off && off + len <= w->ahead_off + w->ahead_len &&
-            !hth_collect(c->h, &w->ahead, HTH_REQUEST_MS, "prefetch", NULL) &&
+            !hth_ask_wait(c->h, &w->ahead, HTH_REQUEST_MS, "prefetch", NULL) &&
             w->answer.len == w->ahead_len) {
         fd = w->ahead.fd;
         w->ahead.fd = -1;
@@ -201,9 +201,9 @@ void hth_source_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_
     m.len = len;
     w->ahead_off = off;
     w->ahead_len = len;
-    ask = hth_ask_range(&m, &w->answer, NULL);
-    if (hth_post(c->h, &ask, &w->ahead, NULL)) {
-        w->ahead = (struct hth_call){ .fd = -1 };
+    ask = hth_range_ask(&m, &w->answer, NULL);
+    if (hth_ask_ahead(c->h, &ask, &w->ahead, NULL)) {
+        w->ahead = (struct hth_asked){ .fd = -1 };
         return;
     }
     c->aheads++;

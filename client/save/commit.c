@@ -21,20 +21,15 @@ static int seal(struct hearth_save *s, uint32_t index, struct hearth_error *err)
         .items_len = o->items_len,
         .items = o->items,
         .index = index };
-    struct hth_local_head a;
-    struct hth_ask ask = { .msg = &m,
+    struct hth_ask tell = { .msg = &m,
         .len = sizeof(m),
         .type = HTH_LOCAL_SEAL,
-        .want = HTH_LOCAL_OK,
         .token = s->token,
         .fd = -1,
         .incarnation = s->incarnation,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .wait_ms = HTH_REQUEST_MS,
         .what = "seal" };
 
-    int rc = hth_ask(s->h, &ask, err);
+    int rc = hth_tell(s->h, &tell, err);
 
     if (rc)
         return rc;

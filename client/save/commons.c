@@ -22,22 +22,17 @@ struct hth_common_put {
 static int send_one(struct hearth_save *s, const struct hth_common_put *c, struct hearth_error *err)
 {
     struct hth_local_common m = { .len = c->len };
-    struct hth_local_head a;
-    struct hth_ask ask = { .msg = &m,
+    struct hth_ask tell = { .msg = &m,
         .len = sizeof(m),
         .type = HTH_LOCAL_COMMON,
-        .want = HTH_LOCAL_OK,
         .token = s->token,
         .fd = c->fd,
         .incarnation = s->incarnation,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .wait_ms = HTH_REQUEST_MS,
         .what = "put a common object" };
     int rc;
 
     memcpy(m.name, c->name, sizeof(c->name));
-    if (!(rc = hth_ask(s->h, &ask, err)))
+    if (!(rc = hth_tell(s->h, &tell, err)))
         hth_handle_took(s->handle, 1);
     return rc;
 }

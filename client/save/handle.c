@@ -123,7 +123,7 @@ static int wait_locked(
             return too_late(&s->status, level, ms, err);
         if ((rc = hth_connected_locked(s->h, until, err)))
             return hth_while(err, rc, "wait for step %" PRIu64, s->status.step);
-        hth_pump_locked(s->h, until);
+        hth_hear_one_locked(s->h, until);
     }
 }
 
@@ -187,16 +187,10 @@ int hearth_handle_id(
 
 int hearth_cancel(struct hearth_handle *handle, struct hearth_error *err)
 {
-    struct hth_local_head m, a;
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_CANCEL,
-        .want = HTH_LOCAL_OK,
-        .fd = -1,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .wait_ms = HTH_REQUEST_MS,
-        .what = "cancel a save" };
+    struct hth_local_head m;
+    struct hth_ask tell = {
+        .msg = &m, .len = sizeof(m), .type = HTH_LOCAL_CANCEL, .fd = -1, .what = "cancel a save"
+    };
     int rc;
 
     if (!handle)
@@ -204,9 +198,9 @@ int hearth_cancel(struct hearth_handle *handle, struct hearth_error *err)
     if ((rc = hth_enter(handle->h, err)) || handle->h->opts.off)
         return rc;
     pthread_mutex_lock(&handle->h->lock);
-    rc = hth_connected_locked(handle->h, hth_until_ms(ask.wait_ms), err);
-    ask.token = handle->token;
-    ask.incarnation = handle->incarnation;
+    rc = hth_connected_locked(handle->h, hth_until_ms(HTH_REQUEST_MS), err);
+    tell.token = handle->token;
+    tell.incarnation = handle->incarnation;
     pthread_mutex_unlock(&handle->h->lock);
-    return rc ? rc : hth_ask(handle->h, &ask, err);
+    return rc ? rc : hth_tell(handle->h, &tell, err);
 }

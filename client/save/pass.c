@@ -61,7 +61,6 @@ static int ask_give(struct hearth_save *s, struct hth_local_given *out, struct h
         .incarnation = s->incarnation,
         .answer = out,
         .answer_len = sizeof(*out),
-        .wait_ms = HTH_REQUEST_MS,
         .what = "give a save" };
 
     return hth_ask(s->h, &ask, err);
@@ -146,7 +145,6 @@ static int take(struct hearth_save *s, const struct hearth_ticket *t, struct hea
         .answer = &a,
         .answer_len = sizeof(a),
         .out_fd = &fd,
-        .wait_ms = HTH_REQUEST_MS,
         .what = "take a save" };
 
     if ((rc = hth_ask(s->h, &ask, err)))

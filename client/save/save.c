@@ -56,23 +56,17 @@ void hth_save_dispose(struct hearth_save *s)
 
 void hearth_save_abort(struct hearth_save *save)
 {
-    struct hth_local_head m, a;
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_ABORT,
-        .want = HTH_LOCAL_OK,
-        .fd = -1,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .wait_ms = HTH_REQUEST_MS,
-        .what = "abort" };
+    struct hth_local_head m;
+    struct hth_ask tell = {
+        .msg = &m, .len = sizeof(m), .type = HTH_LOCAL_ABORT, .fd = -1, .what = "abort"
+    };
 
     if (!save || hth_enter(save->h, NULL))
         return;
-    ask.token = save->token;
-    ask.incarnation = save->incarnation;
+    tell.token = save->token;
+    tell.incarnation = save->incarnation;
     if (!save->h->opts.off)
-        hth_ask(save->h, &ask, NULL);
+        hth_tell(save->h, &tell, NULL);
     hth_save_dispose(save);
 }
 

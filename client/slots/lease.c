@@ -13,19 +13,14 @@
 static void give_back(struct hearth *h, uint64_t id, uint64_t incarnation)
 {
     struct hth_local_unmap m = { .lease = id };
-    struct hth_local_head a;
-    struct hth_ask ask = { .msg = &m,
+    struct hth_ask tell = { .msg = &m,
         .len = sizeof(m),
         .type = HTH_LOCAL_UNMAP,
-        .want = HTH_LOCAL_OK,
         .fd = -1,
         .incarnation = incarnation,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .wait_ms = HTH_REQUEST_MS,
         .what = "give a lease back" };
 
-    hth_ask(h, &ask, NULL);
+    hth_tell(h, &tell, NULL);
 }
 
 int hth_lease_enter(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t id,
@@ -61,7 +56,6 @@ struct hth_ask hth_lease_ask(struct hth_local_map *m, struct hth_local_mapped *o
         .answer = out,
         .answer_len = sizeof(*out),
         .out_fd = out_fd,
-        .wait_ms = HTH_REQUEST_MS,
         .what = "map an object" };
 }
 
