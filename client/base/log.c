@@ -58,7 +58,7 @@ void hth_line_add(struct hth_lines *lines, uint32_t level, const char *event, co
     pthread_mutex_unlock(&lines->lock);
 }
 
-static int take(struct hth_lines *lines, struct hth_log_line *out)
+static int line_take(struct hth_lines *lines, struct hth_log_line *out)
 {
     int found;
 
@@ -77,7 +77,7 @@ void hth_lines_drain(struct hth_lines *lines)
 {
     struct hth_log_line line;
 
-    while (lines->sink && take(lines, &line))
+    while (lines->sink && line_take(lines, &line))
         lines->sink(lines->arg, (enum hearth_log_level)line.level, line.event, line.text);
 }
 
@@ -85,7 +85,7 @@ int hearth_log_poll(struct hearth *h, uint32_t *out_level, char *text, size_t le
 {
     struct hth_log_line line;
 
-    if (hth_enter(h, NULL) || !text || !len || !take(&h->lines, &line))
+    if (hth_enter(h, NULL) || !text || !len || !line_take(&h->lines, &line))
         return 0;
     if (out_level)
         *out_level = line.level;

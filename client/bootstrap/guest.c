@@ -27,7 +27,7 @@
 /* ---- sockets -------------------------------------------------------------------------------- */
 
 /* All of it by `until`: 0, or an errno. */
-static int move_all(int fd, void *bytes, size_t len, int out, uint64_t until)
+static int guest_move_all(int fd, void *bytes, size_t len, int out, uint64_t until)
 {
     size_t done = 0;
 
@@ -49,7 +49,7 @@ static int move_all(int fd, void *bytes, size_t len, int out, uint64_t until)
     return 0;
 }
 
-static int dial_once(const struct addrinfo *a, uint64_t until)
+static int guest_dial(const struct addrinfo *a, uint64_t until)
 {
     struct pollfd p = { .events = POLLOUT };
     uint64_t now = hth_mono_ms();
@@ -98,72 +98,72 @@ static enum outcome visit_broke(struct visit *v, int e, const char *doing)
     return e == ETIMEDOUT ? TOO_LATE : COME_AGAIN;
 }
 
-static enum outcome not_rank_0(struct visit *v, int code, const char *what)
+static enum outcome visit_not_rank_0(struct visit *v, int code, const char *what)
 {
     hth_fail(&v->why, code, 0, "what answers at %s port %s %s", v->t->host, v->t->port, what);
     return GIVE_UP;
 }
 
 /* So that rank 0 can say too why we did not come. No row goes with it. */
-static enum outcome take_leave(struct visit *v, struct hth_greeting *hello, const char *what)
+static enum outcome visit_take_leave(struct visit *v, struct hth_greeting *hello, const char *what)
 {
     hello->len = 0;
     hth_greeting_make(&v->talk, &v->t->knows, hello, "");
-    move_all(v->fd, v->talk.greeting, HTH_GREETING, 1, v->until);
-    return not_rank_0(v, HEARTH_EAUTH, what);
+    guest_move_all(v->fd, v->talk.greeting, HTH_GREETING, 1, v->until);
+    return visit_not_rank_0(v, HEARTH_EAUTH, what);
 }
 
-static enum outcome greet_host(struct visit *v)
+static enum outcome visit_greet(struct visit *v)
 {
     struct hth_tcp *t = v->t;
     struct hth_greeting hello = {
         .rank = t->rank, .world = t->world, .round = t->round, .len = (uint32_t)v->len
     };
-    int e = move_all(v->fd, v->talk.challenge, HTH_CHALLENGE, 0, v->until), keyed;
+    int e = guest_move_all(v->fd, v->talk.challenge, HTH_CHALLENGE, 0, v->until), keyed;
 
     if (e)
         return visit_broke(v, e, "says nothing");
     keyed = hth_challenge_decode(v->talk.challenge);
     if (keyed < 0)
-        return not_rank_0(v, HEARTH_EPROTO, "is not this job's rank 0");
+        return visit_not_rank_0(v, HEARTH_EPROTO, "is not this job's rank 0");
     memcpy(hello.token, t->token, HTH_TOKEN);
     if (keyed && !t->knows.keyed)
-        return take_leave(v, &hello,
+        return visit_take_leave(v, &hello,
                 "asks for a proof of the job key and we have none: give all ranks the same "
                 "key_file");
     if (!keyed && t->knows.keyed)
-        return take_leave(v, &hello,
+        return visit_take_leave(v, &hello,
                 "has no job key and we have one: give all ranks the same key_file, rank 0 too");
     hth_greeting_make(&v->talk, &t->knows, &hello, v->mine);
-    e = move_all(v->fd, v->talk.greeting, HTH_GREETING, 1, v->until);
+    e = guest_move_all(v->fd, v->talk.greeting, HTH_GREETING, 1, v->until);
     if (!e)
-        e = move_all(v->fd, (void *)(uintptr_t)v->mine, v->len, 1, v->until);
+        e = guest_move_all(v->fd, (void *)(uintptr_t)v->mine, v->len, 1, v->until);
     if (e)
         return visit_broke(v, e, "does not take our data");
     v->said = 1;
     return HAVE_TABLE;
 }
 
-static enum outcome hear_host(struct visit *v)
+static enum outcome visit_hear(struct visit *v)
 {
     unsigned char head[HTH_ANSWER], digest[HTH_DIGEST];
     char said[HTH_SAID_MAX] = "";
     struct hth_answer a;
     void *body = v->all;
-    int e = move_all(v->fd, head, sizeof(head), 0, v->until);
+    int e = guest_move_all(v->fd, head, sizeof(head), 0, v->until);
 
     if (e)
         return visit_broke(v, e, "sends no table");
     if (hth_answer_decode(&a, head) || (!a.code && a.len != v->len * v->t->world) ||
             (a.code && a.len >= sizeof(said)))
-        return not_rank_0(v, HEARTH_EPROTO, "is not this job's rank 0");
+        return visit_not_rank_0(v, HEARTH_EPROTO, "is not this job's rank 0");
     if (a.code)
         body = said;
-    if ((e = move_all(v->fd, body, a.len, 0, v->until)))
+    if ((e = guest_move_all(v->fd, body, a.len, 0, v->until)))
         return visit_broke(v, e, "sends no whole table");
     hth_digest(digest, body, a.len);
     if (!hth_answer_holds(head, &v->talk, &v->t->knows, digest))
-        return not_rank_0(v, HEARTH_EAUTH,
+        return visit_not_rank_0(v, HEARTH_EAUTH,
                 "does not prove the job key: it is not this job's rank 0, or has another key_file");
     if (a.code) {
         hth_fail(&v->why, a.code, 0, "rank 0 says: %s", said);
@@ -180,29 +180,29 @@ static enum outcome visit_once(struct visit *v, const struct addrinfo *all)
     v->fd = -1;
     v->said = 0;
     for (const struct addrinfo *a = all; a && v->fd < 0; a = a->ai_next)
-        v->fd = dial_once(a, v->until - HTH_GRACE_MS);
+        v->fd = guest_dial(a, v->until - HTH_GRACE_MS);
     if (v->fd < 0) {
         hth_fail(&v->why, HEARTH_ETIMEOUT, 0,
                 "rank 0 does not listen there: is it running, and can this node reach it?");
         return COME_AGAIN;
     }
-    is = hth_place_check(v->t, v->fd, 0, &v->why) ? GIVE_UP : greet_host(v);
+    is = hth_place_check(v->t, v->fd, 0, &v->why) ? GIVE_UP : visit_greet(v);
     if (is == HAVE_TABLE)
-        is = hear_host(v);
+        is = visit_hear(v);
     close(v->fd);
     return is;
 }
 
 /* ---- until the time is over ------------------------------------------------------------------- */
 
-static void nap_ms(uint32_t ms)
+static void guest_nap_ms(uint32_t ms)
 {
     struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
 
     nanosleep(&t, NULL);
 }
 
-static int came_in_vain(
+static int visit_in_vain(
         const struct visit *v, enum outcome is, uint32_t turned_away, struct hearth_error *err)
 {
     const struct hth_tcp *t = v->t;
@@ -238,9 +238,9 @@ int hth_come(struct hth_tcp *t, const void *mine, size_t len, void *all, struct 
     while ((is = visit_once(&v, places)) == COME_AGAIN &&
             hth_mono_ms() + wait_ms < v.until - HTH_GRACE_MS) {
         turned_away += (uint32_t)v.said;
-        nap_ms(wait_ms);
+        guest_nap_ms(wait_ms);
         wait_ms = wait_ms * 2 < NAP_MOST_MS ? wait_ms * 2 : NAP_MOST_MS;
     }
     freeaddrinfo(places);
-    return is == HAVE_TABLE ? HEARTH_OK : came_in_vain(&v, is, turned_away, err);
+    return is == HAVE_TABLE ? HEARTH_OK : visit_in_vain(&v, is, turned_away, err);
 }

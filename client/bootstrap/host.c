@@ -88,7 +88,7 @@ static void guest_leaves(struct party *p, struct guest *g)
     p->guests--;
 }
 
-static struct guest *oldest_guest(struct party *p)
+static struct guest *guest_oldest(struct party *p)
 {
     struct guest *oldest = NULL;
 
@@ -98,9 +98,9 @@ static struct guest *oldest_guest(struct party *p)
     return oldest;
 }
 
-static int oldest_makes_way(struct party *p, uint64_t now)
+static int guest_makes_way(struct party *p, uint64_t now)
 {
-    struct guest *oldest = oldest_guest(p);
+    struct guest *oldest = guest_oldest(p);
 
     if (!oldest || now - oldest->since_ms < PATIENCE_MS)
         return 0;
@@ -108,7 +108,7 @@ static int oldest_makes_way(struct party *p, uint64_t now)
     return 1;
 }
 
-static void place_guest(struct party *p, int fd, uint64_t now)
+static void guest_place(struct party *p, int fd, uint64_t now)
 {
     struct guest *g = p->guest;
     int yes = 1;
@@ -125,34 +125,34 @@ static void place_guest(struct party *p, int fd, uint64_t now)
 }
 
 /* 1: another may; 0: nobody waits; -1: there is no room for whoever does. */
-static int let_one_in(struct party *p, uint64_t now)
+static int host_let_one_in(struct party *p, uint64_t now)
 {
     int fd;
 
-    if (p->guests == GUESTS && !oldest_makes_way(p, now))
+    if (p->guests == GUESTS && !guest_makes_way(p, now))
         return -1;
     fd = accept4(p->t->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-        place_guest(p, fd, now);
+        guest_place(p, fd, now);
         return 1;
     }
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
         return errno != EAGAIN;
     snprintf(p->refused, sizeof(p->refused), "rank 0 cannot accept: %s", strerror(errno));
-    return oldest_makes_way(p, now) ? 1 : -1;
+    return guest_makes_way(p, now) ? 1 : -1;
 }
 
-static void let_in(struct party *p)
+static void host_let_in(struct party *p)
 {
     uint64_t now = hth_mono_ms();
     const struct guest *oldest;
     int more = 1;
 
     for (uint32_t i = 0; i < GUESTS && more > 0; i++) /* then those inside have their turn */
-        more = let_one_in(p, now);
+        more = host_let_one_in(p, now);
     if (more >= 0)
         return;
-    oldest = oldest_guest(p);
+    oldest = guest_oldest(p);
     p->rest_till = (oldest ? oldest->since_ms : now) + PATIENCE_MS;
 }
 
@@ -173,7 +173,7 @@ static void seat_breaks(struct party *p, struct seat *s)
 }
 
 /* As much of the answer as goes now. */
-static void serve_more(struct party *p, uint32_t rank)
+static void seat_serve_more(struct party *p, uint32_t rank)
 {
     struct seat *s = &p->seat[rank];
     const size_t whole = HTH_ANSWER + p->len * p->t->world;
@@ -197,14 +197,14 @@ static void serve_more(struct party *p, uint32_t rank)
                 rank);
 }
 
-static void serve_begin(struct party *p, uint32_t rank)
+static void seat_serve(struct party *p, uint32_t rank)
 {
     struct seat *s = &p->seat[rank];
     struct hth_answer a = { .round = p->t->round, .len = p->len * p->t->world };
 
     hth_answer_make(s->head, &s->talk, &p->t->knows, &a, p->digest);
     s->sent = 0;
-    serve_more(p, rank);
+    seat_serve_more(p, rank);
 }
 
 /* A rank in its seat says nothing more; it hangs up when it has the table. */
@@ -215,7 +215,7 @@ static void seat_stirs(struct party *p, uint32_t rank, uint32_t events)
     ssize_t n;
 
     if (s->fd >= 0 && (events & EPOLLOUT))
-        serve_more(p, rank);
+        seat_serve_more(p, rank);
     if (s->fd < 0 || !(events & ~(uint32_t)EPOLLOUT))
         return;
     n = recv(s->fd, &byte, 1, MSG_DONTWAIT);
@@ -232,7 +232,7 @@ static void seat_stirs(struct party *p, uint32_t rank, uint32_t events)
 }
 
 /* The guest's connection becomes his seat's. */
-static void take_seat(struct party *p, struct guest *g, const struct hth_greeting *hello)
+static void seat_take(struct party *p, struct guest *g, const struct hth_greeting *hello)
 {
     struct seat *s = &p->seat[hello->rank];
     int yes = 1, idle_s = 5, count = 3;
@@ -258,7 +258,7 @@ static void take_seat(struct party *p, struct guest *g, const struct hth_greetin
     if (host_watch(p, EPOLL_CTL_MOD, s->fd, EPOLLIN, OF_SEAT, hello->rank))
         seat_breaks(p, s);
     else if (p->serving)
-        serve_begin(p, hello->rank);
+        seat_serve(p, hello->rank);
 }
 
 /* ---- from guest to seat ----------------------------------------------------------------------- */
@@ -270,7 +270,7 @@ static int round_fits(uint32_t ours, uint32_t theirs)
     return theirs == ours || theirs == HTH_FIRST_ROUND || ours == HTH_FIRST_ROUND;
 }
 
-static void say_why(struct party *p, struct guest *g, int code, const char *text)
+static void guest_say_why(struct party *p, struct guest *g, int code, const char *text)
 {
     struct hth_answer a = { .code = code, .round = p->t->round, .len = strlen(text) };
     unsigned char out[HTH_ANSWER + HTH_SAID_MAX], digest[HTH_DIGEST];
@@ -282,7 +282,7 @@ static void say_why(struct party *p, struct guest *g, int code, const char *text
         return; /* he will find out by himself */
 }
 
-static void refuse_second(struct party *p, struct guest *g, uint32_t rank)
+static void guest_refuse_second(struct party *p, struct guest *g, uint32_t rank)
 {
     char here[HTH_PLACE_TEXT], there[HTH_PLACE_TEXT];
 
@@ -292,12 +292,12 @@ static void refuse_second(struct party *p, struct guest *g, uint32_t rank)
             "rank %u has come from %s, and somebody else says from %s that he is rank %u: was it "
             "started twice?",
             rank, here, there, rank);
-    say_why(p, g, HEARTH_EINVAL, p->refused);
+    guest_say_why(p, g, HEARTH_EINVAL, p->refused);
     guest_leaves(p, g);
 }
 
 /* All of a guest is here. Who is hung up on comes again, and may find another gather then. */
-static void admit_guest(struct party *p, struct guest *g)
+static void guest_admit(struct party *p, struct guest *g)
 {
     const unsigned char *row = p->rows + (size_t)(g - p->guest) * p->len;
     struct hth_greeting hello;
@@ -316,16 +316,16 @@ static void admit_guest(struct party *p, struct guest *g)
     again = himself && !s->served && s->round == hello.round &&
             memcmp(p->all + (size_t)hello.rank * p->len, row, p->len) == 0;
     if (again || (!s->there && round_fits(p->t->round, hello.round)))
-        take_seat(p, g, &hello);
+        seat_take(p, g, &hello);
     else if (himself || p->serving || !s->there)
         guest_leaves(p, g);
     else
-        refuse_second(p, g, hello.rank);
+        guest_refuse_second(p, g, hello.rank);
 }
 
 /* What he claims has to fit before a byte of his row is taken. What he says else is unproved, and for
  * the sentence of a gather that failed. */
-static int claim_fits(struct party *p, const struct guest *g)
+static int guest_claim_fits(struct party *p, const struct guest *g)
 {
     struct hth_greeting hello;
     char place[HTH_PLACE_TEXT];
@@ -344,7 +344,7 @@ static int claim_fits(struct party *p, const struct guest *g)
     return hello.world == p->t->world && hello.len == p->len && p->len;
 }
 
-static void listen_to(struct party *p, struct guest *g)
+static void guest_listen(struct party *p, struct guest *g)
 {
     size_t row = g->got > HTH_GREETING ? g->got - HTH_GREETING : 0;
     unsigned char *at = g->got < HTH_GREETING ? g->talk.greeting + g->got
@@ -355,17 +355,17 @@ static void listen_to(struct party *p, struct guest *g)
     if (g->fd < 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
         return;
     g->got += n > 0 ? (size_t)n : 0;
-    if (n <= 0 || (g->got == HTH_GREETING && !claim_fits(p, g)))
+    if (n <= 0 || (g->got == HTH_GREETING && !guest_claim_fits(p, g)))
         guest_leaves(p, g);
     else if (g->got == HTH_GREETING + p->len)
-        admit_guest(p, g);
+        guest_admit(p, g);
 }
 
 /* ---- the loop ------------------------------------------------------------------------------- */
 
 /* While we serve, who comes is waited for only where a rank has to come again: the next gather's
  * first wait in the queue. */
-static void hear_door(struct party *p, uint64_t now)
+static void host_hear_door(struct party *p, uint64_t now)
 {
     int hears = now >= p->rest_till && (!p->serving || p->broken);
 
@@ -376,13 +376,13 @@ static void hear_door(struct party *p, uint64_t now)
 }
 
 /* What is due, and when the next is. */
-static uint64_t housekeeping(struct party *p, uint64_t now, uint64_t until)
+static uint64_t host_tidy(struct party *p, uint64_t now, uint64_t until)
 {
     struct guest *oldest;
 
-    while ((oldest = oldest_guest(p)) && now - oldest->since_ms >= HALF_MS)
+    while ((oldest = guest_oldest(p)) && now - oldest->since_ms >= HALF_MS)
         guest_leaves(p, oldest);
-    hear_door(p, now);
+    host_hear_door(p, now);
     if (oldest && oldest->since_ms + HALF_MS < until)
         until = oldest->since_ms + HALF_MS;
     return now < p->rest_till && p->rest_till < until ? p->rest_till : until;
@@ -391,7 +391,7 @@ static uint64_t housekeeping(struct party *p, uint64_t now, uint64_t until)
 static void host_turn(struct party *p, uint64_t until)
 {
     struct epoll_event event[EVENTS];
-    uint64_t now = hth_mono_ms(), due = housekeeping(p, now, until);
+    uint64_t now = hth_mono_ms(), due = host_tidy(p, now, until);
     int count = epoll_wait(p->epoll, event, EVENTS, due > now ? (int)(due - now) : 0);
 
     for (int i = 0; i < count; i++) {
@@ -399,10 +399,10 @@ static void host_turn(struct party *p, uint64_t until)
 
         switch (event[i].data.u64 >> 32) {
         case OF_LISTENER:
-            let_in(p);
+            host_let_in(p);
             break;
         case OF_GUEST:
-            listen_to(p, &p->guest[index]);
+            guest_listen(p, &p->guest[index]);
             break;
         default:
             seat_stirs(p, index, event[i].events);
@@ -411,7 +411,7 @@ static void host_turn(struct party *p, uint64_t until)
 }
 
 /* The table to all; who goes without it is named. */
-static int serve_all(struct party *p, struct hearth_error *err)
+static int host_serve_all(struct party *p, struct hearth_error *err)
 {
     uint64_t until = hth_until_ms(p->t->deadline_ms);
     unsigned char *served = calloc(p->t->world, 1);
@@ -423,7 +423,7 @@ static int serve_all(struct party *p, struct hearth_error *err)
     p->serving = 1;
     p->to_serve = p->t->world - 1;
     for (uint32_t r = 1; r < p->t->world; r++)
-        serve_begin(p, r);
+        seat_serve(p, r);
     while (p->to_serve && hth_mono_ms() < until)
         host_turn(p, until);
     for (uint32_t r = 0; r < p->t->world; r++)
@@ -434,17 +434,17 @@ static int serve_all(struct party *p, struct hearth_error *err)
                        : HEARTH_OK;
 }
 
-static void tell_all(struct party *p, int code, const char *text)
+static void host_tell_all(struct party *p, int code, const char *text)
 {
     for (uint32_t r = 1; r < p->t->world; r++) {
         struct guest g = { .fd = p->seat[r].fd, .talk = p->seat[r].talk };
 
         if (g.fd >= 0)
-            say_why(p, &g, code, text);
+            guest_say_why(p, &g, code, text);
     }
 }
 
-static int missed(struct party *p, struct hearth_error *err)
+static int host_missed(struct party *p, struct hearth_error *err)
 {
     unsigned char *there = calloc(p->t->world, 1);
     char who[160], unproved[200] = "";
@@ -467,7 +467,7 @@ static int missed(struct party *p, struct hearth_error *err)
             "%u of %u ranks did not come to %s port %s in %u ms: %s: look at their output%s%s%s",
             p->missing, p->t->world, p->t->host, p->t->port, p->t->deadline_ms, who, unproved,
             p->refused[0] ? "; " : "", p->refused);
-    tell_all(p, why.code, why.text);
+    host_tell_all(p, why.code, why.text);
     if (err)
         *err = why;
     return why.code;
@@ -479,7 +479,7 @@ static int host_all(struct party *p, struct hearth_error *err)
 
     while (p->missing && hth_mono_ms() < until)
         host_turn(p, until);
-    return p->missing ? missed(p, err) : serve_all(p, err);
+    return p->missing ? host_missed(p, err) : host_serve_all(p, err);
 }
 
 /* ---- one gather ----------------------------------------------------------------------------- */

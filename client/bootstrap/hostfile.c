@@ -16,7 +16,7 @@ struct place {
 };
 
 /* 1: "host port"; 0: an empty line or a comment; else HEARTH_EINVAL. */
-static int parse(
+static int hostfile_line(
         char *line, const char *path, unsigned number, struct place *out, struct hearth_error *err)
 {
     char *save = NULL, *host, *port, *end = NULL;
@@ -37,7 +37,7 @@ static int parse(
     return 1;
 }
 
-static int read_file(FILE *f, const char *path, struct place *first, uint32_t *out_world,
+static int hostfile_read(FILE *f, const char *path, struct place *first, uint32_t *out_world,
         struct hearth_error *err)
 {
     char line[512];
@@ -46,7 +46,7 @@ static int read_file(FILE *f, const char *path, struct place *first, uint32_t *o
 
     *out_world = 0;
     while (fgets(line, sizeof(line), f)) {
-        int rc = parse(line, path, ++number, &place, err);
+        int rc = hostfile_line(line, path, ++number, &place, err);
 
         if (rc < 0)
             return rc;
@@ -59,7 +59,7 @@ static int read_file(FILE *f, const char *path, struct place *first, uint32_t *o
 }
 
 /* Opening a fifo would wait for a writer, whatever the caller's deadline is. */
-static FILE *open_file(const char *path, struct hearth_error *err)
+static FILE *hostfile_open(const char *path, struct hearth_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct stat st;
@@ -90,10 +90,10 @@ int hearth_bootstrap_hostfile(const char *path, uint32_t rank, uint32_t deadline
 
     if (!path)
         return hth_fail(err, HEARTH_EINVAL, 0, "host file (NULL): not given");
-    f = open_file(path, err);
+    f = hostfile_open(path, err);
     if (!f)
         return HEARTH_EINVAL;
-    rc = read_file(f, path, &first, &world, err);
+    rc = hostfile_read(f, path, &first, &world, err);
     fclose(f);
     if (!rc && rank >= world)
         rc = hth_fail(

@@ -32,12 +32,12 @@ struct pmix {
     int started;
 };
 
-static const char *words(const struct pmix *p, pmix_status_t st)
+static const char *pmix_words(const struct pmix *p, pmix_status_t st)
 {
     return p->error ? p->error(st) : "an error";
 }
 
-static int load(struct pmix *p, struct hearth_error *err)
+static int pmix_load(struct pmix *p, struct hearth_error *err)
 {
     struct {
         const char *name;
@@ -62,21 +62,21 @@ static int load(struct pmix *p, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static void set_info(pmix_info_t *info, const char *key)
+static void pmix_info_set(pmix_info_t *info, const char *key)
 {
     memset(info, 0, sizeof(*info));
     snprintf(info->key, sizeof(info->key), "%s", key);
 }
 
-static void set_timeout(pmix_info_t *info, uint32_t ms)
+static void pmix_info_timeout(pmix_info_t *info, uint32_t ms)
 {
-    set_info(info, PMIX_TIMEOUT);
+    pmix_info_set(info, PMIX_TIMEOUT);
     info->value.type = PMIX_INT;
     info->value.data.integer = (int)((ms + 999) / 1000);
 }
 
 /* Values are the library's to free; without its function a value of 512 bytes a rank stays. */
-static void give_back(const struct pmix *p, pmix_value_t *v)
+static void pmix_value_free(const struct pmix *p, pmix_value_t *v)
 {
     if (p->value_free) {
         p->value_free(v, 1);
@@ -87,7 +87,7 @@ static void give_back(const struct pmix *p, pmix_value_t *v)
     free(v);
 }
 
-static int put(
+static int pmix_put(
         struct pmix *p, const char *key, const void *mine, size_t len, struct hearth_error *err)
 {
     pmix_value_t v;
@@ -99,19 +99,19 @@ static int put(
     v.data.bo.bytes = (char *)(uintptr_t)mine;
     v.data.bo.size = len;
     if ((st = p->put(PMIX_GLOBAL, key, &v)) != PMIX_SUCCESS || (st = p->commit()) != PMIX_SUCCESS)
-        return hth_fail(err, HEARTH_EIO, st, "PMIx does not take our data: %s", words(p, st));
-    set_info(&info[0], PMIX_COLLECT_DATA);
+        return hth_fail(err, HEARTH_EIO, st, "PMIx does not take our data: %s", pmix_words(p, st));
+    pmix_info_set(&info[0], PMIX_COLLECT_DATA);
     info[0].value.type = PMIX_BOOL;
     info[0].value.data.flag = true;
-    set_timeout(&info[1], p->deadline_ms);
+    pmix_info_timeout(&info[1], p->deadline_ms);
     if ((st = p->fence(NULL, 0, info, 2)) != PMIX_SUCCESS)
         return hth_fail(err, HEARTH_ETIMEOUT, st,
                 "not all of %u ranks came to the PMIx fence in %u ms: %s", p->world, p->deadline_ms,
-                words(p, st));
+                pmix_words(p, st));
     return HEARTH_OK;
 }
 
-static int get(struct pmix *p, const char *key, uint32_t rank, size_t len, void *out)
+static int pmix_get(struct pmix *p, const char *key, uint32_t rank, size_t len, void *out)
 {
     pmix_proc_t who = p->me;
     pmix_value_t *v = NULL;
@@ -119,17 +119,18 @@ static int get(struct pmix *p, const char *key, uint32_t rank, size_t len, void 
     int ok;
 
     who.rank = rank;
-    set_timeout(&info, p->deadline_ms);
+    pmix_info_timeout(&info, p->deadline_ms);
     if (p->get(&who, key, &info, 1, &v) != PMIX_SUCCESS || !v)
         return 0;
     ok = v->type == PMIX_BYTE_OBJECT && v->data.bo.size == len;
     if (ok)
         memcpy(out, v->data.bo.bytes, len);
-    give_back(p, v);
+    pmix_value_free(p, v);
     return ok;
 }
 
-static int allgather(void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
+static int pmix_allgather(
+        void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
 {
     struct pmix *p = self;
     unsigned char *there = calloc(p->world, 1);
@@ -140,12 +141,12 @@ static int allgather(void *self, const void *mine, size_t len, void *all, struct
     if (!there)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %u ranks", p->world);
     snprintf(key, sizeof(key), "hearth.%u", ++p->round);
-    rc = put(p, key, mine, len, err);
+    rc = pmix_put(p, key, mine, len, err);
     /* After a failed rank all others would be waited for in turn: one is enough to know. */
     for (uint32_t i = 0; i < p->world && !rc && !missing; i++) {
         if (i == p->me.rank)
             memcpy((char *)all + i * len, mine, len);
-        there[i] = i == p->me.rank || get(p, key, i, len, (char *)all + i * len);
+        there[i] = i == p->me.rank || pmix_get(p, key, i, len, (char *)all + i * len);
         missing += !there[i];
         for (uint32_t j = i + 1; missing && j < p->world; j++)
             there[j] = 1;
@@ -169,28 +170,28 @@ static void pmix_close(struct hearth_bootstrap *bootstrap)
     free(p);
 }
 
-static int start(struct pmix *p, struct hearth_error *err)
+static int pmix_start(struct pmix *p, struct hearth_error *err)
 {
     pmix_proc_t all;
     pmix_value_t *v = NULL;
     pmix_status_t st;
     int rc;
 
-    if ((rc = load(p, err)))
+    if ((rc = pmix_load(p, err)))
         return rc;
     if ((st = p->init(&p->me, NULL, 0)) != PMIX_SUCCESS)
         return hth_fail(err, HEARTH_EUNSUPPORTED, st,
                 "no PMIx server started this process (%s): start it with mpirun or srun "
                 "--mpi=pmix, or use another bootstrap",
-                words(p, st));
+                pmix_words(p, st));
     p->started = 1;
     all = p->me;
     all.rank = PMIX_RANK_WILDCARD;
     if ((st = p->get(&all, PMIX_JOB_SIZE, NULL, 0, &v)) != PMIX_SUCCESS || !v)
         return hth_fail(err, HEARTH_EUNSUPPORTED, st, "PMIx does not tell the job's size: %s",
-                words(p, st));
+                pmix_words(p, st));
     p->world = v->data.uint32;
-    give_back(p, v);
+    pmix_value_free(p, v);
     return HEARTH_OK;
 }
 
@@ -205,9 +206,11 @@ int hearth_bootstrap_pmix(uint32_t deadline_ms, struct hearth_bootstrap **out, u
     p = calloc(1, sizeof(*p));
     if (!p)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a bootstrap");
-    p->base = (struct hearth_bootstrap){ .allgather = allgather, .close = pmix_close, .self = p };
+    p->base = (struct hearth_bootstrap){
+        .allgather = pmix_allgather, .close = pmix_close, .self = p
+    };
     p->deadline_ms = deadline_ms;
-    if ((rc = start(p, err))) {
+    if ((rc = pmix_start(p, err))) {
         pmix_close(&p->base);
         return rc;
     }

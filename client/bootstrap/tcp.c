@@ -23,7 +23,7 @@
 
 /* ---- listening ----------------------------------------------------------------------------- */
 
-static int listen_once(const struct addrinfo *all, int *out_fd)
+static int tcp_listen_once(const struct addrinfo *all, int *out_fd)
 {
     int e = EADDRNOTAVAIL, yes = 1;
 
@@ -43,7 +43,7 @@ static int listen_once(const struct addrinfo *all, int *out_fd)
     return e;
 }
 
-static int listen_at(struct hth_tcp *t, struct hearth_error *err)
+static int tcp_listen(struct hth_tcp *t, struct hearth_error *err)
 {
     static const struct timespec nap = { .tv_nsec = 50000000 };
     uint64_t until = hth_until_ms(t->deadline_ms < IN_USE_MS ? t->deadline_ms : IN_USE_MS);
@@ -53,7 +53,7 @@ static int listen_at(struct hth_tcp *t, struct hearth_error *err)
     if (e)
         return hth_fail(
                 err, HEARTH_EINVAL, 0, "the meeting place %s: %s", t->host, gai_strerror(e));
-    while ((e = listen_once(all, &t->listener)) == EADDRINUSE && hth_mono_ms() < until)
+    while ((e = tcp_listen_once(all, &t->listener)) == EADDRINUSE && hth_mono_ms() < until)
         nanosleep(&nap, NULL);
     freeaddrinfo(all);
     if (e)
@@ -125,7 +125,7 @@ int hearth_bootstrap_tcp(const char *host_name, uint16_t port, uint32_t rank, ui
     t->deadline_ms = deadline_ms;
     t->listener = -1;
     hth_random_bytes(t->token, sizeof(t->token));
-    if (rank == 0 && world > 1 && (rc = listen_at(t, err))) {
+    if (rank == 0 && world > 1 && (rc = tcp_listen(t, err))) {
         free(t);
         return rc;
     }

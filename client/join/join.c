@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static uint64_t domain_hash(const char *name)
+static uint64_t join_domain_hash(const char *name)
 {
     unsigned char digest[HTH_DIGEST];
     uint64_t v;
@@ -28,7 +28,7 @@ static uint64_t domain_hash(const char *name)
     return v ? v : 1;
 }
 
-static uint64_t wall_ms(void)
+static uint64_t join_wall_ms(void)
 {
     struct timespec t;
 
@@ -36,7 +36,7 @@ static uint64_t wall_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static void mine(struct hearth *h, unsigned char out[HTH_GATHER])
+static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
 {
     const struct hth_local_attached *a = &h->attached;
     struct hth_gather g = { .store = a->store,
@@ -62,11 +62,11 @@ static void mine(struct hearth *h, unsigned char out[HTH_GATHER])
     memcpy(g.addr, a->addr, a->addr_len);
     memcpy(g.transport, a->transport, sizeof(g.transport));
     for (size_t i = 0; i < h->opts.domain_count; i++)
-        g.domain[i] = domain_hash(h->opts.domains[i]);
+        g.domain[i] = join_domain_hash(h->opts.domains[i]);
     for (size_t i = 0; i < h->opts.object_count; i++)
         g.shard_bytes += hth_file_bytes(h->opts.object_bytes[i]);
     if (h->joining->rounds) { /* what attach said is of the round before */
-        g.wall_ms = wall_ms();
+        g.wall_ms = join_wall_ms();
         hth_random_bytes(&g.random, sizeof(g.random));
         seen = hth_epoch_seen(h->epoch, h->nonce, &g.random);
         if (seen > g.highest_epoch)
@@ -105,7 +105,7 @@ int hth_has_recovered(struct hearth *h)
     return recovered;
 }
 
-static int tell_engine(
+static int join_ask(
         struct hearth *h, int table_fd, struct hth_local_joined *out, struct hearth_error *err)
 {
     struct hth_local_join m;
@@ -133,14 +133,14 @@ int hth_join(struct hearth *h, struct hearth_error *err)
 
     if (!table)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a table of %zu bytes", len);
-    mine(h, own);
+    join_own_row(h, own);
     h->joining->rounds++;
     rc = hth_meet(h, own, table, err);
     fd = rc ? -1 : hth_memfd("hearth-table", table, len);
     free(table);
     if (!rc && fd < 0)
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a table of %zu bytes", len);
-    if (!rc && (rc = tell_engine(h, fd, &a, err)))
+    if (!rc && (rc = join_ask(h, fd, &a, err)))
         close(fd);
     if (!rc) {
         hth_link_joined(h, &a, fd);

@@ -11,7 +11,7 @@
 #include "joining.h"
 #include <string.h>
 
-static int meeting_key(struct hearth *h, struct hearth_error *err)
+static int meet_key(struct hearth *h, struct hearth_error *err)
 {
     struct hth_key key;
     int rc;
@@ -33,7 +33,7 @@ int hth_meet(struct hearth *h, unsigned char own[HTH_GATHER], unsigned char *tab
     const unsigned char *key;
     int rc;
 
-    if ((rc = meeting_key(h, err)))
+    if ((rc = meet_key(h, err)))
         return rc;
     key = h->joining->keyed ? h->joining->key : NULL;
     if (key)

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void dispose(struct hearth *h)
+static void member_dispose(struct hearth *h)
 {
     hth_link_close(h);
     hth_crew_close(h->crew);
@@ -31,7 +31,8 @@ static void dispose(struct hearth *h)
     free(h);
 }
 
-static int make(const struct hearth_opts *opts, struct hearth **out, struct hearth_error *err)
+static int member_make(
+        const struct hearth_opts *opts, struct hearth **out, struct hearth_error *err)
 {
     struct hearth *h = calloc(1, sizeof(*h));
     int rc;
@@ -47,14 +48,14 @@ static int make(const struct hearth_opts *opts, struct hearth **out, struct hear
     if (!rc && !h->opts.off && !(h->crew = hth_crew_open(h->opts.copy_threads)))
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the copying threads");
     if (rc)
-        dispose(h);
+        member_dispose(h);
     else
         *out = h;
     return rc;
 }
 
 /* A helper takes part in what its rank has joined. */
-static int join_as_helper(struct hearth *h, struct hearth_error *err)
+static int member_join_as_helper(struct hearth *h, struct hearth_error *err)
 {
     if (!h->attached.epoch)
         return hth_fail(err, HEARTH_ESTATE, 0,
@@ -67,7 +68,7 @@ static int join_as_helper(struct hearth *h, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static int join(struct hearth *h, struct hearth_error *err)
+static int member_join(struct hearth *h, struct hearth_error *err)
 {
     int rc;
 
@@ -78,7 +79,7 @@ static int join(struct hearth *h, struct hearth_error *err)
     pthread_mutex_unlock(&h->lock);
     if (rc)
         return rc;
-    return h->opts.helper ? join_as_helper(h, err) : hth_join(h, err);
+    return h->opts.helper ? member_join_as_helper(h, err) : hth_join(h, err);
 }
 
 int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct hearth_error *err)
@@ -88,19 +89,19 @@ int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct he
 
     if (!out_h)
         return hth_fail(err, HEARTH_EINVAL, 0, "out_h is NULL: there is no place for the result");
-    rc = make(opts, &h, err);
+    rc = member_make(opts, &h, err);
     if (!h)
         return hth_while(err, rc, "open");
     if (h->opts.off)
         hth_line_add(&h->lines, HEARTH_LOG_WARN, "off",
                 "job %s rank %u: Hearth is switched off (off = 1): nothing is saved or recovered",
                 h->opts.job, h->opts.rank);
-    else if (!(rc = join(h, err)))
+    else if (!(rc = member_join(h, err)))
         hth_settings_say(h);
     hth_lines_drain(&h->lines);
     if (rc) {
         hth_while(err, rc, "open job '%s' as rank %u", h->opts.job, h->opts.rank);
-        dispose(h);
+        member_dispose(h);
         return rc;
     }
     *out_h = h;
@@ -121,5 +122,5 @@ void hearth_close(struct hearth *h, enum hearth_leave leave)
         return;
     if (hth_is_connected(h))
         hth_tell(h, &tell, NULL);
-    dispose(h);
+    member_dispose(h);
 }

@@ -71,7 +71,7 @@ static uint64_t ask_until(const struct hth_ask *ask)
     return hth_until_ms(ask->wait_ms ? ask->wait_ms : HTH_REQUEST_MS);
 }
 
-static int not_posted(const struct hth_ask *ask, int rc, struct hearth_error *err)
+static int ask_not_sent(const struct hth_ask *ask, int rc, struct hearth_error *err)
 {
     if (rc == HEARTH_ESTATE)
         return hth_fail(err, HEARTH_EENGINE, 0,
@@ -98,7 +98,7 @@ int hth_ask_ahead(
     pthread_mutex_lock(&h->lock);
     rc = hth_connected_locked(h, until, err);
     if (!rc && (rc = hth_ask_send_locked(h, ask, asked, until)))
-        rc = not_posted(ask, rc, err);
+        rc = ask_not_sent(ask, rc, err);
     pthread_mutex_unlock(&h->lock);
     return rc;
 }
@@ -129,7 +129,7 @@ int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err)
         if (rc == HEARTH_OK)
             rc = hth_ask_wait_locked(h, &asked, until, ask->what, err);
         else
-            rc = not_posted(ask, rc, err);
+            rc = ask_not_sent(ask, rc, err);
     } while (rc == HEARTH_EENGINE && asked.state != HTH_ASKED_DONE && ask->again &&
              hth_mono_ms() < until);
     pthread_mutex_unlock(&h->lock);

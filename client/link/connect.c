@@ -34,7 +34,7 @@
 #define KILLED   3    /* engines that ended without a word, before we say so */
 
 /* Paths longer than sun_path go through a descriptor of their folder. */
-static int address_of(const struct hearth *h, struct sockaddr_un *out, int *out_dir)
+static int sock_address(const struct hearth *h, struct sockaddr_un *out, int *out_dir)
 {
     int n = snprintf(out->sun_path, sizeof(out->sun_path), "%s/sock", h->records);
 
@@ -51,10 +51,10 @@ static int address_of(const struct hearth *h, struct sockaddr_un *out, int *out_
 
 /* 0 and a socket; or an errno. EAGAIN: one listens, and as many wait for it as may: a blocking
  * socket would wait here, for ever if it is stopped. */
-static int try_connect(const struct hearth *h, int *out_fd)
+static int sock_try(const struct hearth *h, int *out_fd)
 {
     struct sockaddr_un a = { 0 };
-    int dir, e = address_of(h, &a, &dir);
+    int dir, e = sock_address(h, &a, &dir);
     int fd = e ? -1 : socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (!e && (fd < 0 || connect(fd, (const struct sockaddr *)&a, sizeof(a)) != 0))
@@ -69,7 +69,7 @@ static int try_connect(const struct hearth *h, int *out_fd)
 }
 
 /* Whoever listens there must be us or the system. */
-static int check_peer(const struct hearth *h, int fd, struct hearth_error *err)
+static int sock_check_peer(const struct hearth *h, int fd, struct hearth_error *err)
 {
     struct ucred peer;
     socklen_t len = sizeof(peer);
@@ -85,7 +85,7 @@ static int check_peer(const struct hearth *h, int fd, struct hearth_error *err)
 }
 
 /* The last line of a file from `fd` on; "" where there is none. */
-static void last_line(int fd, char *text, size_t len)
+static void engine_last_line(int fd, char *text, size_t len)
 {
     off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0;
     off_t from = end > (off_t)len - 1 ? end - (off_t)len + 1 : 0;
@@ -101,19 +101,19 @@ static void last_line(int fd, char *text, size_t len)
 }
 
 /* What the engine said last: as it printed it, else in its log. */
-static const char *last_words(const struct hearth *h, int words, char *text, size_t len)
+static const char *engine_last_words(const struct hearth *h, int words, char *text, size_t len)
 {
     char path[4096 + 16];
     struct stat st;
     int log;
 
-    last_line(words, text, len);
+    engine_last_line(words, text, len);
     if (text[0])
         return text;
     snprintf(path, sizeof(path), "%s/log", h->records);
     log = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (log >= 0 && !fstat(log, &st) && S_ISREG(st.st_mode))
-        last_line(log, text, len);
+        engine_last_line(log, text, len);
     if (log >= 0)
         close(log);
     return text[0] ? text : "it left no word";
@@ -126,7 +126,7 @@ struct search {
     unsigned again;   /* engines started after the first */
 };
 
-static int start_one(struct hearth *h, struct search *s, struct hearth_error *err)
+static int search_start(struct hearth *h, struct search *s, struct hearth_error *err)
 {
     if (s->started)
         return HEARTH_OK;
@@ -144,7 +144,7 @@ static int start_one(struct hearth *h, struct search *s, struct hearth_error *er
 }
 
 /* Somebody has the lock: soon he serves, or he is gone. Another engine would only end at once. */
-static int is_locked(const struct hearth *h)
+static int engine_is_locked(const struct hearth *h)
 {
     pid_t pid = 0;
 
@@ -154,20 +154,20 @@ static int is_locked(const struct hearth *h)
 /* An engine that was killed keeps its lock until its last thread is gone, one that was dropped until
  * its memory is free, and nobody serves then. Ours says whose lock it met; one that says nothing was
  * killed itself, as by whoever ends the old engine. */
-static void start_again(const struct hearth *h, struct search *s, uint64_t now)
+static void search_start_again(const struct hearth *h, struct search *s, uint64_t now)
 {
     uint64_t nap_ms = (uint64_t)AGAIN_MS * (s->again < AGAIN ? s->again + 1 : AGAIN);
     char words[400];
 
     if (!s->ended)
         return;
-    if (is_locked(h)) { /* one that reads a full memory first may take long */
+    if (engine_is_locked(h)) { /* one that reads a full memory first may take long */
         s->ended = now;
         return;
     }
     if (now < s->ended + nap_ms)
         return;
-    last_line(s->words, words, sizeof(words));
+    engine_last_line(s->words, words, sizeof(words));
     if (words[0] ? !strstr(words, "is in use by the engine") : s->again + 1 >= KILLED)
         return;
     if (s->words >= 0)
@@ -177,7 +177,8 @@ static void start_again(const struct hearth *h, struct search *s, uint64_t now)
     *s = (struct search){ .pidfd = -1, .words = -1, .again = s->again + 1 };
 }
 
-static int still_hope(struct hearth *h, struct search *s, uint64_t until, struct hearth_error *err)
+static int search_go_on(
+        struct hearth *h, struct search *s, uint64_t until, struct hearth_error *err)
 {
     struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
     uint64_t now = hth_mono_ms();
@@ -186,15 +187,15 @@ static int still_hope(struct hearth *h, struct search *s, uint64_t until, struct
     if (h->opts.start == HEARTH_START_AUTO && s->started && !s->ended &&
             (s->pidfd == -1 || (poll(&p, 1, 0) > 0 && (p.revents & POLLIN))))
         s->ended = now;
-    start_again(h, s, now);
+    search_start_again(h, s, now);
     if (s->ended && now > s->ended + GRACE_MS)
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "hearthd ended as soon as it was started for %s: %.300s", h->records,
-                last_words(h, s->words, words, sizeof(words)));
+                engine_last_words(h, s->words, words, sizeof(words)));
     if (now >= until)
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "no engine answers at %s/sock: %.300s (its log is %s/log)", h->records,
-                last_words(h, s->words, words, sizeof(words)), h->records);
+                engine_last_words(h, s->words, words, sizeof(words)), h->records);
     return HEARTH_OK;
 }
 
@@ -205,13 +206,13 @@ int hth_connect(struct hearth *h, uint64_t until, int *out_fd, struct hearth_err
     int fd = -1, e, rc = HEARTH_OK;
 
     hth_inside_share(h);
-    while ((e = try_connect(h, &fd)) != 0) {
+    while ((e = sock_try(h, &fd)) != 0) {
         if (e != ENOENT && e != ECONNREFUSED && e != EAGAIN && e != EINTR)
             rc = hth_fail(err, HEARTH_EENGINE, e, "%s/sock: %s", h->records, strerror(e));
         if (!rc && e != EAGAIN && e != EINTR)
-            rc = start_one(h, &s, err);
+            rc = search_start(h, &s, err);
         if (!rc)
-            rc = still_hope(h, &s, until, err);
+            rc = search_go_on(h, &s, until, err);
         if (rc)
             break;
         nanosleep(&nap, NULL);
@@ -220,7 +221,7 @@ int hth_connect(struct hearth *h, uint64_t until, int *out_fd, struct hearth_err
         close(s.pidfd);
     if (s.words >= 0)
         close(s.words);
-    if (!rc && (rc = check_peer(h, fd, err)))
+    if (!rc && (rc = sock_check_peer(h, fd, err)))
         close(fd);
     if (!rc)
         *out_fd = fd;

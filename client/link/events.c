@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void take_event(struct hearth_handle *s, const struct hth_local_event *e)
+static void event_take(struct hearth_handle *s, const struct hth_local_event *e)
 {
     struct hearth_status *st = &s->status;
 
@@ -51,7 +51,7 @@ void hth_event_locked(struct hearth *h, const struct hth_local_event *event, siz
 
         if ((s->token == e.head.token && s->incarnation == h->link->incarnation) || followed) {
             s->token = e.head.token;
-            take_event(s, &e);
+            event_take(s, &e);
         }
     }
 }

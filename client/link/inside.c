@@ -32,7 +32,7 @@ static struct {
     struct hth_inside *all;
 } inside = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static int open_module(
+static int inside_open_module(
         const struct hth_engine_module **out, char *dir, size_t len, struct hearth_error *err)
 {
     char own[PATH_MAX], path[PATH_MAX + 64];
@@ -69,20 +69,20 @@ static int open_module(
     return HEARTH_OK;
 }
 
-static int start_locked(struct hearth *h, struct hth_inside *s, struct hearth_error *err)
+static int inside_start_locked(struct hearth *h, struct hth_inside *s, struct hearth_error *err)
 {
     char dir[PATH_MAX + 32];
     struct hth_args args;
     int rc;
 
-    if ((rc = open_module(&s->module, dir, sizeof(dir), err)))
+    if ((rc = inside_open_module(&s->module, dir, sizeof(dir), err)))
         return rc;
     hth_args_make(&args, h, "hearthd");
     hth_args_add(&args, "--module-dir", dir);
     return s->module->start(args.argc, args.argv, &s->engine, err);
 }
 
-static struct hth_inside *find_locked(const struct hearth *h)
+static struct hth_inside *inside_find_locked(const struct hearth *h)
 {
     struct hth_inside *s = inside.all;
 
@@ -96,7 +96,7 @@ void hth_inside_share(struct hearth *h)
     if (h->opts.start != HEARTH_START_IN_PROCESS || h->link->inside)
         return;
     pthread_mutex_lock(&inside.lock);
-    h->link->inside = find_locked(h);
+    h->link->inside = inside_find_locked(h);
     if (h->link->inside)
         h->link->inside->users++;
     pthread_mutex_unlock(&inside.lock);
@@ -110,12 +110,12 @@ int hth_inside_start(struct hearth *h, struct hearth_error *err)
     if (h->link->inside)
         return HEARTH_OK;
     pthread_mutex_lock(&inside.lock);
-    s = find_locked(h);
+    s = inside_find_locked(h);
     if (!s) {
         s = calloc(1, sizeof(*s));
         if (s)
             s->records = strdup(h->records);
-        rc = s && s->records ? start_locked(h, s, err)
+        rc = s && s->records ? inside_start_locked(h, s, err)
                              : hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an engine");
         if (rc && s) {
             free(s->records);

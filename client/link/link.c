@@ -17,18 +17,18 @@ static struct {
     struct hth_link *all;
 } here = { .once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static void before_fork(void)
+static void fork_before(void)
 {
     pthread_mutex_lock(&here.lock);
 }
 
-static void after_fork_parent(void)
+static void fork_after_parent(void)
 {
     pthread_mutex_unlock(&here.lock);
 }
 
 /* Other threads may have held h->lock: nothing here may need it. */
-static void after_fork_child(void)
+static void fork_after_child(void)
 {
     for (struct hth_link *link = here.all; link; link = link->next) {
         atomic_store(&link->h->forked, 1);
@@ -39,14 +39,14 @@ static void after_fork_child(void)
     pthread_mutex_unlock(&here.lock);
 }
 
-static void watch_forks(void)
+static void fork_watch(void)
 {
-    pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+    pthread_atfork(fork_before, fork_after_parent, fork_after_child);
 }
 
 static void link_enlist(struct hth_link *link)
 {
-    pthread_once(&here.once, watch_forks);
+    pthread_once(&here.once, fork_watch);
     pthread_mutex_lock(&here.lock);
     link->next = here.all;
     here.all = link;

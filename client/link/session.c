@@ -65,7 +65,7 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
     return hth_settings_check(h, m.challenge, err);
 }
 
-static int join_again(struct hearth *h, int fd, uint64_t until, struct hearth_error *err)
+static int session_join(struct hearth *h, int fd, uint64_t until, struct hearth_error *err)
 {
     struct hth_local_join m;
     struct hth_local_joined a;
@@ -97,7 +97,7 @@ static int join_again(struct hearth *h, int fd, uint64_t until, struct hearth_er
 }
 
 /* HEARTH_EENGINE: the connection ended, and nobody knows yet what became of the save. */
-static int follow(struct hearth *h, int fd, struct hearth_handle *handle, uint64_t until)
+static int session_follow(struct hearth *h, int fd, struct hearth_handle *handle, uint64_t until)
 {
     struct hth_local_follow m = { .save = hth_local_save_of(handle->save),
         .objects = handle->objects,
@@ -132,7 +132,7 @@ static int follow(struct hearth *h, int fd, struct hearth_handle *handle, uint64
 }
 
 /* HEARTH_EENGINE: the connection ended. */
-static int lease_again(struct hearth *h, int fd, struct hth_lease *lease, uint64_t until)
+static int session_lease(struct hearth *h, int fd, struct hth_lease *lease, uint64_t until)
 {
     struct hth_local_map m = { .save = hth_local_save_of(lease->save), .object = lease->object };
     struct hth_local_mapped a;
@@ -164,7 +164,7 @@ static int lease_again(struct hearth *h, int fd, struct hth_lease *lease, uint64
     return HEARTH_OK;
 }
 
-static int went_again(struct hearth_error *err)
+static int session_went(struct hearth_error *err)
 {
     return hth_fail(err, HEARTH_EENGINE, 0, "this node's engine came back, and went away again");
 }
@@ -173,16 +173,16 @@ int hth_restore_locked(struct hearth *h, int fd, uint64_t until, struct hearth_e
 {
     int rc;
 
-    if ((rc = join_again(h, fd, until, err)))
+    if ((rc = session_join(h, fd, until, err)))
         return rc;
     for (struct hearth_handle *s = h->link->handles; s; s = s->next) {
         if (s->save.epoch && !s->status.code && s->status.level < HEARTH_PROTECTED &&
-                follow(h, fd, s, until))
-            return went_again(err);
+                session_follow(h, fd, s, until))
+            return session_went(err);
     }
     for (struct hth_lease *lease = h->link->leases; lease; lease = lease->next)
-        if (lease_again(h, fd, lease, until))
-            return went_again(err);
+        if (session_lease(h, fd, lease, until))
+            return session_went(err);
     hth_line_add(&h->lines, HEARTH_LOG_WARN, "engine-back",
             "this node's engine is back (pid %u), epoch %" PRIu64, h->attached.pid, h->epoch);
     return HEARTH_OK;

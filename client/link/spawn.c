@@ -27,7 +27,7 @@
 
 extern char **environ;
 
-static int start_shell(char *const argv[], int out, int words, pid_t *pid)
+static int shell_start(char *const argv[], int out, int words, pid_t *pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
@@ -53,7 +53,7 @@ static int start_shell(char *const argv[], int out, int words, pid_t *pid)
 }
 
 /* What the shell wrote: the pid of the engine; 0: nothing in time. */
-static pid_t read_pid(int fd)
+static pid_t shell_read_pid(int fd)
 {
     uint64_t until = hth_until_ms(10000);
     char text[32] = "";
@@ -96,9 +96,9 @@ int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hea
             close(words);
         return hth_fail(err, HEARTH_EENGINE, e, "start %s: %s", program, strerror(e));
     }
-    e = start_shell((char *const *)(uintptr_t)argv, ends[1], words, &shell);
+    e = shell_start((char *const *)(uintptr_t)argv, ends[1], words, &shell);
     close(ends[1]);
-    engine = e ? 0 : read_pid(ends[0]);
+    engine = e ? 0 : shell_read_pid(ends[0]);
     close(ends[0]);
     if (!e)
         while (waitpid(shell, NULL, 0) < 0 && errno == EINTR)

@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 /* 0, HEARTH_ESTATE (full, try again), HEARTH_EENGINE (gone). */
-static int send_packet(int fd, const struct hth_ask *ask)
+static int wire_send(int fd, const struct hth_ask *ask)
 {
     int why = hth_packet_put(fd, ask->msg, ask->len, ask->fd);
 
@@ -35,7 +35,7 @@ static int send_packet(int fd, const struct hth_ask *ask)
 }
 
 /* Bytes, 0 nothing there, HEARTH_EENGINE; *out_fd -1 or a descriptor. */
-static int receive_packet(struct hearth *h, int fd, int *out_fd)
+static int wire_receive(struct hearth *h, int fd, int *out_fd)
 {
     size_t len;
 
@@ -51,7 +51,7 @@ static int receive_packet(struct hearth *h, int fd, int *out_fd)
     return HEARTH_EENGINE;
 }
 
-static void finish(struct hth_asked *asked, const void *packet, size_t len, int fd)
+static void wire_answer(struct hth_asked *asked, const void *packet, size_t len, int fd)
 {
     struct hth_local_head head;
 
@@ -83,7 +83,7 @@ static void finish(struct hth_asked *asked, const void *packet, size_t len, int 
         close(fd);
 }
 
-static void deliver_locked(struct hearth *h, const void *packet, size_t len, int fd)
+static void wire_deliver_locked(struct hearth *h, const void *packet, size_t len, int fd)
 {
     struct hth_local_head head;
     struct hth_asked **at = &h->link->asked, *asked;
@@ -94,7 +94,7 @@ static void deliver_locked(struct hearth *h, const void *packet, size_t len, int
     asked = *at;
     if (head.request && asked) {
         *at = asked->next;
-        finish(asked, packet, len, fd);
+        wire_answer(asked, packet, len, fd);
         return;
     }
     if (fd >= 0)
@@ -103,7 +103,7 @@ static void deliver_locked(struct hearth *h, const void *packet, size_t len, int
         hth_event_locked(h, packet, len);
 }
 
-static void lose_locked(struct hearth *h)
+static void wire_lose_locked(struct hearth *h)
 {
     if (h->link->fd >= 0)
         close(h->link->fd);
@@ -116,7 +116,7 @@ static void lose_locked(struct hearth *h)
 }
 
 /* For poll(): never less than 0, which would be for ever. */
-static int left_ms(uint64_t until)
+static int wire_left_ms(uint64_t until)
 {
     uint64_t now = hth_mono_ms();
 
@@ -145,19 +145,19 @@ int hth_hear_one_locked(struct hearth *h, uint64_t until)
     h->link->reading = 1;
     pthread_mutex_unlock(&h->lock);
     n = 0;
-    if (poll(&p, 1, left_ms(until)) > 0)
-        n = receive_packet(h, p.fd, &attached);
+    if (poll(&p, 1, wire_left_ms(until)) > 0)
+        n = wire_receive(h, p.fd, &attached);
     pthread_mutex_lock(&h->lock);
     h->link->reading = 0;
     if (n > 0)
-        deliver_locked(h, h->link->packet, (size_t)n, attached);
+        wire_deliver_locked(h, h->link->packet, (size_t)n, attached);
     else if (n < 0)
-        lose_locked(h);
+        wire_lose_locked(h);
     pthread_cond_broadcast(&h->link->changed);
     return n < 0 ? HEARTH_EENGINE : HEARTH_OK;
 }
 
-static void head_fill(struct hearth *h, struct hth_ask *ask)
+static void wire_head_fill(struct hearth *h, struct hth_ask *ask)
 {
     struct hth_local_head head = { .length = (uint32_t)ask->len,
         .type = ask->type,
@@ -176,7 +176,7 @@ int hth_ask_send_locked(
 
     if (ask->incarnation && ask->incarnation != incarnation)
         return HEARTH_ESTATE;
-    head_fill(h, ask);
+    wire_head_fill(h, ask);
     *asked = (struct hth_asked){ .request = h->link->requests,
         .incarnation = incarnation,
         .want = ask->want,
@@ -184,7 +184,7 @@ int hth_ask_send_locked(
         .answer_len = ask->answer_len,
         .fd = -1,
         .state = HTH_ASKED_SENT };
-    while ((rc = send_packet(h->link->fd, ask)) == HEARTH_ESTATE) {
+    while ((rc = wire_send(h->link->fd, ask)) == HEARTH_ESTATE) {
         uint64_t soon = hth_until_ms(10);
 
         if (hth_mono_ms() >= until)
@@ -199,7 +199,7 @@ int hth_ask_send_locked(
         while (h->link->reading && h->link->fd >= 0 && h->link->incarnation == incarnation)
             hth_await_change_locked(h, hth_until_ms(100));
         if (h->link->fd >= 0 && h->link->incarnation == incarnation)
-            lose_locked(h);
+            wire_lose_locked(h);
         return HEARTH_EENGINE;
     }
     asked->next = h->link->asked;
@@ -250,19 +250,19 @@ int hth_ask_over_locked(
         .state = HTH_ASKED_SENT };
     int n = 0, attached = -1;
 
-    head_fill(h, ask);
+    wire_head_fill(h, ask);
     asked.request = h->link->requests;
     asked.next = h->link->asked;
     h->link->asked = &asked;
-    n = send_packet(fd, ask);
+    n = wire_send(fd, ask);
     while (!n && asked.state == HTH_ASKED_SENT && hth_mono_ms() < until) {
         struct pollfd p = { .fd = fd, .events = POLLIN };
 
-        if (poll(&p, 1, left_ms(until)) <= 0)
+        if (poll(&p, 1, wire_left_ms(until)) <= 0)
             continue;
-        n = receive_packet(h, fd, &attached);
+        n = wire_receive(h, fd, &attached);
         if (n > 0)
-            deliver_locked(h, h->link->packet, (size_t)n, attached);
+            wire_deliver_locked(h, h->link->packet, (size_t)n, attached);
         n = n > 0 ? 0 : n;
     }
     if (n)

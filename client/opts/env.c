@@ -76,8 +76,8 @@ static int bad(
     return hth_fail(err, HEARTH_EINVAL, 0, "%s is '%.80s': give %s", row->name, value, may);
 }
 
-static int number(const struct hth_env_row *row, const char *value, uint64_t most, uint64_t *out,
-        struct hearth_error *err)
+static int env_number(const struct hth_env_row *row, const char *value, uint64_t most,
+        uint64_t *out, struct hearth_error *err)
 {
     char *end;
 
@@ -143,7 +143,7 @@ static int list_of(struct hearth_opts *o, const struct hth_env_row *row, const c
     return HEARTH_OK;
 }
 
-static int take(struct hearth_opts *o, const struct hth_env_row *row, const char *value,
+static int env_take(struct hearth_opts *o, const struct hth_env_row *row, const char *value,
         struct hearth_error *err)
 {
     char *at = (char *)o + row->at;
@@ -160,7 +160,7 @@ static int take(struct hearth_opts *o, const struct hth_env_row *row, const char
     }
     if (row->kind == HTH_ENV_LIST)
         return list_of(o, row, value, err);
-    rc = has_words(row) ? word(row, value, &v, err) : number(row, value, most, &v, err);
+    rc = has_words(row) ? word(row, value, &v, err) : env_number(row, value, most, &v, err);
     if (rc)
         return rc;
     narrow = (uint32_t)v;
@@ -193,7 +193,7 @@ int hearth_opts_from_env(struct hearth_opts *opts, struct hearth_error *err)
 
         if (!value || !value[0] || is_set(opts, &rows[i]))
             continue;
-        if ((rc = take(opts, &rows[i], value, err)))
+        if ((rc = env_take(opts, &rows[i], value, err)))
             return rc;
     }
     return HEARTH_OK;

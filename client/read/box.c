@@ -47,7 +47,7 @@ int hth_box_meet(
     return 1;
 }
 
-static int push(struct hth_rest *rest, const struct hth_box *box)
+static int rest_push(struct hth_rest *rest, const struct hth_box *box)
 {
     if (rest->count == rest->room) {
         size_t room = rest->room ? 2 * rest->room : 4;
@@ -65,7 +65,7 @@ static int push(struct hth_rest *rest, const struct hth_box *box)
 int hth_rest_init(struct hth_rest *rest, uint32_t ndim, const struct hth_box *whole)
 {
     *rest = (struct hth_rest){ .ndim = ndim };
-    return push(rest, whole);
+    return rest_push(rest, whole);
 }
 
 /*
@@ -83,11 +83,11 @@ int hth_rest_cut(struct hth_rest *rest, size_t i, const struct hth_box *cut)
         struct hth_box slab = left;
 
         slab.shape[d] = cut->offset[d] - left.offset[d];
-        if (slab.shape[d] > 0 && push(rest, &slab))
+        if (slab.shape[d] > 0 && rest_push(rest, &slab))
             return HEARTH_ENOMEM;
         slab.offset[d] = cut_end;
         slab.shape[d] = end - cut_end;
-        if (slab.shape[d] > 0 && push(rest, &slab))
+        if (slab.shape[d] > 0 && rest_push(rest, &slab))
             return HEARTH_ENOMEM;
         left.offset[d] = cut->offset[d];
         left.shape[d] = cut->shape[d];

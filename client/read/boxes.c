@@ -42,7 +42,7 @@ struct wishes {
 
 /* ---- looking up and checking ---------------------------------------------------------------- */
 
-static int wrong_item(
+static int wish_wrong_item(
         const struct hth_entry *e, const struct hearth_box *b, struct hearth_error *err)
 {
     const char *have = hearth_dtype_name(e->item.dtype);
@@ -56,7 +56,7 @@ static int wrong_item(
             e->item.ndim, b->object, want ? want : "of no dtype", b->ndim);
 }
 
-static int is_empty(const struct hearth_box *b)
+static int boxes_is_empty(const struct hearth_box *b)
 {
     for (uint32_t i = 0; i < b->ndim; i++)
         if (!b->shape[i])
@@ -64,7 +64,7 @@ static int is_empty(const struct hearth_box *b)
     return 0;
 }
 
-static int box_at(const struct hearth_box **out, struct hearth_box *mine,
+static int boxes_at(const struct hearth_box **out, struct hearth_box *mine,
         const struct hearth_box *boxes, size_t i, struct hearth_error *err)
 {
     const void *at;
@@ -76,7 +76,7 @@ static int box_at(const struct hearth_box **out, struct hearth_box *mine,
 }
 
 /* need_dst: 0 where nothing is written yet. */
-static int look_up_box(
+static int wish_look_up_box(
         struct wishes *w, size_t i, struct wish *out, int need_dst, struct hearth_error *err)
 {
     const struct hearth_box *b;
@@ -85,7 +85,7 @@ static int look_up_box(
     struct hth_box box;
     int rc;
 
-    if ((rc = box_at(&b, &mine, w->box, i, err)))
+    if ((rc = boxes_at(&b, &mine, w->box, i, err)))
         return rc;
     if (!b->object || (b->ndim && (!b->offset || !b->shape)))
         return hth_fail(
@@ -94,17 +94,17 @@ static int look_up_box(
         return rc;
     if (e->item.kind != HTH_ITEM_TENSOR || e->item.dtype != (enum hearth_dtype)b->dtype ||
             e->item.ndim != b->ndim)
-        return wrong_item(e, b, err);
+        return wish_wrong_item(e, b, err);
     if ((rc = hth_box_check(&e->item, b->offset, b->shape, &box, err)))
         return hth_while(err, rc, "object '%.64s'", b->object);
-    if (need_dst && !b->dst && !is_empty(b))
+    if (need_dst && !b->dst && !boxes_is_empty(b))
         return hth_fail(err, HEARTH_EINVAL, 0, "box %zu of the array: dst is NULL", i);
     *out = (struct wish){ .source = &w->c->source[e->source], .entry = e, .index = i };
     out->dense = hth_part_cover(e, &box, &out->off, &out->len);
     return HEARTH_OK;
 }
 
-static int range_at(const struct hearth_range **out, struct hearth_range *mine,
+static int ranges_at(const struct hearth_range **out, struct hearth_range *mine,
         const struct hearth_range *ranges, size_t i, struct hearth_error *err)
 {
     const void *at;
@@ -115,7 +115,8 @@ static int range_at(const struct hearth_range **out, struct hearth_range *mine,
     return rc;
 }
 
-static int look_up_range(struct wishes *w, size_t i, struct wish *out, struct hearth_error *err)
+static int wish_look_up_range(
+        struct wishes *w, size_t i, struct wish *out, struct hearth_error *err)
 {
     const struct hearth_range *r;
     struct hearth_range mine;
@@ -123,7 +124,7 @@ static int look_up_range(struct wishes *w, size_t i, struct wish *out, struct he
     struct hth_source *s;
     int rc;
 
-    if ((rc = range_at(&r, &mine, w->range, i, err)))
+    if ((rc = ranges_at(&r, &mine, w->range, i, err)))
         return rc;
     if (!r->object || (r->len && !r->dst))
         return hth_fail(err, HEARTH_EINVAL, 0, "range %zu of the array: object or dst is NULL", i);
@@ -137,7 +138,7 @@ static int look_up_range(struct wishes *w, size_t i, struct wish *out, struct he
     return HEARTH_OK;
 }
 
-static int near_then_place(const void *a, const void *b)
+static int wish_cmp(const void *a, const void *b)
 {
     const struct wish *x = a, *y = b;
 
@@ -151,7 +152,7 @@ static int near_then_place(const void *a, const void *b)
 }
 
 /* All of them checked, what lies here first, the rest by object and place. */
-static int look_up(struct wishes *w, size_t count, int need_dst, struct hearth_error *err)
+static int wishes_look_up(struct wishes *w, size_t count, int need_dst, struct hearth_error *err)
 {
     int rc = HEARTH_OK;
 
@@ -159,20 +160,20 @@ static int look_up(struct wishes *w, size_t count, int need_dst, struct hearth_e
     if (!w->wish)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of %zu reads", count);
     for (size_t i = 0; i < count && !rc; i++) {
-        rc = w->box ? look_up_box(w, i, &w->wish[i], need_dst, err)
-                    : look_up_range(w, i, &w->wish[i], err);
+        rc = w->box ? wish_look_up_box(w, i, &w->wish[i], need_dst, err)
+                    : wish_look_up_range(w, i, &w->wish[i], err);
         w->near += !rc && w->wish[i].source->local;
     }
     w->count = count;
     if (!rc && w->near < count)
-        qsort(w->wish, count, sizeof(*w->wish), near_then_place);
+        qsort(w->wish, count, sizeof(*w->wish), wish_cmp);
     return rc;
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
 /* The wishes from `first` on that are brought as one. Returns the first that is none of them. */
-static size_t run_of(const struct wishes *w, size_t first, uint64_t *out_off, uint64_t *out_len)
+static size_t wishes_run(const struct wishes *w, size_t first, uint64_t *out_off, uint64_t *out_len)
 {
     const struct wish *a = &w->wish[first];
     uint64_t end = a->off + a->len;
@@ -193,14 +194,15 @@ static size_t run_of(const struct wishes *w, size_t first, uint64_t *out_off, ui
 }
 
 /* Ask for the run that begins at `first`, if it is one and of this object. */
-static size_t run_ahead(const struct wishes *w, size_t first, const struct hth_source *source)
+static size_t wishes_run_ahead(
+        const struct wishes *w, size_t first, const struct hth_source *source)
 {
     uint64_t off, len;
     size_t end;
 
     if (first >= w->count || (source && w->wish[first].source != source))
         return first;
-    end = run_of(w, first, &off, &len);
+    end = wishes_run(w, first, &off, &len);
     if (len)
         hth_source_ahead(w->c, w->wish[first].source, off, len);
     return end;
@@ -208,21 +210,21 @@ static size_t run_ahead(const struct wishes *w, size_t first, const struct hth_s
 
 /* The first run of each object that is elsewhere, from wish `from` on, as long as there is room for
  * more: the rest has its turn when some of these were read. */
-static void ahead_of_all(struct wishes *w, size_t from)
+static void wishes_ahead(struct wishes *w, size_t from)
 {
     if (w->ahead < from)
         w->ahead = from;
     for (; w->ahead < w->count && hth_ahead_room(w->c); w->ahead++)
         if (w->ahead == w->near || w->wish[w->ahead].source != w->wish[w->ahead - 1].source)
-            run_ahead(w, w->ahead, NULL);
+            wishes_run_ahead(w, w->ahead, NULL);
 }
 
-static int read_range(
+static int wish_read_range(
         struct wishes *w, const struct wish *x, struct hth_copies *list, struct hearth_error *err)
 {
     const struct hearth_range *r;
     struct hearth_range mine;
-    int rc = range_at(&r, &mine, w->range, x->index, err);
+    int rc = ranges_at(&r, &mine, w->range, x->index, err);
 
     if (rc || !r->len)
         return rc;
@@ -233,7 +235,7 @@ static int read_range(
     return HEARTH_OK;
 }
 
-static int read_wish(
+static int wish_read(
         struct wishes *w, const struct wish *x, struct hth_copies *list, struct hearth_error *err)
 {
     const struct hearth_box *b;
@@ -242,8 +244,8 @@ static int read_wish(
     int rc;
 
     if (!x->entry)
-        return read_range(w, x, list, err);
-    if ((rc = box_at(&b, &mine, w->box, x->index, err)))
+        return wish_read_range(w, x, list, err);
+    if ((rc = boxes_at(&b, &mine, w->box, x->index, err)))
         return rc;
     if (b->ndim) {
         memcpy(box.offset, b->offset, b->ndim * sizeof(*b->offset));
@@ -252,20 +254,20 @@ static int read_wish(
     return hth_read_part(w->c, x->entry, &box, b->dst, b->dst_strides, list, err);
 }
 
-static int read_near(struct wishes *w, struct hearth_error *err)
+static int wishes_read_near(struct wishes *w, struct hearth_error *err)
 {
     struct hth_copies list = { 0 };
     int rc = HEARTH_OK;
 
     for (size_t i = 0; i < w->near && !rc; i++)
-        rc = read_wish(w, &w->wish[i], &list, err);
+        rc = wish_read(w, &w->wish[i], &list, err);
     if (!rc)
         hth_crew_run(w->c->h->crew, &list);
     hth_copies_fini(&list);
     return rc;
 }
 
-static int read_far(struct wishes *w, struct hearth_error *err)
+static int wishes_read_far(struct wishes *w, struct hearth_error *err)
 {
     size_t next = w->near;
     int rc = HEARTH_OK;
@@ -273,34 +275,34 @@ static int read_far(struct wishes *w, struct hearth_error *err)
     for (size_t i = w->near; i < w->count && !rc; i++) {
         uint64_t off, len;
 
-        rc = read_wish(w, &w->wish[i], NULL, err);
+        rc = wish_read(w, &w->wish[i], NULL, err);
         if (rc || i < next)
             continue;
-        next = run_of(w, i, &off, &len); /* its window is here: the one after it may come */
-        run_ahead(w, next, w->wish[i].source);
-        ahead_of_all(w, next);
+        next = wishes_run(w, i, &off, &len); /* its window is here: the one after it may come */
+        wishes_run_ahead(w, next, w->wish[i].source);
+        wishes_ahead(w, next);
     }
     return rc;
 }
 
-static int read_all(struct wishes *w, size_t count, struct hearth_error *err)
+static int wishes_read(struct wishes *w, size_t count, struct hearth_error *err)
 {
-    int rc = look_up(w, count, 1, err);
+    int rc = wishes_look_up(w, count, 1, err);
 
     if (!rc) {
-        ahead_of_all(w, w->near);
-        rc = read_near(w, err);
+        wishes_ahead(w, w->near);
+        rc = wishes_read_near(w, err);
     }
     if (!rc)
-        rc = read_far(w, err);
+        rc = wishes_read_far(w, err);
     free(w->wish);
     return rc ? hth_while(err, rc, "read from step %" PRIu64, w->c->save.step) : HEARTH_OK;
 }
 
-static int enter(const struct hearth_checkpoint *c, const void *array, size_t count,
+static int boxes_enter(const struct hearth_checkpoint *c, const void *array, size_t count,
         struct hearth_error *err)
 {
-    int rc = hth_ckpt_enter(c, err);
+    int rc = hth_checkpoint_enter(c, err);
 
     if (!rc && count && !array)
         rc = hth_fail(err, HEARTH_EINVAL, 0, "the array of %zu reads is NULL", count);
@@ -311,30 +313,30 @@ int hearth_read_boxes(struct hearth_checkpoint *ckpt, const struct hearth_box *b
         struct hearth_error *err)
 {
     struct wishes w = { .c = ckpt, .box = boxes };
-    int rc = enter(ckpt, boxes, count, err);
+    int rc = boxes_enter(ckpt, boxes, count, err);
 
-    return rc || !count ? rc : read_all(&w, count, err);
+    return rc || !count ? rc : wishes_read(&w, count, err);
 }
 
 int hearth_read_ranges(struct hearth_checkpoint *ckpt, const struct hearth_range *ranges,
         size_t count, struct hearth_error *err)
 {
     struct wishes w = { .c = ckpt, .range = ranges };
-    int rc = enter(ckpt, ranges, count, err);
+    int rc = boxes_enter(ckpt, ranges, count, err);
 
-    return rc || !count ? rc : read_all(&w, count, err);
+    return rc || !count ? rc : wishes_read(&w, count, err);
 }
 
 int hearth_prefetch_boxes(struct hearth_checkpoint *ckpt, const struct hearth_box *boxes,
         size_t count, struct hearth_error *err)
 {
     struct wishes w = { .c = ckpt, .box = boxes };
-    int rc = enter(ckpt, boxes, count, err);
+    int rc = boxes_enter(ckpt, boxes, count, err);
 
     if (rc || !count)
         return rc;
-    if (!(rc = look_up(&w, count, 0, err)))
-        ahead_of_all(&w, w.near);
+    if (!(rc = wishes_look_up(&w, count, 0, err)))
+        wishes_ahead(&w, w.near);
     free(w.wish);
     return rc;
 }

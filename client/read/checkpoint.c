@@ -16,7 +16,7 @@
 /* Checkpoints so far, of all jobs of this process: items of one are not taken for items of another. */
 static _Atomic uint32_t opened = 1;
 
-int hth_ckpt_enter(const struct hearth_checkpoint *c, struct hearth_error *err)
+int hth_checkpoint_enter(const struct hearth_checkpoint *c, struct hearth_error *err)
 {
     if (!c)
         return hth_fail(err, HEARTH_EINVAL, 0,
@@ -24,7 +24,7 @@ int hth_ckpt_enter(const struct hearth_checkpoint *c, struct hearth_error *err)
     return hth_enter(c->h, err);
 }
 
-static int by_owner(const void *a, const void *b, void *arg)
+static int source_by_owner(const void *a, const void *b, void *arg)
 {
     const struct hth_object *x = ((const struct hth_source *)a)->object;
     const struct hth_object *y = ((const struct hth_source *)b)->object;
@@ -37,7 +37,7 @@ static int by_owner(const void *a, const void *b, void *arg)
 }
 
 /* Files of others are read if a rank is in their name, or `.metadata` names them. */
-static int has_items(const struct hth_object *o)
+static int object_has_items(const struct hth_object *o)
 {
     if (o->kind == HTH_OBJECT_FOREIGN)
         return o->owner != HTH_OWNER_NONE || o->listed;
@@ -45,7 +45,7 @@ static int has_items(const struct hth_object *o)
 }
 
 /* Objects with items, this rank's first. */
-static int list_sources(struct hearth_checkpoint *c)
+static int sources_list(struct hearth_checkpoint *c)
 {
     c->source = calloc((size_t)c->manifest->objects + 1, sizeof(*c->source));
     if (!c->source)
@@ -53,7 +53,7 @@ static int list_sources(struct hearth_checkpoint *c)
     for (uint32_t i = 0; i < c->manifest->objects; i++) {
         const struct hth_object *o = &c->manifest->object[i];
 
-        if (!has_items(o))
+        if (!object_has_items(o))
             continue;
         c->source[c->sources].object = o;
         c->source[c->sources].data_at = HTH_BLOCK;
@@ -62,11 +62,11 @@ static int list_sources(struct hearth_checkpoint *c)
         c->own += o->owner == c->h->opts.rank;
     }
     if (c->sources)
-        qsort_r(c->source, c->sources, sizeof(*c->source), by_owner, &c->h->opts.rank);
+        qsort_r(c->source, c->sources, sizeof(*c->source), source_by_owner, &c->h->opts.rank);
     return HEARTH_OK;
 }
 
-static int decode(
+static int manifest_take(
         struct hearth_checkpoint *c, const void *bytes, size_t len, struct hearth_error *err)
 {
     struct hth_manifest *m = calloc(1, sizeof(*m));
@@ -83,12 +83,12 @@ static int decode(
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "the engine sent the manifest of " HTH_SAVE " for " HTH_SAVE,
                 HTH_SAVE_ARGS(m->save), HTH_SAVE_ARGS(c->save));
-    if (list_sources(c))
+    if (sources_list(c))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the list of objects");
     return HEARTH_OK;
 }
 
-static int fetch_manifest(struct hearth_checkpoint *c, struct hearth_error *err)
+static int manifest_fetch(struct hearth_checkpoint *c, struct hearth_error *err)
 {
     struct hth_local_map m = { .save = hth_local_save_of(c->save) };
     struct hth_local_bytes a;
@@ -102,7 +102,7 @@ static int fetch_manifest(struct hearth_checkpoint *c, struct hearth_error *err)
     rc = hth_map_answer(fd, a.len, &bytes, err);
     if (rc)
         return rc;
-    rc = decode(c, bytes, a.len, err);
+    rc = manifest_take(c, bytes, a.len, err);
     if (a.len)
         munmap(bytes, a.len);
     return rc;
@@ -126,7 +126,7 @@ int hth_checkpoint_make(struct hearth *h, struct hth_local_save save,
     c->info.epoch = hth_save_foreign(c->save) ? 0 : c->save.epoch;
     c->info.now_epoch = h->epoch;
     c->info.text[sizeof(c->info.text) - 1] = '\0';
-    if ((rc = fetch_manifest(c, err)))
+    if ((rc = manifest_fetch(c, err)))
         hearth_checkpoint_close(c);
     else
         *out = c;
@@ -136,7 +136,7 @@ int hth_checkpoint_make(struct hearth *h, struct hth_local_save save,
 int hearth_checkpoint_id(
         const struct hearth_checkpoint *ckpt, struct hearth_save_id *out, struct hearth_error *err)
 {
-    int rc = hth_ckpt_enter(ckpt, err);
+    int rc = hth_checkpoint_enter(ckpt, err);
 
     if (rc)
         return rc;

@@ -52,6 +52,6 @@ int hth_checkpoint_make(struct hearth *h, struct hth_local_save save,
         const struct hearth_recovery *info, struct hearth_checkpoint **out,
         struct hearth_error *err);
 
-int hth_ckpt_enter(const struct hearth_checkpoint *c, struct hearth_error *err);
+int hth_checkpoint_enter(const struct hearth_checkpoint *c, struct hearth_error *err);
 
 #endif

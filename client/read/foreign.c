@@ -24,7 +24,8 @@
 #include <unistd.h>
 
 /* One byte is asked for; the engine answers when all of the object is here. */
-static int bring(struct hearth_checkpoint *c, const struct hth_object *o, struct hearth_error *err)
+static int foreign_bring(
+        struct hearth_checkpoint *c, const struct hth_object *o, struct hearth_error *err)
 {
     struct hth_local_map m = {
         .save = hth_local_save_of(c->save), .object = o->id, .off = 0, .len = 1
@@ -41,17 +42,17 @@ static int bring(struct hearth_checkpoint *c, const struct hth_object *o, struct
     return rc;
 }
 
-static int lease(struct hearth_checkpoint *c, struct hth_source *s, struct hth_local_mapped *m,
-        int *out_fd, struct hearth_error *err)
+static int foreign_lease(struct hearth_checkpoint *c, struct hth_source *s,
+        struct hth_local_mapped *m, int *out_fd, struct hearth_error *err)
 {
     int rc = hth_lease_get(c->h, c->save, s->object->id, m, out_fd, &s->lease, err);
 
-    if (rc == HEARTH_ENOENT && !(rc = bring(c, s->object, err)))
+    if (rc == HEARTH_ENOENT && !(rc = foreign_bring(c, s->object, err)))
         rc = hth_lease_get(c->h, c->save, s->object->id, m, out_fd, &s->lease, err);
     return rc;
 }
 
-static int map(
+static int foreign_map(
         struct hth_source *s, const struct hth_local_mapped *m, int fd, struct hearth_error *err)
 {
     const struct hth_object *o = s->object;
@@ -70,7 +71,8 @@ static int map(
 }
 
 /* One more record behind the others; *at moves with the memory. */
-static int note(unsigned char **at, uint64_t *len, const char *object, const struct hth_found *f)
+static int foreign_note(
+        unsigned char **at, uint64_t *len, const char *object, const struct hth_found *f)
 {
     static const int64_t zeros[HTH_DIMS_MAX];
     char key[HTH_NAME_MAX + 24];
@@ -97,7 +99,7 @@ static int note(unsigned char **at, uint64_t *len, const char *object, const str
     return HEARTH_OK;
 }
 
-static int list_items(struct hth_source *s, struct hearth_error *err)
+static int foreign_list_items(struct hth_source *s, struct hearth_error *err)
 {
     struct hth_foreign_data d;
     struct hth_items it;
@@ -110,7 +112,8 @@ static int list_items(struct hth_source *s, struct hearth_error *err)
     if (rc)
         return rc;
     hth_items_init(&it, d.signature, s->map + d.at, d.len);
-    while (!(rc = hth_items_next(&it, &f, err)) && !(rc = note(&items, &len, s->object->name, &f)))
+    while (!(rc = hth_items_next(&it, &f, err)) &&
+            !(rc = foreign_note(&items, &len, s->object->name, &f)))
         count++;
     if (rc != HEARTH_ENOENT) {
         free(items);
@@ -131,9 +134,9 @@ int hth_source_open_foreign(
     struct hth_local_mapped m;
     int fd = -1, rc;
 
-    if ((rc = lease(c, s, &m, &fd, err)))
+    if ((rc = foreign_lease(c, s, &m, &fd, err)))
         return hth_while(err, rc, "object '%s'", s->object->name);
-    if (!(rc = map(s, &m, fd, err)) && !(rc = list_items(s, err))) {
+    if (!(rc = foreign_map(s, &m, fd, err)) && !(rc = foreign_list_items(s, err))) {
         s->fd = fd;
         s->local = 1;
         return HEARTH_OK;

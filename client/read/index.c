@@ -35,7 +35,7 @@ static int index_open(struct hearth_checkpoint *c)
     return c->index ? HEARTH_OK : HEARTH_ENOMEM;
 }
 
-static int list(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
+static int index_list(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
 {
     uint64_t pos = 0;
     int rc;
@@ -62,7 +62,7 @@ static int list(struct hearth_checkpoint *c, struct hth_source *s, struct hearth
 
 /* ---- by name and offset --------------------------------------------------------------------- */
 
-static int name_cmp(const void *a, const void *b, void *arg)
+static int index_name_cmp(const void *a, const void *b, void *arg)
 {
     const struct hth_source *source = arg;
 
@@ -70,7 +70,7 @@ static int name_cmp(const void *a, const void *b, void *arg)
             source[*(const uint32_t *)a].object->name, source[*(const uint32_t *)b].object->name);
 }
 
-static int sort_names(struct hearth_checkpoint *c)
+static int index_sort_names(struct hearth_checkpoint *c)
 {
     uint32_t *by_name;
 
@@ -84,7 +84,7 @@ static int sort_names(struct hearth_checkpoint *c)
     for (uint32_t i = 0; i < c->sources; i++)
         by_name[i] = i;
     if (c->sources)
-        qsort_r(by_name, c->sources, sizeof(*by_name), name_cmp, c->source);
+        qsort_r(by_name, c->sources, sizeof(*by_name), index_name_cmp, c->source);
     c->index->by_name = by_name;
     return HEARTH_OK;
 }
@@ -94,7 +94,7 @@ int hth_source_named(struct hearth_checkpoint *c, const char *name, struct hth_s
 {
     uint32_t low = 0, high = c->sources;
 
-    if (sort_names(c))
+    if (index_sort_names(c))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an index of the objects");
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
@@ -124,7 +124,7 @@ int hth_entry_in(struct hearth_checkpoint *c, const char *object, uint64_t offse
     size_t low = 0, high;
     int rc;
 
-    if ((rc = hth_source_named(c, object, &s, err)) || (rc = list(c, s, err)))
+    if ((rc = hth_source_named(c, object, &s, err)) || (rc = index_list(c, s, err)))
         return rc;
     high = s->table.items;
     while (low < high) { /* the first that does not begin before it, and has bytes if one has */
@@ -149,7 +149,7 @@ int hth_entry_in(struct hearth_checkpoint *c, const char *object, uint64_t offse
 
 /* ---- by key --------------------------------------------------------------------------------- */
 
-static int chain(struct hearth_checkpoint *c)
+static int index_chain(struct hearth_checkpoint *c)
 {
     struct hth_entry **bucket;
     size_t buckets = 64;
@@ -191,14 +191,14 @@ int hth_index(struct hearth_checkpoint *c, int all, struct hearth_error *err)
             ahead = want - ahead > BLOCK ? ahead + BLOCK : want;
             rc = hth_tables(c, x->indexed, ahead, err);
         }
-        if (rc || (rc = list(c, s, err)))
+        if (rc || (rc = index_list(c, s, err)))
             break;
         s->first = x->entries;
         x->entries += s->table.items;
         if (++x->indexed <= c->own)
             x->own_entries = x->entries;
     }
-    if (chain(c))
+    if (index_chain(c))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an index of the items");
     return rc;
 }

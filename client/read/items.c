@@ -6,7 +6,7 @@
 #include "index.h"
 #include <string.h>
 
-static int give_item(const struct hearth_checkpoint *c, const struct hth_entry *e, void *out,
+static int item_give(const struct hearth_checkpoint *c, const struct hth_entry *e, void *out,
         struct hearth_error *err)
 {
     const struct hth_source *s = &c->source[e->source];
@@ -60,11 +60,11 @@ int hearth_item_at(struct hearth_checkpoint *ckpt, int all, size_t index, struct
 {
     int rc;
 
-    if ((rc = hth_ckpt_enter(ckpt, err)) || (rc = hth_index(ckpt, all, err)))
+    if ((rc = hth_checkpoint_enter(ckpt, err)) || (rc = hth_index(ckpt, all, err)))
         return rc;
     if (index >= hth_index_count(ckpt, all))
         return hth_fail(err, HEARTH_ENOENT, 0, "there is no item %zu", index);
-    return give_item(ckpt, hth_entry_at(ckpt, index), out, err);
+    return item_give(ckpt, hth_entry_at(ckpt, index), out, err);
 }
 
 int hearth_item_find(struct hearth_checkpoint *ckpt, const void *key, size_t key_len,
@@ -74,7 +74,7 @@ int hearth_item_find(struct hearth_checkpoint *ckpt, const void *key, size_t key
     size_t n = 0;
     int rc;
 
-    if ((rc = hth_ckpt_enter(ckpt, err)) || (rc = hth_index(ckpt, 1, err)))
+    if ((rc = hth_checkpoint_enter(ckpt, err)) || (rc = hth_index(ckpt, 1, err)))
         return rc;
     if (!key || !out_count || (cap && !out))
         return hth_fail(err, HEARTH_EINVAL, 0, "the key, out or out_count is NULL");
@@ -83,7 +83,7 @@ int hearth_item_find(struct hearth_checkpoint *ckpt, const void *key, size_t key
 
         if (at && n) /* the size of the first is the size of all */
             memcpy(at, &out->struct_size, sizeof(out->struct_size));
-        if (at && (rc = give_item(ckpt, e, at, err)))
+        if (at && (rc = item_give(ckpt, e, at, err)))
             return rc;
         n++;
     }
@@ -97,11 +97,11 @@ int hearth_item_in(struct hearth_checkpoint *ckpt, const char *object, uint64_t 
     const struct hth_entry *e;
     int rc;
 
-    if ((rc = hth_ckpt_enter(ckpt, err)))
+    if ((rc = hth_checkpoint_enter(ckpt, err)))
         return rc;
     if (!object || !out)
         return hth_fail(err, HEARTH_EINVAL, 0, "the object's name or the item is NULL");
     if ((rc = hth_entry_in(ckpt, object, offset, &e, err)))
         return rc;
-    return give_item(ckpt, e, out, err);
+    return item_give(ckpt, e, out, err);
 }

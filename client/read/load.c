@@ -37,7 +37,7 @@ struct wanted {
     int found; /* a piece of this key there is */
 };
 
-static int is_empty(const struct wanted *w)
+static int wanted_is_empty(const struct wanted *w)
 {
     for (uint32_t i = 0; i < w->piece->ndim; i++)
         if (!w->box.shape[i])
@@ -45,7 +45,7 @@ static int is_empty(const struct wanted *w)
     return 0;
 }
 
-static int want(struct wanted *w, const struct hth_laid *laid)
+static int wanted_init(struct wanted *w, const struct hth_laid *laid)
 {
     const struct hearth_piece *p = laid->piece;
 
@@ -70,7 +70,7 @@ struct stored {
     struct hth_box box;
 };
 
-static void stored_as(struct stored *s, const struct hth_item *item)
+static void stored_init(struct stored *s, const struct hth_item *item)
 {
     int tensor = item->kind == HTH_ITEM_TENSOR;
 
@@ -84,7 +84,7 @@ static void stored_as(struct stored *s, const struct hth_item *item)
     }
 }
 
-static void text_of(char *out, size_t len, uint32_t dtype, uint32_t ndim, const int64_t *shape)
+static void stored_text(char *out, size_t len, uint32_t dtype, uint32_t ndim, const int64_t *shape)
 {
     const char *name = hearth_dtype_name((enum hearth_dtype)dtype);
     int n = snprintf(out, len, "%s [", name ? name : "?");
@@ -95,7 +95,7 @@ static void text_of(char *out, size_t len, uint32_t dtype, uint32_t ndim, const 
         snprintf(out + n, len - (size_t)n, "]");
 }
 
-static int check_match(const struct wanted *w, const struct stored *s, struct hearth_error *err)
+static int wanted_check(const struct wanted *w, const struct stored *s, struct hearth_error *err)
 {
     const struct hearth_piece *p = w->piece;
     const int64_t *global = p->global_shape ? p->global_shape : p->shape;
@@ -104,8 +104,8 @@ static int check_match(const struct wanted *w, const struct stored *s, struct he
     if (p->dtype == s->dtype && p->ndim == s->ndim &&
             (!p->ndim || !memcmp(global, s->global_shape, p->ndim * sizeof(*global))))
         return HEARTH_OK;
-    text_of(here, sizeof(here), p->dtype, p->ndim, global);
-    text_of(there, sizeof(there), s->dtype, s->ndim, s->global_shape);
+    stored_text(here, sizeof(here), p->dtype, p->ndim, global);
+    stored_text(there, sizeof(there), s->dtype, s->ndim, s->global_shape);
     hth_fail(err, HEARTH_EINVAL, 0,
             "key %s is %s in the checkpoint and %s here: dtype and global shape must match",
             hth_key_text(p->key, p->key_len, key), there, here);
@@ -113,7 +113,7 @@ static int check_match(const struct wanted *w, const struct stored *s, struct he
 }
 
 /* Copy where `meet` (global) lies in both; without a list nothing is written. */
-static int copy_meet(struct hearth_checkpoint *c, const struct wanted *w, const struct stored *s,
+static int wanted_copy(struct hearth_checkpoint *c, const struct wanted *w, const struct stored *s,
         const struct hth_entry *e, const struct hth_box *meet, struct hth_copies *list,
         struct hearth_error *err)
 {
@@ -131,15 +131,15 @@ static int copy_meet(struct hearth_checkpoint *c, const struct wanted *w, const 
             c, e, &local, (char *)w->piece->data + at * (int64_t)w->elem, w->step, list, err);
 }
 
-static int lay_over(struct hearth_checkpoint *c, struct wanted *w, const struct hth_entry *e,
+static int wanted_lay_over(struct hearth_checkpoint *c, struct wanted *w, const struct hth_entry *e,
         struct hth_copies *list, struct hearth_error *err)
 {
     struct stored s = { .dtype = 0 };
     struct hth_box meet;
     int rc;
 
-    stored_as(&s, &e->item);
-    if ((rc = check_match(w, &s, err)))
+    stored_init(&s, &e->item);
+    if ((rc = wanted_check(w, &s, err)))
         return rc;
     w->found = 1;
     /* What a cut leaves is appended and does not meet this piece again. */
@@ -148,7 +148,7 @@ static int lay_over(struct hearth_checkpoint *c, struct wanted *w, const struct 
             i++;
             continue;
         }
-        if ((rc = copy_meet(c, w, &s, e, &meet, list, err)))
+        if ((rc = wanted_copy(c, w, &s, e, &meet, list, err)))
             return rc;
         if (hth_rest_cut(&w->rest, i, &meet))
             return hth_fail(err, HEARTH_ENOMEM, 0,
@@ -157,16 +157,16 @@ static int lay_over(struct hearth_checkpoint *c, struct wanted *w, const struct 
     return HEARTH_OK;
 }
 
-static enum pass pass_of(const struct hearth_checkpoint *c, const struct hth_entry *e)
+static enum pass load_pass_of(const struct hearth_checkpoint *c, const struct hth_entry *e)
 {
     if (e->source < c->own)
         return PASS_OWN;
     return c->source[e->source].local ? PASS_NEAR : PASS_FAR;
 }
 
-static int is_done(const struct wanted *w)
+static int wanted_is_done(const struct wanted *w)
 {
-    return w->found && (!w->rest.count || is_empty(w));
+    return w->found && (!w->rest.count || wanted_is_empty(w));
 }
 
 static int load_one(struct hearth_checkpoint *c, struct wanted *w, struct hth_copies *list,
@@ -174,19 +174,20 @@ static int load_one(struct hearth_checkpoint *c, struct wanted *w, struct hth_co
 {
     int rc = HEARTH_OK;
 
-    for (int pass = PASS_OWN; pass < PASSES && !is_done(w) && !rc; pass++) {
+    for (int pass = PASS_OWN; pass < PASSES && !wanted_is_done(w) && !rc; pass++) {
         const struct hth_entry *e = NULL;
 
         if ((rc = hth_index(c, pass > PASS_OWN, err)))
             return rc;
-        while (!rc && !is_done(w) && (e = hth_entry_find(c, w->piece->key, w->piece->key_len, e)))
-            if ((int)pass_of(c, e) == pass)
-                rc = lay_over(c, w, e, list, err);
+        while (!rc && !wanted_is_done(w) &&
+                (e = hth_entry_find(c, w->piece->key, w->piece->key_len, e)))
+            if ((int)load_pass_of(c, e) == pass)
+                rc = wanted_lay_over(c, w, e, list, err);
     }
     return rc;
 }
 
-static int note_missing(struct hearth_report *r, const struct hearth_piece *p)
+static int report_note(struct hearth_report *r, const struct hearth_piece *p)
 {
     char *key;
 
@@ -208,7 +209,7 @@ static int note_missing(struct hearth_report *r, const struct hearth_piece *p)
     return HEARTH_OK;
 }
 
-static int fail_missing(const struct hearth_report *r, size_t count, struct hearth_error *err)
+static int report_fail(const struct hearth_report *r, size_t count, struct hearth_error *err)
 {
     char names[11 * HTH_KEY_TEXT] = "", key[HTH_KEY_TEXT];
     size_t n = 0;
@@ -222,8 +223,9 @@ static int fail_missing(const struct hearth_report *r, size_t count, struct hear
 }
 
 /* With a report: what is missing is noted there. With a list: what is there is written. */
-static int lay_all(struct hearth_checkpoint *c, const struct hearth_piece *pieces, size_t count,
-        struct hearth_report *report, struct hth_copies *list, struct hearth_error *err)
+static int load_lay_all(struct hearth_checkpoint *c, const struct hearth_piece *pieces,
+        size_t count, struct hearth_report *report, struct hth_copies *list,
+        struct hearth_error *err)
 {
     struct wanted w = { 0 };
     struct hth_laid laid;
@@ -232,10 +234,10 @@ static int lay_all(struct hearth_checkpoint *c, const struct hearth_piece *piece
     for (size_t i = 0; i < count; i++) {
         if ((rc = hth_piece_at(&laid, pieces, i, 1, err)))
             return rc;
-        if (want(&w, &laid))
+        if (wanted_init(&w, &laid))
             return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to load");
         rc = load_one(c, &w, list, err);
-        if (!rc && report && !is_done(&w) && note_missing(report, laid.piece))
+        if (!rc && report && !wanted_is_done(&w) && report_note(report, laid.piece))
             rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the list of missing keys");
         hth_rest_fini(&w.rest);
         if (rc)
@@ -248,12 +250,12 @@ static int load_all(struct hearth_checkpoint *c, const struct hearth_piece *piec
         uint32_t flags, struct hearth_report *report, struct hearth_error *err)
 {
     struct hth_copies list = { 0 };
-    int rc = lay_all(c, pieces, count, report, NULL, err);
+    int rc = load_lay_all(c, pieces, count, report, NULL, err);
 
     if (!rc && report->count && !(flags & HEARTH_LOAD_PARTIAL))
-        rc = fail_missing(report, count, err);
+        rc = report_fail(report, count, err);
     if (!rc)
-        rc = lay_all(c, pieces, count, NULL, &list, err);
+        rc = load_lay_all(c, pieces, count, NULL, &list, err);
     if (!rc)
         hth_crew_run(c->h->crew, &list);
     hth_copies_fini(&list);

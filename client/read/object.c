@@ -21,8 +21,8 @@ static const struct hth_object *object_named(const struct hearth_checkpoint *c, 
     return NULL;
 }
 
-static int fetch_common(struct hearth_checkpoint *c, const char *name, int *out_fd, uint64_t *len,
-        struct hearth_error *err)
+static int object_fetch_common(struct hearth_checkpoint *c, const char *name, int *out_fd,
+        uint64_t *len, struct hearth_error *err)
 {
     struct hth_local_common m = { .save = hth_local_save_of(c->save) };
     struct hth_local_bytes a;
@@ -53,12 +53,12 @@ int hearth_read_common(struct hearth_checkpoint *ckpt, const char *name, void **
     uint64_t len = 0;
     int fd = -1, rc;
 
-    if ((rc = hth_ckpt_enter(ckpt, err)))
+    if ((rc = hth_checkpoint_enter(ckpt, err)))
         return rc;
     if (!name || !out || !out_len)
         return hth_fail(err, HEARTH_EINVAL, 0, "name, out or out_len is NULL");
     if ((rc = hth_foreign_name_check(name, err)) ||
-            (rc = fetch_common(ckpt, name, &fd, &len, err)) ||
+            (rc = object_fetch_common(ckpt, name, &fd, &len, err)) ||
             (rc = hth_map_answer(fd, len, &bytes, err)))
         return hth_while(err, rc, "common object '%.255s'", name);
     o = object_named(ckpt, name);
@@ -89,7 +89,7 @@ int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *object, int *ou
     char path[64];
     int rc, fd;
 
-    if ((rc = hth_ckpt_enter(ckpt, err)))
+    if ((rc = hth_checkpoint_enter(ckpt, err)))
         return rc;
     if (!object || !out_fd || !out_offset || !out_bytes)
         return hth_fail(err, HEARTH_EINVAL, 0, "object or a place for the result is NULL");

@@ -27,7 +27,7 @@ struct part {
     unsigned char *dst;
 };
 
-static uint64_t elements(const struct part *p, const struct hth_box *box)
+static uint64_t part_elements(const struct part *p, const struct hth_box *box)
 {
     uint64_t n = 1;
 
@@ -37,7 +37,8 @@ static uint64_t elements(const struct part *p, const struct hth_box *box)
 }
 
 /* First byte of the box in the data section, and bytes to behind its last. */
-static void cover(const struct part *p, const struct hth_box *box, uint64_t *off, uint64_t *len)
+static void part_cover(
+        const struct part *p, const struct hth_box *box, uint64_t *off, uint64_t *len)
 {
     int64_t first = 0, last = 0;
 
@@ -49,7 +50,7 @@ static void cover(const struct part *p, const struct hth_box *box, uint64_t *off
     *len = (uint64_t)(last - first + 1) * p->elem;
 }
 
-static int copy_box(struct part *p, const struct hth_box *box, struct hth_copies *list,
+static int part_copy(struct part *p, const struct hth_box *box, struct hth_copies *list,
         struct hearth_error *err)
 {
     struct hth_copies now = { 0 };
@@ -59,7 +60,7 @@ static int copy_box(struct part *p, const struct hth_box *box, struct hth_copies
     int64_t at = 0;
     int plain, rc;
 
-    cover(p, box, &off, &len);
+    part_cover(p, box, &off, &len);
     if ((rc = hth_source_at(p->c, p->source, off, len, &src, err)))
         return rc;
     for (uint32_t i = 0; i < p->ndim; i++)
@@ -76,21 +77,21 @@ static int copy_box(struct part *p, const struct hth_box *box, struct hth_copies
 }
 
 /* Much of the `len` bytes that the box lies in is wanted, or they come as one chunk anyhow. */
-static int is_dense(const struct part *p, const struct hth_box *box, uint64_t len)
+static int part_is_dense(const struct part *p, const struct hth_box *box, uint64_t len)
 {
-    return len <= HTH_CHUNK || len / 4 <= elements(p, box) * p->elem;
+    return len <= HTH_CHUNK || len / 4 <= part_elements(p, box) * p->elem;
 }
 
-static int worth_fetching(const struct part *p, const struct hth_box *box)
+static int part_is_worth_it(const struct part *p, const struct hth_box *box)
 {
     uint64_t off, len;
 
-    cover(p, box, &off, &len);
-    return len <= FETCH_MAX && is_dense(p, box, len);
+    part_cover(p, box, &off, &len);
+    return len <= FETCH_MAX && part_is_dense(p, box, len);
 }
 
 /* Halve along the first dimension that can be: the upper half into *upper. */
-static int halve(const struct part *p, struct hth_box *box, struct hth_box *upper)
+static int part_halve(const struct part *p, struct hth_box *box, struct hth_box *upper)
 {
     for (uint32_t i = 0; i < p->ndim; i++) {
         int64_t half = box->shape[i] / 2;
@@ -106,7 +107,7 @@ static int halve(const struct part *p, struct hth_box *box, struct hth_box *uppe
     return 0;
 }
 
-static int fetch_boxes(struct part *p, struct hearth_error *err)
+static int part_fetch(struct part *p, struct hearth_error *err)
 {
     struct hth_box *stack = malloc(DEPTH_MAX * sizeof(*stack));
     int depth = 1, rc = HEARTH_OK;
@@ -117,12 +118,12 @@ static int fetch_boxes(struct part *p, struct hearth_error *err)
     while (depth && !rc) {
         struct hth_box box = stack[--depth], upper;
 
-        if (depth < DEPTH_MAX - 2 && !worth_fetching(p, &box) && halve(p, &box, &upper)) {
+        if (depth < DEPTH_MAX - 2 && !part_is_worth_it(p, &box) && part_halve(p, &box, &upper)) {
             stack[depth++] = upper;
             stack[depth++] = box;
             continue;
         }
-        rc = copy_box(p, &box, NULL, err);
+        rc = part_copy(p, &box, NULL, err);
     }
     free(stack);
     return rc;
@@ -150,10 +151,10 @@ int hth_part_cover(
     part_init(&p, entry, box);
     *off = p.payload;
     *len = 0;
-    if (!elements(&p, box))
+    if (!part_elements(&p, box))
         return 0;
-    cover(&p, box, off, len);
-    return is_dense(&p, box, *len);
+    part_cover(&p, box, off, len);
+    return part_is_dense(&p, box, *len);
 }
 
 int hth_read_part(struct hearth_checkpoint *c, const struct hth_entry *entry,
@@ -170,7 +171,7 @@ int hth_read_part(struct hearth_checkpoint *c, const struct hth_entry *entry,
         memcpy(p.dst_step, dst_strides, p.ndim * sizeof(p.dst_step[0]));
     else
         hth_c_order(p.ndim, box->shape, p.dst_step);
-    if (!elements(&p, box))
+    if (!part_elements(&p, box))
         return HEARTH_OK;
-    return p.source->local ? copy_box(&p, box, list, err) : fetch_boxes(&p, err);
+    return p.source->local ? part_copy(&p, box, list, err) : part_fetch(&p, err);
 }

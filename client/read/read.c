@@ -16,7 +16,7 @@ int hearth_read_box(struct hearth_checkpoint *ckpt, const struct hearth_item *it
     struct hth_box box;
     int rc;
 
-    if ((rc = hth_ckpt_enter(ckpt, err)) || (rc = hth_item_taken(ckpt, item, &e, err)))
+    if ((rc = hth_checkpoint_enter(ckpt, err)) || (rc = hth_item_taken(ckpt, item, &e, err)))
         return rc;
     if (!dst || (e->item.ndim && (!offset || !shape)))
         return hth_fail(err, HEARTH_EINVAL, 0, "offset, shape or dst is NULL");
@@ -32,7 +32,7 @@ int hearth_read_bytes(struct hearth_checkpoint *ckpt, const struct hearth_item *
     uint64_t have, at;
     int rc;
 
-    if ((rc = hth_ckpt_enter(ckpt, err)) || (rc = hth_item_taken(ckpt, item, &e, err)))
+    if ((rc = hth_checkpoint_enter(ckpt, err)) || (rc = hth_item_taken(ckpt, item, &e, err)))
         return rc;
     have = e->item.length - e->item.payload;
     if (offset > have || len > have - offset || (len && !dst))
@@ -50,7 +50,7 @@ int hearth_prefetch(struct hearth_checkpoint *ckpt, const struct hearth_item *it
     const struct hth_entry *e;
     int rc;
 
-    if ((rc = hth_ckpt_enter(ckpt, err)))
+    if ((rc = hth_checkpoint_enter(ckpt, err)))
         return rc;
     if (count && !items)
         return hth_fail(err, HEARTH_EINVAL, 0, "the array of %zu items is NULL", count);

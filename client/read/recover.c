@@ -24,7 +24,7 @@ struct recover_msg {
     char name[COMMON_NAMES][COMMON_NAME];
 };
 
-static int fill(
+static int recover_fill(
         struct recover_msg *m, const struct hearth_recover_opts *o, struct hearth_error *err)
 {
     int rc;
@@ -46,7 +46,7 @@ static int fill(
     return HEARTH_OK;
 }
 
-static int ask_engine(struct hearth *h, const struct hearth_recover_opts *o,
+static int recover_ask(struct hearth *h, const struct hearth_recover_opts *o,
         struct hth_local_recovered *out, struct hearth_error *err)
 {
     struct recover_msg *m = calloc(1, sizeof(*m));
@@ -62,7 +62,7 @@ static int ask_engine(struct hearth *h, const struct hearth_recover_opts *o,
 
     if (!m)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to recover");
-    rc = fill(m, o, err);
+    rc = recover_fill(m, o, err);
     m->fixed.deadline_ms = o->deadline_ms ? o->deadline_ms : h->opts.recover_ms;
     ask.len = sizeof(m->fixed) + m->fixed.count * COMMON_NAME;
     ask.wait_ms = m->fixed.deadline_ms + GRACE_MS;
@@ -72,7 +72,7 @@ static int ask_engine(struct hearth *h, const struct hearth_recover_opts *o,
     return rc;
 }
 
-static int find_save(struct hearth *h, struct hth_local_find *m, struct hth_local_found *out,
+static int find_ask(struct hearth *h, struct hth_local_find *m, struct hth_local_found *out,
         struct hearth_error *err)
 {
     struct hth_ask ask = { .msg = m,
@@ -90,11 +90,11 @@ static int find_save(struct hearth *h, struct hth_local_find *m, struct hth_loca
 }
 
 /* Its rank may have recovered since the helper came, or begun a new epoch: the engine knows. */
-static int helper_may(struct hearth *h, struct hearth_error *err)
+static int recover_helper_may(struct hearth *h, struct hearth_error *err)
 {
     struct hth_local_find m = { .step = HEARTH_STEP_NEWEST };
     struct hth_local_found a;
-    int rc = find_save(h, &m, &a, err);
+    int rc = find_ask(h, &m, &a, err);
 
     if (rc == HEARTH_ESTATE)
         return hth_fail(err, HEARTH_ESTATE, 0,
@@ -102,10 +102,10 @@ static int helper_may(struct hearth *h, struct hearth_error *err)
     return rc == HEARTH_ENOENT ? HEARTH_OK : rc;
 }
 
-static int may_recover(struct hearth *h, struct hearth_error *err)
+static int recover_may(struct hearth *h, struct hearth_error *err)
 {
     if (h->opts.helper)
-        return helper_may(h, err);
+        return recover_helper_may(h, err);
     return hth_join_to_recover(h, err);
 }
 
@@ -123,7 +123,7 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
         return hth_fail(
                 err, HEARTH_EINVAL, 0, "out_ckpt is NULL: there is no place for the result");
     if (!h->opts.off) {
-        if ((rc = may_recover(h, err)) || (rc = ask_engine(h, &o, &a, err)))
+        if ((rc = recover_may(h, err)) || (rc = recover_ask(h, &o, &a, err)))
             return hth_while(err, rc, "recover");
         if (a.save.epoch && (rc = hth_checkpoint_make(h, a.save, &a.info, &c, err)))
             return hth_while(err, rc, "recover step %" PRIu64, a.save.step);
@@ -139,7 +139,7 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
 
 /* ---- one of this epoch's -------------------------------------------------------------------- */
 
-static int open_found(struct hearth *h, struct hth_local_find *m, struct hearth_checkpoint **out,
+static int find_open(struct hearth *h, struct hth_local_find *m, struct hearth_checkpoint **out,
         struct hearth_error *err)
 {
     struct hearth_recovery info = { .struct_size = sizeof(info) };
@@ -148,7 +148,7 @@ static int open_found(struct hearth *h, struct hth_local_find *m, struct hearth_
 
     /* Between the two a newer one may be PROTECTED, and this one go. */
     for (int tries = 0; tries < FIND_TRIES && rc == HEARTH_ENOENT; tries++) {
-        if ((rc = find_save(h, m, &a, err)))
+        if ((rc = find_ask(h, m, &a, err)))
             return rc;
         info.degraded = a.degraded;
         snprintf(info.text, sizeof(info.text), "step %" PRIu64 " (attempt %u) is %s", a.save.step,
@@ -197,7 +197,7 @@ int hearth_checkpoint_find(struct hearth *h, uint64_t step, const struct hearth_
     if (!(rc = find_fill(h, &m, step, &o, err)))
         rc = h->opts.off ? hth_fail(err, HEARTH_ENOENT, 0,
                                    "the kill switch is on (off): nothing is kept")
-                         : open_found(h, &m, out_ckpt, err);
+                         : find_open(h, &m, out_ckpt, err);
     if (rc && step == HEARTH_STEP_NEWEST)
         return hth_while(err, rc, "open the newest checkpoint");
     return rc ? hth_while(err, rc, "open the checkpoint of step %" PRIu64, step) : HEARTH_OK;

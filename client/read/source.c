@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int check_table(const struct hth_object *o, const void *bytes, struct hth_table *out,
+static int source_check_table(const struct hth_object *o, const void *bytes, struct hth_table *out,
         struct hearth_error *err)
 {
     unsigned char digest[HTH_DIGEST];
@@ -42,7 +42,7 @@ static int check_table(const struct hth_object *o, const void *bytes, struct hth
     return HEARTH_OK;
 }
 
-static int map_local(
+static int source_map(
         struct hth_source *s, const struct hth_local_mapped *m, int fd, struct hearth_error *err)
 {
     const struct hth_object *o = s->object;
@@ -59,7 +59,7 @@ static int map_local(
     p = hth_map_shared(fd, table + o->table_len, PROT_READ);
     if (!p)
         return hth_fail(err, HEARTH_ENOMEM, errno, "map object '%s': %s", o->name, strerror(errno));
-    if ((rc = check_table(o, (unsigned char *)p + table, &s->table, err))) {
+    if ((rc = source_check_table(o, (unsigned char *)p + table, &s->table, err))) {
         munmap(p, table + o->table_len);
         return rc;
     }
@@ -73,7 +73,7 @@ static int map_local(
 int hth_source_mapped(struct hearth_checkpoint *c, struct hth_source *s,
         const struct hth_local_mapped *m, int fd, uint64_t lease, struct hearth_error *err)
 {
-    int rc = map_local(s, m, fd, err);
+    int rc = source_map(s, m, fd, err);
 
     s->tried = !rc;
     if (!rc) {
@@ -99,7 +99,7 @@ int hth_source_table(struct hth_source *s, int fd, struct hearth_error *err)
     munmap(bytes, o->table_len);
     if (!copy)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the table of object '%s'", o->name);
-    if ((rc = check_table(o, copy, &s->table, err))) {
+    if ((rc = source_check_table(o, copy, &s->table, err))) {
         free(copy);
         return rc;
     }
@@ -108,7 +108,8 @@ int hth_source_table(struct hth_source *s, int fd, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static int fetch_table(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
+static int source_fetch_table(
+        struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
 {
     const struct hth_object *o = s->object;
     int fd, rc;
@@ -137,7 +138,7 @@ int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct he
     if (!rc)
         rc = hth_source_mapped(c, s, &m, fd, lease, err);
     if (rc == HEARTH_ENOENT || rc == HEARTH_ECORRUPT) /* not here, or not ours: another holder's */
-        rc = fetch_table(c, s, err);
+        rc = source_fetch_table(c, s, err);
     return rc;
 }
 

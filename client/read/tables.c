@@ -37,7 +37,7 @@ struct asking {
     struct asked at[AT_ONCE];
 };
 
-static int ask(struct asking *q, struct hth_source *s, int table, struct hearth_error *err)
+static int tables_ask(struct asking *q, struct hth_source *s, int table, struct hearth_error *err)
 {
     struct asked *a = &q->at[(q->first + q->count) % AT_ONCE];
     const struct hth_object *o = s->object;
@@ -60,7 +60,7 @@ static int ask(struct asking *q, struct hth_source *s, int table, struct hearth_
 }
 
 /* The answer to the oldest. */
-static int take(struct asking *q, struct hearth_error *err)
+static int tables_take(struct asking *q, struct hearth_error *err)
 {
     /* The lease that comes with a late answer would be nobody's: only silence is not waited for. */
     uint64_t wait_ms = q->stop == HEARTH_ETIMEOUT ? 0 : HTH_REQUEST_MS, lease;
@@ -72,7 +72,7 @@ static int take(struct asking *q, struct hearth_error *err)
     q->first = (q->first + 1) % AT_ONCE;
     q->count--;
     if (rc == HEARTH_ENOENT && !a.table)
-        return q->stop ? HEARTH_OK : ask(q, a.source, 1, err);
+        return q->stop ? HEARTH_OK : tables_ask(q, a.source, 1, err);
     if (rc == HEARTH_EENGINE || rc == HEARTH_ETIMEOUT)
         q->stop = rc;
     if (rc == HEARTH_ETIMEOUT)
@@ -90,7 +90,7 @@ static int take(struct asking *q, struct hearth_error *err)
 }
 
 /* What is foreign has none. */
-static int wants_table(const struct hth_source *s)
+static int tables_want(const struct hth_source *s)
 {
     return !s->tried && s->object->kind != HTH_OBJECT_FOREIGN;
 }
@@ -106,9 +106,9 @@ int hth_tables(struct hearth_checkpoint *c, uint32_t from, uint32_t to, struct h
     while (q->count || (!q->stop && from < to)) {
         now = HEARTH_OK;
         if (q->stop || from == to || q->count == AT_ONCE)
-            now = take(q, rc ? NULL : err);
-        else if (wants_table(&c->source[from++]))
-            now = ask(q, &c->source[from - 1], 0, err);
+            now = tables_take(q, rc ? NULL : err);
+        else if (tables_want(&c->source[from++]))
+            now = tables_ask(q, &c->source[from - 1], 0, err);
         if (now && !q->stop)
             q->stop = now;
         rc = rc ? rc : now;

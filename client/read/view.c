@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Map the pages around the payload privately. */
-static int map_view(
+static int view_map(
         struct hearth_view *v, int fd, uint64_t at, uint64_t bytes, struct hearth_error *err)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = at / page * page;
@@ -40,7 +40,7 @@ int hearth_view_open(struct hearth_checkpoint *ckpt, const struct hearth_item *i
     const struct hth_source *s;
     int fd, rc;
 
-    if ((rc = hth_ckpt_enter(ckpt, err)) || (rc = hth_item_taken(ckpt, item, &e, err)))
+    if ((rc = hth_checkpoint_enter(ckpt, err)) || (rc = hth_item_taken(ckpt, item, &e, err)))
         return rc;
     if (!out || out->struct_size != sizeof(*out))
         return hth_fail(err, HEARTH_EINVAL, 0,
@@ -51,7 +51,7 @@ int hearth_view_open(struct hearth_checkpoint *ckpt, const struct hearth_item *i
     /* A lease of its own: views outlive the checkpoint. */
     if ((rc = hth_lease_get(ckpt->h, ckpt->save, s->object->id, &m, &fd, &v.lease, err)))
         return hth_while(err, rc, "view object '%s'", s->object->name);
-    rc = map_view(&v, fd, s->data_at + e->item.offset + e->item.payload,
+    rc = view_map(&v, fd, s->data_at + e->item.offset + e->item.payload,
             e->item.length - e->item.payload, err);
     close(fd);
     if (rc)

@@ -35,7 +35,7 @@ static struct hth_window *window_of(struct hth_source *s)
     return s->window;
 }
 
-static void drop_window(struct hth_window *w)
+static void window_drop(struct hth_window *w)
 {
     if (w->map)
         munmap(w->map, w->map_len);
@@ -48,7 +48,7 @@ int hth_ahead_room(const struct hearth_checkpoint *c)
 }
 
 /* What was asked for ahead is there, or not wanted. */
-static void end_ahead(struct hearth_checkpoint *c, struct hth_window *w)
+static void window_end_ahead(struct hearth_checkpoint *c, struct hth_window *w)
 {
     hth_ask_drop(c->h, &w->ahead);
     w->ahead = (struct hth_asked){ .fd = -1 };
@@ -61,18 +61,18 @@ void hth_window_close(struct hearth_checkpoint *c, struct hth_window *w)
     if (!w)
         return;
     if (w->ahead.request)
-        end_ahead(c, w);
-    drop_window(w);
+        window_end_ahead(c, w);
+    window_drop(w);
     free(w);
 }
 
-static int in_window(const struct hth_window *w, uint64_t off, uint64_t len)
+static int window_has(const struct hth_window *w, uint64_t off, uint64_t len)
 {
     return w->map && off >= w->off && off + len <= w->off + w->len;
 }
 
 /* Whole chunks around [off, off + len). */
-static void widen(const struct hth_source *s, uint64_t *off, uint64_t *len)
+static void window_widen(const struct hth_source *s, uint64_t *off, uint64_t *len)
 {
     uint64_t end = *off + *len;
 
@@ -82,7 +82,7 @@ static void widen(const struct hth_source *s, uint64_t *off, uint64_t *len)
     *len = end - *off;
 }
 
-static int check_chunks(const struct hth_source *s, const unsigned char *bytes, uint64_t off,
+static int window_check(const struct hth_source *s, const unsigned char *bytes, uint64_t off,
         uint64_t len, struct hearth_error *err)
 {
     for (uint64_t at = 0; at < len; at += HTH_CHUNK) {
@@ -98,25 +98,25 @@ static int check_chunks(const struct hth_source *s, const unsigned char *bytes, 
     return HEARTH_OK;
 }
 
-static int take_window(
+static int window_take(
         struct hth_source *s, int fd, uint64_t off, uint64_t len, struct hearth_error *err)
 {
     struct hth_window *w = s->window;
     void *bytes = NULL;
     int rc;
 
-    drop_window(w);
+    window_drop(w);
     if ((rc = hth_map_answer(fd, len, &bytes, err)))
         return rc;
     w->map = bytes;
     w->map_len = w->len = len;
     w->off = off;
-    if ((rc = check_chunks(s, bytes, off, len, err)))
-        drop_window(w);
+    if ((rc = window_check(s, bytes, off, len, err)))
+        window_drop(w);
     return rc;
 }
 
-static int fetch_window(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off,
+static int window_fetch(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off,
         uint64_t len, struct hearth_error *err)
 {
     int fd, rc = HEARTH_ECORRUPT;
@@ -124,13 +124,14 @@ static int fetch_window(struct hearth_checkpoint *c, struct hth_source *s, uint6
     for (int tries = 0; tries < 2 && rc == HEARTH_ECORRUPT; tries++) {
         rc = hth_range(c->h, c->save, s->object->id, HTH_BLOCK + off, len, &fd, err);
         if (!rc)
-            rc = take_window(s, fd, off, len, err);
+            rc = window_take(s, fd, off, len, err);
     }
     return rc;
 }
 
 /* What was asked for ahead, if it is of use. */
-static int take_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len)
+static int window_take_ahead(
+        struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len)
 {
     struct hth_window *w = s->window;
     int fd = -1;
@@ -143,8 +144,8 @@ static int take_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_
         fd = w->ahead.fd;
         w->ahead.fd = -1;
     }
-    end_ahead(c, w);
-    return fd < 0 ? HEARTH_ENOENT : take_window(s, fd, w->ahead_off, w->ahead_len, NULL);
+    window_end_ahead(c, w);
+    return fd < 0 ? HEARTH_ENOENT : window_take(s, fd, w->ahead_off, w->ahead_len, NULL);
 }
 
 int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len,
@@ -159,10 +160,10 @@ int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t of
     }
     if (!window_of(s))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to read from another node");
-    if (!in_window(s->window, off, len)) {
-        widen(s, &wide_off, &wide_len);
-        rc = take_ahead(c, s, off, len);
-        if (rc && (rc = fetch_window(c, s, wide_off, wide_len, err)))
+    if (!window_has(s->window, off, len)) {
+        window_widen(s, &wide_off, &wide_len);
+        rc = window_take_ahead(c, s, off, len);
+        if (rc && (rc = window_fetch(c, s, wide_off, wide_len, err)))
             return hth_while(
                     err, rc, "read object '%s' of rank %u", s->object->name, s->object->owner);
     }
@@ -194,9 +195,9 @@ void hth_source_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_
     if (s->local || !len || !hth_ahead_room(c) || !(w = window_of(s)) || w->ahead.request)
         return;
     len = len < AHEAD_MAX ? len : AHEAD_MAX;
-    if (in_window(w, off, len))
+    if (window_has(w, off, len))
         return;
-    widen(s, &off, &len);
+    window_widen(s, &off, &len);
     m.off = HTH_BLOCK + off;
     m.len = len;
     w->ahead_off = off;

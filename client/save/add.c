@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int make_room(struct hearth_save *s, uint64_t data, uint64_t records, size_t count,
+static int add_make_room(struct hearth_save *s, uint64_t data, uint64_t records, size_t count,
         struct hearth_error *err)
 {
     struct hth_written *o = hth_save_open_object(s);
@@ -37,7 +37,7 @@ static int make_room(struct hearth_save *s, uint64_t data, uint64_t records, siz
     return HEARTH_OK;
 }
 
-static void put_record(struct hearth_save *s, const struct hth_item *item)
+static void add_record(struct hearth_save *s, const struct hth_item *item)
 {
     struct hth_written *o = hth_save_open_object(s);
 
@@ -47,7 +47,7 @@ static void put_record(struct hearth_save *s, const struct hth_item *item)
     o->data_len += item->length;
 }
 
-static int note_copy(
+static int add_note_copy(
         struct hth_copies *list, const struct hth_laid *laid, void *dst, struct hearth_error *err)
 {
     const struct hearth_piece *p = laid->piece;
@@ -62,7 +62,7 @@ static int note_copy(
 }
 
 /* Header, record, the copy noted where there is one, the place told where it is asked for. */
-static int put_piece(struct hearth_save *s, const struct hth_laid *laid, struct hth_copies *list,
+static int add_piece(struct hearth_save *s, const struct hth_laid *laid, struct hth_copies *list,
         void **out_data, struct hearth_error *err)
 {
     struct hth_written *o = hth_save_open_object(s);
@@ -73,13 +73,13 @@ static int put_piece(struct hearth_save *s, const struct hth_laid *laid, struct 
     if (!s->h->opts.off || out_data)
         memcpy(at, laid->header, laid->header_len);
     if (list && (!s->h->opts.off || out_data))
-        rc = note_copy(list, laid, at + laid->header_len, err);
+        rc = add_note_copy(list, laid, at + laid->header_len, err);
     if (rc)
         return rc;
     if (out_data)
         *out_data = at + laid->header_len;
     hth_laid_item(&item, laid, o->data_len);
-    put_record(s, &item);
+    add_record(s, &item);
     return HEARTH_OK;
 }
 
@@ -99,12 +99,12 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
         data = hth_add_up(data, laid.header_len + laid.payload);
         records += hth_laid_bytes(&laid) - laid.header_len - laid.payload;
     }
-    if ((rc = make_room(s, data, records, count, err)))
+    if ((rc = add_make_room(s, data, records, count, err)))
         return rc;
     for (size_t i = 0; i < count && !rc; i++) {
         rc = hth_piece_at(&laid, pieces, i, copy, err);
         if (!rc)
-            rc = put_piece(s, &laid, copy ? &list : NULL, out_data ? &out_data[i] : NULL, err);
+            rc = add_piece(s, &laid, copy ? &list : NULL, out_data ? &out_data[i] : NULL, err);
     }
     if (!rc)
         rc = hth_seen_take(s, &before, err);
@@ -128,7 +128,7 @@ static int add_checks(
     return HEARTH_OK;
 }
 
-static int no_bytes_yet(const struct hearth_save *s, struct hearth_error *err)
+static int add_no_bytes_yet(const struct hearth_save *s, struct hearth_error *err)
 {
     if (!s->has_bytes)
         return HEARTH_OK;
@@ -144,7 +144,7 @@ int hearth_save_add(struct hearth_save *save, const struct hearth_piece *pieces,
 
     if ((rc = add_checks(save, pieces, count, err)) || !count)
         return rc;
-    if (!(rc = no_bytes_yet(save, err)))
+    if (!(rc = add_no_bytes_yet(save, err)))
         rc = add_pieces(save, pieces, count, 1, NULL, err);
     return rc ? hth_while(err, rc, "add to a save") : HEARTH_OK;
 }
@@ -158,7 +158,7 @@ static int add_places(struct hearth_save *s, const struct hearth_piece *pieces, 
         return rc;
     if (!out_data)
         return hth_fail(err, HEARTH_EINVAL, 0, "out_data is NULL: there is no place for places");
-    if (!(rc = no_bytes_yet(s, err)))
+    if (!(rc = add_no_bytes_yet(s, err)))
         rc = add_pieces(s, pieces, count, copy, out_data, err);
     return rc ? hth_while(err, rc, copy ? "stage in a save" : "reserve in a save") : HEARTH_OK;
 }
@@ -189,7 +189,7 @@ static int add_bytes(struct hearth_save *s, const struct hearth_bytes *items, si
         data = hth_add_up(data, b->len);
         records += hth_item_bytes(0, (uint32_t)b->key_len);
     }
-    if ((rc = make_room(s, data, records, count, err)))
+    if ((rc = add_make_room(s, data, records, count, err)))
         return rc;
     for (size_t i = 0; i < count && !rc; i++) {
         struct hth_written *o = hth_save_open_object(s);
@@ -198,7 +198,7 @@ static int add_bytes(struct hearth_save *s, const struct hearth_bytes *items, si
             break;
         if (!s->h->opts.off && hth_copies_add(list, hth_written_end(o), b->data, b->len, NULL))
             return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
-        put_record(s, &(struct hth_item){ .offset = o->data_len,
+        add_record(s, &(struct hth_item){ .offset = o->data_len,
                               .length = b->len,
                               .kind = HTH_ITEM_BYTES,
                               .key_len = (uint32_t)b->key_len,

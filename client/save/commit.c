@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* The slot is the engine's from there on, and so is what it may be used for next. */
-static int seal(struct hearth_save *s, uint32_t index, struct hearth_error *err)
+static int save_seal_one(struct hearth_save *s, uint32_t index, struct hearth_error *err)
 {
     struct hth_written *o = &s->object[index];
     struct hth_local_seal m = { .slot = o->slot_id,
@@ -52,7 +52,7 @@ static int seal_all(struct hearth_save *s, struct hearth_error *err)
         hth_save_finish_object(s, s->objects - 1);
     s->closed = 1;
     for (; s->sealed < s->objects && !rc; s->sealed += !rc)
-        rc = s->h->opts.off ? HEARTH_OK : seal(s, s->sealed, err);
+        rc = s->h->opts.off ? HEARTH_OK : save_seal_one(s, s->sealed, err);
     return rc;
 }
 
@@ -69,7 +69,7 @@ int hearth_save_seal(struct hearth_save *save, struct hearth_error *err)
     return hth_while(err, rc, "seal step %" PRIu64, save->step);
 }
 
-static int ask_id(struct hearth_save *s, void *msg, size_t len, uint32_t type, const char *what,
+static int commit_ask(struct hearth_save *s, void *msg, size_t len, uint32_t type, const char *what,
         struct hearth_error *err)
 {
     struct hth_local_save_id a;
@@ -105,7 +105,7 @@ int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_
                 "the step of a save is set once, when it was begun with HEARTH_STEP_LATER");
     m.wait_ms = save->wait_ms;
     if (!save->h->opts.off)
-        rc = ask_id(save, &m, sizeof(m), HTH_LOCAL_SET_STEP, "set the step", err);
+        rc = commit_ask(save, &m, sizeof(m), HTH_LOCAL_SET_STEP, "set the step", err);
     if (!rc && (rc = hth_commons_send(save, err)))
         hth_while(err, rc, "the step is set");
     if (rc)
@@ -115,12 +115,12 @@ int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_
     return HEARTH_OK;
 }
 
-static int commit(struct hearth_save *s, struct hearth_error *err)
+static int commit_all(struct hearth_save *s, struct hearth_error *err)
 {
     struct hth_local_head m;
     int rc = seal_all(s, err);
 
-    return rc ? rc : ask_id(s, &m, sizeof(m), HTH_LOCAL_COMMIT, "commit", err);
+    return rc ? rc : commit_ask(s, &m, sizeof(m), HTH_LOCAL_COMMIT, "commit", err);
 }
 
 int hearth_save_commit(
@@ -132,7 +132,7 @@ int hearth_save_commit(
     if ((rc = hth_save_enter(save, err)))
         return rc;
     step = save->step;
-    if (!save->h->opts.off && (rc = commit(save, err))) {
+    if (!save->h->opts.off && (rc = commit_all(save, err))) {
         hearth_save_abort(save);
         if (step == HEARTH_STEP_LATER)
             return hth_while(err, rc, "commit");

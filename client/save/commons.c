@@ -19,7 +19,8 @@ struct hth_common_put {
     size_t len;
 };
 
-static int send_one(struct hearth_save *s, const struct hth_common_put *c, struct hearth_error *err)
+static int commons_send_one(
+        struct hearth_save *s, const struct hth_common_put *c, struct hearth_error *err)
 {
     struct hth_local_common m = { .len = c->len };
     struct hth_ask tell = { .msg = &m,
@@ -37,7 +38,7 @@ static int send_one(struct hearth_save *s, const struct hth_common_put *c, struc
     return rc;
 }
 
-static void drop_first(struct hearth_save *s)
+static void commons_drop_first(struct hearth_save *s)
 {
     struct hth_common_put *c = s->commons;
 
@@ -49,7 +50,7 @@ static void drop_first(struct hearth_save *s)
 void hth_commons_drop(struct hearth_save *s)
 {
     while (s->commons)
-        drop_first(s);
+        commons_drop_first(s);
 }
 
 int hth_commons_send(struct hearth_save *s, struct hearth_error *err)
@@ -57,8 +58,8 @@ int hth_commons_send(struct hearth_save *s, struct hearth_error *err)
     int rc = HEARTH_OK;
 
     while (s->commons && !rc) {
-        rc = send_one(s, s->commons, err);
-        drop_first(s);
+        rc = commons_send_one(s, s->commons, err);
+        commons_drop_first(s);
     }
     return rc;
 }

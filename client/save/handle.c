@@ -86,13 +86,13 @@ void hearth_handle_close(struct hearth_handle *handle)
     free(handle);
 }
 
-static int failed(const struct hearth_status *st, struct hearth_error *err)
+static int handle_failed(const struct hearth_status *st, struct hearth_error *err)
 {
     return hth_fail(err, st->code, 0, "step %" PRIu64 " (attempt %u): %s", st->step, st->attempt,
             st->text[0] ? st->text : hearth_strerror(st->code));
 }
 
-static int too_late(
+static int handle_too_late(
         const struct hearth_status *st, uint32_t level, uint32_t ms, struct hearth_error *err)
 {
     return hth_fail(err, HEARTH_ETIMEOUT, 0,
@@ -101,14 +101,14 @@ static int too_late(
             st->text);
 }
 
-static int has_reached(const struct hearth_handle *s, uint32_t level)
+static int handle_has_reached(const struct hearth_handle *s, uint32_t level)
 {
     if (s->status.level == HEARTH_OFF)
         return 1;
     return level == HEARTH_COPIED ? s->copied : s->status.level >= level;
 }
 
-static int wait_locked(
+static int handle_wait_locked(
         struct hearth_handle *s, uint32_t level, uint32_t ms, struct hearth_error *err)
 {
     uint64_t until = hth_until_ms(ms);
@@ -116,11 +116,11 @@ static int wait_locked(
 
     for (;;) {
         if (s->status.code)
-            return failed(&s->status, err);
-        if (has_reached(s, level))
+            return handle_failed(&s->status, err);
+        if (handle_has_reached(s, level))
             return HEARTH_OK;
         if (hth_mono_ms() >= until)
-            return too_late(&s->status, level, ms, err);
+            return handle_too_late(&s->status, level, ms, err);
         if ((rc = hth_connected_locked(s->h, until, err)))
             return hth_while(err, rc, "wait for step %" PRIu64, s->status.step);
         hth_hear_one_locked(s->h, until);
@@ -144,7 +144,7 @@ int hearth_wait(struct hearth_handle *handle, enum hearth_level level, uint32_t 
         return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
                 "level %d is not kept by this version: PROTECTED is the highest", (int)level);
     pthread_mutex_lock(&handle->h->lock);
-    rc = wait_locked(handle, level, deadline_ms, err);
+    rc = handle_wait_locked(handle, level, deadline_ms, err);
     pthread_mutex_unlock(&handle->h->lock);
     hth_lines_drain(&handle->h->lines);
     return rc;

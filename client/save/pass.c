@@ -34,7 +34,7 @@ static void ticket_put(struct hearth_ticket *t, uint64_t token, const uint64_t s
     hth_put32(t->bytes + 48, wait_ms);
 }
 
-static uint64_t store_of(struct hearth *h)
+static uint64_t pass_store(struct hearth *h)
 {
     uint64_t store;
 
@@ -44,7 +44,8 @@ static uint64_t store_of(struct hearth *h)
     return store;
 }
 
-static int ask_give(struct hearth_save *s, struct hth_local_given *out, struct hearth_error *err)
+static int pass_ask_give(
+        struct hearth_save *s, struct hth_local_given *out, struct hearth_error *err)
 {
     const struct hth_written *o = hth_save_open_object(s);
     struct hth_local_give m = { .written = { .room = o->room,
@@ -66,7 +67,7 @@ static int ask_give(struct hearth_save *s, struct hth_local_given *out, struct h
     return hth_ask(s->h, &ask, err);
 }
 
-static int give(struct hearth_save *s, struct hearth_ticket *out, struct hearth_error *err)
+static int pass_give(struct hearth_save *s, struct hearth_ticket *out, struct hearth_error *err)
 {
     struct hth_local_given a = { .secret = { 0 } };
     int rc = hth_save_not_sealed(s, err);
@@ -86,9 +87,9 @@ static int give(struct hearth_save *s, struct hearth_ticket *out, struct hearth_
         return HEARTH_OK;
     }
     hth_save_finish_object(s, 0);
-    if ((rc = ask_give(s, &a, err)))
+    if ((rc = pass_ask_give(s, &a, err)))
         return rc;
-    ticket_put(out, a.head.token, a.secret, store_of(s->h), 0, s->wait_ms);
+    ticket_put(out, a.head.token, a.secret, pass_store(s->h), 0, s->wait_ms);
     return HEARTH_OK;
 }
 
@@ -98,7 +99,7 @@ int hearth_save_give(struct hearth_save *save, struct hearth_ticket *out, struct
 
     if ((rc = hth_save_enter(save, err)))
         return rc;
-    if ((rc = give(save, out, err))) {
+    if ((rc = pass_give(save, out, err))) {
         hearth_save_abort(save);
         return hth_while(err, rc, "give a save");
     }
@@ -109,7 +110,7 @@ int hearth_save_give(struct hearth_save *save, struct hearth_ticket *out, struct
 /* ---- take ----------------------------------------------------------------------------------- */
 
 /* The records where the giver put them. Nobody vouches for the numbers. */
-static int take_records(
+static int pass_take_records(
         struct hearth_save *s, const struct hth_local_taken *a, struct hearth_error *err)
 {
     const struct hth_local_written *w = &a->written;
@@ -131,7 +132,7 @@ static int take_records(
     return HEARTH_OK;
 }
 
-static int take(struct hearth_save *s, const struct hearth_ticket *t, struct hearth_error *err)
+static int pass_take(struct hearth_save *s, const struct hearth_ticket *t, struct hearth_error *err)
 {
     struct hth_local_take m = { .secret = { hth_get64(t->bytes + 16), hth_get64(t->bytes + 24) } };
     struct hth_local_taken a;
@@ -163,23 +164,23 @@ static int take(struct hearth_save *s, const struct hearth_ticket *t, struct hea
     s->object[0].slot_id = a.slot;
     s->object[0].generation = a.generation;
     s->objects = 1;
-    return take_records(s, &a, err);
+    return pass_take_records(s, &a, err);
 }
 
 /* Is it one for this process at all? */
-static int check_ticket(struct hearth *h, const struct hearth_ticket *t, struct hearth_error *err)
+static int ticket_check(struct hearth *h, const struct hearth_ticket *t, struct hearth_error *err)
 {
     int off = h->opts.off != 0;
 
     if (!memcmp(t->bytes, MAGIC, 8) && (hth_get64(t->bytes + 8) == OFF) == off &&
-            (off || hth_get64(t->bytes + 32) == store_of(h)))
+            (off || hth_get64(t->bytes + 32) == pass_store(h)))
         return HEARTH_OK;
     return hth_fail(err, HEARTH_ENOENT, 0,
             "this is no ticket of a save on this node: hearth_save_give() makes one");
 }
 
 /* Under the kill switch: an empty save of the same size. What was staged is not there. */
-static int take_nothing(
+static int pass_take_nothing(
         struct hearth_save *s, const struct hearth_ticket *t, struct hearth_error *err)
 {
     struct hearth_begin_opts none = { .struct_size = sizeof(none) };
@@ -197,12 +198,12 @@ int hearth_save_take(struct hearth *h, const struct hearth_ticket *ticket,
         return rc;
     if (!ticket || !out_save)
         return hth_fail(err, HEARTH_EINVAL, 0, "the ticket or the place for the save is NULL");
-    if ((rc = check_ticket(h, ticket, err)))
+    if ((rc = ticket_check(h, ticket, err)))
         return hth_while(err, rc, "take a save");
     if (!(s = hth_save_open(h, HEARTH_STEP_LATER)))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to take a save");
     s->wait_ms = hth_get32(ticket->bytes + 48);
-    rc = h->opts.off ? take_nothing(s, ticket, err) : take(s, ticket, err);
+    rc = h->opts.off ? pass_take_nothing(s, ticket, err) : pass_take(s, ticket, err);
     if (rc) {
         if (s->token)
             hearth_save_abort(s); /* taken, and of no use to us */

@@ -85,7 +85,7 @@ struct hearth_save *hth_save_open(struct hearth *h, uint64_t step)
 
 /* ---- begin ---------------------------------------------------------------------------------- */
 
-static int lend_nothing(struct hth_written *o, uint64_t bytes, struct hearth_error *err)
+static int save_lend_nothing(struct hth_written *o, uint64_t bytes, struct hearth_error *err)
 {
     void *p = mmap(NULL, HTH_BLOCK + bytes, PROT_READ | PROT_WRITE,
             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -104,7 +104,7 @@ void hth_save_lent(
     hth_handle_lent(s->handle, token, incarnation, save, s->step);
 }
 
-static int begin_fill(struct hearth_save *s, struct hth_local_begin *m, uint64_t bytes,
+static int save_begin_fill(struct hearth_save *s, struct hth_local_begin *m, uint64_t bytes,
         const struct hearth_begin_opts *o, struct hearth_error *err)
 {
     int n, rc;
@@ -128,7 +128,7 @@ static int begin_fill(struct hearth_save *s, struct hth_local_begin *m, uint64_t
     return HEARTH_OK;
 }
 
-static int lend(struct hearth_save *s, struct hth_written *w, uint64_t bytes,
+static int save_lend(struct hearth_save *s, struct hth_written *w, uint64_t bytes,
         const struct hearth_begin_opts *o, struct hearth_error *err)
 {
     struct hth_local_begin m = { .step = 0 };
@@ -148,7 +148,7 @@ static int lend(struct hearth_save *s, struct hth_written *w, uint64_t bytes,
         .wait_ms = o->wait_ms + HTH_REQUEST_MS + (bytes >> 20) * 10,
         .what = "begin" };
 
-    if ((rc = begin_fill(s, &m, bytes, o, err)) || (rc = hth_ask(s->h, &ask, err)))
+    if ((rc = save_begin_fill(s, &m, bytes, o, err)) || (rc = hth_ask(s->h, &ask, err)))
         return rc;
     if (fd < 0)
         rc = hth_fail(err, HEARTH_EPROTO, 0, HTH_NO_DESCRIPTOR);
@@ -176,7 +176,7 @@ int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hear
     if (bytes > (uint64_t)INT64_MAX / 2)
         return hth_fail(
                 err, HEARTH_ENOSPC, 0, "%" PRIu64 " bytes are more than any store has", bytes);
-    rc = s->h->opts.off ? lend_nothing(&w, bytes, err) : lend(s, &w, bytes, o, err);
+    rc = s->h->opts.off ? save_lend_nothing(&w, bytes, err) : save_lend(s, &w, bytes, o, err);
     if (rc)
         return rc;
     s->object[s->objects++] = w;
@@ -184,7 +184,7 @@ int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hear
     return HEARTH_OK;
 }
 
-static int may_begin(struct hearth *h, struct hearth_error *err)
+static int save_may_begin(struct hearth *h, struct hearth_error *err)
 {
     if (h->opts.off || hth_has_recovered(h))
         return HEARTH_OK;
@@ -213,7 +213,7 @@ int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
     if (o.twin || o.twin_len)
         return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
                 "twin keys are not supported yet: leave twin NULL, each rank's object is copied");
-    if ((rc = may_begin(h, err)))
+    if ((rc = save_may_begin(h, err)))
         return rc;
     if (!(s = hth_save_open(h, step)))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to begin a save");

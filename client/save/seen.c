@@ -27,7 +27,7 @@ struct hth_seen {
     uint64_t pos;    /* ... and how far */
 };
 
-static int is_empty_piece(const struct hth_item *item)
+static int seen_is_empty(const struct hth_item *item)
 {
     for (uint32_t i = 0; item->kind == HTH_ITEM_TENSOR && i < item->ndim; i++)
         if (!item->shape[i])
@@ -35,34 +35,34 @@ static int is_empty_piece(const struct hth_item *item)
     return 0;
 }
 
-static uint64_t box_bytes(const struct hth_item *item)
+static uint64_t seen_box_bytes(const struct hth_item *item)
 {
     return item->kind == HTH_ITEM_TENSOR ? sizeof(int64_t) * (uint64_t)item->ndim : 0;
 }
 
-static uint32_t piece_hash(const struct hth_item *item)
+static uint32_t seen_hash(const struct hth_item *item)
 {
     uint64_t h = hth_key_hash(item->key, item->key_len) + item->kind;
 
-    for (uint32_t i = 0; i < box_bytes(item) / sizeof(int64_t); i++) {
+    for (uint32_t i = 0; i < seen_box_bytes(item) / sizeof(int64_t); i++) {
         h = (h ^ (uint64_t)item->global_offset[i]) * UINT64_C(0x9e3779b97f4a7c15);
         h = (h ^ h >> 29 ^ (uint64_t)item->shape[i]) * UINT64_C(0xbf58476d1ce4e5b9);
     }
     return (uint32_t)(h ^ h >> 32);
 }
 
-static int is_same_piece(const struct hth_item *a, const struct hth_item *b)
+static int seen_is_same(const struct hth_item *a, const struct hth_item *b)
 {
-    uint64_t box = box_bytes(a);
+    uint64_t box = seen_box_bytes(a);
 
-    return a->kind == b->kind && a->key_len == b->key_len && box == box_bytes(b) &&
+    return a->kind == b->kind && a->key_len == b->key_len && box == seen_box_bytes(b) &&
            !memcmp(a->key, b->key, a->key_len) &&
            (!box || (!memcmp(a->global_offset, b->global_offset, box) &&
                             !memcmp(a->shape, b->shape, box)));
 }
 
 /* The items part of an object: at hand while it is open, then where its table will be. */
-static struct hth_table records_of(const struct hearth_save *s, uint32_t object)
+static struct hth_table seen_records(const struct hearth_save *s, uint32_t object)
 {
     const struct hth_written *o = &s->object[object];
 
@@ -74,7 +74,7 @@ static struct hth_table records_of(const struct hearth_save *s, uint32_t object)
                             : o->base + HTH_ALIGN(HTH_BLOCK + o->data_len) + HTH_TABLE_HEAD };
 }
 
-static void put_entry(struct hth_seen *seen, struct hth_seen_at entry)
+static void seen_put(struct hth_seen *seen, struct hth_seen_at entry)
 {
     size_t i = entry.hash & (seen->room - 1);
 
@@ -102,12 +102,12 @@ static int seen_grow(struct hth_seen *seen, size_t more)
     seen->count = 0;
     for (size_t i = 0; i < old.room; i++)
         if (old.slot[i].object)
-            put_entry(seen, old.slot[i]);
+            seen_put(seen, old.slot[i]);
     free(old.slot);
     return HEARTH_OK;
 }
 
-static int is_seen(const struct hearth_save *s, const struct hth_item *item, uint32_t hash)
+static int seen_has(const struct hearth_save *s, const struct hth_item *item, uint32_t hash)
 {
     const struct hth_seen *seen = s->seen;
 
@@ -118,29 +118,29 @@ static int is_seen(const struct hearth_save *s, const struct hth_item *item, uin
 
         if (seen->slot[i].hash != hash)
             continue;
-        records = records_of(s, seen->slot[i].object - 1);
+        records = seen_records(s, seen->slot[i].object - 1);
         if (!hth_item_next(&records, &pos, &other) && pos > seen->slot[i].at &&
-                is_same_piece(item, &other))
+                seen_is_same(item, &other))
             return 1;
     }
     return 0;
 }
 
-static int take_record(
+static int seen_take_record(
         struct hearth_save *s, uint64_t at, const struct hth_item *item, struct hearth_error *err)
 {
-    uint32_t hash = piece_hash(item);
+    uint32_t hash = seen_hash(item);
     char key[HTH_KEY_TEXT];
 
-    if (is_empty_piece(item))
+    if (seen_is_empty(item))
         return HEARTH_OK;
-    if (is_seen(s, item, hash))
+    if (seen_has(s, item, hash))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "%s %s is in this rank's save already%s: one of the two would never be read",
                 item->kind == HTH_ITEM_TENSOR ? "piece" : "byte string",
                 hth_key_text(item->key, item->key_len, key),
                 item->kind == HTH_ITEM_TENSOR ? ", with the same box" : "");
-    put_entry(s->seen, (struct hth_seen_at){ at, s->objects, hash });
+    seen_put(s->seen, (struct hth_seen_at){ at, s->objects, hash });
     return HEARTH_OK;
 }
 
@@ -158,7 +158,7 @@ static void seen_back(struct hearth_save *s, uint64_t at)
 }
 
 /* Records of the open object that are not noted yet, at most: of a save that was taken all. */
-static uint64_t new_records(const struct hearth_save *s, const struct hth_written *before)
+static uint64_t seen_new_records(const struct hearth_save *s, const struct hth_written *before)
 {
     const struct hth_written *o = &s->object[s->objects - 1];
     uint64_t fit = (o->items_len - s->seen->pos) / hth_item_bytes(0, 1);
@@ -170,7 +170,7 @@ static uint64_t new_records(const struct hearth_save *s, const struct hth_writte
 int hth_seen_take(struct hearth_save *s, const struct hth_written *before, struct hearth_error *err)
 {
     struct hth_seen *seen;
-    struct hth_table records = records_of(s, s->objects - 1);
+    struct hth_table records = seen_records(s, s->objects - 1);
     struct hth_item item;
     uint64_t pos;
     int rc = HEARTH_OK;
@@ -184,13 +184,13 @@ int hth_seen_take(struct hearth_save *s, const struct hth_written *before, struc
         seen->object = s->objects;
         seen->pos = 0;
     }
-    if (seen_grow(seen, new_records(s, before)))
+    if (seen_grow(seen, seen_new_records(s, before)))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of %u items", records.items);
     while (!rc && (pos = seen->pos) < records.items_len) {
         if (hth_item_next(&records, &pos, &item) || pos == seen->pos)
             rc = hth_fail(
                     err, HEARTH_EPROTO, 0, "the save that was taken has records that are none");
-        else if (!(rc = take_record(s, seen->pos, &item, err)))
+        else if (!(rc = seen_take_record(s, seen->pos, &item, err)))
             seen->pos = pos;
     }
     if (rc)

@@ -73,7 +73,7 @@ void hth_copies_fini(struct hth_copies *list)
 }
 
 #ifdef __SSE2__
-static void stream(unsigned char *dst, const unsigned char *src, uint64_t n)
+static void copy_stream(unsigned char *dst, const unsigned char *src, uint64_t n)
 {
     uint64_t lead = -(uintptr_t)dst & 63;
 
@@ -96,17 +96,17 @@ static void stream(unsigned char *dst, const unsigned char *src, uint64_t n)
 }
 
 /* What was streamed is seen by others before what comes after this. */
-static void streamed(void)
+static void copy_streamed(void)
 {
     _mm_sfence();
 }
 #else
-static void stream(unsigned char *dst, const unsigned char *src, uint64_t n)
+static void copy_stream(unsigned char *dst, const unsigned char *src, uint64_t n)
 {
     memcpy(dst, src, n);
 }
 
-static void streamed(void)
+static void copy_streamed(void)
 {
 }
 #endif
@@ -119,7 +119,7 @@ static void copy_part(const struct hth_copy *c, uint64_t off, uint64_t len)
 
         hth_strided_copy(c->strided, c->dst, c->src, first, end - first);
     } else if (len >= STREAM_MIN) {
-        stream((unsigned char *)c->dst + off, (const unsigned char *)c->src + off, len);
+        copy_stream((unsigned char *)c->dst + off, (const unsigned char *)c->src + off, len);
     } else {
         memcpy((unsigned char *)c->dst + off, (const unsigned char *)c->src + off, len);
     }
@@ -158,10 +158,10 @@ static void copy_spans(struct hth_crew *crew, const struct hth_copies *list)
             at += len;
         }
     }
-    streamed();
+    copy_streamed();
 }
 
-static void *help(void *arg)
+static void *crew_help(void *arg)
 {
     struct hth_crew *crew = arg;
     const struct hth_copies *list;
@@ -224,7 +224,7 @@ void hth_crew_close(struct hth_crew *crew)
 }
 
 /* As many helpers as there may be; fewer are no error. */
-static void hire(struct hth_crew *crew)
+static void crew_hire(struct hth_crew *crew)
 {
     sigset_t all, old;
 
@@ -233,19 +233,19 @@ static void hire(struct hth_crew *crew)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     while (crew->threads < crew->want &&
-            !pthread_create(&crew->thread[crew->threads], NULL, help, crew))
+            !pthread_create(&crew->thread[crew->threads], NULL, crew_help, crew))
         crew->threads++;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-static void alone(const struct hth_copies *list)
+static void copy_alone(const struct hth_copies *list)
 {
     for (size_t i = 0; i < list->count; i++)
         copy_part(&list->copy[i], 0, list->copy[i].bytes);
-    streamed();
+    copy_streamed();
 }
 
-static void together(struct hth_crew *crew, const struct hth_copies *list)
+static void crew_together(struct hth_crew *crew, const struct hth_copies *list)
 {
     uint64_t at = 0;
 
@@ -273,15 +273,15 @@ static void together(struct hth_crew *crew, const struct hth_copies *list)
 void hth_crew_run(struct hth_crew *crew, const struct hth_copies *list)
 {
     if (!crew || !crew->want || list->bytes < WORTH || pthread_mutex_trylock(&crew->busy) != 0) {
-        alone(list);
+        copy_alone(list);
         return;
     }
-    hire(crew);
+    crew_hire(crew);
     crew->start = malloc(list->count * sizeof(*crew->start));
     if (crew->start)
-        together(crew, list);
+        crew_together(crew, list);
     else
-        alone(list);
+        copy_alone(list);
     free(crew->start);
     crew->start = NULL;
     pthread_mutex_unlock(&crew->busy);

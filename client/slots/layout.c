@@ -14,14 +14,15 @@
 
 static const int64_t zeros[HTH_DIMS_MAX];
 
-static int wrong(struct hearth_error *err, const struct hearth_piece *p, int code, const char *what)
+static int piece_wrong(
+        struct hearth_error *err, const struct hearth_piece *p, int code, const char *what)
 {
     char key[HTH_KEY_TEXT];
 
     return hth_fail(err, code, 0, "piece %s: %s", hth_key_text(p->key, p->key_len, key), what);
 }
 
-static int check_key(const void *key, size_t len, size_t i, struct hearth_error *err)
+static int piece_check_key(const void *key, size_t len, size_t i, struct hearth_error *err)
 {
     if (!key || !len || len > HTH_KEY_MAX)
         return hth_fail(err, HEARTH_EINVAL, 0,
@@ -30,40 +31,40 @@ static int check_key(const void *key, size_t len, size_t i, struct hearth_error 
     return HEARTH_OK;
 }
 
-static int check_box(const struct hearth_piece *p, struct hearth_error *err)
+static int piece_check_box(const struct hearth_piece *p, struct hearth_error *err)
 {
     for (uint32_t i = 0; i < p->ndim; i++) {
         int64_t end, off = p->global_offset ? p->global_offset[i] : 0;
 
         if (p->shape[i] < 0)
-            return wrong(err, p, HEARTH_EINVAL, "its shape has a negative dimension");
+            return piece_wrong(err, p, HEARTH_EINVAL, "its shape has a negative dimension");
         if (off < 0 || __builtin_add_overflow(off, p->shape[i], &end) ||
                 end > (p->global_shape ? p->global_shape[i] : p->shape[i]))
-            return wrong(err, p, HEARTH_EINVAL,
+            return piece_wrong(err, p, HEARTH_EINVAL,
                     "its box reaches out of the global tensor: global_offset + shape must be at "
                     "most global_shape");
     }
     return HEARTH_OK;
 }
 
-static int check_piece(const struct hearth_piece *p, size_t i, struct hearth_error *err)
+static int piece_check(const struct hearth_piece *p, size_t i, struct hearth_error *err)
 {
     int rc;
 
-    if ((rc = check_key(p->key, p->key_len, i, err)))
+    if ((rc = piece_check_key(p->key, p->key_len, i, err)))
         return rc;
     if (!hearth_dtype_bytes((enum hearth_dtype)p->dtype))
-        return wrong(err, p, HEARTH_EINVAL, "its dtype is none of enum hearth_dtype");
+        return piece_wrong(err, p, HEARTH_EINVAL, "its dtype is none of enum hearth_dtype");
     if (p->memory == HEARTH_CUDA)
-        return wrong(err, p, HEARTH_EUNSUPPORTED,
+        return piece_wrong(err, p, HEARTH_EUNSUPPORTED,
                 "device memory is not supported by this version: copy to the host first");
     if (p->memory != HEARTH_HOST)
-        return wrong(err, p, HEARTH_EINVAL, "its memory is none of enum hearth_memory");
+        return piece_wrong(err, p, HEARTH_EINVAL, "its memory is none of enum hearth_memory");
     if (p->ndim > HTH_DIMS_MAX || (p->ndim && !p->shape))
-        return wrong(err, p, HEARTH_EINVAL, "it needs a shape of at most 64 dimensions");
+        return piece_wrong(err, p, HEARTH_EINVAL, "it needs a shape of at most 64 dimensions");
     if (p->reserved)
-        return wrong(err, p, HEARTH_EINVAL, "`reserved` must be 0");
-    return check_box(p, err);
+        return piece_wrong(err, p, HEARTH_EINVAL, "`reserved` must be 0");
+    return piece_check_box(p, err);
 }
 
 int hth_piece_at(struct hth_laid *out, const struct hearth_piece *pieces, size_t i, int need_data,
@@ -77,16 +78,16 @@ int hth_piece_at(struct hth_laid *out, const struct hearth_piece *pieces, size_t
     if ((rc = hth_array_at(&at, &out->mine, sizeof(out->mine), pieces, i, "hearth_piece", err)))
         return rc;
     out->piece = at;
-    if ((rc = check_piece(out->piece, i, err)))
+    if ((rc = piece_check(out->piece, i, err)))
         return rc;
     header.dtype = (enum hearth_dtype)out->piece->dtype;
     header.ndim = out->piece->ndim;
     if (header.ndim)
         memcpy(header.shape, out->piece->shape, sizeof(header.shape[0]) * header.ndim);
     if (hth_header_bytes(&header, &out->payload, NULL))
-        return wrong(err, out->piece, HEARTH_EINVAL, "its bytes do not fit in 63 bits");
+        return piece_wrong(err, out->piece, HEARTH_EINVAL, "its bytes do not fit in 63 bits");
     if (need_data && out->payload && !out->piece->data)
-        return wrong(err, out->piece, HEARTH_EINVAL, "its data is NULL");
+        return piece_wrong(err, out->piece, HEARTH_EINVAL, "its data is NULL");
     out->header_len = hth_header_encode(&header, out->header);
     return HEARTH_OK;
 }
@@ -100,7 +101,7 @@ int hth_bytes_at(const struct hearth_bytes **out, struct hearth_bytes *tmp,
     if ((rc = hth_array_at(&at, tmp, sizeof(*tmp), items, i, "hearth_bytes", err)))
         return rc;
     *out = at;
-    if ((rc = check_key((*out)->key, (*out)->key_len, i, err)))
+    if ((rc = piece_check_key((*out)->key, (*out)->key_len, i, err)))
         return rc;
     if ((*out)->len && !(*out)->data)
         return hth_fail(err, HEARTH_EINVAL, 0, "byte item %zu: its data is NULL", i);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* Only to the engine that gave it: another one's leases have the same numbers. */
-static void give_back(struct hearth *h, uint64_t id, uint64_t incarnation)
+static void lease_give_back(struct hearth *h, uint64_t id, uint64_t incarnation)
 {
     struct hth_local_unmap m = { .lease = id };
     struct hth_ask tell = { .msg = &m,
@@ -31,14 +31,14 @@ int hth_lease_enter(struct hearth *h, struct hth_save_id save, uint64_t object, 
     int rc;
 
     if (fd < 0 || fstat(fd, &st) != 0) {
-        give_back(h, id, incarnation);
+        lease_give_back(h, id, incarnation);
         return hth_fail(err, HEARTH_EPROTO, 0, "map an object: " HTH_NO_DESCRIPTOR);
     }
     lease.dev = st.st_dev;
     lease.ino = st.st_ino;
     rc = hth_leases_add(h, &lease, incarnation, out_number);
     if (rc == HEARTH_ENOMEM) {
-        give_back(h, id, incarnation);
+        lease_give_back(h, id, incarnation);
         return hth_fail(err, rc, 0, "no memory for a lease");
     }
     return rc ? hth_fail(err, rc, 0, "map an object: this node's engine was restarted meanwhile")
@@ -82,5 +82,5 @@ void hth_lease_put(struct hearth *h, uint64_t number)
     uint64_t id, incarnation;
 
     if (hth_leases_drop(h, number, &id, &incarnation))
-        give_back(h, id, incarnation);
+        lease_give_back(h, id, incarnation);
 }

@@ -18,7 +18,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-static struct hth_slot_map *find_locked(struct hearth *h, const struct stat *st)
+static struct hth_slot_map *slot_find_locked(struct hearth *h, const struct stat *st)
 {
     struct hth_slot_map *s = h->slots;
 
@@ -27,7 +27,7 @@ static struct hth_slot_map *find_locked(struct hearth *h, const struct stat *st)
     return s;
 }
 
-static int map_whole(struct hth_slot_map *s, int fd, uint64_t bytes, struct hearth_error *err)
+static int slot_map_whole(struct hth_slot_map *s, int fd, uint64_t bytes, struct hearth_error *err)
 {
     void *p = hth_map_shared(fd, bytes, PROT_READ | PROT_WRITE);
 
@@ -41,10 +41,10 @@ static int map_whole(struct hth_slot_map *s, int fd, uint64_t bytes, struct hear
     return HEARTH_OK;
 }
 
-static int get_locked(struct hearth *h, int fd, const struct stat *st, struct hth_slot_map **out,
-        struct hearth_error *err)
+static int slot_get_locked(struct hearth *h, int fd, const struct stat *st,
+        struct hth_slot_map **out, struct hearth_error *err)
 {
-    struct hth_slot_map *s = find_locked(h, st);
+    struct hth_slot_map *s = slot_find_locked(h, st);
     int fresh = !s, rc = HEARTH_OK;
 
     if (fresh && !(s = calloc(1, sizeof(*s))))
@@ -52,7 +52,7 @@ static int get_locked(struct hearth *h, int fd, const struct stat *st, struct ht
     if (s->bytes < (uint64_t)st->st_size) {
         rc = s->users ? hth_fail(err, HEARTH_EPROTO, 0,
                                 "the engine lent one slot twice, and grew it meanwhile")
-                      : map_whole(s, fd, (uint64_t)st->st_size, err);
+                      : slot_map_whole(s, fd, (uint64_t)st->st_size, err);
     }
     if (rc) {
         if (fresh)
@@ -81,8 +81,8 @@ int hth_slot_get(struct hearth *h, int fd, uint64_t bytes, int touch, struct hth
                 "the engine lent a slot of %lld bytes where %" PRIu64 " were asked for",
                 (long long)st.st_size, bytes);
     pthread_mutex_lock(&h->lock);
-    fresh = !find_locked(h, &st);
-    rc = get_locked(h, fd, &st, out, err);
+    fresh = !slot_find_locked(h, &st);
+    rc = slot_get_locked(h, fd, &st, out, err);
     pthread_mutex_unlock(&h->lock);
     /* Page tables in one go, not by a fault per page. The memory itself is there. */
     if (!rc && fresh && touch)

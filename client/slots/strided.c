@@ -21,7 +21,7 @@ void hth_c_order(uint32_t ndim, const int64_t *shape, int64_t *out)
 }
 
 /* Merge dimension `d` into the last one kept, or keep it. */
-static void take_dim(struct hth_strided *s, int64_t len, int64_t dst, int64_t src)
+static void strided_take_dim(struct hth_strided *s, int64_t len, int64_t dst, int64_t src)
 {
     uint32_t last = s->ndim - 1;
 
@@ -59,13 +59,13 @@ int hth_strided_init(struct hth_strided *s, uint32_t elem, uint32_t ndim, const 
     if (src_strides && ndim)
         memcpy(src, src_strides, sizeof(src[0]) * ndim);
     for (uint32_t i = 0; i < ndim; i++)
-        take_dim(s, shape[i], dst[i] * elem, src[i] * elem);
+        strided_take_dim(s, shape[i], dst[i] * elem, src[i] * elem);
     return s->ndim == 0 || (s->ndim == 1 && s->dst[0] == elem && s->src[0] == elem);
 }
 
 /* n elements, one step apart on each side. */
-static void row(unsigned char *dst, int64_t dst_step, const unsigned char *src, int64_t src_step,
-        uint32_t elem, uint64_t n)
+static void strided_row(unsigned char *dst, int64_t dst_step, const unsigned char *src,
+        int64_t src_step, uint32_t elem, uint64_t n)
 {
 #define EACH(bytes)                    \
     for (uint64_t i = 0; i < n; i++) { \
@@ -117,7 +117,7 @@ void hth_strided_copy(
         uint64_t n = (uint64_t)s->shape[last] - at[last];
 
         n = n < count ? n : count;
-        row(d, s->dst[last], f, s->src[last], s->elem, n);
+        strided_row(d, s->dst[last], f, s->src[last], s->elem, n);
         count -= n;
         if (!count)
             return;
