@@ -6,7 +6,7 @@
 #include "core/format/manifest.h"
 #include <stdint.h>
 
-/* "object 'x' of rank 3"; of nobody's the name alone. */
+/* "object 'x' of rank 3"; without an owner the name alone. */
 #define HTH_OBJECT_TEXT (HTH_NAME_MAX + 32)
 const char *hth_object_text(const struct hth_object *o, char out[HTH_OBJECT_TEXT]);
 

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rank 0's side of a gather.
+ * Rank 0's side of a gather. A guest is a connection that has not proved yet which rank it is; a
+ * seat is a rank's place in the table.
  *
- *     GUEST   challenged; what he says waits apart, in a place of fixed size, for as long as HALF_MS.
- *       |     Where there is no place for the next the oldest goes, if he has had PATIENCE_MS.
- *       |     whole, proved, and his rank's seat is free
- *     SEAT    his row is in the table. It is his until his connection ends, then anybody's who proves
- *       |     it; another for a seat that is taken is refused by name. Himself he may come again.
- *       |     all are here
- *     SERVED  he has the table and has hung up. A connection that broke before is made again by him.
+ *     GUEST   challenged; what it sends is kept apart, in a buffer of fixed size, for at most
+ *       |     HALF_MS. Where all buffers are used the oldest guest is hung up on, once it has had
+ *       |     PATIENCE_MS.
+ *       |     its greeting and row are whole and proved, and its rank's seat is free
+ *     SEAT    its row is in the table. The seat is taken until the connection ends, then free for
+ *       |     any guest that proves the rank. Another process for a taken seat is refused by name;
+ *       |     the same process (by its token) may come again.
+ *       |     all ranks are seated
+ *     SERVED  the rank has the table and has hung up. After a broken connection it comes again.
  *
- * Nobody's bytes touch the table, and nobody's numbers are used, before the proof. One thread and one
- * epoll wait for all, so nobody who is slow keeps another.
+ * No byte of a guest's reaches the table, and no number of a guest's is used, before the proof.
+ * One thread and one epoll serve all connections, so a slow guest delays no other.
  */
 #include "host.h"
 
@@ -27,22 +30,22 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define GUESTS      256u  /* at once that have not proved anything */
+#define GUESTS      256u  /* connections at once that have not proved anything */
 #define HALF_MS     5000u /* to say and prove it */
-#define PATIENCE_MS 50u   /* that a guest has even where others wait for his place */
+#define PATIENCE_MS 50u   /* that a guest has even where others wait for its buffer */
 #define EVENTS      64
 
 enum { OF_LISTENER, OF_GUEST, OF_SEAT }; /* in an event, beside the index */
 
 struct guest {
-    int fd; /* -1: the place is free */
+    int fd; /* -1: unused */
     uint64_t since_ms;
     size_t got; /* of greeting and row */
     struct hth_talk talk;
 };
 
 struct seat {
-    int fd; /* -1: nobody, or his connection broke */
+    int fd; /* -1: the rank is not here, or its connection broke */
     int there;
     int served;
     uint32_t round;
@@ -124,7 +127,8 @@ static void guest_place(struct party *p, int fd, uint64_t now)
         guest_leaves(p, g);
 }
 
-/* 1: another may; 0: nobody waits; -1: there is no room for whoever does. */
+/* 1: accepted, try the next; 0: no connection waits; -1: one waits and there is no buffer
+ * for it. */
 static int host_let_one_in(struct party *p, uint64_t now)
 {
     int fd;
@@ -231,7 +235,7 @@ static void seat_stirs(struct party *p, uint32_t rank, uint32_t events)
     seat_breaks(p, s);
 }
 
-/* The guest's connection becomes his seat's. */
+/* The guest's connection becomes its seat's. */
 static void seat_take(struct party *p, struct guest *g, const struct hth_greeting *hello)
 {
     struct seat *s = &p->seat[hello->rank];
@@ -263,8 +267,8 @@ static void seat_take(struct party *p, struct guest *g, const struct hth_greetin
 
 /* ---- from guest to seat ----------------------------------------------------------------------- */
 
-/* A process that took the place of a lost one begins with the first round, whoever it is; what is
- * left in a queue of an older round than ours is nobody's any more. */
+/* A process that replaces a lost one begins with the first round, on either side. A connection
+ * that was left in the queue by an older round than ours does not count any more. */
 static int round_fits(uint32_t ours, uint32_t theirs)
 {
     return theirs == ours || theirs == HTH_FIRST_ROUND || ours == HTH_FIRST_ROUND;
@@ -279,7 +283,7 @@ static void guest_say_why(struct party *p, struct guest *g, int code, const char
     hth_answer_make(out, &g->talk, &p->t->knows, &a, digest);
     memcpy(out + HTH_ANSWER, text, a.len);
     if (send(g->fd, out, HTH_ANSWER + a.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        return; /* he will find out by himself */
+        return; /* the guest sees the connection end */
 }
 
 static void guest_refuse_second(struct party *p, struct guest *g, uint32_t rank)
@@ -296,7 +300,8 @@ static void guest_refuse_second(struct party *p, struct guest *g, uint32_t rank)
     guest_leaves(p, g);
 }
 
-/* All of a guest is here. Who is hung up on comes again, and may find another gather then. */
+/* Greeting and row of a guest are here. A rank that is hung up on comes again, maybe in the next
+ * gather. */
 static void guest_admit(struct party *p, struct guest *g)
 {
     const unsigned char *row = p->rows + (size_t)(g - p->guest) * p->len;
@@ -323,8 +328,8 @@ static void guest_admit(struct party *p, struct guest *g)
         guest_refuse_second(p, g, hello.rank);
 }
 
-/* What he claims has to fit before a byte of his row is taken. What he says else is unproved, and for
- * the sentence of a gather that failed. */
+/* World and row length have to fit before a byte of the row is read. The rest of the greeting is
+ * unproved and used only in the sentence of a gather that failed. */
 static int guest_claim_fits(struct party *p, const struct guest *g)
 {
     struct hth_greeting hello;
@@ -333,7 +338,7 @@ static int guest_claim_fits(struct party *p, const struct guest *g)
     if (hth_greeting_decode(&hello, g->talk.greeting))
         return 0;
     hth_place_text(g->fd, 0, place);
-    if (hello.len == 0) { /* his leave: one of us has a key, and the other none */
+    if (hello.len == 0) { /* it takes leave: one of us has a key, and the other none */
         p->unproved++;
         memcpy(p->unproved_from, place, sizeof(place));
     } else if (hello.world != p->t->world) {
@@ -363,8 +368,8 @@ static void guest_listen(struct party *p, struct guest *g)
 
 /* ---- the loop ------------------------------------------------------------------------------- */
 
-/* While we serve, who comes is waited for only where a rank has to come again: the next gather's
- * first wait in the queue. */
+/* While the table is served, connections are accepted only if a rank has to come again: those of
+ * the next gather wait in the listener's queue. */
 static void host_hear_door(struct party *p, uint64_t now)
 {
     int hears = now >= p->rest_till && (!p->serving || p->broken);
@@ -410,7 +415,7 @@ static void host_turn(struct party *p, uint64_t until)
     }
 }
 
-/* The table to all; who goes without it is named. */
+/* The table to all ranks; those that leave without it are named. */
 static int host_serve_all(struct party *p, struct hearth_error *err)
 {
     uint64_t until = hth_until_ms(p->t->deadline_ms);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the two ends of a connection are, and whether they may speak there: without a key nobody is
- * spoken to but on this machine, unless the network is trusted.
+ * Where the two ends of a connection are, and whether they may speak there: without a key ranks
+ * meet on this machine only, unless the network is trusted.
  */
 #include "place.h"
 
@@ -40,7 +40,7 @@ static int place_is_here(int fd, int own)
     const struct in6_addr *v6 = &at.sin6_addr;
 
     if (place_of(fd, own, &a))
-        return 1; /* it is gone: there is nobody to speak to */
+        return 1; /* the connection is gone */
     memcpy(&v4, &a, sizeof(v4));
     memcpy(&at, &a, sizeof(at));
     if (v4.sin_family == AF_INET)

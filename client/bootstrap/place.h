@@ -10,7 +10,7 @@
 #define HTH_PLACE_TEXT 80
 void hth_place_text(int fd, int own, char out[HTH_PLACE_TEXT]);
 
-/* Without a key nobody is spoken to but on this machine, unless the network is trusted.
+/* Without a key ranks meet on this machine only, unless the network is trusted.
  * Errors: HEARTH_EINVAL. */
 int hth_place_check(const struct hth_tcp *t, int fd, int own, struct hearth_error *err);
 

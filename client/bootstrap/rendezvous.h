@@ -53,9 +53,10 @@ struct hth_talk {
     unsigned char greeting[HTH_GREETING];
 };
 
-/* What hearth_open() knows: a bootstrap of ours over TCP proves the job's key with it from here on,
- * or is content without one on this machine and, where `trusted`, on others. A bootstrap of the
- * caller's own is left alone. `key` is that for the rendezvous (HTH_GATHER_PURPOSE) or NULL. */
+/* What hearth_open() knows: a bootstrap of ours over TCP proves the job's key with it from here
+ * on, or is content without one on this machine and, where `trusted`, on others. A bootstrap of
+ * the caller's own is left alone. `key` is that for the rendezvous (HTH_GATHER_PURPOSE)
+ * or NULL. */
 void hth_bootstrap_tell(const struct hearth_bootstrap *bootstrap, const char *job,
         const unsigned char *key, int trusted);
 
@@ -68,7 +69,7 @@ void hth_greeting_make(struct hth_talk *t, const struct hth_knows *k, const stru
         const void *row);
 /* Errors: HEARTH_EPROTO. Whatever it says is a claim until it is proved. */
 int hth_greeting_decode(struct hth_greeting *out, const unsigned char in[HTH_GREETING]);
-/* 1: whoever said it has our key and means this row, or there is no key on either side. */
+/* 1: the sender has our key and sent this row, or there is no key on either side. */
 int hth_greeting_holds(
         const struct hth_talk *t, const struct hth_knows *k, const void *row, size_t len);
 

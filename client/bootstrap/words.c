@@ -8,7 +8,7 @@
 #define GREETING_AT (HTH_GREETING - HTH_MAC)
 #define ANSWER_AT   (HTH_ANSWER - HTH_MAC)
 
-/* The longest that is said before a body: who says it, job, challenge, greeting, answer. */
+/* The longest input of a proof but for the body: sender, job, challenge, greeting, answer. */
 #define SAID        (8 + HTH_NAME_MAX + HTH_CHALLENGE + HTH_GREETING + ANSWER_AT)
 
 static const unsigned char magic[8] = { 'H', 'T', 'H', 'M', 'E', 'E', 'T', '1' };

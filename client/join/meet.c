@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The all-gather of a joining, over whichever bootstrap. Each row is proved with a key of the job's,
- * so that no bootstrap, of ours or the caller's own, need be believed: a row without that proof ends
- * the joining by name. The job key itself is read, used and forgotten.
+ * The all-gather of a joining, over whichever bootstrap. Each row is proved with a key of the
+ * job's, so that no bootstrap, of ours or the caller's own, need be believed: a row without that
+ * proof ends the joining by name. The job key itself is read, used and forgotten.
  */
 #include "meet.h"
 

@@ -68,7 +68,7 @@ static int sock_try(const struct hearth *h, int *out_fd)
     return e;
 }
 
-/* Whoever listens there must be us or the system. */
+/* The process that listens there must run as our user or as root. */
 static int sock_check_peer(const struct hearth *h, int fd, struct hearth_error *err)
 {
     struct ucred peer;
@@ -143,7 +143,7 @@ static int search_start(struct hearth *h, struct search *s, struct hearth_error 
     return hth_spawn(h, &s->pidfd, &s->words, err);
 }
 
-/* Somebody has the lock: soon he serves, or he is gone. Another engine would only end at once. */
+/* An engine has the lock: it will serve soon, or end. Another one would only end at once. */
 static int engine_is_locked(const struct hearth *h)
 {
     pid_t pid = 0;
@@ -151,9 +151,10 @@ static int engine_is_locked(const struct hearth *h)
     return !hth_store_locked(h->opts.root, h->opts.job, &pid, NULL) && pid != 0;
 }
 
-/* An engine that was killed keeps its lock until its last thread is gone, one that was dropped until
- * its memory is free, and nobody serves then. Ours says whose lock it met; one that says nothing was
- * killed itself, as by whoever ends the old engine. */
+/* An engine that was killed keeps its lock until its last thread is gone, one that was dropped
+ * until its memory is free; neither serves any more. The engine that we started meanwhile ends and
+ * prints whose lock it met. If it prints nothing it was killed itself, as by a script that ends
+ * the old engine. */
 static void search_start_again(const struct hearth *h, struct search *s, uint64_t now)
 {
     uint64_t nap_ms = (uint64_t)AGAIN_MS * (s->again < AGAIN ? s->again + 1 : AGAIN);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An engine of our own, as a thread of this process: a module that is opened for the first handle of
- * a job in this process, and an engine that is stopped with the last one.
+ * An engine of our own, as a thread of this process: a module that is opened for the first handle
+ * of a job in this process, and an engine that is stopped with the last one.
  */
 #include "inside.h"
 

@@ -15,8 +15,8 @@ struct hth_lease {
     ino_t ino;
 };
 
-/* *lease is copied, its number is ours to give. HEARTH_ENOMEM; HEARTH_EENGINE: the connection that it
- * came over is gone, and so is the lease. */
+/* *lease is copied, its number is ours to give. HEARTH_ENOMEM; HEARTH_EENGINE: the connection that
+ * it came over is gone, and so is the lease. */
 int hth_leases_add(struct hearth *h, const struct hth_lease *lease, uint64_t incarnation,
         uint64_t *out_number);
 /* 1: give *out_id back to the engine, which is at *out_incarnation. */

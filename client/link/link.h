@@ -56,10 +56,12 @@ void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int tab
 
 /* Ask, and wait for the answer. */
 int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err);
-/* Tell it something: the answer is that it was done, or why not. `want` and `answer` are filled in. */
+/* Tell it something: the answer is that it was done, or why not. `want` and `answer` are
+ * filled in. */
 int hth_tell(struct hearth *h, struct hth_ask *ask, struct hearth_error *err);
 
-/* Ask now and wait later, many at a time: *asked stays where it is until it is waited for or dropped. */
+/* Ask now and wait later, many at a time: *asked stays where it is until it is waited for or
+ * dropped. */
 int hth_ask_ahead(
         struct hearth *h, struct hth_ask *ask, struct hth_asked *asked, struct hearth_error *err);
 int hth_ask_wait(struct hearth *h, struct hth_asked *asked, uint64_t wait_ms, const char *what,

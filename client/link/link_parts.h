@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The link's fields. All but `next` are under h->lock; `packet` belongs to the one who reads. */
+/* The link's fields. Under h->lock, but for `next`, and `packet`, which the thread that reads has
+ * to itself. */
 /* For this folder alone. */
 #ifndef HEARTH_CLIENT_LINK_PARTS_H
 #define HEARTH_CLIENT_LINK_PARTS_H

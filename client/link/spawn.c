@@ -2,9 +2,9 @@
 /*
  * An engine of our own, as a process. It must not be the trainer's child: a trainer that waits for
  * "any child" would find it, and a launcher that ends a process group would end it. So a shell in a
- * session of its own starts it in the background, tells its pid through a pipe and is gone; the pid's
- * descriptor says whether it lives, and what it prints goes to a memfd, for a sentence if it ends at
- * once.
+ * session of its own starts it in the background, tells its pid through a pipe and is gone; the
+ * pid's descriptor says whether it lives, and what it prints goes to a memfd, for a sentence if it
+ * ends at once.
  *
  *     rank --posix_spawn, setsid--> sh --&--> hearthd (orphan)       pid ->| pipe |-> rank
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One connection: packets out and in, and which request each answers. There is no thread of our own:
- * whoever waits reads.
+ * One connection: packets out and in, and which request each answers. There is no thread of our
+ * own: whoever waits reads.
  *
  *     caller A  --ask-->   [lock] asked: A, B     one of those who wait is the reader: it polls and
  *     caller B  --ask-->          events          receives without the lock, then hands each packet

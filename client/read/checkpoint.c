@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A checkpoint: the id of a save and its manifest. Nothing is read when it is made; items and bytes come
- * when they are asked for.
+ * A checkpoint: the id of a save and its manifest. Nothing is read when it is made; items and bytes
+ * come when they are asked for.
  */
 #include "checkpoint.h"
 
@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* Checkpoints so far, of all jobs of this process: items of one are not taken for items of another. */
+/* Checkpoints so far, of all jobs of this process: items of one are not taken for items
+ * of another. */
 static _Atomic uint32_t opened = 1;
 
 int hth_checkpoint_enter(const struct hearth_checkpoint *c, struct hearth_error *err)

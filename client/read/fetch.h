@@ -6,7 +6,8 @@
 
 #include "client/link/link.h"
 
-/* To ask for bytes of a save or an object; `what`, and a longer wait_ms, are the caller's to set. */
+/* To ask for bytes of a save or an object; `what`, and a longer wait_ms, are the caller's
+ * to set. */
 struct hth_ask hth_bytes_ask(enum hth_local_type type, struct hth_local_map *m,
         struct hth_local_bytes *answer, int *out_fd);
 /* To ask for m->len bytes of an object, wherever it is. */

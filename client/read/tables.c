@@ -6,8 +6,8 @@
  *     object --MAP--> here: mapped and leased
  *               '---> not here --RANGE, behind the others--> its table
  *
- * Nothing is given up here. An object with which something goes wrong is left as it was: who lists
- * it opens it by itself, once more, and says what is the matter.
+ * Nothing fails here for one object's sake: one that cannot be opened is left as it was, and
+ * index.c opens it once more by itself and says why it cannot.
  */
 #include "tables.h"
 
@@ -62,7 +62,8 @@ static int tables_ask(struct asking *q, struct hth_source *s, int table, struct 
 /* The answer to the oldest. */
 static int tables_take(struct asking *q, struct hearth_error *err)
 {
-    /* The lease that comes with a late answer would be nobody's: only silence is not waited for. */
+    /* Each answer is waited for, since it may bring a lease that has to be given back; not so once
+     * one did not come in time. */
     uint64_t wait_ms = q->stop == HEARTH_ETIMEOUT ? 0 : HTH_REQUEST_MS, lease;
     struct hearth *h = q->c->h;
     struct hearth_error why;

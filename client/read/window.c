@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bytes of an object. What lies here is mapped already. From elsewhere come whole chunks, checked
- * against the table; the last ones fetched are kept, so that a box read row by row moves each chunk
- * once, and the next ones can be asked for ahead.
+ * The bytes of an object. What lies here is mapped already. From elsewhere come whole chunks,
+ * checked against the table; the last ones fetched are kept, so that a box read row by row moves
+ * each chunk once, and the next ones can be asked for ahead.
  */
 #include "window.h"
 
@@ -15,7 +15,7 @@
 
 #define AHEAD_MAX     (UINT64_C(64) << 20)
 #define AHEAD_OBJECTS 32u                   /* of a checkpoint, each with a descriptor */
-#define AHEAD_ALL     (UINT64_C(512) << 20) /* bytes of them together: nobody else counts them */
+#define AHEAD_ALL     (UINT64_C(512) << 20) /* bytes of all prefetches: counted here alone */
 #define READ_MAX      (UINT64_C(32) << 20)  /* of a remote object at once */
 
 struct hth_window {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Items into the open object: copied now, staged, or given a place that the caller fills. All of a call
- * is checked before the first byte is copied, and what a call that fails has put is taken back.
- * Tensors come before byte strings in an object, as ml-flashpoint has them.
+ * Items into the open object: copied now, staged, or given a place that the caller fills. All of a
+ * call is checked before the first byte is copied, and what a call that fails has put is taken
+ * back. Tensors come before byte strings in an object, as ml-flashpoint has them.
  */
 #include "save.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Common objects: small, and every node gets them. They go to the engine as soon as the step of their
- * save is known; those that come before wait here, each as a memfd.
+ * Common objects: small, and every node gets them. They go to the engine as soon as the step of
+ * their save is known; those that come before wait here, each as a memfd.
  */
 #include "commons.h"
 

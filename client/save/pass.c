@@ -109,7 +109,7 @@ int hearth_save_give(struct hearth_save *save, struct hearth_ticket *out, struct
 
 /* ---- take ----------------------------------------------------------------------------------- */
 
-/* The records where the giver put them. Nobody vouches for the numbers. */
+/* The records, where the giving process put them. Its numbers are not trusted. */
 static int pass_take_records(
         struct hearth_save *s, const struct hth_local_taken *a, struct hearth_error *err)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A save being written: one object open, those before it finished, their slots ours until commit. */
+/* A save being written: one object open, those before it finished, their slots ours
+ * until commit. */
 /* For this folder alone. */
 #ifndef HEARTH_CLIENT_SAVE_H
 #define HEARTH_CLIENT_SAVE_H

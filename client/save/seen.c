@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which pieces a rank's save has already: a hash set of places of table records, since whoever loads a
- * key takes the first piece that covers a box and never sees another of the same box.
+ * Which pieces a rank's save has already: a hash set of places of table records, since whoever
+ * loads a key takes the first piece that covers a box and never sees another of the same box.
  *
  *     slot[]   | hash, object, place of the record | -- | ...        linear probing, never more than half
  *
- * Records are taken in after they were written and before anything is copied. Entries do not move when
- * others come, so that clearing those of a call that is refused gives the set as it was.
+ * Records are taken in after they were written and before anything is copied. Entries do not move
+ * when others come, so that clearing those of a call that is refused gives the set as it was.
  */
 #include "seen.h"
 

@@ -5,10 +5,10 @@
  *     copies   | a | b |      c      | d |        e          |
  *     spans    |  0      |  1        |  2        |  3        |      each SPAN bytes
  *
- * so a thousand small pieces and one large one share out alike. The caller copies too; helpers
- * are started with the first copy that is worth it, with all signals blocked, and sleep in
- * between. All but small pieces are written past the caches: nobody here reads them again, and many
- * of middling size are more than the caches hold, as one large piece is.
+ * so a thousand small pieces and one large one share out alike. The caller copies too; helpers are
+ * started with the first copy that is worth it, with all signals blocked, and sleep in between.
+ * All but small pieces are written past the caches: nobody here reads them again, and many of
+ * middling size are more than the caches hold, as one large piece is.
  */
 #include "copy.h"
 
@@ -26,7 +26,7 @@
 #define STREAM_MIN (UINT64_C(2) << 10) /* below, the partial lines at both ends cost more */
 
 struct hth_crew {
-    pthread_mutex_t busy; /* one list at a time; who finds it taken copies alone */
+    pthread_mutex_t busy; /* one list at a time; a caller that finds it taken copies alone */
     pthread_mutex_t lock; /* the fields below */
     pthread_cond_t work, done;
     const struct hth_copies *list;
@@ -264,7 +264,7 @@ static void crew_together(struct hth_crew *crew, const struct hth_copies *list)
     copy_spans(crew, list);
 
     pthread_mutex_lock(&crew->lock);
-    crew->list = NULL; /* who wakes up late finds nothing to do */
+    crew->list = NULL; /* a helper that wakes up late finds nothing to do */
     while (crew->active)
         pthread_cond_wait(&crew->done, &crew->lock);
     pthread_mutex_unlock(&crew->lock);

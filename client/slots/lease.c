@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leases: an object that is read here stays as it is until its lease is given back. Which ones we have
- * the link remembers, since a restarted engine has to be asked for them again.
+ * Leases: an object that is read here stays as it is until its lease is given back. Which ones we
+ * have the link remembers, since a restarted engine has to be asked for them again.
  */
 #include "lease.h"
 

@@ -5,7 +5,8 @@
 
 #include "client/link/link.h"
 
-/* An object here: *out_fd is the caller's, *out_number for hth_lease_put(). HEARTH_ENOENT: not here. */
+/* An object here: *out_fd is the caller's, *out_number for hth_lease_put(). HEARTH_ENOENT: not
+ * here. */
 int hth_lease_get(struct hearth *h, struct hth_save_id save, uint64_t object,
         struct hth_local_mapped *out, int *out_fd, uint64_t *out_number, struct hearth_error *err);
 /* The two halves of it, for many at once: what to ask; the lease `id` that was answered on the

@@ -9,7 +9,8 @@
 
 #include <string.h>
 
-/* Where a dimension is 0 the others may be of any length: their steps wrap, and nobody takes them. */
+/* If one dimension is empty the others may be of any length: their strides wrap, and are
+ * not used. */
 void hth_c_order(uint32_t ndim, const int64_t *shape, int64_t *out)
 {
     uint64_t step = 1;
