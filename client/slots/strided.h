@@ -17,8 +17,7 @@ struct hth_strided {
 /* Steps of C order without gaps, in elements. */
 void hth_c_order(uint32_t ndim, const int64_t *shape, int64_t *out);
 
-/* strides in elements; NULL: C order. 1: both sides are contiguous (plain memcpy of count
- * * elem). */
+/* strides in elements; NULL: C order. 1: both sides are contiguous, a plain memcpy will do. */
 int hth_strided_init(struct hth_strided *s, uint32_t elem, uint32_t ndim, const int64_t *shape,
         const int64_t *dst_strides, const int64_t *src_strides);
 /* Elements [first, first + count) in C order. */
