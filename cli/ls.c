@@ -2,7 +2,7 @@
 /* ls: jobs of a root, saves of a job, and where the engine and its log are. */
 #include "cli.h"
 
-#include "client/env.h"
+#include "client/opts/env.h"
 #include "core/store/store_tmpfs.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "check.h"
 #include "rank.h"
 
-#include "client/env.h"
+#include "client/opts/env.h"
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 /* Whoever comes to rank 0's port that is no rank of this job: the ranks gather all the same. */
 #include "check.h"
 
-#include "client/rendezvous.h"
+#include "client/bootstrap/rendezvous.h"
 #include "core/base/bytes.h"
 #include <arpa/inet.h>
 #include <errno.h>

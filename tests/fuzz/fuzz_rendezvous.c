@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a stranger says to rank 0, or in its name: nothing of it is proved to who has the key. */
-#include "client/rendezvous.h"
+#include "client/bootstrap/rendezvous.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -46,7 +46,7 @@ for name in $(grep -oE '\bHEARTH_[A-Z_]*[A-Z]\b' "$api" | sort -u); do
 done
 for option in $(grep -oE '\bopts\.[a-z_]+' "$api" | cut -d. -f2 | sort -u) \
 	$(quoted "$api" '[a-z]+(_[a-z]+)+( = .*)?' | cut -d' ' -f1); do
-	grep -rqw "$option" "$root/include/hearth" "$root/client/env.c" || missing api.md "option $option"
+	grep -rqw "$option" "$root/include/hearth" "$root/client/opts/env.c" || missing api.md "option $option"
 done
 for file in $(quoted "$api" '[a-z_]+/[a-z_/-]+\.[a-z]+' | grep -v '^hearth/'); do
 	[ -e "$root/$file" ] || missing api.md "file $file"

@@ -32,7 +32,7 @@ endforeach()
 # The whole interface from Python, standard library only: a shared library of its own for that.
 find_program(PYTHON3 python3)
 if(PYTHON3 AND NOT HEARTH_SANITIZE) # a sanitizer wants to be in the program
-  add_library(hearth_ctypes SHARED ${HEARTH_CORE_OBJECTS} $<TARGET_OBJECTS:hearth_client>)
+  add_library(hearth_ctypes SHARED ${HEARTH_CORE_OBJECTS} ${HEARTH_CLIENT_OBJECTS})
   target_link_libraries(hearth_ctypes PRIVATE hearth_build ${HEARTH_CORE_LIBRARIES})
   target_link_options(hearth_ctypes PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/client/hearth.map)
   set_target_properties(hearth_ctypes PROPERTIES LINKER_LANGUAGE C)

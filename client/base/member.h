@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One rank's membership, and the parts it is made of.
+ *
+ * One lock, `h->lock`, guards the connection, the handles' status, the slot maps and the leases.
+ * Copies run without it. Log lines have a lock of their own and reach the caller's sink with
+ * no lock held.
+ */
+#ifndef HEARTH_CLIENT_MEMBER_H
+#define HEARTH_CLIENT_MEMBER_H
+
+#include "core/local/local.h"
+#include "log.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct hth_crew;
+struct hth_joining;
+struct hth_link;
+struct hth_slot_map;
+
+struct hearth {
+    struct hearth_opts opts;  /* strings: own copies, NULL where unset */
+    struct hearth_opts wants; /* the same, but times 0 where unset; strings: of opts */
+    char *records;            /* <root>/<job>/.hearth */
+    atomic_int forked;        /* this process is a child of the one that opened it */
+    struct hth_lines lines;
+    struct hth_crew *crew;
+
+    pthread_mutex_t lock;
+    /* What the engine said. Written by client/link and client/join. */
+    struct hth_local_attached attached;
+    struct hth_local_opts joined; /* in effect there */
+    uint64_t epoch, nonce;
+    /* Each folder's own. */
+    struct hth_link *link;
+    struct hth_slot_map *slots;
+    struct hth_joining *joining;
+};
+
+/* Every public call begins with this: 0, HEARTH_EINVAL for NULL, HEARTH_EFORK. */
+int hth_enter(const struct hearth *h, struct hearth_error *err);
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank that comes to rank 0. A connection that ends before the table is here says nothing: rank 0
+ * may be ending, or have dropped us for somebody who came later. So the rank comes again, with the
+ * same token and row, until its time is over. What is certain ends it at once: rank 0 says so, or
+ * has a key where we have none.
+ */
+#include "guest.h"
+
+#include "client/base/clock.h"
+#include "place.h"
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NAP_MS      10u
+#define NAP_MOST_MS 200u
+
+/* ---- sockets -------------------------------------------------------------------------------- */
+
+/* All of it by `until`: 0, or an errno. */
+static int guest_move_all(int fd, void *bytes, size_t len, int out, uint64_t until)
+{
+    size_t done = 0;
+
+    while (done < len) {
+        struct pollfd p = { .fd = fd, .events = out ? POLLOUT : POLLIN };
+        uint64_t now = hth_mono_ms();
+        ssize_t n;
+
+        if (now >= until || poll(&p, 1, (int)(until - now)) == 0)
+            return ETIMEDOUT;
+        n = out ? send(fd, (char *)bytes + done, len - done, MSG_NOSIGNAL | MSG_DONTWAIT)
+                : recv(fd, (char *)bytes + done, len - done, MSG_DONTWAIT);
+        if (n == 0)
+            return ECONNRESET;
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return errno;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+static int guest_dial(const struct addrinfo *a, uint64_t until)
+{
+    struct pollfd p = { .events = POLLOUT };
+    uint64_t now = hth_mono_ms();
+    int e = 0, yes = 1;
+    socklen_t len = sizeof(e);
+
+    p.fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (p.fd < 0)
+        return -1;
+    if (connect(p.fd, a->ai_addr, a->ai_addrlen) != 0) {
+        e = errno;
+        if (e == EINPROGRESS && now < until && poll(&p, 1, (int)(until - now)) > 0)
+            getsockopt(p.fd, SOL_SOCKET, SO_ERROR, &e, &len);
+    }
+    if (e) {
+        close(p.fd);
+        return -1;
+    }
+    setsockopt(p.fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    return p.fd;
+}
+
+/* ---- one attempt ---------------------------------------------------------------------------- */
+
+enum outcome { HAVE_TABLE, COME_AGAIN, TOO_LATE, GIVE_UP };
+
+struct visit {
+    struct hth_tcp *t;
+    const void *mine;
+    void *all;
+    size_t len;
+    uint64_t until;
+    int fd;
+    int said; /* our greeting is there */
+    struct hth_talk talk;
+    struct hearth_error why; /* of all but HAVE_TABLE */
+};
+
+static enum outcome visit_broke(struct visit *v, int e, const char *doing)
+{
+    if (e == ETIMEDOUT)
+        hth_fail(&v->why, HEARTH_ETIMEOUT, 0, "rank 0 is there, but %s", doing);
+    else
+        hth_fail(&v->why, HEARTH_EPEER, e, "rank 0 hung up before it %s (%s)",
+                v->said ? "sent the table" : "said anything", strerror(e));
+    return e == ETIMEDOUT ? TOO_LATE : COME_AGAIN;
+}
+
+static enum outcome visit_not_rank_0(struct visit *v, int code, const char *what)
+{
+    hth_fail(&v->why, code, 0, "what answers at %s port %s %s", v->t->host, v->t->port, what);
+    return GIVE_UP;
+}
+
+/* So that rank 0 can say too why we did not come. No row goes with it. */
+static enum outcome visit_take_leave(struct visit *v, struct hth_greeting *hello, const char *what)
+{
+    hello->len = 0;
+    hth_greeting_make(&v->talk, &v->t->knows, hello, "");
+    guest_move_all(v->fd, v->talk.greeting, HTH_GREETING, 1, v->until);
+    return visit_not_rank_0(v, HEARTH_EAUTH, what);
+}
+
+static enum outcome visit_greet(struct visit *v)
+{
+    struct hth_tcp *t = v->t;
+    struct hth_greeting hello = {
+        .rank = t->rank, .world = t->world, .round = t->round, .len = (uint32_t)v->len
+    };
+    int e = guest_move_all(v->fd, v->talk.challenge, HTH_CHALLENGE, 0, v->until), keyed;
+
+    if (e)
+        return visit_broke(v, e, "says nothing");
+    keyed = hth_challenge_decode(v->talk.challenge);
+    if (keyed < 0)
+        return visit_not_rank_0(v, HEARTH_EPROTO, "is not this job's rank 0");
+    memcpy(hello.token, t->token, HTH_TOKEN);
+    if (keyed && !t->knows.keyed)
+        return visit_take_leave(v, &hello,
+                "asks for a proof of the job key and we have none: give all ranks the same "
+                "key_file");
+    if (!keyed && t->knows.keyed)
+        return visit_take_leave(v, &hello,
+                "has no job key and we have one: give all ranks the same key_file, rank 0 too");
+    hth_greeting_make(&v->talk, &t->knows, &hello, v->mine);
+    e = guest_move_all(v->fd, v->talk.greeting, HTH_GREETING, 1, v->until);
+    if (!e)
+        e = guest_move_all(v->fd, (void *)(uintptr_t)v->mine, v->len, 1, v->until);
+    if (e)
+        return visit_broke(v, e, "does not take our data");
+    v->said = 1;
+    return HAVE_TABLE;
+}
+
+static enum outcome visit_hear(struct visit *v)
+{
+    unsigned char head[HTH_ANSWER], digest[HTH_DIGEST];
+    char said[HTH_SAID_MAX] = "";
+    struct hth_answer a;
+    void *body = v->all;
+    int e = guest_move_all(v->fd, head, sizeof(head), 0, v->until);
+
+    if (e)
+        return visit_broke(v, e, "sends no table");
+    if (hth_answer_decode(&a, head) || (!a.code && a.len != v->len * v->t->world) ||
+            (a.code && a.len >= sizeof(said)))
+        return visit_not_rank_0(v, HEARTH_EPROTO, "is not this job's rank 0");
+    if (a.code)
+        body = said;
+    if ((e = guest_move_all(v->fd, body, a.len, 0, v->until)))
+        return visit_broke(v, e, "sends no whole table");
+    hth_digest(digest, body, a.len);
+    if (!hth_answer_holds(head, &v->talk, &v->t->knows, digest))
+        return visit_not_rank_0(v, HEARTH_EAUTH,
+                "does not prove the job key: it is not this job's rank 0, or has another key_file");
+    if (a.code) {
+        hth_fail(&v->why, a.code, 0, "rank 0 says: %s", said);
+        return GIVE_UP;
+    }
+    v->t->round = a.round;
+    return HAVE_TABLE;
+}
+
+static enum outcome visit_once(struct visit *v, const struct addrinfo *all)
+{
+    enum outcome is;
+
+    v->fd = -1;
+    v->said = 0;
+    for (const struct addrinfo *a = all; a && v->fd < 0; a = a->ai_next)
+        v->fd = guest_dial(a, v->until - HTH_GRACE_MS);
+    if (v->fd < 0) {
+        hth_fail(&v->why, HEARTH_ETIMEOUT, 0,
+                "rank 0 does not listen there: is it running, and can this node reach it?");
+        return COME_AGAIN;
+    }
+    is = hth_place_check(v->t, v->fd, 0, &v->why) ? GIVE_UP : visit_greet(v);
+    if (is == HAVE_TABLE)
+        is = visit_hear(v);
+    close(v->fd);
+    return is;
+}
+
+/* ---- until the time is over ------------------------------------------------------------------- */
+
+static void guest_nap_ms(uint32_t ms)
+{
+    struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
+
+    nanosleep(&t, NULL);
+}
+
+static int visit_in_vain(
+        const struct visit *v, enum outcome is, uint32_t turned_away, struct hearth_error *err)
+{
+    const struct hth_tcp *t = v->t;
+    int unproved = turned_away && t->knows.keyed;
+    char away[160] = "";
+
+    if (is == GIVE_UP)
+        return hth_fail(err, v->why.code, 0, "rank %u: %s", t->rank, v->why.text);
+    if (unproved)
+        snprintf(away, sizeof(away),
+                "; it hung up on our proof %u times: have all ranks the same key_file and job?",
+                turned_away);
+    return hth_fail(err, unproved ? HEARTH_EAUTH : HEARTH_ETIMEOUT, 0,
+            "rank %u: no table from %s port %s in %u ms: %s%s", t->rank, t->host, t->port,
+            t->deadline_ms, v->why.text, away);
+}
+
+int hth_come(struct hth_tcp *t, const void *mine, size_t len, void *all, struct hearth_error *err)
+{
+    struct visit v = { .t = t,
+        .mine = mine,
+        .all = all,
+        .len = len,
+        .until = hth_until_ms((uint64_t)t->deadline_ms + HTH_GRACE_MS) };
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *places;
+    uint32_t wait_ms = NAP_MS, turned_away = 0;
+    enum outcome is;
+    int e = getaddrinfo(t->host, t->port, &hints, &places);
+
+    if (e)
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "the meeting place %s: %s", t->host, gai_strerror(e));
+    while ((is = visit_once(&v, places)) == COME_AGAIN &&
+            hth_mono_ms() + wait_ms < v.until - HTH_GRACE_MS) {
+        turned_away += (uint32_t)v.said;
+        guest_nap_ms(wait_ms);
+        wait_ms = wait_ms * 2 < NAP_MOST_MS ? wait_ms * 2 : NAP_MOST_MS;
+    }
+    freeaddrinfo(places);
+    return is == HAVE_TABLE ? HEARTH_OK : visit_in_vain(&v, is, turned_away, err);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bootstrap over TCP, as its two sides see it. */
+/* For this folder alone. */
+#ifndef HEARTH_CLIENT_TCP_H
+#define HEARTH_CLIENT_TCP_H
+
+#include "bootstrap.h"
+#include "rendezvous.h"
+
+#define HTH_SAID_MAX    HEARTH_ERROR_TEXT
+#define HTH_FIRST_ROUND 1u
+#define HTH_GRACE_MS    1000u /* for rank 0's sentence to arrive before ours */
+
+struct hth_tcp {
+    struct hearth_bootstrap base;
+    struct hth_knows knows;
+    char host[256], port[8];
+    uint32_t rank, world, deadline_ms, round;
+    unsigned char token[HTH_TOKEN];
+    int listener;
+};
+
+#endif

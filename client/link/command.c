@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hearthd: where the program lies, and the command line it is given. */
+#include "command.h"
+
+#include "core/base/fail.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void hth_args_add(struct hth_args *a, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    a->argv[a->argc++] = name;
+    a->argv[a->argc++] = value;
+}
+
+void hth_args_make(struct hth_args *a, const struct hearth *h, const char *program)
+{
+    const struct hearth_opts *o = &h->opts;
+
+    *a = (struct hth_args){ .argc = 0 };
+    a->argv[a->argc++] = program;
+    hth_args_add(a, "--root", o->root);
+    hth_args_add(a, "--job", o->job);
+    hth_args_add(a, "--node", o->node);
+    hth_args_add(a, "--transport", o->transport);
+    hth_args_add(a, "--provider", o->provider);
+    hth_args_add(a, "--bind", o->bind);
+    hth_args_add(a, "--device", o->device);
+    hth_args_add(a, "--key-file", o->key_file);
+    snprintf(a->port, sizeof(a->port), "%u", o->port);
+    hth_args_add(a, "--port", o->port ? a->port : NULL);
+    snprintf(a->linger, sizeof(a->linger), "%u", o->linger_s);
+    hth_args_add(a, "--linger", o->linger_s ? a->linger : NULL);
+    hth_args_add(a, "--network", o->network == HEARTH_NETWORK_TRUSTED ? "trusted" : NULL);
+    if (o->any_root)
+        a->argv[a->argc++] = "--any-root";
+}
+
+int hth_own_dir(char *out, size_t len)
+{
+    Dl_info info;
+    char path[PATH_MAX];
+    char *slash;
+
+    if (!dladdr((const void *)(uintptr_t)&hth_own_dir, &info) || !info.dli_fname ||
+            !realpath(info.dli_fname, path)) {
+        ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+        if (n <= 0)
+            return HEARTH_ENOENT;
+        path[n] = '\0';
+    }
+    slash = strrchr(path, '/');
+    if (!slash)
+        return HEARTH_ENOENT;
+    *slash = '\0';
+    return snprintf(out, len, "%s", path) < (int)len ? HEARTH_OK : HEARTH_ENOENT;
+}
+
+/* hearthd: as told, beside us, in ../bin, or by the shell's PATH. */
+int hth_find_program(const struct hearth *h, char *out, size_t len, struct hearth_error *err)
+{
+    static const char *const places[] = { "%s/hearthd", "%s/../bin/hearthd", "%s/bin/hearthd" };
+    char dir[PATH_MAX];
+
+    if (h->opts.engine) {
+        if (access(h->opts.engine, X_OK) != 0)
+            return hth_fail(err, HEARTH_EENGINE, errno,
+                    "engine '%s' cannot be run: %s: name the hearthd program", h->opts.engine,
+                    strerror(errno));
+        snprintf(out, len, "%s", h->opts.engine);
+        return HEARTH_OK;
+    }
+    for (size_t i = 0; i < 3 && !hth_own_dir(dir, sizeof(dir)); i++) {
+        const char *rest = places[i] + 2;
+
+        if (snprintf(out, len, "%s%s", dir, rest) < (int)len && access(out, X_OK) == 0)
+            return HEARTH_OK;
+    }
+    snprintf(out, len, "hearthd");
+    return HEARTH_OK;
+}

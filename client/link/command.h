@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hearthd: where the program lies, and the command line it is given. */
+/* For this folder alone. */
+#ifndef HEARTH_CLIENT_COMMAND_H
+#define HEARTH_CLIENT_COMMAND_H
+
+#include "client/base/member.h"
+
+/* hearthd's command line for these options. */
+struct hth_args {
+    const char *argv[40];
+    int argc;
+    char port[16], linger[16];
+};
+void hth_args_make(struct hth_args *args, const struct hearth *h, const char *program);
+void hth_args_add(struct hth_args *args, const char *name, const char *value); /* NULL: neither */
+
+/* The folder of this library, or of the program it is linked into. */
+int hth_own_dir(char *out, size_t len);
+/* hearthd: as told, beside us, in ../bin, or by the shell's PATH. */
+int hth_find_program(const struct hearth *h, char *out, size_t len, struct hearth_error *err);
+
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finding this node's engine: the socket <root>/<job>/.hearth/sock.
+ *
+ *     connect -ok-> ours
+ *        | nobody listens
+ *        +- never:      an error; after a restart, tried until the deadline
+ *        +- in_process: a thread of this process, once
+ *        +- auto:       start hearthd, then try until the deadline. Two ranks may start one each:
+ *                       the lock lets one in, the other's end is no error while somebody listens
+ */
+#include "connect.h"
+
+#include "client/base/clock.h"
+#include "core/store/store_tmpfs.h"
+#include "inside.h"
+#include "spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RETRY_MS 10
+#define GRACE_MS 3000 /* after our engine ended: for the one that was faster */
+#define AGAIN_MS 200  /* after our engine found the lock of one that was ending: another one, */
+#define AGAIN    5    /* later and later, up to so many times that */
+#define KILLED   3    /* engines that ended without a word, before we say so */
+
+/* Paths longer than sun_path go through a descriptor of their folder. */
+static int sock_address(const struct hearth *h, struct sockaddr_un *out, int *out_dir)
+{
+    int n = snprintf(out->sun_path, sizeof(out->sun_path), "%s/sock", h->records);
+
+    out->sun_family = AF_UNIX;
+    *out_dir = -1;
+    if (n < (int)sizeof(out->sun_path))
+        return 0;
+    *out_dir = open(h->records, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (*out_dir < 0)
+        return errno;
+    snprintf(out->sun_path, sizeof(out->sun_path), "/proc/self/fd/%d/sock", *out_dir);
+    return 0;
+}
+
+/* 0 and a socket; or an errno. EAGAIN: one listens, and as many wait for it as may: a blocking
+ * socket would wait here, for ever if it is stopped. */
+static int sock_try(const struct hearth *h, int *out_fd)
+{
+    struct sockaddr_un a = { 0 };
+    int dir, e = sock_address(h, &a, &dir);
+    int fd = e ? -1 : socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (!e && (fd < 0 || connect(fd, (const struct sockaddr *)&a, sizeof(a)) != 0))
+        e = errno;
+    if (dir >= 0)
+        close(dir);
+    if (e && fd >= 0)
+        close(fd);
+    if (!e)
+        *out_fd = fd;
+    return e;
+}
+
+/* The process that listens there must run as our user or as root. */
+static int sock_check_peer(const struct hearth *h, int fd, struct hearth_error *err)
+{
+    struct ucred peer;
+    socklen_t len = sizeof(peer);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
+        return hth_fail(err, HEARTH_EENGINE, errno, "%s/sock: %s", h->records, strerror(errno));
+    if (peer.uid != geteuid() && peer.uid != 0)
+        return hth_fail(err, HEARTH_EAUTH, 0,
+                "%s/sock is served by user %u, but we are user %u: run ranks and engine as one "
+                "user, or use a root folder of your own",
+                h->records, (unsigned)peer.uid, (unsigned)geteuid());
+    return HEARTH_OK;
+}
+
+/* The last line of a file from `fd` on; "" where there is none. */
+static void engine_last_line(int fd, char *text, size_t len)
+{
+    off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0;
+    off_t from = end > (off_t)len - 1 ? end - (off_t)len + 1 : 0;
+    ssize_t n = end > 0 ? pread(fd, text, len - 1, from) : 0;
+    char *line;
+
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\0'))
+        n--;
+    text[n > 0 ? n : 0] = '\0';
+    line = strrchr(text, '\n');
+    if (line)
+        memmove(text, line + 1, strlen(line + 1) + 1);
+}
+
+/* What the engine said last: as it printed it, else in its log. */
+static const char *engine_last_words(const struct hearth *h, int words, char *text, size_t len)
+{
+    char path[4096 + 16];
+    struct stat st;
+    int log;
+
+    engine_last_line(words, text, len);
+    if (text[0])
+        return text;
+    snprintf(path, sizeof(path), "%s/log", h->records);
+    log = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (log >= 0 && !fstat(log, &st) && S_ISREG(st.st_mode))
+        engine_last_line(log, text, len);
+    if (log >= 0)
+        close(log);
+    return text[0] ? text : "it left no word";
+}
+
+struct search {
+    int started;
+    int pidfd, words; /* of the process that we started */
+    uint64_t ended;   /* when our engine was seen to end; 0: it was not */
+    unsigned again;   /* engines started after the first */
+};
+
+static int search_start(struct hearth *h, struct search *s, struct hearth_error *err)
+{
+    if (s->started)
+        return HEARTH_OK;
+    s->started = 1;
+    if (h->opts.start == HEARTH_START_IN_PROCESS)
+        return hth_inside_start(h, err);
+    if (h->opts.start == HEARTH_START_NEVER && !h->epoch)
+        return hth_fail(err, HEARTH_EENGINE, 0,
+                "no engine serves job '%s' at %s/sock: start hearthd on this node, or open with "
+                "start = auto",
+                h->opts.job, h->records);
+    if (h->opts.start == HEARTH_START_NEVER)
+        return HEARTH_OK;
+    return hth_spawn(h, &s->pidfd, &s->words, err);
+}
+
+/* An engine has the lock: it will serve soon, or end. Another one would only end at once. */
+static int engine_is_locked(const struct hearth *h)
+{
+    pid_t pid = 0;
+
+    return !hth_store_locked(h->opts.root, h->opts.job, &pid, NULL) && pid != 0;
+}
+
+/* An engine that was killed keeps its lock until its last thread is gone, one that was dropped
+ * until its memory is free; neither serves any more. The engine that we started meanwhile ends and
+ * prints whose lock it met. If it prints nothing it was killed itself, as by a script that ends
+ * the old engine. */
+static void search_start_again(const struct hearth *h, struct search *s, uint64_t now)
+{
+    uint64_t nap_ms = (uint64_t)AGAIN_MS * (s->again < AGAIN ? s->again + 1 : AGAIN);
+    char words[400];
+
+    if (!s->ended)
+        return;
+    if (engine_is_locked(h)) { /* one that reads a full memory first may take long */
+        s->ended = now;
+        return;
+    }
+    if (now < s->ended + nap_ms)
+        return;
+    engine_last_line(s->words, words, sizeof(words));
+    if (words[0] ? !strstr(words, "is in use by the engine") : s->again + 1 >= KILLED)
+        return;
+    if (s->words >= 0)
+        close(s->words);
+    if (s->pidfd >= 0)
+        close(s->pidfd);
+    *s = (struct search){ .pidfd = -1, .words = -1, .again = s->again + 1 };
+}
+
+static int search_go_on(
+        struct hearth *h, struct search *s, uint64_t until, struct hearth_error *err)
+{
+    struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
+    uint64_t now = hth_mono_ms();
+    char words[400];
+
+    if (h->opts.start == HEARTH_START_AUTO && s->started && !s->ended &&
+            (s->pidfd == -1 || (poll(&p, 1, 0) > 0 && (p.revents & POLLIN))))
+        s->ended = now;
+    search_start_again(h, s, now);
+    if (s->ended && now > s->ended + GRACE_MS)
+        return hth_fail(err, HEARTH_EENGINE, 0,
+                "hearthd ended as soon as it was started for %s: %.300s", h->records,
+                engine_last_words(h, s->words, words, sizeof(words)));
+    if (now >= until)
+        return hth_fail(err, HEARTH_EENGINE, 0,
+                "no engine answers at %s/sock: %.300s (its log is %s/log)", h->records,
+                engine_last_words(h, s->words, words, sizeof(words)), h->records);
+    return HEARTH_OK;
+}
+
+int hth_connect(struct hearth *h, uint64_t until, int *out_fd, struct hearth_error *err)
+{
+    static const struct timespec nap = { .tv_nsec = RETRY_MS * 1000000L };
+    struct search s = { .pidfd = -1, .words = -1 };
+    int fd = -1, e, rc = HEARTH_OK;
+
+    hth_inside_share(h);
+    while ((e = sock_try(h, &fd)) != 0) {
+        if (e != ENOENT && e != ECONNREFUSED && e != EAGAIN && e != EINTR)
+            rc = hth_fail(err, HEARTH_EENGINE, e, "%s/sock: %s", h->records, strerror(e));
+        if (!rc && e != EAGAIN && e != EINTR)
+            rc = search_start(h, &s, err);
+        if (!rc)
+            rc = search_go_on(h, &s, until, err);
+        if (rc)
+            break;
+        nanosleep(&nap, NULL);
+    }
+    if (s.pidfd >= 0)
+        close(s.pidfd);
+    if (s.words >= 0)
+        close(s.words);
+    if (!rc && (rc = sock_check_peer(h, fd, err)))
+        close(fd);
+    if (!rc)
+        *out_fd = fd;
+    return rc;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the engine says unasked: how a save moves on, and lines of its log. Events are taken in by
+ * whoever reads the socket. They come under the token of the connection that the save was begun on;
+ * a save that was followed to a restarted engine is known by its id, until the new token is.
+ */
+#include "events.h"
+
+#include "link_parts.h"
+#include <stdlib.h>
+#include <string.h>
+
+static void event_take(struct hearth_handle *s, const struct hth_local_event *e)
+{
+    struct hearth_status *st = &s->status;
+
+    s->copied |= e->level == HEARTH_COPIED || e->level >= HEARTH_PROTECTED;
+    if (e->level > st->level)
+        st->level = e->level;
+    st->degraded = e->degraded;
+    if (e->code < 0)
+        st->code = e->code;
+    if (e->save.epoch) {
+        s->save = hth_local_save_to(e->save);
+        st->step = s->save.step;
+        st->attempt = s->save.attempt;
+    }
+    if (e->bytes)
+        st->bytes = e->bytes;
+    if (e->copied > st->copied)
+        st->copied = e->copied;
+    memcpy(st->text, e->text, sizeof(st->text));
+    st->text[sizeof(st->text) - 1] = '\0';
+}
+
+void hth_event_locked(struct hearth *h, const struct hth_local_event *event, size_t len)
+{
+    struct hth_local_event e;
+
+    if (len < sizeof(e))
+        return;
+    memcpy(&e, event, sizeof(e));
+    e.text[sizeof(e.text) - 1] = '\0';
+    if (!e.head.token) { /* a line of the engine's log */
+        hth_line_add(&h->lines, e.level, "engine", "%s", e.text);
+        return;
+    }
+    for (struct hearth_handle *s = h->link->handles; s; s = s->next) {
+        int followed = s->incarnation == h->link->incarnation && (s->token & HTH_FOLLOWED) &&
+                       !hth_save_cmp(s->save, hth_local_save_to(e.save));
+
+        if ((s->token == e.head.token && s->incarnation == h->link->incarnation) || followed) {
+            s->token = e.head.token;
+            event_take(s, &e);
+        }
+    }
+}
+
+void hth_events_add(struct hearth_handle *handle)
+{
+    struct hth_link *link = handle->h->link;
+
+    pthread_mutex_lock(&handle->h->lock);
+    handle->next = link->handles;
+    link->handles = handle;
+    pthread_mutex_unlock(&handle->h->lock);
+}
+
+void hth_events_drop(struct hearth_handle *handle)
+{
+    struct hearth_handle **at;
+
+    pthread_mutex_lock(&handle->h->lock);
+    at = &handle->h->link->handles;
+    while (*at && *at != handle)
+        at = &(*at)->next;
+    if (*at)
+        *at = handle->next;
+    pthread_mutex_unlock(&handle->h->lock);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The link to the node's engine: requests, and what comes back. */
+#ifndef HEARTH_CLIENT_LINK_H
+#define HEARTH_CLIENT_LINK_H
+
+#include "client/base/member.h"
+
+#define HTH_REQUEST_MS 30000u
+
+#define HTH_NO_DESCRIPTOR \
+    "no descriptor came: has this process too many open files (RLIMIT_NOFILE)?"
+
+struct hth_asked {                 /* a request on its way; on its caller's stack or in its owner */
+    uint64_t request, incarnation; /* of the connection it goes over */
+    uint32_t want;                 /* type of the answer */
+    void *answer;                  /* [answer_len] */
+    size_t answer_len;
+    int fd; /* of the answer, -1: none; the owner closes it */
+    enum { HTH_ASKED_IDLE = 0, HTH_ASKED_SENT, HTH_ASKED_DONE, HTH_ASKED_LOST } state;
+    int code; /* of HTH_LOCAL_ERROR, or 0 */
+    struct hearth_error error;
+    struct hth_asked *next;
+};
+
+struct hth_ask {
+    void *msg; /* begins with struct hth_local_head, filled in here */
+    size_t len;
+    uint32_t type, want;
+    uint64_t token;
+    int fd;               /* to send along, -1: none */
+    int again;            /* 1: may be asked anew of a restarted engine */
+    uint64_t incarnation; /* only of this connection, since `token` is its; 0: of any */
+    uint64_t answered;    /* out: the connection it was answered on, and what it gave is of */
+    void *answer;
+    size_t answer_len;
+    int *out_fd;      /* NULL: no descriptor wanted */
+    uint64_t wait_ms; /* 0: HTH_REQUEST_MS */
+    const char *what; /* "begin step 40", for sentences */
+};
+
+int hth_link_open(struct hearth *h); /* without a connection; HEARTH_ENOMEM */
+void hth_link_close(struct hearth *h);
+
+/* With h->lock held: a connection there is, made anew if it was lost. */
+int hth_connected_locked(struct hearth *h, uint64_t until, struct hearth_error *err);
+/* With h->lock held: one round of waiting until something came or `until` passed. */
+int hth_hear_one_locked(struct hearth *h, uint64_t until);
+/* With h->lock held: take what came, without waiting. */
+void hth_hear_locked(struct hearth *h);
+/* With h->lock held: which connection it is, counted from 1. */
+uint64_t hth_incarnation_locked(const struct hearth *h);
+int hth_is_connected(const struct hearth *h);
+
+/* The engine made this epoch of what the ranks gathered. table_fd is kept, to join again with. */
+void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int table_fd);
+
+/* Ask, and wait for the answer. */
+int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err);
+/* Tell it something: the answer is that it was done, or why not. `want` and `answer` are
+ * filled in. */
+int hth_tell(struct hearth *h, struct hth_ask *ask, struct hearth_error *err);
+
+/* Ask now and wait later, many at a time: *asked stays where it is until it is waited for or
+ * dropped. */
+int hth_ask_ahead(
+        struct hearth *h, struct hth_ask *ask, struct hth_asked *asked, struct hearth_error *err);
+int hth_ask_wait(struct hearth *h, struct hth_asked *asked, uint64_t wait_ms, const char *what,
+        struct hearth_error *err);
+void hth_ask_drop(
+        struct hearth *h, struct hth_asked *asked); /* the answer is not wanted any more */
+
+#endif

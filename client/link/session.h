@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank has at its engine. With h->lock held, on a connection nobody else uses yet. */
+/* For this folder alone. */
+#ifndef HEARTH_CLIENT_SESSION_H
+#define HEARTH_CLIENT_SESSION_H
+
+#include "client/base/member.h"
+
+int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_error *err);
+/* Take up what was ours at the engine before. */
+int hth_restore_locked(struct hearth *h, int fd, uint64_t until, struct hearth_error *err);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An engine of our own, as a process. */
+/* For this folder alone. */
+#ifndef HEARTH_CLIENT_SPAWN_H
+#define HEARTH_CLIENT_SPAWN_H
+
+#include "client/base/member.h"
+
+/* *out_words: what it prints, a memfd. *out_pidfd: -1 where it ended already, HTH_PID_UNSEEN where
+ * the system does not tell. */
+#define HTH_PID_UNSEEN (-2)
+int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hearth_error *err);
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One connection: packets, and which request each answers. With h->lock held throughout. */
+/* For this folder alone. */
+#ifndef HEARTH_CLIENT_WIRE_H
+#define HEARTH_CLIENT_WIRE_H
+
+#include "link.h"
+
+/* The packet is out, or the connection is lost. HEARTH_ESTATE: it is not the one of ask->token. */
+int hth_ask_send_locked(
+        struct hearth *h, struct hth_ask *ask, struct hth_asked *asked, uint64_t until);
+int hth_ask_wait_locked(struct hearth *h, struct hth_asked *asked, uint64_t until, const char *what,
+        struct hearth_error *err);
+void hth_ask_drop_locked(struct hearth *h, struct hth_asked *asked);
+/* Until another thread has changed something, or `until` passed. */
+void hth_await_change_locked(struct hearth *h, uint64_t until);
+
+/* One request on a connection that nobody else uses yet; events that come meanwhile are heard. */
+int hth_ask_over_locked(
+        struct hearth *h, int fd, struct hth_ask *ask, uint64_t until, struct hearth_error *err);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The caller's options, checked and copied. */
+#ifndef HEARTH_CLIENT_CHECK_H
+#define HEARTH_CLIENT_CHECK_H
+
+#include "client/base/member.h"
+#include "core/base/network.h"
+
+struct hth_network hth_network_of(const struct hearth_opts *o);
+/* Into h->opts and h->wants. */
+int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct hearth_error *err);
+void hth_opts_drop(struct hearth *h);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Objects of somebody else's container. They have no table and no checksums of parts, so one that
+ * is not here is brought here whole by the engine; then its items are walked once and written down
+ * as a table of ours would have them. What no item says: its key. It is `<object>@<offset>`, the
+ * offset that `.metadata` speaks of.
+ *
+ *     MLF_TENS           tensors, then what is left as one byte string
+ *     TORCH___, no block one byte string
+ */
+#include "foreign.h"
+
+#include "client/slots/lease.h"
+#include "core/base/map.h"
+#include "core/foreign/foreign.h"
+#include "core/foreign/items.h"
+#include "fetch.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* One byte is asked for; the engine answers when all of the object is here. */
+static int foreign_bring(
+        struct hearth_checkpoint *c, const struct hth_object *o, struct hearth_error *err)
+{
+    struct hth_local_map m = {
+        .save = hth_local_save_of(c->save), .object = o->id, .off = 0, .len = 1
+    };
+    struct hth_local_bytes a;
+    int fd = -1, rc;
+    struct hth_ask ask = hth_bytes_ask(HTH_LOCAL_RANGE, &m, &a, &fd);
+
+    ask.wait_ms += (o->data_len >> 20) * 100;
+    ask.what = "bring an object from another node";
+    rc = hth_ask(c->h, &ask, err);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+static int foreign_lease(struct hearth_checkpoint *c, struct hth_source *s,
+        struct hth_local_mapped *m, int *out_fd, struct hearth_error *err)
+{
+    int rc = hth_lease_get(c->h, c->save, s->object->id, m, out_fd, &s->lease, err);
+
+    if (rc == HEARTH_ENOENT && !(rc = foreign_bring(c, s->object, err)))
+        rc = hth_lease_get(c->h, c->save, s->object->id, m, out_fd, &s->lease, err);
+    return rc;
+}
+
+static int foreign_map(
+        struct hth_source *s, const struct hth_local_mapped *m, int fd, struct hearth_error *err)
+{
+    const struct hth_object *o = s->object;
+    struct stat st;
+    void *p;
+
+    if (m->data_len != o->data_len || fstat(fd, &st) != 0 || (uint64_t)st.st_size < o->data_len)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "foreign object '%s' is not on this node as it was when it was recovered", o->name);
+    p = hth_map_shared(fd, o->data_len, PROT_READ);
+    if (!p)
+        return hth_fail(err, HEARTH_ENOMEM, errno, "map object '%s': %s", o->name, strerror(errno));
+    s->map = p;
+    s->map_len = o->data_len;
+    return HEARTH_OK;
+}
+
+/* One more record behind the others; *at moves with the memory. */
+static int foreign_note(
+        unsigned char **at, uint64_t *len, const char *object, const struct hth_found *f)
+{
+    static const int64_t zeros[HTH_DIMS_MAX];
+    char key[HTH_NAME_MAX + 24];
+    struct hth_item item = {
+        .offset = f->offset, .length = f->length, .payload = f->payload, .kind = f->kind, .key = key
+    };
+    unsigned char *more;
+    uint64_t bytes;
+
+    item.key_len = (uint32_t)snprintf(key, sizeof(key), "%s@%" PRIu64, object, f->offset);
+    if (f->kind == HTH_ITEM_TENSOR) {
+        item.dtype = f->header.dtype;
+        item.ndim = f->header.ndim;
+        item.shape = item.global_shape = f->header.shape;
+        item.global_offset = zeros;
+    }
+    bytes = hth_item_bytes(item.ndim, item.key_len);
+    more = realloc(*at, *len + bytes);
+    if (!more)
+        return HEARTH_ENOMEM;
+    *at = more;
+    hth_item_encode(&item, more + *len);
+    *len += bytes;
+    return HEARTH_OK;
+}
+
+static int foreign_list_items(struct hth_source *s, struct hearth_error *err)
+{
+    struct hth_foreign_data d;
+    struct hth_items it;
+    struct hth_found f;
+    unsigned char *items = NULL;
+    uint64_t len = 0;
+    uint32_t count = 0;
+    int rc = hth_foreign_data(&d, s->map, s->map_len, err);
+
+    if (rc)
+        return rc;
+    hth_items_init(&it, d.signature, s->map + d.at, d.len);
+    while (!(rc = hth_items_next(&it, &f, err)) &&
+            !(rc = foreign_note(&items, &len, s->object->name, &f)))
+        count++;
+    if (rc != HEARTH_ENOENT) {
+        free(items);
+        return rc == HEARTH_ENOMEM ? hth_fail(err, rc, 0, "no memory for a list of items") : rc;
+    }
+    s->data_at = d.at;
+    s->data_len = d.len;
+    s->table_copy = items;
+    s->table = (struct hth_table){
+        .data_len = d.len, .items = count, .items_at = items, .items_len = len
+    };
+    return HEARTH_OK;
+}
+
+int hth_source_open_foreign(
+        struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
+{
+    struct hth_local_mapped m;
+    int fd = -1, rc;
+
+    if ((rc = foreign_lease(c, s, &m, &fd, err)))
+        return hth_while(err, rc, "object '%s'", s->object->name);
+    if (!(rc = foreign_map(s, &m, fd, err)) && !(rc = foreign_list_items(s, err))) {
+        s->fd = fd;
+        s->local = 1;
+        return HEARTH_OK;
+    }
+    if (s->map)
+        munmap(s->map, s->map_len);
+    s->map = NULL;
+    close(fd);
+    hth_lease_put(c->h, s->lease);
+    s->lease = 0;
+    return hth_while(err, rc, "object '%s'", s->object->name);
+}

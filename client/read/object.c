@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole objects: common ones as bytes, those of this node as descriptors. */
+#include "source.h"
+
+#include "core/base/auth.h"
+#include "fetch.h"
+#include "index.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const struct hth_object *object_named(const struct hearth_checkpoint *c, const char *name)
+{
+    for (uint32_t i = 0; i < c->manifest->objects; i++)
+        if (!strcmp(c->manifest->object[i].name, name))
+            return &c->manifest->object[i];
+    return NULL;
+}
+
+static int object_fetch_common(struct hearth_checkpoint *c, const char *name, int *out_fd,
+        uint64_t *len, struct hearth_error *err)
+{
+    struct hth_local_common m = { .save = hth_local_save_of(c->save) };
+    struct hth_local_bytes a;
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_COMMON_GET,
+        .want = HTH_LOCAL_BYTES,
+        .fd = -1,
+        .again = 1,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .out_fd = out_fd,
+        .what = "get a common object" };
+    int rc;
+
+    memcpy(m.name, name, strlen(name) + 1);
+    if (!(rc = hth_ask(c->h, &ask, err)))
+        *len = a.len;
+    return rc;
+}
+
+int hearth_read_common(struct hearth_checkpoint *ckpt, const char *name, void **out,
+        size_t *out_len, struct hearth_error *err)
+{
+    const struct hth_object *o;
+    unsigned char digest[HTH_DIGEST];
+    void *bytes, *copy;
+    uint64_t len = 0;
+    int fd = -1, rc;
+
+    if ((rc = hth_checkpoint_enter(ckpt, err)))
+        return rc;
+    if (!name || !out || !out_len)
+        return hth_fail(err, HEARTH_EINVAL, 0, "name, out or out_len is NULL");
+    if ((rc = hth_foreign_name_check(name, err)) ||
+            (rc = object_fetch_common(ckpt, name, &fd, &len, err)) ||
+            (rc = hth_map_answer(fd, len, &bytes, err)))
+        return hth_while(err, rc, "common object '%.255s'", name);
+    o = object_named(ckpt, name);
+    hth_digest(digest, bytes, len);
+    copy = malloc(len ? len : 1);
+    if (o && (o->data_len != len || memcmp(digest, o->digest, sizeof(digest)) != 0))
+        rc = hth_fail(
+                err, HEARTH_ECORRUPT, 0, "common object '%s' is not the one of the manifest", name);
+    else if (!copy)
+        rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for common object '%s'", name);
+    else if (len)
+        memcpy(copy, bytes, len);
+    if (len)
+        munmap(bytes, len);
+    if (rc) {
+        free(copy);
+        return rc;
+    }
+    *out = copy;
+    *out_len = len;
+    return HEARTH_OK;
+}
+
+int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *object, int *out_fd,
+        uint64_t *out_offset, uint64_t *out_bytes, struct hearth_error *err)
+{
+    struct hth_source *s;
+    char path[64];
+    int rc, fd;
+
+    if ((rc = hth_checkpoint_enter(ckpt, err)))
+        return rc;
+    if (!object || !out_fd || !out_offset || !out_bytes)
+        return hth_fail(err, HEARTH_EINVAL, 0, "object or a place for the result is NULL");
+    if ((rc = hth_source_named(ckpt, object, &s, err)))
+        return rc;
+    if (!s->local)
+        return hth_source_not_here(s, err);
+    /* The engine's descriptor may be writable: the caller's is not. */
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return hth_fail(
+                err, HEARTH_EIO, errno, "descriptor of object '%s': %s", object, strerror(errno));
+    *out_fd = fd;
+    *out_offset = s->data_at;
+    *out_bytes = s->data_len;
+    return HEARTH_OK;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An object opened for reading:
+ *
+ *     here       the slot, mapped and leased until the checkpoint is closed; its payload was
+ *                verified by the engine before the ranks agreed
+ *     elsewhere  the table, checked against the manifest's digest; its bytes are window.c's
+ */
+#include "source.h"
+
+#include "client/slots/lease.h"
+#include "core/base/auth.h"
+#include "core/base/map.h"
+#include "core/format/manifest.h"
+#include "fetch.h"
+#include "foreign.h"
+#include "window.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int source_check_table(const struct hth_object *o, const void *bytes, struct hth_table *out,
+        struct hearth_error *err)
+{
+    unsigned char digest[HTH_DIGEST];
+    int rc;
+
+    hth_digest(digest, bytes, o->table_len);
+    if (memcmp(digest, o->digest, sizeof(digest)) != 0)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "object '%s' of rank %u: its table is not the one of the manifest", o->name,
+                o->owner);
+    if ((rc = hth_table_decode(out, bytes, o->table_len, err)))
+        return hth_while(err, rc, "object '%s' of rank %u", o->name, o->owner);
+    if (out->data_len != o->data_len)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "object '%s' of rank %u: table and manifest differ about its length", o->name,
+                o->owner);
+    return HEARTH_OK;
+}
+
+static int source_map(
+        struct hth_source *s, const struct hth_local_mapped *m, int fd, struct hearth_error *err)
+{
+    const struct hth_object *o = s->object;
+    uint64_t table = HTH_ALIGN(HTH_BLOCK + o->data_len);
+    struct stat st;
+    void *p;
+    int rc;
+
+    if (m->data_len != o->data_len || m->table_off != table || m->table_len != o->table_len ||
+            fstat(fd, &st) != 0 || (uint64_t)st.st_size < table + o->table_len)
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "object '%s' of rank %u: what this node holds is not what the manifest says",
+                o->name, o->owner);
+    p = hth_map_shared(fd, table + o->table_len, PROT_READ);
+    if (!p)
+        return hth_fail(err, HEARTH_ENOMEM, errno, "map object '%s': %s", o->name, strerror(errno));
+    if ((rc = source_check_table(o, (unsigned char *)p + table, &s->table, err))) {
+        munmap(p, table + o->table_len);
+        return rc;
+    }
+    s->map = p;
+    s->map_len = table + o->table_len;
+    s->fd = fd;
+    s->local = 1;
+    return HEARTH_OK;
+}
+
+int hth_source_mapped(struct hearth_checkpoint *c, struct hth_source *s,
+        const struct hth_local_mapped *m, int fd, uint64_t lease, struct hearth_error *err)
+{
+    int rc = source_map(s, m, fd, err);
+
+    s->tried = !rc;
+    if (!rc) {
+        s->lease = lease;
+        return HEARTH_OK;
+    }
+    close(fd);
+    hth_lease_put(c->h, lease);
+    return rc;
+}
+
+int hth_source_table(struct hth_source *s, int fd, struct hearth_error *err)
+{
+    const struct hth_object *o = s->object;
+    void *bytes, *copy;
+    int rc;
+
+    if ((rc = hth_map_answer(fd, o->table_len, &bytes, err)))
+        return hth_while(err, rc, "table of object '%s' of rank %u", o->name, o->owner);
+    copy = malloc(o->table_len);
+    if (copy)
+        memcpy(copy, bytes, o->table_len);
+    munmap(bytes, o->table_len);
+    if (!copy)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the table of object '%s'", o->name);
+    if ((rc = source_check_table(o, copy, &s->table, err))) {
+        free(copy);
+        return rc;
+    }
+    s->table_copy = copy;
+    s->tried = 1;
+    return HEARTH_OK;
+}
+
+static int source_fetch_table(
+        struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
+{
+    const struct hth_object *o = s->object;
+    int fd, rc;
+
+    rc = hth_range(
+            c->h, c->save, o->id, HTH_ALIGN(HTH_BLOCK + o->data_len), o->table_len, &fd, err);
+    if (rc)
+        return hth_while(err, rc, "table of object '%s' of rank %u", o->name, o->owner);
+    return hth_source_table(s, fd, err);
+}
+
+int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
+{
+    struct hth_local_mapped m;
+    uint64_t lease;
+    int fd, rc;
+
+    if (s->tried)
+        return HEARTH_OK;
+    if (s->object->kind == HTH_OBJECT_FOREIGN) {
+        rc = hth_source_open_foreign(c, s, err);
+        s->tried = !rc;
+        return rc;
+    }
+    rc = hth_lease_get(c->h, c->save, s->object->id, &m, &fd, &lease, err);
+    if (!rc)
+        rc = hth_source_mapped(c, s, &m, fd, lease, err);
+    if (rc == HEARTH_ENOENT || rc == HEARTH_ECORRUPT) /* not here, or not ours: another holder's */
+        rc = source_fetch_table(c, s, err);
+    return rc;
+}
+
+void hth_source_close(struct hearth_checkpoint *c, struct hth_source *s)
+{
+    hth_window_close(c, s->window);
+    if (s->map)
+        munmap(s->map, s->map_len);
+    if (s->fd >= 0)
+        close(s->fd);
+    if (s->lease)
+        hth_lease_put(c->h, s->lease);
+    free(s->table_copy);
+}
+
+int hth_source_not_here(const struct hth_source *s, struct hearth_error *err)
+{
+    return hth_fail(err, HEARTH_ENOENT, 0,
+            "object '%s' of rank %u is not on this node: read it with hearth_read_box() or "
+            "hearth_read_bytes()",
+            s->object->name, s->object->owner);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bytes of an object. What lies here is mapped already. From elsewhere come whole chunks,
+ * checked against the table; the last ones fetched are kept, so that a box read row by row moves
+ * each chunk once, and the next ones can be asked for ahead.
+ */
+#include "window.h"
+
+#include "core/base/crc.h"
+#include "fetch.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define AHEAD_MAX     (UINT64_C(64) << 20)
+#define AHEAD_OBJECTS 32u                   /* of a checkpoint, each with a descriptor */
+#define AHEAD_ALL     (UINT64_C(512) << 20) /* bytes of all prefetches: counted here alone */
+#define READ_MAX      (UINT64_C(32) << 20)  /* of a remote object at once */
+
+struct hth_window {
+    void *map; /* NULL: nothing */
+    uint64_t map_len;
+    uint64_t off, len;      /* of the object's data, whole chunks */
+    struct hth_asked ahead; /* a prefetch on its way; request 0: none */
+    struct hth_local_bytes answer;
+    uint64_t ahead_off, ahead_len;
+};
+
+/* NULL: no memory. */
+static struct hth_window *window_of(struct hth_source *s)
+{
+    if (!s->window && (s->window = calloc(1, sizeof(*s->window))))
+        s->window->ahead.fd = -1;
+    return s->window;
+}
+
+static void window_drop(struct hth_window *w)
+{
+    if (w->map)
+        munmap(w->map, w->map_len);
+    w->map = NULL;
+}
+
+int hth_ahead_room(const struct hearth_checkpoint *c)
+{
+    return c->aheads < AHEAD_OBJECTS && c->ahead_bytes < AHEAD_ALL;
+}
+
+/* What was asked for ahead is there, or not wanted. */
+static void window_end_ahead(struct hearth_checkpoint *c, struct hth_window *w)
+{
+    hth_ask_drop(c->h, &w->ahead);
+    w->ahead = (struct hth_asked){ .fd = -1 };
+    c->aheads--;
+    c->ahead_bytes -= w->ahead_len;
+}
+
+void hth_window_close(struct hearth_checkpoint *c, struct hth_window *w)
+{
+    if (!w)
+        return;
+    if (w->ahead.request)
+        window_end_ahead(c, w);
+    window_drop(w);
+    free(w);
+}
+
+static int window_has(const struct hth_window *w, uint64_t off, uint64_t len)
+{
+    return w->map && off >= w->off && off + len <= w->off + w->len;
+}
+
+/* Whole chunks around [off, off + len). */
+static void window_widen(const struct hth_source *s, uint64_t *off, uint64_t *len)
+{
+    uint64_t end = *off + *len;
+
+    end = HTH_CHUNKS(end) * HTH_CHUNK;
+    end = end < s->table.data_len ? end : s->table.data_len;
+    *off = *off / HTH_CHUNK * HTH_CHUNK;
+    *len = end - *off;
+}
+
+static int window_check(const struct hth_source *s, const unsigned char *bytes, uint64_t off,
+        uint64_t len, struct hearth_error *err)
+{
+    for (uint64_t at = 0; at < len; at += HTH_CHUNK) {
+        uint64_t n = len - at < HTH_CHUNK ? len - at : HTH_CHUNK;
+        uint64_t chunk = (off + at) / HTH_CHUNK;
+
+        if (hth_crc32c(bytes + at, n) != s->table.crc[chunk])
+            return hth_fail(err, HEARTH_ECORRUPT, 0,
+                    "object '%s' of rank %u: chunk %" PRIu64 " is wrong as it came from another "
+                    "node",
+                    s->object->name, s->object->owner, chunk);
+    }
+    return HEARTH_OK;
+}
+
+static int window_take(
+        struct hth_source *s, int fd, uint64_t off, uint64_t len, struct hearth_error *err)
+{
+    struct hth_window *w = s->window;
+    void *bytes = NULL;
+    int rc;
+
+    window_drop(w);
+    if ((rc = hth_map_answer(fd, len, &bytes, err)))
+        return rc;
+    w->map = bytes;
+    w->map_len = w->len = len;
+    w->off = off;
+    if ((rc = window_check(s, bytes, off, len, err)))
+        window_drop(w);
+    return rc;
+}
+
+static int window_fetch(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off,
+        uint64_t len, struct hearth_error *err)
+{
+    int fd, rc = HEARTH_ECORRUPT;
+
+    for (int tries = 0; tries < 2 && rc == HEARTH_ECORRUPT; tries++) {
+        rc = hth_range(c->h, c->save, s->object->id, HTH_BLOCK + off, len, &fd, err);
+        if (!rc)
+            rc = window_take(s, fd, off, len, err);
+    }
+    return rc;
+}
+
+/* What was asked for ahead, if it is of use. */
+static int window_take_ahead(
+        struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len)
+{
+    struct hth_window *w = s->window;
+    int fd = -1;
+
+    if (!w->ahead.request)
+        return HEARTH_ENOENT;
+    if (off >= w->ahead_off && off + len <= w->ahead_off + w->ahead_len &&
+            !hth_ask_wait(c->h, &w->ahead, HTH_REQUEST_MS, "prefetch", NULL) &&
+            w->answer.len == w->ahead_len) {
+        fd = w->ahead.fd;
+        w->ahead.fd = -1;
+    }
+    window_end_ahead(c, w);
+    return fd < 0 ? HEARTH_ENOENT : window_take(s, fd, w->ahead_off, w->ahead_len, NULL);
+}
+
+int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len,
+        const unsigned char **out, struct hearth_error *err)
+{
+    uint64_t wide_off = off, wide_len = len;
+    int rc;
+
+    if (s->local) {
+        *out = s->map + s->data_at + off;
+        return HEARTH_OK;
+    }
+    if (!window_of(s))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to read from another node");
+    if (!window_has(s->window, off, len)) {
+        window_widen(s, &wide_off, &wide_len);
+        rc = window_take_ahead(c, s, off, len);
+        if (rc && (rc = window_fetch(c, s, wide_off, wide_len, err)))
+            return hth_while(
+                    err, rc, "read object '%s' of rank %u", s->object->name, s->object->owner);
+    }
+    *out = (const unsigned char *)s->window->map + (off - s->window->off);
+    return HEARTH_OK;
+}
+
+int hth_read_data(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, void *dst,
+        uint64_t len, struct hearth_error *err)
+{
+    const unsigned char *src;
+    int rc;
+
+    for (uint64_t done = 0, n; done < len; done += n) {
+        n = len - done < READ_MAX ? len - done : READ_MAX;
+        if ((rc = hth_source_at(c, s, off + done, n, &src, err)))
+            return rc;
+        memcpy((char *)dst + done, src, n);
+    }
+    return HEARTH_OK;
+}
+
+void hth_source_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len)
+{
+    struct hth_local_map m = { .save = hth_local_save_of(c->save), .object = s->object->id };
+    struct hth_window *w;
+    struct hth_ask ask;
+
+    if (s->local || !len || !hth_ahead_room(c) || !(w = window_of(s)) || w->ahead.request)
+        return;
+    len = len < AHEAD_MAX ? len : AHEAD_MAX;
+    if (window_has(w, off, len))
+        return;
+    window_widen(s, &off, &len);
+    m.off = HTH_BLOCK + off;
+    m.len = len;
+    w->ahead_off = off;
+    w->ahead_len = len;
+    ask = hth_range_ask(&m, &w->answer, NULL);
+    if (hth_ask_ahead(c->h, &ask, &w->ahead, NULL)) {
+        w->ahead = (struct hth_asked){ .fd = -1 };
+        return;
+    }
+    c->aheads++;
+    c->ahead_bytes += len;
+}

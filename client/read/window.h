@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bytes of an object. */
+/* For this folder alone. */
+#ifndef HEARTH_CLIENT_WINDOW_H
+#define HEARTH_CLIENT_WINDOW_H
+
+#include "checkpoint.h"
+
+/* Bytes [off, off + len) of the object's data, where they can be read: until the next call for
+ * this source. Checked against the table where they came from elsewhere. */
+int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len,
+        const unsigned char **out, struct hearth_error *err);
+/* The same copied to dst[len], piece by piece. */
+int hth_read_data(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, void *dst,
+        uint64_t len, struct hearth_error *err);
+/* Ask for what of [off, off + len) comes first, if there is room for more that is on its way. */
+void hth_source_ahead(
+        struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len);
+int hth_ahead_room(const struct hearth_checkpoint *c);
+
+void hth_window_close(struct hearth_checkpoint *c, struct hth_window *w); /* NULL is fine */
+
+#endif

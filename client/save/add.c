@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Items into the open object: copied now, staged, or given a place that the caller fills. All of a
+ * call is checked before the first byte is copied, and what a call that fails has put is taken
+ * back. Tensors come before byte strings in an object, as ml-flashpoint has them.
+ */
+#include "save.h"
+
+#include "client/base/args.h"
+#include "client/slots/copy.h"
+#include "client/slots/layout.h"
+#include "seen.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int add_make_room(struct hearth_save *s, uint64_t data, uint64_t records, size_t count,
+        struct hearth_error *err)
+{
+    struct hth_written *o = hth_save_open_object(s);
+    uint64_t left = o->room - o->data_len - o->items_len;
+    size_t need = o->items_len + records;
+
+    if (hth_add_up(data, records) > left)
+        return hth_fail(err, HEARTH_ENOSPC, 0,
+                "%zu items need %" PRIu64 " bytes, and %" PRIu64 " are left of the %" PRIu64
+                " of begin: ask there for what hearth_save_bytes() says",
+                count, hth_add_up(data, records), left, o->room);
+    if (need > s->items_room) {
+        size_t room = need < 2 * s->items_room ? 2 * s->items_room : need;
+        unsigned char *more = realloc(s->items, room);
+
+        if (!more)
+            return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu items", count);
+        s->items = more;
+        s->items_room = room;
+    }
+    return HEARTH_OK;
+}
+
+static void add_record(struct hearth_save *s, const struct hth_item *item)
+{
+    struct hth_written *o = hth_save_open_object(s);
+
+    hth_item_encode(item, s->items + o->items_len);
+    o->items_len += hth_item_bytes(item->ndim, item->key_len);
+    o->items++;
+    o->data_len += item->length;
+}
+
+static int add_note_copy(
+        struct hth_copies *list, const struct hth_laid *laid, void *dst, struct hearth_error *err)
+{
+    const struct hearth_piece *p = laid->piece;
+    uint32_t elem = hearth_dtype_bytes((enum hearth_dtype)p->dtype);
+    struct hth_strided strided;
+    int plain =
+            !p->strides || hth_strided_init(&strided, elem, p->ndim, p->shape, NULL, p->strides);
+
+    if (hth_copies_add(list, dst, p->data, laid->payload, plain ? NULL : &strided))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
+    return HEARTH_OK;
+}
+
+/* Header, record, the copy noted where there is one, the place told where it is asked for. */
+static int add_piece(struct hearth_save *s, const struct hth_laid *laid, struct hth_copies *list,
+        void **out_data, struct hearth_error *err)
+{
+    struct hth_written *o = hth_save_open_object(s);
+    unsigned char *at = hth_written_end(o);
+    struct hth_item item;
+    int rc = HEARTH_OK;
+
+    if (!s->h->opts.off || out_data)
+        memcpy(at, laid->header, laid->header_len);
+    if (list && (!s->h->opts.off || out_data))
+        rc = add_note_copy(list, laid, at + laid->header_len, err);
+    if (rc)
+        return rc;
+    if (out_data)
+        *out_data = at + laid->header_len;
+    hth_laid_item(&item, laid, o->data_len);
+    add_record(s, &item);
+    return HEARTH_OK;
+}
+
+/* copy: from the pieces' data. out_data: NULL, or where each payload lies. */
+static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, size_t count,
+        int copy, void **out_data, struct hearth_error *err)
+{
+    struct hth_copies list = { 0 };
+    struct hth_written before = *hth_save_open_object(s);
+    struct hth_laid laid;
+    uint64_t data = 0, records = 0;
+    int rc = HEARTH_OK;
+
+    for (size_t i = 0; i < count; i++) {
+        if ((rc = hth_piece_at(&laid, pieces, i, copy, err)))
+            return rc;
+        data = hth_add_up(data, laid.header_len + laid.payload);
+        records += hth_laid_bytes(&laid) - laid.header_len - laid.payload;
+    }
+    if ((rc = add_make_room(s, data, records, count, err)))
+        return rc;
+    for (size_t i = 0; i < count && !rc; i++) {
+        rc = hth_piece_at(&laid, pieces, i, copy, err);
+        if (!rc)
+            rc = add_piece(s, &laid, copy ? &list : NULL, out_data ? &out_data[i] : NULL, err);
+    }
+    if (!rc)
+        rc = hth_seen_take(s, &before, err);
+    if (rc)
+        *hth_save_open_object(s) = before;
+    else
+        hth_crew_run(s->h->crew, &list);
+    hth_copies_fini(&list);
+    return rc;
+}
+
+static int add_checks(
+        struct hearth_save *s, const void *array, size_t count, struct hearth_error *err)
+{
+    int rc = hth_save_enter(s, err);
+
+    if (rc || (rc = hth_save_not_sealed(s, err)))
+        return rc;
+    if (count && !array)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the array of %zu items is NULL", count);
+    return HEARTH_OK;
+}
+
+static int add_no_bytes_yet(const struct hearth_save *s, struct hearth_error *err)
+{
+    if (!s->has_bytes)
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_ESTATE, 0,
+            "tensors go before byte strings in an object: add them first, or go on with a further "
+            "object (hearth_save_next_object)");
+}
+
+int hearth_save_add(struct hearth_save *save, const struct hearth_piece *pieces, size_t count,
+        struct hearth_error *err)
+{
+    int rc;
+
+    if ((rc = add_checks(save, pieces, count, err)) || !count)
+        return rc;
+    if (!(rc = add_no_bytes_yet(save, err)))
+        rc = add_pieces(save, pieces, count, 1, NULL, err);
+    return rc ? hth_while(err, rc, "add to a save") : HEARTH_OK;
+}
+
+static int add_places(struct hearth_save *s, const struct hearth_piece *pieces, size_t count,
+        int copy, void **out_data, struct hearth_error *err)
+{
+    int rc;
+
+    if ((rc = add_checks(s, pieces, count, err)) || !count)
+        return rc;
+    if (!out_data)
+        return hth_fail(err, HEARTH_EINVAL, 0, "out_data is NULL: there is no place for places");
+    if (!(rc = add_no_bytes_yet(s, err)))
+        rc = add_pieces(s, pieces, count, copy, out_data, err);
+    return rc ? hth_while(err, rc, copy ? "stage in a save" : "reserve in a save") : HEARTH_OK;
+}
+
+int hearth_save_reserve(struct hearth_save *save, const struct hearth_piece *pieces, size_t count,
+        void **out_data, struct hearth_error *err)
+{
+    return add_places(save, pieces, count, 0, out_data, err);
+}
+
+int hearth_save_stage(struct hearth_save *save, const struct hearth_piece *pieces, size_t count,
+        void **out_data, struct hearth_error *err)
+{
+    return add_places(save, pieces, count, 1, out_data, err);
+}
+
+static int add_bytes(struct hearth_save *s, const struct hearth_bytes *items, size_t count,
+        struct hth_copies *list, struct hearth_error *err)
+{
+    struct hearth_bytes tmp;
+    const struct hearth_bytes *b;
+    uint64_t data = 0, records = 0;
+    int rc = HEARTH_OK;
+
+    for (size_t i = 0; i < count; i++) {
+        if ((rc = hth_bytes_at(&b, &tmp, items, i, err)))
+            return rc;
+        data = hth_add_up(data, b->len);
+        records += hth_item_bytes(0, (uint32_t)b->key_len);
+    }
+    if ((rc = add_make_room(s, data, records, count, err)))
+        return rc;
+    for (size_t i = 0; i < count && !rc; i++) {
+        struct hth_written *o = hth_save_open_object(s);
+
+        if ((rc = hth_bytes_at(&b, &tmp, items, i, err)))
+            break;
+        if (!s->h->opts.off && hth_copies_add(list, hth_written_end(o), b->data, b->len, NULL))
+            return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
+        add_record(s, &(struct hth_item){ .offset = o->data_len,
+                              .length = b->len,
+                              .kind = HTH_ITEM_BYTES,
+                              .key_len = (uint32_t)b->key_len,
+                              .shape = NULL,
+                              .key = b->key });
+    }
+    return rc;
+}
+
+int hearth_save_add_bytes(struct hearth_save *save, const struct hearth_bytes *items, size_t count,
+        struct hearth_error *err)
+{
+    struct hth_copies list = { 0 };
+    struct hth_written before;
+    int rc;
+
+    if ((rc = add_checks(save, items, count, err)) || !count)
+        return rc;
+    before = *hth_save_open_object(save);
+    if (!(rc = add_bytes(save, items, count, &list, err)))
+        rc = hth_seen_take(save, &before, err);
+    if (rc) {
+        *hth_save_open_object(save) = before;
+    } else {
+        save->has_bytes = 1;
+        hth_crew_run(save->h->crew, &list);
+    }
+    hth_copies_fini(&list);
+    return rc ? hth_while(err, rc, "add bytes to a save") : HEARTH_OK;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of a save: each object's table records are put where its table will be, the slots go
+ * back to the engine one by one (SEAL), and COMMIT says that there are no more. What the engine
+ * does from there on is told by the handle. The first part may be done ahead of the second
+ * (hearth_save_seal), so that copies travel while the caller still makes up a `.metadata`.
+ */
+#include "save.h"
+
+#include "client/base/args.h"
+#include "commons.h"
+#include <string.h>
+
+/* The slot is the engine's from there on, and so is what it may be used for next. */
+static int save_seal_one(struct hearth_save *s, uint32_t index, struct hearth_error *err)
+{
+    struct hth_written *o = &s->object[index];
+    struct hth_local_seal m = { .slot = o->slot_id,
+        .generation = o->generation,
+        .data_len = o->data_len,
+        .items_len = o->items_len,
+        .items = o->items,
+        .index = index };
+    struct hth_ask tell = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_SEAL,
+        .token = s->token,
+        .fd = -1,
+        .incarnation = s->incarnation,
+        .what = "seal" };
+
+    int rc = hth_tell(s->h, &tell, err);
+
+    if (rc)
+        return rc;
+    hth_handle_took(s->handle, 1);
+    hth_slot_put(s->h, o->slot);
+    o->slot = NULL;
+    return HEARTH_OK;
+}
+
+/* All that is not handed over yet. A second try goes on where the first one failed, so that a
+ * commit never leaves an object out. */
+static int seal_all(struct hearth_save *s, struct hearth_error *err)
+{
+    int rc = HEARTH_OK;
+
+    if (s->step == HEARTH_STEP_LATER)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "the save was begun with HEARTH_STEP_LATER: hearth_save_set_step() comes first");
+    if (!s->closed)
+        hth_save_finish_object(s, s->objects - 1);
+    s->closed = 1;
+    for (; s->sealed < s->objects && !rc; s->sealed += !rc)
+        rc = s->h->opts.off ? HEARTH_OK : save_seal_one(s, s->sealed, err);
+    return rc;
+}
+
+int hearth_save_seal(struct hearth_save *save, struct hearth_error *err)
+{
+    int rc;
+
+    if ((rc = hth_save_enter(save, err)) || (rc = hth_save_not_sealed(save, err)))
+        return rc;
+    if (!(rc = seal_all(save, err)))
+        return HEARTH_OK;
+    if (save->step == HEARTH_STEP_LATER)
+        return hth_while(err, rc, "seal a save");
+    return hth_while(err, rc, "seal step %" PRIu64, save->step);
+}
+
+static int commit_ask(struct hearth_save *s, void *msg, size_t len, uint32_t type, const char *what,
+        struct hearth_error *err)
+{
+    struct hth_local_save_id a;
+    struct hth_ask ask = { .msg = msg,
+        .len = len,
+        .type = type,
+        .want = HTH_LOCAL_SAVE_ID,
+        .token = s->token,
+        .fd = -1,
+        .incarnation = s->incarnation,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .wait_ms = HTH_REQUEST_MS + (type == HTH_LOCAL_SET_STEP ? s->wait_ms : 0),
+        .what = what };
+    int rc = hth_ask(s->h, &ask, err);
+
+    if (!rc)
+        hth_handle_named(s->handle, a.save, type == HTH_LOCAL_COMMIT);
+    return rc;
+}
+
+int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_error *err)
+{
+    struct hth_local_set_step m = { .step = step };
+    int rc;
+
+    if ((rc = hth_save_enter(save, err)) || (rc = hth_save_not_sealed(save, err)))
+        return rc;
+    if ((rc = hth_step_check(step, 0, err)))
+        return hth_while(err, rc, "set the step of a save");
+    if (save->step != HEARTH_STEP_LATER)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "the step of a save is set once, when it was begun with HEARTH_STEP_LATER");
+    m.wait_ms = save->wait_ms;
+    if (!save->h->opts.off)
+        rc = commit_ask(save, &m, sizeof(m), HTH_LOCAL_SET_STEP, "set the step", err);
+    if (!rc && (rc = hth_commons_send(save, err)))
+        hth_while(err, rc, "the step is set");
+    if (rc)
+        return hth_while(err, rc, "step %" PRIu64, step);
+    save->step = step;
+    hth_handle_set_step(save->handle, step);
+    return HEARTH_OK;
+}
+
+static int commit_all(struct hearth_save *s, struct hearth_error *err)
+{
+    struct hth_local_head m;
+    int rc = seal_all(s, err);
+
+    return rc ? rc : commit_ask(s, &m, sizeof(m), HTH_LOCAL_COMMIT, "commit", err);
+}
+
+int hearth_save_commit(
+        struct hearth_save *save, struct hearth_handle **out_handle, struct hearth_error *err)
+{
+    uint64_t step, bytes = 0;
+    int rc;
+
+    if ((rc = hth_save_enter(save, err)))
+        return rc;
+    step = save->step;
+    if (!save->h->opts.off && (rc = commit_all(save, err))) {
+        hearth_save_abort(save);
+        if (step == HEARTH_STEP_LATER)
+            return hth_while(err, rc, "commit");
+        return hth_while(err, rc, "commit step %" PRIu64, step);
+    }
+    for (uint32_t i = 0; i < save->objects; i++)
+        bytes += save->object[i].data_len;
+    hth_handle_written(save->handle, bytes);
+    if (out_handle) {
+        *out_handle = save->handle;
+        save->handle = NULL;
+    }
+    hth_save_dispose(save);
+    return HEARTH_OK;
+}

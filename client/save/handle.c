@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A save handed over. Its engine sends an event whenever the save moves; they are taken in by
+ * whoever reads the socket, so a handle only looks at its own fields.
+ *
+ *     WRITTEN -> SEALED -> COPIED -> COMPLETE -> PROTECTED       a code in between: it failed
+ */
+#include "handle.h"
+
+#include "client/base/clock.h"
+#include "client/base/limits.h"
+#include "client/base/text.h"
+#include "client/link/events.h"
+#include "client/link/link.h"
+#include "core/base/opts.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct hearth_handle *hth_handle_open(struct hearth *h)
+{
+    struct hearth_handle *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return NULL;
+    s->h = h;
+    s->status.struct_size = sizeof(s->status);
+    hth_events_add(s);
+    return s;
+}
+
+void hth_handle_lent(struct hearth_handle *s, uint64_t token, uint64_t incarnation,
+        struct hth_local_save save, uint64_t step)
+{
+    pthread_mutex_lock(&s->h->lock);
+    s->token = token;
+    s->incarnation = incarnation;
+    s->save = hth_local_save_to(save);
+    s->status.step = save.epoch ? save.step : step;
+    s->status.attempt = save.attempt;
+    pthread_mutex_unlock(&s->h->lock);
+}
+
+void hth_handle_named(struct hearth_handle *s, struct hth_local_save save, int committed)
+{
+    pthread_mutex_lock(&s->h->lock);
+    s->save = hth_local_save_to(save);
+    s->status.step = save.step;
+    s->status.attempt = save.attempt;
+    if (committed && s->incarnation == hth_incarnation_locked(s->h)) {
+        s->committed = 1; /* followed, after a restart */
+        if (s->status.level < HEARTH_WRITTEN)
+            s->status.level = HEARTH_WRITTEN;
+    }
+    pthread_mutex_unlock(&s->h->lock);
+}
+
+void hth_handle_set_step(struct hearth_handle *s, uint64_t step)
+{
+    pthread_mutex_lock(&s->h->lock);
+    s->status.step = step;
+    pthread_mutex_unlock(&s->h->lock);
+}
+
+void hth_handle_written(struct hearth_handle *s, uint64_t bytes)
+{
+    pthread_mutex_lock(&s->h->lock); /* events write it too, on whatever thread reads them */
+    if (s->h->opts.off)
+        s->status.level = HEARTH_OFF;
+    if (!s->status.bytes)
+        s->status.bytes = bytes;
+    pthread_mutex_unlock(&s->h->lock);
+}
+
+void hth_handle_took(struct hearth_handle *s, uint32_t objects)
+{
+    pthread_mutex_lock(&s->h->lock);
+    s->objects += objects;
+    pthread_mutex_unlock(&s->h->lock);
+}
+
+void hearth_handle_close(struct hearth_handle *handle)
+{
+    if (!handle || hth_enter(handle->h, NULL))
+        return;
+    hth_events_drop(handle);
+    free(handle);
+}
+
+static int handle_failed(const struct hearth_status *st, struct hearth_error *err)
+{
+    return hth_fail(err, st->code, 0, "step %" PRIu64 " (attempt %u): %s", st->step, st->attempt,
+            st->text[0] ? st->text : hearth_strerror(st->code));
+}
+
+static int handle_too_late(
+        const struct hearth_status *st, uint32_t level, uint32_t ms, struct hearth_error *err)
+{
+    return hth_fail(err, HEARTH_ETIMEOUT, 0,
+            "step %" PRIu64 " (attempt %u) is %s and not %s after %u ms%s%s", st->step, st->attempt,
+            hth_level_name(st->level), hth_level_name(level), ms, st->text[0] ? ": " : "",
+            st->text);
+}
+
+static int handle_has_reached(const struct hearth_handle *s, uint32_t level)
+{
+    if (s->status.level == HEARTH_OFF)
+        return 1;
+    return level == HEARTH_COPIED ? s->copied : s->status.level >= level;
+}
+
+static int handle_wait_locked(
+        struct hearth_handle *s, uint32_t level, uint32_t ms, struct hearth_error *err)
+{
+    uint64_t until = hth_until_ms(ms);
+    int rc;
+
+    for (;;) {
+        if (s->status.code)
+            return handle_failed(&s->status, err);
+        if (handle_has_reached(s, level))
+            return HEARTH_OK;
+        if (hth_mono_ms() >= until)
+            return handle_too_late(&s->status, level, ms, err);
+        if ((rc = hth_connected_locked(s->h, until, err)))
+            return hth_while(err, rc, "wait for step %" PRIu64, s->status.step);
+        hth_hear_one_locked(s->h, until);
+    }
+}
+
+int hearth_wait(struct hearth_handle *handle, enum hearth_level level, uint32_t deadline_ms,
+        struct hearth_error *err)
+{
+    int rc;
+
+    if (!handle)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the handle is NULL: commit gives one");
+    if ((rc = hth_enter(handle->h, err)))
+        return rc;
+    if (!deadline_ms || deadline_ms > HTH_DEADLINE_MAX)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "deadline_ms is %u: there is no waiting for ever, give 1 to %u", deadline_ms,
+                HTH_DEADLINE_MAX);
+    if (level > HEARTH_PROTECTED)
+        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+                "level %d is not kept by this version: PROTECTED is the highest", (int)level);
+    pthread_mutex_lock(&handle->h->lock);
+    rc = handle_wait_locked(handle, level, deadline_ms, err);
+    pthread_mutex_unlock(&handle->h->lock);
+    hth_lines_drain(&handle->h->lines);
+    return rc;
+}
+
+int hearth_test(struct hearth_handle *handle, struct hearth_status *out, struct hearth_error *err)
+{
+    struct hearth_status now;
+    struct hearth *h;
+    int rc;
+
+    if (!handle)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the handle is NULL: commit gives one");
+    h = handle->h;
+    if ((rc = hth_enter(h, err)))
+        return rc;
+    pthread_mutex_lock(&h->lock);
+    hth_hear_locked(h);
+    now = handle->status;
+    pthread_mutex_unlock(&h->lock);
+    hth_lines_drain(&h->lines);
+    return hth_give(out, &now, sizeof(now), err);
+}
+
+int hearth_handle_id(
+        struct hearth_handle *handle, struct hearth_save_id *out, struct hearth_error *err)
+{
+    int rc;
+
+    if (!handle || !out)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the handle or the place for the id is NULL");
+    if ((rc = hth_enter(handle->h, err)))
+        return rc;
+    pthread_mutex_lock(&handle->h->lock);
+    *out = (struct hearth_save_id){ handle->save.epoch, handle->save.nonce, handle->save.step,
+        handle->save.attempt, 0 };
+    pthread_mutex_unlock(&handle->h->lock);
+    return HEARTH_OK;
+}
+
+int hearth_cancel(struct hearth_handle *handle, struct hearth_error *err)
+{
+    struct hth_local_head m;
+    struct hth_ask tell = {
+        .msg = &m, .len = sizeof(m), .type = HTH_LOCAL_CANCEL, .fd = -1, .what = "cancel a save"
+    };
+    int rc;
+
+    if (!handle)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the handle is NULL: commit gives one");
+    if ((rc = hth_enter(handle->h, err)) || handle->h->opts.off)
+        return rc;
+    pthread_mutex_lock(&handle->h->lock);
+    rc = hth_connected_locked(handle->h, hth_until_ms(HTH_REQUEST_MS), err);
+    tell.token = handle->token;
+    tell.incarnation = handle->incarnation;
+    pthread_mutex_unlock(&handle->h->lock);
+    return rc ? rc : hth_tell(handle->h, &tell, err);
+}

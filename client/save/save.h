@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A save being written: one object open, those before it finished, their slots ours
+ * until commit. */
+/* For this folder alone. */
+#ifndef HEARTH_CLIENT_SAVE_H
+#define HEARTH_CLIENT_SAVE_H
+
+#include "client/base/limits.h"
+#include "client/link/link.h"
+#include "client/slots/slots.h"
+#include "handle.h"
+
+struct hth_written {
+    struct hth_slot_map *slot; /* NULL: kill switch, or sealed */
+    unsigned char *base;       /* of the file; data at base + HTH_BLOCK */
+    uint64_t slot_id, generation;
+    uint64_t room; /* payload bytes that begin asked for: data and table records */
+    uint64_t data_len, items_len;
+    uint32_t items;
+};
+
+struct hth_common_put;
+struct hth_seen;
+
+struct hearth_save {
+    struct hearth *h;
+    struct hearth_handle *handle;
+    uint64_t token, incarnation;
+    uint64_t step;
+    uint32_t wait_ms; /* for room, of begin */
+    uint32_t objects; /* the last one is open */
+    uint32_t sealed;  /* objects handed over, from the first on */
+    int closed;       /* to items and objects: hearth_save_seal() was called */
+    int has_bytes;    /* tensors may not follow */
+    struct hth_written object[HTH_OBJECTS_MAX];
+    unsigned char *items; /* [object.items_len] table records of the open object */
+    size_t items_room;
+    struct hth_seen *seen;          /* seen.c; NULL: none so far */
+    struct hth_common_put *commons; /* commons.c: they wait for the step to be known */
+};
+
+static inline struct hth_written *hth_save_open_object(struct hearth_save *s)
+{
+    return &s->object[s->objects - 1];
+}
+
+static inline unsigned char *hth_written_end(const struct hth_written *o)
+{
+    return o->base + HTH_BLOCK + o->data_len;
+}
+
+int hth_save_enter(const struct hearth_save *s, struct hearth_error *err);
+int hth_save_not_sealed(const struct hearth_save *s, struct hearth_error *err);
+struct hearth_save *hth_save_open(
+        struct hearth *h, uint64_t step); /* with a handle; NULL: no memory */
+/* It is under way at the engine under this token of that connection; save.epoch 0: its step is not
+ * known yet. */
+void hth_save_lent(
+        struct hearth_save *s, uint64_t token, uint64_t incarnation, struct hth_local_save save);
+int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hearth_begin_opts *o,
+        struct hearth_error *err); /* a slot lent, which becomes the open object */
+/* The records of the object that was open last go where its table will be. */
+void hth_save_finish_object(struct hearth_save *s, uint32_t index);
+void hth_save_dispose(struct hearth_save *s);
+
+#endif

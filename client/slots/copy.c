@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Many copies as one stream of bytes, cut into spans that threads take one after the other:
+ *
+ *     copies   | a | b |      c      | d |        e          |
+ *     spans    |  0      |  1        |  2        |  3        |      each SPAN bytes
+ *
+ * so a thousand small pieces and one large one share out alike. The caller copies too; helpers are
+ * started with the first copy that is worth it, with all signals blocked, and sleep in between.
+ * All but small pieces are written past the caches: nobody here reads them again, and many of
+ * middling size are more than the caches hold, as one large piece is.
+ */
+#include "copy.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#define SPAN       (UINT64_C(4) << 20)
+#define WORTH      (UINT64_C(8) << 20) /* below, one thread is faster than waking another */
+#define STREAM_MIN (UINT64_C(2) << 10) /* below, the partial lines at both ends cost more */
+
+struct hth_crew {
+    pthread_mutex_t busy; /* one list at a time; a caller that finds it taken copies alone */
+    pthread_mutex_t lock; /* the fields below */
+    pthread_cond_t work, done;
+    const struct hth_copies *list;
+    uint64_t *start;           /* [list->count] where each copy begins in the stream */
+    atomic_uint_fast64_t next; /* span */
+    uint64_t spans;
+    uint64_t round;
+    uint32_t active, want, threads;
+    int stop;
+    pthread_t *thread;
+};
+
+int hth_copies_add(struct hth_copies *list, void *dst, const void *src, uint64_t bytes,
+        const struct hth_strided *strided)
+{
+    struct hth_strided *own = NULL;
+
+    if (!bytes)
+        return HEARTH_OK;
+    if (list->count == list->room) {
+        size_t room = list->room ? 2 * list->room : 64;
+        struct hth_copy *more = realloc(list->copy, room * sizeof(*more));
+
+        if (!more)
+            return HEARTH_ENOMEM;
+        list->copy = more;
+        list->room = room;
+    }
+    if (strided && !(own = malloc(sizeof(*own))))
+        return HEARTH_ENOMEM;
+    if (own)
+        *own = *strided;
+    list->copy[list->count++] = (struct hth_copy){ dst, src, bytes, own };
+    list->bytes += bytes;
+    return HEARTH_OK;
+}
+
+void hth_copies_fini(struct hth_copies *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->copy[i].strided);
+    free(list->copy);
+    *list = (struct hth_copies){ 0 };
+}
+
+#ifdef __SSE2__
+static void copy_stream(unsigned char *dst, const unsigned char *src, uint64_t n)
+{
+    uint64_t lead = -(uintptr_t)dst & 63;
+
+    memcpy(dst, src, lead);
+    dst += lead;
+    src += lead;
+    n -= lead;
+    for (; n >= 64; n -= 64, dst += 64, src += 64) {
+        const __m128i *s = (const void *)src;
+        __m128i *d = (void *)dst;
+        __m128i a = _mm_loadu_si128(s), b = _mm_loadu_si128(s + 1);
+        __m128i c = _mm_loadu_si128(s + 2), e = _mm_loadu_si128(s + 3);
+
+        _mm_stream_si128(d, a);
+        _mm_stream_si128(d + 1, b);
+        _mm_stream_si128(d + 2, c);
+        _mm_stream_si128(d + 3, e);
+    }
+    memcpy(dst, src, n);
+}
+
+/* What was streamed is seen by others before what comes after this. */
+static void copy_streamed(void)
+{
+    _mm_sfence();
+}
+#else
+static void copy_stream(unsigned char *dst, const unsigned char *src, uint64_t n)
+{
+    memcpy(dst, src, n);
+}
+
+static void copy_streamed(void)
+{
+}
+#endif
+
+/* Bytes [off, off + len) of one copy; a strided one moves the elements that begin there. */
+static void copy_part(const struct hth_copy *c, uint64_t off, uint64_t len)
+{
+    if (c->strided) {
+        uint64_t e = c->strided->elem, first = (off + e - 1) / e, end = (off + len + e - 1) / e;
+
+        hth_strided_copy(c->strided, c->dst, c->src, first, end - first);
+    } else if (len >= STREAM_MIN) {
+        copy_stream((unsigned char *)c->dst + off, (const unsigned char *)c->src + off, len);
+    } else {
+        memcpy((unsigned char *)c->dst + off, (const unsigned char *)c->src + off, len);
+    }
+}
+
+static size_t copy_at(const struct hth_crew *crew, const struct hth_copies *list, uint64_t byte)
+{
+    size_t low = 0, high = list->count;
+
+    while (high - low > 1) {
+        size_t mid = low + (high - low) / 2;
+
+        if (crew->start[mid] <= byte)
+            low = mid;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* `list` by argument: crew->list is taken back while helpers still end their last span. */
+static void copy_spans(struct hth_crew *crew, const struct hth_copies *list)
+{
+    uint64_t span;
+
+    while ((span = atomic_fetch_add(&crew->next, 1)) < crew->spans) {
+        uint64_t at = span * SPAN, end = at + SPAN;
+
+        end = end < list->bytes ? end : list->bytes;
+        for (size_t i = copy_at(crew, list, at); at < end; i++) {
+            const struct hth_copy *c = &list->copy[i];
+            uint64_t off = at - crew->start[i], len = c->bytes - off;
+
+            len = len < end - at ? len : end - at;
+            copy_part(c, off, len);
+            at += len;
+        }
+    }
+    copy_streamed();
+}
+
+static void *crew_help(void *arg)
+{
+    struct hth_crew *crew = arg;
+    const struct hth_copies *list;
+    uint64_t seen = 0;
+
+    pthread_mutex_lock(&crew->lock);
+    while (!crew->stop) {
+        if (crew->round == seen || !crew->list) {
+            seen = crew->list ? seen : crew->round;
+            pthread_cond_wait(&crew->work, &crew->lock);
+            continue;
+        }
+        list = crew->list;
+        seen = crew->round;
+        crew->active++;
+        pthread_mutex_unlock(&crew->lock);
+        copy_spans(crew, list);
+        pthread_mutex_lock(&crew->lock);
+        if (--crew->active == 0)
+            pthread_cond_signal(&crew->done);
+    }
+    pthread_mutex_unlock(&crew->lock);
+    return NULL;
+}
+
+struct hth_crew *hth_crew_open(uint32_t threads)
+{
+    struct hth_crew *crew = calloc(1, sizeof(*crew));
+
+    if (!crew)
+        return NULL;
+    crew->want = threads > 1 ? threads - 1 : 0;
+    crew->thread = calloc(crew->want + 1, sizeof(*crew->thread));
+    pthread_mutex_init(&crew->busy, NULL);
+    pthread_mutex_init(&crew->lock, NULL);
+    pthread_cond_init(&crew->work, NULL);
+    pthread_cond_init(&crew->done, NULL);
+    if (crew->thread)
+        return crew;
+    hth_crew_close(crew);
+    return NULL;
+}
+
+void hth_crew_close(struct hth_crew *crew)
+{
+    if (!crew)
+        return;
+    pthread_mutex_lock(&crew->lock);
+    crew->stop = 1;
+    pthread_cond_broadcast(&crew->work);
+    pthread_mutex_unlock(&crew->lock);
+    for (uint32_t i = 0; i < crew->threads; i++)
+        pthread_join(crew->thread[i], NULL);
+    pthread_cond_destroy(&crew->work);
+    pthread_cond_destroy(&crew->done);
+    pthread_mutex_destroy(&crew->lock);
+    pthread_mutex_destroy(&crew->busy);
+    free(crew->thread);
+    free(crew);
+}
+
+/* As many helpers as there may be; fewer are no error. */
+static void crew_hire(struct hth_crew *crew)
+{
+    sigset_t all, old;
+
+    if (crew->threads == crew->want)
+        return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    while (crew->threads < crew->want &&
+            !pthread_create(&crew->thread[crew->threads], NULL, crew_help, crew))
+        crew->threads++;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+static void copy_alone(const struct hth_copies *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        copy_part(&list->copy[i], 0, list->copy[i].bytes);
+    copy_streamed();
+}
+
+static void crew_together(struct hth_crew *crew, const struct hth_copies *list)
+{
+    uint64_t at = 0;
+
+    for (size_t i = 0; i < list->count; i++) {
+        crew->start[i] = at;
+        at += list->copy[i].bytes;
+    }
+    pthread_mutex_lock(&crew->lock);
+    crew->list = list;
+    crew->spans = (list->bytes + SPAN - 1) / SPAN;
+    atomic_store(&crew->next, 0);
+    crew->round++;
+    pthread_cond_broadcast(&crew->work);
+    pthread_mutex_unlock(&crew->lock);
+
+    copy_spans(crew, list);
+
+    pthread_mutex_lock(&crew->lock);
+    crew->list = NULL; /* a helper that wakes up late finds nothing to do */
+    while (crew->active)
+        pthread_cond_wait(&crew->done, &crew->lock);
+    pthread_mutex_unlock(&crew->lock);
+}
+
+void hth_crew_run(struct hth_crew *crew, const struct hth_copies *list)
+{
+    if (!crew || !crew->want || list->bytes < WORTH || pthread_mutex_trylock(&crew->busy) != 0) {
+        copy_alone(list);
+        return;
+    }
+    crew_hire(crew);
+    crew->start = malloc(list->count * sizeof(*crew->start));
+    if (crew->start)
+        crew_together(crew, list);
+    else
+        copy_alone(list);
+    free(crew->start);
+    crew->start = NULL;
+    pthread_mutex_unlock(&crew->busy);
+}
