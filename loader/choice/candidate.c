@@ -104,13 +104,16 @@ void candidates_sort(struct hth_choice *co)
 static int candidate_set_manifest(struct candidate *c, const unsigned char *bytes, size_t len)
 {
     unsigned char *copy = malloc(len ? len : 1);
+    struct hth_manifest m = { 0 };
 
-    if (!copy || hth_manifest_decode(&c->manifest, bytes, len, NULL) ||
-            memcmp(c->manifest.digest, c->digest, HTH_DIGEST) != 0) {
+    if (!copy || hth_manifest_decode(&m, bytes, len, NULL) ||
+            memcmp(m.digest, c->digest, HTH_DIGEST) != 0) {
+        hth_manifest_fini(&m);
         free(copy);
         return HEARTH_ECORRUPT;
     }
     memcpy(copy, bytes, len);
+    c->manifest = m;
     c->bytes = copy;
     c->len = len;
     c->has_manifest = 1;
