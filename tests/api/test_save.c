@@ -2,6 +2,7 @@
 #include "check.h"
 #include "rank.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -671,14 +672,17 @@ Test(copying, threads_block_all_signals)
     float *x = calloc(N, sizeof(*x));
     int64_t n = N;
     struct hearth_piece piece = rank_piece("x", x, 1, &n);
-    char path[64], line[256];
+    char path[300], line[256];
+    struct dirent *e;
+    DIR *tasks;
     int blocked = 0;
 
     rank_start(&r);
     rank_open(&r);
     rank_save(r.h, 1, &piece, 1, NULL, 0);
-    for (int tid = 0; tid < 40; tid++) { /* threads of this process have pids close to ours */
-        snprintf(path, sizeof(path), "/proc/self/task/%d/status", (int)getpid() + tid);
+    tasks = opendir("/proc/self/task");
+    while (tasks && (e = readdir(tasks))) {
+        snprintf(path, sizeof(path), "/proc/self/task/%s/status", e->d_name);
         FILE *f = fopen(path, "re");
 
         while (f && fgets(line, sizeof(line), f))
@@ -686,6 +690,8 @@ Test(copying, threads_block_all_signals)
         if (f)
             fclose(f);
     }
+    if (tasks)
+        closedir(tasks);
     cr_assert(ge(int, blocked, 1));
     free(x);
     rank_end(&r);
