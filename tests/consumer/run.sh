@@ -30,6 +30,23 @@ step pkg-config "$cc" -std=c17 -o "$tmp/consumer_pc" "$here/main.c" \
 	$(pkg-config --cflags --libs --static hearth)
 step consumer_pc "$tmp/consumer_pc"
 
+# A library of another version in the same place: the loader refuses it by name. (An archive is none.)
+if [ -e "$tmp/moved/$libdir/libhearth.so" ]; then
+	mkdir "$tmp/other"
+	abi=$(readelf -dW "$tmp/moved/$libdir/libhearth.so" | sed -nE 's/.*SONAME.*\[libhearth\.so\.([0-9.]+)\]/\1/p')
+	echo 'HEARTH_9.9 { *; };' >"$tmp/other/map"
+	nm -D --defined-only "$tmp/moved/$libdir/libhearth.so" | sed -nE 's/.* T (hearth_[a-z_0-9]+)@.*/int \1(void) { return 0; }/p' |
+		sed 's/^/int &/; s/^int \(int [a-z_0-9]*(void)\).*/\1; &/; s/; int int/; int/' >"$tmp/other/a.c"
+	step "another version" "$cc" -shared -fPIC -o "$tmp/other/libhearth.so.$abi" "$tmp/other/a.c" \
+		"-Wl,-soname,libhearth.so.$abi" "-Wl,--version-script=$tmp/other/map"
+	if LD_LIBRARY_PATH="$tmp/other" "$tmp/build/consumer_c" >"$tmp/log" 2>&1 ||
+		! grep -q "version .HEARTH_$abi. not found" "$tmp/log"; then
+		echo "consumer: a library of another version is not refused by name:"
+		cat "$tmp/log"
+		exit 1
+	fi
+fi
+
 step "hearth --help" "$tmp/moved/bin/hearth" --help
 step "hearthd --help" "$tmp/moved/bin/hearthd" --help
 [ -n "$(ls "$tmp/moved/$libdir/hearth")" ] || { echo "no modules are installed"; exit 1; }

@@ -12,8 +12,10 @@ trap 'rm -rf "$tmp"' EXIT
 case $library in
 *.a)
 	# What the archive leaves to others is resolved when a program is linked, not here.
-	"${CC:-cc}" -shared -o "$tmp/libhearth.so" -Wl,-soname,libhearth.so.0 \
-		-Wl,--version-script="$root/client/hearth.map" \
+	abi=$(sed -nE 's/.*define HEARTH_VERSION "(0\.[0-9]+|[1-9][0-9]*)\..*/\1/p' "$root/include/hearth/version.h")
+	sed "s/@HEARTH_ABI@/$abi/" "$root/client/hearth.map.in" >"$tmp/hearth.map"
+	"${CC:-cc}" -shared -o "$tmp/libhearth.so" -Wl,-soname,"libhearth.so.$abi" \
+		-Wl,--version-script="$tmp/hearth.map" \
 		-Wl,--whole-archive "$library" -Wl,--no-whole-archive
 	library=$tmp/libhearth.so
 	;;

@@ -23,7 +23,7 @@ library() {
 	$two" >"$tmp/a.c"
 	# Debug information says where a header lies as the compiler was told, and that may be relative.
 	(cd "$tmp/tests" && "$cc" -g -shared -fPIC "-I${include:-$tmp/include}" -o "$tmp/libhearth.so" ../a.c \
-		-Wl,-soname,libhearth.so.0)
+		-Wl,-soname,libhearth.so.0.1)
 }
 
 expect() {

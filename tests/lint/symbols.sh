@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # symbols.sh KIND FILE: what others can link to. Names that start with __ are the sanitizers'.
 #   library  hearth_ alone, in a shared library and in an archive (where the rest is marked
-#            hidden); a shared one has a SONAME
+#            hidden); a shared one has a SONAME, and its symbols
+#            are of that version
 #   module   the one entry, hth_transport_backend or hth_engine_…; beside it hearth_ at most
 set -eu
 kind=$1 file=$2
@@ -12,13 +13,15 @@ case $file in
 esac
 visible=$(readelf -W $symbols "$file" |
 	awk '($5 == "GLOBAL" || $5 == "WEAK") && $6 == "DEFAULT" && $7 != "UND" { print $8 }' |
-	sed 's/@.*//' | grep -v '^__' | sort -u)
+	sed 's/@.*//' | grep -vE '^(__|HEARTH_[0-9.]+$)' | sort -u)
 case $kind in
 library)
 	stray=$(echo "$visible" | grep -v '^hearth_' || true) entry='hearth_version'
 	case $file in *.so*)
-		readelf -dW "$file" | grep -q 'SONAME.*\[libhearth\.so\.[0-9]*\]' ||
-			{ echo "no SONAME"; exit 1; } ;;
+		abi=$(readelf -dW "$file" | sed -nE 's/.*SONAME.*\[libhearth\.so\.([0-9.]+)\]/\1/p')
+		[ -n "$abi" ] || { echo "no SONAME"; exit 1; }
+		readelf -VW "$file" | grep -qE "Name: HEARTH_$abi( |\$)" ||
+			{ echo "its symbols are not of version HEARTH_$abi, as its SONAME says"; exit 1; } ;;
 	esac
 	;;
 module)

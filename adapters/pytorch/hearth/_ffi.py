@@ -189,9 +189,9 @@ def _candidates() -> Iterator[str]:
         yield told
         return
     here = Path(__file__).resolve().parent
-    yield str(here / "libhearth.so.0")
+    yield str(here / "libhearth.so.0.1")
     if len(here.parents) > 2:
-        for build in sorted((here.parents[2] / "build").glob("*/lib/libhearth.so.0"),
+        for build in sorted((here.parents[2] / "build").glob("*/lib/libhearth.so.0.1"),
                             key=lambda path: (path.parts[-3] != "release", path.parts[-3])):
             yield str(build)
     daemon = shutil.which("hearthd")
@@ -199,10 +199,10 @@ def _candidates() -> Iterator[str]:
     if daemon:
         prefixes.append(Path(daemon).resolve().parent.parent)
     for prefix in prefixes:
-        yield str(prefix / "lib" / "libhearth.so.0")
-        yield from map(str, sorted(prefix.glob("lib*/libhearth.so.0")))
-        yield from map(str, sorted(prefix.glob("lib/*-linux-gnu*/libhearth.so.0")))
-    yield "libhearth.so.0"
+        yield str(prefix / "lib" / "libhearth.so.0.1")
+        yield from map(str, sorted(prefix.glob("lib*/libhearth.so.0.1")))
+        yield from map(str, sorted(prefix.glob("lib/*-linux-gnu*/libhearth.so.0.1")))
+    yield "libhearth.so.0.1"
 
 
 def library() -> c.CDLL:
@@ -232,7 +232,7 @@ def _load() -> c.CDLL:
             return lib
         tried.append(f"{path} (it has no {lacks}, and so is older than this package)")
     raise errors.HearthLibraryMissing(
-        "no libhearth.so.0 that this package can use was found: install Hearth (cmake --install) "
+        "no libhearth.so.0.1 that this package can use was found: install Hearth (cmake --install) "
         "or set HEARTH_LIBRARY to its path. Looked at: " + ", ".join(tried))
 
 

@@ -57,7 +57,7 @@ def test_without_the_library_the_error_says_what_to_do():
             assert "HEARTH_LIBRARY" in str(error), error
         else:
             raise SystemExit("it opened")
-    """, HEARTH_LIBRARY="/nonexistent/libhearth.so.0")
+    """, HEARTH_LIBRARY="/nonexistent/libhearth.so.0.1")
     assert done.returncode == 0, done.stderr
 
 

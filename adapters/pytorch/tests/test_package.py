@@ -95,7 +95,7 @@ def run(code: str, site: Path, *args: str, python: Path | str = sys.executable,
 
 
 def library_of(prefix: Path) -> str:
-    (path,) = {str(path.resolve()) for path in prefix.glob("lib*/**/libhearth.so.0")}
+    (path,) = {str(path.resolve()) for path in prefix.glob("lib*/**/libhearth.so.0.1")}
     return path
 
 
@@ -117,7 +117,7 @@ def test_the_library_is_found_where_the_system_looks(installed, prefix):
     """A bare name, as /etc/ld.so.conf and LD_LIBRARY_PATH have it."""
     out = run("""
         from hearth import _ffi
-        assert _ffi.library()._name == "libhearth.so.0"
+        assert _ffi.library()._name == "libhearth.so.0.1"
         with open("/proc/self/maps") as maps:
             print(next(line.split()[-1] for line in maps if "libhearth" in line))
     """, installed, LD_LIBRARY_PATH=os.path.dirname(library_of(prefix)), PATH="/usr/bin:/bin")
@@ -136,9 +136,9 @@ def test_the_library_is_found_in_the_prefix_of_python(installed, prefix, tmp_pat
 def test_a_library_beside_the_package_comes_first(installed, prefix, tmp_path):
     site = tmp_path / "site"
     shutil.copytree(installed, site)
-    shutil.copy(library_of(prefix), site / "hearth" / "libhearth.so.0")
+    shutil.copy(library_of(prefix), site / "hearth" / "libhearth.so.0.1")
     out = run(FIND, site, PATH=f"{prefix}/bin:/usr/bin:/bin")
-    assert out == str((site / "hearth" / "libhearth.so.0").resolve())
+    assert out == str((site / "hearth" / "libhearth.so.0.1").resolve())
 
 
 def test_a_library_that_lacks_a_function_is_not_taken(installed, tmp_path):
@@ -150,7 +150,7 @@ def test_a_library_that_lacks_a_function_is_not_taken(installed, tmp_path):
     daemon.write_text("#!/bin/sh\n")
     daemon.chmod(0o755)
     libc = next(line.split()[-1] for line in open("/proc/self/maps") if "libc.so" in line)
-    shutil.copy(libc, folder / "libhearth.so.0")
+    shutil.copy(libc, folder / "libhearth.so.0.1")
     out = run("""
         from hearth import _ffi, errors
         try:
@@ -158,7 +158,7 @@ def test_a_library_that_lacks_a_function_is_not_taken(installed, tmp_path):
         except errors.HearthLibraryMissing as error:
             print(error)
     """, installed, PATH=f"{tmp_path}/bin:/usr/bin:/bin")
-    assert f"{folder}/libhearth.so.0 (" in out and "HEARTH_LIBRARY" in out
+    assert f"{folder}/libhearth.so.0.1 (" in out and "HEARTH_LIBRARY" in out
 
 
 def look_into(wheel: Path) -> None:
