@@ -56,10 +56,10 @@ static void verify_report(
     grid_add(&r->grid, "%s", name);
 }
 
-/* Damage, or something that kept us from looking. */
+/* Damage, or something that kept us from looking: another version of Hearth's, or the system. */
 static void verify_report_failed(struct run *r, const char *path, const struct hearth_error *err)
 {
-    int looked = err->code == HEARTH_ECORRUPT || err->code == HEARTH_EUNSUPPORTED;
+    int looked = err->code == HEARTH_ECORRUPT;
 
     if (err->code == HEARTH_ENOENT && access(path, F_OK))
         verify_report(r, path, "gone", 0, "the engine freed it meanwhile");
@@ -293,7 +293,7 @@ static void verify_keep(struct run *r, const char *job_dir)
         return;
     }
     if (hth_keep_decode(&keep, bytes, len, &err))
-        verify_report(r, path, "wrong", len, err.text);
+        verify_report_failed(r, path, &err);
     else
         verify_report(r, path, "verified", len, "keep record");
     free(bytes);

@@ -239,6 +239,8 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
         return HEARTH_OK;
     rc = hth_epoch_decode(&n->epoch, bytes, len, err);
     free(bytes);
+    if (rc == HEARTH_EUNSUPPORTED)
+        return rc;
     if (rc) {
         hth_say(&n->ctx.log, HEARTH_LOG_ERROR, "epoch-bad", "%s", err->text);
         n->env.store->ops->record_remove(n->env.store, "epoch");

@@ -170,19 +170,22 @@ static int node_open_parts(struct hth_node *n, struct hearth_error *err)
     return rc;
 }
 
-static void node_load_keep(struct hth_node *n)
+/* One that is damaged is left out; one of another version is not ours to write over. */
+static int node_load_keep(struct hth_node *n, struct hearth_error *err)
 {
     void *bytes = NULL;
     size_t len = 0;
-    struct hearth_error err;
+    int rc;
 
     if (n->env.store->ops->record_get(n->env.store, "keep", &bytes, &len, NULL))
-        return;
-    if (hth_keep_decode(&n->ctx.keep, bytes, len, &err)) {
-        n->ctx.keep = (struct hth_keep){ 0 };
-        hth_say(&n->ctx.log, HEARTH_LOG_ERROR, "keep-bad", "%s", err.text);
-    }
+        return HEARTH_OK;
+    rc = hth_keep_decode(&n->ctx.keep, bytes, len, err);
     free(bytes);
+    if (!rc || rc == HEARTH_EUNSUPPORTED)
+        return rc;
+    n->ctx.keep = (struct hth_keep){ 0 };
+    hth_say(&n->ctx.log, HEARTH_LOG_ERROR, "keep-bad", "%s", err->text);
+    return HEARTH_OK;
 }
 
 /* What holds until an epoch is joined. */
@@ -228,8 +231,8 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
     rc = rc ? rc : node_open_session(n, &cause);
     rc = rc ? rc : node_open_parts(n, &cause);
     rc = rc ? rc : hth_holdings_adopt(&n->ctx, &cause);
+    rc = rc ? rc : node_load_keep(n, &cause);
     if (!rc) {
-        node_load_keep(n);
         drop_resume(n);
         rc = epoch_resume(n, &cause);
     }

@@ -24,7 +24,7 @@ static void recovery_answer(struct hth_node *n, struct client *c)
     struct hth_local_recovered answer = {
         .head = { sizeof(answer), HTH_LOCAL_RECOVERED, c->recover_request, 0 },
         .save = hth_local_save_of(n->chosen),
-        .info = n->info,
+        .info = hth_local_recovery_of(&n->info),
     };
 
     c->recover_request = 0;

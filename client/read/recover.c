@@ -114,6 +114,7 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
 {
     struct hearth_recover_opts o;
     struct hth_local_recovered a = { .save = { 0 } };
+    struct hearth_recovery info;
     struct hearth_checkpoint *c = NULL;
     int rc;
 
@@ -125,12 +126,12 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
     if (!h->opts.off) {
         if ((rc = recover_may(h, err)) || (rc = recover_ask(h, &o, &a, err)))
             return hth_while(err, rc, "recover");
-        if (a.save.epoch && (rc = hth_checkpoint_make(h, a.save, &a.info, &c, err)))
+        info = hth_local_recovery_to(&a.info);
+        if (a.save.epoch && (rc = hth_checkpoint_make(h, a.save, &info, &c, err)))
             return hth_while(err, rc, "recover step %" PRIu64, a.save.step);
         hth_set_recovered(h, 1);
-        a.info.text[sizeof(a.info.text) - 1] = '\0';
         hth_line_add(&h->lines, HEARTH_LOG_INFO, "recover", "epoch %" PRIu64 ": %s%s", h->epoch,
-                c ? "" : "nothing to recover, a start from scratch. ", a.info.text);
+                c ? "" : "nothing to recover, a start from scratch. ", info.text);
         hth_lines_drain(&h->lines);
     }
     *out_ckpt = c;

@@ -17,6 +17,7 @@
 #include "core/base/auth.h"
 #include "core/format/epoch.h"
 #include <hearth/types.h>
+#include <string.h>
 
 #define HTH_LOCAL_MAX 16384u /* bytes of a packet */
 
@@ -148,11 +149,51 @@ struct hth_local_recover { /* then name[count][HTH_COMMON_NAME], NUL-terminated;
     uint32_t zero;
 };
 
+struct hth_local_recovery { /* struct hearth_recovery with fixed layout */
+    uint64_t step, epoch, now_epoch;
+    uint32_t degraded, beyond;
+    uint32_t join_ms, inventory_ms, plan_ms, pull_ms, verify_ms, vote_ms;
+    uint64_t pulled_bytes;
+    uint32_t sources, zero;
+    char text[256];
+};
+
 struct hth_local_recovered {
     struct hth_local_head head;
     struct hth_local_save save; /* epoch 0: nothing, start from scratch */
-    struct hearth_recovery info;
+    struct hth_local_recovery info;
 };
+
+static inline struct hth_local_recovery hth_local_recovery_of(const struct hearth_recovery *r)
+{
+    struct hth_local_recovery l = { r->step, r->epoch, r->now_epoch, r->degraded, r->beyond,
+        r->join_ms, r->inventory_ms, r->plan_ms, r->pull_ms, r->verify_ms, r->vote_ms,
+        r->pulled_bytes, r->sources, 0, "" };
+
+    memcpy(l.text, r->text, sizeof(l.text));
+    return l;
+}
+
+static inline struct hearth_recovery hth_local_recovery_to(const struct hth_local_recovery *l)
+{
+    struct hearth_recovery r = { .struct_size = sizeof(r),
+        .step = l->step,
+        .epoch = l->epoch,
+        .now_epoch = l->now_epoch,
+        .degraded = l->degraded,
+        .beyond = l->beyond,
+        .join_ms = l->join_ms,
+        .inventory_ms = l->inventory_ms,
+        .plan_ms = l->plan_ms,
+        .pull_ms = l->pull_ms,
+        .verify_ms = l->verify_ms,
+        .vote_ms = l->vote_ms,
+        .pulled_bytes = l->pulled_bytes,
+        .sources = l->sources };
+
+    memcpy(r.text, l->text, sizeof(r.text) - 1); /* whoever wrote it may have left out the end */
+    return r;
+}
 
 struct hth_local_begin {
     struct hth_local_head head;

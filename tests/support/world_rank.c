@@ -283,7 +283,7 @@ static void hear_recovered(struct rank_state *r, const struct hth_local_recovere
 
     r->from = hth_local_save_to(m->save);
     r->recovered = 1;
-    r->info = m->info;
+    r->info = hth_local_recovery_to(&m->info);
     check_recovered(w, r);
     r->next = hth_save_none(r->from) ? 1 : r->from.step + 1;
     next_save(r, world_roll(w, 50));
