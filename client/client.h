@@ -12,6 +12,7 @@
 
 #include "core/base/fail.h"
 #include "core/base/network.h"
+#include "core/base/options.h"
 #include "core/base/opts.h"
 #include "core/format/block.h"
 #include "core/format/table.h"
@@ -22,12 +23,11 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define HTH_KEY_MAX      1024u /* bytes of an item's key */
-#define HTH_OBJECTS_MAX  64u   /* objects of one rank in one save */
-#define HTH_REQUEST_MS   30000u
-#define HTH_LOG_LINES    256u
-#define HTH_LOG_TEXT     1000u
-#define HTH_DEADLINE_MAX 86400000u /* a day; there is no "for ever" */
+#define HTH_KEY_MAX     1024u /* bytes of an item's key */
+#define HTH_OBJECTS_MAX 64u   /* objects of one rank in one save */
+#define HTH_REQUEST_MS  30000u
+#define HTH_LOG_LINES   256u
+#define HTH_LOG_TEXT    1000u
 
 #define HTH_NO_DESCRIPTOR \
     "no descriptor came: has this process too many open files (RLIMIT_NOFILE)?"
@@ -246,9 +246,9 @@ void hth_settings_say(struct hearth *h);
 
 /* hearthd's command line for these options. words: what it prints, a memfd. */
 struct hth_args {
-    const char *argv[40];
+    const char *argv[2 * HTH_OPTIONS + 4];
     int argc;
-    char port[16], linger[16];
+    char number[HTH_OPTIONS][24]; /* texts of those that are numbers */
 };
 void hth_args_make(struct hth_args *args, const struct hearth *h, const char *program);
 
@@ -300,7 +300,6 @@ void hth_opts_drop(struct hearth *h);
 int hth_meet(struct hearth *h, unsigned char own[HTH_GATHER], unsigned char *table,
         struct hearth_error *err);
 int hth_join(struct hearth *h, struct hearth_error *err); /* gather, and hand it to the engine */
-void hth_join_fill(const struct hearth *h, struct hth_local_join *m);
 
 /* ---- slots and leases (slots.c) ------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 #include "client.h"
 
 #include "core/base/auth.h"
+#include "told.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -69,30 +70,6 @@ static void mine(struct hearth *h, unsigned char out[HTH_GATHER])
     hth_gather_encode(&g, out);
 }
 
-void hth_join_fill(const struct hearth *h, struct hth_local_join *m)
-{
-    const struct hearth_opts *o = &h->opts;
-
-    *m = (struct hth_local_join){ .opts = { .copies = o->copies,
-                                          .min_copies = o->min_copies,
-                                          .keep = o->keep,
-                                          .allow_degraded = o->allow_degraded,
-                                          .recover_ms = o->recover_ms,
-                                          .save_ms = o->save_ms,
-                                          .heartbeat_ms = o->heartbeat_ms,
-                                          .dead_ms = o->dead_ms,
-                                          .stall_ms = o->stall_ms,
-                                          .linger_s = o->linger_s,
-                                          .inflight_mib = o->inflight_mib,
-                                          .lease_bytes = o->lease_bytes,
-                                          .spare_bytes = o->spare_bytes },
-        .world = o->world,
-        .rank = o->rank,
-        .object_count = (uint32_t)o->object_count };
-    for (size_t i = 0; i < o->object_count; i++)
-        m->object_bytes[i] = o->object_bytes[i];
-}
-
 static int tell_engine(struct hearth *h, int table_fd, struct hearth_error *err)
 {
     struct hth_local_join m;
@@ -109,7 +86,7 @@ static int tell_engine(struct hearth *h, int table_fd, struct hearth_error *err)
         .what = "join the epoch" };
     int rc;
 
-    hth_join_fill(h, &m);
+    hth_opts_told(&h->opts, &m);
     if ((rc = hth_ask(h, &ask, err)))
         return rc;
     pthread_mutex_lock(&h->lock);

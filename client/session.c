@@ -10,6 +10,7 @@
  */
 #include "client.h"
 
+#include "told.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +81,7 @@ static int join_again(struct hearth *h, int fd, uint64_t until, struct hearth_er
     if (h->table_fd < 0)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "this node's engine is in another epoch now: close and open again");
-    hth_join_fill(h, &m);
+    hth_opts_told(&h->opts, &m);
     if ((rc = hth_exchange_locked(h, fd, &ask, until, err)))
         return rc;
     if (a.epoch != h->epoch || a.nonce != h->nonce)

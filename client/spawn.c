@@ -43,28 +43,34 @@ static void arg(struct hth_args *a, const char *name, const char *value)
     a->argv[a->argc++] = value;
 }
 
+/* What is not 0, which is hearthd's default, too. */
+static void arg_number(
+        struct hth_args *a, const struct hth_option *option, uint64_t v, char text[24])
+{
+    if (!v)
+        return;
+    snprintf(text, 24, "%" PRIu64, v);
+    if (option->kind == HTH_OPTION_SWITCH)
+        a->argv[a->argc++] = option->flag;
+    else
+        arg(a, option->flag,
+                option->kind == HTH_OPTION_WORD ? hth_option_word_of(option, (uint32_t)v) : text);
+}
+
 void hth_args_make(struct hth_args *a, const struct hearth *h, const char *program)
 {
-    const struct hearth_opts *o = &h->opts;
-
     *a = (struct hth_args){ .argc = 0 };
     a->argv[a->argc++] = program;
-    arg(a, "--root", o->root);
-    arg(a, "--job", o->job);
-    arg(a, "--node", o->node);
-    arg(a, "--transport", o->transport);
-    arg(a, "--provider", o->provider);
-    arg(a, "--bind", o->bind);
-    arg(a, "--device", o->device);
-    arg(a, "--key-file", o->key_file);
-    arg(a, "--stop-point", o->stop_point);
-    snprintf(a->port, sizeof(a->port), "%u", o->port);
-    arg(a, "--port", o->port ? a->port : NULL);
-    snprintf(a->linger, sizeof(a->linger), "%u", o->linger_s);
-    arg(a, "--linger", o->linger_s ? a->linger : NULL);
-    arg(a, "--network", o->network == HEARTH_NETWORK_TRUSTED ? "trusted" : NULL);
-    if (o->any_root)
-        a->argv[a->argc++] = "--any-root";
+    for (size_t i = 0; i < HTH_OPTIONS; i++) {
+        const struct hth_option *option = &hth_options[i];
+
+        if (option->hearthd != HTH_OPTION_GIVEN)
+            continue;
+        if (hth_option_is_text(option))
+            arg(a, option->flag, hth_option_text(option, &h->opts));
+        else
+            arg_number(a, option, hth_option_number(option, &h->opts), a->number[i]);
+    }
 }
 
 int hth_own_dir(char *out, size_t len)
@@ -164,7 +170,7 @@ static pid_t read_pid(int fd)
 int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hearth_error *err)
 {
     static const char script[] = "\"$0\" \"$@\" >/dev/null & echo $!";
-    const char *argv[48] = { "sh", "-c", script };
+    const char *argv[2 * HTH_OPTIONS + 8] = { "sh", "-c", script };
     char program[PATH_MAX + 32];
     struct hth_args args;
     int ends[2], words, e, rc;

@@ -2,7 +2,7 @@
 #include "check.h"
 #include "rank.h"
 
-#include "client/env.h"
+#include "core/base/options.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -68,12 +68,9 @@ Test(log, the_last_256_lines_wait)
 
 static void clear(void)
 {
-    const struct hth_env_row *rows;
-    size_t n;
-
-    rows = hth_env_rows(&n);
-    for (size_t i = 0; i < n; i++)
-        unsetenv(rows[i].name);
+    for (size_t i = 0; i < HTH_OPTIONS; i++)
+        if (hth_options[i].variable)
+            unsetenv(hth_options[i].variable);
 }
 
 Test(env, fills_what_is_not_set)
@@ -122,17 +119,32 @@ Test(env, wrong_values_name_their_variable)
     }
 }
 
-Test(env, every_option_has_one_row_with_help)
+/* Each variable, a value that is not the default, and the field of its row. */
+Test(env, each_variable_goes_to_its_option)
 {
-    const struct hth_env_row *rows;
-    size_t n;
+    for (size_t i = 0; i < HTH_OPTIONS; i++) {
+        const struct hth_option *option = &hth_options[i];
+        int number = hth_option_is_number(option);
+        const char *value = option->words ? option->words[1].name : number ? "1" : "some";
+        struct hearth_opts o = HEARTH_OPTS_INIT, none = HEARTH_OPTS_INIT;
 
-    rows = hth_env_rows(&n);
-    cr_assert(ge(sz, n, 30));
-    for (size_t i = 0; i < n; i++) {
-        cr_assert(zero(int, strncmp(rows[i].name, "HEARTH_", 7)));
-        cr_assert(ne(sz, strlen(rows[i].help), 0), "%s", rows[i].name);
-        for (size_t j = 0; j < i; j++)
-            cr_assert(ne(sz, rows[j].at, rows[i].at), "%s", rows[i].name);
+        if (!option->variable)
+            continue;
+        clear();
+        setenv(option->variable, value, 1);
+        must(hearth_opts_from_env(&o, NULL));
+        if (option->kind == HTH_OPTION_LIST) {
+            must_say(o.domains[0], value);
+        } else if (number) {
+            cr_assert(eq(u64, hth_option_number(option, &o),
+                              option->words ? option->words[1].value : 1),
+                    "%s", option->name);
+            hth_option_set_number(option, &o, 0);
+            cr_assert(zero(int, memcmp(&o, &none, sizeof(o))), "%s sets more", option->variable);
+        } else {
+            must_say(hth_option_text(option, &o), value);
+            hth_option_set_text(option, &o, NULL);
+            cr_assert(zero(int, memcmp(&o, &none, sizeof(o))), "%s sets more", option->variable);
+        }
     }
 }
