@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Options from the environment, for programs and adapters, by the table of options.
+ * Options from the environment, for programs and adapters, by the table of options. What begins
+ * like one of ours and is read by nobody is kept for the first open to say.
  */
+#include "env.h"
 #include "client.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Lists live until exit; the chain keeps them in sight of leak checkers. */
 static struct list {
@@ -102,6 +106,47 @@ static int is_set(const struct hearth_opts *o, const struct hth_option *option)
                                       : hth_option_number(option, o) != 0;
 }
 
+/* ---- variables that nobody reads ------------------------------------------------------------ */
+
+static struct {
+    pthread_mutex_t lock;
+    enum { UNREAD = 0, FOUND, SAID } state;
+    unsigned count;
+    char text[HTH_STRAYS][HTH_STRAY_TEXT];
+} strays = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void strays_look(void)
+{
+    pthread_mutex_lock(&strays.lock);
+    for (char **at = strays.state == UNREAD ? environ : NULL; at && *at; at++) {
+        size_t len = strcspn(*at, "=");
+
+        if (strncmp(*at, "HEARTH_", 7) != 0 || hth_variable_known(*at, len))
+            continue;
+        if (strays.count < HTH_STRAYS)
+            snprintf(strays.text[strays.count], HTH_STRAY_TEXT,
+                    "nothing reads the variable %.*s; the nearest that is read is %s",
+                    len < 64 ? (int)len : 64, *at, hth_variable_nearest(*at, len));
+        strays.count++;
+    }
+    if (strays.state == UNREAD)
+        strays.state = FOUND;
+    pthread_mutex_unlock(&strays.lock);
+}
+
+unsigned hth_strays(char out[HTH_STRAYS][HTH_STRAY_TEXT])
+{
+    unsigned count;
+
+    pthread_mutex_lock(&strays.lock);
+    count = strays.state == FOUND ? strays.count : 0;
+    if (strays.state == FOUND)
+        strays.state = SAID;
+    pthread_mutex_unlock(&strays.lock);
+    memcpy(out, strays.text, sizeof(strays.text));
+    return count;
+}
+
 int hearth_opts_from_env(struct hearth_opts *opts, struct hearth_error *err)
 {
     int rc;
@@ -109,6 +154,7 @@ int hearth_opts_from_env(struct hearth_opts *opts, struct hearth_error *err)
     if (!opts || opts->struct_size != sizeof(*opts))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "opts is NULL or of another version: begin with HEARTH_OPTS_INIT");
+    strays_look();
     for (size_t i = 0; i < HTH_OPTIONS; i++) {
         const struct hth_option *option = &hth_options[i];
         const char *value = option->variable ? getenv(option->variable) : NULL;

@@ -9,6 +9,7 @@
 #include "client.h"
 
 #include "core/base/auth.h"
+#include "env.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,6 +159,18 @@ static int join(struct hearth *h, struct hearth_error *err)
     return h->opts.helper ? join_as_helper(h, err) : hth_join(h, err);
 }
 
+static void say_strays(struct hearth *h)
+{
+    char text[HTH_STRAYS][HTH_STRAY_TEXT];
+    unsigned count = hth_strays(text);
+
+    for (unsigned i = 0; i < count && i < HTH_STRAYS; i++)
+        hth_line_add(&h->lines, HEARTH_LOG_WARN, "environment", "%s", text[i]);
+    if (count > HTH_STRAYS)
+        hth_line_add(&h->lines, HEARTH_LOG_WARN, "environment",
+                "nothing reads %u more variables that begin with HEARTH_", count - HTH_STRAYS);
+}
+
 int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct hearth_error *err)
 {
     struct hearth *h = NULL;
@@ -168,6 +181,7 @@ int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct he
     rc = make(opts, &h, err);
     if (!h)
         return hth_while(err, rc, "open");
+    say_strays(h);
     if (h->opts.off)
         hth_line_add(&h->lines, HEARTH_LOG_WARN, "off",
                 "job %s rank %u: Hearth is switched off (off = 1): nothing is saved or recovered",

@@ -148,3 +148,62 @@ Test(env, each_variable_goes_to_its_option)
         }
     }
 }
+
+/* Lines of the event "environment" that wait, the last one in `last`. */
+static int strays(struct rank *r, char *last, size_t len)
+{
+    char text[300];
+    int n = 0;
+
+    while (hearth_log_poll(r->h, NULL, text, sizeof(text)))
+        if (!strncmp(text, "environment: ", 13)) {
+            snprintf(last, len, "%s", text);
+            n++;
+        }
+    return n;
+}
+
+Test(env, a_variable_that_nobody_reads_is_said_once_with_the_nearest)
+{
+    struct hearth_opts o = HEARTH_OPTS_INIT;
+    struct rank r;
+    char last[300] = "";
+
+    clear();
+    setenv("HEARTH_COPYS", "2", 1);
+    setenv("HEARTH_LIBRARY", "/nosuch.so", 1); /* read by others */
+    setenv("HEARTHSTONE", "1", 1);             /* not ours */
+    rank_start(&r);
+    rank_open(&r);
+    cr_assert(zero(int, strays(&r, last, sizeof(last))), "it asked for no environment: %s", last);
+    hearth_close(r.h, HEARTH_KEEP);
+    must(hearth_opts_from_env(&o, NULL));
+    rank_open(&r);
+    cr_assert(eq(int, strays(&r, last, sizeof(last)), 1), "%s", last);
+    cr_assert(ne(ptr, strstr(last, "HEARTH_COPYS"), NULL), "%s", last);
+    cr_assert(ne(ptr, strstr(last, "HEARTH_COPIES"), NULL), "%s", last);
+    hearth_close(r.h, HEARTH_KEEP);
+    must(hearth_opts_from_env(&o, NULL));
+    rank_open(&r);
+    cr_assert(zero(int, strays(&r, last, sizeof(last))), "again: %s", last);
+    rank_end(&r);
+}
+
+Test(env, of_many_variables_that_nobody_reads_some_are_said_and_the_others_counted)
+{
+    struct hearth_opts o = HEARTH_OPTS_INIT;
+    struct rank r;
+    char last[300] = "", name[80];
+
+    clear();
+    for (int i = 0; i < 11; i++) {
+        snprintf(name, sizeof(name), "HEARTH_%0*d", i * 7, i);
+        setenv(name, "", 1);
+    }
+    must(hearth_opts_from_env(&o, NULL));
+    rank_start(&r);
+    rank_open(&r);
+    cr_assert(eq(int, strays(&r, last, sizeof(last)), 9));
+    cr_assert(ne(ptr, strstr(last, " 3 more"), NULL), "%s", last);
+    rank_end(&r);
+}
