@@ -40,6 +40,10 @@ if(NOT HEARTH_SANITIZE) # where all tests are there
     hearth_case(lint.${name} lint
       COMMAND ${lint}/${script}.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   endforeach()
+  hearth_case(lint.options lint
+    COMMAND ${lint}/options.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  hearth_case(lint.options_fails lint TIMEOUT 300
+    COMMAND ${lint}/options_test.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 endif()
 hearth_case(lint.tidy lint TIMEOUT 900
   COMMAND ${lint}/tidy.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
