@@ -9,7 +9,7 @@
 
 #define HEX_MAX (4u << 20) /* bytes that are read */
 
-static int parse_shape(struct hth_header *h, const char *text, struct hearth_error *err)
+static int header_parse_shape(struct hth_header *h, const char *text, struct hearth_error *err)
 {
     const char *at = text;
 
@@ -34,7 +34,7 @@ static int parse_shape(struct hth_header *h, const char *text, struct hearth_err
             text, HTH_DIMS_MAX);
 }
 
-static enum status encode(const struct args *a)
+static enum status header_encode(const struct args *a)
 {
     unsigned char out[HTH_HEADER_MAX];
     struct hth_header h = { 0 };
@@ -47,7 +47,7 @@ static enum status encode(const struct args *a)
     if (!h.dtype)
         return complain_usage(
                 "'%.64s' is no dtype: give torch's name, as float32 or bfloat16", a->value[1]);
-    if (parse_shape(&h, a->value[2], &err))
+    if (header_parse_shape(&h, a->value[2], &err))
         return complain(&err);
     n = hth_header_encode(&h, out);
     for (size_t i = 0; i < n; i++)
@@ -56,7 +56,7 @@ static enum status encode(const struct args *a)
     return STATUS_OK;
 }
 
-static int nibble(int c)
+static int hex_nibble(int c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -70,9 +70,9 @@ struct bytes {
     int high; /* half of a byte; -1: none */
 };
 
-static int take_digit(struct bytes *b, int c, struct hearth_error *err)
+static int hex_take_digit(struct bytes *b, int c, struct hearth_error *err)
 {
-    int v = nibble(c);
+    int v = hex_nibble(c);
 
     if (isspace(c))
         return HEARTH_OK;
@@ -91,13 +91,13 @@ static int take_digit(struct bytes *b, int c, struct hearth_error *err)
 }
 
 /* The digits of the argument, or of standard input for "-". */
-static int read_hex(struct bytes *b, const char *text, struct hearth_error *err)
+static int hex_read(struct bytes *b, const char *text, struct hearth_error *err)
 {
     int c, rc = HEARTH_OK, from_stdin = !strcmp(text, "-");
 
     b->high = -1;
     while (!rc && (c = from_stdin ? getchar() : (unsigned char)*text++) != EOF && c)
-        rc = take_digit(b, c, err);
+        rc = hex_take_digit(b, c, err);
     if (!rc && from_stdin && ferror(stdin))
         rc = hth_fail(err, HEARTH_EIO, errno, "standard input cannot be read: %s",
                 strerrordesc_np(errno));
@@ -106,7 +106,7 @@ static int read_hex(struct bytes *b, const char *text, struct hearth_error *err)
     return rc;
 }
 
-static enum status decode(const struct args *a)
+static enum status header_decode(const struct args *a)
 {
     struct bytes b = { .at = malloc(HEX_MAX) };
     struct hearth_error err = { 0 };
@@ -120,7 +120,7 @@ static enum status decode(const struct args *a)
         return complain_usage(
                 "header decode takes hex of length and pickle, or - for standard input");
     }
-    rc = b.at ? read_hex(&b, a->value[1], &err)
+    rc = b.at ? hex_read(&b, a->value[1], &err)
               : hth_fail(&err, HEARTH_ENOMEM, 0, "no memory for the input");
     if (!rc)
         rc = hth_header_decode(&h, b.at, b.len, &used, &err);
@@ -137,8 +137,8 @@ static enum status decode(const struct args *a)
 enum status run_header(const struct args *a)
 {
     if (!strcmp(a->value[0], "encode"))
-        return encode(a);
+        return header_encode(a);
     if (!strcmp(a->value[0], "decode"))
-        return decode(a);
+        return header_decode(a);
     return complain_usage("header %.64s: say header encode or header decode", a->value[0]);
 }

@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHAPE_TEXT HTH_HEADER_TEXT
-
-static json_t *json_dims(const int64_t *dims, uint32_t n)
+static json_t *inspect_json_dims(const int64_t *dims, uint32_t n)
 {
     json_t *list = json_array();
 
@@ -17,17 +15,17 @@ static json_t *json_dims(const int64_t *dims, uint32_t n)
     return list;
 }
 
-/* What the table knows and the item does not. */
-static void add_own(json_t *j, const struct hth_item *own)
+/* What is in the table alone, and in no header. */
+static void inspect_add_own(json_t *j, const struct hth_item *own)
 {
     json_object_set_new(j, "key", json_text(own->key, own->key_len));
     if (own->kind != HTH_ITEM_TENSOR)
         return;
-    json_object_set_new(j, "global_shape", json_dims(own->global_shape, own->ndim));
-    json_object_set_new(j, "global_offset", json_dims(own->global_offset, own->ndim));
+    json_object_set_new(j, "global_shape", inspect_json_dims(own->global_shape, own->ndim));
+    json_object_set_new(j, "global_offset", inspect_json_dims(own->global_offset, own->ndim));
 }
 
-static json_t *json_item(const struct object *o, const struct item *item)
+static json_t *inspect_json_item(const struct object *o, const struct item *item)
 {
     const struct hth_found *f = &item->found;
     int tensor = f->kind == HTH_ITEM_TENSOR;
@@ -40,14 +38,14 @@ static json_t *json_item(const struct object *o, const struct item *item)
         json_object_set_new(j, "data_offset", json_integer(f->offset + f->payload));
         json_object_set_new(j, "data_bytes", json_integer(f->length - f->payload));
         json_object_set_new(j, "dtype", json_string(hearth_dtype_name(f->header.dtype)));
-        json_object_set_new(j, "shape", json_dims(f->header.shape, f->header.ndim));
+        json_object_set_new(j, "shape", inspect_json_dims(f->header.shape, f->header.ndim));
     }
     if (o->block.own)
-        add_own(j, &item->own);
+        inspect_add_own(j, &item->own);
     return j;
 }
 
-static json_t *json_save(const struct hth_block *b)
+static json_t *inspect_json_save(const struct hth_block *b)
 {
     char nonce[20];
 
@@ -56,7 +54,7 @@ static json_t *json_save(const struct hth_block *b)
             (json_int_t)b->save.epoch, "nonce", nonce, "attempt", (json_int_t)b->save.attempt);
 }
 
-static json_t *json_object_of(const struct object *o, int verified, json_t *items)
+static json_t *inspect_json_object(const struct object *o, int verified, json_t *items)
 {
     json_t *j = json_pack("{s:s, s:I, s:b}", "format", object_format(o), "bytes_written",
             (json_int_t)o->block.data_len, "verified", verified);
@@ -65,13 +63,13 @@ static json_t *json_object_of(const struct object *o, int verified, json_t *item
         json_object_set_new(j, "job", json_string(o->block.job));
         json_object_set_new(j, "name", json_string(o->block.name));
         json_object_set_new(j, "owner", json_integer(o->block.owner));
-        json_object_set_new(j, "save", json_save(&o->block));
+        json_object_set_new(j, "save", inspect_json_save(&o->block));
     }
     json_object_set_new(j, "items", items);
     return j;
 }
 
-static void print_head(const struct object *o, int verified)
+static void inspect_print_head(const struct object *o, int verified)
 {
     const struct hth_block *b = &o->block;
     char size[32];
@@ -86,10 +84,10 @@ static void print_head(const struct object *o, int verified)
                                         : "no: a foreign object has no checksums");
 }
 
-static void grid_item(struct grid *g, const struct object *o, const struct item *item)
+static void inspect_grid_item(struct grid *g, const struct object *o, const struct item *item)
 {
     const struct hth_found *f = &item->found;
-    char text[SHAPE_TEXT] = "", key[80] = "";
+    char text[HTH_HEADER_TEXT] = "", key[80] = "";
 
     if (f->kind == HTH_ITEM_TENSOR)
         hth_header_text(&f->header, text);
@@ -103,7 +101,7 @@ static void grid_item(struct grid *g, const struct object *o, const struct item 
     grid_add(g, "%s", key);
 }
 
-static int show_items(
+static int inspect_show_items(
         struct object *o, int verified, const struct args *a, struct hearth_error *err)
 {
     static const char *const titles[] = { "KIND", "OFFSET", "LENGTH", "PAYLOAD", "TENSOR", "KEY" };
@@ -116,15 +114,15 @@ static int show_items(
         grid_add(&g, "%s", titles[i]);
     while (!(rc = object_next(o, &item, err))) {
         if (a->json)
-            json_array_append_new(items, json_item(o, &item));
+            json_array_append_new(items, inspect_json_item(o, &item));
         else
-            grid_item(&g, o, &item);
+            inspect_grid_item(&g, o, &item);
     }
     rc = rc == HEARTH_ENOENT ? HEARTH_OK : rc;
-    if (!rc && a->json && print_json(json_object_of(o, verified, json_incref(items))))
+    if (!rc && a->json && print_json(inspect_json_object(o, verified, json_incref(items))))
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the output");
     if (!rc && !a->json) {
-        print_head(o, verified);
+        inspect_print_head(o, verified);
         grid_print(&g, "lrrrll");
     }
     json_decref(items);
@@ -146,7 +144,7 @@ enum status run_inspect(const struct args *a)
         bad = object_check(&o, 0, o.block.data_len, &meter, &wrong);
         meter_end(&meter);
     }
-    rc = show_items(&o, o.block.own && !bad, a, &err);
+    rc = inspect_show_items(&o, o.block.own && !bad, a, &err);
     object_close(&o);
     if (rc)
         return complain(&err);
@@ -154,7 +152,8 @@ enum status run_inspect(const struct args *a)
 }
 
 /* The item of non-zero length at `offset`. */
-static int find_item(struct object *o, uint64_t offset, struct item *out, struct hearth_error *err)
+static int cat_find_item(
+        struct object *o, uint64_t offset, struct item *out, struct hearth_error *err)
 {
     int rc;
 
@@ -167,7 +166,7 @@ static int find_item(struct object *o, uint64_t offset, struct item *out, struct
             "%.300s: no item begins at offset %" PRIu64 ": see hearth inspect", o->path, offset);
 }
 
-static int write_out(const unsigned char *at, uint64_t len, struct hearth_error *err)
+static int cat_write(const unsigned char *at, uint64_t len, struct hearth_error *err)
 {
     if (len && fwrite(at, 1, len, stdout) != len)
         return hth_fail(
@@ -192,11 +191,11 @@ enum status run_cat(const struct args *a)
         return complain_usage("--offset is '%.64s': give a number of bytes", a->offset);
     if (object_open(&o, a->value[0], &err))
         return complain(&err);
-    rc = find_item(&o, offset, &item, &err);
+    rc = cat_find_item(&o, offset, &item, &err);
     if (!rc)
         rc = object_check(&o, item.found.offset, item.found.length, NULL, &err);
     if (!rc)
-        rc = write_out(o.at + HTH_BLOCK + item.found.offset + item.found.payload,
+        rc = cat_write(o.at + HTH_BLOCK + item.found.offset + item.found.payload,
                 item.found.length - item.found.payload, &err);
     object_close(&o);
     return rc ? complain(&err) : STATUS_OK;

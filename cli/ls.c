@@ -20,7 +20,7 @@ struct job {
 };
 
 /* What the engine knows of a save on the keep list is newer than the record. */
-static void take_states(const struct job *j)
+static void job_take_states(const struct job *j)
 {
     static const char *const words[] = { "protected", "degraded", "kept" };
     const json_t *kept = json_object_get(j->status, "kept");
@@ -63,7 +63,7 @@ static int job_look(struct job *j, const char *root, const char *name, struct he
     free(text);
     rc = saves_list(j->dir, &j->saves, err);
     if (!rc)
-        take_states(j);
+        job_take_states(j);
     return rc;
 }
 
@@ -98,7 +98,7 @@ static json_t *json_job(const struct job *j)
     return out;
 }
 
-static void print_engine(const struct job *j)
+static void ls_print_engine(const struct job *j)
 {
     const char *state = json_string_value(json_object_get(j->status, "state"));
 
@@ -115,7 +115,7 @@ static void print_engine(const struct job *j)
     printf("log     %s\n\n", j->log[0] ? j->log : "none");
 }
 
-static void print_saves(const struct job *j)
+static void ls_print_saves(const struct job *j)
 {
     static const char *const titles[] = { "STEP", "EPOCH", "TRY", "STATE", "AGE", "OBJECTS", "SIZE",
         "DIRECTORY" };
@@ -154,14 +154,14 @@ static enum status ls_job(const struct args *a)
         status = print_json(json_job(&j));
     } else if (!rc) {
         printf("job     %s\n", j.name);
-        print_engine(&j);
-        print_saves(&j);
+        ls_print_engine(&j);
+        ls_print_saves(&j);
     }
     job_free(&j);
     return status ? status : remarks() ? STATUS_WRONG : STATUS_OK;
 }
 
-static void grid_job(struct grid *g, const struct job *j)
+static void ls_grid_job(struct grid *g, const struct job *j)
 {
     const struct save_row *best = NULL;
     char size[32], age[32], name[80], pid[24];
@@ -188,8 +188,8 @@ static void grid_job(struct grid *g, const struct job *j)
     grid_add(g, "%s", j->log[0] ? j->log : "-");
 }
 
-/* Another user's directory is nobody's failure; what is ours should be readable. */
-static void say_unread(const char *root, const char *name, const struct hearth_error *err)
+/* That another user's directory cannot be read is no failure; the caller's own should be readable. */
+static void ls_say_unread(const char *root, const char *name, const struct hearth_error *err)
 {
     char path[4096 + 260];
     struct stat st;
@@ -224,11 +224,11 @@ static enum status ls_root(const struct args *a)
                                                : job_look(&j, a->root, names[i], &err);
 
         if (rc && rc != HEARTH_ENOENT)
-            say_unread(a->root, names[i], &err);
+            ls_say_unread(a->root, names[i], &err);
         else if (!rc && a->json)
             json_array_append_new(jobs, json_job(&j));
         else if (!rc)
-            grid_job(&g, &j);
+            ls_grid_job(&g, &j);
         job_free(&j);
     }
     names_free(names);

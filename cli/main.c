@@ -64,7 +64,7 @@ static const struct command {
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
-static int help(FILE *to)
+static int command_list(FILE *to)
 {
     fputs("hearth: looks at checkpoints that are kept in memory, on this node.\n\n"
           "usage: hearth COMMAND [options]\n\n",
@@ -79,7 +79,7 @@ static int help(FILE *to)
     return STATUS_OK;
 }
 
-static int help_command(const struct command *c)
+static int command_help(const struct command *c)
 {
     printf("hearth %s: %s\n\nusage: hearth %s\n\n%s", c->name, c->what, c->usage, c->help);
     if (c->takes & TAKES_ROOT)
@@ -89,13 +89,14 @@ static int help_command(const struct command *c)
     return STATUS_OK;
 }
 
-static int refuse(const struct command *c, const char *what)
+static int command_refuse(const struct command *c, const char *what)
 {
     return (int)complain_usage("%s: %s; usage: hearth %s", c->name, what, c->usage);
 }
 
 /* STATUS_OK, or the status to end with; *out_help: help was asked for. */
-static int parse(const struct command *c, int argc, char **argv, struct args *a, int *out_help)
+static int command_parse(
+        const struct command *c, int argc, char **argv, struct args *a, int *out_help)
 {
     static const struct option options[] = { { "json", no_argument, NULL, 'j' },
         { "root", required_argument, NULL, 'r' }, { "offset", required_argument, NULL, 'o' },
@@ -113,9 +114,9 @@ static int parse(const struct command *c, int argc, char **argv, struct args *a,
             return STATUS_OK;
         }
         if (o == ':')
-            return refuse(c, "the last option needs a value");
+            return command_refuse(c, "the last option needs a value");
         if (o == '?' || !(c->takes & bits[o]))
-            return refuse(c, "there is no such option");
+            return command_refuse(c, "there is no such option");
         a->json |= o == 'j';
         a->env |= o == 'e';
         a->root = o == 'r' ? optarg : a->root;
@@ -124,12 +125,12 @@ static int parse(const struct command *c, int argc, char **argv, struct args *a,
     a->count = argc - optind;
     a->value = argv + optind;
     if (a->count < c->least)
-        return refuse(c, "an argument is missing");
-    return a->count > c->most ? refuse(c, "too many arguments") : STATUS_OK;
+        return command_refuse(c, "an argument is missing");
+    return a->count > c->most ? command_refuse(c, "too many arguments") : STATUS_OK;
 }
 
 /* A foreign file may shrink while it is read; ours never do. */
-static void on_bus_error(int sig)
+static void command_on_bus_error(int sig)
 {
     static const char text[] = "hearth: the file shrank while it was read\n";
     ssize_t n = write(STDERR_FILENO, text, sizeof(text) - 1);
@@ -138,36 +139,36 @@ static void on_bus_error(int sig)
     _exit(STATUS_WRONG);
 }
 
-static int run(const struct command *c, int argc, char **argv)
+static int command_run(const struct command *c, int argc, char **argv)
 {
     struct args a = { .root = getenv("HEARTH_ROOT") };
     int wants_help = 0, status;
 
     if (a.root && !a.root[0])
         a.root = NULL;
-    status = parse(c, argc, argv, &a, &wants_help);
+    status = command_parse(c, argc, argv, &a, &wants_help);
     if (status)
         return status;
-    return wants_help ? help_command(c) : (int)c->run(&a);
+    return wants_help ? command_help(c) : (int)c->run(&a);
 }
 
-static int dispatch(int argc, char **argv)
+static int command_dispatch(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
 
     if (argc < 2) {
-        help(stderr);
+        command_list(stderr);
         return STATUS_USAGE;
     }
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || (!strcmp(name, "help") && argc == 2))
-        return help(stdout);
+        return command_list(stdout);
     if (!strcmp(name, "--version"))
         return puts("hearth " HEARTH_VERSION) < 0 ? STATUS_SYSTEM : STATUS_OK;
     for (size_t i = 0; i < COMMANDS; i++) {
         if (!strcmp(name, commands[i].name))
-            return run(&commands[i], argc - 1, argv + 1);
+            return command_run(&commands[i], argc - 1, argv + 1);
         if (!strcmp(name, "help") && !strcmp(argv[2], commands[i].name))
-            return help_command(&commands[i]);
+            return command_help(&commands[i]);
     }
     return (int)complain_usage("there is no command '%.64s': see hearth --help", name);
 }
@@ -176,8 +177,8 @@ int main(int argc, char **argv)
 {
     int status;
 
-    signal(SIGBUS, on_bus_error);
-    status = dispatch(argc, argv);
+    signal(SIGBUS, command_on_bus_error);
+    status = command_dispatch(argc, argv);
     if (fflush(stdout) || ferror(stdout)) {
         fputs("hearth: the output cannot be written\n", stderr);
         return STATUS_SYSTEM;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Long work says how far it is, to people: where standard error is a terminal, ten times a second. */
+/* Progress of long work, on standard error where that is a terminal, at most ten times a second. */
 #include "cli.h"
 
 #include <time.h>
 #include <unistd.h>
 
-static uint64_t now_ms(void)
+static uint64_t meter_now_ms(void)
 {
     struct timespec t = { 0 };
 
@@ -21,7 +21,7 @@ void meter_add(struct meter *m, uint64_t bytes)
     if (!m)
         return;
     m->done += bytes;
-    now = now_ms();
+    now = meter_now_ms();
     if (!m->shown_ms)
         m->shown_ms = now;
     if (now - m->shown_ms < 100 || !isatty(STDERR_FILENO))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An object as a file that is mapped and believed in steps: block, table by its digest, then, where
+ * An object as a file that is mapped and trusted in steps: block, table by its digest, then, where
  * asked, chunks by their checksums. A foreign object has a block of two fields and no more.
  */
 #include "cli.h"
@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int map_file(struct object *o, const char *path, struct hearth_error *err)
+static int object_map(struct object *o, const char *path, struct hearth_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
@@ -43,7 +43,7 @@ static int map_file(struct object *o, const char *path, struct hearth_error *err
     return HEARTH_OK;
 }
 
-static int open_table(struct object *o, struct hearth_error *err)
+static int object_open_table(struct object *o, struct hearth_error *err)
 {
     const unsigned char *at = o->at + o->block.table_off;
     unsigned char digest[HTH_DIGEST];
@@ -64,12 +64,12 @@ int object_open(struct object *o, const char *path, struct hearth_error *err)
     int rc;
 
     *o = (struct object){ .path = path };
-    if ((rc = map_file(o, path, err)))
+    if ((rc = object_map(o, path, err)))
         return rc;
     head = o->len < HTH_BLOCK ? o->len : HTH_BLOCK;
     rc = hth_block_decode(&o->block, o->at, head, o->len, err);
     if (!rc)
-        rc = o->block.own ? open_table(o, err)
+        rc = o->block.own ? object_open_table(o, err)
                           : hth_object_check(&o->block, o->at + HTH_BLOCK, o->block.data_len, err);
     if (rc) {
         object_close(o);
@@ -104,8 +104,8 @@ void object_rewind(struct object *o)
     hth_items_init(&o->walk, o->block.signature, o->at + HTH_BLOCK, o->block.data_len);
 }
 
-/* The table's word, against the header that lies there. */
-static int own_next(struct object *o, struct item *out, struct hearth_error *err)
+/* The next item of the table, compared with the header in the data. */
+static int object_own_next(struct object *o, struct item *out, struct hearth_error *err)
 {
     struct hth_item *own = &out->own;
     struct hearth_error cause;
@@ -136,7 +136,7 @@ int object_next(struct object *o, struct item *out, struct hearth_error *err)
 
     memset(out, 0, sizeof(*out));
     if (o->block.own)
-        return own_next(o, out, err);
+        return object_own_next(o, out, err);
     rc = hth_items_next(&o->walk, &out->found, err);
     return rc && rc != HEARTH_ENOENT ? hth_while(err, rc, "%.300s", o->path) : rc;
 }

@@ -49,7 +49,7 @@ static int removal_look(int fd, const char *name, struct statx *out)
 }
 
 /* Which mount it is on; where the kernel does not tell, which file system. */
-static uint64_t mount_of(const struct statx *st)
+static uint64_t removal_mount(const struct statx *st)
 {
     uint64_t device = (uint64_t)st->stx_dev_major << 32 | st->stx_dev_minor;
 
@@ -58,7 +58,7 @@ static uint64_t mount_of(const struct statx *st)
 
 /* ---- what may go ------------------------------------------------------------------------------ */
 
-static int may_go(const struct walk *w, const char *name, const struct statx *st)
+static int removal_may_go(const struct walk *w, const char *name, const struct statx *st)
 {
     const struct removal *r = w->of;
 
@@ -67,7 +67,7 @@ static int may_go(const struct walk *w, const char *name, const struct statx *st
                 "%.200s/%.64s: '%.64s' belongs to user %ld and the job to user %ld: what is not "
                 "the job's is not removed; look at it, then remove it by hand",
                 r->root, r->job, name, (long)st->stx_uid, (long)r->owner);
-    if (mount_of(st) != r->mount)
+    if (removal_mount(st) != r->mount)
         return hth_fail(w->err, HEARTH_EIO, 0,
                 "%.200s/%.64s: something is mounted at '%.64s', and other mounts are not entered: "
                 "unmount it first",
@@ -92,7 +92,7 @@ static int removal_dir(struct walk *w, int dir, const char *name)
     else if (removal_look(fd, "", &st))
         rc = removal_failed(w->of, name, w->err);
     else
-        rc = may_go(w, name, &st);
+        rc = removal_may_go(w, name, &st);
     w->depth++;
     rc = rc ? rc : removal_all(w, fd, NULL);
     w->depth--;
@@ -109,7 +109,7 @@ static int removal_entry(struct walk *w, int dir, const char *name)
 
     if (removal_look(dir, name, &st))
         return errno == ENOENT ? HEARTH_OK : removal_failed(w->of, name, w->err);
-    rc = may_go(w, name, &st);
+    rc = removal_may_go(w, name, &st);
     if (rc)
         return rc;
     if (S_ISDIR(st.stx_mode))
@@ -166,7 +166,7 @@ int removal_inside(const struct removal *r, int dir, const char *except, struct 
 /* ---- where it begins -------------------------------------------------------------------------- */
 
 /* The next part of *path, which is moved behind it; 0: there is none, negative: it is too long. */
-static int path_part(const char **path, char out[PART_MAX])
+static int removal_path_part(const char **path, char out[PART_MAX])
 {
     size_t len;
 
@@ -180,15 +180,14 @@ static int path_part(const char **path, char out[PART_MAX])
     return len > 0;
 }
 
-/* Part by part from the top, and through no link: a path that somebody else can bend leads where
- * he wants it to. */
+/* Part by part from the top, and through no link, which somebody else could point elsewhere. */
 static int removal_root(const char *root, int *out_fd, struct hearth_error *err)
 {
     char name[PART_MAX];
     const char *rest = root;
     int fd = open("/", O_PATH | DIR_FLAGS), next, more = 0;
 
-    while (fd >= 0 && (more = path_part(&rest, name)) > 0) {
+    while (fd >= 0 && (more = removal_path_part(&rest, name)) > 0) {
         next = openat(fd, name, (*rest ? O_PATH : O_RDONLY) | DIR_FLAGS);
         if (next < 0 && (errno == ELOOP || errno == ENOTDIR))
             hth_fail(err, HEARTH_EINVAL, errno,
@@ -209,7 +208,7 @@ static int removal_root(const char *root, int *out_fd, struct hearth_error *err)
 }
 
 /* Whoever may exchange entries of this directory may put another job's in this one's place. */
-static int check_above(const struct removal *r, struct hearth_error *err)
+static int removal_check_above(const struct removal *r, struct hearth_error *err)
 {
     struct statx st;
 
@@ -246,8 +245,8 @@ static int removal_job(struct removal *r, struct hearth_error *err)
                 "%.300s/%.64s belongs to user %ld, and we are user %ld: who has it removes it",
                 r->root, r->job, (long)st.stx_uid, (long)geteuid());
     r->owner = st.stx_uid;
-    r->mount = mount_of(&st);
-    return check_above(r, err);
+    r->mount = removal_mount(&st);
+    return removal_check_above(r, err);
 }
 
 int removal_open(struct removal *out, const char *root, const char *job, struct hearth_error *err)
@@ -284,7 +283,7 @@ int removal_enter(const struct removal *r, int dir, const char *name, struct hea
     if (fd < 0 || removal_look(fd, "", &st))
         rc = removal_failed(r, name, err);
     else
-        rc = may_go(&w, name, &st);
+        rc = removal_may_go(&w, name, &st);
     if (rc && fd >= 0)
         close(fd);
     return rc ? rc : fd;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rm and clean: the only commands that change anything. Both hold the job's lock meanwhile, so no
- * engine runs or starts on what goes away. What they hold open decides, never a path: removal.h.
+ * engine runs or starts on what is removed. They work on open directories, never by path: removal.h.
  */
 #include "cli.h"
 #include "removal.h"
@@ -16,8 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Part by part, as it was given: who may bend a link decides where root removes. */
-static int plain_path(const char *text, char out[PATH_MAX], struct hearth_error *err)
+/* The absolute path as it was given, links not resolved: whoever can change a link would decide where root
+ * removes. */
+static int remove_plain_path(const char *text, char out[PATH_MAX], struct hearth_error *err)
 {
     char from[2 * PATH_MAX] = "", *part, *save = NULL;
     size_t len = 0;
@@ -38,19 +39,19 @@ static int plain_path(const char *text, char out[PATH_MAX], struct hearth_error 
     return HEARTH_OK;
 }
 
-/* The path of something that is there, from the top. For root it must lead there by itself. */
-static int resolve(const char *text, char out[PATH_MAX], struct hearth_error *err)
+/* The absolute path of an existing file. For root, links in it are not followed. */
+static int remove_resolve(const char *text, char out[PATH_MAX], struct hearth_error *err)
 {
     struct stat st;
 
     if (geteuid() == 0 ? lstat(text, &st) : !realpath(text, out))
         return hth_fail(err, errno == ENOENT || errno == ENOTDIR ? HEARTH_ENOENT : HEARTH_EIO,
                 errno, "%.300s: %s: see hearth ls", text, strerrordesc_np(errno));
-    return geteuid() == 0 ? plain_path(text, out, err) : HEARTH_OK;
+    return geteuid() == 0 ? remove_plain_path(text, out, err) : HEARTH_OK;
 }
 
 /* The last part of an absolute path, which is cut there; NULL: it has no other. */
-static char *last_of(char *path)
+static char *target_cut_last(char *path)
 {
     char *slash = strrchr(path, '/');
 
@@ -68,7 +69,7 @@ struct target {
 };
 
 /* Where a save is: a path, or, beside --root, JOB/SAVE. */
-static int find_target(
+static int target_find(
         const struct args *a, const char *text, struct target *t, struct hearth_error *err)
 {
     char path[PATH_MAX];
@@ -80,16 +81,16 @@ static int find_target(
         snprintf(path, sizeof(path), "%.3000s/%.1000s", a->root, text);
     else
         snprintf(path, sizeof(path), "%.4000s", text);
-    rc = resolve(path, t->path, err);
+    rc = remove_resolve(path, t->path, err);
     if (rc)
         return rc;
     memcpy(t->parts, t->path, sizeof(t->parts));
     t->root = t->parts;
-    t->name = last_of(t->parts);
-    t->job = t->name ? last_of(t->parts) : NULL;
+    t->name = target_cut_last(t->parts);
+    t->job = t->name ? target_cut_last(t->parts) : NULL;
     t->in_records = t->job && !strcmp(t->job, HTH_RECORDS_DIR);
     if (t->in_records)
-        t->job = last_of(t->parts);
+        t->job = target_cut_last(t->parts);
     if (!t->job || hth_job_check(t->job, NULL) ||
             (t->in_records ? hth_save_parse(t->name, &id) : hth_step_dir_parse(t->name, &step)))
         return hth_fail(err, HEARTH_EINVAL, 0,
@@ -105,7 +106,7 @@ struct kept {
     int records, lock; /* -1: none */
 };
 
-static void keep_end(struct kept *k)
+static void kept_close(struct kept *k)
 {
     if (k->records >= 0)
         close(k->records);
@@ -114,7 +115,7 @@ static void keep_end(struct kept *k)
         close(k->lock);
 }
 
-static int keep_lock(struct kept *k, struct hearth_error *err)
+static int kept_lock(struct kept *k, struct hearth_error *err)
 {
     int fd = removal_enter(&k->removal, k->removal.job_fd, HTH_RECORDS_DIR, err), rc;
 
@@ -127,16 +128,16 @@ static int keep_lock(struct kept *k, struct hearth_error *err)
     return rc == HEARTH_ENOENT ? HEARTH_OK : rc;
 }
 
-static int keep(struct kept *k, const char *root, const char *job, struct hearth_error *err)
+static int kept_open(struct kept *k, const char *root, const char *job, struct hearth_error *err)
 {
     int rc = removal_open(&k->removal, root, job, err);
 
     k->records = k->lock = -1;
     if (rc)
         return rc;
-    rc = keep_lock(k, err);
+    rc = kept_lock(k, err);
     if (rc)
-        keep_end(k);
+        kept_close(k);
     return rc;
 }
 
@@ -182,12 +183,12 @@ enum status run_rm(const struct args *a)
         struct hearth_error err = { 0 };
         struct target t;
         struct kept k;
-        int rc = find_target(a, a->value[i], &t, &err);
+        int rc = target_find(a, a->value[i], &t, &err);
 
-        rc = rc ? rc : keep(&k, t.root, t.job, &err);
+        rc = rc ? rc : kept_open(&k, t.root, t.job, &err);
         if (!rc) {
             rc = remove_save(&k, &t, &err);
-            keep_end(&k);
+            kept_close(&k);
         }
         if (rc)
             return complain(&err);
@@ -206,8 +207,8 @@ static int remove_last(int dir, const char *name, int flags, struct hearth_error
             err, HEARTH_EIO, errno, "%.64s cannot be removed: %s", name, strerrordesc_np(errno));
 }
 
-/* All but the lock, then the lock and what it lies in. Without one an engine may come meanwhile:
- * its records are not ours to take. */
+/* All but the lock, then the lock and its directory. Where no lock is held, an engine may start meanwhile:
+ * what it makes then stays, and the command fails. */
 static int clean_job(const struct kept *k, struct hearth_error *err)
 {
     const struct removal *r = &k->removal;
@@ -223,11 +224,11 @@ static int clean_job(const struct kept *k, struct hearth_error *err)
     return rc ? rc : remove_last(r->root_fd, r->job, AT_REMOVEDIR, err);
 }
 
-static int clean(const char *root, const char *job, struct hearth_error *err) /* not NULL */
+static int clean_one(const char *root, const char *job, struct hearth_error *err) /* not NULL */
 {
     char held[64];
     struct kept k;
-    int rc = keep(&k, root, job, err);
+    int rc = kept_open(&k, root, job, err);
 
     if (rc == HEARTH_ENOENT)
         return hth_fail(err, rc, 0, "there is no job '%.64s' in %.300s", job, root);
@@ -238,7 +239,7 @@ static int clean(const char *root, const char *job, struct hearth_error *err) /*
     if (rc == HEARTH_ENOENT)
         rc = hth_fail(err, rc, 0, "there is no job '%.64s' in %.300s", job, root);
     rc = rc ? rc : clean_job(&k, err);
-    keep_end(&k);
+    kept_close(&k);
     return rc;
 }
 
@@ -252,8 +253,8 @@ enum status run_clean(const struct args *a)
         return complain_usage("clean needs --root, or HEARTH_ROOT set: the tmpfs that is Hearth's");
     if (hth_job_check(a->value[0], &err))
         return complain(&err);
-    rc = resolve(a->root, root, &err);
-    rc = rc ? rc : clean(root, a->value[0], &err);
+    rc = remove_resolve(a->root, root, &err);
+    rc = rc ? rc : clean_one(root, a->value[0], &err);
     if (rc)
         return complain(&err);
     printf("removed %s/%s\n", root, a->value[0]);

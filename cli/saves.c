@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a job's directory holds, from looking alone: whose save a container is its blocks say, then
- * the `<save>.dir` record with its inode number, and inside .hearth its name. Everything else is
- * somebody else's.
+ * What a job's directory holds, without a question to an engine. Which save a container belongs to is known
+ * from the blocks of its objects; else from the `<save>.dir` record with its inode number; else, inside
+ * .hearth, from its name. All other containers are foreign.
  */
 #include "cli.h"
 
+#include "core/base/file.h"
 #include "core/format/keep.h"
 
 #include <dirent.h>
@@ -20,7 +21,7 @@
 #define SMALL_MAX (UINT64_C(4) << 30) /* bytes of a record */
 #define NAMES_MAX 1000000
 
-static int by_name(const void *a, const void *b)
+static int saves_by_name(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -31,7 +32,7 @@ struct names {
 };
 
 /* 1: it is in; 0: there is no memory, or there are too many. */
-static int names_add(struct names *l, const char *name)
+static int saves_names_add(struct names *l, const char *name)
 {
     if (l->n == l->room) {
         char **more = l->n < NAMES_MAX ? realloc(l->name, (2 * l->room + 1) * sizeof(*more)) : NULL;
@@ -64,7 +65,7 @@ char **names_in(const char *dir, struct hearth_error *err)
     }
     while ((errno = 0, e = readdir(d)))
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-                !names_add(&l, e->d_name))
+                !saves_names_add(&l, e->d_name))
             break;
     why = errno;
     closedir(d);
@@ -74,7 +75,7 @@ char **names_in(const char *dir, struct hearth_error *err)
                 e ? "it has too many files" : strerrordesc_np(why));
         return NULL;
     }
-    qsort(l.name, l.n, sizeof(*l.name), by_name);
+    qsort(l.name, l.n, sizeof(*l.name), saves_by_name);
     return l.name;
 }
 
@@ -88,39 +89,25 @@ void names_free(char **names)
 int read_small(const char *path, void **out, size_t *out_len, struct hearth_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc = HEARTH_OK;
-    struct stat st = { 0 };
-    size_t got = 0;
-    char *bytes = NULL;
 
-    if (fd < 0 || fstat(fd, &st))
-        rc = hth_fail(err, errno == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, errno,
+    if (fd < 0)
+        return hth_fail(err, errno == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, errno,
                 "%.300s cannot be read: %s", path, strerrordesc_np(errno));
-    else if (!S_ISREG(st.st_mode))
-        rc = hth_fail(err, HEARTH_EIO, 0, "%.300s cannot be read: it is not a file", path);
-    else if ((uint64_t)st.st_size > SMALL_MAX || !(bytes = malloc((size_t)st.st_size + 1)))
-        rc = hth_fail(err, HEARTH_ENOMEM, 0, "%.300s is too large to be read", path);
-    while (!rc && got < (size_t)st.st_size) {
-        ssize_t n = read(fd, bytes + got, (size_t)st.st_size - got);
-
-        if (n <= 0)
-            rc = hth_fail(err, HEARTH_EIO, errno, "%.300s cannot be read", path);
+    if (hth_file_read(fd, SMALL_MAX, out, out_len)) {
+        if (errno == EINVAL)
+            rc = hth_fail(err, HEARTH_EIO, 0, "%.300s cannot be read: it is not a file", path);
+        else if (errno == EFBIG || errno == ENOMEM)
+            rc = hth_fail(err, HEARTH_ENOMEM, 0, "%.300s is too large to be read", path);
         else
-            got += (size_t)n;
+            rc = hth_fail(err, HEARTH_EIO, errno, "%.300s cannot be read: %s", path,
+                    strerrordesc_np(errno));
     }
-    if (fd >= 0)
-        close(fd);
-    if (rc) {
-        free(bytes);
-        return rc;
-    }
-    bytes[got] = '\0';
-    *out = bytes;
-    *out_len = got;
-    return HEARTH_OK;
+    close(fd);
+    return rc;
 }
 
 /* The folder that holds the records of this container's job; out[4096]. */
-static int records_of(const char *container, char out[4096])
+static int saves_records(const char *container, char out[4096])
 {
     char parent[4096];
     const char *slash = strrchr(container, '/');
@@ -147,7 +134,7 @@ int manifest_of(const char *container, struct hth_save_id id, struct hth_manifes
     size_t len;
     int rc;
 
-    if (records_of(container, records))
+    if (saves_records(container, records))
         return hth_fail(err, HEARTH_EINVAL, 0, "%.300s: the path is too long", container);
     hth_save_text(id, text);
     snprintf(path, sizeof(path), "%s/%s.manifest", records, text);
@@ -183,15 +170,15 @@ int job_dir_check(const char *path, struct hearth_error *err)
     return found ? HEARTH_OK : hth_fail(err, HEARTH_ENOENT, 0, "there is no job in %.300s", path);
 }
 
-static int has_end(const char *name, const char *end)
+static int saves_has_end(const char *name, const char *end)
 {
     size_t n = strlen(name), m = strlen(end);
 
     return n > m && !strcmp(name + n - m, end);
 }
 
-/* Count a file in, and learn from its block. */
-static void add_file(struct save_row *row, const char *name)
+/* Count a file in; its block may say which save it is of. */
+static void saves_add_file(struct save_row *row, const char *name)
 {
     unsigned char head[HTH_BLOCK];
     struct hth_block block;
@@ -200,7 +187,7 @@ static void add_file(struct save_row *row, const char *name)
     ssize_t n;
     int fd;
 
-    if (has_end(name, ".tmp") || has_end(name, ".lock"))
+    if (saves_has_end(name, ".tmp") || saves_has_end(name, ".lock"))
         return;
     snprintf(path, sizeof(path), "%s/%s", row->dir, name);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -227,8 +214,8 @@ static void add_file(struct save_row *row, const char *name)
     }
 }
 
-/* `<save>.dir` says "inode <hex> ..." of the directory that is its. */
-static void learn_from_record(struct save_row *row, const char *records, ino_t ino)
+/* `<save>.dir` begins with "inode <hex>", the number of the save's directory. */
+static void saves_learn_from_record(struct save_row *row, const char *records, ino_t ino)
 {
     char **names = names_in(records, NULL), path[4096 + 260], text[HTH_SAVE_TEXT];
     struct hth_save_id id;
@@ -237,7 +224,7 @@ static void learn_from_record(struct save_row *row, const char *records, ino_t i
         void *bytes;
         size_t len;
 
-        if (strlen(names[i]) != HTH_SAVE_TEXT + 3 || !has_end(names[i], ".dir"))
+        if (strlen(names[i]) != HTH_SAVE_TEXT + 3 || !saves_has_end(names[i], ".dir"))
             continue;
         memcpy(text, names[i], HTH_SAVE_TEXT - 1);
         text[HTH_SAVE_TEXT - 1] = '\0';
@@ -254,7 +241,7 @@ static void learn_from_record(struct save_row *row, const char *records, ino_t i
     names_free(names);
 }
 
-static const char *state_of(const struct save_row *row, const struct hth_keep *keep)
+static const char *saves_state(const struct save_row *row, const struct hth_keep *keep)
 {
     for (uint32_t i = 0; i < keep->bads; i++)
         if (!hth_save_cmp(keep->bad[i], row->id))
@@ -266,8 +253,8 @@ static const char *state_of(const struct save_row *row, const struct hth_keep *k
     return row->published ? "complete" : "unfinished";
 }
 
-/* By the clocks of the coordinator then and of this node now. */
-static int64_t age_of(const struct save_row *row, const struct hth_keep *keep)
+/* From the coordinator's clock at that time and this node's now. */
+static int64_t saves_age(const struct save_row *row, const struct hth_keep *keep)
 {
     int at = row->own ? hth_keep_at(keep, row->id) : -1;
     struct timespec now;
@@ -279,7 +266,7 @@ static int64_t age_of(const struct save_row *row, const struct hth_keep *keep)
                    : 0;
 }
 
-static void look_into(struct save_row *row, const char *records, const struct hth_keep *keep)
+static void saves_look_into(struct save_row *row, const char *records, const struct hth_keep *keep)
 {
     struct hearth_error err = { 0 };
     char **names = names_in(row->dir, &err), path[4096 + HTH_SAVE_TEXT + 16], text[HTH_SAVE_TEXT];
@@ -288,16 +275,16 @@ static void look_into(struct save_row *row, const char *records, const struct ht
     if (!names && err.code != HEARTH_ENOENT) /* else an engine has just freed it */
         remark("%s", err.text);
     for (size_t i = 0; names && names[i]; i++)
-        add_file(row, names[i]);
+        saves_add_file(row, names[i]);
     names_free(names);
     if (!row->own && !stat(row->dir, &st))
-        learn_from_record(row, records, st.st_ino);
+        saves_learn_from_record(row, records, st.st_ino);
     if (!row->own && !row->published && !hth_save_parse(row->name, &row->id))
         row->own = 1;
     if (row->own)
         row->step = row->id.step;
-    row->state = state_of(row, keep);
-    row->age_s = age_of(row, keep);
+    row->state = saves_state(row, keep);
+    row->age_s = saves_age(row, keep);
     if (row->own) {
         hth_save_text(row->id, text);
         snprintf(path, sizeof(path), "%s/%s.manifest", records, text);
@@ -305,7 +292,7 @@ static void look_into(struct save_row *row, const char *records, const struct ht
     }
 }
 
-static int compare(const struct save_row *a, const struct save_row *b)
+static int saves_compare(const struct save_row *a, const struct save_row *b)
 {
     if (a->own && b->own)
         return hth_save_cmp(a->id, b->id);
@@ -314,15 +301,15 @@ static int compare(const struct save_row *a, const struct save_row *b)
     return a->step < b->step ? -1 : a->step > b->step;
 }
 
-static void insert(struct save_row **rows, struct save_row *row)
+static void saves_insert(struct save_row **rows, struct save_row *row)
 {
-    while (*rows && compare(*rows, row) <= 0)
+    while (*rows && saves_compare(*rows, row) <= 0)
         rows = &(*rows)->next;
     row->next = *rows;
     *rows = row;
 }
 
-static int add_dirs(const char *dir, const char *records, int published,
+static int saves_add_dirs(const char *dir, const char *records, int published,
         const struct hth_keep *keep, struct save_row **rows, struct hearth_error *err)
 {
     struct hearth_error cause = { 0 };
@@ -346,15 +333,15 @@ static int add_dirs(const char *dir, const char *records, int published,
         snprintf(row->name, sizeof(row->name), "%.255s", names[i]);
         row->published = published;
         row->step = step;
-        look_into(row, records, keep);
-        insert(rows, row);
+        saves_look_into(row, records, keep);
+        saves_insert(rows, row);
     }
     names_free(names);
     return HEARTH_OK;
 }
 
-/* Without it nothing is known to be kept. */
-static void read_keep(const char *path, struct hth_keep *out)
+/* Where there is no keep record, no save is known to be kept. */
+static void saves_read_keep(const char *path, struct hth_keep *out)
 {
     struct hearth_error err = { 0 };
     void *bytes = NULL;
@@ -380,10 +367,10 @@ int saves_list(const char *job_dir, struct save_row **out, struct hearth_error *
 
     snprintf(records, sizeof(records), "%.4000s/" HTH_RECORDS_DIR, job_dir);
     snprintf(path, sizeof(path), "%s/keep", records);
-    read_keep(path, &keep);
-    rc = add_dirs(job_dir, records, 1, &keep, &rows, err);
+    saves_read_keep(path, &keep);
+    rc = saves_add_dirs(job_dir, records, 1, &keep, &rows, err);
     if (!rc && !access(records, F_OK))
-        rc = add_dirs(records, records, 0, &keep, &rows, err);
+        rc = saves_add_dirs(records, records, 0, &keep, &rows, err);
     if (rc) {
         saves_free(rows);
         return rc;

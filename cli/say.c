@@ -151,7 +151,7 @@ void grid_add(struct grid *g, const char *fmt, ...)
     g->cell[g->cells++] = strdup(text);
 }
 
-static const char *cell_at(const struct grid *g, size_t i)
+static const char *say_cell_at(const struct grid *g, size_t i)
 {
     return i < g->cells && g->cell[i] ? g->cell[i] : "";
 }
@@ -161,14 +161,14 @@ void grid_print(const struct grid *g, const char *right)
     size_t width[16] = { 0 };
 
     for (size_t i = 0; i < g->cells; i++) {
-        size_t len = strlen(cell_at(g, i));
+        size_t len = strlen(say_cell_at(g, i));
 
         if (len > width[i % g->columns])
             width[i % g->columns] = len;
     }
     for (size_t row = 0; row * g->columns < g->cells; row++) {
         for (size_t c = 0; c < g->columns; c++) {
-            const char *text = cell_at(g, row * g->columns + c);
+            const char *text = say_cell_at(g, row * g->columns + c);
             int last = c + 1 == g->columns, w = (int)width[c];
 
             if (right[c] == 'r')

@@ -2,6 +2,7 @@
 /* One question to a running engine, which answers anybody of its user without an attach. */
 #include "cli.h"
 
+#include "core/base/file.h"
 #include "core/local/local.h"
 #include "core/local/packet.h"
 
@@ -10,14 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define WAIT_MS    2000
 #define STATUS_MAX (1 << 20)
 
-static int dial(const char *job_dir)
+static int status_dial(const char *job_dir)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
     char records[4096];
@@ -39,7 +39,7 @@ static int dial(const char *job_dir)
 }
 
 /* The answer's descriptor; -1: none. */
-static int ask(int sock)
+static int status_ask(int sock)
 {
     struct hth_local_head head = { .length = sizeof(head), .type = HTH_LOCAL_STATUS, .request = 1 };
     unsigned char packet[HTH_LOCAL_MAX];
@@ -52,28 +52,24 @@ static int ask(int sock)
     return hth_packet_receive(sock, packet, &len, &fd) == HTH_PACKET_GOT ? fd : -1;
 }
 
-static char *read_all(int fd)
+static char *status_text(int fd)
 {
-    struct stat st;
-    char *text;
-    ssize_t n;
+    void *text;
+    size_t len;
 
-    if (fstat(fd, &st) || st.st_size <= 0 || st.st_size > STATUS_MAX)
+    if (hth_file_read(fd, STATUS_MAX, &text, &len))
         return NULL;
-    text = malloc((size_t)st.st_size + 1);
-    n = text ? pread(fd, text, (size_t)st.st_size, 0) : -1;
-    if (n < 0) {
+    if (!len) {
         free(text);
         return NULL;
     }
-    text[n] = '\0';
     return text;
 }
 
 char *engine_status(const char *job_dir)
 {
-    int sock = dial(job_dir), fd = sock < 0 ? -1 : ask(sock);
-    char *text = fd < 0 ? NULL : read_all(fd);
+    int sock = status_dial(job_dir), fd = sock < 0 ? -1 : status_ask(sock);
+    char *text = fd < 0 ? NULL : status_text(fd);
 
     if (fd >= 0)
         close(fd);

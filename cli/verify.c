@@ -24,12 +24,11 @@ struct run {
     struct grid grid;
     struct meter meter;
     uint64_t good, foreign, bad, unread;
-    uint64_t others;                     /* files that are no objects: neither good nor bad */
     const struct hth_manifest *manifest; /* of the container in hand; NULL: none */
     uint32_t here;                       /* of its objects */
 };
 
-static void report(
+static void verify_report(
         struct run *r, const char *path, const char *state, uint64_t bytes, const char *text)
 {
     char size[32], name[300];
@@ -41,9 +40,7 @@ static void report(
     else if (!strcmp(state, "unread"))
         r->unread++;
     else if (!strcmp(state, "foreign"))
-        r->foreign++;
-    else
-        r->others++;
+        r->foreign++; /* others are no objects: neither good nor bad */
     if (r->args->json) {
         json_array_append_new(r->rows,
                 json_pack("{s:o, s:s, s:I, s:o}", "path", json_text(path, strlen(path)), "state",
@@ -60,17 +57,17 @@ static void report(
 }
 
 /* Damage, or something that kept us from looking. */
-static void report_failed(struct run *r, const char *path, const struct hearth_error *err)
+static void verify_report_failed(struct run *r, const char *path, const struct hearth_error *err)
 {
     int looked = err->code == HEARTH_ECORRUPT || err->code == HEARTH_EUNSUPPORTED;
 
     if (err->code == HEARTH_ENOENT && access(path, F_OK))
-        report(r, path, "gone", 0, "the engine freed it meanwhile");
+        verify_report(r, path, "gone", 0, "the engine freed it meanwhile");
     else
-        report(r, path, looked ? "wrong" : "unread", 0, err->text);
+        verify_report(r, path, looked ? "wrong" : "unread", 0, err->text);
 }
 
-static const struct hth_object *listed(const struct run *r, const char *name)
+static const struct hth_object *verify_listed(const struct run *r, const char *name)
 {
     for (uint32_t i = 0; r->manifest && i < r->manifest->objects; i++)
         if (!strcmp(r->manifest->object[i].name, name))
@@ -78,7 +75,7 @@ static const struct hth_object *listed(const struct run *r, const char *name)
     return NULL;
 }
 
-static const char *last_part(const char *path)
+static const char *verify_last_part(const char *path)
 {
     const char *slash = strrchr(path, '/');
 
@@ -86,7 +83,7 @@ static const char *last_part(const char *path)
 }
 
 /* Block against manifest. NULL: they agree. */
-static const char *disagrees(
+static const char *verify_disagrees(
         const struct hth_block *b, const struct hth_object *o, const struct hth_manifest *m)
 {
     if (hth_save_cmp(b->save, m->save) != 0)
@@ -104,18 +101,18 @@ static const char *disagrees(
 static void verify_own(struct run *r, struct object *o)
 {
     struct hearth_error err = { 0 };
-    const struct hth_object *in = listed(r, last_part(o->path));
-    const char *why = r->manifest ? disagrees(&o->block, in, r->manifest) : NULL;
+    const struct hth_object *in = verify_listed(r, verify_last_part(o->path));
+    const char *why = r->manifest ? verify_disagrees(&o->block, in, r->manifest) : NULL;
 
     r->here += in != NULL;
     if (!why && object_verify(o, &r->meter, &err))
         why = err.text;
     if (why && access(o->path, F_OK)) /* its slot may be in use again */
-        report(r, o->path, "gone", o->block.data_len, "the engine freed it meanwhile");
+        verify_report(r, o->path, "gone", o->block.data_len, "the engine freed it meanwhile");
     else if (why)
-        report(r, o->path, "wrong", o->block.data_len, why);
+        verify_report(r, o->path, "wrong", o->block.data_len, why);
     else
-        report(r, o->path, "verified", o->block.data_len,
+        verify_report(r, o->path, "verified", o->block.data_len,
                 r->manifest ? "as the manifest says" : "");
 }
 
@@ -129,15 +126,15 @@ static void verify_raw(struct run *r, const char *path, const struct hth_object 
 
     r->here++;
     if (read_small(path, &bytes, &len, &err)) {
-        report_failed(r, path, &err);
+        verify_report_failed(r, path, &err);
         return;
     }
     hth_digest(digest, bytes, len);
     free(bytes);
     if (len != in->data_len || memcmp(digest, in->digest, HTH_DIGEST) != 0)
-        report(r, path, "wrong", len, "its length or digest is not what the manifest says");
+        verify_report(r, path, "wrong", len, "its length or digest is not what the manifest says");
     else
-        report(r, path, "verified", len, "as the manifest says");
+        verify_report(r, path, "verified", len, "as the manifest says");
 }
 
 /* What came from another node's foreign container: the first bytes of a slot. */
@@ -154,15 +151,16 @@ static void verify_brought(struct run *r, const char *path, const struct hth_obj
     if (fd >= 0)
         close(fd);
     if (bytes == MAP_FAILED) {
-        report(r, path, "wrong", 0, "it cannot be read, or is shorter than the manifest says");
+        verify_report(
+                r, path, "wrong", 0, "it cannot be read, or is shorter than the manifest says");
         return;
     }
     hth_digest(digest, bytes, in->data_len);
     munmap(bytes, in->data_len);
     if (memcmp(digest, in->digest, HTH_DIGEST) != 0)
-        report(r, path, "wrong", in->data_len, "its digest is not what the manifest says");
+        verify_report(r, path, "wrong", in->data_len, "its digest is not what the manifest says");
     else
-        report(r, path, "verified", in->data_len, "as it came from another node");
+        verify_report(r, path, "verified", in->data_len, "as it came from another node");
 }
 
 static void verify_foreign(struct run *r, struct object *o)
@@ -170,18 +168,19 @@ static void verify_foreign(struct run *r, struct object *o)
     struct hearth_error err = { 0 };
 
     if (r->manifest)
-        report(r, o->path, "wrong", o->block.data_len,
+        verify_report(r, o->path, "wrong", o->block.data_len,
                 "it has no block of Hearth's, in a container of Hearth's");
     else if (object_verify(o, &r->meter, &err))
-        report(r, o->path, "wrong", o->block.data_len, err.text);
+        verify_report(r, o->path, "wrong", o->block.data_len, err.text);
     else
-        report(r, o->path, "foreign", o->block.data_len, "it can be read; it has no checksums");
+        verify_report(
+                r, o->path, "foreign", o->block.data_len, "it can be read; it has no checksums");
 }
 
 /* alone: named by the user; else found in a container, where other files lie, too. */
 static void verify_file(struct run *r, const char *path, int alone)
 {
-    const struct hth_object *in = listed(r, last_part(path));
+    const struct hth_object *in = verify_listed(r, verify_last_part(path));
     struct hearth_error err = { 0 };
     struct object o;
     size_t len = strlen(path);
@@ -201,9 +200,9 @@ static void verify_file(struct run *r, const char *path, int alone)
                     (len < 7 || strcmp(path + len - 7, ".distcp") != 0);
 
         if (other)
-            report(r, path, "other", 0, "not an object");
+            verify_report(r, path, "other", 0, "not an object");
         else
-            report_failed(r, path, &err);
+            verify_report_failed(r, path, &err);
         return;
     }
     if (o.block.own)
@@ -213,7 +212,7 @@ static void verify_file(struct run *r, const char *path, int alone)
     object_close(&o);
 }
 
-/* An entry of a container, whatever it is. */
+/* An entry of a container: a file, or anything else. */
 static void verify_entry(struct run *r, const char *path)
 {
     struct hearth_error err = { 0 };
@@ -222,11 +221,11 @@ static void verify_entry(struct run *r, const char *path)
     if (stat(path, &st)) {
         hth_fail(&err, HEARTH_EIO, errno, "it cannot be read: %s", strerrordesc_np(errno));
         if (!lstat(path, &st)) /* else it has just gone */
-            report_failed(r, path, &err);
+            verify_report_failed(r, path, &err);
     } else if (S_ISREG(st.st_mode)) {
         verify_file(r, path, 0);
     } else {
-        report(r, path, "other", 0, "not a file");
+        verify_report(r, path, "other", 0, "not a file");
     }
 }
 
@@ -236,7 +235,7 @@ static void verify_entries(struct run *r, const char *dir)
     char **names = names_in(dir, &err), path[4096 + 260];
 
     if (!names)
-        report_failed(r, dir, &err);
+        verify_report_failed(r, dir, &err);
     for (size_t i = 0; names && names[i]; i++) {
         snprintf(path, sizeof(path), "%.4000s/%.255s", dir, names[i]);
         verify_entry(r, path);
@@ -254,9 +253,9 @@ static void verify_container(struct run *r, const char *dir, const struct save_r
     if (save && save->own) {
         rc = manifest_of(dir, save->id, &m, &err);
         if (rc == HEARTH_ENOENT && save->published)
-            report(r, dir, "wrong", 0, err.text);
+            verify_report(r, dir, "wrong", 0, err.text);
         else if (rc && rc != HEARTH_ENOENT)
-            report_failed(r, dir, &err);
+            verify_report_failed(r, dir, &err);
     }
     r->manifest = rc ? NULL : &m;
     r->here = 0;
@@ -264,13 +263,13 @@ static void verify_container(struct run *r, const char *dir, const struct save_r
     if (r->manifest) {
         snprintf(text, sizeof(text), "manifest; %" PRIu32 " of its %" PRIu32 " objects are here",
                 r->here, m.objects);
-        report(r, dir, "verified", hth_manifest_bytes(&m), text);
+        verify_report(r, dir, "verified", hth_manifest_bytes(&m), text);
         hth_manifest_fini(&m);
     }
     r->manifest = NULL;
 }
 
-static uint64_t sum(const struct save_row *rows)
+static uint64_t verify_sum(const struct save_row *rows)
 {
     uint64_t bytes = 0;
 
@@ -290,13 +289,13 @@ static void verify_keep(struct run *r, const char *job_dir)
     snprintf(path, sizeof(path), "%.4000s/" HTH_RECORDS_DIR "/keep", job_dir);
     if (read_small(path, &bytes, &len, &err)) {
         if (err.code != HEARTH_ENOENT)
-            report_failed(r, path, &err);
+            verify_report_failed(r, path, &err);
         return;
     }
     if (hth_keep_decode(&keep, bytes, len, &err))
-        report(r, path, "wrong", len, err.text);
+        verify_report(r, path, "wrong", len, err.text);
     else
-        report(r, path, "verified", len, "keep record");
+        verify_report(r, path, "verified", len, "keep record");
     free(bytes);
 }
 
@@ -307,7 +306,7 @@ static int verify_job(struct run *r, const char *dir, struct hearth_error *err)
 
     if (rc)
         return rc;
-    r->meter.total += sum(rows);
+    r->meter.total += verify_sum(rows);
     verify_keep(r, dir);
     for (const struct save_row *s = rows; s; s = s->next)
         verify_container(r, s->dir, s);
@@ -315,7 +314,7 @@ static int verify_job(struct run *r, const char *dir, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static void cut(char *path)
+static void verify_cut(char *path)
 {
     char *slash = strrchr(path, '/');
 
@@ -333,9 +332,9 @@ static int verify_one_container(struct run *r, const char *dir, struct hearth_er
     if (!realpath(dir, real))
         return hth_fail(err, HEARTH_ENOENT, 0, "%.300s is gone", dir);
     memcpy(job, real, sizeof(job));
-    cut(job);
-    if (!strcmp(last_part(job), HTH_RECORDS_DIR))
-        cut(job);
+    verify_cut(job);
+    if (!strcmp(verify_last_part(job), HTH_RECORDS_DIR))
+        verify_cut(job);
     rc = saves_list(job, &rows, err);
     if (rc)
         return rc;
@@ -367,7 +366,7 @@ static int verify_one(struct run *r, const char *path, struct hearth_error *err)
     return rc == HEARTH_ENOENT ? verify_one_container(r, path, err) : rc;
 }
 
-/* Nothing looked at is nothing found right. */
+/* A path under which there is nothing to verify is an error. */
 static int verify_path(struct run *r, const char *path, struct hearth_error *err)
 {
     uint64_t before = r->good + r->foreign + r->bad + r->unread;
@@ -388,7 +387,7 @@ static int verify_path(struct run *r, const char *path, struct hearth_error *err
     return rc;
 }
 
-static enum status print_run(const struct run *r)
+static enum status verify_print(const struct run *r)
 {
     if (r->args->json)
         return print_json(json_pack("{s:b, s:I, s:I, s:I, s:I, s:O}", "verified",
@@ -418,7 +417,7 @@ enum status run_verify(const struct args *a)
     }
     meter_end(&r.meter);
     if (r.good + r.foreign + r.bad + r.unread)
-        printed = print_run(&r);
+        printed = verify_print(&r);
     json_decref(r.rows);
     grid_free(&r.grid);
     if (r.bad || r.unread)

@@ -9,9 +9,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Up to the last field of the first version. */
+#define WHOLE (offsetof(struct hearth_bootstrap, self) + sizeof(void *))
+
+int hth_bootstrap_whole(const struct hearth_bootstrap *bootstrap, struct hearth_error *err)
+{
+    struct hearth_bootstrap b;
+    int rc;
+
+    if (!bootstrap)
+        return HEARTH_OK;
+    if ((rc = hth_opts_copy(&b, sizeof(b), bootstrap, err)))
+        return hth_while(err, rc, "bootstrap");
+    if (b.struct_size < WHOLE || !b.allgather)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "the bootstrap has no allgather, or its struct_size is %zu: begin it with "
+                "HEARTH_BOOTSTRAP_INIT",
+                b.struct_size);
+    return HEARTH_OK;
+}
+
 void hearth_bootstrap_close(struct hearth_bootstrap *bootstrap)
 {
-    if (bootstrap && bootstrap->close)
+    if (bootstrap && bootstrap->struct_size >= WHOLE && bootstrap->close)
         bootstrap->close(bootstrap);
 }
 

@@ -205,7 +205,9 @@ int hearth_bootstrap_pmix(uint32_t deadline_ms, struct hearth_bootstrap **out, u
     p = calloc(1, sizeof(*p));
     if (!p)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a bootstrap");
-    p->base = (struct hearth_bootstrap){ .allgather = allgather, .close = pmix_close, .self = p };
+    p->base = (struct hearth_bootstrap){
+        .struct_size = sizeof(p->base), .allgather = allgather, .close = pmix_close, .self = p
+    };
     p->deadline_ms = deadline_ms;
     if ((rc = start(p, err))) {
         pmix_close(&p->base);

@@ -165,8 +165,9 @@ int hearth_bootstrap_tcp(const char *host_name, uint16_t port, uint32_t rank, ui
     t = calloc(1, sizeof(*t));
     if (!t)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a bootstrap");
-    t->base =
-            (struct hearth_bootstrap){ .allgather = tcp_allgather, .close = tcp_close, .self = t };
+    t->base = (struct hearth_bootstrap){
+        .struct_size = sizeof(t->base), .allgather = tcp_allgather, .close = tcp_close, .self = t
+    };
     snprintf(t->host, sizeof(t->host), "%s", host_name);
     snprintf(t->port, sizeof(t->port), "%u", port);
     t->rank = rank;

@@ -255,7 +255,7 @@ int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct heart
         return rc;
     given = o;
     if ((rc = check_each(&o, err)) || (rc = check_numbers_together(&o, err)) ||
-            (rc = check_names(&o, err)))
+            (rc = check_names(&o, err)) || (rc = hth_bootstrap_whole(o.bootstrap, err)))
         return rc;
     if (!o.off && ((rc = check_network(&o, err)) || (rc = check_root(&o, err))))
         return rc;

@@ -59,17 +59,6 @@ static inline uint64_t hth_add_up(uint64_t a, uint64_t b)
     return a < UINT64_MAX - b ? a + b : UINT64_MAX;
 }
 
-/* FNV-1a, 64 bit (Fowler, Noll, Vo). */
-static inline uint64_t hth_key_hash(const void *key, size_t len)
-{
-    const unsigned char *k = key;
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ k[i]) * UINT64_C(0x100000001b3);
-    return h ^ h >> 32;
-}
-
 /* A memfd with bytes[len]; -1 and errno. */
 int hth_memfd(const char *name, const void *bytes, size_t len);
 
@@ -294,6 +283,8 @@ static inline uint64_t hth_file_bytes(uint64_t bytes)
 /* ---- opening (check.c, join.c) -------------------------------------------------------------- */
 
 struct hth_network hth_network_of(const struct hearth_opts *o);
+/* A bootstrap of any age that can be called, or none. Errors: HEARTH_EINVAL, HEARTH_EUNSUPPORTED. */
+int hth_bootstrap_whole(const struct hearth_bootstrap *bootstrap, struct hearth_error *err);
 int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct hearth_error *err);
 void hth_opts_drop(struct hearth *h);
 /* All rows from our own, each in its place and proved. */

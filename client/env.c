@@ -5,6 +5,8 @@
  */
 #include "env.h"
 #include "client.h"
+
+#include "core/base/opts.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,20 +151,23 @@ unsigned hth_strays(char out[HTH_STRAYS][HTH_STRAY_TEXT])
 
 int hearth_opts_from_env(struct hearth_opts *opts, struct hearth_error *err)
 {
+    struct hearth_opts o;
     int rc;
 
-    if (!opts || opts->struct_size != sizeof(*opts))
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "opts is NULL or of another version: begin with HEARTH_OPTS_INIT");
+    if (!opts)
+        return hth_fail(err, HEARTH_EINVAL, 0, "opts is NULL: begin with HEARTH_OPTS_INIT");
+    if ((rc = hth_opts_copy(&o, sizeof(o), opts, err)))
+        return rc;
     strays_look();
     for (size_t i = 0; i < HTH_OPTIONS; i++) {
         const struct hth_option *option = &hth_options[i];
         const char *value = option->variable ? getenv(option->variable) : NULL;
 
-        if (!value || !value[0] || is_set(opts, option))
+        /* An older caller has no place for the value, and cannot know of the variable. */
+        if (!value || !value[0] || option->at >= o.struct_size || is_set(&o, option))
             continue;
-        if ((rc = env_take(opts, option, value, err)))
+        if ((rc = env_take(&o, option, value, err)))
             return rc;
     }
-    return HEARTH_OK;
+    return hth_give(opts, &o, sizeof(o), err);
 }

@@ -16,9 +16,9 @@ const char *hth_level_name(uint32_t level)
     static const struct {
         uint32_t level;
         const char *name;
-    } names[] = { { HEARTH_DURABLE, "DURABLE" }, { HEARTH_PROTECTED, "PROTECTED" },
-        { HEARTH_COMPLETE, "COMPLETE" }, { HEARTH_COPIED, "COPIED" }, { HEARTH_SEALED, "SEALED" },
-        { HEARTH_WRITTEN, "WRITTEN" }, { HEARTH_OFF, "OFF" } };
+    } names[] = { { HEARTH_PROTECTED, "PROTECTED" }, { HEARTH_COMPLETE, "COMPLETE" },
+        { HEARTH_COPIED, "COPIED" }, { HEARTH_SEALED, "SEALED" }, { HEARTH_WRITTEN, "WRITTEN" },
+        { HEARTH_OFF, "OFF" } };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (level >= names[i].level)

@@ -9,6 +9,7 @@
  */
 #include "client.h"
 
+#include "core/base/hash.h"
 #include "core/format/manifest.h"
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ static int list(struct hearth_checkpoint *c, struct hth_source *s, struct hearth
             s->table.items = i;
             break;
         }
-        e->hash = hth_key_hash(e->item.key, e->item.key_len);
+        e->hash = hth_hash(e->item.key, e->item.key_len, 0);
     }
     return HEARTH_OK;
 }
@@ -180,7 +181,7 @@ int hth_index(struct hearth_checkpoint *c, int all, struct hearth_error *err)
 const struct hth_entry *hth_entry_find(const struct hearth_checkpoint *c, const void *key,
         size_t len, const struct hth_entry *last)
 {
-    uint64_t hash = hth_key_hash(key, len);
+    uint64_t hash = hth_hash(key, len, 0);
     const struct hth_entry *e = last ? last->next : c->bucket[hash & (c->buckets - 1)];
 
     while (e && (e->hash != hash || e->item.key_len != len || memcmp(e->item.key, key, len) != 0))

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#define DEVICE 10u /* reserved in enum hearth_memory */
+
 static const int64_t zeros[HTH_DIMS_MAX];
 
 static int wrong(struct hearth_error *err, const struct hearth_piece *p, int code, const char *what)
@@ -51,7 +53,7 @@ static int check_piece(const struct hearth_piece *p, size_t i, struct hearth_err
         return rc;
     if (!hearth_dtype_bytes((enum hearth_dtype)p->dtype))
         return wrong(err, p, HEARTH_EINVAL, "its dtype is none of enum hearth_dtype");
-    if (p->memory == HEARTH_CUDA)
+    if (p->memory == DEVICE)
         return wrong(err, p, HEARTH_EUNSUPPORTED,
                 "device memory is not supported by this version: copy to the host first");
     if (p->memory != HEARTH_HOST)

@@ -151,6 +151,9 @@ static int map_view(
     return HEARTH_OK;
 }
 
+/* Without the last field of the first version a view cannot be closed. */
+#define VIEW_LEAST (offsetof(struct hearth_view, lease) + sizeof(uint64_t))
+
 int hearth_view_open(struct hearth_checkpoint *ckpt, const struct hearth_item *item,
         struct hearth_view *out, struct hearth_error *err)
 {
@@ -162,7 +165,7 @@ int hearth_view_open(struct hearth_checkpoint *ckpt, const struct hearth_item *i
 
     if ((rc = hth_ckpt_enter(ckpt, err)) || (rc = take_item(ckpt, item, &e, err)))
         return rc;
-    if (!out || out->struct_size != sizeof(*out))
+    if (!out || out->struct_size < VIEW_LEAST || out->struct_size > HTH_STRUCT_MAX)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "the view is NULL or its struct_size is not sizeof(struct hearth_view)");
     s = &ckpt->source[e->source];
@@ -176,19 +179,19 @@ int hearth_view_open(struct hearth_checkpoint *ckpt, const struct hearth_item *i
     close(fd);
     if (rc)
         hth_lease_put(ckpt->h, v.lease);
-    else
-        *out = v;
-    return rc;
+    return rc ? rc : hth_give(out, &v, sizeof(v), err);
 }
 
 void hearth_view_close(struct hearth *h, struct hearth_view *view)
 {
-    if (!view || !view->map)
+    struct hearth_view none = HEARTH_VIEW_INIT;
+
+    if (!view || view->struct_size < VIEW_LEAST || !view->map)
         return;
     munmap(view->map, view->map_bytes);
     if (h && !hth_enter(h, NULL))
         hth_lease_put(h, view->lease);
-    *view = (struct hearth_view){ .struct_size = view->struct_size };
+    hth_give(view, &none, sizeof(none), NULL);
 }
 
 int hth_box_check(const struct hth_item *item, const int64_t *offset, const int64_t *shape,

@@ -201,9 +201,6 @@ int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
     if (o.wait_ms > HTH_DEADLINE_MAX)
         return hth_fail(
                 err, HEARTH_EINVAL, 0, "wait_ms is %u: at most %u", o.wait_ms, HTH_DEADLINE_MAX);
-    if (o.twin || o.twin_len)
-        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
-                "twin keys are not supported yet: leave twin NULL, each rank's object is copied");
     if ((rc = may_begin(h, err)))
         return rc;
     if (!(s = hth_save_open(h, step)))

@@ -5,6 +5,7 @@
 #define CLIENT_SAVE_H
 
 #include "client.h"
+#include "core/base/set.h"
 
 struct hth_written {
     struct hth_slot_map *slot; /* NULL: kill switch, or sealed */
@@ -22,8 +23,9 @@ struct hth_common_put { /* waits for the step to be known */
     size_t len;
 };
 
-struct hth_seen {             /* pieces of the save so far (seen.c) */
-    struct hth_seen_at *slot; /* [room], a power of two */
+struct hth_seen {           /* pieces of the save so far (seen.c) */
+    struct hth_set set;     /* numbers of: */
+    struct hth_seen_at *at; /* [count] where their records are, of [room] */
     size_t room, count;
     uint32_t object; /* whose records were looked at last, its number + 1 ... */
     uint64_t pos;    /* ... and how far */

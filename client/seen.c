@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which pieces a rank's save has already: a hash set of places of table records, since whoever loads a
- * key takes the first piece that covers a box and never sees another of the same box.
+ * Which pieces a rank's save has already: places of table records, and a hash set of them, since whoever
+ * loads a key takes the first piece that covers a box and never sees another of the same box.
  *
- *     slot[]   | hash, object, place of the record | -- | ...        linear probing, never more than half
- *
- * Records are taken in after they were written and before anything is copied. Entries do not move when
- * others come, so that clearing those of a call that is refused gives the set as it was.
+ * Records are taken in after they were written and before anything is copied. Those of a call that is
+ * refused are the last ones, and are cut off again.
  */
 #include "save.h"
 
+#include "core/base/hash.h"
 #include <stdlib.h>
 #include <string.h>
 
 struct hth_seen_at {
     uint64_t at;     /* of the record in its object's items part */
-    uint32_t object; /* its number + 1; 0: free */
-    uint32_t hash;
+    uint32_t object; /* its number + 1 */
 };
 
 static int is_empty_piece(const struct hth_item *item)
@@ -34,7 +32,7 @@ static uint64_t box_bytes(const struct hth_item *item)
 
 static uint32_t piece_hash(const struct hth_item *item)
 {
-    uint64_t h = hth_key_hash(item->key, item->key_len) + item->kind;
+    uint64_t h = hth_hash(item->key, item->key_len, 0) + item->kind;
 
     for (uint32_t i = 0; i < box_bytes(item) / sizeof(int64_t); i++) {
         h = (h ^ (uint64_t)item->global_offset[i]) * UINT64_C(0x9e3779b97f4a7c15);
@@ -66,53 +64,35 @@ static struct hth_table records_of(const struct hearth_save *s, uint32_t object)
                             : o->base + HTH_ALIGN(HTH_BLOCK + o->data_len) + HTH_TABLE_HEAD };
 }
 
-static void put_entry(struct hth_seen *seen, struct hth_seen_at entry)
-{
-    size_t i = entry.hash & (seen->room - 1);
-
-    while (seen->slot[i].object)
-        i = (i + 1) & (seen->room - 1);
-    seen->slot[i] = entry;
-    seen->count++;
-}
-
-/* Room for so many entries more. */
+/* Room for so many more. */
 static int seen_grow(struct hth_seen *seen, size_t more)
 {
-    struct hth_seen old = *seen;
+    size_t room = seen->room ? seen->room : 64;
+    struct hth_seen_at *at;
 
-    if (2 * (seen->count + more) <= seen->room)
-        return HEARTH_OK;
-    seen->room = seen->room ? seen->room : 64;
-    while (2 * (old.count + more) > seen->room)
-        seen->room *= 2;
-    seen->slot = calloc(seen->room, sizeof(*seen->slot));
-    if (!seen->slot) {
-        *seen = old;
-        return HEARTH_ENOMEM;
+    while (seen->count + more > room)
+        room *= 2;
+    if (room != seen->room) {
+        if (!(at = realloc(seen->at, room * sizeof(*at))))
+            return HEARTH_ENOMEM;
+        seen->at = at;
+        seen->room = room;
     }
-    seen->count = 0;
-    for (size_t i = 0; i < old.room; i++)
-        if (old.slot[i].object)
-            put_entry(seen, old.slot[i]);
-    free(old.slot);
-    return HEARTH_OK;
+    return hth_set_room(&seen->set, more);
 }
 
 static int is_seen(const struct hearth_save *s, const struct hth_item *item, uint32_t hash)
 {
-    const struct hth_seen *seen = &s->seen;
+    size_t probe = 0;
+    uint32_t i;
 
-    for (size_t i = hash & (seen->room - 1); seen->slot[i].object; i = (i + 1) & (seen->room - 1)) {
-        uint64_t pos = seen->slot[i].at;
-        struct hth_table records;
+    while (hth_set_next(&s->seen.set, hash, &probe, &i)) {
+        const struct hth_seen_at *at = &s->seen.at[i];
+        struct hth_table records = records_of(s, at->object - 1);
+        uint64_t pos = at->at;
         struct hth_item other;
 
-        if (seen->slot[i].hash != hash)
-            continue;
-        records = records_of(s, seen->slot[i].object - 1);
-        if (!hth_item_next(&records, &pos, &other) && pos > seen->slot[i].at &&
-                is_same_piece(item, &other))
+        if (!hth_item_next(&records, &pos, &other) && pos > at->at && is_same_piece(item, &other))
             return 1;
     }
     return 0;
@@ -132,7 +112,8 @@ static int take_record(
                 item->kind == HTH_ITEM_TENSOR ? "piece" : "byte string",
                 hth_key_text(item->key, item->key_len, key),
                 item->kind == HTH_ITEM_TENSOR ? ", with the same box" : "");
-    put_entry(&s->seen, (struct hth_seen_at){ at, s->objects, hash });
+    hth_set_add(&s->seen.set, hash, (uint32_t)s->seen.count);
+    s->seen.at[s->seen.count++] = (struct hth_seen_at){ at, s->objects };
     return HEARTH_OK;
 }
 
@@ -141,11 +122,10 @@ static void seen_back(struct hearth_save *s, uint64_t at)
 {
     struct hth_seen *seen = &s->seen;
 
-    for (size_t i = 0; i < seen->room; i++)
-        if (seen->slot[i].object == s->objects && seen->slot[i].at >= at) {
-            seen->slot[i].object = 0;
-            seen->count--;
-        }
+    while (seen->count && seen->at[seen->count - 1].object == s->objects &&
+            seen->at[seen->count - 1].at >= at)
+        seen->count--;
+    hth_set_cut(&seen->set, (uint32_t)seen->count);
     seen->pos = seen->pos < at ? seen->pos : at;
 }
 
@@ -189,5 +169,6 @@ int hth_seen_take(struct hearth_save *s, const struct hth_written *before, struc
 
 void hth_seen_fini(struct hth_seen *seen)
 {
-    free(seen->slot);
+    hth_set_fini(&seen->set);
+    free(seen->at);
 }

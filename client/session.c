@@ -23,7 +23,7 @@
 
 int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_error *err)
 {
-    struct hth_local_attach m = { .version = HTH_LOCAL_VERSION,
+    struct hth_local_attach m = { .version = hth_version_written(HTH_FORMAT_LOCAL),
         .rank = h->opts.rank,
         .world = h->opts.world,
         .helper = h->opts.helper,

@@ -3,6 +3,7 @@
  * hearthd: an engine in a process of its own. What belongs to a process is set here, and nothing
  * of it in the engine, which also runs inside others.
  */
+#include "engine/config.h"
 #include "engine/driver.h"
 #include <hearth/version.h>
 
@@ -21,7 +22,7 @@ enum { EXIT_ENDED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_LOCKED = 3 };
 
 /* The launcher may have pinned the rank that started us, and our threads serve all of the node.
  * What the kernel refuses (a cpuset that is smaller) it cuts itself. */
-static void all_cpus(void)
+static void daemon_all_cpus(void)
 {
     unsigned char mask[1024]; /* 8192 CPUs */
 
@@ -29,7 +30,7 @@ static void all_cpus(void)
     sched_setaffinity(0, sizeof(mask), (cpu_set_t *)(void *)mask);
 }
 
-static void limits(void)
+static void daemon_limits(void)
 {
     struct rlimit none = { 0, 0 }, files;
 
@@ -42,7 +43,7 @@ static void limits(void)
 }
 
 /* Descriptors 0 to 2 are open, so that no file of the store becomes standard error. */
-static void standard_files(void)
+static void daemon_standard_files(void)
 {
     int fd;
 
@@ -54,7 +55,7 @@ static void standard_files(void)
 }
 
 /* A descriptor that becomes readable with a signal to end. */
-static int end_signals(void)
+static int daemon_end_signals(void)
 {
     sigset_t ends;
 
@@ -68,7 +69,7 @@ static int end_signals(void)
 }
 
 /* Transport libraries install handlers that print and hang; a crash should be a crash. */
-static void no_handlers(void)
+static void daemon_no_handlers(void)
 {
     for (int sig = 1; sig < NSIG; sig++) {
         struct sigaction old;
@@ -80,13 +81,13 @@ static void no_handlers(void)
     }
 }
 
-static int complain(int status, const struct hearth_error *err)
+static int daemon_complain(int status, const struct hearth_error *err)
 {
     fprintf(stderr, "hearthd: %s\n", err->text);
     return status;
 }
 
-static int status_of(int code)
+static int daemon_status(int code)
 {
     switch (code) {
     case HEARTH_ELOCKED:
@@ -99,7 +100,7 @@ static int status_of(int code)
     }
 }
 
-static int print_help(void)
+static int daemon_print_help(void)
 {
     char *help = hth_config_help();
     int rc = help && fputs(help, stdout) >= 0 && !fflush(stdout) ? EXIT_ENDED : EXIT_FAILED;
@@ -115,22 +116,22 @@ int main(int argc, char **argv)
     struct hearth_error err = { 0 };
     int stop_fd, rc;
 
-    standard_files();
-    limits();
+    daemon_standard_files();
+    daemon_limits();
     rc = hth_config_parse(&config, argc, (const char *const *)argv, &err);
     if (rc)
-        return complain(EXIT_USAGE, &err);
+        return daemon_complain(EXIT_USAGE, &err);
     if (config.help)
-        return print_help();
+        return daemon_print_help();
     if (config.version)
         return puts("hearthd " HEARTH_VERSION) < 0 ? EXIT_FAILED : EXIT_ENDED;
-    all_cpus();
-    stop_fd = end_signals();
+    daemon_all_cpus();
+    stop_fd = daemon_end_signals();
     rc = hth_driver_open(&config, stop_fd, &driver, &err);
-    no_handlers();
+    daemon_no_handlers();
     if (rc)
-        return complain(status_of(rc), &err);
+        return daemon_complain(daemon_status(rc), &err);
     rc = hth_driver_run(driver, &err);
     hth_driver_close(driver);
-    return rc ? complain(EXIT_FAILED, &err) : EXIT_ENDED;
+    return rc ? daemon_complain(EXIT_FAILED, &err) : EXIT_ENDED;
 }

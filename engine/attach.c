@@ -2,8 +2,6 @@
 /* What comes and goes in a memfd beside a packet. */
 #include "attach.h"
 
-#include "server.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -43,7 +41,7 @@ static void attached_end(struct hth_content *content)
     free(a);
 }
 
-static int check(int fd, uint64_t *out_len, struct hearth_error *err)
+static int attach_check(int fd, uint64_t *out_len, struct hearth_error *err)
 {
     struct statfs fs;
     struct stat st;
@@ -62,7 +60,7 @@ int hth_attach_open(int fd, struct hth_content **out, struct hearth_error *err)
 {
     struct attached *a = NULL;
     uint64_t len = 0;
-    int rc = check(fd, &len, err);
+    int rc = attach_check(fd, &len, err);
 
     if (!rc && !(a = calloc(1, sizeof(*a))))
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a request");

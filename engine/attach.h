@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the descriptor of a request contains, and the descriptor of an answer. */
 /* For this folder alone. */
-#ifndef ENGINE_ATTACH_H
-#define ENGINE_ATTACH_H
+#ifndef HEARTH_ENGINE_ATTACH_H
+#define HEARTH_ENGINE_ATTACH_H
 
 #include "core/base/env.h"
 #include <stddef.h>
+
+#define HTH_ATTACH_MAX (UINT64_C(1) << 30) /* bytes of a descriptor's content */
 
 /* The content of a file in memory (a memfd), to be copied by read(): a mapping's pages its sender
  * could take away. Takes fd, whatever happens. Errors: HEARTH_EPROTO (not in memory, too long),

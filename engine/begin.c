@@ -8,15 +8,35 @@
  *
  *   SET_STEP ─► room? ─► SAVE_ID       of a loan that was begun without a step
  */
+#include "begin.h"
+
+#include "client.h"
+#include "loan.h"
 #include "node_state.h"
+#include "reply.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define SOON_MS 20000u /* less than a rank waits for any answer */
 
-/* What the rank counts as its next object: slots beyond were lent in answers that it could not use. */
-static int rewind_to(struct hth_node *n, struct loan *l, uint32_t index, struct hearth_error *err)
+union start {
+    struct hth_local_head head;
+    struct hth_local_begin begin;
+    struct hth_local_set_step set_step;
+};
+
+struct pending { /* a BEGIN or SET_STEP that waits for room */
+    struct pending *next;
+    uint32_t client;
+    uint64_t until_ms;
+    union start start;
+};
+
+/* The rank says which object of its save comes next. Slots lent for that one and for later ones were
+ * in answers that the rank gave up waiting for: they go back. */
+static int begin_rewind(
+        struct hth_node *n, struct loan *l, uint32_t index, struct hearth_error *err)
 {
     if (index > l->objects || (index == 0 && l->objects))
         return hth_fail(err, HEARTH_EINVAL, 0,
@@ -33,7 +53,7 @@ static int rewind_to(struct hth_node *n, struct loan *l, uint32_t index, struct 
     return HEARTH_OK;
 }
 
-static int take_checks(
+static int begin_check_object(
         const struct loan *l, const struct hth_local_begin *m, struct hearth_error *err)
 {
     int rc;
@@ -52,13 +72,13 @@ static int take_checks(
     return HEARTH_OK;
 }
 
-static int take(struct hth_node *n, struct loan *l, const struct hth_local_begin *m,
+static int begin_take_slot(struct hth_node *n, struct loan *l, const struct hth_local_begin *m,
         struct hearth_error *err)
 {
     struct lent *o;
     int rc;
 
-    if ((rc = rewind_to(n, l, m->index, err)) || (rc = take_checks(l, m, err)))
+    if ((rc = begin_rewind(n, l, m->index, err)) || (rc = begin_check_object(l, m, err)))
         return rc;
     o = &l->object[l->objects];
     hth_point(&n->ctx.points, "reserve");
@@ -66,12 +86,12 @@ static int take(struct hth_node *n, struct loan *l, const struct hth_local_begin
     if (rc)
         return rc;
     o->asked = m->bytes;
-    memcpy(o->name, m->name, strlen(m->name) + 1); /* as long as the check allows */
+    memcpy(o->name, m->name, strlen(m->name) + 1); /* it fits: begin_check_object() */
     l->objects++;
     return HEARTH_OK;
 }
 
-static void answer_lent(
+static void begin_answer(
         struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request)
 {
     const struct hth_slot *slot = l->object[l->objects - 1].slot;
@@ -84,7 +104,7 @@ static void answer_lent(
 
     if (l->has_id)
         answer.save = hth_local_save_of(l->save);
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), slot->fd, NULL, 0);
+    reply_packet_fd(n, c->id, &answer, sizeof(answer), slot->fd);
 }
 
 static int begin_now(struct hth_node *n, struct client *c, const struct hth_local_begin *m,
@@ -96,24 +116,19 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
     if (m->head.token && !l)
         return hth_fail(err, HEARTH_ESTATE, 0, "a further object of a save that is not under way");
     if (!l) {
-        l = calloc(1, sizeof(*l));
+        l = loan_make(n, c);
         if (!l)
             return hth_fail(err, HEARTH_ENOMEM, 0, "save");
-        l->token = n->next_id++;
-        l->client = c->id;
-        l->rank = c->rank;
         if (m->step != UINT64_MAX) {
             rc = hth_commit_begin(n->commit, c->rank, m->step, &l->save, err);
             l->has_id = 1;
         }
         if (rc) {
-            free(l);
+            loan_free(n, l);
             return rc;
         }
-        l->next = n->loans;
-        n->loans = l;
     }
-    rc = take(n, l, m, err);
+    rc = begin_take_slot(n, l, m, err);
     if (rc && m->head.token)
         return rc; /* the rank goes on with what it has */
     if (rc) {
@@ -122,42 +137,31 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
         loan_free(n, l);
         return rc;
     }
-    answer_lent(n, c, l, m->head.request);
+    begin_answer(n, c, l, m->head.request);
     return HEARTH_OK;
 }
 
 /* ---- SET_STEP ------------------------------------------------------------------------------------- */
 
-void answer_save_id(
-        struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request)
-{
-    struct hth_local_save_id answer = {
-        .head = { sizeof(answer), HTH_LOCAL_SAVE_ID, request, l->token },
-        .save = hth_local_save_of(l->save),
-    };
-
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
-}
-
-static int set_step_now(struct hth_node *n, struct client *c, const struct hth_local_set_step *m,
-        struct hearth_error *err)
+static int begin_set_step_now(struct hth_node *n, struct client *c,
+        const struct hth_local_set_step *m, struct hearth_error *err)
 {
     struct loan *l = loan_open(n, c, m->head.token);
     int rc;
 
     if (!l || l->has_id)
-        return no_such_loan(err);
+        return loan_unknown(err);
     if ((rc = hth_commit_begin(n->commit, c->rank, m->step, &l->save, err)))
         return rc;
     l->has_id = 1;
-    answer_save_id(n, c, l, m->head.request);
+    loan_answer_id(n, c, l, m->head.request);
     return HEARTH_OK;
 }
 
 /* ---- now, or later -------------------------------------------------------------------------------- */
 
-/* Why a request is better kept than refused: older saves are undecided, or slots are still made. */
-static int must_wait(struct hth_node *n, const struct client *c, const union start *m)
+/* Whether a request is better kept than refused: older saves are undecided, or its slot is being made. */
+static int begin_must_wait(struct hth_node *n, const struct client *c, const union start *m)
 {
     struct hth_store *store = n->env.store;
     int begin = m->head.type == HTH_LOCAL_BEGIN;
@@ -174,9 +178,10 @@ static int must_wait(struct hth_node *n, const struct client *c, const union sta
     return rc == HEARTH_EBUSY;
 }
 
-/* Its slot is being made for it, ahead of time and almost: ms that it may wait without having said so, as it
- * would if the slot was made now. 0: it is not. */
-static uint32_t soon_ms(struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
+/* Milliseconds that a request may wait for a slot that is being made ahead, though its caller gave no
+ * wait_ms: making one in this call would take as long. 0: none of its size is being made. */
+static uint32_t begin_soon_ms(
+        struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
 {
     struct hth_store *store = n->env.store;
     uint64_t ms = 1000 + (m->bytes >> 20) * 5;
@@ -188,8 +193,7 @@ static uint32_t soon_ms(struct hth_node *n, const struct client *c, const struct
     return ms < SOON_MS ? (uint32_t)ms : SOON_MS;
 }
 
-static int wait_for_room(
-        struct hth_node *n, struct client *c, const union start *m, uint32_t wait_ms)
+static int begin_wait(struct hth_node *n, struct client *c, const union start *m, uint32_t wait_ms)
 {
     struct pending *p = calloc(1, sizeof(*p));
     struct pending **end = &n->pending;
@@ -203,17 +207,17 @@ static int wait_for_room(
     return HEARTH_OK;
 }
 
-static void start_now(struct hth_node *n, struct client *c, const union start *m)
+static void begin_start(struct hth_node *n, struct client *c, const union start *m)
 {
     struct hearth_error err;
     int rc = m->head.type == HTH_LOCAL_BEGIN ? begin_now(n, c, &m->begin, &err)
-                                             : set_step_now(n, c, &m->set_step, &err);
+                                             : begin_set_step_now(n, c, &m->set_step, &err);
 
     if (rc)
         reply_error(n, c->id, m->head.request, &err);
 }
 
-void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_begin *m)
+void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begin *m)
 {
     union start start = { .begin = *m };
     struct hearth_error err;
@@ -224,27 +228,27 @@ void lend_begin(struct hth_node *n, struct client *c, const struct hth_local_beg
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
-    if ((m->wait_ms || m->cancel_old) && must_wait(n, c, &start)) {
+    if ((m->wait_ms || m->cancel_old) && begin_must_wait(n, c, &start)) {
         if (m->cancel_old)
             hth_commit_make_room(n->commit);
-        if (m->wait_ms && !wait_for_room(n, c, &start, m->wait_ms))
+        if (m->wait_ms && !begin_wait(n, c, &start, m->wait_ms))
             return;
     }
-    if (!m->wait_ms && (soon = soon_ms(n, c, m)) && !wait_for_room(n, c, &start, soon))
+    if (!m->wait_ms && (soon = begin_soon_ms(n, c, m)) && !begin_wait(n, c, &start, soon))
         return;
-    start_now(n, c, &start);
+    begin_start(n, c, &start);
 }
 
-void lend_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m)
+void begin_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m)
 {
     union start start = { .set_step = *m };
 
-    if (m->wait_ms && must_wait(n, c, &start) && !wait_for_room(n, c, &start, m->wait_ms))
+    if (m->wait_ms && begin_must_wait(n, c, &start) && !begin_wait(n, c, &start, m->wait_ms))
         return;
-    start_now(n, c, &start);
+    begin_start(n, c, &start);
 }
 
-void lend_tick(struct hth_node *n, uint64_t now_ms)
+void begin_tick(struct hth_node *n, uint64_t now_ms)
 {
     struct pending **at = &n->pending;
 
@@ -252,22 +256,48 @@ void lend_tick(struct hth_node *n, uint64_t now_ms)
         struct pending *p = *at;
         struct client *c = client_find(n, p->client);
 
-        if (c && p->until_ms > now_ms && must_wait(n, c, &p->start)) {
+        if (c && p->until_ms > now_ms && begin_must_wait(n, c, &p->start)) {
             at = &p->next;
             continue;
         }
         *at = p->next;
         if (c)
-            start_now(n, c, &p->start);
+            begin_start(n, c, &p->start);
         free(p);
     }
 }
 
-uint64_t lend_due_ms(const struct hth_node *n)
+uint64_t begin_due_ms(const struct hth_node *n)
 {
     uint64_t due_ms = HTH_NEVER;
 
     for (const struct pending *p = n->pending; p; p = p->next)
         due_ms = p->until_ms < due_ms ? p->until_ms : due_ms;
     return due_ms;
+}
+
+void begin_gone(struct hth_node *n, uint32_t client)
+{
+    struct pending **at = &n->pending;
+
+    while (*at) {
+        struct pending *p = *at;
+
+        if (p->client != client) {
+            at = &p->next;
+            continue;
+        }
+        *at = p->next;
+        free(p);
+    }
+}
+
+void begin_close(struct hth_node *n)
+{
+    while (n->pending) {
+        struct pending *p = n->pending;
+
+        n->pending = p->next;
+        free(p);
+    }
 }

@@ -6,7 +6,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-static uint64_t read_ms(clockid_t id)
+static uint64_t clock_read_ms(clockid_t id)
 {
     struct timespec t = { 0 };
 
@@ -14,21 +14,21 @@ static uint64_t read_ms(clockid_t id)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static uint64_t now_ms(void *self)
+static uint64_t clock_now_ms(void *self)
 {
     (void)self;
-    return read_ms(CLOCK_MONOTONIC);
+    return clock_read_ms(CLOCK_MONOTONIC);
 }
 
-static uint64_t wall_ms(void *self)
+static uint64_t clock_wall_ms(void *self)
 {
     (void)self;
-    return read_ms(CLOCK_REALTIME);
+    return clock_read_ms(CLOCK_REALTIME);
 }
 
 /* A kernel that refuses getrandom(2) is older than any that this runs on, or filters it: then the
  * clock's nanoseconds still tell two engines apart. */
-static uint64_t next(void *self)
+static uint64_t clock_next_random(void *self)
 {
     struct timespec t = { 0 };
     uint64_t v;
@@ -47,10 +47,10 @@ static uint64_t next(void *self)
 
 struct hth_clock hth_system_clock(void)
 {
-    return (struct hth_clock){ .now_ms = now_ms, .wall_ms = wall_ms };
+    return (struct hth_clock){ .now_ms = clock_now_ms, .wall_ms = clock_wall_ms };
 }
 
 struct hth_random hth_system_random(void)
 {
-    return (struct hth_random){ .next = next };
+    return (struct hth_random){ .next = clock_next_random };
 }

@@ -4,7 +4,7 @@
  * An engine also runs inside other people's programs, where getopt's process-wide state belongs to
  * them.
  */
-#include "driver.h"
+#include "config.h"
 
 #include "core/base/options.h"
 #include <errno.h>
@@ -40,7 +40,7 @@ static const struct flag {
 #define HELP_AT    25 /* columns */
 #define HELP_WIDTH 100
 
-static void put_words(FILE *f, int column, const char *text)
+static void config_put_words(FILE *f, int column, const char *text)
 {
     while (*text) {
         int len = (int)strcspn(text, " ");
@@ -57,7 +57,7 @@ static void put_words(FILE *f, int column, const char *text)
     fputc('\n', f);
 }
 
-static void put_flag(FILE *f, const struct hth_option *o)
+static void config_put_flag(FILE *f, const struct hth_option *o)
 {
     char standard[HTH_OPTION_WORDS], words[HTH_OPTION_WORDS], text[600];
     int has = o->kind != HTH_OPTION_SWITCH && hth_option_default(o, standard)[0];
@@ -67,7 +67,7 @@ static void put_flag(FILE *f, const struct hth_option *o)
     snprintf(text, sizeof(text), "%s%s%s%s%s%s%s%s%s", o->help, o->words ? "; " : "",
             hth_option_words(o, words), o->needed ? "; needed" : "", has ? " (default: " : "",
             has ? standard : "", has ? ")" : "", o->more ? ". " : "", o->more ? o->more : "");
-    put_words(f, column, text);
+    config_put_words(f, column, text);
 }
 
 char *hth_config_help(void)
@@ -87,7 +87,7 @@ char *hth_config_help(void)
           "Ranks start it themselves unless told otherwise.\n\n",
             f);
     for (size_t i = 0; i < FLAGS; i++)
-        put_flag(f, &flags[i].option);
+        config_put_flag(f, &flags[i].option);
     fputs("\nexit status: 0 ended, 1 could not start or go on, 2 wrong command line,\n"
           "3 another engine has this job on this node\n",
             f);
@@ -95,7 +95,7 @@ char *hth_config_help(void)
     return out;
 }
 
-static const struct flag *find(const char *arg)
+static const struct flag *config_find(const char *arg)
 {
     size_t len = strcspn(arg, "=");
 
@@ -105,7 +105,7 @@ static const struct flag *find(const char *arg)
     return NULL;
 }
 
-static int set_number(
+static int config_set_number(
         struct hth_config *c, const struct flag *flag, const char *text, struct hearth_error *err)
 {
     const struct hth_option *o = &flag->option;
@@ -121,14 +121,11 @@ static int set_number(
                 "%s is '%.64s': give a number from %" PRIu64 " to %" PRIu64 "%s", o->flag, text,
                 o->least, o->most, o->least && o->none ? ", or 0 for the default" : "");
     small = (uint32_t)v;
-    if (o->kind == HTH_OPTION_U64)
-        memcpy(at, &v, flag->space);
-    else
-        memcpy(at, &small, sizeof(small));
+    memcpy(at, &small, sizeof(small));
     return HEARTH_OK;
 }
 
-static int set_text(
+static int config_set_text(
         struct hth_config *c, const struct flag *flag, const char *text, struct hearth_error *err)
 {
     const struct hth_option *o = &flag->option;
@@ -159,7 +156,7 @@ struct hth_network hth_config_network(const struct hth_config *c)
         .trusted = !strcmp(c->network, "trusted") };
 }
 
-static int check_bind(const struct hth_config *c, const char *bind, struct hearth_error *err)
+static int config_check_bind(const struct hth_config *c, const char *bind, struct hearth_error *err)
 {
     enum hth_reach reach = hth_address_reach(bind);
     struct hth_network network = hth_config_network(c);
@@ -172,12 +169,12 @@ static int check_bind(const struct hth_config *c, const char *bind, struct heart
     return hth_network_check(&network, err);
 }
 
-static int check_network(const struct hth_config *c, struct hearth_error *err)
+static int config_check_network(const struct hth_config *c, struct hearth_error *err)
 {
     int rc;
 
     for (uint32_t i = 0; i < c->binds || i == 0; i++)
-        if ((rc = check_bind(c, i ? c->more_binds[i - 1] : c->bind, err)))
+        if ((rc = config_check_bind(c, i ? c->more_binds[i - 1] : c->bind, err)))
             return rc;
     if (c->device[0] && !if_nametoindex(c->device))
         return hth_fail(err, HEARTH_EINVAL, errno,
@@ -186,9 +183,8 @@ static int check_network(const struct hth_config *c, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static int check_rest(const struct hth_config *c, struct hearth_error *err)
+static int config_check_rest(const struct hth_config *c, struct hearth_error *err)
 {
-    struct hth_stop_point point = { 0 };
     uint32_t heartbeat = c->heartbeat_ms ? c->heartbeat_ms : hth_option_none(HTH_AT_heartbeat_ms);
     uint32_t dead = c->dead_ms ? c->dead_ms : hth_option_none(HTH_AT_dead_ms);
 
@@ -196,14 +192,10 @@ static int check_rest(const struct hth_config *c, struct hearth_error *err)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "--dead-ms is %u: give it at least two heartbeats (--heartbeat-ms is %u)", dead,
                 heartbeat);
-    if (!c->stop_point[0])
-        return HEARTH_OK;
-    return hth_stop_point_parse(&point, c->stop_point, err)
-                   ? hth_while(err, HEARTH_EINVAL, "--stop-point")
-                   : HEARTH_OK;
+    return HEARTH_OK;
 }
 
-static int check(struct hth_config *c, struct hearth_error *err)
+static int config_check(struct hth_config *c, struct hearth_error *err)
 {
     int rc;
 
@@ -221,11 +213,11 @@ static int check(struct hth_config *c, struct hearth_error *err)
     c->node[HTH_NAME_MAX] = '\0';
     if ((rc = hth_node_check(c->node, err)))
         return rc;
-    rc = check_network(c, err);
-    return rc ? rc : check_rest(c, err);
+    rc = config_check_network(c, err);
+    return rc ? rc : config_check_rest(c, err);
 }
 
-static int take(struct hth_config *c, const struct flag *flag, const char *value, int joined,
+static int config_take(struct hth_config *c, const struct flag *flag, const char *value, int joined,
         struct hearth_error *err)
 {
     const struct hth_option *o = &flag->option;
@@ -235,16 +227,16 @@ static int take(struct hth_config *c, const struct flag *flag, const char *value
         return hth_fail(err, HEARTH_EINVAL, 0, "%s takes no value", o->flag);
     if (o->kind != HTH_OPTION_SWITCH && !value)
         return hth_fail(err, HEARTH_EINVAL, 0, "%s needs a value: %s", o->flag, o->value);
-    if (o->kind == HTH_OPTION_U32 || o->kind == HTH_OPTION_U64)
-        return set_number(c, flag, value, err);
+    if (o->kind == HTH_OPTION_U32)
+        return config_set_number(c, flag, value, err);
     if (o->kind != HTH_OPTION_SWITCH)
-        return set_text(c, flag, value, err);
+        return config_set_text(c, flag, value, err);
     memcpy((char *)c + flag->at, &one, sizeof(one));
     return HEARTH_OK;
 }
 
 /* More than there are cores only stand in the way of the engine's own thread. */
-static uint32_t threads_default(void)
+static uint32_t config_threads(void)
 {
     cpu_set_t cores;
     int n = sched_getaffinity(0, sizeof(cores), &cores) ? THREADS_MAX : CPU_COUNT(&cores);
@@ -252,9 +244,9 @@ static uint32_t threads_default(void)
     return n < THREADS_MAX ? (uint32_t)n : THREADS_MAX;
 }
 
-static void defaults(struct hth_config *out)
+static void config_defaults(struct hth_config *out)
 {
-    *out = (struct hth_config){ .threads = threads_default() };
+    *out = (struct hth_config){ .threads = config_threads() };
     for (size_t i = 0; i < FLAGS; i++) {
         const struct hth_option *o = &flags[i].option;
         const char *text =
@@ -270,10 +262,10 @@ int hth_config_parse(
 {
     int rc;
 
-    defaults(out);
+    config_defaults(out);
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
-        const struct flag *flag = find(arg);
+        const struct flag *flag = config_find(arg);
         const char *value = strchr(arg, '=');
         int joined = value != NULL;
 
@@ -284,8 +276,8 @@ int hth_config_parse(
             value++;
         else if (flag->option.kind != HTH_OPTION_SWITCH && i + 1 < argc)
             value = argv[++i];
-        if ((rc = take(out, flag, value, joined, err)))
+        if ((rc = config_take(out, flag, value, joined, err)))
             return rc;
     }
-    return out->help || out->version ? HEARTH_OK : check(out, err);
+    return out->help || out->version ? HEARTH_OK : config_check(out, err);
 }

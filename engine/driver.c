@@ -14,8 +14,10 @@
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
 #include "core/store/store_tmpfs.h"
+#include "hands.h"
 #include "node.h"
 #include "server.h"
+#include "stop_point.h"
 #include <hearth/version.h>
 
 #include <errno.h>
@@ -29,15 +31,14 @@
 
 #define ROUND_PROGRESS 256
 #define ROUND_EVENTS   64
-#define LINGER_S       86400u
 
-enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3 }; /* no kind of the server's */
+enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3 }; /* the server's are others */
 
 struct hth_driver {
     struct hth_config config;
-    char records[HTH_PATH_MAX + HTH_NAME_MAX + 16]; /* for sentences */
+    char records[HTH_PATH_MAX + HTH_NAME_MAX + 16]; /* path of `.hearth/`, for messages */
     int records_fd;                                 /* `.hearth/`, ours alone; -1: not open yet */
-    struct hth_stop_point point;
+    struct hth_points points;                       /* self: ours to free */
     struct hth_store_faults faults;
     struct hth_key key; /* lent to the node's session */
     struct hth_log_file *log_file;
@@ -50,12 +51,12 @@ struct hth_driver {
     int epoll_fd, wake_fd, stop_fd;
     int transport_fd;   /* in the epoll set; -1: none */
     int stopping;       /* atomic */
-    uint64_t lonely_ms; /* since when no rank is there */
+    uint64_t lonely_ms; /* since when no rank is connected */
 };
 
 /* ---- what the node calls --------------------------------------------------------------------- */
 
-static void on_reply(void *self, uint32_t client, const void *bytes, size_t len, int fd,
+static void driver_reply(void *self, uint32_t client, const void *bytes, size_t len, int fd,
         const void *attach, size_t attach_len)
 {
     struct hth_driver *d = self;
@@ -64,9 +65,9 @@ static void on_reply(void *self, uint32_t client, const void *bytes, size_t len,
         hth_server_reply(d->server, client, bytes, len, fd, attach, attach_len);
 }
 
-/* `.hearth/port`: where the engine of before listened. Members know us by that address, so one that
+/* `.hearth/port`: where the last engine listened. Members know us by that address, so one that
  * is started again under living ranks takes it again if it can. */
-static uint16_t last_port(struct hth_driver *d)
+static uint16_t driver_last_port(struct hth_driver *d)
 {
     unsigned char *bytes = NULL;
     uint16_t port = 0;
@@ -80,27 +81,28 @@ static uint16_t last_port(struct hth_driver *d)
     return port;
 }
 
-static void keep_port(struct hth_driver *d, struct hth_transport *t)
+static void driver_keep_port(struct hth_driver *d, struct hth_transport *t)
 {
     unsigned char addr[HTH_ADDR_MAX];
     struct hearth_error err;
     uint32_t len = 0;
 
     /* Both transports have family, one more byte, port, and the address. */
-    if (t->ops->address(t, addr, &len, NULL) || len < 4 || hth_get16(addr + 2) == last_port(d))
+    if (t->ops->address(t, addr, &len, NULL) || len < 4 ||
+            hth_get16(addr + 2) == driver_last_port(d))
         return;
     if (d->store->ops->record_put(d->store, "port", addr + 2, sizeof(uint16_t), &err))
         hth_say(&d->log, HEARTH_LOG_WARN, "port-not-kept", "%s", err.text);
 }
 
-static struct hth_transport *open_transport(
+static struct hth_transport *driver_open_transport(
         void *self, const struct hth_transport_events *events, struct hearth_error *err)
 {
     struct hth_driver *d = self;
     const struct hth_config *c = &d->config;
     struct hth_transport_opts opts = {
         .bind = c->bind,
-        .port = c->port ? (uint16_t)c->port : last_port(d),
+        .port = c->port ? (uint16_t)c->port : driver_last_port(d),
         .provider = c->provider[0] ? c->provider : NULL,
         .device = c->device[0] ? c->device : NULL,
         .trusted = hth_config_network(c).trusted,
@@ -111,17 +113,17 @@ static struct hth_transport *open_transport(
     struct hth_transport *t = NULL;
     int rc = hth_transport_open(c->transport, modules, &opts, events, &t, err);
 
-    if (rc && !c->port && opts.port) { /* somebody else has it now */
+    if (rc && !c->port && opts.port) { /* another process has the old port now */
         opts.port = 0;
         rc = hth_transport_open(c->transport, modules, &opts, events, &t, err);
     }
     if (rc)
         return NULL;
-    keep_port(d, t);
+    driver_keep_port(d, t);
     return t;
 }
 
-static void on_request(
+static void driver_on_request(
         void *self, uint32_t client, const void *bytes, size_t len, struct hth_content *content)
 {
     struct hth_driver *d = self;
@@ -129,7 +131,7 @@ static void on_request(
     hth_node_request(d->node, client, bytes, len, content);
 }
 
-static void on_gone(void *self, uint32_t client)
+static void driver_on_gone(void *self, uint32_t client)
 {
     struct hth_driver *d = self;
 
@@ -138,7 +140,7 @@ static void on_gone(void *self, uint32_t client)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static enum hearth_log_level level_of(const char *name)
+static enum hearth_log_level driver_log_level(const char *name)
 {
     switch (name[0]) {
     case 'e':
@@ -154,26 +156,26 @@ static enum hearth_log_level level_of(const char *name)
     }
 }
 
-static int watch(struct hth_driver *d, int fd, uint64_t tag)
+static int driver_watch(struct hth_driver *d, int fd, uint64_t tag)
 {
     struct epoll_event e = { .events = EPOLLIN, .data.u64 = tag };
 
     return epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, fd, &e);
 }
 
-static int open_waiting(struct hth_driver *d, struct hearth_error *err)
+static int driver_open_waiting(struct hth_driver *d, struct hearth_error *err)
 {
     d->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (d->epoll_fd < 0 || d->wake_fd < 0 || watch(d, d->wake_fd, TAG_WAKE) ||
-            (d->stop_fd >= 0 && watch(d, d->stop_fd, TAG_STOP)))
+    if (d->epoll_fd < 0 || d->wake_fd < 0 || driver_watch(d, d->wake_fd, TAG_WAKE) ||
+            (d->stop_fd >= 0 && driver_watch(d, d->stop_fd, TAG_STOP)))
         return hth_fail(err, HEARTH_EIO, errno, "cannot make what the engine waits on: %s",
                 strerrordesc_np(errno));
     return HEARTH_OK;
 }
 
-/* Where the store has been looked at and found ours; nobody else's folder is written to. */
-static int open_log_file(struct hth_driver *d, struct hearth_error *err)
+/* After the store was opened and found to be ours: the log is not written into a strange folder. */
+static int driver_open_log(struct hth_driver *d, struct hearth_error *err)
 {
     int rc = HEARTH_OK;
 
@@ -182,23 +184,23 @@ static int open_log_file(struct hth_driver *d, struct hearth_error *err)
     return rc ? rc : hth_log_file_open(d->log_file, d->records_fd, d->records, err);
 }
 
-static int open_store(struct hth_driver *d, struct hearth_error *err)
+static int driver_open_store(struct hth_driver *d, struct hearth_error *err)
 {
     struct hth_store_tmpfs_opts opts = {
         .root = d->config.root,
         .job = d->config.job,
         .allow_non_tmpfs = (int)d->config.any_root,
         .log = d->log,
-        .points = hth_stop_point_hook(&d->point),
+        .points = d->points,
         .workers = hth_pool_workers(d->pool),
-        .faults = d->config.fail_at ? &d->faults : NULL,
+        .faults = d->faults.fail_at ? &d->faults : NULL,
     };
     int rc = hth_store_tmpfs_open(&opts, &d->store, err);
 
-    return rc ? rc : open_log_file(d, err);
+    return rc ? rc : driver_open_log(d, err);
 }
 
-static int open_node(struct hth_driver *d, struct hearth_error *err)
+static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
 {
     const struct hth_config *c = &d->config;
     struct hth_node_env env = {
@@ -206,14 +208,14 @@ static int open_node(struct hth_driver *d, struct hearth_error *err)
         .random = hth_system_random(),
         .workers = hth_pool_workers(d->pool),
         .log = d->log,
-        .points = hth_stop_point_hook(&d->point),
+        .points = d->points,
         .store = d->store,
         .session = { .heartbeat_ms = c->heartbeat_ms,
                 .dead_ms = c->dead_ms,
                 .stall_ms = c->stall_ms },
-        .transport = open_transport,
+        .transport = driver_open_transport,
         .transport_self = d,
-        .reply = on_reply,
+        .reply = driver_reply,
         .reply_self = d,
         .trusted = hth_config_network(c).trusted,
         .retry_ms = c->retry_ms,
@@ -237,20 +239,22 @@ static int open_node(struct hth_driver *d, struct hearth_error *err)
     return hth_node_open(&env, &d->node, err);
 }
 
-static int open_parts(struct hth_driver *d, struct hearth_error *err)
+static int driver_open_parts(struct hth_driver *d, struct hearth_error *err)
 {
-    struct hth_server_events events = { .self = d, .request = on_request, .gone = on_gone };
+    struct hth_server_events events = {
+        .self = d, .request = driver_on_request, .gone = driver_on_gone
+    };
     int rc;
 
-    if ((rc = hth_auth_init(err)) || (rc = open_waiting(d, err)) ||
+    if ((rc = hth_auth_init(err)) || (rc = driver_open_waiting(d, err)) ||
             (rc = hth_pool_open(d->config.threads, d->wake_fd, &d->pool, err)) ||
-            (rc = open_store(d, err)) || (rc = open_node(d, err)))
+            (rc = driver_open_store(d, err)) || (rc = driver_open_node(d, err)))
         return rc;
     return hth_server_open(
             d->records_fd, d->records, d->epoll_fd, &events, &d->log, &d->server, err);
 }
 
-static void say_hello(struct hth_driver *d)
+static void driver_say_hello(struct hth_driver *d)
 {
     const struct hth_config *c = &d->config;
     struct hth_network network = hth_config_network(c);
@@ -259,12 +263,11 @@ static void say_hello(struct hth_driver *d)
 
     hth_say(&d->log, HEARTH_LOG_INFO, "engine-ready",
             "hearthd " HEARTH_VERSION " pid %ld: job %s, node %s, root %s, transport %s, provider "
-            "%s, bind %s, port %u, device %s, key %s, network %s, linger %u s, %u threads%s%s",
+            "%s, bind %s, port %u, device %s, key %s, network %s, linger %u s, %u threads",
             (long)getpid(), c->job, c->node, c->root, c->transport,
             c->provider[0] ? c->provider : "default", c->bind, c->port,
             c->device[0] ? c->device : "by address", c->key_file[0] ? "yes" : "none", c->network,
-            c->linger_s ? c->linger_s : LINGER_S, c->threads, c->stop_point[0] ? ", stops at " : "",
-            c->stop_point);
+            c->linger_s ? c->linger_s : HTH_LINGER_S, c->threads);
     if (d->key.bytes && !d->key.locked)
         hth_say(&d->log, HEARTH_LOG_WARN, "key-not-locked",
                 "the job key may be swapped out: this process may not lock memory; raise "
@@ -289,20 +292,18 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
     d->epoll_fd = d->wake_fd = d->transport_fd = d->records_fd = -1;
     d->stop_fd = stop_fd;
     d->clock = hth_system_clock();
-    d->faults.fail_at = config->fail_at;
     snprintf(d->records, sizeof(d->records), "%s/%s/" HTH_RECORDS_DIR, config->root, config->job);
-    memcpy(d->point.dir, d->records, sizeof(d->records));
-    rc = config->stop_point[0] ? hth_stop_point_parse(&d->point, config->stop_point, &cause) : 0;
+    rc = hth_test_asks(d->records, &d->points, &d->faults.fail_at, &cause);
     if (!rc)
         rc = hth_log_file_make(
-                &d->log_file, level_of(config->log_level), (int)config->foreground, &cause);
+                &d->log_file, driver_log_level(config->log_level), (int)config->foreground, &cause);
     if (!rc) {
         d->log = hth_log_file_sink(d->log_file);
-        rc = open_parts(d, &cause);
+        rc = driver_open_parts(d, &cause);
     }
     if (rc) {
         if (!d->store && d->log_file)
-            open_log_file(d, NULL);
+            driver_open_log(d, NULL);
         /* Ranks that come at once start one each, and the lock lets one in. */
         hth_say(&d->log, rc == HEARTH_ELOCKED ? HEARTH_LOG_DEBUG : HEARTH_LOG_ERROR,
                 "engine-not-started", "%s", cause.text);
@@ -311,7 +312,7 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
             *err = cause;
         return rc;
     }
-    say_hello(d);
+    driver_say_hello(d);
     d->lonely_ms = hth_now_ms(&d->clock);
     *out = d;
     return HEARTH_OK;
@@ -320,7 +321,7 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
 /* ---- running --------------------------------------------------------------------------------- */
 
 /* The transport's descriptor is in the set; the set follows when it has another one. */
-static void follow_fd(struct hth_driver *d, int fd)
+static void driver_follow_fd(struct hth_driver *d, int fd)
 {
     if (fd == d->transport_fd)
         return;
@@ -329,14 +330,14 @@ static void follow_fd(struct hth_driver *d, int fd)
     d->transport_fd = -1;
     if (fd < 0)
         return;
-    if (watch(d, fd, TAG_TRANSPORT))
+    if (driver_watch(d, fd, TAG_TRANSPORT))
         hth_say(&d->log, HEARTH_LOG_ERROR, "transport-deaf",
                 "the transport's descriptor cannot be waited on: %s", strerrordesc_np(errno));
     else
         d->transport_fd = fd;
 }
 
-static uint64_t linger_end_ms(const struct hth_driver *d)
+static uint64_t driver_linger_end_ms(const struct hth_driver *d)
 {
     if (hth_node_clients(d->node))
         return HTH_NEVER;
@@ -344,16 +345,16 @@ static uint64_t linger_end_ms(const struct hth_driver *d)
 }
 
 /* Milliseconds that epoll may sleep; -1: for ever. */
-static int sleep_ms(struct hth_driver *d)
+static int driver_sleep_ms(struct hth_driver *d)
 {
     struct hth_transport *t = hth_node_transport(d->node);
-    uint64_t due = HTH_NEVER, node_due = hth_node_due_ms(d->node), linger = linger_end_ms(d);
+    uint64_t due = HTH_NEVER, node_due = hth_node_due_ms(d->node), linger = driver_linger_end_ms(d);
     int fd = -1, may_sleep = t->ops->arm(t, &fd, &due);
     uint64_t now = hth_now_ms(&d->clock);
 
     if (!may_sleep)
         return 0;
-    follow_fd(d, fd);
+    driver_follow_fd(d, fd);
     due = node_due < due ? node_due : due;
     due = linger < due ? linger : due;
     if (due == HTH_NEVER)
@@ -363,7 +364,7 @@ static int sleep_ms(struct hth_driver *d)
     return due - now < INT_MAX ? (int)(due - now) : INT_MAX;
 }
 
-static void drain(int fd)
+static void driver_drain(int fd)
 {
     uint64_t n;
 
@@ -371,7 +372,7 @@ static void drain(int fd)
         continue;
 }
 
-static int handle(struct hth_driver *d, int timeout_ms, struct hearth_error *err)
+static int driver_handle(struct hth_driver *d, int timeout_ms, struct hearth_error *err)
 {
     struct epoll_event e[ROUND_EVENTS];
     int n = epoll_wait(d->epoll_fd, e, ROUND_EVENTS, timeout_ms);
@@ -383,14 +384,14 @@ static int handle(struct hth_driver *d, int timeout_ms, struct hearth_error *err
         if (hth_server_event(d->server, e[i].data.u64, e[i].events))
             continue;
         if (e[i].data.u64 == TAG_WAKE)
-            drain(d->wake_fd);
+            driver_drain(d->wake_fd);
         else if (e[i].data.u64 == TAG_STOP)
             hth_driver_stop(d);
     }
     return HEARTH_OK;
 }
 
-static const char *end_reason(struct hth_driver *d)
+static const char *driver_end_reason(struct hth_driver *d)
 {
     if (__atomic_load_n(&d->stopping, __ATOMIC_RELAXED))
         return "it was told to end";
@@ -398,7 +399,7 @@ static const char *end_reason(struct hth_driver *d)
         return "the job was dropped";
     if (hth_node_clients(d->node))
         d->lonely_ms = hth_now_ms(&d->clock);
-    else if (hth_now_ms(&d->clock) >= linger_end_ms(d))
+    else if (hth_now_ms(&d->clock) >= driver_linger_end_ms(d))
         return "no rank came for the linger time";
     return NULL;
 }
@@ -409,13 +410,13 @@ int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
     const char *why = NULL;
     int rc = HEARTH_OK;
 
-    while (!rc && !(why = end_reason(d))) {
+    while (!rc && !(why = driver_end_reason(d))) {
         for (int i = 0; i < ROUND_PROGRESS && t->ops->progress(t) > 0; i++)
             continue;
         hth_pool_deliver(d->pool);
         hth_node_tick(d->node);
         if (!hth_server_reap(d->server) && !hth_node_done(d->node))
-            rc = handle(d, sleep_ms(d), err);
+            rc = driver_handle(d, driver_sleep_ms(d), err);
     }
     hth_say(&d->log, rc ? HEARTH_LOG_ERROR : HEARTH_LOG_INFO, "engine-ends", "%s",
             why ? why : "the system refused to wait");
@@ -458,5 +459,6 @@ void hth_driver_close(struct hth_driver *d)
         close(d->epoll_fd);
     if (d->wake_fd >= 0)
         close(d->wake_fd);
+    free(d->points.self);
     free(d);
 }

@@ -8,13 +8,23 @@
  *                  └──► it cannot, or is told that another cannot ──► failed: every rank that joins,
  *                       recovers or begins hears the same sentence, until a newer epoch is joined
  */
+#include "epoch.h"
+
+#include "client.h"
+#include "drop.h"
+#include "handover.h"
 #include "node_state.h"
+#include "rank.h"
+#include "recovery.h"
+#include "reply.h"
+#include "reserve.h"
+#include "running.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* The engine's command line comes first, then what the ranks say. */
-static void take_times(struct hth_node *n)
+static void epoch_take_times(struct hth_node *n)
 {
     const struct hth_session_opts *own = &n->env.session;
     struct hth_local_opts *o = &n->opts;
@@ -27,12 +37,12 @@ static void take_times(struct hth_node *n)
     hth_session_times(n->ctx.session, o->heartbeat_ms, o->dead_ms, o->stall_ms);
 }
 
-static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
+static void epoch_take_opts(struct hth_node *n, const struct hth_local_opts *o)
 {
     struct hth_ctx_opts *to = &n->ctx.opts;
 
     n->opts = *o;
-    n->opts.linger_s = o->linger_s ? o->linger_s : n->env.linger_s ? n->env.linger_s : LINGER_S;
+    n->opts.linger_s = o->linger_s ? o->linger_s : n->env.linger_s ? n->env.linger_s : HTH_LINGER_S;
     to->copies = o->copies ? o->copies : 1;
     if (to->copies > HTH_COPIES_MAX)
         to->copies = HTH_COPIES_MAX;
@@ -47,51 +57,11 @@ static void take_opts(struct hth_node *n, const struct hth_local_opts *o)
     n->opts.copies = to->copies;
     n->opts.min_copies = to->min_copies;
     n->opts.keep = to->keep;
-    take_times(n);
-}
-
-#define EXTRA_SLOTS 1024u /* for readers and repair together */
-
-/* Slots for keep + 1 saves of what our ranks own and we hold for others, and one largest each. */
-static int reserve(struct hth_node *n, struct hearth_error *err)
-{
-    const struct hth_epoch *e = &n->epoch;
-    uint32_t generations = n->ctx.opts.keep + 1;
-    uint64_t *bytes = calloc((size_t)(e->world + 1) * generations + EXTRA_SLOTS, sizeof(*bytes));
-    uint32_t holder[HTH_COPIES_MAX];
-    uint64_t largest = 0;
-    uint64_t extra = n->opts.lease_bytes + n->opts.spare_bytes;
-    size_t count = 0;
-    int rc;
-
-    if (!bytes)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "reservation");
-    for (uint32_t r = 0; r < e->world; r++) {
-        uint32_t copies = hth_commit_holders(n->commit, r, holder);
-        int here = e->rank_node[r] == e->self;
-
-        for (uint32_t i = 0; i < copies; i++)
-            here |= holder[i] == e->self;
-        if (!here || !n->shard_bytes[r])
-            continue;
-        largest = n->shard_bytes[r] > largest ? n->shard_bytes[r] : largest;
-        for (uint32_t g = 0; g < generations; g++)
-            bytes[count++] = n->shard_bytes[r];
-    }
-    for (uint32_t g = 0; g < generations && largest; g++)
-        bytes[count++] = largest;
-    for (uint32_t i = 0; i < EXTRA_SLOTS && largest && extra; i++) {
-        bytes[count++] = largest;
-        extra = extra > largest ? extra - largest : 0;
-    }
-    hth_point(&n->ctx.points, "reserve");
-    rc = count ? n->env.store->ops->reserve(n->env.store, bytes, count, err) : HEARTH_OK;
-    free(bytes);
-    return rc;
+    epoch_take_times(n);
 }
 
 /* The parts forget the old session; ctx->epoch is the new one already. */
-static int enter(struct hth_node *n, struct hearth_error *err)
+static int epoch_enter(struct hth_node *n, struct hearth_error *err)
 {
     uint32_t *down = calloc(n->epoch.nodes, sizeof(*down));
 
@@ -101,19 +71,17 @@ static int enter(struct hth_node *n, struct hearth_error *err)
     n->ctx.down = down;
     n->ctx.epoch = &n->epoch;
     drop_join(n);
-    n->recovering = 0;
-    n->recovered = 0;
+    recovery_join(n);
     n->failure = (struct hearth_error){ 0 };
     hth_session_join(n->ctx.session, &n->epoch);
-    hth_tree_join(&n->ctx);
     hth_blobs_join(&n->ctx);
     hth_transfer_join(&n->ctx);
     return hth_commit_join(n->commit, err);
 }
 
-/* What was right in the old epoch is looked at again before it is voted for or promised in this one:
- * memory can go bad while a process lives. */
-static void doubt(struct hth_node *n)
+/* Copies that were verified in the old epoch are verified again before this node votes for them or
+ * promises them in the new one: memory can go bad while a process lives. */
+static void epoch_doubt(struct hth_node *n)
 {
     for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
         for (struct hth_held *h = s->held; h; h = h->next)
@@ -121,26 +89,7 @@ static void doubt(struct hth_node *n)
                 h->verified = 0;
 }
 
-static int read_shards(
-        struct hth_node *n, const unsigned char *table, uint32_t world, struct hearth_error *err)
-{
-    struct hth_gather g;
-
-    free(n->shard_bytes);
-    n->shard_bytes = calloc(world, sizeof(*n->shard_bytes));
-    if (!n->shard_bytes)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "%" PRIu32 " ranks", world);
-    for (uint32_t r = 0; r < world; r++) {
-        int rc = hth_gather_decode(&g, table + (size_t)r * HTH_GATHER, err);
-
-        if (rc)
-            return rc;
-        n->shard_bytes[r] = g.shard_bytes;
-    }
-    return HEARTH_OK;
-}
-
-static int write_epoch(struct hth_node *n, const struct hth_epoch *e, struct hearth_error *err)
+static int epoch_write(struct hth_node *n, const struct hth_epoch *e, struct hearth_error *err)
 {
     size_t len = hth_epoch_bytes(e);
     unsigned char *bytes = malloc(len);
@@ -154,8 +103,8 @@ static int write_epoch(struct hth_node *n, const struct hth_epoch *e, struct hea
     return rc;
 }
 
-/* We are a member, and cannot do our part: all ranks of the job are to hear why. */
-static void refuse(struct hth_node *n, int code, const char *why)
+/* This node is a member and cannot take part: all ranks of the job are to hear why. */
+static void epoch_refuse(struct hth_node *n, int code, const char *why)
 {
     hth_fail(&n->failure, code, 0, "node %s cannot take part in epoch %" PRIu64 ": %s", n->env.node,
             n->epoch.epoch, why);
@@ -163,27 +112,27 @@ static void refuse(struct hth_node *n, int code, const char *why)
     hth_recover_refuse(n->recover, &n->failure);
 }
 
-/* The epoch is joined in any case: that it fails is told in it. */
-static void join(struct hth_node *n, struct hth_epoch *next, const struct hth_local_join *m,
+/* The epoch is joined even where this node cannot take part in it: the other members hear so in it. */
+static void epoch_switch(struct hth_node *n, struct hth_epoch *next, const struct hth_local_join *m,
         const unsigned char *table)
 {
     struct hearth_error err;
     int rc, entered;
 
     hth_point(&n->ctx.points, "join");
-    take_opts(n, &m->opts);
-    rc = write_epoch(n, next, &err);
-    rc = rc ? rc : read_shards(n, table, m->world, &err);
+    epoch_take_opts(n, &m->opts);
+    rc = epoch_write(n, next, &err);
+    rc = rc ? rc : reserve_sizes(n, table, m->world, &err);
     hth_recover_join(n->recover); /* ends what waits, still in the old epoch */
-    lend_new_epoch(n);
+    handover_new_epoch(n);
     hth_epoch_fini(&n->epoch);
     n->epoch = *next;
-    doubt(n);
-    entered = enter(n, rc ? NULL : &err);
+    epoch_doubt(n);
+    entered = epoch_enter(n, rc ? NULL : &err);
     rc = rc ? rc : entered;
-    rc = rc ? rc : reserve(n, &err);
+    rc = rc ? rc : reserve_slots(n, &err);
     if (rc) {
-        refuse(n, rc, err.text);
+        epoch_refuse(n, rc, err.text);
         return;
     }
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "joined",
@@ -193,9 +142,10 @@ static void join(struct hth_node *n, struct hth_epoch *next, const struct hth_lo
             n->ctx.opts.min_copies, n->ctx.opts.keep);
 }
 
-/* Is it the epoch that this node is in, or one that may come after it? Numbers come first, and the
- * nonce decides between two launches that came to the same one. */
-static int may_follow(struct hth_node *n, const struct hth_epoch *next, struct hearth_error *err)
+/* Is it the epoch that this node is in, or one that may come after it? The higher number wins; where two
+ * launches chose the same number, the higher nonce. */
+static int epoch_may_follow(
+        struct hth_node *n, const struct hth_epoch *next, struct hearth_error *err)
 {
     uint64_t unused = 0, seen = hth_holdings_highest_epoch(&n->ctx, &unused);
 
@@ -208,7 +158,7 @@ static int may_follow(struct hth_node *n, const struct hth_epoch *next, struct h
             next->epoch, n->env.node, seen);
 }
 
-void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
+static void epoch_join_table(struct hth_node *n, struct client *c, const struct hth_local_join *m,
         const void *attach, size_t attach_len)
 {
     uint64_t started_ms = hth_now_ms(&n->ctx.clock);
@@ -226,11 +176,11 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
     made = !rc;
     ours = made && n->ctx.epoch && next.epoch == n->epoch.epoch && next.nonce == n->epoch.nonce;
     if (made && !ours)
-        rc = may_follow(n, &next, &err);
+        rc = epoch_may_follow(n, &next, &err);
     if (made && (ours || rc)) { /* another rank of this node was first, or it is over */
         hth_epoch_fini(&next);
     } else if (made) {
-        join(n, &next, m, attach);
+        epoch_switch(n, &next, m, attach);
         n->join_ms = hth_now_ms(&n->ctx.clock) - started_ms;
     }
     if (rc || n->failure.code) {
@@ -242,80 +192,46 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
     answer.opts = n->opts;
     answer.nodes = n->epoch.nodes;
     answer.self = n->epoch.self;
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+    reply_packet(n, c->id, &answer, sizeof(answer));
+}
+
+/* The ranks' table: small beside what else a join does. */
+void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
+        struct hth_content *content)
+{
+    size_t len = content ? content->len : 0;
+    void *table = malloc(len ? len : 1);
+
+    if (!table)
+        reply_refusal(n, c->id, m->head.request, HEARTH_ENOMEM, "no memory for the ranks' table");
+    else if (len && content->read(content, 0, table, len))
+        reply_refusal(n, c->id, m->head.request, HEARTH_EPROTO,
+                "the ranks' table changed while it was read");
+    else
+        epoch_join_table(n, c, m, table, len);
+    free(table);
 }
 
 /* ---- After a restart under living ranks --------------------------------------------------------- */
 
-/* `.hearth/running`: what a member has to know besides the epoch to go on in it. Native layout: the
- * record never leaves the machine, and its first field says when it does not fit. */
-struct running {
-    uint32_t bytes; /* sizeof */
-    uint32_t world;
-    uint64_t epoch, nonce;
-    struct hth_local_opts opts;
-    struct hth_local_save chosen;
-};
-
-void epoch_write_running(struct hth_node *n)
+/* The other members reach this node where it is now. */
+static int epoch_knows_us(const struct hth_node *n)
 {
-    struct running r = {
-        .bytes = sizeof(r),
-        .world = n->epoch.world,
-        .epoch = n->epoch.epoch,
-        .nonce = n->epoch.nonce,
-        .opts = n->opts,
-        .chosen = hth_local_save_of(n->chosen),
-    };
-    struct hearth_error err;
+    const struct hth_member *me = &n->epoch.member[n->epoch.self];
+    unsigned char addr[HTH_ADDR_MAX];
+    uint32_t addr_len = 0;
 
-    hth_point(&n->ctx.points, "running");
-    if (n->env.store->ops->record_put(n->env.store, "running", &r, sizeof(r), &err))
-        hth_say(&n->ctx.log, HEARTH_LOG_WARN, "running-failed", "%s", err.text);
-}
-
-static int read_running(struct hth_node *n, struct running *out)
-{
-    void *bytes = NULL;
-    size_t len = 0;
-    int fits;
-
-    if (n->env.store->ops->record_get(n->env.store, "running", &bytes, &len, NULL))
-        return 0;
-    fits = len == sizeof(*out);
-    if (fits)
-        memcpy(out, bytes, sizeof(*out));
-    free(bytes);
-    return fits && out->bytes == sizeof(*out) && out->epoch == n->epoch.epoch &&
-           out->nonce == n->epoch.nonce;
-}
-
-/* Saves of this epoch that have their manifest, and nobody decided yet: promise them again. */
-static void go_on(struct hth_node *n, const struct running *r)
-{
-    n->recovered = 1;
-    n->chosen = hth_local_save_to(r->chosen);
-    n->info = (struct hearth_recovery){ .struct_size = sizeof(n->info),
-        .step = n->chosen.step,
-        .epoch = n->chosen.epoch,
-        .now_epoch = n->epoch.epoch };
-    hth_recover_resume(n->recover);
-    hth_commit_go(
-            n->commit, hth_keep_has(&n->ctx.keep, n->chosen) && n->ctx.keep.epoch == n->epoch.epoch
-                               ? (struct hth_save_id){ 0 }
-                               : n->chosen);
-    hth_commit_resume(n->commit);
+    return !n->transport->ops->address(n->transport, addr, &addr_len, NULL) &&
+           addr_len == me->addr_len && !memcmp(addr, me->addr, addr_len) &&
+           me->store == n->env.store->ops->id(n->env.store);
 }
 
 /* An engine that died comes back under its ranks: same memory, same address, same epoch. Had
  * recovery ended, the job goes on; saves that nobody finishes are cancelled by their deadline. */
 int epoch_resume(struct hth_node *n, struct hearth_error *err)
 {
-    unsigned char addr[HTH_ADDR_MAX];
-    uint32_t addr_len = 0;
     void *bytes = NULL;
     size_t len = 0;
-    const struct hth_member *me;
     struct running running;
     int rc;
 
@@ -330,26 +246,21 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
     }
     if (n->epoch.epoch <= n->ctx.keep.dropped)
         return HEARTH_OK;
-    me = &n->epoch.member[n->epoch.self];
-    if (n->transport->ops->address(n->transport, addr, &addr_len, NULL) ||
-            addr_len != me->addr_len || memcmp(addr, me->addr, addr_len) != 0 ||
-            me->store != n->env.store->ops->id(n->env.store)) {
+    if (!epoch_knows_us(n)) {
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "epoch-over",
                 "epoch %" PRIu64 " knows us by another address: its ranks have to join again",
                 n->epoch.epoch);
         return HEARTH_OK;
     }
-    if (!read_running(n, &running)) { /* its options are not known either */
+    if (!running_read(n, &running)) { /* its options are not known either */
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "epoch-over",
                 "epoch %" PRIu64 " has not recovered yet: its ranks join again", n->epoch.epoch);
         return HEARTH_OK;
     }
-    take_opts(n, &running.opts);
-    n->shard_bytes = calloc(n->epoch.world, sizeof(*n->shard_bytes));
-    rc = n->shard_bytes ? enter(n, err) : hth_fail(err, HEARTH_ENOMEM, 0, "resume");
-    if (rc)
+    epoch_take_opts(n, &running.opts);
+    if ((rc = reserve_no_sizes(n, n->epoch.world, err)) || (rc = epoch_enter(n, err)))
         return rc;
-    go_on(n, &running);
+    recovery_resume(n, hth_local_save_to(running.chosen));
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "resumed", "epoch %" PRIu64 ", node %" PRIu32,
             n->epoch.epoch, n->epoch.self);
     return HEARTH_OK;

@@ -10,7 +10,11 @@
  * A save that is about to be freed is found as well as any other: the manifest, asked for next, says
  * that it is gone.
  */
+#include "find.h"
+
+#include "client.h"
 #include "node_state.h"
+#include "reply.h"
 
 #include <hearth/read.h>
 #include <stdio.h>
@@ -23,26 +27,27 @@ struct find { /* a FIND that waits for a decision */
     struct hth_local_find ask;
 };
 
-static int is_chosen(const struct hth_node *n, struct hth_save_id id)
+static int find_is_chosen(const struct hth_node *n, struct hth_save_id id)
 {
     return hth_save_cmp(id, n->chosen) == 0;
 }
 
-static int is_of_now(const struct hth_node *n, struct hth_save_id id)
+static int find_is_of_now(const struct hth_node *n, struct hth_save_id id)
 {
     return id.epoch == n->epoch.epoch && id.nonce == n->epoch.nonce;
 }
 
-/* What it counts as for readers: PROTECTED, at least COMPLETE where all ranks have agreed on it; or 0. */
-static uint32_t level_of(struct hth_node *n, const struct hth_held_save *s, int *out_degraded)
+/* A save's level for readers: PROTECTED; at least COMPLETE for the recovered save, on which all ranks
+ * have agreed; 0: it cannot be read. */
+static uint32_t find_level(struct hth_node *n, const struct hth_held_save *s, int *out_degraded)
 {
     enum hearth_level level = HEARTH_WRITTEN;
-    int chosen = is_chosen(n, s->id);
+    int chosen = find_is_chosen(n, s->id);
     char text[256];
     int code = HEARTH_OK;
 
     *out_degraded = 0;
-    if (s->removed || !s->has_manifest || (!chosen && !is_of_now(n, s->id)))
+    if (s->removed || !s->has_manifest || (!chosen && !find_is_of_now(n, s->id)))
         return 0;
     if (hth_commit_status(n->commit, s->id, &level, out_degraded, &code, text) || code)
         level = HEARTH_WRITTEN;
@@ -51,32 +56,32 @@ static uint32_t level_of(struct hth_node *n, const struct hth_held_save *s, int 
     return level >= HEARTH_PROTECTED || chosen ? (uint32_t)level : 0;
 }
 
-/* Without a step it is the newest; the attempts at one are told apart by their number: the newest. */
+/* The newest save, or with a step the newest attempt at it: holdings are listed newest first. */
 static const struct hth_held_save *find_decided(
         struct hth_node *n, uint64_t step, uint32_t *out_level, int *out_degraded)
 {
     for (const struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next) {
-        *out_level = level_of(n, s, out_degraded);
+        *out_level = find_level(n, s, out_degraded);
         if (*out_level && (step == HEARTH_STEP_NEWEST || s->id.step == step))
             return s;
     }
     return NULL;
 }
 
-static int fail_none(struct hth_node *n, const char *wanted, struct hearth_error *err)
+static int find_fail_none(struct hth_node *n, const char *wanted, struct hearth_error *err)
 {
     char there[300] = "";
     int len = 0, degraded;
 
     for (const struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
-        if (level_of(n, s, &degraded) && len >= 0 && (size_t)len < sizeof(there))
+        if (find_level(n, s, &degraded) && len >= 0 && (size_t)len < sizeof(there))
             len += snprintf(there + len, sizeof(there) - (size_t)len, "%s%" PRIu64, len ? ", " : "",
                     s->id.step);
     return hth_fail(err, HEARTH_ENOENT, 0, "%s is here in epoch %" PRIu64 "; there is: %s", wanted,
             n->epoch.epoch, len ? there : "none");
 }
 
-static int fail_undecided(
+static int find_fail_undecided(
         struct hth_node *n, struct hth_save_id id, int unknown, struct hearth_error *err)
 {
     enum hearth_level level;
@@ -93,7 +98,8 @@ static int fail_undecided(
             id.attempt, id.step, whom[0] ? whom : "this node's ranks");
 }
 
-/* HEARTH_ETIMEOUT: ask again later. Without a step what is known may do in the end. */
+/* HEARTH_ETIMEOUT: not decided yet, ask again. Where the newest is asked for, the last time takes the
+ * newest that is decided. */
 static int find_by_step(struct hth_node *n, const struct hth_local_find *m, int last,
         struct hth_local_found *out, struct hearth_error *err)
 {
@@ -105,24 +111,26 @@ static int find_by_step(struct hth_node *n, const struct hth_local_find *m, int 
     if ((!any || !last) &&
             hth_commit_undecided(n->commit, any ? NULL : &m->step, &open, &unknown) &&
             (!s || hth_save_cmp(open, s->id) > 0) && !(any && unknown))
-        return fail_undecided(n, open, unknown, err);
+        return find_fail_undecided(n, open, unknown, err);
     if (!s) {
         if (!any)
             snprintf(wanted, sizeof(wanted), "no PROTECTED step %" PRIu64, m->step);
-        return fail_none(n, wanted, err);
+        return find_fail_none(n, wanted, err);
     }
     out->save = hth_local_save_of(s->id);
     out->degraded = (uint32_t)degraded;
     return HEARTH_OK;
 }
 
-/* Of this epoch, and newer than what was decided last: a rank elsewhere may have been faster. */
-static int may_come(const struct hth_node *n, struct hth_save_id id)
+/* It may still be decided: it is of this epoch, and newer than the last decision that is known here. A
+ * rank on another node may have heard of it first. */
+static int find_may_come(const struct hth_node *n, struct hth_save_id id)
 {
-    return is_of_now(n, id) && (!n->ctx.keep.saves || hth_save_cmp(id, n->ctx.keep.save[0]) > 0);
+    return find_is_of_now(n, id) &&
+           (!n->ctx.keep.saves || hth_save_cmp(id, n->ctx.keep.save[0]) > 0);
 }
 
-/* HEARTH_ETIMEOUT: ask again later. */
+/* HEARTH_ETIMEOUT: not decided yet, ask again. */
 static int find_by_id(struct hth_node *n, struct hth_save_id id, struct hth_local_found *out,
         struct hearth_error *err)
 {
@@ -131,20 +139,20 @@ static int find_by_id(struct hth_node *n, struct hth_save_id id, struct hth_loca
     char text[256], wanted[80];
     int degraded = 0, code = HEARTH_OK;
 
-    if (s && (out->level = level_of(n, s, &degraded))) {
+    if (s && (out->level = find_level(n, s, &degraded))) {
         out->save = hth_local_save_of(id);
         out->degraded = (uint32_t)degraded;
         return HEARTH_OK;
     }
-    if (is_of_now(n, id) && !hth_commit_status(n->commit, id, &level, &degraded, &code, text) &&
-            code)
+    if (find_is_of_now(n, id) &&
+            !hth_commit_status(n->commit, id, &level, &degraded, &code, text) && code)
         return hth_fail(err, code, 0, "attempt %" PRIu32 " at step %" PRIu64 ": %s", id.attempt,
                 id.step, text);
-    if (may_come(n, id))
-        return fail_undecided(n, id, 0, err);
+    if (find_may_come(n, id))
+        return find_fail_undecided(n, id, 0, err);
     snprintf(
             wanted, sizeof(wanted), "no attempt %" PRIu32 " at step %" PRIu64, id.attempt, id.step);
-    return fail_none(n, wanted, err);
+    return find_fail_none(n, wanted, err);
 }
 
 static int find_now(struct hth_node *n, const struct hth_local_find *m, int last,
@@ -157,7 +165,7 @@ static int find_now(struct hth_node *n, const struct hth_local_find *m, int last
                          : find_by_step(n, m, last, out, err);
 }
 
-/* 1: it was answered, as it always is the last time. */
+/* 1: it was answered. The last time it always is. */
 static int find_answer(
         struct hth_node *n, uint32_t client, const struct hth_local_find *m, int last)
 {
@@ -171,11 +179,11 @@ static int find_answer(
     if (rc)
         reply_error(n, client, m->head.request, &err);
     else
-        n->env.reply(n->env.reply_self, client, &answer, sizeof(answer), -1, NULL, 0);
+        reply_packet(n, client, &answer, sizeof(answer));
     return 1;
 }
 
-void read_find(struct hth_node *n, struct client *c, const struct hth_local_find *m)
+void find_ask(struct hth_node *n, struct client *c, const struct hth_local_find *m)
 {
     struct find *f;
 

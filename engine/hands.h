@@ -36,19 +36,4 @@ int hth_log_file_open(
 struct hth_log hth_log_file_sink(struct hth_log_file *log); /* any thread */
 void hth_log_file_close(struct hth_log_file *log);          /* NULL: nothing */
 
-#define HTH_POINT_NAME 32
-
-/* At the count-th arrival at the point `name` the process writes `<dir>/stopped` ("name pid")
- * and stops itself with SIGSTOP; whoever set it kills it or lets it go on. */
-struct hth_stop_point {
-    char name[HTH_POINT_NAME]; /* empty: nothing stops */
-    unsigned count;            /* from 1 */
-    unsigned seen;             /* arrivals, atomic */
-    char dir[4096 + 128];
-};
-
-/* "NAME" or "NAME:COUNT". Errors: HEARTH_EINVAL. */
-int hth_stop_point_parse(struct hth_stop_point *out, const char *text, struct hearth_error *err);
-struct hth_points hth_stop_point_hook(struct hth_stop_point *point); /* borrowed */
-
 #endif

@@ -30,7 +30,7 @@ struct hth_log_file {
     char early[EARLY_BYTES];
 };
 
-static const char *level_name(enum hearth_log_level level)
+static const char *log_file_level(enum hearth_log_level level)
 {
     switch (level) {
     case HEARTH_LOG_ERROR:
@@ -48,7 +48,7 @@ static const char *level_name(enum hearth_log_level level)
 }
 
 /* Returns the bytes of the line, newline included. */
-static size_t format(
+static size_t log_file_format(
         char out[LINE_BYTES], enum hearth_log_level level, const char *event, const char *text)
 {
     struct timespec now = { 0 };
@@ -60,7 +60,7 @@ static size_t format(
     gmtime_r(&now.tv_sec, &tm);
     strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
     n = snprintf(out, LINE_BYTES - 1, "%s.%03ldZ %s %s %s", when, now.tv_nsec / 1000000,
-            level_name(level), event, text);
+            log_file_level(level), event, text);
     if (n < 0)
         return 0;
     if (n > LINE_BYTES - 2)
@@ -73,7 +73,7 @@ static size_t format(
 }
 
 /* What else may lie there by this name is not written to; opening a fifo would wait for a reader. */
-static int open_log(struct hth_log_file *log)
+static int log_file_open(struct hth_log_file *log)
 {
     struct stat st;
     int fd = openat(log->dir, "log",
@@ -91,8 +91,8 @@ static int open_log(struct hth_log_file *log)
     return 0;
 }
 
-/* The older half makes way; where it cannot, this one does. */
-static int turn_over(struct hth_log_file *log)
+/* `log` becomes `log.1`; where it cannot be renamed, it is emptied. */
+static int log_file_turn_over(struct hth_log_file *log)
 {
     if (renameat(log->dir, "log", log->dir, "log.1")) {
         log->size = ftruncate(log->fd, 0) ? log->size : 0;
@@ -100,10 +100,10 @@ static int turn_over(struct hth_log_file *log)
     }
     close(log->fd);
     log->fd = -1;
-    return open_log(log);
+    return log_file_open(log);
 }
 
-static void put_locked(struct hth_log_file *log, const char *bytes, size_t len)
+static void log_file_put_locked(struct hth_log_file *log, const char *bytes, size_t len)
 {
     ssize_t n;
 
@@ -114,14 +114,15 @@ static void put_locked(struct hth_log_file *log, const char *bytes, size_t len)
         }
         return;
     }
-    if (log->size + (off_t)len > LOG_BYTES && turn_over(log))
+    if (log->size + (off_t)len > LOG_BYTES && log_file_turn_over(log))
         return;
     n = write(log->fd, bytes, len);
     if (n > 0)
         log->size += n;
 }
 
-static void emit(void *self, enum hearth_log_level level, const char *event, const char *text)
+static void log_file_emit(
+        void *self, enum hearth_log_level level, const char *event, const char *text)
 {
     struct hth_log_file *log = self;
     char line[LINE_BYTES];
@@ -129,9 +130,9 @@ static void emit(void *self, enum hearth_log_level level, const char *event, con
 
     if (level > log->level)
         return;
-    len = format(line, level, event, text);
+    len = log_file_format(line, level, event, text);
     pthread_mutex_lock(&log->lock);
-    put_locked(log, line, len);
+    log_file_put_locked(log, line, len);
     if (log->also_stderr) {
         ssize_t n = write(STDERR_FILENO, line, len);
 
@@ -155,7 +156,7 @@ int hth_log_file_make(struct hth_log_file **out, enum hearth_log_level level, in
     return HEARTH_OK;
 }
 
-static int open_failed(const char *path, struct hearth_error *err)
+static int log_file_open_failed(const char *path, struct hearth_error *err)
 {
     if (errno == EINVAL || errno == ELOOP || errno == ENXIO || errno == EISDIR)
         return hth_fail(err, HEARTH_EIO, errno,
@@ -172,17 +173,17 @@ int hth_log_file_open(struct hth_log_file *log, int dir, const char *path, struc
 
     pthread_mutex_lock(&log->lock);
     log->dir = fcntl(dir, F_DUPFD_CLOEXEC, 0);
-    if (log->dir < 0 || open_log(log))
-        rc = open_failed(path, err);
+    if (log->dir < 0 || log_file_open(log))
+        rc = log_file_open_failed(path, err);
     else if (log->early_len)
-        put_locked(log, log->early, log->early_len);
+        log_file_put_locked(log, log->early, log->early_len);
     pthread_mutex_unlock(&log->lock);
     return rc;
 }
 
 struct hth_log hth_log_file_sink(struct hth_log_file *log)
 {
-    return (struct hth_log){ .emit = emit, .self = log };
+    return (struct hth_log){ .emit = log_file_emit, .self = log };
 }
 
 void hth_log_file_close(struct hth_log_file *log)

@@ -3,6 +3,7 @@
  * hearthd without the process: the same command line, the same loop, on a thread of whoever
  * opened this module. The thread does everything from the transport's open to its close.
  */
+#include "config.h"
 #include "core/local/engine_module.h"
 #include "driver.h"
 
@@ -17,13 +18,13 @@ struct inside {
     pthread_mutex_t lock; /* guards rc, err, told */
     pthread_cond_t changed;
     struct hth_config config;
-    struct hth_driver *driver; /* the thread's; others: stop() while it runs */
+    struct hth_driver *driver; /* the thread's; others: hth_driver_stop() while it runs */
     struct hearth_error err;
     int rc, told;
     int over; /* the loop ended by itself: under the lock */
 };
 
-static void *serve(void *arg)
+static void *inside_run(void *arg)
 {
     struct inside *in = arg;
     struct hth_driver *d = NULL;
@@ -52,14 +53,14 @@ static void inside_free(struct inside *in)
     free(in);
 }
 
-static int run_thread(struct inside *in, struct hearth_error *err)
+static int inside_start(struct inside *in, struct hearth_error *err)
 {
     sigset_t all, old;
     int e;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    e = pthread_create(&in->thread, NULL, serve, in);
+    e = pthread_create(&in->thread, NULL, inside_run, in);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (e)
         return hth_fail(
@@ -76,7 +77,8 @@ static int run_thread(struct inside *in, struct hearth_error *err)
     return in->rc;
 }
 
-static int start(int argc, const char *const *argv, void **out_engine, struct hearth_error *err)
+static int module_start(
+        int argc, const char *const *argv, void **out_engine, struct hearth_error *err)
 {
     struct inside *in = calloc(1, sizeof(*in));
     int rc;
@@ -88,7 +90,7 @@ static int start(int argc, const char *const *argv, void **out_engine, struct he
     rc = hth_config_parse(&in->config, argc, argv, err);
     if (!rc && (in->config.help || in->config.version))
         rc = hth_fail(err, HEARTH_EINVAL, 0, "--help and --version are for hearthd");
-    rc = rc ? rc : run_thread(in, err);
+    rc = rc ? rc : inside_start(in, err);
     if (rc) {
         inside_free(in);
         return rc;
@@ -97,7 +99,7 @@ static int start(int argc, const char *const *argv, void **out_engine, struct he
     return HEARTH_OK;
 }
 
-static void stop(void *engine)
+static void module_stop(void *engine)
 {
     struct inside *in = engine;
 
@@ -114,6 +116,6 @@ static void stop(void *engine)
 extern const struct hth_engine_module hth_engine_module;
 __attribute__((visibility("default"))) const struct hth_engine_module hth_engine_module = {
     .abi = HTH_ENGINE_MODULE_ABI,
-    .start = start,
-    .stop = stop,
+    .start = module_start,
+    .stop = module_stop,
 };

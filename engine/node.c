@@ -2,16 +2,30 @@
 /*
  * The wiring of one engine: which part hears which event. No logic of its own beyond that.
  *
- *   ranks ── serve.c ──► lend.c, epoch.c ──► commit, recover ──► transfer, blobs, tree ──► session
+ *   ranks ── serve.c ──► begin.c, epoch.c ──► commit, recover ──► transfer, blobs, tree ──► session
  *                                               ▲                                            │
  *                                               └──────────── on_message, on_peer_* ◄────────┘
  */
+#include "node.h"
+
+#include "begin.h"
+#include "client.h"
+#include "drop.h"
+#include "epoch.h"
+#include "find.h"
+#include "handover.h"
+#include "loan.h"
 #include "node_state.h"
+#include "progress.h"
+#include "read.h"
+#include "recovery.h"
+#include "reserve.h"
+#include "serve.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void on_message(
+static void node_on_message(
         void *self, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
 {
     struct hth_node *n = self;
@@ -23,14 +37,14 @@ static void on_message(
                 from);
 }
 
-static void on_peer_up(void *self, uint32_t node)
+static void node_on_peer_up(void *self, uint32_t node)
 {
     struct hth_node *n = self;
 
     hth_commit_peer_up(n->commit, node);
 }
 
-static void on_peer_down(void *self, uint32_t node, int code, const char *text)
+static void node_on_peer_down(void *self, uint32_t node, int code, const char *text)
 {
     struct hth_node *n = self;
 
@@ -40,7 +54,7 @@ static void on_peer_down(void *self, uint32_t node, int code, const char *text)
     hth_commit_peer_down(n->commit, node);
 }
 
-static void on_deliver(
+static void node_on_deliver(
         void *self, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len)
 {
     struct hth_node *n = self;
@@ -55,7 +69,7 @@ static void on_deliver(
         hth_recover_deliver(n->recover, origin, kind, bytes, len);
 }
 
-static void on_blob(
+static void node_on_blob(
         void *self, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
     struct hth_node *n = self;
@@ -68,7 +82,8 @@ static void on_blob(
         hth_recover_blob(n->recover, id, bytes, len);
 }
 
-static void on_blob_failed(void *self, const struct hth_blob_id *id, const struct hearth_error *err)
+static void node_on_blob_failed(
+        void *self, const struct hth_blob_id *id, const struct hearth_error *err)
 {
     struct hth_node *n = self;
 
@@ -78,37 +93,24 @@ static void on_blob_failed(void *self, const struct hth_blob_id *id, const struc
         hth_recover_blob_failed(n->recover, id, err);
 }
 
-static void on_level(void *self, struct hth_save_id save, uint32_t rank, enum hearth_level level,
-        int degraded, int code, const char *text)
+static void node_on_level(void *self, struct hth_save_id save, uint32_t rank,
+        enum hearth_level level, int degraded, int code, const char *text)
 {
     struct hth_node *n = self;
 
     for (struct loan *l = n->loans; l; l = l->next)
         if (l->has_id && hth_save_cmp(l->save, save) == 0 &&
                 (rank == HTH_NODE_NONE || rank == l->rank))
-            serve_event(n, l, level, degraded, code, text);
+            loan_event(n, l, level, degraded, code, text);
 }
 
-static void on_recovered(void *self, int code, const struct hearth_error *err,
+static void node_on_recovered(void *self, int code, const struct hearth_error *err,
         struct hth_save_id save, const struct hearth_recovery *info)
 {
-    struct hth_node *n = self;
-
-    n->recovering = 0;
-    if (code == HEARTH_OK) {
-        n->recovered = 1;
-        n->chosen = save;
-        n->info = *info;
-        n->info.join_ms = (uint32_t)n->join_ms;
-        epoch_write_running(n);
-        hth_commit_go(n->commit, save);
-    } else if (!n->failure.code) {
-        n->failure = *err;
-    }
-    serve_recovered(n, code, err);
+    recovery_end(self, code, err, save, info);
 }
 
-static int offer_wanted(
+static int node_offer_wanted(
         void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object)
 {
     struct hth_node *n = self;
@@ -116,23 +118,23 @@ static int offer_wanted(
     return drop_is_done(n) ? 0 : hth_commit_offer_wanted(n->commit, from, save, object);
 }
 
-static void replica_sealed(void *self, struct hth_save_id save, uint64_t object)
+static void node_on_replica(void *self, struct hth_save_id save, uint64_t object)
 {
     struct hth_node *n = self;
 
-    lend_foresee(n, save);
+    reserve_ahead(n, save);
     hth_commit_replica(n->commit, save, object);
 }
 
 /* ---- Open and close ------------------------------------------------------------------------- */
 
-static int open_session(struct hth_node *n, struct hearth_error *err)
+static int node_open_session(struct hth_node *n, struct hearth_error *err)
 {
     struct hth_session_events events = {
         .self = n,
-        .on_message = on_message,
-        .on_peer_up = on_peer_up,
-        .on_peer_down = on_peer_down,
+        .on_message = node_on_message,
+        .on_peer_up = node_on_peer_up,
+        .on_peer_down = node_on_peer_down,
     };
     struct hth_transport_events for_transport;
     int rc = hth_session_open(&n->env.session, &events, &n->ctx.clock, &n->ctx.random, &n->ctx.log,
@@ -148,17 +150,19 @@ static int open_session(struct hth_node *n, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static int open_parts(struct hth_node *n, struct hearth_error *err)
+static int node_open_parts(struct hth_node *n, struct hearth_error *err)
 {
-    struct hth_commit_events commit = { .self = n, .on_level = on_level };
-    struct hth_recover_events recover = { .self = n, .on_end = on_recovered };
-    struct hth_blob_events blobs = { .self = n, .arrived = on_blob, .failed = on_blob_failed };
+    struct hth_commit_events commit = { .self = n, .on_level = node_on_level };
+    struct hth_recover_events recover = { .self = n, .on_end = node_on_recovered };
+    struct hth_blob_events blobs = {
+        .self = n, .arrived = node_on_blob, .failed = node_on_blob_failed
+    };
     struct hth_transfer_events transfer = {
-        .self = n, .wanted = offer_wanted, .sealed = replica_sealed
+        .self = n, .wanted = node_offer_wanted, .sealed = node_on_replica
     };
     int rc = hth_holdings_open(&n->ctx, &n->ctx.holdings, err);
 
-    rc = rc ? rc : hth_tree_open(&n->ctx, on_deliver, n, &n->ctx.tree, err);
+    rc = rc ? rc : hth_tree_open(&n->ctx, node_on_deliver, n, &n->ctx.tree, err);
     rc = rc ? rc : hth_blobs_open(&n->ctx, &blobs, &n->ctx.blobs, err);
     rc = rc ? rc : hth_transfer_open(&n->ctx, &transfer, &n->ctx.transfer, err);
     rc = rc ? rc : hth_commit_open(&n->ctx, &commit, &n->commit, err);
@@ -166,7 +170,7 @@ static int open_parts(struct hth_node *n, struct hearth_error *err)
     return rc;
 }
 
-static void load_keep(struct hth_node *n)
+static void node_load_keep(struct hth_node *n)
 {
     void *bytes = NULL;
     size_t len = 0;
@@ -181,17 +185,11 @@ static void load_keep(struct hth_node *n)
     free(bytes);
 }
 
-int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct hearth_error *err)
+/* What holds until an epoch is joined. */
+static void node_take_env(struct hth_node *n)
 {
-    struct hth_node *n = calloc(1, sizeof(*n));
-    struct hearth_error cause;
-    int rc;
+    const struct hth_node_env *env = &n->env;
 
-    if (!n)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "engine");
-    n->env = *env;
-    n->next_id = 1;
-    drop_join(n);
     n->ctx = (struct hth_ctx){
         .clock = env->clock,
         .random = env->random,
@@ -211,13 +209,27 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
                 .breaks = env->breaks,
         },
     };
-    n->opts.linger_s = env->linger_s ? env->linger_s : LINGER_S;
+    n->opts.linger_s = env->linger_s ? env->linger_s : HTH_LINGER_S;
     memcpy(n->ctx.opts.job, env->session.job, sizeof(n->ctx.opts.job));
-    rc = open_session(n, &cause);
-    rc = rc ? rc : open_parts(n, &cause);
+}
+
+int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct hearth_error *err)
+{
+    struct hth_node *n = calloc(1, sizeof(*n));
+    struct hearth_error cause;
+    int rc;
+
+    if (!n)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "engine");
+    n->env = *env;
+    n->next_id = 1;
+    node_take_env(n);
+    rc = drop_open(n, &cause);
+    rc = rc ? rc : node_open_session(n, &cause);
+    rc = rc ? rc : node_open_parts(n, &cause);
     rc = rc ? rc : hth_holdings_adopt(&n->ctx, &cause);
     if (!rc) {
-        load_keep(n);
+        node_load_keep(n);
         drop_resume(n);
         rc = epoch_resume(n, &cause);
     }
@@ -241,25 +253,22 @@ void hth_node_close(struct hth_node *n)
     hth_commit_close(n->commit);
     if (n->ctx.transfer)
         hth_transfer_close(&n->ctx);
+    hth_jobs_close(&n->ctx);
     if (n->ctx.blobs)
         hth_blobs_close(&n->ctx);
     if (n->ctx.tree)
         hth_tree_close(&n->ctx);
-    lend_close(n);
+    begin_close(n);
+    loan_close(n);
     find_close(n);
     read_close(n);
     if (n->ctx.holdings)
         hth_holdings_close(&n->ctx);
     hth_session_close(n->ctx.session);
-    while (n->clients) {
-        struct client *c = n->clients;
-
-        n->clients = c->next;
-        free(c);
-    }
+    client_close(n);
     free(n->ctx.down);
-    free(n->shard_bytes);
-    drop_join(n);
+    reserve_close(n);
+    drop_close(n);
     hth_epoch_fini(&n->epoch);
     free(n);
 }
@@ -276,13 +285,14 @@ void hth_node_tick(struct hth_node *n)
         hth_commit_tick(n->commit);
         drop_tick(n);
     }
-    lend_tick(n, hth_now_ms(&n->ctx.clock));
+    begin_tick(n, hth_now_ms(&n->ctx.clock));
     find_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
-    n->made_ms = n->env.store->ops->work(n->env.store); /* of later saves, with the workers */
+    n->made_ms =
+            n->env.store->ops->work(n->env.store); /* makes slots of later saves, on the workers */
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t least_ms(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -292,21 +302,62 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     uint64_t due_ms = hth_session_due_ms(n->ctx.session);
 
     if (n->ctx.epoch) {
-        due_ms = least(due_ms, hth_blobs_due_ms(&n->ctx));
-        due_ms = least(due_ms, hth_transfer_due_ms(&n->ctx));
-        due_ms = least(due_ms, hth_recover_due_ms(n->recover));
-        due_ms = least(due_ms, hth_commit_due_ms(n->commit));
-        due_ms = least(due_ms, drop_due_ms(n));
+        due_ms = least_ms(due_ms, hth_blobs_due_ms(&n->ctx));
+        due_ms = least_ms(due_ms, hth_transfer_due_ms(&n->ctx));
+        due_ms = least_ms(due_ms, hth_recover_due_ms(n->recover));
+        due_ms = least_ms(due_ms, hth_commit_due_ms(n->commit));
+        due_ms = least_ms(due_ms, drop_due_ms(n));
     }
-    due_ms = least(due_ms, lend_due_ms(n));
-    due_ms = least(due_ms, find_due_ms(n));
-    due_ms = least(due_ms, progress_due_ms(n));
-    return least(due_ms, n->made_ms);
+    due_ms = least_ms(due_ms, begin_due_ms(n));
+    due_ms = least_ms(due_ms, find_due_ms(n));
+    due_ms = least_ms(due_ms, progress_due_ms(n));
+    return least_ms(due_ms, n->made_ms);
 }
+
+/* ---- Clients ----------------------------------------------------------------------------------- */
+
+void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, size_t len,
+        struct hth_content *content)
+{
+    serve_request(n, client, bytes, len, &content);
+    if (content)
+        content->end(content);
+}
+
+void hth_node_client_gone(struct hth_node *n, uint32_t client)
+{
+    handover_gone(n, client);
+    begin_gone(n, client);
+    find_gone(n, client);
+    read_gone(n, client);
+    client_remove(n, client);
+}
+
+uint32_t hth_node_clients(const struct hth_node *n)
+{
+    return client_count(n);
+}
+
+/* ---- What the driver asks --------------------------------------------------------------------- */
 
 struct hth_transport *hth_node_transport(struct hth_node *n)
 {
     return n->transport;
+}
+
+uint32_t hth_node_linger_s(const struct hth_node *n)
+{
+    return n->opts.linger_s;
+}
+
+int hth_node_done(const struct hth_node *n)
+{
+    return drop_is_over(n) && !client_count(n);
+}
+
+enum hth_leftover hth_node_leftover(const struct hth_node *n)
+{
+    return drop_leftover(n);
 }
 
 struct hth_ctx *hth_node_ctx(struct hth_node *n)
@@ -314,16 +365,7 @@ struct hth_ctx *hth_node_ctx(struct hth_node *n)
     return &n->ctx;
 }
 
-uint32_t hth_node_clients(const struct hth_node *n)
+struct hth_slot *hth_node_lent(struct hth_node *n, uint64_t slot)
 {
-    uint32_t count = 0;
-
-    for (const struct client *c = n->clients; c; c = c->next)
-        count += c->attached != 0;
-    return count;
-}
-
-uint32_t hth_node_linger_s(const struct hth_node *n)
-{
-    return n->opts.linger_s;
+    return loan_slot(n, slot);
 }

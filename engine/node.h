@@ -10,7 +10,9 @@
 #define HEARTH_ENGINE_NODE_H
 
 #include "core/local/local.h"
-#include "replication/ctx.h"
+#include "replication/held/ctx.h"
+
+#define HTH_LINGER_S 86400u /* unless the command line or the ranks say another */
 
 struct hth_node;
 
@@ -36,7 +38,7 @@ struct hth_node_env {
     char bind[64];
     char device[32];
     int trusted;       /* network = trusted; ranks must say the same */
-    uint32_t linger_s; /* until ranks say another; 0: a day */
+    uint32_t linger_s; /* until ranks say another; 0: HTH_LINGER_S */
     uint32_t retry_ms; /* 0: 500 */
     uint32_t breaks;   /* enum hth_break, tests */
 };

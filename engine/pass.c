@@ -6,17 +6,22 @@
  *     giver ──GIVE──► given, with a secret ──TAKE, secret──► taker
  *                       │ the giver's connection ends: aborted
  */
+#include "pass.h"
+
+#include "client.h"
+#include "loan.h"
 #include "node_state.h"
+#include "reply.h"
 
 #include <string.h>
 
-static int give(struct hth_node *n, struct loan *l, const struct hth_local_give *m,
+static int pass_give_loan(struct hth_node *n, struct loan *l, const struct hth_local_give *m,
         struct hearth_error *err)
 {
     const struct hth_local_written *w = &m->written;
 
     if (!l)
-        return no_such_loan(err);
+        return loan_unknown(err);
     if (l->objects != 1 || !l->object[0].slot || l->committed)
         return hth_fail(
                 err, HEARTH_ESTATE, 0, "a save is given with one object, and before it is sealed");
@@ -30,22 +35,22 @@ static int give(struct hth_node *n, struct loan *l, const struct hth_local_give 
     return HEARTH_OK;
 }
 
-void lend_give(struct hth_node *n, struct client *c, const struct hth_local_give *m)
+void pass_give(struct hth_node *n, struct client *c, const struct hth_local_give *m)
 {
     struct hth_local_given answer = { .head = { sizeof(answer), HTH_LOCAL_GIVEN, m->head.request,
                                               m->head.token } };
     struct loan *l = loan_find(n, c, m->head.token);
     struct hearth_error err;
 
-    if (give(n, l, m, &err)) {
+    if (pass_give_loan(n, l, m, &err)) {
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
     memcpy(answer.secret, l->secret, sizeof(answer.secret));
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+    reply_packet(n, c->id, &answer, sizeof(answer));
 }
 
-static struct loan *given_to(
+static struct loan *pass_given_to(
         struct hth_node *n, const struct client *c, const struct hth_local_take *m)
 {
     struct loan *l = n->loans;
@@ -56,11 +61,11 @@ static struct loan *given_to(
     return l;
 }
 
-void lend_take(struct hth_node *n, struct client *c, const struct hth_local_take *m)
+void pass_take(struct hth_node *n, struct client *c, const struct hth_local_take *m)
 {
     struct hth_local_taken answer = { .head = { sizeof(answer), HTH_LOCAL_TAKEN, m->head.request,
                                               m->head.token } };
-    struct loan *l = given_to(n, c, m);
+    struct loan *l = pass_given_to(n, c, m);
     const struct hth_slot *slot;
 
     if (!l) {
@@ -79,5 +84,5 @@ void lend_take(struct hth_node *n, struct client *c, const struct hth_local_take
     answer.commons = l->commons;
     if (l->has_id)
         answer.save = hth_local_save_of(l->save);
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), slot->fd, NULL, 0);
+    reply_packet_fd(n, c->id, &answer, sizeof(answer), slot->fd);
 }

@@ -4,6 +4,9 @@
  * waits for. Looked at a few times a second, told when it has changed; a save that is decided is
  * not looked at any more, and its loan is over.
  */
+#include "progress.h"
+
+#include "loan.h"
 #include "node_state.h"
 
 #include "core/base/crc.h"
@@ -13,7 +16,7 @@
 
 #define LOOK_MS 200
 
-static uint64_t copied_by_others(struct hth_node *n, const struct loan *l)
+static uint64_t progress_copied(struct hth_node *n, const struct loan *l)
 {
     struct hth_held_save *s = hth_holdings_find(&n->ctx, l->save);
     uint64_t bytes = 0;
@@ -24,10 +27,11 @@ static uint64_t copied_by_others(struct hth_node *n, const struct loan *l)
     return bytes;
 }
 
-static void tell(struct hth_node *n, struct loan *l, enum hearth_level level, const char *whom)
+static void progress_tell(
+        struct hth_node *n, struct loan *l, enum hearth_level level, const char *whom)
 {
     char text[256];
-    uint64_t copied = copied_by_others(n, l);
+    uint64_t copied = progress_copied(n, l);
     uint32_t said;
 
     snprintf(text, sizeof(text), "waits for %.240s", whom);
@@ -36,7 +40,7 @@ static void tell(struct hth_node *n, struct loan *l, enum hearth_level level, co
         return;
     l->said = said;
     l->copied = copied;
-    serve_event(n, l, level, 0, HEARTH_OK, text);
+    loan_event(n, l, level, 0, HEARTH_OK, text);
 }
 
 void progress_tick(struct hth_node *n, uint64_t now_ms)
@@ -57,7 +61,7 @@ void progress_tick(struct hth_node *n, uint64_t now_ms)
                 level >= HEARTH_PROTECTED)
             loan_free(n, l); /* its last event has been sent */
         else if (whom[0])
-            tell(n, l, level, whom);
+            progress_tell(n, l, level, whom);
     }
 }
 

@@ -3,7 +3,12 @@
  * Which rank a connection speaks for. It says so once, in ATTACH, and all that it may do follows
  * from it: a rank's saves are its own, and a second process of a rank comes as its helper.
  */
+#include "rank.h"
+
+#include "client.h"
+#include "drop.h"
 #include "node_state.h"
+#include "reply.h"
 
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
@@ -11,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct client *process_of(const struct hth_node *n, uint32_t rank)
+static const struct client *rank_process(const struct hth_node *n, uint32_t rank)
 {
     const struct client *c = n->clients;
 
@@ -20,16 +25,13 @@ static const struct client *process_of(const struct hth_node *n, uint32_t rank)
     return c;
 }
 
-static int check(const struct hth_node *n, const struct client *c, const struct hth_local_attach *m,
-        struct hearth_error *err)
+static int rank_check(const struct hth_node *n, const struct client *c,
+        const struct hth_local_attach *m, struct hearth_error *err)
 {
-    const struct client *first = process_of(n, m->rank);
+    const struct client *first = rank_process(n, m->rank);
 
-    if (m->version != HTH_LOCAL_VERSION)
-        return hth_fail(err, HEARTH_EPROTO, 0,
-                "the rank's library speaks local protocol %" PRIu32
-                ", this engine %u: use one version",
-                m->version, HTH_LOCAL_VERSION);
+    if (hth_version_check(hth_versions_of(HTH_FORMAT_LOCAL), m->version, err))
+        return hth_while(err, HEARTH_EPROTO, "rank and engine are of two versions of Hearth");
     if (strcmp(m->job, n->ctx.opts.job) != 0)
         return hth_fail(err, HEARTH_EINVAL, 0, "this engine serves another job");
     if (m->trusted != (uint32_t)n->env.trusted)
@@ -44,7 +46,7 @@ static int check(const struct hth_node *n, const struct client *c, const struct 
     if (c->attached)
         return hth_fail(
                 err, HEARTH_ESTATE, 0, "this connection is rank %" PRIu32 "'s already", c->rank);
-    if (m->helper && n->failure.code) { /* of a rank that has nothing to help with */
+    if (m->helper && n->failure.code) { /* its rank has no epoch to save in */
         *err = n->failure;
         return n->failure.code;
     }
@@ -56,8 +58,8 @@ static int check(const struct hth_node *n, const struct client *c, const struct 
     return HEARTH_OK;
 }
 
-/* What we have, whoever asked for it. */
-static void tell_settings(
+/* The settings in effect, whether the command line or another rank chose them. */
+static void rank_tell_settings(
         struct hth_node *n, const unsigned char *challenge, struct hth_local_attached *out)
 {
     const struct hth_session_opts *own = &n->env.session;
@@ -87,7 +89,7 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
                                                  m->head.request, 0 } };
     struct hearth_error err;
 
-    if (check(n, c, m, &err) ||
+    if (rank_check(n, c, m, &err) ||
             n->transport->ops->address(n->transport, answer.addr, &answer.addr_len, &err)) {
         reply_error(n, c->id, m->head.request, &err);
         return;
@@ -106,9 +108,9 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     answer.epoch = n->ctx.epoch ? n->epoch.epoch : 0;
     answer.nonce = n->ctx.epoch ? n->epoch.nonce : 0;
     answer.recovered = (uint32_t)n->recovered;
-    tell_settings(n, m->challenge, &answer);
+    rank_tell_settings(n, m->challenge, &answer);
     hth_session_versions(n->ctx.session, &answer.version_low, &answer.version_high);
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), -1, NULL, 0);
+    reply_packet(n, c->id, &answer, sizeof(answer));
 }
 
 int rank_may_join(const struct client *c, const struct hth_local_join *m, struct hearth_error *err)
@@ -126,5 +128,5 @@ void rank_close(struct hth_node *n, struct client *c, const struct hth_local_clo
 {
     reply_ok(n, c->id, m->head.request);
     if (m->leave == HEARTH_DROP)
-        drop_close(n, c);
+        drop_rank(n, c);
 }

@@ -11,11 +11,22 @@
  *
  * A foreign object has no checksums for a range, so all of it is brought here first.
  */
+#include "read.h"
+
+#include "client.h"
 #include "node_state.h"
+#include "reply.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+struct lease { /* a sealed object in a reader's hands */
+    struct lease *next;
+    uint64_t id;
+    uint32_t client;
+    struct hth_slot *slot;
+};
 
 struct look { /* a request that waits until its object was looked at */
     struct look *next;
@@ -36,14 +47,14 @@ void read_manifest(struct hth_node *n, struct client *c, const struct hth_local_
 
 /* ---- Looking ------------------------------------------------------------------------------------ */
 
-static struct hth_held_save *save_of(struct hth_node *n, const struct hth_local_map *m)
+static struct hth_held_save *read_save(struct hth_node *n, const struct hth_local_map *m)
 {
     struct hth_held_save *s = hth_holdings_find(&n->ctx, hth_local_save_to(m->save));
 
     return s && !s->removed ? s : NULL;
 }
 
-static struct hth_held *held_of(struct hth_held_save *s, const struct hth_local_map *m)
+static struct hth_held *read_held(struct hth_held_save *s, const struct hth_local_map *m)
 {
     struct hth_held *h = s ? hth_held_find(s, m->object) : NULL;
 
@@ -51,25 +62,26 @@ static struct hth_held *held_of(struct hth_held_save *s, const struct hth_local_
 }
 
 /* Foreign files and raw objects have no table to be looked at with. */
-static int is_unsure(const struct hth_held *h)
+static int read_is_unsure(const struct hth_held *h)
 {
     return h && !h->verified && h->object.kind == HTH_OBJECT_SHARD;
 }
 
-static int is_about(const struct look *l, const struct hth_held_save *s, uint64_t object)
+static int look_is_about(const struct look *l, const struct hth_held_save *s, uint64_t object)
 {
     return l->ask.object == object && hth_save_cmp(hth_local_save_to(l->ask.save), s->id) == 0;
 }
 
 /* The requests that waited for this object. */
-static struct look *take_looks(struct hth_node *n, const struct hth_held_save *s, uint64_t object)
+static struct look *look_take_all(
+        struct hth_node *n, const struct hth_held_save *s, uint64_t object)
 {
     struct look **at = &n->looks, *taken = NULL, **end = &taken;
 
     while (*at) {
         struct look *l = *at;
 
-        if (!is_about(l, s, object)) {
+        if (!look_is_about(l, s, object)) {
             at = &l->next;
             continue;
         }
@@ -81,11 +93,11 @@ static struct look *take_looks(struct hth_node *n, const struct hth_held_save *s
     return taken;
 }
 
-static void on_looked(void *self, struct hth_held_save *save, struct hth_held *held, int code,
+static void look_on_done(void *self, struct hth_held_save *save, struct hth_held *held, int code,
         const struct hearth_error *err)
 {
     struct hth_node *n = self;
-    struct look *l = take_looks(n, save, held->object.id);
+    struct look *l = look_take_all(n, save, held->object.id);
 
     if (code == HEARTH_ECORRUPT && !held->dropped && n->recovered && !hth_save_foreign(save->id))
         hth_commit_copy_lost(n->commit, save->id, held->object.id, err->text);
@@ -106,7 +118,7 @@ static void on_looked(void *self, struct hth_held_save *save, struct hth_held *h
     }
 }
 
-static void look(struct hth_node *n, struct client *c, const struct hth_local_map *m,
+static void look_start(struct hth_node *n, struct client *c, const struct hth_local_map *m,
         struct hth_held_save *s, struct hth_held *h)
 {
     struct look *l = malloc(sizeof(*l));
@@ -114,11 +126,11 @@ static void look(struct hth_node *n, struct client *c, const struct hth_local_ma
     int rc = HEARTH_OK, runs = 0;
 
     for (const struct look *at = n->looks; at && !runs; at = at->next)
-        runs = is_about(at, s, m->object);
+        runs = look_is_about(at, s, m->object);
     if (!l)
         rc = hth_fail(&err, HEARTH_ENOMEM, 0, "no memory to look at an object");
     else if (!runs)
-        rc = hth_verify_start(&n->ctx, s, h, on_looked, n, &err);
+        rc = hth_verify_start(&n->ctx, s, h, look_on_done, n, &err);
     if (rc) {
         free(l);
         reply_error(n, c->id, m->head.request, &err);
@@ -130,7 +142,7 @@ static void look(struct hth_node *n, struct client *c, const struct hth_local_ma
 
 /* ---- Slots of this node -------------------------------------------------------------------------- */
 
-/* Sealed bytes are nobody's to change: the descriptor that goes with the lease only reads. */
+/* A sealed object never changes: the descriptor that goes with the lease cannot write. */
 static int lease_begin(struct hth_node *n, const struct client *c, struct hth_held *h,
         struct lease **out, int *out_fd, struct hearth_error *err)
 {
@@ -151,16 +163,16 @@ static int lease_begin(struct hth_node *n, const struct client *c, struct hth_he
 
 void read_map(struct hth_node *n, struct client *c, const struct hth_local_map *m)
 {
-    struct hth_held_save *s = save_of(n, m);
-    struct hth_held *h = held_of(s, m);
+    struct hth_held_save *s = read_save(n, m);
+    struct hth_held *h = read_held(s, m);
     struct hth_local_mapped answer = { .head = { sizeof(answer), HTH_LOCAL_MAPPED, m->head.request,
                                                0 } };
     struct hearth_error err;
     struct lease *lease = NULL;
     int fd = -1;
 
-    if (is_unsure(h)) {
-        look(n, c, m, s, h);
+    if (read_is_unsure(h)) {
+        look_start(n, c, m, s, h);
         return;
     }
     if (lease_begin(n, c, h, &lease, &fd, &err)) {
@@ -174,7 +186,7 @@ void read_map(struct hth_node *n, struct client *c, const struct hth_local_map *
     answer.data_len = h->object.data_len;
     answer.table_off = HTH_ALIGN(HTH_BLOCK + h->object.data_len);
     answer.table_len = h->object.table_len;
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), fd, NULL, 0);
+    reply_packet_fd(n, c->id, &answer, sizeof(answer), fd);
     if (fd >= 0)
         close(fd);
 }
@@ -200,7 +212,15 @@ void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unm
 
 /* ---- Ranges of others' ---------------------------------------------------------------------------- */
 
-static void on_range(void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
+struct reading { /* a range on its way from a peer; freed when it has arrived or failed */
+    struct hth_node *node;
+    uint32_t client;
+    uint64_t request;
+    uint64_t len;
+};
+
+static void read_range_done(
+        void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
 {
     struct reading *r = self;
 
@@ -213,10 +233,11 @@ static void on_range(void *self, struct hth_fetch *fetch, int code, const struct
     free(r);
 }
 
-/* Of the recovered save the plan knows the holders, unless that was an engine's before this one; of
- * the others, and then, they are the node whose ranks read it first and those that placement names. */
-static uint32_t sources_of(struct hth_node *n, struct hth_save_id save, const struct hth_object *o,
-        uint32_t out[HTH_PLAN_SOURCES])
+/* Nodes to ask. For the recovered save the plan names them, unless an earlier engine of this node had
+ * that plan. Otherwise they are the node whose ranks wrote or read the object first, and those that
+ * placement names. */
+static uint32_t read_range_sources(struct hth_node *n, struct hth_save_id save,
+        const struct hth_object *o, uint32_t out[HTH_PLAN_SOURCES])
 {
     uint32_t holder[HTH_COPIES_MAX], rank, copies, count = 0;
 
@@ -234,11 +255,11 @@ static uint32_t sources_of(struct hth_node *n, struct hth_save_id save, const st
     return count;
 }
 
-static int start_range(struct hth_node *n, struct reading *r, const struct hth_local_map *m,
+static int read_range_start(struct hth_node *n, struct reading *r, const struct hth_local_map *m,
         const struct hth_object *o, struct hearth_error *err)
 {
     uint32_t source[HTH_PLAN_SOURCES];
-    uint32_t found = sources_of(n, hth_local_save_to(m->save), o, source);
+    uint32_t found = read_range_sources(n, hth_local_save_to(m->save), o, source);
     uint32_t count = 0;
     struct hth_fetch *fetch;
 
@@ -257,24 +278,24 @@ static int start_range(struct hth_node *n, struct reading *r, const struct hth_l
                     .off = m->off,
                     .len = m->len,
                     .deadline_ms = n->ctx.opts.recover_ms,
-                    .done = on_range,
+                    .done = read_range_done,
                     .self = r,
             },
             &fetch, err);
 }
 
-struct bringing { /* a foreign object */
+struct bringing { /* a foreign object on its way; freed likewise */
     struct hth_node *node;
     struct hth_save_id save;
     uint64_t object;
 };
 
-static void on_brought(
+static void bringing_done(
         void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
 {
     struct bringing *b = self;
     struct hth_held_save about = { .id = b->save };
-    struct look *l = take_looks(b->node, &about, b->object);
+    struct look *l = look_take_all(b->node, &about, b->object);
 
     (void)fetch;
     while (l) {
@@ -291,8 +312,8 @@ static void on_brought(
     free(b);
 }
 
-static int bring(struct hth_node *n, const struct hth_local_map *m, const struct hth_object *o,
-        struct hearth_error *err)
+static int bringing_start(struct hth_node *n, const struct hth_local_map *m,
+        const struct hth_object *o, struct hearth_error *err)
 {
     struct bringing *b = malloc(sizeof(*b));
     uint32_t source[HTH_PLAN_SOURCES];
@@ -310,7 +331,7 @@ static int bring(struct hth_node *n, const struct hth_local_map *m, const struct
                     .count = hth_recover_sources(n->recover, m->object, source),
                     .class = HTH_FETCH_READ,
                     .deadline_ms = n->ctx.opts.recover_ms,
-                    .done = on_brought,
+                    .done = bringing_done,
                     .self = b,
             },
             &fetch, err);
@@ -327,11 +348,11 @@ static void read_foreign(struct hth_node *n, struct client *c, const struct hth_
     int rc = HEARTH_OK, runs = 0;
 
     for (const struct look *at = n->looks; at && !runs; at = at->next)
-        runs = is_about(at, s, o->id);
+        runs = look_is_about(at, s, o->id);
     if (!l)
         rc = hth_fail(&err, HEARTH_ENOMEM, 0, "no memory to bring an object");
     else if (!runs)
-        rc = bring(n, m, o, &err);
+        rc = bringing_start(n, m, o, &err);
     if (rc) {
         free(l);
         reply_error(n, c->id, m->head.request, &err);
@@ -343,10 +364,10 @@ static void read_foreign(struct hth_node *n, struct client *c, const struct hth_
 
 void read_range(struct hth_node *n, struct client *c, const struct hth_local_map *m)
 {
-    struct hth_held_save *s = save_of(n, m);
+    struct hth_held_save *s = read_save(n, m);
     const struct hth_object *o =
             s && s->has_manifest ? hth_manifest_find(&s->manifest, m->object) : NULL;
-    struct hth_held *h = held_of(s, m);
+    struct hth_held *h = read_held(s, m);
     struct reading *r;
     struct hearth_error err;
 
@@ -362,8 +383,8 @@ void read_range(struct hth_node *n, struct client *c, const struct hth_local_map
                 n, c->id, m->head.request, HEARTH_EINVAL, "a range that the object does not have");
         return;
     }
-    if (is_unsure(h)) {
-        look(n, c, m, s, h);
+    if (read_is_unsure(h)) {
+        look_start(n, c, m, s, h);
         return;
     }
     if (h) {
@@ -377,7 +398,7 @@ void read_range(struct hth_node *n, struct client *c, const struct hth_local_map
     r = calloc(1, sizeof(*r));
     if (r)
         *r = (struct reading){ n, c->id, m->head.request, m->len };
-    if (!r || start_range(n, r, m, o, &err)) {
+    if (!r || read_range_start(n, r, m, o, &err)) {
         if (!r)
             hth_fail(&err, HEARTH_ENOMEM, 0, "read");
         free(r);
@@ -386,7 +407,7 @@ void read_range(struct hth_node *n, struct client *c, const struct hth_local_map
 }
 
 /* A file of a foreign container, as it lies here. */
-static int common_held(struct hth_node *n, struct client *c, const struct hth_local_common *m,
+static int read_common_held(struct hth_node *n, struct client *c, const struct hth_local_common *m,
         struct hearth_error *err)
 {
     struct hth_held_save *s = hth_holdings_find(&n->ctx, hth_local_save_to(m->save));
@@ -412,7 +433,7 @@ void read_common(struct hth_node *n, struct client *c, const struct hth_local_co
     struct hearth_error err;
 
     if (hth_save_foreign(hth_local_save_to(m->save))) {
-        if (common_held(n, c, m, &err))
+        if (read_common_held(n, c, m, &err))
             reply_error(n, c->id, m->head.request, &err);
         return;
     }
@@ -422,8 +443,10 @@ void read_common(struct hth_node *n, struct client *c, const struct hth_local_co
         return;
     }
     answer.len = raw->len;
-    n->env.reply(n->env.reply_self, c->id, &answer, sizeof(answer), raw->fd,
-            raw->fd < 0 ? raw->base : NULL, raw->len);
+    if (raw->fd < 0)
+        reply_bytes(n, c->id, m->head.request, raw->base, raw->len);
+    else
+        reply_packet_fd(n, c->id, &answer, sizeof(answer), raw->fd);
     store->ops->raw_close(store, raw);
 }
 

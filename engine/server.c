@@ -11,9 +11,9 @@
  * away after the round. What a process sent before it died is read first.
  */
 #include "server.h"
-#include "core/local/packet.h"
 
 #include "attach.h"
+#include "core/local/packet.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,50 +27,50 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define ROUND_PACKETS 16  /* of one client before others have their turn */
-#define LAST_PACKETS  256 /* of a process that has died */
+#define ROUND_PACKETS 16  /* are read from one client before the others have their turn */
+#define LAST_PACKETS  256 /* are read from a process that has died */
 
 /* Epoll tags: kind in the upper half, client in the lower. */
 enum tag { TAG_LISTEN = 0x5e01, TAG_SOCKET = 0x5e02, TAG_PROCESS = 0x5e03 };
 
 struct answer {
     struct answer *next;
-    int fd; /* ours; -1: none */
+    int fd; /* owned; -1: none */
     size_t len;
     unsigned char bytes[];
 };
 
-struct client {
-    struct client *next;
+struct connection {
+    struct connection *next;
     uint32_t id;
     pid_t pid;
     int fd, pidfd; /* pidfd -1: the connection alone decides */
     int is_gone;
-    int has_out; /* epoll waits for room, too */
+    int has_out; /* epoll waits for room to write, too */
     uint32_t waiting;
     struct answer *first, *last;
 };
 
 struct hth_server {
     int epoll_fd, listen_fd, dir_fd;
-    int spare_fd; /* given up for a moment to turn somebody away when there are no more */
+    int spare_fd; /* closed for a moment, where no other is left, to accept a connection and end it */
     uint32_t last_id, count;
-    struct client *clients;
+    struct connection *clients;
     struct hth_server_events events;
     struct hth_log log;
     _Alignas(8) unsigned char packet[HTH_LOCAL_MAX];
 };
 
-static struct client *find(const struct hth_server *s, uint32_t id)
+static struct connection *server_find(const struct hth_server *s, uint32_t id)
 {
-    struct client *c = s->clients;
+    struct connection *c = s->clients;
 
     while (c && c->id != id)
         c = c->next;
     return c;
 }
 
-static int watch(
+static int server_watch(
         const struct hth_server *s, int op, int fd, enum tag kind, uint32_t id, uint32_t events)
 {
     struct epoll_event e = { .events = events, .data.u64 = (uint64_t)kind << 32 | id };
@@ -78,7 +78,7 @@ static int watch(
     return epoll_ctl(s->epoll_fd, op, fd, &e);
 }
 
-static void lose(struct hth_server *s, struct client *c, const char *why)
+static void connection_lose(struct hth_server *s, struct connection *c, const char *why)
 {
     if (c->is_gone)
         return;
@@ -87,7 +87,7 @@ static void lose(struct hth_server *s, struct client *c, const char *why)
             (long)c->pid, why);
 }
 
-static void client_free(struct client *c)
+static void connection_free(struct connection *c)
 {
     while (c->first) {
         struct answer *a = c->first;
@@ -106,7 +106,7 @@ static void client_free(struct client *c)
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 /* Takes fd. */
-static void take_packet(struct hth_server *s, struct client *c, size_t len, int fd)
+static void server_take_packet(struct hth_server *s, struct connection *c, size_t len, int fd)
 {
     struct hearth_error err = { 0 };
     struct hth_content *content = NULL;
@@ -114,13 +114,13 @@ static void take_packet(struct hth_server *s, struct client *c, size_t len, int 
     if (fd >= 0 && hth_attach_open(fd, &content, &err)) {
         hth_say(&s->log, HEARTH_LOG_WARN, "client-nonsense", "client %u (pid %ld): %s", c->id,
                 (long)c->pid, err.text);
-        lose(s, c, "it sent a descriptor that cannot be used");
+        connection_lose(s, c, "it sent a descriptor that cannot be used");
     } else {
         s->events.request(s->events.self, c->id, s->packet, len, content);
     }
 }
 
-static void read_packets(struct hth_server *s, struct client *c, int most)
+static void server_read_packets(struct hth_server *s, struct connection *c, int most)
 {
     for (int i = 0; i < most && !c->is_gone; i++) {
         size_t len = 0;
@@ -128,45 +128,45 @@ static void read_packets(struct hth_server *s, struct client *c, int most)
 
         switch (hth_packet_receive(c->fd, s->packet, &len, &fd)) {
         case HTH_PACKET_GOT:
-            take_packet(s, c, len, fd);
+            server_take_packet(s, c, len, fd);
             break;
         case HTH_PACKET_NONE:
             return;
         case HTH_PACKET_END:
-            lose(s, c, "it closed its connection");
+            connection_lose(s, c, "it closed its connection");
             return;
         case HTH_PACKET_BAD:
             hth_say(&s->log, HEARTH_LOG_WARN, "client-nonsense",
                     "client %u (pid %ld) sent a packet that is none of ours", c->id, (long)c->pid);
-            lose(s, c, "it sent nonsense");
+            connection_lose(s, c, "it sent nonsense");
             return;
         }
     }
 }
 
-/* What it sent before is heard; a child that it forked may go on sending, and is not. */
-static void end_of_process(struct hth_server *s, struct client *c)
+/* What the process sent before its end is read; what a child that it forked goes on sending is not. */
+static void server_process_ended(struct hth_server *s, struct connection *c)
 {
-    read_packets(s, c, LAST_PACKETS);
-    lose(s, c, "its process has ended");
+    server_read_packets(s, c, LAST_PACKETS);
+    connection_lose(s, c, "its process has ended");
 }
 
 /* ---- coming ---------------------------------------------------------------------------------- */
 
-static uint32_t free_id(struct hth_server *s)
+static uint32_t server_free_id(struct hth_server *s)
 {
     do
         s->last_id++;
-    while (s->last_id == 0 || find(s, s->last_id));
+    while (s->last_id == 0 || server_find(s, s->last_id));
     return s->last_id;
 }
 
 /* Takes fd. */
-static void welcome(struct hth_server *s, int fd)
+static void server_welcome(struct hth_server *s, int fd)
 {
     struct ucred peer = { 0 };
     socklen_t len = sizeof(peer);
-    struct client *c = NULL;
+    struct connection *c = NULL;
     int is_dead;
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid != geteuid()) {
@@ -183,7 +183,7 @@ static void welcome(struct hth_server *s, int fd)
         close(fd);
         return;
     }
-    c->id = free_id(s);
+    c->id = server_free_id(s);
     c->fd = fd;
     c->pid = peer.pid;
     c->pidfd = peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
@@ -191,15 +191,16 @@ static void welcome(struct hth_server *s, int fd)
     c->next = s->clients;
     s->clients = c;
     s->count++;
-    if (watch(s, EPOLL_CTL_ADD, fd, TAG_SOCKET, c->id, EPOLLIN) ||
-            (c->pidfd >= 0 && watch(s, EPOLL_CTL_ADD, c->pidfd, TAG_PROCESS, c->id, EPOLLIN)))
-        lose(s, c, "no room to watch it");
+    if (server_watch(s, EPOLL_CTL_ADD, fd, TAG_SOCKET, c->id, EPOLLIN) ||
+            (c->pidfd >= 0 &&
+                    server_watch(s, EPOLL_CTL_ADD, c->pidfd, TAG_PROCESS, c->id, EPOLLIN)))
+        connection_lose(s, c, "no room to watch it");
     if (is_dead)
-        end_of_process(s, c);
+        server_process_ended(s, c);
 }
 
-/* No descriptor is left: whoever waits would keep the loop spinning. */
-static void turn_away(struct hth_server *s)
+/* No descriptor is left for a connection, and one that waits to be accepted wakes epoll without end. */
+static void server_turn_away(struct hth_server *s)
 {
     int fd;
 
@@ -212,17 +213,17 @@ static void turn_away(struct hth_server *s)
             "no descriptors are left: raise the limit (ulimit -n)");
 }
 
-static void accept_some(struct hth_server *s)
+static void server_accept(struct hth_server *s)
 {
     for (int i = 0; i < ROUND_PACKETS; i++) {
         int fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd >= 0) {
-            welcome(s, fd);
+            server_welcome(s, fd);
             continue;
         }
         if (errno == EMFILE || errno == ENFILE)
-            turn_away(s);
+            server_turn_away(s);
         else if (errno != EINTR && errno != ECONNABORTED)
             return;
     }
@@ -230,16 +231,16 @@ static void accept_some(struct hth_server *s)
 
 /* ---- answering ------------------------------------------------------------------------------- */
 
-static void want_out(struct hth_server *s, struct client *c, int want)
+static void connection_want_out(struct hth_server *s, struct connection *c, int want)
 {
     if (c->has_out == want)
         return;
     c->has_out = want;
-    if (watch(s, EPOLL_CTL_MOD, c->fd, TAG_SOCKET, c->id, EPOLLIN | (want ? EPOLLOUT : 0)))
-        lose(s, c, "no room to watch it");
+    if (server_watch(s, EPOLL_CTL_MOD, c->fd, TAG_SOCKET, c->id, EPOLLIN | (want ? EPOLLOUT : 0)))
+        connection_lose(s, c, "no room to watch it");
 }
 
-static void flush(struct hth_server *s, struct client *c)
+static void connection_flush(struct hth_server *s, struct connection *c)
 {
     while (c->first && !c->is_gone) {
         struct answer *a = c->first;
@@ -248,7 +249,7 @@ static void flush(struct hth_server *s, struct client *c)
         if (e == EAGAIN)
             return;
         if (e)
-            lose(s, c, "its connection is broken");
+            connection_lose(s, c, "its connection is broken");
         c->first = a->next;
         c->waiting--;
         if (a->fd >= 0)
@@ -257,17 +258,18 @@ static void flush(struct hth_server *s, struct client *c)
     }
     if (!c->first) {
         c->last = NULL;
-        want_out(s, c, 0);
+        connection_want_out(s, c, 0);
     }
 }
 
 /* Takes fd. */
-static void enqueue(struct hth_server *s, struct client *c, const void *bytes, size_t len, int fd)
+static void connection_enqueue(
+        struct hth_server *s, struct connection *c, const void *bytes, size_t len, int fd)
 {
     struct answer *a = c->waiting < HTH_QUEUE_MAX ? malloc(sizeof(*a) + len) : NULL;
 
     if (!a) {
-        lose(s, c, "it does not read its answers");
+        connection_lose(s, c, "it does not read its answers");
         if (fd >= 0)
             close(fd);
         return;
@@ -280,10 +282,11 @@ static void enqueue(struct hth_server *s, struct client *c, const void *bytes, s
         c->first = a;
     c->last = a;
     c->waiting++;
-    want_out(s, c, 1);
+    connection_want_out(s, c, 1);
 }
 
-static void answer_error(struct hth_server *s, struct client *c, const void *bytes, int native)
+static void server_answer_error(
+        struct hth_server *s, struct connection *c, const void *bytes, int native)
 {
     struct hth_local_error e = { .code = HEARTH_EIO, .native = native };
 
@@ -298,7 +301,7 @@ static void answer_error(struct hth_server *s, struct client *c, const void *byt
 void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, size_t len, int fd,
         const void *attach, size_t attach_len)
 {
-    struct client *c = find(s, client);
+    struct connection *c = server_find(s, client);
     int made = -1, e = EAGAIN;
 
     if (!c || c->is_gone)
@@ -306,7 +309,7 @@ void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, 
     if (attach) {
         made = hth_attach_make(attach, attach_len);
         if (made < 0) {
-            answer_error(s, c, bytes, errno);
+            server_answer_error(s, c, bytes, errno);
             return;
         }
         fd = made;
@@ -317,11 +320,11 @@ void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, 
         int own = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
 
         if (fd >= 0 && own < 0)
-            lose(s, c, "no descriptor is left for its answer");
+            connection_lose(s, c, "no descriptor is left for its answer");
         else
-            enqueue(s, c, bytes, len, own);
+            connection_enqueue(s, c, bytes, len, own);
     } else if (e) {
-        lose(s, c, "its connection is broken");
+        connection_lose(s, c, "its connection is broken");
     }
     if (made >= 0)
         close(made);
@@ -332,28 +335,28 @@ void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, 
 int hth_server_event(struct hth_server *s, uint64_t tag, uint32_t events)
 {
     enum tag kind = (enum tag)(tag >> 32);
-    struct client *c = find(s, (uint32_t)tag);
+    struct connection *c = server_find(s, (uint32_t)tag);
 
     if (kind == TAG_LISTEN)
-        accept_some(s);
+        server_accept(s);
     else if (kind == TAG_PROCESS && c) {
-        end_of_process(s, c);
+        server_process_ended(s, c);
     } else if (kind == TAG_SOCKET && c) {
         if (events & EPOLLOUT)
-            flush(s, c);
+            connection_flush(s, c);
         if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-            read_packets(s, c, ROUND_PACKETS);
+            server_read_packets(s, c, ROUND_PACKETS);
     }
     return kind == TAG_LISTEN || kind == TAG_PROCESS || kind == TAG_SOCKET;
 }
 
 unsigned hth_server_reap(struct hth_server *s)
 {
-    struct client **at = &s->clients;
+    struct connection **at = &s->clients;
     unsigned n = 0;
 
     while (*at) {
-        struct client *c = *at;
+        struct connection *c = *at;
 
         if (!c->is_gone) {
             at = &c->next;
@@ -362,8 +365,9 @@ unsigned hth_server_reap(struct hth_server *s)
         *at = c->next;
         s->count--;
         n++;
-        s->events.gone(s->events.self, c->id); /* may answer others: marks, takes none away */
-        client_free(c);
+        s->events.gone(
+                s->events.self, c->id); /* may answer other clients, which removes none of them */
+        connection_free(c);
     }
     return n;
 }
@@ -373,8 +377,8 @@ uint32_t hth_server_clients(const struct hth_server *s)
     return s->count;
 }
 
-/* Paths over sun_path's 107 bytes go through the descriptor of their folder. */
-static int listen_in(struct hth_server *s, const char *dir)
+/* A path longer than sun_path's 107 bytes is reached through its folder's descriptor. */
+static int server_listen(struct hth_server *s, const char *dir)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
     int n = snprintf(a.sun_path, sizeof(a.sun_path), "%s/sock", dir);
@@ -384,7 +388,7 @@ static int listen_in(struct hth_server *s, const char *dir)
         snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/sock", s->dir_fd);
     s->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     unlinkat(s->dir_fd, "sock", 0);
-    /* The mode that bind() gives comes from the socket, and less the umask. */
+    /* bind() makes the file with the socket's mode, less the umask. */
     if (s->listen_fd < 0 || fchmod(s->listen_fd, 0600) ||
             bind(s->listen_fd, (const struct sockaddr *)&a, sizeof(a)) || listen(s->listen_fd, 512))
         return -1;
@@ -392,7 +396,7 @@ static int listen_in(struct hth_server *s, const char *dir)
         errno = ESTALE; /* the path leads elsewhere by now */
         return -1;
     }
-    return watch(s, EPOLL_CTL_ADD, s->listen_fd, TAG_LISTEN, 0, EPOLLIN);
+    return server_watch(s, EPOLL_CTL_ADD, s->listen_fd, TAG_LISTEN, 0, EPOLLIN);
 }
 
 int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
@@ -409,7 +413,7 @@ int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
     s->log = *log;
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     s->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
-    if (s->dir_fd < 0 || listen_in(s, dir)) {
+    if (s->dir_fd < 0 || server_listen(s, dir)) {
         int why = errno;
 
         hth_server_close(s);
@@ -425,10 +429,10 @@ void hth_server_close(struct hth_server *s)
     if (!s)
         return;
     while (s->clients) {
-        struct client *c = s->clients;
+        struct connection *c = s->clients;
 
         s->clients = c->next;
-        client_free(c);
+        connection_free(c);
     }
     if (s->listen_fd >= 0) {
         unlinkat(s->dir_fd, "sock", 0);

@@ -14,7 +14,6 @@
 #include "core/base/env.h"
 #include "core/local/local.h"
 
-#define HTH_ATTACH_MAX  (UINT64_C(1) << 30) /* bytes of a descriptor's content */
 #define HTH_CLIENTS_MAX 4096u
 #define HTH_QUEUE_MAX   512u /* answers waiting for a client that does not read */
 
@@ -29,7 +28,8 @@ struct hth_server_events {
 };
 
 /* Listen on <dir>/sock, mode 0600, in place of one that was left there: the caller holds the
- * store's lock, and has the folder open as dir_fd, which is borrowed until return. Descriptors are added to epoll_fd with tags that hth_server_event() knows.
+ * store's lock, and has the folder open as dir_fd, which is borrowed until return. Descriptors are
+ * added to epoll_fd with tags that hth_server_event() knows.
  * Errors: HEARTH_EIO. */
 int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
         const struct hth_server_events *events, const struct hth_log *log, struct hth_server **out,

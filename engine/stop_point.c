@@ -3,9 +3,13 @@
  * A process that stops itself at a named place, so that a test can kill it exactly there. The
  * file says that it has happened; it appears whole, by rename.
  */
-#include "hands.h"
+#include "stop_point.h"
 
+#ifdef HEARTH_POINTS
+
+#include "core/base/fail.h"
 #include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,7 +35,7 @@ int hth_stop_point_parse(struct hth_stop_point *out, const char *text, struct he
     return HEARTH_OK;
 }
 
-static void say_so(const struct hth_stop_point *p)
+static void stop_point_write(const struct hth_stop_point *p)
 {
     char from[sizeof(p->dir) + 16], to[sizeof(p->dir) + 16], text[HTH_POINT_NAME + 32];
     int n = snprintf(text, sizeof(text), "%s %ld\n", p->name, (long)getpid());
@@ -47,18 +51,57 @@ static void say_so(const struct hth_stop_point *p)
     close(fd);
 }
 
-static void reached(void *self, const char *point)
+static void stop_point_reached(void *self, const char *point)
 {
     struct hth_stop_point *p = self;
 
     if (strcmp(point, p->name) != 0 ||
             __atomic_add_fetch(&p->seen, 1, __ATOMIC_RELAXED) != p->count)
         return;
-    say_so(p);
+    stop_point_write(p);
     raise(SIGSTOP);
 }
 
 struct hth_points hth_stop_point_hook(struct hth_stop_point *point)
 {
-    return (struct hth_points){ .reached = point->name[0] ? reached : NULL, .self = point };
+    return (struct hth_points){ .reached = point->name[0] ? stop_point_reached : NULL,
+        .self = point };
 }
+
+static int fail_at(uint64_t *out, struct hearth_error *err)
+{
+    const char *text = getenv("HEARTH_FAIL_AT");
+    char *end = NULL;
+
+    *out = 0;
+    if (!text)
+        return HEARTH_OK;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || *end || errno)
+        return hth_fail(err, HEARTH_EINVAL, 0, "HEARTH_FAIL_AT is '%.60s': give a number", text);
+    return HEARTH_OK;
+}
+
+int hth_test_asks(const char *dir, struct hth_points *out_points, uint64_t *out_fail_at,
+        struct hearth_error *err)
+{
+    const char *text = getenv("HEARTH_STOP_POINT");
+    struct hth_stop_point *point;
+    int rc = fail_at(out_fail_at, err);
+
+    *out_points = (struct hth_points){ 0 };
+    if (rc || !text)
+        return rc;
+    if (!(point = calloc(1, sizeof(*point))))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a stop point");
+    if ((rc = hth_stop_point_parse(point, text, err))) {
+        free(point);
+        return hth_while(err, rc, "HEARTH_STOP_POINT");
+    }
+    snprintf(point->dir, sizeof(point->dir), "%s", dir);
+    *out_points = hth_stop_point_hook(point);
+    return HEARTH_OK;
+}
+
+#endif

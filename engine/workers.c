@@ -17,21 +17,21 @@
 
 #define NICE 5 /* ranks wait for the engine's thread, and train: both go first, here too */
 
-struct list {
+struct work_list {
     struct hth_work *first, *last;
 };
 
 struct hth_pool {
     pthread_mutex_t lock; /* guards all below but thread[] */
     pthread_cond_t more;
-    struct list waiting, ended;
+    struct work_list waiting, ended;
     int stopping;
     int wake_fd;
     unsigned threads; /* that run */
     pthread_t *thread;
 };
 
-static void push(struct list *l, struct hth_work *w)
+static void work_push(struct work_list *l, struct hth_work *w)
 {
     w->next = NULL;
     if (l->last)
@@ -41,7 +41,7 @@ static void push(struct list *l, struct hth_work *w)
     l->last = w;
 }
 
-static struct hth_work *pop(struct list *l)
+static struct hth_work *work_pop(struct work_list *l)
 {
     struct hth_work *w = l->first;
 
@@ -50,7 +50,7 @@ static struct hth_work *pop(struct list *l)
     return w;
 }
 
-static void wake(const struct hth_pool *pool)
+static void pool_wake(const struct hth_pool *pool)
 {
     uint64_t one = 1;
     ssize_t n = write(pool->wake_fd, &one, sizeof(one));
@@ -58,14 +58,14 @@ static void wake(const struct hth_pool *pool)
     (void)n; /* full: it is readable already */
 }
 
-static void *serve(void *arg)
+static void *pool_run(void *arg)
 {
     struct hth_pool *pool = arg;
 
     setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     pthread_mutex_lock(&pool->lock);
     while (!pool->stopping) {
-        struct hth_work *w = pop(&pool->waiting);
+        struct hth_work *w = work_pop(&pool->waiting);
         int first;
 
         if (!w) {
@@ -76,21 +76,21 @@ static void *serve(void *arg)
         w->run(w);
         pthread_mutex_lock(&pool->lock);
         first = !pool->ended.first;
-        push(&pool->ended, w);
+        work_push(&pool->ended, w);
         if (first)
-            wake(pool);
+            pool_wake(pool);
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
 
-static void submit(void *self, struct hth_work *w)
+static void pool_submit(void *self, struct hth_work *w)
 {
     struct hth_pool *pool = self;
 
     pthread_mutex_lock(&pool->lock);
     if (!pool->stopping) {
-        push(&pool->waiting, w);
+        work_push(&pool->waiting, w);
         pthread_cond_signal(&pool->more);
     }
     pthread_mutex_unlock(&pool->lock);
@@ -98,24 +98,24 @@ static void submit(void *self, struct hth_work *w)
 
 struct hth_workers hth_pool_workers(struct hth_pool *pool)
 {
-    return (struct hth_workers){ .submit = submit, .self = pool };
+    return (struct hth_workers){ .submit = pool_submit, .self = pool };
 }
 
 unsigned hth_pool_deliver(struct hth_pool *pool)
 {
-    struct list ended;
+    struct work_list ended;
     unsigned n = 0;
 
     pthread_mutex_lock(&pool->lock);
     ended = pool->ended;
-    pool->ended = (struct list){ 0 };
+    pool->ended = (struct work_list){ 0 };
     pthread_mutex_unlock(&pool->lock);
-    for (struct hth_work *w = pop(&ended); w; w = pop(&ended), n++)
+    for (struct hth_work *w = work_pop(&ended); w; w = work_pop(&ended), n++)
         w->done(w); /* may free or submit it again */
     return n;
 }
 
-static int start_threads(struct hth_pool *pool, unsigned threads)
+static int pool_start_threads(struct hth_pool *pool, unsigned threads)
 {
     sigset_t all, old;
     int e = 0;
@@ -123,7 +123,7 @@ static int start_threads(struct hth_pool *pool, unsigned threads)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     while (pool->threads < threads && !e) {
-        e = pthread_create(&pool->thread[pool->threads], NULL, serve, pool);
+        e = pthread_create(&pool->thread[pool->threads], NULL, pool_run, pool);
         pool->threads += !e;
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -144,7 +144,7 @@ int hth_pool_open(unsigned threads, int wake_fd, struct hth_pool **out, struct h
     pool->wake_fd = wake_fd;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->more, NULL);
-    e = start_threads(pool, threads);
+    e = pool_start_threads(pool, threads);
     if (e) {
         hth_pool_close(pool);
         return hth_fail(err, HEARTH_EIO, e, "cannot start %u worker threads: %s", threads,
@@ -162,7 +162,7 @@ void hth_pool_stop(struct hth_pool *pool)
     pthread_mutex_unlock(&pool->lock);
     for (; pool->threads; pool->threads--)
         pthread_join(pool->thread[pool->threads - 1], NULL);
-    pool->waiting = pool->ended = (struct list){ 0 };
+    pool->waiting = pool->ended = (struct work_list){ 0 };
 }
 
 void hth_pool_close(struct hth_pool *pool)

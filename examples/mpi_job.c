@@ -36,7 +36,7 @@ static void part_of(uint32_t rank, uint32_t world, int64_t *offset, int64_t *sha
 static int load(struct hearth_checkpoint *ckpt, uint32_t rank, const struct hearth_piece *piece,
         uint64_t *step, struct hearth_error *err)
 {
-    struct hearth_recovery from = { .struct_size = sizeof(from) };
+    struct hearth_recovery from = HEARTH_RECOVERY_INIT;
     int rc;
 
     if ((rc = hearth_load(ckpt, piece, 1, 0, NULL, err)) ||

@@ -49,7 +49,7 @@ int main(int argc, char **argv)
         .ndim = 2,
         .shape = shape };
     struct hearth_opts opts = HEARTH_OPTS_INIT;
-    struct hearth_recovery from = { .struct_size = sizeof(from) };
+    struct hearth_recovery from = HEARTH_RECOVERY_INIT;
     struct hearth_checkpoint *ckpt = NULL;
     struct hearth *h = NULL;
     struct hearth_error err = { 0 };

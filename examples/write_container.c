@@ -15,29 +15,30 @@
 #define COLS   3
 
 static float weight[ROWS][COLS];
-static int64_t step = STEP;
+static const int64_t step = STEP;
 static const int64_t shape[] = { ROWS, COLS };
 
 /* torch.save(0.25), in the older form: magic number, version, sys_info; the number; no storages. */
-static char lr[] = "\x80\2\x8a\n\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\2M\xe9\3."
-                   "\x80\2}q\0(X\x10\0\0\0protocol_versionq\1M\xe9\3X\r\0\0\0little_endianq\2\x88"
-                   "X\n\0\0\0type_sizesq\3}q\4(X\5\0\0\0shortq\5K\2X\3\0\0\0intq\6K\4X\4\0\0\0"
-                   "longq\7K\4uu."
-                   "\x80\2G\x3f\xd0\0\0\0\0\0\0."
-                   "\x80\2]q\0.";
+static const char lr[] =
+        "\x80\2\x8a\n\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\2M\xe9\3."
+        "\x80\2}q\0(X\x10\0\0\0protocol_versionq\1M\xe9\3X\r\0\0\0little_endianq\2\x88"
+        "X\n\0\0\0type_sizesq\3}q\4(X\5\0\0\0shortq\5K\2X\3\0\0\0intq\6K\4X\4\0\0\0"
+        "longq\7K\4uu."
+        "\x80\2G\x3f\xd0\0\0\0\0\0\0."
+        "\x80\2]q\0.";
 
 static struct hearth_piece pieces[] = {
     { .struct_size = sizeof(pieces[0]),
             .key = "model.weight",
             .key_len = 12,
-            .data = weight,
+            .from = weight,
             .dtype = HEARTH_FLOAT32,
             .ndim = 2,
             .shape = shape },
     { .struct_size = sizeof(pieces[0]),
             .key = "step",
             .key_len = 4,
-            .data = &step,
+            .from = &step,
             .dtype = HEARTH_INT64 },
 };
 static struct hearth_bytes items[] = { { .struct_size = sizeof(items[0]),

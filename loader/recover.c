@@ -1,406 +1,146 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A member's part of recovery; drawn in recover_state.h. What it says upwards it repeats until the
- * answer shows that it was heard. tell.c says what is here, carry.c carries out the plan. */
-#include "recover_state.h"
+/* Front of recovery: each event goes to this node's part as a member (loader/restore), and where it is the
+ * coordinator to that part too (loader/choice). No state of its own. */
+#include "recover.h"
 
-#include "core/base/auth.h"
-#include "core/base/bytes.h"
+#include "loader/choice/choice.h"
+#include "replication/tree/tree.h"
 
-#include <stdio.h>
 #include <stdlib.h>
+
+struct hth_recover {
+    struct hth_ctx *ctx;
+    struct hth_restore *restore;
+    struct hth_choice *choice;
+};
 
 int hth_recover_open(struct hth_ctx *ctx, const struct hth_recover_events *events,
         struct hth_recover **out, struct hearth_error *err)
 {
     struct hth_recover *r = calloc(1, sizeof(*r));
+    int rc;
 
     if (!r)
         return hth_fail(err, HEARTH_ENOMEM, 0, "recover");
     r->ctx = ctx;
-    r->events = *events;
+    rc = hth_restore_open(ctx, events->on_end, events->self, &r->restore, err);
+    rc = rc ? rc : hth_choice_open(ctx, r->restore, &r->choice, err);
+    if (rc) {
+        hth_recover_close(r);
+        return rc;
+    }
     *out = r;
     return HEARTH_OK;
 }
 
-/* What was chosen and from whom it came, in words. */
-static void tell_sources(struct hth_recover *r, struct hearth_recovery *info)
-{
-    const struct hth_epoch *e = r->ctx->epoch;
-    uint64_t *from = calloc(e->nodes, sizeof(*from));
-    uint64_t total = 0;
-    size_t size = sizeof(info->text);
-    int n = snprintf(
-            info->text, size, "step %" PRIu64 " of epoch %" PRIu64, info->step, info->epoch);
-
-    if (from)
-        hth_transfer_pulled(r->ctx, &total, from); /* counted since the join */
-    for (uint32_t i = 0; from && i < e->nodes; i++) {
-        if (!from[i])
-            continue;
-        info->sources++;
-        if (n > 0 && (size_t)n < size)
-            n += snprintf(info->text + n, size - (size_t)n, "; %.1f MiB from node %s",
-                    (double)from[i] / 1048576.0, e->member[i].node);
-    }
-    free(from);
-}
-
-static void tell_times(const struct hth_recover *r, struct hearth_recovery *info)
-{
-    info->inventory_ms = (uint32_t)(r->t_told - r->t_start);
-    info->plan_ms = (uint32_t)(r->t_plan - r->t_told);
-    info->pull_ms = (uint32_t)(r->t_pull - r->t_plan);
-    info->verify_ms = (uint32_t)(r->t_verify - r->t_plan);
-    info->vote_ms = (uint32_t)(hth_now_ms(&r->ctx->clock) - r->t_vote);
-}
-
-void recover_end(struct hth_recover *r, int code, const struct hearth_error *err)
-{
-    struct hearth_recovery info = { .struct_size = sizeof(info) };
-    struct hth_save_id save = { 0 };
-    uint64_t total = 0;
-
-    r->state = ENDED;
-    if (r->has_plan && !code) {
-        save = r->plan.chosen;
-        info.step = save.step;
-        info.epoch = save.epoch;
-        info.beyond = r->plan.beyond;
-        hth_transfer_pulled(r->ctx, &total, NULL);
-        info.pulled_bytes = total - r->pulled_before;
-        tell_times(r, &info);
-        info.degraded = 1;
-        if (info.step || info.epoch)
-            tell_sources(r, &info);
-        else
-            snprintf(info.text, sizeof(info.text), "nothing to recover");
-    }
-    if (hth_save_foreign(save))
-        foreign_end(r, &info);
-    info.now_epoch = r->ctx->epoch ? r->ctx->epoch->epoch : 0;
-    r->events.on_end(r->events.self, code, err, save, &info);
-}
-
 void hth_recover_join(struct hth_recover *r)
 {
-    struct hearth_error err;
+    hth_restore_join(r->restore);
+    hth_choice_join(r->choice);
+}
 
-    if (r->state != IDLE && r->state != ENDED) {
-        hth_fail(&err, HEARTH_ECANCELED, 0, "a new epoch began");
-        recover_end(r, HEARTH_ECANCELED, &err);
-    }
-    choose_fini(r);
-    hth_plan_fini(&r->plan);
-    free(r->inventory);
-    r->inventory = NULL;
-    r->inventory_len = 0; /* while foreign files are digested there is none to say */
-    r->commons = 0;
-    r->digesting = 0;
-    r->has_plan = 0;
-    r->early = (struct hth_blob_id){ 0 };
-    r->least = 0;
-    r->plan_waits = 0;
-    r->waiting = 0;
-    r->accept_loss = 0;
-    r->generation++;
-    r->state = IDLE;
+void hth_recover_common(struct hth_recover *r, const char *name)
+{
+    hth_restore_common(r->restore, name);
 }
 
 void hth_recover_accept_loss(struct hth_recover *r)
 {
-    r->accept_loss = 1;
+    hth_choice_accept_loss(r->choice);
 }
 
 int hth_recover_start(struct hth_recover *r, uint32_t deadline_ms, struct hearth_error *err)
 {
-    uint64_t now_ms = hth_now_ms(&r->ctx->clock);
-    uint64_t total = 0;
-    const unsigned char *early;
-    size_t len;
-    int rc;
+    return hth_restore_start(r->restore, deadline_ms, err);
+}
 
-    if (r->state != IDLE)
-        return hth_fail(err, HEARTH_ESTATE, 0, "recovery of this epoch has begun already");
-    rc = tell_look(r) ? HEARTH_OK : tell_make(r, err);
-    if (rc)
-        return rc;
-    hth_transfer_pulled(r->ctx, &total, NULL);
-    r->pulled_before = total;
-    r->state = TOLD;
-    r->t_start = now_ms;
-    r->deadline_ms = now_ms + deadline_ms;
-    r->repeat_ms = now_ms + r->ctx->opts.retry_ms;
-    tell_inventory(r);
-    early = hth_blob_find(r->ctx, &r->early, &len);
-    if (early)
-        hth_recover_blob(r, &r->early, early, len);
-    return HEARTH_OK;
+void hth_recover_refuse(struct hth_recover *r, const struct hearth_error *why)
+{
+    if (!r->ctx->epoch)
+        return;
+    if (hth_is_coordinator(r->ctx))
+        hth_choice_fail(r->choice, why->code, why->text);
+    else
+        hth_restore_refuse(r->restore, why);
 }
 
 void hth_recover_resume(struct hth_recover *r)
 {
     if (hth_is_coordinator(r->ctx))
-        give_resume(r);
+        hth_choice_resume(r->choice);
 }
 
-void hth_recover_common(struct hth_recover *r, const char *name)
+uint32_t hth_recover_sources(
+        const struct hth_recover *r, uint64_t object, uint32_t out[HTH_PLAN_SOURCES])
 {
-    size_t len = strlen(name);
-
-    for (uint32_t i = 0; i < r->commons; i++)
-        if (!strcmp(r->common[i], name))
-            return;
-    if (len <= HTH_NAME_MAX && r->commons < HTH_RECOVER_COMMON)
-        memcpy(r->common[r->commons++], name, len + 1);
+    return hth_restore_sources(r->restore, object, out);
 }
 
-/* ---- Plan ------------------------------------------------------------------------------------ */
-
-struct hth_blob_id recover_plan_id(const struct hth_recover *r, uint32_t serial)
+void hth_recover_deliver(struct hth_recover *r, uint32_t origin, uint16_t kind,
+        const unsigned char *bytes, size_t len)
 {
-    const struct hth_epoch *e = r->ctx->epoch;
-
-    return (struct hth_blob_id){ HTH_BLOB_PLAN, { e->epoch, e->nonce, serial, 0 }, 0 };
-}
-
-/* There is a plan, and it has not come. Our parent has it or will have: it is asked, and nobody else,
- * so that the coordinator need not talk to everybody. */
-static void ask_for_plan(struct hth_recover *r, const unsigned char *bytes, size_t len)
-{
-    struct hth_blob_id id;
-
-    if (len != 4 || r->state != TOLD || r->has_plan || hth_is_coordinator(r->ctx) ||
-            hth_get32(bytes) <= r->least)
-        return;
-    id = recover_plan_id(r, hth_get32(bytes));
-    (void)hth_blob_fetch(r->ctx, &id, hth_tree_parent(r->ctx, r->ctx->epoch->self), NULL);
-}
-
-static void on_plan(
-        struct hth_recover *r, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
-{
-    struct hth_plan plan;
-    struct hearth_error err;
-
-    if (r->state == IDLE && id->save.step > r->early.save.step)
-        r->early = *id; /* for the engine before us; our ranks have not asked yet */
-    if (r->state != TOLD && r->state != VOTED && r->state != PULLING)
-        return;
-    if (hth_plan_decode(&plan, bytes, len, &err)) {
-        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "plan-bad", "%s", err.text);
-        return;
-    }
-    if (plan.serial <= r->least || (r->has_plan && plan.serial <= r->plan.serial)) {
-        hth_plan_fini(&plan);
-        return;
-    }
-    hth_plan_fini(&r->plan);
-    r->plan = plan;
-    r->has_plan = 1;
-    r->t_told = hth_now_ms(&r->ctx->clock);
-    carry_out(r);
+    if (hth_is_coordinator(r->ctx))
+        hth_choice_deliver(r->choice, origin, kind, bytes, len);
+    hth_restore_deliver(r->restore, kind, bytes, len);
 }
 
 void hth_recover_blob(
         struct hth_recover *r, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
     if (id->kind == HTH_BLOB_PLAN)
-        on_plan(r, id, bytes, len);
+        hth_restore_plan(r->restore, id, bytes, len);
     else if (id->kind == HTH_BLOB_RAW)
-        carry_raw(r, id, NULL);
+        hth_restore_raw(r->restore, id, NULL);
     else if (hth_is_coordinator(r->ctx))
-        choose_manifest(r, id, bytes, len);
+        hth_choice_manifest(r->choice, id, bytes, len);
 }
 
 void hth_recover_blob_failed(
         struct hth_recover *r, const struct hth_blob_id *id, const struct hearth_error *err)
 {
     hth_say(&r->ctx->log, HEARTH_LOG_ERROR, "raw-failed", "%s", err->text);
-    carry_raw(r, id, err);
-}
-
-/* ---- GO ------------------------------------------------------------------------------------------ */
-
-void recover_go(struct hth_recover *r, const unsigned char *bytes, size_t len)
-{
-    struct hearth_error err;
-
-    if (len != 4 || r->state != VOTED || !r->has_plan || hth_get32(bytes) != r->plan.serial)
-        return;
-    if (r->failed_code) /* by the vote of our engine before; this one cannot carry the plan out */
-        hth_fail(&err, r->failed_code, 0, "%s", r->failed);
-    recover_end(r, r->failed_code, r->failed_code ? &err : NULL);
-}
-
-/* Also before our ranks have asked to recover: they hear it then. */
-static void on_epoch_failed(struct hth_recover *r, const unsigned char *bytes, size_t len)
-{
-    struct hearth_error err;
-
-    if (len < 4 || len > 4 + HEARTH_ERROR_TEXT || !hth_get32(bytes) || r->state == ENDED)
-        return;
-    hth_fail(&err, (int)hth_get32(bytes), 0, "%.*s", (int)(len - 4), (const char *)bytes + 4);
-    recover_end(r, err.code, &err);
-}
-
-/* ---- A node that cannot take part ---------------------------------------------------------------- */
-
-static void say_refused(struct hth_recover *r)
-{
-    unsigned char body[4 + HEARTH_ERROR_TEXT];
-    size_t len = strnlen(r->refused.text, sizeof(r->refused.text));
-
-    hth_put32(body, (uint32_t)r->refused.code);
-    memcpy(body + 4, r->refused.text, len);
-    hth_tree_up(r->ctx, HTH_KIND_REFUSED, body, 4 + len);
-}
-
-void hth_recover_refuse(struct hth_recover *r, const struct hearth_error *why)
-{
-    uint64_t now_ms = hth_now_ms(&r->ctx->clock);
-
-    r->refused = *why;
-    if (!r->ctx->epoch)
-        return;
-    if (hth_is_coordinator(r->ctx)) {
-        choose_fail(r, why->code, why->text);
-        return;
-    }
-    r->state = REFUSED;
-    r->deadline_ms = now_ms + r->ctx->opts.recover_ms;
-    r->repeat_ms = now_ms + r->ctx->opts.retry_ms;
-    say_refused(r);
-}
-
-/* At the coordinator. After GO it is an engine that came back and cannot join again: its ranks know
- * why, and the epoch goes on without it. */
-static void on_refused(
-        struct hth_recover *r, uint32_t origin, const unsigned char *bytes, size_t len)
-{
-    char text[HEARTH_ERROR_TEXT];
-
-    if (len < 4 || len > 4 + sizeof(text) || (int)hth_get32(bytes) >= 0 || choose_failed(r, origin))
-        return;
-    snprintf(text, sizeof(text), "%.*s", (int)(len - 4), (const char *)bytes + 4);
-    choose_fail(r, (int)hth_get32(bytes), text);
-}
-
-void hth_recover_deliver(struct hth_recover *r, uint32_t origin, uint16_t kind,
-        const unsigned char *bytes, size_t len)
-{
-    int coordinator = hth_is_coordinator(r->ctx);
-
-    if (coordinator && kind == HTH_KIND_INVENTORY)
-        choose_inventory(r, origin, bytes, len);
-    else if (coordinator && kind == HTH_KIND_VOTE)
-        give_vote(r, origin, bytes, len);
-    else if (coordinator && kind == HTH_KIND_REFUSED)
-        on_refused(r, origin, bytes, len);
-    else if (kind == HTH_KIND_GO)
-        recover_go(r, bytes, len);
-    else if (kind == HTH_KIND_PLAN)
-        ask_for_plan(r, bytes, len);
-    else if (kind == HTH_KIND_ASK_INVENTORY)
-        tell_again(r, bytes, len);
-    else if (kind == HTH_KIND_EPOCH_FAILED)
-        on_epoch_failed(r, bytes, len);
-}
-
-/* Who refuses us, or is refused, will not be another in a while: his words are the user's. */
-static int refused(int code)
-{
-    return code == HEARTH_EAUTH || code == HEARTH_EPROTO;
+    hth_restore_raw(r->restore, id, err);
 }
 
 void hth_recover_peer_down(struct hth_recover *r, uint32_t node, int code, const char *text)
 {
-    struct hearth_error err;
-
-    if (r->state == IDLE || r->state == REFUSED || r->state == ENDED)
+    if (code != HEARTH_EAUTH && code != HEARTH_EPROTO)
+        code = HEARTH_EPEER;
+    if (!hth_restore_running(r->restore))
         return;
-    if (hth_is_coordinator(r->ctx)) {
-        choose_fail(r, refused(code) ? code : HEARTH_EPEER, text);
-    } else if (refused(code) && node == hth_tree_parent(r->ctx, r->ctx->epoch->self)) {
-        hth_fail(&err, code, 0, "%s", text);
-        recover_end(r, code, &err);
-    } else if (node == 0) {
-        hth_fail(&err, HEARTH_EPEER, 0, "%s: recovery has no coordinator, restart the job", text);
-        recover_end(r, HEARTH_EPEER, &err);
-    }
-}
-
-static void deadline(struct hth_recover *r)
-{
-    struct hearth_error err;
-
-    if (r->state == REFUSED) { /* our ranks know; who else cares does not hear us */
-        r->state = ENDED;
-        return;
-    }
-    if (hth_is_coordinator(r->ctx)) {
-        choose_fail(r, HEARTH_ETIMEOUT, NULL);
-        return;
-    }
-    hth_fail(&err, HEARTH_ETIMEOUT, 0, "recovery: no word from the coordinator, node %s, in time",
-            r->ctx->epoch->member[0].node);
-    recover_end(r, HEARTH_ETIMEOUT, &err);
+    if (hth_is_coordinator(r->ctx))
+        hth_choice_fail(r->choice, code, text);
+    else
+        hth_restore_peer_down(r->restore, node, code, text);
 }
 
 void hth_recover_tick(struct hth_recover *r)
 {
     uint64_t now_ms = hth_now_ms(&r->ctx->clock);
 
-    if (r->state == IDLE)
+    if (!hth_restore_begun(r->restore))
         return;
-    if (r->state != ENDED && now_ms >= r->deadline_ms) {
-        deadline(r);
-        return;
+    if (!hth_restore_late(r->restore, now_ms)) {
+        hth_restore_tick(r->restore, now_ms);
+        if (hth_is_coordinator(r->ctx))
+            hth_choice_tick(r->choice, now_ms);
+    } else if (hth_is_coordinator(r->ctx)) {
+        hth_choice_late(r->choice);
+    } else {
+        hth_restore_give_up(r->restore);
     }
-    if (r->state != ENDED && now_ms >= r->repeat_ms) {
-        r->repeat_ms = now_ms + r->ctx->opts.retry_ms;
-        if (r->plan_waits)
-            carry_out(r);
-        else if (r->state == TOLD)
-            tell_inventory(r);
-        else if (r->state == VOTED)
-            carry_vote(r);
-        else if (r->state == REFUSED)
-            say_refused(r);
-    }
-    if (r->later && now_ms >= r->later_ms)
-        carry_fetch_later(r);
-    if (hth_is_coordinator(r->ctx))
-        choose_tick(r, now_ms);
 }
 
 uint64_t hth_recover_due_ms(const struct hth_recover *r)
 {
-    uint64_t due_ms = r->repeat_ms < r->deadline_ms ? r->repeat_ms : r->deadline_ms;
-
-    if (r->state == IDLE || r->state == ENDED)
-        return HTH_NEVER;
-    return r->later && r->later_ms < due_ms ? r->later_ms : due_ms;
-}
-
-uint32_t hth_recover_sources(
-        const struct hth_recover *r, uint64_t object, uint32_t out[HTH_PLAN_SOURCES])
-{
-    uint32_t index = r->has_plan ? carry_index(&r->plan.manifest, object) : UINT32_MAX;
-
-    if (index == UINT32_MAX)
-        return 0;
-    memcpy(out, r->plan.sources[index].node, sizeof(r->plan.sources[index].node));
-    return r->plan.sources[index].count;
+    return hth_restore_due_ms(r->restore);
 }
 
 void hth_recover_close(struct hth_recover *r)
 {
     if (!r)
         return;
-    carry_close(r);
-    choose_fini(r);
-    names_close(r);
-    hth_plan_fini(&r->plan);
-    free(r->inventory);
+    hth_choice_close(r->choice);
+    hth_restore_close(r->restore);
     free(r);
 }

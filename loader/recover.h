@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From joining to GO: inventory, choice, plan, pull, verify, vote; on a member and at the
- * coordinator. States are drawn in loader/recover_state.h, the rules are in docs/protocol.md, Recovery.
+ * coordinator. The rules are in docs/protocol.md, Recovery.
  */
 #ifndef HEARTH_LOADER_RECOVER_H
 #define HEARTH_LOADER_RECOVER_H
 
-#include "plan.h"
-#include "replication/commit.h"
+#include "loader/plan/plan.h"
+#include "replication/commit/commit.h"
 #include <hearth/types.h>
 
 struct hth_recover;
@@ -25,8 +25,6 @@ int hth_recover_open(struct hth_ctx *ctx, const struct hth_recover_events *event
 
 /* A new epoch: what was under way ends with HEARTH_ECANCELED. */
 void hth_recover_join(struct hth_recover *r);
-
-#define HTH_RECOVER_COMMON 32u
 
 /* Of a foreign container every node needs the file of this name too; until the next join. */
 void hth_recover_common(struct hth_recover *r, const char *name);

@@ -30,6 +30,9 @@ hearth_case(lint.layers_fails lint COMMAND ${lint}/layers_test.sh ${PROJECT_SOUR
 hearth_case(lint.symbols lint COMMAND ${lint}/symbols.sh library $<TARGET_FILE:hearth>)
 hearth_case(lint.symbols_fails lint
   COMMAND ${lint}/symbols_test.sh ${lint}/symbols.sh ${CMAKE_C_COMPILER})
+hearth_case(lint.headers lint TIMEOUT 300 COMMAND ${lint}/headers.sh ${PROJECT_SOURCE_DIR}/include)
+hearth_case(lint.headers_fails lint TIMEOUT 300
+  COMMAND ${lint}/headers_test.sh ${lint}/headers.sh ${PROJECT_SOURCE_DIR}/include)
 hearth_case(lint.format lint COMMAND ${lint}/format.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.readme lint COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/readme.sh --check README.md adapters/pytorch/README.md)
 hearth_case(lint.spdx lint COMMAND ${lint}/spdx.sh ${PROJECT_SOURCE_DIR})
@@ -44,6 +47,10 @@ if(NOT HEARTH_SANITIZE) # where all tests are there
     COMMAND ${lint}/options.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   hearth_case(lint.options_fails lint TIMEOUT 300
     COMMAND ${lint}/options_test.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+endif()
+hearth_case(lint.calls_fails lint COMMAND ${lint}/calls_test.sh ${lint}/calls.py ${CMAKE_C_COMPILER})
+if(NOT HEARTH_SANITIZE AND TARGET hearth_ofi_module) # its planted scenarios need a transport
+  hearth_case(lint.run_fails lint COMMAND ${lint}/run_test.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 endif()
 hearth_case(lint.tidy lint TIMEOUT 900
   COMMAND ${lint}/tidy.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
@@ -65,6 +72,13 @@ foreach(target hearth_engine_module hearth_ofi_module hearth_ucx hearth_ucx_impl
     list(APPEND hardened $<TARGET_FILE:${target}>)
   endif()
 endforeach()
+
+# What is installed heeds no test; a build for tests does, and says so here.
+hearth_case(lint.points_fails lint
+  COMMAND ${lint}/points_test.sh ${lint}/points.sh ${PROJECT_SOURCE_DIR} ${CMAKE_C_COMPILER})
+if(NOT HEARTH_POINTS)
+  hearth_case(lint.points lint COMMAND ${lint}/points.sh ${hardened})
+endif()
 
 # A sanitized library asks its users for the sanitizer; nobody installs one.
 if(NOT HEARTH_SANITIZE)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Backends are modules, loaded on first use: who needs none links neither UCX nor libfabric.
- * A module is looked for in the caller's folder, or beside us, then where the build puts it.
+ * Backends are modules, loaded on first use: a program that opens no transport loads neither UCX nor libfabric.
+ * A module is looked for in the folder that the caller names; without one beside this library or
+ * program, then in HEARTH_MODULE_DIR.
  */
 #include "transport.h"
 
@@ -13,13 +14,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static int is_known(const char *name)
+static int module_is_known(const char *name)
 {
     return strcmp(name, "ofi") == 0 || strcmp(name, "ucx") == 0;
 }
 
 /* hearth-NAME.so in `dir`, when it is there. */
-static void *load(const char *dir, const char *name, char *why, size_t why_len)
+static void *module_load(const char *dir, const char *name, char *why, size_t why_len)
 {
     char path[PATH_MAX];
     void *module;
@@ -35,7 +36,7 @@ static void *load(const char *dir, const char *name, char *why, size_t why_len)
 
 /* Beside this library or program, or in the lib folder next to its bin: there it is built, and in
  * hearth below it installed. */
-static void *load_beside(const char *name, char *why, size_t why_len)
+static void *module_load_beside(const char *name, char *why, size_t why_len)
 {
     static const char *const places[] = { "", "/../lib", "/../lib/hearth" };
     static const char here;
@@ -44,7 +45,8 @@ static void *load_beside(const char *name, char *why, size_t why_len)
     Dl_info info;
 
     if (!dladdr(&here, &info) || !info.dli_fname || !realpath(info.dli_fname, self)) {
-        ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1); /* it came by PATH */
+        ssize_t n = readlink("/proc/self/exe", self,
+                sizeof(self) - 1); /* a program found by PATH: its name has no folder */
 
         if (n <= 0)
             return NULL;
@@ -53,21 +55,21 @@ static void *load_beside(const char *name, char *why, size_t why_len)
     dirname(self);
     for (size_t i = 0; i < 3 && !module; i++) {
         snprintf(dir, sizeof(dir), "%s%s", self, places[i]);
-        module = load(dir, name, why, why_len);
+        module = module_load(dir, name, why, why_len);
     }
     return module;
 }
 
-static void *find(const char *name, const char *dir, char *why, size_t why_len)
+static void *module_find(const char *name, const char *dir, char *why, size_t why_len)
 {
     void *module = NULL;
 
     if (dir)
-        return load(dir, name, why, why_len);
-    module = load_beside(name, why, why_len);
+        return module_load(dir, name, why, why_len);
+    module = module_load_beside(name, why, why_len);
 #ifdef HEARTH_MODULE_DIR
     if (!module)
-        module = load(HEARTH_MODULE_DIR, name, why, why_len);
+        module = module_load(HEARTH_MODULE_DIR, name, why, why_len);
 #endif
     return module;
 }
@@ -80,9 +82,9 @@ int hth_transport_open(const char *name, const char *dir, const struct hth_trans
     char why[304] = "";
     void *module;
 
-    if (!is_known(name))
+    if (!module_is_known(name))
         return hth_fail(err, HEARTH_ENOENT, 0, "unknown transport %.64s: known are ofi, ucx", name);
-    module = find(name, dir, why, sizeof(why));
+    module = module_find(name, dir, why, sizeof(why));
     if (!module)
         return hth_fail(err, HEARTH_ENOENT, 0,
                 "transport %s: hearth-%s.so cannot be loaded%s%s; install it, or choose another "

@@ -2,7 +2,7 @@
 /*
  * The one remote operation, pull, as each backend offers it, and small messages beside it.
  * One transport, one thread: every call but wake() comes from it, and none waits.
- * tests/transport/test_conformance.c is the contract.
+ * tests/transport/conformance.c tests this contract.
  *
  * - A destination range belongs to the transport from pull() until on_pull(); after on_pull()
  *   with any status the transport never writes it again.
@@ -24,7 +24,7 @@
 struct hth_transport;
 struct hth_region; /* registered memory; the backend's */
 
-/* slot | generation: a stale handle is detected, never followed. 0 is none. */
+/* slot | generation: a stale id is detected, never followed. 0 is none. */
 typedef uint64_t hth_conn;
 
 enum hth_transport_caps {

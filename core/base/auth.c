@@ -80,8 +80,8 @@ void hth_local_proof(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY
     hth_mac(out, key, what, sizeof(what), challenge, HTH_LOCAL_CHALLENGE);
 }
 
-/* The final zeros keep one name or purpose from being the beginning of another. */
-static void derive(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
+/* The final NULs keep a name or purpose from being the beginning of another one. */
+static void auth_derive(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
         const char *name, const char *purpose, const void *more, size_t len)
 {
     crypto_generichash_state state;
@@ -97,13 +97,13 @@ static void derive(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_K
 void hth_subkey(
         unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY], const char *purpose)
 {
-    derive(out, job_key, purpose, "", NULL, 0);
+    auth_derive(out, job_key, purpose, "", NULL, 0);
 }
 
 void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
         const char *purpose, const void *transcript, size_t len)
 {
-    derive(out, job_key, "hearth session 1", purpose, transcript, len);
+    auth_derive(out, job_key, "hearth session 1", purpose, transcript, len);
 }
 
 void hth_random_bytes(void *out, size_t len)
@@ -111,8 +111,8 @@ void hth_random_bytes(void *out, size_t len)
     randombytes_buf(out, len);
 }
 
-/* libsodium's has pages of its own between two that cannot be touched, and is left out of dumps; the
- * lock it tries in silence, so we ask for it once more. */
+/* libsodium's allocator puts guard pages around its memory and leaves it out of dumps. It does not say
+ * whether it could lock the memory, so mlock() is asked once more. */
 void *hth_secret_alloc(size_t len, int *out_locked)
 {
     unsigned char *secret = sodium_init() < 0 ? NULL : sodium_malloc(len);

@@ -33,7 +33,7 @@ int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]
 void hth_local_proof(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY],
         const unsigned char challenge[HTH_LOCAL_CHALLENGE]);
 
-/* A key for one purpose, of which nobody comes to the job's or to that for another. */
+/* A key for one purpose; neither the job's key nor that of another purpose can be computed from it. */
 void hth_subkey(
         unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY], const char *purpose);
 
@@ -44,7 +44,7 @@ void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH
         const char *purpose, const void *transcript, size_t len);
 
 /* The one copy of the job key in this process: in memory that is not swapped, dumped or inherited
- * by a child, and wiped at close. Whoever needs it borrows the pointer. */
+ * by a child, and wiped at close. Callers borrow the pointer. */
 struct hth_key {
     unsigned char *bytes; /* [HTH_KEY] */
     int locked;           /* 0: RLIMIT_MEMLOCK leaves no room, so it may be swapped */

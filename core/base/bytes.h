@@ -109,12 +109,6 @@ static inline void hth_read_into(struct hth_reader *r, void *out, size_t n)
         memset(out, 0, n);
 }
 
-static inline uint8_t hth_read8(struct hth_reader *r)
-{
-    const unsigned char *p = hth_read(r, 1);
-    return p ? *p : 0;
-}
-
 static inline uint16_t hth_read16(struct hth_reader *r)
 {
     const unsigned char *p = hth_read(r, 2);

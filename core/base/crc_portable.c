@@ -13,7 +13,7 @@
 static uint32_t table[8][256];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void fill(void)
+static void crc_tables_fill(void)
 {
     for (uint32_t b = 0; b < 256; b++) {
         uint32_t crc = b;
@@ -27,7 +27,7 @@ static void fill(void)
             table[k][b] = table[k - 1][b] >> 8 ^ table[0][table[k - 1][b] & 255];
 }
 
-static uint32_t eight(uint32_t crc, const unsigned char *p)
+static uint32_t crc_eight(uint32_t crc, const unsigned char *p)
 {
     uint64_t v = hth_get64(p) ^ crc;
     uint32_t out = 0;
@@ -41,10 +41,10 @@ uint32_t hth_crc32c_portable_more(uint32_t crc, const void *bytes, size_t len)
 {
     const unsigned char *p = bytes;
 
-    pthread_once(&once, fill);
+    pthread_once(&once, crc_tables_fill);
     crc = ~crc;
     for (; len >= 8; len -= 8, p += 8)
-        crc = eight(crc, p);
+        crc = crc_eight(crc, p);
     for (; len; len--, p++)
         crc = crc >> 8 ^ table[0][(crc ^ *p) & 255];
     return ~crc;

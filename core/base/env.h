@@ -24,8 +24,8 @@ struct hth_random {
     void *self;
 };
 
-/* Work too long for the engine's thread. Embedded in its owner; not touched by
- * the owner from submit() until `done`. */
+/* Work too long for the engine's thread. Embedded in its owner, who does not touch it from submit()
+ * until `done`. */
 struct hth_work {
     void (*run)(struct hth_work *work);  /* on any thread */
     void (*done)(struct hth_work *work); /* on the engine's, never inside submit() */
@@ -37,7 +37,7 @@ struct hth_workers {
     void *self;
 };
 
-/* Bytes that came with a request, to be copied out piece by piece. Whoever is given one ends it. */
+/* Bytes that came with a request, to be copied out piece by piece. Its owner calls end(). */
 struct hth_content {
     uint64_t len;
     /* out[len] from `off` on; any thread, one at a time. Not 0: it has changed meanwhile. */
@@ -55,7 +55,7 @@ void hth_say(const struct hth_log *log, enum hearth_log_level level, const char 
         const char *fmt, ...) HTH_PRINTF(4, 5);
 
 /* A named point in the code where a test may stop the process (`chunk`, `promise`, ...). The
- * engine hands in a function only when its options name a point; NULL: nothing happens. */
+ * engine hands in a function only when a test names a point; NULL: nothing happens. */
 struct hth_points {
     void (*reached)(void *self, const char *point);
     void *self;

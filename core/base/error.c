@@ -21,7 +21,7 @@ const char *hearth_strerror(int code)
 }
 
 /* Copy `text`; when it is too long, its middle makes way for " ... ". */
-static void fit(char out[HEARTH_ERROR_TEXT], const char *text)
+static void error_fit(char out[HEARTH_ERROR_TEXT], const char *text)
 {
     static const char gap[] = " ... ";
     size_t len = strlen(text);
@@ -50,7 +50,7 @@ int hth_fail(struct hearth_error *err, int code, int native, const char *fmt, ..
     va_end(ap);
     err->code = code;
     err->native = native;
-    fit(err->text, text);
+    error_fit(err->text, text);
     return code;
 }
 
@@ -69,7 +69,7 @@ int hth_while(struct hearth_error *err, int code, const char *fmt, ...)
     len = strlen(text);
     snprintf(text + len, sizeof(text) - len, ": %s", err->text);
     err->code = code;
-    fit(err->text, text);
+    error_fit(err->text, text);
     return code;
 }
 

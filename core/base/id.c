@@ -33,7 +33,7 @@ void hth_save_text(struct hth_save_id save, char out[HTH_SAVE_TEXT])
 }
 
 /* Exactly `digits` lower-case hex digits and then `end`; returns what follows, or NULL. */
-static const char *hex(const char *text, int digits, char end, uint64_t *out)
+static const char *id_hex(const char *text, int digits, char end, uint64_t *out)
 {
     uint64_t v = 0;
 
@@ -58,8 +58,9 @@ int hth_save_parse(const char *text, struct hth_save_id *out)
     struct hth_save_id save;
     uint64_t attempt;
 
-    if (!(text = hex(text, 16, '-', &save.epoch)) || !(text = hex(text, 16, '-', &save.nonce)) ||
-            !(text = hex(text, 16, '-', &save.step)) || !hex(text, 8, '\0', &attempt))
+    if (!(text = id_hex(text, 16, '-', &save.epoch)) ||
+            !(text = id_hex(text, 16, '-', &save.nonce)) ||
+            !(text = id_hex(text, 16, '-', &save.step)) || !id_hex(text, 8, '\0', &attempt))
         return HEARTH_EINVAL;
     save.attempt = (uint32_t)attempt;
     *out = save;
@@ -86,7 +87,7 @@ int hth_step_dir_parse(const char *name, uint64_t *out_step)
     return HEARTH_OK;
 }
 
-static int plain(const char *name)
+static int name_plain(const char *name)
 {
     size_t n = 0;
 
@@ -101,9 +102,9 @@ static int plain(const char *name)
     return n > 0;
 }
 
-static int check(const char *what, const char *name, struct hearth_error *err)
+static int name_check(const char *what, const char *name, struct hearth_error *err)
 {
-    if (!plain(name) || name[0] == '.')
+    if (!name_plain(name) || name[0] == '.')
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "'%.80s' cannot name a %s: use 1 to %d of A-Z a-z 0-9 . _ - and no dot in front",
                 name, what, HTH_NAME_MAX);
@@ -112,12 +113,12 @@ static int check(const char *what, const char *name, struct hearth_error *err)
 
 int hth_job_check(const char *job, struct hearth_error *err)
 {
-    return check("job", job, err);
+    return name_check("job", job, err);
 }
 
 int hth_node_check(const char *node, struct hearth_error *err)
 {
-    return check("node", node, err);
+    return name_check("node", node, err);
 }
 
 int hth_object_name_check(const char *name, struct hearth_error *err)
@@ -125,7 +126,7 @@ int hth_object_name_check(const char *name, struct hearth_error *err)
     static const char tmp[] = ".tmp"; /* what is still being received */
     size_t len = strnlen(name, HTH_NAME_MAX + 1);
 
-    if (!plain(name) || !strcmp(name, ".") || !strcmp(name, "..") ||
+    if (!name_plain(name) || !strcmp(name, ".") || !strcmp(name, "..") ||
             (len >= sizeof(tmp) - 1 && !strcmp(name + len - (sizeof(tmp) - 1), tmp)))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "'%.80s' cannot name an object: use 1 to %d of A-Z a-z 0-9 . _ -, but not '.', "

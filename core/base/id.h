@@ -23,8 +23,8 @@ struct hth_save_id {
 #define HTH_SAVE           "step %" PRIu64 " (epoch %" PRIu64 ", attempt %" PRIu32 ")"
 #define HTH_SAVE_ARGS(s)   (s).step, (s).epoch, (s).attempt
 
-/* A number that somebody says he has seen is believed up to 2^62, so no session has one above
- * 2^62 + 1. What lies above is damage. */
+/* An epoch that a peer says it has seen is believed up to 2^62, so no session has one above 2^62 + 1;
+ * a larger number is damage. */
 #define HTH_EPOCH_BELIEVED (UINT64_C(1) << 62)
 #define HTH_EPOCH_MOST     (HTH_EPOCH_BELIEVED + 1)
 
@@ -37,8 +37,8 @@ static inline int hth_save_none(struct hth_save_id s)
     return s.epoch == 0;
 }
 
-/* A container that somebody else has written counts as a save of this id: older than any of ours, whose
- * attempts begin at 1. */
+/* A foreign container counts as a save of this id: older than any of ours, whose attempts begin
+ * at 1. */
 static inline struct hth_save_id hth_save_of_foreign(uint64_t step)
 {
     return (struct hth_save_id){ .epoch = 1, .step = step };
@@ -67,7 +67,7 @@ int hth_job_check(const char *job, struct hearth_error *err);
 int hth_node_check(const char *node, struct hearth_error *err);
 /* [A-Za-z0-9._-]{1,64}, not `.`, `..`, `*.tmp`. `raw` objects may be `.metadata`. */
 int hth_object_name_check(const char *name, struct hearth_error *err);
-/* Of somebody else's container: 1..255 bytes, no `/` or NUL, not `.` or `..`. */
+/* In a foreign container: 1..255 bytes, no `/` or NUL, not `.` or `..`. */
 int hth_foreign_name_check(const char *name, struct hearth_error *err);
 
 #endif

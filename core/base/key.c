@@ -32,7 +32,7 @@ static int file_check(int fd, const char *path, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static int digit(unsigned char c)
+static int key_digit(unsigned char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -51,7 +51,7 @@ static int from_hex(unsigned char out[HTH_KEY], const unsigned char *text, size_
     if (n != TEXT)
         return 0;
     for (size_t i = 0; i < HTH_KEY; i++, text += 2) {
-        int high = digit(text[0]), low = digit(text[1]);
+        int high = key_digit(text[0]), low = key_digit(text[1]);
 
         if (high < 0 || low < 0)
             return 0;
@@ -60,7 +60,7 @@ static int from_hex(unsigned char out[HTH_KEY], const unsigned char *text, size_
     return 1;
 }
 
-static int parse(const char *path, unsigned char out[HTH_KEY], const unsigned char *bytes,
+static int key_parse(const char *path, unsigned char out[HTH_KEY], const unsigned char *bytes,
         ssize_t n, struct hearth_error *err)
 {
     if (n == HTH_KEY) {
@@ -80,7 +80,7 @@ struct place {
     unsigned char key[HTH_KEY], text[TEXT + 2];
 };
 
-static int load(const char *path, struct place *place, struct hearth_error *err)
+static int key_load(const char *path, struct place *place, struct hearth_error *err)
 {
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     ssize_t n = 0;
@@ -96,7 +96,7 @@ static int load(const char *path, struct place *place, struct hearth_error *err)
     if (!rc && (n = read(fd, place->text, sizeof(place->text))) < 0)
         rc = hth_fail(err, HEARTH_EINVAL, errno, "key file %s: %s", path, strerrordesc_np(errno));
     if (!rc)
-        rc = parse(path, place->key, place->text, n, err);
+        rc = key_parse(path, place->key, place->text, n, err);
     close(fd);
     hth_wipe(place->text, sizeof(place->text));
     return rc;
@@ -110,7 +110,7 @@ int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err
 
     if (!place)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the job key");
-    rc = load(path, place, err);
+    rc = key_load(path, place, err);
     if (rc) {
         hth_secret_free(place);
         return rc;

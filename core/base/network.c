@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Off loopback a stranger may be at the door. Our own hello asks him for the key, but where a
- * library listens over sockets he speaks to the library first, and it does as it is told: it writes
- * bytes where he says, or ends on a message out of turn. Only a network interface that checks keys
- * itself stands before us. So all others are taken only where the site says that no stranger is there.
+ * Off loopback any machine may connect. Our own hello asks for the job's key, but a transport library
+ * that listens on sockets handles its peer's messages before our hello: it writes bytes where the peer
+ * says, or aborts on a message out of turn. Network hardware that checks memory keys itself prevents
+ * that. All other providers are allowed only where the site says that its network is trusted.
  */
 #include "network.h"
 #include "fail.h"
@@ -17,7 +17,7 @@
     "or, on a network of the job's own that no stranger reaches, set network = trusted " \
     "(--network trusted, HEARTH_NETWORK=trusted)"
 
-/* Whose hardware refuses a key that was not granted. What is not here is taken for sockets. */
+/* Providers whose hardware refuses a memory key that was not granted; all others count as sockets. */
 static const struct {
     const char *transport, *provider;
 } guarded[] = { { "ofi", "verbs" }, { "ofi", "efa" }, { "ofi", "cxi" } };
@@ -43,7 +43,7 @@ static int is_near(const struct hth_network *n)
     return !n->bind || !n->bind[0] || hth_address_reach(n->bind) == HTH_REACH_LOOPBACK;
 }
 
-/* "verbs;ofi_rxm" is verbs below. */
+/* The lowest layer: of "verbs;ofi_rxm" it is verbs. */
 static int is_guarded(const struct hth_network *n)
 {
     const char *provider = n->provider ? n->provider : "";

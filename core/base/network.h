@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who reaches an address, whom a listener there obeys, and what the option `network` lets pass. */
+/* Which machines reach an address, and what the option `network` allows a listener there. */
 #ifndef HEARTH_CORE_BASE_NETWORK_H
 #define HEARTH_CORE_BASE_NETWORK_H
 
@@ -25,7 +25,7 @@ int hth_network_check(const struct hth_network *n, struct hearth_error *err);
 /* The same without the question for a key: for a transport, which knows the provider it has taken. */
 int hth_listener_check(const struct hth_network *n, struct hearth_error *err);
 
-/* What is left out where this is allowed, a sentence each; returns how many. */
+/* The protections that are missing where this is allowed, a sentence each; returns how many. */
 #define HTH_LEFT_OUT      3
 #define HTH_LEFT_OUT_TEXT 224
 unsigned hth_network_left_out(

@@ -3,7 +3,7 @@
 #include "utf8.h"
 
 /* Bytes of the character at s[n] when it is well formed (Unicode 15, table 3-7), else 0. */
-static size_t character(const unsigned char *s, size_t n)
+static size_t utf8_character(const unsigned char *s, size_t n)
 {
     unsigned char low = 0x80, high = 0xbf; /* of the second byte */
     size_t len;
@@ -28,7 +28,7 @@ int hth_utf8(const void *text, size_t len)
     const unsigned char *s = text;
 
     for (size_t i = 0, n; i < len; i += n)
-        if (!(n = character(s + i, len - i)))
+        if (!(n = utf8_character(s + i, len - i)))
             return 0;
     return 1;
 }

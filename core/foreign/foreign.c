@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Somebody else's container: what its files' names and bytes say. Where its `.metadata` is a
- * pickle of classes that metadata.c does not know, the names of the files that a step consists of
- * still stand in it as plain text.
+ * What the names and bytes of a foreign container's files say. Where its `.metadata` is a pickle of
+ * classes that core/torch does not know, the names of the step's files can still be found in it as
+ * plain text.
  */
 #include "foreign.h"
+#include "core/base/hash.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,18 +13,18 @@
 
 #define OBJECT_END ".distcp"
 
-static int digit(char c)
+static int name_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
 /* At most nine digits; returns what follows them, or NULL where there is no such number. */
-static const char *number(const char *at, uint32_t *out)
+static const char *name_digits(const char *at, uint32_t *out)
 {
     uint32_t value = 0;
     int digits = 0;
 
-    for (; digit(*at); at++, digits++) {
+    for (; name_digit(*at); at++, digits++) {
         if (digits == 9)
             return NULL;
         value = value * 10 + (uint32_t)(*at - '0');
@@ -38,22 +39,12 @@ uint32_t hth_foreign_owner(const char *name)
     const char *at;
 
     for (at = strstr(name, "src"); at; at = strstr(at + 1, "src"))
-        if (number(at + 3, &rank))
+        if (name_digits(at + 3, &rank))
             return rank;
-    if (strncmp(name, "__", 2) != 0 || !(at = number(name + 2, &rank)) || *at != '_' ||
-            !number(at + 1, &index))
+    if (strncmp(name, "__", 2) != 0 || !(at = name_digits(name + 2, &rank)) || *at != '_' ||
+            !name_digits(at + 1, &index))
         return HTH_OWNER_NONE;
     return rank;
-}
-
-/* FNV-1a, 32 bit (Fowler, Noll, Vo). */
-static uint32_t hash_of(const char *name)
-{
-    uint32_t h = UINT32_C(0x811c9dc5);
-
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * UINT32_C(0x01000193);
-    return h;
 }
 
 struct hth_object hth_foreign_object(const char *name, uint64_t bytes)
@@ -62,7 +53,7 @@ struct hth_object hth_foreign_object(const char *name, uint64_t bytes)
         .owner = hth_foreign_owner(name), .kind = HTH_OBJECT_FOREIGN, .data_len = bytes
     };
 
-    o.id = hth_object_id(o.owner, hash_of(name));
+    o.id = hth_object_id(o.owner, hth_hash32(name, strlen(name)));
     snprintf(o.name, sizeof(o.name), "%s", name);
     return o;
 }
@@ -109,13 +100,13 @@ int hth_foreign_whole(int fd, uint64_t bytes)
     return fd < 0 || (!fstat(fd, &st) && (uint64_t)st.st_size >= bytes);
 }
 
-static int plain(char c)
+static int name_letter(char c)
 {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || digit(c) || c == '.' || c == '_' ||
-           c == '-';
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || name_digit(c) || c == '.' ||
+           c == '_' || c == '-';
 }
 
-/* In front of a text stands its length, which may look like a letter: names begin with `__`. */
+/* The byte before a name is its length, which may look like a letter: so a name begins at its `__`. */
 int hth_foreign_name_next(const void *bytes, size_t len, size_t *pos, char out[HTH_NAME_MAX + 1])
 {
     const char *all = bytes, *end;
@@ -125,7 +116,7 @@ int hth_foreign_name_next(const void *bytes, size_t len, size_t *pos, char out[H
         const char *stop = end + sizeof(OBJECT_END) - 1, *from = end;
 
         *pos = (size_t)(stop - all);
-        while (from > all && plain(from[-1]) && end - from < HTH_NAME_MAX)
+        while (from > all && name_letter(from[-1]) && end - from < HTH_NAME_MAX)
             from--;
         while (from < end && strncmp(from, "__", 2) != 0)
             from++;

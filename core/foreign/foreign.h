@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the names and bytes of somebody else's container say: whose a file is, where its data
- * begins, and which objects its `.metadata` speaks of. Bytes nobody vouches for.
+ * What the names and bytes of a foreign container say: the rank that owns a file, where the file's data
+ * begins, and which objects the container's `.metadata` names. All of these bytes are untrusted.
  */
 #ifndef HEARTH_CORE_FOREIGN_FOREIGN_H
 #define HEARTH_CORE_FOREIGN_FOREIGN_H
@@ -30,11 +30,11 @@ struct hth_foreign_data {
 int hth_foreign_data(
         struct hth_foreign_data *out, const void *bytes, uint64_t len, struct hearth_error *err);
 
-/* Somebody else's file can be cut while it is mapped, and what is gone must not be touched. fd < 0: in
- * plain memory. */
+/* 1: the file still has `bytes` bytes. A foreign file can be truncated while it is mapped, and pages past
+ * its end must not be touched. fd < 0: plain memory, always 1. */
 int hth_foreign_whole(int fd, uint64_t bytes);
 
-/* What all bytes of a file say of its items, for somebody who has its `.metadata` and not the file. */
+/* What all bytes of a file say about its items, for a node that has the `.metadata` but not the file. */
 enum hth_foreign_flag {
     HTH_FOREIGN_SHAPED = 1,   /* the digest has shapes in it */
     HTH_FOREIGN_TENSORS = 2,  /* no tensor comes after the items counted */

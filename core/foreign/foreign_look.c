@@ -63,7 +63,7 @@ static int walk_tensors(
     return rc == HEARTH_ENOENT ? HEARTH_OK : rc;
 }
 
-/* What else torch.save keeps is no tensor to whoever wrote `.metadata` either. */
+/* A zip whose root is not a tensor: its writer listed it as bytes in `.metadata`, so it has no shape. */
 static void walk_zip(struct walk *w, const unsigned char *data, uint64_t at, size_t len)
 {
     struct hearth_value v = { .struct_size = sizeof(v) };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Walking a data section without a table. Where no tensor header can be read the tensors are
- * over; but a header whose payload is missing is damage, never the beginning of the bytes.
+ * Walking a data section without a table. Where no tensor header can be read, the tensors have ended
+ * and the rest is bytes; but a header whose payload is cut off is damage, not the beginning of them.
  */
 #include "items.h"
 
@@ -32,7 +32,7 @@ void hth_items_init(
 }
 
 /* The tensor at the front of bytes[len]. HEARTH_ENOENT: there is none, `no_tensor` says why. */
-static int front(struct hth_found *out, const unsigned char *at, uint64_t len,
+static int tensor_front(struct hth_found *out, const unsigned char *at, uint64_t len,
         struct hearth_error *no_tensor, struct hearth_error *err)
 {
     struct hth_found f = { .kind = HTH_ITEM_TENSOR };
@@ -55,7 +55,7 @@ int hth_found_tensor(
         struct hth_found *out, const void *bytes, uint64_t len, struct hearth_error *err)
 {
     struct hth_found f = { 0 };
-    int rc = front(&f, bytes, len, err, err);
+    int rc = tensor_front(&f, bytes, len, err, err);
 
     if (rc)
         return hth_while(err, HEARTH_ECORRUPT, "tensor item");
@@ -74,7 +74,7 @@ int hth_items_next(struct hth_items *it, struct hth_found *out, struct hearth_er
     if (it->pos >= it->len)
         return HEARTH_ENOENT;
     if (it->signature == HTH_SIG_TENSORS)
-        rc = front(&f, it->at + it->pos, it->len - it->pos, NULL, err);
+        rc = tensor_front(&f, it->at + it->pos, it->len - it->pos, NULL, err);
     if (rc && rc != HEARTH_ENOENT)
         return hth_while(err, rc, "item at byte %" PRIu64, it->pos);
     f.offset = it->pos;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The items of an object that has no table: one of somebody else's. Tensors come first and say
- * themselves how long they are; what follows them is bytes that do not, so it is one item.
+ * The items of an object without a table: a foreign one. Tensors come first, and the header of each
+ * gives its length; the bytes after the last tensor have no length of their own, so they are one item.
  */
 #ifndef HEARTH_CORE_FOREIGN_ITEMS_H
 #define HEARTH_CORE_FOREIGN_ITEMS_H
@@ -37,7 +37,7 @@ void hth_items_init(
 /* 0, or HEARTH_ENOENT at the end. Errors: HEARTH_ECORRUPT when a tensor's payload is cut off. */
 int hth_items_next(struct hth_items *it, struct hth_found *out, struct hearth_error *err);
 
-/* One tensor item of which something else says that it is bytes[len]; out->offset is 0.
+/* One tensor item whose length is known from elsewhere: bytes[len]; out->offset is 0.
  * Errors: HEARTH_ECORRUPT when it is not a tensor of exactly this length. */
 int hth_found_tensor(
         struct hth_found *out, const void *bytes, uint64_t len, struct hearth_error *err);

@@ -4,14 +4,13 @@
  *
  * Ours or foreign? ml-flashpoint keeps the last four bytes zero, and ours hold a CRC there. So a
  * block is foreign only when both the magic and the CRC are missing: damage to one of them does
- * not make an object of ours pass as somebody else's, unverified.
+ * not make an object of ours pass as a foreign one, unverified.
  */
 #include "block.h"
 #include "core/base/crc.h"
 #include "record.h"
 #include "table.h"
 
-#define VERSION  1u
 #define MAGIC_AT 16u
 #define SPARE_AT 256u
 #define CRC_AT   (HTH_BLOCK - 4)
@@ -53,7 +52,7 @@ void hth_block_encode(const struct hth_block *block, unsigned char out[HTH_BLOCK
     hth_write_text(&w, signature_text(block->signature), 8);
     if (block->own) {
         hth_write(&w, MAGIC, 8);
-        hth_write32(&w, VERSION);
+        hth_write32(&w, hth_version_written(HTH_FORMAT_BLOCK));
         hth_write32(&w, HTH_OBJECT_SHARD);
         hth_write64(&w, block->save.epoch);
         hth_write64(&w, block->save.nonce);
@@ -105,15 +104,15 @@ static int own_check(const struct hth_block *b, uint64_t file_len, struct hearth
     return HEARTH_OK;
 }
 
-static int own_decode(
-        struct hth_block *b, const unsigned char *at, uint64_t file_len, struct hearth_error *err)
+static int own_decode(const struct hth_versions *versions, struct hth_block *b,
+        const unsigned char *at, uint64_t file_len, struct hearth_error *err)
 {
     struct hth_reader r = { .at = at, .len = HTH_BLOCK, .pos = MAGIC_AT };
-    uint32_t kind;
+    uint32_t version, kind;
     int rc;
 
-    /* The version first: what a newer one means with its last bytes we cannot know. */
-    if ((rc = hth_read_head(&r, MAGIC, VERSION, "block", err)))
+    /* The version first: what another one means with its last bytes we cannot know. */
+    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)))
         return rc;
     if (hth_crc32c(at, CRC_AT) != hth_get32(at + CRC_AT))
         return hth_fail(err, HEARTH_ECORRUPT, 0, "block: damaged, its checksum does not hold");
@@ -125,8 +124,8 @@ static int own_decode(
     return own_check(b, file_len, err);
 }
 
-int hth_block_decode(struct hth_block *out, const void *bytes, size_t len, uint64_t file_len,
-        struct hearth_error *err)
+int hth_block_decode_as(const struct hth_versions *versions, struct hth_block *out,
+        const void *bytes, size_t len, uint64_t file_len, struct hearth_error *err)
 {
     const unsigned char *at = bytes;
     struct hth_block b = { 0 };
@@ -142,8 +141,14 @@ int hth_block_decode(struct hth_block *out, const void *bytes, size_t len, uint6
                 "block: says %" PRIu64 " bytes of data, the file has only %" PRIu64, b.data_len,
                 file_len - HTH_BLOCK);
     if (memcmp(at + MAGIC_AT, MAGIC, 8) == 0 || hth_get32(at + CRC_AT) != 0)
-        if ((rc = own_decode(&b, at, file_len, err)))
+        if ((rc = own_decode(versions, &b, at, file_len, err)))
             return rc;
     *out = b;
     return HEARTH_OK;
+}
+
+int hth_block_decode(struct hth_block *out, const void *bytes, size_t len, uint64_t file_len,
+        struct hearth_error *err)
+{
+    return hth_block_decode_as(hth_versions_of(HTH_FORMAT_BLOCK), out, bytes, len, file_len, err);
 }

@@ -19,6 +19,7 @@
 #define HEARTH_CORE_FORMAT_BLOCK_H
 
 #include "core/base/id.h"
+#include "versions.h"
 #include <stddef.h>
 
 #define HTH_BLOCK     4096u               /* bytes; data starts here */
@@ -36,7 +37,7 @@ enum hth_signature {
 enum hth_object_kind {
     HTH_OBJECT_SHARD = 10,   /* a rank's items */
     HTH_OBJECT_RAW = 20,     /* plain file on every node: no block, listed by the manifest only */
-    HTH_OBJECT_FOREIGN = 30, /* a file of somebody else's container: its bytes as they are */
+    HTH_OBJECT_FOREIGN = 30, /* a file of a foreign container: its bytes as they are */
 };
 
 struct hth_block {
@@ -59,7 +60,9 @@ void hth_block_encode(const struct hth_block *block, unsigned char out[HTH_BLOCK
 /* Decode the first bytes of a file of `file_len` bytes; bytes[len], len may be < 4096 (then
  * HEARTH_ECORRUPT "torn"). A foreign block gives own = 0 and the first two fields. Ours must
  * hold in every byte: CRC, version, lengths that fit in file_len, zeros where zeros belong.
- * Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED (a newer version). */
+ * Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED (another version). */
+int hth_block_decode_as(const struct hth_versions *versions, struct hth_block *out,
+        const void *bytes, size_t len, uint64_t file_len, struct hearth_error *err);
 int hth_block_decode(struct hth_block *out, const void *bytes, size_t len, uint64_t file_len,
         struct hearth_error *err);
 

@@ -14,14 +14,13 @@
 
 #include <stdlib.h>
 
-#define MAGIC   "HTHEPOCH"
-#define VERSION 1u
-#define HEAD    48u
-#define MEMBER  240u
+#define MAGIC  "HTHEPOCH"
+#define HEAD   48u
+#define MEMBER UINT64_C(240) /* bytes */
 
 static uint64_t bytes_of(uint32_t world, uint32_t nodes)
 {
-    return HEAD + UINT64_C(4) * world + UINT64_C(240) * nodes + HTH_DIGEST;
+    return HEAD + UINT64_C(4) * world + MEMBER * nodes + HTH_DIGEST;
 }
 
 size_t hth_epoch_bytes(const struct hth_epoch *e)
@@ -46,7 +45,7 @@ void hth_epoch_encode(const struct hth_epoch *e, unsigned char *out)
     struct hth_writer w = { .at = out, .cap = hth_epoch_bytes(e) };
 
     hth_write(&w, MAGIC, 8);
-    hth_write32(&w, VERSION);
+    hth_write32(&w, hth_version_written(HTH_FORMAT_EPOCH));
     hth_write32(&w, 0);
     hth_write64(&w, e->epoch);
     hth_write64(&w, e->nonce);
@@ -76,11 +75,13 @@ static void read_member(struct hth_reader *r, struct hth_member *m)
     hth_read_zeros(r, HTH_ADDR_MAX - m->addr_len + 4);
 }
 
-static int head_decode(struct hth_epoch *e, struct hth_reader *r, struct hearth_error *err)
+static int epoch_head_decode(const struct hth_versions *versions, struct hth_epoch *e,
+        struct hth_reader *r, struct hearth_error *err)
 {
+    uint32_t version;
     int rc;
 
-    if ((rc = hth_read_head(r, MAGIC, VERSION, "epoch record", err)) ||
+    if ((rc = hth_read_head(r, MAGIC, versions, &version, err)) ||
             (rc = hth_record_check(r->at, r->len, "epoch record", err)))
         return rc;
     hth_read_zeros(r, 4);
@@ -132,13 +133,14 @@ static int body_decode(struct hth_epoch *e, struct hth_reader *r, struct hearth_
     return HEARTH_OK;
 }
 
-int hth_epoch_decode(struct hth_epoch *out, const void *bytes, size_t len, struct hearth_error *err)
+int hth_epoch_decode_as(const struct hth_versions *versions, struct hth_epoch *out,
+        const void *bytes, size_t len, struct hearth_error *err)
 {
     struct hth_reader r = { .at = bytes, .len = len };
     struct hth_epoch e = { 0 };
     int rc;
 
-    if ((rc = head_decode(&e, &r, err)))
+    if ((rc = epoch_head_decode(versions, &e, &r, err)))
         return rc;
     e.rank_node = calloc((size_t)e.world + 1, sizeof(*e.rank_node));
     e.member = calloc((size_t)e.nodes + 1, sizeof(*e.member));
@@ -153,6 +155,11 @@ int hth_epoch_decode(struct hth_epoch *out, const void *bytes, size_t len, struc
     }
     *out = e;
     return HEARTH_OK;
+}
+
+int hth_epoch_decode(struct hth_epoch *out, const void *bytes, size_t len, struct hearth_error *err)
+{
+    return hth_epoch_decode_as(hth_versions_of(HTH_FORMAT_EPOCH), out, bytes, len, err);
 }
 
 void hth_epoch_fini(struct hth_epoch *e)

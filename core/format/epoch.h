@@ -9,6 +9,7 @@
 
 #include "core/base/auth.h"
 #include "core/base/id.h"
+#include "versions.h"
 #include <stddef.h>
 
 #define HTH_ADDR_MAX    128 /* bytes of a transport's address blob */
@@ -62,6 +63,8 @@ struct hth_gather {
     unsigned char proof[HTH_MAC]; /* of the job's key over all before it; zeros: there is none */
 };
 void hth_gather_encode(const struct hth_gather *g, unsigned char out[HTH_GATHER]);
+int hth_gather_decode_as(const struct hth_versions *versions, struct hth_gather *out,
+        const unsigned char in[HTH_GATHER], struct hearth_error *err);
 int hth_gather_decode(
         struct hth_gather *out, const unsigned char in[HTH_GATHER], struct hearth_error *err);
 
@@ -91,6 +94,8 @@ void hth_epoch_fini(struct hth_epoch *e);
 
 size_t hth_epoch_bytes(const struct hth_epoch *e);
 void hth_epoch_encode(const struct hth_epoch *e, unsigned char *out);
+int hth_epoch_decode_as(const struct hth_versions *versions, struct hth_epoch *out,
+        const void *bytes, size_t len, struct hearth_error *err);
 int hth_epoch_decode(
         struct hth_epoch *out, const void *bytes, size_t len, struct hearth_error *err);
 

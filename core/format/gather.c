@@ -19,7 +19,6 @@
 #include <stdlib.h>
 
 #define MAGIC    "HTHGATHR"
-#define VERSION  1u
 #define NODE_AT  80u
 #define TAIL_AT  488u
 #define PROOF_AT (HTH_GATHER - HTH_MAC)
@@ -30,7 +29,7 @@ void hth_gather_encode(const struct hth_gather *g, unsigned char out[HTH_GATHER]
     struct hth_writer w = { .at = out, .cap = HTH_GATHER };
 
     hth_write(&w, MAGIC, 8);
-    hth_write32(&w, VERSION);
+    hth_write32(&w, hth_version_written(HTH_FORMAT_GREETING));
     hth_write32(&w, g->flags);
     hth_write_text(&w, g->job, HTH_NAME_MAX);
     hth_write_text(&w, g->node, HTH_NAME_MAX);
@@ -71,14 +70,15 @@ static void read_node(struct hth_gather *g, struct hth_reader *r)
         g->domain[i] = hth_read64(r);
 }
 
-int hth_gather_decode(
-        struct hth_gather *out, const unsigned char in[HTH_GATHER], struct hearth_error *err)
+int hth_gather_decode_as(const struct hth_versions *versions, struct hth_gather *out,
+        const unsigned char in[HTH_GATHER], struct hearth_error *err)
 {
     struct hth_reader r = { .at = in, .len = HTH_GATHER };
     struct hth_gather g = { 0 };
+    uint32_t version;
     int rc;
 
-    if ((rc = hth_read_head(&r, MAGIC, VERSION, "rank's greeting", err)))
+    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)))
         return rc;
     read_node(&g, &r);
     g.copies = hth_read32(&r);
@@ -105,6 +105,12 @@ int hth_gather_decode(
                 err, HEARTH_ECORRUPT, 0, "the rank's greeting holds what Hearth never writes");
     *out = g;
     return HEARTH_OK;
+}
+
+int hth_gather_decode(
+        struct hth_gather *out, const unsigned char in[HTH_GATHER], struct hearth_error *err)
+{
+    return hth_gather_decode_as(hth_versions_of(HTH_FORMAT_GREETING), out, in, err);
 }
 
 void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY])
@@ -181,7 +187,7 @@ static int by_node(const void *a, const void *b, void *table)
     return c ? c : x < y ? -1 : x > y;
 }
 
-static int disagree(struct hearth_error *err, uint32_t a, uint32_t b, const char *what)
+static int gather_disagree(struct hearth_error *err, uint32_t a, uint32_t b, const char *what)
 {
     return hth_fail(err, HEARTH_EINVAL, 0,
             "rank %" PRIu32 " and rank %" PRIu32 " disagree about %s", a, b, what);
@@ -198,7 +204,7 @@ static const struct {
 #include "core/base/options.def"
 };
 
-static uint32_t number_at(const struct hth_gather *g, size_t at)
+static uint32_t gather_number_at(const struct hth_gather *g, size_t at)
 {
     uint32_t v;
 
@@ -215,11 +221,12 @@ static int options_agree(const struct hth_gather *a, const struct hth_gather *b,
         struct hearth_error *err)
 {
     for (size_t i = 0; i < sizeof(alike) / sizeof(alike[0]); i++)
-        if (number_at(a, alike[i].at) != number_at(b, alike[i].at))
+        if (gather_number_at(a, alike[i].at) != gather_number_at(b, alike[i].at))
             return hth_fail(err, HEARTH_EINVAL, 0,
                     "rank 0 and rank %" PRIu32 " disagree about %s: %" PRIu32 " and %" PRIu32
                     "; give all ranks the same options",
-                    rank, alike[i].name, number_at(a, alike[i].at), number_at(b, alike[i].at));
+                    rank, alike[i].name, gather_number_at(a, alike[i].at),
+                    gather_number_at(b, alike[i].at));
     if ((a->flags ^ b->flags) & HTH_GATHER_TRUSTED)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "rank 0 and rank %" PRIu32 " disagree about network: %s and %s; give all ranks the "
@@ -233,7 +240,7 @@ static int options_agree(const struct hth_gather *a, const struct hth_gather *b,
     return HEARTH_OK;
 }
 
-/* What all ranks say the same. */
+/* Fields that must be equal on all ranks. */
 static int job_agrees(const struct hth_gather *a, const struct hth_gather *b, uint32_t rank,
         struct hearth_error *err)
 {
@@ -266,9 +273,10 @@ static int node_agrees(const struct hth_gather *a, uint32_t lowest, const struct
                 " are both on a node '%s', but see two stores: give each machine its own node id",
                 lowest, rank, a->node);
     if (memcmp(a->domain, b->domain, sizeof(a->domain)) != 0)
-        return disagree(err, lowest, rank, "the failure domains of the node that they share");
+        return gather_disagree(
+                err, lowest, rank, "the failure domains of the node that they share");
     if (a->addr_len != b->addr_len || memcmp(a->addr, b->addr, a->addr_len) != 0)
-        return disagree(err, lowest, rank, "the address of the node that they share");
+        return gather_disagree(err, lowest, rank, "the address of the node that they share");
     return HEARTH_OK;
 }
 
@@ -282,7 +290,7 @@ struct join {
     struct hth_epoch *e;
 };
 
-static int believe(
+static int gather_believe(
         struct join *j, const struct hth_gather *g, uint32_t rank, struct hearth_error *err)
 {
     if (g->highest_epoch > HTH_EPOCH_BELIEVED)
@@ -320,7 +328,7 @@ static void choose_number(struct join *j, const struct hth_gather *first)
     e->nonce = e->epoch == HTH_EPOCH_MOST ? j->nonce : first->random;
 }
 
-static int group(struct join *j, struct hearth_error *err)
+static int gather_group(struct join *j, struct hearth_error *err)
 {
     struct hth_gather all = { 0 }, first, own = { 0 };
     int rc = hth_gather_decode(&all, j->table, err);
@@ -338,7 +346,7 @@ static int group(struct join *j, struct hearth_error *err)
             j->e->nodes++;
         }
         j->lowest[rank] = lowest;
-        if (!(rc = believe(j, &own, rank, err)))
+        if (!(rc = gather_believe(j, &own, rank, err)))
             rc = job_agrees(&all, &own, rank, err);
         if (!rc)
             rc = node_agrees(&first, lowest, &own, rank, err);
@@ -348,7 +356,7 @@ static int group(struct join *j, struct hearth_error *err)
     return rc;
 }
 
-static void fill(struct join *j)
+static void gather_fill(struct join *j)
 {
     struct hth_epoch *e = j->e;
 
@@ -410,7 +418,7 @@ static int stores_check(
     return HEARTH_OK;
 }
 
-static int build(struct join *j, uint64_t store, struct hearth_error *err)
+static int gather_build(struct join *j, uint64_t store, struct hearth_error *err)
 {
     struct hth_epoch *e = j->e;
     int rc;
@@ -418,12 +426,12 @@ static int build(struct join *j, uint64_t store, struct hearth_error *err)
     for (uint32_t i = 0; i < e->world; i++)
         j->sorted[i] = i;
     qsort_r(j->sorted, e->world, sizeof(*j->sorted), by_node, (void *)(uintptr_t)j->table);
-    if ((rc = group(j, err)))
+    if ((rc = gather_group(j, err)))
         return rc;
     e->member = calloc((size_t)e->nodes + 1, sizeof(*e->member));
     if (!e->member)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %" PRIu32 " nodes", e->nodes);
-    fill(j);
+    gather_fill(j);
     return stores_check(e, j->sorted, store, err);
 }
 
@@ -443,7 +451,7 @@ int hth_epoch_make(struct hth_epoch *out, const unsigned char *table, uint32_t w
     if (!e.rank_node || !j.sorted || !j.lowest || !j.clock)
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an epoch of %" PRIu32 " ranks", world);
     else
-        rc = build(&j, store, err);
+        rc = gather_build(&j, store, err);
     free(j.sorted);
     free(j.lowest);
     free(j.clock);

@@ -10,9 +10,8 @@
 #include "keep.h"
 #include "record.h"
 
-#define MAGIC   "HTHKEEPS"
-#define VERSION 1u
-#define HEAD    64u
+#define MAGIC "HTHKEEPS"
+#define HEAD  64u
 
 /* A bit for each save that there may be. */
 static uint32_t all_of(uint32_t saves)
@@ -40,7 +39,7 @@ void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]
     struct hth_writer w = { .at = out, .cap = HTH_KEEP_BYTES };
 
     hth_write(&w, MAGIC, 8);
-    hth_write32(&w, VERSION);
+    hth_write32(&w, hth_version_written(HTH_FORMAT_KEEP));
     hth_write32(&w, 0);
     hth_write64(&w, k->epoch);
     hth_write64(&w, k->serial);
@@ -57,13 +56,15 @@ void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]
     hth_write_digest(&w);
 }
 
-int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct hearth_error *err)
+int hth_keep_decode_as(const struct hth_versions *versions, struct hth_keep *out, const void *bytes,
+        size_t len, struct hearth_error *err)
 {
     struct hth_reader r = { .at = bytes, .len = len };
     struct hth_keep k = { 0 };
+    uint32_t version;
     int rc;
 
-    if ((rc = hth_read_head(&r, MAGIC, VERSION, "keep record", err)) ||
+    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)) ||
             (rc = hth_record_check(bytes, len, "keep record", err)))
         return rc;
     hth_read_zeros(&r, 4);
@@ -122,4 +123,9 @@ int hth_keep_at(const struct hth_keep *k, struct hth_save_id save)
 int hth_keep_has(const struct hth_keep *k, struct hth_save_id save)
 {
     return hth_keep_at(k, save) >= 0;
+}
+
+int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct hearth_error *err)
+{
+    return hth_keep_decode_as(hth_versions_of(HTH_FORMAT_KEEP), out, bytes, len, err);
 }

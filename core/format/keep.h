@@ -4,6 +4,7 @@
 #define HEARTH_CORE_FORMAT_KEEP_H
 
 #include "core/base/id.h"
+#include "versions.h"
 #include <stddef.h>
 
 #define HTH_KEEP_MAX   16 /* saves on a list */
@@ -24,6 +25,9 @@ struct hth_keep {
 };
 
 void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]);
+/* Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. _as: with other rows than ours (versions.h). */
+int hth_keep_decode_as(const struct hth_versions *versions, struct hth_keep *out, const void *bytes,
+        size_t len, struct hearth_error *err);
 int hth_keep_decode(struct hth_keep *out, const void *bytes, size_t len, struct hearth_error *err);
 /* Saves of epochs up to this one are not kept. */
 void hth_keep_drop(struct hth_keep *k, uint64_t epoch);

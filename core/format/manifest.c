@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 #define MAGIC    "HTHMANIF"
-#define VERSION  1u
 #define DATA_MAX ((uint64_t)UINT32_MAX * HTH_CHUNK)
 
 size_t hth_manifest_bytes(const struct hth_manifest *m)
@@ -19,14 +18,14 @@ size_t hth_manifest_bytes(const struct hth_manifest *m)
     return HTH_MANIFEST_HEAD + (size_t)m->objects * HTH_MANIFEST_OBJECT + HTH_DIGEST;
 }
 
-static int by_id(const void *a, const void *b)
+static int object_by_id(const void *a, const void *b)
 {
     const struct hth_object *x = a, *y = b;
 
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static int by_name(const void *a, const void *b)
+static int object_by_name(const void *a, const void *b)
 {
     const struct hth_object *const *x = a, *const *y = b;
 
@@ -34,7 +33,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* No two objects with one name. `object` is in order of id. */
-static int unique(const struct hth_object *object, uint32_t n, struct hearth_error *err)
+static int objects_unique(const struct hth_object *object, uint32_t n, struct hearth_error *err)
 {
     const struct hth_object **sorted = malloc(((size_t)n + 1) * sizeof(void *));
     int rc = HEARTH_OK;
@@ -43,7 +42,7 @@ static int unique(const struct hth_object *object, uint32_t n, struct hearth_err
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to sort %" PRIu32 " names", n);
     for (uint32_t i = 0; i < n; i++)
         sorted[i] = &object[i];
-    qsort(sorted, n, sizeof(void *), by_name);
+    qsort(sorted, n, sizeof(void *), object_by_name);
     for (uint32_t i = 1; i < n && !rc; i++)
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
             rc = hth_fail(err, HEARTH_EEXIST, 0,
@@ -125,11 +124,12 @@ int hth_manifest_encode(struct hth_manifest *m, unsigned char *out, struct heart
     int rc;
 
     if (m->objects)
-        qsort(m->object, m->objects, sizeof(*m->object), by_id);
-    if ((rc = in_order(m->object, m->objects, err)) || (rc = unique(m->object, m->objects, err)))
+        qsort(m->object, m->objects, sizeof(*m->object), object_by_id);
+    if ((rc = in_order(m->object, m->objects, err)) ||
+            (rc = objects_unique(m->object, m->objects, err)))
         return rc;
     hth_write(&w, MAGIC, 8);
-    hth_write32(&w, VERSION);
+    hth_write32(&w, hth_version_written(HTH_FORMAT_MANIFEST));
     hth_write32(&w, m->world);
     hth_write_save(&w, m->save);
     hth_write_save(&w, m->from);
@@ -146,13 +146,14 @@ int hth_manifest_encode(struct hth_manifest *m, unsigned char *out, struct heart
     return HEARTH_OK;
 }
 
-static int head_decode(
-        struct hth_manifest *m, const void *bytes, size_t len, struct hearth_error *err)
+static int manifest_head_decode(const struct hth_versions *versions, struct hth_manifest *m,
+        const void *bytes, size_t len, struct hearth_error *err)
 {
     struct hth_reader r = { .at = bytes, .len = len };
+    uint32_t version;
     int rc;
 
-    if ((rc = hth_read_head(&r, MAGIC, VERSION, "manifest", err)) ||
+    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)) ||
             (rc = hth_record_check(bytes, len, "manifest", err)))
         return rc;
     m->world = hth_read32(&r);
@@ -189,19 +190,20 @@ static int objects_decode(struct hth_manifest *m, const unsigned char *at, struc
                     "manifest: object %s belongs to rank %" PRIu32 " of %" PRIu32,
                     m->object[i].name, m->object[i].owner, m->world);
     }
-    if ((rc = in_order(m->object, m->objects, err)) || (rc = unique(m->object, m->objects, err)))
+    if ((rc = in_order(m->object, m->objects, err)) ||
+            (rc = objects_unique(m->object, m->objects, err)))
         return rc == HEARTH_ENOMEM ? rc : hth_while(err, HEARTH_ECORRUPT, "manifest");
     return HEARTH_OK;
 }
 
-int hth_manifest_decode(
-        struct hth_manifest *out, const void *bytes, size_t len, struct hearth_error *err)
+int hth_manifest_decode_as(const struct hth_versions *versions, struct hth_manifest *out,
+        const void *bytes, size_t len, struct hearth_error *err)
 {
     const unsigned char *at = bytes;
     struct hth_manifest m = { 0 };
     int rc;
 
-    if ((rc = head_decode(&m, bytes, len, err)))
+    if ((rc = manifest_head_decode(versions, &m, bytes, len, err)))
         return rc;
     m.object = calloc((size_t)m.objects + 1, sizeof(*m.object));
     if (!m.object)
@@ -216,6 +218,12 @@ int hth_manifest_decode(
     return HEARTH_OK;
 }
 
+int hth_manifest_decode(
+        struct hth_manifest *out, const void *bytes, size_t len, struct hearth_error *err)
+{
+    return hth_manifest_decode_as(hth_versions_of(HTH_FORMAT_MANIFEST), out, bytes, len, err);
+}
+
 void hth_manifest_fini(struct hth_manifest *m)
 {
     free(m->object);
@@ -227,7 +235,7 @@ const struct hth_object *hth_manifest_find(const struct hth_manifest *m, uint64_
 {
     struct hth_object key = { .id = id };
 
-    return m->objects ? bsearch(&key, m->object, m->objects, sizeof(key), by_id) : NULL;
+    return m->objects ? bsearch(&key, m->object, m->objects, sizeof(key), object_by_id) : NULL;
 }
 
 uint64_t hth_object_file_bytes(const struct hth_object *o)

@@ -2,13 +2,13 @@
 /*
  * What a save consists of. One fixed record per object, nothing per item or chunk:
  *
- *     0  8   "HTHMANIF"    8 u32 version (1)   12 u32 world size
+ *     0  8   "HTHMANIF"    8 u32 version       12 u32 world size
  *    16  save: u64 epoch, nonce, step, u32 attempt, u32 zero          (32 bytes)
  *    48  save resumed from, the same                                  (32 bytes)
  *    80  64  job, NUL-padded
  *   144  u32 objects   148 u32 nodes    152 ... zero to 192
  *   192  objects of 128 bytes, in order of id:
- *          0 u64 id   8 u32 owner rank   12 u16 kind   14 u16 1: listed, though nobody's (foreign)
+ *          0 u64 id   8 u32 owner rank   12 u16 kind   14 u16 1: listed, without an owner (foreign)
  *         16 u64 data length   24 u64 table length (0: raw, foreign)
  *         32 32  digest: of the table; of the bytes for a raw or foreign object
  *         64 64  name, NUL-padded
@@ -18,6 +18,7 @@
 #define HEARTH_CORE_FORMAT_MANIFEST_H
 
 #include "block.h"
+#include "versions.h"
 
 #define HTH_MANIFEST_HEAD   192u
 #define HTH_MANIFEST_OBJECT 128u
@@ -28,10 +29,9 @@
 
 struct hth_object {
     uint64_t id;
-    uint32_t owner; /* rank; HTH_OWNER_NONE: nobody's, foreign objects only */
+    uint32_t owner; /* rank; HTH_OWNER_NONE: of no rank, foreign objects only */
     enum hth_object_kind kind;
-    uint32_t
-            listed; /* 1: a foreign file that is nobody's, and that `.metadata` names: it has items */
+    uint32_t listed; /* 1: a foreign file without an owner that `.metadata` names: it has items */
     uint64_t data_len;
     uint64_t table_len; /* 0 for a raw object */
     unsigned char digest[HTH_DIGEST];
@@ -55,7 +55,9 @@ size_t hth_manifest_bytes(const struct hth_manifest *m);
  * two objects have one name or id (the sentence names both ranks). */
 int hth_manifest_encode(struct hth_manifest *m, unsigned char *out, struct hearth_error *err);
 
-/* Decode bytes nobody vouches for. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED, HEARTH_ENOMEM. */
+/* Decode untrusted bytes. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED, HEARTH_ENOMEM. */
+int hth_manifest_decode_as(const struct hth_versions *versions, struct hth_manifest *out,
+        const void *bytes, size_t len, struct hearth_error *err);
 int hth_manifest_decode(
         struct hth_manifest *out, const void *bytes, size_t len, struct hearth_error *err);
 void hth_manifest_fini(struct hth_manifest *m);

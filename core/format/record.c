@@ -74,24 +74,17 @@ void hth_write_digest(struct hth_writer *w)
     hth_write(w, digest, sizeof(digest));
 }
 
-int hth_read_head(struct hth_reader *r, const char magic[8], uint32_t version, const char *what,
-        struct hearth_error *err)
+int hth_read_head(struct hth_reader *r, const char magic[8], const struct hth_versions *versions,
+        uint32_t *out_version, struct hearth_error *err)
 {
     const unsigned char *p = hth_read(r, 8);
-    uint32_t found = hth_read32(r);
 
+    *out_version = hth_read32(r);
     if (!p || r->bad || memcmp(p, magic, 8) != 0)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "the %s does not begin with %.8s: it is torn, or something else", what, magic);
-    if (found > version)
-        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
-                "the %s has version %" PRIu32 ", newer than the %" PRIu32
-                " that this build knows: use a newer Hearth",
-                what, found, version);
-    if (found < version)
-        return hth_fail(err, HEARTH_ECORRUPT, 0, "the %s has version %" PRIu32 ", which never was",
-                what, found);
-    return HEARTH_OK;
+                "the %s does not begin with %.8s: it is torn, or something else", versions->what,
+                magic);
+    return hth_version_check(versions, *out_version, err);
 }
 
 int hth_record_check(const void *bytes, size_t len, const char *what, struct hearth_error *err)

@@ -9,6 +9,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/id.h"
+#include "versions.h"
 
 #define HTH_SAVE_BYTES 32 /* u64 epoch, nonce, step, u32 attempt, u32 zero */
 
@@ -26,9 +27,10 @@ void hth_read_zeros(struct hth_reader *r, size_t n); /* one is not zero: r->bad 
 /* The digest of all that w holds, put behind it. */
 void hth_write_digest(struct hth_writer *w);
 
-/* Magic and version. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED; `what` is in the sentence. */
-int hth_read_head(struct hth_reader *r, const char magic[8], uint32_t version, const char *what,
-        struct hearth_error *err);
+/* Magic and version; *out_version is one that `versions` has. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED;
+ * the row's name is in the sentence. */
+int hth_read_head(struct hth_reader *r, const char magic[8], const struct hth_versions *versions,
+        uint32_t *out_version, struct hearth_error *err);
 
 /* The last HTH_DIGEST bytes are the digest of those before. Errors: HEARTH_ECORRUPT. */
 int hth_record_check(const void *bytes, size_t len, const char *what, struct hearth_error *err);

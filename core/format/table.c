@@ -5,9 +5,9 @@
  */
 #include "table.h"
 #include "core/base/bytes.h"
+#include "versions.h"
 
 #define MAGIC     "HTHTABLE"
-#define VERSION   1u
 #define ITEM      40u /* bytes of a record before shape and key */
 #define DATA_MAX  ((uint64_t)UINT32_MAX * HTH_CHUNK)
 #define ALIGN8(n) (((n) + 7) / 8 * 8)
@@ -38,7 +38,7 @@ void hth_item_encode(const struct hth_item *item, unsigned char *out)
 }
 
 /* The record at bytes[len]; 0 when it reaches past the end or contradicts itself. */
-static uint32_t record(struct hth_item *out, const unsigned char *at, uint64_t len)
+static uint32_t table_record(struct hth_item *out, const unsigned char *at, uint64_t len)
 {
     const int64_t *dims;
     uint32_t bytes;
@@ -67,7 +67,7 @@ int hth_item_next(const struct hth_table *table, uint64_t *pos, struct hth_item 
 {
     if (*pos >= table->items_len)
         return HEARTH_ENOENT;
-    *pos += record(out, table->items_at + *pos, table->items_len - *pos);
+    *pos += table_record(out, table->items_at + *pos, table->items_len - *pos);
     return HEARTH_OK;
 }
 
@@ -84,7 +84,7 @@ void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, u
     unsigned char *sums = table + HTH_TABLE_HEAD + items_len;
 
     hth_write(&head, MAGIC, 8);
-    hth_write32(&head, VERSION);
+    hth_write32(&head, hth_version_written(HTH_FORMAT_TABLE));
     hth_write32(&head, 0);
     hth_write64(&head, data_len);
     hth_write32(&head, (uint32_t)chunks);
@@ -97,7 +97,7 @@ void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, u
         memset(sums + 4 * chunks, 0, 4);
 }
 
-static int zeros(const void *bytes, size_t n)
+static int table_zeros(const void *bytes, size_t n)
 {
     const unsigned char *at = bytes;
 
@@ -136,7 +136,7 @@ static const char *item_fault(const struct hth_item *item, uint64_t offset, uint
         return "does not begin where the one before it ends";
     if (item->length > data_len - offset || item->payload > item->length)
         return "reaches out of the data section";
-    if (!zeros(end, ALIGN8((size_t)item->key_len) - item->key_len))
+    if (!table_zeros(end, ALIGN8((size_t)item->key_len) - item->key_len))
         return "has more behind its key";
     if (item->kind == HTH_ITEM_TENSOR)
         return tensor_fits(item) ? NULL : "has a shape that its bytes or its tensor do not fit";
@@ -151,7 +151,7 @@ static int items_check(const struct hth_table *t, struct hearth_error *err)
 
     for (uint32_t i = 0; i < t->items; i++) {
         struct hth_item item;
-        uint32_t bytes = record(&item, t->items_at + pos, t->items_len - pos);
+        uint32_t bytes = table_record(&item, t->items_at + pos, t->items_len - pos);
         const char *fault = bytes ? item_fault(&item, offset, t->data_len) : "is torn";
 
         if (fault)
@@ -166,17 +166,16 @@ static int items_check(const struct hth_table *t, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static int head_check(
-        const struct hth_table *t, const unsigned char *at, size_t len, struct hearth_error *err)
+static int head_check(const struct hth_versions *versions, const struct hth_table *t,
+        const unsigned char *at, size_t len, struct hearth_error *err)
 {
-    uint32_t version = hth_get32(at + 8);
+    int rc;
 
     if (memcmp(at, MAGIC, 8) != 0)
         return hth_fail(err, HEARTH_ECORRUPT, 0, "table: does not begin with " MAGIC);
-    if (version > VERSION)
-        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
-                "table: version %" PRIu32 " is newer than this build: use a newer Hearth", version);
-    if (version != VERSION || !zeros(at + 12, 4) || !zeros(at + 40, HTH_TABLE_HEAD - 40))
+    if ((rc = hth_version_check(versions, hth_get32(at + 8), err)))
+        return rc;
+    if (!table_zeros(at + 12, 4) || !table_zeros(at + 40, HTH_TABLE_HEAD - 40))
         return hth_fail(err, HEARTH_ECORRUPT, 0, "table: its head holds what Hearth never writes");
     if (t->data_len > DATA_MAX || t->chunks != HTH_CHUNKS(t->data_len) || t->items_len % 8 ||
             t->items_len > len || hth_table_bytes(t->data_len, t->items_len) != len)
@@ -185,7 +184,8 @@ static int head_check(
     return HEARTH_OK;
 }
 
-int hth_table_decode(struct hth_table *out, const void *bytes, size_t len, struct hearth_error *err)
+int hth_table_decode_as(const struct hth_versions *versions, struct hth_table *out,
+        const void *bytes, size_t len, struct hearth_error *err)
 {
     const unsigned char *at = bytes;
     struct hth_table t;
@@ -202,11 +202,16 @@ int hth_table_decode(struct hth_table *out, const void *bytes, size_t len, struc
         .items_len = hth_get64(at + 32),
         .items_at = at + HTH_TABLE_HEAD,
     };
-    if ((rc = head_check(&t, at, len, err)) || (rc = items_check(&t, err)))
+    if ((rc = head_check(versions, &t, at, len, err)) || (rc = items_check(&t, err)))
         return rc;
     t.crc = (const void *)(t.items_at + t.items_len);
-    if (!zeros(t.crc + t.chunks, t.chunks % 2 * sizeof(*t.crc)))
+    if (!table_zeros(t.crc + t.chunks, t.chunks % 2 * sizeof(*t.crc)))
         return hth_fail(err, HEARTH_ECORRUPT, 0, "table: more behind its last checksum");
     *out = t;
     return HEARTH_OK;
+}
+
+int hth_table_decode(struct hth_table *out, const void *bytes, size_t len, struct hearth_error *err)
+{
+    return hth_table_decode_as(hth_versions_of(HTH_FORMAT_TABLE), out, bytes, len, err);
 }

@@ -73,8 +73,10 @@ uint64_t hth_table_bytes(uint64_t data_len, uint64_t items_len);
 void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, uint64_t items_len,
         const uint32_t *crc);
 
-/* Decode bytes nobody vouches for; bytes 8-aligned, borrowed while `out` is used. Every item is
+/* Decode untrusted bytes; 8-aligned, borrowed while `out` is used. Every item is
  * checked. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. */
+int hth_table_decode_as(const struct hth_versions *versions, struct hth_table *out,
+        const void *bytes, size_t len, struct hearth_error *err);
 int hth_table_decode(
         struct hth_table *out, const void *bytes, size_t len, struct hearth_error *err);
 

@@ -18,8 +18,7 @@
 #include "core/format/epoch.h"
 #include <hearth/types.h>
 
-#define HTH_LOCAL_VERSION 2u
-#define HTH_LOCAL_MAX     16384u /* bytes of a packet */
+#define HTH_LOCAL_MAX 16384u /* bytes of a packet */
 
 enum hth_local_type {
     HTH_LOCAL_ERROR = 1,   /* struct hth_local_error */
@@ -51,8 +50,6 @@ enum hth_local_type {
     HTH_LOCAL_BYTES = 49,      /* descriptor: memfd */
     HTH_LOCAL_STATUS = 50,     /* answered by BYTES: JSON for people and programs */
     HTH_LOCAL_CLOSE = 52,      /* keep or drop; OK */
-    HTH_LOCAL_BAD =
-            54, /* a chunk that a reader found wrong; answered MAPPED with another copy's slot */
     HTH_LOCAL_FIND = 56, /* a save of this epoch that can be read; answered by FOUND, in its time */
     HTH_LOCAL_FOUND = 57,
     HTH_LOCAL_GIVE = 58, /* the save goes on in another process of the rank; answered by GIVEN */
@@ -88,7 +85,7 @@ struct hth_local_opts {
 
 struct hth_local_attach {
     struct hth_local_head head;
-    uint32_t version; /* HTH_LOCAL_VERSION */
+    uint32_t version; /* that the library speaks; the engine answers in it */
     uint32_t rank, world;
     uint32_t helper;
     uint32_t pid;
@@ -220,11 +217,11 @@ struct hth_local_follow {
     uint32_t committed; /* 1: COMMIT was answered */
 };
 
-struct hth_local_map { /* MAP, RANGE, MANIFEST (save only), BAD */
+struct hth_local_map { /* MAP, RANGE, MANIFEST (save only) */
     struct hth_local_head head;
     struct hth_local_save save;
     uint64_t object;   /* id */
-    uint64_t off, len; /* RANGE: of the file; BAD: the chunk */
+    uint64_t off, len; /* RANGE: of the file */
 };
 
 struct hth_local_mapped {
@@ -268,13 +265,13 @@ struct hth_local_written {
 };
 
 struct hth_local_give {
-    struct hth_local_head head; /* token: of the save; it is nobody's until it is taken */
+    struct hth_local_head head; /* token: of the save, which no process owns until it is taken */
     struct hth_local_written written;
 };
 
 struct hth_local_given {
     struct hth_local_head head;
-    uint64_t secret[2]; /* whoever knows it may take the save */
+    uint64_t secret[2]; /* a process that knows it may take the save */
 };
 
 struct hth_local_take {

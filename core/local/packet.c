@@ -57,8 +57,8 @@ enum hth_packet hth_packet_receive(int sock, void *bytes, size_t *out_len, int *
     *out_fd = take_descriptor(&m);
     if (n == 0 && *out_fd < 0)
         return HTH_PACKET_END;
-    /* Control data that is cut off, and not one descriptor: this process has no number left for it.
-     * That is the trouble of who asked, and not the end of the connection. */
+    /* Truncated control data without a descriptor: this process may open no more files. The request
+     * fails, and the connection stays. */
     if (n >= (ssize_t)sizeof(head) && !(m.msg_flags & MSG_TRUNC) &&
             (!(m.msg_flags & MSG_CTRUNC) || *out_fd < 0)) {
         memcpy(&head, bytes, sizeof(head));

@@ -9,7 +9,7 @@ enum hth_packet {
     HTH_PACKET_GOT = 1,
     HTH_PACKET_NONE = 0, /* nothing is there now */
     HTH_PACKET_END = -1,
-    HTH_PACKET_BAD = -2 /* not as long as it says, or with more descriptors than anybody sends */
+    HTH_PACKET_BAD = -2 /* not as long as it says, or with more descriptors than we take */
 };
 
 /* One packet of HTH_LOCAL_MAX at most into bytes, without waiting; *out_fd: its descriptor (the

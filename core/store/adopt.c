@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was there before us. Nothing that is sealed is opened for more than mapping, renamed or
- * removed; what cannot be made sense of is left where it is, and said.
+ * What a start finds in the job's directory. A sealed object is mapped, and neither renamed nor removed;
+ * a file that cannot be understood is left where it is, and logged.
  *
  *     pool/ ─► free slots          .hearth/<save>/ ┐  blocks, else <save>.dir,   ┌─► a save
  *     new*  ─► removed             step-<N>_ckpt/  ┘  else the name in .hearth/  └─► foreign
@@ -50,13 +50,14 @@ static int ends_in(const char *name, const char *end)
     return len > end_len && !strcmp(name + len - end_len, end);
 }
 
-static void skip(const struct hth_tmpfs *t, const char *dir, const char *name, const char *why)
+static void adopt_skip(
+        const struct hth_tmpfs *t, const char *dir, const char *name, const char *why)
 {
     hth_say(&t->opts.log, HEARTH_LOG_WARN, "skipped", "%s: %s/%s is left alone: %s", t->path, dir,
             name, why);
 }
 
-/* A slot is written to, a save's directory emptied: both are ours alone, under one name. */
+/* Slots are written to and directories of saves emptied, so both must be of our user, with one name. */
 static int not_alone(
         const struct hth_tmpfs *t, const char *dir, const char *name, const struct stat *st)
 {
@@ -67,7 +68,7 @@ static int not_alone(
     else if (S_ISREG(st->st_mode) && st->st_nlink > 1)
         snprintf(why, sizeof(why), "it has another name elsewhere");
     if (why[0])
-        skip(t, dir, name, why);
+        adopt_skip(t, dir, name, why);
     return why[0] != '\0';
 }
 
@@ -107,7 +108,7 @@ static struct tmpfs_slot *adopt_file(struct pass *p, int fd, const struct stat *
 {
     struct tmpfs_slot *slot = NULL;
     struct hth_block block;
-    int rc = hth_pool_adopt(p->t, fd, st, foreign, &slot, p->err);
+    int rc = hth_slot_adopt(p->t, fd, st, foreign, &slot, p->err);
 
     if (rc) {
         p->rc = rc;
@@ -131,7 +132,7 @@ static void pool_entry(void *arg, const char *name)
         return;
     fd = hth_sys_open_file(p->t->pool_fd, name, O_RDWR);
     if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-        skip(p->t, "pool", name, "not a file that can be opened");
+        adopt_skip(p->t, "pool", name, "not a file that can be opened");
         if (fd >= 0)
             close(fd);
         return;
@@ -145,16 +146,16 @@ static void pool_entry(void *arg, const char *name)
         close(fd);
         return;
     }
-    hth_pool_name(st.st_ino, own);
+    hth_slot_name(st.st_ino, own);
     if (strcmp(own, name) != 0 &&
             renameat2(p->t->pool_fd, name, p->t->pool_fd, own, RENAME_NOREPLACE)) {
-        skip(p->t, "pool", name, "another slot has its number");
+        adopt_skip(p->t, "pool", name, "another slot has its number");
         close(fd);
         return;
     }
     slot = adopt_file(p, fd, &st, 0);
     if (slot)
-        hth_pool_settle(slot);
+        hth_slot_settle(slot);
 }
 
 static void block_entry(void *arg, const char *name)
@@ -190,7 +191,7 @@ static void record_entry(void *arg, const char *name)
 }
 
 /* Whose directory is it; none: a foreign container. */
-static struct hth_save_id identify(struct pass *p, const char *name, int in_own)
+static struct hth_save_id adopt_identify(struct pass *p, const char *name, int in_own)
 {
     struct hth_save_id none = { 0 }, by_name;
 
@@ -219,14 +220,14 @@ static void own_entry(void *arg, const char *name)
     snprintf(
             base, sizeof(base), "%.*s", (int)(strlen(name) - (tmp ? strlen(TMP_SUFFIX) : 0)), name);
     if (!S_ISREG(st.st_mode) || hth_object_name_check(base, NULL)) {
-        skip(p->t, p->dir->name, name, "not an object of Hearth's");
+        adopt_skip(p->t, p->dir->name, name, "not an object of Hearth's");
         return;
     }
     if (!hth_adopt_is_slot(&st) || known_slot(p->t, st.st_ino))
         return;
     fd = hth_sys_open_file(p->fd, name, O_RDWR);
     if (fd < 0 || fstat(fd, &st)) {
-        skip(p->t, p->dir->name, name, strerrordesc_np(errno));
+        adopt_skip(p->t, p->dir->name, name, strerrordesc_np(errno));
         if (fd >= 0)
             close(fd);
         return;
@@ -303,8 +304,8 @@ static void newer_dir(void *arg, const char *name)
     close(n->fd);
 }
 
-/* Whoever starts again writes into the buffers that an older step still links to, and the buffer is the
- * newest link's. */
+/* A writer that was restarted reuses buffers which an older step still links to. A buffer belongs to the
+ * newest link. */
 static int written_again(const struct pass *p, const char *name, const char *buffer)
 {
     struct newer n = { .t = p->t, .buffer = buffer, .dir = p->dir->name };
@@ -357,7 +358,7 @@ static void foreign_entry(void *arg, const char *name)
     fd = open_foreign(p, name, &link);
     if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0 ||
             known_slot(p->t, st.st_ino)) {
-        skip(p->t, p->dir->name, name,
+        adopt_skip(p->t, p->dir->name, name,
                 fd < 0 && errno == ESTALE
                         ? "its buffer has been written again since, for another step"
                         : "not a file with content, or not of this container alone");
@@ -392,11 +393,11 @@ static int is_undone(const struct hth_tmpfs *t, const char *dir)
 
     if (!hth_sys_each(t->job_fd, marker_entry, &m) && !m.there)
         return 0;
-    skip(t, ".", dir, "its writer has not finished it");
+    adopt_skip(t, ".", dir, "its writer has not finished it");
     return 1;
 }
 
-/* Names and records as they should be, where the last engine was stopped before it could. */
+/* Put right the names and records that the last engine was stopped before it could write. */
 static void put_right(struct hth_tmpfs *t, struct tmpfs_dir *dir)
 {
     char own[HTH_SAVE_TEXT];
@@ -411,7 +412,7 @@ static void put_right(struct hth_tmpfs *t, struct tmpfs_dir *dir)
         memcpy(dir->name, own, sizeof(own));
     if ((rc || ino != dir->ino || was_published != dir->was_published) &&
             hth_dir_record(t, dir, NULL))
-        skip(t, HTH_RECORDS_DIR, own, "its .dir record cannot be written");
+        adopt_skip(t, HTH_RECORDS_DIR, own, "its .dir record cannot be written");
 }
 
 /* A directory that is what it should be: on the store's own mount, ours, or, to be read, root's. */
@@ -422,9 +423,9 @@ static int open_adopted(struct pass *p, int parent, const char *name, struct sta
     int fd = hth_sys_open_dir(parent, name);
 
     if (fd < 0 || fstat(fd, st) || fstat(parent, &above)) {
-        skip(p->t, dir, name, "not a directory that can be opened");
+        adopt_skip(p->t, dir, name, "not a directory that can be opened");
     } else if (st->st_dev != above.st_dev) {
-        skip(p->t, dir, name, "something is mounted there");
+        adopt_skip(p->t, dir, name, "something is mounted there");
     } else if (st->st_uid == 0 || !not_alone(p->t, dir, name, st)) {
         return fd;
     }
@@ -456,7 +457,7 @@ static void adopt_dir(struct pass *all, int parent, const char *name)
         close(p.fd);
         return;
     }
-    save = identify(&p, name, in_own);
+    save = adopt_identify(&p, name, in_own);
     if (hth_save_none(save) ? is_undone(p.t, name) : not_alone(p.t, ".", name, &st)) {
         close(p.fd);
         return;
@@ -545,7 +546,7 @@ static void undone_entry(void *arg, const char *name)
         p->found(p->arg, &f);
 }
 
-static void report(struct pass *p)
+static void adopt_report(struct pass *p)
 {
     struct hth_block block;
 
@@ -585,6 +586,6 @@ int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct ht
     if (p.rc)
         return p.rc;
     hth_sys_each(p.t->own_fd, stale_entry, &p);
-    report(&p);
+    adopt_report(&p);
     return 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of a job's memory: all that is Hearth's in its directory goes, under the lock, by
- * descriptors and through no link. What somebody else put beside it stays, and the directory with
- * it. The lock file goes last; whoever waited for it finds that it is nobody's any more, and
- * begins anew (store_tmpfs.c).
+ * descriptors and through no link. Files that are not Hearth's stay, and so does the directory that
+ * they are in. The lock file goes last; an engine that waited for the lock sees that its file was
+ * removed, and opens the store anew (store_tmpfs.c).
  */
 #include "tmpfs.h"
 

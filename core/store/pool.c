@@ -7,10 +7,6 @@
  *      ▲             └──────────────┴──give──────────┴─► GIVEN while leased, else FREE
  *      └─────────────────────last unlease───────────────┘
  *
- * A slot that somebody else has open is not FREE either: an engine that died had lent it to ranks
- * who may still write or read it, and a program may be reading an object by its path. The kernel
- * says so: it gives a write lease on a file only to its one opener.
- *
  * No slot is ever truncated, punched or shrunk: a registered view would go on showing the old
  * pages, without any error.
  */
@@ -18,138 +14,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define FINISH_NOW (UINT64_C(256) << 20) /* bytes that take() itself will allocate */
 #define WHY_BYTES  100
-#define NOBODY     UINT32_MAX       /* takers: a rank's number, or one of these */
-#define THE_ENGINE (UINT32_MAX - 1) /* which has all slots mapped and touched anyway */
-
-uint64_t hth_pool_capacity(uint64_t bytes)
-{
-    uint64_t padded = bytes + bytes / 16;
-
-    return (padded + HTH_SLOT_ROUND - 1) / HTH_SLOT_ROUND * HTH_SLOT_ROUND;
-}
-
-void hth_pool_name(uint64_t id, char out[FILE_NAME_BYTES])
-{
-    snprintf(out, FILE_NAME_BYTES, "%016" PRIx64, id);
-}
-
-int hth_pool_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
-        struct tmpfs_slot **out, struct hearth_error *err)
-{
-    struct tmpfs_slot *slot = hth_sys_zalloc(t, sizeof(*slot)), **end = &t->slots;
-    uint64_t capacity = (uint64_t)st->st_size;
-
-    if (slot)
-        slot->pub.base = hth_sys_map(t, fd, capacity, !foreign);
-    if (!slot || !slot->pub.base) {
-        free(slot);
-        return hth_sys_fail(t, err, "map", "a slot");
-    }
-    slot->pub.id = st->st_ino;
-    slot->pub.fd = fd;
-    slot->pub.capacity = capacity;
-    slot->taker = NOBODY;
-    slot->foreign = foreign;
-    slot->made = (uint64_t)st->st_blocks * 512 >= capacity ? capacity : 0;
-    while (*end)
-        end = &(*end)->next;
-    *end = slot;
-    *out = slot;
-    return 0;
-}
-
-void hth_pool_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot)
-{
-    struct tmpfs_slot **at = &t->slots;
-
-    while (*at != slot)
-        at = &(*at)->next;
-    *at = slot->next;
-    munmap(slot->pub.base, slot->pub.capacity);
-    close(slot->pub.fd);
-    free(slot);
-}
-
-/* Its file goes too: nobody maps it, nobody has registered it. */
-void hth_pool_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot)
-{
-    char name[FILE_NAME_BYTES];
-
-    hth_pool_name(slot->pub.id, name);
-    unlinkat(t->pool_fd, name, 0);
-    hth_pool_forget(t, slot);
-}
-
-static int new_file(struct hth_tmpfs *t, uint64_t capacity, int *out_fd, struct stat *st)
-{
-    char name[FILE_NAME_BYTES];
-    int fd, rc, saved;
-
-    unlinkat(t->own_fd, NEW_FILE, 0);
-    fd = hth_sys_create(t, t->own_fd, NEW_FILE);
-    if (fd < 0)
-        return -1;
-    rc = hth_sys_truncate(t, fd, capacity);
-    if (!rc)
-        rc = fstat(fd, st);
-    if (!rc) {
-        hth_pool_name(st->st_ino, name);
-        rc = renameat2(t->own_fd, NEW_FILE, t->pool_fd, name, RENAME_NOREPLACE);
-    }
-    if (rc) {
-        saved = errno;
-        unlinkat(t->own_fd, NEW_FILE, 0);
-        close(fd);
-        errno = saved;
-        return -1;
-    }
-    *out_fd = fd;
-    return 0;
-}
-
-/* A free slot without memory behind it yet. */
-int hth_pool_new(
-        struct hth_tmpfs *t, uint64_t capacity, struct tmpfs_slot **out, struct hearth_error *err)
-{
-    char name[FILE_NAME_BYTES];
-    struct stat st;
-    int fd, rc;
-
-    if (new_file(t, capacity, &fd, &st))
-        return hth_sys_fail(t, err, "make", "a slot");
-    rc = hth_pool_adopt(t, fd, &st, 0, out, err);
-    if (rc) {
-        hth_pool_name(st.st_ino, name);
-        unlinkat(t->pool_fd, name, 0);
-        close(fd);
-    }
-    return rc;
-}
-
-/* By somebody whose open file is not ours. Lent descriptors are ours: leases count those. */
-static int open_elsewhere(const struct tmpfs_slot *slot)
-{
-    /* Whoever opens it in these microseconds makes the kernel tell us, by a signal that is
-     * ignored unless asked for (the default one would end us), and waits until we let go. */
-    if (fcntl(slot->pub.fd, F_SETSIG, SIGURG) || fcntl(slot->pub.fd, F_SETLEASE, F_WRLCK))
-        return errno == EAGAIN;
-    fcntl(slot->pub.fd, F_SETLEASE, F_UNLCK);
-    return 0;
-}
-
-void hth_pool_settle(struct tmpfs_slot *slot)
-{
-    slot->state = slot->pub.leases || open_elsewhere(slot) ? TMPFS_GIVEN : TMPFS_FREE;
-}
 
 static int is_free(const struct tmpfs_slot *s, uint64_t bytes, int ready)
 {
@@ -157,13 +27,13 @@ static int is_free(const struct tmpfs_slot *s, uint64_t bytes, int ready)
            (!ready || s->made == s->pub.capacity);
 }
 
-/* What it costs that `taker` gets this one: a rank has mapped what it had before, and must map
- * any other; the rank that it is taken from must map another one later. */
-static int strangeness(const struct tmpfs_slot *s, uint32_t taker)
+/* What it costs to give this slot to `taker`: a rank has mapped the slots that it had before and must
+ * map any other one; and the rank that had this slot last must map another one later. */
+static int taker_strangeness(const struct tmpfs_slot *s, uint32_t taker)
 {
     if (s->taker == taker)
         return 0;
-    return s->taker == NOBODY ? 1 : s->taker == THE_ENGINE ? 2 : 3;
+    return s->taker == TAKER_NONE ? 1 : s->taker == TAKER_ENGINE ? 2 : 3;
 }
 
 static int is_better(
@@ -173,8 +43,8 @@ static int is_better(
 
     if (fits != best_fits)
         return fits;
-    if (fits && strangeness(s, taker) != strangeness(best, taker))
-        return strangeness(s, taker) < strangeness(best, taker);
+    if (fits && taker_strangeness(s, taker) != taker_strangeness(best, taker))
+        return taker_strangeness(s, taker) < taker_strangeness(best, taker);
     return s->pub.capacity < best->pub.capacity;
 }
 
@@ -182,7 +52,7 @@ static int is_better(
  * since each size that was reserved has a slot of that much. Among those, the taker's own. */
 static struct tmpfs_slot *best_free(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker, int ready)
 {
-    uint64_t class = hth_pool_capacity(bytes);
+    uint64_t class = hth_slot_capacity(bytes);
     struct tmpfs_slot *best = NULL;
 
     for (struct tmpfs_slot *s = t->slots; s; s = s->next)
@@ -194,7 +64,7 @@ static struct tmpfs_slot *best_free(struct hth_tmpfs *t, uint64_t bytes, uint32_
 static int any_fits(const struct hth_tmpfs *t, uint64_t bytes)
 {
     for (const struct tmpfs_slot *s = t->slots; s; s = s->next)
-        if (hth_pool_counts(s) && s->pub.capacity >= bytes)
+        if (hth_slot_counts(s) && s->pub.capacity >= bytes)
             return 1;
     return 0;
 }
@@ -209,14 +79,14 @@ static int make_now(
     if (bytes > HTH_SLOT_MAX)
         return hth_fail(err, HEARTH_ENOSPC, 0,
                 "a slot of %" PRIu64 " bytes is more than any machine has", bytes);
-    rc = hth_pool_fits(t, hth_pool_capacity(bytes), 0, err);
+    rc = hth_pool_fits(t, hth_slot_capacity(bytes), 0, err);
     if (!rc)
-        rc = hth_pool_new(t, hth_pool_capacity(bytes), &slot, err);
+        rc = hth_slot_new(t, hth_slot_capacity(bytes), &slot, err);
     if (rc || !slot)
         return rc;
     rc = hth_back_all(t, slot, err);
     if (rc)
-        hth_pool_drop(t, slot);
+        hth_slot_drop(t, slot);
     else
         *out = slot;
     return rc;
@@ -227,8 +97,8 @@ static int can_finish(const struct tmpfs_slot *slot)
     return slot->pub.capacity - slot->made <= FINISH_NOW;
 }
 
-/* The background has not come to its end yet: soon done, or later. */
-static int finish(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err)
+/* The slot is not backed all through yet. */
+static int pool_finish(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err)
 {
     if (!can_finish(slot))
         return hth_fail(err, HEARTH_EBUSY, 0,
@@ -246,8 +116,8 @@ static int find_or_make(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker,
     if (*out)
         return 0;
     *out = best_free(t, bytes, taker, 0);
-    if (*out && (t->reserved || taker != THE_ENGINE || can_finish(*out)))
-        return finish(t, *out, err);
+    if (*out && (t->reserved || taker != TAKER_ENGINE || can_finish(*out)))
+        return pool_finish(t, *out, err);
     if (t->reserved && any_fits(t, bytes))
         return hth_fail(err, HEARTH_EBUSY, 0,
                 "no free slot of %" PRIu64 " bytes: older saves and their readers hold them all",
@@ -265,7 +135,7 @@ int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth
 
     for (struct tmpfs_slot *other = t->slots; other; other = other->next)
         if (other->state == TMPFS_GIVEN && !other->pub.leases)
-            hth_pool_settle(other);
+            hth_slot_settle(other);
     rc = find_or_make(t, bytes, rank, &slot, err);
     if (rc)
         return rc;
@@ -281,16 +151,16 @@ int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth
 int hth_pool_take(
         struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err)
 {
-    return hth_pool_lend(s, bytes, THE_ENGINE, out, err);
+    return hth_pool_lend(s, bytes, TAKER_ENGINE, out, err);
 }
 
-/* Where its name is; NULL and nothing to do where it has none that may be moved. */
-static const char *place(struct hth_tmpfs *t, const struct tmpfs_slot *slot, int *out_dir,
+/* The directory and name of its file; NULL where the file may not be moved. */
+static const char *slot_place(struct hth_tmpfs *t, const struct tmpfs_slot *slot, int *out_dir,
         char name[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)])
 {
     if (slot->state == TMPFS_HELD) {
         *out_dir = t->pool_fd;
-        hth_pool_name(slot->pub.id, name);
+        hth_slot_name(slot->pub.id, name);
         return name;
     }
     if (slot->state != TMPFS_RECEIVED && slot->state != TMPFS_SEALED)
@@ -308,10 +178,10 @@ static void give_foreign(struct hth_tmpfs *t, struct tmpfs_slot *slot)
     hth_dir_drop_foreign(t, slot->dir);
     slot->dir = NULL;
     if (!slot->pub.leases)
-        hth_pool_forget(t, slot);
+        hth_slot_forget(t, slot);
 }
 
-/* The mistake that DESIGN forbids, for the test that must see it. */
+/* A slot is never truncated: this is the mistake, for the test that must notice it. */
 static void truncate_for_test(struct tmpfs_slot *slot)
 {
     if (!ftruncate(slot->pub.fd, 0))
@@ -325,13 +195,13 @@ void hth_pool_give(struct hth_store *s, struct hth_slot *pub)
     struct tmpfs_slot *slot = hth_tmpfs_slot(pub);
     int dir;
 
-    if (!place(t, slot, &dir, from))
+    if (!slot_place(t, slot, &dir, from))
         return;
     if (slot->foreign) {
         give_foreign(t, slot);
         return;
     }
-    hth_pool_name(pub->id, to);
+    hth_slot_name(pub->id, to);
     if (dir != t->pool_fd && renameat2(dir, from, t->pool_fd, to, RENAME_NOREPLACE)) {
         hth_say(&t->opts.log, HEARTH_LOG_ERROR, "slot-lost",
                 "%s: %s does not go back to the pool and is not used again: %s", t->path, from,
@@ -340,7 +210,7 @@ void hth_pool_give(struct hth_store *s, struct hth_slot *pub)
         return;
     }
     slot->dir = NULL;
-    hth_pool_settle(slot);
+    hth_slot_settle(slot);
     if (t->opts.test_truncate)
         truncate_for_test(slot);
 }
@@ -355,7 +225,7 @@ static void evidence_name(const struct tmpfs_slot *slot, const char *why, char o
 {
     size_t len;
 
-    hth_pool_name(slot->pub.id, out);
+    hth_slot_name(slot->pub.id, out);
     len = strlen(out);
     out[len++] = '-';
     for (size_t i = 0; why && why[i] && i < WHY_BYTES; i++) {
@@ -376,15 +246,15 @@ void hth_pool_condemn(struct hth_store *s, struct hth_slot *pub, const char *why
     unsigned there = 0;
     int dir;
 
-    if (!place(t, slot, &dir, from))
+    if (!slot_place(t, slot, &dir, from))
         return;
     evidence_name(slot, why, to);
     if (slot->foreign || hth_sys_each(t->evidence_fd, count_entry, &there) ||
             there >= HTH_EVIDENCE_MAX || hth_pool_fits(t, pub->capacity, 0, NULL) ||
-            hth_pool_new(t, pub->capacity, &fresh, NULL) ||
+            hth_slot_new(t, pub->capacity, &fresh, NULL) ||
             renameat2(dir, from, t->evidence_fd, to, RENAME_NOREPLACE)) {
         if (fresh)
-            hth_pool_drop(t, fresh);
+            hth_slot_drop(t, fresh);
         hth_pool_give(s, pub);
         return;
     }
@@ -393,62 +263,15 @@ void hth_pool_condemn(struct hth_store *s, struct hth_slot *pub, const char *why
     slot->dir = NULL;
     slot->state = TMPFS_CONDEMNED;
     if (!pub->leases)
-        hth_pool_forget(t, slot);
-}
-
-/* By its descriptor: the name may be gone, or another file's by now. */
-int hth_pool_reader(
-        struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err)
-{
-    char path[40];
-    int fd;
-
-    (void)s;
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", slot->fd);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return hth_fail(err, HEARTH_EIO, errno,
-                "a slot cannot be opened for reading: %s: %s; is /proc mounted, and does the limit "
-                "(ulimit -n) leave descriptors?",
-                path, strerrordesc_np(errno));
-    *out_fd = fd;
-    return HEARTH_OK;
-}
-
-void hth_pool_lease(struct hth_store *s, struct hth_slot *slot)
-{
-    (void)s;
-    slot->leases++;
-}
-
-void hth_pool_unlease(struct hth_store *s, struct hth_slot *pub)
-{
-    struct tmpfs_slot *slot = hth_tmpfs_slot(pub);
-
-    if (!pub->leases || --pub->leases)
-        return;
-    if (slot->state == TMPFS_GIVEN)
-        hth_pool_settle(slot);
-    else if (slot->state == TMPFS_CONDEMNED)
-        hth_pool_forget(hth_tmpfs_of(s), slot);
+        hth_slot_forget(t, slot);
 }
 
 int hth_pool_soon(struct hth_store *s, uint64_t bytes)
 {
     struct hth_tmpfs *t = hth_tmpfs_of(s);
 
-    return !t->reserved && t->opts.workers.submit && !best_free(t, bytes, THE_ENGINE, 1) &&
-           best_free(t, bytes, THE_ENGINE, 0);
-}
-
-void hth_pool_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err)
-{
-    hth_say(&t->opts.log, HEARTH_LOG_ERROR, "slot-lost", "a reserved slot is given up: %s",
-            err->text);
-    if (slot->pub.user)
-        slot->state = TMPFS_LOST;
-    else
-        hth_pool_drop(t, slot);
+    return !t->reserved && t->opts.workers.submit && !best_free(t, bytes, TAKER_ENGINE, 1) &&
+           best_free(t, bytes, TAKER_ENGINE, 0);
 }
 
 uint64_t hth_pool_work(struct hth_store *s)
@@ -467,7 +290,7 @@ uint64_t hth_pool_work(struct hth_store *s)
                 continue;
             rc = hth_back_piece(t, slot, &err);
             if (rc < 0)
-                hth_pool_lost(t, slot, &err);
+                hth_slot_lost(t, slot, &err);
             if (rc)
                 return 0;
         }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Raw objects: ordinary files of a save, mapped by whoever writes or reads one.
+ * Raw objects: ordinary files of a save, mapped while they are written or read.
  *
  *     make ─► .hearth/new-<n>, of its full length, mapped     (room is looked for, none is taken)
  *     back ─► memory behind it, piece by piece, on any thread (so no write can end in SIGBUS)
  *     seal ─► renamed to its name in the save's directory; never written to again
  *
- * A process that dies before seal leaves `new-<n>`, which the next start removes. A file that goes
- * while it is mapped keeps its memory until the last of its users closes it.
+ * A process that dies before seal leaves `new-<n>`, which the next start removes. A file that is
+ * unlinked while it is mapped keeps its memory until its last user closes it.
  */
 #include "tmpfs.h"
 
@@ -32,11 +32,7 @@ struct tmpfs_raw {
     char name[HTH_NAME_MAX + 1];
     char tmp[FILE_NAME_BYTES]; /* in .hearth/; empty: sealed */
     uint64_t made;             /* atomic: bytes that are backed by memory */
-    struct hth_tmpfs *store;   /* ending: */
-    struct hth_work work;
 };
-
-#define AT_ONCE (UINT64_C(8) << 20) /* bytes that may be freed on the engine's thread */
 
 static struct tmpfs_raw *raw_of(struct hth_raw *raw)
 {
@@ -52,7 +48,8 @@ uint64_t hth_raw_missing(const struct hth_tmpfs *t)
     return sum;
 }
 
-static int no_room(const struct hth_tmpfs *t, const struct tmpfs_raw *r, struct hearth_error *err)
+static int raw_no_room(
+        const struct hth_tmpfs *t, const struct tmpfs_raw *r, struct hearth_error *err)
 {
     return hth_fail(err, HEARTH_ENOSPC, ENOSPC,
             "no room for common object '%s' of %" PRIu64
@@ -61,7 +58,7 @@ static int no_room(const struct hth_tmpfs *t, const struct tmpfs_raw *r, struct 
 }
 
 /* Small ones may use the margin that slots leave free. */
-static int fits(struct hth_tmpfs *t, const struct tmpfs_raw *r, struct hearth_error *err)
+static int raw_fits(struct hth_tmpfs *t, const struct tmpfs_raw *r, struct hearth_error *err)
 {
     uint64_t promised = hth_back_missing(t) + hth_raw_missing(t);
     struct hth_room room;
@@ -69,14 +66,14 @@ static int fits(struct hth_tmpfs *t, const struct tmpfs_raw *r, struct hearth_er
 
     if (rc)
         return rc;
-    return r->pub.len + promised > hth_room_least(&room, 0) ? no_room(t, r, err) : 0;
+    return r->pub.len + promised > hth_room_least(&room, 0) ? raw_no_room(t, r, err) : 0;
 }
 
-static int fail(const struct hth_tmpfs *t, const struct tmpfs_raw *r, const char *doing,
+static int raw_fail(const struct hth_tmpfs *t, const struct tmpfs_raw *r, const char *doing,
         struct hearth_error *err)
 {
     if (errno == ENOSPC || errno == EDQUOT)
-        return no_room(t, r, err);
+        return raw_no_room(t, r, err);
     return hth_sys_fail(t, err, doing, r->name);
 }
 
@@ -132,9 +129,9 @@ int hth_raw_make(struct hth_store *s, struct hth_save_id save, const char *name,
         rc = raw_new(t, save, name, len, &r, err);
     if (rc || !r)
         return rc;
-    rc = fits(t, r, err); /* with none of its own missing yet */
+    rc = raw_fits(t, r, err); /* with none of its own missing yet */
     if (!rc && file_make(t, r))
-        rc = fail(t, r, "make", err);
+        rc = raw_fail(t, r, "make", err);
     if (rc) {
         hth_raw_close(s, &r->pub);
         return rc;
@@ -154,7 +151,7 @@ int hth_raw_back(struct hth_store *s, struct hth_raw *raw, uint64_t off, uint64_
     if (!len)
         return 0;
     if (hth_sys_allocate(t, raw->fd, off, len))
-        return fail(t, r, "make memory for", err);
+        return raw_fail(t, r, "make memory for", err);
     __atomic_add_fetch(&r->made, len, __ATOMIC_RELAXED);
     (void)madvise(raw->base + off, len, MADV_POPULATE_WRITE);
     return 0;
@@ -173,7 +170,7 @@ int hth_raw_seal(struct hth_store *s, struct hth_raw *raw, struct hearth_error *
         return hth_fail(err, HEARTH_EEXIST, 0, "%s is an object of " HTH_SAVE " already", r->name,
                 HTH_SAVE_ARGS(r->save));
     if (hth_sys_rename(t, t->own_fd, r->tmp, dir->fd, r->name))
-        return fail(t, r, "name", err);
+        return raw_fail(t, r, "name", err);
     r->tmp[0] = '\0';
     return 0;
 }
@@ -214,52 +211,12 @@ int hth_raw_open(struct hth_store *s, struct hth_save_id save, const char *name,
 
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
-static void unlist(struct tmpfs_raw **list, const struct tmpfs_raw *r)
+static void raw_unlist(struct tmpfs_raw **list, const struct tmpfs_raw *r)
 {
     while (*list && *list != r)
         list = &(*list)->next;
     if (*list)
         *list = r->next;
-}
-
-/* The last one frees the pages: a tenth of a second for each half GiB. */
-static void let_go(struct tmpfs_raw *r)
-{
-    if (r->pub.base)
-        munmap(r->pub.base, r->pub.len);
-    if (r->pub.fd >= 0)
-        close(r->pub.fd);
-    r->pub.base = NULL;
-    r->pub.fd = -1;
-}
-
-static void end_run(struct hth_work *work)
-{
-    let_go((struct tmpfs_raw *)(void *)((char *)work - offsetof(struct tmpfs_raw, work)));
-}
-
-static void end_done(struct hth_work *work)
-{
-    struct tmpfs_raw *r =
-            (struct tmpfs_raw *)(void *)((char *)work - offsetof(struct tmpfs_raw, work));
-
-    unlist(&r->store->ending, r);
-    free(r);
-}
-
-/* In no list any more. */
-static void end(struct hth_tmpfs *t, struct tmpfs_raw *r)
-{
-    if (!t->opts.workers.submit || r->pub.len < AT_ONCE) {
-        let_go(r);
-        free(r);
-        return;
-    }
-    r->store = t;
-    r->next = t->ending;
-    t->ending = r;
-    r->work = (struct hth_work){ .run = end_run, .done = end_done };
-    t->opts.workers.submit(t->opts.workers.self, &r->work);
 }
 
 void hth_raw_close(struct hth_store *s, struct hth_raw *raw)
@@ -269,39 +226,15 @@ void hth_raw_close(struct hth_store *s, struct hth_raw *raw)
 
     if (!r)
         return;
-    unlist(&t->raws, r);
+    raw_unlist(&t->raws, r);
     if (r->tmp[0])
         unlinkat(t->own_fd, r->tmp, 0);
-    end(t, r);
-}
-
-void hth_raw_unlink(struct hth_tmpfs *t, int dir, const char *name)
-{
-    struct tmpfs_raw *r = NULL;
-    struct stat st;
-
-    if (!fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) &&
-            (uint64_t)st.st_size >= AT_ONCE)
-        r = calloc(1, sizeof(*r));
-    if (r) { /* so that unlinking is not what frees it */
-        r->pub.len = (uint64_t)st.st_size;
-        r->pub.fd = hth_sys_open_file(dir, name, O_RDONLY);
-    }
-    unlinkat(dir, name, 0);
-    if (r)
-        end(t, r);
+    hth_release(t, r->pub.base, r->pub.len, r->pub.fd);
+    free(r);
 }
 
 void hth_raws_end(struct hth_tmpfs *t)
 {
-    struct tmpfs_raw *r;
-
-    t->opts.workers = (struct hth_workers){ 0 };
     while (t->raws)
         hth_raw_close(&t->base, &t->raws->pub);
-    while ((r = t->ending)) {
-        t->ending = r->next;
-        let_go(r);
-        free(r);
-    }
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t margin(const struct hth_tmpfs *t, const struct hth_room *room)
+static uint64_t reserve_margin(const struct hth_tmpfs *t, const struct hth_room *room)
 {
     uint64_t sixteenth = room->size == HTH_ROOM_NONE ? UINT64_MAX : room->size / 16;
 
@@ -40,10 +40,10 @@ int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct he
         room.cgroup += freed;
     if (room.memory != HTH_ROOM_NONE)
         room.memory += freed;
-    return hth_room_fits(&room, bytes + promised, margin(t, &room), t->path, err);
+    return hth_room_fits(&room, bytes + promised, reserve_margin(t, &room), t->path, err);
 }
 
-static int descending(const void *a, const void *b)
+static int bytes_descending(const void *a, const void *b)
 {
     uint64_t x, y;
 
@@ -52,14 +52,9 @@ static int descending(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-int hth_pool_counts(const struct tmpfs_slot *s)
-{
-    return !s->foreign && s->state != TMPFS_CONDEMNED && s->state != TMPFS_LOST;
-}
-
 /* Match sizes, largest first, with the slots there are, whatever their state. What is left in
  * bytes[*count] is missing; its capacities add up to the result. */
-static uint64_t match(struct hth_tmpfs *t, uint64_t *bytes, size_t *count)
+static uint64_t reserve_match(struct hth_tmpfs *t, uint64_t *bytes, size_t *count)
 {
     uint64_t missing = 0;
     size_t left = 0;
@@ -70,13 +65,13 @@ static uint64_t match(struct hth_tmpfs *t, uint64_t *bytes, size_t *count)
         struct tmpfs_slot *best = NULL;
 
         for (struct tmpfs_slot *s = t->slots; s; s = s->next)
-            if (!s->matched && hth_pool_counts(s) && s->pub.capacity >= bytes[i] &&
+            if (!s->matched && hth_slot_counts(s) && s->pub.capacity >= bytes[i] &&
                     (!best || s->pub.capacity < best->pub.capacity))
                 best = s;
         if (best) {
             best->matched = 1;
         } else {
-            missing += hth_pool_capacity(bytes[i]);
+            missing += hth_slot_capacity(bytes[i]);
             bytes[left++] = bytes[i];
         }
     }
@@ -89,7 +84,7 @@ static int in_the_way(const struct tmpfs_slot *s)
     return !s->matched && !s->foreign && s->state == TMPFS_FREE && !s->pub.user && !s->busy;
 }
 
-/* Room for `missing` bytes, where need be of free slots that no size has asked for. */
+/* Room for `missing` bytes; where it is short, free slots that match no size are dropped. */
 static int make_way(struct hth_tmpfs *t, uint64_t missing, struct hearth_error *err)
 {
     struct tmpfs_slot *next;
@@ -104,7 +99,7 @@ static int make_way(struct hth_tmpfs *t, uint64_t missing, struct hearth_error *
     for (struct tmpfs_slot *s = t->slots; !rc && s; s = next) {
         next = s->next;
         if (in_the_way(s))
-            hth_pool_drop(t, s);
+            hth_slot_drop(t, s);
     }
     return rc;
 }
@@ -117,20 +112,20 @@ static int make_all(
     int rc = 0;
 
     while (!rc && done < count) {
-        rc = hth_pool_new(t, hth_pool_capacity(bytes[done]), &slot, err);
+        rc = hth_slot_new(t, hth_slot_capacity(bytes[done]), &slot, err);
         done += !rc;
     }
     if (!rc)
         return 0;
-    while (done--) { /* nothing was made: the last ones in the list */
+    while (done--) { /* drop those that were made: they are last in the list */
         for (slot = t->slots; slot->next; slot = slot->next)
             ;
-        hth_pool_drop(t, slot);
+        hth_slot_drop(t, slot);
     }
     return rc;
 }
 
-/* Slots of these sizes, where need be in the place of others. */
+/* Slots of these sizes. may_drop: others make way for them. */
 static int have_slots(struct hth_tmpfs *t, const uint64_t *bytes, size_t count, int may_drop,
         struct hearth_error *err)
 {
@@ -146,8 +141,8 @@ static int have_slots(struct hth_tmpfs *t, const uint64_t *bytes, size_t count, 
         return hth_sys_fail(t, err, "list", "slots");
     if (count)
         memcpy(sizes, bytes, count * sizeof(*sizes));
-    qsort(sizes, count, sizeof(*sizes), descending);
-    missing = match(t, sizes, &count);
+    qsort(sizes, count, sizeof(*sizes), bytes_descending);
+    missing = reserve_match(t, sizes, &count);
     rc = !missing ? 0 : may_drop ? make_way(t, missing, err) : hth_pool_fits(t, missing, 0, err);
     if (!rc)
         rc = make_all(t, sizes, count, err);

@@ -21,7 +21,7 @@
 
 /* A small file of /proc or a cgroup, NUL-terminated; NULL when it cannot be read. The caller
  * frees it. What is longer than TEXT_BYTES is cut. */
-static char *text_of(const char *path)
+static char *room_text_of(const char *path)
 {
     char *text = malloc(TEXT_BYTES);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -61,7 +61,7 @@ static uint64_t number_in(const char *text, const char *key, uint64_t none)
     return none;
 }
 
-static uint64_t number_at(
+static uint64_t room_number_at(
         const char *dir, size_t dir_len, const char *file, const char *key, uint64_t none)
 {
     char path[PATH_BYTES];
@@ -69,7 +69,7 @@ static uint64_t number_at(
     uint64_t v;
 
     snprintf(path, sizeof(path), "%.*s/%s", (int)dir_len, dir, file);
-    text = text_of(path);
+    text = room_text_of(path);
     if (!text)
         return none;
     v = number_in(text, key, none);
@@ -81,7 +81,7 @@ static uint64_t number_at(
 struct version {
     const char *fstype;
     const char *limit, *usage;
-    const char *inactive, *active; /* lines of memory.stat: page cache, which can go */
+    const char *inactive, *active; /* lines of memory.stat: page cache, which the kernel can drop */
 };
 
 static const struct version versions[] = {
@@ -91,18 +91,18 @@ static const struct version versions[] = {
 };
 
 /* Least headroom of `path` and the directories above it, down to its first `top` bytes. */
-static uint64_t headroom(const struct version *v, const char *path, size_t top)
+static uint64_t cgroup_headroom(const struct version *v, const char *path, size_t top)
 {
     uint64_t least = HTH_ROOM_NONE;
     size_t len = strlen(path);
 
     while (len >= top && len > 0) {
-        uint64_t limit = number_at(path, len, v->limit, "", HTH_ROOM_NONE);
+        uint64_t limit = room_number_at(path, len, v->limit, "", HTH_ROOM_NONE);
 
         if (limit < UNLIMITED) {
-            uint64_t used = number_at(path, len, v->usage, "", 0);
-            uint64_t cache = number_at(path, len, "memory.stat", v->inactive, 0) +
-                             number_at(path, len, "memory.stat", v->active, 0);
+            uint64_t used = room_number_at(path, len, v->usage, "", 0);
+            uint64_t cache = room_number_at(path, len, "memory.stat", v->inactive, 0) +
+                             room_number_at(path, len, "memory.stat", v->active, 0);
             uint64_t left;
 
             used -= cache < used ? cache : used;
@@ -184,7 +184,7 @@ static uint64_t cgroup_room(const char *cgroups, const char *mounts, const struc
             snprintf(path, sizeof(path), "%s", mount);
         while (path[0] && path[strlen(path) - 1] == '/')
             path[strlen(path) - 1] = '\0';
-        return headroom(v, path, strlen(mount));
+        return cgroup_headroom(v, path, strlen(mount));
     }
     return HTH_ROOM_NONE;
 }
@@ -196,9 +196,9 @@ static uint64_t least_cgroup(const char *proc)
     char *cgroups, *mounts;
 
     snprintf(path, sizeof(path), "%s/self/cgroup", proc);
-    cgroups = text_of(path);
+    cgroups = room_text_of(path);
     snprintf(path, sizeof(path), "%s/self/mountinfo", proc);
-    mounts = text_of(path);
+    mounts = room_text_of(path);
     for (size_t i = 0; cgroups && mounts && i < sizeof(versions) / sizeof(versions[0]); i++) {
         uint64_t room = cgroup_room(cgroups, mounts, &versions[i]);
         if (room < least)
@@ -227,7 +227,7 @@ int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hea
     if (!out->size) /* mounted with size=0: no limit */
         out->size = out->mount = HTH_ROOM_NONE;
     out->cgroup = least_cgroup(proc);
-    kib = number_at(proc, strlen(proc), "meminfo", "MemAvailable:", HTH_ROOM_NONE);
+    kib = room_number_at(proc, strlen(proc), "meminfo", "MemAvailable:", HTH_ROOM_NONE);
     if (kib != HTH_ROOM_NONE)
         out->memory = kib * 1024;
     return 0;
@@ -245,7 +245,7 @@ uint64_t hth_room_least(const struct hth_room *room, uint64_t margin)
 }
 
 /* "12345 bytes", or "no limit". */
-static const char *shown(uint64_t bytes, char out[40])
+static const char *room_shown(uint64_t bytes, char out[40])
 {
     if (bytes == HTH_ROOM_NONE)
         return "no limit";
@@ -265,6 +265,6 @@ int hth_room_fits(const struct hth_room *room, uint64_t bytes, uint64_t margin, 
             " bytes do not fit in %.100s: free in its file system %s, up to the cgroup's "
             "limit %s, available memory %s, of which %" PRIu64
             " stay free; raise the least of them, or keep fewer steps or copies",
-            bytes, where, shown(room->mount, mount), shown(room->cgroup, cgroup),
-            shown(room->memory, memory), margin);
+            bytes, where, room_shown(room->mount, mount), room_shown(room->cgroup, cgroup),
+            room_shown(room->memory, memory), margin);
 }

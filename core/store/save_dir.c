@@ -164,8 +164,8 @@ int hth_dir_names_slot(const struct hth_tmpfs *t, const struct tmpfs_dir *dir, c
     return 0;
 }
 
-/* What a start has found under this name and could not use (torn, a link) makes place for the whole
- * object, and stays as evidence. */
+/* A file that a start found under this name and could not use (torn, a link) makes way for the object,
+ * and is kept as evidence. */
 static int put_aside(struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name)
 {
     char to[FILE_NAME_BYTES];
@@ -180,7 +180,7 @@ static int put_aside(struct hth_tmpfs *t, const struct tmpfs_dir *dir, const cha
     return 1;
 }
 
-static int show(struct hth_store *s, struct hth_slot *pub, struct hth_save_id save,
+static int slot_show(struct hth_store *s, struct hth_slot *pub, struct hth_save_id save,
         const char *name, enum tmpfs_state state, struct hearth_error *err)
 {
     char from[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)], to[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)];
@@ -196,7 +196,7 @@ static int show(struct hth_store *s, struct hth_slot *pub, struct hth_save_id sa
     rc = hth_dir_get(t, save, &dir, err);
     if (rc || !dir)
         return rc;
-    hth_pool_name(pub->id, from);
+    hth_slot_name(pub->id, from);
     if (slot->state == TMPFS_RECEIVED) {
         from_fd = slot->dir->fd;
         snprintf(from, sizeof(from), "%s%s", slot->name, TMP_SUFFIX);
@@ -215,18 +215,18 @@ static int show(struct hth_store *s, struct hth_slot *pub, struct hth_save_id sa
 int hth_dir_receive(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
         const char *name, struct hearth_error *err)
 {
-    return show(s, slot, save, name, TMPFS_RECEIVED, err);
+    return slot_show(s, slot, save, name, TMPFS_RECEIVED, err);
 }
 
 int hth_dir_seal(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
         const char *name, struct hearth_error *err)
 {
-    return show(s, slot, save, name, TMPFS_SEALED, err);
+    return slot_show(s, slot, save, name, TMPFS_SEALED, err);
 }
 
 /* Two directories change places; the one that comes to .hearth/ then gets its own save's name.
  * A process that dies in between is put right by the next scan(). */
-static int swap(struct hth_tmpfs *t, struct tmpfs_dir *in, struct tmpfs_dir *out)
+static int dir_swap(struct hth_tmpfs *t, struct tmpfs_dir *in, struct tmpfs_dir *out)
 {
     char step[FILE_NAME_BYTES], own[HTH_SAVE_TEXT];
 
@@ -275,7 +275,7 @@ int hth_dir_publish(struct hth_store *s, struct hth_save_id save, struct hearth_
         return hth_fail(err, HEARTH_EEXIST, 0,
                 "%.200s/%s is not Hearth's: move it away, or " HTH_SAVE " stays in .hearth",
                 t->path, step, HTH_SAVE_ARGS(save));
-    return swap(t, dir, old) ? hth_sys_fail(t, err, "publish", step) : 0;
+    return dir_swap(t, dir, old) ? hth_sys_fail(t, err, "publish", step) : 0;
 }
 
 struct emptying {
@@ -288,7 +288,7 @@ static void empty_entry(void *arg, const char *name)
     struct emptying *e = arg;
 
     if (!hth_dir_names_slot(e->t, e->dir, name))
-        hth_raw_unlink(e->t, e->dir->fd, name);
+        hth_release_name(e->t, e->dir->fd, name);
 }
 
 /* The save that this one was published over, if it is still there. */
@@ -304,13 +304,13 @@ static struct tmpfs_dir *replaced_by(struct hth_tmpfs *t, const struct tmpfs_dir
     return back;
 }
 
-/* No longer shown as a container, before it loses its first file. */
-static void withdraw(struct hth_tmpfs *t, struct tmpfs_dir *dir)
+/* Take the directory out of sight before its first file is removed. */
+static void dir_withdraw(struct hth_tmpfs *t, struct tmpfs_dir *dir)
 {
     struct tmpfs_dir *back = replaced_by(t, dir);
     char own[HTH_SAVE_TEXT];
 
-    if (back && !swap(t, back, dir))
+    if (back && !dir_swap(t, back, dir))
         return;
     hth_save_text(dir->save, own);
     if (renameat2(t->job_fd, dir->name, t->own_fd, own, RENAME_NOREPLACE))
@@ -324,14 +324,14 @@ static void remove_dir(struct hth_tmpfs *t, struct tmpfs_dir *dir)
     struct emptying e = { t, dir };
 
     if (dir->published)
-        withdraw(t, dir);
+        dir_withdraw(t, dir);
     hth_sys_each(dir->fd, empty_entry, &e);
     if (unlinkat(dir->published ? t->job_fd : t->own_fd, dir->name, AT_REMOVEDIR)) {
         hth_say(&t->opts.log, HEARTH_LOG_ERROR, "not-removed", "%s: %s is not empty and stays: %s",
                 t->path, dir->name, strerrordesc_np(errno));
         return;
     }
-    for (struct tmpfs_slot *s = t->slots; s; s = s->next) /* lost ones */
+    for (struct tmpfs_slot *s = t->slots; s; s = s->next) /* LOST ones: they stay mapped */
         if (s->dir == dir)
             s->dir = NULL;
     hth_dir_forget(t, dir);

@@ -12,6 +12,7 @@
 #include "tmpfs.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -24,10 +25,10 @@
 #define MADV_COLLAPSE 25
 #endif
 
-#define ALLOCATE_PIECE (UINT64_C(64) << 20) /* bytes, where somebody waits for all of it */
-#define WORK_PIECE     (UINT64_C(8) << 20) /* bytes: 1 to 30 ms of a worker, or of whoever has none */
+#define ALLOCATE_PIECE (UINT64_C(64) << 20) /* bytes, where a caller waits for the whole slot */
+#define WORK_PIECE     (UINT64_C(8) << 20)  /* bytes: 1 to 30 ms of a thread */
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t back_least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -45,7 +46,7 @@ uint64_t hth_back_missing(const struct hth_tmpfs *t)
 /* The kernel makes a huge page of a range with one page in it, without the 511 others: in a tenth
  * of the time that those take. It makes none of an empty range, so each gets its one page; by
  * pwrite, since a store into a full mount is SIGBUS. What fails here stays as small pages. 0: it cannot. */
-static int collapse(const struct tmpfs_slot *slot, uint64_t len)
+static int back_collapse(const struct tmpfs_slot *slot, uint64_t len)
 {
     for (uint64_t off = 0; off < len; off += HTH_SLOT_ROUND)
         if (pwrite(slot->pub.fd, "", 1, (off_t)(slot->made + off)) != 1)
@@ -69,12 +70,12 @@ static int may_be_huge(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
            !t->no_collapse; /* neither bytes nor pins */
 }
 
-static int make(
+static int back_make(
         struct hth_tmpfs *t, struct tmpfs_slot *slot, uint64_t piece, struct hearth_error *err)
 {
-    uint64_t len = least(piece, slot->pub.capacity - slot->made);
+    uint64_t len = back_least(piece, slot->pub.capacity - slot->made);
 
-    if (may_be_huge(t, slot) && !collapse(slot, len))
+    if (may_be_huge(t, slot) && !back_collapse(slot, len))
         no_huge_pages(t);
     if (hth_sys_allocate(t, slot->pub.fd, slot->made, len))
         return hth_sys_fail(t, err, "allocate memory for", "a slot");
@@ -87,11 +88,11 @@ int hth_back_all(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_err
     int rc = 0;
 
     while (!rc && slot->made < slot->pub.capacity)
-        rc = make(t, slot, ALLOCATE_PIECE, err);
+        rc = back_make(t, slot, ALLOCATE_PIECE, err);
     return rc;
 }
 
-/* Nothing to be done about a kernel that cannot: the first copy into each slot is slower. */
+/* The kernel has no MADV_POPULATE_WRITE: the first copy into each slot is slower. */
 static void no_prefault(struct hth_tmpfs *t, int why)
 {
     if (!t->no_populate)
@@ -102,7 +103,7 @@ static void no_prefault(struct hth_tmpfs *t, int why)
     t->no_populate = 1;
 }
 
-static int populate(const struct tmpfs_slot *slot, uint64_t len)
+static int back_populate(const struct tmpfs_slot *slot, uint64_t len)
 {
     return madvise(slot->pub.base + slot->touched, len, MADV_POPULATE_WRITE) && errno != EINTR
                    ? errno
@@ -123,13 +124,13 @@ int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_e
     if (slot->foreign || slot->state != TMPFS_FREE)
         return 0;
     if (slot->made < slot->pub.capacity) {
-        rc = make(t, slot, WORK_PIECE, err);
+        rc = back_make(t, slot, WORK_PIECE, err);
         return rc ? rc : 1;
     }
     if (!to_touch(t, slot))
         return 0;
-    len = least(WORK_PIECE, slot->pub.capacity - slot->touched);
-    if ((rc = populate(slot, len)))
+    len = back_least(WORK_PIECE, slot->pub.capacity - slot->touched);
+    if ((rc = back_populate(slot, len)))
         no_prefault(t, rc);
     else
         slot->touched += len;
@@ -137,6 +138,24 @@ int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_e
 }
 
 /* ---- With workers ------------------------------------------------------------------------------- */
+
+#define TMPFS_PIECES 2u /* side by side; other workers have checksums to do */
+
+/* A part of a slot that a worker backs with memory; the slot is leased meanwhile. hth_back_claim() takes
+ * it back from the worker for a caller that needs the slot at once. */
+enum tmpfs_piece_state { PIECE_QUEUED, PIECE_RUNNING, PIECE_ENDED, PIECE_CLAIMED };
+
+struct tmpfs_piece {
+    struct hth_work work;
+    int given; /* until `done`; else all below means nothing */
+    int state; /* enum tmpfs_piece_state, atomic */
+    struct hth_tmpfs *t;
+    struct tmpfs_slot *slot; /* NULL: what became of it is seen */
+    uint64_t len;
+    int touching;       /* the second stage, else the first */
+    int huge;           /* huge pages are tried ... */
+    int no_huge, error; /* ... and there are none; errno */
+};
 
 #define piece_of(work_at) ((struct tmpfs_piece *)(void *)(work_at))
 
@@ -152,9 +171,9 @@ static void back_run(struct hth_work *work)
     if (!piece_turns(p, PIECE_QUEUED, PIECE_RUNNING))
         return;
     if (p->touching) {
-        p->error = populate(p->slot, p->len);
+        p->error = back_populate(p->slot, p->len);
     } else {
-        p->no_huge = p->huge && !collapse(p->slot, p->len);
+        p->no_huge = p->huge && !back_collapse(p->slot, p->len);
         p->error = hth_sys_allocate(p->t, p->slot->pub.fd, p->slot->made, p->len) ? errno : 0;
     }
     __atomic_store_n(&p->state, PIECE_ENDED, __ATOMIC_RELEASE);
@@ -174,7 +193,7 @@ static struct tmpfs_slot *piece_see(struct tmpfs_piece *p)
         no_prefault(p->t, p->error);
     slot->touched += done && p->touching ? p->len : 0;
     slot->made += done && !p->touching ? p->len : 0;
-    hth_pool_unlease(&p->t->base, &slot->pub); /* with that it may be gone, unless it is free */
+    hth_slot_unlease(&p->t->base, &slot->pub); /* with that it may be gone, unless it is free */
     return failed ? slot : NULL;
 }
 
@@ -189,7 +208,18 @@ static void back_done(struct hth_work *work)
         return;
     errno = p->error;
     (void)hth_sys_fail(p->t, &err, "allocate memory for", "a slot");
-    hth_pool_lost(p->t, slot, &err);
+    hth_slot_lost(p->t, slot, &err);
+}
+
+int hth_back_open(struct hth_tmpfs *t, struct hearth_error *err)
+{
+    t->piece = calloc(TMPFS_PIECES, sizeof(*t->piece));
+    return t->piece ? HEARTH_OK : hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a store");
+}
+
+void hth_back_close(struct hth_tmpfs *t)
+{
+    free(t->piece);
 }
 
 void hth_back_claim(struct hth_tmpfs *t, struct tmpfs_slot *slot)
@@ -204,7 +234,7 @@ void hth_back_claim(struct hth_tmpfs *t, struct tmpfs_slot *slot)
         if (!piece_turns(p, PIECE_QUEUED, PIECE_CLAIMED))
             while (__atomic_load_n(&p->state, __ATOMIC_ACQUIRE) != PIECE_ENDED)
                 nanosleep(&little, NULL);
-        (void)piece_see(p); /* whoever makes the rest has the same error */
+        (void)piece_see(p); /* an error comes again, to the caller, who makes the rest */
     }
 }
 
@@ -228,11 +258,11 @@ static void back_give(
         .state = PIECE_QUEUED,
         .t = t,
         .slot = slot,
-        .len = least(WORK_PIECE, slot->pub.capacity - from),
+        .len = back_least(WORK_PIECE, slot->pub.capacity - from),
         .touching = touching,
         .huge = !touching && may_be_huge(t, slot) };
     slot->busy = 1;
-    hth_pool_lease(&t->base, &slot->pub);
+    hth_slot_lease(&t->base, &slot->pub);
     t->opts.workers.submit(t->opts.workers.self, &p->work);
 }
 

@@ -20,7 +20,7 @@
 
 #include "core/format/block.h"
 
-/* The store's; others read. */
+/* Written by the store; others read. */
 struct hth_slot {
     uint64_t id;         /* of the slot, for ever (its file name in the pool) */
     uint64_t generation; /* counts its uses */
@@ -31,7 +31,7 @@ struct hth_slot {
     void *user;          /* the engine's: registration with the transport */
 };
 
-/* A raw object in somebody's hands; the store's, others read. */
+/* An open raw object; written by the store, others read. */
 struct hth_raw {
     unsigned char *base; /* [len]; writable until it is sealed. NULL: len is 0 */
     uint64_t len;
@@ -94,7 +94,7 @@ struct hth_store_ops {
     int (*reader)(struct hth_store *s, const struct hth_slot *slot, int *out_fd,
             struct hearth_error *err);
 
-    /* A raw object to be written, in nobody's sight: quick, whatever its size. Room is looked for.
+    /* A raw object to be written, not visible until raw_seal(): quick, whatever its size. Room is checked.
      * Errors: HEARTH_ENOSPC naming the object and what to do, HEARTH_EEXIST, HEARTH_EINVAL. */
     int (*raw_make)(struct hth_store *s, struct hth_save_id save, const char *name, uint64_t len,
             struct hth_raw **out, struct hearth_error *err);
@@ -105,10 +105,11 @@ struct hth_store_ops {
     /* Its final name, in place of what a raw object was there; not written to any more.
      * Errors: HEARTH_ENOENT the save was removed meanwhile, HEARTH_EEXIST, HEARTH_EIO. */
     int (*raw_seal)(struct hth_store *s, struct hth_raw *raw, struct hearth_error *err);
-    /* One that is sealed, to be read. Nobody has looked at its bytes. Errors: HEARTH_ENOENT. */
+    /* A sealed one, to be read; its bytes are not verified. Errors: HEARTH_ENOENT. */
     int (*raw_open)(struct hth_store *s, struct hth_save_id save, const char *name,
             struct hth_raw **out, struct hearth_error *err);
-    /* NULL: nothing. One that was not sealed is gone; what is sealed and removed, with its last. */
+    /* NULL: nothing. An object that was not sealed is removed; the memory of a sealed one whose file was
+     * removed is freed by its last close. */
     void (*raw_close)(struct hth_store *s, struct hth_raw *raw);
 
     /* COMPLETE: the directory becomes step-<N>_ckpt, in exchange with an older save of that step. */

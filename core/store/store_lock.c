@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One engine per job and node: an open-file lock on `.hearth/lock`, which the kernel drops with
- * the process, however it ends. Such a lock does not say who holds it, so the file does.
+ * the process, however it ends. The kernel does not say which process holds such a lock, so its pid is
+ * in the file.
  */
 #include "tmpfs.h"
 
@@ -22,7 +23,7 @@ static pid_t pid_in(int fd)
 }
 
 /* fcntl by open file: F_OFD_SETLK or F_OFD_GETLK. */
-static int ask(int fd, int command, struct flock *lock)
+static int lock_control(int fd, int command, struct flock *lock)
 {
     memset(lock, 0, sizeof(*lock));
     lock->l_type = F_WRLCK;
@@ -39,7 +40,7 @@ int hth_lock_take(int fd, const char *path, struct hearth_error *err)
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         return hth_fail(err, HEARTH_EIO, 0,
                 "the lock of %.200s is not a file: look at it, then remove it", path);
-    if (ask(fd, F_OFD_SETLK, &lock)) {
+    if (lock_control(fd, F_OFD_SETLK, &lock)) {
         if (errno != EAGAIN && errno != EACCES)
             return hth_fail(
                     err, HEARTH_EIO, errno, "cannot lock %.200s: %s", path, strerrordesc_np(errno));
@@ -136,7 +137,7 @@ int hth_store_locked(const char *root, const char *job, pid_t *out_pid, struct h
     close(records);
     if (fd < 0)
         return fd;
-    if (ask(fd, F_OFD_GETLK, &lock))
+    if (lock_control(fd, F_OFD_GETLK, &lock))
         rc = hth_fail(err, HEARTH_EIO, errno, "cannot ask for the lock of %.200s/%s: %s", root, job,
                 strerrordesc_np(errno));
     else

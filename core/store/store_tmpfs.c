@@ -2,7 +2,7 @@
 /*
  * Open and close of a node's memory. `.hearth/store` says that it is the same memory as before:
  *
- *      0  8  "HTHSTORE"     8 u32 version (1)    12 u32 CRC32C of bytes 16..95
+ *      0  8  "HTHSTORE"     8 u32 version        12 u32 CRC32C of bytes 16..95
  *     16  u64 store id     24 u64 starts         32 64 job, NUL-padded
  *
  * It is rewritten in place at each start, in a page that is there: a full mount does not keep an
@@ -12,6 +12,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/crc.h"
+#include "core/format/versions.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,10 +22,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define STORE_BYTES   96u
-#define STORE_VERSION 1u
-#define RECORD_MAX    127 /* bytes of a record's name */
-#define OPEN_TRIES    16  /* where another engine removes what we have just opened */
+#define STORE_BYTES 96u
+#define RECORD_MAX  127 /* bytes of a record's name */
+#define OPEN_TRIES  16  /* where another engine removes what we have just opened */
 
 static const unsigned char magic[8] = { 'H', 'T', 'H', 'S', 'T', 'O', 'R', 'E' };
 
@@ -89,7 +89,7 @@ static void close_all(struct hth_tmpfs *t)
     close_if(&t->own_fd);
     close_if(&t->job_fd);
     close_if(&t->root_fd);
-    close_if(&t->lock_fd); /* last: until here nobody else may begin */
+    close_if(&t->lock_fd); /* last: until here no other engine may open it */
 }
 
 static void store_close(struct hth_store *s)
@@ -98,9 +98,12 @@ static void store_close(struct hth_store *s)
 
     if (!t)
         return;
+    t->opts.workers = (struct hth_workers){ 0 }; /* they have stopped */
     hth_raws_end(t);
+    hth_releases_end(t);
+    hth_back_close(t);
     while (t->slots)
-        hth_pool_forget(t, t->slots);
+        hth_slot_forget(t, t->slots);
     while (t->dirs)
         hth_dir_forget(t, t->dirs);
     close_all(t);
@@ -117,9 +120,9 @@ static const struct hth_store_ops tmpfs_ops = {
     .seal = hth_dir_seal,
     .give = hth_pool_give,
     .condemn = hth_pool_condemn,
-    .lease = hth_pool_lease,
-    .unlease = hth_pool_unlease,
-    .reader = hth_pool_reader,
+    .lease = hth_slot_lease,
+    .unlease = hth_slot_unlease,
+    .reader = hth_slot_reader,
     .raw_make = hth_raw_make,
     .raw_back = hth_raw_back,
     .raw_seal = hth_raw_seal,
@@ -141,7 +144,7 @@ static void store_encode(const struct hth_tmpfs *t, unsigned char out[STORE_BYTE
 {
     memset(out, 0, STORE_BYTES);
     memcpy(out, magic, sizeof(magic));
-    hth_put32(out + 8, STORE_VERSION);
+    hth_put32(out + 8, hth_version_written(HTH_FORMAT_STORE));
     hth_put64(out + 16, t->id);
     hth_put64(out + 24, t->starts);
     for (size_t i = 0; t->job[i]; i++)
@@ -152,18 +155,20 @@ static void store_encode(const struct hth_tmpfs *t, unsigned char out[STORE_BYTE
 static int store_decode(
         struct hth_tmpfs *t, const unsigned char *in, size_t len, struct hearth_error *err)
 {
-    if (len < 12 || memcmp(in, magic, sizeof(magic)) != 0 ||
-            (hth_get32(in + 8) == STORE_VERSION &&
-                    (len != STORE_BYTES ||
-                            hth_get32(in + 12) != hth_crc32c(in + 16, STORE_BYTES - 16))))
+    const struct hth_versions *versions = hth_versions_of(HTH_FORMAT_STORE);
+    uint32_t version = len < 12 ? 0 : hth_get32(in + 8);
+    int rc = 0;
+
+    if (len >= 12 && !memcmp(in, magic, sizeof(magic)))
+        rc = hth_version_check(versions, version, err);
+    if (rc)
+        return hth_while(err, rc, "%.200s", t->path);
+    if (len != STORE_BYTES || memcmp(in, magic, sizeof(magic)) != 0 ||
+            hth_get32(in + 12) != hth_crc32c(in + 16, STORE_BYTES - 16))
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "%.200s/.hearth/store is damaged; look at the job with `hearth ls`, then remove it "
                 "with `hearth clean`",
                 t->path);
-    if (hth_get32(in + 8) != STORE_VERSION)
-        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
-                "%.200s was made by a newer Hearth (store version %" PRIu32 "); use that one",
-                t->path, hth_get32(in + 8));
     if (in[95] || strcmp((const char *)in + 32, t->job) != 0)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "%.200s belongs to job %.64s; a job's directory must keep its name", t->path,
@@ -278,8 +283,8 @@ static int was_removed(int fd)
     return fd >= 0 && !fstat(fd, &st) && st.st_nlink == 0;
 }
 
-/* An engine that ended for good, or `hearth clean`, removed it after we had opened it: such a lock
- * keeps nobody out. */
+/* An engine that ended for good, or `hearth clean`, removed it after we had opened it: a lock
+ * on it keeps no other engine out. */
 static int is_gone(const struct hth_tmpfs *t)
 {
     return was_removed(t->job_fd) || was_removed(t->own_fd) || was_removed(t->lock_fd);
@@ -335,7 +340,9 @@ int hth_store_tmpfs_open(
         free(t);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a store");
     }
-    rc = open_all(t, opts->root, err);
+    rc = hth_back_open(t, err);
+    if (!rc)
+        rc = open_all(t, opts->root, err);
     if (rc) {
         store_close(&t->base);
         return rc;

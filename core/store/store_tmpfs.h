@@ -39,7 +39,8 @@
 #define HTH_SLOT_ROUND   (UINT64_C(2) << 20) /* bytes: slots are multiples of it */
 
 /* Counts the system calls that allocate (mkdir, create, ftruncate, fallocate, pwrite, mmap,
- * renames that publish or seal a raw object) and heap allocations; the one that makes `calls` equal to fail_at fails. */
+ * renames that publish or seal a raw object) and heap allocations; the one that makes `calls` equal to
+ * fail_at fails. Only in builds with HEARTH_POINTS. */
 struct hth_store_faults {
     uint64_t calls;
     uint64_t fail_at; /* 0: none */
@@ -65,13 +66,13 @@ struct hth_store_tmpfs_opts {
 
 /* Errors: HEARTH_EINVAL (names, root not a tmpfs, directory of another user), HEARTH_ENOENT (no
  * root), HEARTH_ELOCKED naming the other engine's pid, HEARTH_ECORRUPT (.hearth/store damaged or
- * of another job), HEARTH_EUNSUPPORTED (a newer version's), HEARTH_ENOSPC, HEARTH_EIO.
+ * of another job), HEARTH_EUNSUPPORTED (another version's; nothing is touched), HEARTH_ENOSPC, HEARTH_EIO.
  * Call scan() before anything else: it adopts what is there. */
 int hth_store_tmpfs_open(
         const struct hth_store_tmpfs_opts *opts, struct hth_store **out, struct hearth_error *err);
 
 /* `.hearth/` of <root>/<job> as a directory, through no link below root. It and the job's directory
- * are of our user, and nobody else may write there. The caller closes *out_fd. Makes nothing.
+ * are of our user, and writable by no other. The caller closes *out_fd. Makes nothing.
  * Errors: HEARTH_ENOENT (no such job here), HEARTH_EINVAL naming the owner, HEARTH_EIO. */
 int hth_store_records(const char *root, const char *job, int *out_fd, struct hearth_error *err);
 
@@ -84,7 +85,7 @@ int hth_store_lock(int records, const char *path, int *out_fd, struct hearth_err
  * when none does, or the pid as its own namespace counts it. Errors: HEARTH_ENOENT, HEARTH_EIO. */
 int hth_store_locked(const char *root, const char *job, pid_t *out_pid, struct hearth_error *err);
 
-/* Before close: all that is Hearth's goes, its memory too as soon as nobody maps it; the records
+/* Before close: all that is Hearth's goes, its memory too once no process maps it; the records
  * and the log stay where they are wanted. What is not ours stays. */
 void hth_store_tmpfs_erase(struct hth_store *s, int keep_records);
 

@@ -1,13 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The parts of the store on tmpfs, for each other:
- *
- *     store_tmpfs.c   open, close, ops             pool.c      slots: make, back, map, give
- *     reserve.c       room for them                slot_back.c memory behind them
- *     save_dir.c      directories of saves         adopt.c     what was there before us
- *     raw_file.c      raw objects                  small_file.c  records
- *     store_lock.c, erase.c                        tmpfs_sys.c   calls that can be made to fail
- */
+/* What the parts of the store on tmpfs show each other; README.md has their order. */
 /* For this folder alone. */
 #ifndef CORE_TMPFS_H
 #define CORE_TMPFS_H
@@ -22,9 +14,9 @@
 #define HTH_SLOT_MAX    (UINT64_C(1) << 56) /* bytes: above any machine, below overflow */
 #define TMP_SUFFIX      ".tmp"
 
-/* FREE and HELD lie in the pool; GIVEN too: free when its last lease ends and nobody else has it
- * open. CONDEMNED: gone with
- * its last lease. LOST: the system refused to move it; mapped, never used again. */
+/* FREE, HELD and GIVEN lie in the pool. GIVEN: free once its last lease has ended and no other process
+ * has it open. CONDEMNED: freed with its last lease. LOST: the system refused to move its file; it stays
+ * mapped and is never used again. */
 enum tmpfs_state {
     TMPFS_FREE,
     TMPFS_HELD,
@@ -46,36 +38,22 @@ struct tmpfs_dir {
     char name[FILE_NAME_BYTES];
 };
 
+#define TAKER_NONE   UINT32_MAX
+#define TAKER_ENGINE (UINT32_MAX - 1) /* which has all slots mapped and touched anyway */
+
 struct tmpfs_slot {
     struct hth_slot pub; /* first */
     struct tmpfs_slot *next;
     enum tmpfs_state state;
     uint64_t made;    /* bytes from the front that are backed by memory */
     uint64_t touched; /* ... that our mapping has pages for */
-    uint32_t taker;   /* who had it last, and so has its pages mapped */
+    uint32_t taker;   /* the rank that had it last and so has mapped its pages, or TAKER_... */
     int foreign;
     int busy;              /* a piece of its memory is given to a worker */
     int link;              /* foreign: reached by a link into its writer's buffers */
     int matched;           /* by the reserve() that runs */
     struct tmpfs_dir *dir; /* where its name is, unless in the pool */
     char name[FILE_NAME_BYTES];
-};
-
-#define TMPFS_PIECES 2u /* side by side; other workers have checksums to do */
-
-/* Memory behind a slot, given to a worker; the slot is leased. Who needs the slot at once claims it. */
-enum tmpfs_piece_state { PIECE_QUEUED, PIECE_RUNNING, PIECE_ENDED, PIECE_CLAIMED };
-
-struct tmpfs_piece {
-    struct hth_work work;
-    int given; /* until `done`; else all below means nothing */
-    int state; /* enum tmpfs_piece_state, atomic */
-    struct hth_tmpfs *t;
-    struct tmpfs_slot *slot; /* NULL: what became of it is seen */
-    uint64_t len;
-    int touching;       /* the second stage, else the first */
-    int huge;           /* huge pages are tried ... */
-    int no_huge, error; /* ... and there are none; errno */
 };
 
 struct hth_tmpfs {
@@ -88,11 +66,11 @@ struct hth_tmpfs {
     uint64_t starts; /* engines this memory has seen; upper half of new generations */
     int reserved;
     int no_populate, no_collapse; /* the kernel refused once */
-    struct tmpfs_piece piece[TMPFS_PIECES];
+    struct tmpfs_piece *piece;    /* with workers; slot_back.c's */
     struct tmpfs_slot *slots;
     struct tmpfs_dir *dirs;
-    struct tmpfs_raw *raws;   /* open ones */
-    struct tmpfs_raw *ending; /* closed, and with a worker */
+    struct tmpfs_raw *raws;         /* open ones */
+    struct tmpfs_release *releases; /* with a worker */
     uint64_t raws_made;
 };
 
@@ -133,6 +111,29 @@ int hth_small_put(struct hth_tmpfs *t, int dir, const char *name, const void *by
 int hth_small_get(struct hth_tmpfs *t, int dir, const char *name, void **out, size_t *out_len,
         struct hearth_error *err);
 
+/* slot.c */
+uint64_t hth_slot_capacity(uint64_t bytes);
+/* A free slot without memory behind it yet; and away with one, file and all. */
+int hth_slot_new(
+        struct hth_tmpfs *t, uint64_t capacity, struct tmpfs_slot **out, struct hearth_error *err);
+void hth_slot_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot);
+/* It cannot be backed with memory: log that, and drop it; or, where a transport has it, leave it LOST. */
+void hth_slot_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err);
+/* A slot around an open file that is there, whose fd it takes on success; mapped. */
+int hth_slot_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
+        struct tmpfs_slot **out, struct hearth_error *err);
+/* Unmap, close, forget. The file stays. */
+void hth_slot_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot);
+void hth_slot_name(uint64_t id, char out[FILE_NAME_BYTES]);
+/* It is one of the pool's, in whatever state. */
+int hth_slot_counts(const struct tmpfs_slot *s);
+void hth_slot_lease(struct hth_store *s, struct hth_slot *slot);
+int hth_slot_reader(
+        struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err);
+void hth_slot_unlease(struct hth_store *s, struct hth_slot *slot);
+/* The slot is FREE, or GIVEN while it is leased or open in another process. */
+void hth_slot_settle(struct tmpfs_slot *slot);
+
 /* reserve.c */
 int hth_pool_reserve(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
@@ -140,39 +141,20 @@ int hth_pool_foresee(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 /* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? HEARTH_ENOSPC. */
 int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err);
-/* It is one of the pool's, in whatever state. */
-int hth_pool_counts(const struct tmpfs_slot *s);
 
 /* pool.c */
-uint64_t hth_pool_capacity(uint64_t bytes);
-/* A free slot without memory behind it yet; and away with one, file and all. */
-int hth_pool_new(
-        struct hth_tmpfs *t, uint64_t capacity, struct tmpfs_slot **out, struct hearth_error *err);
-void hth_pool_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot);
 int hth_pool_take(
         struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
 int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
         struct hearth_error *err);
 void hth_pool_give(struct hth_store *s, struct hth_slot *slot);
 void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *why);
-void hth_pool_lease(struct hth_store *s, struct hth_slot *slot);
-int hth_pool_reader(
-        struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err);
-void hth_pool_unlease(struct hth_store *s, struct hth_slot *slot);
-/* Free, or given while somebody uses it. */
-void hth_pool_settle(struct tmpfs_slot *slot);
 uint64_t hth_pool_work(struct hth_store *s);
 int hth_pool_soon(struct hth_store *s, uint64_t bytes);
-/* There is no memory for it. */
-void hth_pool_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err);
-/* A slot around an open file that is there, whose fd it takes on success; mapped. */
-int hth_pool_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
-        struct tmpfs_slot **out, struct hearth_error *err);
-/* Unmap, close, forget. The file stays. */
-void hth_pool_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot);
-void hth_pool_name(uint64_t id, char out[FILE_NAME_BYTES]);
 
-/* slot_back.c: pages under slots. */
+/* slot_back.c: pages under slots. close: the workers have stopped. */
+int hth_back_open(struct hth_tmpfs *t, struct hearth_error *err);
+void hth_back_close(struct hth_tmpfs *t);
 uint64_t hth_back_missing(const struct hth_tmpfs *t);
 int hth_back_all(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
 /* One bounded piece; 0: nothing left to do for this slot. Negative: it cannot be backed. */
@@ -214,9 +196,13 @@ int hth_raw_seal(struct hth_store *s, struct hth_raw *raw, struct hearth_error *
 int hth_raw_open(struct hth_store *s, struct hth_save_id save, const char *name,
         struct hth_raw **out, struct hearth_error *err);
 void hth_raw_close(struct hth_store *s, struct hth_raw *raw);
-void hth_raw_unlink(struct hth_tmpfs *t, int dir, const char *name); /* a file of a save */
-void hth_raws_end(struct hth_tmpfs *t);              /* all; the workers have stopped */
+void hth_raws_end(struct hth_tmpfs *t);              /* close all; the workers have stopped */
 uint64_t hth_raw_missing(const struct hth_tmpfs *t); /* bytes made and not yet backed */
+
+/* release.c: unmap base[len], which may be NULL, and close fd, which may be -1: large ones on a worker. */
+void hth_release(struct hth_tmpfs *t, void *base, uint64_t len, int fd);
+void hth_release_name(struct hth_tmpfs *t, int dir, const char *name); /* unlink a file likewise */
+void hth_releases_end(struct hth_tmpfs *t); /* those with a worker; the workers have stopped */
 
 /* adopt.c */
 int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),

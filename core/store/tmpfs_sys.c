@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 /* 1: this call is the one that fails. */
-static int refused(struct hth_tmpfs *t)
+#ifdef HEARTH_POINTS
+static int sys_refused(struct hth_tmpfs *t)
 {
     struct hth_store_faults *f = t->opts.faults;
     uint64_t call;
@@ -29,22 +30,29 @@ static int refused(struct hth_tmpfs *t)
     errno = ENOSPC;
     return 1;
 }
+#else
+static int sys_refused(const struct hth_tmpfs *t)
+{
+    (void)t;
+    return 0;
+}
+#endif
 
 int hth_sys_mkdir(struct hth_tmpfs *t, int dir, const char *name)
 {
-    return refused(t) ? -1 : mkdirat(dir, name, 0700);
+    return sys_refused(t) ? -1 : mkdirat(dir, name, 0700);
 }
 
 int hth_sys_create(struct hth_tmpfs *t, int dir, const char *name)
 {
-    if (refused(t))
+    if (sys_refused(t))
         return -1;
     return openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
 int hth_sys_truncate(struct hth_tmpfs *t, int fd, uint64_t len)
 {
-    return refused(t) ? -1 : ftruncate(fd, (off_t)len);
+    return sys_refused(t) ? -1 : ftruncate(fd, (off_t)len);
 }
 
 /* Where the file system of a directory on disk has no fallocate: zeros. */
@@ -70,7 +78,7 @@ int hth_sys_allocate(struct hth_tmpfs *t, int fd, uint64_t off, uint64_t len)
 {
     int rc;
 
-    if (refused(t))
+    if (sys_refused(t))
         return -1;
     do
         rc = fallocate(fd, 0, (off_t)off, (off_t)len);
@@ -84,7 +92,7 @@ int hth_sys_write(struct hth_tmpfs *t, int fd, const void *bytes, size_t len, ui
 {
     const unsigned char *p = bytes;
 
-    if (refused(t))
+    if (sys_refused(t))
         return -1;
     while (len) {
         ssize_t n = pwrite(fd, p, len, (off_t)off);
@@ -107,22 +115,22 @@ int hth_sys_write(struct hth_tmpfs *t, int fd, const void *bytes, size_t len, ui
 int hth_sys_rename_new(
         struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to)
 {
-    return refused(t) ? -1 : renameat2(from_dir, from, to_dir, to, RENAME_NOREPLACE);
+    return sys_refused(t) ? -1 : renameat2(from_dir, from, to_dir, to, RENAME_NOREPLACE);
 }
 
 int hth_sys_rename(struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to)
 {
-    return refused(t) ? -1 : renameat(from_dir, from, to_dir, to);
+    return sys_refused(t) ? -1 : renameat(from_dir, from, to_dir, to);
 }
 
 void *hth_sys_map(struct hth_tmpfs *t, int fd, uint64_t len, int writable)
 {
-    return refused(t) ? NULL : hth_map_shared(fd, len, PROT_READ | (writable ? PROT_WRITE : 0));
+    return sys_refused(t) ? NULL : hth_map_shared(fd, len, PROT_READ | (writable ? PROT_WRITE : 0));
 }
 
 void *hth_sys_zalloc(struct hth_tmpfs *t, size_t bytes)
 {
-    return refused(t) ? NULL : calloc(1, bytes);
+    return sys_refused(t) ? NULL : calloc(1, bytes);
 }
 
 int hth_sys_open_dir(int dir, const char *name)

@@ -15,7 +15,7 @@
 
 /* --- writing --- */
 
-static void text(struct hth_writer *w, const char *s)
+static void header_text(struct hth_writer *w, const char *s)
 {
     hth_write8(w, 0x8c); /* SHORT_BINUNICODE, MEMOIZE */
     hth_write8(w, (uint8_t)strlen(s));
@@ -23,28 +23,28 @@ static void text(struct hth_writer *w, const char *s)
     hth_write8(w, 0x94);
 }
 
-static void global(struct hth_writer *w, const char *module, const char *name)
+static void header_global(struct hth_writer *w, const char *module, const char *name)
 {
-    text(w, module);
-    text(w, name);
+    header_text(w, module);
+    header_text(w, name);
     hth_write(w, "\x93\x94", 2); /* STACK_GLOBAL, MEMOIZE */
 }
 
-static void dimension(struct hth_writer *w, int64_t dim)
+static void header_dimension(struct hth_writer *w, int64_t dim)
 {
     unsigned char bytes[HTH_PICKLE_INT_MAX];
 
     hth_write(w, bytes, hth_pickle_int(bytes, dim));
 }
 
-static void shape(struct hth_writer *w, const struct hth_header *header)
+static void header_shape(struct hth_writer *w, const struct hth_header *header)
 {
     static const unsigned char tuple[] = { 0x85, 0x86, 0x87 }; /* TUPLE1 to TUPLE3 */
 
     if (header->ndim > 3)
         hth_write8(w, '(');
     for (uint32_t i = 0; i < header->ndim; i++)
-        dimension(w, header->shape[i]);
+        header_dimension(w, header->shape[i]);
     if (header->ndim == 0) {
         hth_write8(w, ')'); /* the empty tuple is not memoized */
         return;
@@ -67,13 +67,13 @@ size_t hth_header_encode(const struct hth_header *header, unsigned char out[HTH_
     hth_write32(&w, 0);
     hth_write(&w, "\x80\x04\x95", 3); /* PROTO 4, FRAME */
     hth_write64(&w, 0);
-    global(&w, "ml_flashpoint.core.tensor_header", "TensorHeader");
+    header_global(&w, "ml_flashpoint.core.tensor_header", "TensorHeader");
     hth_write(&w, ")\x81\x94}\x94(", 6); /* a new one; the dict of its attributes */
-    text(&w, "dtype");
-    global(&w, "torch", dtype);
-    text(&w, "shape");
-    global(&w, "torch", "Size");
-    shape(&w, header);
+    header_text(&w, "dtype");
+    header_global(&w, "torch", dtype);
+    header_text(&w, "shape");
+    header_global(&w, "torch", "Size");
+    header_shape(&w, header);
     hth_write(&w, "\x85\x94R\x94ub.", 7); /* Size((dims,)); SETITEMS, BUILD, STOP */
     hth_put32(out, (uint32_t)(w.len - 4));
     hth_put64(out + 7, w.len - 15);
@@ -118,7 +118,8 @@ static int shape_read(struct hth_header *out, const struct hth_pickle *p,
     return HEARTH_OK;
 }
 
-static int content(struct hth_header *out, const struct hth_pickle *p, struct hearth_error *err)
+static int header_content(
+        struct hth_header *out, const struct hth_pickle *p, struct hearth_error *err)
 {
     const struct hth_pickle_value *root = hth_pickle_root(p);
     const struct hth_pickle_value *dtype = hth_pickle_attr(p, root, "dtype");
@@ -159,7 +160,7 @@ int hth_header_decode(struct hth_header *out, const void *bytes, size_t len, siz
                 n, len - 4, READ_MAX);
     if ((rc = hth_pickle_load(&p, globals, sizeof(globals) / sizeof(globals[0]), at + 4, n, memory,
                  sizeof(memory), err)) ||
-            (rc = content(&h, &p, err)))
+            (rc = header_content(&h, &p, err)))
         return rc;
     *out = h;
     if (out_used)

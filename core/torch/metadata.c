@@ -13,31 +13,14 @@
 
 HTH_AUTO_DEFINE(hearth_metadata_close, struct hearth_metadata)
 
-struct hearth_text md_text(const struct hearth_metadata *md, uint32_t at)
-{
-    const unsigned char *p = md->bytes + at;
-    const char *text = (const char *)p;
-
-    if (at == 0)
-        return (struct hearth_text){ 0 };
-    if (*p == 0x8c)
-        return (struct hearth_text){ text + 2, p[1] };
-    if (*p == 'X')
-        return (struct hearth_text){ text + 5, hth_get32(p + 1) };
-    return (struct hearth_text){ text + 9, (size_t)hth_get64(p + 1) };
-}
-
 /* dims[which][ndim], until the next call. */
-static const int64_t *dims(struct hearth_metadata *md, int which, uint32_t at, uint32_t ndim)
+static const int64_t *dims_of(struct hearth_metadata *md, int which, uint32_t at, uint32_t ndim)
 {
-    const unsigned char *p = md->bytes + at;
-
-    for (uint32_t i = 0; i < ndim; i++)
-        md->dims[which][i] = md_int_next(&p);
+    md_dims(md, at, ndim, md->dims[which]);
     return md->dims[which];
 }
 
-static void *trimmed(void *at, size_t bytes)
+static void *array_trimmed(void *at, size_t bytes)
 {
     void *less = bytes ? realloc(at, bytes) : NULL;
 
@@ -49,8 +32,8 @@ static uint64_t add_up_to_max(uint64_t a, uint64_t b)
     return a < UINT64_MAX - b ? a + b : UINT64_MAX;
 }
 
-/* A tensor of more than 2^63 bytes is a number for tests, or an attack on whoever multiplies. What
- * is stored of it must be as many bytes at least as one of its dimensions has elements. */
+/* A tensor of more than 2^63 bytes is a test's, or made to overflow a reader's product of its dimensions.
+ * At least as many of its bytes must be stored as its longest dimension has elements. */
 static int huge_check(const struct hearth_metadata *md, struct hearth_error *err)
 {
     uint64_t *stored = calloc(md->entry.count, sizeof(*stored));
@@ -104,8 +87,8 @@ int hearth_metadata_open(
     free(memo);
     if (rc || (rc = md_tables(md, err)) || (md->huge && (rc = huge_check(md, err))))
         return rc;
-    md->chunk.at = trimmed(md->chunk.at, md->chunk.count * sizeof(*md->chunk.at));
-    md->stored.at = trimmed(md->stored.at, md->stored.count * sizeof(*md->stored.at));
+    md->chunk.at = array_trimmed(md->chunk.at, md->chunk.count * sizeof(*md->chunk.at));
+    md->stored.at = array_trimmed(md->stored.at, md->stored.count * sizeof(*md->stored.at));
     *out = md;
     md = NULL;
     return HEARTH_OK;
@@ -121,8 +104,8 @@ void hearth_metadata_close(struct hearth_metadata *md)
     free(md->path.at);
     free(md->spoiled.at);
     free(md->heap.at);
-    free(md->by_name.place);
-    free(md->by_place.place);
+    hth_set_fini(&md->by_name);
+    hth_set_fini(&md->by_place);
     free(md->id);
     free(md);
 }
@@ -157,7 +140,7 @@ static int entry_give(struct hearth_metadata *md, const struct md_entry *e,
         give.pin_memory = !!(e->flags & MD_PINNED);
         give.memory_format = e->flags >> MD_FORMAT_SHIFT & MD_FORMAT_MASK;
         give.layout = md_text(md, e->layout);
-        give.shape = dims(md, 0, e->shape, e->ndim);
+        give.shape = dims_of(md, 0, e->shape, e->ndim);
         give.chunks = e->chunks;
     }
     if (e->path) {
@@ -169,7 +152,7 @@ static int entry_give(struct hearth_metadata *md, const struct md_entry *e,
 }
 
 /* Entry `index`, or NULL. */
-static const struct md_entry *entry_of(
+static const struct md_entry *entry_at(
         const struct hearth_metadata *md, size_t index, struct hearth_error *err)
 {
     if (!md)
@@ -183,7 +166,7 @@ static const struct md_entry *entry_of(
 int hearth_metadata_entry_at(struct hearth_metadata *md, size_t index,
         struct hearth_metadata_entry *out, struct hearth_error *err)
 {
-    const struct md_entry *e = entry_of(md, index, err);
+    const struct md_entry *e = entry_at(md, index, err);
 
     return e ? entry_give(md, e, out, err) : md ? HEARTH_ENOENT : HEARTH_EINVAL;
 }
@@ -207,7 +190,7 @@ int hearth_metadata_entry_find(struct hearth_metadata *md, const char *name, siz
     return e ? entry_give(md, e, out, err) : no_name(name, len, err);
 }
 
-/* What is asked for is described by what is not known. */
+/* Refuse: the entry has an unknown class in it. */
 static int not_known(
         const struct hearth_metadata *md, const struct md_entry *e, struct hearth_error *err)
 {
@@ -225,7 +208,7 @@ static int not_known(
 int hearth_metadata_chunk_at(struct hearth_metadata *md, size_t entry, size_t chunk,
         struct hearth_metadata_chunk *out, struct hearth_error *err)
 {
-    const struct md_entry *e = entry_of(md, entry, err);
+    const struct md_entry *e = entry_at(md, entry, err);
     struct hearth_metadata_chunk give;
     const struct md_chunk *c;
 
@@ -237,15 +220,15 @@ int hearth_metadata_chunk_at(struct hearth_metadata *md, size_t entry, size_t ch
         return hth_fail(err, HEARTH_ENOENT, 0, "chunk %zu of %" PRIu32, chunk, e->chunks);
     c = &md->chunk.at[e->chunk + chunk];
     give = (struct hearth_metadata_chunk){ .ndim = e->ndim,
-        .offset = dims(md, 0, c->offset, e->ndim),
-        .shape = dims(md, 1, c->shape, e->ndim) };
+        .offset = dims_of(md, 0, c->offset, e->ndim),
+        .shape = dims_of(md, 1, c->shape, e->ndim) };
     return hth_give(out, &give, sizeof(give), err);
 }
 
 int hearth_metadata_path_at(struct hearth_metadata *md, size_t entry, size_t step,
         struct hearth_metadata_step *out, struct hearth_error *err)
 {
-    const struct md_entry *e = entry_of(md, entry, err);
+    const struct md_entry *e = entry_at(md, entry, err);
     const struct md_slot *steps = NULL, *s;
     size_t count = 0;
 
@@ -261,7 +244,7 @@ int hearth_metadata_path_at(struct hearth_metadata *md, size_t entry, size_t ste
         return hth_fail(err, HEARTH_ENOENT, 0, "step %zu of %zu", step, count);
     *out = (struct hearth_metadata_step){ 0 };
     if (steps->kind == MD_INTS) {
-        out->index = dims(md, 0, steps->at, steps->n)[step];
+        out->index = dims_of(md, 0, steps->at, steps->n)[step];
         return HEARTH_OK;
     }
     s = &md->heap.at[steps->x + step];
@@ -287,7 +270,7 @@ static int stored_give(struct hearth_metadata *md, const struct md_stored *s,
         .transforms = s->transforms };
 
     if (s->has_offset)
-        give.offset = dims(md, 0, s->offset, s->ndim);
+        give.offset = dims_of(md, 0, s->offset, s->ndim);
     return hth_give(out, &give, sizeof(give), err);
 }
 

@@ -97,7 +97,7 @@ struct out {
 
 /* --- bytes --- */
 
-static void bytes(struct out *o, const void *from, size_t n)
+static void emit_bytes(struct out *o, const void *from, size_t n)
 {
     if (o->full)
         return;
@@ -117,16 +117,16 @@ static void bytes(struct out *o, const void *from, size_t n)
     o->len += n;
 }
 
-static void ops(struct out *o, const char *codes)
+static void emit_ops(struct out *o, const char *codes)
 {
-    bytes(o, codes, strlen(codes));
+    emit_bytes(o, codes, strlen(codes));
 }
 
 static void frame_open(struct out *o)
 {
     static const unsigned char frame[9] = { 0x95 };
 
-    bytes(o, frame, sizeof(frame));
+    emit_bytes(o, frame, sizeof(frame));
     o->frame = o->len;
 }
 
@@ -147,134 +147,134 @@ static void frame_next(struct out *o)
 
 /* --- values --- */
 
-static uint32_t memoize(struct out *o)
+static uint32_t emit_memoize(struct out *o)
 {
-    ops(o, "\x94");
+    emit_ops(o, "\x94");
     return ++o->memos;
 }
 
-static void fetch(struct out *o, uint32_t memo)
+static void emit_fetch(struct out *o, uint32_t memo)
 {
     unsigned char op[5] = { memo - 1 <= UINT8_MAX ? 'h' : 'j' };
 
     hth_put32(op + 1, memo - 1);
-    bytes(o, op, op[0] == 'h' ? 2 : 5);
+    emit_bytes(o, op, op[0] == 'h' ? 2 : 5);
 }
 
-static void integer(struct out *o, int64_t v)
+static void emit_integer(struct out *o, int64_t v)
 {
     unsigned char op[HTH_PICKLE_INT_MAX];
 
-    bytes(o, op, hth_pickle_int(op, v));
+    emit_bytes(o, op, hth_pickle_int(op, v));
 }
 
-static void characters(struct out *o, const char *text, size_t len)
+static void emit_characters(struct out *o, const char *text, size_t len)
 {
     unsigned char op[5] = { len <= UINT8_MAX ? 0x8c : 'X' };
 
     hth_put32(op + 1, (uint32_t)len);
-    bytes(o, op, len <= UINT8_MAX ? 2 : 5);
-    bytes(o, text, len);
+    emit_bytes(o, op, len <= UINT8_MAX ? 2 : 5);
+    emit_bytes(o, text, len);
 }
 
 /* A text of the writer's. */
-static void text(struct out *o, uint32_t number)
+static void emit_text(struct out *o, uint32_t number)
 {
     struct hth_md_text *t = hth_md_text(o->w, number);
 
     if (t->memo) {
-        fetch(o, t->memo);
+        emit_fetch(o, t->memo);
         return;
     }
-    characters(o, (const char *)o->w->chars.at + t->at, t->len);
-    t->memo = memoize(o);
+    emit_characters(o, (const char *)o->w->chars.at + t->at, t->len);
+    t->memo = emit_memoize(o);
 }
 
-static void constant(struct out *o, enum constant which)
+static void emit_constant(struct out *o, enum constant which)
 {
     int module = constants[which].module;
 
     if (o->constant[which]) {
-        fetch(o, o->constant[which]);
+        emit_fetch(o, o->constant[which]);
         return;
     }
     if (module >= 0)
-        constant(o, (enum constant)module);
-    characters(o, constants[which].text, strlen(constants[which].text));
+        emit_constant(o, (enum constant)module);
+    emit_characters(o, constants[which].text, strlen(constants[which].text));
     if (module >= 0)
-        ops(o, "\x93");
-    o->constant[which] = memoize(o);
+        emit_ops(o, "\x93");
+    o->constant[which] = emit_memoize(o);
 }
 
-static void attribute(struct out *o, const char *name)
+static void emit_attribute(struct out *o, const char *name)
 {
-    characters(o, name, strlen(name));
+    emit_characters(o, name, strlen(name));
 }
 
 /* A new object, the dict of its attributes, and a MARK; "ub" closes it. */
-static void object(struct out *o, enum constant class)
+static void emit_object(struct out *o, enum constant class)
 {
-    constant(o, class);
-    ops(o, ")\x81}(");
+    emit_constant(o, class);
+    emit_ops(o, ")\x81}(");
 }
 
 /* layout and memory format are the same everywhere: calls whose results are kept. */
-static void kept(struct out *o, enum constant which)
+static void emit_kept(struct out *o, enum constant which)
 {
     if (o->constant[which]) {
-        fetch(o, o->constant[which]);
+        emit_fetch(o, o->constant[which]);
         return;
     }
-    constant(o, which == STRIDED ? GET_LAYOUT : FORMAT);
+    emit_constant(o, which == STRIDED ? GET_LAYOUT : FORMAT);
     if (which == STRIDED)
-        attribute(o, "torch.strided");
+        emit_attribute(o, "torch.strided");
     else
-        integer(o, 0);
-    ops(o, "\x85R");
-    o->constant[which] = memoize(o);
+        emit_integer(o, 0);
+    emit_ops(o, "\x85R");
+    o->constant[which] = emit_memoize(o);
 }
 
-static void dtype(struct out *o, uint32_t number)
+static void emit_dtype(struct out *o, uint32_t number)
 {
     if (o->dtype[number]) {
-        fetch(o, o->dtype[number]);
+        emit_fetch(o, o->dtype[number]);
         return;
     }
-    constant(o, TORCH);
-    attribute(o, hearth_dtype_name((enum hearth_dtype)number));
-    ops(o, "\x93");
-    o->dtype[number] = memoize(o);
+    emit_constant(o, TORCH);
+    emit_attribute(o, hearth_dtype_name((enum hearth_dtype)number));
+    emit_ops(o, "\x93");
+    o->dtype[number] = emit_memoize(o);
 }
 
 /* torch.Size((dims)) */
-static void size(struct out *o, const int64_t *dims, uint32_t ndim)
+static void emit_size(struct out *o, const int64_t *dims, uint32_t ndim)
 {
     static const char *const tuple[] = { ")", "\x85", "\x86", "\x87" };
 
-    constant(o, SIZE);
+    emit_constant(o, SIZE);
     if (ndim > 3)
-        ops(o, "(");
+        emit_ops(o, "(");
     for (uint32_t i = 0; i < ndim; i++)
-        integer(o, dims[i]);
-    ops(o, ndim > 3 ? "t" : tuple[ndim]);
-    ops(o, "\x85R");
+        emit_integer(o, dims[i]);
+    emit_ops(o, ndim > 3 ? "t" : tuple[ndim]);
+    emit_ops(o, "\x85R");
 }
 
 /* --- dicts and lists in batches --- */
 
 /* Before pair `i` of `n`, and once more with i = n. */
-static void batch(struct out *o, size_t i, size_t n, const char *close)
+static void emit_batch(struct out *o, size_t i, size_t n, const char *close)
 {
     if (i && (i == n || i % BATCH == 0))
-        ops(o, close);
+        emit_ops(o, close);
     if (i < n && i % BATCH == 0)
-        ops(o, "(");
+        emit_ops(o, "(");
     frame_next(o);
 }
 
 /* --- parts --- */
 
-static int same(const int64_t *a, const int64_t *b, uint32_t ndim)
+static int dims_same(const int64_t *a, const int64_t *b, uint32_t ndim)
 {
     for (uint32_t i = 0; i < ndim; i++)
         if (a[i] != b[i])
@@ -288,67 +288,67 @@ struct known {
     uint32_t whole_memo, first_memo;
 };
 
-static void sizes(struct out *o, struct known *k, const int64_t *shape, uint32_t ndim)
+static void emit_sizes(struct out *o, struct known *k, const int64_t *shape, uint32_t ndim)
 {
-    if (same(shape, k->whole, ndim)) {
-        fetch(o, k->whole_memo);
-    } else if (k->first && same(shape, k->first, ndim)) {
-        fetch(o, k->first_memo);
+    if (dims_same(shape, k->whole, ndim)) {
+        emit_fetch(o, k->whole_memo);
+    } else if (k->first && dims_same(shape, k->first, ndim)) {
+        emit_fetch(o, k->first_memo);
     } else {
-        size(o, shape, ndim);
+        emit_size(o, shape, ndim);
         if (k->first)
             return;
         k->first = shape;
-        k->first_memo = memoize(o);
+        k->first_memo = emit_memoize(o);
     }
 }
 
-static void chunks(struct out *o, const struct hth_md_name *n, struct known *k)
+static void emit_chunks(struct out *o, const struct hth_md_name *n, struct known *k)
 {
     uint32_t next;
     size_t i = 0;
 
-    ops(o, "]");
+    emit_ops(o, "]");
     for (uint32_t at = n->first; at; at = next, i++) {
         struct hth_md_piece *p = hth_md_piece(o->w, at - 1);
         const int64_t *dims = hth_md_dims(o->w, p->dims);
 
-        batch(o, i, n->pieces, "e");
-        object(o, CHUNK);
-        constant(o, ATTR_OFFSETS);
-        size(o, dims, n->ndim);
-        p->memo = memoize(o); /* the index of storage_data has it too */
-        constant(o, ATTR_SIZES);
-        sizes(o, k, dims + n->ndim, n->ndim);
-        ops(o, "ub");
+        emit_batch(o, i, n->pieces, "e");
+        emit_object(o, CHUNK);
+        emit_constant(o, ATTR_OFFSETS);
+        emit_size(o, dims, n->ndim);
+        p->memo = emit_memoize(o); /* the index of storage_data has it too */
+        emit_constant(o, ATTR_SIZES);
+        emit_sizes(o, k, dims + n->ndim, n->ndim);
+        emit_ops(o, "ub");
         next = p->next;
     }
-    batch(o, i, n->pieces, "e");
+    emit_batch(o, i, n->pieces, "e");
 }
 
-static void tensor(struct out *o, const struct hth_md_name *n)
+static void emit_tensor(struct out *o, const struct hth_md_name *n)
 {
     struct known k = { .whole = hth_md_dims(o->w, n->shape) };
 
-    object(o, TENSOR);
-    constant(o, ATTR_PROPERTIES);
-    constant(o, PROPERTIES);
-    ops(o, ")\x81(");
-    dtype(o, n->dtype);
-    kept(o, STRIDED);
-    ops(o, "\x89"); /* requires_grad */
-    kept(o, CONTIGUOUS);
-    ops(o, "\x89tb"); /* pin_memory */
-    constant(o, ATTR_SIZE);
-    size(o, k.whole, n->ndim);
-    k.whole_memo = memoize(o);
-    constant(o, ATTR_CHUNKS);
-    chunks(o, n, &k);
-    ops(o, "ub");
+    emit_object(o, TENSOR);
+    emit_constant(o, ATTR_PROPERTIES);
+    emit_constant(o, PROPERTIES);
+    emit_ops(o, ")\x81(");
+    emit_dtype(o, n->dtype);
+    emit_kept(o, STRIDED);
+    emit_ops(o, "\x89"); /* requires_grad */
+    emit_kept(o, CONTIGUOUS);
+    emit_ops(o, "\x89tb"); /* pin_memory */
+    emit_constant(o, ATTR_SIZE);
+    emit_size(o, k.whole, n->ndim);
+    k.whole_memo = emit_memoize(o);
+    emit_constant(o, ATTR_CHUNKS);
+    emit_chunks(o, n, &k);
+    emit_ops(o, "ub");
 }
 
 /* Names that were given anything; one whose addition failed has no kind. */
-static size_t names(const struct hearth_metadata_writer *w)
+static size_t emit_names(const struct hearth_metadata_writer *w)
 {
     size_t n = 0;
 
@@ -361,95 +361,95 @@ static void state_dict_metadata(struct out *o, size_t count)
 {
     size_t done = 0;
 
-    attribute(o, "state_dict_metadata");
-    ops(o, "}");
+    emit_attribute(o, "state_dict_metadata");
+    emit_ops(o, "}");
     for (uint32_t i = 0; i < o->w->name.count; i++) {
         const struct hth_md_name *n = hth_md_name(o->w, i);
 
         if (!n->kind)
             continue;
-        batch(o, done++, count, "u");
-        text(o, n->text);
+        emit_batch(o, done++, count, "u");
+        emit_text(o, n->text);
         if (n->kind == HEARTH_METADATA_TENSOR) {
-            tensor(o, n);
+            emit_tensor(o, n);
         } else {
-            constant(o, BYTES);
-            ops(o, ")\x81");
+            emit_constant(o, BYTES);
+            emit_ops(o, ")\x81");
         }
     }
-    batch(o, done, count, "u");
+    emit_batch(o, done, count, "u");
 }
 
 static void planner_data(struct out *o, size_t count)
 {
     size_t done = 0;
 
-    attribute(o, "planner_data");
-    ops(o, "}");
+    emit_attribute(o, "planner_data");
+    emit_ops(o, "}");
     for (uint32_t i = 0; i < o->w->name.count; i++) {
         const struct hth_md_name *n = hth_md_name(o->w, i);
 
         if (!n->kind)
             continue;
-        batch(o, done++, count, "u");
-        text(o, n->text);
-        ops(o, "(");
+        emit_batch(o, done++, count, "u");
+        emit_text(o, n->text);
+        emit_ops(o, "(");
         for (uint32_t k = 0; k < n->steps; k++) {
             const struct hth_md_step *s = hth_md_step(o->w, n->step + k);
 
             if (s->text)
-                text(o, s->text - 1);
+                emit_text(o, s->text - 1);
             else
-                integer(o, s->index);
+                emit_integer(o, s->index);
         }
         if (!n->steps)
-            text(o, n->text);
-        ops(o, "t");
+            emit_text(o, n->text);
+        emit_ops(o, "t");
     }
-    batch(o, done, count, "u");
+    emit_batch(o, done, count, "u");
 }
 
-static void stored(
+static void emit_stored(
         struct out *o, const struct hth_md_name *n, const struct hth_md_piece *p, size_t hint)
 {
-    object(o, INDEX);
-    constant(o, ATTR_FQN);
-    text(o, n->text);
-    constant(o, ATTR_INDEX);
+    emit_object(o, INDEX);
+    emit_constant(o, ATTR_FQN);
+    emit_text(o, n->text);
+    emit_constant(o, ATTR_INDEX);
     if (n->kind == HEARTH_METADATA_TENSOR) {
-        integer(o, (int64_t)hint);
-        constant(o, ATTR_OFFSET);
-        fetch(o, p->memo);
+        emit_integer(o, (int64_t)hint);
+        emit_constant(o, ATTR_OFFSET);
+        emit_fetch(o, p->memo);
     } else {
-        ops(o, "N");
+        emit_ops(o, "N");
     }
-    ops(o, "ub");
-    object(o, STORAGE_INFO);
-    constant(o, ATTR_PATH);
-    text(o, p->path);
-    constant(o, ATTR_OFFSET);
-    integer(o, (int64_t)p->at);
-    constant(o, ATTR_LENGTH);
-    integer(o, (int64_t)p->len);
-    ops(o, "ub");
+    emit_ops(o, "ub");
+    emit_object(o, STORAGE_INFO);
+    emit_constant(o, ATTR_PATH);
+    emit_text(o, p->path);
+    emit_constant(o, ATTR_OFFSET);
+    emit_integer(o, (int64_t)p->at);
+    emit_constant(o, ATTR_LENGTH);
+    emit_integer(o, (int64_t)p->len);
+    emit_ops(o, "ub");
 }
 
 static void storage_data(struct out *o)
 {
     size_t done = 0;
 
-    attribute(o, "storage_data");
-    ops(o, "}");
+    emit_attribute(o, "storage_data");
+    emit_ops(o, "}");
     for (uint32_t i = 0; i < o->w->name.count; i++) {
         const struct hth_md_name *n = hth_md_name(o->w, i);
         size_t hint = 0;
 
         for (uint32_t at = n->kind ? n->first : 0; at; at = hth_md_piece(o->w, at - 1)->next) {
-            batch(o, done++, o->w->piece.count, "u");
-            stored(o, n, hth_md_piece(o->w, at - 1), hint++);
+            emit_batch(o, done++, o->w->piece.count, "u");
+            emit_stored(o, n, hth_md_piece(o->w, at - 1), hint++);
         }
     }
-    batch(o, done, o->w->piece.count, "u");
+    emit_batch(o, done, o->w->piece.count, "u");
 }
 
 static void storage_meta(struct out *o)
@@ -457,35 +457,35 @@ static void storage_meta(struct out *o)
     const uint32_t ids[] = { o->w->id, o->w->save_id, 0 };
     static const char *const keys[] = { "checkpoint_id", "save_id", "load_id" };
 
-    attribute(o, "storage_meta");
-    object(o, STORAGE_META);
+    emit_attribute(o, "storage_meta");
+    emit_object(o, STORAGE_META);
     for (int i = 0; i < 3; i++) {
-        attribute(o, keys[i]);
+        emit_attribute(o, keys[i]);
         if (ids[i])
-            text(o, ids[i] - 1);
+            emit_text(o, ids[i] - 1);
         else
-            ops(o, "N");
+            emit_ops(o, "N");
     }
-    attribute(o, "modules");
-    ops(o, "]ub");
+    emit_attribute(o, "modules");
+    emit_ops(o, "]ub");
 }
 
 int hth_metadata_emit(
         struct hearth_metadata_writer *w, void **out, size_t *out_len, struct hearth_error *err)
 {
     struct out o = { .w = w };
-    size_t count = names(w);
+    size_t count = emit_names(w);
 
-    ops(&o, "\x80\x04");
+    emit_ops(&o, "\x80\x04");
     frame_open(&o);
-    object(&o, METADATA);
+    emit_object(&o, METADATA);
     state_dict_metadata(&o, count);
     planner_data(&o, count);
     storage_data(&o);
     storage_meta(&o);
-    attribute(&o, "version");
-    attribute(&o, "1.0.0");
-    ops(&o, "ub.");
+    emit_attribute(&o, "version");
+    emit_attribute(&o, "1.0.0");
+    emit_ops(&o, "ub.");
     frame_close(&o);
     if (o.full) {
         free(o.at);

@@ -12,7 +12,7 @@
 
 /* ---- Opcodes ------------------------------------------------------------------------------ */
 
-static int need(struct md_machine *m, const struct md_slot *sp, ptrdiff_t n)
+static int stack_need(struct md_machine *m, const struct md_slot *sp, ptrdiff_t n)
 {
     if (sp - m->floor >= n)
         return 1;
@@ -29,7 +29,7 @@ static inline struct md_slot *push_int(
     return sp + 1;
 }
 
-static inline struct md_slot *push(struct md_machine *m, struct md_slot *sp, enum md_kind kind)
+static inline struct md_slot *push_kind(struct md_machine *m, struct md_slot *sp, enum md_kind kind)
 {
     push_int(m, sp, kind, 0);
     sp->small = 0;
@@ -41,7 +41,7 @@ static struct md_slot *push_long(struct md_machine *m, struct md_slot *sp)
     int64_t i = 0;
     const char *wrong = hth_pickle_long(m->op + 2, m->op[1], &i);
 
-    return wrong ? push(m, sp, MD_OPAQUE) : push_int(m, sp, MD_INT, i);
+    return wrong ? push_kind(m, sp, MD_OPAQUE) : push_int(m, sp, MD_INT, i);
 }
 
 /* Every component is a name: nothing that leaves the directory. */
@@ -82,7 +82,7 @@ static struct md_slot *push_cell(struct md_machine *m, struct md_slot *sp, enum 
 
     if (cell == UINT32_MAX)
         return NULL;
-    push(m, sp, kind);
+    push_kind(m, sp, kind);
     sp->x = cell;
     return sp + 1;
 }
@@ -90,8 +90,9 @@ static struct md_slot *push_cell(struct md_machine *m, struct md_slot *sp, enum 
 /* Fields of TensorProperties; later torches add more, of any kind. */
 #define FIELDS 5
 
-/* A tuple as a value of its own keeps it: what changes, or lies elsewhere, does not stay in it. */
-static int stays(const struct md_slot *e)
+/* An element that a tuple keeps. Lists, dicts, objects, and tuples but for those of integers, become
+ * MD_OPAQUE in it. */
+static int tuple_stays(const struct md_slot *e)
 {
     return e->kind <= MD_PROPERTIES || e->kind == MD_GLOBAL || e->kind == MD_UNKNOWN;
 }
@@ -102,7 +103,7 @@ static enum md_kind tuple_kind(const struct md_slot *e, size_t n)
     size_t ints = 0;
 
     for (size_t i = 0; i < n; i++) {
-        if (!stays(&e[i]) && n <= FIELDS)
+        if (!tuple_stays(&e[i]) && n <= FIELDS)
             return MD_OPAQUE;
         ints += e[i].kind == MD_INT && e[i].small;
     }
@@ -119,12 +120,12 @@ static struct md_slot *tuple_to_heap(struct md_machine *m, struct md_slot *e, si
     uint16_t of = MD_OF_STEPS | MD_OF_TEXTS, others = 0;
 
     for (size_t i = n; i-- > 0;) {
-        if (stays(&e[i]))
+        if (tuple_stays(&e[i]))
             continue;
         if (md_place(m, &e[i]))
             return NULL;
         md_drop(m, &e[i]);
-        push(m, &e[i], MD_OPAQUE);
+        push_kind(m, &e[i], MD_OPAQUE);
         others = MD_OF_OTHERS;
     }
     first = md->heap.count;
@@ -136,7 +137,7 @@ static struct md_slot *tuple_to_heap(struct md_machine *m, struct md_slot *e, si
         if (e[i].kind != MD_TEXT)
             of &= e[i].kind == MD_INT && e[i].small ? MD_OF_STEPS : 0;
     }
-    push(m, e, MD_TUPLE);
+    push_kind(m, e, MD_TUPLE);
     e->small = refers;
     e->n = of | others;
     e->x = first;
@@ -145,7 +146,7 @@ static struct md_slot *tuple_to_heap(struct md_machine *m, struct md_slot *e, si
 }
 
 /* A tuple of the n values at e, in their place. */
-static struct md_slot *tuple(struct md_machine *m, struct md_slot *e, size_t n)
+static struct md_slot *tuple_make(struct md_machine *m, struct md_slot *e, size_t n)
 {
     enum md_kind kind = tuple_kind(e, n);
     uint8_t negative = 0;
@@ -171,10 +172,10 @@ static struct md_slot *tuple(struct md_machine *m, struct md_slot *e, size_t n)
             return NULL;
         md_drop(m, &e[i]);
     }
-    return push(m, e, MD_OPAQUE);
+    return push_kind(m, e, MD_OPAQUE);
 }
 
-static struct md_slot *op_mark(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_mark(struct md_machine *m, struct md_slot *sp)
 {
     if (m->marks >= HTH_PICKLE_MARKS)
         return md_refuse(m, "more than %d open MARKs", HTH_PICKLE_MARKS);
@@ -184,7 +185,7 @@ static struct md_slot *op_mark(struct md_machine *m, struct md_slot *sp)
 }
 
 /* Close the last mark: what lies above it begins at the result. */
-static struct md_slot *close_mark(struct md_machine *m)
+static struct md_slot *mark_close(struct md_machine *m)
 {
     struct md_slot *from = m->floor;
 
@@ -194,29 +195,30 @@ static struct md_slot *close_mark(struct md_machine *m)
     return from;
 }
 
-static struct md_slot *op_tuple(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_tuple(struct md_machine *m, struct md_slot *sp)
 {
-    struct md_slot *from = close_mark(m);
+    struct md_slot *from = mark_close(m);
 
-    return from ? tuple(m, from, (size_t)(sp - from)) : NULL;
+    return from ? tuple_make(m, from, (size_t)(sp - from)) : NULL;
 }
 
 /* TUPLE1 to TUPLE3 are neighbours. */
-static struct md_slot *op_tuple_n(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_tuple_n(struct md_machine *m, struct md_slot *sp)
 {
     ptrdiff_t n = *m->op - 0x84;
 
-    return need(m, sp, n) ? tuple(m, sp - n, (size_t)n) : NULL;
+    return stack_need(m, sp, n) ? tuple_make(m, sp - n, (size_t)n) : NULL;
 }
 
-/* An object of an unknown class takes what it is given; none of it is kept. */
+/* An object of an unknown class takes any value; none is kept. */
 static int takes_all(const struct md_slot *s)
 {
     return s->kind == MD_UNKNOWN && s->small;
 }
 
-/* values[0..n) are not kept. */
-static struct md_slot *lose(struct md_machine *m, struct md_slot *values, const struct md_slot *sp)
+/* Drop values[0..n). */
+static struct md_slot *values_drop(
+        struct md_machine *m, struct md_slot *values, const struct md_slot *sp)
 {
     for (const struct md_slot *v = sp; v-- > values;) {
         if (md_place(m, v))
@@ -227,14 +229,14 @@ static struct md_slot *lose(struct md_machine *m, struct md_slot *values, const 
 }
 
 /* values[0..n) go into the list below them. */
-static struct md_slot *append(struct md_machine *m, struct md_slot *values, struct md_slot *sp)
+static struct md_slot *list_append(struct md_machine *m, struct md_slot *values, struct md_slot *sp)
 {
     struct md_cell *list;
 
-    if (!need(m, values, 1))
+    if (!stack_need(m, values, 1))
         return NULL;
     if (takes_all(values - 1))
-        return lose(m, values, sp);
+        return values_drop(m, values, sp);
     if (values[-1].kind != MD_LIST || m->cell.at[values[-1].x].closed)
         return md_refuse(m, "there is no list below that may change");
     list = &m->cell.at[values[-1].x];
@@ -253,7 +255,7 @@ static int state_is_for(const struct md_machine *m, const struct md_slot *below)
 /* Python's hash of an integer is its rest by 2^61 - 1, and -1 counts as -2: numbers from there on
  * can be chosen to be of one hash. Alone there are few of them; of tuples any number, and
  * then each key of a dict is compared with all others. */
-static int hashes(int64_t i)
+static int int_hashes(int64_t i)
 {
     return i >= 0 && i < (INT64_C(1) << 61) - 1;
 }
@@ -263,7 +265,7 @@ static int ints_hash(const struct md_machine *m, const struct md_slot *s)
     const unsigned char *p = m->md->bytes + s->at;
 
     for (uint32_t i = 0; i < s->n; i++)
-        if (!hashes(md_int_next(&p)))
+        if (!int_hashes(md_int_next(&p)))
             return 0;
     return 1;
 }
@@ -272,7 +274,7 @@ static int part_hashes(const struct md_machine *m, const struct md_slot *s)
 {
     switch (s->kind) {
     case MD_INT:
-        return hashes(s->i);
+        return int_hashes(s->i);
     case MD_INTS:
     case MD_ARGS:
     case MD_SIZE:
@@ -282,8 +284,8 @@ static int part_hashes(const struct md_machine *m, const struct md_slot *s)
     }
 }
 
-/* Whoever unpickles this hashes keys, and a tuple all through, as often as it is one: of tuples in
- * tuples that are shared that takes for ever. */
+/* Python hashes a key each time it is used, and a tuple element by element: for tuples that share
+ * tuples that takes exponential time, so a tuple of tuples is a key only where those hold integers. */
 static int is_key(const struct md_machine *m, const struct md_slot *s)
 {
     const struct md_slot *part = s;
@@ -317,12 +319,12 @@ static struct md_slot *set_items(struct md_machine *m, struct md_slot *values, s
     struct md_slot *below = values - 1;
     struct md_cell *dict;
 
-    if (!need(m, values, 1))
+    if (!stack_need(m, values, 1))
         return NULL;
     if ((sp - values) % 2)
         return md_refuse(m, "a key without a value");
     if (takes_all(below))
-        return lose(m, values, sp);
+        return values_drop(m, values, sp);
     if (below->kind != MD_DICT || m->cell.at[below->x].closed)
         return md_refuse(m, "there is no dict below that may change");
     dict = &m->cell.at[below->x];
@@ -341,35 +343,35 @@ static struct md_slot *set_items(struct md_machine *m, struct md_slot *values, s
     return values;
 }
 
-static struct md_slot *op_append(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_append(struct md_machine *m, struct md_slot *sp)
 {
-    return need(m, sp, 2) ? append(m, sp - 1, sp) : NULL;
+    return stack_need(m, sp, 2) ? list_append(m, sp - 1, sp) : NULL;
 }
 
-static struct md_slot *op_appends(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_appends(struct md_machine *m, struct md_slot *sp)
 {
-    struct md_slot *from = close_mark(m);
+    struct md_slot *from = mark_close(m);
 
-    return from ? append(m, from, sp) : NULL;
+    return from ? list_append(m, from, sp) : NULL;
 }
 
-static struct md_slot *op_setitem(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_setitem(struct md_machine *m, struct md_slot *sp)
 {
-    return need(m, sp, 3) ? set_items(m, sp - 2, sp) : NULL;
+    return stack_need(m, sp, 3) ? set_items(m, sp - 2, sp) : NULL;
 }
 
-static struct md_slot *op_setitems(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_setitems(struct md_machine *m, struct md_slot *sp)
 {
-    struct md_slot *from = close_mark(m);
+    struct md_slot *from = mark_close(m);
 
     return from ? set_items(m, from, sp) : NULL;
 }
 
-/* The values above the last MARK are a frozenset, or go into the set below. A set is a value that
- * only an attribute nobody asks for may hold. */
-static struct md_slot *op_set_items(struct md_machine *m, struct md_slot *sp)
+/* The values above the last MARK are a frozenset, or go into the set below. A set may
+ * stand only in attributes that are ignored. */
+static struct md_slot *md_op_set_items(struct md_machine *m, struct md_slot *sp)
 {
-    struct md_slot *from = close_mark(m);
+    struct md_slot *from = mark_close(m);
     int frozen = *m->op == 0x91;
 
     if (!from)
@@ -379,12 +381,12 @@ static struct md_slot *op_set_items(struct md_machine *m, struct md_slot *sp)
     for (const struct md_slot *v = from; v < sp; v++)
         if (!is_key(m, v))
             return md_refuse(m, NO_KEY);
-    if (!lose(m, from, sp))
+    if (!values_drop(m, from, sp))
         return NULL;
-    return frozen ? push(m, from, MD_OPAQUE) : from;
+    return frozen ? push_kind(m, from, MD_OPAQUE) : from;
 }
 
-static struct md_slot *op_empty_set(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_empty_set(struct md_machine *m, struct md_slot *sp)
 {
     return push_int(m, sp, MD_OPAQUE, 0);
 }
@@ -392,13 +394,13 @@ static struct md_slot *op_empty_set(struct md_machine *m, struct md_slot *sp)
 /* ---- Memo --------------------------------------------------------------------------------- */
 
 /* Memo number m->memos is fetched later: keep the value on top. */
-static struct md_slot *keep(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *memo_keep(struct md_machine *m, struct md_slot *sp)
 {
     struct md_slot *s = &m->kept[m->keeps++];
 
     *s = sp[-1];
     if (s->kind == MD_INT)
-        s->small = 0; /* where it is fetched, it does not stand */
+        s->small = 0; /* its opcode is not where it is fetched */
     else if (s->kind == MD_TUPLE || s->kind == MD_PATH)
         m->heap_floor = m->md->heap.count;
     else if (s->kind > MD_GLOBAL)
@@ -406,23 +408,24 @@ static struct md_slot *keep(struct md_machine *m, struct md_slot *sp)
     return sp;
 }
 
-static inline struct md_slot *memoize(struct md_machine *m, struct md_slot *sp)
+static inline struct md_slot *memo_add(struct md_machine *m, struct md_slot *sp)
 {
     uint64_t number = m->memos++;
 
     if (sp == m->floor)
         return md_refuse(m, "MEMOIZE of nothing");
-    return m->memo[number / 64].fetched >> number % 64 & 1 ? keep(m, sp) : sp;
+    return m->memo[number / 64].fetched >> number % 64 & 1 ? memo_keep(m, sp) : sp;
 }
 
-static inline struct md_slot *fetch(struct md_machine *m, struct md_slot *sp, uint32_t number)
+static inline struct md_slot *memo_fetch(struct md_machine *m, struct md_slot *sp, uint32_t number)
 {
     *sp = m->kept[md_memo_rank(m->memo, number)];
     return sp + 1;
 }
 
 /* Nearly all that is fetched has one of the first numbers: the classes and their attributes. */
-static inline struct md_slot *fetch_low(struct md_machine *m, struct md_slot *sp, uint8_t number)
+static inline struct md_slot *memo_fetch_low(
+        struct md_machine *m, struct md_slot *sp, uint8_t number)
 {
     *sp = m->kept[m->low[number]];
     return sp + 1;
@@ -433,64 +436,64 @@ static inline struct md_slot *fetch_low(struct md_machine *m, struct md_slot *sp
 /* Opcodes without an argument. */
 typedef struct md_slot *op_fn(struct md_machine *m, struct md_slot *sp);
 
-static struct md_slot *op_none(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_none(struct md_machine *m, struct md_slot *sp)
 {
-    return push(m, sp, MD_NONE);
+    return push_kind(m, sp, MD_NONE);
 }
 
-static struct md_slot *op_true(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_true(struct md_machine *m, struct md_slot *sp)
 {
     return push_int(m, sp, MD_BOOL, 1);
 }
 
-static struct md_slot *op_false(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_false(struct md_machine *m, struct md_slot *sp)
 {
     return push_int(m, sp, MD_BOOL, 0);
 }
 
-static struct md_slot *op_empty_tuple(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_empty_tuple(struct md_machine *m, struct md_slot *sp)
 {
-    return tuple(m, sp, 0);
+    return tuple_make(m, sp, 0);
 }
 
-static struct md_slot *op_empty_list(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_empty_list(struct md_machine *m, struct md_slot *sp)
 {
     return push_cell(m, sp, MD_LIST);
 }
 
-static struct md_slot *op_empty_dict(struct md_machine *m, struct md_slot *sp)
+static struct md_slot *md_op_empty_dict(struct md_machine *m, struct md_slot *sp)
 {
     return push_cell(m, sp, MD_DICT);
 }
 
 static op_fn *const plain[256] = {
-    ['('] = op_mark,
-    [')'] = op_empty_tuple,
-    ['N'] = op_none,
+    ['('] = md_op_mark,
+    [')'] = md_op_empty_tuple,
+    ['N'] = md_op_none,
     ['R'] = md_reduce,
-    [']'] = op_empty_list,
-    ['a'] = op_append,
+    [']'] = md_op_empty_list,
+    ['a'] = md_op_append,
     ['b'] = md_build,
-    ['e'] = op_appends,
-    ['s'] = op_setitem,
-    ['t'] = op_tuple,
-    ['u'] = op_setitems,
-    ['}'] = op_empty_dict,
+    ['e'] = md_op_appends,
+    ['s'] = md_op_setitem,
+    ['t'] = md_op_tuple,
+    ['u'] = md_op_setitems,
+    ['}'] = md_op_empty_dict,
     [0x81] = md_newobj,
-    [0x85] = op_tuple_n,
-    [0x86] = op_tuple_n,
-    [0x87] = op_tuple_n,
-    [0x88] = op_true,
-    [0x89] = op_false,
-    [0x8f] = op_empty_set,
-    [0x90] = op_set_items,
-    [0x91] = op_set_items,
+    [0x85] = md_op_tuple_n,
+    [0x86] = md_op_tuple_n,
+    [0x87] = md_op_tuple_n,
+    [0x88] = md_op_true,
+    [0x89] = md_op_false,
+    [0x8f] = md_op_empty_set,
+    [0x90] = md_op_set_items,
+    [0x91] = md_op_set_items,
     [0x92] = md_newobj_ex,
     [0x93] = md_stack_global,
 };
 
 /* Opcodes with one that are not frequent. Their length: *n. */
-static struct md_slot *seldom(
+static struct md_slot *opcode_seldom(
         struct md_machine *m, struct md_slot *sp, const unsigned char *p, size_t *n)
 {
     switch (*p) {
@@ -499,7 +502,7 @@ static struct md_slot *seldom(
         return push_int(m, sp, MD_INT, (int32_t)hth_get32(p + 1));
     case 'j':
         *n = 5;
-        return fetch(m, sp, hth_get32(p + 1));
+        return memo_fetch(m, sp, hth_get32(p + 1));
     case 'X':
         *n = 5 + (size_t)hth_get32(p + 1);
         return push_text(m, sp, p + 5, *n - 5);
@@ -516,10 +519,10 @@ static struct md_slot *seldom(
         *n = *p == 'C'   ? 2 + (size_t)p[1]
              : *p == 'B' ? 5 + (size_t)hth_get32(p + 1)
                          : 9 + (size_t)hth_get64(p + 1);
-        return push(m, sp, MD_OPAQUE);
+        return push_kind(m, sp, MD_OPAQUE);
     case 'G':
         *n = 9;
-        return push(m, sp, MD_FLOAT);
+        return push_kind(m, sp, MD_FLOAT);
     case 0x95:
         *n = 9;
         return sp;
@@ -535,7 +538,7 @@ static size_t stack_slots(const struct hearth_metadata *md)
 }
 
 /* Up to STOP: the stack then, or NULL. */
-static struct md_slot *run(struct md_machine *m)
+static struct md_slot *machine_run(struct md_machine *m)
 {
     const unsigned char *p = m->md->bytes + 2;
     struct md_slot *sp = m->stack;
@@ -546,10 +549,10 @@ static struct md_slot *run(struct md_machine *m)
         n = 1;
         switch (*p) {
         case 0x94:
-            sp = memoize(m, sp);
+            sp = memo_add(m, sp);
             break;
         case 'h':
-            sp = fetch_low(m, sp, p[1]);
+            sp = memo_fetch_low(m, sp, p[1]);
             n = 2;
             break;
         case 'K':
@@ -567,7 +570,7 @@ static struct md_slot *run(struct md_machine *m)
         case '.':
             return sp;
         default:
-            sp = plain[*p] ? plain[*p](m, sp) : seldom(m, sp, p, &n);
+            sp = plain[*p] ? plain[*p](m, sp) : opcode_seldom(m, sp, p, &n);
             break;
         }
         /* NULL is far below the stack: one comparison for both. */
@@ -595,7 +598,7 @@ static int no_metadata(struct md_machine *m)
 }
 
 /* The root, a Metadata, says which of the records are its own. */
-static int finish(struct md_machine *m, const struct md_slot *sp)
+static int machine_finish(struct md_machine *m, const struct md_slot *sp)
 {
     if (!sp)
         return m->rc;
@@ -621,7 +624,7 @@ int md_run(struct hearth_metadata *md, const struct md_memo *memo, uint64_t kept
     if (!m.stack || !m.kept)
         m.rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %" PRIu64 " values", kept);
     else
-        m.rc = finish(&m, run(&m));
+        m.rc = machine_finish(&m, machine_run(&m));
     free(m.stack);
     free(m.kept);
     free(m.cell.at);

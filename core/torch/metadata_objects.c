@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The classes and functions that a `.metadata` may name, and what is made of them: a row each, and
- * for a class the attributes that are looked at, with what they may hold. Attributes that nobody
- * knows are skipped, those that begin with __ refused. Of a class or function that has no row,
- * nothing is made: it is not known, nor is what needs it, and all else is read.
+ * for a class the attributes that are looked at, with what they may hold. Attributes that are in
+ * no row are ignored, those that begin with __ refused. A class or function without a row is not known,
+ * and neither is an object that needs it; everything else is read.
  */
 #include "metadata_parts.h"
 
@@ -144,7 +144,7 @@ enum md_attr md_attr_of(const unsigned char *text, size_t len)
 
 /* ---- Globals and calls -------------------------------------------------------------------- */
 
-static int same(const char *want, struct hearth_text text)
+static int text_is(const char *want, struct hearth_text text)
 {
     return strlen(want) == text.len && !memcmp(want, text.data, text.len);
 }
@@ -163,7 +163,7 @@ struct md_slot *md_stack_global(struct md_machine *m, struct md_slot *sp)
     module = md_text(m->md, e[0].at);
     name = md_text(m->md, e[1].at);
     for (size_t row = 0; row < sizeof(globals) / sizeof(globals[0]); row++) {
-        if (!same(globals[row].name, name) || !same(globals[row].module, module))
+        if (!text_is(globals[row].name, name) || !text_is(globals[row].module, module))
             continue;
         id = globals[row].id;
         *e = (struct md_slot){ .kind = id < DTYPE ? MD_GLOBAL : MD_DTYPE,
@@ -179,8 +179,9 @@ struct md_slot *md_stack_global(struct md_machine *m, struct md_slot *sp)
     return e + 1;
 }
 
-/* An object of an unknown class, in place of the class, whatever it is made of. */
-static struct md_slot *stand_in(struct md_machine *m, struct md_slot *class, struct md_slot *sp)
+/* Put an object of an unknown class in the place of the class; its arguments are dropped. */
+static struct md_slot *object_stand_in(
+        struct md_machine *m, struct md_slot *class, struct md_slot *sp)
 {
     for (struct md_slot *arg = sp; arg-- > class + 1;) {
         if (arg->kind > MD_GLOBAL && md_place(m, arg))
@@ -202,7 +203,7 @@ struct md_slot *md_newobj_ex(struct md_machine *m, struct md_slot *sp)
     if (sp - m->floor < 3 || !is_class(sp - 3))
         return md_refuse(
                 m, "a new object, with named arguments, of what is no class or takes none");
-    return stand_in(m, sp - 3, sp);
+    return object_stand_in(m, sp - 3, sp);
 }
 
 struct md_slot *md_newobj(struct md_machine *m, struct md_slot *sp)
@@ -212,7 +213,7 @@ struct md_slot *md_newobj(struct md_machine *m, struct md_slot *sp)
     int id;
 
     if (sp - m->floor >= 2 && is_class(e))
-        return stand_in(m, e, sp);
+        return object_stand_in(m, e, sp);
     if (sp - m->floor < 2 || e[0].kind != MD_GLOBAL || (id = globals[e[0].small].id) >= MD_KINDS)
         return md_refuse(m, "a new object of what is no class");
     if (e[1].kind != MD_INTS || e[1].n)
@@ -224,14 +225,14 @@ struct md_slot *md_newobj(struct md_machine *m, struct md_slot *sp)
 }
 
 /* A member of the enum of memory formats, by its number or its name. */
-static int format(const struct md_machine *m, const struct md_slot *arg)
+static int object_format(const struct md_machine *m, const struct md_slot *arg)
 {
     static const char *const member[] = { "TORCH_CONTIGUOUS_FORMAT", "TORCH_CHANNELS_LAST",
         "TORCH_PRESERVE_FORMAT" };
     int64_t i = arg->kind == MD_INTS && arg->n == 1 ? md_int(m->md, arg->at) : -1;
 
     if (arg->kind == MD_TEXT)
-        for (i = 2; i >= 0 && !same(member[i], md_text(m->md, arg->at)); i--)
+        for (i = 2; i >= 0 && !text_is(member[i], md_text(m->md, arg->at)); i--)
             ;
     return i >= 0 && i <= 2 ? (int)i : -1;
 }
@@ -245,7 +246,7 @@ static int later_format(const struct md_machine *m, const struct md_slot *arg)
 }
 
 /* What a call gives, in e[0]; 0: it does not take these arguments. */
-static int call(struct md_machine *m, struct md_slot *e, int id)
+static int object_call(struct md_machine *m, struct md_slot *e, int id)
 {
     struct md_slot *arg = e + 1, *of = NULL;
     uint32_t n = 0;
@@ -266,7 +267,7 @@ static int call(struct md_machine *m, struct md_slot *e, int id)
         e->kind = MD_LAYOUT;
         return 1;
     }
-    if (id == FORMAT && (i = format(m, arg)) >= 0) {
+    if (id == FORMAT && (i = object_format(m, arg)) >= 0) {
         *e = (struct md_slot){ .kind = MD_FORMAT, .small = (uint8_t)i, .at = e->at };
         return 1;
     }
@@ -276,7 +277,7 @@ static int call(struct md_machine *m, struct md_slot *e, int id)
         return 1;
     }
     if (id == GETATTR && n == 2 && of->kind == MD_GLOBAL && globals[of->small].id == FORMAT &&
-            of[1].kind == MD_TEXT && (i = format(m, of + 1)) >= 0) {
+            of[1].kind == MD_TEXT && (i = object_format(m, of + 1)) >= 0) {
         *e = (struct md_slot){ .kind = MD_FORMAT, .small = (uint8_t)i, .at = e->at };
         return 1;
     }
@@ -284,7 +285,7 @@ static int call(struct md_machine *m, struct md_slot *e, int id)
 }
 
 /* pathlib's classes take their parts, or from Python 3.13 on one text. */
-static int path(struct md_machine *m, struct md_slot *e)
+static int object_path(struct md_machine *m, struct md_slot *e)
 {
     const struct md_slot *arg = e + 1;
     uint32_t row = e->small;
@@ -306,11 +307,11 @@ struct md_slot *md_reduce(struct md_machine *m, struct md_slot *sp)
     int id;
 
     if (sp - m->floor >= 2 && is_class(e))
-        return stand_in(m, e, sp);
+        return object_stand_in(m, e, sp);
     if (sp - m->floor < 2 || e[0].kind != MD_GLOBAL || (id = globals[e[0].small].id) < MD_KINDS)
         return md_refuse(m, "a call of what cannot be called");
     arg = e[1];
-    if (id == PATH ? !path(m, e) : !call(m, e, id))
+    if (id == PATH ? !object_path(m, e) : !object_call(m, e, id))
         return md_refuse(m, "%s does not take these arguments", globals[e[0].small].name);
     if (id != PATH)
         md_drop(m, &arg);
@@ -348,8 +349,8 @@ int md_attributes(struct md_machine *m, const struct md_slot *object, const stru
     return HEARTH_OK;
 }
 
-/* What an attribute is made of is not known: as if there were none, where the whole can do without
- * it; else the object is not known either. */
+/* An attribute that has an unknown class in it counts as absent where the object can do without it; else
+ * the object is not known either. */
 static int field_unknown(const struct md_machine *m, const struct md_slot *object,
         const struct field *f, struct md_cell *c, struct md_slot *value)
 {
@@ -390,7 +391,7 @@ static int fields_check(struct md_machine *m, const struct md_slot *object, stru
 
 /* (dtype, layout, requires_grad, memory format, pin_memory), and what later torches add: then one
  * slot holds them all. */
-static int properties(struct md_machine *m, struct md_cell *c, const struct md_slot *state)
+static int object_properties(struct md_machine *m, struct md_cell *c, const struct md_slot *state)
 {
     const struct md_slot *e;
 
@@ -413,7 +414,7 @@ static int properties(struct md_machine *m, struct md_cell *c, const struct md_s
     return HEARTH_OK;
 }
 
-static int chunk(struct md_machine *m, struct md_cell *c)
+static int object_chunk(struct md_machine *m, struct md_cell *c)
 {
     const struct md_slot *offset = &c->attr[MD_C_OFFSETS], *size = &c->attr[MD_C_SIZES];
 
@@ -442,7 +443,7 @@ static int count_texts(struct md_machine *m, struct md_slot *s)
     return HEARTH_OK;
 }
 
-static int stored(struct md_machine *m, struct md_cell *c)
+static int object_stored(struct md_machine *m, struct md_cell *c)
 {
     const struct md_slot *at = &c->attr[MD_S_AT], *len = &c->attr[MD_S_LENGTH],
                          *path = &c->attr[MD_S_PATH];
@@ -471,12 +472,13 @@ static int index_check(struct md_machine *m, struct md_cell *c)
     return HEARTH_OK;
 }
 
-static int complete(struct md_machine *m, const struct md_slot *object, const struct md_slot *state)
+static int object_complete(
+        struct md_machine *m, const struct md_slot *object, const struct md_slot *state)
 {
     struct md_cell *c = &m->cell.at[object->x], *dict;
 
     if (object->kind == MD_NEW_PROPERTIES)
-        return properties(m, c, state);
+        return object_properties(m, c, state);
     if (state->kind != MD_DICT)
         return md_refuse_at(
                 m, state->at, "the state of a %s is no dict", classes[object->kind].name);
@@ -492,11 +494,11 @@ static int complete(struct md_machine *m, const struct md_slot *object, const st
     case MD_TENSOR:
         return md_tensor(m, c->attr);
     case MD_CHUNK:
-        return chunk(m, c);
+        return object_chunk(m, c);
     case MD_INDEX:
         return index_check(m, c);
     case MD_STORED:
-        return stored(m, c);
+        return object_stored(m, c);
     case MD_STORAGE:
         return count_texts(m, &c->attr[MD_G_MODULES]);
     default:
@@ -504,8 +506,8 @@ static int complete(struct md_machine *m, const struct md_slot *object, const st
     }
 }
 
-/* What it is given is not looked at: an object of an unknown class, or of one that had no attributes
- * yet; that one takes no other state. */
+/* The state is ignored: of an object of an unknown class, or of BytesStorageMetadata, which had no
+ * attributes when this was written; that takes a dict only. */
 static int takes_any(const struct md_slot *object, const struct md_slot *state)
 {
     return (object->kind == MD_UNKNOWN && object->small) ||
@@ -524,7 +526,7 @@ struct md_slot *md_build(struct md_machine *m, struct md_slot *sp)
     }
     if (sp - m->floor < 2 || object->kind < MD_NEW_PROPERTIES || m->cell.at[object->x].closed)
         return md_refuse(m, "BUILD of what is no new object");
-    if (complete(m, object, state))
+    if (object_complete(m, object, state))
         return NULL;
     m->cell.at[object->x].closed = 1;
     md_drop(m, state);

@@ -7,16 +7,15 @@
  *            ─► records: entries, chunks, stored places, paths ─► tables by name
  *
  * A record holds places in the pickle, not values: a text, a torch.Size or a length is read again
- * where it stands. 0, where the first opcode is, stands for none.
+ * where it stands. 0, where the first opcode is, stands for none. README.md has the order of the parts.
  */
 /* For this folder alone. */
 #ifndef HEARTH_CORE_TORCH_METADATA_PARTS_H
 #define HEARTH_CORE_TORCH_METADATA_PARTS_H
 
-#include "core/base/bytes.h"
-#include "header.h"
-#include "pickle_machine.h"
-#include <hearth/metadata.h>
+#include "core/base/set.h"
+#include "metadata_reread.h"
+#include "pickle.h"
 
 #define MD_STACK (1 << 16) /* values; writers put at most 2000 between MARK and SETITEMS */
 #define MD_ATTRS 5         /* of a class that we know */
@@ -27,7 +26,7 @@ enum md_kind {
     MD_NONE = 1,
     MD_BOOL,
     MD_INT,   /* i; small: an opcode just made it, so that it stands at `at` */
-    MD_FLOAT, /* of no use to anybody here */
+    MD_FLOAT, /* its value is not kept: no record has one */
     MD_TEXT,  /* x bytes; y their hash; small: enum md_attr; n: it is a path in a directory */
     MD_INTS, /* a tuple of n integers that stand one behind the other from `at` on; small: one is negative */
     MD_ARGS,       /* a tuple of one MD_INTS, as torch.Size() takes it */
@@ -37,12 +36,12 @@ enum md_kind {
     MD_FORMAT,     /* small: 0 to 2 */
     MD_BYTES,      /* BytesStorageMetadata */
     MD_PROPERTIES, /* complete: small dtype, n flags, `at` layout */
-    MD_OPAQUE,     /* something that only an attribute nobody asks for may hold; small: a set */
-    MD_UNKNOWN,    /* a class that is not in the table, or (small) an object of it: x, y: the texts
-                    * that name it */
+    MD_OPAQUE,     /* may stand only in attributes that are ignored; small: a set */
+    MD_UNKNOWN,    /* a class that is not in the table, or (small) an object of it; x, y: the texts
+                    * that name the class */
     MD_TUPLE,      /* heap[x .. x + y); small: a class is among them; n: enum md_of */
     MD_PATH,       /* of pathlib: its parts, as MD_TUPLE; small: of Windows */
-    MD_GLOBAL,     /* small: row of the table; x, y: as above; stands nowhere but on the stack */
+    MD_GLOBAL,     /* small: row of the table; x, y: as above; never part of another value */
     MD_LIST,       /* from here on x is a cell */
     MD_DICT,
     MD_NEW_PROPERTIES, /* classes with a state */
@@ -58,11 +57,11 @@ enum md_kind {
 enum md_of {
     MD_OF_STEPS = 1, /* a tuple of nothing but texts and integers */
     MD_OF_TEXTS = 2,
-    MD_OF_OTHERS = 4, /* among others of what only an attribute nobody asks for may hold */
+    MD_OF_OTHERS = 4, /* some elements are MD_OPAQUE */
 };
 
-/* The texts that name a class which is not in the table; 0, 0: there is none. Whatever is made of
- * such a thing is not known either: it is listed, and nothing more. */
+/* The texts that name a class which is not in the table; 0, 0: there is none. An object that has such
+ * a value in it is not known either: its entry is listed by name alone. */
 struct md_what {
     uint32_t module, name;
 };
@@ -125,15 +124,15 @@ enum md_holds { /* what a list or dict has turned out to be */
 
 /* What changes after it was made: a list, a dict, an object. Pinned: the memo holds it too. */
 struct md_cell {
-    uint8_t pinned, closed; /* closed: stands somewhere; object: has its state */
+    uint8_t pinned, closed; /* closed: is part of another value; object: has its state */
     uint8_t holds, set;     /* enum md_holds; object: bits of the attributes it has */
     uint32_t at;
-    struct md_what unknown; /* something that it is made of */
+    struct md_what unknown; /* a class that it needs and that is not known */
     union {
         struct md_slot attr[MD_ATTRS];
         struct {
             uint32_t first, count;
-            uint32_t bad;      /* dict, list: where what does not belong here stands */
+            uint32_t bad;      /* dict, list: byte of the first element that does not belong here */
             uint32_t shape_at; /* chunks: of the tensor they were checked against */
             uint32_t ndim;     /* chunks: of each */
         };
@@ -163,7 +162,7 @@ struct md_stored {
     uint8_t ndim, has_offset;
 };
 
-struct md_spoiled { /* a place or a path that is described by what is not known: its entry is none */
+struct md_spoiled { /* a place or path with an unknown class in it: its entry is not known */
     uint32_t name;
     uint32_t dict; /* `at` of the dict that it stands in */
     struct md_what what;
@@ -172,14 +171,6 @@ struct md_spoiled { /* a place or a path that is described by what is not known:
 struct md_path { /* of an entry in the nested state */
     uint32_t name, hash;
     struct md_slot steps; /* MD_TUPLE or MD_INTS */
-};
-
-/* A table by hash, open addressing: number + 1 of a record, and the other half of its hash. */
-struct md_table {
-    struct md_place {
-        uint32_t record, tag;
-    } * place;
-    uint64_t mask;
 };
 
 #define MD_ARRAY(type)       \
@@ -202,8 +193,8 @@ struct hearth_metadata {
     struct hearth_metadata_head info;
     char *id; /* the parts of a path, joined */
     uint64_t seed;
-    struct md_table by_name, by_place;
-    int64_t dims[2][HTH_DIMS_MAX]; /* what the last call gave out */
+    struct hth_set by_name, by_place; /* entries from first_entry on, places from first_stored on */
+    int64_t dims[2][HTH_DIMS_MAX];    /* what the last call gave out */
 };
 
 /* ---- Parts -------------------------------------------------------------------------------- */
@@ -258,13 +249,13 @@ void *md_grow(struct md_machine *m, void *at, uint32_t *cap, size_t each);
     ((array).count < (array).cap || \
             ((array).at = md_grow((m), (array).at, &(array).cap, sizeof(*(array).at)), !(m)->rc))
 
-/* A value comes to stand somewhere, or is of no use any more. */
+/* A value becomes part of another one; a value is not needed any more. */
 int md_place(struct md_machine *m, const struct md_slot *s);
 void md_drop(struct md_machine *m, const struct md_slot *s);
 uint32_t md_cell_new(struct md_machine *m); /* UINT32_MAX: m->rc is set */
-/* The records that a dict was are none, where they are the last ones. */
+/* Remove the records of a dict, where they are the last ones. */
 void md_forget(struct md_machine *m, const struct md_cell *dict);
-/* 1: a value is, or is made of, what is not known; *out says what. */
+/* 1: the value is of an unknown class, or has a value of one in it; *out names the class. */
 int md_unknown(const struct md_machine *m, const struct md_slot *s, struct md_what *out);
 
 /* Opcodes that refer to classes: each takes the stack's top and returns the new one, or NULL. */
@@ -291,47 +282,9 @@ uint32_t md_hash(const struct hearth_metadata *md, const void *text, size_t len)
 int md_tables(struct hearth_metadata *md, struct hearth_error *err);
 const struct md_entry *md_entry_find(
         const struct hearth_metadata *md, const char *name, size_t len);
-/* Without a look at the names: for what an equal hash of another name may make inexact. */
+/* By the hash alone; rarely it is that of another name. */
 const struct md_entry *md_entry_hashed(const struct hearth_metadata *md, uint32_t hash);
 const struct md_stored *md_stored_find(const struct hearth_metadata *md, const char *name,
         size_t len, const int64_t *offset, uint32_t ndim);
-
-/* ---- Reading again ------------------------------------------------------------------------ */
-
-struct hearth_text md_text(const struct hearth_metadata *md, uint32_t at);
-
-/* The integer at *p, past what may stand between two of a tuple: a MEMOIZE or a FRAME. */
-static inline int64_t md_int_next(const unsigned char **p)
-{
-    const unsigned char *at = *p;
-    int64_t i = 0;
-
-    for (;; at += *at == 0x94 ? 1 : 9) {
-        switch (*at) {
-        case 'K':
-            *p = at + 2;
-            return at[1];
-        case 'M':
-            *p = at + 3;
-            return hth_get16(at + 1);
-        case 'J':
-            *p = at + 5;
-            return (int32_t)hth_get32(at + 1);
-        case 0x8a:
-            *p = at + 2 + at[1];
-            hth_pickle_long(at + 2, at[1], &i);
-            return i;
-        default:
-            break;
-        }
-    }
-}
-
-static inline int64_t md_int(const struct hearth_metadata *md, uint32_t at)
-{
-    const unsigned char *p = md->bytes + at;
-
-    return md_int_next(&p);
-}
 
 #endif

@@ -2,16 +2,16 @@
 /*
  * What is complete becomes a record: a chunk once it is in a list, a tensor once it has a name, a
  * place once index and storage info are a pair. The records of one list or dict lie one behind the
- * other; a list or dict of anything else holds nothing, and only an attribute that nobody asks for
- * may be one.
+ * other; a list or dict of anything else has no records, and may stand only in an attribute that is
+ * ignored.
  */
 #include "metadata_parts.h"
 
 #include <stdlib.h>
 
-/* `over` takes an element that makes it a `holds`, the next of `records` there are. 1: as such; 0:
- * it holds nothing; less: refused. */
-static int becomes(struct md_machine *m, struct md_cell *over, enum md_holds holds,
+/* List or dict `over` takes an element of kind `holds`, whose record will be number `records`. 1: that is
+ * what it holds; 0: it is mixed now and has no records; less: refused. */
+static int cell_becomes(struct md_machine *m, struct md_cell *over, enum md_holds holds,
         uint32_t records, uint32_t at)
 {
     if (over->holds == MD_EMPTY && holds != MD_MIXED) {
@@ -45,7 +45,7 @@ int md_element(struct md_machine *m, struct md_cell *list, const struct md_slot 
         md_drop(m, value);
         return HEARTH_OK;
     }
-    if ((is = becomes(m, list, holds, records, value->at)) < 0)
+    if ((is = cell_becomes(m, list, holds, records, value->at)) < 0)
         return is;
     if (is && holds == MD_CHUNKS) {
         if (list->count == 1)
@@ -63,15 +63,6 @@ int md_element(struct md_machine *m, struct md_cell *list, const struct md_slot 
 }
 
 /* ---- Tensors ------------------------------------------------------------------------------ */
-
-static void dims_read(
-        const struct hearth_metadata *md, uint32_t at, uint32_t ndim, int64_t out[HTH_DIMS_MAX])
-{
-    const unsigned char *p = md->bytes + at;
-
-    for (uint32_t i = 0; i < ndim; i++)
-        out[i] = md_int_next(&p);
-}
 
 static int chunk_check(
         struct md_machine *m, const struct md_chunk *c, const int64_t *shape, uint32_t ndim)
@@ -102,9 +93,9 @@ static int chunks_check(struct md_machine *m, struct md_cell *list, const struct
     if (list->ndim != shape->n)
         return md_refuse_at(m, list->at, "chunks of %" PRIu32 " dimensions, and a tensor of %u",
                 list->ndim, shape->n);
-    dims_read(m->md, shape->at, shape->n, dims);
+    md_dims(m->md, shape->at, shape->n, dims);
     if (list->shape_at) {
-        dims_read(m->md, list->shape_at, shape->n, other);
+        md_dims(m->md, list->shape_at, shape->n, other);
         if (memcmp(dims, other, shape->n * sizeof(*dims)) != 0)
             return md_refuse_at(m, list->at, "chunks that tensors of two shapes share");
         return HEARTH_OK;
@@ -125,8 +116,8 @@ int md_tensor(struct md_machine *m, struct md_slot *attr)
 
     attr[MD_T_PROPERTIES] = m->cell.at[properties.x].attr[0];
     h.dtype = (enum hearth_dtype)attr[MD_T_PROPERTIES].small;
-    dims_read(m->md, shape->at, shape->n, h.shape);
-    if (hth_header_bytes(&h, &bytes, NULL)) { /* md_huge_check() sees whether it can be meant */
+    md_dims(m->md, shape->at, shape->n, h.shape);
+    if (hth_header_bytes(&h, &bytes, NULL)) { /* huge_check() compares it with what is stored */
         attr[MD_T_PROPERTIES].n |= MD_HUGE;
         m->md->huge = 1;
     }
@@ -143,7 +134,7 @@ int md_tensor(struct md_machine *m, struct md_slot *attr)
 
 /* ---- Pairs -------------------------------------------------------------------------------- */
 
-static struct md_entry entry_of(
+static struct md_entry entry_record(
         const struct md_machine *m, const struct md_slot *key, const struct md_slot *value)
 {
     struct md_entry e = { .name = key->at, .hash = key->y };
@@ -163,7 +154,7 @@ static struct md_entry entry_of(
     return e;
 }
 
-static struct md_stored stored_of(
+static struct md_stored stored_record(
         const struct md_machine *m, const struct md_slot *key, const struct md_slot *value)
 {
     const struct md_slot *i = m->cell.at[key->x].attr, *s = m->cell.at[value->x].attr;
@@ -204,20 +195,20 @@ static int pair_add(struct md_machine *m, enum md_holds holds, const struct md_s
 
     if (holds == MD_ENTRIES) {
         if (MD_ROOM(m, md->entry))
-            md->entry.at[md->entry.count++] = entry_of(m, key, value);
+            md->entry.at[md->entry.count++] = entry_record(m, key, value);
     } else if (holds == MD_PATHS) {
         if (MD_ROOM(m, md->path))
             md->path.at[md->path.count++] = (struct md_path){ key->at, key->y, *value };
         if (value->kind == MD_TUPLE) /* its steps stay where they are */
             m->heap_floor = md->heap.count;
     } else if (MD_ROOM(m, md->stored)) {
-        md->stored.at[md->stored.count++] = stored_of(m, key, value);
+        md->stored.at[md->stored.count++] = stored_record(m, key, value);
     }
     return m->rc;
 }
 
-/* A place or path that is described by what is not known is none, and its entry is not known. 1: so
- * it is; 0: it is not; less: refused. */
+/* A place or path with an unknown class in it has no record, and its entry is not known. 1: this is one;
+ * 0: it is not; less: refused. */
 static int pair_unknown(struct md_machine *m, struct md_cell *dict, const struct md_slot *key,
         const struct md_slot *value)
 {
@@ -255,7 +246,7 @@ int md_pair(struct md_machine *m, struct md_cell *dict, const struct md_slot *ke
         return md_refuse_at(m, key->at, "a key that is a list, a dict or an object");
     if ((is = pair_unknown(m, dict, key, value)))
         return is < 0 ? is : HEARTH_OK;
-    if ((is = becomes(m, dict, holds, records, holds == MD_MIXED ? value->at : key->at)) < 0)
+    if ((is = cell_becomes(m, dict, holds, records, holds == MD_MIXED ? value->at : key->at)) < 0)
         return is;
     if (is && pair_add(m, holds, key, value))
         return m->rc;
@@ -295,7 +286,7 @@ static struct hearth_text text_or_none(const struct hearth_metadata *md, const s
     return s->kind == MD_TEXT ? md_text(md, s->at) : (struct hearth_text){ 0 };
 }
 
-static int storage(struct md_machine *m, const struct md_slot *attr)
+static int root_storage(struct md_machine *m, const struct md_slot *attr)
 {
     struct hearth_metadata_head *info = &m->md->info;
 
@@ -320,7 +311,7 @@ static int none_known(const struct hearth_metadata *md, const struct md_cell *en
     return i == entries->count;
 }
 
-/* Spoiled are the entries of which a path or a place of the root's own dicts is not known. */
+/* Keep the spoiled ones that are in the root's own dicts. */
 static void spoiled_keep(
         struct md_machine *m, const struct md_slot *planner, const struct md_slot *places)
 {
@@ -335,7 +326,7 @@ static void spoiled_keep(
 }
 
 /* The range of a dict that may hold nothing but `holds`. */
-static int range(struct md_machine *m, const struct md_slot *s, enum md_holds holds,
+static int root_range(struct md_machine *m, const struct md_slot *s, enum md_holds holds,
         uint32_t *out_first, uint32_t *out_count, const char *what)
 {
     const struct md_cell *c = &m->cell.at[s->x];
@@ -356,11 +347,12 @@ int md_root(struct md_machine *m, const struct md_cell *metadata)
     struct hearth_metadata *md = m->md;
     const struct md_slot *attr = metadata->attr;
 
-    if (range(m, &attr[MD_M_STATE_DICT], MD_ENTRIES, &md->first_entry, &md->entries,
+    if (root_range(m, &attr[MD_M_STATE_DICT], MD_ENTRIES, &md->first_entry, &md->entries,
                 "state_dict_metadata") ||
-            range(m, &attr[MD_M_STORAGE_DATA], MD_PLACES, &md->first_stored, &md->storeds,
+            root_range(m, &attr[MD_M_STORAGE_DATA], MD_PLACES, &md->first_stored, &md->storeds,
                     "storage_data") ||
-            range(m, &attr[MD_M_PLANNER], MD_PATHS, &md->first_path, &md->paths, "planner_data"))
+            root_range(
+                    m, &attr[MD_M_PLANNER], MD_PATHS, &md->first_path, &md->paths, "planner_data"))
         return m->rc;
     spoiled_keep(m, &attr[MD_M_PLANNER], &attr[MD_M_STORAGE_DATA]);
     md->info.entries = md->entries;
@@ -370,6 +362,7 @@ int md_root(struct md_machine *m, const struct md_cell *metadata)
     md->info.has_stored = attr[MD_M_STORAGE_DATA].kind == MD_DICT;
     md->info.has_planner = attr[MD_M_PLANNER].kind == MD_DICT;
     md->info.version = text_or_none(md, &attr[MD_M_VERSION]);
-    return attr[MD_M_STORAGE].kind == MD_STORAGE ? storage(m, m->cell.at[attr[MD_M_STORAGE].x].attr)
-                                                 : HEARTH_OK;
+    return attr[MD_M_STORAGE].kind == MD_STORAGE
+                   ? root_storage(m, m->cell.at[attr[MD_M_STORAGE].x].attr)
+                   : HEARTH_OK;
 }

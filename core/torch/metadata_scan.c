@@ -16,14 +16,14 @@ struct scan {
     struct hearth_error *err;
 };
 
-static int refuse(const struct scan *s, const unsigned char *at, const char *what)
+static int scan_refuse(const struct scan *s, const unsigned char *at, const char *what)
 {
     return hth_fail(s->err, HEARTH_ECORRUPT, 0, "byte %zu: opcode %02x %s", (size_t)(at - s->bytes),
             *at, what);
 }
 
-/* What writers of these files use, or may use in a field that is added later; ALONE: a byte without an argument, but
- * for those that mean something here. */
+/* Opcodes that writers of these files use, or may use in a field that is added later. ALONE: one byte
+ * without an argument, and nothing to do for it in this pass. */
 enum { WITH = 1, ALONE };
 
 static const uint8_t allowed[256] = {
@@ -69,39 +69,35 @@ static const uint8_t allowed[256] = {
     [0x96] = WITH,
 };
 
-static int frame(struct scan *s, const unsigned char *p)
+static int scan_frame(struct scan *s, const unsigned char *p)
 {
     uint64_t bytes = hth_get64(p + 1);
 
     if (s->limit != s->end)
-        return refuse(s, p, "begins a frame in a frame");
+        return scan_refuse(s, p, "begins a frame in a frame");
     if (bytes > (uint64_t)(s->end - p) - 9)
-        return refuse(s, p, "begins a frame that reaches past the end");
+        return scan_refuse(s, p, "begins a frame that reaches past the end");
     s->limit = p + 9 + bytes;
     return HEARTH_OK;
 }
 
 /* Bytes of any opcode, from the table; 0: refused. */
-static size_t measure(struct scan *s, const unsigned char *p)
+static size_t scan_measure(struct scan *s, const unsigned char *p)
 {
-    const struct hth_op *op = &hth_pickle_op[*p];
-    uint64_t n = op->fixed;
+    const unsigned char *arg;
+    size_t n;
 
     if (!allowed[*p])
-        return (void)refuse(s, p, "is not allowed"), 0;
-    if (s->limit - p < 1 + op->fixed + op->prefix)
-        return (void)refuse(s, p, "is cut off"), 0;
-    if (op->prefix)
-        n = op->prefix == 1 ? p[1] : op->prefix == 4 ? hth_get32(p + 1) : hth_get64(p + 1);
-    if (n > (uint64_t)(s->limit - p) - 1 - op->prefix)
-        return (void)refuse(s, p, "is cut off"), 0;
-    if (*p == 0x95 && frame(s, p))
+        return (void)scan_refuse(s, p, "is not allowed"), 0;
+    if (!(arg = hth_pickle_argument(*p, p + 1, (size_t)(s->limit - p) - 1, &n)))
+        return (void)scan_refuse(s, p, "is cut off"), 0;
+    if (*p == 0x95 && scan_frame(s, p))
         return 0;
-    return 1 + op->prefix + (size_t)n;
+    return (size_t)(arg - p) + n;
 }
 
 /* Memo number `number` is fetched by the opcode at p. */
-static inline int fetched(struct scan *s, const unsigned char *p, uint32_t number)
+static inline int scan_fetched(struct scan *s, const unsigned char *p, uint32_t number)
 {
     if (number >= s->memos)
         return hth_fail(s->err, HEARTH_ECORRUPT, 0, "byte %zu: memo number %" PRIu32 " is not set",
@@ -112,7 +108,7 @@ static inline int fetched(struct scan *s, const unsigned char *p, uint32_t numbe
 
 /* *p_io: the first opcode that is none of the few below. Those make up nearly all of a file, and a
  * jump per opcode is faster than a length from a table, which the next opcode would wait for. */
-static int common(struct scan *s, const unsigned char **p_io)
+static int scan_common(struct scan *s, const unsigned char **p_io)
 {
     const unsigned char *p = *p_io, *limit = s->limit;
     int rc = HEARTH_OK;
@@ -130,7 +126,7 @@ static int common(struct scan *s, const unsigned char **p_io)
             p += 3;
             break;
         case 'h':
-            rc = fetched(s, p, p[1]);
+            rc = scan_fetched(s, p, p[1]);
             p += 2;
             break;
         case 0x8c:
@@ -148,14 +144,14 @@ static int common(struct scan *s, const unsigned char **p_io)
     return rc;
 }
 
-static int scan(struct scan *s)
+static int scan_all(struct scan *s)
 {
     const unsigned char *p = s->bytes + 2;
     size_t n;
     int rc;
 
     for (;;) {
-        if ((rc = common(s, &p)))
+        if ((rc = scan_common(s, &p)))
             return rc;
         if (p == s->limit && s->limit != s->end) {
             s->limit = s->end;
@@ -164,18 +160,18 @@ static int scan(struct scan *s)
         if (p >= s->end)
             return hth_fail(s->err, HEARTH_ECORRUPT, 0, "byte %zu: the pickle ends before its STOP",
                     (size_t)(p - s->bytes));
-        if (!(n = measure(s, p)))
+        if (!(n = scan_measure(s, p)))
             return HEARTH_ECORRUPT;
         if (*p == '.')
             break;
-        if ((*p == 'h' && (rc = fetched(s, p, p[1]))) ||
-                (*p == 'j' && (rc = fetched(s, p, hth_get32(p + 1)))))
+        if ((*p == 'h' && (rc = scan_fetched(s, p, p[1]))) ||
+                (*p == 'j' && (rc = scan_fetched(s, p, hth_get32(p + 1)))))
             return rc;
         s->memos += *p == 0x94;
         p += n;
     }
     if (p + 1 != s->end)
-        return refuse(s, p, "is STOP, and bytes follow it");
+        return scan_refuse(s, p, "is STOP, and bytes follow it");
     return HEARTH_OK;
 }
 
@@ -195,7 +191,7 @@ int md_scan(const unsigned char *bytes, size_t len, struct md_memo **out, uint64
     s.memo = calloc(len / 64 + 1, sizeof(*s.memo));
     if (!s.memo)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the memo of %zu bytes", len);
-    if ((rc = scan(&s))) {
+    if ((rc = scan_all(&s))) {
         free(s.memo);
         return rc;
     }

@@ -6,7 +6,7 @@
  * it has become a record: there is one reference to it, unless the memo keeps it (`pinned`), and
  * then it stays.
  *
- * No cycles, as in the pickle machine: what stands somewhere is closed and does not change.
+ * No cycles, as in the pickle machine: a value that is part of another one is closed and does not change.
  */
 #include "metadata_parts.h"
 
@@ -69,7 +69,7 @@ uint32_t md_cell_new(struct md_machine *m)
     return number;
 }
 
-/* ---- Values that stand somewhere, values that are done with ------------------------------- */
+/* ---- Values that become parts of others, values that are not needed any more -------------- */
 
 int md_place(struct md_machine *m, const struct md_slot *s)
 {

@@ -5,6 +5,7 @@
  */
 #include "metadata_write.h"
 #include "core/base/fail.h"
+#include "core/base/hash.h"
 #include "core/base/opts.h"
 #include "core/base/utf8.h"
 #include "header.h"
@@ -24,7 +25,7 @@ static int no_memory(struct hearth_error *err)
 }
 
 /* Room for `more` elements behind the last. What is referred to by number stays below 2^32 - 1. */
-static int room(struct hth_md_array *a, size_t more, size_t size, struct hearth_error *err)
+static int array_room(struct hth_md_array *a, size_t more, size_t size, struct hearth_error *err)
 {
     size_t cap = a->cap ? a->cap : 64;
     void *at;
@@ -43,67 +44,11 @@ static int room(struct hth_md_array *a, size_t more, size_t size, struct hearth_
 }
 
 /* Behind the last; there is room. */
-static void push(struct hth_md_array *a, const void *from, size_t n, size_t size)
+static void array_push(struct hth_md_array *a, const void *from, size_t n, size_t size)
 {
     if (n)
         memcpy((char *)a->at + a->count * size, from, n * size);
     a->count += n;
-}
-
-/* --- sets --- */
-
-/* FNV-1a, 64 bit (Fowler, Noll, Vo), its upper half mixed in: slots are taken from the lower. */
-static uint32_t hash(const void *bytes, size_t len, uint64_t seed)
-{
-    const unsigned char *p = bytes;
-    uint64_t h = UINT64_C(0xcbf29ce484222325) ^ (seed * UINT64_C(0x9e3779b97f4a7c15));
-
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ p[i]) * UINT64_C(0x100000001b3);
-    return (uint32_t)(h ^ h >> 32);
-}
-
-static uint32_t text_hash(const struct hearth_metadata_writer *w, uint32_t i)
-{
-    const struct hth_md_text *t = hth_md_text(w, i);
-
-    return hash((const char *)w->chars.at + t->at, t->len, 0);
-}
-
-static uint32_t place_hash(const struct hearth_metadata_writer *w, uint32_t i)
-{
-    const struct hth_md_piece *p = hth_md_piece(w, i);
-
-    return hash(hth_md_dims(w, p->dims), sizeof(int64_t) * hth_md_name(w, p->name)->ndim, p->name);
-}
-
-typedef uint32_t hash_fn(const struct hearth_metadata_writer *w, uint32_t i);
-
-static void insert(struct hth_md_set *s, uint32_t of, uint32_t plus1)
-{
-    uint32_t i = of & (s->cap - 1);
-
-    while (s->slot[i])
-        i = (i + 1) & (s->cap - 1);
-    s->slot[i] = plus1;
-}
-
-/* Room for one more. */
-static int set_room(const struct hearth_metadata_writer *w, struct hth_md_set *s, hash_fn *hash_of,
-        struct hearth_error *err)
-{
-    struct hth_md_set more = { .cap = s->cap ? 2 * s->cap : 64, .count = s->count };
-
-    if (s->count + 1 <= s->cap / 2)
-        return HEARTH_OK;
-    if (!more.cap || !(more.slot = calloc(more.cap, sizeof(more.slot[0]))))
-        return no_memory(err);
-    for (uint32_t i = 0; i < s->cap; i++)
-        if (s->slot[i])
-            insert(&more, hash_of(w, s->slot[i] - 1), s->slot[i]);
-    free(s->slot);
-    *s = more;
-    return HEARTH_OK;
 }
 
 /* --- texts and names --- */
@@ -111,15 +56,13 @@ static int set_room(const struct hearth_metadata_writer *w, struct hth_md_set *s
 static int text_find(const struct hearth_metadata_writer *w, const char *chars, size_t len,
         uint32_t h, uint32_t *out)
 {
-    for (uint32_t i = h; w->texts.cap; i++) {
-        uint32_t plus1 = w->texts.slot[i & (w->texts.cap - 1)];
-        const struct hth_md_text *t;
+    uint32_t i;
 
-        if (!plus1)
-            return 0;
-        t = hth_md_text(w, plus1 - 1);
+    for (size_t probe = 0; hth_set_next(&w->texts, h, &probe, &i);) {
+        const struct hth_md_text *t = hth_md_text(w, i);
+
         if (t->len == len && (!len || !memcmp((const char *)w->chars.at + t->at, chars, len))) {
-            *out = plus1 - 1;
+            *out = i;
             return 1;
         }
     }
@@ -127,8 +70,8 @@ static int text_find(const struct hearth_metadata_writer *w, const char *chars, 
 }
 
 /* The number of a text, kept once. */
-static int text(struct hearth_metadata_writer *w, const char *chars, size_t len, uint32_t *out,
-        struct hearth_error *err)
+static int text_number(struct hearth_metadata_writer *w, const char *chars, size_t len,
+        uint32_t *out, struct hearth_error *err)
 {
     struct hth_md_text t = { .at = w->chars.count, .len = (uint32_t)len };
     char say[HTH_KEY_TEXT];
@@ -138,31 +81,31 @@ static int text(struct hearth_metadata_writer *w, const char *chars, size_t len,
     if (len >= UINT32_MAX || !hth_utf8(chars, len))
         return hth_fail(err, HEARTH_EINVAL, 0, "%s is not UTF-8, as names in a .metadata are",
                 hth_key_text(chars, len, say));
-    h = hash(chars, len, 0);
+    h = (uint32_t)hth_hash(chars, len, 0);
     if (text_find(w, chars, len, h, out))
         return HEARTH_OK;
-    if ((rc = room(&w->text, 1, sizeof(t), err)) || (rc = room(&w->chars, len, 1, err)) ||
-            (rc = set_room(w, &w->texts, text_hash, err)))
+    if ((rc = array_room(&w->text, 1, sizeof(t), err)) || (rc = array_room(&w->chars, len, 1, err)))
         return rc;
-    push(&w->chars, chars, len, 1);
+    if (hth_set_room(&w->texts, 1))
+        return no_memory(err);
+    array_push(&w->chars, chars, len, 1);
     *out = (uint32_t)w->text.count;
-    push(&w->text, &t, 1, sizeof(t));
-    insert(&w->texts, h, *out + 1);
-    w->texts.count++;
+    array_push(&w->text, &t, 1, sizeof(t));
+    hth_set_add(&w->texts, h, *out);
     return HEARTH_OK;
 }
 
 /* The number of a name, which may be new: kind 0. */
-static int name(struct hearth_metadata_writer *w, const void *chars, size_t len, uint32_t *out,
-        struct hearth_error *err)
+static int name_number(struct hearth_metadata_writer *w, const void *chars, size_t len,
+        uint32_t *out, struct hearth_error *err)
 {
     struct hth_md_name n = { 0 };
-    int rc = text(w, chars, len, &n.text, err);
+    int rc = text_number(w, chars, len, &n.text, err);
 
-    if (rc || (rc = room(&w->name, 1, sizeof(n), err)))
+    if (rc || (rc = array_room(&w->name, 1, sizeof(n), err)))
         return rc;
     if (!hth_md_text(w, n.text)->name) {
-        push(&w->name, &n, 1, sizeof(n));
+        array_push(&w->name, &n, 1, sizeof(n));
         hth_md_text(w, n.text)->name = (uint32_t)w->name.count;
     }
     *out = hth_md_text(w, n.text)->name - 1;
@@ -170,7 +113,7 @@ static int name(struct hearth_metadata_writer *w, const void *chars, size_t len,
 }
 
 /* A path that stays in its container: what a reader of such files accepts. */
-static int path(struct hearth_metadata_writer *w, const char *chars, uint32_t *out,
+static int path_number(struct hearth_metadata_writer *w, const char *chars, uint32_t *out,
         struct hearth_error *err)
 {
     size_t len = chars ? strlen(chars) : 0, part;
@@ -185,11 +128,11 @@ static int path(struct hearth_metadata_writer *w, const char *chars, uint32_t *o
         if (!p[part])
             break;
     }
-    return text(w, chars, len, out, err);
+    return text_number(w, chars, len, out, err);
 }
 
-static int wrong(const struct hearth_metadata_writer *w, uint32_t n, int code, const char *what,
-        struct hearth_error *err)
+static int name_wrong(const struct hearth_metadata_writer *w, uint32_t n, int code,
+        const char *what, struct hearth_error *err)
 {
     const struct hth_md_text *t = hth_md_text(w, hth_md_name(w, n)->text);
     char say[HTH_KEY_TEXT];
@@ -208,28 +151,30 @@ static int range_check(uint64_t at, uint64_t len, struct hearth_error *err)
     return HEARTH_OK;
 }
 
+static uint32_t box_hash(const struct hearth_metadata_writer *w, uint32_t n, const int64_t *offset)
+{
+    return (uint32_t)hth_hash(offset, sizeof(int64_t) * hth_md_name(w, n)->ndim, n);
+}
+
 /* The same box in the same tensor again: a box without elements is the same thing. */
 static int place_taken(
         const struct hearth_metadata_writer *w, uint32_t n, const int64_t *offset, uint32_t *out)
 {
-    size_t bytes = sizeof(int64_t) * hth_md_name(w, n)->ndim;
+    size_t bytes = sizeof(int64_t) * hth_md_name(w, n)->ndim, probe = 0;
+    uint32_t h = box_hash(w, n, offset), i;
 
-    for (uint32_t i = hash(offset, bytes, n); w->places.cap; i++) {
-        uint32_t plus1 = w->places.slot[i & (w->places.cap - 1)];
-        const struct hth_md_piece *p;
+    while (hth_set_next(&w->places, h, &probe, &i)) {
+        const struct hth_md_piece *p = hth_md_piece(w, i);
 
-        if (!plus1)
-            return 0;
-        p = hth_md_piece(w, plus1 - 1);
         if (p->name == n && (!bytes || !memcmp(hth_md_dims(w, p->dims), offset, bytes))) {
-            *out = plus1 - 1;
+            *out = i;
             return 1;
         }
     }
     return 0;
 }
 
-static int empty(const int64_t *shape, uint32_t ndim)
+static int shape_is_empty(const int64_t *shape, uint32_t ndim)
 {
     for (uint32_t i = 0; i < ndim; i++)
         if (!shape[i])
@@ -248,23 +193,23 @@ static int piece_push(struct hearth_metadata_writer *w, uint32_t n, struct hth_m
     if (place_taken(w, n, offset, &taken)) {
         const int64_t *was = hth_md_dims(w, hth_md_piece(w, taken)->dims) + ndim;
 
-        if (of->kind == HEARTH_METADATA_TENSOR && empty(shape, ndim) &&
+        if (of->kind == HEARTH_METADATA_TENSOR && shape_is_empty(shape, ndim) &&
                 !memcmp(was, shape, sizeof(*shape) * ndim))
             return HEARTH_OK;
-        return wrong(w, n, HEARTH_EEXIST, "two pieces at one place of the tensor", err);
+        return name_wrong(w, n, HEARTH_EEXIST, "two pieces at one place of the tensor", err);
     }
-    if ((rc = room(&w->piece, 1, sizeof(*p), err)) ||
-            (rc = room(&w->dims, 2 * (size_t)ndim, sizeof(int64_t), err)) ||
-            (rc = set_room(w, &w->places, place_hash, err)))
+    if ((rc = array_room(&w->piece, 1, sizeof(*p), err)) ||
+            (rc = array_room(&w->dims, 2 * (size_t)ndim, sizeof(int64_t), err)))
         return rc;
+    if (hth_set_room(&w->places, 1))
+        return no_memory(err);
     p->name = n;
     p->dims = w->dims.count;
-    push(&w->dims, offset, ndim, sizeof(int64_t));
-    push(&w->dims, shape, ndim, sizeof(int64_t));
-    push(&w->piece, p, 1, sizeof(*p));
+    array_push(&w->dims, offset, ndim, sizeof(int64_t));
+    array_push(&w->dims, shape, ndim, sizeof(int64_t));
+    array_push(&w->piece, p, 1, sizeof(*p));
     plus1 = (uint32_t)w->piece.count;
-    insert(&w->places, place_hash(w, plus1 - 1), plus1);
-    w->places.count++;
+    hth_set_add(&w->places, box_hash(w, n, offset), plus1 - 1);
     if (of->last)
         hth_md_piece(w, of->last - 1)->next = plus1;
     else
@@ -290,27 +235,27 @@ static const char *piece_fault(
 }
 
 /* The name is a tensor of this dtype and global shape, from the first piece on. */
-static int tensor(struct hearth_metadata_writer *w, uint32_t n, const struct hearth_piece *p,
-        const int64_t *global, struct hearth_error *err)
+static int name_as_tensor(struct hearth_metadata_writer *w, uint32_t n,
+        const struct hearth_piece *p, const int64_t *global, struct hearth_error *err)
 {
     struct hth_md_name *of = hth_md_name(w, n);
     int rc;
 
     if (!of->kind) {
-        if ((rc = room(&w->dims, p->ndim, sizeof(int64_t), err)))
+        if ((rc = array_room(&w->dims, p->ndim, sizeof(int64_t), err)))
             return rc;
         of->kind = HEARTH_METADATA_TENSOR;
         of->dtype = p->dtype;
         of->ndim = p->ndim;
         of->shape = w->dims.count;
-        push(&w->dims, global, p->ndim, sizeof(int64_t));
+        array_push(&w->dims, global, p->ndim, sizeof(int64_t));
         return HEARTH_OK;
     }
     if (of->kind != HEARTH_METADATA_TENSOR)
-        return wrong(w, n, HEARTH_EINVAL, "a byte item and a tensor of one name", err);
+        return name_wrong(w, n, HEARTH_EINVAL, "a byte item and a tensor of one name", err);
     if (of->dtype != p->dtype || of->ndim != p->ndim ||
             (p->ndim && memcmp(hth_md_dims(w, of->shape), global, sizeof(*global) * p->ndim) != 0))
-        return wrong(w, n, HEARTH_EINVAL,
+        return name_wrong(w, n, HEARTH_EINVAL,
                 "its dtype or global shape is another one than in an earlier piece", err);
     return HEARTH_OK;
 }
@@ -327,9 +272,9 @@ int hearth_metadata_write(const char *checkpoint_id, const char *save_id,
         return hth_fail(err, HEARTH_EINVAL, 0, "out is NULL");
     if (!(w = calloc(1, sizeof(*w))))
         return no_memory(err);
-    if (checkpoint_id && !(rc = text(w, checkpoint_id, strlen(checkpoint_id), &w->id, err)))
+    if (checkpoint_id && !(rc = text_number(w, checkpoint_id, strlen(checkpoint_id), &w->id, err)))
         w->id++;
-    if (!rc && save_id && !(rc = text(w, save_id, strlen(save_id), &w->save_id, err)))
+    if (!rc && save_id && !(rc = text_number(w, save_id, strlen(save_id), &w->save_id, err)))
         w->save_id++;
     if (rc)
         hearth_metadata_abandon(w);
@@ -351,18 +296,18 @@ int hearth_metadata_add_piece(struct hearth_metadata_writer *w, const struct hea
     if (!w || !piece)
         return hth_fail(err, HEARTH_EINVAL, 0, "the writer or the piece is NULL");
     if ((rc = hth_opts_copy(&p, sizeof(p), piece, err)) || (rc = range_check(at, len, err)) ||
-            (rc = path(w, object, &stored.path, err)))
+            (rc = path_number(w, object, &stored.path, err)))
         return rc;
     if ((p.key_len && !p.key) || p.ndim > HTH_DIMS_MAX || (p.ndim && !p.shape))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "a piece needs a key, and a shape of at most %d dimensions", HTH_DIMS_MAX);
     offset = p.global_offset ? p.global_offset : zeros;
     global = p.global_shape ? p.global_shape : p.shape;
-    if ((rc = name(w, p.key, p.key_len, &n, err)))
+    if ((rc = name_number(w, p.key, p.key_len, &n, err)))
         return rc;
     if ((fault = piece_fault(&p, offset, global)))
-        return wrong(w, n, HEARTH_EINVAL, fault, err);
-    if ((rc = tensor(w, n, &p, global, err)))
+        return name_wrong(w, n, HEARTH_EINVAL, fault, err);
+    if ((rc = name_as_tensor(w, n, &p, global, err)))
         return rc;
     return piece_push(w, n, &stored, offset, p.shape, err);
 }
@@ -376,11 +321,11 @@ int hearth_metadata_add_bytes(struct hearth_metadata_writer *w, const char *key,
 
     if (!w || (key_len && !key))
         return hth_fail(err, HEARTH_EINVAL, 0, "the writer or the name is NULL");
-    if ((rc = range_check(at, len, err)) || (rc = path(w, object, &stored.path, err)) ||
-            (rc = name(w, key, key_len, &n, err)))
+    if ((rc = range_check(at, len, err)) || (rc = path_number(w, object, &stored.path, err)) ||
+            (rc = name_number(w, key, key_len, &n, err)))
         return rc;
     if (hth_md_name(w, n)->kind)
-        return wrong(w, n, HEARTH_EEXIST, "a byte item's name is taken", err);
+        return name_wrong(w, n, HEARTH_EEXIST, "a byte item's name is taken", err);
     if ((rc = piece_push(w, n, &stored, zeros, zeros, err)))
         return rc;
     hth_md_name(w, n)->kind = HEARTH_METADATA_BYTES;
@@ -396,18 +341,19 @@ int hearth_metadata_add_path(struct hearth_metadata_writer *w, const char *key, 
 
     if (!w || (key_len && !key) || !steps || !count || count > UINT32_MAX)
         return hth_fail(err, HEARTH_EINVAL, 0, "a path needs a name and at least one step");
-    if ((rc = name(w, key, key_len, &n, err)) ||
-            (rc = room(&w->step, count, sizeof(struct hth_md_step), err)))
+    if ((rc = name_number(w, key, key_len, &n, err)) ||
+            (rc = array_room(&w->step, count, sizeof(struct hth_md_step), err)))
         return rc;
     if (hth_md_name(w, n)->steps)
-        return wrong(w, n, HEARTH_EEXIST, "it has a path already", err);
+        return name_wrong(w, n, HEARTH_EEXIST, "it has a path already", err);
     first = w->step.count;
     for (size_t i = 0; i < count && !rc; i++) {
         struct hth_md_step s = { .index = steps[i].index };
 
-        if (steps[i].key.data && !(rc = text(w, steps[i].key.data, steps[i].key.len, &s.text, err)))
+        if (steps[i].key.data &&
+                !(rc = text_number(w, steps[i].key.data, steps[i].key.len, &s.text, err)))
             s.text++;
-        push(&w->step, &s, 1, sizeof(s));
+        array_push(&w->step, &s, 1, sizeof(s));
     }
     if (rc) {
         w->step.count = first;
@@ -429,7 +375,8 @@ int hearth_metadata_finish(
     }
     for (uint32_t n = 0; n < w->name.count && !rc; n++)
         if (!hth_md_name(w, n)->kind && hth_md_name(w, n)->steps)
-            rc = wrong(w, n, HEARTH_EINVAL, "it has a path, and neither pieces nor bytes", err);
+            rc = name_wrong(
+                    w, n, HEARTH_EINVAL, "it has a path, and neither pieces nor bytes", err);
     if (!rc)
         rc = hth_metadata_emit(w, out, out_len, err);
     hearth_metadata_abandon(w);
@@ -446,7 +393,7 @@ void hearth_metadata_abandon(struct hearth_metadata_writer *w)
     free(w->piece.at);
     free(w->dims.at);
     free(w->step.at);
-    free(w->texts.slot);
-    free(w->places.slot);
+    hth_set_fini(&w->texts);
+    hth_set_fini(&w->places);
     free(w);
 }

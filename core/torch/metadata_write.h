@@ -12,6 +12,7 @@
 #ifndef HEARTH_CORE_TORCH_METADATA_WRITE_H
 #define HEARTH_CORE_TORCH_METADATA_WRITE_H
 
+#include "core/base/set.h"
 #include <hearth/metadata.h>
 
 struct hth_md_text {
@@ -45,12 +46,6 @@ struct hth_md_step {
     int64_t index;
 };
 
-/* Numbers of texts or pieces, plus 1, by hash: open addressing, at most half full. */
-struct hth_md_set {
-    uint32_t *slot; /* [cap], a power of two, or 0 */
-    uint32_t cap, count;
-};
-
 struct hth_md_array {
     void *at;
     size_t count, cap; /* elements */
@@ -59,7 +54,7 @@ struct hth_md_array {
 struct hearth_metadata_writer {
     uint32_t id, save_id; /* texts, plus 1; 0: none */
     struct hth_md_array chars, text, name, piece, dims, step;
-    struct hth_md_set texts, places;
+    struct hth_set texts, places; /* numbers of texts and of pieces */
 };
 
 static inline struct hth_md_text *hth_md_text(const struct hearth_metadata_writer *w, uint32_t i)

@@ -3,118 +3,44 @@
  * The pickle machine: it fetches an opcode with its argument, looks the opcode up in a table, and
  * runs it. What is not in the table is refused, and so is a global that is not in the caller's.
  *
- *      bytes --> fetch(op, argument) --> run(op) --> stack of value numbers --> STOP: the root
+ *      bytes --> opcode, argument --> run(op) --> stack of value numbers --> STOP: the root
  *                                          '--> memo, values, cells: pools of fixed size
  */
-#include "core/base/bytes.h"
-#include "pickle_machine.h"
+#include "pickle_code.h"
+#include "pickle_ops.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
-HTH_PRINTF(3, 0)
-static int refuse_at(size_t at, struct hearth_error *err, const char *fmt, va_list ap)
-{
-    char text[256];
-
-    vsnprintf(text, sizeof(text), fmt, ap);
-    return hth_fail(err, HEARTH_ECORRUPT, 0, "byte %zu: %s", at, text);
-}
-
-void hth_machine_say(struct hth_machine *m, const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    refuse_at(m->op, m->err, fmt, ap);
-    va_end(ap);
-}
-
-int hth_pickle_refuse(
-        const struct hth_pickle_value *v, struct hearth_error *err, const char *fmt, ...)
-{
-    va_list ap;
-    int rc;
-
-    va_start(ap, fmt);
-    rc = refuse_at(v->at, err, fmt, ap);
-    va_end(ap);
-    return rc;
-}
-
-/* The next n bytes; NULL when there are not as many. */
-static const unsigned char *take(struct hth_machine *m, uint64_t n)
-{
-    if (n > m->p.len - m->pos)
-        return NULL;
-    m->pos += (size_t)n;
-    return m->p.bytes + m->pos - n;
-}
-
-static const unsigned char *take_lines(struct hth_machine *m, unsigned lines, size_t *out_n)
-{
-    const unsigned char *first = m->p.bytes + m->pos, *end = first;
-
-    for (; lines; lines--) {
-        end = memchr(end, '\n', m->p.len - (size_t)(end - m->p.bytes));
-        if (!end)
-            return NULL;
-        end++;
-    }
-    *out_n = (size_t)(end - first);
-    return take(m, *out_n);
-}
-
-static uint64_t number(const unsigned char *p, unsigned bytes)
-{
-    return bytes == 1 ? *p : bytes == 4 ? hth_get32(p) : hth_get64(p);
-}
-
-/* The argument of an opcode that has one; NULL: it is cut off. */
-static const unsigned char *fetch(struct hth_machine *m, const struct hth_op *op, size_t *out_n)
-{
-    const unsigned char *p;
-    uint64_t n = op->fixed;
-
-    if (op->lines)
-        return take_lines(m, op->lines, out_n);
-    if (op->prefix) {
-        if (!(p = take(m, op->prefix)))
-            return NULL;
-        n = number(p, op->prefix);
-    }
-    *out_n = (size_t)n;
-    return take(m, n);
-}
+#include <string.h>
 
 /* The next opcode, with its argument. */
-static int next(struct hth_machine *m, const struct hth_op **out_op, const unsigned char **out_arg,
-        size_t *out_n)
+static int opcode_next(struct hth_machine *m, const struct hth_op **out_op,
+        const unsigned char **out_arg, size_t *out_n)
 {
-    const struct hth_op *op;
     const unsigned char *code;
+    const struct hth_op *op;
 
     m->op = m->pos;
-    if (!(code = take(m, 1)))
+    if (m->pos == m->p.len)
         return hth_machine_refuse(m, "the pickle ends before its STOP");
+    code = m->p.bytes + m->pos;
     op = &hth_pickle_op[*code];
     if (!op->run || (op->values && !m->values) || (m->op == 0 && *code != 0x80))
         return hth_machine_refuse(m,
                 m->op ? "opcode %02x is not allowed" : "opcode %02x does not begin a pickle",
                 *code);
-    *out_n = 0;
-    if (!(*out_arg = fetch(m, op, out_n)))
+    *out_arg = hth_pickle_argument(*code, code + 1, m->p.len - m->pos - 1, out_n);
+    if (!*out_arg)
         return hth_machine_refuse(m, "opcode %02x is cut off", *code);
+    m->pos = (size_t)(*out_arg - m->p.bytes) + *out_n;
     *out_op = op;
     return HEARTH_OK;
 }
 
-static int step(struct hth_machine *m)
+static int opcode_step(struct hth_machine *m)
 {
     const struct hth_op *op;
     const unsigned char *arg;
     size_t n;
-    int rc = next(m, &op, &arg, &n);
+    int rc = opcode_next(m, &op, &arg, &n);
 
     if (rc)
         return rc;
@@ -133,7 +59,7 @@ size_t hth_pickle_memory(uint32_t values)
 }
 
 /* Cut the caller's memory into the four pools. */
-static void pools(struct hth_pickle *p, void *memory, size_t memory_bytes)
+static void pools_cut(struct hth_pickle *p, void *memory, size_t memory_bytes)
 {
     size_t cap = memory_bytes / EACH;
 
@@ -147,15 +73,16 @@ static void pools(struct hth_pickle *p, void *memory, size_t memory_bytes)
     p->cells = 1;
 }
 
-static int run(struct hth_pickle *out, struct hth_machine *m, void *memory, size_t memory_bytes)
+static int opcodes_run(
+        struct hth_pickle *out, struct hth_machine *m, void *memory, size_t memory_bytes)
 {
     int rc = HEARTH_OK;
 
     if (m->p.len > UINT32_MAX)
         return hth_machine_refuse(m, "a pickle of %zu bytes is too long", m->p.len);
-    pools(&m->p, memory, memory_bytes);
+    pools_cut(&m->p, memory, memory_bytes);
     while (!rc && !m->stopped)
-        rc = step(m);
+        rc = opcode_step(m);
     if (!rc)
         *out = m->p;
     return rc;
@@ -168,7 +95,7 @@ int hth_pickle_load(struct hth_pickle *out, const struct hth_pickle_global *glob
     struct hth_machine m = { .err = err };
 
     m.p = (struct hth_pickle){ .bytes = bytes, .len = len, .global = global, .globals = globals };
-    return run(out, &m, memory, memory_bytes);
+    return opcodes_run(out, &m, memory, memory_bytes);
 }
 
 int hth_pickle_load_values(struct hth_pickle *out, const struct hth_pickle_global *global,
@@ -178,7 +105,7 @@ int hth_pickle_load_values(struct hth_pickle *out, const struct hth_pickle_globa
     struct hth_machine m = { .err = err, .values = 1 };
 
     m.p = (struct hth_pickle){ .bytes = bytes, .len = len, .global = global, .globals = globals };
-    return run(out, &m, memory, memory_bytes);
+    return opcodes_run(out, &m, memory, memory_bytes);
 }
 
 int hth_pickle_measure(const void *bytes, size_t len, size_t *out_len, uint32_t *out_values,
@@ -192,7 +119,7 @@ int hth_pickle_measure(const void *bytes, size_t len, size_t *out_len, uint32_t 
     int rc;
 
     do {
-        if ((rc = next(&m, &op, &arg, &n)))
+        if ((rc = opcode_next(&m, &op, &arg, &n)))
             return rc;
         if (opcodes++ == UINT32_MAX - 1)
             return hth_machine_refuse(&m, "a pickle of more than 2^32 opcodes");

@@ -7,8 +7,8 @@
  *
  * Protocols 2 to 5, and of their opcodes those that writers of such files use. Time and memory
  * are bounded by the input's length and by the memory the caller hands in; nothing recurses.
- * Values refer to each other by number and never form a cycle: what has been put somewhere
- * does not change any more. They may be shared, though: 20 values can spell a tree of 10^20
+ * Values refer to each other by number and never form a cycle: a value that is part of another
+ * one does not change any more. They may be shared, though: 20 values can spell a tree of 10^20
  * leaves, so walk what the format asks for and never "everything".
  */
 #ifndef HEARTH_CORE_TORCH_PICKLE_H
@@ -34,12 +34,12 @@ enum hth_pickle_kind {
     /* hth_pickle_load_values() only: */
     HTH_PICKLE_FLOAT,
     HTH_PICKLE_BYTES,
-    HTH_PICKLE_PERSISTENT, /* what lies outside of the pickle, named by a tuple */
+    HTH_PICKLE_PERSISTENT, /* a storage outside of the pickle, named by a tuple */
 };
 
 /* What may be done with a global; nothing else may. */
 enum {
-    HTH_PICKLE_AS_VALUE = 1,    /* stand somewhere as it is, like torch.float32 */
+    HTH_PICKLE_AS_VALUE = 1,    /* be a value itself, like torch.float32 */
     HTH_PICKLE_AS_NEW = 2,      /* make an object of no arguments (NEWOBJ) */
     HTH_PICKLE_STATE_DICT = 4,  /* its objects take a dict of attributes (BUILD) */
     HTH_PICKLE_STATE_TUPLE = 8, /* or a tuple */
@@ -61,7 +61,7 @@ struct hth_pickle_global {
 struct hth_pickle_value {
     uint8_t kind;  /* enum hth_pickle_kind */
     uint8_t depth; /* of containers below it */
-    uint8_t used;  /* stands somewhere: does not change any more */
+    uint8_t used;  /* is part of another value, or the root: does not change any more */
     uint8_t built; /* object: has its state; dict: HTH_PICKLE_OPEN or _NAMED */
     uint32_t at;   /* byte of the pickle it came from */
     uint32_t n;    /* container: cells; text, bytes: length; global, object: row of the table */
@@ -76,7 +76,7 @@ struct hth_pickle_value {
 };
 
 #define HTH_PICKLE_OPEN  2 /* takes attributes yet */
-#define HTH_PICKLE_NAMED 4 /* is somebody's state: its keys are names of attributes */
+#define HTH_PICKLE_NAMED 4 /* is an object's state: its keys are names of attributes */
 
 struct hth_pickle_cell {
     uint32_t value;

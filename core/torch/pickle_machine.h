@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the parts of the pickle machine: its loop (pickle.c), its opcodes (pickle_ops.c), those
- * of them that refer (pickle_objects.c). */
+/* The state of the pickle machine, for its loop and its opcodes. */
 /* For this folder alone. */
 #ifndef HEARTH_CORE_TORCH_PICKLE_MACHINE_H
 #define HEARTH_CORE_TORCH_PICKLE_MACHINE_H
@@ -19,21 +18,6 @@ struct hth_machine {
     struct hearth_error *err;
 };
 
-/* arg[n]: the argument without its length, in the pickle. */
-typedef int hth_op_fn(struct hth_machine *m, const unsigned char *arg, size_t n);
-
-/* An opcode's argument: `fixed` bytes; or as many as a number of `prefix` bytes in front says; or
- * `lines` texts, each with a newline. run NULL: refused. */
-struct hth_op {
-    uint8_t fixed, prefix, lines;
-    uint8_t values; /* 1: in hth_pickle_load_values() only */
-    hth_op_fn *run;
-};
-extern const struct hth_op hth_pickle_op[256];
-
-/* LONG1: two's complement of n bytes, which may be more than are needed. NULL, or why not. */
-const char *hth_pickle_long(const unsigned char *arg, size_t n, int64_t *out);
-
 /* "byte N: ..." at the opcode in hand; a macro, so that an analyzer knows the code. */
 void hth_machine_say(struct hth_machine *m, const char *fmt, ...) HTH_PRINTF(2, 3);
 #define hth_machine_refuse(m, ...) (hth_machine_say((m), __VA_ARGS__), HEARTH_ECORRUPT)
@@ -47,10 +31,7 @@ int hth_machine_push(struct hth_machine *m, uint32_t v);
 int hth_machine_make(
         struct hth_machine *m, enum hth_pickle_kind kind, struct hth_pickle_value **out);
 
-/* A value is about to stand in the container `over`, NULL when it is the root. */
+/* A value becomes part of the container `over`; NULL: it becomes the root. */
 int hth_machine_use(struct hth_machine *m, uint32_t number, struct hth_pickle_value *over);
-
-hth_op_fn hth_op_memoize, hth_op_put, hth_op_get, hth_op_global, hth_op_stack_global, hth_op_newobj,
-        hth_op_reduce, hth_op_build, hth_op_persistent;
 
 #endif

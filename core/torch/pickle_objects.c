@@ -4,11 +4,11 @@
  * objects of them. What a global is and may do is a row of the caller's table, nothing else.
  */
 #include "core/base/bytes.h"
-#include "pickle_machine.h"
+#include "pickle_ops.h"
 
 /* --- memo --- */
 
-static int put(struct hth_machine *m, uint32_t index)
+static int memo_put(struct hth_machine *m, uint32_t index)
 {
     int rc = hth_machine_need(m, 1);
 
@@ -24,12 +24,12 @@ static int put(struct hth_machine *m, uint32_t index)
 int hth_op_memoize(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     (void)arg, (void)n;
-    return put(m, m->p.memos);
+    return memo_put(m, m->p.memos);
 }
 
 int hth_op_put(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
-    return put(m, n == 1 ? arg[0] : hth_get32(arg));
+    return memo_put(m, n == 1 ? arg[0] : hth_get32(arg));
 }
 
 int hth_op_get(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -43,12 +43,12 @@ int hth_op_get(struct hth_machine *m, const unsigned char *arg, size_t n)
 
 /* --- globals and objects --- */
 
-static int same(const char *want, const unsigned char *text, size_t n)
+static int name_is(const char *want, const unsigned char *text, size_t n)
 {
     return strlen(want) == n && memcmp(want, text, n) == 0;
 }
 
-static int global(struct hth_machine *m, const unsigned char *module, size_t module_len,
+static int global_push(struct hth_machine *m, const unsigned char *module, size_t module_len,
         const unsigned char *name, size_t name_len)
 {
     char say[2][HTH_KEY_TEXT];
@@ -56,8 +56,8 @@ static int global(struct hth_machine *m, const unsigned char *module, size_t mod
     int rc;
 
     for (uint32_t row = 0; row < m->p.globals; row++) {
-        if (!same(m->p.global[row].name, name, name_len) ||
-                !same(m->p.global[row].module, module, module_len))
+        if (!name_is(m->p.global[row].name, name, name_len) ||
+                !name_is(m->p.global[row].module, module, module_len))
             continue;
         if (!(rc = hth_machine_make(m, HTH_PICKLE_GLOBAL, &v)))
             v->n = row;
@@ -73,7 +73,7 @@ int hth_op_global(struct hth_machine *m, const unsigned char *arg, size_t n)
     const unsigned char *end = memchr(arg, '\n', n);
     size_t module_len = (size_t)(end - arg);
 
-    return global(m, arg, module_len, end + 1, n - module_len - 2);
+    return global_push(m, arg, module_len, end + 1, n - module_len - 2);
 }
 
 int hth_op_stack_global(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -89,7 +89,7 @@ int hth_op_stack_global(struct hth_machine *m, const unsigned char *arg, size_t 
     if (module->kind != HTH_PICKLE_TEXT || name->kind != HTH_PICKLE_TEXT)
         return hth_machine_refuse(m, "a global's name is not a text");
     m->p.depth -= 2;
-    return global(m, m->p.bytes + module->head, module->n, m->p.bytes + name->head, name->n);
+    return global_push(m, m->p.bytes + module->head, module->n, m->p.bytes + name->head, name->n);
 }
 
 static int letter_fits(char letter, enum hth_pickle_kind kind)
@@ -129,7 +129,8 @@ int hth_pickle_fits(
 }
 
 /* callable, arguments -> object, where the arguments are as `want` says. */
-static int object(struct hth_machine *m, const struct hth_pickle_value *callable, const char *want)
+static int object_push(
+        struct hth_machine *m, const struct hth_pickle_value *callable, const char *want)
 {
     uint32_t args = m->p.stack[m->p.depth - 1];
     struct hth_pickle_value *v;
@@ -147,7 +148,7 @@ static int object(struct hth_machine *m, const struct hth_pickle_value *callable
 }
 
 /* callable, arguments -> dict that takes attributes. */
-static int empty_dict(struct hth_machine *m, const struct hth_pickle_value *callable)
+static int dict_push(struct hth_machine *m, const struct hth_pickle_value *callable)
 {
     struct hth_pickle_value *v;
     int rc;
@@ -172,7 +173,7 @@ int hth_op_newobj(struct hth_machine *m, const unsigned char *arg, size_t n)
     class = hth_machine_top(m, 1);
     if (class->kind != HTH_PICKLE_GLOBAL || !(m->p.global[class->n].may & HTH_PICKLE_AS_NEW))
         return hth_machine_refuse(m, "a new object of what is no class");
-    return object(m, class, "");
+    return object_push(m, class, "");
 }
 
 int hth_op_reduce(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -187,8 +188,8 @@ int hth_op_reduce(struct hth_machine *m, const unsigned char *arg, size_t n)
     if (callable->kind != HTH_PICKLE_GLOBAL || !m->p.global[callable->n].args)
         return hth_machine_refuse(m, "a call of what cannot be called");
     if (m->p.global[callable->n].may & HTH_PICKLE_AS_DICT)
-        return empty_dict(m, callable);
-    return object(m, callable, m->p.global[callable->n].args);
+        return dict_push(m, callable);
+    return object_push(m, callable, m->p.global[callable->n].args);
 }
 
 /* A tuple -> what it names; whether it names anything is for the caller to find out. */

@@ -3,54 +3,18 @@
  * The opcodes of the pickle machine: each takes values from the stack, or a few bytes, and
  * leaves one value. The table is at the end.
  *
- * No cycles: a container takes children only as long as it stands nowhere itself (`used`), and
+ * No cycles: a container takes children only as long as it is part of no other value (`used`), and
  * never itself. The last edge of a cycle would go into a container that is used already.
  */
+#include "pickle_ops.h"
 #include "core/base/bytes.h"
 #include "core/base/utf8.h"
-#include "pickle_machine.h"
+#include "pickle_code.h"
 
-/* --- the pools --- */
-
-struct hth_pickle_value *hth_machine_top(struct hth_machine *m, uint32_t below)
-{
-    return &m->p.value[m->p.stack[m->p.depth - 1 - below]];
-}
-
-int hth_machine_push(struct hth_machine *m, uint32_t v)
-{
-    if (m->p.depth >= m->p.cap)
-        return hth_machine_refuse(m, "more than %u values on the stack", m->p.cap);
-    m->p.stack[m->p.depth++] = v;
-    return HEARTH_OK;
-}
-
-/* A new value on the stack; *out is zeroed but for kind and place. */
-int hth_machine_make(
-        struct hth_machine *m, enum hth_pickle_kind kind, struct hth_pickle_value **out)
-{
-    struct hth_pickle_value *v;
-
-    if (m->p.values >= m->p.cap)
-        return hth_machine_refuse(m, "more than %u values", m->p.cap);
-    v = &m->p.value[m->p.values];
-    *v = (struct hth_pickle_value){ .kind = (uint8_t)kind, .at = (uint32_t)m->op };
-    *out = v;
-    return hth_machine_push(m, m->p.values++);
-}
-
-/* The stack holds n values above the last mark. */
-int hth_machine_need(struct hth_machine *m, uint32_t n)
-{
-    uint32_t floor = m->marks ? m->mark[m->marks - 1] : 0;
-
-    if (m->p.depth - floor < n)
-        return hth_machine_refuse(m, "needs %u values, there are %u", n, m->p.depth - floor);
-    return HEARTH_OK;
-}
+/* --- marks and children --- */
 
 /* Close the last mark; the values above it begin at *out_from. */
-static int close_mark(struct hth_machine *m, uint32_t *out_from)
+static int mark_pop(struct hth_machine *m, uint32_t *out_from)
 {
     if (!m->marks)
         return hth_machine_refuse(m, "no MARK is open");
@@ -58,26 +22,9 @@ static int close_mark(struct hth_machine *m, uint32_t *out_from)
     return HEARTH_OK;
 }
 
-/* A value is about to stand somewhere, `over` it a container: NULL when it is the root. */
-int hth_machine_use(struct hth_machine *m, uint32_t number, struct hth_pickle_value *over)
-{
-    struct hth_pickle_value *v = &m->p.value[number];
-
-    if (v == over)
-        return hth_machine_refuse(m, "a container in itself");
-    if (v->kind == HTH_PICKLE_GLOBAL && !(m->p.global[v->n].may & HTH_PICKLE_AS_VALUE))
-        return hth_machine_refuse(m, "%s is not a value", m->p.global[v->n].name);
-    v->used = 1;
-    if (!over || v->depth < over->depth)
-        return HEARTH_OK;
-    if (v->depth + 1 > HTH_PICKLE_DEPTH)
-        return hth_machine_refuse(m, "nested deeper than %d", HTH_PICKLE_DEPTH);
-    over->depth = (uint8_t)(v->depth + 1);
-    return HEARTH_OK;
-}
-
 /* stack[from..to) become the next children of container `over`. */
-static int collect(struct hth_machine *m, struct hth_pickle_value *over, uint32_t from, uint32_t to)
+static int children_add(
+        struct hth_machine *m, struct hth_pickle_value *over, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++) {
         uint32_t cell = m->p.cells;
@@ -129,7 +76,7 @@ static int op_none(struct hth_machine *m, const unsigned char *arg, size_t n)
     return hth_machine_make(m, HTH_PICKLE_NONE, &v);
 }
 
-static int integer(struct hth_machine *m, enum hth_pickle_kind kind, int64_t i)
+static int integer_push(struct hth_machine *m, enum hth_pickle_kind kind, int64_t i)
 {
     struct hth_pickle_value *v;
     int rc = hth_machine_make(m, kind, &v);
@@ -142,43 +89,25 @@ static int integer(struct hth_machine *m, enum hth_pickle_kind kind, int64_t i)
 static int op_true(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     (void)arg, (void)n;
-    return integer(m, HTH_PICKLE_BOOL, 1);
+    return integer_push(m, HTH_PICKLE_BOOL, 1);
 }
 
 static int op_false(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     (void)arg, (void)n;
-    return integer(m, HTH_PICKLE_BOOL, 0);
+    return integer_push(m, HTH_PICKLE_BOOL, 0);
 }
 
 /* BININT1, BININT2: unsigned. */
 static int op_unsigned(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
-    return integer(m, HTH_PICKLE_INT, n == 1 ? arg[0] : hth_get16(arg));
+    return integer_push(m, HTH_PICKLE_INT, n == 1 ? arg[0] : hth_get16(arg));
 }
 
 static int op_int(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     (void)n;
-    return integer(m, HTH_PICKLE_INT, (int32_t)hth_get32(arg));
-}
-
-const char *hth_pickle_long(const unsigned char *arg, size_t n, int64_t *out)
-{
-    unsigned char sign = n && arg[n - 1] & 0x80 ? 0xff : 0;
-    unsigned char eight[8];
-
-    if (n > 16)
-        return "an integer of more than 16 bytes";
-    memset(eight, sign, sizeof(eight));
-    memcpy(eight, arg, n < 8 ? n : 8);
-    for (size_t i = 8; i < n; i++)
-        if (arg[i] != sign)
-            return "an integer that does not fit in 64 bits";
-    if (n > 8 && (eight[7] & 0x80) != (sign & 0x80))
-        return "an integer that does not fit in 64 bits";
-    *out = (int64_t)hth_get64(eight);
-    return NULL;
+    return integer_push(m, HTH_PICKLE_INT, (int32_t)hth_get32(arg));
 }
 
 static int op_long(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -186,7 +115,7 @@ static int op_long(struct hth_machine *m, const unsigned char *arg, size_t n)
     int64_t i = 0;
     const char *wrong = hth_pickle_long(arg, n, &i);
 
-    return wrong ? hth_machine_refuse(m, "%s", wrong) : integer(m, HTH_PICKLE_INT, i);
+    return wrong ? hth_machine_refuse(m, "%s", wrong) : integer_push(m, HTH_PICKLE_INT, i);
 }
 
 static int op_text(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -264,13 +193,13 @@ static int op_empty_dict(struct hth_machine *m, const unsigned char *arg, size_t
 }
 
 /* A tuple of all from stack[from] on, in their place. */
-static int tuple(struct hth_machine *m, uint32_t from)
+static int tuple_push(struct hth_machine *m, uint32_t from)
 {
     struct hth_pickle_value *v;
     uint32_t to = m->p.depth;
     int rc;
 
-    if ((rc = hth_machine_make(m, HTH_PICKLE_TUPLE, &v)) || (rc = collect(m, v, from, to)))
+    if ((rc = hth_machine_make(m, HTH_PICKLE_TUPLE, &v)) || (rc = children_add(m, v, from, to)))
         return rc;
     m->p.stack[from] = m->p.stack[to];
     m->p.depth = from + 1;
@@ -280,10 +209,10 @@ static int tuple(struct hth_machine *m, uint32_t from)
 static int op_tuple(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     uint32_t from = 0;
-    int rc = close_mark(m, &from);
+    int rc = mark_pop(m, &from);
 
     (void)arg, (void)n;
-    return rc ? rc : tuple(m, from);
+    return rc ? rc : tuple_push(m, from);
 }
 
 /* TUPLE1 to TUPLE3 are neighbours. */
@@ -293,11 +222,11 @@ static int op_tuple_n(struct hth_machine *m, const unsigned char *arg, size_t n)
     int rc = hth_machine_need(m, want);
 
     (void)arg, (void)n;
-    return rc ? rc : tuple(m, m->p.depth - want);
+    return rc ? rc : tuple_push(m, m->p.depth - want);
 }
 
 /* stack[from..) go into the list or dict below them. */
-static int extend(struct hth_machine *m, uint32_t from, enum hth_pickle_kind kind)
+static int container_extend(struct hth_machine *m, uint32_t from, enum hth_pickle_kind kind)
 {
     struct hth_pickle_value *over;
     uint32_t to = m->p.depth;
@@ -320,7 +249,7 @@ static int extend(struct hth_machine *m, uint32_t from, enum hth_pickle_kind kin
     }
     if (kind == HTH_PICKLE_DICT && (to - from) % 2)
         return hth_machine_refuse(m, "a key without a value");
-    return collect(m, over, from, to);
+    return children_add(m, over, from, to);
 }
 
 static int op_append(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -328,16 +257,16 @@ static int op_append(struct hth_machine *m, const unsigned char *arg, size_t n)
     int rc = hth_machine_need(m, 2);
 
     (void)arg, (void)n;
-    return rc ? rc : extend(m, m->p.depth - 1, HTH_PICKLE_LIST);
+    return rc ? rc : container_extend(m, m->p.depth - 1, HTH_PICKLE_LIST);
 }
 
 static int op_appends(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     uint32_t from = 0;
-    int rc = close_mark(m, &from);
+    int rc = mark_pop(m, &from);
 
     (void)arg, (void)n;
-    return rc ? rc : extend(m, from, HTH_PICKLE_LIST);
+    return rc ? rc : container_extend(m, from, HTH_PICKLE_LIST);
 }
 
 static int op_setitem(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -345,16 +274,16 @@ static int op_setitem(struct hth_machine *m, const unsigned char *arg, size_t n)
     int rc = hth_machine_need(m, 3);
 
     (void)arg, (void)n;
-    return rc ? rc : extend(m, m->p.depth - 2, HTH_PICKLE_DICT);
+    return rc ? rc : container_extend(m, m->p.depth - 2, HTH_PICKLE_DICT);
 }
 
 static int op_setitems(struct hth_machine *m, const unsigned char *arg, size_t n)
 {
     uint32_t from = 0;
-    int rc = close_mark(m, &from);
+    int rc = mark_pop(m, &from);
 
     (void)arg, (void)n;
-    return rc ? rc : extend(m, from, HTH_PICKLE_DICT);
+    return rc ? rc : container_extend(m, from, HTH_PICKLE_DICT);
 }
 
 static int op_stop(struct hth_machine *m, const unsigned char *arg, size_t n)
@@ -373,42 +302,42 @@ const struct hth_op hth_pickle_op[256] = {
     ['('] = { .run = op_mark },
     [')'] = { .run = op_empty_tuple },
     ['.'] = { .run = op_stop },
-    ['B'] = { .prefix = 4, .values = 1, .run = op_bytes },
-    ['C'] = { .prefix = 1, .values = 1, .run = op_bytes },
-    ['G'] = { .fixed = 8, .values = 1, .run = op_float },
-    ['J'] = { .fixed = 4, .run = op_int },
-    ['K'] = { .fixed = 1, .run = op_unsigned },
-    ['M'] = { .fixed = 2, .run = op_unsigned },
+    ['B'] = { .values = 1, .run = op_bytes },
+    ['C'] = { .values = 1, .run = op_bytes },
+    ['G'] = { .values = 1, .run = op_float },
+    ['J'] = { .run = op_int },
+    ['K'] = { .run = op_unsigned },
+    ['M'] = { .run = op_unsigned },
     ['N'] = { .run = op_none },
     ['Q'] = { .values = 1, .run = hth_op_persistent },
     ['R'] = { .run = hth_op_reduce },
-    ['X'] = { .prefix = 4, .run = op_text },
+    ['X'] = { .run = op_text },
     [']'] = { .run = op_empty_list },
     ['a'] = { .run = op_append },
     ['b'] = { .run = hth_op_build },
-    ['c'] = { .lines = 2, .run = hth_op_global },
+    ['c'] = { .run = hth_op_global },
     ['e'] = { .run = op_appends },
-    ['h'] = { .fixed = 1, .run = hth_op_get },
-    ['j'] = { .fixed = 4, .run = hth_op_get },
-    ['q'] = { .fixed = 1, .run = hth_op_put },
-    ['r'] = { .fixed = 4, .run = hth_op_put },
+    ['h'] = { .run = hth_op_get },
+    ['j'] = { .run = hth_op_get },
+    ['q'] = { .run = hth_op_put },
+    ['r'] = { .run = hth_op_put },
     ['s'] = { .run = op_setitem },
     ['t'] = { .run = op_tuple },
     ['u'] = { .run = op_setitems },
     ['}'] = { .run = op_empty_dict },
-    [0x80] = { .fixed = 1, .run = op_proto },
+    [0x80] = { .run = op_proto },
     [0x81] = { .run = hth_op_newobj },
     [0x85] = { .run = op_tuple_n },
     [0x86] = { .run = op_tuple_n },
     [0x87] = { .run = op_tuple_n },
     [0x88] = { .run = op_true },
     [0x89] = { .run = op_false },
-    [0x8a] = { .prefix = 1, .run = op_long },
-    [0x8c] = { .prefix = 1, .run = op_text },
-    [0x8d] = { .prefix = 8, .run = op_text },
-    [0x8e] = { .prefix = 8, .values = 1, .run = op_bytes },
+    [0x8a] = { .run = op_long },
+    [0x8c] = { .run = op_text },
+    [0x8d] = { .run = op_text },
+    [0x8e] = { .values = 1, .run = op_bytes },
     [0x93] = { .run = hth_op_stack_global },
     [0x94] = { .run = hth_op_memoize },
-    [0x95] = { .fixed = 8, .run = op_frame },
-    [0x96] = { .prefix = 8, .values = 1, .run = op_bytes },
+    [0x95] = { .run = op_frame },
+    [0x96] = { .values = 1, .run = op_bytes },
 };

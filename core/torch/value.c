@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-static int container(const struct hth_pickle_value *v)
+static int is_container(const struct hth_pickle_value *v)
 {
     return v->kind == HTH_PICKLE_TUPLE || v->kind == HTH_PICKLE_LIST || v->kind == HTH_PICKLE_DICT;
 }
@@ -25,7 +25,7 @@ static int line_up(struct hearth_values *v, struct hearth_error *err)
     for (uint32_t i = 1; i < v->p.values; i++) {
         struct hth_pickle_value *of = &v->p.value[i];
 
-        if (!container(of))
+        if (!is_container(of))
             continue;
         of->u.integer = (int64_t)at;
         of->built = 0;
@@ -38,7 +38,8 @@ static int line_up(struct hearth_values *v, struct hearth_error *err)
 /* --- bytes that are spelled as text --- */
 
 /* Characters up to U+00FF as one byte each: two bytes of UTF-8 from U+0080 on. */
-static int narrow(struct hearth_values *v, struct hth_pickle_value *text, struct hearth_error *err)
+static int text_narrow(
+        struct hearth_values *v, struct hth_pickle_value *text, struct hearth_error *err)
 {
     const unsigned char *s = v->p.bytes + text->head;
     unsigned char *out;
@@ -60,12 +61,12 @@ static int narrow(struct hearth_values *v, struct hth_pickle_value *text, struct
     return HEARTH_OK;
 }
 
-static int latin1(const struct hth_pickle *p, const struct hth_pickle_value *name)
+static int is_latin1(const struct hth_pickle *p, const struct hth_pickle_value *name)
 {
     return hth_pickle_is(p, name, "latin1") || hth_pickle_is(p, name, "latin-1");
 }
 
-static int spells(int id)
+static int spells_bytes(int id)
 {
     return id == HTH_VALUE_ENCODE || id == HTH_VALUE_NO_BYTES || id == HTH_VALUE_BYTEARRAY;
 }
@@ -73,7 +74,7 @@ static int spells(int id)
 /* encode(text, "latin1"), bytearray(text, "latin-1"), bytearray(bytes), bytes(), bytearray(), and
  * bytearray() of such a call:
  * u.integer of the object is the value that holds the bytes; 0: there are none. */
-static int spelled(
+static int bytes_spelled(
         struct hearth_values *v, struct hth_pickle_value *object, struct hearth_error *err)
 {
     const struct hth_pickle_value *args = hth_pickle_at(&v->p, object->head);
@@ -86,31 +87,32 @@ static int spelled(
     object->u.integer = v->child[args->u.integer];
     if (args->n == 1 && text->kind == HTH_PICKLE_BYTES)
         return HEARTH_OK;
-    if (args->n == 1 && spells(hth_pickle_id(&v->p, text))) {
+    if (args->n == 1 && spells_bytes(hth_pickle_id(&v->p, text))) {
         object->u.integer = text->u.integer;
         return HEARTH_OK;
     }
-    if (args->n != 2 || text->kind != HTH_PICKLE_TEXT || !latin1(&v->p, hth_values_kid(v, args, 1)))
+    if (args->n != 2 || text->kind != HTH_PICKLE_TEXT ||
+            !is_latin1(&v->p, hth_values_kid(v, args, 1)))
         return hth_pickle_refuse(object, err, "bytes that are not spelled in latin1");
-    return narrow(v, text, err);
+    return text_narrow(v, text, err);
 }
 
 /* --- open --- */
 
-static int understand(
+static int object_understand(
         struct hearth_values *v, struct hth_pickle_value *object, struct hearth_error *err)
 {
     int id = hth_pickle_id(&v->p, object);
 
-    if (spells(id))
-        return spelled(v, object, err);
+    if (spells_bytes(id))
+        return bytes_spelled(v, object, err);
     if (id != HTH_VALUE_SHAPE)
         return hth_values_tensor(v, object, err);
     object->u.integer = v->child[hth_pickle_at(&v->p, object->head)->u.integer];
     return hth_values_integers(v, &v->p.value[object->u.integer], err);
 }
 
-static int build(struct hearth_values *v, struct hearth_error *err)
+static int values_build(struct hearth_values *v, struct hearth_error *err)
 {
     int rc = hth_values_load(v, err);
 
@@ -118,7 +120,7 @@ static int build(struct hearth_values *v, struct hearth_error *err)
         rc = line_up(v, err);
     for (uint32_t i = 1; !rc && i < v->p.values; i++)
         if (v->p.value[i].kind == HTH_PICKLE_OBJECT)
-            rc = understand(v, &v->p.value[i], err);
+            rc = object_understand(v, &v->p.value[i], err);
     return rc && v->what ? hth_while(err, rc, "%s", v->what) : rc;
 }
 
@@ -134,7 +136,7 @@ int hearth_values_open(
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for values");
     v->bytes = bytes;
     v->len = len;
-    if ((rc = build(v, err)))
+    if ((rc = values_build(v, err)))
         hearth_values_close(v);
     else
         *out = v;
@@ -157,7 +159,7 @@ void hearth_values_close(struct hearth_values *v)
 
 /* --- one value --- */
 
-static int refuse(const struct hearth_values *v, const struct hth_pickle_value *p,
+static int value_refuse(const struct hearth_values *v, const struct hth_pickle_value *p,
         struct hearth_error *err, const char *text)
 {
     int rc = hth_pickle_refuse(p, err, "%s", text);
@@ -202,14 +204,14 @@ static void give_object(
     if (id == HTH_VALUE_SHAPE) {
         out->kind = HEARTH_VALUE_SIZE;
         out->count = hth_pickle_at(&v->p, (uint32_t)p->u.integer)->n;
-    } else if (spells(id)) {
+    } else if (spells_bytes(id)) {
         give_bytes(v, p, out);
     } else {
         give_tensor(&v->tensor[p->u.integer], out);
     }
 }
 
-static int value(const struct hearth_values *v, uint32_t number, struct hearth_value *theirs,
+static int value_give(const struct hearth_values *v, uint32_t number, struct hearth_value *theirs,
         struct hearth_error *err)
 {
     static const uint32_t kinds[] = {
@@ -250,14 +252,14 @@ static int value(const struct hearth_values *v, uint32_t number, struct hearth_v
     case HTH_PICKLE_GLOBAL:
         out.integer = hth_pickle_id(&v->p, p);
         if (out.integer >= HTH_VALUE_STORAGE)
-            return refuse(v, p, err, "a class or a function is no value");
+            return value_refuse(v, p, err, "a class or a function is no value");
         out.kind = HEARTH_VALUE_DTYPE;
         break;
     case HTH_PICKLE_OBJECT:
         give_object(v, p, &out);
         break;
     case HTH_PICKLE_PERSISTENT:
-        return refuse(v, p, err, "a storage without a tensor");
+        return value_refuse(v, p, err, "a storage without a tensor");
     }
     return hth_give(theirs, &out, sizeof(out), err);
 }
@@ -267,7 +269,7 @@ int hearth_value_root(
 {
     if (!v)
         return hth_fail(err, HEARTH_EINVAL, 0, "the values are NULL");
-    return value(v, v->p.root, out, err);
+    return value_give(v, v->p.root, out, err);
 }
 
 int hearth_value_child(struct hearth_values *v, const struct hearth_value *of, size_t index,
@@ -281,9 +283,9 @@ int hearth_value_child(struct hearth_values *v, const struct hearth_value *of, s
     p = hth_pickle_at(&v->p, (uint32_t)of->handle);
     if (hth_pickle_id(&v->p, p) == HTH_VALUE_SHAPE && p->kind == HTH_PICKLE_OBJECT)
         p = hth_pickle_at(&v->p, (uint32_t)p->u.integer);
-    if (!container(p))
+    if (!is_container(p))
         return hth_fail(err, HEARTH_EINVAL, 0, "a value of kind %u has no children", of->kind);
     if (index >= p->n)
         return hth_fail(err, HEARTH_ENOENT, 0, "child %zu of %u", index, p->n);
-    return value(v, v->child[(size_t)p->u.integer + index], out, err);
+    return value_give(v, v->child[(size_t)p->u.integer + index], out, err);
 }

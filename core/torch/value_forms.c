@@ -17,8 +17,8 @@
 /* --- one pickle --- */
 
 /* bytes[len] -> *out, with memory of its own. */
-static int load(struct hth_pickle *out, void **out_memory, const unsigned char *bytes, size_t len,
-        uint32_t values, struct hearth_error *err)
+static int pickle_load(struct hth_pickle *out, void **out_memory, const unsigned char *bytes,
+        size_t len, uint32_t values, struct hearth_error *err)
 {
     size_t room = hth_pickle_memory(values);
     void *memory = malloc(room);
@@ -39,12 +39,12 @@ static int load(struct hth_pickle *out, void **out_memory, const unsigned char *
 static int load_object(struct hearth_values *v, const unsigned char *bytes, size_t len,
         uint32_t values, struct hearth_error *err)
 {
-    return load(&v->p, &v->memory, bytes, len, values, err);
+    return pickle_load(&v->p, &v->memory, bytes, len, values, err);
 }
 
 /* --- zip --- */
 
-static const struct hth_zip_member *member(
+static const struct hth_zip_member *zip_member(
         const struct hearth_values *v, const char *name, const void *key, size_t key_len)
 {
     unsigned char path[sizeof(v->top) + 32 + KEY_MAX];
@@ -58,13 +58,14 @@ static const struct hth_zip_member *member(
     return hth_zip_find(&v->zip, path, w.len);
 }
 
-static int is(const struct hearth_values *v, const struct hth_zip_member *m, const char *text)
+static int member_is(
+        const struct hearth_values *v, const struct hth_zip_member *m, const char *text)
 {
     return m->len == strlen(text) && memcmp(v->bytes + m->at, text, m->len) == 0;
 }
 
 /* All members lie in one folder, whatever its name. */
-static int top(struct hearth_values *v, struct hearth_error *err)
+static int zip_top(struct hearth_values *v, struct hearth_error *err)
 {
     const struct hth_zip_member *first = v->zip.member;
     const char *slash = v->zip.count ? memchr(first->name, '/', first->name_len) : NULL;
@@ -82,22 +83,22 @@ static int top(struct hearth_values *v, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static int zip(struct hearth_values *v, struct hearth_error *err)
+static int form_zip(struct hearth_values *v, struct hearth_error *err)
 {
     const struct hth_zip_member *pickle, *order;
     uint32_t values;
     size_t n;
     int rc;
 
-    if ((rc = hth_zip_open(&v->zip, v->bytes, v->len, err)) || (rc = top(v, err)))
+    if ((rc = hth_zip_open(&v->zip, v->bytes, v->len, err)) || (rc = zip_top(v, err)))
         return rc;
-    if (member(v, "constants.pkl", NULL, 0))
+    if (zip_member(v, "constants.pkl", NULL, 0))
         return hth_fail(err, HEARTH_EUNSUPPORTED, 0, "this zip is a TorchScript program");
-    if (!(pickle = member(v, "data.pkl", NULL, 0)))
+    if (!(pickle = zip_member(v, "data.pkl", NULL, 0)))
         return hth_fail(err, HEARTH_ECORRUPT, 0, "this zip is none of torch.save: no data.pkl");
-    order = member(v, "byteorder", NULL, 0);
-    if (order && !is(v, order, "little"))
-        return hth_fail(err, is(v, order, "big") ? HEARTH_EUNSUPPORTED : HEARTH_ECORRUPT, 0,
+    order = zip_member(v, "byteorder", NULL, 0);
+    if (order && !member_is(v, order, "little"))
+        return hth_fail(err, member_is(v, order, "big") ? HEARTH_EUNSUPPORTED : HEARTH_ECORRUPT, 0,
                 "byte %" PRIu64 ": the numbers' byte order is not `little`", order->at);
     v->what = "data.pkl";
     rc = hth_pickle_measure(v->bytes + pickle->at, pickle->len, &n, &values, err);
@@ -121,7 +122,7 @@ static size_t magic_end(const unsigned char *bytes, size_t len)
 }
 
 /* A pickle of the preamble at *pos; *pos moves behind it. */
-static int next(const struct hearth_values *v, size_t *pos, struct hth_pickle *out,
+static int older_pickle_next(const struct hearth_values *v, size_t *pos, struct hth_pickle *out,
         void **out_memory, struct hearth_error *err)
 {
     uint32_t values;
@@ -129,19 +130,19 @@ static int next(const struct hearth_values *v, size_t *pos, struct hth_pickle *o
     int rc = hth_pickle_measure(v->bytes + *pos, v->len - *pos, &n, &values, err);
 
     if (!rc)
-        rc = load(out, out_memory, v->bytes + *pos, n, values, err);
+        rc = pickle_load(out, out_memory, v->bytes + *pos, n, values, err);
     if (rc)
         return hth_while(err, rc, "from byte %zu on", *pos);
     *pos += n;
     return rc;
 }
 
-static int version(const struct hearth_values *v, size_t *pos, struct hearth_error *err)
+static int older_version(const struct hearth_values *v, size_t *pos, struct hearth_error *err)
 {
     const struct hth_pickle_value *root;
     struct hth_pickle p;
     void *memory = NULL;
-    int rc = next(v, pos, &p, &memory, err);
+    int rc = older_pickle_next(v, pos, &p, &memory, err);
 
     if (rc)
         return rc;
@@ -153,12 +154,12 @@ static int version(const struct hearth_values *v, size_t *pos, struct hearth_err
     return rc;
 }
 
-static int little(const struct hearth_values *v, size_t *pos, struct hearth_error *err)
+static int older_byteorder(const struct hearth_values *v, size_t *pos, struct hearth_error *err)
 {
     const struct hth_pickle_value *root, *said = NULL;
     struct hth_pickle p;
     void *memory = NULL;
-    int rc = next(v, pos, &p, &memory, err);
+    int rc = older_pickle_next(v, pos, &p, &memory, err);
 
     if (rc)
         return rc;
@@ -192,7 +193,7 @@ static int by_number(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static struct hth_stored *find(
+static struct hth_stored *stored_find(
         const struct hearth_values *v, const unsigned char *key, uint32_t key_len)
 {
     struct hth_stored want = { .key = key, .key_len = key_len };
@@ -203,13 +204,13 @@ static struct hth_stored *find(
 }
 
 /* The list of keys, sorted by key. Their texts lie in the input and outlive the pickle. */
-static int keys(struct hearth_values *v, size_t *pos, struct hearth_error *err)
+static int older_keys(struct hearth_values *v, size_t *pos, struct hearth_error *err)
 {
     const struct hth_pickle_value *root;
     struct hth_pickle p;
     void *memory = NULL;
     size_t from = *pos;
-    int rc = next(v, pos, &p, &memory, err);
+    int rc = older_pickle_next(v, pos, &p, &memory, err);
 
     if (rc)
         return rc;
@@ -240,7 +241,7 @@ static int keys(struct hearth_values *v, size_t *pos, struct hearth_error *err)
 }
 
 /* How large an element of each storage is, only the object's pickle says. */
-static int elements(struct hearth_values *v, struct hearth_error *err)
+static int stored_elements(struct hearth_values *v, struct hearth_error *err)
 {
     struct hth_storage storage;
     struct hth_stored *s;
@@ -253,7 +254,7 @@ static int elements(struct hearth_values *v, struct hearth_error *err)
             continue;
         if ((rc = hth_values_persistent(&v->p, id, &storage, err)))
             return rc;
-        s = find(v, storage.key, storage.key_len);
+        s = stored_find(v, storage.key, storage.key_len);
         if (s && !s->element)
             s->element = hearth_dtype_bytes(storage.dtype);
     }
@@ -261,7 +262,7 @@ static int elements(struct hearth_values *v, struct hearth_error *err)
 }
 
 /* From *pos on: for each key, in the list's order, the number of elements and their bytes. */
-static int storages(struct hearth_values *v, size_t pos, struct hearth_error *err)
+static int older_storages(struct hearth_values *v, size_t pos, struct hearth_error *err)
 {
     for (size_t i = 0; i < v->stored_count; i++) {
         struct hth_stored *s = &v->stored[i];
@@ -281,23 +282,23 @@ static int storages(struct hearth_values *v, size_t pos, struct hearth_error *er
     return HEARTH_OK;
 }
 
-static int older(struct hearth_values *v, size_t pos, struct hearth_error *err)
+static int form_older(struct hearth_values *v, size_t pos, struct hearth_error *err)
 {
     uint32_t values;
     size_t n, from;
     int rc;
 
-    if ((rc = version(v, &pos, err)) || (rc = little(v, &pos, err)))
+    if ((rc = older_version(v, &pos, err)) || (rc = older_byteorder(v, &pos, err)))
         return rc;
     from = pos;
     if ((rc = hth_pickle_measure(v->bytes + pos, v->len - pos, &n, &values, err)) ||
             (rc = load_object(v, v->bytes + pos, n, values, err)))
         return hth_while(err, rc, "from byte %zu on", from);
     pos += n;
-    if ((rc = keys(v, &pos, err)) || (rc = elements(v, err)))
+    if ((rc = older_keys(v, &pos, err)) || (rc = stored_elements(v, err)))
         return rc;
     qsort(v->stored, v->stored_count, sizeof(v->stored[0]), by_number);
-    rc = storages(v, pos, err);
+    rc = older_storages(v, pos, err);
     qsort(v->stored, v->stored_count, sizeof(v->stored[0]), by_key);
     v->what = "the object's pickle";
     return rc;
@@ -312,12 +313,12 @@ int hth_values_load(struct hearth_values *v, struct hearth_error *err)
     int rc;
 
     if (v->len >= 4 && memcmp(v->bytes, "PK\3\4", 4) == 0)
-        return zip(v, err);
+        return form_zip(v, err);
     if (v->len < 2 || v->bytes[0] != 0x80)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "byte 0: neither a zip nor a pickle, as torch.save writes them");
     if ((end = magic_end(v->bytes, v->len)))
-        return older(v, end, err);
+        return form_older(v, end, err);
     rc = hth_pickle_measure(v->bytes, v->len, &n, &values, err);
     return rc ? rc : load_object(v, v->bytes, v->len, values, err);
 }
@@ -328,12 +329,12 @@ const unsigned char *hth_values_storage(const struct hearth_values *v, const uns
     const struct hth_zip_member *m;
     const struct hth_stored *s;
 
-    if (v->zip.count && (m = member(v, "data/", key, key_len))) {
+    if (v->zip.count && (m = zip_member(v, "data/", key, key_len))) {
         *out_len = m->len;
         *out_number = (uint64_t)(m - v->zip.member);
         return v->bytes + m->at;
     }
-    if (!(s = find(v, key, key_len)))
+    if (!(s = stored_find(v, key, key_len)))
         return NULL;
     *out_len = s->len;
     *out_number = s->number;

@@ -2,7 +2,7 @@
 /*
  * Tensors. In the pickle a tensor is a call: of a function that is known by name, with a storage,
  * an offset, shape and strides. Nothing is called; what the arguments say is checked against the
- * storage's bytes, so that whoever follows shape and strides stays within them.
+ * storage's bytes, so that a reader that follows shape and strides stays within them.
  */
 #include "header.h"
 #include "values.h"
@@ -10,120 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CLASSES(X)                               \
-    X("DoubleStorage", HEARTH_FLOAT64)           \
-    X("FloatStorage", HEARTH_FLOAT32)            \
-    X("HalfStorage", HEARTH_FLOAT16)             \
-    X("BFloat16Storage", HEARTH_BFLOAT16)        \
-    X("LongStorage", HEARTH_INT64)               \
-    X("IntStorage", HEARTH_INT32)                \
-    X("ShortStorage", HEARTH_INT16)              \
-    X("CharStorage", HEARTH_INT8)                \
-    X("ByteStorage", HEARTH_UINT8)               \
-    X("BoolStorage", HEARTH_BOOL)                \
-    X("ComplexDoubleStorage", HEARTH_COMPLEX128) \
-    X("ComplexFloatStorage", HEARTH_COMPLEX64)
-
-/* Quantized, sparse, nested and meta tensors are not in the table: they are refused by name. */
-const struct hth_pickle_global hth_value_globals[] = { { .module = "torch._utils",
-                                                               .name = "_rebuild_tensor_v2",
-                                                               .id = HTH_VALUE_TENSOR_V2,
-                                                               .may = HTH_PICKLE_AS_VALUE,
-                                                               .args = "pittbd?x" },
-    { .module = "torch._utils",
-            .name = "_rebuild_tensor_v3",
-            .id = HTH_VALUE_TENSOR_V3,
-            .may = HTH_PICKLE_AS_VALUE,
-            .args = "pittbdg?x" },
-    { .module = "torch._utils",
-            .name = "_rebuild_tensor",
-            .id = HTH_VALUE_TENSOR_V1,
-            .args = "pitt" },
-    { .module = "torch._utils",
-            .name = "_rebuild_parameter",
-            .id = HTH_VALUE_PARAMETER,
-            .args = "obd" },
-    { .module = "torch._utils",
-            .name = "_rebuild_parameter_with_state",
-            .id = HTH_VALUE_PARAMETER,
-            .args = "obdx" },
-    { .module = "torch._utils",
-            .name = "_rebuild_device_tensor_from_cpu_tensor",
-            .id = HTH_VALUE_MOVED,
-            .args = "ogsb" },
-    { .module = "torch._tensor",
-            .name = "_rebuild_from_type_v2",
-            .id = HTH_VALUE_WITH_DICT,
-            .args = "ggtx" },
-    { .module = "torch", .name = "Tensor", .id = HTH_VALUE_CLASS, .may = HTH_PICKLE_AS_VALUE },
-    { .module = "torch", .name = "Size", .id = HTH_VALUE_SHAPE, .args = "t" },
-    { .module = "torch.storage",
-            .name = "UntypedStorage",
-            .id = HTH_VALUE_UNTYPED,
-            .may = HTH_PICKLE_AS_VALUE },
-    { .module = "collections",
-            .name = "OrderedDict",
-            .id = HTH_VALUE_ORDERED,
-            .may = HTH_PICKLE_AS_DICT,
-            .args = "" },
-    { .module = "_codecs", .name = "encode", .id = HTH_VALUE_ENCODE, .args = "ss" },
-    { .module = "__builtin__", .name = "bytes", .id = HTH_VALUE_NO_BYTES, .args = "" },
-    { .module = "builtins", .name = "bytes", .id = HTH_VALUE_NO_BYTES, .args = "" },
-    { .module = "__builtin__", .name = "bytearray", .id = HTH_VALUE_BYTEARRAY, .args = "?xs" },
-    { .module = "builtins", .name = "bytearray", .id = HTH_VALUE_BYTEARRAY, .args = "?xs" },
-#define HEARTH_X(text, dtype)              \
-    { .module = "torch",                   \
-        .name = text,                      \
-        .id = HTH_VALUE_STORAGE + (dtype), \
-        .may = HTH_PICKLE_AS_VALUE },
-    CLASSES(HEARTH_X)
-#undef HEARTH_X
-#define HEARTH_X(enumerator, value, text, bytes) \
-    { .module = "torch", .name = text, .id = value, .may = HTH_PICKLE_AS_VALUE },
-            HEARTH_DTYPES(HEARTH_X)
-#undef HEARTH_X
-};
-const uint32_t hth_value_globals_count = sizeof(hth_value_globals) / sizeof(hth_value_globals[0]);
-
 /* --- storages --- */
 
-static const struct hth_pickle_value *argument(
-        const struct hth_pickle *p, const struct hth_pickle_value *tuple, unsigned i)
-{
-    uint32_t c = tuple->head;
-
-    for (; i; i--)
-        c = p->cell[c].next;
-    return hth_pickle_child(p, c);
-}
-
-/* ("storage", class, key, where it lived, elements), and None in the older form. */
-int hth_values_persistent(const struct hth_pickle *p, const struct hth_pickle_value *v,
-        struct hth_storage *out, struct hearth_error *err)
-{
-    const struct hth_pickle_value *id = hth_pickle_at(p, v->head), *key, *elements;
-    int class;
-
-    if (!hth_pickle_fits(p, id, "sgssi?x") || !hth_pickle_is(p, argument(p, id, 0), "storage"))
-        return hth_pickle_refuse(v, err, "a persistent id that is none of a storage");
-    class = hth_pickle_id(p, argument(p, id, 1));
-    if (class != HTH_VALUE_UNTYPED && (class < HTH_VALUE_STORAGE || class >= HTH_VALUE_UNTYPED))
-        return hth_pickle_refuse(v, err, "a storage of what is no storage's class");
-    if (id->n > 5 && argument(p, id, 5)->kind != HTH_PICKLE_NONE)
-        return hth_pickle_refuse(v, err, "a view of a storage");
-    key = argument(p, id, 2);
-    elements = argument(p, id, 4);
-    if (elements->u.integer < 0)
-        return hth_pickle_refuse(v, err, "a storage of less than no elements");
-    *out = (struct hth_storage){ p->bytes + key->head, key->n, HEARTH_UINT8,
-        (uint64_t)elements->u.integer };
-    if (class != HTH_VALUE_UNTYPED)
-        out->dtype = (enum hearth_dtype)(class - HTH_VALUE_STORAGE);
-    return HEARTH_OK;
-}
-
 /* The storage's bytes: data and len of the tensor, until its offset is known. */
-static int storage(struct hearth_values *v, const struct hth_pickle_value *id,
+static int tensor_storage(struct hearth_values *v, const struct hth_pickle_value *id,
         struct hth_tensor *out, struct hearth_error *err)
 {
     struct hth_storage s = { 0 };
@@ -146,8 +36,9 @@ static int storage(struct hearth_values *v, const struct hth_pickle_value *id,
 
 /* --- shape and strides --- */
 
-/* Offset, shape and strides stay within the storage; data and len move on to the first element. */
-static int extent(struct hth_tensor *t, const struct hth_pickle_value *at, struct hearth_error *err)
+/* Check that offset, shape and strides stay within the storage; move data and len to the first element. */
+static int tensor_extent(
+        struct hth_tensor *t, const struct hth_pickle_value *at, struct hearth_error *err)
 {
     unsigned element = hearth_dtype_bytes((enum hearth_dtype)t->dtype);
     struct hth_header header = { .dtype = (enum hearth_dtype)t->dtype, .ndim = t->ndim };
@@ -190,7 +81,7 @@ int hth_values_integers(
     return HEARTH_OK;
 }
 
-static int dimensions(struct hearth_values *v, struct hth_pickle_value *shape,
+static int tensor_dimensions(struct hearth_values *v, struct hth_pickle_value *shape,
         struct hth_pickle_value *strides, struct hth_tensor *out, struct hearth_error *err)
 {
     int rc;
@@ -210,7 +101,7 @@ static int dimensions(struct hearth_values *v, struct hth_pickle_value *shape,
 enum { SEEN = 1, CONJ = 2, NEG = 4 }; /* `built` of a dict of metadata */
 
 /* Which bits the dict sets. It is gone through once, as tuples of integers are. */
-static int bits(
+static int tensor_bits(
         const struct hearth_values *v, struct hth_pickle_value *dict, struct hearth_error *err)
 {
     uint8_t set = SEEN;
@@ -234,7 +125,7 @@ static int bits(
 }
 
 /* {"conj": bool, "neg": bool}, or None; what else is in it is of other devices. */
-static int metadata(const struct hearth_values *v, struct hth_pickle_value *dict,
+static int tensor_metadata(const struct hearth_values *v, struct hth_pickle_value *dict,
         struct hth_tensor *out, struct hearth_error *err)
 {
     int rc;
@@ -243,7 +134,7 @@ static int metadata(const struct hearth_values *v, struct hth_pickle_value *dict
         return HEARTH_OK;
     if (dict->kind != HTH_PICKLE_DICT)
         return hth_pickle_refuse(dict, err, "a tensor's metadata is no dict");
-    if ((rc = bits(v, dict, err)))
+    if ((rc = tensor_bits(v, dict, err)))
         return rc;
     out->conj = (dict->built & CONJ) != 0;
     out->neg = (dict->built & NEG) != 0;
@@ -253,15 +144,16 @@ static int metadata(const struct hearth_values *v, struct hth_pickle_value *dict
 /* --- calls --- */
 
 /* A tensor of arguments that fit `id`. */
-static int rebuild(struct hearth_values *v, int id, const struct hth_pickle_value *args,
+static int tensor_rebuild(struct hearth_values *v, int id, const struct hth_pickle_value *args,
         struct hth_tensor *out, struct hearth_error *err)
 {
     const struct hth_pickle_value *offset = hth_values_kid(v, args, 1);
     uint32_t more = id == HTH_VALUE_TENSOR_V3 ? 7 : 6; /* where metadata stands */
     int dtype, rc;
 
-    if ((rc = storage(v, hth_values_kid(v, args, 0), out, err)) ||
-            (rc = dimensions(v, hth_values_kid(v, args, 2), hth_values_kid(v, args, 3), out, err)))
+    if ((rc = tensor_storage(v, hth_values_kid(v, args, 0), out, err)) ||
+            (rc = tensor_dimensions(
+                     v, hth_values_kid(v, args, 2), hth_values_kid(v, args, 3), out, err)))
         return rc;
     if (offset->u.integer < 0)
         return hth_pickle_refuse(offset, err, "a negative offset");
@@ -274,13 +166,13 @@ static int rebuild(struct hearth_values *v, int id, const struct hth_pickle_valu
     }
     if (id != HTH_VALUE_TENSOR_V1)
         out->requires_grad = hth_values_kid(v, args, 4)->u.integer != 0;
-    if (args->n > more && (rc = metadata(v, hth_values_kid(v, args, more), out, err)))
+    if (args->n > more && (rc = tensor_metadata(v, hth_values_kid(v, args, more), out, err)))
         return rc;
-    return extent(out, args, err);
+    return tensor_extent(out, args, err);
 }
 
 /* The tensor that an argument is, once more. */
-static int again(struct hearth_values *v, const struct hth_pickle_value *object,
+static int tensor_again(struct hearth_values *v, const struct hth_pickle_value *object,
         struct hth_tensor *out, struct hearth_error *err)
 {
     int id = hth_pickle_id(&v->p, object);
@@ -292,7 +184,7 @@ static int again(struct hearth_values *v, const struct hth_pickle_value *object,
 }
 
 /* function, torch.Tensor, arguments, attributes: these are dropped. */
-static int with_dict(struct hearth_values *v, const struct hth_pickle_value *args,
+static int tensor_with_dict(struct hearth_values *v, const struct hth_pickle_value *args,
         struct hth_tensor *out, struct hearth_error *err)
 {
     const struct hth_pickle_value *function = hth_values_kid(v, args, 0);
@@ -306,20 +198,20 @@ static int with_dict(struct hearth_values *v, const struct hth_pickle_value *arg
     if (!hth_pickle_fits(&v->p, inner, v->p.global[function->n].args))
         return hth_pickle_refuse(
                 inner, err, "%s does not take these arguments", v->p.global[function->n].name);
-    return rebuild(v, id, inner, out, err);
+    return tensor_rebuild(v, id, inner, out, err);
 }
 
-static int tensor(struct hearth_values *v, const struct hth_pickle_value *object,
+static int tensor_called(struct hearth_values *v, const struct hth_pickle_value *object,
         struct hth_tensor *out, struct hearth_error *err)
 {
     const struct hth_pickle_value *args = hth_pickle_at(&v->p, object->head);
     int id = hth_pickle_id(&v->p, object), rc;
 
     if (id == HTH_VALUE_WITH_DICT)
-        return with_dict(v, args, out, err);
+        return tensor_with_dict(v, args, out, err);
     if (id < HTH_VALUE_PARAMETER)
-        return rebuild(v, id, args, out, err);
-    if ((rc = again(v, hth_values_kid(v, args, 0), out, err)))
+        return tensor_rebuild(v, id, args, out, err);
+    if ((rc = tensor_again(v, hth_values_kid(v, args, 0), out, err)))
         return rc;
     if (id == HTH_VALUE_MOVED &&
             hth_pickle_id(&v->p, hth_values_kid(v, args, 1)) != (int)out->dtype)
@@ -332,7 +224,7 @@ int hth_values_tensor(
         struct hearth_values *v, struct hth_pickle_value *object, struct hearth_error *err)
 {
     struct hth_tensor t = { 0 }, *more;
-    int rc = tensor(v, object, &t, err);
+    int rc = tensor_called(v, object, &t, err);
 
     if (rc)
         return rc;

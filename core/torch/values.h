@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the parts of <hearth/value.h>: where pickle and storages lie (value_forms.c), tensors
- * (value_tensor.c), the calls (value.c). */
+/* Between the parts of <hearth/value.h>, the lowest first; README.md has their order. */
 /* For this folder alone. */
 #ifndef HEARTH_CORE_TORCH_VALUES_H
 #define HEARTH_CORE_TORCH_VALUES_H
@@ -39,7 +38,7 @@ struct hth_tensor {
 struct hth_stored {
     const unsigned char *key; /* [key_len] */
     uint32_t key_len;
-    uint32_t element; /* bytes; 0: nobody has said yet */
+    uint32_t element; /* bytes; 0: not known yet */
     uint64_t at, len;
     uint64_t number; /* its place among them */
 };
@@ -67,13 +66,6 @@ struct hearth_values {
 extern const struct hth_pickle_global hth_value_globals[];
 extern const uint32_t hth_value_globals_count;
 
-/* Find out which form the item has, run its pickle, and find its storages. */
-int hth_values_load(struct hearth_values *v, struct hearth_error *err);
-
-/* The storage `key` as bytes[*out_len] and a number of its own. NULL: there is none. */
-const unsigned char *hth_values_storage(const struct hearth_values *v, const unsigned char *key,
-        uint32_t key_len, uint64_t *out_len, uint64_t *out_number);
-
 /* The storage that a persistent id speaks of, and the dtype of its elements. */
 struct hth_storage {
     const unsigned char *key; /* [key_len] */
@@ -83,6 +75,13 @@ struct hth_storage {
 };
 int hth_values_persistent(const struct hth_pickle *p, const struct hth_pickle_value *v,
         struct hth_storage *out, struct hearth_error *err);
+
+/* Find out which form the item has, run its pickle, and find its storages. */
+int hth_values_load(struct hearth_values *v, struct hearth_error *err);
+
+/* The storage `key` as bytes[*out_len] and a number of its own. NULL: there is none. */
+const unsigned char *hth_values_storage(const struct hearth_values *v, const unsigned char *key,
+        uint32_t key_len, uint64_t *out_len, uint64_t *out_number);
 
 /* All members of a tuple are integers: number[] of it is filled. */
 int hth_values_integers(

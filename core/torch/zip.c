@@ -39,20 +39,20 @@ struct directory {
     uint64_t at, len, count;
 };
 
-static int refuse(const struct zip *z, uint64_t at, const char *text)
+static int zip_refuse(const struct zip *z, uint64_t at, const char *text)
 {
     return hth_fail(z->err, HEARTH_ECORRUPT, 0, "byte %" PRIu64 ": %s", at, text);
 }
 
 /* The numbers in the end record, and those in the zip64 end where there is one. */
-static int directory(const struct zip *z, struct directory *out)
+static int zip_directory(const struct zip *z, struct directory *out)
 {
     size_t end = z->len - END, stop = end;
     const unsigned char *p = z->bytes + end;
     struct directory d = { hth_get32(p + 16), hth_get32(p + 12), hth_get16(p + 10) };
 
     if (hth_get32(p + 4) || hth_get16(p + 8) != d.count || hth_get16(p + 20))
-        return refuse(z, end, "a zip of several parts, or with a comment");
+        return zip_refuse(z, end, "a zip of several parts, or with a comment");
     if (end >= LOCATOR + END64 && hth_get32(p - LOCATOR) == LOCATOR_SIGN) {
         const unsigned char *q = p - LOCATOR - END64;
         struct directory d64 = { hth_get64(q + 48), hth_get64(q + 40), hth_get64(q + 32) };
@@ -60,7 +60,7 @@ static int directory(const struct zip *z, struct directory *out)
         stop = end - LOCATOR - END64;
         if (hth_get64(p - LOCATOR + 8) != stop || hth_get32(q) != END64_SIGN ||
                 hth_get64(q + 4) != END64 - 12 || hth_get64(q + 24) != d64.count)
-            return refuse(z, stop, "the zip64 end record is not where it should be");
+            return zip_refuse(z, stop, "the zip64 end record is not where it should be");
         if ((d.at != UINT32_MAX && d.at != d64.at) || (d.len != UINT32_MAX && d.len != d64.len) ||
                 (d.count != UINT16_MAX && d.count != d64.count))
             return hth_fail(
@@ -68,14 +68,14 @@ static int directory(const struct zip *z, struct directory *out)
         d = d64;
     }
     if (d.at > stop || d.len != stop - d.at || d.count > d.len / CENTRAL)
-        return refuse(z, end, "the central directory is not where the end record says");
+        return zip_refuse(z, end, "the central directory is not where the end record says");
     *out = d;
     return HEARTH_OK;
 }
 
 /* The zip64 extra field holds, in this order, those of length, stored length and place that are
  * all ones in the entry itself. */
-static int wide(const unsigned char *extra, size_t len, uint64_t *number[3])
+static int zip_wide(const unsigned char *extra, size_t len, uint64_t *number[3])
 {
     static const uint64_t ones = UINT32_MAX;
     struct hth_reader all = { .at = extra, .len = len };
@@ -96,7 +96,7 @@ static int wide(const unsigned char *extra, size_t len, uint64_t *number[3])
 }
 
 /* One entry of the central directory at `pos`; *pos moves on. */
-static int entry(
+static int zip_entry(
         const struct zip *z, const struct directory *d, uint64_t *pos, struct hth_zip_member *out)
 {
     const unsigned char *p = z->bytes + *pos;
@@ -105,23 +105,23 @@ static int entry(
     uint64_t *number[3] = { &m.len, &stored, &m.head };
 
     if (left < CENTRAL || hth_get32(p) != CENTRAL_SIGN)
-        return refuse(z, *pos, "this is no entry of a central directory");
+        return zip_refuse(z, *pos, "this is no entry of a central directory");
     m.name = (const char *)p + CENTRAL;
     m.name_len = hth_get16(p + 28);
     total = CENTRAL + m.name_len + hth_get16(p + 30) + hth_get16(p + 32);
     if (left < total)
-        return refuse(z, *pos, "an entry reaches out of the central directory");
+        return zip_refuse(z, *pos, "an entry reaches out of the central directory");
     if (hth_get16(p + 8) & ~FLAGS || hth_get16(p + 10) || hth_get16(p + 34))
-        return refuse(z, *pos, "a member that is compressed, encrypted or in another file");
+        return zip_refuse(z, *pos, "a member that is compressed, encrypted or in another file");
     m.len = hth_get32(p + 24);
     stored = hth_get32(p + 20);
     m.head = hth_get32(p + 42);
-    if (!wide(p + CENTRAL + m.name_len, hth_get16(p + 30), number))
-        return refuse(z, *pos, "an extra field is cut off");
+    if (!zip_wide(p + CENTRAL + m.name_len, hth_get16(p + 30), number))
+        return zip_refuse(z, *pos, "an extra field is cut off");
     if (stored != m.len)
-        return refuse(z, *pos, "a stored member has two lengths");
+        return zip_refuse(z, *pos, "a stored member has two lengths");
     if (m.head > d->at)
-        return refuse(z, *pos, "a member lies behind the central directory's beginning");
+        return zip_refuse(z, *pos, "a member lies behind the central directory's beginning");
     *pos += total;
     *out = m;
     return HEARTH_OK;
@@ -142,23 +142,24 @@ static int numbers_agree(const unsigned char *local, const unsigned char *centra
 
 /* Where its data lies: behind the local header, which must say of it what the directory says. `stop`:
  * where the next member or the directory begins. */
-static int locate(const struct zip *z, struct hth_zip_member *m, uint64_t stop)
+static int zip_locate(const struct zip *z, struct hth_zip_member *m, uint64_t stop)
 {
     const unsigned char *p = z->bytes + m->head;
     uint64_t head;
 
     if (m->head > stop || stop - m->head < LOCAL)
-        return refuse(z, m->head, "a member lies outside, or in another one");
+        return zip_refuse(z, m->head, "a member lies outside, or in another one");
     head = LOCAL + (uint64_t)hth_get16(p + 26) + hth_get16(p + 28);
     if (hth_get32(p) != LOCAL_SIGN || hth_get16(p + 6) & ~FLAGS || hth_get16(p + 8) ||
             hth_get16(p + 26) != m->name_len)
-        return refuse(z, m->head, "this is not the local header of a stored member");
+        return zip_refuse(z, m->head, "this is not the local header of a stored member");
     if (stop - m->head < head || stop - m->head - head < m->len)
-        return refuse(z, m->head, "a member reaches into what follows it");
+        return zip_refuse(z, m->head, "a member reaches into what follows it");
     if (memcmp(p + LOCAL, m->name, m->name_len) != 0)
-        return refuse(z, m->head, "a local header has another name than the central directory");
+        return zip_refuse(z, m->head, "a local header has another name than the central directory");
     if (!numbers_agree(p, (const unsigned char *)m->name - CENTRAL))
-        return refuse(z, m->head, "a local header has other lengths than the central directory");
+        return zip_refuse(
+                z, m->head, "a local header has other lengths than the central directory");
     m->at = m->head + head;
     return HEARTH_OK;
 }
@@ -170,7 +171,7 @@ static int by_place(const void *a, const void *b)
     return x->head < y->head ? -1 : x->head > y->head;
 }
 
-static int folded(char c)
+static int zip_folded(char c)
 {
     return c >= 'A' && c <= 'Z' ? c + 'a' - 'A' : (unsigned char)c;
 }
@@ -182,11 +183,11 @@ static int by_folded_name(const struct hth_zip_member *x, const struct hth_zip_m
     int c = 0;
 
     for (size_t i = 0; i < n && !c; i++)
-        c = folded(x->name[i]) - folded(y->name[i]);
+        c = zip_folded(x->name[i]) - zip_folded(y->name[i]);
     return c ? c : x->name_len < y->name_len ? -1 : x->name_len > y->name_len;
 }
 
-static int by_name(const void *a, const void *b)
+static int member_by_name(const void *a, const void *b)
 {
     const struct hth_zip_member *x = a, *y = b;
     int c = by_folded_name(x, y);
@@ -194,28 +195,28 @@ static int by_name(const void *a, const void *b)
     return c ? c : memcmp(x->name, y->name, x->name_len);
 }
 
-static int members(const struct zip *z, const struct directory *d, struct hth_zip *zip)
+static int zip_members(const struct zip *z, const struct directory *d, struct hth_zip *zip)
 {
     uint64_t pos = d->at;
     int rc = HEARTH_OK;
 
     for (size_t i = 0; i < zip->count && !rc; i++)
-        rc = entry(z, d, &pos, &zip->member[i]);
+        rc = zip_entry(z, d, &pos, &zip->member[i]);
     if (rc)
         return rc;
     if (pos != d->at + d->len)
-        return refuse(z, pos, "bytes behind the last entry of the central directory");
+        return zip_refuse(z, pos, "bytes behind the last entry of the central directory");
     if (!zip->count)
         return HEARTH_OK;
     qsort(zip->member, zip->count, sizeof(zip->member[0]), by_place);
     for (size_t i = 0; i < zip->count && !rc; i++)
-        rc = locate(z, &zip->member[i], i + 1 < zip->count ? zip->member[i + 1].head : d->at);
+        rc = zip_locate(z, &zip->member[i], i + 1 < zip->count ? zip->member[i + 1].head : d->at);
     if (rc)
         return rc;
-    qsort(zip->member, zip->count, sizeof(zip->member[0]), by_name);
+    qsort(zip->member, zip->count, sizeof(zip->member[0]), member_by_name);
     for (size_t i = 1; i < zip->count; i++)
         if (by_folded_name(&zip->member[i - 1], &zip->member[i]) == 0)
-            return refuse(z, zip->member[i].head, "two members of one name");
+            return zip_refuse(z, zip->member[i].head, "two members of one name");
     return HEARTH_OK;
 }
 
@@ -228,12 +229,12 @@ int hth_zip_open(struct hth_zip *out, const void *bytes, size_t len, struct hear
 
     if (len < END || hth_get32(z.bytes + len - END) != END_SIGN)
         return hth_fail(err, HEARTH_ECORRUPT, 0, "a zip without its end: cut off at byte %zu", len);
-    if ((rc = directory(&z, &d)))
+    if ((rc = zip_directory(&z, &d)))
         return rc;
     zip.count = (size_t)d.count;
     if (!(zip.member = calloc(zip.count + 1, sizeof(zip.member[0]))))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu members of a zip", zip.count);
-    if ((rc = members(&z, &d, &zip)))
+    if ((rc = zip_members(&z, &d, &zip)))
         hth_zip_close(&zip);
     else
         *out = zip;
@@ -252,7 +253,7 @@ const struct hth_zip_member *hth_zip_find(const struct hth_zip *zip, const void 
 
     if (!zip->count)
         return NULL;
-    return bsearch(&want, zip->member, zip->count, sizeof(want), by_name);
+    return bsearch(&want, zip->member, zip->count, sizeof(want), member_by_name);
 }
 
 #define TRIES 64 /* of ends: what looks like them may stand in any payload */

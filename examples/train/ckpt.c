@@ -105,6 +105,7 @@ int ckpt_open(struct model *model, struct ckpt **out)
     if (!ckpt)
         return -1;
     ckpt->model = model;
+    ckpt->bootstrap = hearth_bootstrap_init();
     ckpt->bootstrap.allgather = allgather;
     atomic_store(&ckpt->settled, true);
     describe(ckpt);
@@ -124,7 +125,7 @@ int ckpt_open(struct model *model, struct ckpt **out)
 
 static void say_recovered(struct hearth_checkpoint *checkpoint, double ms, double load_ms)
 {
-    struct hearth_recovery info = { .struct_size = sizeof(info) };
+    struct hearth_recovery info = HEARTH_RECOVERY_INIT;
     struct hearth_error err = { 0 };
 
     if (hearth_checkpoint_info(checkpoint, &info, &err) != 0)
@@ -163,7 +164,7 @@ int ckpt_recover(struct ckpt *ckpt)
 static void *wait_protected(void *arg)
 {
     struct ckpt *ckpt = arg;
-    struct hearth_status status = { .struct_size = sizeof(status) };
+    struct hearth_status status = HEARTH_STATUS_INIT;
     struct hearth_error err = { 0 };
     int rc = hearth_wait(ckpt->handle, HEARTH_PROTECTED, PROTECT_MS, &err);
 

@@ -4,18 +4,23 @@
 #define HEARTH_BOOTSTRAP_H
 
 #include <hearth/error.h>
+#include <hearth/init.h>
 #include <stddef.h>
 #include <stdint.h>
 
 HEARTH_BEGIN
 
 /* Gather mine[len] of every rank into all[world][len], in rank order, on every rank. Called by
- * hearth_open() and by each later hearth_recover(), on the caller's thread. Must end by itself. */
+ * hearth_open() and by each later hearth_recover(), on the caller's thread. Must end by itself. One of
+ * the caller's own begins as HEARTH_BOOTSTRAP_INIT. */
 struct hearth_bootstrap {
+    size_t struct_size;
     int (*allgather)(void *self, const void *mine, size_t len, void *all, struct hearth_error *err);
     void (*close)(struct hearth_bootstrap *bootstrap); /* NULL: nothing to free */
     void *self;
 };
+HEARTH_SIZED(hearth_bootstrap);
+#define HEARTH_BOOTSTRAP_INIT HEARTH_INIT(hearth_bootstrap)
 
 /* TCP: rank 0 listens on host:port, the others come to it. deadline_ms: 1 .. 86400000. With
  * opts.key_file of hearth_open(), which tells it, ranks that do not prove the key are not heard; with

@@ -32,6 +32,7 @@
 #include <hearth/bootstrap.h>
 #include <hearth/dtype.h>
 #include <hearth/error.h>
+#include <hearth/init.h>
 #include <hearth/log.h>
 #include <hearth/metadata.h>
 #include <hearth/opts.h>

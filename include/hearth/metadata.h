@@ -13,6 +13,7 @@
 #define HEARTH_METADATA_H
 
 #include <hearth/error.h>
+#include <hearth/init.h>
 #include <hearth/types.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -46,6 +47,8 @@ struct hearth_metadata_head {
     uint32_t modules;     /* names in storage_meta.modules */
     size_t unknown;       /* entries of kind UNKNOWN */
 };
+HEARTH_SIZED(hearth_metadata_head);
+#define HEARTH_METADATA_HEAD_INIT HEARTH_INIT(hearth_metadata_head)
 
 struct hearth_metadata_entry {
     size_t struct_size;
@@ -61,12 +64,16 @@ struct hearth_metadata_entry {
     size_t index;              /* for the calls below */
     struct hearth_text unknown_module, unknown_name; /* kind UNKNOWN: the class that is not known */
 };
+HEARTH_SIZED(hearth_metadata_entry);
+#define HEARTH_METADATA_ENTRY_INIT HEARTH_INIT(hearth_metadata_entry)
 
 struct hearth_metadata_chunk {
     size_t struct_size;
     uint32_t ndim;
     const int64_t *offset, *shape; /* [ndim]; until the next call */
 };
+HEARTH_SIZED(hearth_metadata_chunk);
+#define HEARTH_METADATA_CHUNK_INIT HEARTH_INIT(hearth_metadata_chunk)
 
 struct hearth_metadata_stored {
     size_t struct_size;
@@ -79,6 +86,8 @@ struct hearth_metadata_stored {
     uint64_t at, len;    /* of the item in the file `path` */
     uint32_t transforms; /* names in transform_descriptors: bytes that only torch can undo */
 };
+HEARTH_SIZED(hearth_metadata_stored);
+#define HEARTH_METADATA_STORED_INIT HEARTH_INIT(hearth_metadata_stored)
 
 struct hearth_metadata_step { /* of a path into the nested state */
     struct hearth_text key;   /* NULL: a list index */

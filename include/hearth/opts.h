@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Option structs: struct_size first, 0 is the default, they only grow. A library that is older
- * than its caller refuses options it does not know. */
+/* Option structs: struct_size first (<hearth/init.h>), 0 is the default, they only grow. A library
+ * that is older than its caller refuses options it does not know. */
 #ifndef HEARTH_OPTS_H
 #define HEARTH_OPTS_H
 
 #include <hearth/bootstrap.h>
+#include <hearth/init.h>
 #include <hearth/log.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -74,17 +75,13 @@ struct hearth_opts {
     void *log_arg;
     uint32_t log_level; /* enum hearth_log_level; 0: HEARTH_LOG_INFO */
     uint32_t reserved;
-    const char *stop_point; /* tests: the engine stops itself (SIGSTOP) at this named point */
 };
-
-#define HEARTH_OPTS_INIT                          \
-    {                                             \
-        .struct_size = sizeof(struct hearth_opts) \
-    }
+HEARTH_SIZED(hearth_opts);
+#define HEARTH_OPTS_INIT HEARTH_INIT(hearth_opts)
 
 /* The same options from HEARTH_* variables for programs and adapters: fills what is 0 or NULL.
- * `hearth ls --env` prints the table. Strings live until exit. Errors: HEARTH_EINVAL with the
- * variable's name. */
+ * `hearth ls --env` prints the table. Variables of options that an older caller's struct has not are
+ * left alone. Strings live until exit. Errors: HEARTH_EINVAL with the variable's name. */
 HEARTH_API int hearth_opts_from_env(struct hearth_opts *opts, struct hearth_error *err);
 
 struct hearth_begin_opts {
@@ -93,10 +90,9 @@ struct hearth_begin_opts {
             name; /* of the object; NULL: __<rank>__<n>_src<rank>.distcp as ml-flashpoint names it */
     uint32_t wait_ms;    /* for room; 0: HEARTH_EBUSY at once */
     uint32_t cancel_old; /* 1: ask for the undecided save to be cancelled */
-    const void
-            *twin; /* must be NULL: twins (ranks that save the same bytes) are not supported yet */
-    size_t twin_len;
 };
+HEARTH_SIZED(hearth_begin_opts);
+#define HEARTH_BEGIN_OPTS_INIT HEARTH_INIT(hearth_begin_opts)
 
 struct hearth_recover_opts {
     size_t struct_size;
@@ -108,6 +104,8 @@ struct hearth_recover_opts {
                              instead of HEARTH_ELOST; what is left of the lost saves stays until a
                              newer one is PROTECTED. The same on all ranks */
 };
+HEARTH_SIZED(hearth_recover_opts);
+#define HEARTH_RECOVER_OPTS_INIT HEARTH_INIT(hearth_recover_opts)
 
 /* The next waiting log line: 1 and the line, 0 none. text[len] is cut to fit. */
 struct hearth;

@@ -4,6 +4,7 @@
 #define HEARTH_READ_H
 
 #include <hearth/error.h>
+#include <hearth/init.h>
 #include <hearth/types.h>
 
 HEARTH_BEGIN
@@ -50,6 +51,8 @@ struct hearth_find_opts {
     uint32_t wait_ms; /* for a decision, at most 86400000; 0: opts.open_ms, with a step */
     uint32_t reserved;
 };
+HEARTH_SIZED(hearth_find_opts);
+#define HEARTH_FIND_OPTS_INIT HEARTH_INIT(hearth_find_opts)
 HEARTH_API int hearth_checkpoint_find(struct hearth *h, uint64_t step,
         const struct hearth_find_opts *opts, struct hearth_checkpoint **out_ckpt,
         struct hearth_error *err);
@@ -80,6 +83,8 @@ struct hearth_item {
     uint32_t checkpoint; /* which it was taken from, and */
     uint64_t handle;     /* which it is there: for the calls below */
 };
+HEARTH_SIZED(hearth_item);
+#define HEARTH_ITEM_INIT HEARTH_INIT(hearth_item)
 
 /* How many objects the whole checkpoint has, with those that every node has (`.metadata`). */
 HEARTH_API size_t hearth_checkpoint_objects(const struct hearth_checkpoint *ckpt);
@@ -98,12 +103,14 @@ HEARTH_API int hearth_item_find(struct hearth_checkpoint *ckpt, const void *key,
  * unchanged until hearth_view_close(), whatever is saved meanwhile, and must be closed before
  * hearth_close(). A fork inherits it, and may read it until this process closes it. */
 struct hearth_view {
-    size_t struct_size; /* must be sizeof(struct hearth_view) */
-    void *data;         /* [bytes] */
+    size_t struct_size;
+    void *data; /* [bytes] */
     uint64_t bytes;
     void *map; /* the library's */
     uint64_t map_bytes, lease;
 };
+HEARTH_SIZED(hearth_view);
+#define HEARTH_VIEW_INIT HEARTH_INIT(hearth_view)
 HEARTH_API int hearth_view_open(struct hearth_checkpoint *ckpt, const struct hearth_item *item,
         struct hearth_view *out, struct hearth_error *err);
 HEARTH_API void hearth_view_close(struct hearth *h, struct hearth_view *view);
@@ -133,6 +140,8 @@ struct hearth_box {
     void *dst;
     const int64_t *dst_strides; /* elements; NULL: C order */
 };
+HEARTH_SIZED(hearth_box);
+#define HEARTH_BOX_INIT HEARTH_INIT(hearth_box)
 HEARTH_API int hearth_read_boxes(struct hearth_checkpoint *ckpt, const struct hearth_box *boxes,
         size_t count, struct hearth_error *err);
 
@@ -145,6 +154,8 @@ struct hearth_range {
     uint64_t offset, len;
     void *dst; /* [len] */
 };
+HEARTH_SIZED(hearth_range);
+#define HEARTH_RANGE_INIT HEARTH_INIT(hearth_range)
 HEARTH_API int hearth_read_ranges(struct hearth_checkpoint *ckpt, const struct hearth_range *ranges,
         size_t count, struct hearth_error *err);
 

@@ -4,6 +4,7 @@
 #define HEARTH_TYPES_H
 
 #include <hearth/dtype.h>
+#include <hearth/init.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,7 +25,7 @@ enum hearth_level {
     HEARTH_COPIED = 20,    /* and held by min_copies others */
     HEARTH_COMPLETE = 30,  /* all ranks' are sealed, the manifest is on every node */
     HEARTH_PROTECTED = 40, /* the required copies are promised: survives any one failure domain */
-    HEARTH_DURABLE = 50,   /* also on persistent storage */
+    /* 50 is reserved: also on persistent storage */
 };
 
 enum hearth_leave {
@@ -34,7 +35,7 @@ enum hearth_leave {
 
 enum hearth_memory {
     HEARTH_HOST = 0,
-    HEARTH_CUDA = 10, /* not supported yet: HEARTH_EUNSUPPORTED */
+    /* 10 is reserved, HEARTH_EUNSUPPORTED: memory of a GPU */
 };
 
 /* A piece of a tensor. Shapes, strides and offsets in elements, [ndim] each. */
@@ -42,7 +43,10 @@ struct hearth_piece {
     size_t struct_size; /* sizeof(struct hearth_piece): also the stride of an array of them */
     const void *key;    /* [key_len], any bytes */
     size_t key_len;
-    void *data; /* first element; read by save, written by load. NULL in hearth_save_reserve() */
+    union {               /* the first element; NULL in hearth_save_reserve() */
+        const void *from; /* for what saves: it is read only */
+        void *data;       /* for hearth_load(): it is written; what saves takes it as well */
+    };
     uint32_t dtype;    /* enum hearth_dtype */
     uint32_t memory;   /* enum hearth_memory */
     uint32_t ndim;     /* 0: a scalar; at most 64 */
@@ -52,15 +56,19 @@ struct hearth_piece {
     const int64_t *global_shape;  /* NULL: as shape */
     const int64_t *global_offset; /* NULL: zeros */
 };
+HEARTH_SIZED(hearth_piece);
+#define HEARTH_PIECE_INIT HEARTH_INIT(hearth_piece)
 
 /* A byte string with a key. */
 struct hearth_bytes {
     size_t struct_size;
     const void *key; /* [key_len] */
     size_t key_len;
-    void *data; /* [len] */
+    const void *data; /* [len] */
     size_t len;
 };
+HEARTH_SIZED(hearth_bytes);
+#define HEARTH_BYTES_INIT HEARTH_INIT(hearth_bytes)
 
 /* One save and no other, whatever was saved under its step again: plain memory, which ranks may hand
  * on to each other. All zeros under the kill switch. */
@@ -80,6 +88,8 @@ struct hearth_status {
     uint64_t copied; /* bytes that others have pulled so far, all copies together */
     char text[256];  /* why it failed, or whom it waits for */
 };
+HEARTH_SIZED(hearth_status);
+#define HEARTH_STATUS_INIT HEARTH_INIT(hearth_status)
 
 struct hearth_recovery {
     size_t struct_size;
@@ -95,6 +105,8 @@ struct hearth_recovery {
     uint32_t sources;      /* nodes pulled from */
     char text[256];        /* for people: what was chosen and why */
 };
+HEARTH_SIZED(hearth_recovery);
+#define HEARTH_RECOVERY_INIT HEARTH_INIT(hearth_recovery)
 
 HEARTH_END
 

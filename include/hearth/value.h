@@ -9,6 +9,7 @@
 
 #include <hearth/dtype.h>
 #include <hearth/error.h>
+#include <hearth/init.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,6 +48,8 @@ struct hearth_value {
     uint64_t offset;                /* tensor: of `data` in the storage, elements */
     uint64_t handle;                /* for hearth_value_child() */
 };
+HEARTH_SIZED(hearth_value);
+#define HEARTH_VALUE_INIT HEARTH_INIT(hearth_value)
 
 /* bytes[len] are borrowed until close. A bare pickle is one whose first byte is 0x80. Errors:
  * HEARTH_ECORRUPT, "byte N: ...", with the global that is not allowed; HEARTH_EUNSUPPORTED for

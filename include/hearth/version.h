@@ -3,6 +3,7 @@
 #define HEARTH_VERSION_H
 
 #include <hearth/export.h>
+#include <stdint.h>
 
 HEARTH_BEGIN
 
@@ -13,10 +14,14 @@ HEARTH_BEGIN
 #error "Hearth supports 64-bit machines only: objects are mapped whole"
 #endif
 
-#define HEARTH_VERSION "0.1.0" /* of this header; CMakeLists.txt reads it */
+/* Of this header; CMakeLists.txt reads the text. The number is major * 1000000 + minor * 1000 + patch,
+ * for #if. */
+#define HEARTH_VERSION        "0.1.0"
+#define HEARTH_VERSION_NUMBER 1000
 
-/* Version of the library that was loaded. Static storage. */
+/* The same of the library that was loaded. The text is in static storage. */
 HEARTH_API const char *hearth_version(void);
+HEARTH_API uint32_t hearth_version_number(void);
 
 HEARTH_END
 

@@ -224,7 +224,7 @@ Test(open, options_of_a_newer_caller_are_refused_and_of_an_older_one_work)
     hearth_close(h, HEARTH_KEEP);
     newer.more = 1;
     must_fail(hearth_open(&newer.o, &h, NULL), HEARTH_EUNSUPPORTED);
-    r.opts.struct_size = offsetof(struct hearth_opts, stop_point);
+    r.opts.struct_size = offsetof(struct hearth_opts, log);
     must(hearth_open(&r.opts, &r.h, NULL));
     rank_end(&r);
 }
@@ -401,7 +401,9 @@ Test(open, two_ranks_that_are_one_are_found_out)
     struct rank r;
     struct hearth_error err = { 0 };
     int rounds = 0;
-    struct hearth_bootstrap two = { .allgather = gather_two, .self = &rounds };
+    struct hearth_bootstrap two = {
+        .struct_size = sizeof(two), .allgather = gather_two, .self = &rounds
+    };
 
     rank_start(&r);
     r.opts.world = 2;
@@ -442,7 +444,9 @@ Test(open, with_a_key_a_row_that_is_not_proved_is_not_heard_over_the_callers_own
 {
     char path[] = "/tmp/hearth-key-XXXXXX";
     unsigned char bytes[HTH_KEY] = { 7 };
-    struct hearth_bootstrap other = { .allgather = gather_other, .self = path };
+    struct hearth_bootstrap other = {
+        .struct_size = sizeof(other), .allgather = gather_other, .self = path
+    };
     struct hearth_error err = { 0 };
     int fd = mkstemp(path);
     struct rank r;

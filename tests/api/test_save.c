@@ -276,7 +276,7 @@ Test(save, wrong_pieces_are_refused_by_name_and_the_save_goes_on)
     bad[0].key_len = 0;
     bad[1].dtype = 9;
     bad[2].shape = &neg;
-    bad[3].memory = HEARTH_CUDA;
+    bad[3].memory = 10; /* of a GPU */
     bad[4].ndim = 65;
     bad[5].data = NULL;
     bad[6].global_shape = &three;
@@ -485,7 +485,7 @@ Test(handle, shows_levels_and_times_out_by_name)
     cr_assert(ne(ptr, strstr(err.text, "COPIED and not PROTECTED"), NULL), "%s", err.text);
     cr_assert(ne(ptr, strstr(err.text, "node b"), NULL), "%s", err.text);
     must_fail(hearth_wait(handle, HEARTH_PROTECTED, 0, &err), HEARTH_EINVAL);
-    must_fail(hearth_wait(handle, HEARTH_DURABLE, 1, &err), HEARTH_EUNSUPPORTED);
+    must_fail(hearth_wait(handle, (enum hearth_level)50, 1, &err), HEARTH_EUNSUPPORTED);
     fake_hold(r.fake, 0);
     must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err));
     must(hearth_test(handle, &st, &err));

@@ -5,7 +5,7 @@
  */
 #include "bench.h"
 
-#include "loader/plan.h"
+#include "loader/plan/plan.h"
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>

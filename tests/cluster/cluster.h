@@ -58,6 +58,7 @@ struct world {
     int namespaces;
     uint32_t id; /* of the scenario, for addresses */
     FILE *log;
+    void (*closing)(void); /* planted: what goes wrong at the end */
     char why[1200];
 
     struct node node[NODES_MAX];
@@ -93,7 +94,11 @@ struct scenario {
 };
 
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
-        scenarios_stop[], scenarios_room[];
+        scenarios_stop[], scenarios_room[], scenarios_planted[];
+
+/* A world of its own for each seed; -1: there are SOAK_MAX already. */
+#define SOAK_MAX 1024
+int soak_world(struct scenario *out, uint64_t seed);
 
 /* ---- time.c ---- */
 uint64_t now_ms(void);
@@ -108,7 +113,9 @@ int node_kill(struct world *w, uint32_t k);           /* processes and memory */
 pid_t node_fork(struct world *w, uint32_t k);         /* as fork(), in the machine */
 pid_t node_engine(const struct world *w, uint32_t k); /* its pid; 0: none */
 int node_engine_signal(struct world *w, uint32_t k, int sig); /* SIGKILL: until it is gone */
-int node_engine_start(struct world *w, uint32_t k, const char *option, const char *value);
+/* With this variable in its environment, unless it is NULL (engine/stop_point.h). SKIPPED: this
+ * build's engines heed none. */
+int node_engine_start(struct world *w, uint32_t k, const char *variable, const char *value);
 int node_stopped(const struct world *w, uint32_t k); /* its engine stands at its point */
 int node_log_has(struct world *w, uint32_t k, const char *text); /* 1: a line of its engine's log */
 int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms);

@@ -18,9 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define JOBS_MAX    16
-#define RUNS_MAX    4096
-#define SCENARIO_MS 120000u
+#define JOBS_MAX 16
+#define RUNS_MAX 4096
 
 static const struct scenario *const lists[] = { scenarios_loss, scenarios_life, scenarios_damage,
     scenarios_room, scenarios_stop };
@@ -37,9 +36,11 @@ struct run {
 
 static struct {
     const char *bin, *logs, *only, *transport;
-    int list, jobs, namespaces, keep_logs;
-    unsigned times;
-} opt = { .bin = "build/debug/bin", .jobs = 4, .times = 1 };
+    int list, jobs, namespaces, keep_logs, planted;
+    unsigned times, limit_ms; /* of one scenario */
+    unsigned soak_ms;         /* rolled worlds are started for so long */
+    uint64_t seed;            /* of the first */
+} opt = { .bin = "build/debug/bin", .jobs = 4, .times = 1, .limit_ms = 120000 };
 
 static struct run runs[RUNS_MAX];
 static size_t run_count;
@@ -62,13 +63,32 @@ static int is_wanted(const char *name)
     return 0;
 }
 
+static void choose_from(const struct scenario *s, const char *transport, unsigned again)
+{
+    for (; s->name; s++)
+        if (is_wanted(s->name) && run_count < RUNS_MAX)
+            runs[run_count++] =
+                    (struct run){ .scenario = s, .transport = transport, .again = again };
+}
+
+/* By turns over both transports, unless one is asked for. */
+static void choose_soak(void)
+{
+    static struct scenario worlds[SOAK_MAX];
+
+    for (uint64_t i = 0; i < SOAK_MAX && !soak_world(&worlds[i], opt.seed + i); i++)
+        runs[run_count++] = (struct run){ .scenario = &worlds[i],
+            .transport = opt.transport ? opt.transport
+                         : i % 2       ? "ucx"
+                                       : "ofi" };
+}
+
 static void choose(const char *transport, unsigned again)
 {
-    for (size_t l = 0; l < sizeof(lists) / sizeof(lists[0]); l++)
-        for (const struct scenario *s = lists[l]; s->name; s++)
-            if (is_wanted(s->name) && run_count < RUNS_MAX)
-                runs[run_count++] =
-                        (struct run){ .scenario = s, .transport = transport, .again = again };
+    if (opt.planted)
+        choose_from(scenarios_planted, transport, again);
+    for (size_t l = 0; !opt.planted && l < sizeof(lists) / sizeof(lists[0]); l++)
+        choose_from(lists[l], transport, again);
 }
 
 /* ---- one ------------------------------------------------------------------------------------- */
@@ -192,10 +212,14 @@ static void read_why(struct run *r, int status)
     line[strcspn(line, "\n")] = '\0';
     if (r->result) /* a scenario may have met a loss that it wanted */
         snprintf(r->why, sizeof(r->why), "%s", strchr(line, ' ') ? strchr(line, ' ') + 1 : "");
+    /* What was written before the world was closed says nothing of the closing. */
     if (r->killed)
-        snprintf(r->why, sizeof(r->why), "no end after %u s", SCENARIO_MS / 1000);
-    else if (!line[0])
+        snprintf(r->why, sizeof(r->why), "no end after %u s", opt.limit_ms / 1000);
+    else if (!line[0] || status != (r->result & 0xff) << 8)
         snprintf(r->why, sizeof(r->why), "the scenario's process ended with status %#x", status);
+    else
+        return;
+    r->result = LOST_IT;
 }
 
 static void finish(struct run *r, int status)
@@ -229,7 +253,7 @@ static int reap(void)
         if (runs[i].pid <= 0)
             continue;
         running++;
-        if (!runs[i].killed && now_ms() > runs[i].started + SCENARIO_MS) {
+        if (!runs[i].killed && now_ms() > runs[i].started + opt.limit_ms) {
             runs[i].killed = 1;
             kill(runs[i].pid, SIGKILL); /* its machines go with it */
         }
@@ -240,10 +264,13 @@ static int reap(void)
 static int run_all(void)
 {
     unsigned passed = 0, failed = 0, skipped = 0;
+    uint64_t began = now_ms();
     size_t next = 0;
     int running;
 
     while ((running = reap()) || next < run_count) {
+        if (opt.soak_ms && now_ms() > began + opt.soak_ms)
+            run_count = next;
         if (next < run_count && running < opt.jobs) {
             start(&runs[next], (uint32_t)next);
             next++;
@@ -311,6 +338,8 @@ static int take_args(int argc, char **argv)
 
         if (!strcmp(argv[i], "--list"))
             opt.list = 1;
+        else if (!strcmp(argv[i], "--planted"))
+            opt.planted = 1;
         else if (!strcmp(argv[i], "--keep-logs"))
             opt.keep_logs = 1;
         else if (!strcmp(argv[i], "--bin"))
@@ -323,6 +352,12 @@ static int take_args(int argc, char **argv)
             opt.transport = value, i++;
         else if (!strcmp(argv[i], "--jobs"))
             opt.jobs = (int)strtol(value, NULL, 10), i++;
+        else if (!strcmp(argv[i], "--soak"))
+            opt.soak_ms = (unsigned)strtoul(value, NULL, 10) * 1000, i++;
+        else if (!strcmp(argv[i], "--seed"))
+            opt.seed = strtoull(value, NULL, 10), i++;
+        else if (!strcmp(argv[i], "--limit"))
+            opt.limit_ms = (unsigned)strtoul(value, NULL, 10) * 1000, i++;
         else if (!strcmp(argv[i], "--times"))
             opt.times = (unsigned)strtoul(value, NULL, 10), i++;
         else
@@ -339,7 +374,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "cluster: wrong arguments; see tests/cluster/run --help\n");
         return 2;
     }
-    for (unsigned i = 0; i < opt.times; i++) {
+    if (opt.soak_ms)
+        choose_soak();
+    for (unsigned i = 0; i < opt.times && !opt.soak_ms; i++) {
         if (!opt.transport || !strcmp(opt.transport, "ofi"))
             choose("ofi", i);
         if (!opt.transport || !strcmp(opt.transport, "ucx"))

@@ -115,7 +115,7 @@ static int ranks_killed(struct world *w, const char *arg)
 {
     (void)arg;
     TRY(world_open(w, 3, 1));
-    TRY(node_engine_start(w, 1, "--stop-point", "pull"));
+    TRY(node_engine_start(w, 1, "HEARTH_STOP_POINT", "pull"));
     TRY(world_start(w));
     TRY(world_recover(w, 0));
     w->tags = w->step_of[1] = w->newest = 1;

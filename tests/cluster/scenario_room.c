@@ -63,7 +63,7 @@ static int live_with_failure(struct world *w, uint32_t n, uint32_t *errors)
     world_stop(w);
     TRY(node_engine_signal(w, 1, SIGKILL));
     snprintf(text, sizeof(text), "%u", n);
-    TRY(node_engine_start(w, 1, "--fail-at", text));
+    TRY(node_engine_start(w, 1, "HEARTH_FAIL_AT", text));
     fired = node_log_has(w, 1, " engine-ready ") == ready; /* it has ended by it */
     rc = live_until_error(w);
     if (rc < 0)

@@ -109,7 +109,7 @@ static int come_to_point(struct world *w, const struct stop *s)
     }
     if (s->victim != FRESH)
         TRY(node_engine_signal(w, s->victim, SIGKILL));
-    TRY(node_engine_start(w, s->victim, "--stop-point", s->point));
+    TRY(node_engine_start(w, s->victim, "HEARTH_STOP_POINT", s->point));
     w->launches++;
     for (uint32_t r = 0; r < w->ranks; r++)
         TRY(rank_start(w, r, w->seat[r]));
@@ -218,7 +218,7 @@ static int back_without_common(struct world *w, const char *arg)
     TRY(node_kill(w, 0));
     TRY(node_up(w, 0));
     TRY(node_engine_signal(w, victim, SIGKILL));
-    TRY(node_engine_start(w, victim, "--stop-point", "retrieve"));
+    TRY(node_engine_start(w, victim, "HEARTH_STOP_POINT", "retrieve"));
     w->launches++;
     for (uint32_t r = 0; r < w->ranks; r++)
         TRY(rank_start(w, r, w->seat[r]));

@@ -46,6 +46,8 @@ void world_stop(struct world *w)
 
 void world_close(struct world *w)
 {
+    if (w->closing)
+        w->closing();
     world_stop(w);
     for (uint32_t k = 0; k < NODES_MAX; k++)
         node_kill(w, k);

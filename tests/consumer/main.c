@@ -9,7 +9,8 @@ int main(void)
 {
     struct hearth_opts opts = HEARTH_OPTS_INIT;
 
-    if (opts.struct_size != sizeof opts || strcmp(hearth_version(), HEARTH_VERSION) != 0) {
+    if (opts.struct_size != sizeof opts || strcmp(hearth_version(), HEARTH_VERSION) != 0 ||
+            hearth_version_number() != HEARTH_VERSION_NUMBER) {
         fprintf(stderr, "header %s, library %s\n", HEARTH_VERSION, hearth_version());
         return 1;
     }

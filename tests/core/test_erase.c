@@ -115,6 +115,7 @@ Test(erase, what_is_not_ours_stays_and_no_link_is_followed)
     cr_assert(eq(int, is_there("../outside"), 1));
 }
 
+#ifdef HEARTH_POINTS
 static void end_the_other(void *self, const char *point)
 {
     int *ended = self;
@@ -139,3 +140,4 @@ Test(erase, who_comes_in_that_moment_begins_anew)
     cr_assert(eq(int, is_there(".hearth/epoch"), 1));
     next->ops->close(next);
 }
+#endif

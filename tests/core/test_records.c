@@ -89,16 +89,6 @@ Test(records, a_block_whose_table_does_not_fit_in_the_file_is_refused)
     must_fail(hth_block_decode(&b, bytes, sizeof(bytes), UINT64_MAX, NULL), HEARTH_ECORRUPT);
 }
 
-Test(records, a_newer_block_is_not_called_damaged)
-{
-    unsigned char bytes[HTH_BLOCK];
-    struct hth_block b;
-
-    hth_block_encode(&own_block, bytes);
-    bytes[24] = 2;
-    must_fail(hth_block_decode(&b, bytes, sizeof(bytes), UINT64_MAX, NULL), HEARTH_EUNSUPPORTED);
-}
-
 enum { FIELDS_SET, LEN, SIGNATURE, FIRST_128, BLOCK_LEN, REST, NOTE, COLUMNS };
 
 static enum hth_signature signature_of(const char *hex)
@@ -402,18 +392,6 @@ Test(records, a_manifest_that_lies_is_refused_even_with_its_digest)
     manifest_bend(first + 66, 'x', 1);            /* behind the name */
     manifest_bend(second, 0, 8);                  /* id twice */
     manifest_bend(second + 64, 'a', 1);           /* name twice */
-}
-
-Test(records, a_newer_manifest_is_not_called_damaged)
-{
-    struct hth_object objects[1] = { object_of(0, 0, "a") };
-    struct hth_manifest m = manifest_of(objects, 1);
-    unsigned char bytes[1024];
-
-    must(hth_auth_init(NULL));
-    must(hth_manifest_encode(&m, bytes, NULL));
-    bytes[8] = 2;
-    must_fail(decode_manifest(bytes, hth_manifest_bytes(&m)), HEARTH_EUNSUPPORTED);
 }
 
 Test(records, the_manifest_of_16384_nodes_with_8_ranks_is_small, .timeout = 60)

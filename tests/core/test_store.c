@@ -522,6 +522,10 @@ STORE_TEST(every_allocation_may_fail_and_what_is_sealed_stays)
     struct seen seen, dead;
     int rc;
 
+#ifndef HEARTH_POINTS
+    if (rig.tmpfs) /* no call of this build can be made to fail */
+        return;
+#endif
     sealed(save_a, "safe", 77, 2 * MIB);
     must(rig.s->ops->publish(rig.s, save_a, NULL));
     do {

@@ -12,7 +12,7 @@
 #include "core/format/epoch.h"
 #include "core/format/table.h"
 #include "engine/node.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 #include <hearth/types.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,9 +134,10 @@ static void join(void)
     unsigned char table[RANKS * HTH_GATHER];
 
     for (uint32_t r = 0; r < RANKS; r++) {
-        struct hth_local_attach m = {
-            .version = HTH_LOCAL_VERSION, .rank = r, .world = RANKS, .job = "common"
-        };
+        struct hth_local_attach m = { .version = hth_version_written(HTH_FORMAT_LOCAL),
+            .rank = r,
+            .world = RANKS,
+            .job = "common" };
         struct hth_gather g = {
             .job = "common", .node = "one", .wall_ms = 1, .copies = 1, .min_copies = 1, .keep = 1
         };

@@ -5,6 +5,7 @@
 #include "core/local/engine_module.h"
 #include "core/store/store_tmpfs.h"
 #include "engine/driver.h"
+#include "engine/stop_point.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -160,9 +161,9 @@ Test(hearthd, wrong_command_line_is_one_sentence_and_status_2)
         { { "--root", "/dev/shm", "--job", "job", "--heartbeat-ms", "9" }, "from 10 to 600000" },
         { { "--root", "/dev/shm", "--job", "job", "--any-root=1" }, "no value" },
         { { "--root", "/dev/shm", "--job", "job", "--network", "open" }, "hostile or trusted" },
-        { { "--root", "/dev/shm", "--job", "job", "--stop-point", "chunk:0" }, "stop point" },
         { { "--root", "/dev/shm", "--job", "job", "--log-level", "loud" }, "--log-level" },
         { { "--root", "/dev/shm", "--job", "job", "--key", "f" }, "no option" },
+        { { "--root", "/dev/shm", "--job", "job", "--stop-point", "chunk" }, "no option" },
         { { "--root", "/dev/shm", "--job", "job", "stray" }, "stray" },
         { { "--root", "/nonexistent", "--job", "job" }, "/nonexistent" },
         { { "--root", "/proc", "--job", "job" }, "tmpfs" },
@@ -313,6 +314,7 @@ Test(hearthd, idle_costs_nothing_and_a_pinned_starter_does_not_pin_it)
     cr_assert(zero(int, status_of(pid)));
 }
 
+#ifdef HEARTH_POINTS /* what follows is asked by environment, of engines that listen */
 Test(hearthd, store_failure_at_start_is_said_in_the_sentence)
 {
     for (unsigned n = 1; n < 8; n++) {
@@ -320,7 +322,8 @@ Test(hearthd, store_failure_at_start_is_said_in_the_sentence)
         pid_t pid;
 
         snprintf(text, sizeof(text), "%u", n);
-        pid = start_usual("--fail-at", text);
+        setenv("HEARTH_FAIL_AT", text, 1);
+        pid = start_usual(NULL, NULL);
         if (n == 1) {
             cr_assert(eq(int, status_of(pid), 1), "%s", read_text(errors));
             continue;
@@ -360,6 +363,31 @@ Test(stop_point, stops_at_the_count_and_says_so, .init = make_root, .fini = remo
     must_fail(hth_stop_point_parse(&point, ":1", NULL), HEARTH_EINVAL);
     must_fail(hth_stop_point_parse(&point, "chunk:2x", NULL), HEARTH_EINVAL);
 }
+
+Test(stop_point, a_wrong_one_is_a_sentence_with_its_variable, .init = make_root,
+        .fini = remove_root)
+{
+    setenv("HEARTH_STOP_POINT", "chunk:0", 1);
+    cr_assert(eq(int, status_of(start_usual(NULL, NULL)), 2));
+    cr_assert(ne(ptr, strstr(read_text(errors), "HEARTH_STOP_POINT: 'chunk:0'"), NULL));
+    unsetenv("HEARTH_STOP_POINT");
+    setenv("HEARTH_FAIL_AT", "x", 1);
+    cr_assert(eq(int, status_of(start_usual(NULL, NULL)), 2));
+    cr_assert(ne(ptr, strstr(read_text(errors), "HEARTH_FAIL_AT is 'x'"), NULL));
+}
+#else
+Test(hearthd, heeds_no_test_in_its_environment)
+{
+    pid_t pid;
+
+    setenv("HEARTH_STOP_POINT", ":0", 1);
+    setenv("HEARTH_FAIL_AT", "x", 1);
+    pid = start_usual(NULL, NULL);
+    cr_assert(eq(int, wait_ready(), 1), "%s", read_text(errors));
+    kill(pid, SIGTERM);
+    cr_assert(zero(int, status_of(pid)));
+}
+#endif
 
 Test(log_file, is_bounded_and_keeps_what_was_said_early, .init = make_root, .fini = remove_root)
 {

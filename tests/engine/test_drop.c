@@ -5,9 +5,9 @@
 #include "world_parts.h"
 
 #include "core/base/bytes.h"
-#include "replication/holdings.h"
-#include "replication/tree.h"
-#include "transport/frame.h"
+#include "replication/held/holdings.h"
+#include "replication/tree/tree.h"
+#include "transport/session/frame.h"
 #include <unistd.h>
 
 #define NODES 3u
@@ -164,7 +164,9 @@ Test(drop, a_rank_counts_once_and_only_in_its_epoch)
     struct hth_local_close m = { .leave = HEARTH_DROP };
     struct rank_state *r = &w.rank[0];
     uint64_t epoch = hth_node_ctx(world_node(&w, 0))->epoch->epoch;
-    struct hth_local_attach a = { .version = HTH_LOCAL_VERSION, .rank = 1, .world = w.ranks };
+    struct hth_local_attach a = {
+        .version = hth_version_written(HTH_FORMAT_LOCAL), .rank = 1, .world = w.ranks
+    };
 
     memcpy(a.job, "sim", 4);
     close_rank(0, HEARTH_DROP);

@@ -4,8 +4,8 @@
 #include "world_parts.h"
 
 #include "core/base/bytes.h"
-#include "replication/tree.h"
-#include "transport/frame.h"
+#include "replication/tree/tree.h"
+#include "transport/session/frame.h"
 #include <hearth/read.h>
 
 #include <string.h>
@@ -85,7 +85,7 @@ static void start(void)
         .run_ms = 60000,
         .data_max = 100 };
     struct hth_local_attach m = { .head = { sizeof(m), HTH_LOCAL_ATTACH, ++request, 0 },
-        .version = HTH_LOCAL_VERSION,
+        .version = hth_version_written(HTH_FORMAT_LOCAL),
         .rank = NODE,
         .world = o.nodes,
         .helper = 1, /* of a rank that is there */

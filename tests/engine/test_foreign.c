@@ -8,7 +8,7 @@
 
 #include "core/base/auth.h"
 #include "core/foreign/foreign.h"
-#include "replication/holdings.h"
+#include "replication/held/holdings.h"
 #include <hearth/metadata.h>
 #include <hearth/read.h>
 #include <stdio.h>

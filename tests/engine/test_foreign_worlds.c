@@ -11,7 +11,7 @@
 #include "core/base/bytes.h"
 #include "core/foreign/foreign.h"
 #include "core/torch/header.h"
-#include "replication/holdings.h"
+#include "replication/held/holdings.h"
 #include <hearth/metadata.h>
 #include <hearth/read.h>
 #include <hearth/save.h>

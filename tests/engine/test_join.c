@@ -40,7 +40,7 @@ static uint32_t ask(uint32_t client, const void *bytes, size_t len, struct hth_c
 static uint32_t attach(uint32_t client, uint32_t helper)
 {
     struct hth_local_attach m = { .head = head(sizeof(m), HTH_LOCAL_ATTACH),
-        .version = HTH_LOCAL_VERSION,
+        .version = hth_version_written(HTH_FORMAT_LOCAL),
         .world = 1,
         .helper = helper,
         .job = "sim" };

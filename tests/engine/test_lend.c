@@ -44,7 +44,7 @@ static void start(void)
         .run_ms = 60000,
         .data_max = 100 };
     struct hth_local_attach m = { .head = head(sizeof(m), HTH_LOCAL_ATTACH, 0),
-        .version = HTH_LOCAL_VERSION,
+        .version = hth_version_written(HTH_FORMAT_LOCAL),
         .world = o.nodes,
         .helper = 1,
         .job = "sim" };

@@ -4,7 +4,7 @@
 #include "check.h"
 #include "world_parts.h"
 
-#include "replication/holdings.h"
+#include "replication/held/holdings.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -55,7 +55,7 @@ static int say(uint32_t client, uint32_t type, uint64_t token, uint32_t want)
 
 static struct hth_local_attach hello(uint32_t rank, uint32_t helper)
 {
-    return (struct hth_local_attach){ .version = HTH_LOCAL_VERSION,
+    return (struct hth_local_attach){ .version = hth_version_written(HTH_FORMAT_LOCAL),
         .rank = rank,
         .world = 4,
         .pid = 4711,

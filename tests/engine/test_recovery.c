@@ -4,10 +4,10 @@
 #include "world_parts.h"
 
 #include "core/base/bytes.h"
-#include "replication/blob.h"
-#include "replication/holdings.h"
-#include "replication/tree.h"
-#include "transport/frame.h"
+#include "replication/held/holdings.h"
+#include "replication/tree/blob.h"
+#include "replication/tree/tree.h"
+#include "transport/session/frame.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 /* The local socket: what comes in, what goes out, and how a client is known to be gone. */
 #include "check.h"
 
+#include "engine/attach.h"
 #include "engine/server.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes: decode refuses them, or encode gives exactly them back once the mac is put right. */
-#include "transport/frame.h"
+#include "transport/session/frame.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -18,15 +18,11 @@ case $library in
 	library=$tmp/libhearth.so
 	;;
 esac
-# Public headers say what belongs to the ABI; where the sources lie does not.
-set -- "${3:-}"
-for header in "$root"/include/hearth/*.h; do
-	set -- "$@" --header-file "$header"
-done
-update=$1
-shift
+# Public headers say what belongs to the ABI; where the sources lie does not. (Given
+# as --header-file they would have to be named as the compiler was told to find them.)
+update=${3:-}
 abidw --no-show-locs --no-corpus-path --no-comp-dir-path --no-elf-needed --drop-private-types \
-	--exported-interfaces-only "$@" \
+	--exported-interfaces-only --headers-dir "$root/include/hearth" \
 	"$library" | sed -E "s#path='[^']*/(client|core)/#path='\1/#" >"$tmp/now.abi"
 if [ "$update" = --update ]; then
 	cp "$tmp/now.abi" "$record"

@@ -21,7 +21,9 @@ library() {
 	struct hearth { $3 };
 	int hearth_one(struct hearth *h, struct hearth_a *a, $2 n) { return h && a && n; }
 	$two" >"$tmp/a.c"
-	"$cc" -g -shared -fPIC -I"$tmp/include" -o "$tmp/libhearth.so" "$tmp/a.c" -Wl,-soname,libhearth.so.0
+	# Debug information says where a header lies as the compiler was told, and that may be relative.
+	(cd "$tmp/tests" && "$cc" -g -shared -fPIC "-I${include:-$tmp/include}" -o "$tmp/libhearth.so" ../a.c \
+		-Wl,-soname,libhearth.so.0)
 }
 
 expect() {
@@ -40,4 +42,9 @@ library 'int x, y;' long 'int p;'
 expect 1 "an argument changed"
 library 'int x, y;' int 'int p;' alone
 expect 1 "a function gone"
+include=../include
+library 'int x, y;' int 'int p;'
+"$lint" "$tmp" "$tmp/libhearth.so" --update
+library 'int x, z, y;' int 'int p;'
+expect 1 "a field inserted, headers by a relative path"
 exit $bad

@@ -93,8 +93,9 @@ def circles(edges):
     return out
 
 
-def arrows(root):
-    """{folder: folders it may use symbols of}, from CMakeLists.txt; a backend sees what transport does."""
+def groups_and_arrows(root):
+    """{group: its folders} and {folder: folders it may see}, from CMakeLists.txt; a backend sees what
+    transport does."""
     text = open(os.path.join(root, "CMakeLists.txt"), encoding="utf-8").read()
     groups, seen = {}, {}
     for kind, args in re.findall(r"^\s*hearth_(folder|group|program)\(([^)]*)\)", text, re.M):
@@ -104,8 +105,8 @@ def arrows(root):
         else:
             seen[name] = {one for part in rest for one in groups.get(part, [part])}
     for backend in ("transport/ofi", "transport/ucx"):
-        seen[backend] = seen.get("transport", set()) | {"transport"}
-    return seen
+        seen[backend] = seen.get("transport", set()) | set(groups.get("transport", ["transport"]))
+    return groups, seen
 
 
 def pairs(root):
@@ -145,7 +146,7 @@ def main(root, build):
     for pair in allowed:
         if pair not in [set(circle) for circle in found]:
             bad.append("tests/lint/pairs: no pair any more: " + " ".join(sorted(pair)))
-    may = arrows(root)
+    _, may = groups_and_arrows(root)
     between = {folder: {} for folder in may}
     for a in sorted(edges):
         for b in sorted(edges[a]):

@@ -32,7 +32,8 @@ world="$plain arpa/inet ctype dirent dlfcn fcntl fenv float fnmatch ftw getopt g
 # "FOLDER SEEN...", a line each; a group stands for its folders, transport's backends see what
 # transport does.
 arrows() {
-    sed -nE 's/^hearth_(folder|group)\(([^)]*)\).*/\1 \2/p; s/^hearth_program\([^ ]+ ([^)]*)\)/folder \1/p' CMakeLists.txt |
+    sed -e ':a' -e '/^hearth_[a-z]*([^)]*$/{N;s/\n */ /;ba' -e '}' CMakeLists.txt |
+        sed -nE 's/^hearth_(folder|group)\(([^)]*)\).*/\1 \2/p; s/^hearth_program\([^ ]+ ([^)]*)\)/folder \1/p' |
         awk '$1 == "group" { for (i = 3; i <= NF; i++) g[$2] = g[$2] " " $2 "/" $i; next }
              { n = ""; for (i = 3; i <= NF; i++) n = n " " ($i in g ? g[$i] : $i); print $2 n }
              $2 == "transport" { print "transport/ofi transport" n; print "transport/ucx transport" n }'

@@ -42,7 +42,7 @@ fine() {
 }
 
 plant core/base/a.c '#include "transport/transport.h"' transport/transport.h
-plant core/base/a.c '#  include   "transport/loop.h"' transport/loop.h
+plant core/base/a.c '#  include   "transport/loop/loop.h"' transport/loop/loop.h
 plant core/base/a.c '#include "replication/fetch.h"' replication/fetch.h
 plant core/base/a.c '#include "../engine/driver.h"' engine/driver.h
 plant core/base/a.c '#include <ucp/api/ucp.h>' ucp/api/ucp.h
@@ -57,23 +57,25 @@ plant transport/a.c '#include <isa-l/crc.h>' isa-l/crc.h
 plant transport/a.c '#include <rdma/fabric.h>' rdma/fabric.h
 plant transport/ofi/a.c '#include <ucp/api/ucp.h>' ucp/api/ucp.h
 plant transport/ucx/a.c '#include <rdma/fabric.h>' rdma/fabric.h
-for folder in replication loader; do
+for folder in replication/held loader; do
     plant $folder/a.c '#include <time.h>' time.h
     plant $folder/a.c '#include <pthread.h>' pthread.h
     plant $folder/a.c '#include <sys/socket.h>' sys/socket.h
     plant $folder/a.c '#include <unistd.h>' unistd.h
-    plant $folder/a.c '#include "../engine/driver.h"' engine/driver.h
+    plant $folder/a.c '#include "engine/driver.h"' engine/driver.h
 done
-plant replication/a.c '#include "loader/plan.h"' loader/plan.h
+plant replication/commit/a.c '#include "loader/plan/plan.h"' loader/plan/plan.h
+plant replication/held/a.c '#include "replication/transfer/transfer.h"' replication/transfer/transfer.h
+plant replication/tree/a.c '#include "replication/held/jobs.h"' replication/held/jobs.h
 plant engine/a.c '#include "client/a.h"' client/a.h
 plant engine/a.c '#include <jansson.h>' jansson.h
 plant client/a.c '#include "engine/engine.h"' engine/engine.h
 plant client/a.c '#include "transport/transport.h"' transport/transport.h
-plant cli/a.c '#include "loader/plan.h"' loader/plan.h
+plant cli/a.c '#include "loader/plan/plan.h"' loader/plan/plan.h
 plant examples/a.c '#include "core/base/fail.h"' core/base/fail.h
 plant include/hearth/hearth.h '#include "core/base/env.h"' core/base/env.h
 plant include/hearth/hearth.h '#include <unistd.h>' unistd.h
-plant core/base/env.h '#include "transport/loop.h"' transport/loop.h
+plant core/base/env.h '#include "transport/loop/loop.h"' transport/loop/loop.h
 
 mkdir -p core/deep
 echo >core/deep/new.c
@@ -84,7 +86,7 @@ fine core/base/crc.c '#include <isa-l/crc.h>'
 fine core/base/auth.c '#include <sodium.h>'
 fine transport/ofi/a.c '#include <rdma/fabric.h>'
 fine transport/ucx/a.c '#include <ucp/api/ucp.h>'
-fine replication/a.c '#include "transport/session.h"'
+fine replication/held/a.c '#include "transport/session/session.h"'
 fine core/torch/a.c '#include "core/torch/metadata_parts.h"'
 fine core/foreign/a.c '#include "core/torch/zip.h"'
 fine engine/a.c '#include <sys/socket.h>'

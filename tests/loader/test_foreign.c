@@ -3,7 +3,7 @@
 #include "check.h"
 
 #include "core/foreign/foreign.h"
-#include "loader/plan.h"
+#include "loader/plan/plan.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include "core/base/env.h"
-#include "loader/plan.h"
+#include "loader/plan/plan.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

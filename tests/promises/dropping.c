@@ -178,7 +178,7 @@ static uint32_t stop_node;
 static void set_stop(const struct party *x, struct me *me)
 {
     if (me->rank % x->nodes == stop_node)
-        me->opts.stop_point = stop_at;
+        setenv("HEARTH_STOP_POINT", stop_at, 1);
 }
 
 /* The engine of a node is killed there, in the middle of a drop. */
@@ -186,6 +186,7 @@ static void killed_at(const char *point, uint32_t node)
 {
     uint64_t until;
 
+    party_needs_points();
     start(2, 4);
     stop_at = point;
     stop_node = node;
@@ -230,6 +231,7 @@ static void the_next_job_waits_for_the_memory(void)
     uint64_t until;
     pid_t engine;
 
+    party_needs_points();
     start(1, 2);
     stop_at = "erase";
     stop_node = 0;

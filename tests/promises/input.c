@@ -68,7 +68,6 @@ static const struct wrong_option {
     { "struct_size 0", HEARTH_EINVAL, "struct_size", NULL },
     { "reserved 1", HEARTH_EINVAL, "reserved", NULL },
     { "log_level 99", HEARTH_EINVAL, "log_level is 99", "10 to 50" },
-    { "stop_point :0", HEARTH_EENGINE, "stop point", NULL },
 };
 
 /* In the order of the table. */
@@ -115,8 +114,7 @@ static void set_wrong(struct me *me, size_t i)
     case 34: o->domains = empty_domain, o->domain_count = 1; break;
     case 35: o->struct_size = 0; break;
     case 36: o->reserved = 1; break;
-    case 37: o->log_level = 99; break;
-    default: o->stop_point = ":0"; break;
+    default: o->log_level = 99; break;
     }
     /* clang-format on */
 }
@@ -555,7 +553,7 @@ static int keep_rows(void *self, const void *mine, size_t len, void *all, struct
 
 static void do_meet(struct me *me, const uint64_t arg[3], struct answer *out)
 {
-    static struct hearth_bootstrap outer = { .allgather = keep_rows };
+    static struct hearth_bootstrap outer = { .struct_size = sizeof(outer), .allgather = keep_rows };
 
     out->rc = hearth_bootstrap_tcp(
             "127.0.0.1", (uint16_t)arg[0], me->rank, me->world, 10000, &met, &out->err);

@@ -60,6 +60,13 @@ void party_skip(const char *format, ...)
     exit(77);
 }
 
+void party_needs_points(void)
+{
+#ifndef HEARTH_POINTS
+    party_skip("this build's engines have no stop points (HEARTH_POINTS)");
+#endif
+}
+
 /* ---- the runner ------------------------------------------------------------------------------ */
 
 /* Kill the children that are left: orphans of the case, which came to us. */

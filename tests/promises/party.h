@@ -64,6 +64,7 @@ struct party {
 __attribute__((format(printf, 3, 4), noreturn)) void party_fail(
         const char *file, int line, const char *format, ...);
 __attribute__((format(printf, 1, 2), noreturn)) void party_skip(const char *format, ...);
+void party_needs_points(void); /* skips where engines heed no HEARTH_STOP_POINT */
 #define CHECK(condition, ...)                            \
     do {                                                 \
         if (!(condition))                                \

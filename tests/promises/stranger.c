@@ -51,7 +51,7 @@ static int pretend(void *self, const void *mine, size_t len, void *all, struct h
 
 static void do_listen_in(struct me *me, const uint64_t arg[3], struct answer *out)
 {
-    static struct hearth_bootstrap outer = { .allgather = gather };
+    static struct hearth_bootstrap outer = { .struct_size = sizeof(outer), .allgather = gather };
 
     out->rc = hearth_bootstrap_tcp(
             "127.0.0.1", (uint16_t)arg[0], me->rank, me->world, 10000, &inner, &out->err);
@@ -78,7 +78,7 @@ static void make_key(void)
 
 static void do_pretend(struct me *me, const uint64_t arg[3], struct answer *out)
 {
-    static struct hearth_bootstrap liar = { .allgather = pretend };
+    static struct hearth_bootstrap liar = { .struct_size = sizeof(liar), .allgather = pretend };
 
     me->opts.root = p.root[2];
     me->opts.node = "n1";

@@ -54,7 +54,7 @@ static void stop_in_a_pull(const struct party *q, struct me *me)
     me->opts.inflight_mib = 4;
     me->opts.stall_ms = me->opts.dead_ms = 20000;
     if (q->launches == 1 && me->rank == 1)
-        me->opts.stop_point = "pull";
+        setenv("HEARTH_STOP_POINT", "pull", 1);
 }
 
 /* The engine stands before its first pull: let it go, and stop it a moment later in the middle. */
@@ -80,6 +80,7 @@ static pid_t stopped_in_a_pull(uint32_t node)
 /* Of whatever lies under a final name, each byte is that of its step. */
 static void cut_transfer_never_mixes_objects(void)
 {
+    party_needs_points();
     party_open(&p, 2, 2, 512);
     p.bytes = 32 << 20;
     p.adjust = stop_in_a_pull;
@@ -145,6 +146,7 @@ static void slot_not_recycled_under_a_pull(void)
     struct answer a;
     pid_t engine;
 
+    party_needs_points();
     party_open(&p, 2, 2, 512);
     p.bytes = 32 << 20;
     p.adjust = stop_in_a_pull;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
 
-#include "replication/placement.h"
+#include "replication/commit/placement.h"
 #include <stdlib.h>
 
 static struct hth_epoch epoch_of(uint32_t nodes, uint32_t ranks_per_node, uint32_t per_rack)

@@ -93,6 +93,7 @@ Test(seal, gives_block_table_and_digest_and_the_final_name)
     cr_assert(eq(u32, held->slot->leases, 0));
 }
 
+#ifdef HEARTH_POINTS
 Test(seal, passes_chunk_before_seal)
 {
     pair_seal(p, 0, save, 5, 100 * MIB, 1);
@@ -101,6 +102,7 @@ Test(seal, passes_chunk_before_seal)
     must_say(p->points[1], "chunk");
     must_say(p->points[2], "seal");
 }
+#endif
 
 Test(seal, of_no_bytes_and_of_no_items_works)
 {

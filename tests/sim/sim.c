@@ -12,7 +12,7 @@
  */
 #include "world.h"
 
-#include "replication/holdings.h"
+#include "replication/held/holdings.h"
 
 #include <getopt.h>
 #include <inttypes.h>

@@ -3,8 +3,8 @@
 #ifndef NET_WORLD_H
 #define NET_WORLD_H
 
-#include "transport/loop.h"
-#include "transport/session.h"
+#include "transport/loop/loop.h"
+#include "transport/session/session.h"
 
 #define NET_NODES 8
 #define NET_EPOCH 7

@@ -6,10 +6,11 @@
 #ifndef PAIR_H
 #define PAIR_H
 
-#include "replication/blob.h"
-#include "replication/transfer.h"
-#include "replication/tree.h"
-#include "transport/loop.h"
+#include "replication/held/seal.h"
+#include "replication/transfer/transfer.h"
+#include "replication/tree/blob.h"
+#include "replication/tree/tree.h"
+#include "transport/loop/loop.h"
 
 #define PAIR_NODES 80
 

@@ -12,7 +12,7 @@
 #define WORLD_H
 
 #include "engine/node.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 
 #define WORLD_WHY 400
 

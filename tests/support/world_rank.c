@@ -78,7 +78,7 @@ uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t lineage, uin
 static void do_attach(struct rank_state *r)
 {
     struct hth_local_attach m = { .head = { sizeof(m), HTH_LOCAL_ATTACH, ++r->request, 0 },
-        .version = HTH_LOCAL_VERSION,
+        .version = hth_version_written(HTH_FORMAT_LOCAL),
         .rank = r->rank,
         .world = r->world->ranks,
         .job = "sim" };

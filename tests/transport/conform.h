@@ -6,7 +6,7 @@
 #ifndef CONFORM_H
 #define CONFORM_H
 
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 #include "transport/transport.h"
 #include <stdio.h>
 #include <stdlib.h>

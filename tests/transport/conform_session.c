@@ -4,7 +4,7 @@
  * speaks another version or has another key is told so, on both sides. */
 #include "conform.h"
 
-#include "transport/session.h"
+#include "transport/session/session.h"
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>

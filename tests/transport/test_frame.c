@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "damaged.h"
 
-#include "transport/frame.h"
+#include "transport/session/frame.h"
 
 static const unsigned char key[HTH_KEY] = { 1, 2, 3 };
 

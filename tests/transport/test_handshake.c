@@ -401,6 +401,26 @@ Test(handshake, an_acceptor_without_the_key_is_not_believed)
     }
 }
 
+Test(handshake, who_is_given_up_is_told_of_with_what_was_wrong_with_its_answers)
+{
+    struct hth_session_opts o = net_keyed(1), other = net_keyed(2);
+    struct net_world *w = net_world_open(2, &o);
+    struct raw *r = raw_await(w);
+    unsigned char transcript[2 * HELLO];
+
+    while (!w->node[0].downs[1]) {
+        if (r->frame.type == HTH_MSG_HELLO)
+            raw_answer(r, other.key, "ack", transcript);
+        r->frame.type = 0;
+        raw_run(w, r, 1);
+    }
+    must_say(w->node[0].down_text,
+            "node 1 (host1): not reached in 5000 ms (an answer that our job key did not seal); is "
+            "its engine running, and its address open to us?");
+    r->t->ops->close(r->t);
+    net_world_close(w);
+}
+
 /* Sealed with the key, but the proof is missing, or is the one that a dialler gives. */
 Test(handshake, an_acceptor_proves_itself_as_acceptor)
 {

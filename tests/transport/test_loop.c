@@ -4,7 +4,7 @@
 #include "check.h"
 
 #include "core/base/bytes.h"
-#include "transport/loop.h"
+#include "transport/loop/loop.h"
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -33,7 +33,7 @@ void hth_ofi_addr_text(const union hth_ofi_addr *a, char out[HTH_OFI_LABEL])
     }
 }
 
-static int is_wildcard(const union hth_ofi_addr *a)
+static int addr_is_wildcard(const union hth_ofi_addr *a)
 {
     if (a->sa.sa_family == AF_INET6)
         return IN6_IS_ADDR_UNSPECIFIED(&a->in6.sin6_addr) ||
@@ -41,7 +41,7 @@ static int is_wildcard(const union hth_ofi_addr *a)
     return a->in.sin_addr.s_addr == htonl(INADDR_ANY);
 }
 
-static int parse(const char *text, uint16_t port, union hth_ofi_addr *out)
+static int addr_parse(const char *text, uint16_t port, union hth_ofi_addr *out)
 {
     struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
         .ai_socktype = SOCK_STREAM };
@@ -59,7 +59,7 @@ static int parse(const char *text, uint16_t port, union hth_ofi_addr *out)
 }
 
 /* Does the kernel let us bind it? The port is not tried here. */
-static int bind_errno(const union hth_ofi_addr *a)
+static int addr_bind_errno(const union hth_ofi_addr *a)
 {
     union hth_ofi_addr any_port = *a;
     int fd = socket(a->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -75,7 +75,7 @@ static int bind_errno(const union hth_ofi_addr *a)
 _Static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
         "ports");
 
-static int same_ip(const struct sockaddr *sa, const union hth_ofi_addr *a, int loopback)
+static int addr_same_ip(const struct sockaddr *sa, const union hth_ofi_addr *a, int loopback)
 {
     union hth_ofi_addr b;
 
@@ -85,12 +85,12 @@ static int same_ip(const struct sockaddr *sa, const union hth_ofi_addr *a, int l
     memcpy(&b, sa, hth_ofi_addr_len(a));
     if (sa->sa_family == AF_INET6)
         return IN6_ARE_ADDR_EQUAL(&b.in6.sin6_addr, &a->in6.sin6_addr);
-    if (loopback) /* 127/8 all belongs to it */
+    if (loopback) /* the loopback interface has all of 127/8 */
         return ntohl(a->in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
     return b.in.sin_addr.s_addr == a->in.sin_addr.s_addr;
 }
 
-static int check_device(
+static int addr_check_device(
         const char *device, const char *bind, const union hth_ofi_addr *a, struct hearth_error *err)
 {
     struct ifaddrs *all = NULL;
@@ -104,7 +104,7 @@ static int check_device(
 
         if (strcmp(i->ifa_name, device) == 0) {
             exists = 1;
-            has |= same_ip(i->ifa_addr, a, (i->ifa_flags & IFF_LOOPBACK) != 0);
+            has |= addr_same_ip(i->ifa_addr, a, (i->ifa_flags & IFF_LOOPBACK) != 0);
         }
         if (i->ifa_addr && i->ifa_addr->sa_family == a->sa.sa_family)
             snprintf(known + n, sizeof(known) - n, "%s%s", n ? ", " : "", i->ifa_name);
@@ -128,19 +128,19 @@ int hth_ofi_addr_local(
     if (!opts->bind || !*opts->bind)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "the transport needs the address to listen on, for example 192.168.0.7");
-    if (!parse(opts->bind, opts->port, out))
+    if (!addr_parse(opts->bind, opts->port, out))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "'%s' is no numeric IPv4 or IPv6 address to listen on", opts->bind);
-    if (is_wildcard(out))
+    if (addr_is_wildcard(out))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "%s is refused: name the one address to listen on, that of the private network "
                 "between the nodes",
                 opts->bind);
-    rc = bind_errno(out);
+    rc = addr_bind_errno(out);
     if (rc)
         return hth_fail(err, HEARTH_EINVAL, rc, "this machine cannot listen on %s: %s", opts->bind,
                 strerror(rc));
-    return opts->device ? check_device(opts->device, opts->bind, out, err) : HEARTH_OK;
+    return opts->device ? addr_check_device(opts->device, opts->bind, out, err) : HEARTH_OK;
 }
 
 uint32_t hth_ofi_addr_pack(const union hth_ofi_addr *a, unsigned char *out)
@@ -176,13 +176,14 @@ int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth
     } else {
         return hth_fail(err, HEARTH_EINVAL, 0, "this is no address of an ofi transport");
     }
-    if (is_wildcard(&a))
+    if (addr_is_wildcard(&a))
         return hth_fail(err, HEARTH_EINVAL, 0, "the address of an ofi transport is a wildcard");
     if (a.sa.sa_family != self->sa.sa_family)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "the peer's address and ours are of different kinds: one is IPv4, one is IPv6");
     if (a.sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&a.in6.sin6_addr))
-        a.in6.sin6_scope_id = self->in6.sin6_scope_id; /* a scope means nothing elsewhere */
+        a.in6.sin6_scope_id =
+                self->in6.sin6_scope_id; /* the peer's own scope id has no meaning here */
     *out = a;
     return HEARTH_OK;
 }

@@ -28,9 +28,9 @@
 #include <string.h>
 
 #define LEAVING_TURNS 64   /* of progress(): a busy queue does not keep a dead connection */
-#define READING_TURNS 4096 /* and reads that never come back do not either */
+#define READING_TURNS 4096 /* the same, for reads that the library never gives back */
 
-static void push(struct hth_ofi_list *list, struct hth_ofi_conn *c)
+static void conn_push(struct hth_ofi_list *list, struct hth_ofi_conn *c)
 {
     c->next = NULL;
     if (list->tail)
@@ -40,15 +40,10 @@ static void push(struct hth_ofi_list *list, struct hth_ofi_conn *c)
     list->tail = c;
 }
 
-struct hth_ofi_conn *hth_ofi_conn_get(struct hth_ofi *o, hth_conn id)
-{
-    return hth_ofi_slots_get(&o->conns, id);
-}
-
 struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid)
 {
     for (uint32_t i = 0; i < o->conns.cap; i++) {
-        struct hth_ofi_conn *c = o->conns.slot[i].item;
+        struct hth_ofi_conn *c = hth_ids_at(&o->conns, i);
 
         if (c && c->ep && &c->ep->fid == fid)
             return c;
@@ -56,14 +51,7 @@ struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid)
     return NULL;
 }
 
-static void conn_free(struct hth_ofi_conn *c)
-{
-    hth_ofi_slots_drop(&c->o->conns, c->id);
-    hth_ofi_message_fini(c);
-    free(c);
-}
-
-static struct hth_ofi_conn *conn_new(
+struct hth_ofi_conn *hth_ofi_conn_new(
         struct hth_ofi *o, enum hth_ofi_state state, const union hth_ofi_addr *peer)
 {
     struct hth_ofi_conn *c = calloc(1, sizeof(*c));
@@ -74,7 +62,7 @@ static struct hth_ofi_conn *conn_new(
     c->state = state;
     c->due_ms = hth_now_ms(&o->clock) + o->connect_ms;
     hth_ofi_addr_text(peer, c->peer);
-    c->id = hth_ofi_slots_put(&o->conns, c);
+    c->id = hth_ids_put(&o->conns, c);
     if (!c->id) {
         free(c);
         return NULL;
@@ -82,101 +70,6 @@ static struct hth_ofi_conn *conn_new(
     if (c->due_ms < o->due_ms)
         o->due_ms = c->due_ms;
     return c;
-}
-
-/* ---- dialling ---- */
-
-static struct fi_info *info_for(struct hth_ofi *o, const union hth_ofi_addr *peer)
-{
-    struct fi_info *info = o->lib->dupinfo(o->info);
-    union hth_ofi_addr *src;
-    size_t len = hth_ofi_addr_len(peer);
-
-    if (!info)
-        return NULL;
-    free(info->dest_addr);
-    info->dest_addr = malloc(len);
-    free(info->src_addr);
-    info->src_addr = src = malloc(sizeof(*src));
-    if (!info->dest_addr || !src) {
-        o->lib->freeinfo(info);
-        return NULL;
-    }
-    memcpy(info->dest_addr, peer, len);
-    info->dest_addrlen = len;
-    *src = o->self;
-    src->in.sin_port = 0; /* from our address, but not from the port we listen on */
-    info->src_addrlen = len;
-    return info;
-}
-
-static int dial(struct hth_ofi_conn *c, const union hth_ofi_addr *peer)
-{
-    struct hth_ofi *o = c->o;
-    struct fi_info *info = info_for(o, peer);
-    int rc = info ? hth_ofi_endpoint(o, info, &c->ep) : -FI_ENOMEM;
-
-    if (info)
-        o->lib->freeinfo(info);
-    if (!rc)
-        rc = hth_ofi_message_init(c);
-    if (!rc)
-        rc = fi_connect(c->ep, peer, NULL, 0);
-    hth_ofi_fds_seal(NULL, &o->self);
-    return rc;
-}
-
-int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
-        hth_conn *out_conn, struct hearth_error *err)
-{
-    struct hth_ofi *o = hth_ofi_of(t);
-    struct hth_ofi_conn *c;
-    union hth_ofi_addr peer;
-    int rc = hth_ofi_addr_unpack(addr, len, &o->self, &peer, err);
-
-    if (rc)
-        return rc;
-    if (o->closing)
-        return hth_fail(err, HEARTH_ECANCELED, 0, "the transport is being closed");
-    c = conn_new(o, HTH_OFI_CONNECTING, &peer);
-    if (!c)
-        return hth_fail(err, HEARTH_ENOMEM, 0,
-                "no memory for a connection, or %u connections stand already", HTH_OFI_CONNS);
-    c->dialled = c->known = 1;
-    rc = dial(c, &peer);
-    if (rc)
-        hth_ofi_conn_doom(c, HEARTH_EPEER, o->lib->strerror(-rc));
-    *out_conn = c->id;
-    return HEARTH_OK;
-}
-
-void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info)
-{
-    union hth_ofi_addr peer = { 0 };
-    struct hth_ofi_conn *c;
-    int rc = -FI_ENOMEM;
-
-    if (info->dest_addr)
-        memcpy(&peer, info->dest_addr,
-                info->dest_addrlen < sizeof(peer) ? info->dest_addrlen : sizeof(peer));
-    c = conn_new(o, HTH_OFI_ACCEPTING, &peer);
-    if (c)
-        rc = hth_ofi_endpoint(o, info, &c->ep);
-    if (!c || rc) {
-        fi_reject(o->pep, info->handle, NULL, 0);
-    } else {
-        rc = hth_ofi_message_init(c);
-        if (!rc)
-            rc = fi_accept(c->ep, NULL, 0);
-    }
-    if (rc) {
-        hth_say(&o->log, HEARTH_LOG_WARN, "ofi-accept", "a connection was not accepted: %s",
-                o->lib->strerror(-rc));
-        if (c)
-            hth_ofi_conn_doom(c, HEARTH_EPEER, "not accepted");
-    }
-    o->lib->freeinfo(info);
-    hth_ofi_fds_seal(NULL, &o->self);
 }
 
 void hth_ofi_conn_up(struct hth_ofi_conn *c)
@@ -195,16 +88,16 @@ void hth_ofi_conn_up(struct hth_ofi_conn *c)
 
 /* ---- ending ---- */
 
-static void note_why(struct hth_ofi_conn *c, int code, const char *why)
+static void conn_note_why(struct hth_ofi_conn *c, int code, const char *why)
 {
     c->code = code;
     snprintf(c->detail, sizeof(c->detail), "%s: %s", c->peer, why);
 }
 
-/* For reads that the library has; where connections are no sockets, closing takes them back. */
-static int must_wait(const struct hth_ofi_conn *c)
+/* The library has reads of it. Without sockets (verbs) closing the endpoint takes them back. */
+static int conn_must_wait(const struct hth_ofi_conn *c)
 {
-    return c->o->sockets && hth_ofi_reading(c);
+    return c->o->sockets && c->reading;
 }
 
 void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why)
@@ -215,15 +108,15 @@ void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why)
     }
     if (c->state != HTH_OFI_UP)
         return;
-    note_why(c, code, why);
+    conn_note_why(c, code, why);
     c->state = HTH_OFI_LEAVING;
     c->turn = c->o->turn;
-    push(&c->o->leaving, c);
-    if (must_wait(c))
+    conn_push(&c->o->leaving, c);
+    if (conn_must_wait(c))
         hth_ofi_socket_end(c->ep);
 }
 
-static void unlink_leaving(struct hth_ofi_conn *c)
+static void conn_unlink_leaving(struct hth_ofi_conn *c)
 {
     struct hth_ofi_list all = c->o->leaving;
     struct hth_ofi_conn *next;
@@ -232,7 +125,7 @@ static void unlink_leaving(struct hth_ofi_conn *c)
     for (struct hth_ofi_conn *i = all.head; i; i = next) {
         next = i->next;
         if (i != c)
-            push(&c->o->leaving, i);
+            conn_push(&c->o->leaving, i);
     }
 }
 
@@ -243,7 +136,7 @@ void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why)
     if (c->state == HTH_OFI_DOOMED)
         return;
     if (c->state == HTH_OFI_LEAVING)
-        unlink_leaving(c);
+        conn_unlink_leaving(c);
     if (c->ep) {
         int rc;
 
@@ -258,20 +151,20 @@ void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why)
     if (c->stuck)
         o->stuck--;
     c->stuck = 0;
-    note_why(c, code, why);
+    conn_note_why(c, code, why);
     c->state = HTH_OFI_DOOMED;
     hth_ofi_grants_end(o, c->id);
-    push(&o->doomed, c);
+    conn_push(&o->doomed, c);
 }
 
 void hth_ofi_conn_cut(struct hth_ofi_conn *c, const char *why)
 {
-    if (!must_wait(c))
+    if (!conn_must_wait(c))
         hth_ofi_conn_doom(c, HEARTH_ECANCELED, why);
     else if (c->state == HTH_OFI_UP)
         hth_ofi_conn_leave(c, HEARTH_ECANCELED, why);
     else if (c->state == HTH_OFI_LEAVING)
-        note_why(c, HEARTH_ECANCELED, why);
+        conn_note_why(c, HEARTH_ECANCELED, why);
 }
 
 void hth_ofi_drop(struct hth_transport *t, hth_conn conn)
@@ -300,7 +193,7 @@ int hth_ofi_settle(struct hth_ofi *o, int drained)
 
     for (c = o->leaving.head; c; c = next) {
         char why[HTH_OFI_DETAIL];
-        uint64_t patience = must_wait(c) ? READING_TURNS : drained ? 0 : LEAVING_TURNS;
+        uint64_t patience = conn_must_wait(c) ? READING_TURNS : drained ? 0 : LEAVING_TURNS;
 
         next = c->next;
         if (o->turn - c->turn < patience)
@@ -309,32 +202,6 @@ int hth_ofi_settle(struct hth_ofi *o, int drained)
         hth_ofi_conn_doom(c, c->code, why);
         n++;
     }
-    return n;
-}
-
-/* The list as it is now: what callbacks doom comes at the next call, so this ends. */
-static int finish_list(struct hth_ofi *o)
-{
-    struct hth_ofi_conn *c = o->doomed.head, *next;
-    int n = 0;
-
-    o->doomed = (struct hth_ofi_list){ NULL, NULL };
-    for (; c; c = next, n++) {
-        next = c->next;
-        hth_ofi_pulls_end(c);
-        if (c->known)
-            o->events.on_down(o->events.self, c->id, c->code, c->detail);
-        conn_free(c);
-    }
-    return n;
-}
-
-int hth_ofi_finish(struct hth_ofi *o)
-{
-    int n = finish_list(o);
-
-    while (o->closing && o->doomed.head)
-        n += finish_list(o);
     return n;
 }
 
@@ -349,7 +216,7 @@ int hth_ofi_expire(struct hth_ofi *o)
     if (now < o->due_ms)
         return 0;
     for (uint32_t i = 0; i < o->conns.cap; i++) {
-        struct hth_ofi_conn *c = o->conns.slot[i].item;
+        struct hth_ofi_conn *c = hth_ids_at(&o->conns, i);
 
         if (!c || (c->state != HTH_OFI_CONNECTING && c->state != HTH_OFI_ACCEPTING))
             continue;

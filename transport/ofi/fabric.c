@@ -20,7 +20,7 @@
 #define API         FI_VERSION(1, 15)
 #define COMPLETIONS 16384u
 
-static struct fi_info *hints_new(
+static struct fi_info *provider_hints(
         const struct hth_ofi *o, const char *provider, const union hth_ofi_addr *addr)
 {
     struct fi_info *hints = o->lib->dupinfo(NULL);
@@ -44,10 +44,10 @@ static struct fi_info *hints_new(
     return hints;
 }
 
-static int ask(const struct hth_ofi *o, const char *provider, const struct hth_transport_opts *opts,
-        struct fi_info **out)
+static int provider_ask(const struct hth_ofi *o, const char *provider,
+        const struct hth_transport_opts *opts, struct fi_info **out)
 {
-    struct fi_info *hints = hints_new(o, provider, &o->self);
+    struct fi_info *hints = provider_hints(o, provider, &o->self);
     char service[8];
     int rc;
 
@@ -60,13 +60,13 @@ static int ask(const struct hth_ofi *o, const char *provider, const struct hth_t
 }
 
 /* "tcp, net": what the library offers for this address. */
-static void list_providers(
+static void provider_list(
         const struct hth_ofi *o, const struct hth_transport_opts *opts, char *out, size_t cap)
 {
     struct fi_info *all = NULL;
 
     snprintf(out, cap, "none");
-    if (ask(o, NULL, opts, &all))
+    if (provider_ask(o, NULL, opts, &all))
         return;
     out[0] = 0;
     for (struct fi_info *i = all; i; i = i->next) {
@@ -78,13 +78,13 @@ static void list_providers(
     o->lib->freeinfo(all);
 }
 
-static int choose(
+static int provider_choose(
         struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
     const char *provider = opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT;
     struct fi_info *found = NULL;
     char known[160];
-    int rc = ask(o, provider, opts, &found);
+    int rc = provider_ask(o, provider, opts, &found);
 
     for (struct fi_info *i = rc ? NULL : found; i && !o->info; i = i->next)
         if (strcmp(i->fabric_attr->prov_name, provider) == 0)
@@ -93,14 +93,14 @@ static int choose(
         o->lib->freeinfo(found);
     if (o->info)
         return HEARTH_OK;
-    list_providers(o, opts, known, sizeof(known));
+    provider_list(o, opts, known, sizeof(known));
     return hth_fail(err, HEARTH_EINVAL, -rc,
             "libfabric has no provider '%s' with connected endpoints on %s; it has: %s (the "
             "command fi_info -t FI_EP_MSG shows more)",
             provider, opts->bind, known);
 }
 
-static int refused(struct hth_ofi *o, int rc, const char *what, struct hearth_error *err)
+static int fabric_refused(struct hth_ofi *o, int rc, const char *what, struct hearth_error *err)
 {
     return hth_fail(err, rc == -FI_ENOMEM ? HEARTH_ENOMEM : HEARTH_EIO, -rc,
             "libfabric provider %s: %s: %s", o->info->fabric_attr->prov_name, what,
@@ -116,12 +116,12 @@ static int queues_open(struct hth_ofi *o, struct hearth_error *err)
     int rc = fi_eq_open(o->fabric, &eq, &o->eq, NULL);
 
     if (rc)
-        return refused(o, rc, "no event queue to wait on", err);
+        return fabric_refused(o, rc, "no event queue to wait on", err);
     rc = fi_cq_open(o->domain, &cq, &o->cq, NULL);
-    return rc ? refused(o, rc, "no completion queue to wait on", err) : HEARTH_OK;
+    return rc ? fabric_refused(o, rc, "no completion queue to wait on", err) : HEARTH_OK;
 }
 
-static int watch(struct hth_ofi *o, int fd)
+static int wait_watch(struct hth_ofi *o, int fd)
 {
     struct epoll_event ev = { .events = EPOLLIN, .data.fd = fd };
 
@@ -137,11 +137,11 @@ static int wait_open(struct hth_ofi *o, struct hearth_error *err)
     if (!rc)
         rc = fi_control(&o->cq->fid, FI_GETWAIT, &cq_fd);
     if (rc)
-        return refused(o, rc, "its queues have no descriptor", err);
+        return fabric_refused(o, rc, "its queues have no descriptor", err);
     o->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     o->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (o->epoll_fd < 0 || o->wake_fd < 0 || watch(o, eq_fd) || watch(o, cq_fd) ||
-            watch(o, o->wake_fd))
+    if (o->epoll_fd < 0 || o->wake_fd < 0 || wait_watch(o, eq_fd) || wait_watch(o, cq_fd) ||
+            wait_watch(o, o->wake_fd))
         return hth_fail(
                 err, HEARTH_EIO, errno, "epoll over libfabric's queues: %s", strerror(errno));
     return HEARTH_OK;
@@ -165,11 +165,11 @@ static int listen_open(struct hth_ofi *o, struct hearth_error *err)
         return hth_fail(err, HEARTH_EINVAL, -rc, "libfabric cannot listen on %s: %s", text,
                 o->lib->strerror(-rc));
     rc = fi_getname(&o->pep->fid, &o->self, &len);
-    return rc ? refused(o, rc, "the listening port is not told", err) : HEARTH_OK;
+    return rc ? fabric_refused(o, rc, "the listening port is not told", err) : HEARTH_OK;
 }
 
 /* Before anything listens, and for the provider that was found, whatever was asked for. */
-static int check_listener(
+static int listen_check(
         const struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
     struct hth_network network = { .bind = opts->bind,
@@ -183,25 +183,25 @@ static int check_listener(
 int hth_ofi_fabric_open(
         struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
-    int rc = choose(o, opts, err);
+    int rc = provider_choose(o, opts, err);
 
-    if (rc || (rc = check_listener(o, opts, err)))
+    if (rc || (rc = listen_check(o, opts, err)))
         return rc;
     o->mr_mode = o->info->domain_attr->mr_mode;
     o->sockets = strcmp(o->info->fabric_attr->prov_name, "verbs") != 0;
     rc = o->lib->fabric(o->info->fabric_attr, &o->fabric, NULL);
     if (rc)
-        return refused(o, rc, "no fabric", err);
+        return fabric_refused(o, rc, "no fabric", err);
     rc = fi_domain(o->fabric, o->info, &o->domain, NULL);
     if (rc)
-        return refused(o, rc, "no domain", err);
+        return fabric_refused(o, rc, "no domain", err);
     rc = queues_open(o, err);
     if (!rc)
         rc = wait_open(o, err);
     return rc ? rc : listen_open(o, err);
 }
 
-static void close_fid(struct hth_ofi *o, struct fid *fid, const char *what)
+static void fid_close(struct hth_ofi *o, struct fid *fid, const char *what)
 {
     int rc = fi_close(fid);
 
@@ -217,15 +217,15 @@ void hth_ofi_fabric_close(struct hth_ofi *o)
     if (o->wake_fd >= 0)
         close(o->wake_fd);
     if (o->pep)
-        close_fid(o, &o->pep->fid, "listening endpoint");
+        fid_close(o, &o->pep->fid, "listening endpoint");
     if (o->cq)
-        close_fid(o, &o->cq->fid, "completion queue");
+        fid_close(o, &o->cq->fid, "completion queue");
     if (o->domain)
-        close_fid(o, &o->domain->fid, "domain");
+        fid_close(o, &o->domain->fid, "domain");
     if (o->eq)
-        close_fid(o, &o->eq->fid, "event queue");
+        fid_close(o, &o->eq->fid, "event queue");
     if (o->fabric)
-        close_fid(o, &o->fabric->fid, "fabric");
+        fid_close(o, &o->fabric->fid, "fabric");
     if (o->info)
         o->lib->freeinfo(o->info);
 }

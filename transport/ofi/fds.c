@@ -2,8 +2,8 @@
 /*
  * The library's own descriptors, which it does not show: we look for them in /proc/self/fd.
  * Its sockets and epoll descriptors are not close-on-exec, and a child that keeps one hides our
- * death from the peers: at open they are told by what was not there before, later by the local
- * address, which is ours. And the socket of an endpoint is told by its two addresses.
+ * death from the peers. At open they are those that were not there before, later the sockets bound
+ * to our address. The socket of an endpoint is the one with both its addresses.
  */
 #include "ofi.h"
 
@@ -17,7 +17,7 @@
 
 typedef void each_fn(int fd, void *arg);
 
-static void each_fd(each_fn *fn, void *arg)
+static void fds_each(each_fn *fn, void *arg)
 {
     DIR *dir = opendir("/proc/self/fd");
     struct dirent *entry;
@@ -34,7 +34,7 @@ static void each_fd(each_fn *fn, void *arg)
     closedir(dir);
 }
 
-static void note(int fd, void *arg)
+static void fds_note_one(int fd, void *arg)
 {
     struct hth_ofi_fds *fds = arg;
 
@@ -45,7 +45,7 @@ static void note(int fd, void *arg)
 void hth_ofi_fds_note(struct hth_ofi_fds *before)
 {
     memset(before, 0, sizeof(*before));
-    each_fd(note, before);
+    fds_each(fds_note_one, before);
 }
 
 struct seal {
@@ -53,7 +53,7 @@ struct seal {
     const union hth_ofi_addr *self;
 };
 
-static int same_host(const union hth_ofi_addr *a, const union hth_ofi_addr *b)
+static int fds_same_host(const union hth_ofi_addr *a, const union hth_ofi_addr *b)
 {
     if (a->sa.sa_family != b->sa.sa_family)
         return 0;
@@ -62,15 +62,15 @@ static int same_host(const union hth_ofi_addr *a, const union hth_ofi_addr *b)
     return a->in.sin_addr.s_addr == b->in.sin_addr.s_addr;
 }
 
-static int is_ours(int fd, const union hth_ofi_addr *self)
+static int fds_is_ours(int fd, const union hth_ofi_addr *self)
 {
     union hth_ofi_addr a = { 0 };
     socklen_t len = sizeof(a);
 
-    return getsockname(fd, &a.sa, &len) == 0 && same_host(&a, self);
+    return getsockname(fd, &a.sa, &len) == 0 && fds_same_host(&a, self);
 }
 
-static void seal_one(int fd, void *arg)
+static void fds_seal_one(int fd, void *arg)
 {
     const struct seal *s = arg;
     int flags = fcntl(fd, F_GETFD);
@@ -81,7 +81,7 @@ static void seal_one(int fd, void *arg)
     if (s->before)
         ours = (size_t)fd < KNOWN && !(s->before->bit[fd / 8] & 1u << fd % 8);
     else
-        ours = is_ours(fd, s->self);
+        ours = fds_is_ours(fd, s->self);
     if (ours)
         fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
 }
@@ -90,26 +90,27 @@ void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_ofi_addr
 {
     struct seal s = { before, self };
 
-    each_fd(seal_one, &s);
+    fds_each(fds_seal_one, &s);
 }
 
 struct ends {
     union hth_ofi_addr here, there;
 };
 
-static int same(const union hth_ofi_addr *a, const union hth_ofi_addr *b)
+static int fds_same_end(const union hth_ofi_addr *a, const union hth_ofi_addr *b)
 {
-    return same_host(a, b) && a->in.sin_port == b->in.sin_port; /* in6 has it in the same place */
+    return fds_same_host(a, b) &&
+           a->in.sin_port == b->in.sin_port; /* in6 has it in the same place */
 }
 
-static void end_one(int fd, void *arg)
+static void fds_end_socket(int fd, void *arg)
 {
     const struct ends *ep = arg;
     struct ends of = { 0 };
     socklen_t here = sizeof(of.here), there = sizeof(of.there);
 
     if (getsockname(fd, &of.here.sa, &here) == 0 && getpeername(fd, &of.there.sa, &there) == 0 &&
-            same(&of.here, &ep->here) && same(&of.there, &ep->there))
+            fds_same_end(&of.here, &ep->here) && fds_same_end(&of.there, &ep->there))
         shutdown(fd, SHUT_RDWR);
 }
 
@@ -119,5 +120,5 @@ void hth_ofi_socket_end(struct fid_ep *ep)
     size_t here = sizeof(ends.here), there = sizeof(ends.there);
 
     if (fi_getname(&ep->fid, &ends.here, &here) == 0 && fi_getpeer(ep, &ends.there, &there) == 0)
-        each_fd(end_one, &ends);
+        fds_each(fds_end_socket, &ends);
 }

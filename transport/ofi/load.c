@@ -23,7 +23,7 @@ static struct hth_ofi_lib lib; /* guarded by lock until `loaded`; then never wri
 static int loaded;
 
 /* ISO C has no cast from an object pointer to a function pointer. */
-static int find(void *handle, const char *name, void *out_fn)
+static int lib_find(void *handle, const char *name, void *out_fn)
 {
     void *at = dlsym(handle, name);
 
@@ -33,15 +33,18 @@ static int find(void *handle, const char *name, void *out_fn)
     return 1;
 }
 
-static int find_all(void *handle)
+static int lib_find_all(void *handle)
 {
-    return find(handle, "fi_version", &lib.version) && find(handle, "fi_getinfo", &lib.getinfo) &&
-           find(handle, "fi_freeinfo", &lib.freeinfo) && find(handle, "fi_dupinfo", &lib.dupinfo) &&
-           find(handle, "fi_fabric", &lib.fabric) && find(handle, "fi_strerror", &lib.strerror);
+    return lib_find(handle, "fi_version", &lib.version) &&
+           lib_find(handle, "fi_getinfo", &lib.getinfo) &&
+           lib_find(handle, "fi_freeinfo", &lib.freeinfo) &&
+           lib_find(handle, "fi_dupinfo", &lib.dupinfo) &&
+           lib_find(handle, "fi_fabric", &lib.fabric) &&
+           lib_find(handle, "fi_strerror", &lib.strerror);
 }
 
 /* The first fi_getinfo() loads and starts the providers: part of loading. */
-static void start_providers(void)
+static void lib_start_providers(void)
 {
     struct fi_info *info = NULL;
 
@@ -49,7 +52,7 @@ static void start_providers(void)
         lib.freeinfo(info);
 }
 
-static int load(struct hearth_error *err)
+static int lib_load(struct hearth_error *err)
 {
     void *handle;
 
@@ -60,14 +63,14 @@ static int load(struct hearth_error *err)
     if (!handle)
         return hth_fail(err, HEARTH_ENOENT, 0,
                 "transport ofi needs libfabric, which cannot be loaded: %s", dlerror());
-    if (!find_all(handle))
+    if (!lib_find_all(handle))
         return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
                 "transport ofi cannot use this libfabric: %s; 1.15 or newer is needed", dlerror());
     if (lib.version() < FI_VERSION(1, 15))
         return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
                 "transport ofi needs libfabric 1.15 or newer, and this is %u.%u",
                 FI_MAJOR(lib.version()), FI_MINOR(lib.version()));
-    start_providers();
+    lib_start_providers();
     return HEARTH_OK;
 }
 
@@ -80,7 +83,7 @@ int hth_ofi_load(const struct hth_ofi_lib **out, struct hearth_error *err)
     if (!loaded) {
         for (size_t i = 0; i < SIGNALS; i++)
             sigaction(signals[i], NULL, &before[i]);
-        rc = load(err);
+        rc = lib_load(err);
         for (size_t i = 0; i < SIGNALS; i++)
             sigaction(signals[i], &before[i], NULL);
         loaded = rc == HEARTH_OK;

@@ -10,17 +10,17 @@
 
 #define WRITABLE (HTH_OFI_RING / 4) /* free slots before on_writable() */
 
-static unsigned char *receive_at(const struct hth_ofi_conn *c, uint32_t index)
+static unsigned char *message_receive_at(const struct hth_ofi_conn *c, uint32_t index)
 {
     return c->bytes + (size_t)index * HTH_MESSAGE_MAX;
 }
 
-static unsigned char *send_at(const struct hth_ofi_conn *c, uint32_t index)
+static unsigned char *message_send_at(const struct hth_ofi_conn *c, uint32_t index)
 {
-    return receive_at(c, HTH_OFI_RING + index);
+    return message_receive_at(c, HTH_OFI_RING + index);
 }
 
-static void *local_desc(const struct hth_ofi_conn *c)
+static void *message_desc(const struct hth_ofi_conn *c)
 {
     return c->mr ? fi_mr_desc(c->mr) : NULL;
 }
@@ -54,7 +54,7 @@ void hth_ofi_receives_post(struct hth_ofi_conn *c)
 {
     while (c->unposted) {
         uint32_t i = (uint32_t)__builtin_ctzll(c->unposted);
-        ssize_t rc = fi_recv(c->ep, receive_at(c, i), HTH_MESSAGE_MAX, local_desc(c),
+        ssize_t rc = fi_recv(c->ep, message_receive_at(c, i), HTH_MESSAGE_MAX, message_desc(c),
                 FI_ADDR_UNSPEC, hth_ofi_context(c, HTH_OFI_RECV, i));
 
         if (rc) {
@@ -76,7 +76,7 @@ void hth_ofi_received(struct hth_ofi_conn *c, uint32_t index, size_t len)
         hth_ofi_conn_leave(c, HEARTH_EPROTO, "a message is too long");
         return;
     }
-    o->events.on_message(o->events.self, c->id, receive_at(c, index), len);
+    o->events.on_message(o->events.self, c->id, message_receive_at(c, index), len);
     c->unposted |= UINT64_C(1) << index;
     if (c->state == HTH_OFI_UP)
         hth_ofi_receives_post(c);
@@ -86,8 +86,8 @@ void hth_ofi_sends_post(struct hth_ofi_conn *c)
 {
     while (c->post != c->head) {
         uint32_t i = c->post % HTH_OFI_RING;
-        ssize_t rc = fi_send(c->ep, send_at(c, i), c->send[i].len, local_desc(c), FI_ADDR_UNSPEC,
-                hth_ofi_context(c, HTH_OFI_SEND, i));
+        ssize_t rc = fi_send(c->ep, message_send_at(c, i), c->send[i].len, message_desc(c),
+                FI_ADDR_UNSPEC, hth_ofi_context(c, HTH_OFI_SEND, i));
 
         if (rc) {
             hth_ofi_conn_refused(c, rc);
@@ -112,7 +112,7 @@ int hth_ofi_send(struct hth_transport *t, hth_conn conn, const void *bytes, size
     }
     i = c->head % HTH_OFI_RING;
     if (len)
-        memcpy(send_at(c, i), bytes, len);
+        memcpy(message_send_at(c, i), bytes, len);
     c->send[i] = (struct hth_ofi_send){ .len = (uint16_t)len };
     c->head++;
     hth_ofi_sends_post(c);

@@ -7,6 +7,7 @@
 #ifndef HEARTH_TRANSPORT_OFI_H
 #define HEARTH_TRANSPORT_OFI_H
 
+#include "transport/ids.h"
 #include "transport/transport.h"
 
 #include <netinet/in.h>
@@ -23,7 +24,6 @@
 #define HTH_OFI_RING   64u   /* receives posted, sends kept, pulls at once: each per connection */
 #define HTH_OFI_LABEL  64u   /* "[ipv6]:port" */
 #define HTH_OFI_DETAIL 256u
-#define HTH_OFI_BLOB   24u /* bytes of an address blob, at most */
 
 /* ---- load.c: libfabric itself ---- */
 
@@ -59,24 +59,6 @@ uint32_t hth_ofi_addr_pack(const union hth_ofi_addr *a, unsigned char *out);
 int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_ofi_addr *self,
         union hth_ofi_addr *out, struct hearth_error *err);
 
-/* ---- slots.c: handles ---- */
-
-struct hth_ofi_slot {
-    void *item;    /* NULL: free */
-    uint32_t gen;  /* of the present or next item; never 0 */
-    uint32_t next; /* free slot after this one */
-};
-
-/* Handle: generation << 32 | slot. */
-struct hth_ofi_slots {
-    struct hth_ofi_slot *slot; /* [cap] */
-    uint32_t cap, used, free, max;
-};
-
-uint64_t hth_ofi_slots_put(struct hth_ofi_slots *s, void *item); /* 0: no room */
-void *hth_ofi_slots_get(const struct hth_ofi_slots *s, uint64_t handle);
-void hth_ofi_slots_drop(struct hth_ofi_slots *s, uint64_t handle);
-
 /* ---- fds.c ---- */
 
 /* Which descriptors are open, so that what the library opens meanwhile can be told. */
@@ -104,6 +86,7 @@ struct hth_region {
 /* Memory that one peer may read: a registration and a key of its own, so that taking it back
  * is closing it. */
 struct hth_ofi_grant {
+    uint64_t id;
     uint64_t key;
     hth_conn conn;
     struct hth_region *region;
@@ -135,8 +118,8 @@ struct hth_ofi {
     int epoll_fd, wake_fd;
     atomic_int woken;
 
-    struct hth_ofi_slots conns;  /* struct hth_ofi_conn */
-    struct hth_ofi_slots grants; /* struct hth_ofi_grant */
+    struct hth_ids conns;  /* struct hth_ofi_conn */
+    struct hth_ids grants; /* struct hth_ofi_grant */
     struct hth_region *regions;
     struct hth_ofi_list leaving; /* it is over; the library may still have something of it */
     struct hth_ofi_list doomed;  /* endpoint closed; callbacks owed */
@@ -193,7 +176,7 @@ struct hth_ofi_conn {
     enum hth_ofi_state state;
     struct fid_ep *ep; /* NULL once closed */
     int dialled;
-    int known;                 /* the owner has seen the handle: it gets an on_down() */
+    int known;                 /* the owner has seen the id: it gets an on_down() */
     int code;                  /* why it ends */
     int stuck;                 /* counted in o->stuck */
     uint64_t due_ms;           /* CONNECTING, ACCEPTING: until then */
@@ -212,16 +195,17 @@ struct hth_ofi_conn {
     int blocked; /* send() said HEARTH_EBUSY: on_writable() owed */
     struct hth_ofi_send send[HTH_OFI_RING];
 
-    uint32_t pulls; /* not FREE */
+    uint32_t pulls;   /* not FREE */
+    uint32_t reading; /* POSTED */
     struct hth_ofi_pull pull[HTH_OFI_RING];
 };
 
 /* What travels through the library as an operation's context:
- * generation << 32 | kind << 24 | index << 16 | slot of the connection. A number and no pointer, so
+ * kind << 24 | index << 16, and the connection's id in the bits beside. A number and no pointer, so
  * that a late completion finds nothing. */
 enum hth_ofi_kind { HTH_OFI_RECV = 1, HTH_OFI_SEND = 2, HTH_OFI_PULL = 3 };
 _Static_assert(sizeof(void *) >= sizeof(uint64_t), "contexts are 64 bits");
-_Static_assert(HTH_OFI_CONNS <= 1u << 16 && HTH_OFI_RING <= 64, "contexts have room");
+_Static_assert(HTH_OFI_CONNS < 1u << 16 && HTH_OFI_RING <= 64, "contexts have room");
 
 static inline void *hth_ofi_context(
         const struct hth_ofi_conn *c, enum hth_ofi_kind kind, uint32_t index)
@@ -229,12 +213,16 @@ static inline void *hth_ofi_context(
     return (void *)(uintptr_t)(c->id | (uint64_t)kind << 24 | (uint64_t)index << 16);
 }
 
-struct hth_ofi_conn *hth_ofi_conn_get(struct hth_ofi *o, hth_conn id);
+static inline struct hth_ofi_conn *hth_ofi_conn_get(const struct hth_ofi *o, hth_conn id)
+{
+    return hth_ids_get(&o->conns, id);
+}
+
 struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid);
-int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
-        hth_conn *out_conn, struct hearth_error *err);
+/* Without an endpoint yet, in a slot of its own. NULL: no memory, or HTH_OFI_CONNS stand. */
+struct hth_ofi_conn *hth_ofi_conn_new(
+        struct hth_ofi *o, enum hth_ofi_state state, const union hth_ofi_addr *peer);
 void hth_ofi_drop(struct hth_transport *t, hth_conn conn);
-void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info); /* takes the info */
 void hth_ofi_conn_up(struct hth_ofi_conn *c);
 /* It is over: deliver what has come, wait for the reads that the library has, then doom. */
 void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why);
@@ -245,7 +233,6 @@ void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why);
 /* The library did not take an operation, for -fi_errno: again in progress(), or it is over. */
 void hth_ofi_conn_refused(struct hth_ofi_conn *c, ssize_t rc);
 int hth_ofi_settle(struct hth_ofi *o, int drained); /* leaving -> doomed */
-int hth_ofi_finish(struct hth_ofi *o);              /* doomed -> callbacks, gone */
 int hth_ofi_expire(struct hth_ofi *o);              /* connect deadlines */
 
 /* ---- message.c ---- */
@@ -264,7 +251,6 @@ int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie);
 void hth_ofi_pulls_post(struct hth_ofi_conn *c);
-int hth_ofi_reading(const struct hth_ofi_conn *c); /* the library has a pull of it */
 void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index);
 void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err);
 int hth_ofi_pulls_ripen(struct hth_ofi *o);
@@ -285,15 +271,22 @@ int hth_ofi_mr_open(
         struct hth_ofi *o, void *base, uint64_t len, uint64_t access, struct fid_mr **out);
 
 struct hth_ofi_desc {
-    uint64_t grant; /* the owner's handle */
+    uint64_t grant; /* the owner's id */
     uint64_t key, base, len;
 };
 /* Bytes of a peer. Errors: HEARTH_EINVAL. */
 int hth_ofi_desc_read(const unsigned char *desc, uint32_t len, struct hth_ofi_desc *out);
 
+/* ---- dial.c: connections begin ---- */
+
+int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
+        hth_conn *out_conn, struct hearth_error *err);
+void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info); /* takes the info */
+
 /* ---- progress.c ---- */
 
 int hth_ofi_progress(struct hth_transport *t);
+int hth_ofi_finish(struct hth_ofi *o); /* doomed -> callbacks, gone */
 void hth_ofi_drain(struct hth_ofi *o); /* until nothing is leaving */
 int hth_ofi_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);
 void hth_ofi_wake(struct hth_transport *t);

@@ -8,7 +8,7 @@
 #define CONNECT_MS 5000u
 #define GRANTS_MAX (1u << 20)
 
-static uint32_t caps(struct hth_transport *t)
+static uint32_t ofi_caps(struct hth_transport *t)
 {
     const struct hth_ofi *o = hth_ofi_of(t);
     uint32_t c = HTH_CAP_READ_ONLY | HTH_CAP_BOUNDS;
@@ -20,7 +20,7 @@ static uint32_t caps(struct hth_transport *t)
     return c;
 }
 
-static int address(struct hth_transport *t, unsigned char *out_addr, uint32_t *out_len,
+static int ofi_address(struct hth_transport *t, unsigned char *out_addr, uint32_t *out_len,
         struct hearth_error *err)
 {
     (void)err;
@@ -31,8 +31,8 @@ static int address(struct hth_transport *t, unsigned char *out_addr, uint32_t *o
 static void ofi_free(struct hth_ofi *o)
 {
     hth_ofi_fabric_close(o);
-    free(o->conns.slot);
-    free(o->grants.slot);
+    hth_ids_fini(&o->conns);
+    hth_ids_fini(&o->grants);
     free(o);
 }
 
@@ -44,8 +44,8 @@ static void ofi_close(struct hth_transport *t)
         return;
     o->closing = 1;
     for (uint32_t i = 0; i < o->conns.cap; i++)
-        if (o->conns.slot[i].item)
-            hth_ofi_conn_cut(o->conns.slot[i].item, "closed by us");
+        if (hth_ids_at(&o->conns, i))
+            hth_ofi_conn_cut(hth_ids_at(&o->conns, i), "closed by us");
     hth_ofi_drain(o);
     hth_ofi_finish(o);
     hth_ofi_grants_end(o, 0);
@@ -55,8 +55,8 @@ static void ofi_close(struct hth_transport *t)
 
 static const struct hth_transport_ops ops = {
     .name = "ofi",
-    .caps = caps,
-    .address = address,
+    .caps = ofi_caps,
+    .address = ofi_address,
     .connect = hth_ofi_connect,
     .drop = hth_ofi_drop,
     .send = hth_ofi_send,
@@ -71,7 +71,8 @@ static const struct hth_transport_ops ops = {
     .close = ofi_close,
 };
 
-static int build(struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err)
+static int ofi_build(
+        struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
     struct hth_ofi_fds before;
     int rc = hth_ofi_addr_local(opts, &o->self, err);
@@ -105,9 +106,9 @@ static int ofi_open(const struct hth_transport_opts *opts,
     o->connect_ms = opts->connect_ms ? opts->connect_ms : CONNECT_MS;
     o->due_ms = HTH_NEVER;
     o->epoll_fd = o->wake_fd = -1;
-    o->conns.max = HTH_OFI_CONNS;
-    o->grants.max = GRANTS_MAX;
-    rc = build(o, opts, err);
+    hth_ids_init(&o->conns, HTH_OFI_CONNS);
+    hth_ids_init(&o->grants, GRANTS_MAX);
+    rc = ofi_build(o, opts, err);
     if (rc) {
         ofi_free(o);
         return rc;

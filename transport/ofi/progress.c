@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One turn: events, completions, what was left over, deadlines, and the connections that end.
- * Each in bounded batches; a callback may do anything but turn again.
+ * Each in bounded batches; a callback may call everything but progress() and close().
  */
 #include "ofi.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 
 /* ---- events: connections come and go ---- */
 
-static int read_event_error(struct hth_ofi *o)
+static int event_read_error(struct hth_ofi *o)
 {
     struct fi_eq_err_entry e = { 0 };
     struct hth_ofi_conn *c;
@@ -29,7 +30,7 @@ static int read_event_error(struct hth_ofi *o)
     return 1;
 }
 
-static int read_event(struct hth_ofi *o)
+static int event_read(struct hth_ofi *o)
 {
     union {
         struct fi_eq_cm_entry entry;
@@ -40,7 +41,7 @@ static int read_event(struct hth_ofi *o)
     ssize_t rc = fi_eq_read(o->eq, &event, &in, sizeof(in), 0);
 
     if (rc == -FI_EAVAIL)
-        return read_event_error(o);
+        return event_read_error(o);
     if (rc < (ssize_t)sizeof(in.entry))
         return 0;
     if (event == FI_CONNREQ) {
@@ -55,11 +56,11 @@ static int read_event(struct hth_ofi *o)
     return 1;
 }
 
-static int read_events(struct hth_ofi *o)
+static int events_read(struct hth_ofi *o)
 {
     int n = 0;
 
-    while (n < EVENTS && read_event(o))
+    while (n < EVENTS && event_read(o))
         n++;
     return n;
 }
@@ -72,7 +73,7 @@ struct context {
     uint32_t index;
 };
 
-static struct context context_of(struct hth_ofi *o, const void *op_context)
+static struct context completion_context(struct hth_ofi *o, const void *op_context)
 {
     uint64_t v = (uintptr_t)op_context;
     struct context x = { .kind = (enum hth_ofi_kind)(v >> 24 & 0xff),
@@ -84,9 +85,9 @@ static struct context context_of(struct hth_ofi *o, const void *op_context)
     return x;
 }
 
-static void completed(struct hth_ofi *o, const struct fi_cq_msg_entry *e)
+static void completion_take(struct hth_ofi *o, const struct fi_cq_msg_entry *e)
 {
-    struct context x = context_of(o, e->op_context);
+    struct context x = completion_context(o, e->op_context);
 
     if (!x.c)
         return;
@@ -104,14 +105,14 @@ static void completed(struct hth_ofi *o, const struct fi_cq_msg_entry *e)
 }
 
 /* Any failed operation ends its connection: that is what connected endpoints promise. */
-static int read_failure(struct hth_ofi *o)
+static int completion_read_failure(struct hth_ofi *o)
 {
     struct fi_cq_err_entry e = { 0 };
     struct context x;
 
     if (fi_cq_readerr(o->cq, &e, 0) < 0)
         return 0;
-    x = context_of(o, e.op_context);
+    x = completion_context(o, e.op_context);
     if (!x.c)
         return 1;
     if (x.kind == HTH_OFI_PULL)
@@ -125,7 +126,7 @@ static int read_failure(struct hth_ofi *o)
 }
 
 /* *drained: nothing is left in the queue. */
-static int read_completions(struct hth_ofi *o, int *drained)
+static int completions_read(struct hth_ofi *o, int *drained)
 {
     struct fi_cq_msg_entry entry[16];
     int n = 0;
@@ -134,7 +135,7 @@ static int read_completions(struct hth_ofi *o, int *drained)
     while (n < COMPLETIONS) {
         ssize_t got = fi_cq_read(o->cq, entry, sizeof(entry) / sizeof(entry[0]));
 
-        if (got == -FI_EAVAIL && read_failure(o)) {
+        if (got == -FI_EAVAIL && completion_read_failure(o)) {
             n++;
             continue;
         }
@@ -143,7 +144,7 @@ static int read_completions(struct hth_ofi *o, int *drained)
             break;
         }
         for (ssize_t i = 0; i < got; i++)
-            completed(o, &entry[i]);
+            completion_take(o, &entry[i]);
         n += (int)got;
     }
     return n;
@@ -151,10 +152,10 @@ static int read_completions(struct hth_ofi *o, int *drained)
 
 /* ---- what the library did not take ---- */
 
-static void retry(struct hth_ofi *o)
+static void stuck_retry(struct hth_ofi *o)
 {
     for (uint32_t i = 0; o->stuck && i < o->conns.cap; i++) {
-        struct hth_ofi_conn *c = o->conns.slot[i].item;
+        struct hth_ofi_conn *c = hth_ids_at(&o->conns, i);
 
         if (!c || !c->stuck || c->state == HTH_OFI_CONNECTING || c->state == HTH_OFI_ACCEPTING)
             continue;
@@ -169,6 +170,43 @@ static void retry(struct hth_ofi *o)
     }
 }
 
+/* ---- the end of a connection ---- */
+
+static void doomed_free(struct hth_ofi_conn *c)
+{
+    hth_ids_drop(&c->o->conns, c->id);
+    hth_ofi_message_fini(c);
+    free(c);
+}
+
+/* Takes the list as it is: a connection that a callback dooms has its turn in the next call. */
+static int doomed_finish(struct hth_ofi *o)
+{
+    struct hth_ofi_conn *c = o->doomed.head, *next;
+    int n = 0;
+
+    o->doomed = (struct hth_ofi_list){ NULL, NULL };
+    for (; c; c = next, n++) {
+        next = c->next;
+        hth_ofi_pulls_end(c);
+        if (c->known)
+            o->events.on_down(o->events.self, c->id, c->code, c->detail);
+        doomed_free(c);
+    }
+    return n;
+}
+
+int hth_ofi_finish(struct hth_ofi *o)
+{
+    int n = doomed_finish(o);
+
+    while (o->closing && o->doomed.head)
+        n += doomed_finish(o);
+    return n;
+}
+
+/* ---- the turn ---- */
+
 int hth_ofi_progress(struct hth_transport *t)
 {
     struct hth_ofi *o = hth_ofi_of(t);
@@ -181,10 +219,10 @@ int hth_ofi_progress(struct hth_transport *t)
         eventfd_read(o->wake_fd, &ignored);
     }
     n = hth_ofi_finish(o);
-    n += read_events(o);
-    n += read_completions(o, &drained);
+    n += events_read(o);
+    n += completions_read(o, &drained);
     n += hth_ofi_pulls_ripen(o);
-    retry(o);
+    stuck_retry(o);
     n += hth_ofi_expire(o);
     n += hth_ofi_settle(o, drained);
     n += hth_ofi_finish(o);
@@ -197,7 +235,7 @@ void hth_ofi_drain(struct hth_ofi *o)
 
     while (o->leaving.head) {
         o->turn++;
-        read_completions(o, &drained);
+        completions_read(o, &drained);
         hth_ofi_settle(o, drained);
     }
 }

@@ -12,7 +12,7 @@
  */
 #include "ofi.h"
 
-static int fits(const struct hth_ofi_desc *d, uint64_t roff, const struct hth_region *region,
+static int read_fits(const struct hth_ofi_desc *d, uint64_t roff, const struct hth_region *region,
         uint64_t doff, uint64_t len)
 {
     return roff <= d->len && len <= d->len - roff && doff <= region->len &&
@@ -20,14 +20,22 @@ static int fits(const struct hth_ofi_desc *d, uint64_t roff, const struct hth_re
 }
 
 /* Where the provider wants the destination registered: once, for the region's life. */
-static int local_open(struct hth_ofi *o, struct hth_region *region)
+static int read_local_open(struct hth_ofi *o, struct hth_region *region)
 {
     if (!(o->mr_mode & FI_MR_LOCAL) || region->local)
         return 0;
     return hth_ofi_mr_open(o, region->base, region->len, FI_READ, &region->local);
 }
 
-static struct hth_ofi_pull *find_free(struct hth_ofi_conn *c)
+/* Counts the pulls that the library has. */
+static void read_move_to(
+        struct hth_ofi_conn *c, struct hth_ofi_pull *p, enum hth_ofi_pull_state state)
+{
+    c->reading += (state == HTH_OFI_PULL_POSTED) - (p->state == HTH_OFI_PULL_POSTED);
+    p->state = state;
+}
+
+static struct hth_ofi_pull *read_find_free(struct hth_ofi_conn *c)
 {
     for (uint32_t i = 0; i < HTH_OFI_RING; i++)
         if (c->pull[i].state == HTH_OFI_PULL_FREE)
@@ -35,7 +43,7 @@ static struct hth_ofi_pull *find_free(struct hth_ofi_conn *c)
     return NULL;
 }
 
-static void post(struct hth_ofi_conn *c, uint32_t index)
+static void read_post(struct hth_ofi_conn *c, uint32_t index)
 {
     struct hth_ofi_pull *p = &c->pull[index];
     size_t most = c->o->info->ep_attr->max_msg_size;
@@ -45,10 +53,10 @@ static void post(struct hth_ofi_conn *c, uint32_t index)
     rc = fi_read(c->ep, p->into, p->piece, p->region->local ? fi_mr_desc(p->region->local) : NULL,
             FI_ADDR_UNSPEC, p->from, p->key, hth_ofi_context(c, HTH_OFI_PULL, index));
     if (!rc) {
-        p->state = HTH_OFI_PULL_POSTED;
+        read_move_to(c, p, HTH_OFI_PULL_POSTED);
         return;
     }
-    p->state = HTH_OFI_PULL_WAITS;
+    read_move_to(c, p, HTH_OFI_PULL_WAITS);
     hth_ofi_conn_refused(c, rc);
 }
 
@@ -56,7 +64,7 @@ void hth_ofi_pulls_post(struct hth_ofi_conn *c)
 {
     for (uint32_t i = 0; c->pulls && c->state == HTH_OFI_UP && i < HTH_OFI_RING; i++)
         if (c->pull[i].state == HTH_OFI_PULL_WAITS)
-            post(c, i);
+            read_post(c, i);
 }
 
 int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
@@ -68,14 +76,14 @@ int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
     struct hth_ofi_desc d;
     struct hth_ofi_pull *p;
 
-    if (!region || hth_ofi_desc_read(desc, desc_len, &d) || !fits(&d, roff, region, doff, len))
+    if (!region || hth_ofi_desc_read(desc, desc_len, &d) || !read_fits(&d, roff, region, doff, len))
         return HEARTH_EINVAL;
     if (!c || c->state != HTH_OFI_UP)
         return HEARTH_EPEER;
-    p = find_free(c);
+    p = read_find_free(c);
     if (!p)
         return HEARTH_EBUSY;
-    if (local_open(o, region))
+    if (read_local_open(o, region))
         return HEARTH_ENOMEM;
     *p = (struct hth_ofi_pull){ .cookie = cookie,
         .region = region,
@@ -86,32 +94,24 @@ int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
     region->busy++;
     c->pulls++;
     if (len) {
-        post(c, (uint32_t)(p - c->pull));
+        read_post(c, (uint32_t)(p - c->pull));
     } else {
-        p->state = HTH_OFI_PULL_RIPE;
+        read_move_to(c, p, HTH_OFI_PULL_RIPE);
         o->ripe++;
     }
     return HEARTH_OK;
 }
 
-static void complete(struct hth_ofi_conn *c, struct hth_ofi_pull *p, int code)
+static void read_complete(struct hth_ofi_conn *c, struct hth_ofi_pull *p, int code)
 {
     struct hth_ofi *o = c->o;
 
     if (p->state == HTH_OFI_PULL_RIPE)
         o->ripe--;
-    p->state = HTH_OFI_PULL_FREE;
+    read_move_to(c, p, HTH_OFI_PULL_FREE);
     p->region->busy--;
     c->pulls--;
     o->events.on_pull(o->events.self, p->cookie, code);
-}
-
-int hth_ofi_reading(const struct hth_ofi_conn *c)
-{
-    for (uint32_t i = 0; c->pulls && i < HTH_OFI_RING; i++)
-        if (c->pull[i].state == HTH_OFI_PULL_POSTED)
-            return 1;
-    return 0;
 }
 
 void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index)
@@ -124,11 +124,11 @@ void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index)
     p->into += p->piece;
     p->from += p->piece;
     if (!p->left && c->code != HEARTH_ECANCELED)
-        complete(c, p, HEARTH_OK);
+        read_complete(c, p, HEARTH_OK);
     else if (c->state == HTH_OFI_UP)
-        post(c, index);
+        read_post(c, index);
     else
-        p->state = HTH_OFI_PULL_FAILED;
+        read_move_to(c, p, HTH_OFI_PULL_FAILED);
 }
 
 void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err)
@@ -137,7 +137,7 @@ void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err)
 
     if (p->state != HTH_OFI_PULL_POSTED)
         return;
-    p->state = HTH_OFI_PULL_FAILED;
+    read_move_to(c, p, HTH_OFI_PULL_FAILED);
     if (fi_err == FI_EACCES || fi_err == FI_EPERM || fi_err == FI_ENOKEY)
         p->code = HEARTH_EDENIED;
 }
@@ -147,11 +147,11 @@ int hth_ofi_pulls_ripen(struct hth_ofi *o)
     int n = 0;
 
     for (uint32_t s = 0; o->ripe && s < o->conns.cap; s++) {
-        struct hth_ofi_conn *c = o->conns.slot[s].item;
+        struct hth_ofi_conn *c = hth_ids_at(&o->conns, s);
 
         for (uint32_t i = 0; c && i < HTH_OFI_RING && c->state == HTH_OFI_UP; i++)
             if (c->pull[i].state == HTH_OFI_PULL_RIPE) {
-                complete(c, &c->pull[i], HEARTH_OK);
+                read_complete(c, &c->pull[i], HEARTH_OK);
                 n++;
             }
     }
@@ -165,6 +165,9 @@ void hth_ofi_pulls_end(struct hth_ofi_conn *c)
 
         if (p->state == HTH_OFI_PULL_FREE)
             continue;
-        complete(c, p, p->code ? p->code : c->code == HEARTH_ECANCELED ? c->code : HEARTH_EPEER);
+        read_complete(c, p,
+                p->code                       ? p->code
+                : c->code == HEARTH_ECANCELED ? c->code
+                                              : HEARTH_EPEER);
     }
 }

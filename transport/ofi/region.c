@@ -4,7 +4,7 @@
  * granted bytes and with a key of its own, read-only. So the provider itself enforces the
  * bounds, and revoking is closing. Descriptor, little-endian:
  *
- *    0 u64 1 (version)   8 u64 owner's handle   16 u64 key   24 u64 remote base   32 u64 length
+ *    0 u64 1 (version)   8 u64 owner's id   16 u64 key   24 u64 remote base   32 u64 length
  */
 #include "ofi.h"
 
@@ -53,40 +53,34 @@ int hth_ofi_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_re
     return HEARTH_OK;
 }
 
-static void grant_end(struct hth_ofi *o, uint64_t handle)
+static void ofi_grant_end(struct hth_ofi *o, struct hth_ofi_grant *g)
 {
-    struct hth_ofi_grant *g = hth_ofi_slots_get(&o->grants, handle);
     int rc = g->mr ? fi_close(&g->mr->fid) : 0;
 
     if (rc)
         hth_say(&o->log, HEARTH_LOG_ERROR, "ofi-close", "libfabric keeps a registration: %s",
                 o->lib->strerror(-rc));
-    hth_ofi_slots_drop(&o->grants, handle);
+    hth_ids_drop(&o->grants, g->id);
     free(g);
-}
-
-static uint64_t grant_handle(const struct hth_ofi *o, uint32_t at)
-{
-    return (uint64_t)o->grants.slot[at].gen << 32 | at;
 }
 
 void hth_ofi_grants_end(struct hth_ofi *o, hth_conn conn)
 {
-    for (uint32_t i = 0; i < o->grants.cap && o->grants.used; i++) {
-        const struct hth_ofi_grant *g = o->grants.slot[i].item;
+    for (uint32_t i = 0; i < o->grants.cap && o->grants.count; i++) {
+        struct hth_ofi_grant *g = hth_ids_at(&o->grants, i);
 
         if (g && (!conn || g->conn == conn))
-            grant_end(o, grant_handle(o, i));
+            ofi_grant_end(o, g);
     }
 }
 
-static void region_free(struct hth_ofi *o, struct hth_region *region)
+static void ofi_region_free(struct hth_ofi *o, struct hth_region *region)
 {
-    for (uint32_t i = 0; i < o->grants.cap && o->grants.used; i++) {
-        const struct hth_ofi_grant *g = o->grants.slot[i].item;
+    for (uint32_t i = 0; i < o->grants.cap && o->grants.count; i++) {
+        struct hth_ofi_grant *g = hth_ids_at(&o->grants, i);
 
         if (g && g->region == region)
-            grant_end(o, grant_handle(o, i));
+            ofi_grant_end(o, g);
     }
     if (region->local)
         fi_close(&region->local->fid);
@@ -105,21 +99,21 @@ int hth_ofi_dereg(struct hth_transport *t, struct hth_region *region)
         return HEARTH_OK;
     if (region->busy)
         return HEARTH_EBUSY;
-    region_free(hth_ofi_of(t), region);
+    ofi_region_free(hth_ofi_of(t), region);
     return HEARTH_OK;
 }
 
 void hth_ofi_regions_end(struct hth_ofi *o)
 {
     while (o->regions)
-        region_free(o, o->regions);
+        ofi_region_free(o, o->regions);
 }
 
-static void desc_write(const struct hth_ofi *o, const struct hth_ofi_grant *g, uint64_t handle,
+static void ofi_desc_write(const struct hth_ofi *o, const struct hth_ofi_grant *g,
         const unsigned char *base, uint64_t len, unsigned char *out)
 {
     hth_put64(out, DESC_VERSION);
-    hth_put64(out + 8, handle);
+    hth_put64(out + 8, g->id);
     hth_put64(out + 16, g->key);
     hth_put64(out + 24, o->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)base : 0);
     hth_put64(out + 32, len);
@@ -142,7 +136,6 @@ int hth_ofi_grant(struct hth_transport *t, struct hth_region *region, uint64_t o
     struct hth_ofi *o = hth_ofi_of(t);
     const struct hth_ofi_conn *c = hth_ofi_conn_get(o, conn);
     struct hth_ofi_grant *g;
-    uint64_t handle;
     int rc;
 
     if (!region || off > region->len || len > region->len - off)
@@ -150,14 +143,15 @@ int hth_ofi_grant(struct hth_transport *t, struct hth_region *region, uint64_t o
     if (!c || c->state != HTH_OFI_UP)
         return hth_fail(err, HEARTH_EPEER, 0, "the connection to grant memory to is gone");
     g = calloc(1, sizeof(*g));
-    handle = g ? hth_ofi_slots_put(&o->grants, g) : 0;
-    if (!handle) {
+    if (g)
+        g->id = hth_ids_put(&o->grants, g);
+    if (!g || !g->id) {
         free(g);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a grant");
     }
     rc = len ? hth_ofi_mr_open(o, region->base + off, len, FI_REMOTE_READ, &g->mr) : 0;
     if (rc) {
-        hth_ofi_slots_drop(&o->grants, handle);
+        hth_ids_drop(&o->grants, g->id);
         free(g);
         return hth_fail(err, rc == -FI_ENOMEM ? HEARTH_ENOMEM : HEARTH_EIO, -rc,
                 "libfabric cannot register %" PRIu64 " bytes for a peer: %s", len,
@@ -166,7 +160,7 @@ int hth_ofi_grant(struct hth_transport *t, struct hth_region *region, uint64_t o
     g->key = g->mr ? fi_mr_key(g->mr) : 0;
     g->conn = conn;
     g->region = region;
-    desc_write(o, g, handle, region->base + off, len, out_desc);
+    ofi_desc_write(o, g, region->base + off, len, out_desc);
     *out_len = DESC_BYTES;
     return HEARTH_OK;
 }
@@ -174,12 +168,12 @@ int hth_ofi_grant(struct hth_transport *t, struct hth_region *region, uint64_t o
 void hth_ofi_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len)
 {
     struct hth_ofi *o = hth_ofi_of(t);
-    const struct hth_ofi_grant *g;
+    struct hth_ofi_grant *g;
     struct hth_ofi_desc d;
 
     if (hth_ofi_desc_read(desc, len, &d))
         return;
-    g = hth_ofi_slots_get(&o->grants, d.grant);
+    g = hth_ids_get(&o->grants, d.grant);
     if (g && g->key == d.key)
-        grant_end(o, d.grant);
+        ofi_grant_end(o, g);
 }

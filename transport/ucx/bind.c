@@ -10,7 +10,7 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 
-static const void *address_of(const struct sockaddr *sa, size_t *out_len)
+static const void *sockaddr_address(const struct sockaddr *sa, size_t *out_len)
 {
     if (sa->sa_family == AF_INET) {
         *out_len = 4;
@@ -25,7 +25,8 @@ socklen_t hth_ucx_sockaddr_len(const struct sockaddr_storage *ss)
     return ss->ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 }
 
-static void fill(struct sockaddr_storage *ss, int family, const void *address, uint16_t port)
+static void sockaddr_fill(
+        struct sockaddr_storage *ss, int family, const void *address, uint16_t port)
 {
     memset(ss, 0, sizeof(*ss));
     ss->ss_family = (sa_family_t)family;
@@ -44,7 +45,7 @@ uint32_t hth_ucx_blob_encode(const struct sockaddr_storage *ss, unsigned char *o
 {
     const struct sockaddr *sa = (const struct sockaddr *)(const void *)ss;
     size_t len;
-    const void *address = address_of(sa, &len);
+    const void *address = sockaddr_address(sa, &len);
 
     /* The port lies at the same place in both families. */
     out[0] = len == 4 ? 4 : 6;
@@ -59,15 +60,15 @@ int hth_ucx_blob_decode(struct sockaddr_storage *out, const unsigned char *blob,
     if (len < 4 || blob[1] != 0 || hth_get16(blob + 2) == 0)
         return -1;
     if (blob[0] == 4 && len == 8)
-        fill(out, AF_INET, blob + 4, hth_get16(blob + 2));
+        sockaddr_fill(out, AF_INET, blob + 4, hth_get16(blob + 2));
     else if (blob[0] == 6 && len == 20)
-        fill(out, AF_INET6, blob + 4, hth_get16(blob + 2));
+        sockaddr_fill(out, AF_INET6, blob + 4, hth_get16(blob + 2));
     else
         return -1;
     return 0;
 }
 
-static int is_loopback(const struct sockaddr_storage *ss)
+static int sockaddr_is_loopback(const struct sockaddr_storage *ss)
 {
     const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)ss;
     const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)ss;
@@ -77,27 +78,27 @@ static int is_loopback(const struct sockaddr_storage *ss)
     return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
 }
 
-static int has_address(const struct ifaddrs *i, const struct sockaddr_storage *ss)
+static int bind_has_address(const struct ifaddrs *i, const struct sockaddr_storage *ss)
 {
     const void *mine, *theirs;
     size_t len;
 
     if (!i->ifa_addr || i->ifa_addr->sa_family != ss->ss_family)
         return 0;
-    mine = address_of(i->ifa_addr, &len);
-    theirs = address_of((const struct sockaddr *)(const void *)ss, &len);
+    mine = sockaddr_address(i->ifa_addr, &len);
+    theirs = sockaddr_address((const struct sockaddr *)(const void *)ss, &len);
     return memcmp(mine, theirs, len) == 0;
 }
 
 /* The interface of the address; it must be the first one there of its family. */
-static int check(const struct ifaddrs *all, const struct hth_transport_opts *opts,
+static int bind_check(const struct ifaddrs *all, const struct hth_transport_opts *opts,
         const struct sockaddr_storage *ss, char device[IF_NAMESIZE], struct hearth_error *err)
 {
     const struct ifaddrs *own = all, *first = all;
     char text[INET6_ADDRSTRLEN];
     size_t len;
 
-    while (own && !has_address(own, ss))
+    while (own && !bind_has_address(own, ss))
         own = own->ifa_next;
     if (!own)
         return hth_fail(err, HEARTH_EINVAL, 0,
@@ -110,8 +111,8 @@ static int check(const struct ifaddrs *all, const struct hth_transport_opts *opt
     while (!first->ifa_addr || first->ifa_addr->sa_family != ss->ss_family ||
             strcmp(first->ifa_name, own->ifa_name) != 0)
         first = first->ifa_next; /* ends at `own` */
-    inet_ntop(ss->ss_family, address_of(first->ifa_addr, &len), text, sizeof(text));
-    if (!has_address(first, ss))
+    inet_ntop(ss->ss_family, sockaddr_address(first->ifa_addr, &len), text, sizeof(text));
+    if (!bind_has_address(first, ss))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "UCX uses only the first address of interface %s, which is %s: give that one "
                 "instead of %s, or use the transport ofi",
@@ -120,7 +121,7 @@ static int check(const struct ifaddrs *all, const struct hth_transport_opts *opt
     return 0;
 }
 
-static int parse(const struct hth_transport_opts *opts, struct sockaddr_storage *out,
+static int bind_parse(const struct hth_transport_opts *opts, struct sockaddr_storage *out,
         struct hearth_error *err)
 {
     static const unsigned char any[16];
@@ -143,7 +144,7 @@ static int parse(const struct hth_transport_opts *opts, struct sockaddr_storage 
                 "listening on every interface (%s) is refused: give the address of the one that "
                 "the job's nodes share",
                 opts->bind);
-    fill(out, family, address, opts->port);
+    sockaddr_fill(out, family, address, opts->port);
     return 0;
 }
 
@@ -157,18 +158,18 @@ int hth_ucx_bind(const struct hth_transport_opts *opts, struct sockaddr_storage 
 {
     static const unsigned char loopback[4] = { 127, 0, 0, 1 };
     struct ifaddrs *all;
-    int rc = parse(opts, out, err);
+    int rc = bind_parse(opts, out, err);
 
     if (rc)
         return rc;
     if (opts->device && (strlen(opts->device) >= IF_NAMESIZE || !if_nametoindex(opts->device)))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "there is no interface \"%s\": choose one that `ip link` shows", opts->device);
-    if (is_loopback(out))
-        fill(out, AF_INET, loopback, opts->port);
+    if (sockaddr_is_loopback(out))
+        sockaddr_fill(out, AF_INET, loopback, opts->port);
     if (getifaddrs(&all) < 0)
         return hth_fail(err, HEARTH_EIO, 0, "the list of network interfaces cannot be read");
-    rc = check(all, opts, out, device, err);
+    rc = bind_check(all, opts, out, device, err);
     freeifaddrs(all);
     return rc;
 }

@@ -15,19 +15,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static ino_t inode(int fd)
+static ino_t fd_inode(int fd)
 {
     struct stat st;
 
     return fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 
-static int is_known(const struct hth_ucx *t, int fd)
+static int fd_is_known(const struct hth_ucx *t, int fd)
 {
-    return fd < HTH_UCX_FDS && t->known_fds[fd] && t->known_fds[fd] == inode(fd);
+    return fd < HTH_UCX_FDS && t->known_fds[fd] && t->known_fds[fd] == fd_inode(fd);
 }
 
-static int is_tcp(int fd)
+static int fd_is_tcp(int fd)
 {
     struct sockaddr_storage ss = { .ss_family = AF_UNSPEC };
     socklen_t len = sizeof(ss);
@@ -41,7 +41,7 @@ static int is_tcp(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_len) == 0 && type == SOCK_STREAM;
 }
 
-static void each(struct hth_ucx *t, void (*fn)(struct hth_ucx *t, int fd))
+static void fd_each(struct hth_ucx *t, void (*fn)(struct hth_ucx *t, int fd))
 {
     DIR *dir = opendir("/proc/self/fd");
     struct dirent *entry;
@@ -58,35 +58,35 @@ static void each(struct hth_ucx *t, void (*fn)(struct hth_ucx *t, int fd))
     closedir(dir);
 }
 
-static void remember(struct hth_ucx *t, int fd)
+static void fd_remember(struct hth_ucx *t, int fd)
 {
     if (fd < HTH_UCX_FDS)
-        t->known_fds[fd] = inode(fd);
+        t->known_fds[fd] = fd_inode(fd);
 }
 
-static void mark(struct hth_ucx *t, int fd)
+static void fd_mark(struct hth_ucx *t, int fd)
 {
     int flags;
 
-    if (is_known(t, fd))
+    if (fd_is_known(t, fd))
         return;
     flags = fcntl(fd, F_GETFD);
     if (flags >= 0 && !(flags & FD_CLOEXEC))
         fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
 }
 
-static void mark_tcp(struct hth_ucx *t, int fd)
+static void fd_mark_tcp(struct hth_ucx *t, int fd)
 {
-    if (is_tcp(fd))
-        mark(t, fd);
+    if (fd_is_tcp(fd))
+        fd_mark(t, fd);
 }
 
 void hth_ucx_fds_note(struct hth_ucx *t)
 {
-    each(t, remember);
+    fd_each(t, fd_remember);
 }
 
 void hth_ucx_fds_close_on_exec(struct hth_ucx *t, int sockets_only)
 {
-    each(t, sockets_only ? mark_tcp : mark);
+    fd_each(t, sockets_only ? fd_mark_tcp : fd_mark);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory, and who may read it. UCX over TCP checks nothing, so the owner's own table is what
- * refuses: a question is answered only for a grant that lives, on the connection it was made
- * for, with its nonce, and inside its bounds. Then the bytes leave straight from the mapping.
+ * Memory, and who may read it: regions, and the owner's table of grants on them.
  *
  * Descriptor: 0 "HUCX"  4 u32 1  8 u64 grant  16 u64 nonce  24 u64 length of the grant
  */
@@ -48,7 +46,7 @@ int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_r
     return 0;
 }
 
-static void region_free(struct hth_ucx *t, struct hth_region *r)
+static void ucx_region_free(struct hth_ucx *t, struct hth_region *r)
 {
     if (r->next)
         r->next->prev = r->prev;
@@ -71,7 +69,7 @@ int hth_ucx_dereg(struct hth_transport *base, struct hth_region *r)
         return HEARTH_EBUSY;
     r->dead = 1;
     if (!r->held)
-        region_free(t, r);
+        ucx_region_free(t, r);
     return 0;
 }
 
@@ -80,7 +78,7 @@ void hth_ucx_region_put(struct hth_ucx *t, struct hth_region *r)
 {
     r->held--;
     if (r->dead && !r->held)
-        region_free(t, r);
+        ucx_region_free(t, r);
 }
 
 /* When no worker is left that could use them. */
@@ -88,7 +86,7 @@ void hth_ucx_regions_fini(struct hth_ucx *t)
 {
     while (t->regions) {
         hth_ucx_grants_drop(t, t->regions, 0);
-        region_free(t, t->regions);
+        ucx_region_free(t, t->regions);
     }
 }
 
@@ -96,11 +94,11 @@ void hth_ucx_regions_fini(struct hth_ucx *t)
 void hth_ucx_grants_drop(struct hth_ucx *t, const struct hth_region *region, hth_conn conn)
 {
     for (uint32_t i = 0; t->grants.count && i < t->grants.cap; i++) {
-        struct hth_ucx_grant *g = hth_handles_at(&t->grants, i);
+        struct hth_ucx_grant *g = hth_ids_at(&t->grants, i);
 
         if (!g || (region ? g->region != region : g->conn != conn))
             continue;
-        hth_handles_remove(&t->grants, g->handle);
+        hth_ids_drop(&t->grants, g->id);
         free(g);
     }
 }
@@ -121,15 +119,15 @@ int hth_ucx_grant(struct hth_transport *base, struct hth_region *region, uint64_
     if (!g)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a grant");
     *g = (struct hth_ucx_grant){ .region = region, .off = off, .len = len, .conn = conn };
-    g->handle = hth_handles_add(&t->grants, g);
-    if (!g->handle || getrandom(&g->nonce, sizeof(g->nonce), 0) != sizeof(g->nonce)) {
-        hth_handles_remove(&t->grants, g->handle);
+    g->id = hth_ids_put(&t->grants, g);
+    if (!g->id || getrandom(&g->nonce, sizeof(g->nonce), 0) != sizeof(g->nonce)) {
+        hth_ids_drop(&t->grants, g->id);
         free(g);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no room for more than %u grants", HTH_UCX_GRANTS);
     }
     hth_put32(out_desc, DESC_MAGIC);
     hth_put32(out_desc + 4, 1);
-    hth_put64(out_desc + 8, g->handle);
+    hth_put64(out_desc + 8, g->id);
     hth_put64(out_desc + 16, g->nonce);
     hth_put64(out_desc + 24, len);
     *out_len = DESC_BYTES;
@@ -150,60 +148,13 @@ void hth_ucx_revoke(struct hth_transport *base, const unsigned char *desc, uint3
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
     struct hth_ucx_grant *g;
-    uint64_t handle, nonce;
+    uint64_t id, nonce;
 
-    if (hth_ucx_desc_decode(desc, len, &handle, &nonce) < 0)
+    if (hth_ucx_desc_decode(desc, len, &id, &nonce) < 0)
         return;
-    g = hth_handles_get(&t->grants, handle);
+    g = hth_ids_get(&t->grants, id);
     if (!g || g->nonce != nonce)
         return;
-    hth_handles_remove(&t->grants, handle);
+    hth_ids_drop(&t->grants, id);
     free(g);
-}
-
-static void answer(struct hth_ucx *t, struct hth_ucx_conn *c, uint64_t pull, int code)
-{
-    unsigned char header[HTH_UCX_REPLY] = { 0 };
-
-    hth_put64(header, pull);
-    hth_put32(header + 8, (uint32_t)code);
-    hth_ucx_post(t, c, HTH_UCX_AM_REPLY, header, sizeof(header));
-}
-
-void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask, size_t size)
-{
-    const struct hth_ucx_grant *g = hth_handles_get(&t->grants, hth_get64(ask));
-    uint64_t nonce = hth_get64(ask + 8), off = hth_get64(ask + 16), len = hth_get64(ask + 24);
-    struct hth_ucx_packet *p;
-
-    (void)size;
-    if (c->state != HTH_UCX_UP)
-        return;
-    if (!g || g->conn != c->handle || g->nonce != nonce || off > g->len || len > g->len - off) {
-        answer(t, c, hth_get64(ask + 32), HEARTH_EDENIED);
-        return;
-    }
-    if (len == 0) {
-        answer(t, c, hth_get64(ask + 32), 0);
-        return;
-    }
-    if (c->serving >= HTH_UCX_CONN_PULLS) {
-        hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer asks for more than %u pulls at once",
-                HTH_UCX_CONN_PULLS);
-        return;
-    }
-    p = hth_ucx_packet_new(t, c, HTH_UCX_AM_REPLY, 0);
-    if (!p) {
-        hth_ucx_conn_fail(t, c, HEARTH_EPEER, "this node has no memory for a reply");
-        return;
-    }
-    p->region = p->holds = g->region;
-    p->data = g->region->base + g->off + off;
-    p->data_len = len;
-    p->header_len = HTH_UCX_REPLY;
-    hth_put64(p->header, hth_get64(ask + 32));
-    c->serving++;
-    p->region->serving++;
-    p->holds->held++;
-    hth_ucx_packet_start(t, c, p);
 }

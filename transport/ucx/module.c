@@ -72,7 +72,7 @@ static void signals_restore(const struct signals *s)
 }
 
 /* Somebody else in this process uses UCX and has read the settings already. */
-static int share(const struct hth_log *log, struct hearth_error *err)
+static int environment_share(const struct hth_log *log, struct hearth_error *err)
 {
     const char *put = getenv("UCX_TCP_PUT_ENABLE");
 
@@ -93,7 +93,7 @@ static int share(const struct hth_log *log, struct hearth_error *err)
     return 0;
 }
 
-static void set_environment(const struct hth_transport_opts *opts)
+static void environment_set(const struct hth_transport_opts *opts)
 {
     static int sites_own = -1; /* the site has set the address family itself */
     struct in6_addr address;
@@ -108,7 +108,7 @@ static void set_environment(const struct hth_transport_opts *opts)
         setenv("UCX_TCP_AF_PRIO", is_v6 ? "inet6,inet" : "inet,inet6", 1);
 }
 
-static int load(struct hearth_error *err)
+static int impl_load(struct hearth_error *err)
 {
     char path[PATH_MAX];
     Dl_info self;
@@ -132,7 +132,7 @@ static int load(struct hearth_error *err)
     return 0;
 }
 
-static int prepare(const struct hth_transport_opts *opts, struct hearth_error *err)
+static int impl_prepare(const struct hth_transport_opts *opts, struct hearth_error *err)
 {
     void *ucs = implementation ? NULL : dlopen("libucs.so.0", RTLD_NOLOAD | RTLD_LAZY);
     int rc = 0;
@@ -142,15 +142,15 @@ static int prepare(const struct hth_transport_opts *opts, struct hearth_error *e
         dlclose(ucs);
     }
     if (!shared)
-        set_environment(opts);
+        environment_set(opts);
     else if (!implementation)
-        rc = share(&opts->log, err);
+        rc = environment_share(&opts->log, err);
     if (rc == 0 && !implementation)
-        rc = load(err);
+        rc = impl_load(err);
     return rc;
 }
 
-static int module_open(const struct hth_transport_opts *opts,
+static int impl_open(const struct hth_transport_opts *opts,
         const struct hth_transport_events *events, struct hth_transport **out,
         struct hearth_error *err)
 {
@@ -159,7 +159,7 @@ static int module_open(const struct hth_transport_opts *opts,
 
     pthread_mutex_lock(&lock);
     signals_keep(&signals);
-    rc = prepare(opts, err);
+    rc = impl_prepare(opts, err);
     if (rc == 0)
         rc = implementation->open(opts, events, out, err);
     signals_restore(&signals);
@@ -172,5 +172,5 @@ __attribute__((
 const struct hth_transport_backend hth_transport_backend = {
     .abi = HTH_TRANSPORT_ABI,
     .name = "ucx",
-    .open = module_open,
+    .open = impl_open,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One transport: a context with one worker on one interface, a listener, and the thread's loop.
+ * One transport: a context with one worker on one interface, a listener, and its close.
  * Settings that UCX takes per context are given here; those it takes from the environment only
  * are in module.c.
  */
@@ -15,14 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROGRESS_ROUNDS 64   /* of UCX's own before ours, so that neither waits for long */
-#define CLOSE_MS        3000 /* to get rid of connections; a forced close takes under one */
+#define CLOSE_MS 3000 /* to get rid of connections; a forced close takes under one */
 
 struct setting {
     const char *name, *value;
 };
 
-static int configure(
+static int context_configure(
         ucp_config_t *config, const char *provider, const char *device, struct hearth_error *err)
 {
     const int posix = strcmp(provider, "posix") == 0;
@@ -54,7 +53,7 @@ static int configure(
     return 0;
 }
 
-static int open_context(
+static int context_open(
         struct hth_ucx *t, const char *provider, const char *device, struct hearth_error *err)
 {
     ucp_params_t params = {
@@ -67,7 +66,7 @@ static int open_context(
     if (status != UCS_OK)
         return hth_fail(err, HEARTH_EIO, status, "UCX does not read its settings: %s",
                 ucs_status_string(status));
-    rc = configure(config, provider, device, err);
+    rc = context_configure(config, provider, device, err);
     if (rc == 0) {
         status = ucp_init(&params, config, &t->context);
         if (status != UCS_OK)
@@ -80,7 +79,7 @@ static int open_context(
     return rc;
 }
 
-static int open_worker(struct hth_ucx *t, const char *device, struct hearth_error *err)
+static int worker_open(struct hth_ucx *t, const char *device, struct hearth_error *err)
 {
     ucp_worker_params_t params = { .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
         .thread_mode = UCS_THREAD_MODE_SINGLE };
@@ -96,7 +95,7 @@ static int open_worker(struct hth_ucx *t, const char *device, struct hearth_erro
     return 0;
 }
 
-static int open_wait(struct hth_ucx *t, struct hearth_error *err)
+static int ucx_wait_open(struct hth_ucx *t, struct hearth_error *err)
 {
     struct epoll_event event = { .events = EPOLLIN };
 
@@ -110,7 +109,7 @@ static int open_wait(struct hth_ucx *t, struct hearth_error *err)
 }
 
 /* Somebody dials; whether we take it is decided outside of UCX. */
-static void on_request(ucp_conn_request_h request, void *arg)
+static void listener_on_request(ucp_conn_request_h request, void *arg)
 {
     struct hth_ucx *t = arg;
     struct hth_ucx_request *r = malloc(sizeof(*r));
@@ -123,7 +122,7 @@ static void on_request(ucp_conn_request_h request, void *arg)
     hth_ucx_note(t, &r->event, HTH_UCX_REQUEST);
 }
 
-static int listen_on(
+static int listener_open(
         struct hth_ucx *t, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
     ucp_listener_params_t params = { 0 };
@@ -133,7 +132,7 @@ static int listen_on(
     params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
     params.sockaddr.addr = (const struct sockaddr *)(const void *)&t->bound;
     params.sockaddr.addrlen = hth_ucx_sockaddr_len(&t->bound);
-    params.conn_handler.cb = on_request;
+    params.conn_handler.cb = listener_on_request;
     params.conn_handler.arg = t;
     status = ucp_listener_create(t->worker, &params, &t->listener);
     if (status == UCS_ERR_BUSY)
@@ -149,49 +148,12 @@ static int listen_on(
     return 0;
 }
 
-static uint64_t real_ms(void)
+static uint64_t ucx_real_ms(void)
 {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-static int ucx_progress(struct hth_transport *base)
-{
-    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
-    uint64_t woken;
-    int done = 0;
-
-    if (read(t->wake_fd, &woken, sizeof(woken)) > 0)
-        done++;
-    for (int i = 0; i < PROGRESS_ROUNDS && ucp_worker_progress(t->worker); i++)
-        done++;
-    done += hth_ucx_conns_expire(t);
-    done += hth_ucx_conns_close(t);
-    done += hth_ucx_events_run(t);
-    return done;
-}
-
-static int ucx_arm(struct hth_transport *base, int *out_fd, uint64_t *out_due_ms)
-{
-    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
-    uint64_t due = hth_ucx_conns_due_ms(t);
-
-    if (t->noted || due <= hth_now_ms(&t->clock) || ucp_worker_arm(t->worker) != UCS_OK)
-        return 0;
-    *out_fd = t->epoll_fd;
-    *out_due_ms = due;
-    return 1;
-}
-
-static void ucx_wake(struct hth_transport *base)
-{
-    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
-    uint64_t one = 1;
-
-    while (write(t->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
-        ; /* full is fine: then it is readable */
 }
 
 static uint32_t ucx_caps(struct hth_transport *base)
@@ -210,7 +172,7 @@ static int ucx_address(struct hth_transport *base, unsigned char *out_addr, uint
     return 0;
 }
 
-static void free_all(struct hth_ucx *t)
+static void ucx_free(struct hth_ucx *t)
 {
     while (t->packets) {
         struct hth_ucx_packet *p = t->packets;
@@ -220,26 +182,26 @@ static void free_all(struct hth_ucx *t)
     }
     hth_ucx_pulls_fini(t);
     for (uint32_t i = 0; i < t->conns.cap; i++)
-        free(hth_handles_at(&t->conns, i));
-    hth_handles_fini(&t->conns);
-    hth_handles_fini(&t->grants);
+        free(hth_ids_at(&t->conns, i));
+    hth_ids_fini(&t->conns);
+    hth_ids_fini(&t->grants);
     free(t);
 }
 
 static void ucx_close(struct hth_transport *base)
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
-    uint64_t end = real_ms() + CLOSE_MS;
+    uint64_t end = ucx_real_ms() + CLOSE_MS;
 
     if (!t)
         return;
     t->closed = 1;
-    /* Once more even without connections: a request that is noted must be refused. */
+    /* At least once, even without connections: a noted request must be refused. */
     do {
         hth_ucx_conns_fail(t, HEARTH_ECANCELED, "this node closes");
         if (t->worker)
-            ucx_progress(base);
-    } while ((t->noted || t->conns.count) && real_ms() < end);
+            hth_ucx_progress(base);
+    } while ((t->noted || t->conns.count) && ucx_real_ms() < end);
     if (t->listener)
         ucp_listener_destroy(t->listener);
     t->listener = NULL;
@@ -254,7 +216,7 @@ static void ucx_close(struct hth_transport *base)
         close(t->wake_fd);
     if (t->epoll_fd >= 0)
         close(t->epoll_fd);
-    free_all(t);
+    ucx_free(t);
 }
 
 static const struct hth_transport_ops ucx_ops = {
@@ -269,9 +231,9 @@ static const struct hth_transport_ops ucx_ops = {
     .grant = hth_ucx_grant,
     .revoke = hth_ucx_revoke,
     .pull = hth_ucx_pull,
-    .progress = ucx_progress,
-    .arm = ucx_arm,
-    .wake = ucx_wake,
+    .progress = hth_ucx_progress,
+    .arm = hth_ucx_arm,
+    .wake = hth_ucx_wake,
     .close = ucx_close,
 };
 
@@ -289,9 +251,9 @@ static struct hth_ucx *ucx_new(
     t->connect_ms = opts->connect_ms ? opts->connect_ms : 5000;
     t->worker_fd = t->wake_fd = t->epoll_fd = -1;
     t->noted_end = &t->noted;
-    hth_handles_init(&t->conns, HTH_UCX_CONNS);
-    hth_handles_init(&t->pulls, HTH_UCX_PULLS);
-    hth_handles_init(&t->grants, HTH_UCX_GRANTS);
+    hth_ids_init(&t->conns, HTH_UCX_CONNS);
+    hth_ids_init(&t->pulls, HTH_UCX_PULLS);
+    hth_ids_init(&t->grants, HTH_UCX_GRANTS);
     return t;
 }
 
@@ -318,13 +280,13 @@ static int ucx_open(const struct hth_transport_opts *opts,
     hth_ucx_fds_note(t);
     rc = hth_ucx_bind(opts, &t->bound, device, err);
     if (rc == 0)
-        rc = open_context(t, provider, device, err);
+        rc = context_open(t, provider, device, err);
     if (rc == 0)
-        rc = open_worker(t, device, err);
+        rc = worker_open(t, device, err);
     if (rc == 0)
-        rc = open_wait(t, err);
+        rc = ucx_wait_open(t, err);
     if (rc == 0)
-        rc = listen_on(t, opts, err);
+        rc = listener_open(t, opts, err);
     if (rc) {
         ucx_close(&t->base);
         return rc;

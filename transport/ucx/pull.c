@@ -15,7 +15,7 @@
 
 #include <stdlib.h>
 
-static void complete(struct hth_ucx_pull *p, int code)
+static void ask_complete(struct hth_ucx_pull *p, int code)
 {
     struct hth_ucx_conn *c = hth_ucx_conn_get(p->t, p->conn);
 
@@ -33,18 +33,18 @@ void hth_ucx_pulled(struct hth_ucx_pull *p)
     uint64_t cookie = p->cookie;
     int code = p->code;
 
-    hth_handles_remove(&t->pulls, p->handle);
+    hth_ids_drop(&t->pulls, p->id);
     free(p);
     if (t->events.on_pull)
         t->events.on_pull(t->events.self, cookie, code);
 }
 
-int hth_ucx_pull(struct hth_transport *base, hth_conn handle, const unsigned char *desc,
+int hth_ucx_pull(struct hth_transport *base, hth_conn id, const unsigned char *desc,
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie)
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
-    struct hth_ucx_conn *c = hth_ucx_conn_get(t, handle);
+    struct hth_ucx_conn *c = hth_ucx_conn_get(t, id);
     unsigned char ask[HTH_UCX_ASK];
     uint64_t grant, nonce;
     struct hth_ucx_pull *p;
@@ -58,13 +58,13 @@ int hth_ucx_pull(struct hth_transport *base, hth_conn handle, const unsigned cha
     if (!p)
         return HEARTH_EBUSY;
     *p = (struct hth_ucx_pull){ .t = t,
-        .conn = handle,
+        .conn = id,
         .region = region,
         .dst = region->base + doff,
         .len = len,
         .cookie = cookie };
-    p->handle = hth_handles_add(&t->pulls, p);
-    if (!p->handle) {
+    p->id = hth_ids_put(&t->pulls, p);
+    if (!p->id) {
         free(p);
         return HEARTH_EBUSY;
     }
@@ -74,30 +74,30 @@ int hth_ucx_pull(struct hth_transport *base, hth_conn handle, const unsigned cha
     hth_put64(ask + 8, nonce);
     hth_put64(ask + 16, roff);
     hth_put64(ask + 24, len);
-    hth_put64(ask + 32, p->handle);
+    hth_put64(ask + 32, p->id);
     hth_ucx_post(t, c, HTH_UCX_AM_ASK, ask, sizeof(ask)); /* what fails here fails the connection */
     return 0;
 }
 
 /* UCX has given the destination back. */
-static void received(struct hth_ucx_pull *p, ucs_status_t status, size_t len)
+static void ask_received(struct hth_ucx_pull *p, ucs_status_t status, size_t len)
 {
     struct hth_ucx_conn *c = hth_ucx_conn_get(p->t, p->conn);
 
-    c->receiving--; /* it is there: it waits for this to be 0 */
+    c->receiving--; /* c is not NULL: a connection stays until this is 0 */
     if (status == UCS_OK && len == p->len)
-        complete(p, 0);
+        ask_complete(p, 0);
     else
         hth_ucx_conn_fail(p->t, c, HEARTH_EPEER, "a pull broke off: %s", ucs_status_string(status));
 }
 
-static void on_received(void *request, ucs_status_t status, size_t len, void *arg)
+static void ask_on_received(void *request, ucs_status_t status, size_t len, void *arg)
 {
     ucp_request_free(request);
-    received(arg, status, len);
+    ask_received(arg, status, len);
 }
 
-static ucs_status_t receive(struct hth_ucx_pull *p, struct hth_ucx_conn *c, void *data)
+static ucs_status_t ask_receive(struct hth_ucx_pull *p, struct hth_ucx_conn *c, void *data)
 {
     ucp_request_param_t param = { 0 };
     ucs_status_ptr_t request;
@@ -105,25 +105,25 @@ static ucs_status_t receive(struct hth_ucx_pull *p, struct hth_ucx_conn *c, void
     param.op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMH;
     param.memh = p->region->memh;
-    param.cb.recv_am = on_received;
+    param.cb.recv_am = ask_on_received;
     param.user_data = p;
     c->receiving++;
     request = ucp_am_recv_data_nbx(p->t->worker, data, p->dst, p->len, &param);
     if (!UCS_PTR_IS_PTR(request))
-        received(p, UCS_PTR_STATUS(request), p->len);
+        ask_received(p, UCS_PTR_STATUS(request), p->len);
     return UCS_INPROGRESS; /* `data` is UCX's again */
 }
 
 /* The reply's header, checked against our table: NULL when it answers no question of ours. */
-static struct hth_ucx_pull *asked(
+static struct hth_ucx_pull *ask_find(
         struct hth_ucx *t, const struct hth_ucx_conn *c, const void *header, size_t header_len)
 {
     struct hth_ucx_pull *p;
 
     if (header_len != HTH_UCX_REPLY)
         return NULL;
-    p = hth_handles_get(&t->pulls, hth_get64(header));
-    return p && p->conn == c->handle && !p->answered && !p->completed ? p : NULL;
+    p = hth_ids_get(&t->pulls, hth_get64(header));
+    return p && p->conn == c->id && !p->answered && !p->completed ? p : NULL;
 }
 
 ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, void *data,
@@ -136,7 +136,7 @@ ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, v
 
     if (!c || c->state != HTH_UCX_UP)
         return UCS_OK;
-    p = asked(t, c, header, header_len);
+    p = ask_find(t, c, header, header_len);
     if (!p) {
         hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer answers what was not asked");
         return UCS_OK;
@@ -144,12 +144,12 @@ ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, v
     p->answered = 1;
     code = (int)hth_get32((const unsigned char *)header + 8);
     if (has_data && !code && len == p->len)
-        return receive(p, c, data);
+        return ask_receive(p, c, data);
     if (!has_data && !len && (code == HEARTH_EDENIED || (!code && !p->len))) {
-        complete(p, code);
+        ask_complete(p, code);
         return UCS_OK;
     }
-    complete(p, HEARTH_EPROTO); /* nothing of it was received */
+    ask_complete(p, HEARTH_EPROTO); /* nothing of it was received */
     hth_ucx_conn_fail(t, c, HEARTH_EPROTO,
             "the peer answers a pull of %" PRIu64 " bytes with %zu and code %d", p->len, len, code);
     return UCS_OK;
@@ -158,10 +158,10 @@ ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, v
 void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     for (uint32_t i = 0; c->pulls && i < t->pulls.cap; i++) {
-        struct hth_ucx_pull *p = hth_handles_at(&t->pulls, i);
+        struct hth_ucx_pull *p = hth_ids_at(&t->pulls, i);
 
-        if (p && p->conn == c->handle && !p->completed)
-            complete(p, c->code);
+        if (p && p->conn == c->id && !p->completed)
+            ask_complete(p, c->code);
     }
 }
 
@@ -169,6 +169,6 @@ void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c)
 void hth_ucx_pulls_fini(struct hth_ucx *t)
 {
     for (uint32_t i = 0; i < t->pulls.cap; i++)
-        free(hth_handles_at(&t->pulls, i));
-    hth_handles_fini(&t->pulls);
+        free(hth_ids_at(&t->pulls, i));
+    hth_ids_fini(&t->pulls);
 }

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What goes out and what comes in. Messages, questions and greetings of a connection leave one
+ * What goes out. Messages, questions and greetings of a connection leave one
  * at a time, in order, each copied into a packet; the next goes when UCX has taken the one before.
  * (UCX alone keeps no order between a send that had to wait and a later one that had not.)
- * Rendezvous replies leave beside that queue. What comes in is copied into a note.
+ * Rendezvous replies leave beside that queue.
  */
 #include "ucx.h"
 
 #include <stdlib.h>
+
+#define QUEUE_MAX     256u /* messages waiting on one connection */
+#define QUEUE_ALL_MAX 512u /* with questions and answers: a peer with more does not read */
+#define QUEUE_LOW     64u  /* on_writable() at that many */
 
 static void packet_free(struct hth_ucx_packet *p)
 {
@@ -27,12 +31,12 @@ struct hth_ucx_packet *hth_ucx_packet_new(
 
     if (!p)
         return NULL;
-    *p = (struct hth_ucx_packet){ .t = t, .conn = c->handle, .id = id };
+    *p = (struct hth_ucx_packet){ .t = t, .conn = c->id, .id = id };
     return p;
 }
 
 /* UCX is done with the packet. */
-static void finish(struct hth_ucx_packet *p, ucs_status_t status)
+static void packet_finish(struct hth_ucx_packet *p, ucs_status_t status)
 {
     struct hth_ucx *t = p->t;
     struct hth_ucx_conn *c = hth_ucx_conn_get(t, p->conn);
@@ -51,21 +55,21 @@ static void finish(struct hth_ucx_packet *p, ucs_status_t status)
         hth_ucx_conn_broke(c, status);
 }
 
-static void on_sent(void *request, ucs_status_t status, void *arg)
+static void packet_on_sent(void *request, ucs_status_t status, void *arg)
 {
     struct hth_ucx_packet *p = arg;
     struct hth_ucx *t = p->t;
     struct hth_ucx_conn *c = p->region ? NULL : hth_ucx_conn_get(t, p->conn);
 
     ucp_request_free(request);
-    finish(p, status);
+    packet_finish(p, status);
     if (c && c->state < HTH_UCX_FAILED && (c->out || c->choked) && !c->writable_noted) {
         c->writable_noted = 1;
         hth_ucx_note(t, &c->writable, HTH_UCX_WRITABLE);
     }
 }
 
-/* From here on the packet is UCX's; it comes back in finish(), maybe before this returns. */
+/* From here on the packet is UCX's; it comes back in packet_finish(), maybe before this returns. */
 void hth_ucx_packet_start(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_ucx_packet *p)
 {
     ucp_request_param_t param = { 0 };
@@ -73,7 +77,7 @@ void hth_ucx_packet_start(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_
 
     param.op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-    param.cb.send = on_sent;
+    param.cb.send = packet_on_sent;
     param.user_data = p;
     param.flags =
             UCP_AM_SEND_FLAG_REPLY | (p->region ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER);
@@ -89,11 +93,11 @@ void hth_ucx_packet_start(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_
     request = ucp_am_send_nbx(c->ep, (unsigned)p->id, p->header_len ? p->header : NULL,
             p->header_len, p->data, p->data_len, &param);
     if (!UCS_PTR_IS_PTR(request))
-        finish(p, UCS_PTR_STATUS(request));
+        packet_finish(p, UCS_PTR_STATUS(request));
 }
 
 /* Send until UCX keeps one for later. */
-static void pump(struct hth_ucx *t, struct hth_ucx_conn *c)
+static void packet_pump(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     while (c->out && !c->sending && c->state < HTH_UCX_FAILED) {
         struct hth_ucx_packet *p = c->out;
@@ -107,57 +111,56 @@ static void pump(struct hth_ucx *t, struct hth_ucx_conn *c)
     }
 }
 
-static void enqueue(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_ucx_packet *p)
+static void packet_enqueue(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_ucx_packet *p)
 {
     p->next = NULL;
     *c->out_end = p;
     c->out_end = &p->next;
     c->out_len++;
-    pump(t, c);
+    packet_pump(t, c);
 }
 
 void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     c->writable_noted = 0;
-    pump(t, c);
-    if (c->state != HTH_UCX_UP || !c->choked || c->out_len > HTH_UCX_QUEUE_LOW)
+    packet_pump(t, c);
+    if (c->state != HTH_UCX_UP || !c->choked || c->out_len > QUEUE_LOW)
         return;
     c->choked = 0;
     if (t->events.on_writable)
-        t->events.on_writable(t->events.self, c->handle);
+        t->events.on_writable(t->events.self, c->id);
 }
 
-int hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
+void hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
         const unsigned char *header, size_t header_len)
 {
     struct hth_ucx_packet *p;
 
-    if (c->out_len >= HTH_UCX_QUEUE_ALL) {
+    if (c->out_len >= QUEUE_ALL_MAX) {
         hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer asks, but does not take the answers");
-        return HEARTH_EPEER;
+        return;
     }
     p = hth_ucx_packet_new(t, c, id, 0);
     if (!p) {
         hth_ucx_conn_fail(t, c, HEARTH_EPEER, "this node has no memory for a message");
-        return HEARTH_ENOMEM;
+        return;
     }
     p->header_len = header_len;
     memcpy(p->header, header, header_len);
-    enqueue(t, c, p);
-    return 0;
+    packet_enqueue(t, c, p);
 }
 
-int hth_ucx_send(struct hth_transport *base, hth_conn handle, const void *bytes, size_t len)
+int hth_ucx_send(struct hth_transport *base, hth_conn id, const void *bytes, size_t len)
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
-    struct hth_ucx_conn *c = hth_ucx_conn_get(t, handle);
+    struct hth_ucx_conn *c = hth_ucx_conn_get(t, id);
     struct hth_ucx_packet *p;
 
     if (len > HTH_MESSAGE_MAX || (!bytes && len))
         return HEARTH_EINVAL;
     if (!c || c->state != HTH_UCX_UP)
         return HEARTH_EPEER;
-    if (c->out_len >= HTH_UCX_QUEUE) {
+    if (c->out_len >= QUEUE_MAX) {
         c->choked = 1;
         return HEARTH_EBUSY;
     }
@@ -170,7 +173,7 @@ int hth_ucx_send(struct hth_transport *base, hth_conn handle, const void *bytes,
         memcpy(p->bytes, bytes, len);
     p->data = p->bytes;
     p->data_len = len;
-    enqueue(t, c, p);
+    packet_enqueue(t, c, p);
     return 0;
 }
 
@@ -178,7 +181,7 @@ int hth_ucx_send(struct hth_transport *base, hth_conn handle, const void *bytes,
 void hth_ucx_packets_forget(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     for (struct hth_ucx_packet *p = t->packets; p; p = p->next) {
-        if (p->conn != c->handle || !p->region)
+        if (p->conn != c->id || !p->region)
             continue;
         p->region->serving--;
         p->region = NULL;
@@ -192,93 +195,4 @@ void hth_ucx_packets_forget(struct hth_ucx *t, struct hth_ucx_conn *c)
     }
     c->out_end = &c->out;
     c->out_len = 0;
-}
-
-/* A copy for later. */
-static void take(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id, const void *bytes,
-        size_t len)
-{
-    struct hth_ucx_inbound *in = malloc(sizeof(*in) + len);
-
-    if (!in) {
-        hth_ucx_conn_fail(t, c, HEARTH_EPEER, "this node has no memory for a message");
-        return;
-    }
-    in->conn = c->handle;
-    in->id = id;
-    in->len = len;
-    if (len)
-        memcpy(in->bytes, bytes, len);
-    hth_ucx_note(t, &in->event, HTH_UCX_INBOUND);
-}
-
-static ucs_status_t on_message(void *arg, const void *header, size_t header_len, void *data,
-        size_t len, const ucp_am_recv_param_t *param)
-{
-    struct hth_ucx *t = arg;
-    struct hth_ucx_conn *c = hth_ucx_conn_of(t, param);
-
-    (void)header;
-    if (!c)
-        return UCS_OK;
-    if (header_len || len > HTH_MESSAGE_MAX || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV))
-        hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer sent a message that is none of ours");
-    else
-        take(t, c, HTH_UCX_AM_MESSAGE, data, len);
-    return UCS_OK;
-}
-
-static ucs_status_t on_header(struct hth_ucx *t, enum hth_ucx_am id, size_t expected,
-        const void *header, size_t header_len, size_t len, const ucp_am_recv_param_t *param)
-{
-    struct hth_ucx_conn *c = hth_ucx_conn_of(t, param);
-
-    if (!c)
-        return UCS_OK;
-    if (header_len != expected || len || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV))
-        hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer sent a message that is none of ours");
-    else
-        take(t, c, id, header, header_len);
-    return UCS_OK;
-}
-
-static ucs_status_t on_ask(void *arg, const void *header, size_t header_len, void *data, size_t len,
-        const ucp_am_recv_param_t *param)
-{
-    (void)data;
-    return on_header(arg, HTH_UCX_AM_ASK, HTH_UCX_ASK, header, header_len, len, param);
-}
-
-static ucs_status_t on_greeting(void *arg, const void *header, size_t header_len, void *data,
-        size_t len, const ucp_am_recv_param_t *param)
-{
-    (void)data;
-    return on_header(arg, HTH_UCX_AM_GREETING, HTH_UCX_GREETING, header, header_len, len, param);
-}
-
-ucs_status_t hth_ucx_handlers_set(struct hth_ucx *t)
-{
-    static const struct {
-        enum hth_ucx_am id;
-        ucp_am_recv_callback_t cb;
-    } handler[] = {
-        { HTH_UCX_AM_MESSAGE, on_message },
-        { HTH_UCX_AM_ASK, on_ask },
-        { HTH_UCX_AM_REPLY, hth_ucx_replied },
-        { HTH_UCX_AM_GREETING, on_greeting },
-    };
-    ucs_status_t status = UCS_OK;
-
-    for (size_t i = 0; i < sizeof(handler) / sizeof(handler[0]) && status == UCS_OK; i++) {
-        ucp_am_handler_param_t param = { 0 };
-
-        param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                           UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-        param.id = (unsigned)handler[i].id;
-        param.flags = UCP_AM_FLAG_WHOLE_MSG;
-        param.cb = handler[i].cb;
-        param.arg = t;
-        status = ucp_worker_set_am_recv_handler(t->worker, &param);
-    }
-    return status;
 }

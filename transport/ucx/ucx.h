@@ -8,9 +8,8 @@
 #ifndef HEARTH_UCX_UCX_H
 #define HEARTH_UCX_UCX_H
 
-#include "handles.h"
-
 #include "core/base/bytes.h"
+#include "transport/ids.h"
 #include "transport/transport.h"
 #include <net/if.h>
 #include <sys/socket.h>
@@ -21,10 +20,7 @@
 #define HTH_UCX_PULLS      1024u      /* on their way, of all connections */
 #define HTH_UCX_CONN_PULLS 64u        /* of one connection, on both sides of it */
 #define HTH_UCX_GRANTS     (1u << 20) /* alive */
-#define HTH_UCX_QUEUE      256u       /* messages waiting on one connection */
-#define HTH_UCX_QUEUE_ALL  512u /* with questions and answers: more is a peer that does not read */
-#define HTH_UCX_QUEUE_LOW  64u  /* on_writable() at that many */
-#define HTH_UCX_FDS        1024 /* descriptors of others that we tell from ours */
+#define HTH_UCX_FDS        1024       /* descriptors of others that we tell from ours */
 
 /* Active messages. Numbers are wire format, see README.md. */
 enum hth_ucx_am {
@@ -40,7 +36,7 @@ enum hth_ucx_am {
 #define HTH_UCX_HEADER_MAX 40u
 
 enum hth_ucx_kind {
-    HTH_UCX_REQUEST,  /* somebody dials us */
+    HTH_UCX_REQUEST,  /* a peer dials us */
     HTH_UCX_INBOUND,  /* an active message */
     HTH_UCX_WRITABLE, /* a connection: send more, on_writable() */
     HTH_UCX_PULLED,   /* a pull: on_pull() */
@@ -92,7 +88,7 @@ enum hth_ucx_state {
 
 struct hth_ucx_conn {
     struct hth_ucx *t;
-    hth_conn handle;
+    hth_conn id;
     enum hth_ucx_state state;
     int accepted;    /* they dialled */
     int announced;   /* the user knows it: one on_down() is owed */
@@ -126,7 +122,7 @@ struct hth_region {
 };
 
 struct hth_ucx_grant {
-    uint64_t handle, nonce;
+    uint64_t id, nonce;
     struct hth_region *region;
     uint64_t off, len;
     hth_conn conn;
@@ -135,14 +131,14 @@ struct hth_ucx_grant {
 struct hth_ucx_pull {
     struct hth_ucx_event event;
     struct hth_ucx *t;
-    uint64_t handle;
+    uint64_t id;
     hth_conn conn;
     struct hth_region *region;
     unsigned char *dst;
     uint64_t len;
     uint64_t cookie;
     int answered;  /* the owner has spoken */
-    int completed; /* with `code`; the note is out */
+    int completed; /* with `code`; its PULLED is noted */
     int code;
 };
 
@@ -158,7 +154,7 @@ struct hth_ucx {
     int worker_fd, wake_fd, epoll_fd; /* the first two in the third */
     int closed;                       /* close() has begun: nothing new */
     uint32_t failing;                 /* connections in FAILED or CLOSING */
-    struct hth_handles conns, pulls, grants;
+    struct hth_ids conns, pulls, grants;
     struct hth_region *regions;
     struct hth_ucx_packet *packets;
     struct hth_ucx_event *noted, **noted_end;
@@ -179,37 +175,19 @@ void hth_ucx_fds_close_on_exec(struct hth_ucx *t, int sockets_only);
 
 /* event.c: notes */
 void hth_ucx_note(struct hth_ucx *t, struct hth_ucx_event *event, enum hth_ucx_kind kind);
-int hth_ucx_events_run(struct hth_ucx *t);
+struct hth_ucx_event *hth_ucx_notes_take(struct hth_ucx *t); /* all of them, the first one first */
 
-/* conn.c: connections */
-int hth_ucx_connect(struct hth_transport *base, const unsigned char *addr, uint32_t len,
-        hth_conn *out_conn, struct hearth_error *err);
-void hth_ucx_drop(struct hth_transport *base, hth_conn handle);
-struct hth_ucx_conn *hth_ucx_conn_get(struct hth_ucx *t, hth_conn handle);
+/* conn.c: the table of connections, and their states */
+struct hth_ucx_conn *hth_ucx_conn_new(struct hth_ucx *t, enum hth_ucx_state state);
+struct hth_ucx_conn *hth_ucx_conn_get(struct hth_ucx *t, hth_conn id);
 struct hth_ucx_conn *hth_ucx_conn_of(struct hth_ucx *t, const ucp_am_recv_param_t *param);
+void hth_ucx_drop(struct hth_transport *base, hth_conn id);
 void hth_ucx_conn_fail(struct hth_ucx *t, struct hth_ucx_conn *c, int code, const char *fmt, ...)
         HTH_PRINTF(4, 5);
 void hth_ucx_conn_broke(struct hth_ucx_conn *c, ucs_status_t status);
-void hth_ucx_conn_accept(struct hth_ucx *t, ucp_conn_request_h request);
-void hth_ucx_conn_greeted(
-        struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *bytes, size_t len);
-void hth_ucx_conn_down(struct hth_ucx *t, struct hth_ucx_conn *c);
 uint64_t hth_ucx_conns_due_ms(struct hth_ucx *t);
 int hth_ucx_conns_expire(struct hth_ucx *t);
-int hth_ucx_conns_close(struct hth_ucx *t);
-void hth_ucx_conns_forget(struct hth_ucx *t);
 void hth_ucx_conns_fail(struct hth_ucx *t, int code, const char *why);
-
-/* send.c: what goes out and comes in */
-int hth_ucx_send(struct hth_transport *base, hth_conn handle, const void *bytes, size_t len);
-int hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
-        const unsigned char *header, size_t header_len);
-struct hth_ucx_packet *hth_ucx_packet_new(
-        struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id, size_t room);
-void hth_ucx_packet_start(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_ucx_packet *p);
-void hth_ucx_packets_forget(struct hth_ucx *t, struct hth_ucx_conn *c);
-void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c);
-ucs_status_t hth_ucx_handlers_set(struct hth_ucx *t);
 
 /* grant.c: memory, and who may read it */
 int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_region **out,
@@ -223,10 +201,22 @@ void hth_ucx_revoke(struct hth_transport *base, const unsigned char *desc, uint3
 int hth_ucx_desc_decode(
         const unsigned char *desc, uint32_t len, uint64_t *out_grant, uint64_t *out_nonce);
 void hth_ucx_grants_drop(struct hth_ucx *t, const struct hth_region *region, hth_conn conn);
-void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask, size_t len);
+
+/* send.c: what goes out */
+int hth_ucx_send(struct hth_transport *base, hth_conn id, const void *bytes, size_t len);
+void hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
+        const unsigned char *header, size_t header_len);
+struct hth_ucx_packet *hth_ucx_packet_new(
+        struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id, size_t room);
+void hth_ucx_packet_start(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_ucx_packet *p);
+void hth_ucx_packets_forget(struct hth_ucx *t, struct hth_ucx_conn *c);
+void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c);
+
+/* serve.c: pulls of theirs */
+void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask);
 
 /* pull.c: pulls of ours */
-int hth_ucx_pull(struct hth_transport *base, hth_conn handle, const unsigned char *desc,
+int hth_ucx_pull(struct hth_transport *base, hth_conn id, const unsigned char *desc,
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie);
 ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, void *data,
@@ -234,5 +224,27 @@ ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, v
 void hth_ucx_pulled(struct hth_ucx_pull *p);
 void hth_ucx_pulls_fini(struct hth_ucx *t);
 void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c);
+
+/* dial.c: connections begin */
+int hth_ucx_connect(struct hth_transport *base, const unsigned char *addr, uint32_t len,
+        hth_conn *out_conn, struct hearth_error *err);
+void hth_ucx_conn_accept(struct hth_ucx *t, ucp_conn_request_h request);
+void hth_ucx_conn_greeted(
+        struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *bytes, size_t len);
+
+/* close.c: connections end */
+int hth_ucx_conns_close(struct hth_ucx *t);
+void hth_ucx_conns_forget(struct hth_ucx *t);
+void hth_ucx_conn_down(struct hth_ucx *t, struct hth_ucx_conn *c);
+
+/* receive.c: what comes in */
+ucs_status_t hth_ucx_handlers_set(struct hth_ucx *t);
+void hth_ucx_received(struct hth_ucx *t, struct hth_ucx_inbound *in); /* frees it */
+
+/* progress.c: one turn, and the wait for the next */
+int hth_ucx_progress(struct hth_transport *base);
+int hth_ucx_events_run(struct hth_ucx *t);
+int hth_ucx_arm(struct hth_transport *base, int *out_fd, uint64_t *out_due_ms);
+void hth_ucx_wake(struct hth_transport *base);
 
 #endif

@@ -72,12 +72,11 @@ class Opts(Sized):
         ("recover_ms", U32), ("save_ms", U32), ("heartbeat_ms", U32), ("dead_ms", U32),
         ("stall_ms", U32), ("linger_s", U32), ("copy_threads", U32), ("inflight_mib", U32),
         ("off", U32), ("lease_bytes", U64), ("spare_bytes", U64), ("log", P), ("log_arg", P),
-        ("log_level", U32), ("reserved", U32), ("stop_point", STR)]
+        ("log_level", U32), ("reserved", U32)]
 
 
 class BeginOpts(Sized):
-    _fields_ = [("struct_size", SIZE), ("name", STR), ("wait_ms", U32), ("cancel_old", U32),
-                ("twin", P), ("twin_len", SIZE)]
+    _fields_ = [("struct_size", SIZE), ("name", STR), ("wait_ms", U32), ("cancel_old", U32)]
 
 
 class RecoverOpts(Sized):
@@ -126,8 +125,8 @@ class Ticket(c.Structure):
 ALLGATHER = c.CFUNCTYPE(c.c_int, P, P, SIZE, P, c.POINTER(Error))
 
 
-class Bootstrap(c.Structure):
-    _fields_ = [("allgather", ALLGATHER), ("close", P), ("self", P)]
+class Bootstrap(Sized):
+    _fields_ = [("struct_size", SIZE), ("allgather", ALLGATHER), ("close", P), ("self", P)]
 
 
 # Arrays of structs as one packed buffer: struct hearth_piece, _bytes, _box, _range.

@@ -60,7 +60,7 @@ class _Gatherer:
         self._gather, self._world = gather, world
         self.error: BaseException | None = None
         self._function = _ffi.ALLGATHER(self._call)
-        self.struct = _ffi.Bootstrap(self._function, None, None)
+        self.struct = _ffi.Bootstrap(allgather=self._function)
 
     def _call(self, _self, mine, length, out, error) -> int:
         try:

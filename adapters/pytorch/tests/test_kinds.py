@@ -115,7 +115,19 @@ ARRAYS = {
     "csr": torch.eye(3).to_sparse_csr(), "meta": torch.empty(2, 3, device="meta"),
     "tensors": [torch.ones(2), {"a": torch.zeros(1)}],
 }
+class Written(enum.Enum):
+    """As Python 3.11.2 (Debian 12) writes an Enum."""
+
+    RED = 1
+
+    def __reduce_ex__(self, proto):
+        return getattr, (type(self), self.name)
+
+
 TRUST = {
+    "enum_by_getattr": (Written.RED, "Written"), "enum_inside": ([1, {"a": Written.RED}], "Written"),
+    "enum_key_by_getattr": ({Written.RED: 1}, "Written"), "getattr": ([getattr], "getattr"),
+    "bound": ("x".upper, "getattr"),
     "enum": (Color.RED, "Color"), "namedtuple": (Point(1, 2), "Point"), "object": (Config(), "Config"),
     "function": (functools.partial(max, 1), "partial"), "class": (int, "int"),
     "class_inside": ({"a": [(1, float)]}, "float"), "generator": (numpy.random.default_rng(3), "ctor"),

@@ -55,6 +55,10 @@ class Spy:
 
         return call
 
+    def is_idle(self) -> bool:
+        with self._lock:
+            return not self._inside
+
 
 @pytest.fixture
 def spy(base: str, monkeypatch: pytest.MonkeyPatch) -> Spy:
@@ -267,9 +271,9 @@ def test_ctrl_c_while_a_job_is_opened(base, spy, monkeypatch):
         Job.open(base, rank=0, world=1)
     assert opened.wait(DEADLINE_S)
     until = time.monotonic() + DEADLINE_S
-    while spy.ended != ["hearth_close"] and time.monotonic() < until:
+    while (spy.ended != ["hearth_close"] or not spy.is_idle()) and time.monotonic() < until:
         time.sleep(0.05)
-    assert spy.ended == ["hearth_close"]
+    assert spy.ended == ["hearth_close"] and spy.is_idle()
     monkeypatch.setattr(spy._real, "hearth_open", real)
     job = Job.open(base, rank=0, world=1)
     assert job.recover() is None

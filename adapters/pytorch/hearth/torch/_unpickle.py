@@ -58,6 +58,13 @@ def _look_up(table: Table, module: str, name: str) -> Any:
             "it"[:600]) from None
 
 
+_GETATTR = frozenset({("builtins", "getattr"), ("__builtin__", "getattr")})
+
+
+def _no_getattr(*args: Any) -> Any:
+    return None
+
+
 class Fast(pickle.Unpickler):
     """Python's C unpickler with a table of names."""
 
@@ -136,16 +143,27 @@ class Strict(_python):
     def __init__(self, file: Any, table: Table) -> None:
         super().__init__(file)
         self._table, self._keys = table, _Keys()
+        self._refused: GlobalRefused | None = None
         self._leaves = _ATOMS | table.keys
 
     def find_class(self, module: str, name: str) -> Any:
-        return _look_up(self._table, module, name)
+        """Python 3.11 up to 3.11.3 writes an Enum as getattr(its class, its name): what follows is named
+        first, and the class is what the user knows."""
+        try:
+            return _look_up(self._table, module, name)
+        except GlobalRefused as refused:
+            if (module, name) not in _GETATTR:
+                raise
+            self._refused = refused
+            return _no_getattr
 
     def load(self) -> Any:
         value = super().load()
         frame = self._unframer.current_frame
         if frame is not None and frame.read(1):
             raise PickleRefused("something follows the end")
+        if self._refused:
+            raise self._refused
         return value
 
     def check_keys(self, keys: Any) -> None:

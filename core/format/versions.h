@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which versions of each format this build reads. It writes the newest. What has another version is not
+ * damaged: it is refused by name, with both versions, and left as it is.
+ *
+ * To change a format: raise `newest` in its row, write the new field, and read it where the decoder is
+ * told a version that has it. Whether the older one is still read is `oldest` of the same row. The
+ * store's row rises with any record in it, so that an engine that would misread one does not start.
+ */
+#ifndef HEARTH_CORE_FORMAT_VERSIONS_H
+#define HEARTH_CORE_FORMAT_VERSIONS_H
+
+#include "core/base/fail.h"
+
+#include <stdint.h>
+
+/*           row, oldest, newest, what it is called */
+#define HTH_VERSIONS(X)                  \
+    X(BLOCK, 1, 1, "block")              \
+    X(TABLE, 1, 1, "table")              \
+    X(MANIFEST, 2, 2, "manifest")        \
+    X(EPOCH, 2, 2, "epoch record")       \
+    X(KEEP, 2, 2, "keep record")         \
+    X(PLANS, 2, 2, "record of plans")    \
+    X(STORE, 2, 2, "store")              \
+    X(GREETING, 2, 2, "rank's greeting") \
+    X(LOCAL, 3, 3, "local protocol")
+
+enum hth_format {
+#define HTH_VERSIONS_ROW(row, oldest, newest, what) HTH_FORMAT_##row,
+    HTH_VERSIONS(HTH_VERSIONS_ROW)
+#undef HTH_VERSIONS_ROW
+            HTH_FORMATS
+};
+
+struct hth_versions {
+    const char *what;
+    uint32_t oldest, newest;
+};
+
+/* Our row, and the version in it that encoders write. Decoders take a row as an argument, `..._as()`, for
+ * whoever has another one. */
+const struct hth_versions *hth_versions_of(enum hth_format format);
+uint32_t hth_version_written(enum hth_format format);
+
+/* Errors: HEARTH_EUNSUPPORTED, in a sentence: both versions, and what to do. */
+int hth_version_check(
+        const struct hth_versions *versions, uint32_t found, struct hearth_error *err);
+
+#endif

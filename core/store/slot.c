@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One slot: a file of the pool, mapped whole, and counted leases on it.
+ *
+ * A slot that somebody else has open is not FREE when it is given back: an engine that died had lent
+ * it to ranks who may still write or read it, and a program may be reading an object by its path.
+ * The kernel says so: it gives a write lease on a file only to its one opener.
+ */
+#include "tmpfs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ---- Made and ended ----------------------------------------------------------------------------- */
+
+uint64_t hth_slot_capacity(uint64_t bytes)
+{
+    uint64_t padded = bytes + bytes / 16;
+
+    return (padded + HTH_SLOT_ROUND - 1) / HTH_SLOT_ROUND * HTH_SLOT_ROUND;
+}
+
+void hth_slot_name(uint64_t id, char out[FILE_NAME_BYTES])
+{
+    snprintf(out, FILE_NAME_BYTES, "%016" PRIx64, id);
+}
+
+int hth_slot_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
+        struct tmpfs_slot **out, struct hearth_error *err)
+{
+    struct tmpfs_slot *slot = hth_sys_zalloc(t, sizeof(*slot)), **end = &t->slots;
+    uint64_t capacity = (uint64_t)st->st_size;
+
+    if (slot)
+        slot->pub.base = hth_sys_map(t, fd, capacity, !foreign);
+    if (!slot || !slot->pub.base) {
+        free(slot);
+        return hth_sys_fail(t, err, "map", "a slot");
+    }
+    slot->pub.id = st->st_ino;
+    slot->pub.fd = fd;
+    slot->pub.capacity = capacity;
+    slot->taker = TAKER_NONE;
+    slot->foreign = foreign;
+    slot->made = (uint64_t)st->st_blocks * 512 >= capacity ? capacity : 0;
+    while (*end)
+        end = &(*end)->next;
+    *end = slot;
+    *out = slot;
+    return 0;
+}
+
+void hth_slot_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot)
+{
+    struct tmpfs_slot **at = &t->slots;
+
+    while (*at != slot)
+        at = &(*at)->next;
+    *at = slot->next;
+    munmap(slot->pub.base, slot->pub.capacity);
+    close(slot->pub.fd);
+    free(slot);
+}
+
+/* Its file goes too: no rank maps it and no transport has registered it. */
+void hth_slot_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot)
+{
+    char name[FILE_NAME_BYTES];
+
+    hth_slot_name(slot->pub.id, name);
+    unlinkat(t->pool_fd, name, 0);
+    hth_slot_forget(t, slot);
+}
+
+static int new_file(struct hth_tmpfs *t, uint64_t capacity, int *out_fd, struct stat *st)
+{
+    char name[FILE_NAME_BYTES];
+    int fd, rc, saved;
+
+    unlinkat(t->own_fd, NEW_FILE, 0);
+    fd = hth_sys_create(t, t->own_fd, NEW_FILE);
+    if (fd < 0)
+        return -1;
+    rc = hth_sys_truncate(t, fd, capacity);
+    if (!rc)
+        rc = fstat(fd, st);
+    if (!rc) {
+        hth_slot_name(st->st_ino, name);
+        rc = renameat2(t->own_fd, NEW_FILE, t->pool_fd, name, RENAME_NOREPLACE);
+    }
+    if (rc) {
+        saved = errno;
+        unlinkat(t->own_fd, NEW_FILE, 0);
+        close(fd);
+        errno = saved;
+        return -1;
+    }
+    *out_fd = fd;
+    return 0;
+}
+
+/* A free slot without memory behind it yet. */
+int hth_slot_new(
+        struct hth_tmpfs *t, uint64_t capacity, struct tmpfs_slot **out, struct hearth_error *err)
+{
+    char name[FILE_NAME_BYTES];
+    struct stat st;
+    int fd, rc;
+
+    if (new_file(t, capacity, &fd, &st))
+        return hth_sys_fail(t, err, "make", "a slot");
+    rc = hth_slot_adopt(t, fd, &st, 0, out, err);
+    if (rc) {
+        hth_slot_name(st.st_ino, name);
+        unlinkat(t->pool_fd, name, 0);
+        close(fd);
+    }
+    return rc;
+}
+
+int hth_slot_counts(const struct tmpfs_slot *s)
+{
+    return !s->foreign && s->state != TMPFS_CONDEMNED && s->state != TMPFS_LOST;
+}
+
+/* ---- Lent --------------------------------------------------------------------------------------- */
+
+/* By its descriptor: the name may be gone, or another file's by now. */
+int hth_slot_reader(
+        struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err)
+{
+    char path[40];
+    int fd;
+
+    (void)s;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", slot->fd);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return hth_fail(err, HEARTH_EIO, errno,
+                "a slot cannot be opened for reading: %s: %s; is /proc mounted, and does the limit "
+                "(ulimit -n) leave descriptors?",
+                path, strerrordesc_np(errno));
+    *out_fd = fd;
+    return HEARTH_OK;
+}
+
+/* By an open file description that is not ours. Descriptors that were lent share ours, and leases count
+ * them. */
+static int open_elsewhere(const struct tmpfs_slot *slot)
+{
+    /* A process that opens it in these microseconds waits until the write lease is given up, and
+     * the kernel signals us: by SIGURG, which is ignored by default, where SIGIO would end us. */
+    if (fcntl(slot->pub.fd, F_SETSIG, SIGURG) || fcntl(slot->pub.fd, F_SETLEASE, F_WRLCK))
+        return errno == EAGAIN;
+    fcntl(slot->pub.fd, F_SETLEASE, F_UNLCK);
+    return 0;
+}
+
+void hth_slot_settle(struct tmpfs_slot *slot)
+{
+    slot->state = slot->pub.leases || open_elsewhere(slot) ? TMPFS_GIVEN : TMPFS_FREE;
+}
+
+void hth_slot_lease(struct hth_store *s, struct hth_slot *slot)
+{
+    (void)s;
+    slot->leases++;
+}
+
+void hth_slot_unlease(struct hth_store *s, struct hth_slot *pub)
+{
+    struct tmpfs_slot *slot = hth_tmpfs_slot(pub);
+
+    if (!pub->leases || --pub->leases)
+        return;
+    if (slot->state == TMPFS_GIVEN)
+        hth_slot_settle(slot);
+    else if (slot->state == TMPFS_CONDEMNED)
+        hth_slot_forget(hth_tmpfs_of(s), slot);
+}
+
+void hth_slot_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err)
+{
+    hth_say(&t->opts.log, HEARTH_LOG_ERROR, "slot-lost", "a reserved slot is given up: %s",
+            err->text);
+    if (slot->pub.user)
+        slot->state = TMPFS_LOST;
+    else
+        hth_slot_drop(t, slot);
+}

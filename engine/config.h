@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hearthd's command line. */
+#ifndef HEARTH_ENGINE_CONFIG_H
+#define HEARTH_ENGINE_CONFIG_H
+
+#include "core/base/id.h"
+#include "core/base/network.h"
+#include "hands.h"
+
+#define HTH_PATH_MAX 3072 /* bytes of a root, with terminator */
+
+/* What it says, or what holds where it does not. */
+struct hth_config {
+    char root[HTH_PATH_MAX];
+    char job[HTH_NAME_MAX + 1];
+    char node[HTH_NAME_MAX + 1]; /* default: host name */
+    char transport[16];          /* default: ofi */
+    char provider[32];           /* empty: the transport's default */
+    char bind[64];               /* the first of those given; default: 127.0.0.1 */
+    char more_binds[4][64];      /* the others: checked, not used for data yet */
+    uint32_t binds;
+    char device[32];
+    char network[16];              /* default: hostile */
+    char key_file[HTH_PATH_MAX];   /* empty: none */
+    char module_dir[HTH_PATH_MAX]; /* empty: beside us */
+    char log_level[16];
+    uint32_t port;
+    uint32_t linger_s;
+    uint32_t heartbeat_ms, dead_ms, stall_ms, retry_ms; /* 0: defaults, ranks may say at joining */
+    uint32_t threads;
+    uint32_t any_root, foreground;
+    uint32_t help, version; /* asked for: nothing else was checked */
+};
+
+/* argv[0] is the program. Errors: HEARTH_EINVAL, one sentence; `out` then has what was read. */
+int hth_config_parse(
+        struct hth_config *out, int argc, const char *const *argv, struct hearth_error *err);
+/* Of the address that carries data. `c` outlives it. */
+struct hth_network hth_config_network(const struct hth_config *c);
+/* What --help prints. malloc'ed, NULL without memory; the caller frees. */
+char *hth_config_help(void);
+
+#endif

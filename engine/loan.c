@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The list of loans, and what is said about one to the rank that has it. */
+#include "loan.h"
+
+#include "client.h"
+#include "node_state.h"
+#include "reply.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct loan *loan_make(struct hth_node *n, const struct client *c)
+{
+    struct loan *l = calloc(1, sizeof(*l));
+
+    if (!l)
+        return NULL;
+    l->token = n->next_id++;
+    l->client = c->id;
+    l->rank = c->rank;
+    l->next = n->loans;
+    n->loans = l;
+    return l;
+}
+
+struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t token)
+{
+    struct loan *l = n->loans;
+
+    while (l && (l->token != token || l->client != c->id || l->given))
+        l = l->next;
+    return l;
+}
+
+struct loan *loan_open(struct hth_node *n, const struct client *c, uint64_t token)
+{
+    struct loan *l = loan_find(n, c, token);
+
+    return l && !l->committed ? l : NULL;
+}
+
+void loan_free(struct hth_node *n, struct loan *l)
+{
+    struct loan **at = &n->loans;
+
+    while (*at && *at != l)
+        at = &(*at)->next;
+    if (*at)
+        *at = l->next;
+    for (uint32_t i = 0; i < l->objects; i++)
+        if (l->object[i].slot)
+            n->env.store->ops->give(n->env.store, l->object[i].slot);
+    free(l);
+}
+
+int loan_unknown(struct hearth_error *err)
+{
+    return hth_fail(
+            err, HEARTH_ESTATE, 0, "this save is not under way here (the engine may be new)");
+}
+
+struct hth_slot *loan_slot(const struct hth_node *n, uint64_t slot)
+{
+    for (const struct loan *l = n->loans; l; l = l->next)
+        for (uint32_t i = 0; i < l->objects; i++)
+            if (l->object[i].slot && l->object[i].slot->id == slot)
+                return l->object[i].slot;
+    return NULL;
+}
+
+void loan_close(struct hth_node *n)
+{
+    while (n->loans)
+        loan_free(n, n->loans);
+}
+
+void loan_answer_id(
+        struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request)
+{
+    struct hth_local_save_id answer = {
+        .head = { sizeof(answer), HTH_LOCAL_SAVE_ID, request, l->token },
+        .save = hth_local_save_of(l->save),
+    };
+
+    reply_packet(n, c->id, &answer, sizeof(answer));
+}
+
+void loan_event(struct hth_node *n, const struct loan *l, enum hearth_level level, int degraded,
+        int code, const char *text)
+{
+    struct hth_local_event event = {
+        .head = { sizeof(event), HTH_LOCAL_EVENT, 0, l->token },
+        .save = hth_local_save_of(l->save),
+        .level = level,
+        .degraded = (uint32_t)degraded,
+        .code = code,
+        .bytes = l->bytes,
+        .copied = l->copied,
+    };
+
+    snprintf(event.text, sizeof(event.text), "%s", text);
+    reply_packet(n, l->client, &event, sizeof(event));
+}

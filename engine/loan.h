@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A loan: one rank's part of one save, from BEGIN on. It belongs to the rank's connection, and is
+ * found for no other.
+ *
+ *   BEGIN ──► lent ──SEAL (per object)──► sealing ──COMMIT──► followed by EVENTs until its save is
+ *     │ no room: refused, or waits        decided, its connection ends, or the epoch ends
+ *     ├─ SET_STEP gives a staged loan its save
+ *     └─ GIVE, TAKE: it goes on in another process of the rank
+ *
+ * A slot comes back from a rank only by SEAL, ABORT or the rank's end: never because an epoch or a
+ * save is over, since the rank may be writing into it.
+ */
+/* For this folder alone. */
+#ifndef HEARTH_ENGINE_LOAN_H
+#define HEARTH_ENGINE_LOAN_H
+
+#include "core/format/table.h"
+#include "core/local/local.h"
+
+#define LOAN_OBJECTS 64u
+
+struct client;
+struct hth_node;
+struct hth_slot;
+
+/* One object of a loan: its slot is in a rank's hands until SEAL. */
+struct lent {
+    struct hth_slot *slot; /* NULL: handed over */
+    uint64_t asked;        /* bytes, by BEGIN */
+    char name[HTH_NAME_MAX + 1];
+};
+
+struct loan {
+    struct loan *next;
+    uint64_t token;
+    uint32_t client;
+    uint32_t rank;
+    int has_id; /* its step is known */
+    int dead;   /* its epoch is over: what is still handed over for it is refused */
+    int committed;
+    int given; /* pass.c: waits for the process of the rank that knows the secret */
+    uint64_t secret[2];
+    struct hth_local_written written; /* by the giver */
+    uint32_t commons;                 /* raw objects handed over */
+    struct hth_save_id save;
+    struct lent object[LOAN_OBJECTS];
+    uint32_t objects;
+    uint64_t bytes;   /* handed over */
+    uint64_t look_ms; /* progress.c: when to look again, what was said last */
+    uint64_t copied;
+    uint32_t said;
+};
+
+/* A new one, in the list; its owner fills in the rest. NULL: no memory. */
+struct loan *loan_make(struct hth_node *n, const struct client *c);
+/* Gives back what slots it has. */
+void loan_free(struct hth_node *n, struct loan *l);
+void loan_close(struct hth_node *n); /* frees all */
+
+/* This connection's; NULL: none, or given to another process. */
+struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t token);
+/* One that may still grow: not handed over by COMMIT. */
+struct loan *loan_open(struct hth_node *n, const struct client *c, uint64_t token);
+/* The error for a token that loan_find() and loan_open() do not know: HEARTH_ESTATE. */
+int loan_unknown(struct hearth_error *err);
+
+/* The slot of that number, if it is in a rank's hands; NULL. */
+struct hth_slot *loan_slot(const struct hth_node *n, uint64_t slot);
+
+/* SAVE_ID and EVENT to the rank. */
+void loan_answer_id(
+        struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request);
+void loan_event(struct hth_node *n, const struct loan *l, enum hearth_level level, int degraded,
+        int code, const char *text);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which rank a connection speaks for: ATTACH, CLOSE. */
+/* For this folder alone. */
+#ifndef HEARTH_ENGINE_RANK_H
+#define HEARTH_ENGINE_RANK_H
+
+#include "core/local/local.h"
+
+struct client;
+struct hth_node;
+
+void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_attach *m);
+/* Does it join as what it is? Errors: HEARTH_EINVAL, HEARTH_ESTATE. */
+int rank_may_join(const struct client *c, const struct hth_local_join *m, struct hearth_error *err);
+void rank_close(struct hth_node *n, struct client *c, const struct hth_local_close *m);
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A request, judged before anybody takes it apart: its type, its length, and that every name in it
+ * ends within its field. Whoever reads a name afterwards may treat it as a string.
+ */
+#include "request.h"
+
+#include <string.h>
+
+#define COMMONS_MAX    32u
+
+#define NO_TEXT        0, 0
+#define TEXT(m, field) offsetof(struct m, field), sizeof(((struct m *)0)->field)
+
+static const struct {
+    uint32_t type;
+    size_t bytes;             /* of the fixed part */
+    size_t text_at, text_len; /* its one field of characters */
+} kinds[] = {
+    { HTH_LOCAL_ATTACH, sizeof(struct hth_local_attach), TEXT(hth_local_attach, job) },
+    { HTH_LOCAL_JOIN, sizeof(struct hth_local_join), NO_TEXT },
+    { HTH_LOCAL_RECOVER, sizeof(struct hth_local_recover), NO_TEXT },
+    { HTH_LOCAL_BEGIN, sizeof(struct hth_local_begin), TEXT(hth_local_begin, name) },
+    { HTH_LOCAL_SET_STEP, sizeof(struct hth_local_set_step), NO_TEXT },
+    { HTH_LOCAL_SEAL, sizeof(struct hth_local_seal), NO_TEXT },
+    { HTH_LOCAL_COMMON, sizeof(struct hth_local_common), TEXT(hth_local_common, name) },
+    { HTH_LOCAL_COMMIT, sizeof(struct hth_local_head), NO_TEXT },
+    { HTH_LOCAL_ABORT, sizeof(struct hth_local_head), NO_TEXT },
+    { HTH_LOCAL_CANCEL, sizeof(struct hth_local_head), NO_TEXT },
+    { HTH_LOCAL_FOLLOW, sizeof(struct hth_local_follow), NO_TEXT },
+    { HTH_LOCAL_MANIFEST, sizeof(struct hth_local_map), NO_TEXT },
+    { HTH_LOCAL_MAP, sizeof(struct hth_local_map), NO_TEXT },
+    { HTH_LOCAL_UNMAP, sizeof(struct hth_local_unmap), NO_TEXT },
+    { HTH_LOCAL_RANGE, sizeof(struct hth_local_map), NO_TEXT },
+    { HTH_LOCAL_COMMON_GET, sizeof(struct hth_local_common), TEXT(hth_local_common, name) },
+    { HTH_LOCAL_STATUS, sizeof(struct hth_local_head), NO_TEXT },
+    { HTH_LOCAL_CLOSE, sizeof(struct hth_local_close), NO_TEXT },
+    { HTH_LOCAL_FIND, sizeof(struct hth_local_find), NO_TEXT },
+    { HTH_LOCAL_GIVE, sizeof(struct hth_local_give), NO_TEXT },
+    { HTH_LOCAL_TAKE, sizeof(struct hth_local_take), NO_TEXT },
+};
+
+/* As many names as it says, each in its own place. */
+static int request_names_end(const struct hth_local_recover *m, size_t len)
+{
+    const char *name = (const char *)(m + 1);
+
+    if (m->count > COMMONS_MAX || len - sizeof(*m) != (size_t)m->count * HTH_COMMON_NAME)
+        return 0;
+    for (uint32_t i = 0; i < m->count; i++)
+        if (!memchr(name + (size_t)i * HTH_COMMON_NAME, '\0', HTH_COMMON_NAME))
+            return 0;
+    return 1;
+}
+
+int request_is_whole(const struct hth_local_head *head, size_t len)
+{
+    const char *bytes = (const char *)head;
+    size_t i = 0, count = sizeof(kinds) / sizeof(kinds[0]);
+
+    if (len < sizeof(*head) || head->length != len)
+        return 0;
+    while (i < count && kinds[i].type != head->type)
+        i++;
+    if (i == count || len < kinds[i].bytes)
+        return 0;
+    if (kinds[i].text_len && !memchr(bytes + kinds[i].text_at, '\0', kinds[i].text_len))
+        return 0;
+    return head->type != HTH_LOCAL_RECOVER || request_names_end((const void *)head, len);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much room a node's store makes ahead of the saves to come. */
+/* For this folder alone. */
+#ifndef HEARTH_ENGINE_RESERVE_H
+#define HEARTH_ENGINE_RESERVE_H
+
+#include "core/format/epoch.h"
+
+struct hth_node;
+
+/* A new epoch: what each rank's part has, from the gather's table[world][HTH_GATHER], or nothing
+ * known. Errors: HEARTH_ENOMEM, those of hth_gather_decode(). */
+int reserve_sizes(
+        struct hth_node *n, const unsigned char *table, uint32_t world, struct hearth_error *err);
+int reserve_no_sizes(struct hth_node *n, uint32_t world, struct hearth_error *err);
+
+/* Asks the store for slots of those sizes. Errors: HEARTH_ENOMEM, the store's. */
+int reserve_slots(struct hth_node *n, struct hearth_error *err);
+/* Slots for saves to come, as large as those of this one: where ranks have not said their sizes. */
+void reserve_ahead(struct hth_node *n, struct hth_save_id save);
+void reserve_close(struct hth_node *n);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* STATUS: the engine's state as one JSON object. */
+#include "status.h"
+
+#include "client.h"
+#include "node_state.h"
+#include "reply.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Saves on the keep list, with what is known of them now; out[KEPT_JSON]. */
+#define KEPT_JSON (HTH_KEEP_MAX * (HTH_SAVE_TEXT + 64) + 4)
+static void status_kept_json(const struct hth_node *n, char *out)
+{
+    static const char *const words[] = { [HTH_KEPT_UNSURE] = "kept",
+        [HTH_KEPT_DEGRADED] = "degraded",
+        [HTH_KEPT_PROTECTED] = "protected" };
+    char save[HTH_SAVE_TEXT];
+    size_t len = 0;
+
+    out[len++] = '[';
+    for (uint32_t i = 0; i < n->ctx.keep.saves; i++) {
+        hth_save_text(n->ctx.keep.save[i], save);
+        len += (size_t)snprintf(out + len, KEPT_JSON - len,
+                "%s{\"save\": \"%s\", \"state\": \"%s\", \"age_s\": %" PRIu64 "}", i ? ", " : "",
+                save, words[hth_commit_kept(n->commit, i)], hth_commit_kept_s(n->commit, i));
+    }
+    memcpy(out + len, "]", 2);
+}
+
+void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
+{
+    char text[400];
+    char kept[KEPT_JSON];
+    char json[2048 + KEPT_JSON];
+    uint64_t pulled = 0;
+    uint32_t saves = 0;
+    int len;
+
+    hth_commit_text(n->commit, text, sizeof(text));
+    for (char *at = text; *at; at++)
+        if (*at == '"' || *at == '\\' || (unsigned char)*at < ' ')
+            *at = '\''; /* it goes into a JSON string */
+    status_kept_json(n, kept);
+    hth_transfer_pulled(&n->ctx, &pulled, NULL);
+    for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
+        saves += !s->removed;
+    len = snprintf(json, sizeof(json),
+            "{\"job\": \"%s\", \"node\": \"%s\", \"epoch\": %" PRIu64 ", \"member\": %" PRIu32
+            ", \"members\": %" PRIu32 ", \"ranks_attached\": %" PRIu32 ", \"recovered\": %s"
+            ", \"saves\": %" PRIu32 ", \"connections\": %" PRIu32 ", \"pulled_bytes\": %" PRIu64
+            ", \"kept\": %s, \"state\": \"%s\", \"log\": \"%s\"}",
+            n->ctx.opts.job, n->env.node, n->epoch.epoch, n->epoch.self, n->epoch.nodes,
+            client_count(n), n->recovered ? "true" : "false", saves,
+            hth_session_connections(n->ctx.session), pulled, kept, text, n->env.log_path);
+    if (len > 0 && (size_t)len < sizeof(json))
+        reply_bytes(n, client, request, json, (size_t)len);
+    else
+        reply_refusal(n, client, request, HEARTH_EIO, "the status does not fit");
+}

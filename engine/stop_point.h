@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a test asks of an engine by its environment, in builds with HEARTH_POINTS alone:
+ *
+ *     HEARTH_STOP_POINT=NAME[:N]   stop at the N-th arrival at this point
+ *     HEARTH_FAIL_AT=N             the N-th allocation of the store fails
+ *
+ * Ranks hand their environment on to the engine that they start.
+ */
+#ifndef HEARTH_ENGINE_STOP_POINT_H
+#define HEARTH_ENGINE_STOP_POINT_H
+
+#include "core/base/env.h"
+
+#ifdef HEARTH_POINTS
+
+#define HTH_POINT_NAME 32
+
+/* At the count-th arrival at the point `name` the process writes `<dir>/stopped` ("name pid")
+ * and stops itself with SIGSTOP; whoever set it kills it or lets it go on. */
+struct hth_stop_point {
+    char name[HTH_POINT_NAME]; /* empty: nothing stops */
+    unsigned count;            /* from 1 */
+    unsigned seen;             /* arrivals, atomic */
+    char dir[4096 + 128];
+};
+
+/* "NAME" or "NAME:COUNT". Errors: HEARTH_EINVAL. */
+int hth_stop_point_parse(struct hth_stop_point *out, const char *text, struct hearth_error *err);
+struct hth_points hth_stop_point_hook(struct hth_stop_point *point); /* borrowed */
+
+/* out_points->self is malloc'ed, NULL where nothing is asked for; it is the caller's to free.
+ * *out_fail_at: 0 for none. Errors: HEARTH_EINVAL with the variable's name. */
+int hth_test_asks(const char *dir, struct hth_points *out_points, uint64_t *out_fail_at,
+        struct hearth_error *err);
+
+#else
+
+static inline int hth_test_asks(const char *dir, struct hth_points *out_points,
+        uint64_t *out_fail_at, struct hearth_error *err)
+{
+    (void)dir, (void)err;
+    *out_points = (struct hth_points){ 0 };
+    *out_fail_at = 0;
+    return HEARTH_OK;
+}
+
+#endif
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Candidates: every save of which some node has a valid manifest. Each is looked at once: its manifest is
+ * fetched, from the next holder where one does not give it, and then its objects are searched for in all
+ * inventories.
+ */
+#include "choice_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int candidate_newest_first(const void *a, const void *b)
+{
+    const struct candidate *x = a;
+    const struct candidate *y = b;
+
+    return hth_save_cmp(y->id, x->id);
+}
+
+struct candidate *candidate_find(struct hth_choice *co, struct hth_save_id id)
+{
+    for (uint32_t i = 0; i < co->candidates; i++)
+        if (hth_save_cmp(co->candidate[i].id, id) == 0)
+            return &co->candidate[i];
+    return NULL;
+}
+
+/* All ranks have dropped it; the node that still lists it has not heard of that, or not freed it yet. */
+static int candidate_is_dropped(const struct hth_choice *co, struct hth_save_id id)
+{
+    return !hth_save_foreign(id) && id.epoch <= co->ctx->keep.dropped;
+}
+
+struct candidate *candidate_add(struct hth_choice *co, struct hth_save_id id)
+{
+    struct candidate *more = realloc(co->candidate, (co->candidates + 1) * sizeof(*co->candidate));
+
+    if (!more)
+        return NULL;
+    co->candidate = more;
+    more[co->candidates] = (struct candidate){ .id = id };
+    return &more[co->candidates++];
+}
+
+static int candidates_of_node(struct hth_choice *co, uint32_t node)
+{
+    const struct hth_inventory *inv = &co->from[node].inventory;
+
+    for (uint32_t i = 0; i < inv->saves; i++) {
+        struct candidate *c;
+
+        if (!inv->save[i].has_manifest || candidate_find(co, inv->save[i].id) ||
+                candidate_is_dropped(co, inv->save[i].id))
+            continue;
+        c = candidate_add(co, inv->save[i].id);
+        if (!c)
+            return HEARTH_ENOMEM;
+        c->holder = node;
+        memcpy(c->digest, inv->save[i].manifest, HTH_DIGEST);
+    }
+    return HEARTH_OK;
+}
+
+/* The newest keep list of all nodes becomes ours. The newest save that any list names is the watermark.
+ * Saves that were dropped since do not count, whichever node knows of that. */
+static void candidates_take_keep(struct hth_choice *co)
+{
+    struct hth_keep *ours = &co->ctx->keep;
+    uint64_t dropped = ours->dropped;
+
+    for (uint32_t n = 0; n < co->nodes; n++) {
+        const struct hth_keep *k = &co->from[n].inventory.keep;
+
+        if (k->saves && hth_save_cmp(k->save[0], co->watermark) > 0)
+            co->watermark = k->save[0];
+        if (k->dropped > dropped)
+            dropped = k->dropped;
+        if (k->epoch > ours->epoch || (k->epoch == ours->epoch && k->serial > ours->serial))
+            *ours = *k;
+    }
+    hth_keep_drop(ours, dropped);
+    if (candidate_is_dropped(co, co->watermark))
+        co->watermark = (struct hth_save_id){ 0 };
+}
+
+int candidates_find(struct hth_choice *co)
+{
+    candidates_take_keep(co);
+    for (uint32_t n = 0; n < co->nodes; n++)
+        if (candidates_of_node(co, n))
+            return HEARTH_ENOMEM;
+    return HEARTH_OK;
+}
+
+void candidates_sort(struct hth_choice *co)
+{
+    if (co->candidates)
+        qsort(co->candidate, co->candidates, sizeof(*co->candidate), candidate_newest_first);
+}
+
+/* ---- Its manifest --------------------------------------------------------------------------------- */
+
+static int candidate_set_manifest(struct candidate *c, const unsigned char *bytes, size_t len)
+{
+    unsigned char *copy = malloc(len ? len : 1);
+
+    if (!copy || hth_manifest_decode(&c->manifest, bytes, len, NULL) ||
+            memcmp(c->manifest.digest, c->digest, HTH_DIGEST) != 0) {
+        free(copy);
+        return HEARTH_ECORRUPT;
+    }
+    memcpy(copy, bytes, len);
+    c->bytes = copy;
+    c->len = len;
+    c->has_manifest = 1;
+    return HEARTH_OK;
+}
+
+int candidate_manifest(
+        struct hth_choice *co, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
+{
+    struct candidate *c = candidate_find(co, id->save);
+
+    if (!c || c->has_manifest || id->kind != HTH_BLOB_MANIFEST)
+        return 0;
+    if (candidate_set_manifest(c, bytes, len))
+        hth_say(&co->ctx->log, HEARTH_LOG_WARN, "manifest-bad", HTH_SAVE, HTH_SAVE_ARGS(id->save));
+    return 1;
+}
+
+/* The next node that has this manifest, after the one that did not give it. */
+static void candidate_next_holder(struct hth_choice *co, struct candidate *c)
+{
+    for (uint32_t i = 1; i <= co->nodes; i++) {
+        uint32_t n = (c->holder + i) % co->nodes;
+        const struct hth_seen_save *s = hth_inventory_find(&co->from[n].inventory, c->id);
+
+        if (s && s->has_manifest && memcmp(s->manifest, c->digest, HTH_DIGEST) == 0) {
+            c->holder = n;
+            return;
+        }
+    }
+}
+
+int candidate_has_manifest(struct hth_choice *co, struct candidate *c, uint64_t now_ms)
+{
+    struct hth_held_save *s = hth_holdings_find(co->ctx, c->id);
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, c->id, 0 };
+
+    if (!c->has_manifest && s && s->has_manifest)
+        candidate_set_manifest(c, s->manifest_bytes, s->manifest_len);
+    if (c->has_manifest)
+        return 1;
+    if (c->asked_ms && now_ms < c->asked_ms + 4 * (uint64_t)co->ctx->opts.retry_ms)
+        return 0;
+    if (c->asked_ms || c->holder == co->ctx->epoch->self)
+        candidate_next_holder(co, c);
+    c->asked_ms = now_ms;
+    if (c->holder != co->ctx->epoch->self)
+        hth_blob_fetch(co->ctx, &id, c->holder, NULL);
+    return 0;
+}
+
+/* ---- Is it whole? ------------------------------------------------------------------------------- */
+
+void candidate_look(struct hth_choice *co, struct candidate *c)
+{
+    struct hth_sources *sources =
+            calloc(c->manifest.objects ? c->manifest.objects : 1, sizeof(*sources));
+    struct hth_inventory *all = calloc(co->nodes, sizeof(*all));
+    const struct hth_object *lost = NULL;
+    uint32_t missing = 1;
+
+    if (sources && all) {
+        for (uint32_t n = 0; n < co->nodes; n++)
+            all[n] = co->from[n].inventory;
+        missing = hth_sources_find(all, co->nodes, co->ctx->epoch->rank_node, co->ctx->epoch->world,
+                &c->manifest, sources, &lost);
+    }
+    free(sources);
+    free(all);
+    c->whole = missing == 0;
+    c->lost = missing != 0;
+    if (!missing)
+        return;
+    snprintf(co->lost_text, sizeof(co->lost_text),
+            "step %" PRIu64 ": %" PRIu32 " of %" PRIu32
+            " objects are on no node, the first is %s of rank %" PRIu32,
+            c->id.step, missing, c->manifest.objects, lost ? lost->name : "?",
+            lost ? lost->owner : 0);
+    hth_say(&co->ctx->log, HEARTH_LOG_WARN, "beyond-redundancy", "%s", co->lost_text);
+}
+
+void candidates_fini(struct hth_choice *co)
+{
+    for (uint32_t i = 0; i < co->candidates; i++) {
+        hth_manifest_fini(&co->candidate[i].manifest);
+        free(co->candidate[i].bytes);
+        free(co->candidate[i].look);
+    }
+    free(co->candidate);
+    co->candidate = NULL;
+    co->candidates = 0;
+}

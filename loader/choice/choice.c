@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The coordinator's part of recovery. When every member has said what it holds:
+ *
+ *   candidates: every save of which somebody has a valid manifest, newest first
+ *   look at each from the newest down: fetch its manifest, find every object's holders
+ *   chosen:     the first that is whole
+ *   go on down to the newest save that a keep list names: what is whole on the way is kept
+ *
+ * then the plan goes to all by blob, votes come back, and GO is said when all agree. A no makes the
+ * next older whole save the chosen one, in the same epoch. A silent member fails the epoch by name.
+ */
+#include "choice_state.h"
+
+#include "core/base/bytes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define PLAN_TRIES 3 /* a save that was protected is not given up for one bad cable */
+
+/* ---- Choice ------------------------------------------------------------------------------------ */
+
+/* A `.metadata` that the choice waited for has been fetched or read. */
+static void choice_again(struct hth_choice *co)
+{
+    hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
+}
+
+/* From the newest down to the first whole candidate, and on to the watermark. 0: a manifest or a
+ * `.metadata` is waited for. */
+static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate **out_chosen)
+{
+    *out_chosen = NULL;
+    for (uint32_t i = 0; i < co->candidates; i++) {
+        struct candidate *c = &co->candidate[i];
+
+        if (*out_chosen &&
+                (hth_save_foreign(c->id) || (hth_save_cmp(c->id, co->watermark) < 0 &&
+                                                    !hth_keep_has(&co->ctx->keep, c->id))))
+            break;
+        if (!c->lost && !c->whole) {
+            if (!candidate_has_manifest(co, c, now_ms) ||
+                    (hth_save_foreign(c->id) && !foreign_look(co, c, choice_again)))
+                return 0;
+            if (!c->lost)
+                candidate_look(co, c);
+        }
+        if (c->whole && !*out_chosen)
+            *out_chosen = c;
+    }
+    return 1;
+}
+
+/* No candidate is whole. 1: that is an error, since a protected save or a container is lost; which, in `out`. */
+static int choice_is_loss(const struct hth_choice *co, char *out, size_t len)
+{
+    if (!hth_save_none(co->watermark)) {
+        snprintf(out, len,
+                "beyond redundancy: step %" PRIu64
+                " was protected and cannot be had, and there is no older one (%s); "
+                "load from storage after `hearth rm`, or recover with accept_loss",
+                co->watermark.step, co->lost_text[0] ? co->lost_text : "no manifest is left");
+        return 1;
+    }
+    if (!co->candidates || !hth_save_foreign(co->candidate[co->candidates - 1].id))
+        return 0; /* foreign ones sort behind all of Hearth's own */
+    snprintf(out, len,
+            "no container that was found is whole (%.190s); bring back what is missing, load from "
+            "storage, or remove it with `hearth rm`",
+            co->lost_text);
+    return 1;
+}
+
+static void choice_decide(struct hth_choice *co, uint64_t now_ms)
+{
+    struct candidate *chosen;
+    uint32_t newer;
+    char text[400];
+
+    if (!choice_look_at_all(co, now_ms, &chosen))
+        return;
+    newer = chosen ? (uint32_t)(chosen - co->candidate) : co->candidates;
+    co->beyond = 0;
+    for (uint32_t i = 0; i < newer; i++)
+        co->beyond += hth_save_cmp(co->candidate[i].id, co->watermark) <= 0;
+    if (!chosen && choice_is_loss(co, text, sizeof(text))) {
+        if (!co->accept_loss) {
+            hth_choice_fail(co, HEARTH_ELOST, text);
+            return;
+        }
+        hth_say(&co->ctx->log, HEARTH_LOG_WARN, "loss-accepted", "%s", text);
+    }
+    hth_say(&co->ctx->log, HEARTH_LOG_INFO, "chosen",
+            chosen ? "step %" PRIu64 " of epoch %" PRIu64
+                   : "nothing to recover (%" PRIu64 ", %" PRIu64 ")",
+            chosen ? chosen->id.step : 0, chosen ? chosen->id.epoch : 0);
+    give_plan(co, chosen);
+}
+
+static void choice_find_candidates(struct hth_choice *co)
+{
+    if (candidates_find(co)) {
+        hth_choice_fail(co, HEARTH_ENOMEM, "the coordinator has no memory for the inventory");
+        return;
+    }
+    if (hth_save_none(co->watermark) && foreign_candidates(co)) {
+        hth_choice_fail(
+                co, HEARTH_ENOMEM, "the coordinator has no memory for the containers found");
+        return;
+    }
+    candidates_sort(co);
+    co->serial = co->before + 1;
+}
+
+void hth_choice_tick(struct hth_choice *co, uint64_t now_ms)
+{
+    if (hth_restore_ended(co->restore) || co->gone || !co->from)
+        return;
+    if (co->complete < co->nodes) {
+        give_ask(co, now_ms);
+        return;
+    }
+    if (co->serial == 0)
+        choice_find_candidates(co);
+    if (hth_restore_ended(co->restore) || hth_restore_has_plan(co->restore, co->serial))
+        return;
+    choice_decide(co, now_ms);
+}
+
+/* ---- What members say --------------------------------------------------------------------------- */
+
+static void choice_on_inventory(
+        struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
+{
+    uint32_t part = len >= 8 ? hth_get32(bytes) : 0;
+    uint32_t parts = len >= 8 ? hth_get32(bytes + 4) : 0;
+    struct gathered *g;
+
+    if (!gather_ready(co) || parts == 0 || parts > 65536 || part >= parts)
+        return;
+    if (part == 0 && fail_again(co, origin))
+        return;
+    g = &co->from[origin];
+    if (g->complete && part == 0)
+        give_again(co, g, origin);
+    if (g->complete || hth_restore_ended(co->restore))
+        return;
+    if (gather_part(co, origin, part, parts, bytes + 8, len - 8))
+        hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
+}
+
+void hth_choice_manifest(
+        struct hth_choice *co, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
+{
+    if (candidate_manifest(co, id, bytes, len))
+        hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
+}
+
+static void choice_on_no(struct hth_choice *co, const unsigned char *text, size_t len)
+{
+    struct candidate *c = candidate_find(co, co->chosen);
+
+    if (c && ++c->refused == PLAN_TRIES) {
+        c->lost = 1;
+        c->whole = 0;
+    }
+    snprintf(co->lost_text, sizeof(co->lost_text), "%.*s", (int)len, (const char *)text);
+    hth_say(&co->ctx->log, HEARTH_LOG_WARN, "plan-failed", "step %" PRIu64 ": %s", co->chosen.step,
+            co->lost_text);
+    co->serial++;
+    choice_decide(co, hth_now_ms(&co->ctx->clock));
+}
+
+static void choice_on_vote(
+        struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
+{
+    uint32_t serial = len >= 8 ? hth_get32(bytes) : 0;
+
+    if (!gather_ready(co) || serial == 0 || serial != co->serial || fail_again(co, origin))
+        return;
+    if (co->gone) {
+        give_go(co, origin);
+        return;
+    }
+    if (hth_get32(bytes + 4)) {
+        choice_on_no(co, bytes + 8, len - 8 < 199 ? len - 8 : 199);
+        return;
+    }
+    if (co->from[origin].voted == serial)
+        return;
+    co->from[origin].voted = serial;
+    if (++co->votes == co->nodes) {
+        co->gone = 1;
+        hth_restore_go(co->restore, serial); /* on record here before anybody hears of it */
+        hth_point(&co->ctx->points, "go");
+        give_go(co, HTH_NODE_NONE);
+    }
+}
+
+/* A node cannot take part. After GO that is an engine that was started again and cannot join: its ranks
+ * know why, and the epoch goes on without it. */
+static void choice_on_refused(
+        struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
+{
+    char text[HEARTH_ERROR_TEXT];
+
+    if (len < 4 || len > 4 + sizeof(text) || (int)hth_get32(bytes) >= 0 || fail_again(co, origin))
+        return;
+    snprintf(text, sizeof(text), "%.*s", (int)(len - 4), (const char *)bytes + 4);
+    hth_choice_fail(co, (int)hth_get32(bytes), text);
+}
+
+void hth_choice_deliver(struct hth_choice *co, uint32_t origin, uint16_t kind,
+        const unsigned char *bytes, size_t len)
+{
+    if (kind == HTH_KIND_INVENTORY)
+        choice_on_inventory(co, origin, bytes, len);
+    else if (kind == HTH_KIND_VOTE)
+        choice_on_vote(co, origin, bytes, len);
+    else if (kind == HTH_KIND_REFUSED)
+        choice_on_refused(co, origin, bytes, len);
+}
+
+/* ---- Ends ---------------------------------------------------------------------------------------- */
+
+static void choice_who_is_missing(const struct hth_choice *co, char *out, size_t len)
+{
+    uint32_t named = 0;
+    int n;
+
+    if (foreign_waits(co, out, len))
+        return;
+    n = snprintf(out, len, co->serial ? "no vote from" : "no inventory from");
+
+    for (uint32_t i = 0; i < co->nodes && n > 0 && (size_t)n < len; i++) {
+        const struct gathered *g = co->from ? &co->from[i] : NULL;
+
+        if (g && (co->serial ? g->voted == co->serial : g->complete))
+            continue;
+        if (named++ < 5)
+            n += snprintf(out + n, len - (size_t)n, "%s node %s", named > 1 ? "," : "",
+                    co->ctx->epoch->member[i].node);
+    }
+}
+
+void hth_choice_late(struct hth_choice *co)
+{
+    char missing[300];
+
+    choice_who_is_missing(co, missing, sizeof(missing));
+    hth_choice_fail(co, HEARTH_ETIMEOUT, missing);
+}
+
+/* ---- Front --------------------------------------------------------------------------------------- */
+
+int hth_choice_open(struct hth_ctx *ctx, struct hth_restore *restore, struct hth_choice **out,
+        struct hearth_error *err)
+{
+    struct hth_choice *co = calloc(1, sizeof(*co));
+
+    if (!co)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "recover");
+    co->ctx = ctx;
+    co->restore = restore;
+    *out = co;
+    return HEARTH_OK;
+}
+
+void hth_choice_join(struct hth_choice *co)
+{
+    for (uint32_t i = 0; i < co->candidates; i++)
+        names_leave(co->candidate[i].names);
+    candidates_fini(co);
+    gather_fini(co);
+    *co = (struct hth_choice){
+        .ctx = co->ctx,
+        .restore = co->restore,
+        .reading = co->reading,
+        .epochs = co->epochs + 1,
+    };
+}
+
+void hth_choice_accept_loss(struct hth_choice *co)
+{
+    co->accept_loss = 1;
+}
+
+void hth_choice_close(struct hth_choice *co)
+{
+    if (!co)
+        return;
+    hth_choice_join(co);
+    names_close(co);
+    free(co);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The coordinator's part of recovery: gathers what all members hold, chooses a save, gives the plan,
+ * counts votes, says GO or that the epoch has failed. All nodes have one; at members it stays empty.
+ */
+#ifndef HEARTH_LOADER_CHOICE_CHOICE_H
+#define HEARTH_LOADER_CHOICE_CHOICE_H
+
+#include "loader/restore/restore.h"
+
+struct hth_choice;
+
+/* `restore`: this node's own part as a member; borrowed until close. */
+int hth_choice_open(struct hth_ctx *ctx, struct hth_restore *restore, struct hth_choice **out,
+        struct hearth_error *err);
+
+void hth_choice_join(struct hth_choice *co); /* a new epoch: all of the old one is forgotten */
+
+/* Where everything is beyond redundancy, begin with nothing instead of HEARTH_ELOST; until the next join. */
+void hth_choice_accept_loss(struct hth_choice *co);
+
+/* GO was said before this process began. Whoever has not heard it is told. */
+void hth_choice_resume(struct hth_choice *co);
+
+/* All are told that the epoch has failed. The first reason stays; none counts after GO. */
+void hth_choice_fail(struct hth_choice *co, int code, const char *text);
+void hth_choice_late(
+        struct hth_choice *co); /* as above: the deadline has passed, and who is missing */
+
+void hth_choice_deliver(struct hth_choice *co, uint32_t origin, uint16_t kind,
+        const unsigned char *bytes, size_t len);
+void hth_choice_manifest(struct hth_choice *co, const struct hth_blob_id *id,
+        const unsigned char *bytes, size_t len);
+void hth_choice_tick(struct hth_choice *co, uint64_t now_ms);
+void hth_choice_close(struct hth_choice *co); /* workers have ended */
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the coordinator knows in one epoch.
+ *
+ *   inventories of all ──► candidates, newest first ──► one is whole ──► plan ──all voted──► GO
+ *                              ▲                                          │ a no
+ *                              └──────────────────────────────────────────┘
+ *   before GO: deadline, member lost or refused, beyond redundancy ──► EPOCH_FAILED
+ */
+/* For this folder alone. */
+#ifndef HEARTH_LOADER_CHOICE_CHOICE_STATE_H
+#define HEARTH_LOADER_CHOICE_CHOICE_STATE_H
+
+#include "choice.h"
+#include "core/foreign/foreign.h"
+#include "loader/plan/plan.h"
+#include "replication/tree/tree.h"
+#include <hearth/metadata.h>
+
+struct gathered {        /* from one member */
+    struct parts *parts; /* of its inventory, until all have come; gather.c's own */
+    struct hth_inventory inventory;
+    int complete;
+    uint32_t voted; /* serial it said yes to */
+};
+
+struct names_found {             /* in a `.metadata` */
+    struct hth_manifest files;   /* a copy of the candidate's, in which what it names is listed */
+    struct hearth_error unknown; /* code 0: it was understood */
+    int any;                     /* there is a name in it */
+    const char *wrong;           /* followed by `name`; NULL: all files are there */
+    char name[HTH_KEY_TEXT];
+};
+
+struct candidate {
+    struct hth_save_id id;
+    unsigned char digest[HTH_DIGEST]; /* of its manifest */
+    uint32_t holder;                  /* a node that has the manifest; changes when it fails */
+    int has_manifest;                 /* manifest below is here */
+    int lost;  /* looked at: an object is on no node; or its plan was refused too often */
+    int whole; /* looked at, every object is somewhere */
+    struct hth_manifest manifest;
+    unsigned char *bytes;
+    size_t len;
+    uint64_t asked_ms;
+    uint32_t refused; /* plans for it that somebody could not carry out */
+    int metadata;     /* foreign: 1 its `.metadata` is being fetched, negative: it cannot be had */
+    struct hth_foreign_look *look; /* foreign: [manifest.objects] what is in them */
+    struct names *names;           /* foreign: NULL: its `.metadata` is not being read yet */
+};
+
+struct hth_choice {
+    struct hth_ctx *ctx;
+    struct hth_restore *restore; /* the coordinator's node is a member too */
+    struct names *reading;       /* being read by workers, for this epoch or an older one */
+    uint32_t epochs; /* how many were joined; what began in an older one does not count */
+
+    /* of this epoch */
+    int accept_loss; /* begin with nothing where all is lost */
+    uint32_t nodes;
+    struct gathered *from; /* [nodes] */
+    uint32_t complete, votes;
+    struct candidate *candidate; /* newest first */
+    uint32_t candidates;
+    struct hth_save_id watermark; /* newest that some keep list names */
+    uint32_t serial;              /* of the plan; 0: none yet */
+    uint32_t
+            before; /* serial of the last plan of this epoch that an earlier engine of this node gave */
+    uint64_t asked_ms; /* not before then are the members asked for their inventories again */
+    uint32_t beyond;
+    int gone; /* GO was said */
+    /* EPOCH_FAILED as it was said, for a member that did not hear it. The first reason stays. */
+    unsigned char failed[4 + HEARTH_ERROR_TEXT];
+    size_t failed_len; /* 0: it was not */
+    struct hth_save_id chosen;
+    char lost_text[200];
+};
+
+/* serial.c: how many plans were given, kept across a restart of the coordinator's engine */
+/* Serial of this epoch's last plan; 0: none. *out_plan: the plan, malloc'ed; NULL where it is not known. */
+uint32_t serial_read(const struct hth_ctx *ctx, unsigned char **out_plan, size_t *out_len);
+int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *plan, size_t len,
+        struct hearth_error *err);
+
+/* give.c: the coordinator gives the plan, and says GO */
+void give_plan(struct hth_choice *co, const struct candidate *c); /* NULL: nothing to recover */
+void give_again(struct hth_choice *co, struct gathered *g, uint32_t node);
+void give_ask(struct hth_choice *co, uint64_t now_ms);
+void give_go(struct hth_choice *co, uint32_t node); /* HTH_NODE_NONE: to all */
+
+/* candidate.c */
+struct candidate *candidate_find(struct hth_choice *co, struct hth_save_id id);
+struct candidate *candidate_add(struct hth_choice *co, struct hth_save_id id); /* NULL: no memory */
+/* Adds all of Hearth's own of which some inventory has the manifest. 0 or HEARTH_ENOMEM. */
+int candidates_find(struct hth_choice *co);
+void candidates_sort(struct hth_choice *co); /* newest first */
+/* A manifest has come; 1: it is a candidate's that lacked it. */
+int candidate_manifest(struct hth_choice *co, const struct hth_blob_id *id,
+        const unsigned char *bytes, size_t len);
+/* 1 when the manifest is here; else it has been asked for. */
+int candidate_has_manifest(struct hth_choice *co, struct candidate *c, uint64_t now_ms);
+void candidate_look(struct hth_choice *co, struct candidate *c); /* is it whole or lost? */
+void candidates_fini(struct hth_choice *co);
+
+/* gather.c */
+int gather_ready(struct hth_choice *co); /* 0: no memory */
+/* 1: the part is new, and may be the last. */
+int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t parts,
+        const unsigned char *bytes, size_t len);
+void gather_fini(struct hth_choice *co);
+
+/* fail.c: 1: the epoch has failed, and the node is told again */
+int fail_again(struct hth_choice *co, uint32_t node);
+
+/* The `.metadata` of a foreign candidate has been fetched or read, or cannot be had. */
+typedef void foreign_done_fn(struct hth_choice *co);
+
+/* foreign_whole.c: the coordinator */
+/* Is it whole? 0: not known yet, `done` runs when it may be. Else 1, with c->lost and a sentence where it is not. */
+int foreign_look(struct hth_choice *co, struct candidate *c, foreign_done_fn *done);
+/* 1: the choice waits for a `.metadata`; `out` says for which, and whether it is fetched or read. */
+int foreign_waits(const struct hth_choice *co, char *out, size_t len);
+
+/* foreign_names.c: a worker reads a `.metadata` that is held here, into c->names. 0 or HEARTH_ENOMEM. */
+int names_start(struct hth_choice *co, struct candidate *c, const struct hth_held *held,
+        foreign_done_fn *done);
+const struct names_found *names_found(const struct names *n); /* NULL: it is still being read */
+void names_leave(struct names *n);       /* nobody waits for it any more; NULL: nothing */
+void names_close(struct hth_choice *co); /* the workers have ended */
+
+/* foreign_match.c, on a worker. *out_file: one whose items are not what md says, or UINT32_MAX. */
+int names_match(struct hearth_metadata *md, const struct hth_manifest *files,
+        const struct hth_foreign_look *look, uint32_t *out_file);
+
+/* foreign_files.c: of each foreign step a candidate, with a manifest and a look */
+int foreign_candidates(struct hth_choice *co); /* 0 or HEARTH_ENOMEM */
+int foreign_encode(struct candidate *c);       /* c->manifest into c->bytes */
+const struct hth_object *foreign_file_find(const struct hth_manifest *files, const char *name);
+
+#endif

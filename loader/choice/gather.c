@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inventories of all members: each comes up in parts, which are put together here and decoded. */
+#include "choice_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int gather_ready(struct hth_choice *co)
+{
+    unsigned char *plan;
+    size_t len;
+
+    if (!co->from) {
+        co->nodes = co->ctx->epoch->nodes;
+        co->from = calloc(co->nodes, sizeof(*co->from));
+        co->before = serial_read(co->ctx, &plan, &len);
+        free(plan);
+    }
+    return co->from != NULL;
+}
+
+struct parts {
+    uint32_t count, got;
+    struct part {
+        unsigned char *bytes; /* NULL: it has not come */
+        size_t len;
+    } part[];
+};
+
+static struct parts *parts_new(uint32_t count)
+{
+    struct parts *p = calloc(1, sizeof(*p) + count * sizeof(p->part[0]));
+
+    if (p)
+        p->count = count;
+    return p;
+}
+
+static void parts_free(struct parts *p)
+{
+    for (uint32_t i = 0; p && i < p->count; i++)
+        free(p->part[i].bytes);
+    free(p);
+}
+
+/* All in one; NULL: no memory. */
+static unsigned char *parts_join(const struct parts *p, size_t *out_len)
+{
+    unsigned char *all;
+    size_t len = 0;
+
+    for (uint32_t i = 0; i < p->count; i++)
+        len += p->part[i].len;
+    all = malloc(len ? len : 1);
+    *out_len = len;
+    len = 0;
+    for (uint32_t i = 0; all && i < p->count; i++) {
+        memcpy(all + len, p->part[i].bytes, p->part[i].len);
+        len += p->part[i].len;
+    }
+    return all;
+}
+
+static void gather_inventory(struct hth_choice *co, struct gathered *g, uint32_t origin)
+{
+    struct hearth_error err;
+    size_t len;
+    unsigned char *all = parts_join(g->parts, &len);
+
+    if (!all)
+        return;
+    if (hth_inventory_decode(&g->inventory, all, len, &err)) {
+        hth_say(&co->ctx->log, HEARTH_LOG_ERROR, "inventory-bad", "node %s: %s",
+                co->ctx->epoch->member[origin].node, err.text);
+    } else {
+        g->complete = 1;
+        co->complete++;
+    }
+    free(all);
+    parts_free(g->parts);
+    g->parts = NULL;
+}
+
+int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t parts,
+        const unsigned char *bytes, size_t len)
+{
+    struct gathered *g = &co->from[origin];
+    unsigned char *copy;
+
+    if (!g->parts || g->parts->count != parts) {
+        parts_free(g->parts);
+        g->parts = parts_new(parts);
+    }
+    if (!g->parts || g->parts->part[part].bytes)
+        return 0;
+    copy = malloc(len ? len : 1);
+    if (!copy)
+        return 0;
+    memcpy(copy, bytes, len);
+    g->parts->part[part] = (struct part){ copy, len };
+    if (++g->parts->got == parts)
+        gather_inventory(co, g, origin);
+    return 1;
+}
+
+void gather_fini(struct hth_choice *co)
+{
+    for (uint32_t i = 0; co->from && i < co->nodes; i++) {
+        parts_free(co->from[i].parts);
+        hth_inventory_fini(&co->from[i].inventory);
+    }
+    free(co->from);
+    co->from = NULL;
+}

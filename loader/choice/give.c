@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The coordinator gives the plan to all by blob, and says GO.
+ *
+ * An engine may die before GO and be started again under its ranks. If it is a member's, it is given the
+ * same plan again. If it is the coordinator's, it asks all for their inventories again and plans anew under
+ * the next serial. GO is on record at the coordinator before it is said, so no plan is made after it; the plan
+ * is on record too, for a member whose engine died together with the coordinator's.
+ */
+#include "choice_state.h"
+
+#include "core/base/bytes.h"
+
+#include <stdlib.h>
+
+/* ---- Plan ------------------------------------------------------------------------------------------ */
+
+static void give_add_keep(struct hth_plan *p, struct hth_save_id id)
+{
+    for (uint32_t i = 0; i < p->keeps; i++)
+        if (hth_save_cmp(p->keep[i], id) == 0)
+            return;
+    if (p->keeps < HTH_PLAN_KEEP)
+        p->keep[p->keeps++] = id;
+}
+
+/* Where a loss is accepted, what is left of the lost saves is kept: a node with the rest may come back.
+ * The save that was protected comes first; opts.keep of them at most, so that there is room for new saves. */
+static void give_keep_lost(struct hth_choice *co, struct hth_plan *p)
+{
+    struct hth_save_id newest = co->watermark;
+
+    if (!hth_save_none(newest))
+        give_add_keep(p, newest);
+    for (uint32_t i = 0; i < co->candidates; i++) {
+        struct hth_save_id id = co->candidate[i].id;
+
+        if (hth_save_foreign(id) ||
+                (p->keeps < co->ctx->opts.keep &&
+                        (hth_save_none(newest) || hth_save_cmp(id, newest) < 0)))
+            give_add_keep(p, id);
+    }
+}
+
+/* Every whole save between the watermark and the chosen one, both included, and the keep lists. */
+static void give_fill_keeps(struct hth_choice *co, struct hth_plan *p)
+{
+    if (!hth_save_none(p->chosen))
+        give_add_keep(p, p->chosen);
+    if (hth_breaks(co->ctx, HTH_BREAK_KEEP_CHOSEN))
+        return;
+    if (hth_save_none(p->chosen) && co->accept_loss)
+        give_keep_lost(co, p);
+    for (uint32_t i = 0; i < co->candidates; i++) {
+        const struct candidate *c = &co->candidate[i];
+
+        if (c->whole && hth_save_cmp(c->id, p->chosen) < 0 &&
+                hth_save_cmp(c->id, co->watermark) >= 0)
+            give_add_keep(p, c->id);
+    }
+    for (uint32_t n = 0; n < co->nodes; n++) {
+        const struct hth_keep *k = &co->from[n].inventory.keep;
+
+        for (uint32_t i = 0; i < k->saves; i++) {
+            const struct candidate *c = candidate_find(co, k->save[i]);
+
+            if (c && c->whole && hth_save_cmp(c->id, p->chosen) <= 0)
+                give_add_keep(p, c->id);
+        }
+    }
+}
+
+static int give_find_sources(struct hth_choice *co, const struct candidate *c, struct hth_plan *p)
+{
+    struct hth_inventory *all = calloc(co->nodes, sizeof(*all));
+
+    p->sources = calloc(c->manifest.objects ? c->manifest.objects : 1, sizeof(*p->sources));
+    if (!all || !p->sources) {
+        free(all);
+        return HEARTH_ENOMEM;
+    }
+    for (uint32_t n = 0; n < co->nodes; n++)
+        all[n] = co->from[n].inventory;
+    hth_sources_find(all, co->nodes, co->ctx->epoch->rank_node, co->ctx->epoch->world, &c->manifest,
+            p->sources, NULL);
+    free(all);
+    return HEARTH_OK;
+}
+
+void give_plan(struct hth_choice *co, const struct candidate *c)
+{
+    struct hth_plan plan = { .serial = co->serial, .beyond = co->beyond };
+    struct hth_blob_id id = hth_restore_plan_id(co->ctx, co->serial);
+    struct hearth_error err;
+    unsigned char *bytes = NULL;
+    size_t len;
+    int rc = HEARTH_OK;
+
+    if (c) {
+        plan.chosen = c->id;
+        plan.manifest = c->manifest;
+        plan.manifest_bytes = c->bytes;
+        plan.manifest_len = c->len;
+        rc = give_find_sources(co, c, &plan);
+    }
+    give_fill_keeps(co, &plan);
+    len = rc ? 0 : hth_plan_bytes(&plan);
+    bytes = rc ? NULL : malloc(len);
+    co->chosen = plan.chosen;
+    co->votes = 0;
+    if (!bytes) {
+        free(plan.sources);
+        hth_choice_fail(co, HEARTH_ENOMEM, "the coordinator has no memory for the plan");
+        return;
+    }
+    hth_plan_encode(&plan, bytes);
+    free(plan.sources);
+    if (serial_write(co->ctx, co->serial, bytes, len, &err))
+        hth_choice_fail(co, err.code, err.text);
+    else if (hth_blob_give(co->ctx, &id, bytes, len, NULL))
+        hth_choice_fail(co, HEARTH_ENOMEM, "the plan cannot be given out");
+    else
+        hth_restore_plan(co->restore, &id, bytes, len); /* this node is a member too */
+    free(bytes);
+}
+
+/* ---- Engines that are new ------------------------------------------------------------------------ */
+
+/* A member that repeats its inventory has no plan: the plan is on its way, or was given to the engine that
+ * ran there before. If that engine has voted, its vote is void. */
+void give_again(struct hth_choice *co, struct gathered *g, uint32_t node)
+{
+    unsigned char body[4];
+
+    if (!hth_restore_has_plan(co->restore, co->serial) ||
+            (hth_restore_ended(co->restore) && !co->gone))
+        return;
+    if (g->voted == co->serial && !co->gone) {
+        g->voted = 0;
+        co->votes--;
+    }
+    hth_put32(body, co->serial);
+    hth_tree_to(co->ctx, node, HTH_KIND_PLAN, body, sizeof(body));
+}
+
+/* Members that have a plan of the engine before this one do not repeat their inventory unless asked. */
+void give_ask(struct hth_choice *co, uint64_t now_ms)
+{
+    unsigned char body[4];
+
+    if (!co->before || now_ms < co->asked_ms)
+        return;
+    co->asked_ms = now_ms + 2 * (uint64_t)co->ctx->opts.retry_ms;
+    hth_put32(body, co->before);
+    hth_tree_down(co->ctx, HTH_KIND_ASK_INVENTORY, body, sizeof(body));
+}
+
+/* ---- GO ------------------------------------------------------------------------------------------ */
+
+void give_go(struct hth_choice *co, uint32_t node)
+{
+    unsigned char body[4];
+
+    hth_put32(body, co->serial);
+    if (node == HTH_NODE_NONE)
+        hth_tree_down(co->ctx, HTH_KIND_GO, body, sizeof(body));
+    else
+        hth_tree_to(co->ctx, node, HTH_KIND_GO, body, sizeof(body));
+}
+
+/* The plan that GO was said for, for a member whose engine was killed together with this one. */
+void hth_choice_resume(struct hth_choice *co)
+{
+    struct hth_blob_id id;
+    unsigned char *bytes;
+    size_t len;
+    struct hearth_error err;
+
+    if (!gather_ready(co))
+        return;
+    co->serial = serial_read(co->ctx, &bytes, &len);
+    co->gone = 1;
+    id = hth_restore_plan_id(co->ctx, co->serial);
+    if (len && hth_restore_resume(co->restore, bytes, len, &err))
+        hth_say(&co->ctx->log, HEARTH_LOG_WARN, "plan-bad", "%s", err.text);
+    else if (len)
+        (void)hth_blob_give(co->ctx, &id, bytes, len, NULL);
+    free(bytes);
+}

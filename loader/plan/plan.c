@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The plan as everybody gets it: which save, what else to keep, and who has each of its objects, so
+ * that a node can see for itself what it lacks and whom to ask.
+ *
+ *   "HTHPLAN\1" | u32 serial | u32 beyond | 32 chosen | u32 keeps | u32 objects | u64 manifest length
+ *   keeps of 32 | objects: u32 count, u32 node[count] | manifest
+ *
+ * Order of the holders. The bytes of each object that will be pulled are dealt to its holder with
+ * the least so far, large objects first, and moved while that lowers the busier one of two holders;
+ * the holder they end with comes first. Receivers stripe large objects over all holders that are
+ * named, which evens out further.
+ */
+#include "plan.h"
+#include "core/base/bytes.h"
+
+#include <stdlib.h>
+
+#define MAGIC "HTHPLAN\1"
+#define HEAD  (8u + 8u + 32u + 8u + 8u)
+
+/* ---- Who has what --------------------------------------------------------------------------- */
+
+static void plan_write_save(struct hth_writer *w, struct hth_save_id s)
+{
+    hth_write64(w, s.epoch);
+    hth_write64(w, s.nonce);
+    hth_write64(w, s.step);
+    hth_write32(w, s.attempt);
+    hth_write32(w, 0);
+}
+
+static struct hth_save_id plan_read_save(struct hth_reader *r)
+{
+    struct hth_save_id s;
+
+    s.epoch = hth_read64(r);
+    s.nonce = hth_read64(r);
+    s.step = hth_read64(r);
+    s.attempt = hth_read32(r);
+    (void)hth_read32(r);
+    return s;
+}
+
+/* A search for each object of the node: it has few of a large job's, and there are many nodes. */
+static void sources_add_node(const struct hth_seen_save *s, uint32_t node,
+        const struct hth_manifest *m, struct hth_sources *out)
+{
+    for (uint32_t k = 0; k < s->objects; k++) {
+        const struct hth_object *o = hth_manifest_find(m, s->object[k].id);
+        struct hth_sources *of = o ? &out[o - m->object] : NULL;
+
+        if (of && !memcmp(s->object[k].digest, o->digest, HTH_DIGEST) &&
+                of->count < HTH_PLAN_SOURCES)
+            of->node[of->count++] = node;
+    }
+}
+
+struct by_size {
+    uint64_t bytes;
+    uint32_t index;
+};
+
+static int sources_larger_first(const void *a, const void *b)
+{
+    const struct by_size *x = a;
+    const struct by_size *y = b;
+
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static void sources_put_first(struct hth_sources *s, uint32_t k)
+{
+    uint32_t node = s->node[k];
+
+    s->node[k] = s->node[0];
+    s->node[0] = node;
+}
+
+/* Move `bytes` from the first holder to the one whose load would be the least with them; 1: it moved. */
+static int sources_ease(struct hth_sources *s, uint64_t bytes, uint64_t *load)
+{
+    uint32_t best = 0;
+
+    for (uint32_t k = 1; k < s->count; k++)
+        if (load[s->node[k]] + bytes < load[s->node[best]] + (best ? bytes : 0))
+            best = k;
+    if (best == 0)
+        return 0;
+    load[s->node[0]] -= bytes;
+    load[s->node[best]] += bytes;
+    sources_put_first(s, best);
+    return 1;
+}
+
+static int sources_have(const struct hth_sources *s, uint32_t node)
+{
+    for (uint32_t k = 0; k < s->count; k++)
+        if (s->node[k] == node)
+            return 1;
+    return 0;
+}
+
+#define ROUNDS 16 /* of easing; it ends by itself when nothing moves */
+
+/* Large objects first, each to its least loaded holder; then whatever can still be eased. */
+static void sources_deal(uint32_t nodes, const uint32_t *rank_node, uint32_t world,
+        const struct hth_manifest *m, struct hth_sources *out)
+{
+    struct by_size *order = calloc(m->objects ? m->objects : 1, sizeof(*order));
+    uint64_t *load = calloc(nodes ? nodes : 1, sizeof(*load));
+    uint32_t pulled = 0;
+    int moved = 1;
+
+    for (uint32_t i = 0; order && load && i < m->objects; i++)
+        if (out[i].count && !sources_have(&out[i], rank_node[m->object[i].owner % world]))
+            order[pulled++] = (struct by_size){ m->object[i].data_len, i };
+    if (order && load) {
+        qsort(order, pulled, sizeof(*order), sources_larger_first);
+        for (uint32_t i = 0; i < pulled; i++) {
+            struct hth_sources *s = &out[order[i].index];
+
+            for (uint32_t k = 1; k < s->count; k++)
+                if (load[s->node[k]] < load[s->node[0]])
+                    sources_put_first(s, k);
+            load[s->node[0]] += order[i].bytes;
+        }
+        for (int round = 0; round < ROUNDS && moved; round++) {
+            moved = 0;
+            for (uint32_t i = 0; i < pulled; i++)
+                moved |= sources_ease(&out[order[i].index], order[i].bytes, load);
+        }
+    }
+    free(order);
+    free(load);
+}
+
+uint32_t hth_sources_find(const struct hth_inventory *inventory, uint32_t nodes,
+        const uint32_t *rank_node, uint32_t world, const struct hth_manifest *m,
+        struct hth_sources *out, const struct hth_object **out_lost)
+{
+    uint32_t lost = 0;
+
+    memset(out, 0, sizeof(*out) * m->objects);
+    for (uint32_t n = 0; n < nodes; n++) {
+        const struct hth_seen_save *s = hth_inventory_find(&inventory[n], m->save);
+
+        if (s)
+            sources_add_node(s, n, m, out);
+    }
+    for (uint32_t i = 0; i < m->objects; i++) {
+        if (out[i].count)
+            continue;
+        if (lost++ == 0 && out_lost)
+            *out_lost = &m->object[i];
+    }
+    sources_deal(nodes, rank_node, world, m, out);
+    return lost;
+}
+
+/* ---- On the wire ------------------------------------------------------------------------------ */
+
+size_t hth_plan_bytes(const struct hth_plan *p)
+{
+    size_t n = HEAD + 32u * (size_t)p->keeps + p->manifest_len;
+
+    for (uint32_t i = 0; i < p->manifest.objects; i++)
+        n += 4 + 4 * (size_t)p->sources[i].count;
+    return n;
+}
+
+void hth_plan_encode(const struct hth_plan *p, unsigned char *out)
+{
+    struct hth_writer w = { out, hth_plan_bytes(p), 0 };
+
+    hth_write(&w, MAGIC, 8);
+    hth_write32(&w, p->serial);
+    hth_write32(&w, p->beyond);
+    plan_write_save(&w, p->chosen);
+    hth_write32(&w, p->keeps);
+    hth_write32(&w, p->manifest.objects);
+    hth_write64(&w, p->manifest_len);
+    for (uint32_t i = 0; i < p->keeps; i++)
+        plan_write_save(&w, p->keep[i]);
+    for (uint32_t i = 0; i < p->manifest.objects; i++) {
+        hth_write32(&w, p->sources[i].count);
+        for (uint32_t k = 0; k < p->sources[i].count; k++)
+            hth_write32(&w, p->sources[i].node[k]);
+    }
+    hth_write(&w, p->manifest_bytes, p->manifest_len);
+}
+
+static int plan_read_parts(struct hth_reader *r, struct hth_plan *p, uint32_t objects,
+        uint64_t manifest_len, struct hearth_error *err)
+{
+    const unsigned char *bytes;
+    int rc;
+
+    for (uint32_t i = 0; i < p->keeps; i++)
+        p->keep[i] = plan_read_save(r);
+    p->sources = calloc(objects ? objects : 1, sizeof(*p->sources));
+    p->manifest_bytes = malloc(manifest_len ? manifest_len : 1);
+    if (!p->sources || !p->manifest_bytes)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "plan");
+    for (uint32_t i = 0; i < objects; i++) {
+        p->sources[i].count = hth_read32(r);
+        if (p->sources[i].count > HTH_PLAN_SOURCES)
+            return hth_fail(err, HEARTH_EPROTO, 0, "a plan names too many holders");
+        for (uint32_t k = 0; k < p->sources[i].count; k++)
+            p->sources[i].node[k] = hth_read32(r);
+    }
+    bytes = hth_read(r, manifest_len);
+    if (r->bad || r->pos != r->len)
+        return hth_fail(err, HEARTH_EPROTO, 0, "byte %zu: a plan of the wrong length", r->pos);
+    p->manifest_len = manifest_len;
+    memcpy(p->manifest_bytes, bytes, manifest_len);
+    if (hth_save_none(p->chosen))
+        return objects || manifest_len ? hth_fail(err, HEARTH_EPROTO, 0, "a plan without a save")
+                                       : HEARTH_OK;
+    rc = hth_manifest_decode(&p->manifest, p->manifest_bytes, manifest_len, err);
+    if (rc)
+        return rc;
+    if (p->manifest.objects != objects || hth_save_cmp(p->manifest.save, p->chosen) != 0)
+        return hth_fail(err, HEARTH_EPROTO, 0, "a plan with another save's manifest");
+    return HEARTH_OK;
+}
+
+int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct hearth_error *err)
+{
+    struct hth_reader r = { bytes, len, 0, 0 };
+    const unsigned char *magic = hth_read(&r, 8);
+    struct hth_plan p = { .serial = hth_read32(&r), .beyond = hth_read32(&r) };
+    uint32_t objects;
+    uint64_t manifest_len;
+    int rc;
+
+    p.chosen = plan_read_save(&r);
+    p.keeps = hth_read32(&r);
+    objects = hth_read32(&r);
+    manifest_len = hth_read64(&r);
+    if (r.bad || memcmp(magic, MAGIC, 8) != 0 || p.keeps > HTH_PLAN_KEEP || objects > len / 4 ||
+            manifest_len > len)
+        return hth_fail(err, HEARTH_EPROTO, 0, "not a plan");
+    rc = plan_read_parts(&r, &p, objects, manifest_len, err);
+    if (rc) {
+        hth_plan_fini(&p);
+        return rc;
+    }
+    *out = p;
+    return HEARTH_OK;
+}
+
+uint32_t hth_plan_index(const struct hth_plan *p, uint64_t object)
+{
+    const struct hth_object *o = hth_manifest_find(&p->manifest, object);
+
+    return o ? (uint32_t)(o - p->manifest.object) : UINT32_MAX;
+}
+
+void hth_plan_fini(struct hth_plan *p)
+{
+    hth_manifest_fini(&p->manifest);
+    free(p->manifest_bytes);
+    free(p->sources);
+    *p = (struct hth_plan){ 0 };
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each node says it holds, what is chosen from that, and the plan that everybody gets. Pure
+ * functions: no clock, no messages. Record layouts are drawn in inventory.c and plan.c.
+ */
+#ifndef HEARTH_LOADER_PLAN_PLAN_H
+#define HEARTH_LOADER_PLAN_PLAN_H
+
+#include "core/foreign/foreign.h"
+#include "core/format/keep.h"
+#include "core/format/manifest.h"
+
+#define HTH_PLAN_SOURCES 8u /* holders of one object that a plan names */
+#define HTH_PLAN_KEEP    32u
+
+struct hth_seen_object { /* sealed here, block, table and digest hold (raw: its bytes) */
+    uint64_t id;
+    unsigned char digest[HTH_DIGEST];
+};
+
+struct hth_seen_save {
+    struct hth_save_id id;
+    int has_manifest;
+    unsigned char manifest[HTH_DIGEST]; /* its own digest */
+    uint32_t objects;
+    struct hth_seen_object *object; /* in order of id */
+    struct hth_object *file; /* foreign: [objects] the same ones, with name and length; else NULL */
+    struct hth_foreign_look *look; /* foreign: [objects] and what is in them */
+    int unfinished;                /* foreign: its writer has left a marker */
+};
+
+struct hth_inventory {
+    uint64_t store;
+    struct hth_keep keep;
+    uint32_t saves;
+    struct hth_seen_save *save; /* newest first */
+};
+
+/* Memory for the lists of a save whose id is set; hth_inventory_fini() frees it, on failure too. */
+int hth_seen_make(struct hth_seen_save *s, uint32_t objects);
+
+size_t hth_inventory_bytes(const struct hth_inventory *inv);
+void hth_inventory_encode(const struct hth_inventory *inv, unsigned char *out);
+/* Bytes that may be damaged or hostile. Errors: HEARTH_EPROTO, HEARTH_ENOMEM. */
+int hth_inventory_decode(
+        struct hth_inventory *out, const void *bytes, size_t len, struct hearth_error *err);
+void hth_inventory_fini(struct hth_inventory *inv);
+const struct hth_seen_save *hth_inventory_find(
+        const struct hth_inventory *inv, struct hth_save_id id);
+/* 1 when it has this very object. */
+int hth_inventory_has(
+        const struct hth_inventory *inv, struct hth_save_id save, const struct hth_object *o);
+
+/* The holders of one object, best first. */
+struct hth_sources {
+    uint32_t count;
+    uint32_t node[HTH_PLAN_SOURCES];
+};
+
+/* Where each object of `m` is: out[m->objects]. Returns how many objects nobody has; the first
+ * of them in out_lost (may be NULL). inventory[nodes]. rank_node[world] as in the epoch: objects
+ * that their rank's node lacks will be pulled, and their holders are put in such an order that,
+ * taken first holder first, no node serves much more than its fair share. */
+uint32_t hth_sources_find(const struct hth_inventory *inventory, uint32_t nodes,
+        const uint32_t *rank_node, uint32_t world, const struct hth_manifest *m,
+        struct hth_sources *out, const struct hth_object **out_lost);
+
+struct hth_plan {
+    uint32_t serial;
+    struct hth_save_id chosen; /* epoch 0: nothing, start from scratch */
+    uint32_t beyond;           /* newer saves that were beyond redundancy */
+    uint32_t keeps;
+    struct hth_save_id keep[HTH_PLAN_KEEP]; /* every node frees the rest */
+    struct hth_manifest manifest;           /* of the chosen */
+    unsigned char *manifest_bytes;
+    size_t manifest_len;
+    struct hth_sources *sources; /* [manifest.objects] */
+};
+
+size_t hth_plan_bytes(const struct hth_plan *p);
+void hth_plan_encode(const struct hth_plan *p, unsigned char *out);
+int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct hearth_error *err);
+/* Its place in the manifest, or UINT32_MAX. */
+uint32_t hth_plan_index(const struct hth_plan *p, uint64_t object);
+void hth_plan_fini(struct hth_plan *p);
+
+#endif

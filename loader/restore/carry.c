@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A member carries out the plan: frees what it does not keep, verifies what is here of the chosen
+ * save, fetches what is not, and votes when nothing is waited for any more.
+ */
+#include "restore_state.h"
+
+#include "replication/commit/release.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What our ranks need of the chosen save: their own objects, and every raw one. */
+static void carry_needs(struct hth_restore *r, struct hth_held_save *s)
+{
+    const struct hth_epoch *epoch = r->ctx->epoch;
+    const struct hth_manifest *m = &r->plan.manifest;
+
+    for (uint32_t i = 0; i < m->objects; i++) {
+        const struct hth_object *o = &m->object[i];
+        struct hth_held *h = hth_held_find(s, o->id);
+
+        if (h && memcmp(h->object.digest, o->digest, HTH_DIGEST) != 0) {
+            hth_held_drop(r->ctx, s, h); /* the plan has other bytes under this name */
+            h = NULL;
+        }
+        if (o->kind != HTH_OBJECT_RAW && epoch->rank_node[o->owner % epoch->world] != epoch->self)
+            continue;
+        if (!h && o->kind == HTH_OBJECT_RAW)
+            pull_raw(r, i);
+        else if (!h)
+            pull_object(r, i);
+        else if (!h->verified)
+            pull_verify(r, s, h);
+    }
+}
+
+static int carry_is_kept(const struct hth_plan *p, struct hth_save_id save)
+{
+    for (uint32_t i = 0; i < p->keeps; i++)
+        if (hth_save_cmp(p->keep[i], save) == 0)
+            return 1;
+    return 0;
+}
+
+/* A save of this epoch: begun after GO, so newer than every plan, which may arrive late. */
+static int carry_is_new(const struct hth_ctx *ctx, struct hth_save_id save)
+{
+    return save.epoch == ctx->epoch->epoch && save.nonce == ctx->epoch->nonce;
+}
+
+static void carry_free_the_rest(struct hth_restore *r)
+{
+    struct hth_ctx *ctx = r->ctx;
+    struct hth_held_save *next;
+
+    for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = next) {
+        next = s->next;
+        if (s->removed || s->id.epoch == 0 || carry_is_kept(&r->plan, s->id) ||
+                carry_is_new(ctx, s->id))
+            continue;
+        if (hth_save_foreign(s->id)) { /* kept until a save is PROTECTED: it may be the only one */
+            hth_transfer_forget(ctx, s->id);
+            continue;
+        }
+        hth_say(&ctx->log, HEARTH_LOG_INFO, "plan-frees", HTH_SAVE, HTH_SAVE_ARGS(s->id));
+        hth_point(&ctx->points, "free");
+        hth_save_release(ctx, s);
+    }
+}
+
+static int carry_take_manifest(struct hth_restore *r, struct hth_held_save *s)
+{
+    unsigned char *copy;
+    struct hearth_error err;
+
+    if (s->has_manifest && memcmp(s->manifest.digest, r->plan.manifest.digest, HTH_DIGEST) == 0)
+        return HEARTH_OK;
+    copy = malloc(r->plan.manifest_len);
+    if (!copy)
+        return HEARTH_ENOMEM;
+    if (hth_save_foreign(s->id)) /* each recovery makes a new one, from the files that are there */
+        hth_held_forget_manifest(s);
+    memcpy(copy, r->plan.manifest_bytes, r->plan.manifest_len);
+    if (hth_held_set_manifest(r->ctx, s, copy, r->plan.manifest_len, &err)) {
+        vote_no(r, err.code, err.text);
+        return err.code;
+    }
+    return HEARTH_OK;
+}
+
+/* 1: an object of the chosen save is still being written or pulled, from the old epoch. */
+static int carry_must_wait(const struct hth_restore *r)
+{
+    struct hth_held_save *s = hth_holdings_find(r->ctx, r->plan.chosen);
+
+    for (const struct hth_held *h = s ? s->held : NULL; h; h = h->next)
+        if (h->state != HTH_HELD_SEALED)
+            return 1;
+    return 0;
+}
+
+void carry_out(struct hth_restore *r)
+{
+    struct hth_held_save *s;
+
+    r->plan_waits = carry_must_wait(r);
+    if (r->plan_waits) {
+        r->state = TOLD; /* tick looks again */
+        return;
+    }
+    hth_point(&r->ctx->points, "plan");
+    r->state = PULLING;
+    r->failed_code = HEARTH_OK;
+    pull_begin(r);
+    carry_free_the_rest(r);
+    r->t_plan = r->t_pull = r->t_verify = hth_now_ms(&r->ctx->clock);
+    if (!hth_save_none(r->plan.chosen)) {
+        hth_point(&r->ctx->points, "retrieve");
+        s = hth_holdings_get(r->ctx, r->plan.chosen);
+        if (!s || carry_take_manifest(r, s))
+            vote_no(r, HEARTH_ENOMEM, "no memory for the manifest");
+        else if (hth_save_foreign(s->id))
+            foreign_needs(r, s);
+        else
+            carry_needs(r, s);
+    }
+    pull_ended(r);
+}

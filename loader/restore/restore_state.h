@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Recovery of one epoch, on a member.
+ *
+ *   IDLE ──start──► TOLD ──plan arrived──► PULLING ──all needed verified──► VOTED ──GO──► ENDED
+ *                    │       ▲                 │ cannot: VOTE(no)             │
+ *                    │       └──── next plan (an older save) ────────────────┘
+ *                    └── deadline, EPOCH_FAILED, member lost ──► ENDED with a code
+ *   IDLE ──this node cannot take part──► REFUSED ──EPOCH_FAILED, deadline──► ENDED
+ */
+/* For this folder alone. */
+#ifndef HEARTH_LOADER_RESTORE_RESTORE_STATE_H
+#define HEARTH_LOADER_RESTORE_RESTORE_STATE_H
+
+#include "core/foreign/foreign.h"
+#include "replication/tree/tree.h"
+#include "restore.h"
+
+enum restore_state { IDLE, TOLD, PULLING, VOTED, REFUSED, ENDED };
+
+struct hth_restore {
+    struct hth_ctx *ctx;
+    hth_restore_end_fn *on_end;
+    void *on_end_self;
+    enum restore_state state;
+    uint64_t deadline_ms, repeat_ms;
+    /* When ranks asked; the plan came; pulling and verifying began; the last of each ended; the vote. */
+    uint64_t t_start, t_told, t_plan, t_pull, t_verify, t_vote;
+    unsigned char *inventory; /* ours, as it goes up */
+    size_t inventory_len;
+    struct hth_plan plan;
+    int has_plan;
+    struct hth_blob_id early; /* a plan that came before we were asked to recover; epoch 0: none */
+    uint32_t least;  /* plans up to this serial are void: the engine that gave them is gone */
+    int plan_waits;  /* to be carried out when the old epoch's last pull has ended */
+    int failed_code; /* of this plan on this node */
+    char failed[200];
+    struct hearth_error refused; /* REFUSED: what is said upwards */
+    uint64_t pulled_before;
+    uint32_t digesting; /* raw objects, foreign files: the inventory waits for them */
+    char common[HTH_RESTORE_COMMON][HTH_NAME_MAX + 1]; /* foreign: names that every node needs */
+    uint32_t commons;
+
+    uint32_t generation; /* of plans and epochs: what began under an older one is not counted */
+
+    /* pull.c's own */
+    uint32_t waiting;   /* fetches and verifications under way for this plan */
+    struct wait *later; /* could not begin yet; looked at again from later_ms on */
+    struct wait *raws;  /* raw objects on their way here */
+    uint64_t later_ms;
+};
+
+/* end.c */
+void restore_end(struct hth_restore *r, int code, const struct hearth_error *err);
+
+/* tell.c: what a member holds */
+int tell_look(struct hth_restore *r); /* 1: the inventory is told when all was looked at */
+int tell_make(struct hth_restore *r, struct hearth_error *err); /* r->inventory */
+void tell_inventory(struct hth_restore *r);                     /* r->inventory goes up */
+/* The coordinator asks for the inventory: its engine is a new one, to which the plan we may have is void. */
+void tell_again(struct hth_restore *r, const unsigned char *bytes, size_t len);
+
+/* carry.c: a member and the plan */
+void carry_out(struct hth_restore *r);
+
+/* pull.c: `index` is of the plan's manifest */
+void pull_begin(
+        struct hth_restore *r); /* a new plan: what began under an older one does not count */
+int pull_object(struct hth_restore *r, uint32_t index);
+void pull_raw(struct hth_restore *r, uint32_t index);
+void pull_verify(struct hth_restore *r, struct hth_held_save *s, struct hth_held *h);
+void pull_ended(struct hth_restore *r); /* one less is waited for; the vote after the last */
+void pull_tick(struct hth_restore *r, uint64_t now_ms); /* what could not begin */
+uint64_t pull_due_ms(const struct hth_restore *r);
+/* A raw object is here, or cannot be written. */
+void pull_raw_ended(
+        struct hth_restore *r, const struct hth_blob_id *id, const struct hearth_error *err);
+void pull_close(struct hth_restore *r);
+
+/* vote.c */
+void vote_no(struct hth_restore *r, int code, const char *text); /* the first reason stays */
+void vote_cast(struct hth_restore *r);
+void vote_say(struct hth_restore *r); /* up, as it was cast */
+
+/* foreign.c: a member */
+int foreign_listed(const struct hth_restore *r, const struct hth_held_save *s);
+int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out);
+void foreign_needs(struct hth_restore *r, struct hth_held_save *s);
+
+#endif

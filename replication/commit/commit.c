@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The front of the commit: joining, begin and its refusals, events and questions. */
+#include "commit_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- Joining ---------------------------------------------------------------------------- */
+
+int hth_commit_open(struct hth_ctx *ctx, const struct hth_commit_events *events,
+        struct hth_commit **out, struct hearth_error *err)
+{
+    struct hth_commit *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "commit");
+    c->ctx = ctx;
+    c->events = *events;
+    *out = c;
+    return HEARTH_OK;
+}
+
+int hth_commit_join(struct hth_commit *c, struct hearth_error *err)
+{
+    int rc;
+
+    while (c->tracks)
+        track_remove(c, c->tracks);
+    c->running = 0;
+    c->look = 0;
+    c->silent_since_ms = 0;
+    c->chosen = (struct hth_save_id){ 0 };
+    rc = holders_make(c, err);
+    if (rc)
+        return rc;
+    return locals_make(c, err);
+}
+
+void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen)
+{
+    struct track *t;
+
+    c->running = 1;
+    c->chosen = chosen;
+    if (hth_save_none(chosen) || hth_save_foreign(chosen))
+        return; /* what somebody else wrote is not copied: the next save is */
+    t = track_get(c, chosen);
+    if (!t)
+        return;
+    word_complete(c, chosen);
+    t->recovered = 1;
+    t->complete = 1;
+    t->repair_ms = hth_now_ms(&c->ctx->clock);
+    t->level = HEARTH_COMPLETE;
+    member_check(c, t);
+}
+
+void hth_commit_resume(struct hth_commit *c)
+{
+    for (struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = s->next) {
+        struct track *t;
+
+        if (s->removed || s->id.epoch != c->ctx->epoch->epoch ||
+                s->id.nonce != c->ctx->epoch->nonce || hth_keep_has(&c->ctx->keep, s->id))
+            continue;
+        t = track_get(c, s->id);
+        if (!t)
+            continue;
+        t->done_sent = s->has_manifest;
+        t->complete = s->published;
+        t->repair_ms = s->has_manifest ? hth_now_ms(&c->ctx->clock) : HTH_NEVER;
+        member_check(c, t);
+    }
+}
+
+void hth_commit_stop(struct hth_commit *c)
+{
+    while (c->tracks)
+        track_remove(c, c->tracks);
+    c->running = 0;
+    c->look = 0;
+}
+
+/* ---- Saving ------------------------------------------------------------------------------- */
+
+/* Room is for keep saves and one more. */
+static int commit_no_room(struct hth_commit *c, struct hth_save_id id, struct hearth_error *err)
+{
+    struct hth_ctx *ctx = c->ctx;
+    char whom[160] = "the coordinator";
+    uint32_t others = 0;
+    const struct track *t = NULL; /* the oldest: what hth_commit_make_room() would cancel */
+
+    for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
+        others += !s->removed && s->id.epoch && !hth_save_foreign(s->id) &&
+                  hth_save_cmp(s->id, id) != 0;
+    if (others <= ctx->opts.keep)
+        return HEARTH_OK;
+    for (const struct track *i = c->tracks; i; i = i->next)
+        if (hth_save_cmp(i->id, id) != 0)
+            t = i;
+    if (!t)
+        return hth_fail(err, HEARTH_EBUSY, 0,
+                "%" PRIu32 " saves are here and keep is %" PRIu32
+                ": the newest is not protected yet, wait for it",
+                others, ctx->opts.keep);
+    if (hth_is_coordinator(ctx))
+        coord_waits_for(c, t, whom, sizeof(whom));
+    return hth_fail(err, HEARTH_EBUSY, 0,
+            HTH_SAVE " is undecided and takes the room; it waits for %s", HTH_SAVE_ARGS(t->id),
+            whom);
+}
+
+static int commit_next_attempt(struct hth_commit *c, uint32_t rank, uint64_t step,
+        struct hth_save_id *out, struct hearth_error *err)
+{
+    struct local_rank *l = local_find(c, rank);
+    const struct hth_epoch *e = c->ctx->epoch;
+
+    if (!c->running || !l)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "rank %" PRIu32 " begins step %" PRIu64 " before recover has ended in this epoch",
+                rank, step);
+    if (step > HTH_STEP_MAX)
+        return hth_fail(err, HEARTH_EINVAL, 0, "%" PRIu64 " is no step: at most %" PRIu64, step,
+                HTH_STEP_MAX);
+    if (l->last_step != HTH_NEVER && step < l->last_step)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "rank %" PRIu32 " begins step %" PRIu64 " after step %" PRIu64
+                ": going back is hearth_recover()",
+                rank, step, l->last_step);
+    l->attempts = step == l->last_step ? l->attempts + 1 : 1;
+    l->last_step = step;
+    *out = (struct hth_save_id){ e->epoch, e->nonce, step, l->attempts };
+    if (hth_breaks(c->ctx, HTH_BREAK_EPOCH))
+        *out = (struct hth_save_id){ 1, 1, step, 1 };
+    return HEARTH_OK;
+}
+
+int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step, struct hearth_error *err)
+{
+    const struct local_rank *l = local_find(c, rank);
+    const struct hth_epoch *e = c->ctx->epoch;
+
+    if (!c->running || !l)
+        return HEARTH_OK; /* begin says what is wrong */
+    return commit_no_room(c,
+            (struct hth_save_id){
+                    e->epoch, e->nonce, step, step == l->last_step ? l->attempts + 1 : 1 },
+            err);
+}
+
+void hth_commit_make_room(struct hth_commit *c)
+{
+    struct track *oldest = c->tracks;
+
+    while (oldest && oldest->next && !oldest->next->recovered)
+        oldest = oldest->next;
+    if (oldest && !oldest->recovered && !oldest->failing)
+        hth_commit_fail(c, oldest->id, HEARTH_ECANCELED, "cancelled to make room for a newer one");
+}
+
+int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
+        struct hth_save_id *out_save, struct hearth_error *err)
+{
+    struct hth_save_id id;
+    struct hearth_error cause;
+    struct track *t;
+    const struct outcome *o;
+    int rc = commit_next_attempt(c, rank, step, &id, err);
+
+    if (rc)
+        return rc;
+    hth_point(&c->ctx->points, "begin");
+    *out_save = id;
+    o = outcome_find(c, id);
+    if (o)
+        return hth_fail(err, HEARTH_EFAILED, 0, HTH_SAVE ": %s", HTH_SAVE_ARGS(id), o->text);
+    rc = commit_no_room(c, id, &cause);
+    if (rc) {
+        hth_commit_fail(c, id, rc, cause.text);
+        if (err)
+            *err = cause;
+        return rc;
+    }
+    t = track_get(c, id);
+    if (!t)
+        return hth_fail(err, HEARTH_ENOMEM, 0, HTH_SAVE, HTH_SAVE_ARGS(id));
+    t->rank[local_find(c, rank) - c->local] |= RANK_BEGUN;
+    return HEARTH_OK;
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
+        const unsigned char *bytes, size_t len)
+{
+    int coordinator = hth_is_coordinator(c->ctx);
+
+    if (coordinator && kind == HTH_KIND_DONE)
+        coord_done(c, origin, bytes, len);
+    else if (coordinator && kind == HTH_KIND_HELD)
+        coord_held(c, origin, bytes, len);
+    else if (coordinator && kind == HTH_KIND_PROMISE)
+        coord_promise(c, origin, bytes, len);
+    else if (coordinator && kind == HTH_KIND_FAILED)
+        coord_failed(c, origin, bytes, len);
+    else if (coordinator && kind == HTH_KIND_LOST)
+        coord_report_lost(c, bytes, len);
+    else if (kind == HTH_KIND_COMPLETE && len == SAVE_BYTES)
+        word_complete(c, save_get(bytes));
+    else if (kind == HTH_KIND_PROTECTED)
+        word_protected(c, bytes, len);
+    else if (kind == HTH_KIND_CANCELLED)
+        word_cancelled(c, bytes, len);
+    else if (kind == HTH_KIND_ASSIGN)
+        word_assign(c, bytes, len);
+}
+
+void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
+{
+    if (hth_is_coordinator(c->ctx)) {
+        coord_lost(c, node);
+        return;
+    }
+    if (node == 0 && !c->silent_since_ms)
+        c->silent_since_ms = hth_now_ms(&c->ctx->clock);
+    fact_lost(c, node);
+}
+
+void hth_commit_peer_up(struct hth_commit *c, uint32_t node)
+{
+    if (node == 0)
+        c->silent_since_ms = 0;
+    if (hth_is_coordinator(c->ctx))
+        coord_returned(c, node);
+}
+
+/* Whom an undecided save waits for: for the coordinator its members, for these the coordinator. */
+static void track_waits_for(const struct hth_commit *c, const struct track *t, char out[200])
+{
+    if (hth_is_coordinator(c->ctx))
+        coord_waits_for(c, t, out, 200);
+    else
+        snprintf(out, 200, "the decision of the coordinator, node %.64s",
+                c->ctx->epoch->member[0].node);
+}
+
+static void track_give_up(struct hth_commit *c, struct track *t, uint64_t now_ms)
+{
+    const struct hth_ctx_opts *o = &c->ctx->opts;
+    /* The others leave it to the coordinator for a while, which knows who is missing. */
+    uint64_t late_ms = t->since_ms + o->save_ms + (hth_is_coordinator(c->ctx) ? 0 : o->dead_ms);
+    char text[200], whom[200];
+
+    if (hth_breaks(c->ctx, HTH_BREAK_DEADLINE) || t->recovered)
+        return;
+    if (now_ms >= t->since_ms + o->save_ms + 4 * (uint64_t)o->dead_ms &&
+            !hth_is_coordinator(c->ctx)) {
+        snprintf(text, sizeof(text), "the coordinator, node %.64s, does not decide",
+                c->ctx->epoch->member[0].node);
+        track_end(c, t, t->level, 0, HEARTH_EUNKNOWN, text);
+    } else if (now_ms >= late_ms && !t->failing) {
+        track_waits_for(c, t, whom);
+        snprintf(text, sizeof(text), "not protected in time: it waited for %.160s", whom);
+        hth_commit_fail(c, t->id, HEARTH_ETIMEOUT, text);
+    }
+}
+
+void hth_commit_tick(struct hth_commit *c)
+{
+    uint64_t now_ms = hth_now_ms(&c->ctx->clock);
+    struct track *next;
+
+    for (struct track *t = c->tracks; t; t = next) {
+        next = t->next;
+        if (now_ms >= t->repair_ms) {
+            t->repair_ms = now_ms + 4 * (uint64_t)c->ctx->opts.retry_ms;
+            member_repair(c, t);
+        }
+        if (now_ms < t->repeat_ms)
+            continue;
+        t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
+        facts_repeat(c, t);
+    }
+    if (hth_is_coordinator(c->ctx))
+        coord_tick(c, now_ms);
+    for (struct track *t = c->tracks; t; t = next) {
+        next = t->next;
+        track_give_up(c, t, now_ms);
+    }
+}
+
+uint64_t hth_commit_due_ms(const struct hth_commit *c)
+{
+    uint64_t due_ms = c->look ? 0 : HTH_NEVER;
+
+    for (const struct track *t = c->tracks; t; t = t->next) {
+        due_ms = t->repeat_ms < due_ms ? t->repeat_ms : due_ms;
+        due_ms = t->repair_ms < due_ms ? t->repair_ms : due_ms;
+    }
+    return due_ms;
+}
+
+/* ---- Questions -------------------------------------------------------------------------------- */
+
+int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth_level *out_level,
+        int *out_degraded, int *out_code, char text[256])
+{
+    const struct outcome *o = outcome_find(c, save);
+    struct track *t = track_find(c, save);
+
+    *out_degraded = 0;
+    *out_code = HEARTH_OK;
+    text[0] = '\0';
+    if (o) {
+        *out_level = o->level;
+        *out_degraded = o->degraded;
+        *out_code = o->code;
+        snprintf(text, 256, "%s", o->text);
+    } else if (hth_keep_has(&c->ctx->keep, save)) {
+        *out_level = HEARTH_PROTECTED;
+        *out_degraded = hth_keep_degraded(&c->ctx->keep, hth_keep_at(&c->ctx->keep, save));
+    } else if (t) {
+        *out_level = t->level;
+        track_waits_for(c, t, text);
+    } else {
+        return HEARTH_ENOENT;
+    }
+    return HEARTH_OK;
+}
+
+/* Its part is all with us, so that the coordinator may have decided it by now. */
+static int track_is_handed_over(const struct hth_commit *c, const struct track *t)
+{
+    uint32_t done = 0;
+
+    for (uint32_t i = 0; i < c->locals; i++)
+        done += (t->rank[i] & RANK_DONE) != 0;
+    return t->done_sent || t->held || done == c->locals;
+}
+
+static int save_is_asked(const struct hth_commit *c, const uint64_t *step, struct hth_save_id id)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+
+    return (!step || id.step == *step) && id.epoch == e->epoch && id.nonce == e->nonce &&
+           !hth_keep_has(&c->ctx->keep, id);
+}
+
+int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
+        struct hth_save_id *out_save, int *out_unknown)
+{
+    int found = 0;
+
+    for (const struct track *t = c->tracks; t && !found; t = t->next) { /* newest first */
+        if (t->recovered || !save_is_asked(c, step, t->id) || !track_is_handed_over(c, t))
+            continue;
+        *out_save = t->id;
+        found = 1;
+    }
+    *out_unknown = 0;
+    for (uint32_t i = 0; i < OUTCOMES; i++) {
+        const struct outcome *o = &c->outcome[i];
+
+        if (!o->level || o->code != HEARTH_EUNKNOWN || !save_is_asked(c, step, o->id) ||
+                (found && hth_save_cmp(o->id, *out_save) < 0))
+            continue;
+        *out_save = o->id;
+        *out_unknown = found = 1;
+    }
+    return found;
+}
+
+void hth_commit_text(struct hth_commit *c, char *out, size_t len)
+{
+    static const char *const words[] = {
+        [HTH_KEPT_UNSURE] = " (as last heard: its copies are not confirmed now)",
+        [HTH_KEPT_DEGRADED] = " (degraded)",
+        [HTH_KEPT_PROTECTED] = "",
+    };
+    char whom[160] = "the coordinator";
+    int n = 0;
+
+    if (c->ctx->keep.saves)
+        n = snprintf(out, len, "newest protected: step %" PRIu64 "%s, %" PRIu64 " s ago",
+                c->ctx->keep.save[0].step, words[hth_commit_kept(c, 0)], hth_commit_kept_s(c, 0));
+    else
+        n = snprintf(out, len, "nothing protected yet");
+    if (n < 0 || (size_t)n >= len || !c->tracks)
+        return;
+    if (hth_is_coordinator(c->ctx))
+        coord_waits_for(c, c->tracks, whom, sizeof(whom));
+    snprintf(out + n, len - (size_t)n, "; undecided: step %" PRIu64 ", waits for %s",
+            c->tracks->id.step, whom);
+}
+
+void hth_commit_close(struct hth_commit *c)
+{
+    if (!c)
+        return;
+    while (c->tracks)
+        track_remove(c, c->tracks);
+    holders_fini(c);
+    free(c->local);
+    free(c);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A save from its first begin to PROTECTED or CANCELLED, on a node and at the coordinator.
+ * The rules: docs/protocol.md, Commit.
+ */
+#ifndef HEARTH_REPLICATION_COMMIT_H
+#define HEARTH_REPLICATION_COMMIT_H
+
+#include "placement.h"
+#include "replication/transfer/transfer.h"
+#include "replication/tree/blob.h"
+#include <hearth/types.h>
+
+struct hth_commit;
+
+struct hth_commit_events {
+    void *self;
+    /* A save that this node's ranks take part in has moved: level only rises; code 0, HEARTH_EFAILED
+     * or HEARTH_EUNKNOWN ends it. rank: HTH_NODE_NONE for all, else that rank's own level (COPIED). */
+    void (*on_level)(void *self, struct hth_save_id save, uint32_t rank, enum hearth_level level,
+            int degraded, int code, const char *text);
+};
+
+int hth_commit_open(struct hth_ctx *ctx, const struct hth_commit_events *events,
+        struct hth_commit **out, struct hearth_error *err);
+
+/* A new epoch: placement is made, undecided saves of older epochs are forgotten as saves under way
+ * (what they hold stays until PLAN). Errors: as hth_placement_make(). */
+int hth_commit_join(struct hth_commit *c, struct hearth_error *err);
+
+/* After GO: saves may begin. chosen (epoch 0: none): its missing copies were or are being fetched
+ * by the plan; it is protected again first, under its own id, and counts as undecided until then.
+ * A foreign container is not: it stays as it is. */
+void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen);
+
+/* After a restart of this engine in the epoch: saves of it that are here with their manifest and
+ * not decided are followed again. After hth_commit_go(). */
+void hth_commit_resume(struct hth_commit *c);
+
+/* The job is over: nothing is followed, decided or repaired until the next join. */
+void hth_commit_stop(struct hth_commit *c);
+
+/* A rank of this node begins `step`. Gives the save's id; `rank`'s attempt counts by itself.
+ * Errors: HEARTH_EBUSY naming the undecided save and whom it waits for, HEARTH_ESTATE. The refusal
+ * of an attempt is reported to the coordinator, which cancels it everywhere. */
+int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
+        struct hth_save_id *out_save, struct hearth_error *err);
+
+/* Would begin find room now? Counts no attempt. Errors: HEARTH_EBUSY as begin. */
+int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step, struct hearth_error *err);
+
+/* Ask for what takes the room to be cancelled: the oldest undecided save. */
+void hth_commit_make_room(struct hth_commit *c);
+
+/* Something after begin failed for `rank` (no slot, abort): cancel it everywhere. */
+void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, const char *text);
+
+/* An own object is sealed (in the holdings): offer it to its holders. */
+void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held);
+
+/* A raw object this node's rank put: it is in the holdings as RAW, bytes in the store. */
+void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held);
+
+/* No more objects from `rank`; once all local ranks have said so and all is sealed, DONE goes up. */
+void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_t rank);
+
+/* Where a save stands: for handles after a reconnect. HEARTH_ENOENT: not known any more. */
+int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth_level *out_level,
+        int *out_degraded, int *out_code, char text[256]);
+
+/* What is known now of save `at` of the keep record. UNSURE: it was PROTECTED when the record was
+ * written, in an earlier epoch, or the coordinator is out of reach. */
+enum hth_kept { HTH_KEPT_UNSURE, HTH_KEPT_DEGRADED, HTH_KEPT_PROTECTED };
+enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at);
+uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at); /* seconds since PROTECTED */
+
+/* The newest save of this epoch (step: NULL, or of this one) that all ranks of this node have handed
+ * over and whose decision was not heard here: 1; 0: none. *out_unknown 1: nor will it be. */
+int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
+        struct hth_save_id *out_save, int *out_unknown);
+
+/* The newest PROTECTED save, how long ago, what is undecided and whom it waits for: for status. */
+void hth_commit_text(struct hth_commit *c, char *out, size_t len);
+
+/* Nodes that should hold rank's objects besides its own: out[HTH_COPIES_MAX], with ASSIGNs applied. */
+uint32_t hth_commit_holders(struct hth_commit *c, uint32_t rank, uint32_t *out);
+
+/* A copy was found bad or lost here: it is not promised any more; DEGRADED until repaired. */
+void hth_commit_copy_lost(
+        struct hth_commit *c, struct hth_save_id save, uint64_t object, const char *why);
+
+void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
+        const unsigned char *bytes, size_t len);
+void hth_commit_blob(
+        struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
+/* A common object cannot be written here: its save fails, unless it is whole on the others already. */
+void hth_commit_blob_failed(
+        struct hth_commit *c, const struct hth_blob_id *id, const struct hearth_error *err);
+int hth_commit_offer_wanted(
+        void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object);
+void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object);
+void hth_commit_peer_down(struct hth_commit *c, uint32_t node);
+void hth_commit_peer_up(struct hth_commit *c, uint32_t node);
+void hth_commit_tick(struct hth_commit *c);
+uint64_t hth_commit_due_ms(const struct hth_commit *c);
+void hth_commit_close(struct hth_commit *c);
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a member says to the coordinator, as listed in tree.h: DONE, HELD, PROMISE and FAILED of a
+ * save, repeated until each has had its effect, and who is LOST. The coordinator is a member too, and
+ * hears its own facts within the call.
+ */
+#include "commit_state.h"
+
+#include "core/base/bytes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DONE_HEAD  (SAVE_BYTES + 16u)
+#define DONE_COUNT ((HTH_TREE_MAX - DONE_HEAD) / HTH_MANIFEST_OBJECT)
+
+void fact_done(struct hth_commit *c, struct track *t, struct hth_held_save *s)
+{
+    unsigned char body[HTH_TREE_MAX];
+    uint32_t count = 0;
+    uint32_t part = 0;
+    uint32_t parts;
+    uint32_t total = 0;
+
+    for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
+        total += local_owns(c->ctx, h);
+    parts = total ? (total + DONE_COUNT - 1) / DONE_COUNT : 1;
+    save_put(body, t->id);
+    for (struct hth_held *h = s ? s->held : NULL; h || part < parts; h = h ? h->next : NULL) {
+        if (h && local_owns(c->ctx, h))
+            hth_object_encode(&h->object, body + DONE_HEAD + HTH_MANIFEST_OBJECT * count++);
+        if (count < DONE_COUNT && h)
+            continue;
+        hth_put32(body + SAVE_BYTES, part++);
+        hth_put32(body + SAVE_BYTES + 4, parts);
+        hth_put32(body + SAVE_BYTES + 8, count);
+        hth_put32(body + SAVE_BYTES + 12, 0);
+        hth_tree_up(c->ctx, HTH_KIND_DONE, body, DONE_HEAD + HTH_MANIFEST_OBJECT * count);
+        count = 0;
+    }
+    t->done_sent = 1;
+}
+
+void fact_held(struct hth_commit *c, const struct track *t)
+{
+    unsigned char body[SAVE_BYTES];
+
+    save_put(body, t->id);
+    hth_tree_up(c->ctx, HTH_KIND_HELD, body, sizeof(body));
+}
+
+void fact_promise(struct hth_commit *c, const struct track *t)
+{
+    unsigned char body[SAVE_BYTES + 16];
+
+    save_put(body, t->id);
+    hth_put64(body + SAVE_BYTES, c->ctx->store->ops->id(c->ctx->store));
+    hth_put32(body + SAVE_BYTES + 8, c->serial);
+    hth_put32(body + SAVE_BYTES + 12, 0);
+    hth_tree_up(c->ctx, HTH_KIND_PROMISE, body, sizeof(body));
+}
+
+static void fact_failed(struct hth_commit *c, struct track *t)
+{
+    unsigned char body[SAVE_BYTES + 4 + sizeof(t->why)];
+    size_t len = strlen(t->why);
+
+    save_put(body, t->id);
+    hth_put32(body + SAVE_BYTES, (uint32_t)t->fail_code);
+    memcpy(body + SAVE_BYTES + 4, t->why, len);
+    t->repeat_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
+    hth_tree_up(c->ctx, HTH_KIND_FAILED, body, SAVE_BYTES + 4 + len);
+}
+
+void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, const char *text)
+{
+    struct track *t = outcome_find(c, save) ? NULL : track_get(c, save);
+
+    if (!t)
+        return;
+    t->failing = 1;
+    t->fail_code = code;
+    snprintf(t->why, sizeof(t->why), "node %.40s: %.150s",
+            c->ctx->epoch->member[c->ctx->epoch->self].node, text);
+    fact_failed(c, t);
+}
+
+void fact_lost(struct hth_commit *c, uint32_t node)
+{
+    unsigned char body[4];
+
+    hth_put32(body, node);
+    hth_tree_up(c->ctx, HTH_KIND_LOST, body, sizeof(body));
+}
+
+/* Say again what has had no effect yet. */
+void facts_repeat(struct hth_commit *c, struct track *t)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+
+    if (t->failing && !hth_is_coordinator(c->ctx))
+        fact_failed(c, t);
+    else if (t->done_sent && (!s || !s->has_manifest))
+        fact_done(c, t, s);
+    else if (t->promised)
+        fact_promise(c, t);
+    else if (t->held && !t->complete)
+        fact_held(c, t);
+}

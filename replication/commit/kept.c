@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The keep record of this node: which saves are PROTECTED, since when, and which of them have too
+ * few copies. It is written before anything is freed by it or anybody hears of it.
+ */
+#include "commit_state.h"
+
+#include <string.h>
+
+/* On record too, so that a restart does not call them whole again. */
+static void kept_set_degraded(struct hth_commit *c, uint32_t degraded)
+{
+    unsigned char record[HTH_KEEP_BYTES];
+    struct hth_ctx *ctx = c->ctx;
+    struct hearth_error err;
+
+    if (degraded == ctx->keep.degraded)
+        return;
+    ctx->keep.degraded = degraded;
+    hth_keep_encode(&ctx->keep, record);
+    if (ctx->store->ops->record_put(ctx->store, "keep", record, sizeof(record), &err))
+        hth_say(&ctx->log, HEARTH_LOG_WARN, "keep-failed", "%s", err.text);
+}
+
+void kept_degraded(struct hth_commit *c)
+{
+    kept_set_degraded(c, (UINT32_C(1) << c->ctx->keep.saves) - 1);
+}
+
+/* Write our own record unless it is the one we have; only then may we free by it. What has become
+ * degraded stays so until a later decision. */
+int kept_write(struct hth_commit *c, const struct hth_keep *keep)
+{
+    unsigned char record[HTH_KEEP_BYTES];
+    struct hth_ctx *ctx = c->ctx;
+    struct hearth_error err;
+
+    if (ctx->keep.epoch == keep->epoch && ctx->keep.serial >= keep->serial) {
+        if (ctx->keep.serial != keep->serial)
+            return HEARTH_ESTATE;
+        kept_set_degraded(c, ctx->keep.degraded | keep->degraded);
+        return HEARTH_OK;
+    }
+    hth_keep_encode(keep, record);
+    hth_point(&ctx->points, "keep");
+    if (ctx->store->ops->record_put(ctx->store, "keep", record, sizeof(record), &err)) {
+        hth_say(&ctx->log, HEARTH_LOG_ERROR, "keep-failed", "%s", err.text);
+        return HEARTH_EIO;
+    }
+    ctx->keep = *keep;
+    return HEARTH_OK;
+}
+
+/* The record with `save` in front. A save that is protected again keeps its age. Older ones that an
+ * earlier epoch decided are degraded: nobody has counted their copies in this epoch. */
+struct hth_keep kept_with(const struct hth_ctx *ctx, struct hth_save_id save, uint32_t degraded)
+{
+    const struct hth_keep *old = &ctx->keep;
+    struct hth_keep keep = { .epoch = ctx->epoch->epoch,
+        .dropped = old->dropped,
+        .saves = 1,
+        .bads = old->bads,
+        .degraded = degraded };
+    int at = hth_keep_at(old, save);
+
+    keep.serial = old->epoch == keep.epoch ? old->serial + 1 : 1;
+    keep.save[0] = save;
+    keep.since_ms[0] = at >= 0 ? old->since_ms[at] : ctx->clock.wall_ms(ctx->clock.self);
+    memcpy(keep.bad, old->bad, sizeof(keep.bad));
+    for (uint32_t i = 0; i < old->saves && keep.saves < ctx->opts.keep; i++)
+        if (hth_save_cmp(old->save[i], save) < 0) {
+            uint32_t unsure = old->epoch != keep.epoch || hth_keep_degraded(old, (int)i);
+
+            keep.degraded |= unsure << keep.saves;
+            keep.since_ms[keep.saves] = old->since_ms[i];
+            keep.save[keep.saves++] = old->save[i];
+        }
+    return keep;
+}
+
+/* ---- Questions ------------------------------------------------------------------------------------ */
+
+enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at)
+{
+    const struct hth_keep *k = &c->ctx->keep;
+
+    if (!c->ctx->epoch || k->epoch != c->ctx->epoch->epoch || c->silent_since_ms)
+        return HTH_KEPT_UNSURE;
+    return hth_keep_degraded(k, (int)at) ? HTH_KEPT_DEGRADED : HTH_KEPT_PROTECTED;
+}
+
+uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at)
+{
+    uint64_t now_ms = c->ctx->clock.wall_ms(c->ctx->clock.self);
+    uint64_t since_ms = c->ctx->keep.since_ms[at];
+
+    return now_ms > since_ms ? (now_ms - since_ms) / 1000 : 0;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ranks of this node, and which objects are theirs. */
+#include "commit_state.h"
+
+#include <stdlib.h>
+
+int locals_make(struct hth_commit *c, struct hearth_error *err)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < e->world; r++)
+        n += e->rank_node[r] == e->self;
+    free(c->local);
+    c->locals = 0;
+    c->local = calloc(n ? n : 1, sizeof(*c->local));
+    if (!c->local)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "%" PRIu32 " ranks", n);
+    for (uint32_t r = 0; r < e->world; r++)
+        if (e->rank_node[r] == e->self)
+            c->local[c->locals++] = (struct local_rank){ .rank = r, .last_step = HTH_NEVER };
+    return HEARTH_OK;
+}
+
+struct local_rank *local_find(struct hth_commit *c, uint32_t rank)
+{
+    for (uint32_t i = 0; i < c->locals; i++)
+        if (c->local[i].rank == rank)
+            return &c->local[i];
+    return NULL;
+}
+
+int local_owns(const struct hth_ctx *ctx, const struct hth_held *h)
+{
+    return h->object.owner < ctx->epoch->world &&
+           ctx->epoch->rank_node[h->object.owner] == ctx->epoch->self;
+}

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a member says of a save, and what makes it true: DONE when its ranks' objects are sealed, HELD
+ * when manifest and raw objects are here, PROMISE when all that is assigned to it is here, sealed and
+ * verified. Copies are offered to their holders; what nobody brings is fetched.
+ */
+#include "commit_state.h"
+#include "replication/held/seal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- DONE --------------------------------------------------------------------------------- */
+
+static int member_all_sealed(
+        struct hth_commit *c, const struct track *t, const struct hth_held_save *s)
+{
+    for (uint32_t i = 0; i < c->locals; i++)
+        if (!(t->rank[i] & RANK_DONE))
+            return 0;
+    for (const struct hth_held *h = s ? s->held : NULL; h; h = h->next)
+        if (local_owns(c->ctx, h) && h->state != HTH_HELD_SEALED)
+            return 0;
+    return 1;
+}
+
+static void member_done(struct hth_commit *c, struct track *t)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+
+    if (t->done_sent || t->recovered || t->failing || !member_all_sealed(c, t, s))
+        return;
+    track_level(c, t, HEARTH_SEALED);
+    t->repeat_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
+    fact_done(c, t, s);
+}
+
+/* ---- Copies ------------------------------------------------------------------------------- */
+
+/* A rank is COPIED when each of its objects is sealed and was pulled by min_copies others; where
+ * there are no others, that is at once. */
+static void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+    struct local_rank *l = local_find(c, rank);
+    uint32_t holder[HTH_COPIES_MAX];
+    uint32_t can = hth_commit_holders(c, rank, holder);
+    uint32_t need = c->ctx->opts.min_copies < can ? c->ctx->opts.min_copies : can;
+
+    if (!l || !s || !(t->rank[l - c->local] & RANK_DONE) || (t->rank[l - c->local] & RANK_COPIED))
+        return;
+    for (struct hth_held *h = s->held; h; h = h->next)
+        if (h->object.owner == rank && h->object.kind != HTH_OBJECT_RAW &&
+                (h->state != HTH_HELD_SEALED || h->copies < need))
+            return;
+    t->rank[l - c->local] |= RANK_COPIED;
+    c->events.on_level(
+            c->events.self, t->id, rank, HEARTH_COPIED, can < c->ctx->opts.copies, HEARTH_OK, "");
+}
+
+static void member_offered(
+        void *self, struct hth_save_id save, uint64_t object, uint32_t node, int code)
+{
+    struct hth_commit *c = self;
+    struct hth_held_save *s = hth_holdings_find(c->ctx, save);
+    struct hth_held *h = s ? hth_held_find(s, object) : NULL;
+    struct track *t = track_find(c, save);
+
+    (void)node;
+    if (code || !h || !t)
+        return;
+    h->copies++;
+    member_copied(c, t, h->object.owner);
+}
+
+void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h)
+{
+    uint32_t holder[HTH_COPIES_MAX];
+    uint32_t n = hth_commit_holders(c, h->object.owner, holder);
+
+    for (uint32_t i = 0; i < n; i++)
+        if (holder[i] != c->ctx->epoch->self && !c->ctx->down[holder[i]])
+            hth_transfer_offer(c->ctx, s, h, holder[i], member_offered, c, NULL);
+}
+
+void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held)
+{
+    struct track *t = track_find(c, save->id);
+
+    if (!t)
+        return;
+    member_offer(c, save, held);
+    member_done(c, t);
+    member_copied(c, t, held->object.owner);
+    member_check(c, t);
+}
+
+void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held)
+{
+    struct track *t = track_find(c, save->id);
+
+    (void)held;
+    if (t)
+        member_done(c, t);
+}
+
+void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_t rank)
+{
+    struct track *t = outcome_find(c, save) ? NULL : track_get(c, save);
+    struct local_rank *l = local_find(c, rank);
+
+    if (!t || !l)
+        return;
+    t->rank[l - c->local] |= RANK_BEGUN | RANK_DONE;
+    member_done(c, t);
+    member_copied(c, t, rank);
+}
+
+/* ---- HELD and PROMISE --------------------------------------------------------------------- */
+
+static int member_has_raws(const struct hth_held_save *s)
+{
+    for (uint32_t i = 0; i < s->manifest.objects; i++) {
+        const struct hth_object *o = &s->manifest.object[i];
+        struct hth_held *h;
+
+        if (o->kind != HTH_OBJECT_RAW)
+            continue;
+        h = hth_held_find((struct hth_held_save *)(uintptr_t)s, o->id);
+        if (!h || h->state != HTH_HELD_SEALED || !h->verified)
+            return 0;
+    }
+    return 1;
+}
+
+/* The first object that is assigned to us and is not here; NULL: all are. */
+static const struct hth_object *member_first_missing(struct hth_commit *c, struct hth_held_save *s)
+{
+    for (uint32_t i = 0; i < s->manifest.objects; i++) {
+        const struct hth_object *o = &s->manifest.object[i];
+        struct hth_held *h;
+
+        if (o->kind == HTH_OBJECT_RAW ||
+                !holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
+            continue;
+        h = hth_held_find(s, o->id);
+        if (!h || h->state != HTH_HELD_SEALED || !h->verified ||
+                memcmp(h->object.digest, o->digest, HTH_DIGEST) != 0)
+            return o;
+    }
+    return NULL;
+}
+
+void member_check(struct hth_commit *c, struct track *t)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+    uint64_t soon = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
+    struct hth_save_id id = t->id;
+
+    if (!s || !s->has_manifest)
+        return;
+    if (!t->held && member_has_raws(s)) {
+        t->held = 1;
+        t->repeat_ms = soon;
+        fact_held(c, t);
+        t = track_find(c, id); /* at the coordinator the fact may have ended the save */
+    }
+    if (!t || !t->held || (t->promised && t->promised_serial == c->serial) ||
+            member_first_missing(c, s))
+        return;
+    hth_point(&c->ctx->points, "promise");
+    t->promised = 1;
+    t->promised_serial = c->serial;
+    t->repeat_ms = soon;
+    fact_promise(c, t);
+}
+
+/* ---- Missing copies ------------------------------------------------------------------------ */
+
+static void member_repaired(
+        void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
+{
+    struct hth_commit *c = self;
+
+    (void)fetch;
+    if (code)
+        hth_say(&c->ctx->log, HEARTH_LOG_WARN, "repair-failed", "%s", err->text);
+    for (struct track *t = c->tracks, *next; t; t = next) {
+        next = t->next;
+        member_check(c, t);
+    }
+}
+
+void hth_commit_copy_lost(
+        struct hth_commit *c, struct hth_save_id save, uint64_t object, const char *why)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, save);
+    struct hth_held *h = s ? hth_held_find(s, object) : NULL;
+    struct track *t;
+
+    hth_say(&c->ctx->log, HEARTH_LOG_WARN, "copy-lost", HTH_SAVE " object %" PRIx64 ": %s",
+            HTH_SAVE_ARGS(save), object, why);
+    if (h)
+        hth_held_drop(c->ctx, s, h);
+    t = s ? track_get(c, save) : NULL;
+    if (!t)
+        return;
+    if (hth_keep_has(&c->ctx->keep, save)) {
+        t->recovered = t->complete = 1;
+        t->level = HEARTH_PROTECTED;
+    }
+    t->promised = 0;
+    t->repair_ms = hth_now_ms(&c->ctx->clock);
+}
+
+static void member_verified(void *self, struct hth_held_save *save, struct hth_held *held, int code,
+        const struct hearth_error *err)
+{
+    struct hth_commit *c = self;
+    struct track *t;
+
+    if (code)
+        hth_commit_copy_lost(c, save->id, held->object.id, err->text);
+    t = track_find(c, save->id);
+    if (t)
+        member_check(c, t);
+}
+
+static void member_fetch(struct hth_commit *c, struct hth_held_save *s, const struct hth_object *o)
+{
+    uint32_t rank = stand_in(c->ctx, o->owner);
+    uint32_t holder[HTH_COPIES_MAX + 1];
+    uint32_t sources[HTH_COPIES_MAX + 1];
+    uint32_t n = hth_commit_holders(c, rank, holder);
+    uint32_t count = 0;
+    struct hth_fetch *fetch;
+
+    holder[n++] = c->ctx->epoch->rank_node[rank];
+    while (n-- > 0)
+        if (holder[n] != c->ctx->epoch->self && !c->ctx->down[holder[n]])
+            sources[count++] = holder[n];
+    if (count == 0)
+        return;
+    hth_fetch_start(c->ctx,
+            &(struct hth_fetch_want){
+                    .save = s->id,
+                    .object = *o,
+                    .sources = sources,
+                    .count = count,
+                    .class = HTH_FETCH_REPLICA,
+                    .deadline_ms = c->ctx->opts.save_ms,
+                    .done = member_repaired,
+                    .self = c,
+            },
+            &fetch, NULL);
+}
+
+/* What an engine before us sealed has to be read once more before it can be promised. */
+static void member_verify(struct hth_commit *c, struct track *t)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+
+    for (struct hth_held *h = s && s->has_manifest ? s->held : NULL; h; h = h->next)
+        if (h->state == HTH_HELD_SEALED && !h->verified && !hth_job_runs(c->ctx, h) &&
+                (h->object.kind == HTH_OBJECT_RAW ||
+                        (h->slot && holders_have(c, stand_in(c->ctx, h->object.owner),
+                                            c->ctx->epoch->self))))
+            hth_verify_start(c->ctx, s, h, member_verified, c, NULL);
+}
+
+/* Every node needs a raw object: the coordinator has it from its owner's, the others down the tree. */
+static void member_want_raws(struct hth_commit *c, struct hth_held_save *s)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+    struct hearth_error err;
+
+    for (uint32_t i = 0; s->has_manifest && i < s->manifest.objects; i++) {
+        const struct hth_object *o = &s->manifest.object[i];
+        struct hth_blob_id id = { HTH_BLOB_RAW, s->id, o->id };
+        uint32_t owner = e->rank_node[stand_in(c->ctx, o->owner)];
+
+        if (o->kind != HTH_OBJECT_RAW || hth_held_find(s, o->id) ||
+                (hth_is_coordinator(c->ctx) && owner == e->self))
+            continue;
+        if (hth_blob_fetch(c->ctx, &id, hth_is_coordinator(c->ctx) ? owner : HTH_NODE_NONE, &err))
+            hth_say(&c->ctx->log, HEARTH_LOG_WARN, "raw-failed", "%s", err.text);
+    }
+}
+
+/* Fetch what is assigned to us and nobody has brought. */
+void member_repair(struct hth_commit *c, struct track *t)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+
+    if (!s || !s->has_manifest)
+        return;
+    member_want_raws(c, s);
+    for (uint32_t i = 0; i < s->manifest.objects; i++) {
+        const struct hth_object *o = &s->manifest.object[i];
+
+        struct hth_held *h = hth_held_find(s, o->id);
+
+        if (o->kind == HTH_OBJECT_RAW ||
+                !holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
+            continue;
+        if (!h)
+            member_fetch(c, s, o);
+    }
+    member_verify(c, t);
+}
+
+int hth_commit_offer_wanted(
+        void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object)
+{
+    struct hth_commit *c = self;
+
+    (void)from;
+    if (outcome_find(c, save))
+        return HEARTH_EDENIED;
+    if (!c->running)
+        return HEARTH_EBUSY;
+    if (!holders_have(c, stand_in(c->ctx, object->owner), c->ctx->epoch->self))
+        return HEARTH_EDENIED;
+    return track_get(c, save) ? HEARTH_OK : HEARTH_EBUSY;
+}
+
+void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object)
+{
+    struct hth_commit *c = self;
+    struct track *t = track_find(c, save);
+
+    (void)object;
+    if (t)
+        member_check(c, t);
+}
+
+/* ---- Blobs ---------------------------------------------------------------------------------- */
+
+static void member_take_manifest(
+        struct hth_commit *c, struct hth_save_id save, const unsigned char *bytes, size_t len)
+{
+    struct hth_held_save *s = hth_holdings_get(c->ctx, save);
+    unsigned char *copy = malloc(len ? len : 1);
+    struct hearth_error err;
+
+    if (!s || !copy || s->has_manifest) {
+        free(copy);
+        return;
+    }
+    hth_point(&c->ctx->points, "manifest");
+    memcpy(copy, bytes, len);
+    if (hth_held_set_manifest(c->ctx, s, copy, len, &err))
+        hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "manifest-failed", "%s", err.text);
+}
+
+static void member_blob(struct hth_commit *c, struct track *t)
+{
+    if (t->repair_ms == HTH_NEVER)
+        t->repair_ms = hth_now_ms(&c->ctx->clock) + 2 * (uint64_t)c->ctx->opts.dead_ms;
+    member_verify(c, t);
+    member_check(c, t);
+}
+
+void member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s)
+{
+    member_want_raws(c, s);
+    member_blob(c, t);
+}
+
+void hth_commit_blob(
+        struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
+{
+    struct hth_held_save *s;
+    struct track *t;
+
+    if (id->kind == HTH_BLOB_PLAN || outcome_find(c, id->save))
+        return;
+    if (id->kind == HTH_BLOB_MANIFEST)
+        member_take_manifest(c, id->save, bytes, len);
+    t = track_get(c, id->save);
+    s = hth_holdings_find(c->ctx, id->save);
+    if (!t || !s)
+        return;
+    if (id->kind == HTH_BLOB_MANIFEST)
+        member_manifest(c, t, s);
+    else
+        member_blob(c, t);
+}
+
+void hth_commit_blob_failed(
+        struct hth_commit *c, const struct hth_blob_id *id, const struct hearth_error *err)
+{
+    const struct track *t = track_find(c, id->save);
+
+    hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "raw-failed", "%s", err->text);
+    if (t && !t->recovered && !t->complete && !t->failing) /* else it is tried again */
+        hth_commit_fail(c, id->save, err->code, err->text);
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nodes are sorted into groups by the widest domain that leaves enough groups, and dealt out group
+ * after group; a copy goes a fixed number of groups further on. With an even number of equal groups
+ * and one copy, neighbours exchange their copies (pairs: a loss costs one other node's bandwidth
+ * only); else the shift makes a ring. Every node is somebody's holder as often as any other in its
+ * group's successor, so loads differ by at most the difference in group sizes.
+ */
+#include "placement.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What node `n` shares with others at `level`; 0 is the node itself. */
+static uint64_t domain_of(const struct hth_epoch *e, uint32_t n, uint32_t level)
+{
+    return level == 0 || e->member[n].domain[level - 1] == 0 ? UINT64_C(1) << 63 | n
+                                                             : e->member[n].domain[level - 1];
+}
+
+static int domain_is_shared(const struct hth_epoch *e, uint32_t a, uint32_t b, uint32_t level)
+{
+    for (uint32_t l = 0; l <= level; l++)
+        if (domain_of(e, a, l) == domain_of(e, b, l))
+            return 1;
+    return 0;
+}
+
+struct seat {
+    uint64_t domain;
+    uint32_t node;
+    uint32_t group; /* in order of the group's first node */
+};
+
+static int seat_cmp(const void *a, const void *b)
+{
+    const struct seat *x = a;
+    const struct seat *y = b;
+
+    if (x->domain != y->domain)
+        return x->domain < y->domain ? -1 : 1;
+    return x->node < y->node ? -1 : x->node > y->node;
+}
+
+/* Seats sorted by group; returns the number of groups. */
+static uint32_t seat_nodes(const struct hth_epoch *e, uint32_t level, struct seat *seat)
+{
+    uint32_t groups = 0;
+
+    for (uint32_t n = 0; n < e->nodes; n++)
+        seat[n] = (struct seat){ domain_of(e, n, level), n, 0 };
+    qsort(seat, e->nodes, sizeof(*seat), seat_cmp);
+    for (uint32_t i = 0; i < e->nodes; i++) {
+        groups += i == 0 || seat[i].domain != seat[i - 1].domain;
+        seat[i].group = groups - 1;
+    }
+    return groups;
+}
+
+/* The members of one group: [first, first + count) of the seats. */
+static void group_span(const struct seat *seat, uint32_t nodes, uint32_t group, uint32_t *out_first,
+        uint32_t *out_count)
+{
+    uint32_t lo = 0;
+    uint32_t hi = nodes;
+
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+
+        if (seat[mid].group < group)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    *out_first = lo;
+    for (hi = lo; hi < nodes && seat[hi].group == group; hi++)
+        ;
+    *out_count = hi - lo;
+}
+
+/* The node that takes copy `copy` of what the node in seat `at` owns. */
+static uint32_t seat_partner(const struct seat *seat, uint32_t nodes, uint32_t groups,
+        uint32_t copies, uint32_t at, uint32_t copy)
+{
+    uint32_t group = seat[at].group;
+    uint32_t to = copies == 1 && groups % 2 == 0 ? group ^ 1 : (group + copy + 1) % groups;
+    uint32_t first;
+    uint32_t count;
+    uint32_t own_first;
+    uint32_t own_count;
+
+    group_span(seat, nodes, group, &own_first, &own_count);
+    group_span(seat, nodes, to, &first, &count);
+    return count ? seat[first + (at - own_first) % count].node : HTH_NODE_NONE;
+}
+
+/* The widest level at which anybody has named a domain. */
+static uint32_t domain_widest(const struct hth_epoch *e)
+{
+    for (uint32_t level = HTH_DOMAINS_MAX; level > 0; level--)
+        for (uint32_t n = 0; n < e->nodes; n++)
+            if (e->member[n].domain[level - 1])
+                return level;
+    return 0;
+}
+
+int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch, uint32_t copies,
+        uint32_t min_copies, int degraded, struct hearth_error *err)
+{
+    struct seat *seat = calloc(epoch->nodes ? epoch->nodes : 1, sizeof(*seat));
+    uint32_t *of_node = malloc(sizeof(*of_node) * (epoch->nodes ? epoch->nodes : 1));
+    uint32_t *holder = malloc(sizeof(*holder) * (epoch->world ? epoch->world : 1) * copies);
+    uint32_t level = domain_widest(epoch);
+    uint32_t groups;
+    uint32_t can;
+
+    if (!seat || !of_node || !holder) {
+        free(seat);
+        free(of_node);
+        free(holder);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "placement of %" PRIu32 " ranks", epoch->world);
+    }
+    while ((groups = seat_nodes(epoch, level, seat)) < copies + 1 && level > 0)
+        level--;
+    can = groups > copies ? copies : groups - 1;
+    for (uint32_t i = 0; i < epoch->nodes; i++)
+        of_node[seat[i].node] = i;
+    for (uint32_t r = 0; r < epoch->world; r++)
+        for (uint32_t c = 0; c < copies; c++)
+            holder[r * copies + c] = c < can ? seat_partner(seat, epoch->nodes, groups, copies,
+                                                       of_node[epoch->rank_node[r]], c)
+                                             : HTH_NODE_NONE;
+    free(seat);
+    free(of_node);
+    if (can < min_copies && !degraded) {
+        free(holder);
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "%" PRIu32 " copies in other failure domains need %" PRIu32
+                " nodes, the job has %" PRIu32 ": add nodes, lower copies, or set allow_degraded",
+                min_copies, min_copies + 1, groups);
+    }
+    *out = (struct hth_placement){ epoch->world, copies, holder, level };
+    return HEARTH_OK;
+}
+
+static int placement_may_hold(const struct hth_placement *p, const struct hth_epoch *e,
+        uint32_t rank, uint32_t copy, uint32_t node, uint32_t level)
+{
+    if (domain_is_shared(e, node, e->rank_node[rank], level))
+        return 0;
+    for (uint32_t c = 0; c < p->copies; c++) {
+        uint32_t other = p->holder[rank * p->copies + c];
+
+        if (c != copy && other != HTH_NODE_NONE && domain_is_shared(e, node, other, level))
+            return 0;
+    }
+    return 1;
+}
+
+uint32_t hth_placement_replace(const struct hth_placement *p, const struct hth_epoch *epoch,
+        const uint32_t *lost, uint32_t rank, uint32_t copy)
+{
+    uint32_t *load = calloc(epoch->nodes, sizeof(*load));
+    uint32_t best = HTH_NODE_NONE;
+
+    if (!load)
+        return HTH_NODE_NONE;
+    for (size_t i = 0; i < (size_t)p->world * p->copies; i++)
+        if (p->holder[i] != HTH_NODE_NONE)
+            load[p->holder[i]]++;
+    for (uint32_t level = p->level + 1; level-- > 0 && best == HTH_NODE_NONE;)
+        for (uint32_t n = 0; n < epoch->nodes; n++)
+            if (!lost[n] && placement_may_hold(p, epoch, rank, copy, n, level) &&
+                    (best == HTH_NODE_NONE || load[n] < load[best]))
+                best = n;
+    free(load);
+    return best;
+}
+
+void hth_placement_text(
+        const struct hth_placement *p, const struct hth_epoch *epoch, char *out, size_t len)
+{
+    int none = p->world == 0 || p->holder[0] == HTH_NODE_NONE;
+    uint32_t have = 0;
+
+    for (uint32_t c = 0; !none && c < p->copies; c++)
+        have += p->holder[c] != HTH_NODE_NONE;
+    if (none)
+        snprintf(out, len, "%" PRIu32 " node(s), no copies: survives processes, not nodes",
+                epoch->nodes);
+    else if (p->level == 0)
+        snprintf(out, len,
+                "%" PRIu32 " nodes, %" PRIu32 " of %" PRIu32
+                " copies: survives the loss of any %" PRIu32 " node(s)",
+                epoch->nodes, have, p->copies, have);
+    else
+        snprintf(out, len,
+                "%" PRIu32 " nodes, %" PRIu32 " of %" PRIu32
+                " copies: survives the loss of any %" PRIu32 " domain(s) of level %" PRIu32,
+                epoch->nodes, have, p->copies, have, p->level);
+}
+
+void hth_placement_fini(struct hth_placement *p)
+{
+    free(p->holder);
+    *p = (struct hth_placement){ 0 };
+}

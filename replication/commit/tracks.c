@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The saves under way, newest first, and what became of the last ones. */
+#include "commit_state.h"
+
+#include "core/base/bytes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void save_put(unsigned char *out, struct hth_save_id s)
+{
+    hth_put64(out, s.epoch);
+    hth_put64(out + 8, s.nonce);
+    hth_put64(out + 16, s.step);
+    hth_put32(out + 24, s.attempt);
+    hth_put32(out + 28, 0);
+}
+
+struct hth_save_id save_get(const unsigned char *in)
+{
+    return (struct hth_save_id){ hth_get64(in), hth_get64(in + 8), hth_get64(in + 16),
+        hth_get32(in + 24) };
+}
+
+struct track *track_find(struct hth_commit *c, struct hth_save_id id)
+{
+    struct track *t = c->tracks;
+
+    while (t && hth_save_cmp(t->id, id) != 0)
+        t = t->next;
+    return t;
+}
+
+struct track *track_get(struct hth_commit *c, struct hth_save_id id)
+{
+    struct track *t = track_find(c, id);
+    struct track **at = &c->tracks;
+    const struct hth_ctx *ctx = c->ctx;
+
+    if (t)
+        return t;
+    t = calloc(1, sizeof(*t));
+    if (!t)
+        return NULL;
+    t->id = id;
+    t->since_ms = hth_now_ms(&ctx->clock);
+    t->repair_ms = HTH_NEVER;
+    t->rank = calloc(c->locals ? c->locals : 1, 1);
+    if (hth_is_coordinator(ctx))
+        t->node = calloc(ctx->epoch->nodes, sizeof(*t->node));
+    if (!t->rank || (hth_is_coordinator(ctx) && !t->node)) {
+        free(t->rank);
+        free(t->node);
+        free(t);
+        return NULL;
+    }
+    while (*at && hth_save_cmp((*at)->id, id) > 0)
+        at = &(*at)->next;
+    t->next = *at;
+    *at = t;
+    return t;
+}
+
+void track_remove(struct hth_commit *c, struct track *t)
+{
+    struct track **at = &c->tracks;
+
+    while (*at && *at != t)
+        at = &(*at)->next;
+    if (*at)
+        *at = t->next;
+    free(t->rank);
+    free(t->node);
+    free(t->object);
+    free(t);
+}
+
+void track_level(struct hth_commit *c, struct track *t, enum hearth_level level)
+{
+    if (t->level >= level)
+        return;
+    t->level = level;
+    c->events.on_level(c->events.self, t->id, HTH_NODE_NONE, level, 0, HEARTH_OK, "");
+}
+
+void outcome_put(struct hth_commit *c, struct hth_save_id id, enum hearth_level level, int degraded,
+        int code, const char *text)
+{
+    struct outcome *o = NULL;
+
+    for (uint32_t i = 0; i < OUTCOMES && !o; i++)
+        if (hth_save_cmp(c->outcome[i].id, id) == 0)
+            o = &c->outcome[i];
+    if (!o)
+        o = &c->outcome[c->outcomes++ % OUTCOMES];
+    *o = (struct outcome){ .id = id, .degraded = degraded, .code = code };
+    o->level = level ? level : HEARTH_WRITTEN; /* level 0: an unused entry */
+    snprintf(o->text, sizeof(o->text), "%s", text);
+}
+
+const struct outcome *outcome_find(const struct hth_commit *c, struct hth_save_id id)
+{
+    for (uint32_t i = 0; i < OUTCOMES; i++)
+        if (c->outcome[i].level && hth_save_cmp(c->outcome[i].id, id) == 0)
+            return &c->outcome[i];
+    return NULL;
+}
+
+void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, int degraded,
+        int code, const char *text)
+{
+    struct hth_save_id id = t->id;
+
+    outcome_put(c, id, level, degraded, code, text);
+    track_remove(c, t);
+    c->events.on_level(c->events.self, id, HTH_NODE_NONE, level, degraded, code, text);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of one engine share. Filled by engine/node.c; everything is the engine's thread's. */
+#ifndef HEARTH_REPLICATION_CTX_H
+#define HEARTH_REPLICATION_CTX_H
+
+#include "core/format/keep.h"
+#include "core/format/manifest.h"
+#include "core/store/store.h"
+#include "transport/session/session.h"
+#include <stddef.h>
+
+/* Rules that a simulator run leaves out to see that somebody notices. Never set in production. */
+enum hth_break {
+    HTH_BREAK_VERIFY = 1,       /* pulled bytes are not checked */
+    HTH_BREAK_FREE_EARLY = 2,   /* older saves are freed at COMPLETE */
+    HTH_BREAK_EPOCH = 4,        /* saves are known by step number alone */
+    HTH_BREAK_FENCE = 8,        /* messages of older sessions are heard */
+    HTH_BREAK_KEEP_CHOSEN = 16, /* the plan keeps the chosen save only */
+    HTH_BREAK_DEADLINE = 32,    /* undecided saves are never cancelled */
+};
+
+struct hth_ctx_opts {
+    char job[HTH_NAME_MAX + 1];
+    uint32_t copies, min_copies, keep; /* resolved: never 0 */
+    uint32_t allow_degraded;
+    uint32_t save_ms, recover_ms, dead_ms;
+    uint32_t retry_ms;       /* what has had no effect yet is said again this often; 500 */
+    uint64_t inflight_bytes; /* being pulled by this node */
+    uint32_t breaks;         /* enum hth_break */
+};
+
+struct hth_holdings;
+struct hth_job;
+struct hth_tree;
+struct hth_blobs;
+struct hth_transfer;
+
+struct hth_ctx {
+    struct hth_clock clock;
+    struct hth_random random;
+    struct hth_workers workers;
+    struct hth_log log;
+    struct hth_points points;
+    struct hth_ctx_opts opts;
+    struct hth_store *store;
+    struct hth_session *session;
+    const struct hth_epoch *epoch; /* NULL before the first join */
+    struct hth_keep keep;          /* the record, as last written */
+    struct hth_holdings *holdings;
+    struct hth_job *jobs; /* works on what is held */
+    struct hth_tree *tree;
+    struct hth_blobs *blobs;
+    struct hth_transfer *transfer;
+    uint32_t *down; /* [epoch->nodes] 1: that member is lost in this epoch, as far as we know */
+};
+
+/* The struct that holds `field`, whose address is `at`. */
+#define hth_owner_of(type, field, at) ((type *)(void *)((char *)(at)-offsetof(type, field)))
+
+static inline int hth_breaks(const struct hth_ctx *ctx, enum hth_break rule)
+{
+    return (ctx->opts.breaks & rule) != 0;
+}
+
+static inline int hth_is_coordinator(const struct hth_ctx *ctx)
+{
+    return ctx->epoch && ctx->epoch->self == 0;
+}
+
+#endif

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The catalogue of what is here: saves newest first, their objects by id. It is small (a save has
+ * a few objects per rank of the node), so lists do. What works on an object pins its nodes; what
+ * is dropped meanwhile leaves the lists at once and its memory with the last pin.
+ */
+#include "holdings_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int hth_holdings_open(struct hth_ctx *ctx, struct hth_holdings **out, struct hearth_error *err)
+{
+    struct hth_holdings *h = calloc(1, sizeof(*h));
+
+    (void)ctx;
+    if (!h)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the catalogue of saves");
+    *out = h;
+    return HEARTH_OK;
+}
+
+struct hth_held_save *hth_holdings_first(struct hth_ctx *ctx)
+{
+    return ctx->holdings->first;
+}
+
+struct hth_held_save *hth_holdings_find(struct hth_ctx *ctx, struct hth_save_id save)
+{
+    struct hth_held_save *s = ctx->holdings->first;
+
+    while (s && hth_save_cmp(s->id, save) != 0)
+        s = s->next;
+    return s;
+}
+
+struct hth_held_save *hth_holdings_get(struct hth_ctx *ctx, struct hth_save_id save)
+{
+    struct hth_held_save **at = &ctx->holdings->first, *s = hth_holdings_find(ctx, save);
+
+    if (s)
+        return s;
+    s = calloc(1, sizeof(*s));
+    if (!s)
+        return NULL;
+    s->id = save;
+    while (*at && hth_save_cmp((*at)->id, save) > 0)
+        at = &(*at)->next;
+    s->next = *at;
+    *at = s;
+    return s;
+}
+
+struct hth_held *hth_held_find(struct hth_held_save *save, uint64_t object)
+{
+    struct hth_held *h = save->held;
+
+    while (h && h->object.id != object)
+        h = h->next;
+    return h;
+}
+
+struct hth_held *hth_held_add(struct hth_held_save *save, const struct hth_object *object,
+        enum hth_held_state state, struct hth_slot *slot)
+{
+    struct hth_held **at = &save->held, *h = calloc(1, sizeof(*h));
+
+    if (!h)
+        return NULL;
+    h->object = *object;
+    h->state = state;
+    h->slot = slot;
+    while (*at && (*at)->object.id < object->id)
+        at = &(*at)->next;
+    h->next = *at;
+    *at = h;
+    return h;
+}
+
+void hth_record_manifest(struct hth_save_id save, char out[HTH_MANIFEST_NAME])
+{
+    hth_save_text(save, out);
+    memcpy(out + HTH_SAVE_TEXT - 1, ".manifest", sizeof(".manifest"));
+}
+
+int hth_held_know_manifest(
+        struct hth_held_save *save, unsigned char *bytes, size_t len, struct hearth_error *err)
+{
+    struct hth_manifest m;
+    int rc = hth_manifest_decode(&m, bytes, len, err);
+
+    if (rc)
+        return rc;
+    if (hth_save_cmp(m.save, save->id) != 0) {
+        rc = hth_fail(err, HEARTH_EINVAL, 0, "the manifest of " HTH_SAVE " is that of " HTH_SAVE,
+                HTH_SAVE_ARGS(save->id), HTH_SAVE_ARGS(m.save));
+        hth_manifest_fini(&m);
+        return rc;
+    }
+    save->manifest = m;
+    save->has_manifest = 1;
+    save->manifest_bytes = bytes;
+    save->manifest_len = len;
+    return HEARTH_OK;
+}
+
+void hth_held_forget_manifest(struct hth_held_save *save)
+{
+    if (save->has_manifest)
+        hth_manifest_fini(&save->manifest);
+    free(save->manifest_bytes);
+    save->has_manifest = 0;
+    save->manifest_bytes = NULL;
+    save->manifest_len = 0;
+}
+
+int hth_held_set_manifest(struct hth_ctx *ctx, struct hth_held_save *save, unsigned char *bytes,
+        size_t len, struct hearth_error *err)
+{
+    char name[HTH_MANIFEST_NAME];
+    int rc = HEARTH_OK;
+
+    hth_record_manifest(save->id, name);
+    if (!save->has_manifest) {
+        rc = hth_held_know_manifest(save, bytes, len, err);
+        if (!rc && !(rc = ctx->store->ops->record_put(ctx->store, name, bytes, len, err)))
+            return HEARTH_OK;
+        if (save->has_manifest) { /* known, but not written: not known */
+            save->manifest_bytes = NULL;
+            hth_held_forget_manifest(save);
+        }
+    }
+    free(bytes);
+    return rc;
+}
+
+int hth_held_region(struct hth_ctx *ctx, struct hth_slot *slot, struct hth_region **out,
+        struct hearth_error *err)
+{
+    struct hth_region *region = slot->user;
+    int rc;
+
+    if (!region) {
+        rc = hth_session_reg(ctx->session, slot->base, slot->capacity, &region, err);
+        if (rc)
+            return rc;
+        slot->user = region;
+    }
+    *out = region;
+    return HEARTH_OK;
+}
+
+/* The store may unmap it now, so nobody may pull from it any more. */
+void hth_slot_condemn(struct hth_ctx *ctx, struct hth_slot *slot, const char *why)
+{
+    if (slot->user)
+        (void)hth_session_dereg(ctx->session, slot->user);
+    slot->user = NULL;
+    ctx->store->ops->condemn(ctx->store, slot, why);
+}
+
+static void held_unlink(struct hth_held_save *save, struct hth_held *held)
+{
+    struct hth_held **at = &save->held;
+
+    while (*at && *at != held)
+        at = &(*at)->next;
+    if (*at)
+        *at = held->next;
+    held->next = NULL;
+    held->slot = NULL;
+    held->dropped = 1;
+    if (!held->users)
+        free(held);
+}
+
+void hth_held_drop(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held)
+{
+    if (held->slot && !held->theirs)
+        ctx->store->ops->give(ctx->store, held->slot);
+    held_unlink(save, held);
+}
+
+void hth_held_condemn(
+        struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held, const char *why)
+{
+    if (held->slot && !held->theirs)
+        hth_slot_condemn(ctx, held->slot, why);
+    held_unlink(save, held);
+}
+
+void hth_held_pin(struct hth_held_save *save, struct hth_held *held)
+{
+    save->users++;
+    held->users++;
+}
+
+static void save_free(struct hth_held_save *save)
+{
+    hth_held_forget_manifest(save);
+    free(save);
+}
+
+void hth_held_unpin(struct hth_held_save *save, struct hth_held *held)
+{
+    if (--held->users == 0 && held->dropped)
+        free(held);
+    if (--save->users == 0 && save->removed)
+        save_free(save);
+}
+
+/* All but somebody else's files; 1 when some of those are left. */
+static int save_drop_ours(struct hth_ctx *ctx, struct hth_held_save *save)
+{
+    struct hth_held *next;
+
+    for (struct hth_held *h = save->held; h; h = next) {
+        next = h->next;
+        if (!h->theirs)
+            hth_held_drop(ctx, save, h);
+    }
+    return save->held != NULL;
+}
+
+void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save)
+{
+    struct hth_held_save **at = &ctx->holdings->first;
+    char name[HTH_MANIFEST_NAME];
+    int left;
+
+    if (save->removed)
+        return;
+    left = save_drop_ours(ctx, save);
+    hth_record_manifest(save->id, name);
+    ctx->store->ops->remove(ctx->store, save->id);
+    ctx->store->ops->record_remove(ctx->store, name);
+    if (left) {
+        hth_held_forget_manifest(save);
+        return;
+    }
+    while (*at && *at != save)
+        at = &(*at)->next;
+    if (*at)
+        *at = save->next;
+    save->removed = 1;
+    if (!save->users)
+        save_free(save);
+}
+
+/* The last epoch that this node wrote down, with or without saves of it. */
+static void epoch_of_record(struct hth_ctx *ctx, uint64_t *out_epoch, uint64_t *out_nonce)
+{
+    struct hth_epoch e;
+    void *bytes;
+    size_t len;
+
+    if (ctx->store->ops->record_get(ctx->store, "epoch", &bytes, &len, NULL))
+        return;
+    if (!hth_epoch_decode(&e, bytes, len, NULL)) {
+        *out_epoch = e.epoch;
+        *out_nonce = e.nonce;
+        hth_epoch_fini(&e);
+    }
+    free(bytes);
+}
+
+/* An epoch with a number that is higher than believed counts only if it has left a save: the number
+ * may be somebody's false claim, and nothing has come of it then. */
+static int epoch_counts(struct hth_ctx *ctx, uint64_t epoch)
+{
+    struct hth_held_save *s = ctx->holdings->first;
+
+    while (s && s->id.epoch != epoch)
+        s = s->next;
+    return epoch <= HTH_EPOCH_BELIEVED || s;
+}
+
+static void epoch_take_higher(uint64_t *epoch, uint64_t *nonce, uint64_t other, uint64_t its_nonce)
+{
+    if (other > HTH_EPOCH_MOST || other < *epoch || (other == *epoch && its_nonce < *nonce))
+        return;
+    *epoch = other;
+    *nonce = its_nonce;
+}
+
+uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx, uint64_t *random)
+{
+    uint64_t epoch = 0, nonce = 0, other = 0, its_nonce = 0;
+
+    epoch_of_record(ctx, &other, &its_nonce);
+    if (epoch_counts(ctx, other))
+        epoch_take_higher(&epoch, &nonce, other, its_nonce);
+    if (ctx->epoch && epoch_counts(ctx, ctx->epoch->epoch))
+        epoch_take_higher(&epoch, &nonce, ctx->epoch->epoch, ctx->epoch->nonce);
+    epoch_take_higher(&epoch, &nonce, ctx->keep.epoch, 0);
+    epoch_take_higher(&epoch, &nonce, ctx->keep.dropped, 0);
+    for (struct hth_held_save *s = ctx->holdings->first; s; s = s->next)
+        epoch_take_higher(&epoch, &nonce, s->id.epoch, s->id.nonce);
+    return hth_epoch_seen(epoch, nonce, random);
+}
+
+void hth_holdings_close(struct hth_ctx *ctx)
+{
+    struct hth_held_save *s;
+    struct hth_held *h;
+
+    if (!ctx->holdings)
+        return;
+    while ((s = ctx->holdings->first)) {
+        ctx->holdings->first = s->next;
+        while ((h = s->held)) {
+            s->held = h->next;
+            free(h);
+        }
+        save_free(s);
+    }
+    free(ctx->holdings);
+    ctx->holdings = NULL;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What this node holds, save by save, newest first. The one catalogue that every part reads;
+ * the store below knows files and slots, this knows what they mean.
+ *
+ *   own:      LENT (a rank writes) → SEALING → SEALED
+ *   replica:  RECEIVING → SEALED
+ */
+#ifndef HEARTH_REPLICATION_HOLDINGS_H
+#define HEARTH_REPLICATION_HOLDINGS_H
+
+#include "core/foreign/foreign.h"
+#include "ctx.h"
+
+enum hth_held_state { HTH_HELD_LENT, HTH_HELD_SEALING, HTH_HELD_RECEIVING, HTH_HELD_SEALED };
+
+struct hth_held {
+    struct hth_object object; /* digest, table_len: known from SEALING's end on */
+    enum hth_held_state state;
+    uint32_t copies; /* others that have PULLED it, in this epoch */
+    int verified;    /* payload checked against the table in this process' life */
+    int theirs;      /* a file of a foreign container: its slot is never given or put aside */
+    struct hth_foreign_look look; /* foreign: what it says of its items; with `verified` */
+    struct hth_slot *slot;        /* NULL: raw object (in the store's raw files), or dropped */
+    uint32_t users; /* works and fetches on it: its memory stays until the last ends */
+    int dropped;    /* not in its save any more */
+    struct hth_held *next;
+};
+
+struct hth_held_save {
+    struct hth_save_id id;
+    struct hth_manifest manifest; /* objects == 0 and has_manifest == 0 until it is known */
+    int has_manifest;
+    unsigned char *manifest_bytes; /* [manifest_len]; registered for blobs by who needs it */
+    size_t manifest_len;
+    int published;  /* its directory is step-<N>_ckpt */
+    int unfinished; /* foreign: its writer has left a marker here */
+    int removed;    /* freed: not in the list any more; its memory goes when nobody is on it */
+    uint32_t users;
+    struct hth_held *held; /* in order of id */
+    struct hth_held_save *next;
+};
+
+int hth_holdings_open(struct hth_ctx *ctx, struct hth_holdings **out, struct hearth_error *err);
+
+/* After a start: what the store has (adoption). Objects whose block, table or name do not hold
+ * are given back or condemned, with a line in the log; received halves (`.tmp`) are given back.
+ * Payloads and raw objects are not read here: `verified` is 0. */
+int hth_holdings_adopt(struct hth_ctx *ctx, struct hearth_error *err);
+
+/* The manifest and its record, looked at again: the one that is right replaces the other; where
+ * neither is, there is no manifest here. */
+void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save);
+
+struct hth_held_save *hth_holdings_first(struct hth_ctx *ctx); /* newest */
+struct hth_held_save *hth_holdings_find(struct hth_ctx *ctx, struct hth_save_id save);
+struct hth_held_save *hth_holdings_get(
+        struct hth_ctx *ctx, struct hth_save_id save); /* or make; NULL: no memory */
+struct hth_held *hth_held_find(struct hth_held_save *save, uint64_t object);
+/* New entry; NULL: no memory. */
+struct hth_held *hth_held_add(struct hth_held_save *save, const struct hth_object *object,
+        enum hth_held_state state, struct hth_slot *slot);
+
+/* Write the manifest record and know it. bytes: taken over (malloc'ed), on failure too. A second
+ * one changes nothing. Errors: HEARTH_ECORRUPT, HEARTH_EINVAL of another save, the store's. */
+int hth_held_set_manifest(struct hth_ctx *ctx, struct hth_held_save *save, unsigned char *bytes,
+        size_t len, struct hearth_error *err);
+
+/* Not known any more; the record stays until it is written over. */
+void hth_held_forget_manifest(struct hth_held_save *save);
+
+/* The object's region with the session, registered at first use and kept with the slot. */
+int hth_held_region(struct hth_ctx *ctx, struct hth_slot *slot, struct hth_region **out,
+        struct hearth_error *err);
+
+/* Give one object's slot back and forget it. */
+void hth_held_drop(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held);
+/* The same for a copy that is wrong: its slot is put aside as evidence. */
+void hth_held_condemn(
+        struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held, const char *why);
+void hth_slot_condemn(struct hth_ctx *ctx, struct hth_slot *slot, const char *why);
+
+/* Whoever works on an object keeps both nodes readable; `dropped` says that it is in vain. The
+ * slot is kept from being used again by a lease. */
+void hth_held_pin(struct hth_held_save *save, struct hth_held *held);
+void hth_held_unpin(struct hth_held_save *save, struct hth_held *held);
+
+/* Free all of a save: slots, directory, manifest record. Nothing is transferred of it any more:
+ * others call hth_save_release(). Of a foreign container the copies that came from other nodes go;
+ * its own files stay, and are known on. */
+void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save);
+
+/* Of all that is here, as a rank's greeting may say it; *random as hth_epoch_seen() has it. */
+uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx, uint64_t *random);
+/* After hth_transfer_close() and hth_jobs_close(); slots stay as they are. */
+void hth_holdings_close(struct hth_ctx *ctx);
+
+#endif

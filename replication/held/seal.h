@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Works on the objects that are here: sealing what a rank has written, looking at what is sealed.
+ * What grows with an object is done by the workers; `done` runs on the engine's thread, once.
+ */
+#ifndef HEARTH_REPLICATION_SEAL_H
+#define HEARTH_REPLICATION_SEAL_H
+
+#include "holdings.h"
+
+typedef void hth_sealed_fn(void *self, struct hth_held_save *save, struct hth_held *held, int code,
+        const struct hearth_error *err);
+
+/* A rank has written data (held->object.data_len) and items part (items, items_len; behind the
+ * place of the table's head) into held's slot: checksums, table, digest, block, seal under its
+ * final name. save and held are readable in `done`, even when the object was dropped meanwhile
+ * (HEARTH_ECANCELED). Wrong items: HEARTH_EINVAL. */
+int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        uint32_t items, uint64_t items_len, hth_sealed_fn *done, void *self,
+        struct hearth_error *err);
+
+/* Every chunk of a sealed object against its table (and the table against held->object.digest),
+ * or a raw one as a whole. HEARTH_ECORRUPT names the chunk. Sets held->verified. */
+int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        hth_sealed_fn *done, void *self, struct hearth_error *err);
+
+/* Raw objects. put: content becomes the bytes of held, which is LENT and has name and length; taken
+ * over, also on failure. Room is looked for at once (HEARTH_ENOSPC); the copy and the digest are the
+ * workers', and held is SEALED when `done` hears 0. What fails is dropped after `done`. A content
+ * that changes: HEARTH_EPROTO. look is what hth_verify_start() does with one: its bytes against
+ * held->object.digest, HEARTH_ECORRUPT. */
+int hth_raw_put(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        struct hth_content *content, hth_sealed_fn *done, void *self, struct hearth_error *err);
+int hth_raw_look(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        hth_sealed_fn *done, void *self, struct hearth_error *err);
+
+/* The digest of a foreign file: becomes held->object.digest where the file is the container's own; a
+ * copy from another node must have the one it has (HEARTH_ECORRUPT). Sets held->verified. */
+int hth_digest_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        hth_sealed_fn *done, void *self, struct hearth_error *err);
+
+/* One of these works is on the object. */
+int hth_job_runs(const struct hth_ctx *ctx, const struct hth_held *held);
+void hth_jobs_close(struct hth_ctx *ctx); /* after the last work; before the holdings' */
+
+/* 0 when the block is that of this object. Errors: HEARTH_ECORRUPT, as hth_block_decode(). */
+int hth_block_check(const struct hth_ctx *ctx, struct hth_save_id save,
+        const struct hth_object *object, const unsigned char *block, struct hearth_error *err);
+
+#endif

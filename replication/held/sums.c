@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Up to four works at a time take the next 16 chunks each, until there are none. */
+#include "sums.h"
+
+#include "core/base/crc.h"
+#include "core/format/block.h"
+
+#define SUMS_CHUNKS 16u /* of one work */
+
+static void sums_part_run(struct hth_work *work)
+{
+    struct hth_sums_part *p = (struct hth_sums_part *)work;
+    const struct hth_sums *s = p->sums;
+
+    for (uint32_t c = p->first; c < p->first + p->count; c++) {
+        uint64_t off = (uint64_t)c * HTH_CHUNK;
+        uint64_t left = s->data_len - off;
+
+        s->crc[c] = hth_crc32c(s->data + off, left < HTH_CHUNK ? left : HTH_CHUNK);
+    }
+}
+
+static void sums_part_done(struct hth_work *work);
+
+static void sums_feed(struct hth_sums *s, struct hth_sums_part *p)
+{
+    uint32_t chunks = (uint32_t)HTH_CHUNKS(s->data_len), left = chunks - s->next;
+
+    if (!left)
+        return;
+    p->work = (struct hth_work){ .run = sums_part_run, .done = sums_part_done };
+    p->sums = s;
+    p->first = s->next;
+    p->count = left < SUMS_CHUNKS ? left : SUMS_CHUNKS;
+    s->next += p->count;
+    s->running++;
+    s->ctx->workers.submit(s->ctx->workers.self, &p->work);
+}
+
+static void sums_part_done(struct hth_work *work)
+{
+    struct hth_sums_part *p = (struct hth_sums_part *)work;
+    struct hth_sums *s = p->sums;
+
+    hth_point(&s->ctx->points, "chunk");
+    s->running--;
+    sums_feed(s, p);
+    if (!s->running)
+        s->done(s);
+}
+
+void hth_sums_start(struct hth_sums *s)
+{
+    s->next = s->running = 0;
+    for (uint32_t i = 0; i < HTH_SUMS_PARTS; i++)
+        sums_feed(s, &s->part[i]);
+    if (!s->running)
+        s->done(s);
+}

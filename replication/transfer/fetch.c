@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One object, or a range of it, from whoever has it. What is in the slot counts only when it was
+ * checked, and the object is there for others only when all of it counts.
+ *
+ *   TABLE ─► CHECK ─► (REUSE) ─► DATA ─► BLOCK ─► sealed ─► ENDING ─► done
+ *     ▲        │ wrong             any: deadline, cancel, nobody left ──┘  once nothing writes
+ *     └────────┘                                                          the slot any more
+ *
+ * A whole object is `<name>.tmp` in its save until it is sealed. A range lies in a scratch slot:
+ *
+ *   slot: | file bytes [lo, hi), whole chunks | table |      lo = 0 and hi = all: as the file is
+ */
+#include "transfer_parts.h"
+
+#include "core/format/table.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define DEADLINE_MS 300000u
+
+struct hth_fetch *hth_fetch_find(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object)
+{
+    struct hth_fetch *f = ctx->transfer->fetches;
+
+    while (f && (!f->whole || !hth_fetch_runs(f) || f->object.id != object ||
+                        hth_save_cmp(f->save, save) != 0))
+        f = f->next;
+    return f;
+}
+
+static uint64_t fetch_at_most(uint64_t value, uint64_t most)
+{
+    return value < most ? value : most;
+}
+
+/* What of the file is pulled, and where its table goes. */
+static void fetch_geometry(struct hth_fetch *f, uint64_t off, uint64_t len)
+{
+    uint64_t data_len = f->object.data_len, data_end = HTH_BLOCK + data_len;
+    uint64_t table_off = HTH_BLOCK + HTH_ALIGN(data_len), end = off + len;
+
+    f->off = off;
+    f->hi = hth_object_file_bytes(&f->object);
+    f->chunk1 = (uint32_t)HTH_CHUNKS(data_len);
+    if (!f->whole && end <= data_end) {
+        f->chunk1 = end <= HTH_BLOCK ? 0 : (uint32_t)HTH_CHUNKS(end - HTH_BLOCK);
+        f->hi = fetch_at_most(HTH_BLOCK + (uint64_t)f->chunk1 * HTH_CHUNK, data_end);
+    }
+    if (off >= data_end && !f->whole) { /* padding or table: no chunk */
+        f->chunk0 = f->chunk1;
+        f->lo = off < table_off ? off / HTH_BLOCK * HTH_BLOCK : table_off;
+    } else if (off >= HTH_BLOCK) {
+        f->chunk0 = (uint32_t)((off - HTH_BLOCK) / HTH_CHUNK);
+        f->lo = HTH_BLOCK + (uint64_t)f->chunk0 * HTH_CHUNK;
+    }
+    f->table_at = f->hi > data_end ? table_off - f->lo : HTH_ALIGN(f->hi - f->lo);
+    f->left = f->chunk1 - f->chunk0;
+}
+
+static int fetch_table_fits(const struct hth_object *o)
+{
+    if (o->kind == HTH_OBJECT_FOREIGN)
+        return o->data_len && !o->table_len;
+    return o->kind == HTH_OBJECT_SHARD && o->table_len >= hth_table_bytes(o->data_len, 0);
+}
+
+static int fetch_want_check(
+        struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hearth_error *err)
+{
+    const struct hth_object *o = &want->object;
+    uint64_t bytes = hth_object_file_bytes(o);
+
+    if (!ctx->epoch)
+        return hth_fail(err, HEARTH_ESTATE, 0, "no epoch has been joined yet");
+    if (!fetch_table_fits(o) || o->data_len > (uint64_t)UINT32_MAX / 2 * HTH_CHUNK ||
+            o->table_len > (UINT64_C(1) << 40))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "'%s' cannot be an object: %" PRIu64 " bytes with a table of %" PRIu64, o->name,
+                o->data_len, o->table_len);
+    if (o->kind == HTH_OBJECT_FOREIGN && want->len)
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "'%s' is foreign: only all of it can be checked", o->name);
+    if (want->off > bytes || want->len > bytes - want->off || (want->off && !want->len))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "bytes %" PRIu64 " and %" PRIu64 " more are not in '%s', which has %" PRIu64,
+                want->off, want->len, o->name, bytes);
+    if (!want->len && hth_fetch_find(ctx, want->save, o->id))
+        return hth_fail(err, HEARTH_EEXIST, 0, "'%s' of " HTH_SAVE " is being fetched already",
+                o->name, HTH_SAVE_ARGS(want->save));
+    return HEARTH_OK;
+}
+
+/* Room in the store. A copy that is bad anyway makes way where there is no room beside it. */
+static int fetch_room(struct hth_fetch *f, struct hth_held **bad, struct hearth_error *err)
+{
+    struct hth_store *store = f->ctx->store;
+    uint64_t bytes = f->table_at + f->object.table_len;
+    int rc = store->ops->take(store, bytes, &f->slot, err);
+
+    if (rc && *bad) {
+        hth_held_drop(f->ctx, f->in, *bad);
+        *bad = NULL;
+        rc = store->ops->take(store, bytes, &f->slot, err);
+    }
+    if (rc)
+        return rc;
+    rc = hth_held_region(f->ctx, f->slot, &f->region, err);
+    if (!rc && f->whole)
+        rc = store->ops->receive(store, f->slot, f->save, f->object.name, err);
+    if (rc) {
+        store->ops->give(store, f->slot);
+        f->slot = NULL;
+    }
+    return rc;
+}
+
+/* Beside the copy that is here and bad, or as a new entry of the catalogue. */
+static int fetch_hold(struct hth_fetch *f, struct hth_held *bad, struct hearth_error *err)
+{
+    struct hth_store *store = f->ctx->store;
+
+    if (bad) {
+        f->held = bad;
+        f->old = bad->slot;
+        store->ops->lease(store, f->old);
+        bad->slot = f->slot;
+        bad->state = HTH_HELD_RECEIVING;
+        bad->verified = 0;
+    } else {
+        f->held = hth_held_add(f->in, &f->object, HTH_HELD_RECEIVING, f->slot);
+    }
+    if (!f->held)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an object");
+    hth_held_pin(f->in, f->held);
+    return HEARTH_OK;
+}
+
+/* 1: it is here already, nothing is to be done. */
+static int fetch_find_here(struct hth_fetch *f, struct hth_held *reuse, struct hth_held **out_bad,
+        struct hearth_error *err)
+{
+    struct hth_held *held;
+
+    f->made = !hth_holdings_find(f->ctx, f->save);
+    f->in = hth_holdings_get(f->ctx, f->save);
+    if (!f->in)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a save");
+    held = hth_held_find(f->in, f->object.id);
+    if (!held)
+        return HEARTH_OK;
+    if (held->state != HTH_HELD_SEALED || !held->slot)
+        return hth_fail(err, HEARTH_EBUSY, 0, "'%s' of " HTH_SAVE " is being written here",
+                f->object.name, HTH_SAVE_ARGS(f->save));
+    if (held != reuse && held->verified &&
+            memcmp(held->object.digest, f->object.digest, HTH_DIGEST) == 0)
+        return 1;
+    *out_bad = held;
+    return HEARTH_OK;
+}
+
+static int fetch_set_up(struct hth_fetch *f, struct hth_held *reuse, struct hearth_error *err)
+{
+    uint64_t pad = HTH_BLOCK + f->object.data_len, table_off = HTH_ALIGN(pad);
+    struct hth_held *bad = NULL;
+    int rc = f->whole ? fetch_find_here(f, reuse, &bad, err) : HEARTH_OK;
+
+    if (rc == 1)
+        f->phase = PHASE_ENDING;
+    if (rc)
+        return rc == 1 ? HEARTH_OK : rc;
+    f->chunk = calloc(f->left ? f->left : 1, 1);
+    if (!f->chunk)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a fetch");
+    rc = fetch_room(f, &bad, err);
+    if (!rc && f->whole && (rc = fetch_hold(f, bad, err))) {
+        f->ctx->store->ops->give(f->ctx->store, f->slot);
+        f->slot = NULL;
+    }
+    if (rc)
+        return rc;
+    f->ctx->store->ops->lease(f->ctx->store, f->slot);
+    if (f->lo == 0) /* no old bytes of the slot are left */
+        memset(f->slot->base, 0, HTH_BLOCK);
+    if (pad < f->lo)
+        pad = f->lo;
+    if (f->hi > pad && pad < table_off)
+        memset(f->slot->base + pad - f->lo, 0, table_off - pad);
+    return HEARTH_OK;
+}
+
+int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
+        struct hearth_error *err)
+{
+    struct hth_fetch **at = &ctx->transfer->fetches, *f;
+    uint32_t after = want->deadline_ms ? want->deadline_ms : DEADLINE_MS;
+    int rc = fetch_want_check(ctx, want, err);
+
+    if (rc)
+        return rc;
+    f = calloc(1, sizeof(*f));
+    if (!f)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a fetch");
+    f->ctx = ctx;
+    f->save = want->save;
+    f->object = want->object;
+    f->class = want->class;
+    f->whole = want->len == 0;
+    f->deadline_after_ms = after;
+    f->deadline_ms = hth_now_ms(&ctx->clock) + after;
+    f->table_source = UINT32_MAX;
+    f->phase = hth_fetch_foreign(f) ? PHASE_DATA : PHASE_TABLE;
+    f->done = want->done;
+    f->self = want->self;
+    fetch_geometry(f, want->off, want->len);
+    for (uint32_t i = 0; i < want->count; i++)
+        if (want->sources[i] < ctx->epoch->nodes && want->sources[i] != ctx->epoch->self &&
+                !hth_source_add(f, want->sources[i]))
+            break;
+    rc = fetch_set_up(f, want->reuse, err);
+    if (rc) {
+        hth_fetch_tidy(f);
+        hth_fetch_free(f);
+        return rc;
+    }
+    while (*at)
+        at = &(*at)->next;
+    *at = f;
+    *out = f;
+    return HEARTH_OK;
+}
+
+int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
+        struct hearth_error *err)
+{
+    struct hth_fetch *f = NULL;
+    int rc = hth_fetch_new(ctx, want, &f, err);
+
+    if (!f)
+        return rc;
+    for (uint32_t i = 0; i < f->sources && hth_fetch_runs(f); i++)
+        hth_source_ask(f, &f->source[i]);
+    *out = f;
+    return HEARTH_OK;
+}

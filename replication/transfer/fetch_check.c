@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What has come of an object with a table is looked at: the table against the digest that is wanted,
+ * the copy that was here and bad in places against the table, at last the block. Chunks have their
+ * checksums from the table, and are compared where they arrive, in pieces.c.
+ *
+ *   TABLE ─► CHECK ─► (REUSE ─► REUSE ..) ─► DATA ─► BLOCK ─► complete
+ *     └◄─wrong─┘
+ */
+#include "transfer_parts.h"
+
+#include "core/base/auth.h"
+#include "core/base/crc.h"
+#include "core/format/table.h"
+#include "replication/held/seal.h"
+#include <string.h>
+
+#define REUSE_CHUNKS 16u /* compared by one work */
+
+void hth_fetch_data_here(struct hth_fetch *f)
+{
+    if (f->lo == 0)
+        f->phase = PHASE_BLOCK;
+    else
+        hth_fetch_complete(f);
+}
+
+static void check_data_begin(struct hth_fetch *f)
+{
+    f->phase = PHASE_DATA;
+    if (f->left == 0)
+        hth_fetch_data_here(f);
+}
+
+void hth_fetch_table_here(struct hth_fetch *f)
+{
+    hth_point(&f->ctx->points, "verify");
+    if (hth_breaks(f->ctx, HTH_BREAK_VERIFY)) {
+        check_data_begin(f);
+        return;
+    }
+    f->phase = PHASE_CHECK;
+}
+
+void hth_check_table_run(struct hth_work *work)
+{
+    struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
+    const unsigned char *at = f->slot->base + f->table_at;
+    unsigned char digest[HTH_DIGEST];
+    struct hth_table table;
+
+    hth_digest(digest, at, f->object.table_len);
+    f->table_code = HEARTH_ECORRUPT;
+    if (memcmp(digest, f->object.digest, HTH_DIGEST) != 0)
+        return;
+    f->table_code = hth_table_decode(&table, at, f->object.table_len, NULL);
+    if (!f->table_code && table.data_len != f->object.data_len)
+        f->table_code = HEARTH_ECORRUPT;
+    f->crc = f->table_code ? NULL : table.crc;
+}
+
+/* On a worker: what of the old copy is right goes over. Nobody else touches f->chunk meanwhile. */
+void hth_check_reuse_run(struct hth_work *work)
+{
+    struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
+
+    for (uint32_t c = f->reuse_next; c < f->reuse_next + f->reuse_count; c++) {
+        uint64_t off = HTH_BLOCK + (uint64_t)c * HTH_CHUNK, len = hth_chunk_len(f, c);
+
+        if (off + len > f->old->capacity)
+            continue;
+        memcpy(f->slot->base + off, f->old->base + off, len);
+        if (hth_crc32c(f->slot->base + off, len) == f->crc[c])
+            f->chunk[c] = CHUNK_RIGHT;
+    }
+}
+
+/* All of the old copy is right: it stays, and the new slot goes back. */
+static int check_old_is_good(struct hth_fetch *f)
+{
+    uint64_t table_off = f->table_at;
+
+    return f->left == 0 && f->old->capacity >= table_off + f->object.table_len &&
+           memcmp(f->old->base + table_off, f->slot->base + table_off, f->object.table_len) == 0 &&
+           hth_block_check(f->ctx, f->save, &f->object, f->old->base, NULL) == HEARTH_OK;
+}
+
+/* The next chunks of the old copy; or there are none left. */
+static void check_reuse_next(struct hth_fetch *f)
+{
+    uint32_t left = f->chunk1 - f->reuse_next;
+
+    if (left) {
+        f->reuse_count = left < REUSE_CHUNKS ? left : REUSE_CHUNKS;
+    } else if (!f->held->dropped && check_old_is_good(f)) {
+        hth_fetch_keep_old(f, 1);
+        f->held->object = f->object;
+        f->phase = PHASE_ENDING;
+    } else {
+        check_data_begin(f);
+    }
+}
+
+void hth_check_reuse_done(struct hth_fetch *f)
+{
+    for (uint32_t i = 0; i < f->reuse_count; i++)
+        f->left -= f->chunk[f->reuse_next + i] == CHUNK_RIGHT;
+    f->reuse_next += f->reuse_count;
+    check_reuse_next(f);
+}
+
+void hth_check_table_done(struct hth_fetch *f)
+{
+    if (f->table_code) {
+        f->phase = PHASE_TABLE;
+        f->table_got = 0;
+        hth_source_bad(f, &f->source[f->table_source], UNIT_TABLE, "is not the one wanted");
+        return;
+    }
+    f->source[f->table_source].strikes = 0;
+    f->phase = PHASE_REUSE;
+    if (f->old)
+        check_reuse_next(f);
+    else
+        check_data_begin(f);
+}
+
+void hth_fetch_block_here(struct hth_fetch *f, struct source *s)
+{
+    struct hearth_error err = { 0 };
+
+    if (!hth_breaks(f->ctx, HTH_BREAK_VERIFY) &&
+            hth_block_check(f->ctx, f->save, &f->object, f->slot->base, &err))
+        hth_source_bad(f, s, UNIT_BLOCK, err.text);
+    else
+        hth_fetch_complete(f);
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The nodes that one fetch pulls from, and what it thinks of each. A source is asked (WANT) and
+ * grants (END).
+ *
+ *   NEW ──WANT──► ASKED ──END──► GRANTED ──pull failed──► AWAY ──time──► ASKED
+ *                   └──NAK, other bytes, two wrong pieces, node gone──► OUT
+ */
+#include "transfer_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SOURCES_MAX 64u /* of one fetch */
+
+struct source *hth_source_find(struct hth_fetch *f, uint32_t node)
+{
+    for (uint32_t i = 0; i < f->sources; i++)
+        if (f->source[i].node == node)
+            return &f->source[i];
+    return NULL;
+}
+
+struct source *hth_source_add(struct hth_fetch *f, uint32_t node)
+{
+    struct source *s = hth_source_find(f, node);
+
+    if (s)
+        return s;
+    if (f->sources >= SOURCES_MAX)
+        return NULL;
+    s = realloc(f->source, (f->sources + 1) * sizeof(*s));
+    if (!s)
+        return NULL;
+    f->source = s;
+    s = &f->source[f->sources++];
+    *s = (struct source){ .node = node, .bad_unit = UNIT_NONE };
+    return s;
+}
+
+static uint64_t source_now(const struct hth_fetch *f)
+{
+    return hth_now_ms(&f->ctx->clock);
+}
+
+/* `first` at the first strike, then twice as long each time, up to eight retries. */
+static uint64_t source_backoff(const struct hth_fetch *f, const struct source *s, uint64_t first)
+{
+    uint64_t most = 8 * (uint64_t)f->ctx->opts.retry_ms;
+    uint64_t wait = first << (s->strikes < 6 ? s->strikes : 6);
+
+    return wait < most ? wait : most;
+}
+
+void hth_source_ask(struct hth_fetch *f, struct source *s)
+{
+    struct hth_wire w = { .save = f->save, .id = f->object.id };
+
+    if (!f->whole) {
+        w.off = f->off;
+        w.len = f->hi - f->off;
+    }
+    s->state = SOURCE_ASKED;
+    s->asked = 1;
+    s->due_ms = source_now(f) + source_backoff(f, s, f->ctx->opts.retry_ms);
+    hth_wire_say(f->ctx, s->node, HTH_MSG_WANT, &w);
+}
+
+void hth_source_away(struct hth_fetch *f, struct source *s, int code)
+{
+    uint64_t retry = f->ctx->opts.retry_ms;
+
+    if (s->state == SOURCE_OUT || s->state == SOURCE_AWAY || !hth_fetch_runs(f))
+        return;
+    hth_fail(&f->cause, code, 0, "node %" PRIu32 ": %s", s->node, hearth_strerror(code));
+    s->state = SOURCE_AWAY;
+    /* A grant that has gone is asked for again at once; who stalls is given time. */
+    s->due_ms = source_now(f) +
+                (code == HEARTH_EDENIED && !s->strikes
+                                ? 0
+                                : source_backoff(f, s,
+                                          code == HEARTH_ETIMEOUT ? 4 * retry : 1 + retry / 4));
+    s->strikes++;
+    hth_say(&f->ctx->log, HEARTH_LOG_DEBUG, "source-away", HTH_SAVE " object '%s': %s",
+            HTH_SAVE_ARGS(f->save), f->object.name, f->cause.text);
+}
+
+void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char *text)
+{
+    if (s->state == SOURCE_OUT || !hth_fetch_runs(f))
+        return;
+    hth_fail(&f->cause, code, 0, "node %" PRIu32 ": %s", s->node, text);
+    s->state = SOURCE_OUT;
+    s->due_ms = HTH_NEVER;
+    hth_say(&f->ctx->log, HEARTH_LOG_DEBUG, "source-out", HTH_SAVE " object '%s': %s",
+            HTH_SAVE_ARGS(f->save), f->object.name, f->cause.text);
+}
+
+static void source_unit_text(uint32_t unit, char out[32])
+{
+    if (unit == UNIT_TABLE)
+        snprintf(out, 32, "its table");
+    else if (unit == UNIT_BLOCK)
+        snprintf(out, 32, "its block");
+    else if (unit == UNIT_FILE)
+        snprintf(out, 32, "the file");
+    else
+        snprintf(out, 32, "chunk %" PRIu32, unit);
+}
+
+void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const char *what)
+{
+    char text[200], name[32];
+
+    source_unit_text(unit, name);
+    s->bad++;
+    s->bad_unit = unit;
+    snprintf(text, sizeof(text), "%s %.150s", name, what);
+    hth_fail(&f->cause, HEARTH_ECORRUPT, 0, "node %" PRIu32 ": %s", s->node, text);
+    hth_say(&f->ctx->log, HEARTH_LOG_WARN, "bad-chunk",
+            HTH_SAVE " object '%s' from node %" PRIu32 ": %s", HTH_SAVE_ARGS(f->save),
+            f->object.name, s->node, text);
+    if (s->bad < HTH_BAD_MAX || s->state == SOURCE_OUT)
+        return;
+    hth_say(&f->ctx->log, HEARTH_LOG_WARN, "bad-peer",
+            "node %" PRIu32 " gave %" PRIu32 " wrong pieces of '%s' of " HTH_SAVE
+            " and is not asked for it any more: look at its memory",
+            s->node, s->bad, f->object.name, HTH_SAVE_ARGS(f->save));
+    hth_source_out(f, s, HEARTH_ECORRUPT, text);
+}
+
+/* A source that has not given this unit wrongly (UNIT_NONE: any source): else those that have
+ * would wait for each other. */
+int hth_sources_left(const struct hth_fetch *f, uint32_t bad_unit)
+{
+    for (uint32_t i = 0; i < f->sources; i++)
+        if (f->source[i].state != SOURCE_OUT &&
+                (bad_unit == UNIT_NONE || f->source[i].bad_unit != bad_unit))
+            return 1;
+    return 0;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A node is given by few others, so a list does; without memory for it the total is still right. */
+#include "tally.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct hth_tally_node {
+    uint32_t node;
+    uint64_t bytes;
+};
+
+void hth_tally_add(struct hth_tally *t, uint32_t node, uint64_t bytes)
+{
+    struct hth_tally_node *more;
+    uint32_t i = 0;
+
+    t->total += bytes;
+    while (i < t->nodes && t->node[i].node != node)
+        i++;
+    if (i == t->nodes) {
+        more = realloc(t->node, (i + 1) * sizeof(*more));
+        if (!more)
+            return;
+        t->node = more;
+        t->node[t->nodes++] = (struct hth_tally_node){ .node = node };
+    }
+    t->node[i].bytes += bytes;
+}
+
+void hth_tally_read(const struct hth_tally *t, uint64_t *out_bytes, uint32_t nodes)
+{
+    memset(out_bytes, 0, nodes * sizeof(*out_bytes));
+    for (uint32_t i = 0; i < t->nodes; i++)
+        if (t->node[i].node < nodes)
+            out_bytes[t->node[i].node] = t->node[i].bytes;
+}
+
+void hth_tally_reset(struct hth_tally *t)
+{
+    t->total = 0;
+    t->nodes = 0;
+}
+
+void hth_tally_fini(struct hth_tally *t)
+{
+    free(t->node);
+    *t = (struct hth_tally){ 0 };
+}

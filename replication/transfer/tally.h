@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much was pulled in this epoch, and from whom. */
+/* For this folder alone. */
+#ifndef REPLICATION_TALLY_H
+#define REPLICATION_TALLY_H
+
+#include <stdint.h>
+
+struct hth_tally_node;
+
+/* All zero: nothing yet. */
+struct hth_tally {
+    uint64_t total;
+    struct hth_tally_node *node; /* [nodes]: those that gave something */
+    uint32_t nodes;
+};
+
+void hth_tally_add(struct hth_tally *tally, uint32_t node, uint64_t bytes);
+void hth_tally_read(const struct hth_tally *tally, uint64_t *out_bytes, uint32_t nodes);
+void hth_tally_reset(struct hth_tally *tally); /* those numbers are other nodes now */
+void hth_tally_fini(struct hth_tally *tally);
+
+#endif

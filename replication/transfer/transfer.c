@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The front of the transfers: messages to the side they are for, time, joining and closing. */
+#include "transfer_parts.h"
+
+#include <stdlib.h>
+
+int hth_transfer_open(struct hth_ctx *ctx, const struct hth_transfer_events *events,
+        struct hth_transfer **out, struct hearth_error *err)
+{
+    struct hth_transfer *t = calloc(1, sizeof(*t));
+
+    (void)ctx;
+    if (!t)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the transfers");
+    t->events = *events;
+    *out = t;
+    return HEARTH_OK;
+}
+
+void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out_per_node)
+{
+    const struct hth_tally *tally = &ctx->transfer->tally;
+
+    if (out_total)
+        *out_total = tally->total;
+    if (out_per_node && ctx->epoch)
+        hth_tally_read(tally, out_per_node, ctx->epoch->nodes);
+}
+
+/* A NAK goes to the side whose WANT or OFFER it answers. */
+int hth_transfer_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
+{
+    struct hth_wire w;
+
+    if (type < HTH_MSG_OFFER || type > HTH_MSG_RELEASE)
+        return 0;
+    if (!ctx->epoch || from >= ctx->epoch->nodes)
+        return 1;
+    if (hth_wire_decode(&w, type, body, len)) {
+        hth_say(&ctx->log, HEARTH_LOG_DEBUG, "transfer-nonsense",
+                "node %" PRIu32 " sent a message of type %u and %zu bytes that is none", from, type,
+                len);
+        return 1;
+    }
+    if (type == HTH_MSG_OFFER || type == HTH_MSG_READY || type == HTH_MSG_END ||
+            (type == HTH_MSG_NAK && w.of == HTH_NAK_WANT))
+        hth_fetch_message(ctx, from, type, &w);
+    else
+        hth_offer_message(ctx, from, type, &w);
+    hth_pump(ctx);
+    hth_fetches_settle(ctx);
+    return 1;
+}
+
+void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node)
+{
+    hth_offers_peer_down(ctx, node);
+    for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next)
+        for (uint32_t i = 0; i < f->sources; i++)
+            if (f->source[i].node == node)
+                hth_source_out(f, &f->source[i], HEARTH_EPEER, "the node is gone");
+    hth_pump(ctx);
+    hth_fetches_settle(ctx);
+}
+
+void hth_transfer_join(struct hth_ctx *ctx)
+{
+    struct hth_transfer *t = ctx->transfer;
+
+    hth_offers_forget(ctx, NULL);
+    hth_fetches_stop(ctx, NULL, "its epoch is over");
+    for (struct hth_fetch *f = t->fetches; f; f = f->next)
+        for (uint32_t i = 0; i < f->sources; i++)
+            f->source[i].asked = 0; /* those numbers are other nodes now */
+    hth_tally_reset(&t->tally);
+}
+
+void hth_transfer_forget(struct hth_ctx *ctx, struct hth_save_id save)
+{
+    hth_offers_forget(ctx, &save);
+    hth_fetches_stop(ctx, &save, "its save is freed");
+}
+
+void hth_transfer_tick(struct hth_ctx *ctx)
+{
+    uint64_t now = hth_now_ms(&ctx->clock);
+
+    hth_offers_tick(ctx, now);
+    hth_fetches_tick(ctx, now);
+    hth_pump(ctx);
+    hth_fetches_settle(ctx);
+}
+
+uint64_t hth_transfer_due_ms(const struct hth_ctx *ctx)
+{
+    uint64_t offers = hth_offers_due_ms(ctx), fetches = hth_fetches_due_ms(ctx);
+
+    return offers < fetches ? offers : fetches;
+}
+
+void hth_transfer_close(struct hth_ctx *ctx)
+{
+    struct hth_transfer *t = ctx->transfer;
+
+    if (!t)
+        return;
+    hth_offers_close(ctx);
+    hth_fetches_close(ctx);
+    hth_tally_fini(&t->tally);
+    free(t);
+    ctx->transfer = NULL;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Objects from node to node. The receiver decides when and where; the holder only offers.
+ *
+ *   holder                                   receiver
+ *     OFFER {save, object record, file bytes} ─►          a slot is taken
+ *     READY {save, object, first, crc[n], grant}* ─►      (comes once, at the end, for now)
+ *     END   {save, object record (final), grant} ─►       table pulled, digest, chunks, each verified
+ *                                     ◄─ PULLED {save, object, digest}      sealed here
+ *                                     ◄─ NAK {save, object, code, text}     not now, or never
+ *
+ * A receiver may also begin: WANT {save, object, range} to any holder, which answers with OFFER,
+ * READY, END or NAK. Chunks of one object are spread over all sources that have answered, a window
+ * each, so that two holders serve about half each; what is bad or late goes to the next source.
+ * A foreign object has no table: it is pulled from one source at a time and its digest computed at
+ * the end; where that is wrong the next source gives all of it again.
+ *
+ * All pulls of a node share one budget of bytes in flight; recovery goes before replication.
+ */
+#ifndef HEARTH_REPLICATION_TRANSFER_H
+#define HEARTH_REPLICATION_TRANSFER_H
+
+#include "replication/held/holdings.h"
+
+/* ---- Holder's side ---- */
+
+/* Offer a sealed object to a node until it has PULLED it (answers and repeats by itself, forgets
+ * when the save is freed or the epoch ends). done(code) may be NULL. It hears 0 once it is pulled
+ * and what the node will never take (HEARTH_EDENIED, EEXIST, EINVAL, ECORRUPT): then the offer is
+ * over. It also hears HEARTH_ENOSPC, once, when the node has no room: the offer goes on. */
+typedef void hth_offered_fn(
+        void *self, struct hth_save_id save, uint64_t object, uint32_t node, int code);
+int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        uint32_t node, hth_offered_fn *done, void *self, struct hearth_error *err);
+
+/* ---- Receiver's side ---- */
+
+enum hth_fetch_class { HTH_FETCH_REPLICA = 10, HTH_FETCH_RECOVERY = 20, HTH_FETCH_READ = 30 };
+
+struct hth_fetch;
+typedef void hth_fetched_fn(
+        void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err);
+
+struct hth_fetch_want {
+    struct hth_save_id save;
+    struct hth_object object; /* digest, lengths as the manifest has them */
+    const uint32_t *sources;  /* [count] nodes, best first; copied. Who offers it joins them */
+    uint32_t count;
+    enum hth_fetch_class class;
+    /* Bytes of the file; len 0: the whole object, sealed at the end. Else a range of it into a
+     * scratch slot, with the chunks that it touches verified. */
+    uint64_t off, len;
+    struct hth_held *reuse; /* here and bad in places: its chunks are compared first; NULL: none */
+    uint32_t deadline_ms;   /* 0: five minutes */
+    hth_fetched_fn *done;   /* exactly once; a whole object is SEALED and verified then */
+    void *self;
+};
+
+/* The slot is taken at once: HEARTH_EBUSY, HEARTH_ENOSPC when there is none; HEARTH_EEXIST when the
+ * same object is being fetched. `done` runs later, never in here nor in cancel; it hears
+ * HEARTH_ELOST, ETIMEOUT, ECANCELED (cancel, join, forget) or what sealing says, and no more after
+ * hth_transfer_close(). A whole object's fetch, and one that failed, is gone when `done` returns. */
+int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
+        struct hearth_error *err);
+void hth_fetch_cancel(struct hth_fetch *fetch);
+/* After done with 0 of a range: the bytes at `off`, until hth_fetch_release() (also in done). */
+const unsigned char *hth_fetch_bytes(struct hth_fetch *fetch);
+struct hth_slot *hth_fetch_slot(struct hth_fetch *fetch);
+void hth_fetch_release(struct hth_fetch *fetch);
+/* Bytes pulled so far, and in this epoch from each node: out[epoch->nodes]. For tests, reports. */
+void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out_per_node);
+
+/* Whether an offer may be taken (the commit machine decides: assigned to us, save not dead).
+ * Returns 0 to take, HEARTH_EBUSY later, HEARTH_EDENIED never. */
+typedef int hth_offer_wanted_fn(
+        void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object);
+/* A replica that was offered is sealed here. */
+typedef void hth_replica_fn(void *self, struct hth_save_id save, uint64_t object);
+
+struct hth_transfer_events {
+    void *self;
+    hth_offer_wanted_fn *wanted;
+    hth_replica_fn *sealed;
+};
+
+int hth_transfer_open(struct hth_ctx *ctx, const struct hth_transfer_events *events,
+        struct hth_transfer **out, struct hearth_error *err);
+void hth_transfer_join(struct hth_ctx *ctx); /* stops everything of the old epoch */
+int hth_transfer_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
+void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node);
+void hth_transfer_forget(struct hth_ctx *ctx, struct hth_save_id save); /* before it is freed */
+void hth_transfer_tick(struct hth_ctx *ctx);
+uint64_t hth_transfer_due_ms(const struct hth_ctx *ctx);
+/* After the transport's close() and the last work; before hth_holdings_close(). */
+void hth_transfer_close(struct hth_ctx *ctx);
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of a transfer know of each other. Each calls only those below it:
+ *
+ *   transfer.c                        the front: messages, time, joining and closing
+ *   ├─ offer.c                        holder's side
+ *   ├─ take.c                         what holders say to a receiver
+ *   └─ pieces.c                       what moves fetches on: pulls, and works on what has come
+ *      fetch_check.c fetch_foreign.c  what has come is looked at: with a table, without one
+ *      fetch.c                        how a fetch begins
+ *      fetch_end.c                    how it ends
+ *      source.c                       the nodes that a fetch pulls from
+ *   wire.c tally.c                    messages; who has given how much
+ */
+/* For this folder alone. */
+#ifndef REPLICATION_TRANSFER_PARTS_H
+#define REPLICATION_TRANSFER_PARTS_H
+
+#include "tally.h"
+#include "transfer.h"
+#include "wire.h"
+
+#define HTH_BAD_MAX 2u /* wrong pieces before a source is not asked any more */
+
+#define UNIT_FILE   (UINT32_MAX - 3) /* foreign: all of it */
+#define UNIT_TABLE  (UINT32_MAX - 2)
+#define UNIT_BLOCK  (UINT32_MAX - 1)
+#define UNIT_NONE   UINT32_MAX
+
+enum source_state {
+    SOURCE_NEW,   /* to be asked at the next tick */
+    SOURCE_ASKED, /* END or NAK comes, or we ask again */
+    SOURCE_GRANTED,
+    SOURCE_AWAY, /* asked again later */
+    SOURCE_OUT,
+};
+
+struct source {
+    uint32_t node;
+    enum source_state state;
+    int offered; /* it began: a failure is said to it */
+    int asked;   /* it has heard of us: the end is said to it */
+    struct hth_grant grant;
+    uint32_t grants; /* had so far: a pull under an older one says nothing of this one */
+    uint64_t due_ms; /* HTH_NEVER: when something comes from it */
+    uint32_t in_flight;
+    uint32_t bad, bad_unit; /* wrong pieces; the last one */
+    uint32_t strikes;       /* failures since its last good piece */
+    uint64_t given;         /* bytes asked of it so far */
+};
+
+/* A pull and its check. */
+struct piece {
+    struct hth_session_pull pull;
+    struct hth_work work;
+    struct hth_fetch *fetch;
+    uint32_t source, unit, grants;
+    uint64_t len;
+    uint32_t crc;
+    struct piece *next; /* spare */
+    struct piece *all;  /* of the fetch */
+};
+
+enum phase {
+    PHASE_TABLE,  /* pulled part by part from one source; foreign objects have none */
+    PHASE_CHECK,  /* its digest is being computed; foreign: that of the whole file, after DATA */
+    PHASE_REUSE,  /* chunks of the bad copy here are compared and copied */
+    PHASE_DATA,   /* chunks from everybody */
+    PHASE_BLOCK,  /* last */
+    PHASE_ENDING, /* outcome known; pulls and works under way */
+    PHASE_KEPT,   /* a range: the owner has the bytes */
+};
+
+enum { CHUNK_TODO, CHUNK_BUSY, CHUNK_RIGHT };
+
+struct hth_fetch {
+    struct hth_ctx *ctx;
+    struct hth_save_id save;
+    struct hth_object object;
+    enum hth_fetch_class class;
+    enum phase phase;
+    int whole;
+    int by_offer;  /* begun by an OFFER, not by hth_fetch_start() */
+    int pull_said; /* the point was passed */
+    int made;      /* its save was not known before */
+    int code;      /* ENDING */
+    struct hearth_error err;
+    struct hearth_error cause; /* the last that went wrong with a source */
+    uint64_t deadline_ms;
+    uint32_t deadline_after_ms;
+
+    /* [lo, hi) of the file lies at slot->base, the table at slot->base + table_at. */
+    uint64_t off, lo, hi, table_at;
+    uint32_t chunk0, chunk1; /* covering chunks: [chunk0, chunk1) */
+    struct hth_slot *slot;   /* leased while we are on it */
+    struct hth_region *region;
+    struct hth_held_save *in; /* pinned with held */
+    struct hth_held *held;    /* NULL: a range */
+    struct hth_slot *old;     /* leased: the copy that was bad in places */
+
+    unsigned char *chunk; /* [chunk1 - chunk0] */
+    uint32_t cursor,
+            left;        /* chunks: all before `cursor` were asked for; `left` are not right yet */
+    const uint32_t *crc; /* [all chunks] in the table */
+    uint64_t table_got;
+    uint32_t table_source;
+    struct hth_foreign_look look; /* foreign, once its digest is right */
+    int table_code;
+    struct hth_work work; /* CHECK, REUSE */
+    uint32_t reuse_next, reuse_count;
+
+    struct source *source; /* [sources] */
+    uint32_t sources;
+    struct piece *spare, *pieces; /* pieces: all there are */
+    uint32_t busy;                /* pulls and works under way */
+    uint64_t issued;              /* turn of its last pull */
+    int dry;                      /* nothing to pull in this round */
+    hth_fetched_fn *done;
+    void *self;
+    struct hth_fetch *next;
+};
+
+struct offer;
+
+struct hth_transfer {
+    struct hth_transfer_events events;
+    struct offer *offers;
+    struct hth_fetch *fetches; /* oldest first */
+    uint64_t in_flight;        /* bytes being pulled */
+    uint64_t turn;
+    int pumping, settling;
+    struct hth_tally tally;
+};
+
+static inline int hth_fetch_runs(const struct hth_fetch *f)
+{
+    return f->phase < PHASE_ENDING;
+}
+
+static inline int hth_fetch_foreign(const struct hth_fetch *f)
+{
+    return f->object.kind == HTH_OBJECT_FOREIGN;
+}
+
+static inline uint64_t hth_chunk_len(const struct hth_fetch *f, uint32_t chunk)
+{
+    uint64_t left = f->object.data_len - (uint64_t)chunk * HTH_CHUNK;
+
+    return left < HTH_CHUNK ? left : HTH_CHUNK;
+}
+
+/* offer.c */
+void hth_offer_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *wire);
+void hth_offers_peer_down(struct hth_ctx *ctx, uint32_t node);
+void hth_offers_forget(struct hth_ctx *ctx, const struct hth_save_id *save); /* NULL: all */
+void hth_offers_tick(struct hth_ctx *ctx, uint64_t now);
+uint64_t hth_offers_due_ms(const struct hth_ctx *ctx);
+void hth_offers_close(struct hth_ctx *ctx);
+
+/* source.c */
+struct source *hth_source_find(struct hth_fetch *f, uint32_t node);
+struct source *hth_source_add(struct hth_fetch *f, uint32_t node); /* or there already; NULL */
+void hth_source_ask(struct hth_fetch *f, struct source *s);
+void hth_source_away(struct hth_fetch *f, struct source *s, int code);
+void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char *text);
+void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const char *what);
+/* One that is not out and has not given this unit wrongly; UNIT_NONE: that is not out. */
+int hth_sources_left(const struct hth_fetch *f, uint32_t bad_unit);
+
+/* fetch_end.c */
+void hth_fetch_end(struct hth_fetch *f, int code, const char *text); /* text NULL: f->err is set */
+void hth_fetch_complete(struct hth_fetch *f);               /* all of it is here and right */
+void hth_fetch_keep_old(struct hth_fetch *f, int verified); /* the copy that was here stays */
+void hth_fetch_tidy(const struct hth_fetch *f); /* a save that nothing came of is not left behind */
+void hth_fetch_free(struct hth_fetch *f);
+void hth_fetches_stop(struct hth_ctx *ctx, const struct hth_save_id *save, /* NULL: all */
+        const char *why);
+void hth_fetches_settle(struct hth_ctx *ctx); /* outcomes are told; may start and end others */
+void hth_fetches_tick(struct hth_ctx *ctx, uint64_t now);
+uint64_t hth_fetches_due_ms(const struct hth_ctx *ctx);
+void hth_fetches_close(struct hth_ctx *ctx);
+
+/* fetch.c */
+int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
+        struct hearth_error *err); /* nobody is asked yet */
+/* The whole object that is on its way; NULL. */
+struct hth_fetch *hth_fetch_find(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object);
+
+/* fetch_check.c. run: of f->work, on a worker; done: what follows from it, phase by phase. */
+void hth_fetch_table_here(struct hth_fetch *f);
+void hth_check_table_run(struct hth_work *work);
+void hth_check_table_done(struct hth_fetch *f);
+void hth_check_reuse_run(struct hth_work *work);
+void hth_check_reuse_done(struct hth_fetch *f);
+void hth_fetch_data_here(struct hth_fetch *f); /* no chunk is left */
+void hth_fetch_block_here(struct hth_fetch *f, struct source *s);
+
+/* fetch_foreign.c */
+int hth_foreign_from(struct hth_fetch *f, const struct source *s);   /* 1: s is the one to ask */
+void hth_foreign_begin(struct hth_fetch *f, struct source *s);       /* a chunk is asked of s */
+int hth_foreign_arrived(struct hth_fetch *f, const struct piece *p); /* 1: all, to be CHECKed */
+void hth_foreign_digest_run(struct hth_work *work);
+void hth_foreign_digest_done(struct hth_fetch *f);
+
+/* pieces.c */
+void hth_pump(struct hth_ctx *ctx); /* pull what may be pulled now */
+
+/* take.c */
+void hth_fetch_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *wire);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Large things that every node needs (manifest, raw objects, plan) go down the tree by pull: a
+ * node that has one offers it to its children (BLOB with a grant); each pulls, checks the digest,
+ * says BLOB_DONE and offers it on. A child that lost its parent asks the next one (BLOB_WANT).
+ *
+ * Manifests and plans are bytes in memory. A raw object is asked for by whoever knows its manifest
+ * and has it not; it is pulled into its file, and given to whoever asks from there. What does not
+ * have the length and digest that the manifest names is not taken.
+ */
+#ifndef HEARTH_REPLICATION_BLOB_H
+#define HEARTH_REPLICATION_BLOB_H
+
+#include "replication/held/ctx.h"
+
+enum hth_blob_kind { HTH_BLOB_MANIFEST = 1, HTH_BLOB_RAW = 2, HTH_BLOB_PLAN = 3 };
+
+struct hth_blob_id {
+    enum hth_blob_kind kind;
+    struct hth_save_id save; /* PLAN: step = serial of the plan */
+    uint64_t object;         /* RAW: object id */
+};
+
+struct hth_blob_events {
+    void *self;
+    /* It is here, whole and with the right digest, and children are being served. bytes[len] live
+     * until the blob is forgotten. At the node that gave it this does not run. A raw object is
+     * SEALED and verified in the holdings then. */
+    void (*arrived)(
+            void *self, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
+    /* A raw object cannot be written here. It is tried again, until it is forgotten. */
+    void (*failed)(void *self, const struct hth_blob_id *id, const struct hearth_error *err);
+};
+
+int hth_blobs_open(struct hth_ctx *ctx, const struct hth_blob_events *events,
+        struct hth_blobs **out, struct hearth_error *err);
+void hth_blobs_join(struct hth_ctx *ctx); /* forgets all */
+
+/* Give one to all (coordinator), bytes copied; no raw object. A second give of the same id changes
+ * nothing. */
+int hth_blob_give(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
+        struct hearth_error *err);
+
+/* One may start elsewhere: fetch this blob from `node` (HTH_NODE_NONE: our parent), then give it on
+ * to our own children as if the parent had brought it. A raw object that is here and not held any
+ * more was wrong: it is fetched again. */
+int hth_blob_fetch(
+        struct hth_ctx *ctx, const struct hth_blob_id *id, uint32_t node, struct hearth_error *err);
+/* Answer hth_blob_fetch() of others with these bytes, without giving it to children. Copied. */
+int hth_blob_serve(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
+        struct hearth_error *err);
+
+/* The bytes if it is here, else NULL. */
+const unsigned char *hth_blob_find(
+        struct hth_ctx *ctx, const struct hth_blob_id *id, size_t *out_len);
+
+void hth_blobs_forget(
+        struct hth_ctx *ctx, struct hth_save_id save); /* all of a save that was freed */
+int hth_blobs_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
+void hth_blobs_peer_down(struct hth_ctx *ctx, uint32_t node);
+void hth_blobs_tick(struct hth_ctx *ctx);
+uint64_t hth_blobs_due_ms(const struct hth_ctx *ctx);
+void hth_blobs_close(struct hth_ctx *ctx); /* after the transport's close() and the last work */
+
+#endif

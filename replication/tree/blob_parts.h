@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the blobs know of each other: blob_list.c is the list of them, blob_give.c who
+ * gets them from us, blob_pull.c how one comes here, blob.c the front. Each calls those before it.
+ */
+/* For this folder alone. */
+#ifndef REPLICATION_BLOB_PARTS_H
+#define REPLICATION_BLOB_PARTS_H
+
+#include "replication/held/sweep.h"
+
+#include "blob.h"
+#include "core/base/auth.h"
+#include "core/format/record.h"
+#include "replication/held/holdings.h"
+
+#define BLOB_MAX (UINT64_C(64) << 20) /* bytes of one in memory */
+#define ID_LEN   48u
+
+enum state { ASKING, MAKING, PULLING, CHECKING, HERE };
+
+/* Somebody who should have it. */
+struct reader {
+    uint32_t node;
+    int done, granted;
+    struct hth_grant grant;
+    uint64_t due_ms;
+    struct reader *next;
+};
+
+struct blob {
+    struct hth_blob_id id;
+    enum state state;
+    int give_on;   /* to our children */
+    int forgotten; /* freed when pull or work ends */
+    int busy;      /* one of them is under way */
+    unsigned char *bytes;
+    struct hth_raw *raw; /* a raw object: bytes are its; NULL: malloc'ed */
+    uint64_t len, at;    /* at: pulled so far */
+    unsigned char digest[HTH_DIGEST];
+    unsigned char found[HTH_DIGEST];
+    struct hth_region *region;
+    uint32_t source; /* whom we ask; HTH_NODE_NONE: our parent */
+    uint32_t puller; /* whom we pull from */
+    struct hth_grant grant;
+    uint64_t due_ms; /* ASKING, PULLING: try again */
+    struct hth_session_pull pull;
+    struct hth_sweep sweep; /* MAKING, CHECKING */
+    struct hth_digesting sum;
+    struct hearth_error err; /* of MAKING */
+    struct reader *readers;
+    struct hth_ctx *ctx;
+    struct blob *next;
+};
+
+struct hth_blobs {
+    struct hth_blob_events events;
+    uint32_t count;
+    uint64_t family; /* our children when all blobs were last offered to them */
+    struct blob *first;
+    struct blob *dying; /* forgotten, under a pull or a work */
+};
+
+/* blob_list.c */
+struct blob *hth_blob_look(struct hth_ctx *ctx, const struct hth_blob_id *id); /* NULL: none */
+struct blob *hth_blob_get(struct hth_ctx *ctx, const struct hth_blob_id *id);
+void hth_blob_bury(struct blob *b); /* forgotten; freed at once, or when it is no longer busy */
+void hth_blob_free(struct blob *b); /* forgotten, and no longer busy */
+void hth_blob_list_free(struct blob **list); /* at the end: no grant is left to be revoked */
+int hth_blob_empty(struct blob *b); /* away with its bytes; HEARTH_EBUSY: somebody is on them */
+/* What the manifest of the blob's save says of it, where that is known; NULL. */
+const struct hth_object *hth_blob_named(struct hth_ctx *ctx, const struct hth_blob_id *id);
+struct hth_held *hth_blob_held(struct hth_ctx *ctx, const struct hth_blob_id *id); /* SEALED */
+void hth_blob_id_write(struct hth_writer *w, const struct hth_blob_id *id);
+struct hth_blob_id hth_blob_id_read(struct hth_reader *r);
+void hth_blob_say(struct hth_ctx *ctx, const struct hth_blob_id *id, uint32_t node, uint16_t type);
+
+/* blob_give.c */
+void hth_blob_revoke(struct blob *b, struct reader *r);
+void hth_blob_readers_free(struct blob *b);
+void hth_blob_offer(struct blob *b, struct reader *r);
+void hth_blob_serve_children(struct blob *b);
+uint64_t hth_blobs_family(const struct hth_ctx *ctx);
+void hth_blob_wanted(struct hth_ctx *ctx, uint32_t from, const struct hth_blob_id *id);
+void hth_blob_taken(struct hth_ctx *ctx, uint32_t from, const struct hth_blob_id *id);
+
+/* blob_pull.c */
+void hth_blob_ask(struct blob *b);
+void hth_blob_step(struct blob *b); /* PULLING: the next part, or the check of the whole */
+void hth_blob_offered(struct hth_ctx *ctx, uint32_t from, struct hth_reader *r);
+
+#endif

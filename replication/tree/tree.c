@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tree needs no state: who is whose parent follows from indices and from who is lost.
+ *
+ *                0                   A parent's index is below its children's, so up goes to a
+ *          ┌─────┼─────┐             lower index and down to a higher one, always: whatever two
+ *          1     2 ..  32            nodes think of who is lost, no message goes round.
+ *       ┌──┴──┐
+ *      33 .. 64
+ */
+#include "tree.h"
+
+#include "core/base/bytes.h"
+#include <stdlib.h>
+
+#define HEAD 8u /* of an envelope */
+
+struct hth_tree {
+    hth_tree_deliver *deliver;
+    void *self;
+};
+
+int hth_tree_open(struct hth_ctx *ctx, hth_tree_deliver *deliver, void *self, struct hth_tree **out,
+        struct hearth_error *err)
+{
+    struct hth_tree *t = malloc(sizeof(*t));
+
+    (void)ctx;
+    if (!t)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the tree");
+    *t = (struct hth_tree){ .deliver = deliver, .self = self };
+    *out = t;
+    return HEARTH_OK;
+}
+
+static int tree_is_down(const struct hth_ctx *ctx, uint32_t node)
+{
+    return ctx->down && ctx->down[node];
+}
+
+uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node)
+{
+    if (node == 0)
+        return HTH_NODE_NONE;
+    do
+        node = (node - 1) / HTH_TREE_DEGREE;
+    while (node != 0 && tree_is_down(ctx, node));
+    return node;
+}
+
+/* Living children, one by one: the static ones, and below the lost among them level by level. */
+struct walk {
+    uint32_t node;
+    uint64_t first, at, end; /* of this level */
+    int lost;                /* one was, so the next level may have some */
+};
+
+static void walk_init(struct walk *w, uint32_t node)
+{
+    *w = (struct walk){ .node = node, .first = (uint64_t)node * HTH_TREE_DEGREE + 1 };
+    w->at = w->first;
+    w->end = w->first + HTH_TREE_DEGREE;
+}
+
+/* The next child in this level. */
+static uint32_t walk_level_next(const struct hth_ctx *ctx, struct walk *w)
+{
+    while (w->at < w->end && w->at < ctx->epoch->nodes) {
+        uint32_t child = (uint32_t)w->at++;
+
+        if (tree_is_down(ctx, child))
+            w->lost = 1;
+        else if (hth_tree_parent(ctx, child) == w->node)
+            return child;
+    }
+    return HTH_NODE_NONE;
+}
+
+static uint32_t walk_next(const struct hth_ctx *ctx, struct walk *w)
+{
+    uint32_t child = walk_level_next(ctx, w);
+
+    while (child == HTH_NODE_NONE && w->lost && w->at < ctx->epoch->nodes) {
+        w->first = w->at = w->first * HTH_TREE_DEGREE + 1;
+        w->end = w->end * HTH_TREE_DEGREE + 1;
+        w->lost = 0;
+        child = walk_level_next(ctx, w);
+    }
+    return child;
+}
+
+uint32_t hth_tree_children(const struct hth_ctx *ctx, uint32_t node, uint32_t *out, uint32_t cap)
+{
+    struct walk w;
+    uint32_t child, count = 0;
+
+    walk_init(&w, node);
+    for (; (child = walk_next(ctx, &w)) != HTH_NODE_NONE; count++)
+        if (count < cap)
+            out[count] = child;
+    return count;
+}
+
+static void tree_pass(
+        struct hth_ctx *ctx, uint32_t node, uint16_t type, const void *body, size_t len)
+{
+    int rc = hth_session_send(ctx->session, node, type, body, len);
+
+    if (rc) /* whoever says it will say it again */
+        hth_say(&ctx->log, HEARTH_LOG_DEBUG, "tree-lost", "node %" PRIu32 ": %s", node,
+                hearth_strerror(rc));
+}
+
+static void tree_pass_down(struct hth_ctx *ctx, const void *body, size_t len)
+{
+    struct walk w;
+    uint32_t child;
+
+    walk_init(&w, ctx->epoch->self);
+    while ((child = walk_next(ctx, &w)) != HTH_NODE_NONE)
+        tree_pass(ctx, child, HTH_MSG_DOWN, body, len);
+}
+
+/* Our child on the way to `node`, which is not ourselves; HTH_NODE_NONE: it is not below us. */
+static uint32_t tree_way_to(const struct hth_ctx *ctx, uint32_t node)
+{
+    uint32_t self = ctx->epoch->self;
+
+    while (node != HTH_NODE_NONE && node > self) {
+        uint32_t parent = hth_tree_parent(ctx, node);
+
+        if (parent == self)
+            return node;
+        node = parent;
+    }
+    return HTH_NODE_NONE;
+}
+
+static void tree_deliver(
+        struct hth_ctx *ctx, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len)
+{
+    ctx->tree->deliver(ctx->tree->self, origin, kind, bytes, len);
+}
+
+void hth_tree_up(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t len)
+{
+    unsigned char body[HTH_BODY_MAX];
+
+    if (!ctx->epoch || len > HTH_TREE_MAX)
+        return;
+    if (ctx->epoch->self == 0) {
+        tree_deliver(ctx, 0, kind, bytes, len);
+        return;
+    }
+    hth_put32(body, ctx->epoch->self);
+    hth_put16(body + 4, kind);
+    hth_put16(body + 6, 0);
+    if (len)
+        memcpy(body + HEAD, bytes, len);
+    tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, HEAD + len);
+}
+
+void hth_tree_down(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t len)
+{
+    unsigned char body[HTH_BODY_MAX] = { 0 };
+
+    if (!ctx->epoch || len > HTH_TREE_MAX || ctx->epoch->self != 0)
+        return;
+    hth_put16(body, kind);
+    if (len)
+        memcpy(body + HEAD, bytes, len);
+    tree_pass_down(ctx, body, HEAD + len);
+    tree_deliver(ctx, 0, kind, body + HEAD, len);
+}
+
+void hth_tree_to(struct hth_ctx *ctx, uint32_t node, uint16_t kind, const void *bytes, size_t len)
+{
+    unsigned char body[HTH_BODY_MAX];
+    uint32_t next;
+
+    if (!ctx->epoch || len > HTH_TREE_MAX || ctx->epoch->self != 0 || node >= ctx->epoch->nodes)
+        return;
+    hth_put32(body, node);
+    hth_put16(body + 4, kind);
+    hth_put16(body + 6, 0);
+    if (len)
+        memcpy(body + HEAD, bytes, len);
+    if (node == 0)
+        tree_deliver(ctx, 0, kind, body + HEAD, len);
+    else if ((next = tree_way_to(ctx, node)) != HTH_NODE_NONE)
+        tree_pass(ctx, next, HTH_MSG_TO, body, HEAD + len);
+}
+
+static void tree_on_up(struct hth_ctx *ctx, uint32_t from, const unsigned char *body, size_t len)
+{
+    uint32_t origin = hth_get32(body);
+
+    if (from <= ctx->epoch->self || origin < from || origin >= ctx->epoch->nodes ||
+            hth_get16(body + 6))
+        return;
+    if (ctx->epoch->self == 0)
+        tree_deliver(ctx, origin, hth_get16(body + 4), body + HEAD, len - HEAD);
+    else
+        tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, len);
+}
+
+static void tree_on_down(struct hth_ctx *ctx, uint32_t from, const unsigned char *body, size_t len)
+{
+    if (from >= ctx->epoch->self || hth_get16(body + 2) || hth_get32(body + 4))
+        return;
+    tree_pass_down(ctx, body, len); /* first: delivered, it may change who our children are */
+    tree_deliver(ctx, 0, hth_get16(body), body + HEAD, len - HEAD);
+}
+
+static void tree_on_to(struct hth_ctx *ctx, uint32_t from, const unsigned char *body, size_t len)
+{
+    uint32_t node = hth_get32(body), next;
+
+    if (from >= ctx->epoch->self || node >= ctx->epoch->nodes || hth_get16(body + 6))
+        return;
+    if (node == ctx->epoch->self)
+        tree_deliver(ctx, 0, hth_get16(body + 4), body + HEAD, len - HEAD);
+    else if ((next = tree_way_to(ctx, node)) != HTH_NODE_NONE)
+        tree_pass(ctx, next, HTH_MSG_TO, body, len);
+}
+
+int hth_tree_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
+{
+    if (type < HTH_MSG_UP || type > HTH_MSG_TO)
+        return 0;
+    if (!ctx->epoch || len < HEAD)
+        return 1;
+    if (type == HTH_MSG_UP)
+        tree_on_up(ctx, from, body, len);
+    else if (type == HTH_MSG_DOWN)
+        tree_on_down(ctx, from, body, len);
+    else
+        tree_on_to(ctx, from, body, len);
+    return 1;
+}
+
+void hth_tree_close(struct hth_ctx *ctx)
+{
+    free(ctx->tree);
+    ctx->tree = NULL;
+}

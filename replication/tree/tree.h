@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Members form a tree by index, degree 32: parent(i) = (i - 1) / 32, node 0 is the coordinator.
+ * A lost member's children turn to the next living ancestor, the coordinator at last.
+ *
+ *   up    one node's fact to the coordinator, handed on hop by hop
+ *   down  the coordinator's word to everybody (itself included: delivered at once)
+ *   to    the coordinator's word to one node
+ *
+ * Envelopes: UP {u32 origin, u16 kind, u16 zero, bytes}; DOWN {u16 kind, u16 zero, u32 zero,
+ * bytes}; TO {u32 target, u16 kind, u16 zero, bytes}. May be lost with a connection: whoever says
+ * a fact repeats it every retry_ms until it has had its effect, and everybody takes repeats.
+ */
+#ifndef HEARTH_REPLICATION_TREE_H
+#define HEARTH_REPLICATION_TREE_H
+
+#include "replication/held/ctx.h"
+
+#define HTH_TREE_DEGREE 32u
+#define HTH_TREE_MAX    (HTH_BODY_MAX - 8u) /* bytes of one fact */
+
+/* Kinds. 1..31 commit, 32..63 recovery. */
+enum hth_kind {
+    /* up: my ranks' objects of a save: {save, u32 part, u32 parts, u32 count, u32 zero, objects of
+     * 128 bytes} */
+    HTH_KIND_DONE = 1,
+    HTH_KIND_HELD = 2,      /* up: {save} manifest and raw objects are here */
+    HTH_KIND_PROMISE = 3,   /* up: {save, u64 store, u32 assign serial} */
+    HTH_KIND_FAILED = 4,    /* up: {save, i32 code, text} please cancel */
+    HTH_KIND_LOST = 5,      /* up: {u32 node} a peer of mine is gone */
+    HTH_KIND_COMPLETE = 6,  /* down: {save} */
+    HTH_KIND_PROTECTED = 7, /* down: {keep record}: its first save is the one meant */
+    HTH_KIND_CANCELLED = 8, /* down: {save, i32 code, text} */
+    /* down, and to whoever is behind: {u32 serial, u32 lost, u32 overrides, u32 degraded, u32
+     * node[lost], {u32 rank, u32 copy, u32 node}[overrides]}: who is lost, what has moved so far */
+    HTH_KIND_ASSIGN = 9,
+    HTH_KIND_INVENTORY = 32,    /* up: {u32 part, u32 parts, bytes} */
+    HTH_KIND_PLAN = 33,         /* to: {u32 serial} there is a plan: ask for it */
+    HTH_KIND_VOTE = 34,         /* up */
+    HTH_KIND_GO = 35,           /* down */
+    HTH_KIND_EPOCH_FAILED = 36, /* down, and to whoever has not heard: {i32 code, text} */
+    HTH_KIND_CLOSE = 37, /* up: {u32 1}: all ranks of my node have dropped, {u32 2}: I have freed */
+    HTH_KIND_DROP = 38,  /* down: everybody dropped: free everything */
+    HTH_KIND_ECHO = 39,  /* to: does nothing; shows whether the member can be reached */
+    /* down: {u32 serial} plans up to it are void: say again what you hold */
+    HTH_KIND_ASK_INVENTORY = 40,
+    HTH_KIND_REFUSED = 41, /* up: {i32 code, text} my node cannot take part: the epoch has failed */
+};
+
+/* Deliver a fact: up-facts at the coordinator with their origin, down and to at the node with origin 0. */
+typedef void hth_tree_deliver(
+        void *self, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len);
+
+int hth_tree_open(struct hth_ctx *ctx, hth_tree_deliver *deliver, void *self, struct hth_tree **out,
+        struct hearth_error *err);
+
+void hth_tree_up(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t len);
+void hth_tree_down(
+        struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t len); /* coordinator only */
+void hth_tree_to(struct hth_ctx *ctx, uint32_t node, uint16_t kind, const void *bytes, size_t len);
+
+/* From the session: 1 when the message was the tree's. */
+int hth_tree_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
+
+/* Living; HTH_NODE_NONE for 0. */
+uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node);
+/* Living children of `node`, out[cap]; returns how many there are (>= HTH_TREE_DEGREE possible after losses). */
+uint32_t hth_tree_children(const struct hth_ctx *ctx, uint32_t node, uint32_t *out, uint32_t cap);
+void hth_tree_close(struct hth_ctx *ctx);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scenarios that go wrong on purpose, for `--planted` alone: a runner that calls one of them passed,
+ * but the first, is broken.
+ */
+#include "cluster.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static void close_for_ever(void)
+{
+    for (;;)
+        pause();
+}
+
+static int passes(struct world *w, const char *arg)
+{
+    (void)arg;
+    TRY(world_begin(w, 2, 1, 1));
+    return world_save(w, 2);
+}
+
+static int fails(struct world *w, const char *arg)
+{
+    return lost(w, "planted: %s", arg);
+}
+
+static int hangs(struct world *w, const char *arg)
+{
+    (void)w, (void)arg;
+    close_for_ever();
+    return 0;
+}
+
+static int hangs_closing(struct world *w, const char *arg)
+{
+    (void)arg;
+    w->closing = close_for_ever;
+    return 0;
+}
+
+static int crashes_closing(struct world *w, const char *arg)
+{
+    (void)arg;
+    w->closing = abort;
+    return 0;
+}
+
+const struct scenario scenarios_planted[] = { { "planted-passes", passes, NULL },
+    { "planted-fails", fails, "it fails" }, { "planted-hangs", hangs, NULL },
+    { "planted-hangs-closing", hangs_closing, NULL },
+    { "planted-crashes-closing", crashes_closing, NULL }, { 0 } };

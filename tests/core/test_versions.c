@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Each format in a version that there is not, both ways: we refuse it by name, and a build that has one
+ * more in its row reads that and ours.
+ */
+#include "check.h"
+
+#include "core/base/auth.h"
+#include "core/base/bytes.h"
+#include "core/base/crc.h"
+#include "core/format/epoch.h"
+#include "core/format/keep.h"
+#include "core/format/manifest.h"
+#include "core/format/table.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CRC_AT 4092u /* of a block */
+
+static unsigned char bytes[65536] __attribute__((aligned(8)));
+
+static size_t block_make(void)
+{
+    struct hth_block b = { .data_len = 4096,
+        .signature = HTH_SIG_TENSORS,
+        .own = 1,
+        .generation = 1,
+        .object = 1,
+        .table_off = 2 * HTH_BLOCK,
+        .table_len = HTH_TABLE_HEAD + 8,
+        .save = { 3, 1, 20, 1 },
+        .job = "job",
+        .name = "__0__0_src0.distcp" };
+
+    hth_block_encode(&b, bytes);
+    return HTH_BLOCK;
+}
+
+static void block_seal(size_t len)
+{
+    (void)len;
+    hth_put32(bytes + CRC_AT, hth_crc32c(bytes, CRC_AT));
+}
+
+static int block_read(const struct hth_versions *v, size_t len, struct hearth_error *err)
+{
+    struct hth_block b;
+
+    return hth_block_decode_as(v, &b, bytes, len, UINT64_MAX, err);
+}
+
+static size_t table_make(void)
+{
+    hth_table_finish(bytes, 0, 0, 0, NULL);
+    return hth_table_bytes(0, 0);
+}
+
+static void nothing(size_t len)
+{
+    (void)len;
+}
+
+static int table_read(const struct hth_versions *v, size_t len, struct hearth_error *err)
+{
+    struct hth_table t;
+
+    return hth_table_decode_as(v, &t, bytes, len, err);
+}
+
+static size_t manifest_make(void)
+{
+    struct hth_manifest m = {
+        .save = { 5, 6, 7, 8 }, .from = { 4, 3, 2, 1 }, .world = 4, .nodes = 2, .job = "job"
+    };
+
+    must(hth_manifest_encode(&m, bytes, NULL));
+    return hth_manifest_bytes(&m);
+}
+
+static void record_seal(size_t len)
+{
+    hth_digest(bytes + len - HTH_DIGEST, bytes, len - HTH_DIGEST);
+}
+
+static int manifest_read(const struct hth_versions *v, size_t len, struct hearth_error *err)
+{
+    struct hth_manifest m = { 0 };
+    int rc = hth_manifest_decode_as(v, &m, bytes, len, err);
+
+    hth_manifest_fini(&m);
+    return rc;
+}
+
+static void greet(struct hth_gather *g)
+{
+    *g = (struct hth_gather){ .store = 7, .copies = 1, .keep = 1, .addr_len = 1, .world = 1 };
+    strcpy(g->job, "job");
+    strcpy(g->node, "a");
+}
+
+static size_t greeting_make(void)
+{
+    struct hth_gather g;
+
+    greet(&g);
+    hth_gather_encode(&g, bytes);
+    return HTH_GATHER;
+}
+
+static int greeting_read(const struct hth_versions *v, size_t len, struct hearth_error *err)
+{
+    struct hth_gather g;
+
+    (void)len;
+    return hth_gather_decode_as(v, &g, bytes, err);
+}
+
+static size_t epoch_make(void)
+{
+    unsigned char table[HTH_GATHER];
+    struct hth_gather g;
+    struct hth_epoch e;
+    size_t len;
+
+    greet(&g);
+    hth_gather_encode(&g, table);
+    must(hth_epoch_make(&e, table, 1, 7, NULL));
+    hth_epoch_encode(&e, bytes);
+    len = hth_epoch_bytes(&e);
+    hth_epoch_fini(&e);
+    return len;
+}
+
+static int epoch_read(const struct hth_versions *v, size_t len, struct hearth_error *err)
+{
+    struct hth_epoch e = { 0 };
+    int rc = hth_epoch_decode_as(v, &e, bytes, len, err);
+
+    hth_epoch_fini(&e);
+    return rc;
+}
+
+static size_t keep_make(void)
+{
+    struct hth_keep k = { .epoch = 3, .serial = 9 };
+
+    hth_keep_encode(&k, bytes);
+    return HTH_KEEP_BYTES;
+}
+
+static int keep_read(const struct hth_versions *v, size_t len, struct hearth_error *err)
+{
+    struct hth_keep k;
+
+    return hth_keep_decode_as(v, &k, bytes, len, err);
+}
+
+static const struct {
+    enum hth_format format;
+    size_t version_at;
+    size_t (*make)(void);
+    void (*seal)(size_t len);
+    int (*read)(const struct hth_versions *v, size_t len, struct hearth_error *err);
+} formats[] = {
+    { HTH_FORMAT_BLOCK, 24, block_make, block_seal, block_read },
+    { HTH_FORMAT_TABLE, 8, table_make, nothing, table_read },
+    { HTH_FORMAT_MANIFEST, 8, manifest_make, record_seal, manifest_read },
+    { HTH_FORMAT_GREETING, 8, greeting_make, nothing, greeting_read },
+    { HTH_FORMAT_EPOCH, 8, epoch_make, record_seal, epoch_read },
+    { HTH_FORMAT_KEEP, 8, keep_make, record_seal, keep_read },
+};
+
+#define EACH(i) for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)
+
+static size_t make_as(size_t i, uint32_t version)
+{
+    size_t len = formats[i].make();
+
+    hth_put32(bytes + formats[i].version_at, version);
+    formats[i].seal(len);
+    return len;
+}
+
+static void refused(size_t i, uint32_t version, const char *advice)
+{
+    const struct hth_versions *v = hth_versions_of(formats[i].format);
+    struct hearth_error err = { 0 };
+    char both[80];
+
+    must_fail(formats[i].read(v, make_as(i, version), &err), HEARTH_EUNSUPPORTED);
+    snprintf(both, sizeof(both), "%s is of version %u, and this Hearth reads version %u", v->what,
+            version, v->newest);
+    cr_assert(ne(ptr, strstr(err.text, both), NULL), "%s", err.text);
+    cr_assert(ne(ptr, strstr(err.text, advice), NULL), "%s", err.text);
+    cr_assert(ne(ptr, strstr(err.text, "nothing of it was touched"), NULL), "%s", err.text);
+}
+
+static void setup(void)
+{
+    must(hth_auth_init(NULL));
+}
+
+TestSuite(versions, .init = setup);
+
+Test(versions, ours_are_read)
+{
+    EACH(i) must(formats[i].read(hth_versions_of(formats[i].format), formats[i].make(), NULL));
+}
+
+Test(versions, the_next_one_is_refused_by_name)
+{
+    EACH(i) refused(i, hth_version_written(formats[i].format) + 1, "the newer Hearth");
+}
+
+Test(versions, the_one_before_is_refused_by_name)
+{
+    EACH(i) refused(i, hth_version_written(formats[i].format) - 1, "the older Hearth");
+}
+
+/* What a release after the first one promises is a row of the table. */
+Test(versions, a_build_with_the_next_one_in_its_row_reads_both)
+{
+    EACH(i)
+    {
+        struct hth_versions next = *hth_versions_of(formats[i].format);
+
+        next.newest++;
+        must(formats[i].read(&next, make_as(i, next.newest), NULL));
+        must(formats[i].read(&next, make_as(i, next.newest - 1), NULL));
+        must_fail(formats[i].read(&next, make_as(i, next.newest + 1), NULL), HEARTH_EUNSUPPORTED);
+    }
+}

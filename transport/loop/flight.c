@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is in flight between nodes. An event goes to its node's heap; one that would come from or go
+ * to a silent node is put aside until that speaks again; one for a node where nobody listens is
+ * freed, and whoever dialled hears of it. An end has the events of its own break from the start, so
+ * that a break needs no memory.
+ */
+#include "loop_parts.h"
+
+#include <stdlib.h>
+
+static int event_is_held(const struct event *e)
+{
+    return e->from != e->to && (e->from->silent || e->to->silent);
+}
+
+static void event_hold(struct event *e)
+{
+    struct held *held = e->to->silent ? &e->to->held : &e->from->held;
+
+    e->held_next = NULL;
+    *held->end = e;
+    held->end = &e->held_next;
+}
+
+void hth_loop_refuse(struct hth_loop_net *net, struct event *arrive)
+{
+    struct loop *dialler = arrive->from->loop;
+    struct end *end = hth_loop_end_find(dialler, arrive->other);
+
+    if (end)
+        hth_loop_post_down(dialler, end, &end->down_peer, arrive->to, HEARTH_EPEER,
+                arrive->due.ms + net->latency_ms);
+}
+
+/* To the heap of its node; held while that is silent; freed when nobody listens there. */
+static void event_place(struct hth_loop_net *net, struct event *e)
+{
+    if (e->to->silent && event_is_held(e)) {
+        event_hold(e);
+    } else if (e->to->loop) {
+        hth_heap_push(&e->to->events, &e->due);
+        hth_loop_reorder(net, e->to);
+    } else {
+        if (e->kind == EVENT_ARRIVE)
+            hth_loop_refuse(net, e);
+        hth_loop_event_free(e);
+    }
+}
+
+void hth_loop_post(struct hth_loop_net *net, struct event *e, struct place *from, struct place *to,
+        uint64_t due_ms)
+{
+    e->from = from;
+    e->to = to;
+    e->due.ms = due_ms;
+    e->due.seq = ++net->seq;
+    event_place(net, e);
+}
+
+struct event *hth_loop_take(struct hth_loop_net *net, struct place *place, uint64_t last_seq)
+{
+    uint64_t now = hth_now_ms(&net->clock);
+    struct event *e;
+
+    while (place->events && place->events->ms <= now && place->events->seq <= last_seq) {
+        e = (struct event *)hth_heap_pop(&place->events);
+        hth_loop_reorder(net, place);
+        if (!event_is_held(e))
+            return e;
+        event_hold(e);
+    }
+    return NULL;
+}
+
+void hth_loop_leave(struct hth_loop_net *net, struct place *place)
+{
+    struct hth_due *due;
+
+    place->loop = NULL;
+    while ((due = hth_heap_pop(&place->events)))
+        event_place(net, (struct event *)due); /* nobody is there: refused or freed */
+    hth_loop_reorder(net, place);
+}
+
+void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent)
+{
+    struct place *place = hth_loop_place(net, node);
+    struct hth_due *all, *due;
+    struct event *e, *next;
+
+    if (!place || place->silent == !!silent)
+        return;
+    place->silent = !!silent;
+    if (silent) {
+        all = place->events;
+        place->events = NULL;
+        while ((due = hth_heap_pop(&all)))
+            event_place(net, (struct event *)due);
+        hth_loop_reorder(net, place);
+        return;
+    }
+    e = place->held.first;
+    place->held = (struct held){ NULL, &place->held.first };
+    for (; e; e = next) {
+        next = e->held_next;
+        if (e->due.ms < hth_now_ms(&net->clock))
+            e->due.ms = hth_now_ms(&net->clock);
+        e->due.seq = ++net->seq;
+        event_place(net, e);
+    }
+}
+
+/* ---- breaks ---- */
+
+void hth_loop_post_down(struct loop *loop, struct end *end, struct event **spare,
+        struct place *from, int code, uint64_t due_ms)
+{
+    struct event *e = *spare;
+
+    if (!e)
+        return;
+    *spare = NULL;
+    e->conn = end->conn;
+    e->code = code;
+    hth_loop_post(loop->net, e, from, loop->place, due_ms);
+}
+
+uint64_t hth_loop_sent_due_ms(struct loop *loop, struct end *end, uint64_t delay_ms, int late)
+{
+    uint64_t due = hth_loop_now(loop->net) + loop->net->latency_ms + delay_ms;
+
+    if (late)
+        return due;
+    if (due < end->last_due)
+        due = end->last_due;
+    end->last_due = due;
+    return due;
+}
+
+void hth_loop_break_peer(struct loop *loop, struct end *end)
+{
+    struct loop *other = end->peer->loop;
+    struct end *peer = hth_loop_end_find(other, end->peer_conn);
+
+    if (peer && peer->peer_conn == end->conn)
+        hth_loop_post_down(other, peer, &peer->down_peer, loop->place, HEARTH_EPEER,
+                hth_loop_sent_due_ms(loop, end, 0, 0));
+}
+
+void hth_loop_break(struct loop *loop, struct end *end, int code)
+{
+    if (end->state == END_ENDING)
+        return;
+    end->state = END_ENDING;
+    hth_loop_break_peer(loop, end);
+    hth_loop_post_down(loop, end, &end->down_own, loop->place, code, hth_loop_now(loop->net));
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How connections begin: dialled by us, or accepted. Both have their receives posted before they stand. */
+#include "ofi.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct fi_info *dial_info(struct hth_ofi *o, const union hth_ofi_addr *peer)
+{
+    struct fi_info *info = o->lib->dupinfo(o->info);
+    union hth_ofi_addr *src;
+    size_t len = hth_ofi_addr_len(peer);
+
+    if (!info)
+        return NULL;
+    free(info->dest_addr);
+    info->dest_addr = malloc(len);
+    free(info->src_addr);
+    info->src_addr = src = malloc(sizeof(*src));
+    if (!info->dest_addr || !src) {
+        o->lib->freeinfo(info);
+        return NULL;
+    }
+    memcpy(info->dest_addr, peer, len);
+    info->dest_addrlen = len;
+    *src = o->self;
+    src->in.sin_port = 0; /* from our address, but not from the port we listen on */
+    info->src_addrlen = len;
+    return info;
+}
+
+static int dial_connect(struct hth_ofi_conn *c, const union hth_ofi_addr *peer)
+{
+    struct hth_ofi *o = c->o;
+    struct fi_info *info = dial_info(o, peer);
+    int rc = info ? hth_ofi_endpoint(o, info, &c->ep) : -FI_ENOMEM;
+
+    if (info)
+        o->lib->freeinfo(info);
+    if (!rc)
+        rc = hth_ofi_message_init(c);
+    if (!rc)
+        rc = fi_connect(c->ep, peer, NULL, 0);
+    hth_ofi_fds_seal(NULL, &o->self);
+    return rc;
+}
+
+int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
+        hth_conn *out_conn, struct hearth_error *err)
+{
+    struct hth_ofi *o = hth_ofi_of(t);
+    struct hth_ofi_conn *c;
+    union hth_ofi_addr peer;
+    int rc = hth_ofi_addr_unpack(addr, len, &o->self, &peer, err);
+
+    if (rc)
+        return rc;
+    if (o->closing)
+        return hth_fail(err, HEARTH_ECANCELED, 0, "the transport is being closed");
+    c = hth_ofi_conn_new(o, HTH_OFI_CONNECTING, &peer);
+    if (!c)
+        return hth_fail(err, HEARTH_ENOMEM, 0,
+                "no memory for a connection, or %u connections stand already", HTH_OFI_CONNS);
+    c->dialled = c->known = 1;
+    rc = dial_connect(c, &peer);
+    if (rc)
+        hth_ofi_conn_doom(c, HEARTH_EPEER, o->lib->strerror(-rc));
+    *out_conn = c->id;
+    return HEARTH_OK;
+}
+
+void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info)
+{
+    union hth_ofi_addr peer = { 0 };
+    struct hth_ofi_conn *c;
+    int rc = -FI_ENOMEM;
+
+    if (info->dest_addr)
+        memcpy(&peer, info->dest_addr,
+                info->dest_addrlen < sizeof(peer) ? info->dest_addrlen : sizeof(peer));
+    c = hth_ofi_conn_new(o, HTH_OFI_ACCEPTING, &peer);
+    if (c)
+        rc = hth_ofi_endpoint(o, info, &c->ep);
+    if (!c || rc) {
+        fi_reject(o->pep, info->handle, NULL, 0);
+    } else {
+        rc = hth_ofi_message_init(c);
+        if (!rc)
+            rc = fi_accept(c->ep, NULL, 0);
+    }
+    if (rc) {
+        hth_say(&o->log, HEARTH_LOG_WARN, "ofi-accept", "a connection was not accepted: %s",
+                o->lib->strerror(-rc));
+        if (c)
+            hth_ofi_conn_doom(c, HEARTH_EPEER, "not accepted");
+    }
+    o->lib->freeinfo(info);
+    hth_ofi_fds_seal(NULL, &o->self);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the transport tells a session. Messages are checked before anybody hears them: what fails
+ * its mac, comes from another epoch or speaks another version costs the connection; what was heard
+ * before (a sequence number that does not rise) is dropped in silence.
+ */
+#include "session_parts.h"
+
+#define HALF_OPEN_MAX 64u /* accepted and not yet known; more: the oldest goes */
+
+static int link_is_half_open(const struct link *link)
+{
+    return !link->dialled && (link->state == LINK_ACCEPTED || link->state == LINK_ANSWERED ||
+                                     link->state == LINK_REFUSED);
+}
+
+static void session_on_accept(void *self, hth_conn conn)
+{
+    struct hth_session *s = self;
+    uint32_t half_open = 0;
+    struct link *oldest = NULL;
+
+    for (struct link *l = s->links; l; l = l->next)
+        if (link_is_half_open(l) && !half_open++)
+            oldest = l;
+    if (half_open >= HALF_OPEN_MAX)
+        hth_peer_drop_link(s, oldest, HEARTH_ECANCELED);
+    if (!hth_link_new(s, conn, LINK_ACCEPTED))
+        s->transport->ops->drop(s->transport, conn);
+}
+
+static void session_on_up(void *self, hth_conn conn)
+{
+    struct hth_session *s = self;
+    struct link *link = hth_map_get(&s->conns, conn);
+
+    if (link && link->state == LINK_DIALLING)
+        hth_handshake_greet(s, link);
+}
+
+static void session_on_down(void *self, hth_conn conn, int code, const char *detail)
+{
+    struct hth_session *s = self;
+    struct link *link = hth_map_get(&s->conns, conn);
+
+    if (!link)
+        return;
+    if (link->state != LINK_ENDING)
+        hth_peer_lost(s, link, detail ? detail : hearth_strerror(code));
+    hth_link_free(s, link);
+}
+
+static void session_on_writable(void *self, hth_conn conn)
+{
+    struct hth_session *s = self;
+    struct link *link = hth_map_get(&s->conns, conn);
+
+    if (link && link->peer && link->state == LINK_OPEN)
+        hth_peer_flush(s, link->peer);
+}
+
+static void link_misbehaved(struct hth_session *s, struct link *link, const char *what)
+{
+    hth_say(&s->log, HEARTH_LOG_WARN, "connection-cut", "node %" PRIu32 ": %s", link->node, what);
+    hth_peer_drop_link(s, link, HEARTH_EPROTO);
+}
+
+static void link_open_message(struct hth_session *s, struct link *link,
+        const struct hth_frame *frame, const void *bytes, size_t len)
+{
+    struct peer *peer = link->peer;
+    uint64_t now = hth_session_now(s);
+
+    if (!hth_frame_check(bytes, len, link->key_in)) {
+        link_misbehaved(s, link, "a message that the session's key did not seal");
+        return;
+    }
+    if ((!s->opts.no_fence &&
+                (frame->epoch != s->epoch->epoch || frame->nonce != s->epoch->nonce)) ||
+            frame->version != link->version) {
+        link_misbehaved(s, link, "a message of another epoch or version");
+        return;
+    }
+    if (frame->seq <= link->seq_in)
+        return;
+    link->seq_in = frame->seq;
+    link->alive_ms = peer->alive_ms = peer->heard_ms = now;
+    if (frame->type <= HTH_MSG_REFUSE)
+        return;
+    peer->bulk = link;
+    s->events.on_message(s->events.self, peer->node, frame->type, frame->body, frame->body_len);
+}
+
+static void session_on_message(void *self, hth_conn conn, const void *bytes, size_t len)
+{
+    struct hth_session *s = self;
+    struct link *link = hth_map_get(&s->conns, conn);
+    struct hearth_error err;
+    struct hth_frame frame;
+
+    if (!link || link->state == LINK_ENDING || link->state == LINK_REFUSED)
+        return;
+    if (hth_frame_decode(&frame, bytes, len, &err))
+        link_misbehaved(s, link, err.text);
+    else if (link->state == LINK_OPEN)
+        link_open_message(s, link, &frame, bytes, len);
+    else
+        hth_handshake_message(s, link, &frame, bytes, len);
+}
+
+struct hth_transport_events hth_session_events_for(struct hth_session *s)
+{
+    return (struct hth_transport_events){
+        .self = s,
+        .on_accept = session_on_accept,
+        .on_up = session_on_up,
+        .on_down = session_on_down,
+        .on_message = session_on_message,
+        .on_writable = session_on_writable,
+        .on_pull = hth_pulls_on_pull,
+    };
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One connection of a session: made, freed, and messages out, each with its mac. */
+#include "session_parts.h"
+
+#include <stdlib.h>
+
+struct link *hth_link_new(struct hth_session *s, hth_conn conn, enum link_state state)
+{
+    struct link *link = calloc(1, sizeof(*link));
+
+    if (!link || hth_map_put(&s->conns, conn, link)) {
+        free(link);
+        return NULL;
+    }
+    link->conn = conn;
+    link->state = state;
+    link->dialled = state == LINK_DIALLING;
+    link->node = HTH_NODE_NONE;
+    link->version = HTH_VERSION_LOW;
+    link->deadline_ms = hth_session_now(s) + s->opts.hello_ms;
+    hth_session_expect(s, link->deadline_ms);
+    link->prev = s->links_last;
+    *(link->prev ? &link->prev->next : &s->links) = link;
+    s->links_last = link;
+    return link;
+}
+
+void hth_link_free(struct hth_session *s, struct link *link)
+{
+    hth_map_take(&s->conns, link->conn);
+    *(link->prev ? &link->prev->next : &s->links) = link->next;
+    *(link->next ? &link->next->prev : &s->links_last) = link->prev;
+    hth_wipe(link->key_out, sizeof(link->key_out));
+    hth_wipe(link->key_in, sizeof(link->key_in));
+    free(link);
+}
+
+int hth_link_send(
+        struct hth_session *s, struct link *link, uint16_t type, const void *body, size_t len)
+{
+    const unsigned char *key = link->state == LINK_OPEN ? link->key_out : s->opts.key;
+    unsigned char out[HTH_MESSAGE_MAX];
+    struct hth_frame frame = {
+        .version = link->state == LINK_OPEN ? link->version : HTH_VERSION_LOW,
+        .type = type,
+        .body_len = (uint32_t)len,
+        .epoch = s->epoch ? s->epoch->epoch : 0,
+        .nonce = s->epoch ? s->epoch->nonce : 0,
+        .seq = link->seq_out + 1,
+        .body = body,
+    };
+    int rc = s->transport->ops->send(
+            s->transport, link->conn, out, hth_frame_encode(&frame, key, out));
+
+    if (!rc) {
+        link->seq_out++;
+        link->sent_ms = hth_session_now(s);
+    }
+    return rc;
+}

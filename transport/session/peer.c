@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a session thinks of one member.
+ *
+ *   idle ──something to say──> trying ──a link is OPEN──> up ──dead_ms without a sign──> idle
+ *    ^                           │ connect_ms, or refused  │                 (down is reported)
+ *    └────── down is reported ───┘                         └─ all links gone: dial again, by the
+ *                                                             lower index or who has words
+ *
+ * Dials happen in tick() only, at most one at a time, 20 ms to 1 s apart.
+ */
+#include "session_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define BACKOFF_FIRST_MS 20u
+#define BACKOFF_LAST_MS  1000u
+#define LOOK_MS          1000u /* between looks at one that strangers claim to be */
+
+/* Waiting for a connection. */
+struct message {
+    struct message *next;
+    uint16_t type;
+    uint32_t len;
+    unsigned char body[];
+};
+
+struct peer *hth_peer_find(const struct hth_session *s, uint32_t node)
+{
+    return hth_map_get(&s->nodes, (uint64_t)node + 1);
+}
+
+struct peer *hth_peer_get(struct hth_session *s, uint32_t node)
+{
+    struct peer *peer = hth_peer_find(s, node);
+
+    if (peer)
+        return peer;
+    peer = calloc(1, sizeof(*peer));
+    if (!peer || hth_map_put(&s->nodes, (uint64_t)node + 1, peer)) {
+        free(peer);
+        return NULL;
+    }
+    peer->node = node;
+    peer->queue_end = &peer->queue;
+    peer->give_up_ms = HTH_NEVER;
+    *s->peers_end = peer;
+    s->peers_end = &peer->next;
+    return peer;
+}
+
+static void peer_queue_clear(struct peer *peer)
+{
+    struct message *m;
+
+    while ((m = peer->queue)) {
+        peer->queue = m->next;
+        free(m);
+    }
+    peer->queue_end = &peer->queue;
+    peer->queued = 0;
+}
+
+void hth_peers_free(struct hth_session *s)
+{
+    struct peer *peer;
+
+    while ((peer = s->peers)) {
+        s->peers = peer->next;
+        peer_queue_clear(peer);
+        free(peer);
+    }
+    s->peers_end = &s->peers;
+    hth_map_fini(&s->nodes);
+}
+
+static void peer_look_soon(struct hth_session *s, struct peer *peer)
+{
+    hth_session_expect(s, hth_peer_due_ms(s, peer));
+}
+
+int hth_peer_queue(
+        struct hth_session *s, struct peer *peer, uint16_t type, const void *body, size_t len)
+{
+    struct message *m;
+
+    if (peer->queued >= s->opts.queue_max)
+        return HEARTH_EBUSY;
+    m = malloc(sizeof(*m) + len);
+    if (!m)
+        return HEARTH_ENOMEM;
+    m->next = NULL;
+    m->type = type;
+    m->len = (uint32_t)len;
+    if (len)
+        memcpy(m->body, body, len);
+    *peer->queue_end = m;
+    peer->queue_end = &m->next;
+    peer->queued++;
+    if (!peer->up && peer->give_up_ms == HTH_NEVER) {
+        peer->give_up_ms = hth_session_now(s) + s->opts.connect_ms;
+        peer->why[0] = '\0';
+    }
+    peer_look_soon(s, peer);
+    return HEARTH_OK;
+}
+
+void hth_peer_flush(struct hth_session *s, struct peer *peer)
+{
+    struct message *m;
+
+    while (peer->open && (m = peer->queue) &&
+            !hth_link_send(s, peer->open, m->type, m->body, m->len)) {
+        peer->queue = m->next;
+        if (!peer->queue)
+            peer->queue_end = &peer->queue;
+        peer->queued--;
+        free(m);
+    }
+}
+
+/* It dialled us again, so for it the connections it dialled before are gone. */
+static void peer_replace_links(struct hth_session *s, struct peer *peer)
+{
+    struct link *link = peer->open, *next;
+
+    for (; link; link = next) {
+        next = link->open_next;
+        if (!link->dialled)
+            hth_peer_drop_link(s, link, HEARTH_EPEER);
+    }
+}
+
+void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link)
+{
+    struct link **end = &peer->open;
+    uint64_t now = hth_session_now(s);
+
+    if (peer->dial == link)
+        peer->dial = NULL;
+    if (!link->dialled)
+        peer_replace_links(s, peer);
+    while (*end)
+        end = &(*end)->open_next;
+    *end = link;
+    link->open_next = NULL;
+    link->peer = peer;
+    link->alive_ms = now;
+    peer->heard_ms = peer->alive_ms = now;
+    peer->give_up_ms = HTH_NEVER;
+    peer->look = peer->refused = 0;
+    peer->backoff_ms = 0;
+    peer->dial_ms = 0;
+    hth_session_expect(s, now + s->opts.heartbeat_ms);
+    hth_peer_flush(s, peer);
+    if (peer->up)
+        return;
+    peer->up = 1;
+    hth_say(&s->log, HEARTH_LOG_INFO, "peer-up", "node %" PRIu32 " (%s)", peer->node,
+            s->epoch->member[peer->node].node);
+    s->events.on_peer_up(s->events.self, peer->node);
+}
+
+static void peer_back_off(struct hth_session *s, struct peer *peer)
+{
+    peer->dial_ms = hth_session_now(s) + peer->backoff_ms;
+    peer->backoff_ms = peer->backoff_ms ? 2 * peer->backoff_ms : BACKOFF_FIRST_MS;
+    if (peer->backoff_ms > BACKOFF_LAST_MS)
+        peer->backoff_ms = BACKOFF_LAST_MS;
+}
+
+void hth_peer_lost(struct hth_session *s, struct link *link, const char *text)
+{
+    struct peer *peer = link->peer;
+    int was_open = 0;
+
+    link->peer = NULL;
+    if (!peer)
+        return;
+    for (struct link **at = &peer->open; *at; at = &(*at)->open_next)
+        if (*at == link) {
+            *at = link->open_next;
+            was_open = 1;
+            break;
+        }
+    if (peer->dial == link)
+        peer->dial = NULL;
+    if (peer->bulk == link)
+        peer->bulk = NULL;
+    snprintf(peer->why, sizeof(peer->why), "%s", text);
+    if (was_open && peer->open)
+        hth_peer_flush(s, peer);
+    if (!peer->open)
+        peer_back_off(s, peer);
+    peer_look_soon(s, peer);
+}
+
+void hth_peer_drop_link(struct hth_session *s, struct link *link, int why)
+{
+    if (link->state == LINK_ENDING)
+        return;
+    link->state = LINK_ENDING;
+    link->why = why;
+    s->transport->ops->drop(s->transport, link->conn);
+    hth_peer_lost(s, link, hearth_strerror(why));
+}
+
+/* A peer that refuses us is asked again later and later: its answer will hardly be another one. */
+static void peer_give_up(
+        struct hth_session *s, struct peer *peer, int code, const char *what, int refused)
+{
+    char text[HEARTH_ERROR_TEXT];
+    struct link *link;
+
+    snprintf(text, sizeof(text), "node %" PRIu32 " (%s): %s", peer->node,
+            s->epoch->member[peer->node].node, what);
+    peer->up = 0;
+    peer->give_up_ms = HTH_NEVER;
+    peer->look = 0;
+    peer->refused = refused;
+    peer_queue_clear(peer);
+    while ((link = peer->open ? peer->open : peer->dial))
+        hth_peer_drop_link(s, link, code);
+    if (!refused)
+        peer->backoff_ms = peer->dial_ms = 0;
+    hth_say(&s->log, HEARTH_LOG_WARN, "peer-down", "%s", text);
+    s->events.on_peer_down(s->events.self, peer->node, code, text);
+}
+
+void hth_peer_refused(struct hth_session *s, struct peer *peer, int code, const char *text)
+{
+    if (peer->open || (!peer->up && peer->give_up_ms == HTH_NEVER))
+        return;
+    peer_give_up(s, peer, code, text, 1);
+}
+
+/* 1: a connection is wanted. The lower index dials for the sake of watching alone. */
+static int peer_wants_link(const struct hth_session *s, const struct peer *peer)
+{
+    return !peer->open && !peer->dial &&
+           (peer->queue || peer->look || (peer->up && s->epoch->self < peer->node));
+}
+
+void hth_peer_look(struct hth_session *s, struct peer *peer)
+{
+    uint64_t now = hth_session_now(s);
+
+    if (peer->up || peer->refused || peer->give_up_ms != HTH_NEVER ||
+            now < peer->looked_ms + LOOK_MS)
+        return;
+    peer->look = 1;
+    peer->looked_ms = now;
+    peer->give_up_ms = now + s->opts.connect_ms;
+    peer->why[0] = '\0';
+    peer_look_soon(s, peer);
+}
+
+/* The look found nobody. No owner had asked for this peer, so none is told. */
+static void peer_end_look(struct hth_session *s, struct peer *peer)
+{
+    peer->look = 0;
+    peer->give_up_ms = HTH_NEVER;
+    if (peer->dial)
+        hth_peer_drop_link(s, peer->dial, HEARTH_ETIMEOUT);
+}
+
+static void peer_dial(struct hth_session *s, struct peer *peer)
+{
+    const struct hth_member *m = &s->epoch->member[peer->node];
+    struct hearth_error err;
+    hth_conn conn;
+
+    if (s->transport->ops->connect(s->transport, m->addr, m->addr_len, &conn, &err)) {
+        snprintf(peer->why, sizeof(peer->why), "%.150s", err.text);
+        peer_back_off(s, peer);
+        return;
+    }
+    peer->dial = hth_link_new(s, conn, LINK_DIALLING);
+    if (!peer->dial) {
+        s->transport->ops->drop(s->transport, conn);
+        peer_back_off(s, peer);
+        return;
+    }
+    peer->dial->peer = peer;
+    peer->dial->node = peer->node;
+}
+
+void hth_peer_tick(struct hth_session *s, struct peer *peer, uint64_t now)
+{
+    char what[HEARTH_ERROR_TEXT];
+
+    if (peer->up && now >= peer->alive_ms + s->opts.dead_ms) {
+        snprintf(what, sizeof(what), "no sign of life for %" PRIu64 " ms%s%s", now - peer->alive_ms,
+                peer->open ? "" : "; its connection broke: ", peer->open ? "" : peer->why);
+        peer_give_up(s, peer, peer->open ? HEARTH_ETIMEOUT : HEARTH_EPEER, what, 0);
+        return;
+    }
+    if (!peer->up && now >= peer->give_up_ms && peer->look && !peer->queue) {
+        peer_end_look(s, peer);
+        return;
+    }
+    if (!peer->up && now >= peer->give_up_ms) {
+        snprintf(what, sizeof(what),
+                "not reached in %u ms (%s); is its engine running, and its address open to us?",
+                s->opts.connect_ms, peer->why[0] ? peer->why : "no answer");
+        peer_give_up(s, peer, HEARTH_EPEER, what, 0);
+        return;
+    }
+    if (peer_wants_link(s, peer) && now >= peer->dial_ms)
+        peer_dial(s, peer);
+}
+
+uint64_t hth_peer_due_ms(const struct hth_session *s, const struct peer *peer)
+{
+    uint64_t due = peer->up ? peer->alive_ms + s->opts.dead_ms : peer->give_up_ms;
+
+    return peer_wants_link(s, peer) && peer->dial_ms < due ? peer->dial_ms : due;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pulls of a session: each waits stall_ms for its completion; who waited in vain costs the
+ * connection, since dropping it is the only cancel. `done` comes from the transport alone, once
+ * the destination is safe; a cookie is good for one completion.
+ */
+#include "session_parts.h"
+
+static void pull_wait_add(struct hth_session *s, struct hth_session_pull *pull)
+{
+    pull->next = NULL;
+    pull->prev = s->pull_last;
+    if (s->pull_last)
+        s->pull_last->next = pull;
+    else
+        s->pull_first = pull;
+    s->pull_last = pull;
+    hth_session_expect(s, pull->due_ms);
+}
+
+static void pull_wait_remove(struct hth_session *s, struct hth_session_pull *pull)
+{
+    if (pull->due_ms == HTH_NEVER)
+        return;
+    *(pull->prev ? &pull->prev->next : &s->pull_first) = pull->next;
+    *(pull->next ? &pull->next->prev : &s->pull_last) = pull->prev;
+    pull->due_ms = HTH_NEVER;
+}
+
+int hth_session_pull(struct hth_session *s, uint32_t node, const struct hth_grant *grant,
+        uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
+        struct hth_session_pull *pull)
+{
+    struct peer *peer = hth_peer_find(s, node);
+    struct link *link = peer ? (peer->bulk ? peer->bulk : peer->open) : NULL;
+    uint64_t cookie = ++s->cookie;
+    int rc;
+
+    if (!link)
+        return HEARTH_EPEER;
+    if (grant->desc_len > HTH_DESC_MAX)
+        return HEARTH_EINVAL;
+    if (hth_map_put(&s->pulls, cookie, pull))
+        return HEARTH_ENOMEM;
+    rc = s->transport->ops->pull(s->transport, link->conn, grant->desc, grant->desc_len, roff,
+            region, doff, len, cookie);
+    if (rc) {
+        hth_map_take(&s->pulls, cookie);
+        return rc;
+    }
+    pull->cookie = cookie;
+    pull->conn = link->conn;
+    pull->code = 0;
+    pull->due_ms = hth_session_now(s) + s->opts.stall_ms;
+    pull_wait_add(s, pull);
+    return HEARTH_OK;
+}
+
+/* Where the owner's own processor must serve a pull, its end shows that it runs; where the
+ * hardware does, a stopped process serves as well. */
+static int pull_is_life_sign(const struct hth_session *s)
+{
+    return !(s->transport->ops->caps(s->transport) & HTH_CAP_ONE_SIDED);
+}
+
+void hth_pulls_on_pull(void *self, uint64_t cookie, int code)
+{
+    struct hth_session *s = self;
+    struct hth_session_pull *pull = hth_map_take(&s->pulls, cookie);
+    struct link *link;
+
+    if (!pull)
+        return;
+    link = hth_map_get(&s->conns, pull->conn);
+    pull_wait_remove(s, pull);
+    if (code && link && link->state == LINK_ENDING && link->why)
+        code = link->why; /* not "canceled": why we cut it */
+    if (!code && link && link->peer && pull_is_life_sign(s))
+        link->alive_ms = link->peer->alive_ms = hth_session_now(s);
+    pull->code = code;
+    pull->done(pull, code);
+}
+
+void hth_pulls_tick(struct hth_session *s, uint64_t now)
+{
+    while (s->pull_first && s->pull_first->due_ms <= now) {
+        struct hth_session_pull *pull = s->pull_first;
+        struct link *link = hth_map_get(&s->conns, pull->conn);
+
+        pull_wait_remove(s, pull);
+        if (!link || link->state == LINK_ENDING)
+            continue;
+        hth_say(&s->log, HEARTH_LOG_WARN, "pull-stalled",
+                "node %" PRIu32 ": no byte for %u ms, its connection is cut", link->node,
+                s->opts.stall_ms);
+        hth_peer_drop_link(s, link, HEARTH_ETIMEOUT);
+    }
+}
+
+void hth_pulls_rearm(struct hth_session *s, uint64_t now)
+{
+    for (struct hth_session_pull *p = s->pull_first; p; p = p->next)
+        p->due_ms = now + s->opts.stall_ms;
+}
+
+uint64_t hth_pulls_due_ms(const struct hth_session *s)
+{
+    return s->pull_first ? s->pull_first->due_ms : HTH_NEVER;
+}

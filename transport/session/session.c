@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The front of a session: what its owner calls, and the one tick that judges everybody. A tick
+ * that comes much later than what was due means that this machine stood still, not its peers:
+ * then every deadline starts again.
+ */
+#include "session_parts.h"
+
+#include "core/base/auto.h"
+#include <stdlib.h>
+
+HTH_AUTO_DEFINE(hth_session_close, struct hth_session)
+
+static void session_default(uint32_t *value, uint32_t fallback)
+{
+    if (!*value)
+        *value = fallback;
+}
+
+static const unsigned char no_key[HTH_KEY];
+
+int hth_session_open(const struct hth_session_opts *opts, const struct hth_session_events *events,
+        const struct hth_clock *clock, const struct hth_random *random, const struct hth_log *log,
+        struct hth_session **out, struct hearth_error *err)
+{
+    HTH_AUTO(hth_session_close) struct hth_session *s = calloc(1, sizeof(*s));
+    int rc;
+
+    if (!s)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a session");
+    rc = hth_auth_init(err);
+    if (rc)
+        return rc;
+    s->opts = *opts;
+    session_default(&s->opts.heartbeat_ms, 1000);
+    session_default(&s->opts.dead_ms, 5000);
+    session_default(&s->opts.hello_ms, 2000);
+    session_default(&s->opts.connect_ms, 5000);
+    session_default(&s->opts.stall_ms, 5000);
+    session_default(&s->opts.queue_max, 1024);
+    if (!s->opts.version_low || !s->opts.version_high) {
+        s->opts.version_low = HTH_VERSION_LOW;
+        s->opts.version_high = HTH_VERSION_HIGH;
+    }
+    if (!s->opts.key)
+        s->opts.key = no_key;
+    s->events = *events;
+    s->clock = *clock;
+    s->random = *random;
+    if (log)
+        s->log = *log;
+    s->peers_end = &s->peers;
+    s->expect_ms = HTH_NEVER;
+    *out = s;
+    s = NULL;
+    return HEARTH_OK;
+}
+
+void hth_session_times(
+        struct hth_session *s, uint32_t heartbeat_ms, uint32_t dead_ms, uint32_t stall_ms)
+{
+    if (heartbeat_ms)
+        s->opts.heartbeat_ms = heartbeat_ms;
+    if (dead_ms)
+        s->opts.dead_ms = dead_ms;
+    if (stall_ms)
+        s->opts.stall_ms = stall_ms;
+}
+
+void hth_session_attach(struct hth_session *s, struct hth_transport *transport)
+{
+    s->transport = transport;
+}
+
+void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch)
+{
+    for (struct link *l = s->links; l; l = l->next) {
+        l->peer = NULL;
+        if (l->state != LINK_ACCEPTED) /* nobody has said anything there: it may be for this one */
+            hth_peer_drop_link(s, l, HEARTH_ECANCELED);
+    }
+    hth_peers_free(s);
+    s->epoch = epoch;
+    s->joins++;
+}
+
+int hth_session_send(
+        struct hth_session *s, uint32_t node, uint16_t type, const void *body, size_t len)
+{
+    struct peer *peer;
+
+    if (!s->epoch || !s->transport || node >= s->epoch->nodes || node == s->epoch->self ||
+            len > HTH_BODY_MAX || type < HTH_MSG_UP)
+        return HEARTH_EINVAL;
+    peer = hth_peer_get(s, node);
+    if (!peer)
+        return HEARTH_ENOMEM;
+    if (peer->open && !peer->queue && !hth_link_send(s, peer->open, type, body, len))
+        return HEARTH_OK;
+    return hth_peer_queue(s, peer, type, body, len);
+}
+
+void hth_session_versions(const struct hth_session *s, uint32_t *low, uint32_t *high)
+{
+    *low = s->opts.version_low;
+    *high = s->opts.version_high;
+}
+
+int hth_session_is_up(const struct hth_session *s, uint32_t node)
+{
+    struct peer *peer = hth_peer_find(s, node);
+
+    return peer && peer->up;
+}
+
+uint64_t hth_session_heard_ms(const struct hth_session *s, uint32_t node)
+{
+    struct peer *peer = hth_peer_find(s, node);
+
+    return peer ? peer->heard_ms : 0;
+}
+
+uint32_t hth_session_connections(const struct hth_session *s)
+{
+    return (uint32_t)s->conns.len;
+}
+
+int hth_session_reg(struct hth_session *s, void *base, uint64_t len, struct hth_region **out,
+        struct hearth_error *err)
+{
+    return s->transport->ops->reg(s->transport, base, len, out, err);
+}
+
+int hth_session_dereg(struct hth_session *s, struct hth_region *region)
+{
+    return s->transport->ops->dereg(s->transport, region);
+}
+
+int hth_session_grant(struct hth_session *s, uint32_t node, struct hth_region *region, uint64_t off,
+        uint64_t len, struct hth_grant *out, struct hearth_error *err)
+{
+    struct peer *peer = hth_peer_find(s, node);
+
+    if (!peer || !peer->open)
+        return hth_fail(err, HEARTH_EPEER, 0, "node %" PRIu32 " is not connected", node);
+    out->conn = peer->open->conn;
+    return s->transport->ops->grant(
+            s->transport, region, off, len, out->conn, out->desc, &out->desc_len, err);
+}
+
+int hth_session_granted(const struct hth_session *s, uint32_t node, const struct hth_grant *grant)
+{
+    const struct peer *peer = hth_peer_find(s, node);
+
+    return peer && peer->open && peer->open->conn == grant->conn;
+}
+
+void hth_session_revoke(struct hth_session *s, const struct hth_grant *grant)
+{
+    s->transport->ops->revoke(s->transport, grant->desc, grant->desc_len);
+}
+
+void hth_session_drop(struct hth_session *s, uint32_t node)
+{
+    struct peer *peer = hth_peer_find(s, node);
+    struct link *link;
+
+    while (peer && (link = peer->open ? peer->open : peer->dial))
+        hth_peer_drop_link(s, link, HEARTH_ECANCELED);
+}
+
+/* This machine stood still: nobody is to blame for what happened meanwhile. */
+static void session_rearm(struct hth_session *s, uint64_t now, uint64_t late_ms)
+{
+    hth_say(&s->log, HEARTH_LOG_WARN, "paused",
+            "this machine stood still for %" PRIu64 " ms; all deadlines start again", late_ms);
+    for (struct link *l = s->links; l; l = l->next) {
+        l->alive_ms = now;
+        l->deadline_ms = now + s->opts.hello_ms;
+    }
+    for (struct peer *p = s->peers; p; p = p->next) {
+        p->alive_ms = now;
+        if (p->give_up_ms != HTH_NEVER)
+            p->give_up_ms += late_ms;
+    }
+    hth_pulls_rearm(s, now);
+}
+
+static void session_tick_link(struct hth_session *s, struct link *link, uint64_t now)
+{
+    if (link->state == LINK_ENDING)
+        return;
+    if (link->state != LINK_OPEN) {
+        if (now >= link->deadline_ms)
+            hth_peer_drop_link(s, link, HEARTH_ETIMEOUT);
+        else
+            hth_session_expect(s, link->deadline_ms);
+        return;
+    }
+    if (now >= link->alive_ms + s->opts.dead_ms) {
+        hth_peer_drop_link(s, link, HEARTH_ETIMEOUT);
+        return;
+    }
+    if (now >= link->sent_ms + s->opts.heartbeat_ms) {
+        (void)hth_link_send(s, link, HTH_MSG_PING, NULL, 0); /* a full one is busy, not silent */
+        link->sent_ms = now;
+    }
+    hth_session_expect(s, link->sent_ms + s->opts.heartbeat_ms);
+    hth_session_expect(s, link->alive_ms + s->opts.dead_ms);
+}
+
+void hth_session_tick(struct hth_session *s)
+{
+    uint64_t now = hth_session_now(s), joins = s->joins;
+
+    if (now < s->expect_ms)
+        return;
+    if (now - s->expect_ms > s->opts.dead_ms / 3)
+        session_rearm(s, now, now - s->expect_ms);
+    s->expect_ms = HTH_NEVER;
+    hth_pulls_tick(s, now);
+    for (struct peer *p = s->peers; p; p = p->next) {
+        hth_peer_tick(s, p, now);
+        if (s->joins != joins) { /* its owner has joined another epoch meanwhile */
+            s->expect_ms = now;
+            return;
+        }
+    }
+    for (struct link *l = s->links; l; l = l->next)
+        session_tick_link(s, l, now);
+    for (struct peer *p = s->peers; p; p = p->next)
+        hth_session_expect(s, hth_peer_due_ms(s, p));
+    hth_session_expect(s, hth_pulls_due_ms(s));
+}
+
+uint64_t hth_session_due_ms(const struct hth_session *s)
+{
+    return s->expect_ms;
+}
+
+void hth_session_close(struct hth_session *s)
+{
+    if (!s)
+        return;
+    while (s->links)
+        hth_link_free(s, s->links);
+    hth_peers_free(s);
+    hth_map_fini(&s->conns);
+    hth_map_fini(&s->pulls);
+    free(s);
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parts of a session: link.c is one connection, peer.c one member and its links; handshake.c
+ * and pulls.c are what goes over a link; events.c takes what the transport tells, session.c is the
+ * front. Each file calls those named before it only.
+ *
+ *   dialled:  DIALLING ─on_up→ GREETED ─HELLO_ACK→ OPEN        any ─drop→ ENDING ─on_down→ freed
+ *   accepted: ACCEPTED ─HELLO→ ANSWERED ─AUTH→ OPEN
+ *             ACCEPTED ─HELLO, not for us→ REFUSED (until the dialler has read why and leaves)
+ */
+/* For this folder alone. */
+#ifndef TRANSPORT_SESSION_PARTS_H
+#define TRANSPORT_SESSION_PARTS_H
+
+#include "core/base/bytes.h"
+#include "session.h"
+#include "transport/map.h"
+
+#define HTH_HELLO_BODY 136u
+
+enum link_state {
+    LINK_DIALLING,
+    LINK_GREETED,
+    LINK_ACCEPTED,
+    LINK_ANSWERED,
+    LINK_REFUSED,
+    LINK_OPEN,
+    LINK_ENDING,
+};
+
+struct message; /* of peer.c */
+struct peer;
+
+struct link {
+    hth_conn conn;
+    enum link_state state;
+    int dialled;
+    uint32_t node;     /* what an accepted one says it is; believed once OPEN */
+    struct peer *peer; /* NULL: not known, or no longer the peer's */
+    uint8_t version;
+    unsigned char key_out[HTH_KEY], key_in[HTH_KEY]; /* OPEN: of what we say, and what we hear */
+    unsigned char transcript[2 * HTH_HELLO_BODY];    /* both hellos */
+    uint64_t seq_out, seq_in;
+    uint64_t alive_ms;        /* OPEN: last heard, or re-armed */
+    uint64_t sent_ms;         /* OPEN */
+    uint64_t deadline_ms;     /* not OPEN */
+    int why;                  /* ENDING: for its pulls */
+    struct link *next, *prev; /* of the session, oldest first */
+    struct link *open_next;   /* of the peer */
+};
+
+struct peer {
+    uint32_t node;
+    int up;            /* as last reported */
+    struct link *open; /* the first to come up is sent on */
+    struct link *dial; /* under way */
+    struct link *bulk; /* the last one its messages came by */
+    struct message *queue, **queue_end;
+    uint32_t queued;
+    uint64_t heard_ms;   /* 0: never */
+    uint64_t alive_ms;   /* up: last heard, or re-armed */
+    uint64_t give_up_ms; /* not up: until when we try; HTH_NEVER: we do not */
+    uint64_t dial_ms;    /* not before */
+    uint32_t backoff_ms;
+    int look; /* dialled with nothing to say, after a refused hello in its name */
+    uint64_t looked_ms;
+    int refused;       /* it refused us for good when last dialled: do not look again */
+    char why[160];     /* why the last attempt failed */
+    struct peer *next; /* of the session, oldest first */
+};
+
+struct hth_session {
+    struct hth_session_opts opts;
+    struct hth_session_events events;
+    struct hth_clock clock;
+    struct hth_random random;
+    struct hth_log log;
+    struct hth_transport *transport;
+    const struct hth_epoch *epoch; /* NULL: in none yet */
+    uint64_t joins;
+    struct hth_map conns; /* id -> struct link */
+    struct link *links, *links_last;
+    uint32_t half_open;
+    struct hth_map nodes; /* index + 1 -> struct peer */
+    struct peer *peers, **peers_end;
+    struct hth_map pulls;                            /* cookie -> struct hth_session_pull */
+    struct hth_session_pull *pull_first, *pull_last; /* by due time: all wait equally long */
+    uint64_t cookie;
+    uint64_t expect_ms; /* nothing is due before */
+};
+
+static inline uint64_t hth_session_now(const struct hth_session *s)
+{
+    return hth_now_ms(&s->clock);
+}
+
+/* The next tick is due at `ms` at the latest. A time in the past counts as now, so that expect_ms is
+ * in the past only when the tick itself is late. */
+static inline void hth_session_expect(struct hth_session *s, uint64_t ms)
+{
+    if (ms < hth_session_now(s))
+        ms = hth_session_now(s);
+    if (ms < s->expect_ms)
+        s->expect_ms = ms;
+}
+
+/* link.c */
+struct link *hth_link_new(struct hth_session *s, hth_conn conn, enum link_state state);
+/* One message, authenticated with the link's key (OPEN) or the job's. Codes of transport send(). */
+int hth_link_send(
+        struct hth_session *s, struct link *link, uint16_t type, const void *body, size_t len);
+void hth_link_free(struct hth_session *s, struct link *link);
+
+/* peer.c */
+struct peer *hth_peer_get(struct hth_session *s, uint32_t node); /* NULL: no memory */
+struct peer *hth_peer_find(const struct hth_session *s, uint32_t node);
+int hth_peer_queue(
+        struct hth_session *s, struct peer *peer, uint16_t type, const void *body, size_t len);
+void hth_peer_flush(struct hth_session *s, struct peer *peer);
+void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link);
+/* Cut a connection, whether its peer is known or not. */
+void hth_peer_drop_link(struct hth_session *s, struct link *link, int why);
+/* The link is no longer its peer's, if it had one: `text` says why, for the day the peer is given up. */
+void hth_peer_lost(struct hth_session *s, struct link *link, const char *text);
+/* Somebody claimed to be it and was refused: dial it. Reported only if it answers, or refuses. */
+void hth_peer_look(struct hth_session *s, struct peer *peer);
+/* It will not talk to us: given up at once, if nothing else stands. */
+void hth_peer_refused(struct hth_session *s, struct peer *peer, int code, const char *text);
+void hth_peer_tick(struct hth_session *s, struct peer *peer, uint64_t now);
+uint64_t hth_peer_due_ms(const struct hth_session *s, const struct peer *peer);
+void hth_peers_free(struct hth_session *s);
+
+/* handshake.c */
+void hth_handshake_greet(struct hth_session *s, struct link *link); /* on_up */
+/* A message of a link that is not OPEN. */
+void hth_handshake_message(struct hth_session *s, struct link *link, const struct hth_frame *frame,
+        const void *bytes, size_t len);
+
+/* pulls.c */
+void hth_pulls_on_pull(void *self, uint64_t cookie, int code);
+void hth_pulls_tick(struct hth_session *s, uint64_t now);
+void hth_pulls_rearm(struct hth_session *s, uint64_t now);
+uint64_t hth_pulls_due_ms(const struct hth_session *s); /* HTH_NEVER: none waits */
+
+#endif

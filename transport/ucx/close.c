@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How connections end: UCX closes the endpoint and gives back what it has of ours; then pulls, grants
+ * and packets of it end, and on_down() is noted.
+ */
+#include "ucx.h"
+
+#include <stdlib.h>
+
+#define CLOSE_ROUNDS 1000 /* a forced close ends after a few; else the next progress() goes on */
+
+/* Forced: waits for nobody, cuts what is under way. */
+static void close_begin(struct hth_ucx_conn *c)
+{
+    ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = UCP_EP_CLOSE_FLAG_FORCE };
+    ucs_status_ptr_t request = NULL;
+
+    c->state = HTH_UCX_CLOSING;
+    if (c->ep)
+        request = ucp_ep_close_nbx(c->ep, &param);
+    c->ep = NULL;
+    c->close = UCS_PTR_IS_PTR(request) ? request : NULL;
+}
+
+/* Closed, and every destination given back: that comes a little after the close. */
+static int close_is_done(struct hth_ucx *t, struct hth_ucx_conn *c)
+{
+    for (int i = 0; (c->close || c->receiving) && i < CLOSE_ROUNDS; i++) {
+        if (c->close && ucp_request_check_status(c->close) != UCS_INPROGRESS) {
+            ucp_request_free(c->close);
+            c->close = NULL;
+        } else {
+            ucp_worker_progress(t->worker);
+        }
+    }
+    return !c->close && !c->receiving;
+}
+
+static void close_gone(struct hth_ucx *t, struct hth_ucx_conn *c)
+{
+    c->state = HTH_UCX_GONE;
+    t->failing--;
+    hth_ucx_packets_forget(t, c);
+    hth_ucx_grants_drop(t, NULL, c->id);
+    hth_ucx_pulls_fail(t, c);
+    hth_ucx_note(t, &c->down, HTH_UCX_DOWN);
+}
+
+int hth_ucx_conns_close(struct hth_ucx *t)
+{
+    int done = 0;
+
+    for (uint32_t i = 0; t->failing && i < t->conns.cap; i++) {
+        struct hth_ucx_conn *c = hth_ids_at(&t->conns, i);
+
+        if (!c || (c->state != HTH_UCX_FAILED && c->state != HTH_UCX_CLOSING))
+            continue;
+        if (c->state == HTH_UCX_FAILED)
+            close_begin(c);
+        if (!close_is_done(t, c))
+            continue;
+        close_gone(t, c);
+        done++;
+    }
+    return done;
+}
+
+/* The worker is gone, and with it what kept a connection from closing. */
+void hth_ucx_conns_forget(struct hth_ucx *t)
+{
+    for (uint32_t i = 0; t->failing && i < t->conns.cap; i++) {
+        struct hth_ucx_conn *c = hth_ids_at(&t->conns, i);
+
+        if (c && (c->state == HTH_UCX_FAILED || c->state == HTH_UCX_CLOSING))
+            close_gone(t, c);
+    }
+}
+
+void hth_ucx_conn_down(struct hth_ucx *t, struct hth_ucx_conn *c)
+{
+    hth_ids_drop(&t->conns, c->id);
+    if (c->announced && t->events.on_down)
+        t->events.on_down(t->events.self, c->id, c->code, c->detail);
+    free(c);
+}
