@@ -21,11 +21,13 @@ static const struct command {
     int takes, least, most; /* arguments */
     const char *usage, *what, *help;
 } commands[] = {
-    { "ls", run_ls, TAKES_JSON | TAKES_ROOT | TAKES_ENV, 0, 1, "ls [--root DIR] [--json] [JOB]",
+    { "ls", run_ls, TAKES_JSON | TAKES_ROOT | TAKES_ENV, 0, 1,
+            "ls [--root DIR] [--json] [JOB] | ls --env [--json]",
             "jobs of a root, saves of a job, and where the engine and its log are",
             "  hearth ls --root /mnt/hearth          all jobs on this node\n"
             "  hearth ls --root /mnt/hearth train7   one job: engine, log, saves\n"
-            "  hearth ls --env                       variables that programs read\n\n"
+            "  hearth ls --env                       variables that programs read\n"
+            "  hearth ls --env --json                all options, flags and variables\n\n"
             "States of a save: protected (the running engine knows its copies), degraded (fewer copies\n"
             "than asked for), kept (it was protected, and nobody here can say now whether its copies\n"
             "are well: no engine runs, or none of this epoch has counted them), complete (all ranks\n"

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hearthd's command line: one table for reading, checking and --help. An engine also runs inside
- * other people's programs, where getopt's process-wide state belongs to them.
+ * hearthd's command line: the flags of the table of options are read, checked and explained by it.
+ * An engine also runs inside other people's programs, where getopt's process-wide state belongs to
+ * them.
  */
 #include "config.h"
 
+#include "core/base/options.h"
 #include <errno.h>
 #include <net/if.h>
 #include <sched.h>
@@ -15,54 +17,58 @@
 
 #define THREADS_MAX 4 /* that are started unasked */
 
-enum kind { TEXT, NUMBER, FLAG, BIND };
-
-#define AT(field)    offsetof(struct hth_config, field)
-#define SPACE(field) sizeof(((struct hth_config *)0)->field)
-
-static const struct option {
-    const char *name, *value;
-    enum kind kind;
-    size_t at;
-    uint64_t least, most; /* NUMBER; TEXT: most bytes with the terminator */
-    const char *help;
-} options[] = {
-    { "root", "DIR", TEXT, AT(root), 0, SPACE(root), "the tmpfs that is Hearth's; needed" },
-    { "job", "ID", TEXT, AT(job), 0, SPACE(job), "the training job; needed" },
-    { "node", "ID", TEXT, AT(node), 0, SPACE(node), "this node (default: the host name)" },
-    { "transport", "NAME", TEXT, AT(transport), 0, SPACE(transport), "ofi (default) or ucx" },
-    { "provider", "NAME", TEXT, AT(provider), 0, SPACE(provider),
-            "the transport's own, such as tcp (default: its choice)" },
-    { "bind", "ADDRESS", BIND, AT(bind), 0, SPACE(bind),
-            "numeric address to listen on (default: 127.0.0.1); may be given several\n"
-            "times: the first one carries the data, the others are only checked" },
-    { "device", "INTERFACE", TEXT, AT(device), 0, SPACE(device),
-            "network interface (default: the one that has the address)" },
-    { "port", "N", NUMBER, AT(port), 0, 65535, "to listen on (default: any)" },
-    { "key-file", "FILE", TEXT, AT(key_file), 0, SPACE(key_file),
-            "the job's key, 32 bytes or 64 hex digits, mode 0600" },
-    { "network", "KIND", TEXT, AT(network), 0, SPACE(network),
-            "hostile (default), or trusted: no stranger reaches it, so a key and\n"
-            "hardware that checks keys are not asked for off loopback" },
-    { "any-root", NULL, FLAG, AT(any_root), 0, 0, "the root need not be a tmpfs (tests)" },
-    { "linger", "SECONDS", NUMBER, AT(linger_s), 0, 30 * 86400,
-            "end when no rank was there for so long (default: 86400)" },
-    { "heartbeat-ms", "N", NUMBER, AT(heartbeat_ms), 0, 600000, "between pings (default: 1000)" },
-    { "dead-ms", "N", NUMBER, AT(dead_ms), 0, 3600000, "a silent peer is down (default: 5000)" },
-    { "stall-ms", "N", NUMBER, AT(stall_ms), 0, 3600000, "a pull is given up (default: 5000)" },
-    { "retry-ms", "N", NUMBER, AT(retry_ms), 0, 600000, "facts are repeated (default: 500)" },
-    { "threads", "N", NUMBER, AT(threads), 1, 256,
-            "that checksum and copy (default: one per core, at most 4)" },
-    { "module-dir", "DIR", TEXT, AT(module_dir), 0, SPACE(module_dir),
-            "where hearth-ofi.so and hearth-ucx.so are (default: where they were built or installed)" },
-    { "log-level", "LEVEL", TEXT, AT(log_level), 0, SPACE(log_level),
-            "error, warn, info, debug (default) or trace" },
-    { "foreground", NULL, FLAG, AT(foreground), 0, 0, "log to standard error, too" },
-    { "help", NULL, FLAG, AT(help), 0, 0, "this text" },
-    { "version", NULL, FLAG, AT(version), 0, 0, "the version" },
+/* Each flag with its place in struct hth_config. */
+static const struct flag {
+    struct hth_option option;
+    size_t at, space;
+} flags[] = {
+#define PLACED(field, kind_, ...)                                            \
+    { .option = { .name = #field, .kind = HTH_OPTION_##kind_, __VA_ARGS__ }, \
+        .at = offsetof(struct hth_config, field),                            \
+        .space = sizeof(((struct hth_config *)0)->field) },
+#define ROW_NO(...)
+#define ROW_FLAG(...)  PLACED(__VA_ARGS__)
+#define ROW_GIVEN(...) PLACED(__VA_ARGS__)
+#define OPTION(field, kind, hearthd, running, joining, ranks, ...) \
+    ROW_##hearthd(field, kind, __VA_ARGS__)
+#define FLAG(field, kind, ...) PLACED(field, kind, __VA_ARGS__)
+#include "core/base/options.def"
 };
 
-#define OPTIONS (sizeof(options) / sizeof(options[0]))
+#define FLAGS      (sizeof(flags) / sizeof(flags[0]))
+
+#define HELP_AT    25 /* columns */
+#define HELP_WIDTH 100
+
+static void config_put_words(FILE *f, int column, const char *text)
+{
+    while (*text) {
+        int len = (int)strcspn(text, " ");
+
+        if (column + 1 + len > HELP_WIDTH) {
+            fprintf(f, "\n%*s", HELP_AT - 1, "");
+            column = HELP_AT - 1;
+        }
+        fprintf(f, " %.*s", len, text);
+        column += 1 + len;
+        text += len;
+        text += strspn(text, " ");
+    }
+    fputc('\n', f);
+}
+
+static void config_put_flag(FILE *f, const struct hth_option *o)
+{
+    char standard[HTH_OPTION_WORDS], words[HTH_OPTION_WORDS], text[600];
+    int has = o->kind != HTH_OPTION_SWITCH && hth_option_default(o, standard)[0];
+    int column = fprintf(f, "  %s%s%s", o->flag, o->value ? " " : "", o->value ? o->value : "");
+
+    column += fprintf(f, "%*s", column < HELP_AT - 1 ? HELP_AT - 1 - column : 0, "");
+    snprintf(text, sizeof(text), "%s%s%s%s%s%s%s%s%s", o->help, o->words ? "; " : "",
+            hth_option_words(o, words), o->needed ? "; needed" : "", has ? " (default: " : "",
+            has ? standard : "", has ? ")" : "", o->more ? ". " : "", o->more ? o->more : "");
+    config_put_words(f, column, text);
+}
 
 char *hth_config_help(void)
 {
@@ -80,16 +86,8 @@ char *hth_config_help(void)
           "SIGTERM, when the job is dropped, or after the linger time; what it keeps stays.\n"
           "Ranks start it themselves unless told otherwise.\n\n",
             f);
-    for (size_t i = 0; i < OPTIONS; i++) {
-        const struct option *o = &options[i];
-        const char *rest = strchr(o->help, '\n');
-        char head[40];
-
-        snprintf(head, sizeof(head), "--%s %s", o->name, o->value ? o->value : "");
-        fprintf(f, "  %-22s %.*s\n", head, (int)strcspn(o->help, "\n"), o->help);
-        if (rest)
-            fprintf(f, "  %-22s %s\n", "", rest + 1);
-    }
+    for (size_t i = 0; i < FLAGS; i++)
+        config_put_flag(f, &flags[i].option);
     fputs("\nexit status: 0 ended, 1 could not start or go on, 2 wrong command line,\n"
           "3 another engine has this job on this node\n",
             f);
@@ -97,44 +95,49 @@ char *hth_config_help(void)
     return out;
 }
 
-static const struct option *config_find(const char *arg)
+static const struct flag *config_find(const char *arg)
 {
     size_t len = strcspn(arg, "=");
 
-    for (size_t i = 0; i < OPTIONS; i++)
-        if (strlen(options[i].name) == len && !strncmp(options[i].name, arg, len))
-            return &options[i];
+    for (size_t i = 0; i < FLAGS; i++)
+        if (strlen(flags[i].option.flag) == len && !strncmp(flags[i].option.flag, arg, len))
+            return &flags[i];
     return NULL;
 }
 
 static int config_set_number(
-        struct hth_config *c, const struct option *o, const char *text, struct hearth_error *err)
+        struct hth_config *c, const struct flag *flag, const char *text, struct hearth_error *err)
 {
-    char *at = (char *)c + o->at, *end = NULL;
+    const struct hth_option *o = &flag->option;
+    char *at = (char *)c + flag->at, *end = NULL;
     unsigned long long v;
     uint32_t small;
 
     errno = 0;
     v = strtoull(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end || errno || v < o->least || v > o->most)
+    if (text[0] < '0' || text[0] > '9' || *end || errno || v > o->most ||
+            (v < o->least && (v || !o->none)))
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "--%s is '%.64s': give a number from %" PRIu64 " to %" PRIu64, o->name, text,
-                o->least, o->most);
+                "%s is '%.64s': give a number from %" PRIu64 " to %" PRIu64 "%s", o->flag, text,
+                o->least, o->most, o->least && o->none ? ", or 0 for the default" : "");
     small = (uint32_t)v;
     memcpy(at, &small, sizeof(small));
     return HEARTH_OK;
 }
 
 static int config_set_text(
-        struct hth_config *c, const struct option *o, const char *text, struct hearth_error *err)
+        struct hth_config *c, const struct flag *flag, const char *text, struct hearth_error *err)
 {
-    char *at = (char *)c + o->at;
+    const struct hth_option *o = &flag->option;
+    char *at = (char *)c + flag->at, words[HTH_OPTION_WORDS];
 
-    if (!text[0] || strlen(text) >= o->most)
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "--%s is '%.64s': give 1 to %" PRIu64 " bytes for %s", o->name, text, o->most - 1,
-                o->value);
-    if (o->kind == BIND && c->binds++) {
+    if (o->words && !hth_option_word(o, text))
+        return hth_fail(err, HEARTH_EINVAL, 0, "%s is '%.64s': use %s", o->flag, text,
+                hth_option_words(o, words));
+    if (!text[0] || strlen(text) >= flag->space)
+        return hth_fail(err, HEARTH_EINVAL, 0, "%s is '%.64s': give 1 to %zu bytes for %s", o->flag,
+                text, flag->space - 1, o->value);
+    if (o->kind == HTH_OPTION_ADDRESS && c->binds++) {
         if (c->binds > sizeof(c->more_binds) / sizeof(c->more_binds[0]))
             return hth_fail(
                     err, HEARTH_EINVAL, 0, "--bind is given %u times: 4 are enough", c->binds);
@@ -170,11 +173,6 @@ static int config_check_network(const struct hth_config *c, struct hearth_error 
 {
     int rc;
 
-    if (strcmp(c->transport, "ofi") != 0 && strcmp(c->transport, "ucx") != 0)
-        return hth_fail(err, HEARTH_EINVAL, 0, "--transport is '%s': use ofi or ucx", c->transport);
-    if (strcmp(c->network, "hostile") != 0 && strcmp(c->network, "trusted") != 0)
-        return hth_fail(
-                err, HEARTH_EINVAL, 0, "--network is '%s': use hostile or trusted", c->network);
     for (uint32_t i = 0; i < c->binds || i == 0; i++)
         if ((rc = config_check_bind(c, i ? c->more_binds[i - 1] : c->bind, err)))
             return rc;
@@ -187,20 +185,13 @@ static int config_check_network(const struct hth_config *c, struct hearth_error 
 
 static int config_check_rest(const struct hth_config *c, struct hearth_error *err)
 {
-    static const char *const levels[] = { "error", "warn", "info", "debug", "trace" };
-    uint32_t heartbeat = c->heartbeat_ms ? c->heartbeat_ms : 1000;
-    uint32_t dead = c->dead_ms ? c->dead_ms : 5000;
-    size_t i = 0;
+    uint32_t heartbeat = c->heartbeat_ms ? c->heartbeat_ms : hth_option_none(HTH_AT_heartbeat_ms);
+    uint32_t dead = c->dead_ms ? c->dead_ms : hth_option_none(HTH_AT_dead_ms);
 
     if (dead < 2 * heartbeat)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "--dead-ms is %u: give it at least two heartbeats (--heartbeat-ms is %u)", dead,
                 heartbeat);
-    while (i < 5 && strcmp(c->log_level, levels[i]) != 0)
-        i++;
-    if (i == 5)
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "--log-level is '%s': use error, warn, info, debug or trace", c->log_level);
     return HEARTH_OK;
 }
 
@@ -226,21 +217,21 @@ static int config_check(struct hth_config *c, struct hearth_error *err)
     return rc ? rc : config_check_rest(c, err);
 }
 
-static int config_take(struct hth_config *c, const struct option *o, const char *value, int joined,
+static int config_take(struct hth_config *c, const struct flag *flag, const char *value, int joined,
         struct hearth_error *err)
 {
+    const struct hth_option *o = &flag->option;
     uint32_t one = 1;
 
-    if (o->kind == FLAG && joined)
-        return hth_fail(err, HEARTH_EINVAL, 0, "--%s takes no value", o->name);
-    if (o->kind != FLAG && !value)
-        return hth_fail(err, HEARTH_EINVAL, 0, "--%s needs a value: %s", o->name, o->value);
-    if (o->kind == FLAG)
-        memcpy((char *)c + o->at, &one, sizeof(one));
-    else if (o->kind == NUMBER)
-        return config_set_number(c, o, value, err);
-    else
-        return config_set_text(c, o, value, err);
+    if (o->kind == HTH_OPTION_SWITCH && joined)
+        return hth_fail(err, HEARTH_EINVAL, 0, "%s takes no value", o->flag);
+    if (o->kind != HTH_OPTION_SWITCH && !value)
+        return hth_fail(err, HEARTH_EINVAL, 0, "%s needs a value: %s", o->flag, o->value);
+    if (o->kind == HTH_OPTION_U32)
+        return config_set_number(c, flag, value, err);
+    if (o->kind != HTH_OPTION_SWITCH)
+        return config_set_text(c, flag, value, err);
+    memcpy((char *)c + flag->at, &one, sizeof(one));
     return HEARTH_OK;
 }
 
@@ -253,27 +244,39 @@ static uint32_t config_threads(void)
     return n < THREADS_MAX ? (uint32_t)n : THREADS_MAX;
 }
 
+static void config_defaults(struct hth_config *out)
+{
+    *out = (struct hth_config){ .threads = config_threads() };
+    for (size_t i = 0; i < FLAGS; i++) {
+        const struct hth_option *o = &flags[i].option;
+        const char *text =
+                o->kind == HTH_OPTION_WORD ? hth_option_word_of(o, (uint32_t)o->none) : o->text;
+
+        if (text)
+            snprintf((char *)out + flags[i].at, flags[i].space, "%s", text);
+    }
+}
+
 int hth_config_parse(
         struct hth_config *out, int argc, const char *const *argv, struct hearth_error *err)
 {
     int rc;
 
-    *out = (struct hth_config){ .transport = "ofi",
-        .bind = "127.0.0.1",
-        .network = "hostile",
-        .log_level = "debug",
-        .threads = config_threads() };
+    config_defaults(out);
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
-        const struct option *o = !strncmp(arg, "--", 2) ? config_find(arg + 2) : NULL;
+        const struct flag *flag = config_find(arg);
         const char *value = strchr(arg, '=');
         int joined = value != NULL;
 
-        if (!o)
+        if (!flag)
             return hth_fail(err, HEARTH_EINVAL, 0,
                     "'%.100s' is no option of hearthd: see hearthd --help", arg);
-        value = joined ? value + 1 : o->kind != FLAG && i + 1 < argc ? argv[++i] : NULL;
-        if ((rc = config_take(out, o, value, joined, err)))
+        if (joined)
+            value++;
+        else if (flag->option.kind != HTH_OPTION_SWITCH && i + 1 < argc)
+            value = argv[++i];
+        if ((rc = config_take(out, flag, value, joined, err)))
             return rc;
     }
     return out->help || out->version ? HEARTH_OK : config_check(out, err);

@@ -13,6 +13,7 @@
 
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
+#include "core/base/options.h"
 #include "core/store/store_tmpfs.h"
 #include "hands.h"
 #include "node.h"
@@ -267,7 +268,7 @@ static void driver_say_hello(struct hth_driver *d)
             (long)getpid(), c->job, c->node, c->root, c->transport,
             c->provider[0] ? c->provider : "default", c->bind, c->port,
             c->device[0] ? c->device : "by address", c->key_file[0] ? "yes" : "none", c->network,
-            c->linger_s ? c->linger_s : HTH_LINGER_S, c->threads);
+            c->linger_s ? c->linger_s : hth_option_none(HTH_AT_linger_s), c->threads);
     if (d->key.bytes && !d->key.locked)
         hth_say(&d->log, HEARTH_LOG_WARN, "key-not-locked",
                 "the job key may be swapped out: this process may not lock memory; raise "

@@ -20,6 +20,7 @@
 #include "reserve.h"
 #include "running.h"
 
+#include "core/base/options.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,23 +38,30 @@ static void epoch_take_times(struct hth_node *n)
     hth_session_times(n->ctx.session, o->heartbeat_ms, o->dead_ms, o->stall_ms);
 }
 
+/* What a rank said, or what holds where it said nothing. */
+static uint32_t epoch_or_default(uint32_t said, enum hth_option_row row)
+{
+    return said ? said : hth_option_none(row);
+}
+
 static void epoch_take_opts(struct hth_node *n, const struct hth_local_opts *o)
 {
     struct hth_ctx_opts *to = &n->ctx.opts;
 
     n->opts = *o;
-    n->opts.linger_s = o->linger_s ? o->linger_s : n->env.linger_s ? n->env.linger_s : HTH_LINGER_S;
-    to->copies = o->copies ? o->copies : 1;
+    n->opts.linger_s =
+            epoch_or_default(o->linger_s ? o->linger_s : n->env.linger_s, HTH_AT_linger_s);
+    to->copies = epoch_or_default(o->copies, HTH_AT_copies);
     if (to->copies > HTH_COPIES_MAX)
         to->copies = HTH_COPIES_MAX;
     to->min_copies = o->min_copies && o->min_copies <= to->copies ? o->min_copies : to->copies;
-    to->keep = o->keep ? o->keep : 1;
+    to->keep = epoch_or_default(o->keep, HTH_AT_keep);
     if (to->keep > HTH_KEEP_MAX)
         to->keep = HTH_KEEP_MAX;
     to->allow_degraded = o->allow_degraded;
-    to->recover_ms = o->recover_ms ? o->recover_ms : 300000;
-    to->save_ms = o->save_ms ? o->save_ms : 600000;
-    to->inflight_bytes = (uint64_t)(o->inflight_mib ? o->inflight_mib : 64) << 20;
+    to->recover_ms = epoch_or_default(o->recover_ms, HTH_AT_recover_ms);
+    to->save_ms = epoch_or_default(o->save_ms, HTH_AT_save_ms);
+    to->inflight_bytes = (uint64_t)epoch_or_default(o->inflight_mib, HTH_AT_inflight_mib) << 20;
     n->opts.copies = to->copies;
     n->opts.min_copies = to->min_copies;
     n->opts.keep = to->keep;

@@ -22,6 +22,7 @@
 #include "reserve.h"
 #include "serve.h"
 
+#include "core/base/options.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,18 +202,19 @@ static void node_take_env(struct hth_node *n)
         .points = env->points,
         .store = env->store,
         .opts = {
-                .copies = 1,
-                .min_copies = 1,
-                .keep = 1,
-                .save_ms = 600000,
-                .recover_ms = 300000,
-                .dead_ms = env->session.dead_ms ? env->session.dead_ms : 5000,
+                .copies = hth_option_none(HTH_AT_copies),
+                .min_copies = hth_option_none(HTH_AT_copies),
+                .keep = hth_option_none(HTH_AT_keep),
+                .save_ms = hth_option_none(HTH_AT_save_ms),
+                .recover_ms = hth_option_none(HTH_AT_recover_ms),
+                .dead_ms = env->session.dead_ms ? env->session.dead_ms
+                                                : hth_option_none(HTH_AT_dead_ms),
                 .retry_ms = env->retry_ms ? env->retry_ms : 500,
-                .inflight_bytes = UINT64_C(64) << 20,
+                .inflight_bytes = (uint64_t)hth_option_none(HTH_AT_inflight_mib) << 20,
                 .breaks = env->breaks,
         },
     };
-    n->opts.linger_s = env->linger_s ? env->linger_s : HTH_LINGER_S;
+    n->opts.linger_s = env->linger_s ? env->linger_s : hth_option_none(HTH_AT_linger_s);
     memcpy(n->ctx.opts.job, env->session.job, sizeof(n->ctx.opts.job));
 }
 

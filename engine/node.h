@@ -12,8 +12,6 @@
 #include "core/local/local.h"
 #include "replication/held/ctx.h"
 
-#define HTH_LINGER_S 86400u /* unless the command line or the ranks say another */
-
 struct hth_node;
 
 struct hth_node_env {
@@ -38,7 +36,7 @@ struct hth_node_env {
     char bind[64];
     char device[32];
     int trusted;       /* network = trusted; ranks must say the same */
-    uint32_t linger_s; /* until ranks say another; 0: HTH_LINGER_S */
+    uint32_t linger_s; /* until ranks say another; 0: the default of linger_s */
     uint32_t retry_ms; /* 0: 500 */
     uint32_t breaks;   /* enum hth_break, tests */
 };

@@ -2,6 +2,7 @@
 /* Deadlines: each wait of a rank has one. */
 #include "clock.h"
 
+#include "core/base/options.h"
 #include "limits.h"
 #include <time.h>
 

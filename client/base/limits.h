@@ -6,9 +6,8 @@
 #include <hearth/bootstrap.h>
 #include <stddef.h>
 
-#define HTH_KEY_MAX         1024u     /* bytes of an item's key */
-#define HTH_OBJECTS_MAX     64u       /* objects of one rank in one save */
-#define HTH_DEADLINE_MAX    86400000u /* a day; there is no "for ever" */
+#define HTH_KEY_MAX         1024u /* bytes of an item's key */
+#define HTH_OBJECTS_MAX     64u   /* objects of one rank in one save */
 
 /* Up to the last field of the first version. */
 #define HTH_BOOTSTRAP_LEAST (offsetof(struct hearth_bootstrap, self) + sizeof(void *))

@@ -13,12 +13,11 @@
 #include <string.h>
 
 #define LINES 256u
-#define TEXT  1000u
 
 struct hth_log_line {
     uint32_t level;
     char event[32];
-    char text[TEXT];
+    char text[HTH_LINE_TEXT];
 };
 
 int hth_lines_init(struct hth_lines *lines, const struct hearth_opts *opts)

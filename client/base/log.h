@@ -7,6 +7,8 @@
 #include <hearth/hearth.h>
 #include <pthread.h>
 
+#define HTH_LINE_TEXT 1000u /* bytes of a line; longer ones are cut */
+
 struct hth_log_line;
 
 struct hth_lines {

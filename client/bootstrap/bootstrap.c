@@ -4,6 +4,7 @@
 
 #include "client/base/limits.h"
 
+#include "core/base/options.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

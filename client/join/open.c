@@ -10,6 +10,7 @@
 #include "client/base/clock.h"
 #include "client/link/link.h"
 #include "client/opts/check.h"
+#include "client/opts/env.h"
 #include "client/opts/settings.h"
 #include "client/slots/copy.h"
 #include "client/slots/slots.h"
@@ -82,6 +83,18 @@ static int member_join(struct hearth *h, struct hearth_error *err)
     return h->opts.helper ? member_join_as_helper(h, err) : hth_join(h, err);
 }
 
+static void open_say_strays(struct hearth *h)
+{
+    char text[HTH_STRAYS][HTH_STRAY_TEXT];
+    unsigned count = hth_strays(text);
+
+    for (unsigned i = 0; i < count && i < HTH_STRAYS; i++)
+        hth_line_add(&h->lines, HEARTH_LOG_WARN, "environment", "%s", text[i]);
+    if (count > HTH_STRAYS)
+        hth_line_add(&h->lines, HEARTH_LOG_WARN, "environment",
+                "nothing reads %u more variables that begin with HEARTH_", count - HTH_STRAYS);
+}
+
 int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct hearth_error *err)
 {
     struct hearth *h = NULL;
@@ -92,6 +105,7 @@ int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct he
     rc = member_make(opts, &h, err);
     if (!h)
         return hth_while(err, rc, "open");
+    open_say_strays(h);
     if (h->opts.off)
         hth_line_add(&h->lines, HEARTH_LOG_WARN, "off",
                 "job %s rank %u: Hearth is switched off (off = 1): nothing is saved or recovered",

@@ -19,27 +19,34 @@ void hth_args_add(struct hth_args *a, const char *name, const char *value)
     a->argv[a->argc++] = value;
 }
 
+/* What is not 0, which is hearthd's default, too. */
+static void args_add_number(
+        struct hth_args *a, const struct hth_option *option, uint64_t v, char text[24])
+{
+    if (!v)
+        return;
+    snprintf(text, 24, "%" PRIu64, v);
+    if (option->kind == HTH_OPTION_SWITCH)
+        a->argv[a->argc++] = option->flag;
+    else
+        hth_args_add(a, option->flag,
+                option->kind == HTH_OPTION_WORD ? hth_option_word_of(option, (uint32_t)v) : text);
+}
+
 void hth_args_make(struct hth_args *a, const struct hearth *h, const char *program)
 {
-    const struct hearth_opts *o = &h->opts;
-
     *a = (struct hth_args){ .argc = 0 };
     a->argv[a->argc++] = program;
-    hth_args_add(a, "--root", o->root);
-    hth_args_add(a, "--job", o->job);
-    hth_args_add(a, "--node", o->node);
-    hth_args_add(a, "--transport", o->transport);
-    hth_args_add(a, "--provider", o->provider);
-    hth_args_add(a, "--bind", o->bind);
-    hth_args_add(a, "--device", o->device);
-    hth_args_add(a, "--key-file", o->key_file);
-    snprintf(a->port, sizeof(a->port), "%u", o->port);
-    hth_args_add(a, "--port", o->port ? a->port : NULL);
-    snprintf(a->linger, sizeof(a->linger), "%u", o->linger_s);
-    hth_args_add(a, "--linger", o->linger_s ? a->linger : NULL);
-    hth_args_add(a, "--network", o->network == HEARTH_NETWORK_TRUSTED ? "trusted" : NULL);
-    if (o->any_root)
-        a->argv[a->argc++] = "--any-root";
+    for (size_t i = 0; i < HTH_OPTIONS; i++) {
+        const struct hth_option *option = &hth_options[i];
+
+        if (option->hearthd != HTH_OPTION_GIVEN)
+            continue;
+        if (hth_option_is_text(option))
+            hth_args_add(a, option->flag, hth_option_text(option, &h->opts));
+        else
+            args_add_number(a, option, hth_option_number(option, &h->opts), a->number[i]);
+    }
 }
 
 int hth_own_dir(char *out, size_t len)

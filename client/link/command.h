@@ -5,12 +5,13 @@
 #define HEARTH_CLIENT_COMMAND_H
 
 #include "client/base/member.h"
+#include "core/base/options.h"
 
 /* hearthd's command line for these options. */
 struct hth_args {
-    const char *argv[40];
+    const char *argv[2 * HTH_OPTIONS + 4];
     int argc;
-    char port[16], linger[16];
+    char number[HTH_OPTIONS][24]; /* texts of those that are numbers */
 };
 void hth_args_make(struct hth_args *args, const struct hearth *h, const char *program);
 void hth_args_add(struct hth_args *args, const char *name, const char *value); /* NULL: neither */

@@ -79,7 +79,7 @@ static pid_t shell_read_pid(int fd)
 int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hearth_error *err)
 {
     static const char script[] = "\"$0\" \"$@\" >/dev/null & echo $!";
-    const char *argv[48] = { "sh", "-c", script };
+    const char *argv[2 * HTH_OPTIONS + 8] = { "sh", "-c", script };
     char program[PATH_MAX + 32];
     struct hth_args args;
     int ends[2], words, e, rc;

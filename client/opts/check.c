@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The caller's options, checked and copied. Each wrong value is one sentence that names the
- * option, says what it is and what it may be; numbers are checked from one table.
+ * option, says what it is and what it may be; single values are checked by the table of options.
  */
 #include "check.h"
 
 #include "client/base/limits.h"
 #include "core/base/auth.h"
+#include "core/base/options.h"
 #include "core/base/opts.h"
 #include <errno.h>
 #include <linux/magic.h>
@@ -17,77 +18,79 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#define AT(field) offsetof(struct hearth_opts, field)
+_Static_assert(HTH_OBJECTS_MAX <= 64, "HTH_BYTES_MAX counts on it");
 
 /* 0 is the default everywhere. */
-static const struct number {
-    const char *name;
-    size_t at;
-    uint32_t least, most, none; /* none: what 0 means */
-} numbers[] = {
-    { "world", AT(world), 1, 1u << 20, 0 },
-    { "copies", AT(copies), 1, 8, 1 },
-    { "min_copies", AT(min_copies), 1, 8, 0 },
-    { "keep", AT(keep), 1, 15, 1 },
-    { "allow_degraded", AT(allow_degraded), 0, 1, 0 },
-    { "helper", AT(helper), 0, 1, 0 },
-    { "port", AT(port), 0, 65535, 0 },
-    { "any_root", AT(any_root), 0, 1, 0 },
-    { "open_ms", AT(open_ms), 1, HTH_DEADLINE_MAX, 60000 },
-    { "recover_ms", AT(recover_ms), 1, HTH_DEADLINE_MAX, 300000 },
-    { "save_ms", AT(save_ms), 1, HTH_DEADLINE_MAX, 600000 },
-    { "heartbeat_ms", AT(heartbeat_ms), 10, 600000, 1000 },
-    { "dead_ms", AT(dead_ms), 20, 3600000, 5000 },
-    { "stall_ms", AT(stall_ms), 10, 3600000, 5000 },
-    { "linger_s", AT(linger_s), 0, 30u * 86400, 0 },
-    { "copy_threads", AT(copy_threads), 1, 64, 2 },
-    { "inflight_mib", AT(inflight_mib), 4, 65536, 64 },
-    { "off", AT(off), 0, 1, 0 },
-    { "reserved", AT(reserved), 0, 0, 0 },
-};
-
-static const struct {
-    const char *name;
-    size_t at;
-} texts[] = { { "root", AT(root) }, { "job", AT(job) }, { "node", AT(node) },
-    { "engine", AT(engine) }, { "transport", AT(transport) }, { "provider", AT(provider) },
-    { "bind", AT(bind) }, { "device", AT(device) }, { "key_file", AT(key_file) } };
-
-#define TEXTS (sizeof(texts) / sizeof(texts[0]))
-
-static int check_numbers(struct hearth_opts *o, struct hearth_error *err)
+static int check_number(
+        const struct hth_option *option, struct hearth_opts *o, struct hearth_error *err)
 {
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        const struct number *n = &numbers[i];
-        uint32_t v;
+    uint64_t v = hth_option_number(option, o);
 
-        memcpy(&v, (char *)o + n->at, sizeof(v));
-        if (v == 0 && n->none)
-            v = n->none;
-        else if (v == 0 && !strcmp(n->name, "min_copies"))
-            v = o->copies;
-        if (v < n->least || v > n->most)
-            return hth_fail(err, HEARTH_EINVAL, 0, "%s is %u: it may be %u to %u%s", n->name, v,
-                    n->least, n->most, n->none ? ", or 0 for the default" : "");
-        memcpy((char *)o + n->at, &v, sizeof(v));
-    }
+    if (v == 0 && option->engines)
+        return HEARTH_OK;
+    if (v == 0 && option->none)
+        v = option->none;
+    else if (v == 0 && option == &hth_options[HTH_AT_min_copies])
+        v = o->copies;
+    if (v < option->least || v > hth_option_most(option))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "%s is %" PRIu64 ": it may be %" PRIu64 " to %" PRIu64 "%s", option->name, v,
+                option->least, hth_option_most(option),
+                option->none ? ", or 0 for the default" : "");
+    hth_option_set_number(option, o, v);
     return HEARTH_OK;
+}
+
+static int check_text(
+        const struct hth_option *option, const struct hearth_opts *o, struct hearth_error *err)
+{
+    const char *text = hth_option_text(option, o);
+    char words[HTH_OPTION_WORDS];
+
+    if (!text || !option->words || hth_option_word(option, text))
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EINVAL, 0, "%s is '%.64s': use %s", option->name, text,
+            hth_option_words(option, words));
+}
+
+static int check_word(
+        const struct hth_option *option, const struct hearth_opts *o, struct hearth_error *err)
+{
+    uint32_t v = (uint32_t)hth_option_number(option, o);
+    char words[HTH_OPTION_WORDS];
+
+    if (hth_option_word_of(option, v))
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EINVAL, 0, "%s is %u: it is one of enum hearth_%s (%s)",
+            option->name, v, option->name, hth_option_words(option, words));
+}
+
+static int check_each(struct hearth_opts *o, struct hearth_error *err)
+{
+    int rc = HEARTH_OK;
+
+    for (size_t i = 0; !rc && i < HTH_OPTIONS; i++) {
+        const struct hth_option *option = &hth_options[i];
+
+        if (option->kind == HTH_OPTION_U32 || option->kind == HTH_OPTION_U64 ||
+                option->kind == HTH_OPTION_SWITCH)
+            rc = check_number(option, o, err);
+        else if (option->kind == HTH_OPTION_WORD)
+            rc = check_word(option, o, err);
+        else if (hth_option_is_text(option))
+            rc = check_text(option, o, err);
+    }
+    return rc;
 }
 
 /* They are added up, with what stands around them. */
 static int check_sizes(const struct hearth_opts *o, struct hearth_error *err)
 {
-    const uint64_t most = (uint64_t)INT64_MAX / 2 / HTH_OBJECTS_MAX;
-
     for (size_t i = 0; i < o->object_count; i++)
-        if (o->object_bytes[i] > most)
+        if (o->object_bytes[i] > HTH_BYTES_MAX)
             return hth_fail(err, HEARTH_EINVAL, 0,
                     "object_bytes[%zu] is %" PRIu64 ": more than any store has", i,
                     o->object_bytes[i]);
-    if (o->lease_bytes > most || o->spare_bytes > most)
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "lease_bytes is %" PRIu64 " and spare_bytes %" PRIu64 ": more than any store has",
-                o->lease_bytes, o->spare_bytes);
     return HEARTH_OK;
 }
 
@@ -109,16 +112,6 @@ static int check_numbers_together(const struct hearth_opts *o, struct hearth_err
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "dead_ms is %u: give it at least two heartbeats (heartbeat_ms is %u)", o->dead_ms,
                 o->heartbeat_ms);
-    if (o->start != HEARTH_START_AUTO && o->start != HEARTH_START_NEVER &&
-            o->start != HEARTH_START_IN_PROCESS)
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "start is %u: it is one of enum hearth_start (auto, never, in_process)", o->start);
-    if (o->network != HEARTH_NETWORK_HOSTILE && o->network != HEARTH_NETWORK_TRUSTED)
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "network is %u: it is one of enum hearth_network (hostile, trusted)", o->network);
-    if (o->log_level > HEARTH_LOG_TRACE)
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "log_level is %u: it is one of enum hearth_log_level, 10 to 50", o->log_level);
     if (o->object_count > HTH_OBJECTS_MAX || (o->object_count && !o->object_bytes))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "object_bytes[] has object_count = %zu entries: give at most %u sizes, or NULL and "
@@ -155,7 +148,7 @@ static int check_names(const struct hearth_opts *o, struct hearth_error *err)
 struct hth_network hth_network_of(const struct hearth_opts *o)
 {
     return (struct hth_network){ .bind = o->bind,
-        .transport = o->transport ? o->transport : "ofi",
+        .transport = o->transport ? o->transport : hth_options[HTH_AT_transport].text,
         .provider = o->provider,
         .has_key = o->key_file != NULL,
         .trusted = o->network == HEARTH_NETWORK_TRUSTED };
@@ -167,9 +160,6 @@ static int check_network(const struct hearth_opts *o, struct hearth_error *err)
     struct hth_key key;
     int rc;
 
-    if (o->transport && strcmp(o->transport, "ofi") != 0 && strcmp(o->transport, "ucx") != 0)
-        return hth_fail(err, HEARTH_EINVAL, 0, "transport is '%.64s': use \"ofi\" or \"ucx\"",
-                o->transport);
     if (o->bind && hth_address_reach(o->bind) == HTH_REACH_NONE)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "bind is '%.64s': give a numeric address of this node, as 10.0.0.1 or fd00::1",
@@ -220,10 +210,14 @@ static int copy_texts(struct hearth_opts *o)
     char **domains = o->domain_count ? calloc(o->domain_count, sizeof(*domains)) : NULL;
     int rc = (o->object_count && !bytes) || (o->domain_count && !domains) ? HEARTH_ENOMEM : 0;
 
-    for (size_t i = 0; i < TEXTS; i++) {
-        const char **at = (const char **)(void *)((char *)o + texts[i].at);
+    for (size_t i = 0; i < HTH_OPTIONS; i++) {
+        const struct hth_option *option = &hth_options[i];
+        const char *text = hth_option_is_text(option) ? hth_option_text(option, o) : NULL;
+        char *own = text ? strdup(text) : NULL;
 
-        if (*at && !(*at = strdup(*at)))
+        if (text)
+            hth_option_set_text(option, o, own);
+        if (text && !own)
             rc = HEARTH_ENOMEM;
     }
     if (bytes)
@@ -240,8 +234,9 @@ void hth_opts_drop(struct hearth *h)
 {
     struct hearth_opts *o = &h->opts;
 
-    for (size_t i = 0; i < TEXTS; i++)
-        free(*(char **)(void *)((char *)o + texts[i].at));
+    for (size_t i = 0; i < HTH_OPTIONS; i++)
+        if (hth_option_is_text(&hth_options[i]))
+            free((char *)(uintptr_t)hth_option_text(&hth_options[i], o));
     for (size_t i = 0; o->domains && i < o->domain_count; i++)
         free((char *)(uintptr_t)o->domains[i]);
     free((void *)(uintptr_t)o->domains);
@@ -269,9 +264,8 @@ static int check_bootstrap(const struct hearth_bootstrap *bootstrap, struct hear
 
 int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct hearth_error *err)
 {
-    struct hearth_opts o;
+    struct hearth_opts o, given;
     char host[256] = "";
-    uint32_t times[3]; /* unset is no opinion */
     int rc;
 
     if (!opts)
@@ -279,8 +273,8 @@ int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct heart
                 err, HEARTH_EINVAL, 0, "opts is NULL: root, job, rank and world are needed");
     if ((rc = hth_opts_copy(&o, sizeof(o), opts, err)))
         return rc;
-    times[0] = o.heartbeat_ms, times[1] = o.dead_ms, times[2] = o.stall_ms;
-    if ((rc = check_numbers(&o, err)) || (rc = check_numbers_together(&o, err)) ||
+    given = o;
+    if ((rc = check_each(&o, err)) || (rc = check_numbers_together(&o, err)) ||
             (rc = check_names(&o, err)) || (rc = check_bootstrap(o.bootstrap, err)))
         return rc;
     if (!o.off && ((rc = check_network(&o, err)) || (rc = check_root(&o, err))))
@@ -288,13 +282,12 @@ int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct heart
     gethostname(host, sizeof(host) - 1);
     if (!o.node && (rc = hth_node_check(host, err)))
         return hth_while(err, rc, "the host name is no node id, so set node");
-    if (!o.log_level)
-        o.log_level = HEARTH_LOG_INFO;
     h->opts = o;
     rc = copy_texts(&h->opts);
     h->wants = h->opts;
-    h->wants.heartbeat_ms = times[0];
-    h->wants.dead_ms = times[1];
-    h->wants.stall_ms = times[2];
+    for (size_t i = 0; i < HTH_OPTIONS; i++) /* unset is no opinion */
+        if (hth_options[i].running == HTH_OPTION_ASKED && hth_option_is_number(&hth_options[i]))
+            hth_option_set_number(
+                    &hth_options[i], &h->wants, hth_option_number(&hth_options[i], &given));
     return rc ? hth_fail(err, rc, 0, "no memory for the options") : HEARTH_OK;
 }

@@ -1,27 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table behind hearth_opts_from_env(), for `hearth ls --env`. */
+/* What hearth_opts_from_env() leaves for hearth_open() to say. */
 #ifndef HEARTH_CLIENT_ENV_H
 #define HEARTH_CLIENT_ENV_H
 
-#include <stddef.h>
+#define HTH_STRAYS     8u /* that are said; more are counted */
+#define HTH_STRAY_TEXT 160
 
-enum hth_env_kind {
-    HTH_ENV_TEXT = 1,
-    HTH_ENV_U32,
-    HTH_ENV_U64,
-    HTH_ENV_BOOL,
-    HTH_ENV_START,   /* auto, never, in_process */
-    HTH_ENV_NETWORK, /* hostile, trusted */
-    HTH_ENV_LIST,    /* names with commas between */
-};
-
-struct hth_env_row {
-    const char *name; /* of the variable */
-    enum hth_env_kind kind;
-    size_t at; /* in struct hearth_opts */
-    const char *standard, *help;
-};
-
-const struct hth_env_row *hth_env_rows(size_t *out_count);
+/* The variables HEARTH_... that nothing reads: how many, and a sentence each with the nearest that is
+ * read. Once in a process, after its first hearth_opts_from_env(); else 0. */
+unsigned hth_strays(char out[HTH_STRAYS][HTH_STRAY_TEXT]);
 
 #endif

@@ -3,7 +3,8 @@
  * What the engine was started with, beside what this rank asks for. An engine outlives jobs: one
  * that was started yesterday has yesterday's key, transport and addresses, and goes on with them. A
  * rank that asks for others is refused, by the option's name with both values. What a rank
- * leaves unset it has no opinion on; what it permits (any_root) it does not demand.
+ * leaves unset it has no opinion on; what it permits (any_root) it does not demand. Which options
+ * these are, the table of options says.
  *
  * The key is compared by a proof: a code that only its owner can make, of a number that we draw.
  */
@@ -11,32 +12,27 @@
 
 #include "core/base/auth.h"
 #include "core/base/network.h"
+#include "core/base/options.h"
+#include "told.h"
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum kind { TEXT, ADDRESS, NUMBER };
-
-#define ASKED(field) offsetof(struct hearth_opts, field)
-#define HAS(field)   offsetof(struct hth_local_attached, field)
-
+/* The options that an engine which runs already must have. */
 static const struct setting {
-    const char *name;
-    enum kind kind;
-    size_t asked; /* in the options as the caller gave them */
-    size_t has;   /* in the engine's answer; 0: it leaves that to the ranks */
+    const struct hth_option *option;
+    size_t has; /* in the engine's answer: a number, or as much text */
 } settings[] = {
-    { "node", TEXT, ASKED(node), HAS(node) },
-    { "transport", TEXT, ASKED(transport), HAS(transport) },
-    { "provider", TEXT, ASKED(provider), HAS(provider) },
-    { "bind", ADDRESS, ASKED(bind), HAS(bind) },
-    { "device", TEXT, ASKED(device), HAS(device) },
-    { "port", NUMBER, ASKED(port), HAS(port) },
-    { "heartbeat_ms", NUMBER, ASKED(heartbeat_ms), HAS(heartbeat_ms) },
-    { "dead_ms", NUMBER, ASKED(dead_ms), HAS(dead_ms) },
-    { "stall_ms", NUMBER, ASKED(stall_ms), HAS(stall_ms) },
+#define OPTION(field, kind, hearthd, running, ...) ROW_##running(field)
+#define ROW_NO(field)
+#define ROW_CHECKED(field)
+#define ROW_ASKED(field) \
+    { &hth_options[HTH_AT_##field], offsetof(struct hth_local_attached, field) },
+#include "core/base/options.def"
 };
+
+#define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
 /* Who is to end it, and how. */
 static const char *remedy(const struct hearth *h, char *out, size_t len)
@@ -70,24 +66,28 @@ static int same_address(const char *a, const char *b)
     return !strcmp(a, b);
 }
 
-static int check_text(const struct hearth *h, const struct setting *s, const char *asked,
-        const char *has, struct hearth_error *err)
+static int text_agrees(const struct hearth *h, const struct hth_option *option, const char *has,
+        struct hearth_error *err)
 {
-    if (!asked || (s->kind == ADDRESS ? same_address(asked, has) : !strcmp(asked, has)))
-        return HEARTH_OK;
-    return differs(h, s->name, asked, has, err);
+    const char *asked = hth_option_text(option, &h->wants);
+    int same = !asked || (option->kind == HTH_OPTION_ADDRESS ? same_address(asked, has)
+                                                             : !strcmp(asked, has));
+
+    return same ? HEARTH_OK : differs(h, option->name, asked, has, err);
 }
 
-static int check_number(const struct hearth *h, const struct setting *s, uint32_t asked,
-        uint32_t has, struct hearth_error *err)
+/* has 0: it leaves that to the ranks. */
+static int number_agrees(const struct hearth *h, const struct hth_option *option, uint32_t has,
+        struct hearth_error *err)
 {
+    uint32_t asked = (uint32_t)hth_option_number(option, &h->wants);
     char a[16], b[16];
 
     if (!asked || !has || asked == has)
         return HEARTH_OK;
     snprintf(a, sizeof(a), "%u", asked);
     snprintf(b, sizeof(b), "%u", has);
-    return differs(h, s->name, a, b, err);
+    return differs(h, option->name, a, b, err);
 }
 
 static int check_key(
@@ -117,39 +117,78 @@ static int check_key(
 int hth_settings_check(
         const struct hearth *h, const unsigned char *challenge, struct hearth_error *err)
 {
-    const char *asked = (const char *)&h->wants, *has = (const char *)&h->attached;
     int rc = HEARTH_OK;
 
-    for (size_t i = 0; !rc && i < sizeof(settings) / sizeof(settings[0]); i++) {
-        const struct setting *s = &settings[i];
-        const char *text;
-        uint32_t want, is;
+    for (size_t i = 0; !rc && i < SETTINGS; i++) {
+        const struct hth_option *option = settings[i].option;
+        const char *has = (const char *)&h->attached + settings[i].has;
+        uint32_t number;
 
-        if (s->kind == NUMBER) {
-            memcpy(&want, asked + s->asked, sizeof(want));
-            memcpy(&is, has + s->has, sizeof(is));
-            rc = check_number(h, s, want, is, err);
-        } else {
-            memcpy(&text, asked + s->asked, sizeof(text));
-            rc = check_text(h, s, text, has + s->has, err);
-        }
+        memcpy(&number, has, sizeof(number));
+        rc = hth_option_is_text(option) ? text_agrees(h, option, has, err)
+                                        : number_agrees(h, option, number, err);
     }
     return rc ? rc : check_key(h, challenge, err);
 }
 
-/* How this rank came to its engine. */
-static void start_text(const struct hearth_opts *o, char *out, size_t len)
+/* The options that are in effect: the engine's where it has a say. Texts are borrowed. */
+static void in_effect(const struct hearth *h, struct hearth_opts *out)
 {
-    const char *start = o->start == HEARTH_START_NEVER        ? "never"
-                        : o->start == HEARTH_START_IN_PROCESS ? "in_process"
-                                                              : "auto";
-    size_t n = (size_t)snprintf(out, len, "start %s%s engine %.80s domains", start,
-            o->helper ? " helper" : "", o->engine ? o->engine : "found");
+    const struct hth_local_attached *a = &h->attached;
+
+    *out = h->opts;
+    for (size_t i = 0; i < SETTINGS; i++) {
+        const struct hth_option *option = settings[i].option;
+        const char *has = (const char *)a + settings[i].has;
+        uint32_t number;
+
+        memcpy(&number, has, sizeof(number));
+        if (hth_option_is_text(option))
+            hth_option_set_text(option, out, has[0] ? has : NULL);
+        else if (number)
+            hth_option_set_number(option, out, number);
+    }
+    hth_opts_joined(&h->joined, out);
+    out->network = a->trusted ? HEARTH_NETWORK_TRUSTED : HEARTH_NETWORK_HOSTILE;
+    out->key_file = !a->has_key ? NULL : out->key_file ? out->key_file : "the engine's";
+    out->log_level = h->lines.level;
+}
+
+/* Names with slashes between. */
+static void domains_text(const struct hearth_opts *o, char *out, size_t len)
+{
+    size_t n = 0;
 
     for (size_t i = 0; i < o->domain_count && n < len; i++)
-        n += (size_t)snprintf(out + n, len - n, "%c%.40s", i ? '/' : ' ', o->domains[i]);
-    if (!o->domain_count && n < len)
-        snprintf(out + n, len - n, " none");
+        n += (size_t)snprintf(out + n, len - n, "%s%.40s", i ? "/" : "", o->domains[i]);
+}
+
+/* "name value"; nothing of a switch that is off, of a text that is unset without a default, and of
+ * what only a program can say. */
+static void option_text(
+        const struct hth_option *option, const struct hearth_opts *o, char *out, size_t len)
+{
+    char value[HTH_OPTION_WORDS + 20] = "", words[HTH_OPTION_WORDS];
+    int number = hth_option_is_number(option);
+    uint64_t v = number ? hth_option_number(option, o) : 0;
+    const char *text = hth_option_is_text(option) ? hth_option_text(option, o) : NULL;
+
+    out[0] = '\0';
+    if (option->kind == HTH_OPTION_SWITCH && v)
+        snprintf(out, len, "%s", option->name);
+    if (option->kind == HTH_OPTION_SWITCH || option->kind == HTH_OPTION_COUNT ||
+            option->kind == HTH_OPTION_POINTER || (number && !option->variable))
+        return;
+    if (option->kind == HTH_OPTION_LIST)
+        domains_text(o, value, sizeof(value));
+    else if (option->kind == HTH_OPTION_WORD)
+        text = hth_option_word_of(option, (uint32_t)v);
+    else if (number)
+        snprintf(value, sizeof(value), "%" PRIu64, v);
+    if (!text)
+        text = value[0] ? value : hth_option_default(option, words);
+    if (text[0])
+        snprintf(out, len, "%s %.120s", option->name, text);
 }
 
 static void say_left_out(struct hearth *h)
@@ -171,27 +210,22 @@ static void say_left_out(struct hearth *h)
 void hth_settings_say(struct hearth *h)
 {
     const struct hth_local_attached *a = &h->attached;
-    const struct hearth_opts *own = &h->opts;
-    const struct hth_local_opts *o = &h->joined;
+    char line[HTH_LINE_TEXT] = "", one[HTH_OPTION_WORDS + 80];
+    struct hearth_opts o;
     uint64_t bytes = 0;
-    char start[320];
+    size_t n = 0;
 
-    for (size_t i = 0; i < own->object_count; i++)
-        bytes += own->object_bytes[i];
-    start_text(own, start, sizeof(start));
+    in_effect(h, &o);
+    for (size_t i = 0; i < HTH_OPTIONS && n < sizeof(line); i++) {
+        option_text(&hth_options[i], &o, one, sizeof(one));
+        if (one[0])
+            n += (size_t)snprintf(line + n, sizeof(line) - n, ", %s", one);
+    }
+    for (size_t i = 0; i < o.object_count; i++)
+        bytes += o.object_bytes[i];
     hth_line_add(&h->lines, HEARTH_LOG_INFO, "open",
-            "job %s rank %u/%u node %s epoch %" PRIu64
-            "; copies %u min %u keep %u%s; root %s%s; transport %s/%s bind %s device %s port %u "
-            "auth %s network %s; heartbeat %u dead %u stall %u open %u recover %u save %u ms "
-            "linger %u s; copy_threads %u inflight %u MiB lease %" PRIu64 " spare %" PRIu64
-            "; objects %zu of %" PRIu64 " bytes; %s; log_level %u; engine pid %u log %.120s",
-            own->job, own->rank, own->world, a->node, h->epoch, o->copies, o->min_copies, o->keep,
-            o->allow_degraded ? " allow_degraded" : "", own->root,
-            own->any_root ? " (any_root)" : "", a->transport, a->provider, a->bind,
-            a->device[0] ? a->device : "by address", a->port, a->has_key ? "key" : "none",
-            a->trusted ? "trusted" : "hostile", o->heartbeat_ms, o->dead_ms, o->stall_ms,
-            own->open_ms, o->recover_ms, o->save_ms, o->linger_s, own->copy_threads,
-            o->inflight_mib, o->lease_bytes, o->spare_bytes, own->object_count, bytes, start,
-            h->lines.level, a->pid, a->log);
+            "job %s rank %u/%u epoch %" PRIu64 " engine pid %u log %.120s, %zu objects of %" PRIu64
+            " bytes%s",
+            o.job, o.rank, o.world, h->epoch, a->pid, a->log, o.object_count, bytes, line);
     say_left_out(h);
 }

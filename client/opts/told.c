@@ -1,25 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the engine is told of a rank's options when it joins. */
+/* What the engine is told of a rank's options when it joins, and says as it is in effect then. */
 #include "told.h"
+
+#include "core/base/options.h"
+#include <stddef.h>
+#include <string.h>
+
+/* Fields of one name, and of one size. */
+#define LOCAL(field) (((struct hth_local_opts *)0)->field)
+#define ROW_NO(field)
+#define ROW_TOLD(field) \
+    _Static_assert(sizeof(LOCAL(field)) == sizeof(((struct hearth_opts *)0)->field), #field);
+#define OPTION(field, kind, hearthd, running, joining, ...) ROW_##joining(field)
+#include "core/base/options.def"
+#undef ROW_TOLD
+#define ROW_TOLD(field)                                                            \
+    { offsetof(struct hearth_opts, field), offsetof(struct hth_local_opts, field), \
+        sizeof(LOCAL(field)) },
+
+static const struct {
+    size_t at, told_at, len;
+} told[] = {
+#define OPTION(field, kind, hearthd, running, joining, ...) ROW_##joining(field)
+#include "core/base/options.def"
+};
+
+#define TOLD (sizeof(told) / sizeof(told[0]))
 
 void hth_opts_told(const struct hearth_opts *o, struct hth_local_join *m)
 {
-    *m = (struct hth_local_join){ .opts = { .copies = o->copies,
-                                          .min_copies = o->min_copies,
-                                          .keep = o->keep,
-                                          .allow_degraded = o->allow_degraded,
-                                          .recover_ms = o->recover_ms,
-                                          .save_ms = o->save_ms,
-                                          .heartbeat_ms = o->heartbeat_ms,
-                                          .dead_ms = o->dead_ms,
-                                          .stall_ms = o->stall_ms,
-                                          .linger_s = o->linger_s,
-                                          .inflight_mib = o->inflight_mib,
-                                          .lease_bytes = o->lease_bytes,
-                                          .spare_bytes = o->spare_bytes },
-        .world = o->world,
-        .rank = o->rank,
-        .object_count = (uint32_t)o->object_count };
+    *m = (struct hth_local_join){
+        .world = o->world, .rank = o->rank, .object_count = (uint32_t)o->object_count
+    };
+    for (size_t i = 0; i < TOLD; i++)
+        memcpy((char *)&m->opts + told[i].told_at, (const char *)o + told[i].at, told[i].len);
     for (size_t i = 0; i < o->object_count; i++)
         m->object_bytes[i] = o->object_bytes[i];
+}
+
+void hth_opts_joined(const struct hth_local_opts *joined, struct hearth_opts *out)
+{
+    for (size_t i = 0; i < TOLD; i++)
+        memcpy((char *)out + told[i].at, (const char *)joined + told[i].told_at, told[i].len);
 }

@@ -9,6 +9,7 @@
 #include "client/base/limits.h"
 #include "client/base/text.h"
 #include "client/join/join.h"
+#include "core/base/options.h"
 #include "core/base/opts.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,6 +12,7 @@
 #include "client/base/text.h"
 #include "client/link/events.h"
 #include "client/link/link.h"
+#include "core/base/options.h"
 #include "core/base/opts.h"
 #include <stdlib.h>
 #include <string.h>

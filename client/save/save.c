@@ -14,6 +14,7 @@
 #include "client/base/args.h"
 #include "client/join/join.h"
 #include "commons.h"
+#include "core/base/options.h"
 #include "core/base/opts.h"
 #include "seen.h"
 #include <stdio.h>

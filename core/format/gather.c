@@ -197,11 +197,11 @@ static const struct {
     const char *name;
     size_t at;
 } alike[] = {
-    { "copies", offsetof(struct hth_gather, copies) },
-    { "min_copies", offsetof(struct hth_gather, min_copies) },
-    { "keep", offsetof(struct hth_gather, keep) },
-    { "heartbeat_ms", offsetof(struct hth_gather, heartbeat_ms) },
-    { "dead_ms", offsetof(struct hth_gather, dead_ms) },
+#define OPTION(field, kind, hearthd, running, joining, ranks, ...) ROW_##ranks(field)
+#define ROW_NO(field)
+#define ROW_CHECKED(field)
+#define ROW_ALIKE(field) { #field, offsetof(struct hth_gather, field) },
+#include "core/base/options.def"
 };
 
 static uint32_t gather_number_at(const struct hth_gather *g, size_t at)

@@ -2,7 +2,7 @@
 #include "check.h"
 #include "rank.h"
 
-#include "client/opts/env.h"
+#include "core/base/options.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -68,12 +68,9 @@ Test(log, the_last_256_lines_wait)
 
 static void clear(void)
 {
-    const struct hth_env_row *rows;
-    size_t n;
-
-    rows = hth_env_rows(&n);
-    for (size_t i = 0; i < n; i++)
-        unsetenv(rows[i].name);
+    for (size_t i = 0; i < HTH_OPTIONS; i++)
+        if (hth_options[i].variable)
+            unsetenv(hth_options[i].variable);
 }
 
 Test(env, fills_what_is_not_set)
@@ -122,17 +119,91 @@ Test(env, wrong_values_name_their_variable)
     }
 }
 
-Test(env, every_option_has_one_row_with_help)
+/* Each variable, a value that is not the default, and the field of its row. */
+Test(env, each_variable_goes_to_its_option)
 {
-    const struct hth_env_row *rows;
-    size_t n;
+    for (size_t i = 0; i < HTH_OPTIONS; i++) {
+        const struct hth_option *option = &hth_options[i];
+        int number = hth_option_is_number(option);
+        const char *value = option->words ? option->words[1].name : number ? "1" : "some";
+        struct hearth_opts o = HEARTH_OPTS_INIT, none = HEARTH_OPTS_INIT;
 
-    rows = hth_env_rows(&n);
-    cr_assert(ge(sz, n, 30));
-    for (size_t i = 0; i < n; i++) {
-        cr_assert(zero(int, strncmp(rows[i].name, "HEARTH_", 7)));
-        cr_assert(ne(sz, strlen(rows[i].help), 0), "%s", rows[i].name);
-        for (size_t j = 0; j < i; j++)
-            cr_assert(ne(sz, rows[j].at, rows[i].at), "%s", rows[i].name);
+        if (!option->variable)
+            continue;
+        clear();
+        setenv(option->variable, value, 1);
+        must(hearth_opts_from_env(&o, NULL));
+        if (option->kind == HTH_OPTION_LIST) {
+            must_say(o.domains[0], value);
+        } else if (number) {
+            cr_assert(eq(u64, hth_option_number(option, &o),
+                              option->words ? option->words[1].value : 1),
+                    "%s", option->name);
+            hth_option_set_number(option, &o, 0);
+            cr_assert(zero(int, memcmp(&o, &none, sizeof(o))), "%s sets more", option->variable);
+        } else {
+            must_say(hth_option_text(option, &o), value);
+            hth_option_set_text(option, &o, NULL);
+            cr_assert(zero(int, memcmp(&o, &none, sizeof(o))), "%s sets more", option->variable);
+        }
     }
+}
+
+/* Lines of the event "environment" that wait, the last one in `last`. */
+static int strays(struct rank *r, char *last, size_t len)
+{
+    char text[300];
+    int n = 0;
+
+    while (hearth_log_poll(r->h, NULL, text, sizeof(text)))
+        if (!strncmp(text, "environment: ", 13)) {
+            snprintf(last, len, "%s", text);
+            n++;
+        }
+    return n;
+}
+
+Test(env, a_variable_that_nobody_reads_is_said_once_with_the_nearest)
+{
+    struct hearth_opts o = HEARTH_OPTS_INIT;
+    struct rank r;
+    char last[300] = "";
+
+    clear();
+    setenv("HEARTH_COPYS", "2", 1);
+    setenv("HEARTH_LIBRARY", "/nosuch.so", 1); /* read by others */
+    setenv("HEARTHSTONE", "1", 1);             /* not ours */
+    rank_start(&r);
+    rank_open(&r);
+    cr_assert(zero(int, strays(&r, last, sizeof(last))), "it asked for no environment: %s", last);
+    hearth_close(r.h, HEARTH_KEEP);
+    must(hearth_opts_from_env(&o, NULL));
+    rank_open(&r);
+    cr_assert(eq(int, strays(&r, last, sizeof(last)), 1), "%s", last);
+    cr_assert(ne(ptr, strstr(last, "HEARTH_COPYS"), NULL), "%s", last);
+    cr_assert(ne(ptr, strstr(last, "HEARTH_COPIES"), NULL), "%s", last);
+    hearth_close(r.h, HEARTH_KEEP);
+    must(hearth_opts_from_env(&o, NULL));
+    rank_open(&r);
+    cr_assert(zero(int, strays(&r, last, sizeof(last))), "again: %s", last);
+    rank_end(&r);
+}
+
+Test(env, of_many_variables_that_nobody_reads_some_are_said_and_the_others_counted)
+{
+    struct hearth_opts o = HEARTH_OPTS_INIT;
+    struct rank r;
+    char last[300] = "", name[80];
+
+    clear();
+    for (int i = 0; i < 11; i++) {
+        snprintf(name, sizeof(name), "HEARTH_%0*d", i * 7, i);
+        setenv(name, "", 1);
+    }
+    must(hearth_opts_from_env(&o, NULL));
+    rank_start(&r);
+    rank_open(&r);
+    cr_assert(eq(int, strays(&r, last, sizeof(last)), 9));
+    cr_assert(ne(ptr, strstr(last, " 3 more"), NULL), "%s", last);
+    rank_end(&r);
 }

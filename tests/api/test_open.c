@@ -232,10 +232,11 @@ Test(open, options_of_a_newer_caller_are_refused_and_of_an_older_one_work)
 Test(open, says_all_settings_once_to_the_sink)
 {
     static const char *const domains[] = { "rack1", "feed2" };
-    static const char *const want[] = { "keep 3", "copies 1 min 1", "allow_degraded",
-        "domains rack1/feed2", "objects 1 of 4096 bytes", "start never", "open 1001 ",
-        "recover 1002 ", "save 1003 ", "heartbeat 104 ", "dead 1005 ", "stall 1006 ", "linger 17 ",
-        "copy_threads 3", "inflight 9 ", "lease 11 ", "spare 12;", "log_level 30" };
+    static const char *const want[] = { " keep 3,", " copies 1, min_copies 1,", " allow_degraded,",
+        " domains rack1/feed2,", "1 objects of 4096 bytes,", " start never,", " open_ms 1001,",
+        " recover_ms 1002,", " save_ms 1003,", " heartbeat_ms 104,", " dead_ms 1005,",
+        " stall_ms 1006,", " linger_s 17,", " copy_threads 3,", " inflight_mib 9,",
+        " lease_bytes 11,", " spare_bytes 12,", " log_level 30" };
     static const uint64_t bytes = 4096;
     struct rank r;
     char text[1024] = "";

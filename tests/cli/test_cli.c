@@ -606,3 +606,21 @@ Test(cli, help_teaches_and_names_each_command)
     cr_assert(zero(int, hearth("ls", "--env")));
     cr_assert(eq(int, has(out, "HEARTH_ROOT"), 1), "%s", out);
 }
+
+Test(cli, options_for_programs_are_all_that_there_are)
+{
+    static const char *const members[] = { "options", "flags", "variables" };
+    json_t *all, *j;
+
+    cr_assert(zero(int, hearth("ls", "--env", "--json")), "%s", err_text);
+    all = json_loads(out, 0, NULL);
+    cr_assert(ne(ptr, all, NULL), "%s", out);
+    for (size_t i = 0; i < 3; i++)
+        cr_assert(ne(sz, json_array_size(json_object_get(all, members[i])), 0), "%s", members[i]);
+    j = json_array_get(json_object_get(all, "options"), 6);
+    must_say(text_of(j, "name"), "copies");
+    must_say(text_of(j, "variable"), "HEARTH_COPIES");
+    must_say(text_of(j, "default"), "1");
+    cr_assert(eq(llong, number(j, "most"), 8));
+    json_decref(all);
+}

@@ -193,6 +193,18 @@ Test(epoch, ranks_that_disagree_are_named, .init = setup)
     refused("rank 0 (node 'b') and rank 3 (node 'c')");
 }
 
+Test(epoch, each_number_that_must_be_alike_is_named, .init = setup)
+{
+#define OPTION(field, kind, hearthd, running, joining, ranks, ...) SPOIL_##ranks(field)
+#define SPOIL_NO(field)
+#define SPOIL_CHECKED(field)
+#define SPOIL_ALIKE(field) \
+    setup();               \
+    rank[2].field += 3;    \
+    refused("rank 0 and rank 2 disagree about " #field ": ");
+#include "core/base/options.def"
+}
+
 Test(epoch, engines_that_have_no_protocol_in_common_are_named, .init = setup)
 {
     struct hearth_error err;

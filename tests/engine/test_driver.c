@@ -158,6 +158,7 @@ Test(hearthd, wrong_command_line_is_one_sentence_and_status_2)
         { { "--root", "/dev/shm", "--job", "job", "--threads", "0" }, "from 1" },
         { { "--root", "/dev/shm", "--job", "job", "--linger" }, "needs a value" },
         { { "--root", "/dev/shm", "--job", "job", "--dead-ms", "1500" }, "two heartbeats" },
+        { { "--root", "/dev/shm", "--job", "job", "--heartbeat-ms", "9" }, "from 10 to 600000" },
         { { "--root", "/dev/shm", "--job", "job", "--any-root=1" }, "no value" },
         { { "--root", "/dev/shm", "--job", "job", "--network", "open" }, "hostile or trusted" },
         { { "--root", "/dev/shm", "--job", "job", "--log-level", "loud" }, "--log-level" },

@@ -42,11 +42,11 @@ for call in $(grep -oE 'hearth_[a-z_]+\(' "$api" | tr -d '(' | sort -u); do
 	grep -rqw "$call" "$root/include/hearth" --include='*.h' || missing api.md "call $call()"
 done
 for name in $(grep -oE '\bHEARTH_[A-Z_]*[A-Z]\b' "$api" | sort -u); do
-	grep -rqwE "$name|${name#HEARTH_}\"" "$root/include/hearth" "$root/client" || missing api.md "$name"
+	grep -rqw "$name" "$root/include/hearth" "$root/core/base/options.def" || missing api.md "$name"
 done
 for option in $(grep -oE '\bopts\.[a-z_]+' "$api" | cut -d. -f2 | sort -u) \
 	$(quoted "$api" '[a-z]+(_[a-z]+)+( = .*)?' | cut -d' ' -f1); do
-	grep -rqw "$option" "$root/include/hearth" "$root/client/opts/env.c" || missing api.md "option $option"
+	grep -rqw "$option" "$root/include/hearth" "$root/core/base/options.def" || missing api.md "option $option"
 done
 for file in $(quoted "$api" '[a-z_]+/[a-z_/-]+\.[a-z]+' | grep -v '^hearth/'); do
 	[ -e "$root/$file" ] || missing api.md "file $file"

@@ -90,11 +90,11 @@ static void another_transport(void)
 
     start();
     o = p.opts;
-    must_open(&o, "transport ofi/tcp bind 127.0.0.1");
+    must_open(&o, "transport ofi, provider tcp, bind 127.0.0.1,");
     o.transport = "ucx";
     must_refuse(&o, "transport", "'ucx'", "'ofi'");
     o.transport = "ofi";
-    must_open(&o, "transport ofi/tcp");
+    must_open(&o, "transport ofi, provider tcp,");
 }
 
 static void another_provider(void)
@@ -103,11 +103,11 @@ static void another_provider(void)
 
     start();
     o = p.opts;
-    must_open(&o, "transport ofi/tcp");
+    must_open(&o, "transport ofi, provider tcp,");
     o.provider = "verbs";
     must_refuse(&o, "provider", "'verbs'", "'tcp'");
     o.provider = "tcp"; /* what it has without being told */
-    must_open(&o, "transport ofi/tcp");
+    must_open(&o, "transport ofi, provider tcp,");
 }
 
 static void another_address(void)
@@ -117,11 +117,11 @@ static void another_address(void)
     start();
     o = p.opts;
     o.bind = "127.0.0.2";
-    must_open(&o, "bind 127.0.0.2");
+    must_open(&o, "bind 127.0.0.2,");
     o.bind = "127.0.0.1";
     must_refuse(&o, "bind", "'127.0.0.1'", "'127.0.0.2'");
     o.bind = NULL; /* no opinion */
-    must_open(&o, "bind 127.0.0.2");
+    must_open(&o, "bind 127.0.0.2,");
     o.port = 1;
     must_refuse(&o, "port", "1", "pid");
 }
@@ -135,9 +135,9 @@ static void one_address_in_two_ways(void)
     start();
     o = p.opts;
     o.bind = "::1";
-    must_open(&o, "bind ::1");
+    must_open(&o, "bind ::1,");
     o.bind = "0:0:0:0:0:0:0:1";
-    must_open(&o, "bind ::1");
+    must_open(&o, "bind ::1,");
 }
 
 static void another_node(void)
@@ -145,7 +145,7 @@ static void another_node(void)
     struct answer a;
 
     start();
-    must_open(&p.opts, "node n0");
+    must_open(&p.opts, "node n0,");
     party_kill_ranks(&p);
     memcpy(p.name[0], "x0", 3);
     party_start_rank(&p, 0);
@@ -162,14 +162,14 @@ static void another_key(void)
     start();
     o = p.opts;
     o.key_file = key_path[0];
-    must_open(&o, "auth key");
+    must_open(&o, "key_file /");
     o.key_file = key_path[1];
     must_refuse(&o, "key_file", "another key", NULL);
     o.key_file = NULL; /* no opinion, and it is demanded of peers all the same */
-    must_open(&o, "auth key");
+    must_open(&o, "key_file the engine's,");
     make_key(1, "f0"); /* the same in another file */
     o.key_file = key_path[1];
-    must_open(&o, "auth key");
+    must_open(&o, "key_file /");
 }
 
 static void a_key_where_the_engine_has_none(void)
@@ -178,7 +178,7 @@ static void a_key_where_the_engine_has_none(void)
 
     start();
     o = p.opts;
-    must_open(&o, "auth none");
+    must_open(&o, "key_file none,");
     o.key_file = key_path[0];
     must_refuse(&o, "key_file", "without a key", NULL);
 }
@@ -208,12 +208,12 @@ static void what_the_command_line_says(void)
     o = p.opts;
     o.start = HEARTH_START_NEVER;
     o.dead_ms = o.linger_s = 0;
-    must_open(&o, "dead 3333");
-    must_open(&o, "linger 77 s");
+    must_open(&o, "dead_ms 3333,");
+    must_open(&o, "linger_s 77,");
     o.dead_ms = 2000;
     must_refuse(&o, "dead_ms", "2000", "3333");
     o.dead_ms = 3333;
-    must_open(&o, "dead 3333");
+    must_open(&o, "dead_ms 3333,");
 }
 
 /* Not of the engine's own: the last job's word counts. */
@@ -224,9 +224,9 @@ static void another_linger(void)
 
     start();
     o = p.opts;
-    must_open(&o, "linger 30 s");
+    must_open(&o, "linger_s 30,");
     o.linger_s = 1;
-    must_open(&o, "linger 1 s");
+    must_open(&o, "linger_s 1,");
     party_kill_ranks(&p);
     for (until = now_ms() + 10000; party_engine(&p, 0) && now_ms() < until;)
         nap_ms(20);
@@ -246,13 +246,13 @@ static void a_helper_says_what_is_so(void)
     struct answer a;
 
     start();
-    must_open(&p.opts, "copies 1");
+    must_open(&p.opts, "copies 1,");
     helper = p;
     helper.seat[0] = (struct seat){ 0 };
     party_start_rank(&helper, 0);
     a = party_ask(&helper, 0, do_help, 0, 0, 0);
     CHECK(a.rc == 0, "%s", a.err.text);
-    a = party_ask(&helper, 0, do_line, (uint64_t)(uintptr_t) "copies 1 ", 0, 0);
+    a = party_ask(&helper, 0, do_line, (uint64_t)(uintptr_t) " copies 1,", 0, 0);
     CHECK(a.v[0], "%s", a.err.text);
 }
 

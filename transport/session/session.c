@@ -7,6 +7,7 @@
 #include "session_parts.h"
 
 #include "core/base/auto.h"
+#include "core/base/options.h"
 #include <stdlib.h>
 
 HTH_AUTO_DEFINE(hth_session_close, struct hth_session)
@@ -32,11 +33,11 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
     if (rc)
         return rc;
     s->opts = *opts;
-    session_default(&s->opts.heartbeat_ms, 1000);
-    session_default(&s->opts.dead_ms, 5000);
+    session_default(&s->opts.heartbeat_ms, hth_option_none(HTH_AT_heartbeat_ms));
+    session_default(&s->opts.dead_ms, hth_option_none(HTH_AT_dead_ms));
     session_default(&s->opts.hello_ms, 2000);
     session_default(&s->opts.connect_ms, 5000);
-    session_default(&s->opts.stall_ms, 5000);
+    session_default(&s->opts.stall_ms, hth_option_none(HTH_AT_stall_ms));
     session_default(&s->opts.queue_max, 1024);
     if (!s->opts.version_low || !s->opts.version_high) {
         s->opts.version_low = HTH_VERSION_LOW;

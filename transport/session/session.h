@@ -20,12 +20,12 @@
 struct hth_session;
 
 struct hth_session_opts {
-    uint32_t heartbeat_ms; /* 0: 1000 */
-    uint32_t dead_ms;      /* 0: 5000 */
-    uint32_t hello_ms;     /* 0: 2000 */
-    uint32_t connect_ms;   /* 0: 5000: give a peer up as unreachable after that long of retries */
-    uint32_t stall_ms;     /* 0: 5000: a pull without its completion */
-    uint32_t queue_max;    /* messages waiting for one peer; 0: 1024 */
+    uint32_t heartbeat_ms; /* 0: the option's default, as of dead_ms and stall_ms */
+    uint32_t dead_ms;
+    uint32_t hello_ms;   /* 0: 2000 */
+    uint32_t connect_ms; /* 0: 5000: give a peer up as unreachable after that long of retries */
+    uint32_t stall_ms;   /* a pull without its completion */
+    uint32_t queue_max;  /* messages waiting for one peer; 0: 1024 */
     uint8_t version_low, version_high; /* 0: what we speak; tests say something else */
     int no_fence;             /* simulator: hear other epochs too, to see that somebody notices */
     const unsigned char *key; /* [HTH_KEY], borrowed until hth_session_close(); NULL: none */
