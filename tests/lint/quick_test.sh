@@ -39,7 +39,7 @@ client/bootstrap/words.c        | s/k->keyed != 0/k->keyed == 0/
 client/join/join.c              | s/if (seen > g.highest_epoch)/if (seen < g.highest_epoch)/; s/hth_file_bytes(h->opts.object_bytes\[i\])/0/
 client/save/handle.c            | s/deadline_ms > HTH_DEADLINE_MAX/deadline_ms < HTH_DEADLINE_MAX/
 client/read/box.c               | s/if (end <= low)/if (end < low)/
-cli/ls.c                        | s/"kept"/"keep"/
+cli/verify.c                    | s/r->good++/r->bad++/
 include/hearth/version.h        | s/HEARTH_VERSION_NUMBER 1000/HEARTH_VERSION_NUMBER 1001/
 '
 git clone -q "$root" "$tmp/tree"
