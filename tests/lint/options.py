@@ -9,7 +9,7 @@ The table is core/base/options.def, as `BUILD/bin/hearth ls --env --json` prints
   docs/man/hearthd.8       each flag: value, default, line of help
   docs/api.md              names the options that ranks or a running engine must agree on
   include/hearth/opts.h    numbers of which a comment says "0: N"
-  the ctypes bindings      fields, their order and types; words with their numbers
+  the Python package       fields, their order and types; words with their numbers
   all of ROOT              no variable HEARTH_... is read, set or documented that is not in the table
 
 Text may say more than the table, nothing else. Exit status 1 where there is anything."""
@@ -20,7 +20,7 @@ import re
 import subprocess
 import sys
 
-BINDINGS = ("adapters/pytorch/hearth/_ffi.py", "tests/promises/ctypes_api.py")
+BINDING = "adapters/pytorch/hearth/_ffi.py"
 CTYPES = {"text": "STR", "address": "STR", "list": "P", "u32": "U32", "u64": "U64", "switch": "U32",
           "word": "U32", "count": "SIZE", "pointer": "P"}
 SKIP_DIRS = {".git", "build", "data", "corpus", "__pycache__"}
@@ -209,8 +209,7 @@ def main():
     out = subprocess.run([os.path.join(build, "bin/hearth"), "ls", "--env", "--json"], check=True,
                          capture_output=True, text=True).stdout
     table = json.loads(out)
-    for path in BINDINGS:
-        check_binding(root, path, table)
+    check_binding(root, BINDING, table)
     check_options_page(root, table)
     check_daemon_page(root, table)
     check_header(root, table)
