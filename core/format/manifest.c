@@ -162,7 +162,7 @@ static int manifest_head_decode(const struct hth_versions *versions, struct hth_
     hth_read_text(&r, m->job, HTH_NAME_MAX);
     m->objects = hth_read32(&r);
     m->nodes = hth_read32(&r);
-    hth_read_zeros(&r, HTH_MANIFEST_HEAD - 152);
+    hth_read_zeros(&r, HTH_MANIFEST_HEAD - r.pos);
     if (r.bad || hth_job_check(m->job, NULL) || !m->world || !m->nodes || m->nodes > m->world)
         return hth_fail(
                 err, HEARTH_ECORRUPT, 0, "the manifest's head holds what Hearth never writes");

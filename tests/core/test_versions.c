@@ -189,7 +189,7 @@ static void refused(size_t i, uint32_t version, const char *advice)
 
     must_fail(formats[i].read(v, make_as(i, version), &err), HEARTH_EUNSUPPORTED);
     snprintf(both, sizeof(both), "%s is of version %u, and this Hearth reads version %u", v->what,
-            version, v->newest);
+            version, v->oldest);
     cr_assert(ne(ptr, strstr(err.text, both), NULL), "%s", err.text);
     cr_assert(ne(ptr, strstr(err.text, advice), NULL), "%s", err.text);
     cr_assert(ne(ptr, strstr(err.text, "nothing of it was touched"), NULL), "%s", err.text);
@@ -212,9 +212,9 @@ Test(versions, the_next_one_is_refused_by_name)
     EACH(i) refused(i, hth_version_written(formats[i].format) + 1, "the newer Hearth");
 }
 
-Test(versions, the_one_before_is_refused_by_name)
+Test(versions, the_one_before_the_oldest_is_refused_by_name)
 {
-    EACH(i) refused(i, hth_version_written(formats[i].format) - 1, "the older Hearth");
+    EACH(i) refused(i, hth_versions_of(formats[i].format)->oldest - 1, "the older Hearth");
 }
 
 /* What a release after the first one promises is a row of the table. */

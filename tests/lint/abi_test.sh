@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# abi_test.sh ABI_SH CC: the comparison sees a field inserted, an argument changed and a function
-# gone, and has nothing to say about a private struct.
+# abi_test.sh ABI_SH CC: the comparison sees a field inserted, an argument changed, a function gone
+# and symbols of another version, and has nothing to say about a private struct.
 set -eu
 lint=$1 cc=$2
 command -v abidw >/dev/null || { echo "skip: no abigail-tools"; exit 77; }
@@ -23,7 +23,7 @@ library() {
 	$two" >"$tmp/a.c"
 	# Debug information says where a header lies as the compiler was told, and that may be relative.
 	(cd "$tmp/tests" && "$cc" -g -shared -fPIC "-I${include:-$tmp/include}" -o "$tmp/libhearth.so" ../a.c \
-		-Wl,-soname,libhearth.so.0.1)
+		-Wl,-soname,libhearth.so.0.1 ${map:+"-Wl,--version-script=$map"})
 }
 
 expect() {
@@ -42,6 +42,11 @@ library 'int x, y;' long 'int p;'
 expect 1 "an argument changed"
 library 'int x, y;' int 'int p;' alone
 expect 1 "a function gone"
+echo 'HEARTH_0.1 { global: hearth_*; local: *; };' >"$tmp/map"
+map=$tmp/map
+library 'int x, y, z;' int 'int p;'
+expect 1 "a field appended, and symbols of another version than the record's"
+map=
 include=../include
 library 'int x, y;' int 'int p;'
 "$lint" "$tmp" "$tmp/libhearth.so" --update

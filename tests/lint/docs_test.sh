@@ -19,6 +19,10 @@ expect() {
 	fi
 }
 
+mkdir "$tmp/man"
+sed '/^\.BI inspect/d' "$root/docs/man/hearth.1" >"$tmp/man/hearth.1"
+expect api.md '' 'command inspect'
+cp "$root/docs/man/hearth.1" "$tmp/man"
 # shellcheck disable=SC2016 # what is quoted is text
 {
 	expect failure-model.md '`ten.no_such_test`' 'test ten.no_such_test'

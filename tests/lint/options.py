@@ -9,7 +9,8 @@ The table is core/base/options.def, as `BUILD/bin/hearth ls --env --json` prints
   docs/man/hearthd.8       each flag: value, default, line of help
   docs/api.md              names the options that ranks or a running engine must agree on
   include/hearth/opts.h    numbers of which a comment says "0: N"
-  the ctypes bindings      fields, their order and types; words with their numbers
+  the Python package       fields, their order and types; words with their numbers;
+                           dtypes with theirs, of include/hearth/dtype.h
   all of ROOT              no variable HEARTH_... is read, set or documented that is not in the table
 
 Text may say more than the table, nothing else. Exit status 1 where there is anything."""
@@ -20,7 +21,7 @@ import re
 import subprocess
 import sys
 
-BINDINGS = ("adapters/pytorch/hearth/_ffi.py", "tests/promises/ctypes_api.py")
+BINDING = "adapters/pytorch/hearth/_ffi.py"
 CTYPES = {"text": "STR", "address": "STR", "list": "P", "u32": "U32", "u64": "U64", "switch": "U32",
           "word": "U32", "count": "SIZE", "pointer": "P"}
 SKIP_DIRS = {".git", "build", "data", "corpus", "__pycache__"}
@@ -165,6 +166,17 @@ def check_binding(root, path, table):
         say(path, "the fields of Opts are in another order than those of struct hearth_opts")
 
 
+def check_dtypes(root, path):
+    rows = re.findall(r'X\(HEARTH_\w+, (\d+), "(\w+)", \d+\)', read(root, "include/hearth/dtype.h"))
+    for node in ast.walk(ast.parse(read(root, path))):
+        if isinstance(node, ast.AnnAssign) and node.target.id == "DTYPES":
+            has = ast.literal_eval(node.value)
+            for name in sorted({name for name, _ in has.items() ^ {(n, int(v)) for v, n in rows}}):
+                say(path, f"DTYPES has not of {name} what include/hearth/dtype.h has")
+            return
+    say(path, "there is no DTYPES")
+
+
 def check_api(root, table):
     text = read(root, "docs/api.md")
     for option in table["options"]:
@@ -209,8 +221,8 @@ def main():
     out = subprocess.run([os.path.join(build, "bin/hearth"), "ls", "--env", "--json"], check=True,
                          capture_output=True, text=True).stdout
     table = json.loads(out)
-    for path in BINDINGS:
-        check_binding(root, path, table)
+    check_binding(root, BINDING, table)
+    check_dtypes(root, BINDING)
     check_options_page(root, table)
     check_daemon_page(root, table)
     check_header(root, table)

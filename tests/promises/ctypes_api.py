@@ -2,18 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface as a binding sees it: every call that later users stand on, through ctypes alone.
 
-    ctypes_api.py libhearth.so        HEARTH_TEST_BIN: where hearthd is
+    ctypes_api.py libhearth.so        HEARTH_TEST_BIN: where hearth and hearthd are
 
 Two ranks of one job in one process are two jobs for the library; a rank that needs another process
 forks. Everything happens in one temporary directory; engines end with their job (drop).
 """
 import array
 import ctypes as c
+import json
 import mmap
 import os
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -36,18 +38,17 @@ class Sized(c.Structure):
         super().__init__(struct_size=c.sizeof(self), **values)
 
 
+def option_fields():
+    """Of struct hearth_opts, as the table of options has them."""
+    kinds = {"text": STR, "address": STR, "list": P, "u32": U32, "u64": U64, "switch": U32,
+             "word": U32, "count": SIZE, "pointer": P}
+    hearth = os.path.join(os.environ["HEARTH_TEST_BIN"], "hearth")
+    table = json.loads(subprocess.check_output([hearth, "ls", "--env", "--json"]))
+    return [(option["name"], kinds[option["type"]]) for option in table["options"]]
+
+
 class Opts(Sized):
-    _fields_ = [("struct_size", SIZE), ("root", STR), ("job", STR), ("rank", U32), ("world", U32),
-                ("node", STR), ("bootstrap", P), ("copies", U32), ("min_copies", U32),
-                ("keep", U32), ("allow_degraded", U32), ("domains", P), ("domain_count", SIZE),
-                ("object_bytes", P), ("object_count", SIZE), ("start", U32), ("helper", U32),
-                ("engine", STR), ("transport", STR), ("provider", STR), ("bind", STR),
-                ("device", STR), ("key_file", STR), ("port", U32), ("network", U32),
-                ("any_root", U32), ("open_ms", U32), ("recover_ms", U32), ("save_ms", U32),
-                ("heartbeat_ms", U32), ("dead_ms", U32), ("stall_ms", U32), ("linger_s", U32),
-                ("copy_threads", U32), ("inflight_mib", U32), ("off", U32), ("lease_bytes", U64),
-                ("spare_bytes", U64), ("log", P), ("log_arg", P), ("log_level", U32),
-                ("reserved", U32)]
+    _fields_ = [("struct_size", SIZE)] + option_fields()
 
 
 class Piece(Sized):
