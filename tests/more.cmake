@@ -25,8 +25,9 @@ add_library(headers OBJECT ${alone})
 target_link_libraries(headers PRIVATE hearth_build)
 
 set(lint ${CMAKE_CURRENT_SOURCE_DIR}/lint)
-hearth_case(lint.layers lint COMMAND ${lint}/layers.sh ${PROJECT_SOURCE_DIR})
-hearth_case(lint.layers_fails lint COMMAND ${lint}/layers_test.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.layers lint TIMEOUT 300 COMMAND ${lint}/layers.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.layers_fails lint TIMEOUT 300
+  COMMAND ${lint}/layers_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.symbols lint COMMAND ${lint}/symbols.sh library $<TARGET_FILE:hearth>)
 hearth_case(lint.symbols_fails lint
   COMMAND ${lint}/symbols_test.sh ${lint}/symbols.sh ${CMAKE_C_COMPILER})

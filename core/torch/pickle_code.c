@@ -4,74 +4,74 @@
 #include "core/base/bytes.h"
 
 const struct hth_pickle_code hth_pickle_codes[256] = {
-    ['('] = { 1 },               /* MARK */
-    [')'] = { 1 },               /* EMPTY_TUPLE */
-    ['.'] = { 1 },               /* STOP */
-    ['0'] = { 1 },               /* POP */
-    ['1'] = { 1 },               /* POP_MARK */
-    ['2'] = { 1 },               /* DUP */
-    ['B'] = { 1, .prefix = 4 },  /* BINBYTES */
-    ['C'] = { 1, .prefix = 1 },  /* SHORT_BINBYTES */
-    ['F'] = { 1, .lines = 1 },   /* FLOAT */
-    ['G'] = { 1, .fixed = 8 },   /* BINFLOAT */
-    ['I'] = { 1, .lines = 1 },   /* INT */
-    ['J'] = { 1, .fixed = 4 },   /* BININT */
-    ['K'] = { 1, .fixed = 1 },   /* BININT1 */
-    ['L'] = { 1, .lines = 1 },   /* LONG */
-    ['M'] = { 1, .fixed = 2 },   /* BININT2 */
-    ['N'] = { 1 },               /* NONE */
-    ['P'] = { 1, .lines = 1 },   /* PERSID */
-    ['Q'] = { 1 },               /* BINPERSID */
-    ['R'] = { 1 },               /* REDUCE */
-    ['S'] = { 1, .lines = 1 },   /* STRING */
-    ['T'] = { 1, .prefix = 4 },  /* BINSTRING */
-    ['U'] = { 1, .prefix = 1 },  /* SHORT_BINSTRING */
-    ['V'] = { 1, .lines = 1 },   /* UNICODE */
-    ['X'] = { 1, .prefix = 4 },  /* BINUNICODE */
-    [']'] = { 1 },               /* EMPTY_LIST */
-    ['a'] = { 1 },               /* APPEND */
-    ['b'] = { 1 },               /* BUILD */
-    ['c'] = { 1, .lines = 2 },   /* GLOBAL */
-    ['d'] = { 1 },               /* DICT */
-    ['e'] = { 1 },               /* APPENDS */
-    ['g'] = { 1, .lines = 1 },   /* GET */
-    ['h'] = { 1, .fixed = 1 },   /* BINGET */
-    ['i'] = { 1, .lines = 2 },   /* INST */
-    ['j'] = { 1, .fixed = 4 },   /* LONG_BINGET */
-    ['l'] = { 1 },               /* LIST */
-    ['o'] = { 1 },               /* OBJ */
-    ['p'] = { 1, .lines = 1 },   /* PUT */
-    ['q'] = { 1, .fixed = 1 },   /* BINPUT */
-    ['r'] = { 1, .fixed = 4 },   /* LONG_BINPUT */
-    ['s'] = { 1 },               /* SETITEM */
-    ['t'] = { 1 },               /* TUPLE */
-    ['u'] = { 1 },               /* SETITEMS */
-    ['}'] = { 1 },               /* EMPTY_DICT */
-    [0x80] = { 1, .fixed = 1 },  /* PROTO */
-    [0x81] = { 1 },              /* NEWOBJ */
-    [0x82] = { 1, .fixed = 1 },  /* EXT1 */
-    [0x83] = { 1, .fixed = 2 },  /* EXT2 */
-    [0x84] = { 1, .fixed = 4 },  /* EXT4 */
-    [0x85] = { 1 },              /* TUPLE1 */
-    [0x86] = { 1 },              /* TUPLE2 */
-    [0x87] = { 1 },              /* TUPLE3 */
-    [0x88] = { 1 },              /* NEWTRUE */
-    [0x89] = { 1 },              /* NEWFALSE */
-    [0x8a] = { 1, .prefix = 1 }, /* LONG1 */
-    [0x8b] = { 1, .prefix = 4 }, /* LONG4 */
-    [0x8c] = { 1, .prefix = 1 }, /* SHORT_BINUNICODE */
-    [0x8d] = { 1, .prefix = 8 }, /* BINUNICODE8 */
-    [0x8e] = { 1, .prefix = 8 }, /* BINBYTES8 */
-    [0x8f] = { 1 },              /* EMPTY_SET */
-    [0x90] = { 1 },              /* ADDITEMS */
-    [0x91] = { 1 },              /* FROZENSET */
-    [0x92] = { 1 },              /* NEWOBJ_EX */
-    [0x93] = { 1 },              /* STACK_GLOBAL */
-    [0x94] = { 1 },              /* MEMOIZE */
-    [0x95] = { 1, .fixed = 8 },  /* FRAME */
-    [0x96] = { 1, .prefix = 8 }, /* BYTEARRAY8 */
-    [0x97] = { 1 },              /* NEXT_BUFFER */
-    [0x98] = { 1 },              /* READONLY_BUFFER */
+    ['('] = { .known = 1 },               /* MARK */
+    [')'] = { .known = 1 },               /* EMPTY_TUPLE */
+    ['.'] = { .known = 1 },               /* STOP */
+    ['0'] = { .known = 1 },               /* POP */
+    ['1'] = { .known = 1 },               /* POP_MARK */
+    ['2'] = { .known = 1 },               /* DUP */
+    ['B'] = { .known = 1, .prefix = 4 },  /* BINBYTES */
+    ['C'] = { .known = 1, .prefix = 1 },  /* SHORT_BINBYTES */
+    ['F'] = { .known = 1, .lines = 1 },   /* FLOAT */
+    ['G'] = { .known = 1, .fixed = 8 },   /* BINFLOAT */
+    ['I'] = { .known = 1, .lines = 1 },   /* INT */
+    ['J'] = { .known = 1, .fixed = 4 },   /* BININT */
+    ['K'] = { .known = 1, .fixed = 1 },   /* BININT1 */
+    ['L'] = { .known = 1, .lines = 1 },   /* LONG */
+    ['M'] = { .known = 1, .fixed = 2 },   /* BININT2 */
+    ['N'] = { .known = 1 },               /* NONE */
+    ['P'] = { .known = 1, .lines = 1 },   /* PERSID */
+    ['Q'] = { .known = 1 },               /* BINPERSID */
+    ['R'] = { .known = 1 },               /* REDUCE */
+    ['S'] = { .known = 1, .lines = 1 },   /* STRING */
+    ['T'] = { .known = 1, .prefix = 4 },  /* BINSTRING */
+    ['U'] = { .known = 1, .prefix = 1 },  /* SHORT_BINSTRING */
+    ['V'] = { .known = 1, .lines = 1 },   /* UNICODE */
+    ['X'] = { .known = 1, .prefix = 4 },  /* BINUNICODE */
+    [']'] = { .known = 1 },               /* EMPTY_LIST */
+    ['a'] = { .known = 1 },               /* APPEND */
+    ['b'] = { .known = 1 },               /* BUILD */
+    ['c'] = { .known = 1, .lines = 2 },   /* GLOBAL */
+    ['d'] = { .known = 1 },               /* DICT */
+    ['e'] = { .known = 1 },               /* APPENDS */
+    ['g'] = { .known = 1, .lines = 1 },   /* GET */
+    ['h'] = { .known = 1, .fixed = 1 },   /* BINGET */
+    ['i'] = { .known = 1, .lines = 2 },   /* INST */
+    ['j'] = { .known = 1, .fixed = 4 },   /* LONG_BINGET */
+    ['l'] = { .known = 1 },               /* LIST */
+    ['o'] = { .known = 1 },               /* OBJ */
+    ['p'] = { .known = 1, .lines = 1 },   /* PUT */
+    ['q'] = { .known = 1, .fixed = 1 },   /* BINPUT */
+    ['r'] = { .known = 1, .fixed = 4 },   /* LONG_BINPUT */
+    ['s'] = { .known = 1 },               /* SETITEM */
+    ['t'] = { .known = 1 },               /* TUPLE */
+    ['u'] = { .known = 1 },               /* SETITEMS */
+    ['}'] = { .known = 1 },               /* EMPTY_DICT */
+    [0x80] = { .known = 1, .fixed = 1 },  /* PROTO */
+    [0x81] = { .known = 1 },              /* NEWOBJ */
+    [0x82] = { .known = 1, .fixed = 1 },  /* EXT1 */
+    [0x83] = { .known = 1, .fixed = 2 },  /* EXT2 */
+    [0x84] = { .known = 1, .fixed = 4 },  /* EXT4 */
+    [0x85] = { .known = 1 },              /* TUPLE1 */
+    [0x86] = { .known = 1 },              /* TUPLE2 */
+    [0x87] = { .known = 1 },              /* TUPLE3 */
+    [0x88] = { .known = 1 },              /* NEWTRUE */
+    [0x89] = { .known = 1 },              /* NEWFALSE */
+    [0x8a] = { .known = 1, .prefix = 1 }, /* LONG1 */
+    [0x8b] = { .known = 1, .prefix = 4 }, /* LONG4 */
+    [0x8c] = { .known = 1, .prefix = 1 }, /* SHORT_BINUNICODE */
+    [0x8d] = { .known = 1, .prefix = 8 }, /* BINUNICODE8 */
+    [0x8e] = { .known = 1, .prefix = 8 }, /* BINBYTES8 */
+    [0x8f] = { .known = 1 },              /* EMPTY_SET */
+    [0x90] = { .known = 1 },              /* ADDITEMS */
+    [0x91] = { .known = 1 },              /* FROZENSET */
+    [0x92] = { .known = 1 },              /* NEWOBJ_EX */
+    [0x93] = { .known = 1 },              /* STACK_GLOBAL */
+    [0x94] = { .known = 1 },              /* MEMOIZE */
+    [0x95] = { .known = 1, .fixed = 8 },  /* FRAME */
+    [0x96] = { .known = 1, .prefix = 8 }, /* BYTEARRAY8 */
+    [0x97] = { .known = 1 },              /* NEXT_BUFFER */
+    [0x98] = { .known = 1 },              /* READONLY_BUFFER */
 };
 
 static uint64_t code_number(const unsigned char *p, unsigned bytes)

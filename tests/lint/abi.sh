@@ -13,6 +13,7 @@ case $library in
 *.a)
 	# What the archive leaves to others is resolved when a program is linked, not here.
 	abi=$(sed -nE 's/.*define HEARTH_VERSION +"(0\.[0-9]+|[1-9][0-9]*)\..*/\1/p' "$root/include/hearth/version.h")
+	[ -n "$abi" ] || { echo "include/hearth/version.h has no version that can be read"; exit 1; }
 	sed "s/@HEARTH_ABI@/$abi/" "$root/client/hearth.map.in" >"$tmp/hearth.map"
 	"${CC:-cc}" -shared -o "$tmp/libhearth.so" -Wl,-soname,"libhearth.so.$abi" \
 		-Wl,--version-script="$tmp/hearth.map" \

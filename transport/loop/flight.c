@@ -26,7 +26,7 @@ static void event_hold(struct event *e)
 void hth_loop_refuse(struct hth_loop_net *net, struct event *arrive)
 {
     struct loop *dialler = arrive->from->loop;
-    struct end *end = hth_loop_end_find(dialler, arrive->other);
+    struct end *end = dialler ? hth_loop_end_find(dialler, arrive->other) : NULL;
 
     if (end)
         hth_loop_post_down(dialler, end, &end->down_peer, arrive->to, HEARTH_EPEER,
