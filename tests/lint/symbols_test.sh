@@ -21,9 +21,9 @@ soname=-Wl,-soname,libhearth.so.0.1
 echo 'HEARTH_0.1 { *; };' >"$tmp/0.1.map"
 echo 'HEARTH_0.2 { *; };' >"$tmp/0.2.map"
 map=-Wl,--version-script=$tmp/0.1.map
-expect 0 library 'int hearth_version; static int x; int *hearth_a(void) { return &x; }' $soname $map
-expect 1 library 'int hearth_version, hth_stray;' $soname $map
-expect 1 library 'int hearth_other;' $soname $map
+expect 0 library 'int hearth_version; static int x; int *hearth_a(void) { return &x; }' $soname "$map"
+expect 1 library 'int hearth_version, hth_stray;' $soname "$map"
+expect 1 library 'int hearth_other;' $soname "$map"
 expect 1 library 'int hearth_version;'
 expect 1 library 'int hearth_version;' $soname
 expect 1 library 'int hearth_version;' $soname "-Wl,--version-script=$tmp/0.2.map"
