@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # docs.sh ROOT BUILD [DOCS]: what the docs name is there. Of failure-model.md each test and scenario, of
-# api.md each call, constant, option, file and program. Of hearth.1, that each command is named.
+# api.md each call, constant, option, file and program; and api.md names each call of the headers, hearth.1
+# each command.
 # shellcheck disable=SC2013 # none of these lines has a blank
 set -euf # no globs: names are patterns for another list
 root=$1 build=$2 docs=${3:-$1/docs}
@@ -40,6 +41,10 @@ done
 api=$docs/api.md
 for call in $(grep -oE 'hearth_[a-z_]+\(' "$api" | tr -d '(' | sort -u); do
 	grep -rqw "$call" "$root/include/hearth" --include='*.h' || missing api.md "call $call()"
+done
+for call in $(find "$root/include/hearth" -name '*.h' -exec cat {} + | tr '\n' ' ' | grep -oE 'HEARTH_API [^;]*;' | grep -oE '\bhearth_[a-z_0-9]+\(' |
+	tr -d '(' | sort -u); do
+	grep -qw "$call" "$api" || { echo "api.md does not name $call() of the headers"; bad=1; }
 done
 for name in $(grep -oE '\bHEARTH_[A-Z_]*[A-Z]\b' "$api" | sort -u); do
 	grep -rqw "$name" "$root/include/hearth" "$root/core/base/options.def" || missing api.md "$name"

@@ -33,4 +33,11 @@ cp "$root/docs/man/hearth.1" "$tmp/man"
 	expect api.md '`examples/none.c`' 'file examples/none.c'
 	expect api.md '    build/release/bin/none' 'program bin/none'
 }
+# And a call of the headers that the page does not name.
+grep -v 'hearth_save_begin' "$root/docs/api.md" >"$tmp/api.md"
+if "$root/tests/lint/docs.sh" "$root" "$build" "$tmp" >"$tmp/said" 2>&1 || ! grep -q 'does not name hearth_save_begin()' "$tmp/said"; then
+	echo "not seen: a call that is in no document"
+	cat "$tmp/said"
+	bad=1
+fi
 exit $bad

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# picture_test.sh ROOT: picture.py names what is wrong in copies of docs/architecture.md, and of the tree.
+# shellcheck disable=SC2016 # backquotes, as they stand in the page
+set -eu
+root=$1
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+git -C "$root" ls-files '*.c' CMakeLists.txt docs/architecture.md | (cd "$root" && tar -cT -) | tar -xC "$tmp"
+git -C "$tmp" init -q
+git -C "$tmp" add -A
+cp "$tmp/docs/architecture.md" "$tmp/page"
+cp "$tmp/CMakeLists.txt" "$tmp/lists"
+bad=0
+
+# says WORDS FILE SED: with that edit the lint fails, and says so.
+says() {
+    sed -i "$3" "$tmp/$2"
+    if "$root/tests/lint/picture.py" "$tmp" >"$tmp/said" 2>&1; then
+        echo "not noticed: $1"
+        bad=1
+    elif ! grep -qF "$1" "$tmp/said"; then
+        echo "noticed for the wrong reason: $1"
+        cat "$tmp/said"
+        bad=1
+    fi
+    cp "$tmp/page" "$tmp/docs/architecture.md"
+    cp "$tmp/lists" "$tmp/CMakeLists.txt"
+}
+
+"$root/tests/lint/picture.py" "$tmp" >"$tmp/said" 2>&1 || { echo "refused: the page as it is"; cat "$tmp/said"; bad=1; }
+page=docs/architecture.md
+says 'no row for core/torch/' $page '/^| `core\/torch\/`/d'
+says 'core/torch/ stands on core/base, not on core/base core/format' $page '/^| `core\/torch\/`/s/core\/base |$/core\/base, core\/format |/'
+says 'engine/ stands on' CMakeLists.txt 's/^hearth_folder(engine core /hearth_folder(engine client core /'
+says 'the picture lets core/base/ see core/format/' $page 's/core\/base ◄─ core\/format/core\/format ◄─ core\/base/'
+says 'client/save/ is not in the picture' $page 's/client\/save, client\/read$/client\/read/'
+says 'has no no_such()' $page 's/hearth_save_begin()/no_such()/'
+says 'client/save/gone.c has no' $page 's/client\/save\/save.c:/client\/save\/gone.c:/'
+says 'there is no walk' $page '/^| [0-9]* | `/d'
+exit $bad
