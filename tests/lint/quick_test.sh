@@ -49,32 +49,28 @@ if ! { cmake --preset debug && cmake --build build/debug -j2; } >"$tmp/log" 2>&1
     exit 2
 fi
 
+# What a right file of each kind says: nothing.
+tests/run --quick core/base/set.c transport/ids.c loader/recover.c engine/find.c client/read/box.c cli/verify.c daemon/main.c \
+    include/hearth/version.h >"$tmp/right" 2>&1 || { echo "fails as it is:"; tail -n 20 "$tmp/right"; exit 1; }
+
 bad=0 count=0 slowest=0
 while IFS='|' read -r file edit; do
     file=$(echo "$file" | tr -d ' ')
     [ -n "$file" ] || continue
     [ $# = 0 ] || case " $* " in *" ${file%/*} "*) ;; *) continue ;; esac
-    touch "$file"
-    cmake --build build/debug -j2 >"$tmp/log" 2>&1
-    began=$SECONDS
-    tests/run --quick "$file" >"$tmp/right" 2>&1
-    rc=$?
-    took=$((SECONDS - began))
     sed -i "$edit" "$file"
     if git diff --quiet; then
-        verdict='NO BUG WAS PLANTED'
-    elif [ $rc != 0 ]; then
-        verdict="FAILS AS IT IS"
-        tail -n 15 "$tmp/right"
-    elif tests/run --quick "$file" >"$tmp/wrong" 2>&1; then
-        verdict='NOT FOUND'
-    elif grep -q '^FAILED  build' "$tmp/wrong"; then
-        verdict='DOES NOT COMPILE'
-    else
-        verdict="found: $(grep -m1 '^FAILED' "$tmp/wrong" | cut -c9-60)"
+        echo "$file: no bug was planted"
+        bad=1
+        continue
     fi
+    began=$SECONDS
+    verdict='NOT FOUND'
+    tests/run --quick "$file" >"$tmp/wrong" 2>&1 || verdict="found: $(grep -m1 '^FAILED' "$tmp/wrong" | cut -c9-60)"
+    took=$((SECONDS - began))
+    ! grep -q '^FAILED  build' "$tmp/wrong" || verdict='DOES NOT COMPILE'
     case $verdict in found*) ;; *) bad=1 ;; esac
-    git checkout -q -- .
+    git checkout -q -- . # and the next build has both files to compile
     count=$((count + 1))
     [ $took -le $slowest ] || slowest=$took
     printf '%-32s %3d s  %s\n' "$file" $took "$verdict"
