@@ -83,6 +83,9 @@ static void close_world(void)
     close(w.epoll_fd);
     close(w.dir_fd);
     cr_assert(zero(int, rmdir(w.dir)), "the socket was left in %s", w.dir);
+    *strrchr(w.dir, '/') = '\0';
+    if (strcmp(w.dir, "/tmp") != 0) /* a world `under` another folder */
+        rmdir(w.dir);
 }
 
 /* Rounds until nothing happens for wait_ms. */
