@@ -13,7 +13,7 @@ bugs='
 core/base/set.c                 | s/number + 1, hash }/number + 2, hash }/
 core/format/keep.c              | s/k.serial = hth_read64(&r)/k.serial = 1 + hth_read64(\&r)/
 core/local/packet.c             | s/return HTH_PACKET_GOT;/return HTH_PACKET_BAD;/
-core/store/pool.c               | s/best_free(t, /(struct tmpfs_slot *)NULL; (void)best_free(t, /
+core/store/pool.c               | s/(!best || is_better(s, best, class, taker))/(!best || !is_better(s, best, class, taker))/
 core/torch/header.c             | s/header_dimension(w, header->shape\[i\])/header_dimension(w, header->shape[0])/
 core/foreign/items.c            | s/f.length = used + bytes;/f.length = bytes;/
 transport/ids.c                 | s/<< 32 | (i + 1)/<< 32 | i/
