@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a rank has written becomes the node's: an object by SEAL or COMMON, the save by COMMIT. From
- * then on the slot belongs to the holdings, and the save's decision to replication/commit.c.
+ * then on the slot belongs to the holdings, and the save's decision to replication/commit/.
  */
 #include "handover.h"
 
