@@ -287,6 +287,7 @@ void hth_commit_tick(struct hth_commit *c)
         coord_tick(c, now_ms);
     for (struct track *t = c->tracks; t; t = next) {
         next = t->next;
+        coord_give_up(c, t, now_ms);
         track_give_up(c, t, now_ms);
     }
 }

@@ -53,7 +53,8 @@ struct track {
     uint32_t nodes_done, nodes_held, nodes_promised;
     struct hth_object *object; /* gathered from DONEs */
     uint32_t objects, object_cap;
-    int failing; /* CANCELLED is to be said as soon as possible */
+    uint64_t owed_ms; /* since then a lost node owes its part; 0: none does */
+    int failing;      /* CANCELLED is to be said as soon as possible */
     int fail_code;
     char why[200];
 };
@@ -165,6 +166,8 @@ void coord_lost(struct hth_commit *c, uint32_t node);
 void coord_report_lost(struct hth_commit *c, const unsigned char *bytes, size_t len);
 void coord_returned(struct hth_commit *c, uint32_t node);
 void coord_tick(struct hth_commit *c, uint64_t now_ms);
+/* A save that a lost node owes its part of fails, unless the node comes back soon. */
+void coord_give_up(struct hth_commit *c, struct track *t, uint64_t now_ms);
 void coord_waits_for(const struct hth_commit *c, const struct track *t, char *out, size_t len);
 void coord_say_assign(struct hth_commit *c, uint32_t node); /* HTH_NODE_NONE: everybody */
 

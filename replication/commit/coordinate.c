@@ -302,6 +302,30 @@ void coord_tick(struct hth_commit *c, uint64_t now_ms)
     }
 }
 
+void coord_give_up(struct hth_commit *c, struct track *t, uint64_t now_ms)
+{
+    const struct hth_ctx *ctx = c->ctx;
+    char text[160];
+    uint32_t node = 0;
+
+    if (!hth_is_coordinator(ctx) || t->complete || t->recovered || t->failing ||
+            hth_breaks(ctx, HTH_BREAK_DEADLINE))
+        return;
+    while (node < ctx->epoch->nodes && !(ctx->down[node] && !t->node[node].held))
+        node++;
+    if (node == ctx->epoch->nodes) {
+        t->owed_ms = 0;
+        return;
+    }
+    if (!t->owed_ms)
+        t->owed_ms = now_ms;
+    if (now_ms < t->owed_ms + 2 * (uint64_t)ctx->opts.dead_ms)
+        return;
+    snprintf(text, sizeof(text), "node %.64s is lost, and its part of the save with it",
+            ctx->epoch->member[node].node);
+    hth_commit_fail(c, t->id, HEARTH_EPEER, text);
+}
+
 void coord_waits_for(const struct hth_commit *c, const struct track *t, char *out, size_t len)
 {
     const struct hth_epoch *e = c->ctx->epoch;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a member says of a save, as the coordinator hears it. */
+/* What a member says of a save, as the coordinator hears it, and what that makes of a lost member. */
 #include "check.h"
 #include "pair.h"
 
@@ -11,34 +11,47 @@
 
 static const struct hth_save_id save = { 7, 77, 5, 1 };
 static struct pair *p;
-static struct hth_commit *commit; /* of node 1 */
+static struct hth_commit *commit; /* of node 1; of node 0 where the coordinator is tested */
+static uint32_t self;
 
-static void on_level(void *self, struct hth_save_id id, uint32_t rank, enum hearth_level level,
+static void on_level(void *none, struct hth_save_id id, uint32_t rank, enum hearth_level level,
         int degraded, int code, const char *text)
 {
-    (void)self, (void)id, (void)rank, (void)level, (void)degraded, (void)code, (void)text;
+    (void)none, (void)id, (void)rank, (void)level, (void)degraded, (void)code, (void)text;
 }
 
-static void begin(void)
+static void begin_at(uint32_t node)
 {
     static uint32_t rank_node[2] = { 0, 1 };
     struct hth_commit_events events = { .on_level = on_level };
 
     alarm(60);
     p = pair_open(2);
-    p->node[1].epoch.rank_node = rank_node;
-    must(hth_commit_open(&p->node[1].ctx, &events, &commit, NULL));
+    self = node;
+    p->node[self].epoch.rank_node = rank_node;
+    must(hth_commit_open(&p->node[self].ctx, &events, &commit, NULL));
     must(hth_commit_join(commit, NULL));
+}
+
+static void begin(void)
+{
+    begin_at(1);
+}
+
+static void begin_coordinator(void)
+{
+    begin_at(0);
 }
 
 static void end(void)
 {
     hth_commit_close(commit);
-    p->node[1].epoch.rank_node = NULL;
+    p->node[self].epoch.rank_node = NULL;
     pair_close(p);
 }
 
 TestSuite(commit, .init = begin, .fini = end);
+TestSuite(coordinator, .init = begin_coordinator, .fini = end);
 
 Test(commit, a_failure_that_is_said_again_has_the_same_reason)
 {
@@ -60,5 +73,50 @@ Test(commit, a_failure_that_is_said_again_has_the_same_reason)
         cr_assert(pair_until(p, &coordinator->delivered, n, 1000));
         cr_assert(eq(sz, coordinator->len, len), "said %u times", n);
         cr_assert(zero(int, memcmp(coordinator->fact, first, len)), "said %u times", n);
+    }
+}
+
+/* The coordinator's ranks begin a save; the other node is lost before it said what it has. */
+static void lose_a_member(void)
+{
+    struct hth_save_id id;
+
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+    must(hth_commit_begin(commit, 0, 5, &id, NULL));
+    hth_commit_peer_down(commit, 1);
+}
+
+/* 1: within so long the coordinator heard of a failure, if only from itself. */
+static int fails_in(uint64_t ms)
+{
+    for (uint64_t end_ms = p->now_ms + ms; p->now_ms < end_ms; p->now_ms += 100) {
+        hth_commit_tick(commit);
+        if (p->node[0].kind == HTH_KIND_FAILED)
+            return 1;
+    }
+    return 0;
+}
+
+Test(coordinator, a_save_that_a_lost_node_owes_its_part_of_ends_long_before_its_deadline)
+{
+    const struct hth_ctx_opts *o = &p->node[0].ctx.opts;
+    const char *why = (char *)p->node[0].fact + TEXT_AT;
+
+    lose_a_member();
+    cr_assert(zero(int, fails_in(2 * o->dead_ms)), "at once: %s", why);
+    cr_assert(fails_in(o->dead_ms));
+    cr_assert(ne(ptr, strstr(why, "node1 is lost"), NULL), "%s", why);
+}
+
+Test(coordinator, a_node_that_comes_back_soon_costs_no_save)
+{
+    const struct hth_ctx_opts *o = &p->node[0].ctx.opts;
+
+    lose_a_member();
+    for (int i = 0; i < 3; i++) {
+        cr_assert(zero(int, fails_in(o->dead_ms)));
+        hth_commit_peer_up(commit, 1);
+        cr_assert(zero(int, fails_in(2 * o->dead_ms)));
+        hth_commit_peer_down(commit, 1);
     }
 }
