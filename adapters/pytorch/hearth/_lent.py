@@ -28,6 +28,12 @@ _SLICE_MS = 100
 _T = TypeVar("_T")
 
 
+def _process_dies() -> bool:
+    """The interpreter ends of an exception nobody caught, and joins its threads: it would wait for
+    whatever these wait for. Where this Python does not say so, they wait to their deadlines."""
+    return getattr(threading, "_SHUTTING_DOWN", False) and hasattr(sys, "last_value")
+
+
 class Piece(NamedTuple):
     """A piece of a tensor in host memory. Shapes, strides and offsets count elements."""
 
@@ -305,7 +311,8 @@ class Handle(Part):
 
     def wait(self, level: str = "PROTECTED", timeout_s: float = 600.0) -> None:
         """Wait for a level on this rank's account. Raises HearthFailed, HearthTimeout, and within
-        a tenth of a second HearthError where another thread has closed the handle or the job."""
+        a tenth of a second HearthError where another thread has closed the handle or the job, or
+        where the process ends of an exception: a trainer that failed is not kept from its restart."""
         if level not in _ffi.LEVELS:
             raise ValueError(f"level {level!r} is none of {', '.join(_ffi.LEVELS)}")
         until = time.monotonic() + timeout_s
@@ -316,6 +323,8 @@ class Handle(Part):
                     call("hearth_wait", pointer, _ffi.LEVELS[level], min(_SLICE_MS, left))
                 return
             except errors.HearthTimeout as error:
+                if _process_dies():
+                    raise errors.HearthError(f"the process ends: {error}") from None
                 if left > _SLICE_MS:
                     continue
                 text = str(error).replace(f" after {left} ms", f" after {timeout_s:g} s")

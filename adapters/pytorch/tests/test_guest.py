@@ -29,9 +29,10 @@ def save(base: str, step: int, state: dict, **arguments) -> None:
     dcp.save(state, checkpoint_id=f"{base}/{step}", storage_writer=HearthWriter(base, **arguments))
 
 
-def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
+def run_python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", textwrap.dedent(code), *arguments], capture_output=True, text=True,
+        timeout=120,
         env={**os.environ, **environment})
 
 
@@ -45,6 +46,43 @@ def test_import_does_nothing():
         assert "libhearth" not in open("/proc/self/maps").read()
     """)
     assert done.returncode == 0, done.stderr
+
+
+WAITS_IN_A_THREAD = """
+    import contextlib, sys, time
+    from concurrent.futures import ThreadPoolExecutor
+    from hearth import _lent, errors
+
+    until = time.monotonic() + float(sys.argv[1])
+
+    def call(name, *arguments):
+        time.sleep(0.05)
+        if time.monotonic() < until:
+            raise errors.HearthTimeout("waiting for node 1")
+
+    class Handle(_lent.Handle):
+        __init__ = __del__ = lambda self: None
+        _use = lambda self: contextlib.nullcontext()
+
+    def wait():
+        Handle().wait("PROTECTED", 600)
+        print("protected")
+
+    _lent.call = call
+    ThreadPoolExecutor(1).submit(wait)
+"""
+
+
+def test_a_process_that_ends_of_an_exception_does_not_wait_for_a_save():
+    began = time.monotonic()
+    done = run_python(WAITS_IN_A_THREAD + "    raise RuntimeError('a node is gone')\n", "90")
+    assert done.returncode == 1 and "a node is gone" in done.stderr, done.stderr
+    assert "protected" not in done.stdout and time.monotonic() - began < 60
+
+
+def test_a_process_that_ends_as_it_should_waits_for_its_last_save():
+    done = run_python(WAITS_IN_A_THREAD, "2")
+    assert done.returncode == 0 and "protected" in done.stdout, done.stderr
 
 
 def test_without_the_library_the_error_says_what_to_do():
