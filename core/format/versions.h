@@ -23,7 +23,7 @@
     X(KEEP, 2, 2, "keep record")         \
     X(PLANS, 2, 2, "record of plans")    \
     X(RUNNING, 1, 1, "running record")   \
-    X(STORE, 2, 2, "store")              \
+    X(STORE, 3, 3, "store")              \
     X(GREETING, 2, 2, "rank's greeting") \
     X(LOCAL, 3, 3, "local protocol")
 
