@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Block, table, manifest, epoch, keep and running record: what goes in comes out, and one byte fewer or
+ * Block, table, manifest, epoch, keep, running and plans record: what goes in comes out, and one byte fewer or
  * one byte different is refused. A table has no checksum of its own: the block vouches for it.
  */
 #include "damaged.h"
@@ -10,6 +10,7 @@
 #include "core/format/epoch.h"
 #include "core/format/keep.h"
 #include "core/format/manifest.h"
+#include "core/format/plans.h"
 #include "core/format/running.h"
 #include "core/format/table.h"
 
@@ -558,4 +559,47 @@ Test(records, a_damaged_running_record_is_refused, .timeout = 60)
     must(hth_auth_init(NULL));
     hth_running_encode(&r, bytes);
     refuses_all_damage(decode_running, bytes, sizeof(bytes));
+}
+
+/* --- plans --- */
+
+static const unsigned char some_plan[] = "a plan";
+static const struct hth_plans plans = {
+    .epoch = 3, .nonce = 1, .serial = 7, .plan = some_plan, .plan_len = sizeof(some_plan)
+};
+
+static int decode_plans(const unsigned char *bytes, size_t len)
+{
+    struct hth_plans p;
+
+    return hth_plans_decode(&p, bytes, len, NULL);
+}
+
+Test(records, a_record_of_plans_comes_back_with_its_plan_or_without)
+{
+    struct hth_plans none = plans, back;
+    unsigned char bytes[128];
+
+    must(hth_auth_init(NULL));
+    hth_plans_encode(&plans, bytes);
+    must(hth_plans_decode(&back, bytes, hth_plans_bytes(&plans), NULL));
+    cr_assert(eq(u64, back.epoch, 3));
+    cr_assert(eq(u64, back.nonce, 1));
+    cr_assert(eq(u32, back.serial, 7));
+    cr_assert(eq(sz, back.plan_len, sizeof(some_plan)));
+    cr_assert(eq(int, memcmp(back.plan, some_plan, sizeof(some_plan)), 0));
+    none.plan = NULL;
+    none.plan_len = 0;
+    hth_plans_encode(&none, bytes);
+    must(hth_plans_decode(&back, bytes, hth_plans_bytes(&none), NULL));
+    cr_assert(eq(sz, back.plan_len, 0));
+}
+
+Test(records, a_damaged_record_of_plans_is_refused, .timeout = 60)
+{
+    unsigned char bytes[128];
+
+    must(hth_auth_init(NULL));
+    hth_plans_encode(&plans, bytes);
+    refuses_all_damage(decode_plans, bytes, hth_plans_bytes(&plans));
 }
