@@ -279,9 +279,9 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
     }
     opts = running_opts(&running);
     epoch_take_opts(n, &opts);
-    if ((rc = reserve_no_sizes(n, n->epoch.world, err)) || (rc = epoch_enter(n, err)))
+    if ((rc = reserve_no_sizes(n, n->epoch.world, err)) || (rc = epoch_enter(n, err)) ||
+            (rc = recovery_resume(n, running.chosen, err)))
         return rc;
-    recovery_resume(n, running.chosen);
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "resumed", "epoch %" PRIu64 ", node %" PRIu32,
             n->epoch.epoch, n->epoch.self);
     return HEARTH_OK;

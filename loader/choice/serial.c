@@ -14,30 +14,32 @@
 
 #define RECORD "plans"
 
-uint32_t serial_read(const struct hth_ctx *ctx, unsigned char **out_plan, size_t *out_len)
+int serial_read(const struct hth_ctx *ctx, struct given *out, struct hearth_error *err)
 {
     void *bytes = NULL;
     size_t len = 0;
-    struct hearth_error err;
+    struct hearth_error cause;
     struct hth_plans p;
+    int rc;
 
-    *out_len = 0;
-    *out_plan = NULL;
+    *out = (struct given){ 0 };
     if (ctx->store->ops->record_get(ctx->store, RECORD, &bytes, &len, NULL))
-        return 0;
-    if (hth_plans_decode(&p, bytes, len, &err)) {
-        hth_say(&ctx->log, HEARTH_LOG_WARN, "plans-bad", "%s", err.text);
-        free(bytes); /* seconds since 1970: more than plans were ever given */
-        return (uint32_t)(ctx->clock.wall_ms(ctx->clock.self) / 1000);
+        return HEARTH_OK;
+    rc = hth_plans_decode(&p, bytes, len, &cause);
+    if (rc == HEARTH_EUNSUPPORTED) {
+        hth_fail(err, rc, 0, "node %s: %s", ctx->epoch->member[ctx->epoch->self].node, cause.text);
+    } else if (rc) {
+        hth_say(&ctx->log, HEARTH_LOG_WARN, "plans-bad", "%s", cause.text);
+        /* seconds since 1970: more than plans were ever given */
+        out->serial = (uint32_t)(ctx->clock.wall_ms(ctx->clock.self) / 1000);
+        rc = HEARTH_OK;
+    } else if (p.epoch == ctx->epoch->epoch && p.nonce == ctx->epoch->nonce) {
+        memmove(bytes, p.plan, p.plan_len);
+        *out = (struct given){ p.serial, bytes, p.plan_len };
+        return HEARTH_OK;
     }
-    if (p.epoch != ctx->epoch->epoch || p.nonce != ctx->epoch->nonce) {
-        free(bytes);
-        return 0;
-    }
-    *out_len = p.plan_len;
-    memmove(bytes, p.plan, p.plan_len);
-    *out_plan = bytes;
-    return p.serial;
+    free(bytes);
+    return rc;
 }
 
 int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *plan, size_t len,

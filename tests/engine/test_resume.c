@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An engine that was killed under living ranks and comes back: what it goes on with by its records, and
- * records that it does not start on. In virtual time. */
+ * records that neither it nor a recovery goes on with. In virtual time. */
 #include "check.h"
 #include "world_parts.h"
 
@@ -177,6 +177,45 @@ Test(resume, nor_where_the_epoch_record_is_gone)
     machine_stop(&w, BACK);
     s->ops->record_remove(s, "epoch");
     refused(BACK, "running", "the running record is of version");
+}
+
+/* GO was said for the plan in it. */
+Test(resume, no_coordinator_starts_on_a_record_of_plans_of_another_version)
+{
+    refused(0, "plans", "the record of plans is of version");
+}
+
+/* The engines live, so no plan of this epoch can be in it; and still it would be written over. */
+Test(resume, a_recovery_fails_by_name_on_a_record_of_plans_of_another_version)
+{
+    uint64_t until = w.now_ms + 4000;
+    unsigned char *bytes, *after;
+    size_t len, len_after;
+
+    bytes = record_of(0, "plans", &len);
+    hth_put32(bytes + 8, hth_get32(bytes + 8) + 1);
+    record_set(0, "plans", bytes, len);
+    world_restart(&w, 1, "the test");
+    while (!w.why[0] && w.now_ms < until) {
+        world_advance(&w, w.now_ms + 1);
+        if (w.lineage > 1)
+            w.restart_ms = HTH_NEVER; /* who has failed is left so */
+    }
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    for (uint32_t r = 0; r < w.ranks; r++) {
+        const struct hth_local_error *e = world_error(&w, r);
+
+        cr_assert(ne(ptr, (void *)(uintptr_t)e, NULL), "rank %u has heard nothing", r);
+        cr_assert(eq(int, e->code, HEARTH_EUNSUPPORTED), "rank %u: %s", r, e->text);
+        cr_assert(ne(ptr, strstr(e->text, "node m0: the record of plans is of version"), NULL),
+                "%s", e->text);
+        cr_assert(ne(ptr, strstr(e->text, "nothing of it was touched"), NULL), "%s", e->text);
+    }
+    after = record_of(0, "plans", &len_after);
+    cr_assert(eq(sz, len_after, len));
+    cr_assert(eq(int, memcmp(after, bytes, len), 0));
+    free(after);
+    free(bytes);
 }
 
 Test(resume, without_a_whole_running_record_its_ranks_recover_again)
