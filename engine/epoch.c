@@ -234,27 +234,37 @@ static int epoch_knows_us(const struct hth_node *n)
            me->store == n->env.store->ops->id(n->env.store);
 }
 
-/* An engine that died comes back under its ranks: same memory, same address, same epoch. Had
- * recovery ended, the job goes on; saves that nobody finishes are cancelled by their deadline. */
-int epoch_resume(struct hth_node *n, struct hearth_error *err)
+/* No nodes: there is none, or it is damaged, which is logged. */
+static int epoch_read(struct hth_node *n, struct hearth_error *err)
 {
     void *bytes = NULL;
     size_t len = 0;
-    struct running running;
     int rc;
 
     if (n->env.store->ops->record_get(n->env.store, "epoch", &bytes, &len, NULL))
         return HEARTH_OK;
     rc = hth_epoch_decode(&n->epoch, bytes, len, err);
     free(bytes);
-    if (rc == HEARTH_EUNSUPPORTED)
+    if (!rc || rc == HEARTH_EUNSUPPORTED)
         return rc;
-    if (rc) {
-        hth_say(&n->ctx.log, HEARTH_LOG_ERROR, "epoch-bad", "%s", err->text);
-        n->env.store->ops->record_remove(n->env.store, "epoch");
-        return HEARTH_OK;
-    }
-    if (n->epoch.epoch <= n->ctx.keep.dropped)
+    hth_say(&n->ctx.log, HEARTH_LOG_ERROR, "epoch-bad", "%s", err->text);
+    n->env.store->ops->record_remove(n->env.store, "epoch");
+    return HEARTH_OK;
+}
+
+/* An engine that died comes back under its ranks: same memory, same address, same epoch. Had
+ * recovery ended, the job goes on; saves that nobody finishes are cancelled by their deadline.
+ * A running record of another version may say that GO was said in this epoch: to recover once more in
+ * it could choose another save, and would write over the record. No engine starts on it. */
+int epoch_resume(struct hth_node *n, struct hearth_error *err)
+{
+    struct hth_running running;
+    struct hth_local_opts opts;
+    int rc;
+
+    if ((rc = running_read(n, &running, err)) || (rc = epoch_read(n, err)))
+        return rc;
+    if (!n->epoch.nodes || n->epoch.epoch <= n->ctx.keep.dropped)
         return HEARTH_OK;
     if (!epoch_knows_us(n)) {
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "epoch-over",
@@ -262,15 +272,16 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
                 n->epoch.epoch);
         return HEARTH_OK;
     }
-    if (!running_read(n, &running)) { /* its options are not known either */
-        hth_say(&n->ctx.log, HEARTH_LOG_INFO, "epoch-over",
+    if (running.epoch != n->epoch.epoch || running.nonce != n->epoch.nonce) {
+        hth_say(&n->ctx.log, HEARTH_LOG_INFO, "epoch-over", /* its options are not known either */
                 "epoch %" PRIu64 " has not recovered yet: its ranks join again", n->epoch.epoch);
         return HEARTH_OK;
     }
-    epoch_take_opts(n, &running.opts);
-    if ((rc = reserve_no_sizes(n, n->epoch.world, err)) || (rc = epoch_enter(n, err)))
+    opts = running_opts(&running);
+    epoch_take_opts(n, &opts);
+    if ((rc = reserve_no_sizes(n, n->epoch.world, err)) || (rc = epoch_enter(n, err)) ||
+            (rc = recovery_resume(n, running.chosen, err)))
         return rc;
-    recovery_resume(n, hth_local_save_to(running.chosen));
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "resumed", "epoch %" PRIu64 ", node %" PRIu32,
             n->epoch.epoch, n->epoch.self);
     return HEARTH_OK;

@@ -106,18 +106,22 @@ void recovery_end(struct hth_node *n, int code, const struct hearth_error *err,
     recovery_tell_all(n, code, err);
 }
 
-void recovery_resume(struct hth_node *n, struct hth_save_id chosen)
+int recovery_resume(struct hth_node *n, struct hth_save_id chosen, struct hearth_error *err)
 {
+    int rc = hth_recover_resume(n->recover, err);
+
+    if (rc)
+        return rc;
     n->recovered = 1;
     n->chosen = chosen;
     n->info = (struct hearth_recovery){ .struct_size = sizeof(n->info),
         .step = n->chosen.step,
         .epoch = n->chosen.epoch,
         .now_epoch = n->epoch.epoch };
-    hth_recover_resume(n->recover);
     hth_commit_go(
             n->commit, hth_keep_has(&n->ctx.keep, n->chosen) && n->ctx.keep.epoch == n->epoch.epoch
                                ? (struct hth_save_id){ 0 }
                                : n->chosen);
     hth_commit_resume(n->commit);
+    return HEARTH_OK;
 }

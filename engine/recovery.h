@@ -15,7 +15,8 @@ void recovery_ask(struct hth_node *n, struct client *c, const struct hth_local_r
 void recovery_end(struct hth_node *n, int code, const struct hearth_error *err,
         struct hth_save_id save, const struct hearth_recovery *info);
 /* It had ended before this engine's start. Saves of this epoch that have their manifest, and that
- * nobody has decided yet, are promised again. */
-void recovery_resume(struct hth_node *n, struct hth_save_id chosen);
+ * nobody has decided yet, are promised again. Errors: HEARTH_EUNSUPPORTED, of the coordinator's record
+ * of plans. */
+int recovery_resume(struct hth_node *n, struct hth_save_id chosen, struct hearth_error *err);
 
 #endif

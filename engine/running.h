@@ -1,27 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The record `.hearth/running`: what a member has to know besides the epoch to go on in it, should
- * its engine die under living ranks. It is there once recovery has ended well.
+ * The record `.hearth/running` (core/format/running.h): written once recovery has ended well, and read by the
+ * next engine that starts on this store.
  */
 /* For this folder alone. */
 #ifndef HEARTH_ENGINE_RUNNING_H
 #define HEARTH_ENGINE_RUNNING_H
 
+#include "core/format/running.h"
 #include "core/local/local.h"
 
 struct hth_node;
 
-/* Native layout: the record never leaves the machine, and its first field says when it does not fit. */
-struct running {
-    uint32_t bytes; /* sizeof */
-    uint32_t world;
-    uint64_t epoch, nonce;
-    struct hth_local_opts opts;
-    struct hth_local_save chosen;
-};
-
 void running_write(
         struct hth_node *n); /* a failure is logged: the ranks would have to join again */
-int running_read(struct hth_node *n, struct running *out); /* 1: there is one, of this epoch */
+
+/* Epoch 0: there is none, or it is damaged, which is logged. Errors: HEARTH_EUNSUPPORTED. */
+int running_read(struct hth_node *n, struct hth_running *out, struct hearth_error *err);
+struct hth_local_opts running_opts(const struct hth_running *r);
 
 #endif

@@ -64,10 +64,9 @@ void hth_recover_refuse(struct hth_recover *r, const struct hearth_error *why)
         hth_restore_refuse(r->restore, why);
 }
 
-void hth_recover_resume(struct hth_recover *r)
+int hth_recover_resume(struct hth_recover *r, struct hearth_error *err)
 {
-    if (hth_is_coordinator(r->ctx))
-        hth_choice_resume(r->choice);
+    return hth_is_coordinator(r->ctx) ? hth_choice_resume(r->choice, err) : HEARTH_OK;
 }
 
 uint32_t hth_recover_sources(

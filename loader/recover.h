@@ -39,8 +39,8 @@ int hth_recover_start(struct hth_recover *r, uint32_t deadline_ms, struct hearth
 void hth_recover_refuse(struct hth_recover *r, const struct hearth_error *why);
 
 /* An engine that comes back after GO: this epoch's recovery ended well before this process began. Whoever
- * has not heard GO is told. */
-void hth_recover_resume(struct hth_recover *r);
+ * has not heard GO is told. Errors: HEARTH_EUNSUPPORTED: the coordinator's record of plans is of another version. */
+int hth_recover_resume(struct hth_recover *r, struct hearth_error *err);
 
 /* Holders of an object of the chosen save as the plan knew them; for resharded reads. */
 uint32_t hth_recover_sources(

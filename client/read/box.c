@@ -2,6 +2,8 @@
 /* Boxes in a tensor: where two meet, and what is left of one when others were cut out. */
 #include "box.h"
 
+#include "core/base/grow.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,15 +51,13 @@ int hth_box_meet(
 
 static int rest_push(struct hth_rest *rest, const struct hth_box *box)
 {
-    if (rest->count == rest->room) {
-        size_t room = rest->room ? 2 * rest->room : 4;
-        struct hth_box *more = room > REST_MAX ? NULL : realloc(rest->box, room * sizeof(*more));
+    struct hth_box *at = NULL;
 
-        if (!more)
-            return HEARTH_ENOMEM;
-        rest->box = more;
-        rest->room = room;
-    }
+    if (rest->count < REST_MAX)
+        at = hth_grow(rest->box, &rest->room, rest->count + 1, 4, sizeof(*at));
+    if (!at)
+        return HEARTH_ENOMEM;
+    rest->box = at;
     rest->box[rest->count++] = *box;
     return HEARTH_OK;
 }

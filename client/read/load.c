@@ -12,6 +12,7 @@
 #include "index.h"
 
 #include "client/slots/layout.h"
+#include "core/base/grow.h"
 #include "part.h"
 
 #include <stdio.h>
@@ -189,17 +190,13 @@ static int load_one(struct hearth_checkpoint *c, struct wanted *w, struct hth_co
 
 static int report_note(struct hearth_report *r, const struct hearth_piece *p)
 {
+    struct missing *missing;
     char *key;
 
-    if (r->count == r->room) {
-        size_t room = r->room ? 2 * r->room : 16;
-        struct missing *more = realloc(r->missing, room * sizeof(*more));
-
-        if (!more)
-            return HEARTH_ENOMEM;
-        r->missing = more;
-        r->room = room;
-    }
+    missing = hth_grow(r->missing, &r->room, r->count + 1, 16, sizeof(*missing));
+    if (!missing)
+        return HEARTH_ENOMEM;
+    r->missing = missing;
     key = malloc(p->key_len + 1);
     if (!key)
         return HEARTH_ENOMEM;

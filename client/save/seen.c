@@ -9,6 +9,7 @@
 #include "seen.h"
 
 #include "client/base/text.h"
+#include "core/base/grow.h"
 #include "core/base/hash.h"
 #include "core/base/set.h"
 #include <stdlib.h>
@@ -77,17 +78,12 @@ static struct hth_table seen_records(const struct hearth_save *s, uint32_t objec
 /* Room for so many more. */
 static int seen_grow(struct hth_seen *seen, size_t more)
 {
-    size_t room = seen->room ? seen->room : 64;
     struct hth_seen_at *at;
 
-    while (seen->count + more > room)
-        room *= 2;
-    if (room != seen->room) {
-        if (!(at = realloc(seen->at, room * sizeof(*at))))
-            return HEARTH_ENOMEM;
-        seen->at = at;
-        seen->room = room;
-    }
+    at = hth_grow(seen->at, &seen->room, seen->count + more, 64, sizeof(*at));
+    if (!at)
+        return HEARTH_ENOMEM;
+    seen->at = at;
     return hth_set_room(&seen->set, more);
 }
 

@@ -12,6 +12,8 @@
  */
 #include "copy.h"
 
+#include "core/base/grow.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -43,18 +45,14 @@ int hth_copies_add(struct hth_copies *list, void *dst, const void *src, uint64_t
         const struct hth_strided *strided)
 {
     struct hth_strided *own = NULL;
+    struct hth_copy *copy;
 
     if (!bytes)
         return HEARTH_OK;
-    if (list->count == list->room) {
-        size_t room = list->room ? 2 * list->room : 64;
-        struct hth_copy *more = realloc(list->copy, room * sizeof(*more));
-
-        if (!more)
-            return HEARTH_ENOMEM;
-        list->copy = more;
-        list->room = room;
-    }
+    copy = hth_grow(list->copy, &list->room, list->count + 1, 64, sizeof(*copy));
+    if (!copy)
+        return HEARTH_ENOMEM;
+    list->copy = copy;
     if (strided && !(own = malloc(sizeof(*own))))
         return HEARTH_ENOMEM;
     if (own)

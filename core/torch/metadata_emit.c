@@ -357,11 +357,14 @@ static size_t emit_names(const struct hearth_metadata_writer *w)
     return n;
 }
 
-static void state_dict_metadata(struct out *o, size_t count)
+typedef void name_fn(struct out *o, const struct hth_md_name *n);
+
+/* A dict under `attribute`: the names that were given anything, `count` of them, and the value of each. */
+static void emit_by_name(struct out *o, const char *attribute, size_t count, name_fn *value)
 {
     size_t done = 0;
 
-    emit_attribute(o, "state_dict_metadata");
+    emit_attribute(o, attribute);
     emit_ops(o, "}");
     for (uint32_t i = 0; i < o->w->name.count; i++) {
         const struct hth_md_name *n = hth_md_name(o->w, i);
@@ -370,43 +373,36 @@ static void state_dict_metadata(struct out *o, size_t count)
             continue;
         emit_batch(o, done++, count, "u");
         emit_text(o, n->text);
-        if (n->kind == HEARTH_METADATA_TENSOR) {
-            emit_tensor(o, n);
-        } else {
-            emit_constant(o, BYTES);
-            emit_ops(o, ")\x81");
-        }
+        value(o, n);
     }
     emit_batch(o, done, count, "u");
 }
 
-static void planner_data(struct out *o, size_t count)
+static void emit_entry(struct out *o, const struct hth_md_name *n)
 {
-    size_t done = 0;
-
-    emit_attribute(o, "planner_data");
-    emit_ops(o, "}");
-    for (uint32_t i = 0; i < o->w->name.count; i++) {
-        const struct hth_md_name *n = hth_md_name(o->w, i);
-
-        if (!n->kind)
-            continue;
-        emit_batch(o, done++, count, "u");
-        emit_text(o, n->text);
-        emit_ops(o, "(");
-        for (uint32_t k = 0; k < n->steps; k++) {
-            const struct hth_md_step *s = hth_md_step(o->w, n->step + k);
-
-            if (s->text)
-                emit_text(o, s->text - 1);
-            else
-                emit_integer(o, s->index);
-        }
-        if (!n->steps)
-            emit_text(o, n->text);
-        emit_ops(o, "t");
+    if (n->kind == HEARTH_METADATA_TENSOR) {
+        emit_tensor(o, n);
+    } else {
+        emit_constant(o, BYTES);
+        emit_ops(o, ")\x81");
     }
-    emit_batch(o, done, count, "u");
+}
+
+/* Where the name stands in the nested dicts and lists that it was flattened from. */
+static void emit_place(struct out *o, const struct hth_md_name *n)
+{
+    emit_ops(o, "(");
+    for (uint32_t k = 0; k < n->steps; k++) {
+        const struct hth_md_step *s = hth_md_step(o->w, n->step + k);
+
+        if (s->text)
+            emit_text(o, s->text - 1);
+        else
+            emit_integer(o, s->index);
+    }
+    if (!n->steps)
+        emit_text(o, n->text);
+    emit_ops(o, "t");
 }
 
 static void emit_stored(
@@ -479,8 +475,8 @@ int hth_metadata_emit(
     emit_ops(&o, "\x80\x04");
     frame_open(&o);
     emit_object(&o, METADATA);
-    state_dict_metadata(&o, count);
-    planner_data(&o, count);
+    emit_by_name(&o, "state_dict_metadata", count, emit_entry);
+    emit_by_name(&o, "planner_data", count, emit_place);
     storage_data(&o);
     storage_meta(&o);
     emit_attribute(&o, "version");

@@ -5,6 +5,7 @@
  */
 #include "metadata_write.h"
 #include "core/base/fail.h"
+#include "core/base/grow.h"
 #include "core/base/hash.h"
 #include "core/base/opts.h"
 #include "core/base/utf8.h"
@@ -27,19 +28,13 @@ static int no_memory(struct hearth_error *err)
 /* Room for `more` elements behind the last. What is referred to by number stays below 2^32 - 1. */
 static int array_room(struct hth_md_array *a, size_t more, size_t size, struct hearth_error *err)
 {
-    size_t cap = a->cap ? a->cap : 64;
     void *at;
 
     if (size > sizeof(int64_t) && a->count + more >= UINT32_MAX)
         return hth_fail(err, HEARTH_EINVAL, 0, "more than 2^32 entries of a .metadata");
-    while (cap < a->count + more)
-        cap *= 2;
-    if (cap == a->cap)
-        return HEARTH_OK;
-    if (!(at = realloc(a->at, cap * size)))
+    if (!(at = hth_grow(a->at, &a->cap, a->count + more, 64, size)))
         return no_memory(err);
     a->at = at;
-    a->cap = cap;
     return HEARTH_OK;
 }
 

@@ -4,6 +4,7 @@
  * an offset, shape and strides. Nothing is called; what the arguments say is checked against the
  * storage's bytes, so that a reader that follows shape and strides stays within them.
  */
+#include "core/base/grow.h"
 #include "header.h"
 #include "values.h"
 
@@ -228,14 +229,10 @@ int hth_values_tensor(
 
     if (rc)
         return rc;
-    if (v->tensors == v->tensors_cap) {
-        size_t cap = v->tensors_cap ? 2 * v->tensors_cap : 8;
-
-        if (!(more = realloc(v->tensor, cap * sizeof(*more))))
-            return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu tensors", cap);
-        v->tensor = more;
-        v->tensors_cap = cap;
-    }
+    more = hth_grow(v->tensor, &v->tensors_cap, v->tensors + 1, 8, sizeof(*more));
+    if (!more)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu tensors", v->tensors + 1);
+    v->tensor = more;
     object->u.integer = (int64_t)v->tensors;
     v->tensor[v->tensors++] = t;
     return HEARTH_OK;

@@ -77,8 +77,14 @@ struct hth_choice {
 };
 
 /* serial.c: how many plans were given, kept across a restart of the coordinator's engine */
-/* Serial of this epoch's last plan; 0: none. *out_plan: the plan, malloc'ed; NULL where it is not known. */
-uint32_t serial_read(const struct hth_ctx *ctx, unsigned char **out_plan, size_t *out_len);
+struct given {
+    uint32_t serial;     /* of this epoch's last plan; 0: none */
+    unsigned char *plan; /* the caller frees it; NULL: it is not known */
+    size_t len;
+};
+/* Errors: HEARTH_EUNSUPPORTED, and then the record is not written over: no plan may be given, since the
+ * one that it has may be of this epoch. */
+int serial_read(const struct hth_ctx *ctx, struct given *out, struct hearth_error *err);
 int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *plan, size_t len,
         struct hearth_error *err);
 

@@ -5,17 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A record of plans that is not for this build: no plan is given in this epoch. */
+static void gather_begin(struct hth_choice *co)
+{
+    struct hearth_error err;
+    struct given given;
+
+    if (serial_read(co->ctx, &given, &err))
+        hth_choice_fail(co, err.code, err.text);
+    co->before = given.serial;
+    free(given.plan);
+}
+
 int gather_ready(struct hth_choice *co)
 {
-    unsigned char *plan;
-    size_t len;
-
-    if (!co->from) {
-        co->nodes = co->ctx->epoch->nodes;
-        co->from = calloc(co->nodes, sizeof(*co->from));
-        co->before = serial_read(co->ctx, &plan, &len);
-        free(plan);
-    }
+    if (co->from)
+        return 1;
+    co->nodes = co->ctx->epoch->nodes;
+    co->from = calloc(co->nodes, sizeof(*co->from));
+    if (co->from)
+        gather_begin(co);
     return co->from != NULL;
 }
 

@@ -169,21 +169,26 @@ void give_go(struct hth_choice *co, uint32_t node)
 }
 
 /* The plan that GO was said for, for a member whose engine was killed together with this one. */
-void hth_choice_resume(struct hth_choice *co)
+int hth_choice_resume(struct hth_choice *co, struct hearth_error *err)
 {
+    struct hearth_error cause;
     struct hth_blob_id id;
-    unsigned char *bytes;
-    size_t len;
-    struct hearth_error err;
+    struct given given;
+    int rc = serial_read(co->ctx, &given, err);
 
-    if (!gather_ready(co))
-        return;
-    co->serial = serial_read(co->ctx, &bytes, &len);
+    if (rc)
+        return rc;
+    if (!gather_ready(co)) {
+        free(given.plan);
+        return HEARTH_OK;
+    }
+    co->serial = given.serial;
     co->gone = 1;
     id = hth_restore_plan_id(co->ctx, co->serial);
-    if (len && hth_restore_resume(co->restore, bytes, len, &err))
-        hth_say(&co->ctx->log, HEARTH_LOG_WARN, "plan-bad", "%s", err.text);
-    else if (len)
-        (void)hth_blob_give(co->ctx, &id, bytes, len, NULL);
-    free(bytes);
+    if (given.len && hth_restore_resume(co->restore, given.plan, given.len, &cause))
+        hth_say(&co->ctx->log, HEARTH_LOG_WARN, "plan-bad", "%s", cause.text);
+    else if (given.len)
+        (void)hth_blob_give(co->ctx, &id, given.plan, given.len, NULL);
+    free(given.plan);
+    return HEARTH_OK;
 }

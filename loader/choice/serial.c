@@ -1,78 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The serial of the coordinator's last plan in this epoch, and that plan, on record before the plan is
- * given out. The coordinator's next engine counts on from there, so that a vote for an older plan is never
- * taken for one of its own, and a member can tell a new plan from the one it has. After GO the recorded plan
- * is given to a member whose engine is new too.
- *
- *     0 "HTHPLANS"   8 u32 version   12 u32 serial   16 u64 epoch   24 u64 nonce   32 the plan, or
- *     nothing where there was no room for it   . 32 digest
+ * given out (core/format/plans.h). The coordinator's next engine counts on from there, so that a vote for an
+ * older plan is never taken for one of its own, and a member can tell a new plan from the one it has. After
+ * GO the recorded plan is given to a member whose engine is new too.
  */
 #include "choice_state.h"
 
-#include "core/base/auth.h"
-#include "core/format/record.h"
+#include "core/format/plans.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define RECORD "plans"
-#define MAGIC  "HTHPLANS"
-#define HEAD   32u
 
-uint32_t serial_read(const struct hth_ctx *ctx, unsigned char **out_plan, size_t *out_len)
+int serial_read(const struct hth_ctx *ctx, struct given *out, struct hearth_error *err)
 {
     void *bytes = NULL;
     size_t len = 0;
-    struct hth_reader r;
-    struct hearth_error err;
-    uint32_t version, serial;
-    uint64_t epoch, nonce;
+    struct hearth_error cause;
+    struct hth_plans p;
     int rc;
 
-    *out_len = 0;
-    *out_plan = NULL;
+    *out = (struct given){ 0 };
     if (ctx->store->ops->record_get(ctx->store, RECORD, &bytes, &len, NULL))
-        return 0;
-    r = (struct hth_reader){ .at = bytes, .len = len };
-    rc = hth_read_head(&r, MAGIC, hth_versions_of(HTH_FORMAT_PLANS), &version, &err);
-    rc = rc ? rc : hth_record_check(bytes, len, "record of plans", &err);
-    serial = hth_read32(&r);
-    epoch = hth_read64(&r);
-    nonce = hth_read64(&r);
-    if (!rc && (r.bad || len < HEAD + HTH_DIGEST))
-        rc = hth_fail(&err, HEARTH_ECORRUPT, 0, "record of plans: %zu bytes are too few", len);
-    if (rc) { /* seconds since 1970: more than plans were ever given */
-        hth_say(&ctx->log, HEARTH_LOG_WARN, "plans-bad", "%s", err.text);
-        free(bytes);
-        return (uint32_t)(ctx->clock.wall_ms(ctx->clock.self) / 1000);
+        return HEARTH_OK;
+    rc = hth_plans_decode(&p, bytes, len, &cause);
+    if (rc == HEARTH_EUNSUPPORTED) {
+        hth_fail(err, rc, 0, "node %s: %s", ctx->epoch->member[ctx->epoch->self].node, cause.text);
+    } else if (rc) {
+        hth_say(&ctx->log, HEARTH_LOG_WARN, "plans-bad", "%s", cause.text);
+        /* seconds since 1970: more than plans were ever given */
+        out->serial = (uint32_t)(ctx->clock.wall_ms(ctx->clock.self) / 1000);
+        rc = HEARTH_OK;
+    } else if (p.epoch == ctx->epoch->epoch && p.nonce == ctx->epoch->nonce) {
+        memmove(bytes, p.plan, p.plan_len);
+        *out = (struct given){ p.serial, bytes, p.plan_len };
+        return HEARTH_OK;
     }
-    if (epoch != ctx->epoch->epoch || nonce != ctx->epoch->nonce) {
-        free(bytes);
-        return 0;
-    }
-    *out_len = len - HEAD - HTH_DIGEST;
-    memmove(bytes, (unsigned char *)bytes + HEAD, *out_len);
-    *out_plan = bytes;
-    return serial;
+    free(bytes);
+    return rc;
 }
 
 int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *plan, size_t len,
         struct hearth_error *err)
 {
-    struct hth_writer w = { .cap = HEAD + len + HTH_DIGEST };
+    struct hth_plans p = { .epoch = ctx->epoch->epoch,
+        .nonce = ctx->epoch->nonce,
+        .serial = serial,
+        .plan = plan,
+        .plan_len = len };
+    unsigned char *bytes = malloc(hth_plans_bytes(&p));
     int rc;
 
-    w.at = malloc(w.cap);
-    if (!w.at)
+    if (!bytes)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the record of plans");
-    hth_write(&w, MAGIC, 8);
-    hth_write32(&w, hth_version_written(HTH_FORMAT_PLANS));
-    hth_write32(&w, serial);
-    hth_write64(&w, ctx->epoch->epoch);
-    hth_write64(&w, ctx->epoch->nonce);
-    hth_write(&w, plan, len);
-    hth_write_digest(&w);
-    rc = ctx->store->ops->record_put(ctx->store, RECORD, w.at, w.len, err);
-    free(w.at);
+    hth_plans_encode(&p, bytes);
+    rc = ctx->store->ops->record_put(ctx->store, RECORD, bytes, hth_plans_bytes(&p), err);
+    free(bytes);
     return rc && len ? serial_write(ctx, serial, NULL, 0, err) : rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Block, table, manifest, epoch and keep record: what goes in comes out, and one byte fewer or
+ * Block, table, manifest, epoch, keep, running and plans record: what goes in comes out, and one byte fewer or
  * one byte different is refused. A table has no checksum of its own: the block vouches for it.
  */
 #include "damaged.h"
@@ -10,6 +10,8 @@
 #include "core/format/epoch.h"
 #include "core/format/keep.h"
 #include "core/format/manifest.h"
+#include "core/format/plans.h"
+#include "core/format/running.h"
 #include "core/format/table.h"
 
 /* --- block --- */
@@ -500,4 +502,104 @@ Test(records, a_keep_record_with_more_saves_than_fit_is_refused)
     bytes[40] = 4; /* the third of two is degraded */
     hth_digest(bytes + HTH_KEEP_BYTES - HTH_DIGEST, bytes, HTH_KEEP_BYTES - HTH_DIGEST);
     must_fail(decode_keep(bytes, sizeof(bytes)), HEARTH_ECORRUPT);
+}
+
+/* --- running --- */
+
+static struct hth_running running_of(void)
+{
+    return (struct hth_running){
+        .epoch = 3,
+        .nonce = 1,
+        .chosen = { .epoch = 2, .nonce = 9, .step = 20, .attempt = 1 },
+        .copies = 2,
+        .min_copies = 1,
+        .keep = 4,
+        .allow_degraded = 1,
+        .recover_ms = 5,
+        .save_ms = 6,
+        .heartbeat_ms = 7,
+        .dead_ms = 8,
+        .stall_ms = 9,
+        .linger_s = 10,
+        .inflight_mib = 11,
+        .lease_bytes = UINT64_C(12) << 32,
+        .spare_bytes = UINT64_C(13) << 32,
+    };
+}
+
+static int decode_running(const unsigned char *bytes, size_t len)
+{
+    struct hth_running r;
+
+    return hth_running_decode(&r, bytes, len, NULL);
+}
+
+Test(records, a_running_record_comes_back)
+{
+    struct hth_running r = running_of(), back = { 0 };
+    unsigned char bytes[HTH_RUNNING_BYTES];
+
+    must(hth_auth_init(NULL));
+    hth_running_encode(&r, bytes);
+    must(hth_running_decode(&back, bytes, sizeof(bytes), NULL));
+    cr_assert(eq(int, hth_save_cmp(back.chosen, r.chosen), 0));
+    cr_assert(eq(u64, back.epoch, r.epoch));
+    cr_assert(eq(u64, back.nonce, r.nonce));
+    cr_assert(eq(u32, back.copies, r.copies));
+    cr_assert(eq(u32, back.inflight_mib, r.inflight_mib));
+    cr_assert(eq(u64, back.spare_bytes, r.spare_bytes));
+}
+
+Test(records, a_damaged_running_record_is_refused, .timeout = 60)
+{
+    struct hth_running r = running_of();
+    unsigned char bytes[HTH_RUNNING_BYTES];
+
+    must(hth_auth_init(NULL));
+    hth_running_encode(&r, bytes);
+    refuses_all_damage(decode_running, bytes, sizeof(bytes));
+}
+
+/* --- plans --- */
+
+static const unsigned char some_plan[] = "a plan";
+static const struct hth_plans plans = {
+    .epoch = 3, .nonce = 1, .serial = 7, .plan = some_plan, .plan_len = sizeof(some_plan)
+};
+
+static int decode_plans(const unsigned char *bytes, size_t len)
+{
+    struct hth_plans p;
+
+    return hth_plans_decode(&p, bytes, len, NULL);
+}
+
+Test(records, a_record_of_plans_comes_back_with_its_plan_or_without)
+{
+    struct hth_plans none = plans, back;
+    unsigned char bytes[128];
+
+    must(hth_auth_init(NULL));
+    hth_plans_encode(&plans, bytes);
+    must(hth_plans_decode(&back, bytes, hth_plans_bytes(&plans), NULL));
+    cr_assert(eq(u64, back.epoch, 3));
+    cr_assert(eq(u64, back.nonce, 1));
+    cr_assert(eq(u32, back.serial, 7));
+    cr_assert(eq(sz, back.plan_len, sizeof(some_plan)));
+    cr_assert(eq(int, memcmp(back.plan, some_plan, sizeof(some_plan)), 0));
+    none.plan = NULL;
+    none.plan_len = 0;
+    hth_plans_encode(&none, bytes);
+    must(hth_plans_decode(&back, bytes, hth_plans_bytes(&none), NULL));
+    cr_assert(eq(sz, back.plan_len, 0));
+}
+
+Test(records, a_damaged_record_of_plans_is_refused, .timeout = 60)
+{
+    unsigned char bytes[128];
+
+    must(hth_auth_init(NULL));
+    hth_plans_encode(&plans, bytes);
+    refuses_all_damage(decode_plans, bytes, hth_plans_bytes(&plans));
 }

@@ -11,6 +11,8 @@
 #include "core/format/epoch.h"
 #include "core/format/keep.h"
 #include "core/format/manifest.h"
+#include "core/format/plans.h"
+#include "core/format/running.h"
 #include "core/format/table.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,6 +157,36 @@ static int keep_read(const struct hth_versions *v, size_t len, struct hearth_err
     return hth_keep_decode_as(v, &k, bytes, len, err);
 }
 
+static size_t running_make(void)
+{
+    struct hth_running r = { .epoch = 3, .nonce = 1, .copies = 1 };
+
+    hth_running_encode(&r, bytes);
+    return HTH_RUNNING_BYTES;
+}
+
+static int running_read(const struct hth_versions *v, size_t len, struct hearth_error *err)
+{
+    struct hth_running r;
+
+    return hth_running_decode_as(v, &r, bytes, len, err);
+}
+
+static size_t plans_make(void)
+{
+    struct hth_plans p = { .epoch = 3, .nonce = 1, .serial = 7 };
+
+    hth_plans_encode(&p, bytes);
+    return hth_plans_bytes(&p);
+}
+
+static int plans_read(const struct hth_versions *v, size_t len, struct hearth_error *err)
+{
+    struct hth_plans p;
+
+    return hth_plans_decode_as(v, &p, bytes, len, err);
+}
+
 static const struct {
     enum hth_format format;
     size_t version_at;
@@ -168,6 +200,8 @@ static const struct {
     { HTH_FORMAT_GREETING, 8, greeting_make, nothing, greeting_read },
     { HTH_FORMAT_EPOCH, 8, epoch_make, record_seal, epoch_read },
     { HTH_FORMAT_KEEP, 8, keep_make, record_seal, keep_read },
+    { HTH_FORMAT_RUNNING, 8, running_make, record_seal, running_read },
+    { HTH_FORMAT_PLANS, 8, plans_make, record_seal, plans_read },
 };
 
 #define EACH(i) for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)
