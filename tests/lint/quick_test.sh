@@ -53,6 +53,11 @@ fi
 tests/run --quick core/base/set.c transport/ids.c loader/recover.c engine/find.c client/read/box.c cli/verify.c daemon/main.c \
     include/hearth/version.h >"$tmp/right" 2>&1 || { echo "fails as it is:"; tail -n 20 "$tmp/right"; exit 1; }
 
+# found_by LOG: the tests that failed. What format, arrows and names say of a planted bug does not count.
+found_by() {
+    sed -nE 's/^\t *[0-9]+ - ([^ ]+) \(.*/\1/p; s/^FAILED  (simulator),.*/\1/p' "$1" | paste -sd' '
+}
+
 bad=0 count=0 slowest=0
 while IFS='|' read -r file edit; do
     file=$(echo "$file" | tr -d ' ')
@@ -65,11 +70,12 @@ while IFS='|' read -r file edit; do
         continue
     fi
     began=$SECONDS
-    verdict='NOT FOUND'
-    tests/run --quick "$file" >"$tmp/wrong" 2>&1 || verdict="found: $(grep -m1 '^FAILED' "$tmp/wrong" | cut -c9-60)"
+    tests/run --quick "$file" >"$tmp/wrong" 2>&1
     took=$((SECONDS - began))
-    ! grep -q '^FAILED  build' "$tmp/wrong" || verdict='DOES NOT COMPILE'
-    case $verdict in found*) ;; *) bad=1 ;; esac
+    by=$(found_by "$tmp/wrong")
+    verdict="found by $by"
+    [ -n "$by" ] || { bad=1; verdict='NOT FOUND'; }
+    ! grep -q '^FAILED  build' "$tmp/wrong" || { bad=1; verdict='DOES NOT COMPILE'; }
     git checkout -q -- . # and the next build has both files to compile
     count=$((count + 1))
     [ $took -le $slowest ] || slowest=$took
