@@ -3,8 +3,9 @@
  * Nodes are sorted into groups by the widest domain that leaves enough groups, and dealt out group
  * after group; a copy goes a fixed number of groups further on. With an even number of equal groups
  * and one copy, neighbours exchange their copies (pairs: a loss costs one other node's bandwidth
- * only); else the shift makes a ring. Every node is somebody's holder as often as any other in its
- * group's successor, so loads differ by at most the difference in group sizes.
+ * only); else the shift makes a ring. Each copy of a group's owners goes round the nodes of one other
+ * group, so that none of these holds it of more than one owner more than another; where groups
+ * differ in size, nodes of a small one hold more than those of a big one.
  */
 #include "placement.h"
 

@@ -474,6 +474,37 @@ Test(open, with_a_key_a_row_that_is_not_proved_is_not_heard_over_the_callers_own
     rank_end(&r);
 }
 
+static uint64_t highest[4]; /* that the row of each round says its rank has seen */
+static uint32_t rounds;
+
+static int gather_noted(
+        void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
+{
+    struct hth_gather g;
+
+    must(hth_gather_decode(&g, mine, NULL));
+    highest[rounds++] = g.highest_epoch;
+    return gather_other(self, mine, len, all, err);
+}
+
+Test(open, who_joins_again_brings_the_number_of_the_epoch_it_was_in)
+{
+    struct hearth_bootstrap other = { .struct_size = sizeof(other), .allgather = gather_noted };
+    struct hearth_checkpoint *none;
+    struct rank r;
+
+    rank_start(&r);
+    r.opts.world = 2;
+    r.opts.bootstrap = &other;
+    must(hearth_open(&r.opts, &r.h, NULL));
+    for (int i = 0; i < 3; i++)
+        must(hearth_recover(r.h, NULL, &none, NULL));
+    cr_assert(eq(u32, rounds, 3)); /* the first recovery is of the epoch that open joined */
+    cr_assert(lt(u64, highest[0], highest[1]));
+    cr_assert(lt(u64, highest[1], highest[2]));
+    rank_end(&r);
+}
+
 Test(open, a_socket_path_longer_than_sun_path_works)
 {
     struct rank r;

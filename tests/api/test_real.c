@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -277,6 +278,24 @@ Test(real, more_than_one_object_bytes_and_common_come_back)
     end();
 }
 
+static uint64_t bytes_found;
+
+static int add_bytes(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)path, (void)at;
+    if (type == FTW_F)
+        bytes_found += (uint64_t)st->st_size;
+    return 0;
+}
+
+/* The lengths of all files under a directory. */
+static uint64_t bytes_under(const char *path)
+{
+    bytes_found = 0;
+    cr_assert(zero(int, nftw(path, add_bytes, 16, FTW_PHYS)));
+    return bytes_found;
+}
+
 Test(real, object_bytes_at_open_make_the_memory)
 {
     uint64_t bytes[] = { 3 << 20 };
@@ -288,6 +307,8 @@ Test(real, object_bytes_at_open_make_the_memory)
     r.opts.object_bytes = bytes;
     r.opts.object_count = 1;
     rank_open(&r);
+    cr_assert(
+            ge(u64, bytes_under(r.root), 3 * bytes[0])); /* keep + 1 saves, and one to read into */
     for (uint64_t step = 1; step < 6; step++) {
         rank_fill(x, 700000, (float)step);
         rank_save(r.h, step, &piece, 1, NULL, 0);

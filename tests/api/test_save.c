@@ -497,6 +497,30 @@ Test(handle, shows_levels_and_times_out_by_name)
     rank_end(&r);
 }
 
+Test(handle, copied_is_waited_for_where_it_comes_after_complete)
+{
+    struct rank r;
+    float x = 1;
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+    struct hearth_error err = { 0 };
+    struct hearth_handle *handle;
+    struct hearth_save *save;
+
+    rank_start(&r);
+    rank_open(&r);
+    fake_hold(r.fake, HEARTH_COMPLETE); /* it says nothing of the levels below */
+    save = begin(r.h, 5, 8192);
+    must(hearth_save_add(save, &piece, 1, &err));
+    handle = commit(save);
+    must(hearth_wait(handle, HEARTH_COMPLETE, 5000, &err));
+    must_fail(hearth_wait(handle, HEARTH_COPIED, 100, &err), HEARTH_ETIMEOUT);
+    cr_assert(ne(ptr, strstr(err.text, "COMPLETE and not COPIED"), NULL), "%s", err.text);
+    fake_hold(r.fake, 0);
+    must(hearth_wait(handle, HEARTH_COPIED, 5000, &err));
+    hearth_handle_close(handle);
+    rank_end(&r);
+}
+
 Test(handle, fails_with_the_reason_and_the_next_save_works)
 {
     struct rank r;

@@ -17,14 +17,14 @@ core/store/pool.c               | s/(!best || is_better(s, best, class, taker))/
 core/torch/header.c             | s/header_dimension(w, header->shape\[i\])/header_dimension(w, header->shape[0])/
 core/foreign/items.c            | s/f.length = used + bytes;/f.length = bytes;/
 transport/ids.c                 | s/<< 32 | (i + 1)/<< 32 | i/
-transport/session/link.c        | s/link->version = HTH_VERSION_LOW;/link->version = HTH_VERSION_HIGH + 1;/
+transport/session/link.c        | s/link->state == LINK_OPEN ? link->version : HTH_VERSION_LOW/HTH_VERSION_LOW/
 transport/loop/pull.c           | s/pull->len > grant->len - pull->roff/pull->len >= grant->len - pull->roff/
 transport/ofi/pull.c            | s/\.left = len,/.left = len + 1,/
 transport/ucx/pull.c            | s/hth_put64(ask + 24, len);/hth_put64(ask + 24, len \/ 2);/
 replication/held/seal.c         | s/memcmp(digest, j->object.digest, HTH_DIGEST) != 0/memcmp(digest, j->object.digest, HTH_DIGEST) == 0/
 replication/tree/tree.c         | s/(node - 1) \/ /(node) \/ /
 replication/transfer/offer.c    | s/if (is_granted(ctx, o, held))/if (0)/; s/offer_is_granted(ctx, o, held)/0 \&\& offer_is_granted(ctx, o, held)/
-replication/commit/placement.c  | s/x->domain < y->domain ? -1 : 1/x->domain < y->domain ? 1 : -1/
+replication/commit/placement.c  | s/ < copies + 1 \&\& level > 0/ < copies \&\& level > 0/
 loader/plan/inventory.c         | s/HTH_DIGEST) == 0/HTH_DIGEST) != 0/
 loader/restore/carry.c          | s/hth_save_cmp(p->keep\[i\], save) == 0/hth_save_cmp(p->keep[i], save) != 0/
 loader/choice/candidate.c       | s/k->serial > ours->serial/k->serial < ours->serial/
@@ -32,13 +32,13 @@ loader/recover.c                | s/hth_choice_join(r->choice);/(void)r->choice;
 engine/find.c                   | s/id.epoch == n->epoch.epoch/id.epoch != n->epoch.epoch/
 daemon/main.c                   | s/EXIT_LOCKED = 3/EXIT_LOCKED = 0/
 client/base/text.c              | s/HEARTH_COPIED, "COPIED"/HEARTH_COPIED, "SEALED"/
-client/opts/told.c              | s/o->object_bytes\[i\];/0;/
-client/link/events.c            | s/s->token == e.head.token/s->token != e.head.token/
+client/opts/told.c              | s/(const char \*)joined + told\[i\].told_at/(const char *)joined + told[i].at/
+client/link/events.c            | s/st->step = s->save.step;/st->step = s->save.epoch;/
 client/slots/strided.c          | s/s->dst\[last\] == dst \* len/s->dst[last] != dst * len/
-client/bootstrap/words.c        | s/k->keyed != 0/k->keyed == 0/
-client/join/join.c              | s/if (seen > g.highest_epoch)/if (seen < g.highest_epoch)/; s/hth_file_bytes(h->opts.object_bytes\[i\])/0/
-client/save/handle.c            | s/deadline_ms > HTH_DEADLINE_MAX/deadline_ms < HTH_DEADLINE_MAX/
-client/read/box.c               | s/if (end <= low)/if (end < low)/
+client/bootstrap/words.c        | s/hth_write(\&w, t->greeting, GREETING_AT);/hth_write(\&w, t->greeting, GREETING_AT - NONCE);/
+client/join/join.c              | s/if (seen > g.highest_epoch)/if (seen < g.highest_epoch)/
+client/save/handle.c            | s/level == HEARTH_COPIED ? s->copied : //
+client/read/box.c               | s/slab.offset\[d\] = cut_end;/slab.offset[d] = cut->offset[d];/
 cli/verify.c                    | s/r->good++/r->bad++/
 include/hearth/version.h        | s/HEARTH_VERSION_NUMBER 1000/HEARTH_VERSION_NUMBER 1001/
 '
@@ -53,6 +53,11 @@ fi
 tests/run --quick core/base/set.c transport/ids.c loader/recover.c engine/find.c client/read/box.c cli/verify.c daemon/main.c \
     include/hearth/version.h >"$tmp/right" 2>&1 || { echo "fails as it is:"; tail -n 20 "$tmp/right"; exit 1; }
 
+# found_by LOG: the tests that failed. What format, arrows and names say of a planted bug does not count.
+found_by() {
+    sed -nE 's/^\t *[0-9]+ - ([^ ]+) \(.*/\1/p; s/^FAILED  (simulator),.*/\1/p' "$1" | paste -sd' '
+}
+
 bad=0 count=0 slowest=0
 while IFS='|' read -r file edit; do
     file=$(echo "$file" | tr -d ' ')
@@ -65,11 +70,12 @@ while IFS='|' read -r file edit; do
         continue
     fi
     began=$SECONDS
-    verdict='NOT FOUND'
-    tests/run --quick "$file" >"$tmp/wrong" 2>&1 || verdict="found: $(grep -m1 '^FAILED' "$tmp/wrong" | cut -c9-60)"
+    tests/run --quick "$file" >"$tmp/wrong" 2>&1
     took=$((SECONDS - began))
-    ! grep -q '^FAILED  build' "$tmp/wrong" || verdict='DOES NOT COMPILE'
-    case $verdict in found*) ;; *) bad=1 ;; esac
+    by=$(found_by "$tmp/wrong")
+    verdict="found by $by"
+    [ -n "$by" ] || { bad=1; verdict='NOT FOUND'; }
+    ! grep -q '^FAILED  build' "$tmp/wrong" || { bad=1; verdict='DOES NOT COMPILE'; }
     git checkout -q -- . # and the next build has both files to compile
     count=$((count + 1))
     [ $took -le $slowest ] || slowest=$took

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
 
+#include "core/base/env.h"
 #include "replication/commit/placement.h"
 #include <stdlib.h>
 
@@ -124,4 +125,96 @@ Test(placement, moves_a_lost_copy_to_somebody_who_shares_nothing)
     cr_assert(ne(u32, to, 0));
     cr_assert(ne(u32, to, p.holder[1]));
     done(&e, &p);
+}
+
+/* ---- Any topology --------------------------------------------------------------------------------- */
+
+enum { NODES = 24, RANKS = 2 /* of each node */ };
+
+/* Racks of 1 to 4 nodes, pods of 1 to 3 racks; one node in ten has named no rack. */
+static struct hth_epoch epoch_rolled(uint64_t *seed)
+{
+    struct hth_epoch e = epoch_of(2 + (uint32_t)(hth_splitmix64(seed) % (NODES - 1)), RANKS, 0);
+    uint64_t rack = 1, pod = 1001;
+
+    for (uint32_t n = 0; n < e.nodes; n++) {
+        int next_rack = hth_splitmix64(seed) % 3 == 0;
+
+        rack += (uint64_t)next_rack;
+        pod += (uint64_t)(next_rack && hth_splitmix64(seed) % 2);
+        e.member[n].domain[0] = hth_splitmix64(seed) % 10 ? rack : 0;
+        e.member[n].domain[1] = pod;
+    }
+    return e;
+}
+
+static int is_apart(const struct hth_epoch *e, uint32_t a, uint32_t b, uint32_t level)
+{
+    for (uint32_t l = 0; l < level; l++)
+        if (e->member[a].domain[l] && e->member[a].domain[l] == e->member[b].domain[l])
+            return 0;
+    return a != b;
+}
+
+/* How many domains there are at a level; of 0 it is the nodes. */
+static uint32_t domains_of(const struct hth_epoch *e, uint32_t level)
+{
+    uint32_t domains = 0;
+
+    for (uint32_t n = 0, first; n < e->nodes; n++) {
+        for (first = 0; first < n; first++)
+            if (level && e->member[n].domain[level - 1] &&
+                    e->member[n].domain[level - 1] == e->member[first].domain[level - 1])
+                break;
+        domains += first == n;
+    }
+    return domains;
+}
+
+static void must_be_apart(const struct hth_epoch *e, const struct hth_placement *p)
+{
+    for (uint32_t r = 0; r < e->world; r++)
+        for (uint32_t c = 0; c < p->copies; c++) {
+            uint32_t holder = p->holder[r * p->copies + c];
+
+            cr_assert(lt(u32, holder, e->nodes));
+            cr_assert(is_apart(e, holder, e->rank_node[r], p->level));
+            for (uint32_t d = 0; d < c; d++)
+                cr_assert(is_apart(e, holder, p->holder[r * p->copies + d], p->level));
+        }
+}
+
+/* For each copy: of two nodes of one domain, one holds it of at most one owner more. */
+static void must_be_even(const struct hth_epoch *e, const struct hth_placement *p)
+{
+    for (uint32_t c = 0; c < p->copies; c++) {
+        uint32_t load[NODES] = { 0 };
+
+        for (uint32_t r = 0; r < e->world; r++)
+            load[p->holder[r * p->copies + c]]++;
+        for (uint32_t a = 0; a < e->nodes; a++)
+            for (uint32_t b = 0; b < e->nodes; b++)
+                if (!is_apart(e, a, b, p->level))
+                    cr_assert(le(u32, load[a], load[b] + RANKS));
+    }
+}
+
+Test(placement, keeps_copies_apart_at_the_widest_level_that_has_the_domains_for_it)
+{
+    uint64_t seed = 1;
+
+    for (int i = 0; i < 2000; i++) {
+        struct hth_epoch e = epoch_rolled(&seed);
+        uint32_t copies = 1 + (uint32_t)(hth_splitmix64(&seed) % (e.nodes > 3 ? 3 : e.nodes - 1));
+        uint32_t level = 2;
+        struct hth_placement p;
+
+        while (domains_of(&e, level) <= copies)
+            level--;
+        must(hth_placement_make(&p, &e, copies, copies, 0, NULL));
+        cr_assert(eq(u32, p.level, level), "%u copies, %u nodes, roll %d", copies, e.nodes, i);
+        must_be_apart(&e, &p);
+        must_be_even(&e, &p);
+        done(&e, &p);
+    }
 }

@@ -91,6 +91,40 @@ Test(handshake, versions_that_meet_are_spoken)
     net_world_close(w);
 }
 
+/* By its type, the version in the head of the last message that was sent. */
+static struct hth_loop_verdict note_version(void *arg, enum hth_loop_kind kind, uint32_t from,
+        uint32_t to, const void *bytes, size_t len)
+{
+    uint8_t *version = arg;
+    struct hth_frame frame;
+
+    (void)from, (void)to;
+    if (kind == HTH_LOOP_MESSAGE && !hth_frame_decode(&frame, bytes, len, NULL) &&
+            frame.type <= UINT8_MAX)
+        version[frame.type] = frame.version;
+    return (struct hth_loop_verdict){ HTH_LOOP_NONE, 0, 0 };
+}
+
+Test(handshake, speaks_the_lowest_version_and_then_the_highest_of_both)
+{
+    struct hth_session_opts o = { .job = "job", .version_low = 1, .version_high = 5 };
+    struct net_world *w = net_world_open(2, &o);
+    uint8_t version[UINT8_MAX + 1] = { 0 };
+
+    o.version_high = 9;
+    net_node_close(w, 1);
+    net_node_open(w, 1, &o);
+    hth_loop_net_script(w->net, note_version, version);
+    must(net_send(w, 1, 0, 5));
+    net_run(w, 200);
+    cr_assert(eq(u64, w->node[0].number[1], 5));
+    cr_assert(eq(u8, version[HTH_MSG_HELLO], HTH_VERSION_LOW));
+    cr_assert(eq(u8, version[HTH_MSG_HELLO_ACK], HTH_VERSION_LOW));
+    cr_assert(eq(u8, version[HTH_MSG_AUTH], HTH_VERSION_LOW));
+    cr_assert(eq(u8, version[HTH_MSG_WANT], 5));
+    net_world_close(w);
+}
+
 Test(handshake, who_has_another_key_is_told_of_by_both)
 {
     struct hth_session_opts ours = net_keyed(1), other = net_keyed(2);
