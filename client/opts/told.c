@@ -29,13 +29,9 @@ static const struct {
 
 void hth_opts_told(const struct hearth_opts *o, struct hth_local_join *m)
 {
-    *m = (struct hth_local_join){
-        .world = o->world, .rank = o->rank, .object_count = (uint32_t)o->object_count
-    };
+    *m = (struct hth_local_join){ .world = o->world, .rank = o->rank };
     for (size_t i = 0; i < TOLD; i++)
         memcpy((char *)&m->opts + told[i].told_at, (const char *)o + told[i].at, told[i].len);
-    for (size_t i = 0; i < o->object_count; i++)
-        m->object_bytes[i] = o->object_bytes[i];
 }
 
 void hth_opts_joined(const struct hth_local_opts *joined, struct hearth_opts *out)

@@ -26,7 +26,7 @@
     X(RUNNING, 1, 1, "running record")   \
     X(STORE, 3, 3, "store")              \
     X(GREETING, 2, 2, "rank's greeting") \
-    X(LOCAL, 3, 3, "local protocol")
+    X(LOCAL, 4, 4, "local protocol")
 
 enum hth_format {
 #define HTH_VERSIONS_ROW(row, oldest, newest, what) HTH_FORMAT_##row,

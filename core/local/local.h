@@ -127,9 +127,6 @@ struct hth_local_join {
     struct hth_local_opts opts;
     uint32_t world;
     uint32_t rank;
-    uint32_t object_count; /* slots wanted for this rank's own objects of one save */
-    uint32_t zero;
-    uint64_t object_bytes[64]; /* payload bytes; block, headers and table are added by the engine */
 };
 
 struct hth_local_joined {

@@ -16,7 +16,6 @@ struct link *hth_link_new(struct hth_session *s, hth_conn conn, enum link_state 
     link->state = state;
     link->dialled = state == LINK_DIALLING;
     link->node = HTH_NODE_NONE;
-    link->version = HTH_VERSION_LOW;
     link->deadline_ms = hth_session_now(s) + s->opts.hello_ms;
     hth_session_expect(s, link->deadline_ms);
     link->prev = s->links_last;
