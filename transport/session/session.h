@@ -99,8 +99,13 @@ int hth_session_grant(struct hth_session *s, uint32_t node, struct hth_region *r
         uint64_t len, struct hth_grant *out, struct hearth_error *err);
 /* 1: a new one would be for the same connection. */
 int hth_session_granted(const struct hth_session *s, uint32_t node, const struct hth_grant *grant);
-/* Whoever pulls under it loses the connection, where the backend has no other way. */
+int hth_session_stands(
+        const struct hth_session *s, const struct hth_grant *grant); /* its connection */
+/* The peer is through with it. */
+void hth_session_ungrant(struct hth_session *s, const struct hth_grant *grant);
+/* Whatever the peer does: it alone where revokes() says 1, else its connection is cut with it. */
 void hth_session_revoke(struct hth_session *s, const struct hth_grant *grant);
+int hth_session_revokes(const struct hth_session *s);
 
 /* On the connection that the grant's message came by (the latest heard). Errors: HEARTH_EPEER,
  * HEARTH_EBUSY. `done` exactly once for an accepted one, never inside this call. A pull with no
