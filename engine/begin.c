@@ -13,6 +13,7 @@
 #include "client.h"
 #include "loan.h"
 #include "node_state.h"
+#include "replication/held/region.h"
 #include "reply.h"
 
 #include <stdlib.h>
@@ -72,6 +73,15 @@ static int begin_check_object(
     return HEARTH_OK;
 }
 
+/* While the rank writes, not when it has written. Alone, nobody pulls. */
+static void begin_register(struct hth_node *n, struct hth_slot *slot)
+{
+    struct hth_region *region;
+
+    if (n->epoch.nodes > 1)
+        (void)hth_slot_region(&n->ctx, slot, NULL, &region, NULL);
+}
+
 static int begin_take_slot(struct hth_node *n, struct loan *l, const struct hth_local_begin *m,
         struct hearth_error *err)
 {
@@ -85,6 +95,7 @@ static int begin_take_slot(struct hth_node *n, struct loan *l, const struct hth_
     rc = n->env.store->ops->lend(n->env.store, m->bytes, l->rank, &o->slot, err);
     if (rc)
         return rc;
+    begin_register(n, o->slot);
     o->asked = m->bytes;
     memcpy(o->name, m->name, strlen(m->name) + 1); /* it fits: begin_check_object() */
     l->objects++;

@@ -58,8 +58,9 @@ static void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
             c->events.self, t->id, rank, HEARTH_COPIED, can < c->ctx->opts.copies, HEARTH_OK, "");
 }
 
-static void member_offered(
-        void *self, struct hth_save_id save, uint64_t object, uint32_t node, int code)
+/* Memory that the system does not let be registered, here or there, is no reason to wait. */
+static void member_offered(void *self, struct hth_save_id save, uint64_t object, uint32_t node,
+        int code, const char *text)
 {
     struct hth_commit *c = self;
     struct hth_held_save *s = hth_holdings_find(c->ctx, save);
@@ -67,6 +68,8 @@ static void member_offered(
     struct track *t = track_find(c, save);
 
     (void)node;
+    if (code == HEARTH_EIO && t && !t->recovered && !t->complete && !t->failing)
+        hth_commit_fail(c, save, code, text);
     if (code || !h || !t)
         return;
     h->copies++;

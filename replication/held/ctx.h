@@ -17,6 +17,7 @@ enum hth_break {
     HTH_BREAK_FENCE = 8,        /* messages of older sessions are heard */
     HTH_BREAK_KEEP_CHOSEN = 16, /* the plan keeps the chosen save only */
     HTH_BREAK_DEADLINE = 32,    /* undecided saves are never cancelled */
+    HTH_BREAK_REGISTER = 64,    /* memory is registered on the engine's thread */
 };
 
 struct hth_ctx_opts {
@@ -31,6 +32,7 @@ struct hth_ctx_opts {
 
 struct hth_holdings;
 struct hth_job;
+struct hth_reg;
 struct hth_tree;
 struct hth_blobs;
 struct hth_transfer;
@@ -48,6 +50,7 @@ struct hth_ctx {
     struct hth_keep keep;          /* the record, as last written */
     struct hth_holdings *holdings;
     struct hth_job *jobs; /* works on what is held */
+    struct hth_reg *regs; /* memory that is registered, or being registered */
     struct hth_tree *tree;
     struct hth_blobs *blobs;
     struct hth_transfer *transfer;

@@ -5,6 +5,7 @@
  * is dropped meanwhile leaves the lists at once and its memory with the last pin.
  */
 #include "holdings_parts.h"
+#include "region.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -134,28 +135,10 @@ int hth_held_set_manifest(struct hth_ctx *ctx, struct hth_held_save *save, unsig
     return rc;
 }
 
-int hth_held_region(struct hth_ctx *ctx, struct hth_slot *slot, struct hth_region **out,
-        struct hearth_error *err)
-{
-    struct hth_region *region = slot->user;
-    int rc;
-
-    if (!region) {
-        rc = hth_session_reg(ctx->session, slot->base, slot->capacity, &region, err);
-        if (rc)
-            return rc;
-        slot->user = region;
-    }
-    *out = region;
-    return HEARTH_OK;
-}
-
 /* The store may unmap it now, so nobody may pull from it any more. */
 void hth_slot_condemn(struct hth_ctx *ctx, struct hth_slot *slot, const char *why)
 {
-    if (slot->user)
-        (void)hth_session_dereg(ctx->session, slot->user);
-    slot->user = NULL;
+    hth_slot_region_end(ctx, slot);
     ctx->store->ops->condemn(ctx->store, slot, why);
 }
 
@@ -176,6 +159,8 @@ static void held_unlink(struct hth_held_save *save, struct hth_held *held)
 
 void hth_held_drop(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held)
 {
+    if (held->slot && !held->theirs && hth_save_foreign(save->id))
+        hth_slot_region_end(ctx, held->slot); /* maybe a file of its container, and unlinked now */
     if (held->slot && !held->theirs)
         ctx->store->ops->give(ctx->store, held->slot);
     held_unlink(save, held);
@@ -314,6 +299,7 @@ void hth_holdings_close(struct hth_ctx *ctx)
         }
         save_free(s);
     }
+    hth_regs_close(ctx);
     free(ctx->holdings);
     ctx->holdings = NULL;
 }

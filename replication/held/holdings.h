@@ -69,10 +69,6 @@ int hth_held_set_manifest(struct hth_ctx *ctx, struct hth_held_save *save, unsig
 /* Not known any more; the record stays until it is written over. */
 void hth_held_forget_manifest(struct hth_held_save *save);
 
-/* The object's region with the session, registered at first use and kept with the slot. */
-int hth_held_region(struct hth_ctx *ctx, struct hth_slot *slot, struct hth_region **out,
-        struct hearth_error *err);
-
 /* Give one object's slot back and forget it. */
 void hth_held_drop(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held);
 /* The same for a copy that is wrong: its slot is put aside as evidence. */

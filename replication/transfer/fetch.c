@@ -91,6 +91,28 @@ static int fetch_want_check(
     return HEARTH_OK;
 }
 
+/* Its pulls may begin, at the next pump; or it cannot be pulled into. */
+static void fetch_ready(struct hth_reg_wait *wait, struct hth_region *region, int code,
+        const struct hearth_error *err)
+{
+    struct hth_fetch *f = hth_owner_of(struct hth_fetch, wait, wait);
+
+    f->region = region;
+    f->stirred = 1;
+    if (code)
+        hth_fetch_end(f, code, err->text);
+}
+
+/* Its memory is registered by a worker, where that was not done for a fetch or a rank before. */
+static int fetch_register(struct hth_fetch *f, struct hearth_error *err)
+{
+    int rc;
+
+    f->wait.ready = fetch_ready;
+    rc = hth_slot_region(f->ctx, f->slot, &f->wait, &f->region, err);
+    return rc == HEARTH_EBUSY ? HEARTH_OK : rc;
+}
+
 /* Room in the store. A copy that is bad anyway makes way where there is no room beside it. */
 static int fetch_room(struct hth_fetch *f, struct hth_held **bad, struct hearth_error *err)
 {
@@ -105,7 +127,7 @@ static int fetch_room(struct hth_fetch *f, struct hth_held **bad, struct hearth_
     }
     if (rc)
         return rc;
-    rc = hth_held_region(f->ctx, f->slot, &f->region, err);
+    rc = fetch_register(f, err);
     if (!rc && f->whole)
         rc = store->ops->receive(store, f->slot, f->save, f->object.name, err);
     if (rc) {

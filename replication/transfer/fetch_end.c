@@ -31,6 +31,7 @@ void hth_fetch_end(struct hth_fetch *f, int code, const char *text)
                 f->object.name, text);
     f->phase = PHASE_ENDING;
     f->code = code;
+    hth_reg_leave(&f->wait);
     if (!f->held)
         return;
     if (f->held->dropped) {
@@ -157,6 +158,7 @@ void hth_fetch_free(struct hth_fetch *f)
     }
     if (f->held)
         hth_held_unpin(f->in, f->held);
+    hth_reg_leave(&f->wait);
     free(f->source);
     free(f->chunk);
     free(f);
@@ -271,8 +273,11 @@ static void fetch_source_tick(struct hth_fetch *f, struct source *s, uint64_t no
         hth_fail(&f->cause, HEARTH_ETIMEOUT, 0, "node %" PRIu32 " does not answer", s->node);
         s->strikes++;
         hth_source_ask(f, s);
-    } else if (s->state == SOURCE_GRANTED && now >= s->due_ms) {
-        s->due_ms = HTH_NEVER;
+    } else if (s->state == SOURCE_GRANTED) {
+        if (now >= s->due_ms)
+            s->due_ms = HTH_NEVER;
+        if (now >= s->renew_ms)
+            hth_source_renew(f, s);
     }
 }
 
@@ -293,15 +298,20 @@ uint64_t hth_fetches_due_ms(const struct hth_ctx *ctx)
     uint64_t due = HTH_NEVER;
 
     for (const struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
-        if (f->phase == PHASE_ENDING && !f->busy)
+        if ((f->phase == PHASE_ENDING && !f->busy) || (hth_fetch_runs(f) && f->stirred))
             return hth_now_ms(&ctx->clock);
         if (!hth_fetch_runs(f))
             continue;
         if (f->deadline_ms < due)
             due = f->deadline_ms;
-        for (uint32_t i = 0; i < f->sources; i++)
-            if (f->source[i].state != SOURCE_OUT && f->source[i].due_ms < due)
-                due = f->source[i].due_ms;
+        for (uint32_t i = 0; i < f->sources; i++) {
+            const struct source *s = &f->source[i];
+
+            if (s->state != SOURCE_OUT && s->due_ms < due)
+                due = s->due_ms;
+            if (s->state == SOURCE_GRANTED && s->renew_ms < due)
+                due = s->renew_ms;
+        }
     }
     return due;
 }

@@ -3,14 +3,20 @@
  * The holder's side: it says what it has and waits to be asked.
  *
  *   offered:  OFFER [END] ──repeated──► PULLED: done(0)   NAK for ever: done(code)   both: gone
- *                  ▲          │ WANT: a new grant, END
+ *                  ▲          │ WANT: a grant, END
  *                  └──────────┘
- *   wanted:   WANT: grant, END ──► PULLED, RELEASE, peer down, lease over: gone
+ *   wanted:   WANT: grant, END ──► PULLED, RELEASE, peer down: gone      lease over: taken back
  *
- * A grant is of the object and of one connection, and all fetches of the node share it: to take it
- * back under a pull costs the connection, and with it all that comes over it. A WANT gets a new one
- * where the connection or the slot is another by now. The old ones last beside it, for what is
- * pulled under them; the oldest gives way. While granted the slot is leased.
+ * Both begin when the slot's memory is registered: until then nothing is offered, and who wants the
+ * object hears BUSY, and END when it can pull.
+ *
+ * A grant is of the object and of one connection, and all fetches of the node share it. It ends when
+ * the node is through (PULLED, RELEASE, a NAK) or its connection gone, never before the node's last
+ * pull; while it lasts the slot is leased. A WANT gets another one where the connection or the slot is
+ * another by now. A node that has said nothing for LEASE_MS is not pulling (who pulls says WANT
+ * again): then the grant is taken back, alone where we serve the pulls, else with the connection, since
+ * the node's network card reads by itself. When the save is freed its pulls are in vain: where we
+ * serve them they end at once, else slot and grant stay until the node has heard of it too.
  */
 #include "transfer_parts.h"
 
@@ -18,21 +24,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OFFER_GRANTS 4u     /* of an object to one node: connections, slots that it had */
-#define LEASE_MS     60000u /* a grant that was wanted and never released */
+#define OFFER_GRANTS 4u /* of an object to one node: connections, slots that it had */
 
 /* One object and one node: offered until pulled, or just granted because the node wanted it. */
 struct offer {
+    struct hth_ctx *ctx;
     struct hth_save_id save;
     uint64_t object;
     uint32_t node;
     int offered;
-    int told;         /* `done` has heard that the node has no room */
-    int ranged;       /* a range was wanted too: PULLED is not the end */
-    uint32_t granted; /* grants that are good, the newest last */
+    int wanted;               /* WANT was answered with BUSY: END is owed */
+    int told;                 /* `done` has heard what keeps the node from taking it */
+    int ranged;               /* a range was wanted too: PULLED is not the end */
+    int over;                 /* its save is freed: only the node's last word is waited for */
+    struct hth_reg_wait wait; /* for the memory to be registered */
+    uint32_t granted;         /* grants that are good, the newest last */
     struct hth_grant grant[OFFER_GRANTS];
     struct hth_slot *slot[OFFER_GRANTS]; /* leased */
     uint64_t due_ms;
+    uint64_t lease_ms; /* over: until then */
     hth_offered_fn *done;
     void *self;
     struct offer *next;
@@ -55,6 +65,7 @@ static struct offer *offer_get(
 
     if (o || !(o = calloc(1, sizeof(*o))))
         return o;
+    o->ctx = ctx;
     o->save = save;
     o->object = object;
     o->node = node;
@@ -64,31 +75,100 @@ static struct offer *offer_get(
     return o;
 }
 
-static void offer_revoke_oldest(struct hth_ctx *ctx, struct offer *o)
+static void offer_grant_end(struct offer *o, uint32_t i)
 {
-    hth_session_revoke(ctx->session, &o->grant[0]);
-    ctx->store->ops->unlease(ctx->store, o->slot[0]);
+    o->ctx->store->ops->unlease(o->ctx->store, o->slot[i]);
     o->granted--;
-    memmove(o->grant, o->grant + 1, o->granted * sizeof(o->grant[0]));
-    for (uint32_t i = 0; i < o->granted; i++)
+    for (; i < o->granted; i++) {
+        o->grant[i] = o->grant[i + 1];
         o->slot[i] = o->slot[i + 1];
+    }
 }
 
-static void offer_revoke(struct hth_ctx *ctx, struct offer *o)
+/* The node is through with them. */
+static void offer_ungrant(struct offer *o)
 {
-    while (o->granted)
-        offer_revoke_oldest(ctx, o);
+    while (o->granted) {
+        hth_session_ungrant(o->ctx->session, &o->grant[0]);
+        offer_grant_end(o, 0);
+    }
+    o->ranged = 0;
 }
 
-static void offer_end(struct hth_ctx *ctx, struct offer *o)
+/* Whatever the node does. */
+static void offer_revoke(struct offer *o)
 {
-    struct offer **at = &ctx->transfer->offers;
+    while (o->granted) {
+        hth_session_revoke(o->ctx->session, &o->grant[0]);
+        offer_grant_end(o, 0);
+    }
+    o->ranged = 0;
+}
+
+static void offer_free(struct offer *o)
+{
+    struct offer **at = &o->ctx->transfer->offers;
 
     while (*at != o)
         at = &(*at)->next;
     *at = o->next;
-    offer_revoke(ctx, o);
+    hth_reg_leave(&o->wait);
     free(o);
+}
+
+static void offer_end(struct offer *o)
+{
+    offer_ungrant(o);
+    offer_free(o);
+}
+
+static void offer_give_up(struct offer *o)
+{
+    offer_revoke(o);
+    offer_free(o);
+}
+
+/* It is over, but what the node has is left to it: it reads ranges, or its card may be reading. */
+static void offer_keep_granted(struct offer *o)
+{
+    o->offered = 0;
+    o->done = NULL;
+    o->due_ms = hth_now_ms(&o->ctx->clock) + LEASE_MS;
+}
+
+/* It is over for us; a range that the node still reads ends with RELEASE. */
+static void offer_leave(struct offer *o)
+{
+    if (o->ranged && o->granted)
+        offer_keep_granted(o);
+    else
+        offer_end(o);
+}
+
+/* Its object is not here any more. */
+static void offer_forget(struct offer *o)
+{
+    if (!o->granted || hth_session_revokes(o->ctx->session)) {
+        offer_give_up(o);
+        return;
+    }
+    hth_reg_leave(&o->wait);
+    o->over = 1;
+    o->ranged = 0;
+    offer_keep_granted(o);
+    o->lease_ms = o->due_ms;
+    o->due_ms = hth_now_ms(&o->ctx->clock) + o->ctx->opts.retry_ms;
+}
+
+/* 1: only for its grants, under which the node may still read. */
+static int offer_is_kept(const struct offer *o, uint64_t now)
+{
+    if (!o->over || now >= o->lease_ms)
+        return 0;
+    for (uint32_t i = 0; i < o->granted; i++)
+        if (hth_session_stands(o->ctx->session, &o->grant[i]))
+            return 1;
+    return 0;
 }
 
 /* The sealed object that is here and can be pulled; NULL: there is none. */
@@ -109,16 +189,31 @@ static int offer_is_granted(
            hth_session_granted(ctx->session, o->node, &o->grant[last]);
 }
 
-static int offer_grant(struct hth_ctx *ctx, struct offer *o, const struct hth_held *held)
+static void offer_ready(struct hth_reg_wait *wait, struct hth_region *region, int code,
+        const struct hearth_error *err);
+
+/* Room for one more grant: those of connections that are gone are good for nothing. */
+static int offer_has_room(struct offer *o)
 {
+    for (uint32_t i = o->granted; i-- > 0 && o->granted == OFFER_GRANTS;)
+        if (!hth_session_stands(o->ctx->session, &o->grant[i]))
+            offer_grant_end(o, i);
+    return o->granted < OFFER_GRANTS;
+}
+
+/* HEARTH_EBUSY with o->wait.reg: offer_ready() runs when its memory is registered. */
+static int offer_grant(struct offer *o, const struct hth_held *held)
+{
+    struct hth_ctx *ctx = o->ctx;
     struct hth_region *region;
     int rc;
 
     if (offer_is_granted(ctx, o, held))
         return HEARTH_OK;
-    if (o->granted == OFFER_GRANTS)
-        offer_revoke_oldest(ctx, o);
-    rc = hth_held_region(ctx, held->slot, &region, NULL);
+    o->wait.ready = offer_ready;
+    rc = hth_slot_region(ctx, held->slot, &o->wait, &region, NULL);
+    if (!rc && !offer_has_room(o))
+        rc = HEARTH_EBUSY;
     if (!rc)
         rc = hth_session_grant(ctx->session, o->node, region, 0,
                 hth_object_file_bytes(&held->object), &o->grant[o->granted], NULL);
@@ -162,6 +257,17 @@ static void offer_say(struct hth_ctx *ctx, struct offer *o, const struct hth_hel
         offer_say_granted(ctx, o, held);
 }
 
+/* Or it begins when its memory is registered. */
+static void offer_begin(struct offer *o, const struct hth_held *held)
+{
+    int rc = offer_grant(o, held);
+
+    if (o->wait.reg)
+        return;
+    hth_point(&o->ctx->points, "offer");
+    offer_say(o->ctx, o, held, o->granted && !rc);
+}
+
 int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         uint32_t node, hth_offered_fn *done, void *self, struct hearth_error *err)
 {
@@ -178,12 +284,50 @@ int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct h
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an offer");
     o->done = done;
     o->self = self;
+    o->over = 0;
     if (o->offered)
         return HEARTH_OK;
     o->offered = 1;
-    hth_point(&ctx->points, "offer");
-    offer_say(ctx, o, held, o->granted || !offer_grant(ctx, o, held));
+    offer_begin(o, held);
     return HEARTH_OK;
+}
+
+static void offer_failed(struct offer *o, int code, const char *text)
+{
+    struct offer was = *o;
+
+    if (o->wanted)
+        hth_wire_nak(o->ctx, o->node, o->save, o->object, HTH_NAK_WANT, code, text);
+    if (o->granted) /* of the slot that it had before: the node goes on with that */
+        offer_keep_granted(o);
+    else
+        offer_end(o);
+    if (was.offered && was.done)
+        was.done(was.self, was.save, was.object, was.node, code, text);
+}
+
+/* Its memory is registered, or cannot be. */
+static void offer_ready(struct hth_reg_wait *wait, struct hth_region *region, int code,
+        const struct hearth_error *err)
+{
+    struct offer *o = hth_owner_of(struct offer, wait, wait);
+    struct hth_held *held = offer_held(o->ctx, o->save, o->object);
+
+    (void)region;
+    if (!held) {
+        offer_forget(o);
+    } else if (code && code != HEARTH_ECANCELED) {
+        offer_failed(o, code, err->text);
+    } else if (o->offered) {
+        o->wanted = 0;
+        offer_begin(o, held);
+    } else if (!offer_grant(o, held)) {
+        o->wanted = 0;
+        o->due_ms = hth_now_ms(&o->ctx->clock) + LEASE_MS;
+        offer_say_granted(o->ctx, o, held);
+    } else if (!o->wait.reg && !o->granted) {
+        offer_end(o); /* no connection any more: it asks again */
+    }
 }
 
 /* ---- What receivers say --------------------------------------------------------------------- */
@@ -201,6 +345,7 @@ static void offer_on_want(struct hth_ctx *ctx, uint32_t from, const struct hth_w
     struct hth_held *held = offer_held(ctx, w->save, w->id);
     uint64_t bytes = held ? hth_object_file_bytes(&held->object) : 0;
     struct offer *o;
+    int rc;
 
     if (!held) {
         offer_refuse(ctx, from, w, there ? HEARTH_EBUSY : HEARTH_ENOENT,
@@ -212,24 +357,23 @@ static void offer_on_want(struct hth_ctx *ctx, uint32_t from, const struct hth_w
         return;
     }
     o = offer_get(ctx, w->save, w->id, from);
-    if (!o || offer_grant(ctx, o, held)) {
+    rc = o ? offer_grant(o, held) : HEARTH_ENOMEM;
+    if (rc && (!o || !o->wait.reg)) {
         offer_refuse(ctx, from, w, HEARTH_EBUSY, "no grant can be made");
-        if (o && !o->offered)
-            offer_end(ctx, o);
+        if (o && !o->offered && !o->granted)
+            offer_end(o);
+        return;
+    }
+    o->over = 0;
+    o->wanted = rc != HEARTH_OK;
+    o->ranged |= w->len != 0;
+    if (rc) {
+        offer_refuse(ctx, from, w, HEARTH_EBUSY, "its memory is being registered");
         return;
     }
     o->due_ms =
             hth_now_ms(&ctx->clock) + (o->offered ? 4 * (uint64_t)ctx->opts.retry_ms : LEASE_MS);
-    o->ranged |= w->len != 0;
     offer_say_granted(ctx, o, held);
-}
-
-/* The whole object is there, and a range of it is still being read: what it has lasts until then. */
-static void offer_keep_granted(struct hth_ctx *ctx, struct offer *o)
-{
-    o->offered = 0;
-    o->done = NULL;
-    o->due_ms = hth_now_ms(&ctx->clock) + LEASE_MS;
 }
 
 static void offer_on_pulled(struct hth_ctx *ctx, struct offer *o, const struct hth_wire *w)
@@ -243,12 +387,9 @@ static void offer_on_pulled(struct hth_ctx *ctx, struct offer *o, const struct h
                 HTH_SAVE_ARGS(o->save));
         return;
     }
-    if (o->ranged && o->granted)
-        offer_keep_granted(ctx, o);
-    else
-        offer_end(ctx, o);
+    offer_leave(o);
     if (was.offered && was.done)
-        was.done(was.self, was.save, was.object, was.node, HEARTH_OK);
+        was.done(was.self, was.save, was.object, was.node, HEARTH_OK, "");
 }
 
 /* Not now: it hears the offer again. Never: it is over. */
@@ -258,22 +399,24 @@ static void offer_on_nak(struct hth_ctx *ctx, struct offer *o, const struct hth_
                 w->code == HEARTH_ECORRUPT;
     struct offer was = *o;
 
-    if (!o->offered)
+    if (o->over)
+        offer_end(o);
+    if (!was.offered)
         return;
     hth_say(&ctx->log, HEARTH_LOG_DEBUG, "offer-refused",
             "node %" PRIu32 " does not take object %" PRIx64 " of " HTH_SAVE ": %s", o->node,
             o->object, HTH_SAVE_ARGS(o->save), w->text);
     o->due_ms = hth_now_ms(&ctx->clock) + ctx->opts.retry_ms;
     if (never)
-        offer_end(ctx, o);
-    else
-        offer_revoke(ctx, o);
-    if (!never && (w->code != HEARTH_ENOSPC || was.told))
+        offer_leave(o);
+    else if (!o->ranged)
+        offer_ungrant(o);
+    if (!never && ((w->code != HEARTH_ENOSPC && w->code != HEARTH_EIO) || was.told))
         return;
     if (!never)
         o->told = 1;
     if (was.done)
-        was.done(was.self, was.save, was.object, was.node, w->code);
+        was.done(was.self, was.save, was.object, was.node, w->code, w->text);
 }
 
 void hth_offer_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *w)
@@ -292,9 +435,9 @@ void hth_offer_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const 
     else if (type == HTH_MSG_NAK)
         offer_on_nak(ctx, o, w);
     else if (o->offered) /* RELEASE */
-        offer_revoke(ctx, o);
+        offer_ungrant(o);
     else
-        offer_end(ctx, o);
+        offer_end(o);
 }
 
 /* ---- Time and ends ---------------------------------------------------------------------------- */
@@ -308,10 +451,10 @@ void hth_offers_peer_down(struct hth_ctx *ctx, uint32_t node)
         if (o->node != node)
             continue;
         if (!o->offered) {
-            offer_end(ctx, o);
+            offer_give_up(o);
             continue;
         }
-        offer_revoke(ctx, o);
+        offer_revoke(o);
         o->due_ms = hth_now_ms(&ctx->clock) + 4 * (uint64_t)ctx->opts.retry_ms;
     }
 }
@@ -322,8 +465,12 @@ void hth_offers_forget(struct hth_ctx *ctx, const struct hth_save_id *save)
 
     for (struct offer *o = ctx->transfer->offers; o; o = next) {
         next = o->next;
-        if (!save || hth_save_cmp(o->save, *save) == 0)
-            offer_end(ctx, o);
+        if (save && hth_save_cmp(o->save, *save) != 0)
+            continue;
+        if (save)
+            offer_forget(o);
+        else
+            offer_give_up(o);
     }
 }
 
@@ -335,11 +482,15 @@ void hth_offers_tick(struct hth_ctx *ctx, uint64_t now)
         struct hth_held *held;
 
         next = o->next;
-        if (now < o->due_ms)
+        if (now < o->due_ms || o->wait.reg)
             continue;
         held = offer_held(ctx, o->save, o->object);
-        if (!held || !o->offered)
-            offer_end(ctx, o);
+        if (offer_is_kept(o, now))
+            o->due_ms = now + ctx->opts.retry_ms;
+        else if (!o->offered)
+            offer_give_up(o);
+        else if (!held)
+            offer_forget(o);
         else
             offer_say(ctx, o, held, 0);
     }
@@ -350,7 +501,7 @@ uint64_t hth_offers_due_ms(const struct hth_ctx *ctx)
     uint64_t due = HTH_NEVER;
 
     for (const struct offer *o = ctx->transfer->offers; o; o = o->next)
-        if (o->due_ms < due)
+        if (!o->wait.reg && o->due_ms < due)
             due = o->due_ms;
     return due;
 }
@@ -361,6 +512,7 @@ void hth_offers_close(struct hth_ctx *ctx)
 
     while ((o = ctx->transfer->offers)) {
         ctx->transfer->offers = o->next;
+        hth_reg_leave(&o->wait);
         free(o);
     }
 }

@@ -326,7 +326,7 @@ static struct hth_fetch *fetch_next(struct hth_transfer *t)
     struct hth_fetch *best = NULL;
 
     for (struct hth_fetch *f = t->fetches; f; f = f->next) {
-        if (f->dry || !hth_fetch_runs(f))
+        if (f->dry || !hth_fetch_runs(f) || !f->region)
             continue;
         if (!best || class_rank(f->class) < class_rank(best->class) ||
                 (class_rank(f->class) == class_rank(best->class) && f->issued < best->issued))
@@ -358,7 +358,7 @@ void hth_pump(struct hth_ctx *ctx)
         return;
     t->pumping = 1;
     for (f = t->fetches; f; f = f->next)
-        f->dry = 0;
+        f->dry = f->stirred = 0;
     while ((f = fetch_next(t))) {
         uint32_t unit = UNIT_NONE;
         struct source *s = source_choose(f, &unit);

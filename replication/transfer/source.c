@@ -52,7 +52,7 @@ static uint64_t source_backoff(const struct hth_fetch *f, const struct source *s
     return wait < most ? wait : most;
 }
 
-void hth_source_ask(struct hth_fetch *f, struct source *s)
+static void source_say_want(const struct hth_fetch *f, const struct source *s)
 {
     struct hth_wire w = { .save = f->save, .id = f->object.id };
 
@@ -60,10 +60,21 @@ void hth_source_ask(struct hth_fetch *f, struct source *s)
         w.off = f->off;
         w.len = f->hi - f->off;
     }
+    hth_wire_say(f->ctx, s->node, HTH_MSG_WANT, &w);
+}
+
+void hth_source_ask(struct hth_fetch *f, struct source *s)
+{
     s->state = SOURCE_ASKED;
     s->asked = 1;
     s->due_ms = source_now(f) + source_backoff(f, s, f->ctx->opts.retry_ms);
-    hth_wire_say(f->ctx, s->node, HTH_MSG_WANT, &w);
+    source_say_want(f, s);
+}
+
+void hth_source_renew(struct hth_fetch *f, struct source *s)
+{
+    s->renew_ms = source_now(f) + RENEW_MS;
+    source_say_want(f, s);
 }
 
 void hth_source_away(struct hth_fetch *f, struct source *s, int code)

@@ -111,6 +111,11 @@ static void take_offer(struct hth_ctx *ctx, uint32_t from, const struct hth_wire
     take_join(f, from, w);
 }
 
+static int take_is_grant(const struct hth_grant *a, const struct hth_grant *b)
+{
+    return a->desc_len == b->desc_len && memcmp(a->desc, b->desc, a->desc_len) == 0;
+}
+
 static void take_end(struct hth_fetch *f, struct source *s, const struct hth_wire *w)
 {
     if (s->state == SOURCE_OUT)
@@ -119,6 +124,9 @@ static void take_end(struct hth_fetch *f, struct source *s, const struct hth_wir
         hth_source_out(f, s, HEARTH_ECORRUPT, "it holds another object under that id");
         return;
     }
+    s->renew_ms = hth_now_ms(&f->ctx->clock) + RENEW_MS;
+    if (s->state == SOURCE_GRANTED && take_is_grant(&s->grant, &w->grant))
+        return; /* the one that is in use */
     s->state = SOURCE_GRANTED;
     s->grant = w->grant;
     s->grants++;
@@ -142,7 +150,7 @@ void hth_fetch_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const 
             take_end(f, s, w);
         else if (s->state == SOURCE_ASKED && w->code == HEARTH_EBUSY)
             hth_source_away(f, s, HEARTH_EBUSY);
-        else if (s->state == SOURCE_ASKED)
+        else if (w->code != HEARTH_EBUSY && (s->state == SOURCE_ASKED || s->state == SOURCE_AWAY))
             hth_source_out(f, s, HEARTH_EDENIED, w->text[0] ? w->text : "it refuses");
     }
 }

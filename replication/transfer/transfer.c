@@ -86,6 +86,7 @@ void hth_transfer_tick(struct hth_ctx *ctx)
 {
     uint64_t now = hth_now_ms(&ctx->clock);
 
+    hth_regs_tick(ctx);
     hth_offers_tick(ctx, now);
     hth_fetches_tick(ctx, now);
     hth_pump(ctx);
@@ -94,9 +95,11 @@ void hth_transfer_tick(struct hth_ctx *ctx)
 
 uint64_t hth_transfer_due_ms(const struct hth_ctx *ctx)
 {
-    uint64_t offers = hth_offers_due_ms(ctx), fetches = hth_fetches_due_ms(ctx);
+    uint64_t due = hth_offers_due_ms(ctx), fetches = hth_fetches_due_ms(ctx);
+    uint64_t regs = hth_regs_due_ms(ctx);
 
-    return offers < fetches ? offers : fetches;
+    due = fetches < due ? fetches : due;
+    return regs < due ? regs : due;
 }
 
 void hth_transfer_close(struct hth_ctx *ctx)

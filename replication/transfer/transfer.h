@@ -25,11 +25,13 @@
 /* ---- Holder's side ---- */
 
 /* Offer a sealed object to a node until it has PULLED it (answers and repeats by itself, forgets
- * when the save is freed or the epoch ends). done(code) may be NULL. It hears 0 once it is pulled
- * and what the node will never take (HEARTH_EDENIED, EEXIST, EINVAL, ECORRUPT): then the offer is
- * over. It also hears HEARTH_ENOSPC, once, when the node has no room: the offer goes on. */
-typedef void hth_offered_fn(
-        void *self, struct hth_save_id save, uint64_t object, uint32_t node, int code);
+ * when the save is freed or the epoch ends). Nothing is said before its memory is registered.
+ * done(code, text) may be NULL. It hears 0 once it is pulled, what the node will never take
+ * (HEARTH_EDENIED, EEXIST, EINVAL, ECORRUPT), or HEARTH_EIO, when the memory here cannot be registered:
+ * then the offer is over. It also hears HEARTH_ENOSPC or EIO, once, when the node has no room, or its
+ * system refuses: the offer goes on. */
+typedef void hth_offered_fn(void *self, struct hth_save_id save, uint64_t object, uint32_t node,
+        int code, const char *text);
 int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         uint32_t node, hth_offered_fn *done, void *self, struct hearth_error *err);
 
@@ -57,8 +59,8 @@ struct hth_fetch_want {
 };
 
 /* The slot is taken at once: HEARTH_EBUSY, HEARTH_ENOSPC when there is none; HEARTH_EEXIST when the
- * same object is being fetched. `done` runs later, never in here nor in cancel; it hears
- * HEARTH_ELOST, ETIMEOUT, ECANCELED (cancel, join, forget) or what sealing says, and no more after
+ * same object is being fetched. Pulls begin when its memory is registered. `done` runs later, never in here nor in cancel; it hears
+ * HEARTH_ELOST, ETIMEOUT, ECANCELED (cancel, join, forget) or what registering or sealing says, and no more after
  * hth_transfer_close(). A whole object's fetch, and one that failed, is gone when `done` returns. */
 int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
         struct hearth_error *err);

@@ -16,11 +16,14 @@
 #ifndef REPLICATION_TRANSFER_PARTS_H
 #define REPLICATION_TRANSFER_PARTS_H
 
+#include "replication/held/region.h"
 #include "tally.h"
 #include "transfer.h"
 #include "wire.h"
 
-#define HTH_BAD_MAX 2u /* wrong pieces before a source is not asked any more */
+#define LEASE_MS    60000u /* a grant that was wanted, and nothing heard since; who pulls says WANT */
+#define RENEW_MS    20000u /* again this often */
+#define HTH_BAD_MAX 2u     /* wrong pieces before a source is not asked any more */
 
 #define UNIT_FILE   (UINT32_MAX - 3) /* foreign: all of it */
 #define UNIT_TABLE  (UINT32_MAX - 2)
@@ -41,8 +44,9 @@ struct source {
     int offered; /* it began: a failure is said to it */
     int asked;   /* it has heard of us: the end is said to it */
     struct hth_grant grant;
-    uint32_t grants; /* had so far: a pull under an older one says nothing of this one */
-    uint64_t due_ms; /* HTH_NEVER: when something comes from it */
+    uint32_t grants;   /* had so far: a pull under an older one says nothing of this one */
+    uint64_t due_ms;   /* HTH_NEVER: when something comes from it */
+    uint64_t renew_ms; /* GRANTED: WANT is said again */
     uint32_t in_flight;
     uint32_t bad, bad_unit; /* wrong pieces; the last one */
     uint32_t strikes;       /* failures since its last good piece */
@@ -91,12 +95,14 @@ struct hth_fetch {
 
     /* [lo, hi) of the file lies at slot->base, the table at slot->base + table_at. */
     uint64_t off, lo, hi, table_at;
-    uint32_t chunk0, chunk1; /* covering chunks: [chunk0, chunk1) */
-    struct hth_slot *slot;   /* leased while we are on it */
-    struct hth_region *region;
-    struct hth_held_save *in; /* pinned with held */
-    struct hth_held *held;    /* NULL: a range */
-    struct hth_slot *old;     /* leased: the copy that was bad in places */
+    uint32_t chunk0, chunk1;   /* covering chunks: [chunk0, chunk1) */
+    struct hth_slot *slot;     /* leased while we are on it */
+    struct hth_region *region; /* NULL: being registered, nothing is pulled yet */
+    struct hth_reg_wait wait;  /* for that */
+    int stirred;               /* the region is there since the last pump */
+    struct hth_held_save *in;  /* pinned with held */
+    struct hth_held *held;     /* NULL: a range */
+    struct hth_slot *old;      /* leased: the copy that was bad in places */
 
     unsigned char *chunk; /* [chunk1 - chunk0] */
     uint32_t cursor,
@@ -162,6 +168,7 @@ void hth_offers_close(struct hth_ctx *ctx);
 struct source *hth_source_find(struct hth_fetch *f, uint32_t node);
 struct source *hth_source_add(struct hth_fetch *f, uint32_t node); /* or there already; NULL */
 void hth_source_ask(struct hth_fetch *f, struct source *s);
+void hth_source_renew(struct hth_fetch *f, struct source *s); /* its grant is in use */
 void hth_source_away(struct hth_fetch *f, struct source *s, int code);
 void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char *text);
 void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const char *what);

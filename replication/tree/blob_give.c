@@ -10,10 +10,11 @@
 
 #define BLOB_LEN (ID_LEN + 48u)
 
+/* The reader is through with it, or the bytes go away: their region ends with them. */
 void hth_blob_revoke(struct blob *b, struct reader *r)
 {
     if (r->granted)
-        hth_session_revoke(b->ctx->session, &r->grant);
+        hth_session_ungrant(b->ctx->session, &r->grant);
     r->granted = 0;
 }
 
@@ -44,7 +45,19 @@ static struct reader *blob_reader(struct blob *b, uint32_t node)
     return r;
 }
 
-/* BLOB to one reader; with a grant where there is a connection. */
+static void blob_give_ready(struct blob *b, int code, const struct hearth_error *err)
+{
+    if (code) {
+        hth_blob_failed(b, err); /* last: may forget it */
+        return;
+    }
+    for (struct reader *r = b->readers; r; r = r->next)
+        if (!r->done && !(b->ctx->down && b->ctx->down[r->node]))
+            hth_blob_offer(b, r);
+}
+
+/* BLOB to one reader; with a grant where there is a connection. Where the bytes are not registered
+ * yet it is said when they are. */
 void hth_blob_offer(struct blob *b, struct reader *r)
 {
     unsigned char body[BLOB_LEN + HTH_DESC_MAX];
@@ -52,7 +65,7 @@ void hth_blob_offer(struct blob *b, struct reader *r)
     struct hth_ctx *ctx = b->ctx;
 
     r->due_ms = hth_now_ms(&ctx->clock) + ctx->opts.retry_ms;
-    if (!b->region && b->len && hth_session_reg(ctx->session, b->bytes, b->len, &b->region, NULL))
+    if (hth_blob_register(b, blob_give_ready))
         return;
     if (!r->granted && b->len)
         r->granted =

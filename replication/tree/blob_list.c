@@ -60,23 +60,71 @@ static void blob_bytes_end(struct blob *b)
     b->bytes = NULL;
 }
 
+/* The owner may give up what it is part of. */
+void hth_blob_failed(struct blob *b, const struct hearth_error *err)
+{
+    struct hth_blob_events *events = &b->ctx->blobs->events;
+
+    if (b->id.kind == HTH_BLOB_PLAN)
+        hth_say(&b->ctx->log, HEARTH_LOG_WARN, "blob-failed", "%s", err->text);
+    else
+        events->failed(events->self, &b->id, err);
+}
+
+static void blob_registered(struct hth_reg_wait *wait, struct hth_region *region, int code,
+        const struct hearth_error *err)
+{
+    struct blob *b = hth_owner_of(struct blob, wait, wait);
+
+    b->busy = 0;
+    b->region = region;
+    if (code)
+        b->reg = NULL;
+    if (b->forgotten)
+        hth_blob_free(b);
+    else
+        b->ready(b, code, err);
+}
+
+int hth_blob_register(struct blob *b, hth_blob_ready_fn *ready)
+{
+    if (b->region || !b->len)
+        return HEARTH_OK;
+    if (b->reg)
+        return HEARTH_EBUSY;
+    b->ready = ready;
+    b->wait.ready = blob_registered;
+    b->reg = hth_reg_begin(b->ctx, b->bytes, b->len, &b->wait);
+    b->busy = b->reg != NULL;
+    return b->reg ? HEARTH_EBUSY : HEARTH_ENOMEM;
+}
+
 int hth_blob_empty(struct blob *b)
 {
-    if (b->region && hth_session_dereg(b->ctx->session, b->region))
+    if (b->reg && hth_reg_drop(b->reg))
         return HEARTH_EBUSY;
+    b->reg = NULL;
     b->region = NULL;
     blob_bytes_end(b);
     b->at = 0;
     return HEARTH_OK;
 }
 
-void hth_blob_free(struct blob *b)
+static void blob_gone(void *self)
 {
+    struct blob *b = self;
+
     blob_unlist(&b->ctx->blobs->dying, b);
-    if (b->region)
-        (void)hth_session_dereg(b->ctx->session, b->region);
     blob_bytes_end(b);
     free(b);
+}
+
+void hth_blob_free(struct blob *b)
+{
+    if (b->reg)
+        hth_reg_end(b->reg, blob_gone, b);
+    else
+        blob_gone(b);
 }
 
 void hth_blob_bury(struct blob *b)

@@ -7,6 +7,7 @@
 #ifndef REPLICATION_BLOB_PARTS_H
 #define REPLICATION_BLOB_PARTS_H
 
+#include "replication/held/region.h"
 #include "replication/held/sweep.h"
 
 #include "blob.h"
@@ -28,20 +29,28 @@ struct reader {
     struct reader *next;
 };
 
+struct blob;
+
+/* The bytes are registered (code 0), or cannot be. */
+typedef void hth_blob_ready_fn(struct blob *b, int code, const struct hearth_error *err);
+
 struct blob {
     struct hth_blob_id id;
     enum state state;
     int give_on;   /* to our children */
-    int forgotten; /* freed when pull or work ends */
+    int forgotten; /* freed when pull, work or registration ends */
     int busy;      /* one of them is under way */
     unsigned char *bytes;
     struct hth_raw *raw; /* a raw object: bytes are its; NULL: malloc'ed */
     uint64_t len, at;    /* at: pulled so far */
     unsigned char digest[HTH_DIGEST];
     unsigned char found[HTH_DIGEST];
-    struct hth_region *region;
-    uint32_t source; /* whom we ask; HTH_NODE_NONE: our parent */
-    uint32_t puller; /* whom we pull from */
+    struct hth_reg *reg;      /* of bytes; NULL: not registered */
+    struct hth_reg_wait wait; /* for it, then: */
+    hth_blob_ready_fn *ready;
+    struct hth_region *region; /* NULL: not yet */
+    uint32_t source;           /* whom we ask; HTH_NODE_NONE: our parent */
+    uint32_t puller;           /* whom we pull from */
     struct hth_grant grant;
     uint64_t due_ms; /* ASKING, PULLING: try again */
     struct hth_session_pull pull;
@@ -67,6 +76,9 @@ struct blob *hth_blob_get(struct hth_ctx *ctx, const struct hth_blob_id *id);
 void hth_blob_bury(struct blob *b); /* forgotten; freed at once, or when it is no longer busy */
 void hth_blob_free(struct blob *b); /* forgotten, and no longer busy */
 void hth_blob_list_free(struct blob **list); /* at the end: no grant is left to be revoked */
+void hth_blob_failed(struct blob *b, const struct hearth_error *err); /* last: may forget it */
+/* 0: its bytes are registered, where it has any. HEARTH_EBUSY: by a worker now, `ready` runs. */
+int hth_blob_register(struct blob *b, hth_blob_ready_fn *ready);
 int hth_blob_empty(struct blob *b); /* away with its bytes; HEARTH_EBUSY: somebody is on them */
 /* What the manifest of the blob's save says of it, where that is known; NULL. */
 const struct hth_object *hth_blob_named(struct hth_ctx *ctx, const struct hth_blob_id *id);

@@ -31,17 +31,12 @@ static void blob_pause(struct blob *b)
     b->due_ms = hth_now_ms(&b->ctx->clock) + 1 + b->ctx->opts.retry_ms / 8;
 }
 
-/* It cannot be written here, now; the owner may give up what it is part of. */
-static void blob_failed(struct blob *b, const struct hearth_error *err)
+/* It cannot be had here, now; the owner may give up what it is part of. */
+static void blob_pull_failed(struct blob *b, const struct hearth_error *err)
 {
-    struct hth_blob_events *events = &b->ctx->blobs->events;
-
     b->state = ASKING;
     b->due_ms = hth_now_ms(&b->ctx->clock) + b->ctx->opts.retry_ms;
-    if (b->id.kind == HTH_BLOB_RAW)
-        events->failed(events->self, &b->id, err); /* last: may forget it */
-    else
-        hth_say(&b->ctx->log, HEARTH_LOG_WARN, "blob-failed", "%s", err->text);
+    hth_blob_failed(b, err); /* last: may forget it */
 }
 
 /* Its final name; and it is one of ours from now on. */
@@ -72,7 +67,7 @@ static void blob_here(struct blob *b)
     struct hearth_error err;
 
     if (b->raw && blob_raw_here(b, &err)) {
-        blob_failed(b, &err);
+        blob_pull_failed(b, &err);
         return;
     }
     b->state = HERE;
@@ -164,19 +159,32 @@ void hth_blob_step(struct blob *b)
         blob_pause(b);
 }
 
-/* Its memory is there: pull. */
+static void blob_pull_ready(struct blob *b, int code, const struct hearth_error *err)
+{
+    if (!code) {
+        hth_blob_step(b);
+        return;
+    }
+    (void)hth_blob_empty(b);
+    blob_pull_failed(b, err);
+}
+
+/* Its memory is there: pull, once it is registered. */
 static void blob_begin(struct blob *b)
 {
     struct hearth_error err;
 
-    if (b->len && !b->region &&
-            hth_session_reg(b->ctx->session, b->bytes, b->len, &b->region, &err)) {
-        (void)hth_blob_empty(b);
-        blob_failed(b, &err);
-        return;
-    }
     b->state = PULLING;
-    hth_blob_step(b);
+    b->due_ms = HTH_NEVER;
+    switch (hth_blob_register(b, blob_pull_ready)) {
+    case HEARTH_OK:
+        hth_blob_step(b);
+        break;
+    case HEARTH_ENOMEM:
+        hth_fail(&err, HEARTH_ENOMEM, 0, "no memory for the registration of a blob");
+        blob_pull_ready(b, err.code, &err);
+        break;
+    }
 }
 
 static int blob_make_piece(struct hth_sweep *s, uint64_t off, uint64_t len)
@@ -195,7 +203,7 @@ static void blob_make_done(struct hth_sweep *s)
         hth_blob_free(b);
     } else if (s->code) {
         (void)hth_blob_empty(b);
-        blob_failed(b, &b->err);
+        blob_pull_failed(b, &b->err);
     } else {
         blob_begin(b);
     }
@@ -223,7 +231,7 @@ static void blob_make(struct blob *b, uint64_t len, const unsigned char *digest)
             blob_begin(b);
     } else if (store->ops->raw_make(store, b->id.save, hth_blob_named(b->ctx, &b->id)->name, len,
                        &b->raw, &err)) {
-        blob_failed(b, &err);
+        blob_pull_failed(b, &err);
     } else {
         b->bytes = b->raw->base;
         blob_sweep(b, MAKING, blob_make_piece, blob_make_done);

@@ -283,23 +283,6 @@ Test(holdings, what_is_pinned_stays_readable_and_its_slot_is_not_given_out)
     hth_held_unpin(s, held);
 }
 
-Test(holdings, a_slot_is_registered_once)
-{
-    struct hth_held *held = pair_seal(p, 0, save, 5, MIB, 1);
-    struct hth_slot *slot = held->slot, *again;
-    struct hth_region *a, *b;
-
-    must(hth_held_region(c, slot, &a, NULL));
-    must(hth_held_region(c, slot, &b, NULL));
-    cr_assert(eq(ptr, a, b));
-    hth_held_drop(c, hth_holdings_find(c, save), held);
-    must(store->ops->take(store, MIB, &again, NULL));
-    cr_assert(eq(ptr, again, slot));
-    must(hth_held_region(c, again, &b, NULL));
-    cr_assert(eq(ptr, a, b));
-    hth_slot_condemn(c, slot, "test");
-}
-
 static uint64_t highest(void)
 {
     uint64_t random = 0;

@@ -8,6 +8,7 @@
 #include "pair.h"
 
 #include "core/format/table.h"
+#include <stdio.h>
 #include <unistd.h>
 
 #define MIB UINT64_C(1048576)
@@ -88,12 +89,14 @@ static inline void on_fetched(
 static struct {
     uint32_t ended;
     int code;
+    char text[HEARTH_ERROR_TEXT];
 } offered;
 
-static inline void on_offered(
-        void *self, struct hth_save_id s, uint64_t object, uint32_t node, int code)
+static inline void on_offered(void *self, struct hth_save_id s, uint64_t object, uint32_t node,
+        int code, const char *text)
 {
     (void)self, (void)s, (void)object, (void)node;
+    snprintf(offered.text, sizeof(offered.text), "%s", text);
     offered.ended++;
     offered.code = code;
 }

@@ -32,6 +32,7 @@ static const struct {
     { "fence", HTH_BREAK_FENCE },
     { "keep-chosen-only", HTH_BREAK_KEEP_CHOSEN },
     { "deadline", HTH_BREAK_DEADLINE },
+    { "register", HTH_BREAK_REGISTER },
 };
 
 struct args {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A few worlds in every ctest; tests/run asks for 2,000 seeds. Each rule that is left out is noticed.
-set(rules verify free-early epoch keep-chosen-only deadline fence)
+set(rules verify free-early epoch keep-chosen-only deadline fence register)
 if(HEARTH_SANITIZE)
   hearth_case(sim.worlds sim COMMAND sim --seeds 40 --nodes 4 TIMEOUT 300)
 else()

@@ -40,6 +40,8 @@ static void submit(void *self, struct hth_work *work)
 {
     struct pair *p = self;
 
+    if (p->stopping)
+        return;
     work->next = NULL;
     *p->works_end = work;
     p->works_end = &work->next;
@@ -202,17 +204,62 @@ void pair_node_open(struct pair *p, uint32_t node)
     n->open = 1;
 }
 
+static int on_reg(void *self, uint32_t node, const void *base, uint64_t len)
+{
+    struct pair *p = self;
+
+    (void)base;
+    p->regs++;
+    p->regs_by_engine += !p->working;
+    if (len < UINT64_C(1) << 20)
+        return 0;
+    p->regs_large++;
+    if (p->working)
+        p->slow_ms = p->now_ms + p->reg_ms;
+    else
+        p->now_ms += p->reg_ms;
+    return node == p->reg_node ? p->reg_code : 0;
+}
+
+static void slow_end(struct pair *p)
+{
+    struct hth_work *work = p->slow;
+
+    p->slow = NULL;
+    work->done(work);
+}
+
+static int one_work(struct pair *p)
+{
+    struct hth_work *work = p->works;
+
+    if (p->slow && p->slow_ms <= p->now_ms) {
+        slow_end(p);
+        return 1;
+    }
+    if (!work || p->slow)
+        return 0;
+    p->works = work->next;
+    if (!p->works)
+        p->works_end = &p->works;
+    p->slow_ms = 0;
+    p->working = 1;
+    work->run(work);
+    p->working = 0;
+    if (p->slow_ms > p->now_ms)
+        p->slow = work;
+    else
+        work->done(work);
+    return 1;
+}
+
 static void drain_works(struct pair *p)
 {
-    struct hth_work *work;
-
-    while ((work = p->works)) {
-        p->works = work->next;
-        if (!p->works)
-            p->works_end = &p->works;
-        work->run(work);
-        work->done(work);
-    }
+    while (p->works || p->slow)
+        if (p->slow)
+            slow_end(p);
+        else
+            (void)one_work(p);
 }
 
 void pair_node_close(struct pair *p, uint32_t node)
@@ -222,8 +269,9 @@ void pair_node_close(struct pair *p, uint32_t node)
     if (!n->open)
         return;
     drain_works(p);
+    p->stopping = 1;
     n->transport->ops->close(n->transport);
-    drain_works(p);
+    p->stopping = 0;
     hth_session_close(n->ctx.session);
     hth_transfer_close(&n->ctx);
     hth_jobs_close(&n->ctx);
@@ -245,6 +293,7 @@ struct pair *pair_open(uint32_t nodes)
     p->nodes = nodes;
     p->works_end = &p->works;
     need(!hth_loop_net_open(&clock, 1, &p->net, NULL), "net");
+    hth_loop_net_on_reg(p->net, on_reg, p);
     for (uint32_t i = 0; i < nodes; i++) {
         p->node[i].p = p;
         p->node[i].index = i;
@@ -268,20 +317,6 @@ void pair_close(struct pair *p)
 }
 
 /* ---- Time --------------------------------------------------------------------------------------- */
-
-static int one_work(struct pair *p)
-{
-    struct hth_work *work = p->works;
-
-    if (!work)
-        return 0;
-    p->works = work->next;
-    if (!p->works)
-        p->works_end = &p->works;
-    work->run(work);
-    work->done(work);
-    return 1;
-}
 
 static uint64_t node_tick(struct pair_node *n)
 {
@@ -320,7 +355,9 @@ int pair_step(struct pair *p)
     }
     due = hth_loop_net_due_ms(p->net);
     next = due < next ? due : next;
-    if (p->works || next <= p->now_ms)
+    if (p->slow)
+        next = p->slow_ms < next ? p->slow_ms : next;
+    if ((p->works && !p->slow) || next <= p->now_ms)
         return 1;
     if (next == HTH_NEVER)
         return 0;

@@ -46,6 +46,15 @@ struct pair {
     uint64_t seed;
     uint32_t nodes;
     struct hth_work *works, **works_end;
+    struct hth_work *slow; /* has run, and is done at slow_ms; later ones wait for it */
+    uint64_t slow_ms;
+    int working;               /* a worker runs: this is not an engine's thread */
+    int stopping;              /* the workers take nothing any more */
+    uint32_t regs, regs_large; /* registrations; of a MiB or more */
+    uint32_t regs_by_engine;   /* on an engine's thread */
+    uint32_t reg_ms;           /* what a large one takes */
+    int reg_code;              /* what a large one fails with, at reg_node */
+    uint32_t reg_node;
     struct hth_member member[PAIR_NODES];
     struct pair_node node[PAIR_NODES];
     const char *points[64]; /* reached, in order */

@@ -63,18 +63,41 @@ static void submit(void *self, struct hth_work *work)
 {
     struct machine *m = self;
     struct world *w = m->world;
+    struct world_work *j;
 
-    m->due_ms = 0; /* its `done` may leave something to do */
     work->next = NULL;
-    if (faults_keep(m, work))
+    if (m->stopping || faults_keep(m, work))
         return;
+    j = calloc(1, sizeof(*j));
+    if (!j)
+        abort();
+    j->work = work;
+    j->machine = m;
     if (!w->work_first)
         w->work_ready_ms = w->now_ms + w->opts.work_ms;
     if (w->work_last)
-        w->work_last->next = work;
+        w->work_last->next = j;
     else
-        w->work_first = work;
-    w->work_last = work;
+        w->work_first = j;
+    w->work_last = j;
+}
+
+/* Asked of each registration. On an engine's thread everything stands still meanwhile. */
+static int on_reg(void *self, uint32_t node, const void *base, uint64_t len)
+{
+    struct world *w = self;
+
+    (void)base;
+    w->regs++;
+    w->slot_regs += w->opts.slot_bytes && len >= w->opts.slot_bytes;
+    if (w->working) {
+        w->work_cost_ms += w->reg_ms;
+        return 0;
+    }
+    w->now_ms += w->reg_ms;
+    world_broken(w, "port %u registers %llu bytes on its engine's thread", node,
+            (unsigned long long)len);
+    return 0;
 }
 
 static void log_line(void *self, enum hearth_log_level level, const char *event, const char *text)
@@ -161,23 +184,59 @@ void machine_touch(struct world *w, uint32_t m)
     x->due_ms = x->node ? hth_node_due_ms(x->node) : HTH_NEVER;
 }
 
+uint64_t world_work_run(struct world *w, struct hth_work *work)
+{
+    w->working = 1;
+    w->work_cost_ms = 0;
+    work->run(work);
+    w->working = 0;
+    return w->work_cost_ms;
+}
+
+static void work_end(struct world_work *j)
+{
+    j->machine->due_ms = 0; /* its `done` may leave something to do */
+    j->work->done(j->work);
+    free(j);
+}
+
 static void work_one(struct world *w)
 {
-    struct hth_work *work = w->work_first;
+    struct world_work *j = w->work_first, **at = &w->slow;
+    uint64_t cost_ms;
 
-    w->work_first = work->next;
+    w->work_first = j->next;
     if (!w->work_first)
         w->work_last = NULL;
     w->work_ready_ms = w->now_ms + w->opts.work_ms;
-    work->run(work);
-    work->done(work);
+    cost_ms = world_work_run(w, j->work);
+    if (!cost_ms) {
+        work_end(j);
+        return;
+    }
+    j->done_ms = w->now_ms + cost_ms;
+    while (*at && (*at)->done_ms <= j->done_ms)
+        at = &(*at)->next;
+    j->next = *at;
+    *at = j;
+}
+
+static void work_slow_end(struct world *w)
+{
+    struct world_work *j = w->slow;
+
+    w->slow = j->next;
+    work_end(j);
 }
 
 static void drain_work(struct world *w)
 {
     world_let_go(w);
-    while (w->work_first)
-        work_one(w);
+    while (w->work_first || w->slow)
+        if (w->work_first)
+            work_one(w);
+        else
+            work_slow_end(w);
 }
 
 void machine_start(struct world *w, uint32_t m)
@@ -225,9 +284,10 @@ void machine_stop(struct world *w, uint32_t m)
     struct machine *x = &w->machine[m];
 
     drain_work(w); /* nothing of it is left in the workers' hands */
+    x->stopping = 1;
     if (x->node)
         hth_node_close(x->node);
-    drain_work(w);
+    x->stopping = 0;
     x->node = NULL;
     x->dying = 0;
     x->due_ms = HTH_NEVER;
@@ -317,6 +377,13 @@ static struct machine *owner_of(struct world *w, const struct hth_transport *t)
     return NULL;
 }
 
+/* An engine is woken now. due_ms 0: for something that has just happened. */
+static void note_late(struct world *w, uint64_t due_ms)
+{
+    if (due_ms && w->now_ms + 1 > due_ms + w->late_ms)
+        w->late_ms = w->now_ms + 1 - due_ms;
+}
+
 /* Everything that is due now; 0: nothing was. */
 static int step(struct world *w)
 {
@@ -338,9 +405,14 @@ static int step(struct world *w)
         work_one(w);
         did = 1;
     }
+    while (w->slow && w->slow->done_ms <= w->now_ms) {
+        work_slow_end(w);
+        did = 1;
+    }
     deliver(w);
     for (uint32_t m = 0; m < w->machines; m++)
         if (w->machine[m].node && w->machine[m].due_ms <= w->now_ms + 1) {
+            note_late(w, w->machine[m].due_ms);
             hth_node_tick(w->machine[m].node);
             machine_touch(w, m);
             if (w->machine[m].due_ms <= w->now_ms + 1)
@@ -377,6 +449,8 @@ static uint64_t next_due(struct world *w)
         due = w->back_ms[i] < due ? w->back_ms[i] : due;
     if (w->work_first)
         due = w->work_ready_ms < due ? w->work_ready_ms : due;
+    if (w->slow)
+        due = w->slow->done_ms < due ? w->slow->done_ms : due;
     if (!w->quiet && w->next_fault_ms < due)
         due = w->next_fault_ms;
     return due > w->now_ms ? due : w->now_ms + 1;
@@ -449,6 +523,12 @@ void world_open(struct world *w, const struct world_opts *opts)
             hth_loop_net_open(&clock, 1, &w->net, NULL))
         abort();
     hth_loop_net_script(w->net, script, w);
+    hth_loop_net_on_reg(w->net, on_reg, w);
+    w->reg_ms = opts->reg_ms;
+    if (opts->faults && !w->reg_ms && opts->seed % 3 == 0)
+        w->reg_ms = 20 + (uint32_t)(opts->seed * 7919 % 600);
+    if (opts->faults && opts->seed % 5 == 0)
+        hth_loop_net_no_revoke(w->net);
     for (uint32_t m = 0; m < w->machines; m++)
         w->machine[m] = (struct machine){
             .world = w, .index = m, .due_ms = HTH_NEVER, .seed = opts->seed * 131 + m, .port = m + 1

@@ -44,13 +44,15 @@ struct world_opts {
     uint32_t ranks_per_node;
     uint32_t copies;
     uint32_t keep;
-    uint32_t breaks;   /* enum hth_break */
-    uint32_t faults;   /* 0: none; else about so many in the history */
-    uint64_t run_ms;   /* faults happen in this span; then the world must come to rest */
-    uint32_t data_max; /* bytes of an object's data */
-    int loud;          /* print the trace */
-    uint32_t work_ms;  /* what workers take for each piece of work */
-    int accept_loss;   /* ranks begin anew where all is beyond redundancy */
+    uint32_t breaks;     /* enum hth_break */
+    uint32_t faults;     /* 0: none; else about so many in the history */
+    uint64_t run_ms;     /* faults happen in this span; then the world must come to rest */
+    uint32_t data_max;   /* bytes of an object's data */
+    int loud;            /* print the trace */
+    uint32_t work_ms;    /* what workers take for each piece of work */
+    uint32_t reg_ms;     /* what each registration takes; 0: in some worlds with faults something */
+    uint64_t slot_bytes; /* see world.slot_regs */
+    int accept_loss;     /* ranks begin anew where all is beyond redundancy */
     /* In the last launch the engine of this node - 1 is killed under its ranks, so many events after
      * the first has asked to recover; 0: in some launches, at random. */
     uint32_t back_node;
@@ -64,6 +66,7 @@ struct world_opts {
 
 struct rank_state;
 struct machine;
+struct world_work;
 
 struct known_save { /* the model's */
     struct hth_save_id id;
@@ -103,9 +106,15 @@ struct world {
     struct known_save final;  /* protected after the faults had ended */
     uint64_t count[WORLD_EVENTS];
     uint32_t next_client;
-    struct hth_work *work_first, *work_last;
-    uint64_t work_ready_ms; /* the first of them */
-    struct hth_work *kept;  /* until world_let_go(), or an engine ends */
+    struct world_work *work_first, *work_last;
+    uint64_t work_ready_ms;   /* the first of them */
+    struct world_work *slow;  /* have run, and will be done at their time */
+    int working;              /* a worker runs: this is not an engine's thread */
+    uint64_t work_cost_ms;    /* what it has taken */
+    uint32_t regs, slot_regs; /* registrations; of memory that is no smaller than opts.slot_bytes */
+    uint32_t reg_ms;
+    uint64_t late_ms;      /* the latest that any engine was woken, after what was due */
+    struct hth_work *kept; /* until world_let_go(), or an engine ends */
     struct letter *letters, **letters_end;
     /* Hears what engines say to clients that are no ranks; NULL: nobody does. */
     void (*stranger)(struct world *w, const struct letter *l);

@@ -284,7 +284,7 @@ void world_let_go(struct world *w)
     w->opts.hold_point = NULL;
     while ((work = w->kept)) {
         w->kept = work->next;
-        work->run(work);
+        (void)world_work_run(w, work);
         work->done(work);
     }
 }

@@ -17,7 +17,15 @@ struct machine {
     uint32_t uses; /* times it was made fresh */
     uint32_t port; /* its number on the net */
     int keep_next; /* its workers keep what they get next */
+    int stopping;  /* its workers take nothing any more */
     int dying;     /* it has come to the point where it is killed: nothing gets out any more */
+};
+
+struct world_work { /* in the workers' hands */
+    struct hth_work *work;
+    struct machine *machine;
+    uint64_t done_ms;
+    struct world_work *next;
 };
 
 enum rank_step {
@@ -67,6 +75,7 @@ void machine_stop(struct world *w, uint32_t m);
 void machine_lose(struct world *w, uint32_t m);
 void machine_touch(struct world *w, uint32_t m);
 void world_restart(struct world *w, uint64_t in_ms, const char *why);
+uint64_t world_work_run(struct world *w, struct hth_work *work); /* how long it has taken, ms */
 
 /* world_fault.c */
 void faults_plan(struct world *w);                         /* the next one */

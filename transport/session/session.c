@@ -156,9 +156,38 @@ int hth_session_granted(const struct hth_session *s, uint32_t node, const struct
     return peer && peer->open && peer->open->conn == grant->conn;
 }
 
-void hth_session_revoke(struct hth_session *s, const struct hth_grant *grant)
+static struct link *session_grant_link(const struct hth_session *s, const struct hth_grant *grant)
+{
+    struct link *link = hth_map_get(&s->conns, grant->conn);
+
+    return link && link->state != LINK_ENDING ? link : NULL;
+}
+
+int hth_session_stands(const struct hth_session *s, const struct hth_grant *grant)
+{
+    return session_grant_link(s, grant) != NULL;
+}
+
+void hth_session_ungrant(struct hth_session *s, const struct hth_grant *grant)
 {
     s->transport->ops->revoke(s->transport, grant->desc, grant->desc_len);
+}
+
+int hth_session_revokes(const struct hth_session *s)
+{
+    return (s->transport->ops->caps(s->transport) & HTH_CAP_REVOKES) != 0;
+}
+
+void hth_session_revoke(struct hth_session *s, const struct hth_grant *grant)
+{
+    struct link *link = session_grant_link(s, grant);
+
+    hth_session_ungrant(s, grant);
+    if (!link || hth_session_revokes(s))
+        return;
+    hth_say(&s->log, HEARTH_LOG_WARN, "grant-cut",
+            "node %" PRIu32 " has not given a grant back, and its connection is cut", link->node);
+    hth_peer_drop_link(s, link, HEARTH_ECANCELED);
 }
 
 void hth_session_drop(struct hth_session *s, uint32_t node)

@@ -88,7 +88,8 @@ int hth_session_is_up(const struct hth_session *s, uint32_t node);
 uint64_t hth_session_heard_ms(const struct hth_session *s, uint32_t node); /* last; 0: never */
 uint32_t hth_session_connections(const struct hth_session *s);
 
-/* Memory for grants and pulls: registered once, kept for its life. */
+/* Memory for grants and pulls: registered once, kept for its life. Takes seconds where pages are
+ * pinned. Any thread, once a transport is attached and until its close() begins. */
 int hth_session_reg(struct hth_session *s, void *base, uint64_t len, struct hth_region **out,
         struct hearth_error *err);
 int hth_session_dereg(struct hth_session *s, struct hth_region *region);
@@ -98,8 +99,13 @@ int hth_session_grant(struct hth_session *s, uint32_t node, struct hth_region *r
         uint64_t len, struct hth_grant *out, struct hearth_error *err);
 /* 1: a new one would be for the same connection. */
 int hth_session_granted(const struct hth_session *s, uint32_t node, const struct hth_grant *grant);
-/* Whoever pulls under it loses the connection, where the backend has no other way. */
+int hth_session_stands(
+        const struct hth_session *s, const struct hth_grant *grant); /* its connection */
+/* The peer is through with it. */
+void hth_session_ungrant(struct hth_session *s, const struct hth_grant *grant);
+/* Whatever the peer does: it alone where revokes() says 1, else its connection is cut with it. */
 void hth_session_revoke(struct hth_session *s, const struct hth_grant *grant);
+int hth_session_revokes(const struct hth_session *s);
 
 /* On the connection that the grant's message came by (the latest heard). Errors: HEARTH_EPEER,
  * HEARTH_EBUSY. `done` exactly once for an accepted one, never inside this call. A pull with no

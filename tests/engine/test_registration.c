@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole engines in virtual time, where it takes long to register memory. */
+#include "check.h"
+#include "world_parts.h"
+
+#include "core/format/block.h"
+#include <unistd.h>
+
+#define GIB_MS  100u /* to pin a GiB of small pages */
+#define SLOT_MS (4 * GIB_MS)
+#define BEAT_MS 200u /* heartbeats of these worlds */
+
+static struct world w;
+
+static void limit(void)
+{
+    alarm(60);
+}
+
+static void end(void)
+{
+    world_close(&w);
+}
+
+TestSuite(registration, .init = limit, .fini = end);
+
+static void start(uint32_t reg_ms, uint32_t breaks)
+{
+    struct world_opts o = { .seed = 1,
+        .nodes = 3,
+        .ranks_per_node = 2,
+        .copies = 1,
+        .keep = 1,
+        .run_ms = 600000,
+        .data_max = 3000,
+        .reg_ms = reg_ms,
+        .breaks = breaks,
+        .slot_bytes = 2 * HTH_BLOCK };
+
+    world_open(&w, &o);
+}
+
+static void run_until(uint64_t step)
+{
+    while (!w.why[0] && w.newest.id.step < step && w.now_ms < 300000)
+        world_advance(&w, w.now_ms + 1);
+}
+
+/* 4 GiB are registered for each slot, and nobody notices but the first save. */
+Test(registration, engines_keep_their_heartbeats_and_a_save_is_protected)
+{
+    start(SLOT_MS, 0);
+    run_until(3);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(ge(u64, w.newest.id.step, 3));
+    cr_assert(ge(u32, w.slot_regs, 6));
+    cr_assert(lt(u64, w.late_ms, BEAT_MS));
+    cr_assert(eq(u64, w.count[WORLD_FAILED], 0));
+}
+
+Test(registration, on_the_engines_thread_it_is_noticed)
+{
+    start(SLOT_MS, HTH_BREAK_REGISTER);
+    run_until(3);
+    cr_assert(ne(int, w.why[0], 0));
+}
+
+/* Blobs are other memory each time; slots go round. */
+Test(registration, saves_after_the_first_ones_register_no_slot)
+{
+    uint32_t regs;
+
+    start(0, 0);
+    run_until(6);
+    regs = w.slot_regs;
+    cr_assert(gt(u32, regs, 0));
+    run_until(30);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(ge(u64, w.newest.id.step, 30));
+    cr_assert(eq(u32, w.slot_regs, regs));
+}
