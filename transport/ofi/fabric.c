@@ -30,7 +30,7 @@ static struct fi_info *provider_hints(
     hints->caps = FI_MSG | FI_SEND | FI_RECV | FI_RMA | FI_READ | FI_REMOTE_READ;
     hints->ep_attr->type = FI_EP_MSG;
     hints->addr_format = addr->sa.sa_family == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
-    hints->domain_attr->threading = FI_THREAD_DOMAIN;
+    hints->domain_attr->threading = FI_THREAD_SAFE; /* reg() comes from any thread */
     hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->tx_attr->size = 2 * HTH_OFI_RING;
     hints->rx_attr->size = HTH_OFI_RING;

@@ -11,6 +11,7 @@
 #include "transport/transport.h"
 
 #include <netinet/in.h>
+#include <pthread.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -75,22 +76,19 @@ void hth_ofi_socket_end(struct fid_ep *ep);
 
 struct hth_ofi_conn;
 
+#define HTH_OFI_RAW_KEY 24u /* bytes of a provider's raw key, at most */
+
 struct hth_region {
-    struct hth_region *next, *prev;
+    struct hth_region *next, *prev; /* guarded by regions_lock */
     unsigned char *base;
     uint64_t len;
-    uint32_t busy;        /* pulls into it */
-    struct fid_mr *local; /* for pulls into it, where the provider wants that; made at the first */
-};
-
-/* Memory that one peer may read: a registration and a key of its own, so that taking it back
- * is closing it. */
-struct hth_ofi_grant {
-    uint64_t id;
-    uint64_t key;
-    hth_conn conn;
-    struct hth_region *region;
-    struct fid_mr *mr; /* NULL: a grant of no bytes */
+    uint32_t number; /* 1, 2, ...: two regions at one place are told apart */
+    uint32_t busy;   /* pulls into it */
+    int writable;    /* pulls may go into it */
+    struct fid_mr *mr;
+    uint64_t key; /* of mr; or, where keys are raw: */
+    uint64_t raw_base;
+    uint8_t raw_bytes, raw[HTH_OFI_RAW_KEY];
 };
 
 struct hth_ofi_list {
@@ -112,15 +110,18 @@ struct hth_ofi {
     struct fid_eq *eq;
     struct fid_cq *cq;
     struct fid_pep *pep;
+    struct fid_ep *home; /* registrations are bound to it where mr_mode has FI_MR_ENDPOINT */
     int mr_mode;
     int sockets; /* the provider's connections are sockets of this process */
 
     int epoll_fd, wake_fd;
     atomic_int woken;
 
-    struct hth_ids conns;  /* struct hth_ofi_conn */
-    struct hth_ids grants; /* struct hth_ofi_grant */
-    struct hth_region *regions;
+    pthread_mutex_t regions_lock;
+    struct hth_region *regions; /* guarded by regions_lock, and: */
+    uint32_t regions_made;
+
+    struct hth_ids conns;        /* struct hth_ofi_conn */
     struct hth_ofi_list leaving; /* it is over; the library may still have something of it */
     struct hth_ofi_list doomed;  /* endpoint closed; callbacks owed */
     uint32_t stuck;              /* connections with something the library did not take yet */
@@ -223,6 +224,9 @@ struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid);
 struct hth_ofi_conn *hth_ofi_conn_new(
         struct hth_ofi *o, enum hth_ofi_state state, const union hth_ofi_addr *peer);
 void hth_ofi_drop(struct hth_transport *t, hth_conn conn);
+int hth_ofi_conn_grant(struct hth_transport *t, struct hth_region *region, uint64_t off,
+        uint64_t len, hth_conn conn, unsigned char *out_desc, uint32_t *out_len,
+        struct hearth_error *err);
 void hth_ofi_conn_up(struct hth_ofi_conn *c);
 /* It is over: deliver what has come, wait for the reads that the library has, then doom. */
 void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why);
@@ -258,24 +262,29 @@ void hth_ofi_pulls_end(struct hth_ofi_conn *c); /* endpoint closed: completes al
 
 /* ---- region.c ---- */
 
+/* Any thread, beside progress(): the domain is opened for that. */
 int hth_ofi_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_region **out,
         struct hearth_error *err);
 int hth_ofi_dereg(struct hth_transport *t, struct hth_region *region);
-int hth_ofi_grant(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
-        hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
+/* For a peer that the caller has looked at. Errors: HEARTH_EINVAL. */
+int hth_ofi_grant(struct hth_ofi *o, const struct hth_region *region, uint64_t off, uint64_t len,
+        unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
 void hth_ofi_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len);
-void hth_ofi_grants_end(struct hth_ofi *o, hth_conn conn); /* of that connection; 0: all */
 void hth_ofi_regions_end(struct hth_ofi *o);
 /* With a random key; `mr` closed by fi_close(). 0 or -fi_errno. */
 int hth_ofi_mr_open(
         struct hth_ofi *o, void *base, uint64_t len, uint64_t access, struct fid_mr **out);
 
 struct hth_ofi_desc {
-    uint64_t grant; /* the owner's id */
-    uint64_t key, base, len;
+    uint64_t base, len; /* remote address of the grant's first byte, and how many there are */
+    uint64_t key;       /* with a raw key: its base */
+    uint8_t raw_bytes, raw[HTH_OFI_RAW_KEY];
 };
 /* Bytes of a peer. Errors: HEARTH_EINVAL. */
 int hth_ofi_desc_read(const unsigned char *desc, uint32_t len, struct hth_ofi_desc *out);
+/* 1: [roff, roff + len) lies in the grant, and [doff, doff + len) in a region of ours. */
+int hth_ofi_desc_fits(const struct hth_ofi_desc *d, uint64_t roff, const struct hth_region *region,
+        uint64_t doff, uint64_t len);
 
 /* ---- dial.c: connections begin ---- */
 
