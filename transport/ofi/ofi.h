@@ -55,6 +55,10 @@ void hth_ofi_addr_text(const union hth_ofi_addr *a, char out[HTH_OFI_LABEL]);
 /* An address of this machine to listen on. Errors: HEARTH_EINVAL with what is wrong. */
 int hth_ofi_addr_local(
         const struct hth_transport_opts *opts, union hth_ofi_addr *out, struct hearth_error *err);
+int hth_ofi_addr_is_wildcard(const union hth_ofi_addr *a);
+/* Does that interface have the address? Errors: HEARTH_EINVAL naming those that there are. */
+int hth_ofi_addr_device(const char *device, const char *bind, const union hth_ofi_addr *a,
+        struct hearth_error *err);
 /* {u8 1, u8 family 4|6, u16 port, address[4|16]}, little-endian but for the address. */
 uint32_t hth_ofi_addr_pack(const union hth_ofi_addr *a, unsigned char *out);
 int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_ofi_addr *self,
@@ -71,6 +75,11 @@ void hth_ofi_fds_note(struct hth_ofi_fds *before);
 void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_ofi_addr *self);
 /* The endpoint's socket gives what it has received, and then its end. Without one: nothing. */
 void hth_ofi_socket_end(struct fid_ep *ep);
+/* The port, in network order, of a socket from here to there; 0: there is none. */
+uint16_t hth_ofi_socket_port(const union hth_ofi_addr *here, const union hth_ofi_addr *there);
+/* The same as hth_ofi_socket_end() for all from here to there but that from port `spare`. */
+void hth_ofi_sockets_end(
+        const union hth_ofi_addr *here, const union hth_ofi_addr *there, uint16_t spare);
 
 /* ---- the transport ---- */
 
@@ -300,11 +309,26 @@ void hth_ofi_drain(struct hth_ofi *o); /* until nothing is leaving */
 int hth_ofi_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);
 void hth_ofi_wake(struct hth_transport *t);
 
+/* ---- provider.c: which provider, with which endpoints ---- */
+
+#define HTH_OFI_PROVIDER 64u
+
+/* The provider's name in libfabric; returns its endpoints, FI_EP_MSG or FI_EP_RDM. A name may say
+ * which: "net/rdm", "verbs/msg". */
+enum fi_ep_type hth_ofi_provider_type(const char *provider, char out_name[HTH_OFI_PROVIDER]);
+/* Sets o->info. Errors: HEARTH_EINVAL with what there is; a listener that is not safe. */
+int hth_ofi_provider_choose(
+        struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err);
+
 /* ---- fabric.c: the library's objects ---- */
 
-int hth_ofi_fabric_open(
-        struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err);
+/* Fabric and domain of the chosen provider. */
+int hth_ofi_domain_open(struct hth_ofi *o, struct hearth_error *err);
+/* Queues, something to wait on, a listening endpoint. */
+int hth_ofi_listen_open(struct hth_ofi *o, struct hearth_error *err);
 void hth_ofi_fabric_close(struct hth_ofi *o);
+int hth_ofi_fabric_refused(
+        const struct hth_ofi *o, int rc, const char *what, struct hearth_error *err);
 /* A new endpoint bound to our queues and enabled. 0 or -fi_errno. */
 int hth_ofi_endpoint(struct hth_ofi *o, struct fi_info *info, struct fid_ep **out);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The module's one exported symbol, and the life of a transport. */
-#include "ofi.h"
+#include "rdm.h"
 
 #include <hearth/export.h>
 #include <stdlib.h>
@@ -80,20 +80,22 @@ static int ofi_build(
     hth_ofi_fds_note(&before);
     rc = hth_ofi_load(&o->lib, err);
     if (!rc)
-        rc = hth_ofi_fabric_open(o, opts, err);
+        rc = hth_ofi_provider_choose(o, opts, err);
+    if (!rc)
+        rc = hth_ofi_domain_open(o, err);
+    if (!rc)
+        rc = hth_ofi_listen_open(o, err);
     hth_ofi_fds_seal(&before, NULL);
     return rc;
 }
 
-static int ofi_open(const struct hth_transport_opts *opts,
+static int msg_open(const struct hth_transport_opts *opts,
         const struct hth_transport_events *events, struct hth_transport **out,
         struct hearth_error *err)
 {
     struct hth_ofi *o;
     int rc;
 
-    if (!opts->clock.now_ms)
-        return hth_fail(err, HEARTH_EINVAL, 0, "the transport needs a clock");
     o = calloc(1, sizeof(*o));
     if (!o)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");
@@ -113,6 +115,19 @@ static int ofi_open(const struct hth_transport_opts *opts,
     }
     *out = &o->base;
     return HEARTH_OK;
+}
+
+static int ofi_open(const struct hth_transport_opts *opts,
+        const struct hth_transport_events *events, struct hth_transport **out,
+        struct hearth_error *err)
+{
+    char name[HTH_OFI_PROVIDER];
+
+    if (!opts->clock.now_ms)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the transport needs a clock");
+    return hth_ofi_provider_type(opts->provider, name) == FI_EP_MSG
+                   ? msg_open(opts, events, out, err)
+                   : hth_rdm_open(opts, events, out, err);
 }
 
 extern const struct hth_transport_backend hth_transport_backend;
