@@ -381,6 +381,7 @@ void conform_dereg(const struct conform_backend *backend)
     struct desc d = grant(A, &src, 0, src.len, p.a->conn);
     int busy = 0, first = B->pulls;
 
+    conform_needs_guard(backend);
     fill(src.at, src.len, 1);
     for (uint64_t off = 0; off < src.len; off += 8 * MIB)
         pull_post(B, p.b->conn, d.bytes, d.len, off, dst.region, off, 8 * MIB);
@@ -581,6 +582,7 @@ void conform_close(const struct conform_backend *backend)
 {
     struct world *w;
 
+    conform_needs_guard(backend);
     for (int owner = 0; owner < 2; owner++)
         leave_amid(backend, owner);
     for (int where = HOOK_ACCEPT; where <= HOOK_DOWN; where++)

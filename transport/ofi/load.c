@@ -58,7 +58,7 @@ static int lib_load(struct hearth_error *err)
 
     setenv("HFI_NO_BACKTRACE", "1", 0);
     setenv("IPATH_NO_BACKTRACE", "1", 0);
-    setenv("FI_PROVIDER", "tcp,net,verbs", 0);
+    setenv("FI_PROVIDER", "tcp,net,verbs,ofi_rxm,shm,efa,cxi,opx,psm2,psm3", 0);
     handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return hth_fail(err, HEARTH_ENOENT, 0,
