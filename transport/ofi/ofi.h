@@ -37,8 +37,10 @@ struct hth_ofi_lib {
     const char *(*strerror)(int errnum);
 };
 
-/* The process's one libfabric, loaded at the first call and kept. */
-int hth_ofi_load(const struct hth_ofi_lib **out, struct hearth_error *err);
+/* The process's one libfabric, loaded at the first call and kept. library: its full path; NULL: the
+ * one that the loader finds. Errors: HEARTH_ENOENT naming the path, HEARTH_ESTATE another one is
+ * loaded, HEARTH_EUNSUPPORTED. */
+int hth_ofi_load(const char *library, const struct hth_ofi_lib **out, struct hearth_error *err);
 
 /* ---- address.c ---- */
 

@@ -80,7 +80,7 @@ static int ofi_build(
     if (rc)
         return rc;
     hth_ofi_fds_note(&before);
-    rc = hth_ofi_load(&o->lib, err);
+    rc = hth_ofi_load(opts->library, &o->lib, err);
     if (!rc)
         rc = hth_ofi_fabric_open(o, opts, err);
     hth_ofi_fds_seal(&before, NULL);
