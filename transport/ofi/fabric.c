@@ -10,6 +10,7 @@
 #include "ofi.h"
 
 #include "core/base/network.h"
+#include "transport/machine.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,12 +79,28 @@ static void provider_list(
     o->lib->freeinfo(all);
 }
 
+/* Why there is none: what this machine lacks, or at least what the library has instead. */
+static int provider_refused(const struct hth_ofi *o, const struct hth_transport_opts *opts,
+        const char *provider, int rc, struct hearth_error *err)
+{
+    struct hth_machine machine;
+    char known[160], why[HEARTH_ERROR_TEXT];
+
+    hth_machine_look("", &machine);
+    if (hth_ofi_explain(o->lib, provider, opts->bind, &machine, why, sizeof(why)))
+        return hth_fail(err, HEARTH_EINVAL, -rc, "libfabric's provider %.40s: %s", provider, why);
+    provider_list(o, opts, known, sizeof(known));
+    return hth_fail(err, HEARTH_EINVAL, -rc,
+            "libfabric has no provider '%s' with connected endpoints on %s; it has: %s (the "
+            "command hearth doctor net shows more)",
+            provider, opts->bind, known);
+}
+
 static int provider_choose(
         struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
     const char *provider = opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT;
     struct fi_info *found = NULL;
-    char known[160];
     int rc = provider_ask(o, provider, opts, &found);
 
     for (struct fi_info *i = rc ? NULL : found; i && !o->info; i = i->next)
@@ -91,13 +108,7 @@ static int provider_choose(
             o->info = o->lib->dupinfo(i);
     if (found)
         o->lib->freeinfo(found);
-    if (o->info)
-        return HEARTH_OK;
-    provider_list(o, opts, known, sizeof(known));
-    return hth_fail(err, HEARTH_EINVAL, -rc,
-            "libfabric has no provider '%s' with connected endpoints on %s; it has: %s (the "
-            "command fi_info -t FI_EP_MSG shows more)",
-            provider, opts->bind, known);
+    return o->info ? HEARTH_OK : provider_refused(o, opts, provider, rc, err);
 }
 
 static int fabric_refused(struct hth_ofi *o, int rc, const char *what, struct hearth_error *err)

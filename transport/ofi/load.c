@@ -73,14 +73,29 @@ static int lib_open(const char *library, void **out, struct hearth_error *err)
             "transport ofi needs libfabric, which cannot be loaded: %s", dlerror());
 }
 
-static int lib_load(const char *library, struct hearth_error *err)
+/* Before the library is loaded, which reads them then. */
+static void lib_settings(const char *provider)
+{
+    const struct hth_ofi_provider *p = provider ? hth_ofi_provider_find(provider) : NULL;
+    char filter[128];
+
+    setenv("HFI_NO_BACKTRACE", "1", 0);
+    setenv("IPATH_NO_BACKTRACE", "1", 0);
+    for (size_t i = 0; p && i < sizeof(p->setting) / sizeof(p->setting[0]); i++)
+        if (p->setting[i].variable)
+            setenv(p->setting[i].variable, p->setting[i].value, 0);
+    if (!provider)
+        return;
+    hth_ofi_provider_filter(provider, filter, sizeof(filter));
+    setenv("FI_PROVIDER", filter, 0);
+}
+
+static int lib_load(const char *library, const char *provider, struct hearth_error *err)
 {
     void *handle;
     int rc;
 
-    setenv("HFI_NO_BACKTRACE", "1", 0);
-    setenv("IPATH_NO_BACKTRACE", "1", 0);
-    setenv("FI_PROVIDER", "tcp,net,verbs", 0);
+    lib_settings(provider);
     if ((rc = lib_open(library, &handle, err)))
         return rc;
     if (!lib_find_all(handle))
@@ -96,7 +111,8 @@ static int lib_load(const char *library, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-int hth_ofi_load(const char *library, const struct hth_ofi_lib **out, struct hearth_error *err)
+int hth_ofi_load(const char *library, const char *provider, const struct hth_ofi_lib **out,
+        struct hearth_error *err)
 {
     struct sigaction before[SIGNALS];
     int rc = HEARTH_OK;
@@ -109,7 +125,7 @@ int hth_ofi_load(const char *library, const struct hth_ofi_lib **out, struct hea
     } else if (!loaded) {
         for (size_t i = 0; i < SIGNALS; i++)
             sigaction(signals[i], NULL, &before[i]);
-        rc = lib_load(library, err);
+        rc = lib_load(library, provider, err);
         for (size_t i = 0; i < SIGNALS; i++)
             sigaction(signals[i], &before[i], NULL);
         loaded = rc == HEARTH_OK;
