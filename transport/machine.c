@@ -242,6 +242,17 @@ static void port_find_interface(const struct hth_machine *m, struct hth_rdma_por
                 port->device);
 }
 
+static void port_find_driver(const struct hth_machine *m, struct hth_rdma_port *port)
+{
+    char path[PATH_MAX], to[PATH_MAX];
+    ssize_t n;
+
+    snprintf(path, sizeof(path), "%s/sys/class/infiniband/%s/device/driver", m->root, port->device);
+    n = readlink(path, to, sizeof(to) - 1);
+    to[n < 0 ? 0 : n] = '\0';
+    snprintf(port->driver, sizeof(port->driver), "%.31s", machine_last(to));
+}
+
 /* path: .../infiniband/DEVICE/ports/N, cut up. */
 static void port_look(const struct hth_machine *m, char *path, struct hth_rdma_port *out)
 {
@@ -262,6 +273,7 @@ static void port_look(const struct hth_machine *m, char *path, struct hth_rdma_p
     machine_line(m, line, sizeof(line), "/sys/class/infiniband/%s/device/numa_node", out->device);
     out->numa = machine_number(line);
     port_find_interface(m, out);
+    port_find_driver(m, out);
 }
 
 static void ports_look(struct hth_machine *m)

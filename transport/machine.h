@@ -26,6 +26,7 @@ struct hth_interface {
 
 struct hth_rdma_port {
     char device[HTH_MACHINE_WORD];
+    char driver[HTH_MACHINE_WORD]; /* "mlx5_core", "efa"; empty: not known */
     int64_t port;
     char state[HTH_MACHINE_WORD]; /* "ACTIVE" */
     char rate[HTH_MACHINE_WORD];  /* "400 Gb/sec (4X NDR)" */

@@ -110,15 +110,14 @@ Test(providers, nothing_is_said_where_all_is_there, .init = start, .fini = stop)
     must_say(said("verbs;ofi_rxm", "10.1.0.7", 1), "");
     must_say(said("tcp", "127.0.0.1", 1), "");
     must_say(said("shm", NULL, 1), "");
-    must_say(said("efa", NULL, -1), "");
 }
 
 Test(providers, one_that_the_library_has_not_names_the_way_to_another_library, .init = start,
         .fini = stop)
 {
     must_name(said("verbs", NULL, 0), "this libfabric has no provider verbs");
-    must_name(said("efa-direct", NULL, 0), "fi_info -p 'efa' says which");
-    must_name(said("efa", NULL, 0), "HEARTH_FABRIC_LIBRARY");
+    must_name(said("verbs", NULL, 0), "fi_info -p 'verbs' says which");
+    must_name(said("verbs", NULL, 0), "HEARTH_FABRIC_LIBRARY");
     must_name(said("cxi", NULL, 0), "there is no /dev/cxi*"); /* which is why */
 }
 
@@ -174,6 +173,29 @@ Test(providers, a_bond_over_adapters_is_theirs, .init = start, .fini = stop)
     must_say(said("verbs", "10.2.0.7", 1), "");
 }
 
+/* The adapter is the driver's. */
+static void drive(const char *driver)
+{
+    char path[128], to[64];
+
+    snprintf(path, sizeof(path), "%s/sys/class/infiniband/mlx5_0/device/driver", root);
+    snprintf(to, sizeof(to), "../../../bus/pci/drivers/%s", driver);
+    unlink(path);
+    cr_assert(zero(int, symlink(to, path)));
+}
+
+Test(providers, adapters_of_efa_and_others_are_told_apart, .init = start, .fini = stop)
+{
+    drive("mlx5_core");
+    must_say(said("verbs", "10.1.0.7", 1), "");
+    must_name(said("efa", NULL, 1),
+            "none of the adapters in /sys/class/infiniband is an Elastic Fabric Adapter");
+    drive("efa");
+    must_name(said("verbs", "10.1.0.7", 1), "is an InfiniBand or RoCE adapter");
+    must_say(said("efa", NULL, 1), "");
+    must_name(said("efa-direct", NULL, 0), "has no provider efa:");
+}
+
 Test(providers, slingshot_wants_what_the_launcher_says, .init = start, .fini = stop)
 {
     made_up_file(root, "/dev/cxi0", "");
@@ -185,7 +207,9 @@ Test(providers, slingshot_wants_what_the_launcher_says, .init = start, .fini = s
 
 Test(providers, a_shape_that_is_not_there_yet_is_named)
 {
-    struct hth_ofi_look look = { .built = 1, .files = 1, .memlock_bytes = UINT64_MAX };
+    struct hth_ofi_look look = {
+        .built = 1, .files = 1, .hardware = 1, .memlock_bytes = UINT64_MAX
+    };
     char text[512];
 
     look.shapes = HTH_OFI_CONNECTED;

@@ -17,6 +17,24 @@ static void look_adapter(const struct hth_interface *i, struct hth_ofi_look *out
                 first ? " " : "", first, i->addresses);
 }
 
+/* Adapters of all makes have the same device files; the driver tells EFA's from others'. */
+static int look_adapter_of(const struct hth_machine *m, const struct hth_ofi_provider *p)
+{
+    for (unsigned i = 0; i < m->ports; i++)
+        if (p->is_efa == (strcmp(m->port[i].driver, "efa") == 0))
+            return 1;
+    return m->ports == 0; /* /sys may be hidden: the files count */
+}
+
+int hth_ofi_hardware(const struct hth_machine *m, const struct hth_ofi_provider *p)
+{
+    if (!p->files)
+        return -1;
+    if (!hth_machine_files(m, p->files))
+        return 0;
+    return strcmp(p->files, HTH_OFI_UVERBS) != 0 || look_adapter_of(m, p);
+}
+
 void hth_ofi_look_at(const struct hth_machine *m, const struct hth_ofi_provider *p,
         const char *bind, struct hth_ofi_look *out)
 {
@@ -25,6 +43,7 @@ void hth_ofi_look_at(const struct hth_machine *m, const struct hth_ofi_provider 
     memset(out, 0, sizeof(*out));
     out->shapes = HTH_OFI_SHAPES;
     out->built = -1;
+    out->hardware = hth_ofi_hardware(m, p);
     out->files = p->files ? hth_machine_files(m, p->files) : 1;
     out->has_vni = getenv("SLINGSHOT_VNIS") != NULL;
     out->memlock_bytes = m->locks_any ? UINT64_MAX : m->memlock_bytes;

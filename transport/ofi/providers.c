@@ -7,15 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define UVERBS "/dev/infiniband/uverbs*"
-
 const struct hth_ofi_provider hth_ofi_providers[] = {
     { .name = "verbs",
             .fabric = "InfiniBand, RoCE v2",
             .shape = HTH_OFI_CONNECTED,
             .pins = 1,
             .needs_ip = 1,
-            .files = UVERBS,
+            .files = HTH_OFI_UVERBS,
             .hardware = "an InfiniBand or RoCE adapter",
             /* A trainer with the engine in it forks; slots may lie on huge pages. */
             .setting = { { "RDMAV_FORK_SAFE", "1" }, { "RDMAV_HUGEPAGES_SAFE", "1" } } },
@@ -23,8 +21,9 @@ const struct hth_ofi_provider hth_ofi_providers[] = {
             .fabric = "EFA (AWS)",
             .shape = HTH_OFI_RDM,
             .pins = 1,
-            .files = UVERBS,
+            .files = HTH_OFI_UVERBS,
             .hardware = "an Elastic Fabric Adapter",
+            .is_efa = 1,
             /* Not RDMAV_HUGEPAGES_SAFE: the provider refuses to open with both. */
             .setting = { { "FI_EFA_FORK_SAFE", "1" } } },
     { .name = "efa-direct", /* a fabric of the provider efa */
@@ -32,8 +31,9 @@ const struct hth_ofi_provider hth_ofi_providers[] = {
             .fabric = "EFA (AWS), without the library's protocol",
             .shape = HTH_OFI_RDM,
             .pins = 1,
-            .files = UVERBS,
+            .files = HTH_OFI_UVERBS,
             .hardware = "an Elastic Fabric Adapter",
+            .is_efa = 1,
             .setting = { { "FI_EFA_FORK_SAFE", "1" } } },
     { .name = "cxi",
             .fabric = "Slingshot (HPE Cray)",
@@ -62,7 +62,7 @@ const struct hth_ofi_provider hth_ofi_providers[] = {
             .shape = HTH_OFI_RDM,
             .pins = 1,
             .needs_ip = 1,
-            .files = UVERBS,
+            .files = HTH_OFI_UVERBS,
             .hardware = "an InfiniBand or RoCE adapter",
             .setting = { { "RDMAV_FORK_SAFE", "1" }, { "RDMAV_HUGEPAGES_SAFE", "1" } } },
     { .name = "psm3", .fabric = "Intel Ethernet", .shape = HTH_OFI_RDM, .obeys = 1 },
@@ -131,13 +131,15 @@ static int reason_shape(const struct reason *r)
 
 static int reason_files(const struct reason *r)
 {
-    if (!r->p->files || r->look->files == 1)
+    if (!r->p->files || (r->look->files == 1 && r->look->hardware))
         return 0;
     if (r->look->files == -1)
         return reason_is(r,
                 "this user may not open %s, which %s needs: give the user the group of these "
                 "files, or a udev rule that opens them",
                 r->p->files, r->p->name);
+    if (r->look->files == 1)
+        return reason_is(r, "none of the adapters in /sys/class/infiniband is %s", r->p->hardware);
     return reason_is(r,
             "there is no %s, which %s makes with its driver: load the driver, and give a container "
             "the files (docker --device, Kubernetes: the device plugin of the adapter)",

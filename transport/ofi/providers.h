@@ -27,6 +27,7 @@ struct hth_ofi_provider {
     int obeys;         /* who reaches its port is obeyed before any key is asked for: loopback only,
                    * unless the network is trusted; core/base/network.c decides by its own list */
     int pins;          /* registered memory is locked */
+    int is_efa;        /* its adapters have the driver efa, and others' have not */
     int needs_ip;      /* rdma_cm finds peers by the IP address of the adapter's interface */
     const char *files; /* device files, for glob(); NULL: none */
     const char *hardware;              /* what makes them */
@@ -43,6 +44,7 @@ const struct hth_ofi_provider *hth_ofi_provider_find(const char *name);
  * all costs time, and takes in adapters that nobody asked for. */
 void hth_ofi_provider_filter(const char *name, char *out, size_t len);
 
+#define HTH_OFI_UVERBS    "/dev/infiniband/uverbs*" /* device files of adapters of all makes */
 #define HTH_OFI_LOOK_TEXT 160
 
 /* What this backend opens today. */
@@ -52,6 +54,7 @@ void hth_ofi_provider_filter(const char *name, char *out, size_t len);
 struct hth_ofi_look {
     int shapes;             /* enum hth_ofi_shape: what this backend works with */
     int built;              /* the library lists it; -1: not known */
+    int hardware;           /* 1: it is here, 0: it is not, -1: none is needed */
     int files;              /* its device files: 1 there, 0 none, -1 there, and not ours to open */
     int is_rdma;            /* the interface of `bind` is an adapter's */
     int has_vni;            /* Slingshot: the launcher has given one */
@@ -63,6 +66,8 @@ struct hth_ofi_look {
 };
 
 struct hth_machine;
+/* As in struct hth_ofi_look. */
+int hth_ofi_hardware(const struct hth_machine *m, const struct hth_ofi_provider *p);
 /* `built` and `library` are the caller's to fill. bind: NULL: of no address. */
 void hth_ofi_look_at(const struct hth_machine *m, const struct hth_ofi_provider *p,
         const char *bind, struct hth_ofi_look *out);

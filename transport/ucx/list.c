@@ -78,8 +78,8 @@ static void list_component(uct_component_h component, struct hth_offers *out)
 static void list_reason(
         const struct row *row, const struct hth_machine *machine, struct hth_offer *out)
 {
-    out->absent = row->keys && hth_machine_files(machine, UVERBS) == 0;
-    if (out->absent)
+    out->hardware = row->keys ? hth_machine_files(machine, UVERBS) != 0 : -1;
+    if (!out->hardware)
         snprintf(out->against, sizeof(out->against),
                 "there is no " UVERBS
                 ", which an InfiniBand or RoCE adapter makes with its driver: "
