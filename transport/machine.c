@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <glob.h>
 #include <ifaddrs.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -288,31 +287,36 @@ static void ports_look(struct hth_machine *m)
 
 /* ---- limits ---------------------------------------------------------------------------------- */
 
-static void memlock_look(struct hth_machine *m)
+/* The line of a file that begins with `title`: what is behind that; "" where there is none. */
+static void machine_behind(
+        const struct hth_machine *m, const char *file, const char *title, char *out, size_t len)
 {
-    static const char title[] = "Max locked memory";
     char path[PATH_MAX], line[256];
-    uint64_t caps;
     FILE *f;
 
-    m->memlock_bytes = UINT64_MAX;
-    snprintf(path, sizeof(path), "%s/proc/self/limits", m->root);
+    out[0] = '\0';
+    snprintf(path, sizeof(path), "%s%s", m->root, file);
     f = fopen(path, "re");
     while (f && fgets(line, sizeof(line), f))
-        if (strncmp(line, title, sizeof(title) - 1) == 0)
-            sscanf(line + sizeof(title) - 1, "%" SCNu64, &m->memlock_bytes); /* or "unlimited" */
+        if (strncmp(line, title, strlen(title)) == 0)
+            snprintf(out, len, "%s", line + strlen(title));
     if (f)
         fclose(f);
-    snprintf(path, sizeof(path), "%s/proc/self/status", m->root);
-    f = fopen(path, "re");
-    while (f && fgets(line, sizeof(line), f))
-        if (sscanf(line, "CapEff: %" SCNx64, &caps) == 1)
-            m->locks_any = (caps >> CAP_IPC_LOCK_BIT & 1) != 0;
-    if (f)
-        fclose(f);
+}
+
+static void memlock_look(struct hth_machine *m)
+{
+    char text[256], *end;
+    uint64_t bytes;
+
+    machine_behind(m, "/proc/self/limits", "Max locked memory", text, sizeof(text));
+    bytes = strtoull(text, &end, 10);
+    m->memlock_bytes = end == text ? UINT64_MAX : bytes; /* "unlimited" */
+    machine_behind(m, "/proc/self/status", "CapEff:", text, sizeof(text));
+    m->locks_any = (strtoull(text, NULL, 16) >> CAP_IPC_LOCK_BIT & 1) != 0;
     /* In a user namespace of its own a capability says nothing to the driver. */
-    machine_line(m, line, sizeof(line), "/proc/self/uid_map");
-    if (!strstr(line, "4294967295"))
+    machine_line(m, text, sizeof(text), "/proc/self/uid_map");
+    if (!strstr(text, "4294967295"))
         m->locks_any = 0;
 }
 
