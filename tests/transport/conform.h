@@ -22,6 +22,9 @@ struct conform_backend {
     const char *name;   /* as on the command line */
     const char *module; /* NULL: loop */
     const char *provider;
+    uint32_t connect_ms; /* 0: the usual */
+    int silent;          /* a death may show as nothing but silence: the session's deadline cuts */
+    int unguarded;       /* peers' memory is simply there: stopped, closed or not registered */
 };
 
 struct conn_record {
@@ -70,6 +73,8 @@ struct world {
     } while (0)
 _Noreturn void conform_failed(const char *file, int line, const char *what);
 _Noreturn void conform_skip(const char *reason); /* this cell cannot be had here */
+/* Skips where peers' memory is simply there. */
+void conform_needs_guard(const struct conform_backend *b);
 
 #define A (&w->side[0])
 #define B (&w->side[1])

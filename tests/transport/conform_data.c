@@ -196,9 +196,12 @@ void conform_access(const struct conform_backend *backend)
     denied(&p, &dst, &d, UINT64_MAX - 4095, 8192); /* wraps to the grant's start */
     d = fresh(&p, &src, 0, MIB);
     denied(&p, &dst, &d, MIB - 1, 4096);
-    d = fresh(&p, &src, 0, MIB);
-    A->t->ops->revoke(A->t, d.bytes, d.len);
-    denied(&p, &dst, &d, 0, 4096);
+    if (A->t->ops->caps(A->t) &
+            HTH_CAP_BOUNDS) { /* the owner knows grants, not the provider alone */
+        d = fresh(&p, &src, 0, MIB);
+        A->t->ops->revoke(A->t, d.bytes, d.len);
+        denied(&p, &dst, &d, 0, 4096);
+    }
     d = fresh(&p, &src, 0, MIB);
     memset(d.bytes, 0x5a, sizeof(d.bytes));
     denied(&p, &dst, &d, 0, 4096);
@@ -233,6 +236,7 @@ void conform_dereg(const struct conform_backend *backend)
     struct desc d = grant(A, &src, 0, src.len, p.a->conn);
     int busy = 0, first = B->pulls;
 
+    conform_needs_guard(backend);
     fill(src.at, src.len, 1);
     for (uint64_t off = 0; off < src.len; off += 8 * MIB)
         pull_post(B, p.b->conn, d.bytes, d.len, off, dst.region, off, 8 * MIB);
@@ -432,6 +436,7 @@ void conform_close(const struct conform_backend *backend)
 {
     struct world *w;
 
+    conform_needs_guard(backend);
     for (int owner = 0; owner < 2; owner++)
         leave_amid(backend, owner);
     for (int where = HOOK_ACCEPT; where <= HOOK_DOWN; where++)

@@ -121,6 +121,8 @@ void conform_doors(const struct conform_backend *b)
 
     if (!b->module)
         return; /* nobody reaches into this process */
+    if (strcmp(b->provider, "shm") == 0)
+        conform_skip("shared memory has no door to the network");
     before = doors("127.0.0.1");
     CHECK(try_open(b, "127.0.0.1", 0, &t, &err) == 0);
     CHECK(doors("127.0.0.1") > before);

@@ -2,6 +2,7 @@
 /* Two recording transports and their pump; what every event must obey is checked here. */
 #include "conform.h"
 
+#include <glob.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -157,6 +158,7 @@ void side_open(struct world *w, int i)
     struct hth_transport_opts opts = {
         .bind = "127.0.0.1",
         .provider = w->backend->provider,
+        .connect_ms = w->backend->connect_ms,
         .clock = w->clock,
         .log = { log_line, NULL },
     };
@@ -443,10 +445,25 @@ void child_must_end(pid_t pid)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* What libfabric's shm leaves of a process that was killed. */
+static void shared_memory_remove(pid_t pid)
+{
+    char pattern[64];
+    glob_t found;
+
+    snprintf(pattern, sizeof(pattern), "/dev/shm/%d:%u:*", (int)pid, (unsigned)getuid());
+    if (glob(pattern, 0, NULL, &found))
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        unlink(found.gl_pathv[i]);
+    globfree(&found);
+}
+
 void child_killed(pid_t pid)
 {
     int status;
 
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
+    shared_memory_remove(pid);
 }

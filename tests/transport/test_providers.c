@@ -82,6 +82,7 @@ Test(providers, the_library_starts_with_what_is_asked_for)
 {
     static const char *const rows[][2] = { { "tcp", "tcp,net,verbs" },
         { "verbs;ofi_rxm", "tcp,net,verbs,ofi_rxm" }, { "efa-direct", "tcp,net,verbs,efa" },
+        { "net/rdm", "tcp,net,verbs" }, { "shm/rdm", "tcp,net,verbs,shm" },
         { "cxi", "tcp,net,verbs,cxi" }, { "of_a_site", "tcp,net,verbs,of_a_site" },
         { "", "tcp,net,verbs" } };
     char out[128];

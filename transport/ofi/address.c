@@ -33,7 +33,7 @@ void hth_ofi_addr_text(const union hth_ofi_addr *a, char out[HTH_OFI_LABEL])
     }
 }
 
-static int addr_is_wildcard(const union hth_ofi_addr *a)
+int hth_ofi_addr_is_wildcard(const union hth_ofi_addr *a)
 {
     if (a->sa.sa_family == AF_INET6)
         return IN6_IS_ADDR_UNSPECIFIED(&a->in6.sin6_addr) ||
@@ -90,7 +90,7 @@ static int addr_same_ip(const struct sockaddr *sa, const union hth_ofi_addr *a, 
     return b.in.sin_addr.s_addr == a->in.sin_addr.s_addr;
 }
 
-static int addr_check_device(
+int hth_ofi_addr_device(
         const char *device, const char *bind, const union hth_ofi_addr *a, struct hearth_error *err)
 {
     struct ifaddrs *all = NULL;
@@ -131,7 +131,7 @@ int hth_ofi_addr_local(
     if (!addr_parse(opts->bind, opts->port, out))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "'%s' is no numeric IPv4 or IPv6 address to listen on", opts->bind);
-    if (addr_is_wildcard(out))
+    if (hth_ofi_addr_is_wildcard(out))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "%s is refused: name the one address to listen on, that of the private network "
                 "between the nodes",
@@ -140,7 +140,7 @@ int hth_ofi_addr_local(
     if (rc)
         return hth_fail(err, HEARTH_EINVAL, rc, "this machine cannot listen on %s: %s", opts->bind,
                 strerror(rc));
-    return opts->device ? addr_check_device(opts->device, opts->bind, out, err) : HEARTH_OK;
+    return HEARTH_OK;
 }
 
 uint32_t hth_ofi_addr_pack(const union hth_ofi_addr *a, unsigned char *out)
@@ -176,7 +176,7 @@ int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth
     } else {
         return hth_fail(err, HEARTH_EINVAL, 0, "this is no address of an ofi transport");
     }
-    if (addr_is_wildcard(&a))
+    if (hth_ofi_addr_is_wildcard(&a))
         return hth_fail(err, HEARTH_EINVAL, 0, "the address of an ofi transport is a wildcard");
     if (a.sa.sa_family != self->sa.sa_family)
         return hth_fail(err, HEARTH_EINVAL, 0,

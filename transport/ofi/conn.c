@@ -153,7 +153,6 @@ void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why)
     c->stuck = 0;
     conn_note_why(c, code, why);
     c->state = HTH_OFI_DOOMED;
-    hth_ofi_grants_end(o, c->id);
     conn_push(&o->doomed, c);
 }
 
@@ -229,4 +228,16 @@ int hth_ofi_expire(struct hth_ofi *o)
     }
     o->due_ms = due;
     return n;
+}
+
+int hth_ofi_conn_grant(struct hth_transport *t, struct hth_region *region, uint64_t off,
+        uint64_t len, hth_conn conn, unsigned char *out_desc, uint32_t *out_len,
+        struct hearth_error *err)
+{
+    struct hth_ofi *o = hth_ofi_of(t);
+    const struct hth_ofi_conn *c = hth_ofi_conn_get(o, conn);
+
+    if (!c || c->state != HTH_OFI_UP)
+        return hth_fail(err, HEARTH_EPEER, 0, "the connection to grant memory to is gone");
+    return hth_ofi_grant(o, region, off, len, out_desc, out_len, err);
 }

@@ -122,3 +122,41 @@ void hth_ofi_socket_end(struct fid_ep *ep)
     if (fi_getname(&ep->fid, &ends.here, &here) == 0 && fi_getpeer(ep, &ends.there, &there) == 0)
         fds_each(fds_end_socket, &ends);
 }
+
+struct search {
+    const union hth_ofi_addr *here, *there;
+    int end;        /* them; else find one */
+    uint16_t spare; /* not the one from this port; 0: all. In network order */
+    uint16_t found;
+};
+
+static void fds_search_one(int fd, void *arg)
+{
+    struct search *s = arg;
+    struct ends of = { 0 };
+    socklen_t here = sizeof(of.here), there = sizeof(of.there);
+
+    if (getsockname(fd, &of.here.sa, &here) || getpeername(fd, &of.there.sa, &there) ||
+            !fds_same_host(&of.here, s->here) || !fds_same_end(&of.there, s->there))
+        return;
+    if (!s->end)
+        s->found = of.here.in.sin_port;
+    else if (of.here.in.sin_port != s->spare)
+        shutdown(fd, SHUT_RDWR);
+}
+
+uint16_t hth_ofi_socket_port(const union hth_ofi_addr *here, const union hth_ofi_addr *there)
+{
+    struct search s = { .here = here, .there = there };
+
+    fds_each(fds_search_one, &s);
+    return s.found;
+}
+
+void hth_ofi_sockets_end(
+        const union hth_ofi_addr *here, const union hth_ofi_addr *there, uint16_t spare)
+{
+    struct search s = { .here = here, .there = there, .end = 1, .spare = spare };
+
+    fds_each(fds_search_one, &s);
+}

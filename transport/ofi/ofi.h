@@ -12,6 +12,7 @@
 #include "transport/transport.h"
 
 #include <netinet/in.h>
+#include <pthread.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -59,6 +60,10 @@ void hth_ofi_addr_text(const union hth_ofi_addr *a, char out[HTH_OFI_LABEL]);
 /* An address of this machine to listen on. Errors: HEARTH_EINVAL with what is wrong. */
 int hth_ofi_addr_local(
         const struct hth_transport_opts *opts, union hth_ofi_addr *out, struct hearth_error *err);
+int hth_ofi_addr_is_wildcard(const union hth_ofi_addr *a);
+/* Does that interface have the address? Errors: HEARTH_EINVAL naming those that there are. */
+int hth_ofi_addr_device(const char *device, const char *bind, const union hth_ofi_addr *a,
+        struct hearth_error *err);
 /* {u8 1, u8 family 4|6, u16 port, address[4|16]}, little-endian but for the address. */
 uint32_t hth_ofi_addr_pack(const union hth_ofi_addr *a, unsigned char *out);
 int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_ofi_addr *self,
@@ -75,27 +80,29 @@ void hth_ofi_fds_note(struct hth_ofi_fds *before);
 void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_ofi_addr *self);
 /* The endpoint's socket gives what it has received, and then its end. Without one: nothing. */
 void hth_ofi_socket_end(struct fid_ep *ep);
+/* The port, in network order, of a socket from here to there; 0: there is none. */
+uint16_t hth_ofi_socket_port(const union hth_ofi_addr *here, const union hth_ofi_addr *there);
+/* The same as hth_ofi_socket_end() for all from here to there but that from port `spare`. */
+void hth_ofi_sockets_end(
+        const union hth_ofi_addr *here, const union hth_ofi_addr *there, uint16_t spare);
 
 /* ---- the transport ---- */
 
 struct hth_ofi_conn;
 
+#define HTH_OFI_RAW_KEY 24u /* bytes of a provider's raw key, at most */
+
 struct hth_region {
-    struct hth_region *next, *prev;
+    struct hth_region *next, *prev; /* guarded by regions_lock */
     unsigned char *base;
     uint64_t len;
-    uint32_t busy;        /* pulls into it */
-    struct fid_mr *local; /* for pulls into it, where the provider wants that; made at the first */
-};
-
-/* Memory that one peer may read: a registration and a key of its own, so that taking it back
- * is closing it. */
-struct hth_ofi_grant {
-    uint64_t id;
-    uint64_t key;
-    hth_conn conn;
-    struct hth_region *region;
-    struct fid_mr *mr; /* NULL: a grant of no bytes */
+    uint32_t number; /* 1, 2, ...: two regions at one place are told apart */
+    uint32_t busy;   /* pulls into it */
+    int writable;    /* pulls may go into it */
+    struct fid_mr *mr;
+    uint64_t key; /* of mr; or, where keys are raw: */
+    uint64_t raw_base;
+    uint8_t raw_bytes, raw[HTH_OFI_RAW_KEY];
 };
 
 struct hth_ofi_list {
@@ -117,15 +124,18 @@ struct hth_ofi {
     struct fid_eq *eq;
     struct fid_cq *cq;
     struct fid_pep *pep;
+    struct fid_ep *home; /* registrations are bound to it where mr_mode has FI_MR_ENDPOINT */
     int mr_mode;
     int sockets; /* the provider's connections are sockets of this process */
 
     int epoll_fd, wake_fd;
     atomic_int woken;
 
-    struct hth_ids conns;  /* struct hth_ofi_conn */
-    struct hth_ids grants; /* struct hth_ofi_grant */
-    struct hth_region *regions;
+    pthread_mutex_t regions_lock;
+    struct hth_region *regions; /* guarded by regions_lock, and: */
+    uint32_t regions_made;
+
+    struct hth_ids conns;        /* struct hth_ofi_conn */
     struct hth_ofi_list leaving; /* it is over; the library may still have something of it */
     struct hth_ofi_list doomed;  /* endpoint closed; callbacks owed */
     uint32_t stuck;              /* connections with something the library did not take yet */
@@ -228,6 +238,9 @@ struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid);
 struct hth_ofi_conn *hth_ofi_conn_new(
         struct hth_ofi *o, enum hth_ofi_state state, const union hth_ofi_addr *peer);
 void hth_ofi_drop(struct hth_transport *t, hth_conn conn);
+int hth_ofi_conn_grant(struct hth_transport *t, struct hth_region *region, uint64_t off,
+        uint64_t len, hth_conn conn, unsigned char *out_desc, uint32_t *out_len,
+        struct hearth_error *err);
 void hth_ofi_conn_up(struct hth_ofi_conn *c);
 /* It is over: deliver what has come, wait for the reads that the library has, then doom. */
 void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why);
@@ -263,24 +276,29 @@ void hth_ofi_pulls_end(struct hth_ofi_conn *c); /* endpoint closed: completes al
 
 /* ---- region.c ---- */
 
+/* Any thread, beside progress(): the domain is opened for that. */
 int hth_ofi_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_region **out,
         struct hearth_error *err);
 int hth_ofi_dereg(struct hth_transport *t, struct hth_region *region);
-int hth_ofi_grant(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
-        hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
+/* For a peer that the caller has looked at. Errors: HEARTH_EINVAL. */
+int hth_ofi_grant(struct hth_ofi *o, const struct hth_region *region, uint64_t off, uint64_t len,
+        unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
 void hth_ofi_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len);
-void hth_ofi_grants_end(struct hth_ofi *o, hth_conn conn); /* of that connection; 0: all */
 void hth_ofi_regions_end(struct hth_ofi *o);
 /* With a random key; `mr` closed by fi_close(). 0 or -fi_errno. */
 int hth_ofi_mr_open(
         struct hth_ofi *o, void *base, uint64_t len, uint64_t access, struct fid_mr **out);
 
 struct hth_ofi_desc {
-    uint64_t grant; /* the owner's id */
-    uint64_t key, base, len;
+    uint64_t base, len; /* remote address of the grant's first byte, and how many there are */
+    uint64_t key;       /* with a raw key: its base */
+    uint8_t raw_bytes, raw[HTH_OFI_RAW_KEY];
 };
 /* Bytes of a peer. Errors: HEARTH_EINVAL. */
 int hth_ofi_desc_read(const unsigned char *desc, uint32_t len, struct hth_ofi_desc *out);
+/* 1: [roff, roff + len) lies in the grant, and [doff, doff + len) in a region of ours. */
+int hth_ofi_desc_fits(const struct hth_ofi_desc *d, uint64_t roff, const struct hth_region *region,
+        uint64_t doff, uint64_t len);
 
 /* ---- dial.c: connections begin ---- */
 
@@ -305,11 +323,26 @@ int hth_ofi_built(const struct hth_ofi_lib *lib, const struct hth_ofi_provider *
 int hth_ofi_explain(const struct hth_ofi_lib *lib, const char *provider, const char *bind,
         const struct hth_machine *machine, char *out, size_t len);
 
+/* ---- provider.c: which provider, with which endpoints ---- */
+
+#define HTH_OFI_PROVIDER 64u
+
+/* The provider's name in libfabric; returns its endpoints, FI_EP_MSG or FI_EP_RDM. A name may say
+ * which: "net/rdm", "verbs/msg". */
+enum fi_ep_type hth_ofi_provider_type(const char *provider, char out_name[HTH_OFI_PROVIDER]);
+/* Sets o->info. Errors: HEARTH_EINVAL with what there is; a listener that is not safe. */
+int hth_ofi_provider_choose(
+        struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err);
+
 /* ---- fabric.c: the library's objects ---- */
 
-int hth_ofi_fabric_open(
-        struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err);
+/* Fabric and domain of the chosen provider. */
+int hth_ofi_domain_open(struct hth_ofi *o, struct hearth_error *err);
+/* Queues, something to wait on, a listening endpoint. */
+int hth_ofi_listen_open(struct hth_ofi *o, struct hearth_error *err);
 void hth_ofi_fabric_close(struct hth_ofi *o);
+int hth_ofi_fabric_refused(
+        const struct hth_ofi *o, int rc, const char *what, struct hearth_error *err);
 /* A new endpoint bound to our queues and enabled. 0 or -fi_errno. */
 int hth_ofi_endpoint(struct hth_ofi *o, struct fi_info *info, struct fid_ep **out);
 

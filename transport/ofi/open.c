@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The module's one exported symbol, and the life of a transport. */
-#include "ofi.h"
+#include "rdm.h"
 
 #include <hearth/export.h>
 #include <stdlib.h>
 
 #define CONNECT_MS 5000u
-#define GRANTS_MAX (1u << 20)
 
 static uint32_t ofi_caps(struct hth_transport *t)
 {
     const struct hth_ofi *o = hth_ofi_of(t);
-    uint32_t c = HTH_CAP_READ_ONLY | HTH_CAP_BOUNDS;
+    uint32_t c = HTH_CAP_READ_ONLY; /* and the bounds of regions, not of grants */
 
     if (o->mr_mode & FI_MR_ALLOCATED)
         c |= HTH_CAP_PINS;
@@ -32,7 +31,7 @@ static void ofi_free(struct hth_ofi *o)
 {
     hth_ofi_fabric_close(o);
     hth_ids_fini(&o->conns);
-    hth_ids_fini(&o->grants);
+    pthread_mutex_destroy(&o->regions_lock);
     free(o);
 }
 
@@ -48,7 +47,6 @@ static void ofi_close(struct hth_transport *t)
             hth_ofi_conn_cut(hth_ids_at(&o->conns, i), "closed by us");
     hth_ofi_drain(o);
     hth_ofi_finish(o);
-    hth_ofi_grants_end(o, 0);
     hth_ofi_regions_end(o);
     ofi_free(o);
 }
@@ -62,7 +60,7 @@ static const struct hth_transport_ops ops = {
     .send = hth_ofi_send,
     .reg = hth_ofi_reg,
     .dereg = hth_ofi_dereg,
-    .grant = hth_ofi_grant,
+    .grant = hth_ofi_conn_grant,
     .revoke = hth_ofi_revoke,
     .pull = hth_ofi_pull,
     .progress = hth_ofi_progress,
@@ -83,20 +81,22 @@ static int ofi_build(
     rc = hth_ofi_load(
             opts->library, opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT, &o->lib, err);
     if (!rc)
-        rc = hth_ofi_fabric_open(o, opts, err);
+        rc = hth_ofi_provider_choose(o, opts, err);
+    if (!rc)
+        rc = hth_ofi_domain_open(o, err);
+    if (!rc)
+        rc = hth_ofi_listen_open(o, err);
     hth_ofi_fds_seal(&before, NULL);
     return rc;
 }
 
-static int ofi_open(const struct hth_transport_opts *opts,
+static int msg_open(const struct hth_transport_opts *opts,
         const struct hth_transport_events *events, struct hth_transport **out,
         struct hearth_error *err)
 {
     struct hth_ofi *o;
     int rc;
 
-    if (!opts->clock.now_ms)
-        return hth_fail(err, HEARTH_EINVAL, 0, "the transport needs a clock");
     o = calloc(1, sizeof(*o));
     if (!o)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");
@@ -108,7 +108,7 @@ static int ofi_open(const struct hth_transport_opts *opts,
     o->due_ms = HTH_NEVER;
     o->epoll_fd = o->wake_fd = -1;
     hth_ids_init(&o->conns, HTH_OFI_CONNS);
-    hth_ids_init(&o->grants, GRANTS_MAX);
+    pthread_mutex_init(&o->regions_lock, NULL);
     rc = ofi_build(o, opts, err);
     if (rc) {
         ofi_free(o);
@@ -116,6 +116,19 @@ static int ofi_open(const struct hth_transport_opts *opts,
     }
     *out = &o->base;
     return HEARTH_OK;
+}
+
+static int ofi_open(const struct hth_transport_opts *opts,
+        const struct hth_transport_events *events, struct hth_transport **out,
+        struct hearth_error *err)
+{
+    char name[HTH_OFI_PROVIDER];
+
+    if (!opts->clock.now_ms)
+        return hth_fail(err, HEARTH_EINVAL, 0, "the transport needs a clock");
+    return hth_ofi_provider_type(opts->provider, name) == FI_EP_MSG
+                   ? msg_open(opts, events, out, err)
+                   : hth_rdm_open(opts, events, out, err);
 }
 
 extern const struct hth_transport_backend hth_transport_backend;

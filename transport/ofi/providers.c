@@ -77,8 +77,10 @@ const struct hth_ofi_provider hth_ofi_providers[] = {
 
 const struct hth_ofi_provider *hth_ofi_provider_find(const char *name)
 {
+    size_t len = strcspn(name, "/");
+
     for (const struct hth_ofi_provider *p = hth_ofi_providers; p->name; p++)
-        if (strcmp(p->name, name) == 0)
+        if (strlen(p->name) == len && strncmp(p->name, name, len) == 0)
             return p;
     return NULL;
 }
@@ -90,8 +92,8 @@ void hth_ofi_provider_filter(const char *name, char *out, size_t len)
     const char *part = p && p->prov ? p->prov : name;
 
     snprintf(out, len, "tcp,net,verbs");
-    for (; *part; part += strcspn(part, ";"), part += *part == ';') {
-        int n = (int)strcspn(part, ";");
+    for (; *part && *part != '/'; part += strcspn(part, ";/"), part += *part == ';') {
+        int n = (int)strcspn(part, ";/");
         char with_commas[96], all[160];
 
         snprintf(with_commas, sizeof(with_commas), ",%.*s,", n < 64 ? n : 64, part);

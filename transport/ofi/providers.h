@@ -38,7 +38,8 @@ struct hth_ofi_provider {
 /* The best first: what a node with several of them should use. Ends with name NULL. */
 extern const struct hth_ofi_provider hth_ofi_providers[];
 
-/* NULL: none of this name. A provider below another, "verbs;ofi_rxm", is a row of its own. */
+/* NULL: none of this name. A provider below another, "verbs;ofi_rxm", is a row of its own; what
+ * stands behind a slash, "verbs/msg", is not the name's. */
 const struct hth_ofi_provider *hth_ofi_provider_find(const char *name);
 /* FI_PROVIDER: the providers that the library starts with for the sake of this one. Starting them
  * all costs time, and takes in adapters that nobody asked for. */
@@ -48,7 +49,7 @@ void hth_ofi_provider_filter(const char *name, char *out, size_t len);
 #define HTH_OFI_LOOK_TEXT 160
 
 /* What this backend opens today. */
-#define HTH_OFI_SHAPES    HTH_OFI_CONNECTED
+#define HTH_OFI_SHAPES    (HTH_OFI_CONNECTED | HTH_OFI_RDM)
 
 /* What could be learnt of a provider and this machine. */
 struct hth_ofi_look {

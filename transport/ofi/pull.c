@@ -12,21 +12,6 @@
  */
 #include "ofi.h"
 
-static int read_fits(const struct hth_ofi_desc *d, uint64_t roff, const struct hth_region *region,
-        uint64_t doff, uint64_t len)
-{
-    return roff <= d->len && len <= d->len - roff && doff <= region->len &&
-           len <= region->len - doff;
-}
-
-/* Where the provider wants the destination registered: once, for the region's life. */
-static int read_local_open(struct hth_ofi *o, struct hth_region *region)
-{
-    if (!(o->mr_mode & FI_MR_LOCAL) || region->local)
-        return 0;
-    return hth_ofi_mr_open(o, region->base, region->len, FI_READ, &region->local);
-}
-
 /* Counts the pulls that the library has. */
 static void read_move_to(
         struct hth_ofi_conn *c, struct hth_ofi_pull *p, enum hth_ofi_pull_state state)
@@ -50,8 +35,8 @@ static void read_post(struct hth_ofi_conn *c, uint32_t index)
     ssize_t rc;
 
     p->piece = p->left < most ? p->left : most;
-    rc = fi_read(c->ep, p->into, p->piece, p->region->local ? fi_mr_desc(p->region->local) : NULL,
-            FI_ADDR_UNSPEC, p->from, p->key, hth_ofi_context(c, HTH_OFI_PULL, index));
+    rc = fi_read(c->ep, p->into, p->piece, fi_mr_desc(p->region->mr), FI_ADDR_UNSPEC, p->from,
+            p->key, hth_ofi_context(c, HTH_OFI_PULL, index));
     if (!rc) {
         read_move_to(c, p, HTH_OFI_PULL_POSTED);
         return;
@@ -76,15 +61,14 @@ int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
     struct hth_ofi_desc d;
     struct hth_ofi_pull *p;
 
-    if (!region || hth_ofi_desc_read(desc, desc_len, &d) || !read_fits(&d, roff, region, doff, len))
+    if (hth_ofi_desc_read(desc, desc_len, &d) || d.raw_bytes ||
+            !hth_ofi_desc_fits(&d, roff, region, doff, len))
         return HEARTH_EINVAL;
     if (!c || c->state != HTH_OFI_UP)
         return HEARTH_EPEER;
     p = read_find_free(c);
     if (!p)
         return HEARTH_EBUSY;
-    if (read_local_open(o, region))
-        return HEARTH_ENOMEM;
     *p = (struct hth_ofi_pull){ .cookie = cookie,
         .region = region,
         .into = region->base + doff,

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection where the library has none: two ids and two secrets, exchanged by greeting.
+ *
+ *   dials:    DIALLED ── OPEN ──►      HALF_OPEN  :accepts     (nobody is told of it yet)
+ *                │     ◄─ ACCEPT ──        │
+ *                ▼                         │
+ *               UP ──── any packet ──────► UP
+ *                │
+ *                │ drop(), BYE, a failed operation, a deadline
+ *                ▼
+ *             LEAVING   its reads are orphans; they end, or their endpoint does
+ *                ▼
+ *             DOOMED    on_pull() for what is left, on_down(), gone
+ *
+ * Who greets and never answers costs one half-open connection, of which there are HTH_RDM_HALF: the
+ * oldest goes. Without its secret nothing reaches a connection.
+ */
+#include "rdm.h"
+
+#include "core/base/bytes.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define SCAN_MS 50u
+
+static void list_push(struct hth_rdm_list *list, struct hth_rdm_conn *c)
+{
+    c->next = NULL;
+    if (list->tail)
+        list->tail->next = c;
+    else
+        list->head = c;
+    list->tail = c;
+    list->count++;
+}
+
+static void list_take(struct hth_rdm_list *list, struct hth_rdm_conn *c)
+{
+    struct hth_rdm_list all = *list;
+    struct hth_rdm_conn *next;
+
+    *list = (struct hth_rdm_list){ NULL, NULL, 0 };
+    for (struct hth_rdm_conn *i = all.head; i; i = next) {
+        next = i->next;
+        if (i != c)
+            list_push(list, i);
+    }
+}
+
+void hth_rdm_scan_soon(struct hth_rdm *r)
+{
+    uint64_t at = hth_rdm_now(r) + SCAN_MS;
+
+    if (at < r->scan_ms)
+        r->scan_ms = at;
+}
+
+/* Takes the reference of the peer. NULL: no memory, or HTH_OFI_CONNS stand. */
+static struct hth_rdm_conn *rdm_conn_new(
+        struct hth_rdm *r, enum hth_rdm_state state, struct hth_rdm_peer *peer)
+{
+    struct hth_rdm_conn *c = calloc(1, sizeof(*c));
+
+    if (!c || getrandom(&c->token, sizeof(c->token), 0) != sizeof(c->token)) {
+        free(c);
+        return NULL;
+    }
+    c->id = hth_ids_put(&r->o.conns, c);
+    if (!c->id) {
+        free(c);
+        return NULL;
+    }
+    c->r = r;
+    c->state = state;
+    c->peer = peer;
+    c->packet = r->packet;
+    c->out_end = &c->out;
+    c->due_ms = hth_rdm_now(r) + r->o.connect_ms;
+    r->waiting++;
+    hth_rdm_scan_soon(r);
+    return c;
+}
+
+static void rdm_conn_free(struct hth_rdm_conn *c)
+{
+    struct hth_rdm *r = c->r;
+
+    hth_ids_drop(&r->o.conns, c->id);
+    hth_rdm_stream_fini(c);
+    hth_rdm_peer_put(r, c->peer);
+    hth_rdm_peer_put(r, c->reader[0]);
+    hth_rdm_peer_put(r, c->reader[1]);
+    free(c);
+}
+
+int hth_rdm_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
+        hth_conn *out_conn, struct hearth_error *err)
+{
+    struct hth_rdm *r = hth_rdm_of(t);
+    struct hth_rdm_peer *peer;
+    struct hth_rdm_conn *c;
+    int rc;
+
+    if (r->o.closing)
+        return hth_fail(err, HEARTH_ECANCELED, 0, "the transport is being closed");
+    rc = hth_rdm_peer_get(r, addr, len, &peer, err);
+    if (rc)
+        return rc;
+    c = rdm_conn_new(r, HTH_RDM_DIALLED, peer);
+    if (!c) {
+        hth_rdm_peer_put(r, peer);
+        return hth_fail(err, HEARTH_ENOMEM, 0,
+                "no memory for a connection, or %u connections stand already", HTH_OFI_CONNS);
+    }
+    c->dialled = c->known = 1;
+    *out_conn = c->id;
+    hth_rdm_flush(c);
+    return HEARTH_OK;
+}
+
+/* ---- greetings ---- */
+
+static void half_open_drop(struct hth_rdm_conn *c)
+{
+    struct hth_rdm *r = c->r;
+
+    list_take(&r->half, c);
+    r->waiting--;
+    r->stuck -= (uint32_t)c->stuck;
+    rdm_conn_free(c);
+}
+
+/* Anybody's: it costs one place among the half-open. */
+void hth_rdm_greeted(struct hth_rdm *r, const unsigned char *bytes, size_t len)
+{
+    struct hth_rdm_hello theirs, ours = { .packet = r->packet };
+    unsigned char answer[HTH_RDM_LEAST];
+    struct hth_rdm_peer *peer;
+    struct hth_rdm_conn *c;
+
+    if (hth_rdm_hello_read(bytes, len, &theirs))
+        return;
+    if (r->half.count >= HTH_RDM_HALF)
+        half_open_drop(r->half.head);
+    if (hth_rdm_peer_get(r, theirs.addr, theirs.addr_len, &peer, NULL))
+        return;
+    c = rdm_conn_new(r, HTH_RDM_HALF_OPEN, peer);
+    if (!c) {
+        hth_rdm_peer_put(r, peer);
+        return;
+    }
+    list_push(&r->half, c);
+    c->peer_id = theirs.id;
+    c->peer_token = theirs.token;
+    if (theirs.packet < c->packet)
+        c->packet = theirs.packet;
+    ours.id = c->id;
+    ours.token = c->token;
+    if (hth_rdm_queue(c, HTH_RDM_ACCEPT, answer, hth_rdm_hello_write(&ours, answer)))
+        half_open_drop(c);
+    else
+        hth_rdm_flush(c);
+}
+
+void hth_rdm_conn_up(struct hth_rdm_conn *c)
+{
+    struct hth_rdm *r = c->r;
+
+    if (c->state == HTH_RDM_HALF_OPEN)
+        list_take(&r->half, c);
+    r->waiting--;
+    c->state = HTH_RDM_UP;
+    c->known = 1;
+    if (r->o.sockets)
+        hth_ofi_fds_seal(NULL, &r->o.self);
+    hth_rdm_peer_note_socket(r, c->peer);
+    if (c->dialled)
+        r->o.events.on_up(r->o.events.self, c->id);
+    else
+        r->o.events.on_accept(r->o.events.self, c->id);
+}
+
+int hth_rdm_accepted(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len)
+{
+    struct hth_rdm_hello hello;
+
+    if (c->state != HTH_RDM_DIALLED || hth_rdm_hello_read(bytes, len, &hello))
+        return HEARTH_EPROTO;
+    c->peer_id = hello.id;
+    c->peer_token = hello.token;
+    if (hello.packet < c->packet)
+        c->packet = hello.packet;
+    c->want_ack = 1; /* so that it knows that we have its answer */
+    hth_rdm_conn_up(c);
+    return HEARTH_OK;
+}
+
+/* ---- ending ---- */
+
+void hth_rdm_byes_post(struct hth_rdm *r)
+{
+    struct hth_rdm_end *e = &r->home;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < r->byes; i++) {
+        struct hth_rdm_bye *bye = &r->bye[i];
+        struct hth_rdm_op *op = hth_rdm_op_take(e, bye->peer, 0, 0);
+        ssize_t rc = -FI_EAGAIN;
+
+        if (op) {
+            memcpy(op->bytes, bye->bytes, HTH_RDM_HEAD);
+            rc = fi_send(e->ep, op->bytes, HTH_RDM_HEAD, e->mr ? fi_mr_desc(e->mr) : NULL,
+                    bye->peer->home, op);
+            if (rc)
+                hth_rdm_op_give(op);
+        }
+        if (rc == -FI_EAGAIN && bye->due_ms > hth_rdm_now(r))
+            r->bye[kept++] = *bye;
+        else
+            hth_rdm_peer_put(r, bye->peer);
+    }
+    r->byes = kept;
+}
+
+/* The connection may be gone before the library takes it. */
+static void bye_queue(struct hth_rdm_conn *c)
+{
+    struct hth_rdm *r = c->r;
+    struct hth_rdm_head head = { .kind = HTH_RDM_BYE,
+        .to = c->peer_id,
+        .token = c->peer_token,
+        .seq = c->out_seq,
+        .ack = c->in_seq };
+    struct hth_rdm_bye *bye = &r->bye[r->byes];
+
+    if (r->byes == HTH_RDM_BYES)
+        return; /* the peer finds out by itself */
+    r->byes++;
+    hth_rdm_head_write(&head, bye->bytes);
+    bye->due_ms = hth_rdm_now(r) + r->o.connect_ms;
+    bye->peer = c->peer;
+    c->peer->refs++;
+    hth_rdm_byes_post(r);
+}
+
+void hth_rdm_conn_doom_ready(struct hth_rdm_conn *c)
+{
+    if (c->state != HTH_RDM_LEAVING || c->reading)
+        return;
+    c->state = HTH_RDM_DOOMED;
+    list_push(&c->r->doomed, c);
+}
+
+void hth_rdm_conn_leave(struct hth_rdm_conn *c, int code, const char *why, int tell)
+{
+    struct hth_rdm *r = c->r;
+
+    if (c->state == HTH_RDM_DOOMED)
+        return;
+    c->code = code;
+    snprintf(c->detail, sizeof(c->detail), "%s: %s", c->peer->label, why);
+    if (c->state == HTH_RDM_LEAVING)
+        return;
+    if (c->state == HTH_RDM_HALF_OPEN)
+        list_take(&r->half, c);
+    if (c->state == HTH_RDM_UP && tell)
+        bye_queue(c);
+    if (c->state != HTH_RDM_UP)
+        r->waiting--;
+    r->stuck -= (uint32_t)c->stuck;
+    c->stuck = 0;
+    c->state = HTH_RDM_LEAVING;
+    hth_rdm_pulls_orphan(c);
+    hth_rdm_conn_doom_ready(c);
+}
+
+void hth_rdm_drop(struct hth_transport *t, hth_conn conn)
+{
+    struct hth_rdm_conn *c = hth_rdm_conn_get(hth_rdm_of(t), conn);
+
+    if (c)
+        hth_rdm_conn_leave(c, HEARTH_ECANCELED, "dropped by us", 1);
+}
+
+void hth_rdm_conn_taken(struct hth_rdm_conn *c)
+{
+    c->stuck_ms = 0;
+}
+
+void hth_rdm_conn_refused(struct hth_rdm_conn *c, ssize_t rc)
+{
+    struct hth_rdm *r = c->r;
+
+    if (rc != -FI_EAGAIN) {
+        hth_rdm_conn_leave(c, HEARTH_EPEER, r->o.lib->strerror((int)-rc), 0);
+        return;
+    }
+    if (!c->stuck_ms)
+        c->stuck_ms = hth_rdm_now(r);
+    r->stuck += !c->stuck;
+    c->stuck = 1;
+    hth_rdm_scan_soon(r);
+}
+
+/* Nothing of it was taken for as long as a connection may take to stand: the library says "again"
+ * for ever where a peer is gone. */
+static int conn_is_stuck_for_good(const struct hth_rdm_conn *c, uint64_t now)
+{
+    return c->stuck && c->stuck_ms && !c->sends && !c->reading &&
+           now - c->stuck_ms >= c->r->o.connect_ms;
+}
+
+/* 1: it is over. */
+static int conn_expire(struct hth_rdm_conn *c, uint64_t now)
+{
+    uint32_t patience = c->r->o.connect_ms;
+
+    if (c->state == HTH_RDM_DIALLED || c->state == HTH_RDM_HALF_OPEN) {
+        if (c->due_ms > now)
+            return 0;
+        hth_rdm_conn_leave(c, HEARTH_ETIMEOUT, "no connection in time", 0);
+        return 1;
+    }
+    if (c->state != HTH_RDM_UP)
+        return 0;
+    if (conn_is_stuck_for_good(c, now))
+        hth_rdm_conn_leave(c, HEARTH_EPEER, "the library takes nothing for it", 1);
+    else if (c->pulls && c->end_told != c->end_ok && now - c->told_ms >= patience)
+        hth_rdm_conn_leave(c, HEARTH_EPEER, "it does not answer", 1);
+    return c->state != HTH_RDM_UP;
+}
+
+int hth_rdm_expire(struct hth_rdm *r)
+{
+    uint64_t now;
+    int n = 0, asked = 0;
+
+    if (r->scan_ms == HTH_NEVER)
+        return 0;
+    now = hth_rdm_now(r);
+    if (now < r->scan_ms)
+        return 0;
+    for (uint32_t i = 0; i < r->o.conns.cap; i++) {
+        struct hth_rdm_conn *c = hth_ids_at(&r->o.conns, i);
+
+        if (!c)
+            continue;
+        n += conn_expire(c, now);
+        asked |= c->end_told != c->end_ok;
+    }
+    r->scan_ms = r->waiting || r->stuck || asked ? now + SCAN_MS : HTH_NEVER;
+    return n;
+}
+
+/* Takes the list as it is: a connection that a callback dooms has its turn in the next call. */
+int hth_rdm_finish(struct hth_rdm *r)
+{
+    struct hth_rdm_conn *c = r->doomed.head, *next;
+    int n = 0;
+
+    r->doomed = (struct hth_rdm_list){ NULL, NULL, 0 };
+    for (; c; c = next, n++) {
+        next = c->next;
+        hth_rdm_pulls_end(c);
+        if (c->known)
+            r->o.events.on_down(r->o.events.self, c->id, c->code, c->detail);
+        rdm_conn_free(c);
+    }
+    return n;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of a transport of reliable datagrams. */
+#include "rdm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define CONNECT_MS 5000u
+#define FINISHES   1000 /* rounds of callbacks at close */
+
+static uint32_t rdm_caps(struct hth_transport *t)
+{
+    const struct hth_ofi *o = hth_ofi_of(t);
+    const char *provider = o->info->fabric_attr->prov_name;
+    uint32_t c = 0;
+
+    if (strcmp(provider, "shm") != 0) /* which looks at no key */
+        c |= HTH_CAP_READ_ONLY;
+    if (o->mr_mode & FI_MR_ALLOCATED)
+        c |= HTH_CAP_PINS;
+    if (strncmp(provider, "verbs", 5) == 0 || strcmp(provider, "cxi") == 0)
+        c |= HTH_CAP_ONE_SIDED;
+    return c;
+}
+
+static int rdm_address(struct hth_transport *t, unsigned char *out_addr, uint32_t *out_len,
+        struct hearth_error *err)
+{
+    const struct hth_rdm *r = hth_rdm_of(t);
+
+    (void)err;
+    memcpy(out_addr, r->address, r->address_len);
+    *out_len = r->address_len;
+    return HEARTH_OK;
+}
+
+static int rdm_grant(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
+        hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err)
+{
+    const struct hth_rdm_conn *c = hth_rdm_conn_get(hth_rdm_of(t), conn);
+
+    if (!c || c->state != HTH_RDM_UP)
+        return hth_fail(err, HEARTH_EPEER, 0, "the connection to grant memory to is gone");
+    return hth_ofi_grant(hth_ofi_of(t), region, off, len, out_desc, out_len, err);
+}
+
+static void rdm_free(struct hth_rdm *r)
+{
+    for (uint32_t i = 0; i < r->byes; i++)
+        hth_rdm_peer_put(r, r->bye[i].peer);
+    hth_ofi_regions_end(&r->o);
+    if (r->home.r)
+        hth_rdm_end_close(&r->home);
+    if (r->pull_info)
+        r->o.lib->freeinfo(r->pull_info);
+    hth_ofi_fabric_close(&r->o);
+    hth_ids_fini(&r->o.conns);
+    pthread_mutex_destroy(&r->o.regions_lock);
+    free(r);
+}
+
+static void rdm_close(struct hth_transport *t)
+{
+    struct hth_rdm *r = hth_rdm_of(t);
+
+    if (!t)
+        return;
+    hth_rdm_end_read(&r->home); /* who has said BYE is not answered */
+    r->o.closing = 1;
+    for (uint32_t i = 0; i < r->o.conns.cap; i++)
+        if (hth_ids_at(&r->o.conns, i))
+            hth_rdm_conn_leave(hth_ids_at(&r->o.conns, i), HEARTH_ECANCELED, "closed by us", 1);
+    hth_rdm_pull_ends_close(r);
+    for (int i = 0; r->doomed.head && i < FINISHES; i++)
+        hth_rdm_finish(r);
+    hth_rdm_drain(r);
+    rdm_free(r);
+}
+
+static const struct hth_transport_ops rdm_ops = {
+    .name = "ofi",
+    .caps = rdm_caps,
+    .address = rdm_address,
+    .connect = hth_rdm_connect,
+    .drop = hth_rdm_drop,
+    .send = hth_rdm_send,
+    .reg = hth_ofi_reg,
+    .dereg = hth_ofi_dereg,
+    .grant = rdm_grant,
+    .revoke = hth_ofi_revoke,
+    .pull = hth_rdm_pull,
+    .progress = hth_rdm_progress,
+    .arm = hth_rdm_arm,
+    .wake = hth_ofi_wake,
+    .close = rdm_close,
+};
+
+/* The pull endpoint has no port of its own that anybody knows. */
+static int pull_info_make(struct hth_rdm *r, struct hearth_error *err)
+{
+    struct fi_info *info = r->o.lib->dupinfo(r->o.info);
+
+    if (!info)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an endpoint's description");
+    if ((info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6) &&
+            info->src_addr)
+        ((union hth_ofi_addr *)info->src_addr)->in.sin_port = 0; /* sin6_port is there, too */
+    r->pull_info = info;
+    return HEARTH_OK;
+}
+
+static int rdm_wait_open(struct hth_rdm *r, struct hearth_error *err)
+{
+    struct epoll_event ev = { .events = EPOLLIN };
+
+    r->o.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    r->o.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (r->o.epoll_fd < 0 || r->o.wake_fd < 0 ||
+            epoll_ctl(r->o.epoll_fd, EPOLL_CTL_ADD, r->o.wake_fd, &ev))
+        return hth_fail(err, HEARTH_EIO, errno, "nothing to wait on: %s", strerror(errno));
+    return HEARTH_OK;
+}
+
+/* cxi may miss a wake-up; that of net stays readable (libfabric 1.17). */
+static int descriptor_misleads(const char *provider)
+{
+    return strcmp(provider, "cxi") == 0 || strcmp(provider, "net") == 0;
+}
+
+static int limits_take(struct hth_rdm *r, struct hearth_error *err)
+{
+    size_t most = r->o.info->ep_attr->max_msg_size;
+
+    if (most < HTH_RDM_LEAST)
+        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+                "libfabric provider %s has messages of %zu bytes, and %u are needed",
+                r->o.info->fabric_attr->prov_name, most, HTH_RDM_LEAST);
+    r->packet = most < HTH_RDM_PACKET ? (uint32_t)most : HTH_RDM_PACKET;
+    r->own_domains = r->o.sockets && !(r->o.mr_mode & FI_MR_LOCAL);
+    r->polls = descriptor_misleads(r->o.info->fabric_attr->prov_name);
+    return HEARTH_OK;
+}
+
+static int rdm_build(
+        struct hth_rdm *r, const struct hth_transport_opts *opts, struct hearth_error *err)
+{
+    struct hth_ofi_fds before;
+    int rc = hth_ofi_addr_local(opts, &r->o.self, err);
+
+    if (rc)
+        return rc;
+    hth_ofi_fds_note(&before);
+    rc = hth_ofi_load(
+            opts->library, opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT, &r->o.lib, err);
+    if (!rc)
+        rc = hth_ofi_provider_choose(&r->o, opts, err);
+    if (!rc)
+        rc = limits_take(r, err);
+    if (!rc)
+        rc = pull_info_make(r, err);
+    if (!rc)
+        rc = rdm_wait_open(r, err);
+    if (!rc)
+        rc = hth_ofi_domain_open(&r->o, err);
+    if (!rc)
+        rc = hth_rdm_home_open(r, err);
+    hth_ofi_fds_seal(&before, NULL);
+    return rc;
+}
+
+int hth_rdm_open(const struct hth_transport_opts *opts, const struct hth_transport_events *events,
+        struct hth_transport **out, struct hearth_error *err)
+{
+    struct hth_rdm *r = calloc(1, sizeof(*r));
+    int rc;
+
+    if (!r)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");
+    r->o.base.ops = &rdm_ops;
+    r->o.events = *events;
+    r->o.clock = opts->clock;
+    r->o.log = opts->log;
+    r->o.connect_ms = opts->connect_ms ? opts->connect_ms : CONNECT_MS;
+    r->o.epoll_fd = r->o.wake_fd = -1;
+    r->scan_ms = HTH_NEVER;
+    pthread_mutex_init(&r->o.regions_lock, NULL);
+    hth_ids_init(&r->o.conns, HTH_OFI_CONNS);
+    rc = rdm_build(r, opts, err);
+    if (rc) {
+        rdm_free(r);
+        return rc;
+    }
+    *out = &r->o.base;
+    return HEARTH_OK;
+}

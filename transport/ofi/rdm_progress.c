@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One turn, and what to wait for. Where the provider has no descriptors, the caller comes back after a
+ * while that is short when something happened lately, and longer the longer nothing did.
+ */
+#include "rdm.h"
+
+#include <sys/eventfd.h>
+
+#define LATELY_MS 50u   /* polled each millisecond for so long */
+#define BUSY_MS   1000u /* the same, while something is under way */
+#define IDLE_MS   5u
+#define SAFETY_MS 50u /* descriptors or not, while something is under way */
+#define RETRY_MS  2u  /* what the library did not take */
+#define DRAIN_MS  100u
+#define SPIN_MS   1u
+
+static void rdm_stuck_retry(struct hth_rdm *r)
+{
+    for (uint32_t i = 0; r->stuck && i < r->o.conns.cap; i++) {
+        struct hth_rdm_conn *c = hth_ids_at(&r->o.conns, i);
+
+        if (!c || !c->stuck)
+            continue;
+        c->stuck = 0;
+        r->stuck--;
+        hth_rdm_flush(c);
+        hth_rdm_pulls_post(c);
+    }
+}
+
+int hth_rdm_progress(struct hth_transport *t)
+{
+    struct hth_rdm *r = hth_rdm_of(t);
+    int n;
+
+    if (atomic_exchange(&r->o.woken, 0)) {
+        eventfd_t ignored;
+
+        eventfd_read(r->o.wake_fd, &ignored);
+    }
+    n = hth_rdm_finish(r);
+    n += hth_rdm_end_read(&r->home);
+    if (r->pull)
+        n += hth_rdm_end_read(r->pull);
+    if (r->old)
+        n += hth_rdm_end_read(r->old);
+    n += hth_rdm_pulls_ripen(r);
+    rdm_stuck_retry(r);
+    hth_rdm_byes_post(r);
+    n += hth_rdm_expire(r);
+    hth_rdm_pull_ends_settle(r);
+    n += hth_rdm_finish(r);
+    if (n)
+        r->lately_ms = hth_rdm_now(r);
+    return n;
+}
+
+static uint32_t reads_under_way(const struct hth_rdm *r)
+{
+    return (r->pull ? r->pull->busy : 0) + (r->old ? r->old->busy : 0);
+}
+
+static int is_under_way(const struct hth_rdm *r)
+{
+    return r->home.busy || reads_under_way(r) || r->byes;
+}
+
+/* 0: there is something in a queue. */
+static int queues_are_empty(struct hth_rdm *r)
+{
+    struct fid *queues[3] = { &r->home.cq->fid };
+    int n = 1;
+
+    if (r->pull)
+        queues[n++] = &r->pull->cq->fid;
+    if (r->old)
+        queues[n++] = &r->old->cq->fid;
+    return r->polls || fi_trywait(r->o.fabric, queues, n) == FI_SUCCESS;
+}
+
+/* How long until the next turn. */
+static uint64_t rest_ms(const struct hth_rdm *r, uint64_t since)
+{
+    if (r->stuck || r->byes || r->home.back)
+        return since < BUSY_MS ? RETRY_MS : IDLE_MS;
+    if (!r->polls)
+        return r->old ? RETRY_MS : is_under_way(r) ? SAFETY_MS : HTH_NEVER;
+    if (since < LATELY_MS || (since < BUSY_MS && is_under_way(r)))
+        return 1;
+    return since < 2 * LATELY_MS ? 2 : IDLE_MS;
+}
+
+int hth_rdm_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms)
+{
+    struct hth_rdm *r = hth_rdm_of(t);
+    uint64_t now = hth_rdm_now(r), since = now - r->lately_ms, rest = rest_ms(r, since);
+
+    if (r->doomed.head || r->ripe || atomic_load(&r->o.woken) || !queues_are_empty(r))
+        return 0;
+    if (r->polls && reads_under_way(r) && since < SPIN_MS)
+        return 0;
+    *out_fd = r->o.epoll_fd;
+    *out_due_ms = rest == HTH_NEVER || now + rest > r->scan_ms ? r->scan_ms : now + rest;
+    return 1;
+}
+
+void hth_rdm_drain(struct hth_rdm *r)
+{
+    uint64_t end = hth_rdm_now(r) + DRAIN_MS;
+
+    while ((r->byes || r->home.busy) && hth_rdm_now(r) < end) {
+        hth_rdm_byes_post(r);
+        hth_rdm_end_read(&r->home);
+    }
+}
