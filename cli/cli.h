@@ -34,6 +34,7 @@ enum status run_verify(const struct args *a);
 enum status run_header(const struct args *a);
 enum status run_rm(const struct args *a);
 enum status run_clean(const struct args *a);
+enum status run_doctor(const struct args *a);
 
 /* ---- say.c: text for people and programs ---- */
 

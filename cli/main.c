@@ -60,6 +60,15 @@ static const struct command {
     { "clean", run_clean, TAKES_ROOT, 1, 1, "clean [--root DIR] JOB",
             "remove all of a job, while no engine runs on it",
             "For the epilog of a batch system: everything of the job on this node goes.\n" },
+    { "doctor", run_doctor, TAKES_JSON | TAKES_ROOT, 1, 1, "doctor net [--root DIR] [--json]",
+            "what networks this node has, which one an engine takes, what is better",
+            "  hearth doctor net --root /mnt/hearth\n\n"
+            "Adapters and interfaces, what libfabric and UCX of this node offer, the limit on locked\n"
+            "memory, the pages of the root's mount, TCP's congestion control. Then what an engine takes\n"
+            "with the HEARTH_ variables that are set here, whether anything stands against that, and what\n"
+            "stands against better ones. Limits are those of the shell that it is run in. Exit status 1: an\n"
+            "engine would not open with these settings. The libraries are loaded in a process of their own,\n"
+            "for 10 s each at most.\n" },
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))

@@ -20,9 +20,10 @@ struct hth_config {
     char more_binds[4][64];      /* the others: checked, not used for data yet */
     uint32_t binds;
     char device[32];
-    char network[16];              /* default: hostile */
-    char key_file[HTH_PATH_MAX];   /* empty: none */
-    char module_dir[HTH_PATH_MAX]; /* empty: beside us */
+    char network[16];                  /* default: hostile */
+    char key_file[HTH_PATH_MAX];       /* empty: none */
+    char module_dir[HTH_PATH_MAX];     /* empty: beside us */
+    char fabric_library[HTH_PATH_MAX]; /* empty: the loader's */
     char log_level[16];
     uint32_t port;
     uint32_t linger_s;

@@ -106,6 +106,7 @@ static struct hth_transport *driver_open_transport(
         .port = c->port ? (uint16_t)c->port : driver_last_port(d),
         .provider = c->provider[0] ? c->provider : NULL,
         .device = c->device[0] ? c->device : NULL,
+        .library = c->fabric_library[0] ? c->fabric_library : NULL,
         .trusted = hth_config_network(c).trusted,
         .clock = d->clock,
         .log = d->log,

@@ -98,6 +98,10 @@ if(NOT HEARTH_SANITIZE)
     ${PROJECT_BINARY_DIR} ${CMAKE_INSTALL_LIBDIR} ${CMAKE_C_COMPILER})
 endif()
 
+# Of the module what needs no libfabric.
+target_sources(test_transport_providers PRIVATE ${PROJECT_SOURCE_DIR}/transport/ofi/providers.c
+  ${PROJECT_SOURCE_DIR}/transport/ofi/look.c)
+
 include(core/metadata.cmake OPTIONAL)
 include(transport/conformance.cmake OPTIONAL)
 include(sim/sim.cmake OPTIONAL)

@@ -4,6 +4,7 @@
  * A module is looked for in the folder that the caller names; without one beside this library or
  * program, then in HEARTH_MODULE_DIR.
  */
+#include "offers.h"
 #include "transport.h"
 
 #include <dlfcn.h>
@@ -74,27 +75,59 @@ static void *module_find(const char *name, const char *dir, char *why, size_t wh
     return module;
 }
 
+/* A module that is known, or NULL with `err`. */
+static void *module_open(const char *name, const char *dir, struct hearth_error *err)
+{
+    char why[304] = "";
+    void *module;
+
+    if (!module_is_known(name)) {
+        hth_fail(err, HEARTH_ENOENT, 0, "unknown transport %.64s: known are ofi, ucx", name);
+        return NULL;
+    }
+    module = module_find(name, dir, why, sizeof(why));
+    if (!module)
+        hth_fail(err, HEARTH_ENOENT, 0,
+                "transport %s: hearth-%s.so cannot be loaded%s%s; install it, or choose another "
+                "transport",
+                name, name, *why ? ": " : "", why);
+    return module;
+}
+
+static int module_is_strange(const char *name, struct hearth_error *err)
+{
+    return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+            "transport %s: its module is of another Hearth; install both from one version", name);
+}
+
 int hth_transport_open(const char *name, const char *dir, const struct hth_transport_opts *opts,
         const struct hth_transport_events *events, struct hth_transport **out,
         struct hearth_error *err)
 {
     const struct hth_transport_backend *backend;
-    char why[304] = "";
-    void *module;
+    void *module = module_open(name, dir, err);
 
-    if (!module_is_known(name))
-        return hth_fail(err, HEARTH_ENOENT, 0, "unknown transport %.64s: known are ofi, ucx", name);
-    module = module_find(name, dir, why, sizeof(why));
     if (!module)
-        return hth_fail(err, HEARTH_ENOENT, 0,
-                "transport %s: hearth-%s.so cannot be loaded%s%s; install it, or choose another "
-                "transport",
-                name, name, *why ? ": " : "", why);
+        return HEARTH_ENOENT;
     backend = dlsym(module, "hth_transport_backend");
     if (!backend || backend->abi != HTH_TRANSPORT_ABI)
-        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
-                "transport %s: its module is of another Hearth; install both from one version",
-                name);
+        return module_is_strange(name, err);
     /* Never unloaded: the libraries below it have threads and exit handlers of their own. */
     return backend->open(opts, events, out, err);
+}
+
+int hth_transport_offers(const char *name, const char *dir, const char *library,
+        const struct hth_machine *machine, struct hth_offers *out, struct hearth_error *err)
+{
+    hth_transport_list_fn *list;
+    void *module = module_open(name, dir, err), *at;
+
+    if (!module)
+        return HEARTH_ENOENT;
+    at = dlsym(module, "hth_transport_list");
+    if (!at)
+        return module_is_strange(name, err);
+    memcpy(&list, &at, sizeof(list)); /* ISO C has no cast for it */
+    memset(out, 0, sizeof(*out));
+    return list(library, machine, out, err);
 }

@@ -52,6 +52,7 @@ struct hth_transport_opts {
     uint16_t port; /* 0: any */
     const char *provider; /* backend's own: "tcp", "posix"; NULL: HTH_PROVIDER_DEFAULT */
     const char *device;   /* interface name; NULL: the one that has `bind` */
+    const char *library;  /* full path of the backend's library; NULL: the loader's */
     int trusted;          /* 1: a listener that obeys anybody is fine off loopback, too */
     uint32_t connect_ms;  /* 0: 5000 */
     struct hth_clock clock;

@@ -20,7 +20,7 @@
 /* Providers whose hardware refuses a memory key that was not granted; all others count as sockets. */
 static const struct {
     const char *transport, *provider;
-} guarded[] = { { "ofi", "verbs" }, { "ofi", "efa" }, { "ofi", "cxi" } };
+} guarded[] = { { "ofi", "verbs" }, { "ofi", "efa" }, { "ofi", "efa-direct" }, { "ofi", "cxi" } };
 
 enum hth_reach hth_address_reach(const char *text)
 {

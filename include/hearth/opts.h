@@ -75,6 +75,9 @@ struct hearth_opts {
     void *log_arg;
     uint32_t log_level; /* enum hearth_log_level; 0: HEARTH_LOG_INFO */
     uint32_t reserved;
+
+    /* path of the libfabric.so.1 that a started engine loads; NULL: the loader's */
+    const char *fabric_library;
 };
 HEARTH_SIZED(hearth_opts);
 #define HEARTH_OPTS_INIT HEARTH_INIT(hearth_opts)

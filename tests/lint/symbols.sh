@@ -4,7 +4,7 @@
 #   library  hearth_ alone, in a shared library and in an archive (where the rest is marked
 #            hidden); a shared one has a SONAME, and its symbols
 #            are of that version
-#   module   the one entry, hth_transport_backend or hth_engine_…; beside it hearth_ at most
+#   module   its entries, hth_transport_backend and hth_transport_list or hth_engine_…; beside it hearth_ at most
 set -eu
 kind=$1 file=$2
 case $file in
@@ -25,7 +25,7 @@ library)
 	esac
 	;;
 module)
-	entry='hth_transport_backend|hth_engine_[a-z_]*'
+	entry='hth_transport_backend|hth_transport_list|hth_engine_[a-z_]*'
 	stray=$(echo "$visible" | grep -vE "^(hearth_.*|$entry)$" || true)
 	;;
 esac

@@ -7,8 +7,10 @@
 #include "ofi.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +23,7 @@ static const int signals[] = { SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGTRAP, SIGABRT
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hth_ofi_lib lib; /* guarded by lock until `loaded`; then never written */
 static int loaded;
+static char loaded_from[PATH_MAX]; /* empty: where the loader found it */
 
 /* ISO C has no cast from an object pointer to a function pointer. */
 static int lib_find(void *handle, const char *name, void *out_fn)
@@ -52,38 +55,77 @@ static void lib_start_providers(void)
         lib.freeinfo(info);
 }
 
-static int lib_load(struct hearth_error *err)
+static int lib_open(const char *library, void **out, struct hearth_error *err)
 {
-    void *handle;
+    if (library && library[0] != '/')
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "fabric_library (HEARTH_FABRIC_LIBRARY) is '%.200s': give the full path of a "
+                "libfabric.so.1",
+                library);
+    *out = dlopen(library ? library : LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (*out)
+        return HEARTH_OK;
+    if (library)
+        return hth_fail(err, HEARTH_ENOENT, 0,
+                "fabric_library (HEARTH_FABRIC_LIBRARY) is '%.200s', which cannot be loaded: %s",
+                library, dlerror());
+    return hth_fail(err, HEARTH_ENOENT, 0,
+            "transport ofi needs libfabric, which cannot be loaded: %s", dlerror());
+}
+
+/* Before the library is loaded, which reads them then. */
+static void lib_settings(const char *provider)
+{
+    const struct hth_ofi_provider *p = provider ? hth_ofi_provider_find(provider) : NULL;
+    char filter[128];
 
     setenv("HFI_NO_BACKTRACE", "1", 0);
     setenv("IPATH_NO_BACKTRACE", "1", 0);
-    setenv("FI_PROVIDER", "tcp,net,verbs,ofi_rxm,shm,efa,cxi,opx,psm2,psm3", 0);
-    handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (!handle)
-        return hth_fail(err, HEARTH_ENOENT, 0,
-                "transport ofi needs libfabric, which cannot be loaded: %s", dlerror());
+    for (size_t i = 0; p && i < sizeof(p->setting) / sizeof(p->setting[0]); i++)
+        if (p->setting[i].variable)
+            setenv(p->setting[i].variable, p->setting[i].value, 0);
+    if (!provider)
+        return;
+    hth_ofi_provider_filter(provider, filter, sizeof(filter));
+    setenv("FI_PROVIDER", filter, 0);
+}
+
+static int lib_load(const char *library, const char *provider, struct hearth_error *err)
+{
+    void *handle;
+    int rc;
+
+    lib_settings(provider);
+    if ((rc = lib_open(library, &handle, err)))
+        return rc;
     if (!lib_find_all(handle))
         return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
-                "transport ofi cannot use this libfabric: %s; 1.15 or newer is needed", dlerror());
+                "transport ofi cannot use the libfabric %.200s: %s; 1.15 or newer is needed",
+                library ? library : LIBRARY, dlerror());
     if (lib.version() < FI_VERSION(1, 15))
         return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
-                "transport ofi needs libfabric 1.15 or newer, and this is %u.%u",
-                FI_MAJOR(lib.version()), FI_MINOR(lib.version()));
+                "transport ofi needs libfabric 1.15 or newer, and %.200s is %u.%u",
+                library ? library : LIBRARY, FI_MAJOR(lib.version()), FI_MINOR(lib.version()));
     lib_start_providers();
+    snprintf(loaded_from, sizeof(loaded_from), "%s", library ? library : "");
     return HEARTH_OK;
 }
 
-int hth_ofi_load(const struct hth_ofi_lib **out, struct hearth_error *err)
+int hth_ofi_load(const char *library, const char *provider, const struct hth_ofi_lib **out,
+        struct hearth_error *err)
 {
     struct sigaction before[SIGNALS];
     int rc = HEARTH_OK;
 
     pthread_mutex_lock(&lock);
-    if (!loaded) {
+    if (loaded && library && strcmp(library, loaded_from) != 0) {
+        rc = hth_fail(err, HEARTH_ESTATE, 0,
+                "fabric_library is '%.200s', and this process has loaded %.200s already", library,
+                loaded_from[0] ? loaded_from : LIBRARY);
+    } else if (!loaded) {
         for (size_t i = 0; i < SIGNALS; i++)
             sigaction(signals[i], NULL, &before[i]);
-        rc = lib_load(err);
+        rc = lib_load(library, provider, err);
         for (size_t i = 0; i < SIGNALS; i++)
             sigaction(signals[i], &before[i], NULL);
         loaded = rc == HEARTH_OK;

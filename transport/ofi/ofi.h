@@ -7,6 +7,7 @@
 #ifndef HEARTH_TRANSPORT_OFI_H
 #define HEARTH_TRANSPORT_OFI_H
 
+#include "providers.h"
 #include "transport/ids.h"
 #include "transport/transport.h"
 
@@ -38,8 +39,12 @@ struct hth_ofi_lib {
     const char *(*strerror)(int errnum);
 };
 
-/* The process's one libfabric, loaded at the first call and kept. */
-int hth_ofi_load(const struct hth_ofi_lib **out, struct hearth_error *err);
+/* The process's one libfabric, loaded at the first call and kept, with the settings of that call's
+ * provider; NULL: all are started, none has its settings. library: its full path; NULL: the one that
+ * the loader finds. Errors: HEARTH_ENOENT naming the path, HEARTH_ESTATE another one is loaded,
+ * HEARTH_EUNSUPPORTED. */
+int hth_ofi_load(const char *library, const char *provider, const struct hth_ofi_lib **out,
+        struct hearth_error *err);
 
 /* ---- address.c ---- */
 
@@ -308,6 +313,15 @@ int hth_ofi_finish(struct hth_ofi *o); /* doomed -> callbacks, gone */
 void hth_ofi_drain(struct hth_ofi *o); /* until nothing is leaving */
 int hth_ofi_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);
 void hth_ofi_wake(struct hth_transport *t);
+
+/* ---- list.c: what the library offers ---- */
+
+/* 1: it has this provider, whether or not it comes up here. */
+int hth_ofi_built(const struct hth_ofi_lib *lib, const struct hth_ofi_provider *p);
+/* What stands against the provider on this machine, for a listener on `bind` (NULL: any): 1, and a
+ * sentence; 0: nothing that can be seen. */
+int hth_ofi_explain(const struct hth_ofi_lib *lib, const char *provider, const char *bind,
+        const struct hth_machine *machine, char *out, size_t len);
 
 /* ---- provider.c: which provider, with which endpoints ---- */
 

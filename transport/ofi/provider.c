@@ -7,6 +7,7 @@
 #include "ofi.h"
 
 #include "core/base/network.h"
+#include "transport/machine.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,10 +140,28 @@ static int provider_check(
     return hth_listener_check(&network, err);
 }
 
+/* Why there is none: what this machine lacks, or at least what the library has instead. */
+static int provider_refused(
+        const struct hth_ofi *o, const struct question *q, int rc, struct hearth_error *err)
+{
+    struct hth_machine machine;
+    char known[160], why[HEARTH_ERROR_TEXT];
+
+    hth_machine_look("", &machine);
+    if (hth_ofi_explain(o->lib, q->provider, q->opts->bind, &machine, why, sizeof(why)))
+        return hth_fail(
+                err, HEARTH_EINVAL, -rc, "libfabric's provider %.40s: %s", q->provider, why);
+    provider_list(o, *q, known, sizeof(known));
+    return hth_fail(err, HEARTH_EINVAL, -rc,
+            "libfabric has no provider '%s' with %s endpoints on %s; it has: %s (the command "
+            "hearth doctor net shows more)",
+            q->provider, q->type == FI_EP_MSG ? "connected" : "datagram", q->opts->bind, known);
+}
+
 int hth_ofi_provider_choose(
         struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
-    char name[HTH_OFI_PROVIDER], known[160];
+    char name[HTH_OFI_PROVIDER];
     struct question q = { .opts = opts,
         .provider = name,
         .type = hth_ofi_provider_type(opts->provider, name),
@@ -159,10 +178,5 @@ int hth_ofi_provider_choose(
         return provider_check(o, &q, err);
     }
     q.by_ip = 1;
-    provider_list(o, q, known, sizeof(known));
-    return hth_fail(err, HEARTH_EINVAL, -rc,
-            "libfabric has no provider '%s' with %s endpoints on %s; it has: %s (the command "
-            "fi_info -t %s shows more)",
-            name, q.type == FI_EP_MSG ? "connected" : "datagram", opts->bind, known,
-            q.type == FI_EP_MSG ? "FI_EP_MSG" : "FI_EP_RDM");
+    return provider_refused(o, &q, rc, err);
 }

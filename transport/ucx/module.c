@@ -5,6 +5,7 @@
  * UCX: it sets the environment, then loads hearth-ucx-impl.so (beside it), which is, and undoes
  * what that did to the process: signal handlers stay as they were, and UCX's thread gets no signals.
  */
+#include "transport/offers.h"
 #include "transport/transport.h"
 
 #include <arpa/inet.h>
@@ -40,6 +41,7 @@ static const struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct hth_transport_backend *implementation; /* by lock; loaded once, for good */
+static void *implementation_so;                            /* by lock: likewise */
 static int shared; /* by lock: UCX was here before us, its settings are not ours */
 
 /* The whole process's signal handlers and this thread's mask, to be put back. */
@@ -124,6 +126,7 @@ static int impl_load(struct hearth_error *err)
     if (!so)
         return hth_fail(err, HEARTH_ENOENT, 0,
                 "the transport ucx cannot be loaded (is UCX installed?): %s", dlerror());
+    implementation_so = so;
     implementation = dlsym(so, "hth_transport_backend");
     if (!implementation || implementation->abi != HTH_TRANSPORT_ABI) {
         implementation = NULL;
@@ -174,3 +177,28 @@ const struct hth_transport_backend hth_transport_backend = {
     .name = "ucx",
     .open = impl_open,
 };
+
+__attribute__((visibility("default"))) hth_transport_list_fn hth_transport_list;
+int hth_transport_list(const char *library, const struct hth_machine *machine,
+        struct hth_offers *out, struct hearth_error *err)
+{
+    struct hth_transport_opts opts = { .library = library };
+    hth_transport_list_fn *list;
+    struct signals signals;
+    void *at;
+    int rc;
+
+    pthread_mutex_lock(&lock);
+    signals_keep(&signals);
+    rc = impl_prepare(&opts, err);
+    at = rc ? NULL : dlsym(implementation_so, "hth_transport_list");
+    memcpy(&list, &at, sizeof(list)); /* ISO C has no cast for it */
+    if (at)
+        rc = list(library, machine, out, err);
+    else if (!rc)
+        rc = hth_fail(
+                err, HEARTH_EUNSUPPORTED, 0, IMPLEMENTATION " is of another version of Hearth");
+    signals_restore(&signals);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+# Modules with a library that is made up, for tests of `hearth doctor net`.
+foreach(transport ofi ucx)
+  add_library(made_up_${transport} MODULE ${CMAKE_CURRENT_LIST_DIR}/made_up_library.c)
+  target_link_libraries(made_up_${transport} PRIVATE hearth_build)
+  target_compile_definitions(made_up_${transport} PRIVATE TRANSPORT="${transport}")
+  set_target_properties(made_up_${transport} PROPERTIES PREFIX "" OUTPUT_NAME hearth-${transport}
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/made-up)
+  add_dependencies(test_cli_doctor made_up_${transport})
+endforeach()

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `hearth doctor net`: each of its lines, on machines that are made up of files; once on this one. */
+#include "command.h"
+#include "made_up.h"
+
+#include <jansson.h>
+#include <sys/stat.h>
+
+#define OFI                                                            \
+    "libfabric 9.9\n"                                                  \
+    "verbs|InfiniBand, RoCE v2|connected|mlx5_0|1|1|1|\n"              \
+    "cxi|Slingshot (HPE Cray)|datagram||0|0|1|there is no /dev/cxi*\n" \
+    "tcp|any Ethernet|connected|eth0, lo|-1|1|0|"
+#define UCX "UCX 9.9\nrc_mlx5|InfiniBand, RoCE v2|connected|mlx5_0:1|1|1|1|Hearth does not use it"
+
+static char node[64];
+
+/* A machine with InfiniBand and two libraries; nothing of this one's environment. */
+static void doctor_start(void)
+{
+    static const char *const cleared[] = { "HEARTH_TRANSPORT", "HEARTH_PROVIDER", "HEARTH_BIND",
+        "HEARTH_NETWORK", "HEARTH_KEY_FILE", "HEARTH_FABRIC_LIBRARY" };
+    char to[512], at[128];
+
+    make_root();
+    for (size_t i = 0; i < sizeof(cleared) / sizeof(cleared[0]); i++)
+        unsetenv(cleared[i]);
+    made_up_begin(node);
+    made_up_node(node);
+    made_up_file(node, "/offers.ofi", OFI);
+    made_up_file(node, "/offers.ucx", UCX);
+    made_up_file(node, "/proc/self/mounts",
+            "none / ext4 rw 0 0\nnone /mnt/hearth tmpfs rw,huge=within_size,size=9g 0 0\n"
+            "none /mnt/small tmpfs rw 0 0\nnone /mnt/pages hugetlbfs rw 0 0");
+    snprintf(to, sizeof(to), "%s/made-up", getenv("HEARTH_TEST_LIB"));
+    snprintf(at, sizeof(at), "%s/modules", node);
+    cr_assert(zero(int, symlink(to, at)));
+    setenv("HEARTH_DOCTOR_ROOT", node, 1);
+}
+
+static void doctor_stop(void)
+{
+    made_up_end(node);
+    remove_root();
+}
+
+TestSuite(doctor, .init = doctor_start, .fini = doctor_stop);
+
+/* This line is printed, blanks counted as one. */
+static void must_print(const char *line)
+{
+    char plain[OUT_MAX / 256];
+    size_t n = 0;
+
+    for (size_t i = 0; i < out_len && n + 1 < sizeof(plain); i++)
+        if (out[i] != ' ' || (n && plain[n - 1] != ' '))
+            plain[n++] = out[i];
+    plain[n] = '\0';
+    cr_assert(eq(int, has(plain, line), 1), "no line '%s' in:\n%s", line, out);
+}
+
+Test(doctor, adapters_have_link_rate_numa_node_and_interface)
+{
+    cr_assert(zero(int, hearth("doctor", "net")), "%s%s", out, err_text);
+    must_print("ADAPTER PORT LINK RATE LAYER NUMA INTERFACE\n"
+               "mlx5_0 1 ACTIVE 400 Gb/sec (4X NDR) InfiniBand 0 ib0\n");
+}
+
+Test(doctor, interfaces_have_link_speed_mtu_numa_node_and_addresses)
+{
+    cr_assert(zero(int, hearth("doctor", "net")), "%s%s", out, err_text);
+    must_print("INTERFACE LINK MBIT/S MTU NUMA RDMA ADDRESSES\n");
+    must_print("eth0 up 25000 9000 1 - 10.0.0.7\n");
+    must_print("ib0 up 400000 4092 0 yes 10.1.0.7\n");
+    must_print("lo unknown - 65536 - - 127.0.0.1, ::1\n");
+}
+
+Test(doctor, libraries_have_their_providers)
+{
+    cr_assert(zero(int, hearth("doctor", "net")), "%s%s", out, err_text);
+    must_print("transport ofi: libfabric 9.9\nPROVIDER USABLE ENDPOINTS KEYS DEVICES FABRIC\n");
+    must_print("verbs yes connected checked mlx5_0 InfiniBand, RoCE v2\n");
+    must_print("cxi no hardware datagram checked - Slingshot (HPE Cray)\n");
+    must_print("tcp yes connected - eth0, lo any Ethernet\n");
+    must_print("transport ucx: UCX 9.9\n");
+    must_print("rc_mlx5 no connected checked mlx5_0:1 InfiniBand, RoCE v2\n");
+}
+
+Test(doctor, a_library_that_crashes_or_is_not_there_is_said_to)
+{
+    char path[128];
+
+    made_up_file(node, "/offers.ucx", "crash");
+    cr_assert(zero(int, hearth("doctor", "net")), "%s%s", out, err_text);
+    must_print("transport ucx: its library crashed: Aborted\n");
+    snprintf(path, sizeof(path), "%s/offers.ofi", node);
+    cr_assert(zero(int, unlink(path)));
+    setenv("HEARTH_FABRIC_LIBRARY", "/opt/site/libfabric.so.1", 1);
+    cr_assert(eq(int, hearth("doctor", "net"), 1));
+    must_print("transport ofi: there is no /opt/site/libfabric.so.1\n");
+    must_print("does not open there is no /opt/site/libfabric.so.1\n");
+    snprintf(path, sizeof(path), "%s/modules", node);
+    cr_assert(zero(int, unlink(path)));
+    cr_assert(eq(int, hearth("doctor", "net"), 1));
+    must_print("transport ofi: transport ofi: hearth-ofi.so cannot be loaded");
+}
+
+Test(doctor, a_library_that_hangs_is_given_up)
+{
+    made_up_file(node, "/offers.ucx", "hang");
+    cr_assert(zero(int, hearth("doctor", "net")), "%s%s", out, err_text);
+    must_print("transport ucx: its library did not answer in 10 s\n");
+}
+
+Test(doctor, the_limit_on_locked_memory_is_weighed)
+{
+    cr_assert(zero(int, hearth("doctor", "net")));
+    must_print("locked memory unlimited\n");
+    made_up_memlock(node, "8388608");
+    cr_assert(zero(int, hearth("doctor", "net")));
+    must_print("locked memory 8.0 MiB: too little for an RDMA adapter");
+    made_up_memlock(node, "17179869184");
+    cr_assert(zero(int, hearth("doctor", "net")));
+    must_print("locked memory 16.0 GiB: with an RDMA adapter all slots are locked, and must fit\n");
+    made_up_file(node, "/proc/self/status", "CapEff:\t0000000000004000");
+    cr_assert(zero(int, hearth("doctor", "net")));
+    must_print("locked memory any, by the capability IPC_LOCK (the limit is 16.0 GiB)\n");
+}
+
+Test(doctor, pages_are_those_of_the_roots_mount)
+{
+    static const char *const rows[][2] = {
+        { "/mnt/hearth", "huge pages /mnt/hearth is mounted with huge=within_size\n" },
+        { "/mnt/hearth/job", "huge pages /mnt/hearth is mounted with huge=within_size\n" },
+        { "/mnt/small", "huge pages /mnt/small is mounted with huge=never: its pages are small" },
+        { "/mnt/pages", "huge pages /mnt/pages is hugetlbfs: all its pages are huge\n" },
+        { "/mnt/smaller", "huge pages / is ext4: Hearth wants a tmpfs" },
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        cr_assert(zero(int, hearth("doctor", "net", "--root", rows[i][0])), "%s", err_text);
+        must_print(rows[i][1]);
+    }
+    cr_assert(zero(int, hearth("doctor", "net")));
+    must_print("huge pages no root is named: give --root or HEARTH_ROOT");
+    made_up_file(node, "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+            "always within_size advise never deny [force]");
+    cr_assert(zero(int, hearth("doctor", "net", "--root", "/mnt/small")));
+    must_print("huge pages the kernel says force for all mounts");
+    made_up_file(node, "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+            "always within_size advise never [deny] force");
+    cr_assert(zero(int, hearth("doctor", "net", "--root", "/mnt/hearth")));
+    must_print("huge pages the kernel says deny for all mounts");
+    made_up_file(node, "/proc/self/mounts", "none /mnt/hearth tmpfs rw 0 0");
+    cr_assert(zero(int, hearth("doctor", "net", "--root", "/elsewhere")));
+    must_print("huge pages the mount of /elsewhere is not found\n");
+}
+
+Test(doctor, congestion_control_is_named)
+{
+    cr_assert(zero(int, hearth("doctor", "net")));
+    must_print("TCP congestion control bbr: over loopback half as fast");
+    made_up_file(node, "/proc/sys/net/ipv4/tcp_congestion_control", "cubic");
+    cr_assert(zero(int, hearth("doctor", "net")));
+    must_print("TCP congestion control cubic\n");
+}
+
+Test(doctor, what_is_chosen_has_its_source_and_what_is_better_its_settings)
+{
+    cr_assert(zero(int, hearth("doctor", "net")));
+    must_print(
+            "chosen transport ofi (default), provider tcp (default), address 127.0.0.1 (default)\n"
+            "opens nothing that can be seen stands against it\n"
+            "note 127.0.0.1 is loopback: only ranks of this node take part");
+    must_print("better verbs (InfiniBand, RoCE v2): set HEARTH_TRANSPORT=ofi HEARTH_PROVIDER=verbs "
+               "HEARTH_BIND=10.1.0.7\n");
+    setenv("HEARTH_PROVIDER", "verbs", 1);
+    setenv("HEARTH_BIND", "10.1.0.7", 1);
+    setenv("HEARTH_KEY_FILE", "/etc/key", 1);
+    cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
+    must_print("chosen transport ofi (default), provider verbs (HEARTH_PROVIDER), address 10.1.0.7 "
+               "(HEARTH_BIND)\nopens nothing");
+    must_print("better nothing: no other provider's hardware is here\n");
+}
+
+Test(doctor, what_an_engine_would_refuse_is_said_before_it_does)
+{
+    setenv("HEARTH_BIND", "10.0.0.7", 1);
+    cr_assert(eq(int, hearth("doctor", "net"), 1));
+    must_print("does not open 10.0.0.7 is no loopback address, and there is no job key");
+    setenv("HEARTH_KEY_FILE", "/etc/key", 1);
+    cr_assert(eq(int, hearth("doctor", "net"), 1));
+    must_print("does not open 10.0.0.7 is no loopback address, and libfabric's provider tcp obeys");
+    setenv("HEARTH_NETWORK", "trusted", 1);
+    cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
+    setenv("HEARTH_BIND", "10.9.9.9", 1);
+    cr_assert(eq(int, hearth("doctor", "net"), 1));
+    must_print("does not open no interface of this machine has the address 10.9.9.9\n");
+    setenv("HEARTH_BIND", "10.0.0.7", 1);
+    setenv("HEARTH_PROVIDER", "cxi", 1);
+    cr_assert(eq(int, hearth("doctor", "net"), 1));
+    must_print("does not open there is no /dev/cxi*\n");
+    made_up_file(node, "/sys/class/net/eth0/operstate", "down");
+    cr_assert(eq(int, hearth("doctor", "net"), 1));
+    must_print("note interface eth0 of 10.0.0.7 is down\n");
+}
+
+Test(doctor, what_stands_against_a_better_one_is_said)
+{
+    made_up_file(node, "/offers.ofi",
+            "libfabric 9.9\nverbs|InfiniBand|connected||1|0|1|the limit is small\n"
+            "tcp|any Ethernet|connected|eth0|-1|1|0|");
+    cr_assert(zero(int, hearth("doctor", "net")));
+    must_print("not better yet verbs (InfiniBand): the limit is small\n");
+}
+
+Test(doctor, a_machine_with_nothing_is_described_as_one)
+{
+    made_up_end(node);
+    cr_assert(zero(int, mkdir(node, 0700)));
+    hearth("doctor", "net");
+    must_print("RDMA adapters: none");
+    must_print("TCP congestion control not known\n");
+    must_print("transport ofi: transport ofi: hearth-ofi.so cannot be loaded");
+}
+
+Test(doctor, json_has_the_same)
+{
+    json_t *j, *one;
+
+    setenv("HEARTH_ROOT", "/mnt/hearth", 1);
+    made_up_memlock(node, "8388608");
+    cr_assert(zero(int, hearth("doctor", "net", "--json")), "%s", err_text);
+    j = json_loads(out, 0, NULL);
+    cr_assert(ne(ptr, j, NULL), "%s", out);
+    one = json_array_get(json_object_get(j, "adapters"), 0);
+    must_say(json_string_value(json_object_get(one, "interface")), "ib0");
+    one = json_array_get(json_object_get(j, "interfaces"), 1);
+    must_say(json_string_value(json_object_get(one, "addresses")), "10.1.0.7");
+    one = json_array_get(json_object_get(j, "libraries"), 0);
+    must_say(json_string_value(json_object_get(one, "library")), "libfabric 9.9");
+    one = json_array_get(json_object_get(one, "providers"), 1);
+    must_say(json_string_value(json_object_get(one, "against")), "there is no /dev/cxi*");
+    cr_assert(eq(long, (long)json_integer_value(json_object_get(j, "memlock_bytes")), 8388608));
+    cr_assert(eq(int, json_is_true(json_object_get(j, "huge_pages")), 1));
+    must_say(json_string_value(json_object_get(j, "congestion_control")), "bbr");
+    one = json_object_get(j, "choice");
+    must_say(json_string_value(json_object_get(one, "provider_by")), "default");
+    cr_assert(eq(int, json_is_null(json_object_get(one, "refused")), 1));
+    cr_assert(eq(sz, json_array_size(json_object_get(one, "better")), 1));
+    json_decref(j);
+}
+
+Test(doctor, net_is_what_there_is_to_look_at)
+{
+    cr_assert(eq(int, hearth("doctor", "gpu"), 2));
+    cr_assert(eq(int, has(err_text, "there is: net"), 1), "%s", err_text);
+    cr_assert(eq(int, hearth("doctor"), 2));
+}
+
+Test(doctor, this_machine_is_looked_at_without_harm)
+{
+    char module[512];
+
+    snprintf(module, sizeof(module), "%s/hearth-ofi.so", getenv("HEARTH_TEST_LIB"));
+    if (access(module, R_OK))
+        cr_skip_test("this build has no transport ofi");
+    unsetenv("HEARTH_DOCTOR_ROOT");
+    cr_assert(zero(int, hearth("doctor", "net", "--root", root)), "%s%s", out, err_text);
+    must_print("chosen transport ofi (default), provider tcp (default)");
+    must_print("lo ");
+    cr_assert(zero(int, hearth("doctor", "net", "--json")), "%s", err_text);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What this machine has of networks, as /sys, /proc and the kernel's list of addresses show it: for
+ * the sentence of a transport that does not open, and for `hearth doctor net`.
+ */
+#ifndef HEARTH_TRANSPORT_MACHINE_H
+#define HEARTH_TRANSPORT_MACHINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HTH_MACHINE_MOST  64u /* interfaces, ports: what is more is not looked at */
+#define HTH_MACHINE_WORD  32u
+#define HTH_MACHINE_ADDRS 160u
+
+struct hth_interface {
+    char name[HTH_MACHINE_WORD];
+    char state[HTH_MACHINE_WORD]; /* "up", "down", "unknown" */
+    int64_t speed_mbit;           /* -1: not known */
+    int64_t mtu;
+    int64_t numa; /* -1: none */
+    int is_rdma;  /* an adapter's port has it, or one below it */
+    int is_loopback;
+    char addresses[HTH_MACHINE_ADDRS]; /* "10.0.0.1, fd00::1": link-local ones left out */
+};
+
+struct hth_rdma_port {
+    char device[HTH_MACHINE_WORD];
+    char driver[HTH_MACHINE_WORD]; /* "mlx5_core", "efa"; empty: not known */
+    int64_t port;
+    char state[HTH_MACHINE_WORD]; /* "ACTIVE" */
+    char rate[HTH_MACHINE_WORD];  /* "400 Gb/sec (4X NDR)" */
+    char layer[HTH_MACHINE_WORD]; /* "InfiniBand", "Ethernet" */
+    int64_t numa;
+    char interface[HTH_MACHINE_WORD]; /* empty: it has none */
+};
+
+struct hth_machine {
+    char root[256]; /* what stands for "/"; "" but in tests */
+    struct hth_interface interface[HTH_MACHINE_MOST];
+    struct hth_rdma_port port[HTH_MACHINE_MOST];
+    unsigned interfaces, ports;
+    uint64_t memlock_bytes;            /* UINT64_MAX: no limit */
+    int locks_any;                     /* the capability that no limit holds for */
+    char congestion[HTH_MACHINE_WORD]; /* of TCP */
+};
+
+/* root: "", or a folder that stands for "/"; addresses then are lines "INTERFACE ADDRESS" of its
+ * file `addresses`. What cannot be read is empty or -1. */
+void hth_machine_look(const char *root, struct hth_machine *out);
+/* The interface of this name, or the one that has this address; NULL: none. */
+const struct hth_interface *hth_machine_interface(const struct hth_machine *m, const char *name);
+const struct hth_interface *hth_machine_interface_of(
+        const struct hth_machine *m, const char *address);
+/* Device files of this pattern: 1: one may be opened, -1: none of them by us, 0: there is none. */
+int hth_machine_files(const struct hth_machine *m, const char *pattern);
+
+#endif
