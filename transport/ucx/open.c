@@ -277,6 +277,7 @@ static int ucx_open(const struct hth_transport_opts *opts,
     t = ucx_new(opts, events);
     if (!t)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");
+    t->shares_memory = strcmp(provider, "posix") == 0;
     hth_ucx_fds_note(t);
     rc = hth_ucx_bind(opts, &t->bound, device, err);
     if (rc == 0)

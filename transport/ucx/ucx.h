@@ -153,6 +153,9 @@ struct hth_ucx {
     ucp_listener_h listener;
     int worker_fd, wake_fd, epoll_fd; /* the first two in the third */
     int closed;                       /* close() has begun: nothing new */
+    int shares_memory;                /* the provider is posix: bytes take no network */
+    uint64_t moved_us;                /* the last progress() that did something */
+    uint32_t serving;                 /* their pulls, of all connections */
     uint32_t failing;                 /* connections in FAILED or CLOSING */
     struct hth_ids conns, pulls, grants;
     struct hth_region *regions;
