@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -96,9 +97,10 @@ static void on_pull(void *self, uint64_t cookie, int code)
 static void open_side(const char *transport, const char *provider, const char *base, uint64_t bytes,
         const char *bind)
 {
-    struct hth_transport_opts o = {
-        .bind = bind, .provider = provider, .clock = { .now_ms = clock_ms, .wall_ms = wall_ms }
-    };
+    struct hth_transport_opts o = { .bind = bind,
+        .provider = provider,
+        .library = transport && !strcmp(transport, "ucx") ? getenv("HEARTH_UCX_LIBRARY") : NULL,
+        .clock = { .now_ms = clock_ms, .wall_ms = wall_ms } };
     struct hth_transport_events e = { NULL, on_accept, on_up, on_down, on_message, on_writable,
         on_pull };
     struct hearth_error err = { 0 };

@@ -22,6 +22,7 @@ struct conform_backend {
     const char *name;   /* as on the command line */
     const char *module; /* NULL: loop */
     const char *provider;
+    const char *library; /* variable that names another one; NULL: none does */
 };
 
 struct conn_record {

@@ -157,6 +157,7 @@ void side_open(struct world *w, int i)
     struct hth_transport_opts opts = {
         .bind = "127.0.0.1",
         .provider = w->backend->provider,
+        .library = w->backend->library ? getenv(w->backend->library) : NULL,
         .clock = w->clock,
         .log = { log_line, NULL },
     };

@@ -10,10 +10,10 @@
 #include <signal.h>
 
 static const struct conform_backend backends[] = {
-    { "loop", NULL, NULL },
-    { "ofi-tcp", "ofi", "tcp" },
-    { "ucx-tcp", "ucx", "tcp" },
-    { "ucx-posix", "ucx", "posix" },
+    { "loop", NULL, NULL, NULL },
+    { "ofi-tcp", "ofi", "tcp", NULL },
+    { "ucx-tcp", "ucx", "tcp", "HEARTH_UCX_LIBRARY" },
+    { "ucx-posix", "ucx", "posix", "HEARTH_UCX_LIBRARY" },
 };
 
 static const struct {
