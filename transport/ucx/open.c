@@ -30,10 +30,8 @@ static int context_configure(
         { "TLS", posix ? "posix,tcp" : "tcp" },
         { "NET_DEVICES", device },
         { "SOCKADDR_TLS_PRIORITY", "tcp" },
-        { "PROTO_ENABLE", "n" },
-        /* Over TCP never send from the caller's memory: where the rest of such a send fails because
-         * the peer is gone, libuct 1.13 completes it twice, and its assertion ends the process. */
-        { "ZCOPY_THRESH", posix ? "auto" : "inf" },
+        { "PROTO_ENABLE", hth_ucx_needs(HTH_UCX_OLD_PROTOCOLS) ? "n" : "y" },
+        { "ZCOPY_THRESH", !posix && hth_ucx_needs(HTH_UCX_COPIED_SENDS) ? "inf" : "auto" },
         /* Shared memory may tell of a death by this alone. On TCP it must be longer than the
          * kernel's own keepalive takes, or the ping itself hides a silent partition from that. */
         { "KEEPALIVE_INTERVAL", posix ? "1s" : "20s" },
@@ -295,6 +293,7 @@ static int ucx_open(const struct hth_transport_opts *opts,
     hth_ucx_fds_close_on_exec(t, 0);
     hth_say(&t->log, HEARTH_LOG_INFO, "transport-open", "ucx %s (UCX %s) on interface %s for %s",
             provider, ucp_get_version_string(), device, opts->bind);
+    hth_ucx_work_arounds_say(&t->log);
     *out = &t->base;
     return 0;
 }

@@ -165,6 +165,11 @@ struct hth_ucx {
     ino_t known_fds[HTH_UCX_FDS]; /* inodes of what was open before us; 0: nothing */
 };
 
+/* release.c: does the UCX that is loaded need it? */
+enum hth_ucx_work_around { HTH_UCX_OLD_PROTOCOLS, HTH_UCX_COPIED_SENDS };
+int hth_ucx_needs(enum hth_ucx_work_around w);
+void hth_ucx_work_arounds_say(const struct hth_log *log);
+
 /* bind.c: addresses */
 int hth_ucx_bind(const struct hth_transport_opts *opts, struct sockaddr_storage *out,
         char device[IF_NAMESIZE], struct hearth_error *err);
