@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The one remote operation, pull, as each backend offers it, and small messages beside it.
- * One transport, one thread: every call but wake() comes from it, and none waits.
+ * One transport, one thread: every call but reg() and wake() comes from it, and none waits. reg()
+ * may take seconds, since it may pin pages, so it comes from any thread beside that one.
  * tests/transport/conformance.c tests this contract.
  *
+ * - A connection means the same on every fabric. Where the fabric has connections it is one of
+ *   them; where it has one endpoint and a table of addresses, the backend makes it of messages.
  * - A destination range belongs to the transport from pull() until on_pull(); after on_pull()
- *   with any status the transport never writes it again.
+ *   with any status the transport never writes it again. Where the fabric has no cancel, on_pull()
+ *   of a dropped connection comes late, by about one stall time, once the fabric has let go.
  * - Every accepted pull gives one on_pull(), every connection (accepted or dialled) one
  *   on_down(), after all its pulls; also after drop(), death of the peer and close().
  * - Callbacks run only inside progress() (close() runs the last ones) and may call everything
@@ -30,9 +34,14 @@ typedef uint64_t hth_conn;
 enum hth_transport_caps {
     HTH_CAP_ONE_SIDED = 1,       /* a pull needs no owner CPU */
     HTH_CAP_READ_ONLY = 2,       /* a remote write to granted memory is refused */
-    HTH_CAP_BOUNDS = 4,          /* a pull outside of the grant is refused by the provider */
+    HTH_CAP_BOUNDS = 4,          /* a pull outside of the grant is refused; without it, one
+                                  * outside of the region */
     HTH_CAP_PINS = 8,            /* registration pins pages */
-    HTH_CAP_GRANT_PER_CONN = 16, /* a grant is useless on another connection */
+    HTH_CAP_GRANT_PER_CONN = 16, /* a grant is refused on another connection; without it, it is
+                                  * good for whoever knows its bytes and can reach us */
+    HTH_CAP_REVOKES = 32,        /* after revoke() no pull under that grant reads any more; without
+                                  * it the peer's network card knows the region's key: only
+                                  * drop() ends its reading */
 };
 
 #define HTH_PROVIDER_DEFAULT "tcp" /* of both backends */
@@ -86,16 +95,24 @@ struct hth_transport_ops {
      * HEARTH_EPEER (no such connection), HEARTH_EINVAL. */
     int (*send)(struct hth_transport *t, hth_conn conn, const void *bytes, size_t len);
 
-    /* Memory that may be pulled from (read-only for peers) or pulled into. */
+    /* Memory that may be pulled from (peers never write it) and pulled into, for as long as it is
+     * registered; memory mapped for reading alone may be pulled from. Any thread, several at once,
+     * beside progress(); never beside close(). As long as pinning takes: seconds for a large one.
+     * Errors: HEARTH_ENOMEM, HEARTH_EINVAL, HEARTH_EIO; with the errno where there is one. */
     int (*reg)(struct hth_transport *t, void *base, uint64_t len, struct hth_region **out,
             struct hearth_error *err);
-    /* HEARTH_EBUSY while pulls go into it. Grants on it are revoked. */
+    /* Grants of it end. HEARTH_EBUSY while pulls go into it, or while we are sending from it: then
+     * nothing but its grants has ended, try again. */
     int (*dereg)(struct hth_transport *t, struct hth_region *region);
 
-    /* Let the peer of `conn` pull [off, off + len) of the region. out_desc[HTH_DESC_MAX] goes to
-     * the peer in a message; the same bytes revoke. */
+    /* Let the peer of `conn` pull [off, off + len) of the region. Registers nothing, so it is cheap;
+     * there may be any number of grants of one region. out_desc[HTH_DESC_MAX] goes to the peer in a
+     * message; the same bytes revoke. A grant ends with its connection. */
     int (*grant)(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
             hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
+    /* That grant alone is over; other grants, and pulls under them, go on. A pull under it that runs
+     * ends with HEARTH_EDENIED where we serve it (HTH_CAP_REVOKES); elsewhere the bytes are to be
+     * left as they are until the peer has said that it is through, or its connection is down. */
     void (*revoke)(struct hth_transport *t, const unsigned char *desc, uint32_t len);
 
     /* Bring bytes [roff, roff + len) of the grant (counted from the grant's start) to
@@ -109,13 +126,15 @@ struct hth_transport_ops {
     int (*progress)(struct hth_transport *t);
 
     /* Before sleeping: 1 and a readable-when-there-is-work descriptor (-1: none) with the latest
-     * time to call progress() again; 0: there is work now, do not sleep. */
+     * time to call progress() again; 0: there is work now, do not sleep. Where the fabric has nothing
+     * to wait on, the descriptor is that of wake() and the time is near: 1 ms at most while something
+     * is in flight or was lately, then less often, idle for 1 % of a core at most. */
     int (*arm)(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);
 
     /* Any thread: makes the descriptor readable. */
     void (*wake)(struct hth_transport *t);
 
-    /* Downs every connection, then frees. Regions and grants are gone. */
+    /* Downs every connection, then frees. Regions and grants are gone. No reg() is under way. */
     void (*close)(struct hth_transport *t);
 };
 
@@ -133,7 +152,7 @@ struct hth_transport_backend {
     int (*open)(const struct hth_transport_opts *opts, const struct hth_transport_events *events,
             struct hth_transport **out, struct hearth_error *err);
 };
-#define HTH_TRANSPORT_ABI 1u
+#define HTH_TRANSPORT_ABI 2u /* 2: reg() comes from any thread, once for both directions */
 
 /* dlopen(RTLD_NOW | RTLD_LOCAL) of hearth-<name>.so beside this library or program, in
  * HEARTH_MODULE_DIR of the build, or in `dir` when that is not NULL; then its open().

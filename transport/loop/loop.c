@@ -125,8 +125,10 @@ static int loop_progress(struct hth_transport *t)
 
 static uint32_t loop_caps(struct hth_transport *t)
 {
-    (void)t;
-    return HTH_CAP_ONE_SIDED | HTH_CAP_READ_ONLY | HTH_CAP_BOUNDS | HTH_CAP_GRANT_PER_CONN;
+    const struct loop *loop = (struct loop *)t;
+
+    return HTH_CAP_ONE_SIDED | HTH_CAP_READ_ONLY | HTH_CAP_BOUNDS | HTH_CAP_GRANT_PER_CONN |
+           (loop->net->no_revoke ? 0 : HTH_CAP_REVOKES);
 }
 
 static int loop_address(struct hth_transport *t, unsigned char *out_addr, uint32_t *out_len,
@@ -255,6 +257,7 @@ static void loop_close(struct hth_transport *t)
         }
     hth_loop_leave(loop->net, loop->place);
     hth_loop_memory_free(loop);
+    pthread_mutex_destroy(&loop->lock);
     free(loop->ends);
     free(loop);
 }
@@ -290,6 +293,7 @@ int hth_loop_open(struct hth_loop_net *net, uint32_t node,
         free(loop);
         return hth_fail(err, HEARTH_EEXIST, 0, "node %" PRIu32 " is on the net already", node);
     }
+    pthread_mutex_init(&loop->lock, NULL);
     loop->base.ops = &loop_ops;
     loop->net = net;
     loop->place = place;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The network inside one process, on one thread and (usually) in virtual time: bytes move from
- * memory to memory, and faults come when the script says so. A net belongs to one thread.
+ * memory to memory, and faults come when the script says so. A net belongs to one thread, but for
+ * reg().
  */
 #ifndef HEARTH_TRANSPORT_LOOP_H
 #define HEARTH_TRANSPORT_LOOP_H
@@ -35,6 +36,15 @@ typedef struct hth_loop_verdict hth_loop_script(void *arg, enum hth_loop_kind ki
 int hth_loop_net_open(const struct hth_clock *clock, uint32_t latency_ms, struct hth_loop_net **out,
         struct hearth_error *err);
 void hth_loop_net_script(struct hth_loop_net *net, hth_loop_script *script, void *arg);
+
+/* Told of each registration, on the thread that registers: what it is to fail with, or 0. It may let
+ * the net's clock go on, as pinning would. For a test that registers on the net's thread alone. */
+typedef int hth_loop_reg_fn(void *arg, uint32_t node, const void *base, uint64_t len);
+void hth_loop_net_on_reg(struct hth_loop_net *net, hth_loop_reg_fn *on_reg, void *arg);
+
+/* As where network cards serve the pulls: a grant that was revoked can be pulled under until its
+ * connection is down or its region deregistered; no HTH_CAP_REVOKES. */
+void hth_loop_net_no_revoke(struct hth_loop_net *net);
 
 /* A node's silence: what it sends and what is sent to it waits (a stopped process, a partition)
  * until it speaks again. Nothing breaks by itself. */

@@ -11,6 +11,7 @@
 #include "heap.h"
 #include "loop.h"
 #include "transport/map.h"
+#include <pthread.h>
 #include <stdatomic.h>
 
 enum event_kind {
@@ -59,6 +60,9 @@ struct hth_loop_net {
     uint32_t latency_ms;
     hth_loop_script *script;
     void *script_arg;
+    hth_loop_reg_fn *on_reg;
+    void *on_reg_arg;
+    int no_revoke;
     uint64_t seq;
     uint32_t generation;
     struct hth_map nodes; /* node + 1 -> struct place */
@@ -106,6 +110,7 @@ struct loop {
     uint32_t end_cap;
     int closing;
     atomic_int woken;
+    pthread_mutex_t lock; /* guards regions: reg() comes from any thread */
     struct hth_region *regions;
     struct loop_grant *grants; /* [grant_cap] */
     uint32_t grant_cap;

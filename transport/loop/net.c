@@ -69,6 +69,17 @@ void hth_loop_net_script(struct hth_loop_net *net, hth_loop_script *script, void
     net->script_arg = arg;
 }
 
+void hth_loop_net_on_reg(struct hth_loop_net *net, hth_loop_reg_fn *on_reg, void *arg)
+{
+    net->on_reg = on_reg;
+    net->on_reg_arg = arg;
+}
+
+void hth_loop_net_no_revoke(struct hth_loop_net *net)
+{
+    net->no_revoke = 1;
+}
+
 struct hth_loop_verdict hth_loop_ask(struct hth_loop_net *net, enum hth_loop_kind kind,
         uint32_t from, uint32_t to, const void *bytes, size_t len)
 {

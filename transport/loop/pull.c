@@ -9,6 +9,7 @@
 #include "loop_parts.h"
 
 #include "core/base/bytes.h"
+#include <errno.h>
 #include <stdlib.h>
 
 #define DESC_LEN 16u
@@ -32,12 +33,20 @@ int hth_loop_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_r
         struct hearth_error *err)
 {
     struct loop *loop = (struct loop *)t;
-    struct hth_region *region = calloc(1, sizeof(*region));
+    struct hth_loop_net *net = loop->net;
+    int rc = net->on_reg ? net->on_reg(net->on_reg_arg, loop->place->node, base, len) : 0;
+    struct hth_region *region = rc ? NULL : calloc(1, sizeof(*region));
 
+    if (rc)
+        return hth_fail(err, rc, ENOMEM, "the script refuses: %s", hearth_strerror(rc));
     if (!region)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a region");
-    *region = (struct hth_region){ .base = base, .len = len, .next = loop->regions };
+    region->base = base;
+    region->len = len;
+    pthread_mutex_lock(&loop->lock);
+    region->next = loop->regions;
     loop->regions = region;
+    pthread_mutex_unlock(&loop->lock);
     *out = region;
     return HEARTH_OK;
 }
@@ -52,9 +61,11 @@ int hth_loop_dereg(struct hth_transport *t, struct hth_region *region)
     for (uint32_t i = 0; i < loop->grant_cap; i++)
         if (loop->grants[i].region == region)
             loop->grants[i] = (struct loop_grant){ 0 };
+    pthread_mutex_lock(&loop->lock);
     while (*at != region)
         at = &(*at)->next;
     *at = region->next;
+    pthread_mutex_unlock(&loop->lock);
     free(region);
     return HEARTH_OK;
 }
@@ -115,9 +126,10 @@ static struct loop_grant *loop_grant_of(struct loop *owner, const unsigned char 
 
 void hth_loop_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len)
 {
-    struct loop_grant *grant = loop_grant_of((struct loop *)t, desc, len);
+    struct loop *loop = (struct loop *)t;
+    struct loop_grant *grant = loop_grant_of(loop, desc, len);
 
-    if (grant)
+    if (grant && !loop->net->no_revoke)
         *grant = (struct loop_grant){ 0 };
 }
 

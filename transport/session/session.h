@@ -88,7 +88,8 @@ int hth_session_is_up(const struct hth_session *s, uint32_t node);
 uint64_t hth_session_heard_ms(const struct hth_session *s, uint32_t node); /* last; 0: never */
 uint32_t hth_session_connections(const struct hth_session *s);
 
-/* Memory for grants and pulls: registered once, kept for its life. */
+/* Memory for grants and pulls: registered once, kept for its life. Takes seconds where pages are
+ * pinned. Any thread, once a transport is attached and until its close() begins. */
 int hth_session_reg(struct hth_session *s, void *base, uint64_t len, struct hth_region **out,
         struct hearth_error *err);
 int hth_session_dereg(struct hth_session *s, struct hth_region *region);
