@@ -32,7 +32,7 @@ cell() {
 }
 
 for version in "$oldest" "$newest"; do
-    if ! pip download --no-deps -d "$tmp/$version" "libucx-cu12==$version"; then
+    if ! pip download --no-deps -d "$tmp/$version" "libucx-cu12==$version" 2>"$tmp/log"; then
         echo "skip: libucx-cu12 $version cannot be had"
         exit 77
     fi
@@ -66,7 +66,7 @@ shown_by() {
     echo "UCX $own without $1: passes: is the work-around still needed?"
     bad=1
 }
-own=$(CONFORM_LOG=1 "$conformance" --backend ucx-tcp --group 13 2>&1 | sed -n 's/.*(UCX \([0-9.]*\)).*/\1/p' | head -n 1)
+own=$(CONFORM_LOG=1 "$conformance" --backend ucx-tcp --group 3 2>&1 | sed -n 's/.*(UCX \([0-9.]*\)).*/\1/p' | head -n 1)
 case $own in
 1.13.*)
     shown_by old-protocols 1

@@ -55,8 +55,10 @@ static int context_open(
         struct hth_ucx *t, const char *provider, const char *device, struct hearth_error *err)
 {
     ucp_params_t params = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP
-    }; /* never RMA: peers could read anything */
+        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, /* never RMA: peers could read anything */
+        .mt_workers_shared = 1, /* one thread has the worker, but any registers memory */
+    };
     ucp_config_t *config;
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     int rc;
@@ -157,7 +159,8 @@ static uint64_t ucx_real_ms(void)
 static uint32_t ucx_caps(struct hth_transport *base)
 {
     (void)base;
-    return HTH_CAP_BOUNDS | HTH_CAP_GRANT_PER_CONN; /* by the owner's table, see grant.c */
+    return HTH_CAP_BOUNDS | HTH_CAP_GRANT_PER_CONN |
+           HTH_CAP_REVOKES; /* by the owner's table, see grant.c */
 }
 
 static int ucx_address(struct hth_transport *base, unsigned char *out_addr, uint32_t *out_len,
@@ -183,6 +186,7 @@ static void ucx_free(struct hth_ucx *t)
         free(hth_ids_at(&t->conns, i));
     hth_ids_fini(&t->conns);
     hth_ids_fini(&t->grants);
+    pthread_mutex_destroy(&t->memory);
     free(t);
 }
 
@@ -249,6 +253,7 @@ static struct hth_ucx *ucx_new(
     t->connect_ms = opts->connect_ms ? opts->connect_ms : 5000;
     t->worker_fd = t->wake_fd = t->epoll_fd = -1;
     t->noted_end = &t->noted;
+    pthread_mutex_init(&t->memory, NULL);
     hth_ids_init(&t->conns, HTH_UCX_CONNS);
     hth_ids_init(&t->pulls, HTH_UCX_PULLS);
     hth_ids_init(&t->grants, HTH_UCX_GRANTS);

@@ -34,6 +34,9 @@ static void note_run(struct hth_ucx *t, struct hth_ucx_event *e)
     case HTH_UCX_PULLED:
         hth_ucx_pulled(OWNER(e, struct hth_ucx_pull, event));
         break;
+    case HTH_UCX_SERVED:
+        hth_ucx_served(t, OWNER(e, struct hth_ucx_packet, event));
+        break;
     case HTH_UCX_DOWN:
         hth_ucx_conn_down(t, OWNER(e, struct hth_ucx_conn, down));
         break;
