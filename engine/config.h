@@ -24,6 +24,7 @@ struct hth_config {
     char key_file[HTH_PATH_MAX];       /* empty: none */
     char module_dir[HTH_PATH_MAX];     /* empty: beside us */
     char fabric_library[HTH_PATH_MAX]; /* empty: the loader's */
+    char ucx_library[HTH_PATH_MAX];    /* the same */
     char log_level[16];
     uint32_t port;
     uint32_t linger_s;

@@ -101,12 +101,13 @@ static struct hth_transport *driver_open_transport(
 {
     struct hth_driver *d = self;
     const struct hth_config *c = &d->config;
+    const char *library = strcmp(c->transport, "ucx") != 0 ? c->fabric_library : c->ucx_library;
     struct hth_transport_opts opts = {
         .bind = c->bind,
         .port = c->port ? (uint16_t)c->port : driver_last_port(d),
         .provider = c->provider[0] ? c->provider : NULL,
         .device = c->device[0] ? c->device : NULL,
-        .library = c->fabric_library[0] ? c->fabric_library : NULL,
+        .library = library[0] ? library : NULL,
         .trusted = hth_config_network(c).trusted,
         .clock = d->clock,
         .log = d->log,

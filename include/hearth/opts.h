@@ -78,6 +78,8 @@ struct hearth_opts {
 
     /* path of the libfabric.so.1 that a started engine loads; NULL: the loader's */
     const char *fabric_library;
+    /* path of the libucp.so.0 that it loads, likewise */
+    const char *ucx_library;
 };
 HEARTH_SIZED(hearth_opts);
 #define HEARTH_OPTS_INIT HEARTH_INIT(hearth_opts)

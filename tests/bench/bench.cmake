@@ -4,7 +4,7 @@ set(bench ${CMAKE_CURRENT_LIST_DIR})
 add_library(bench_common STATIC
   ${bench}/common.c ${bench}/copy.c ${bench}/engine.c ${bench}/job.c ${bench}/raw.c)
 target_link_libraries(bench_common PUBLIC support PRIVATE hearth_build)
-foreach(program save nodes plan faults)
+foreach(program save nodes plan pulls faults)
   add_executable(bench_${program} ${bench}/${program}.c)
   target_link_libraries(bench_${program} PRIVATE bench_common hearth_build)
   foreach(needed hearthd hearth_ofi_module hearth_ucx hearth_ucx_impl)

@@ -92,8 +92,10 @@ struct raw {
     pid_t owner, puller;
     int to, from;
 };
-void raw_start(struct raw *r, const char *transport, const char *base, uint64_t bytes);
+void raw_start(struct raw *r, const char *transport, const char *provider, const char *base,
+        uint64_t bytes); /* provider NULL: the transport's default */
 double raw_pull_s(struct raw *r);
+uint64_t raw_sleeps(const struct raw *r); /* of both, so far: times that one gave up its core */
 void raw_end(struct raw *r);
 
 #endif

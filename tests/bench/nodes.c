@@ -265,7 +265,7 @@ int main(int argc, char **argv)
     take_args(argc, argv);
     rows_open(arg.json, arg.memory);
     bytes = arg.mib << 20;
-    raw_start(&raw, arg.transport, arg.base, bytes);
+    raw_start(&raw, arg.transport, NULL, arg.base, bytes);
     raw_pull_s(&raw);
     replicate(&raw);
     unsaid();

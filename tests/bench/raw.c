@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -93,9 +94,12 @@ static void on_pull(void *self, uint64_t cookie, int code)
     side.under_way--;
 }
 
-static void open_side(const char *transport, const char *base, uint64_t bytes, const char *bind)
+static void open_side(const char *transport, const char *provider, const char *base, uint64_t bytes,
+        const char *bind)
 {
     struct hth_transport_opts o = { .bind = bind,
+        .provider = provider,
+        .library = transport && !strcmp(transport, "ucx") ? getenv("HEARTH_UCX_LIBRARY") : NULL,
         .clock = { .now_ms = clock_ms, .wall_ms = wall_ms } };
     struct hth_transport_events e = { NULL, on_accept, on_up, on_down, on_message, on_writable,
         on_pull };
@@ -126,13 +130,14 @@ static int turn(int also)
     return p[0].revents != 0;
 }
 
-static void owner_run(const char *transport, const char *base, uint64_t bytes, int out)
+static void owner_run(
+        const char *transport, const char *provider, const char *base, uint64_t bytes, int out)
 {
     unsigned char addr[HTH_ADDR_MAX];
     struct hearth_error err = { 0 };
     uint32_t len = 0;
 
-    open_side(transport, base, bytes, "127.0.0.1");
+    open_side(transport, provider, base, bytes, "127.0.0.1");
     if (side.t->ops->address(side.t, addr, &len, &err))
         die("raw: %s", err.text);
     if (write(out, addr, len) != (ssize_t)len)
@@ -158,13 +163,13 @@ static void issue(void)
     }
 }
 
-static void puller_run(const char *transport, const char *base, uint64_t bytes,
-        const unsigned char *addr, uint32_t len, int in, int out)
+static void puller_run(const char *transport, const char *provider, const char *base,
+        uint64_t bytes, const unsigned char *addr, uint32_t len, int in, int out)
 {
     struct hearth_error err = { 0 };
     char c;
 
-    open_side(transport, base, bytes, "127.0.0.2");
+    open_side(transport, provider, base, bytes, "127.0.0.2");
     if (side.t->ops->connect(side.t, addr, len, &side.conn, &err))
         die("raw connect: %s", err.text);
     while (!side.up)
@@ -189,7 +194,8 @@ static void puller_run(const char *transport, const char *base, uint64_t bytes,
     }
 }
 
-void raw_start(struct raw *r, const char *transport, const char *base, uint64_t bytes)
+void raw_start(struct raw *r, const char *transport, const char *provider, const char *base,
+        uint64_t bytes)
 {
     unsigned char addr[HTH_ADDR_MAX];
     int from[2], in[2], out[2];
@@ -200,7 +206,7 @@ void raw_start(struct raw *r, const char *transport, const char *base, uint64_t 
     fflush(NULL);
     if ((r->owner = fork()) == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        owner_run(transport, base, bytes, from[1]);
+        owner_run(transport, provider, base, bytes, from[1]);
     }
     close(from[1]);
     len = read(from[0], addr, sizeof(addr));
@@ -210,7 +216,7 @@ void raw_start(struct raw *r, const char *transport, const char *base, uint64_t 
     if ((r->puller = fork()) == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(in[1]);
-        puller_run(transport, base, bytes, addr, (uint32_t)len, in[0], out[1]);
+        puller_run(transport, provider, base, bytes, addr, (uint32_t)len, in[0], out[1]);
     }
     close(in[0]);
     close(out[1]);
@@ -225,6 +231,27 @@ double raw_pull_s(struct raw *r)
     if (write(r->to, "p", 1) != 1 || read(r->from, &took, sizeof(took)) != sizeof(took))
         die("raw: the puller is gone");
     return took;
+}
+
+static uint64_t sleeps_of(pid_t pid)
+{
+    char path[64], line[128];
+    unsigned long long n = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f) &&
+            sscanf(line, "voluntary_ctxt_switches: %llu", &n) != 1)
+        continue;
+    if (f)
+        fclose(f);
+    return n;
+}
+
+uint64_t raw_sleeps(const struct raw *r)
+{
+    return sleeps_of(r->owner) + sleeps_of(r->puller);
 }
 
 void raw_end(struct raw *r)

@@ -25,6 +25,7 @@ struct conform_backend {
     uint32_t connect_ms; /* 0: the usual */
     int silent;          /* a death may show as nothing but silence: the session's deadline cuts */
     int unguarded;       /* peers' memory is simply there: stopped, closed or not registered */
+    const char *library; /* variable that names another one; NULL: none does */
 };
 
 struct conn_record {

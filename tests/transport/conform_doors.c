@@ -42,7 +42,11 @@ static int try_open(const struct conform_backend *b, const char *bind, int trust
     struct hth_transport_events events = { NULL, on_conn, on_conn, on_down, on_message, on_conn,
         on_pull };
     struct hth_transport_opts o = {
-        .bind = bind, .provider = b->provider, .trusted = trusted, .clock = { now_ms, now_ms, NULL }
+        .bind = bind,
+        .provider = b->provider,
+        .library = b->library ? getenv(b->library) : NULL,
+        .trusted = trusted,
+        .clock = { now_ms, now_ms, NULL },
     };
     int rc = hth_transport_open(b->module, getenv("HEARTH_TEST_LIB"), &o, &events, out, err);
 

@@ -159,6 +159,7 @@ void side_open(struct world *w, int i)
         .bind = "127.0.0.1",
         .provider = w->backend->provider,
         .connect_ms = w->backend->connect_ms,
+        .library = w->backend->library ? getenv(w->backend->library) : NULL,
         .clock = w->clock,
         .log = { log_line, NULL },
     };

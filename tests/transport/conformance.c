@@ -24,8 +24,8 @@ static const struct conform_backend backends[] = {
             .connect_ms = 2000,
             .silent = 1,
             .unguarded = 1 },
-    { .name = "ucx-tcp", .module = "ucx", .provider = "tcp" },
-    { .name = "ucx-posix", .module = "ucx", .provider = "posix" },
+    { .name = "ucx-tcp", .module = "ucx", .provider = "tcp", .library = "HEARTH_UCX_LIBRARY" },
+    { .name = "ucx-posix", .module = "ucx", .provider = "posix", .library = "HEARTH_UCX_LIBRARY" },
 };
 
 static const struct {

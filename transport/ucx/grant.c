@@ -13,11 +13,52 @@
 #define DESC_BYTES 32u
 _Static_assert(DESC_BYTES <= HTH_DESC_MAX, "a descriptor must fit into its message");
 
+/* Inside UCX for as long as pinning takes. */
+static ucs_status_t region_map(struct hth_ucx *t, struct hth_region *r)
+{
+    ucp_mem_map_params_t map = { 0 };
+
+    map.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+    map.address = r->base;
+    map.length = r->len;
+    return ucp_mem_map(t->context, &map, &r->memh);
+}
+
+static void region_unmap(struct hth_ucx *t, struct hth_region *r)
+{
+    ucp_mem_unmap(t->context, r->memh);
+    free(r);
+}
+
+/* The last one out of UCX unmaps what was over meanwhile. */
+static void region_mapped(struct hth_ucx *t, struct hth_region *r)
+{
+    struct hth_region *over = NULL;
+
+    pthread_mutex_lock(&t->memory);
+    if (r) {
+        r->next = t->regions;
+        if (r->next)
+            r->next->prev = r;
+        t->regions = r;
+    }
+    if (--t->mapping == 0) {
+        over = t->over;
+        t->over = NULL;
+    }
+    pthread_mutex_unlock(&t->memory);
+    while (over) {
+        struct hth_region *next = over->next;
+
+        region_unmap(t, over);
+        over = next;
+    }
+}
+
 int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_region **out,
         struct hearth_error *err)
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
-    ucp_mem_map_params_t map = { 0 };
     struct hth_region *r;
     ucs_status_t status;
 
@@ -27,35 +68,42 @@ int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_r
     r = calloc(1, sizeof(*r));
     if (!r)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a registration");
-    map.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-    map.address = at;
-    map.length = len;
-    status = ucp_mem_map(t->context, &map, &r->memh);
+    r->base = at;
+    r->len = len;
+    pthread_mutex_lock(&t->memory);
+    t->mapping++;
+    pthread_mutex_unlock(&t->memory);
+    status = region_map(t, r);
+    region_mapped(t, status == UCS_OK ? r : NULL);
     if (status != UCS_OK) {
         free(r);
         return hth_fail(err, HEARTH_ENOMEM, 0, "UCX cannot register %" PRIu64 " bytes: %s", len,
                 ucs_status_string(status));
     }
-    r->base = at;
-    r->len = len;
-    r->next = t->regions;
-    if (r->next)
-        r->next->prev = r;
-    t->regions = r;
     *out = r;
     return 0;
 }
 
+/* Now, or, so that nobody waits for those who pin, when they are through. */
 static void ucx_region_free(struct hth_ucx *t, struct hth_region *r)
 {
+    int later;
+
+    pthread_mutex_lock(&t->memory);
     if (r->next)
         r->next->prev = r->prev;
     if (r->prev)
         r->prev->next = r->next;
     else
         t->regions = r->next;
-    ucp_mem_unmap(t->context, r->memh);
-    free(r);
+    later = t->mapping > 0;
+    if (later) {
+        r->next = t->over;
+        t->over = r;
+    }
+    pthread_mutex_unlock(&t->memory);
+    if (!later)
+        region_unmap(t, r);
 }
 
 int hth_ucx_dereg(struct hth_transport *base, struct hth_region *r)

@@ -2,7 +2,8 @@
 /*
  * What hth_transport_open() loads. libucs reads part of its settings while it is loaded, and the
  * settings of its TCP and shared memory only from the environment. So this module is not linked with
- * UCX: it sets the environment, then loads hearth-ucx-impl.so (beside it), which is, and undoes
+ * UCX: it sets the environment, loads the UCX that the site names (if it names one, the loader takes
+ * it for what the next needs), then hearth-ucx-impl.so (beside it), which is linked, and undoes
  * what that did to the process: signal handlers stay as they were, and UCX's thread gets no signals.
  */
 #include "transport/offers.h"
@@ -18,6 +19,7 @@
 #include <string.h>
 
 #define IMPLEMENTATION "hearth-ucx-impl.so"
+#define LIBRARY        "libucp.so.0"
 
 static const struct {
     const char *name, *value;
@@ -41,8 +43,9 @@ static const struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct hth_transport_backend *implementation; /* by lock; loaded once, for good */
-static void *implementation_so;                            /* by lock: likewise */
-static int shared; /* by lock: UCX was here before us, its settings are not ours */
+static void *implementation_so;    /* by lock: likewise */
+static int shared;                 /* by lock: UCX was here before us, its settings are not ours */
+static char loaded_from[PATH_MAX]; /* by lock: of UCX; empty: where the loader found it */
 
 /* The whole process's signal handlers and this thread's mask, to be put back. */
 struct signals {
@@ -110,6 +113,49 @@ static void environment_set(const struct hth_transport_opts *opts)
         setenv("UCX_TCP_AF_PRIO", is_v6 ? "inet6,inet" : "inet,inet6", 1);
 }
 
+/* The handle is that of the library which hearth-ucx-impl.so will get by name. */
+static int library_is_taken(void *handle)
+{
+    void *named = dlopen(LIBRARY, RTLD_NOLOAD | RTLD_LAZY);
+
+    if (named)
+        dlclose(named);
+    return named == handle && dlsym(handle, "ucp_get_version_string") != NULL;
+}
+
+static int library_load(const char *library, struct hearth_error *err)
+{
+    void *handle;
+
+    if (library[0] != '/')
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "ucx_library (HEARTH_UCX_LIBRARY) is '%.200s': give the full path of a " LIBRARY,
+                library);
+    handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        return hth_fail(err, HEARTH_ENOENT, 0,
+                "ucx_library (HEARTH_UCX_LIBRARY) is '%.200s', which cannot be loaded: %s", library,
+                dlerror());
+    if (!library_is_taken(handle)) {
+        dlclose(handle);
+        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+                "ucx_library (HEARTH_UCX_LIBRARY) is '%.200s', which is no " LIBRARY, library);
+    }
+    return HEARTH_OK; /* stays open with the implementation, for good */
+}
+
+/* One UCX for the life of the process. */
+static int library_check(const char *library, struct hearth_error *err)
+{
+    if (!library || (implementation && strcmp(library, loaded_from) == 0))
+        return HEARTH_OK;
+    if (!implementation && !shared)
+        return library_load(library, err);
+    return hth_fail(err, HEARTH_ESTATE, 0,
+            "ucx_library is '%.200s', and this process has loaded %.200s already", library,
+            loaded_from[0] ? loaded_from : LIBRARY);
+}
+
 static int impl_load(struct hearth_error *err)
 {
     char path[PATH_MAX];
@@ -148,8 +194,13 @@ static int impl_prepare(const struct hth_transport_opts *opts, struct hearth_err
         environment_set(opts);
     else if (!implementation)
         rc = environment_share(&opts->log, err);
-    if (rc == 0 && !implementation)
-        rc = impl_load(err);
+    if (rc == 0)
+        rc = library_check(opts->library, err);
+    if (rc || implementation)
+        return rc;
+    rc = impl_load(err);
+    if (rc == 0 && opts->library)
+        snprintf(loaded_from, sizeof(loaded_from), "%s", opts->library);
     return rc;
 }
 

@@ -30,10 +30,8 @@ static int context_configure(
         { "TLS", posix ? "posix,tcp" : "tcp" },
         { "NET_DEVICES", device },
         { "SOCKADDR_TLS_PRIORITY", "tcp" },
-        { "PROTO_ENABLE", "n" },
-        /* Over TCP never send from the caller's memory: where the rest of such a send fails because
-         * the peer is gone, libuct 1.13 completes it twice, and its assertion ends the process. */
-        { "ZCOPY_THRESH", posix ? "auto" : "inf" },
+        { "PROTO_ENABLE", hth_ucx_needs(HTH_UCX_OLD_PROTOCOLS) ? "n" : "y" },
+        { "ZCOPY_THRESH", !posix && hth_ucx_needs(HTH_UCX_COPIED_SENDS) ? "inf" : "auto" },
         /* Shared memory may tell of a death by this alone. On TCP it must be longer than the
          * kernel's own keepalive takes, or the ping itself hides a silent partition from that. */
         { "KEEPALIVE_INTERVAL", posix ? "1s" : "20s" },
@@ -57,8 +55,10 @@ static int context_open(
         struct hth_ucx *t, const char *provider, const char *device, struct hearth_error *err)
 {
     ucp_params_t params = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP
-    }; /* never RMA: peers could read anything */
+        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, /* never RMA: peers could read anything */
+        .mt_workers_shared = 1, /* one thread has the worker, but any registers memory */
+    };
     ucp_config_t *config;
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     int rc;
@@ -159,7 +159,8 @@ static uint64_t ucx_real_ms(void)
 static uint32_t ucx_caps(struct hth_transport *base)
 {
     (void)base;
-    return HTH_CAP_BOUNDS | HTH_CAP_GRANT_PER_CONN; /* by the owner's table, see grant.c */
+    return HTH_CAP_BOUNDS | HTH_CAP_GRANT_PER_CONN |
+           HTH_CAP_REVOKES; /* by the owner's table, see grant.c */
 }
 
 static int ucx_address(struct hth_transport *base, unsigned char *out_addr, uint32_t *out_len,
@@ -185,6 +186,7 @@ static void ucx_free(struct hth_ucx *t)
         free(hth_ids_at(&t->conns, i));
     hth_ids_fini(&t->conns);
     hth_ids_fini(&t->grants);
+    pthread_mutex_destroy(&t->memory);
     free(t);
 }
 
@@ -251,6 +253,7 @@ static struct hth_ucx *ucx_new(
     t->connect_ms = opts->connect_ms ? opts->connect_ms : 5000;
     t->worker_fd = t->wake_fd = t->epoll_fd = -1;
     t->noted_end = &t->noted;
+    pthread_mutex_init(&t->memory, NULL);
     hth_ids_init(&t->conns, HTH_UCX_CONNS);
     hth_ids_init(&t->pulls, HTH_UCX_PULLS);
     hth_ids_init(&t->grants, HTH_UCX_GRANTS);
@@ -277,6 +280,7 @@ static int ucx_open(const struct hth_transport_opts *opts,
     t = ucx_new(opts, events);
     if (!t)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");
+    t->shares_memory = strcmp(provider, "posix") == 0;
     hth_ucx_fds_note(t);
     rc = hth_ucx_bind(opts, &t->bound, device, err);
     if (rc == 0)
@@ -294,6 +298,7 @@ static int ucx_open(const struct hth_transport_opts *opts,
     hth_ucx_fds_close_on_exec(t, 0);
     hth_say(&t->log, HEARTH_LOG_INFO, "transport-open", "ucx %s (UCX %s) on interface %s for %s",
             provider, ucp_get_version_string(), device, opts->bind);
+    hth_ucx_work_arounds_say(&t->log);
     *out = &t->base;
     return 0;
 }

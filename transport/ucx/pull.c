@@ -3,8 +3,8 @@
  * Our pulls: ask, and receive the reply's bytes straight into the destination.
  *
  *   pull() -- AM_ASK --> owner
- *   ASKED  <- AM_REPLY, code -------------------------> on_pull(code)
- *      `----- AM_REPLY, rendezvous --> RECEIVING -----> on_pull(0)
+ *   ASKED  <- AM_REPLY, code -----------------------------------------> on_pull(code)
+ *      `----- AM_REPLY, rendezvous --> received, and AM_REPLY, code --> on_pull(code)
  *
  * UCX knows nothing of a question without its answer: 1 to 3 of 4 pulls get no completion when an
  * owner dies. So this table is the truth; what is left in it when a connection has been closed
@@ -85,9 +85,10 @@ static void ask_received(struct hth_ucx_pull *p, ucs_status_t status, size_t len
     struct hth_ucx_conn *c = hth_ucx_conn_get(p->t, p->conn);
 
     c->receiving--; /* c is not NULL: a connection stays until this is 0 */
-    if (status == UCS_OK && len == p->len)
-        ask_complete(p, 0);
-    else
+    p->received = status == UCS_OK && len == p->len;
+    if (p->received && p->judged)
+        ask_complete(p, p->code);
+    else if (!p->received)
         hth_ucx_conn_fail(p->t, c, HEARTH_EPEER, "a pull broke off: %s", ucs_status_string(status));
 }
 
@@ -123,7 +124,17 @@ static struct hth_ucx_pull *ask_find(
     if (header_len != HTH_UCX_REPLY)
         return NULL;
     p = hth_ids_get(&t->pulls, hth_get64(header));
-    return p && p->conn == c->id && !p->answered && !p->completed ? p : NULL;
+    return p && p->conn == c->id && !p->judged && !p->completed ? p : NULL;
+}
+
+/* The owner's last word of bytes that it has sent: here already, or still on their way. */
+static ucs_status_t ask_judge(struct hth_ucx_pull *p, int code)
+{
+    p->judged = 1;
+    p->code = code == HEARTH_EDENIED ? code : 0;
+    if (p->received)
+        ask_complete(p, p->code);
+    return UCS_OK;
 }
 
 ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, void *data,
@@ -141,8 +152,14 @@ ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, v
         hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer answers what was not asked");
         return UCS_OK;
     }
-    p->answered = 1;
     code = (int)hth_get32((const unsigned char *)header + 8);
+    if (p->answered && !has_data && !len && (code == HEARTH_EDENIED || !code))
+        return ask_judge(p, code);
+    if (p->answered) {
+        hth_ucx_conn_fail(t, c, HEARTH_EPROTO, "the peer answers a pull twice");
+        return UCS_OK;
+    }
+    p->answered = 1;
     if (has_data && !code && len == p->len)
         return ask_receive(p, c, data);
     if (!has_data && !len && (code == HEARTH_EDENIED || (!code && !p->len))) {

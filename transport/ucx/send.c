@@ -13,7 +13,7 @@
 #define QUEUE_ALL_MAX 512u /* with questions and answers: a peer with more does not read */
 #define QUEUE_LOW     64u  /* on_writable() at that many */
 
-static void packet_free(struct hth_ucx_packet *p)
+static void packet_unlink(struct hth_ucx_packet *p)
 {
     if (p->next)
         p->next->prev = p->prev;
@@ -21,7 +21,6 @@ static void packet_free(struct hth_ucx_packet *p)
         p->prev->next = p->next;
     else
         p->t->packets = p->next;
-    free(p);
 }
 
 struct hth_ucx_packet *hth_ucx_packet_new(
@@ -43,6 +42,7 @@ static void packet_finish(struct hth_ucx_packet *p, ucs_status_t status)
 
     if (p->region) {
         p->region->serving--;
+        t->serving--;
         if (c)
             c->serving--;
     } else if (c) {
@@ -50,9 +50,13 @@ static void packet_finish(struct hth_ucx_packet *p, ucs_status_t status)
     }
     if (p->holds)
         hth_ucx_region_put(t, p->holds);
-    packet_free(p);
+    packet_unlink(p);
     if (c && status != UCS_OK)
         hth_ucx_conn_broke(c, status);
+    if (c && p->region && status == UCS_OK)
+        hth_ucx_note(t, &p->event, HTH_UCX_SERVED);
+    else
+        free(p);
 }
 
 static void packet_on_sent(void *request, ucs_status_t status, void *arg)
@@ -184,6 +188,7 @@ void hth_ucx_packets_forget(struct hth_ucx *t, struct hth_ucx_conn *c)
         if (p->conn != c->id || !p->region)
             continue;
         p->region->serving--;
+        t->serving--;
         p->region = NULL;
         p->conn = 0;
     }

@@ -2,9 +2,13 @@
 /*
  * Answers to questions of peers. UCX over TCP checks nothing, so the owner's own table is what
  * refuses: a question is answered only for a grant that lives, on the connection it was made
- * for, with its nonce, and inside its bounds. Then the bytes leave straight from the mapping.
+ * for, with its nonce, and inside its bounds. Then the bytes leave straight from the mapping. UCX
+ * stops no send, so what was sent counts only after our word that the grant stood until the end:
+ * after a revoke() the owner may write there at once.
  */
 #include "ucx.h"
+
+#include <stdlib.h>
 
 static void serve_answer(struct hth_ucx *t, struct hth_ucx_conn *c, uint64_t pull, int code)
 {
@@ -42,12 +46,24 @@ void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned cha
         return;
     }
     p->region = p->holds = g->region;
+    p->grant = g->id;
     p->data = g->region->base + g->off + off;
     p->data_len = len;
     p->header_len = HTH_UCX_REPLY;
     hth_put64(p->header, hth_get64(ask + 32));
     c->serving++;
     p->region->serving++;
+    t->serving++;
     p->holds->held++;
     hth_ucx_packet_start(t, c, p);
+}
+
+void hth_ucx_served(struct hth_ucx *t, struct hth_ucx_packet *p)
+{
+    struct hth_ucx_conn *c = hth_ucx_conn_get(t, p->conn);
+    int code = hth_ids_get(&t->grants, p->grant) ? 0 : HEARTH_EDENIED;
+
+    if (c && c->state == HTH_UCX_UP)
+        serve_answer(t, c, hth_get64(p->header), code);
+    free(p);
 }

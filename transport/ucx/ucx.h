@@ -12,6 +12,7 @@
 #include "transport/ids.h"
 #include "transport/transport.h"
 #include <net/if.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <ucp/api/ucp.h>
@@ -27,7 +28,8 @@ enum hth_ucx_am {
     HTH_UCX_AM_MESSAGE = 1, /* data: the message */
     HTH_UCX_AM_ASK = 2,     /* header: struct of HTH_UCX_ASK bytes */
     HTH_UCX_AM_REPLY =
-            3, /* header: HTH_UCX_REPLY bytes; data: the bytes asked for, as rendezvous */
+            3, /* header: HTH_UCX_REPLY bytes; data: the bytes asked for, as rendezvous; then the
+                * same without data: whether the grant still stood when they had been read */
     HTH_UCX_AM_GREETING = 4 /* header: HTH_UCX_GREETING bytes */
 };
 #define HTH_UCX_ASK        40u /* u64 grant, nonce, offset, length, pull */
@@ -40,6 +42,7 @@ enum hth_ucx_kind {
     HTH_UCX_INBOUND,  /* an active message */
     HTH_UCX_WRITABLE, /* a connection: send more, on_writable() */
     HTH_UCX_PULLED,   /* a pull: on_pull() */
+    HTH_UCX_SERVED,   /* a pull of theirs: UCX has read all of it, say whether that was right */
     HTH_UCX_DOWN      /* a connection: on_down(), the last there is of it */
 };
 
@@ -64,12 +67,14 @@ struct hth_ucx_inbound {
 
 /* Something on its way out. UCX borrows header and data until it has sent them. */
 struct hth_ucx_packet {
+    struct hth_ucx_event event;         /* SERVED, when UCX has given it back */
     struct hth_ucx_packet *next, *prev; /* all that UCX has */
     struct hth_ucx *t;
     hth_conn conn;
     enum hth_ucx_am id;
     struct hth_region *region; /* that data lies in */
     struct hth_region *holds;  /* the same, until UCX gives the packet back */
+    uint64_t grant;            /* that data is read under */
     const void *data;
     size_t data_len;
     size_t header_len;
@@ -110,7 +115,7 @@ struct hth_ucx_conn {
 };
 
 struct hth_region {
-    struct hth_region *next, *prev;
+    struct hth_region *next, *prev; /* by the transport's `memory` */
     unsigned char *base;
     uint64_t len;
     ucp_mem_h memh;   /* UCX's registration, handed along with every transfer */
@@ -138,6 +143,8 @@ struct hth_ucx_pull {
     uint64_t len;
     uint64_t cookie;
     int answered;  /* the owner has spoken */
+    int received;  /* all bytes are here */
+    int judged;    /* the owner has said `code` of them */
     int completed; /* with `code`; its PULLED is noted */
     int code;
 };
@@ -153,14 +160,25 @@ struct hth_ucx {
     ucp_listener_h listener;
     int worker_fd, wake_fd, epoll_fd; /* the first two in the third */
     int closed;                       /* close() has begun: nothing new */
+    int shares_memory;                /* the provider is posix: bytes take no network */
+    uint64_t moved_us;                /* the last progress() that did something */
+    uint32_t serving;                 /* their pulls, of all connections */
     uint32_t failing;                 /* connections in FAILED or CLOSING */
     struct hth_ids conns, pulls, grants;
-    struct hth_region *regions;
+    pthread_mutex_t memory;     /* guards the next three: reg() comes from any thread */
+    struct hth_region *regions; /* registered */
+    struct hth_region *over;    /* done with while `mapping`: by `next`, to be unmapped */
+    uint32_t mapping;           /* calls of reg() inside UCX, which lets nobody unmap meanwhile */
     struct hth_ucx_packet *packets;
     struct hth_ucx_event *noted, **noted_end;
     struct sockaddr_storage bound;
     ino_t known_fds[HTH_UCX_FDS]; /* inodes of what was open before us; 0: nothing */
 };
+
+/* release.c: does the UCX that is loaded need it? */
+enum hth_ucx_work_around { HTH_UCX_OLD_PROTOCOLS, HTH_UCX_COPIED_SENDS };
+int hth_ucx_needs(enum hth_ucx_work_around w);
+void hth_ucx_work_arounds_say(const struct hth_log *log);
 
 /* bind.c: addresses */
 int hth_ucx_bind(const struct hth_transport_opts *opts, struct sockaddr_storage *out,
@@ -214,6 +232,7 @@ void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c);
 
 /* serve.c: pulls of theirs */
 void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask);
+void hth_ucx_served(struct hth_ucx *t, struct hth_ucx_packet *p); /* frees it */
 
 /* pull.c: pulls of ours */
 int hth_ucx_pull(struct hth_transport *base, hth_conn id, const unsigned char *desc,
