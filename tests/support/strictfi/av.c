@@ -70,7 +70,7 @@ static int av_room(struct sfi_av *av, size_t count)
 static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr_t *out,
         uint64_t flags, void *context)
 {
-    struct sfi_av *av = container_of(fid, struct sfi_av, fid);
+    struct sfi_av *av = sfi_of(fid, struct sfi_av, fid);
     const struct sfi_profile *p = av->domain->p;
     int rc, n = 0;
 
@@ -109,7 +109,7 @@ static int av_insertsym(struct fid_av *fid, const char *node, size_t nodes, cons
 
 static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count, uint64_t flags)
 {
-    struct sfi_av *av = container_of(fid, struct sfi_av, fid);
+    struct sfi_av *av = sfi_of(fid, struct sfi_av, fid);
 
     (void)flags;
     sfi_enter(av->domain);
@@ -124,7 +124,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count, uint64_t
 
 static int av_lookup(struct fid_av *fid, fi_addr_t addr, void *out, size_t *len)
 {
-    struct sfi_av *av = container_of(fid, struct sfi_av, fid);
+    struct sfi_av *av = sfi_of(fid, struct sfi_av, fid);
     const struct sfi_profile *p = av->domain->p;
     unsigned char bytes[SFI_ADDR];
     uint32_t id;
@@ -142,7 +142,7 @@ static int av_lookup(struct fid_av *fid, fi_addr_t addr, void *out, size_t *len)
 
 static const char *av_straddr(struct fid_av *fid, const void *addr, char *out, size_t *len)
 {
-    struct sfi_av *av = container_of(fid, struct sfi_av, fid);
+    struct sfi_av *av = sfi_of(fid, struct sfi_av, fid);
     int n = snprintf(out, *len, "fi_strict://%08x", sfi_addr_read(av->domain->p, addr));
 
     *len = (size_t)n + 1;
@@ -151,7 +151,7 @@ static const char *av_straddr(struct fid_av *fid, const void *addr, char *out, s
 
 static int av_close(struct fid *fid)
 {
-    struct sfi_av *av = container_of(fid, struct sfi_av, fid.fid);
+    struct sfi_av *av = sfi_of(fid, struct sfi_av, fid.fid);
     struct sfi_domain *d = av->domain;
 
     sfi_enter(d);
@@ -186,7 +186,7 @@ static struct fi_ops_av av_ops = {
 int sfi_av_open(
         struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **out, void *context)
 {
-    struct sfi_domain *d = container_of(domain, struct sfi_domain, fid);
+    struct sfi_domain *d = sfi_of(domain, struct sfi_domain, fid);
     struct sfi_av *av;
 
     if (attr->flags || attr->name || d->p->type != FI_EP_RDM)

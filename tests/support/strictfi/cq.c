@@ -163,7 +163,7 @@ static size_t cq_take(struct sfi_cq *cq, unsigned char *out, size_t count, fi_ad
 
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *src)
 {
-    struct sfi_cq *cq = container_of(fid, struct sfi_cq, fid);
+    struct sfi_cq *cq = sfi_of(fid, struct sfi_cq, fid);
     struct strictfi_stats *s = sfi_stats();
     size_t n = 0;
     ssize_t rc;
@@ -184,23 +184,26 @@ static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
     return cq_readfrom(fid, buf, count, NULL);
 }
 
+/* Up to the last member that every release has: a program may be older than its library. */
+static void error_write(const struct sfi_op *op, struct fi_cq_err_entry *out)
+{
+    struct fi_cq_err_entry e = {
+        .op_context = op->context, .flags = entry_flags(op), .err = op->err, .prov_errno = op->err
+    };
+
+    memcpy(out, &e, offsetof(struct fi_cq_err_entry, err_data_size) + sizeof(e.err_data_size));
+}
+
 static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *out, uint64_t flags)
 {
-    struct sfi_cq *cq = container_of(fid, struct sfi_cq, fid);
+    struct sfi_cq *cq = sfi_of(fid, struct sfi_cq, fid);
     struct sfi_op *op;
 
     (void)flags;
     sfi_enter(cq->domain);
     op = cq->error;
     if (op) {
-        void *room = out->err_data;
-        size_t size = out->err_data_size;
-
-        *out = (struct fi_cq_err_entry){ .op_context = op->context,
-            .flags = entry_flags(op),
-            .err = op->err,
-            .prov_errno = op->err,
-            .err_data = size ? room : NULL };
+        error_write(op, out);
         sfi_op_check(op);
         cq->error = NULL;
         cq->unread--;
@@ -216,7 +219,7 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *out, uint6
 static ssize_t cq_sreadfrom(
         struct fid_cq *fid, void *buf, size_t count, fi_addr_t *src, const void *cond, int timeout)
 {
-    struct sfi_cq *cq = container_of(fid, struct sfi_cq, fid);
+    struct sfi_cq *cq = sfi_of(fid, struct sfi_cq, fid);
     uint64_t end = sfi_now_ms() + (uint64_t)(timeout < 0 ? 0 : timeout);
     ssize_t rc;
 
@@ -238,7 +241,7 @@ static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count, const void 
 
 static int cq_signal(struct fid_cq *fid)
 {
-    struct sfi_cq *cq = container_of(fid, struct sfi_cq, fid);
+    struct sfi_cq *cq = sfi_of(fid, struct sfi_cq, fid);
 
     return cq->event_fd < 0 || eventfd_write(cq->event_fd, 1) ? -FI_ENOSYS : 0;
 }
@@ -305,7 +308,7 @@ int sfi_cqs_ripen(void)
 
 static int cq_control(struct fid *fid, int command, void *arg)
 {
-    struct sfi_cq *cq = container_of(fid, struct sfi_cq, fid.fid);
+    struct sfi_cq *cq = sfi_of(fid, struct sfi_cq, fid.fid);
 
     if (command != FI_GETWAIT || cq->wait_fd < 0)
         return -FI_ENOSYS;
@@ -315,7 +318,7 @@ static int cq_control(struct fid *fid, int command, void *arg)
 
 static int cq_close(struct fid *fid)
 {
-    struct sfi_cq *cq = container_of(fid, struct sfi_cq, fid.fid);
+    struct sfi_cq *cq = sfi_of(fid, struct sfi_cq, fid.fid);
     struct sfi_domain *d = cq->domain;
     struct sfi_cq **at;
     struct sfi_op *op;
@@ -382,7 +385,7 @@ static int cq_wait_open(struct sfi_cq *cq, enum fi_wait_obj wait)
 int sfi_cq_open(
         struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **out, void *context)
 {
-    struct sfi_domain *d = container_of(domain, struct sfi_domain, fid);
+    struct sfi_domain *d = sfi_of(domain, struct sfi_domain, fid);
     struct sfi_cq *cq = calloc(1, sizeof(*cq));
     int rc;
 

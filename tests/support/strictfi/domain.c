@@ -42,7 +42,7 @@ void sfi_leave(struct sfi_domain *d)
 
 static int domain_close(struct fid *fid)
 {
-    struct sfi_domain *d = container_of(fid, struct sfi_domain, fid.fid);
+    struct sfi_domain *d = sfi_of(fid, struct sfi_domain, fid.fid);
 
     sfi_lock();
     if (d->children)
@@ -58,7 +58,7 @@ static int domain_close(struct fid *fid)
 
 static int domain_control(struct fid *fid, int command, void *arg)
 {
-    struct sfi_domain *d = container_of(fid, struct sfi_domain, fid.fid);
+    struct sfi_domain *d = sfi_of(fid, struct sfi_domain, fid.fid);
     int rc = -FI_ENOSYS;
 
     sfi_enter(d);
@@ -137,7 +137,7 @@ static void domain_check(const struct sfi_profile *p, const struct fi_info *info
 int sfi_domain_open(
         struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **domain, void *context)
 {
-    struct sfi_fabric *f = container_of(fabric, struct sfi_fabric, fid);
+    struct sfi_fabric *f = sfi_of(fabric, struct sfi_fabric, fid);
     struct sfi_domain *d = calloc(1, sizeof(*d));
 
     if (!d)

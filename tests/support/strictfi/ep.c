@@ -30,7 +30,7 @@ void sfi_eps_free(void)
 
 static struct sfi_ep *ep_of(struct fid *fid)
 {
-    return container_of(fid, struct sfi_ep, fid.fid);
+    return sfi_of(fid, struct sfi_ep, fid.fid);
 }
 
 /* ---- closing ---- */
@@ -133,10 +133,10 @@ static int ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
     if (ep->enabled)
         sfi_sin("enable", "something was bound to an endpoint that is enabled");
     if (bfid->fclass == FI_CLASS_AV) {
-        ep->av = container_of(bfid, struct sfi_av, fid.fid);
+        ep->av = sfi_of(bfid, struct sfi_av, fid.fid);
         ep->av->children++;
     } else if (bfid->fclass == FI_CLASS_CQ) {
-        rc = cq_bind(ep, container_of(bfid, struct sfi_cq, fid.fid), flags);
+        rc = cq_bind(ep, sfi_of(bfid, struct sfi_cq, fid.fid), flags);
     } else {
         rc = -FI_EINVAL;
     }
@@ -344,7 +344,7 @@ static struct fi_ops_cm ep_cm_ops = {
 
 int sfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out, void *context)
 {
-    struct sfi_domain *d = container_of(domain, struct sfi_domain, fid);
+    struct sfi_domain *d = sfi_of(domain, struct sfi_domain, fid);
     struct sfi_ep *ep;
 
     if (info->ep_attr->type != d->p->type)

@@ -19,7 +19,7 @@ void sfi_unlock(void)
 
 static int fabric_close(struct fid *fid)
 {
-    struct sfi_fabric *f = container_of(fid, struct sfi_fabric, fid.fid);
+    struct sfi_fabric *f = sfi_of(fid, struct sfi_fabric, fid.fid);
 
     if (f->children)
         sfi_sin("children", "a fabric was closed that has %d open domains or queues", f->children);
@@ -35,7 +35,7 @@ static int fabric_trywait(struct fid_fabric *fabric, struct fid **fids, int coun
     sfi_lock();
     for (int i = 0; i < count && !rc; i++)
         if (fids[i]->fclass == FI_CLASS_CQ)
-            rc = sfi_cq_trywait(container_of(fids[i], struct sfi_cq, fid.fid));
+            rc = sfi_cq_trywait(sfi_of(fids[i], struct sfi_cq, fid.fid));
     if (!rc)
         sfi_count(&sfi_stats()->trywaits, 1);
     sfi_unlock();

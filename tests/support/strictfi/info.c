@@ -11,8 +11,10 @@
 #define CAPS                                                                                       \
     (FI_MSG | FI_RMA | FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | \
             FI_SOURCE | FI_LOCAL_COMM | FI_REMOTE_COMM)
-#define LEGACY_BASIC    (1 << 0) /* FI_MR_BASIC and FI_MR_SCALABLE: */
-#define LEGACY_SCALABLE (1 << 1) /* deprecated names from libfabric 2 on */
+/* FI_MR_BASIC, FI_MR_SCALABLE and FI_LOCAL_MR: names that libfabric 2 warns of. */
+#define LEGACY_BASIC    (1 << 0)
+#define LEGACY_SCALABLE (1 << 1)
+#define LEGACY_LOCAL    (1ULL << 55)
 
 static int hint_mr(const struct sfi_profile *p, const struct fi_info *hints)
 {
@@ -20,7 +22,7 @@ static int hint_mr(const struct sfi_profile *p, const struct fi_info *hints)
 
     if (has == LEGACY_BASIC)
         has = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
-              (hints->mode & FI_LOCAL_MR ? FI_MR_LOCAL : 0);
+              (hints->mode & LEGACY_LOCAL ? FI_MR_LOCAL : 0);
     else if (has == LEGACY_SCALABLE)
         has = 0;
     return !(p->mr_mode & ~has);

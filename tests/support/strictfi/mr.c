@@ -125,7 +125,7 @@ static int mr_key(struct sfi_mr *m, uint64_t requested)
 
 static int mr_close(struct fid *fid)
 {
-    struct sfi_mr *m = container_of(fid, struct sfi_mr, fid.fid);
+    struct sfi_mr *m = sfi_of(fid, struct sfi_mr, fid.fid);
     struct sfi_domain *d = m->domain;
 
     sfi_enter(d);
@@ -145,7 +145,7 @@ static int mr_close(struct fid *fid)
 
 static int mr_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {
-    struct sfi_mr *m = container_of(fid, struct sfi_mr, fid.fid);
+    struct sfi_mr *m = sfi_of(fid, struct sfi_mr, fid.fid);
     struct sfi_domain *d = m->domain;
 
     (void)flags;
@@ -156,7 +156,7 @@ static int mr_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
     }
     if (m->enabled || m->ep)
         sfi_sin("mr-bind", "a region was bound a second time, or after it was enabled");
-    m->ep = container_of(bfid, struct sfi_ep, fid.fid);
+    m->ep = sfi_of(bfid, struct sfi_ep, fid.fid);
     if (!m->ep->enabled)
         sfi_sin("mr-bind", "a region was bound to an endpoint that is not enabled");
     m->ep->mrs++;
@@ -179,7 +179,7 @@ static int mr_raw_attr(struct sfi_mr *m, const struct fi_mr_raw_attr *raw)
 
 static int mr_control(struct fid *fid, int command, void *arg)
 {
-    struct sfi_mr *m = container_of(fid, struct sfi_mr, fid.fid);
+    struct sfi_mr *m = sfi_of(fid, struct sfi_mr, fid.fid);
     struct sfi_domain *d = m->domain;
     int rc = -FI_ENOSYS;
 
@@ -297,7 +297,7 @@ static int mr_reg_one(struct sfi_domain *d, const struct fi_mr_attr *attr, struc
 static int mr_regattr(
         struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **out)
 {
-    struct sfi_domain *d = container_of(fid, struct sfi_domain, fid.fid);
+    struct sfi_domain *d = sfi_of(fid, struct sfi_domain, fid.fid);
     int rc;
 
     (void)flags;

@@ -187,7 +187,7 @@ static ssize_t ask_post(struct sfi_ep *ep, const struct ask *a)
 
 static ssize_t ask_do(struct fid_ep *fid, const struct ask *a)
 {
-    struct sfi_ep *ep = container_of(fid, struct sfi_ep, fid);
+    struct sfi_ep *ep = sfi_of(fid, struct sfi_ep, fid);
     struct sfi_domain *d = ep->domain;
     ssize_t rc;
 

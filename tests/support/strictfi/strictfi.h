@@ -18,13 +18,17 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <rdma/providers/fi_prov.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <sys/types.h>
 
-#define SFI_IOV         4
-#define SFI_RAW_KEY     24
-#define SFI_ADDR        64
-#define SFI_MESSAGE_MAX 65536u /* bytes; more is for RMA only */
+/* From a member to the struct around it; libfabric's own macro changed between releases. */
+#define sfi_of(at, type, member) ((type *)((char *)(at)-offsetof(type, member)))
+
+#define SFI_IOV                  4
+#define SFI_RAW_KEY              24
+#define SFI_ADDR                 64
+#define SFI_MESSAGE_MAX          65536u /* bytes; more is for RMA only */
 
 /* ---- profile.c: what each fabric demands ---- */
 
