@@ -153,8 +153,8 @@ static void side_error(struct side *s)
 
 void side_poll(struct side *s)
 {
-    struct fi_cq_msg_entry e[4];
-    ssize_t n = fi_cq_read(s->cq, e, 4);
+    struct fi_cq_msg_entry e[1];
+    ssize_t n = fi_cq_read(s->cq, e, 1);
 
     if (n == -FI_EAVAIL) {
         side_error(s);
@@ -168,6 +168,7 @@ void side_poll(struct side *s)
             memcpy(&number, slot->bytes, sizeof(number));
             s->received++;
             s->received_sum += number;
+            s->last_number = number;
         }
         slot->kind = SIDE_FREE;
     }

@@ -47,7 +47,7 @@ struct side {
     struct side_slot slot[SIDE_SLOTS];
     fi_addr_t peer;
     uint64_t key, base; /* of the peer's data */
-    uint32_t sent, received;
+    uint32_t sent, received, last_number;
     uint64_t received_sum; /* of the numbers that messages carry */
     int errors, last_error;
 };
