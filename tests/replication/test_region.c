@@ -64,8 +64,11 @@ Test(region, a_slot_is_registered_once_and_keeps_it_through_its_saves)
     must(hth_slot_region(c, again, NULL, &b, NULL));
     cr_assert(eq(ptr, a, b));
     cr_assert(eq(u32, p->regs, 1));
+    c->store->ops->lease(c->store, slot);
     hth_slot_condemn(c, slot, "test");
-    cr_assert(eq(u32, slot->leases, 0));
+    cr_assert(zero(ptr, slot->user));
+    cr_assert(eq(u32, slot->leases, 1), "its region holds it no more, we do");
+    c->store->ops->unlease(c->store, slot);
     nobody_was_lost();
 }
 
