@@ -99,8 +99,10 @@ static void fetch_ready(struct hth_reg_wait *wait, struct hth_region *region, in
 
     f->region = region;
     f->stirred = 1;
-    if (code)
-        hth_fetch_end(f, code, err->text);
+    if (!code)
+        return;
+    f->err = *err;
+    hth_fetch_end(f, code, NULL);
 }
 
 /* Its memory is registered by a worker, where that was not done for a fetch or a rank before. */

@@ -4,6 +4,7 @@
 #include "world_parts.h"
 
 #include "core/format/block.h"
+#include <string.h>
 #include <unistd.h>
 
 #define GIB_MS  100u /* to pin a GiB of small pages */
@@ -24,6 +25,8 @@ static void end(void)
 
 TestSuite(registration, .init = limit, .fini = end);
 
+static uint32_t fails_at; /* a port; 0: none */
+
 static void start(uint32_t reg_ms, uint32_t breaks)
 {
     struct world_opts o = { .seed = 1,
@@ -34,6 +37,7 @@ static void start(uint32_t reg_ms, uint32_t breaks)
         .run_ms = 600000,
         .data_max = 3000,
         .reg_ms = reg_ms,
+        .reg_fails = fails_at,
         .breaks = breaks,
         .slot_bytes = 2 * HTH_BLOCK };
 
@@ -78,4 +82,22 @@ Test(registration, saves_after_the_first_ones_register_no_slot)
     cr_assert(eq(int, w.why[0], 0), "%s", w.why);
     cr_assert(ge(u64, w.newest.id.step, 30));
     cr_assert(eq(u32, w.slot_regs, regs));
+}
+
+/* All ranks hear it long before the save's deadline. */
+Test(registration, what_cannot_be_registered_fails_the_save_and_says_what_to_do)
+{
+    fails_at = 2;
+    start(0, 0);
+    while (!w.why[0] && !w.count[WORLD_FAILED] && w.now_ms < 10000)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(lt(u64, w.now_ms, 5000));
+    cr_assert(ne(ptr, strstr(w.heard, "node 1 cannot register"), NULL), "%s", w.heard);
+    cr_assert(ne(ptr, strstr(w.heard, "bytes (errno 12)"), NULL), "%s", w.heard);
+    cr_assert(ne(ptr, strstr(w.heard, "(ulimit -l)"), NULL), "%s", w.heard);
+    w.opts.reg_fails = 0; /* it was raised */
+    run_until(w.newest.id.step + 3);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(ge(u64, w.newest.id.step, 2));
 }

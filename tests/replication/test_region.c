@@ -64,8 +64,11 @@ Test(region, a_slot_is_registered_once_and_keeps_it_through_its_saves)
     must(hth_slot_region(c, again, NULL, &b, NULL));
     cr_assert(eq(ptr, a, b));
     cr_assert(eq(u32, p->regs, 1));
+    c->store->ops->lease(c->store, slot);
     hth_slot_condemn(c, slot, "test");
-    cr_assert(eq(u32, slot->leases, 0));
+    cr_assert(zero(ptr, slot->user));
+    cr_assert(eq(u32, slot->leases, 1), "its region holds it no more, we do");
+    c->store->ops->unlease(c->store, slot);
     nobody_was_lost();
 }
 
@@ -229,6 +232,98 @@ Test(region, a_save_freed_while_it_is_registered_leaves_nothing_behind)
     cr_assert(eq(u32, slot->leases, 0));
     cr_assert(ne(ptr, slot->user, NULL), "the slot keeps it for its next save");
     cr_assert(eq(u64, hth_transfer_due_ms(&p->node[1].ctx), HTH_NEVER));
+}
+
+/* A file of another's container may be unlinked with its slot. */
+Test(region, what_is_dropped_of_another_container_is_deregistered)
+{
+    struct hth_ctx *c = &p->node[0].ctx;
+    struct hth_held_save *theirs = hth_holdings_get(c, hth_save_of_foreign(40));
+    struct hth_object object = { .id = 9, .kind = HTH_OBJECT_FOREIGN, .data_len = MIB };
+    struct hth_region *none = NULL;
+    struct hth_held *held;
+    struct hth_slot *slot;
+
+    must(c->store->ops->take(c->store, MIB, &slot, NULL));
+    held = hth_held_add(theirs, &object, HTH_HELD_SEALED, slot);
+    must_fail(hth_slot_region(c, slot, NULL, &none, NULL), HEARTH_EBUSY);
+    pair_run(p, 10);
+    cr_assert(ne(ptr, slot->user, NULL));
+    hth_held_drop(c, theirs, held);
+    cr_assert(zero(ptr, slot->user));
+    cr_assert(zero(ptr, c->regs));
+    cr_assert(eq(u32, slot->leases, 0));
+}
+
+static uint32_t works(void)
+{
+    uint32_t n = 0;
+
+    for (const struct hth_work *work = p->works; work; work = work->next)
+        n++;
+    return n;
+}
+
+Test(region, two_large_ones_run_at_once_and_small_ones_do_not_wait_for_them)
+{
+    static unsigned char memory[5][2 * MIB];
+    struct hth_ctx *c = &p->node[0].ctx;
+    struct hth_reg *reg[5];
+
+    for (int i = 0; i < 4; i++)
+        cr_assert(ne(ptr, reg[i] = hth_reg_begin(c, memory[i], 2 * MIB, NULL), NULL));
+    cr_assert(eq(u32, works(), 2));
+    cr_assert(ne(ptr, reg[4] = hth_reg_begin(c, memory[4], 4096, NULL), NULL));
+    cr_assert(eq(u32, works(), 3));
+    must_fail(hth_reg_drop(reg[3]), HEARTH_EBUSY);
+    pair_run(p, 10);
+    cr_assert(eq(u32, p->regs, 5));
+    for (int i = 0; i < 5; i++)
+        must(hth_reg_drop(reg[i]));
+    cr_assert(zero(ptr, c->regs));
+}
+
+static uint32_t gone, pulled;
+
+static void on_gone(void *self)
+{
+    (void)self;
+    gone++;
+}
+
+static void on_pulled(struct hth_session_pull *pull, int code)
+{
+    (void)pull;
+    must(code);
+    pulled++;
+}
+
+/* Its memory is the caller's again when nothing writes it any more. */
+Test(region, what_is_pulled_into_ends_after_the_pull)
+{
+    static unsigned char memory[MIB];
+    struct hth_ctx *c = &p->node[0].ctx;
+    struct hth_held *held = pair_seal(p, 1, save, 5, 2 * MIB, 1);
+    struct hth_session_pull pull = { .done = on_pulled };
+    struct hth_region *from = NULL;
+    struct hth_grant grant;
+    struct hth_reg *reg;
+
+    p->node[0].wanted = HEARTH_EBUSY;
+    offer_to(held, 0); /* for its connection, and its region */
+    reg = hth_reg_begin(c, memory, MIB, &wait);
+    cr_assert(pair_until(p, &heard.ended, 1, 100));
+    pair_run(p, 100);
+    must(hth_slot_region(&p->node[1].ctx, held->slot, NULL, &from, NULL));
+    must(hth_session_grant(p->node[1].ctx.session, 0, from, 0, MIB, &grant, NULL));
+    net.delay_ms = 200;
+    must(hth_session_pull(c->session, 1, &grant, 0, heard.region, 0, MIB, &pull));
+    must_fail(hth_reg_drop(reg), HEARTH_EBUSY);
+    hth_reg_end(reg, on_gone, NULL);
+    pair_run(p, 150);
+    cr_assert(eq(u32, gone, 0));
+    cr_assert(pair_until(p, &gone, 1, 200));
+    cr_assert(eq(u32, pulled, 1));
 }
 
 /* ---- Grants -------------------------------------------------------------------------------------- */

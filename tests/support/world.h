@@ -51,6 +51,7 @@ struct world_opts {
     int loud;            /* print the trace */
     uint32_t work_ms;    /* what workers take for each piece of work */
     uint32_t reg_ms;     /* what each registration takes; 0: in some worlds with faults something */
+    uint32_t reg_fails;  /* the port where memory of slot_bytes cannot be registered; 0: nowhere */
     uint64_t slot_bytes; /* see world.slot_regs */
     int accept_loss;     /* ranks begin anew where all is beyond redundancy */
     /* In the last launch the engine of this node - 1 is killed under its ranks, so many events after
@@ -118,7 +119,8 @@ struct world {
     struct letter *letters, **letters_end;
     /* Hears what engines say to clients that are no ranks; NULL: nobody does. */
     void (*stranger)(struct world *w, const struct letter *l);
-    char why[WORLD_WHY]; /* what is broken; "": nothing */
+    char heard[WORLD_WHY]; /* why the last save failed, as a rank heard it */
+    char why[WORLD_WHY];   /* what is broken; "": nothing */
 };
 
 void world_open(struct world *w, const struct world_opts *opts);

@@ -266,6 +266,7 @@ static void hear_event(struct rank_state *r, const struct hth_local_event *e)
         return;
     if (e->code) {
         w->count[WORLD_FAILED]++;
+        snprintf(w->heard, sizeof(w->heard), "%s", e->text);
         world_say(
                 w, "rank %u: step %llu failed: %s", r->rank, (unsigned long long)r->next, e->text);
         after_failure(r);
