@@ -89,6 +89,7 @@ static void list_offer(const struct hth_ofi_lib *lib, const struct fi_info *all,
     snprintf(out->fabric, sizeof(out->fabric), "%s", p->fabric);
     snprintf(out->shape, sizeof(out->shape), p->shape == HTH_OFI_RDM ? "datagram" : "connected");
     out->keys = !p->obeys;
+    out->needs_ip = p->needs_ip;
     out->hardware = hth_ofi_hardware(machine, p);
     for (const struct fi_info *i = all; i; i = i->next)
         if (list_is_of(i, p)) {
