@@ -66,8 +66,9 @@ int hth_ofi_info_is(const struct fi_info *info, const char *provider)
     const char *name = p && p->prov ? p->prov : provider, *fabric = info->fabric_attr->name;
     int is_direct = fabric && strcmp(fabric, "efa-direct") == 0;
 
-    return info->fabric_attr->prov_name && strcmp(info->fabric_attr->prov_name, name) == 0 &&
-           is_direct == (strcmp(provider, "efa-direct") == 0);
+    if (!info->fabric_attr->prov_name || strcmp(info->fabric_attr->prov_name, name) != 0)
+        return 0;
+    return strcmp(name, "efa") != 0 || is_direct == (strcmp(provider, "efa-direct") == 0);
 }
 
 static int list_is_of(const struct fi_info *info, const struct hth_ofi_provider *p)
