@@ -44,6 +44,28 @@ static const char *rdma_address(const struct hth_machine *m, char out[64])
     return out;
 }
 
+/* What the machine and the library have against the provider, on this address. */
+static void choice_refuse_here(
+        const struct hth_machine *machine, const struct library *library, struct choice *out)
+{
+    const struct hth_interface *own = hth_machine_interface_of(machine, out->bind);
+    const struct hth_offer *offer = offer_of(library, out->provider);
+    char address[64];
+
+    if (hth_address_reach(out->bind) == HTH_REACH_OTHERS && !own)
+        snprintf(out->refused, sizeof(out->refused),
+                "no interface of this machine has the address %.64s", out->bind);
+    else if (!library->answered)
+        snprintf(out->refused, sizeof(out->refused), "%.600s", library->why);
+    else if (offer && offer->against[0])
+        snprintf(out->refused, sizeof(out->refused), "%s", offer->against);
+    else if (offer && offer->needs_ip && !(own && own->is_rdma))
+        snprintf(out->refused, sizeof(out->refused),
+                "%.64s is no address of an RDMA adapter's interface, by which %s finds its peers: "
+                "set HEARTH_BIND=%s",
+                out->bind, out->provider, rdma_address(machine, address));
+}
+
 /* An engine would not open: why. In the order in which it would be found out. */
 static void choice_refuse(const struct hearth_opts *opts, const struct hth_machine *machine,
         const struct library *library, struct choice *out)
@@ -53,20 +75,12 @@ static void choice_refuse(const struct hearth_opts *opts, const struct hth_machi
         .provider = out->provider,
         .has_key = opts->key_file != NULL,
         .trusted = opts->network == HEARTH_NETWORK_TRUSTED };
-    const struct hth_offer *offer;
     struct hearth_error err = { 0 };
 
-    if (hth_network_check(&network, &err)) {
+    if (hth_network_check(&network, &err))
         snprintf(out->refused, sizeof(out->refused), "%s", err.text);
-    } else if (hth_address_reach(out->bind) == HTH_REACH_OTHERS &&
-               !hth_machine_interface_of(machine, out->bind)) {
-        snprintf(out->refused, sizeof(out->refused),
-                "no interface of this machine has the address %.64s", out->bind);
-    } else if (library && !library->answered) {
-        snprintf(out->refused, sizeof(out->refused), "%.600s", library->why);
-    } else if (library && (offer = offer_of(library, out->provider)) != NULL && offer->against[0]) {
-        snprintf(out->refused, sizeof(out->refused), "%s", offer->against);
-    }
+    else if (library)
+        choice_refuse_here(machine, library, out);
 }
 
 static void choice_notes(const struct hth_machine *machine, struct choice *out)

@@ -18,6 +18,7 @@ struct hth_offer {
     char shape[16];    /* "connected", "datagram" */
     char devices[160]; /* "mlx5_0, mlx5_1"; empty: none that the library shows */
     int hardware;      /* 1: it is here, 0: it is not, -1: none is needed */
+    int needs_ip;      /* it finds peers by an IP address of an adapter's interface */
     int offered;       /* the library comes up with it */
     int keys;          /* its hardware checks keys: it may listen where strangers are */
     char against[512]; /* why it cannot be used here, and what to do; empty: it can */

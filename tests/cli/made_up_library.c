@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A transport's module whose library is made up: <root>/offers.<TRANSPORT> has its version in the
- * first line, then an offer each: "provider|fabric|shape|devices|hardware|offered|keys|against". A line
- * "crash" or "hang" is done.
+ * first line, then an offer each: "provider|fabric|shape|devices|hardware|offered|keys|against",
+ * of which verbs' find peers by IP. A line "crash" or "hang" is done.
  */
 #include "transport/offers.h"
 
@@ -27,6 +27,7 @@ static void offer_read(char *line, struct hth_offer *out)
     out->hardware = atoi(part[4]);
     out->offered = atoi(part[5]);
     out->keys = atoi(part[6]);
+    out->needs_ip = !strcmp(part[0], "verbs");
     snprintf(out->against, sizeof(out->against), "%s", part[7]);
 }
 

@@ -205,6 +205,19 @@ Test(doctor, what_an_engine_would_refuse_is_said_before_it_does)
     must_print("note interface eth0 of 10.0.0.7 is down\n");
 }
 
+Test(doctor, an_address_of_another_interface_is_no_adapters)
+{
+    setenv("HEARTH_PROVIDER", "verbs", 1);
+    cr_assert(eq(int, hearth("doctor", "net"), 1));
+    must_print(
+            "does not open 127.0.0.1 is no address of an RDMA adapter's interface, by which verbs "
+            "finds its peers: set HEARTH_BIND=10.1.0.7\n");
+    setenv("HEARTH_KEY_FILE", "/etc/key", 1);
+    setenv("HEARTH_BIND", "10.0.0.7", 1);
+    cr_assert(eq(int, hearth("doctor", "net"), 1));
+    must_print("does not open 10.0.0.7 is no address of an RDMA");
+}
+
 Test(doctor, what_stands_against_a_better_one_is_said)
 {
     made_up_file(node, "/offers.ofi",

@@ -3,12 +3,21 @@
 file(GLOB conform_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/conform*.c)
 add_executable(conformance ${conform_sources})
 target_link_libraries(conformance PRIVATE hearth_transport_session hearth_transport_loop hearth_build)
-foreach(backend loop ofi-tcp ofi-rxm ofi-rdm ofi-shm ucx-tcp ucx-posix)
+set(backends loop ofi-tcp ofi-rxm ofi-rdm ofi-shm ucx-tcp ucx-posix)
+if(TARGET strictfi)
+  list(APPEND backends ofi-strict-efa ofi-strict-efa-direct ofi-strict-cxi ofi-strict-opx ofi-strict-worst)
+  add_dependencies(conformance strictfi)
+endif()
+foreach(backend ${backends})
   set(group 0)
   foreach(name data messages idle death stop partition post-to-dead isolation access dereg close
       session doors)
     math(EXPR group "${group} + 1")
     hearth_case(conformance.${backend}.${name} conformance
       COMMAND conformance --backend ${backend} --group ${group})
+    if(TARGET strictfi)
+      set_property(TEST conformance.${backend}.${name} APPEND PROPERTY
+        ENVIRONMENT "FI_PROVIDER_PATH=$<TARGET_FILE_DIR:strictfi>")
+    endif()
   endforeach()
 endforeach()

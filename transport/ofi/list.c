@@ -59,15 +59,23 @@ int hth_ofi_explain(const struct hth_ofi_lib *lib, const char *provider, const c
     return hth_ofi_provider_explain(provider, &look, out, len);
 }
 
+/* efa-direct is a fabric of the provider efa, beside the one that is called as the provider. */
+int hth_ofi_info_is(const struct fi_info *info, const char *provider)
+{
+    const struct hth_ofi_provider *p = hth_ofi_provider_find(provider);
+    const char *name = p && p->prov ? p->prov : provider, *fabric = info->fabric_attr->name;
+    int is_direct = fabric && strcmp(fabric, "efa-direct") == 0;
+
+    if (!info->fabric_attr->prov_name || strcmp(info->fabric_attr->prov_name, name) != 0)
+        return 0;
+    return strcmp(name, "efa") != 0 || is_direct == (strcmp(provider, "efa-direct") == 0);
+}
+
 static int list_is_of(const struct fi_info *info, const struct hth_ofi_provider *p)
 {
     enum fi_ep_type type = p->shape == HTH_OFI_RDM ? FI_EP_RDM : FI_EP_MSG;
-    const char *fabric = info->fabric_attr->name;
-    int is_direct = fabric && strcmp(fabric, "efa-direct") == 0;
 
-    return info->ep_attr->type == type && info->fabric_attr->prov_name &&
-           strcmp(info->fabric_attr->prov_name, p->prov ? p->prov : p->name) == 0 &&
-           is_direct == (strcmp(p->name, "efa-direct") == 0);
+    return info->ep_attr->type == type && hth_ofi_info_is(info, p->name);
 }
 
 /* "eth0, lo": each once, as many as there is room for. */
@@ -89,6 +97,7 @@ static void list_offer(const struct hth_ofi_lib *lib, const struct fi_info *all,
     snprintf(out->fabric, sizeof(out->fabric), "%s", p->fabric);
     snprintf(out->shape, sizeof(out->shape), p->shape == HTH_OFI_RDM ? "datagram" : "connected");
     out->keys = !p->obeys;
+    out->needs_ip = p->needs_ip;
     out->hardware = hth_ofi_hardware(machine, p);
     for (const struct fi_info *i = all; i; i = i->next)
         if (list_is_of(i, p)) {

@@ -318,6 +318,8 @@ void hth_ofi_wake(struct hth_transport *t);
 
 /* 1: it has this provider, whether or not it comes up here. */
 int hth_ofi_built(const struct hth_ofi_lib *lib, const struct hth_ofi_provider *p);
+/* Is it of the provider that is called so by us? */
+int hth_ofi_info_is(const struct fi_info *info, const char *provider);
 /* What stands against the provider on this machine, for a listener on `bind` (NULL: any): 1, and a
  * sentence; 0: nothing that can be seen. */
 int hth_ofi_explain(const struct hth_ofi_lib *lib, const char *provider, const char *bind,

@@ -60,6 +60,8 @@ static void hints_fill(struct fi_info *hints, const struct hth_ofi *o, const str
 
 static int provider_ask(const struct hth_ofi *o, const struct question *q, struct fi_info **out)
 {
+    const struct hth_ofi_provider *p = q->provider ? hth_ofi_provider_find(q->provider) : NULL;
+    const char *name = p && p->prov ? p->prov : q->provider;
     struct fi_info *hints = o->lib->dupinfo(NULL);
     char service[8];
     int rc = 0;
@@ -67,7 +69,7 @@ static int provider_ask(const struct hth_ofi *o, const struct question *q, struc
     if (!hints)
         return -FI_ENOMEM;
     hints_fill(hints, o, q);
-    if (q->provider && !(hints->fabric_attr->prov_name = strdup(q->provider)))
+    if (name && !(hints->fabric_attr->prov_name = strdup(name)))
         rc = -FI_ENOMEM;
     if (!q->by_ip && q->opts->device && !(hints->domain_attr->name = strdup(q->opts->device)))
         rc = -FI_ENOMEM;
@@ -105,7 +107,7 @@ static int provider_fits(const struct question *q, const struct fi_info *i)
     int ip = i->addr_format == FI_SOCKADDR_IN || i->addr_format == FI_SOCKADDR_IN6 ||
              i->addr_format == FI_SOCKADDR;
 
-    return strcmp(i->fabric_attr->prov_name, q->provider) == 0 && (q->by_ip || !ip);
+    return hth_ofi_info_is(i, q->provider) && (q->by_ip || !ip);
 }
 
 static int provider_find(struct hth_ofi *o, const struct question *q)

@@ -122,6 +122,7 @@ struct hth_rdm_end {
     struct hth_rdm_op *back; /* RECV, to be given back to the library */
     uint32_t busy;           /* SEND or READ with the library */
 
+    size_t most;           /* bytes of a read */
     uint32_t number;       /* of a pull endpoint: 1, 2, ... */
     uint32_t orphans;      /* READ whose connection is over */
     uint64_t orphan_bytes; /* of them */

@@ -109,11 +109,38 @@ static int end_ops(struct hth_rdm_end *e, uint32_t receives, uint32_t others, in
     return 0;
 }
 
+/* What the endpoint takes at once may be less than its description says. Libfabric 2.0 tells; these are its
+ * numbers, which an older one does not know. */
+#define OPT_MAX_MSG_SIZE 12
+#define OPT_MAX_RMA_SIZE 14
+
+static size_t end_limit(const struct hth_rdm_end *e, int option)
+{
+    size_t most = e->r->o.info->ep_attr->max_msg_size, told = 0, len = sizeof(told);
+
+    if (!fi_getopt(&e->ep->fid, FI_OPT_ENDPOINT, option, &told, &len) && told && told < most)
+        return told;
+    return most;
+}
+
 static int end_refused(const struct hth_rdm *r, int rc, const char *what, struct hearth_error *err)
 {
     return hth_fail(err, rc == -FI_ENOMEM ? HEARTH_ENOMEM : HEARTH_EIO, -rc,
             "libfabric provider %s: no %s: %s", r->o.info->fabric_attr->prov_name, what,
             r->o.lib->strerror(-rc));
+}
+
+/* Our buffers, not longer than a message may be. */
+static int home_packet(struct hth_rdm *r, struct hearth_error *err)
+{
+    size_t most = end_limit(&r->home, OPT_MAX_MSG_SIZE);
+
+    if (most < HTH_RDM_LEAST)
+        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+                "libfabric provider %s has messages of %zu bytes, and %u are needed",
+                r->o.info->fabric_attr->prov_name, most, HTH_RDM_LEAST);
+    r->packet = most < HTH_RDM_PACKET ? (uint32_t)most : HTH_RDM_PACKET;
+    return HEARTH_OK;
 }
 
 int hth_rdm_home_open(struct hth_rdm *r, struct hearth_error *err)
@@ -136,6 +163,9 @@ int hth_rdm_home_open(struct hth_rdm *r, struct hearth_error *err)
         sends = end_least(sends, queue / 2);
     }
     r->o.home = e->ep;
+    rc = home_packet(r, err);
+    if (rc)
+        return rc;
     rc = end_ops(e, receives, sends, 0);
     if (rc)
         return end_refused(r, rc, "memory for messages", err);
@@ -164,6 +194,7 @@ int hth_rdm_pull_end_open(struct hth_rdm *r, struct hth_rdm_end *e, struct heart
         hth_rdm_end_close(e);
         return end_refused(r, rc, "endpoint to read by", err);
     }
+    e->most = end_limit(e, OPT_MAX_RMA_SIZE);
     r->pulls_made++;
     return HEARTH_OK;
 }
@@ -177,10 +208,16 @@ static void end_fid_close(struct hth_rdm_end *e, struct fid *fid)
                 e->r->o.lib->strerror(-rc));
 }
 
+/* A registration that is bound to an endpoint goes before it, any other after all that used it. */
 int hth_rdm_end_close(struct hth_rdm_end *e)
 {
-    int rc = e->ep ? fi_close(&e->ep->fid) : 0;
+    int rc;
 
+    if (e->mr && (e->r->o.mr_mode & FI_MR_ENDPOINT)) {
+        end_fid_close(e, &e->mr->fid);
+        e->mr = NULL;
+    }
+    rc = e->ep ? fi_close(&e->ep->fid) : 0;
     if (rc) {
         hth_say(&e->r->o.log, HEARTH_LOG_ERROR, "ofi-close", "libfabric keeps an endpoint: %s",
                 e->r->o.lib->strerror(-rc));
@@ -189,13 +226,13 @@ int hth_rdm_end_close(struct hth_rdm_end *e)
     e->ep = NULL;
     if (e->fd >= 0)
         epoll_ctl(e->r->o.epoll_fd, EPOLL_CTL_DEL, e->fd, NULL);
-    if (e->mr)
-        end_fid_close(e, &e->mr->fid);
     if (e->cq)
         end_fid_close(e, &e->cq->fid);
     if (e->av)
         end_fid_close(e, &e->av->fid);
     e->av = NULL;
+    if (e->mr)
+        end_fid_close(e, &e->mr->fid);
     if (e->domain)
         end_fid_close(e, &e->domain->fid);
     for (uint32_t i = 0; e->ops && i < e->count; i++)

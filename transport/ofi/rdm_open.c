@@ -99,6 +99,12 @@ static const struct hth_transport_ops rdm_ops = {
     .close = rdm_close,
 };
 
+/* cxi may miss a wake-up; that of net stays readable (libfabric 1.17). */
+static int descriptor_misleads(const char *provider)
+{
+    return strcmp(provider, "cxi") == 0 || strcmp(provider, "net") == 0;
+}
+
 /* The pull endpoint has no port of its own that anybody knows. */
 static int pull_info_make(struct hth_rdm *r, struct hearth_error *err)
 {
@@ -110,6 +116,8 @@ static int pull_info_make(struct hth_rdm *r, struct hearth_error *err)
             info->src_addr)
         ((union hth_ofi_addr *)info->src_addr)->in.sin_port = 0; /* sin6_port is there, too */
     r->pull_info = info;
+    r->own_domains = r->o.sockets && !(r->o.mr_mode & FI_MR_LOCAL);
+    r->polls = descriptor_misleads(info->fabric_attr->prov_name);
     return HEARTH_OK;
 }
 
@@ -122,26 +130,6 @@ static int rdm_wait_open(struct hth_rdm *r, struct hearth_error *err)
     if (r->o.epoll_fd < 0 || r->o.wake_fd < 0 ||
             epoll_ctl(r->o.epoll_fd, EPOLL_CTL_ADD, r->o.wake_fd, &ev))
         return hth_fail(err, HEARTH_EIO, errno, "nothing to wait on: %s", strerror(errno));
-    return HEARTH_OK;
-}
-
-/* cxi may miss a wake-up; that of net stays readable (libfabric 1.17). */
-static int descriptor_misleads(const char *provider)
-{
-    return strcmp(provider, "cxi") == 0 || strcmp(provider, "net") == 0;
-}
-
-static int limits_take(struct hth_rdm *r, struct hearth_error *err)
-{
-    size_t most = r->o.info->ep_attr->max_msg_size;
-
-    if (most < HTH_RDM_LEAST)
-        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
-                "libfabric provider %s has messages of %zu bytes, and %u are needed",
-                r->o.info->fabric_attr->prov_name, most, HTH_RDM_LEAST);
-    r->packet = most < HTH_RDM_PACKET ? (uint32_t)most : HTH_RDM_PACKET;
-    r->own_domains = r->o.sockets && !(r->o.mr_mode & FI_MR_LOCAL);
-    r->polls = descriptor_misleads(r->o.info->fabric_attr->prov_name);
     return HEARTH_OK;
 }
 
@@ -158,8 +146,6 @@ static int rdm_build(
             opts->library, opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT, &r->o.lib, err);
     if (!rc)
         rc = hth_ofi_provider_choose(&r->o, opts, err);
-    if (!rc)
-        rc = limits_take(r, err);
     if (!rc)
         rc = pull_info_make(r, err);
     if (!rc)

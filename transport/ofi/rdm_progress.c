@@ -83,7 +83,7 @@ static int queues_are_empty(struct hth_rdm *r)
 static uint64_t rest_ms(const struct hth_rdm *r, uint64_t since)
 {
     if (r->stuck || r->byes || r->home.back)
-        return since < BUSY_MS ? RETRY_MS : IDLE_MS;
+        return since < LATELY_MS ? 1 : since < BUSY_MS ? RETRY_MS : IDLE_MS;
     if (!r->polls)
         return r->old ? RETRY_MS : is_under_way(r) ? SAFETY_MS : HTH_NEVER;
     if (since < LATELY_MS || (since < BUSY_MS && is_under_way(r)))
@@ -98,7 +98,7 @@ int hth_rdm_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms)
 
     if (r->doomed.head || r->ripe || atomic_load(&r->o.woken) || !queues_are_empty(r))
         return 0;
-    if (r->polls && reads_under_way(r) && since < SPIN_MS)
+    if (since < SPIN_MS && (r->stuck || (r->polls && reads_under_way(r))))
         return 0;
     *out_fd = r->o.epoll_fd;
     *out_due_ms = rest == HTH_NEVER || now + rest > r->scan_ms ? r->scan_ms : now + rest;

@@ -51,7 +51,6 @@ static int pull_map_key(struct hth_rdm *r, struct hth_rdm_pull *p)
 static ssize_t pull_post(struct hth_rdm_conn *c, uint32_t index, struct hth_rdm_end *e)
 {
     struct hth_rdm_pull *p = &c->pull[index];
-    size_t most = c->r->pull_info->ep_attr->max_msg_size;
     struct hth_rdm_op *op;
     fi_addr_t at;
     ssize_t rc = hth_rdm_peer_at(c, e, &at);
@@ -63,7 +62,7 @@ static ssize_t pull_post(struct hth_rdm_conn *c, uint32_t index, struct hth_rdm_
     op = hth_rdm_op_take(e, c->peer, c->id, index);
     if (!op)
         return -FI_EAGAIN;
-    p->piece = p->left < most ? p->left : most;
+    p->piece = p->left < e->most ? p->left : e->most;
     rc = fi_read(e->ep, p->into, p->piece,
             c->r->o.mr_mode & FI_MR_LOCAL ? fi_mr_desc(p->region->mr) : NULL, at, p->from, p->key,
             op);
