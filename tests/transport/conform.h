@@ -23,6 +23,7 @@ struct conform_backend {
     const char *module; /* NULL: loop */
     const char *provider;
     const char *library; /* variable that names another one; NULL: none does */
+    const char *setting; /* variable to set; NULL: none */
 };
 
 struct conn_record {

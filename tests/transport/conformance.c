@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The contract of a transport (transport/transport.h), one cell at a
- * time: conformance --backend loop|ofi-tcp|ucx-tcp|ucx-posix --group 1..13. A cell prints one
+ * time: conformance --backend loop|ofi-tcp|ucx-tcp|ucx-posix|ucx-gets --group 1..13. A cell prints one
  * line: conformance GROUP BACKEND passed|skipped: reason|failed: what. HEARTH_LONG=1 repeats
  * more. Nothing is asserted about how fast anything is, only that it ends.
  */
@@ -10,10 +10,11 @@
 #include <signal.h>
 
 static const struct conform_backend backends[] = {
-    { "loop", NULL, NULL, NULL },
-    { "ofi-tcp", "ofi", "tcp", NULL },
-    { "ucx-tcp", "ucx", "tcp", "HEARTH_UCX_LIBRARY" },
-    { "ucx-posix", "ucx", "posix", "HEARTH_UCX_LIBRARY" },
+    { "loop", NULL, NULL, NULL, NULL },
+    { "ofi-tcp", "ofi", "tcp", NULL, NULL },
+    { "ucx-tcp", "ucx", "tcp", "HEARTH_UCX_LIBRARY", NULL },
+    { "ucx-posix", "ucx", "posix", "HEARTH_UCX_LIBRARY", NULL },
+    { "ucx-gets", "ucx", "posix", "HEARTH_UCX_LIBRARY", "HEARTH_UCX_GETS" },
 };
 
 static const struct {
@@ -72,12 +73,15 @@ int main(int argc, char **argv)
                 backend = &backends[b];
     }
     if (!backend || group < 1 || group > (int)(sizeof(groups) / sizeof(*groups))) {
-        fprintf(stderr, "usage: %s --backend loop|ofi-tcp|ucx-tcp|ucx-posix --group 1..13\n",
+        fprintf(stderr,
+                "usage: %s --backend loop|ofi-tcp|ucx-tcp|ucx-posix|ucx-gets --group 1..13\n",
                 argv[0]);
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
     alarm(long_run() ? 1200 : 110);
+    if (backend->setting)
+        setenv(backend->setting, "1", 0);
     cell_group = groups[group - 1].name;
     cell_backend = backend->name;
     groups[group - 1].run(backend);
