@@ -27,6 +27,7 @@ struct conform_backend {
     int silent;          /* a death may show as nothing but silence: the session's deadline cuts */
     int unguarded;       /* peers' memory is simply there: stopped, closed or not registered */
     const char *library; /* variable that names another one; NULL: none does */
+    const char *setting; /* variable to set; NULL: none */
 };
 
 struct conn_record {

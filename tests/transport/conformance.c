@@ -38,6 +38,11 @@ static const struct conform_backend backends[] = {
     STRICT("worst"),
     { .name = "ucx-tcp", .module = "ucx", .provider = "tcp", .library = "HEARTH_UCX_LIBRARY" },
     { .name = "ucx-posix", .module = "ucx", .provider = "posix", .library = "HEARTH_UCX_LIBRARY" },
+    { .name = "ucx-gets",
+            .module = "ucx",
+            .provider = "posix",
+            .library = "HEARTH_UCX_LIBRARY",
+            .setting = "HEARTH_UCX_GETS" },
 };
 
 static const struct {
@@ -122,6 +127,8 @@ int main(int argc, char **argv)
     }
     signal(SIGPIPE, SIG_IGN);
     alarm(long_run() ? 1200 : 110);
+    if (backend->setting)
+        setenv(backend->setting, "1", 0);
     cell_group = groups[group - 1].name;
     cell_backend = backend->name;
     if (backend->profile)

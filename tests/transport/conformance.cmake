@@ -3,16 +3,23 @@
 file(GLOB conform_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/conform*.c)
 add_executable(conformance ${conform_sources})
 target_link_libraries(conformance PRIVATE hearth_transport_session hearth_transport_loop hearth_build)
-set(backends loop ofi-tcp ofi-rxm ofi-rdm ofi-shm ucx-tcp ucx-posix)
+set(backends loop ofi-tcp ofi-rxm ofi-rdm ofi-shm ucx-tcp ucx-posix ucx-gets)
 if(TARGET strictfi)
   list(APPEND backends ofi-strict-efa ofi-strict-efa-direct ofi-strict-cxi ofi-strict-opx ofi-strict-worst)
   add_dependencies(conformance strictfi)
 endif()
+# UCX's own imitation of a network card, over shared memory. It asks for no key, so what only a card
+# refuses (access, dereg) is left out; a dying reader takes its owner along (death); and each 8 KiB wake
+# somebody up, which is too slow for the stall deadline in session.
+set(conform_left_out_ucx-gets access dereg death session)
 foreach(backend ${backends})
   set(group 0)
   foreach(name data messages idle death stop partition post-to-dead isolation access dereg close
       session doors)
     math(EXPR group "${group} + 1")
+    if(name IN_LIST conform_left_out_${backend})
+      continue()
+    endif()
     hearth_case(conformance.${backend}.${name} conformance
       COMMAND conformance --backend ${backend} --group ${group})
     if(TARGET strictfi)

@@ -44,6 +44,7 @@ static void close_gone(struct hth_ucx *t, struct hth_ucx_conn *c)
     hth_ucx_packets_forget(t, c);
     hth_ucx_grants_drop(t, NULL, c->id);
     hth_ucx_pulls_fail(t, c);
+    hth_ucx_keys_drop(c);
     hth_ucx_note(t, &c->down, HTH_UCX_DOWN);
 }
 

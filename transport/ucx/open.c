@@ -7,6 +7,7 @@
 #include "ucx.h"
 
 #include "core/base/network.h"
+#include "rdma.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -21,17 +22,19 @@ struct setting {
     const char *name, *value;
 };
 
-static int context_configure(
-        ucp_config_t *config, const char *provider, const char *device, struct hearth_error *err)
+static int context_configure(const struct hth_ucx *t, ucp_config_t *config, const char *provider,
+        const char *device, struct hearth_error *err)
 {
-    const int posix = strcmp(provider, "posix") == 0;
+    const int posix = t->shares_memory;
     const struct setting setting[] = {
         /* Dialling by address wants a TCP device to be there; the bytes take shared memory. */
-        { "TLS", posix ? "posix,tcp" : "tcp" },
+        { "TLS", posix ? "posix,tcp" : provider },
         { "NET_DEVICES", device },
-        { "SOCKADDR_TLS_PRIORITY", "tcp" },
+        { "SOCKADDR_TLS_PRIORITY", t->rdma ? "rdmacm" : "tcp" },
         { "PROTO_ENABLE", hth_ucx_needs(HTH_UCX_OLD_PROTOCOLS) ? "n" : "y" },
-        { "ZCOPY_THRESH", !posix && hth_ucx_needs(HTH_UCX_COPIED_SENDS) ? "inf" : "auto" },
+        { "ZCOPY_THRESH", strcmp(provider, "tcp") == 0 && hth_ucx_needs(HTH_UCX_COPIED_SENDS)
+                                  ? "inf"
+                                  : "auto" },
         /* Shared memory may tell of a death by this alone. On TCP it must be longer than the
          * kernel's own keepalive takes, or the ping itself hides a silent partition from that. */
         { "KEEPALIVE_INTERVAL", posix ? "1s" : "20s" },
@@ -51,12 +54,26 @@ static int context_configure(
     return 0;
 }
 
+/* Pinning takes seconds, on a thread that is not the worker's. */
+static int context_check_threads(struct hth_ucx *t, struct hearth_error *err)
+{
+    ucp_context_attr_t attr = { .field_mask = UCP_ATTR_FIELD_THREAD_MODE };
+    ucs_status_t status = ucp_context_query(t->context, &attr);
+
+    if (status == UCS_OK && attr.thread_mode == UCS_THREAD_MODE_MULTI)
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EUNSUPPORTED, status,
+            "this UCX (%s) is built for one thread, and memory is registered beside the engine's: "
+            "take one that is built with --enable-mt",
+            ucp_get_version_string());
+}
+
 static int context_open(
         struct hth_ucx *t, const char *provider, const char *device, struct hearth_error *err)
 {
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, /* never RMA: peers could read anything */
+        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (t->gets ? UCP_FEATURE_RMA : 0),
         .mt_workers_shared = 1, /* one thread has the worker, but any registers memory */
     };
     ucp_config_t *config;
@@ -66,15 +83,17 @@ static int context_open(
     if (status != UCS_OK)
         return hth_fail(err, HEARTH_EIO, status, "UCX does not read its settings: %s",
                 ucs_status_string(status));
-    rc = context_configure(config, provider, device, err);
+    rc = context_configure(t, config, provider, device, err);
     if (rc == 0) {
         status = ucp_init(&params, config, &t->context);
         if (status != UCS_OK)
-            rc = hth_fail(err, HEARTH_EINVAL, status,
-                    "UCX has no \"%s\" on interface %s (%s): is it up, and does /sys/class/net "
-                    "show it?",
-                    provider, device, ucs_status_string(status));
+            rc = hth_fail(err, HEARTH_EINVAL, status, "UCX has no \"%s\" on %s %s (%s): %s",
+                    provider, t->rdma ? "device" : "interface", device, ucs_status_string(status),
+                    t->rdma ? "does `ucx_info -d` show it? It may be built without verbs"
+                            : "is it up, and does /sys/class/net show it?");
     }
+    if (rc == 0 && t->rdma)
+        rc = context_check_threads(t, err);
     ucp_config_release(config);
     return rc;
 }
@@ -142,8 +161,9 @@ static int listener_open(
     if (status == UCS_OK)
         status = ucp_listener_query(t->listener, &attr);
     if (status != UCS_OK)
-        return hth_fail(err, HEARTH_EIO, status, "listening on %s port %u failed: %s", opts->bind,
-                (unsigned)opts->port, ucs_status_string(status));
+        return hth_fail(err, HEARTH_EIO, status, "listening on %s port %u failed: %s%s", opts->bind,
+                (unsigned)opts->port, ucs_status_string(status),
+                t->rdma ? " (does this UCX have rdmacm?)" : "");
     t->bound = attr.sockaddr;
     return 0;
 }
@@ -158,7 +178,10 @@ static uint64_t ucx_real_ms(void)
 
 static uint32_t ucx_caps(struct hth_transport *base)
 {
-    (void)base;
+    struct hth_ucx *t = (struct hth_ucx *)(void *)base;
+
+    if (t->gets) /* UCX registers for writing, too */
+        return t->rdma ? HTH_CAP_ONE_SIDED | HTH_CAP_PINS : 0;
     return HTH_CAP_BOUNDS | HTH_CAP_GRANT_PER_CONN |
            HTH_CAP_REVOKES; /* by the owner's table, see grant.c */
 }
@@ -207,6 +230,9 @@ static void ucx_close(struct hth_transport *base)
     if (t->listener)
         ucp_listener_destroy(t->listener);
     t->listener = NULL;
+    for (uint32_t i = 0; i < t->conns.cap; i++)
+        if (hth_ids_at(&t->conns, i)) /* one that does not close: its keys are the worker's */
+            hth_ucx_keys_drop(hth_ids_at(&t->conns, i));
     if (t->worker)
         ucp_worker_destroy(t->worker);
     hth_ucx_conns_forget(t);
@@ -260,29 +286,55 @@ static struct hth_ucx *ucx_new(
     return t;
 }
 
-static int ucx_open(const struct hth_transport_opts *opts,
-        const struct hth_transport_events *events, struct hth_transport **out,
+/* In a build for tests: UCX's own imitation of reads, over what this machine has; "messages": no key
+ * fits a descriptor. */
+static const char *ucx_gets_for_tests(void)
+{
+#ifdef HEARTH_POINTS
+    return getenv("HEARTH_UCX_GETS");
+#else
+    return NULL;
+#endif
+}
+
+static int provider_take(struct hth_ucx *t, const char *provider, struct hearth_error *err)
+{
+    const char *asked = ucx_gets_for_tests();
+
+    t->shares_memory = strcmp(provider, "posix") == 0;
+    t->rdma = hth_ucx_is_rdma(provider);
+    t->gets = t->rdma || asked;
+    t->key_room = asked && strcmp(asked, "messages") == 0 ? 0 : HTH_DESC_MAX - HTH_UCX_DESC;
+    if (t->rdma || t->shares_memory || strcmp(provider, "tcp") == 0)
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EINVAL, 0,
+            "the transport ucx has no provider \"%s\": known are tcp, posix, and for network cards "
+            "rc, rc_verbs, rc_mlx5, dc, dc_mlx5 or several of those with commas between",
+            provider);
+}
+
+/* What UCX calls the device behind the interface. */
+static int device_take(const struct hth_ucx *t, const char *provider, const char *interface,
+        char out[HTH_UCX_DEVICE], struct hearth_error *err)
+{
+    snprintf(out, HTH_UCX_DEVICE, "%s", interface);
+    if (!t->rdma || hth_ucx_rdma_device("/sys", interface, out))
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EINVAL, 0,
+            "provider %s needs a network card for RDMA, and behind interface %s there is none in "
+            "/sys/class/infiniband: give `bind` the address of an interface that `rdma link` shows, "
+            "or take provider tcp",
+            provider, interface);
+}
+
+static int ucx_start(struct hth_ucx *t, const struct hth_transport_opts *opts, const char *provider,
         struct hearth_error *err)
 {
-    const char *provider = opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT;
-    struct hth_network network = {
-        .bind = opts->bind, .transport = "ucx", .provider = provider, .trusted = opts->trusted
-    };
-    char device[IF_NAMESIZE];
-    struct hth_ucx *t;
-    int rc;
+    char interface[IF_NAMESIZE], device[HTH_UCX_DEVICE];
+    int rc = hth_ucx_bind(opts, &t->bound, interface, err);
 
-    if (strcmp(provider, "tcp") != 0 && strcmp(provider, "posix") != 0)
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "the transport ucx has no provider \"%s\": known are tcp, posix", provider);
-    if ((rc = hth_listener_check(&network, err)))
-        return rc;
-    t = ucx_new(opts, events);
-    if (!t)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");
-    t->shares_memory = strcmp(provider, "posix") == 0;
-    hth_ucx_fds_note(t);
-    rc = hth_ucx_bind(opts, &t->bound, device, err);
+    if (rc == 0)
+        rc = device_take(t, provider, interface, device, err);
     if (rc == 0)
         rc = context_open(t, provider, device, err);
     if (rc == 0)
@@ -291,13 +343,37 @@ static int ucx_open(const struct hth_transport_opts *opts,
         rc = ucx_wait_open(t, err);
     if (rc == 0)
         rc = listener_open(t, opts, err);
+    if (rc == 0)
+        hth_say(&t->log, HEARTH_LOG_INFO, "transport-open",
+                "ucx %s (UCX %s) on %s of interface %s for %s", provider, ucp_get_version_string(),
+                device, interface, opts->bind);
+    return rc;
+}
+
+static int ucx_open(const struct hth_transport_opts *opts,
+        const struct hth_transport_events *events, struct hth_transport **out,
+        struct hearth_error *err)
+{
+    const char *provider = opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT;
+    struct hth_network network = {
+        .bind = opts->bind, .transport = "ucx", .provider = provider, .trusted = opts->trusted
+    };
+    struct hth_ucx *t = ucx_new(opts, events);
+    int rc;
+
+    if (!t)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");
+    hth_ucx_fds_note(t);
+    rc = provider_take(t, provider, err);
+    if (rc == 0)
+        rc = hth_listener_check(&network, err);
+    if (rc == 0)
+        rc = ucx_start(t, opts, provider, err);
     if (rc) {
         ucx_close(&t->base);
         return rc;
     }
     hth_ucx_fds_close_on_exec(t, 0);
-    hth_say(&t->log, HEARTH_LOG_INFO, "transport-open", "ucx %s (UCX %s) on interface %s for %s",
-            provider, ucp_get_version_string(), device, opts->bind);
     hth_ucx_work_arounds_say(&t->log);
     *out = &t->base;
     return 0;

@@ -154,6 +154,25 @@ void hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
     packet_enqueue(t, c, p);
 }
 
+/* Beyond the queue's limit, too: there is one for each of our own regions at most. */
+void hth_ucx_post_data(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
+        const unsigned char *header, size_t header_len, const void *data, size_t len)
+{
+    struct hth_ucx_packet *p = hth_ucx_packet_new(t, c, id, len);
+
+    if (!p) {
+        hth_ucx_conn_fail(t, c, HEARTH_EPEER, "this node has no memory for a message");
+        return;
+    }
+    p->header_len = header_len;
+    memcpy(p->header, header, header_len);
+    if (len)
+        memcpy(p->bytes, data, len);
+    p->data = p->bytes;
+    p->data_len = len;
+    packet_enqueue(t, c, p);
+}
+
 int hth_ucx_send(struct hth_transport *base, hth_conn id, const void *bytes, size_t len)
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;

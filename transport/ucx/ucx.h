@@ -10,6 +10,7 @@
 
 #include "core/base/bytes.h"
 #include "transport/ids.h"
+#include "transport/map.h"
 #include "transport/transport.h"
 #include <net/if.h>
 #include <pthread.h>
@@ -30,11 +31,14 @@ enum hth_ucx_am {
     HTH_UCX_AM_REPLY =
             3, /* header: HTH_UCX_REPLY bytes; data: the bytes asked for, as rendezvous; then the
                 * same without data: whether the grant still stood when they had been read */
-    HTH_UCX_AM_GREETING = 4 /* header: HTH_UCX_GREETING bytes */
+    HTH_UCX_AM_GREETING = 4, /* header: HTH_UCX_GREETING bytes */
+    HTH_UCX_AM_KEY = 5       /* header: u64 region; data: its key, or nothing: it is over */
 };
 #define HTH_UCX_ASK        40u /* u64 grant, nonce, offset, length, pull */
 #define HTH_UCX_REPLY      16u /* u64 pull, i32 code, u32 zero */
 #define HTH_UCX_GREETING   8u  /* u32 'HUCX', u16 version, u16 1: hello, 2: welcome */
+#define HTH_UCX_KEY        8u  /* u64 region */
+#define HTH_UCX_DESC       32u /* of a descriptor, without a key */
 #define HTH_UCX_HEADER_MAX 40u
 
 enum hth_ucx_kind {
@@ -112,12 +116,17 @@ struct hth_ucx_conn {
     int choked;  /* send() said HEARTH_EBUSY */
     int writable_noted;
     struct hth_ucx_event writable, down;
+    struct hth_map keys; /* the peer's, by its number of the region */
+    struct hth_map told; /* our regions whose key the peer has, by their serial */
 };
 
 struct hth_region {
     struct hth_region *next, *prev; /* by the transport's `memory` */
     unsigned char *base;
     uint64_t len;
+    uint64_t serial; /* never used twice */
+    void *key;       /* packed, where the card reads (get.c); NULL elsewhere */
+    size_t key_len;
     ucp_mem_h memh;   /* UCX's registration, handed along with every transfer */
     uint32_t pulls;   /* into it */
     uint32_t serving; /* out of it */
@@ -142,10 +151,11 @@ struct hth_ucx_pull {
     unsigned char *dst;
     uint64_t len;
     uint64_t cookie;
-    int answered;  /* the owner has spoken */
-    int received;  /* all bytes are here */
-    int judged;    /* the owner has said `code` of them */
-    int completed; /* with `code`; its PULLED is noted */
+    struct hth_ucx_key *key; /* get.c: that it is read with */
+    int answered;            /* the owner has spoken */
+    int received;            /* all bytes are here */
+    int judged;              /* the owner has said `code` of them */
+    int completed;           /* with `code`; its PULLED is noted */
     int code;
 };
 
@@ -160,14 +170,18 @@ struct hth_ucx {
     ucp_listener_h listener;
     int worker_fd, wake_fd, epoll_fd; /* the first two in the third */
     int closed;                       /* close() has begun: nothing new */
+    int rdma;                         /* the provider is network cards alone */
+    size_t key_room;                  /* for a key in a descriptor */
+    int gets;                         /* pulls are reads of UCX's, see get.c */
     int shares_memory;                /* the provider is posix: bytes take no network */
     uint64_t moved_us;                /* the last progress() that did something */
     uint32_t serving;                 /* their pulls, of all connections */
     uint32_t failing;                 /* connections in FAILED or CLOSING */
     struct hth_ids conns, pulls, grants;
-    pthread_mutex_t memory;     /* guards the next three: reg() comes from any thread */
+    pthread_mutex_t memory;     /* guards the next four: reg() comes from any thread */
     struct hth_region *regions; /* registered */
     struct hth_region *over;    /* done with while `mapping`: by `next`, to be unmapped */
+    uint64_t serial;            /* of the last region */
     uint32_t mapping;           /* calls of reg() inside UCX, which lets nobody unmap meanwhile */
     struct hth_ucx_packet *packets;
     struct hth_ucx_event *noted, **noted_end;
@@ -207,23 +221,35 @@ uint64_t hth_ucx_conns_due_ms(struct hth_ucx *t);
 int hth_ucx_conns_expire(struct hth_ucx *t);
 void hth_ucx_conns_fail(struct hth_ucx *t, int code, const char *why);
 
-/* grant.c: memory, and who may read it */
+/* region.c: memory that UCX knows */
 int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_region **out,
         struct hearth_error *err);
+void hth_ucx_region_free(struct hth_ucx *t, struct hth_region *r);
+void hth_ucx_region_put(struct hth_ucx *t, struct hth_region *r);
+
+/* grant.c: who may read it */
 int hth_ucx_dereg(struct hth_transport *base, struct hth_region *region);
 void hth_ucx_regions_fini(struct hth_ucx *t);
-void hth_ucx_region_put(struct hth_ucx *t, struct hth_region *r);
 int hth_ucx_grant(struct hth_transport *base, struct hth_region *region, uint64_t off, uint64_t len,
         hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
 void hth_ucx_revoke(struct hth_transport *base, const unsigned char *desc, uint32_t len);
-int hth_ucx_desc_decode(
-        const unsigned char *desc, uint32_t len, uint64_t *out_grant, uint64_t *out_nonce);
+struct hth_ucx_desc {
+    uint64_t grant; /* id of the grant; get.c: serial of the region */
+    uint64_t at;    /* nonce of the grant; get.c: address of its first byte */
+    uint64_t len;
+    const void *key; /* get.c: of the region, where it fits; in the descriptor */
+    size_t key_len;
+};
+int hth_ucx_desc_decode(const struct hth_ucx *t, const unsigned char *bytes, uint32_t len,
+        struct hth_ucx_desc *out);
 void hth_ucx_grants_drop(struct hth_ucx *t, const struct hth_region *region, hth_conn conn);
 
 /* send.c: what goes out */
 int hth_ucx_send(struct hth_transport *base, hth_conn id, const void *bytes, size_t len);
 void hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
         const unsigned char *header, size_t header_len);
+void hth_ucx_post_data(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
+        const unsigned char *header, size_t header_len, const void *data, size_t len);
 struct hth_ucx_packet *hth_ucx_packet_new(
         struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id, size_t room);
 void hth_ucx_packet_start(struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_ucx_packet *p);
@@ -234,15 +260,34 @@ void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c);
 void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask);
 void hth_ucx_served(struct hth_ucx *t, struct hth_ucx_packet *p); /* frees it */
 
-/* pull.c: pulls of ours */
+/* pulls.c: the table of our pulls */
+void hth_ucx_pull_complete(struct hth_ucx_pull *p, int code);
+void hth_ucx_pull_received(struct hth_ucx_pull *p, ucs_status_t status, size_t len);
+void hth_ucx_pulled(struct hth_ucx_pull *p);
+void hth_ucx_pulls_fini(struct hth_ucx *t);
+void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c);
+
+/* pull.c: our questions, and their answers */
 int hth_ucx_pull(struct hth_transport *base, hth_conn id, const unsigned char *desc,
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie);
 ucs_status_t hth_ucx_replied(void *arg, const void *header, size_t header_len, void *data,
         size_t len, const ucp_am_recv_param_t *param);
-void hth_ucx_pulled(struct hth_ucx_pull *p);
-void hth_ucx_pulls_fini(struct hth_ucx *t);
-void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c);
+
+/* key.c: keys of regions, where the network card reads */
+struct hth_ucx_desc hth_ucx_key_grant(struct hth_ucx *t, struct hth_ucx_conn *c,
+        struct hth_region *r, uint64_t off, uint64_t len);
+void hth_ucx_key_end(struct hth_ucx *t, const struct hth_region *r);
+void hth_ucx_key_heard(
+        struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *bytes, size_t len);
+struct hth_ucx_key *hth_ucx_key_get(struct hth_ucx_conn *c, const struct hth_ucx_desc *desc);
+ucp_rkey_h hth_ucx_key_use(struct hth_ucx_key *key);
+void hth_ucx_key_put(struct hth_ucx_key *key);
+void hth_ucx_keys_drop(struct hth_ucx_conn *c);
+
+/* get.c: pulls that the network card carries out */
+void hth_ucx_get(struct hth_ucx_conn *c, struct hth_ucx_pull *p, const struct hth_ucx_desc *desc,
+        uint64_t roff);
 
 /* dial.c: connections begin */
 int hth_ucx_connect(struct hth_transport *base, const unsigned char *addr, uint32_t len,
