@@ -148,6 +148,8 @@ void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why)
                     c->peer, o->lib->strerror(-rc));
         c->ep = NULL;
     }
+    o->held -= c->held;
+    c->held = c->sending = 0;
     if (c->stuck)
         o->stuck--;
     c->stuck = 0;
@@ -172,6 +174,31 @@ void hth_ofi_drop(struct hth_transport *t, hth_conn conn)
 
     if (c)
         hth_ofi_conn_cut(c, "dropped by us");
+}
+
+/* ---- what the library has ---- */
+
+int hth_ofi_conn_has_room(const struct hth_ofi_conn *c, enum hth_ofi_kind kind)
+{
+    const struct fi_info *info = c->o->info;
+    size_t own = kind == HTH_OFI_RECV ? c->held - c->sending - c->reading : c->sending + c->reading;
+    size_t most = kind == HTH_OFI_RECV ? info->rx_attr->size : info->tx_attr->size;
+
+    return c->o->held < HTH_OFI_QUEUE && (!most || own < most);
+}
+
+void hth_ofi_conn_hold(struct hth_ofi_conn *c, enum hth_ofi_kind kind)
+{
+    c->held++;
+    c->o->held++;
+    c->sending += kind == HTH_OFI_SEND;
+}
+
+void hth_ofi_conn_release(struct hth_ofi_conn *c, enum hth_ofi_kind kind)
+{
+    c->held--;
+    c->o->held--;
+    c->sending -= kind == HTH_OFI_SEND;
 }
 
 void hth_ofi_conn_refused(struct hth_ofi_conn *c, ssize_t rc)

@@ -14,8 +14,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define COMPLETIONS 16384u
-
 int hth_ofi_fabric_refused(
         const struct hth_ofi *o, int rc, const char *what, struct hearth_error *err)
 {
@@ -28,7 +26,7 @@ static int queues_open(struct hth_ofi *o, struct hearth_error *err)
 {
     struct fi_eq_attr eq = { .wait_obj = FI_WAIT_FD };
     struct fi_cq_attr cq = {
-        .size = COMPLETIONS, .format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD
+        .size = HTH_OFI_QUEUE, .format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD
     };
     int rc = fi_eq_open(o->fabric, &eq, &o->eq, NULL);
 

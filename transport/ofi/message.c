@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages: 64 receive buffers with the library, 64 send buffers of ours, one slab a connection.
+ * Messages: a few receive buffers with the library, more send buffers of ours, one slab a connection.
  * A send is copied into the ring and handed on in order; the ring is the back-pressure.
  */
 #include "ofi.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WRITABLE (HTH_OFI_RING / 4) /* free slots before on_writable() */
+#define WRITABLE (HTH_OFI_KEPT / 4) /* free slots before on_writable() */
 
 static unsigned char *message_receive_at(const struct hth_ofi_conn *c, uint32_t index)
 {
@@ -17,7 +17,7 @@ static unsigned char *message_receive_at(const struct hth_ofi_conn *c, uint32_t 
 
 static unsigned char *message_send_at(const struct hth_ofi_conn *c, uint32_t index)
 {
-    return message_receive_at(c, HTH_OFI_RING + index);
+    return message_receive_at(c, HTH_OFI_TAKEN + index);
 }
 
 static void *message_desc(const struct hth_ofi_conn *c)
@@ -27,7 +27,7 @@ static void *message_desc(const struct hth_ofi_conn *c)
 
 int hth_ofi_message_init(struct hth_ofi_conn *c)
 {
-    size_t len = (size_t)2 * HTH_OFI_RING * HTH_MESSAGE_MAX;
+    size_t len = (size_t)(HTH_OFI_TAKEN + HTH_OFI_KEPT) * HTH_MESSAGE_MAX;
     int rc = 0;
 
     c->bytes = malloc(len);
@@ -37,7 +37,7 @@ int hth_ofi_message_init(struct hth_ofi_conn *c)
         rc = hth_ofi_mr_open(c->o, c->bytes, len, FI_SEND | FI_RECV, &c->mr);
     if (rc)
         return rc;
-    c->unposted = UINT64_MAX;
+    c->unposted = (UINT64_C(1) << HTH_OFI_TAKEN) - 1;
     hth_ofi_receives_post(c);
     return 0;
 }
@@ -54,13 +54,17 @@ void hth_ofi_receives_post(struct hth_ofi_conn *c)
 {
     while (c->unposted) {
         uint32_t i = (uint32_t)__builtin_ctzll(c->unposted);
-        ssize_t rc = fi_recv(c->ep, message_receive_at(c, i), HTH_MESSAGE_MAX, message_desc(c),
-                FI_ADDR_UNSPEC, hth_ofi_context(c, HTH_OFI_RECV, i));
+        ssize_t rc = -FI_EAGAIN;
+
+        if (hth_ofi_conn_has_room(c, HTH_OFI_RECV))
+            rc = fi_recv(c->ep, message_receive_at(c, i), HTH_MESSAGE_MAX, message_desc(c),
+                    FI_ADDR_UNSPEC, hth_ofi_context(c, HTH_OFI_RECV, i));
 
         if (rc) {
             hth_ofi_conn_refused(c, rc);
             return;
         }
+        hth_ofi_conn_hold(c, HTH_OFI_RECV);
         c->unposted &= c->unposted - 1;
     }
 }
@@ -85,14 +89,18 @@ void hth_ofi_received(struct hth_ofi_conn *c, uint32_t index, size_t len)
 void hth_ofi_sends_post(struct hth_ofi_conn *c)
 {
     while (c->post != c->head) {
-        uint32_t i = c->post % HTH_OFI_RING;
-        ssize_t rc = fi_send(c->ep, message_send_at(c, i), c->send[i].len, message_desc(c),
-                FI_ADDR_UNSPEC, hth_ofi_context(c, HTH_OFI_SEND, i));
+        uint32_t i = c->post % HTH_OFI_KEPT;
+        ssize_t rc = -FI_EAGAIN;
+
+        if (hth_ofi_conn_has_room(c, HTH_OFI_SEND))
+            rc = fi_send(c->ep, message_send_at(c, i), c->send[i].len, message_desc(c),
+                    FI_ADDR_UNSPEC, hth_ofi_context(c, HTH_OFI_SEND, i));
 
         if (rc) {
             hth_ofi_conn_refused(c, rc);
             return;
         }
+        hth_ofi_conn_hold(c, HTH_OFI_SEND);
         c->post++;
     }
 }
@@ -106,11 +114,11 @@ int hth_ofi_send(struct hth_transport *t, hth_conn conn, const void *bytes, size
         return HEARTH_EINVAL;
     if (!c || c->state != HTH_OFI_UP)
         return HEARTH_EPEER;
-    if (c->blocked || c->head - c->tail == HTH_OFI_RING) {
+    if (c->blocked || c->head - c->tail == HTH_OFI_KEPT) {
         c->blocked = 1;
         return HEARTH_EBUSY;
     }
-    i = c->head % HTH_OFI_RING;
+    i = c->head % HTH_OFI_KEPT;
     if (len)
         memcpy(message_send_at(c, i), bytes, len);
     c->send[i] = (struct hth_ofi_send){ .len = (uint16_t)len };
@@ -124,9 +132,9 @@ void hth_ofi_sent(struct hth_ofi_conn *c, uint32_t index)
     struct hth_ofi *o = c->o;
 
     c->send[index].done = 1;
-    while (c->tail != c->post && c->send[c->tail % HTH_OFI_RING].done)
+    while (c->tail != c->post && c->send[c->tail % HTH_OFI_KEPT].done)
         c->tail++;
-    if (!c->blocked || c->state != HTH_OFI_UP || HTH_OFI_RING - (c->head - c->tail) < WRITABLE)
+    if (!c->blocked || c->state != HTH_OFI_UP || HTH_OFI_KEPT - (c->head - c->tail) < WRITABLE)
         return;
     c->blocked = 0;
     o->events.on_writable(o->events.self, c->id);

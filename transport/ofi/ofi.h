@@ -22,9 +22,12 @@
 #include <rdma/fi_rma.h>
 #include <stdatomic.h>
 
-#define HTH_OFI_CONNS  4096u /* at once, both directions */
-#define HTH_OFI_RING   64u   /* receives posted, sends kept, pulls at once: each per connection */
-#define HTH_OFI_LABEL  64u   /* "[ipv6]:port" */
+#define HTH_OFI_CONNS  4096u  /* at once, both directions */
+#define HTH_OFI_RING   64u    /* pulls at once, a connection */
+#define HTH_OFI_TAKEN  8u     /* receives posted, a connection */
+#define HTH_OFI_KEPT   32u    /* sends kept, a connection */
+#define HTH_OFI_QUEUE  65536u /* completions that there is room for */
+#define HTH_OFI_LABEL  64u    /* "[ipv6]:port" */
 #define HTH_OFI_DETAIL 256u
 
 /* ---- load.c: libfabric itself ---- */
@@ -140,6 +143,7 @@ struct hth_ofi {
     struct hth_ofi_list doomed;  /* endpoint closed; callbacks owed */
     uint32_t stuck;              /* connections with something the library did not take yet */
     uint32_t ripe;               /* pulls done without the library */
+    uint32_t held;               /* operations of all connections with the library */
     uint64_t due_ms;             /* earliest connect deadline; HTH_NEVER: none */
     uint64_t turn;               /* calls of progress() */
     int closing;
@@ -200,16 +204,18 @@ struct hth_ofi_conn {
     char peer[HTH_OFI_LABEL];
     char detail[HTH_OFI_DETAIL];
 
-    unsigned char *bytes; /* [2 * RING][HTH_MESSAGE_MAX]: receives, then sends */
+    unsigned char *bytes; /* [TAKEN + KEPT][HTH_MESSAGE_MAX]: receives, then sends */
     struct fid_mr *mr;    /* over bytes, where the provider wants that */
 
     uint64_t unposted; /* receives to give back, a bit each */
 
-    /* Sends are counted: [tail, post) the library's, [post, head) waiting. Slot = count % RING. */
+    /* Sends are counted: [tail, post) the library's, [post, head) waiting. Slot = count % KEPT. */
     uint32_t head, post, tail;
     int blocked; /* send() said HEARTH_EBUSY: on_writable() owed */
-    struct hth_ofi_send send[HTH_OFI_RING];
+    struct hth_ofi_send send[HTH_OFI_KEPT];
 
+    uint32_t held;    /* operations with the library */
+    uint32_t sending; /* of them: sends */
     uint32_t pulls;   /* not FREE */
     uint32_t reading; /* POSTED */
     struct hth_ofi_pull pull[HTH_OFI_RING];
@@ -248,6 +254,10 @@ void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why);
 void hth_ofi_conn_cut(struct hth_ofi_conn *c, const char *why);
 /* Close the endpoint now: from here on nothing of its pulls is written. */
 void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why);
+/* 1: the library's queues have room for one more operation of it, a receive or another. */
+int hth_ofi_conn_has_room(const struct hth_ofi_conn *c, enum hth_ofi_kind kind);
+void hth_ofi_conn_hold(struct hth_ofi_conn *c, enum hth_ofi_kind kind);    /* it has one more */
+void hth_ofi_conn_release(struct hth_ofi_conn *c, enum hth_ofi_kind kind); /* one has ended */
 /* The library did not take an operation, for -fi_errno: again in progress(), or it is over. */
 void hth_ofi_conn_refused(struct hth_ofi_conn *c, ssize_t rc);
 int hth_ofi_settle(struct hth_ofi *o, int drained); /* leaving -> doomed */

@@ -91,6 +91,7 @@ static void completion_take(struct hth_ofi *o, const struct fi_cq_msg_entry *e)
 
     if (!x.c)
         return;
+    hth_ofi_conn_release(x.c, x.kind);
     switch (x.kind) {
     case HTH_OFI_RECV:
         hth_ofi_received(x.c, x.index, e->len);
@@ -115,6 +116,7 @@ static int completion_read_failure(struct hth_ofi *o)
     x = completion_context(o, e.op_context);
     if (!x.c)
         return 1;
+    hth_ofi_conn_release(x.c, x.kind);
     if (x.kind == HTH_OFI_PULL)
         hth_ofi_pull_failed(x.c, x.index, e.err);
     if (x.kind == HTH_OFI_RECV && (e.err == FI_ETRUNC || e.err == FI_EMSGSIZE))

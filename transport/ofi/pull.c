@@ -32,12 +32,14 @@ static void read_post(struct hth_ofi_conn *c, uint32_t index)
 {
     struct hth_ofi_pull *p = &c->pull[index];
     size_t most = c->o->info->ep_attr->max_msg_size;
-    ssize_t rc;
+    ssize_t rc = -FI_EAGAIN;
 
     p->piece = p->left < most ? p->left : most;
-    rc = fi_read(c->ep, p->into, p->piece, fi_mr_desc(p->region->mr), FI_ADDR_UNSPEC, p->from,
-            p->key, hth_ofi_context(c, HTH_OFI_PULL, index));
+    if (hth_ofi_conn_has_room(c, HTH_OFI_PULL))
+        rc = fi_read(c->ep, p->into, p->piece, fi_mr_desc(p->region->mr), FI_ADDR_UNSPEC, p->from,
+                p->key, hth_ofi_context(c, HTH_OFI_PULL, index));
     if (!rc) {
+        hth_ofi_conn_hold(c, HTH_OFI_PULL);
         read_move_to(c, p, HTH_OFI_PULL_POSTED);
         return;
     }

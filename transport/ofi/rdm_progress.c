@@ -10,7 +10,7 @@
 #define LATELY_MS 50u   /* polled each millisecond for so long */
 #define BUSY_MS   1000u /* the same, while something is under way */
 #define IDLE_MS   5u
-#define SAFETY_MS 50u /* descriptors or not, while something is under way */
+#define SAFETY_MS 50u /* descriptors or not, while something is under way; else twice that */
 #define RETRY_MS  2u  /* what the library did not take */
 #define DRAIN_MS  100u
 #define SPIN_MS   1u
@@ -85,7 +85,7 @@ static uint64_t rest_ms(const struct hth_rdm *r, uint64_t since)
     if (r->stuck || r->byes || r->home.back)
         return since < LATELY_MS ? 1 : since < BUSY_MS ? RETRY_MS : IDLE_MS;
     if (!r->polls)
-        return r->old ? RETRY_MS : is_under_way(r) ? SAFETY_MS : HTH_NEVER;
+        return r->old ? RETRY_MS : is_under_way(r) ? SAFETY_MS : 2 * SAFETY_MS;
     if (since < LATELY_MS || (since < BUSY_MS && is_under_way(r)))
         return 1;
     return since < 2 * LATELY_MS ? 2 : IDLE_MS;
@@ -101,7 +101,7 @@ int hth_rdm_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms)
     if (since < SPIN_MS && (r->stuck || (r->polls && reads_under_way(r))))
         return 0;
     *out_fd = r->o.epoll_fd;
-    *out_due_ms = rest == HTH_NEVER || now + rest > r->scan_ms ? r->scan_ms : now + rest;
+    *out_due_ms = now + rest > r->scan_ms ? r->scan_ms : now + rest;
     return 1;
 }
 
