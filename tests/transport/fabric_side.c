@@ -226,7 +226,8 @@ void side_close(struct side *s)
 
     if (s->mr && bound)
         NEED(fi_close(&s->mr->fid));
-    NEED(fi_close(&s->ep->fid));
+    if (s->ep)
+        NEED(fi_close(&s->ep->fid));
     if (s->mr && !bound)
         NEED(fi_close(&s->mr->fid));
     NEED(fi_close(&s->cq->fid));

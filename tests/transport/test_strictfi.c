@@ -344,6 +344,7 @@ static struct side_slot *read_from_the_dead(void)
     cr_assert(zero(int, pipe(fds)));
     pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         side_open(&b);
         side_card(&b, &card);
         if (write(fds[1], &card, sizeof(card)) != sizeof(card))
@@ -453,4 +454,43 @@ Test(strictfi, and_none_where_it_has_none)
     side_open(&a);
     cr_expect(eq(int, fi_cq_open(a.domain, &attr, &cq, NULL), -FI_ENOSYS));
     side_close(&a);
+}
+
+/* ---- closing with completions unread ---- */
+
+static void close_unread(const char *profile)
+{
+    struct fi_cq_msg_entry e;
+    struct fi_cq_err_entry err = { 0 };
+    ssize_t n;
+
+    profile_choose(profile, "1");
+    both_open();
+    for (uint32_t i = 0; i < SIDE_SENDS; i++)
+        while (!side_send(&a, i))
+            side_poll(&a);
+    for (unsigned i = 0; i < SIDE_RECVS; i++)
+        fi_cancel(&a.ep->fid, &a.slot[i].context);
+    usleep(20000); /* progress in a thread */
+    cr_assert(zero(int, fi_close(&a.ep->fid)));
+    cr_assert(zero(int, fi_close(&a.mr->fid)));
+    a.ep = NULL;
+    a.mr = NULL;
+    memset(a.slot, 0, sizeof(a.slot));
+    for (int i = 0; i < 100; i++) {
+        n = fi_cq_read(a.cq, &e, 1);
+        if (n == -FI_EAVAIL)
+            fi_cq_readerr(a.cq, &err, 0);
+    }
+    both_close();
+}
+
+Test(strictfi, what_an_endpoint_completed_is_the_programs_once_it_is_closed, .timeout = 60)
+{
+    close_unread("efa");
+}
+
+Test(strictfi, and_so_it_is_with_a_context, .timeout = 60)
+{
+    close_unread("efa-direct");
 }

@@ -71,10 +71,10 @@ static void ep_unbind(struct sfi_ep *ep)
         ep->tx_cq->children--;
     if (ep->rx_cq)
         ep->rx_cq->children--;
-    if (ep->domain->p->discards && ep->tx_cq)
-        sfi_cq_forget(ep->tx_cq, ep);
-    if (ep->domain->p->discards && ep->rx_cq)
-        sfi_cq_forget(ep->rx_cq, ep);
+    if (ep->tx_cq)
+        sfi_cq_part(ep->tx_cq, ep);
+    if (ep->rx_cq)
+        sfi_cq_part(ep->rx_cq, ep);
     ep->av = NULL;
 }
 

@@ -274,7 +274,8 @@ int sfi_cq_open(
 void sfi_cq_expect(struct sfi_cq *cq); /* an operation was posted that will complete */
 int sfi_cq_full(const struct sfi_cq *cq);
 void sfi_cq_put(struct sfi_op *op); /* takes the operation */
-void sfi_cq_forget(struct sfi_cq *cq, struct sfi_ep *ep);
+/* The endpoint closes: what it completed is dropped, or stands without memory and context. */
+void sfi_cq_part(struct sfi_cq *cq, struct sfi_ep *ep);
 int sfi_cq_trywait(struct sfi_cq *cq);
 /* A turn for queues that need no call: sleepers hear of what has become due. 1: more is held. */
 int sfi_cqs_ripen(void);
@@ -291,6 +292,8 @@ struct sfi_op *sfi_op_new(struct sfi_ep *ep, enum sfi_kind kind, void *context);
 void sfi_op_take_context(struct sfi_op *op);
 /* A program that is about to hear of it has left everything as it was. */
 void sfi_op_check(const struct sfi_op *op);
+/* Its memory and its context are the program's again. */
+void sfi_op_release(struct sfi_op *op);
 /* The program was told, or need not be. */
 void sfi_op_free(struct sfi_op *op);
 /* The end of an operation, for err or well. */
