@@ -38,6 +38,11 @@ static long auto_turn(struct pollfd fds[WATCHED], nfds_t *out_count)
         else if ((ep->tx.head || ep->answers) && wait > 1000000)
             wait = 1000000;
     }
+    for (struct sfi_pep *pep = sfi_peps(); pep; pep = pep->next) {
+        sfi_pep_progress(pep);
+        if (n < WATCHED && pep->listening)
+            fds[n++] = (struct pollfd){ .fd = pep->sock, .events = POLLIN };
+    }
     if (sfi_cqs_ripen())
         wait = 200000;
     *out_count = n;

@@ -5,8 +5,10 @@
  */
 #include "strictfi.h"
 
+#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define CAPS                                                                                       \
     (FI_MSG | FI_RMA | FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | \
@@ -57,6 +59,13 @@ static int hint_queues(const struct sfi_profile *p, const struct fi_info *hints)
                           (rx->caps & ~CAPS));
 }
 
+static int hint_format(const struct sfi_profile *p, uint32_t format)
+{
+    if (p->type == FI_EP_MSG)
+        return format <= FI_SOCKADDR_IN6;
+    return !format || format == p->addr_format;
+}
+
 static int hint_ok(const struct sfi_profile *p, const struct fi_info *hints)
 {
     const struct fi_ep_attr *ep = hints->ep_attr;
@@ -64,8 +73,7 @@ static int hint_ok(const struct sfi_profile *p, const struct fi_info *hints)
 
     if ((hints->caps & ~CAPS) || (p->mode & ~hints->mode))
         return 0;
-    if (hints->addr_format && hints->addr_format != p->addr_format &&
-            !(p->type == FI_EP_MSG && hints->addr_format == FI_SOCKADDR))
+    if (!hint_format(p, hints->addr_format))
         return 0;
     if (ep && ((ep->type && ep->type != p->type) || ep->max_msg_size > p->max_msg ||
                       ep->tx_ctx_cnt > 1 || ep->rx_ctx_cnt > 1))
@@ -148,6 +156,29 @@ static int name_wanted(const struct fi_info *info, const struct fi_info *hints)
     return !name || strcmp(name, info->domain_attr->name) == 0;
 }
 
+/* FI_EP_MSG: numeric addresses, as of IP over the fabric. 0, or no such address. */
+static int info_address(struct fi_info *info, const char *node, const char *service, uint64_t flags)
+{
+    struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+        .ai_socktype = SOCK_STREAM };
+    struct addrinfo *found;
+    void *copy;
+
+    if (info->ep_attr->type != FI_EP_MSG || !node)
+        return 0;
+    if (getaddrinfo(node, service, &hints, &found))
+        return -FI_ENODATA;
+    copy = malloc(found->ai_addrlen);
+    if (copy) {
+        memcpy(copy, found->ai_addr, found->ai_addrlen);
+        *(flags & FI_SOURCE ? &info->src_addr : &info->dest_addr) = copy;
+        *(flags & FI_SOURCE ? &info->src_addrlen : &info->dest_addrlen) = found->ai_addrlen;
+        info->addr_format = found->ai_family == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
+    }
+    freeaddrinfo(found);
+    return copy ? 0 : -FI_ENOMEM;
+}
+
 int sfi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
         const struct fi_info *hints, struct fi_info **info)
 {
@@ -155,7 +186,7 @@ int sfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
     unsigned nics = (unsigned)sfi_setting("STRICTFI_NICS", 1);
     struct fi_info *first = NULL, **end = &first;
 
-    (void)version, (void)node, (void)service, (void)flags;
+    (void)version;
     if (!p || (hints && !hint_ok(p, hints)))
         return -FI_ENODATA;
     for (unsigned i = 0; i < nics; i++) {
@@ -165,7 +196,7 @@ int sfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
             fi_freeinfo(first);
             return -FI_ENOMEM;
         }
-        if (name_wanted(one, hints)) {
+        if (name_wanted(one, hints) && !info_address(one, node, service, flags)) {
             *end = one;
             end = &one->next;
         } else {
