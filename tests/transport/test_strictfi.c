@@ -376,7 +376,7 @@ Test(strictfi, or_never_where_the_fabric_says_so, .timeout = 60)
 
 /* ---- who is offered what ---- */
 
-static int offered(uint64_t mode, int mr_mode, enum fi_ep_type type)
+static int offered_data(uint64_t mode, int mr_mode, enum fi_ep_type type, size_t data_size)
 {
     struct fi_info *hints = fi_allocinfo(), *found = NULL;
     int rc;
@@ -384,6 +384,7 @@ static int offered(uint64_t mode, int mr_mode, enum fi_ep_type type)
     hints->caps = FI_MSG | FI_RMA;
     hints->mode = mode;
     hints->domain_attr->mr_mode = mr_mode;
+    hints->domain_attr->cq_data_size = data_size;
     hints->ep_attr->type = type;
     hints->fabric_attr->prov_name = strdup("strict");
     rc = fi_getinfo(FI_VERSION(1, 15), NULL, NULL, 0, hints, &found);
@@ -391,6 +392,21 @@ static int offered(uint64_t mode, int mr_mode, enum fi_ep_type type)
     if (!rc)
         fi_freeinfo(found);
     return rc == 0;
+}
+
+static int offered(uint64_t mode, int mr_mode, enum fi_ep_type type)
+{
+    return offered_data(mode, mr_mode, type, 0);
+}
+
+Test(strictfi, verbs_asks_for_its_mode_where_completions_carry_data)
+{
+    int mr = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+
+    profile_choose("verbs", "1");
+    cr_expect(eq(int, offered_data(0, mr, FI_EP_MSG, 0), 1));
+    cr_expect(zero(int, offered_data(0, mr, FI_EP_MSG, 4)));
+    cr_expect(eq(int, offered_data(FI_RX_CQ_DATA, mr, FI_EP_MSG, 4), 1));
 }
 
 Test(strictfi, only_programs_that_meet_the_demands_are_offered_it)

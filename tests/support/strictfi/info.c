@@ -59,6 +59,14 @@ static int hint_queues(const struct sfi_profile *p, const struct fi_info *hints)
                           (rx->caps & ~CAPS));
 }
 
+static uint64_t mode_of(const struct sfi_profile *p, const struct fi_info *hints)
+{
+    int data = !hints || hints->mode & p->data_mode ||
+               (hints->domain_attr && hints->domain_attr->cq_data_size);
+
+    return p->mode | (data ? p->data_mode : 0);
+}
+
 static int hint_format(const struct sfi_profile *p, uint32_t format)
 {
     if (p->type == FI_EP_MSG)
@@ -71,7 +79,7 @@ static int hint_ok(const struct sfi_profile *p, const struct fi_info *hints)
     const struct fi_ep_attr *ep = hints->ep_attr;
     const struct fi_fabric_attr *fabric = hints->fabric_attr;
 
-    if ((hints->caps & ~CAPS) || (p->mode & ~hints->mode))
+    if ((hints->caps & ~CAPS) || (mode_of(p, hints) & ~hints->mode))
         return 0;
     if (!hint_format(p, hints->addr_format))
         return 0;
@@ -108,7 +116,8 @@ static void info_queues(const struct sfi_profile *p, uint64_t caps, const struct
     const struct fi_rx_attr *rx = hints ? hints->rx_attr : NULL;
 
     out->tx_attr->caps = caps & (FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE);
-    out->tx_attr->mode = out->rx_attr->mode = p->mode;
+    out->tx_attr->mode = p->mode;
+    out->rx_attr->mode = mode_of(p, hints);
     out->tx_attr->op_flags = tx ? tx->op_flags : 0;
     out->rx_attr->op_flags = rx ? rx->op_flags : 0;
     out->tx_attr->msg_order = out->rx_attr->msg_order = p->msg_order;
@@ -131,7 +140,7 @@ static struct fi_info *info_new(
     if (!out)
         return NULL;
     out->caps = hints && hints->caps ? hints->caps | FI_LOCAL_COMM | FI_REMOTE_COMM : CAPS;
-    out->mode = p->mode;
+    out->mode = mode_of(p, hints);
     out->addr_format = p->addr_format;
     out->ep_attr->type = p->type;
     out->ep_attr->protocol = FI_PROTO_UNSPEC;

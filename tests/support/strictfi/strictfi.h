@@ -39,7 +39,7 @@ struct sfi_profile {
     enum fi_ep_type type;
     uint32_t addr_format;
     size_t addr_len;
-    uint64_t mode;
+    uint64_t mode, data_mode; /* always; where completions are to carry a peer's data */
     int mr_mode;
     size_t mr_key_size, mr_cnt;
     enum fi_progress progress;
