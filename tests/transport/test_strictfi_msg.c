@@ -117,6 +117,19 @@ Test(strictfi_msg, an_end_flushes_what_is_under_way)
     both_close();
 }
 
+Test(strictfi_msg, a_forgiven_access_costs_the_connection)
+{
+    char data[64];
+
+    setenv("STRICTFI_FORGIVE", "key", 1);
+    both_connect();
+    a.key ^= 1;
+    cr_expect(eq(int, side_read(&a, 0, 64), -FI_EACCES));
+    cr_expect(eq(int, side_event(&a, data), FI_SHUTDOWN));
+    cr_expect(eq(int, side_event(&b, data), FI_SHUTDOWN));
+    both_close();
+}
+
 /* The dialling process dies; nobody says so but its socket. */
 Test(strictfi_msg, the_death_of_a_process_is_the_end_of_its_connections)
 {

@@ -143,12 +143,17 @@ static void read_copy(struct sfi_op *op, const struct sfi_wire *go)
 static void read_refused(struct sfi_op *op, const char *body, size_t len)
 {
     const char *why = body + strnlen(body, len) + 1;
+    struct sfi_ep *ep = op->ep;
 
     if (why >= body + len || body[len - 1])
         return;
     if (!sfi_forgiven(body))
         sfi_sin(body, "%s", why);
     sfi_op_end(op, FI_EACCES);
+    if (ep->domain->p->type == FI_EP_MSG) { /* such a queue pair is lost */
+        sfi_cm_leave(ep);
+        sfi_cm_down(ep, FI_ECONNABORTED);
+    }
 }
 
 static void heard(struct sfi_ep *ep, const struct sfi_wire *head, const void *body, size_t len)
