@@ -332,6 +332,40 @@ Test(strictfi, completions_come_in_order_where_that_is_promised, .timeout = 60)
     cr_expect(zero(u32, messages_disorder()));
 }
 
+/* A forked child has our sockets; what comes to them is ours alone. */
+Test(strictfi, a_forked_child_takes_nothing_of_its_parents, .timeout = 60)
+{
+    static struct side own;
+    struct side_slot *slot;
+    pid_t pid[4];
+    int status;
+
+    profile_choose("efa-direct", "1");
+    both_open();
+    for (int i = 0; i < 4; i++) {
+        pid[i] = fork();
+        if (pid[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            alarm(20);
+            side_open(&own);
+            usleep(300000);
+            side_close(&own);
+            _exit(0);
+        }
+    }
+    for (int i = 1; i <= 200; i++) {
+        memset(b.data, i, 4096);
+        slot = read_post(4096, a.key);
+        cr_assert(eq(int, read_ends(slot, 0), 1));
+        cr_assert(eq(int, a.into[4095], i));
+    }
+    for (int i = 0; i < 4; i++) {
+        waitpid(pid[i], &status, 0);
+        cr_expect(zero(int, status));
+    }
+    both_close();
+}
+
 /* ---- peers that die ---- */
 
 /* The peer is killed before the read that it would have to answer. */

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Numbers of libfabric 2; a program built with older headers may ask by them. */
 #define OPT_MAX_MSG_SIZE    12
@@ -362,6 +363,7 @@ int sfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
         return -FI_ENOMEM;
     ep->domain = d;
     ep->sock = -1;
+    ep->owner = getpid();
     ep->op_flags = info->tx_attr->op_flags;
     ep->tx_size = info->tx_attr->size < d->p->tx_size ? info->tx_attr->size : d->p->tx_size;
     ep->rx_size = info->rx_attr->size < d->p->rx_size ? info->rx_attr->size : d->p->rx_size;

@@ -17,6 +17,12 @@ void sfi_unlock(void)
     pthread_mutex_unlock(&lock);
 }
 
+/* The thread of FI_PROGRESS_AUTO may hold it when a program forks. */
+void sfi_lock_survives_fork(void)
+{
+    pthread_atfork(sfi_lock, sfi_unlock, sfi_unlock);
+}
+
 static int fabric_close(struct fid *fid)
 {
     struct sfi_fabric *f = sfi_of(fid, struct sfi_fabric, fid.fid);

@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct sfi_pep *listeners;
 
@@ -226,6 +227,7 @@ int sfi_pep_open(
     if (!pep)
         return -FI_ENOMEM;
     pep->fabric = f;
+    pep->owner = getpid();
     pep->info = fi_dupinfo(info);
     rc = pep->info ? pep_name(pep) : -FI_ENOMEM;
     if (rc) {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #define PIECE      ((size_t)1 << 20) /* of a read, by one permission */
 #define FETCHED    64u               /* datagrams in one turn */
@@ -258,7 +259,7 @@ void sfi_progress(struct sfi_ep *ep)
 {
     struct sfi_op *next;
 
-    if (!ep->enabled || sfi_hangs(ep))
+    if (!ep->enabled || ep->owner != getpid() || sfi_hangs(ep))
         return;
     ep->turn++;
     sfi_count(&sfi_stats()->turns, 1);

@@ -234,6 +234,7 @@ struct sfi_pep {
     struct sfi_request *requests;
     char name[SFI_ADDR];
     int sock, listening;
+    pid_t owner;
 };
 
 struct sfi_ep {
@@ -247,6 +248,7 @@ struct sfi_ep {
     size_t tx_size, rx_size;
     int enabled, closed, mrs;
     int sock;
+    pid_t owner; /* a forked child has the socket too, and no business with it */
     uint32_t id; /* its address */
     uint64_t turn, ids;
     unsigned burst, spins; /* -FI_EAGAIN until so many polls; calls refused since the last one */
@@ -276,6 +278,7 @@ void sfi_claim(struct sfi_domain *d);
 void sfi_disclaim(struct sfi_domain *d);
 void sfi_lock(void);
 void sfi_unlock(void);
+void sfi_lock_survives_fork(void);
 
 /* ---- stubs.c: for slots that nobody uses ---- */
 
