@@ -52,3 +52,4 @@ step "hearthd --help" "$tmp/moved/bin/hearthd" --help
 [ -n "$(ls "$tmp/moved/$libdir/hearth")" ] || { echo "no modules are installed"; exit 1; }
 [ -e "$tmp/moved/include/hearth/hearth.h" ] || { echo "no headers are installed"; exit 1; }
 [ ! -e "$tmp/moved/include/hearth/internal" ] || { echo "internal headers are installed"; exit 1; }
+[ -z "$(find "$tmp/moved" -name '*strictfi*')" ] || { echo "a provider for tests is installed"; exit 1; }

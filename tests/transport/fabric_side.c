@@ -25,11 +25,13 @@
 struct fi_info *side_info(void)
 {
     struct fi_info *hints = fi_allocinfo(), *found = NULL;
-    const char *as = getenv("STRICTFI_AS");
+    const char *as = getenv("STRICTFI_AS"), *profile = getenv("STRICTFI_PROFILE");
+    int connected = profile && strcmp(profile, "verbs") == 0;
 
     hints->caps = FI_MSG | FI_RMA;
     hints->mode = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA;
     hints->domain_attr->mr_mode = EVERY_MR;
+    hints->ep_attr->type = connected ? FI_EP_MSG : FI_EP_RDM; /* not what rxm makes of it */
     hints->fabric_attr->prov_name = strdup(as ? as : "strict");
     if (fi_getinfo(FI_VERSION(1, 15), NULL, NULL, 0, hints, &found))
         found = NULL;
@@ -37,10 +39,11 @@ struct fi_info *side_info(void)
     return found;
 }
 
-void side_open_endpoint(struct side *s)
+void side_open_objects(struct side *s)
 {
     struct fi_cq_attr cq = { .format = FI_CQ_FORMAT_MSG, .size = 2 * SIDE_SLOTS };
     struct fi_av_attr av = { .type = FI_AV_TABLE };
+    struct fi_eq_attr eq = { .wait_obj = FI_WAIT_FD };
 
     memset(s, 0, sizeof(*s));
     s->info = side_info();
@@ -52,17 +55,32 @@ void side_open_endpoint(struct side *s)
     s->info->rx_attr->size = SIDE_RECVS;
     NEED(fi_fabric(s->info->fabric_attr, &s->fabric, NULL));
     NEED(fi_domain(s->fabric, s->info, &s->domain, NULL));
-    NEED(fi_av_open(s->domain, &av, &s->av, NULL));
+    if (s->info->ep_attr->type == FI_EP_MSG)
+        NEED(fi_eq_open(s->fabric, &eq, &s->eq, NULL));
+    else
+        NEED(fi_av_open(s->domain, &av, &s->av, NULL));
     NEED(fi_cq_open(s->domain, &cq, &s->cq, NULL));
-    NEED(fi_endpoint(s->domain, s->info, &s->ep, NULL));
-    NEED(fi_ep_bind(s->ep, &s->av->fid, 0));
-    NEED(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV));
     s->data = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (s->data == MAP_FAILED)
         exit(3);
     s->into = s->data + SIDE_DATA;
     for (unsigned i = 0; i < SIDE_SLOTS; i++)
         s->slot[i].bytes = s->into + SIDE_DATA + i * SIDE_MESSAGE;
+}
+
+void side_endpoint(struct side *s, struct fi_info *info)
+{
+    info->tx_attr->size = SIDE_SENDS + 1;
+    info->rx_attr->size = SIDE_RECVS;
+    NEED(fi_endpoint(s->domain, info, &s->ep, NULL));
+    NEED(fi_ep_bind(s->ep, s->av ? &s->av->fid : &s->eq->fid, 0));
+    NEED(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV));
+}
+
+void side_open_endpoint(struct side *s)
+{
+    side_open_objects(s);
+    side_endpoint(s, s->info);
 }
 
 void side_register(struct side *s)
@@ -93,7 +111,8 @@ void side_card(struct side *s, struct side_card *out)
 
     memset(out, 0, sizeof(*out));
     out->addr_len = sizeof(out->addr);
-    NEED(fi_getname(&s->ep->fid, out->addr, &out->addr_len));
+    if (s->av)
+        NEED(fi_getname(&s->ep->fid, out->addr, &out->addr_len));
     out->base = mode & FI_MR_VIRT_ADDR ? (uintptr_t)s->data : 0;
     out->key_len = sizeof(out->key);
     if (mode & FI_MR_RAW)
@@ -106,13 +125,81 @@ void side_meet(struct side *s, const struct side_card *card)
 {
     unsigned char key[64];
 
-    NEED(fi_av_insert(s->av, card->addr, 1, &s->peer, 0, NULL) - 1);
+    if (s->av)
+        NEED(fi_av_insert(s->av, card->addr, 1, &s->peer, 0, NULL) - 1);
     s->base = card->base;
     memcpy(key, card->key, sizeof(key));
     if (s->info->domain_attr->mr_mode & FI_MR_RAW)
         NEED(fi_mr_map_raw(s->domain, card->base, key, card->key_len, &s->key, 0));
     else
         memcpy(&s->key, key, sizeof(s->key));
+}
+
+/* ---- connections ---- */
+
+void side_listen(struct side *s)
+{
+    struct fi_info *hints = fi_dupinfo(s->info), *info;
+
+    NEED(fi_getinfo(FI_VERSION(1, 15), "127.0.0.1", "0", FI_SOURCE, hints, &info));
+    fi_freeinfo(hints);
+    NEED(fi_passive_ep(s->fabric, info, &s->pep, NULL));
+    NEED(fi_pep_bind(s->pep, &s->eq->fid, 0));
+    NEED(fi_listen(s->pep));
+    fi_freeinfo(info);
+}
+
+static int event_wait(struct side *s, uint32_t want, char data[64], struct fi_eq_cm_entry *out)
+{
+    unsigned char room[sizeof(*out) + 64] = { 0 };
+    struct fi_eq_err_entry err = { 0 };
+    uint32_t event;
+    ssize_t n = fi_eq_sread(s->eq, &event, room, sizeof(room) - 1, 5000, 0);
+
+    if (n == -FI_EAVAIL) {
+        NEED(fi_eq_readerr(s->eq, &err, 0));
+        snprintf(data, 64, "%.*s", (int)err.err_data_size, (char *)err.err_data);
+        return -err.err;
+    }
+    NEED(n);
+    memcpy(out, room, sizeof(*out));
+    memcpy(data, room + sizeof(*out), 64);
+    return !want || event == want ? (int)event : -FI_EOTHER;
+}
+
+int side_event(struct side *s, char data[64])
+{
+    struct fi_eq_cm_entry e;
+
+    return event_wait(s, 0, data, &e);
+}
+
+struct fi_info *side_request(struct side *s, const char *private_data)
+{
+    struct fi_eq_cm_entry e;
+    char data[64];
+
+    NEED(event_wait(s, FI_CONNREQ, data, &e));
+    return strcmp(data, private_data) == 0 ? e.info : NULL;
+}
+
+void side_connect(struct side *s, const struct side *listener, const char *private_data)
+{
+    unsigned char addr[64];
+    size_t len = sizeof(addr);
+
+    NEED(fi_getname(&listener->pep->fid, addr, &len));
+    NEED(fi_connect(s->ep, addr, private_data, strlen(private_data)));
+}
+
+void side_accept(struct side *s, struct fi_info *request, const char *private_data)
+{
+    side_endpoint(s, request);
+    fi_freeinfo(request);
+    NEED(fi_enable(s->ep));
+    side_register(s);
+    side_post_receives(s);
+    NEED(fi_accept(s->ep, private_data, strlen(private_data)));
 }
 
 /* ---- operations ---- */
@@ -133,7 +220,7 @@ void side_post_receives(struct side *s)
         ssize_t rc = fi_recv(s->ep, slot->bytes, SIDE_MESSAGE, fi_mr_desc(s->mr), FI_ADDR_UNSPEC,
                 &slot->context);
 
-        if (rc == -FI_EAGAIN)
+        if (rc == -FI_EAGAIN || rc == -FI_ENOTCONN)
             return;
         NEED(rc);
         slot->kind = SIDE_RECV;
@@ -153,15 +240,15 @@ static void side_error(struct side *s)
 
 void side_poll(struct side *s)
 {
-    struct fi_cq_msg_entry e[1];
-    ssize_t n = fi_cq_read(s->cq, e, 1);
+    struct fi_cq_msg_entry e;
+    ssize_t n = fi_cq_read(s->cq, &e, 1);
 
     if (n == -FI_EAVAIL) {
         side_error(s);
         return;
     }
-    for (ssize_t i = 0; i < n; i++) {
-        struct side_slot *slot = e[i].op_context;
+    if (n == 1) {
+        struct side_slot *slot = e.op_context;
         uint32_t number;
 
         if (slot->kind == SIDE_RECV) {
@@ -226,11 +313,14 @@ void side_close(struct side *s)
 
     if (s->mr && bound)
         NEED(fi_close(&s->mr->fid));
-    NEED(fi_close(&s->ep->fid));
+    if (s->ep)
+        NEED(fi_close(&s->ep->fid));
+    if (s->pep)
+        NEED(fi_close(&s->pep->fid));
     if (s->mr && !bound)
         NEED(fi_close(&s->mr->fid));
     NEED(fi_close(&s->cq->fid));
-    NEED(fi_close(&s->av->fid));
+    NEED(fi_close(s->av ? &s->av->fid : &s->eq->fid));
     NEED(fi_close(&s->domain->fid));
     NEED(fi_close(&s->fabric->fid));
     fi_freeinfo(s->info);

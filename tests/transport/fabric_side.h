@@ -42,6 +42,8 @@ struct side {
     struct fid_av *av;
     struct fid_cq *cq;
     struct fid_ep *ep;
+    struct fid_eq *eq; /* FI_EP_MSG */
+    struct fid_pep *pep;
     struct fid_mr *mr;
     unsigned char *data, *into; /* [SIDE_DATA] each */
     struct side_slot slot[SIDE_SLOTS];
@@ -55,8 +57,17 @@ struct side {
 /* Offers of the provider under test, as hints that accept every demand get them. NULL: none. */
 struct fi_info *side_info(void);
 void side_open(struct side *s);
-/* The endpoint's objects without the endpoint enabled: for tests of what comes too early. */
+/* Everything but the endpoint; that, bound but not enabled; for tests of what comes too early. */
+void side_open_objects(struct side *s);
 void side_open_endpoint(struct side *s);
+void side_endpoint(struct side *s, struct fi_info *info);
+/* FI_EP_MSG: a listens on 127.0.0.1, b is connected to it, or not: -fi_errno. */
+void side_listen(struct side *s);
+struct fi_info *side_request(struct side *s, const char *private_data);
+void side_connect(struct side *s, const struct side *listener, const char *private_data);
+void side_accept(struct side *s, struct fi_info *request, const char *private_data);
+/* The next event of a connection: FI_CONNECTED, FI_SHUTDOWN, or -fi_errno; data, ended by 0. */
+int side_event(struct side *s, char data[64]);
 void side_register(struct side *s);
 void side_card(struct side *s, struct side_card *out);
 void side_meet(struct side *s, const struct side_card *card);

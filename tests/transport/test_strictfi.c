@@ -332,6 +332,40 @@ Test(strictfi, completions_come_in_order_where_that_is_promised, .timeout = 60)
     cr_expect(zero(u32, messages_disorder()));
 }
 
+/* A forked child has our sockets; what comes to them is ours alone. */
+Test(strictfi, a_forked_child_takes_nothing_of_its_parents, .timeout = 60)
+{
+    static struct side own;
+    struct side_slot *slot;
+    pid_t pid[4];
+    int status;
+
+    profile_choose("efa-direct", "1");
+    both_open();
+    for (int i = 0; i < 4; i++) {
+        pid[i] = fork();
+        if (pid[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            alarm(20);
+            side_open(&own);
+            usleep(300000);
+            side_close(&own);
+            _exit(0);
+        }
+    }
+    for (int i = 1; i <= 200; i++) {
+        memset(b.data, i, 4096);
+        slot = read_post(4096, a.key);
+        cr_assert(eq(int, read_ends(slot, 0), 1));
+        cr_assert(eq(int, a.into[4095], i));
+    }
+    for (int i = 0; i < 4; i++) {
+        waitpid(pid[i], &status, 0);
+        cr_expect(zero(int, status));
+    }
+    both_close();
+}
+
 /* ---- peers that die ---- */
 
 /* The peer is killed before the read that it would have to answer. */
@@ -344,6 +378,7 @@ static struct side_slot *read_from_the_dead(void)
     cr_assert(zero(int, pipe(fds)));
     pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         side_open(&b);
         side_card(&b, &card);
         if (write(fds[1], &card, sizeof(card)) != sizeof(card))
@@ -375,7 +410,7 @@ Test(strictfi, or_never_where_the_fabric_says_so, .timeout = 60)
 
 /* ---- who is offered what ---- */
 
-static int offered(uint64_t mode, int mr_mode, enum fi_ep_type type)
+static int offered_data(uint64_t mode, int mr_mode, enum fi_ep_type type, size_t data_size)
 {
     struct fi_info *hints = fi_allocinfo(), *found = NULL;
     int rc;
@@ -383,6 +418,7 @@ static int offered(uint64_t mode, int mr_mode, enum fi_ep_type type)
     hints->caps = FI_MSG | FI_RMA;
     hints->mode = mode;
     hints->domain_attr->mr_mode = mr_mode;
+    hints->domain_attr->cq_data_size = data_size;
     hints->ep_attr->type = type;
     hints->fabric_attr->prov_name = strdup("strict");
     rc = fi_getinfo(FI_VERSION(1, 15), NULL, NULL, 0, hints, &found);
@@ -390,6 +426,21 @@ static int offered(uint64_t mode, int mr_mode, enum fi_ep_type type)
     if (!rc)
         fi_freeinfo(found);
     return rc == 0;
+}
+
+static int offered(uint64_t mode, int mr_mode, enum fi_ep_type type)
+{
+    return offered_data(mode, mr_mode, type, 0);
+}
+
+Test(strictfi, verbs_asks_for_its_mode_where_completions_carry_data)
+{
+    int mr = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+
+    profile_choose("verbs", "1");
+    cr_expect(eq(int, offered_data(0, mr, FI_EP_MSG, 0), 1));
+    cr_expect(zero(int, offered_data(0, mr, FI_EP_MSG, 4)));
+    cr_expect(eq(int, offered_data(FI_RX_CQ_DATA, mr, FI_EP_MSG, 4), 1));
 }
 
 Test(strictfi, only_programs_that_meet_the_demands_are_offered_it)
@@ -453,4 +504,43 @@ Test(strictfi, and_none_where_it_has_none)
     side_open(&a);
     cr_expect(eq(int, fi_cq_open(a.domain, &attr, &cq, NULL), -FI_ENOSYS));
     side_close(&a);
+}
+
+/* ---- closing with completions unread ---- */
+
+static void close_unread(const char *profile)
+{
+    struct fi_cq_msg_entry e;
+    struct fi_cq_err_entry err = { 0 };
+    ssize_t n;
+
+    profile_choose(profile, "1");
+    both_open();
+    for (uint32_t i = 0; i < SIDE_SENDS; i++)
+        while (!side_send(&a, i))
+            side_poll(&a);
+    for (unsigned i = 0; i < SIDE_RECVS; i++)
+        fi_cancel(&a.ep->fid, &a.slot[i].context);
+    usleep(20000); /* progress in a thread */
+    cr_assert(zero(int, fi_close(&a.ep->fid)));
+    cr_assert(zero(int, fi_close(&a.mr->fid)));
+    a.ep = NULL;
+    a.mr = NULL;
+    memset(a.slot, 0, sizeof(a.slot));
+    for (int i = 0; i < 100; i++) {
+        n = fi_cq_read(a.cq, &e, 1);
+        if (n == -FI_EAVAIL)
+            fi_cq_readerr(a.cq, &err, 0);
+    }
+    both_close();
+}
+
+Test(strictfi, what_an_endpoint_completed_is_the_programs_once_it_is_closed, .timeout = 60)
+{
+    close_unread("efa");
+}
+
+Test(strictfi, and_so_it_is_with_a_context, .timeout = 60)
+{
+    close_unread("efa-direct");
 }

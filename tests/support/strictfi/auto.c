@@ -17,7 +17,7 @@ static int nudge_fd = -1, stopping;
 
 static int automatic(const struct sfi_ep *ep)
 {
-    return ep->enabled && ep->domain->p->progress == FI_PROGRESS_AUTO;
+    return ep->enabled && ep->owner == getpid() && ep->domain->p->progress == FI_PROGRESS_AUTO;
 }
 
 /* What to wait for, and how long: in nanoseconds. */
@@ -37,6 +37,13 @@ static long auto_turn(struct pollfd fds[WATCHED], nfds_t *out_count)
             wait = 200000;
         else if ((ep->tx.head || ep->answers) && wait > 1000000)
             wait = 1000000;
+    }
+    for (struct sfi_pep *pep = sfi_peps(); pep; pep = pep->next) {
+        if (pep->owner != getpid())
+            continue;
+        sfi_pep_progress(pep);
+        if (n < WATCHED && pep->listening)
+            fds[n++] = (struct pollfd){ .fd = pep->sock, .events = POLLIN };
     }
     if (sfi_cqs_ripen())
         wait = 200000;

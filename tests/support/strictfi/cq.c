@@ -52,13 +52,18 @@ static void cq_unlink(struct sfi_cq *cq, struct sfi_op *op)
     cq->tail = list.tail;
 }
 
-void sfi_cq_forget(struct sfi_cq *cq, struct sfi_ep *ep)
+void sfi_cq_part(struct sfi_cq *cq, struct sfi_ep *ep)
 {
     struct sfi_op *next;
 
+    if (cq->error && cq->error->ep == ep)
+        sfi_op_release(cq->error);
     for (struct sfi_op *op = cq->head; op; op = next) {
         next = op->next;
         if (op->ep != ep)
+            continue;
+        sfi_op_release(op);
+        if (!cq->domain->p->discards)
             continue;
         cq_unlink(cq, op);
         cq->unread--;

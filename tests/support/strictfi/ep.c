@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Numbers of libfabric 2; a program built with older headers may ask by them. */
 #define OPT_MAX_MSG_SIZE    12
@@ -67,14 +68,18 @@ static void ep_unbind(struct sfi_ep *ep)
 {
     if (ep->av)
         ep->av->children--;
+    if (ep->eq) {
+        sfi_eq_forget(ep->eq, &ep->fid.fid);
+        ep->eq->children--;
+    }
     if (ep->tx_cq)
         ep->tx_cq->children--;
     if (ep->rx_cq)
         ep->rx_cq->children--;
-    if (ep->domain->p->discards && ep->tx_cq)
-        sfi_cq_forget(ep->tx_cq, ep);
-    if (ep->domain->p->discards && ep->rx_cq)
-        sfi_cq_forget(ep->rx_cq, ep);
+    if (ep->tx_cq)
+        sfi_cq_part(ep->tx_cq, ep);
+    if (ep->rx_cq)
+        sfi_cq_part(ep->rx_cq, ep);
     ep->av = NULL;
 }
 
@@ -94,6 +99,7 @@ static int ep_close(struct fid *fid)
     ep->next = closed_eps; /* so that a late call finds out */
     closed_eps = ep;
     ep->closed = 1;
+    sfi_cm_leave(ep);
     ops_discard(&ep->tx);
     ops_discard(&ep->rx);
     mail_discard(ep);
@@ -137,6 +143,9 @@ static int ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
         ep->av->children++;
     } else if (bfid->fclass == FI_CLASS_CQ) {
         rc = cq_bind(ep, sfi_of(bfid, struct sfi_cq, fid.fid), flags);
+    } else if (bfid->fclass == FI_CLASS_EQ) {
+        ep->eq = sfi_of(bfid, struct sfi_eq, fid.fid);
+        ep->eq->children++;
     } else {
         rc = -FI_EINVAL;
     }
@@ -148,7 +157,7 @@ static int ep_enable(struct sfi_ep *ep)
 {
     int rc;
 
-    if (!ep->av)
+    if (!ep->av && ep->domain->p->type == FI_EP_RDM)
         return -FI_ENOAV;
     if (!ep->tx_cq || !ep->rx_cq)
         return -FI_ENOCQ;
@@ -207,7 +216,7 @@ static int ep_getopt(fid_t fid, int level, int name, void *value, size_t *len)
     else if (name == OPT_INJECT_MSG_SIZE)
         found = p->inject;
     else
-        return -FI_ENOPROTOOPT;
+        return sfi_cm_getopt(level, name, value, len);
     if (*len < sizeof(found))
         return -FI_ETOOSMALL;
     memcpy(value, &found, sizeof(found));
@@ -354,6 +363,7 @@ int sfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
         return -FI_ENOMEM;
     ep->domain = d;
     ep->sock = -1;
+    ep->owner = getpid();
     ep->op_flags = info->tx_attr->op_flags;
     ep->tx_size = info->tx_attr->size < d->p->tx_size ? info->tx_attr->size : d->p->tx_size;
     ep->rx_size = info->rx_attr->size < d->p->rx_size ? info->rx_attr->size : d->p->rx_size;
@@ -361,10 +371,12 @@ int sfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
     ep->answers_end = &ep->answers;
     ep->fid.fid = (struct fid){ FI_CLASS_EP, context, &ep_fid_ops };
     ep->fid.ops = &ep_ops;
-    ep->fid.cm = &ep_cm_ops;
+    ep->fid.cm = d->p->type == FI_EP_MSG ? &sfi_cm_ops : &ep_cm_ops;
     ep->fid.msg = &sfi_msg_ops;
     ep->fid.rma = &sfi_rma_ops;
     sfi_enter(d);
+    if (info->handle)
+        ep->peer = sfi_request_take(info->handle);
     ep->next = open_eps;
     open_eps = ep;
     d->children++;

@@ -17,6 +17,12 @@ void sfi_unlock(void)
     pthread_mutex_unlock(&lock);
 }
 
+/* The thread of FI_PROGRESS_AUTO may hold it when a program forks. */
+void sfi_lock_survives_fork(void)
+{
+    pthread_atfork(sfi_lock, sfi_unlock, sfi_unlock);
+}
+
 static int fabric_close(struct fid *fid)
 {
     struct sfi_fabric *f = sfi_of(fid, struct sfi_fabric, fid.fid);
@@ -36,24 +42,12 @@ static int fabric_trywait(struct fid_fabric *fabric, struct fid **fids, int coun
     for (int i = 0; i < count && !rc; i++)
         if (fids[i]->fclass == FI_CLASS_CQ)
             rc = sfi_cq_trywait(sfi_of(fids[i], struct sfi_cq, fid.fid));
+        else if (fids[i]->fclass == FI_CLASS_EQ)
+            rc = sfi_eq_trywait(sfi_of(fids[i], struct sfi_eq, fid.fid));
     if (!rc)
         sfi_count(&sfi_stats()->trywaits, 1);
     sfi_unlock();
     return rc;
-}
-
-static int no_passive(
-        struct fid_fabric *fabric, struct fi_info *info, struct fid_pep **pep, void *context)
-{
-    (void)fabric, (void)info, (void)pep, (void)context;
-    return -FI_ENOSYS;
-}
-
-static int no_eq(
-        struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **eq, void *context)
-{
-    (void)fabric, (void)attr, (void)eq, (void)context;
-    return -FI_ENOSYS;
 }
 
 static int no_wait(struct fid_fabric *fabric, struct fi_wait_attr *attr, struct fid_wait **set)
@@ -80,8 +74,8 @@ static struct fi_ops fabric_fid_ops = {
 static struct fi_ops_fabric fabric_ops = {
     .size = sizeof(struct fi_ops_fabric),
     .domain = sfi_domain_open,
-    .passive_ep = no_passive,
-    .eq_open = no_eq,
+    .passive_ep = sfi_pep_open,
+    .eq_open = sfi_eq_open,
     .wait_open = no_wait,
     .trywait = fabric_trywait,
     .domain2 = domain2_open,

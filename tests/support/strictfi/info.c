@@ -5,8 +5,10 @@
  */
 #include "strictfi.h"
 
+#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define CAPS                                                                                       \
     (FI_MSG | FI_RMA | FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | \
@@ -57,15 +59,29 @@ static int hint_queues(const struct sfi_profile *p, const struct fi_info *hints)
                           (rx->caps & ~CAPS));
 }
 
+static uint64_t mode_of(const struct sfi_profile *p, const struct fi_info *hints)
+{
+    int data = !hints || hints->mode & p->data_mode ||
+               (hints->domain_attr && hints->domain_attr->cq_data_size);
+
+    return p->mode | (data ? p->data_mode : 0);
+}
+
+static int hint_format(const struct sfi_profile *p, uint32_t format)
+{
+    if (p->type == FI_EP_MSG)
+        return format <= FI_SOCKADDR_IN6;
+    return !format || format == p->addr_format;
+}
+
 static int hint_ok(const struct sfi_profile *p, const struct fi_info *hints)
 {
     const struct fi_ep_attr *ep = hints->ep_attr;
     const struct fi_fabric_attr *fabric = hints->fabric_attr;
 
-    if ((hints->caps & ~CAPS) || (p->mode & ~hints->mode))
+    if ((hints->caps & ~CAPS) || (mode_of(p, hints) & ~hints->mode))
         return 0;
-    if (hints->addr_format && hints->addr_format != p->addr_format &&
-            !(p->type == FI_EP_MSG && hints->addr_format == FI_SOCKADDR))
+    if (!hint_format(p, hints->addr_format))
         return 0;
     if (ep && ((ep->type && ep->type != p->type) || ep->max_msg_size > p->max_msg ||
                       ep->tx_ctx_cnt > 1 || ep->rx_ctx_cnt > 1))
@@ -100,7 +116,8 @@ static void info_queues(const struct sfi_profile *p, uint64_t caps, const struct
     const struct fi_rx_attr *rx = hints ? hints->rx_attr : NULL;
 
     out->tx_attr->caps = caps & (FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE);
-    out->tx_attr->mode = out->rx_attr->mode = p->mode;
+    out->tx_attr->mode = p->mode;
+    out->rx_attr->mode = mode_of(p, hints);
     out->tx_attr->op_flags = tx ? tx->op_flags : 0;
     out->rx_attr->op_flags = rx ? rx->op_flags : 0;
     out->tx_attr->msg_order = out->rx_attr->msg_order = p->msg_order;
@@ -123,7 +140,7 @@ static struct fi_info *info_new(
     if (!out)
         return NULL;
     out->caps = hints && hints->caps ? hints->caps | FI_LOCAL_COMM | FI_REMOTE_COMM : CAPS;
-    out->mode = p->mode;
+    out->mode = mode_of(p, hints);
     out->addr_format = p->addr_format;
     out->ep_attr->type = p->type;
     out->ep_attr->protocol = FI_PROTO_UNSPEC;
@@ -148,6 +165,29 @@ static int name_wanted(const struct fi_info *info, const struct fi_info *hints)
     return !name || strcmp(name, info->domain_attr->name) == 0;
 }
 
+/* FI_EP_MSG: numeric addresses, as of IP over the fabric. 0, or no such address. */
+static int info_address(struct fi_info *info, const char *node, const char *service, uint64_t flags)
+{
+    struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+        .ai_socktype = SOCK_STREAM };
+    struct addrinfo *found;
+    void *copy;
+
+    if (info->ep_attr->type != FI_EP_MSG || !node)
+        return 0;
+    if (getaddrinfo(node, service, &hints, &found))
+        return -FI_ENODATA;
+    copy = malloc(found->ai_addrlen);
+    if (copy) {
+        memcpy(copy, found->ai_addr, found->ai_addrlen);
+        *(flags & FI_SOURCE ? &info->src_addr : &info->dest_addr) = copy;
+        *(flags & FI_SOURCE ? &info->src_addrlen : &info->dest_addrlen) = found->ai_addrlen;
+        info->addr_format = found->ai_family == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
+    }
+    freeaddrinfo(found);
+    return copy ? 0 : -FI_ENOMEM;
+}
+
 int sfi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
         const struct fi_info *hints, struct fi_info **info)
 {
@@ -155,7 +195,7 @@ int sfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
     unsigned nics = (unsigned)sfi_setting("STRICTFI_NICS", 1);
     struct fi_info *first = NULL, **end = &first;
 
-    (void)version, (void)node, (void)service, (void)flags;
+    (void)version;
     if (!p || (hints && !hint_ok(p, hints)))
         return -FI_ENODATA;
     for (unsigned i = 0; i < nics; i++) {
@@ -165,7 +205,7 @@ int sfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
             fi_freeinfo(first);
             return -FI_ENOMEM;
         }
-        if (name_wanted(one, hints)) {
+        if (name_wanted(one, hints) && !info_address(one, node, service, flags)) {
             *end = one;
             end = &one->next;
         } else {

@@ -82,11 +82,18 @@ void sfi_op_take_context(struct sfi_op *op)
         context_take(op);
 }
 
-void sfi_op_free(struct sfi_op *op)
+void sfi_op_release(struct sfi_op *op)
 {
     for (size_t i = 0; i < op->iovs; i++)
         if (op->mr[i])
             op->mr[i]->busy--;
+    memset(op->mr, 0, sizeof(op->mr));
+    op->marked = 0;
+}
+
+void sfi_op_free(struct sfi_op *op)
+{
+    sfi_op_release(op);
     *op->at = op->all;
     if (op->all)
         op->all->at = op->at;
@@ -126,6 +133,8 @@ void sfi_op_end(struct sfi_op *op, int err)
 /* The program is about to hear of it. */
 void sfi_op_check(const struct sfi_op *op)
 {
+    if (op->ep->closed)
+        return;
     context_check(op);
     if (op->kind == SFI_SEND && !op->copy && op->sum != sfi_op_sum(op))
         sfi_sin("send-buffer", "a program wrote into the memory of a send under way");

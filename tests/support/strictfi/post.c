@@ -148,6 +148,20 @@ static void ask_counted(const struct ask *a, size_t len)
     }
 }
 
+static uint32_t ask_peer(const struct sfi_ep *ep, const struct ask *a)
+{
+    uint32_t peer = ep->peer;
+
+    if (ep->domain->p->type == FI_EP_RDM) {
+        peer = sfi_av_id(ep->av, a->peer);
+        if (!peer)
+            sfi_sin("address", "%s was given an address that is not in the vector", a->what);
+    } else if (ep->state != SFI_UP) {
+        sfi_sin("connect", "%s was called on an endpoint that is not connected", a->what);
+    }
+    return peer;
+}
+
 static ssize_t ask_post(struct sfi_ep *ep, const struct ask *a)
 {
     uint32_t peer = 0;
@@ -155,11 +169,10 @@ static ssize_t ask_post(struct sfi_ep *ep, const struct ask *a)
     int rc;
 
     ask_check(ep, a);
-    if (a->kind != SFI_RECV) {
-        peer = sfi_av_id(ep->av, a->peer);
-        if (!peer)
-            sfi_sin("address", "%s was given an address that is not in the vector", a->what);
-    }
+    if (ep->state == SFI_DOWN)
+        return -FI_ENOTCONN;
+    if (a->kind != SFI_RECV)
+        peer = ask_peer(ep, a);
     rc = ask_room(ep, a);
     if (rc) {
         sfi_count(&sfi_stats()->again, 1);

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BASIC (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
-#define GIB   ((size_t)1 << 30)
+#define BASIC    (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
+#define GIB      ((size_t)1 << 30)
+#define IN_ORDER 0x1ffULL /* FI_ORDER_STRICT, a name that libfabric 2 warns of */
 
 static const struct sfi_profile profiles[] = {
     { .name = "efa",
@@ -118,6 +119,30 @@ static const struct sfi_profile profiles[] = {
             .iov_limit = 4,
             .cq_size = 1024,
             .keyless = 1 },
+    { .name = "verbs",
+            .fabric = "IB-0xfe80000000000000",
+            .type = FI_EP_MSG,
+            .addr_format = FI_SOCKADDR_IN,
+            .addr_len = 16,
+            .data_mode = FI_RX_CQ_DATA,
+            .mr_mode = BASIC,
+            .mr_key_size = 4,
+            .mr_cnt = 4096,
+            .progress = FI_PROGRESS_AUTO,
+            .threading = FI_THREAD_SAFE,
+            .resources = FI_RM_ENABLED,
+            .msg_order = FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RAS,
+            .comp_order = IN_ORDER,
+            .max_msg = GIB,
+            .max_rma = GIB,
+            .inject = 64,
+            .tx_size = 384,
+            .rx_size = 384,
+            .iov_limit = 4,
+            .cq_size = 256,
+            .late = 2,
+            .wait_fd = 1,
+            .cq_abort = 1 },
     { .name = "worst",
             .fabric = "worst",
             .type = FI_EP_RDM,

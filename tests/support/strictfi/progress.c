@@ -10,10 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #define PIECE      ((size_t)1 << 20) /* of a read, by one permission */
 #define FETCHED    64u               /* datagrams in one turn */
-#define INBOX_MOST 65536u
+#define INBOX_MOST 16384u
 #define ASK_MS     100 /* without an answer, until the peer is probed */
 #define DEAD_MS    300 /* until an operation with a dead process ends */
 
@@ -31,6 +32,8 @@ static void op_deserted(struct sfi_op *op)
 {
     uint64_t now = sfi_now_ms();
 
+    if (op->ep->domain->p->type == FI_EP_MSG)
+        return; /* its connection goes down by itself */
     if (!op->since_ms)
         op->since_ms = now;
     if (op->kind == SFI_READ && op->ep->domain->p->dead_silent)
@@ -101,12 +104,11 @@ void sfi_match(struct sfi_ep *ep)
         }
         sfi_op_end(op, op->got < l->len ? FI_ETRUNC : 0);
         *at = l->next;
+        if (!l->next)
+            ep->inbox_end = at;
         ep->inbox_count--;
         free(l);
     }
-    while (*at)
-        at = &(*at)->next;
-    ep->inbox_end = at;
 }
 
 /* The next bytes, into the memory of the read. */
@@ -142,19 +144,28 @@ static void read_copy(struct sfi_op *op, const struct sfi_wire *go)
 static void read_refused(struct sfi_op *op, const char *body, size_t len)
 {
     const char *why = body + strnlen(body, len) + 1;
+    struct sfi_ep *ep = op->ep;
 
     if (why >= body + len || body[len - 1])
         return;
     if (!sfi_forgiven(body))
         sfi_sin(body, "%s", why);
     sfi_op_end(op, FI_EACCES);
+    if (ep->domain->p->type == FI_EP_MSG) { /* such a queue pair is lost */
+        sfi_cm_leave(ep);
+        sfi_cm_down(ep, FI_ECONNABORTED);
+    }
 }
 
 static void heard(struct sfi_ep *ep, const struct sfi_wire *head, const void *body, size_t len)
 {
     struct sfi_op *op = NULL;
 
-    if (head->word == SFI_WORD_MESSAGE) {
+    if (head->word >= SFI_WORD_CONNECT) {
+        sfi_cm_heard(ep, head, body, len);
+    } else if (ep->domain->p->type == FI_EP_MSG && head->from != ep->peer) {
+        return;
+    } else if (head->word == SFI_WORD_MESSAGE) {
         letter_put(ep, head, body, len);
     } else if (head->word == SFI_WORD_READ) {
         sfi_serve(ep, head);
@@ -178,7 +189,7 @@ static void fetch(struct sfi_ep *ep)
     ssize_t n;
 
     for (unsigned i = 0; i < FETCHED; i++) {
-        n = sfi_wire_receive(ep, &head, body, sizeof(body));
+        n = sfi_wire_fetch(ep->sock, &head, body, sizeof(body));
         if (n < 0)
             break;
         heard(ep, &head, body, (size_t)n);
@@ -248,13 +259,14 @@ void sfi_progress(struct sfi_ep *ep)
 {
     struct sfi_op *next;
 
-    if (!ep->enabled || sfi_hangs(ep))
+    if (!ep->enabled || ep->owner != getpid() || sfi_hangs(ep))
         return;
     ep->turn++;
     sfi_count(&sfi_stats()->turns, 1);
     sfi_wire_flush(ep);
     fetch(ep);
     sfi_match(ep);
+    sfi_cm_progress(ep);
     for (struct sfi_op *op = ep->tx.head; op; op = next) {
         next = op->next;
         if (op->state == SFI_AWAY)

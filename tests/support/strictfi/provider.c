@@ -28,6 +28,7 @@ FI_EXT_INI
 {
     const char *as = getenv("STRICTFI_AS");
 
+    sfi_lock_survives_fork();
     provider.name = as && *as ? as : "strict";
     provider.fi_version = fi_version(); /* another one, and the core passes it over */
     return &provider;

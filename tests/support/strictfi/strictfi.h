@@ -28,6 +28,7 @@
 #define SFI_IOV                  4
 #define SFI_RAW_KEY              24
 #define SFI_ADDR                 64
+#define SFI_CM_DATA              56u    /* private data of a connection */
 #define SFI_MESSAGE_MAX          65536u /* bytes; more is for RMA only */
 
 /* ---- profile.c: what each fabric demands ---- */
@@ -38,7 +39,7 @@ struct sfi_profile {
     enum fi_ep_type type;
     uint32_t addr_format;
     size_t addr_len;
-    uint64_t mode;
+    uint64_t mode, data_mode; /* always; where completions are to carry a peer's data */
     int mr_mode;
     size_t mr_key_size, mr_cnt;
     enum fi_progress progress;
@@ -197,6 +198,45 @@ struct sfi_answer {
     unsigned char bytes[];
 };
 
+enum sfi_cm_state { SFI_IDLE, SFI_ASKING, SFI_ANSWERING, SFI_UP, SFI_DOWN };
+
+struct sfi_event {
+    struct sfi_event *next;
+    uint32_t event;
+    struct fid *fid;
+    struct fi_info *info;
+    int err;
+    size_t len;
+    unsigned char data[];
+};
+
+struct sfi_eq {
+    struct fid_eq fid;
+    struct sfi_fabric *fabric;
+    struct sfi_event *first, **end;
+    unsigned char error_data[SFI_CM_DATA];
+    int event_fd, children;
+};
+
+/* Somebody wants to be connected; its fid is the handle. */
+struct sfi_request {
+    struct fid fid;
+    struct sfi_request *next;
+    uint32_t from;
+};
+
+struct sfi_pep {
+    struct fid_pep fid;
+    struct sfi_pep *next;
+    struct sfi_fabric *fabric;
+    struct fi_info *info;
+    struct sfi_eq *eq;
+    struct sfi_request *requests;
+    char name[SFI_ADDR];
+    int sock, listening;
+    pid_t owner;
+};
+
 struct sfi_ep {
     struct fid_ep fid;
     struct sfi_ep *next; /* of all open ones */
@@ -208,6 +248,7 @@ struct sfi_ep {
     size_t tx_size, rx_size;
     int enabled, closed, mrs;
     int sock;
+    pid_t owner; /* a forked child has the socket too, and no business with it */
     uint32_t id; /* its address */
     uint64_t turn, ids;
     unsigned burst, spins; /* -FI_EAGAIN until so many polls; calls refused since the last one */
@@ -215,6 +256,16 @@ struct sfi_ep {
     struct sfi_letter *inbox, **inbox_end;
     size_t inbox_count;
     struct sfi_answer *answers, **answers_end;
+
+    /* FI_EP_MSG */
+    struct sfi_eq *eq;
+    enum sfi_cm_state state;
+    uint32_t peer;
+    int asked;
+    uint64_t probed_ms;
+    char dial[SFI_ADDR];
+    unsigned char dial_data[SFI_CM_DATA];
+    size_t dial_len;
 };
 
 /* ---- one lock, one way in ---- */
@@ -227,6 +278,7 @@ void sfi_claim(struct sfi_domain *d);
 void sfi_disclaim(struct sfi_domain *d);
 void sfi_lock(void);
 void sfi_unlock(void);
+void sfi_lock_survives_fork(void);
 
 /* ---- stubs.c: for slots that nobody uses ---- */
 
@@ -274,7 +326,8 @@ int sfi_cq_open(
 void sfi_cq_expect(struct sfi_cq *cq); /* an operation was posted that will complete */
 int sfi_cq_full(const struct sfi_cq *cq);
 void sfi_cq_put(struct sfi_op *op); /* takes the operation */
-void sfi_cq_forget(struct sfi_cq *cq, struct sfi_ep *ep);
+/* The endpoint closes: what it completed is dropped, or stands without memory and context. */
+void sfi_cq_part(struct sfi_cq *cq, struct sfi_ep *ep);
 int sfi_cq_trywait(struct sfi_cq *cq);
 /* A turn for queues that need no call: sleepers hear of what has become due. 1: more is held. */
 int sfi_cqs_ripen(void);
@@ -291,6 +344,8 @@ struct sfi_op *sfi_op_new(struct sfi_ep *ep, enum sfi_kind kind, void *context);
 void sfi_op_take_context(struct sfi_op *op);
 /* A program that is about to hear of it has left everything as it was. */
 void sfi_op_check(const struct sfi_op *op);
+/* Its memory and its context are the program's again. */
+void sfi_op_release(struct sfi_op *op);
 /* The program was told, or need not be. */
 void sfi_op_free(struct sfi_op *op);
 /* The end of an operation, for err or well. */
@@ -308,6 +363,11 @@ enum sfi_word {
     SFI_WORD_GO,    /* at this address of this process */
     SFI_WORD_NO,    /* this rule, this sentence */
     SFI_WORD_PROBE, /* is anybody there? */
+    SFI_WORD_CONNECT,
+    SFI_WORD_ACCEPT,
+    SFI_WORD_REJECT,
+    SFI_WORD_READY,
+    SFI_WORD_GOODBYE,
 };
 
 struct sfi_wire {
@@ -327,7 +387,37 @@ void sfi_wire_answer(
         struct sfi_ep *ep, uint32_t to, struct sfi_wire *head, const void *body, size_t len);
 void sfi_wire_flush(struct sfi_ep *ep);
 /* Bytes of the body, or -EAGAIN. */
-ssize_t sfi_wire_receive(struct sfi_ep *ep, struct sfi_wire *head, void *body, size_t cap);
+ssize_t sfi_wire_fetch(int sock, struct sfi_wire *head, void *body, size_t cap);
+/* A socket with a name of its own, or -errno. */
+int sfi_wire_bind(const char *name);
+void sfi_wire_unbind(int sock, const char *name);
+/* From an endpoint to a name; from any socket to an endpoint, which may be lost. */
+int sfi_wire_call(
+        struct sfi_ep *ep, const char *name, struct sfi_wire *head, const void *body, size_t len);
+void sfi_wire_throw(int sock, uint32_t to, struct sfi_wire *head, const void *body, size_t len);
+
+/* ---- eq.c, pep.c, cm.c: connections ---- */
+
+int sfi_eq_open(
+        struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **eq, void *context);
+/* Takes `info`. */
+void sfi_eq_put(struct sfi_eq *eq, uint32_t event, struct fid *fid, struct fi_info *info, int err,
+        const void *data, size_t len);
+void sfi_eq_forget(struct sfi_eq *eq, const struct fid *fid);
+int sfi_eq_trywait(struct sfi_eq *eq);
+int sfi_pep_open(
+        struct fid_fabric *fabric, struct fi_info *info, struct fid_pep **pep, void *context);
+struct sfi_pep *sfi_peps(void); /* the open ones */
+void sfi_pep_progress(struct sfi_pep *pep);
+uint32_t sfi_request_take(struct fid *handle); /* the endpoint that asks */
+void sfi_sockaddr_text(const void *addr, char *out, size_t cap);
+extern struct fi_ops_cm sfi_cm_ops;
+void sfi_cm_data_check(const char *what, size_t len);
+int sfi_cm_getopt(int level, int name, void *value, size_t *len);
+void sfi_cm_heard(struct sfi_ep *ep, const struct sfi_wire *head, const void *body, size_t len);
+void sfi_cm_progress(struct sfi_ep *ep);
+void sfi_cm_leave(struct sfi_ep *ep);
+void sfi_cm_down(struct sfi_ep *ep, int err);
 
 /* ---- progress.c, serve.c ---- */
 

@@ -16,60 +16,85 @@
 #define MAGIC  0x53464931u
 #define BUFFER (4 << 20)
 
-static socklen_t wire_name(uint32_t id, struct sockaddr_un *out)
+static socklen_t wire_name(const char *name, struct sockaddr_un *out)
 {
     const char *dir = getenv("STRICTFI_DIR");
     int n;
 
     *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
     if (dir && *dir)
-        n = snprintf(out->sun_path, sizeof(out->sun_path), "%s/strictfi-%08x", dir, id) + 1;
+        n = snprintf(out->sun_path, sizeof(out->sun_path), "%s/%s", dir, name) + 1;
     else
-        n = 1 + snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "strictfi-%08x", id);
+        n = 1 + snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "%s", name);
     if ((size_t)n > sizeof(out->sun_path))
         sfi_sin("setup", "STRICTFI_DIR is too long");
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)n);
 }
 
+static void id_name(uint32_t id, char out[SFI_ADDR])
+{
+    snprintf(out, SFI_ADDR, "strictfi-%08x", id);
+}
+
+int sfi_wire_bind(const char *name)
+{
+    struct sockaddr_un un;
+    socklen_t len = wire_name(name, &un);
+    int room = BUFFER, rc;
+    int sock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (sock < 0)
+        return -errno;
+    if (bind(sock, (struct sockaddr *)&un, len)) {
+        rc = -errno;
+        close(sock);
+        return rc;
+    }
+    if (setsockopt(sock, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)))
+        setsockopt(sock, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+    return sock;
+}
+
+void sfi_wire_unbind(int sock, const char *name)
+{
+    struct sockaddr_un un;
+
+    close(sock);
+    wire_name(name, &un);
+    if (un.sun_path[0])
+        unlink(un.sun_path);
+}
+
 int sfi_wire_open(struct sfi_ep *ep)
 {
-    struct sockaddr_un name;
-    int room = BUFFER;
+    char name[SFI_ADDR];
 
-    ep->sock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (ep->sock < 0)
-        return -errno;
     do {
         ep->id = (uint32_t)sfi_unique();
-        if (ep->id && ep->id != STRICTFI_ALL &&
-                bind(ep->sock, (struct sockaddr *)&name, wire_name(ep->id, &name)) == 0)
-            break;
-    } while (!ep->id || ep->id == STRICTFI_ALL || errno == EADDRINUSE);
-    if (setsockopt(ep->sock, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)))
-        setsockopt(ep->sock, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
-    return 0;
+        id_name(ep->id, name);
+        ep->sock = ep->id && ep->id != STRICTFI_ALL ? sfi_wire_bind(name) : -EADDRINUSE;
+    } while (ep->sock == -EADDRINUSE);
+    return ep->sock < 0 ? ep->sock : 0;
 }
 
 void sfi_wire_close(struct sfi_ep *ep)
 {
-    struct sockaddr_un name;
+    char name[SFI_ADDR];
 
     if (ep->sock < 0)
         return;
-    close(ep->sock);
+    id_name(ep->id, name);
+    sfi_wire_unbind(ep->sock, name);
     ep->sock = -1;
-    wire_name(ep->id, &name);
-    if (name.sun_path[0])
-        unlink(name.sun_path);
 }
 
-static int wire_put(struct sfi_ep *ep, uint32_t to, struct iovec *iov, size_t count)
+static int wire_put(int sock, const char *to, struct iovec *iov, size_t count)
 {
     struct sockaddr_un name;
     struct msghdr msg = { .msg_name = &name, .msg_iov = iov, .msg_iovlen = count };
 
     msg.msg_namelen = wire_name(to, &name);
-    if (sendmsg(ep->sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+    if (sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
         return 0;
     if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM || errno == EINTR)
         return -EAGAIN;
@@ -78,17 +103,43 @@ static int wire_put(struct sfi_ep *ep, uint32_t to, struct iovec *iov, size_t co
     sfi_sin("setup", "a datagram of the provider cannot be sent: %s", strerror(errno));
 }
 
+static void head_sign(struct sfi_wire *head, uint32_t from)
+{
+    head->magic = MAGIC;
+    head->from = from;
+    head->pid = (uint32_t)getpid();
+}
+
 int sfi_wire_send(struct sfi_ep *ep, uint32_t to, struct sfi_wire *head, const struct iovec *body,
         size_t bodies)
 {
     struct iovec iov[1 + SFI_IOV] = { { head, sizeof(*head) } };
+    char name[SFI_ADDR];
 
-    head->magic = MAGIC;
-    head->from = ep->id;
-    head->pid = (uint32_t)getpid();
+    head_sign(head, ep->id);
     for (size_t i = 0; i < bodies; i++)
         iov[i + 1] = body[i];
-    return wire_put(ep, to, iov, 1 + bodies);
+    id_name(to, name);
+    return wire_put(ep->sock, name, iov, 1 + bodies);
+}
+
+int sfi_wire_call(
+        struct sfi_ep *ep, const char *name, struct sfi_wire *head, const void *body, size_t len)
+{
+    struct iovec iov[2] = { { head, sizeof(*head) }, { (void *)(uintptr_t)body, len } };
+
+    head_sign(head, ep->id);
+    return wire_put(ep->sock, name, iov, 2);
+}
+
+void sfi_wire_throw(int sock, uint32_t to, struct sfi_wire *head, const void *body, size_t len)
+{
+    struct iovec iov[2] = { { head, sizeof(*head) }, { (void *)(uintptr_t)body, len } };
+    char name[SFI_ADDR];
+
+    head_sign(head, 0);
+    id_name(to, name);
+    wire_put(sock, name, iov, 2);
 }
 
 /* ---- answers, which nobody posts again ---- */
@@ -104,9 +155,7 @@ void sfi_wire_answer(
     a = malloc(sizeof(*a) + sizeof(*head) + len);
     if (!a)
         return;
-    head->magic = MAGIC;
-    head->from = ep->id;
-    head->pid = (uint32_t)getpid();
+    head_sign(head, ep->id);
     a->next = NULL;
     a->to = to;
     a->len = sizeof(*head) + len;
@@ -123,8 +172,10 @@ void sfi_wire_flush(struct sfi_ep *ep)
 
     while ((a = *at)) {
         struct iovec iov = { a->bytes, a->len };
+        char name[SFI_ADDR];
 
-        if (wire_put(ep, a->to, &iov, 1) == -EAGAIN) {
+        id_name(a->to, name);
+        if (wire_put(ep->sock, name, &iov, 1) == -EAGAIN) {
             at = &a->next; /* one peer that takes nothing holds up no other */
             continue;
         }
@@ -134,11 +185,11 @@ void sfi_wire_flush(struct sfi_ep *ep)
     ep->answers_end = at;
 }
 
-ssize_t sfi_wire_receive(struct sfi_ep *ep, struct sfi_wire *head, void *body, size_t cap)
+ssize_t sfi_wire_fetch(int sock, struct sfi_wire *head, void *body, size_t cap)
 {
     struct iovec iov[2] = { { head, sizeof(*head) }, { body, cap } };
     struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
-    ssize_t n = recvmsg(ep->sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
     if (n < 0)
         return -EAGAIN;
