@@ -43,7 +43,7 @@ static const struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct hth_transport_backend *implementation; /* by lock; loaded once, for good */
-static void *implementation_so;    /* by lock: likewise */
+static void *implementation_so;                            /* by lock: likewise */
 static int shared;                 /* by lock: UCX was here before us, its settings are not ours */
 static char loaded_from[PATH_MAX]; /* by lock: of UCX; empty: where the loader found it */
 
