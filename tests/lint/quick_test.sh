@@ -20,7 +20,7 @@ transport/ids.c                 | s/<< 32 | (i + 1)/<< 32 | i/
 transport/session/link.c        | s/link->state == LINK_OPEN ? link->version : HTH_VERSION_LOW/HTH_VERSION_LOW/
 transport/loop/pull.c           | s/pull->len > grant->len - pull->roff/pull->len >= grant->len - pull->roff/
 transport/ofi/pull.c            | s/\.left = len,/.left = len + 1,/
-transport/ucx/pull.c            | s/hth_put64(ask + 24, len);/hth_put64(ask + 24, len \/ 2);/
+transport/ucx/pull.c            | s/hth_put64(ask + 24, p->len);/hth_put64(ask + 24, p->len \/ 2);/
 replication/held/seal.c         | s/memcmp(digest, j->object.digest, HTH_DIGEST) != 0/memcmp(digest, j->object.digest, HTH_DIGEST) == 0/
 replication/tree/tree.c         | s/(node - 1) \/ /(node) \/ /
 replication/transfer/offer.c    | s/if (is_granted(ctx, o, held))/if (0)/; s/offer_is_granted(ctx, o, held)/0 \&\& offer_is_granted(ctx, o, held)/
