@@ -11,17 +11,18 @@
 
 #include "ofi.h"
 
-#define HTH_RDM_HEAD   40u /* bytes before each packet's own */
-#define HTH_RDM_PACKET (HTH_RDM_HEAD + HTH_MESSAGE_MAX)
-#define HTH_RDM_LEAST  256u /* a packet with a greeting fits in that */
-#define HTH_RDM_WINDOW 32u  /* packets under way to a peer that it has not acknowledged */
-#define HTH_RDM_KEPT   64u  /* messages kept, a connection */
-#define HTH_RDM_PULLS  64u  /* at once, a connection */
-#define HTH_RDM_HALF   64u  /* connections that have not answered our greeting yet */
-#define HTH_RDM_OPS    256u /* of each kind with the library, an endpoint */
-#define HTH_RDM_EACH   16u  /* packets with the library, a connection */
-#define HTH_RDM_BYES   64u
-#define HTH_RDM_ADDR   (HTH_ADDR_MAX - 4u) /* bytes of a provider's address */
+#define HTH_RDM_HEAD    40u /* bytes before each packet's own */
+#define HTH_RDM_PACKET  (HTH_RDM_HEAD + HTH_MESSAGE_MAX)
+#define HTH_RDM_LEAST   256u /* a packet with a greeting fits in that */
+#define HTH_RDM_WINDOW  32u  /* packets under way to a peer that it has not acknowledged */
+#define HTH_RDM_KEPT    64u  /* messages kept, a connection */
+#define HTH_RDM_PULLS   64u  /* at once, a connection */
+#define HTH_RDM_HALF    64u  /* connections that have not answered our greeting yet */
+#define HTH_RDM_OPS     256u /* of each kind with the library, an endpoint */
+#define HTH_RDM_EACH    16u  /* packets with the library, a connection */
+#define HTH_RDM_BYES    64u
+#define HTH_RDM_SCAN_MS 50u                 /* between looks at deadlines */
+#define HTH_RDM_ADDR    (HTH_ADDR_MAX - 4u) /* bytes of a provider's address */
 
 struct hth_rdm;
 struct hth_rdm_conn;
@@ -140,7 +141,7 @@ void hth_rdm_op_give(struct hth_rdm_op *op);
 void hth_rdm_receives_post(struct hth_rdm_end *e);
 int hth_rdm_end_read(struct hth_rdm_end *e); /* its completions; how many */
 
-/* ---- rdm_conn.c ---- */
+/* ---- a connection ---- */
 
 enum hth_rdm_state {
     HTH_RDM_DIALLED,
@@ -232,6 +233,8 @@ struct hth_rdm_bye {
 struct hth_rdm {
     struct hth_ofi o; /* first, so that one pointer is both; conns: struct hth_rdm_conn */
     struct fi_info *pull_info;
+    /* An operation is over: 0 or -fi_errno's number. Set once, so that an endpoint knows of nothing above it. */
+    void (*ended)(struct hth_rdm_op *op, size_t len, int fi_err);
     struct hth_rdm_end home;
     struct hth_rdm_end *pull; /* NULL: made when it is needed */
     struct hth_rdm_end *old;  /* the one before, until its reads have ended */
@@ -269,9 +272,10 @@ static inline uint64_t hth_rdm_now(const struct hth_rdm *r)
     return hth_now_ms(&r->o.clock);
 }
 
-int hth_rdm_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
-        hth_conn *out_conn, struct hearth_error *err);
-void hth_rdm_drop(struct hth_transport *t, hth_conn conn);
+/* ---- rdm_state.c ---- */
+
+void hth_rdm_list_push(struct hth_rdm_list *list, struct hth_rdm_conn *c);
+void hth_rdm_list_take(struct hth_rdm_list *list, struct hth_rdm_conn *c);
 /* It is over. `tell`: the peer is told, if it can be. */
 void hth_rdm_conn_leave(struct hth_rdm_conn *c, int code, const char *why, int tell);
 void hth_rdm_conn_up(struct hth_rdm_conn *c);
@@ -280,11 +284,7 @@ void hth_rdm_conn_doom_ready(struct hth_rdm_conn *c); /* LEAVING and no reads le
 void hth_rdm_conn_refused(struct hth_rdm_conn *c, ssize_t rc);
 void hth_rdm_conn_taken(struct hth_rdm_conn *c);
 void hth_rdm_scan_soon(struct hth_rdm *r); /* there is a deadline to watch */
-void hth_rdm_greeted(struct hth_rdm *r, const unsigned char *bytes, size_t len);
-int hth_rdm_accepted(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len);
 void hth_rdm_byes_post(struct hth_rdm *r);
-int hth_rdm_expire(struct hth_rdm *r);
-int hth_rdm_finish(struct hth_rdm *r); /* doomed -> callbacks, gone */
 
 /* ---- rdm_stream.c: packets in order ---- */
 
@@ -293,7 +293,6 @@ int hth_rdm_send(struct hth_transport *t, hth_conn conn, const void *bytes, size
 int hth_rdm_queue(struct hth_rdm_conn *c, enum hth_rdm_kind kind, const void *bytes, size_t len);
 void hth_rdm_flush(struct hth_rdm_conn *c); /* what the peer and the library take */
 void hth_rdm_sent(struct hth_rdm_conn *c);
-void hth_rdm_received(struct hth_rdm *r, const unsigned char *bytes, size_t len);
 void hth_rdm_stream_fini(struct hth_rdm_conn *c);
 
 /* ---- rdm_pull.c ---- */
@@ -304,25 +303,44 @@ int hth_rdm_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
 void hth_rdm_pulls_post(struct hth_rdm_conn *c);
 void hth_rdm_pulled(struct hth_rdm_conn *c, uint32_t index, int fi_err);
 int hth_rdm_pulls_ripen(struct hth_rdm *r);
-void hth_rdm_pulls_orphan(struct hth_rdm_conn *c);
+/* The peer has heard who we read by. 0 or HEARTH_EPROTO. */
+int hth_rdm_reader_taken(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len);
 /* An endpoint is closed: its orphans are over, the others wait for the next one. */
 void hth_rdm_pulls_return(struct hth_rdm *r, const struct hth_rdm_end *e);
 void hth_rdm_pulls_end(struct hth_rdm_conn *c);
 
-/* ---- rdm_pull_end.c: pull endpoints, one after the other ---- */
+/* ---- rdm_pull_end.c: the pull endpoint, and who knows it ---- */
 
 struct hth_rdm_end *hth_rdm_pull_end(struct hth_rdm *r); /* NULL: not now */
-void hth_rdm_pull_ends_settle(struct hth_rdm *r);
-void hth_rdm_pull_ends_close(struct hth_rdm *r);
-/* The peer tells us who will read, or has heard who we read by. 0 or HEARTH_EPROTO. */
+/* The peer tells us who will read. 0 or HEARTH_EPROTO. */
 int hth_rdm_reader_told(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len);
-int hth_rdm_reader_taken(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len);
 /* 1: the peer knows the endpoint; else it has been told now. */
 int hth_rdm_peer_knows(struct hth_rdm_conn *c, const struct hth_rdm_end *e);
 /* Where the peer is for that endpoint. 0 or -fi_errno. */
 int hth_rdm_peer_at(struct hth_rdm_conn *c, struct hth_rdm_end *e, fi_addr_t *out);
 
+/* ---- rdm_renew.c: pull endpoints, one after the other ---- */
+
+void hth_rdm_pull_ends_settle(struct hth_rdm *r);
+void hth_rdm_pull_ends_close(struct hth_rdm *r);
+
+/* ---- rdm_conn.c ---- */
+
+int hth_rdm_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
+        hth_conn *out_conn, struct hearth_error *err);
+void hth_rdm_drop(struct hth_transport *t, hth_conn conn);
+void hth_rdm_greeted(struct hth_rdm *r, const unsigned char *bytes, size_t len);
+int hth_rdm_accepted(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len);
+int hth_rdm_expire(struct hth_rdm *r);
+int hth_rdm_finish(struct hth_rdm *r); /* doomed -> callbacks, gone */
+
+/* ---- rdm_receive.c ---- */
+
+void hth_rdm_received(struct hth_rdm *r, const unsigned char *bytes, size_t len);
+
 /* ---- rdm_progress.c ---- */
+
+void hth_rdm_ended(struct hth_rdm_op *op, size_t len, int fi_err);
 
 int hth_rdm_progress(struct hth_transport *t);
 int hth_rdm_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);

@@ -18,45 +18,9 @@
  */
 #include "rdm.h"
 
-#include "core/base/bytes.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-
-#define SCAN_MS 50u
-
-static void list_push(struct hth_rdm_list *list, struct hth_rdm_conn *c)
-{
-    c->next = NULL;
-    if (list->tail)
-        list->tail->next = c;
-    else
-        list->head = c;
-    list->tail = c;
-    list->count++;
-}
-
-static void list_take(struct hth_rdm_list *list, struct hth_rdm_conn *c)
-{
-    struct hth_rdm_list all = *list;
-    struct hth_rdm_conn *next;
-
-    *list = (struct hth_rdm_list){ NULL, NULL, 0 };
-    for (struct hth_rdm_conn *i = all.head; i; i = next) {
-        next = i->next;
-        if (i != c)
-            list_push(list, i);
-    }
-}
-
-void hth_rdm_scan_soon(struct hth_rdm *r)
-{
-    uint64_t at = hth_rdm_now(r) + SCAN_MS;
-
-    if (at < r->scan_ms)
-        r->scan_ms = at;
-}
 
 /* Takes the reference of the peer. NULL: no memory, or HTH_OFI_CONNS stand. */
 static struct hth_rdm_conn *rdm_conn_new(
@@ -127,7 +91,7 @@ static void half_open_drop(struct hth_rdm_conn *c)
 {
     struct hth_rdm *r = c->r;
 
-    list_take(&r->half, c);
+    hth_rdm_list_take(&r->half, c);
     r->waiting--;
     r->stuck -= (uint32_t)c->stuck;
     rdm_conn_free(c);
@@ -152,7 +116,7 @@ void hth_rdm_greeted(struct hth_rdm *r, const unsigned char *bytes, size_t len)
         hth_rdm_peer_put(r, peer);
         return;
     }
-    list_push(&r->half, c);
+    hth_rdm_list_push(&r->half, c);
     c->peer_id = theirs.id;
     c->peer_token = theirs.token;
     if (theirs.packet < c->packet)
@@ -163,24 +127,6 @@ void hth_rdm_greeted(struct hth_rdm *r, const unsigned char *bytes, size_t len)
         half_open_drop(c);
     else
         hth_rdm_flush(c);
-}
-
-void hth_rdm_conn_up(struct hth_rdm_conn *c)
-{
-    struct hth_rdm *r = c->r;
-
-    if (c->state == HTH_RDM_HALF_OPEN)
-        list_take(&r->half, c);
-    r->waiting--;
-    c->state = HTH_RDM_UP;
-    c->known = 1;
-    if (r->o.sockets)
-        hth_ofi_fds_seal(NULL, &r->o.self);
-    hth_rdm_peer_note_socket(r, c->peer);
-    if (c->dialled)
-        r->o.events.on_up(r->o.events.self, c->id);
-    else
-        r->o.events.on_accept(r->o.events.self, c->id);
 }
 
 int hth_rdm_accepted(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len)
@@ -200,109 +146,12 @@ int hth_rdm_accepted(struct hth_rdm_conn *c, const unsigned char *bytes, size_t 
 
 /* ---- ending ---- */
 
-void hth_rdm_byes_post(struct hth_rdm *r)
-{
-    struct hth_rdm_end *e = &r->home;
-    uint32_t kept = 0;
-
-    for (uint32_t i = 0; i < r->byes; i++) {
-        struct hth_rdm_bye *bye = &r->bye[i];
-        struct hth_rdm_op *op = hth_rdm_op_take(e, bye->peer, 0, 0);
-        ssize_t rc = -FI_EAGAIN;
-
-        if (op) {
-            memcpy(op->bytes, bye->bytes, HTH_RDM_HEAD);
-            rc = fi_send(e->ep, op->bytes, HTH_RDM_HEAD, e->mr ? fi_mr_desc(e->mr) : NULL,
-                    bye->peer->home, op);
-            if (rc)
-                hth_rdm_op_give(op);
-        }
-        if (rc == -FI_EAGAIN && bye->due_ms > hth_rdm_now(r))
-            r->bye[kept++] = *bye;
-        else
-            hth_rdm_peer_put(r, bye->peer);
-    }
-    r->byes = kept;
-}
-
-/* The connection may be gone before the library takes it. */
-static void bye_queue(struct hth_rdm_conn *c)
-{
-    struct hth_rdm *r = c->r;
-    struct hth_rdm_head head = { .kind = HTH_RDM_BYE,
-        .to = c->peer_id,
-        .token = c->peer_token,
-        .seq = c->out_seq,
-        .ack = c->in_seq };
-    struct hth_rdm_bye *bye = &r->bye[r->byes];
-
-    if (r->byes == HTH_RDM_BYES)
-        return; /* the peer finds out by itself */
-    r->byes++;
-    hth_rdm_head_write(&head, bye->bytes);
-    bye->due_ms = hth_rdm_now(r) + r->o.connect_ms;
-    bye->peer = c->peer;
-    c->peer->refs++;
-    hth_rdm_byes_post(r);
-}
-
-void hth_rdm_conn_doom_ready(struct hth_rdm_conn *c)
-{
-    if (c->state != HTH_RDM_LEAVING || c->reading)
-        return;
-    c->state = HTH_RDM_DOOMED;
-    list_push(&c->r->doomed, c);
-}
-
-void hth_rdm_conn_leave(struct hth_rdm_conn *c, int code, const char *why, int tell)
-{
-    struct hth_rdm *r = c->r;
-
-    if (c->state == HTH_RDM_DOOMED)
-        return;
-    c->code = code;
-    snprintf(c->detail, sizeof(c->detail), "%s: %s", c->peer->label, why);
-    if (c->state == HTH_RDM_LEAVING)
-        return;
-    if (c->state == HTH_RDM_HALF_OPEN)
-        list_take(&r->half, c);
-    if (c->state == HTH_RDM_UP && tell)
-        bye_queue(c);
-    if (c->state != HTH_RDM_UP)
-        r->waiting--;
-    r->stuck -= (uint32_t)c->stuck;
-    c->stuck = 0;
-    c->state = HTH_RDM_LEAVING;
-    hth_rdm_pulls_orphan(c);
-    hth_rdm_conn_doom_ready(c);
-}
-
 void hth_rdm_drop(struct hth_transport *t, hth_conn conn)
 {
     struct hth_rdm_conn *c = hth_rdm_conn_get(hth_rdm_of(t), conn);
 
     if (c)
         hth_rdm_conn_leave(c, HEARTH_ECANCELED, "dropped by us", 1);
-}
-
-void hth_rdm_conn_taken(struct hth_rdm_conn *c)
-{
-    c->stuck_ms = 0;
-}
-
-void hth_rdm_conn_refused(struct hth_rdm_conn *c, ssize_t rc)
-{
-    struct hth_rdm *r = c->r;
-
-    if (rc != -FI_EAGAIN) {
-        hth_rdm_conn_leave(c, HEARTH_EPEER, r->o.lib->strerror((int)-rc), 0);
-        return;
-    }
-    if (!c->stuck_ms)
-        c->stuck_ms = hth_rdm_now(r);
-    r->stuck += !c->stuck;
-    c->stuck = 1;
-    hth_rdm_scan_soon(r);
 }
 
 /* Nothing of it was taken for as long as a connection may take to stand: the library says "again"
@@ -351,7 +200,7 @@ int hth_rdm_expire(struct hth_rdm *r)
         n += conn_expire(c, now);
         asked |= c->end_told != c->end_ok;
     }
-    r->scan_ms = r->waiting || r->stuck || asked ? now + SCAN_MS : HTH_NEVER;
+    r->scan_ms = r->waiting || r->stuck || asked ? now + HTH_RDM_SCAN_MS : HTH_NEVER;
     return n;
 }
 

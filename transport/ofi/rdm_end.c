@@ -284,34 +284,6 @@ void hth_rdm_receives_post(struct hth_rdm_end *e)
     }
 }
 
-static void op_ended(struct hth_rdm_op *op, size_t len, int fi_err)
-{
-    struct hth_rdm *r = op->end->r;
-    struct hth_rdm_conn *c = hth_rdm_conn_get(r, op->conn);
-
-    if (op->kind == HTH_RDM_RECV) {
-        if (!fi_err && !r->o.closing)
-            hth_rdm_received(r, op->bytes, len);
-        op->next = op->end->back;
-        op->end->back = op;
-        return;
-    }
-    if (op->kind == HTH_RDM_READ) {
-        if (c)
-            hth_rdm_pulled(c, op->index, fi_err);
-        hth_rdm_op_give(op);
-        return;
-    }
-    hth_rdm_op_give(op);
-    if (!c)
-        return;
-    c->sends--;
-    if (fi_err)
-        hth_rdm_conn_leave(c, HEARTH_EPEER, r->o.lib->strerror(fi_err), 0);
-    else
-        hth_rdm_sent(c);
-}
-
 static int end_read_failure(struct hth_rdm_end *e)
 {
     struct fi_cq_err_entry failure = { 0 };
@@ -319,7 +291,7 @@ static int end_read_failure(struct hth_rdm_end *e)
     if (fi_cq_readerr(e->cq, &failure, 0) < 0)
         return 0;
     if (failure.op_context)
-        op_ended(failure.op_context, 0, failure.err ? failure.err : FI_EIO);
+        e->r->ended(failure.op_context, 0, failure.err ? failure.err : FI_EIO);
     return 1;
 }
 
@@ -338,7 +310,7 @@ int hth_rdm_end_read(struct hth_rdm_end *e)
         if (got <= 0)
             break;
         for (ssize_t k = 0; k < got; k++)
-            op_ended(entry[k].op_context, entry[k].len, 0);
+            e->r->ended(entry[k].op_context, entry[k].len, 0);
         n += (int)got;
     }
     hth_rdm_receives_post(e);

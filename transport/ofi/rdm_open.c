@@ -173,6 +173,7 @@ int hth_rdm_open(const struct hth_transport_opts *opts, const struct hth_transpo
     r->o.connect_ms = opts->connect_ms ? opts->connect_ms : CONNECT_MS;
     r->o.epoll_fd = r->o.wake_fd = -1;
     r->scan_ms = HTH_NEVER;
+    r->ended = hth_rdm_ended;
     pthread_mutex_init(&r->o.regions_lock, NULL);
     hth_ids_init(&r->o.conns, HTH_OFI_CONNS);
     rc = rdm_build(r, opts, err);

@@ -15,6 +15,34 @@
 #define DRAIN_MS  100u
 #define SPIN_MS   1u
 
+void hth_rdm_ended(struct hth_rdm_op *op, size_t len, int fi_err)
+{
+    struct hth_rdm *r = op->end->r;
+    struct hth_rdm_conn *c = hth_rdm_conn_get(r, op->conn);
+
+    if (op->kind == HTH_RDM_RECV) {
+        if (!fi_err && !r->o.closing)
+            hth_rdm_received(r, op->bytes, len);
+        op->next = op->end->back;
+        op->end->back = op;
+        return;
+    }
+    if (op->kind == HTH_RDM_READ) {
+        if (c)
+            hth_rdm_pulled(c, op->index, fi_err);
+        hth_rdm_op_give(op);
+        return;
+    }
+    hth_rdm_op_give(op);
+    if (!c)
+        return;
+    c->sends--;
+    if (fi_err)
+        hth_rdm_conn_leave(c, HEARTH_EPEER, r->o.lib->strerror(fi_err), 0);
+    else
+        hth_rdm_sent(c);
+}
+
 static void rdm_stuck_retry(struct hth_rdm *r)
 {
     for (uint32_t i = 0; r->stuck && i < r->o.conns.cap; i++) {

@@ -13,6 +13,7 @@
  */
 #include "rdm.h"
 
+#include "core/base/bytes.h"
 #include <string.h>
 
 /* Counts the pulls that the library has. */
@@ -95,6 +96,15 @@ void hth_rdm_pulls_post(struct hth_rdm_conn *c)
             rc = pull_post(c, i, e);
     if (rc)
         hth_rdm_conn_refused(c, rc);
+}
+
+int hth_rdm_reader_taken(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len)
+{
+    if (len != 8 || hth_get64(bytes) > c->end_told)
+        return HEARTH_EPROTO;
+    c->end_ok = (uint32_t)hth_get64(bytes);
+    hth_rdm_pulls_post(c);
+    return HEARTH_OK;
 }
 
 int hth_rdm_pull(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
@@ -208,19 +218,6 @@ int hth_rdm_pulls_ripen(struct hth_rdm *r)
             }
     }
     return n;
-}
-
-void hth_rdm_pulls_orphan(struct hth_rdm_conn *c)
-{
-    for (uint32_t i = 0; c->reading && i < HTH_RDM_PULLS; i++) {
-        struct hth_rdm_pull *p = &c->pull[i];
-
-        if (p->state != HTH_OFI_PULL_POSTED || p->orphan)
-            continue;
-        p->orphan = 1;
-        p->end->orphans++;
-        p->end->orphan_bytes += p->piece;
-    }
 }
 
 static void pulls_return_one(struct hth_rdm_conn *c, const struct hth_rdm_end *e)
