@@ -38,7 +38,7 @@ static enum status doctor_look(struct doctor *d, const char *root)
     hth_machine_look(doctor_root(), &d->machine);
     pages_look(doctor_root(), root, &d->pages);
     library_ask("ofi", d->opts.fabric_library, &d->machine, &d->library[0]);
-    library_ask("ucx", NULL, &d->machine, &d->library[1]);
+    library_ask("ucx", d->opts.ucx_library, &d->machine, &d->library[1]);
     choice_make(&d->opts, &d->machine, d->library, 2, &d->choice);
     return remarks() || d->choice.refused[0] ? STATUS_WRONG : STATUS_OK;
 }

@@ -16,11 +16,11 @@
 /* The best first. */
 static const struct row {
     const char *tl, *fabric;
-    int keys, used; /* by open.c */
+    int card, used; /* used: by open.c */
 } rows[] = {
-    { "rc_mlx5", "InfiniBand, RoCE v2", 1, 0 },
-    { "dc_mlx5", "InfiniBand, RoCE v2", 1, 0 },
-    { "rc_verbs", "InfiniBand, RoCE v2", 1, 0 },
+    { "rc_mlx5", "InfiniBand, RoCE v2", 1, 1 },
+    { "dc_mlx5", "InfiniBand, RoCE v2", 1, 1 },
+    { "rc_verbs", "InfiniBand, RoCE v2", 1, 1 },
     { "srd", "EFA (AWS)", 1, 0 },
     { "ud_mlx5", "InfiniBand, RoCE v2", 1, 0 },
     { "ud_verbs", "InfiniBand, RoCE v2", 1, 0 },
@@ -78,7 +78,7 @@ static void list_component(uct_component_h component, struct hth_offers *out)
 static void list_reason(
         const struct row *row, const struct hth_machine *machine, struct hth_offer *out)
 {
-    out->hardware = row->keys ? hth_machine_files(machine, UVERBS) != 0 : -1;
+    out->hardware = row->card ? hth_machine_files(machine, UVERBS) != 0 : -1;
     if (!out->hardware)
         snprintf(out->against, sizeof(out->against),
                 "there is no " UVERBS
@@ -106,7 +106,7 @@ __attribute__((visibility("default"))) int hth_transport_list(const char *librar
         snprintf(out->offer[r].provider, sizeof(out->offer[r].provider), "%s", rows[r].tl);
         snprintf(out->offer[r].fabric, sizeof(out->offer[r].fabric), "%s", rows[r].fabric);
         snprintf(out->offer[r].shape, sizeof(out->offer[r].shape), "connected");
-        out->offer[r].keys = rows[r].keys;
+        out->offer[r].keys = 0; /* with a card too, UCX itself answers for any address */
     }
     if (uct_query_components(&components, &count) == UCS_OK) {
         for (unsigned i = 0; i < count; i++)
