@@ -55,7 +55,7 @@ static void reg_gone(struct hth_reg *reg)
     reg_free(reg);
     if (was.slot)
         store->ops->unlease(store, was.slot);
-    else
+    else if (was.gone)
         was.gone(was.gone_self);
 }
 

@@ -88,6 +88,7 @@ struct hth_fetch {
     int pull_said; /* the point was passed */
     int made;      /* its save was not known before */
     int code;      /* ENDING */
+    int stirred;   /* the region is there since the last pump */
     struct hearth_error err;
     struct hearth_error cause; /* the last that went wrong with a source */
     uint64_t deadline_ms;
@@ -99,7 +100,6 @@ struct hth_fetch {
     struct hth_slot *slot;     /* leased while we are on it */
     struct hth_region *region; /* NULL: being registered, nothing is pulled yet */
     struct hth_reg_wait wait;  /* for that */
-    int stirred;               /* the region is there since the last pump */
     struct hth_held_save *in;  /* pinned with held */
     struct hth_held *held;     /* NULL: a range */
     struct hth_slot *old;      /* leased: the copy that was bad in places */
