@@ -3,6 +3,8 @@
  * hearthd: an engine in a process of its own. What belongs to a process is set here, and nothing
  * of it in the engine, which also runs inside others.
  */
+#include "last_words.h"
+
 #include "engine/config.h"
 #include "engine/driver.h"
 #include <hearth/version.h>
@@ -81,9 +83,10 @@ static void daemon_no_handlers(void)
     }
 }
 
-static int daemon_complain(int status, const struct hearth_error *err)
+/* `starter`: who started us hears it, wherever standard error leads by now. */
+static int daemon_complain(int starter, int status, const struct hearth_error *err)
 {
-    fprintf(stderr, "hearthd: %s\n", err->text);
+    dprintf(starter, "hearthd: %s\n", err->text);
     return status;
 }
 
@@ -114,13 +117,14 @@ int main(int argc, char **argv)
     static struct hth_config config;
     struct hth_driver *driver = NULL;
     struct hearth_error err = { 0 };
-    int stop_fd, rc;
+    int starter, stop_fd, rc;
 
     daemon_standard_files();
+    starter = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
     daemon_limits();
     rc = hth_config_parse(&config, argc, (const char *const *)argv, &err);
     if (rc)
-        return daemon_complain(EXIT_USAGE, &err);
+        return daemon_complain(starter, EXIT_USAGE, &err);
     if (config.help)
         return daemon_print_help();
     if (config.version)
@@ -130,8 +134,9 @@ int main(int argc, char **argv)
     rc = hth_driver_open(&config, stop_fd, &driver, &err);
     daemon_no_handlers();
     if (rc)
-        return daemon_complain(daemon_status(rc), &err);
+        return daemon_complain(starter, daemon_status(rc), &err);
+    hth_last_words(hth_driver_records(driver), !config.foreground);
     rc = hth_driver_run(driver, &err);
     hth_driver_close(driver);
-    return rc ? daemon_complain(EXIT_FAILED, &err) : EXIT_ENDED;
+    return rc ? daemon_complain(starter, EXIT_FAILED, &err) : EXIT_ENDED;
 }

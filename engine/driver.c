@@ -426,6 +426,11 @@ int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
     return rc;
 }
 
+int hth_driver_records(const struct hth_driver *d)
+{
+    return d->records_fd;
+}
+
 void hth_driver_stop(struct hth_driver *d)
 {
     uint64_t one = 1;

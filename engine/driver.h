@@ -18,6 +18,9 @@ struct hth_driver;
 int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_driver **out,
         struct hearth_error *err);
 
+/* The folder of the engine's records, where its log lies; the driver's. */
+int hth_driver_records(const struct hth_driver *d);
+
 /* Returns when stopped, dropped, or nobody came for the linger time. HEARTH_EIO: the system
  * refused to wait. */
 int hth_driver_run(struct hth_driver *d, struct hearth_error *err);

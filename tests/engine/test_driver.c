@@ -246,6 +246,47 @@ Test(hearthd, ends_on_a_signal_and_leaves_the_store)
     cr_assert(ne(ptr, (void *)(uintptr_t)strstr(read_text(path), "engine-ends"), NULL));
 }
 
+Test(hearthd, a_crash_is_told_in_the_log_with_where_it_stood)
+{
+    static const int faults[] = { SIGABRT, SIGSEGV, SIGBUS };
+    char path[128];
+
+    path_of(path, sizeof(path), "log");
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        pid_t pid = start_usual("--linger", "60");
+        char name[32];
+        const char *text;
+
+        cr_assert(wait_ready());
+        kill(pid, faults[i]);
+        cr_assert(eq(int, status_of(pid), 128 + faults[i]));
+        text = read_text(path);
+        snprintf(name, sizeof(name), "ends of SIG%s,", sigabbrev_np(faults[i]));
+        text = strstr(text, name);
+        cr_assert(ne(ptr, (void *)(uintptr_t)text, NULL), "%s: %s", name, read_text(path));
+        cr_assert(ne(ptr, (void *)(uintptr_t)strstr(text, "hearthd(+0x"), NULL), "%s", text);
+    }
+}
+
+Test(hearthd, what_libraries_print_goes_to_the_log)
+{
+    char path[128], link[64], to[256] = "";
+    pid_t pid;
+
+    if (geteuid())
+        cr_skip_test("who is not root cannot look at a process that may not be dumped");
+    pid = start_usual("--linger", "60");
+    cr_assert(wait_ready());
+    path_of(path, sizeof(path), "log");
+    for (int fd = 1; fd <= 2; fd++) {
+        snprintf(link, sizeof(link), "/proc/%d/fd/%d", (int)pid, fd);
+        cr_assert(gt(long, (long)readlink(link, to, sizeof(to) - 1), 0));
+        cr_assert(eq(str, to, path));
+    }
+    kill(pid, SIGTERM);
+    cr_assert(zero(int, status_of(pid)));
+}
+
 Test(hearthd, second_engine_is_kept_out_and_told_by_whom)
 {
     char pid_text[32];
