@@ -13,6 +13,7 @@
 #include "core/base/auth.h"
 #include "joining.h"
 #include "meet.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -122,6 +123,28 @@ static int join_ask(
 
     hth_opts_told(&h->opts, &m);
     return hth_ask(h, &ask, err);
+}
+
+/* Nobody would be told otherwise: the others would wait for us, and rank 0's meeting place would be shut. */
+void hth_join_absent(struct hearth *h, const struct hearth_error *why)
+{
+    struct hth_gather g = {
+        .flags = HTH_GATHER_ABSENT, .code = why->code, .rank = h->opts.rank, .world = h->opts.world
+    };
+    unsigned char own[HTH_GATHER], *table = malloc((size_t)h->opts.world * HTH_GATHER);
+
+    if (!table)
+        return;
+    memcpy(g.job, h->opts.job, strlen(h->opts.job) + 1);
+    if (h->opts.node)
+        memcpy(g.node, h->opts.node, strlen(h->opts.node) + 1);
+    else
+        gethostname(g.node, sizeof(g.node) - 1); /* checked before */
+    snprintf(g.why, sizeof(g.why), "%.*s", (int)HTH_WHY_MAX, why->text);
+    hth_gather_encode(&g, own);
+    hth_meet(h, own, table,
+            NULL); /* it may fail for them as well: they have their own word for it */
+    free(table);
 }
 
 int hth_join(struct hearth *h, struct hearth_error *err)

@@ -69,16 +69,26 @@ static int member_join_as_helper(struct hearth *h, struct hearth_error *err)
     return HEARTH_OK;
 }
 
+static int member_attach(struct hearth *h, struct hearth_error *err)
+{
+    struct hearth_error why = { 0 };
+    int rc;
+
+    pthread_mutex_lock(&h->lock);
+    rc = hth_connected_locked(h, hth_until_ms(h->opts.open_ms), &why);
+    pthread_mutex_unlock(&h->lock);
+    if (rc && !h->opts.helper)
+        hth_join_absent(h, &why);
+    if (rc && err)
+        *err = why;
+    return rc;
+}
+
 static int member_join(struct hearth *h, struct hearth_error *err)
 {
     int rc;
 
-    if ((rc = hth_auth_init(err)))
-        return rc;
-    pthread_mutex_lock(&h->lock);
-    rc = hth_connected_locked(h, hth_until_ms(h->opts.open_ms), err);
-    pthread_mutex_unlock(&h->lock);
-    if (rc)
+    if ((rc = hth_auth_init(err)) || (rc = member_attach(h, err)))
         return rc;
     return h->opts.helper ? member_join_as_helper(h, err) : hth_join(h, err);
 }

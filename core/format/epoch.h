@@ -42,6 +42,8 @@ struct hth_epoch {
 #define HTH_GATHER                512 /* bytes per rank */
 #define HTH_GATHER_ALLOW_DEGRADED 1u
 #define HTH_GATHER_TRUSTED        2u /* network = trusted */
+#define HTH_GATHER_ABSENT         4u /* the rank cannot take part: `why`, in place of its node's facts */
+#define HTH_WHY_MAX               336u
 struct hth_gather {
     char job[HTH_NAME_MAX + 1];
     char node[HTH_NAME_MAX + 1];
@@ -58,7 +60,9 @@ struct hth_gather {
             version_high; /* ... these have to meet: protocols that its engine speaks */
     uint32_t addr_len;
     unsigned char addr[HTH_ADDR_MAX];
-    uint64_t shard_bytes;         /* largest save of this rank, 0: not said */
+    uint64_t shard_bytes; /* largest save of this rank, 0: not said */
+    int code;             /* ABSENT: of its error, and the sentence */
+    char why[HTH_WHY_MAX + 1];
     uint32_t rank, world;         /* whose row it is, of how many */
     unsigned char proof[HTH_MAC]; /* of the job's key over all before it; zeros: there is none */
 };
@@ -73,8 +77,8 @@ int hth_gather_decode(
 void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY]);
 
 /* table[world] is of the ranks it says it is of: each row in its place, of this world, proved with
- * `key`, or with none where that is NULL. Errors: HEARTH_ECORRUPT, HEARTH_EINVAL, HEARTH_EAUTH
- * naming rank and node. */
+ * `key`, or with none where that is NULL; and all of them take part. Errors: HEARTH_ECORRUPT,
+ * HEARTH_EINVAL, HEARTH_EAUTH, and that of a rank which cannot; naming rank and node. */
 int hth_gather_check(const unsigned char *table, uint32_t world, const unsigned char *key,
         struct hearth_error *err);
 

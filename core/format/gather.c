@@ -10,6 +10,7 @@
  *   224 128 address, zero-padded   352 u64 bytes of a save   360 u32 lowest, highest protocol
  *   368 u32 heartbeat, dead ms   376 15 transport   391 ... zero to 488
  *   488 u32 rank, world   496 16 proof of the job's key over bytes 0..495, or zeros
+ * or, of a rank that cannot take part (version 3), from 144 on: i32 error, 148 336 why, zero to 488
  *
  * Ranks are sorted by (node, rank), so a node's ranks lie together and its lowest comes first.
  */
@@ -23,6 +24,39 @@
 #define TAIL_AT  488u
 #define PROOF_AT (HTH_GATHER - HTH_MAC)
 #define DAY_MS   86400000u
+#define WITH_WHY 3u /* the version that has it */
+
+static void write_facts(struct hth_writer *w, const struct hth_gather *g)
+{
+    hth_write64(w, g->store);
+    hth_write64(w, g->highest_epoch);
+    hth_write64(w, g->wall_ms);
+    hth_write64(w, g->random);
+    for (int i = 0; i < HTH_DOMAINS_MAX; i++)
+        hth_write64(w, g->domain[i]);
+    hth_write32(w, g->copies);
+    hth_write32(w, g->min_copies);
+    hth_write32(w, g->keep);
+    hth_write32(w, g->addr_len);
+    hth_write(w, g->addr, g->addr_len);
+    hth_write_zeros(w, HTH_ADDR_MAX - g->addr_len);
+    hth_write64(w, g->shard_bytes);
+    hth_write32(w, g->version_low);
+    hth_write32(w, g->version_high);
+    hth_write32(w, g->heartbeat_ms);
+    hth_write32(w, g->dead_ms);
+    hth_write_text(w, g->transport, HTH_BACKEND_MAX);
+}
+
+static void write_why(struct hth_writer *w, const struct hth_gather *g)
+{
+    char why[HTH_WHY_MAX + 1] = "";
+
+    for (size_t i = 0; i < HTH_WHY_MAX && g->why[i]; i++)
+        why[i] = (unsigned char)g->why[i] < ' ' ? ' ' : g->why[i];
+    hth_write32(w, (uint32_t)g->code);
+    hth_write_text(w, why, HTH_WHY_MAX);
+}
 
 void hth_gather_encode(const struct hth_gather *g, unsigned char out[HTH_GATHER])
 {
@@ -33,41 +67,56 @@ void hth_gather_encode(const struct hth_gather *g, unsigned char out[HTH_GATHER]
     hth_write32(&w, g->flags);
     hth_write_text(&w, g->job, HTH_NAME_MAX);
     hth_write_text(&w, g->node, HTH_NAME_MAX);
-    hth_write64(&w, g->store);
-    hth_write64(&w, g->highest_epoch);
-    hth_write64(&w, g->wall_ms);
-    hth_write64(&w, g->random);
-    for (int i = 0; i < HTH_DOMAINS_MAX; i++)
-        hth_write64(&w, g->domain[i]);
-    hth_write32(&w, g->copies);
-    hth_write32(&w, g->min_copies);
-    hth_write32(&w, g->keep);
-    hth_write32(&w, g->addr_len);
-    hth_write(&w, g->addr, g->addr_len);
-    hth_write_zeros(&w, HTH_ADDR_MAX - g->addr_len);
-    hth_write64(&w, g->shard_bytes);
-    hth_write32(&w, g->version_low);
-    hth_write32(&w, g->version_high);
-    hth_write32(&w, g->heartbeat_ms);
-    hth_write32(&w, g->dead_ms);
-    hth_write_text(&w, g->transport, HTH_BACKEND_MAX);
+    if (g->flags & HTH_GATHER_ABSENT)
+        write_why(&w, g);
+    else
+        write_facts(&w, g);
     hth_write_zeros(&w, TAIL_AT - w.len);
     hth_write32(&w, g->rank);
     hth_write32(&w, g->world);
     hth_write(&w, g->proof, HTH_MAC);
 }
 
-static void read_node(struct hth_gather *g, struct hth_reader *r)
+static void read_facts(struct hth_gather *g, struct hth_reader *r)
 {
-    g->flags = hth_read32(r);
-    hth_read_text(r, g->job, HTH_NAME_MAX);
-    hth_read_text(r, g->node, HTH_NAME_MAX);
     g->store = hth_read64(r);
     g->highest_epoch = hth_read64(r);
     g->wall_ms = hth_read64(r);
     g->random = hth_read64(r);
     for (int i = 0; i < HTH_DOMAINS_MAX; i++)
         g->domain[i] = hth_read64(r);
+    g->copies = hth_read32(r);
+    g->min_copies = hth_read32(r);
+    g->keep = hth_read32(r);
+    g->addr_len = hth_read32(r);
+    if (g->addr_len > HTH_ADDR_MAX) {
+        r->bad = 1;
+        return;
+    }
+    hth_read_into(r, g->addr, g->addr_len);
+    hth_read_zeros(r, HTH_ADDR_MAX - g->addr_len);
+    g->shard_bytes = hth_read64(r);
+    g->version_low = hth_read32(r);
+    g->version_high = hth_read32(r);
+    g->heartbeat_ms = hth_read32(r);
+    g->dead_ms = hth_read32(r);
+    hth_read_text(r, g->transport, HTH_BACKEND_MAX);
+}
+
+static void read_why(struct hth_gather *g, struct hth_reader *r)
+{
+    g->code = (int32_t)hth_read32(r);
+    hth_read_text(r, g->why, HTH_WHY_MAX);
+    if (g->code >= 0)
+        r->bad = 1;
+    for (const char *c = g->why; *c; c++)
+        if ((unsigned char)*c < ' ')
+            r->bad = 1;
+}
+
+static int greeting_is_odd(struct hearth_error *err)
+{
+    return hth_fail(err, HEARTH_ECORRUPT, 0, "the rank's greeting holds what Hearth never writes");
 }
 
 int hth_gather_decode_as(const struct hth_versions *versions, struct hth_gather *out,
@@ -80,29 +129,21 @@ int hth_gather_decode_as(const struct hth_versions *versions, struct hth_gather 
 
     if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)))
         return rc;
-    read_node(&g, &r);
-    g.copies = hth_read32(&r);
-    g.min_copies = hth_read32(&r);
-    g.keep = hth_read32(&r);
-    g.addr_len = hth_read32(&r);
-    if (g.addr_len > HTH_ADDR_MAX)
-        return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "the rank's greeting has an address of %" PRIu32 " bytes", g.addr_len);
-    hth_read_into(&r, g.addr, g.addr_len);
-    hth_read_zeros(&r, HTH_ADDR_MAX - g.addr_len);
-    g.shard_bytes = hth_read64(&r);
-    g.version_low = hth_read32(&r);
-    g.version_high = hth_read32(&r);
-    g.heartbeat_ms = hth_read32(&r);
-    g.dead_ms = hth_read32(&r);
-    hth_read_text(&r, g.transport, HTH_BACKEND_MAX);
+    g.flags = hth_read32(&r);
+    hth_read_text(&r, g.job, HTH_NAME_MAX);
+    hth_read_text(&r, g.node, HTH_NAME_MAX);
+    if (g.flags & HTH_GATHER_ABSENT)
+        read_why(&g, &r);
+    else
+        read_facts(&g, &r);
+    if (r.bad || (version < WITH_WHY && (g.flags & HTH_GATHER_ABSENT)))
+        return greeting_is_odd(err);
     hth_read_zeros(&r, TAIL_AT - r.pos);
     g.rank = hth_read32(&r);
     g.world = hth_read32(&r);
     hth_read_into(&r, g.proof, HTH_MAC);
     if (r.bad || hth_job_check(g.job, NULL) || hth_node_check(g.node, NULL))
-        return hth_fail(
-                err, HEARTH_ECORRUPT, 0, "the rank's greeting holds what Hearth never writes");
+        return greeting_is_odd(err);
     *out = g;
     return HEARTH_OK;
 }
@@ -141,6 +182,14 @@ static int proof_check(const struct hth_gather *g, const unsigned char *row,
             proves ? "proves another job key than ours" : "brings no proof of the job key");
 }
 
+static int presence_check(const struct hth_gather *g, struct hearth_error *err)
+{
+    if (!(g->flags & HTH_GATHER_ABSENT))
+        return HEARTH_OK;
+    return hth_fail(err, g->code, 0, "rank %" PRIu32 " (node '%s') cannot take part: %s", g->rank,
+            g->node, g->why);
+}
+
 int hth_gather_check(const unsigned char *table, uint32_t world, const unsigned char *key,
         struct hearth_error *err)
 {
@@ -161,7 +210,7 @@ int hth_gather_check(const unsigned char *table, uint32_t world, const unsigned 
                     "rank %" PRIu32 " (node '%s') counts %" PRIu32 " ranks and we count %" PRIu32
                     ": start all with one world size",
                     i, g.node, g.world, world);
-        if ((rc = proof_check(&g, row, key, err)))
+        if ((rc = proof_check(&g, row, key, err)) || (rc = presence_check(&g, err)))
             return rc;
     }
     return HEARTH_OK;
@@ -346,7 +395,7 @@ static int gather_group(struct join *j, struct hearth_error *err)
             j->e->nodes++;
         }
         j->lowest[rank] = lowest;
-        if (!(rc = gather_believe(j, &own, rank, err)))
+        if (!(rc = presence_check(&own, err)) && !(rc = gather_believe(j, &own, rank, err)))
             rc = job_agrees(&all, &own, rank, err);
         if (!rc)
             rc = node_agrees(&first, lowest, &own, rank, err);

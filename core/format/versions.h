@@ -25,7 +25,7 @@
     X(PLANS, 2, 2, "record of plans")    \
     X(RUNNING, 1, 1, "running record")   \
     X(STORE, 3, 3, "store")              \
-    X(GREETING, 2, 2, "rank's greeting") \
+    X(GREETING, 2, 3, "rank's greeting") \
     X(LOCAL, 4, 4, "local protocol")
 
 enum hth_format {

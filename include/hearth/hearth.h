@@ -56,7 +56,7 @@ HEARTH_BEGIN
  * Errors   HEARTH_EINVAL    an option, with its name; or ranks that disagree, with both
  *          HEARTH_ENOSPC    the store cannot hold keep + 1 saves: the three limits and what to do
  *          HEARTH_ETIMEOUT  not all ranks came: names who is missing
- *          HEARTH_EENGINE   the engine does not start: where its log is
+ *          HEARTH_EENGINE   the engine does not start: where its log is; another rank's: its word for it
  *          HEARTH_EUNSUPPORTED, HEARTH_EAUTH, HEARTH_EPROTO as they say
  * Threads  any
  * Cost     start of a process, one all-gather of 512 bytes a rank

@@ -384,6 +384,89 @@ Test(open, a_helper_that_came_early_need_not_come_again)
     rank_end(&r);
 }
 
+struct absent {
+    int absent;
+    struct hearth_opts *opts;
+    char why[HTH_WHY_MAX + 1], node[HTH_NAME_MAX + 1];
+};
+
+/* Rank 1 brings what rank 0 does, but for its number. */
+static int gather_absent(
+        void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
+{
+    struct absent *seen = self;
+    struct hth_gather g;
+
+    (void)err;
+    must(hth_gather_decode(&g, mine, NULL));
+    seen->absent = (g.flags & HTH_GATHER_ABSENT) != 0;
+    snprintf(seen->why, sizeof(seen->why), "%s", g.why);
+    snprintf(seen->node, sizeof(seen->node), "%s", g.node);
+    memcpy(all, mine, len);
+    g.rank = 1;
+    hth_gather_encode(&g, (unsigned char *)all + len);
+    return 0;
+}
+
+Test(open, a_rank_without_an_engine_tells_the_others_why_and_hears_of_them)
+{
+    struct absent seen = { 0 };
+    struct hearth_bootstrap two = {
+        .struct_size = sizeof(two), .allgather = gather_absent, .self = &seen
+    };
+    struct hearth_error err = { 0 };
+    struct rank r;
+
+    rank_start(&r);
+    r.opts.world = 2;
+    r.opts.bootstrap = &two;
+    r.opts.node = NULL; /* the host's name */
+    r.opts.job = "another-job";
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
+    cr_assert(
+            ne(ptr, strstr(err.text, "no engine serves job 'another-job'"), NULL), "%s", err.text);
+    cr_assert(eq(int, seen.absent, 1));
+    cr_assert(
+            ne(ptr, strstr(seen.why, "no engine serves job 'another-job'"), NULL), "%s", seen.why);
+    cr_assert(ne(int, seen.node[0], '\0'));
+    rank_end(&r);
+}
+
+/* Rank 1 says that it cannot. */
+static int gather_other_absent(
+        void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
+{
+    struct hth_gather g, absent = { .flags = HTH_GATHER_ABSENT,
+        .code = HEARTH_EENGINE,
+        .rank = 1,
+        .world = 2,
+        .why = "no memory" };
+
+    (void)self;
+    (void)err;
+    must(hth_gather_decode(&g, mine, NULL));
+    memcpy(absent.job, g.job, sizeof(g.job));
+    strcpy(absent.node, "n1");
+    memcpy(all, mine, len);
+    hth_gather_encode(&absent, (unsigned char *)all + len);
+    return 0;
+}
+
+Test(open, a_rank_that_cannot_take_part_ends_the_joining_by_name)
+{
+    struct hearth_bootstrap two = { .struct_size = sizeof(two), .allgather = gather_other_absent };
+    struct hearth_error err = { 0 };
+    struct rank r;
+
+    rank_start(&r);
+    r.opts.world = 2;
+    r.opts.bootstrap = &two;
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
+    cr_assert(ne(ptr, strstr(err.text, "rank 1 (node 'n1') cannot take part: no memory"), NULL),
+            "%s", err.text);
+    rank_end(&r);
+}
+
 Test(open, hands_on_what_the_engine_refuses)
 {
     struct rank r;

@@ -297,6 +297,37 @@ Test(epoch, where_there_is_a_key_a_row_without_its_proof_is_not_heard, .init = s
     }
 }
 
+Test(epoch, a_rank_that_cannot_take_part_says_why_in_its_row, .init = setup)
+{
+    struct hth_gather g, out;
+    struct hth_epoch e;
+
+    fill_table(job_key);
+    g = (struct hth_gather){
+        .flags = HTH_GATHER_ABSENT, .code = HEARTH_EENGINE, .rank = 3, .world = WORLD
+    };
+    strcpy(g.job, rank[3].job);
+    strcpy(g.node, "c");
+    strcpy(g.why, "hearthd ended\n\033[1m: no memory");
+    hth_gather_encode(&g, table[3]);
+    checked(job_key, HEARTH_EAUTH, "rank 3 (node 'c') brings no proof");
+    hth_gather_prove(table[3], job_key);
+    checked(job_key, HEARTH_EENGINE,
+            "rank 3 (node 'c') cannot take part: hearthd ended  [1m: no memory");
+    must(hth_gather_decode(&out, table[3], NULL));
+    cr_assert(eq(int, out.code, HEARTH_EENGINE));
+    must_fail(hth_epoch_make(&e, table[0], WORLD, rank[0].store, NULL), HEARTH_EENGINE);
+    memset(g.why, 'w', HTH_WHY_MAX);
+    hth_gather_encode(&g, table[3]);
+    must(hth_gather_decode(&out, table[3], NULL));
+    cr_assert(eq(str, out.why, g.why));
+    table[3][144 + 3] = 0; /* an error that is none */
+    must_fail(hth_gather_decode(&out, table[3], NULL), HEARTH_ECORRUPT);
+    hth_gather_encode(&g, table[3]);
+    table[3][8] = 2; /* the version that did not know of it */
+    must_fail(hth_gather_decode(&out, table[3], NULL), HEARTH_ECORRUPT);
+}
+
 Test(epoch, the_record_comes_back, .init = setup)
 {
     struct hth_epoch e, back;

@@ -292,7 +292,7 @@ static const struct golden {
     [HTH_FORMAT_PLANS] = { plans_make, 2, "b024315c4b22fb8b" },
     [HTH_FORMAT_RUNNING] = { running_make, 1, "d967d78c93d5a005" },
     [HTH_FORMAT_STORE] = { store_make, 3, "b5d312ab9a0e70dc" },
-    [HTH_FORMAT_GREETING] = { greeting_make, 2, "af6a46b4f71fe530" },
+    [HTH_FORMAT_GREETING] = { greeting_make, 3, "44e346e6b7fea84a" },
     [HTH_FORMAT_LOCAL] = { local_make, 4, "0dfcfd90db9a03b5" },
 };
 
