@@ -212,25 +212,74 @@ void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unm
 
 /* ---- Ranges of others' ---------------------------------------------------------------------------- */
 
-struct reading { /* a range on its way from a peer; freed when it has arrived or failed */
-    struct hth_node *node;
+struct asker { /* a request that waits for a range */
+    struct asker *next;
     uint32_t client;
     uint64_t request;
-    uint64_t len;
 };
+
+/* A range on its way from a peer, once for all who want it; freed when it has arrived or failed. */
+struct reading {
+    struct hth_node *node;
+    struct reading *next;
+    struct hth_save_id save;
+    uint64_t object, off, len;
+    struct asker *askers;
+};
+
+static struct reading *reading_find(struct hth_node *n, const struct hth_local_map *m)
+{
+    struct reading *r = n->readings;
+
+    while (r && (r->object != m->object || r->off != m->off || r->len != m->len ||
+                        hth_save_cmp(r->save, hth_local_save_to(m->save)) != 0))
+        r = r->next;
+    return r;
+}
+
+static int reading_join(
+        struct reading *r, const struct client *c, uint64_t request, struct hearth_error *err)
+{
+    struct asker *a = malloc(sizeof(*a));
+
+    if (!a)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a request");
+    *a = (struct asker){ r->askers, c->id, request };
+    r->askers = a;
+    return HEARTH_OK;
+}
+
+static void reading_free(struct reading *r)
+{
+    struct reading **at = &r->node->readings;
+    struct asker *a;
+
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+    while ((a = r->askers)) {
+        r->askers = a->next;
+        free(a);
+    }
+    free(r);
+}
 
 static void read_range_done(
         void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
 {
     struct reading *r = self;
 
-    if (code) {
-        reply_error(r->node, r->client, r->request, err);
-    } else {
-        reply_bytes(r->node, r->client, r->request, hth_fetch_bytes(fetch), r->len);
-        hth_fetch_release(fetch);
+    for (const struct asker *a = r->askers; a; a = a->next) {
+        if (!client_find(r->node, a->client))
+            continue;
+        if (code)
+            reply_error(r->node, a->client, a->request, err);
+        else
+            reply_bytes(r->node, a->client, a->request, hth_fetch_bytes(fetch), r->len);
     }
-    free(r);
+    if (!code)
+        hth_fetch_release(fetch);
+    reading_free(r);
 }
 
 /* Nodes to ask. For the recovered save the plan names them, unless an earlier engine of this node had
@@ -282,6 +331,29 @@ static int read_range_start(struct hth_node *n, struct reading *r, const struct 
                     .self = r,
             },
             &fetch, err);
+}
+
+/* Ranks of one node that read one object ask for its table at the same time, and often for more of it. */
+static int read_remote(struct hth_node *n, struct client *c, const struct hth_local_map *m,
+        const struct hth_object *o, struct hearth_error *err)
+{
+    struct reading *r = reading_find(n, m);
+    int rc;
+
+    if (r)
+        return reading_join(r, c, m->head.request, err);
+    r = calloc(1, sizeof(*r));
+    if (!r)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to read from another node");
+    *r = (struct reading){ n, n->readings, hth_local_save_to(m->save), m->object, m->off, m->len,
+        NULL };
+    n->readings = r;
+    rc = reading_join(r, c, m->head.request, err);
+    if (!rc)
+        rc = read_range_start(n, r, m, o, err);
+    if (rc)
+        reading_free(r);
+    return rc;
 }
 
 struct bringing { /* a foreign object on its way; freed likewise */
@@ -368,7 +440,6 @@ void read_range(struct hth_node *n, struct client *c, const struct hth_local_map
     const struct hth_object *o =
             s && s->has_manifest ? hth_manifest_find(&s->manifest, m->object) : NULL;
     struct hth_held *h = read_held(s, m);
-    struct reading *r;
     struct hearth_error err;
 
     if (!s || !s->has_manifest) {
@@ -395,15 +466,8 @@ void read_range(struct hth_node *n, struct client *c, const struct hth_local_map
         read_foreign(n, c, m, s, o);
         return;
     }
-    r = calloc(1, sizeof(*r));
-    if (r)
-        *r = (struct reading){ n, c->id, m->head.request, m->len };
-    if (!r || read_range_start(n, r, m, o, &err)) {
-        if (!r)
-            hth_fail(&err, HEARTH_ENOMEM, 0, "read");
-        free(r);
+    if (read_remote(n, c, m, o, &err))
         reply_error(n, c->id, m->head.request, &err);
-    }
 }
 
 /* A file of a foreign container, as it lies here. */
@@ -472,4 +536,6 @@ void read_close(struct hth_node *n)
         n->looks = l->next;
         free(l);
     }
+    while (n->readings)
+        reading_free(n->readings);
 }

@@ -7,9 +7,10 @@
  *     ▲        │ wrong             any: deadline, cancel, nobody left ──┘  once nothing writes
  *     └────────┘                                                          the slot any more
  *
- * A whole object is `<name>.tmp` in its save until it is sealed. A range lies in a scratch slot:
+ * A whole object is `<name>.tmp` in its save until it is sealed. A range lies in scratch memory, for which
+ * it waits where others have it all:
  *
- *   slot: | file bytes [lo, hi), whole chunks | table |      lo = 0 and hi = all: as the file is
+ *   base: | file bytes [lo, hi), whole chunks | table |      lo = 0 and hi = all: as the file is
  */
 #include "transfer_parts.h"
 
@@ -129,8 +130,9 @@ static int fetch_room(struct hth_fetch *f, struct hth_held **bad, struct hearth_
     }
     if (rc)
         return rc;
+    f->base = f->slot->base;
     rc = fetch_register(f, err);
-    if (!rc && f->whole)
+    if (!rc)
         rc = store->ops->receive(store, f->slot, f->save, f->object.name, err);
     if (rc) {
         store->ops->give(store, f->slot);
@@ -183,34 +185,107 @@ static int fetch_find_here(struct hth_fetch *f, struct hth_held *reuse, struct h
     return HEARTH_OK;
 }
 
-static int fetch_set_up(struct hth_fetch *f, struct hth_held *reuse, struct hearth_error *err)
+/* No old bytes of the memory are left where nothing is pulled to. */
+static void fetch_clear(struct hth_fetch *f)
 {
     uint64_t pad = HTH_BLOCK + f->object.data_len, table_off = HTH_ALIGN(pad);
+
+    if (f->lo == 0)
+        memset(f->base, 0, HTH_BLOCK);
+    if (pad < f->lo)
+        pad = f->lo;
+    if (f->hi > pad && pad < table_off)
+        memset(f->base + pad - f->lo, 0, table_off - pad);
+}
+
+static int fetch_set_up_whole(struct hth_fetch *f, struct hth_held *reuse, struct hearth_error *err)
+{
     struct hth_held *bad = NULL;
-    int rc = f->whole ? fetch_find_here(f, reuse, &bad, err) : HEARTH_OK;
+    int rc = fetch_find_here(f, reuse, &bad, err);
 
     if (rc == 1)
         f->phase = PHASE_ENDING;
     if (rc)
         return rc == 1 ? HEARTH_OK : rc;
-    f->chunk = calloc(f->left ? f->left : 1, 1);
-    if (!f->chunk)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a fetch");
     rc = fetch_room(f, &bad, err);
-    if (!rc && f->whole && (rc = fetch_hold(f, bad, err))) {
+    if (!rc && (rc = fetch_hold(f, bad, err))) {
         f->ctx->store->ops->give(f->ctx->store, f->slot);
         f->slot = NULL;
     }
     if (rc)
         return rc;
     f->ctx->store->ops->lease(f->ctx->store, f->slot);
-    if (f->lo == 0) /* no old bytes of the slot are left */
-        memset(f->slot->base, 0, HTH_BLOCK);
-    if (pad < f->lo)
-        pad = f->lo;
-    if (f->hi > pad && pad < table_off)
-        memset(f->slot->base + pad - f->lo, 0, table_off - pad);
+    fetch_clear(f);
     return HEARTH_OK;
+}
+
+static void fetch_scratch_ready(
+        void *self, struct hth_region *region, int code, const struct hearth_error *err)
+{
+    struct hth_fetch *f = self;
+
+    if (!hth_fetch_runs(f))
+        return;
+    f->region = region;
+    f->stirred = 1;
+    if (!code)
+        return;
+    f->err = *err;
+    hth_fetch_end(f, code, NULL);
+}
+
+/* HEARTH_EBUSY: it waits. */
+static int fetch_set_up_range(struct hth_fetch *f, struct hearth_error *err)
+{
+    int rc = hth_scratch_take(
+            f->ctx, f->table_at + f->object.table_len, fetch_scratch_ready, f, &f->scratch, err);
+
+    if (rc)
+        return rc;
+    f->base = f->scratch->base;
+    f->region = f->scratch->region;
+    f->stirred = f->region != NULL;
+    fetch_clear(f);
+    return HEARTH_OK;
+}
+
+static int fetch_set_up(struct hth_fetch *f, struct hth_held *reuse, struct hearth_error *err)
+{
+    int rc;
+
+    f->chunk = calloc(f->left ? f->left : 1, 1);
+    if (!f->chunk)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a fetch");
+    if (f->whole)
+        return fetch_set_up_whole(f, reuse, err);
+    rc = fetch_set_up_range(f, &f->cause); /* which it says when it is too late */
+    if (rc && rc != HEARTH_EBUSY && err)
+        *err = f->cause;
+    return rc == HEARTH_EBUSY ? HEARTH_OK : rc;
+}
+
+static void fetch_ask_all(struct hth_fetch *f)
+{
+    for (uint32_t i = 0; i < f->sources && hth_fetch_runs(f); i++)
+        hth_source_ask(f, &f->source[i]);
+}
+
+/* In their order: a large one is not passed by small ones for ever. */
+void hth_fetches_room(struct hth_ctx *ctx)
+{
+    struct hearth_error err;
+    int rc = HEARTH_OK;
+
+    ctx->transfer->scratches.given = 0;
+    for (struct hth_fetch *f = ctx->transfer->fetches; f && rc != HEARTH_EBUSY; f = f->next) {
+        if (f->whole || f->base || !hth_fetch_runs(f))
+            continue;
+        rc = fetch_set_up_range(f, &err);
+        if (!rc)
+            fetch_ask_all(f);
+        else if (rc != HEARTH_EBUSY)
+            hth_fetch_end(f, rc, err.text);
+    }
 }
 
 int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
@@ -262,8 +337,8 @@ int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, stru
 
     if (!f)
         return rc;
-    for (uint32_t i = 0; i < f->sources && hth_fetch_runs(f); i++)
-        hth_source_ask(f, &f->source[i]);
+    if (f->base)
+        fetch_ask_all(f);
     *out = f;
     return HEARTH_OK;
 }

@@ -45,7 +45,7 @@ void hth_fetch_table_here(struct hth_fetch *f)
 void hth_check_table_run(struct hth_work *work)
 {
     struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
-    const unsigned char *at = f->slot->base + f->table_at;
+    const unsigned char *at = f->base + f->table_at;
     unsigned char digest[HTH_DIGEST];
     struct hth_table table;
 
@@ -69,8 +69,8 @@ void hth_check_reuse_run(struct hth_work *work)
 
         if (off + len > f->old->capacity)
             continue;
-        memcpy(f->slot->base + off, f->old->base + off, len);
-        if (hth_crc32c(f->slot->base + off, len) == f->crc[c])
+        memcpy(f->base + off, f->old->base + off, len);
+        if (hth_crc32c(f->base + off, len) == f->crc[c])
             f->chunk[c] = CHUNK_RIGHT;
     }
 }
@@ -81,7 +81,7 @@ static int check_old_is_good(struct hth_fetch *f)
     uint64_t table_off = f->table_at;
 
     return f->left == 0 && f->old->capacity >= table_off + f->object.table_len &&
-           memcmp(f->old->base + table_off, f->slot->base + table_off, f->object.table_len) == 0 &&
+           memcmp(f->old->base + table_off, f->base + table_off, f->object.table_len) == 0 &&
            hth_block_check(f->ctx, f->save, &f->object, f->old->base, NULL) == HEARTH_OK;
 }
 
@@ -130,7 +130,7 @@ void hth_fetch_block_here(struct hth_fetch *f, struct source *s)
     struct hearth_error err = { 0 };
 
     if (!hth_breaks(f->ctx, HTH_BREAK_VERIFY) &&
-            hth_block_check(f->ctx, f->save, &f->object, f->slot->base, &err))
+            hth_block_check(f->ctx, f->save, &f->object, f->base, &err))
         hth_source_bad(f, s, UNIT_BLOCK, err.text);
     else
         hth_fetch_complete(f);

@@ -158,6 +158,8 @@ void hth_fetch_free(struct hth_fetch *f)
     }
     if (f->held)
         hth_held_unpin(f->in, f->held);
+    if (f->scratch)
+        hth_scratch_give(f->scratch);
     hth_reg_leave(&f->wait);
     free(f->source);
     free(f->chunk);
@@ -191,8 +193,6 @@ static void fetch_settle(struct hth_fetch *f)
     fetch_unlink(f);
     if (f->code)
         hth_fetch_tidy(f);
-    if (!f->whole)
-        f->ctx->store->ops->give(f->ctx->store, f->slot);
     fetch_tell(f);
     hth_fetch_free(f);
 }
@@ -222,7 +222,7 @@ void hth_fetch_cancel(struct hth_fetch *f)
 
 const unsigned char *hth_fetch_bytes(struct hth_fetch *f)
 {
-    return f->slot ? f->slot->base + (f->off - f->lo) : NULL;
+    return f->base ? f->base + (f->off - f->lo) : NULL;
 }
 
 struct hth_slot *hth_fetch_slot(struct hth_fetch *f)
@@ -235,7 +235,6 @@ void hth_fetch_release(struct hth_fetch *f)
     if (f->phase != PHASE_KEPT)
         return; /* freed by itself */
     fetch_unlink(f);
-    f->ctx->store->ops->give(f->ctx->store, f->slot);
     hth_fetch_free(f);
 }
 
@@ -288,7 +287,7 @@ void hth_fetches_tick(struct hth_ctx *ctx, uint64_t now)
             hth_fetch_end(f, HEARTH_ECANCELED, "it is not wanted any more");
         if (hth_fetch_runs(f) && now >= f->deadline_ms)
             fetch_too_late(f);
-        for (uint32_t i = 0; i < f->sources && hth_fetch_runs(f); i++)
+        for (uint32_t i = 0; i < f->sources && hth_fetch_runs(f) && f->base; i++)
             fetch_source_tick(f, &f->source[i], now);
     }
 }
@@ -298,13 +297,14 @@ uint64_t hth_fetches_due_ms(const struct hth_ctx *ctx)
     uint64_t due = HTH_NEVER;
 
     for (const struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
-        if ((f->phase == PHASE_ENDING && !f->busy) || (hth_fetch_runs(f) && f->stirred))
+        if ((f->phase == PHASE_ENDING && !f->busy) || (hth_fetch_runs(f) && f->stirred) ||
+                (!f->base && ctx->transfer->scratches.given))
             return hth_now_ms(&ctx->clock);
         if (!hth_fetch_runs(f))
             continue;
         if (f->deadline_ms < due)
             due = f->deadline_ms;
-        for (uint32_t i = 0; i < f->sources; i++) {
+        for (uint32_t i = 0; i < f->sources && f->base; i++) {
             const struct source *s = &f->source[i];
 
             if (s->state != SOURCE_OUT && s->due_ms < due)

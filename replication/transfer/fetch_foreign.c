@@ -61,10 +61,10 @@ void hth_foreign_digest_run(struct hth_work *work)
     struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
     unsigned char digest[HTH_DIGEST];
 
-    hth_digest(digest, f->slot->base, f->object.data_len);
+    hth_digest(digest, f->base, f->object.data_len);
     f->table_code = memcmp(digest, f->object.digest, HTH_DIGEST) ? HEARTH_ECORRUPT : HEARTH_OK;
     if (!f->table_code) /* no memory: its items are not listed from this copy */
-        (void)hth_foreign_look(&f->look, f->object.name, f->slot->base, f->object.data_len, NULL);
+        (void)hth_foreign_look(&f->look, f->object.name, f->base, f->object.data_len, NULL);
 }
 
 void hth_foreign_digest_done(struct hth_fetch *f)

@@ -149,7 +149,7 @@ static void piece_check_run(struct hth_work *work)
     const struct hth_fetch *f = p->fetch;
     uint64_t at = HTH_BLOCK + (uint64_t)p->unit * HTH_CHUNK - f->lo;
 
-    p->crc = hth_crc32c(f->slot->base + at, p->len);
+    p->crc = hth_crc32c(f->base + at, p->len);
 }
 
 static void piece_check_done(struct hth_work *work)

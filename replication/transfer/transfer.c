@@ -89,6 +89,8 @@ void hth_transfer_tick(struct hth_ctx *ctx)
     hth_regs_tick(ctx);
     hth_offers_tick(ctx, now);
     hth_fetches_tick(ctx, now);
+    hth_scratches_tick(ctx, now);
+    hth_fetches_room(ctx);
     hth_pump(ctx);
     hth_fetches_settle(ctx);
 }
@@ -96,9 +98,10 @@ void hth_transfer_tick(struct hth_ctx *ctx)
 uint64_t hth_transfer_due_ms(const struct hth_ctx *ctx)
 {
     uint64_t due = hth_offers_due_ms(ctx), fetches = hth_fetches_due_ms(ctx);
-    uint64_t regs = hth_regs_due_ms(ctx);
+    uint64_t regs = hth_regs_due_ms(ctx), scratches = hth_scratches_due_ms(ctx);
 
     due = fetches < due ? fetches : due;
+    due = scratches < due ? scratches : due;
     return regs < due ? regs : due;
 }
 
@@ -110,6 +113,7 @@ void hth_transfer_close(struct hth_ctx *ctx)
         return;
     hth_offers_close(ctx);
     hth_fetches_close(ctx);
+    hth_scratches_close(ctx);
     hth_tally_fini(&t->tally);
     free(t);
     ctx->transfer = NULL;

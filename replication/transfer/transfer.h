@@ -49,8 +49,8 @@ struct hth_fetch_want {
     const uint32_t *sources;  /* [count] nodes, best first; copied. Who offers it joins them */
     uint32_t count;
     enum hth_fetch_class class;
-    /* Bytes of the file; len 0: the whole object, sealed at the end. Else a range of it into a
-     * scratch slot, with the chunks that it touches verified. */
+    /* Bytes of the file; len 0: the whole object, sealed at the end. Else a range of it into
+     * memory of its own, with the chunks that it touches verified; it takes no slot. */
     uint64_t off, len;
     struct hth_held *reuse; /* here and bad in places: its chunks are compared first; NULL: none */
     uint32_t deadline_ms;   /* 0: five minutes */
@@ -58,8 +58,8 @@ struct hth_fetch_want {
     void *self;
 };
 
-/* The slot is taken at once: HEARTH_EBUSY, HEARTH_ENOSPC when there is none; HEARTH_EEXIST when the
- * same object is being fetched. Pulls begin when its memory is registered. `done` runs later, never in here nor in cancel; it hears
+/* The slot of a whole object is taken at once: HEARTH_EBUSY, HEARTH_ENOSPC when there is none;
+ * HEARTH_EEXIST when the same object is being fetched. A range waits for room, up to its deadline. Pulls begin when its memory is registered. `done` runs later, never in here nor in cancel; it hears
  * HEARTH_ELOST, ETIMEOUT, ECANCELED (cancel, join, forget) or what registering or sealing says, and no more after
  * hth_transfer_close(). A whole object's fetch, and one that failed, is gone when `done` returns. */
 int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,

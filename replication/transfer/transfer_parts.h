@@ -10,6 +10,7 @@
  *      fetch.c                        how a fetch begins
  *      fetch_end.c                    how it ends
  *      source.c                       the nodes that a fetch pulls from
+ *      scratch.c                      memory for ranges
  *   wire.c tally.c                    messages; who has given how much
  */
 /* For this folder alone. */
@@ -17,6 +18,7 @@
 #define REPLICATION_TRANSFER_PARTS_H
 
 #include "replication/held/region.h"
+#include "scratch.h"
 #include "tally.h"
 #include "transfer.h"
 #include "wire.h"
@@ -94,15 +96,17 @@ struct hth_fetch {
     uint64_t deadline_ms;
     uint32_t deadline_after_ms;
 
-    /* [lo, hi) of the file lies at slot->base, the table at slot->base + table_at. */
+    /* [lo, hi) of the file lies at base, the table at base + table_at. */
+    unsigned char *base; /* of slot or scratch; NULL: a range that waits for room */
     uint64_t off, lo, hi, table_at;
-    uint32_t chunk0, chunk1;   /* covering chunks: [chunk0, chunk1) */
-    struct hth_slot *slot;     /* leased while we are on it */
-    struct hth_region *region; /* NULL: being registered, nothing is pulled yet */
-    struct hth_reg_wait wait;  /* for that */
-    struct hth_held_save *in;  /* pinned with held */
-    struct hth_held *held;     /* NULL: a range */
-    struct hth_slot *old;      /* leased: the copy that was bad in places */
+    uint32_t chunk0, chunk1;     /* covering chunks: [chunk0, chunk1) */
+    struct hth_slot *slot;       /* leased while we are on it; NULL: a range */
+    struct hth_scratch *scratch; /* of a range */
+    struct hth_region *region;   /* NULL: being registered, nothing is pulled yet */
+    struct hth_reg_wait wait;    /* for that */
+    struct hth_held_save *in;    /* pinned with held */
+    struct hth_held *held;       /* NULL: a range */
+    struct hth_slot *old;        /* leased: the copy that was bad in places */
 
     unsigned char *chunk; /* [chunk1 - chunk0] */
     uint32_t cursor,
@@ -136,6 +140,7 @@ struct hth_transfer {
     uint64_t turn;
     int pumping, settling;
     struct hth_tally tally;
+    struct hth_scratches scratches;
 };
 
 static inline int hth_fetch_runs(const struct hth_fetch *f)
@@ -190,7 +195,8 @@ void hth_fetches_close(struct hth_ctx *ctx);
 
 /* fetch.c */
 int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
-        struct hearth_error *err); /* nobody is asked yet */
+        struct hearth_error *err);          /* nobody is asked yet */
+void hth_fetches_room(struct hth_ctx *ctx); /* ranges that wait for room, oldest first */
 /* The whole object that is on its way; NULL. */
 struct hth_fetch *hth_fetch_find(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object);
 

@@ -2,6 +2,8 @@
 /* Parts of objects: a bad copy mended, ranges read by many at once. */
 #include "transfers.h"
 
+#include "replication/transfer/transfer_parts.h"
+
 TestSuite(ranges, .init = begin, .fini = end);
 
 Test(ranges, a_repair_pulls_only_what_is_wrong_and_puts_the_bad_copy_aside)
@@ -146,7 +148,7 @@ Test(ranges, a_whole_fetch_and_ranges_of_one_object_do_not_hinder_each_other)
 /* A load into another world reads so: no grant is taken from under what is being pulled. */
 Test(ranges, any_number_of_ranges_of_one_object_are_pulled_at_once_and_once)
 {
-    enum { RANGES = 12 };
+    enum { RANGES = 8 }; /* as many as have room at once */
     struct hth_held *held = two((uint64_t)RANGES * 3 * HTH_CHUNK);
     struct hth_fetch_want part = want_of(held, 1);
     struct hth_fetch *r[RANGES];
@@ -174,4 +176,93 @@ Test(ranges, any_number_of_ranges_of_one_object_are_pulled_at_once_and_once)
     }
     pair_run(p, 200);
     no_leases();
+}
+
+/* Each is given back as soon as it is there. */
+static void on_range(void *self, struct hth_fetch *f, int code, const struct hearth_error *err)
+{
+    uint32_t *ended = self;
+
+    (void)err;
+    must(code);
+    (*ended)++;
+    hth_fetch_release(f);
+}
+
+Test(ranges, more_than_have_room_wait_for_their_turn)
+{
+    enum { RANGES = 40 };
+    struct hth_held *held = two((uint64_t)RANGES * 3 * HTH_CHUNK);
+    struct hth_fetch_want part = want_of(held, 2);
+    struct hth_fetch *f;
+    uint32_t ended = 0;
+
+    part.class = HTH_FETCH_READ;
+    part.len = 3 * HTH_CHUNK;
+    part.done = on_range;
+    part.self = &ended;
+    for (uint64_t i = 0; i < RANGES; i++) {
+        part.off = HTH_BLOCK + i * part.len;
+        must(hth_fetch_start(&p->node[0].ctx, &part, &f, NULL));
+    }
+    cr_assert(pair_until(p, &ended, RANGES, 60000));
+    cr_assert(le(u64, p->node[0].ctx.transfer->scratches.bytes, HTH_SCRATCH_BYTES));
+    pair_run(p, 11000);
+    cr_assert(zero(u64, p->node[0].ctx.transfer->scratches.bytes), "what nobody uses is kept");
+    no_leases();
+}
+
+Test(ranges, a_range_that_waits_for_room_ends_by_its_deadline)
+{
+    struct hth_held *held = two(20 * HTH_CHUNK);
+    struct hth_fetch_want part = want_of(held, 2);
+    struct hth_fetch *all[2], *f;
+
+    part.class = HTH_FETCH_READ;
+    part.off = HTH_BLOCK;
+    part.len = 12 * HTH_CHUNK; /* 64 MiB of memory */
+    for (int i = 0; i < 2; i++)
+        must(hth_fetch_start(&p->node[0].ctx, &part, &all[i], NULL));
+    cr_assert(pair_until(p, &out.ended, 2, 20000));
+    part.len = 1;
+    part.deadline_ms = 300;
+    must(hth_fetch_start(&p->node[0].ctx, &part, &f, NULL));
+    cr_assert(pair_until(p, &out.ended, 3, 5000));
+    must_fail(out.code, HEARTH_ETIMEOUT);
+    cr_assert(ne(ptr, strstr(out.err.text, "other readers have the memory"), NULL), "%s",
+            out.err.text);
+    for (int i = 0; i < 2; i++)
+        hth_fetch_release(all[i]);
+    out.ended = 0;
+    must(fetch(&part));
+    hth_fetch_release(out.fetch);
+}
+
+static int take_nothing(
+        struct hth_store *store, uint64_t bytes, struct hth_slot **slot, struct hearth_error *err)
+{
+    (void)store;
+    (void)slot;
+    return hth_fail(err, HEARTH_EBUSY, 0, "no free slot of %" PRIu64 " bytes", bytes);
+}
+
+Test(ranges, a_range_needs_no_slot_of_the_store)
+{
+    struct hth_held *held = two(3 * HTH_CHUNK);
+    struct hth_fetch_want part = want_of(held, 2);
+    struct hth_store *store = p->node[0].ctx.store;
+    const struct hth_store_ops *its_own = store->ops;
+    struct hth_store_ops full = *its_own;
+    struct hth_fetch *f;
+
+    full.take = take_nothing;
+    store->ops = &full;
+    must_fail(hth_fetch_start(&p->node[0].ctx, &part, &f, NULL), HEARTH_EBUSY);
+    part.class = HTH_FETCH_READ;
+    part.off = HTH_BLOCK + HTH_ALIGN(held->object.data_len);
+    part.len = held->object.table_len;
+    must(fetch(&part));
+    cr_assert(zero(int, memcmp(hth_fetch_bytes(out.fetch), held->slot->base + part.off, part.len)));
+    hth_fetch_release(out.fetch);
+    store->ops = its_own;
 }
