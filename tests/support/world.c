@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define IDLE_MS 1500 /* in some worlds: connections that nobody uses are closed */
+
 const char *const world_event_name[WORLD_EVENTS] = { "save", "protected", "failed", "recovered",
     "scratch", "loss", "kill", "restart", "stale", "late", "double", "drop", "flip", "skip",
     "again", "back" };
@@ -254,6 +256,8 @@ void machine_start(struct world *w, uint32_t m)
                 .hello_ms = 1000,
                 .connect_ms = 2000,
                 .stall_ms = 1000,
+                .idle_ms = w->opts.seed % 3 ? 0 : IDLE_MS,
+                .links_max = w->opts.seed % 6 ? 0 : w->opts.nodes,
                 .no_fence = (w->opts.breaks & HTH_BREAK_FENCE) != 0,
                 .job = "sim" },
         .transport = open_transport,

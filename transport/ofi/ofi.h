@@ -22,7 +22,7 @@
 #include <rdma/fi_rma.h>
 #include <stdatomic.h>
 
-#define HTH_OFI_CONNS  4096u  /* at once, both directions */
+#define HTH_OFI_CONNS  4096u  /* at once, both directions; less where descriptors are few */
 #define HTH_OFI_RING   64u    /* pulls at once, a connection */
 #define HTH_OFI_TAKEN  8u     /* receives posted, a connection */
 #define HTH_OFI_KEPT   32u    /* sends kept, a connection */
@@ -78,6 +78,8 @@ int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth
 struct hth_ofi_fds {
     unsigned char bit[512]; /* descriptors below 4096 */
 };
+/* Connections that may stand: each may be a descriptor of the library's, and others need some, too. */
+uint32_t hth_ofi_conns_max(void);
 void hth_ofi_fds_note(struct hth_ofi_fds *before);
 /* Close-on-exec for what was not there before; `before` NULL: for sockets on our address. */
 void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_ofi_addr *self);
@@ -239,8 +241,14 @@ static inline struct hth_ofi_conn *hth_ofi_conn_get(const struct hth_ofi *o, hth
     return hth_ids_get(&o->conns, id);
 }
 
+/* 1: libfabric's error says that something of this node is used up, not that the peer is at fault. */
+static inline int hth_ofi_is_used_up(int rc)
+{
+    return rc == -FI_ENOMEM || rc == -FI_ENOSPC || rc == -FI_EMFILE || rc == -ENFILE;
+}
+
 struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid);
-/* Without an endpoint yet, in a slot of its own. NULL: no memory, or HTH_OFI_CONNS stand. */
+/* Without an endpoint yet, in a slot of its own. NULL: no memory, or as many stand as may. */
 struct hth_ofi_conn *hth_ofi_conn_new(
         struct hth_ofi *o, enum hth_ofi_state state, const union hth_ofi_addr *peer);
 void hth_ofi_drop(struct hth_transport *t, hth_conn conn);

@@ -107,7 +107,8 @@ static int msg_open(const struct hth_transport_opts *opts,
     o->connect_ms = opts->connect_ms ? opts->connect_ms : CONNECT_MS;
     o->due_ms = HTH_NEVER;
     o->epoll_fd = o->wake_fd = -1;
-    hth_ids_init(&o->conns, HTH_OFI_CONNS);
+    o->base.conns_max = hth_ofi_conns_max();
+    hth_ids_init(&o->conns, o->base.conns_max);
     pthread_mutex_init(&o->regions_lock, NULL);
     rc = ofi_build(o, opts, err);
     if (rc) {
