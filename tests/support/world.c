@@ -94,7 +94,9 @@ static int on_reg(void *self, uint32_t node, const void *base, uint64_t len)
     w->slot_regs += w->opts.slot_bytes && len >= w->opts.slot_bytes;
     if (w->working) {
         w->work_cost_ms += w->reg_ms;
-        return node == w->opts.reg_fails && len >= w->opts.slot_bytes ? HEARTH_ENOMEM : 0;
+        return node == (len >= w->opts.slot_bytes ? w->opts.reg_fails : w->opts.blob_fails)
+                       ? HEARTH_ENOMEM
+                       : 0;
     }
     w->now_ms += w->reg_ms;
     world_broken(w, "port %u registers %llu bytes on its engine's thread", node,
