@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pages of the job root's mount: registering and copying them costs a hundredth when they are huge. */
-#include "doctor.h"
+#include "pages.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -20,7 +20,8 @@ static int mount_has(const char *mount, const char *root)
 }
 
 /* The last of the longest wins: a mount may lie over another. */
-static void mount_find(const char *under, const char *root, struct pages *out, char options[512])
+static void mount_find(
+        const char *under, const char *root, struct hth_pages *out, char options[512])
 {
     char path[PATH_MAX], line[1024], mount[256], kind[32], words[512];
     FILE *f;
@@ -66,7 +67,7 @@ static int huge_of_kernel(const char *under)
     return at && (at[1] == 'f' || at[1] == 'd') ? at[1] : 0;
 }
 
-static void pages_say(const char *under, struct pages *out)
+static void pages_say(const char *under, struct hth_pages *out)
 {
     int kernel = huge_of_kernel(under);
 
@@ -93,7 +94,7 @@ static void pages_say(const char *under, struct pages *out)
     }
 }
 
-void pages_look(const char *under, const char *root, struct pages *out)
+void hth_pages_look(const char *under, const char *root, struct hth_pages *out)
 {
     char options[512] = "", real[PATH_MAX];
 
