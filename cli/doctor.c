@@ -36,7 +36,7 @@ static enum status doctor_look(struct doctor *d, const char *root)
     if (hearth_opts_from_env(&d->opts, &err))
         remark("%s", err.text);
     hth_machine_look(doctor_root(), &d->machine);
-    hth_pages_look(doctor_root(), root, &d->pages);
+    hth_pages_look(doctor_root(), root, 1, &d->pages);
     library_ask("ofi", d->opts.fabric_library, &d->machine, &d->library[0]);
     library_ask("ucx", d->opts.ucx_library, &d->machine, &d->library[1]);
     choice_make(&d->opts, &d->machine, d->library, 2, &d->choice);

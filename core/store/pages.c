@@ -2,10 +2,20 @@
 /* The pages of the job root's mount: registering and copying them costs a hundredth when they are huge. */
 #include "pages.h"
 
+#include "core/base/map.h"
+#include "store_tmpfs.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 #define SHMEM "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 
@@ -67,7 +77,61 @@ static int huge_of_kernel(const char *under)
     return at && (at[1] == 'f' || at[1] == 'd') ? at[1] : 0;
 }
 
-static void pages_say(const char *under, struct hth_pages *out)
+/* Whether the kernel makes one huge page of a file of that size with one small page in it (Linux 6.1),
+ * whatever the mount's huge= says: 1, 0, or -1 where it cannot be seen. */
+static int pages_collapse(const char *root)
+{
+    int fd = open(root, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), can = -1;
+    void *at = NULL;
+
+    if (fd >= 0 && !ftruncate(fd, HTH_SLOT_ROUND) && pwrite(fd, "", 1, 0) == 1)
+        at = hth_map_shared(fd, HTH_SLOT_ROUND, PROT_READ | PROT_WRITE);
+    if (at) {
+        if (!madvise(at, HTH_SLOT_ROUND, MADV_COLLAPSE))
+            can = 1;
+        else if (errno == EINVAL)
+            can = 0;
+        munmap(at, HTH_SLOT_ROUND);
+    }
+    if (fd >= 0)
+        close(fd);
+    return can;
+}
+
+static void pages_say_kernel(int kernel, struct hth_pages *out)
+{
+    out->are_huge = kernel == 'f';
+    snprintf(out->text, sizeof(out->text),
+            out->are_huge ? "the kernel says force for all mounts (" SHMEM ")"
+                          : "the kernel says deny for all mounts (" SHMEM "): pages are small, and "
+                            "locking them for an adapter takes a hundred times as long; echo never "
+                            "> " SHMEM " leaves it to the mount's huge=");
+}
+
+/* A mount that gives none by itself. */
+static void pages_say_small(struct hth_pages *out)
+{
+    out->advised = strcmp(out->huge, "advise") == 0;
+    out->are_huge = out->collapses > 0 || out->advised;
+    if (out->collapses > 0)
+        snprintf(out->text, sizeof(out->text),
+                "%s is mounted with huge=%s; this kernel makes slots huge all the same, raw objects "
+                "only with mount -o remount,huge=within_size %s",
+                out->mount, out->huge, out->mount);
+    else if (out->advised)
+        snprintf(out->text, sizeof(out->text),
+                "%s is mounted with huge=advise: slots ask for huge pages, raw objects get them "
+                "only with mount -o remount,huge=within_size %s",
+                out->mount, out->mount);
+    else
+        snprintf(out->text, sizeof(out->text),
+                "%s is mounted with huge=%s: its pages are small, and locking them "
+                "for an adapter takes a hundred times as long; mount -o "
+                "remount,huge=within_size %s",
+                out->mount, out->huge, out->mount);
+}
+
+static void pages_say(const char *under, const char *root, int tries, struct hth_pages *out)
 {
     int kernel = huge_of_kernel(under);
 
@@ -80,21 +144,17 @@ static void pages_say(const char *under, struct hth_pages *out)
                 "%s is %s: Hearth wants a tmpfs, mounted with huge=within_size", out->mount,
                 out->kind);
     } else if (kernel) {
-        out->are_huge = kernel == 'f';
-        snprintf(out->text, sizeof(out->text), "the kernel says %s for all mounts (" SHMEM ")",
-                kernel == 'f' ? "force" : "deny");
+        pages_say_kernel(kernel, out);
+    } else if (strcmp(out->huge, "never") != 0 && strcmp(out->huge, "advise") != 0) {
+        out->are_huge = 1;
+        snprintf(out->text, sizeof(out->text), "%s is mounted with huge=%s", out->mount, out->huge);
     } else {
-        out->are_huge = strcmp(out->huge, "never") != 0 && strcmp(out->huge, "advise") != 0;
-        snprintf(out->text, sizeof(out->text),
-                out->are_huge ? "%s is mounted with huge=%s"
-                              : "%s is mounted with huge=%s: its pages are small, and locking them "
-                                "for an adapter takes a hundred times as long; mount -o "
-                                "remount,huge=within_size",
-                out->mount, out->huge);
+        out->collapses = tries && !under[0] ? pages_collapse(root) : 0;
+        pages_say_small(out);
     }
 }
 
-void hth_pages_look(const char *under, const char *root, struct hth_pages *out)
+void hth_pages_look(const char *under, const char *root, int tries, struct hth_pages *out)
 {
     char options[512] = "", real[PATH_MAX];
 
@@ -110,5 +170,5 @@ void hth_pages_look(const char *under, const char *root, struct hth_pages *out)
         return;
     }
     huge_of_options(options, out->huge, sizeof(out->huge));
-    pages_say(under, out);
+    pages_say(under, root, tries, out);
 }
