@@ -344,7 +344,7 @@ static int peer_connect(struct hth_session *s, struct peer *peer, hth_conn *out)
 
 static void peer_dial(struct hth_session *s, struct peer *peer)
 {
-    hth_conn conn;
+    hth_conn conn = 0;
 
     if (peer_connect(s, peer, &conn)) {
         peer_back_off(s, peer);
