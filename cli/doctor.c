@@ -11,7 +11,7 @@
 struct doctor {
     struct hth_machine machine;
     struct library library[2];
-    struct pages pages;
+    struct hth_pages pages;
     struct hearth_opts opts;
     struct choice choice;
 };
@@ -36,7 +36,7 @@ static enum status doctor_look(struct doctor *d, const char *root)
     if (hearth_opts_from_env(&d->opts, &err))
         remark("%s", err.text);
     hth_machine_look(doctor_root(), &d->machine);
-    pages_look(doctor_root(), root, &d->pages);
+    hth_pages_look(doctor_root(), root, 1, &d->pages);
     library_ask("ofi", d->opts.fabric_library, &d->machine, &d->library[0]);
     library_ask("ucx", d->opts.ucx_library, &d->machine, &d->library[1]);
     choice_make(&d->opts, &d->machine, d->library, 2, &d->choice);

@@ -4,6 +4,7 @@
 #ifndef CLI_DOCTOR_H
 #define CLI_DOCTOR_H
 
+#include "core/store/pages.h"
 #include "transport/offers.h"
 #include <hearth/opts.h>
 
@@ -22,19 +23,6 @@ struct library {
  * library's path, or NULL. */
 void library_ask(const char *transport, const char *file, const struct hth_machine *machine,
         struct library *out);
-
-/* ---- pages.c: what pages the slots lie on ---- */
-
-struct pages {
-    char mount[256]; /* empty: no root was named */
-    char kind[32];   /* "tmpfs" */
-    char huge[32];   /* "within_size"; "never" where nothing says another thing */
-    int are_huge;
-    char text[DOCTOR_TEXT];
-};
-
-/* root: the job's, or NULL. Below `under`, which stands for "/". */
-void pages_look(const char *under, const char *root, struct pages *out);
 
 /* ---- choice.c: what an engine would take, and what would be better ---- */
 

@@ -55,6 +55,14 @@ static void node_on_peer_down(void *self, uint32_t node, int code, const char *t
     hth_commit_peer_down(n->commit, node);
 }
 
+/* The tree is what losses are noticed by. */
+static int node_is_watched(void *self, uint32_t node)
+{
+    struct hth_node *n = self;
+
+    return hth_tree_is_neighbour(&n->ctx, node);
+}
+
 static void node_on_deliver(
         void *self, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len)
 {
@@ -136,6 +144,7 @@ static int node_open_session(struct hth_node *n, struct hearth_error *err)
         .on_message = node_on_message,
         .on_peer_up = node_on_peer_up,
         .on_peer_down = node_on_peer_down,
+        .is_watched = node_is_watched,
     };
     struct hth_transport_events for_transport;
     int rc = hth_session_open(&n->env.session, &events, &n->ctx.clock, &n->ctx.random, &n->ctx.log,

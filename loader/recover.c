@@ -97,8 +97,19 @@ void hth_recover_blob(
 void hth_recover_blob_failed(
         struct hth_recover *r, const struct hth_blob_id *id, const struct hearth_error *err)
 {
-    hth_say(&r->ctx->log, HEARTH_LOG_ERROR, "raw-failed", "%s", err->text);
-    hth_restore_raw(r->restore, id, err);
+    int waits = hth_is_coordinator(r->ctx) ? !hth_restore_ended(r->restore)
+                                           : hth_restore_running(r->restore);
+
+    if (id->kind == HTH_BLOB_RAW) {
+        hth_say(&r->ctx->log, HEARTH_LOG_ERROR, "raw-failed", "%s", err->text);
+        hth_restore_raw(r->restore, id, err);
+        return;
+    }
+    hth_say(&r->ctx->log, HEARTH_LOG_ERROR, "blob-failed", "%s", err->text);
+    if (waits &&
+            err->code ==
+                    HEARTH_EIO) /* plan or manifest; what is only short of memory is tried again */
+        hth_recover_refuse(r, err);
 }
 
 void hth_recover_peer_down(struct hth_recover *r, uint32_t node, int code, const char *text)

@@ -65,7 +65,8 @@ struct hth_transport_events {
     void (*on_accept)(void *self, hth_conn conn);
     /* A dialled connection stands: messages may be sent. */
     void (*on_up)(void *self, hth_conn conn);
-    /* HEARTH_EPEER, HEARTH_ETIMEOUT (connect), HEARTH_EPROTO, HEARTH_ECANCELED (our own drop or close). */
+    /* HEARTH_EPEER, HEARTH_ETIMEOUT (connect), HEARTH_EPROTO, HEARTH_ECANCELED (our own drop or close),
+     * HEARTH_EBUSY (dialled: no more connections may stand here; not the peer's doing). */
     void (*on_down)(void *self, hth_conn conn, int code, const char *detail);
     void (*on_message)(
             void *self, hth_conn conn, const void *bytes, size_t len); /* valid during the call */
@@ -83,7 +84,8 @@ struct hth_transport_ops {
     int (*address)(struct hth_transport *t, unsigned char *out_addr, uint32_t *out_len,
             struct hearth_error *err);
 
-    /* Errors: HEARTH_EINVAL (no such address blob), HEARTH_ENOMEM. on_up() or on_down() follows. */
+    /* Errors: HEARTH_EINVAL (no such address blob), HEARTH_EBUSY (no more connections may stand here),
+     * HEARTH_ENOMEM. on_up() or on_down() follows. */
     int (*connect)(struct hth_transport *t, const unsigned char *addr, uint32_t len,
             hth_conn *out_conn, struct hearth_error *err);
 
@@ -140,6 +142,7 @@ struct hth_transport_ops {
 
 struct hth_transport {
     const struct hth_transport_ops *ops;
+    uint32_t conns_max; /* connections that may stand, of both directions; 0: as memory goes */
 };
 
 /* What a backend module (hearth-ofi.so, hearth-ucx.so) exports as `hth_transport_backend`. */
@@ -152,7 +155,7 @@ struct hth_transport_backend {
     int (*open)(const struct hth_transport_opts *opts, const struct hth_transport_events *events,
             struct hth_transport **out, struct hearth_error *err);
 };
-#define HTH_TRANSPORT_ABI 2u /* 2: reg() comes from any thread, once for both directions */
+#define HTH_TRANSPORT_ABI 3u /* 2: reg() comes from any thread, once; 3: conns_max */
 
 /* dlopen(RTLD_NOW | RTLD_LOCAL) of hearth-<name>.so beside this library or program, in
  * HEARTH_MODULE_DIR of the build, or in `dir` when that is not NULL; then its open().

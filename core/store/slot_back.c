@@ -54,20 +54,18 @@ static int back_collapse(const struct tmpfs_slot *slot, uint64_t len)
     return !madvise(slot->pub.base + slot->made, len, MADV_COLLAPSE) || errno != EINVAL;
 }
 
-static void no_huge_pages(struct hth_tmpfs *t)
-{
-    if (!t->no_collapse)
-        hth_say(&t->opts.log, HEARTH_LOG_WARN, "no-huge-pages",
-                "%s: no huge pages, so mapping and copying cost more; mount the tmpfs with "
-                "huge=within_size",
-                t->path);
-    t->no_collapse = 1;
-}
-
 static int may_be_huge(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
 {
     return slot->state == TMPFS_FREE && !slot->pub.user &&
            !t->no_collapse; /* neither bytes nor pins */
+}
+
+/* Pages that a fault makes may be huge where the mount's are of memory that asks for it; those that
+ * fallocate makes are small then. What is not made here fallocate makes. */
+static void back_advise(const struct tmpfs_slot *slot, uint64_t len)
+{
+    if (!madvise(slot->pub.base + slot->made, len, MADV_HUGEPAGE))
+        (void)madvise(slot->pub.base + slot->made, len, MADV_POPULATE_WRITE);
 }
 
 static int back_make(
@@ -76,7 +74,9 @@ static int back_make(
     uint64_t len = back_least(piece, slot->pub.capacity - slot->made);
 
     if (may_be_huge(t, slot) && !back_collapse(slot, len))
-        no_huge_pages(t);
+        t->no_collapse = 1;
+    if (t->advised)
+        back_advise(slot, len);
     if (hth_sys_allocate(t, slot->pub.fd, slot->made, len))
         return hth_sys_fail(t, err, "allocate memory for", "a slot");
     slot->made += len;
@@ -174,6 +174,8 @@ static void back_run(struct hth_work *work)
         p->error = back_populate(p->slot, p->len);
     } else {
         p->no_huge = p->huge && !back_collapse(p->slot, p->len);
+        if (p->t->advised)
+            back_advise(p->slot, p->len);
         p->error = hth_sys_allocate(p->t, p->slot->pub.fd, p->slot->made, p->len) ? errno : 0;
     }
     __atomic_store_n(&p->state, PIECE_ENDED, __ATOMIC_RELEASE);
@@ -188,7 +190,7 @@ static struct tmpfs_slot *piece_see(struct tmpfs_piece *p)
     p->slot = NULL;
     slot->busy = 0;
     if (p->no_huge)
-        no_huge_pages(p->t);
+        p->t->no_collapse = 1;
     if (p->touching && p->error)
         no_prefault(p->t, p->error);
     slot->touched += done && p->touching ? p->len : 0;

@@ -13,6 +13,7 @@
 #include "core/base/bytes.h"
 #include "core/base/crc.h"
 #include "core/format/versions.h"
+#include "pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -237,6 +238,20 @@ static int open_dir(
     return 0;
 }
 
+/* Said once, before anything is saved. */
+static void open_pages(struct hth_tmpfs *t, const char *root)
+{
+    struct hth_pages pages;
+
+    hth_pages_look("", root, !t->opts.no_collapse, &pages);
+    if (strcmp(pages.kind, "tmpfs") != 0) /* not found: it is tried */
+        return;
+    t->advised = pages.advised && pages.collapses <= 0;
+    t->no_collapse = t->opts.no_collapse || (!pages.collapses && (t->advised || !pages.are_huge));
+    if (!pages.are_huge)
+        hth_say(&t->opts.log, HEARTH_LOG_WARN, "no-huge-pages", "%s", pages.text);
+}
+
 static int open_root(struct hth_tmpfs *t, const char *root, struct hearth_error *err)
 {
     struct hth_room room;
@@ -249,6 +264,8 @@ static int open_root(struct hth_tmpfs *t, const char *root, struct hearth_error 
                 "root",
                 root, strerrordesc_np(errno));
     rc = hth_room_look(t->root_fd, t->opts.proc, &room, err);
+    if (!rc && room.tmpfs)
+        open_pages(t, root);
     if (rc || room.tmpfs)
         return rc;
     if (!t->opts.allow_non_tmpfs)

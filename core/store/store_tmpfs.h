@@ -54,6 +54,7 @@ struct hth_store_tmpfs_opts {
     uint64_t limit_bytes;  /* most bytes in slots; 0: what fits */
     int allow_non_tmpfs;   /* a directory on a disk will do: said in the log */
     int no_prefault;       /* work() allocates, but touches no page */
+    int no_collapse;       /* for tests: as with a Linux before 6.1 */
     struct hth_log log;
     struct hth_points points;
     struct hth_workers workers; /* make the memory of slots, free that of large raw objects; submit

@@ -65,7 +65,8 @@ struct hth_tmpfs {
     uint64_t id;
     uint64_t starts; /* engines this memory has seen; upper half of new generations */
     int reserved;
-    int no_populate, no_collapse; /* the kernel refused once */
+    int no_populate, no_collapse; /* the kernel refused once, or will */
+    int advised;                  /* huge pages are asked for: the mount's huge=advise */
     struct tmpfs_piece *piece;    /* with workers; slot_back.c's */
     struct tmpfs_slot *slots;
     struct tmpfs_dir *dirs;

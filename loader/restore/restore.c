@@ -218,9 +218,8 @@ void hth_restore_give_up(struct hth_restore *r)
 {
     struct hearth_error err;
 
-    if (r->state ==
-            REFUSED) { /* our ranks were told when the node was refused, and the coordinator is not reached */
-        r->state = ENDED;
+    if (r->state == REFUSED) { /* by us, and the coordinator is not reached */
+        restore_end(r, r->refused.code, &r->refused);
         return;
     }
     hth_fail(&err, HEARTH_ETIMEOUT, 0, "recovery: no word from the coordinator, node %s, in time",

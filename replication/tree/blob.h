@@ -28,8 +28,8 @@ struct hth_blob_events {
      * SEALED and verified in the holdings then. */
     void (*arrived)(
             void *self, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
-    /* A raw object cannot be written here, or the memory of one, or of a manifest, cannot be
-     * registered. It is tried again, until it is forgotten. */
+    /* A raw object cannot be written here, or the memory of a blob cannot be registered. It is tried
+     * again, until it is forgotten. */
     void (*failed)(void *self, const struct hth_blob_id *id, const struct hearth_error *err);
 };
 

@@ -65,10 +65,7 @@ void hth_blob_failed(struct blob *b, const struct hearth_error *err)
 {
     struct hth_blob_events *events = &b->ctx->blobs->events;
 
-    if (b->id.kind == HTH_BLOB_PLAN)
-        hth_say(&b->ctx->log, HEARTH_LOG_WARN, "blob-failed", "%s", err->text);
-    else
-        events->failed(events->self, &b->id, err);
+    events->failed(events->self, &b->id, err);
 }
 
 static void blob_registered(struct hth_reg_wait *wait, struct hth_region *region, int code,

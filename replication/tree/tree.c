@@ -48,6 +48,14 @@ uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node)
     return node;
 }
 
+int hth_tree_is_neighbour(const struct hth_ctx *ctx, uint32_t node)
+{
+    uint32_t self = ctx->epoch ? ctx->epoch->self : HTH_NODE_NONE;
+
+    return self != HTH_NODE_NONE && !tree_is_down(ctx, node) &&
+           (hth_tree_parent(ctx, self) == node || hth_tree_parent(ctx, node) == self);
+}
+
 /* Living children, one by one: the static ones, and below the lost among them level by level. */
 struct walk {
     uint32_t node;

@@ -67,6 +67,8 @@ int hth_tree_message(
 uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node);
 /* Living children of `node`, out[cap]; returns how many there are (>= HTH_TREE_DEGREE possible after losses). */
 uint32_t hth_tree_children(const struct hth_ctx *ctx, uint32_t node, uint32_t *out, uint32_t cap);
+/* 1: our parent, or our child. */
+int hth_tree_is_neighbour(const struct hth_ctx *ctx, uint32_t node);
 void hth_tree_close(struct hth_ctx *ctx);
 
 #endif

@@ -151,6 +151,11 @@ Test(doctor, pages_are_those_of_the_roots_mount)
             "always within_size advise never [deny] force");
     cr_assert(zero(int, hearth("doctor", "net", "--root", "/mnt/hearth")));
     must_print("huge pages the kernel says deny for all mounts");
+    must_print("echo never > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    made_up_file(node, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", "[never] deny force");
+    made_up_file(node, "/proc/self/mounts", "none /mnt/asked tmpfs rw,huge=advise 0 0");
+    cr_assert(zero(int, hearth("doctor", "net", "--root", "/mnt/asked")));
+    must_print("huge pages /mnt/asked is mounted with huge=advise: slots ask for huge pages");
     made_up_file(node, "/proc/self/mounts", "none /mnt/hearth tmpfs rw 0 0");
     cr_assert(zero(int, hearth("doctor", "net", "--root", "/elsewhere")));
     must_print("huge pages the mount of /elsewhere is not found\n");

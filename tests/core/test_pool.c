@@ -7,6 +7,7 @@
 
 #include "core/store/store_tmpfs.h"
 #include <criterion/logging.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -700,19 +701,70 @@ Test(pool, files_and_directories_are_for_their_owner_alone)
     teardown();
 }
 
-Test(pool, huge_pages_of_the_mount_are_used)
+/* KiB of it that one entry of a page table maps two MiB of; skipped where no huge page is free. */
+static long huge_kib(const struct hth_slot *slot)
+{
+    FILE *f = fopen("/proc/self/smaps", "re");
+    char line[512];
+    unsigned long from, to;
+    long kib = -1;
+    int here = 0;
+
+    while (f && fgets(line, sizeof(line), f)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            here = from <= (unsigned long)(uintptr_t)slot->base &&
+                   (unsigned long)(uintptr_t)slot->base < to;
+        else if (here)
+            (void)sscanf(line, "ShmemPmdMapped: %ld", &kib);
+    }
+    if (f)
+        fclose(f);
+    if (kib == 0 && madvise(slot->base, slot->capacity, 25 /* MADV_COLLAPSE */) && errno != EINVAL)
+        cr_skip_test("no huge page is free");
+    return kib;
+}
+
+/* A slot of 4 MiB, backed; NULL: skipped. */
+static struct hth_slot *slot_on(const char *huge, int no_collapse)
 {
     uint64_t size = 3 * MIB;
-    struct hth_slot *slot;
 
-    root = tmp_root_mount(64 * MIB, "huge=within_size");
+    root = tmp_root_mount(64 * MIB, huge);
     if (!root)
         cr_skip_test("no right to mount, or no huge pages for tmpfs in this kernel");
-    setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ .no_collapse = no_collapse });
     must(s->ops->reserve(s, &size, 1, NULL));
     work_all();
-    slot = take(size);
+    return take(size);
+}
+
+Test(pool, huge_pages_of_the_mount_are_used)
+{
+    struct hth_slot *slot = slot_on("huge=within_size", 0);
+
     cr_assert(eq(u64, (uint64_t)(uintptr_t)slot->base % HTH_SLOT_ROUND, 0));
     cr_assert(eq(u64, slot->capacity % HTH_SLOT_ROUND, 0));
+    cr_assert(eq(long, huge_kib(slot), (long)(slot->capacity / 1024)));
+    must_say(said, "");
+    teardown();
+}
+
+Test(pool, a_mount_that_gives_huge_pages_on_advice_is_asked_for_them)
+{
+    struct hth_slot *slot = slot_on("huge=advise", 1);
+
+    cr_assert(eq(long, huge_kib(slot), (long)(slot->capacity / 1024)));
+    must_say(said, "");
+    teardown();
+}
+
+Test(pool, a_mount_without_huge_pages_is_said_at_open_with_what_to_do)
+{
+    struct hth_slot *slot = slot_on("huge=never", 1);
+
+    cr_assert(eq(long, huge_kib(slot), 0));
+    cr_assert(ne(ptr, strstr(said, "no-huge-pages: "), NULL), "%s", said);
+    cr_assert(ne(ptr, strstr(said, "mount -o remount,huge=within_size "), NULL), "%s", said);
+    cr_assert(eq(ptr, strstr(strstr(said, "no-huge-pages") + 1, "no-huge-pages"), NULL)); /* once */
     teardown();
 }

@@ -4,6 +4,7 @@
 #include "world_parts.h"
 
 #include "core/format/block.h"
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -100,4 +101,65 @@ Test(registration, what_cannot_be_registered_fails_the_save_and_says_what_to_do)
     run_until(w.newest.id.step + 3);
     cr_assert(eq(int, w.why[0], 0), "%s", w.why);
     cr_assert(ge(u64, w.newest.id.step, 2));
+}
+
+/* The memory of a manifest: where it is pulled to, and where it is given from. */
+static void manifest_fails(uint32_t port)
+{
+    char said[40];
+
+    snprintf(said, sizeof(said), "node %u cannot register", port - 1);
+    start(0, 0);
+    run_until(1);
+    w.opts.blob_fails = port;
+    while (!w.why[0] && !w.count[WORLD_FAILED] && w.now_ms < 20000)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(lt(u64, w.now_ms, 5000));
+    cr_assert(ne(ptr, strstr(w.heard, said), NULL), "%s", w.heard);
+    cr_assert(ne(ptr, strstr(w.heard, "bytes (errno 12)"), NULL), "%s", w.heard);
+    cr_assert(ne(ptr, strstr(w.heard, "(ulimit -l)"), NULL), "%s", w.heard);
+    w.opts.blob_fails = 0;
+    run_until(w.newest.id.step + 3);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+}
+
+Test(registration, a_manifest_that_cannot_be_registered_where_it_goes_fails_the_save)
+{
+    manifest_fails(2);
+}
+
+Test(registration, a_manifest_that_cannot_be_registered_where_it_is_fails_the_save)
+{
+    manifest_fails(1);
+}
+
+/* The memory of a plan: all ranks hear it, and the job goes on when it was mended. */
+static void plan_fails(uint32_t port)
+{
+    char said[40];
+
+    snprintf(said, sizeof(said), "node %u cannot register", port - 1);
+    start(0, 0);
+    w.opts.blob_fails = port;
+    while (!w.why[0] && !w.rank[4].error.code && w.now_ms < 20000)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(lt(u64, w.now_ms, 5000));
+    cr_assert(ne(ptr, strstr(w.rank[4].error.text, said), NULL), "%s", w.rank[4].error.text);
+    cr_assert(ne(ptr, strstr(w.rank[4].error.text, "(ulimit -l)"), NULL));
+    w.opts.blob_fails = 0;
+    run_until(2);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(ge(u64, w.newest.id.step, 2));
+}
+
+Test(registration, a_plan_that_cannot_be_registered_where_it_goes_fails_the_recovery)
+{
+    plan_fails(2);
+}
+
+Test(registration, a_plan_that_cannot_be_registered_where_it_is_fails_the_recovery)
+{
+    plan_fails(1);
 }

@@ -59,11 +59,19 @@ static void on_peer_down(void *self, uint32_t node, int code, const char *text)
     snprintf(n->down_text, sizeof(n->down_text), "%s", text);
 }
 
+static int is_watched(void *self, uint32_t node)
+{
+    struct net_node *n = self;
+
+    (void)node;
+    return !n->w->unwatched;
+}
+
 void net_node_open(struct net_world *w, uint32_t node, const struct hth_session_opts *opts)
 {
     struct net_node *n = &w->node[node];
     struct hth_session_opts plain = { .job = "job" };
-    struct hth_session_events events = { n, on_message, on_peer_up, on_peer_down };
+    struct hth_session_events events = { n, on_message, on_peer_up, on_peer_down, is_watched };
     struct hth_transport_events below;
 
     memset(n, 0, sizeof(*n));

@@ -35,6 +35,7 @@ struct net_world {
     struct hth_clock clock;
     struct hth_random random;
     uint32_t nodes;
+    int unwatched; /* nobody watches anybody: idle connections may be closed */
     struct hth_member member[NET_NODES];
     struct net_node node[NET_NODES];
 };

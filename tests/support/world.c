@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define IDLE_MS 1500 /* in some worlds: connections that nobody uses are closed */
+
 const char *const world_event_name[WORLD_EVENTS] = { "save", "protected", "failed", "recovered",
     "scratch", "loss", "kill", "restart", "stale", "late", "double", "drop", "flip", "skip",
     "again", "back" };
@@ -92,7 +94,9 @@ static int on_reg(void *self, uint32_t node, const void *base, uint64_t len)
     w->slot_regs += w->opts.slot_bytes && len >= w->opts.slot_bytes;
     if (w->working) {
         w->work_cost_ms += w->reg_ms;
-        return node == w->opts.reg_fails && len >= w->opts.slot_bytes ? HEARTH_ENOMEM : 0;
+        return node == (len >= w->opts.slot_bytes ? w->opts.reg_fails : w->opts.blob_fails)
+                       ? HEARTH_ENOMEM
+                       : 0;
     }
     w->now_ms += w->reg_ms;
     world_broken(w, "port %u registers %llu bytes on its engine's thread", node,
@@ -254,6 +258,8 @@ void machine_start(struct world *w, uint32_t m)
                 .hello_ms = 1000,
                 .connect_ms = 2000,
                 .stall_ms = 1000,
+                .idle_ms = w->opts.seed % 3 ? 0 : IDLE_MS,
+                .links_max = w->opts.seed % 6 ? 0 : w->opts.nodes,
                 .no_fence = (w->opts.breaks & HTH_BREAK_FENCE) != 0,
                 .job = "sim" },
         .transport = open_transport,

@@ -52,6 +52,7 @@ struct world_opts {
     uint32_t work_ms;    /* what workers take for each piece of work */
     uint32_t reg_ms;     /* what each registration takes; 0: in some worlds with faults something */
     uint32_t reg_fails;  /* the port where memory of slot_bytes cannot be registered; 0: nowhere */
+    uint32_t blob_fails; /* the port where smaller memory cannot be registered; 0: nowhere */
     uint64_t slot_bytes; /* see world.slot_regs */
     int accept_loss;     /* ranks begin anew where all is beyond redundancy */
     /* In the last launch the engine of this node - 1 is killed under its ranks, so many events after

@@ -267,3 +267,162 @@ Test(session, in_a_storm_nothing_is_heard_that_was_not_said, .init = limit)
         net_world_close(w);
     }
 }
+
+/* What happens to nobody's harm: each message arrives, nobody is called down. */
+static void nobody_is_lost(struct net_world *w)
+{
+    for (uint32_t i = 0; i < w->nodes; i++)
+        for (uint32_t j = 0; j < w->nodes; j++)
+            cr_assert(eq(int, w->node[i].downs[j], 0), "%u says that %u is lost", i, j);
+}
+
+Test(session, an_idle_connection_is_closed_and_opened_again_when_needed)
+{
+    struct hth_session_opts o = { .idle_ms = 10000, .job = "job" };
+    struct net_world *w = net_world_open(3, &o);
+
+    w->unwatched = 1;
+    for (uint64_t i = 1; i <= 4; i++) {
+        must(net_send(w, 0, 1, i));
+        must(net_send(w, 2, 0, i));
+        net_run(w, 9000);
+        cr_assert(eq(u32, hth_session_connections(w->node[0].session), 2));
+        must(net_send(w, 0, 1, 100 * i)); /* in use again */
+        net_run(w, 9000);
+        cr_assert(eq(u32, hth_session_connections(w->node[0].session), 1));
+        net_run(w, 60000);
+        for (int n = 0; n < 3; n++)
+            cr_assert(eq(u32, hth_session_connections(w->node[n].session), 0));
+        cr_assert(eq(int, w->node[1].messages[0], 2 * (int)i));
+        cr_assert(eq(int, w->node[0].messages[2], (int)i));
+    }
+    nobody_is_lost(w);
+    net_node_close(w, 1); /* is noticed by who has something to say, as ever */
+    must(net_send(w, 0, 1, 1000));
+    net_run(w, 6000);
+    cr_assert(eq(int, w->node[0].downs[1], 1));
+    net_world_close(w);
+}
+
+Test(session, a_connection_that_is_in_use_or_watched_is_not_idle)
+{
+    static unsigned char bytes[4096];
+    struct hth_session_opts o = { .idle_ms = 10000, .job = "job" };
+    struct net_world *w = net_world_open(2, &o);
+    struct hth_region *region;
+    struct hth_grant grant;
+
+    must(hth_session_reg(w->node[0].session, bytes, sizeof(bytes), &region, NULL));
+    must(net_send(w, 0, 1, 1));
+    net_run(w, 60000);
+    cr_assert(eq(u32, hth_session_connections(w->node[0].session), 1)); /* watched */
+    w->unwatched = 1;
+    must(hth_session_grant(w->node[0].session, 1, region, 0, 4096, &grant, NULL));
+    net_run(w, 60000);
+    cr_assert(eq(u32, hth_session_connections(w->node[0].session), 1)); /* granted */
+    hth_session_ungrant(w->node[0].session, &grant);
+    net_run(w, 30000);
+    cr_assert(eq(u32, hth_session_connections(w->node[0].session), 0));
+    nobody_is_lost(w);
+    net_world_close(w);
+}
+
+/* Messages that cross the agreement, one millisecond later each time: each is heard, once and in order. */
+Test(session, nothing_is_lost_on_a_connection_that_is_being_closed)
+{
+    struct hth_session_opts o = { .heartbeat_ms = 20, .idle_ms = 1000, .job = "job" };
+    struct net_world *w = net_world_open(2, &o);
+
+    w->unwatched = 1;
+    for (uint64_t i = 1; i <= 60; i++) {
+        must(net_send(w, 0, 1, 2 * i));
+        net_run(w, 980 + i);
+        must(net_send(w, i & 1, !(i & 1), 2 * i + 1));
+        net_run(w, 1);
+        must(net_send(w, !(i & 1), i & 1, 2 * i + 1));
+        net_run(w, 5000);
+    }
+    cr_assert(eq(int, w->node[1].messages[0], 120));
+    cr_assert(eq(int, w->node[0].messages[1], 60));
+    cr_assert(eq(int, w->node[0].disorder + w->node[1].disorder, 0));
+    nobody_is_lost(w);
+    net_world_close(w);
+}
+
+/* Agreements that are lost on their way: the deadlines end them. */
+Test(session, an_agreement_that_is_not_heard_costs_nothing)
+{
+    struct hth_session_opts o = { .idle_ms = 2000, .job = "job" };
+    struct net_world *w = net_world_open(2, &o);
+    struct net_fault lost = { HTH_LOOP_MESSAGE, HTH_LOOP_DROP, 0, HTH_FRAME_HEAD + 1, 2 };
+
+    w->unwatched = 1;
+    for (uint64_t i = 1; i <= 8; i++) {
+        lost.from = i & 1;
+        lost.times = 2;
+        must(net_send(w, 0, 1, i));
+        net_run(w, 100);
+        hth_loop_net_script(w->net, net_play, &lost);
+        net_run(w, 3000);
+        must(net_send(w, 1, 0, i));
+        net_run(w, 20000);
+        cr_assert(eq(u32, hth_session_connections(w->node[0].session), 0));
+    }
+    cr_assert(eq(int, w->node[1].messages[0], 8));
+    cr_assert(eq(int, w->node[0].messages[1], 8));
+    nobody_is_lost(w);
+    net_world_close(w);
+}
+
+Test(session, the_least_recently_used_connection_makes_way_in_a_full_table)
+{
+    struct hth_session_opts o = { .links_max = 2, .job = "job" };
+    struct net_world *w = net_world_open(6, &o);
+
+    w->unwatched = 1;
+    for (uint32_t i = 1; i < 6; i++) {
+        must(net_send(w, 0, i, i));
+        must(net_send(w, i, 0, i));
+        net_run(w, 3000);
+        cr_assert(le(u32, hth_session_connections(w->node[0].session), 2));
+    }
+    for (uint32_t i = 1; i < 6; i++) {
+        cr_assert(eq(int, w->node[i].messages[0], 1));
+        cr_assert(eq(int, w->node[0].messages[i], 1));
+    }
+    must(net_send(w, 0, 5, 6)); /* the last two stand */
+    must(net_send(w, 0, 4, 6));
+    net_run(w, 20);
+    cr_assert(eq(u64, w->node[4].number[0] + w->node[5].number[0], 12));
+    for (uint32_t i = 1; i < 6; i++) /* all at once, all in use */
+        must(net_send(w, i, 0, 10 + i));
+    net_run(w, 20000);
+    for (uint32_t i = 1; i < 6; i++)
+        cr_assert(eq(u64, w->node[0].number[i], 10 + i));
+    nobody_is_lost(w);
+    net_world_close(w);
+}
+
+Test(session, a_table_that_stays_full_is_no_loss_and_is_tried_again)
+{
+    struct net_world *w = net_world_open(2, NULL);
+    struct net_fault full = { HTH_LOOP_CONNECT, HTH_LOOP_FULL, 0, 0, -1 };
+
+    hth_loop_net_script(w->net, net_play, &full);
+    must(net_send(w, 0, 1, 1));
+    net_run(w, 60000);
+    cr_assert(eq(int, w->node[1].messages[0], 0));
+    nobody_is_lost(w);
+    full.times = 0;
+    net_run(w, 2000);
+    cr_assert(eq(int, w->node[1].messages[0], 1));
+    full.times = -1; /* one that was there, and whose connection broke */
+    hth_session_drop(w->node[0].session, 1);
+    net_run(w, 60000);
+    nobody_is_lost(w);
+    full.times = 0;
+    must(net_send(w, 0, 1, 2));
+    net_run(w, 2000);
+    cr_assert(eq(u64, w->node[1].number[0], 2));
+    net_world_close(w);
+}

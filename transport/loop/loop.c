@@ -155,11 +155,13 @@ static int loop_connect(struct hth_transport *t, const unsigned char *addr, uint
         return hth_fail(err, HEARTH_EINVAL, 0, "an address of this net has 4 bytes, not %u", len);
     if (loop->closing)
         return hth_fail(err, HEARTH_ESTATE, 0, "the transport is being closed");
+    v = hth_loop_ask(net, HTH_LOOP_CONNECT, loop->place->node, hth_get32(addr), NULL, 0);
+    if (v.fault == HTH_LOOP_FULL)
+        return hth_fail(err, HEARTH_EBUSY, 0, "the table of connections is full");
     peer = hth_loop_place(net, hth_get32(addr));
     end = peer ? hth_loop_end_new(loop, peer) : NULL;
     if (!end)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a connection");
-    v = hth_loop_ask(net, HTH_LOOP_CONNECT, loop->place->node, peer->node, NULL, 0);
     due = hth_loop_now(net) + net->latency_ms + v.delay_ms;
     *out_conn = end->conn;
     if (v.fault == HTH_LOOP_STALL)

@@ -20,6 +20,7 @@ enum hth_loop_fault {
     HTH_LOOP_STALL,     /* a pull or connect: nothing happens until drop or close */
     HTH_LOOP_FLIP,      /* one byte wrong */
     HTH_LOOP_DUPLICATE, /* a message: delivered twice; a connect: two on_accept() */
+    HTH_LOOP_FULL,      /* a connect: HEARTH_EBUSY, as where no more connections may stand */
 };
 
 struct hth_loop_verdict {

@@ -45,6 +45,12 @@ static int dial_connect(struct hth_ofi_conn *c, const union hth_ofi_addr *peer)
     return rc;
 }
 
+/* What is used up here, endpoints or descriptors, is not the peer's doing. */
+static int dial_code(int rc)
+{
+    return hth_ofi_is_used_up(rc) ? HEARTH_EBUSY : HEARTH_EPEER;
+}
+
 int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
         hth_conn *out_conn, struct hearth_error *err)
 {
@@ -59,12 +65,12 @@ int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
         return hth_fail(err, HEARTH_ECANCELED, 0, "the transport is being closed");
     c = hth_ofi_conn_new(o, HTH_OFI_CONNECTING, &peer);
     if (!c)
-        return hth_fail(err, HEARTH_ENOMEM, 0,
-                "no memory for a connection, or %u connections stand already", HTH_OFI_CONNS);
+        return hth_fail(err, HEARTH_EBUSY, 0,
+                "no memory for a connection, or %u connections stand already", o->base.conns_max);
     c->dialled = c->known = 1;
     rc = dial_connect(c, &peer);
     if (rc)
-        hth_ofi_conn_doom(c, HEARTH_EPEER, o->lib->strerror(-rc));
+        hth_ofi_conn_doom(c, dial_code(rc), o->lib->strerror(-rc));
     *out_conn = c->id;
     return HEARTH_OK;
 }

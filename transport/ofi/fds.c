@@ -11,9 +11,19 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #define KNOWN (8 * sizeof(((struct hth_ofi_fds *)0)->bit))
+
+uint32_t hth_ofi_conns_max(void)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur / 2 >= HTH_OFI_CONNS)
+        return HTH_OFI_CONNS;
+    return (uint32_t)files.rlim_cur / 2;
+}
 
 typedef void each_fn(int fd, void *arg);
 

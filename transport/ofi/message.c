@@ -37,6 +37,9 @@ int hth_ofi_message_init(struct hth_ofi_conn *c)
         rc = hth_ofi_mr_open(c->o, c->bytes, len, FI_SEND | FI_RECV, &c->mr);
     if (rc)
         return rc;
+    rc = hth_ofi_contexts_init(c);
+    if (rc)
+        return rc;
     c->unposted = (UINT64_C(1) << HTH_OFI_TAKEN) - 1;
     hth_ofi_receives_post(c);
     return 0;

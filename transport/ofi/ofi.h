@@ -22,7 +22,7 @@
 #include <rdma/fi_rma.h>
 #include <stdatomic.h>
 
-#define HTH_OFI_CONNS  4096u  /* at once, both directions */
+#define HTH_OFI_CONNS  4096u  /* at once, both directions; less where descriptors are few */
 #define HTH_OFI_RING   64u    /* pulls at once, a connection */
 #define HTH_OFI_TAKEN  8u     /* receives posted, a connection */
 #define HTH_OFI_KEPT   32u    /* sends kept, a connection */
@@ -78,6 +78,8 @@ int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth
 struct hth_ofi_fds {
     unsigned char bit[512]; /* descriptors below 4096 */
 };
+/* Connections that may stand: each may be a descriptor of the library's, and others need some, too. */
+uint32_t hth_ofi_conns_max(void);
 void hth_ofi_fds_note(struct hth_ofi_fds *before);
 /* Close-on-exec for what was not there before; `before` NULL: for sockets on our address. */
 void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_ofi_addr *self);
@@ -92,6 +94,7 @@ void hth_ofi_sockets_end(
 /* ---- the transport ---- */
 
 struct hth_ofi_conn;
+struct hth_ofi_contexts;
 
 #define HTH_OFI_RAW_KEY 24u /* bytes of a provider's raw key, at most */
 
@@ -141,11 +144,13 @@ struct hth_ofi {
     struct hth_ids conns;        /* struct hth_ofi_conn */
     struct hth_ofi_list leaving; /* it is over; the library may still have something of it */
     struct hth_ofi_list doomed;  /* endpoint closed; callbacks owed */
-    uint32_t stuck;              /* connections with something the library did not take yet */
-    uint32_t ripe;               /* pulls done without the library */
-    uint32_t held;               /* operations of all connections with the library */
-    uint64_t due_ms;             /* earliest connect deadline; HTH_NEVER: none */
-    uint64_t turn;               /* calls of progress() */
+    struct hth_ofi_contexts *contexts_free;
+    struct hth_ofi_contexts *contexts_late; /* completions with them may still be in the queue */
+    uint32_t stuck;  /* connections with something the library did not take yet */
+    uint32_t ripe;   /* pulls done without the library */
+    uint32_t held;   /* operations of all connections with the library */
+    uint64_t due_ms; /* earliest connect deadline; HTH_NEVER: none */
+    uint64_t turn;   /* calls of progress() */
     int closing;
 };
 
@@ -208,6 +213,7 @@ struct hth_ofi_conn {
     struct fid_mr *mr;    /* over bytes, where the provider wants that */
 
     uint64_t unposted; /* receives to give back, a bit each */
+    struct hth_ofi_contexts *contexts;
 
     /* Sends are counted: [tail, post) the library's, [post, head) waiting. Slot = count % KEPT. */
     uint32_t head, post, tail;
@@ -221,26 +227,37 @@ struct hth_ofi_conn {
     struct hth_ofi_pull pull[HTH_OFI_RING];
 };
 
-/* What travels through the library as an operation's context:
- * kind << 24 | index << 16, and the connection's id in the bits beside. A number and no pointer, so
- * that a late completion finds nothing. */
-enum hth_ofi_kind { HTH_OFI_RECV = 1, HTH_OFI_SEND = 2, HTH_OFI_PULL = 3 };
-_Static_assert(sizeof(void *) >= sizeof(uint64_t), "contexts are 64 bits");
-_Static_assert(HTH_OFI_CONNS < 1u << 16 && HTH_OFI_RING <= 64, "contexts have room");
+/* ---- contexts.c ---- */
 
-static inline void *hth_ofi_context(
-        const struct hth_ofi_conn *c, enum hth_ofi_kind kind, uint32_t index)
-{
-    return (void *)(uintptr_t)(c->id | (uint64_t)kind << 24 | (uint64_t)index << 16);
-}
+enum hth_ofi_kind { HTH_OFI_RECV = 1, HTH_OFI_SEND = 2, HTH_OFI_PULL = 3 };
+_Static_assert(HTH_OFI_CONNS < 1u << 16 && HTH_OFI_RING <= 64, "a context's number has room");
+
+/* 0, or -FI_ENOMEM. Before the first operation. */
+int hth_ofi_contexts_init(struct hth_ofi_conn *c);
+void hth_ofi_contexts_fini(struct hth_ofi_conn *c); /* after its endpoint is closed */
+/* What travels through the library with the operation. */
+void *hth_ofi_context(struct hth_ofi_conn *c, enum hth_ofi_kind kind, uint32_t index);
+/* Its number: kind << 24 | index << 16, and the connection's id in the bits beside. */
+uint64_t hth_ofi_context_number(const void *context);
+/* Nothing of endpoints that are closed is in the queue any more. */
+void hth_ofi_contexts_drained(struct hth_ofi *o);
+void hth_ofi_contexts_free(struct hth_ofi *o);
+
+/* ---- conn.c ---- */
 
 static inline struct hth_ofi_conn *hth_ofi_conn_get(const struct hth_ofi *o, hth_conn id)
 {
     return hth_ids_get(&o->conns, id);
 }
 
+/* 1: libfabric's error says that something of this node is used up, not that the peer is at fault. */
+static inline int hth_ofi_is_used_up(int rc)
+{
+    return rc == -FI_ENOMEM || rc == -FI_ENOSPC || rc == -FI_EMFILE || rc == -ENFILE;
+}
+
 struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid);
-/* Without an endpoint yet, in a slot of its own. NULL: no memory, or HTH_OFI_CONNS stand. */
+/* Without an endpoint yet, in a slot of its own. NULL: no memory, or as many stand as may. */
 struct hth_ofi_conn *hth_ofi_conn_new(
         struct hth_ofi *o, enum hth_ofi_state state, const union hth_ofi_addr *peer);
 void hth_ofi_drop(struct hth_transport *t, hth_conn conn);

@@ -30,6 +30,7 @@ static int ofi_address(struct hth_transport *t, unsigned char *out_addr, uint32_
 static void ofi_free(struct hth_ofi *o)
 {
     hth_ofi_fabric_close(o);
+    hth_ofi_contexts_free(o);
     hth_ids_fini(&o->conns);
     pthread_mutex_destroy(&o->regions_lock);
     free(o);
@@ -107,7 +108,8 @@ static int msg_open(const struct hth_transport_opts *opts,
     o->connect_ms = opts->connect_ms ? opts->connect_ms : CONNECT_MS;
     o->due_ms = HTH_NEVER;
     o->epoll_fd = o->wake_fd = -1;
-    hth_ids_init(&o->conns, HTH_OFI_CONNS);
+    o->base.conns_max = hth_ofi_conns_max();
+    hth_ids_init(&o->conns, o->base.conns_max);
     pthread_mutex_init(&o->regions_lock, NULL);
     rc = ofi_build(o, opts, err);
     if (rc) {

@@ -75,7 +75,7 @@ struct context {
 
 static struct context completion_context(struct hth_ofi *o, const void *op_context)
 {
-    uint64_t v = (uintptr_t)op_context;
+    uint64_t v = hth_ofi_context_number(op_context);
     struct context x = { .kind = (enum hth_ofi_kind)(v >> 24 & 0xff),
         .index = (uint32_t)(v >> 16 & 0xff) };
 
@@ -178,6 +178,7 @@ static void doomed_free(struct hth_ofi_conn *c)
 {
     hth_ids_drop(&c->o->conns, c->id);
     hth_ofi_message_fini(c);
+    hth_ofi_contexts_fini(c);
     free(c);
 }
 
@@ -223,6 +224,8 @@ int hth_ofi_progress(struct hth_transport *t)
     n = hth_ofi_finish(o);
     n += events_read(o);
     n += completions_read(o, &drained);
+    if (drained)
+        hth_ofi_contexts_drained(o);
     n += hth_ofi_pulls_ripen(o);
     stuck_retry(o);
     n += hth_ofi_expire(o);

@@ -44,16 +44,15 @@ struct question {
 static void hints_fill(struct fi_info *hints, const struct hth_ofi *o, const struct question *q)
 {
     hints->caps = FI_MSG | FI_SEND | FI_RECV | FI_RMA | FI_READ | FI_REMOTE_READ;
-    hints->mode = FI_RX_CQ_DATA; /* verbs asks for it; nobody writes to us, so it costs nothing */
+    /* Verbs asks for the last one; nobody writes to us, so it costs nothing. */
+    hints->mode = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA;
     hints->ep_attr->type = q->type;
     if (q->by_ip)
         hints->addr_format = o->self.sa.sa_family == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
     hints->domain_attr->threading = FI_THREAD_SAFE; /* reg() comes from any thread */
     hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-    if (q->type == FI_EP_RDM) {
+    if (q->type == FI_EP_RDM)
         hints->domain_attr->mr_mode |= FI_MR_ENDPOINT | FI_MR_RAW;
-        hints->mode |= FI_CONTEXT | FI_CONTEXT2;
-    }
 }
 
 static int provider_ask(const struct hth_ofi *o, const struct question *q, struct fi_info **out)

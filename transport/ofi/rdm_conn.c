@@ -22,7 +22,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* Takes the reference of the peer. NULL: no memory, or HTH_OFI_CONNS stand. */
+/* Takes the reference of the peer. NULL: no memory, or as many stand as may. */
 static struct hth_rdm_conn *rdm_conn_new(
         struct hth_rdm *r, enum hth_rdm_state state, struct hth_rdm_peer *peer)
 {
@@ -76,8 +76,8 @@ int hth_rdm_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
     c = rdm_conn_new(r, HTH_RDM_DIALLED, peer);
     if (!c) {
         hth_rdm_peer_put(r, peer);
-        return hth_fail(err, HEARTH_ENOMEM, 0,
-                "no memory for a connection, or %u connections stand already", HTH_OFI_CONNS);
+        return hth_fail(err, HEARTH_EBUSY, 0,
+                "no memory for a connection, or %u connections stand already", r->o.base.conns_max);
     }
     c->dialled = c->known = 1;
     *out_conn = c->id;

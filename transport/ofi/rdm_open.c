@@ -175,7 +175,8 @@ int hth_rdm_open(const struct hth_transport_opts *opts, const struct hth_transpo
     r->scan_ms = HTH_NEVER;
     r->ended = hth_rdm_ended;
     pthread_mutex_init(&r->o.regions_lock, NULL);
-    hth_ids_init(&r->o.conns, HTH_OFI_CONNS);
+    r->o.base.conns_max = hth_ofi_conns_max();
+    hth_ids_init(&r->o.conns, r->o.base.conns_max);
     rc = rdm_build(r, opts, err);
     if (rc) {
         rdm_free(r);

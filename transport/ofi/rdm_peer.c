@@ -110,7 +110,7 @@ int hth_rdm_peer_get(struct hth_rdm *r, const unsigned char *blob, uint32_t len,
     peer_label(r, p);
     rc = fi_av_insert(r->home.av, p->blob + BLOB_HEAD, 1, &p->home, 0, NULL);
     if (rc != 1) {
-        rc = hth_fail(err, rc == -FI_ENOMEM ? HEARTH_ENOMEM : HEARTH_EINVAL, rc < 0 ? -rc : 0,
+        rc = hth_fail(err, hth_ofi_is_used_up(rc) ? HEARTH_EBUSY : HEARTH_EINVAL, rc < 0 ? -rc : 0,
                 "libfabric does not take the address %s", p->label);
         free(p);
         return rc;

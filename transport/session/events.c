@@ -25,6 +25,10 @@ static void session_on_accept(void *self, hth_conn conn)
             oldest = l;
     if (half_open >= HALF_OPEN_MAX)
         hth_peer_drop_link(s, oldest, HEARTH_ECANCELED);
+    if (hth_links_are_full(s)) {
+        s->crowded++;
+        hth_session_expect(s, hth_session_now(s));
+    }
     if (!hth_link_new(s, conn, LINK_ACCEPTED))
         s->transport->ops->drop(s->transport, conn);
 }
@@ -42,11 +46,15 @@ static void session_on_down(void *self, hth_conn conn, int code, const char *det
 {
     struct hth_session *s = self;
     struct link *link = hth_map_get(&s->conns, conn);
+    struct peer *peer;
 
     if (!link)
         return;
+    peer = link->peer;
     if (link->state != LINK_ENDING)
         hth_peer_lost(s, link, detail ? detail : hearth_strerror(code));
+    if (peer && (code == HEARTH_EBUSY || code == HEARTH_ENOMEM))
+        hth_peer_crowded_out(s, peer, peer->why);
     hth_link_free(s, link);
 }
 
@@ -85,8 +93,13 @@ static void link_open_message(struct hth_session *s, struct link *link,
         return;
     link->seq_in = frame->seq;
     link->alive_ms = peer->alive_ms = peer->heard_ms = now;
-    if (frame->type <= HTH_MSG_REFUSE)
+    if (frame->type == HTH_MSG_REST)
+        hth_rest_message(s, link, frame);
+    if (frame->type < HTH_MSG_UP)
         return;
+    link->used_ms = now;
+    if (link->rest == REST_AGREED) /* it has thought better of it */
+        link->rest = REST_NONE;
     peer->bulk = link;
     s->events.on_message(s->events.self, peer->node, frame->type, frame->body, frame->body_len);
 }

@@ -31,6 +31,7 @@ enum hth_message {
     HTH_MSG_PING = 4,
     HTH_MSG_PONG = 5,
     HTH_MSG_REFUSE = 6, /* before a drop: why, in words */
+    HTH_MSG_REST = 7,   /* may this idle connection be closed: asked, yes, no (session/rest.c) */
     /* 16..31: envelope of the tree: see replication/tree/tree.h */
     HTH_MSG_UP = 16,   /* to the coordinator */
     HTH_MSG_DOWN = 17, /* from the coordinator to all */

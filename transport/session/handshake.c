@@ -72,10 +72,11 @@ static void handshake_open(struct hth_session *s, struct link *link, struct peer
     hth_peer_opened(s, peer, link);
 }
 
-/* HEARTH_ESTATE is usual while an epoch begins: members join one after the other, and dial again. */
+/* HEARTH_ESTATE is usual while an epoch begins: members join one after the other, and dial again. Of
+ * HEARTH_EBUSY there is a word of its own. */
 static enum hearth_log_level refusal_level(int code)
 {
-    return code == HEARTH_ESTATE ? HEARTH_LOG_DEBUG : HEARTH_LOG_WARN;
+    return code == HEARTH_ESTATE || code == HEARTH_EBUSY ? HEARTH_LOG_DEBUG : HEARTH_LOG_WARN;
 }
 
 /* `text` is what the peer's owner hears if the peer is given up before another attempt fails. */
@@ -121,7 +122,8 @@ static const char *hello_name(const struct hth_epoch *e, uint32_t node, const ch
     return e && node < e->nodes ? e->member[node].node : otherwise;
 }
 
-/* Is this hello of a member, and for us? Errors: HEARTH_EAUTH, HEARTH_EPROTO for good, HEARTH_ESTATE not yet. */
+/* Is this hello of a member, and for us? Errors: HEARTH_EAUTH, HEARTH_EPROTO for good, HEARTH_ESTATE
+ * and HEARTH_EBUSY not yet. */
 static int hello_check(struct hth_session *s, const struct hth_frame *frame, const void *bytes,
         size_t len, struct hearth_error *err)
 {
@@ -152,6 +154,9 @@ static int hello_check(struct hth_session *s, const struct hth_frame *frame, con
                 BACKEND_LEN, backend);
     if (!e || (!s->opts.no_fence && (frame->epoch != e->epoch || frame->nonce != e->nonce)))
         return hth_fail(err, HEARTH_ESTATE, 0, "not in epoch %" PRIu64 " here", frame->epoch);
+    if (hth_links_are_full(s))
+        return hth_fail(err, HEARTH_EBUSY, 0, "%u connections stand at %.64s, and no more may",
+                s->opts.links_max, hello_name(e, e->self, "this node"));
     from = hth_get32(b + AT_FROM);
     if (hth_get32(b + AT_TO) != e->self || from >= e->nodes || from == e->self ||
             (!s->opts.no_fence && hth_get64(b + AT_STORE) != e->member[from].store))
@@ -206,7 +211,7 @@ static void handshake_on_hello(struct hth_session *s, struct link *link,
         return;
     }
     hello_refuse(s, link, &err);
-    if (err.code != HEARTH_ESTATE)
+    if (err.code != HEARTH_ESTATE && err.code != HEARTH_EBUSY)
         hello_look(s, frame);
 }
 
@@ -289,6 +294,8 @@ static void handshake_on_refuse(
         refusal_readable(text, frame->body + 4, frame->body_len - 4);
     }
     handshake_cut(s, link, code, text);
+    if (sealed && code == HEARTH_EBUSY)
+        hth_peer_crowded_out(s, peer, text);
     /* EAUTH under a mac of our own key: the acceptor has the same key, so our hello was damaged on
      * its way. Dial again. */
     if ((code == HEARTH_EAUTH && !sealed) || code == HEARTH_EPROTO)

@@ -24,6 +24,17 @@ struct link *hth_link_new(struct hth_session *s, hth_conn conn, enum link_state 
     return link;
 }
 
+int hth_links_are_full(const struct hth_session *s)
+{
+    uint32_t standing = 0;
+
+    if (s->conns.len < s->opts.links_max)
+        return 0;
+    for (const struct link *l = s->links; l; l = l->next)
+        standing += l->state != LINK_ACCEPTED && l->state != LINK_REFUSED;
+    return standing >= s->opts.links_max;
+}
+
 void hth_link_free(struct hth_session *s, struct link *link)
 {
     hth_map_take(&s->conns, link->conn);
@@ -54,6 +65,8 @@ int hth_link_send(
     if (!rc) {
         link->seq_out++;
         link->sent_ms = hth_session_now(s);
+        if (type >= HTH_MSG_UP)
+            link->used_ms = link->sent_ms;
     }
     return rc;
 }

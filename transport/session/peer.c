@@ -4,8 +4,9 @@
  *
  *   idle ──something to say──> trying ──a link is OPEN──> up ──dead_ms without a sign──> idle
  *    ^                           │ connect_ms, or refused  │                 (down is reported)
- *    └────── down is reported ───┘                         └─ all links gone: dial again, by the
- *                                                             lower index or who has words
+ *    └────── down is reported ───┘                         ├─ all links gone: dial again, by the
+ *    ^                                                     │  lower index or who has words
+ *    └────────────── nothing is reported ──────────────────┴─ the last link was closed as idle
  *
  * Dials happen in tick() only, at most one at a time, 20 ms to 1 s apart.
  */
@@ -16,7 +17,8 @@
 
 #define BACKOFF_FIRST_MS 20u
 #define BACKOFF_LAST_MS  1000u
-#define LOOK_MS          1000u /* between looks at one that strangers claim to be */
+#define LOOK_MS          1000u  /* between looks at one that strangers claim to be */
+#define CROWD_SAY_MS     60000u /* between two words of no place for a connection */
 
 /* Waiting for a connection. */
 struct message {
@@ -106,12 +108,26 @@ int hth_peer_queue(
     return HEARTH_OK;
 }
 
+struct link *hth_peer_out(const struct peer *peer)
+{
+    struct link *link = peer->open;
+
+    while (link && link->rest != REST_NONE)
+        link = link->open_next;
+    return link;
+}
+
+int hth_peer_is_watched(const struct hth_session *s, const struct peer *peer)
+{
+    return !s->events.is_watched || s->events.is_watched(s->events.self, peer->node);
+}
+
 void hth_peer_flush(struct hth_session *s, struct peer *peer)
 {
+    struct link *link = hth_peer_out(peer);
     struct message *m;
 
-    while (peer->open && (m = peer->queue) &&
-            !hth_link_send(s, peer->open, m->type, m->body, m->len)) {
+    while (link && (m = peer->queue) && !hth_link_send(s, link, m->type, m->body, m->len)) {
         peer->queue = m->next;
         if (!peer->queue)
             peer->queue_end = &peer->queue;
@@ -146,7 +162,7 @@ void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link
     *end = link;
     link->open_next = NULL;
     link->peer = peer;
-    link->alive_ms = now;
+    link->alive_ms = link->used_ms = now;
     peer->heard_ms = peer->alive_ms = now;
     peer->give_up_ms = HTH_NEVER;
     peer->look = peer->refused = 0;
@@ -157,8 +173,9 @@ void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link
     if (peer->up)
         return;
     peer->up = 1;
-    hth_say(&s->log, HEARTH_LOG_INFO, "peer-up", "node %" PRIu32 " (%s)", peer->node,
-            s->epoch->member[peer->node].node);
+    hth_say(&s->log, peer->rested ? HEARTH_LOG_DEBUG : HEARTH_LOG_INFO, "peer-up",
+            "node %" PRIu32 " (%s)", peer->node, s->epoch->member[peer->node].node);
+    peer->rested = 0;
     s->events.on_peer_up(s->events.self, peer->node);
 }
 
@@ -168,6 +185,21 @@ static void peer_back_off(struct hth_session *s, struct peer *peer)
     peer->backoff_ms = peer->backoff_ms ? 2 * peer->backoff_ms : BACKOFF_FIRST_MS;
     if (peer->backoff_ms > BACKOFF_LAST_MS)
         peer->backoff_ms = BACKOFF_LAST_MS;
+}
+
+/* Both sides were through with its last link. What came up meanwhile, or whoever is watched, has it
+ * dialled again at once. */
+static void peer_rest(struct hth_session *s, struct peer *peer)
+{
+    peer->dial_ms = 0;
+    peer->backoff_ms = 0;
+    if (peer->queue || hth_peer_is_watched(s, peer))
+        return;
+    peer->up = 0;
+    peer->rested = 1;
+    hth_say(&s->log, HEARTH_LOG_DEBUG, "connection-rests",
+            "node %" PRIu32 " (%s): idle, and closed until there is something to say", peer->node,
+            s->epoch->member[peer->node].node);
 }
 
 void hth_peer_lost(struct hth_session *s, struct link *link, const char *text)
@@ -191,7 +223,9 @@ void hth_peer_lost(struct hth_session *s, struct link *link, const char *text)
     snprintf(peer->why, sizeof(peer->why), "%s", text);
     if (was_open && peer->open)
         hth_peer_flush(s, peer);
-    if (!peer->open)
+    if (!peer->open && was_open && link->rest != REST_NONE)
+        peer_rest(s, peer);
+    else if (!peer->open)
         peer_back_off(s, peer);
     peer_look_soon(s, peer);
 }
@@ -218,6 +252,7 @@ static void peer_give_up(
     peer->up = 0;
     peer->give_up_ms = HTH_NEVER;
     peer->look = 0;
+    peer->rested = 0;
     peer->refused = refused;
     peer_queue_clear(peer);
     while ((link = peer->open ? peer->open : peer->dial))
@@ -235,11 +270,17 @@ void hth_peer_refused(struct hth_session *s, struct peer *peer, int code, const 
     peer_give_up(s, peer, code, text, 1);
 }
 
-/* 1: a connection is wanted. The lower index dials for the sake of watching alone. */
-static int peer_wants_link(const struct hth_session *s, const struct peer *peer)
+/* From when on a connection is wanted. The lower index dials for the sake of watching alone; the
+ * other one, too, before it judges: the lower may have no place for a connection. */
+static uint64_t peer_wants_link_ms(const struct hth_session *s, const struct peer *peer)
 {
-    return !peer->open && !peer->dial &&
-           (peer->queue || peer->look || (peer->up && s->epoch->self < peer->node));
+    if (peer->open || peer->dial)
+        return HTH_NEVER;
+    if (peer->queue || peer->look || (peer->up && s->epoch->self < peer->node))
+        return peer->dial_ms;
+    if (peer->up && peer->alive_ms + s->opts.dead_ms / 2 > peer->dial_ms)
+        return peer->alive_ms + s->opts.dead_ms / 2;
+    return peer->up ? peer->dial_ms : HTH_NEVER;
 }
 
 void hth_peer_look(struct hth_session *s, struct peer *peer)
@@ -265,14 +306,47 @@ static void peer_end_look(struct hth_session *s, struct peer *peer)
         hth_peer_drop_link(s, peer->dial, HEARTH_ETIMEOUT);
 }
 
-static void peer_dial(struct hth_session *s, struct peer *peer)
+void hth_peer_crowded_out(struct hth_session *s, struct peer *peer, const char *text)
+{
+    uint64_t now = hth_session_now(s);
+
+    s->crowded++;
+    if (peer->give_up_ms != HTH_NEVER)
+        peer->give_up_ms = now + s->opts.connect_ms;
+    if (peer->up)
+        peer->alive_ms = now;
+    if (s->crowd_said_ms && now < s->crowd_said_ms + CROWD_SAY_MS)
+        return;
+    s->crowd_said_ms = now;
+    hth_say(&s->log, HEARTH_LOG_WARN, "connections-full",
+            "node %" PRIu32 " (%s) is connected later: %s; it is not lost, and idle connections "
+            "make way",
+            peer->node, s->epoch->member[peer->node].node, text);
+}
+
+static int peer_connect(struct hth_session *s, struct peer *peer, hth_conn *out)
 {
     const struct hth_member *m = &s->epoch->member[peer->node];
     struct hearth_error err;
-    hth_conn conn;
+    int rc;
 
-    if (s->transport->ops->connect(s->transport, m->addr, m->addr_len, &conn, &err)) {
+    if (hth_links_are_full(s))
+        rc = hth_fail(
+                &err, HEARTH_EBUSY, 0, "%u connections stand, and no more may", s->opts.links_max);
+    else
+        rc = s->transport->ops->connect(s->transport, m->addr, m->addr_len, out, &err);
+    if (rc)
         snprintf(peer->why, sizeof(peer->why), "%.150s", err.text);
+    if (rc == HEARTH_EBUSY || rc == HEARTH_ENOMEM)
+        hth_peer_crowded_out(s, peer, err.text);
+    return rc;
+}
+
+static void peer_dial(struct hth_session *s, struct peer *peer)
+{
+    hth_conn conn = 0;
+
+    if (peer_connect(s, peer, &conn)) {
         peer_back_off(s, peer);
         return;
     }
@@ -307,13 +381,14 @@ void hth_peer_tick(struct hth_session *s, struct peer *peer, uint64_t now)
         peer_give_up(s, peer, HEARTH_EPEER, what, 0);
         return;
     }
-    if (peer_wants_link(s, peer) && now >= peer->dial_ms)
+    if (now >= peer_wants_link_ms(s, peer))
         peer_dial(s, peer);
 }
 
 uint64_t hth_peer_due_ms(const struct hth_session *s, const struct peer *peer)
 {
     uint64_t due = peer->up ? peer->alive_ms + s->opts.dead_ms : peer->give_up_ms;
+    uint64_t dial = peer_wants_link_ms(s, peer);
 
-    return peer_wants_link(s, peer) && peer->dial_ms < due ? peer->dial_ms : due;
+    return dial < due ? dial : due;
 }

@@ -36,7 +36,7 @@ int hth_session_pull(struct hth_session *s, uint32_t node, const struct hth_gran
     uint64_t cookie = ++s->cookie;
     int rc;
 
-    if (!link)
+    if (!link || link->rest != REST_NONE) /* no grant is given on one that rests */
         return HEARTH_EPEER;
     if (grant->desc_len > HTH_DESC_MAX)
         return HEARTH_EINVAL;
@@ -50,6 +50,7 @@ int hth_session_pull(struct hth_session *s, uint32_t node, const struct hth_gran
     }
     pull->cookie = cookie;
     pull->conn = link->conn;
+    link->busy++;
     pull->code = 0;
     pull->due_ms = hth_session_now(s) + s->opts.stall_ms;
     pull_wait_add(s, pull);
@@ -73,6 +74,10 @@ void hth_pulls_on_pull(void *self, uint64_t cookie, int code)
         return;
     link = hth_map_get(&s->conns, pull->conn);
     pull_wait_remove(s, pull);
+    if (link) {
+        link->busy--;
+        link->used_ms = hth_session_now(s);
+    }
     if (code && link && link->state == LINK_ENDING && link->why)
         code = link->why; /* not "canceled": why we cut it */
     if (!code && link && link->peer && pull_is_life_sign(s))

@@ -39,6 +39,8 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
     session_default(&s->opts.connect_ms, 5000);
     session_default(&s->opts.stall_ms, hth_option_none(HTH_AT_stall_ms));
     session_default(&s->opts.queue_max, 1024);
+    session_default(&s->opts.idle_ms, 60000);
+    session_default(&s->opts.links_max, 1024);
     if (!s->opts.version_low || !s->opts.version_high) {
         s->opts.version_low = HTH_VERSION_LOW;
         s->opts.version_high = HTH_VERSION_HIGH;
@@ -70,7 +72,12 @@ void hth_session_times(
 
 void hth_session_attach(struct hth_session *s, struct hth_transport *transport)
 {
+    uint32_t most =
+            transport->conns_max / 4 * 3; /* the rest is for who comes: half-open, not heard yet */
+
     s->transport = transport;
+    if (most && s->opts.links_max > most)
+        s->opts.links_max = most;
 }
 
 void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch)
@@ -89,6 +96,7 @@ int hth_session_send(
         struct hth_session *s, uint32_t node, uint16_t type, const void *body, size_t len)
 {
     struct peer *peer;
+    struct link *out;
 
     if (!s->epoch || !s->transport || node >= s->epoch->nodes || node == s->epoch->self ||
             len > HTH_BODY_MAX || type < HTH_MSG_UP)
@@ -96,7 +104,8 @@ int hth_session_send(
     peer = hth_peer_get(s, node);
     if (!peer)
         return HEARTH_ENOMEM;
-    if (peer->open && !peer->queue && !hth_link_send(s, peer->open, type, body, len))
+    out = peer->queue ? NULL : hth_peer_out(peer);
+    if (out && !hth_link_send(s, out, type, body, len))
         return HEARTH_OK;
     return hth_peer_queue(s, peer, type, body, len);
 }
@@ -141,19 +150,26 @@ int hth_session_grant(struct hth_session *s, uint32_t node, struct hth_region *r
         uint64_t len, struct hth_grant *out, struct hearth_error *err)
 {
     struct peer *peer = hth_peer_find(s, node);
+    struct link *link = peer ? hth_peer_out(peer) : NULL;
+    int rc;
 
-    if (!peer || !peer->open)
+    if (!link)
         return hth_fail(err, HEARTH_EPEER, 0, "node %" PRIu32 " is not connected", node);
-    out->conn = peer->open->conn;
-    return s->transport->ops->grant(
+    out->conn = link->conn;
+    rc = s->transport->ops->grant(
             s->transport, region, off, len, out->conn, out->desc, &out->desc_len, err);
+    if (!rc)
+        link->busy++;
+    return rc;
 }
 
 int hth_session_granted(const struct hth_session *s, uint32_t node, const struct hth_grant *grant)
 {
     const struct peer *peer = hth_peer_find(s, node);
 
-    return peer && peer->open && peer->open->conn == grant->conn;
+    const struct link *link = peer ? hth_peer_out(peer) : NULL;
+
+    return link && link->conn == grant->conn;
 }
 
 static struct link *session_grant_link(const struct hth_session *s, const struct hth_grant *grant)
@@ -170,7 +186,13 @@ int hth_session_stands(const struct hth_session *s, const struct hth_grant *gran
 
 void hth_session_ungrant(struct hth_session *s, const struct hth_grant *grant)
 {
+    struct link *link = hth_map_get(&s->conns, grant->conn);
+
     s->transport->ops->revoke(s->transport, grant->desc, grant->desc_len);
+    if (!link)
+        return;
+    link->busy--;
+    link->used_ms = hth_session_now(s);
 }
 
 int hth_session_revokes(const struct hth_session *s)
@@ -206,7 +228,7 @@ static void session_rearm(struct hth_session *s, uint64_t now, uint64_t late_ms)
             "this machine stood still for %" PRIu64 " ms; all deadlines start again", late_ms);
     for (struct link *l = s->links; l; l = l->next) {
         l->alive_ms = now;
-        l->deadline_ms = now + s->opts.hello_ms;
+        l->deadline_ms = l->rest_ms = now + s->opts.hello_ms;
     }
     for (struct peer *p = s->peers; p; p = p->next) {
         p->alive_ms = now;
@@ -258,6 +280,7 @@ void hth_session_tick(struct hth_session *s)
     }
     for (struct link *l = s->links; l; l = l->next)
         session_tick_link(s, l, now);
+    hth_rest_tick(s, now);
     for (struct peer *p = s->peers; p; p = p->next)
         hth_session_expect(s, hth_peer_due_ms(s, p));
     hth_session_expect(s, hth_pulls_due_ms(s));

@@ -7,6 +7,11 @@
  * pulls. When both sides dial at once two connections stand; each side sends on the first that
  * came up, and hears both. A node that joined another epoch hears nothing of this one.
  *
+ * A connection that neither side has used for idle_ms is closed by agreement, unless one of them
+ * watches the other. Its peer is not down: it is dialled again when there is something to say.
+ * Where no more connections may stand, the least recently used idle one is closed sooner, and the
+ * peer that waits for its place is not down either.
+ *
  *   dialler: HELLO{versions, job, epoch, nonce, from, to, store, backend, nonceA}
  *   acceptor: HELLO_ACK{version, its own, nonceB, proof}   dialler: AUTH{proof}   then messages
  *
@@ -26,6 +31,8 @@ struct hth_session_opts {
     uint32_t connect_ms; /* 0: 5000: give a peer up as unreachable after that long of retries */
     uint32_t stall_ms;   /* a pull without its completion */
     uint32_t queue_max;  /* messages waiting for one peer; 0: 1024 */
+    uint32_t idle_ms;    /* 0: 60000 */
+    uint32_t links_max;  /* connections that may stand; 0: 1024; 3/4 of the transport's at most */
     uint8_t version_low, version_high; /* 0: what we speak; tests say something else */
     int no_fence;             /* simulator: hear other epochs too, to see that somebody notices */
     const unsigned char *key; /* [HTH_KEY], borrowed until hth_session_close(); NULL: none */
@@ -40,6 +47,9 @@ struct hth_session_events {
      * back within dead_ms, silent, unreachable, or refuses. text names the node and says why. */
     void (*on_peer_up)(void *self, uint32_t node);
     void (*on_peer_down)(void *self, uint32_t node, int code, const char *text);
+    /* 1: the owner is to hear of this peer's end also while nothing is said: its connection stays.
+     * NULL: so it is with all. */
+    int (*is_watched)(void *self, uint32_t node);
 };
 
 /* One pull, embedded in its owner; the session's from pull() until `done`. */

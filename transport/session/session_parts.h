@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of a session: link.c is one connection, peer.c one member and its links; handshake.c
- * and pulls.c are what goes over a link; events.c takes what the transport tells, session.c is the
- * front. Each file calls those named before it only.
+ * The parts of a session: link.c is one connection, peer.c one member and its links; handshake.c,
+ * pulls.c and rest.c are what goes over a link; events.c takes what the transport tells, session.c is
+ * the front. Each file calls those named before it only.
  *
  *   dialled:  DIALLING ─on_up→ GREETED ─HELLO_ACK→ OPEN        any ─drop→ ENDING ─on_down→ freed
  *   accepted: ACCEPTED ─HELLO→ ANSWERED ─AUTH→ OPEN
@@ -28,6 +28,13 @@ enum link_state {
     LINK_ENDING,
 };
 
+/* An OPEN link whose end is being agreed on: nothing is sent on it but the agreement. */
+enum link_rest {
+    REST_NONE,
+    REST_ASKED,  /* by us */
+    REST_AGREED, /* we have said yes; the peer closes it */
+};
+
 struct message; /* of peer.c */
 struct peer;
 
@@ -44,6 +51,10 @@ struct link {
     uint64_t alive_ms;        /* OPEN: last heard, or re-armed */
     uint64_t sent_ms;         /* OPEN */
     uint64_t deadline_ms;     /* not OPEN */
+    enum link_rest rest;      /* OPEN */
+    uint64_t rest_ms;         /* rest != REST_NONE: until then */
+    uint64_t used_ms;         /* OPEN: last message of an owner, pull or grant */
+    uint32_t busy;            /* pulls under way, and grants that we have given on it */
     int why;                  /* ENDING: for its pulls */
     struct link *next, *prev; /* of the session, oldest first */
     struct link *open_next;   /* of the peer */
@@ -65,6 +76,7 @@ struct peer {
     int look; /* dialled with nothing to say, after a refused hello in its name */
     uint64_t looked_ms;
     int refused;       /* it refused us for good when last dialled: do not look again */
+    int rested;        /* its last connection was closed because it was idle */
     char why[160];     /* why the last attempt failed */
     struct peer *next; /* of the session, oldest first */
 };
@@ -86,7 +98,9 @@ struct hth_session {
     struct hth_map pulls;                            /* cookie -> struct hth_session_pull */
     struct hth_session_pull *pull_first, *pull_last; /* by due time: all wait equally long */
     uint64_t cookie;
-    uint64_t expect_ms; /* nothing is due before */
+    uint32_t crowded; /* dials, and connections accepted, since the last tick that found no place */
+    uint64_t crowd_said_ms; /* 0: never */
+    uint64_t expect_ms;     /* nothing is due before */
 };
 
 static inline uint64_t hth_session_now(const struct hth_session *s)
@@ -110,6 +124,8 @@ struct link *hth_link_new(struct hth_session *s, hth_conn conn, enum link_state 
 int hth_link_send(
         struct hth_session *s, struct link *link, uint16_t type, const void *body, size_t len);
 void hth_link_free(struct hth_session *s, struct link *link);
+/* 1: no more may stand. Those of strangers have a bound of their own. */
+int hth_links_are_full(const struct hth_session *s);
 
 /* peer.c */
 struct peer *hth_peer_get(struct hth_session *s, uint32_t node); /* NULL: no memory */
@@ -117,6 +133,11 @@ struct peer *hth_peer_find(const struct hth_session *s, uint32_t node);
 int hth_peer_queue(
         struct hth_session *s, struct peer *peer, uint16_t type, const void *body, size_t len);
 void hth_peer_flush(struct hth_session *s, struct peer *peer);
+/* The link that is sent on; NULL: none stands, or those that do are about to be closed. */
+struct link *hth_peer_out(const struct peer *peer);
+int hth_peer_is_watched(const struct hth_session *s, const struct peer *peer);
+/* There is no place for its connection, here or there: that is not its loss, and it is tried again. */
+void hth_peer_crowded_out(struct hth_session *s, struct peer *peer, const char *text);
 void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link);
 /* Cut a connection, whether its peer is known or not. */
 void hth_peer_drop_link(struct hth_session *s, struct link *link, int why);
@@ -135,6 +156,10 @@ void hth_handshake_greet(struct hth_session *s, struct link *link); /* on_up */
 /* A message of a link that is not OPEN. */
 void hth_handshake_message(struct hth_session *s, struct link *link, const struct hth_frame *frame,
         const void *bytes, size_t len);
+
+/* rest.c */
+void hth_rest_message(struct hth_session *s, struct link *link, const struct hth_frame *frame);
+void hth_rest_tick(struct hth_session *s, uint64_t now);
 
 /* pulls.c */
 void hth_pulls_on_pull(void *self, uint64_t cookie, int code);

@@ -60,7 +60,7 @@ int hth_ucx_connect(struct hth_transport *base, const unsigned char *addr, uint3
     c = hth_ucx_conn_new(t, HTH_UCX_DIALING);
     if (!c)
         return hth_fail(
-                err, HEARTH_ENOMEM, 0, "no room for more than %u connections", HTH_UCX_CONNS);
+                err, HEARTH_EBUSY, 0, "no room for more than %u connections", HTH_UCX_CONNS);
     params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
     params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
     params.sockaddr.addr = (const struct sockaddr *)(const void *)&ss;

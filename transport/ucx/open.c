@@ -273,6 +273,7 @@ static struct hth_ucx *ucx_new(
     if (!t)
         return NULL;
     t->base.ops = &ucx_ops;
+    t->base.conns_max = HTH_UCX_CONNS;
     t->events = *events;
     t->clock = opts->clock;
     t->log = opts->log;

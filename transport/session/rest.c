@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections that nobody uses are closed, so that a job of thousands of nodes, each of which talks
+ * to any other now and then, keeps few of them.
+ *
+ *   who finds it idle:  OPEN ─ASK→ ASKED ─yes→ dropped       neither sends on it meanwhile: what comes
+ *                         ^──────────no─┘                    up waits, and goes over a new one after a
+ *   the other:          OPEN ─ASK→ AGREED (says yes) ─down→  yes, so that nothing is lost on its way
+ *
+ * Both may ask at once: then both close. Whoever pulls, has given a grant, watches the peer, or has
+ * used the connection lately says no. A yes or no that does not come is a no for who asked; a peer that
+ * does not close what it has asked for is closed.
+ *
+ * The same frees a place where no more connections may stand: the least recently used one first.
+ */
+#include "session_parts.h"
+
+#define LATELY_MS 1000u /* what was used since then is not idle, however few places there are */
+
+enum { REST_ASK = 1, REST_YES = 2, REST_NO = 3 };
+
+/* 1: the peer has another one, which is used, so that this one is superfluous. */
+static int rest_has_other(const struct link *link)
+{
+    for (const struct link *l = link->peer->open; l; l = l->open_next)
+        if (l != link && l->rest == REST_NONE)
+            return 1;
+    return 0;
+}
+
+static int rest_may(const struct hth_session *s, const struct link *link, uint64_t now)
+{
+    return link->state == LINK_OPEN && link->peer && !link->busy && !link->peer->queue &&
+           now >= link->used_ms + LATELY_MS &&
+           (rest_has_other(link) || !hth_peer_is_watched(s, link->peer));
+}
+
+static void rest_say(struct hth_session *s, struct link *link, unsigned char what)
+{
+    (void)hth_link_send(s, link, HTH_MSG_REST, &what, 1); /* not said: the deadline ends it */
+}
+
+static void rest_begin(struct hth_session *s, struct link *link, enum link_rest rest)
+{
+    link->rest = rest;
+    link->rest_ms = hth_session_now(s) + s->opts.hello_ms;
+    hth_session_expect(s, link->rest_ms);
+    rest_say(s, link, rest == REST_ASKED ? REST_ASK : REST_YES);
+}
+
+static void rest_end(struct hth_session *s, struct link *link)
+{
+    link->rest = REST_NONE;
+    link->used_ms = hth_session_now(s);
+    hth_peer_flush(s, link->peer);
+}
+
+void hth_rest_message(struct hth_session *s, struct link *link, const struct hth_frame *frame)
+{
+    unsigned char what = frame->body_len == 1 ? frame->body[0] : 0;
+
+    if (what == REST_ASK && (link->rest == REST_ASKED || rest_may(s, link, hth_session_now(s))))
+        rest_begin(s, link, REST_AGREED);
+    else if (what == REST_ASK)
+        rest_say(s, link, REST_NO);
+    else if (what == REST_YES && link->rest != REST_NONE)
+        hth_peer_drop_link(s, link, HEARTH_ECANCELED);
+    else if (what == REST_NO && link->rest == REST_ASKED)
+        rest_end(s, link);
+}
+
+static void rest_tick_link(struct hth_session *s, struct link *link, uint64_t now)
+{
+    if (link->state != LINK_OPEN)
+        return;
+    if (link->rest == REST_NONE) {
+        if (now >= link->used_ms + s->opts.idle_ms && rest_may(s, link, now))
+            rest_begin(s, link, REST_ASKED);
+    } else if (now < link->rest_ms) {
+        hth_session_expect(s, link->rest_ms);
+    } else if (link->rest == REST_ASKED) {
+        rest_end(s, link);
+    } else {
+        hth_peer_drop_link(s, link, HEARTH_ETIMEOUT);
+    }
+}
+
+/* As many as wait for a place, less those that are on their way. */
+static void rest_make_room(struct hth_session *s, uint64_t now)
+{
+    uint32_t wanted = s->crowded;
+    struct link *oldest;
+
+    s->crowded = 0;
+    for (struct link *l = s->links; l && wanted; l = l->next)
+        wanted -= l->state == LINK_OPEN && l->rest != REST_NONE;
+    for (; wanted; wanted--) {
+        oldest = NULL;
+        for (struct link *l = s->links; l; l = l->next)
+            if (l->rest == REST_NONE && rest_may(s, l, now) &&
+                    (!oldest || l->used_ms < oldest->used_ms))
+                oldest = l;
+        if (!oldest)
+            return;
+        rest_begin(s, oldest, REST_ASKED);
+    }
+}
+
+void hth_rest_tick(struct hth_session *s, uint64_t now)
+{
+    for (struct link *l = s->links; l; l = l->next)
+        rest_tick_link(s, l, now);
+    if (s->crowded)
+        rest_make_room(s, now);
+}
