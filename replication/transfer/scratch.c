@@ -4,7 +4,6 @@
 #include "transfer_parts.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #define LEAST   (UINT64_C(64) << 10)
 #define IDLE_MS 10000u
@@ -22,7 +21,7 @@ static void scratch_free(struct hth_scratch *s)
     while (*at != s)
         at = &(*at)->next;
     *at = s->next;
-    munmap(s->base, s->capacity);
+    free(s->base);
     free(s);
 }
 
@@ -84,10 +83,9 @@ static struct hth_scratch *scratch_make(struct hth_ctx *ctx, uint64_t bytes)
 {
     struct hth_scratches *all = scratches_of(ctx);
     struct hth_scratch *s = calloc(1, sizeof(*s));
-    void *base = s ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                   : MAP_FAILED;
+    void *base = s ? aligned_alloc(HTH_BLOCK, bytes) : NULL;
 
-    if (base == MAP_FAILED) {
+    if (!base) {
         free(s);
         return NULL;
     }
@@ -95,7 +93,7 @@ static struct hth_scratch *scratch_make(struct hth_ctx *ctx, uint64_t bytes)
     s->wait.ready = scratch_registered;
     s->reg = hth_reg_begin(ctx, base, bytes, &s->wait);
     if (!s->reg) {
-        munmap(base, bytes);
+        free(base);
         free(s);
         return NULL;
     }
