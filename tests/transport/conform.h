@@ -26,6 +26,7 @@ struct conform_backend {
     uint32_t connect_ms; /* 0: the usual */
     int silent;          /* a death may show as nothing but silence: the session's deadline cuts */
     int unguarded;       /* peers' memory is simply there: stopped, closed or not registered */
+    int keyless;         /* nobody looks at keys: what was registered can be read for ever */
     const char *library; /* variable that names another one; NULL: none does */
     const char *setting; /* variable to set; NULL: none */
 };

@@ -10,11 +10,12 @@
 #include <signal.h>
 
 /* A fabric whose hardware is not here, as a provider for tests demands it. */
-#define STRICT(fabric)                                                                          \
-    {                                                                                           \
-        .name = "ofi-strict-" fabric, .module = "ofi", .provider = "strict", .profile = fabric, \
-        .connect_ms = 2000, .silent = 1                                                         \
+#define STRICT_AS(as, fabric, looks_at_no_key)                                            \
+    {                                                                                     \
+        .name = "ofi-strict-" fabric, .module = "ofi", .provider = as, .profile = fabric, \
+        .connect_ms = 2000, .silent = 1, .keyless = looks_at_no_key                       \
     }
+#define STRICT(fabric) STRICT_AS("strict", fabric, 0)
 
 static const struct conform_backend backends[] = {
     { .name = "loop" },
@@ -35,6 +36,8 @@ static const struct conform_backend backends[] = {
     STRICT("efa-direct"),
     STRICT("cxi"),
     STRICT("opx"),
+    STRICT_AS("verbs", "verbs", 0), /* of these two the backend knows the names */
+    STRICT_AS("shm", "shm", 1),
     STRICT("worst"),
     { .name = "ucx-tcp", .module = "ucx", .provider = "tcp", .library = "HEARTH_UCX_LIBRARY" },
     { .name = "ucx-posix", .module = "ucx", .provider = "posix", .library = "HEARTH_UCX_LIBRARY" },
@@ -98,10 +101,11 @@ void conform_needs_guard(const struct conform_backend *b)
 
 /* The provider ends the process that breaks a rule; to read what its owner has deregistered is no
  * reader's fault. */
-static void be_strict(const char *profile)
+static void be_strict(const struct conform_backend *b)
 {
-    setenv("FI_PROVIDER", "strict", 1);
-    setenv("STRICTFI_PROFILE", profile, 1);
+    setenv("FI_PROVIDER", b->provider, 1);
+    setenv("STRICTFI_AS", b->provider, 1);
+    setenv("STRICTFI_PROFILE", b->profile, 1);
     if (strcmp(cell_group, "dereg") == 0)
         setenv("STRICTFI_FORGIVE", "mr-closed,key", 1);
 }
@@ -132,7 +136,7 @@ int main(int argc, char **argv)
     cell_group = groups[group - 1].name;
     cell_backend = backend->name;
     if (backend->profile)
-        be_strict(backend->profile);
+        be_strict(backend);
     groups[group - 1].run(backend);
     printf("conformance %s %s passed\n", cell_group, cell_backend);
     return 0;

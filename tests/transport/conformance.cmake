@@ -5,7 +5,9 @@ add_executable(conformance ${conform_sources})
 target_link_libraries(conformance PRIVATE hearth_transport_session hearth_transport_loop hearth_build)
 set(backends loop ofi-tcp ofi-rxm ofi-rdm ofi-shm ucx-tcp ucx-posix ucx-gets)
 if(TARGET strictfi)
-  list(APPEND backends ofi-strict-efa ofi-strict-efa-direct ofi-strict-cxi ofi-strict-opx ofi-strict-worst)
+  foreach(profile efa efa-direct cxi opx verbs shm worst) # all that tests/support/strictfi/profile.c has
+    list(APPEND backends ofi-strict-${profile})
+  endforeach()
   add_dependencies(conformance strictfi)
 endif()
 # UCX's own imitation of a network card, over shared memory. It asks for no key, so what only a card
