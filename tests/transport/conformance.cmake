@@ -28,5 +28,9 @@ foreach(backend ${backends})
       set_property(TEST conformance.${backend}.${name} APPEND PROPERTY
         ENVIRONMENT "FI_PROVIDER_PATH=$<TARGET_FILE_DIR:strictfi>")
     endif()
+    if(backend STREQUAL "ofi-rxm")
+      set_property(TEST conformance.${backend}.${name} APPEND PROPERTY
+        ENVIRONMENT "LSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/support/lsan_rxm.supp print_suppressions=0")
+    endif()
   endforeach()
 endforeach()
