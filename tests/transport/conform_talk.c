@@ -86,7 +86,7 @@ void conform_messages(const struct conform_backend *backend)
 {
     struct world *w = world_open(backend);
     struct conn_record *a, *b;
-    uint64_t many = long_run() ? 1000000 : 10000;
+    uint64_t many = long_run() ? 1000000 : backend->profile ? 3000 : 10000;
     struct got there, back;
 
     side_open(w, 0);
