@@ -138,4 +138,12 @@ void conform_close(const struct conform_backend *b);
 void conform_session(const struct conform_backend *b);
 void conform_doors(const struct conform_backend *b);
 
+/* Short ones, for many seeds of chance. */
+void conform_pulls(const struct conform_backend *b); /* some sizes, cuts, connections anew */
+void conform_talk(const struct conform_backend *b, uint64_t messages);
+void conform_deaths(const struct conform_backend *b, unsigned when);
+
+/* Seeds from..to of the strict provider, each in a process of its own; returns how many failed. */
+int conform_seeds(const struct conform_backend *b, unsigned from, unsigned to);
+
 #endif

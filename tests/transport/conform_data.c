@@ -516,6 +516,24 @@ void conform_isolation(const struct conform_backend *backend)
     world_close(w);
 }
 
+void conform_pulls(const struct conform_backend *backend)
+{
+    static const uint64_t sizes[] = { 0, 1, 4097, MIB - 1 };
+    struct pair p = pair_open(backend);
+    struct world *w = p.w;
+    struct mem src = mem_open(A, 8 * MIB), dst = mem_open(B, 8 * MIB);
+
+    fill(src.at, src.len, 1);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+        one(&p, &src, &dst, i * 4095, 1, i, sizes[i]);
+    for (int i = 0; i < 2; i++)
+        cut_amid(&p, &src, &dst);
+    reconnect(&p, 5);
+    mem_close(&src);
+    mem_close(&dst);
+    world_close(w);
+}
+
 /* Pulls in flight: one of the two leaves. */
 static void leave_amid(const struct conform_backend *backend, int owner)
 {

@@ -473,3 +473,10 @@ void conform_post_to_dead(const struct conform_backend *backend)
     for (int i = 0; backend->module && i < times; i++)
         owner_dies(backend, (unsigned)i);
 }
+
+void conform_deaths(const struct conform_backend *backend, unsigned when)
+{
+    object_choose(backend);
+    owner_dies(backend, when);
+    puller_dies(backend, 1);
+}

@@ -34,3 +34,10 @@ foreach(backend ${backends})
     endif()
   endforeach()
 endforeach()
+# The demands and the chances of `worst` are rolled; more seeds: worst_seeds.sh.
+if(TARGET strictfi)
+  hearth_case(conformance.ofi-strict-worst.seeds conformance
+    COMMAND conformance --backend ofi-strict-worst --seeds 1-20)
+  set_property(TEST conformance.ofi-strict-worst.seeds APPEND PROPERTY
+    ENVIRONMENT "FI_PROVIDER_PATH=$<TARGET_FILE_DIR:strictfi>")
+endif()
