@@ -3,6 +3,12 @@
 file(GLOB conform_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/conform*.c)
 add_executable(conformance ${conform_sources})
 target_link_libraries(conformance PRIVATE hearth_transport_session hearth_transport_loop hearth_build)
+# libfabric's own datagrams over TCP: a provider of its own until 1.17.
+if(FABRIC_VERSION VERSION_LESS 1.18)
+  target_compile_definitions(conformance PRIVATE RDM_PROVIDER="net/rdm")
+else()
+  target_compile_definitions(conformance PRIVATE RDM_PROVIDER="tcp/rdm")
+endif()
 set(backends loop ofi-tcp ofi-rxm ofi-rdm ofi-shm ucx-tcp ucx-posix ucx-gets)
 if(TARGET strictfi)
   foreach(profile efa efa-direct cxi opx verbs shm worst) # all that tests/support/strictfi/profile.c has
