@@ -89,7 +89,7 @@ static const unsigned char keys[2][HTH_KEY] = { { 1, 2, 3 }, { 2, 2, 3 } };
 static struct hth_session_opts usual(void)
 {
     return (struct hth_session_opts){
-        .heartbeat_ms = 200, .dead_ms = 4000, .stall_ms = 1000, .key = keys[0], .job = "conformance"
+        .heartbeat_ms = 200, .dead_ms = 4000, .stall_ms = 2000, .key = keys[0], .job = "conformance"
     };
 }
 
