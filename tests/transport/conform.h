@@ -26,6 +26,7 @@ struct conform_backend {
     uint32_t connect_ms; /* 0: the usual */
     int silent;          /* a death may show as nothing but silence: the session's deadline cuts */
     int unguarded;       /* peers' memory is simply there: stopped, closed or not registered */
+    int keyless;         /* nobody looks at keys: what was registered can be read for ever */
     const char *library; /* variable that names another one; NULL: none does */
     const char *setting; /* variable to set; NULL: none */
 };
@@ -136,5 +137,13 @@ void conform_dereg(const struct conform_backend *b);
 void conform_close(const struct conform_backend *b);
 void conform_session(const struct conform_backend *b);
 void conform_doors(const struct conform_backend *b);
+
+/* Short ones, for many seeds of chance. */
+void conform_pulls(const struct conform_backend *b); /* some sizes, cuts, connections anew */
+void conform_talk(const struct conform_backend *b, uint64_t messages);
+void conform_deaths(const struct conform_backend *b, unsigned when);
+
+/* Seeds from..to of the strict provider, each in a process of its own; returns how many failed. */
+int conform_seeds(const struct conform_backend *b, unsigned from, unsigned to);
 
 #endif

@@ -13,13 +13,19 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#define OBJECT (64 * MIB)
+static uint64_t object = 32 * MIB; /* bytes, more than sockets hold; the strict provider has none */
 
 /* What the owner tells the puller. */
 struct offer {
     uint32_t addr_len, desc_len;
     unsigned char addr[HTH_ADDR_MAX], desc[HTH_DESC_MAX];
 };
+
+static void object_choose(const struct conform_backend *backend)
+{
+    if (backend->profile)
+        object = 8 * MIB;
+}
 
 static unsigned char *map(uint64_t len)
 {
@@ -51,15 +57,15 @@ static int told(int fd)
 static void owner(const struct conform_backend *backend, const struct link_pipe *p)
 {
     struct world *w = world_open(backend);
-    unsigned char *bytes = map(OBJECT);
+    unsigned char *bytes = map(object);
     struct hth_region *region;
     struct offer offer = { 0 };
     int granted = 0;
 
     side_open(w, 0);
-    fill(bytes, OBJECT, 1);
+    fill(bytes, object, 1);
     CHECK(A->t->ops->address(A->t, offer.addr, &offer.addr_len, NULL) == 0);
-    CHECK(A->t->ops->reg(A->t, bytes, OBJECT, &region, NULL) == 0);
+    CHECK(A->t->ops->reg(A->t, bytes, object, &region, NULL) == 0);
     put_all(p->to_puller[1], &offer, sizeof(offer));
     for (;;) {
         pump_for(w, 2);
@@ -69,7 +75,7 @@ static void owner(const struct conform_backend *backend, const struct link_pipe 
 
             if (r->downs)
                 continue;
-            CHECK(A->t->ops->grant(A->t, region, 0, OBJECT, r->conn, o.desc, &o.desc_len, NULL) ==
+            CHECK(A->t->ops->grant(A->t, region, 0, object, r->conn, o.desc, &o.desc_len, NULL) ==
                     0);
             CHECK(A->t->ops->send(A->t, r->conn, &o, sizeof(o)) == 0);
         }
@@ -109,23 +115,23 @@ static void puller_dial(struct puller *u)
 
 static struct puller puller_open(const struct conform_backend *backend, const struct link_pipe *p)
 {
-    struct puller u = { .w = world_open(backend), .bytes = map(OBJECT) };
+    struct puller u = { .w = world_open(backend), .bytes = map(object) };
     struct world *w = u.w;
 
     get_all(p->to_puller[0], &u.offer, sizeof(u.offer));
     side_open(w, 1);
-    CHECK(B->t->ops->reg(B->t, u.bytes, OBJECT, &u.region, NULL) == 0);
+    CHECK(B->t->ops->reg(B->t, u.bytes, object, &u.region, NULL) == 0);
     puller_dial(&u);
     return u;
 }
 
-/* The whole object in pulls of 8 MiB, not waited for. */
+/* The whole object in eight pulls, not waited for. */
 static void puller_post(struct puller *u)
 {
     struct world *w = u->w;
 
-    for (uint64_t off = 0; off < OBJECT; off += 8 * MIB)
-        pull_post(B, u->r->conn, u->offer.desc, u->offer.desc_len, off, u->region, off, 8 * MIB);
+    for (uint64_t off = 0; off < object; off += object / 8)
+        pull_post(B, u->r->conn, u->offer.desc, u->offer.desc_len, off, u->region, off, object / 8);
 }
 
 static void puller_whole(struct puller *u)
@@ -133,12 +139,12 @@ static void puller_whole(struct puller *u)
     struct world *w = u->w;
     int first = B->pulls;
 
-    memset(u->bytes, 0, OBJECT);
+    memset(u->bytes, 0, object);
     puller_post(u);
     CHECK(pump(w, all_pulled, B, WAIT_MS));
     for (int i = first; i < B->pulls; i++)
         CHECK(B->pull[i].code == 0);
-    CHECK(is_filled(u->bytes, OBJECT, 1, 0));
+    CHECK(is_filled(u->bytes, object, 1, 0));
 }
 
 /* Pulls until the owner dies under it: all end, the connection ends, the next pull is refused. */
@@ -155,15 +161,15 @@ static void puller_outlives(const struct conform_backend *backend, const struct 
         if (done != B->done)
             lately = real_ms();
         done = B->done;
-        if (backend->silent && real_ms() - lately > 1000)
+        if (backend->silent && real_ms() - lately > 300)
             B->t->ops->drop(B->t, u.r->conn); /* as the session does, after stall_ms */
         if (all_pulled(w, B) && B->pulls + 8 < PULLS)
-            for (uint64_t off = 0; off < OBJECT && !u.r->downs; off += 8 * MIB) {
+            for (uint64_t off = 0; off < object && !u.r->downs; off += object / 8) {
                 int cookie = B->pulls++; /* by hand: EBUSY and EPEER are right here, too */
 
                 B->pull[cookie] = (struct pull_record){ .conn = u.r->conn, .posted = 1 };
                 rc = B->t->ops->pull(B->t, u.r->conn, u.offer.desc, u.offer.desc_len, off, u.region,
-                        off, 8 * MIB, (uint64_t)cookie);
+                        off, object / 8, (uint64_t)cookie);
                 B->pull[cookie].posted = rc == 0;
                 CHECK(rc == 0 || rc == HEARTH_EPEER || rc == HEARTH_EBUSY);
             }
@@ -332,19 +338,17 @@ static void loop_dies(const struct conform_backend *backend, int silent)
     munmap(to, MIB);
 }
 
+/* Group 4: who reads dies. Whose memory is read: group 7. */
 void conform_death(const struct conform_backend *backend)
 {
-    int times = long_run() ? 100 : 10;
-
     if (!backend->module) {
         loop_dies(backend, 0);
         return;
     }
-    for (int i = 0; i < times; i++)
-        owner_dies(backend, (unsigned)i);
-    if (backend->unguarded) /* who is killed may hold a lock in the owner's memory */
-        return;
-    puller_dies(backend, times);
+    if (backend->unguarded)
+        conform_skip("who is killed may hold a lock in the owner's memory");
+    object_choose(backend);
+    puller_dies(backend, long_run() ? 100 : backend->profile ? 3 : 5);
     puller_dies_asking(backend);
 }
 
@@ -353,23 +357,23 @@ static void puller_of_stopped(const struct conform_backend *backend, const struc
 {
     struct puller u = puller_open(backend, p);
     struct world *w = u.w;
-    unsigned char *snapshot = map(OBJECT);
+    unsigned char *snapshot = map(object);
     char go;
 
     puller_whole(&u);
     tell(p->to_us[1], 's');
     get_all(p->to_puller[0], &go, 1);
-    memset(u.bytes, 0xa5, OBJECT);
+    memset(u.bytes, 0xa5, object);
     puller_post(&u);
-    CHECK(!pump(w, all_pulled, B, 1000)); /* 64 MiB do not come from nobody: the stall deadline */
+    CHECK(!pump(w, all_pulled, B, 400)); /* so much does not come from nobody: the stall deadline */
     B->t->ops->drop(B->t, u.r->conn);
     CHECK(pump(w, is_down, u.r, WAIT_MS));
     CHECK(all_pulled(w, B) && u.r->code == HEARTH_ECANCELED);
-    memcpy(snapshot, u.bytes, OBJECT);
+    memcpy(snapshot, u.bytes, object);
     tell(p->to_us[1], 'c');
     get_all(p->to_puller[0], &go, 1);
-    pump_for(w, 1500);
-    CHECK(memcmp(snapshot, u.bytes, OBJECT) == 0);
+    pump_for(w, 500);
+    CHECK(memcmp(snapshot, u.bytes, object) == 0);
     puller_dial(&u);
     puller_whole(&u);
     world_close(w);
@@ -386,6 +390,7 @@ void conform_stop(const struct conform_backend *backend)
         return;
     }
     conform_needs_guard(backend);
+    object_choose(backend);
     pipe_open(&p);
     o = child_start(owner, backend, &p);
     u = child_start(puller_of_stopped, backend, &p);
@@ -424,7 +429,7 @@ static void puller_cut_off(const struct conform_backend *backend, const struct l
     pump_for(w, 2);
     loopback(0);
     start = real_ms();
-    pump_for(w, 1000);
+    pump_for(w, 300);
     B->t->ops->drop(B->t, u.r->conn);
     CHECK(pump(w, is_down, u.r, WAIT_MS));
     CHECK(all_pulled(w, B));
@@ -457,10 +462,21 @@ void conform_partition(const struct conform_backend *backend)
     pipe_close(&p);
 }
 
+/* puller_outlives() posts to the dead before and after on_down() */
 void conform_post_to_dead(const struct conform_backend *backend)
 {
+    int times = long_run() ? 100 : backend->profile ? 3 : 5;
+
+    object_choose(backend);
     if (!backend->module)
         loop_dies(backend, 0);
-    else
-        owner_dies(backend, 1); /* puller_outlives() posts to the dead before and after on_down() */
+    for (int i = 0; backend->module && i < times; i++)
+        owner_dies(backend, (unsigned)i);
+}
+
+void conform_deaths(const struct conform_backend *backend, unsigned when)
+{
+    object_choose(backend);
+    owner_dies(backend, when);
+    puller_dies(backend, 1);
 }

@@ -82,11 +82,10 @@ static void full(struct world *w, struct conn_record *a, struct conn_record *b)
     CHECK(A->disorder == 0 && a->messages == all.messages);
 }
 
-void conform_messages(const struct conform_backend *backend)
+void conform_talk(const struct conform_backend *backend, uint64_t many)
 {
     struct world *w = world_open(backend);
     struct conn_record *a, *b;
-    uint64_t many = long_run() ? 1000000 : 10000;
     struct got there, back;
 
     side_open(w, 0);
@@ -107,6 +106,11 @@ void conform_messages(const struct conform_backend *backend)
     CHECK(A->disorder == 0 && B->disorder == 0);
     CHECK(a->messages == there.messages && b->messages == back.messages);
     world_close(w);
+}
+
+void conform_messages(const struct conform_backend *backend)
+{
+    conform_talk(backend, long_run() ? 1000000 : backend->profile ? 3000 : 10000);
 }
 
 static void *wake_later(void *arg)

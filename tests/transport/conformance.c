@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The contract of a transport (transport/transport.h), one cell at a
- * time: conformance --backend NAME --group 1..13. A cell prints one
+ * time: conformance --backend NAME --group 1..13; or many rows of chance
+ * of a strict backend: conformance --backend NAME --seeds FROM-TO. A cell prints one
  * line: conformance GROUP BACKEND passed|skipped: reason|failed: what. HEARTH_LONG=1 repeats
  * more. Nothing is asserted about how fast anything is, only that it ends.
  */
@@ -10,11 +11,12 @@
 #include <signal.h>
 
 /* A fabric whose hardware is not here, as a provider for tests demands it. */
-#define STRICT(fabric)                                                                          \
-    {                                                                                           \
-        .name = "ofi-strict-" fabric, .module = "ofi", .provider = "strict", .profile = fabric, \
-        .connect_ms = 2000, .silent = 1                                                         \
+#define STRICT_AS(as, fabric, looks_at_no_key)                                            \
+    {                                                                                     \
+        .name = "ofi-strict-" fabric, .module = "ofi", .provider = as, .profile = fabric, \
+        .connect_ms = 2000, .silent = 1, .keyless = looks_at_no_key                       \
     }
+#define STRICT(fabric) STRICT_AS("strict", fabric, 0)
 
 static const struct conform_backend backends[] = {
     { .name = "loop" },
@@ -24,7 +26,11 @@ static const struct conform_backend backends[] = {
             .provider = "tcp;ofi_rxm",
             .connect_ms = 2000,
             .silent = 1 },
-    { .name = "ofi-rdm", .module = "ofi", .provider = "net/rdm", .connect_ms = 2000, .silent = 1 },
+    { .name = "ofi-rdm",
+            .module = "ofi",
+            .provider = RDM_PROVIDER,
+            .connect_ms = 2000,
+            .silent = 1 },
     { .name = "ofi-shm",
             .module = "ofi",
             .provider = "shm",
@@ -35,6 +41,8 @@ static const struct conform_backend backends[] = {
     STRICT("efa-direct"),
     STRICT("cxi"),
     STRICT("opx"),
+    STRICT_AS("verbs", "verbs", 0), /* of these two the backend knows the names */
+    STRICT_AS("shm", "shm", 1),
     STRICT("worst"),
     { .name = "ucx-tcp", .module = "ucx", .provider = "tcp", .library = "HEARTH_UCX_LIBRARY" },
     { .name = "ucx-posix", .module = "ucx", .provider = "posix", .library = "HEARTH_UCX_LIBRARY" },
@@ -98,41 +106,65 @@ void conform_needs_guard(const struct conform_backend *b)
 
 /* The provider ends the process that breaks a rule; to read what its owner has deregistered is no
  * reader's fault. */
-static void be_strict(const char *profile)
+static void be_strict(const struct conform_backend *b)
 {
-    setenv("FI_PROVIDER", "strict", 1);
-    setenv("STRICTFI_PROFILE", profile, 1);
+    setenv("FI_PROVIDER", b->provider, 1);
+    setenv("STRICTFI_AS", b->provider, 1);
+    setenv("STRICTFI_PROFILE", b->profile, 1);
     if (strcmp(cell_group, "dereg") == 0)
         setenv("STRICTFI_FORGIVE", "mr-closed,key", 1);
+}
+
+static int usage(const char *program)
+{
+    fprintf(stderr, "usage: %s (--group 1..13 | --seeds FROM-TO) --backend", program);
+    for (size_t b = 0; b < sizeof(backends) / sizeof(*backends); b++)
+        fprintf(stderr, "%c%s", b ? '|' : ' ', backends[b].name);
+    fprintf(stderr, "\n");
+    return 2;
+}
+
+static int seeds_run(const struct conform_backend *backend, unsigned from, unsigned to)
+{
+    int failed;
+
+    alarm(0); /* each seed has its own */
+    failed = conform_seeds(backend, from, to);
+    if (failed)
+        printf("conformance seeds %s failed: %d of %u\n", cell_backend, failed, to - from + 1);
+    else
+        printf("conformance seeds %s passed\n", cell_backend);
+    return failed != 0;
 }
 
 int main(int argc, char **argv)
 {
     const struct conform_backend *backend = NULL;
+    unsigned from = 0, to = 0;
     int group = 0;
 
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--group") == 0)
             group = atoi(argv[i + 1]);
+        if (strcmp(argv[i], "--seeds") == 0 && sscanf(argv[i + 1], "%u-%u", &from, &to) != 2)
+            return usage(argv[0]);
         for (size_t b = 0; b < sizeof(backends) / sizeof(*backends); b++)
             if (strcmp(argv[i], "--backend") == 0 && strcmp(argv[i + 1], backends[b].name) == 0)
                 backend = &backends[b];
     }
-    if (!backend || group < 1 || group > (int)(sizeof(groups) / sizeof(*groups))) {
-        fprintf(stderr, "usage: %s --group 1..13 --backend", argv[0]);
-        for (size_t b = 0; b < sizeof(backends) / sizeof(*backends); b++)
-            fprintf(stderr, "%c%s", b ? '|' : ' ', backends[b].name);
-        fprintf(stderr, "\n");
-        return 2;
-    }
+    if (!backend || (from && (to < from || !backend->profile)) ||
+            (!from && (group < 1 || group > (int)(sizeof(groups) / sizeof(*groups)))))
+        return usage(argv[0]);
     signal(SIGPIPE, SIG_IGN);
     alarm(long_run() ? 1200 : 110);
     if (backend->setting)
         setenv(backend->setting, "1", 0);
-    cell_group = groups[group - 1].name;
+    cell_group = from ? "seeds" : groups[group - 1].name;
     cell_backend = backend->name;
     if (backend->profile)
-        be_strict(backend->profile);
+        be_strict(backend);
+    if (from)
+        return seeds_run(backend, from, to);
     groups[group - 1].run(backend);
     printf("conformance %s %s passed\n", cell_group, cell_backend);
     return 0;

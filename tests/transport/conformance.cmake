@@ -3,9 +3,17 @@
 file(GLOB conform_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/conform*.c)
 add_executable(conformance ${conform_sources})
 target_link_libraries(conformance PRIVATE hearth_transport_session hearth_transport_loop hearth_build)
+# libfabric's own datagrams over TCP: a provider of its own until 1.17.
+if(FABRIC_VERSION VERSION_LESS 1.18)
+  target_compile_definitions(conformance PRIVATE RDM_PROVIDER="net/rdm")
+else()
+  target_compile_definitions(conformance PRIVATE RDM_PROVIDER="tcp/rdm")
+endif()
 set(backends loop ofi-tcp ofi-rxm ofi-rdm ofi-shm ucx-tcp ucx-posix ucx-gets)
 if(TARGET strictfi)
-  list(APPEND backends ofi-strict-efa ofi-strict-efa-direct ofi-strict-cxi ofi-strict-opx ofi-strict-worst)
+  foreach(profile efa efa-direct cxi opx verbs shm worst) # all that tests/support/strictfi/profile.c has
+    list(APPEND backends ofi-strict-${profile})
+  endforeach()
   add_dependencies(conformance strictfi)
 endif()
 # UCX's own imitation of a network card, over shared memory. It asks for no key, so what only a card
@@ -26,5 +34,16 @@ foreach(backend ${backends})
       set_property(TEST conformance.${backend}.${name} APPEND PROPERTY
         ENVIRONMENT "FI_PROVIDER_PATH=$<TARGET_FILE_DIR:strictfi>")
     endif()
+    if(backend STREQUAL "ofi-rxm")
+      set_property(TEST conformance.${backend}.${name} APPEND PROPERTY
+        ENVIRONMENT "LSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/support/lsan_rxm.supp print_suppressions=0")
+    endif()
   endforeach()
 endforeach()
+# The demands and the chances of `worst` are rolled; more seeds: worst_seeds.sh.
+if(TARGET strictfi)
+  hearth_case(conformance.ofi-strict-worst.seeds conformance
+    COMMAND conformance --backend ofi-strict-worst --seeds 1-20)
+  set_property(TEST conformance.ofi-strict-worst.seeds APPEND PROPERTY
+    ENVIRONMENT "FI_PROVIDER_PATH=$<TARGET_FILE_DIR:strictfi>")
+endif()

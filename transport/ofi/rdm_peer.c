@@ -139,7 +139,9 @@ void hth_rdm_peer_put(struct hth_rdm *r, struct hth_rdm_peer *peer)
     *at = peer->next;
     peer_leave_pull_end(peer, r->pull);
     peer_leave_pull_end(peer, r->old);
-    if (r->home.av)
+    /* At the end the vector goes as a whole. Of one that is used shm (2.1) looks into the peer's memory, which of a
+     * peer in this process may be gone. */
+    if (r->home.av && !r->o.closing)
         fi_av_remove(r->home.av, &peer->home, 1, 0);
     free(peer);
 }

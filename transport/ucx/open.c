@@ -26,15 +26,15 @@ static int context_configure(const struct hth_ucx *t, ucp_config_t *config, cons
         const char *device, struct hearth_error *err)
 {
     const int posix = t->shares_memory;
+    /* All sends, by the old protocols alone. */
+    const int copied = strcmp(provider, "tcp") == 0 && hth_ucx_needs(HTH_UCX_COPIED_SENDS);
     const struct setting setting[] = {
         /* Dialling by address wants a TCP device to be there; the bytes take shared memory. */
         { "TLS", posix ? "posix,tcp" : provider },
         { "NET_DEVICES", device },
         { "SOCKADDR_TLS_PRIORITY", t->rdma ? "rdmacm" : "tcp" },
-        { "PROTO_ENABLE", hth_ucx_needs(HTH_UCX_OLD_PROTOCOLS) ? "n" : "y" },
-        { "ZCOPY_THRESH", strcmp(provider, "tcp") == 0 && hth_ucx_needs(HTH_UCX_COPIED_SENDS)
-                                  ? "inf"
-                                  : "auto" },
+        { "PROTO_ENABLE", copied || hth_ucx_needs(HTH_UCX_OLD_PROTOCOLS) ? "n" : "y" },
+        { "ZCOPY_THRESH", copied ? "inf" : "auto" },
         /* Shared memory may tell of a death by this alone. On TCP it must be longer than the
          * kernel's own keepalive takes, or the ping itself hides a silent partition from that. */
         { "KEEPALIVE_INTERVAL", posix ? "1s" : "20s" },

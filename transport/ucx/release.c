@@ -19,7 +19,7 @@ static const struct {
     [HTH_UCX_OLD_PROTOCOLS] = { "old-protocols", RELEASE(1, 13, 0), RELEASE(1, 13, 999),
             "an assertion of the new protocols ends the process at the first message",
             "conformance ucx-tcp data" },
-    [HTH_UCX_COPIED_SENDS] = { "copied-sends", RELEASE(1, 13, 0), RELEASE(1, 13, 999),
+    [HTH_UCX_COPIED_SENDS] = { "copied-sends", RELEASE(1, 13, 0), RELEASE(1, 18, 999),
             "over TCP a send from the caller's memory whose peer dies is completed twice, and an "
             "assertion ends the process",
             "conformance ucx-tcp death" },
