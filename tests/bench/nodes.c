@@ -25,6 +25,7 @@ static struct {
     const char *base, *backend, *json, *memory;
     uint64_t mib;
     unsigned rounds;
+    int no_unsaid;
 } arg = { .backend = "ofi:tcp", .mib = 256, .rounds = 5 };
 
 struct recoveries {
@@ -280,7 +281,7 @@ static void take_args(int argc, char **argv)
 {
     static const struct option known[] = { { "base", 1, NULL, 'b' }, { "mib", 1, NULL, 'm' },
         { "backend", 1, NULL, 't' }, { "json", 1, NULL, 'j' }, { "memory", 1, NULL, 'k' },
-        { "rounds", 1, NULL, 'n' }, { NULL, 0, NULL, 0 } };
+        { "rounds", 1, NULL, 'n' }, { "no-unsaid", 0, NULL, 'u' }, { NULL, 0, NULL, 0 } };
     int c;
 
     while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
@@ -296,12 +297,14 @@ static void take_args(int argc, char **argv)
             arg.memory = optarg;
         else if (c == 'n')
             arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
+        else if (c == 'u')
+            arg.no_unsaid = 1;
         else
             exit(2);
     }
     if (!arg.base || arg.mib < 16 || arg.mib > 65536 || !arg.rounds || arg.rounds > ROUNDS_MAX)
         die("usage: bench_nodes --base TMPFS [--mib 16..65536] [--rounds 1..%d] [--backend NAME] "
-            "[--json LINES] [--memory WORD]",
+            "[--no-unsaid] [--json LINES] [--memory WORD]",
                 ROUNDS_MAX);
 }
 
@@ -316,7 +319,8 @@ int main(int argc, char **argv)
     pulled = (struct pull_job){ .backend = arg.backend, .base = arg.base, .bytes = bytes };
     raw_start(&raw, &pulled);
     replicate(&raw);
-    unsaid();
+    if (!arg.no_unsaid)
+        unsaid();
     recover(&raw);
     peers_end(&raw);
     idle();
