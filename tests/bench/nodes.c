@@ -25,7 +25,7 @@ static struct {
     const char *base, *backend, *json, *memory;
     uint64_t mib;
     unsigned rounds;
-    int no_unsaid;
+    unsigned parts;
 } arg = { .backend = "ofi:tcp", .mib = 256, .rounds = 5 };
 
 struct recoveries {
@@ -277,11 +277,19 @@ static void idle(void)
     low |= most > 1;
 }
 
+static const char parts[] = "ruli"; /* replicate, unsaid, loss, idle */
+
+static int wanted(char part)
+{
+    return !arg.parts || arg.parts >> (strchr(parts, part) - parts) & 1;
+}
+
 static void take_args(int argc, char **argv)
 {
     static const struct option known[] = { { "base", 1, NULL, 'b' }, { "mib", 1, NULL, 'm' },
         { "backend", 1, NULL, 't' }, { "json", 1, NULL, 'j' }, { "memory", 1, NULL, 'k' },
-        { "rounds", 1, NULL, 'n' }, { "no-unsaid", 0, NULL, 'u' }, { NULL, 0, NULL, 0 } };
+        { "rounds", 1, NULL, 'n' }, { "part", 1, NULL, 'p' }, { NULL, 0, NULL, 0 } };
+    const char *at;
     int c;
 
     while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
@@ -297,14 +305,14 @@ static void take_args(int argc, char **argv)
             arg.memory = optarg;
         else if (c == 'n')
             arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
-        else if (c == 'u')
-            arg.no_unsaid = 1;
+        else if (c == 'p' && (at = strchr(parts, *optarg)))
+            arg.parts |= 1u << (at - parts);
         else
             exit(2);
     }
     if (!arg.base || arg.mib < 16 || arg.mib > 65536 || !arg.rounds || arg.rounds > ROUNDS_MAX)
         die("usage: bench_nodes --base TMPFS [--mib 16..65536] [--rounds 1..%d] [--backend NAME] "
-            "[--no-unsaid] [--json LINES] [--memory WORD]",
+            "[--part replicate|unsaid|loss|idle]... [--json LINES] [--memory WORD]",
                 ROUNDS_MAX);
 }
 
@@ -318,11 +326,14 @@ int main(int argc, char **argv)
     bytes = arg.mib << 20;
     pulled = (struct pull_job){ .backend = arg.backend, .base = arg.base, .bytes = bytes };
     raw_start(&raw, &pulled);
-    replicate(&raw);
-    if (!arg.no_unsaid)
+    if (wanted('r'))
+        replicate(&raw);
+    if (wanted('u'))
         unsaid();
-    recover(&raw);
+    if (wanted('l'))
+        recover(&raw);
     peers_end(&raw);
-    idle();
+    if (wanted('i'))
+        idle();
     return low ? 3 : 0;
 }
