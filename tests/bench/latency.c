@@ -37,6 +37,7 @@ struct candidate {
     const char *backend;
     struct peers peers;
     struct said_us said[3];
+    float first_ms;
 };
 
 struct message {
@@ -76,6 +77,19 @@ static void owner_run(const void *arg, int out)
     side_serve(&side, out);
 }
 
+/* Returns the milliseconds until the first message is answered. */
+static float first_message(int address)
+{
+    struct message m = { 0 };
+
+    answered = 0;
+    side_dial(&side, address);
+    side_send(&side, side.conn, &m, sizeof(m));
+    while (!answered)
+        side_turn(&side, -1, 0);
+    return (float)((now_s() - side.dialled_s) * 1e3);
+}
+
 static double one_message(unsigned pause_ms)
 {
     struct message m = { 0 };
@@ -94,10 +108,13 @@ static double one_message(unsigned pause_ms)
 static void dialler_run(const void *arg, int address, int in, int out)
 {
     struct talk talk;
+    float ms;
 
     side.on_message = told;
     side_open(&side, arg, "127.0.0.2");
-    side_dial(&side, address);
+    ms = first_message(address);
+    if (write(out, &ms, sizeof(ms)) != sizeof(ms))
+        _exit(1);
     for (;;) {
         while (!side_turn(&side, in, 0))
             continue;
@@ -148,7 +165,7 @@ static double part_of(const struct said_us *s, double part)
 
 static int candidate_say(struct candidate *c, double idle_percent)
 {
-    printf("%-20s %5.2f %%", c->backend, idle_percent);
+    printf("%-20s %5.0f ms %5.2f %%", c->backend, (double)c->first_ms, idle_percent);
     for (unsigned i = 0; i < 3; i++) {
         struct said_us *s = &c->said[i];
 
@@ -187,11 +204,21 @@ static void wire_dialler(const void *arg, int address, int in, int out)
     struct message m = { 0 };
     struct talk talk;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    double begin;
+    float ms;
 
     (void)arg;
-    if (read(address, &a, sizeof(a)) != sizeof(a) || connect(fd, (void *)&a, sizeof(a)) ||
-            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)))
+    if (read(address, &a, sizeof(a)) != sizeof(a))
+        return;
+    begin = now_s();
+    if (connect(fd, (void *)&a, sizeof(a)) ||
+            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) ||
+            send(fd, &m, sizeof(m), MSG_NOSIGNAL) != sizeof(m) ||
+            recv(fd, &m, sizeof(m), MSG_WAITALL) != sizeof(m))
         die("no connection: %s", strerror(errno));
+    ms = (float)((now_s() - begin) * 1e3);
+    if (write(out, &ms, sizeof(ms)) != sizeof(ms))
+        return;
     while (read(in, &talk, sizeof(talk)) == sizeof(talk))
         for (unsigned i = 0; i < talk.count; i++) {
             float us;
@@ -277,21 +304,17 @@ int main(int argc, char **argv)
     int low = 0;
 
     take_args(argc, argv);
-    for (unsigned i = 0; i < arg.count; i++)
+    for (unsigned i = 0; i < arg.count; i++) {
         peers_start(&arg.candidate[i].peers, i ? owner_run : wire_owner,
                 i ? dialler_run : wire_dialler, arg.candidate[i].backend);
-    for (unsigned i = 0; i < arg.count; i++) { /* until each is there */
-        float us;
-
-        ask(&arg.candidate[i], 1, 0);
-        peers_answer(&arg.candidate[i].peers, &us, sizeof(us));
+        peers_answer(&arg.candidate[i].peers, &arg.candidate[i].first_ms, sizeof(float));
     }
     be_quiet(percent);
     talk_in_turn(0, 200);
     talk_in_turn(1, 40);
     talk_at_once(2, 4 * arg.rounds);
-    printf("%-20s %7s  | %-22s | %-22s | %-22s\n", "p50, p99, max in us", "quiet", "after 0 ms",
-            "after 10 ms", "after 1000 ms");
+    printf("%-20s %8s %7s  | %-22s | %-22s | %-22s\n", "p50, p99, max in us", "first", "quiet",
+            "after 0 ms", "after 10 ms", "after 1000 ms");
     for (unsigned i = 0; i < arg.count; i++) {
         low |= candidate_say(&arg.candidate[i], percent[i]);
         peers_end(&arg.candidate[i].peers);

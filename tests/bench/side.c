@@ -106,6 +106,7 @@ void side_dial(struct side *s, int in)
 
     if (len <= 0)
         die("%s: the other side does not start", s->backend);
+    s->dialled_s = now_s();
     if (s->t->ops->connect(s->t, addr, (uint32_t)len, &s->conn, &err))
         die("%s: %s", s->backend, err.text);
     while (!s->up)

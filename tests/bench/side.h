@@ -9,6 +9,7 @@ struct side {
     struct hth_transport *t;
     hth_conn conn; /* the last that was accepted or dialled */
     int up;        /* a dialled one */
+    double dialled_s;
     const char *backend;
     void (*on_message)(struct side *s, hth_conn conn, const void *bytes, size_t len);
     void (*on_pull)(struct side *s, uint64_t cookie, int code); /* NULL: pulls are not used */
