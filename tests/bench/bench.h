@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 #define ROUNDS_MAX 31
-#define NODES_MAX  4
+#define NODES_MAX  12
 
 /* ---- common.c ---- */
 /* TRANSPORT[:PROVIDER] as a user names it, "ofi:tcp;ofi_rxm"; no provider: the transport's default;

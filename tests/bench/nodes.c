@@ -6,7 +6,7 @@
  *     unsaid      the same without object_bytes: the second save, and later ones
  *     recover     3 nodes, 2 copies: the owner's machine is lost, a fresh one pulls the shard from both
  *
- *     idle        4 nodes, nothing to do: CPU of the engines
+ *     idle        12 nodes, nothing to do: CPU of the engines
  *
  * The limit in the same rounds is a raw pull through the same backend without anything above it; what
  * limits that is bench_pulls' to say.
@@ -244,15 +244,13 @@ static void recover(const struct peers *r)
 /* What engines take that have peers, replicas and ranks, and nothing to do. */
 static void idle(void)
 {
-    struct job j = { .base = arg.base,
-        .backend = arg.backend,
-        .nodes = NODES_MAX,
-        .copies = 1,
-        .bytes = { LITTLE, LITTLE, LITTLE, LITTLE } };
+    struct job j = { .base = arg.base, .backend = arg.backend, .nodes = NODES_MAX, .copies = 1 };
     struct said said[NODES_MAX];
     double before[NODES_MAX], most = 0;
     char root[256];
 
+    for (uint32_t n = 0; n < j.nodes; n++)
+        j.bytes[n] = LITTLE;
     job_start(&j);
     job_all(&j, ORDER_RECOVER, 0, said);
     job_all(&j, ORDER_SAVE, 1, said);
