@@ -9,10 +9,17 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#define ROUNDS_MAX 15
-#define NODES_MAX  4
+#define ROUNDS_MAX 31
+#define NODES_MAX  12
 
 /* ---- common.c ---- */
+/* TRANSPORT[:PROVIDER] as a user names it, "ofi:tcp;ofi_rxm"; no provider: the transport's default;
+ * NULL: ofi. */
+struct backend {
+    char transport[16];
+    const char *provider; /* NULL, or within the name */
+};
+
 struct series {
     double value[ROUNDS_MAX];
     unsigned count;
@@ -21,7 +28,8 @@ struct series {
 /* One line of the table. All are rates, so more is better; the ratio is that of each pair, median. */
 struct row {
     const char *name, *limit_name;
-    const struct series *rate, *limit; /* same count; limit may be NULL: no ratio */
+    const struct series *rate, *limit;    /* same count; limit may be NULL: no ratio */
+    const struct series *cpu, *limit_cpu; /* seconds of processors per GB; both or none */
     const char *unit;
     double want; /* least ratio; 0: for information */
 };
@@ -29,6 +37,7 @@ struct row {
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...);
 double now_s(void);
 void nap_ms(unsigned ms);
+struct backend backend_of(const char *name);
 void series_add(struct series *s, double value);
 double series_median(const struct series *s);
 double series_ratio(const struct series *a, const struct series *b);
@@ -70,7 +79,7 @@ struct said { /* what a rank answers */
 };
 
 struct job {
-    const char *base, *transport; /* roots are base/n0 ... */
+    const char *base, *backend; /* roots are base/n0 ... */
     uint32_t nodes, copies;
     uint64_t bytes[NODES_MAX]; /* of each rank's tensor */
     int unsaid;                /* object_bytes is not given */
@@ -87,15 +96,38 @@ void job_all(
 void job_end(struct job *j, enum order leave);
 void job_lose(struct job *j, uint32_t node); /* its engine and memory, after job_end() */
 
-/* ---- raw.c: the transport alone, two processes ---- */
-struct raw {
-    pid_t owner, puller;
-    int to, from;
+/* ---- peers.c: two processes, one reached by the other ---- */
+struct took {
+    double s, cpu_s; /* by the clock; of both processes */
 };
-void raw_start(struct raw *r, const char *transport, const char *provider, const char *base,
-        uint64_t bytes); /* provider NULL: the transport's default */
-double raw_pull_s(struct raw *r);
-uint64_t raw_sleeps(const struct raw *r); /* of both, so far: times that one gave up its core */
-void raw_end(struct raw *r);
+struct peers {
+    pid_t owner, dialler;
+    int to, from; /* of the dialler */
+};
+/* The owner writes its address to `out`; the dialler reads it from `address`, orders from `in`. */
+void peers_start(struct peers *p, void (*owner)(const void *arg, int out),
+        void (*dialler)(const void *arg, int address, int in, int out), const void *arg);
+void peers_order(const struct peers *p, const void *order, size_t len);
+void peers_answer(const struct peers *p, void *out, size_t len); /* or die */
+struct took peers_pull(const struct peers *p);                   /* of raw.c and wire.c */
+double cpu_of(pid_t pid);                                        /* seconds so far, or die */
+double peers_cpu_s(const struct peers *p);
+uint64_t peers_sleeps(const struct peers *p); /* so far: times that one gave up its core */
+void peers_end(struct peers *p);
+
+/* ---- raw.c, wire.c: as many bytes through a transport alone; through a socket ---- */
+struct pull_job {
+    const char *backend, *base;
+    uint64_t bytes;
+};
+void raw_start(struct peers *p, const struct pull_job *job);
+void wire_start(struct peers *p, const struct pull_job *job);
+
+/* ---- tool.c: the library's own benchmark ---- */
+struct tool_said {
+    double rate, cpu_per_gb; /* GB/s; seconds of both its processes, with their start */
+};
+/* Runs `script BACKEND MIB`. rate 0: the tool is not here, or has said nothing. */
+struct tool_said tool_run(const char *script, const char *backend, uint64_t mib);
 
 #endif

@@ -42,6 +42,17 @@ void nap_ms(unsigned ms)
         continue;
 }
 
+struct backend backend_of(const char *name)
+{
+    const char *colon = name ? strchr(name, ':') : NULL;
+    struct backend b = { .transport = "ofi", .provider = colon ? colon + 1 : NULL };
+
+    if (name)
+        snprintf(b.transport, sizeof(b.transport), "%.*s",
+                (int)(colon ? colon - name : (ptrdiff_t)strlen(name)), name);
+    return b;
+}
+
 void series_add(struct series *s, double value)
 {
     if (s->count < ROUNDS_MAX)
@@ -91,6 +102,8 @@ int row_say(const struct row *row)
     printf("%-44s %8.2f %-5s", row->name, rate, row->unit);
     if (row->limit)
         printf(" %8.2f %-38s %5.2f", limit, row->limit_name, ratio);
+    if (row->cpu)
+        printf("  CPU %.2f, %.2f s/GB", series_median(row->cpu), series_median(row->limit_cpu));
     if (row->want > 0)
         printf("  wanted %.2f%s", row->want, low ? "  LOW" : "");
     putchar('\n');
@@ -99,9 +112,11 @@ int row_say(const struct row *row)
         fprintf(lines,
                 "{\"case\": \"%s\", \"memory\": \"%s\", \"median\": %.4f, \"unit\": \"%s\", "
                 "\"limit\": %.4f, \"limit_name\": \"%s\", \"ratio\": %.4f, \"wanted\": %.2f, "
-                "\"rounds\": %u}\n",
+                "\"cpu_s_per_gb\": %.4f, \"limit_cpu_s_per_gb\": %.4f, \"rounds\": %u}\n",
                 row->name, memory_kind, rate, row->unit, limit,
-                row->limit_name ? row->limit_name : "", ratio, row->want, row->rate->count);
+                row->limit_name ? row->limit_name : "", ratio, row->want,
+                row->cpu ? series_median(row->cpu) : 0,
+                row->limit_cpu ? series_median(row->limit_cpu) : 0, row->rate->count);
         fflush(lines);
     }
     return low;

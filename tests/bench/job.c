@@ -72,6 +72,7 @@ static struct hearth_piece my_piece(char key[16], int64_t *n)
 
 static int rank_open(const struct job *j, uint32_t rank, struct hearth_error *err)
 {
+    struct backend b = backend_of(j->backend);
     struct hearth_opts o = HEARTH_OPTS_INIT;
     char root[256], node[32], key[16], bind[32];
     struct hearth_piece p;
@@ -88,7 +89,8 @@ static int rank_open(const struct job *j, uint32_t rank, struct hearth_error *er
     snprintf(node, sizeof(node), "n%u-%u", rank, j->lives[rank]);
     snprintf(bind, sizeof(bind), "127.0.0.%u", rank + 1);
     rc = hearth_bootstrap_tcp("127.0.0.1", j->port, rank, j->nodes, 20000, &me.boot, err);
-    o.root = root, o.job = "bench", o.node = node, o.bind = bind, o.transport = j->transport;
+    o.root = root, o.job = "bench", o.node = node, o.bind = bind;
+    o.transport = b.transport, o.provider = b.provider;
     o.rank = rank, o.world = j->nodes, o.bootstrap = me.boot, o.copies = j->copies;
     o.object_bytes = &need, o.object_count = !j->unsaid, o.linger_s = 60;
     return rc ? rc : hearth_open(&o, &me.h, err);

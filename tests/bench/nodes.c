@@ -6,8 +6,10 @@
  *     unsaid      the same without object_bytes: the second save, and later ones
  *     recover     3 nodes, 2 copies: the owner's machine is lost, a fresh one pulls the shard from both
  *
- * The machine's limits in the same rounds: the transport's own benchmark (a script), and a raw pull
- * through our transport without anything above it.
+ *     idle        12 nodes, nothing to do: CPU of the engines
+ *
+ * The limit in the same rounds is a raw pull through the same backend without anything above it; what
+ * limits that is bench_pulls' to say.
  */
 #include "bench.h"
 
@@ -15,14 +17,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LITTLE (UINT64_C(64) << 10)
-#define PAUSE  1000u /* ms, as training would go on */
+#define LITTLE  (UINT64_C(64) << 10)
+#define PAUSE   1000u /* ms, as training would go on */
+#define QUIET_S 10
 
 static struct {
-    const char *base, *transport, *json, *memory, *limit;
+    const char *base, *backend, *json, *memory;
     uint64_t mib;
     unsigned rounds;
-} arg = { .transport = "ofi", .mib = 256, .rounds = 5 };
+    unsigned parts;
+} arg = { .backend = "ofi:tcp", .mib = 256, .rounds = 5 };
+
+struct recoveries {
+    struct series pull, all, raw, share, cpu[2];
+};
 
 static uint64_t bytes;
 static int low;
@@ -32,45 +40,40 @@ static double rate(double seconds)
     return (double)bytes / seconds / 1e9;
 }
 
-/* What `limit TRANSPORT MIB` prints; 0: the tool is not here. */
-static double tool_rate(void)
-{
-    char command[600], text[64] = "";
-    FILE *f;
-
-    if (!arg.limit)
-        return 0;
-    snprintf(command, sizeof(command), "'%.400s' %.16s %llu", arg.limit, arg.transport,
-            (unsigned long long)arg.mib);
-    f = popen(command, "re");
-    if (f) {
-        if (!fgets(text, sizeof(text), f))
-            text[0] = '\0';
-        pclose(f);
-    }
-    return strtod(text, NULL);
-}
-
 static void show(const char *name, const struct series *a, const char *limit_name,
-        const struct series *limit, const char *unit, double want)
+        const struct series *limit, const struct series cpu[2], double want)
 {
     low |= row_say(&(struct row){ .name = name,
             .limit_name = limit_name,
             .rate = a,
             .limit = limit,
-            .unit = unit,
+            .cpu = cpu ? &cpu[0] : NULL,
+            .limit_cpu = cpu ? &cpu[1] : NULL,
+            .unit = "GB/s",
             .want = want });
 }
 
-static void show_both(const char *name, const struct series *a, const struct series *tool,
-        const struct series *raw, double want)
+/* Of the engines, so far; of those that have ended nothing. */
+static double engines_cpu_s(const struct job *j)
 {
-    const char *tool_name =
-            strcmp(arg.transport, "ucx") != 0 ? "fi_pingpong msg tcp" : "ucx_perftest am_bw tcp";
+    char root[256];
+    double sum = 0;
 
-    if (series_median(tool) > 0)
-        show(name, a, tool_name, tool, "GB/s", want);
-    show(name, a, "raw pull, own transport", raw, "GB/s", want);
+    for (uint32_t n = 0; n < j->nodes; n++) {
+        pid_t pid;
+
+        job_root(j, n, root);
+        pid = engine_pid(root);
+        sum += pid ? cpu_of(pid) : 0;
+    }
+    return sum;
+}
+
+/* cpu[0]: engines, cpu[1]: the raw pull beside; in seconds per GB of the shard. */
+static void cpu_add(struct series cpu[2], double engines_s, struct took raw)
+{
+    series_add(&cpu[0], engines_s / ((double)bytes / 1e9));
+    series_add(&cpu[1], raw.cpu_s / ((double)bytes / 1e9));
 }
 
 static void settle(const struct job *j)
@@ -83,41 +86,42 @@ static void settle(const struct job *j)
     }
 }
 
-static void replicate(struct raw *r)
+static void replicate(const struct peers *r)
 {
     struct job j = { .base = arg.base,
-        .transport = arg.transport,
+        .backend = arg.backend,
         .nodes = 2,
         .copies = 1,
         .bytes = { bytes, LITTLE } };
-    struct series pull = { 0 }, after = { 0 }, tool = { 0 }, raw = { 0 };
+    struct series pull = { 0 }, after = { 0 }, raw = { 0 }, cpu[2] = { 0 };
     struct said said[NODES_MAX];
 
     job_start(&j);
     job_all(&j, ORDER_RECOVER, 0, said);
     settle(&j);
     for (unsigned i = 1; i <= arg.rounds + 2; i++) {
-        double a = i > 2 ? tool_rate() : 0, b = raw_pull_s(r);
+        struct took took = peers_pull(r);
+        double before = engines_cpu_s(&j);
 
         job_all(&j, ORDER_SAVE, i, said);
         if (i <= 2)
             continue; /* warm-up: every slot of both nodes once */
-        series_add(&tool, a);
-        series_add(&raw, rate(b));
+        cpu_add(cpu, engines_cpu_s(&j) - before, took);
+        series_add(&raw, rate(took.s));
         series_add(&pull, rate(said[0].protected_s - said[0].sealed_s));
         series_add(&after, rate(said[0].protected_s));
     }
     job_end(&j, ORDER_KEEP);
     for (uint32_t n = 0; n < j.nodes; n++)
         job_lose(&j, n);
-    show_both("replicate: sealed to PROTECTED", &pull, &tool, &raw, 0.40);
-    show_both("replicate: commit to PROTECTED", &after, &tool, &raw, 0.40);
+    show("replicate: sealed to PROTECTED", &pull, "raw pull", &raw, cpu, 0.9);
+    show("replicate: commit to PROTECTED", &after, "raw pull", &raw, NULL, 0);
 }
 
 static void unsaid(void)
 {
     struct job j = { .base = arg.base,
-        .transport = arg.transport,
+        .backend = arg.backend,
         .nodes = 2,
         .copies = 1,
         .bytes = { bytes, bytes },
@@ -140,12 +144,12 @@ static void unsaid(void)
         for (uint32_t n = 0; n < j.nodes; n++)
             job_lose(&j, n);
     }
-    show("second save, object_bytes not given", &blocked[0], "a steady one", &blocked[1], "GB/s",
+    show("second save, object_bytes not given", &blocked[0], "a steady one", &blocked[1], NULL,
             0.40);
-    show("  its commit to PROTECTED", &after[0], "a steady one", &after[1], "GB/s", 0.40);
+    show("  its commit to PROTECTED", &after[0], "a steady one", &after[1], NULL, 0.40);
 }
 
-/* Bytes that the engine of a node has sent on its connections that are open now. */
+/* Bytes that the engine of a node has sent on its connections that are open now; shared memory has none. */
 static double sent_by(const struct job *j, uint32_t node)
 {
     char root[256], command[256], text[64] = "";
@@ -165,73 +169,125 @@ static double sent_by(const struct job *j, uint32_t node)
     return strtod(text, NULL);
 }
 
-static void one_loss(struct job *j, uint64_t step, struct said said[NODES_MAX], double share[2])
+/* Returns the engines' seconds of processors. */
+static double one_loss(struct job *j, uint64_t step, struct said said[NODES_MAX], double share[2])
 {
-    double before[2], sent[2];
+    double before[2], sent[2], cpu;
 
     job_all(j, ORDER_SAVE, step, said);
     job_end(j, ORDER_KEEP);
     job_lose(j, 0);
     for (uint32_t n = 0; n < 2; n++)
         before[n] = sent_by(j, n + 1);
+    cpu = engines_cpu_s(j);
     job_start(j);
     job_all(j, ORDER_RECOVER, 0, said);
     if (said[0].recovery.step != step || said[0].recovery.pulled_bytes < bytes)
         die("step %llu came back with %llu bytes pulled instead of step %llu",
                 (unsigned long long)said[0].recovery.step,
                 (unsigned long long)said[0].recovery.pulled_bytes, (unsigned long long)step);
+    cpu = engines_cpu_s(j) - cpu;
     for (uint32_t n = 0; n < 2; n++)
         sent[n] = sent_by(j, n + 1) - before[n];
     for (uint32_t n = 0; n < 2; n++)
         share[n] = sent[0] + sent[1] > 0 ? 100 * sent[n] / (sent[0] + sent[1]) : 0;
+    return cpu;
 }
 
-static void recover(struct raw *r)
+static void one_recovery(
+        struct job *j, unsigned round, const struct peers *r, struct recoveries *out)
+{
+    struct said said[NODES_MAX];
+    struct took took = peers_pull(r);
+    double part[2], cpu = one_loss(j, 10 + round, said, part);
+    const struct hearth_recovery *was = &said[0].recovery;
+
+    if (!round)
+        return; /* warm-up */
+    cpu_add(out->cpu, cpu, took);
+    series_add(&out->raw, rate(took.s));
+    series_add(&out->all, rate(said[0].recover_s));
+    series_add(&out->pull, rate(was->pull_ms * 1e-3));
+    series_add(&out->share, part[0] > part[1] ? part[0] : part[1]);
+    printf("  round %u: join %u, inventory %u, plan %u, pull %u, verify %u, vote %u ms; holders gave "
+           "%.0f and %.0f %%\n",
+            round, was->join_ms, was->inventory_ms, was->plan_ms, was->pull_ms, was->verify_ms,
+            was->vote_ms, part[0], part[1]);
+}
+
+static void recover(const struct peers *r)
 {
     struct job j = { .base = arg.base,
-        .transport = arg.transport,
+        .backend = arg.backend,
         .nodes = 3,
         .copies = 2,
         .bytes = { bytes, LITTLE, LITTLE } };
-    struct series pull = { 0 }, all = { 0 }, tool = { 0 }, raw = { 0 }, share = { 0 };
+    struct recoveries all = { 0 };
     struct said said[NODES_MAX];
 
     job_start(&j);
     job_all(&j, ORDER_RECOVER, 0, said);
-    for (unsigned i = 0; i <= arg.rounds; i++) { /* the first one is warm-up */
-        double a = i ? tool_rate() : 0, b = raw_pull_s(r), part[2];
+    for (unsigned i = 0; i <= arg.rounds; i++)
+        one_recovery(&j, i, r, &all);
+    job_end(&j, ORDER_KEEP);
+    for (uint32_t n = 0; n < j.nodes; n++)
+        job_lose(&j, n);
+    show("recover: pulling, two holders, fresh node", &all.pull, "raw pull", &all.raw, all.cpu,
+            0.9);
+    show("recover: all of hearth_recover()", &all.all, "raw pull", &all.raw, NULL, 0);
+    if (series_median(&all.share) > 0)
+        printf("%-44s %8.0f %%%s\n", "recover: larger share of the two holders",
+                series_median(&all.share), series_median(&all.share) > 60 ? "  LOW" : "");
+    low |= series_median(&all.share) > 60;
+}
 
-        one_loss(&j, 10 + i, said, part);
-        if (!i)
-            continue;
-        series_add(&tool, a);
-        series_add(&raw, rate(b));
-        series_add(&all, rate(said[0].recover_s));
-        series_add(&pull, rate(said[0].recovery.pull_ms * 1e-3));
-        series_add(&share, part[0] > part[1] ? part[0] : part[1]);
-        printf("  round %u: join %u, inventory %u, plan %u, pull %u, verify %u, vote %u ms; holders "
-               "gave %.0f and %.0f %%\n",
-                i, said[0].recovery.join_ms, said[0].recovery.inventory_ms,
-                said[0].recovery.plan_ms, said[0].recovery.pull_ms, said[0].recovery.verify_ms,
-                said[0].recovery.vote_ms, part[0], part[1]);
+/* What engines take that have peers, replicas and ranks, and nothing to do. */
+static void idle(void)
+{
+    struct job j = { .base = arg.base, .backend = arg.backend, .nodes = NODES_MAX, .copies = 1 };
+    struct said said[NODES_MAX];
+    double before[NODES_MAX], most = 0;
+    char root[256];
+
+    for (uint32_t n = 0; n < j.nodes; n++)
+        j.bytes[n] = LITTLE;
+    job_start(&j);
+    job_all(&j, ORDER_RECOVER, 0, said);
+    job_all(&j, ORDER_SAVE, 1, said);
+    settle(&j);
+    for (uint32_t n = 0; n < j.nodes; n++) {
+        job_root(&j, n, root);
+        before[n] = cpu_of(engine_pid(root));
+    }
+    nap_ms(QUIET_S * 1000);
+    for (uint32_t n = 0; n < j.nodes; n++) {
+        double part;
+
+        job_root(&j, n, root);
+        part = 100 * (cpu_of(engine_pid(root)) - before[n]) / QUIET_S;
+        most = part > most ? part : most;
     }
     job_end(&j, ORDER_KEEP);
     for (uint32_t n = 0; n < j.nodes; n++)
         job_lose(&j, n);
-    show_both("recover: pulling, two holders, fresh node", &pull, &tool, &raw, 0);
-    show_both("recover: all of hearth_recover()", &all, &tool, &raw, 0);
-    show("recover: larger share of the two holders", &share, NULL, NULL, "%", 0);
-    if (series_median(&share) > 60) {
-        printf("recover: one holder gave more than 60 %%  LOW\n");
-        low = 1;
-    }
+    printf("%-44s %8.2f %% of a core, %d s, the busiest of %d%s\n", "idle: an engine with peers",
+            most, QUIET_S, NODES_MAX, most > 1 ? "  LOW" : "");
+    low |= most > 1;
+}
+
+static const char parts[] = "ruli"; /* replicate, unsaid, loss, idle */
+
+static int wanted(char part)
+{
+    return !arg.parts || arg.parts >> (strchr(parts, part) - parts) & 1;
 }
 
 static void take_args(int argc, char **argv)
 {
     static const struct option known[] = { { "base", 1, NULL, 'b' }, { "mib", 1, NULL, 'm' },
-        { "transport", 1, NULL, 't' }, { "json", 1, NULL, 'j' }, { "memory", 1, NULL, 'k' },
-        { "rounds", 1, NULL, 'n' }, { "limit", 1, NULL, 'l' }, { NULL, 0, NULL, 0 } };
+        { "backend", 1, NULL, 't' }, { "json", 1, NULL, 'j' }, { "memory", 1, NULL, 'k' },
+        { "rounds", 1, NULL, 'n' }, { "part", 1, NULL, 'p' }, { NULL, 0, NULL, 0 } };
+    const char *at;
     int c;
 
     while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
@@ -240,36 +296,42 @@ static void take_args(int argc, char **argv)
         else if (c == 'm')
             arg.mib = strtoull(optarg, NULL, 10);
         else if (c == 't')
-            arg.transport = optarg;
+            arg.backend = optarg;
         else if (c == 'j')
             arg.json = optarg;
         else if (c == 'k')
             arg.memory = optarg;
         else if (c == 'n')
             arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
-        else if (c == 'l')
-            arg.limit = optarg;
+        else if (c == 'p' && (at = strchr(parts, *optarg)))
+            arg.parts |= 1u << (at - parts);
         else
             exit(2);
     }
     if (!arg.base || arg.mib < 16 || arg.mib > 65536 || !arg.rounds || arg.rounds > ROUNDS_MAX)
-        die("usage: bench_nodes --base TMPFS [--mib 16..65536] [--rounds 1..%d] [--transport ofi|ucx] "
-            "[--limit SCRIPT] [--json LINES] [--memory WORD]",
+        die("usage: bench_nodes --base TMPFS [--mib 16..65536] [--rounds 1..%d] [--backend NAME] "
+            "[--part replicate|unsaid|loss|idle]... [--json LINES] [--memory WORD]",
                 ROUNDS_MAX);
 }
 
 int main(int argc, char **argv)
 {
-    struct raw raw;
+    struct pull_job pulled;
+    struct peers raw;
 
     take_args(argc, argv);
     rows_open(arg.json, arg.memory);
     bytes = arg.mib << 20;
-    raw_start(&raw, arg.transport, NULL, arg.base, bytes);
-    raw_pull_s(&raw);
-    replicate(&raw);
-    unsaid();
-    recover(&raw);
-    raw_end(&raw);
+    pulled = (struct pull_job){ .backend = arg.backend, .base = arg.base, .bytes = bytes };
+    raw_start(&raw, &pulled);
+    if (wanted('r'))
+        replicate(&raw);
+    if (wanted('u'))
+        unsaid();
+    if (wanted('l'))
+        recover(&raw);
+    peers_end(&raw);
+    if (wanted('i'))
+        idle();
     return low ? 3 : 0;
 }

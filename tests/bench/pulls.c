@@ -1,76 +1,156 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_pulls BASE MIB ROUNDS TRANSPORT[:PROVIDER]...
- *
- * What pulls through the transports reach between two processes, each against the machine's copy of
- * as many bytes in the same round; and how often the two slept for a GiB.
+ * bench_pulls: what pulls through a transport reach between two processes, against the library's own
+ * benchmark, a socket on loopback and the machine's copy of as many bytes in the same rounds; how
+ * often the two slept for a GiB; and processors' seconds per GB.
  */
 #include "bench.h"
 
+#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SIDES_MAX 8
+#define BACKENDS_MAX 8
+
+struct rates {
+    struct series rate, cpu;
+};
 
 struct candidate {
-    const char *name;
-    char transport[32];
-    const char *provider;
-    struct raw raw;
-    struct series rate;
+    struct pull_job job;
+    struct peers raw;
+    struct rates pull, tooled, tool; /* tooled: the pulls beside which the tool gave an answer */
     double sleeps;
 };
 
-static void candidate_open(struct candidate *c, const char *name, const char *base, uint64_t bytes)
-{
-    const char *colon = strchr(name, ':');
+static struct {
+    const char *base, *json, *memory, *limit;
+    uint64_t mib;
+    unsigned rounds, backends;
+    const char *backend[BACKENDS_MAX];
+} arg = { .mib = 256, .rounds = 5 };
 
-    c->name = name;
-    snprintf(c->transport, sizeof(c->transport), "%.*s",
-            (int)(colon ? colon - name : (ptrdiff_t)strlen(name)), name);
-    c->provider = colon ? colon + 1 : NULL;
-    raw_start(&c->raw, c->transport, c->provider, base, bytes);
-    raw_pull_s(&c->raw); /* pages and paths of the first time */
+static uint64_t bytes;
+static struct rates wires, copies;
+
+static void rates_add(struct rates *r, struct took took)
+{
+    series_add(&r->rate, (double)bytes / took.s / 1e9);
+    series_add(&r->cpu, took.cpu_s / ((double)bytes / 1e9));
 }
 
-static void candidate_round(struct candidate *c, uint64_t bytes)
+static void candidate_round(struct candidate *c)
 {
-    uint64_t before = raw_sleeps(&c->raw);
+    uint64_t before = peers_sleeps(&c->raw);
+    struct took took = peers_pull(&c->raw);
+    struct tool_said tool = { 0 };
 
-    series_add(&c->rate, (double)bytes / raw_pull_s(&c->raw) / 1e9);
-    c->sleeps += (double)(raw_sleeps(&c->raw) - before) * (1 << 30) / (double)bytes;
+    c->sleeps += (double)(peers_sleeps(&c->raw) - before) * (1 << 30) / (double)bytes;
+    rates_add(&c->pull, took);
+    if (arg.limit)
+        tool = tool_run(arg.limit, c->job.backend, arg.mib);
+    if (tool.rate > 0) {
+        series_add(&c->tool.rate, tool.rate);
+        series_add(&c->tool.cpu, tool.cpu_per_gb);
+        rates_add(&c->tooled, took);
+    }
+}
+
+static void round_of_all(
+        struct candidate *candidate, const struct peers *wire, void *dst, void *src)
+{
+    struct took copy = { .cpu_s = -cpu_of(0) };
+
+    copy.s = copy_s(dst, src, bytes, 1);
+    copy.cpu_s += cpu_of(0);
+    rates_add(&copies, copy);
+    rates_add(&wires, peers_pull(wire));
+    for (unsigned i = 0; i < arg.backends; i++)
+        candidate_round(&candidate[i]);
+}
+
+static void rates_say(
+        const char *name, const struct rates *r, const char *limit_name, const struct rates *limit)
+{
+    if (r->rate.count)
+        row_say(&(struct row){ .name = name,
+                .limit_name = limit_name,
+                .rate = &r->rate,
+                .limit = &limit->rate,
+                .cpu = &r->cpu,
+                .limit_cpu = &limit->cpu,
+                .unit = "GB/s" });
+}
+
+static void candidate_say(struct candidate *c)
+{
+    const char *tool = !strncmp(c->job.backend, "ucx", 3) ? "ucx_perftest am_bw" : "fi_pingpong";
+    char name[64];
+
+    snprintf(name, sizeof(name), "pull %.24s, %.0f sleeps a GiB", c->job.backend,
+            c->sleeps / arg.rounds);
+    rates_say(name, &c->tooled, tool, &c->tool);
+    rates_say(name, &c->pull, "socket", &wires);
+    rates_say(name, &c->pull, "copy, one thread", &copies);
+}
+
+static void take_args(int argc, char **argv)
+{
+    static const struct option known[] = { { "base", 1, NULL, 'b' }, { "mib", 1, NULL, 'm' },
+        { "backend", 1, NULL, 't' }, { "json", 1, NULL, 'j' }, { "memory", 1, NULL, 'k' },
+        { "rounds", 1, NULL, 'n' }, { "limit", 1, NULL, 'l' }, { NULL, 0, NULL, 0 } };
+    int c;
+
+    while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
+        if (c == 'b')
+            arg.base = optarg;
+        else if (c == 'm')
+            arg.mib = strtoull(optarg, NULL, 10);
+        else if (c == 't' && arg.backends < BACKENDS_MAX)
+            arg.backend[arg.backends++] = optarg;
+        else if (c == 'j')
+            arg.json = optarg;
+        else if (c == 'k')
+            arg.memory = optarg;
+        else if (c == 'n')
+            arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
+        else if (c == 'l')
+            arg.limit = optarg;
+        else
+            exit(2);
+    }
+    if (!arg.base || arg.mib < 1 || !arg.rounds || arg.rounds > ROUNDS_MAX || !arg.backends)
+        die("usage: bench_pulls --base TMPFS --backend TRANSPORT[:PROVIDER]... (up to %d) [--mib N] "
+            "[--rounds 1..%d] [--limit SCRIPT] [--json LINES] [--memory WORD]",
+                BACKENDS_MAX, ROUNDS_MAX);
 }
 
 int main(int argc, char **argv)
 {
-    static struct candidate candidate[SIDES_MAX];
-    struct series copy = { 0 };
-    int count = argc - 4, rounds = argc > 3 ? atoi(argv[3]) : 0;
-    uint64_t bytes = argc > 2 ? strtoull(argv[2], NULL, 10) << 20 : 0;
+    static struct candidate candidate[BACKENDS_MAX];
+    struct pull_job job = { 0 };
+    struct peers wire;
     void *src, *dst;
 
-    if (count < 1 || count > SIDES_MAX || rounds < 1 || rounds > ROUNDS_MAX || !bytes)
-        die("usage: bench_pulls BASE MIB ROUNDS TRANSPORT[:PROVIDER]... (up to %d)", SIDES_MAX);
-    for (int i = 0; i < count; i++)
-        candidate_open(&candidate[i], argv[4 + i], argv[1], bytes);
-    src = file_memory(argv[1], "src", bytes);
-    dst = file_memory(argv[1], "dst", bytes);
-    for (int round = 0; round < rounds; round++) {
-        series_add(&copy, (double)bytes / copy_s(dst, src, bytes, 1) / 1e9);
-        for (int i = 0; i < count; i++)
-            candidate_round(&candidate[i], bytes);
+    take_args(argc, argv);
+    rows_open(arg.json, arg.memory);
+    bytes = arg.mib << 20;
+    job = (struct pull_job){ .base = arg.base, .bytes = bytes };
+    wire_start(&wire, &job);
+    for (unsigned i = 0; i < arg.backends; i++) {
+        candidate[i].job = job;
+        candidate[i].job.backend = arg.backend[i];
+        raw_start(&candidate[i].raw, &candidate[i].job);
     }
-    for (int i = 0; i < count; i++) {
-        char name[64];
-
-        snprintf(name, sizeof(name), "pull %.24s, %.0f sleeps a GiB", candidate[i].name,
-                candidate[i].sleeps / rounds);
-        row_say(&(struct row){ .name = name,
-                .limit_name = "copy, one thread",
-                .rate = &candidate[i].rate,
-                .limit = &copy,
-                .unit = "GB/s" });
-        raw_end(&candidate[i].raw);
+    src = file_memory(arg.base, "src", bytes);
+    dst = file_memory(arg.base, "dst", bytes);
+    for (unsigned round = 0; round < arg.rounds; round++)
+        round_of_all(candidate, &wire, dst, src);
+    rates_say("socket", &wires, "copy, one thread", &copies);
+    for (unsigned i = 0; i < arg.backends; i++) {
+        candidate_say(&candidate[i]);
+        peers_end(&candidate[i].raw);
     }
+    peers_end(&wire);
     return 0;
 }

@@ -20,7 +20,7 @@
 #define WAIT_MS 60000u
 
 static struct {
-    const char *root, *transport, *json, *memory;
+    const char *root, *backend, *json, *memory;
     uint64_t mib;
     unsigned rounds;
 } arg = { .mib = 256, .rounds = 5 };
@@ -55,11 +55,13 @@ static struct hearth_piece piece_1d(const char *key, void *data, const int64_t *
 /* object_bytes 0: not said. */
 static void open_job(uint64_t object_bytes)
 {
+    struct backend b = backend_of(arg.backend);
     struct hearth_opts o = HEARTH_OPTS_INIT;
     struct hearth_checkpoint *ckpt = NULL;
     struct hearth_error err = { 0 };
 
-    o.root = arg.root, o.job = "bench", o.node = "n0", o.world = 1, o.transport = arg.transport;
+    o.root = arg.root, o.job = "bench", o.node = "n0", o.world = 1;
+    o.transport = b.transport, o.provider = b.provider;
     o.allow_degraded = 1, o.object_bytes = &object_bytes, o.object_count = object_bytes != 0;
     o.copy_threads = THREADS, o.linger_s = 60;
     must(hearth_open(&o, &h, &err), &err);
@@ -271,7 +273,7 @@ static void strided(void)
 static void take_args(int argc, char **argv)
 {
     static const struct option known[] = { { "root", 1, NULL, 'r' }, { "mib", 1, NULL, 'm' },
-        { "transport", 1, NULL, 't' }, { "json", 1, NULL, 'j' }, { "memory", 1, NULL, 'k' },
+        { "backend", 1, NULL, 't' }, { "json", 1, NULL, 'j' }, { "memory", 1, NULL, 'k' },
         { "rounds", 1, NULL, 'n' }, { NULL, 0, NULL, 0 } };
     int c;
 
@@ -281,7 +283,7 @@ static void take_args(int argc, char **argv)
         else if (c == 'm')
             arg.mib = strtoull(optarg, NULL, 10);
         else if (c == 't')
-            arg.transport = optarg;
+            arg.backend = optarg;
         else if (c == 'j')
             arg.json = optarg;
         else if (c == 'k')
@@ -292,7 +294,7 @@ static void take_args(int argc, char **argv)
             exit(2);
     }
     if (!arg.root || arg.mib < 16 || arg.mib > 65536 || !arg.rounds || arg.rounds > ROUNDS_MAX)
-        die("usage: bench_save --root TMPFS [--mib 16..65536] [--rounds 1..%d] [--transport NAME] "
+        die("usage: bench_save --root TMPFS [--mib 16..65536] [--rounds 1..%d] [--backend NAME] "
             "[--json LINES] [--memory WORD]",
                 ROUNDS_MAX);
 }

@@ -70,7 +70,8 @@ static uint64_t turn_now_us(void)
 /*
  * Shared memory alone: a receiver that sleeps is woken by a system call of the sender's, and one that
  * keeps pace with the sender would sleep before each 8 KiB. So while bytes are in flight it looks
- * again for longer than the next ones take. Where the core is wanted, the sender gets it.
+ * again for longer than the next ones take, here first, since the caller's turn costs more than ours.
+ * Where the core is wanted, the sender gets it.
  */
 static int turn_looks_again(struct hth_ucx *t)
 {
@@ -89,8 +90,12 @@ int hth_ucx_progress(struct hth_transport *base)
 
     if (read(t->wake_fd, &woken, sizeof(woken)) > 0)
         done++;
-    for (int i = 0; i < PROGRESS_ROUNDS && ucp_worker_progress(t->worker); i++)
-        done++;
+    for (int i = 0; i < PROGRESS_ROUNDS; i++) {
+        if (ucp_worker_progress(t->worker))
+            done++;
+        else if (!turn_looks_again(t))
+            break;
+    }
     done += hth_ucx_conns_expire(t);
     done += hth_ucx_conns_close(t);
     done += hth_ucx_events_run(t);
@@ -113,8 +118,11 @@ int hth_ucx_arm(struct hth_transport *base, int *out_fd, uint64_t *out_due_ms)
     if (t->noted || due <= now || turn_looks_again(t))
         return 0;
     if (ucp_worker_arm(t->worker) != UCS_OK) {
-        if (!turn_is_stuck(t))
+        if (!turn_is_stuck(t)) {
+            if (t->shares_memory)
+                sched_yield(); /* the peer is in the middle of a write, or its queue is full */
             return 0;
+        }
         due = now + 1;
     }
     *out_fd = t->epoll_fd;

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two processes: one waits to be reached, the other reaches it and obeys orders; both seen from here. */
+#include "bench.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A child that dies with its parent; its other ends of pipes are closed with the parent's. */
+static pid_t peers_fork(void)
+{
+    pid_t pid;
+
+    fflush(NULL);
+    pid = fork();
+    if (pid < 0)
+        die("no process");
+    if (!pid)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return pid;
+}
+
+void peers_start(struct peers *p, void (*owner)(const void *arg, int out),
+        void (*dialler)(const void *arg, int address, int in, int out), const void *arg)
+{
+    int address[2], in[2], out[2];
+
+    if (pipe(address) || pipe(in) || pipe(out))
+        die("no pipe");
+    if ((p->owner = peers_fork()) == 0) {
+        owner(arg, address[1]);
+        _exit(0);
+    }
+    close(address[1]);
+    if ((p->dialler = peers_fork()) == 0) {
+        close(in[1]);
+        dialler(arg, address[0], in[0], out[1]);
+        _exit(0);
+    }
+    close(address[0]);
+    close(in[0]);
+    close(out[1]);
+    p->to = in[1];
+    p->from = out[0];
+}
+
+void peers_order(const struct peers *p, const void *order, size_t len)
+{
+    if (write(p->to, order, len) != (ssize_t)len)
+        die("a process is gone");
+}
+
+void peers_answer(const struct peers *p, void *out, size_t len)
+{
+    for (size_t at = 0; at < len;) {
+        ssize_t n = read(p->from, (char *)out + at, len - at);
+
+        if (n <= 0)
+            die("a process is gone");
+        at += (size_t)n;
+    }
+}
+
+double cpu_of(pid_t pid)
+{
+    struct timespec t;
+    clockid_t clock;
+
+    if (clock_getcpuclockid(pid, &clock) || clock_gettime(clock, &t))
+        die("process %ld is gone", (long)pid);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double peers_cpu_s(const struct peers *p)
+{
+    return cpu_of(p->owner) + cpu_of(p->dialler);
+}
+
+static uint64_t sleeps_of(pid_t pid)
+{
+    char path[64], line[128];
+    unsigned long long n = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f) &&
+            sscanf(line, "voluntary_ctxt_switches: %llu", &n) != 1)
+        continue;
+    if (f)
+        fclose(f);
+    return n;
+}
+
+uint64_t peers_sleeps(const struct peers *p)
+{
+    return sleeps_of(p->owner) + sleeps_of(p->dialler);
+}
+
+struct took peers_pull(const struct peers *p)
+{
+    struct took took = { .cpu_s = -peers_cpu_s(p) };
+
+    peers_order(p, "p", 1);
+    peers_answer(p, &took.s, sizeof(took.s));
+    took.cpu_s += peers_cpu_s(p);
+    return took;
+}
+
+void peers_end(struct peers *p)
+{
+    kill(p->dialler, SIGKILL);
+    kill(p->owner, SIGKILL);
+    waitpid(p->dialler, NULL, 0);
+    waitpid(p->owner, NULL, 0);
+    close(p->to);
+    close(p->from);
+}
