@@ -119,6 +119,8 @@ int node_engine_start(struct world *w, uint32_t k, const char *variable, const c
 int node_stopped(const struct world *w, uint32_t k); /* its engine stands at its point */
 int node_log_has(struct world *w, uint32_t k, const char *text); /* 1: a line of its engine's log */
 int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms);
+/* What engines that crashed said last: "" where none did. */
+void node_last_words(const struct world *w, char *out, size_t len);
 void node_path(const struct world *w, uint32_t k, const char *rest, char *out, size_t len);
 
 /* ---- files.c ---- */

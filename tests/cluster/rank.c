@@ -182,9 +182,13 @@ int rank_answer(struct world *w, uint32_t r, unsigned ms)
 
     if (!rank_poll(w, r, ms))
         return lost(w, "rank %u did not answer '%s' in %u ms", r, k->asked, ms);
-    if (w->surprised)
-        return lost(w, "an engine ended that nobody had ended, when rank %u was asked '%s'", r,
-                k->asked);
+    if (w->surprised) {
+        char words[900];
+
+        node_last_words(w, words, sizeof(words));
+        return lost(w, "an engine ended that nobody had ended, when rank %u was asked '%s'%s", r,
+                k->asked, words);
+    }
     return !strncmp(k->answer, "ok ", 3) ? 0 : lost(w, "rank %u, %s: %s", r, k->asked, k->answer);
 }
 
