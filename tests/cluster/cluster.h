@@ -54,6 +54,7 @@ struct rank {
 
 struct world {
     const char *transport, *bin; /* hearthd and cluster_job are in bin */
+    const char *provider;        /* NULL: the transport's default */
     const char *dir;             /* ours alone */
     int namespaces;
     uint32_t id; /* of the scenario, for addresses */

@@ -63,6 +63,8 @@ static void be_engine(const struct world *w, uint32_t k, const char *variable, c
     argv[i++] = "--node", argv[i++] = n->name;
     argv[i++] = "--bind", argv[i++] = n->address;
     argv[i++] = "--transport", argv[i++] = w->transport;
+    if (w->provider)
+        argv[i++] = "--provider", argv[i++] = w->provider;
     argv[i++] = "--linger", argv[i++] = "600";
     argv[i++] = "--network", argv[i++] = "trusted"; /* of bridges of our own */
     if (!w->namespaces)

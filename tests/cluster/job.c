@@ -34,7 +34,7 @@ struct who {
 };
 
 static struct {
-    const char *root, *job, *node, *bind, *meet, *transport, *engine, *domain, *start;
+    const char *root, *job, *node, *bind, *meet, *transport, *provider, *engine, *domain, *start;
     unsigned long port, rank, world, copies, min_copies, keep, degraded, kib, any_root, save_ms,
             recover_ms, open_ms, common_kib;
 } arg;
@@ -299,9 +299,10 @@ static int take_arg(const char *text)
         unsigned long *number;
     } known[] = { { "root", &arg.root, NULL }, { "job", &arg.job, NULL },
         { "node", &arg.node, NULL }, { "bind", &arg.bind, NULL }, { "meet", &arg.meet, NULL },
-        { "transport", &arg.transport, NULL }, { "engine", &arg.engine, NULL },
-        { "domain", &arg.domain, NULL }, { "start", &arg.start, NULL }, { "port", NULL, &arg.port },
-        { "rank", NULL, &arg.rank }, { "world", NULL, &arg.world }, { "copies", NULL, &arg.copies },
+        { "transport", &arg.transport, NULL }, { "provider", &arg.provider, NULL },
+        { "engine", &arg.engine, NULL }, { "domain", &arg.domain, NULL },
+        { "start", &arg.start, NULL }, { "port", NULL, &arg.port }, { "rank", NULL, &arg.rank },
+        { "world", NULL, &arg.world }, { "copies", NULL, &arg.copies },
         { "min_copies", NULL, &arg.min_copies }, { "keep", NULL, &arg.keep },
         { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
         { "any_root", NULL, &arg.any_root }, { "save_ms", NULL, &arg.save_ms },
@@ -370,7 +371,7 @@ static int open_job(struct hearth_error *err)
     o.domains = arg.domain ? &arg.domain : NULL;
     o.domain_count = arg.domain != NULL;
     o.object_bytes = &bytes, o.object_count = 1;
-    o.transport = arg.transport, o.engine = arg.engine;
+    o.transport = arg.transport, o.provider = arg.provider, o.engine = arg.engine;
     o.start = arg.start && !strcmp(arg.start, "never") ? HEARTH_START_NEVER : HEARTH_START_AUTO;
     o.network = HEARTH_NETWORK_TRUSTED, o.any_root = (uint32_t)arg.any_root;
     o.open_ms = (uint32_t)arg.open_ms, o.save_ms = (uint32_t)arg.save_ms;

@@ -47,6 +47,8 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
     add(a, "bind=%s", n->address);
     add(a, "engine=%.240s/hearthd", w->bin);
     add(a, "transport=%s", w->transport);
+    if (w->provider)
+        add(a, "provider=%s", w->provider);
     add(a, "rank=%u", r);
     add(a, "world=%u", w->ranks);
     add(a, "meet=%s", w->node[w->seat[0]].address);
