@@ -27,6 +27,8 @@ struct hth_node {
     struct pending *pending; /* begin.c */
     struct find *finds;      /* find.c */
     struct look *looks;      /* read.c */
+    struct look *ranges;     /* read.c: for want of a slot, oldest first */
+    uint32_t readings;       /* read.c: ranges on their way */
     struct lease *leases;    /* read.c */
     struct drop *drop;       /* drop.c */
     uint64_t next_id;        /* of a loan, a lease */

@@ -28,7 +28,7 @@ struct lease { /* a sealed object in a reader's hands */
     struct hth_slot *slot;
 };
 
-struct look { /* a request that waits until its object was looked at */
+struct look { /* a request that waits: until its object was looked at, or for room */
     struct look *next;
     uint32_t client;
     struct hth_local_map ask;
@@ -212,6 +212,36 @@ void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unm
 
 /* ---- Ranges of others' ---------------------------------------------------------------------------- */
 
+/* Each range, be it a table of some bytes, takes a slot while it is on its way. One that finds none waits
+ * until another has ended; only where none is on its way, readers or saves have them all, it is refused. */
+static int range_wait(struct hth_node *n, const struct client *c, const struct hth_local_map *m)
+{
+    struct look *l = n->readings ? malloc(sizeof(*l)) : NULL, **at = &n->ranges;
+
+    if (!l)
+        return 0;
+    while (*at)
+        at = &(*at)->next;
+    *l = (struct look){ NULL, c->id, *m };
+    *at = l;
+    return 1;
+}
+
+static void ranges_go_on(struct hth_node *n)
+{
+    struct look *l = n->ranges, *next;
+
+    n->ranges = NULL;
+    for (; l; l = next) {
+        struct client *c = client_find(n, l->client);
+
+        next = l->next;
+        if (c)
+            read_range(n, c, &l->ask);
+        free(l);
+    }
+}
+
 struct reading { /* a range on its way from a peer; freed when it has arrived or failed */
     struct hth_node *node;
     uint32_t client;
@@ -223,14 +253,17 @@ static void read_range_done(
         void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
 {
     struct reading *r = self;
+    struct hth_node *n = r->node;
 
     if (code) {
-        reply_error(r->node, r->client, r->request, err);
+        reply_error(n, r->client, r->request, err);
     } else {
-        reply_bytes(r->node, r->client, r->request, hth_fetch_bytes(fetch), r->len);
+        reply_bytes(n, r->client, r->request, hth_fetch_bytes(fetch), r->len);
         hth_fetch_release(fetch);
     }
     free(r);
+    n->readings--;
+    ranges_go_on(n);
 }
 
 /* Nodes to ask. For the recovered save the plan names them, unless an earlier engine of this node had
@@ -362,14 +395,34 @@ static void read_foreign(struct hth_node *n, struct client *c, const struct hth_
     n->looks = l;
 }
 
+static void read_remote(struct hth_node *n, struct client *c, const struct hth_local_map *m,
+        const struct hth_object *o)
+{
+    struct reading *r = calloc(1, sizeof(*r));
+    struct hearth_error err;
+    int rc = HEARTH_OK;
+
+    if (r)
+        *r = (struct reading){ n, c->id, m->head.request, m->len };
+    else
+        rc = hth_fail(&err, HEARTH_ENOMEM, 0, "read");
+    if (!rc)
+        rc = read_range_start(n, r, m, o, &err);
+    if (!rc) {
+        n->readings++;
+        return;
+    }
+    free(r);
+    if (rc != HEARTH_EBUSY || !range_wait(n, c, m))
+        reply_error(n, c->id, m->head.request, &err);
+}
+
 void read_range(struct hth_node *n, struct client *c, const struct hth_local_map *m)
 {
     struct hth_held_save *s = read_save(n, m);
     const struct hth_object *o =
             s && s->has_manifest ? hth_manifest_find(&s->manifest, m->object) : NULL;
     struct hth_held *h = read_held(s, m);
-    struct reading *r;
-    struct hearth_error err;
 
     if (!s || !s->has_manifest) {
         reply_refusal(n, c->id, m->head.request, HEARTH_ELOST,
@@ -395,15 +448,7 @@ void read_range(struct hth_node *n, struct client *c, const struct hth_local_map
         read_foreign(n, c, m, s, o);
         return;
     }
-    r = calloc(1, sizeof(*r));
-    if (r)
-        *r = (struct reading){ n, c->id, m->head.request, m->len };
-    if (!r || read_range_start(n, r, m, o, &err)) {
-        if (!r)
-            hth_fail(&err, HEARTH_ENOMEM, 0, "read");
-        free(r);
-        reply_error(n, c->id, m->head.request, &err);
-    }
+    read_remote(n, c, m, o);
 }
 
 /* A file of a foreign container, as it lies here. */
@@ -462,14 +507,20 @@ void read_gone(struct hth_node *n, uint32_t client)
     }
 }
 
+static void looks_free(struct look **at)
+{
+    while (*at) {
+        struct look *l = *at;
+
+        *at = l->next;
+        free(l);
+    }
+}
+
 void read_close(struct hth_node *n)
 {
     while (n->leases)
         lease_end(n, &n->leases);
-    while (n->looks) {
-        struct look *l = n->looks;
-
-        n->looks = l->next;
-        free(l);
-    }
+    looks_free(&n->looks);
+    looks_free(&n->ranges);
 }

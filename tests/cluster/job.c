@@ -5,6 +5,7 @@
  *
  *     recover [1]        ok recover STEP TAG PULLED DEGRADED BEYOND      (STEP 0: from scratch)
  *     peek               ok peek              the next rank's piece, wherever it is
+ *     read RANK TIMES STEP  ok read           that rank's piece, so often, the checkpoint opened anew
  *     save STEP TAG      ok save
  *     wait STEP LEVEL MS ok wait LEVEL DEGRADED
  *     fork               ok fork PID          a child that outlives us
@@ -273,6 +274,26 @@ static void do_peek(void)
         say("ok peek");
 }
 
+/* An open checkpoint keeps what it fetched last. */
+static void do_read(uint64_t rank, uint64_t times, uint64_t step)
+{
+    struct hearth_error err = { 0 };
+    int rc = 0;
+
+    for (uint64_t i = 0; !rc && i < times; i++) {
+        struct who w;
+
+        hearth_checkpoint_close(ckpt);
+        ckpt = NULL;
+        if (!(rc = hearth_checkpoint_open(h, step, &ckpt, &err)))
+            rc = check_piece(rank, &w, &err);
+    }
+    if (rc)
+        complain("read", &err);
+    else
+        say("ok read");
+}
+
 /* A child that holds all our descriptors and sleeps: past what the library does at a fork, as a
  * program may that makes its children itself. */
 static void do_fork(void)
@@ -392,6 +413,8 @@ static int obey(char *line)
         do_recover(a == 1);
     } else if (!strcmp(word, "peek")) {
         do_peek();
+    } else if (!strcmp(word, "read")) {
+        do_read(a, b, c);
     } else if (!strcmp(word, "save")) {
         do_save(a, b);
     } else if (!strcmp(word, "wait")) {
