@@ -93,6 +93,8 @@ static void choose(const char *transport, const char *provider, unsigned again)
         choose_from(scenarios_planted, &how);
     for (size_t l = 0; !opt.planted && l < sizeof(lists) / sizeof(lists[0]); l++)
         choose_from(lists[l], &how);
+    if (!opt.planted && provider && !strncmp(provider, "strict-", 7))
+        choose_from(scenarios_fabric, &how);
 }
 
 /* --provider has one or several of ofi's, with commas between them. */
