@@ -8,7 +8,7 @@ if(TARGET strictfi)
   add_dependencies(slices strictfi hearth_ofi_module)
   foreach(fabric efa worst)
     hearth_case(slices.strict-${fabric} conformance
-      COMMAND slices --fabric strict-${fabric} --first 1 --count 12)
+      COMMAND slices --fabric strict-${fabric} --first 1 --count 10)
     set_property(TEST slices.strict-${fabric} APPEND PROPERTY
       ENVIRONMENT "FI_PROVIDER_PATH=$<TARGET_FILE_DIR:strictfi>")
   endforeach()

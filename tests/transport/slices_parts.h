@@ -12,7 +12,7 @@
 #define SLICES_OWNERS  3u
 #define SLICES_OBJECT  (UINT64_C(4) << 20) /* what an owner has */
 #define SLICES_END_MS  10000u              /* a pull whose connection is cut ends by then */
-#define SLICES_HALT_MS 4000u /* others' pulls never stop for so long; the machine may be busy */
+#define SLICES_HALT_MS 3000u /* others' pulls never stop for so long; the machine may be busy */
 
 struct slices_fabric {
     const char *name, *provider, *profile; /* NULL: no strict one */

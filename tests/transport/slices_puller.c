@@ -54,6 +54,7 @@ struct puller {
     struct source source[SLICES_OWNERS];
     struct slot slot[SLOTS];
     uint64_t dice, serial, turn_ms, redial_ms;
+    uint64_t asked_ms; /* to end: 0: not yet */
     int ends;
     struct slices_result result;
 };
@@ -204,11 +205,22 @@ static void take_offers(struct puller *u)
 {
     struct slices_offer offer;
 
-    while (!u->ends && read(u->task->in, &offer, sizeof(offer)) == (ssize_t)sizeof(offer))
+    while (!u->asked_ms && read(u->task->in, &offer, sizeof(offer)) == (ssize_t)sizeof(offer))
         if (offer.owner < SLICES_OWNERS)
             source_take(u, &offer);
         else
-            u->ends = 1;
+            u->asked_ms = slices_now_ms();
+}
+
+/* Whoever is well has given bytes since we were asked to end: one that halts is not overlooked. */
+static int may_end(const struct puller *u)
+{
+    if (!u->asked_ms)
+        return 0;
+    for (uint32_t i = 0; i < SLICES_OWNERS; i++)
+        if (i != u->task->victim && u->source[i].last_ms <= u->asked_ms)
+            return 0;
+    return 1;
 }
 
 /* ---- one turn --------------------------------------------------------------------------------- */
@@ -376,8 +388,9 @@ void slices_puller(const struct slices_task *task)
         turn(&u);
     say(&u);
     u.redial_ms = slices_now_ms() + slices_random(&u.dice, REDIAL_MS);
-    while (!u.ends)
+    while (!may_end(&u))
         turn(&u);
+    u.ends = 1;
     finish(&u);
     say(&u);
     _exit(0);
