@@ -147,7 +147,7 @@ static void hang(pid_t pid, uint32_t who)
 static void happen(struct slice *s)
 {
     uint32_t victim = (uint32_t)(s->seed / SLICES_KINDS % SLICES_OWNERS);
-    uint64_t pause = slices_random(&s->dice, 800);
+    uint64_t pause = slices_random(&s->dice, 600);
 
     nap_ms(slices_random(&s->dice, 80));
     switch (s->kind) {
@@ -176,7 +176,7 @@ static void happen(struct slice *s)
     case SLICES_KINDS:
         break;
     }
-    nap_ms(100 + slices_random(&s->dice, 300));
+    nap_ms(50 + slices_random(&s->dice, 150));
 }
 
 /* ---- one slice -------------------------------------------------------------------------------- */
