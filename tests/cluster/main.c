@@ -80,9 +80,10 @@ static void choose_soak(void)
     for (uint64_t i = 0; i < SOAK_MAX && !soak_world(&worlds[i], opt.seed + i); i++)
         runs[run_count++] = (struct run){ .scenario = &worlds[i],
             .provider = opt.provider,
-            .transport = opt.transport ? opt.transport
-                         : i % 2       ? "ucx"
-                                       : "ofi" };
+            .transport = opt.provider    ? "ofi"
+                         : opt.transport ? opt.transport
+                         : i % 2         ? "ucx"
+                                         : "ofi" };
 }
 
 static void choose(const char *transport, const char *provider, unsigned again)
