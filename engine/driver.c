@@ -88,8 +88,8 @@ static void driver_keep_port(struct hth_driver *d, struct hth_transport *t)
     struct hearth_error err;
     uint32_t len = 0;
 
-    /* Both transports have family, one more byte, port, and the address. */
-    if (t->ops->address(t, addr, &len, NULL) || len < 4 ||
+    /* All transports have two bytes of their own, the port, which is 0 where there is none, and more. */
+    if (t->ops->address(t, addr, &len, NULL) || len < 4 || !hth_get16(addr + 2) ||
             hth_get16(addr + 2) == driver_last_port(d))
         return;
     if (d->store->ops->record_put(d->store, "port", addr + 2, sizeof(uint16_t), &err))

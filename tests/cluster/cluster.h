@@ -54,6 +54,7 @@ struct rank {
 
 struct world {
     const char *transport, *bin; /* hearthd and cluster_job are in bin */
+    const char *provider;        /* NULL: the transport's default */
     const char *dir;             /* ours alone */
     int namespaces;
     uint32_t id; /* of the scenario, for addresses */
@@ -94,7 +95,7 @@ struct scenario {
 };
 
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
-        scenarios_stop[], scenarios_room[], scenarios_planted[];
+        scenarios_stop[], scenarios_room[], scenarios_fabric[], scenarios_planted[];
 
 /* A world of its own for each seed; -1: there are SOAK_MAX already. */
 #define SOAK_MAX 1024
@@ -119,6 +120,8 @@ int node_engine_start(struct world *w, uint32_t k, const char *variable, const c
 int node_stopped(const struct world *w, uint32_t k); /* its engine stands at its point */
 int node_log_has(struct world *w, uint32_t k, const char *text); /* 1: a line of its engine's log */
 int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms);
+/* What engines that crashed said last: "" where none did. */
+void node_last_words(const struct world *w, char *out, size_t len);
 void node_path(const struct world *w, uint32_t k, const char *rest, char *out, size_t len);
 
 /* ---- files.c ---- */

@@ -63,6 +63,8 @@ static void be_engine(const struct world *w, uint32_t k, const char *variable, c
     argv[i++] = "--node", argv[i++] = n->name;
     argv[i++] = "--bind", argv[i++] = n->address;
     argv[i++] = "--transport", argv[i++] = w->transport;
+    if (w->provider)
+        argv[i++] = "--provider", argv[i++] = w->provider;
     argv[i++] = "--linger", argv[i++] = "600";
     argv[i++] = "--network", argv[i++] = "trusted"; /* of bridges of our own */
     if (!w->namespaces)
@@ -151,4 +153,42 @@ int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms)
         nap_ms(10);
     }
     return 0;
+}
+
+/* The line of engine-crashed and the first calls below it, on one line; the last crash of a machine. */
+static void last_words_of(const struct world *w, uint32_t k, char *out, size_t len)
+{
+    char path[300], line[1024];
+    unsigned calls = 0;
+    FILE *f;
+
+    node_path(w, k, ".hearth/log", path, sizeof(path));
+    f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f)) {
+        const char *said = strstr(line, "error engine-crashed ");
+        size_t n = strlen(out);
+
+        line[strcspn(line, "\n")] = '\0';
+        if (said)
+            snprintf(out, len, "; %s: %s", w->node[k].name, said), calls = 6;
+        else if (calls && calls--)
+            snprintf(out + n, len - n, " %s", line);
+    }
+    if (f)
+        fclose(f);
+}
+
+void node_last_words(const struct world *w, char *out, size_t len)
+{
+    char one[600];
+    size_t n = 0;
+
+    out[0] = '\0';
+    for (uint32_t k = 0; k < NODES_MAX; k++) {
+        one[0] = '\0';
+        if (w->node[k].up)
+            last_words_of(w, k, one, sizeof(one));
+        n += (size_t)snprintf(out + n, len - n, "%s", one);
+        n = n < len ? n : len - 1;
+    }
 }

@@ -5,6 +5,7 @@
  *
  *     recover [1]        ok recover STEP TAG PULLED DEGRADED BEYOND      (STEP 0: from scratch)
  *     peek               ok peek              the next rank's piece, wherever it is
+ *     read RANK TIMES STEP  ok read           that rank's piece, so often, the checkpoint opened anew
  *     save STEP TAG      ok save
  *     wait STEP LEVEL MS ok wait LEVEL DEGRADED
  *     fork               ok fork PID          a child that outlives us
@@ -34,7 +35,7 @@ struct who {
 };
 
 static struct {
-    const char *root, *job, *node, *bind, *meet, *transport, *engine, *domain, *start;
+    const char *root, *job, *node, *bind, *meet, *transport, *provider, *engine, *domain, *start;
     unsigned long port, rank, world, copies, min_copies, keep, degraded, kib, any_root, save_ms,
             recover_ms, open_ms, common_kib;
 } arg;
@@ -273,6 +274,26 @@ static void do_peek(void)
         say("ok peek");
 }
 
+/* An open checkpoint keeps what it fetched last. */
+static void do_read(uint64_t rank, uint64_t times, uint64_t step)
+{
+    struct hearth_error err = { 0 };
+    int rc = 0;
+
+    for (uint64_t i = 0; !rc && i < times; i++) {
+        struct who w;
+
+        hearth_checkpoint_close(ckpt);
+        ckpt = NULL;
+        if (!(rc = hearth_checkpoint_open(h, step, &ckpt, &err)))
+            rc = check_piece(rank, &w, &err);
+    }
+    if (rc)
+        complain("read", &err);
+    else
+        say("ok read");
+}
+
 /* A child that holds all our descriptors and sleeps: past what the library does at a fork, as a
  * program may that makes its children itself. */
 static void do_fork(void)
@@ -299,9 +320,10 @@ static int take_arg(const char *text)
         unsigned long *number;
     } known[] = { { "root", &arg.root, NULL }, { "job", &arg.job, NULL },
         { "node", &arg.node, NULL }, { "bind", &arg.bind, NULL }, { "meet", &arg.meet, NULL },
-        { "transport", &arg.transport, NULL }, { "engine", &arg.engine, NULL },
-        { "domain", &arg.domain, NULL }, { "start", &arg.start, NULL }, { "port", NULL, &arg.port },
-        { "rank", NULL, &arg.rank }, { "world", NULL, &arg.world }, { "copies", NULL, &arg.copies },
+        { "transport", &arg.transport, NULL }, { "provider", &arg.provider, NULL },
+        { "engine", &arg.engine, NULL }, { "domain", &arg.domain, NULL },
+        { "start", &arg.start, NULL }, { "port", NULL, &arg.port }, { "rank", NULL, &arg.rank },
+        { "world", NULL, &arg.world }, { "copies", NULL, &arg.copies },
         { "min_copies", NULL, &arg.min_copies }, { "keep", NULL, &arg.keep },
         { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
         { "any_root", NULL, &arg.any_root }, { "save_ms", NULL, &arg.save_ms },
@@ -370,7 +392,7 @@ static int open_job(struct hearth_error *err)
     o.domains = arg.domain ? &arg.domain : NULL;
     o.domain_count = arg.domain != NULL;
     o.object_bytes = &bytes, o.object_count = 1;
-    o.transport = arg.transport, o.engine = arg.engine;
+    o.transport = arg.transport, o.provider = arg.provider, o.engine = arg.engine;
     o.start = arg.start && !strcmp(arg.start, "never") ? HEARTH_START_NEVER : HEARTH_START_AUTO;
     o.network = HEARTH_NETWORK_TRUSTED, o.any_root = (uint32_t)arg.any_root;
     o.open_ms = (uint32_t)arg.open_ms, o.save_ms = (uint32_t)arg.save_ms;
@@ -391,6 +413,8 @@ static int obey(char *line)
         do_recover(a == 1);
     } else if (!strcmp(word, "peek")) {
         do_peek();
+    } else if (!strcmp(word, "read")) {
+        do_read(a, b, c);
     } else if (!strcmp(word, "save")) {
         do_save(a, b);
     } else if (!strcmp(word, "wait")) {

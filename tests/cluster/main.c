@@ -26,7 +26,7 @@ static const struct scenario *const lists[] = { scenarios_loss, scenarios_life, 
 
 struct run {
     const struct scenario *scenario;
-    const char *transport;
+    const char *transport, *provider; /* NULL: the default */
     pid_t pid;
     uint64_t started, killed;
     unsigned again; /* the n-th time */
@@ -35,7 +35,7 @@ struct run {
 };
 
 static struct {
-    const char *bin, *logs, *only, *transport;
+    const char *bin, *logs, *only, *transport, *provider;
     int list, jobs, namespaces, keep_logs, planted;
     unsigned times, limit_ms; /* of one scenario */
     unsigned soak_ms;         /* rolled worlds are started for so long */
@@ -46,7 +46,7 @@ static struct run runs[RUNS_MAX];
 static size_t run_count;
 static char base[128];
 
-/* 1: of the texts in --only, with commas between them, name has one. */
+/* 1: of the texts in --only, with commas between them, name has one; "=TEXT" is the whole name. */
 static int is_wanted(const char *name)
 {
     char one[64];
@@ -57,18 +57,19 @@ static int is_wanted(const char *name)
     for (const char *at = opt.only; *at; at += len + (at[len] == ',')) {
         len = strcspn(at, ",");
         snprintf(one, sizeof(one), "%.*s", (int)len, at);
-        if (len && strstr(name, one))
+        if (len && (one[0] == '=' ? !strcmp(name, one + 1) : strstr(name, one) != NULL))
             return 1;
     }
     return 0;
 }
 
-static void choose_from(const struct scenario *s, const char *transport, unsigned again)
+static void choose_from(const struct scenario *s, const struct run *how)
 {
     for (; s->name; s++)
-        if (is_wanted(s->name) && run_count < RUNS_MAX)
-            runs[run_count++] =
-                    (struct run){ .scenario = s, .transport = transport, .again = again };
+        if (is_wanted(s->name) && run_count < RUNS_MAX) {
+            runs[run_count] = *how;
+            runs[run_count++].scenario = s;
+        }
 }
 
 /* By turns over both transports, unless one is asked for. */
@@ -78,17 +79,54 @@ static void choose_soak(void)
 
     for (uint64_t i = 0; i < SOAK_MAX && !soak_world(&worlds[i], opt.seed + i); i++)
         runs[run_count++] = (struct run){ .scenario = &worlds[i],
-            .transport = opt.transport ? opt.transport
-                         : i % 2       ? "ucx"
-                                       : "ofi" };
+            .provider = opt.provider,
+            .transport = opt.provider    ? "ofi"
+                         : opt.transport ? opt.transport
+                         : i % 2         ? "ucx"
+                                         : "ofi" };
 }
 
-static void choose(const char *transport, unsigned again)
+static void choose(const char *transport, const char *provider, unsigned again)
 {
+    struct run how = { .transport = transport, .provider = provider, .again = again };
+
     if (opt.planted)
-        choose_from(scenarios_planted, transport, again);
+        choose_from(scenarios_planted, &how);
     for (size_t l = 0; !opt.planted && l < sizeof(lists) / sizeof(lists[0]); l++)
-        choose_from(lists[l], transport, again);
+        choose_from(lists[l], &how);
+    if (!opt.planted && provider && !strncmp(provider, "strict-", 7))
+        choose_from(scenarios_fabric, &how);
+}
+
+/* --provider has one or several of ofi's, with commas between them. */
+static void choose_providers(unsigned again)
+{
+    static char names[8][64];
+    size_t len, count = 0;
+
+    for (const char *at = opt.provider; *at && count < 8; at += len + (at[len] == ',')) {
+        len = strcspn(at, ",");
+        snprintf(names[count], sizeof(names[0]), "%.*s", (int)len, at);
+        choose("ofi", names[count++], again);
+    }
+}
+
+static void choose_all(unsigned again)
+{
+    if (opt.provider) {
+        choose_providers(again);
+        return;
+    }
+    if (!opt.transport || !strcmp(opt.transport, "ofi"))
+        choose("ofi", NULL, again);
+    if (!opt.transport || !strcmp(opt.transport, "ucx"))
+        choose("ucx", NULL, again);
+}
+
+/* How the bytes travel, as the lines call it. */
+static const char *fabric_of(const struct run *r)
+{
+    return r->provider ? r->provider : r->transport;
 }
 
 /* ---- one ------------------------------------------------------------------------------------- */
@@ -145,6 +183,34 @@ static int findings(struct world *w)
     return found ? lost(w, "a sanitizer found something; its reports are in the record") : 0;
 }
 
+/* "strict-PROFILE" is the provider for tests as that fabric; its settings are the environment's, which
+ * ranks and engines have from us. Machines share no names of sockets but those in the scenario's folder. */
+static int provider_set(struct world *w, const char *provider)
+{
+    char path[400];
+
+    w->provider = provider;
+    if (!provider || strncmp(provider, "strict-", 7) != 0)
+        return 0;
+    snprintf(path, sizeof(path), "%.300s/../lib/strictfi", w->bin);
+    if (access(path, F_OK)) {
+        snprintf(w->why, sizeof(w->why), "%s is not built", path);
+        return SKIPPED;
+    }
+    w->provider = "strict";
+    return setenv("FI_PROVIDER_PATH", path, 1) || setenv("FI_PROVIDER", "strict", 1) ||
+                           setenv("STRICTFI_PROFILE", provider + 7, 1) ||
+                           setenv("STRICTFI_DIR", w->dir, 1)
+                   ? lost(w, "no room in the environment")
+                   : 0;
+}
+
+static int run_scenario(const struct run *r, struct world *w)
+{
+    TRY(provider_set(w, r->provider));
+    return nodes_open(w) ? lost(w, "no network namespace") : r->scenario->run(w, r->scenario->arg);
+}
+
 static int be_scenario(struct run *r, uint32_t id)
 {
     static struct world w;
@@ -163,7 +229,7 @@ static int be_scenario(struct run *r, uint32_t id)
     setvbuf(w.log, NULL, _IOLBF, 0);
     add_log_path("ASAN_OPTIONS", r->dir);
     add_log_path("UBSAN_OPTIONS", r->dir);
-    rc = nodes_open(&w) ? lost(&w, "no network namespace") : r->scenario->run(&w, r->scenario->arg);
+    rc = run_scenario(r, &w);
     write_why(r, &w, rc);
     world_close(&w);
     if (findings(&w))
@@ -175,7 +241,9 @@ static int be_scenario(struct run *r, uint32_t id)
 static void start(struct run *r, uint32_t id)
 {
     snprintf(r->dir, sizeof(r->dir), "%s/%u", base, id);
-    snprintf(r->log, sizeof(r->log), "%.200s/%s.%s", opt.logs, r->scenario->name, r->transport);
+    snprintf(r->log, sizeof(r->log), "%.200s/%s.%.60s", opt.logs, r->scenario->name, fabric_of(r));
+    for (char *c = r->log; (c = strchr(c, ';'));) /* no word of a shell */
+        *c = '-';
     snprintf(r->log + strlen(r->log), 20, r->again ? ".%u.log" : ".log", r->again + 1);
     mkdir(r->dir, 0700);
     r->started = now_ms();
@@ -229,7 +297,7 @@ static void finish(struct run *r, int status)
     engines_signal(r->dir, NULL, SIGKILL);
     read_why(r, status);
     verdict = r->result == 0 ? "passed" : r->result == SKIPPED ? "skipped" : "failed";
-    printf("cluster: %s/%s %s %s%s(%.1f s)\n", r->scenario->name, r->transport, verdict, r->why,
+    printf("cluster: %s/%s %s %s%s(%.1f s)\n", r->scenario->name, fabric_of(r), verdict, r->why,
             r->why[0] ? " " : "", (double)(now_ms() - r->started) / 1000);
     fflush(stdout);
     if ((r->result == 0 || r->result == SKIPPED) && !opt.keep_logs)
@@ -350,6 +418,8 @@ static int take_args(int argc, char **argv)
             opt.only = value, i++;
         else if (!strcmp(argv[i], "--transport"))
             opt.transport = value, i++;
+        else if (!strcmp(argv[i], "--provider"))
+            opt.provider = value, i++;
         else if (!strcmp(argv[i], "--jobs"))
             opt.jobs = (int)strtol(value, NULL, 10), i++;
         else if (!strcmp(argv[i], "--soak"))
@@ -376,15 +446,11 @@ int main(int argc, char **argv)
     }
     if (opt.soak_ms)
         choose_soak();
-    for (unsigned i = 0; i < opt.times && !opt.soak_ms; i++) {
-        if (!opt.transport || !strcmp(opt.transport, "ofi"))
-            choose("ofi", i);
-        if (!opt.transport || !strcmp(opt.transport, "ucx"))
-            choose("ucx", i);
-    }
+    for (unsigned i = 0; i < opt.times && !opt.soak_ms; i++)
+        choose_all(i);
     if (opt.list) {
         for (size_t i = 0; i < run_count; i++)
-            printf("%s/%s\n", runs[i].scenario->name, runs[i].transport);
+            printf("%s/%s\n", runs[i].scenario->name, fabric_of(&runs[i]));
         return 0;
     }
     signal(SIGPIPE, SIG_IGN);

@@ -47,6 +47,8 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
     add(a, "bind=%s", n->address);
     add(a, "engine=%.240s/hearthd", w->bin);
     add(a, "transport=%s", w->transport);
+    if (w->provider)
+        add(a, "provider=%s", w->provider);
     add(a, "rank=%u", r);
     add(a, "world=%u", w->ranks);
     add(a, "meet=%s", w->node[w->seat[0]].address);
@@ -182,9 +184,13 @@ int rank_answer(struct world *w, uint32_t r, unsigned ms)
 
     if (!rank_poll(w, r, ms))
         return lost(w, "rank %u did not answer '%s' in %u ms", r, k->asked, ms);
-    if (w->surprised)
-        return lost(w, "an engine ended that nobody had ended, when rank %u was asked '%s'", r,
-                k->asked);
+    if (w->surprised) {
+        char words[900];
+
+        node_last_words(w, words, sizeof(words));
+        return lost(w, "an engine ended that nobody had ended, when rank %u was asked '%s'%s", r,
+                k->asked, words);
+    }
     return !strncmp(k->answer, "ok ", 3) ? 0 : lost(w, "rank %u, %s: %s", r, k->asked, k->answer);
 }
 

@@ -179,7 +179,39 @@ static int read_from_new_engines(struct world *w, const char *arg)
     return world_save(w, 3);
 }
 
-const struct scenario scenarios_life[] = { { "read-from-new-engines", read_from_new_engines, NULL },
+/* Eight ranks of one machine and one each of three others; arg: how often the eight read, all at once,
+ * the piece of a rank that no copy of is on their machine. */
+static int read_at_once(struct world *w, const char *arg)
+{
+    const uint32_t readers = 8;
+    struct object o;
+    char line[64];
+    uint32_t r;
+
+    w->kib = 64;
+    TRY(world_open(w, 4, 1));
+    w->ranks = readers + 3;
+    for (r = 0; r < w->ranks; r++)
+        w->seat[r] = r < readers ? 0 : r - readers + 1;
+    TRY(world_start(w));
+    TRY(world_recover(w, 0));
+    TRY(world_save(w, 1));
+    TRY(world_restart(w, 1));
+    TRY(world_protected(w));
+    for (r = readers; r < w->ranks && !object_find(w, 0, 1, r, &o); r++)
+        continue;
+    if (r == w->ranks)
+        return lost(w, "machine 0 has a copy of everything");
+    snprintf(line, sizeof(line), "read %u %s 1", r, arg);
+    for (r = 0; r < readers; r++)
+        TRY(rank_post(w, r, line));
+    for (r = 0; r < readers; r++)
+        TRY(rank_answer(w, r, 60000));
+    return world_save(w, 2);
+}
+
+const struct scenario scenarios_life[] = { { "read-at-once", read_at_once, "100" },
+    { "read-from-new-engines", read_from_new_engines, NULL },
     { "save-a-step-twice", step_twice, NULL }, { "restart-alters-nothing", restart_twice, NULL },
     { "stale-machine-comes-back", stale_machine, NULL },
     { "stopped-engine-is-named", stopped_engine, NULL },

@@ -5,6 +5,7 @@
  */
 #include "cluster.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -47,7 +48,18 @@ static int crashes_closing(struct world *w, const char *arg)
     return 0;
 }
 
+/* Nobody's doing, as far as the scenario knows: its reason has the crash, and where it was. */
+static int engine_crashes(struct world *w, const char *arg)
+{
+    (void)arg;
+    TRY(world_begin(w, 2, 1, 1));
+    TRY(node_engine_signal(w, 1, SIGSEGV));
+    nap_ms(500);
+    return world_save(w, 2);
+}
+
 const struct scenario scenarios_planted[] = { { "planted-passes", passes, NULL },
     { "planted-fails", fails, "it fails" }, { "planted-hangs", hangs, NULL },
     { "planted-hangs-closing", hangs_closing, NULL },
-    { "planted-crashes-closing", crashes_closing, NULL }, { 0 } };
+    { "planted-crashes-closing", crashes_closing, NULL },
+    { "planted-engine-crashes", engine_crashes, NULL }, { 0 } };

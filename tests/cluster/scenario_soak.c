@@ -3,9 +3,6 @@
  * A world rolled from a seed: machines, ranks, copies, sizes; then rounds of what may happen to it, never
  * more at once than its copies are for. After each: the newest step that was PROTECTED is there, bit for
  * bit, its copies come back, and the job saves on.
- *
- * One rank a machine: where several read from other machines at once, each table that is read takes a
- * whole slot, and a load may be refused for want of one.
  */
 #include "cluster.h"
 
@@ -126,16 +123,16 @@ static int round_of(struct world *w, struct dice *d)
 static int soak(struct world *w, const char *seed)
 {
     struct dice d = { strtoull(seed, NULL, 10) };
-    uint32_t nodes = 2 + dice_roll(&d, 5);
+    uint32_t nodes = 2 + dice_roll(&d, 5), per_node = 1 + dice_roll(&d, 2);
 
     w->copies = nodes > 2 ? 1 + dice_roll(&d, 2) : 1;
     w->keep = 1 + dice_roll(&d, 2);
     w->kib = 1u << dice_roll(&d, 12);
     w->common_kib = dice_roll(&d, 3) ? 0 : 1u << dice_roll(&d, 11);
     w->loses_engines = 1;
-    note(w, "seed %s: %u machines, %u copies, keep %u, %u KiB", seed, nodes, w->copies, w->keep,
-            w->kib);
-    TRY(world_begin(w, nodes, 1, 1 + dice_roll(&d, 2)));
+    note(w, "seed %s: %u machines of %u ranks, %u copies, keep %u, %u KiB", seed, nodes, per_node,
+            w->copies, w->keep, w->kib);
+    TRY(world_begin(w, nodes, per_node, 1 + dice_roll(&d, 2)));
     for (uint32_t i = 0; i < ROUNDS; i++)
         TRY(round_of(w, &d));
     return 0;

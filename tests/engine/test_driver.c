@@ -7,6 +7,7 @@
 #include "engine/driver.h"
 #include "engine/stop_point.h"
 
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -134,6 +135,49 @@ static int wait_ready(void)
 }
 
 TestSuite(hearthd, .init = make_root, .fini = remove_root);
+
+/* The port on record, if somebody listens there; else 0. */
+static unsigned port_heard(void)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), heard;
+    unsigned char bytes[2] = { 0 };
+    char path[256];
+    FILE *f;
+
+    path_of(path, sizeof(path), "port");
+    f = fopen(path, "r");
+    cr_assert(ne(ptr, f, NULL));
+    cr_assert(eq(sz, fread(bytes, 1, sizeof(bytes), f), sizeof(bytes)));
+    fclose(f);
+    a.sin_port = htons((uint16_t)(bytes[0] | bytes[1] << 8));
+    heard = !connect(fd, (struct sockaddr *)&a, sizeof(a));
+    close(fd);
+    return heard ? ntohs(a.sin_port) : 0;
+}
+
+/* Peers know it by that address. */
+Test(hearthd, listens_again_where_it_did_when_it_was_killed)
+{
+    static const char *const providers[] = { "tcp", "tcp;ofi_rxm" };
+
+    for (int i = 0; i < 2; i++) {
+        unsigned port[2];
+
+        for (int life = 0; life < 2; life++) {
+            pid_t pid = start_usual("--provider", providers[i]);
+
+            cr_assert(eq(int, wait_ready(), 1), "%s", read_text(errors));
+            port[life] = port_heard();
+            kill(pid, SIGKILL);
+            cr_assert(eq(int, status_of(pid), 128 + SIGKILL));
+        }
+        cr_assert(gt(uint, port[0], 0), "%s", providers[i]);
+        cr_assert(eq(uint, port[0], port[1]), "%s", providers[i]);
+        remove_root();
+        make_root();
+    }
+}
 
 Test(hearthd, wrong_command_line_is_one_sentence_and_status_2)
 {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run_test.sh ROOT BUILD: tests/run of a small tree with planted tests. A failure, a hang, a test that fails
-# one time in three and a scenario that goes wrong while its world is closed each make it end with
-# another status than 0, and are named; without them it passes.
+# one time in three, an engine that crashes and a scenario that goes wrong while its world is closed each
+# make it end with another status than 0, and are named; without them it passes.
 set -u
 root=$1 build=$2
 tmp=$(mktemp -d)
@@ -52,5 +52,7 @@ planted 'a scenario that fails' cluster 'cluster: planted-fails/ofi' "$scenario 
 planted 'a scenario that hangs' cluster 'cluster: planted-hangs/ofi' "$scenario planted-hangs"
 planted 'a hang in closing' cluster 'cluster: planted-hangs-closing/ofi' "$scenario planted-hangs-closing"
 planted 'a crash in closing' cluster 'cluster: planted-crashes-closing/ofi' "$scenario planted-crashes-closing"
+planted 'an engine that crashes' cluster 'planted-engine-crashes/ofi: an engine ended .*: error engine-crashed hearthd ends of SIGSEGV' \
+    "${scenario/--limit 3/--limit 60} planted-engine-crashes"
 planted 'a runner that dies' cluster 'cluster: cluster.run' 'echo "cluster: one/ofi passed"; kill -9 $$'
 exit $bad

@@ -2,7 +2,7 @@
 /*
  * Addresses of endpoints without connections. What others dial, at most HTH_ADDR_MAX bytes:
  *
- *    u8 2 (version)   u8 0   u16 libfabric's number of the address format   the provider's bytes
+ *    u8 2 (version)   u8 libfabric's number of the address format   u16 port, 0: none   the provider's bytes
  *
  * It comes from peers, so it is looked at before the library sees it: the provider reads as many bytes
  * as the format has, and not as many as there are.
@@ -10,6 +10,7 @@
 #include "rdm.h"
 
 #include "core/base/bytes.h"
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ static int format_is_ip(uint32_t format)
 int hth_rdm_blob(struct hth_rdm *r, struct fid_ep *ep, unsigned char *out, uint32_t *out_len)
 {
     unsigned char bytes[256];
+    union hth_ofi_addr ip = { 0 };
     size_t len = sizeof(bytes);
     int rc = fi_getname(&ep->fid, bytes, &len);
 
@@ -32,9 +34,11 @@ int hth_rdm_blob(struct hth_rdm *r, struct fid_ep *ep, unsigned char *out, uint3
         rc = -FI_ETOOSMALL;
     if (rc)
         return rc;
+    if (format_is_ip(r->o.info->addr_format))
+        memcpy(&ip, bytes, len < sizeof(ip) ? len : sizeof(ip));
     out[0] = BLOB_VERSION;
-    out[1] = 0;
-    hth_put16(out + 2, (uint16_t)r->o.info->addr_format);
+    out[1] = (unsigned char)r->o.info->addr_format;
+    hth_put16(out + 2, ntohs(ip.in.sin_port)); /* sin6_port is there, too */
     memcpy(out + BLOB_HEAD, bytes, len);
     *out_len = BLOB_HEAD + (uint32_t)len;
     return 0;
@@ -55,7 +59,7 @@ static int peer_is_sound(const struct hth_rdm *r, const unsigned char *blob, uin
     union hth_ofi_addr ip = { 0 };
 
     if (!blob || len <= BLOB_HEAD || len > HTH_ADDR_MAX || blob[0] != BLOB_VERSION ||
-            hth_get16(blob + 2) != (uint16_t)format)
+            blob[1] != (unsigned char)format)
         return 0;
     len -= BLOB_HEAD;
     if (format == FI_ADDR_STR)

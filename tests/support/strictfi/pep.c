@@ -82,9 +82,12 @@ void sfi_pep_progress(struct sfi_pep *pep)
     struct sfi_wire head;
     ssize_t n;
 
-    while (pep->listening && (n = sfi_wire_fetch(pep->sock, &head, data, sizeof(data))) >= 0)
+    while (pep->listening && (n = sfi_wire_fetch(pep->sock, &head, data, sizeof(data))) >= 0) {
         if (head.word == SFI_WORD_CONNECT)
             request_put(pep, &head, data, (size_t)n);
+        if (head.memory >= 0)
+            close(head.memory);
+    }
 }
 
 /* ---- what a program does with one ---- */

@@ -127,7 +127,9 @@ static void read_copy(struct sfi_op *op, const struct sfi_wire *go)
         if (part)
             into[n++] = (struct iovec){ (char *)op->iov[i].iov_base + off, part };
     }
-    if (n)
+    if (n && go->memory >= 0)
+        rc = preadv(go->memory, into, (int)n, (off_t)go->addr);
+    else if (n)
         rc = process_vm_readv((pid_t)go->pid, into, n, &from, 1, 0);
     if (rc < 0 && (errno == EPERM || errno == ENOSYS))
         sfi_sin("setup", "process_vm_readv() of process %u: %s", go->pid, strerror(errno));
@@ -193,6 +195,8 @@ static void fetch(struct sfi_ep *ep)
         if (n < 0)
             break;
         heard(ep, &head, body, (size_t)n);
+        if (head.memory >= 0)
+            close(head.memory);
     }
 }
 

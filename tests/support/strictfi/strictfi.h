@@ -375,6 +375,7 @@ struct sfi_wire {
     uint32_t from, pid;
     uint64_t op, addr, len, data, flags;
     unsigned char raw[SFI_RAW_KEY];
+    int memory, padding; /* the sender's, as it came along, its receiver's to close; or -1 */
 };
 
 int sfi_wire_open(struct sfi_ep *ep); /* 0 or -errno */
@@ -386,7 +387,7 @@ int sfi_wire_send(struct sfi_ep *ep, uint32_t to, struct sfi_wire *head, const s
 void sfi_wire_answer(
         struct sfi_ep *ep, uint32_t to, struct sfi_wire *head, const void *body, size_t len);
 void sfi_wire_flush(struct sfi_ep *ep);
-/* Bytes of the body, or -EAGAIN. */
+/* Bytes of the body, or -EAGAIN. head->memory is the caller's. */
 ssize_t sfi_wire_fetch(int sock, struct sfi_wire *head, void *body, size_t cap);
 /* A socket with a name of its own, or -errno. */
 int sfi_wire_bind(const char *name);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Datagrams between endpoints, over Unix sockets whose names are the endpoints' numbers: in the
- * abstract namespace, or as files of the folder STRICTFI_DIR where network namespaces differ.
+ * abstract namespace, or as files of the folder STRICTFI_DIR where network namespaces differ; then
+ * process namespaces may, too, and whoever permits a read sends a descriptor of its memory along.
  * The kernel keeps ten for a receiver that does not fetch them, then nobody gets rid of more.
  */
 #include "strictfi.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,13 +18,22 @@
 #define MAGIC  0x53464931u
 #define BUFFER (4 << 20)
 
-static socklen_t wire_name(const char *name, struct sockaddr_un *out)
+#define ROOM   CMSG_SPACE(sizeof(int)) /* for a descriptor beside a datagram */
+
+static const char *wire_dir(void)
 {
     const char *dir = getenv("STRICTFI_DIR");
+
+    return dir && *dir ? dir : NULL;
+}
+
+static socklen_t wire_name(const char *name, struct sockaddr_un *out)
+{
+    const char *dir = wire_dir();
     int n;
 
     *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
-    if (dir && *dir)
+    if (dir)
         n = snprintf(out->sun_path, sizeof(out->sun_path), "%s/%s", dir, name) + 1;
     else
         n = 1 + snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "%s", name);
@@ -88,13 +99,38 @@ void sfi_wire_close(struct sfi_ep *ep)
     ep->sock = -1;
 }
 
+/* A process that gives permission to read, to a reader who may know it by no number. */
+static int memory_attach(struct msghdr *msg, void *room)
+{
+    const struct sfi_wire *head = msg->msg_iov[0].iov_base;
+    struct cmsghdr *c = room;
+    int fd;
+
+    if (head->word != SFI_WORD_GO || !wire_dir())
+        return -1;
+    fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        sfi_sin("setup", "/proc/self/mem: %s", strerror(errno));
+    *c = (struct cmsghdr){ CMSG_LEN(sizeof(fd)), SOL_SOCKET, SCM_RIGHTS };
+    memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+    msg->msg_control = room;
+    msg->msg_controllen = ROOM;
+    return fd;
+}
+
 static int wire_put(int sock, const char *to, struct iovec *iov, size_t count)
 {
+    _Alignas(struct cmsghdr) unsigned char room[ROOM] = { 0 };
     struct sockaddr_un name;
     struct msghdr msg = { .msg_name = &name, .msg_iov = iov, .msg_iovlen = count };
+    int memory = memory_attach(&msg, room), failed;
 
     msg.msg_namelen = wire_name(to, &name);
-    if (sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+    failed = sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
+    if (memory >= 0)
+        close(memory);
+    errno = failed;
+    if (!failed)
         return 0;
     if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM || errno == EINTR)
         return -EAGAIN;
@@ -188,11 +224,18 @@ void sfi_wire_flush(struct sfi_ep *ep)
 ssize_t sfi_wire_fetch(int sock, struct sfi_wire *head, void *body, size_t cap)
 {
     struct iovec iov[2] = { { head, sizeof(*head) }, { body, cap } };
-    struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
+    _Alignas(struct cmsghdr) unsigned char room[ROOM];
+    struct msghdr msg = {
+        .msg_iov = iov, .msg_iovlen = 2, .msg_control = room, .msg_controllen = sizeof(room)
+    };
     ssize_t n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&msg);
 
     if (n < 0)
         return -EAGAIN;
+    head->memory = -1;
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+        memcpy(&head->memory, CMSG_DATA(c), sizeof(int));
     if ((size_t)n < sizeof(*head) || head->magic != MAGIC) {
         head->word = 0; /* a stranger's: passed over */
         return 0;
