@@ -18,7 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FINISH_NOW (UINT64_C(256) << 20) /* bytes that take() itself will allocate */
+#define FINISH_NOW (UINT64_C(256) << 20) /* bytes that take() itself will allocate ... */
+#define FINISH_BIT (UINT64_C(32) << 20)  /* ... and where workers are at it */
 #define WHY_BYTES  100
 
 static int is_free(const struct tmpfs_slot *s, uint64_t bytes, int ready)
@@ -92,15 +93,15 @@ static int make_now(
     return rc;
 }
 
-static int can_finish(const struct tmpfs_slot *slot)
+static int can_finish(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
 {
-    return slot->pub.capacity - slot->made <= FINISH_NOW;
+    return slot->pub.capacity - slot->made <= (t->opts.workers.submit ? FINISH_BIT : FINISH_NOW);
 }
 
 /* The slot is not backed all through yet. */
 static int pool_finish(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err)
 {
-    if (!can_finish(slot))
+    if (!can_finish(t, slot))
         return hth_fail(err, HEARTH_EBUSY, 0,
                 "a slot of %" PRIu64 " bytes is being prepared, %" PRIu64
                 " of them are ready; try again",
@@ -116,7 +117,7 @@ static int find_or_make(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker,
     if (*out)
         return 0;
     *out = best_free(t, bytes, taker, 0);
-    if (*out && (t->reserved || taker != TAKER_ENGINE || can_finish(*out)))
+    if (*out && (t->reserved || taker != TAKER_ENGINE || can_finish(t, *out)))
         return pool_finish(t, *out, err);
     if (t->reserved && any_fits(t, bytes))
         return hth_fail(err, HEARTH_EBUSY, 0,
@@ -270,7 +271,7 @@ int hth_pool_soon(struct hth_store *s, uint64_t bytes)
 {
     struct hth_tmpfs *t = hth_tmpfs_of(s);
 
-    return !t->reserved && t->opts.workers.submit && !best_free(t, bytes, TAKER_ENGINE, 1) &&
+    return t->opts.workers.submit && !best_free(t, bytes, TAKER_ENGINE, 1) &&
            best_free(t, bytes, TAKER_ENGINE, 0);
 }
 

@@ -619,6 +619,24 @@ Test(pool, a_slot_that_is_needed_before_the_workers_are_done_is_made_at_once)
     teardown();
 }
 
+/* The thread of an engine would stand still for it. */
+Test(pool, a_large_slot_that_workers_are_at_is_waited_for)
+{
+    uint64_t size = 100 * MIB;
+    struct hearth_error err = { 0 };
+    struct hth_slot *slot;
+
+    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
+    must(s->ops->reserve(s, &size, 1, NULL));
+    cr_assert(eq(int, s->ops->soon(s, size), 1));
+    must_fail(s->ops->take(s, size, &slot, &err), HEARTH_EBUSY);
+    cr_assert(ne(ptr, strstr(err.text, "is being prepared"), NULL), "%s", err.text);
+    do_all();
+    cr_assert(eq(int, s->ops->soon(s, size), 0));
+    (void)take(size);
+    teardown();
+}
+
 Test(pool, what_is_foreseen_again_is_there_already)
 {
     uint64_t two[] = { 16 * MIB, 16 * MIB };
