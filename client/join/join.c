@@ -62,6 +62,7 @@ static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
     memcpy(g.node, a->node, strnlen(a->node, HTH_NAME_MAX));
     memcpy(g.addr, a->addr, a->addr_len);
     memcpy(g.transport, a->transport, sizeof(g.transport));
+    memcpy(g.provider, a->provider, sizeof(g.provider));
     for (size_t i = 0; i < h->opts.domain_count; i++)
         g.domain[i] = join_domain_hash(h->opts.domains[i]);
     for (size_t i = 0; i < h->opts.object_count; i++)

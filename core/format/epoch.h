@@ -12,10 +12,11 @@
 #include "versions.h"
 #include <stddef.h>
 
-#define HTH_ADDR_MAX    128 /* bytes of a transport's address blob */
-#define HTH_DOMAINS_MAX 4   /* levels, narrowest first; the node itself is below level 0 */
-#define HTH_NODE_NONE   UINT32_MAX
-#define HTH_BACKEND_MAX 15 /* letters of a transport's name */
+#define HTH_ADDR_MAX     128 /* bytes of a transport's address blob */
+#define HTH_DOMAINS_MAX  4   /* levels, narrowest first; the node itself is below level 0 */
+#define HTH_NODE_NONE    UINT32_MAX
+#define HTH_BACKEND_MAX  15 /* letters of a transport's name */
+#define HTH_PROVIDER_MAX 31 /* and of its provider's */
 
 struct hth_member {
     char node[HTH_NAME_MAX + 1];      /* its id */
@@ -56,6 +57,7 @@ struct hth_gather {
     uint32_t flags;                    /* HTH_GATHER_... */
     uint32_t heartbeat_ms, dead_ms;
     char transport[HTH_BACKEND_MAX + 1];
+    char provider[HTH_PROVIDER_MAX + 1]; /* of the transport's; empty: not said, by version 2 */
     uint32_t version_low,
             version_high; /* ... these have to meet: protocols that its engine speaks */
     uint32_t addr_len;

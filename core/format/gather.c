@@ -8,7 +8,7 @@
  *   144 u64 store   152 u64 highest epoch   160 u64 wall clock   168 u64 random number
  *   176 u64 domain[4]   208 u32 copies, min_copies, keep   220 u32 length of the address
  *   224 128 address, zero-padded   352 u64 bytes of a save   360 u32 lowest, highest protocol
- *   368 u32 heartbeat, dead ms   376 15 transport   391 ... zero to 488
+ *   368 u32 heartbeat, dead ms   376 15 transport   391 31 provider (version 3)   422 ... zero to 488
  *   488 u32 rank, world   496 16 proof of the job's key over bytes 0..495, or zeros
  * or, of a rank that cannot take part (version 3), from 144 on: i32 error, 148 336 why, zero to 488
  *
@@ -46,6 +46,7 @@ static void write_facts(struct hth_writer *w, const struct hth_gather *g)
     hth_write32(w, g->heartbeat_ms);
     hth_write32(w, g->dead_ms);
     hth_write_text(w, g->transport, HTH_BACKEND_MAX);
+    hth_write_text(w, g->provider, HTH_PROVIDER_MAX);
 }
 
 static void write_why(struct hth_writer *w, const struct hth_gather *g)
@@ -101,6 +102,7 @@ static void read_facts(struct hth_gather *g, struct hth_reader *r)
     g->heartbeat_ms = hth_read32(r);
     g->dead_ms = hth_read32(r);
     hth_read_text(r, g->transport, HTH_BACKEND_MAX);
+    hth_read_text(r, g->provider, HTH_PROVIDER_MAX); /* version 2 has zeros there */
 }
 
 static void read_why(struct hth_gather *g, struct hth_reader *r)
@@ -309,6 +311,11 @@ static int job_agrees(const struct hth_gather *a, const struct hth_gather *b, ui
                 "rank 0 (node '%s') and rank %" PRIu32
                 " (node '%s') disagree about the transport: '%s' and '%s'; choose one for all nodes",
                 a->node, rank, b->node, a->transport, b->transport);
+    if (a->provider[0] && b->provider[0] && strcmp(a->provider, b->provider) != 0)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank 0 (node '%s') and rank %" PRIu32
+                " (node '%s') disagree about the provider: '%s' and '%s'; choose one for all nodes",
+                a->node, rank, b->node, a->provider, b->provider);
     return options_agree(a, b, rank, err);
 }
 

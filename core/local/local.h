@@ -111,7 +111,7 @@ struct hth_local_attached {
     char transport[HTH_BACKEND_MAX + 1];
     uint32_t version_low, version_high; /* protocols that the engine speaks with others */
     /* What it was started with, as far as a rank may ask for it, and as it has it. */
-    char provider[32];
+    char provider[HTH_PROVIDER_MAX + 1];
     char bind[64];
     char device[32]; /* "": the one that has the address */
     uint32_t port;   /* that it listens on */

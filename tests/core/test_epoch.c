@@ -180,6 +180,10 @@ Test(epoch, ranks_that_disagree_are_named, .init = setup)
     strcpy(rank[1].transport, "ucx");
     refused("rank 0 (node 'b') and rank 1 (node 'a') disagree about the transport: '' and 'ucx'");
     setup();
+    strcpy(rank[0].provider, "tcp");
+    strcpy(rank[3].provider, "verbs");
+    refused("rank 0 (node 'b') and rank 3 (node 'c') disagree about the provider: 'tcp' and 'verbs'");
+    setup();
     rank[4].store = 'x';
     refused("rank 1 and rank 4");
     setup();

@@ -203,6 +203,7 @@ static size_t greeting_make(unsigned char *out)
         .heartbeat_ms = 49,
         .dead_ms = 50,
         .transport = "ofi",
+        .provider = "tcp",
         .version_low = 51,
         .version_high = 52,
         .addr_len = 3,
@@ -292,7 +293,7 @@ static const struct golden {
     [HTH_FORMAT_PLANS] = { plans_make, 2, "b024315c4b22fb8b" },
     [HTH_FORMAT_RUNNING] = { running_make, 1, "d967d78c93d5a005" },
     [HTH_FORMAT_STORE] = { store_make, 3, "b5d312ab9a0e70dc" },
-    [HTH_FORMAT_GREETING] = { greeting_make, 3, "44e346e6b7fea84a" },
+    [HTH_FORMAT_GREETING] = { greeting_make, 3, "3576d3bdbace321b" },
     [HTH_FORMAT_LOCAL] = { local_make, 4, "0dfcfd90db9a03b5" },
 };
 
