@@ -129,6 +129,7 @@ struct hth_rdm_end {
     uint64_t orphan_bytes; /* of them */
     uint64_t retired_ms;   /* no new reads since */
     uint64_t ending_ms;    /* its sockets are ended since; 0: not yet */
+    int kept;              /* the library did not close it, and that was said */
 };
 
 int hth_rdm_home_open(struct hth_rdm *r, struct hearth_error *err);

@@ -107,10 +107,10 @@ void hth_rdm_greeted(struct hth_rdm *r, const unsigned char *bytes, size_t len)
 
     if (hth_rdm_hello_read(bytes, len, &theirs))
         return;
-    if (r->half.count >= HTH_RDM_HALF)
-        half_open_drop(r->half.head);
     if (hth_rdm_peer_get(r, theirs.addr, theirs.addr_len, &peer, NULL))
         return;
+    if (r->half.count >= HTH_RDM_HALF)
+        half_open_drop(r->half.head);
     c = rdm_conn_new(r, HTH_RDM_HALF_OPEN, peer);
     if (!c) {
         hth_rdm_peer_put(r, peer);

@@ -218,9 +218,11 @@ int hth_rdm_end_close(struct hth_rdm_end *e)
         e->mr = NULL;
     }
     rc = e->ep ? fi_close(&e->ep->fid) : 0;
-    if (rc) {
-        hth_say(&e->r->o.log, HEARTH_LOG_ERROR, "ofi-close", "libfabric keeps an endpoint: %s",
-                e->r->o.lib->strerror(-rc));
+    if (rc) { /* tried again at each turn */
+        if (!e->kept)
+            hth_say(&e->r->o.log, HEARTH_LOG_ERROR, "ofi-close", "libfabric keeps an endpoint: %s",
+                    e->r->o.lib->strerror(-rc));
+        e->kept = 1;
         return rc;
     }
     e->ep = NULL;
