@@ -69,7 +69,7 @@ int hth_machine_files(const struct hth_machine *m, const char *pattern)
     machine_glob(m, pattern, &found);
     is = found.gl_pathc ? -1 : 0;
     for (size_t i = 0; i < found.gl_pathc; i++)
-        if (access(found.gl_pathv[i], R_OK | W_OK) == 0)
+        if (eaccess(found.gl_pathv[i], R_OK | W_OK) == 0)
             is = 1;
     globfree(&found);
     return is;
