@@ -93,11 +93,13 @@ static int fetch_want_check(
 }
 
 /* Its pulls may begin, at the next pump; or it cannot be pulled into. */
-static void fetch_ready(struct hth_reg_wait *wait, struct hth_region *region, int code,
-        const struct hearth_error *err)
+static void fetch_ready(
+        void *self, struct hth_region *region, int code, const struct hearth_error *err)
 {
-    struct hth_fetch *f = hth_owner_of(struct hth_fetch, wait, wait);
+    struct hth_fetch *f = self;
 
+    if (!hth_fetch_runs(f))
+        return;
     f->region = region;
     f->stirred = 1;
     if (!code)
@@ -106,12 +108,18 @@ static void fetch_ready(struct hth_reg_wait *wait, struct hth_region *region, in
     hth_fetch_end(f, code, NULL);
 }
 
+static void fetch_slot_ready(struct hth_reg_wait *wait, struct hth_region *region, int code,
+        const struct hearth_error *err)
+{
+    fetch_ready(hth_owner_of(struct hth_fetch, wait, wait), region, code, err);
+}
+
 /* Its memory is registered by a worker, where that was not done for a fetch or a rank before. */
 static int fetch_register(struct hth_fetch *f, struct hearth_error *err)
 {
     int rc;
 
-    f->wait.ready = fetch_ready;
+    f->wait.ready = fetch_slot_ready;
     rc = hth_slot_region(f->ctx, f->slot, &f->wait, &f->region, err);
     return rc == HEARTH_EBUSY ? HEARTH_OK : rc;
 }
@@ -219,26 +227,11 @@ static int fetch_set_up_whole(struct hth_fetch *f, struct hth_held *reuse, struc
     return HEARTH_OK;
 }
 
-static void fetch_scratch_ready(
-        void *self, struct hth_region *region, int code, const struct hearth_error *err)
-{
-    struct hth_fetch *f = self;
-
-    if (!hth_fetch_runs(f))
-        return;
-    f->region = region;
-    f->stirred = 1;
-    if (!code)
-        return;
-    f->err = *err;
-    hth_fetch_end(f, code, NULL);
-}
-
 /* HEARTH_EBUSY: it waits. */
 static int fetch_set_up_range(struct hth_fetch *f, struct hearth_error *err)
 {
     int rc = hth_scratch_take(
-            f->ctx, f->table_at + f->object.table_len, fetch_scratch_ready, f, &f->scratch, err);
+            f->ctx, f->table_at + f->object.table_len, fetch_ready, f, &f->scratch, err);
 
     if (rc)
         return rc;
