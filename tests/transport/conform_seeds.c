@@ -3,6 +3,8 @@
  * or lost is another each time, and of `worst` some of its demands too (tests/support/strictfi). */
 #include "conform.h"
 
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #define AT_ONCE 3 /* they wait, half of the time */
@@ -31,6 +33,7 @@ static pid_t seed_start(const struct conform_backend *b, unsigned seed)
     CHECK(pid >= 0);
     if (pid)
         return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody is left of a cell that is cut off */
     seed_run(b, seed);
     _exit(0);
 }
