@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Slots on a real tmpfs: the same pages for ever, room asked before it is used, no SIGBUS. */
 #include "pinned.h"
-#include "pool_rig.h"
 #include "raws.h"
 
+#include "pool_rig.h" /* last: it has variables of short names */
 #include <criterion/logging.h>
 #include <errno.h>
 #include <fcntl.h>

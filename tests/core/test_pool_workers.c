@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of slots that is made by workers, and taken back from them. */
-#include "pool_rig.h"
 #include "raws.h"
+
+#include "pool_rig.h" /* last: it has variables of short names */
 
 static const struct hth_save_id save = { 3, 5, 9, 1 };
 static struct hth_work *asked;
