@@ -344,7 +344,7 @@ void hth_dir_remove(struct hth_store *s, struct hth_save_id save)
     char name[FILE_NAME_BYTES];
 
     record_name(save, "manifest", name); /* first: a save half gone must not look whole */
-    unlinkat(t->own_fd, name, 0);
+    hth_spare_remove(t, name);
     for (dir = t->dirs; dir; dir = next) {
         next = dir->next;
         if (!hth_save_none(dir->save) && !hth_save_cmp(dir->save, save))
@@ -352,7 +352,7 @@ void hth_dir_remove(struct hth_store *s, struct hth_save_id save)
     }
     if (!hth_dir_find(t, save)) {
         record_name(save, "dir", name);
-        unlinkat(t->own_fd, name, 0);
+        hth_spare_remove(t, name);
     }
 }
 

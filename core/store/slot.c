@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,21 +149,11 @@ int hth_slot_reader(
     return HEARTH_OK;
 }
 
-/* By an open file description that is not ours. Descriptors that were lent share ours, and leases count
- * them. */
-static int open_elsewhere(const struct tmpfs_slot *slot)
-{
-    /* A process that opens it in these microseconds waits until the write lease is given up, and
-     * the kernel signals us: by SIGURG, which is ignored by default, where SIGIO would end us. */
-    if (fcntl(slot->pub.fd, F_SETSIG, SIGURG) || fcntl(slot->pub.fd, F_SETLEASE, F_WRLCK))
-        return errno == EAGAIN;
-    fcntl(slot->pub.fd, F_SETLEASE, F_UNLCK);
-    return 0;
-}
-
 void hth_slot_settle(struct tmpfs_slot *slot)
 {
-    slot->state = slot->pub.leases || open_elsewhere(slot) ? TMPFS_GIVEN : TMPFS_FREE;
+    /* Descriptors that were lent share ours, and leases count them. */
+    slot->state =
+            slot->pub.leases || hth_sys_open_elsewhere(slot->pub.fd) ? TMPFS_GIVEN : TMPFS_FREE;
 }
 
 void hth_slot_lease(struct hth_store *s, struct hth_slot *slot)

@@ -35,7 +35,8 @@ static int record_check(const char *name, struct hearth_error *err)
     size_t len = strlen(name);
     struct hth_save_id save;
     int bad = len == 0 || len > RECORD_MAX || name[0] == '.' || strchr(name, '/') ||
-              !hth_save_parse(name, &save) || !strncmp(name, NEW_RAW, strlen(NEW_RAW));
+              !hth_save_parse(name, &save) || !strncmp(name, NEW_RAW, strlen(NEW_RAW)) ||
+              hth_spare_names(name);
 
     for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
         bad |= !strcmp(name, taken[i]);
@@ -63,7 +64,7 @@ static int record_get(struct hth_store *s, const char *name, void **out, size_t 
 static void record_remove(struct hth_store *s, const char *name)
 {
     if (!record_check(name, NULL))
-        unlinkat(hth_tmpfs_of(s)->own_fd, name, 0);
+        hth_spare_remove(hth_tmpfs_of(s), name);
 }
 
 static uint64_t store_id(struct hth_store *s)
@@ -334,6 +335,8 @@ static int open_all(struct hth_tmpfs *t, const char *root, struct hearth_error *
         rc = open_dir(t, t->own_fd, "pool", &t->pool_fd, err);
     if (!rc)
         rc = open_dir(t, t->own_fd, "evidence", &t->evidence_fd, err);
+    if (!rc)
+        hth_spares_open(t);
     return rc;
 }
 

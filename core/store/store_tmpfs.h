@@ -13,7 +13,8 @@
  *             <save>.dir                  which directory is this save's, by inode number
  *             <save>.manifest, epoch ...  records
  *             evidence/<slot id>-<why>    condemned slots, at most HTH_EVIDENCE_MAX
- *             new, new-<n>                a small file, slot or raw object on its way to its name
+ *             new, new-<n>                a slot or raw object on its way to its name
+ *             spare-<n>                   memory for records; a record on its way to its name
  *
  * What a directory holds is decided by the blocks in it, then by `<save>.dir`, and by its name
  * only inside .hearth/: a process may die between the exchange of two saves of one step and the

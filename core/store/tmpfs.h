@@ -57,6 +57,14 @@ struct tmpfs_slot {
     char name[FILE_NAME_BYTES];
 };
 
+#define HTH_SPARES    16                   /* most that are kept */
+#define HTH_SPARE_MAX (UINT64_C(64) << 20) /* bytes: no record is larger */
+
+struct tmpfs_spare {
+    uint64_t number; /* of its name */
+    uint64_t pages;
+};
+
 struct hth_tmpfs {
     struct hth_store base;            /* first */
     struct hth_store_tmpfs_opts opts; /* root and job: ours, in path and job */
@@ -74,6 +82,11 @@ struct hth_tmpfs {
     struct tmpfs_raw *raws;         /* open ones */
     struct tmpfs_release *releases; /* with a worker */
     uint64_t raws_made;
+    /* spare.c's own */
+    struct tmpfs_spare spare[HTH_SPARES]; /* [spares] */
+    unsigned spares;
+    uint64_t spares_made;  /* the highest number of one */
+    uint64_t record_pages; /* of the largest record that was seen */
 };
 
 static inline struct hth_tmpfs *hth_tmpfs_of(struct hth_store *s)
@@ -107,7 +120,16 @@ int hth_sys_fail(
 /* Each entry but `.` and `..`; the caller's fd stays open and its position is its own. */
 int hth_sys_each(int dir, void (*entry)(void *arg, const char *name), void *arg);
 
-/* small_file.c: whole files, made as NEW_FILE in .hearth/ and renamed over what is there. */
+/* By an open file description that is not fd's. */
+int hth_sys_open_elsewhere(int fd);
+
+/* spare.c: records, in memory that was taken at open. write: as the system calls. */
+void hth_spares_open(struct hth_tmpfs *t);
+int hth_spare_write(struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len);
+void hth_spare_remove(struct hth_tmpfs *t, const char *name); /* from .hearth/ */
+int hth_spare_names(const char *name);                        /* 1: the name of a spare */
+
+/* small_file.c: whole files, renamed in place of what is there. */
 int hth_small_put(struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len,
         struct hearth_error *err);
 int hth_small_get(struct hth_tmpfs *t, int dir, const char *name, void **out, size_t *out_len,
