@@ -287,6 +287,17 @@ uint64_t begin_due_ms(const struct hth_node *n)
     return due_ms;
 }
 
+void begin_fail_all(struct hth_node *n, const struct hearth_error *why)
+{
+    while (n->pending) {
+        struct pending *p = n->pending;
+
+        n->pending = p->next;
+        reply_error(n, p->client, p->start.head.request, why);
+        free(p);
+    }
+}
+
 void begin_gone(struct hth_node *n, uint32_t client)
 {
     struct pending **at = &n->pending;

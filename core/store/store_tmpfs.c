@@ -308,6 +308,11 @@ static int is_gone(const struct hth_tmpfs *t)
     return was_removed(t->job_fd) || was_removed(t->own_fd) || was_removed(t->lock_fd);
 }
 
+int hth_store_tmpfs_removed(struct hth_store *s)
+{
+    return is_gone(hth_tmpfs_of(s));
+}
+
 static int open_locked(struct hth_tmpfs *t, const char *root, struct hearth_error *err)
 {
     int rc = open_root(t, root, err);

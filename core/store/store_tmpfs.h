@@ -91,6 +91,10 @@ int hth_store_locked(const char *root, const char *job, pid_t *out_pid, struct h
  * and the log stay where they are wanted. What is not ours stays. */
 void hth_store_tmpfs_erase(struct hth_store *s, int keep_records);
 
+/* 1: somebody has removed the job's directory, or its lock, under this engine: what it writes is nobody's, and
+ * nothing keeps another engine out. */
+int hth_store_tmpfs_removed(struct hth_store *s);
+
 /* Bytes that reserve() promised and work() has not yet made. */
 uint64_t hth_store_tmpfs_missing(struct hth_store *s);
 

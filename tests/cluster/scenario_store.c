@@ -2,6 +2,7 @@
 /* What somebody else does to a machine's memory under a job that runs there. */
 #include "cluster.h"
 
+#include <ftw.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,5 +36,47 @@ static int full_at_restart(struct world *w, const char *arg)
     return world_save(w, w->newest + 1);
 }
 
+/* ---- the directory ---------------------------------------------------------------------------- */
+
+static int gone(const char *path, const struct stat *st, int type, struct FTW *where)
+{
+    (void)st, (void)type, (void)where;
+    return remove(path);
+}
+
+static int ends(struct world *w, uint32_t k, pid_t engine, unsigned ms)
+{
+    for (uint64_t until = now_ms() + ms; now_ms() < until; nap_ms(10))
+        if (node_engine(w, k) != engine)
+            return 0;
+    return lost(w, "the engine of a directory that was removed lives on");
+}
+
+/* `rm -rf` of it: its engine says so and ends, its ranks hear why, and the next start finds a new one. */
+static int directory_removed(struct world *w, const char *arg)
+{
+    char path[300];
+    pid_t engine;
+
+    (void)arg;
+    w->loses_engines = 1;
+    w->save_ms = 5000;
+    TRY(world_begin(w, 3, 1, 2));
+    engine = node_engine(w, 1);
+    TRY(node_engine_signal(w, 2, SIGSTOP));
+    TRY(world_save_begin(w, 3));
+    TRY(rank_answer(w, 1, 10000));
+    TRY(rank_post(w, 1, "wait 3 40 30000")); /* somebody waits for that engine */
+    node_path(w, 1, "", path, sizeof(path));
+    if (nftw(path, gone, 16, FTW_DEPTH | FTW_PHYS))
+        return lost(w, "%s stays", path);
+    TRY(rank_refusal(w, 1, 10000, "was removed under its engine"));
+    TRY(ends(w, 1, engine, 5000));
+    TRY(node_engine_signal(w, 2, SIGCONT));
+    TRY(world_restart(w, STEP_ANY));
+    return world_save(w, w->newest + 1);
+}
+
 const struct scenario scenarios_store[] = { { "full-at-restart-0", full_at_restart, "0" },
-    { "full-at-restart-1", full_at_restart, "1" }, { 0 } };
+    { "full-at-restart-1", full_at_restart, "1" }, { "directory-removed", directory_removed, NULL },
+    { 0 } };
