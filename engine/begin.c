@@ -12,6 +12,7 @@
 
 #include "client.h"
 #include "loan.h"
+#include "mend.h"
 #include "node_state.h"
 #include "replication/held/region.h"
 #include "reply.h"
@@ -239,6 +240,7 @@ void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begi
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
+    mend_slots(n);
     if ((m->wait_ms || m->cancel_old) && begin_must_wait(n, c, &start)) {
         if (m->cancel_old)
             hth_commit_make_room(n->commit);

@@ -193,6 +193,8 @@ static int slot_show(struct hth_store *s, struct hth_slot *pub, struct hth_save_
         return rc;
     if (slot->state != TMPFS_HELD && (slot->state != TMPFS_RECEIVED || state != TMPFS_SEALED))
         return hth_fail(err, HEARTH_ESTATE, 0, "slot %" PRIx64 " is not held", pub->id);
+    if ((rc = hth_broken_look(t, slot, err)))
+        return rc;
     rc = hth_dir_get(t, save, &dir, err);
     if (rc || !dir)
         return rc;

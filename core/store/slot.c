@@ -62,7 +62,7 @@ void hth_slot_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot)
     while (*at != slot)
         at = &(*at)->next;
     *at = slot->next;
-    munmap(slot->pub.base, slot->pub.capacity);
+    hth_sys_unmap(slot->pub.base, slot->pub.capacity);
     close(slot->pub.fd);
     free(slot);
 }
@@ -125,7 +125,7 @@ int hth_slot_new(
 
 int hth_slot_counts(const struct tmpfs_slot *s)
 {
-    return !s->foreign && s->state != TMPFS_CONDEMNED && s->state != TMPFS_LOST;
+    return !s->foreign && !s->broken && s->state != TMPFS_CONDEMNED && s->state != TMPFS_LOST;
 }
 
 /* ---- Lent --------------------------------------------------------------------------------------- */
@@ -137,7 +137,8 @@ int hth_slot_reader(
     char path[40];
     int fd;
 
-    (void)s;
+    if (hth_broken_look(hth_tmpfs_of(s), (struct tmpfs_slot *)(uintptr_t)slot, err))
+        return HEARTH_ECORRUPT; /* what is missing would be SIGBUS for the reader */
     snprintf(path, sizeof(path), "/proc/self/fd/%d", slot->fd);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)

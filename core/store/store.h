@@ -80,7 +80,8 @@ struct hth_store_ops {
     int (*receive)(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
             const char *name, struct hearth_error *err);
 
-    /* Its final name, never over another. Errors: HEARTH_EEXIST, HEARTH_EIO. */
+    /* Its final name, never over another. Errors: HEARTH_EEXIST, HEARTH_EIO, HEARTH_ECORRUPT: somebody has
+     * removed its file or cut it short. */
     int (*seal)(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
             const char *name, struct hearth_error *err);
 
@@ -90,10 +91,15 @@ struct hth_store_ops {
     /* Put aside as evidence (bounded; beyond that, give). `why` goes into the file's name. */
     void (*condemn)(struct hth_store *s, struct hth_slot *slot, const char *why);
 
+    /* The next slot whose file somebody has removed or cut short, told once, and which; NULL: none. Its owner
+     * condemns it, and another is made in its place. Slots that are being written come when they were given
+     * back. The op is NULL where nobody can. */
+    struct hth_slot *(*broken)(struct hth_store *s, struct hearth_error *why);
+
     void (*lease)(struct hth_store *s, struct hth_slot *slot);
     void (*unlease)(struct hth_store *s, struct hth_slot *slot);
     /* A descriptor for a rank that reads: nothing can be written or cut through it. The caller
-     * closes it; -1 in plain memory. Errors: HEARTH_EIO. */
+     * closes it; -1 in plain memory. Errors: HEARTH_EIO, HEARTH_ECORRUPT as seal. */
     int (*reader)(struct hth_store *s, const struct hth_slot *slot, int *out_fd,
             struct hearth_error *err);
 

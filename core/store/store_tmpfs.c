@@ -122,6 +122,7 @@ static const struct hth_store_ops tmpfs_ops = {
     .seal = hth_dir_seal,
     .give = hth_pool_give,
     .condemn = hth_pool_condemn,
+    .broken = hth_broken_next,
     .lease = hth_slot_lease,
     .unlease = hth_slot_unlease,
     .reader = hth_slot_reader,
@@ -265,6 +266,7 @@ static int open_root(struct hth_tmpfs *t, const char *root, struct hearth_error 
                 "root",
                 root, strerrordesc_np(errno));
     rc = hth_room_look(t->root_fd, t->opts.proc, &room, err);
+    t->on_tmpfs = !rc && room.tmpfs;
     if (!rc && room.tmpfs)
         open_pages(t, root);
     if (rc || room.tmpfs)

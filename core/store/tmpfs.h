@@ -51,6 +51,8 @@ struct tmpfs_slot {
     int foreign;
     int busy;              /* a piece of its memory is given to a worker */
     int asked;             /* somebody was refused it, since it was not made yet */
+    int broken, told;      /* its file was removed or cut; and the engine knows */
+    blkcnt_t blocks;       /* of its file, once it is made; 0: not looked at since */
     int link;              /* foreign: reached by a link into its writer's buffers */
     int matched;           /* by the reserve() that runs */
     struct tmpfs_dir *dir; /* where its name is, unless in the pool */
@@ -74,6 +76,7 @@ struct hth_tmpfs {
     uint64_t id;
     uint64_t starts; /* engines this memory has seen; upper half of new generations */
     int reserved;
+    int on_tmpfs;
     int no_populate, no_collapse; /* the kernel refused once, or will */
     int advised;                  /* huge pages are asked for: the mount's huge=advise */
     struct tmpfs_piece *piece;    /* with workers; slot_back.c's */
@@ -109,6 +112,7 @@ int hth_sys_rename_new(
         struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to);
 int hth_sys_rename(struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to);
 void *hth_sys_map(struct hth_tmpfs *t, int fd, uint64_t len, int writable);
+void hth_sys_unmap(void *base, uint64_t len);
 void *hth_sys_zalloc(struct hth_tmpfs *t, size_t bytes);
 /* Open relative to `dir`, never through a link. */
 int hth_sys_open_dir(int dir, const char *name);
@@ -165,6 +169,11 @@ int hth_pool_foresee(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 /* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? HEARTH_ENOSPC. */
 int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err);
+
+/* broken.c: HEARTH_ECORRUPT and why, where somebody removed or cut its file; and the next such one that
+ * nobody was told of. */
+int hth_broken_look(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
+struct hth_slot *hth_broken_next(struct hth_store *s, struct hearth_error *why);
 
 /* pool.c */
 int hth_pool_take(

@@ -5,6 +5,7 @@
  */
 #include "tmpfs.h"
 
+#include "core/base/guard.h"
 #include "core/base/map.h"
 #include <dirent.h>
 #include <errno.h>
@@ -126,7 +127,18 @@ int hth_sys_rename(struct hth_tmpfs *t, int from_dir, const char *from, int to_d
 
 void *hth_sys_map(struct hth_tmpfs *t, int fd, uint64_t len, int writable)
 {
-    return sys_refused(t) ? NULL : hth_map_shared(fd, len, PROT_READ | (writable ? PROT_WRITE : 0));
+    void *base = sys_refused(t) ? NULL
+                                : hth_map_shared(fd, len, PROT_READ | (writable ? PROT_WRITE : 0));
+
+    if (base)
+        hth_guard_add(base, len);
+    return base;
+}
+
+void hth_sys_unmap(void *base, uint64_t len)
+{
+    hth_guard_remove(base);
+    munmap(base, len);
 }
 
 void *hth_sys_zalloc(struct hth_tmpfs *t, size_t bytes)

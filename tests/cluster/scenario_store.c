@@ -2,6 +2,8 @@
 /* What somebody else does to a machine's memory under a job that runs there. */
 #include "cluster.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -34,6 +36,58 @@ static int full_at_restart(struct world *w, const char *arg)
     tmpfs_unfill(w, victim);
     TRY(world_restart(w, w->protected));
     return world_save(w, w->newest + 1);
+}
+
+/* ---- slots ------------------------------------------------------------------------------------ */
+
+static int spoil(struct world *w, uint32_t k, const char *folder, const char *how)
+{
+    char dir[300], path[600];
+    struct dirent *e;
+    int n = 0;
+    DIR *d;
+
+    node_path(w, k, folder, dir, sizeof(dir));
+    d = opendir(dir);
+    while (d && (e = readdir(d))) {
+        snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+        if (e->d_name[0] != '.')
+            n += !strcmp(how, "cut") ? !truncate(path, 8192) : !unlink(path);
+    }
+    if (d)
+        closedir(d);
+    note(w, "%d files of %s on %s: %s", n, folder, w->node[k].name, how);
+    return n ? 0 : lost(w, "nothing in %s", dir);
+}
+
+/* All that is free on one machine: the next save is slower, and that is all. */
+static int slots_spoiled(struct world *w, const char *arg)
+{
+    (void)arg;
+    TRY(world_begin(w, 3, 2, 2));
+    for (int i = 0; i < 2; i++) {
+        TRY(spoil(w, 1, ".hearth/pool", i ? "cut" : "removed"));
+        TRY(world_save(w, w->newest + 1));
+        if (!node_log_has(w, 1, " slot-broken "))
+            return lost(w, "the engine has not noticed");
+    }
+    TRY(world_restart(w, w->protected));
+    return world_save(w, w->newest + 1);
+}
+
+/* All that one machine has of the newest step. Its engine lives; the bytes come from its peers. */
+static int sealed_spoiled(struct world *w, const char *arg)
+{
+    (void)arg;
+    TRY(world_begin(w, 3, 2, 2));
+    TRY(spoil(w, 1, "step-2_ckpt", "cut"));
+    TRY(world_restart(w, 2));
+    if (!w->pulled)
+        return lost(w, "nothing was pulled");
+    TRY(world_protected(w));
+    TRY(spoil(w, 1, "step-2_ckpt", "removed")); /* and found by the next begin */
+    TRY(world_save(w, 3));
+    return world_restart(w, 3);
 }
 
 /* ---- the directory ---------------------------------------------------------------------------- */
@@ -78,5 +132,6 @@ static int directory_removed(struct world *w, const char *arg)
 }
 
 const struct scenario scenarios_store[] = { { "full-at-restart-0", full_at_restart, "0" },
-    { "full-at-restart-1", full_at_restart, "1" }, { "directory-removed", directory_removed, NULL },
+    { "full-at-restart-1", full_at_restart, "1" }, { "slots-spoiled", slots_spoiled, NULL },
+    { "sealed-spoiled", sealed_spoiled, NULL }, { "directory-removed", directory_removed, NULL },
     { 0 } };
