@@ -15,6 +15,7 @@
 #include "mend.h"
 #include "node_state.h"
 #include "replication/held/region.h"
+#include "replication/held/slots.h"
 #include "reply.h"
 
 #include <stdlib.h>
@@ -172,6 +173,22 @@ static int begin_set_step_now(struct hth_node *n, struct client *c,
 
 /* ---- now, or later -------------------------------------------------------------------------------- */
 
+/* A save that may begin has a slot: where those of its size hold what is still needed, as after the job has
+ * lost nodes and not yet saved, another is made. Readers have what lease_bytes gives them and no more. */
+static void begin_foresee(
+        struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
+{
+    struct hearth_error err;
+
+    if (!n->shard_bytes || c->rank >= n->epoch.world || !n->shard_bytes[c->rank] ||
+            m->bytes > n->shard_bytes[c->rank] ||
+            (!m->head.token &&
+                    (m->step == UINT64_MAX || hth_commit_room(n->commit, c->rank, m->step, NULL))))
+        return;
+    if (hth_slots_want(&n->ctx, &m->bytes, 1, HTH_WANT_OR_READERS, &err))
+        hth_say(&n->ctx.log, HEARTH_LOG_DEBUG, "no-slot", "%s", err.text);
+}
+
 /* Whether a request is better kept than refused: older saves are undecided, or its slot is being made. */
 static int begin_must_wait(struct hth_node *n, const struct client *c, const union start *m)
 {
@@ -183,6 +200,8 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
 
     if ((!begin || !m->head.token) && step != UINT64_MAX)
         rc = hth_commit_room(n->commit, c->rank, step, NULL);
+    if (!rc && begin)
+        begin_foresee(n, c, &m->begin);
     if (!rc && begin && store->ops->soon(store, m->begin.bytes))
         return 1;
     if (!rc && begin && !(rc = store->ops->lend(store, m->begin.bytes, c->rank, &slot, NULL)))
@@ -241,6 +260,7 @@ void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begi
         return;
     }
     mend_slots(n);
+    begin_foresee(n, c, m);
     if ((m->wait_ms || m->cancel_old) && begin_must_wait(n, c, &start)) {
         if (m->cancel_old)
             hth_commit_make_room(n->commit);

@@ -116,6 +116,8 @@ static void store_close(struct hth_store *s)
 static const struct hth_store_ops tmpfs_ops = {
     .reserve = hth_pool_reserve,
     .foresee = hth_pool_foresee,
+    .want = hth_pool_want,
+    .surplus = hth_pool_surplus,
     .take = hth_pool_take,
     .lend = hth_pool_lend,
     .receive = hth_dir_receive,

@@ -170,6 +170,12 @@ int hth_pool_foresee(
 /* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? HEARTH_ENOSPC. */
 int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err);
 
+/* Free slots beside those that are in use. */
+int hth_pool_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
+        struct hearth_error *err);
+
+struct hth_slot *hth_pool_surplus(struct hth_store *s);
+
 /* broken.c: HEARTH_ECORRUPT and why, where somebody removed or cut its file; and the next such one that
  * nobody was told of. */
 int hth_broken_look(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);

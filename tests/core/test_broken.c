@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slots whose files somebody removes or cuts short under the engine. */
+/* Slots whose files somebody removes or cuts short under the engine, and room beside slots in use. */
 #include "check.h"
 #include "tmp_root.h"
 
@@ -269,4 +269,68 @@ Test(broken, other_memory_is_not_patched, .exit_code = 99)
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     base = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
     cr_assert(zero(int, base[0])); /* of an empty file */
+}
+
+/* ---- Room beside what is in use ------------------------------------------------------------------- */
+
+Test(broken, slots_in_use_are_not_room_for_what_comes)
+{
+    struct hth_slot *slot[2], *more;
+    uint64_t size = SIZE, sizes[2] = { SIZE, SIZE };
+
+    reserve(2);
+    for (int i = 0; i < 2; i++)
+        slot[i] = take();
+    must_fail(s->ops->take(s, SIZE, &more, NULL), HEARTH_EBUSY);
+    must(s->ops->reserve(s, sizes, 2, NULL)); /* what a join says: keeps what is there */
+    must_fail(s->ops->take(s, SIZE, &more, NULL), HEARTH_EBUSY);
+    must(s->ops->want(s, &size, 1, HTH_WANT_BESIDE, NULL));
+    more = take();
+    s->ops->give(s, more);
+    must(s->ops->want(s, &size, 1, HTH_WANT_BESIDE, NULL)); /* it is there: none is made */
+    more = take();
+    must_fail(s->ops->take(s, SIZE, &slot[0], NULL), HEARTH_EBUSY);
+    (void)slot;
+}
+
+Test(broken, what_readers_have_is_room_for_a_save_that_waits_and_not_for_one_that_cannot)
+{
+    struct hth_slot *slot, *more;
+    uint64_t size = SIZE, much[12];
+
+    reserve(1);
+    slot = take();
+    s->ops->lease(s, slot);
+    s->ops->give(s, slot);
+    must(s->ops->want(s, &size, 1, HTH_WANT_OR_READERS,
+            NULL)); /* begin: as many as lease_bytes gives, no more */
+    must_fail(s->ops->take(s, SIZE, &more, NULL), HEARTH_EBUSY);
+    for (int i = 0; i < 12; i++)
+        much[i] = SIZE;
+    must_fail(s->ops->want(s, much, 12, HTH_WANT_BESIDE, NULL), HEARTH_ENOSPC);
+    must(s->ops->want(s, &size, 1, HTH_WANT_BESIDE, NULL)); /* a pull: beside them */
+    (void)take();
+}
+
+/* Free slots of another world's shards make way; those that are registered, when that has ended. */
+Test(broken, free_slots_of_other_sizes_make_way)
+{
+    struct hth_slot *slot, *seen, *large;
+    uint64_t size = 40 * MIB;
+    int user;
+
+    reserve(6);
+    slot = take();
+    slot->user = &user;
+    s->ops->give(s, slot);
+    must_fail(s->ops->want(s, &size, 1, HTH_WANT_BESIDE, NULL), HEARTH_ENOSPC);
+    must(s->ops->want(s, &size, 1, HTH_WANT_FIRST, NULL));
+    work_all();
+    must(s->ops->take(s, size, &large, NULL));
+    size = 10 * MIB;
+    must_fail(s->ops->want(s, &size, 1, HTH_WANT_FIRST, NULL), HEARTH_ENOSPC);
+    seen = s->ops->surplus(s);
+    cr_assert(eq(ptr, seen, slot));
+    seen->user = NULL;
+    cr_assert(eq(ptr, s->ops->surplus(s), NULL));
 }
