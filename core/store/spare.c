@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory for records, taken at open, so that a mount that somebody else has filled keeps none from being
- * written. It goes round, as slots do:
+ * written; raw objects of a few pages borrow of it. It goes round, as slots do:
  *
  *     spare-<n> ──written──► a record's name ──in exchange──► the older record's file is a spare
  *        ▲                          └──removed, while there are too few──┐
@@ -254,6 +254,20 @@ static int spare_show(struct hth_tmpfs *t, const char *spare, int dir, const cha
     return renameat(t->own_fd, spare, dir, name);
 }
 
+int hth_spare_lend(struct hth_tmpfs *t, uint64_t len, const char *name)
+{
+    char spare[FILE_NAME_BYTES];
+    int fd = spare_take(t, len, spare);
+
+    if (fd < 0)
+        return -1;
+    if (!ftruncate(fd, (off_t)len) && !renameat(t->own_fd, spare, t->own_fd, name))
+        return fd;
+    spare_back(t, spare);
+    close(fd);
+    return -1;
+}
+
 int hth_spare_write(struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len)
 {
     char spare[FILE_NAME_BYTES];
@@ -290,7 +304,8 @@ void hth_spare_remove(struct hth_tmpfs *t, const char *name)
             !renameat2(t->own_fd, name, t->own_fd, spare, RENAME_NOREPLACE)) {
         t->spares_made++;
         spare_back(t, spare);
-        return;
+    } else {
+        unlinkat(t->own_fd, name, 0);
     }
-    unlinkat(t->own_fd, name, 0);
+    spares_fill(t); /* of what else was removed with it */
 }

@@ -127,9 +127,11 @@ int hth_sys_each(int dir, void (*entry)(void *arg, const char *name), void *arg)
 /* By an open file description that is not fd's. */
 int hth_sys_open_elsewhere(int fd);
 
-/* spare.c: records, in memory that was taken at open. write: as the system calls. */
+/* spare.c: records, and small raw objects, in memory that was taken at open. write: as the system calls. */
 void hth_spares_open(struct hth_tmpfs *t);
 int hth_spare_write(struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len);
+/* A file of `len` bytes whose memory is there, open, by this name in .hearth/; -1: there is none. */
+int hth_spare_lend(struct hth_tmpfs *t, uint64_t len, const char *name);
 void hth_spare_remove(struct hth_tmpfs *t, const char *name); /* from .hearth/ */
 int hth_spare_names(const char *name);                        /* 1: the name of a spare */
 

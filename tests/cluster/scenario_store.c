@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* Full to the last page while no rank runs, and its engine killed as well: all that a restart writes has its
- * memory; and all that a save does, but for its common object. */
+ * memory, and all that the saves after it write. */
 static int full_at_restart(struct world *w, const char *arg)
 {
     uint32_t victim = (uint32_t)atoi(arg);
@@ -30,7 +30,6 @@ static int full_at_restart(struct world *w, const char *arg)
             TRY(node_engine_signal(w, victim, SIGKILL));
     }
     TRY(world_restart(w, 2));
-    TRY(tmpfs_fill(w, victim, 16));
     TRY(world_save(w, 3));
     TRY(world_save(w, 4));
     tmpfs_unfill(w, victim);

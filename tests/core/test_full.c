@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records on a mount that somebody else has filled to its last page. */
 #include "check.h"
+#include "raws.h"
 #include "tmp_root.h"
 
 #include "core/store/store_tmpfs.h"
@@ -161,6 +162,32 @@ Test(full, saves_come_and_go)
         s->ops->give(s, slot);
         s->ops->remove(s, save);
     }
+    s->ops->close(s);
+}
+
+/* Small common objects, each of another size; and one that is still read keeps its bytes. */
+Test(full, a_save_has_its_small_common_objects)
+{
+    char bytes[3000];
+    struct hth_raw *raw = NULL;
+
+    if (!begin())
+        return;
+    fill();
+    for (uint64_t step = 2; step < 40; step++) {
+        struct hth_save_id save = { 7, 11, step, 1 };
+
+        memset(bytes, (int)step, sizeof(bytes));
+        must(raw_put(s, save, "a", bytes, 1000 + step, NULL));
+        must(raw_put(s, save, "b", bytes, sizeof(bytes), NULL));
+        must(s->ops->publish(s, save, NULL));
+        if (step == 10)
+            must(s->ops->raw_open(s, save, "b", &raw, NULL));
+        s->ops->remove(s, save);
+    }
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        cr_assert(eq(int, raw->base[i], 10));
+    s->ops->raw_close(s, raw);
     s->ops->close(s);
 }
 
