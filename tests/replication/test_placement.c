@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include "core/base/env.h"
-#include "replication/commit/placement.h"
+#include "replication/commit/remap.h"
 #include <stdlib.h>
 
 static struct hth_epoch epoch_of(uint32_t nodes, uint32_t ranks_per_node, uint32_t per_rack)
@@ -113,13 +113,20 @@ Test(placement, moves_a_lost_copy_to_somebody_who_shares_nothing)
 {
     struct hth_epoch e = epoch_of(5, 1, 0);
     struct hth_placement p;
-    uint32_t lost[5] = { 0 };
-    uint32_t gone, to;
+    uint8_t is[5] = { 0 };
+    struct hth_holders none = { 0 };
+    struct hth_remap in = { &e, &p, &none, 0, is, 2 };
+    struct hth_move *move;
+    uint32_t gone, to = HTH_NODE_NONE, moves, moved, stuck;
 
     must(hth_placement_make(&p, &e, 2, 2, 0, NULL));
     gone = p.holder[0];
-    lost[gone] = 1;
-    to = hth_placement_replace(&p, &e, lost, 0, 0);
+    is[gone] = HTH_LOST;
+    must(hth_remap(&in, &move, &moves, &moved, &stuck));
+    cr_assert(eq(u32, stuck, 0));
+    for (uint32_t i = 0; i < moves; i++)
+        to = move[i].rank == 0 && move[i].place == 0 ? move[i].node : to;
+    free(move);
     cr_assert(ne(u32, to, HTH_NODE_NONE));
     cr_assert(ne(u32, to, gone));
     cr_assert(ne(u32, to, 0));
