@@ -110,6 +110,22 @@ static void flaps(struct world *w)
     must_have(w, 2, "after two nodes flapped 75 times each");
 }
 
+/* More has moved than a message can say. */
+static void many(struct world *w)
+{
+    must_save(w, 1, "at first");
+    for (uint32_t n = 5; n < w->opts.nodes; n += 7)
+        script_silence(w, n, 1);
+    script_run(w, FLAP_MS);
+    for (uint32_t n = 5; n < w->opts.nodes; n += 7)
+        script_silence(w, n, 0);
+    script_run(w, 2000);
+    must_save(w, 1, "after a seventh of the nodes was out of reach");
+    must_have(w, 2, "after a seventh of the nodes was out of reach");
+    script_run(w, WELL_MS);
+    must_save(w, 1, "with all at home again");
+}
+
 static void exactly(struct world *w, const char *when)
 {
     uint32_t each = w->opts.ranks_per_node * (1 + w->opts.copies);
@@ -157,6 +173,7 @@ static const struct row {
     { "deep", deep, 40, 1, 1, 1 },
     { "restart", restart, 6, 1, 1, 1 },
     { "flaps", flaps, 8, 8, 1, 1 },
+    { "many", many, 200, 8, 1, 1 },
     { "moved", moved, 4, 4, 1, 1 },
     { "all-again", all_again, 4, 2, 1, 1 },
 };

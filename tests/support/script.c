@@ -78,15 +78,17 @@ int script_save(struct world *w, uint32_t saves, uint64_t each_ms)
     return !w->why[0];
 }
 
+void script_silence(struct world *w, uint32_t node, int silent)
+{
+    world_say(w, "node %u is %s", node, silent ? "silent" : "back");
+    hth_loop_net_silence(w->net, w->machine[w->member[node]].port, silent);
+}
+
 void script_silent(struct world *w, uint32_t node, uint64_t ms)
 {
-    uint32_t port = w->machine[w->member[node]].port;
-
-    world_say(w, "node %u is silent", node);
-    hth_loop_net_silence(w->net, port, 1);
+    script_silence(w, node, 1);
     script_run(w, ms);
-    world_say(w, "node %u is back", node);
-    hth_loop_net_silence(w->net, port, 0);
+    script_silence(w, node, 0);
 }
 
 void script_kill(struct world *w, uint32_t node)

@@ -16,6 +16,7 @@ void script_run(struct world *w, uint64_t ms);
 int script_save(struct world *w, uint32_t saves, uint64_t each_ms);
 
 void script_silent(struct world *w, uint32_t node, uint64_t ms); /* and back, in the end */
+void script_silence(struct world *w, uint32_t node, int silent);
 /* Its engine is killed and started again, under its ranks. */
 void script_again(struct world *w, uint32_t node);
 void script_kill(struct world *w, uint32_t node);
