@@ -385,7 +385,7 @@ static int server_listen(struct hth_server *s, const char *dir)
     struct stat st;
 
     if (n < 0 || n >= (int)sizeof(a.sun_path))
-        snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/sock", s->dir_fd);
+        snprintf(a.sun_path, sizeof(a.sun_path), "/proc/thread-self/fd/%d/sock", s->dir_fd);
     s->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     unlinkat(s->dir_fd, "sock", 0);
     /* bind() makes the file with the socket's mode, less the umask. */
