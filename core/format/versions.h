@@ -24,9 +24,10 @@
     X(KEEP, 2, 2, "keep record")         \
     X(PLANS, 2, 2, "record of plans")    \
     X(RUNNING, 1, 1, "running record")   \
+    X(HANDED, 1, 1, "commit record")     \
     X(STORE, 3, 3, "store")              \
     X(GREETING, 2, 3, "rank's greeting") \
-    X(LOCAL, 4, 4, "local protocol")
+    X(LOCAL, 4, 5, "local protocol")
 
 enum hth_format {
 #define HTH_VERSIONS_ROW(row, oldest, newest, what) HTH_FORMAT_##row,
