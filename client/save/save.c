@@ -191,7 +191,8 @@ static int save_ask(struct hearth_save *s, struct hth_written *w, struct hth_loc
     return rc;
 }
 
-/* The slot that was lent ahead, if there is one of that size; 0: there is none. */
+/* The slot that was lent ahead, if there is one of that size; 0: there is none. Who may wait for room asks
+ * for it: there may be less than when the slot was lent. */
 static int save_take_ahead(struct hearth_save *s, const struct hth_local_begin *m,
         struct hth_local_lent *out, uint64_t *out_incarnation, int *out_fd)
 {
@@ -200,6 +201,8 @@ static int save_take_ahead(struct hearth_save *s, const struct hth_local_begin *
 
     pthread_mutex_lock(&h->lock);
     hth_hear_locked(h);
+    if (m->wait_ms || m->cancel_old)
+        hth_ahead_back_locked(h);
     took = hth_ahead_take_locked(h, m->bytes, out, out_fd);
     *out_incarnation = hth_incarnation_locked(h);
     out->save = (struct hth_local_save){ 0 };

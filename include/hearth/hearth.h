@@ -118,8 +118,8 @@ HEARTH_API int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_p
  *           HEARTH_ENOSPC  larger than what the store can ever hold
  *           HEARTH_ESTATE  no hearth_recover() in this epoch yet, or the step went down
  * Cost      None: the slot was lent when the save before was decided. Where none was (the first save of a
- *           rank that set no object_bytes, a larger one, a helper's) the engine is asked, for opts->wait_ms
- *           and as long as it takes to make one.
+ *           rank that set no object_bytes, a larger one, a helper's), or opts->wait_ms is set, the engine
+ *           is asked, for that and as long as it takes to make one.
  */
 HEARTH_API int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
         const struct hearth_begin_opts *opts, struct hearth_save **out_save,
