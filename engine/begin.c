@@ -6,10 +6,12 @@
  *     │        └─ none: refused, or kept until there is some or its time is up (tick)
  *     └─ of a save that is under way: one more object of it; refused, the save goes on without
  *
+ *   BEGIN of a slot that was lent ahead ─► SAVE_ID (ahead.c)
  *   SET_STEP ─► room? ─► SAVE_ID       of a loan that was begun without a step
  */
 #include "begin.h"
 
+#include "ahead.h"
 #include "client.h"
 #include "loan.h"
 #include "mend.h"
@@ -133,6 +135,7 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
         if (!l)
             return hth_fail(err, HEARTH_ENOMEM, 0, "save");
         if (m->step != UINT64_MAX) {
+            hth_commit_count(n->commit, c->rank, m->step, m->attempt ? m->attempt - 1 : 0);
             rc = hth_commit_begin(n->commit, c->rank, m->step, &l->save, err);
             l->has_id = 1;
         }
@@ -150,6 +153,8 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
         loan_free(n, l);
         return rc;
     }
+    if (!m->head.token)
+        c->ahead_bytes = m->bytes;
     begin_answer(n, c, l, m->head.request);
     return HEARTH_OK;
 }
@@ -164,6 +169,7 @@ static int begin_set_step_now(struct hth_node *n, struct client *c,
 
     if (!l || l->has_id)
         return loan_unknown(err);
+    hth_commit_count(n->commit, c->rank, m->step, m->attempt ? m->attempt - 1 : 0);
     if ((rc = hth_commit_begin(n->commit, c->rank, m->step, &l->save, err)))
         return rc;
     l->has_id = 1;
@@ -250,6 +256,7 @@ static void begin_start(struct hth_node *n, struct client *c, const union start 
 
 void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begin *m)
 {
+    struct loan *l = m->head.token ? loan_open(n, c, m->head.token) : NULL;
     union start start = { .begin = *m };
     struct hearth_error err;
     uint32_t soon;
@@ -260,6 +267,10 @@ void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begi
         return;
     }
     mend_slots(n);
+    if (l && l->ahead) {
+        ahead_begin(n, c, l, m);
+        return;
+    }
     begin_foresee(n, c, m);
     if ((m->wait_ms || m->cancel_old) && begin_must_wait(n, c, &start)) {
         if (m->cancel_old)

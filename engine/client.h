@@ -13,6 +13,8 @@ struct client {
     struct client *next;
     uint32_t rank, world, pid; /* as ATTACH said */
     int attached, helper;
+    int ahead;                /* slots may be lent to it before it asks */
+    uint64_t ahead_bytes;     /* that its last save asked for; 0: none yet */
     uint64_t epoch, nonce;    /* that its rank has joined; 0: none */
     uint64_t recover_request; /* waits for the end of recovery; 0: no */
 };

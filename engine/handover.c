@@ -10,7 +10,9 @@
 #include "node_state.h"
 #include "reply.h"
 #include "reserve.h"
+#include "unsealed.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +31,7 @@ static void handover_on_sealed(void *self, struct hth_held_save *save, struct ht
 {
     struct hth_node *n = self;
 
+    unsealed_end(n, save->id, held->object.id);
     if (code) {
         hth_commit_fail(n->commit, save->id, code, err->text);
         return;
@@ -62,32 +65,58 @@ static int handover_is_over(struct hth_node *n, const struct loan *l, struct hea
             l->dead ? "its epoch is over" : text);
 }
 
+/* The slot is the holdings' from there on, and sealing has begun. */
+static int handover_start(struct hth_node *n, const struct hth_handed *h, struct hth_slot *slot,
+        struct hearth_error *err)
+{
+    struct hth_object object = { .kind = HTH_OBJECT_SHARD,
+        .owner = h->rank,
+        .id = hth_object_id(h->rank, h->index),
+        .data_len = h->data_len };
+    struct hth_held_save *save = hth_holdings_get(&n->ctx, h->save);
+    struct hth_held *held;
+    int rc;
+
+    snprintf(object.name, sizeof(object.name), "%.*s", (int)sizeof(object.name) - 1, h->name);
+    held = save ? hth_held_add(save, &object, HTH_HELD_LENT, slot) : NULL;
+    if (!held) {
+        n->env.store->ops->give(n->env.store, slot);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "object %s", h->name);
+    }
+    rc = hth_seal_start(&n->ctx, save, held, h->items, h->items_len, handover_on_sealed, n, err);
+    if (rc)
+        hth_held_drop(&n->ctx, save, held);
+    return rc;
+}
+
 static int handover_seal_object(struct hth_node *n, struct loan *l, const struct hth_local_seal *m,
         struct hearth_error *err)
 {
     struct lent *o = m->index < l->objects ? &l->object[m->index] : NULL;
-    struct hth_object object = { .kind = HTH_OBJECT_SHARD, .owner = l->rank };
-    struct hth_held_save *save;
-    struct hth_held *held;
+    struct hth_slot *slot = o ? o->slot : NULL;
     int rc;
 
-    if (!o || !o->slot || !l->has_id || !handover_fits(m, o->slot))
+    if (o && o->regained && l->has_id) {
+        l->bytes += m->data_len;
+        return HEARTH_OK;
+    }
+    if (!slot || !l->has_id || !handover_fits(m, slot))
         return hth_fail(err, HEARTH_EINVAL, 0, "a seal of an object that was not lent like this");
     if ((rc = handover_is_over(n, l, err)))
         return rc;
-    save = hth_holdings_get(&n->ctx, l->save);
-    object.id = hth_object_id(l->rank, m->index);
-    object.data_len = m->data_len;
-    memcpy(object.name, o->name, sizeof(object.name));
-    held = save ? hth_held_add(save, &object, HTH_HELD_LENT, o->slot) : NULL;
-    if (!held)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "object %s", o->name);
+    o->sealed = (struct hth_handed){ .save = l->save,
+        .slot = slot->id,
+        .generation = slot->generation,
+        .bytes = o->asked,
+        .data_len = m->data_len,
+        .items_len = m->items_len,
+        .items = m->items,
+        .rank = l->rank,
+        .index = m->index };
+    memcpy(o->sealed.name, o->name, sizeof(o->name));
     o->slot = NULL; /* the holdings own it from here on */
     l->bytes += m->data_len;
-    rc = hth_seal_start(&n->ctx, save, held, m->items, m->items_len, handover_on_sealed, n, err);
-    if (rc)
-        hth_held_drop(&n->ctx, save, held);
-    return rc;
+    return handover_start(n, &o->sealed, slot, err);
 }
 
 void handover_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m)
@@ -146,6 +175,11 @@ static int handover_put_common(struct hth_node *n, struct loan *l, const struct 
     }
     object.id = hth_object_id(l->rank, UINT32_C(0x80000000) | l->commons);
     save = hth_holdings_get(&n->ctx, l->save);
+    if (save && hth_held_find(save, object.id)) { /* by a rank that says it again */
+        content->end(content);
+        l->commons++;
+        return HEARTH_OK;
+    }
     held = save ? hth_held_add(save, &object, HTH_HELD_LENT, NULL) : NULL;
     if (!held) {
         content->end(content);
@@ -191,6 +225,17 @@ void handover_common(struct hth_node *n, struct client *c, const struct hth_loca
     }
 }
 
+/* A rank that has come back hears how far its save is. */
+static void handover_tell(struct hth_node *n, const struct loan *l)
+{
+    enum hearth_level level = HEARTH_WRITTEN;
+    int degraded = 0, code = HEARTH_OK;
+    char text[256] = "";
+
+    if (!hth_commit_status(n->commit, l->save, &level, &degraded, &code, text))
+        loan_event(n, l, level, degraded, code, text);
+}
+
 void handover_commit(struct hth_node *n, struct client *c, const struct hth_local_head *m)
 {
     struct loan *l = loan_open(n, c, m->token);
@@ -200,21 +245,32 @@ void handover_commit(struct hth_node *n, struct client *c, const struct hth_loca
         return;
     }
     l->committed = 1;
-    loan_answer_id(n, c, l, m->request);
+    loan_give_back(n, l);
+    n->ahead_look = 1;
+    if (unsealed_note(n, l))
+        reply_ok(n, c->id, m->request); /* heard; it is on record when it is sealed */
+    else
+        loan_answer_id(n, c, l, m->request);
     if (l->dead)
         return;
     reserve_ahead(n, l->save);
-    hth_commit_rank_done(n->commit, l->save, l->rank);
+    if (!hth_keep_has(&n->ctx.keep, l->save))
+        hth_commit_rank_done(n->commit, l->save, l->rank);
+    if (m->token & HTH_LOCAL_OWN)
+        handover_tell(n, l);
 }
 
 void handover_abort(struct hth_node *n, struct client *c, const struct hth_local_head *m)
 {
     struct loan *l = loan_find(n, c, m->token);
 
+    if (!l)
+        l = loan_given(n, c, m->token);
     if (l) {
         if (l->has_id && !l->dead && !l->committed)
             hth_commit_fail(n->commit, l->save, HEARTH_ECANCELED, "a rank gave the save up");
         loan_free(n, l);
+        n->ahead_look = 1;
     }
     reply_ok(n, c->id, m->request);
 }
@@ -244,8 +300,57 @@ void handover_gone(struct hth_node *n, uint32_t client)
     }
 }
 
+/* ---- After a restart ---------------------------------------------------------------------------------- */
+
+/* The record says that this object of the rank is the last one that is not sealed, and that nothing else
+ * of the save has to come from the rank. */
+static int handover_is_all(const struct hth_node *n, size_t at)
+{
+    const struct hth_handed *row = &n->unsealed[at];
+
+    for (size_t i = at + 1; i < n->unsealed_rows; i++)
+        if (n->unsealed[i].rank == row->rank && !hth_save_cmp(n->unsealed[i].save, row->save))
+            return 0;
+    return !row->commons;
+}
+
+/* What was handed over to the engine before this one and lies unsealed in the pool. */
+void handover_resume(struct hth_node *n)
+{
+    size_t rows = n->unsealed_rows, kept = 0;
+
+    for (size_t i = 0; i < rows; i++) {
+        struct hth_handed row = n->unsealed[i];
+        struct hth_held_save *s = hth_holdings_find(&n->ctx, row.save);
+        struct hth_slot *slot;
+        struct hearth_error err = { 0 };
+        int here = s && hth_held_find(s, hth_object_id(row.rank, row.index)), rc;
+
+        rc = here ? HEARTH_OK : hth_commit_rejoin(n->commit, row.rank, row.save, &err);
+        if (!rc && !here)
+            rc = n->env.store->ops->claim(
+                    n->env.store, row.slot, row.generation, row.rank, &slot, &err);
+        if (!rc && !here)
+            rc = handover_start(n, &row, slot, &err);
+        hth_say(&n->ctx.log, HEARTH_LOG_INFO, "handed-over",
+                HTH_SAVE " object '%s' of rank %" PRIu32 ": %s", HTH_SAVE_ARGS(row.save), row.name,
+                row.rank,
+                rc     ? err.text
+                : here ? "sealed already"
+                       : "sealing goes on");
+        if (rc && rc != HEARTH_EUNKNOWN && rc != HEARTH_EFAILED)
+            hth_commit_fail(n->commit, row.save, rc, err.text);
+        if (!rc && handover_is_all(n, i) && !hth_keep_has(&n->ctx.keep, row.save))
+            hth_commit_rank_done(n->commit, row.save, row.rank);
+        if (!rc && !here)
+            n->unsealed[kept++] = row;
+    }
+    n->unsealed_rows = kept;
+}
+
 void handover_new_epoch(struct hth_node *n)
 {
+    unsealed_forget(n);
     for (struct loan *l = n->loans; l; l = l->next) {
         if (l->has_id && !l->dead)
             loan_event(n, l, HEARTH_WRITTEN, 0, HEARTH_EUNKNOWN,

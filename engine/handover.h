@@ -17,6 +17,8 @@ void handover_common(struct hth_node *n, struct client *c, const struct hth_loca
 void handover_commit(struct hth_node *n, struct client *c, const struct hth_local_head *m);
 void handover_abort(struct hth_node *n, struct client *c, const struct hth_local_head *m);
 void handover_cancel(struct hth_node *n, struct client *c, const struct hth_local_head *m);
+/* After a restart in an epoch that goes on: what is on record is sealed. */
+void handover_resume(struct hth_node *n);
 void handover_gone(struct hth_node *n, uint32_t client);
 void handover_new_epoch(
         struct hth_node *n); /* what is being written belongs to an epoch that is over */

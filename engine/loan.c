@@ -32,11 +32,29 @@ struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t toke
     return l;
 }
 
+struct loan *loan_given(struct hth_node *n, const struct client *c, uint64_t token)
+{
+    struct loan *l = n->loans;
+
+    while (l && (l->token != token || l->client != c->id || !l->given))
+        l = l->next;
+    return l;
+}
+
 struct loan *loan_open(struct hth_node *n, const struct client *c, uint64_t token)
 {
     struct loan *l = loan_find(n, c, token);
 
     return l && !l->committed ? l : NULL;
+}
+
+void loan_give_back(struct hth_node *n, struct loan *l)
+{
+    for (uint32_t i = 0; i < l->objects; i++) {
+        if (l->object[i].slot)
+            n->env.store->ops->give(n->env.store, l->object[i].slot);
+        l->object[i].slot = NULL;
+    }
 }
 
 void loan_free(struct hth_node *n, struct loan *l)
@@ -47,9 +65,7 @@ void loan_free(struct hth_node *n, struct loan *l)
         at = &(*at)->next;
     if (*at)
         *at = l->next;
-    for (uint32_t i = 0; i < l->objects; i++)
-        if (l->object[i].slot)
-            n->env.store->ops->give(n->env.store, l->object[i].slot);
+    loan_give_back(n, l);
     free(l);
 }
 

@@ -5,6 +5,8 @@
  *
  *   BEGIN ──► lent ──SEAL (per object)──► sealing ──COMMIT──► followed by EVENTs until its save is
  *     │ no room: refused, or waits        decided, its connection ends, or the epoch ends
+ *     ├─ lent ahead: the slot comes first, BEGIN makes a save of it
+ *     ├─ REGAIN: as it was under an engine before this one
  *     ├─ SET_STEP gives a staged loan its save
  *     └─ GIVE, TAKE: it goes on in another process of the rank
  *
@@ -15,6 +17,7 @@
 #ifndef HEARTH_ENGINE_LOAN_H
 #define HEARTH_ENGINE_LOAN_H
 
+#include "core/format/handed.h"
 #include "core/format/table.h"
 #include "core/local/local.h"
 
@@ -28,6 +31,8 @@ struct hth_slot;
 struct lent {
     struct hth_slot *slot; /* NULL: handed over */
     uint64_t asked;        /* bytes, by BEGIN */
+    int regained; /* it was handed over to an engine before this one: SEAL changes nothing */
+    struct hth_handed sealed; /* as SEAL had it */
     char name[HTH_NAME_MAX + 1];
 };
 
@@ -39,6 +44,7 @@ struct loan {
     int has_id; /* its step is known */
     int dead;   /* its epoch is over: what is still handed over for it is refused */
     int committed;
+    int ahead; /* ahead.c: lent before it was asked for, and not begun yet */
     int given; /* pass.c: waits for the process of the rank that knows the secret */
     uint64_t secret[2];
     struct hth_local_written written; /* by the giver */
@@ -56,10 +62,14 @@ struct loan {
 struct loan *loan_make(struct hth_node *n, const struct client *c);
 /* Gives back what slots it has. */
 void loan_free(struct hth_node *n, struct loan *l);
+/* Slots that were lent for it and not handed over: nobody writes into them any more. */
+void loan_give_back(struct hth_node *n, struct loan *l);
 void loan_close(struct hth_node *n); /* frees all */
 
 /* This connection's; NULL: none, or given to another process. */
 struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t token);
+/* This connection's, which waits for a process to take it. */
+struct loan *loan_given(struct hth_node *n, const struct client *c, uint64_t token);
 /* One that may still grow: not handed over by COMMIT. */
 struct loan *loan_open(struct hth_node *n, const struct client *c, uint64_t token);
 /* The error for a token that loan_find() and loan_open() do not know: HEARTH_ESTATE. */

@@ -2,46 +2,90 @@
 /*
  * hearthd without the process: the same command line, the same loop, on a thread of whoever
  * opened this module. The thread does everything from the transport's open to its close.
+ *
+ * It has a table of descriptors of its own, which the threads that it starts share: a child that the caller
+ * forks gets none of them, no lock and no connection, and none of the caller's stays open here. So whoever
+ * ends the engine asks a thread of its own to wake it.
  */
 #include "config.h"
 #include "core/local/engine_module.h"
 #include "driver.h"
 
 #include <errno.h>
+#include <linux/close_range.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 struct inside {
     pthread_t thread;
-    pthread_mutex_t lock; /* guards rc, err, told */
+    pthread_t waker;
+    pthread_mutex_t lock; /* guards rc, err, told, stop, over */
     pthread_cond_t changed;
     struct hth_config config;
-    struct hth_driver *driver; /* the thread's; others: hth_driver_stop() while it runs */
+    struct hth_driver *driver; /* the thread's; the waker's: hth_driver_stop() while it runs */
     struct hearth_error err;
     int rc, told;
-    int over; /* the loop ended by itself: under the lock */
+    int stop; /* the caller wants its end */
+    int over; /* the loop has ended */
 };
+
+/* Where the kernel knows no such call all is shared, and a child inherits it. */
+static void inside_own_files(void)
+{
+    (void)syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_UNSHARE);
+}
+
+static void *inside_wake(void *arg)
+{
+    struct inside *in = arg;
+
+    pthread_mutex_lock(&in->lock);
+    while (!in->stop && !in->over)
+        pthread_cond_wait(&in->changed, &in->lock);
+    if (!in->over)
+        hth_driver_stop(in->driver);
+    pthread_mutex_unlock(&in->lock);
+    return NULL;
+}
+
+static int inside_open(struct inside *in, struct hth_driver **out)
+{
+    int e, rc;
+
+    inside_own_files();
+    if ((rc = hth_driver_open(&in->config, -1, out, &in->err)))
+        return rc;
+    in->driver = *out;
+    if (!(e = pthread_create(&in->waker, NULL, inside_wake, in)))
+        return HEARTH_OK;
+    hth_driver_close(*out);
+    return hth_fail(
+            &in->err, HEARTH_EIO, e, "cannot start the engine's thread: %s", strerrordesc_np(e));
+}
 
 static void *inside_run(void *arg)
 {
     struct inside *in = arg;
     struct hth_driver *d = NULL;
-    int rc = hth_driver_open(&in->config, -1, &d, &in->err);
+    int rc = inside_open(in, &d);
 
     pthread_mutex_lock(&in->lock);
     in->rc = rc;
-    in->driver = d;
     in->told = 1;
-    pthread_cond_signal(&in->changed);
+    pthread_cond_broadcast(&in->changed);
     pthread_mutex_unlock(&in->lock);
     if (rc)
         return NULL;
     hth_driver_run(d, NULL);
     pthread_mutex_lock(&in->lock);
     in->over = 1; /* nobody may wake it any more */
+    pthread_cond_broadcast(&in->changed);
     pthread_mutex_unlock(&in->lock);
+    pthread_join(in->waker, NULL);
     hth_driver_close(d);
     return NULL;
 }
@@ -106,8 +150,8 @@ static void module_stop(void *engine)
     if (!in)
         return;
     pthread_mutex_lock(&in->lock);
-    if (!in->over)
-        hth_driver_stop(in->driver);
+    in->stop = 1;
+    pthread_cond_broadcast(&in->changed);
     pthread_mutex_unlock(&in->lock);
     pthread_join(in->thread, NULL);
     inside_free(in);

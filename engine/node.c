@@ -8,6 +8,7 @@
  */
 #include "node.h"
 
+#include "ahead.h"
 #include "begin.h"
 #include "client.h"
 #include "drop.h"
@@ -22,6 +23,7 @@
 #include "recovery.h"
 #include "reserve.h"
 #include "serve.h"
+#include "unsealed.h"
 
 #include "core/base/options.h"
 #include <stdlib.h>
@@ -121,6 +123,8 @@ static void node_on_level(void *self, struct hth_save_id save, uint32_t rank,
         if (l->has_id && hth_save_cmp(l->save, save) == 0 &&
                 (rank == HTH_NODE_NONE || rank == l->rank))
             loan_event(n, l, level, degraded, code, text);
+    if (code || level >= HEARTH_PROTECTED)
+        n->ahead_look = 1;
 }
 
 static void node_on_recovered(void *self, int code, const struct hearth_error *err,
@@ -257,6 +261,7 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
     rc = rc ? rc : life_begin(n, &cause);
     rc = rc ? rc : node_load_keep(n, &cause);
     rc = rc ? rc : hth_commit_adopt(n->commit, &cause);
+    rc = rc ? rc : unsealed_read(n, &cause);
     if (!rc) {
         drop_resume(n);
         rc = epoch_resume(n, &cause);
@@ -296,6 +301,7 @@ void hth_node_close(struct hth_node *n)
     client_close(n);
     free(n->ctx.down);
     reserve_close(n);
+    unsealed_close(n);
     drop_close(n);
     hth_epoch_fini(&n->epoch);
     free(n);
@@ -321,6 +327,7 @@ void hth_node_tick(struct hth_node *n)
         drop_tick(n);
     }
     begin_tick(n, hth_now_ms(&n->ctx.clock));
+    ahead_tick(n);
     find_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
     n->made_ms = n->env.store->ops->work(n->env.store, node_slots(n));

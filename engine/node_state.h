@@ -45,6 +45,13 @@ struct hth_node {
     struct hth_save_id chosen;
     struct hearth_recovery info;
 
+    /* unsealed.c alone */
+    struct hth_handed *unsealed; /* [unsealed_rows] on record */
+    size_t unsealed_rows;
+
+    /* ahead.c alone */
+    int ahead_look; /* something has changed: a slot may be lent ahead now */
+
     /* reserve.c alone */
     uint64_t *shard_bytes; /* [world] as the gather said */
     int not_foreseen;      /* there was no room for slots ahead: said once an epoch */

@@ -99,6 +99,8 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     c->world = m->world;
     c->pid = m->pid;
     c->helper = m->helper != 0;
+    c->ahead = m->ahead && !m->helper;
+    n->ahead_look = 1;
     c->epoch = m->epoch;
     c->nonce = m->nonce;
     answer.store = n->env.store->ops->id(n->env.store);

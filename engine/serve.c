@@ -17,6 +17,7 @@
 #include "rank.h"
 #include "read.h"
 #include "recovery.h"
+#include "regain.h"
 #include "reply.h"
 #include "request.h"
 #include "status.h"
@@ -57,6 +58,9 @@ static void serve_save(struct hth_node *n, struct client *c, const struct hth_lo
         break;
     case HTH_LOCAL_TAKE:
         pass_take(n, c, m);
+        break;
+    case HTH_LOCAL_REGAIN:
+        regain_ask(n, c, m);
         break;
     default: /* answers are not requests; request.c lets none through */
         break;

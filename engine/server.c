@@ -8,7 +8,7 @@
  *                      gone ─reap()─► events.gone, freed
  *
  * A client is only marked where it is found gone, which may be inside an answer to it, and taken
- * away after the round. What a process sent before it died is read first.
+ * away after the round. What a process sent before it died or closed is read first.
  */
 #include "server.h"
 
@@ -47,6 +47,7 @@ struct connection {
     int fd, pidfd; /* pidfd -1: the connection alone decides */
     int is_gone;
     int has_out; /* epoll waits for room to write, too */
+    int is_deaf; /* it has closed: no answer reaches it, and what it sent before is still read */
     uint32_t waiting;
     struct answer *first, *last;
 };
@@ -248,8 +249,7 @@ static void connection_flush(struct hth_server *s, struct connection *c)
 
         if (e == EAGAIN)
             return;
-        if (e)
-            connection_lose(s, c, "its connection is broken");
+        c->is_deaf |= e != 0;
         c->first = a->next;
         c->waiting--;
         if (a->fd >= 0)
@@ -304,7 +304,7 @@ void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, 
     struct connection *c = server_find(s, client);
     int made = -1, e = EAGAIN;
 
-    if (!c || c->is_gone)
+    if (!c || c->is_gone || c->is_deaf)
         return;
     if (attach) {
         made = hth_attach_make(attach, attach_len);
@@ -324,7 +324,7 @@ void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, 
         else
             connection_enqueue(s, c, bytes, len, own);
     } else if (e) {
-        connection_lose(s, c, "its connection is broken");
+        c->is_deaf = 1;
     }
     if (made >= 0)
         close(made);
@@ -385,7 +385,7 @@ static int server_listen(struct hth_server *s, const char *dir)
     struct stat st;
 
     if (n < 0 || n >= (int)sizeof(a.sun_path))
-        snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/sock", s->dir_fd);
+        snprintf(a.sun_path, sizeof(a.sun_path), "/proc/thread-self/fd/%d/sock", s->dir_fd);
     s->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     unlinkat(s->dir_fd, "sock", 0);
     /* bind() makes the file with the socket's mode, less the umask. */

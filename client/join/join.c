@@ -157,6 +157,9 @@ int hth_join(struct hearth *h, struct hearth_error *err)
 
     if (!table)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a table of %zu bytes", len);
+    pthread_mutex_lock(&h->lock);
+    hth_ahead_back_locked(h); /* recovery may want it */
+    pthread_mutex_unlock(&h->lock);
     join_own_row(h, own);
     h->joining->rounds++;
     rc = hth_meet(h, own, table, err);

@@ -132,7 +132,9 @@ int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct he
     return HEARTH_OK;
 }
 
-void hearth_close(struct hearth *h, enum hearth_leave leave)
+/* An engine inside this process ends with its last rank, and hears it before; another one hears it when it
+ * comes to it. */
+static void member_leave(struct hearth *h, enum hearth_leave leave)
 {
     struct hth_local_close m = { .leave = (uint32_t)leave };
     struct hth_ask tell = { .msg = &m,
@@ -142,9 +144,17 @@ void hearth_close(struct hearth *h, enum hearth_leave leave)
         .wait_ms = 10000,
         .what = "close" };
 
+    if (h->opts.start == HEARTH_START_IN_PROCESS)
+        hth_tell(h, &tell, NULL);
+    else
+        hth_post(h, &tell);
+}
+
+void hearth_close(struct hearth *h, enum hearth_leave leave)
+{
     if (!h || hth_enter(h, NULL))
         return;
     if (hth_is_connected(h))
-        hth_tell(h, &tell, NULL);
+        member_leave(h, leave);
     member_dispose(h);
 }

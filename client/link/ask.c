@@ -33,10 +33,12 @@ static int connect_locked(
     if (!rc && h->epoch)
         rc = hth_restore_locked(h, fd, until, err);
     *out_hung_up = rc == HEARTH_EENGINE;
-    if (rc)
+    if (rc) {
         close(fd);
-    else
+    } else {
         h->link->fd = fd;
+        hth_say_locked(h); /* what the engine before had heard, or not */
+    }
     return rc;
 }
 
@@ -117,7 +119,7 @@ int hth_ask_wait(struct hearth *h, struct hth_asked *asked, uint64_t wait_ms, co
 
 int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err)
 {
-    uint64_t until = ask_until(ask);
+    uint64_t until = ask_until(ask), renewed = 0;
     struct hth_asked asked = { .fd = -1 };
     int rc;
 
@@ -130,6 +132,10 @@ int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err)
             rc = hth_ask_wait_locked(h, &asked, until, ask->what, err);
         else
             rc = ask_not_sent(ask, rc, err);
+        if (rc == HEARTH_EENGINE && ask->again && !renewed) { /* to find another one takes longer */
+            renewed = hth_until_ms(HTH_REQUEST_MS);
+            until = renewed > until ? renewed : until;
+        }
     } while (rc == HEARTH_EENGINE && asked.state != HTH_ASKED_DONE && ask->again &&
              hth_mono_ms() < until);
     pthread_mutex_unlock(&h->lock);

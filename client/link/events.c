@@ -2,7 +2,8 @@
 /*
  * What the engine says unasked: how a save moves on, and lines of its log. Events are taken in by
  * whoever reads the socket. They come under the token of the connection that the save was begun on;
- * a save that was followed to a restarted engine is known by its id, until the new token is.
+ * a save that was followed to a restarted engine is known by its id, until the new token is. Where a
+ * save has come as far as SEALED nothing of it has to be said again.
  */
 #include "events.h"
 
@@ -31,6 +32,20 @@ static void event_take(struct hearth_handle *s, const struct hth_local_event *e)
         st->copied = e->copied;
     memcpy(st->text, e->text, sizeof(st->text));
     st->text[sizeof(st->text) - 1] = '\0';
+    if (st->code || st->level >= HEARTH_SEALED)
+        hth_kept_end_locked(s);
+}
+
+static void events_unlink_locked(struct hearth_handle *s)
+{
+    struct hearth_handle **at = &s->h->link->handles;
+
+    while (*at && *at != s)
+        at = &(*at)->next;
+    if (*at)
+        *at = s->next;
+    hth_kept_end_locked(s);
+    free(s);
 }
 
 void hth_event_locked(struct hearth *h, const struct hth_local_event *event, size_t len)
@@ -45,14 +60,17 @@ void hth_event_locked(struct hearth *h, const struct hth_local_event *event, siz
         hth_line_add(&h->lines, e.level, "engine", "%s", e.text);
         return;
     }
-    for (struct hearth_handle *s = h->link->handles; s; s = s->next) {
-        int followed = s->incarnation == h->link->incarnation && (s->token & HTH_FOLLOWED) &&
+    for (struct hearth_handle *s = h->link->handles, *next; s; s = next) {
+        int followed = s->incarnation == h->link->incarnation && (s->token & HTH_LOCAL_OWN) &&
                        !hth_save_cmp(s->save, hth_local_save_to(e.save));
 
+        next = s->next;
         if ((s->token == e.head.token && s->incarnation == h->link->incarnation) || followed) {
             s->token = e.head.token;
             event_take(s, &e);
         }
+        if (s->closed && !s->objects)
+            events_unlink_locked(s);
     }
 }
 
@@ -61,6 +79,7 @@ void hth_events_add(struct hearth_handle *handle)
     struct hth_link *link = handle->h->link;
 
     pthread_mutex_lock(&handle->h->lock);
+    handle->number = ++link->numbers;
     handle->next = link->handles;
     link->handles = handle;
     pthread_mutex_unlock(&handle->h->lock);
@@ -68,13 +87,11 @@ void hth_events_add(struct hearth_handle *handle)
 
 void hth_events_drop(struct hearth_handle *handle)
 {
-    struct hearth_handle **at;
+    struct hearth *h = handle->h;
 
-    pthread_mutex_lock(&handle->h->lock);
-    at = &handle->h->link->handles;
-    while (*at && *at != handle)
-        at = &(*at)->next;
-    if (*at)
-        *at = handle->next;
-    pthread_mutex_unlock(&handle->h->lock);
+    pthread_mutex_lock(&h->lock);
+    handle->closed = 1;
+    if (!handle->committed || !handle->objects)
+        events_unlink_locked(handle);
+    pthread_mutex_unlock(&h->lock);
 }

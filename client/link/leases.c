@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which leases we have. Getting one and giving it back is client/slots/lease.c's. */
+/* Which leases we have. Getting one is client/slots/lease.c's. */
 #include "leases.h"
 
 #include "link_parts.h"
@@ -17,6 +17,7 @@ int hth_leases_add(
     pthread_mutex_lock(&h->lock);
     if (incarnation == h->link->incarnation) {
         *out_number = own->number = ++h->link->numbers;
+        own->incarnation = incarnation;
         own->next = h->link->leases;
         h->link->leases = own;
     } else {
@@ -28,23 +29,19 @@ int hth_leases_add(
     return rc;
 }
 
-int hth_leases_drop(struct hearth *h, uint64_t number, uint64_t *out_id, uint64_t *out_incarnation)
+void hth_leases_drop(struct hearth *h, uint64_t number)
 {
     struct hth_lease **at, *lease;
-    int known;
 
     pthread_mutex_lock(&h->lock);
     at = &h->link->leases;
     while (*at && (*at)->number != number)
         at = &(*at)->next;
     lease = *at;
-    if (lease) {
+    if (lease)
         *at = lease->next;
-        *out_id = lease->id;
-    }
-    known = lease && h->link->fd >= 0;
-    *out_incarnation = h->link->incarnation;
+    if (lease && h->link->fd >= 0 && lease->incarnation == h->link->incarnation)
+        hth_give_locked(h, HTH_LOCAL_UNMAP, lease->id);
     pthread_mutex_unlock(&h->lock);
     free(lease);
-    return known;
 }

@@ -10,7 +10,8 @@ struct hth_lease {
     struct hth_lease *next;
     struct hth_save_id save;
     uint64_t object;
-    uint64_t id, number; /* the engine's, and ours */
+    uint64_t id, number;  /* the engine's, and ours */
+    uint64_t incarnation; /* of the connection that id belongs to */
     dev_t dev;
     ino_t ino;
 };
@@ -19,7 +20,7 @@ struct hth_lease {
  * it came over is gone, and so is the lease. */
 int hth_leases_add(struct hearth *h, const struct hth_lease *lease, uint64_t incarnation,
         uint64_t *out_number);
-/* 1: give *out_id back to the engine, which is at *out_incarnation. */
-int hth_leases_drop(struct hearth *h, uint64_t number, uint64_t *out_id, uint64_t *out_incarnation);
+/* Forgotten, and given back to the engine. */
+void hth_leases_drop(struct hearth *h, uint64_t number);
 
 #endif

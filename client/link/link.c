@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The link opened and closed, and what fork does to it: the child closes the socket and is refused
- * everything; the parent notices nothing.
+ * The link opened and closed, and what fork does to it: the child closes all that it inherited and is
+ * refused everything; the parent notices nothing.
  */
 #include "link_parts.h"
 
 #include "inside.h"
+#include "kept.h"
 #include "leases.h"
 #include <stdlib.h>
 #include <time.h>
@@ -27,14 +28,24 @@ static void fork_after_parent(void)
     pthread_mutex_unlock(&here.lock);
 }
 
+static void fork_close(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 /* Other threads may have held h->lock: nothing here may need it. */
 static void fork_after_child(void)
 {
     for (struct hth_link *link = here.all; link; link = link->next) {
         atomic_store(&link->h->forked, 1);
-        if (link->fd >= 0)
-            close(link->fd);
-        link->fd = -1;
+        fork_close(&link->fd);
+        fork_close(&link->table_fd);
+        fork_close(&link->ahead_fd);
+        for (struct hearth_handle *s = link->handles; s; s = s->next)
+            for (struct hth_kept_common *c = s->commons; c; c = c->next)
+                fork_close(&c->fd);
     }
     pthread_mutex_unlock(&here.lock);
 }
@@ -78,7 +89,7 @@ int hth_link_open(struct hearth *h)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&link->changed, &attr);
     pthread_condattr_destroy(&attr);
-    link->fd = link->table_fd = -1;
+    link->fd = link->table_fd = link->ahead_fd = -1;
     link->h = h;
     h->link = link;
     link_enlist(link);
@@ -101,6 +112,27 @@ void hth_link_close(struct hearth *h)
         link->leases = lease->next;
         free(lease);
     }
+    while (link->handles) { /* committed, and closed by their caller */
+        struct hearth_handle *s = link->handles;
+
+        link->handles = s->next;
+        hth_kept_end_locked(s);
+        free(s);
+    }
+    while (link->posted) {
+        struct hth_posted *p = link->posted;
+
+        link->posted = p->next;
+        free(p);
+    }
+    while (link->gives) {
+        struct hth_give *give = link->gives;
+
+        link->gives = give->next;
+        free(give);
+    }
+    if (link->ahead_fd >= 0)
+        close(link->ahead_fd);
     if (link->table_fd >= 0)
         close(link->table_fd);
     pthread_cond_destroy(&link->changed);

@@ -6,14 +6,16 @@
 #include "client/base/member.h"
 
 #define HTH_REQUEST_MS 30000u
+#define HTH_PROMPT_MS  2000u /* for what the engine answers at once */
 
 #define HTH_NO_DESCRIPTOR \
     "no descriptor came: has this process too many open files (RLIMIT_NOFILE)?"
 
 struct hth_asked {                 /* a request on its way; on its caller's stack or in its owner */
     uint64_t request, incarnation; /* of the connection it goes over */
-    uint32_t want;                 /* type of the answer */
-    void *answer;                  /* [answer_len] */
+    uint64_t token;
+    uint32_t want; /* type of the answer */
+    void *answer;  /* [answer_len] */
     size_t answer_len;
     int fd; /* of the answer, -1: none; the owner closes it */
     enum { HTH_ASKED_IDLE = 0, HTH_ASKED_SENT, HTH_ASKED_DONE, HTH_ASKED_LOST } state;
@@ -27,10 +29,11 @@ struct hth_ask {
     size_t len;
     uint32_t type, want;
     uint64_t token;
-    int fd;               /* to send along, -1: none */
-    int again;            /* 1: may be asked anew of a restarted engine */
-    uint64_t incarnation; /* only of this connection, since `token` is its; 0: of any */
-    uint64_t answered;    /* out: the connection it was answered on, and what it gave is of */
+    struct hearth_handle *handle; /* of its save: the token as it is by then; NULL: `token` */
+    int fd;                       /* to send along, -1: none */
+    int again;                    /* 1: may be asked anew of a restarted engine */
+    uint64_t incarnation;         /* only of this connection, since `token` is its; 0: of any */
+    uint64_t answered; /* out: the connection it was answered on, and what it gave is of */
     void *answer;
     size_t answer_len;
     int *out_fd;      /* NULL: no descriptor wanted */
@@ -49,6 +52,22 @@ int hth_hear_one_locked(struct hearth *h, uint64_t until);
 void hth_hear_locked(struct hearth *h);
 /* With h->lock held: which connection it is, counted from 1. */
 uint64_t hth_incarnation_locked(const struct hearth *h);
+/* With h->lock held: it has left something unanswered for longer than it takes. */
+int hth_is_silent_locked(const struct hearth *h);
+/* With h->lock held: ABORT of a save, UNMAP of a lease, on this connection. */
+void hth_give_locked(struct hearth *h, uint32_t type, uint64_t id);
+/* With h->lock held: the slot that was lent ahead, if it has so many bytes: 1, and *out_fd is the caller's. */
+int hth_ahead_take_locked(
+        struct hearth *h, uint64_t bytes, struct hth_local_lent *out, int *out_fd);
+/* With h->lock held: the slot that was lent ahead is not wanted. */
+void hth_ahead_back_locked(struct hearth *h);
+
+/* With h->lock held: this rank begins `step` once more; how many times it has by now. 0: the engine is to
+ * count, since it alone knows, or the step goes down. */
+uint32_t hth_count_locked(struct hearth *h, uint64_t step);
+/* With h->lock held: the engine knows of this one. */
+void hth_counted_locked(struct hearth *h, struct hth_save_id save);
+
 int hth_is_connected(const struct hearth *h);
 
 /* The engine made this epoch of what the ranks gathered. table_fd is kept, to join again with. */
@@ -56,9 +75,12 @@ void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int tab
 
 /* Ask, and wait for the answer. */
 int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err);
-/* Tell it something: the answer is that it was done, or why not. `want` and `answer` are
+/* Tell it something, and wait: the answer is that it was done, or why not. `want` and `answer` are
  * filled in. */
 int hth_tell(struct hearth *h, struct hth_ask *ask, struct hearth_error *err);
+
+/* Say it on the connection there is, if there is one that takes it; nobody waits for the answer. */
+void hth_post(struct hearth *h, struct hth_ask *tell);
 
 /* Ask now and wait later, many at a time: *asked stays where it is until it is waited for or
  * dropped. */

@@ -10,6 +10,23 @@
 struct hth_inside;
 struct hth_lease;
 
+/* A request that nobody waits for, or not any more. */
+struct hth_posted {
+    struct hth_posted *next;
+    uint64_t request;
+    uint64_t number; /* of the handle that it is about; 0: none */
+    uint64_t token;  /* as it was asked with */
+    uint32_t type;   /* posted; 0: its caller gave up, and what it brings goes back */
+    uint64_t since_ms;
+};
+
+/* Something that goes back to the engine: the slot of a save (ABORT) or a lease (UNMAP). */
+struct hth_give {
+    struct hth_give *next;
+    uint32_t type;
+    uint64_t id;
+};
+
 struct hth_link {
     struct hth_link *next; /* of all in this process, for fork */
     struct hearth *h;
@@ -21,6 +38,13 @@ struct hth_link {
     struct hth_asked *asked;       /* whose answers are not here yet */
     struct hearth_handle *handles; /* of saves that events are about */
     struct hth_lease *leases;
+    struct hth_posted *posted;   /* on this connection, oldest first */
+    struct hth_give *gives;      /* that did not fit into the socket yet */
+    struct hth_local_lent ahead; /* a slot lent before we asked; token 0: none */
+    int ahead_fd;
+    int stuck;                 /* the socket took not all that is to be said */
+    uint64_t last_step;        /* that this rank has begun in its epoch ... */
+    uint32_t last_begins;      /* ... so many times; 0: none yet */
     struct hth_inside *inside; /* an engine in this process */
     int table_fd;              /* what the ranks gathered, to join again; -1: none */
     unsigned char *packet;     /* [HTH_LOCAL_MAX] the reader's */

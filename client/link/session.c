@@ -2,17 +2,14 @@
 /*
  * What a rank has at its engine, and gets again when the engine was restarted under it:
  *
- *     attach -> join, if the new engine does not know our epoch -> handles followed -> leases taken
+ *     attach -> join, if the new engine does not know our epoch -> leases taken -> saves (kept.c)
  *
- * Saves that were being written when the engine went are lost with it: their slots were lent by a
- * connection that is gone; following them tells the others. Saves that were handed over are known
- * by their save id, and their events may come under a token of the new engine's.
+ * The lock is not held while an answer is waited for.
  */
 #include "session.h"
 
 #include "client/opts/settings.h"
 #include "client/opts/told.h"
-#include "events.h"
 #include "leases.h"
 #include "link_parts.h"
 #include "wire.h"
@@ -34,6 +31,7 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
         .epoch = h->epoch,
         .nonce = h->nonce,
         .want_log = h->lines.level,
+        .ahead = !h->opts.helper,
         .trusted = h->opts.network == HEARTH_NETWORK_TRUSTED };
     struct hth_local_attached a;
     struct hth_ask ask = { .msg = &m,
@@ -96,45 +94,23 @@ static int session_join(struct hearth *h, int fd, uint64_t until, struct hearth_
     return HEARTH_OK;
 }
 
-/* HEARTH_EENGINE: the connection ended, and nobody knows yet what became of the save. */
-static int session_follow(struct hearth *h, int fd, struct hearth_handle *handle, uint64_t until)
+/* The lease is ours under its new number; given up meanwhile, it goes back. */
+static void session_leased(struct hearth *h, uint64_t number, uint64_t id)
 {
-    struct hth_local_follow m = { .save = hth_local_save_of(handle->save),
-        .objects = handle->objects,
-        .committed = (uint32_t)handle->committed };
-    struct hth_local_event e;
-    struct hearth_error err;
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_FOLLOW,
-        .want = HTH_LOCAL_EVENT,
-        .token = HTH_FOLLOWED | ++h->link->numbers,
-        .fd = -1,
-        .answer = &e,
-        .answer_len = sizeof(e),
-        .what = "ask about a save after the engine's restart" };
-    int rc;
+    struct hth_lease *lease = h->link->leases;
 
-    handle->token = ask.token;
-    handle->incarnation = h->link->incarnation;
-    rc = hth_ask_over_locked(h, fd, &ask, until, &err);
-    if (rc == HEARTH_EENGINE)
-        return rc;
-    if (!rc) {
-        e.head.token = ask.token;
-        if (e.head.type)
-            hth_event_locked(h, &e, sizeof(e));
-        return HEARTH_OK;
-    }
-    handle->status.code = HEARTH_EUNKNOWN;
-    snprintf(handle->status.text, sizeof(handle->status.text), "%.250s", err.text);
-    return HEARTH_OK;
+    while (lease && lease->number != number)
+        lease = lease->next;
+    if (lease)
+        lease->id = id;
+    else if (id)
+        hth_give_locked(h, HTH_LOCAL_UNMAP, id);
 }
 
 /* HEARTH_EENGINE: the connection ended. */
-static int session_lease(struct hearth *h, int fd, struct hth_lease *lease, uint64_t until)
+static int session_lease(struct hearth *h, int fd, struct hth_lease lease, uint64_t until)
 {
-    struct hth_local_map m = { .save = hth_local_save_of(lease->save), .object = lease->object };
+    struct hth_local_map m = { .save = hth_local_save_of(lease.save), .object = lease.object };
     struct hth_local_mapped a;
     struct hearth_error err;
     struct stat st;
@@ -152,16 +128,25 @@ static int session_lease(struct hearth *h, int fd, struct hth_lease *lease, uint
 
     if (rc == HEARTH_EENGINE)
         return rc;
-    if (!rc)
-        lease->id = a.lease;
-    if (rc || got < 0 || fstat(got, &st) != 0 || st.st_dev != lease->dev || st.st_ino != lease->ino)
+    session_leased(h, lease.number, rc ? 0 : a.lease);
+    if (rc || got < 0 || fstat(got, &st) != 0 || st.st_dev != lease.dev || st.st_ino != lease.ino)
         hth_line_add(&h->lines, HEARTH_LOG_ERROR, "lease-lost",
                 "what is still read of " HTH_SAVE " is not protected from being overwritten: %s",
-                HTH_SAVE_ARGS(lease->save),
+                HTH_SAVE_ARGS(lease.save),
                 rc ? err.text : "the restarted engine has it in another slot");
     if (got >= 0)
         close(got);
     return HEARTH_OK;
+}
+
+/* One that this connection's engine has not been asked for yet. */
+static struct hth_lease *session_next_lease(struct hearth *h)
+{
+    struct hth_lease *lease = h->link->leases;
+
+    while (lease && lease->incarnation == h->link->incarnation)
+        lease = lease->next;
+    return lease;
 }
 
 static int session_went(struct hearth_error *err)
@@ -171,18 +156,16 @@ static int session_went(struct hearth_error *err)
 
 int hth_restore_locked(struct hearth *h, int fd, uint64_t until, struct hearth_error *err)
 {
+    struct hth_lease *lease;
     int rc;
 
     if ((rc = session_join(h, fd, until, err)))
         return rc;
-    for (struct hearth_handle *s = h->link->handles; s; s = s->next) {
-        if (s->save.epoch && !s->status.code && s->status.level < HEARTH_PROTECTED &&
-                session_follow(h, fd, s, until))
+    while ((lease = session_next_lease(h))) { /* the list may change while one is asked for */
+        lease->incarnation = h->link->incarnation;
+        if (session_lease(h, fd, *lease, until))
             return session_went(err);
     }
-    for (struct hth_lease *lease = h->link->leases; lease; lease = lease->next)
-        if (session_lease(h, fd, lease, until))
-            return session_went(err);
     hth_line_add(&h->lines, HEARTH_LOG_WARN, "engine-back",
             "this node's engine is back (pid %u), epoch %" PRIu64, h->attached.pid, h->epoch);
     return HEARTH_OK;
@@ -193,6 +176,7 @@ void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int tab
     pthread_mutex_lock(&h->lock);
     h->epoch = a->epoch;
     h->nonce = a->nonce;
+    h->link->last_begins = 0;
     h->joined = a->opts;
     if (h->link->table_fd >= 0)
         close(h->link->table_fd);

@@ -23,7 +23,10 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+#define SHELL_MS 1000 /* for a shell to end */
 
 extern char **environ;
 
@@ -76,6 +79,20 @@ static pid_t shell_read_pid(int fd)
     return (pid_t)strtol(text, NULL, 10);
 }
 
+/* It ends as soon as it has told the pid. One that does not is killed, and left if even that takes long. */
+static void shell_reap(pid_t shell)
+{
+    static const struct timespec nap = { .tv_nsec = 2 * 1000000L };
+    uint64_t kill_ms = hth_until_ms(SHELL_MS), until = kill_ms + SHELL_MS;
+    int killed = 0;
+
+    while (waitpid(shell, NULL, WNOHANG) == 0 && hth_mono_ms() < until) {
+        if (!killed && hth_mono_ms() >= kill_ms)
+            killed = !kill(shell, SIGKILL);
+        nanosleep(&nap, NULL);
+    }
+}
+
 int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hearth_error *err)
 {
     static const char script[] = "\"$0\" \"$@\" >/dev/null & echo $!";
@@ -101,8 +118,7 @@ int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hea
     engine = e ? 0 : shell_read_pid(ends[0]);
     close(ends[0]);
     if (!e)
-        while (waitpid(shell, NULL, 0) < 0 && errno == EINTR)
-            continue;
+        shell_reap(shell);
     if (engine <= 0) {
         close(words);
         return hth_fail(err, HEARTH_EENGINE, e, "start %s: %s", program,

@@ -10,15 +10,22 @@
  *                                                 is there it leaves, and another one reads on.
  *
  * A connection that ends makes every request on it LOST.
+ *
+ * What nobody waits for is posted: hth_say_locked() says what of the saves is not said yet (kept.c) and
+ * what goes back, as far as the socket takes it, and goes on with that whenever something is sent or
+ * read. An answer that comes too late for its caller is read here all the same, and what it brings
+ * goes back.
  */
 #include "wire.h"
 
 #include "client/base/clock.h"
 #include "core/local/packet.h"
 #include "events.h"
+#include "kept.h"
 #include "link_parts.h"
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -32,6 +39,16 @@ static int wire_send(int fd, const struct hth_ask *ask)
     if (!why)
         return HEARTH_OK;
     return why == EAGAIN || why == ENOBUFS ? HEARTH_ESTATE : HEARTH_EENGINE;
+}
+
+static void wire_head_fill(struct hearth *h, struct hth_ask *ask)
+{
+    struct hth_local_head head = { .length = (uint32_t)ask->len,
+        .type = ask->type,
+        .request = ++h->link->requests,
+        .token = ask->token };
+
+    memcpy(ask->msg, &head, sizeof(head));
 }
 
 /* Bytes, 0 nothing there, HEARTH_EENGINE; *out_fd -1 or a descriptor. */
@@ -83,6 +100,119 @@ static void wire_answer(struct hth_asked *asked, const void *packet, size_t len,
         close(fd);
 }
 
+/* ---- what nobody waits for ---------------------------------------------------------------------- */
+
+void hth_give_locked(struct hearth *h, uint32_t type, uint64_t id)
+{
+    struct hth_give *give = malloc(sizeof(*give));
+
+    if (!give)
+        return; /* it ends with the connection */
+    *give = (struct hth_give){ h->link->gives, type, id };
+    h->link->gives = give;
+    hth_say_locked(h);
+}
+
+void hth_ahead_back_locked(struct hearth *h)
+{
+    struct hth_link *link = h->link;
+    uint64_t token = link->ahead.head.token;
+
+    if (!token)
+        return;
+    link->ahead.head.token = 0;
+    close(link->ahead_fd);
+    link->ahead_fd = -1;
+    hth_give_locked(h, HTH_LOCAL_ABORT, token);
+}
+
+int hth_ahead_take_locked(struct hearth *h, uint64_t bytes, struct hth_local_lent *out, int *out_fd)
+{
+    struct hth_link *link = h->link;
+
+    if (link->fd < 0 || !link->ahead.head.token || link->ahead.capacity < bytes)
+        return 0;
+    *out = link->ahead;
+    *out_fd = link->ahead_fd;
+    link->ahead.head.token = 0;
+    link->ahead_fd = -1;
+    return 1;
+}
+
+/* Takes fd. */
+static void wire_lent_ahead(struct hearth *h, const void *packet, size_t len, int fd)
+{
+    struct hth_local_lent m;
+
+    if (len < sizeof(m) || fd < 0) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    memcpy(&m, packet, sizeof(m));
+    hth_ahead_back_locked(h);
+    if (h->link->fd < 0) {
+        close(fd);
+        return;
+    }
+    h->link->ahead = m;
+    h->link->ahead_fd = fd;
+    hth_counted_locked(h, hth_local_save_to(m.save));
+}
+
+/* Nobody waits for it any more: a slot that it lends, or a lease, is not ours to keep. */
+static void wire_answer_late(
+        struct hearth *h, const struct hth_posted *p, const void *packet, size_t len)
+{
+    struct hth_local_head head;
+    struct hth_local_mapped mapped;
+
+    memcpy(&head, packet, sizeof(head));
+    if (head.type == HTH_LOCAL_MAPPED && len >= sizeof(mapped)) {
+        memcpy(&mapped, packet, sizeof(mapped));
+        hth_give_locked(h, HTH_LOCAL_UNMAP, mapped.lease);
+    } else if ((head.type == HTH_LOCAL_LENT && !p->token) || head.type == HTH_LOCAL_TAKEN) {
+        hth_give_locked(h, HTH_LOCAL_ABORT, head.token);
+    }
+}
+
+static void wire_answer_posted(
+        struct hearth *h, const struct hth_posted *p, const void *packet, size_t len)
+{
+    struct hearth_handle *handle = hth_kept_find_locked(h, p->number);
+    struct hth_local_error e;
+    struct hth_local_save_id id;
+
+    memcpy(&e.head, packet, sizeof(e.head));
+    if (handle && e.head.type == HTH_LOCAL_ERROR && len >= sizeof(e)) {
+        memcpy(&e, packet, sizeof(e));
+        e.text[sizeof(e.text) - 1] = '\0';
+        hth_kept_refused_locked(handle, p->type, e.code, e.text);
+    } else if (e.head.type == HTH_LOCAL_SAVE_ID && len >= sizeof(id)) {
+        memcpy(&id, packet, sizeof(id));
+        hth_counted_locked(h, hth_local_save_to(id.save));
+    }
+}
+
+static void wire_deliver_posted(struct hearth *h, const void *packet, size_t len)
+{
+    struct hth_posted **at = &h->link->posted, *p;
+    struct hth_local_head head;
+
+    memcpy(&head, packet, sizeof(head));
+    while (*at && (*at)->request != head.request)
+        at = &(*at)->next;
+    p = *at;
+    if (!p || !head.request)
+        return;
+    *at = p->next;
+    if (p->type)
+        wire_answer_posted(h, p, packet, len);
+    else
+        wire_answer_late(h, p, packet, len);
+    free(p);
+}
+
 static void wire_deliver_locked(struct hearth *h, const void *packet, size_t len, int fd)
 {
     struct hth_local_head head;
@@ -97,22 +227,156 @@ static void wire_deliver_locked(struct hearth *h, const void *packet, size_t len
         wire_answer(asked, packet, len, fd);
         return;
     }
-    if (fd >= 0)
-        close(fd);
+    if (!head.request && head.type == HTH_LOCAL_LENT) {
+        wire_lent_ahead(h, packet, len, fd);
+        return;
+    }
+    wire_deliver_posted(h, packet, len);
     if (head.type == HTH_LOCAL_EVENT)
         hth_event_locked(h, packet, len);
+    if (fd >= 0)
+        close(fd);
 }
 
+static void posted_add(struct hearth *h, struct hth_posted *p)
+{
+    struct hth_posted **end = &h->link->posted;
+
+    while (*end)
+        end = &(*end)->next;
+    p->next = NULL;
+    p->since_ms = hth_mono_ms();
+    *end = p;
+}
+
+int hth_is_silent_locked(const struct hearth *h)
+{
+    const struct hth_posted *oldest = h->link->posted;
+
+    return oldest && hth_mono_ms() - oldest->since_ms > HTH_PROMPT_MS / 2;
+}
+
+/* Its slots, leases and tokens ended with the connection. */
+static void wire_forget(struct hth_link *link)
+{
+    while (link->posted) {
+        struct hth_posted *p = link->posted;
+
+        link->posted = p->next;
+        free(p);
+    }
+    while (link->gives) {
+        struct hth_give *give = link->gives;
+
+        link->gives = give->next;
+        free(give);
+    }
+    if (link->ahead_fd >= 0)
+        close(link->ahead_fd);
+    link->ahead_fd = -1;
+    link->ahead.head.token = 0;
+}
+
+/* What came before it ended is heard. */
 static void wire_lose_locked(struct hearth *h)
 {
-    if (h->link->fd >= 0)
-        close(h->link->fd);
+    int fd = h->link->fd, attached = -1, n;
+
     h->link->fd = -1;
+    while (fd >= 0 && (n = wire_receive(h, fd, &attached)) > 0)
+        wire_deliver_locked(h, h->link->packet, (size_t)n, attached);
+    if (fd >= 0)
+        close(fd);
+    wire_forget(h->link);
     for (struct hth_asked *asked = h->link->asked; asked; asked = asked->next)
         asked->state = HTH_ASKED_LOST;
     h->link->asked = NULL;
     hth_line_add(&h->lines, HEARTH_LOG_WARN, "engine-lost",
             "the connection to this node's engine ended; it is looked for at the next call");
+}
+
+/* The packet does not get through: where another thread reads, it finds out and closes. */
+static void wire_break_locked(struct hearth *h)
+{
+    if (h->link->reading)
+        shutdown(h->link->fd, SHUT_RDWR);
+    else
+        wire_lose_locked(h);
+}
+
+/* The message and its record; 0: it is out. */
+static int wire_post(struct hearth *h, struct hth_ask *ask, uint64_t number)
+{
+    struct hth_posted *p = malloc(sizeof(*p));
+    int rc;
+
+    if (!p)
+        return HEARTH_ENOMEM;
+    wire_head_fill(h, ask);
+    *p = (struct hth_posted){
+        .request = h->link->requests, .number = number, .token = ask->token, .type = ask->type
+    };
+    if (!(rc = wire_send(h->link->fd, ask))) {
+        posted_add(h, p);
+        return HEARTH_OK;
+    }
+    free(p);
+    if (rc != HEARTH_ESTATE)
+        wire_break_locked(h);
+    return rc;
+}
+
+static int wire_post_give(struct hearth *h)
+{
+    struct hth_give *give = h->link->gives;
+    struct hth_local_unmap unmap = { .lease = give->id };
+    struct hth_ask ask = { .msg = &unmap,
+        .len = give->type == HTH_LOCAL_UNMAP ? sizeof(unmap) : sizeof(unmap.head),
+        .type = give->type,
+        .token = give->type == HTH_LOCAL_UNMAP ? 0 : give->id,
+        .fd = -1 };
+    int rc = wire_post(h, &ask, 0);
+
+    if (!rc) {
+        h->link->gives = give->next;
+        free(give);
+    }
+    return rc;
+}
+
+void hth_post(struct hearth *h, struct hth_ask *tell)
+{
+    pthread_mutex_lock(&h->lock);
+    hth_say_locked(h);
+    if (h->link->fd >= 0)
+        (void)wire_post(h, tell, 0);
+    pthread_mutex_unlock(&h->lock);
+}
+
+void hth_say_locked(struct hearth *h)
+{
+    struct hth_unsaid u;
+    int rc = HEARTH_OK;
+
+    h->link->stuck = 0;
+    while (!rc && h->link->fd >= 0) {
+        struct hth_ask ask = { .msg = &u.m, .fd = -1 };
+
+        if (h->link->gives) {
+            rc = wire_post_give(h);
+            continue;
+        }
+        if (!hth_kept_next_locked(h, &u))
+            return;
+        ask.len = u.len;
+        ask.type = u.type;
+        ask.token = u.token;
+        ask.fd = u.fd;
+        rc = wire_post(h, &ask, u.number);
+        if (!rc)
+            *u.said = 1; /* a connection that ends may end what it is about */
+    }
+    h->link->stuck = rc != HEARTH_OK;
 }
 
 /* For poll(): never less than 0, which would be for ever. */
@@ -153,18 +417,10 @@ int hth_hear_one_locked(struct hearth *h, uint64_t until)
         wire_deliver_locked(h, h->link->packet, (size_t)n, attached);
     else if (n < 0)
         wire_lose_locked(h);
+    if (n > 0 && h->link->stuck)
+        hth_say_locked(h);
     pthread_cond_broadcast(&h->link->changed);
     return n < 0 ? HEARTH_EENGINE : HEARTH_OK;
-}
-
-static void wire_head_fill(struct hearth *h, struct hth_ask *ask)
-{
-    struct hth_local_head head = { .length = (uint32_t)ask->len,
-        .type = ask->type,
-        .request = ++h->link->requests,
-        .token = ask->token };
-
-    memcpy(ask->msg, &head, sizeof(head));
 }
 
 /* With the lock: the packet is out, or the connection is lost. */
@@ -174,22 +430,31 @@ int hth_ask_send_locked(
     uint64_t incarnation = h->link->incarnation;
     int rc;
 
+    hth_say_locked(h);
+    if (ask->handle) {
+        ask->token = ask->handle->token;
+        ask->incarnation = ask->handle->incarnation;
+    }
     if (ask->incarnation && ask->incarnation != incarnation)
         return HEARTH_ESTATE;
+    if (h->link->fd < 0)
+        return HEARTH_EENGINE;
     wire_head_fill(h, ask);
     *asked = (struct hth_asked){ .request = h->link->requests,
         .incarnation = incarnation,
+        .token = ask->token,
         .want = ask->want,
         .answer = ask->answer,
         .answer_len = ask->answer_len,
         .fd = -1,
         .state = HTH_ASKED_SENT };
-    while ((rc = wire_send(h->link->fd, ask)) == HEARTH_ESTATE) {
+    while ((rc = h->link->stuck ? HEARTH_ESTATE : wire_send(h->link->fd, ask)) == HEARTH_ESTATE) {
         uint64_t soon = hth_until_ms(10);
 
         if (hth_mono_ms() >= until)
             return HEARTH_ETIMEOUT;
         hth_hear_one_locked(h, soon < until ? soon : until);
+        hth_say_locked(h);
         if (h->link->fd < 0 || h->link->incarnation != incarnation)
             return HEARTH_EENGINE;
     }
@@ -207,14 +472,27 @@ int hth_ask_send_locked(
     return HEARTH_OK;
 }
 
+/* Its answer may come yet, and bring what has to go back. */
+static void late_note(struct hearth *h, const struct hth_asked *asked)
+{
+    struct hth_posted *p = h->link->fd >= 0 ? malloc(sizeof(*p)) : NULL;
+
+    if (!p)
+        return;
+    *p = (struct hth_posted){ .request = asked->request, .token = asked->token };
+    posted_add(h, p);
+}
+
 void hth_ask_drop_locked(struct hearth *h, struct hth_asked *asked)
 {
     struct hth_asked **at = &h->link->asked;
 
     while (*at && *at != asked)
         at = &(*at)->next;
-    if (*at)
+    if (*at) {
         *at = asked->next;
+        late_note(h, asked);
+    }
     if (asked->fd >= 0)
         close(asked->fd);
     asked->fd = -1;
@@ -257,8 +535,12 @@ int hth_ask_over_locked(
     n = wire_send(fd, ask);
     while (!n && asked.state == HTH_ASKED_SENT && hth_mono_ms() < until) {
         struct pollfd p = { .fd = fd, .events = POLLIN };
+        int ready;
 
-        if (poll(&p, 1, wire_left_ms(until)) <= 0)
+        pthread_mutex_unlock(&h->lock); /* nobody else reads: there is no other connection */
+        ready = poll(&p, 1, wire_left_ms(until));
+        pthread_mutex_lock(&h->lock);
+        if (ready <= 0)
             continue;
         n = wire_receive(h, fd, &attached);
         if (n > 0)
@@ -281,4 +563,5 @@ void hth_hear_locked(struct hearth *h)
     while (h->link->fd >= 0 && !h->link->reading &&
             poll(&(struct pollfd){ .fd = h->link->fd, .events = POLLIN }, 1, 0) > 0)
         hth_hear_one_locked(h, 0);
+    hth_say_locked(h);
 }

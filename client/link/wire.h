@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection: packets, and which request each answers. With h->lock held throughout. */
+/* One connection: packets, and which request each answers. With h->lock held, but while it waits. */
 /* For this folder alone. */
 #ifndef HEARTH_CLIENT_WIRE_H
 #define HEARTH_CLIENT_WIRE_H
@@ -12,6 +12,8 @@ int hth_ask_send_locked(
 int hth_ask_wait_locked(struct hearth *h, struct hth_asked *asked, uint64_t until, const char *what,
         struct hearth_error *err);
 void hth_ask_drop_locked(struct hearth *h, struct hth_asked *asked);
+/* What of the saves is not said yet, and what goes back, as far as the socket takes it. */
+void hth_say_locked(struct hearth *h);
 /* Until another thread has changed something, or `until` passed. */
 void hth_await_change_locked(struct hearth *h, uint64_t until);
 

@@ -4,43 +4,25 @@
  * back to the engine one by one (SEAL), and COMMIT says that there are no more. What the engine
  * does from there on is told by the handle. The first part may be done ahead of the second
  * (hearth_save_seal), so that copies travel while the caller still makes up a `.metadata`.
+ * Nothing here waits for the engine, and what it has not heard yet is kept and said again to the one
+ * that comes in its place (client/link/kept.c).
  */
 #include "save.h"
 
 #include "client/base/args.h"
-#include "commons.h"
-#include <string.h>
 
 /* The slot is the engine's from there on, and so is what it may be used for next. */
 static int save_seal_one(struct hearth_save *s, uint32_t index, struct hearth_error *err)
 {
     struct hth_written *o = &s->object[index];
-    struct hth_local_seal m = { .slot = o->slot_id,
-        .generation = o->generation,
-        .data_len = o->data_len,
-        .items_len = o->items_len,
-        .items = o->items,
-        .index = index };
-    struct hth_ask tell = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_SEAL,
-        .token = s->token,
-        .fd = -1,
-        .incarnation = s->incarnation,
-        .what = "seal" };
+    int rc = hth_handle_seal(s->handle, index, o->data_len, o->items_len, o->items, err);
 
-    int rc = hth_tell(s->h, &tell, err);
-
-    if (rc)
-        return rc;
-    hth_handle_took(s->handle, 1);
     hth_slot_put(s->h, o->slot);
     o->slot = NULL;
-    return HEARTH_OK;
+    return rc;
 }
 
-/* All that is not handed over yet. A second try goes on where the first one failed, so that a
- * commit never leaves an object out. */
+/* All that is not handed over yet. */
 static int seal_all(struct hearth_save *s, struct hearth_error *err)
 {
     int rc = HEARTH_OK;
@@ -51,7 +33,7 @@ static int seal_all(struct hearth_save *s, struct hearth_error *err)
     if (!s->closed)
         hth_save_finish_object(s, s->objects - 1);
     s->closed = 1;
-    for (; s->sealed < s->objects && !rc; s->sealed += !rc)
+    for (; s->sealed < s->objects && !rc; s->sealed++)
         rc = s->h->opts.off ? HEARTH_OK : save_seal_one(s, s->sealed, err);
     return rc;
 }
@@ -69,26 +51,32 @@ int hearth_save_seal(struct hearth_save *save, struct hearth_error *err)
     return hth_while(err, rc, "seal step %" PRIu64, save->step);
 }
 
-static int commit_ask(struct hearth_save *s, void *msg, size_t len, uint32_t type, const char *what,
-        struct hearth_error *err)
+static int commit_set_step(
+        struct hearth_save *s, struct hth_local_set_step *m, struct hearth_error *err)
 {
     struct hth_local_save_id a;
-    struct hth_ask ask = { .msg = msg,
-        .len = len,
-        .type = type,
+    struct hth_ask ask = { .msg = m,
+        .len = sizeof(*m),
+        .type = HTH_LOCAL_SET_STEP,
         .want = HTH_LOCAL_SAVE_ID,
-        .token = s->token,
+        .handle = s->handle,
         .fd = -1,
-        .incarnation = s->incarnation,
         .answer = &a,
         .answer_len = sizeof(a),
-        .wait_ms = HTH_REQUEST_MS + (type == HTH_LOCAL_SET_STEP ? s->wait_ms : 0),
-        .what = what };
-    int rc = hth_ask(s->h, &ask, err);
+        .wait_ms = HTH_PROMPT_MS + s->wait_ms,
+        .what = "set the step" };
+    int rc;
 
-    if (!rc)
-        hth_handle_named(s->handle, a.save, type == HTH_LOCAL_COMMIT);
-    return rc;
+    pthread_mutex_lock(&s->h->lock);
+    m->attempt = hth_count_locked(s->h, m->step);
+    pthread_mutex_unlock(&s->h->lock);
+    if ((rc = hth_ask(s->h, &ask, err)))
+        return rc;
+    pthread_mutex_lock(&s->h->lock);
+    hth_counted_locked(s->h, hth_local_save_to(a.save));
+    pthread_mutex_unlock(&s->h->lock);
+    hth_handle_named(s->handle, a.save);
+    return HEARTH_OK;
 }
 
 int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_error *err)
@@ -105,22 +93,21 @@ int hearth_save_set_step(struct hearth_save *save, uint64_t step, struct hearth_
                 "the step of a save is set once, when it was begun with HEARTH_STEP_LATER");
     m.wait_ms = save->wait_ms;
     if (!save->h->opts.off)
-        rc = commit_ask(save, &m, sizeof(m), HTH_LOCAL_SET_STEP, "set the step", err);
-    if (!rc && (rc = hth_commons_send(save, err)))
-        hth_while(err, rc, "the step is set");
+        rc = commit_set_step(save, &m, err);
     if (rc)
         return hth_while(err, rc, "step %" PRIu64, step);
     save->step = step;
-    hth_handle_set_step(save->handle, step);
+    save->early = 0;
+    if (save->h->opts.off)
+        hth_handle_set_step(save->handle, step);
     return HEARTH_OK;
 }
 
 static int commit_all(struct hearth_save *s, struct hearth_error *err)
 {
-    struct hth_local_head m;
     int rc = seal_all(s, err);
 
-    return rc ? rc : commit_ask(s, &m, sizeof(m), HTH_LOCAL_COMMIT, "commit", err);
+    return rc ? rc : hth_handle_commit(s->handle, err);
 }
 
 int hearth_save_commit(

@@ -1,73 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Common objects: small, and every node gets them. They go to the engine as soon as the step of
- * their save is known; those that come before wait here, each as a memfd.
+ * Common objects: small, and every node gets them. Each is a memfd, said to the engine as soon as the step
+ * of its save is known, and kept for as long as it may have to be said again.
  */
-#include "commons.h"
-
 #include "client/base/memfd.h"
+#include "client/link/kept.h"
 #include "core/base/fail.h"
 #include "core/format/manifest.h"
+#include "save.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-struct hth_common_put {
-    struct hth_common_put *next;
-    char name[HTH_NAME_MAX + 1];
-    int fd;
-    size_t len;
-};
-
-static int commons_send_one(
-        struct hearth_save *s, const struct hth_common_put *c, struct hearth_error *err)
-{
-    struct hth_local_common m = { .len = c->len };
-    struct hth_ask tell = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_COMMON,
-        .token = s->token,
-        .fd = c->fd,
-        .incarnation = s->incarnation,
-        .what = "put a common object" };
-    int rc;
-
-    memcpy(m.name, c->name, sizeof(c->name));
-    if (!(rc = hth_tell(s->h, &tell, err)))
-        hth_handle_took(s->handle, 1);
-    return rc;
-}
-
-static void commons_drop_first(struct hearth_save *s)
-{
-    struct hth_common_put *c = s->commons;
-
-    s->commons = c->next;
-    close(c->fd);
-    free(c);
-}
-
-void hth_commons_drop(struct hearth_save *s)
-{
-    while (s->commons)
-        commons_drop_first(s);
-}
-
-int hth_commons_send(struct hearth_save *s, struct hearth_error *err)
-{
-    int rc = HEARTH_OK;
-
-    while (s->commons && !rc) {
-        rc = commons_send_one(s, s->commons, err);
-        commons_drop_first(s);
-    }
-    return rc;
-}
 
 int hearth_save_put_common(struct hearth_save *save, const char *name, const void *data, size_t len,
         struct hearth_error *err)
 {
-    struct hth_common_put *c;
+    struct hth_kept_common *c;
     int rc;
 
     if (!save || !name || (len && !data))
@@ -86,7 +33,6 @@ int hearth_save_put_common(struct hearth_save *save, const char *name, const voi
     }
     memcpy(c->name, name, strlen(name) + 1);
     c->len = len;
-    c->next = save->commons;
-    save->commons = c;
-    return save->step == HEARTH_STEP_LATER ? HEARTH_OK : hth_commons_send(save, err);
+    save->early += save->step == HEARTH_STEP_LATER;
+    return hth_handle_common(save->handle, c, err);
 }

@@ -14,6 +14,7 @@
 #include "client/link/link.h"
 #include "core/base/options.h"
 #include "core/base/opts.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,37 +30,126 @@ struct hearth_handle *hth_handle_open(struct hearth *h)
     return s;
 }
 
-void hth_handle_lent(struct hearth_handle *s, uint64_t token, uint64_t incarnation,
-        struct hth_local_save save, uint64_t step)
+int hth_handle_lent(struct hearth_handle *s, uint64_t token, uint64_t incarnation,
+        struct hth_local_save save, uint64_t step, const struct hth_kept_object *object, int ahead)
 {
+    int rc;
+
     pthread_mutex_lock(&s->h->lock);
     s->token = token;
     s->incarnation = incarnation;
     s->save = hth_local_save_to(save);
-    s->status.step = save.epoch ? save.step : step;
+    s->step = save.epoch ? save.step : step;
+    s->status.step = s->step;
     s->status.attempt = save.attempt;
+    s->ahead = ahead;
+    rc = hth_kept_object_locked(s, object);
+    if (!rc)
+        hth_hear_locked(s->h);
     pthread_mutex_unlock(&s->h->lock);
+    return rc;
 }
 
-void hth_handle_named(struct hearth_handle *s, struct hth_local_save save, int committed)
+int hth_handle_more(struct hearth_handle *s, const struct hth_kept_object *object)
+{
+    int rc;
+
+    pthread_mutex_lock(&s->h->lock);
+    rc = hth_kept_object_locked(s, object);
+    pthread_mutex_unlock(&s->h->lock);
+    return rc;
+}
+
+void hth_handle_named(struct hearth_handle *s, struct hth_local_save save)
 {
     pthread_mutex_lock(&s->h->lock);
     s->save = hth_local_save_to(save);
-    s->status.step = save.step;
+    s->step = s->status.step = save.step;
     s->status.attempt = save.attempt;
-    if (committed && s->incarnation == hth_incarnation_locked(s->h)) {
-        s->committed = 1; /* followed, after a restart */
-        if (s->status.level < HEARTH_WRITTEN)
-            s->status.level = HEARTH_WRITTEN;
-    }
     pthread_mutex_unlock(&s->h->lock);
 }
 
 void hth_handle_set_step(struct hearth_handle *s, uint64_t step)
 {
     pthread_mutex_lock(&s->h->lock);
-    s->status.step = step;
+    s->step = s->status.step = step;
     pthread_mutex_unlock(&s->h->lock);
+}
+
+static int handle_failed(const struct hearth_status *st, struct hearth_error *err)
+{
+    return hth_fail(err, st->code, 0, "step %" PRIu64 " (attempt %u): %s", st->step, st->attempt,
+            st->text[0] ? st->text : hearth_strerror(st->code));
+}
+
+/* What is kept has changed: said, as far as the socket takes it. What came meanwhile is heard. */
+static int handle_say_locked(struct hearth_handle *s, struct hearth_error *err)
+{
+    hth_hear_locked(s->h);
+    return s->status.code ? handle_failed(&s->status, err) : HEARTH_OK;
+}
+
+int hth_handle_seal(struct hearth_handle *s, uint32_t index, uint64_t data_len, uint64_t items_len,
+        uint32_t items, struct hearth_error *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&s->h->lock);
+    if (index < s->objects) {
+        struct hth_kept_object *o = &s->object[index];
+
+        o->data_len = data_len;
+        o->items_len = items_len;
+        o->items = items;
+        o->sealed = 1;
+        s->handed++;
+    }
+    rc = handle_say_locked(s, err);
+    pthread_mutex_unlock(&s->h->lock);
+    hth_lines_drain(&s->h->lines);
+    return rc;
+}
+
+int hth_handle_common(
+        struct hearth_handle *s, struct hth_kept_common *common, struct hearth_error *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&s->h->lock);
+    hth_kept_common_locked(s, common);
+    s->handed++;
+    rc = handle_say_locked(s, err);
+    pthread_mutex_unlock(&s->h->lock);
+    hth_lines_drain(&s->h->lines);
+    return rc;
+}
+
+int hth_handle_commit(struct hearth_handle *s, struct hearth_error *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&s->h->lock);
+    hth_hear_locked(s->h); /* one that has failed is not committed */
+    rc = s->status.code ? handle_failed(&s->status, err) : HEARTH_OK;
+    if (!rc) {
+        s->committed = 1;
+        if (s->status.level < HEARTH_WRITTEN)
+            s->status.level = HEARTH_WRITTEN;
+        hth_hear_locked(s->h);
+    }
+    pthread_mutex_unlock(&s->h->lock);
+    hth_lines_drain(&s->h->lines);
+    return rc;
+}
+
+void hth_handle_abort(struct hearth_handle *s)
+{
+    struct hearth *h = s->h;
+
+    pthread_mutex_lock(&h->lock);
+    if (s->token && s->incarnation == hth_incarnation_locked(h) && hth_is_connected(h))
+        hth_give_locked(h, HTH_LOCAL_ABORT, s->token);
+    pthread_mutex_unlock(&h->lock);
 }
 
 void hth_handle_written(struct hearth_handle *s, uint64_t bytes)
@@ -72,25 +162,11 @@ void hth_handle_written(struct hearth_handle *s, uint64_t bytes)
     pthread_mutex_unlock(&s->h->lock);
 }
 
-void hth_handle_took(struct hearth_handle *s, uint32_t objects)
-{
-    pthread_mutex_lock(&s->h->lock);
-    s->objects += objects;
-    pthread_mutex_unlock(&s->h->lock);
-}
-
 void hearth_handle_close(struct hearth_handle *handle)
 {
     if (!handle || hth_enter(handle->h, NULL))
         return;
     hth_events_drop(handle);
-    free(handle);
-}
-
-static int handle_failed(const struct hearth_status *st, struct hearth_error *err)
-{
-    return hth_fail(err, st->code, 0, "step %" PRIu64 " (attempt %u): %s", st->step, st->attempt,
-            st->text[0] ? st->text : hearth_strerror(st->code));
 }
 
 static int handle_too_late(
@@ -151,6 +227,14 @@ int hearth_wait(struct hearth_handle *handle, enum hearth_level level, uint32_t 
     return rc;
 }
 
+/* Nobody knows until somebody waits, who looks for the engine again. */
+static void handle_engine_gone(const struct hearth *h, struct hearth_status *st)
+{
+    st->code = HEARTH_EUNKNOWN;
+    snprintf(st->text, sizeof(st->text),
+            "this node's engine (pid %u) is gone: hearth_wait() looks for it", h->attached.pid);
+}
+
 int hearth_test(struct hearth_handle *handle, struct hearth_status *out, struct hearth_error *err)
 {
     struct hearth_status now;
@@ -165,6 +249,8 @@ int hearth_test(struct hearth_handle *handle, struct hearth_status *out, struct 
     pthread_mutex_lock(&h->lock);
     hth_hear_locked(h);
     now = handle->status;
+    if (!h->opts.off && !now.code && now.level < HEARTH_PROTECTED && !hth_is_connected(h))
+        handle_engine_gone(h, &now);
     pthread_mutex_unlock(&h->lock);
     hth_lines_drain(&h->lines);
     return hth_give(out, &now, sizeof(now), err);
@@ -188,10 +274,6 @@ int hearth_handle_id(
 
 int hearth_cancel(struct hearth_handle *handle, struct hearth_error *err)
 {
-    struct hth_local_head m;
-    struct hth_ask tell = {
-        .msg = &m, .len = sizeof(m), .type = HTH_LOCAL_CANCEL, .fd = -1, .what = "cancel a save"
-    };
     int rc;
 
     if (!handle)
@@ -199,9 +281,8 @@ int hearth_cancel(struct hearth_handle *handle, struct hearth_error *err)
     if ((rc = hth_enter(handle->h, err)) || handle->h->opts.off)
         return rc;
     pthread_mutex_lock(&handle->h->lock);
-    rc = hth_connected_locked(handle->h, hth_until_ms(HTH_REQUEST_MS), err);
-    tell.token = handle->token;
-    tell.incarnation = handle->incarnation;
+    handle->cancelled = 1;
+    hth_hear_locked(handle->h);
     pthread_mutex_unlock(&handle->h->lock);
-    return rc ? rc : hth_tell(handle->h, &tell, err);
+    return HEARTH_OK;
 }

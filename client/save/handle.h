@@ -4,18 +4,29 @@
 #ifndef HEARTH_CLIENT_HANDLE_H
 #define HEARTH_CLIENT_HANDLE_H
 
-#include "client/base/member.h"
+#include "client/link/kept.h"
 
 struct hearth_handle *hth_handle_open(struct hearth *h); /* hearth_handle_close() */
-/* It is under way at the engine under this token of that connection; save.epoch 0: which save it
- * is is not known yet, and `step` is what begin was told. */
-void hth_handle_lent(struct hearth_handle *handle, uint64_t token, uint64_t incarnation,
-        struct hth_local_save save, uint64_t step);
-/* The engine says which save it is, or that it is committed. */
-void hth_handle_named(struct hearth_handle *handle, struct hth_local_save save, int committed);
-void hth_handle_set_step(struct hearth_handle *handle, uint64_t step);
+/* It is under way at the engine under this token of that connection, in the slot of `object`; ahead: BEGIN is
+ * not said yet, and is now. save.epoch 0: which save it is is not known yet, and `step` is what begin
+ * was told. HEARTH_ENOMEM. */
+int hth_handle_lent(struct hearth_handle *handle, uint64_t token, uint64_t incarnation,
+        struct hth_local_save save, uint64_t step, const struct hth_kept_object *object, int ahead);
+int hth_handle_more(struct hearth_handle *handle, const struct hth_kept_object *object);
+/* Its step is known. */
+void hth_handle_named(struct hearth_handle *handle, struct hth_local_save save);
+void hth_handle_set_step(struct hearth_handle *handle, uint64_t step); /* with the kill switch on */
+
+/* Said, and kept: none of these waits. Errors: of the save, if it is known already that it has failed. */
+int hth_handle_seal(struct hearth_handle *handle, uint32_t index, uint64_t data_len,
+        uint64_t items_len, uint32_t items, struct hearth_error *err);
+/* common: taken over. */
+int hth_handle_common(
+        struct hearth_handle *handle, struct hth_kept_common *common, struct hearth_error *err);
+int hth_handle_commit(struct hearth_handle *handle, struct hearth_error *err);
+void hth_handle_abort(struct hearth_handle *handle);
+
 /* The rank has done its part; with the kill switch on it never does more. */
 void hth_handle_written(struct hearth_handle *handle, uint64_t bytes);
-void hth_handle_took(struct hearth_handle *handle, uint32_t objects); /* more, by the engine */
 
 #endif

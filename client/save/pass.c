@@ -57,11 +57,11 @@ static int pass_ask_give(
         .len = sizeof(m),
         .type = HTH_LOCAL_GIVE,
         .want = HTH_LOCAL_GIVEN,
-        .token = s->token,
+        .handle = s->handle,
         .fd = -1,
-        .incarnation = s->incarnation,
         .answer = out,
         .answer_len = sizeof(*out),
+        .wait_ms = HTH_PROMPT_MS,
         .what = "give a save" };
 
     return hth_ask(s->h, &ask, err);
@@ -79,7 +79,7 @@ static int pass_give(struct hearth_save *s, struct hearth_ticket *out, struct he
     if (s->objects > 1)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "the save has %u objects: give it before hearth_save_next_object()", s->objects);
-    if (s->commons)
+    if (s->early)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "the save has common objects and no step yet: who takes it puts them");
     if (s->h->opts.off) {
@@ -135,6 +135,7 @@ static int pass_take_records(
 static int pass_take(struct hearth_save *s, const struct hearth_ticket *t, struct hearth_error *err)
 {
     struct hth_local_take m = { .secret = { hth_get64(t->bytes + 16), hth_get64(t->bytes + 24) } };
+    struct hth_kept_object object = { .said = 1 };
     struct hth_local_taken a;
     int fd = -1, rc;
     struct hth_ask ask = { .msg = &m,
@@ -146,14 +147,18 @@ static int pass_take(struct hearth_save *s, const struct hearth_ticket *t, struc
         .answer = &a,
         .answer_len = sizeof(a),
         .out_fd = &fd,
+        .wait_ms = HTH_PROMPT_MS,
         .what = "take a save" };
 
     if ((rc = hth_ask(s->h, &ask, err)))
         return rc;
-    hth_save_lent(s, a.head.token, ask.answered, a.save);
-    hth_handle_took(s->handle, a.commons);
     if (a.save.epoch)
         s->step = a.save.step;
+    object.slot = a.slot;
+    object.generation = a.generation;
+    object.bytes = hth_file_bytes(a.written.room);
+    if (hth_handle_lent(s->handle, a.head.token, ask.answered, a.save, s->step, &object, 0))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to take a save");
     rc = fd >= 0 ? hth_slot_get(s->h, fd, HTH_BLOCK, 0, &s->object[0].slot, err)
                  : hth_fail(err, HEARTH_EPROTO, 0, HTH_NO_DESCRIPTOR);
     if (fd >= 0)
@@ -205,10 +210,7 @@ int hearth_save_take(struct hearth *h, const struct hearth_ticket *ticket,
     s->wait_ms = hth_get32(ticket->bytes + 48);
     rc = h->opts.off ? pass_take_nothing(s, ticket, err) : pass_take(s, ticket, err);
     if (rc) {
-        if (s->token)
-            hearth_save_abort(s); /* taken, and of no use to us */
-        else
-            hth_save_dispose(s);
+        hearth_save_abort(s); /* where it was taken, and is of no use to us */
         return hth_while(err, rc, "take a save");
     }
     *out_save = s;

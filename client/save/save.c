@@ -13,7 +13,6 @@
 
 #include "client/base/args.h"
 #include "client/join/join.h"
-#include "commons.h"
 #include "core/base/options.h"
 #include "core/base/opts.h"
 #include "seen.h"
@@ -48,7 +47,6 @@ void hth_save_dispose(struct hearth_save *s)
         else if (s->h->opts.off)
             munmap(o->base, HTH_BLOCK + o->room);
     }
-    hth_commons_drop(s);
     hth_seen_close(s->seen);
     hearth_handle_close(s->handle);
     free(s->items);
@@ -57,17 +55,10 @@ void hth_save_dispose(struct hearth_save *s)
 
 void hearth_save_abort(struct hearth_save *save)
 {
-    struct hth_local_head m;
-    struct hth_ask tell = {
-        .msg = &m, .len = sizeof(m), .type = HTH_LOCAL_ABORT, .fd = -1, .what = "abort"
-    };
-
     if (!save || hth_enter(save->h, NULL))
         return;
-    tell.token = save->token;
-    tell.incarnation = save->incarnation;
     if (!save->h->opts.off)
-        hth_tell(save->h, &tell, NULL);
+        hth_handle_abort(save->handle);
     hth_save_dispose(save);
 }
 
@@ -97,14 +88,6 @@ static int save_lend_nothing(struct hth_written *o, uint64_t bytes, struct heart
     return HEARTH_OK;
 }
 
-void hth_save_lent(
-        struct hearth_save *s, uint64_t token, uint64_t incarnation, struct hth_local_save save)
-{
-    s->token = token;
-    s->incarnation = incarnation;
-    hth_handle_lent(s->handle, token, incarnation, save, s->step);
-}
-
 static int save_begin_fill(struct hearth_save *s, struct hth_local_begin *m, uint64_t bytes,
         const struct hearth_begin_opts *o, struct hearth_error *err)
 {
@@ -129,43 +112,136 @@ static int save_begin_fill(struct hearth_save *s, struct hth_local_begin *m, uin
     return HEARTH_OK;
 }
 
+/* The slot that was lent, mapped; `save`: which it is, as far as it is known. */
+static int save_lent(struct hearth_save *s, struct hth_written *w, const struct hth_local_begin *m,
+        const struct hth_local_lent *a, uint64_t incarnation, int fd, int ahead,
+        struct hearth_error *err)
+{
+    struct hth_kept_object object = {
+        .slot = a->slot, .generation = a->generation, .bytes = m->bytes, .said = !ahead
+    };
+    int rc = HEARTH_OK;
+
+    memcpy(object.name, m->name, strlen(m->name) + 1);
+    if (fd < 0)
+        rc = hth_fail(err, HEARTH_EPROTO, 0, HTH_NO_DESCRIPTOR);
+    else if (a->capacity < m->bytes)
+        rc = hth_fail(err, HEARTH_EPROTO, 0, "the engine lent a slot that is too small");
+    else
+        rc = hth_slot_get(s->h, fd, m->bytes, 1, &w->slot, err);
+    if ((s->objects ? hth_handle_more(s->handle, &object)
+                    : hth_handle_lent(s->handle, a->head.token, incarnation, a->save, s->step,
+                              &object, ahead)) &&
+            !rc)
+        rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory to begin a save");
+    if (!w->slot)
+        return rc;
+    w->base = w->slot->base;
+    w->slot_id = a->slot;
+    w->generation = a->generation;
+    return rc;
+}
+
+/* What an engine that is there has done before it answers: a slot made, at worst. One that has been silent
+ * is not waited for, but as long as the caller asked for. */
+static uint64_t save_patience_ms(struct hearth *h, uint64_t bytes, uint32_t wait_ms)
+{
+    uint64_t making_ms = HTH_PROMPT_MS + (bytes >> 20) * 5, ms;
+
+    making_ms = making_ms < HTH_REQUEST_MS ? making_ms : HTH_REQUEST_MS;
+    pthread_mutex_lock(&h->lock);
+    hth_hear_locked(h);
+    ms = !hth_is_connected(h) ? HTH_REQUEST_MS : hth_is_silent_locked(h) ? 1 : making_ms;
+    pthread_mutex_unlock(&h->lock);
+    return ms + wait_ms;
+}
+
+static int save_ask(struct hearth_save *s, struct hth_written *w, struct hth_local_begin *m,
+        struct hearth_error *err)
+{
+    struct hth_local_lent a;
+    int fd = -1, rc;
+    struct hth_ask ask = { .msg = m,
+        .len = sizeof(*m),
+        .type = HTH_LOCAL_BEGIN,
+        .want = HTH_LOCAL_LENT,
+        .handle = s->objects ? s->handle : NULL,
+        .fd = -1,
+        .again = s->objects == 0,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .out_fd = &fd,
+        .wait_ms = save_patience_ms(s->h, m->bytes, m->wait_ms),
+        .what = "begin" };
+
+    rc = hth_ask(s->h, &ask, err);
+    if (rc == HEARTH_ETIMEOUT && !m->wait_ms) { /* nothing is ready, and nobody was to wait */
+        if (err)
+            err->code = HEARTH_EBUSY;
+        return HEARTH_EBUSY;
+    }
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&s->h->lock);
+    hth_counted_locked(s->h, hth_local_save_to(a.save));
+    pthread_mutex_unlock(&s->h->lock);
+    rc = save_lent(s, w, m, &a, ask.answered, fd, 0, err);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+/* The slot that was lent ahead, if there is one of that size; 0: there is none. Who may wait for room asks
+ * for it: there may be less than when the slot was lent. */
+static int save_take_ahead(struct hearth_save *s, const struct hth_local_begin *m,
+        struct hth_local_lent *out, uint64_t *out_incarnation, int *out_fd)
+{
+    struct hearth *h = s->h;
+    int took;
+
+    pthread_mutex_lock(&h->lock);
+    hth_hear_locked(h);
+    if (m->wait_ms || m->cancel_old)
+        hth_ahead_back_locked(h);
+    took = hth_ahead_take_locked(h, m->bytes, out, out_fd);
+    *out_incarnation = hth_incarnation_locked(h);
+    out->save = (struct hth_local_save){ 0 };
+    if (took && m->attempt)
+        out->save = (struct hth_local_save){ h->epoch, h->nonce, m->step, m->attempt, 0 };
+    pthread_mutex_unlock(&h->lock);
+    return took;
+}
+
+/* How many times this rank has begun the step by now; 0: the engine knows. */
+static uint32_t save_count(struct hearth_save *s)
+{
+    uint32_t begun;
+
+    if (s->objects || s->step == HEARTH_STEP_LATER)
+        return 0;
+    pthread_mutex_lock(&s->h->lock);
+    begun = hth_count_locked(s->h, s->step);
+    pthread_mutex_unlock(&s->h->lock);
+    return begun;
+}
+
 static int save_lend(struct hearth_save *s, struct hth_written *w, uint64_t bytes,
         const struct hearth_begin_opts *o, struct hearth_error *err)
 {
     struct hth_local_begin m = { .step = 0 };
     struct hth_local_lent a;
-    int fd = -1, rc;
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_BEGIN,
-        .want = HTH_LOCAL_LENT,
-        .token = s->token,
-        .fd = -1,
-        .again = s->objects == 0,
-        .incarnation = s->incarnation,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .out_fd = &fd,
-        .wait_ms = o->wait_ms + HTH_REQUEST_MS + (bytes >> 20) * 10,
-        .what = "begin" };
+    uint64_t incarnation;
+    int fd, rc;
 
-    if ((rc = save_begin_fill(s, &m, bytes, o, err)) || (rc = hth_ask(s->h, &ask, err)))
+    if ((rc = save_begin_fill(s, &m, bytes, o, err)))
         return rc;
-    if (fd < 0)
-        rc = hth_fail(err, HEARTH_EPROTO, 0, HTH_NO_DESCRIPTOR);
-    else if (a.capacity < m.bytes)
-        rc = hth_fail(err, HEARTH_EPROTO, 0, "the engine lent a slot that is too small");
-    else
-        rc = hth_slot_get(s->h, fd, m.bytes, 1, &w->slot, err);
-    if (fd >= 0)
-        close(fd);
-    hth_save_lent(s, a.head.token, ask.answered, a.save);
-    if (!w->slot)
-        return rc;
-    w->base = w->slot->base;
-    w->slot_id = a.slot;
-    w->generation = a.generation;
-    return HEARTH_OK;
+    m.attempt = save_count(s);
+    if (s->objects || (!m.attempt && s->step != HEARTH_STEP_LATER) ||
+            !save_take_ahead(s, &m, &a, &incarnation, &fd))
+        return save_ask(s, w, &m, err);
+    rc = save_lent(s, w, &m, &a, incarnation, fd, 1, err);
+    close(fd);
+    return rc;
 }
 
 int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hearth_begin_opts *o,
@@ -217,10 +293,7 @@ int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to begin a save");
     s->wait_ms = o.wait_ms;
     if ((rc = hth_save_add_object(s, bytes, &o, err))) {
-        if (s->token)
-            hearth_save_abort(s); /* lent, and of no use to us */
-        else
-            hth_save_dispose(s);
+        hearth_save_abort(s); /* where it was lent, and is of no use to us */
         if (step == HEARTH_STEP_LATER)
             return hth_while(err, rc, "begin a save");
         return hth_while(err, rc, "begin step %" PRIu64, step);

@@ -19,13 +19,11 @@ struct hth_written {
     uint32_t items;
 };
 
-struct hth_common_put;
 struct hth_seen;
 
 struct hearth_save {
     struct hearth *h;
     struct hearth_handle *handle;
-    uint64_t token, incarnation;
     uint64_t step;
     uint32_t wait_ms; /* for room, of begin */
     uint32_t objects; /* the last one is open */
@@ -35,8 +33,8 @@ struct hearth_save {
     struct hth_written object[HTH_OBJECTS_MAX];
     unsigned char *items; /* [object.items_len] table records of the open object */
     size_t items_room;
-    struct hth_seen *seen;          /* seen.c; NULL: none so far */
-    struct hth_common_put *commons; /* commons.c: they wait for the step to be known */
+    struct hth_seen *seen; /* seen.c; NULL: none so far */
+    uint32_t early;        /* common objects that wait for the step to be known */
 };
 
 static inline struct hth_written *hth_save_open_object(struct hearth_save *s)
@@ -53,10 +51,6 @@ int hth_save_enter(const struct hearth_save *s, struct hearth_error *err);
 int hth_save_not_sealed(const struct hearth_save *s, struct hearth_error *err);
 struct hearth_save *hth_save_open(
         struct hearth *h, uint64_t step); /* with a handle; NULL: no memory */
-/* It is under way at the engine under this token of that connection; save.epoch 0: its step is not
- * known yet. */
-void hth_save_lent(
-        struct hearth_save *s, uint64_t token, uint64_t incarnation, struct hth_local_save save);
 int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hearth_begin_opts *o,
         struct hearth_error *err); /* a slot lent, which becomes the open object */
 /* The records of the object that was open last go where its table will be. */

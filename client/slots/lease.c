@@ -12,15 +12,10 @@
 /* Only to the engine that gave it: another one's leases have the same numbers. */
 static void lease_give_back(struct hearth *h, uint64_t id, uint64_t incarnation)
 {
-    struct hth_local_unmap m = { .lease = id };
-    struct hth_ask tell = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_UNMAP,
-        .fd = -1,
-        .incarnation = incarnation,
-        .what = "give a lease back" };
-
-    hth_tell(h, &tell, NULL);
+    pthread_mutex_lock(&h->lock);
+    if (incarnation == hth_incarnation_locked(h) && hth_is_connected(h))
+        hth_give_locked(h, HTH_LOCAL_UNMAP, id);
+    pthread_mutex_unlock(&h->lock);
 }
 
 int hth_lease_enter(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t id,
@@ -79,8 +74,5 @@ int hth_lease_get(struct hearth *h, struct hth_save_id save, uint64_t object,
 
 void hth_lease_put(struct hearth *h, uint64_t number)
 {
-    uint64_t id, incarnation;
-
-    if (hth_leases_drop(h, number, &id, &incarnation))
-        lease_give_back(h, id, incarnation);
+    hth_leases_drop(h, number);
 }

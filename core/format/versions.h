@@ -26,9 +26,10 @@
     X(RUNNING, 1, 1, "running record")   \
     X(HEAD, 1, 1, "head of the log")     \
     X(LIFE, 1, 1, "count of starts")     \
+    X(HANDED, 1, 1, "commit record")     \
     X(STORE, 4, 4, "store")              \
     X(GREETING, 2, 3, "rank's greeting") \
-    X(LOCAL, 4, 4, "local protocol")
+    X(LOCAL, 4, 5, "local protocol")
 
 enum hth_format {
 #define HTH_VERSIONS_ROW(row, oldest, newest, what) HTH_FORMAT_##row,

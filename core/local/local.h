@@ -8,7 +8,8 @@
  *     head (24 bytes) | fixed part of the type | variable part
  *
  * Every request gets exactly one answer with its `request` number: the type's own answer or
- * HTH_LOCAL_ERROR. Answers may come much later and in another order. EVENTs are unasked.
+ * HTH_LOCAL_ERROR. Answers may come much later and in another order. EVENTs are unasked, and so is
+ * LENT where ATTACH asked for slots ahead.
  * Same machine, same build family: native little-endian structs, all fields naturally aligned.
  */
 #ifndef HEARTH_CORE_LOCAL_LOCAL_H
@@ -19,7 +20,8 @@
 #include <hearth/types.h>
 #include <string.h>
 
-#define HTH_LOCAL_MAX 16384u /* bytes of a packet */
+#define HTH_LOCAL_MAX 16384u              /* bytes of a packet */
+#define HTH_LOCAL_OWN (UINT64_C(1) << 63) /* tokens that clients give, apart from the engine's */
 
 enum hth_local_type {
     HTH_LOCAL_ERROR = 1,   /* struct hth_local_error */
@@ -31,7 +33,7 @@ enum hth_local_type {
     HTH_LOCAL_RECOVER = 14,
     HTH_LOCAL_RECOVERED = 15,
     HTH_LOCAL_BEGIN = 20,
-    HTH_LOCAL_LENT = 21,     /* descriptor: the slot */
+    HTH_LOCAL_LENT = 21,     /* descriptor: the slot; request 0: lent ahead, see BEGIN */
     HTH_LOCAL_SET_STEP = 22, /* answered by HTH_LOCAL_SAVE_ID */
     HTH_LOCAL_SEAL = 24,     /* one object is written; answered OK at once, sealing goes on */
     HTH_LOCAL_COMMON = 26,   /* descriptor: memfd with the bytes; OK at once, as SEAL */
@@ -57,6 +59,7 @@ enum hth_local_type {
     HTH_LOCAL_GIVEN = 59,
     HTH_LOCAL_TAKE = 60, /* answered by TAKEN with the slot's descriptor */
     HTH_LOCAL_TAKEN = 61,
+    HTH_LOCAL_REGAIN = 62, /* an object's slot, lent by an engine before this one; OK */
 };
 
 struct hth_local_head {
@@ -93,8 +96,8 @@ struct hth_local_attach {
     uint32_t want_log;     /* enum hearth_log_level of lines wanted as events; 0: none */
     uint64_t epoch, nonce; /* that the rank has joined already; 0: none */
     unsigned char challenge[HTH_LOCAL_CHALLENGE]; /* random */
-    uint32_t trusted; /* 1: network = trusted, as the engine must have it too */
-    uint32_t zero;
+    uint32_t trusted;           /* 1: network = trusted, as the engine must have it too */
+    uint32_t ahead;             /* 1: slots may be lent to it before it asks. Version 4: 0 */
     char job[HTH_NAME_MAX + 8]; /* NUL-terminated */
 };
 
@@ -198,22 +201,26 @@ struct hth_local_begin {
     uint64_t bytes; /* of the object's file: block, data, table with items part */
     uint32_t wait_ms;
     uint32_t cancel_old;
-    uint32_t index; /* 0: first object of a save (token 0); else a further one of `token` */
-    uint32_t zero;
+    /* 0: first object of a save (token 0; or of the slot that was lent ahead: answered by SAVE_ID); else
+     * a further one of `token` */
+    uint32_t index;
+    /* The rank's own count of the step's begins; 0: the engine counts. Version 4: 0. */
+    uint32_t attempt;
     char name[HTH_NAME_MAX + 8];
 };
 
 struct hth_local_lent {
     struct hth_local_head head; /* token: of the save from now on */
     uint64_t slot, generation, capacity;
-    struct hth_local_save save; /* epoch 0 while the step is not known */
+    /* Epoch 0 while the step is not known; lent ahead: the last one that the rank has begun. */
+    struct hth_local_save save;
 };
 
 struct hth_local_set_step {
     struct hth_local_head head;
     uint64_t step;
     uint32_t wait_ms; /* for room, as in BEGIN */
-    uint32_t zero;
+    uint32_t attempt; /* as in BEGIN */
 };
 
 struct hth_local_save_id {
@@ -324,6 +331,17 @@ struct hth_local_taken {
     struct hth_local_written written;
     uint32_t commons; /* handed over already */
     uint32_t zero;
+};
+
+/* What a rank wrote, or writes, into a slot of the engine before: it goes on under this token, by SEAL,
+ * COMMON and COMMIT as ever. What is handed over already stays so. */
+struct hth_local_regain {
+    struct hth_local_head head; /* token: the client's, its own for each save */
+    struct hth_local_save save; /* epoch 0: its step is not known yet */
+    uint64_t slot, generation;
+    uint64_t bytes; /* as BEGIN asked for them */
+    uint32_t index, zero;
+    char name[HTH_NAME_MAX + 8];
 };
 
 struct hth_local_close {

@@ -160,6 +160,28 @@ int hth_pool_take(
     return hth_pool_lend(s, bytes, TAKER_ENGINE, out, err);
 }
 
+/* What was sealed in it since, or lent by us, has a higher generation. */
+int hth_pool_claim(struct hth_store *s, uint64_t id, uint64_t generation, uint32_t rank,
+        struct hth_slot **out, struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_slot *slot = t->slots;
+
+    while (slot && slot->pub.id != id)
+        slot = slot->next;
+    if (slot && slot->state == TMPFS_FREE)
+        hth_back_claim(t, slot);
+    if (!slot || slot->foreign || slot->pub.leases || slot->pub.generation > generation ||
+            (slot->state != TMPFS_FREE && slot->state != TMPFS_GIVEN))
+        return hth_fail(err, HEARTH_ENOENT, 0,
+                "the slot that a rank wrote into is not there any more, or has been used since");
+    slot->state = TMPFS_HELD;
+    slot->taker = rank;
+    slot->pub.generation = generation;
+    *out = &slot->pub;
+    return 0;
+}
+
 /* The directory and name of its file; NULL where the file may not be moved. */
 static const char *slot_place(struct hth_tmpfs *t, const struct tmpfs_slot *slot, int *out_dir,
         char name[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)])
@@ -311,6 +333,11 @@ int hth_pool_soon(struct hth_store *s, uint64_t bytes)
 
     return t->opts.workers.submit && !best_free(t, bytes, TAKER_ENGINE, 1) &&
            best_free(t, bytes, TAKER_ENGINE, 0);
+}
+
+int hth_pool_ready(struct hth_store *s, uint64_t bytes)
+{
+    return best_free(hth_tmpfs_of(s), bytes, TAKER_ENGINE, 1) != NULL;
 }
 
 uint64_t hth_pool_work(struct hth_store *s, unsigned slots)

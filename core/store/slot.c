@@ -139,7 +139,7 @@ int hth_slot_reader(
 
     if (hth_broken_look(hth_tmpfs_of(s), (struct tmpfs_slot *)(uintptr_t)slot, err))
         return HEARTH_ECORRUPT; /* what is missing would be SIGBUS for the reader */
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", slot->fd);
+    snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", slot->fd);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return hth_fail(err, HEARTH_EIO, errno,

@@ -93,6 +93,11 @@ struct hth_store_ops {
     int (*lend)(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
             struct hearth_error *err);
 
+    /* The slot of that number, written into under an engine before this one: taken as it is, if it lies
+     * in the pool and has not been used since. Errors: HEARTH_ENOENT. */
+    int (*claim)(struct hth_store *s, uint64_t slot, uint64_t generation, uint32_t rank,
+            struct hth_slot **out, struct hearth_error *err);
+
     /* Show a taken slot as `<name>.tmp` of `save`, whose directory is made where needed. */
     int (*receive)(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
             const char *name, struct hearth_error *err);
@@ -169,6 +174,9 @@ struct hth_store_ops {
     /* 1: no free slot of so many bytes is ready, and one that was foreseen is being made by the workers:
      * take() would wait for it, or fail if it is large. */
     int (*soon)(struct hth_store *s, uint64_t bytes);
+
+    /* 1: take() would find a free slot of so many bytes, and have nothing to make. */
+    int (*ready)(struct hth_store *s, uint64_t bytes);
 
     uint64_t (*id)(
             struct hth_store *s); /* random, kept in .hearth/store: same id = the memory survived */

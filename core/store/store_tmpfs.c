@@ -120,6 +120,7 @@ static const struct hth_store_ops tmpfs_ops = {
     .surplus = hth_pool_surplus,
     .take = hth_pool_take,
     .lend = hth_pool_lend,
+    .claim = hth_pool_claim,
     .receive = hth_dir_receive,
     .seal = hth_dir_seal,
     .give = hth_pool_give,
@@ -141,6 +142,7 @@ static const struct hth_store_ops tmpfs_ops = {
     .scan = hth_adopt_scan,
     .work = hth_pool_work,
     .soon = hth_pool_soon,
+    .ready = hth_pool_ready,
     .id = store_id,
     .close = store_close,
 };

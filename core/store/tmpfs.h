@@ -188,10 +188,13 @@ int hth_pool_take(
         struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
 int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
         struct hearth_error *err);
+int hth_pool_claim(struct hth_store *s, uint64_t slot, uint64_t generation, uint32_t rank,
+        struct hth_slot **out, struct hearth_error *err);
 void hth_pool_give(struct hth_store *s, struct hth_slot *slot);
 void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *why);
 uint64_t hth_pool_work(struct hth_store *s, unsigned slots);
 int hth_pool_soon(struct hth_store *s, uint64_t bytes);
+int hth_pool_ready(struct hth_store *s, uint64_t bytes);
 
 /* slot_back.c: pages under slots. close: the workers have stopped. */
 int hth_back_open(struct hth_tmpfs *t, struct hearth_error *err);

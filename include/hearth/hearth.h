@@ -113,10 +113,13 @@ HEARTH_API int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_p
  * opts      NULL: no waiting.
  *
  * Errors    HEARTH_EINVAL  HEARTH_STEP_NEWEST, which is for reading
- *           HEARTH_EBUSY   no room because an older save is undecided: names it and whom it waits for
+ *           HEARTH_EBUSY   no room because an older save is undecided: names it and whom it waits for;
+ *                          or the engine did not answer
  *           HEARTH_ENOSPC  larger than what the store can ever hold
  *           HEARTH_ESTATE  no hearth_recover() in this epoch yet, or the step went down
- * Cost      One message to the engine; the memory is there already.
+ * Cost      None: the slot was lent when the save before was decided. Where none was (the first save of a
+ *           rank that set no object_bytes, a larger one, a helper's), or opts->wait_ms is set, the engine
+ *           is asked, for that and as long as it takes to make one.
  */
 HEARTH_API int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
         const struct hearth_begin_opts *opts, struct hearth_save **out_save,
@@ -135,8 +138,10 @@ HEARTH_API int hearth_save_add(struct hearth_save *save, const struct hearth_pie
 HEARTH_API int hearth_save_add_bytes(struct hearth_save *save, const struct hearth_bytes *items,
         size_t count, struct hearth_error *err);
 
-/* Hand the object over to the engine, which checksums, seals and replicates it. The save is gone
- * afterwards, also on error. out_handle: hearth_handle_close() (which does not cancel). */
+/* Hand the object over to the engine, which checksums, seals and replicates it. Waits for nobody: what the
+ * engine refuses the handle says, and should the engine die, the one after it is told again. The save is
+ * gone afterwards, also on error. out_handle: hearth_handle_close() (which does not cancel).
+ * Errors: HEARTH_ESTATE without a step; HEARTH_EFAILED where it is known already that it has failed. */
 HEARTH_API int hearth_save_commit(
         struct hearth_save *save, struct hearth_handle **out_handle, struct hearth_error *err);
 
@@ -151,7 +156,8 @@ HEARTH_API void hearth_save_abort(struct hearth_save *save);
 HEARTH_API int hearth_wait(struct hearth_handle *handle, enum hearth_level level,
         uint32_t deadline_ms, struct hearth_error *err);
 
-/* Where it stands now. Never blocks. */
+/* Where it stands now. Never blocks. out->code is HEARTH_EUNKNOWN while this node's engine is gone, until
+ * hearth_wait() or another call has looked for it. */
 HEARTH_API int hearth_test(
         struct hearth_handle *handle, struct hearth_status *out, struct hearth_error *err);
 
@@ -159,7 +165,8 @@ HEARTH_API int hearth_test(
 HEARTH_API int hearth_handle_id(
         struct hearth_handle *handle, struct hearth_save_id *out, struct hearth_error *err);
 
-/* Ask for the save to be cancelled on all ranks; the handle then fails unless PROTECTED came first. */
+/* Ask for the save to be cancelled on all ranks; the handle then fails unless PROTECTED came first. Does
+ * not wait. */
 HEARTH_API int hearth_cancel(struct hearth_handle *handle, struct hearth_error *err);
 HEARTH_API void hearth_handle_close(struct hearth_handle *handle);
 

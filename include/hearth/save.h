@@ -55,15 +55,15 @@ HEARTH_API int hearth_save_data(
 /* An object of at most 1 GiB that every node gets at commit: `.metadata`, common state. One rank of
  * the job gives it. Copied; this node's engine takes the copy over after the call. Each node needs
  * room for it beside its slots, once per save that is kept and once more; where a node has none the
- * save fails on all ranks, and here with HEARTH_ENOSPC if it is this one. */
+ * save fails on all ranks; the handle says why. */
 HEARTH_API int hearth_save_put_common(struct hearth_save *save, const char *name, const void *data,
         size_t len, struct hearth_error *err);
 
 /* Hand all objects of this rank over now: they are checksummed, sealed and copied to peers while
  * the caller still makes up what every node gets. Of the calls that write only
  * hearth_save_put_common() and commit (or abort) may follow; hearth_save_places() and
- * hearth_save_locate() answer on. After an error commit tries again what is left.
- * Errors: HEARTH_ESTATE without a step. */
+ * hearth_save_locate() answer on. Waits for nobody.
+ * Errors: HEARTH_ESTATE without a step; HEARTH_EFAILED where it is known already that the save failed. */
 HEARTH_API int hearth_save_seal(struct hearth_save *save, struct hearth_error *err);
 
 /*

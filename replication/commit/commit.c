@@ -213,6 +213,46 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
     return HEARTH_OK;
 }
 
+/* One that is not newer than what is kept was decided before. */
+static int commit_is_over(const struct hth_commit *c, struct hth_save_id save)
+{
+    const struct hth_keep *keep = &c->ctx->keep;
+
+    for (uint32_t i = 0; i < keep->saves; i++)
+        if (hth_save_cmp(keep->save[i], save) > 0)
+            return !hth_keep_has(keep, save);
+    return 0;
+}
+
+int hth_commit_rejoin(
+        struct hth_commit *c, uint32_t rank, struct hth_save_id save, struct hearth_error *err)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+    struct local_rank *l = e ? local_find(c, rank) : NULL;
+    const struct outcome *o;
+    struct track *t;
+
+    if (!c->running || !l || save.epoch != e->epoch || save.nonce != e->nonce)
+        return hth_fail(err, HEARTH_EUNKNOWN, 0,
+                "this node's engine is new, or in another epoch: what became of step %" PRIu64
+                " shows at the next hearth_recover()",
+                save.step);
+    hth_commit_count(c, rank, save.step, save.attempt);
+    o = outcome_find(c, save);
+    if (o && o->level < HEARTH_PROTECTED)
+        return hth_fail(err, HEARTH_EFAILED, 0, HTH_SAVE ": %s", HTH_SAVE_ARGS(save), o->text);
+    if (commit_is_over(c, save))
+        return hth_fail(err, HEARTH_EFAILED, 0, HTH_SAVE ": a newer save is PROTECTED",
+                HTH_SAVE_ARGS(save));
+    if (o || hth_keep_has(&c->ctx->keep, save))
+        return HEARTH_OK;
+    t = track_get(c, save);
+    if (!t)
+        return hth_fail(err, HEARTH_ENOMEM, 0, HTH_SAVE, HTH_SAVE_ARGS(save));
+    t->rank[l - c->local] |= RANK_BEGUN;
+    return HEARTH_OK;
+}
+
 /* ---- Events ---------------------------------------------------------------------------------- */
 
 static void commit_be_heard(struct hth_commit *c)

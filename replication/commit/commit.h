@@ -53,6 +53,17 @@ void hth_commit_stop(struct hth_commit *c);
 int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
         struct hth_save_id *out_save, struct hearth_error *err);
 
+/* `rank` has begun `step` so many times, as it counts itself: an engine that was started again, or that
+ * missed some, counts on from there. */
+void hth_commit_count(struct hth_commit *c, uint32_t rank, uint64_t step, uint32_t begun);
+/* How far `rank` has come, as far as is known here; 0: it has begun nothing. */
+uint32_t hth_commit_counted(const struct hth_commit *c, uint32_t rank, uint64_t *out_step);
+
+/* `rank` goes on with a save that it began under an engine before this one.
+ * Errors: HEARTH_EUNKNOWN of another epoch; HEARTH_EFAILED decided already, or a newer one is. */
+int hth_commit_rejoin(
+        struct hth_commit *c, uint32_t rank, struct hth_save_id save, struct hearth_error *err);
+
 /* Would begin find room now? Counts no attempt. Errors: HEARTH_EBUSY as begin. */
 int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step, struct hearth_error *err);
 

@@ -30,6 +30,28 @@ struct local_rank *local_find(struct hth_commit *c, uint32_t rank)
     return NULL;
 }
 
+void hth_commit_count(struct hth_commit *c, uint32_t rank, uint64_t step, uint32_t begun)
+{
+    struct local_rank *l = local_find(c, rank);
+
+    if (!l || !begun || (l->last_step != HTH_NEVER && step < l->last_step))
+        return;
+    if (l->last_step != step)
+        l->attempts = 0;
+    l->last_step = step;
+    l->attempts = begun > l->attempts ? begun : l->attempts;
+}
+
+uint32_t hth_commit_counted(const struct hth_commit *c, uint32_t rank, uint64_t *out_step)
+{
+    for (uint32_t i = 0; i < c->locals; i++)
+        if (c->local[i].rank == rank && c->local[i].last_step != HTH_NEVER) {
+            *out_step = c->local[i].last_step;
+            return c->local[i].attempts;
+        }
+    return 0;
+}
+
 int local_owns(const struct hth_ctx *ctx, const struct hth_held *h)
 {
     return h->object.owner < ctx->epoch->world &&

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
+#include "engines.h"
 #include "rank.h"
+#include "tmp_root.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -118,4 +124,59 @@ Test(fork, a_child_that_execs_has_no_descriptor_of_ours)
     waitpid(child, &status, 0);
     cr_assert(eq(int, out[0], '0'), "%s", out);
     rank_end(&r);
+}
+
+static int descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int count = 0;
+
+    while (dir && readdir(dir))
+        count++;
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+/* Descriptors that a child of a rank with an engine has more than the rank had before it opened. */
+static void leaves_a_child_nothing(enum hearth_start how)
+{
+    static char hearthd[512];
+    const char *bin = getenv("HEARTH_TEST_BIN");
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+    int before, status = 0;
+    pid_t child;
+
+    rank_start(&r);
+    fake_stop(r.fake);
+    r.fake = NULL;
+    r.opts.start = how;
+    r.opts.open_ms = 20000;
+    r.opts.linger_s = 20;
+    if (bin) {
+        snprintf(hearthd, sizeof(hearthd), "%s/hearthd", bin);
+        r.opts.engine = hearthd;
+    }
+    before = descriptors();
+    rank_open(&r);
+    rank_save(r.h, 1, &piece, 1, NULL, 0);
+    usleep(200000); /* a slot is lent ahead */
+    child = fork();
+    if (child == 0)
+        _exit(descriptors() - before);
+    cr_assert(eq(int, (int)waitpid(child, &status, 0), (int)child));
+    cr_assert(zero(int, status), "%d", WEXITSTATUS(status));
+    hearth_close(r.h, HEARTH_KEEP);
+    cr_assert(ge(int, engines_signal(r.root, NULL, SIGKILL), 0));
+    tmp_root_remove(r.root);
+}
+
+Test(fork, a_child_inherits_no_descriptor_of_ours_nor_of_an_engine)
+{
+    leaves_a_child_nothing(HEARTH_START_AUTO);
+}
+
+Test(fork, nor_of_an_engine_inside)
+{
+    leaves_a_child_nothing(HEARTH_START_IN_PROCESS);
 }

@@ -191,6 +191,7 @@ Test(real, the_engine_is_nobodys_child_and_in_a_session_of_its_own)
 Test(real, a_killed_engine_is_started_again_under_the_rank)
 {
     struct hearth_error err = { 0 };
+    struct hearth_handle *handle;
     struct hearth_save *save;
     pid_t pid;
 
@@ -200,7 +201,9 @@ Test(real, a_killed_engine_is_started_again_under_the_rank)
     pid = find_engine();
     must(hearth_save_begin(r.h, 2, 8192, NULL, &save, &err));
     cr_assert(eq(int, kill(pid, SIGKILL), 0));
-    must_fail(hearth_save_commit(save, NULL, &err), HEARTH_EENGINE);
+    must(hearth_save_commit(save, &handle, &err));
+    cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
+    hearth_handle_close(handle);
     save_float(3, 3);
     cr_assert(epsilon_eq(flt, load_float(rank_recover(r.h, 3)), 3.0f, 0.0f));
     end();

@@ -578,8 +578,8 @@ Test(engine, that_dies_and_comes_back_is_followed)
     float x = 8;
     struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
     struct hearth_error err = { 0 };
-    struct hearth_handle *handle, *other;
-    struct hearth_save *save, *lost;
+    struct hearth_handle *handle;
+    struct hearth_save *save, *open_one;
     pthread_t t;
 
     rank_start(&r);
@@ -588,18 +588,17 @@ Test(engine, that_dies_and_comes_back_is_followed)
     save = begin(r.h, 5, 8192);
     must(hearth_save_add(save, &piece, 1, &err));
     handle = commit(save);
-    lost = begin(r.h, 6, 8192);
-    must(hearth_save_add(lost, &piece, 1, &err));
+    open_one = begin(r.h, 6, 8192);
+    must(hearth_save_add(open_one, &piece, 1, &err));
     fake_crash(r.fake);
     pthread_create(&t, NULL, bring_back, r.fake);
     must_fail(hearth_wait(handle, HEARTH_PROTECTED, 1000, &err), HEARTH_ETIMEOUT);
     pthread_join(t, NULL);
     fake_hold(r.fake, 0);
     must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err));
-    cr_assert(eq(u32, fake_counts(r.fake).follows, 2));
+    cr_assert(ge(u32, fake_counts(r.fake).regains, 1)); /* of the other one at least */
     hearth_handle_close(handle);
-    must_fail(hearth_save_commit(lost, &other, &err), HEARTH_EENGINE);
-    cr_assert(ne(ptr, strstr(err.text, "begin it again"), NULL), "%s", err.text);
+    protect(commit(open_one)); /* it was being written when the engine died */
     rank_save(r.h, 7, &piece, 1, NULL, 0);
     rank_end(&r);
 }

@@ -12,6 +12,7 @@
 #include "core/format/epoch.h"
 #include "core/format/head.h"
 #include "core/format/holders.h"
+#include "core/format/handed.h"
 #include "core/format/keep.h"
 #include "core/format/life.h"
 #include "core/format/manifest.h"
@@ -142,6 +143,25 @@ static size_t keep_make(unsigned char *out)
     return HTH_KEEP_BYTES;
 }
 
+static size_t handed_make(unsigned char *out)
+{
+    struct hth_handed row[2] = { { .save = { 61, 62, 63, 64 },
+                                         .slot = 65,
+                                         .generation = 66,
+                                         .bytes = 67,
+                                         .data_len = 68,
+                                         .items_len = 69,
+                                         .items = 70,
+                                         .rank = 71,
+                                         .index = 72,
+                                         .commons = 73,
+                                         .name = "__0__0_src0.distcp" },
+        { .save = { 74, 75, 76, 77 }, .name = "second" } };
+
+    hth_handed_encode(row, 2, out);
+    return hth_handed_bytes(2);
+}
+
 static size_t running_make(unsigned char *out)
 {
     struct hth_running r = { .epoch = 51,
@@ -270,7 +290,8 @@ static size_t local_make(unsigned char *out)
         sizeof(struct hth_local_find), sizeof(struct hth_local_found),
         sizeof(struct hth_local_written), sizeof(struct hth_local_give),
         sizeof(struct hth_local_given), sizeof(struct hth_local_take),
-        sizeof(struct hth_local_taken), sizeof(struct hth_local_close) };
+        sizeof(struct hth_local_taken), sizeof(struct hth_local_close),
+        sizeof(struct hth_local_regain) };
     struct hth_writer w = { .at = out, .cap = 8192 };
 
     hth_write32(&w, hth_version_written(HTH_FORMAT_LOCAL));
@@ -331,7 +352,8 @@ static const struct golden {
     [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
     [HTH_FORMAT_STORE] = { store_make, 4, "2506a92632c887fc" },
     [HTH_FORMAT_GREETING] = { greeting_make, 3, "3576d3bdbace321b" },
-    [HTH_FORMAT_LOCAL] = { local_make, 4, "0dfcfd90db9a03b5" },
+    [HTH_FORMAT_HANDED] = { handed_make, 1, "4854856f27e64975" },
+    [HTH_FORMAT_LOCAL] = { local_make, 5, "62d26263af97a586" },
 };
 
 static void is_as_it_was(enum hth_format format)

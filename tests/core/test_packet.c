@@ -167,3 +167,19 @@ Test(packet, without_room_for_its_descriptor_comes_nevertheless, .init = setup)
     cr_assert(eq(u64, got.request, 3));
     cr_assert(eq(int, open_files(), before));
 }
+
+/* Which resets the connection. */
+Test(packet, that_was_sent_before_a_close_with_unread_answers_is_heard, .init = setup)
+{
+    struct hth_local_head m = { .length = sizeof(m) };
+    size_t len = 0;
+    int fd = -1;
+
+    must(hth_packet_put(end[0], &m, sizeof(m), -1));
+    must(hth_packet_put(end[0], &m, sizeof(m), -1));
+    must(hth_packet_put(end[1], &m, sizeof(m), -1)); /* nobody reads it */
+    close(end[0]);
+    cr_assert(eq(int, (int)receive(&len, &fd), HTH_PACKET_GOT));
+    cr_assert(eq(int, (int)receive(&len, &fd), HTH_PACKET_GOT));
+    cr_assert(eq(int, (int)receive(&len, &fd), HTH_PACKET_END));
+}

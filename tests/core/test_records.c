@@ -8,6 +8,7 @@
 
 #include "core/base/auth.h"
 #include "core/format/epoch.h"
+#include "core/format/handed.h"
 #include "core/format/keep.h"
 #include "core/format/manifest.h"
 #include "core/format/plans.h"
@@ -559,6 +560,65 @@ Test(records, a_damaged_running_record_is_refused, .timeout = 60)
     must(hth_auth_init(NULL));
     hth_running_encode(&r, bytes);
     refuses_all_damage(decode_running, bytes, sizeof(bytes));
+}
+
+/* --- handed --- */
+
+static struct hth_handed handed_of(void)
+{
+    return (struct hth_handed){ .save = { .epoch = 2, .nonce = 9, .step = 20, .attempt = 1 },
+        .slot = UINT64_C(3) << 40,
+        .generation = UINT64_C(4) << 32,
+        .bytes = UINT64_C(5) << 32,
+        .data_len = 6,
+        .items_len = 7,
+        .items = 8,
+        .rank = 9,
+        .index = 10,
+        .commons = 11,
+        .name = "__9__10_src9.distcp" };
+}
+
+static int decode_handed(const unsigned char *bytes, size_t len)
+{
+    struct hth_handed *row = NULL;
+    size_t rows;
+    int rc = hth_handed_decode(&row, &rows, bytes, len, NULL);
+
+    free(row);
+    return rc;
+}
+
+Test(records, a_commit_record_comes_back)
+{
+    struct hth_handed row[2] = { handed_of(), handed_of() }, *back = NULL;
+    unsigned char *bytes = malloc(hth_handed_bytes(2));
+    size_t rows = 0;
+
+    must(hth_auth_init(NULL));
+    row[1].index = 11;
+    hth_handed_encode(row, 2, bytes);
+    must(hth_handed_decode(&back, &rows, bytes, hth_handed_bytes(2), NULL));
+    cr_assert(eq(sz, rows, 2));
+    cr_assert(zero(int, hth_save_cmp(back[1].save, row[1].save)));
+    cr_assert(eq(u64, back[1].slot, row[1].slot));
+    cr_assert(eq(u64, back[1].items_len, row[1].items_len));
+    cr_assert(eq(u32, back[1].index, 11));
+    cr_assert(eq(u32, back[1].commons, 11));
+    must_say(back[1].name, row[1].name);
+    free(back);
+    free(bytes);
+}
+
+Test(records, a_damaged_commit_record_is_refused, .timeout = 60)
+{
+    struct hth_handed row = handed_of();
+    unsigned char *bytes = malloc(hth_handed_bytes(1));
+
+    must(hth_auth_init(NULL));
+    hth_handed_encode(&row, 1, bytes);
+    refuses_all_damage(decode_handed, bytes, hth_handed_bytes(1));
+    free(bytes);
 }
 
 /* --- plans --- */

@@ -10,6 +10,7 @@
 #include "core/base/crc.h"
 #include "core/format/epoch.h"
 #include "core/format/head.h"
+#include "core/format/handed.h"
 #include "core/format/keep.h"
 #include "core/format/life.h"
 #include "core/format/manifest.h"
@@ -159,6 +160,24 @@ static int keep_read(const struct hth_versions *v, size_t len, struct hearth_err
     return hth_keep_decode_as(v, &k, bytes, len, err);
 }
 
+static size_t handed_make(void)
+{
+    struct hth_handed h = { .save = { 3, 1, 20, 1 }, .slot = 7, .generation = 2, .name = "object" };
+
+    hth_handed_encode(&h, 1, bytes);
+    return hth_handed_bytes(1);
+}
+
+static int handed_read(const struct hth_versions *v, size_t len, struct hearth_error *err)
+{
+    struct hth_handed *row = NULL;
+    size_t rows;
+    int rc = hth_handed_decode_as(v, &row, &rows, bytes, len, err);
+
+    free(row);
+    return rc;
+}
+
 static size_t running_make(void)
 {
     struct hth_running r = { .epoch = 3, .nonce = 1, .copies = 1 };
@@ -233,6 +252,7 @@ static const struct {
     { HTH_FORMAT_EPOCH, 8, epoch_make, record_seal, epoch_read },
     { HTH_FORMAT_KEEP, 8, keep_make, record_seal, keep_read },
     { HTH_FORMAT_RUNNING, 8, running_make, record_seal, running_read },
+    { HTH_FORMAT_HANDED, 8, handed_make, record_seal, handed_read },
     { HTH_FORMAT_PLANS, 8, plans_make, record_seal, plans_read },
     { HTH_FORMAT_HEAD, 8, head_make, record_seal, head_read },
     { HTH_FORMAT_LIFE, 8, life_make, record_seal, life_read },

@@ -33,11 +33,11 @@ void fake_gather(struct fake_engine *f, uint32_t count);
 void fake_flip(struct fake_engine *f, int count); /* a wrong byte in the next ranges */
 
 struct fake_counts {
-    uint32_t clients, leases, begins, ranges, slots, follows, closes, drops, aborts;
+    uint32_t clients, leases, begins, ranges, slots, follows, regains, closes, drops, aborts;
     uint64_t range_bytes;
     uint32_t step_wait_ms; /* of the last set_step */
     uint32_t find_wait_ms; /* of the last find */
 };
-struct fake_counts fake_counts(struct fake_engine *f);
+struct fake_counts fake_counts(struct fake_engine *f); /* when all that was said is heard */
 
 #endif

@@ -102,6 +102,15 @@ static void put_save_id(struct fake_engine *f, struct client *c, const struct lo
     fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_SAVE_ID, r, l->token, -1);
 }
 
+/* It was sealed before its rank lost us, and is again. */
+static int fake_has_object(const struct save *s, uint64_t id)
+{
+    for (uint32_t i = 0; i < s->objects; i++)
+        if (s->object[i].o.id == id)
+            return 1;
+    return 0;
+}
+
 static void on_seal(struct fake_engine *f, struct client *c, const struct hth_local_seal *m)
 {
     struct loan *l = fake_find_loan(c, m->head.token);
@@ -117,6 +126,10 @@ static void on_seal(struct fake_engine *f, struct client *c, const struct hth_lo
     if (!slot || !s || m->generation != slot->generation || at + len > slot->cap ||
             HTH_CHUNKS(m->data_len) > 1024) {
         fake_put_error(c, m->head.request, HEARTH_EINVAL, "not lent like this");
+        return;
+    }
+    if (fake_has_object(s, hth_object_id(c->rank, m->index))) {
+        fake_put_ok(c, m->head.request);
         return;
     }
     for (uint64_t i = 0; i < HTH_CHUNKS(m->data_len); i++) {
@@ -176,7 +189,7 @@ static void on_commit(struct fake_engine *f, struct client *c, const struct hth_
         return;
     }
     l->committed = 1;
-    f->save[l->save].world_done++;
+    f->save[l->save].world_done += !(l->token & HTH_LOCAL_OWN) || !f->save[l->save].world_done;
     put_save_id(f, c, l, m->request);
     fake_advance(f, l->save);
 }
@@ -269,6 +282,30 @@ static void on_follow(struct fake_engine *f, struct client *c, const struct hth_
     if (!m->committed)
         fake_fail_save(f, s, "the engine died while a rank was writing");
     fake_put_event(f, c, l, m->head.request);
+}
+
+static void on_regain(struct fake_engine *f, struct client *c, const struct hth_local_regain *m)
+{
+    struct loan *l = fake_find_loan(c, m->head.token);
+
+    f->counts.regains++;
+    if (m->slot >= SLOTS || f->slot[m->slot].generation != m->generation) {
+        fake_put_error(c, m->head.request, HEARTH_ENOENT, "the slot has been used since");
+        return;
+    }
+    if (!l) {
+        l = fake_new_loan(f, c);
+        l->token = m->head.token;
+    }
+    if (m->save.epoch)
+        l->save = fake_find_save(f, m->save);
+    if (m->save.epoch && l->save < 0) {
+        fake_put_error(c, m->head.request, HEARTH_ENOENT, "nobody knows this save any more");
+        return;
+    }
+    l->slot[l->lent] = (int)m->slot;
+    memcpy(l->name[l->lent++], m->name, sizeof(m->name));
+    fake_put_ok(c, m->head.request);
 }
 
 static void on_manifest(struct fake_engine *f, struct client *c, const struct hth_local_map *m)
@@ -473,6 +510,9 @@ void fake_answer(struct fake_engine *f, struct client *c, const void *msg, int f
         break;
     case HTH_LOCAL_TAKE:
         on_take(f, c, msg);
+        break;
+    case HTH_LOCAL_REGAIN:
+        on_regain(f, c, msg);
         break;
     case HTH_LOCAL_FIND:
         on_find(f, c, msg);

@@ -235,6 +235,23 @@ static int mem_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct h
     return mem_take(s, bytes, out, err);
 }
 
+static int mem_claim(struct hth_store *s, uint64_t id, uint64_t generation, uint32_t rank,
+        struct hth_slot **out, struct hearth_error *err)
+{
+    struct slot *slot = mem_of(s)->slots;
+
+    (void)rank;
+    while (slot && slot->pub.id != id)
+        slot = slot->next;
+    if (!slot || slot->condemned || slot->pub.leases || slot->pub.generation > generation ||
+            (slot->state != FREE && slot->state != GIVEN))
+        return hth_fail(err, HEARTH_ENOENT, 0, "the slot is in other use");
+    slot->state = HELD;
+    slot->pub.generation = generation;
+    *out = &slot->pub;
+    return 0;
+}
+
 struct dir *mem_dir_find(struct mem *m, struct hth_save_id save)
 {
     for (struct dir *d = m->dirs; d; d = d->next)
@@ -643,6 +660,11 @@ static int mem_soon(struct hth_store *s, uint64_t bytes)
     return 0;
 }
 
+static int mem_ready(struct hth_store *s, uint64_t bytes)
+{
+    return best_free(mem_of(s), bytes) != NULL;
+}
+
 static uint64_t mem_work(struct hth_store *s, unsigned slots)
 {
     (void)s, (void)slots;
@@ -673,6 +695,7 @@ static const struct hth_store_ops mem_ops = {
     .foresee = mem_foresee,
     .take = mem_take,
     .lend = mem_lend,
+    .claim = mem_claim,
     .receive = mem_receive,
     .seal = mem_seal,
     .give = mem_give,
@@ -693,6 +716,7 @@ static const struct hth_store_ops mem_ops = {
     .scan = mem_scan,
     .work = mem_work,
     .soon = mem_soon,
+    .ready = mem_ready,
     .id = mem_id,
     .close = mem_close,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The library's own descriptors, which it does not show: we look for them in /proc/self/fd.
+ * The library's own descriptors, which it does not show: we look for them in /proc/thread-self/fd.
  * Its sockets and epoll descriptors are not close-on-exec, and a child that keeps one hides our
  * death from the peers. At open they are those that were not there before, later the sockets bound
  * to our address. The socket of an endpoint is the one with both its addresses.
@@ -29,7 +29,7 @@ typedef void each_fn(int fd, void *arg);
 
 static void fds_each(each_fn *fn, void *arg)
 {
-    DIR *dir = opendir("/proc/self/fd");
+    DIR *dir = opendir("/proc/thread-self/fd");
     struct dirent *entry;
 
     if (!dir)

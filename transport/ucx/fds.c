@@ -2,7 +2,7 @@
 /*
  * UCX opens its sockets and epoll descriptors without close-on-exec. A child that inherits one
  * keeps a dead node's connections open, and its peers see the death only when the child ends.
- * So, whenever new ones can have appeared, we look through /proc/self/fd. What was open before
+ * So, whenever new ones can have appeared, we look through /proc/thread-self/fd. What was open before
  * us is never touched (number and inode tell it); after opening only TCP sockets are, because the
  * process may open other things of its own meanwhile.
  */
@@ -43,7 +43,7 @@ static int fd_is_tcp(int fd)
 
 static void fd_each(struct hth_ucx *t, void (*fn)(struct hth_ucx *t, int fd))
 {
-    DIR *dir = opendir("/proc/self/fd");
+    DIR *dir = opendir("/proc/thread-self/fd");
     struct dirent *entry;
 
     if (!dir)

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `.hearth/handed`: the commit record. Objects that ranks of this node have handed over by COMMIT and that
+ * are not sealed yet, so that the slots they lie in are not taken for free ones by the engine's next life.
+ *
+ *     0 "HTHANDED"   8 u32 version   12 u32 rows
+ *    16 rows of 160 bytes:
+ *         0 the save   32 u64 slot   40 u64 generation   48 u64 bytes that begin asked for
+ *        56 u64 data_len   64 u64 items_len   72 u32 items   76 u32 rank   80 u32 index   84 u32 commons
+ *        88 name[72]
+ *       digest
+ */
+#ifndef HEARTH_CORE_FORMAT_HANDED_H
+#define HEARTH_CORE_FORMAT_HANDED_H
+
+#include "core/base/auth.h"
+#include "core/base/id.h"
+#include "versions.h"
+#include <stddef.h>
+
+#define HTH_HANDED_ROW  160u
+#define HTH_HANDED_MAX  262144u /* rows: ranks of a node, times their objects */
+#define HTH_HANDED_NAME 72u
+
+struct hth_handed {
+    struct hth_save_id save;
+    uint64_t slot, generation, bytes, data_len, items_len;
+    uint32_t items, rank, index;
+    uint32_t
+            commons; /* raw objects that the rank handed over with it, which are not in the record */
+    char name[HTH_HANDED_NAME + 1];
+};
+
+size_t hth_handed_bytes(size_t rows);
+void hth_handed_encode(const struct hth_handed *row, size_t rows, unsigned char *out);
+/* *out_row: the caller frees it. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED,
+ * HEARTH_ENOMEM. _as: with other rows than ours (versions.h). */
+int hth_handed_decode_as(const struct hth_versions *versions, struct hth_handed **out_row,
+        size_t *out_rows, const void *bytes, size_t len, struct hearth_error *err);
+int hth_handed_decode(struct hth_handed **out_row, size_t *out_rows, const void *bytes, size_t len,
+        struct hearth_error *err);
+
+#endif

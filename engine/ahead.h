@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Slots lent to ranks before they ask. */
+/* For this folder alone. */
+#ifndef HEARTH_ENGINE_AHEAD_H
+#define HEARTH_ENGINE_AHEAD_H
+
+#include "core/local/local.h"
+
+struct client;
+struct hth_node;
+struct loan;
+
+void ahead_tick(struct hth_node *n);
+/* BEGIN of a loan that was lent ahead. */
+void ahead_begin(
+        struct hth_node *n, struct client *c, struct loan *l, const struct hth_local_begin *m);
+
+#endif

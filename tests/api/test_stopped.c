@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank whose engine is stopped, or dies: what each call may wait, and what is kept. With hearthd itself. */
+#include "check.h"
+#include "engines.h"
+#include "rank.h"
+#include "tmp_root.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ROOM (UINT64_C(1) << 20)
+
+static struct rank r;
+static struct hearth_error err;
+static uint64_t object_bytes[1] = { ROOM };
+static float x = 1.5f;
+
+static void start(const char *stop_point)
+{
+    static char hearthd[512];
+    const char *bin = getenv("HEARTH_TEST_BIN");
+
+    rank_start(&r);
+    fake_stop(r.fake);
+    r.fake = NULL;
+    r.opts.start = HEARTH_START_AUTO;
+    r.opts.open_ms = 20000;
+    r.opts.linger_s = 20;
+    r.opts.object_bytes = object_bytes;
+    r.opts.object_count = 1;
+    if (bin) {
+        snprintf(hearthd, sizeof(hearthd), "%s/hearthd", bin);
+        r.opts.engine = hearthd;
+    }
+    if (stop_point)
+        setenv("HEARTH_STOP_POINT", stop_point, 1);
+    rank_open(&r);
+    unsetenv("HEARTH_STOP_POINT"); /* the next one goes on */
+}
+
+static void signal_engine(int sig)
+{
+    cr_assert(ge(int, engines_signal(r.root, NULL, sig), 1));
+}
+
+static void end(void)
+{
+    hearth_close(r.h, HEARTH_KEEP);
+    engines_signal(r.root, NULL, SIGCONT);
+    cr_assert(ge(int, engines_signal(r.root, NULL, SIGKILL), 0));
+    tmp_root_remove(r.root);
+}
+
+/* ---- how long a call took, and how often it slept -------------------------------------------------- */
+
+static long slept(void) /* times that this thread gave the processor away by itself */
+{
+    char path[64], line[128];
+    long count = -1;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%ld/status", (long)syscall(SYS_gettid));
+    f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f))
+        if (!strncmp(line, "voluntary_ctxt_switches:", 24))
+            count = strtol(line + 24, NULL, 10);
+    if (f)
+        fclose(f);
+    return count;
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static struct {
+    const char *what;
+    long slept;
+    uint64_t since_ms;
+} call;
+
+static void before(const char *what)
+{
+    call.what = what;
+    call.since_ms = now_ms();
+    call.slept = slept();
+}
+
+/* It slept for nobody: neither in a system call nor for a lock. */
+static void waited_for_nobody(void)
+{
+    cr_assert(eq(i64, (int64_t)(slept() - call.slept), 0), "%s slept %ld times", call.what,
+            slept() - call.slept);
+}
+
+static void waited_at_most(uint64_t ms)
+{
+    uint64_t took = now_ms() - call.since_ms;
+
+    cr_assert(le(u64, took, ms), "%s took %llu ms", call.what, (unsigned long long)took);
+}
+
+static struct hearth_save *begin(uint64_t step)
+{
+    struct hearth_save *save = NULL;
+    int rc = hearth_save_begin(r.h, step, 8192, NULL, &save, &err);
+
+    cr_assert(eq(int, rc, 0), "%s", err.text);
+    return save;
+}
+
+static void add(struct hearth_save *save)
+{
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+
+    cr_assert(zero(int, hearth_save_add(save, &piece, 1, &err)), "%s", err.text);
+}
+
+/* A begin that asks nobody: until the slot lent ahead has come. */
+static void settle(void)
+{
+    usleep(300000);
+}
+
+static void save_whole(uint64_t step)
+{
+    struct hearth_handle *handle = NULL;
+    struct hearth_save *save = begin(step);
+
+    add(save);
+    cr_assert(zero(int, hearth_save_commit(save, &handle, &err)), "%s", err.text);
+    cr_assert(zero(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err)), "%s", err.text);
+    hearth_handle_close(handle);
+}
+
+static float loaded(struct hearth_checkpoint *c)
+{
+    float got = -1;
+    struct hearth_piece piece = rank_piece("x", &got, 0, NULL);
+
+    cr_assert(zero(int, hearth_load(c, &piece, 1, 0, NULL, &err)), "%s", err.text);
+    return got;
+}
+
+Test(stopped, no_call_waits_for_it_but_those_that_bring_something_back, .timeout = 60)
+{
+    struct hearth_status st = { .struct_size = sizeof(st) };
+    struct hearth_begin_opts patient = { .struct_size = sizeof(patient), .wait_ms = 300 };
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_view view = { .struct_size = sizeof(view) };
+    struct hearth_handle *handle = NULL;
+    struct hearth_checkpoint *ckpt;
+    struct hearth_save *save, *none = NULL;
+    struct hearth_save_id id;
+
+    start(NULL);
+    save_whole(1);
+    ckpt = rank_recover(r.h, 1);
+    must(hearth_item_at(ckpt, 0, 0, &item, &err));
+    must(hearth_view_open(ckpt, &item, &view, &err));
+    save_whole(2); /* the mapping of its slot is made */
+    settle();
+    signal_engine(SIGSTOP);
+
+    before("begin");
+    save = begin(3);
+    waited_at_most(100);
+    add(save);
+    before("put_common");
+    must(hearth_save_put_common(save, ".metadata", "m", 1, &err));
+    waited_for_nobody();
+    before("seal");
+    must(hearth_save_seal(save, &err));
+    waited_for_nobody();
+    before("commit");
+    must(hearth_save_commit(save, &handle, &err));
+    waited_for_nobody();
+    before("test");
+    must(hearth_test(handle, &st, &err));
+    waited_for_nobody();
+    cr_assert(zero(int, st.code), "%s", st.text);
+    before("handle_id");
+    must(hearth_handle_id(handle, &id, &err));
+    waited_for_nobody();
+    cr_assert(eq(u64, id.step, 3));
+    cr_assert(eq(u32, id.attempt, 1));
+    before("view_close");
+    hearth_view_close(r.h, &view);
+    waited_for_nobody();
+    before("checkpoint_close");
+    hearth_checkpoint_close(ckpt);
+    waited_for_nobody();
+
+    before("wait");
+    must_fail(hearth_wait(handle, HEARTH_PROTECTED, 300, &err), HEARTH_ETIMEOUT);
+    waited_at_most(800);
+    before("begin without a slot");
+    must_fail(hearth_save_begin(r.h, 4, 8192, NULL, &none, &err), HEARTH_EBUSY);
+    waited_at_most(3000);
+    before("the next begin");
+    must_fail(hearth_save_begin(r.h, 4, 8192, NULL, &none, &err), HEARTH_EBUSY);
+    waited_at_most(200);
+    before("begin with wait_ms");
+    must_fail(hearth_save_begin(r.h, 4, 8192, &patient, &none, &err), HEARTH_ETIMEOUT);
+    waited_at_most(800);
+    before("cancel");
+    must(hearth_cancel(handle, &err));
+    waited_for_nobody();
+    before("handle_close");
+    hearth_handle_close(handle);
+    waited_for_nobody();
+    before("close");
+    hearth_close(r.h, HEARTH_KEEP);
+    waited_at_most(1000); /* the copying threads end */
+    r.h = NULL;
+    end();
+}
+
+/* What it heard when it went on: the save that was committed meanwhile is one like any other. */
+Test(stopped, an_engine_that_goes_on_hears_all_that_was_said, .timeout = 60)
+{
+    struct hearth_handle *handle = NULL;
+    struct hearth_checkpoint *ckpt;
+    struct hearth_save *save;
+
+    start(NULL);
+    save_whole(1);
+    settle();
+    signal_engine(SIGSTOP);
+    x = 2.5f;
+    save = begin(2);
+    add(save);
+    must(hearth_save_put_common(save, ".metadata", "m", 1, &err));
+    must(hearth_save_commit(save, &handle, &err));
+    signal_engine(SIGCONT);
+    cr_assert(zero(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err)), "%s", err.text);
+    hearth_handle_close(handle);
+    ckpt = rank_recover(r.h, 2);
+    cr_assert(epsilon_eq(flt, loaded(ckpt), 2.5f, 0.0f));
+    hearth_checkpoint_close(ckpt);
+    end();
+}
+
+/* Slots that lie in the pool with memory behind them, and nowhere else. */
+static int pool_slots(void)
+{
+    char line[256], count[32] = "";
+    FILE *f;
+
+    snprintf(line, sizeof(line), "ls %s/job/.hearth/pool | wc -l", r.root);
+    f = popen(line, "re");
+    cr_assert(f && fgets(count, sizeof(count), f));
+    pclose(f);
+    return atoi(count);
+}
+
+Test(stopped, after_a_hundred_who_gave_up_the_pool_is_whole, .timeout = 60)
+{
+    struct hearth_begin_opts patient = { .struct_size = sizeof(patient), .wait_ms = 1 };
+    struct hearth_save *save = NULL;
+    int slots;
+
+    start(NULL);
+    save_whole(1);
+    settle();
+    slots = pool_slots();
+    signal_engine(SIGSTOP);
+    save = begin(2); /* the one that was lent ahead */
+    for (int i = 0; i < 100; i++) {
+        struct hearth_save *none = NULL;
+
+        cr_assert(
+                ne(int, hearth_save_begin(r.h, 3, 8192, i % 2 ? &patient : NULL, &none, &err), 0));
+    }
+    hearth_save_abort(save);
+    signal_engine(SIGCONT);
+    settle();                   /* it hears all hundred */
+    for (int i = 0; i < 6; i++) /* more than there are slots */
+        save_whole((uint64_t)i + 4);
+    settle();
+    cr_assert(eq(int, pool_slots(), slots));
+    end();
+}
+
+/* ---- an engine that dies --------------------------------------------------------------------------- */
+
+/* row 10: the checksums have not begun, or not ended, and all that was said may be unheard. */
+static void killed_after_commit(const char *stop_point)
+{
+    struct hearth_handle *handle = NULL;
+    struct hearth_checkpoint *ckpt;
+    struct hearth_save *save;
+
+    start(stop_point);
+    if (!stop_point)
+        settle();
+    if (!stop_point)
+        signal_engine(SIGSTOP);
+    x = 7.5f;
+    save = begin(5);
+    add(save);
+    must(hearth_save_put_common(save, ".metadata", "meta", 4, &err));
+    must(hearth_save_commit(save, &handle, &err));
+    signal_engine(SIGKILL);
+    cr_assert(zero(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err)), "%s", err.text);
+    hearth_handle_close(handle);
+    ckpt = rank_recover(r.h, 5);
+    cr_assert(epsilon_eq(flt, loaded(ckpt), 7.5f, 0.0f));
+    hearth_checkpoint_close(ckpt);
+    end();
+}
+
+Test(killed, a_save_that_was_committed_to_a_stopped_engine_is_protected_by_the_next, .timeout = 60)
+{
+    killed_after_commit(NULL);
+}
+
+Test(killed, a_handle_that_is_only_polled_learns_that_it_died, .timeout = 60)
+{
+    struct hearth_status st = { .struct_size = sizeof(st) };
+    struct hearth_handle *handle = NULL;
+    struct hearth_save *save;
+
+    start(NULL);
+    settle();
+    signal_engine(SIGSTOP);
+    save = begin(5);
+    add(save);
+    must(hearth_save_commit(save, &handle, &err));
+    signal_engine(SIGKILL);
+    for (int i = 0; i < 100 && !st.code; i++, usleep(10000))
+        must(hearth_test(handle, &st, &err));
+    cr_assert(eq(int, st.code, HEARTH_EUNKNOWN));
+    cr_assert(ne(ptr, strstr(st.text, "is gone"), NULL), "%s", st.text);
+    must(hearth_wait(handle, HEARTH_PROTECTED, 20000, &err)); /* who waits looks for it */
+    must(hearth_test(handle, &st, &err));
+    cr_assert(zero(int, st.code));
+    hearth_handle_close(handle);
+    end();
+}
+
+#ifdef HEARTH_POINTS
+Test(killed, a_save_that_was_committed_is_protected_though_nothing_was_summed, .timeout = 60)
+{
+    killed_after_commit("chunk");
+}
+
+Test(killed, nor_does_it_matter_that_all_was_summed, .timeout = 60)
+{
+    killed_after_commit("seal");
+}
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks handed to an engine that is killed, or were writing: the commit record, and REGAIN. Said
+ * packet by packet to an engine in virtual time, by a helper of rank 0. */
+#include "check.h"
+#include "world_parts.h"
+
+#include "core/format/handed.h"
+#include "replication/held/holdings.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define OURS 99990u
+#define STEP 100000u /* every rank of the world has long saved less */
+#define OWN  (HTH_LOCAL_OWN | 7)
+
+static struct world w;
+static struct hth_node *node;
+static uint64_t request;
+static struct hth_local_lent lent;
+static struct hth_save_id save;
+
+static const void *answer(void)
+{
+    const struct hth_local_head *got = NULL;
+
+    for (const struct letter *l = w.letters; l; l = l->next)
+        if (l->client == OURS && l->machine == 0 &&
+                ((const struct hth_local_head *)(const void *)l->bytes)->request == request)
+            got = (const void *)l->bytes;
+    return got;
+}
+
+/* 0: answered like this; else the code of the error that came, 1: something else, or nothing. */
+static int ask(void *m, uint32_t len, uint32_t type, uint64_t token, uint32_t want)
+{
+    struct hth_local_head head = { len, type, ++request, token };
+    const struct hth_local_head *got;
+    struct hth_local_error error;
+
+    memcpy(m, &head, sizeof(head));
+    hth_node_request(node, OURS, m, len, NULL);
+    got = answer();
+    if (got && got->type == HTH_LOCAL_ERROR) {
+        memcpy(&error, got, sizeof(error));
+        return error.code;
+    }
+    return !got || got->type != want;
+}
+
+static void attach(void)
+{
+    struct hth_local_attach m = { .version = hth_version_written(HTH_FORMAT_LOCAL),
+        .world = 4,
+        .pid = 4711,
+        .helper = 1,
+        .job = "sim" };
+
+    node = world_node(&w, 0);
+    must(ask(&m, sizeof(m), HTH_LOCAL_ATTACH, 0, HTH_LOCAL_ATTACHED));
+}
+
+/* Rank 0 has begun a save in a slot of this engine's. */
+static void start(void)
+{
+    struct world_opts o = { .seed = 1,
+        .nodes = 2,
+        .ranks_per_node = 2,
+        .copies = 1,
+        .keep = 1,
+        .run_ms = 60000,
+        .data_max = 100 };
+    struct hth_local_begin begin = { .step = UINT64_MAX, .bytes = 3 * HTH_BLOCK, .name = "object" };
+    struct hth_local_set_step set = { .step = STEP };
+    struct hth_local_save_id id;
+
+    alarm(60);
+    world_open(&w, &o);
+    while (!w.why[0] && hth_save_none(w.newest.id))
+        world_advance(&w, w.now_ms + 1);
+    attach();
+    must(ask(&begin, sizeof(begin), HTH_LOCAL_BEGIN, 0, HTH_LOCAL_LENT));
+    memcpy(&lent, answer(), sizeof(lent));
+    must(ask(&set, sizeof(set), HTH_LOCAL_SET_STEP, lent.head.token, HTH_LOCAL_SAVE_ID));
+    memcpy(&id, answer(), sizeof(id));
+    save = hth_local_save_to(id.save);
+}
+
+static void end(void)
+{
+    world_close(&w);
+}
+
+TestSuite(regain, .init = start, .fini = end);
+
+static void next_engine(void)
+{
+    machine_stop(&w, 0);
+    machine_start(&w, 0);
+    cr_assert(zero(int, w.why[0]), "%s", w.why);
+    attach();
+}
+
+static int seal(uint64_t token)
+{
+    struct hth_local_seal m = { .slot = lent.slot, .generation = lent.generation, .data_len = 8 };
+
+    return ask(&m, sizeof(m), HTH_LOCAL_SEAL, token, HTH_LOCAL_OK);
+}
+
+static int commit(uint64_t token)
+{
+    struct hth_local_head m;
+
+    return ask(&m, sizeof(m), HTH_LOCAL_COMMIT, token, HTH_LOCAL_SAVE_ID);
+}
+
+static int regain(uint64_t token, uint64_t slot)
+{
+    struct hth_local_regain m = { .save = hth_local_save_of(save),
+        .slot = slot,
+        .generation = lent.generation,
+        .bytes = 3 * HTH_BLOCK,
+        .name = "object" };
+
+    return ask(&m, sizeof(m), HTH_LOCAL_REGAIN, token, HTH_LOCAL_OK);
+}
+
+static const struct hth_held *held(void)
+{
+    struct hth_held_save *s = hth_holdings_find(hth_node_ctx(node), save);
+
+    return s ? hth_held_find(s, hth_object_id(0, 0)) : NULL;
+}
+
+static size_t rows_on_record(void)
+{
+    struct hth_store *s = w.machine[0].store;
+    struct hth_handed *row = NULL;
+    void *bytes = NULL;
+    size_t len, rows = 0;
+
+    if (s->ops->record_get(s, "handed", &bytes, &len, NULL))
+        return 0;
+    must(hth_handed_decode(&row, &rows, bytes, len, NULL));
+    free(bytes);
+    free(row);
+    return rows;
+}
+
+static void until_sealed(void)
+{
+    uint64_t until = w.now_ms + 500;
+
+    while (!w.why[0] && w.now_ms < until && (!held() || held()->state != HTH_HELD_SEALED))
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(ne(ptr, (void *)(uintptr_t)held(), NULL));
+    cr_assert(eq(int, (int)held()->state, HTH_HELD_SEALED));
+}
+
+Test(regain, what_was_committed_and_not_sealed_is_on_record_and_sealed_by_the_next_engine)
+{
+    must(seal(lent.head.token));
+    must(commit(lent.head.token));
+    cr_assert(eq(sz, rows_on_record(), 1));
+    next_engine(); /* and the rank is gone as well */
+    until_sealed();
+    cr_assert(eq(u64, held()->slot->id, lent.slot));
+    cr_assert(eq(sz, rows_on_record(), 0));
+}
+
+Test(regain, what_is_sealed_is_not_on_record)
+{
+    must(seal(lent.head.token));
+    until_sealed();
+    must(commit(lent.head.token));
+    cr_assert(eq(sz, rows_on_record(), 0));
+}
+
+Test(regain, a_rank_goes_on_in_the_slot_that_it_has)
+{
+    next_engine();
+    must(regain(OWN, lent.slot));
+    must_fail(regain(OWN + 1, lent.slot), HEARTH_EINVAL); /* it is in a rank's hands */
+    must(seal(OWN));
+    must(commit(OWN));
+    until_sealed();
+    cr_assert(eq(u64, held()->slot->id, lent.slot));
+}
+
+/* It had been heard when the engine died, and the rank does not know. */
+Test(regain, what_is_said_twice_is_done_once)
+{
+    must(seal(lent.head.token));
+    must(commit(lent.head.token));
+    next_engine();
+    must(regain(OWN, lent.slot));
+    must(seal(OWN));
+    must(commit(OWN));
+    until_sealed();
+}
+
+Test(regain, a_slot_that_was_used_since_is_refused)
+{
+    next_engine();
+    lent.generation--; /* as of a use before */
+    must_fail(regain(OWN, lent.slot + 1000), HEARTH_ENOENT);
+    must_fail(regain(lent.head.token, lent.slot), HEARTH_EINVAL); /* a token of the engine's */
+}
