@@ -179,15 +179,28 @@ static int begin_set_step_now(struct hth_node *n, struct client *c,
 
 /* ---- now, or later -------------------------------------------------------------------------------- */
 
+/* 1: the rank has begun another save and not handed it over; or given it up, which is still to be heard. */
+static int begin_has_another(
+        const struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
+{
+    const struct loan *l = n->loans;
+
+    while (l && (l->client != c->id || l->token == m->head.token || l->committed || l->dead ||
+                        l->ahead || !l->objects))
+        l = l->next;
+    return l != NULL;
+}
+
 /* A save that may begin has a slot: where those of its size hold what is still needed, as after the job has
- * lost nodes and not yet saved, another is made. Readers have what lease_bytes gives them and no more. */
+ * lost nodes and not yet saved, another is made: one, since a rank writes one save. Readers have what
+ * lease_bytes gives them and no more. */
 static void begin_foresee(
         struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
 {
     struct hearth_error err;
 
     if (!n->shard_bytes || c->rank >= n->epoch.world || !n->shard_bytes[c->rank] ||
-            m->bytes > n->shard_bytes[c->rank] ||
+            m->bytes > n->shard_bytes[c->rank] || begin_has_another(n, c, m) ||
             (!m->head.token &&
                     (m->step == UINT64_MAX || hth_commit_room(n->commit, c->rank, m->step, NULL))))
         return;
