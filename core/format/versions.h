@@ -24,8 +24,9 @@
     X(KEEP, 2, 2, "keep record")         \
     X(PLANS, 2, 2, "record of plans")    \
     X(RUNNING, 1, 1, "running record")   \
+    X(FABRIC, 1, 1, "fabric record")     \
     X(STORE, 3, 3, "store")              \
-    X(GREETING, 2, 3, "rank's greeting") \
+    X(GREETING, 2, 4, "rank's greeting") \
     X(LOCAL, 4, 4, "local protocol")
 
 enum hth_format {

@@ -9,7 +9,7 @@
 
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
-#include "core/format/epoch.h"
+#include "core/format/fabric.h"
 #include "core/format/keep.h"
 #include "core/format/manifest.h"
 #include "core/format/plans.h"
@@ -162,6 +162,14 @@ static size_t running_make(unsigned char *out)
     return HTH_RUNNING_BYTES;
 }
 
+static size_t fabric_make(unsigned char *out)
+{
+    struct hth_fabric_record r = { .first = 9, .last = 10 };
+
+    hth_fabric_encode(&r, out);
+    return HTH_FABRIC_BYTES;
+}
+
 /* With a plan in it, which has no row of its own. */
 static size_t plans_make(unsigned char *out)
 {
@@ -209,6 +217,8 @@ static size_t greeting_make(unsigned char *out)
         .addr_len = 3,
         .addr = "abc",
         .shard_bytes = 53,
+        .fabrics = 54,
+        .first_fabric = 55,
         .rank = 5,
         .world = 7 };
     unsigned char key[HTH_KEY];
@@ -292,8 +302,9 @@ static const struct golden {
     [HTH_FORMAT_KEEP] = { keep_make, 2, "2e46f59ced3ff2b1" },
     [HTH_FORMAT_PLANS] = { plans_make, 2, "b024315c4b22fb8b" },
     [HTH_FORMAT_RUNNING] = { running_make, 1, "d967d78c93d5a005" },
+    [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
     [HTH_FORMAT_STORE] = { store_make, 3, "b5d312ab9a0e70dc" },
-    [HTH_FORMAT_GREETING] = { greeting_make, 3, "3576d3bdbace321b" },
+    [HTH_FORMAT_GREETING] = { greeting_make, 4, "a4876612d97cb109" },
     [HTH_FORMAT_LOCAL] = { local_make, 4, "0dfcfd90db9a03b5" },
 };
 
