@@ -15,18 +15,17 @@
 
 struct inside {
     pthread_t thread;
-    pthread_mutex_t lock; /* guards rc, err, told */
+    pthread_mutex_t lock; /* guards rc, err, told, stopping, driver */
     pthread_cond_t changed;
     struct hth_config config;
-    struct hth_driver *driver; /* the thread's; others: hth_driver_stop() while it runs */
+    struct hth_driver *driver; /* the thread's; others: hth_driver_stop(); NULL: none runs */
     struct hearth_error err;
-    int rc, told;
-    int over; /* the loop ended by itself: under the lock */
+    int rc, told, stopping;
 };
 
-static void *inside_run(void *arg)
+/* 1: it runs, and others may stop it. */
+static int inside_open(struct inside *in)
 {
-    struct inside *in = arg;
     struct hth_driver *d = NULL;
     int rc = hth_driver_open(&in->config, -1, &d, &in->err);
 
@@ -34,15 +33,28 @@ static void *inside_run(void *arg)
     in->rc = rc;
     in->driver = d;
     in->told = 1;
+    if (d && in->stopping) /* while it came back */
+        hth_driver_stop(d);
     pthread_cond_signal(&in->changed);
     pthread_mutex_unlock(&in->lock);
-    if (rc)
-        return NULL;
-    hth_driver_run(d, NULL);
-    pthread_mutex_lock(&in->lock);
-    in->over = 1; /* nobody may wake it any more */
-    pthread_mutex_unlock(&in->lock);
-    hth_driver_close(d);
+    return d != NULL;
+}
+
+static void *inside_run(void *arg)
+{
+    struct inside *in = arg;
+    int again = 1;
+
+    while (again && inside_open(in)) {
+        struct hth_driver *d = in->driver;
+
+        hth_driver_run(d, NULL);
+        again = hth_driver_comes_back(d);
+        pthread_mutex_lock(&in->lock);
+        in->driver = NULL; /* nobody may wake it any more */
+        pthread_mutex_unlock(&in->lock);
+        hth_driver_close(d);
+    }
     return NULL;
 }
 
@@ -106,7 +118,8 @@ static void module_stop(void *engine)
     if (!in)
         return;
     pthread_mutex_lock(&in->lock);
-    if (!in->over)
+    in->stopping = 1;
+    if (in->driver)
         hth_driver_stop(in->driver);
     pthread_mutex_unlock(&in->lock);
     pthread_join(in->thread, NULL);

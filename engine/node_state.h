@@ -44,6 +44,8 @@ struct hth_node {
     struct hth_save_id chosen;
     struct hearth_recovery info;
 
+    int ends, comes_back; /* fabric.c: see hth_node_ends() */
+
     /* reserve.c alone */
     uint64_t *shard_bytes; /* [world] as the gather said */
     int not_foreseen;      /* there was no room for slots ahead: said once an epoch */

@@ -27,7 +27,7 @@
     X(FABRIC, 1, 1, "fabric record")     \
     X(STORE, 3, 3, "store")              \
     X(GREETING, 2, 4, "rank's greeting") \
-    X(LOCAL, 4, 4, "local protocol")
+    X(LOCAL, 5, 5, "local protocol")
 
 enum hth_format {
 #define HTH_VERSIONS_ROW(row, oldest, newest, what) HTH_FORMAT_##row,

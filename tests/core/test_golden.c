@@ -245,7 +245,8 @@ static size_t local_make(unsigned char *out)
         sizeof(struct hth_local_find), sizeof(struct hth_local_found),
         sizeof(struct hth_local_written), sizeof(struct hth_local_give),
         sizeof(struct hth_local_given), sizeof(struct hth_local_take),
-        sizeof(struct hth_local_taken), sizeof(struct hth_local_close) };
+        sizeof(struct hth_local_taken), sizeof(struct hth_local_close),
+        sizeof(struct hth_local_refit), sizeof(struct hth_local_refitted) };
     struct hth_writer w = { .at = out, .cap = 8192 };
 
     hth_write32(&w, hth_version_written(HTH_FORMAT_LOCAL));
@@ -305,7 +306,7 @@ static const struct golden {
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
     [HTH_FORMAT_STORE] = { store_make, 3, "b5d312ab9a0e70dc" },
     [HTH_FORMAT_GREETING] = { greeting_make, 4, "a4876612d97cb109" },
-    [HTH_FORMAT_LOCAL] = { local_make, 4, "0dfcfd90db9a03b5" },
+    [HTH_FORMAT_LOCAL] = { local_make, 5, "b845b44c46386496" },
 };
 
 static void is_as_it_was(enum hth_format format)
