@@ -364,6 +364,24 @@ Test(real, in_process_runs_the_same_engine)
     tmp_root_remove(r.root);
 }
 
+/* Other processes ask the libraries, and this one loads what it takes. */
+Test(real, one_in_process_chooses_its_fabric_and_says_which)
+{
+    char text[1200];
+    int said = 0;
+
+    start();
+    r.opts.start = HEARTH_START_IN_PROCESS;
+    r.opts.transport = NULL;
+    rank_open(&r);
+    while (hearth_log_poll(r.h, NULL, text, sizeof(text)))
+        said += strstr(text, "ofi tcp is the best that any node has, and all have it") != NULL;
+    cr_assert(eq(int, said, 1));
+    save_float(3, 1.25f);
+    hearth_close(r.h, HEARTH_KEEP);
+    tmp_root_remove(r.root);
+}
+
 Test(real, without_enough_nodes_open_says_what_to_do)
 {
     struct hearth_error err = { 0 };

@@ -119,8 +119,38 @@ static int comes_down(struct world *w, const char *arg)
     return world_restart(w, 2);
 }
 
+/* The same while the other ranks live on: their engines end under them and come back. */
+static int comes_down_under_survivors(struct world *w, const char *arg)
+{
+    char meet[64];
+
+    (void)arg;
+    w->allow_slower = w->loses_engines = 1;
+    TRY(world_begin(w, 3, 1, 2));
+    TRY(all_are_on(w, " fabric ofi tcp: ", 1));
+    w->launches++;
+    TRY(node_kill(w, 1));
+    TRY(node_up(w, 1));
+    w->no_ofi = 1u << 1;
+    TRY(rank_start(w, 1, 1));
+    snprintf(meet, sizeof(meet), "meet %s %u", w->node[0].address, rank_port(w));
+    for (uint32_t r = 0; r < w->ranks; r += 2) {
+        TRY(rank_post(w, r, meet));
+        TRY(rank_answer(w, r, 5000));
+        TRY(rank_post(w, r, "recover"));
+    }
+    TRY(rank_answer(w, 1, 25000));
+    TRY(rank_post(w, 1, "recover"));
+    TRY(world_recovered(w, 2));
+    for (uint32_t k = 0; k < w->nodes; k += 2)
+        if (!node_log_has(w, k, " fabric ucx tcp: this job ran on it before"))
+            return lost(w, "the engine of %s is not back on ucx", w->node[k].name);
+    TRY(world_protected(w));
+    return world_save(w, 3);
+}
+
 const struct scenario scenarios_auto[] = { { "auto-alike", alike, NULL },
     { "auto-one-without-ucx", without_ucx, NULL },
     { "auto-one-without-libfabric", without_libfabric, NULL },
     { "auto-one-with-nothing", with_nothing, NULL }, { "auto-comes-down", comes_down, NULL },
-    { 0 } };
+    { "auto-comes-down-under-survivors", comes_down_under_survivors, NULL }, { 0 } };
