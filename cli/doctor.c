@@ -10,7 +10,7 @@
 
 struct doctor {
     struct hth_machine machine;
-    struct library library[2];
+    struct hth_library library[2];
     struct hth_pages pages;
     struct hearth_opts opts;
     struct choice choice;
@@ -28,6 +28,33 @@ static const char *doctor_root(void)
 #endif
 }
 
+/* Where tests have modules of their own. */
+static const char *doctor_modules(const struct hth_machine *machine, char *out, size_t len)
+{
+    snprintf(out, len, "%s/modules", machine->root);
+    return machine->root[0] ? out : NULL;
+}
+
+/* Both at once: each takes its time to load. */
+static void doctor_ask(struct doctor *d)
+{
+    struct hth_asking *asked = calloc(2, sizeof(*asked));
+    char modules[300];
+    const char *dir = doctor_modules(&d->machine, modules, sizeof(modules));
+
+    d->library[0].transport = "ofi";
+    d->library[1].transport = "ucx";
+    if (!asked)
+        return;
+    hth_offers_ask("ofi", dir, d->opts.fabric_library, &d->machine, &asked[0]);
+    hth_offers_ask("ucx", dir, d->opts.ucx_library, &d->machine, &asked[1]);
+    for (size_t i = 0; i < 2; i++) {
+        hth_offers_hear(&asked[i]);
+        d->library[i] = asked[i].library;
+    }
+    free(asked);
+}
+
 static enum status doctor_look(struct doctor *d, const char *root)
 {
     struct hearth_error err = { 0 };
@@ -37,8 +64,7 @@ static enum status doctor_look(struct doctor *d, const char *root)
         remark("%s", err.text);
     hth_machine_look(doctor_root(), &d->machine);
     hth_pages_look(doctor_root(), root, 1, &d->pages);
-    library_ask("ofi", d->opts.fabric_library, &d->machine, &d->library[0]);
-    library_ask("ucx", d->opts.ucx_library, &d->machine, &d->library[1]);
+    doctor_ask(d);
     choice_make(&d->opts, &d->machine, d->library, 2, &d->choice);
     return remarks() || d->choice.refused[0] ? STATUS_WRONG : STATUS_OK;
 }
@@ -114,7 +140,7 @@ static const char *offer_state(const struct hth_offer *offer)
     return !offer->against[0] ? "yes" : !offer->hardware ? "no hardware" : "no";
 }
 
-static void doctor_print_library(const struct library *l)
+static void doctor_print_library(const struct hth_library *l)
 {
     static const char *const titles[] = { "PROVIDER", "USABLE", "ENDPOINTS", "KEYS", "DEVICES",
         "FABRIC" };
@@ -137,6 +163,26 @@ static void doctor_print_library(const struct library *l)
         grid_add(&g, "%s", o->fabric);
     }
     grid_print(&g, "llllll");
+    grid_free(&g);
+    puts("");
+}
+
+/* What transport = auto chooses from, the best first. */
+static void doctor_print_candidates(const struct hth_candidates *c)
+{
+    static const char *const titles[] = { "AUTO", "PROVIDER", "RATE", "USABLE" };
+    struct grid g = { .columns = 4 };
+
+    doctor_titles(&g, titles);
+    for (uint32_t i = 0; i < c->count; i++) {
+        const struct hth_candidate *one = &c->one[i];
+
+        grid_add(&g, "%s", one->fabric->transport);
+        grid_add(&g, "%s", one->fabric->provider);
+        grid_add(&g, "%s", one->rate[0] ? one->rate : "-");
+        grid_add(&g, "%s", one->against[0] ? one->against : "yes");
+    }
+    grid_print(&g, "llll");
     grid_free(&g);
     puts("");
 }
@@ -179,6 +225,8 @@ static void doctor_print_choice(const struct choice *c)
         printf("does not open  %s\n", c->refused);
     else
         puts("opens          nothing that can be seen stands against it");
+    if (c->why[0])
+        printf("why            %s\n", c->why);
     if (c->note[0])
         printf("note           %s\n", c->note);
     for (unsigned i = 0; i < c->betters; i++)
@@ -196,6 +244,7 @@ static void doctor_print(const struct doctor *d)
     for (size_t i = 0; i < 2; i++)
         doctor_print_library(&d->library[i]);
     doctor_print_settings(d);
+    doctor_print_candidates(&d->choice.candidates);
     doctor_print_choice(&d->choice);
 }
 
@@ -243,7 +292,7 @@ static json_t *json_interfaces(const struct hth_machine *m)
     return all;
 }
 
-static json_t *json_library(const struct library *l)
+static json_t *json_library(const struct hth_library *l)
 {
     json_t *providers = json_array();
 
@@ -262,6 +311,18 @@ static json_t *json_library(const struct library *l)
             json_words(l->offers.library), "error", json_words(l->why), "providers", providers);
 }
 
+static json_t *json_candidates(const struct hth_candidates *c)
+{
+    json_t *all = json_array();
+
+    for (uint32_t i = 0; i < c->count; i++)
+        json_array_append_new(
+                all, json_pack("{s:s, s:s, s:o, s:o}", "transport", c->one[i].fabric->transport,
+                             "provider", c->one[i].fabric->provider, "rate",
+                             json_words(c->one[i].rate), "against", json_words(c->one[i].against)));
+    return all;
+}
+
 static json_t *json_choice(const struct choice *c)
 {
     json_t *better = json_array();
@@ -270,10 +331,11 @@ static json_t *json_choice(const struct choice *c)
         json_array_append_new(better,
                 json_pack("{s:s, s:b, s:o}", "provider", c->better[i].offer->provider, "usable",
                         !c->better[i].offer->against[0], "text", json_words(c->better[i].text)));
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "transport", c->transport,
-            "transport_by", c->transport_by, "provider", c->provider, "provider_by", c->provider_by,
-            "bind", c->bind, "bind_by", c->bind_by, "refused", json_words(c->refused), "note",
-            json_words(c->note), "better", better);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "transport",
+            c->transport, "transport_by", c->transport_by, "provider", c->provider, "provider_by",
+            c->provider_by, "bind", c->bind, "bind_by", c->bind_by, "refused",
+            json_words(c->refused), "why", json_words(c->why), "note", json_words(c->note),
+            "candidates", json_candidates(&c->candidates), "better", better);
 }
 
 static json_t *json_doctor(const struct doctor *d)

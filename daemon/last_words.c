@@ -76,6 +76,8 @@ void hth_last_words(int records_fd, int take_output)
     stack_t other = { .ss_sp = stack, .ss_size = sizeof(stack) };
     void *calls[1];
 
+    if (records >= 0) /* of an engine that came back */
+        close(records);
     records = fcntl(records_fd, F_DUPFD_CLOEXEC, 0);
     if (records < 0)
         return;

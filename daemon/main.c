@@ -112,12 +112,32 @@ static int daemon_print_help(void)
     return rc;
 }
 
+/* Until it ends for good. */
+static int daemon_run(const struct hth_config *config, int starter)
+{
+    struct hearth_error err = { 0 };
+    int stop_fd = daemon_end_signals(), comes_back = 1, rc = HEARTH_OK;
+
+    while (!rc && comes_back) {
+        struct hth_driver *driver = NULL;
+
+        rc = hth_driver_open(config, stop_fd, &driver, &err);
+        daemon_no_handlers();
+        if (rc)
+            return daemon_complain(starter, daemon_status(rc), &err);
+        hth_last_words(hth_driver_records(driver), !config->foreground);
+        rc = hth_driver_run(driver, &err);
+        comes_back = hth_driver_comes_back(driver);
+        hth_driver_close(driver);
+    }
+    return rc ? daemon_complain(starter, EXIT_FAILED, &err) : EXIT_ENDED;
+}
+
 int main(int argc, char **argv)
 {
     static struct hth_config config;
-    struct hth_driver *driver = NULL;
     struct hearth_error err = { 0 };
-    int starter, stop_fd, rc;
+    int starter, rc;
 
     daemon_standard_files();
     starter = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
@@ -130,13 +150,5 @@ int main(int argc, char **argv)
     if (config.version)
         return puts("hearthd " HEARTH_VERSION) < 0 ? EXIT_FAILED : EXIT_ENDED;
     daemon_all_cpus();
-    stop_fd = daemon_end_signals();
-    rc = hth_driver_open(&config, stop_fd, &driver, &err);
-    daemon_no_handlers();
-    if (rc)
-        return daemon_complain(starter, daemon_status(rc), &err);
-    hth_last_words(hth_driver_records(driver), !config.foreground);
-    rc = hth_driver_run(driver, &err);
-    hth_driver_close(driver);
-    return rc ? daemon_complain(starter, EXIT_FAILED, &err) : EXIT_ENDED;
+    return daemon_run(&config, starter);
 }

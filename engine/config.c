@@ -197,7 +197,11 @@ static int config_check_rest(const struct hth_config *c, struct hearth_error *er
 
 static int config_check(struct hth_config *c, struct hearth_error *err)
 {
+    const char *transport = hth_network_transport(c->transport, c->provider);
     int rc;
+
+    if (transport != c->transport)
+        snprintf(c->transport, sizeof(c->transport), "%s", transport);
 
     if (c->root[0] != '/')
         return hth_fail(err, HEARTH_EINVAL, 0,

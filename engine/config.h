@@ -14,7 +14,7 @@ struct hth_config {
     char root[HTH_PATH_MAX];
     char job[HTH_NAME_MAX + 1];
     char node[HTH_NAME_MAX + 1]; /* default: host name */
-    char transport[16];          /* default: ofi */
+    char transport[16];          /* default: auto; ofi where there is a provider */
     char provider[32];           /* empty: the transport's default */
     char bind[64];               /* the first of those given; default: 127.0.0.1 */
     char more_binds[4][64];      /* the others: checked, not used for data yet */

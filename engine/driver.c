@@ -15,6 +15,7 @@
 #include "core/base/bytes.h"
 #include "core/base/options.h"
 #include "core/store/store_tmpfs.h"
+#include "fabrics.h"
 #include "hands.h"
 #include "node.h"
 #include "server.h"
@@ -49,11 +50,14 @@ struct hth_driver {
     struct hth_clock clock;
     struct hth_pool *pool;
     struct hth_store *store;
+    struct hth_fabrics *fabrics;    /* transport = auto; NULL: set by hand */
+    struct hth_node_fabrics offers; /* then: what the node knows of it */
     struct hth_node *node;
     struct hth_server *server;
     int epoll_fd, wake_fd, stop_fd;
     int transport_fd;   /* in the epoll set; -1: none */
     int stopping;       /* atomic */
+    int comes_back;     /* it has ended for that */
     uint64_t lonely_ms; /* since when no rank is connected */
 };
 
@@ -98,17 +102,30 @@ static void driver_keep_port(struct hth_driver *d, struct hth_transport *t)
         hth_say(&d->log, HEARTH_LOG_WARN, "port-not-kept", "%s", err.text);
 }
 
+/* The library is loaded once, with all that it may be asked for. */
+static void driver_also(const struct hth_driver *d, const char *also[HTH_FABRICS_MOST + 1])
+{
+    size_t n = 0;
+
+    for (const struct hth_fabric *f = hth_fabrics; f->number; f++)
+        if ((d->offers.offered & HTH_FABRIC_BIT(f->number)) && strcmp(f->transport, "ofi") == 0)
+            also[n++] = f->provider;
+    also[n] = NULL;
+}
+
 static struct hth_transport *driver_open_transport(
         void *self, const struct hth_transport_events *events, struct hearth_error *err)
 {
     struct hth_driver *d = self;
     const struct hth_config *c = &d->config;
+    const char *also[HTH_FABRICS_MOST + 1];
     const char *library = strcmp(c->transport, "ucx") != 0 ? c->fabric_library : c->ucx_library;
     struct hth_transport_opts opts = {
         .bind = c->bind,
         .port = c->port ? (uint16_t)c->port : driver_last_port(d),
         .provider = c->provider[0] ? c->provider : NULL,
         .device = c->device[0] ? c->device : NULL,
+        .also = also,
         .library = library[0] ? library : NULL,
         .trusted = hth_config_network(c).trusted,
         .clock = d->clock,
@@ -116,8 +133,10 @@ static struct hth_transport *driver_open_transport(
     };
     const char *modules = c->module_dir[0] ? c->module_dir : NULL;
     struct hth_transport *t = NULL;
-    int rc = hth_transport_open(c->transport, modules, &opts, events, &t, err);
+    int rc;
 
+    driver_also(d, also);
+    rc = hth_transport_open(c->transport, modules, &opts, events, &t, err);
     if (rc && !c->port && opts.port) { /* another process has the old port now */
         opts.port = 0;
         rc = hth_transport_open(c->transport, modules, &opts, events, &t, err);
@@ -126,6 +145,27 @@ static struct hth_transport *driver_open_transport(
         return NULL;
     driver_keep_port(d, t);
     return t;
+}
+
+/* The descriptor of the one before is closed, and the set has forgotten it. */
+static struct hth_transport *driver_open_fabric(void *self, const struct hth_fabric *fabric,
+        const struct hth_transport_events *events, struct hearth_error *err)
+{
+    struct hth_driver *d = self;
+
+    d->transport_fd = -1;
+    snprintf(d->config.transport, sizeof(d->config.transport), "%s", fabric->transport);
+    snprintf(d->config.provider, sizeof(d->config.provider), "%s", fabric->provider);
+    return driver_open_transport(d, events, err);
+}
+
+static struct hth_transport *driver_open_first(
+        void *self, const struct hth_transport_events *events, struct hearth_error *err)
+{
+    struct hth_driver *d = self;
+
+    return d->fabrics ? hth_fabrics_open(d->fabrics, &d->offers, events, &d->log, err)
+                      : driver_open_transport(d, events, err);
 }
 
 static void driver_on_request(
@@ -218,8 +258,9 @@ static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
         .session = { .heartbeat_ms = c->heartbeat_ms,
                 .dead_ms = c->dead_ms,
                 .stall_ms = c->stall_ms },
-        .transport = driver_open_transport,
+        .transport = driver_open_first,
         .transport_self = d,
+        .fabrics = d->fabrics ? &d->offers : NULL,
         .reply = driver_reply,
         .reply_self = d,
         .trusted = hth_config_network(c).trusted,
@@ -251,6 +292,9 @@ static int driver_open_parts(struct hth_driver *d, struct hearth_error *err)
     };
     int rc;
 
+    if (strcmp(d->config.transport, HTH_TRANSPORT_AUTO) == 0 &&
+            !(d->fabrics = hth_fabrics_ask(&d->config)))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an engine");
     if ((rc = hth_auth_init(err)) || (rc = driver_open_waiting(d, err)) ||
             (rc = hth_pool_open(d->config.threads, d->wake_fd, &d->pool, err)) ||
             (rc = driver_open_store(d, err)) || (rc = driver_open_node(d, err)))
@@ -296,6 +340,7 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
     d->config = *config;
     d->epoll_fd = d->wake_fd = d->transport_fd = d->records_fd = -1;
     d->stop_fd = stop_fd;
+    d->offers = (struct hth_node_fabrics){ .open = driver_open_fabric, .self = d };
     d->clock = hth_system_clock();
     snprintf(d->records, sizeof(d->records), "%s/%s/" HTH_RECORDS_DIR, config->root, config->job);
     rc = hth_test_asks(d->records, &d->points, &d->faults.fail_at, &cause);
@@ -400,6 +445,8 @@ static int driver_handle(struct hth_driver *d, int timeout_ms, struct hearth_err
 
 static const char *driver_end_reason(struct hth_driver *d)
 {
+    if (hth_node_ends(d->node, &d->comes_back))
+        return d->comes_back ? "it comes back on another fabric" : "no fabric opens any more";
     if (__atomic_load_n(&d->stopping, __ATOMIC_RELAXED))
         return "it was told to end";
     if (hth_node_done(d->node))
@@ -432,11 +479,12 @@ static int driver_look(struct hth_driver *d, struct hearth_error *err)
 
 int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
 {
-    struct hth_transport *t = hth_node_transport(d->node);
     const char *why = NULL;
     int rc = HEARTH_OK;
 
     while (!rc && !(why = driver_end_reason(d)) && !(rc = driver_look(d, err))) {
+        struct hth_transport *t = hth_node_transport(d->node);
+
         for (int i = 0; i < ROUND_PROGRESS && t->ops->progress(t) > 0; i++)
             continue;
         hth_pool_deliver(d->pool);
@@ -447,6 +495,11 @@ int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
     hth_say(&d->log, rc ? HEARTH_LOG_ERROR : HEARTH_LOG_INFO, "engine-ends", "%s",
             why ? why : "for the reason said before");
     return rc;
+}
+
+int hth_driver_comes_back(const struct hth_driver *d)
+{
+    return d->comes_back;
 }
 
 int hth_driver_records(const struct hth_driver *d)
@@ -477,6 +530,7 @@ void hth_driver_close(struct hth_driver *d)
     if (d->pool)
         hth_pool_stop(d->pool); /* before the owners of its work go */
     hth_node_close(d->node);
+    hth_fabrics_close(d->fabrics);
     hth_key_close(&d->key);
     if (d->store && left != HTH_LEAVE_ALL)
         hth_store_tmpfs_erase(d->store, left == HTH_LEAVE_RECORDS);

@@ -24,6 +24,8 @@ int hth_driver_records(const struct hth_driver *d);
 /* Returns when stopped, dropped, or nobody came for the linger time. HEARTH_EIO: the system
  * refused to wait. HEARTH_EENGINE: somebody has removed the job's directory. */
 int hth_driver_run(struct hth_driver *d, struct hearth_error *err);
+/* After it: 1: only to be opened again, with the same command line. */
+int hth_driver_comes_back(const struct hth_driver *d);
 void hth_driver_stop(struct hth_driver *d); /* any thread, signal handlers too */
 
 /* On the thread that ran it. The socket goes; files stay, unless the job was dropped. NULL: nothing. */

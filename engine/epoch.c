@@ -12,6 +12,7 @@
 
 #include "client.h"
 #include "drop.h"
+#include "fabric.h"
 #include "handover.h"
 #include "mend.h"
 #include "node_state.h"
@@ -145,6 +146,7 @@ static void epoch_switch(struct hth_node *n, struct hth_epoch *next, const struc
         epoch_refuse(n, rc, err.text);
         return;
     }
+    fabric_keep(n);
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "joined",
             "epoch %" PRIu64 ": node %" PRIu32 " of %" PRIu32 ", %" PRIu32 " ranks, copies %" PRIu32
             " (min %" PRIu32 "), keep %" PRIu32,

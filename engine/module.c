@@ -54,12 +54,12 @@ static void *inside_wake(void *arg)
 
 static int inside_open(struct inside *in, struct hth_driver **out)
 {
-    int e, rc;
+    int e, rc = hth_driver_open(&in->config, -1, out, &in->err);
 
-    inside_own_files();
-    if ((rc = hth_driver_open(&in->config, -1, out, &in->err)))
+    if (rc)
         return rc;
     in->driver = *out;
+    in->over = 0;
     if (!(e = pthread_create(&in->waker, NULL, inside_wake, in)))
         return HEARTH_OK;
     hth_driver_close(*out);
@@ -67,11 +67,11 @@ static int inside_open(struct inside *in, struct hth_driver **out)
             &in->err, HEARTH_EIO, e, "cannot start the engine's thread: %s", strerrordesc_np(e));
 }
 
-static void *inside_run(void *arg)
+/* 1: it comes back, on another fabric. */
+static int inside_life(struct inside *in)
 {
-    struct inside *in = arg;
     struct hth_driver *d = NULL;
-    int rc = inside_open(in, &d);
+    int rc = inside_open(in, &d), again;
 
     pthread_mutex_lock(&in->lock);
     in->rc = rc;
@@ -79,14 +79,23 @@ static void *inside_run(void *arg)
     pthread_cond_broadcast(&in->changed);
     pthread_mutex_unlock(&in->lock);
     if (rc)
-        return NULL;
+        return 0;
     hth_driver_run(d, NULL);
     pthread_mutex_lock(&in->lock);
     in->over = 1; /* nobody may wake it any more */
+    again = !in->stop && hth_driver_comes_back(d);
     pthread_cond_broadcast(&in->changed);
     pthread_mutex_unlock(&in->lock);
     pthread_join(in->waker, NULL);
     hth_driver_close(d);
+    return again;
+}
+
+static void *inside_run(void *arg)
+{
+    inside_own_files();
+    while (inside_life(arg))
+        continue;
     return NULL;
 }
 

@@ -13,6 +13,7 @@
 #include "client.h"
 #include "drop.h"
 #include "epoch.h"
+#include "fabric.h"
 #include "find.h"
 #include "handover.h"
 #include "life.h"
@@ -255,6 +256,7 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
     n->next_id = 1;
     node_take_env(n);
     rc = drop_open(n, &cause);
+    rc = rc ? rc : fabric_load(n, &cause);
     rc = rc ? rc : node_open_session(n, &cause);
     rc = rc ? rc : node_open_parts(n, &cause);
     rc = rc ? rc : hth_holdings_adopt(&n->ctx, &cause);
@@ -393,6 +395,12 @@ uint32_t hth_node_clients(const struct hth_node *n)
 struct hth_transport *hth_node_transport(struct hth_node *n)
 {
     return n->transport;
+}
+
+int hth_node_ends(const struct hth_node *n, int *out_back)
+{
+    *out_back = n->comes_back;
+    return n->ends;
 }
 
 uint32_t hth_node_linger_s(const struct hth_node *n)

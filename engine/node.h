@@ -9,10 +9,23 @@
 #ifndef HEARTH_ENGINE_NODE_H
 #define HEARTH_ENGINE_NODE_H
 
+#include "core/format/fabric.h"
 #include "core/local/local.h"
 #include "replication/held/ctx.h"
 
 struct hth_node;
+
+/* transport = auto: what this node may listen on, by the numbers of core/format/fabric.h. */
+struct hth_node_fabrics {
+    uint32_t
+            offered; /* bits, of what opens as far as is known; written by whoever finds that it does not */
+    uint32_t opened;
+    uint32_t first, last; /* of the record `.hearth/fabric`; written by the node */
+    /* Instead of the one that is open, which is closed by now. */
+    struct hth_transport *(*open)(void *self, const struct hth_fabric *fabric,
+            const struct hth_transport_events *events, struct hearth_error *err);
+    void *self;
+};
 
 struct hth_node_env {
     struct hth_clock clock;
@@ -25,6 +38,7 @@ struct hth_node_env {
     struct hth_transport *(*transport)(void *self, const struct hth_transport_events *events,
             struct hearth_error *err); /* called once by hth_node_open(): opens and gives away */
     void *transport_self;
+    struct hth_node_fabrics *fabrics; /* borrowed until hth_node_close(); NULL: set by hand */
     /* An answer or event for a client: bytes[len]; fd >= 0: a descriptor to pass on (borrowed during
      * the call); attach: content for a memfd (borrowed during the call). At most one of the two. */
     void (*reply)(void *self, uint32_t client, const void *bytes, size_t len, int fd,
@@ -54,6 +68,9 @@ void hth_node_request(struct hth_node *node, uint32_t client, const void *bytes,
 void hth_node_client_gone(struct hth_node *node, uint32_t client);
 
 struct hth_transport *hth_node_transport(struct hth_node *node); /* for progress and arm */
+/* It is to end, and hears nobody any more: no fabric opens (then it has no transport), or, and *out_back is
+ * 1, it is to come back on another one. */
+int hth_node_ends(const struct hth_node *node, int *out_back);
 
 /* Time, and whatever the transport's progress left to do. Call when due and after any event. */
 void hth_node_tick(struct hth_node *node);

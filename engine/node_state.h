@@ -50,7 +50,8 @@ struct hth_node {
     size_t unsealed_rows;
 
     /* ahead.c alone */
-    int ahead_look; /* something has changed: a slot may be lent ahead now */
+    int ahead_look;       /* something has changed: a slot may be lent ahead now */
+    int ends, comes_back; /* fabric.c: see hth_node_ends() */
 
     /* reserve.c alone */
     uint64_t *shard_bytes; /* [world] as the gather said */

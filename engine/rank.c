@@ -7,6 +7,7 @@
 
 #include "client.h"
 #include "drop.h"
+#include "fabric.h"
 #include "node_state.h"
 #include "reply.h"
 
@@ -67,7 +68,7 @@ static void rank_tell_settings(
     snprintf(out->node, sizeof(out->node), "%s", n->env.node);
     snprintf(out->log, sizeof(out->log), "%s", n->env.log_path);
     snprintf(out->transport, sizeof(out->transport), "%s", n->transport->ops->name);
-    snprintf(out->provider, sizeof(out->provider), "%s", n->env.provider);
+    snprintf(out->provider, sizeof(out->provider), "%s", fabric_provider(n));
     snprintf(out->bind, sizeof(out->bind), "%s", n->env.bind);
     snprintf(out->device, sizeof(out->device), "%s", n->env.device);
     if (out->addr_len >= 4) /* family, one more byte, port */
@@ -76,6 +77,8 @@ static void rank_tell_settings(
     out->heartbeat_ms = own->heartbeat_ms;
     out->dead_ms = own->dead_ms;
     out->stall_ms = own->stall_ms;
+    out->fabrics = n->env.fabrics ? n->env.fabrics->offered : 0;
+    out->first_fabric = n->env.fabrics ? n->env.fabrics->first : 0;
     out->has_key = own->key != NULL;
     if (own->key)
         hth_local_proof(out->key_proof, own->key, challenge);

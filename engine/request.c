@@ -39,6 +39,7 @@ static const struct {
     { HTH_LOCAL_GIVE, sizeof(struct hth_local_give), NO_TEXT },
     { HTH_LOCAL_TAKE, sizeof(struct hth_local_take), NO_TEXT },
     { HTH_LOCAL_REGAIN, sizeof(struct hth_local_regain), TEXT(hth_local_regain, name) },
+    { HTH_LOCAL_REFIT, sizeof(struct hth_local_refit), NO_TEXT },
 };
 
 /* As many names as it says, each in its own place. */

@@ -9,6 +9,7 @@
 #include "begin.h"
 #include "client.h"
 #include "epoch.h"
+#include "fabric.h"
 #include "find.h"
 #include "follow.h"
 #include "handover.h"
@@ -79,6 +80,9 @@ static void serve_dispatch(struct hth_node *n, struct client *c, const struct ht
     case HTH_LOCAL_JOIN:
         epoch_join(n, c, m, *content);
         break;
+    case HTH_LOCAL_REFIT:
+        fabric_refit(n, c, m);
+        break;
     case HTH_LOCAL_RECOVER:
         recovery_ask(n, c, m);
         break;
@@ -122,6 +126,8 @@ void serve_request(struct hth_node *n, uint32_t client, const void *bytes, size_
     const struct hth_local_head *head = bytes;
     struct client *c;
 
+    if (n->ends) /* its connection breaks at once, and whoever may asks the next engine */
+        return;
     if (!request_is_whole(head, len)) {
         reply_refusal(n, client, len < sizeof(*head) ? 0 : head->request, HEARTH_EPROTO,
                 "a request of an unknown type or length, or with a name that does not end: use one "

@@ -52,9 +52,12 @@ struct hth_transport_opts {
     uint16_t port; /* 0: any */
     const char *provider; /* backend's own: "tcp", "posix"; NULL: HTH_PROVIDER_DEFAULT */
     const char *device;   /* interface name; NULL: the one that has `bind` */
-    const char *library;  /* full path of the backend's library; NULL: the loader's */
-    int trusted;          /* 1: a listener that obeys anybody is fine off loopback, too */
-    uint32_t connect_ms;  /* 0: 5000 */
+    const char *const
+            *also;       /* other providers that may be opened later in this process, in place of
+                              * this one; ends with NULL. NULL: none */
+    const char *library; /* full path of the backend's library; NULL: the loader's */
+    int trusted;         /* 1: a listener that obeys anybody is fine off loopback, too */
+    uint32_t connect_ms; /* 0: 5000 */
     struct hth_clock clock;
     struct hth_log log;
 };
@@ -155,7 +158,7 @@ struct hth_transport_backend {
     int (*open)(const struct hth_transport_opts *opts, const struct hth_transport_events *events,
             struct hth_transport **out, struct hearth_error *err);
 };
-#define HTH_TRANSPORT_ABI 3u /* 2: reg() comes from any thread, once; 3: conns_max */
+#define HTH_TRANSPORT_ABI 4u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also */
 
 /* dlopen(RTLD_NOW | RTLD_LOCAL) of hearth-<name>.so beside this library or program, in
  * HEARTH_MODULE_DIR of the build, or in `dir` when that is not NULL; then its open().

@@ -11,6 +11,8 @@
 #include "client/opts/told.h"
 #include "client/slots/slots.h"
 #include "core/base/auth.h"
+#include "core/base/network.h"
+#include "core/format/fabric.h"
 #include "joining.h"
 #include "meet.h"
 #include <stdio.h>
@@ -18,6 +20,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#define MEETINGS 64u /* of one joining; each takes a fabric from a node's list, or is the last */
 
 static uint64_t join_domain_hash(const char *name)
 {
@@ -37,6 +41,22 @@ static uint64_t join_wall_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+/* What this node may still take; nothing where the rank wants what the engine has. An engine that is in
+ * an epoch would have to end for another one: only what is told to come down asks for that. */
+static uint32_t join_fabrics(const struct hearth *h)
+{
+    const struct hth_local_attached *a = &h->attached;
+    const struct hth_fabric *opened = hth_fabric_find(a->transport, a->provider);
+    int by_hand = h->wants.provider ||
+                  (h->wants.transport && strcmp(h->wants.transport, HTH_TRANSPORT_AUTO) != 0);
+
+    if (by_hand || !a->fabrics)
+        return 0;
+    return (a->epoch || h->epoch) && !h->opts.allow_slower && opened
+                   ? HTH_FABRIC_BIT(opened->number)
+                   : a->fabrics;
+}
+
 static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
 {
     const struct hth_local_attached *a = &h->attached;
@@ -48,12 +68,15 @@ static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
         .min_copies = h->opts.min_copies,
         .keep = h->opts.keep,
         .flags = (h->opts.allow_degraded ? HTH_GATHER_ALLOW_DEGRADED : 0) |
+                 (h->opts.allow_slower ? HTH_GATHER_ALLOW_SLOWER : 0) |
                  (h->opts.network == HEARTH_NETWORK_TRUSTED ? HTH_GATHER_TRUSTED : 0),
         .heartbeat_ms = a->heartbeat_ms ? a->heartbeat_ms : h->opts.heartbeat_ms,
         .dead_ms = a->dead_ms ? a->dead_ms : h->opts.dead_ms,
         .version_low = a->version_low,
         .version_high = a->version_high,
         .addr_len = a->addr_len,
+        .fabrics = join_fabrics(h),
+        .first_fabric = a->first_fabric,
         .rank = h->opts.rank,
         .world = h->opts.world };
     uint64_t seen;
@@ -148,10 +171,87 @@ void hth_join_absent(struct hearth *h, const struct hearth_error *why)
     free(table);
 }
 
+/* This node's engine takes the fabric, or says what it has instead. */
+static int join_refit(struct hearth *h, uint32_t fabric, struct hearth_error *err)
+{
+    struct hth_local_refit m = { .fabric = fabric };
+    struct hth_local_refitted a;
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_REFIT,
+        .want = HTH_LOCAL_REFITTED,
+        .fd = -1,
+        .again = 1,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .wait_ms = h->opts.open_ms,
+        .what = "take the fabric that all nodes have" };
+    int rc = hth_ask(h, &ask, err);
+
+    if (rc)
+        return rc;
+    if (a.addr_len > HTH_ADDR_MAX)
+        return hth_fail(err, HEARTH_EPROTO, 0,
+                "the engine's answer is not valid: engine and library are not of one version");
+    pthread_mutex_lock(&h->lock);
+    h->attached.fabrics = a.fabrics;
+    h->attached.port = a.port;
+    h->attached.addr_len = a.addr_len;
+    memcpy(h->attached.addr, a.addr, sizeof(a.addr));
+    snprintf(h->attached.transport, sizeof(h->attached.transport), "%.*s", HTH_BACKEND_MAX,
+            a.transport);
+    snprintf(h->attached.provider, sizeof(h->attached.provider), "%.*s", HTH_PROVIDER_MAX,
+            a.provider);
+    pthread_mutex_unlock(&h->lock);
+    return HEARTH_OK;
+}
+
+static int join_meet_once(struct hearth *h, unsigned char *table, struct hth_fabric_choice *out,
+        struct hearth_error *err)
+{
+    unsigned char own[HTH_GATHER];
+    int rc;
+
+    join_own_row(h, own);
+    h->joining->rounds++;
+    rc = hth_meet(h, own, table, err);
+    return rc ? rc : hth_fabric_choose(table, h->opts.world, out, err);
+}
+
+/* Until all nodes listen on what was chosen: once where they are alike. Each further meeting follows from
+ * the table of the one before, so that all ranks come to it. */
+static int join_meet(struct hearth *h, unsigned char *table, struct hearth_error *err)
+{
+    struct hth_fabric_choice c = { 0 };
+    char text[HTH_FABRIC_TEXT];
+    struct hearth_error why;
+    int rc;
+
+    for (unsigned left = MEETINGS; !(rc = join_meet_once(h, table, &c, err)) && !c.settled;
+            left--) {
+        if (!left)
+            return hth_fail(err, HEARTH_EPROTO, 0,
+                    "the nodes do not come to one fabric: set transport and provider");
+        rc = join_refit(h, c.fabric, &why);
+        if (rc) {
+            hth_join_absent(h, &why);
+            if (err)
+                *err = why;
+            return rc;
+        }
+    }
+    if (rc || !c.fabric)
+        return rc;
+    hth_fabric_say(&c, table, text);
+    hth_line_add(&h->lines, HEARTH_LOG_INFO, "fabric", "job %s rank %u: %s", h->opts.job,
+            h->opts.rank, text);
+    return HEARTH_OK;
+}
+
 int hth_join(struct hearth *h, struct hearth_error *err)
 {
     size_t len = (size_t)h->opts.world * HTH_GATHER;
-    unsigned char own[HTH_GATHER], *table = malloc(len);
+    unsigned char *table = malloc(len);
     struct hth_local_joined a;
     int rc, fd;
 
@@ -160,9 +260,7 @@ int hth_join(struct hearth *h, struct hearth_error *err)
     pthread_mutex_lock(&h->lock);
     hth_ahead_back_locked(h); /* recovery may want it */
     pthread_mutex_unlock(&h->lock);
-    join_own_row(h, own);
-    h->joining->rounds++;
-    rc = hth_meet(h, own, table, err);
+    rc = join_meet(h, table, err);
     fd = rc ? -1 : hth_memfd("hearth-table", table, len);
     free(table);
     if (!rc && fd < 0)

@@ -14,6 +14,7 @@
 #include "client/base/clock.h"
 #include "core/store/store_tmpfs.h"
 #include "inside.h"
+#include "link_parts.h"
 #include "spawn.h"
 
 #include <errno.h>
@@ -133,7 +134,7 @@ static int search_start(struct hearth *h, struct search *s, struct hearth_error 
     s->started = 1;
     if (h->opts.start == HEARTH_START_IN_PROCESS)
         return hth_inside_start(h, err);
-    if (h->opts.start == HEARTH_START_NEVER && !h->epoch)
+    if (h->opts.start == HEARTH_START_NEVER && !h->link->incarnation)
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "no engine serves job '%s' at %s/sock: start hearthd on this node, or open with "
                 "start = auto",

@@ -148,7 +148,7 @@ static int check_names(const struct hearth_opts *o, struct hearth_error *err)
 struct hth_network hth_network_of(const struct hearth_opts *o)
 {
     return (struct hth_network){ .bind = o->bind,
-        .transport = o->transport ? o->transport : hth_options[HTH_AT_transport].text,
+        .transport = hth_network_transport(o->transport, o->provider),
         .provider = o->provider,
         .has_key = o->key_file != NULL,
         .trusted = o->network == HEARTH_NETWORK_TRUSTED };

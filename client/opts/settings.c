@@ -73,6 +73,10 @@ static int text_agrees(const struct hearth *h, const struct hth_option *option, 
     int same = !asked || (option->kind == HTH_OPTION_ADDRESS ? same_address(asked, has)
                                                              : !strcmp(asked, has));
 
+    /* What it has chosen, or was given, is what it was left to choose. */
+    if (option == &hth_options[HTH_AT_transport] && asked && !strcmp(asked, HTH_TRANSPORT_AUTO))
+        same = 1;
+
     return same ? HEARTH_OK : differs(h, option->name, asked, has, err);
 }
 

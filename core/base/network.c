@@ -65,6 +65,13 @@ static const char *library_of(const struct hth_network *n, char *out, size_t len
     return out;
 }
 
+const char *hth_network_transport(const char *transport, const char *provider)
+{
+    if (transport && transport[0] && strcmp(transport, HTH_TRANSPORT_AUTO) != 0)
+        return transport;
+    return provider && provider[0] ? "ofi" : HTH_TRANSPORT_AUTO;
+}
+
 int hth_listener_check(const struct hth_network *n, struct hearth_error *err)
 {
     char library[80];
@@ -84,7 +91,7 @@ int hth_network_check(const struct hth_network *n, struct hearth_error *err)
                 "%.64s is no loopback address, and there is no job key: without one Hearth listens "
                 "on loopback only; give the key's file (key_file, --key-file, HEARTH_KEY_FILE), " ELSE,
                 n->bind);
-    return hth_listener_check(n, err);
+    return strcmp(n->transport, HTH_TRANSPORT_AUTO) == 0 ? HEARTH_OK : hth_listener_check(n, err);
 }
 
 unsigned hth_network_left_out(

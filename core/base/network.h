@@ -13,14 +13,20 @@ enum hth_reach {
 };
 enum hth_reach hth_address_reach(const char *text);
 
+#define HTH_TRANSPORT_AUTO "auto"
+
 struct hth_network {
     const char *bind;      /* NULL: loopback */
-    const char *transport; /* "ofi", "ucx" */
+    const char *transport; /* "ofi", "ucx", "auto" */
     const char *provider;  /* NULL or "": the transport's default */
     int has_key, trusted;
 };
 
-/* May an engine listen like this? Errors: HEARTH_EINVAL, one sentence for ranks and hearthd. */
+/* Which transport that is: what was set, by NULL or "" for unset. A provider alone is libfabric's. */
+const char *hth_network_transport(const char *transport, const char *provider);
+
+/* May an engine listen like this? Of auto, which is not a listener yet, as far as a key goes.
+ * Errors: HEARTH_EINVAL, one sentence for ranks and hearthd. */
 int hth_network_check(const struct hth_network *n, struct hearth_error *err);
 /* The same without the question for a key: for a transport, which knows the provider it has taken. */
 int hth_listener_check(const struct hth_network *n, struct hearth_error *err);

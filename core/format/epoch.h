@@ -44,6 +44,7 @@ struct hth_epoch {
 #define HTH_GATHER_ALLOW_DEGRADED 1u
 #define HTH_GATHER_TRUSTED        2u /* network = trusted */
 #define HTH_GATHER_ABSENT         4u /* the rank cannot take part: `why`, in place of its node's facts */
+#define HTH_GATHER_ALLOW_SLOWER   8u /* a worse fabric than the first epoch's will do */
 #define HTH_WHY_MAX               336u
 struct hth_gather {
     char job[HTH_NAME_MAX + 1];
@@ -63,7 +64,11 @@ struct hth_gather {
     uint32_t addr_len;
     unsigned char addr[HTH_ADDR_MAX];
     uint64_t shard_bytes; /* largest save of this rank, 0: not said */
-    int code;             /* ABSENT: of its error, and the sentence */
+    /* transport = auto, by version 4 (fabric.h): bits of what the node may still take; 0: by hand. The
+     * transport, provider and address above are those that it listens on now. */
+    uint32_t fabrics;
+    uint32_t first_fabric; /* a number: what this job's first epoch ran on here; 0: none has been */
+    int code;              /* ABSENT: of its error, and the sentence */
     char why[HTH_WHY_MAX + 1];
     uint32_t rank, world;         /* whose row it is, of how many */
     unsigned char proof[HTH_MAC]; /* of the job's key over all before it; zeros: there is none */

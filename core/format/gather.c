@@ -8,7 +8,8 @@
  *   144 u64 store   152 u64 highest epoch   160 u64 wall clock   168 u64 random number
  *   176 u64 domain[4]   208 u32 copies, min_copies, keep   220 u32 length of the address
  *   224 128 address, zero-padded   352 u64 bytes of a save   360 u32 lowest, highest protocol
- *   368 u32 heartbeat, dead ms   376 15 transport   391 31 provider (version 3)   422 ... zero to 488
+ *   368 u32 heartbeat, dead ms   376 15 transport   391 31 provider (version 3)   422 two zeros
+ *   424 u32 fabrics, first fabric (version 4)   432 ... zero to 488
  *   488 u32 rank, world   496 16 proof of the job's key over bytes 0..495, or zeros
  * or, of a rank that cannot take part (version 3), from 144 on: i32 error, 148 336 why, zero to 488
  *
@@ -47,6 +48,9 @@ static void write_facts(struct hth_writer *w, const struct hth_gather *g)
     hth_write32(w, g->dead_ms);
     hth_write_text(w, g->transport, HTH_BACKEND_MAX);
     hth_write_text(w, g->provider, HTH_PROVIDER_MAX);
+    hth_write_zeros(w, 2);
+    hth_write32(w, g->fabrics);
+    hth_write32(w, g->first_fabric);
 }
 
 static void write_why(struct hth_writer *w, const struct hth_gather *g)
@@ -103,6 +107,9 @@ static void read_facts(struct hth_gather *g, struct hth_reader *r)
     g->dead_ms = hth_read32(r);
     hth_read_text(r, g->transport, HTH_BACKEND_MAX);
     hth_read_text(r, g->provider, HTH_PROVIDER_MAX); /* version 2 has zeros there */
+    hth_read_zeros(r, 2);
+    g->fabrics = hth_read32(r); /* versions 2 and 3 have zeros there */
+    g->first_fabric = hth_read32(r);
 }
 
 static void read_why(struct hth_gather *g, struct hth_reader *r)
@@ -283,6 +290,13 @@ static int options_agree(const struct hth_gather *a, const struct hth_gather *b,
                 "rank 0 and rank %" PRIu32 " disagree about network: %s and %s; give all ranks the "
                 "same options",
                 rank, network_of(a), network_of(b));
+    if ((a->flags ^ b->flags) & HTH_GATHER_ALLOW_SLOWER)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank 0 and rank %" PRIu32
+                " disagree about allow_slower: %d and %d; give all ranks "
+                "the same options",
+                rank, (a->flags & HTH_GATHER_ALLOW_SLOWER) != 0,
+                (b->flags & HTH_GATHER_ALLOW_SLOWER) != 0);
     if (a->flags != b->flags)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "rank 0 and rank %" PRIu32 " disagree about allow_degraded: %u and %u; give all "

@@ -27,8 +27,9 @@
     X(HEAD, 1, 1, "head of the log")     \
     X(LIFE, 1, 1, "count of starts")     \
     X(HANDED, 1, 1, "commit record")     \
+    X(FABRIC, 1, 1, "fabric record")     \
     X(STORE, 4, 4, "store")              \
-    X(GREETING, 2, 3, "rank's greeting") \
+    X(GREETING, 2, 4, "rank's greeting") \
     X(LOCAL, 4, 5, "local protocol")
 
 enum hth_format {

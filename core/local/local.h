@@ -60,6 +60,9 @@ enum hth_local_type {
     HTH_LOCAL_TAKE = 60, /* answered by TAKEN with the slot's descriptor */
     HTH_LOCAL_TAKEN = 61,
     HTH_LOCAL_REGAIN = 62, /* an object's slot, lent by an engine before this one; OK */
+    HTH_LOCAL_REFIT =
+            63, /* take this fabric, if that can be had; answered by REFITTED: what it has */
+    HTH_LOCAL_REFITTED = 64,
 };
 
 struct hth_local_head {
@@ -122,7 +125,10 @@ struct hth_local_attached {
     uint32_t heartbeat_ms, dead_ms, stall_ms; /* 0: as the ranks say */
     uint32_t has_key;
     unsigned char key_proof[HTH_MAC]; /* hth_local_proof() */
-    struct hth_local_opts opts;       /* in effect in `epoch` */
+    uint32_t
+            fabrics; /* transport = auto: bits of what it may take (core/format/fabric.h); else 0 */
+    uint32_t first_fabric;      /* that this job's first epoch ran on here; 0: none has been */
+    struct hth_local_opts opts; /* in effect in `epoch` */
 };
 
 struct hth_local_join {
@@ -137,6 +143,20 @@ struct hth_local_joined {
     uint64_t epoch, nonce;
     uint32_t nodes, self;
     struct hth_local_opts opts; /* in effect */
+};
+
+struct hth_local_refit { /* an engine that is in an epoch ends, and the next one answers */
+    struct hth_local_head head;
+    uint32_t fabric; /* its number */
+    uint32_t zero;
+};
+
+struct hth_local_refitted { /* as in ATTACHED */
+    struct hth_local_head head;
+    uint32_t fabrics, port, addr_len;
+    unsigned char addr[HTH_ADDR_MAX];
+    char transport[HTH_BACKEND_MAX + 1];
+    char provider[HTH_PROVIDER_MAX + 1];
 };
 
 #define HTH_COMMON_NAME 256u

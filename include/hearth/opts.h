@@ -48,8 +48,8 @@ struct hearth_opts {
     uint32_t start;        /* enum hearth_start */
     uint32_t helper;       /* 1: a second process of this rank; may save and read, not recover */
     const char *engine;    /* path of hearthd; NULL: beside this library, then PATH */
-    const char *transport; /* "ofi" or "ucx"; NULL: "ofi" */
-    const char *provider;  /* NULL: the transport's default (tcp) */
+    const char *transport; /* "auto", "ofi" or "ucx"; NULL: "auto", with a provider "ofi" */
+    const char *provider;  /* NULL: the transport's default (tcp), or what auto takes */
     const char *bind;      /* numeric address for peers; NULL: 127.0.0.1 */
     const char *device;    /* interface; NULL: the one that has `bind` */
     const char *key_file;  /* 32 bytes, mode 0600; NULL: loopback addresses only, ranks' too */
@@ -74,7 +74,8 @@ struct hearth_opts {
     hearth_log_fn *log; /* NULL: lines wait for hearth_log_poll() (the last 256) */
     void *log_arg;
     uint32_t log_level; /* enum hearth_log_level; 0: HEARTH_LOG_INFO */
-    uint32_t reserved;
+
+    uint32_t allow_slower; /* 1: a worse fabric than that of the job's first epoch is fine */
 
     /* path of the libfabric.so.1 that a started engine loads; NULL: the loader's */
     const char *fabric_library;

@@ -45,6 +45,7 @@ static void start(void)
     fake_stop(r.fake);
     r.fake = NULL;
     r.opts.start = HEARTH_START_AUTO;
+    r.opts.transport = "ofi"; /* what auto would ask first takes time */
     r.opts.open_ms = 20000;
     r.opts.linger_s = 20;
     snprintf(hearthd, sizeof(hearthd), "%s/hearthd", getenv("HEARTH_TEST_BIN"));
@@ -90,6 +91,23 @@ Test(network, a_librarys_listener_is_refused_off_loopback_with_a_key_and_without
         must_refuse(i % 2 ? "UCX's provider tcp" : "libfabric's provider tcp");
     }
     cr_assert(zero(int, engines_signal(r.root, NULL, 0)), "an engine was started");
+}
+
+/* Which fabric it will be the engine finds out: it ends with what to set. */
+Test(network, auto_takes_no_librarys_listener_off_loopback)
+{
+    struct hearth_error err = { 0 };
+
+    if (!address[0]) {
+        end(); /* Criterion runs no .fini after a skip */
+        cr_skip_test("this machine has no address but loopback");
+    }
+    r.opts.transport = "auto";
+    r.opts.bind = address;
+    must_refuse("key_file");
+    r.opts.key_file = key;
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
+    cr_assert(ne(ptr, strstr(err.text, "set network = trusted"), NULL), "%s", err.text);
 }
 
 /* How many lines waiting speak of the network at level warn. */

@@ -159,9 +159,9 @@ static void level_high(struct hearth_opts *o)
 {
     o->log_level = 51;
 }
-static void reserved_set(struct hearth_opts *o)
+static void slower_twice(struct hearth_opts *o)
 {
-    o->reserved = 1;
+    o->allow_slower = 2;
 }
 static void size_unset(struct hearth_opts *o)
 {
@@ -185,7 +185,7 @@ static const struct {
     { key_missing, "/nosuchkey" }, { port_high, "port is 65536" },
     { open_long, "open_ms is 86400001" }, { dead_short, "dead_ms is 1500" },
     { threads_many, "copy_threads is 65" }, { inflight_small, "inflight_mib is 1" },
-    { level_high, "log_level is 51" }, { reserved_set, "reserved is 1" },
+    { level_high, "log_level is 51" }, { slower_twice, "allow_slower is 2" },
     { size_unset, "struct_size" } };
 
 Test(open, every_wrong_option_is_a_sentence_that_names_it)

@@ -32,6 +32,7 @@ static void start(void)
     fake_stop(r.fake);
     r.fake = NULL;
     r.opts.start = HEARTH_START_AUTO;
+    r.opts.transport = "ofi"; /* what auto would ask first takes time */
     r.opts.open_ms = 20000;
     r.opts.linger_s = 20; /* a test that is killed leaves no engine for long */
     if (bin) {
@@ -362,6 +363,24 @@ Test(real, in_process_runs_the_same_engine)
     hearth_close(r.h, HEARTH_KEEP);
     must(hearth_open(&r.opts, &r.h, NULL));
     cr_assert(epsilon_eq(flt, load_float(rank_recover(r.h, 3)), 1.25f, 0.0f));
+    hearth_close(r.h, HEARTH_KEEP);
+    tmp_root_remove(r.root);
+}
+
+/* Other processes ask the libraries, and this one loads what it takes. */
+Test(real, one_in_process_chooses_its_fabric_and_says_which)
+{
+    char text[1200];
+    int said = 0;
+
+    start();
+    r.opts.start = HEARTH_START_IN_PROCESS;
+    r.opts.transport = NULL;
+    rank_open(&r);
+    while (hearth_log_poll(r.h, NULL, text, sizeof(text)))
+        said += strstr(text, "ofi tcp is the best that any node has, and all have it") != NULL;
+    cr_assert(eq(int, said, 1));
+    save_float(3, 1.25f);
     hearth_close(r.h, HEARTH_KEEP);
     tmp_root_remove(r.root);
 }

@@ -505,7 +505,7 @@ Test(cli, what_cannot_be_read_is_named_and_is_no_success)
 Test(cli, ls_asks_the_engine_and_says_where_its_log_is)
 {
     static const struct timespec nap = { .tv_nsec = 50000000 };
-    const char *args[] = { "--root", root, "--job", JOB, NULL };
+    const char *args[] = { "--root", root, "--job", JOB, "--transport", "ofi", NULL };
     json_t *got = NULL;
     int status;
     pid_t pid = start("hearthd", args);

@@ -98,7 +98,8 @@ Test(doctor, a_library_that_crashes_or_is_not_there_is_said_to)
     setenv("HEARTH_FABRIC_LIBRARY", "/opt/site/libfabric.so.1", 1);
     cr_assert(eq(int, hearth("doctor", "net"), 1));
     must_print("transport ofi: there is no /opt/site/libfabric.so.1\n");
-    must_print("does not open there is no /opt/site/libfabric.so.1\n");
+    must_print("does not open ofi tcp: there is no /opt/site/libfabric.so.1; ucx tcp: its library "
+               "crashed: Aborted\n");
     snprintf(path, sizeof(path), "%s/modules", node);
     cr_assert(zero(int, unlink(path)));
     cr_assert(eq(int, hearth("doctor", "net"), 1));
@@ -174,8 +175,10 @@ Test(doctor, what_is_chosen_has_its_source_and_what_is_better_its_settings)
 {
     cr_assert(zero(int, hearth("doctor", "net")));
     must_print(
-            "chosen transport ofi (default), provider tcp (default), address 127.0.0.1 (default)\n"
+            "chosen transport ofi (auto), provider tcp (auto), address 127.0.0.1 (default)\n"
             "opens nothing that can be seen stands against it\n"
+            "why ofi tcp is the best that this node has; a job takes the best that all of its nodes "
+            "have\n"
             "note 127.0.0.1 is loopback: only ranks of this node take part");
     must_print("better verbs (InfiniBand, RoCE v2): set HEARTH_TRANSPORT=ofi HEARTH_PROVIDER=verbs "
                "HEARTH_BIND=10.1.0.7\n");
@@ -188,6 +191,33 @@ Test(doctor, what_is_chosen_has_its_source_and_what_is_better_its_settings)
     must_print("better nothing: no other provider's hardware is here\n");
 }
 
+/* As an engine takes it: the best that nothing stands against on this address. */
+Test(doctor, auto_takes_the_best_that_may_listen_there)
+{
+    setenv("HEARTH_KEY_FILE", "/etc/key", 1);
+    setenv("HEARTH_BIND", "10.1.0.7", 1);
+    cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
+    must_print(
+            "chosen transport ofi (auto), provider verbs (auto), address 10.1.0.7 (HEARTH_BIND)\n");
+    must_print("why ofi verbs is the best that this node has, 400 Gb/sec (4X NDR); a job takes");
+    must_print("AUTO PROVIDER RATE USABLE\nofi verbs 400 Gb/sec (4X NDR) yes\n");
+    must_print("ofi cxi - there is no /dev/cxi*\n");
+    must_print(
+            "ucx rc_mlx5 400 Gb/sec (4X NDR) 10.1.0.7 is no loopback address, and UCX's provider "
+            "rc_mlx5 obeys");
+    must_print("better nothing");
+    setenv("HEARTH_BIND", "10.0.0.7", 1);
+    setenv("HEARTH_NETWORK", "trusted", 1);
+    cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
+    must_print(
+            "chosen transport ofi (auto), provider tcp (auto), address 10.0.0.7 (HEARTH_BIND)\n");
+    must_print("why ofi tcp is the best that this node has, 25000 Mbit/s; a job takes");
+    must_print(
+            "ofi verbs 400 Gb/sec (4X NDR) 10.0.0.7 is no address of an RDMA adapter's interface");
+    must_print(
+            "better verbs (InfiniBand, RoCE v2): set HEARTH_TRANSPORT=ofi HEARTH_PROVIDER=verbs");
+}
+
 Test(doctor, what_an_engine_would_refuse_is_said_before_it_does)
 {
     setenv("HEARTH_BIND", "10.0.0.7", 1);
@@ -195,12 +225,17 @@ Test(doctor, what_an_engine_would_refuse_is_said_before_it_does)
     must_print("does not open 10.0.0.7 is no loopback address, and there is no job key");
     setenv("HEARTH_KEY_FILE", "/etc/key", 1);
     cr_assert(eq(int, hearth("doctor", "net"), 1));
+    must_print("does not open 10.0.0.7 is no loopback address: TCP is taken there only where no "
+               "stranger reaches it (set network = trusted");
+    setenv("HEARTH_PROVIDER", "tcp", 1);
+    cr_assert(eq(int, hearth("doctor", "net"), 1));
     must_print("does not open 10.0.0.7 is no loopback address, and libfabric's provider tcp obeys");
+    unsetenv("HEARTH_PROVIDER");
     setenv("HEARTH_NETWORK", "trusted", 1);
     cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
     setenv("HEARTH_BIND", "10.9.9.9", 1);
     cr_assert(eq(int, hearth("doctor", "net"), 1));
-    must_print("does not open no interface of this machine has the address 10.9.9.9\n");
+    must_print("does not open ofi tcp: no interface of this machine has the address 10.9.9.9\n");
     setenv("HEARTH_BIND", "10.0.0.7", 1);
     setenv("HEARTH_PROVIDER", "cxi", 1);
     cr_assert(eq(int, hearth("doctor", "net"), 1));
@@ -263,7 +298,10 @@ Test(doctor, json_has_the_same)
     cr_assert(eq(int, json_is_true(json_object_get(j, "huge_pages")), 1));
     must_say(json_string_value(json_object_get(j, "congestion_control")), "bbr");
     one = json_object_get(j, "choice");
-    must_say(json_string_value(json_object_get(one, "provider_by")), "default");
+    must_say(json_string_value(json_object_get(one, "provider_by")), "auto");
+    must_say(json_string_value(json_object_get(
+                     json_array_get(json_object_get(one, "candidates"), 0), "rate")),
+            "400 Gb/sec (4X NDR)");
     cr_assert(eq(int, json_is_null(json_object_get(one, "refused")), 1));
     cr_assert(eq(sz, json_array_size(json_object_get(one, "better")), 1));
     json_decref(j);
@@ -285,7 +323,7 @@ Test(doctor, this_machine_is_looked_at_without_harm)
         cr_skip_test("this build has no transport ofi");
     unsetenv("HEARTH_DOCTOR_ROOT");
     cr_assert(zero(int, hearth("doctor", "net", "--root", root)), "%s%s", out, err_text);
-    must_print("chosen transport ofi (default), provider tcp (default)");
+    must_print("chosen transport ofi (auto), provider tcp (auto)");
     must_print("lo ");
     cr_assert(zero(int, hearth("doctor", "net", "--json")), "%s", err_text);
 }

@@ -70,8 +70,10 @@ struct world {
 
     /* Options of the ranks to be started. */
     uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, open_ms, mib,
-            common_kib; /* 0: 1000 bytes */
-    const char *start;  /* NULL: auto */
+            common_kib;      /* 0: 1000 bytes */
+    const char *start;       /* NULL: auto */
+    uint32_t no_ofi, no_ucx; /* bits: machines whose library for it is not there */
+    uint32_t allow_slower;
     const char *cgroup; /* of engines started by hand; NULL: ours */
     int reboots;        /* a machine that comes up again has its old name and address */
     int loses_engines;  /* 0: a rank that says its engine is gone ends the scenario */
@@ -95,7 +97,7 @@ struct scenario {
 };
 
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
-        scenarios_stop[], scenarios_room[], scenarios_store[], scenarios_fabric[],
+        scenarios_stop[], scenarios_room[], scenarios_store[], scenarios_fabric[], scenarios_auto[],
         scenarios_planted[];
 
 /* A world of its own for each seed; -1: there are SOAK_MAX already. */

@@ -35,9 +35,10 @@ struct who {
 };
 
 static struct {
-    const char *root, *job, *node, *bind, *meet, *transport, *provider, *engine, *domain, *start;
+    const char *root, *job, *node, *bind, *meet, *transport, *provider, *engine, *domain, *start,
+            *fabric_library, *ucx_library;
     unsigned long port, rank, world, copies, min_copies, keep, degraded, kib, any_root, save_ms,
-            recover_ms, open_ms, common_kib;
+            recover_ms, open_ms, common_kib, allow_slower;
 } arg;
 
 static struct hearth *h;
@@ -322,10 +323,11 @@ static int take_arg(const char *text)
         { "node", &arg.node, NULL }, { "bind", &arg.bind, NULL }, { "meet", &arg.meet, NULL },
         { "transport", &arg.transport, NULL }, { "provider", &arg.provider, NULL },
         { "engine", &arg.engine, NULL }, { "domain", &arg.domain, NULL },
-        { "start", &arg.start, NULL }, { "port", NULL, &arg.port }, { "rank", NULL, &arg.rank },
-        { "world", NULL, &arg.world }, { "copies", NULL, &arg.copies },
-        { "min_copies", NULL, &arg.min_copies }, { "keep", NULL, &arg.keep },
-        { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
+        { "start", &arg.start, NULL }, { "fabric_library", &arg.fabric_library, NULL },
+        { "ucx_library", &arg.ucx_library, NULL }, { "allow_slower", NULL, &arg.allow_slower },
+        { "port", NULL, &arg.port }, { "rank", NULL, &arg.rank }, { "world", NULL, &arg.world },
+        { "copies", NULL, &arg.copies }, { "min_copies", NULL, &arg.min_copies },
+        { "keep", NULL, &arg.keep }, { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
         { "any_root", NULL, &arg.any_root }, { "save_ms", NULL, &arg.save_ms },
         { "recover_ms", NULL, &arg.recover_ms }, { "open_ms", NULL, &arg.open_ms },
         { "common_kib", NULL, &arg.common_kib } };
@@ -393,6 +395,8 @@ static int open_job(struct hearth_error *err)
     o.domain_count = arg.domain != NULL;
     o.object_bytes = &bytes, o.object_count = 1;
     o.transport = arg.transport, o.provider = arg.provider, o.engine = arg.engine;
+    o.fabric_library = arg.fabric_library, o.ucx_library = arg.ucx_library;
+    o.allow_slower = (uint32_t)arg.allow_slower;
     o.start = arg.start && !strcmp(arg.start, "never") ? HEARTH_START_NEVER : HEARTH_START_AUTO;
     o.network = HEARTH_NETWORK_TRUSTED, o.any_root = (uint32_t)arg.any_root;
     o.open_ms = (uint32_t)arg.open_ms, o.save_ms = (uint32_t)arg.save_ms;

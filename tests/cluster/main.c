@@ -96,6 +96,8 @@ static void choose(const char *transport, const char *provider, unsigned again)
         choose_from(lists[l], &how);
     if (!opt.planted && provider && !strncmp(provider, "strict-", 7))
         choose_from(scenarios_fabric, &how);
+    if (!opt.planted && !strcmp(transport, "auto"))
+        choose_from(scenarios_auto, &how);
 }
 
 /* --provider has one or several of ofi's, with commas between them. */
@@ -117,6 +119,13 @@ static void choose_all(unsigned again)
         choose_providers(again);
         return;
     }
+    if (!opt.transport && !opt.planted) {
+        struct run how = { .transport = "auto", .again = again };
+
+        choose_from(scenarios_auto, &how);
+    }
+    if (opt.transport && !strcmp(opt.transport, "auto"))
+        choose("auto", NULL, again);
     if (!opt.transport || !strcmp(opt.transport, "ofi"))
         choose("ofi", NULL, again);
     if (!opt.transport || !strcmp(opt.transport, "ucx"))

@@ -65,6 +65,12 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
     add(a, "common_kib=%u", w->common_kib);
     if (w->start)
         add(a, "start=%s", w->start);
+    if (w->no_ofi & 1u << w->seat[r])
+        add(a, "fabric_library=/nonexistent/libfabric.so.1");
+    if (w->no_ucx & 1u << w->seat[r])
+        add(a, "ucx_library=/nonexistent/libucp.so.0");
+    if (w->allow_slower)
+        add(a, "allow_slower=1");
     if (w->racks)
         add(a, "domain=rack%u", w->seat[r] % w->racks);
 }

@@ -10,6 +10,7 @@
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
 #include "core/format/epoch.h"
+#include "core/format/fabric.h"
 #include "core/format/handed.h"
 #include "core/format/head.h"
 #include "core/format/holders.h"
@@ -217,6 +218,14 @@ static size_t life_make(unsigned char *out)
     return HTH_LIFE_BYTES;
 }
 
+static size_t fabric_make(unsigned char *out)
+{
+    struct hth_fabric_record r = { .first = 9, .last = 10 };
+
+    hth_fabric_encode(&r, out);
+    return HTH_FABRIC_BYTES;
+}
+
 /* With a plan in it, which has no row of its own. */
 static size_t plans_make(unsigned char *out)
 {
@@ -264,6 +273,8 @@ static size_t greeting_make(unsigned char *out)
         .addr_len = 3,
         .addr = "abc",
         .shard_bytes = 53,
+        .fabrics = 54,
+        .first_fabric = 55,
         .rank = 5,
         .world = 7 };
     unsigned char key[HTH_KEY];
@@ -291,7 +302,8 @@ static size_t local_make(unsigned char *out)
         sizeof(struct hth_local_written), sizeof(struct hth_local_give),
         sizeof(struct hth_local_given), sizeof(struct hth_local_take),
         sizeof(struct hth_local_taken), sizeof(struct hth_local_close),
-        sizeof(struct hth_local_regain) };
+        sizeof(struct hth_local_regain), sizeof(struct hth_local_refit),
+        sizeof(struct hth_local_refitted) };
     struct hth_writer w = { .at = out, .cap = 8192 };
 
     hth_write32(&w, hth_version_written(HTH_FORMAT_LOCAL));
@@ -351,9 +363,10 @@ static const struct golden {
     [HTH_FORMAT_HEAD] = { head_make, 1, "c1b535b2e02d910a" },
     [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
     [HTH_FORMAT_STORE] = { store_make, 4, "2506a92632c887fc" },
-    [HTH_FORMAT_GREETING] = { greeting_make, 3, "3576d3bdbace321b" },
+    [HTH_FORMAT_GREETING] = { greeting_make, 4, "a4876612d97cb109" },
     [HTH_FORMAT_HANDED] = { handed_make, 1, "4854856f27e64975" },
-    [HTH_FORMAT_LOCAL] = { local_make, 5, "62d26263af97a586" },
+    [HTH_FORMAT_LOCAL] = { local_make, 5, "3479498cb52e566c" },
+    [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
 };
 
 static void is_as_it_was(enum hth_format format)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Block, table, manifest, epoch, keep, running and plans record: what goes in comes out, and one byte fewer or
+ * Block, table, manifest, epoch, keep, running, plans and fabric record: what goes in comes out, and one byte fewer or
  * one byte different is refused. A table has no checksum of its own: the block vouches for it.
  */
 #include "damaged.h"
@@ -8,6 +8,7 @@
 
 #include "core/base/auth.h"
 #include "core/format/epoch.h"
+#include "core/format/fabric.h"
 #include "core/format/handed.h"
 #include "core/format/keep.h"
 #include "core/format/manifest.h"
@@ -503,6 +504,29 @@ Test(records, a_keep_record_with_more_saves_than_fit_is_refused)
     bytes[40] = 4; /* the third of two is degraded */
     hth_digest(bytes + HTH_KEEP_BYTES - HTH_DIGEST, bytes, HTH_KEEP_BYTES - HTH_DIGEST);
     must_fail(decode_keep(bytes, sizeof(bytes)), HEARTH_ECORRUPT);
+}
+
+/* --- fabric --- */
+
+static int decode_fabric(const unsigned char *bytes, size_t len)
+{
+    struct hth_fabric_record r;
+
+    return hth_fabric_decode(&r, bytes, len, NULL);
+}
+
+Test(records, a_fabric_record_comes_back_and_no_damaged_one)
+{
+    struct hth_fabric_record r = { .first = 1, .last = 9 }, back = { 0 };
+    unsigned char bytes[HTH_FABRIC_BYTES];
+
+    must(hth_auth_init(NULL));
+    hth_fabric_encode(&r, bytes);
+    must(hth_fabric_decode(&back, bytes, sizeof(bytes), NULL));
+    cr_assert(eq(u32, back.first, 1));
+    cr_assert(eq(u32, back.last, 9));
+    refuses_lengths(decode_fabric, bytes, sizeof(bytes));
+    refuses_all_damage(decode_fabric, bytes, sizeof(bytes));
 }
 
 /* --- running --- */

@@ -9,6 +9,7 @@
 #include "core/base/bytes.h"
 #include "core/base/crc.h"
 #include "core/format/epoch.h"
+#include "core/format/fabric.h"
 #include "core/format/handed.h"
 #include "core/format/head.h"
 #include "core/format/keep.h"
@@ -193,6 +194,21 @@ static int running_read(const struct hth_versions *v, size_t len, struct hearth_
     return hth_running_decode_as(v, &r, bytes, len, err);
 }
 
+static size_t fabric_make(void)
+{
+    struct hth_fabric_record r = { .first = 9, .last = 10 };
+
+    hth_fabric_encode(&r, bytes);
+    return HTH_FABRIC_BYTES;
+}
+
+static int fabric_read(const struct hth_versions *v, size_t len, struct hearth_error *err)
+{
+    struct hth_fabric_record r;
+
+    return hth_fabric_decode_as(v, &r, bytes, len, err);
+}
+
 static size_t plans_make(void)
 {
     struct hth_plans p = { .epoch = 3, .nonce = 1, .serial = 7 };
@@ -256,6 +272,7 @@ static const struct {
     { HTH_FORMAT_PLANS, 8, plans_make, record_seal, plans_read },
     { HTH_FORMAT_HEAD, 8, head_make, record_seal, head_read },
     { HTH_FORMAT_LIFE, 8, life_make, record_seal, life_read },
+    { HTH_FORMAT_FABRIC, 8, fabric_make, record_seal, fabric_read },
 };
 
 #define EACH(i) for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)

@@ -74,7 +74,8 @@ static pid_t start(const char *const *more)
 
 static pid_t start_usual(const char *option, const char *value)
 {
-    return start((const char *const[]){ "--root", root, "--job", "job", option, value, NULL });
+    return start((const char *const[]){
+            "--root", root, "--job", "job", "--transport", "ofi", option, value, NULL });
 }
 
 /* Its exit status; 128 + signal. At most 20 s. */
@@ -611,8 +612,8 @@ Test(log_file, what_is_no_file_of_its_own_is_not_waited_for_nor_written_to, .ini
 
 Test(module, runs_the_same_engine_on_a_thread, .init = make_root, .fini = remove_root)
 {
-    const char *argv[] = { "hearthd", "--root", root, "--job", "job", "--module-dir",
-        getenv("HEARTH_TEST_LIB") };
+    const char *argv[] = { "hearthd", "--root", root, "--job", "job", "--transport", "ofi",
+        "--module-dir", getenv("HEARTH_TEST_LIB") };
     const struct hth_engine_module *m;
     struct hearth_error err;
     char path[512];
@@ -623,13 +624,13 @@ Test(module, runs_the_same_engine_on_a_thread, .init = make_root, .fini = remove
     cr_assert(ne(ptr, so, NULL), "%s", path);
     m = dlsym(so, HTH_ENGINE_MODULE_SYMBOL);
     cr_assert(eq(u32, m->abi, HTH_ENGINE_MODULE_ABI));
-    must(m->start(7, argv, &engine, &err));
+    must(m->start(9, argv, &engine, &err));
     cr_assert(eq(int, wait_ready(), 1));
-    must_fail(m->start(7, argv, &other, &err), HEARTH_ELOCKED);
+    must_fail(m->start(9, argv, &other, &err), HEARTH_ELOCKED);
     cr_assert(eq(int, status_of(start_usual(NULL, NULL)), 3));
     m->stop(engine);
     cr_assert(eq(int, dial(), -1));
-    must(m->start(7, argv, &engine, &err));
+    must(m->start(9, argv, &engine, &err));
     m->stop(engine);
     must_fail(m->start(1, argv, &engine, &err), HEARTH_EINVAL);
 }

@@ -1,11 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any number of greetings: those that decode encode to the same, and an epoch of them is sound. */
-#include "core/format/epoch.h"
+/* Any number of greetings: those that decode encode to the same, and an epoch of them is sound; a fabric
+ * that is chosen is one that all of them have. */
+#include "core/format/fabric.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void choose(const uint8_t *table, uint32_t world)
+{
+    struct hth_fabric_choice c;
+    struct hth_gather g;
+
+    if (hth_fabric_choose(table, world, &c, NULL) || !c.fabric)
+        return;
+    for (uint32_t i = 0; i < world; i++)
+        if (!hth_gather_decode(&g, table + (size_t)i * HTH_GATHER, NULL) && g.fabrics &&
+                !(g.fabrics & HTH_FABRIC_BIT(c.fabric)))
+            abort();
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -23,6 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (memcmp(data + (size_t)i * HTH_GATHER, again, HTH_GATHER) != 0)
             abort();
     }
+    choose(data, world);
     if (!world || hth_epoch_make(&e, data, world, g.store, NULL))
         return 0;
     if (e.self != e.rank_node[world - 1] || e.rank_node[0] != 0 || e.nodes > world)

@@ -66,7 +66,7 @@ static const struct wrong_option {
     { "object larger than all", HEARTH_ENOSPC, "do not fit", "raise" },
     { "domain empty", HEARTH_EINVAL, "domains[0]", "name" },
     { "struct_size 0", HEARTH_EINVAL, "struct_size", NULL },
-    { "reserved 1", HEARTH_EINVAL, "reserved", NULL },
+    { "allow_slower 2", HEARTH_EINVAL, "allow_slower", NULL },
     { "log_level 99", HEARTH_EINVAL, "log_level is 99", "10 to 50" },
 };
 
@@ -113,7 +113,7 @@ static void set_wrong(struct me *me, size_t i)
     case 33: o->object_bytes = huge_object, o->object_count = 1; break;
     case 34: o->domains = empty_domain, o->domain_count = 1; break;
     case 35: o->struct_size = 0; break;
-    case 36: o->reserved = 1; break;
+    case 36: o->allow_slower = 2; break;
     default: o->log_level = 99; break;
     }
     /* clang-format on */

@@ -88,9 +88,18 @@ Test(providers, the_library_starts_with_what_is_asked_for)
     char out[128];
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        hth_ofi_provider_filter(rows[i][0], out, sizeof(out));
+        hth_ofi_provider_filter(rows[i][0], NULL, out, sizeof(out));
         must_say(out, rows[i][1]);
     }
+}
+
+Test(providers, the_library_starts_with_what_may_be_opened_later_too)
+{
+    static const char *const also[] = { "verbs", "efa", "tcp", NULL };
+    char out[128];
+
+    hth_ofi_provider_filter("tcp", also, out, sizeof(out));
+    must_say(out, "tcp,net,verbs,efa");
 }
 
 Test(providers, fork_and_huge_pages_are_settled_before_verbs_and_never_both_for_efa)

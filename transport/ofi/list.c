@@ -119,7 +119,7 @@ HEARTH_API int hth_transport_list(const char *library, const struct hth_machine 
 {
     const struct hth_ofi_lib *lib;
     struct fi_info *all = NULL;
-    int rc = hth_ofi_load(library, NULL, &lib, err);
+    int rc = hth_ofi_load(library, NULL, NULL, &lib, err);
 
     if (rc)
         return rc;

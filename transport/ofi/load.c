@@ -73,29 +73,38 @@ static int lib_open(const char *library, void **out, struct hearth_error *err)
             "transport ofi needs libfabric, which cannot be loaded: %s", dlerror());
 }
 
-/* Before the library is loaded, which reads them then. */
-static void lib_settings(const char *provider)
+static void lib_settings_of(const char *provider)
 {
-    const struct hth_ofi_provider *p = provider ? hth_ofi_provider_find(provider) : NULL;
+    const struct hth_ofi_provider *p = hth_ofi_provider_find(provider);
+
+    for (size_t i = 0; p && i < sizeof(p->setting) / sizeof(p->setting[0]); i++)
+        if (p->setting[i].variable)
+            setenv(p->setting[i].variable, p->setting[i].value, 0);
+}
+
+/* Before the library is loaded, which reads them then. */
+static void lib_settings(const char *provider, const char *const *also)
+{
     char filter[128];
 
     setenv("HFI_NO_BACKTRACE", "1", 0);
     setenv("IPATH_NO_BACKTRACE", "1", 0);
-    for (size_t i = 0; p && i < sizeof(p->setting) / sizeof(p->setting[0]); i++)
-        if (p->setting[i].variable)
-            setenv(p->setting[i].variable, p->setting[i].value, 0);
     if (!provider)
         return;
-    hth_ofi_provider_filter(provider, filter, sizeof(filter));
+    hth_ofi_provider_filter(provider, also, filter, sizeof(filter));
     setenv("FI_PROVIDER", filter, 0);
+    lib_settings_of(provider);
+    for (; also && *also; also++)
+        lib_settings_of(*also);
 }
 
-static int lib_load(const char *library, const char *provider, struct hearth_error *err)
+static int lib_load(const char *library, const char *provider, const char *const *also,
+        struct hearth_error *err)
 {
     void *handle;
     int rc;
 
-    lib_settings(provider);
+    lib_settings(provider, also);
     if ((rc = lib_open(library, &handle, err)))
         return rc;
     if (!lib_find_all(handle))
@@ -111,8 +120,8 @@ static int lib_load(const char *library, const char *provider, struct hearth_err
     return HEARTH_OK;
 }
 
-int hth_ofi_load(const char *library, const char *provider, const struct hth_ofi_lib **out,
-        struct hearth_error *err)
+int hth_ofi_load(const char *library, const char *provider, const char *const *also,
+        const struct hth_ofi_lib **out, struct hearth_error *err)
 {
     struct sigaction before[SIGNALS];
     int rc = HEARTH_OK;
@@ -125,7 +134,7 @@ int hth_ofi_load(const char *library, const char *provider, const struct hth_ofi
     } else if (!loaded) {
         for (size_t i = 0; i < SIGNALS; i++)
             sigaction(signals[i], NULL, &before[i]);
-        rc = lib_load(library, provider, err);
+        rc = lib_load(library, provider, also, err);
         for (size_t i = 0; i < SIGNALS; i++)
             sigaction(signals[i], &before[i], NULL);
         loaded = rc == HEARTH_OK;

@@ -43,11 +43,11 @@ struct hth_ofi_lib {
 };
 
 /* The process's one libfabric, loaded at the first call and kept, with the settings of that call's
- * provider; NULL: all are started, none has its settings. library: its full path; NULL: the one that
+ * provider and of those in `also`; NULL: all are started, none has its settings. library: its full path; NULL: the one that
  * the loader finds. Errors: HEARTH_ENOENT naming the path, HEARTH_ESTATE another one is loaded,
  * HEARTH_EUNSUPPORTED. */
-int hth_ofi_load(const char *library, const char *provider, const struct hth_ofi_lib **out,
-        struct hearth_error *err);
+int hth_ofi_load(const char *library, const char *provider, const char *const *also,
+        const struct hth_ofi_lib **out, struct hearth_error *err);
 
 /* ---- address.c ---- */
 

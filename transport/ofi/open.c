@@ -79,8 +79,8 @@ static int ofi_build(
     if (rc)
         return rc;
     hth_ofi_fds_note(&before);
-    rc = hth_ofi_load(
-            opts->library, opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT, &o->lib, err);
+    rc = hth_ofi_load(opts->library, opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT,
+            opts->also, &o->lib, err);
     if (!rc)
         rc = hth_ofi_provider_choose(o, opts, err);
     if (!rc)

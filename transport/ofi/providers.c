@@ -85,13 +85,12 @@ const struct hth_ofi_provider *hth_ofi_provider_find(const char *name)
     return NULL;
 }
 
-/* "tcp,net,verbs", and the parts of "a;b" that are missing. */
-void hth_ofi_provider_filter(const char *name, char *out, size_t len)
+/* The parts of "a;b" that are missing. */
+static void filter_add(const char *name, char *out, size_t len)
 {
     const struct hth_ofi_provider *p = hth_ofi_provider_find(name);
     const char *part = p && p->prov ? p->prov : name;
 
-    snprintf(out, len, "tcp,net,verbs");
     for (; *part && *part != '/'; part += strcspn(part, ";/"), part += *part == ';') {
         int n = (int)strcspn(part, ";/");
         char with_commas[96], all[160];
@@ -101,6 +100,15 @@ void hth_ofi_provider_filter(const char *name, char *out, size_t len)
         if (!strstr(all, with_commas))
             snprintf(out + strlen(out), len - strlen(out), ",%.*s", n < 64 ? n : 64, part);
     }
+}
+
+/* "tcp,net,verbs" and what else there is to be. */
+void hth_ofi_provider_filter(const char *name, const char *const *also, char *out, size_t len)
+{
+    snprintf(out, len, "tcp,net,verbs");
+    filter_add(name, out, len);
+    for (; also && *also; also++)
+        filter_add(*also, out, len);
 }
 
 /* ---- reasons --------------------------------------------------------------------------------- */

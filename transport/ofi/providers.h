@@ -41,9 +41,10 @@ extern const struct hth_ofi_provider hth_ofi_providers[];
 /* NULL: none of this name. A provider below another, "verbs;ofi_rxm", is a row of its own; what
  * stands behind a slash, "verbs/msg", is not the name's. */
 const struct hth_ofi_provider *hth_ofi_provider_find(const char *name);
-/* FI_PROVIDER: the providers that the library starts with for the sake of this one. Starting them
- * all costs time, and takes in adapters that nobody asked for. */
-void hth_ofi_provider_filter(const char *name, char *out, size_t len);
+/* FI_PROVIDER: the providers that the library starts with for the sake of this one, and of those which
+ * may be opened in its place (NULL: none; else NULL ends them). Starting them all costs time, and takes
+ * in adapters that nobody asked for. */
+void hth_ofi_provider_filter(const char *name, const char *const *also, char *out, size_t len);
 
 #define HTH_OFI_UVERBS    "/dev/infiniband/uverbs*" /* device files of adapters of all makes */
 #define HTH_OFI_LOOK_TEXT 160

@@ -142,8 +142,8 @@ static int rdm_build(
     if (rc)
         return rc;
     hth_ofi_fds_note(&before);
-    rc = hth_ofi_load(
-            opts->library, opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT, &r->o.lib, err);
+    rc = hth_ofi_load(opts->library, opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT,
+            opts->also, &r->o.lib, err);
     if (!rc)
         rc = hth_ofi_provider_choose(&r->o, opts, err);
     if (!rc)

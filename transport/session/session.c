@@ -41,6 +41,7 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
     session_default(&s->opts.queue_max, 1024);
     session_default(&s->opts.idle_ms, 60000);
     session_default(&s->opts.links_max, 1024);
+    s->links_asked = s->opts.links_max;
     if (!s->opts.version_low || !s->opts.version_high) {
         s->opts.version_low = HTH_VERSION_LOW;
         s->opts.version_high = HTH_VERSION_HIGH;
@@ -76,8 +77,7 @@ void hth_session_attach(struct hth_session *s, struct hth_transport *transport)
             transport->conns_max / 4 * 3; /* the rest is for who comes: half-open, not heard yet */
 
     s->transport = transport;
-    if (most && s->opts.links_max > most)
-        s->opts.links_max = most;
+    s->opts.links_max = most && s->links_asked > most ? most : s->links_asked;
 }
 
 void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch)

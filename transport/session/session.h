@@ -77,7 +77,8 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
 void hth_session_times(
         struct hth_session *s, uint32_t heartbeat_ms, uint32_t dead_ms, uint32_t stall_ms);
 
-/* The events the transport is to be opened with; then the transport itself (borrowed until close). */
+/* The events the transport is to be opened with; then the transport itself (borrowed until close), or
+ * another in its place, before any epoch and after the close of the one before. */
 struct hth_transport_events hth_session_events_for(struct hth_session *s);
 void hth_session_attach(struct hth_session *s, struct hth_transport *transport);
 

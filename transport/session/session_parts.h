@@ -83,6 +83,7 @@ struct peer {
 
 struct hth_session {
     struct hth_session_opts opts;
+    uint32_t links_asked; /* opts.links_max, as far as the transport allows it, is in force */
     struct hth_session_events events;
     struct hth_clock clock;
     struct hth_random random;

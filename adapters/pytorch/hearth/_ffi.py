@@ -72,7 +72,7 @@ class Opts(Sized):
         ("recover_ms", U32), ("save_ms", U32), ("heartbeat_ms", U32), ("dead_ms", U32),
         ("stall_ms", U32), ("linger_s", U32), ("copy_threads", U32), ("inflight_mib", U32),
         ("off", U32), ("lease_bytes", U64), ("spare_bytes", U64), ("log", P), ("log_arg", P),
-        ("log_level", U32), ("reserved", U32), ("fabric_library", STR),
+        ("log_level", U32), ("allow_slower", U32), ("fabric_library", STR),
         ("ucx_library", STR)]
 
 

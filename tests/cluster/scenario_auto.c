@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transport = auto: nodes that are alike, nodes that lack a library, and what a job does that began on
+ * something better. Of what auto takes a machine of namespaces has both TCPs; ofi's is the better one.
+ */
+#include "cluster.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Each engine that there is now says that it listens on it. */
+static int all_are_on(struct world *w, const char *line, int times)
+{
+    for (uint32_t k = 0; k < w->nodes; k++)
+        if (node_log_has(w, k, line) < times)
+            return lost(w, "the engine of %s does not say '%s'", w->node[k].name, line);
+    return 0;
+}
+
+static int lose_and_go_on(struct world *w, uint32_t k, uint64_t step)
+{
+    TRY(node_kill(w, k));
+    TRY(node_up(w, k));
+    TRY(world_restart(w, step));
+    return world_save(w, step + 1);
+}
+
+static int alike(struct world *w, const char *arg)
+{
+    (void)arg;
+    TRY(world_begin(w, 3, 1, 1));
+    TRY(all_are_on(w, " fabric ofi tcp: the best that opens here", 1));
+    TRY(lose_and_go_on(w, 1, 1));
+    return all_are_on(w, " fabric ofi tcp: ", 1);
+}
+
+static int without_ucx(struct world *w, const char *arg)
+{
+    (void)arg;
+    w->no_ucx = 1u << 1;
+    TRY(world_begin(w, 3, 1, 1));
+    TRY(all_are_on(w, " fabric ofi tcp: ", 1));
+    if (!node_log_has(w, 1, " fabric-left-out ucx tcp: ucx_library (HEARTH_UCX_LIBRARY) is"))
+        return lost(w, "the engine of %s does not say why it has no ucx", w->node[1].name);
+    return lose_and_go_on(w, 2, 1);
+}
+
+/* The others come down to what it has; a fresh machine does likewise, and an engine that comes back
+ * under living ranks is at once on what it was on. */
+static int without_libfabric(struct world *w, const char *arg)
+{
+    (void)arg;
+    w->no_ofi = 1u << 1;
+    TRY(world_begin(w, 3, 2, 1));
+    for (uint32_t k = 0; k < w->nodes; k += 2)
+        if (node_log_has(w, k, " fabric not all nodes have ofi tcp: this one takes ucx tcp") != 1)
+            return lost(w, "the engine of %s did not take ucx, once", w->node[k].name);
+    TRY(lose_and_go_on(w, 2, 1));
+    if (node_log_has(w, 2, " this one takes ucx tcp") != 1)
+        return lost(w, "the fresh machine %s did not take ucx", w->node[2].name);
+    w->loses_engines = 1;
+    TRY(node_engine_signal(w, 0, SIGKILL));
+    TRY(world_save(w, 3));
+    if (!node_log_has(w, 0, " fabric ucx tcp: this job ran on it before") ||
+            !node_log_has(w, 0, " resumed "))
+        return lost(w, "the engine of %s that came back did not go on", w->node[0].name);
+    return world_restart(w, 3);
+}
+
+static int refused_everywhere(struct world *w, const char *part, const char *node)
+{
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        TRY(rank_refusal(w, r, w->open_ms + 5000, part));
+        if (!strstr(w->rank[r].answer, node))
+            return lost(w, "rank %u is not told of %s: %s", r, node, w->rank[r].answer);
+    }
+    world_stop(w);
+    return 0;
+}
+
+static int start_refused(struct world *w, const char *part, uint32_t k)
+{
+    w->launches++;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        TRY(rank_start(w, r, w->seat[r]));
+    return refused_everywhere(w, part, w->node[k].name);
+}
+
+static int with_nothing(struct world *w, const char *arg)
+{
+    (void)arg;
+    w->no_ofi = w->no_ucx = 1u << 1;
+    TRY(world_open(w, 3, 1));
+    TRY(start_refused(w, "no fabric of node ", 1));
+    w->no_ofi = w->no_ucx = 0; /* mended */
+    TRY(world_start(w));
+    TRY(world_recover(w, 0));
+    return world_save(w, 1);
+}
+
+/* A replacement has less than the job began on: by name, and only where that is allowed it goes on. */
+static int comes_down(struct world *w, const char *arg)
+{
+    (void)arg;
+    TRY(world_begin(w, 3, 1, 1));
+    TRY(node_kill(w, 1));
+    TRY(node_up(w, 1));
+    world_stop(w);
+    w->no_ofi = 1u << 1;
+    TRY(start_refused(w, "this job began on ofi tcp, which rank 1 ", 1));
+    w->allow_slower = w->loses_engines = 1;
+    TRY(world_start(w));
+    for (uint32_t k = 0; k < w->nodes; k += 2)
+        if (!node_log_has(w, k, " engine-ends it comes back on another fabric"))
+            return lost(w, "the engine of %s did not come back", w->node[k].name);
+    TRY(world_recover(w, 1));
+    TRY(world_save(w, 2));
+    return world_restart(w, 2);
+}
+
+/* The same while the other ranks live on: their engines end under them and come back. */
+static int comes_down_under_survivors(struct world *w, const char *arg)
+{
+    char meet[64];
+
+    (void)arg;
+    w->allow_slower = w->loses_engines = 1;
+    TRY(world_begin(w, 3, 1, 2));
+    TRY(all_are_on(w, " fabric ofi tcp: ", 1));
+    w->launches++;
+    TRY(node_kill(w, 1));
+    TRY(node_up(w, 1));
+    w->no_ofi = 1u << 1;
+    TRY(rank_start(w, 1, 1));
+    snprintf(meet, sizeof(meet), "meet %s %u", w->node[0].address, rank_port(w));
+    for (uint32_t r = 0; r < w->ranks; r += 2) {
+        TRY(rank_post(w, r, meet));
+        TRY(rank_answer(w, r, 5000));
+        TRY(rank_post(w, r, "recover"));
+    }
+    TRY(rank_answer(w, 1, 25000));
+    TRY(rank_post(w, 1, "recover"));
+    TRY(world_recovered(w, 2));
+    for (uint32_t k = 0; k < w->nodes; k += 2)
+        if (!node_log_has(w, k, " fabric ucx tcp: this job ran on it before"))
+            return lost(w, "the engine of %s is not back on ucx", w->node[k].name);
+    TRY(world_protected(w));
+    return world_save(w, 3);
+}
+
+const struct scenario scenarios_auto[] = { { "auto-alike", alike, NULL },
+    { "auto-one-without-ucx", without_ucx, NULL },
+    { "auto-one-without-libfabric", without_libfabric, NULL },
+    { "auto-one-with-nothing", with_nothing, NULL }, { "auto-comes-down", comes_down, NULL },
+    { "auto-comes-down-under-survivors", comes_down_under_survivors, NULL }, { 0 } };

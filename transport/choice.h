@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an engine would open on this machine, and why not what is better: one set of sentences, for the
+ * engine and for `hearth doctor net`.
+ */
+#ifndef HEARTH_TRANSPORT_CHOICE_H
+#define HEARTH_TRANSPORT_CHOICE_H
+
+#include "ask.h"
+#include "core/base/network.h"
+#include "core/format/fabric.h"
+
+/* What stands against an engine that listens like this, in the order in which it would be found out: 1
+ * and a sentence, 0: nothing that can be seen. library: of network->transport; NULL: not asked. */
+int hth_choice_refused(const struct hth_network *network, const struct hth_machine *machine,
+        const struct hth_library *library, char *out, size_t len);
+
+/* "set HEARTH_TRANSPORT=...", for an offer that nothing stands against. */
+void hth_choice_setting(const struct hth_machine *machine, const char *transport,
+        const struct hth_offer *offer, char *out, size_t len);
+
+/* What transport = auto has to choose from here, the best first. */
+struct hth_candidate {
+    const struct hth_fabric *fabric;
+    char rate[HTH_MACHINE_WORD]; /* "400 Gb/sec (4X NDR)", "25000 Mbit/s"; empty: not known */
+    char against[HTH_ASK_TEXT];  /* empty: it can be taken */
+};
+
+struct hth_candidates {
+    uint32_t count, usable; /* usable: bits, of fabric numbers */
+    struct hth_candidate one[HTH_FABRICS_MOST];
+};
+
+/* network: transport and provider are not looked at. */
+void hth_candidates_find(const struct hth_network *network, const struct hth_machine *machine,
+        const struct hth_library *libraries, size_t count, struct hth_candidates *out);
+/* None of them can be taken: why, of those that need no hardware. */
+void hth_candidates_why(const struct hth_candidates *c, const struct hth_network *network,
+        const struct hth_machine *machine, char *out, size_t len);
+
+#endif
