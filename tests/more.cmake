@@ -77,6 +77,10 @@ foreach(target hearth_engine_module hearth_ofi_module hearth_ucx hearth_ucx_impl
   endif()
 endforeach()
 
+# The models of commit and recovery; it builds and runs two at once.
+hearth_case(model.quick model TIMEOUT 300 COMMAND ${PROJECT_SOURCE_DIR}/docs/model/check.sh)
+set_tests_properties(model.quick PROPERTIES PROCESSORS 2)
+
 # What is installed heeds no test; a build for tests does, and says so here.
 hearth_case(lint.points_fails lint
   COMMAND ${lint}/points_test.sh ${lint}/points.sh ${PROJECT_SOURCE_DIR} ${CMAKE_C_COMPILER})
