@@ -37,7 +37,7 @@ static const struct {
     { "register", HTH_BREAK_REGISTER },
 };
 
-/* What the engines of today survive. */
+/* What the engines of today survive: tests/sim/README.md has what the others find. */
 #define SURVIVED                                                                             \
     (WORLD_FIRST | WORLD_BIT(RANK) | WORLD_BIT(CRASH) | WORLD_BIT(TWO) | WORLD_BIT(SHRINK) | \
             WORLD_BIT(RENUMBER) | WORLD_BIT(ROT) | WORLD_BIT(CLOCK) | WORLD_BIT(SLOW))

@@ -27,17 +27,17 @@ static int is_counted_on(const struct world *w)
 /* A decision counts from the moment it is on record, heard or not. */
 static void decided(struct world *w, struct hth_save_id id)
 {
-    uint32_t copies;
+    uint32_t copies, rank;
 
     w->newest = (struct known_save){ id, 0 };
     if (is_counted_on(w))
         return;
-    copies = look_copies(w, id, UINT32_MAX);
+    copies = look_least(w, id, UINT32_MAX, &rank);
     if (copies < 1 + w->opts.min_copies)
         world_broken(w,
-                "P3: step %llu of epoch %llu is decided PROTECTED, and something of it is on %u "
-                "machines only",
-                (unsigned long long)id.step, (unsigned long long)id.epoch, copies);
+                "P3: step %llu of epoch %llu is decided PROTECTED, and rank %u's object is on %u "
+                "machines",
+                (unsigned long long)id.step, (unsigned long long)id.epoch, rank, copies);
 }
 
 void check_record(void *machine, const char *name, const void *bytes, size_t len)

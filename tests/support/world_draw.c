@@ -117,6 +117,8 @@ static void draw_kinds(struct world_opts *o)
     d = dice_of(o, D_ROOM);
     if (o->kinds & WORLD_BIT(ROOM) && !o->room)
         o->room = log_between(&d, 100, 800);
+    if (o->room) /* who stands alone in a rack owes more than his part */
+        o->racks = 0;
 }
 
 void world_draw(struct world_opts *o, uint32_t most)

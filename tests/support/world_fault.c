@@ -258,8 +258,8 @@ static void fault_rot(struct world *w)
     struct look_object o;
     uint32_t count = 0, at;
 
-    if (!x->store || hth_save_none(w->newest.id) || !may_lose(w, 1))
-        return;
+    if (!x->store || hth_save_none(w->newest.id) || w->recovered < w->ranks || !may_lose(w, 1))
+        return; /* what has been verified for a recovery is read at once */
     for (const struct slot *s = mem_of(x->store)->slots; s; s = s->next)
         count += look_slot(s, &o) && look_same(o.save, w->newest.id);
     at = count ? fault_roll(w, count) : 0;

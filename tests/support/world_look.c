@@ -187,13 +187,24 @@ static uint32_t count_copies(
 
 uint32_t look_copies(struct world *w, struct hth_save_id save, uint32_t without)
 {
+    uint32_t rank;
+
+    return look_least(w, save, without, &rank);
+}
+
+uint32_t look_least(struct world *w, struct hth_save_id save, uint32_t without, uint32_t *out_rank)
+{
     uint32_t *have = calloc(w->ranks_max, sizeof(*have)), least = UINT32_MAX, ranks;
 
     if (!have)
         abort();
     ranks = count_copies(w, save, without, have);
+    *out_rank = 0;
     for (uint32_t r = 0; r < ranks; r++)
-        least = have[r] < least ? have[r] : least;
+        if (have[r] < least) {
+            least = have[r];
+            *out_rank = r;
+        }
     free(have);
     return ranks ? least : 0;
 }

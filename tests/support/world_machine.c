@@ -237,15 +237,17 @@ void machine_touch(struct world *w, uint32_t m)
 
 /* ---- Start and stop ------------------------------------------------------------------------------- */
 
-static struct hth_session_opts session_of(const struct world_opts *o)
+static struct hth_session_opts session_of(const struct world *w)
 {
+    const struct world_opts *o = &w->opts;
+
     return (struct hth_session_opts){ .heartbeat_ms = o->heartbeat_ms,
         .dead_ms = o->dead_ms,
         .hello_ms = 1000,
         .connect_ms = o->connect_ms,
         .stall_ms = 1000,
         .idle_ms = o->seed % 3 ? 0 : IDLE_MS,
-        .links_max = o->seed % 6 ? 0 : o->nodes,
+        .links_max = o->seed % 6 ? 0 : w->nodes_max,
         .no_fence = (o->breaks & HTH_BREAK_FENCE) != 0,
         .job = "sim" };
 }
@@ -282,7 +284,7 @@ void machine_start(struct world *w, uint32_t m)
         .workers = { submit, x },
         .log = { log_line, x },
         .points = { faults_point, x },
-        .session = session_of(&w->opts),
+        .session = session_of(w),
         .transport = open_transport,
         .transport_self = x,
         .reply = reply,
@@ -310,10 +312,22 @@ void machine_start(struct world *w, uint32_t m)
     machine_touch(w, m);
 }
 
+static void forget_asked(struct machine *x)
+{
+    struct asked *a;
+
+    while ((a = x->asked)) {
+        x->asked = a->next;
+        free(a);
+    }
+    x->asked_end = &x->asked;
+}
+
 static void engine_close(struct world *w, struct machine *x)
 {
-    world_stop(w, x->index, 0);
     x->stopping = 1;
+    forget_asked(x);
+    world_stop(w, x->index, 0);
     if (x->node)
         hth_node_close(x->node);
     x->stopping = 0;

@@ -440,7 +440,8 @@ static void hear_error(struct rank_state *r, const struct hth_local_error *e)
             w->calm == w->lineage && w->restart_ms == HTH_NEVER)
         world_broken(w, "P4: rank %u cannot recover, though only an engine was started again: %s",
                 r->rank, e->text);
-    if (r->step == R_RECOVER && e->code == HEARTH_ELOST)
+    if (r->step == R_RECOVER && e->code == HEARTH_ELOST && !fault_is_on(w, WORLD_KIND_WRITE) &&
+            !fault_is_on(w, WORLD_KIND_ROOM))
         world_broken(w, "rank %u cannot recover: %s", r->rank, e->text);
     r->step = R_FAILED;
     rank_due(r, HTH_NEVER);
