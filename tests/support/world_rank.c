@@ -116,9 +116,10 @@ void rank_send(
 
 void rank_kill(struct rank_state *r)
 {
-    if (!r->world || !r->client)
+    if (!r->world)
         return;
-    machine_ask(machine_of(r), r->client, NULL, 0, NULL, 0);
+    if (r->client) /* else its engine is down, and it does not wait for the next */
+        machine_ask(machine_of(r), r->client, NULL, 0, NULL, 0);
     r->client = 0;
     r->step = R_NONE;
     rank_due(r, HTH_NEVER);
