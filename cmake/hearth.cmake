@@ -61,6 +61,12 @@ function(hearth_module target name folder)
   set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${name} LINKER_LANGUAGE C)
 endfunction()
 
+# A program that may load libfabric, and has no kernel symbols for it: daemon/kernel_symbols.c.
+function(hearth_no_kernel_symbols target)
+  target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/daemon/kernel_symbols.c)
+  target_link_options(${target} PRIVATE -Wl,--export-dynamic-symbol=fopen)
+endfunction()
+
 # A program: every .c of the folder FOLDER_OF it.
 function(hearth_program target folder)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.c)

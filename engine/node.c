@@ -303,6 +303,13 @@ void hth_node_close(struct hth_node *n)
 
 /* ---- Time -------------------------------------------------------------------------------------- */
 
+/* The workers make slots of later saves: of all, but while a recovery pulls of those alone that it
+ * waits for, since clearing memory takes the processors from what it pulls. */
+static unsigned node_slots(const struct hth_node *n)
+{
+    return n->recovering ? hth_recover_put_off(n->recover) : HTH_WORK_ALL;
+}
+
 void hth_node_tick(struct hth_node *n)
 {
     hth_session_tick(n->ctx.session);
@@ -316,8 +323,7 @@ void hth_node_tick(struct hth_node *n)
     begin_tick(n, hth_now_ms(&n->ctx.clock));
     find_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
-    n->made_ms =
-            n->env.store->ops->work(n->env.store); /* makes slots of later saves, on the workers */
+    n->made_ms = n->env.store->ops->work(n->env.store, node_slots(n));
 }
 
 static uint64_t least_ms(uint64_t a, uint64_t b)

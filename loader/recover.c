@@ -75,6 +75,11 @@ uint32_t hth_recover_sources(
     return hth_restore_sources(r->restore, object, out);
 }
 
+unsigned hth_recover_put_off(const struct hth_recover *r)
+{
+    return hth_restore_put_off(r->restore);
+}
+
 void hth_recover_deliver(struct hth_recover *r, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len)
 {

@@ -46,6 +46,9 @@ int hth_recover_resume(struct hth_recover *r, struct hearth_error *err);
 uint32_t hth_recover_sources(
         const struct hth_recover *r, uint64_t object, uint32_t out[HTH_PLAN_SOURCES]);
 
+/* Pulls that wait for a slot to be made; UINT_MAX: this node does not pull, now. */
+unsigned hth_recover_put_off(const struct hth_recover *r);
+
 void hth_recover_deliver(struct hth_recover *r, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len);
 void hth_recover_blob(struct hth_recover *r, const struct hth_blob_id *id,

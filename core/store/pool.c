@@ -101,11 +101,13 @@ static int can_finish(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
 /* The slot is not backed all through yet. */
 static int pool_finish(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err)
 {
-    if (!can_finish(t, slot))
+    if (!can_finish(t, slot)) {
+        slot->asked = 1;
         return hth_fail(err, HEARTH_EBUSY, 0,
                 "a slot of %" PRIu64 " bytes is being prepared, %" PRIu64
                 " of them are ready; try again",
                 slot->pub.capacity, slot->made);
+    }
     hth_back_claim(t, slot);
     return hth_back_all(t, slot, err);
 }
@@ -141,6 +143,7 @@ int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth
     if (rc)
         return rc;
     slot->state = TMPFS_HELD;
+    slot->asked = 0;
     slot->taker = rank;
     if (slot->pub.generation < first)
         slot->pub.generation = first;
@@ -275,14 +278,14 @@ int hth_pool_soon(struct hth_store *s, uint64_t bytes)
            best_free(t, bytes, TAKER_ENGINE, 0);
 }
 
-uint64_t hth_pool_work(struct hth_store *s)
+uint64_t hth_pool_work(struct hth_store *s, unsigned slots)
 {
     struct hth_tmpfs *t = hth_tmpfs_of(s);
     struct hearth_error err = { 0 };
     int rc;
 
     if (t->opts.workers.submit) {
-        hth_back_submit(t);
+        hth_back_submit(t, slots);
         return HTH_NEVER;
     }
     for (int making = 1; making >= 0; making--) /* memory for all comes before speed for one */

@@ -240,12 +240,35 @@ void hth_back_claim(struct hth_tmpfs *t, struct tmpfs_slot *slot)
     }
 }
 
-/* A slot that has something left to be done; memory for all comes before speed for one. */
-static struct tmpfs_slot *next_slot(const struct hth_tmpfs *t, int touching)
+static int to_make(const struct tmpfs_slot *slot)
+{
+    return !slot->foreign && !slot->busy && slot->state == TMPFS_FREE &&
+           slot->made < slot->pub.capacity;
+}
+
+/* One that somebody waits for; else, of the same size if there is such a one, since there may be others
+ * who wait for that size, any. */
+static struct tmpfs_slot *next_to_make(const struct hth_tmpfs *t)
+{
+    const struct tmpfs_slot *asked = NULL;
+    struct tmpfs_slot *any = NULL;
+
+    for (struct tmpfs_slot *s = t->slots; s; s = s->next) {
+        if (s->asked && to_make(s))
+            return s;
+        if (s->asked && s->made < s->pub.capacity)
+            asked = s;
+    }
+    for (struct tmpfs_slot *s = t->slots; s && !any; s = s->next)
+        if (to_make(s) && (!asked || s->pub.capacity == asked->pub.capacity))
+            any = s;
+    return any;
+}
+
+static struct tmpfs_slot *next_to_touch(const struct hth_tmpfs *t)
 {
     for (struct tmpfs_slot *s = t->slots; s; s = s->next)
-        if (!s->foreign && !s->busy && s->state == TMPFS_FREE &&
-                (touching ? to_touch(t, s) : s->made < s->pub.capacity))
+        if (!s->foreign && !s->busy && s->state == TMPFS_FREE && to_touch(t, s))
             return s;
     return NULL;
 }
@@ -268,13 +291,26 @@ static void back_give(
     t->opts.workers.submit(t->opts.workers.self, &p->work);
 }
 
-void hth_back_submit(struct hth_tmpfs *t)
+static unsigned slots_given(const struct hth_tmpfs *t)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < TMPFS_PIECES; i++)
+        n += t->piece[i].given && !t->piece[i].touching;
+    return n;
+}
+
+/* Memory for all comes before speed for one. */
+void hth_back_submit(struct hth_tmpfs *t, unsigned slots)
 {
     for (unsigned i = 0; i < TMPFS_PIECES; i++) {
-        struct tmpfs_slot *slot = t->piece[i].given ? NULL : next_slot(t, 0);
-        int touching = !slot;
+        struct tmpfs_slot *slot;
 
-        if (!t->piece[i].given && (slot || (slot = next_slot(t, 1))))
-            back_give(t, &t->piece[i], slot, touching);
+        if (t->piece[i].given)
+            continue;
+        if (slots_given(t) < slots && (slot = next_to_make(t)))
+            back_give(t, &t->piece[i], slot, 0);
+        else if (slots == HTH_WORK_ALL && (slot = next_to_touch(t)))
+            back_give(t, &t->piece[i], slot, 1);
     }
 }

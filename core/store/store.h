@@ -19,6 +19,7 @@
 #define HEARTH_CORE_STORE_STORE_H
 
 #include "core/format/block.h"
+#include <limits.h>
 
 /* Written by the store; others read. */
 struct hth_slot {
@@ -50,6 +51,8 @@ struct hth_store_found {
     int link;                /* foreign: the file is a link into its writer's buffers */
     int unfinished; /* nothing but: the foreign container `dir` has an `unfinished` marker */
 };
+
+#define HTH_WORK_ALL UINT_MAX
 
 struct hth_store_ops {
     /* Room for slots of these sizes (block and table included; capacity is 17/16 of it, rounded
@@ -135,8 +138,10 @@ struct hth_store_ops {
             void *arg, struct hearth_error *err);
 
     /* The next moment of background work (prefault), HTH_NEVER: none; and do a bounded piece of it, or
-     * give some to the workers. To be called again when one of them has ended. */
-    uint64_t (*work)(struct hth_store *s);
+     * give some to the workers. To be called again when one of them has ended. With workers no more than
+     * `slots` are made side by side, first those that a take() was refused; HTH_WORK_ALL: and the rest
+     * is done too that only makes things faster. */
+    uint64_t (*work)(struct hth_store *s, unsigned slots);
 
     /* 1: no free slot of so many bytes is ready, and one that was foreseen is being made by the workers:
      * take() would wait for it, or fail if it is large. */

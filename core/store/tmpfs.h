@@ -50,6 +50,7 @@ struct tmpfs_slot {
     uint32_t taker;   /* the rank that had it last and so has mapped its pages, or TAKER_... */
     int foreign;
     int busy;              /* a piece of its memory is given to a worker */
+    int asked;             /* somebody was refused it, since it was not made yet */
     int link;              /* foreign: reached by a link into its writer's buffers */
     int matched;           /* by the reserve() that runs */
     struct tmpfs_dir *dir; /* where its name is, unless in the pool */
@@ -150,7 +151,7 @@ int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth
         struct hearth_error *err);
 void hth_pool_give(struct hth_store *s, struct hth_slot *slot);
 void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *why);
-uint64_t hth_pool_work(struct hth_store *s);
+uint64_t hth_pool_work(struct hth_store *s, unsigned slots);
 int hth_pool_soon(struct hth_store *s, uint64_t bytes);
 
 /* slot_back.c: pages under slots. close: the workers have stopped. */
@@ -161,7 +162,7 @@ int hth_back_all(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_err
 /* One bounded piece; 0: nothing left to do for this slot. Negative: it cannot be backed. */
 int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
 /* The same for all slots, with the workers; whenever one of them has ended, again. */
-void hth_back_submit(struct hth_tmpfs *t);
+void hth_back_submit(struct hth_tmpfs *t, unsigned slots);
 /* No worker has a part of it any more; waits for what has begun, one piece at most. */
 void hth_back_claim(struct hth_tmpfs *t, struct tmpfs_slot *slot);
 

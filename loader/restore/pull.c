@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATER_MS 20u
+#define LATER_MS 5u
 
 /* ---- What a plan waits for ---------------------------------------------------------------------- */
 
@@ -165,6 +165,17 @@ void pull_tick(struct hth_restore *r, uint64_t now_ms)
         pull_object(r, index);
         pull_ended(r);
     }
+}
+
+unsigned hth_restore_put_off(const struct hth_restore *r)
+{
+    unsigned n = 0;
+
+    if (r->state != PULLING)
+        return UINT_MAX;
+    for (const struct wait *w = r->later; w; w = w->next)
+        n++;
+    return n;
 }
 
 uint64_t pull_due_ms(const struct hth_restore *r)

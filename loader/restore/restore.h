@@ -56,6 +56,9 @@ void hth_restore_go(struct hth_restore *r, uint32_t serial);
 int hth_restore_resume(
         struct hth_restore *r, const unsigned char *bytes, size_t len, struct hearth_error *err);
 
+/* Pulls that wait for a slot to be made; UINT_MAX: this node does not pull, now. */
+unsigned hth_restore_put_off(const struct hth_restore *r);
+
 /* A raw object has come, or (err) cannot be written. */
 void hth_restore_raw(
         struct hth_restore *r, const struct hth_blob_id *id, const struct hearth_error *err);

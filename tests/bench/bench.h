@@ -66,7 +66,15 @@ double copy_turned_s(
         uint32_t *dst, const uint32_t *src, uint64_t rows, uint64_t cols, unsigned threads);
 
 /* ---- job.c: one process per rank, one node each ---- */
-enum order { ORDER_RECOVER = 1, ORDER_SAVE = 2, ORDER_KEEP = 3, ORDER_DROP = 4 };
+/* TRY: a save that may fail. AGAIN: close, keep, and open at the port that stands for the step. */
+enum order {
+    ORDER_RECOVER = 1,
+    ORDER_SAVE = 2,
+    ORDER_KEEP = 3,
+    ORDER_DROP = 4,
+    ORDER_TRY = 5,
+    ORDER_AGAIN = 6
+};
 
 struct said { /* what a rank answers */
     int code;
@@ -81,8 +89,9 @@ struct said { /* what a rank answers */
 struct job {
     const char *base, *backend; /* roots are base/n0 ... */
     uint32_t nodes, copies;
-    uint64_t bytes[NODES_MAX]; /* of each rank's tensor */
-    int unsaid;                /* object_bytes is not given */
+    uint64_t bytes[NODES_MAX];      /* of each rank's tensor */
+    int unsaid;                     /* object_bytes is not given */
+    uint32_t heartbeat_ms, dead_ms; /* 0: the default */
     uint16_t port;
     unsigned lives[NODES_MAX]; /* a lost node comes back by another name */
     pid_t pid[NODES_MAX];
@@ -95,6 +104,12 @@ void job_all(
         struct job *j, enum order order, uint64_t step, struct said out[NODES_MAX]); /* or die */
 void job_end(struct job *j, enum order leave);
 void job_lose(struct job *j, uint32_t node); /* its engine and memory, after job_end() */
+/* While it runs: a rank's process, engine and memory are gone; the others, which were told to TRY, say when
+ * their save has failed; and all begin again, with a fresh node in its place. */
+void job_kill(struct job *j, uint32_t node);
+void job_others(struct job *j, uint32_t but, enum order order, uint64_t step);
+void job_others_failed(struct job *j, uint32_t but, struct said out[NODES_MAX]);
+void job_again(struct job *j, uint32_t fresh);
 
 /* ---- peers.c: two processes, one reached by the other ---- */
 struct took {

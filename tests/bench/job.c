@@ -70,7 +70,7 @@ static struct hearth_piece my_piece(char key[16], int64_t *n)
         .shape = n };
 }
 
-static int rank_open(const struct job *j, uint32_t rank, struct hearth_error *err)
+static int rank_open(const struct job *j, uint32_t rank, uint16_t port, struct hearth_error *err)
 {
     struct backend b = backend_of(j->backend);
     struct hearth_opts o = HEARTH_OPTS_INIT;
@@ -82,17 +82,19 @@ static int rank_open(const struct job *j, uint32_t rank, struct hearth_error *er
 
     me.rank = rank;
     me.bytes = j->bytes[rank];
-    me.data = memory(me.bytes);
+    if (!me.data)
+        me.data = memory(me.bytes);
     p = my_piece(key, &n);
     need = hearth_save_bytes(&p, 1, NULL, 0);
     job_root(j, rank, root);
     snprintf(node, sizeof(node), "n%u-%u", rank, j->lives[rank]);
     snprintf(bind, sizeof(bind), "127.0.0.%u", rank + 1);
-    rc = hearth_bootstrap_tcp("127.0.0.1", j->port, rank, j->nodes, 20000, &me.boot, err);
+    rc = hearth_bootstrap_tcp("127.0.0.1", port, rank, j->nodes, 20000, &me.boot, err);
     o.root = root, o.job = "bench", o.node = node, o.bind = bind;
     o.transport = b.transport, o.provider = b.provider;
     o.rank = rank, o.world = j->nodes, o.bootstrap = me.boot, o.copies = j->copies;
     o.object_bytes = &need, o.object_count = !j->unsaid, o.linger_s = 60;
+    o.heartbeat_ms = j->heartbeat_ms, o.dead_ms = j->dead_ms;
     return rc ? rc : hearth_open(&o, &me.h, err);
 }
 
@@ -156,27 +158,51 @@ static int rank_save(uint64_t step, struct said *out, struct hearth_error *err)
     return rc;
 }
 
+static void rank_close(enum order leave)
+{
+    hearth_close(me.h, leave == ORDER_DROP ? HEARTH_DROP : HEARTH_KEEP);
+    hearth_bootstrap_close(me.boot);
+}
+
+static int rank_again(const struct job *j, uint64_t port, struct hearth_error *err)
+{
+    rank_close(ORDER_KEEP);
+    return rank_open(j, me.rank, (uint16_t)port, err);
+}
+
+static void rank_obey(const struct job *j, const struct ordered *order, struct said *out,
+        struct hearth_error *err)
+{
+    switch (order->order) {
+    case ORDER_RECOVER:
+        out->code = rank_recover(out, err);
+        break;
+    case ORDER_SAVE:
+    case ORDER_TRY:
+        out->code = rank_save(order->step, out, err);
+        break;
+    case ORDER_AGAIN:
+        out->code = rank_again(j, order->step, err);
+        break;
+    default:
+        rank_close(order->order);
+        _exit(0);
+    }
+}
+
 static void rank_run(const struct job *j, uint32_t rank, int in, int out)
 {
     struct hearth_error err = { 0 };
-    struct ordered order;
-    struct said said = { .code = rank_open(j, rank, &err) };
+    struct ordered order = { 0 };
+    struct said said = { .code = rank_open(j, rank, j->port, &err) };
 
     for (;;) {
         memcpy(said.text, err.text, sizeof(said.text) - 1);
-        if (all_of(out, &said, sizeof(said), 1) || said.code ||
+        if (all_of(out, &said, sizeof(said), 1) || (said.code && order.order != ORDER_TRY) ||
                 all_of(in, &order, sizeof(order), 0))
             _exit(1);
         memset(&said, 0, sizeof(said));
-        if (order.order == ORDER_RECOVER) {
-            said.code = rank_recover(&said, &err);
-        } else if (order.order == ORDER_SAVE) {
-            said.code = rank_save(order.step, &said, &err);
-        } else {
-            hearth_close(me.h, order.order == ORDER_DROP ? HEARTH_DROP : HEARTH_KEEP);
-            hearth_bootstrap_close(me.boot);
-            _exit(0);
-        }
+        rank_obey(j, &order, &said, &err);
     }
 }
 
@@ -204,7 +230,9 @@ static void spawn(struct job *j, uint32_t rank)
     j->pid[rank] = fork();
     if (j->pid[rank] == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (uint32_t r = 0; r < rank; r++) {
+        for (uint32_t r = 0; r < j->nodes; r++) {
+            if (r == rank || !j->to[r])
+                continue;
             close(j->to[r]);
             close(j->from[r]);
         }
@@ -273,4 +301,48 @@ void job_lose(struct job *j, uint32_t node)
     job_root(j, node, root);
     engine_end(root);
     j->lives[node]++;
+}
+
+void job_kill(struct job *j, uint32_t node)
+{
+    kill(j->pid[node], SIGKILL);
+    job_lose(j, node);
+    waitpid(j->pid[node], NULL, 0);
+    close(j->to[node]);
+    close(j->from[node]);
+    j->to[node] = j->from[node] = 0;
+}
+
+void job_others(struct job *j, uint32_t but, enum order order, uint64_t step)
+{
+    struct ordered o = { .order = order, .step = step };
+
+    for (uint32_t r = 0; r < j->nodes; r++)
+        if (r != but && all_of(j->to[r], &o, sizeof(o), 1))
+            die("rank %u is gone", r);
+}
+
+void job_others_failed(struct job *j, uint32_t but, struct said out[NODES_MAX])
+{
+    for (uint32_t r = 0; r < j->nodes; r++) {
+        if (r == but)
+            continue;
+        if (all_of(j->from[r], &out[r], sizeof(out[r]), 0))
+            die("rank %u is gone", r);
+        if (!out[r].code)
+            die("rank %u saved without the one that was lost", r);
+    }
+}
+
+void job_again(struct job *j, uint32_t fresh)
+{
+    struct said said[NODES_MAX];
+    char root[256];
+
+    j->port = free_port();
+    job_root(j, fresh, root);
+    mkdir(root, 0700);
+    job_others(j, fresh, ORDER_AGAIN, j->port);
+    spawn(j, fresh);
+    hear(j, said, "open again");
 }

@@ -55,7 +55,7 @@ static void teardown(void)
 
 static void work_all(void)
 {
-    while (s->ops->work(s) != HTH_NEVER)
+    while (s->ops->work(s, HTH_WORK_ALL) != HTH_NEVER)
         ;
 }
 
@@ -323,11 +323,11 @@ Test(pool, background_work_makes_what_was_reserved_and_then_rests)
     uint64_t size = 40 * MIB, missing;
 
     setup(128 * MIB, (struct hth_store_tmpfs_opts){ 0 });
-    cr_assert(eq(u64, s->ops->work(s), HTH_NEVER));
+    cr_assert(eq(u64, s->ops->work(s, HTH_WORK_ALL), HTH_NEVER));
     must(s->ops->reserve(s, &size, 1, NULL));
     missing = hth_store_tmpfs_missing(s);
     cr_assert(ge(u64, missing, size));
-    cr_assert(eq(u64, s->ops->work(s), 0));
+    cr_assert(eq(u64, s->ops->work(s, HTH_WORK_ALL), 0));
     cr_assert(lt(u64, hth_store_tmpfs_missing(s), missing)); /* a piece, not all */
     cr_assert(gt(u64, hth_store_tmpfs_missing(s), 0));
     work_all();
@@ -556,7 +556,7 @@ static unsigned works(void)
 
 static void do_all(void)
 {
-    while (s->ops->work(s) == HTH_NEVER && asked)
+    while (s->ops->work(s, HTH_WORK_ALL) == HTH_NEVER && asked)
         do_works();
 }
 
@@ -568,7 +568,7 @@ Test(pool, memory_is_made_by_the_workers_and_none_in_work)
     must(s->ops->reserve(s, sizes, 3, NULL));
     missing = hth_store_tmpfs_missing(s);
     for (int i = 0; i < 3; i++)
-        cr_assert(eq(u64, s->ops->work(s), HTH_NEVER));
+        cr_assert(eq(u64, s->ops->work(s, HTH_WORK_ALL), HTH_NEVER));
     cr_assert(eq(u32, works(), 2)); /* side by side, and not all the workers there may be */
     cr_assert(eq(u64, hth_store_tmpfs_missing(s), missing));
     do_all();
@@ -586,13 +586,50 @@ Test(pool, a_slot_that_is_foreseen_is_there_soon_and_none_is_made_beside_it)
     setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
     cr_assert(eq(int, s->ops->soon(s, size), 0));
     must(s->ops->foresee(s, &size, 1, NULL));
-    (void)s->ops->work(s);
+    (void)s->ops->work(s, HTH_WORK_ALL);
     cr_assert(eq(int, s->ops->soon(s, size), 1));
     do_all();
     cr_assert(eq(int, s->ops->soon(s, size), 0));
     (void)take(size);
     cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
     (void)take(size); /* nothing was promised: it makes what there is not */
+    teardown();
+}
+
+static void refused(uint64_t bytes)
+{
+    struct hth_slot *slot;
+    struct hearth_error err;
+
+    cr_assert(eq(int, s->ops->take(s, bytes, &slot, &err), HEARTH_EBUSY));
+}
+
+/* A recovery pulls: clearing the memory of slots that it does not need would take processors from it. */
+Test(pool, while_few_are_wanted_workers_make_what_somebody_was_refused_and_no_more)
+{
+    uint64_t sizes[] = { 80 * MIB, 80 * MIB, 80 * MIB, 60 * MIB }, missing;
+
+    setup(512 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
+    must(s->ops->reserve(s, sizes, 4, NULL));
+    missing = hth_store_tmpfs_missing(s);
+    (void)s->ops->work(s, 0);
+    cr_assert(eq(u32, works(), 0));
+    refused(60 * MIB);
+    while (s->ops->work(s, 1) == HTH_NEVER && asked) {
+        cr_assert(eq(u32, works(), 1));
+        do_works();
+        if (s->ops->soon(s, 60 * MIB) == 0)
+            break;
+    }
+    cr_assert(eq(int, s->ops->soon(s, 80 * MIB), 1));
+    pattern(take(60 * MIB)->base, 60 * MIB, 1);
+    cr_assert(lt(u64, missing - hth_store_tmpfs_missing(s), 80 * MIB)); /* that one slot */
+    refused(80 * MIB);
+    refused(80 * MIB);
+    (void)s->ops->work(s, 2);
+    cr_assert(eq(u32, works(), 2)); /* one each: two may wait for this size */
+    do_all();
+    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
     teardown();
 }
 
@@ -605,7 +642,7 @@ Test(pool, a_slot_that_is_needed_before_the_workers_are_done_is_made_at_once)
     setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
     for (int begun = 0; begun < 2; begun++) {
         must(s->ops->reserve(s, (uint64_t[]){ size, size }, begun + 1, NULL));
-        (void)s->ops->work(s);
+        (void)s->ops->work(s, HTH_WORK_ALL);
         if (begun)
             asked->run(asked); /* the last, of two pieces of one slot */
         slot = take(size);
@@ -666,10 +703,10 @@ Test(pool, a_slot_that_is_ready_may_be_taken_given_and_put_aside_while_its_pages
     must(s->ops->reserve(s, &size, 1, NULL));
     for (; how < 2; how++) {
         while (hth_store_tmpfs_missing(s)) {
-            (void)s->ops->work(s);
+            (void)s->ops->work(s, HTH_WORK_ALL);
             do_works();
         }
-        (void)s->ops->work(s);
+        (void)s->ops->work(s, HTH_WORK_ALL);
         cr_assert(eq(u32, works(), 1));
         slot = take(size);
         pattern(slot->base, size, 7);
@@ -692,7 +729,7 @@ Test(pool, a_store_that_ends_forgets_what_its_workers_had)
 
     setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
     must(s->ops->reserve(s, &size, 1, NULL));
-    (void)s->ops->work(s);
+    (void)s->ops->work(s, HTH_WORK_ALL);
     cr_assert(eq(u32, works(), 1));
     teardown();
 }

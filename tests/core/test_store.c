@@ -228,7 +228,7 @@ STORE_TEST(slots_that_nobody_asks_for_any_more_make_way)
 
     must(rig.s->ops->reserve(rig.s, small, 6, NULL));
     kept = sealed(save_a, "kept", 3, 4 * MIB);
-    while (rig.s->ops->work(rig.s) != HTH_NEVER)
+    while (rig.s->ops->work(rig.s, HTH_WORK_ALL) != HTH_NEVER)
         ;
     must(rig.s->ops->reserve(rig.s, &large, 1, NULL));
     cr_assert(ge(u64, take(large)->capacity, large));
@@ -451,7 +451,7 @@ STORE_TEST(condemned_slots_are_few_and_the_pool_keeps_its_size)
     for (int i = 0; i < 7; i++) {
         slot = sealed(save_a, "bad", i, 3 * MIB);
         rig.s->ops->condemn(rig.s, slot, "chunk 3/../crc");
-        while (rig.s->ops->work(rig.s) != HTH_NEVER)
+        while (rig.s->ops->work(rig.s, HTH_WORK_ALL) != HTH_NEVER)
             ;
     }
     take(3 * MIB);

@@ -420,6 +420,27 @@ Test(hearthd, idle_costs_nothing_and_a_pinned_starter_does_not_pin_it)
     cr_assert(zero(int, status_of(pid)));
 }
 
+/* libfabric would: 11 MB here. */
+Test(hearthd, does_not_read_all_of_the_kernels_symbols)
+{
+    unsigned long long bytes = 0;
+    char path[64];
+    const char *text;
+    pid_t pid;
+
+    if (geteuid())
+        cr_skip_test("who is not root cannot look at a process that may not be dumped");
+    pid = start_usual("--transport", "ofi");
+    cr_assert(eq(int, wait_ready(), 1), "%s", read_text(errors));
+    snprintf(path, sizeof(path), "/proc/%d/io", (int)pid);
+    text = strstr(read_text(path), "rchar: ");
+    cr_assert(ne(ptr, (void *)(uintptr_t)text, NULL));
+    cr_assert(eq(int, sscanf(text, "rchar: %llu", &bytes), 1));
+    cr_assert(lt(u64, bytes, 2000000));
+    kill(pid, SIGTERM);
+    cr_assert(zero(int, status_of(pid)));
+}
+
 #ifdef HEARTH_POINTS /* what follows is asked by environment, of engines that listen */
 Test(hearthd, store_failure_at_start_is_said_in_the_sentence)
 {

@@ -643,9 +643,9 @@ static int mem_soon(struct hth_store *s, uint64_t bytes)
     return 0;
 }
 
-static uint64_t mem_work(struct hth_store *s)
+static uint64_t mem_work(struct hth_store *s, unsigned slots)
 {
-    (void)s;
+    (void)s, (void)slots;
     return HTH_NEVER;
 }
 

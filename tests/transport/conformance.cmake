@@ -2,6 +2,7 @@
 # One suite for every transport: a ctest case per group and backend.
 file(GLOB conform_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/conform*.c)
 add_executable(conformance ${conform_sources})
+hearth_no_kernel_symbols(conformance)
 target_link_libraries(conformance PRIVATE hearth_transport_session hearth_transport_loop hearth_build)
 # libfabric's own datagrams over TCP: a provider of its own until 1.17.
 if(FABRIC_VERSION VERSION_LESS 1.18)

@@ -3,6 +3,7 @@
 if(TARGET strictfi)
   file(GLOB slices_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/slices_*.c)
   add_executable(slices ${slices_sources})
+  hearth_no_kernel_symbols(slices)
   target_include_directories(slices PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
   target_link_libraries(slices PRIVATE hearth_transport hearth_build)
   add_dependencies(slices strictfi hearth_ofi_module)

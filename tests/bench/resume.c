@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_resume: from the loss of a node to the first step saved after it.
+ *
+ *     3 nodes, a rank and one shard each, one copy; the survivors' processes live on
+ *
+ *     killed ─► noticed ─► joined ─► recovered ─► handed over ─► PROTECTED
+ *             their save    all have   step and     the next       by all
+ *             has failed    opened     bytes back   save
+ *
+ * Not the coordinator's node: nobody decides then, so that the survivors' save does not fail before its own
+ * deadline, and it is the launcher who notices. There is no rate to compare with: the time is made of heartbeats
+ * as much as of bytes. Wanted: 3 s at the median with heartbeat_ms 200, dead_ms 1000 and 256 MiB.
+ */
+#include "bench.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NODES  3u
+#define WANT_S 3.0
+
+enum phase { NOTICED, JOINED, RECOVERED, HANDED, PROTECTED, ALL, PHASES };
+static const char *const phase_name[PHASES] = { "noticed by the survivors", "joined again",
+    "recovered", "the next step handed over", "it is PROTECTED", "all of it" };
+
+static struct {
+    const char *base, *backend;
+    uint64_t mib;
+    unsigned rounds;
+} arg = { .backend = "ofi:tcp", .mib = 256, .rounds = 11 };
+
+/* Times that engines have called themselves stopped, and given all peers their deadlines anew. */
+static unsigned rearmed(const struct job *j)
+{
+    unsigned n = 0;
+
+    for (uint32_t node = 0; node < j->nodes; node++) {
+        char root[256], path[320], line[1024];
+        FILE *f;
+
+        job_root(j, node, root);
+        snprintf(path, sizeof(path), "%s/bench/.hearth/log", root);
+        f = fopen(path, "re");
+        while (f && fgets(line, sizeof(line), f))
+            n += strstr(line, " paused") != NULL;
+        if (f)
+            fclose(f);
+    }
+    return n;
+}
+
+static double most(const struct said said[NODES_MAX], double (*of)(const struct said *))
+{
+    double max = 0;
+
+    for (uint32_t r = 0; r < NODES; r++)
+        max = of(&said[r]) > max ? of(&said[r]) : max;
+    return max;
+}
+
+static double handed_s(const struct said *said)
+{
+    return said->blocked_s;
+}
+
+static void one_loss(struct job *j, uint64_t step, uint32_t lost, struct series took[PHASES])
+{
+    struct said said[NODES_MAX] = { 0 };
+    struct hearth_recovery was;
+    double at[PHASES + 1];
+
+    job_all(j, ORDER_SAVE, step, said);
+    job_others(j, lost, ORDER_TRY, step + 1);
+    at[0] = now_s();
+    job_kill(j, lost);
+    job_others_failed(j, lost, said);
+    at[1] = now_s();
+    job_again(j, lost);
+    at[2] = now_s();
+    job_all(j, ORDER_RECOVER, 0, said);
+    for (uint32_t r = 0; r < NODES; r++)
+        if (said[r].recovery.step != step)
+            die("rank %u came back with step %llu instead of %llu", r,
+                    (unsigned long long)said[r].recovery.step, (unsigned long long)step);
+    was = said[lost].recovery;
+    at[3] = now_s();
+    job_all(j, ORDER_SAVE, step + 2, said);
+    at[5] = now_s();
+    at[4] = at[3] + most(said, handed_s);
+    for (int p = 0; p < ALL; p++)
+        series_add(&took[p], at[p + 1] - at[p]);
+    series_add(&took[ALL], at[5] - at[0]);
+    printf("  lost node %u: noticed %.2f, joined %.2f, recovered %.2f, handed over %.2f, PROTECTED %.2f: "
+           "%.2f s; join %u, inventory %u, plan %u, pull %u, verify %u, vote %u ms\n",
+            lost, at[1] - at[0], at[2] - at[1], at[3] - at[2], at[4] - at[3], at[5] - at[4],
+            at[5] - at[0], was.join_ms, was.inventory_ms, was.plan_ms, was.pull_ms, was.verify_ms,
+            was.vote_ms);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int show(struct series took[PHASES])
+{
+    int low = 0;
+
+    for (int p = 0; p < PHASES; p++) {
+        struct series *s = &took[p];
+
+        qsort(s->value, s->count, sizeof(s->value[0]), compare);
+        low = p == ALL && s->value[s->count / 2] > WANT_S;
+        printf("%-44s %8.2f s at the median, %.2f to %.2f%s\n", phase_name[p],
+                s->value[s->count / 2], s->value[0], s->value[s->count - 1],
+                low ? "  wanted 3.00  LATE" : "");
+    }
+    return low;
+}
+
+static void take_args(int argc, char **argv)
+{
+    static const struct option known[] = { { "base", 1, NULL, 'b' }, { "mib", 1, NULL, 'm' },
+        { "backend", 1, NULL, 't' }, { "rounds", 1, NULL, 'n' }, { NULL, 0, NULL, 0 } };
+    int c;
+
+    while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
+        if (c == 'b')
+            arg.base = optarg;
+        else if (c == 'm')
+            arg.mib = strtoull(optarg, NULL, 10);
+        else if (c == 't')
+            arg.backend = optarg;
+        else if (c == 'n')
+            arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
+        else
+            exit(2);
+    }
+    if (!arg.base || !arg.mib || !arg.rounds || arg.rounds > ROUNDS_MAX)
+        die("usage: bench_resume --base TMPFS [--mib N] [--rounds 1..%d] [--backend NAME]",
+                ROUNDS_MAX);
+}
+
+int main(int argc, char **argv)
+{
+    struct series took[PHASES] = { 0 };
+    struct said said[NODES_MAX];
+    struct job j = { .nodes = NODES, .copies = 1, .heartbeat_ms = 200, .dead_ms = 1000 };
+    unsigned paused;
+
+    take_args(argc, argv);
+    j.base = arg.base, j.backend = arg.backend;
+    for (uint32_t n = 0; n < NODES; n++)
+        j.bytes[n] = arg.mib << 20;
+    job_start(&j);
+    job_all(&j, ORDER_RECOVER, 0, said);
+    for (unsigned i = 0; i < arg.rounds; i++)
+        one_loss(&j, 10 * (i + 1), 1 + i % (NODES - 1), took);
+    paused = rearmed(&j);
+    job_end(&j, ORDER_KEEP);
+    for (uint32_t n = 0; n < NODES; n++)
+        job_lose(&j, n);
+    printf("deadlines re-armed: %u times\n", paused);
+    return show(took) ? 3 : 0;
+}
