@@ -21,7 +21,7 @@ static uint8_t is[NODES];
 static uint32_t moved, stuck;
 static int settled;
 
-/* Four racks of two nodes. */
+/* Five racks of two nodes. */
 static void begin(void)
 {
     alarm(60);
@@ -100,6 +100,23 @@ Test(remap, moves_what_a_lost_node_had_to_another_rack_than_the_others)
         cr_assert(zero(u32, stuck));
         must_be_apart();
         is[lost] = HTH_WELL;
+        remap();
+    }
+}
+
+/* Its owner's own place is elsewhere, and its rack is its owner's all the same. */
+Test(remap, keeps_copies_out_of_the_rack_of_an_owner_that_is_lost)
+{
+    for (uint32_t r = 0; r < NODES; r++) {
+        uint32_t holder = home_of(r, 0);
+
+        is[r] = HTH_LOST;
+        remap();
+        is[holder] = is[holder ^ 1] = HTH_LOST;
+        remap();
+        for (uint32_t p = 0; p < COPIES; p++)
+            cr_assert(zero(int, share_rack(at(r, p), r)), "place %u of rank %u", p, r);
+        is[r] = is[holder] = is[holder ^ 1] = HTH_WELL;
         remap();
     }
 }
