@@ -38,19 +38,31 @@ static void end(void)
 
 TestSuite(choice, .init = begin, .fini = end);
 
-/* `node` tells in one part that it holds nothing but this record. */
-static void say_keep(uint32_t node, const struct hth_keep *keep)
+/* `node` tells in one part that it holds this record and a manifest of `save`, NULL: none. */
+static void say(uint32_t node, const struct hth_keep *keep, const struct hth_save_id *save)
 {
-    struct hth_inventory inv = { .store = node + 1, .keep = *keep };
-    size_t len = 8 + hth_inventory_bytes(&inv);
-    unsigned char *part = malloc(len);
+    struct hth_seen_save seen = { .has_manifest = 1 };
+    struct hth_inventory inv = {
+        .store = node + 1, .keep = *keep, .save = &seen, .saves = save != NULL
+    };
+    size_t len;
+    unsigned char *part;
 
+    if (save)
+        seen.id = *save;
+    len = 8 + hth_inventory_bytes(&inv);
+    part = malloc(len);
     cr_assert(part != NULL);
     hth_put32(part, 0);
     hth_put32(part + 4, 1);
     hth_inventory_encode(&inv, part + 8);
     hth_choice_deliver(choice, node, HTH_KIND_INVENTORY, part, len);
     free(part);
+}
+
+static void say_keep(uint32_t node, const struct hth_keep *keep)
+{
+    say(node, keep, NULL);
 }
 
 static struct hth_keep keep_of(uint64_t epoch, uint64_t serial)
@@ -116,7 +128,7 @@ Test(choice, the_newest_save_that_any_keep_record_names_is_the_one_that_is_lost)
 
 Test(choice, what_one_node_knows_to_be_dropped_is_nobodys_loss)
 {
-    struct hth_keep kept = keep_of(5, 9), dropped = { .epoch = 5, .serial = 10, .dropped = 5 };
+    struct hth_keep kept = keep_of(5, 9), dropped = { .epoch = 5, .serial = 1, .dropped = 5 };
 
     for (uint32_t who = 0; who < NODES; who++) {
         hth_choice_join(choice);
@@ -176,6 +188,18 @@ Test(choice, go_is_said_when_each_node_has_voted)
     cr_assert(zero(int, vote(1, 1, 0)), "twice is once");
     cr_assert(zero(int, vote(2, 1, 0)));
     cr_assert(vote(0, 1, 0));
+}
+
+/* Who still lists it has not heard that all ranks dropped it, or not freed it yet. */
+Test(choice, a_save_that_was_dropped_is_not_recovered)
+{
+    struct hth_keep none = { 0 }, dropped = { .epoch = 5, .serial = 1, .dropped = 5 };
+    const struct hth_save_id save = { 5, 77, 90, 1 };
+
+    must(hth_restore_start(restore, 60000, NULL));
+    for (uint32_t n = 0; n < NODES; n++)
+        say(n, n == 1 ? &dropped : &none, &save);
+    cr_assert(hth_restore_has_plan(restore, 1), "there is nothing to recover");
 }
 
 Test(choice, no_plan_is_made_before_each_node_has_said_what_it_holds)
