@@ -38,20 +38,15 @@ static void end(void)
 
 TestSuite(choice, .init = begin, .fini = end);
 
-/* `node` tells in one part that it holds this record and a manifest of `save`, NULL: none. */
-static void say(uint32_t node, const struct hth_keep *keep, const struct hth_save_id *save)
+/* `node` tells in one part that it holds this record and `seen`, NULL: no save. */
+static void say(uint32_t node, const struct hth_keep *keep, struct hth_seen_save *seen)
 {
-    struct hth_seen_save seen = { .has_manifest = 1 };
     struct hth_inventory inv = {
-        .store = node + 1, .keep = *keep, .save = &seen, .saves = save != NULL
+        .store = node + 1, .keep = *keep, .save = seen, .saves = seen != NULL
     };
-    size_t len;
-    unsigned char *part;
+    size_t len = 8 + hth_inventory_bytes(&inv);
+    unsigned char *part = malloc(len);
 
-    if (save)
-        seen.id = *save;
-    len = 8 + hth_inventory_bytes(&inv);
-    part = malloc(len);
     cr_assert(part != NULL);
     hth_put32(part, 0);
     hth_put32(part + 4, 1);
@@ -138,6 +133,46 @@ Test(choice, what_one_node_knows_to_be_dropped_is_nobodys_loss)
     }
 }
 
+/* A manifest of `save` that names one object comes; what the choice should look for: its digest. */
+static void give_manifest(
+        struct hth_save_id save, uint64_t object, unsigned char digest[HTH_DIGEST], int come)
+{
+    struct hth_object o = {
+        .id = object, .kind = HTH_OBJECT_SHARD, .table_len = 4096, .name = "object"
+    };
+    struct hth_manifest m = {
+        .save = save, .world = NODES, .nodes = NODES, .job = "pair", .objects = 1, .object = &o
+    };
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, save, 0 };
+    unsigned char *bytes = malloc(hth_manifest_bytes(&m));
+
+    cr_assert(bytes != NULL);
+    must(hth_manifest_encode(&m, bytes, NULL));
+    if (come)
+        hth_choice_manifest(choice, &id, bytes, hth_manifest_bytes(&m));
+    else
+        memcpy(digest, m.digest, HTH_DIGEST);
+    free(bytes);
+}
+
+Test(choice, a_save_with_an_object_on_no_node_is_lost_and_its_manifest_is_the_listed_one)
+{
+    struct hth_keep keep = keep_of(5, 9);
+    struct hth_seen_save seen = { .id = keep.save[0], .has_manifest = 1 };
+    const char *why = (char *)p->node[0].fact + 4;
+
+    must(hth_restore_start(restore, 60000, NULL));
+    give_manifest(seen.id, 1, seen.manifest, 0);
+    for (uint32_t n = 0; n < NODES; n++)
+        say(n, &keep, &seen);
+    give_manifest(seen.id, 2, NULL, 1);
+    cr_assert(zero(int, has_failed()), "by another manifest: %s", why);
+    give_manifest(seen.id, 1, NULL, 1);
+    cr_assert(zero(int, hth_restore_has_plan(restore, 1)));
+    cr_assert(has_failed());
+    cr_assert(ne(ptr, strstr(why, "1 of 1 objects are on no node"), NULL), "%s", why);
+}
+
 /* ---- Votes ----------------------------------------------------------------------------------------- */
 
 /* Nobody holds anything: the plan is to begin with nothing. */
@@ -194,11 +229,11 @@ Test(choice, go_is_said_when_each_node_has_voted)
 Test(choice, a_save_that_was_dropped_is_not_recovered)
 {
     struct hth_keep none = { 0 }, dropped = { .epoch = 5, .serial = 1, .dropped = 5 };
-    const struct hth_save_id save = { 5, 77, 90, 1 };
+    struct hth_seen_save seen = { .id = { 5, 77, 90, 1 }, .has_manifest = 1 };
 
     must(hth_restore_start(restore, 60000, NULL));
     for (uint32_t n = 0; n < NODES; n++)
-        say(n, n == 1 ? &dropped : &none, &save);
+        say(n, n == 1 ? &dropped : &none, &seen);
     cr_assert(hth_restore_has_plan(restore, 1), "there is nothing to recover");
 }
 
