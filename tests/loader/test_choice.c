@@ -4,6 +4,7 @@
 #include "pair.h"
 
 #include "core/base/bytes.h"
+#include "core/format/plans.h"
 #include "loader/choice/choice.h"
 #include "loader/plan/plan.h"
 #include <stdlib.h>
@@ -31,6 +32,7 @@ static void begin(void)
 
 static void end(void)
 {
+    p->node[0].epoch.rank_node = NULL;
     hth_choice_close(choice);
     hth_restore_close(restore);
     pair_close(p);
@@ -88,4 +90,130 @@ Test(choice, our_own_keep_record_stays_where_nobody_has_a_later_one)
         say_keep(n, &said[n]);
     cr_assert(eq(u64, ours->serial, 10));
     cr_assert(eq(u64, ours->save[0].step, 100));
+}
+
+/* ---- No room ------------------------------------------------------------------------------------- */
+
+enum { OLDER = 1, NEWER = 2 }; /* steps of epoch 4; all nodes have the one object of each */
+
+static struct hth_save_id save_of(uint64_t step)
+{
+    return (struct hth_save_id){ 4, 77, step, 1 };
+}
+
+/* The coordinator has its manifest. */
+static void manifest_here(
+        uint64_t step, struct hth_object *object, unsigned char digest[HTH_DIGEST])
+{
+    struct hth_held_save *s = hth_holdings_get(&p->node[0].ctx, save_of(step));
+    struct hth_manifest m = { .save = save_of(step),
+        .world = NODES,
+        .nodes = NODES,
+        .job = "pair",
+        .objects = 1,
+        .object = object };
+    unsigned char *bytes = malloc(hth_manifest_bytes(&m));
+
+    *object = (struct hth_object){ .id = step,
+        .kind = HTH_OBJECT_SHARD,
+        .data_len = 100,
+        .table_len = 64,
+        .name = "o",
+        .digest = { (unsigned char)step } };
+    must(hth_manifest_encode(&m, bytes, NULL));
+    must(hth_held_set_manifest(&p->node[0].ctx, s, bytes, hth_manifest_bytes(&m), NULL));
+    memcpy(digest, s->manifest.digest, HTH_DIGEST);
+}
+
+static void say_saves(uint32_t node, const struct hth_keep *keep, struct hth_seen_save *seen)
+{
+    struct hth_inventory inv = { .store = node + 1, .keep = *keep, .saves = 2, .save = seen };
+    size_t len = 8 + hth_inventory_bytes(&inv);
+    unsigned char *part = malloc(len);
+
+    cr_assert(part != NULL);
+    hth_put32(part, 0);
+    hth_put32(part + 4, 1);
+    hth_inventory_encode(&inv, part + 8);
+    hth_choice_deliver(choice, node, HTH_KIND_INVENTORY, part, len);
+    free(part);
+}
+
+/* Every node says that it holds both saves, and that `kept` was PROTECTED. */
+static void say_all(uint64_t kept)
+{
+    struct hth_keep keep = { .epoch = 4, .serial = 1, .saves = 1, .save = { save_of(kept) } };
+    struct hth_object object[2];
+    struct hth_seen_object seen[2];
+    struct hth_seen_save saves[2];
+    static uint32_t rank_node[NODES] = { 0, 1, 2 };
+
+    p->node[0].epoch.rank_node = rank_node;
+    p->node[0].epoch.world = NODES;
+    for (int i = 0; i < 2; i++) {
+        saves[i] = (struct hth_seen_save){
+            .id = save_of(NEWER - (uint64_t)i), .has_manifest = 1, .objects = 1, .object = &seen[i]
+        };
+        manifest_here(NEWER - (uint64_t)i, &object[i], saves[i].manifest);
+        seen[i].id = object[i].id;
+        memcpy(seen[i].digest, object[i].digest, HTH_DIGEST);
+    }
+    for (uint32_t n = 0; n < NODES; n++)
+        say_saves(n, &keep, saves);
+}
+
+/* The save of the last plan that is on record, and the plan's serial. */
+static uint64_t planned(uint32_t *out_serial)
+{
+    struct hth_store *store = p->node[0].store;
+    struct hth_plan plan;
+    struct hth_plans all;
+    uint64_t step;
+    void *bytes;
+    size_t len;
+
+    must(store->ops->record_get(store, "plans", &bytes, &len, NULL));
+    must(hth_plans_decode(&all, bytes, len, NULL));
+    must(hth_plan_decode(&plan, all.plan, all.plan_len, NULL));
+    *out_serial = all.serial;
+    step = plan.chosen.step;
+    hth_plan_fini(&plan);
+    free(bytes);
+    return step;
+}
+
+static void vote_no_room(uint32_t node, uint32_t serial)
+{
+    static const char why[] = "node n2: 1000 bytes do not fit";
+    unsigned char body[8 + sizeof(why)];
+
+    hth_put32(body, serial);
+    hth_put32(body + 4, (uint32_t)HEARTH_ENOSPC);
+    memcpy(body + 8, why, sizeof(why));
+    hth_choice_deliver(choice, node, HTH_KIND_VOTE, body, sizeof(body) - 1);
+}
+
+Test(choice, a_save_that_was_never_protected_is_passed_over_for_want_of_room)
+{
+    uint32_t serial;
+
+    say_all(OLDER);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+    vote_no_room(2, serial);
+    cr_assert(eq(u64, planned(&serial), OLDER), "at the first no");
+    cr_assert(zero(int, pair_logged(p, 0, "recovery-failed")));
+}
+
+Test(choice, a_protected_save_without_room_is_an_error_that_names_the_node)
+{
+    uint32_t serial, after;
+
+    say_all(NEWER);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+    vote_no_room(2, serial);
+    cr_assert(eq(u64, planned(&after), NEWER));
+    cr_assert(eq(u32, after, serial), "no other plan is made");
+    cr_assert(eq(int, pair_logged(p, 0, "recovery-failed"), 1));
+    cr_assert(strstr(p->node[0].last, "step 2") && strstr(p->node[0].last, "node n2: 1000 bytes"),
+            "%s", p->node[0].last);
 }
