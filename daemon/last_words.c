@@ -2,6 +2,8 @@
 /* The log is opened again for each word: it turns over meanwhile, and open() is allowed in a handler. */
 #include "last_words.h"
 
+#include "core/base/guard.h"
+
 #include <execinfo.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -13,7 +15,7 @@
 #define STACK_BYTES 65536
 
 static int records = -1;
-static const int faults[] = { SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL };
+static const int faults[] = { SIGSEGV, SIGABRT, SIGFPE, SIGILL };
 static unsigned char stack[STACK_BYTES]; /* for a fault that is the end of another */
 
 static int last_words_log(void)
@@ -45,6 +47,16 @@ static void last_words_say(int sig)
     raise(sig);
 }
 
+/* Somebody has cut a file that we have mapped: no fault of ours, and not our end. */
+static void last_words_bus(int sig, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (info->si_code == BUS_ADRERR && hth_guard_patch(info->si_addr))
+        return;
+    signal(sig, SIG_DFL);
+    last_words_say(sig);
+}
+
 static void last_words_take_output(void)
 {
     int fd = last_words_log();
@@ -60,6 +72,7 @@ void hth_last_words(int records_fd, int take_output)
 {
     struct sigaction action = { .sa_handler = last_words_say,
         .sa_flags = SA_RESETHAND | SA_NODEFER | SA_ONSTACK };
+    struct sigaction bus = { .sa_sigaction = last_words_bus, .sa_flags = SA_SIGINFO | SA_ONSTACK };
     stack_t other = { .ss_sp = stack, .ss_size = sizeof(stack) };
     void *calls[1];
 
@@ -70,6 +83,7 @@ void hth_last_words(int records_fd, int take_output)
     sigaltstack(&other, NULL);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
         sigaction(faults[i], &action, NULL);
+    sigaction(SIGBUS, &bus, NULL);
     if (take_output)
         last_words_take_output();
 }

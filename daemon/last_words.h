@@ -4,7 +4,8 @@
 #define HEARTH_DAEMON_LAST_WORDS_H
 
 /*
- * From now on a signal that ends the process for a fault of its own (SEGV, BUS, ABRT, FPE, ILL) leaves
+ * A mapped file that somebody cuts does not end the process: what is missing reads as zeros (core/base/guard.h).
+ * From now on any other signal that ends the process for a fault of its own (SEGV, BUS, ABRT, FPE, ILL) leaves
  * its name and the calls it stood in in `log` of the folder, and ends it as before. With take_output,
  * what libraries print (an assertion of UCX, glibc's "corrupted") goes there too, instead of
  * descriptors 1 and 2. What cannot be had is left as it was. records_fd: borrowed for the call.

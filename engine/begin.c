@@ -12,8 +12,10 @@
 
 #include "client.h"
 #include "loan.h"
+#include "mend.h"
 #include "node_state.h"
 #include "replication/held/region.h"
+#include "replication/held/slots.h"
 #include "reply.h"
 
 #include <stdlib.h>
@@ -171,6 +173,22 @@ static int begin_set_step_now(struct hth_node *n, struct client *c,
 
 /* ---- now, or later -------------------------------------------------------------------------------- */
 
+/* A save that may begin has a slot: where those of its size hold what is still needed, as after the job has
+ * lost nodes and not yet saved, another is made. Readers have what lease_bytes gives them and no more. */
+static void begin_foresee(
+        struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
+{
+    struct hearth_error err;
+
+    if (!n->shard_bytes || c->rank >= n->epoch.world || !n->shard_bytes[c->rank] ||
+            m->bytes > n->shard_bytes[c->rank] ||
+            (!m->head.token &&
+                    (m->step == UINT64_MAX || hth_commit_room(n->commit, c->rank, m->step, NULL))))
+        return;
+    if (hth_slots_want(&n->ctx, &m->bytes, 1, HTH_WANT_OR_READERS, &err))
+        hth_say(&n->ctx.log, HEARTH_LOG_DEBUG, "no-slot", "%s", err.text);
+}
+
 /* Whether a request is better kept than refused: older saves are undecided, or its slot is being made. */
 static int begin_must_wait(struct hth_node *n, const struct client *c, const union start *m)
 {
@@ -182,6 +200,8 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
 
     if ((!begin || !m->head.token) && step != UINT64_MAX)
         rc = hth_commit_room(n->commit, c->rank, step, NULL);
+    if (!rc && begin)
+        begin_foresee(n, c, &m->begin);
     if (!rc && begin && store->ops->soon(store, m->begin.bytes))
         return 1;
     if (!rc && begin && !(rc = store->ops->lend(store, m->begin.bytes, c->rank, &slot, NULL)))
@@ -239,6 +259,8 @@ void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begi
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
+    mend_slots(n);
+    begin_foresee(n, c, m);
     if ((m->wait_ms || m->cancel_old) && begin_must_wait(n, c, &start)) {
         if (m->cancel_old)
             hth_commit_make_room(n->commit);
@@ -285,6 +307,17 @@ uint64_t begin_due_ms(const struct hth_node *n)
     for (const struct pending *p = n->pending; p; p = p->next)
         due_ms = p->until_ms < due_ms ? p->until_ms : due_ms;
     return due_ms;
+}
+
+void begin_fail_all(struct hth_node *n, const struct hearth_error *why)
+{
+    while (n->pending) {
+        struct pending *p = n->pending;
+
+        n->pending = p->next;
+        reply_error(n, p->client, p->start.head.request, why);
+        free(p);
+    }
 }
 
 void begin_gone(struct hth_node *n, uint32_t client)

@@ -33,6 +33,8 @@
 #define ROUND_PROGRESS 256
 #define ROUND_EVENTS   64
 
+#define LOOK_MS        2000 /* at most between two looks at whether its directory is there */
+
 enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3 }; /* the server's are others */
 
 struct hth_driver {
@@ -347,7 +349,7 @@ static uint64_t driver_linger_end_ms(const struct hth_driver *d)
     return d->lonely_ms + (uint64_t)hth_node_linger_s(d->node) * 1000;
 }
 
-/* Milliseconds that epoll may sleep; -1: for ever. */
+/* Milliseconds that epoll may sleep. */
 static int driver_sleep_ms(struct hth_driver *d)
 {
     struct hth_transport *t = hth_node_transport(d->node);
@@ -360,8 +362,7 @@ static int driver_sleep_ms(struct hth_driver *d)
     driver_follow_fd(d, fd);
     due = node_due < due ? node_due : due;
     due = linger < due ? linger : due;
-    if (due == HTH_NEVER)
-        return -1;
+    due = now + LOOK_MS < due ? now + LOOK_MS : due;
     if (due <= now)
         return 0;
     return due - now < INT_MAX ? (int)(due - now) : INT_MAX;
@@ -380,9 +381,12 @@ static int driver_handle(struct hth_driver *d, int timeout_ms, struct hearth_err
     struct epoll_event e[ROUND_EVENTS];
     int n = epoll_wait(d->epoll_fd, e, ROUND_EVENTS, timeout_ms);
 
-    if (n < 0 && errno != EINTR)
+    if (n < 0 && errno != EINTR) {
+        hth_say(&d->log, HEARTH_LOG_ERROR, "engine-deaf", "the system refused to wait: %s",
+                strerrordesc_np(errno));
         return hth_fail(
                 err, HEARTH_EIO, errno, "the engine cannot wait: %s", strerrordesc_np(errno));
+    }
     for (int i = 0; i < n; i++) {
         if (hth_server_event(d->server, e[i].data.u64, e[i].events))
             continue;
@@ -407,13 +411,32 @@ static const char *driver_end_reason(struct hth_driver *d)
     return NULL;
 }
 
+/* `rm -rf` of the job's directory, by a script or a person: nobody can attach any more, and what is saved is
+ * in no directory. Its ranks hear it; the next open starts an engine in a new directory. */
+static int driver_look(struct hth_driver *d, struct hearth_error *err)
+{
+    struct hearth_error why;
+
+    if (hth_node_done(d->node) || !hth_store_tmpfs_removed(d->store))
+        return HEARTH_OK;
+    hth_fail(&why, HEARTH_EENGINE, 0,
+            "the directory of job %s in %.200s was removed under its engine, and what it held is "
+            "lost here: end the ranks and open the job again",
+            d->config.job, d->config.root);
+    hth_say(&d->log, HEARTH_LOG_ERROR, "directory-removed", "%s", why.text);
+    hth_node_fail(d->node, &why);
+    if (err)
+        *err = why;
+    return why.code;
+}
+
 int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
 {
     struct hth_transport *t = hth_node_transport(d->node);
     const char *why = NULL;
     int rc = HEARTH_OK;
 
-    while (!rc && !(why = driver_end_reason(d))) {
+    while (!rc && !(why = driver_end_reason(d)) && !(rc = driver_look(d, err))) {
         for (int i = 0; i < ROUND_PROGRESS && t->ops->progress(t) > 0; i++)
             continue;
         hth_pool_deliver(d->pool);
@@ -422,7 +445,7 @@ int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
             rc = driver_handle(d, driver_sleep_ms(d), err);
     }
     hth_say(&d->log, rc ? HEARTH_LOG_ERROR : HEARTH_LOG_INFO, "engine-ends", "%s",
-            why ? why : "the system refused to wait");
+            why ? why : "for the reason said before");
     return rc;
 }
 

@@ -22,7 +22,7 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
 int hth_driver_records(const struct hth_driver *d);
 
 /* Returns when stopped, dropped, or nobody came for the linger time. HEARTH_EIO: the system
- * refused to wait. */
+ * refused to wait. HEARTH_EENGINE: somebody has removed the job's directory. */
 int hth_driver_run(struct hth_driver *d, struct hearth_error *err);
 void hth_driver_stop(struct hth_driver *d); /* any thread, signal handlers too */
 

@@ -13,6 +13,7 @@
 #include "client.h"
 #include "drop.h"
 #include "handover.h"
+#include "mend.h"
 #include "node_state.h"
 #include "rank.h"
 #include "recovery.h"
@@ -138,6 +139,7 @@ static void epoch_switch(struct hth_node *n, struct hth_epoch *next, const struc
     epoch_doubt(n);
     entered = epoch_enter(n, rc ? NULL : &err);
     rc = rc ? rc : entered;
+    mend_slots(n);
     rc = rc ? rc : reserve_slots(n, &err);
     if (rc) {
         epoch_refuse(n, rc, err.text);

@@ -14,8 +14,8 @@ struct hth_random hth_system_random(void); /* getrandom(2) */
 /* Threads that run work first in, first out. */
 struct hth_pool;
 
-/* wake_fd: an eventfd that is written when work is done; borrowed. Signals are blocked in the
- * threads. Errors: HEARTH_ENOMEM, HEARTH_EIO. */
+/* wake_fd: an eventfd that is written when work is done; borrowed. Signals but SIGBUS are
+ * blocked in the threads. Errors: HEARTH_ENOMEM, HEARTH_EIO. */
 int hth_pool_open(unsigned threads, int wake_fd, struct hth_pool **out, struct hearth_error *err);
 struct hth_workers hth_pool_workers(struct hth_pool *pool); /* submit: any thread */
 unsigned hth_pool_deliver(struct hth_pool *pool); /* runs `done` of all that ended; how many */

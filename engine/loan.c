@@ -101,3 +101,10 @@ void loan_event(struct hth_node *n, const struct loan *l, enum hearth_level leve
     snprintf(event.text, sizeof(event.text), "%s", text);
     reply_packet(n, l->client, &event, sizeof(event));
 }
+
+void loan_fail_all(struct hth_node *n, const struct hearth_error *why)
+{
+    for (struct loan *l = n->loans; l; l = l->next)
+        if (l->has_id && !l->dead)
+            loan_event(n, l, HEARTH_WRITTEN, 0, HEARTH_EUNKNOWN, why->text);
+}

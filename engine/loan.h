@@ -71,6 +71,7 @@ struct hth_slot *loan_slot(const struct hth_node *n, uint64_t slot);
 /* SAVE_ID and EVENT to the rank. */
 void loan_answer_id(
         struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request);
+void loan_fail_all(struct hth_node *n, const struct hearth_error *why); /* told; they stay */
 void loan_event(struct hth_node *n, const struct loan *l, enum hearth_level level, int degraded,
         int code, const char *text);
 

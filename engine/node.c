@@ -358,6 +358,15 @@ void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, si
         content->end(content);
 }
 
+void hth_node_fail(struct hth_node *n, const struct hearth_error *why)
+{
+    n->over = *why;
+    loan_fail_all(n, why);
+    begin_fail_all(n, why);
+    if (n->recovering)
+        recovery_end(n, why->code, why, (struct hth_save_id){ 0 }, NULL);
+}
+
 void hth_node_client_gone(struct hth_node *n, uint32_t client)
 {
     handover_gone(n, client);

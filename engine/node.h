@@ -59,6 +59,10 @@ struct hth_transport *hth_node_transport(struct hth_node *node); /* for progress
 void hth_node_tick(struct hth_node *node);
 uint64_t hth_node_due_ms(struct hth_node *node); /* store's background work included */
 
+/* This engine ends, though the job does not: whoever waits for an answer hears why, and so does whoever asks
+ * from now on. */
+void hth_node_fail(struct hth_node *node, const struct hearth_error *why);
+
 uint32_t hth_node_clients(const struct hth_node *node); /* attached now */
 /* 1: the job was dropped, everywhere as far as we can tell, and no client is left: the engine may end. */
 int hth_node_done(const struct hth_node *node);

@@ -36,6 +36,7 @@ struct hth_node {
     struct hth_epoch epoch; /* ctx.epoch points here once there is one */
     struct hth_local_opts opts;
     struct hearth_error failure; /* why the epoch came to nothing; code 0: it has not */
+    struct hearth_error over;    /* why this engine ends; code 0: it does not */
     uint64_t join_ms;            /* how long joining took */
 
     /* Its recovery: written by recovery.c. */

@@ -7,6 +7,7 @@
 
 #include "loan.h"
 #include "node_state.h"
+#include "replication/held/slots.h"
 
 #include <stdlib.h>
 
@@ -67,7 +68,7 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err)
         extra = extra > largest ? extra - largest : 0;
     }
     hth_point(&n->ctx.points, "reserve");
-    rc = count ? n->env.store->ops->reserve(n->env.store, bytes, count, err) : HEARTH_OK;
+    rc = count ? hth_slots_reserve(&n->ctx, bytes, count, err) : HEARTH_OK;
     free(bytes);
     return rc;
 }

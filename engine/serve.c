@@ -133,7 +133,9 @@ void serve_request(struct hth_node *n, uint32_t client, const void *bytes, size_
         reply_refusal(n, client, head->request, HEARTH_ENOMEM, "no memory for a client");
         return;
     }
-    if (!c->attached && head->type != HTH_LOCAL_ATTACH)
+    if (n->over.code)
+        reply_error(n, client, head->request, &n->over);
+    else if (!c->attached && head->type != HTH_LOCAL_ATTACH)
         reply_refusal(n, client, head->request, HEARTH_ESTATE, "a request before attach");
     else if (n->failure.code && serve_needs_epoch(head->type))
         reply_error(n, client, head->request, &n->failure);

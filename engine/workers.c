@@ -121,6 +121,7 @@ static int pool_start_threads(struct hth_pool *pool, unsigned threads)
     int e = 0;
 
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* of a cut file: blocked it ends hearthd, whose handler goes on */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     while (pool->threads < threads && !e) {
         e = pthread_create(&pool->thread[pool->threads], NULL, pool_run, pool);

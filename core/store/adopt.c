@@ -507,7 +507,7 @@ static void stale_entry(void *arg, const char *name)
     if (!p->t->raws && !strncmp(name, NEW_RAW, strlen(NEW_RAW)))
         unlinkat(p->t->own_fd, name, 0);
     if (save_of_name(name, ".dir", &save) && !hth_dir_find(p->t, save))
-        unlinkat(p->t->own_fd, name, 0);
+        hth_spare_remove(p->t, name);
 }
 
 static void raw_entry(void *arg, const char *name)

@@ -24,7 +24,7 @@
 
 static int is_free(const struct tmpfs_slot *s, uint64_t bytes, int ready)
 {
-    return s->state == TMPFS_FREE && !s->foreign && s->pub.capacity >= bytes &&
+    return s->state == TMPFS_FREE && !s->foreign && !s->broken && s->pub.capacity >= bytes &&
            (!ready || s->made == s->pub.capacity);
 }
 
@@ -139,7 +139,9 @@ int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth
     for (struct tmpfs_slot *other = t->slots; other; other = other->next)
         if (other->state == TMPFS_GIVEN && !other->pub.leases)
             hth_slot_settle(other);
-    rc = find_or_make(t, bytes, rank, &slot, err);
+    do
+        rc = find_or_make(t, bytes, rank, &slot, err);
+    while (!rc && hth_broken_look(t, slot, NULL)); /* and not found again */
     if (rc)
         return rc;
     slot->state = TMPFS_HELD;
@@ -206,7 +208,8 @@ void hth_pool_give(struct hth_store *s, struct hth_slot *pub)
         return;
     }
     hth_slot_name(pub->id, to);
-    if (dir != t->pool_fd && renameat2(dir, from, t->pool_fd, to, RENAME_NOREPLACE)) {
+    if (dir != t->pool_fd && renameat2(dir, from, t->pool_fd, to, RENAME_NOREPLACE) &&
+            !hth_broken_look(t, slot, NULL)) {
         hth_say(&t->opts.log, HEARTH_LOG_ERROR, "slot-lost",
                 "%s: %s does not go back to the pool and is not used again: %s", t->path, from,
                 strerrordesc_np(errno));
@@ -241,6 +244,34 @@ static void evidence_name(const struct tmpfs_slot *slot, const char *why, char o
     out[len] = '\0';
 }
 
+/* Its file is no slot any more. What is left of an object is put aside. */
+static void condemn_broken(struct hth_tmpfs *t, struct tmpfs_slot *slot, const char *why)
+{
+    char from[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)], to[FILE_NAME_BYTES];
+    uint64_t capacity = slot->pub.capacity;
+    struct tmpfs_slot *fresh;
+    struct hearth_error err;
+    unsigned there = 0;
+    struct stat st;
+    int dir = t->pool_fd, ours;
+
+    evidence_name(slot, why, to);
+    if (!slot_place(t, slot, &dir, from))
+        hth_slot_name(slot->pub.id, from);
+    ours = !fstatat(dir, from, &st, AT_SYMLINK_NOFOLLOW) && st.st_ino == slot->pub.id;
+    if (ours && (slot->state != TMPFS_SEALED || hth_sys_each(t->evidence_fd, count_entry, &there) ||
+                        there >= HTH_EVIDENCE_MAX ||
+                        renameat2(dir, from, t->evidence_fd, to, RENAME_NOREPLACE)))
+        unlinkat(dir, from, 0);
+    slot->dir = NULL;
+    slot->state = TMPFS_CONDEMNED;
+    if (!slot->pub.leases)
+        hth_slot_forget(t, slot);
+    if (hth_pool_fits(t, capacity, 0, &err) || hth_slot_new(t, capacity, &fresh, &err))
+        hth_say(&t->opts.log, HEARTH_LOG_WARN, "slot-lost", "no slot takes its place: %s",
+                err.text);
+}
+
 /* The new slot comes first: putting one aside must not make the pool smaller. */
 void hth_pool_condemn(struct hth_store *s, struct hth_slot *pub, const char *why)
 {
@@ -250,6 +281,10 @@ void hth_pool_condemn(struct hth_store *s, struct hth_slot *pub, const char *why
     unsigned there = 0;
     int dir;
 
+    if (slot->broken) {
+        condemn_broken(t, slot, why);
+        return;
+    }
     if (!slot_place(t, slot, &dir, from))
         return;
     evidence_name(slot, why, to);

@@ -2,7 +2,8 @@
 /*
  * Raw objects: ordinary files of a save, mapped while they are written or read.
  *
- *     make ─► .hearth/new-<n>, of its full length, mapped     (room is looked for, none is taken)
+ *     make ─► .hearth/new-<n>, of its full length, mapped     (room is looked for, none is taken; a small
+ *                                                             one has a spare's where there is none)
  *     back ─► memory behind it, piece by piece, on any thread (so no write can end in SIGBUS)
  *     seal ─► renamed to its name in the save's directory; never written to again
  *
@@ -20,6 +21,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#define SMALL_RAW 65536u /* bytes */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -77,13 +80,30 @@ static int raw_fail(const struct hth_tmpfs *t, const struct tmpfs_raw *r, const 
     return hth_sys_fail(t, err, doing, r->name);
 }
 
+static void file_name(struct hth_tmpfs *t, struct tmpfs_raw *r)
+{
+    snprintf(r->tmp, sizeof(r->tmp), NEW_RAW "%" PRIx64, ++t->raws_made);
+    unlinkat(t->own_fd, r->tmp, 0);
+}
+
+/* A small one, where the mount is full: in memory that is kept for records. 0: it has it. */
+static int file_of_spare(struct hth_tmpfs *t, struct tmpfs_raw *r)
+{
+    if (!r->pub.len || r->pub.len > SMALL_RAW)
+        return -1;
+    file_name(t, r);
+    r->pub.fd = hth_spare_lend(t, r->pub.len, r->tmp);
+    if (r->pub.fd >= 0)
+        r->pub.base = hth_sys_map(t, r->pub.fd, r->pub.len, 1);
+    return r->pub.base ? 0 : -1;
+}
+
 /* The file under its temporary name. */
 static int file_make(struct hth_tmpfs *t, struct tmpfs_raw *r)
 {
     uint64_t len = r->pub.len;
 
-    snprintf(r->tmp, sizeof(r->tmp), NEW_RAW "%" PRIx64, ++t->raws_made);
-    unlinkat(t->own_fd, r->tmp, 0);
+    file_name(t, r);
     r->pub.fd = hth_sys_create(t, t->own_fd, r->tmp);
     if (r->pub.fd < 0 || (len && hth_sys_truncate(t, r->pub.fd, len)) ||
             (len && len % HTH_SLOT_ROUND == 0 && fchmod(r->pub.fd, 0400))) /* no slot */
@@ -130,7 +150,9 @@ int hth_raw_make(struct hth_store *s, struct hth_save_id save, const char *name,
     if (rc || !r)
         return rc;
     rc = raw_fits(t, r, err); /* with none of its own missing yet */
-    if (!rc && file_make(t, r))
+    if (rc == HEARTH_ENOSPC && !file_of_spare(t, r))
+        rc = 0;
+    else if (!rc && file_make(t, r))
         rc = raw_fail(t, r, "make", err);
     if (rc) {
         hth_raw_close(s, &r->pub);

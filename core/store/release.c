@@ -7,7 +7,6 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define AT_ONCE (UINT64_C(8) << 20) /* bytes that may be freed on the engine's thread */
@@ -26,7 +25,7 @@ struct tmpfs_release {
 static void release_now(void *base, uint64_t len, int fd)
 {
     if (base)
-        munmap(base, len);
+        hth_sys_unmap(base, len);
     if (fd >= 0)
         close(fd);
 }

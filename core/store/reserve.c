@@ -52,9 +52,18 @@ static int bytes_descending(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Match sizes, largest first, with the slots there are, whatever their state. What is left in
- * bytes[*count] is missing; its capacities add up to the result. */
-static uint64_t reserve_match(struct hth_tmpfs *t, uint64_t *bytes, size_t *count)
+/* Which slots count: all of the pool, whatever their state; free ones; those that readers have, too. */
+enum which { ALL_SLOTS, FREE_SLOTS, GIVEN_TOO };
+
+static int reserve_counts(const struct tmpfs_slot *s, enum which which)
+{
+    return hth_slot_counts(s) && (which == ALL_SLOTS || s->state == TMPFS_FREE ||
+                                         (which == GIVEN_TOO && s->state == TMPFS_GIVEN));
+}
+
+/* Match sizes, largest first, with the slots there are. What is left in bytes[*count] is missing; its
+ * capacities add up to the result. */
+static uint64_t reserve_match(struct hth_tmpfs *t, uint64_t *bytes, size_t *count, enum which which)
 {
     uint64_t missing = 0;
     size_t left = 0;
@@ -65,7 +74,7 @@ static uint64_t reserve_match(struct hth_tmpfs *t, uint64_t *bytes, size_t *coun
         struct tmpfs_slot *best = NULL;
 
         for (struct tmpfs_slot *s = t->slots; s; s = s->next)
-            if (!s->matched && hth_slot_counts(s) && s->pub.capacity >= bytes[i] &&
+            if (!s->matched && reserve_counts(s, which) && s->pub.capacity >= bytes[i] &&
                     (!best || s->pub.capacity < best->pub.capacity))
                 best = s;
         if (best) {
@@ -79,9 +88,10 @@ static uint64_t reserve_match(struct hth_tmpfs *t, uint64_t *bytes, size_t *coun
     return missing;
 }
 
+/* By nothing but what it is registered with, maybe. */
 static int in_the_way(const struct tmpfs_slot *s)
 {
-    return !s->matched && !s->foreign && s->state == TMPFS_FREE && !s->pub.user && !s->busy;
+    return !s->matched && !s->foreign && s->state == TMPFS_FREE && !s->pub.leases && !s->busy;
 }
 
 /* Room for `missing` bytes; where it is short, free slots that match no size are dropped. */
@@ -94,11 +104,11 @@ static int make_way(struct hth_tmpfs *t, uint64_t missing, struct hearth_error *
     if (!rc || !missing)
         return 0;
     for (const struct tmpfs_slot *s = t->slots; s; s = s->next)
-        freed += in_the_way(s) ? s->made : 0;
+        freed += in_the_way(s) && !s->pub.user ? s->made : 0;
     rc = hth_pool_fits(t, missing, freed, err);
     for (struct tmpfs_slot *s = t->slots; !rc && s; s = next) {
         next = s->next;
-        if (in_the_way(s))
+        if (in_the_way(s) && !s->pub.user)
             hth_slot_drop(t, s);
     }
     return rc;
@@ -126,8 +136,8 @@ static int make_all(
 }
 
 /* Slots of these sizes. may_drop: others make way for them. */
-static int have_slots(struct hth_tmpfs *t, const uint64_t *bytes, size_t count, int may_drop,
-        struct hearth_error *err)
+static int have_slots(struct hth_tmpfs *t, const uint64_t *bytes, size_t count, enum which which,
+        int may_drop, struct hearth_error *err)
 {
     uint64_t *sizes, missing;
     int rc;
@@ -142,7 +152,7 @@ static int have_slots(struct hth_tmpfs *t, const uint64_t *bytes, size_t count, 
     if (count)
         memcpy(sizes, bytes, count * sizeof(*sizes));
     qsort(sizes, count, sizeof(*sizes), bytes_descending);
-    missing = reserve_match(t, sizes, &count);
+    missing = reserve_match(t, sizes, &count, which);
     rc = !missing ? 0 : may_drop ? make_way(t, missing, err) : hth_pool_fits(t, missing, 0, err);
     if (!rc)
         rc = make_all(t, sizes, count, err);
@@ -154,7 +164,7 @@ int hth_pool_reserve(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
 {
     struct hth_tmpfs *t = hth_tmpfs_of(s);
-    int rc = have_slots(t, bytes, count, 1, err);
+    int rc = have_slots(t, bytes, count, ALL_SLOTS, 1, err);
 
     if (!rc)
         t->reserved = 1;
@@ -164,5 +174,43 @@ int hth_pool_reserve(
 int hth_pool_foresee(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
 {
-    return have_slots(hth_tmpfs_of(s), bytes, count, 0, err);
+    return have_slots(hth_tmpfs_of(s), bytes, count, ALL_SLOTS, 0, err);
+}
+
+struct hth_slot *hth_pool_surplus(struct hth_store *s)
+{
+    struct tmpfs_slot *slot = hth_tmpfs_of(s)->slots;
+
+    while (slot && (!in_the_way(slot) || !slot->pub.user))
+        slot = slot->next;
+    return slot ? &slot->pub : NULL;
+}
+
+/* Is all of it there once readers have ended? */
+static int readers_have_it(struct hth_tmpfs *t, const uint64_t *bytes, size_t count)
+{
+    uint64_t *sizes = calloc(count + 1, sizeof(*sizes)), missing;
+
+    if (!sizes)
+        return 0;
+    memcpy(sizes, bytes, count * sizeof(*sizes));
+    qsort(sizes, count, sizeof(*sizes), bytes_descending);
+    missing = reserve_match(t, sizes, &count, GIVEN_TOO);
+    free(sizes);
+    return !missing;
+}
+
+int hth_pool_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
+        struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    int rc;
+
+    if (!count)
+        return 0;
+    rc = have_slots(t, bytes, count, how == HTH_WANT_OR_READERS ? GIVEN_TOO : FREE_SLOTS,
+            how == HTH_WANT_FIRST, err);
+    if (rc == HEARTH_ENOSPC && how != HTH_WANT_OR_READERS && readers_have_it(t, bytes, count))
+        return hth_fail(err, HEARTH_EBUSY, 0, "readers of older saves have the slots");
+    return rc;
 }

@@ -193,6 +193,8 @@ static int slot_show(struct hth_store *s, struct hth_slot *pub, struct hth_save_
         return rc;
     if (slot->state != TMPFS_HELD && (slot->state != TMPFS_RECEIVED || state != TMPFS_SEALED))
         return hth_fail(err, HEARTH_ESTATE, 0, "slot %" PRIx64 " is not held", pub->id);
+    if ((rc = hth_broken_look(t, slot, err)))
+        return rc;
     rc = hth_dir_get(t, save, &dir, err);
     if (rc || !dir)
         return rc;
@@ -344,7 +346,7 @@ void hth_dir_remove(struct hth_store *s, struct hth_save_id save)
     char name[FILE_NAME_BYTES];
 
     record_name(save, "manifest", name); /* first: a save half gone must not look whole */
-    unlinkat(t->own_fd, name, 0);
+    hth_spare_remove(t, name);
     for (dir = t->dirs; dir; dir = next) {
         next = dir->next;
         if (!hth_save_none(dir->save) && !hth_save_cmp(dir->save, save))
@@ -352,7 +354,7 @@ void hth_dir_remove(struct hth_store *s, struct hth_save_id save)
     }
     if (!hth_dir_find(t, save)) {
         record_name(save, "dir", name);
-        unlinkat(t->own_fd, name, 0);
+        hth_spare_remove(t, name);
     }
 }
 

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +62,7 @@ void hth_slot_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot)
     while (*at != slot)
         at = &(*at)->next;
     *at = slot->next;
-    munmap(slot->pub.base, slot->pub.capacity);
+    hth_sys_unmap(slot->pub.base, slot->pub.capacity);
     close(slot->pub.fd);
     free(slot);
 }
@@ -126,7 +125,7 @@ int hth_slot_new(
 
 int hth_slot_counts(const struct tmpfs_slot *s)
 {
-    return !s->foreign && s->state != TMPFS_CONDEMNED && s->state != TMPFS_LOST;
+    return !s->foreign && !s->broken && s->state != TMPFS_CONDEMNED && s->state != TMPFS_LOST;
 }
 
 /* ---- Lent --------------------------------------------------------------------------------------- */
@@ -138,7 +137,8 @@ int hth_slot_reader(
     char path[40];
     int fd;
 
-    (void)s;
+    if (hth_broken_look(hth_tmpfs_of(s), (struct tmpfs_slot *)(uintptr_t)slot, err))
+        return HEARTH_ECORRUPT; /* what is missing would be SIGBUS for the reader */
     snprintf(path, sizeof(path), "/proc/self/fd/%d", slot->fd);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -150,21 +150,11 @@ int hth_slot_reader(
     return HEARTH_OK;
 }
 
-/* By an open file description that is not ours. Descriptors that were lent share ours, and leases count
- * them. */
-static int open_elsewhere(const struct tmpfs_slot *slot)
-{
-    /* A process that opens it in these microseconds waits until the write lease is given up, and
-     * the kernel signals us: by SIGURG, which is ignored by default, where SIGIO would end us. */
-    if (fcntl(slot->pub.fd, F_SETSIG, SIGURG) || fcntl(slot->pub.fd, F_SETLEASE, F_WRLCK))
-        return errno == EAGAIN;
-    fcntl(slot->pub.fd, F_SETLEASE, F_UNLCK);
-    return 0;
-}
-
 void hth_slot_settle(struct tmpfs_slot *slot)
 {
-    slot->state = slot->pub.leases || open_elsewhere(slot) ? TMPFS_GIVEN : TMPFS_FREE;
+    /* Descriptors that were lent share ours, and leases count them. */
+    slot->state =
+            slot->pub.leases || hth_sys_open_elsewhere(slot->pub.fd) ? TMPFS_GIVEN : TMPFS_FREE;
 }
 
 void hth_slot_lease(struct hth_store *s, struct hth_slot *slot)

@@ -185,7 +185,8 @@ static void back_run(struct hth_work *work)
 static struct tmpfs_slot *piece_see(struct tmpfs_piece *p)
 {
     struct tmpfs_slot *slot = p->slot;
-    int failed = !p->touching && p->error, done = p->state == PIECE_ENDED && !p->error;
+    int failed = !p->touching && p->error && slot->state == TMPFS_FREE,
+        done = p->state == PIECE_ENDED && !p->error;
 
     p->slot = NULL;
     slot->busy = 0;
@@ -242,7 +243,7 @@ void hth_back_claim(struct hth_tmpfs *t, struct tmpfs_slot *slot)
 
 static int to_make(const struct tmpfs_slot *slot)
 {
-    return !slot->foreign && !slot->busy && slot->state == TMPFS_FREE &&
+    return !slot->foreign && !slot->broken && !slot->busy && slot->state == TMPFS_FREE &&
            slot->made < slot->pub.capacity;
 }
 
@@ -268,7 +269,7 @@ static struct tmpfs_slot *next_to_make(const struct hth_tmpfs *t)
 static struct tmpfs_slot *next_to_touch(const struct hth_tmpfs *t)
 {
     for (struct tmpfs_slot *s = t->slots; s; s = s->next)
-        if (!s->foreign && !s->busy && s->state == TMPFS_FREE && to_touch(t, s))
+        if (!s->foreign && !s->broken && !s->busy && s->state == TMPFS_FREE && to_touch(t, s))
             return s;
     return NULL;
 }

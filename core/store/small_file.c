@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Small files, whole or not at all: written as `.hearth/new`, then renamed over what is there.
- * A process that dies in between leaves `new`, which the next start removes.
+ * Small files, whole or not at all: written under another name, into memory that is ours already
+ * (spare.c), then renamed in place of what is there.
  */
 #include "tmpfs.h"
 
@@ -9,37 +9,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #define SMALL_MAX (UINT64_C(1) << 34) /* bytes that one read will take */
 
-static int small_write(
-        struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len)
-{
-    int fd, rc = 0;
-
-    unlinkat(t->own_fd, NEW_FILE, 0);
-    fd = hth_sys_create(t, t->own_fd, NEW_FILE);
-    if (fd < 0)
-        return -1;
-    if (len)
-        rc = hth_sys_write(t, fd, bytes, len, 0);
-    close(fd);
-    if (!rc)
-        rc = renameat(t->own_fd, NEW_FILE, dir, name);
-    if (rc) {
-        int saved = errno;
-        unlinkat(t->own_fd, NEW_FILE, 0);
-        errno = saved;
-    }
-    return rc;
-}
-
 int hth_small_put(struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len,
         struct hearth_error *err)
 {
-    return small_write(t, dir, name, bytes, len) ? hth_sys_fail(t, err, "write", name) : 0;
+    return hth_spare_write(t, dir, name, bytes, len) ? hth_sys_fail(t, err, "write", name) : 0;
 }
 
 int hth_small_get(struct hth_tmpfs *t, int dir, const char *name, void **out, size_t *out_len,

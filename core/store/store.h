@@ -54,6 +54,13 @@ struct hth_store_found {
 
 #define HTH_WORK_ALL UINT_MAX
 
+/* Whose slots a want() counts or takes. */
+enum hth_want {
+    HTH_WANT_OR_READERS, /* those that are free but for their readers count */
+    HTH_WANT_BESIDE,     /* beside readers, too */
+    HTH_WANT_FIRST       /* the same, and free slots of other sizes make way where room is short */
+};
+
 struct hth_store_ops {
     /* Room for slots of these sizes (block and table included; capacity is 17/16 of it, rounded
      * up to 2 MiB). Makes what is missing, in the background where it can. Errors: HEARTH_ENOSPC
@@ -65,6 +72,16 @@ struct hth_store_ops {
      * goes on making what it does not find. No slot makes way. Errors: as above. */
     int (*foresee)(
             struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+
+    /* Free slots of these sizes beside those that are in use, for what is about to be taken; what is missing
+     * is made in the background. NULL: take() makes what it lacks. Errors: HEARTH_ENOSPC as above;
+     * HEARTH_EBUSY where it fits when readers have ended. */
+    int (*want)(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
+            struct hearth_error *err);
+
+    /* After HEARTH_ENOSPC of reserve(), or of want() FIRST: the next free slot that would have made way if `user` were NULL; NULL:
+     * none. The op is NULL where there never are any. */
+    struct hth_slot *(*surplus)(struct hth_store *s);
 
     /* Best-fitting free slot of at least `bytes`, made now where reserve() was never called and
      * there is room. Errors: HEARTH_EBUSY no free slot in what was reserved, HEARTH_ENOSPC. */
@@ -80,7 +97,8 @@ struct hth_store_ops {
     int (*receive)(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
             const char *name, struct hearth_error *err);
 
-    /* Its final name, never over another. Errors: HEARTH_EEXIST, HEARTH_EIO. */
+    /* Its final name, never over another. Errors: HEARTH_EEXIST, HEARTH_EIO, HEARTH_ECORRUPT: somebody has
+     * removed its file or cut it short. */
     int (*seal)(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
             const char *name, struct hearth_error *err);
 
@@ -90,10 +108,15 @@ struct hth_store_ops {
     /* Put aside as evidence (bounded; beyond that, give). `why` goes into the file's name. */
     void (*condemn)(struct hth_store *s, struct hth_slot *slot, const char *why);
 
+    /* The next slot whose file somebody has removed or cut short, told once, and which; NULL: none. Its owner
+     * condemns it, and another is made in its place. Slots that are being written come when they were given
+     * back. The op is NULL where nobody can. */
+    struct hth_slot *(*broken)(struct hth_store *s, struct hearth_error *why);
+
     void (*lease)(struct hth_store *s, struct hth_slot *slot);
     void (*unlease)(struct hth_store *s, struct hth_slot *slot);
     /* A descriptor for a rank that reads: nothing can be written or cut through it. The caller
-     * closes it; -1 in plain memory. Errors: HEARTH_EIO. */
+     * closes it; -1 in plain memory. Errors: HEARTH_EIO, HEARTH_ECORRUPT as seal. */
     int (*reader)(struct hth_store *s, const struct hth_slot *slot, int *out_fd,
             struct hearth_error *err);
 

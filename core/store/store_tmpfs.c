@@ -35,7 +35,8 @@ static int record_check(const char *name, struct hearth_error *err)
     size_t len = strlen(name);
     struct hth_save_id save;
     int bad = len == 0 || len > RECORD_MAX || name[0] == '.' || strchr(name, '/') ||
-              !hth_save_parse(name, &save) || !strncmp(name, NEW_RAW, strlen(NEW_RAW));
+              !hth_save_parse(name, &save) || !strncmp(name, NEW_RAW, strlen(NEW_RAW)) ||
+              hth_spare_names(name);
 
     for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
         bad |= !strcmp(name, taken[i]);
@@ -63,7 +64,7 @@ static int record_get(struct hth_store *s, const char *name, void **out, size_t 
 static void record_remove(struct hth_store *s, const char *name)
 {
     if (!record_check(name, NULL))
-        unlinkat(hth_tmpfs_of(s)->own_fd, name, 0);
+        hth_spare_remove(hth_tmpfs_of(s), name);
 }
 
 static uint64_t store_id(struct hth_store *s)
@@ -115,12 +116,15 @@ static void store_close(struct hth_store *s)
 static const struct hth_store_ops tmpfs_ops = {
     .reserve = hth_pool_reserve,
     .foresee = hth_pool_foresee,
+    .want = hth_pool_want,
+    .surplus = hth_pool_surplus,
     .take = hth_pool_take,
     .lend = hth_pool_lend,
     .receive = hth_dir_receive,
     .seal = hth_dir_seal,
     .give = hth_pool_give,
     .condemn = hth_pool_condemn,
+    .broken = hth_broken_next,
     .lease = hth_slot_lease,
     .unlease = hth_slot_unlease,
     .reader = hth_slot_reader,
@@ -264,6 +268,7 @@ static int open_root(struct hth_tmpfs *t, const char *root, struct hearth_error 
                 "root",
                 root, strerrordesc_np(errno));
     rc = hth_room_look(t->root_fd, t->opts.proc, &room, err);
+    t->on_tmpfs = !rc && room.tmpfs;
     if (!rc && room.tmpfs)
         open_pages(t, root);
     if (rc || room.tmpfs)
@@ -307,6 +312,11 @@ static int is_gone(const struct hth_tmpfs *t)
     return was_removed(t->job_fd) || was_removed(t->own_fd) || was_removed(t->lock_fd);
 }
 
+int hth_store_tmpfs_removed(struct hth_store *s)
+{
+    return is_gone(hth_tmpfs_of(s));
+}
+
 static int open_locked(struct hth_tmpfs *t, const char *root, struct hearth_error *err)
 {
     int rc = open_root(t, root, err);
@@ -334,6 +344,8 @@ static int open_all(struct hth_tmpfs *t, const char *root, struct hearth_error *
         rc = open_dir(t, t->own_fd, "pool", &t->pool_fd, err);
     if (!rc)
         rc = open_dir(t, t->own_fd, "evidence", &t->evidence_fd, err);
+    if (!rc)
+        hth_spares_open(t);
     return rc;
 }
 

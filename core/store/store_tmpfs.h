@@ -13,7 +13,8 @@
  *             <save>.dir                  which directory is this save's, by inode number
  *             <save>.manifest, epoch ...  records
  *             evidence/<slot id>-<why>    condemned slots, at most HTH_EVIDENCE_MAX
- *             new, new-<n>                a small file, slot or raw object on its way to its name
+ *             new, new-<n>                a slot or raw object on its way to its name
+ *             spare-<n>                   memory for records; a record on its way to its name
  *
  * What a directory holds is decided by the blocks in it, then by `<save>.dir`, and by its name
  * only inside .hearth/: a process may die between the exchange of two saves of one step and the
@@ -89,6 +90,10 @@ int hth_store_locked(const char *root, const char *job, pid_t *out_pid, struct h
 /* Before close: all that is Hearth's goes, its memory too once no process maps it; the records
  * and the log stay where they are wanted. What is not ours stays. */
 void hth_store_tmpfs_erase(struct hth_store *s, int keep_records);
+
+/* 1: somebody has removed the job's directory, or its lock, under this engine: what it writes is nobody's, and
+ * nothing keeps another engine out. */
+int hth_store_tmpfs_removed(struct hth_store *s);
 
 /* Bytes that reserve() promised and work() has not yet made. */
 uint64_t hth_store_tmpfs_missing(struct hth_store *s);

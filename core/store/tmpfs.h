@@ -51,10 +51,20 @@ struct tmpfs_slot {
     int foreign;
     int busy;              /* a piece of its memory is given to a worker */
     int asked;             /* somebody was refused it, since it was not made yet */
+    int broken, told;      /* its file was removed or cut; and the engine knows */
+    blkcnt_t blocks;       /* of its file, once it is made; 0: not looked at since */
     int link;              /* foreign: reached by a link into its writer's buffers */
     int matched;           /* by the reserve() that runs */
     struct tmpfs_dir *dir; /* where its name is, unless in the pool */
     char name[FILE_NAME_BYTES];
+};
+
+#define HTH_SPARES    16                   /* most that are kept */
+#define HTH_SPARE_MAX (UINT64_C(64) << 20) /* bytes: no record is larger */
+
+struct tmpfs_spare {
+    uint64_t number; /* of its name */
+    uint64_t pages;
 };
 
 struct hth_tmpfs {
@@ -66,6 +76,7 @@ struct hth_tmpfs {
     uint64_t id;
     uint64_t starts; /* engines this memory has seen; upper half of new generations */
     int reserved;
+    int on_tmpfs;
     int no_populate, no_collapse; /* the kernel refused once, or will */
     int advised;                  /* huge pages are asked for: the mount's huge=advise */
     struct tmpfs_piece *piece;    /* with workers; slot_back.c's */
@@ -74,6 +85,11 @@ struct hth_tmpfs {
     struct tmpfs_raw *raws;         /* open ones */
     struct tmpfs_release *releases; /* with a worker */
     uint64_t raws_made;
+    /* spare.c's own */
+    struct tmpfs_spare spare[HTH_SPARES]; /* [spares] */
+    unsigned spares;
+    uint64_t spares_made;  /* the highest number of one */
+    uint64_t record_pages; /* of the largest record that was seen */
 };
 
 static inline struct hth_tmpfs *hth_tmpfs_of(struct hth_store *s)
@@ -96,6 +112,7 @@ int hth_sys_rename_new(
         struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to);
 int hth_sys_rename(struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to);
 void *hth_sys_map(struct hth_tmpfs *t, int fd, uint64_t len, int writable);
+void hth_sys_unmap(void *base, uint64_t len);
 void *hth_sys_zalloc(struct hth_tmpfs *t, size_t bytes);
 /* Open relative to `dir`, never through a link. */
 int hth_sys_open_dir(int dir, const char *name);
@@ -107,7 +124,18 @@ int hth_sys_fail(
 /* Each entry but `.` and `..`; the caller's fd stays open and its position is its own. */
 int hth_sys_each(int dir, void (*entry)(void *arg, const char *name), void *arg);
 
-/* small_file.c: whole files, made as NEW_FILE in .hearth/ and renamed over what is there. */
+/* By an open file description that is not fd's. */
+int hth_sys_open_elsewhere(int fd);
+
+/* spare.c: records, and small raw objects, in memory that was taken at open. write: as the system calls. */
+void hth_spares_open(struct hth_tmpfs *t);
+int hth_spare_write(struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len);
+/* A file of `len` bytes whose memory is there, open, by this name in .hearth/; -1: there is none. */
+int hth_spare_lend(struct hth_tmpfs *t, uint64_t len, const char *name);
+void hth_spare_remove(struct hth_tmpfs *t, const char *name); /* from .hearth/ */
+int hth_spare_names(const char *name);                        /* 1: the name of a spare */
+
+/* small_file.c: whole files, renamed in place of what is there. */
 int hth_small_put(struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len,
         struct hearth_error *err);
 int hth_small_get(struct hth_tmpfs *t, int dir, const char *name, void **out, size_t *out_len,
@@ -143,6 +171,17 @@ int hth_pool_foresee(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 /* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? HEARTH_ENOSPC. */
 int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err);
+
+/* Free slots beside those that are in use. */
+int hth_pool_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
+        struct hearth_error *err);
+
+struct hth_slot *hth_pool_surplus(struct hth_store *s);
+
+/* broken.c: HEARTH_ECORRUPT and why, where somebody removed or cut its file; and the next such one that
+ * nobody was told of. */
+int hth_broken_look(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
+struct hth_slot *hth_broken_next(struct hth_store *s, struct hearth_error *why);
 
 /* pool.c */
 int hth_pool_take(

@@ -5,11 +5,13 @@
  */
 #include "tmpfs.h"
 
+#include "core/base/guard.h"
 #include "core/base/map.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,7 +127,18 @@ int hth_sys_rename(struct hth_tmpfs *t, int from_dir, const char *from, int to_d
 
 void *hth_sys_map(struct hth_tmpfs *t, int fd, uint64_t len, int writable)
 {
-    return sys_refused(t) ? NULL : hth_map_shared(fd, len, PROT_READ | (writable ? PROT_WRITE : 0));
+    void *base = sys_refused(t) ? NULL
+                                : hth_map_shared(fd, len, PROT_READ | (writable ? PROT_WRITE : 0));
+
+    if (base)
+        hth_guard_add(base, len);
+    return base;
+}
+
+void hth_sys_unmap(void *base, uint64_t len)
+{
+    hth_guard_remove(base);
+    munmap(base, len);
 }
 
 void *hth_sys_zalloc(struct hth_tmpfs *t, size_t bytes)
@@ -146,6 +159,16 @@ int hth_sys_open_file(int dir, const char *name, int flags)
 int hth_sys_exchange(int a_dir, const char *a, int b_dir, const char *b)
 {
     return renameat2(a_dir, a, b_dir, b, RENAME_EXCHANGE);
+}
+
+int hth_sys_open_elsewhere(int fd)
+{
+    /* A process that opens it in these microseconds waits until the write lease is given up, and
+     * the kernel signals us: by SIGURG, which is ignored by default, where SIGIO would end us. */
+    if (fcntl(fd, F_SETSIG, SIGURG) || fcntl(fd, F_SETLEASE, F_WRLCK))
+        return errno == EAGAIN;
+    fcntl(fd, F_SETLEASE, F_UNLCK);
+    return 0;
 }
 
 int hth_sys_fail(

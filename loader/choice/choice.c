@@ -157,17 +157,56 @@ void hth_choice_manifest(
         hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
 }
 
-static void choice_on_no(struct hth_choice *co, const unsigned char *text, size_t len)
+/* Some node's keep record names it: it was PROTECTED. */
+static int choice_was_protected(const struct hth_choice *co, struct hth_save_id id)
+{
+    for (uint32_t n = 0; n < co->nodes; n++)
+        if (hth_keep_has(&co->from[n].inventory.keep, id))
+            return 1;
+    return hth_keep_has(&co->ctx->keep, id);
+}
+
+static int choice_has_older(const struct hth_choice *co, const struct candidate *c)
+{
+    while (++c < co->candidate + co->candidates)
+        if (!c->lost && !hth_save_foreign(c->id))
+            return 1;
+    return 0;
+}
+
+/* A node has no room for what it must hold, though it has freed what the plan does not keep. A save that was
+ * never PROTECTED is passed over for an older one; one that was, or that is all there is, is not given up for a
+ * want that can be mended. 1: failed. */
+static int choice_no_room(struct hth_choice *co, struct candidate *c, const char *why)
+{
+    int protected = choice_was_protected(co, c->id);
+    char text[HEARTH_ERROR_TEXT];
+
+    if (protected || (!co->accept_loss && !choice_has_older(co, c))) {
+        snprintf(text, sizeof(text), "step %" PRIu64 ", %s, has no room: %.440s", c->id.step,
+                protected ? "which was PROTECTED" : "which is all there is", why);
+        hth_choice_fail(co, HEARTH_ENOSPC, text);
+        return 1;
+    }
+    c->refused = PLAN_TRIES - 1;
+    return 0;
+}
+
+static void choice_on_no(struct hth_choice *co, int code, const unsigned char *text, size_t len)
 {
     struct candidate *c = candidate_find(co, co->chosen);
+    char why[HEARTH_ERROR_TEXT];
 
+    snprintf(why, sizeof(why), "%.*s", (int)len, (const char *)text);
+    snprintf(co->lost_text, sizeof(co->lost_text), "%.199s", why);
+    hth_say(&co->ctx->log, HEARTH_LOG_WARN, "plan-failed", "step %" PRIu64 ": %s", co->chosen.step,
+            why);
+    if (c && code == HEARTH_ENOSPC && choice_no_room(co, c, why))
+        return;
     if (c && ++c->refused == PLAN_TRIES) {
         c->lost = 1;
         c->whole = 0;
     }
-    snprintf(co->lost_text, sizeof(co->lost_text), "%.*s", (int)len, (const char *)text);
-    hth_say(&co->ctx->log, HEARTH_LOG_WARN, "plan-failed", "step %" PRIu64 ": %s", co->chosen.step,
-            co->lost_text);
     co->serial++;
     choice_decide(co, hth_now_ms(&co->ctx->clock));
 }
@@ -185,7 +224,8 @@ static void choice_on_vote(
         return;
     }
     if (hth_get32(bytes + 4)) {
-        choice_on_no(co, bytes + 8, len - 8 < 199 ? len - 8 : 199);
+        choice_on_no(co, (int)hth_get32(bytes + 4), bytes + 8,
+                len - 8 < HEARTH_ERROR_TEXT ? len - 8 : HEARTH_ERROR_TEXT - 1);
         return;
     }
     if (co->from[origin].voted == serial)

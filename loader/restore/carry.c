@@ -6,9 +6,36 @@
 #include "restore_state.h"
 
 #include "replication/commit/release.h"
+#include "replication/held/slots.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+static int carry_is_needed(const struct hth_epoch *epoch, const struct hth_object *o)
+{
+    return o->kind == HTH_OBJECT_RAW || epoch->rank_node[o->owner % epoch->world] == epoch->self;
+}
+
+/* Slots for all that will be pulled, after the rest was freed: what does not fit is said before the first
+ * byte is pulled. What readers of the old epoch still have is waited for. */
+static int carry_room(struct hth_restore *r, struct hth_held_save *s, struct hearth_error *err)
+{
+    const struct hth_manifest *m = &r->plan.manifest;
+    uint64_t *bytes = calloc(m->objects + 1, sizeof(*bytes));
+    size_t count = 0;
+    int rc = HEARTH_OK;
+
+    if (!bytes)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of what is needed");
+    for (uint32_t i = 0; i < m->objects; i++)
+        if (m->object[i].kind == HTH_OBJECT_SHARD && !hth_held_find(s, m->object[i].id) &&
+                carry_is_needed(r->ctx->epoch, &m->object[i]))
+            bytes[count++] = hth_object_file_bytes(&m->object[i]);
+    if (count)
+        rc = hth_slots_want(r->ctx, bytes, count, HTH_WANT_FIRST, err);
+    free(bytes);
+    return rc == HEARTH_EBUSY ? HEARTH_OK : rc;
+}
 
 /* What our ranks need of the chosen save: their own objects, and every raw one. */
 static void carry_needs(struct hth_restore *r, struct hth_held_save *s)
@@ -24,7 +51,7 @@ static void carry_needs(struct hth_restore *r, struct hth_held_save *s)
             hth_held_drop(r->ctx, s, h); /* the plan has other bytes under this name */
             h = NULL;
         }
-        if (o->kind != HTH_OBJECT_RAW && epoch->rank_node[o->owner % epoch->world] != epoch->self)
+        if (!carry_is_needed(epoch, o))
             continue;
         if (!h && o->kind == HTH_OBJECT_RAW)
             pull_raw(r, i);
@@ -103,6 +130,7 @@ static int carry_must_wait(const struct hth_restore *r)
 void carry_out(struct hth_restore *r)
 {
     struct hth_held_save *s;
+    struct hearth_error err;
 
     r->plan_waits = carry_must_wait(r);
     if (r->plan_waits) {
@@ -122,6 +150,8 @@ void carry_out(struct hth_restore *r)
             vote_no(r, HEARTH_ENOMEM, "no memory for the manifest");
         else if (hth_save_foreign(s->id))
             foreign_needs(r, s);
+        else if (carry_room(r, s, &err))
+            vote_no(r, err.code, err.text);
         else
             carry_needs(r, s);
     }

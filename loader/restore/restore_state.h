@@ -34,7 +34,7 @@ struct hth_restore {
     uint32_t least;  /* plans up to this serial are void: the engine that gave them is gone */
     int plan_waits;  /* to be carried out when the old epoch's last pull has ended */
     int failed_code; /* of this plan on this node */
-    char failed[200];
+    char failed[HEARTH_ERROR_TEXT];
     struct hearth_error refused; /* REFUSED: what is said upwards */
     uint64_t pulled_before;
     uint32_t digesting; /* raw objects, foreign files: the inventory waits for them */

@@ -146,6 +146,7 @@ static void tell_look_at_containers(struct hth_restore *r)
 
 int tell_look(struct hth_restore *r)
 {
+    hth_held_mend(r->ctx, NULL, NULL);
     for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next) {
         if (s->removed || hth_save_foreign(s->id))
             continue;

@@ -12,13 +12,13 @@ void vote_no(struct hth_restore *r, int code, const char *text)
     if (r->failed_code)
         return;
     r->failed_code = code;
-    snprintf(r->failed, sizeof(r->failed), "node %.40s: %.150s",
+    snprintf(r->failed, sizeof(r->failed), "node %.64s: %.400s",
             r->ctx->epoch->member[r->ctx->epoch->self].node, text);
 }
 
 void vote_say(struct hth_restore *r)
 {
-    unsigned char body[8 + 200];
+    unsigned char body[8 + sizeof(r->failed)];
     size_t len = r->failed_code ? strlen(r->failed) : 0;
 
     hth_put32(body, r->plan.serial);

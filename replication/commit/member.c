@@ -439,6 +439,16 @@ void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object)
 
 /* ---- Blobs ---------------------------------------------------------------------------------- */
 
+/* What this node cannot hold, it can never promise: nobody waits for that. */
+static void member_cannot(
+        struct hth_commit *c, struct hth_save_id save, const struct hearth_error *err)
+{
+    const struct track *t = track_find(c, save);
+
+    if (t && !t->recovered && !t->complete && !t->failing) /* else it is tried again */
+        hth_commit_fail(c, save, err->code, err->text);
+}
+
 static void member_take_manifest(
         struct hth_commit *c, struct hth_save_id save, const unsigned char *bytes, size_t len)
 {
@@ -452,8 +462,10 @@ static void member_take_manifest(
     }
     hth_point(&c->ctx->points, "manifest");
     memcpy(copy, bytes, len);
-    if (hth_held_set_manifest(c->ctx, s, copy, len, &err))
-        hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "manifest-failed", "%s", err.text);
+    if (!hth_held_set_manifest(c->ctx, s, copy, len, &err))
+        return;
+    hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "manifest-failed", "%s", err.text);
+    member_cannot(c, save, &err);
 }
 
 static void member_blob(struct hth_commit *c, struct track *t)
@@ -496,9 +508,6 @@ void hth_commit_blob(
 void hth_commit_blob_failed(
         struct hth_commit *c, const struct hth_blob_id *id, const struct hearth_error *err)
 {
-    const struct track *t = track_find(c, id->save);
-
     hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "raw-failed", "%s", err->text);
-    if (t && !t->recovered && !t->complete && !t->failing) /* else it is tried again */
-        hth_commit_fail(c, id->save, err->code, err->text);
+    member_cannot(c, id->save, err);
 }

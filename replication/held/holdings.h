@@ -76,6 +76,12 @@ void hth_held_condemn(
         struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held, const char *why);
 void hth_slot_condemn(struct hth_ctx *ctx, struct hth_slot *slot, const char *why);
 
+/* Slots whose files somebody has removed or cut short go, with a line in the log, and the store makes others.
+ * lost: of an object that was sealed in one, which is dropped by then; NULL: nobody cares. */
+typedef void hth_lost_fn(
+        void *self, struct hth_save_id save, uint64_t object, const struct hearth_error *why);
+void hth_held_mend(struct hth_ctx *ctx, hth_lost_fn *lost, void *self);
+
 /* Whoever works on an object keeps both nodes readable; `dropped` says that it is in vain. The
  * slot is kept from being used again by a lease. */
 void hth_held_pin(struct hth_held_save *save, struct hth_held *held);

@@ -15,6 +15,7 @@
 #include "transfer_parts.h"
 
 #include "core/format/table.h"
+#include "replication/held/slots.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,17 +125,29 @@ static int fetch_register(struct hth_fetch *f, struct hearth_error *err)
     return rc == HEARTH_EBUSY ? HEARTH_OK : rc;
 }
 
+/* A slot; where those that there are hold what is needed, one beside them, which is made in the background. */
+static int fetch_take(struct hth_fetch *f, uint64_t bytes, struct hearth_error *err)
+{
+    struct hth_store *store = f->ctx->store;
+    int rc = store->ops->take(store, bytes, &f->slot, err);
+
+    if (rc != HEARTH_EBUSY)
+        return rc;
+    rc = hth_slots_want(f->ctx, &bytes, 1, HTH_WANT_BESIDE, err);
+    return rc ? rc : store->ops->take(store, bytes, &f->slot, err);
+}
+
 /* Room in the store. A copy that is bad anyway makes way where there is no room beside it. */
 static int fetch_room(struct hth_fetch *f, struct hth_held **bad, struct hearth_error *err)
 {
     struct hth_store *store = f->ctx->store;
     uint64_t bytes = f->table_at + f->object.table_len;
-    int rc = store->ops->take(store, bytes, &f->slot, err);
+    int rc = fetch_take(f, bytes, err);
 
     if (rc && *bad) {
         hth_held_drop(f->ctx, f->in, *bad);
         *bad = NULL;
-        rc = store->ops->take(store, bytes, &f->slot, err);
+        rc = fetch_take(f, bytes, err);
     }
     if (rc)
         return rc;

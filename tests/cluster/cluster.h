@@ -95,7 +95,8 @@ struct scenario {
 };
 
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
-        scenarios_stop[], scenarios_room[], scenarios_fabric[], scenarios_planted[];
+        scenarios_stop[], scenarios_room[], scenarios_store[], scenarios_fabric[],
+        scenarios_planted[];
 
 /* A world of its own for each seed; -1: there are SOAK_MAX already. */
 #define SOAK_MAX 1024

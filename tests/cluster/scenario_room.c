@@ -120,6 +120,7 @@ static int full_after_open(struct world *w, const char *arg)
     if (!w->namespaces)
         return SKIPPED; /* it needs a file system of its own */
     w->save_ms = 5000;
+    w->common_kib = 100; /* a small one has its room */
     TRY(world_begin(w, 2, 1, 1));
     TRY(tmpfs_fill(w, 1, 0));
     TRY(world_save_begin(w, 2));

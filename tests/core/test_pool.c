@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Slots on a real tmpfs: the same pages for ever, room asked before it is used, no SIGBUS. */
-#include "check.h"
 #include "pinned.h"
 #include "raws.h"
-#include "tmp_root.h"
 
-#include "core/store/store_tmpfs.h"
+#include "pool_rig.h" /* last: it has variables of short names */
 #include <criterion/logging.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,76 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MIB  (UINT64_C(1) << 20)
 #define SIZE (4 * MIB) /* of an object, as given at open */
 
 static const struct hth_save_id save = { 3, 5, 9, 1 }, later = { 3, 5, 10, 1 };
-static const char *root;
-static struct hth_store *s;
-static struct hth_store_faults faults;
-static char said[4096];
-
-static void say(void *arg, enum hearth_log_level level, const char *event, const char *text)
-{
-    (void)arg, (void)level;
-    strncat(said, event, sizeof(said) - strlen(said) - 1);
-    strncat(said, ": ", sizeof(said) - strlen(said) - 1);
-    strncat(said, text, sizeof(said) - strlen(said) - 1);
-    strncat(said, "\n", sizeof(said) - strlen(said) - 1);
-}
-
-static void setup(uint64_t mount_bytes, struct hth_store_tmpfs_opts opts)
-{
-    alarm(100);
-    if (!root)
-        root = tmp_root(mount_bytes);
-    cr_assert(root != NULL);
-    opts.root = root;
-    opts.job = "job";
-    opts.faults = &faults;
-    opts.log = (struct hth_log){ say, NULL };
-    must(hth_store_tmpfs_open(&opts, &s, NULL));
-}
-
-static void teardown(void)
-{
-    s->ops->close(s);
-    tmp_root_remove(root);
-}
-
-static void work_all(void)
-{
-    while (s->ops->work(s, HTH_WORK_ALL) != HTH_NEVER)
-        ;
-}
-
-static struct hth_slot *take(uint64_t bytes)
-{
-    struct hth_slot *slot;
-
-    must(s->ops->take(s, bytes, &slot, NULL));
-    return slot;
-}
-
-/* Bytes that differ from use to use and from place to place. */
-static void pattern(unsigned char *at, uint64_t bytes, uint64_t seed)
-{
-    for (uint64_t i = 0; i + 8 <= bytes; i += 8) {
-        uint64_t v = seed * UINT64_C(0x9e3779b97f4a7c15) ^ i;
-        memcpy(at + i, &v, 8);
-    }
-}
-
-static uint64_t wrong(const unsigned char *at, uint64_t bytes, uint64_t seed)
-{
-    uint64_t bad = 0;
-
-    for (uint64_t i = 0; i + 8 <= bytes; i += 8) {
-        uint64_t v = seed * UINT64_C(0x9e3779b97f4a7c15) ^ i;
-        bad += memcmp(at + i, &v, 8) != 0;
-    }
-    return bad;
-}
 
 static int through_fd(const struct hth_slot *slot, uint64_t bytes, uint64_t seed)
 {
@@ -381,10 +312,10 @@ Test(pool, a_full_mount_is_an_error_and_what_is_sealed_stays)
     fill_mount();
     must_fail(s->ops->take(s, SIZE, &none, &err), HEARTH_ENOSPC);
     cr_assert(strstr(err.text, "free in its file system 0 bytes") != NULL, "%s", err.text);
-    must_fail(raw_put(s, save, "raw", "x", 1, &err), HEARTH_ENOSPC);
-    cr_assert(strstr(err.text, "common object 'raw' of 1 bytes: enlarge the mount") != NULL, "%s",
+    must_fail(raw_put(s, save, "raw", slot->base, MIB, &err), HEARTH_ENOSPC);
+    cr_assert(strstr(err.text, "common object 'raw' of 1048576 bytes: enlarge") != NULL, "%s",
             err.text);
-    must_fail(s->ops->record_put(s, "keep", "x", 1, &err), HEARTH_ENOSPC);
+    must(s->ops->record_put(s, "keep", "x", 1, &err)); /* has memory of its own */
     cr_assert(eq(u64, wrong(slot->base, SIZE, 7), 0));
     s->ops->give(s, slot); /* going back needs no room */
     slot = take(SIZE);
@@ -496,242 +427,6 @@ Test(pool, a_raw_object_that_does_not_fit_is_refused_before_its_first_byte)
     must(s->ops->raw_seal(s, two, NULL));
     s->ops->raw_close(s, two);
     s->ops->close(s);
-}
-
-static struct hth_work *asked;
-
-static void submit(void *self, struct hth_work *work)
-{
-    (void)self;
-    work->next = asked;
-    asked = work;
-}
-
-static void do_works(void)
-{
-    while (asked) {
-        struct hth_work *work = asked;
-
-        asked = work->next;
-        work->run(work);
-        work->done(work);
-    }
-}
-
-Test(pool, a_large_raw_object_is_freed_by_the_workers)
-{
-    struct hth_raw *raw = NULL;
-
-    root = tmp_root_mount(32 * MIB, NULL);
-    if (!root)
-        cr_skip_test("no right to mount a tmpfs of a given size");
-    setup(32 * MIB,
-            (struct hth_store_tmpfs_opts){ .margin_bytes = 1, .workers = { submit, NULL } });
-    for (int removed = 0; removed < 2; removed++) {
-        must(s->ops->raw_make(s, save, "raw", 20 * MIB, &raw, NULL));
-        must(s->ops->raw_back(s, raw, 0, 20 * MIB, NULL));
-        must(s->ops->raw_seal(s, raw, NULL));
-        s->ops->raw_close(s, raw);
-        cr_assert(ne(ptr, asked, NULL));
-        if (removed)
-            do_works();
-        s->ops->remove(s, save);
-        must_fail(s->ops->raw_make(s, save, "next", 20 * MIB, &raw, NULL), HEARTH_ENOSPC);
-        do_works();
-    }
-    must(s->ops->raw_make(s, save, "next", 20 * MIB, &raw, NULL));
-    s->ops->raw_close(s, raw);
-    cr_assert(ne(ptr, asked, NULL));
-    s->ops->close(s); /* with what nobody did any more */
-}
-
-static unsigned works(void)
-{
-    unsigned n = 0;
-
-    for (const struct hth_work *work = asked; work; work = work->next)
-        n++;
-    return n;
-}
-
-static void do_all(void)
-{
-    while (s->ops->work(s, HTH_WORK_ALL) == HTH_NEVER && asked)
-        do_works();
-}
-
-Test(pool, memory_is_made_by_the_workers_and_none_in_work)
-{
-    uint64_t sizes[] = { 16 * MIB, 16 * MIB, 16 * MIB }, missing;
-
-    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
-    must(s->ops->reserve(s, sizes, 3, NULL));
-    missing = hth_store_tmpfs_missing(s);
-    for (int i = 0; i < 3; i++)
-        cr_assert(eq(u64, s->ops->work(s, HTH_WORK_ALL), HTH_NEVER));
-    cr_assert(eq(u32, works(), 2)); /* side by side, and not all the workers there may be */
-    cr_assert(eq(u64, hth_store_tmpfs_missing(s), missing));
-    do_all();
-    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
-    cr_assert(eq(u32, works(), 0));
-    for (int i = 0; i < 3; i++)
-        pattern(take(16 * MIB)->base, 16 * MIB, 1);
-    teardown();
-}
-
-Test(pool, a_slot_that_is_foreseen_is_there_soon_and_none_is_made_beside_it)
-{
-    uint64_t size = 16 * MIB;
-
-    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
-    cr_assert(eq(int, s->ops->soon(s, size), 0));
-    must(s->ops->foresee(s, &size, 1, NULL));
-    (void)s->ops->work(s, HTH_WORK_ALL);
-    cr_assert(eq(int, s->ops->soon(s, size), 1));
-    do_all();
-    cr_assert(eq(int, s->ops->soon(s, size), 0));
-    (void)take(size);
-    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
-    (void)take(size); /* nothing was promised: it makes what there is not */
-    teardown();
-}
-
-static void refused(uint64_t bytes)
-{
-    struct hth_slot *slot;
-    struct hearth_error err;
-
-    cr_assert(eq(int, s->ops->take(s, bytes, &slot, &err), HEARTH_EBUSY));
-}
-
-/* A recovery pulls: clearing the memory of slots that it does not need would take processors from it. */
-Test(pool, while_few_are_wanted_workers_make_what_somebody_was_refused_and_no_more)
-{
-    uint64_t sizes[] = { 80 * MIB, 80 * MIB, 80 * MIB, 60 * MIB }, missing;
-
-    setup(512 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
-    must(s->ops->reserve(s, sizes, 4, NULL));
-    missing = hth_store_tmpfs_missing(s);
-    (void)s->ops->work(s, 0);
-    cr_assert(eq(u32, works(), 0));
-    refused(60 * MIB);
-    while (s->ops->work(s, 1) == HTH_NEVER && asked) {
-        cr_assert(eq(u32, works(), 1));
-        do_works();
-        if (s->ops->soon(s, 60 * MIB) == 0)
-            break;
-    }
-    cr_assert(eq(int, s->ops->soon(s, 80 * MIB), 1));
-    pattern(take(60 * MIB)->base, 60 * MIB, 1);
-    cr_assert(lt(u64, missing - hth_store_tmpfs_missing(s), 80 * MIB)); /* that one slot */
-    refused(80 * MIB);
-    refused(80 * MIB);
-    (void)s->ops->work(s, 2);
-    cr_assert(eq(u32, works(), 2)); /* one each: two may wait for this size */
-    do_all();
-    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
-    teardown();
-}
-
-/* No worker has come to it yet; or one has begun, and ends. */
-Test(pool, a_slot_that_is_needed_before_the_workers_are_done_is_made_at_once)
-{
-    uint64_t size = 16 * MIB;
-    struct hth_slot *slot;
-
-    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
-    for (int begun = 0; begun < 2; begun++) {
-        must(s->ops->reserve(s, (uint64_t[]){ size, size }, begun + 1, NULL));
-        (void)s->ops->work(s, HTH_WORK_ALL);
-        if (begun)
-            asked->run(asked); /* the last, of two pieces of one slot */
-        slot = take(size);
-        pattern(slot->base, size, 3);
-        do_works(); /* those that are too late */
-        cr_assert(eq(u64, wrong(slot->base, size, 3), 0));
-        cr_assert(eq(u32, slot->leases, 0));
-    }
-    do_all();
-    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
-    teardown();
-}
-
-/* The thread of an engine would stand still for it. */
-Test(pool, a_large_slot_that_workers_are_at_is_waited_for)
-{
-    uint64_t size = 100 * MIB;
-    struct hearth_error err = { 0 };
-    struct hth_slot *slot;
-
-    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
-    must(s->ops->reserve(s, &size, 1, NULL));
-    cr_assert(eq(int, s->ops->soon(s, size), 1));
-    must_fail(s->ops->take(s, size, &slot, &err), HEARTH_EBUSY);
-    cr_assert(ne(ptr, strstr(err.text, "is being prepared"), NULL), "%s", err.text);
-    do_all();
-    cr_assert(eq(int, s->ops->soon(s, size), 0));
-    (void)take(size);
-    teardown();
-}
-
-Test(pool, what_is_foreseen_again_is_there_already)
-{
-    uint64_t two[] = { 16 * MIB, 16 * MIB };
-    struct hth_slot *first;
-
-    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
-    first = take(16 * MIB); /* the first save's: it counts */
-    must(s->ops->foresee(s, two, 2, NULL));
-    cr_assert(lt(u64, hth_store_tmpfs_missing(s), 20 * MIB));
-    do_all();
-    must(s->ops->foresee(s, two, 2, NULL));
-    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
-    s->ops->give(s, first);
-    must(s->ops->foresee(s, two, 2, NULL));
-    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
-    teardown();
-}
-
-/* A worker has it for a moment yet, to touch its pages. */
-Test(pool, a_slot_that_is_ready_may_be_taken_given_and_put_aside_while_its_pages_are_touched)
-{
-    uint64_t size = 4 * MIB;
-    struct hth_slot *slot;
-    int how = 0;
-
-    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
-    must(s->ops->reserve(s, &size, 1, NULL));
-    for (; how < 2; how++) {
-        while (hth_store_tmpfs_missing(s)) {
-            (void)s->ops->work(s, HTH_WORK_ALL);
-            do_works();
-        }
-        (void)s->ops->work(s, HTH_WORK_ALL);
-        cr_assert(eq(u32, works(), 1));
-        slot = take(size);
-        pattern(slot->base, size, 7);
-        if (how)
-            s->ops->give(s, slot);
-        else
-            s->ops->condemn(s, slot, "test"); /* another one takes its place */
-        do_works();
-        if (how)
-            cr_assert(eq(u64, wrong(slot->base, size, 7), 0));
-    }
-    do_all();
-    (void)take(size);
-    teardown();
-}
-
-Test(pool, a_store_that_ends_forgets_what_its_workers_had)
-{
-    uint64_t size = 16 * MIB;
-
-    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
-    must(s->ops->reserve(s, &size, 1, NULL));
-    (void)s->ops->work(s, HTH_WORK_ALL);
-    cr_assert(eq(u32, works(), 1));
-    teardown();
 }
 
 Test(pool, files_and_directories_are_for_their_owner_alone)

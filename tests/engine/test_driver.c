@@ -394,6 +394,23 @@ static unsigned long cpu_ticks(pid_t pid)
     return user + system;
 }
 
+Test(hearthd, ends_when_its_directory_is_removed)
+{
+    pid_t pid = start_usual(NULL, NULL);
+    char command[256];
+
+    cr_assert(eq(int, wait_ready(), 1), "%s", read_text(errors));
+    snprintf(command, sizeof(command), "rm -rf %s/job", root);
+    cr_assert(zero(int, system(command)));
+    cr_assert(eq(int, status_of(pid), 1));
+    cr_assert(strstr(read_text(errors), "was removed under its engine") != NULL, "%s",
+            read_text(errors));
+    pid = start_usual(NULL, NULL); /* a new one finds nothing in its way */
+    cr_assert(eq(int, wait_ready(), 1), "%s", read_text(errors));
+    kill(pid, SIGTERM);
+    cr_assert(zero(int, status_of(pid)));
+}
+
 Test(hearthd, idle_costs_nothing_and_a_pinned_starter_does_not_pin_it)
 {
     cpu_set_t one, before, its;

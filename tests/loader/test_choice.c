@@ -4,6 +4,7 @@
 #include "pair.h"
 
 #include "core/base/bytes.h"
+#include "core/format/plans.h"
 #include "loader/choice/choice.h"
 #include "loader/plan/plan.h"
 #include <stdlib.h>
@@ -31,6 +32,7 @@ static void begin(void)
 
 static void end(void)
 {
+    p->node[0].epoch.rank_node = NULL;
     hth_choice_close(choice);
     hth_restore_close(restore);
     pair_close(p);
@@ -38,12 +40,10 @@ static void end(void)
 
 TestSuite(choice, .init = begin, .fini = end);
 
-/* `node` tells in one part that it holds this record and `seen`, NULL: no save. */
-static void say(uint32_t node, const struct hth_keep *keep, struct hth_seen_save *seen)
+/* `node` tells in one part that it holds nothing but this record. */
+static void say_keep(uint32_t node, const struct hth_keep *keep)
 {
-    struct hth_inventory inv = {
-        .store = node + 1, .keep = *keep, .save = seen, .saves = seen != NULL
-    };
+    struct hth_inventory inv = { .store = node + 1, .keep = *keep };
     size_t len = 8 + hth_inventory_bytes(&inv);
     unsigned char *part = malloc(len);
 
@@ -53,11 +53,6 @@ static void say(uint32_t node, const struct hth_keep *keep, struct hth_seen_save
     hth_inventory_encode(&inv, part + 8);
     hth_choice_deliver(choice, node, HTH_KIND_INVENTORY, part, len);
     free(part);
-}
-
-static void say_keep(uint32_t node, const struct hth_keep *keep)
-{
-    say(node, keep, NULL);
 }
 
 static struct hth_keep keep_of(uint64_t epoch, uint64_t serial)
@@ -97,192 +92,128 @@ Test(choice, our_own_keep_record_stays_where_nobody_has_a_later_one)
     cr_assert(eq(u64, ours->save[0].step, 100));
 }
 
-/* ---- Loss ------------------------------------------------------------------------------------------ */
+/* ---- No room ------------------------------------------------------------------------------------- */
 
-/* What node 0 has said to all; 1: that the epoch has failed. */
-static int has_failed(void)
+enum { OLDER = 1, NEWER = 2 }; /* steps of epoch 4; all nodes have the one object of each */
+
+static struct hth_save_id save_of(uint64_t step)
 {
-    return p->node[0].kind == HTH_KIND_EPOCH_FAILED;
+    return (struct hth_save_id){ 4, 77, step, 1 };
 }
 
-Test(choice, the_newest_save_that_any_keep_record_names_is_the_one_that_is_lost)
+/* The coordinator has its manifest. */
+static void manifest_here(
+        uint64_t step, struct hth_object *object, unsigned char digest[HTH_DIGEST])
 {
-    struct hth_keep said[NODES] = { keep_of(5, 3), keep_of(5, 9), keep_of(4, 20) };
-    const char *why = (char *)p->node[0].fact + 4;
-
-    for (uint32_t first = 0; first < NODES; first++) {
-        hth_choice_join(choice);
-        p->node[0].kind = 0;
-        for (uint32_t n = 0; n < NODES; n++)
-            say_keep(n, &said[(first + n) % NODES]);
-        cr_assert(has_failed());
-        cr_assert(eq(int, (int)hth_get32(p->node[0].fact), HEARTH_ELOST));
-        cr_assert(ne(ptr, strstr(why, "step 90 was protected"), NULL), "%s", why);
-    }
-}
-
-Test(choice, what_one_node_knows_to_be_dropped_is_nobodys_loss)
-{
-    struct hth_keep kept = keep_of(5, 9), dropped = { .epoch = 5, .serial = 1, .dropped = 5 };
-
-    for (uint32_t who = 0; who < NODES; who++) {
-        hth_choice_join(choice);
-        for (uint32_t n = 0; n < NODES; n++)
-            say_keep(n, n == who ? &dropped : &kept);
-        cr_assert(zero(int, has_failed()), "%s", (char *)p->node[0].fact + 4);
-    }
-}
-
-/* A manifest of `save` that names one object comes; what the choice should look for: its digest. */
-static void give_manifest(
-        struct hth_save_id save, uint64_t object, unsigned char digest[HTH_DIGEST], int come)
-{
-    struct hth_object o = {
-        .id = object, .kind = HTH_OBJECT_SHARD, .table_len = 4096, .name = "object"
-    };
-    struct hth_manifest m = {
-        .save = save, .world = NODES, .nodes = NODES, .job = "pair", .objects = 1, .object = &o
-    };
-    struct hth_blob_id id = { HTH_BLOB_MANIFEST, save, 0 };
+    struct hth_held_save *s = hth_holdings_get(&p->node[0].ctx, save_of(step));
+    struct hth_manifest m = { .save = save_of(step),
+        .world = NODES,
+        .nodes = NODES,
+        .job = "pair",
+        .objects = 1,
+        .object = object };
     unsigned char *bytes = malloc(hth_manifest_bytes(&m));
 
-    cr_assert(bytes != NULL);
+    *object = (struct hth_object){ .id = step,
+        .kind = HTH_OBJECT_SHARD,
+        .data_len = 100,
+        .table_len = 64,
+        .name = "o",
+        .digest = { (unsigned char)step } };
     must(hth_manifest_encode(&m, bytes, NULL));
-    if (come)
-        hth_choice_manifest(choice, &id, bytes, hth_manifest_bytes(&m));
-    else
-        memcpy(digest, m.digest, HTH_DIGEST);
+    must(hth_held_set_manifest(&p->node[0].ctx, s, bytes, hth_manifest_bytes(&m), NULL));
+    memcpy(digest, s->manifest.digest, HTH_DIGEST);
+}
+
+static void say_saves(uint32_t node, const struct hth_keep *keep, struct hth_seen_save *seen)
+{
+    struct hth_inventory inv = { .store = node + 1, .keep = *keep, .saves = 2, .save = seen };
+    size_t len = 8 + hth_inventory_bytes(&inv);
+    unsigned char *part = malloc(len);
+
+    cr_assert(part != NULL);
+    hth_put32(part, 0);
+    hth_put32(part + 4, 1);
+    hth_inventory_encode(&inv, part + 8);
+    hth_choice_deliver(choice, node, HTH_KIND_INVENTORY, part, len);
+    free(part);
+}
+
+/* Every node says that it holds both saves, and that `kept` was PROTECTED. */
+static void say_all(uint64_t kept)
+{
+    struct hth_keep keep = { .epoch = 4, .serial = 1, .saves = 1, .save = { save_of(kept) } };
+    struct hth_object object[2];
+    struct hth_seen_object seen[2];
+    struct hth_seen_save saves[2];
+    static uint32_t rank_node[NODES] = { 0, 1, 2 };
+
+    p->node[0].epoch.rank_node = rank_node;
+    p->node[0].epoch.world = NODES;
+    for (int i = 0; i < 2; i++) {
+        saves[i] = (struct hth_seen_save){
+            .id = save_of(NEWER - (uint64_t)i), .has_manifest = 1, .objects = 1, .object = &seen[i]
+        };
+        manifest_here(NEWER - (uint64_t)i, &object[i], saves[i].manifest);
+        seen[i].id = object[i].id;
+        memcpy(seen[i].digest, object[i].digest, HTH_DIGEST);
+    }
+    for (uint32_t n = 0; n < NODES; n++)
+        say_saves(n, &keep, saves);
+}
+
+/* The save of the last plan that is on record, and the plan's serial. */
+static uint64_t planned(uint32_t *out_serial)
+{
+    struct hth_store *store = p->node[0].store;
+    struct hth_plan plan;
+    struct hth_plans all;
+    uint64_t step;
+    void *bytes;
+    size_t len;
+
+    must(store->ops->record_get(store, "plans", &bytes, &len, NULL));
+    must(hth_plans_decode(&all, bytes, len, NULL));
+    must(hth_plan_decode(&plan, all.plan, all.plan_len, NULL));
+    *out_serial = all.serial;
+    step = plan.chosen.step;
+    hth_plan_fini(&plan);
     free(bytes);
+    return step;
 }
 
-Test(choice, a_save_with_an_object_on_no_node_is_lost_and_its_manifest_is_the_listed_one)
+static void vote_no_room(uint32_t node, uint32_t serial)
 {
-    struct hth_keep keep = keep_of(5, 9);
-    struct hth_seen_save seen = { .id = keep.save[0], .has_manifest = 1 };
-    const char *why = (char *)p->node[0].fact + 4;
-
-    must(hth_restore_start(restore, 60000, NULL));
-    give_manifest(seen.id, 1, seen.manifest, 0);
-    for (uint32_t n = 0; n < NODES; n++)
-        say(n, &keep, &seen);
-    give_manifest(seen.id, 2, NULL, 1);
-    cr_assert(zero(int, has_failed()), "by another manifest: %s", why);
-    give_manifest(seen.id, 1, NULL, 1);
-    cr_assert(zero(int, hth_restore_has_plan(restore, 1)));
-    cr_assert(has_failed());
-    cr_assert(ne(ptr, strstr(why, "1 of 1 objects are on no node"), NULL), "%s", why);
-}
-
-/* ---- Votes ----------------------------------------------------------------------------------------- */
-
-/* Nobody holds anything: the plan is to begin with nothing. */
-static void gather_nothing(void)
-{
-    struct hth_keep none = { 0 };
-
-    must(hth_restore_start(restore, 60000, NULL));
-    for (uint32_t n = 0; n < NODES; n++)
-        say_keep(n, &none);
-}
-
-/* 1: GO was said. */
-static int vote(uint32_t node, uint32_t serial, uint32_t no)
-{
-    unsigned char body[8];
+    static const char why[] = "node n2: 1000 bytes do not fit";
+    unsigned char body[8 + sizeof(why)];
 
     hth_put32(body, serial);
-    hth_put32(body + 4, no);
-    p->node[0].kind = 0;
-    hth_choice_deliver(choice, node, HTH_KIND_VOTE, body, sizeof(body));
-    return p->node[0].kind == HTH_KIND_GO;
+    hth_put32(body + 4, (uint32_t)HEARTH_ENOSPC);
+    memcpy(body + 8, why, sizeof(why));
+    hth_choice_deliver(choice, node, HTH_KIND_VOTE, body, sizeof(body) - 1);
 }
 
-static int all_vote(uint32_t serial)
+Test(choice, a_save_that_was_never_protected_is_passed_over_for_want_of_room)
 {
-    int go = 0;
+    uint32_t serial;
 
-    for (uint32_t n = 0; n < NODES; n++)
-        go |= vote(n, serial, 0);
-    return go;
+    say_all(OLDER);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+    vote_no_room(2, serial);
+    cr_assert(eq(u64, planned(&serial), OLDER), "at the first no");
+    cr_assert(zero(int, pair_logged(p, 0, "recovery-failed")));
 }
 
-/* The coordinator's engine is killed, and the next one gathers again. */
-static void come_back(void)
+Test(choice, a_protected_save_without_room_is_an_error_that_names_the_node)
 {
-    hth_choice_close(choice);
-    hth_restore_close(restore);
-    must(hth_restore_open(&p->node[0].ctx, on_end, NULL, &restore, NULL));
-    must(hth_choice_open(&p->node[0].ctx, restore, &choice, NULL));
-    gather_nothing();
-}
+    uint32_t serial, after;
 
-Test(choice, go_is_said_when_each_node_has_voted)
-{
-    gather_nothing();
-    cr_assert(zero(int, vote(1, 1, 0)));
-    cr_assert(zero(int, vote(1, 1, 0)), "twice is once");
-    cr_assert(zero(int, vote(2, 1, 0)));
-    cr_assert(vote(0, 1, 0));
-}
-
-/* Who still lists it has not heard that all ranks dropped it, or not freed it yet. */
-Test(choice, a_save_that_was_dropped_is_not_recovered)
-{
-    struct hth_keep none = { 0 }, dropped = { .epoch = 5, .serial = 1, .dropped = 5 };
-    struct hth_seen_save seen = { .id = { 5, 77, 90, 1 }, .has_manifest = 1 };
-
-    must(hth_restore_start(restore, 60000, NULL));
-    for (uint32_t n = 0; n < NODES; n++)
-        say(n, n == 1 ? &dropped : &none, &seen);
-    cr_assert(hth_restore_has_plan(restore, 1), "there is nothing to recover");
-}
-
-Test(choice, no_plan_is_made_before_each_node_has_said_what_it_holds)
-{
-    struct hth_keep none = { 0 };
-
-    must(hth_restore_start(restore, 60000, NULL));
-    say_keep(0, &none);
-    say_keep(2, &none);
-    hth_choice_tick(choice, p->now_ms);
-    cr_assert(zero(int, all_vote(1)));
-    say_keep(1, &none);
-    cr_assert(all_vote(1));
-}
-
-Test(choice, a_vote_for_the_plan_before_is_none)
-{
-    gather_nothing();
-    cr_assert(zero(int, vote(1, 1, 1)));
-    cr_assert(zero(int, all_vote(1)));
-    cr_assert(all_vote(2));
-}
-
-Test(choice, the_vote_of_an_engine_that_died_is_void)
-{
-    struct hth_keep none = { 0 };
-
-    gather_nothing();
-    cr_assert(zero(int, vote(1, 1, 0)));
-    say_keep(1, &none); /* its next engine */
-    cr_assert(zero(int, vote(0, 1, 0)));
-    cr_assert(zero(int, vote(2, 1, 0)));
-    cr_assert(vote(1, 1, 0));
-}
-
-Test(choice, the_next_engine_counts_its_plans_on)
-{
-    gather_nothing();
-    cr_assert(zero(int, vote(1, 1, 0)));
-    come_back();
-    cr_assert(zero(int, all_vote(1)));
-    cr_assert(all_vote(2));
-}
-
-Test(choice, plans_of_an_older_epoch_are_not_counted_on)
-{
-    gather_nothing();
-    p->node[0].epoch.epoch++;
-    come_back();
-    cr_assert(all_vote(1));
+    say_all(NEWER);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+    vote_no_room(2, serial);
+    cr_assert(eq(u64, planned(&after), NEWER));
+    cr_assert(eq(u32, after, serial), "no other plan is made");
+    cr_assert(eq(int, pair_logged(p, 0, "recovery-failed"), 1));
+    cr_assert(strstr(p->node[0].last, "step 2") && strstr(p->node[0].last, "node n2: 1000 bytes"),
+            "%s", p->node[0].last);
 }

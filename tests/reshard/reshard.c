@@ -282,6 +282,47 @@ static void lost_holder(void)
     party_all(&p, get, 1, 4, 4);
 }
 
+/* Sizes are announced, so slots are made for what each node owes, and a world of fewer nodes owes more: the
+ * objects of ranks that are no more. Grown again, the node that was away has what it had. */
+static void announce(const struct party *p, struct me *me)
+{
+    static uint64_t bytes;
+
+    bytes = 3 * p->bytes;
+    me->opts.object_bytes = &bytes;
+    me->opts.object_count = 1;
+}
+
+static void shrink_and_grow(void)
+{
+    static struct party p;
+    uint32_t by = 8;
+    uint64_t step = 2;
+
+    party_open(&p, 4, 8, 768);
+    p.bytes = 2 * MIB;
+    p.adjust = announce;
+    party_start(&p);
+    recover(&p, 0);
+    save(&p, 1);
+    save(&p, 2);
+    for (int turn = 0; turn < 2; turn++) {
+        world(&p, 6, 3);
+        recover(&p, step);
+        party_all(&p, get, step, 1, by);
+        party_all(&p, done_reading, 0, 0, 0);
+        save(&p, ++step);
+        save(&p, ++step);
+        world(&p, 8, 4);
+        recover(&p, step);
+        party_all(&p, get, step, 2, 6);
+        party_all(&p, done_reading, 0, 0, 0);
+        save(&p, ++step);
+        save(&p, ++step);
+        by = 8;
+    }
+}
+
 #define CASE(name) { #name, name },
 
 int main(int argc, char **argv)
@@ -298,6 +339,7 @@ int main(int argc, char **argv)
     CASE(rotten_copy)
     CASE(other_seats)
     CASE(lost_holder)
+    CASE(shrink_and_grow)
         /* clang-format on */
         { NULL, NULL },
     };

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A slot stays registered for all that it is used for, and a registered one is never removed: until room is
+ * short and nothing wants its size any more, as in a world of other shards. */
+#include "slots.h"
+
+#include "region.h"
+
+static int slots_freed(struct hth_ctx *ctx)
+{
+    struct hth_store *store = ctx->store;
+    struct hth_slot *slot;
+    int any = 0;
+
+    while (store->ops->surplus && (slot = store->ops->surplus(store))) {
+        hth_slot_region_end(ctx, slot);
+        any = 1;
+    }
+    return any;
+}
+
+int hth_slots_reserve(
+        struct hth_ctx *ctx, const uint64_t *bytes, size_t count, struct hearth_error *err)
+{
+    struct hth_store *store = ctx->store;
+    int rc = store->ops->reserve(store, bytes, count, err);
+
+    return rc == HEARTH_ENOSPC && slots_freed(ctx) ? store->ops->reserve(store, bytes, count, err)
+                                                   : rc;
+}
+
+int hth_slots_want(struct hth_ctx *ctx, const uint64_t *bytes, size_t count, enum hth_want how,
+        struct hearth_error *err)
+{
+    struct hth_store *store = ctx->store;
+    int rc;
+
+    if (!store->ops->want)
+        return HEARTH_OK;
+    rc = store->ops->want(store, bytes, count, how, err);
+    return rc == HEARTH_ENOSPC && how == HTH_WANT_FIRST && slots_freed(ctx)
+                   ? store->ops->want(store, bytes, count, how, err)
+                   : rc;
+}
