@@ -196,6 +196,59 @@ Test(head, one_with_a_map_that_is_not_known_waits_for_it)
     cr_assert(eq(int, code, HEARTH_EFAILED));
 }
 
+/* The next map, in which rank 0's copy has moved away from us. */
+static size_t map_moved(unsigned char *out)
+{
+    struct hth_move away = { 0, 0, 0, 1 };
+    struct hth_holders m = first_map();
+
+    memcpy(m.forerunner, name[0], HTH_DIGEST);
+    m.moves = 1;
+    m.move = &away;
+    hth_holders_encode(&m, out);
+    hth_digest(name[1], out, hth_holders_bytes(&m));
+    return hth_holders_bytes(&m);
+}
+
+static int is_here(uint64_t id)
+{
+    return pair_held(p, 1, save, id) != NULL;
+}
+
+Test(head, a_copy_of_an_undecided_save_goes_with_its_place)
+{
+    unsigned char map[400];
+    size_t len = map_moved(map);
+    struct hth_head h = head_of(4);
+
+    pair_seal(p, 1, save, 1, 100, 1)->object.owner = 0;
+    pair_seal(p, 1, save, 2, 100, 1)->object.owner = 1; /* our own rank's */
+    memcpy(h.map, name[1], HTH_DIGEST);
+    h.mapped = 4;
+    say(&h, map, len);
+    cr_assert(eq(int, is_here(1), 0));
+    cr_assert(eq(int, is_here(2), 1));
+}
+
+Test(head, a_copy_of_a_kept_save_stays_until_the_map_is_settled)
+{
+    unsigned char map[400];
+    size_t len = map_moved(map);
+    struct hth_head h = head_of(4);
+
+    pair_seal(p, 1, save, 1, 100, 1)->object.owner = 0;
+    memcpy(h.map, name[1], HTH_DIGEST);
+    h.mapped = 4;
+    h.decided = save;
+    h.keep = (struct hth_keep){ .epoch = 7, .serial = 1, .saves = 1, .save = { save } };
+    say(&h, map, len);
+    cr_assert(eq(int, is_here(1), 1));
+    h.position = 5;
+    h.settled = 1;
+    say(&h, NULL, 0);
+    cr_assert(eq(int, is_here(1), 0));
+}
+
 Test(head, one_of_another_epoch_is_not_heard)
 {
     struct hth_head h = head_of(4);

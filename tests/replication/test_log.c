@@ -280,6 +280,54 @@ Test(log, a_sign_of_life_is_newer_than_what_the_note_quotes)
     cr_assert(zero(int, is_noted_lost()));
 }
 
+Test(log, a_note_quotes_for_the_next_engine_too)
+{
+    hth_commit_sign(commit, 1, 4, 10);
+    hth_commit_peer_down(commit, 1);
+    hth_commit_tick(commit);
+    engine_again();
+    hth_commit_sign(commit, 1, 4, 9); /* from before, and late */
+    hth_commit_tick(commit);
+    cr_assert(is_noted_lost());
+    hth_commit_sign(commit, 1, 4, 11);
+    hth_commit_tick(commit);
+    cr_assert(zero(int, is_noted_lost()));
+}
+
+Test(log, a_map_begins_with_the_name_of_its_forerunner)
+{
+    struct hth_head before = on_record(NULL);
+    struct hth_holders map;
+
+    for (int i = 0; i < 3; i++) {
+        hth_commit_peer_down(commit, 1);
+        hth_commit_tick(commit);
+        (void)on_record(&map);
+        cr_assert(zero(int, memcmp(map.forerunner, before.map, HTH_DIGEST)));
+        hth_holders_fini(&map);
+        hth_commit_peer_up(commit, 1);
+        hth_commit_tick(commit);
+        before = on_record(NULL);
+    }
+}
+
+Test(log, a_decision_forgets_no_name_of_a_newer_save)
+{
+    struct hth_head h = on_record(NULL);
+    struct hth_save_id newer;
+
+    must(hth_commit_begin(commit, 0, 6, &newer, NULL));
+    hth_commit_fail(commit, newer, HEARTH_EIO, "no");
+    hth_commit_deliver(commit, 0, p->node[0].kind, p->node[0].fact, p->node[0].len);
+    done_and_held();
+    promise(0, h.map);
+    promise(1, h.map);
+    h = on_record(NULL);
+    cr_assert(eq(u32, h.keep.saves, 1));
+    cr_assert(eq(u32, h.cancels, 1));
+    cr_assert(zero(int, hth_save_cmp(h.cancelled[0].save, newer)));
+}
+
 /* Sixteen names at most, and none that somebody may have promised makes way for one that nobody has. */
 Test(log, names_of_cancelled_saves_are_bounded)
 {

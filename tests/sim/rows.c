@@ -148,6 +148,22 @@ static void moved(struct world *w)
     exactly(w, "after a flap and a save");
 }
 
+/* Copies move to who is out of reach too, and is not lost yet: whoever had them is back, and keeps them. */
+static void unsettled(struct world *w)
+{
+    must_save(w, 1, "at first");
+    script_silence(w, 1, 1);
+    script_run(w, 1900);
+    script_silence(w, 2, 1);
+    script_run(w, 400);
+    script_silence(w, 1, 0);
+    script_run(w, 4000);
+    script_silence(w, 2, 0);
+    script_run(w, WELL_MS);
+    exactly(w, "after both were silent");
+    must_save(w, 2, "after both were silent");
+}
+
 /* The head is on record before anybody hears of it, and what it says is done after a restart too. */
 static void all_again(struct world *w)
 {
@@ -175,6 +191,7 @@ static const struct row {
     { "flaps", flaps, 8, 8, 1, 1 },
     { "many", many, 200, 8, 1, 1 },
     { "moved", moved, 4, 4, 1, 1 },
+    { "unsettled", unsettled, 3, 1, 1, 1 },
     { "all-again", all_again, 4, 2, 1, 1 },
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))

@@ -11,7 +11,7 @@ else()
   hearth_case(sim.back_with_coordinator sim COMMAND sim --back 4 --two TIMEOUT 300)
   hearth_case(sim.scale sim COMMAND sim --scale 1000 TIMEOUT 300)
   # Histories by hand, and each rule that one of them is about left out.
-  foreach(row serial serial-two deep restart flaps many moved all-again)
+  foreach(row serial serial-two deep restart flaps many moved unsettled all-again)
     string(REPLACE - _ name ${row})
     hearth_case(sim.row_${name} sim COMMAND rows ${row} TIMEOUT 300)
   endforeach()

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define LONG_MS 1000000000u
+#define SMALL   7u /* nodes of a world that is looked at all the time */
 
 /* Nobody begins a save, from the next one on. */
 static void rest(struct world *w)
@@ -48,9 +49,18 @@ void script_open(struct world *w, const struct world_opts *opts)
         world_broken(w, "the job has not recovered");
 }
 
+/* No memory is ever lost here, so at every instant what is PROTECTED has the copies that this means. */
 void script_run(struct world *w, uint64_t ms)
 {
-    world_advance(w, w->now_ms + ms);
+    uint64_t until_ms = w->now_ms + ms;
+
+    while (w->now_ms < until_ms && !w->why[0]) {
+        world_advance(w, w->opts.nodes > SMALL ? until_ms : w->now_ms + 1);
+        if (w->opts.nodes <= SMALL && !hth_save_none(w->newest.id) &&
+                script_copies(w) < 1 + w->opts.min_copies)
+            world_broken(
+                    w, "an object of the newest PROTECTED step is on %u nodes", script_copies(w));
+    }
 }
 
 /* All at one step: whoever was away has missed none, since nobody saved. */
