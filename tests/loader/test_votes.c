@@ -103,6 +103,41 @@ Test(votes, what_one_node_knows_to_be_dropped_is_nobodys_loss)
     }
 }
 
+Test(votes, the_first_reason_why_an_epoch_has_failed_stays)
+{
+    hth_choice_fail(choice, HEARTH_EIO, "the first");
+    hth_choice_fail(choice, HEARTH_EPEER, "the second");
+    cr_assert(has_failed());
+    cr_assert(eq(int, (int)hth_get32(p->node[0].fact), HEARTH_EIO));
+}
+
+/* A node repeats its parts until it hears of a plan. */
+Test(votes, a_part_of_an_inventory_that_comes_twice_is_one)
+{
+    struct hth_keep keep = keep_of(5, 9);
+    struct hth_inventory inv = { .store = 3, .keep = keep };
+    size_t len = hth_inventory_bytes(&inv);
+    unsigned char *all = malloc(len), *part = malloc(8 + len);
+    static const uint32_t order[] = { 0, 0, 1 };
+
+    cr_assert(all && part);
+    hth_inventory_encode(&inv, all);
+    say_keep(0, &keep);
+    say_keep(1, &keep);
+    for (int i = 0; i < 3; i++) {
+        size_t at = order[i] ? len / 2 : 0, bytes = order[i] ? len - len / 2 : len / 2;
+
+        cr_assert(zero(int, has_failed()), "before its last part");
+        hth_put32(part, order[i]);
+        hth_put32(part + 4, 2);
+        memcpy(part + 8, all + at, bytes);
+        hth_choice_deliver(choice, 2, HTH_KIND_INVENTORY, part, 8 + bytes);
+    }
+    cr_assert(has_failed(), "all is there, and nobody has what the list names");
+    free(part);
+    free(all);
+}
+
 /* A manifest of `save` that names one object comes; what the choice should look for: its digest. */
 static void give_manifest(
         struct hth_save_id save, uint64_t object, unsigned char digest[HTH_DIGEST], int come)
