@@ -10,6 +10,7 @@
 
 #include "begin.h"
 #include "client.h"
+#include "doubt.h"
 #include "drop.h"
 #include "epoch.h"
 #include "find.h"
@@ -145,6 +146,12 @@ static void node_on_replica(void *self, struct hth_save_id save, uint64_t object
     hth_commit_replica(n->commit, save, object);
 }
 
+static void node_on_doubt(
+        void *self, uint32_t from, struct hth_save_id save, uint64_t object, uint64_t chunk)
+{
+    doubt_peer(self, from, save, object, chunk);
+}
+
 /* ---- Open and close ------------------------------------------------------------------------- */
 
 static int node_open_session(struct hth_node *n, struct hearth_error *err)
@@ -178,7 +185,7 @@ static int node_open_parts(struct hth_node *n, struct hearth_error *err)
         .self = n, .arrived = node_on_blob, .failed = node_on_blob_failed
     };
     struct hth_transfer_events transfer = {
-        .self = n, .wanted = node_offer_wanted, .sealed = node_on_replica
+        .self = n, .wanted = node_offer_wanted, .sealed = node_on_replica, .doubt = node_on_doubt
     };
     int rc = hth_holdings_open(&n->ctx, &n->ctx.holdings, err);
 
@@ -289,6 +296,7 @@ void hth_node_close(struct hth_node *n)
     begin_close(n);
     loan_close(n);
     find_close(n);
+    doubt_close(n);
     read_close(n);
     if (n->ctx.holdings)
         hth_holdings_close(&n->ctx);
@@ -315,6 +323,7 @@ void hth_node_tick(struct hth_node *n)
     }
     begin_tick(n, hth_now_ms(&n->ctx.clock));
     find_tick(n, hth_now_ms(&n->ctx.clock));
+    doubt_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
     n->made_ms =
             n->env.store->ops->work(n->env.store); /* makes slots of later saves, on the workers */
@@ -338,6 +347,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     }
     due_ms = least_ms(due_ms, begin_due_ms(n));
     due_ms = least_ms(due_ms, find_due_ms(n));
+    due_ms = least_ms(due_ms, doubt_due_ms(n));
     due_ms = least_ms(due_ms, progress_due_ms(n));
     return least_ms(due_ms, n->made_ms);
 }
@@ -357,6 +367,7 @@ void hth_node_client_gone(struct hth_node *n, uint32_t client)
     handover_gone(n, client);
     begin_gone(n, client);
     find_gone(n, client);
+    doubt_gone(n, client);
     read_gone(n, client);
     client_remove(n, client);
 }

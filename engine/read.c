@@ -7,13 +7,14 @@
  *     MAP, RANGE ─► verified? ─► the slot, its bytes
  *         ▲             │ no
  *         │             ▼
- *         └── right ── look ── wrong ─► given up, to be brought back; the rank reads a peer's
+ *         └── right ── look ── wrong ─► put aside, to be brought back; the rank reads a peer's
  *
  * A foreign object has no checksums for a range, so all of it is brought here first.
  */
 #include "read.h"
 
 #include "client.h"
+#include "doubt.h"
 #include "node_state.h"
 #include "reply.h"
 
@@ -99,10 +100,8 @@ static void look_on_done(void *self, struct hth_held_save *save, struct hth_held
     struct hth_node *n = self;
     struct look *l = look_take_all(n, save, held->object.id);
 
-    if (code == HEARTH_ECORRUPT && !held->dropped && n->recovered && !hth_save_foreign(save->id))
-        hth_commit_copy_lost(n->commit, save->id, held->object.id, err->text);
-    else if (code == HEARTH_ECORRUPT && !held->dropped)
-        hth_held_condemn(&n->ctx, save, held, "payload");
+    if (code == HEARTH_ECORRUPT && !held->dropped)
+        doubt_set_aside(n, save, held, err);
     while (l) {
         struct look *next = l->next;
         struct client *c = client_find(n, l->client);

@@ -38,6 +38,7 @@ static const struct {
     { HTH_LOCAL_FIND, sizeof(struct hth_local_find), NO_TEXT },
     { HTH_LOCAL_GIVE, sizeof(struct hth_local_give), NO_TEXT },
     { HTH_LOCAL_TAKE, sizeof(struct hth_local_take), NO_TEXT },
+    { HTH_LOCAL_BAD, sizeof(struct hth_local_bad), NO_TEXT },
 };
 
 /* As many names as it says, each in its own place. */

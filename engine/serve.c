@@ -8,6 +8,7 @@
 
 #include "begin.h"
 #include "client.h"
+#include "doubt.h"
 #include "epoch.h"
 #include "find.h"
 #include "follow.h"
@@ -95,6 +96,9 @@ static void serve_dispatch(struct hth_node *n, struct client *c, const struct ht
         break;
     case HTH_LOCAL_COMMON_GET:
         read_common(n, c, m);
+        break;
+    case HTH_LOCAL_BAD:
+        doubt_ask(n, c, m);
         break;
     case HTH_LOCAL_CLOSE:
         rank_close(n, c, m);

@@ -28,7 +28,7 @@
     X(LIFE, 1, 1, "count of starts")     \
     X(STORE, 4, 4, "store")              \
     X(GREETING, 2, 3, "rank's greeting") \
-    X(LOCAL, 4, 4, "local protocol")
+    X(LOCAL, 5, 5, "local protocol")
 
 enum hth_format {
 #define HTH_VERSIONS_ROW(row, oldest, newest, what) HTH_FORMAT_##row,

@@ -57,6 +57,8 @@ enum hth_local_type {
     HTH_LOCAL_GIVEN = 59,
     HTH_LOCAL_TAKE = 60, /* answered by TAKEN with the slot's descriptor */
     HTH_LOCAL_TAKEN = 61,
+    HTH_LOCAL_BAD =
+            66, /* what I was given is wrong; OK when it was looked at, and another may be read */
 };
 
 struct hth_local_head {
@@ -267,6 +269,15 @@ struct hth_local_mapped {
     uint64_t lease; /* for UNMAP */
     uint64_t slot, generation, capacity;
     uint64_t data_len, table_off, table_len;
+};
+
+#define HTH_BAD_TABLE UINT64_MAX /* no chunk: the table, or all of a common object */
+
+struct hth_local_bad {
+    struct hth_local_head head;
+    struct hth_local_save save;
+    uint64_t object; /* id */
+    uint64_t chunk;
 };
 
 struct hth_local_unmap {

@@ -270,7 +270,8 @@ static size_t local_make(unsigned char *out)
         sizeof(struct hth_local_find), sizeof(struct hth_local_found),
         sizeof(struct hth_local_written), sizeof(struct hth_local_give),
         sizeof(struct hth_local_given), sizeof(struct hth_local_take),
-        sizeof(struct hth_local_taken), sizeof(struct hth_local_close) };
+        sizeof(struct hth_local_taken), sizeof(struct hth_local_close),
+        sizeof(struct hth_local_bad) };
     struct hth_writer w = { .at = out, .cap = 8192 };
 
     hth_write32(&w, hth_version_written(HTH_FORMAT_LOCAL));
@@ -331,7 +332,7 @@ static const struct golden {
     [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
     [HTH_FORMAT_STORE] = { store_make, 4, "2506a92632c887fc" },
     [HTH_FORMAT_GREETING] = { greeting_make, 3, "3576d3bdbace321b" },
-    [HTH_FORMAT_LOCAL] = { local_make, 4, "0dfcfd90db9a03b5" },
+    [HTH_FORMAT_LOCAL] = { local_make, 5, "6e38487c0cdfdc1c" },
 };
 
 static void is_as_it_was(enum hth_format format)
