@@ -281,11 +281,22 @@ static void read_range_done(
     reading_free(r);
 }
 
+#define READ_SOURCES 64u /* as many as a fetch asks */
+_Static_assert(READ_SOURCES >= HTH_PLAN_SOURCES, "all that a plan names");
+
+/* Copies of a kept save may lie where an older epoch has placed them, until they are where they belong. */
+static int read_may_lie_anywhere(const struct hth_node *n, struct hth_save_id save)
+{
+    int at = hth_keep_at(&n->ctx.keep, save);
+
+    return at >= 0 && hth_commit_kept(n->commit, (uint32_t)at) != HTH_KEPT_PROTECTED;
+}
+
 /* Nodes to ask. For the recovered save the plan names them, unless an earlier engine of this node had
  * that plan. Otherwise they are the node whose ranks wrote or read the object first, and those that
- * placement names. */
+ * placement names; then, where that may not help, all others. */
 static uint32_t read_range_sources(struct hth_node *n, struct hth_save_id save,
-        const struct hth_object *o, uint32_t out[HTH_PLAN_SOURCES])
+        const struct hth_object *o, uint32_t out[READ_SOURCES])
 {
     uint32_t holder[HTH_COPIES_MAX], rank, copies, count = 0;
 
@@ -298,15 +309,18 @@ static uint32_t read_range_sources(struct hth_node *n, struct hth_save_id save,
     rank = o->owner % n->epoch.world; /* a stand-in in a smaller world */
     out[count++] = n->epoch.rank_node[rank];
     copies = hth_commit_holders(n->commit, rank, holder);
-    for (uint32_t i = 0; i < copies && count < HTH_PLAN_SOURCES; i++)
+    for (uint32_t i = 0; i < copies; i++)
         out[count++] = holder[i];
+    if (read_may_lie_anywhere(n, save))
+        for (uint32_t i = 0; i < n->epoch.nodes && count < READ_SOURCES; i++)
+            out[count++] = i;
     return count;
 }
 
 static int read_range_start(struct hth_node *n, struct reading *r, const struct hth_local_map *m,
         const struct hth_object *o, struct hearth_error *err)
 {
-    uint32_t source[HTH_PLAN_SOURCES];
+    uint32_t source[READ_SOURCES];
     uint32_t found = read_range_sources(n, hth_local_save_to(m->save), o, source);
     uint32_t count = 0;
     struct hth_fetch *fetch;

@@ -214,6 +214,39 @@ void candidate_look(struct hth_choice *co, struct candidate *c)
     hth_say(&co->ctx->log, HEARTH_LOG_WARN, "beyond-redundancy", "%s", co->lost_text);
 }
 
+static void candidate_hold(struct hth_choice *co, const struct candidate *c)
+{
+    struct hth_held_save *s = hth_holdings_get(co->ctx, c->id);
+    unsigned char *copy = s && !s->has_manifest && c->has_manifest ? malloc(c->len) : NULL;
+    struct hearth_error err;
+
+    if (!copy)
+        return;
+    memcpy(copy, c->bytes, c->len);
+    if (hth_held_set_manifest(co->ctx, s, copy, c->len, &err))
+        hth_say(&co->ctx->log, HEARTH_LOG_WARN, "manifest-failed", "%s", err.text);
+}
+
+void candidates_leave(struct hth_choice *co)
+{
+    struct hth_keep *k = &co->ctx->keep, left = *k;
+
+    if (hth_save_none(co->chosen))
+        return; /* what is left after an accepted loss stays as it is */
+    left.saves = left.degraded = 0;
+    for (uint32_t i = 0; i < k->saves; i++) {
+        const struct candidate *c = candidate_find(co, k->save[i]);
+
+        if (!c || !c->whole || hth_save_cmp(c->id, co->chosen) > 0)
+            continue;
+        candidate_hold(co, c);
+        left.save[left.saves] = k->save[i];
+        left.since_ms[left.saves] = k->since_ms[i];
+        left.degraded |= (uint32_t)hth_keep_degraded(k, (int)i) << left.saves++;
+    }
+    *k = left;
+}
+
 void candidates_fini(struct hth_choice *co)
 {
     for (uint32_t i = 0; i < co->candidates; i++) {

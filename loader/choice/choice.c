@@ -5,7 +5,8 @@
  *   candidates: every save of which somebody has a valid manifest, newest first
  *   look at each from the newest down: fetch its manifest, find every object's holders
  *   chosen:     the first that is whole
- *   go on down to the newest save that a keep list names: what is whole on the way is kept
+ *   go on down to the newest save that a keep list names: what is whole on the way is kept, and what
+ *   is on our own list, however old
  *
  * then the plan goes to all by blob, votes come back, and GO is said when all agree. A no makes the
  * next older whole save the chosen one, in the same epoch. A silent member fails the epoch by name.
@@ -27,18 +28,23 @@ static void choice_again(struct hth_choice *co)
     hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
 }
 
-/* From the newest down to the first whole candidate, and on to the watermark. 0: a manifest or a
- * `.metadata` is waited for. */
+/* Older than what is chosen, and on no list: nobody needs to know whether it is whole. */
+static int choice_passes_over(const struct hth_choice *co, struct hth_save_id id)
+{
+    return hth_save_foreign(id) ||
+           (hth_save_cmp(id, co->watermark) < 0 && !hth_keep_has(&co->ctx->keep, id));
+}
+
+/* From the newest down to the first whole candidate, and on to the watermark; of what is older those that
+ * are kept. 0: a manifest or a `.metadata` is waited for. */
 static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate **out_chosen)
 {
     *out_chosen = NULL;
     for (uint32_t i = 0; i < co->candidates; i++) {
         struct candidate *c = &co->candidate[i];
 
-        if (*out_chosen &&
-                (hth_save_foreign(c->id) || (hth_save_cmp(c->id, co->watermark) < 0 &&
-                                                    !hth_keep_has(&co->ctx->keep, c->id))))
-            break;
+        if (*out_chosen && choice_passes_over(co, c->id))
+            continue;
         if (!c->lost && !c->whole) {
             if (!candidate_has_manifest(co, c, now_ms) ||
                     (hth_save_foreign(c->id) && !foreign_look(co, c, choice_again)))
@@ -192,6 +198,7 @@ static void choice_on_vote(
         return;
     co->from[origin].voted = serial;
     if (++co->votes == co->nodes) {
+        candidates_leave(co);
         if (candidates_keep(co, &err)) { /* GO is of a keep list that the next engine knows too */
             hth_choice_fail(co, err.code, err.text);
             return;

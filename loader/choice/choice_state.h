@@ -108,6 +108,9 @@ int candidate_manifest(struct hth_choice *co, const struct hth_blob_id *id,
 /* 1 when the manifest is here; else it has been asked for. */
 int candidate_has_manifest(struct hth_choice *co, struct candidate *c, uint64_t now_ms);
 void candidate_look(struct hth_choice *co, struct candidate *c); /* is it whole or lost? */
+/* At GO: what the plan has not kept leaves our list; of what is on it we have the manifest, to give it to
+ * members that lack it. */
+void candidates_leave(struct hth_choice *co);
 void candidates_fini(struct hth_choice *co);
 
 /* gather.c */
