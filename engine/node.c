@@ -15,6 +15,7 @@
 #include "epoch.h"
 #include "find.h"
 #include "handover.h"
+#include "keep.h"
 #include "life.h"
 #include "loan.h"
 #include "node_state.h"
@@ -146,6 +147,11 @@ static void node_on_replica(void *self, struct hth_save_id save, uint64_t object
     hth_commit_replica(n->commit, save, object);
 }
 
+static void node_on_said(void *self, uint64_t number, int code, const char *text)
+{
+    keep_said(self, number, code, text);
+}
+
 static void node_on_doubt(
         void *self, uint32_t from, struct hth_save_id save, uint64_t object, uint64_t chunk)
 {
@@ -179,7 +185,9 @@ static int node_open_session(struct hth_node *n, struct hearth_error *err)
 
 static int node_open_parts(struct hth_node *n, struct hearth_error *err)
 {
-    struct hth_commit_events commit = { .self = n, .on_level = node_on_level };
+    struct hth_commit_events commit = {
+        .self = n, .on_said = node_on_said, .on_level = node_on_level
+    };
     struct hth_recover_events recover = { .self = n, .on_end = node_on_recovered };
     struct hth_blob_events blobs = {
         .self = n, .arrived = node_on_blob, .failed = node_on_blob_failed
@@ -297,6 +305,7 @@ void hth_node_close(struct hth_node *n)
     loan_close(n);
     find_close(n);
     doubt_close(n);
+    keep_close(n);
     read_close(n);
     if (n->ctx.holdings)
         hth_holdings_close(&n->ctx);
@@ -324,6 +333,7 @@ void hth_node_tick(struct hth_node *n)
     begin_tick(n, hth_now_ms(&n->ctx.clock));
     find_tick(n, hth_now_ms(&n->ctx.clock));
     doubt_tick(n, hth_now_ms(&n->ctx.clock));
+    keep_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
     n->made_ms =
             n->env.store->ops->work(n->env.store); /* makes slots of later saves, on the workers */
@@ -348,6 +358,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     due_ms = least_ms(due_ms, begin_due_ms(n));
     due_ms = least_ms(due_ms, find_due_ms(n));
     due_ms = least_ms(due_ms, doubt_due_ms(n));
+    due_ms = least_ms(due_ms, keep_due_ms(n));
     due_ms = least_ms(due_ms, progress_due_ms(n));
     return least_ms(due_ms, n->made_ms);
 }
@@ -368,6 +379,7 @@ void hth_node_client_gone(struct hth_node *n, uint32_t client)
     begin_gone(n, client);
     find_gone(n, client);
     doubt_gone(n, client);
+    keep_gone(n, client);
     read_gone(n, client);
     client_remove(n, client);
 }

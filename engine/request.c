@@ -38,6 +38,8 @@ static const struct {
     { HTH_LOCAL_FIND, sizeof(struct hth_local_find), NO_TEXT },
     { HTH_LOCAL_GIVE, sizeof(struct hth_local_give), NO_TEXT },
     { HTH_LOCAL_TAKE, sizeof(struct hth_local_take), NO_TEXT },
+    { HTH_LOCAL_WISH, sizeof(struct hth_local_wish), NO_TEXT },
+    { HTH_LOCAL_KEPT, sizeof(struct hth_local_head), NO_TEXT },
     { HTH_LOCAL_BAD, sizeof(struct hth_local_bad), NO_TEXT },
 };
 

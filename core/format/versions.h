@@ -21,8 +21,8 @@
     X(TABLE, 1, 1, "table")              \
     X(MANIFEST, 2, 2, "manifest")        \
     X(EPOCH, 2, 2, "epoch record")       \
-    X(KEEP, 2, 2, "keep record")         \
-    X(PLANS, 2, 2, "record of plans")    \
+    X(KEEP, 2, 3, "keep record")         \
+    X(PLANS, 2, 3, "record of plans")    \
     X(RUNNING, 1, 1, "running record")   \
     X(HEAD, 1, 1, "head of the log")     \
     X(LIFE, 1, 1, "count of starts")     \

@@ -229,22 +229,18 @@ static void candidate_hold(struct hth_choice *co, const struct candidate *c)
 
 void candidates_leave(struct hth_choice *co)
 {
-    struct hth_keep *k = &co->ctx->keep, left = *k;
+    struct hth_keep *k = &co->ctx->keep;
 
     if (hth_save_none(co->chosen))
         return; /* what is left after an accepted loss stays as it is */
-    left.saves = left.degraded = 0;
-    for (uint32_t i = 0; i < k->saves; i++) {
+    for (uint32_t i = k->saves; i-- > 0;) {
         const struct candidate *c = candidate_find(co, k->save[i]);
 
-        if (!c || !c->whole || hth_save_cmp(c->id, co->chosen) > 0)
-            continue;
-        candidate_hold(co, c);
-        left.save[left.saves] = k->save[i];
-        left.since_ms[left.saves] = k->since_ms[i];
-        left.degraded |= (uint32_t)hth_keep_degraded(k, (int)i) << left.saves++;
+        if (c && c->whole && hth_save_cmp(c->id, co->chosen) <= 0)
+            candidate_hold(co, c);
+        else
+            hth_keep_leave(k, (int)i);
     }
-    *k = left;
 }
 
 void candidates_fini(struct hth_choice *co)

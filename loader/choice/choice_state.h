@@ -56,6 +56,8 @@ struct hth_choice {
     uint32_t epochs; /* how many were joined; what began in an older one does not count */
 
     /* of this epoch */
+    int wants; /* only `wanted` is chosen */
+    struct hth_save_id wanted;
     int accept_loss; /* begin with nothing where all is lost */
     uint32_t nodes;
     struct gathered *from; /* [nodes] */
@@ -67,7 +69,7 @@ struct hth_choice {
     uint32_t
             before; /* serial of the last plan of this epoch that an earlier engine of this node gave */
     uint64_t asked_ms; /* not before then are the members asked for their inventories again */
-    uint32_t beyond;
+    uint32_t beyond, passed;
     int gone; /* GO was said */
     /* EPOCH_FAILED as it was said, for a member that did not hear it. The first reason stays. */
     unsigned char failed[4 + HEARTH_ERROR_TEXT];

@@ -240,6 +240,8 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         coord_failed(c, origin, bytes, len);
     else if (coordinator && kind == HTH_KIND_COPY_LOST)
         coord_copy_lost(c, origin, bytes, len);
+    else if (coordinator && kind == HTH_KIND_WISH)
+        coord_wish(c, origin, bytes, len);
     else if (coordinator && kind == HTH_KIND_LOST)
         reach_told(c, bytes, len);
     else if (coordinator && kind == HTH_KIND_ALIVE)
@@ -248,6 +250,8 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         word_complete(c, save_get(bytes));
     else if (kind == HTH_KIND_HEAD)
         word_head(c, bytes, len);
+    else if (kind == HTH_KIND_SAID)
+        asked_said(c, bytes, len);
     else if (kind == HTH_KIND_PROBE && !coordinator)
         commit_be_heard(c);
 }

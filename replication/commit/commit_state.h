@@ -21,6 +21,7 @@
  *   commit.c                       the front: begin, events, time, questions
  *   ├─ coordinate.c                the coordinator: gathers facts
  *   │  └─ decide.c                 ... and decides each save once
+ *   │     ├─ asked.c               ... what users wish of kept saves
  *   │     └─ reach.c               ... who is lost and who is back, and the map that follows
  *   │        └─ append.c           ... a head on record, then told
  *   └─ word.c                      a head, carried out by every member
@@ -93,6 +94,12 @@ struct sign {
     uint32_t probes;
 };
 
+struct asked { /* a wish that is not decided yet */
+    uint32_t origin, wish;
+    uint64_t number;
+    struct hth_save_id save;
+};
+
 struct coord { /* the coordinator's; its decisions are in the head */
     struct tally *tallies;
     struct sign *sign;                     /* [nodes] */
@@ -100,6 +107,8 @@ struct coord { /* the coordinator's; its decisions are in the head */
     int news;                              /* somebody is lost or back, and not in the map yet */
     struct hth_save_id loss[HTH_KEEP_MAX]; /* kept saves that have lost a copy, not on record yet */
     uint32_t losses;
+    struct asked asked[HTH_KEEP_MAX];
+    uint32_t askeds;
     int begins;        /* GO was said, and the keep list of recovery is to be told */
     uint64_t look_ms;  /* a head could not be written: tried again then */
     uint64_t home_ms;  /* somebody is well enough for its copies then; HTH_NEVER */
@@ -259,6 +268,11 @@ void reach_found(struct hth_commit *c, uint32_t node); /* a connection with it s
 void reach_told(struct hth_commit *c, const unsigned char *bytes, size_t len); /* LOST */
 void reach_tick(struct hth_commit *c, uint64_t now_ms);
 void reach_begin(struct hth_commit *c);
+
+/* asked.c; hth_commit_wish() too */
+void asked_said(struct hth_commit *c, const unsigned char *bytes, size_t len); /* any member */
+void coord_wish(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
+void asked_tick(struct hth_commit *c); /* what was wished is decided */
 
 /* decide.c */
 void coord_begin(struct hth_commit *c); /* GO, or this engine is a new one after it */

@@ -36,6 +36,8 @@ enum hth_kind {
     HTH_KIND_ALIVE = 8,      /* up: {} I am there; the answer is the newest head */
     HTH_KIND_PROBE = 9,      /* to, who is lost: say that you are there */
     HTH_KIND_COPY_LOST = 20, /* up: {save, u64 store} my promise of it is void: I lack something */
+    HTH_KIND_WISH = 21,      /* up: {u64 number, u32 wish, u32 zero, save} of the keep list */
+    HTH_KIND_SAID = 22,      /* to: {u64 number, i32 code, text} what came of it */
     HTH_KIND_INVENTORY = 32, /* up: {u32 part, u32 parts, bytes} */
     HTH_KIND_PLAN = 33,      /* to: {u32 serial} there is a plan: ask for it */
     HTH_KIND_VOTE = 34,      /* up */

@@ -4,6 +4,7 @@
 #include "check.h"
 #include "world_parts.h"
 
+#include "core/local/wish.h"
 #include "replication/held/holdings.h"
 #include <hearth/read.h>
 
@@ -267,4 +268,135 @@ Test(kept, copies_of_every_save_of_the_list_move_when_their_holder_is_lost)
                 have += n != 2 && is_right(n, i, r);
             cr_assert(eq(u32, have, 2), "save %u, rank %u: %u", i, r, have);
         }
+}
+
+/* ---- What users ask --------------------------------------------------------------------------------- */
+
+static void wish(uint32_t what, struct hth_save_id id, int code)
+{
+    struct hth_local_wish m = { .wish = what };
+
+    m.save = hth_local_save_of(id);
+    say(&m, sizeof(m), HTH_LOCAL_WISH, code ? HTH_LOCAL_ERROR : HTH_LOCAL_OK);
+    if (code)
+        cr_assert(eq(int, heard.error.code, code), "%s", heard.error.text);
+    world_advance(&w, w.now_ms + 100); /* until all have heard */
+}
+
+/* So many saves more. */
+static void save_on(uint32_t saves)
+{
+    uint64_t until = w.count[WORLD_PROTECTED] + (uint64_t)saves * w.ranks;
+
+    for (uint32_t r = 0; r < w.ranks; r++)
+        w.rank[r].act_ms = w.now_ms + 1;
+    while (!w.why[0] && !(w.count[WORLD_PROTECTED] >= until && hold_ranks()))
+        world_advance(&w, w.now_ms + 1);
+    world_advance(&w, w.now_ms + 500);
+}
+
+static void all_keep(struct hth_save_id id, int kept, int pinned)
+{
+    for (uint32_t n = 0; n < NODES; n++) {
+        const struct hth_keep *k = &ctx_of(n)->keep;
+        int at = hth_keep_at(k, id);
+
+        cr_assert(eq(int, at >= 0, kept), "node %u", n);
+        cr_assert(eq(int, hth_holdings_find(ctx_of(n), id) != NULL, kept), "node %u", n);
+        if (at >= 0)
+            cr_assert(eq(int, hth_keep_pinned(k, at), pinned), "node %u", n);
+    }
+}
+
+Test(kept, a_pinned_save_stays_and_the_last_place_cannot_be_pinned)
+{
+    attach(2); /* not the coordinator's node */
+    wish(HTH_WISH_PIN, (struct hth_save_id){ .step = list.save[2].step }, HEARTH_OK);
+    wish(HTH_WISH_PIN, list.save[1], HEARTH_OK);
+    wish(HTH_WISH_PIN, list.save[0], HEARTH_ESTATE);
+    cr_assert(ne(ptr, strstr(heard.error.text, "keep is 3"), NULL), "%s", heard.error.text);
+    save_on(3);
+    all_keep(list.save[0], 0, 0);
+    all_keep(list.save[1], 1, 1);
+    all_keep(list.save[2], 1, 1);
+    wish(HTH_WISH_UNPIN, list.save[1], HEARTH_OK);
+    restart();
+    all_keep(list.save[2], 1, 1);
+    save_on(1);
+    all_keep(list.save[1], 0, 0);
+    all_keep(list.save[2], 1, 1);
+}
+
+Test(kept, a_released_save_is_freed_on_every_node_and_never_the_newest)
+{
+    attach(3);
+    wish(HTH_WISH_RELEASE, list.save[0], HEARTH_ESTATE);
+    all_keep(list.save[0], 1, 0);
+    wish(HTH_WISH_RELEASE, list.save[1], HEARTH_OK);
+    all_keep(list.save[0], 1, 0);
+    all_keep(list.save[1], 0, 0);
+    all_keep(list.save[2], 1, 0);
+    wish(HTH_WISH_RELEASE, list.save[1], HEARTH_ENOENT);
+}
+
+Test(kept, a_save_that_is_marked_bad_is_passed_over_and_every_rank_is_told)
+{
+    attach(1);
+    wish(HTH_WISH_BAD, list.save[0], HEARTH_OK);
+    w.newest.id = list.save[1]; /* the model need not find what is not chosen */
+    restart();
+    for (uint32_t r = 0; r < w.ranks; r++) {
+        cr_assert(eq(u64, w.rank[r].from.step, list.save[1].step));
+        cr_assert(eq(u32, w.rank[r].info.passed, 1));
+        cr_assert(ne(ptr, strstr(w.rank[r].info.text, "1 newer passed over"), NULL), "%s",
+                w.rank[r].info.text);
+    }
+}
+
+Test(kept, where_all_are_marked_bad_the_newest_is_taken)
+{
+    attach(1);
+    for (uint32_t i = 0; i < KEEP; i++)
+        wish(HTH_WISH_BAD, list.save[i], HEARTH_OK);
+    restart();
+    cr_assert(eq(u64, w.rank[0].from.step, list.save[0].step));
+    cr_assert(eq(u32, w.rank[0].info.passed, 0));
+}
+
+/* The ranks of the first node say which save they want; the others hear which it is. */
+static void restart_with(struct hth_save_id wanted)
+{
+    struct hth_local_recover m = { .wants = 1 };
+    struct rank_state *r = &w.rank[0];
+
+    m.save = hth_local_save_of(wanted);
+    world_restart(&w, 1, "the job goes back");
+    world_advance(&w, w.now_ms + 2);
+    while (!w.why[0] && r->step != R_RECOVER)
+        world_advance(&w, w.now_ms + 1);
+    r->act_ms = HTH_NEVER;
+    m.head = (struct hth_local_head){ sizeof(m), HTH_LOCAL_RECOVER, ++r->request, 0 };
+    rank_send(r, &m, sizeof(m), NULL, 0);
+    for (uint64_t until = w.now_ms + SOON;
+            !hold_ranks() && !r->error.code && w.now_ms < until && !w.why[0];)
+        world_advance(&w, w.now_ms + 1);
+}
+
+Test(kept, a_recovery_of_a_chosen_step_goes_back_to_it)
+{
+    w.newest.id = list.save[OLD];
+    restart_with((struct hth_save_id){ .step = list.save[OLD].step });
+    cr_assert(eq(int, hold_ranks(), 1));
+    for (uint32_t r = 0; r < w.ranks; r++)
+        cr_assert(eq(int, hth_save_cmp(w.rank[r].from, list.save[OLD]), 0));
+    save_on(1);
+    cr_assert(eq(u64, w.newest.id.step, list.save[OLD].step + 1));
+}
+
+Test(kept, a_step_that_cannot_be_had_is_an_error_that_names_those_that_can)
+{
+    restart_with((struct hth_save_id){ .step = 4711 });
+    cr_assert(eq(int, w.rank[0].error.code, HEARTH_ENOENT));
+    cr_assert(ne(ptr, strstr(w.rank[0].error.text, "step 4711 is asked for"), NULL), "%s",
+            w.rank[0].error.text);
 }
