@@ -34,6 +34,7 @@ enum status run_verify(const struct args *a);
 enum status run_header(const struct args *a);
 enum status run_rm(const struct args *a);
 enum status run_clean(const struct args *a);
+enum status run_keep(const struct args *a);
 enum status run_doctor(const struct args *a);
 
 /* ---- say.c: text for people and programs ---- */
@@ -146,5 +147,7 @@ void names_free(char **names);
 
 /* What a running engine says of itself (JSON), within 2 s; NULL: none answers. malloc'ed. */
 char *engine_status(const char *job_dir);
+/* Ask a running engine for this of the newest kept save of `step`; done, or why not, within 30 s. */
+int engine_wish(const char *job_dir, uint32_t wish, uint64_t step, struct hearth_error *err);
 
 #endif

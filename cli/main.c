@@ -33,6 +33,16 @@ static const struct command {
             "are well: no engine runs, or none of this epoch has counted them), complete (all ranks\n"
             "wrote it), unfinished, bad (chosen once and unreadable), foreign (not written by Hearth).\n"
             "AGE is the time since it became protected. Exit status 1: something could not be read.\n" },
+    { "keep", run_keep, TAKES_JSON | TAKES_ROOT, 1, 3,
+            "keep [--root DIR] [--json] JOB [pin|unpin|release|bad|good STEP]",
+            "which saves a running job keeps; pin one, give one up, mark one bad",
+            "  hearth keep --root /mnt/hearth train7              the list, newest first\n"
+            "  hearth keep --root /mnt/hearth train7 pin 4000     it stays, however many come\n"
+            "  hearth keep --root /mnt/hearth train7 release 4000 it is freed on every node\n"
+            "  hearth keep --root /mnt/hearth train7 bad 4000     a recovery passes over it\n\n"
+            "The job's coordinator decides, so an engine must run here and reach it. A pin uses up one\n"
+            "of keep; the last place is for new saves. The newest protected save is never released. A bad\n"
+            "one is chosen all the same where no older one is whole.\n" },
     { "inspect", run_inspect, TAKES_JSON, 1, 1, "inspect OBJECT [--json]",
             "what an object consists of, and whether its checksums hold",
             "Offsets count from byte 4096 of the file, as .metadata counts them. A foreign\n"
@@ -81,7 +91,7 @@ static int command_list(FILE *to)
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].what);
     fputs("\nhearth COMMAND --help says more; hearth --version says the version.\n"
-          "HEARTH_ROOT is the default of --root. Only rm and clean change anything.\n\n"
+          "HEARTH_ROOT is the default of --root. Only rm, clean and keep change anything.\n\n"
           "exit status: 0 done, 1 looked and found something wrong, 2 wrong command line,\n"
           "3 not found, 4 an engine runs on the job, 5 the system refused\n",
             to);

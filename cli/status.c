@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One question to a running engine, which answers anybody of its user without an attach. */
+/* What a running engine is asked without an attach, as it answers anybody of its user: its status, and
+ * wishes for the saves that it keeps. */
 #include "cli.h"
 
 #include "core/base/file.h"
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define WAIT_MS    2000
+#define WISH_MS    30000 /* longer than the engine waits for its coordinator */
 #define STATUS_MAX (1 << 20)
 
 static int status_dial(const char *job_dir)
@@ -76,4 +78,40 @@ char *engine_status(const char *job_dir)
     if (sock >= 0)
         close(sock);
     return text;
+}
+
+/* OK, or the engine's own sentence. */
+static int wish_answer(int sock, struct hearth_error *err)
+{
+    _Alignas(8) unsigned char packet[HTH_LOCAL_MAX];
+    const struct hth_local_error *e = (const void *)packet;
+    struct pollfd p = { .fd = sock, .events = POLLIN };
+    size_t len = 0;
+    int fd = -1;
+
+    if (poll(&p, 1, WISH_MS) <= 0 || hth_packet_receive(sock, packet, &len, &fd) != HTH_PACKET_GOT)
+        return hth_fail(err, HEARTH_EENGINE, 0, "the engine does not answer");
+    if (fd >= 0)
+        close(fd);
+    if (e->head.type == HTH_LOCAL_ERROR && len >= sizeof(*e))
+        return hth_fail(err, e->code, 0, "%.*s", (int)sizeof(e->text) - 1, e->text);
+    return e->head.type == HTH_LOCAL_OK
+                   ? HEARTH_OK
+                   : hth_fail(err, HEARTH_EPROTO, 0, "the engine answers something else");
+}
+
+int engine_wish(const char *job_dir, uint32_t wish, uint64_t step, struct hearth_error *err)
+{
+    struct hth_local_wish m = {
+        .head = { sizeof(m), HTH_LOCAL_WISH, 1, 0 }, .save = { .step = step }, .wish = wish
+    };
+    int sock = status_dial(job_dir), rc;
+
+    if (sock < 0)
+        return hth_fail(err, HEARTH_ENOENT, 0, "no engine runs on %s", job_dir);
+    rc = hth_packet_put(sock, &m, sizeof(m), -1)
+                 ? hth_fail(err, HEARTH_EENGINE, 0, "the engine does not listen")
+                 : wish_answer(sock, err);
+    close(sock);
+    return rc;
 }

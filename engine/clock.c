@@ -26,6 +26,11 @@ static uint64_t clock_wall_ms(void *self)
     return clock_read_ms(CLOCK_REALTIME);
 }
 
+uint64_t hth_system_busy_ms(void)
+{
+    return clock_read_ms(CLOCK_THREAD_CPUTIME_ID);
+}
+
 /* A kernel that refuses getrandom(2) is older than any that this runs on, or filters it: then the
  * clock's nanoseconds still tell two engines apart. */
 static uint64_t clock_next_random(void *self)

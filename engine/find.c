@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which save a rank may read without asking the others: one of this epoch that is PROTECTED, or the
- * one that was recovered, as long as its manifest is here. Another node may know of a decision that
- * is on its way to us, so that what is handed over and undecided here is waited for:
+ * Which save a rank may read without asking the others: one that is PROTECTED and kept, of this epoch or an
+ * older one, or the one that was recovered, as long as its manifest is here. Another node may know of a
+ * decision that is on its way to us, so that what is handed over and undecided here is waited for; and
+ * after a recovery the list of what is kept, and manifests that this node had not:
  *
  *     FIND ──► decided? ──► FOUND, or why there is none
  *       └─ not yet: kept, and looked at again until it is or its time is up (tick)
@@ -47,7 +48,8 @@ static uint32_t find_level(struct hth_node *n, const struct hth_held_save *s, in
     int code = HEARTH_OK;
 
     *out_degraded = 0;
-    if (s->removed || !s->has_manifest || (!chosen && !find_is_of_now(n, s->id)))
+    if (s->removed || !s->has_manifest ||
+            (!chosen && !find_is_of_now(n, s->id) && !hth_keep_has(&n->ctx.keep, s->id)))
         return 0;
     if (hth_commit_status(n->commit, s->id, &level, out_degraded, &code, text) || code)
         level = HEARTH_WRITTEN;
@@ -98,6 +100,35 @@ static int find_fail_undecided(
             id.attempt, id.step, whom[0] ? whom : "this node's ranks");
 }
 
+/* What a recovery has left of older epochs is told to every node with the first decision of this one. */
+static int find_list_is_due(const struct hth_node *n)
+{
+    return n->ctx.opts.keep > 1 && n->ctx.keep.epoch != n->epoch.epoch &&
+           !hth_save_none(n->chosen) && !hth_save_foreign(n->chosen);
+}
+
+/* 1: it is kept, or may be, and this node does not have its manifest yet. */
+static int find_is_coming(struct hth_node *n, const uint64_t *step, const struct hth_save_id *id)
+{
+    if (find_list_is_due(n))
+        return 1;
+    for (uint32_t i = 0; i < n->ctx.keep.saves; i++) {
+        struct hth_save_id kept = n->ctx.keep.save[i];
+        const struct hth_held_save *s = hth_holdings_find(&n->ctx, kept);
+
+        if ((id ? hth_save_cmp(*id, kept) == 0 : kept.step == *step) && !(s && s->has_manifest))
+            return n->ctx.keep.epoch == n->epoch.epoch;
+    }
+    return 0;
+}
+
+static int find_fail_coming(struct hth_node *n, const char *wanted, struct hearth_error *err)
+{
+    return hth_fail(err, HEARTH_ETIMEOUT, 0,
+            "%s is here yet in epoch %" PRIu64 ": what is kept of older epochs is still on its way",
+            wanted, n->epoch.epoch);
+}
+
 /* HEARTH_ETIMEOUT: not decided yet, ask again. Where the newest is asked for, the last time takes the
  * newest that is decided. */
 static int find_by_step(struct hth_node *n, const struct hth_local_find *m, int last,
@@ -115,7 +146,8 @@ static int find_by_step(struct hth_node *n, const struct hth_local_find *m, int 
     if (!s) {
         if (!any)
             snprintf(wanted, sizeof(wanted), "no PROTECTED step %" PRIu64, m->step);
-        return find_fail_none(n, wanted, err);
+        return !any && find_is_coming(n, &m->step, NULL) ? find_fail_coming(n, wanted, err)
+                                                         : find_fail_none(n, wanted, err);
     }
     out->save = hth_local_save_of(s->id);
     out->degraded = (uint32_t)degraded;
@@ -152,7 +184,8 @@ static int find_by_id(struct hth_node *n, struct hth_save_id id, struct hth_loca
         return find_fail_undecided(n, id, 0, err);
     snprintf(
             wanted, sizeof(wanted), "no attempt %" PRIu32 " at step %" PRIu64, id.attempt, id.step);
-    return find_fail_none(n, wanted, err);
+    return find_is_coming(n, NULL, &id) ? find_fail_coming(n, wanted, err)
+                                        : find_fail_none(n, wanted, err);
 }
 
 static int find_now(struct hth_node *n, const struct hth_local_find *m, int last,

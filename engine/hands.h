@@ -10,6 +10,7 @@
 
 struct hth_clock hth_system_clock(void);   /* CLOCK_MONOTONIC, CLOCK_REALTIME */
 struct hth_random hth_system_random(void); /* getrandom(2) */
+uint64_t hth_system_busy_ms(void);         /* CLOCK_THREAD_CPUTIME_ID: of the calling thread */
 
 /* Threads that run work first in, first out. */
 struct hth_pool;

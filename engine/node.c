@@ -11,11 +11,13 @@
 #include "ahead.h"
 #include "begin.h"
 #include "client.h"
+#include "doubt.h"
 #include "drop.h"
 #include "epoch.h"
 #include "fabric.h"
 #include "find.h"
 #include "handover.h"
+#include "keep.h"
 #include "life.h"
 #include "loan.h"
 #include "node_state.h"
@@ -150,6 +152,17 @@ static void node_on_replica(void *self, struct hth_save_id save, uint64_t object
     hth_commit_replica(n->commit, save, object);
 }
 
+static void node_on_said(void *self, uint64_t number, int code, const char *text)
+{
+    keep_said(self, number, code, text);
+}
+
+static void node_on_doubt(
+        void *self, uint32_t from, struct hth_save_id save, uint64_t object, uint64_t chunk)
+{
+    doubt_peer(self, from, save, object, chunk);
+}
+
 /* ---- Open and close ------------------------------------------------------------------------- */
 
 static int node_open_session(struct hth_node *n, struct hearth_error *err)
@@ -177,13 +190,15 @@ static int node_open_session(struct hth_node *n, struct hearth_error *err)
 
 static int node_open_parts(struct hth_node *n, struct hearth_error *err)
 {
-    struct hth_commit_events commit = { .self = n, .on_level = node_on_level };
+    struct hth_commit_events commit = {
+        .self = n, .on_said = node_on_said, .on_level = node_on_level
+    };
     struct hth_recover_events recover = { .self = n, .on_end = node_on_recovered };
     struct hth_blob_events blobs = {
         .self = n, .arrived = node_on_blob, .failed = node_on_blob_failed
     };
     struct hth_transfer_events transfer = {
-        .self = n, .wanted = node_offer_wanted, .sealed = node_on_replica
+        .self = n, .wanted = node_offer_wanted, .sealed = node_on_replica, .doubt = node_on_doubt
     };
     int rc = hth_holdings_open(&n->ctx, &n->ctx.holdings, err);
 
@@ -297,6 +312,8 @@ void hth_node_close(struct hth_node *n)
     begin_close(n);
     loan_close(n);
     find_close(n);
+    doubt_close(n);
+    keep_close(n);
     read_close(n);
     if (n->ctx.holdings)
         hth_holdings_close(&n->ctx);
@@ -332,6 +349,8 @@ void hth_node_tick(struct hth_node *n)
     begin_tick(n, hth_now_ms(&n->ctx.clock));
     ahead_tick(n);
     find_tick(n, hth_now_ms(&n->ctx.clock));
+    doubt_tick(n, hth_now_ms(&n->ctx.clock));
+    keep_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
     n->made_ms = n->env.store->ops->work(n->env.store, node_slots(n));
 }
@@ -354,6 +373,8 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     }
     due_ms = least_ms(due_ms, begin_due_ms(n));
     due_ms = least_ms(due_ms, find_due_ms(n));
+    due_ms = least_ms(due_ms, doubt_due_ms(n));
+    due_ms = least_ms(due_ms, keep_due_ms(n));
     due_ms = least_ms(due_ms, progress_due_ms(n));
     return least_ms(due_ms, n->made_ms);
 }
@@ -382,6 +403,8 @@ void hth_node_client_gone(struct hth_node *n, uint32_t client)
     handover_gone(n, client);
     begin_gone(n, client);
     find_gone(n, client);
+    doubt_gone(n, client);
+    keep_gone(n, client);
     read_gone(n, client);
     client_remove(n, client);
 }

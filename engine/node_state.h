@@ -26,6 +26,8 @@ struct hth_node {
     struct loan *loans;       /* loan.c */
     struct pending *pending;  /* begin.c */
     struct find *finds;       /* find.c */
+    struct doubt *doubts;     /* doubt.c */
+    struct wish *wishes;      /* keep.c */
     struct look *looks;       /* read.c */
     struct reading *readings; /* read.c: ranges on their way */
     struct lease *leases;     /* read.c */

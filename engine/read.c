@@ -7,13 +7,14 @@
  *     MAP, RANGE ─► verified? ─► the slot, its bytes
  *         ▲             │ no
  *         │             ▼
- *         └── right ── look ── wrong ─► given up, to be brought back; the rank reads a peer's
+ *         └── right ── look ── wrong ─► put aside, to be brought back; the rank reads a peer's
  *
  * A foreign object has no checksums for a range, so all of it is brought here first.
  */
 #include "read.h"
 
 #include "client.h"
+#include "doubt.h"
 #include "node_state.h"
 #include "reply.h"
 
@@ -99,10 +100,8 @@ static void look_on_done(void *self, struct hth_held_save *save, struct hth_held
     struct hth_node *n = self;
     struct look *l = look_take_all(n, save, held->object.id);
 
-    if (code == HEARTH_ECORRUPT && !held->dropped && n->recovered && !hth_save_foreign(save->id))
-        hth_commit_copy_lost(n->commit, save->id, held->object.id, err->text);
-    else if (code == HEARTH_ECORRUPT && !held->dropped)
-        hth_held_condemn(&n->ctx, save, held, "payload");
+    if (code == HEARTH_ECORRUPT && !held->dropped)
+        doubt_set_aside(n, save, held, err);
     while (l) {
         struct look *next = l->next;
         struct client *c = client_find(n, l->client);
@@ -282,20 +281,31 @@ static void read_range_done(
     reading_free(r);
 }
 
-static void read_add_source(uint32_t node, uint32_t out[HTH_PLAN_SOURCES], uint32_t *count)
+#define READ_SOURCES 64u /* as many as a fetch asks */
+_Static_assert(READ_SOURCES >= HTH_PLAN_SOURCES, "all that a plan names");
+
+static void read_add_source(uint32_t node, uint32_t out[READ_SOURCES], uint32_t *count)
 {
     for (uint32_t i = 0; i < *count; i++)
         if (out[i] == node)
             return;
-    if (*count < HTH_PLAN_SOURCES)
+    if (*count < READ_SOURCES)
         out[(*count)++] = node;
+}
+
+/* Copies of a kept save may lie where an older epoch has placed them, until they are where they belong. */
+static int read_may_lie_anywhere(const struct hth_node *n, struct hth_save_id save)
+{
+    int at = hth_keep_at(&n->ctx.keep, save);
+
+    return at >= 0 && hth_commit_kept(n->commit, (uint32_t)at) != HTH_KEPT_PROTECTED;
 }
 
 /* Nodes to ask: those that should have it now, which are the node whose ranks wrote or read the object first and
  * those that placement names; of the recovered save also those that had it by the plan, until its copies have
- * come to their places. */
+ * come to their places; and where that may not help, all others. */
 static uint32_t read_range_sources(struct hth_node *n, struct hth_save_id save,
-        const struct hth_object *o, uint32_t out[HTH_PLAN_SOURCES])
+        const struct hth_object *o, uint32_t out[READ_SOURCES])
 {
     uint32_t holder[HTH_COPIES_MAX], planned[HTH_PLAN_SOURCES], rank, copies, plans = 0, count = 0;
 
@@ -305,18 +315,20 @@ static uint32_t read_range_sources(struct hth_node *n, struct hth_save_id save,
     copies = hth_commit_holders(n->commit, rank, holder);
     if (hth_save_cmp(save, n->chosen) == 0)
         plans = hth_recover_sources(n->recover, o->id, planned);
-    for (uint32_t i = 0; i < plans && i + 1 + copies < HTH_PLAN_SOURCES; i++)
+    for (uint32_t i = 0; i < plans; i++)
         read_add_source(planned[i], out, &count);
     read_add_source(n->epoch.rank_node[rank], out, &count);
     for (uint32_t i = 0; i < copies; i++)
         read_add_source(holder[i], out, &count);
+    for (uint32_t i = 0; read_may_lie_anywhere(n, save) && i < n->epoch.nodes; i++)
+        read_add_source(i, out, &count);
     return count;
 }
 
 static int read_range_start(struct hth_node *n, struct reading *r, const struct hth_local_map *m,
         const struct hth_object *o, struct hearth_error *err)
 {
-    uint32_t source[HTH_PLAN_SOURCES];
+    uint32_t source[READ_SOURCES];
     uint32_t found = read_range_sources(n, hth_local_save_to(m->save), o, source);
     uint32_t count = 0;
     struct hth_fetch *fetch;

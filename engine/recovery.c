@@ -67,6 +67,8 @@ void recovery_ask(struct hth_node *n, struct client *c, const struct hth_local_r
     n->recovering = 1;
     if (m->accept_loss)
         hth_recover_accept_loss(n->recover);
+    if (m->wants)
+        hth_recover_want(n->recover, hth_local_save_to(m->save));
     if (hth_recover_start(
                 n->recover, m->deadline_ms ? m->deadline_ms : n->ctx.opts.recover_ms, &err)) {
         n->recovering = 0;

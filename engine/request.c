@@ -40,6 +40,9 @@ static const struct {
     { HTH_LOCAL_TAKE, sizeof(struct hth_local_take), NO_TEXT },
     { HTH_LOCAL_REGAIN, sizeof(struct hth_local_regain), TEXT(hth_local_regain, name) },
     { HTH_LOCAL_REFIT, sizeof(struct hth_local_refit), NO_TEXT },
+    { HTH_LOCAL_WISH, sizeof(struct hth_local_wish), NO_TEXT },
+    { HTH_LOCAL_KEPT, sizeof(struct hth_local_head), NO_TEXT },
+    { HTH_LOCAL_BAD, sizeof(struct hth_local_bad), NO_TEXT },
 };
 
 /* As many names as it says, each in its own place. */

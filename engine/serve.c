@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests of ranks. A packet that is not whole (request.c) is answered with an error and does
- * nothing else; what may be asked for before ATTACH is STATUS alone, and what a request names is
+ * nothing else; what may be asked for before ATTACH is STATUS or WISH, and what a request names is
  * looked for among what belongs to its connection.
  */
 #include "serve.h"
 
 #include "begin.h"
 #include "client.h"
+#include "doubt.h"
 #include "epoch.h"
 #include "fabric.h"
 #include "find.h"
 #include "follow.h"
 #include "handover.h"
+#include "keep.h"
 #include "node_state.h"
 #include "pass.h"
 #include "rank.h"
@@ -104,6 +106,15 @@ static void serve_dispatch(struct hth_node *n, struct client *c, const struct ht
     case HTH_LOCAL_COMMON_GET:
         read_common(n, c, m);
         break;
+    case HTH_LOCAL_WISH:
+        keep_ask(n, c, m);
+        break;
+    case HTH_LOCAL_KEPT:
+        keep_list(n, c, head->request);
+        break;
+    case HTH_LOCAL_BAD:
+        doubt_ask(n, c, m);
+        break;
     case HTH_LOCAL_CLOSE:
         rank_close(n, c, m);
         break;
@@ -145,7 +156,7 @@ void serve_request(struct hth_node *n, uint32_t client, const void *bytes, size_
     }
     if (n->over.code)
         reply_error(n, client, head->request, &n->over);
-    else if (!c->attached && head->type != HTH_LOCAL_ATTACH)
+    else if (!c->attached && head->type != HTH_LOCAL_ATTACH && head->type != HTH_LOCAL_WISH)
         reply_refusal(n, client, head->request, HEARTH_ESTATE, "a request before attach");
     else if (n->failure.code && serve_needs_epoch(head->type))
         reply_error(n, client, head->request, &n->failure);

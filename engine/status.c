@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Saves on the keep list, with what is known of them now; out[KEPT_JSON]. */
-#define KEPT_JSON (HTH_KEEP_MAX * (HTH_SAVE_TEXT + 64) + 4)
+#define KEPT_JSON (HTH_KEEP_MAX * (HTH_SAVE_TEXT + 112) + 4)
 static void status_kept_json(const struct hth_node *n, char *out)
 {
     static const char *const words[] = { [HTH_KEPT_UNSURE] = "kept",
@@ -23,8 +23,12 @@ static void status_kept_json(const struct hth_node *n, char *out)
     for (uint32_t i = 0; i < n->ctx.keep.saves; i++) {
         hth_save_text(n->ctx.keep.save[i], save);
         len += (size_t)snprintf(out + len, KEPT_JSON - len,
-                "%s{\"save\": \"%s\", \"state\": \"%s\", \"age_s\": %" PRIu64 "}", i ? ", " : "",
-                save, words[hth_commit_kept(n->commit, i)], hth_commit_kept_s(n->commit, i));
+                "%s{\"save\": \"%s\", \"state\": \"%s\", \"pinned\": %s, \"bad\": %s, \"age_s\": %" PRIu64
+                "}",
+                i ? ", " : "", save, words[hth_commit_kept(n->commit, i)],
+                hth_keep_pinned(&n->ctx.keep, (int)i) ? "true" : "false",
+                hth_keep_is_bad(&n->ctx.keep, n->ctx.keep.save[i]) ? "true" : "false",
+                hth_commit_kept_s(n->commit, i));
     }
     memcpy(out + len, "]", 2);
 }
@@ -35,7 +39,7 @@ void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
     char kept[KEPT_JSON];
     char json[2048 + KEPT_JSON];
     uint64_t pulled = 0;
-    uint32_t saves = 0;
+    uint32_t saves = 0, still, busy;
     int len;
 
     hth_commit_text(n->commit, text, sizeof(text));
@@ -44,16 +48,19 @@ void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
             *at = '\''; /* it goes into a JSON string */
     status_kept_json(n, kept);
     hth_transfer_pulled(&n->ctx, &pulled, NULL);
+    hth_session_late(n->ctx.session, &still, &busy);
     for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
         saves += !s->removed;
     len = snprintf(json, sizeof(json),
             "{\"job\": \"%s\", \"node\": \"%s\", \"epoch\": %" PRIu64 ", \"member\": %" PRIu32
             ", \"members\": %" PRIu32 ", \"ranks_attached\": %" PRIu32 ", \"recovered\": %s"
             ", \"saves\": %" PRIu32 ", \"connections\": %" PRIu32 ", \"pulled_bytes\": %" PRIu64
+            ", \"rearmed\": %" PRIu32 ", \"late\": %" PRIu32
             ", \"kept\": %s, \"state\": \"%s\", \"log\": \"%s\"}",
             n->ctx.opts.job, n->env.node, n->epoch.epoch, n->epoch.self, n->epoch.nodes,
             client_count(n), n->recovered ? "true" : "false", saves,
-            hth_session_connections(n->ctx.session), pulled, kept, text, n->env.log_path);
+            hth_session_connections(n->ctx.session), pulled, still, busy, kept, text,
+            n->env.log_path);
     if (len > 0 && (size_t)len < sizeof(json))
         reply_bytes(n, client, request, json, (size_t)len);
     else

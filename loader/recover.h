@@ -32,6 +32,10 @@ void hth_recover_common(struct hth_recover *r, const char *name);
 /* Where everything is beyond redundancy, begin with nothing instead of HEARTH_ELOST; until the next join. */
 void hth_recover_accept_loss(struct hth_recover *r);
 
+/* This save and no other (epoch 0: the newest attempt at its step); until the next join. Only what the
+ * coordinator's ranks say counts. */
+void hth_recover_want(struct hth_recover *r, struct hth_save_id save);
+
 /* The first local rank asks. Errors: HEARTH_ESTATE (running already, or ended). */
 int hth_recover_start(struct hth_recover *r, uint32_t deadline_ms, struct hearth_error *err);
 

@@ -75,3 +75,16 @@ int hth_range(struct hearth *h, struct hth_save_id save, uint64_t object, uint64
     return hth_fail(err, HEARTH_EPROTO, 0,
             "the engine brought %" PRIu64 " bytes where %" PRIu64 " were asked for", a.len, len);
 }
+
+void hth_tell_bad(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t chunk)
+{
+    struct hth_local_bad m = { .save = hth_local_save_of(save), .object = object, .chunk = chunk };
+    struct hth_ask tell = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_BAD,
+        .fd = -1,
+        .again = 1,
+        .what = "tell of a wrong chunk" };
+
+    hth_tell(h, &tell, NULL);
+}

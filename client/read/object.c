@@ -44,12 +44,37 @@ static int object_fetch_common(struct hearth_checkpoint *c, const char *name, in
     return rc;
 }
 
+/* *out is malloc'ed. HEARTH_ECORRUPT: it is not what the manifest names. */
+static int object_take_common(const struct hth_object *o, const char *name, int fd, uint64_t len,
+        void **out, struct hearth_error *err)
+{
+    unsigned char digest[HTH_DIGEST];
+    void *bytes = NULL, *copy;
+    int rc = hth_map_answer(fd, len, &bytes, err);
+
+    if (rc)
+        return rc;
+    copy = malloc(len ? len : 1);
+    if (copy && len)
+        memcpy(copy, bytes, len);
+    if (len)
+        munmap(bytes, len);
+    if (!copy)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for common object '%s'", name);
+    hth_digest(digest, copy, len); /* of what the caller gets */
+    if (o && (o->data_len != len || memcmp(digest, o->digest, sizeof(digest)) != 0)) {
+        free(copy);
+        return hth_fail(
+                err, HEARTH_ECORRUPT, 0, "common object '%s' is not the one of the manifest", name);
+    }
+    *out = copy;
+    return HEARTH_OK;
+}
+
 int hearth_read_common(struct hearth_checkpoint *ckpt, const char *name, void **out,
         size_t *out_len, struct hearth_error *err)
 {
     const struct hth_object *o;
-    unsigned char digest[HTH_DIGEST];
-    void *bytes, *copy;
     uint64_t len = 0;
     int fd = -1, rc;
 
@@ -57,27 +82,18 @@ int hearth_read_common(struct hearth_checkpoint *ckpt, const char *name, void **
         return rc;
     if (!name || !out || !out_len)
         return hth_fail(err, HEARTH_EINVAL, 0, "name, out or out_len is NULL");
-    if ((rc = hth_foreign_name_check(name, err)) ||
-            (rc = object_fetch_common(ckpt, name, &fd, &len, err)) ||
-            (rc = hth_map_answer(fd, len, &bytes, err)))
+    if ((rc = hth_foreign_name_check(name, err)))
         return hth_while(err, rc, "common object '%.255s'", name);
     o = object_named(ckpt, name);
-    hth_digest(digest, bytes, len);
-    copy = malloc(len ? len : 1);
-    if (o && (o->data_len != len || memcmp(digest, o->digest, sizeof(digest)) != 0))
-        rc = hth_fail(
-                err, HEARTH_ECORRUPT, 0, "common object '%s' is not the one of the manifest", name);
-    else if (!copy)
-        rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for common object '%s'", name);
-    else if (len)
-        memcpy(copy, bytes, len);
-    if (len)
-        munmap(bytes, len);
-    if (rc) {
-        free(copy);
-        return rc;
+    for (int tries = 0; tries < 2; tries++) {
+        if (!(rc = object_fetch_common(ckpt, name, &fd, &len, err)))
+            rc = object_take_common(o, name, fd, len, out, err);
+        if (rc != HEARTH_ECORRUPT || !o)
+            break;
+        hth_tell_bad(ckpt->h, ckpt->save, o->id, HTH_BAD_TABLE);
     }
-    *out = copy;
+    if (rc)
+        return hth_while(err, rc, "common object '%.255s'", name);
     *out_len = len;
     return HEARTH_OK;
 }

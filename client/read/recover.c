@@ -42,6 +42,13 @@ static int recover_fill(
             return o->common[i] ? rc : hth_fail(err, HEARTH_EINVAL, 0, "common[%zu] is NULL", i);
         memcpy(m->name[i], o->common[i], strlen(o->common[i]) + 1);
     }
+    if (o->save && (o->save->reserved || o->save->step > HTH_STEP_MAX))
+        return hth_fail(err, HEARTH_EINVAL, 0, "`save` is no id of a save");
+    if (o->save) {
+        m->fixed.wants = 1;
+        m->fixed.save = (struct hth_local_save){ o->save->epoch, o->save->nonce, o->save->step,
+            o->save->attempt, 0 };
+    }
     m->fixed.count = (uint32_t)o->common_count;
     m->fixed.accept_loss = o->accept_loss;
     return HEARTH_OK;
@@ -71,6 +78,21 @@ static int recover_ask(struct hearth *h, const struct hearth_recover_opts *o,
         rc = hth_ask(h, &ask, err);
     free(m);
     return rc;
+}
+
+/* The choice is made for the job, by what the ranks of the first node said. */
+static int recover_check_wanted(const struct hearth_save_id *wanted,
+        const struct hth_local_recovered *a, struct hearth_error *err)
+{
+    if (!wanted || (a->save.epoch && a->save.step == wanted->step &&
+                           (!wanted->epoch || (a->save.epoch == wanted->epoch &&
+                                                      a->save.nonce == wanted->nonce &&
+                                                      a->save.attempt == wanted->attempt))))
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EINVAL, 0,
+            "this rank asks for step %" PRIu64 ", and the job has recovered step %" PRIu64
+            ": give the same save on all ranks",
+            wanted->step, a->save.step);
 }
 
 static int find_ask(struct hearth *h, struct hth_local_find *m, struct hth_local_found *out,
@@ -125,13 +147,15 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
         return hth_fail(
                 err, HEARTH_EINVAL, 0, "out_ckpt is NULL: there is no place for the result");
     if (!h->opts.off) {
-        if ((rc = recover_may(h, err)) || (rc = recover_ask(h, &o, &a, err)))
+        if ((rc = recover_may(h, err)) || (rc = recover_ask(h, &o, &a, err)) ||
+                (rc = recover_check_wanted(o.save, &a, err)))
             return hth_while(err, rc, "recover");
         info = hth_local_recovery_to(&a.info);
         if (a.save.epoch && (rc = hth_checkpoint_make(h, a.save, &info, &c, err)))
             return hth_while(err, rc, "recover step %" PRIu64, a.save.step);
         hth_set_recovered(h, 1);
-        hth_line_add(&h->lines, HEARTH_LOG_INFO, "recover", "epoch %" PRIu64 ": %s%s", h->epoch,
+        hth_line_add(&h->lines, info.passed ? HEARTH_LOG_WARN : HEARTH_LOG_INFO, "recover",
+                "epoch %" PRIu64 ": %s%s", h->epoch,
                 c ? "" : "nothing to recover, a start from scratch. ", info.text);
         hth_lines_drain(&h->lines);
     }

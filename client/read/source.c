@@ -123,6 +123,7 @@ static int source_fetch_table(
 
 int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
 {
+    const struct hth_object *o = s->object;
     struct hth_local_mapped m;
     uint64_t lease;
     int fd, rc;
@@ -134,11 +135,17 @@ int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct he
         s->tried = !rc;
         return rc;
     }
-    rc = hth_lease_get(c->h, c->save, s->object->id, &m, &fd, &lease, err);
+    rc = hth_lease_get(c->h, c->save, o->id, &m, &fd, &lease, err);
     if (!rc)
         rc = hth_source_mapped(c, s, &m, fd, lease, err);
+    if (rc == HEARTH_ECORRUPT)
+        hth_tell_bad(c->h, c->save, o->id, HTH_BAD_TABLE);
     if (rc == HEARTH_ENOENT || rc == HEARTH_ECORRUPT) /* not here, or not ours: another holder's */
         rc = source_fetch_table(c, s, err);
+    if (rc == HEARTH_ECORRUPT) {
+        hth_tell_bad(c->h, c->save, o->id, HTH_BAD_TABLE);
+        rc = source_fetch_table(c, s, err);
+    }
     return rc;
 }
 

@@ -82,26 +82,30 @@ static void window_widen(const struct hth_source *s, uint64_t *off, uint64_t *le
     *len = end - *off;
 }
 
+/* The chunk that is wrong in *out_chunk. */
 static int window_check(const struct hth_source *s, const unsigned char *bytes, uint64_t off,
-        uint64_t len, struct hearth_error *err)
+        uint64_t len, uint64_t *out_chunk, struct hearth_error *err)
 {
     for (uint64_t at = 0; at < len; at += HTH_CHUNK) {
         uint64_t n = len - at < HTH_CHUNK ? len - at : HTH_CHUNK;
         uint64_t chunk = (off + at) / HTH_CHUNK;
 
-        if (hth_crc32c(bytes + at, n) != s->table.crc[chunk])
-            return hth_fail(err, HEARTH_ECORRUPT, 0,
-                    "object '%s' of rank %u: chunk %" PRIu64 " is wrong as it came from another "
-                    "node",
-                    s->object->name, s->object->owner, chunk);
+        if (hth_crc32c(bytes + at, n) == s->table.crc[chunk])
+            continue;
+        *out_chunk = chunk;
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "object '%s' of rank %u: chunk %" PRIu64 " is wrong as this node's engine gave it",
+                s->object->name, s->object->owner, chunk);
     }
     return HEARTH_OK;
 }
 
-static int window_take(
-        struct hth_source *s, int fd, uint64_t off, uint64_t len, struct hearth_error *err)
+/* What is wrong is told to the engine. */
+static int window_take(struct hearth_checkpoint *c, struct hth_source *s, int fd, uint64_t off,
+        uint64_t len, struct hearth_error *err)
 {
     struct hth_window *w = s->window;
+    uint64_t chunk = 0;
     void *bytes = NULL;
     int rc;
 
@@ -111,8 +115,10 @@ static int window_take(
     w->map = bytes;
     w->map_len = w->len = len;
     w->off = off;
-    if ((rc = window_check(s, bytes, off, len, err)))
-        window_drop(w);
+    if (!(rc = window_check(s, bytes, off, len, &chunk, err)))
+        return HEARTH_OK;
+    window_drop(w);
+    hth_tell_bad(c->h, c->save, s->object->id, chunk);
     return rc;
 }
 
@@ -124,7 +130,7 @@ static int window_fetch(struct hearth_checkpoint *c, struct hth_source *s, uint6
     for (int tries = 0; tries < 2 && rc == HEARTH_ECORRUPT; tries++) {
         rc = hth_range(c->h, c->save, s->object->id, HTH_BLOCK + off, len, &fd, err);
         if (!rc)
-            rc = window_take(s, fd, off, len, err);
+            rc = window_take(c, s, fd, off, len, err);
     }
     return rc;
 }
@@ -145,7 +151,7 @@ static int window_take_ahead(
         w->ahead.fd = -1;
     }
     window_end_ahead(c, w);
-    return fd < 0 ? HEARTH_ENOENT : window_take(s, fd, w->ahead_off, w->ahead_len, NULL);
+    return fd < 0 ? HEARTH_ENOENT : window_take(c, s, fd, w->ahead_off, w->ahead_len, NULL);
 }
 
 int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len,

@@ -4,14 +4,18 @@
  * HTH_KEEP_MAX each, zeros where there is none.
  *
  *     0 "HTHKEEPS"   8 u32 version   12 u32 zero   16 u64 epoch   24 u64 serial
- *    32 u32 saves   36 u32 bads   40 u32 degraded, a bit each   44 u32 zero   48 u64 dropped
+ *    32 u32 saves   36 u32 bads   40 u32 degraded, a bit each   44 u32 pinned, likewise   48 u64 dropped
  *    56 ... zero to 64   then saves, bads, u64 since when each save is PROTECTED, digest
+ *
+ * Version 2 had no pins: zero is there.
  */
 #include "keep.h"
 #include "record.h"
 
-#define MAGIC "HTHKEEPS"
-#define HEAD  64u
+#define MAGIC      "HTHKEEPS"
+#define HEAD       64u
+
+#define PINS_SINCE 3u /* version */
 
 /* A bit for each save that there may be. */
 static uint32_t all_of(uint32_t saves)
@@ -46,7 +50,7 @@ void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]
     hth_write32(&w, k->saves);
     hth_write32(&w, k->bads);
     hth_write32(&w, k->degraded & all_of(k->saves));
-    hth_write32(&w, 0);
+    hth_write32(&w, k->pinned & all_of(k->saves));
     hth_write64(&w, k->dropped);
     hth_write_zeros(&w, HEAD - w.len);
     write_list(&w, k->save, k->saves);
@@ -73,7 +77,10 @@ int hth_keep_decode_as(const struct hth_versions *versions, struct hth_keep *out
     k.saves = hth_read32(&r);
     k.bads = hth_read32(&r);
     k.degraded = hth_read32(&r);
-    hth_read_zeros(&r, 4);
+    if (version >= PINS_SINCE)
+        k.pinned = hth_read32(&r);
+    else
+        hth_read_zeros(&r, 4);
     k.dropped = hth_read64(&r);
     hth_read_zeros(&r, HEAD - 56);
     if (k.epoch > HTH_EPOCH_MOST || k.dropped > HTH_EPOCH_MOST)
@@ -90,7 +97,7 @@ int hth_keep_decode_as(const struct hth_versions *versions, struct hth_keep *out
     for (uint32_t i = 0; i < k.saves; i++)
         k.since_ms[i] = hth_read64(&r);
     hth_read_zeros(&r, (size_t)(HTH_KEEP_MAX - k.saves) * 8);
-    if (r.bad || k.degraded & ~all_of(k.saves))
+    if (r.bad || (k.degraded | k.pinned) & ~all_of(k.saves))
         return hth_fail(err, HEARTH_ECORRUPT, 0, "the keep record holds what Hearth never writes");
     *out = k;
     return HEARTH_OK;
@@ -101,15 +108,66 @@ void hth_keep_drop(struct hth_keep *k, uint64_t epoch)
     struct hth_keep left = *k;
 
     left.dropped = epoch > k->dropped ? epoch : k->dropped;
-    left.saves = left.degraded = 0;
+    left.saves = left.degraded = left.pinned = 0;
     for (uint32_t i = 0; i < k->saves; i++) {
         if (k->save[i].epoch <= left.dropped)
             continue;
         left.save[left.saves] = k->save[i];
         left.since_ms[left.saves] = k->since_ms[i];
+        left.pinned |= (k->pinned >> i & 1) << left.saves;
         left.degraded |= (k->degraded >> i & 1) << left.saves++;
     }
     *k = left;
+}
+
+/* A bit mask without bit `at`. */
+static uint32_t mask_without(uint32_t mask, int at)
+{
+    uint32_t below = (UINT32_C(1) << at) - 1;
+
+    return (mask & below) | ((mask >> 1) & ~below);
+}
+
+void hth_keep_leave(struct hth_keep *k, int at)
+{
+    k->saves--;
+    for (uint32_t i = (uint32_t)at; i < k->saves; i++) {
+        k->save[i] = k->save[i + 1];
+        k->since_ms[i] = k->since_ms[i + 1];
+    }
+    k->save[k->saves] = (struct hth_save_id){ 0 };
+    k->since_ms[k->saves] = 0;
+    k->degraded = mask_without(k->degraded, at);
+    k->pinned = mask_without(k->pinned, at);
+}
+
+static int keep_bad_at(const struct hth_keep *k, struct hth_save_id save)
+{
+    for (uint32_t i = 0; i < k->bads; i++)
+        if (hth_save_cmp(k->bad[i], save) == 0)
+            return (int)i;
+    return -1;
+}
+
+int hth_keep_is_bad(const struct hth_keep *k, struct hth_save_id save)
+{
+    return keep_bad_at(k, save) >= 0;
+}
+
+void hth_keep_mark(struct hth_keep *k, struct hth_save_id save, int bad)
+{
+    int at = keep_bad_at(k, save);
+
+    if (bad ? at >= 0 : at < 0)
+        return;
+    if (bad && k->bads < HTH_KEEP_MAX) {
+        k->bad[k->bads++] = save;
+        return;
+    }
+    for (uint32_t i = bad ? 0 : (uint32_t)at; i + 1 < k->bads; i++)
+        k->bad[i] = k->bad[i + 1];
+    k->bad[k->bads - 1] = bad ? save : (struct hth_save_id){ 0 };
+    k->bads -= !bad;
 }
 
 int hth_keep_at(const struct hth_keep *k, struct hth_save_id save)

@@ -17,8 +17,10 @@ struct hth_keep {
     uint32_t saves, bads;
     /* Bit i: save[i] has fewer copies than were asked for, or may have since a node was lost. */
     uint32_t degraded;
+    uint32_t pinned; /* bit i: save[i] stays until it is given up, however many newer ones come */
     struct hth_save_id save[HTH_KEEP_MAX]; /* PROTECTED and kept, newest first */
-    struct hth_save_id bad[HTH_KEEP_MAX];  /* chosen once and found unreadable */
+    struct hth_save_id
+            bad[HTH_KEEP_MAX]; /* not chosen while an older one is whole; oldest mark first */
     uint64_t since_ms
             [HTH_KEEP_MAX]; /* when save[i] was PROTECTED first: the coordinator's wall clock,
                                         ms since 1970 */
@@ -34,6 +36,15 @@ void hth_keep_drop(struct hth_keep *k, uint64_t epoch);
 int hth_keep_has(const struct hth_keep *k, struct hth_save_id save);
 /* Its place on the list; -1: it is not there. */
 int hth_keep_at(const struct hth_keep *k, struct hth_save_id save);
+/* Save `at` leaves the list. */
+void hth_keep_leave(struct hth_keep *k, int at);
+static inline int hth_keep_pinned(const struct hth_keep *k, int at)
+{
+    return (int)(k->pinned >> at & 1);
+}
+int hth_keep_is_bad(const struct hth_keep *k, struct hth_save_id save);
+/* Marked bad, or (bad 0) not any more; the oldest mark makes room. */
+void hth_keep_mark(struct hth_keep *k, struct hth_save_id save, int bad);
 static inline int hth_keep_degraded(const struct hth_keep *k, int at)
 {
     return (int)(k->degraded >> at & 1);

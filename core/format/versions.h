@@ -21,8 +21,8 @@
     X(TABLE, 1, 1, "table")              \
     X(MANIFEST, 2, 2, "manifest")        \
     X(EPOCH, 2, 2, "epoch record")       \
-    X(KEEP, 2, 2, "keep record")         \
-    X(PLANS, 2, 2, "record of plans")    \
+    X(KEEP, 2, 3, "keep record")         \
+    X(PLANS, 2, 3, "record of plans")    \
     X(RUNNING, 1, 1, "running record")   \
     X(HEAD, 1, 1, "head of the log")     \
     X(LIFE, 1, 1, "count of starts")     \
@@ -30,7 +30,7 @@
     X(FABRIC, 1, 1, "fabric record")     \
     X(STORE, 4, 4, "store")              \
     X(GREETING, 2, 4, "rank's greeting") \
-    X(LOCAL, 4, 5, "local protocol")
+    X(LOCAL, 5, 5, "local protocol")
 
 enum hth_format {
 #define HTH_VERSIONS_ROW(row, oldest, newest, what) HTH_FORMAT_##row,

@@ -63,6 +63,11 @@ enum hth_local_type {
     HTH_LOCAL_REFIT =
             63, /* take this fabric, if that can be had; answered by REFITTED: what it has */
     HTH_LOCAL_REFITTED = 64,
+    HTH_LOCAL_BAD =
+            66, /* what I was given is wrong; OK when it was looked at, and another may be read */
+    HTH_LOCAL_WISH = 68, /* pin, release, ... a kept save; also before ATTACH; OK, or why not */
+    HTH_LOCAL_KEPT = 70, /* what is kept; answered by KEPT_LIST */
+    HTH_LOCAL_KEPT_LIST = 71,
 };
 
 struct hth_local_head {
@@ -166,7 +171,8 @@ struct hth_local_recover { /* then name[count][HTH_COMMON_NAME], NUL-terminated;
     uint32_t deadline_ms;
     uint32_t count;
     uint32_t accept_loss;
-    uint32_t zero;
+    uint32_t wants;             /* 1: `save` and no other */
+    struct hth_local_save save; /* epoch 0: the newest attempt at its step */
 };
 
 struct hth_local_recovery { /* struct hearth_recovery with fixed layout */
@@ -174,7 +180,7 @@ struct hth_local_recovery { /* struct hearth_recovery with fixed layout */
     uint32_t degraded, beyond;
     uint32_t join_ms, inventory_ms, plan_ms, pull_ms, verify_ms, vote_ms;
     uint64_t pulled_bytes;
-    uint32_t sources, zero;
+    uint32_t sources, passed;
     char text[256];
 };
 
@@ -188,7 +194,7 @@ static inline struct hth_local_recovery hth_local_recovery_of(const struct heart
 {
     struct hth_local_recovery l = { r->step, r->epoch, r->now_epoch, r->degraded, r->beyond,
         r->join_ms, r->inventory_ms, r->plan_ms, r->pull_ms, r->verify_ms, r->vote_ms,
-        r->pulled_bytes, r->sources, 0, "" };
+        r->pulled_bytes, r->sources, r->passed, "" };
 
     memcpy(l.text, r->text, sizeof(l.text));
     return l;
@@ -209,7 +215,8 @@ static inline struct hearth_recovery hth_local_recovery_to(const struct hth_loca
         .verify_ms = l->verify_ms,
         .vote_ms = l->vote_ms,
         .pulled_bytes = l->pulled_bytes,
-        .sources = l->sources };
+        .sources = l->sources,
+        .passed = l->passed };
 
     memcpy(r.text, l->text, sizeof(r.text) - 1); /* whoever wrote it may have left out the end */
     return r;
@@ -294,6 +301,40 @@ struct hth_local_mapped {
     uint64_t lease; /* for UNMAP */
     uint64_t slot, generation, capacity;
     uint64_t data_len, table_off, table_len;
+};
+
+#define HTH_BAD_TABLE UINT64_MAX /* no chunk: the table, or all of a common object */
+
+struct hth_local_bad {
+    struct hth_local_head head;
+    struct hth_local_save save;
+    uint64_t object; /* id */
+    uint64_t chunk;
+};
+
+struct hth_local_wish {
+    struct hth_local_head head;
+    struct hth_local_save save; /* epoch 0: the newest kept one of save.step */
+    uint32_t wish;              /* enum hth_wish */
+    uint32_t wait_ms;           /* for the coordinator's word */
+};
+
+struct hth_local_kept {
+    struct hth_local_save save;
+    uint64_t since_ms; /* PROTECTED first, by the wall clock */
+    uint32_t flags;    /* HTH_KEPT_IS_ */
+    uint32_t zero;
+};
+#define HTH_KEPT_IS_DEGRADED  1u
+#define HTH_KEPT_IS_PINNED    2u
+#define HTH_KEPT_IS_BAD       4u
+#define HTH_KEPT_IS_CONFIRMED 8u /* in this epoch, and the coordinator can be reached */
+
+struct hth_local_kept_list {
+    struct hth_local_head head;
+    uint32_t count;
+    uint32_t copies; /* that this job asks for */
+    struct hth_local_kept kept[16];
 };
 
 struct hth_local_unmap {

@@ -7,6 +7,7 @@
  *   3  <hearth/read.h>       items, views, boxes, descriptors
  *   4  <hearth/bootstrap.h>  how ranks find each other
  *   5  <hearth/opts.h>       every option of hearth_open()
+ *   6  <hearth/keep.h>       which saves are kept: pin, release, mark bad
  *
  * A rank in the training loop:
  *
@@ -33,6 +34,7 @@
 #include <hearth/dtype.h>
 #include <hearth/error.h>
 #include <hearth/init.h>
+#include <hearth/keep.h>
 #include <hearth/log.h>
 #include <hearth/metadata.h>
 #include <hearth/opts.h>
@@ -77,7 +79,9 @@ HEARTH_API void hearth_close(struct hearth *h, enum hearth_leave leave);
  * opts      NULL: defaults.
  * out_ckpt  NULL for "there is nothing, start from scratch". Else hearth_checkpoint_close().
  *
- * Errors    HEARTH_ELOST     a save is named on a keep list and beyond redundancy, and there is
+ * Errors    HEARTH_ENOENT    opts.save cannot be had: which saves can
+ *           HEARTH_EINVAL    another opts.save than the first node's ranks gave
+ *           HEARTH_ELOST     a save is named on a keep list and beyond redundancy, and there is
  *                            no older one: which objects, whose
  *           HEARTH_ETIMEOUT  names the member that did not answer; restart the job
  *           HEARTH_EPEER     a member was lost meanwhile; restart the job

@@ -12,6 +12,8 @@
 
 HEARTH_BEGIN
 
+struct hearth_save_id;
+
 enum hearth_start {
     HEARTH_START_AUTO = 0,        /* use the node's engine, start one where none runs */
     HEARTH_START_NEVER = 10,      /* it must be running */
@@ -109,6 +111,10 @@ struct hearth_recover_opts {
     uint32_t accept_loss; /* 1: where all is beyond redundancy start from nothing (no checkpoint)
                              instead of HEARTH_ELOST; what is left of the lost saves stays until a
                              newer one is PROTECTED. The same on all ranks */
+    const struct hearth_save_id
+            *save; /* go on from this one and no other (epoch 0: from the newest attempt
+                                          at its step); what is newer is given up. NULL: the newest that
+                                          can be had. The same on all ranks */
 };
 HEARTH_SIZED(hearth_recover_opts);
 #define HEARTH_RECOVER_OPTS_INIT HEARTH_INIT(hearth_recover_opts)

@@ -23,7 +23,8 @@ HEARTH_API int hearth_checkpoint_info(const struct hearth_checkpoint *ckpt,
 HEARTH_API void hearth_checkpoint_close(struct hearth_checkpoint *ckpt); /* views stay */
 
 /*
- * A save of this epoch, or the recovered one, without asking the other ranks. Checked like a recovered
+ * A save that is PROTECTED and kept, of this epoch or an older one, or the recovered one, without asking
+ * the other ranks. Checked like a recovered
  * one: local objects were checksummed when they were sealed, remote ones are where they arrive. This
  * rank's own objects need no other node.
  *
@@ -31,6 +32,8 @@ HEARTH_API void hearth_checkpoint_close(struct hearth_checkpoint *ckpt); /* view
  *       have handed over and that is not decided as far as this node knows is waited for: it may be
  *       PROTECTED already for a rank elsewhere. HEARTH_STEP_NEWEST: the newest save that this node
  *       knows to be PROTECTED, after a wait for those handed over if wait_ms says so.
+ *       What is kept of older epochs is known on every node once the recovered save is PROTECTED again,
+ *       and is waited for until then, too.
  *
  * It lives as the recovered one does: a newer save that becomes PROTECTED frees it, unless it is
  * one of those that `keep` keeps; what was read of it stays readable until it is closed. The

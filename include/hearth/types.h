@@ -104,6 +104,8 @@ struct hearth_recovery {
     uint64_t pulled_bytes; /* to this node */
     uint32_t sources;      /* nodes pulled from */
     char text[256];        /* for people: what was chosen and why */
+    uint32_t passed;       /* newer saves that were whole and are marked bad */
+    uint32_t reserved;
 };
 HEARTH_SIZED(hearth_recovery);
 #define HEARTH_RECOVERY_INIT HEARTH_INIT(hearth_recovery)

@@ -211,6 +211,35 @@ void candidate_look(struct hth_choice *co, struct candidate *c)
     hth_say(&co->ctx->log, HEARTH_LOG_WARN, "beyond-redundancy", "%s", co->lost_text);
 }
 
+static void candidate_hold(struct hth_choice *co, const struct candidate *c)
+{
+    struct hth_held_save *s = hth_holdings_get(co->ctx, c->id);
+    unsigned char *copy = s && !s->has_manifest && c->has_manifest ? malloc(c->len) : NULL;
+    struct hearth_error err;
+
+    if (!copy)
+        return;
+    memcpy(copy, c->bytes, c->len);
+    if (hth_held_set_manifest(co->ctx, s, copy, c->len, &err))
+        hth_say(&co->ctx->log, HEARTH_LOG_WARN, "manifest-failed", "%s", err.text);
+}
+
+void candidates_leave(struct hth_choice *co)
+{
+    struct hth_keep *k = &co->ctx->keep;
+
+    if (hth_save_none(co->chosen))
+        return; /* what is left after an accepted loss stays as it is */
+    for (uint32_t i = k->saves; i-- > 0;) {
+        const struct candidate *c = candidate_find(co, k->save[i]);
+
+        if (c && c->whole && hth_save_cmp(c->id, co->chosen) <= 0)
+            candidate_hold(co, c);
+        else
+            hth_keep_leave(k, (int)i);
+    }
+}
+
 void candidates_fini(struct hth_choice *co)
 {
     for (uint32_t i = 0; i < co->candidates; i++) {

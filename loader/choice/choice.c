@@ -4,8 +4,9 @@
  *
  *   candidates: every save of which somebody has a valid manifest, newest first
  *   look at each from the newest down: fetch its manifest, find every object's holders
- *   chosen:     the first that is whole
- *   go on down to the newest save that a keep list names: what is whole on the way is kept
+ *   chosen:     the first that is whole and not marked bad; where there is none, the first that is whole
+ *   go on down to the newest save that a keep list names: what is whole on the way is kept, and what
+ *   is on our own list, however old
  *
  * then the plan goes to all by blob, votes come back, and GO is said when all agree. A no makes the
  * next older whole save the chosen one, in the same epoch. A silent member fails the epoch by name.
@@ -27,18 +28,32 @@ static void choice_again(struct hth_choice *co)
     hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
 }
 
-/* From the newest down to the first whole candidate, and on to the watermark. 0: a manifest or a
- * `.metadata` is waited for. */
+/* Older than what is chosen, and on no list: nobody needs to know whether it is whole. */
+static int choice_passes_over(const struct hth_choice *co, struct hth_save_id id)
+{
+    return hth_save_foreign(id) ||
+           (hth_save_cmp(id, co->watermark) < 0 && !hth_keep_has(&co->ctx->keep, id));
+}
+
+static int choice_is_eligible(const struct hth_choice *co, struct hth_save_id id)
+{
+    const struct hth_save_id *w = &co->wanted;
+
+    return !co->wants || (w->epoch ? hth_save_cmp(id, *w) == 0 : id.step == w->step);
+}
+
+/* From the newest down to the first whole candidate, and on to the watermark; of what is older those that
+ * are kept. 0: a manifest or a `.metadata` is waited for. */
 static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate **out_chosen)
 {
+    int settled = 0; /* nothing older is chosen instead */
+
     *out_chosen = NULL;
     for (uint32_t i = 0; i < co->candidates; i++) {
         struct candidate *c = &co->candidate[i];
 
-        if (*out_chosen &&
-                (hth_save_foreign(c->id) || (hth_save_cmp(c->id, co->watermark) < 0 &&
-                                                    !hth_keep_has(&co->ctx->keep, c->id))))
-            break;
+        if ((settled && choice_passes_over(co, c->id)) || (*out_chosen && hth_save_foreign(c->id)))
+            continue;
         if (!c->lost && !c->whole) {
             if (!candidate_has_manifest(co, c, now_ms) ||
                     (hth_save_foreign(c->id) && !foreign_look(co, c, choice_again)))
@@ -46,7 +61,10 @@ static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct can
             if (!c->lost)
                 candidate_look(co, c);
         }
-        if (c->whole && !*out_chosen)
+        if (!c->whole || settled || !choice_is_eligible(co, c->id))
+            continue;
+        settled = !hth_keep_is_bad(&co->ctx->keep, c->id) || co->wants;
+        if (settled || !*out_chosen)
             *out_chosen = c;
     }
     return 1;
@@ -72,6 +90,23 @@ static int choice_is_loss(const struct hth_choice *co, char *out, size_t len)
     return 1;
 }
 
+/* What was asked for is not among the whole saves: those that are. */
+static void choice_cannot_give(const struct hth_choice *co, char *out, size_t len)
+{
+    int n = snprintf(out, len,
+            "step %" PRIu64 " is asked for and cannot be had; there is:", co->wanted.step);
+    int any = 0;
+
+    for (uint32_t i = 0; i < co->candidates && n > 0 && (size_t)n < len; i++) {
+        if (!co->candidate[i].whole)
+            continue;
+        n += snprintf(out + n, len - (size_t)n, " %" PRIu64, co->candidate[i].id.step);
+        any = 1;
+    }
+    if (!any && n > 0 && (size_t)n < len)
+        snprintf(out + n, len - (size_t)n, " none");
+}
+
 static void choice_decide(struct hth_choice *co, uint64_t now_ms)
 {
     struct candidate *chosen;
@@ -81,9 +116,21 @@ static void choice_decide(struct hth_choice *co, uint64_t now_ms)
     if (!choice_look_at_all(co, now_ms, &chosen))
         return;
     newer = chosen ? (uint32_t)(chosen - co->candidate) : co->candidates;
-    co->beyond = 0;
-    for (uint32_t i = 0; i < newer; i++)
-        co->beyond += hth_save_cmp(co->candidate[i].id, co->watermark) <= 0;
+    co->beyond = co->passed = 0;
+    for (uint32_t i = 0; i < newer; i++) {
+        const struct candidate *c = &co->candidate[i];
+
+        co->beyond += !c->whole && hth_save_cmp(c->id, co->watermark) <= 0;
+        co->passed += c->whole && !co->wants && hth_keep_is_bad(&co->ctx->keep, c->id);
+    }
+    if (!chosen && co->wants) {
+        choice_cannot_give(co, text, sizeof(text));
+        hth_choice_fail(co, HEARTH_ENOENT, text);
+        return;
+    }
+    if (co->passed)
+        hth_say(&co->ctx->log, HEARTH_LOG_WARN, "bad-passed",
+                "%" PRIu32 " newer saves are whole and marked bad: passed over", co->passed);
     if (!chosen && choice_is_loss(co, text, sizeof(text))) {
         if (!co->accept_loss) {
             hth_choice_fail(co, HEARTH_ELOST, text);
@@ -232,6 +279,7 @@ static void choice_on_vote(
         return;
     co->from[origin].voted = serial;
     if (++co->votes == co->nodes) {
+        candidates_leave(co);
         if (candidates_keep(co, &err)) { /* GO is of a keep list that the next engine knows too */
             hth_choice_fail(co, err.code, err.text);
             return;
@@ -324,6 +372,12 @@ void hth_choice_join(struct hth_choice *co)
         .reading = co->reading,
         .epochs = co->epochs + 1,
     };
+}
+
+void hth_choice_want(struct hth_choice *co, struct hth_save_id save)
+{
+    co->wants = 1;
+    co->wanted = save;
 }
 
 void hth_choice_accept_loss(struct hth_choice *co)

@@ -56,6 +56,8 @@ struct hth_choice {
     uint32_t epochs; /* how many were joined; what began in an older one does not count */
 
     /* of this epoch */
+    int wants; /* only `wanted` is chosen */
+    struct hth_save_id wanted;
     int accept_loss; /* begin with nothing where all is lost */
     uint32_t nodes;
     struct gathered *from; /* [nodes] */
@@ -67,7 +69,7 @@ struct hth_choice {
     uint32_t
             before; /* serial of the last plan of this epoch that an earlier engine of this node gave */
     uint64_t asked_ms; /* not before then are the members asked for their inventories again */
-    uint32_t beyond;
+    uint32_t beyond, passed;
     int gone; /* GO was said */
     /* EPOCH_FAILED as it was said, for a member that did not hear it. The first reason stays. */
     unsigned char failed[4 + HEARTH_ERROR_TEXT];
@@ -108,6 +110,9 @@ int candidate_manifest(struct hth_choice *co, const struct hth_blob_id *id,
 /* 1 when the manifest is here; else it has been asked for. */
 int candidate_has_manifest(struct hth_choice *co, struct candidate *c, uint64_t now_ms);
 void candidate_look(struct hth_choice *co, struct candidate *c); /* is it whole or lost? */
+/* At GO: what the plan has not kept leaves our list; of what is on it we have the manifest, to give it to
+ * members that lack it. */
+void candidates_leave(struct hth_choice *co);
 void candidates_fini(struct hth_choice *co);
 
 /* gather.c */

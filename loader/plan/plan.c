@@ -3,7 +3,8 @@
  * The plan as everybody gets it: which save, what else to keep, and who has each of its objects, so
  * that a node can see for itself what it lacks and whom to ask.
  *
- *   "HTHPLAN\1" | u32 serial | u32 beyond | 32 chosen | u32 keeps | u32 objects | u64 manifest length
+ *   "HTHPLAN\2" | u32 serial | u32 beyond | u32 passed | u32 zero | 32 chosen | u32 keeps | u32 objects
+ *   u64 manifest length
  *   keeps of 32 | objects: u32 count, u32 node[count] | manifest
  *
  * Order of the holders. The bytes of each object that will be pulled are dealt to its holder with
@@ -16,8 +17,8 @@
 
 #include <stdlib.h>
 
-#define MAGIC "HTHPLAN\1"
-#define HEAD  (8u + 8u + 32u + 8u + 8u)
+#define MAGIC "HTHPLAN\2"
+#define HEAD  (8u + 16u + 32u + 8u + 8u)
 
 /* ---- Who has what --------------------------------------------------------------------------- */
 
@@ -178,6 +179,8 @@ void hth_plan_encode(const struct hth_plan *p, unsigned char *out)
     hth_write(&w, MAGIC, 8);
     hth_write32(&w, p->serial);
     hth_write32(&w, p->beyond);
+    hth_write32(&w, p->passed);
+    hth_write32(&w, 0);
     plan_write_save(&w, p->chosen);
     hth_write32(&w, p->keeps);
     hth_write32(&w, p->manifest.objects);
@@ -236,6 +239,8 @@ int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct 
     uint64_t manifest_len;
     int rc;
 
+    p.passed = hth_read32(&r);
+    (void)hth_read32(&r);
     p.chosen = plan_read_save(&r);
     p.keeps = hth_read32(&r);
     objects = hth_read32(&r);

@@ -69,6 +69,7 @@ struct hth_plan {
     uint32_t serial;
     struct hth_save_id chosen; /* epoch 0: nothing, start from scratch */
     uint32_t beyond;           /* newer saves that were beyond redundancy */
+    uint32_t passed;           /* newer ones that are whole and marked bad */
     uint32_t keeps;
     struct hth_save_id keep[HTH_PLAN_KEEP]; /* every node frees the rest */
     struct hth_manifest manifest;           /* of the chosen */

@@ -17,6 +17,10 @@ static void end_sources(struct hth_restore *r, struct hearth_recovery *info)
     int n = snprintf(
             info->text, size, "step %" PRIu64 " of epoch %" PRIu64, info->step, info->epoch);
 
+    if (info->passed && n > 0)
+        n += snprintf(info->text + n, size - (size_t)n,
+                ", the newest that is not marked bad: %" PRIu32 " newer passed over", info->passed);
+
     if (from)
         hth_transfer_pulled(r->ctx, &total, from); /* counted since the join */
     for (uint32_t i = 0; from && i < e->nodes; i++) {
@@ -65,6 +69,7 @@ void restore_end(struct hth_restore *r, int code, const struct hearth_error *err
         info.step = save.step;
         info.epoch = save.epoch;
         info.beyond = r->plan.beyond;
+        info.passed = r->plan.passed;
         hth_transfer_pulled(r->ctx, &total, NULL);
         info.pulled_bytes = total - r->pulled_before;
         end_times(r, &info);

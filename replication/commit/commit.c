@@ -91,6 +91,7 @@ void hth_commit_resume(struct hth_commit *c)
         if (!s->removed && s->id.epoch == e->epoch && s->id.nonce == e->nonce &&
                 head_fate(c, s->id) == FATE_OPEN)
             commit_resume_save(c, s);
+    member_resume(c);
     c->unsure = !hth_is_coordinator(c->ctx);
     c->alives = 0;
     c->alive_ms = hth_now_ms(&c->ctx->clock);
@@ -277,6 +278,10 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         coord_promise(c, origin, bytes, len);
     else if (coordinator && kind == HTH_KIND_FAILED)
         coord_failed(c, origin, bytes, len);
+    else if (coordinator && kind == HTH_KIND_COPY_LOST)
+        coord_copy_lost(c, origin, bytes, len);
+    else if (coordinator && kind == HTH_KIND_WISH)
+        coord_wish(c, origin, bytes, len);
     else if (coordinator && kind == HTH_KIND_LOST)
         reach_told(c, bytes, len);
     else if (coordinator && kind == HTH_KIND_ALIVE)
@@ -285,6 +290,8 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         word_complete(c, save_get(bytes));
     else if (kind == HTH_KIND_HEAD)
         word_head(c, bytes, len);
+    else if (kind == HTH_KIND_SAID)
+        asked_said(c, bytes, len);
     else if (kind == HTH_KIND_PROBE && !coordinator)
         commit_be_heard(c);
 }
@@ -403,14 +410,14 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
     *out_degraded = 0;
     *out_code = HEARTH_OK;
     text[0] = '\0';
-    if (o) {
+    if (hth_keep_has(&c->ctx->keep, save)) { /* as it is now, whatever it was when decided */
+        *out_level = HEARTH_PROTECTED;
+        *out_degraded = hth_keep_degraded(&c->ctx->keep, hth_keep_at(&c->ctx->keep, save));
+    } else if (o) {
         *out_level = o->level;
         *out_degraded = o->degraded;
         *out_code = o->code;
         snprintf(text, 256, "%s", o->text);
-    } else if (hth_keep_has(&c->ctx->keep, save)) {
-        *out_level = HEARTH_PROTECTED;
-        *out_degraded = hth_keep_degraded(&c->ctx->keep, hth_keep_at(&c->ctx->keep, save));
     } else if (t) {
         *out_level = t->level;
         track_waits_for(c, t, text);

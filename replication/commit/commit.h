@@ -6,6 +6,7 @@
 #ifndef HEARTH_REPLICATION_COMMIT_H
 #define HEARTH_REPLICATION_COMMIT_H
 
+#include "core/local/wish.h"
 #include "placement.h"
 #include "replication/transfer/transfer.h"
 #include "replication/tree/blob.h"
@@ -15,6 +16,9 @@ struct hth_commit;
 
 struct hth_commit_events {
     void *self;
+    /* What the coordinator says to the wish of this number; code 0: granted, and on record. NULL: nobody
+     * wishes here. */
+    void (*on_said)(void *self, uint64_t number, int code, const char *text);
     /* A save that this node's ranks take part in has moved: level only rises; code 0, HEARTH_EFAILED
      * or HEARTH_EUNKNOWN ends it. rank: HTH_NODE_NONE for all, else that rank's own level (COPIED). */
     void (*on_level)(void *self, struct hth_save_id save, uint32_t rank, enum hearth_level level,
@@ -96,6 +100,11 @@ uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at); /* seconds 
  * over and whose decision was not heard here: 1; 0: none. *out_unknown 1: nor will it be. */
 int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
         struct hth_save_id *out_save, int *out_unknown);
+
+/* Tell the coordinator; the caller says it again until on_said() was called. save epoch 0: the newest kept
+ * one of save.step. Errors said: HEARTH_ENOENT not kept, HEARTH_ESTATE not now, EIO. */
+void hth_commit_wish(
+        struct hth_commit *c, uint64_t number, enum hth_wish wish, struct hth_save_id save);
 
 /* The newest PROTECTED save, how long ago, what is undecided and whom it waits for: for status. */
 void hth_commit_text(struct hth_commit *c, char *out, size_t len);

@@ -21,6 +21,7 @@
  *   commit.c                       the front: begin, events, time, questions
  *   ├─ coordinate.c                the coordinator: gathers facts
  *   │  └─ decide.c                 ... and decides each save once
+ *   │     ├─ asked.c               ... what users wish of kept saves
  *   │     └─ reach.c               ... who is lost and who is back, and the map that follows
  *   │        └─ append.c           ... a head on record, then told
  *   └─ word.c                      a head, carried out by every member
@@ -50,6 +51,7 @@ struct track {
     uint64_t repeat_ms; /* next time facts are said again */
     int recovered;      /* the chosen save of this epoch, or a kept one */
     int done_sent, held, promised, complete;
+    int lost;              /* something of it was lost here, and it was not promised since */
     uint64_t promised_map; /* position of the map that it was promised under */
     uint32_t repeats;      /* of that promise */
     uint32_t repairs;      /* begun so far */
@@ -92,11 +94,21 @@ struct sign {
     uint32_t probes;
 };
 
+struct asked { /* a wish that is not decided yet */
+    uint32_t origin, wish;
+    uint64_t number;
+    struct hth_save_id save;
+};
+
 struct coord { /* the coordinator's; its decisions are in the head */
     struct tally *tallies;
-    struct sign *sign; /* [nodes] */
-    int look;          /* something came that may decide a save; tick looks */
-    int news;          /* somebody is lost or back, and not in the map yet */
+    struct sign *sign;                     /* [nodes] */
+    int look;                              /* something came that may decide a save; tick looks */
+    int news;                              /* somebody is lost or back, and not in the map yet */
+    struct hth_save_id loss[HTH_KEEP_MAX]; /* kept saves that have lost a copy, not on record yet */
+    uint32_t losses;
+    struct asked asked[HTH_KEEP_MAX];
+    uint32_t askeds;
     int begins;        /* GO was said, and the keep list of recovery is to be told */
     uint64_t look_ms;  /* a head could not be written: tried again then */
     uint64_t home_ms;  /* somebody is well enough for its copies then; HTH_NEVER */
@@ -198,7 +210,6 @@ int tally_is_recovered(const struct hth_commit *c, const struct tally *t);
 /* How many nodes that count have promised what the rank owns. *out_full: all that have a place. */
 uint32_t tally_promised(
         const struct hth_commit *c, const struct tally *t, uint32_t rank, int *out_full);
-int tally_full(const struct hth_commit *c, const struct tally *t); /* of all ranks; NULL: 0 */
 
 /* head.c; hth_commit_adopt() and hth_commit_knows() too */
 enum fate {
@@ -224,6 +235,8 @@ void moved_free(struct hth_commit *c);
 void fact_done(struct hth_commit *c, struct track *t, struct hth_held_save *s);
 void fact_held(struct hth_commit *c, const struct track *t);
 void fact_promise(struct hth_commit *c, const struct track *t);
+#define COPY_LOST_BYTES (SAVE_BYTES + 8u)
+void fact_copy_lost(struct hth_commit *c, struct track *t);
 void fact_lost(struct hth_commit *c, uint32_t node);
 void fact_alive(struct hth_commit *c, uint64_t now_ms);   /* where we are unsure, now and then */
 void facts_repeat(struct hth_commit *c, struct track *t); /* what has had no effect yet */
@@ -236,7 +249,8 @@ void member_repair(struct hth_commit *c, struct track *t);
 void member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s);
 /* By the newest map, which is another one. */
 void member_mapped(struct hth_commit *c);
-void member_keep(struct hth_commit *c); /* what is kept is promised until the map is settled */
+void member_keep(struct hth_commit *c);   /* what is kept is promised until the map is settled */
+void member_resume(struct hth_commit *c); /* a new engine: what was lost of it while none ran? */
 
 /* word.c */
 void word_complete(struct hth_commit *c, struct hth_save_id save);
@@ -255,6 +269,11 @@ void reach_told(struct hth_commit *c, const unsigned char *bytes, size_t len); /
 void reach_tick(struct hth_commit *c, uint64_t now_ms);
 void reach_begin(struct hth_commit *c);
 
+/* asked.c; hth_commit_wish() too */
+void asked_said(struct hth_commit *c, const unsigned char *bytes, size_t len); /* any member */
+void coord_wish(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
+void asked_tick(struct hth_commit *c); /* what was wished is decided */
+
 /* decide.c */
 void coord_begin(struct hth_commit *c); /* GO, or this engine is a new one after it */
 void coord_stop(struct hth_commit *c);
@@ -270,6 +289,7 @@ void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *byte
 void coord_held(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
 void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
 void coord_failed(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
+void coord_copy_lost(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
 void coord_alive(struct hth_commit *c, uint32_t origin);
 
 #endif

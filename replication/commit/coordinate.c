@@ -124,6 +124,30 @@ void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *b
     c->coord.look = 1;
 }
 
+/* Of a save that is kept it goes on record, and the log is settled again when the copy is back. */
+void coord_copy_lost(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
+{
+    struct hth_save_id save;
+    struct tally *t;
+
+    if (len != COPY_LOST_BYTES || origin >= c->ctx->epoch->nodes ||
+            hth_get64(bytes + SAVE_BYTES) != c->ctx->epoch->member[origin].store)
+        return;
+    save = save_get(bytes);
+    t = tally_find(c, save);
+    if (t && t->node[origin].promised) {
+        t->node[origin].promised = 0;
+        t->nodes_promised--;
+    }
+    for (uint32_t i = 0; i < c->coord.losses; i++)
+        if (hth_save_cmp(c->coord.loss[i], save) == 0)
+            return;
+    if (head_fate(c, save) != FATE_KEPT || c->coord.losses == HTH_KEEP_MAX)
+        return; /* it is said again */
+    c->coord.loss[c->coord.losses++] = save;
+    c->coord.look = 1;
+}
+
 void coord_failed(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     struct tally *t = coord_fact(c, bytes, len, SAVE_BYTES + 4, origin);

@@ -99,12 +99,21 @@ static void decide_prune(struct hth_head *h)
         memset(h->why, 0, sizeof(h->why));
 }
 
-/* All others on the list are with every holder they should be with. */
-static int decide_others_full(struct hth_commit *c, const struct hth_keep *k)
+/* 1: all that is on the list is with every holder it should be with. *out_degraded: a bit for each that
+ * has too few of them. */
+static int decide_all_full(struct hth_commit *c, const struct hth_keep *k, uint32_t *out_degraded)
 {
-    for (uint32_t i = 1; i < k->saves; i++)
-        if (!c->head.settled && !tally_full(c, tally_find(c, k->save[i])))
+    uint32_t mask = 0;
+
+    for (uint32_t i = 0; i < k->saves; i++) {
+        const struct tally *t = tally_find(c, k->save[i]);
+        int degraded, full;
+
+        if (!t || !decide_is_protected(c, t, &degraded, &full) || !full)
             return 0;
+        mask |= (uint32_t)degraded << i;
+    }
+    *out_degraded = mask;
     return 1;
 }
 
@@ -114,7 +123,7 @@ static int decide_protected(struct hth_commit *c, const struct tally *t, int deg
     struct hth_save_id id = t->id;
 
     next.keep = kept_with(c->ctx, id, (uint32_t)degraded);
-    next.settled = full && decide_others_full(c, &next.keep);
+    next.settled = c->head.settled ? full : decide_all_full(c, &next.keep, &next.keep.degraded);
     if (id.epoch == next.epoch && id.nonce == next.nonce)
         next.decided = id;
     decide_prune(&next);
@@ -162,6 +171,33 @@ static int decide_cancelled(struct hth_commit *c, const struct tally *t)
     return append_head(c, &next, NULL) == HEARTH_OK;
 }
 
+/* What is kept and has lost a copy is DEGRADED on record before anybody counts on the others, and each
+ * member promises it again. Before anything is PROTECTED in this epoch the list says nothing of copies. */
+static void decide_lost(struct hth_commit *c)
+{
+    struct hth_head next = c->head;
+    uint32_t losses = c->coord.losses, lost = 0;
+
+    c->coord.losses = 0;
+    next.keep = c->ctx->keep;
+    for (uint32_t i = 0; i < losses; i++) {
+        int at = hth_keep_at(&next.keep, c->coord.loss[i]);
+
+        lost |= at < 0 ? 0 : UINT32_C(1) << at;
+    }
+    if (!lost || next.keep.epoch != next.epoch ||
+            (!c->head.settled && !(lost & ~next.keep.degraded)))
+        return;
+    next.keep.degraded |= lost;
+    next.keep.serial++;
+    next.settled = 0;
+    if (append_head(c, &next, NULL))
+        return; /* the fact is said again */
+    for (uint32_t i = 0; i < losses; i++)
+        hth_say(&c->ctx->log, HEARTH_LOG_WARN, "degraded",
+                HTH_SAVE " has lost a copy: it is brought back", HTH_SAVE_ARGS(c->coord.loss[i]));
+}
+
 /* Every holder of every kept save has promised it under this very map: nobody else's copy counts. */
 static void decide_settle(struct hth_commit *c)
 {
@@ -171,15 +207,8 @@ static void decide_settle(struct hth_commit *c)
     if (c->head.settled || !k->saves)
         return;
     next.keep = *k;
-    next.keep.degraded = 0;
-    for (uint32_t i = 0; i < k->saves; i++) {
-        const struct tally *t = tally_find(c, k->save[i]);
-        int degraded, full;
-
-        if (!t || !decide_is_protected(c, t, &degraded, &full) || !full)
-            return;
-        next.keep.degraded |= (uint32_t)degraded << i;
-    }
+    if (!decide_all_full(c, k, &next.keep.degraded))
+        return;
     next.keep.serial = k->epoch == next.epoch ? k->serial + 1 : 1;
     next.keep.epoch = next.epoch;
     next.settled = 1;
@@ -287,6 +316,8 @@ void coord_tick(struct hth_commit *c, uint64_t now_ms)
     c->coord.look = 0;
     if (c->coord.begins)
         coord_say_begun(c);
+    decide_lost(c);
+    asked_tick(c);
     while (rounds-- > 0) {
         struct tally *t = c->coord.tallies;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a member says to the coordinator, as listed in tree.h: DONE, HELD, PROMISE and FAILED of a
- * save, repeated until each has had its effect, who is LOST, and that we are ALIVE. The coordinator is a
+ * What a member says to the coordinator, as listed in tree.h: DONE, HELD, PROMISE, COPY_LOST and FAILED
+ * of a save, repeated until each has had its effect, who is LOST, and that we are ALIVE. The coordinator is a
  * member too, and hears its own facts within the call.
  */
 #include "commit_state.h"
@@ -85,6 +85,17 @@ void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, co
     fact_failed(c, t);
 }
 
+/* Again and again until this node can promise the save: an earlier promise is void. */
+void fact_copy_lost(struct hth_commit *c, struct track *t)
+{
+    unsigned char body[COPY_LOST_BYTES];
+
+    t->lost = 1;
+    save_put(body, t->id);
+    hth_put64(body + SAVE_BYTES, c->ctx->store->ops->id(c->ctx->store));
+    hth_tree_up(c->ctx, HTH_KIND_COPY_LOST, body, sizeof(body));
+}
+
 void fact_lost(struct hth_commit *c, uint32_t node)
 {
     unsigned char body[4];
@@ -111,6 +122,8 @@ void facts_repeat(struct hth_commit *c, struct track *t)
         fact_failed(c, t);
     else if (t->done_sent && (!s || !s->has_manifest))
         fact_done(c, t, s);
+    else if (t->lost)
+        fact_copy_lost(c, t);
     else if (t->promised)
         fact_promise(c, t);
     else if (t->held && !t->complete)

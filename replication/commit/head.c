@@ -127,10 +127,20 @@ static int head_encode(const struct hth_head *head, const struct hth_holders *ma
     return HEARTH_OK;
 }
 
+/* Also where it is the same decision's: a recovery takes off the list what its plan has not kept. */
+static int head_changes_list(const struct hth_commit *c, const struct hth_keep *keep)
+{
+    unsigned char old[HTH_KEEP_BYTES], new[HTH_KEEP_BYTES];
+
+    hth_keep_encode(&c->ctx->keep, old);
+    hth_keep_encode(keep, new);
+    return memcmp(old, new, sizeof(old)) != 0;
+}
+
 int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_holders *map,
         struct hearth_error *err)
 {
-    int kept = head->keep.serial != c->ctx->keep.serial || head->keep.epoch != c->ctx->keep.epoch;
+    int kept = head_changes_list(c, &head->keep);
     unsigned char *bytes;
     size_t len;
     int rc = head_encode(head, map ? map : &c->map, &bytes, &len, err);

@@ -16,6 +16,20 @@ int kept_write(struct hth_commit *c, const struct hth_keep *keep, struct hearth_
     return s->ops->record_put(s, "keep", record, sizeof(record), err);
 }
 
+/* Save i of the old list stays on a new one that has `saves` already: what is pinned has its place before
+ * anything newer that is not. (With a smaller keep than before the oldest pins go too: a new save needs
+ * its place.) */
+static int kept_stays(const struct hth_keep *old, uint32_t i, uint32_t saves, uint32_t keep)
+{
+    uint32_t pins = 0;
+
+    if (hth_keep_pinned(old, (int)i))
+        return saves < keep;
+    for (uint32_t k = i + 1; k < old->saves; k++)
+        pins += (uint32_t)hth_keep_pinned(old, (int)k);
+    return saves + pins < keep;
+}
+
 /* The record with `save` in front. A save that is protected again keeps its age. Older ones that an
  * earlier epoch decided are degraded: nobody has counted their copies in this epoch. */
 struct hth_keep kept_with(const struct hth_ctx *ctx, struct hth_save_id save, uint32_t degraded)
@@ -31,12 +45,15 @@ struct hth_keep kept_with(const struct hth_ctx *ctx, struct hth_save_id save, ui
     keep.serial = old->epoch == keep.epoch ? old->serial + 1 : 1;
     keep.save[0] = save;
     keep.since_ms[0] = at >= 0 ? old->since_ms[at] : ctx->clock.wall_ms(ctx->clock.self);
+    keep.pinned = at >= 0 ? (uint32_t)hth_keep_pinned(old, at) : 0;
     memcpy(keep.bad, old->bad, sizeof(keep.bad));
-    for (uint32_t i = 0; i < old->saves && keep.saves < ctx->opts.keep; i++)
-        if (hth_save_cmp(old->save[i], save) < 0) {
+    for (uint32_t i = 0; i < old->saves; i++)
+        if (hth_save_cmp(old->save[i], save) < 0 &&
+                kept_stays(old, i, keep.saves, ctx->opts.keep)) {
             uint32_t unsure = old->epoch != keep.epoch || hth_keep_degraded(old, (int)i);
 
             keep.degraded |= unsure << keep.saves;
+            keep.pinned |= (uint32_t)hth_keep_pinned(old, (int)i) << keep.saves;
             keep.since_ms[keep.saves] = old->since_ms[i];
             keep.save[keep.saves++] = old->save[i];
         }

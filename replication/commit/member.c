@@ -175,7 +175,7 @@ void member_check(struct hth_commit *c, struct track *t)
         if (head_fate(c, t->id) == FATE_OPEN)
             fact_held(c, t);
     }
-    here = t->held && !member_first_missing(c, s);
+    here = t->held && member_has_raws(s) && !member_first_missing(c, s);
     if (here && member_is_over(c, t)) {
         track_remove(c, t);
         return;
@@ -184,6 +184,7 @@ void member_check(struct hth_commit *c, struct track *t)
         return;
     hth_point(&c->ctx->points, "promise");
     t->promised = 1;
+    t->lost = 0;
     t->promised_map = c->head.mapped;
     t->repeat_ms = soon;
     t->repeats = 0;
@@ -232,6 +233,7 @@ void hth_commit_copy_lost(
         member_follow(c, t);
     t->promised = 0;
     t->repair_ms = hth_now_ms(&c->ctx->clock);
+    fact_copy_lost(c, t);
 }
 
 static void member_verified(void *self, struct hth_held_save *save, struct hth_held *held, int code,
@@ -409,6 +411,41 @@ void member_keep(struct hth_commit *c)
     }
 }
 
+/* What this node has to hold of it is here, though perhaps not looked at yet. */
+static int member_has_all(const struct hth_commit *c, struct hth_held_save *s)
+{
+    for (uint32_t i = 0; i < s->manifest.objects; i++) {
+        const struct hth_object *o = &s->manifest.object[i];
+
+        if (!hth_held_find(s, o->id) &&
+                (o->kind == HTH_OBJECT_RAW ||
+                        holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self)))
+            return 0;
+    }
+    return 1;
+}
+
+void member_resume(struct hth_commit *c)
+{
+    const struct hth_keep k = c->ctx->keep;
+
+    for (uint32_t i = 0; i < k.saves && k.epoch == c->ctx->epoch->epoch; i++) {
+        struct hth_held_save *s = hth_holdings_find(c->ctx, k.save[i]);
+        struct track *t;
+
+        if (s && s->has_manifest && member_has_all(c, s))
+            continue;
+        t = track_get(c, k.save[i]);
+        if (!t)
+            continue;
+        hth_say(&c->ctx->log, HEARTH_LOG_WARN, "copy-lost",
+                HTH_SAVE ": not all that this node has to hold of it is here",
+                HTH_SAVE_ARGS(k.save[i]));
+        member_follow(c, t);
+        fact_copy_lost(c, t);
+    }
+}
+
 /* ---- Objects that come ------------------------------------------------------------------------- */
 
 int hth_commit_offer_wanted(
@@ -482,14 +519,21 @@ void member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save
     member_blob(c, t);
 }
 
+/* Its manifest and common objects: until it is decided, and as long as it is kept. */
+static int member_may_need(const struct hth_commit *c, struct hth_save_id save)
+{
+    enum fate fate = head_fate(c, save);
+
+    return fate == FATE_KEPT || (fate == FATE_OPEN && !outcome_find(c, save));
+}
+
 void hth_commit_blob(
         struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
     struct hth_held_save *s;
     struct track *t;
 
-    if (id->kind == HTH_BLOB_PLAN || outcome_find(c, id->save) ||
-            head_fate(c, id->save) == FATE_CANCELLED || head_fate(c, id->save) == FATE_OVER)
+    if (id->kind == HTH_BLOB_PLAN || !member_may_need(c, id->save))
         return;
     if (id->kind == HTH_BLOB_MANIFEST)
         member_take_manifest(c, id->save, bytes, len);

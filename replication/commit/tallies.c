@@ -82,12 +82,3 @@ uint32_t tally_promised(
     *out_full = have == n;
     return have;
 }
-
-int tally_full(const struct hth_commit *c, const struct tally *t)
-{
-    int full = t != NULL;
-
-    for (uint32_t r = 0; r < c->ctx->epoch->world && full; r++)
-        (void)tally_promised(c, t, r, &full);
-    return full;
-}

@@ -119,6 +119,16 @@ static void source_unit_text(uint32_t unit, char out[32])
         snprintf(out, 32, "chunk %" PRIu32, unit);
 }
 
+/* It may not know that its copy is wrong: it looks, and puts it aside if it is. */
+static void source_say_bad(const struct hth_fetch *f, const struct source *s, uint32_t unit)
+{
+    struct hth_wire w = { .save = f->save, .id = f->object.id };
+
+    w.chunk = unit < UNIT_FILE ? unit : UINT64_MAX;
+    if (unit != UNIT_FILE)
+        hth_wire_say(f->ctx, s->node, HTH_MSG_BAD, &w);
+}
+
 void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const char *what)
 {
     char text[200], name[32];
@@ -131,6 +141,7 @@ void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const 
     hth_say(&f->ctx->log, HEARTH_LOG_WARN, "bad-chunk",
             HTH_SAVE " object '%s' from node %" PRIu32 ": %s", HTH_SAVE_ARGS(f->save),
             f->object.name, s->node, text);
+    source_say_bad(f, s, unit);
     if (s->bad < HTH_BAD_MAX || s->state == SOURCE_OUT)
         return;
     hth_say(&f->ctx->log, HEARTH_LOG_WARN, "bad-peer",

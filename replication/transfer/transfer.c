@@ -27,13 +27,21 @@ void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out
         hth_tally_read(tally, out_per_node, ctx->epoch->nodes);
 }
 
+static void transfer_on_bad(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
+{
+    const struct hth_transfer_events *events = &ctx->transfer->events;
+
+    if (events->doubt)
+        events->doubt(events->self, from, w->save, w->id, w->chunk);
+}
+
 /* A NAK goes to the side whose WANT or OFFER it answers. */
 int hth_transfer_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
 {
     struct hth_wire w;
 
-    if (type < HTH_MSG_OFFER || type > HTH_MSG_RELEASE)
+    if (type < HTH_MSG_OFFER || type > HTH_MSG_BAD)
         return 0;
     if (!ctx->epoch || from >= ctx->epoch->nodes)
         return 1;
@@ -41,6 +49,10 @@ int hth_transfer_message(
         hth_say(&ctx->log, HEARTH_LOG_DEBUG, "transfer-nonsense",
                 "node %" PRIu32 " sent a message of type %u and %zu bytes that is none", from, type,
                 len);
+        return 1;
+    }
+    if (type == HTH_MSG_BAD) {
+        transfer_on_bad(ctx, from, &w);
         return 1;
     }
     if (type == HTH_MSG_OFFER || type == HTH_MSG_READY || type == HTH_MSG_END ||

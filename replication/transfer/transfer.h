@@ -8,6 +8,7 @@
  *     END   {save, object record (final), grant} ─►       table pulled, digest, chunks, each verified
  *                                     ◄─ PULLED {save, object, digest}      sealed here
  *                                     ◄─ NAK {save, object, code, text}     not now, or never
+ *                                     ◄─ BAD {save, object, chunk}          it came wrong: look at it
  *
  * A receiver may also begin: WANT {save, object, range} to any holder, which answers with OFFER,
  * READY, END or NAK. Chunks of one object are spread over all sources that have answered, a window
@@ -79,10 +80,15 @@ typedef int hth_offer_wanted_fn(
 /* A replica that was offered is sealed here. */
 typedef void hth_replica_fn(void *self, struct hth_save_id save, uint64_t object);
 
+/* `from` has pulled a chunk of our copy that does not hold; UINT64_MAX: its table or block. */
+typedef void hth_doubt_fn(
+        void *self, uint32_t from, struct hth_save_id save, uint64_t object, uint64_t chunk);
+
 struct hth_transfer_events {
     void *self;
     hth_offer_wanted_fn *wanted;
     hth_replica_fn *sealed;
+    hth_doubt_fn *doubt; /* NULL: nobody wants to know */
 };
 
 int hth_transfer_open(struct hth_ctx *ctx, const struct hth_transfer_events *events,

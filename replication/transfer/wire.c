@@ -9,6 +9,7 @@
  *   WANT     save 32 | u64 object | u64 off | u64 len
  *   NAK      save 32 | u64 object | i32 code | u32 of | text to the end
  *   RELEASE  save 32 | u64 object
+ *   BAD      save 32 | u64 object | u64 chunk
  *
  *   grant    u32 length | u32 zero | length bytes          object: as in the manifest
  */
@@ -82,6 +83,8 @@ static size_t wire_encode(const struct hth_wire *m, uint16_t type, unsigned char
     } else if (type == HTH_MSG_WANT) {
         hth_write64(&w, m->off);
         hth_write64(&w, m->len);
+    } else if (type == HTH_MSG_BAD) {
+        hth_write64(&w, m->chunk);
     } else if (type == HTH_MSG_NAK) {
         hth_write32(&w, (uint32_t)m->code);
         hth_write32(&w, m->of);
@@ -141,6 +144,8 @@ int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *bo
     } else if (type == HTH_MSG_WANT) {
         out->off = hth_read64(&r);
         out->len = hth_read64(&r);
+    } else if (type == HTH_MSG_BAD) {
+        out->chunk = hth_read64(&r);
     } else if (type == HTH_MSG_NAK) {
         wire_nak_read(&r, out);
     } else if (type != HTH_MSG_RELEASE) {

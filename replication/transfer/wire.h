@@ -22,6 +22,7 @@ struct hth_wire {
     const unsigned char *crc; /* READY: [count] u32, in the message */
     uint64_t off, len;        /* WANT: bytes of the file; len 0: all */
     unsigned char digest[HTH_DIGEST]; /* PULLED */
+    uint64_t chunk;                   /* BAD; UINT64_MAX: table or block */
     int code;                         /* NAK */
     enum hth_nak of;
     char text[HTH_WIRE_TEXT + 1];

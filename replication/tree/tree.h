@@ -33,12 +33,15 @@ enum hth_kind {
     /* down, and to whoever is behind: {head} as on record, with its map where that is a new one or may be
      * missed: PROTECTED, CANCELLED, who is lost and what has moved, settled */
     HTH_KIND_HEAD = 7,
-    HTH_KIND_ALIVE = 8,         /* up: {} I am there; the answer is the newest head */
-    HTH_KIND_PROBE = 9,         /* to, who is lost: say that you are there */
-    HTH_KIND_INVENTORY = 32,    /* up: {u32 part, u32 parts, bytes} */
-    HTH_KIND_PLAN = 33,         /* to: {u32 serial} there is a plan: ask for it */
-    HTH_KIND_VOTE = 34,         /* up */
-    HTH_KIND_GO = 35,           /* down */
+    HTH_KIND_ALIVE = 8,      /* up: {} I am there; the answer is the newest head */
+    HTH_KIND_PROBE = 9,      /* to, who is lost: say that you are there */
+    HTH_KIND_COPY_LOST = 20, /* up: {save, u64 store} my promise of it is void: I lack something */
+    HTH_KIND_WISH = 21,      /* up: {u64 number, u32 wish, u32 zero, save} of the keep list */
+    HTH_KIND_SAID = 22,      /* to: {u64 number, i32 code, text} what came of it */
+    HTH_KIND_INVENTORY = 32, /* up: {u32 part, u32 parts, bytes} */
+    HTH_KIND_PLAN = 33,      /* to: {u32 serial} there is a plan: ask for it */
+    HTH_KIND_VOTE = 34,      /* up */
+    HTH_KIND_GO = 35,        /* down */
     HTH_KIND_EPOCH_FAILED = 36, /* down, and to whoever has not heard: {i32 code, text} */
     HTH_KIND_CLOSE = 37, /* up: {u32 1}: all ranks of my node have dropped, {u32 2}: I have freed */
     HTH_KIND_DROP = 38,  /* down: everybody dropped: free everything */

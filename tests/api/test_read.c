@@ -357,8 +357,11 @@ Test(read, a_wrong_byte_from_another_node_is_asked_again_then_named)
     fake_flip(r.fake, 2);
     must_fail(hearth_read_box(c, &item, off, shape, &x, NULL, &err), HEARTH_ECORRUPT);
     cr_assert(ne(ptr, strstr(err.text, "chunk 0"), NULL), "%s", err.text);
+    cr_assert(eq(u32, fake_counts(r.fake).bads, 2)); /* the engine has heard of both */
+    cr_assert(eq(u64, fake_counts(r.fake).bad_chunk, 0));
     fake_flip(r.fake, 1);
     must(hearth_read_box(c, &item, off, shape, &x, NULL, &err));
+    cr_assert(eq(u32, fake_counts(r.fake).bads, 3));
     cr_assert(epsilon_eq(flt, x, stored[0][0], 0.0f));
     hearth_checkpoint_close(c);
     rank_end(&r);

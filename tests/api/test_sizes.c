@@ -412,7 +412,7 @@ Test(sizes, a_bootstrap_of_any_age_is_called)
 /* Sizes of the first version: a field that moves, or goes, changes what older callers mean. */
 _Static_assert(sizeof(struct hearth_opts) == 264, "hearth_opts");
 _Static_assert(sizeof(struct hearth_begin_opts) == 24, "hearth_begin_opts");
-_Static_assert(sizeof(struct hearth_recover_opts) == 32, "hearth_recover_opts");
+_Static_assert(sizeof(struct hearth_recover_opts) == 40, "hearth_recover_opts");
 _Static_assert(sizeof(struct hearth_find_opts) == 24, "hearth_find_opts");
 _Static_assert(sizeof(struct hearth_bootstrap) == 32, "hearth_bootstrap");
 _Static_assert(sizeof(struct hearth_piece) == 80, "hearth_piece");
@@ -420,6 +420,7 @@ _Static_assert(sizeof(struct hearth_bytes) == 40, "hearth_bytes");
 _Static_assert(sizeof(struct hearth_box) == 64, "hearth_box");
 _Static_assert(sizeof(struct hearth_range) == 40, "hearth_range");
 _Static_assert(sizeof(struct hearth_view) == 48, "hearth_view");
+_Static_assert(sizeof(struct hearth_kept) == 72, "hearth_kept");
 _Static_assert(sizeof(struct hearth_item) == 104, "hearth_item");
 
 Test(sizes, the_version_is_one_number)

@@ -136,6 +136,7 @@ static size_t keep_make(unsigned char *out)
         .saves = 2,
         .bads = 1,
         .degraded = 2,
+        .pinned = 1,
         .save = { saves[0], saves[1] },
         .bad = { saves[2] },
         .since_ms = { 54, 55 } };
@@ -303,7 +304,8 @@ static size_t local_make(unsigned char *out)
         sizeof(struct hth_local_given), sizeof(struct hth_local_take),
         sizeof(struct hth_local_taken), sizeof(struct hth_local_close),
         sizeof(struct hth_local_regain), sizeof(struct hth_local_refit),
-        sizeof(struct hth_local_refitted) };
+        sizeof(struct hth_local_refitted), sizeof(struct hth_local_bad),
+        sizeof(struct hth_local_wish), sizeof(struct hth_local_kept_list) };
     struct hth_writer w = { .at = out, .cap = 8192 };
 
     hth_write32(&w, hth_version_written(HTH_FORMAT_LOCAL));
@@ -357,15 +359,15 @@ static const struct golden {
     [HTH_FORMAT_TABLE] = { table_make, 1, "16477e4e5a8dfce5" },
     [HTH_FORMAT_MANIFEST] = { manifest_make, 2, "144b2b1e1f63f703" },
     [HTH_FORMAT_EPOCH] = { epoch_make, 2, "a79e0a2f5424b258" },
-    [HTH_FORMAT_KEEP] = { keep_make, 2, "2e46f59ced3ff2b1" },
-    [HTH_FORMAT_PLANS] = { plans_make, 2, "b024315c4b22fb8b" },
+    [HTH_FORMAT_KEEP] = { keep_make, 3, "5c5af594209868ea" },
+    [HTH_FORMAT_PLANS] = { plans_make, 3, "480cd0b4e833a02a" },
     [HTH_FORMAT_RUNNING] = { running_make, 1, "d967d78c93d5a005" },
-    [HTH_FORMAT_HEAD] = { head_make, 1, "c1b535b2e02d910a" },
+    [HTH_FORMAT_HEAD] = { head_make, 1, "863b718a9097c5bb" },
     [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
-    [HTH_FORMAT_STORE] = { store_make, 4, "2506a92632c887fc" },
+    [HTH_FORMAT_STORE] = { store_make, 4, "ffb1f95432cc6f31" },
     [HTH_FORMAT_GREETING] = { greeting_make, 4, "a4876612d97cb109" },
     [HTH_FORMAT_HANDED] = { handed_make, 1, "4854856f27e64975" },
-    [HTH_FORMAT_LOCAL] = { local_make, 5, "3479498cb52e566c" },
+    [HTH_FORMAT_LOCAL] = { local_make, 5, "d2991fc6e46d4c9a" },
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
 };
 

@@ -217,3 +217,46 @@ Test(choice, a_protected_save_without_room_is_an_error_that_names_the_node)
     cr_assert(strstr(p->node[0].last, "step 2") && strstr(p->node[0].last, "node n2: 1000 bytes"),
             "%s", p->node[0].last);
 }
+
+/* ---- A manifest that is here ---------------------------------------------------------------------- */
+
+/* Every node has this manifest, and the save has no objects. */
+static void say_manifest(uint32_t node, const struct hth_manifest *m)
+{
+    struct hth_seen_save seen = { .id = m->save, .has_manifest = 1 };
+    struct hth_inventory inv = { .store = node + 1, .saves = 1, .save = &seen };
+    unsigned char part[2048];
+
+    memcpy(seen.manifest, m->digest, HTH_DIGEST);
+    cr_assert(le(sz, 8 + hth_inventory_bytes(&inv), sizeof(part)));
+    hth_put32(part, 0);
+    hth_put32(part + 4, 1);
+    hth_inventory_encode(&inv, part + 8);
+    hth_choice_deliver(choice, node, HTH_KIND_INVENTORY, part, 8 + hth_inventory_bytes(&inv));
+}
+
+Test(choice, a_manifest_that_came_before_the_inventories_is_not_waited_for)
+{
+    struct hth_ctx *ctx = &p->node[0].ctx;
+    struct hth_manifest m = {
+        .save = { 5, 77, 10, 1 }, .world = NODES, .nodes = NODES, .job = "pair"
+    };
+    struct hth_manifest read;
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, m.save, 0 };
+    struct hth_blob_id plan = hth_restore_plan_id(ctx, 1);
+    static uint32_t rank_node[NODES] = { 0, 1, 2 };
+    unsigned char bytes[1024];
+    size_t len;
+
+    p->node[0].epoch.world = NODES;
+    p->node[0].epoch.rank_node = rank_node;
+    must(hth_manifest_encode(&m, bytes, NULL));
+    must(hth_manifest_decode(&read, bytes, hth_manifest_bytes(&m), NULL));
+    must(hth_blob_serve(ctx, &id, bytes, hth_manifest_bytes(&m), NULL));
+    for (uint32_t n = 0; n < NODES; n++)
+        say_manifest(n, &read);
+    hth_choice_tick(choice, p->now_ms);
+    cr_assert(ne(ptr, (void *)(uintptr_t)hth_blob_find(ctx, &plan, &len), NULL));
+    hth_manifest_fini(&read);
+    p->node[0].epoch.rank_node = NULL;
+}

@@ -36,6 +36,8 @@ void fake_flip(
 struct fake_counts {
     uint32_t clients, leases, begins, ranges, slots, follows, regains, closes, drops, aborts;
     uint64_t range_bytes;
+    uint32_t bads;         /* wrong chunks that were told of */
+    uint64_t bad_chunk;    /* the last */
     uint32_t step_wait_ms; /* of the last set_step */
     uint32_t find_wait_ms; /* of the last find */
 };

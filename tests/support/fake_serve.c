@@ -527,6 +527,11 @@ void fake_answer(struct fake_engine *f, struct client *c, const void *msg, int f
     case HTH_LOCAL_COMMON_GET:
         on_common_get(f, c, msg);
         break;
+    case HTH_LOCAL_BAD:
+        f->counts.bads++;
+        f->counts.bad_chunk = ((const struct hth_local_bad *)msg)->chunk;
+        fake_put_ok(c, m->request);
+        break;
     case HTH_LOCAL_CLOSE:
         f->counts.closes++;
         f->counts.drops += ((const struct hth_local_close *)msg)->leave == HEARTH_DROP;

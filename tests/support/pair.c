@@ -175,7 +175,7 @@ void pair_node_open(struct pair *p, uint32_t node)
         .heartbeat_ms = 200, .dead_ms = 2000, .stall_ms = 1000, .connect_ms = 2000, .job = "pair"
     };
     struct hth_session_events events = { n, on_message, on_peer_up, on_peer_down, NULL };
-    struct hth_transfer_events transfer = { n, on_wanted, on_sealed };
+    struct hth_transfer_events transfer = { n, on_wanted, on_sealed, NULL };
     struct hth_blob_events blobs = { n, on_blob, on_blob_failed };
     struct hth_transport_events link;
 

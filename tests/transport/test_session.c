@@ -116,6 +116,65 @@ Test(session, a_paused_machine_blames_nobody)
     net_world_close(w);
 }
 
+/* CPU time that the engines of this test have used. */
+static uint64_t worked_ms;
+
+static uint64_t busy_ms(void)
+{
+    return worked_ms;
+}
+
+static struct net_world *busy_world(uint32_t nodes)
+{
+    struct hth_session_opts o = { .busy_ms = busy_ms, .job = "job" };
+
+    return net_world_open(nodes, &o);
+}
+
+/* Each round of its loop takes more than a third of dead_ms, all of it work. */
+static void work_hard(struct net_world *w, uint64_t for_ms)
+{
+    for (uint64_t end = w->now_ms + for_ms; w->now_ms < end;) {
+        w->now_ms += DEAD_MS * 3 / 5;
+        worked_ms += DEAD_MS * 3 / 5;
+        net_run(w, 20);
+    }
+}
+
+Test(session, a_flooded_engine_finds_a_silent_peer_all_the_same)
+{
+    struct net_world *w = busy_world(3);
+    uint32_t still, busy;
+
+    must(net_send(w, 0, 1, 1));
+    must(net_send(w, 0, 2, 1));
+    net_run(w, 3000);
+    net_pause(w, 1, 1);
+    work_hard(w, 2 * DEAD_MS);
+    cr_assert(eq(int, w->node[0].downs[1], 1));
+    cr_assert(eq(int, w->node[0].downs[2] + w->node[2].downs[0], 0)); /* it is as flooded */
+    hth_session_late(w->node[0].session, &still, &busy);
+    cr_assert(eq(u32, still, 0));
+    cr_assert(ge(u32, busy, 3));
+    net_world_close(w);
+}
+
+Test(session, an_engine_that_was_busy_and_then_paused_blames_nobody)
+{
+    struct net_world *w = busy_world(2);
+    uint32_t still, busy;
+
+    must(net_send(w, 0, 1, 1));
+    net_run(w, 3000);
+    worked_ms += 700;
+    w->now_ms += 60000;
+    net_run(w, 10000);
+    cr_assert(eq(int, w->node[0].downs[1] + w->node[1].downs[0], 0));
+    hth_session_late(w->node[0].session, &still, &busy);
+    cr_assert(eq(u32, still, 1));
+    net_world_close(w);
+}
+
 Test(session, nobody_there_is_down_after_connect_ms)
 {
     struct net_world *w = net_world_open(2, NULL);

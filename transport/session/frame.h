@@ -44,6 +44,7 @@ enum hth_message {
     HTH_MSG_WANT = 36,
     HTH_MSG_NAK = 37,
     HTH_MSG_RELEASE = 38,
+    HTH_MSG_BAD = 39,
     HTH_MSG_BLOB = 40,      /* parent to child: a blob you should have, with its grant */
     HTH_MSG_BLOB_WANT = 41, /* child to parent: offer it again */
     HTH_MSG_BLOB_DONE = 42, /* child to parent: have it, revoke the grant */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The front of a session: what its owner calls, and the one tick that judges everybody. A tick
- * that comes much later than what was due means that this machine stood still, not its peers:
- * then every deadline starts again.
+ * The front of a session: what its owner calls, and the one tick that judges everybody. A tick that
+ * comes much later than what was due, while this thread did not work, means that this machine stood
+ * still, not its peers: then every deadline starts again. A thread that was late because it had much
+ * to do judges its peers as ever: what they said meanwhile was read before the tick.
  */
 #include "session_parts.h"
 
@@ -238,6 +239,45 @@ static void session_rearm(struct hth_session *s, uint64_t now, uint64_t late_ms)
     hth_pulls_rearm(s, now);
 }
 
+#define MARK_MS 10u /* between two readings of the CPU time, which are system calls */
+
+/* CPU time that this thread has used since the last tick, or a little longer. */
+static uint64_t session_busy_ms(struct hth_session *s, uint64_t now)
+{
+    uint64_t used, busy;
+
+    if (!s->opts.busy_ms || now < s->mark_ms + MARK_MS)
+        return 0;
+    used = s->opts.busy_ms();
+    busy = used - s->mark_busy_ms;
+    s->mark_ms = now;
+    s->mark_busy_ms = used;
+    return busy;
+}
+
+static void session_look_late(struct hth_session *s, uint64_t now, uint64_t busy_ms)
+{
+    uint64_t late_ms = now - s->expect_ms;
+    uint64_t still_ms = late_ms > busy_ms ? late_ms - busy_ms : 0;
+
+    if (late_ms <= s->opts.dead_ms / 3)
+        return;
+    if (still_ms <= s->opts.dead_ms / 3) {
+        s->late_busy++;
+        hth_say(&s->log, HEARTH_LOG_DEBUG, "busy", "%" PRIu64 " ms late, and at work meanwhile",
+                late_ms);
+        return;
+    }
+    s->late_still++;
+    session_rearm(s, now, still_ms);
+}
+
+void hth_session_late(const struct hth_session *s, uint32_t *out_still, uint32_t *out_busy)
+{
+    *out_still = s->late_still;
+    *out_busy = s->late_busy;
+}
+
 static void session_tick_link(struct hth_session *s, struct link *link, uint64_t now)
 {
     if (link->state == LINK_ENDING)
@@ -263,12 +303,11 @@ static void session_tick_link(struct hth_session *s, struct link *link, uint64_t
 
 void hth_session_tick(struct hth_session *s)
 {
-    uint64_t now = hth_session_now(s), joins = s->joins;
+    uint64_t now = hth_session_now(s), joins = s->joins, busy_ms = session_busy_ms(s, now);
 
     if (now < s->expect_ms)
         return;
-    if (now - s->expect_ms > s->opts.dead_ms / 3)
-        session_rearm(s, now, now - s->expect_ms);
+    session_look_late(s, now, busy_ms);
     s->expect_ms = HTH_NEVER;
     hth_pulls_tick(s, now);
     for (struct peer *p = s->peers; p; p = p->next) {

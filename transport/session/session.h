@@ -36,6 +36,8 @@ struct hth_session_opts {
     uint8_t version_low, version_high; /* 0: what we speak; tests say something else */
     int no_fence;             /* simulator: hear other epochs too, to see that somebody notices */
     const unsigned char *key; /* [HTH_KEY], borrowed until hth_session_close(); NULL: none */
+    /* CPU time that the thread which ticks has used so far; NULL: not known, and counted as none. */
+    uint64_t (*busy_ms)(void);
     char job[HTH_NAME_MAX + 1];
 };
 
@@ -99,6 +101,10 @@ int hth_session_is_up(const struct hth_session *s, uint32_t node);
 uint64_t hth_session_heard_ms(const struct hth_session *s, uint32_t node); /* last; 0: never */
 uint32_t hth_session_connections(const struct hth_session *s);
 
+/* How often a tick came late by more than dead_ms / 3: because this machine stood still, so that all
+ * deadlines were re-armed; or because this thread was busy, and nothing was. */
+void hth_session_late(const struct hth_session *s, uint32_t *out_still, uint32_t *out_busy);
+
 /* Memory for grants and pulls: registered once, kept for its life. Takes seconds where pages are
  * pinned. Any thread, once a transport is attached and until its close() begins. */
 int hth_session_reg(struct hth_session *s, void *base, uint64_t len, struct hth_region **out,
@@ -128,8 +134,9 @@ int hth_session_pull(struct hth_session *s, uint32_t node, const struct hth_gran
 /* Cut all connections with the peer (and dial again when there is something to say). */
 void hth_session_drop(struct hth_session *s, uint32_t node);
 
-/* Time has passed: pings, deadlines, dials. A tick that comes late by more than dead_ms / 3
- * (a paused machine) re-arms every deadline before anybody is judged. */
+/* Time has passed: pings, deadlines, dials. Call it in every round of the loop. A tick that comes late
+ * by more than dead_ms / 3, not counting what this thread worked meanwhile (a paused machine), re-arms
+ * every deadline before anybody is judged. */
 void hth_session_tick(struct hth_session *s);
 uint64_t hth_session_due_ms(const struct hth_session *s);
 

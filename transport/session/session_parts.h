@@ -100,8 +100,10 @@ struct hth_session {
     struct hth_session_pull *pull_first, *pull_last; /* by due time: all wait equally long */
     uint64_t cookie;
     uint32_t crowded; /* dials, and connections accepted, since the last tick that found no place */
-    uint64_t crowd_said_ms; /* 0: never */
-    uint64_t expect_ms;     /* nothing is due before */
+    uint64_t crowd_said_ms;         /* 0: never */
+    uint64_t expect_ms;             /* nothing is due before */
+    uint64_t mark_ms, mark_busy_ms; /* when the thread's CPU time was read last, and what it was */
+    uint32_t late_still, late_busy; /* ticks */
 };
 
 static inline uint64_t hth_session_now(const struct hth_session *s)

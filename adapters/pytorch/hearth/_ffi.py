@@ -82,7 +82,7 @@ class BeginOpts(Sized):
 
 class RecoverOpts(Sized):
     _fields_ = [("struct_size", SIZE), ("common", P), ("common_count", SIZE),
-                ("deadline_ms", U32), ("accept_loss", U32)]
+                ("deadline_ms", U32), ("accept_loss", U32), ("save", P)]
 
 
 class FindOpts(Sized):
@@ -99,7 +99,18 @@ class Recovery(Sized):
     _fields_ = [("struct_size", SIZE), ("step", U64), ("epoch", U64), ("now_epoch", U64),
                 ("degraded", U32), ("beyond", U32), ("join_ms", U32), ("inventory_ms", U32),
                 ("plan_ms", U32), ("pull_ms", U32), ("verify_ms", U32), ("vote_ms", U32),
-                ("pulled_bytes", U64), ("sources", U32), ("text", c.c_char * 256)]
+                ("pulled_bytes", U64), ("sources", U32), ("text", c.c_char * 256),
+                ("passed", U32), ("reserved", U32)]
+
+
+class SaveId(c.Structure):
+    _fields_ = [("epoch", U64), ("nonce", U64), ("step", U64), ("attempt", U32), ("reserved", U32)]
+
+
+class Kept(Sized):
+    _fields_ = [("struct_size", SIZE), ("id", SaveId), ("since_ms", U64), ("level", U32),
+                ("degraded", U32), ("confirmed", U32), ("copies", U32), ("pinned", U32),
+                ("bad", U32)]
 
 
 class Item(Sized):
@@ -165,6 +176,12 @@ _PROTOTYPES = {
     "hearth_checkpoint_find": (c.c_int, [P, U64, P, P, P]),
     "hearth_checkpoint_info": (c.c_int, [P, P, P]),
     "hearth_checkpoint_close": (None, [P]),
+    "hearth_keep_list": (c.c_int, [P, P, SIZE, P, P]),
+    "hearth_keep_pin": (c.c_int, [P, P, P]),
+    "hearth_keep_unpin": (c.c_int, [P, P, P]),
+    "hearth_keep_release": (c.c_int, [P, P, P]),
+    "hearth_keep_mark_bad": (c.c_int, [P, P, P]),
+    "hearth_keep_unmark_bad": (c.c_int, [P, P, P]),
     "hearth_item_at": (c.c_int, [P, c.c_int, SIZE, P, P]),
     "hearth_item_in": (c.c_int, [P, STR, U64, P, P]),
     "hearth_read_boxes": (c.c_int, [P, P, SIZE, P]),

@@ -25,7 +25,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from . import _ffi, errors
 from ._ffi import call
@@ -43,7 +43,7 @@ from ._lent import (
     save_bytes,
 )
 
-__all__ = ["Box", "Checkpoint", "Gather", "Handle", "Item", "Job", "Piece", "Save", "items_by_key",
+__all__ = ["Box", "Checkpoint", "Gather", "Handle", "Item", "Job", "Kept", "Piece", "Save", "items_by_key",
            "save_bytes"]
 
 _LEAVE_S = 10.0  # that close() waits for calls of other threads; the last of them leaves then
@@ -51,6 +51,21 @@ _log = logging.getLogger("hearth")
 _LOG_LEVELS = {10: logging.ERROR, 20: logging.WARNING, 30: logging.INFO, 40: logging.DEBUG}
 
 Gather = Callable[[bytes], "list[bytes]"]
+_KEPT_MAX = 16
+
+
+class Kept(NamedTuple):
+    """A save that is kept."""
+
+    step: int
+    attempt: int
+    epoch: int
+    since: float  # when it was PROTECTED first, as time.time() counts
+    degraded: bool  # some object has fewer copies than asked, and is being repaired
+    confirmed: bool  # False: as an earlier epoch left it, or the coordinator is out of reach
+    copies: int  # of each object, beside the owner's own, that the job asks for
+    pinned: bool
+    bad: bool
 
 
 class _Gatherer:
@@ -282,10 +297,12 @@ class Job:
             yield self._pointer
 
     def recover(self, *, common: Sequence[str] = (), deadline_s: float | None = None,
-                accept_loss: bool = False) -> Checkpoint | None:
+                accept_loss: bool = False, step: int | None = None) -> Checkpoint | None:
         """Agree with all ranks on the newest save that can be had, and bring it here, verified.
         Collective. None: there is nothing, start from scratch. A second call begins a new epoch.
 
+        step         go back to the newest save of this step and no other; what is newer is given
+                     up. Raises HearthNotFound. The same on all ranks
         common       names of objects that every node needs of containers which Hearth has not
                      written
         accept_loss  None instead of HearthLost where more was lost than there were copies; what is
@@ -296,10 +313,13 @@ class Job:
             common=c.cast(names, c.c_void_p) if common else None, common_count=len(common),
             accept_loss=int(accept_loss),
             deadline_ms=0 if deadline_s is None else max(1, int(deadline_s * 1000)))
+        wanted = None if step is None else _ffi.SaveId(step=_ffi.step_number(step, 0))
+        opts.save = c.addressof(wanted) if wanted is not None else None
 
         def recover() -> Checkpoint | None:
             out = c.c_void_p()
             with self._used() as pointer:
+                _ = wanted, names  # what opts points to
                 call("hearth_recover", pointer, c.byref(opts), c.byref(out))
                 return Checkpoint(self, out) if out else None
 
@@ -337,6 +357,40 @@ class Job:
                 if step is None or time.monotonic() >= until:
                     raise
                 time.sleep(0.01)
+
+    def kept(self) -> list[Kept]:
+        """The saves that are kept, newest first, as this node knows them."""
+        rows = (_ffi.Kept * _KEPT_MAX)()
+        rows[0].struct_size = c.sizeof(_ffi.Kept)
+        count = c.c_size_t()
+        with self._used() as pointer:
+            call("hearth_keep_list", pointer, rows, len(rows), c.byref(count))
+        return [Kept(row.id.step, row.id.attempt, row.id.epoch, row.since_ms / 1000,
+                     bool(row.degraded), bool(row.confirmed), row.copies, bool(row.pinned),
+                     bool(row.bad)) for row in rows[:count.value]]
+
+    def pin(self, step: int, pinned: bool = True) -> None:
+        """It stays, however many newer saves come, until it is unpinned (pinned False) or released.
+        Pins use up `keep`, of which the last place is for new saves."""
+        self._wish("hearth_keep_pin" if pinned else "hearth_keep_unpin", step)
+
+    def release(self, step: int) -> None:
+        """Give a save up: it is freed on every node. Never the newest that is PROTECTED."""
+        self._wish("hearth_keep_release", step)
+
+    def mark_bad(self, step: int, bad: bool = True) -> None:
+        """A recovery passes over it as long as an older save is whole."""
+        self._wish("hearth_keep_mark_bad" if bad else "hearth_keep_unmark_bad", step)
+
+    def _wish(self, call_name: str, step: int) -> None:
+        """Of the newest kept save of this step; decided for the whole job."""
+        save = _ffi.SaveId(step=_ffi.step_number(step, 0))
+
+        def wish() -> None:
+            with self._used() as pointer:
+                call(call_name, pointer, c.byref(save))
+
+        interruptible(wish)
 
     def begin(self, step: int | None, nbytes: int, *, name: str | None = None,
               wait_s: float = 0.0, cancel_old: bool = False) -> Save:

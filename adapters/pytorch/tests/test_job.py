@@ -140,3 +140,24 @@ def test_what_is_left_open_ends_with_the_job(base):
     checkpoint.close()
     handle.close()
     pending.abort()
+
+
+def test_kept_saves_are_listed_pinned_released_and_gone_back_to(base):
+    with_keep = Job.open(base, rank=0, world=1, keep=3)
+    with_keep.recover()
+    for step in (1, 2, 3):
+        save = with_keep.begin(step, SIZE)
+        save.add_bytes([(b"key", b"%d" % step)])
+        save.commit().wait("PROTECTED", DEADLINE_S)
+    assert [kept.step for kept in with_keep.kept()] == [3, 2, 1]
+    with_keep.pin(1)
+    with_keep.mark_bad(2)
+    assert [(kept.pinned, kept.bad) for kept in with_keep.kept()] == [
+        (False, False), (False, True), (True, False)]
+    with_keep.release(2)
+    with pytest.raises(HearthError, match="step 2 is not kept"):
+        with_keep.pin(2)
+    checkpoint = with_keep.recover(step=1)
+    assert checkpoint is not None and checkpoint.step == 1
+    checkpoint.close()
+    with_keep.close(keep=False)

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keep: which saves a running job keeps, and what the user wants of them. */
+#include "cli.h"
+
+#include "core/local/wish.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *word;
+    enum hth_wish wish;
+} words[] = {
+    { "pin", HTH_WISH_PIN },
+    { "unpin", HTH_WISH_UNPIN },
+    { "release", HTH_WISH_RELEASE },
+    { "bad", HTH_WISH_BAD },
+    { "good", HTH_WISH_GOOD },
+};
+
+static int keep_step(const char *text, uint64_t *out)
+{
+    char *end;
+
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    return *text < '0' || *text > '9' || *end || errno ? HEARTH_EINVAL : HEARTH_OK;
+}
+
+static void keep_print(const json_t *kept)
+{
+    struct grid g = { .columns = 4 };
+    char age[32];
+
+    grid_add(&g, "SAVE");
+    grid_add(&g, "STATE");
+    grid_add(&g, "AGE");
+    grid_add(&g, "MARKS");
+    for (size_t i = 0; i < json_array_size(kept); i++) {
+        const json_t *row = json_array_get(kept, i);
+        int pinned = json_is_true(json_object_get(row, "pinned"));
+        int bad = json_is_true(json_object_get(row, "bad"));
+        const char *save = json_string_value(json_object_get(row, "save"));
+        const char *state = json_string_value(json_object_get(row, "state"));
+        struct hth_save_id id;
+
+        if (!save || !state || hth_save_parse(save, &id))
+            continue;
+        human_age(age, json_integer_value(json_object_get(row, "age_s")));
+        grid_add(&g, "step %" PRIu64 ", try %" PRIu32, id.step, id.attempt);
+        grid_add(&g, "%s", state);
+        grid_add(&g, "%s", age);
+        grid_add(&g, "%s%s%s", pinned ? "pinned" : "", pinned && bad ? ", " : "", bad ? "bad" : "");
+    }
+    grid_print(&g, "llrl");
+    grid_free(&g);
+}
+
+static enum status keep_show(const struct args *a, const char *job_dir)
+{
+    char *text = engine_status(job_dir);
+    json_t *status = text ? json_loads(text, 0, NULL) : NULL;
+    const json_t *kept = json_object_get(status, "kept");
+    enum status rc = STATUS_OK;
+
+    free(text);
+    if (!status) {
+        fprintf(stderr, "hearth: no engine of the job answers: hearth ls shows what lies here\n");
+        rc = STATUS_NOT_FOUND;
+    } else if (a->json) {
+        rc = print_json(json_pack("{s:O}", "kept", kept));
+    } else {
+        keep_print(kept);
+    }
+    json_decref(status);
+    return rc;
+}
+
+enum status run_keep(const struct args *a)
+{
+    char dir[4096];
+    struct hearth_error err = { 0 };
+    uint64_t step = 0;
+    size_t i = 0, count = sizeof(words) / sizeof(words[0]);
+
+    if (!a->root)
+        return complain_usage("keep: which root? give --root or HEARTH_ROOT");
+    snprintf(dir, sizeof(dir), "%.3800s/%.255s", a->root, a->value[0]);
+    if (job_dir_check(dir, &err)) {
+        if (err.code == HEARTH_ENOENT)
+            hth_fail(&err, HEARTH_ENOENT, 0, "there is no job '%.64s' in %.300s", a->value[0],
+                    a->root);
+        return complain(&err);
+    }
+    if (a->count == 1)
+        return keep_show(a, dir);
+    while (i < count && strcmp(words[i].word, a->value[1]) != 0)
+        i++;
+    if (i == count || a->count != 3)
+        return complain_usage(
+                "keep: JOB, or JOB and one of pin, unpin, release, bad, good and a step");
+    if (keep_step(a->value[2], &step))
+        return complain_usage("keep: '%.64s' is no step", a->value[2]);
+    if (engine_wish(dir, words[i].wish, step, &err))
+        return complain(&err);
+    return STATUS_OK;
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Saves that are kept and are not the newest, in virtual time: found on every node after a restart, and
+ * brought back when they have lost a copy. */
+#include "check.h"
+#include "world_parts.h"
+
+#include "core/local/wish.h"
+#include "replication/held/holdings.h"
+#include <hearth/read.h>
+
+#include <string.h>
+#include <unistd.h>
+
+#define OURS  99999u /* a client that is no rank of the world */
+#define NODES 4u
+#define KEEP  3u
+#define OLD   2u    /* place on the list of the save that things happen to */
+#define SOON  6000u /* ms: more than recovering, telling and fetching take */
+
+static struct world w;
+static uint64_t request;
+static uint32_t node; /* where it asks */
+static struct hth_keep list;
+static unsigned char written[KEEP][NODES][512]; /* by each rank */
+
+static union {
+    struct hth_local_head head;
+    struct hth_local_found found;
+    struct hth_local_error error;
+} heard;
+
+static void hear(struct world *world, const struct letter *l)
+{
+    if (l->client == OURS && l->machine == world->member[node])
+        memcpy(&heard, l->bytes, l->len < sizeof(heard) ? l->len : sizeof(heard));
+}
+
+static void say(void *message, uint32_t len, enum hth_local_type type, enum hth_local_type answer)
+{
+    struct hth_local_head head = { len, type, ++request, 0 };
+
+    memcpy(message, &head, sizeof(head));
+    heard.head = (struct hth_local_head){ 0 };
+    hth_node_request(world_node(&w, node), OURS, message, len, NULL);
+    w.machine[w.member[node]].due_ms = 0;
+    for (uint64_t until = w.now_ms + SOON; !heard.head.type && w.now_ms < until && !w.why[0];)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(u32, heard.head.type, (uint32_t)answer), "node %u: %s", node,
+            heard.head.type == HTH_LOCAL_ERROR ? heard.error.text : "nothing was heard");
+}
+
+static void attach(uint32_t at)
+{
+    struct hth_local_attach m = { .version = hth_version_written(HTH_FORMAT_LOCAL),
+        .rank = at,
+        .world = w.ranks,
+        .helper = 1,
+        .job = "sim" };
+
+    node = at;
+    say(&m, sizeof(m), HTH_LOCAL_ATTACH, HTH_LOCAL_ATTACHED);
+}
+
+static struct hth_ctx *ctx_of(uint32_t at)
+{
+    return hth_node_ctx(world_node(&w, at));
+}
+
+static struct hth_held *shard(uint32_t at, struct hth_save_id id, uint32_t owner)
+{
+    struct hth_held_save *s = hth_holdings_find(ctx_of(at), id);
+    struct hth_held *h = s ? s->held : NULL;
+
+    while (h && (h->object.kind != HTH_OBJECT_SHARD || h->object.owner != owner))
+        h = h->next;
+    return h;
+}
+
+/* Whoever would begin a save does not; 1: all would. */
+static int hold_ranks(void)
+{
+    uint32_t held = 0;
+
+    for (uint32_t r = 0; r < w.ranks; r++)
+        if (w.rank[r].step == R_RUN && w.rank[r].recovered) {
+            w.rank[r].act_ms = HTH_NEVER;
+            held++;
+        }
+    return held == w.ranks;
+}
+
+/* The list is full, and nobody begins another save. */
+static void start(void)
+{
+    struct world_opts o = { .seed = 1,
+        .nodes = NODES,
+        .ranks_per_node = 1,
+        .copies = 1,
+        .keep = KEEP,
+        .run_ms = 600000,
+        .data_max = 100 };
+
+    alarm(60);
+    world_open(&w, &o);
+    w.stranger = hear;
+    while (!w.why[0] && !(w.count[WORLD_PROTECTED] >= (KEEP + 1) * w.ranks && hold_ranks()))
+        world_advance(&w, w.now_ms + 1);
+    world_advance(&w, w.now_ms + 500);
+    list = ctx_of(0)->keep;
+    cr_assert(eq(u32, list.saves, KEEP));
+    cr_assert(eq(u32, list.degraded, 0));
+    for (uint32_t i = 0; i < KEEP; i++)
+        for (uint32_t r = 0; r < NODES; r++) {
+            const struct hth_held *h = shard(r, list.save[i], r);
+
+            memcpy(written[i][r], h->slot->base + HTH_BLOCK, h->object.data_len);
+        }
+}
+
+static void end(void)
+{
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    world_close(&w);
+}
+
+TestSuite(kept, .init = start, .fini = end);
+
+static uint32_t degraded_at(uint32_t at, struct hth_save_id id)
+{
+    const struct hth_keep *k = &ctx_of(at)->keep;
+    int place = hth_keep_at(k, id);
+
+    cr_assert(ge(int, place, 0), "node %u has left step %" PRIu64 " out", at, id.step);
+    return (uint32_t)hth_keep_degraded(k, place);
+}
+
+/* Until no save of the list is DEGRADED anywhere. */
+static void all_come_back(void)
+{
+    uint32_t left = 1;
+
+    for (uint64_t until = w.now_ms + SOON; left && w.now_ms < until && !w.why[0];) {
+        world_advance(&w, w.now_ms + 10);
+        left = 0;
+        for (uint32_t n = 0; n < NODES; n++) {
+            const struct hth_keep *k = &ctx_of(n)->keep;
+
+            left += k->epoch != ctx_of(n)->epoch->epoch || k->degraded || k->saves != KEEP;
+        }
+    }
+    cr_assert(eq(u32, left, 0), "%u nodes do not call all of the list PROTECTED", left);
+    for (uint32_t i = 0; i < KEEP; i++)
+        cr_assert(eq(int, check_whole(&w, list.save[i], 2, UINT32_MAX), 1), "save %u", i);
+}
+
+static void open_all(void)
+{
+    for (uint32_t n = 0; n < NODES; n++) {
+        attach(n);
+        for (uint32_t i = 0; i < KEEP; i++) {
+            struct hth_local_find by_id = { .step = list.save[i].step, .wait_ms = SOON };
+            struct hth_local_find by_step = by_id;
+            struct hth_local_map manifest = { .off = 0 };
+
+            by_id.save = manifest.save = hth_local_save_of(list.save[i]);
+            say(&by_id, sizeof(by_id), HTH_LOCAL_FIND, HTH_LOCAL_FOUND);
+            cr_assert(eq(u32, heard.found.level, HEARTH_PROTECTED));
+            say(&by_step, sizeof(by_step), HTH_LOCAL_FIND, HTH_LOCAL_FOUND);
+            cr_assert(eq(int, hth_save_cmp(hth_local_save_to(heard.found.save), list.save[i]), 0));
+            say(&manifest, sizeof(manifest), HTH_LOCAL_MANIFEST, HTH_LOCAL_BYTES);
+        }
+        hth_node_client_gone(world_node(&w, n), OURS);
+    }
+}
+
+static void restart(void)
+{
+    world_restart(&w, 1, "the job is restarted");
+    world_advance(&w, w.now_ms + 2);
+    for (uint64_t until = w.now_ms + SOON; !hold_ranks() && w.now_ms < until && !w.why[0];)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(int, hold_ranks(), 1));
+}
+
+Test(kept, after_a_restart_every_save_of_the_list_is_opened_on_every_node)
+{
+    restart();
+    open_all();
+    all_come_back();
+}
+
+Test(kept, a_node_that_is_new_gets_its_part_of_every_save_of_the_list)
+{
+    machine_lose(&w, w.member[1]);
+    w.member[1] = NODES;
+    restart();
+    open_all();
+    all_come_back();
+}
+
+Test(kept, a_coordinator_that_is_new_finds_all_of_the_list)
+{
+    machine_lose(&w, w.member[0]);
+    w.member[0] = NODES;
+    restart();
+    open_all();
+    all_come_back();
+}
+
+/* The bytes that its rank wrote. */
+static int is_right(uint32_t at, uint32_t save, uint32_t owner)
+{
+    const struct hth_held *h = shard(at, list.save[save], owner);
+
+    return h && h->state == HTH_HELD_SEALED &&
+           !memcmp(written[save][owner], h->slot->base + HTH_BLOCK, h->object.data_len);
+}
+
+Test(kept, a_save_that_is_not_the_newest_is_degraded_until_its_lost_copy_is_back)
+{
+    struct hth_save_id id = list.save[OLD];
+    struct hth_held *h = shard(1, id, 1);
+    struct hth_local_bad m = { .object = h->object.id };
+    struct hth_local_find find = { .step = id.step };
+    uint32_t seen = 0;
+
+    attach(1);
+    h->slot->base[HTH_BLOCK + 9] ^= 1;
+    m.save = find.save = hth_local_save_of(id);
+    say(&m, sizeof(m), HTH_LOCAL_BAD, HTH_LOCAL_OK);
+    for (uint64_t until = w.now_ms + SOON; w.now_ms < until && !w.why[0];) {
+        for (uint32_t n = 0; n < NODES; n++) {
+            seen |= degraded_at(n, id) << n;
+            cr_assert(eq(u32, degraded_at(n, list.save[0]), 0)); /* which has lost nothing */
+        }
+        world_advance(&w, w.now_ms + 1);
+    }
+    cr_assert(eq(u32, seen, (1u << NODES) - 1)); /* every node has said so */
+    all_come_back();
+    cr_assert(eq(int, is_right(1, OLD, 1), 1));
+    say(&find, sizeof(find), HTH_LOCAL_FIND, HTH_LOCAL_FOUND);
+    cr_assert(eq(u32, heard.found.level, HEARTH_PROTECTED));
+    cr_assert(eq(u32, heard.found.degraded, 0));
+}
+
+Test(kept, what_was_lost_while_no_engine_ran_is_brought_back)
+{
+    struct hth_save_id id = list.save[OLD];
+    struct hth_held_save *s = hth_holdings_find(ctx_of(2), id);
+
+    hth_held_drop(ctx_of(2), s, shard(2, id, 2));
+    machine_stop(&w, w.member[2]);
+    machine_start(&w, w.member[2]);
+    world_advance(&w, w.now_ms + 1000);
+    all_come_back();
+    cr_assert(eq(int, is_right(2, OLD, 2), 1));
+}
+
+Test(kept, copies_of_every_save_of_the_list_move_when_their_holder_is_lost)
+{
+    machine_lose(&w, w.member[2]);
+    world_advance(&w, w.now_ms + 2 * SOON);
+    for (uint32_t i = 0; i < KEEP; i++)
+        for (uint32_t r = 0; r < NODES; r++) {
+            uint32_t have = 0;
+
+            for (uint32_t n = 0; n < NODES; n++)
+                have += n != 2 && is_right(n, i, r);
+            cr_assert(eq(u32, have, 2), "save %u, rank %u: %u", i, r, have);
+        }
+}
+
+/* ---- What users ask --------------------------------------------------------------------------------- */
+
+static void wish(uint32_t what, struct hth_save_id id, int code)
+{
+    struct hth_local_wish m = { .wish = what };
+
+    m.save = hth_local_save_of(id);
+    say(&m, sizeof(m), HTH_LOCAL_WISH, code ? HTH_LOCAL_ERROR : HTH_LOCAL_OK);
+    if (code)
+        cr_assert(eq(int, heard.error.code, code), "%s", heard.error.text);
+    world_advance(&w, w.now_ms + 100); /* until all have heard */
+}
+
+/* So many saves more. */
+static void save_on(uint32_t saves)
+{
+    uint64_t until = w.count[WORLD_PROTECTED] + (uint64_t)saves * w.ranks;
+
+    for (uint32_t r = 0; r < w.ranks; r++)
+        w.rank[r].act_ms = w.now_ms + 1;
+    while (!w.why[0] && !(w.count[WORLD_PROTECTED] >= until && hold_ranks()))
+        world_advance(&w, w.now_ms + 1);
+    world_advance(&w, w.now_ms + 500);
+}
+
+static void all_keep(struct hth_save_id id, int kept, int pinned)
+{
+    for (uint32_t n = 0; n < NODES; n++) {
+        const struct hth_keep *k = &ctx_of(n)->keep;
+        int at = hth_keep_at(k, id);
+
+        cr_assert(eq(int, at >= 0, kept), "node %u", n);
+        cr_assert(eq(int, hth_holdings_find(ctx_of(n), id) != NULL, kept), "node %u", n);
+        if (at >= 0)
+            cr_assert(eq(int, hth_keep_pinned(k, at), pinned), "node %u", n);
+    }
+}
+
+Test(kept, a_pinned_save_stays_and_the_last_place_cannot_be_pinned)
+{
+    attach(2); /* not the coordinator's node */
+    wish(HTH_WISH_PIN, (struct hth_save_id){ .step = list.save[2].step }, HEARTH_OK);
+    wish(HTH_WISH_PIN, list.save[1], HEARTH_OK);
+    wish(HTH_WISH_PIN, list.save[0], HEARTH_ESTATE);
+    cr_assert(ne(ptr, strstr(heard.error.text, "keep is 3"), NULL), "%s", heard.error.text);
+    save_on(3);
+    all_keep(list.save[0], 0, 0);
+    all_keep(list.save[1], 1, 1);
+    all_keep(list.save[2], 1, 1);
+    wish(HTH_WISH_UNPIN, list.save[1], HEARTH_OK);
+    restart();
+    all_keep(list.save[2], 1, 1);
+    save_on(1);
+    all_keep(list.save[1], 0, 0);
+    all_keep(list.save[2], 1, 1);
+}
+
+Test(kept, a_released_save_is_freed_on_every_node_and_never_the_newest)
+{
+    attach(3);
+    wish(HTH_WISH_RELEASE, list.save[0], HEARTH_ESTATE);
+    all_keep(list.save[0], 1, 0);
+    wish(HTH_WISH_RELEASE, list.save[1], HEARTH_OK);
+    all_keep(list.save[0], 1, 0);
+    all_keep(list.save[1], 0, 0);
+    all_keep(list.save[2], 1, 0);
+    wish(HTH_WISH_RELEASE, list.save[1], HEARTH_ENOENT);
+}
+
+Test(kept, a_save_that_is_marked_bad_is_passed_over_and_every_rank_is_told)
+{
+    attach(1);
+    wish(HTH_WISH_BAD, list.save[0], HEARTH_OK);
+    w.newest.id = list.save[1]; /* the model need not find what is not chosen */
+    restart();
+    for (uint32_t r = 0; r < w.ranks; r++) {
+        cr_assert(eq(u64, w.rank[r].from.step, list.save[1].step));
+        cr_assert(eq(u32, w.rank[r].info.passed, 1));
+        cr_assert(ne(ptr, strstr(w.rank[r].info.text, "1 newer passed over"), NULL), "%s",
+                w.rank[r].info.text);
+    }
+}
+
+Test(kept, where_all_are_marked_bad_the_newest_is_taken)
+{
+    attach(1);
+    for (uint32_t i = 0; i < KEEP; i++)
+        wish(HTH_WISH_BAD, list.save[i], HEARTH_OK);
+    restart();
+    cr_assert(eq(u64, w.rank[0].from.step, list.save[0].step));
+    cr_assert(eq(u32, w.rank[0].info.passed, 0));
+}
+
+/* The ranks of the first node say which save they want; the others hear which it is. */
+static void restart_with(struct hth_save_id wanted)
+{
+    struct hth_local_recover m = { .wants = 1 };
+    struct rank_state *r = &w.rank[0];
+
+    m.save = hth_local_save_of(wanted);
+    world_restart(&w, 1, "the job goes back");
+    world_advance(&w, w.now_ms + 2);
+    while (!w.why[0] && r->step != R_RECOVER)
+        world_advance(&w, w.now_ms + 1);
+    r->act_ms = HTH_NEVER;
+    m.head = (struct hth_local_head){ sizeof(m), HTH_LOCAL_RECOVER, ++r->request, 0 };
+    rank_send(r, &m, sizeof(m), NULL, 0);
+    for (uint64_t until = w.now_ms + SOON;
+            !hold_ranks() && !r->error.code && w.now_ms < until && !w.why[0];)
+        world_advance(&w, w.now_ms + 1);
+}
+
+Test(kept, a_recovery_of_a_chosen_step_goes_back_to_it)
+{
+    w.newest.id = list.save[OLD];
+    restart_with((struct hth_save_id){ .step = list.save[OLD].step });
+    cr_assert(eq(int, hold_ranks(), 1));
+    for (uint32_t r = 0; r < w.ranks; r++)
+        cr_assert(eq(int, hth_save_cmp(w.rank[r].from, list.save[OLD]), 0));
+    save_on(1);
+    cr_assert(eq(u64, w.newest.id.step, list.save[OLD].step + 1));
+}
+
+Test(kept, a_step_that_cannot_be_had_is_an_error_that_names_those_that_can)
+{
+    restart_with((struct hth_save_id){ .step = 4711 });
+    cr_assert(eq(int, w.rank[0].error.code, HEARTH_ENOENT));
+    cr_assert(ne(ptr, strstr(w.rank[0].error.text, "step 4711 is asked for"), NULL), "%s",
+            w.rank[0].error.text);
+}
