@@ -36,7 +36,7 @@ static void say(void *message, uint32_t len, enum hth_local_type type)
     memcpy(message, &head, sizeof(head));
     heard.head = (struct hth_local_head){ 0 };
     hth_node_request(world_node(&w, node), OURS, message, len, NULL);
-    w.machine[node].due_ms = 0;
+    machine_due(&w.machine[node], 0);
     world_advance(&w, w.now_ms + 1);
 }
 
@@ -81,7 +81,7 @@ static void start(void)
         rest = 0;
         for (uint32_t r = 0; r < w.ranks; r++)
             if (w.rank[r].step == R_RUN && !hth_save_none(w.newest.id)) {
-                w.rank[r].act_ms = HTH_NEVER;
+                rank_due(&w.rank[r], HTH_NEVER);
                 rest++;
             }
     }

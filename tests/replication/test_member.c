@@ -6,7 +6,10 @@
 #include "check.h"
 #include "pair.h"
 
+#include "core/format/head.h"
+#include "core/format/holders.h"
 #include "replication/commit/commit.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,9 +18,10 @@ enum { NODES = 3, KINDS = 64 };
 enum { SOON_MS = 1000 }; /* ten times retry_ms */
 
 static const struct hth_save_id save = { 7, 77, 5, 1 };
-static const uint64_t copy = 1;                     /* rank 0's object */
-static const uint64_t own = UINT64_C(1) << 32 | 1;  /* rank 1's */
-static const uint64_t raw = UINT64_C(2) << 32 | 99; /* everybody's, of rank 2 */
+static const uint64_t copy = 1;                      /* rank 0's object */
+static const uint64_t own = UINT64_C(1) << 32 | 1;   /* rank 1's */
+static const uint64_t other = UINT64_C(2) << 32 | 1; /* rank 2's: no place here at first */
+static const uint64_t raw = UINT64_C(2) << 32 | 99;  /* everybody's, of rank 2 */
 
 static struct pair *p;
 static struct hth_ctx *ctx;
@@ -161,6 +165,42 @@ Test(member, promises_a_copy_that_was_found_bad_no_more)
     hth_commit_copy_lost(commit, save, copy, "its checksum is another");
     (void)heard(HTH_KIND_PROMISE, 50); /* what is on its way */
     cr_assert(zero(u32, heard(HTH_KIND_PROMISE, SOON_MS)));
+}
+
+/* The first head: node 2 is lost, and its place is ours. */
+static void give_map(void)
+{
+    struct hth_note note = { .node = 2, .lost = 1 };
+    struct hth_move move = { .rank = 2, .place = ctx->opts.copies, .node = 1, .was = 2 };
+    struct hth_holders map = { .notes = 1, .moves = 1, .note = &note, .move = &move };
+    struct hth_head head = {
+        .epoch = save.epoch, .nonce = save.nonce, .position = 1, .mapped = 1, .keep = ctx->keep
+    };
+    unsigned char bytes[400], word[HTH_HEAD_BYTES + sizeof(bytes)];
+    size_t len = hth_holders_bytes(&map);
+
+    cr_assert(le(sz, len, sizeof(bytes)));
+    hth_holders_encode(&map, bytes);
+    hth_digest(head.map, bytes, len);
+    hth_head_encode(&head, bytes, len, word);
+    hth_commit_deliver(commit, 0, HTH_KIND_HEAD, word, hth_head_bytes(len));
+}
+
+Test(member, promises_under_another_map_when_what_that_gives_it_is_here_too)
+{
+    struct hth_object object[3] = { seal(copy)->object, seal(own)->object, seal(other)->object };
+    struct hth_held_save *s = hth_holdings_find(ctx, save);
+
+    hth_held_drop(ctx, s, hth_held_find(s, other));
+    give_manifest(object, 3);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 1));
+    give_map();
+    cr_assert(eq(u32, ctx->down[2], 1));
+    (void)heard(HTH_KIND_PROMISE, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_PROMISE, SOON_MS)));
+    (void)seal(other);
+    hth_commit_replica(commit, save, other);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 4));
 }
 
 /* ---- DONE, HELD, COPIED ---------------------------------------------------------------------------- */
