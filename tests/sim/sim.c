@@ -38,9 +38,11 @@ static const struct {
 };
 
 /* What the engines of today survive: tests/sim/README.md has what the others find. */
-#define SURVIVED                                                                                \
-    (WORLD_FIRST | WORLD_BIT(RANK) | WORLD_BIT(TWO) | WORLD_BIT(SHRINK) | WORLD_BIT(RENUMBER) | \
-            WORLD_BIT(ROT) | WORLD_BIT(CLOCK) | WORLD_BIT(SLOW))
+#define SURVIVED                                                                               \
+    (WORLD_FIRST | WORLD_BIT(RANK) | WORLD_BIT(CRASH) | WORLD_BIT(STOP) | WORLD_BIT(SILENCE) | \
+            WORLD_BIT(PAIR) | WORLD_BIT(ONEWAY) | WORLD_BIT(PARTITION) | WORLD_BIT(FLAP) |     \
+            WORLD_BIT(TWO) | WORLD_BIT(SHRINK) | WORLD_BIT(RENUMBER) | WORLD_BIT(ROT) |        \
+            WORLD_BIT(CLOCK) | WORLD_BIT(SLOW))
 
 struct args {
     uint64_t seeds, first;
