@@ -197,7 +197,7 @@ Test(doubt, a_node_that_gave_a_wrong_chunk_to_another_brings_its_copy_back)
 Test(doubt, a_common_object_is_back_when_its_rank_hears_of_it)
 {
     unsigned char want[WORLD_COMMON_MAX];
-    uint64_t len = world_common(want, w.newest.lineage, w.newest.id.step);
+    uint64_t len = world_common(want, rank_tag(w.lineage, w.newest.id.attempt), w.newest.id.step);
 
     for (uint32_t at = 0; at < w.opts.nodes; at++) { /* that of the rank that gave it too */
         struct hth_store *store = w.machine[at].store;

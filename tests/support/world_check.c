@@ -27,12 +27,13 @@ static int is_counted_on(const struct world *w)
 /* A decision counts from the moment it is on record, heard or not. */
 static void decided(struct world *w, struct hth_save_id id)
 {
-    uint32_t copies, rank;
+    uint32_t rank, copies = look_least(w, id, UINT32_MAX, &rank);
 
+    if (w->opts.accept_loss && !copies)
+        return; /* a list that goes on naming what the user gave up, until something newer is kept */
     w->newest = (struct known_save){ id, 0 };
     if (is_counted_on(w))
         return;
-    copies = look_least(w, id, UINT32_MAX, &rank);
     if (copies < 1 + w->opts.min_copies)
         world_broken(w,
                 "P3: step %llu of epoch %llu is decided PROTECTED, and rank %u's object is on %u "
