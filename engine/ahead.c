@@ -30,6 +30,16 @@ static int ahead_is_writing(const struct hth_node *n, const struct client *c)
     return 0;
 }
 
+/* What a rank has handed over takes room, also before the first of it is sealed and in the holdings. */
+static int ahead_is_coming(struct hth_node *n, const struct client *c)
+{
+    for (const struct loan *l = n->loans; l; l = l->next)
+        if (l->client == c->id && l->committed && !l->dead && l->has_id &&
+                !hth_holdings_find(&n->ctx, l->save))
+            return 1;
+    return 0;
+}
+
 static uint64_t ahead_bytes(const struct hth_node *n, const struct client *c)
 {
     uint64_t said = c->rank < n->epoch.world ? n->shard_bytes[c->rank] : 0;
@@ -83,7 +93,7 @@ void ahead_tick(struct hth_node *n)
         uint64_t bytes = ahead_bytes(n, c);
 
         if (!c->ahead || !c->attached || !bytes || c->epoch != n->epoch.epoch ||
-                c->nonce != n->epoch.nonce || ahead_is_writing(n, c) ||
+                c->nonce != n->epoch.nonce || ahead_is_writing(n, c) || ahead_is_coming(n, c) ||
                 hth_commit_room(n->commit, c->rank, HTH_STEP_MAX, NULL))
             continue;
         if (store->ops->ready(store, bytes))

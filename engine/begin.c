@@ -179,14 +179,15 @@ static int begin_set_step_now(struct hth_node *n, struct client *c,
 
 /* ---- now, or later -------------------------------------------------------------------------------- */
 
-/* 1: the rank has begun another save and not handed it over; or given it up, which is still to be heard. */
+/* 1: the rank has begun another save and not handed it over; or given it up, which is still to be heard; or was
+ * lent a slot ahead that it has not heard of, and gives back then. */
 static int begin_has_another(
         const struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
 {
     const struct loan *l = n->loans;
 
     while (l && (l->client != c->id || l->token == m->head.token || l->committed || l->dead ||
-                        l->ahead || !l->objects))
+                        !l->objects))
         l = l->next;
     return l != NULL;
 }

@@ -329,8 +329,11 @@ Test(give, ends_with_the_giver)
     start();
     h = open_helper();
     stage_and_give(&ticket);
-    hearth_close(r.h, HEARTH_KEEP);
+    hearth_close(r.h, HEARTH_KEEP); /* which is posted */
     r.h = NULL;
+    for (int i = 0; i < 500 && fake_counts(r.fake).closes == 0; i++)
+        usleep(10000);
+    usleep(10000); /* and the end of its connection comes after it */
     must_fail(hearth_save_take(h, &ticket, &save, &err), HEARTH_ENOENT);
     hearth_close(h, HEARTH_KEEP);
     rank_end(&r);
