@@ -279,6 +279,12 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
                 "epoch %" PRIu64 " has not recovered yet: its ranks join again", n->epoch.epoch);
         return HEARTH_OK;
     }
+    if (!hth_commit_knows(n->commit, &n->epoch)) { /* nor may it contradict what it has said */
+        hth_say(&n->ctx.log, HEARTH_LOG_INFO, "epoch-over",
+                "what was decided in epoch %" PRIu64 " is not on record here: its ranks join again",
+                n->epoch.epoch);
+        return HEARTH_OK;
+    }
     opts = running_opts(&running);
     epoch_take_opts(n, &opts);
     if ((rc = reserve_no_sizes(n, n->epoch.world, err)) || (rc = epoch_enter(n, err)) ||

@@ -14,6 +14,7 @@
 #include "epoch.h"
 #include "find.h"
 #include "handover.h"
+#include "life.h"
 #include "loan.h"
 #include "node_state.h"
 #include "progress.h"
@@ -78,6 +79,13 @@ static void node_on_deliver(
         hth_recover_deliver(n->recover, origin, kind, bytes, len);
 }
 
+static void node_on_sign(void *self, uint32_t origin, uint64_t life, uint64_t count)
+{
+    struct hth_node *n = self;
+
+    hth_commit_sign(n->commit, origin, life, count);
+}
+
 static void node_on_blob(
         void *self, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
@@ -85,7 +93,9 @@ static void node_on_blob(
 
     if (drop_is_done(n))
         return;
-    if (n->recovered && id->kind != HTH_BLOB_PLAN)
+    if (id->kind == HTH_BLOB_MAP)
+        hth_commit_map(n->commit, bytes, len);
+    else if (n->recovered && id->kind != HTH_BLOB_PLAN)
         hth_commit_blob(n->commit, id, bytes, len);
     else
         hth_recover_blob(n->recover, id, bytes, len);
@@ -96,7 +106,7 @@ static void node_on_blob_failed(
 {
     struct hth_node *n = self;
 
-    if (n->recovered)
+    if (n->recovered || id->kind == HTH_BLOB_MAP)
         hth_commit_blob_failed(n->commit, id, err);
     else
         hth_recover_blob_failed(n->recover, id, err);
@@ -173,6 +183,8 @@ static int node_open_parts(struct hth_node *n, struct hearth_error *err)
     int rc = hth_holdings_open(&n->ctx, &n->ctx.holdings, err);
 
     rc = rc ? rc : hth_tree_open(&n->ctx, node_on_deliver, n, &n->ctx.tree, err);
+    if (!rc)
+        hth_tree_on_sign(&n->ctx, node_on_sign);
     rc = rc ? rc : hth_blobs_open(&n->ctx, &blobs, &n->ctx.blobs, err);
     rc = rc ? rc : hth_transfer_open(&n->ctx, &transfer, &n->ctx.transfer, err);
     rc = rc ? rc : hth_commit_open(&n->ctx, &commit, &n->commit, err);
@@ -242,7 +254,9 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
     rc = rc ? rc : node_open_session(n, &cause);
     rc = rc ? rc : node_open_parts(n, &cause);
     rc = rc ? rc : hth_holdings_adopt(&n->ctx, &cause);
+    rc = rc ? rc : life_begin(n, &cause);
     rc = rc ? rc : node_load_keep(n, &cause);
+    rc = rc ? rc : hth_commit_adopt(n->commit, &cause);
     if (!rc) {
         drop_resume(n);
         rc = epoch_resume(n, &cause);

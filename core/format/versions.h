@@ -24,7 +24,9 @@
     X(KEEP, 2, 2, "keep record")         \
     X(PLANS, 2, 2, "record of plans")    \
     X(RUNNING, 1, 1, "running record")   \
-    X(STORE, 3, 3, "store")              \
+    X(HEAD, 1, 1, "head of the log")     \
+    X(LIFE, 1, 1, "count of starts")     \
+    X(STORE, 4, 4, "store")              \
     X(GREETING, 2, 3, "rank's greeting") \
     X(LOCAL, 4, 4, "local protocol")
 

@@ -84,6 +84,17 @@ static void candidates_take_keep(struct hth_choice *co)
         co->watermark = (struct hth_save_id){ 0 };
 }
 
+int candidates_keep(const struct hth_choice *co, struct hearth_error *err)
+{
+    struct hth_store *s = co->ctx->store;
+    unsigned char bytes[HTH_KEEP_BYTES];
+
+    if (!co->ctx->keep.epoch)
+        return HEARTH_OK;
+    hth_keep_encode(&co->ctx->keep, bytes);
+    return s->ops->record_put(s, "keep", bytes, sizeof(bytes), err);
+}
+
 int candidates_find(struct hth_choice *co)
 {
     candidates_take_keep(co);

@@ -215,6 +215,7 @@ static void choice_on_vote(
         struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     uint32_t serial = len >= 8 ? hth_get32(bytes) : 0;
+    struct hearth_error err;
 
     if (!gather_ready(co) || serial == 0 || serial != co->serial || fail_again(co, origin))
         return;
@@ -231,6 +232,10 @@ static void choice_on_vote(
         return;
     co->from[origin].voted = serial;
     if (++co->votes == co->nodes) {
+        if (candidates_keep(co, &err)) { /* GO is of a keep list that the next engine knows too */
+            hth_choice_fail(co, err.code, err.text);
+            return;
+        }
         co->gone = 1;
         hth_restore_go(co->restore, serial); /* on record here before anybody hears of it */
         hth_point(&co->ctx->points, "go");

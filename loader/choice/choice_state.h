@@ -100,6 +100,8 @@ struct candidate *candidate_add(struct hth_choice *co, struct hth_save_id id); /
 /* Adds all of Hearth's own of which some inventory has the manifest. 0 or HEARTH_ENOMEM. */
 int candidates_find(struct hth_choice *co);
 void candidates_sort(struct hth_choice *co); /* newest first */
+/* The keep list that was taken over goes on record. Errors: the store's. */
+int candidates_keep(const struct hth_choice *co, struct hearth_error *err);
 /* A manifest has come; 1: it is a candidate's that lacked it. */
 int candidate_manifest(struct hth_choice *co, const struct hth_blob_id *id,
         const unsigned char *bytes, size_t len);

@@ -20,20 +20,29 @@ int hth_commit_open(struct hth_ctx *ctx, const struct hth_commit_events *events,
     return HEARTH_OK;
 }
 
+static void commit_forget(struct hth_commit *c)
+{
+    while (c->tracks)
+        track_remove(c, c->tracks);
+    coord_stop(c);
+    c->joined = c->running = 0;
+}
+
 int hth_commit_join(struct hth_commit *c, struct hearth_error *err)
 {
     int rc;
 
-    while (c->tracks)
-        track_remove(c, c->tracks);
-    c->running = 0;
-    c->look = 0;
+    commit_forget(c);
     c->silent_since_ms = 0;
+    c->unsure = 0;
+    c->awaited = (struct hth_head){ 0 };
     c->chosen = (struct hth_save_id){ 0 };
     rc = holders_make(c, err);
-    if (rc)
-        return rc;
-    return locals_make(c, err);
+    rc = rc ? rc : head_join(c, err);
+    rc = rc ? rc : coord_make(c, err);
+    rc = rc ? rc : locals_make(c, err);
+    c->joined = !rc;
+    return rc;
 }
 
 void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen)
@@ -42,6 +51,9 @@ void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen)
 
     c->running = 1;
     c->chosen = chosen;
+    if (hth_is_coordinator(c->ctx))
+        coord_begin(c);
+    member_keep(c);
     if (hth_save_none(chosen) || hth_save_foreign(chosen))
         return; /* what somebody else wrote is not copied: the next save is */
     t = track_get(c, chosen);
@@ -51,34 +63,42 @@ void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen)
     t->recovered = 1;
     t->complete = 1;
     t->repair_ms = hth_now_ms(&c->ctx->clock);
-    t->level = HEARTH_COMPLETE;
+    t->level = t->level ? t->level : HEARTH_COMPLETE;
+    member_check(c, t);
+}
+
+static void commit_resume_save(struct hth_commit *c, struct hth_held_save *s)
+{
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, s->id, 0 };
+    struct track *t = track_get(c, s->id);
+
+    if (!t)
+        return;
+    if (s->has_manifest && hth_is_coordinator(c->ctx))
+        (void)hth_blob_give(c->ctx, &id, s->manifest_bytes, s->manifest_len, NULL);
+    t->done_sent = s->has_manifest;
+    t->complete = s->published;
+    t->repair_ms = s->has_manifest ? hth_now_ms(&c->ctx->clock) : HTH_NEVER;
     member_check(c, t);
 }
 
 void hth_commit_resume(struct hth_commit *c)
 {
-    for (struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = s->next) {
-        struct track *t;
+    const struct hth_epoch *e = c->ctx->epoch;
 
-        if (s->removed || s->id.epoch != c->ctx->epoch->epoch ||
-                s->id.nonce != c->ctx->epoch->nonce || hth_keep_has(&c->ctx->keep, s->id))
-            continue;
-        t = track_get(c, s->id);
-        if (!t)
-            continue;
-        t->done_sent = s->has_manifest;
-        t->complete = s->published;
-        t->repair_ms = s->has_manifest ? hth_now_ms(&c->ctx->clock) : HTH_NEVER;
-        member_check(c, t);
-    }
+    word_obey(c); /* the engine before this one may have died between record and deed */
+    for (struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = s->next)
+        if (!s->removed && s->id.epoch == e->epoch && s->id.nonce == e->nonce &&
+                head_fate(c, s->id) == FATE_OPEN)
+            commit_resume_save(c, s);
+    c->unsure = !hth_is_coordinator(c->ctx);
+    c->alives = 0;
+    c->alive_ms = hth_now_ms(&c->ctx->clock);
 }
 
 void hth_commit_stop(struct hth_commit *c)
 {
-    while (c->tracks)
-        track_remove(c, c->tracks);
-    c->running = 0;
-    c->look = 0;
+    commit_forget(c);
 }
 
 /* ---- Saving ------------------------------------------------------------------------------- */
@@ -97,7 +117,7 @@ static int commit_no_room(struct hth_commit *c, struct hth_save_id id, struct he
     if (others <= ctx->opts.keep)
         return HEARTH_OK;
     for (const struct track *i = c->tracks; i; i = i->next)
-        if (hth_save_cmp(i->id, id) != 0)
+        if (hth_save_cmp(i->id, id) != 0 && head_fate(c, i->id) == FATE_OPEN)
             t = i;
     if (!t)
         return hth_fail(err, HEARTH_EBUSY, 0,
@@ -105,7 +125,7 @@ static int commit_no_room(struct hth_commit *c, struct hth_save_id id, struct he
                 ": the newest is not protected yet, wait for it",
                 others, ctx->opts.keep);
     if (hth_is_coordinator(ctx))
-        coord_waits_for(c, t, whom, sizeof(whom));
+        coord_waits_for(c, t->id, whom, sizeof(whom));
     return hth_fail(err, HEARTH_EBUSY, 0,
             HTH_SAVE " is undecided and takes the room; it waits for %s", HTH_SAVE_ARGS(t->id),
             whom);
@@ -174,8 +194,9 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
     hth_point(&c->ctx->points, "begin");
     *out_save = id;
     o = outcome_find(c, id);
-    if (o)
-        return hth_fail(err, HEARTH_EFAILED, 0, HTH_SAVE ": %s", HTH_SAVE_ARGS(id), o->text);
+    if (o || head_fate(c, id) != FATE_OPEN)
+        return hth_fail(err, HEARTH_EFAILED, 0, HTH_SAVE ": %s", HTH_SAVE_ARGS(id),
+                o ? o->text : "it is decided already");
     rc = commit_no_room(c, id, &cause);
     if (rc) {
         hth_commit_fail(c, id, rc, cause.text);
@@ -187,16 +208,27 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
     if (!t)
         return hth_fail(err, HEARTH_ENOMEM, 0, HTH_SAVE, HTH_SAVE_ARGS(id));
     t->rank[local_find(c, rank) - c->local] |= RANK_BEGUN;
+    if (hth_is_coordinator(c->ctx))
+        (void)tally_get(c, id);
     return HEARTH_OK;
 }
 
 /* ---- Events ---------------------------------------------------------------------------------- */
+
+static void commit_be_heard(struct hth_commit *c)
+{
+    c->unsure = 1;
+    c->alives = 0;
+    c->alive_ms = hth_now_ms(&c->ctx->clock);
+}
 
 void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len)
 {
     int coordinator = hth_is_coordinator(c->ctx);
 
+    if (!c->joined)
+        return;
     if (coordinator && kind == HTH_KIND_DONE)
         coord_done(c, origin, bytes, len);
     else if (coordinator && kind == HTH_KIND_HELD)
@@ -206,25 +238,35 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
     else if (coordinator && kind == HTH_KIND_FAILED)
         coord_failed(c, origin, bytes, len);
     else if (coordinator && kind == HTH_KIND_LOST)
-        coord_report_lost(c, bytes, len);
+        reach_told(c, bytes, len);
+    else if (coordinator && kind == HTH_KIND_ALIVE)
+        coord_alive(c, origin);
     else if (kind == HTH_KIND_COMPLETE && len == SAVE_BYTES)
         word_complete(c, save_get(bytes));
-    else if (kind == HTH_KIND_PROTECTED)
-        word_protected(c, bytes, len);
-    else if (kind == HTH_KIND_CANCELLED)
-        word_cancelled(c, bytes, len);
-    else if (kind == HTH_KIND_ASSIGN)
-        word_assign(c, bytes, len);
+    else if (kind == HTH_KIND_HEAD)
+        word_head(c, bytes, len);
+    else if (kind == HTH_KIND_PROBE && !coordinator)
+        commit_be_heard(c);
+}
+
+void hth_commit_sign(struct hth_commit *c, uint32_t origin, uint64_t life, uint64_t count)
+{
+    if (c->joined && hth_is_coordinator(c->ctx))
+        reach_sign(c, origin, life, count);
 }
 
 void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
 {
+    if (!c->joined)
+        return;
     if (hth_is_coordinator(c->ctx)) {
-        coord_lost(c, node);
+        reach_lost(c, node);
         return;
     }
     if (node == 0 && !c->silent_since_ms)
         c->silent_since_ms = hth_now_ms(&c->ctx->clock);
+    if (node == 0 || node == hth_tree_parent(c->ctx, c->ctx->epoch->self))
+        commit_be_heard(c); /* for whoever is behind it we may be the one that is gone */
     fact_lost(c, node);
 }
 
@@ -232,15 +274,15 @@ void hth_commit_peer_up(struct hth_commit *c, uint32_t node)
 {
     if (node == 0)
         c->silent_since_ms = 0;
-    if (hth_is_coordinator(c->ctx))
-        coord_returned(c, node);
+    if (c->joined && hth_is_coordinator(c->ctx))
+        reach_found(c, node);
 }
 
 /* Whom an undecided save waits for: for the coordinator its members, for these the coordinator. */
 static void track_waits_for(const struct hth_commit *c, const struct track *t, char out[200])
 {
     if (hth_is_coordinator(c->ctx))
-        coord_waits_for(c, t, out, 200);
+        coord_waits_for(c, t->id, out, 200);
     else
         snprintf(out, 200, "the decision of the coordinator, node %.64s",
                 c->ctx->epoch->member[0].node);
@@ -272,6 +314,8 @@ void hth_commit_tick(struct hth_commit *c)
     uint64_t now_ms = hth_now_ms(&c->ctx->clock);
     struct track *next;
 
+    if (!c->joined)
+        return;
     for (struct track *t = c->tracks; t; t = next) {
         next = t->next;
         if (now_ms >= t->repair_ms) {
@@ -285,16 +329,21 @@ void hth_commit_tick(struct hth_commit *c)
     }
     if (hth_is_coordinator(c->ctx))
         coord_tick(c, now_ms);
+    fact_alive(c, now_ms);
+    if (hth_is_coordinator(c->ctx))
+        coord_give_up(c, now_ms);
     for (struct track *t = c->tracks; t; t = next) {
         next = t->next;
-        coord_give_up(c, t, now_ms);
         track_give_up(c, t, now_ms);
     }
 }
 
 uint64_t hth_commit_due_ms(const struct hth_commit *c)
 {
-    uint64_t due_ms = c->look ? 0 : HTH_NEVER;
+    uint64_t due_ms = c->joined && hth_is_coordinator(c->ctx) ? coord_due_ms(c) : HTH_NEVER;
+
+    if (c->unsure && c->alive_ms < due_ms)
+        due_ms = c->alive_ms;
 
     for (const struct track *t = c->tracks; t; t = t->next) {
         due_ms = t->repeat_ms < due_ms ? t->repeat_ms : due_ms;
@@ -380,6 +429,7 @@ void hth_commit_text(struct hth_commit *c, char *out, size_t len)
         [HTH_KEPT_DEGRADED] = " (degraded)",
         [HTH_KEPT_PROTECTED] = "",
     };
+    const struct track *t = c->tracks;
     char whom[160] = "the coordinator";
     int n = 0;
 
@@ -388,20 +438,21 @@ void hth_commit_text(struct hth_commit *c, char *out, size_t len)
                 c->ctx->keep.save[0].step, words[hth_commit_kept(c, 0)], hth_commit_kept_s(c, 0));
     else
         n = snprintf(out, len, "nothing protected yet");
-    if (n < 0 || (size_t)n >= len || !c->tracks)
+    while (t && head_fate(c, t->id) != FATE_OPEN)
+        t = t->next;
+    if (n < 0 || (size_t)n >= len || !t)
         return;
     if (hth_is_coordinator(c->ctx))
-        coord_waits_for(c, c->tracks, whom, sizeof(whom));
-    snprintf(out + n, len - (size_t)n, "; undecided: step %" PRIu64 ", waits for %s",
-            c->tracks->id.step, whom);
+        coord_waits_for(c, t->id, whom, sizeof(whom));
+    snprintf(out + n, len - (size_t)n, "; undecided: step %" PRIu64 ", waits for %s", t->id.step,
+            whom);
 }
 
 void hth_commit_close(struct hth_commit *c)
 {
     if (!c)
         return;
-    while (c->tracks)
-        track_remove(c, c->tracks);
+    commit_forget(c);
     holders_fini(c);
     free(c->local);
     free(c);

@@ -24,8 +24,15 @@ struct hth_commit_events {
 int hth_commit_open(struct hth_ctx *ctx, const struct hth_commit_events *events,
         struct hth_commit **out, struct hearth_error *err);
 
-/* A new epoch: placement is made, undecided saves of older epochs are forgotten as saves under way
- * (what they hold stays until PLAN). Errors: as hth_placement_make(). */
+/* After the keep record was read: the head on record may know of one decision more, and of that record
+ * too the newest list counts. Errors: HEARTH_EUNSUPPORTED. */
+int hth_commit_adopt(struct hth_commit *c, struct hearth_error *err);
+/* 1: what this node has promised and obeyed in that epoch is on record: a new engine may go on in it. */
+int hth_commit_knows(const struct hth_commit *c, const struct hth_epoch *epoch);
+
+/* A new epoch, or the one on record again, whose head is gone on with: placement is made, undecided saves of older epochs are forgotten as saves under way
+ * (what they hold stays until PLAN). Errors: as hth_placement_make(); the store's, where there is no room
+ * for the record of heads. */
 int hth_commit_join(struct hth_commit *c, struct hearth_error *err);
 
 /* After GO: saves may begin. chosen (epoch 0: none): its missing copies were or are being fetched
@@ -82,7 +89,7 @@ int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
 /* The newest PROTECTED save, how long ago, what is undecided and whom it waits for: for status. */
 void hth_commit_text(struct hth_commit *c, char *out, size_t len);
 
-/* Nodes that should hold rank's objects besides its own: out[HTH_COPIES_MAX], with ASSIGNs applied. */
+/* Nodes that should hold rank's objects besides its own: out[HTH_COPIES_MAX], by the newest map. */
 uint32_t hth_commit_holders(struct hth_commit *c, uint32_t rank, uint32_t *out);
 
 /* A copy was found bad or lost here: it is not promised any more; DEGRADED until repaired. */
@@ -91,8 +98,12 @@ void hth_commit_copy_lost(
 
 void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len);
+/* Coordinator: a fact of `origin` has come, with its engine's life and how many it has said. */
+void hth_commit_sign(struct hth_commit *c, uint32_t origin, uint64_t life, uint64_t count);
 void hth_commit_blob(
         struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
+/* A map that was too large for a message. */
+void hth_commit_map(struct hth_commit *c, const unsigned char *bytes, size_t len);
 /* A common object cannot be written here: its save fails, unless it is whole on the others already. */
 void hth_commit_blob_failed(
         struct hth_commit *c, const struct hth_blob_id *id, const struct hearth_error *err);

@@ -1,62 +1,106 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the commit share: one `track` per save that is under way in this epoch or being
- * protected again.
+ * What the files of the commit share.
  *
- *   member:       OPEN ──all local ranks done──► DONE ──manifest, raw objects──► HELD ──all that is
- *                 assigned to us sealed──► PROMISED        each fact repeated until it had its effect
- *   coordinator:  gathers DONE of all nodes → manifest → HELD of all → COMPLETE;
- *                 PROMISE of enough → keep record → PROTECTED;  failure or deadline → CANCELLED
+ *   member, a `track` per save that is under way in this epoch or being protected again:
+ *       OPEN ──all local ranks done──► DONE ──manifest, raw objects──► HELD ──all that is
+ *              assigned to us sealed──► PROMISED        each fact repeated until it had its effect
+ *   coordinator, a `tally` per save that somebody has said something of:
+ *       gathers DONE of all nodes → manifest → HELD of all → COMPLETE;
+ *       PROMISE of enough → PROTECTED;  failure or deadline → CANCELLED;
+ *       PROMISE of every holder of what is kept → settled
  *
- *   any state ──PROTECTED or CANCELLED heard──► gone
+ *   any state ──a head that decides it──► gone
+ *
+ * What the coordinator decides is a row of heads (core/format/head.h), each a whole state. Everything
+ * else that it knows is gathered again from facts after its restart.
  *
  * Each file calls only those below it. What one node says to another comes back in at the top, also
  * when both are the coordinator.
  *
  *   commit.c                       the front: begin, events, time, questions
- *   ├─ coordinate.c                the coordinator: gathers facts, decides each save once
- *   └─ word.c                      the coordinator's word, carried out by every member
+ *   ├─ coordinate.c                the coordinator: gathers facts
+ *   │  └─ decide.c                 ... and decides each save once
+ *   │     └─ reach.c               ... who is lost and who is back, and the map that follows
+ *   │        └─ append.c           ... a head on record, then told
+ *   └─ word.c                      a head, carried out by every member
  *      member.c                    what makes a member's facts true: objects sealed, copied, repaired
  *      facts.c                     what a member says to the coordinator
- *   tracks.c  locals.c  holders.c  kept.c     saves under way and decided; this node's ranks; who
- *                                  holds copies of whom; the keep record
+ *      moved.c                     copies that have no place here any more
+ *   head.c                         the newest head that is known here, on record
+ *   tallies.c  tracks.c  locals.c  holders.c  kept.c     what was said of saves; saves under way;
+ *                                  this node's ranks; who holds what; the keep list
  */
 /* For this folder alone. */
 #ifndef HEARTH_REPLICATION_COMMIT_STATE_H
 #define HEARTH_REPLICATION_COMMIT_STATE_H
 
 #include "commit.h"
+#include "core/format/head.h"
+#include "core/format/holders.h"
 #include "replication/tree/tree.h"
 
 enum { RANK_BEGUN = 1, RANK_DONE = 2, RANK_COPIED = 4 };
 
-struct node_state { /* what the coordinator knows of a member for one save */
-    uint64_t parts; /* of its DONE, a bit each */
-    uint32_t done, held;
-    uint32_t promised; /* 1 + the ASSIGN serial of its promise; 0: none */
-};
-
+/* A member's part in one save. Nothing of it survives a restart: what is held says it again. */
 struct track {
     struct hth_save_id id;
     struct track *next; /* newest first */
     uint64_t since_ms;
     uint64_t repeat_ms; /* next time facts are said again */
-    int recovered;      /* the chosen save of this epoch, or a kept one that lost a copy */
+    int recovered;      /* the chosen save of this epoch, or a kept one */
     int done_sent, held, promised, complete;
-    uint32_t promised_serial;
-    uint8_t *rank; /* [local ranks] RANK_ bits */
+    uint64_t promised_map; /* position of the map that it was promised under */
+    uint32_t repeats;      /* of that promise */
+    uint32_t repairs;      /* begun so far */
+    uint8_t *rank;         /* [local ranks] RANK_ bits */
     enum hearth_level level;
     uint64_t repair_ms; /* missing copies are fetched from then on */
+    int failing;        /* a rank or we cannot: said until it is cancelled */
+    int fail_code;
+    char why[200];
+};
 
-    /* coordinator */
-    struct node_state *node; /* [nodes]; NULL at others */
+/* What the coordinator has heard of one save. Nothing of it survives a restart: members say it again. */
+struct said {       /* by one member */
+    uint64_t parts; /* of its DONE, a bit each */
+    uint32_t done, held;
+    uint32_t promised; /* under the newest map */
+};
+
+struct tally {
+    struct hth_save_id id;
+    struct tally *next; /* newest first */
+    uint64_t since_ms;
+    struct said *node; /* [nodes] */
     uint32_t nodes_done, nodes_held, nodes_promised;
     struct hth_object *object; /* gathered from DONEs */
     uint32_t objects, object_cap;
+    int complete;     /* COMPLETE was said */
     uint64_t owed_ms; /* since then a lost node owes its part; 0: none does */
     int failing;      /* CANCELLED is to be said as soon as possible */
     int fail_code;
     char why[200];
+};
+
+/* What is heard of a member. Nothing of it survives a restart, but for what a note of the map quotes. */
+struct sign {
+    uint64_t life, count; /* the newest that came from it */
+    uint64_t well_ms;     /* not lost since then, as far as this process knows */
+    int lost, found;      /* noticed, and not in the map yet */
+    uint64_t probe_ms;    /* lost: asked again whether it is there from then on */
+    uint32_t probes;
+};
+
+struct coord { /* the coordinator's; its decisions are in the head */
+    struct tally *tallies;
+    struct sign *sign; /* [nodes] */
+    int look;          /* something came that may decide a save; tick looks */
+    int news;          /* somebody is lost or back, and not in the map yet */
+    int begins;        /* GO was said, and the keep list of recovery is to be told */
+    uint64_t look_ms;  /* a head could not be written: tried again then */
+    uint64_t home_ms;  /* somebody is well enough for its copies then; HTH_NEVER */
+    uint64_t probe_ms; /* the first of those of `sign`; HTH_NEVER */
 };
 
 struct local_rank {
@@ -65,34 +109,38 @@ struct local_rank {
     uint32_t attempts;  /* begins of last_step */
 };
 
-struct override { /* one ASSIGNed holder */
-    uint32_t rank, copy, node;
-};
-
 struct outcome { /* of a decided save, for late questions */
     struct hth_save_id id;
     enum hearth_level level;
     int degraded, code;
     char text[200];
 };
-#define OUTCOMES 16
+#define OUTCOMES 32 /* more than a head names */
 
 struct hth_commit {
     struct hth_ctx *ctx;
     struct hth_commit_events events;
-    struct hth_placement placement;
+    int joined;  /* an epoch, and there is room for it here; else nothing is heard */
     int running; /* GO was heard */
     struct hth_save_id chosen;
     struct local_rank *local;
     uint32_t locals;
     struct track *tracks;
-    uint32_t serial; /* of the last ASSIGN */
-    struct override *override;
-    uint32_t overrides;
+    uint64_t found_epoch, found_nonce; /* of the head on record when the engine started; 0: none */
+    struct hth_head head;              /* as on record */
+    struct hth_holders map;            /* the head's */
+    struct hth_head awaited;           /* heard of, and its map has not come; position 0: none */
+    struct hth_placement base;         /* as the epoch began */
+    struct hth_placement placement;    /* by the map: copies */
+    uint32_t *keeper;                  /* [world] by the map: the owner's place */
+    struct coord coord;
     struct outcome outcome[OUTCOMES];
     uint32_t outcomes;        /* ever; the ring's next place */
-    int look;                 /* coordinator: something came that may decide a save; tick looks */
     uint64_t silent_since_ms; /* the coordinator is lost; 0: no */
+    /* The coordinator may think us lost, or we may have missed a head: said until it answers. */
+    int unsure;
+    uint64_t alive_ms;
+    uint32_t alives;
 };
 
 /* 32 bytes on the wire, as in the manifest. */
@@ -124,24 +172,60 @@ struct local_rank *local_find(struct hth_commit *c, uint32_t rank);
 int local_owns(const struct hth_ctx *ctx, const struct hth_held *h); /* a local rank's object */
 
 /* holders.c; hth_commit_holders() too */
+#define PLACES_MAX (HTH_COPIES_MAX + 1)
 int holders_make(struct hth_commit *c, struct hearth_error *err); /* of a new epoch */
 void holders_fini(struct hth_commit *c);
-int holders_have(
-        struct hth_commit *c, uint32_t rank, uint32_t node); /* node is rank's or holds it */
-void holders_set(struct hth_commit *c, const struct override *o);
-/* Coordinator: `node` is lost; its copies move to others, or are stuck. */
-void holders_lost(struct hth_commit *c, uint32_t node, uint32_t *out_moved, uint32_t *out_stuck);
+/* By this map from now on; who is lost by it too. Taken over. */
+void holders_take(struct hth_commit *c, struct hth_holders *map);
+/* Who has the places of the rank, the owner's too: out[PLACES_MAX]; returns how many. */
+uint32_t holders_of(const struct hth_commit *c, uint32_t rank, uint32_t *out);
+int holders_have(const struct hth_commit *c, uint32_t rank, uint32_t node);
+/* Nodes that may have the bytes though they have no place now: out[PLACES_MAX]. */
+uint32_t holders_were(const struct hth_commit *c, uint32_t rank, uint32_t *out);
+int holders_lost(const struct hth_commit *c, uint32_t node);
 
 /* kept.c; hth_commit_kept() and hth_commit_kept_s() too */
-void kept_degraded(struct hth_commit *c); /* a member is lost: so are copies of what is kept */
-int kept_write(struct hth_commit *c, const struct hth_keep *keep);
+int kept_write(struct hth_commit *c, const struct hth_keep *keep, struct hearth_error *err);
 struct hth_keep kept_with(const struct hth_ctx *ctx, struct hth_save_id save, uint32_t degraded);
+
+/* tallies.c */
+struct tally *tally_find(struct hth_commit *c, struct hth_save_id id);
+struct tally *tally_get(struct hth_commit *c, struct hth_save_id id); /* or make; NULL: no memory */
+void tally_remove(struct hth_commit *c, struct tally *t);
+void tallies_void(struct hth_commit *c); /* a new map: no promise counts any more */
+/* It is of an older epoch: COMPLETE already, and not cancelled. */
+int tally_is_recovered(const struct hth_commit *c, const struct tally *t);
+/* How many nodes that count have promised what the rank owns. *out_full: all that have a place. */
+uint32_t tally_promised(
+        const struct hth_commit *c, const struct tally *t, uint32_t rank, int *out_full);
+int tally_full(const struct hth_commit *c, const struct tally *t); /* of all ranks; NULL: 0 */
+
+/* head.c; hth_commit_adopt() and hth_commit_knows() too */
+enum fate {
+    FATE_OPEN,      /* not decided */
+    FATE_KEPT,      /* PROTECTED, and on the list */
+    FATE_CANCELLED, /* by name */
+    FATE_OVER       /* older than a decision, and not on the list */
+};
+enum fate head_fate(const struct hth_commit *c, struct hth_save_id save);
+int head_code(const struct hth_commit *c, struct hth_save_id save, const char **out_why);
+int head_join(struct hth_commit *c, struct hearth_error *err); /* on record, or the epoch's first */
+/* On record, then in effect. bytes[len]: as encoded. *map: taken over; NULL: as it is. */
+int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_holders *map,
+        struct hearth_error *err);
+struct hth_blob_id head_map_id(const struct hth_head *head);
+/* The head as a word: *out is the caller's. */
+int head_word(const struct hth_commit *c, int with_map, unsigned char **out, size_t *out_len);
+
+/* moved.c */
+void moved_free(struct hth_commit *c);
 
 /* facts.c; hth_commit_fail() too */
 void fact_done(struct hth_commit *c, struct track *t, struct hth_held_save *s);
 void fact_held(struct hth_commit *c, const struct track *t);
 void fact_promise(struct hth_commit *c, const struct track *t);
 void fact_lost(struct hth_commit *c, uint32_t node);
+void fact_alive(struct hth_commit *c, uint64_t now_ms);   /* where we are unsure, now and then */
 void facts_repeat(struct hth_commit *c, struct track *t); /* what has had no effect yet */
 
 /* member.c */
@@ -150,25 +234,42 @@ void member_check(struct hth_commit *c, struct track *t); /* HELD and PROMISE if
 void member_repair(struct hth_commit *c, struct track *t);
 /* The manifest is here: what it names is asked for, verified, promised. */
 void member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s);
+/* By the newest map, which is another one. */
+void member_mapped(struct hth_commit *c);
+void member_keep(struct hth_commit *c); /* what is kept is promised until the map is settled */
 
 /* word.c */
 void word_complete(struct hth_commit *c, struct hth_save_id save);
-void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len);
-void word_cancelled(struct hth_commit *c, const unsigned char *bytes, size_t len);
-void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len);
+void word_head(struct hth_commit *c, const unsigned char *bytes, size_t len);
+void word_obey(struct hth_commit *c); /* the newest head: frees, ends, promises */
 
-/* coordinate.c; all only at the coordinator. */
+/* Coordinator only, from here on. append.c */
+int append_head(struct hth_commit *c, struct hth_head *next, struct hth_holders *map);
+void append_tell(struct hth_commit *c, uint32_t node, int with_map); /* HTH_NODE_NONE: everybody */
+
+/* reach.c */
+void reach_sign(struct hth_commit *c, uint32_t node, uint64_t life, uint64_t count);
+void reach_lost(struct hth_commit *c, uint32_t node);
+void reach_found(struct hth_commit *c, uint32_t node); /* a connection with it stands */
+void reach_told(struct hth_commit *c, const unsigned char *bytes, size_t len); /* LOST */
+void reach_tick(struct hth_commit *c, uint64_t now_ms);
+void reach_begin(struct hth_commit *c);
+
+/* decide.c */
+void coord_begin(struct hth_commit *c); /* GO, or this engine is a new one after it */
+void coord_stop(struct hth_commit *c);
+int coord_make(struct hth_commit *c, struct hearth_error *err); /* of a new epoch */
+void coord_tick(struct hth_commit *c, uint64_t now_ms);
+uint64_t coord_due_ms(const struct hth_commit *c);
+/* A save that a lost node owes its part of fails, unless the node comes back soon. */
+void coord_give_up(struct hth_commit *c, uint64_t now_ms);
+void coord_waits_for(const struct hth_commit *c, struct hth_save_id save, char *out, size_t len);
+
+/* coordinate.c */
 void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
 void coord_held(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
 void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
 void coord_failed(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
-void coord_lost(struct hth_commit *c, uint32_t node);
-void coord_report_lost(struct hth_commit *c, const unsigned char *bytes, size_t len);
-void coord_returned(struct hth_commit *c, uint32_t node);
-void coord_tick(struct hth_commit *c, uint64_t now_ms);
-/* A save that a lost node owes its part of fails, unless the node comes back soon. */
-void coord_give_up(struct hth_commit *c, struct track *t, uint64_t now_ms);
-void coord_waits_for(const struct hth_commit *c, const struct track *t, char *out, size_t len);
-void coord_say_assign(struct hth_commit *c, uint32_t node); /* HTH_NODE_NONE: everybody */
+void coord_alive(struct hth_commit *c, uint32_t origin);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a member says to the coordinator, as listed in tree.h: DONE, HELD, PROMISE and FAILED of a
- * save, repeated until each has had its effect, and who is LOST. The coordinator is a member too, and
- * hears its own facts within the call.
+ * save, repeated until each has had its effect, who is LOST, and that we are ALIVE. The coordinator is a
+ * member too, and hears its own facts within the call.
  */
 #include "commit_state.h"
 
@@ -51,12 +51,11 @@ void fact_held(struct hth_commit *c, const struct track *t)
 
 void fact_promise(struct hth_commit *c, const struct track *t)
 {
-    unsigned char body[SAVE_BYTES + 16];
+    unsigned char body[SAVE_BYTES + 8 + HTH_DIGEST];
 
     save_put(body, t->id);
     hth_put64(body + SAVE_BYTES, c->ctx->store->ops->id(c->ctx->store));
-    hth_put32(body + SAVE_BYTES + 8, c->serial);
-    hth_put32(body + SAVE_BYTES + 12, 0);
+    memcpy(body + SAVE_BYTES + 8, c->head.map, HTH_DIGEST);
     hth_tree_up(c->ctx, HTH_KIND_PROMISE, body, sizeof(body));
 }
 
@@ -74,7 +73,8 @@ static void fact_failed(struct hth_commit *c, struct track *t)
 
 void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, const char *text)
 {
-    struct track *t = outcome_find(c, save) ? NULL : track_get(c, save);
+    struct track *t =
+            outcome_find(c, save) || head_fate(c, save) != FATE_OPEN ? NULL : track_get(c, save);
 
     if (!t)
         return;
@@ -93,6 +93,15 @@ void fact_lost(struct hth_commit *c, uint32_t node)
     hth_tree_up(c->ctx, HTH_KIND_LOST, body, sizeof(body));
 }
 
+/* The answer is the newest head. */
+void fact_alive(struct hth_commit *c, uint64_t now_ms)
+{
+    if (!c->unsure || hth_is_coordinator(c->ctx) || now_ms < c->alive_ms)
+        return;
+    c->alive_ms = now_ms + ((uint64_t)c->ctx->opts.retry_ms << (c->alives < 4 ? c->alives++ : 4));
+    hth_tree_up(c->ctx, HTH_KIND_ALIVE, NULL, 0);
+}
+
 /* Say again what has had no effect yet. */
 void facts_repeat(struct hth_commit *c, struct track *t)
 {
@@ -106,4 +115,6 @@ void facts_repeat(struct hth_commit *c, struct track *t)
         fact_promise(c, t);
     else if (t->held && !t->complete)
         fact_held(c, t);
+    if (t->level >= HEARTH_PROTECTED) /* of what is kept nobody waits: less and less often */
+        t->repeat_ms += (uint64_t)c->ctx->opts.retry_ms << (t->repeats < 4 ? t->repeats++ : 4);
 }

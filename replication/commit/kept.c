@@ -1,54 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keep record of this node: which saves are PROTECTED, since when, and which of them have too
- * few copies. It is written before anything is freed by it or anybody hears of it.
+ * The keep list: which saves are PROTECTED, since when, and which of them have too few copies. It is a
+ * part of each head, and beside that a record of its own, which outlives the epoch.
  */
 #include "commit_state.h"
 
 #include <string.h>
 
-/* On record too, so that a restart does not call them whole again. */
-static void kept_set_degraded(struct hth_commit *c, uint32_t degraded)
+int kept_write(struct hth_commit *c, const struct hth_keep *keep, struct hearth_error *err)
 {
     unsigned char record[HTH_KEEP_BYTES];
-    struct hth_ctx *ctx = c->ctx;
-    struct hearth_error err;
+    struct hth_store *s = c->ctx->store;
 
-    if (degraded == ctx->keep.degraded)
-        return;
-    ctx->keep.degraded = degraded;
-    hth_keep_encode(&ctx->keep, record);
-    if (ctx->store->ops->record_put(ctx->store, "keep", record, sizeof(record), &err))
-        hth_say(&ctx->log, HEARTH_LOG_WARN, "keep-failed", "%s", err.text);
-}
-
-void kept_degraded(struct hth_commit *c)
-{
-    kept_set_degraded(c, (UINT32_C(1) << c->ctx->keep.saves) - 1);
-}
-
-/* Write our own record unless it is the one we have; only then may we free by it. What has become
- * degraded stays so until a later decision. */
-int kept_write(struct hth_commit *c, const struct hth_keep *keep)
-{
-    unsigned char record[HTH_KEEP_BYTES];
-    struct hth_ctx *ctx = c->ctx;
-    struct hearth_error err;
-
-    if (ctx->keep.epoch == keep->epoch && ctx->keep.serial >= keep->serial) {
-        if (ctx->keep.serial != keep->serial)
-            return HEARTH_ESTATE;
-        kept_set_degraded(c, ctx->keep.degraded | keep->degraded);
-        return HEARTH_OK;
-    }
     hth_keep_encode(keep, record);
-    hth_point(&ctx->points, "keep");
-    if (ctx->store->ops->record_put(ctx->store, "keep", record, sizeof(record), &err)) {
-        hth_say(&ctx->log, HEARTH_LOG_ERROR, "keep-failed", "%s", err.text);
-        return HEARTH_EIO;
-    }
-    ctx->keep = *keep;
-    return HEARTH_OK;
+    return s->ops->record_put(s, "keep", record, sizeof(record), err);
 }
 
 /* The record with `save` in front. A save that is protected again keeps its age. Older ones that an

@@ -109,7 +109,8 @@ void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct 
 
 void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_t rank)
 {
-    struct track *t = outcome_find(c, save) ? NULL : track_get(c, save);
+    struct track *t =
+            outcome_find(c, save) || head_fate(c, save) != FATE_OPEN ? NULL : track_get(c, save);
     struct local_rank *l = local_find(c, rank);
 
     if (!t || !l)
@@ -154,27 +155,38 @@ static const struct hth_object *member_first_missing(struct hth_commit *c, struc
     return NULL;
 }
 
+/* Promised and settled: there is nothing to say of it any more. */
+static int member_is_over(const struct hth_commit *c, const struct track *t)
+{
+    return c->head.settled && head_fate(c, t->id) == FATE_KEPT;
+}
+
 void member_check(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
     uint64_t soon = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
-    struct hth_save_id id = t->id;
+    int here;
 
     if (!s || !s->has_manifest)
         return;
     if (!t->held && member_has_raws(s)) {
         t->held = 1;
         t->repeat_ms = soon;
-        fact_held(c, t);
-        t = track_find(c, id); /* at the coordinator the fact may have ended the save */
+        if (head_fate(c, t->id) == FATE_OPEN)
+            fact_held(c, t);
     }
-    if (!t || !t->held || (t->promised && t->promised_serial == c->serial) ||
-            member_first_missing(c, s))
+    here = t->held && !member_first_missing(c, s);
+    if (here && member_is_over(c, t)) {
+        track_remove(c, t);
+        return;
+    }
+    if (!here || (t->promised && t->promised_map == c->head.mapped))
         return;
     hth_point(&c->ctx->points, "promise");
     t->promised = 1;
-    t->promised_serial = c->serial;
+    t->promised_map = c->head.mapped;
     t->repeat_ms = soon;
+    t->repeats = 0;
     fact_promise(c, t);
 }
 
@@ -194,6 +206,14 @@ static void member_repaired(
     }
 }
 
+/* A kept save: it is complete, its ranks have been told, and it has no deadline. */
+static void member_follow(const struct hth_commit *c, struct track *t)
+{
+    t->recovered = t->complete = 1;
+    t->level = HEARTH_PROTECTED;
+    t->repair_ms = hth_now_ms(&c->ctx->clock);
+}
+
 void hth_commit_copy_lost(
         struct hth_commit *c, struct hth_save_id save, uint64_t object, const char *why)
 {
@@ -208,10 +228,8 @@ void hth_commit_copy_lost(
     t = s ? track_get(c, save) : NULL;
     if (!t)
         return;
-    if (hth_keep_has(&c->ctx->keep, save)) {
-        t->recovered = t->complete = 1;
-        t->level = HEARTH_PROTECTED;
-    }
+    if (head_fate(c, save) == FATE_KEPT)
+        member_follow(c, t);
     t->promised = 0;
     t->repair_ms = hth_now_ms(&c->ctx->clock);
 }
@@ -222,6 +240,8 @@ static void member_verified(void *self, struct hth_held_save *save, struct hth_h
     struct hth_commit *c = self;
     struct track *t;
 
+    if (held->dropped)
+        return; /* it has no place here any more */
     if (code)
         hth_commit_copy_lost(c, save->id, held->object.id, err->text);
     t = track_find(c, save->id);
@@ -229,19 +249,40 @@ static void member_verified(void *self, struct hth_held_save *save, struct hth_h
         member_check(c, t);
 }
 
-static void member_fetch(struct hth_commit *c, struct hth_held_save *s, const struct hth_object *o)
+#define STRANGERS 4u /* nodes that are asked for a copy though no map names them */
+
+/* Who may have the rank's objects: its holders, who held them before, and, where these do not help, others
+ * in turn. */
+static uint32_t member_sources(
+        const struct hth_commit *c, uint32_t rank, uint32_t turn, uint32_t *out)
 {
-    uint32_t rank = stand_in(c->ctx, o->owner);
-    uint32_t holder[HTH_COPIES_MAX + 1];
-    uint32_t sources[HTH_COPIES_MAX + 1];
-    uint32_t n = hth_commit_holders(c, rank, holder);
-    uint32_t count = 0;
+    uint32_t nodes = c->ctx->epoch->nodes, n = 0, left = 0;
+    uint32_t all[2 * PLACES_MAX + 1 + STRANGERS];
+
+    all[n++] = c->ctx->epoch->rank_node[rank];
+    n += holders_of(c, rank, all + n);
+    n += holders_were(c, rank, all + n);
+    for (uint32_t i = 0; i < STRANGERS && turn; i++)
+        all[n++] = (rank + (turn - 1) * STRANGERS + i) % nodes;
+    for (uint32_t i = 0; i < n; i++) {
+        int known = all[i] == c->ctx->epoch->self || c->ctx->down[all[i]];
+
+        for (uint32_t k = 0; k < left; k++)
+            known |= out[k] == all[i];
+        if (!known)
+            out[left++] = all[i];
+    }
+    return left;
+}
+
+static void member_fetch(struct hth_commit *c, const struct track *t, struct hth_held_save *s,
+        const struct hth_object *o)
+{
+    uint32_t sources[2 * PLACES_MAX + 1 + STRANGERS];
+    uint32_t turn = t->recovered ? t->repairs / 2 : 0;
+    uint32_t count = member_sources(c, stand_in(c->ctx, o->owner), turn, sources);
     struct hth_fetch *fetch;
 
-    holder[n++] = c->ctx->epoch->rank_node[rank];
-    while (n-- > 0)
-        if (holder[n] != c->ctx->epoch->self && !c->ctx->down[holder[n]])
-            sources[count++] = holder[n];
     if (count == 0)
         return;
     hth_fetch_start(c->ctx,
@@ -294,9 +335,14 @@ static void member_want_raws(struct hth_commit *c, struct hth_held_save *s)
 void member_repair(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+    struct hth_blob_id manifest = { HTH_BLOB_MANIFEST, t->id, 0 };
 
-    if (!s || !s->has_manifest)
+    t->repairs++;
+    if (!s || !s->has_manifest) {
+        if (t->recovered && !hth_is_coordinator(c->ctx))
+            (void)hth_blob_fetch(c->ctx, &manifest, HTH_NODE_NONE, NULL);
         return;
+    }
     member_want_raws(c, s);
     for (uint32_t i = 0; i < s->manifest.objects; i++) {
         const struct hth_object *o = &s->manifest.object[i];
@@ -307,10 +353,63 @@ void member_repair(struct hth_commit *c, struct track *t)
                 !holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
             continue;
         if (!h)
-            member_fetch(c, s, o);
+            member_fetch(c, t, s, o);
     }
     member_verify(c, t);
 }
+
+/* ---- Another map ----------------------------------------------------------------------------- */
+
+void member_mapped(struct hth_commit *c)
+{
+    struct hth_ctx *ctx = c->ctx;
+    struct track *next;
+
+    for (struct track *t = c->tracks; t; t = next) {
+        struct hth_held_save *s = hth_holdings_find(ctx, t->id);
+
+        next = t->next;
+        t->repair_ms = hth_now_ms(&ctx->clock);
+        t->repairs = 0;
+        for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
+            if (!s->has_manifest && local_owns(ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
+                member_offer(c, s, h);
+        member_check(c, t);
+    }
+}
+
+/* Others may lack the manifest: who has it serves it. */
+static void member_serve(struct hth_commit *c, const struct hth_held_save *s)
+{
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, s->id, 0 };
+
+    (void)hth_blob_serve(c->ctx, &id, s->manifest_bytes, s->manifest_len, NULL);
+}
+
+void member_keep(struct hth_commit *c)
+{
+    const struct hth_keep *k = &c->ctx->keep;
+    struct track *t, *next;
+
+    for (t = c->tracks; t; t = next) {
+        next = t->next;
+        if (member_is_over(c, t) && t->promised)
+            track_remove(c, t);
+    }
+    for (uint32_t i = 0; i < k->saves && c->running && !c->head.settled; i++) {
+        struct hth_held_save *s = hth_holdings_find(c->ctx, k->save[i]);
+
+        if (head_fate(c, k->save[i]) != FATE_KEPT || track_find(c, k->save[i]) ||
+                !(t = track_get(c, k->save[i])))
+            continue;
+        member_follow(c, t);
+        if (s && s->has_manifest)
+            member_serve(c, s);
+        member_check(c, t);
+    }
+}
+
+/* ---- Objects that come ------------------------------------------------------------------------- */
 
 int hth_commit_offer_wanted(
         void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object)
@@ -318,7 +417,7 @@ int hth_commit_offer_wanted(
     struct hth_commit *c = self;
 
     (void)from;
-    if (outcome_find(c, save))
+    if (outcome_find(c, save) || head_fate(c, save) != FATE_OPEN)
         return HEARTH_EDENIED;
     if (!c->running)
         return HEARTH_EBUSY;
@@ -335,6 +434,7 @@ void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object)
     (void)object;
     if (t)
         member_check(c, t);
+    moved_free(c); /* the map may have moved it away while it came */
 }
 
 /* ---- Blobs ---------------------------------------------------------------------------------- */
@@ -388,7 +488,8 @@ void hth_commit_blob(
     struct hth_held_save *s;
     struct track *t;
 
-    if (id->kind == HTH_BLOB_PLAN || outcome_find(c, id->save))
+    if (id->kind == HTH_BLOB_PLAN || outcome_find(c, id->save) ||
+            head_fate(c, id->save) == FATE_CANCELLED || head_fate(c, id->save) == FATE_OVER)
         return;
     if (id->kind == HTH_BLOB_MANIFEST)
         member_take_manifest(c, id->save, bytes, len);
@@ -396,6 +497,8 @@ void hth_commit_blob(
     s = hth_holdings_find(c->ctx, id->save);
     if (!t || !s)
         return;
+    if (head_fate(c, id->save) == FATE_KEPT)
+        member_follow(c, t);
     if (id->kind == HTH_BLOB_MANIFEST)
         member_manifest(c, t, s);
     else

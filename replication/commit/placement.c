@@ -19,7 +19,7 @@ static uint64_t domain_of(const struct hth_epoch *e, uint32_t n, uint32_t level)
                                                              : e->member[n].domain[level - 1];
 }
 
-static int domain_is_shared(const struct hth_epoch *e, uint32_t a, uint32_t b, uint32_t level)
+int hth_domain_shared(const struct hth_epoch *e, uint32_t a, uint32_t b, uint32_t level)
 {
     for (uint32_t l = 0; l <= level; l++)
         if (domain_of(e, a, l) == domain_of(e, b, l))
@@ -142,40 +142,6 @@ int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch,
     }
     *out = (struct hth_placement){ epoch->world, copies, holder, level };
     return HEARTH_OK;
-}
-
-static int placement_may_hold(const struct hth_placement *p, const struct hth_epoch *e,
-        uint32_t rank, uint32_t copy, uint32_t node, uint32_t level)
-{
-    if (domain_is_shared(e, node, e->rank_node[rank], level))
-        return 0;
-    for (uint32_t c = 0; c < p->copies; c++) {
-        uint32_t other = p->holder[rank * p->copies + c];
-
-        if (c != copy && other != HTH_NODE_NONE && domain_is_shared(e, node, other, level))
-            return 0;
-    }
-    return 1;
-}
-
-uint32_t hth_placement_replace(const struct hth_placement *p, const struct hth_epoch *epoch,
-        const uint32_t *lost, uint32_t rank, uint32_t copy)
-{
-    uint32_t *load = calloc(epoch->nodes, sizeof(*load));
-    uint32_t best = HTH_NODE_NONE;
-
-    if (!load)
-        return HTH_NODE_NONE;
-    for (size_t i = 0; i < (size_t)p->world * p->copies; i++)
-        if (p->holder[i] != HTH_NODE_NONE)
-            load[p->holder[i]]++;
-    for (uint32_t level = p->level + 1; level-- > 0 && best == HTH_NODE_NONE;)
-        for (uint32_t n = 0; n < epoch->nodes; n++)
-            if (!lost[n] && placement_may_hold(p, epoch, rank, copy, n, level) &&
-                    (best == HTH_NODE_NONE || load[n] < load[best]))
-                best = n;
-    free(load);
-    return best;
 }
 
 void hth_placement_text(

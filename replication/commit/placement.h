@@ -22,10 +22,8 @@ struct hth_placement {
 int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch, uint32_t copies,
         uint32_t min_copies, int degraded, struct hearth_error *err);
 
-/* One copy of `rank` moves to another node that shares nothing with the owner and the other
- * holders and is not lost (lost[nodes]); HTH_NODE_NONE: nobody can. Least loaded first. */
-uint32_t hth_placement_replace(const struct hth_placement *p, const struct hth_epoch *epoch,
-        const uint32_t *lost, uint32_t rank, uint32_t copy);
+/* Two nodes share a domain at `level` or a narrower one; level 0: they are one node. */
+int hth_domain_shared(const struct hth_epoch *e, uint32_t a, uint32_t b, uint32_t level);
 
 /* "4 nodes, 1 copy: survives the loss of any one rack" for the log and `hearth ls`. */
 void hth_placement_text(

@@ -46,11 +46,7 @@ struct track *track_get(struct hth_commit *c, struct hth_save_id id)
     t->since_ms = hth_now_ms(&ctx->clock);
     t->repair_ms = HTH_NEVER;
     t->rank = calloc(c->locals ? c->locals : 1, 1);
-    if (hth_is_coordinator(ctx))
-        t->node = calloc(ctx->epoch->nodes, sizeof(*t->node));
-    if (!t->rank || (hth_is_coordinator(ctx) && !t->node)) {
-        free(t->rank);
-        free(t->node);
+    if (!t->rank) {
         free(t);
         return NULL;
     }
@@ -70,8 +66,6 @@ void track_remove(struct hth_commit *c, struct track *t)
     if (*at)
         *at = t->next;
     free(t->rank);
-    free(t->node);
-    free(t->object);
     free(t);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator's word on a member: COMPLETE, PROTECTED, CANCELLED, ASSIGN. It may come twice, late
- * or not at all; of these only PROTECTED and CANCELLED free anything.
+ * The coordinator's word on a member: COMPLETE, and the newest head. It may come twice, late or not at
+ * all. Of these only a head frees anything, and it is on record here before that: a head is a whole
+ * state, so who missed some needs the last one only, and an older one says nothing.
  */
 #include "commit_state.h"
 #include "release.h"
@@ -18,6 +19,7 @@ static void word_free(struct hth_commit *c, struct hth_held_save *s)
     hth_save_release(c->ctx, s);
 }
 
+/* With the rule left out that says when. */
 static void word_free_older(struct hth_commit *c, struct hth_save_id than)
 {
     struct hth_held_save *next;
@@ -49,119 +51,209 @@ void word_complete(struct hth_commit *c, struct hth_save_id save)
         word_free_older(c, save);
 }
 
-void word_protected(struct hth_commit *c, const unsigned char *bytes, size_t len)
+/* ---- What a head frees and ends --------------------------------------------------------------- */
+
+static void word_free_decided(struct hth_commit *c)
 {
-    struct hth_keep keep;
-    struct track *next;
-    int degraded;
+    struct hth_held_save *next;
 
-    if (len != HTH_KEEP_BYTES || hth_keep_decode(&keep, bytes, HTH_KEEP_BYTES, NULL) ||
-            (keep.epoch != c->ctx->epoch->epoch && !hth_breaks(c->ctx, HTH_BREAK_FENCE)) ||
-            keep.saves == 0)
-        return;
-    degraded = hth_keep_degraded(&keep, 0);
-    if (kept_write(c, &keep))
-        return;
-    word_complete(c, keep.save[0]);
-    word_free_older(c, keep.save[0]);
-    for (struct track *t = c->tracks; t; t = next) {
-        int order = hth_save_cmp(t->id, keep.save[0]);
+    for (struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = next) {
+        enum fate fate = head_fate(c, s->id);
 
-        next = t->next;
-        if (order == 0)
-            track_end(c, t, HEARTH_PROTECTED, degraded, HEARTH_OK, "");
-        else if (order < 0)
-            track_end(c, t, t->level, 0, HEARTH_EFAILED, "a newer save was protected first");
+        next = s->next;
+        if (!s->removed && (fate == FATE_CANCELLED || fate == FATE_OVER))
+            word_free(c, s);
     }
-    if (outcome_find(c, keep.save[0]) && outcome_find(c, keep.save[0])->code == HEARTH_EUNKNOWN)
-        outcome_put(c, keep.save[0], HEARTH_PROTECTED, (int)degraded, HEARTH_OK, "");
 }
 
-void word_cancelled(struct hth_commit *c, const unsigned char *bytes, size_t len)
+static void word_say_cancelled(
+        const struct hth_commit *c, struct hth_save_id save, int code, const char *why)
 {
-    struct hth_save_id save;
-    struct hth_held_save *s;
-    struct track *t;
-    char text[200];
-    int code;
-
-    if (len < SAVE_BYTES + 4 || len > SAVE_BYTES + 4 + sizeof(text) - 1)
-        return;
-    save = save_get(bytes);
-    code = (int)hth_get32(bytes + SAVE_BYTES);
-    memcpy(text, bytes + SAVE_BYTES + 4, len - SAVE_BYTES - 4);
-    text[len - SAVE_BYTES - 4] = '\0';
-    if (hth_keep_has(&c->ctx->keep, save) ||
-            (outcome_find(c, save) && outcome_find(c, save)->code == 0))
-        return; /* it was PROTECTED: a late or wrong word */
-    s = hth_holdings_find(c->ctx, save);
-    if (s && !s->removed)
-        word_free(c, s);
-    t = track_find(c, save);
     hth_say(&c->ctx->log, HEARTH_LOG_WARN, "save-cancelled", HTH_SAVE ": %s (%s)",
-            HTH_SAVE_ARGS(save), text, hearth_strerror(code));
-    if (t)
-        track_end(c, t, t->level, 0, HEARTH_EFAILED, text);
-    else if (!outcome_find(c, save))
-        outcome_put(c, save, HEARTH_WRITTEN, 0, HEARTH_EFAILED, text);
+            HTH_SAVE_ARGS(save), why, hearth_strerror(code));
 }
 
-/* ---- Holders that change --------------------------------------------------------------------- */
-
-/* The newest save that is kept, with what is assigned now. */
-static void word_promise_again(struct hth_commit *c)
+/* Of one that is kept its ranks have been told before, where it is protected again. */
+static void word_end(struct hth_commit *c, struct track *t, enum fate fate)
 {
-    const struct hth_ctx *ctx = c->ctx;
-    struct track *t;
+    const struct hth_keep *k = &c->ctx->keep;
+    const char *why;
+    int code = head_code(c, t->id, &why);
 
-    if (!c->running || !ctx->keep.saves || ctx->keep.epoch != ctx->epoch->epoch)
-        return;
-    t = track_get(c, ctx->keep.save[0]);
-    if (!t)
-        return;
-    t->recovered = t->complete = 1;
-    t->level = HEARTH_PROTECTED;
+    if (fate == FATE_KEPT && t->level < HEARTH_PROTECTED && k->epoch == c->head.epoch) {
+        track_end(
+                c, t, HEARTH_PROTECTED, hth_keep_degraded(k, hth_keep_at(k, t->id)), HEARTH_OK, "");
+    } else if (fate == FATE_CANCELLED) {
+        word_say_cancelled(c, t->id, code, why);
+        track_end(c, t, t->level, 0, HEARTH_EFAILED, why);
+    } else if (fate == FATE_OVER) {
+        track_end(c, t, t->level, 0, HEARTH_EFAILED, "a newer save was protected first");
+    }
 }
 
-void word_assign(struct hth_commit *c, const unsigned char *bytes, size_t len)
+/* Nobody here has begun it: it is remembered, for who does. */
+static void word_remember(struct hth_commit *c)
 {
-    struct hth_reader r = { bytes, len, 0, 0 };
-    uint32_t serial = hth_read32(&r);
-    uint32_t lost = hth_read32(&r);
-    uint32_t count = hth_read32(&r);
-    uint32_t degraded = hth_read32(&r);
-    struct hth_ctx *ctx = c->ctx;
-    struct track *t;
+    const struct hth_keep *k = &c->ctx->keep;
+    const struct outcome *o = k->saves ? outcome_find(c, k->save[0]) : NULL;
+
+    for (uint32_t i = 0; i < c->head.cancels; i++) {
+        const struct hth_cancelled *x = &c->head.cancelled[i];
+        const char *why;
+
+        if (outcome_find(c, x->save))
+            continue;
+        (void)head_code(c, x->save, &why);
+        if (i + 1 == c->head.cancels)
+            word_say_cancelled(c, x->save, x->code, why);
+        outcome_put(c, x->save, HEARTH_WRITTEN, 0, HEARTH_EFAILED, why);
+    }
+    if (o && o->code == HEARTH_EUNKNOWN && k->epoch == c->head.epoch)
+        outcome_put(c, k->save[0], HEARTH_PROTECTED, hth_keep_degraded(k, 0), HEARTH_OK, "");
+}
+
+void word_obey(struct hth_commit *c)
+{
+    const struct hth_keep *k = &c->ctx->keep;
     struct track *next;
 
-    if (r.bad || len != 16 + 4 * (size_t)lost + 12 * (size_t)count ||
-            (serial <= c->serial && !hth_is_coordinator(ctx)))
-        return;
-    c->serial = serial;
-    if (degraded && ctx->keep.epoch == ctx->epoch->epoch)
-        kept_degraded(c);
-    for (uint32_t n = 0; n < ctx->epoch->nodes && !hth_is_coordinator(ctx); n++)
-        ctx->down[n] = 0;
-    for (uint32_t i = 0; i < lost; i++) {
-        uint32_t node = hth_read32(&r);
-
-        if (node < ctx->epoch->nodes && node != ctx->epoch->self)
-            ctx->down[node] = 1;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        struct override o = { hth_read32(&r), hth_read32(&r), hth_read32(&r) };
-
-        holders_set(c, &o);
-    }
-    word_promise_again(c);
-    for (t = c->tracks; t; t = next) {
-        struct hth_held_save *s = hth_holdings_find(ctx, t->id);
-
+    if (k->saves && k->epoch == c->head.epoch)
+        word_complete(c, k->save[0]);
+    word_free_decided(c);
+    for (struct track *t = c->tracks; t; t = next) {
         next = t->next;
-        t->repair_ms = hth_now_ms(&ctx->clock);
-        for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
-            if (!s->has_manifest && local_owns(ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
-                member_offer(c, s, h);
-        member_check(c, t);
+        word_end(c, t, head_fate(c, t->id));
     }
+    word_remember(c);
+    moved_free(c);
+    member_keep(c);
+}
+
+/* ---- A head ------------------------------------------------------------------------------------- */
+
+/* The map that it names: the one we have, or the one that came with it. 0: neither. */
+static int word_has_map(const struct hth_commit *c, const struct hth_head *head,
+        const unsigned char *bytes, size_t len, struct hth_holders *out)
+{
+    unsigned char name[HTH_DIGEST];
+
+    *out = (struct hth_holders){ 0 };
+    if (memcmp(head->map, c->head.map, HTH_DIGEST) == 0)
+        return 1;
+    hth_digest(name, bytes, len);
+    return len && memcmp(head->map, name, HTH_DIGEST) == 0 &&
+           hth_holders_decode(out, bytes, len, NULL) == HEARTH_OK;
+}
+
+/* A head is missed here, or we are called lost: the coordinator is told that we are there. */
+static void word_behind(struct hth_commit *c, int since_before)
+{
+    c->unsure = 1;
+    if (since_before)
+        return;
+    c->alives = 0;
+    c->alive_ms = hth_now_ms(&c->ctx->clock);
+}
+
+/* Its map comes in a word, when we have said that we are behind, or as a blob. */
+static void word_await(struct hth_commit *c, const struct hth_head *head)
+{
+    struct hth_blob_id id = head_map_id(head);
+
+    if (head->position < c->awaited.position)
+        return;
+    if (c->awaited.position && c->awaited.mapped != head->mapped)
+        hth_blobs_forget(c->ctx, head_map_id(&c->awaited).save);
+    c->awaited = *head;
+    (void)hth_blob_fetch(c->ctx, &id, HTH_NODE_NONE, NULL);
+}
+
+/* A blob that has come stays for those below us; one that has not is not asked for any more. */
+static void word_await_no_more(struct hth_commit *c)
+{
+    struct hth_blob_id id = head_map_id(&c->awaited);
+    size_t len;
+
+    if (!hth_blob_find(c->ctx, &id, &len))
+        hth_blobs_forget(c->ctx, id.save);
+    c->awaited = (struct hth_head){ 0 };
+}
+
+static void word_take(struct hth_commit *c, const struct hth_head *head, struct hth_holders *map)
+{
+    int mapped = memcmp(head->map, c->head.map, HTH_DIGEST) != 0;
+    struct hearth_error err;
+    int rc = head_put(c, head, mapped ? map : NULL, &err);
+
+    hth_holders_fini(map);
+    if (!rc && c->awaited.position && head->position >= c->awaited.position)
+        word_await_no_more(c);
+    if (rc) {
+        hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "head-failed",
+                "nothing is promised or freed by a decision that cannot be put on record: %s",
+                err.text);
+        c->unsure = 1;
+        c->alive_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
+        return;
+    }
+    word_obey(c);
+    if (mapped)
+        member_mapped(c);
+}
+
+/* One of another epoch is heard only where the fence is left out. */
+static int word_is_ours(const struct hth_commit *c, const struct hth_head *head)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+
+    return (head->epoch == e->epoch && head->nonce == e->nonce) ||
+           hth_breaks(c->ctx, HTH_BREAK_FENCE);
+}
+
+void word_head(struct hth_commit *c, const unsigned char *bytes, size_t len)
+{
+    const unsigned char *map_bytes;
+    struct hth_holders map;
+    struct hth_head head;
+    size_t map_len;
+    int unsure = c->unsure;
+
+    if (hth_is_coordinator(c->ctx)) {
+        word_obey(c); /* our own */
+        if (c->head.mapped == c->head.position)
+            member_mapped(c);
+        return;
+    }
+    if (hth_head_decode(&head, &map_bytes, &map_len, bytes, len, NULL) || !word_is_ours(c, &head))
+        return;
+    if (head.position < c->head.position && head.epoch == c->head.epoch)
+        return;
+    if (!word_has_map(c, &head, map_bytes, map_len, &map)) {
+        word_await(c, &head);
+        word_behind(c, unsure);
+        return;
+    }
+    c->unsure = 0;
+    if (head.position > c->head.position || head.epoch != c->head.epoch) {
+        word_take(c, &head, &map);
+    } else {
+        hth_holders_fini(&map);
+        word_obey(c);
+    }
+    if (holders_lost(c, c->ctx->epoch->self))
+        word_behind(c, unsure);
+}
+
+void hth_commit_map(struct hth_commit *c, const unsigned char *bytes, size_t len)
+{
+    struct hth_head head = c->awaited;
+    struct hth_holders map;
+
+    if (!c->joined || head.position <= c->head.position ||
+            !word_has_map(c, &head, bytes, len, &map))
+        return;
+    c->unsure = 0;
+    word_take(c, &head, &map);
+    if (holders_lost(c, c->ctx->epoch->self))
+        word_behind(c, 0);
 }

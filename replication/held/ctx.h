@@ -18,6 +18,10 @@ enum hth_break {
     HTH_BREAK_KEEP_CHOSEN = 16, /* the plan keeps the chosen save only */
     HTH_BREAK_DEADLINE = 32,    /* undecided saves are never cancelled */
     HTH_BREAK_REGISTER = 64,    /* memory is registered on the engine's thread */
+    HTH_BREAK_RECORD = 128,     /* heads are in memory only */
+    HTH_BREAK_FOUND = 256,      /* who is lost is found by a connection only */
+    HTH_BREAK_MOVED = 512,      /* copies that have moved are never freed */
+    HTH_TEST_BLOB = 1024,       /* no rule: maps go as blobs, however small */
 };
 
 struct hth_ctx_opts {
@@ -54,7 +58,9 @@ struct hth_ctx {
     struct hth_tree *tree;
     struct hth_blobs *blobs;
     struct hth_transfer *transfer;
-    uint32_t *down; /* [epoch->nodes] 1: that member is lost in this epoch, as far as we know */
+    uint32_t *down; /* [epoch->nodes] 1: that member is lost, by the newest map known here */
+    uint64_t life;  /* starts of an engine on this store, this one included */
+    uint64_t facts; /* said by this engine, in all its epochs */
 };
 
 /* The struct that holds `field`, whose address is `at`. */

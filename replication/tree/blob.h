@@ -4,7 +4,7 @@
  * node that has one offers it to its children (BLOB with a grant); each pulls, checks the digest,
  * says BLOB_DONE and offers it on. A child that lost its parent asks the next one (BLOB_WANT).
  *
- * Manifests and plans are bytes in memory. A raw object is asked for by whoever knows its manifest
+ * Manifests, plans and maps are bytes in memory. A raw object is asked for by whoever knows its manifest
  * and has it not; it is pulled into its file, and given to whoever asks from there. What does not
  * have the length and digest that the manifest names is not taken.
  */
@@ -13,11 +13,16 @@
 
 #include "replication/held/ctx.h"
 
-enum hth_blob_kind { HTH_BLOB_MANIFEST = 1, HTH_BLOB_RAW = 2, HTH_BLOB_PLAN = 3 };
+enum hth_blob_kind {
+    HTH_BLOB_MANIFEST = 1,
+    HTH_BLOB_RAW = 2,
+    HTH_BLOB_PLAN = 3,
+    HTH_BLOB_MAP = 4 /* of holders, where it is too large for a message */
+};
 
 struct hth_blob_id {
     enum hth_blob_kind kind;
-    struct hth_save_id save; /* PLAN: step = serial of the plan */
+    struct hth_save_id save; /* PLAN: step = serial of the plan; MAP: its first head's position */
     uint64_t object;         /* RAW: object id */
 };
 

@@ -187,7 +187,7 @@ struct hth_blob_id hth_blob_id_read(struct hth_reader *r)
     hth_read_zeros(r, 4);
     id.save = hth_read_save(r);
     id.object = hth_read64(r);
-    if (id.kind < HTH_BLOB_MANIFEST || id.kind > HTH_BLOB_PLAN)
+    if (id.kind < HTH_BLOB_MANIFEST || id.kind > HTH_BLOB_MAP)
         r->bad = 1;
     return id;
 }

@@ -13,10 +13,12 @@
 #include "core/base/bytes.h"
 #include <stdlib.h>
 
-#define HEAD 8u /* of an envelope */
+#define HEAD 8u  /* of an envelope */
+#define UP   24u /* of one that goes up */
 
 struct hth_tree {
     hth_tree_deliver *deliver;
+    hth_tree_sign *sign; /* NULL: nobody wants to know */
     void *self;
 };
 
@@ -31,6 +33,11 @@ int hth_tree_open(struct hth_ctx *ctx, hth_tree_deliver *deliver, void *self, st
     *t = (struct hth_tree){ .deliver = deliver, .self = self };
     *out = t;
     return HEARTH_OK;
+}
+
+void hth_tree_on_sign(struct hth_ctx *ctx, hth_tree_sign *sign)
+{
+    ctx->tree->sign = sign;
 }
 
 static int tree_is_down(const struct hth_ctx *ctx, uint32_t node)
@@ -163,9 +170,11 @@ void hth_tree_up(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t l
     hth_put32(body, ctx->epoch->self);
     hth_put16(body + 4, kind);
     hth_put16(body + 6, 0);
+    hth_put64(body + 8, ctx->life);
+    hth_put64(body + 16, ++ctx->facts);
     if (len)
-        memcpy(body + HEAD, bytes, len);
-    tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, HEAD + len);
+        memcpy(body + UP, bytes, len);
+    tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, UP + len);
 }
 
 void hth_tree_down(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t len)
@@ -203,13 +212,16 @@ static void tree_on_up(struct hth_ctx *ctx, uint32_t from, const unsigned char *
 {
     uint32_t origin = hth_get32(body);
 
-    if (from <= ctx->epoch->self || origin < from || origin >= ctx->epoch->nodes ||
+    if (len < UP || from <= ctx->epoch->self || origin < from || origin >= ctx->epoch->nodes ||
             hth_get16(body + 6))
         return;
-    if (ctx->epoch->self == 0)
-        tree_deliver(ctx, origin, hth_get16(body + 4), body + HEAD, len - HEAD);
-    else
-        tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, len);
+    if (ctx->epoch->self == 0) {
+        if (ctx->tree->sign)
+            ctx->tree->sign(ctx->tree->self, origin, hth_get64(body + 8), hth_get64(body + 16));
+        tree_deliver(ctx, origin, hth_get16(body + 4), body + UP, len - UP);
+        return;
+    }
+    tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, len);
 }
 
 static void tree_on_down(struct hth_ctx *ctx, uint32_t from, const unsigned char *body, size_t len)

@@ -7,9 +7,10 @@
  *   down  the coordinator's word to everybody (itself included: delivered at once)
  *   to    the coordinator's word to one node
  *
- * Envelopes: UP {u32 origin, u16 kind, u16 zero, bytes}; DOWN {u16 kind, u16 zero, u32 zero,
- * bytes}; TO {u32 target, u16 kind, u16 zero, bytes}. May be lost with a connection: whoever says
- * a fact repeats it every retry_ms until it has had its effect, and everybody takes repeats.
+ * Envelopes: UP {u32 origin, u16 kind, u16 zero, u64 life, u64 count, bytes}; DOWN {u16 kind, u16 zero,
+ * u32 zero, bytes}; TO {u32 target, u16 kind, u16 zero, bytes}. May be lost with a connection: whoever
+ * says a fact repeats it every retry_ms until it has had its effect, and everybody takes repeats.
+ * Life and count rise with each fact of a node: a newer one shows that the node was there later.
  */
 #ifndef HEARTH_REPLICATION_TREE_H
 #define HEARTH_REPLICATION_TREE_H
@@ -17,23 +18,23 @@
 #include "replication/held/ctx.h"
 
 #define HTH_TREE_DEGREE 32u
-#define HTH_TREE_MAX    (HTH_BODY_MAX - 8u) /* bytes of one fact */
+#define HTH_TREE_MAX    (HTH_BODY_MAX - 24u) /* bytes of one fact */
 
 /* Kinds. 1..31 commit, 32..63 recovery. */
 enum hth_kind {
     /* up: my ranks' objects of a save: {save, u32 part, u32 parts, u32 count, u32 zero, objects of
      * 128 bytes} */
     HTH_KIND_DONE = 1,
-    HTH_KIND_HELD = 2,      /* up: {save} manifest and raw objects are here */
-    HTH_KIND_PROMISE = 3,   /* up: {save, u64 store, u32 assign serial} */
-    HTH_KIND_FAILED = 4,    /* up: {save, i32 code, text} please cancel */
-    HTH_KIND_LOST = 5,      /* up: {u32 node} a peer of mine is gone */
-    HTH_KIND_COMPLETE = 6,  /* down: {save} */
-    HTH_KIND_PROTECTED = 7, /* down: {keep record}: its first save is the one meant */
-    HTH_KIND_CANCELLED = 8, /* down: {save, i32 code, text} */
-    /* down, and to whoever is behind: {u32 serial, u32 lost, u32 overrides, u32 degraded, u32
-     * node[lost], {u32 rank, u32 copy, u32 node}[overrides]}: who is lost, what has moved so far */
-    HTH_KIND_ASSIGN = 9,
+    HTH_KIND_HELD = 2,     /* up: {save} manifest and raw objects are here */
+    HTH_KIND_PROMISE = 3,  /* up: {save, u64 store, name of the map 32} */
+    HTH_KIND_FAILED = 4,   /* up: {save, i32 code, text} please cancel */
+    HTH_KIND_LOST = 5,     /* up: {u32 node} a peer of mine is gone */
+    HTH_KIND_COMPLETE = 6, /* down: {save} */
+    /* down, and to whoever is behind: {head} as on record, with its map where that is a new one or may be
+     * missed: PROTECTED, CANCELLED, who is lost and what has moved, settled */
+    HTH_KIND_HEAD = 7,
+    HTH_KIND_ALIVE = 8,         /* up: {} I am there; the answer is the newest head */
+    HTH_KIND_PROBE = 9,         /* to, who is lost: say that you are there */
     HTH_KIND_INVENTORY = 32,    /* up: {u32 part, u32 parts, bytes} */
     HTH_KIND_PLAN = 33,         /* to: {u32 serial} there is a plan: ask for it */
     HTH_KIND_VOTE = 34,         /* up */
@@ -51,8 +52,13 @@ enum hth_kind {
 typedef void hth_tree_deliver(
         void *self, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len);
 
+/* At the coordinator, before its fact is delivered: what a node's envelope says of it. */
+typedef void hth_tree_sign(void *self, uint32_t origin, uint64_t life, uint64_t count);
+
 int hth_tree_open(struct hth_ctx *ctx, hth_tree_deliver *deliver, void *self, struct hth_tree **out,
         struct hearth_error *err);
+
+void hth_tree_on_sign(struct hth_ctx *ctx, hth_tree_sign *sign); /* with the `self` of open */
 
 void hth_tree_up(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t len);
 void hth_tree_down(

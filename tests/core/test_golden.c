@@ -10,7 +10,10 @@
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
 #include "core/format/epoch.h"
+#include "core/format/head.h"
+#include "core/format/holders.h"
 #include "core/format/keep.h"
+#include "core/format/life.h"
 #include "core/format/manifest.h"
 #include "core/format/plans.h"
 #include "core/format/running.h"
@@ -162,6 +165,38 @@ static size_t running_make(unsigned char *out)
     return HTH_RUNNING_BYTES;
 }
 
+/* With a holder map in it, which has no row of its own. */
+static size_t head_make(unsigned char *out)
+{
+    struct hth_note notes[2] = { { 81, 1, 82, 83, 84, 85 }, { 86, 0, 87, 88, 89, 90 } };
+    struct hth_move moves[2] = { { 91, 92, 93, 94 }, { 95, 96, 97, 98 } };
+    struct hth_holders map = { .notes = 2, .note = notes, .moves = 2, .move = moves };
+    struct hth_head h = { .epoch = 51,
+        .nonce = 52,
+        .position = 99,
+        .mapped = 98,
+        .settled = 1,
+        .decided = saves[0],
+        .cancels = 2,
+        .cancelled = { { saves[1], -101, 1 }, { saves[2], -102, 0 } },
+        .why = "why",
+        .keep = { .epoch = 51, .serial = 53, .saves = 1, .save = { saves[0] } } };
+    unsigned char bytes[200];
+
+    cr_assert(le(sz, hth_holders_bytes(&map), sizeof(bytes)));
+    count_up(map.forerunner, sizeof(map.forerunner), 3);
+    hth_holders_encode(&map, bytes);
+    hth_digest(h.map, bytes, hth_holders_bytes(&map));
+    hth_head_encode(&h, bytes, hth_holders_bytes(&map), out);
+    return hth_head_bytes(hth_holders_bytes(&map));
+}
+
+static size_t life_make(unsigned char *out)
+{
+    hth_life_encode(51, out);
+    return HTH_LIFE_BYTES;
+}
+
 /* With a plan in it, which has no row of its own. */
 static size_t plans_make(unsigned char *out)
 {
@@ -269,7 +304,7 @@ static size_t store_file(unsigned char *out)
 static size_t store_make(unsigned char *out)
 {
     static make_fn *const records[] = { manifest_make, epoch_make, keep_make, running_make,
-        plans_make };
+        plans_make, head_make, life_make };
     static _Alignas(8) unsigned char record[8192];
     size_t at = store_file(out);
 
@@ -292,7 +327,9 @@ static const struct golden {
     [HTH_FORMAT_KEEP] = { keep_make, 2, "2e46f59ced3ff2b1" },
     [HTH_FORMAT_PLANS] = { plans_make, 2, "b024315c4b22fb8b" },
     [HTH_FORMAT_RUNNING] = { running_make, 1, "d967d78c93d5a005" },
-    [HTH_FORMAT_STORE] = { store_make, 3, "b5d312ab9a0e70dc" },
+    [HTH_FORMAT_HEAD] = { head_make, 1, "c1b535b2e02d910a" },
+    [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
+    [HTH_FORMAT_STORE] = { store_make, 4, "2506a92632c887fc" },
     [HTH_FORMAT_GREETING] = { greeting_make, 3, "3576d3bdbace321b" },
     [HTH_FORMAT_LOCAL] = { local_make, 4, "0dfcfd90db9a03b5" },
 };

@@ -9,7 +9,9 @@
 #include "core/base/bytes.h"
 #include "core/base/crc.h"
 #include "core/format/epoch.h"
+#include "core/format/head.h"
 #include "core/format/keep.h"
+#include "core/format/life.h"
 #include "core/format/manifest.h"
 #include "core/format/plans.h"
 #include "core/format/running.h"
@@ -187,6 +189,36 @@ static int plans_read(const struct hth_versions *v, size_t len, struct hearth_er
     return hth_plans_decode_as(v, &p, bytes, len, err);
 }
 
+static size_t head_make(void)
+{
+    struct hth_head h = { .epoch = 7 };
+
+    hth_head_encode(&h, NULL, 0, bytes);
+    return hth_head_bytes(0);
+}
+
+static int head_read(const struct hth_versions *v, size_t len, struct hearth_error *err)
+{
+    const unsigned char *map;
+    struct hth_head h;
+    size_t map_len;
+
+    return hth_head_decode_as(v, &h, &map, &map_len, bytes, len, err);
+}
+
+static size_t life_make(void)
+{
+    hth_life_encode(7, bytes);
+    return HTH_LIFE_BYTES;
+}
+
+static int life_read(const struct hth_versions *v, size_t len, struct hearth_error *err)
+{
+    uint64_t starts;
+
+    return hth_life_decode_as(v, &starts, bytes, len, err);
+}
+
 static const struct {
     enum hth_format format;
     size_t version_at;
@@ -202,6 +234,8 @@ static const struct {
     { HTH_FORMAT_KEEP, 8, keep_make, record_seal, keep_read },
     { HTH_FORMAT_RUNNING, 8, running_make, record_seal, running_read },
     { HTH_FORMAT_PLANS, 8, plans_make, record_seal, plans_read },
+    { HTH_FORMAT_HEAD, 8, head_make, record_seal, head_read },
+    { HTH_FORMAT_LIFE, 8, life_make, record_seal, life_read },
 };
 
 #define EACH(i) for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)

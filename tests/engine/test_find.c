@@ -114,7 +114,7 @@ TestSuite(find, .init = start, .fini = end);
 static void save_again(void)
 {
     deaf = NODE;
-    unheard = HTH_KIND_PROTECTED;
+    unheard = HTH_KIND_HEAD;
     while (!w.why[0] && w.newest.id.attempt < 2)
         world_advance(&w, w.now_ms + 1);
     cr_assert(eq(u64, w.newest.id.step, 1));

@@ -433,7 +433,7 @@ static void wait_protected(uint64_t step)
 static void records(void)
 {
     static const struct wanted kinds[] = { { "store", "" }, { "epoch", "" }, { "keep", "" },
-        { "running", "" }, { "", ".manifest" }, { "", ".dir" } };
+        { "running", "" }, { "head", "" }, { "life", "" }, { "", ".manifest" }, { "", ".dir" } };
     enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
     party_open(&p, 2, 2, 128);

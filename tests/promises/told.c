@@ -110,6 +110,7 @@ static unsigned age_told(uint32_t node)
 static void a_loss_is_told_on_every_node(void)
 {
     party_open(&p, 3, 3, 128);
+    p.opts.copies = 2; /* nobody is left who could take the place of a third */
     party_start(&p);
     party_recover(&p, 0, 0);
     party_save(&p, 1, 1);

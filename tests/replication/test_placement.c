@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include "core/base/env.h"
-#include "replication/commit/placement.h"
+#include "replication/commit/remap.h"
 #include <stdlib.h>
 
 static struct hth_epoch epoch_of(uint32_t nodes, uint32_t ranks_per_node, uint32_t per_rack)
@@ -113,18 +113,161 @@ Test(placement, moves_a_lost_copy_to_somebody_who_shares_nothing)
 {
     struct hth_epoch e = epoch_of(5, 1, 0);
     struct hth_placement p;
-    uint32_t lost[5] = { 0 };
-    uint32_t gone, to;
+    uint8_t is[5] = { 0 };
+    struct hth_holders none = { 0 };
+    struct hth_remap in = { &e, &p, &none, 0, is, 2 };
+    struct hth_move *move;
+    uint32_t gone, to = HTH_NODE_NONE, moves, moved, stuck;
 
     must(hth_placement_make(&p, &e, 2, 2, 0, NULL));
     gone = p.holder[0];
-    lost[gone] = 1;
-    to = hth_placement_replace(&p, &e, lost, 0, 0);
+    is[gone] = HTH_LOST;
+    must(hth_remap(&in, &move, &moves, &moved, &stuck));
+    cr_assert(eq(u32, stuck, 0));
+    for (uint32_t i = 0; i < moves; i++)
+        to = move[i].rank == 0 && move[i].place == 0 ? move[i].node : to;
+    free(move);
     cr_assert(ne(u32, to, HTH_NODE_NONE));
     cr_assert(ne(u32, to, gone));
     cr_assert(ne(u32, to, 0));
     cr_assert(ne(u32, to, p.holder[1]));
     done(&e, &p);
+}
+
+/* ---- Maps ------------------------------------------------------------------------------------- */
+
+struct maps { /* one map after the other */
+    struct hth_epoch e;
+    struct hth_placement p;
+    struct hth_holders last;
+    uint8_t is[8];
+    int settled;
+    uint32_t stuck;
+};
+
+static struct maps maps_of(uint32_t nodes, uint32_t copies)
+{
+    struct maps m = { .e = epoch_of(nodes, 2, 0) };
+
+    must(hth_placement_make(&m.p, &m.e, copies, copies, 0, NULL));
+    return m;
+}
+
+static void next(struct maps *m)
+{
+    struct hth_remap in = { &m->e, &m->p, &m->last, m->settled, m->is, m->p.copies };
+    struct hth_move *move;
+    uint32_t moves, moved;
+
+    must(hth_remap(&in, &move, &moves, &moved, &m->stuck));
+    free(m->last.move);
+    m->last.move = move;
+    m->last.moves = moves;
+    m->settled = 0;
+}
+
+/* Who has the place now. */
+static uint32_t at(const struct maps *m, uint32_t rank, uint32_t place)
+{
+    const struct hth_move *v = hth_holders_move(&m->last, rank, place);
+
+    if (v)
+        return v->node;
+    return place < m->p.copies ? m->p.holder[rank * m->p.copies + place] : m->e.rank_node[rank];
+}
+
+static uint32_t places_of(const struct maps *m, uint32_t node)
+{
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < m->e.world; r++)
+        for (uint32_t place = 0; place <= m->p.copies; place++)
+            n += at(m, r, place) == node;
+    return n;
+}
+
+static void maps_end(struct maps *m)
+{
+    free(m->last.move);
+    done(&m->e, &m->p);
+}
+
+Test(placement, a_lost_node_has_no_place_and_its_own_ranks_objects_have_one)
+{
+    struct maps m = maps_of(6, 1);
+
+    m.is[4] = HTH_LOST;
+    next(&m);
+    cr_assert(eq(u32, places_of(&m, 4), 0));
+    for (uint32_t r = 0; r < m.e.world; r++)
+        cr_assert(ne(u32, at(&m, r, 0), at(&m, r, 1)), "rank %u", r);
+    cr_assert(eq(u32, m.stuck, 0));
+    maps_end(&m);
+}
+
+Test(placement, who_is_back_has_its_own_at_once_and_copies_when_it_is_well)
+{
+    struct maps m = maps_of(6, 1);
+    uint32_t all = places_of(&m, 4);
+
+    m.is[4] = HTH_LOST;
+    next(&m);
+    m.is[4] = HTH_BACK;
+    next(&m);
+    cr_assert(eq(u32, places_of(&m, 4), 2), "its two ranks'");
+    m.is[4] = HTH_WELL;
+    next(&m);
+    cr_assert(eq(u32, places_of(&m, 4), all));
+    m.settled = 1;
+    next(&m);
+    cr_assert(eq(u32, m.last.moves, 0));
+    maps_end(&m);
+}
+
+Test(placement, who_had_a_place_when_a_map_was_settled_is_remembered)
+{
+    struct maps m = maps_of(6, 1);
+    uint32_t home = m.p.holder[0];
+    const struct hth_move *v;
+
+    for (int i = 0; i < 3; i++) { /* whoever it goes to is lost before the map is settled */
+        m.is[at(&m, 0, 0)] = HTH_LOST;
+        next(&m);
+        v = hth_holders_move(&m.last, 0, 0);
+        cr_assert(v != NULL);
+        cr_assert(eq(u32, v->was, home));
+    }
+    m.settled = 1;
+    next(&m);
+    v = hth_holders_move(&m.last, 0, 0);
+    cr_assert(v != NULL);
+    cr_assert(eq(u32, v->was, v->node));
+    maps_end(&m);
+}
+
+Test(placement, who_is_only_back_is_given_copies_where_nobody_else_could_take_them)
+{
+    struct maps m = maps_of(3, 1);
+
+    for (uint32_t n = 1; n < 3; n++)
+        m.is[n] = HTH_BACK;
+    m.is[1] = HTH_LOST;
+    next(&m);
+    for (uint32_t r = 0; r < m.e.world; r++)
+        cr_assert(ne(u32, at(&m, r, 0), 1), "rank %u", r);
+    cr_assert(eq(u32, m.stuck, 0));
+    maps_end(&m);
+}
+
+Test(placement, what_nobody_can_take_stays_and_is_counted)
+{
+    struct maps m = maps_of(2, 1);
+
+    m.is[1] = HTH_LOST;
+    next(&m);
+    cr_assert(eq(u32, m.stuck, 4), "two copies, and two of its own");
+    cr_assert(eq(u32, m.last.moves, 0));
+    maps_end(&m);
 }
 
 /* ---- Any topology --------------------------------------------------------------------------------- */

@@ -518,6 +518,10 @@ void world_open(struct world *w, const struct world_opts *opts)
         .trace = 0xcbf29ce484222325u,
         .stale_machine = UINT32_MAX,
         .restart_ms = 0 };
+    if (!w->opts.save_ms)
+        w->opts.save_ms = 3000;
+    if (!w->opts.min_copies)
+        w->opts.min_copies = opts->copies;
     w->machines = opts->nodes + 2;
     w->ranks = opts->nodes * opts->ranks_per_node;
     w->machine = calloc(w->machines, sizeof(*w->machine));

@@ -43,10 +43,12 @@ struct world_opts {
     uint32_t nodes;
     uint32_t ranks_per_node;
     uint32_t copies;
+    uint32_t min_copies; /* 0: as copies */
     uint32_t keep;
     uint32_t breaks;     /* enum hth_break */
     uint32_t faults;     /* 0: none; else about so many in the history */
     uint64_t run_ms;     /* faults happen in this span; then the world must come to rest */
+    uint32_t save_ms;    /* until a save fails; 0: 3000 */
     uint32_t data_max;   /* bytes of an object's data */
     int loud;            /* print the trace */
     uint32_t work_ms;    /* what workers take for each piece of work */

@@ -143,7 +143,7 @@ void check_protected(struct world *w, struct rank_state *r, struct hth_save_id i
         return;
     w->newest = (struct known_save){ id, r->lineage };
     if (r->lineage == w->lineage && w->restart_ms == HTH_NEVER &&
-            !check_whole(w, id, w->opts.copies + 1, UINT32_MAX))
+            !check_whole(w, id, w->opts.min_copies + 1, UINT32_MAX))
         world_broken(w, "P3: step %llu is called PROTECTED without its copies",
                 (unsigned long long)id.step);
     if (w->quiet && r->lineage == w->lineage)

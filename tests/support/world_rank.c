@@ -93,10 +93,10 @@ static void do_join(struct rank_state *r)
     static unsigned char table[4096 * HTH_GATHER];
     struct hth_local_join m = { .head = { sizeof(m), HTH_LOCAL_JOIN, ++r->request, 0 },
         .opts = { .copies = w->opts.copies,
-                .min_copies = w->opts.copies,
+                .min_copies = w->opts.min_copies,
                 .keep = w->opts.keep,
                 .recover_ms = 12000,
-                .save_ms = 3000,
+                .save_ms = w->opts.save_ms,
                 .dead_ms = 2000 },
         .world = w->ranks,
         .rank = r->rank };
@@ -109,7 +109,7 @@ static void do_join(struct rank_state *r)
             .wall_ms = a->wall_ms,
             .random = a->random,
             .copies = w->opts.copies,
-            .min_copies = w->opts.copies,
+            .min_copies = w->opts.min_copies,
             .keep = w->opts.keep,
             .addr_len = a->addr_len,
             .rank = i,
@@ -198,7 +198,7 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
     if (r->step == R_WAIT)
         rank_send(r, &commit, sizeof(commit), NULL, 0);
     if (r->step == R_WAIT)
-        r->act_ms = w->now_ms + 8500; /* nothing waits for ever */
+        r->act_ms = w->now_ms + w->opts.save_ms + 5500; /* nothing waits for ever */
 }
 
 void rank_act(struct rank_state *r)

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The holder map of an epoch. Layout: core/format/holders.h. */
+#include "holders.h"
+#include "record.h"
+
+#include <stdlib.h>
+
+#define HEAD_BYTES 40u
+#define NOTE_BYTES 40u
+#define MOVE_BYTES 16u
+
+void hth_holders_first(struct hth_holders *out, uint64_t epoch, uint64_t nonce)
+{
+    *out = (struct hth_holders){ 0 };
+    hth_put64(out->forerunner, epoch);
+    hth_put64(out->forerunner + 8, nonce);
+}
+
+size_t hth_holders_bytes(const struct hth_holders *m)
+{
+    return HEAD_BYTES + (size_t)m->notes * NOTE_BYTES + (size_t)m->moves * MOVE_BYTES;
+}
+
+void hth_holders_encode(const struct hth_holders *m, unsigned char *out)
+{
+    struct hth_writer w = { .at = out, .cap = hth_holders_bytes(m) };
+
+    hth_write(&w, m->forerunner, HTH_DIGEST);
+    hth_write32(&w, m->notes);
+    hth_write32(&w, m->moves);
+    for (uint32_t i = 0; i < m->notes; i++) {
+        const struct hth_note *n = &m->note[i];
+
+        hth_write32(&w, n->node);
+        hth_write32(&w, n->lost);
+        hth_write64(&w, n->life);
+        hth_write64(&w, n->count);
+        hth_write64(&w, n->last_ms);
+        hth_write64(&w, n->before_ms);
+    }
+    for (uint32_t i = 0; i < m->moves; i++) {
+        hth_write32(&w, m->move[i].rank);
+        hth_write32(&w, m->move[i].place);
+        hth_write32(&w, m->move[i].node);
+        hth_write32(&w, m->move[i].was);
+    }
+}
+
+static void read_notes(struct hth_reader *r, struct hth_holders *m)
+{
+    for (uint32_t i = 0; i < m->notes; i++) {
+        struct hth_note *n = &m->note[i];
+
+        n->node = hth_read32(r);
+        n->lost = hth_read32(r);
+        n->life = hth_read64(r);
+        n->count = hth_read64(r);
+        n->last_ms = hth_read64(r);
+        n->before_ms = hth_read64(r);
+        if (n->lost > 1 || (i && n->node <= n[-1].node))
+            r->bad = 1;
+    }
+}
+
+static void read_moves(struct hth_reader *r, struct hth_holders *m)
+{
+    for (uint32_t i = 0; i < m->moves; i++) {
+        struct hth_move *v = &m->move[i];
+
+        v->rank = hth_read32(r);
+        v->place = hth_read32(r);
+        v->node = hth_read32(r);
+        v->was = hth_read32(r);
+        if (i && (v->rank < v[-1].rank || (v->rank == v[-1].rank && v->place <= v[-1].place)))
+            r->bad = 1;
+    }
+}
+
+int hth_holders_decode(
+        struct hth_holders *out, const void *bytes, size_t len, struct hearth_error *err)
+{
+    struct hth_reader r = { .at = bytes, .len = len };
+    struct hth_holders m = { 0 };
+
+    hth_read_into(&r, m.forerunner, HTH_DIGEST);
+    m.notes = hth_read32(&r);
+    m.moves = hth_read32(&r);
+    if (r.bad || m.notes > len / NOTE_BYTES || m.moves > len / MOVE_BYTES ||
+            hth_holders_bytes(&m) != len)
+        return hth_fail(
+                err, HEARTH_ECORRUPT, 0, "the holder map of %zu bytes is torn, or none", len);
+    m.note = calloc(m.notes ? m.notes : 1, sizeof(*m.note));
+    m.move = calloc(m.moves ? m.moves : 1, sizeof(*m.move));
+    if (!m.note || !m.move) {
+        hth_holders_fini(&m);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "a holder map of %zu bytes", len);
+    }
+    read_notes(&r, &m);
+    read_moves(&r, &m);
+    if (r.bad) {
+        hth_holders_fini(&m);
+        return hth_fail(err, HEARTH_ECORRUPT, 0, "the holder map holds what Hearth never writes");
+    }
+    *out = m;
+    return HEARTH_OK;
+}
+
+void hth_holders_fini(struct hth_holders *m)
+{
+    free(m->note);
+    free(m->move);
+    *m = (struct hth_holders){ 0 };
+}
+
+const struct hth_note *hth_holders_note(const struct hth_holders *m, uint32_t node)
+{
+    uint32_t lo = 0, hi = m->notes;
+
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+
+        if (m->note[mid].node < node)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < m->notes && m->note[lo].node == node ? &m->note[lo] : NULL;
+}
+
+const struct hth_move *hth_holders_move(const struct hth_holders *m, uint32_t rank, uint32_t place)
+{
+    uint32_t lo = 0, hi = m->moves;
+
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        const struct hth_move *v = &m->move[mid];
+
+        if (v->rank < rank || (v->rank == rank && v->place < place))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < m->moves && m->move[lo].rank == rank && m->move[lo].place == place ? &m->move[lo]
+                                                                                   : NULL;
+}

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The coordinator decides each save once, PROTECTED or CANCELLED, and says when a map is settled: a pure
+ * function of the head and of what members have said. Each decision is a head.
+ */
+#include "commit_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- An epoch ------------------------------------------------------------------------------------- */
+
+void coord_stop(struct hth_commit *c)
+{
+    while (c->coord.tallies)
+        tally_remove(c, c->coord.tallies);
+    free(c->coord.sign);
+    c->coord = (struct coord){ .home_ms = HTH_NEVER, .probe_ms = HTH_NEVER };
+}
+
+int coord_make(struct hth_commit *c, struct hearth_error *err)
+{
+    coord_stop(c);
+    if (!hth_is_coordinator(c->ctx))
+        return HEARTH_OK;
+    c->coord.sign = calloc(c->ctx->epoch->nodes, sizeof(*c->coord.sign));
+    if (!c->coord.sign)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "%" PRIu32 " members", c->ctx->epoch->nodes);
+    reach_begin(c);
+    return HEARTH_OK;
+}
+
+/* The keep list that recovery came to is a head's; what an engine before this one decided and could not
+ * say is said. */
+static void coord_say_begun(struct hth_commit *c)
+{
+    const struct hth_keep *k = &c->ctx->keep;
+    struct hth_head next = c->head;
+    int same = k->epoch == next.keep.epoch && k->serial == next.keep.serial;
+
+    next.keep = *k;
+    if (k->saves && (!same || !c->head.position)) {
+        c->coord.begins = append_head(c, &next, NULL) != HEARTH_OK;
+        return;
+    }
+    c->coord.begins = 0;
+    if (c->head.position)
+        append_tell(c, HTH_NODE_NONE, 1);
+}
+
+void coord_begin(struct hth_commit *c)
+{
+    c->coord.begins = c->coord.look = 1;
+    coord_say_begun(c);
+}
+
+/* ---- Decisions ------------------------------------------------------------------------------------ */
+
+/* In an epoch that may be degraded, whoever is left is enough. */
+static int decide_is_protected(
+        struct hth_commit *c, const struct tally *t, int *out_degraded, int *out_full)
+{
+    const struct hth_ctx_opts *o = &c->ctx->opts;
+    uint32_t holder[PLACES_MAX];
+
+    *out_degraded = 0;
+    *out_full = 1;
+    for (uint32_t r = 0; r < c->ctx->epoch->world; r++) {
+        uint32_t n = holders_of(c, r, holder);
+        uint32_t living = 0, need = 1 + o->min_copies;
+        int full;
+        uint32_t have = tally_promised(c, t, r, &full);
+
+        for (uint32_t i = 0; i < n; i++)
+            living += !holders_lost(c, holder[i]);
+        if (o->allow_degraded && living < need)
+            need = living ? living : 1;
+        if (have < need)
+            return 0;
+        *out_degraded |= have < 1 + o->copies;
+        *out_full &= full;
+    }
+    return 1;
+}
+
+/* Those that are older than a decision need no naming. */
+static void decide_prune(struct hth_head *h)
+{
+    uint32_t left = 0;
+
+    for (uint32_t i = 0; i < h->cancels; i++)
+        if (hth_save_cmp(h->cancelled[i].save, h->decided) > 0)
+            h->cancelled[left++] = h->cancelled[i];
+    if (left < h->cancels)
+        memset(&h->cancelled[left], 0, (h->cancels - left) * sizeof(h->cancelled[0]));
+    h->cancels = left;
+    if (!left)
+        memset(h->why, 0, sizeof(h->why));
+}
+
+/* All others on the list are with every holder they should be with. */
+static int decide_others_full(struct hth_commit *c, const struct hth_keep *k)
+{
+    for (uint32_t i = 1; i < k->saves; i++)
+        if (!c->head.settled && !tally_full(c, tally_find(c, k->save[i])))
+            return 0;
+    return 1;
+}
+
+static int decide_protected(struct hth_commit *c, const struct tally *t, int degraded, int full)
+{
+    struct hth_head next = c->head;
+    struct hth_save_id id = t->id;
+
+    next.keep = kept_with(c->ctx, id, (uint32_t)degraded);
+    next.settled = full && decide_others_full(c, &next.keep);
+    if (id.epoch == next.epoch && id.nonce == next.nonce)
+        next.decided = id;
+    decide_prune(&next);
+    if (append_head(c, &next, NULL))
+        return 0;
+    hth_say(&c->ctx->log, HEARTH_LOG_DEBUG, "protected", HTH_SAVE "%s", HTH_SAVE_ARGS(id),
+            degraded ? " (degraded)" : "");
+    return 1;
+}
+
+/* Room for one more name. A save without a manifest was promised by nobody, so it need not be named for
+ * ever; else what is older than the oldest name is decided too. */
+static void decide_make_room(struct hth_head *h)
+{
+    uint32_t i = 0;
+
+    while (i < h->cancels && h->cancelled[i].whole)
+        i++;
+    if (i == h->cancels) {
+        h->decided = h->cancelled[0].save;
+        for (uint32_t k = 1; k < h->cancels; k++)
+            if (hth_save_cmp(h->cancelled[k].save, h->decided) < 0)
+                h->decided = h->cancelled[k].save;
+        decide_prune(h);
+        return;
+    }
+    memmove(&h->cancelled[i], &h->cancelled[i + 1], (h->cancels - i - 1) * sizeof(h->cancelled[0]));
+    memset(&h->cancelled[--h->cancels], 0, sizeof(h->cancelled[0]));
+}
+
+/* Older saves that are undecided stay so: a begin that is refused for want of room is younger than the
+ * save that it would have waited for. */
+static int decide_cancelled(struct hth_commit *c, const struct tally *t)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+    struct hth_head next = c->head;
+
+    next.keep = c->ctx->keep;
+    if (next.cancels == HTH_HEAD_CANCELLED)
+        decide_make_room(&next);
+    next.cancelled[next.cancels++] =
+            (struct hth_cancelled){ t->id, t->fail_code, s && s->has_manifest };
+    memset(next.why, 0, sizeof(next.why));
+    snprintf(next.why, sizeof(next.why), "%s", t->why);
+    return append_head(c, &next, NULL) == HEARTH_OK;
+}
+
+/* Every holder of every kept save has promised it under this very map: nobody else's copy counts. */
+static void decide_settle(struct hth_commit *c)
+{
+    struct hth_head next = c->head;
+    const struct hth_keep *k = &c->ctx->keep;
+
+    if (c->head.settled || !k->saves)
+        return;
+    next.keep = *k;
+    next.keep.degraded = 0;
+    for (uint32_t i = 0; i < k->saves; i++) {
+        const struct tally *t = tally_find(c, k->save[i]);
+        int degraded, full;
+
+        if (!t || !decide_is_protected(c, t, &degraded, &full) || !full)
+            return;
+        next.keep.degraded |= (uint32_t)degraded << i;
+    }
+    next.keep.serial = k->epoch == next.epoch ? k->serial + 1 : 1;
+    next.keep.epoch = next.epoch;
+    next.settled = 1;
+    (void)append_head(c, &next, NULL);
+}
+
+/* ---- DONE → manifest ------------------------------------------------------------------------ */
+
+static int decide_manifest(struct hth_commit *c, struct tally *t, struct hearth_error *err)
+{
+    struct hth_ctx *ctx = c->ctx;
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, t->id, 0 };
+    struct hth_held_save *s = hth_holdings_get(ctx, t->id);
+    struct track *track = track_get(c, t->id);
+    struct hth_manifest m = {
+        .save = t->id,
+        .from = c->chosen,
+        .world = ctx->epoch->world,
+        .nodes = ctx->epoch->nodes,
+        .objects = t->objects,
+        .object = t->object,
+    };
+    size_t len = hth_manifest_bytes(&m);
+    unsigned char *bytes = malloc(len);
+    int rc;
+
+    if (!s || !track || !bytes) {
+        free(bytes);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "manifest of %zu bytes", len);
+    }
+    memcpy(m.job, ctx->opts.job, sizeof(m.job));
+    rc = hth_manifest_encode(&m, bytes, err);
+    rc = rc ? rc : hth_blob_give(ctx, &id, bytes, len, err);
+    if (rc) {
+        free(bytes);
+        return rc;
+    }
+    hth_point(&ctx->points, "manifest");
+    rc = hth_held_set_manifest(ctx, s, bytes, len, err);
+    if (rc)
+        return rc;
+    member_manifest(c, track, s);
+    return HEARTH_OK;
+}
+
+/* ---- Looking ---------------------------------------------------------------------------------- */
+
+static void decide_complete(struct hth_commit *c, struct tally *t)
+{
+    unsigned char word[SAVE_BYTES];
+
+    t->complete = 1;
+    save_put(word, t->id);
+    hth_tree_down(c->ctx, HTH_KIND_COMPLETE, word, sizeof(word));
+}
+
+/* What can be decided of one save is; 1: it was, and tallies may have been freed. */
+static int decide_look_at(struct hth_commit *c, struct tally *t)
+{
+    struct hth_ctx *ctx = c->ctx;
+    struct hth_held_save *s = hth_holdings_find(ctx, t->id);
+    struct hearth_error err;
+    int degraded, full;
+
+    if (head_fate(c, t->id) != FATE_OPEN)
+        return 0;
+    t->complete |= s && s->published;
+    if (!t->failing && t->nodes_done == ctx->epoch->nodes && (!s || !s->has_manifest) &&
+            decide_manifest(c, t, &err)) {
+        t->failing = 1;
+        t->fail_code = err.code;
+        snprintf(t->why, sizeof(t->why), "%.199s", err.text);
+    }
+    if (t->failing && !tally_is_recovered(c, t))
+        return decide_cancelled(c, t);
+    if (t->nodes_held == ctx->epoch->nodes && !t->complete)
+        decide_complete(c, t);
+    return t->nodes_promised && (t->complete || tally_is_recovered(c, t)) &&
+           decide_is_protected(c, t, &degraded, &full) && decide_protected(c, t, degraded, full);
+}
+
+/* What is decided is not counted on; what is kept is until the map is settled. */
+static void decide_tidy(struct hth_commit *c)
+{
+    struct tally *next;
+
+    for (struct tally *t = c->coord.tallies; t; t = next) {
+        enum fate fate = head_fate(c, t->id);
+
+        next = t->next;
+        if (fate != FATE_OPEN && (fate != FATE_KEPT || c->head.settled))
+            tally_remove(c, t);
+    }
+}
+
+void coord_tick(struct hth_commit *c, uint64_t now_ms)
+{
+    int rounds = 8; /* each decides a save at most once; what cannot be written waits */
+
+    if (now_ms < c->coord.look_ms)
+        return;
+    reach_tick(c, now_ms);
+    if (!c->coord.look || now_ms < c->coord.look_ms)
+        return;
+    c->coord.look = 0;
+    if (c->coord.begins)
+        coord_say_begun(c);
+    while (rounds-- > 0) {
+        struct tally *t = c->coord.tallies;
+
+        while (t && !decide_look_at(c, t))
+            t = t->next;
+        if (!t)
+            break;
+    }
+    if (c->running)
+        decide_settle(c);
+    decide_tidy(c);
+}
+
+uint64_t coord_due_ms(const struct hth_commit *c)
+{
+    uint64_t due_ms = c->coord.look ? c->coord.look_ms : HTH_NEVER;
+
+    due_ms = c->coord.home_ms < due_ms ? c->coord.home_ms : due_ms;
+    return c->coord.probe_ms < due_ms ? c->coord.probe_ms : due_ms;
+}
+
+/* ---- What takes too long ------------------------------------------------------------------------ */
+
+static void decide_owed(struct hth_commit *c, struct tally *t, uint64_t now_ms)
+{
+    const struct hth_ctx *ctx = c->ctx;
+    char text[160];
+    uint32_t node = 0;
+
+    while (node < ctx->epoch->nodes && !(holders_lost(c, node) && !t->node[node].held))
+        node++;
+    if (node == ctx->epoch->nodes) {
+        t->owed_ms = 0;
+        return;
+    }
+    if (!t->owed_ms)
+        t->owed_ms = now_ms;
+    if (now_ms < t->owed_ms + 2 * (uint64_t)ctx->opts.dead_ms)
+        return;
+    snprintf(text, sizeof(text), "node %.64s is lost, and its part of the save with it",
+            ctx->epoch->member[node].node);
+    hth_commit_fail(c, t->id, HEARTH_EPEER, text);
+}
+
+static void decide_late(struct hth_commit *c, const struct tally *t)
+{
+    char text[200], whom[200];
+
+    coord_waits_for(c, t->id, whom, sizeof(whom));
+    snprintf(text, sizeof(text), "not protected in time: it waited for %.160s", whom);
+    hth_commit_fail(c, t->id, HEARTH_ETIMEOUT, text);
+}
+
+void coord_give_up(struct hth_commit *c, uint64_t now_ms)
+{
+    if (hth_breaks(c->ctx, HTH_BREAK_DEADLINE))
+        return;
+    for (struct tally *t = c->coord.tallies; t; t = t->next) {
+        if (tally_is_recovered(c, t) || t->failing || head_fate(c, t->id) != FATE_OPEN)
+            continue;
+        if (now_ms >= t->since_ms + c->ctx->opts.save_ms)
+            decide_late(c, t);
+        else if (!t->complete)
+            decide_owed(c, t, now_ms);
+    }
+}
+
+/* Which part of it is waited for, and whether this member has said it. */
+static int tally_has(
+        const struct hth_commit *c, const struct tally *t, uint32_t node, const char **out_what)
+{
+    const struct said *s = &t->node[node];
+
+    if (!tally_is_recovered(c, t) && t->nodes_done < c->ctx->epoch->nodes) {
+        *out_what = "the ranks of";
+        return (int)s->done;
+    }
+    *out_what = t->complete || tally_is_recovered(c, t) ? "the promise of" : "the manifest on";
+    return (int)(t->complete || tally_is_recovered(c, t) ? s->promised : s->held);
+}
+
+void coord_waits_for(const struct hth_commit *c, struct hth_save_id save, char *out, size_t len)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+    const struct tally *t = c->coord.tallies;
+    const char *what = "the ranks of";
+    int n;
+
+    while (t && hth_save_cmp(t->id, save) != 0)
+        t = t->next;
+    if (t)
+        (void)tally_has(c, t, 0, &what);
+    n = snprintf(out, len, "%s", what);
+    for (uint32_t i = 0, named = 0; i < e->nodes && n > 0 && (size_t)n < len; i++) {
+        if (t && tally_has(c, t, i, &what))
+            continue;
+        if (named++ == 3) {
+            snprintf(out + n, len - (size_t)n, ", ...");
+            return;
+        }
+        n += snprintf(out + n, len - (size_t)n, "%s node %s%s", named > 1 ? "," : "",
+                e->member[i].node, holders_lost(c, i) ? " (lost)" : "");
+    }
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The newest head that this node knows, and its map: on record in `.hearth/head` before anything follows
+ * from it, and read again by the next engine of the store. Bytes for the record are taken when the
+ * epoch is joined: `.hearth/spare` is nothing but room, given up where there is no other.
+ */
+#include "commit_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RECORD      "head"
+#define SPARE       "spare"
+#define SPARE_BYTES 16384u
+
+/* ---- What it says ------------------------------------------------------------------------------ */
+
+static int head_is_of_now(const struct hth_commit *c, struct hth_save_id save)
+{
+    return save.epoch == c->head.epoch && save.nonce == c->head.nonce;
+}
+
+static const struct hth_cancelled *head_cancelled(
+        const struct hth_commit *c, struct hth_save_id save)
+{
+    for (uint32_t i = 0; i < c->head.cancels; i++)
+        if (hth_save_cmp(c->head.cancelled[i].save, save) == 0)
+            return &c->head.cancelled[i];
+    return NULL;
+}
+
+/* Where the list came from recovery, nobody has counted copies of what is on it yet. */
+enum fate head_fate(const struct hth_commit *c, struct hth_save_id save)
+{
+    const struct hth_keep *k = &c->ctx->keep;
+    int now = c->ctx->epoch && k->epoch == c->ctx->epoch->epoch && k->saves;
+
+    if (hth_keep_has(k, save))
+        return now || hth_save_cmp(save, c->chosen) != 0 ? FATE_KEPT : FATE_OPEN;
+    if (head_cancelled(c, save))
+        return FATE_CANCELLED;
+    if (now && hth_save_cmp(save, k->save[0]) < 0)
+        return FATE_OVER;
+    return head_is_of_now(c, save) && hth_save_cmp(save, c->head.decided) <= 0 ? FATE_OVER
+                                                                               : FATE_OPEN;
+}
+
+int head_code(const struct hth_commit *c, struct hth_save_id save, const char **out_why)
+{
+    const struct hth_cancelled *x = head_cancelled(c, save);
+
+    *out_why = "it was cancelled";
+    if (x && x == &c->head.cancelled[c->head.cancels - 1] && c->head.why[0])
+        *out_why = c->head.why;
+    return x ? x->code : HEARTH_EFAILED;
+}
+
+struct hth_blob_id head_map_id(const struct hth_head *head)
+{
+    return (struct hth_blob_id){ HTH_BLOB_MAP, { head->epoch, head->nonce, head->mapped, 0 }, 0 };
+}
+
+int head_word(const struct hth_commit *c, int with_map, unsigned char **out, size_t *out_len)
+{
+    size_t len = with_map ? hth_holders_bytes(&c->map) : 0;
+    unsigned char *map = malloc(len ? len : 1);
+
+    *out_len = hth_head_bytes(len);
+    *out = map ? malloc(*out_len) : NULL;
+    if (*out) {
+        if (len)
+            hth_holders_encode(&c->map, map);
+        hth_head_encode(&c->head, map, len, *out);
+    }
+    free(map);
+    return *out ? HEARTH_OK : HEARTH_ENOMEM;
+}
+
+/* ---- On record ------------------------------------------------------------------------------------ */
+
+static int head_make_spare(struct hth_commit *c, size_t len, struct hearth_error *err)
+{
+    struct hth_store *s = c->ctx->store;
+    size_t bytes = len < SPARE_BYTES ? SPARE_BYTES : len;
+    void *zeros = calloc(1, bytes);
+    int rc;
+
+    if (!zeros)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a record");
+    rc = s->ops->record_put(s, SPARE, zeros, bytes, err);
+    free(zeros);
+    return rc;
+}
+
+/* What is decided must be written, on a full disk too: the room of `spare` is for that. */
+static int head_write(
+        struct hth_commit *c, const unsigned char *bytes, size_t len, struct hearth_error *err)
+{
+    struct hth_store *s = c->ctx->store;
+    int rc = s->ops->record_put(s, RECORD, bytes, len, err);
+
+    if (rc != HEARTH_ENOSPC)
+        return rc;
+    s->ops->record_remove(s, SPARE);
+    rc = s->ops->record_put(s, RECORD, bytes, len, err);
+    (void)head_make_spare(c, len, NULL);
+    return rc;
+}
+
+static int head_encode(const struct hth_head *head, const struct hth_holders *map,
+        unsigned char **out, size_t *out_len, struct hearth_error *err)
+{
+    size_t map_len = hth_holders_bytes(map);
+    unsigned char *bytes = malloc(map_len);
+
+    *out_len = hth_head_bytes(map_len);
+    *out = malloc(*out_len);
+    if (!bytes || !*out) {
+        free(bytes);
+        free(*out);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "a head of %zu bytes", *out_len);
+    }
+    hth_holders_encode(map, bytes);
+    hth_head_encode(head, bytes, map_len, *out);
+    free(bytes);
+    return HEARTH_OK;
+}
+
+int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_holders *map,
+        struct hearth_error *err)
+{
+    int kept = head->keep.serial != c->ctx->keep.serial || head->keep.epoch != c->ctx->keep.epoch;
+    unsigned char *bytes;
+    size_t len;
+    int rc = head_encode(head, map ? map : &c->map, &bytes, &len, err);
+
+    if (rc)
+        return rc;
+    if (kept)
+        hth_point(&c->ctx->points, "keep");
+    rc = hth_breaks(c->ctx, HTH_BREAK_RECORD) ? HEARTH_OK : head_write(c, bytes, len, err);
+    free(bytes);
+    if (rc)
+        return rc;
+    if (map)
+        hth_blobs_forget(c->ctx, head_map_id(&c->head).save);
+    c->head = *head;
+    if (map)
+        holders_take(c, map);
+    if (kept && head->keep.epoch) {
+        struct hearth_error cause;
+
+        if (kept_write(c, &head->keep, &cause)) /* the head has it as well */
+            hth_say(&c->ctx->log, HEARTH_LOG_WARN, "keep-failed", "%s", cause.text);
+        c->ctx->keep = head->keep;
+    }
+    return HEARTH_OK;
+}
+
+/* ---- Read again ------------------------------------------------------------------------------------ */
+
+/* Epoch 0: there is none, or it is damaged, which is said. The map is the caller's. */
+static int head_read(struct hth_commit *c, struct hth_head *out, struct hth_holders *out_map,
+        struct hearth_error *err)
+{
+    struct hth_store *s = c->ctx->store;
+    const unsigned char *map;
+    unsigned char name[HTH_DIGEST];
+    struct hearth_error cause;
+    void *bytes = NULL;
+    size_t len = 0, map_len;
+    int rc;
+
+    *out = (struct hth_head){ 0 };
+    *out_map = (struct hth_holders){ 0 };
+    if (s->ops->record_get(s, RECORD, &bytes, &len, NULL))
+        return HEARTH_OK;
+    rc = hth_head_decode(out, &map, &map_len, bytes, len, &cause);
+    if (!rc)
+        rc = hth_holders_decode(out_map, map, map_len, &cause);
+    if (!rc) {
+        hth_digest(name, map, map_len);
+        if (memcmp(name, out->map, HTH_DIGEST) != 0)
+            rc = hth_fail(&cause, HEARTH_ECORRUPT, 0, "the head names another map than it has");
+    }
+    free(bytes);
+    if (!rc)
+        return HEARTH_OK;
+    hth_holders_fini(out_map);
+    *out = (struct hth_head){ 0 };
+    if (rc == HEARTH_EUNSUPPORTED || rc == HEARTH_ENOMEM)
+        return hth_fail(err, rc, 0, "%s", cause.text);
+    hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "head-bad", "%s", cause.text);
+    return HEARTH_OK;
+}
+
+/* The head is written before the keep record, so it may know of one decision more. */
+static void head_take_keep(struct hth_commit *c, const struct hth_head *head)
+{
+    struct hth_keep *k = &c->ctx->keep;
+
+    if (head->keep.epoch > k->epoch ||
+            (head->keep.epoch == k->epoch && head->keep.serial > k->serial))
+        *k = head->keep;
+}
+
+int hth_commit_adopt(struct hth_commit *c, struct hearth_error *err)
+{
+    struct hth_holders map;
+    struct hth_head head;
+    int rc = head_read(c, &head, &map, err);
+
+    hth_holders_fini(&map);
+    if (rc)
+        return rc;
+    c->found_epoch = head.epoch;
+    c->found_nonce = head.nonce;
+    if (head.epoch)
+        head_take_keep(c, &head);
+    return HEARTH_OK;
+}
+
+int hth_commit_knows(const struct hth_commit *c, const struct hth_epoch *e)
+{
+    return (c->found_epoch == e->epoch && c->found_nonce == e->nonce) ||
+           hth_breaks(c->ctx, HTH_BREAK_RECORD);
+}
+
+static int head_first(struct hth_commit *c, struct hearth_error *err)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+    struct hth_head head = { .epoch = e->epoch, .nonce = e->nonce, .keep = c->ctx->keep };
+    struct hth_holders map;
+    unsigned char *bytes;
+    size_t len;
+    int rc;
+
+    hth_holders_first(&map, e->epoch, e->nonce);
+    len = hth_holders_bytes(&map);
+    bytes = malloc(len);
+    if (!bytes)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "a head of %zu bytes", len);
+    hth_holders_encode(&map, bytes);
+    hth_digest(head.map, bytes, len);
+    free(bytes);
+    rc = head_put(c, &head, &map, err);
+    return rc ? rc : head_make_spare(c, hth_head_bytes(len), err);
+}
+
+/* An engine that was started again in its epoch goes on where the one before it was. */
+int head_join(struct hth_commit *c, struct hearth_error *err)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+    struct hth_holders map;
+    struct hth_head head;
+    int rc = head_read(c, &head, &map, err);
+
+    if (rc)
+        return rc;
+    if (head.epoch != e->epoch || head.nonce != e->nonce || hth_breaks(c->ctx, HTH_BREAK_RECORD)) {
+        hth_holders_fini(&map);
+        return head_first(c, err);
+    }
+    c->head = head;
+    head_take_keep(c, &head);
+    holders_take(c, &map);
+    return HEARTH_OK;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who is lost and who is back, at the coordinator. Both only mark; tick makes one map of all that has
+ * come since, so that many losses at once are one word.
+ *
+ *     well ──its end is noticed──► LOST, noted in the map ──a sign of life newer than the note──► back
+ *       ▲                            └ asked now and then whether it is there                      │
+ *       └──────────── 2 x dead_ms later, unless it was lost twice in ten minutes ──────────────────┘
+ *
+ * A sign is any fact, by whatever way it comes, with a newer life or count; or a connection.
+ */
+#include "commit_state.h"
+#include "remap.h"
+
+#include "core/base/bytes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define OFTEN_MS 600000u /* two losses within that are too many */
+#define PROBE_MS 60000u  /* at most between two questions */
+
+/* ---- What is heard -------------------------------------------------------------------------------- */
+
+static int sign_is_newer(uint64_t life, uint64_t count, uint64_t than_life, uint64_t than_count)
+{
+    return life > than_life || (life == than_life && count > than_count);
+}
+
+void reach_sign(struct hth_commit *c, uint32_t node, uint64_t life, uint64_t count)
+{
+    const struct hth_note *n;
+    struct sign *s;
+
+    if (node == 0 || node >= c->ctx->epoch->nodes)
+        return;
+    s = &c->coord.sign[node];
+    if (!sign_is_newer(life, count, s->life, s->count))
+        return;
+    s->life = life;
+    s->count = count;
+    n = hth_holders_note(&c->map, node);
+    if (n && n->lost && !s->found && sign_is_newer(life, count, n->life, n->count) &&
+            !hth_breaks(c->ctx, HTH_BREAK_FOUND))
+        reach_found(c, node);
+}
+
+void reach_lost(struct hth_commit *c, uint32_t node)
+{
+    if (node == 0 || node >= c->ctx->epoch->nodes)
+        return;
+    c->coord.sign[node].found = 0;
+    if (holders_lost(c, node))
+        return;
+    c->coord.sign[node].lost = 1;
+    c->coord.look = c->coord.news = 1;
+}
+
+void reach_found(struct hth_commit *c, uint32_t node)
+{
+    if (node == 0 || node >= c->ctx->epoch->nodes)
+        return;
+    c->coord.sign[node].lost = 0;
+    if (holders_lost(c, node)) {
+        c->coord.sign[node].found = 1;
+        c->coord.look = c->coord.news = 1;
+    } else if (c->head.position) { /* it may have been away for a moment, and missed a word */
+        append_tell(c, node, 1);
+    }
+}
+
+/* Somebody cannot reach a member: see for ourselves before anything is moved. */
+void reach_told(struct hth_commit *c, const unsigned char *bytes, size_t len)
+{
+    unsigned char echo[8] = { 0 };
+    uint32_t node = len == 4 ? hth_get32(bytes) : 0;
+
+    if (node == 0 || node >= c->ctx->epoch->nodes || holders_lost(c, node))
+        return;
+    hth_put32(echo, node);
+    hth_put16(echo + 4, HTH_KIND_ECHO);
+    hth_session_send(c->ctx->session, node, HTH_MSG_TO, echo, sizeof(echo));
+}
+
+/* ---- The next map --------------------------------------------------------------------------------- */
+
+static uint64_t reach_wall_ms(const struct hth_commit *c)
+{
+    return c->ctx->clock.wall_ms(c->ctx->clock.self);
+}
+
+/* From when on a node that is not lost counts as well. */
+static uint64_t note_well_ms(const struct hth_commit *c, const struct hth_note *n, uint64_t now_ms)
+{
+    uint64_t wall_ms = reach_wall_ms(c);
+    uint64_t well_ms = c->coord.sign[n->node].well_ms + 2 * (uint64_t)c->ctx->opts.dead_ms;
+
+    if (n->before_ms && n->last_ms - n->before_ms < OFTEN_MS && n->last_ms + OFTEN_MS > wall_ms &&
+            now_ms + (n->last_ms + OFTEN_MS - wall_ms) > well_ms)
+        well_ms = now_ms + (n->last_ms + OFTEN_MS - wall_ms);
+    return well_ms;
+}
+
+/* The note of the node in the next map; 0: none. */
+static int note_next(
+        const struct hth_commit *c, uint32_t node, uint64_t now_ms, struct hth_note *out)
+{
+    const struct hth_note *old = hth_holders_note(&c->map, node);
+    const struct sign *s = &c->coord.sign[node];
+
+    *out = old ? *old : (struct hth_note){ .node = node };
+    if (s->lost) {
+        out->lost = 1;
+        out->life = s->life;
+        out->count = s->count;
+        out->before_ms = out->last_ms;
+        out->last_ms = reach_wall_ms(c);
+        return 1;
+    }
+    if (!old)
+        return 0;
+    if (s->found)
+        out->lost = 0;
+    return out->lost || now_ms < note_well_ms(c, out, now_ms) ||
+           out->last_ms + OFTEN_MS > reach_wall_ms(c);
+}
+
+static int reach_notes(
+        const struct hth_commit *c, uint64_t now_ms, struct hth_holders *map, uint8_t *is)
+{
+    uint32_t nodes = c->ctx->epoch->nodes;
+    struct hth_note n;
+
+    map->note = calloc(nodes, sizeof(*map->note));
+    if (!map->note)
+        return HEARTH_ENOMEM;
+    for (uint32_t i = 1; i < nodes; i++) {
+        if (!note_next(c, i, now_ms, &n))
+            continue;
+        map->note[map->notes++] = n;
+        is[i] = n.lost ? HTH_LOST : now_ms < note_well_ms(c, &n, now_ms) ? HTH_BACK : HTH_WELL;
+    }
+    return HEARTH_OK;
+}
+
+static int reach_make(struct hth_commit *c, uint64_t now_ms, struct hth_holders *map,
+        uint32_t *out_moved, uint32_t *out_stuck)
+{
+    uint8_t *is = calloc(c->ctx->epoch->nodes, sizeof(*is));
+    struct hth_remap in = { .epoch = c->ctx->epoch,
+        .base = &c->base,
+        .last = &c->map,
+        .settled = c->head.settled,
+        .is = is,
+        .min_copies = c->ctx->opts.min_copies };
+    int rc = is ? HEARTH_OK : HEARTH_ENOMEM;
+
+    *map = (struct hth_holders){ 0 };
+    for (uint32_t i = 0; i < c->ctx->epoch->nodes && is; i++)
+        if (c->coord.sign[i].found)
+            c->coord.sign[i].well_ms = now_ms;
+    rc = rc ? rc : reach_notes(c, now_ms, map, is);
+    rc = rc ? rc : hth_remap(&in, &map->move, &map->moves, out_moved, out_stuck);
+    free(is);
+    if (rc)
+        hth_holders_fini(map);
+    return rc;
+}
+
+static int reach_has_news(const struct hth_commit *c)
+{
+    for (uint32_t i = 1; i < c->ctx->epoch->nodes && c->coord.news; i++)
+        if (c->coord.sign[i].lost || c->coord.sign[i].found)
+            return 1;
+    return 0;
+}
+
+/* Places have changed, not only who had them before. */
+static int reach_has_moved(const struct hth_holders *a, const struct hth_holders *b)
+{
+    if (a->moves != b->moves)
+        return 1;
+    for (uint32_t i = 0; i < a->moves; i++)
+        if (a->move[i].rank != b->move[i].rank || a->move[i].place != b->move[i].place ||
+                a->move[i].node != b->move[i].node)
+            return 1;
+    return 0;
+}
+
+static void reach_say(const struct hth_commit *c, uint32_t moved, uint32_t stuck)
+{
+    for (uint32_t i = 1; i < c->ctx->epoch->nodes; i++) {
+        if (c->coord.sign[i].lost)
+            hth_say(&c->ctx->log, HEARTH_LOG_WARN, "peer-lost",
+                    "node %s is lost: %" PRIu32 " places of ranks' objects move to others, %" PRIu32
+                    " have nowhere to go",
+                    c->ctx->epoch->member[i].node, moved, stuck);
+        else if (c->coord.sign[i].found)
+            hth_say(&c->ctx->log, HEARTH_LOG_INFO, "peer-back", "node %s is back",
+                    c->ctx->epoch->member[i].node);
+    }
+}
+
+/* Copies of what is kept were on who is lost. */
+static void reach_degrade(const struct hth_commit *c, struct hth_head *next)
+{
+    uint32_t all = (UINT32_C(1) << next->keep.saves) - 1;
+    int lost = 0;
+
+    for (uint32_t i = 1; i < c->ctx->epoch->nodes; i++)
+        lost |= c->coord.sign[i].lost;
+    if (!lost || next->keep.degraded == all)
+        return;
+    next->keep.degraded = all;
+    next->keep.serial++;
+}
+
+static void reach_heard(struct hth_commit *c, uint64_t now_ms)
+{
+    for (uint32_t i = 1; i < c->ctx->epoch->nodes; i++) {
+        struct sign *s = &c->coord.sign[i];
+
+        if (s->lost) {
+            s->probes = 0;
+            s->probe_ms = now_ms + 2 * (uint64_t)c->ctx->opts.dead_ms;
+        }
+        s->lost = s->found = 0;
+    }
+    c->coord.news = 0;
+}
+
+/* When somebody who is back will be well. */
+static void reach_wait(struct hth_commit *c, uint64_t now_ms)
+{
+    struct coord *o = &c->coord;
+
+    o->home_ms = o->probe_ms = HTH_NEVER;
+    for (uint32_t i = 0; i < c->map.notes; i++) {
+        const struct hth_note *n = &c->map.note[i];
+        uint64_t well_ms = note_well_ms(c, n, now_ms);
+
+        if (n->lost && o->sign[n->node].probe_ms < o->probe_ms)
+            o->probe_ms = o->sign[n->node].probe_ms;
+        if (!n->lost && well_ms > now_ms && well_ms < o->home_ms)
+            o->home_ms = well_ms;
+    }
+}
+
+static void reach_remap(struct hth_commit *c, uint64_t now_ms)
+{
+    struct hth_head next = c->head;
+    struct hth_holders map;
+    uint32_t moved, stuck;
+    int news = reach_has_news(c);
+
+    if (reach_make(c, now_ms, &map, &moved, &stuck)) {
+        c->coord.look = 1;
+        c->coord.look_ms = now_ms + c->ctx->opts.retry_ms;
+        return;
+    }
+    if (!news && !reach_has_moved(&map, &c->map)) {
+        hth_holders_fini(&map);
+        reach_wait(c, now_ms);
+        return;
+    }
+    next.keep = c->ctx->keep;
+    reach_degrade(c, &next);
+    reach_say(c, moved, stuck);
+    if (append_head(c, &next, &map))
+        return;
+    reach_heard(c, now_ms);
+    reach_wait(c, now_ms);
+}
+
+/* ---- Time ------------------------------------------------------------------------------------------ */
+
+/* A node that was lost and has nothing to say is asked, less and less often. */
+static void reach_probe(struct hth_commit *c, uint64_t now_ms)
+{
+    unsigned char none[4] = { 0 };
+
+    for (uint32_t i = 0; i < c->map.notes; i++) {
+        const struct hth_note *n = &c->map.note[i];
+        struct sign *s = n->node < c->ctx->epoch->nodes ? &c->coord.sign[n->node] : NULL;
+        uint64_t wait_ms = 2 * (uint64_t)c->ctx->opts.dead_ms;
+
+        if (!s || !n->lost || now_ms < s->probe_ms)
+            continue;
+        wait_ms <<= s->probes < 5 ? s->probes++ : 5;
+        s->probe_ms = now_ms + (wait_ms < PROBE_MS ? wait_ms : PROBE_MS);
+        hth_tree_to(c->ctx, n->node, HTH_KIND_PROBE, none, sizeof(none));
+    }
+    reach_wait(c, now_ms);
+}
+
+void reach_tick(struct hth_commit *c, uint64_t now_ms)
+{
+    if (reach_has_news(c) || now_ms >= c->coord.home_ms)
+        reach_remap(c, now_ms);
+    if (now_ms >= c->coord.probe_ms)
+        reach_probe(c, now_ms);
+}
+
+/* An engine that is new does not know for how long who is back has been well. */
+void reach_begin(struct hth_commit *c)
+{
+    uint64_t now_ms = hth_now_ms(&c->ctx->clock);
+
+    for (uint32_t i = 0; i < c->ctx->epoch->nodes; i++)
+        c->coord.sign[i].well_ms = c->coord.sign[i].probe_ms = now_ms;
+    reach_wait(c, now_ms);
+}

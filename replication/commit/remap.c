@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Place by place: it stays where it is while that node is not lost, goes home when home is well, and
+ * else to the least loaded node that shares no domain with the others of its rank.
+ */
+#include "remap.h"
+
+#include "core/base/fail.h"
+
+#include <stdlib.h>
+
+struct seats { /* of one making of a map */
+    const struct hth_remap *in;
+    uint32_t places; /* of a rank: its copies, and the owner's */
+    uint32_t *now;   /* [world][places] who has it; HTH_NODE_NONE: there is none */
+    uint32_t *load;  /* [nodes] places that are theirs */
+};
+
+static uint32_t seat_home(const struct seats *s, uint32_t rank, uint32_t place)
+{
+    const struct hth_placement *base = s->in->base;
+
+    return place < base->copies ? base->holder[rank * base->copies + place]
+                                : s->in->epoch->rank_node[rank];
+}
+
+static uint32_t *seat_of(const struct seats *s, uint32_t rank, uint32_t place)
+{
+    return &s->now[(size_t)rank * s->places + place];
+}
+
+/* Shares no domain up to `level` with who has the rank's other places, nor a copy with its owner. */
+static int seat_fits(
+        const struct seats *s, uint32_t rank, uint32_t place, uint32_t node, uint32_t level)
+{
+    const struct hth_epoch *e = s->in->epoch;
+
+    if (place < s->in->base->copies && hth_domain_shared(e, node, e->rank_node[rank], level))
+        return 0;
+    for (uint32_t p = 0; p < s->places; p++) {
+        uint32_t other = *seat_of(s, rank, p);
+
+        if (p != place && other != HTH_NODE_NONE && hth_domain_shared(e, node, other, level))
+            return 0;
+    }
+    return 1;
+}
+
+static uint32_t seat_find(
+        const struct seats *s, uint32_t rank, uint32_t place, enum hth_wellness worst)
+{
+    uint32_t best = HTH_NODE_NONE;
+
+    for (uint32_t level = s->in->base->level + 1; level-- > 0 && best == HTH_NODE_NONE;)
+        for (uint32_t n = 0; n < s->in->epoch->nodes; n++)
+            if (s->in->is[n] <= worst && (best == HTH_NODE_NONE || s->load[n] < s->load[best]) &&
+                    seat_fits(s, rank, place, n, level))
+                best = n;
+    return best;
+}
+
+/* Places of the rank that are with somebody who is not lost. */
+static uint32_t seats_living(const struct seats *s, uint32_t rank)
+{
+    uint32_t living = 0;
+
+    for (uint32_t p = 0; p < s->places; p++) {
+        uint32_t node = *seat_of(s, rank, p);
+
+        living += node != HTH_NODE_NONE && s->in->is[node] != HTH_LOST;
+    }
+    return living;
+}
+
+/* 1: it is with somebody who is not lost now; 0: nobody can take it, and it stays. */
+static int seat_move(struct seats *s, uint32_t rank, uint32_t place)
+{
+    uint32_t *at = seat_of(s, rank, place);
+    uint32_t to = seat_find(s, rank, place, HTH_WELL);
+
+    if (to == HTH_NODE_NONE && seats_living(s, rank) < 1 + s->in->min_copies)
+        to = seat_find(s, rank, place, HTH_BACK);
+    if (to == HTH_NODE_NONE)
+        return 0;
+    s->load[*at]--;
+    s->load[to]++;
+    *at = to;
+    return 1;
+}
+
+static void seat_go_home(struct seats *s, uint32_t rank, uint32_t place)
+{
+    uint32_t home = seat_home(s, rank, place);
+    uint32_t *at = seat_of(s, rank, place);
+
+    s->load[*at]--;
+    s->load[home]++;
+    *at = home;
+}
+
+/* An owner has its place while it is not lost. */
+static void seats_home(struct seats *s, uint32_t rank)
+{
+    for (uint32_t p = 0; p < s->places; p++) {
+        uint32_t home = seat_home(s, rank, p), at = *seat_of(s, rank, p);
+        int owner = p == s->places - 1;
+
+        if (at == home || at == HTH_NODE_NONE || s->in->is[home] == HTH_LOST)
+            continue;
+        if (owner ||
+                (s->in->is[home] == HTH_WELL && seat_fits(s, rank, p, home, s->in->base->level)))
+            seat_go_home(s, rank, p);
+    }
+}
+
+static void seats_fill(struct seats *s)
+{
+    const struct hth_holders *last = s->in->last;
+
+    for (uint32_t r = 0; r < s->in->epoch->world; r++)
+        for (uint32_t p = 0; p < s->places; p++)
+            *seat_of(s, r, p) = seat_home(s, r, p);
+    for (uint32_t i = 0; i < last->moves; i++)
+        if (last->move[i].rank < s->in->epoch->world && last->move[i].place < s->places &&
+                last->move[i].node < s->in->epoch->nodes)
+            *seat_of(s, last->move[i].rank, last->move[i].place) = last->move[i].node;
+    for (size_t i = 0; i < (size_t)s->in->epoch->world * s->places; i++)
+        if (s->now[i] != HTH_NODE_NONE)
+            s->load[s->now[i]]++;
+}
+
+/* Who has the bytes of a place: whoever had it when a map was settled last. */
+static uint32_t seat_was(const struct seats *s, uint32_t rank, uint32_t place)
+{
+    const struct hth_move *m = hth_holders_move(s->in->last, rank, place);
+
+    if (!m)
+        return seat_home(s, rank, place);
+    return s->in->settled ? m->node : m->was;
+}
+
+static int seats_write(const struct seats *s, struct hth_move **out, uint32_t *out_moves)
+{
+    uint32_t moves = 0;
+
+    for (int again = 0; again < 2; again++) {
+        moves = 0;
+        for (uint32_t r = 0; r < s->in->epoch->world; r++)
+            for (uint32_t p = 0; p < s->places; p++) {
+                uint32_t home = seat_home(s, r, p), node = *seat_of(s, r, p);
+                uint32_t was = home == HTH_NODE_NONE ? home : seat_was(s, r, p);
+
+                if (node == home && was == home)
+                    continue;
+                if (again)
+                    (*out)[moves] = (struct hth_move){ r, p, node, was };
+                moves++;
+            }
+        if (!again && !(*out = calloc(moves ? moves : 1, sizeof(**out))))
+            return HEARTH_ENOMEM;
+    }
+    *out_moves = moves;
+    return HEARTH_OK;
+}
+
+int hth_remap(const struct hth_remap *in, struct hth_move **out, uint32_t *out_moves,
+        uint32_t *out_moved, uint32_t *out_stuck)
+{
+    struct seats s = { .in = in, .places = in->base->copies + 1 };
+    int rc = HEARTH_ENOMEM;
+
+    *out_moved = *out_stuck = 0;
+    s.now = calloc((size_t)in->epoch->world * s.places, sizeof(*s.now));
+    s.load = calloc(in->epoch->nodes, sizeof(*s.load));
+    if (s.now && s.load) {
+        seats_fill(&s);
+        for (uint32_t r = 0; r < in->epoch->world; r++)
+            seats_home(&s, r);
+        for (uint32_t r = 0; r < in->epoch->world; r++)
+            for (uint32_t p = 0; p < s.places; p++) {
+                uint32_t at = *seat_of(&s, r, p);
+                int ok = at == HTH_NODE_NONE || in->is[at] != HTH_LOST || seat_move(&s, r, p);
+
+                *out_moved += ok && at != HTH_NODE_NONE && *seat_of(&s, r, p) != at;
+                *out_stuck += (uint32_t)!ok;
+            }
+        rc = seats_write(&s, out, out_moves);
+    }
+    free(s.now);
+    free(s.load);
+    return rc;
+}

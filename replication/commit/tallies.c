@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the coordinator has heard of each save, newest first, and what that comes to. */
+#include "commit_state.h"
+
+#include <stdlib.h>
+
+struct tally *tally_find(struct hth_commit *c, struct hth_save_id id)
+{
+    struct tally *t = c->coord.tallies;
+
+    while (t && hth_save_cmp(t->id, id) != 0)
+        t = t->next;
+    return t;
+}
+
+struct tally *tally_get(struct hth_commit *c, struct hth_save_id id)
+{
+    struct tally *t = tally_find(c, id);
+    struct tally **at = &c->coord.tallies;
+
+    if (t)
+        return t;
+    t = calloc(1, sizeof(*t));
+    if (!t)
+        return NULL;
+    t->id = id;
+    t->since_ms = hth_now_ms(&c->ctx->clock);
+    t->node = calloc(c->ctx->epoch->nodes, sizeof(*t->node));
+    if (!t->node) {
+        free(t);
+        return NULL;
+    }
+    while (*at && hth_save_cmp((*at)->id, id) > 0)
+        at = &(*at)->next;
+    t->next = *at;
+    *at = t;
+    return t;
+}
+
+void tally_remove(struct hth_commit *c, struct tally *t)
+{
+    struct tally **at = &c->coord.tallies;
+
+    while (*at && *at != t)
+        at = &(*at)->next;
+    if (*at)
+        *at = t->next;
+    free(t->node);
+    free(t->object);
+    free(t);
+}
+
+void tallies_void(struct hth_commit *c)
+{
+    for (struct tally *t = c->coord.tallies; t; t = t->next) {
+        t->nodes_promised = 0;
+        for (uint32_t n = 0; n < c->ctx->epoch->nodes; n++)
+            t->node[n].promised = 0;
+    }
+}
+
+int tally_is_recovered(const struct hth_commit *c, const struct tally *t)
+{
+    return hth_save_cmp(t->id, c->chosen) == 0 || hth_keep_has(&c->ctx->keep, t->id);
+}
+
+/* It has promised under the newest map, which does not call it lost; nor has it just been lost. */
+static int tally_counts(const struct hth_commit *c, const struct tally *t, uint32_t node)
+{
+    return t->node[node].promised && !holders_lost(c, node) && !c->coord.sign[node].lost;
+}
+
+uint32_t tally_promised(
+        const struct hth_commit *c, const struct tally *t, uint32_t rank, int *out_full)
+{
+    uint32_t holder[PLACES_MAX];
+    uint32_t n = holders_of(c, rank, holder);
+    uint32_t have = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        have += (uint32_t)tally_counts(c, t, holder[i]);
+    *out_full = have == n;
+    return have;
+}
+
+int tally_full(const struct hth_commit *c, const struct tally *t)
+{
+    int full = t != NULL;
+
+    for (uint32_t r = 0; r < c->ctx->epoch->world && full; r++)
+        (void)tally_promised(c, t, r, &full);
+    return full;
+}

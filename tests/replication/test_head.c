@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A member and the heads of its epoch's log: which it takes, and what is on record by then. */
+#include "check.h"
+#include "pair.h"
+#include "store_mem.h"
+
+#include "core/format/head.h"
+#include "core/format/holders.h"
+#include "replication/commit/commit.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct hth_save_id save = { 7, 77, 5, 1 };
+static struct pair *p;
+static struct hth_commit *commit;         /* of node 1 */
+static unsigned char name[2][HTH_DIGEST]; /* of the first map, and of the next */
+static int level, code;
+
+static void on_level(void *none, struct hth_save_id id, uint32_t rank, enum hearth_level to,
+        int degraded, int why, const char *text)
+{
+    (void)none, (void)id, (void)rank, (void)degraded, (void)text;
+    level = (int)to;
+    code = why;
+}
+
+static void engine_start(void)
+{
+    struct hth_commit_events events = { .on_level = on_level };
+
+    must(hth_commit_open(&p->node[1].ctx, &events, &commit, NULL));
+    must(hth_commit_adopt(commit, NULL));
+    must(hth_commit_join(commit, NULL));
+}
+
+static struct hth_holders first_map(void)
+{
+    struct hth_holders m;
+
+    hth_holders_first(&m, 7, 77);
+    return m;
+}
+
+static void begin(void)
+{
+    static uint32_t rank_node[2] = { 0, 1 };
+    struct hth_holders m = first_map();
+    unsigned char bytes[400];
+
+    alarm(60);
+    p = pair_open(2);
+    p->node[1].epoch.rank_node = rank_node;
+    hth_holders_encode(&m, bytes);
+    hth_digest(name[0], bytes, hth_holders_bytes(&m));
+    engine_start();
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+}
+
+static void end(void)
+{
+    hth_commit_close(commit);
+    p->node[1].epoch.rank_node = NULL;
+    pair_close(p);
+}
+
+TestSuite(head, .init = begin, .fini = end);
+
+/* With the first map's forerunner gone on to a second map that says the same as the first. */
+static size_t map_make(unsigned char *out)
+{
+    struct hth_holders m = first_map();
+
+    memcpy(m.forerunner, name[0], HTH_DIGEST);
+    hth_holders_encode(&m, out);
+    hth_digest(name[1], out, hth_holders_bytes(&m));
+    return hth_holders_bytes(&m);
+}
+
+static struct hth_head head_of(uint64_t position)
+{
+    struct hth_head h = { .epoch = 7, .nonce = 77, .position = position };
+
+    memcpy(h.map, name[0], HTH_DIGEST);
+    return h;
+}
+
+static void say(const struct hth_head *h, const void *map, size_t map_len)
+{
+    unsigned char bytes[HTH_HEAD_BYTES + 400];
+
+    hth_head_encode(h, map, map_len, bytes);
+    hth_commit_deliver(commit, 0, HTH_KIND_HEAD, bytes, hth_head_bytes(map_len));
+}
+
+static void say_cancelled(uint64_t position)
+{
+    struct hth_head h = head_of(position);
+
+    h.cancels = 1;
+    h.cancelled[0] = (struct hth_cancelled){ save, HEARTH_EIO, 1 };
+    say(&h, NULL, 0);
+}
+
+static uint64_t on_record(void)
+{
+    struct hth_store *s = p->node[1].store;
+    const unsigned char *map;
+    struct hth_head h;
+    void *bytes;
+    size_t len, map_len;
+
+    must(s->ops->record_get(s, "head", &bytes, &len, NULL));
+    must(hth_head_decode(&h, &map, &map_len, bytes, len, NULL));
+    free(bytes);
+    return h.position;
+}
+
+static void begin_save(void)
+{
+    struct hth_save_id id;
+
+    must(hth_commit_begin(commit, 1, 5, &id, NULL));
+    cr_assert(zero(int, hth_save_cmp(id, save)));
+}
+
+Test(head, a_newer_one_is_on_record_and_carried_out)
+{
+    begin_save();
+    say_cancelled(4);
+    cr_assert(eq(u64, on_record(), 4));
+    cr_assert(eq(int, code, HEARTH_EFAILED));
+}
+
+Test(head, an_older_one_says_nothing)
+{
+    struct hth_head h = head_of(9);
+
+    say(&h, NULL, 0);
+    begin_save();
+    say_cancelled(8);
+    cr_assert(eq(int, code, 0));
+    cr_assert(eq(u64, on_record(), 9));
+}
+
+Test(head, an_older_one_says_nothing_after_a_restart_either)
+{
+    struct hth_head h = head_of(9);
+
+    say(&h, NULL, 0);
+    hth_commit_close(commit);
+    engine_start();
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+    begin_save();
+    say_cancelled(8);
+    cr_assert(eq(int, code, 0));
+    say_cancelled(10);
+    cr_assert(eq(int, code, HEARTH_EFAILED));
+}
+
+Test(head, what_cannot_be_written_is_not_obeyed)
+{
+    begin_save();
+    hth_store_mem_fail_at(
+            p->node[1].store, 1); /* its room is given up for it: the second is written */
+    say_cancelled(4);
+    cr_assert(eq(u64, on_record(), 4));
+    cr_assert(eq(int, code, HEARTH_EFAILED));
+}
+
+Test(head, one_with_a_map_that_is_not_known_waits_for_it)
+{
+    unsigned char map[400];
+    size_t len = map_make(map);
+    struct hth_head h = head_of(4);
+
+    memcpy(h.map, name[1], HTH_DIGEST);
+    h.mapped = 4;
+    begin_save();
+    h.cancels = 1;
+    h.cancelled[0] = (struct hth_cancelled){ save, HEARTH_EIO, 1 };
+    say(&h, NULL, 0);
+    cr_assert(eq(int, code, 0));
+    cr_assert(eq(u64, on_record(), 0));
+    p->now_ms += 1;
+    hth_commit_tick(commit); /* and says so */
+    cr_assert(pair_until(p, &p->node[0].delivered, 1, 1000));
+    cr_assert(eq(u16, p->node[0].kind, HTH_KIND_ALIVE));
+    map[40 - 4] ^= 1; /* another one's bytes are none of it */
+    say(&h, map, len);
+    cr_assert(eq(u64, on_record(), 0));
+    map[40 - 4] ^= 1;
+    say(&h, map, len);
+    cr_assert(eq(u64, on_record(), 4));
+    cr_assert(eq(int, code, HEARTH_EFAILED));
+}
+
+/* The next map, in which rank 0's copy has moved away from us. */
+static size_t map_moved(unsigned char *out)
+{
+    struct hth_move away = { 0, 0, 0, 1 };
+    struct hth_holders m = first_map();
+
+    memcpy(m.forerunner, name[0], HTH_DIGEST);
+    m.moves = 1;
+    m.move = &away;
+    hth_holders_encode(&m, out);
+    hth_digest(name[1], out, hth_holders_bytes(&m));
+    return hth_holders_bytes(&m);
+}
+
+static int is_here(uint64_t id)
+{
+    return pair_held(p, 1, save, id) != NULL;
+}
+
+Test(head, a_copy_of_an_undecided_save_goes_with_its_place)
+{
+    unsigned char map[400];
+    size_t len = map_moved(map);
+    struct hth_head h = head_of(4);
+
+    pair_seal(p, 1, save, 1, 100, 1)->object.owner = 0;
+    pair_seal(p, 1, save, 2, 100, 1)->object.owner = 1; /* our own rank's */
+    memcpy(h.map, name[1], HTH_DIGEST);
+    h.mapped = 4;
+    say(&h, map, len);
+    cr_assert(eq(int, is_here(1), 0));
+    cr_assert(eq(int, is_here(2), 1));
+}
+
+Test(head, a_copy_of_a_kept_save_stays_until_the_map_is_settled)
+{
+    unsigned char map[400];
+    size_t len = map_moved(map);
+    struct hth_head h = head_of(4);
+
+    pair_seal(p, 1, save, 1, 100, 1)->object.owner = 0;
+    memcpy(h.map, name[1], HTH_DIGEST);
+    h.mapped = 4;
+    h.decided = save;
+    h.keep = (struct hth_keep){ .epoch = 7, .serial = 1, .saves = 1, .save = { save } };
+    say(&h, map, len);
+    cr_assert(eq(int, is_here(1), 1));
+    h.position = 5;
+    h.settled = 1;
+    say(&h, NULL, 0);
+    cr_assert(eq(int, is_here(1), 0));
+}
+
+Test(head, one_of_another_epoch_is_not_heard)
+{
+    struct hth_head h = head_of(4);
+
+    h.nonce = 78;
+    say(&h, NULL, 0);
+    cr_assert(eq(u64, on_record(), 0));
+}
+
+Test(head, an_epoch_without_its_record_is_not_gone_on_with)
+{
+    struct hth_store *s = p->node[1].store;
+
+    cr_assert(
+            eq(int, hth_commit_knows(commit, &p->node[1].epoch), 0), "there was none at the start");
+    hth_commit_close(commit);
+    engine_start();
+    cr_assert(eq(int, hth_commit_knows(commit, &p->node[1].epoch), 1));
+    hth_commit_close(commit);
+    must(s->ops->record_put(s, "head", "torn", 4, NULL));
+    engine_start();
+    cr_assert(eq(int, hth_commit_knows(commit, &p->node[1].epoch), 0));
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Histories that lost a PROTECTED step or stopped saving for good, each by hand (tests/support/script.h).
+ *
+ *   rows NAME [--trace] [--blob] [--break RULE]     rows --list       (--blob: maps are never in a word)
+ *
+ * Exit status 0: the promises held, and saving went on.
+ */
+#include "script.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define FLAP_MS 6000u /* a node's silence: dead_ms is 2000, connect_ms 2000 */
+#define WELL_MS 9000u /* after it: found, well for 2 x dead_ms, its copies back */
+#define SAVE_MS \
+    9000u /* a save takes at most: longer than copies that nobody brings are waited for */
+
+static struct world_opts base(uint32_t nodes, uint32_t ranks, uint32_t copies)
+{
+    return (struct world_opts){
+        .seed = 1, .save_ms = SAVE_MS, .nodes = nodes, .ranks_per_node = ranks, .copies = copies
+    };
+}
+
+static void must_save(struct world *w, uint32_t saves, const char *when)
+{
+    if (!script_save(w, saves, SAVE_MS + 1000))
+        world_broken(w, "%s: a save is not PROTECTED (%.200s)", when, w->heard);
+}
+
+static void must_have(struct world *w, uint32_t copies, const char *when)
+{
+    uint32_t least = script_copies(w);
+
+    if (least < copies)
+        world_broken(w, "%s: an object of the newest PROTECTED step is on %u nodes, not on %u",
+                when, least, copies);
+}
+
+/* Members remember what a new coordinator's engine does not. */
+static void serial(struct world *w)
+{
+    must_save(w, 2, "at first");
+    script_silent(w, 5, FLAP_MS);
+    script_run(w, WELL_MS);
+    script_again(w, 0);
+    script_run(w, 1000);
+    script_silent(w, 3, FLAP_MS);
+    script_run(w, WELL_MS);
+    for (int i = 0; i < 8; i++) {
+        must_save(w, 1, "after two flaps and a restart");
+        must_have(w, 2, "after two flaps and a restart");
+    }
+}
+
+/* The same where one copy of two is enough: the second loss finds nothing. */
+static void serial_two(struct world *w)
+{
+    must_save(w, 2, "at first");
+    script_silent(w, 5, FLAP_MS);
+    script_run(w, 1000);
+    script_silent(w, 4, FLAP_MS);
+    script_run(w, 1000);
+    script_again(w, 0);
+    script_run(w, 1000);
+    script_silent(w, 3, FLAP_MS);
+    script_run(w, 1000);
+    script_silent(w, 2, FLAP_MS);
+    script_run(w, WELL_MS);
+    for (int i = 0; i < 4; i++) {
+        must_save(w, 1, "after four flaps and a restart");
+        must_have(w, 2, "after four flaps and a restart");
+    }
+    script_run(w, WELL_MS);
+    must_have(w, 3, "at rest");
+}
+
+/* Below the tree's first level the coordinator itself has no connection that could come back. */
+static void deep(struct world *w)
+{
+    must_save(w, 2, "at first");
+    script_silent(w, 35, FLAP_MS);
+    script_run(w, WELL_MS);
+    must_save(w, 3, "after node 35 was out of reach");
+    must_have(w, 2, "after node 35 was out of reach");
+}
+
+static void restart(struct world *w)
+{
+    must_save(w, 2, "at first");
+    script_silent(w, 3, FLAP_MS);
+    script_run(w, 1000);
+    script_again(w, 0);
+    script_run(w, 1000);
+    must_save(w, 3, "after a flap and a restart");
+    must_have(w, 2, "after a flap and a restart");
+}
+
+/* The list of what has moved is bounded by what there is, not by what has happened. */
+static void flaps(struct world *w)
+{
+    must_save(w, 1, "at first");
+    for (uint32_t i = 0; i < 150; i++) {
+        script_silent(w, 1 + i % 2, 3000);
+        script_run(w, 500);
+    }
+    script_run(w, WELL_MS);
+    must_save(w, 3, "after two nodes flapped 75 times each");
+    must_have(w, 2, "after two nodes flapped 75 times each");
+}
+
+/* More has moved than a message can say. */
+static void many(struct world *w)
+{
+    must_save(w, 1, "at first");
+    for (uint32_t n = 5; n < w->opts.nodes; n += 7)
+        script_silence(w, n, 1);
+    script_run(w, FLAP_MS);
+    for (uint32_t n = 5; n < w->opts.nodes; n += 7)
+        script_silence(w, n, 0);
+    script_run(w, 2000);
+    must_save(w, 1, "after a seventh of the nodes was out of reach");
+    must_have(w, 2, "after a seventh of the nodes was out of reach");
+    script_run(w, WELL_MS);
+    must_save(w, 1, "with all at home again");
+}
+
+static void exactly(struct world *w, const char *when)
+{
+    uint32_t each = w->opts.ranks_per_node * (1 + w->opts.copies);
+
+    for (uint32_t i = 0; i < w->opts.nodes; i++)
+        if (script_all_objects(w, i) != each)
+            world_broken(w, "%s: node %u holds %u objects, and owes %u", when, i,
+                    script_all_objects(w, i), each);
+}
+
+/* What has moved goes back, and nothing is left where it was meanwhile. */
+static void moved(struct world *w)
+{
+    must_save(w, 1, "at first");
+    exactly(w, "at first");
+    script_silent(w, 2, 4000);
+    script_run(w, WELL_MS);
+    exactly(w, "after a flap");
+    must_save(w, 1, "after a flap");
+    exactly(w, "after a flap and a save");
+}
+
+/* Copies move to who is out of reach too, and is not lost yet: whoever had them is back, and keeps them. */
+static void unsettled(struct world *w)
+{
+    must_save(w, 1, "at first");
+    script_silence(w, 1, 1);
+    script_run(w, 1900);
+    script_silence(w, 2, 1);
+    script_run(w, 400);
+    script_silence(w, 1, 0);
+    script_run(w, 4000);
+    script_silence(w, 2, 0);
+    script_run(w, WELL_MS);
+    exactly(w, "after both were silent");
+    must_save(w, 2, "after both were silent");
+}
+
+/* The head is on record before anybody hears of it, and what it says is done after a restart too. */
+static void all_again(struct world *w)
+{
+    must_save(w, 1, "at first");
+    script_silent(w, 2, FLAP_MS);
+    for (uint32_t i = 0; i < w->opts.nodes; i++)
+        script_kill(w, i);
+    for (uint32_t i = 0; i < w->opts.nodes; i++)
+        script_start(w, i);
+    script_run(w, WELL_MS);
+    exactly(w, "after all engines started again");
+    must_save(w, 2, "after all engines started again");
+    must_have(w, 2, "after all engines started again");
+}
+
+static const struct row {
+    const char *name;
+    void (*run)(struct world *w);
+    uint32_t nodes, ranks, copies, min_copies;
+} rows[] = {
+    { "serial", serial, 6, 1, 1, 1 },
+    { "serial-two", serial_two, 6, 1, 2, 1 },
+    { "deep", deep, 40, 1, 1, 1 },
+    { "restart", restart, 6, 1, 1, 1 },
+    { "flaps", flaps, 8, 8, 1, 1 },
+    { "many", many, 200, 8, 1, 1 },
+    { "moved", moved, 4, 4, 1, 1 },
+    { "unsettled", unsettled, 3, 1, 1, 1 },
+    { "all-again", all_again, 4, 2, 1, 1 },
+};
+#define ROWS (sizeof(rows) / sizeof(rows[0]))
+
+static const struct {
+    const char *name;
+    uint32_t rule;
+} rules[] = {
+    { "record", HTH_BREAK_RECORD },
+    { "found", HTH_BREAK_FOUND },
+    { "moved", HTH_BREAK_MOVED },
+};
+
+static int run(const struct row *row, uint32_t breaks, int loud)
+{
+    struct world_opts opts = base(row->nodes, row->ranks, row->copies);
+    struct world w;
+    int broken;
+
+    opts.min_copies = row->min_copies;
+    opts.breaks = breaks;
+    opts.loud = loud;
+    script_open(&w, &opts);
+    if (!w.why[0])
+        row->run(&w);
+    broken = w.why[0] != '\0';
+    printf("%s: %s, %llu s of virtual time\n", row->name, broken ? w.why : "held",
+            (unsigned long long)w.now_ms / 1000);
+    world_close(&w);
+    return broken;
+}
+
+int main(int argc, char **argv)
+{
+    uint32_t breaks = 0;
+    int loud = 0, blob = 0, broken = 1;
+
+    if (argc == 2 && !strcmp(argv[1], "--list")) {
+        for (size_t i = 0; i < ROWS; i++)
+            puts(rows[i].name);
+        return 0;
+    }
+    for (int i = 2; i < argc; i++) {
+        loud |= !strcmp(argv[i], "--trace");
+        blob |= !strcmp(argv[i], "--blob");
+        for (size_t k = 0; k < sizeof(rules) / sizeof(rules[0]); k++)
+            if (!strcmp(argv[i], rules[k].name))
+                breaks = rules[k].rule;
+    }
+    for (size_t i = 0; i < ROWS && argc > 1; i++)
+        if (!strcmp(rows[i].name, argv[1]))
+            broken = run(&rows[i], breaks | (blob ? HTH_TEST_BLOB : 0), loud);
+    return breaks ? !broken : broken;
+}
