@@ -52,6 +52,8 @@ endif()
 hearth_case(lint.calls lint COMMAND ${lint}/calls.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 hearth_case(lint.picture lint COMMAND ${lint}/picture.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.picture_fails lint COMMAND ${lint}/picture_test.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.model lint COMMAND ${lint}/model.py ${PROJECT_SOURCE_DIR})
+hearth_case(lint.model_fails lint COMMAND ${lint}/model_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.calls_fails lint COMMAND ${lint}/calls_test.sh ${lint}/calls.py ${CMAKE_C_COMPILER})
 if(NOT HEARTH_SANITIZE AND TARGET hearth_ofi_module) # its planted scenarios need a transport
   hearth_case(lint.run_fails lint COMMAND ${lint}/run_test.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
@@ -76,6 +78,10 @@ foreach(target hearth_engine_module hearth_ofi_module hearth_ucx hearth_ucx_impl
     list(APPEND hardened $<TARGET_FILE:${target}>)
   endif()
 endforeach()
+
+# The models of commit and recovery; it builds and runs two at once.
+hearth_case(model.quick model TIMEOUT 300 COMMAND ${PROJECT_SOURCE_DIR}/docs/model/check.sh)
+set_tests_properties(model.quick PROPERTIES PROCESSORS 2)
 
 # What is installed heeds no test; a build for tests does, and says so here.
 hearth_case(lint.points_fails lint

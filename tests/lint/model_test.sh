@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# model_test.sh ROOT: model.py names what differs between code, models and their table, in copies of them.
+# shellcheck disable=SC2016 # backquotes, as they stand in the page
+set -eu
+root=$1
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+mkdir -p "$tmp/docs" "$tmp/replication/tree" "$tmp/transport/session"
+cp -r "$root/docs/model" "$tmp/docs"
+cp "$root/replication/tree/tree.h" "$tmp/replication/tree"
+cp "$root/transport/session/frame.h" "$tmp/transport/session"
+bad=0
+
+# says WORDS FILE SED: with that edit the lint fails, and says so.
+says() {
+    cp "$tmp/$2" "$tmp/kept"
+    sed -i "$3" "$tmp/$2"
+    if cmp -s "$tmp/$2" "$tmp/kept"; then
+        echo "nothing is edited: $3"
+        bad=1
+    elif "$root/tests/lint/model.py" "$tmp" >"$tmp/said" 2>&1; then
+        echo "not noticed: $1"
+        bad=1
+    elif ! grep -qF "$1" "$tmp/said"; then
+        echo "noticed for the wrong reason: $1"
+        cat "$tmp/said"
+        bad=1
+    fi
+    cp "$tmp/kept" "$tmp/$2"
+}
+
+"$root/tests/lint/model.py" "$tmp" >"$tmp/said" 2>&1 || { echo "refused: as they are"; cat "$tmp/said"; bad=1; }
+page=docs/model/README.md tree=replication/tree/tree.h
+says 'HTH_KIND_MORE of the code has no row' $tree 's/^    HTH_KIND_LOST = /    HTH_KIND_MORE = 31,\n&/'
+says 'HTH_KIND_LOST is not in the code' $tree '/^    HTH_KIND_LOST = /d'
+says 'HTH_MSG_MORE of the code has no row' transport/session/frame.h 's/^    HTH_MSG_PULLED = /    HTH_MSG_MORE = 63,\n&/'
+says 'HTH_KIND_LOST of the code has no row' $page '/^| `HTH_KIND_LOST`/d'
+says 'HTH_KIND_LOST has two rows' $page '/^| `HTH_KIND_LOST`/p'
+says 'HTH_KIND_LOST is not named by log.pml' docs/model/log.pml 's/HTH_KIND_LOST/the loss/'
+says 'HTH_KIND_ECHO is named by log.pml; its row does not say so' docs/model/log.pml 's/HTH_KIND_LOST/& HTH_KIND_ECHO/'
+says 'HTH_KIND_NONE of hearth.pml has no row' docs/model/hearth.pml 's/HTH_KIND_PLAN/& HTH_KIND_NONE/'
+says 'HTH_KIND_ECHO: its row does not say where' $page 's/^\(| `HTH_KIND_ECHO` | outside |\).*/\1 |/'
+says "HTH_KIND_ECHO: 'nowhere' is neither" $page 's/^\(| `HTH_KIND_ECHO` |\) outside /\1 nowhere /'
+says 'HTH_KIND_LOST is in the code; its row says that it is not' $page 's/^\(| `HTH_KIND_LOST` | `log.pml`\) /\1, not in the code /'
+exit $bad
