@@ -282,25 +282,34 @@ static void read_range_done(
     reading_free(r);
 }
 
-/* Nodes to ask. For the recovered save the plan names them, unless an earlier engine of this node had
- * that plan. Otherwise they are the node whose ranks wrote or read the object first, and those that
- * placement names. */
+static void read_add_source(uint32_t node, uint32_t out[HTH_PLAN_SOURCES], uint32_t *count)
+{
+    for (uint32_t i = 0; i < *count; i++)
+        if (out[i] == node)
+            return;
+    if (*count < HTH_PLAN_SOURCES)
+        out[(*count)++] = node;
+}
+
+/* Nodes to ask: those that should have it now, which are the node whose ranks wrote or read the object first and
+ * those that placement names; of the recovered save also those that had it by the plan, until its copies have
+ * come to their places. */
 static uint32_t read_range_sources(struct hth_node *n, struct hth_save_id save,
         const struct hth_object *o, uint32_t out[HTH_PLAN_SOURCES])
 {
-    uint32_t holder[HTH_COPIES_MAX], rank, copies, count = 0;
+    uint32_t holder[HTH_COPIES_MAX], planned[HTH_PLAN_SOURCES], rank, copies, plans = 0, count = 0;
 
     if (!n->ctx.epoch)
         return 0;
-    if (hth_save_cmp(save, n->chosen) == 0)
-        count = hth_recover_sources(n->recover, o->id, out);
-    if (count)
-        return count;
     rank = o->owner % n->epoch.world; /* a stand-in in a smaller world */
-    out[count++] = n->epoch.rank_node[rank];
     copies = hth_commit_holders(n->commit, rank, holder);
-    for (uint32_t i = 0; i < copies && count < HTH_PLAN_SOURCES; i++)
-        out[count++] = holder[i];
+    if (hth_save_cmp(save, n->chosen) == 0)
+        plans = hth_recover_sources(n->recover, o->id, planned);
+    for (uint32_t i = 0; i < plans && i + 1 + copies < HTH_PLAN_SOURCES; i++)
+        read_add_source(planned[i], out, &count);
+    read_add_source(n->epoch.rank_node[rank], out, &count);
+    for (uint32_t i = 0; i < copies; i++)
+        read_add_source(holder[i], out, &count);
     return count;
 }
 

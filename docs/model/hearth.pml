@@ -254,7 +254,7 @@ inline seal(x,e,s) {
 /* The events of a save, in order: a rank writes (HTH_KIND_DONE when all of a node's have), cannot begin
  * (HTH_KIND_FAILED), skips what is decided; a holder pulls a copy (HTH_MSG_OFFER); the manifest comes down
  * (HTH_MSG_BLOB), is there (HTH_KIND_HELD; HTH_KIND_COMPLETE frees in the mutant EARLY alone) and the promise goes up
- * (HTH_KIND_PROMISE); the coordinator decides; HTH_KIND_PROTECTED and HTH_KIND_CANCELLED are heard. */
+ * (HTH_KIND_PROMISE); the coordinator decides; PROTECTED and CANCELLED are heard (HTH_KIND_HEAD). */
 #define ACT(e,s) \
 :: atomic { up[x] && rn[x] && nep[x]==e && nxt[x]==s && !DEAD(x,e,s) && NOROOM_OK(x,e,s) -> d_step { MAKE_ROOM(x,e,s); seal(x,e,s) } } \
 :: atomic { SKIPS>nskip && up[x] && rn[x] && nep[x]==e && nxt[x]==s -> d_step { printf("machine %d: begin of (%d,%d) fails (no space)\n",x,e,s); nskip++; nxt[x]=s+1 } } \

@@ -401,9 +401,9 @@ inline append(l,map,d,k,s,cfg,tell) {
 #endif
 #define CAN (!gone && hd==lg && (GOOD || nx<P))
 
-/* The words: a head is HTH_KIND_ASSIGN where the map moved, HTH_KIND_PROTECTED, HTH_KIND_CANCELLED (asked for by
-   HTH_KIND_FAILED, or at the deadline), HTH_KIND_SETTLED, HTH_KIND_RELEASED; each carries the whole state.
-   The facts: HTH_KIND_LOST, HTH_KIND_FOUND (life is a node's), HTH_KIND_UNREACHED (reach is a pair's). */
+/* The word is HTH_KIND_HEAD: the map moved, PROTECTED, CANCELLED (asked for by HTH_KIND_FAILED, or at the deadline),
+   settled; it carries the whole state. A save that is given up is HTH_KIND_RELEASED.
+   The facts: HTH_KIND_LOST, HTH_KIND_ALIVE (life is a node's), HTH_KIND_UNREACHED (reach is a pair's). */
 /* P3: what is counted exists, or was lost without anybody's knowledge; need := how many that are */
 inline truth(s) {
   need=NEED; j1=0; do :: j1<O -> cnt=0; q=0; do :: q<4 ->

@@ -102,7 +102,8 @@ void fact_alive(struct hth_commit *c, uint64_t now_ms)
     hth_tree_up(c->ctx, HTH_KIND_ALIVE, NULL, 0);
 }
 
-/* Say again what has had no effect yet. */
+/* Say again what has had no effect yet. A promise ends with its map: it is not said under the next one's name
+ * before all that this gives us is here. */
 void facts_repeat(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
@@ -111,7 +112,7 @@ void facts_repeat(struct hth_commit *c, struct track *t)
         fact_failed(c, t);
     else if (t->done_sent && (!s || !s->has_manifest))
         fact_done(c, t, s);
-    else if (t->promised)
+    else if (t->promised && t->promised_map == c->head.mapped)
         fact_promise(c, t);
     else if (t->held && !t->complete)
         fact_held(c, t);
