@@ -232,6 +232,7 @@ static void node_take_env(struct hth_node *n)
                                                 : hth_option_none(HTH_AT_dead_ms),
                 .retry_ms = env->retry_ms ? env->retry_ms : 500,
                 .inflight_bytes = (uint64_t)hth_option_none(HTH_AT_inflight_mib) << 20,
+                .tree_degree = env->tree_degree,
                 .breaks = env->breaks,
         },
     };

@@ -161,9 +161,14 @@ int candidate_has_manifest(struct hth_choice *co, struct candidate *c, uint64_t 
 {
     struct hth_held_save *s = hth_holdings_find(co->ctx, c->id);
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, c->id, 0 };
+    const unsigned char *came;
+    size_t len;
 
     if (!c->has_manifest && s && s->has_manifest)
         candidate_set_manifest(c, s->manifest_bytes, s->manifest_len);
+    /* Asked for by the engine before this one, it may have come before there were candidates. */
+    if (!c->has_manifest && (came = hth_blob_find(co->ctx, &id, &len)))
+        candidate_set_manifest(c, came, len);
     if (c->has_manifest)
         return 1;
     if (c->asked_ms && now_ms < c->asked_ms + 4 * (uint64_t)co->ctx->opts.retry_ms)

@@ -72,6 +72,7 @@ int hth_restore_start(struct hth_restore *r, uint32_t deadline_ms, struct hearth
     hth_transfer_pulled(r->ctx, &total, NULL);
     r->pulled_before = total;
     r->state = TOLD;
+    r->asked_ms = 0;
     r->t_start = now_ms;
     r->deadline_ms = now_ms + deadline_ms;
     r->repeat_ms = now_ms + r->ctx->opts.retry_ms;
@@ -107,16 +108,24 @@ struct hth_blob_id hth_restore_plan_id(const struct hth_ctx *ctx, uint32_t seria
 }
 
 /* There is a plan, and it has not come. Our parent has it or will have: it is asked, and nobody else,
- * so that the coordinator need not talk to everybody. */
+ * so that the coordinator need not talk to everybody. A parent whose engine was killed after GO has none and
+ * needs none: where it does not come for long, the coordinator is asked after all. */
 static void restore_ask_for_plan(struct hth_restore *r, const unsigned char *bytes, size_t len)
 {
+    uint64_t now_ms = hth_now_ms(&r->ctx->clock);
     struct hth_blob_id id;
+    uint32_t from;
 
     if (len != 4 || r->state != TOLD || r->has_plan || hth_is_coordinator(r->ctx) ||
             hth_get32(bytes) <= r->least)
         return;
+    if (!r->asked_ms)
+        r->asked_ms = now_ms;
+    from = now_ms < r->asked_ms + 2 * (uint64_t)r->ctx->opts.dead_ms
+                   ? hth_tree_parent(r->ctx, r->ctx->epoch->self)
+                   : 0;
     id = hth_restore_plan_id(r->ctx, hth_get32(bytes));
-    (void)hth_blob_fetch(r->ctx, &id, hth_tree_parent(r->ctx, r->ctx->epoch->self), NULL);
+    (void)hth_blob_fetch(r->ctx, &id, from, NULL);
 }
 
 void hth_restore_plan(

@@ -31,6 +31,7 @@ struct hth_restore {
     struct hth_plan plan;
     int has_plan;
     struct hth_blob_id early; /* a plan that came before we were asked to recover; epoch 0: none */
+    uint64_t asked_ms;        /* for a plan that has not come, first; 0: not yet */
     uint32_t least;  /* plans up to this serial are void: the engine that gave them is gone */
     int plan_waits;  /* to be carried out when the old epoch's last pull has ended */
     int failed_code; /* of this plan on this node */

@@ -31,6 +31,7 @@ struct hth_ctx_opts {
     uint32_t save_ms, recover_ms, dead_ms;
     uint32_t retry_ms;       /* what has had no effect yet is said again this often; 500 */
     uint64_t inflight_bytes; /* being pulled by this node */
+    uint32_t tree_degree;    /* 0: HTH_TREE_DEGREE; tests have less */
     uint32_t breaks;         /* enum hth_break */
 };
 

@@ -45,12 +45,17 @@ static int tree_is_down(const struct hth_ctx *ctx, uint32_t node)
     return ctx->down && ctx->down[node];
 }
 
+static uint32_t tree_degree(const struct hth_ctx *ctx)
+{
+    return ctx->opts.tree_degree ? ctx->opts.tree_degree : HTH_TREE_DEGREE;
+}
+
 uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node)
 {
     if (node == 0)
         return HTH_NODE_NONE;
     do
-        node = (node - 1) / HTH_TREE_DEGREE;
+        node = (node - 1) / tree_degree(ctx);
     while (node != 0 && tree_is_down(ctx, node));
     return node;
 }
@@ -65,16 +70,18 @@ int hth_tree_is_neighbour(const struct hth_ctx *ctx, uint32_t node)
 
 /* Living children, one by one: the static ones, and below the lost among them level by level. */
 struct walk {
-    uint32_t node;
+    uint32_t node, degree;
     uint64_t first, at, end; /* of this level */
     int lost;                /* one was, so the next level may have some */
 };
 
-static void walk_init(struct walk *w, uint32_t node)
+static void walk_init(const struct hth_ctx *ctx, struct walk *w, uint32_t node)
 {
-    *w = (struct walk){ .node = node, .first = (uint64_t)node * HTH_TREE_DEGREE + 1 };
+    uint32_t degree = tree_degree(ctx);
+
+    *w = (struct walk){ .node = node, .degree = degree, .first = (uint64_t)node * degree + 1 };
     w->at = w->first;
-    w->end = w->first + HTH_TREE_DEGREE;
+    w->end = w->first + degree;
 }
 
 /* The next child in this level. */
@@ -96,8 +103,8 @@ static uint32_t walk_next(const struct hth_ctx *ctx, struct walk *w)
     uint32_t child = walk_level_next(ctx, w);
 
     while (child == HTH_NODE_NONE && w->lost && w->at < ctx->epoch->nodes) {
-        w->first = w->at = w->first * HTH_TREE_DEGREE + 1;
-        w->end = w->end * HTH_TREE_DEGREE + 1;
+        w->first = w->at = w->first * w->degree + 1;
+        w->end = w->end * w->degree + 1;
         w->lost = 0;
         child = walk_level_next(ctx, w);
     }
@@ -109,7 +116,7 @@ uint32_t hth_tree_children(const struct hth_ctx *ctx, uint32_t node, uint32_t *o
     struct walk w;
     uint32_t child, count = 0;
 
-    walk_init(&w, node);
+    walk_init(ctx, &w, node);
     for (; (child = walk_next(ctx, &w)) != HTH_NODE_NONE; count++)
         if (count < cap)
             out[count] = child;
@@ -131,7 +138,7 @@ static void tree_pass_down(struct hth_ctx *ctx, const void *body, size_t len)
     struct walk w;
     uint32_t child;
 
-    walk_init(&w, ctx->epoch->self);
+    walk_init(ctx, &w, ctx->epoch->self);
     while ((child = walk_next(ctx, &w)) != HTH_NODE_NONE)
         tree_pass(ctx, child, HTH_MSG_DOWN, body, len);
 }

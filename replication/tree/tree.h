@@ -17,7 +17,7 @@
 
 #include "replication/held/ctx.h"
 
-#define HTH_TREE_DEGREE 32u
+#define HTH_TREE_DEGREE 32u /* at most: tests have trees that are deeper, ctx->opts.tree_degree */
 #define HTH_TREE_MAX    (HTH_BODY_MAX - 24u) /* bytes of one fact */
 
 /* Kinds. 1..31 commit, 32..63 recovery. */

@@ -62,7 +62,7 @@ static void say(const void *bytes, size_t len)
 {
     heard.head = (struct hth_local_head){ 0 };
     hth_node_request(world_node(&w, NODE), OURS, bytes, len, NULL);
-    w.machine[NODE].due_ms = 0;
+    machine_due(&w.machine[NODE], 0);
     world_advance(&w, w.now_ms + 1);
 }
 
@@ -207,7 +207,7 @@ Test(find, what_this_node_has_not_handed_over_is_not_waited_for)
 {
     while (!w.why[0] && (w.rank[NODE].step != R_RUN || w.rank[NODE].act_ms == HTH_NEVER))
         world_advance(&w, w.now_ms + 1);
-    w.rank[NODE].act_ms = w.now_ms + 2000;
+    rank_due(&w.rank[NODE], w.now_ms + 2000);
     while (!w.why[0] && w.rank[0].save.attempt < 2)
         world_advance(&w, w.now_ms + 1);
     world_advance(&w, w.now_ms + 100);

@@ -71,9 +71,9 @@ static void back(uint32_t machine)
     machine_start(&w, machine);
     if (w.why[0])
         return;
-    r->client = ++w.next_client;
+    rank_connect(r);
     r->step = R_BACK;
-    r->act_ms = w.now_ms;
+    rank_due(r, w.now_ms);
     r->attached = (struct hth_local_attached){ 0 };
     while (!w.why[0] && !r->attached.head.type && w.now_ms < until)
         world_advance(&w, w.now_ms + 1);

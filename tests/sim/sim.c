@@ -3,14 +3,16 @@
  * Seeded worlds of real engines in virtual time (tests/support/world.h).
  *
  *   sim --scale NODES
- *   sim --back NODES [--two] [--copies C] [--ranks R]
- *   sim --seeds N --nodes M [--first S] [--break RULE] [--trace] [--copies C] [--keep K] [--ranks R]
+ *   sim --back NODES [--two [--with NODE]] [--degree D] [--copies C] [--ranks R]
+ *   sim --seeds N [--first S] [--nodes MOST] [--faults LIST] [--break RULE] [--shrink] [--trace] ...
+ *   sim --world seed=S,nodes=N,... [--shrink] [--trace]
  *
- * Runs seeds S .. S+N-1 on all processors. Prints what happened in numbers; a seed that breaks a promise is printed
- * with the command that replays it. With --break RULE the engines leave that rule out, and the run
- * succeeds when somebody noticed.
+ * Runs seeds S .. S+N-1 on all processors, each in a world of its own in all that no option fixes. Prints what
+ * happened in numbers; a seed that breaks a promise is printed with the command that replays it, with --shrink
+ * also the smallest world of that kind that still does. With --break RULE the engines leave that rule out, and
+ * the run succeeds when somebody noticed.
  */
-#include "world.h"
+#include "world_shrink.h"
 
 #include "replication/held/holdings.h"
 
@@ -35,24 +37,108 @@ static const struct {
     { "register", HTH_BREAK_REGISTER },
 };
 
+/* What the engines of today survive: tests/sim/README.md has what the others find. */
+#define SURVIVED                                                                               \
+    (WORLD_FIRST | WORLD_BIT(RANK) | WORLD_BIT(CRASH) | WORLD_BIT(STOP) | WORLD_BIT(SILENCE) | \
+            WORLD_BIT(PAIR) | WORLD_BIT(ONEWAY) | WORLD_BIT(PARTITION) | WORLD_BIT(FLAP) |     \
+            WORLD_BIT(TWO) | WORLD_BIT(SHRINK) | WORLD_BIT(RENUMBER) | WORLD_BIT(ROT) |        \
+            WORLD_BIT(CLOCK) | WORLD_BIT(SLOW))
+
 struct args {
     uint64_t seeds, first;
     struct world_opts world;
+    uint32_t most; /* nodes */
     const char *rule;
-    int twice, scale, back, two;
+    uint32_t with; /* the node whose engine dies with each other one: 0, the coordinator's */
+    int twice, scale, back, two, shrink, one;
 };
 
 static int usage(const char *what)
 {
     fprintf(stderr,
-            "sim: %s\nusage: sim --seeds N --nodes M [--first S] [--break RULE] [--trace] [--copies C]\n"
-            "           [--keep K] [--ranks R] [--faults F] [--twice]\n"
-            "       sim --scale NODES | --back NODES [--two] [--copies C] [--ranks R]\nrules:",
+            "sim: %s\nusage: sim --seeds N [--first S] [--nodes MOST] [--faults LIST] [--break RULE] [--shrink]\n"
+            "           [--trace] [--twice] [--copies C] [--keep K] [--ranks R] [--count FAULTS]\n"
+            "       sim --world seed=S,nodes=N,... [--break RULE] [--shrink] [--trace]\n"
+            "       sim --scale NODES | --back NODES [--two [--with NODE]] [--degree D] [--copies C] [--ranks R]\n"
+            "rules:",
             what);
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
         fprintf(stderr, " %s", rules[i].name);
-    fputc('\n', stderr);
+    fputs("\nfaults, or all:\n", stderr);
+    for (int i = 0; i < WORLD_KINDS_COUNT; i++)
+        fprintf(stderr, "  %-10s %s%s\n", world_kind_name[i].name, world_kind_name[i].text,
+                SURVIVED >> i & 1 ? " (when nothing is said)" : "");
     return 2;
+}
+
+static int take_rule(struct args *a, const char *name)
+{
+    a->rule = name;
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+        if (strcmp(rules[i].name, name) == 0)
+            a->world.breaks = rules[i].rule;
+    return a->world.breaks ? 0 : usage("unknown rule");
+}
+
+static int take_world(struct args *a, const char *text)
+{
+    a->one = 1;
+    return world_parse(text, &a->world) ? usage("that is no world") : 0;
+}
+
+static int take_faults(struct args *a, const char *list)
+{
+    return world_kinds_parse(list, &a->world.kinds) ? usage("unknown fault") : 0;
+}
+
+/* What an option says in words. */
+static int take_text(struct args *a, int option)
+{
+    if (option == 'b')
+        return take_rule(a, optarg);
+    if (option == 'W')
+        return take_world(a, optarg);
+    return option == 'a' ? take_faults(a, optarg) : usage("unknown option");
+}
+
+static int take_option(struct args *a, int option)
+{
+    uint64_t v = optarg ? strtoull(optarg, NULL, 10) : 0;
+    uint64_t *const long_of[128] = { ['s'] = &a->seeds, ['f'] = &a->first };
+    uint32_t *const word_of[128] = { ['n'] = &a->most,
+        ['c'] = &a->world.copies,
+        ['k'] = &a->world.keep,
+        ['r'] = &a->world.ranks_per_node,
+        ['C'] = &a->world.faults,
+        ['d'] = &a->world.degree,
+        ['w'] = &a->with,
+        ['S'] = &a->world.nodes,
+        ['B'] = &a->world.nodes };
+    int *const flag_of[128] = { ['t'] = &a->world.loud,
+        ['2'] = &a->twice,
+        ['T'] = &a->two,
+        ['S'] = &a->scale,
+        ['B'] = &a->back,
+        ['h'] = &a->shrink };
+
+    if (option < 0 || option > 127 || (!long_of[option] && !word_of[option] && !flag_of[option]))
+        return take_text(a, option);
+    if (long_of[option])
+        *long_of[option] = v;
+    if (word_of[option])
+        *word_of[option] = (uint32_t)v;
+    if (flag_of[option])
+        *flag_of[option] = 1;
+    return 0;
+}
+
+/* Worlds that are not drawn are as small as they can be. */
+static void be_plain(struct world_opts *o)
+{
+    o->ranks_per_node += !o->ranks_per_node;
+    o->copies += !o->copies;
+    o->keep += !o->keep;
+    o->data_max = 3000;
 }
 
 static int parse(int argc, char **argv, struct args *a)
@@ -60,110 +146,109 @@ static int parse(int argc, char **argv, struct args *a)
     static const struct option options[] = { { "seeds", 1, NULL, 's' }, { "nodes", 1, NULL, 'n' },
         { "first", 1, NULL, 'f' }, { "break", 1, NULL, 'b' }, { "trace", 0, NULL, 't' },
         { "copies", 1, NULL, 'c' }, { "keep", 1, NULL, 'k' }, { "ranks", 1, NULL, 'r' },
-        { "faults", 1, NULL, 'a' }, { "twice", 0, NULL, '2' }, { "scale", 1, NULL, 'S' },
-        { "back", 1, NULL, 'B' }, { "two", 0, NULL, 'T' }, { NULL, 0, NULL, 0 } };
-    int c;
+        { "faults", 1, NULL, 'a' }, { "count", 1, NULL, 'C' }, { "twice", 0, NULL, '2' },
+        { "scale", 1, NULL, 'S' }, { "back", 1, NULL, 'B' }, { "two", 0, NULL, 'T' },
+        { "shrink", 0, NULL, 'h' }, { "degree", 1, NULL, 'd' }, { "with", 1, NULL, 'w' },
+        { "world", 1, NULL, 'W' }, { NULL, 0, NULL, 0 } };
+    int c, rc = 0;
 
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        uint64_t v = optarg ? strtoull(optarg, NULL, 10) : 0;
-
-        switch (c) {
-        case 's':
-            a->seeds = v;
-            break;
-        case 'n':
-            a->world.nodes = (uint32_t)v;
-            break;
-        case 'f':
-            a->first = v;
-            break;
-        case 't':
-            a->world.loud = 1;
-            break;
-        case 'c':
-            a->world.copies = (uint32_t)v;
-            break;
-        case 'k':
-            a->world.keep = (uint32_t)v;
-            break;
-        case 'r':
-            a->world.ranks_per_node = (uint32_t)v;
-            break;
-        case 'a':
-            a->world.faults = (uint32_t)v;
-            break;
-        case 'S':
-            a->scale = 1;
-            a->world.nodes = (uint32_t)v;
-            break;
-        case 'B':
-            a->back = 1;
-            a->world.nodes = (uint32_t)v;
-            break;
-        case 'T':
-            a->two = 1;
-            break;
-        case '2':
-            a->twice = 1;
-            break;
-        case 'b':
-            a->rule = optarg;
-            for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
-                if (strcmp(rules[i].name, optarg) == 0)
-                    a->world.breaks = rules[i].rule;
-            if (!a->world.breaks)
-                return usage("unknown rule");
-            break;
-        default:
-            return usage("unknown option");
-        }
-    }
-    return a->world.nodes < 2 || a->world.copies >= a->world.nodes ? usage("too few nodes") : 0;
+    while (!rc && (c = getopt_long(argc, argv, "", options, NULL)) != -1)
+        rc = take_option(a, c);
+    if (rc)
+        return rc;
+    if (a->scale || a->back)
+        be_plain(&a->world);
+    if (a->most < 2 || (a->world.nodes && a->world.copies >= a->world.nodes))
+        return usage("too few nodes");
+    return 0;
 }
 
+static void say_smallest(struct world_opts o, const char *why, const char *rule)
+{
+    char text[600];
+
+    o.loud = 0;
+    world_shrink(&o, why);
+    world_text(&o, text, sizeof(text));
+    printf("  smallest: tests/sim/run --world %s%s%s --trace\n", text, rule ? " --break " : "",
+            rule ? rule : "");
+}
+
+static void say_broken(const struct args *a, const struct world_opts *o, const char *why)
+{
+    char kinds[300] = "";
+
+    world_kinds_text(a->world.kinds, kinds, sizeof(kinds));
+    printf("seed %" PRIu64 ": %s\n", o->seed, why);
+    if (!a->one) {
+        printf("  replay: tests/sim/run --seeds 1 --first %" PRIu64 " --nodes %u --faults %s",
+                o->seed, a->most, kinds);
+        if (a->world.copies)
+            printf(" --copies %u", a->world.copies);
+        if (a->world.keep)
+            printf(" --keep %u", a->world.keep);
+        if (a->world.ranks_per_node)
+            printf(" --ranks %u", a->world.ranks_per_node);
+        printf(" --count %u%s%s --trace\n", a->world.faults, a->rule ? " --break " : "",
+                a->rule ? a->rule : "");
+    }
+    if (a->shrink)
+        say_smallest(*o, why, a->rule);
+    fflush(stdout);
+}
+
+struct tally;
+static void count_world(struct tally *t, const struct world *w);
+
 /* Runs one seed; 1 when something was broken. */
-static int run(const struct args *a, uint64_t seed, uint64_t *count, uint64_t *out_trace)
+static int run(const struct args *a, uint64_t seed, struct tally *t, uint64_t *out_trace)
 {
     struct world_opts opts = a->world;
     struct world w;
     int broken;
 
-    opts.seed = seed;
+    if (!a->one) {
+        opts.seed = seed;
+        world_draw(&opts, a->most);
+    }
     world_open(&w, &opts);
     world_run(&w);
     broken = w.why[0] != '\0';
     *out_trace = w.trace;
-    for (int i = 0; i < WORLD_EVENTS; i++)
-        count[i] += w.count[i];
+    if (t)
+        count_world(t, &w);
     if (broken)
-        printf("seed %" PRIu64 ": %s\n  replay: tests/sim/run --seeds 1 --first %" PRIu64
-               " --nodes %u --copies %u --keep %u --ranks %u --faults %u%s%s --trace\n",
-                seed, w.why, seed, opts.nodes, opts.copies, opts.keep, opts.ranks_per_node,
-                opts.faults, a->rule ? " --break " : "", a->rule ? a->rule : "");
+        say_broken(a, &opts, w.why);
     world_close(&w);
     return broken;
 }
 
 /* What one process found, sent to the one that asked. */
 struct tally {
-    uint64_t count[WORLD_EVENTS];
+    uint64_t count[WORLD_EVENTS], hits[WORLD_KINDS_COUNT];
     uint64_t broken, trace;
     int differs;
 };
+
+static void count_world(struct tally *t, const struct world *w)
+{
+    for (int i = 0; i < WORLD_EVENTS; i++)
+        t->count[i] += w->count[i];
+    for (int i = 0; i < WORLD_KINDS_COUNT; i++)
+        t->hits[i] += w->hits[i];
+}
 
 /* Every jobs-th seed from `first` on. */
 static void run_share(const struct args *a, uint64_t first, uint64_t jobs, struct tally *t)
 {
     for (uint64_t s = first; s < a->first + a->seeds; s += jobs) {
-        uint64_t unused[WORLD_EVENTS] = { 0 };
-        uint64_t trace;
-        uint64_t again;
-        int broken = run(a, s, t->count, &trace);
+        uint64_t trace, again;
+        int broken = run(a, s, t, &trace);
 
         t->broken += (uint64_t)broken;
         t->trace ^= trace * (2 * s + 1); /* the same sum for any number of processes */
         if ((a->twice || s == a->first) && !a->world.loud && !broken) {
-            (void)run(a, s, unused, &again);
+            (void)run(a, s, NULL, &again);
             if (again != trace) {
                 printf("seed %" PRIu64 ": two runs differ\n", s);
                 t->differs = 1;
@@ -197,6 +282,8 @@ static void run_all(const struct args *a, struct tally *total)
     while (read(fd[0], &part, sizeof(part)) == (ssize_t)sizeof(part)) {
         for (int i = 0; i < WORLD_EVENTS; i++)
             total->count[i] += part.count[i];
+        for (int i = 0; i < WORLD_KINDS_COUNT; i++)
+            total->hits[i] += part.hits[i];
         total->broken += part.broken;
         total->trace ^= part.trace;
         total->differs |= part.differs;
@@ -291,7 +378,7 @@ static int back_node(struct world_opts *opts, uint32_t *out_points)
     return bad || event < 20; /* a recovery has more */
 }
 
-/* Each engine by itself; or the coordinator's with each other one. */
+/* Each engine by itself; or the coordinator's, or that of --with, with each one after it. */
 static int back(const struct args *a)
 {
     struct world_opts opts = a->world;
@@ -300,8 +387,9 @@ static int back(const struct args *a)
 
     opts.faults = 0;
     opts.run_ms = 1500;
-    for (uint32_t node = 1 + (uint32_t)a->two; node <= opts.nodes && !bad; node++, runs++) {
-        opts.back_node = a->two ? 1 : node;
+    for (uint32_t node = 1 + (a->two ? 1 + a->with : 0); node <= opts.nodes && !bad;
+            node++, runs++) {
+        opts.back_node = a->two ? 1 + a->with : node;
         opts.back_also = a->two ? node : 0;
         bad = back_node(&opts, &at);
     }
@@ -312,20 +400,39 @@ static int back(const struct args *a)
     return bad;
 }
 
+/* 1: of something there was too little to say that it was tried. */
+static int say_tally(const struct args *a, const struct tally *t)
+{
+    int many = a->seeds >= 1000 && !a->rule, few = 0;
+    const char *comma = "";
+
+    for (int i = 0; i < WORLD_EVENTS; i++) {
+        printf("%s%s %" PRIu64, i ? ", " : "", world_event_name[i], t->count[i]);
+        few |= many && t->count[i] < 100;
+    }
+    fputs("\nfaults: ", stdout);
+    for (int i = 0; i < WORLD_KINDS_COUNT; i++) {
+        if (!(a->world.kinds >> i & 1))
+            continue;
+        printf("%s%s %" PRIu64, comma, world_kind_name[i].name, t->hits[i]);
+        comma = ", ";
+        few |= many && t->hits[i] < 100;
+    }
+    printf("\n%" PRIu64 " seeds, %" PRIu64 " violations, trace %016" PRIx64 "\n", a->seeds,
+            t->broken, t->trace);
+    if (few)
+        puts("some kind of event happened less than 100 times");
+    return few;
+}
+
 int main(int argc, char **argv)
 {
     struct args a = { .seeds = 100,
         .first = 1,
-        .world = { .nodes = 4,
-                .ranks_per_node = 1,
-                .copies = 1,
-                .keep = 1,
-                .faults = 6,
-                .run_ms = 12000,
-                .data_max = 3000 } };
+        .most = 200,
+        .world = { .kinds = SURVIVED, .faults = 6, .run_ms = 12000 } };
     struct tally t = { 0 };
-    int few = 0;
-    int rc = parse(argc, argv, &a);
+    int few, rc = parse(argc, argv, &a);
 
     if (rc)
         return rc;
@@ -333,15 +440,13 @@ int main(int argc, char **argv)
         return scale(&a);
     if (a.back)
         return back(&a);
+    if (a.one)
+        a.seeds = 1;
+    if (a.rule && a.world.kinds == SURVIVED)
+        a.world.kinds =
+                WORLD_FIRST; /* enough to notice, and nobody has to be patient with silences */
     run_all(&a, &t);
-    for (int i = 0; i < WORLD_EVENTS; i++) {
-        printf("%s%s %" PRIu64, i ? ", " : "", world_event_name[i], t.count[i]);
-        few |= a.seeds >= 1000 && !a.rule && t.count[i] < 100;
-    }
-    printf("\n%" PRIu64 " seeds, %" PRIu64 " violations, trace %016" PRIx64 "\n", a.seeds, t.broken,
-            t.trace);
-    if (few)
-        puts("some kind of event happened less than 100 times");
+    few = say_tally(&a, &t);
     if (a.rule) {
         printf("without the rule `%s`: %s\n", a.rule, t.broken ? "noticed" : "NOT noticed");
         return t.broken ? 0 : 1;

@@ -14,7 +14,7 @@ static void rest(struct world *w)
 {
     for (uint32_t r = 0; r < w->ranks; r++)
         if (w->rank[r].step == R_RUN)
-            w->rank[r].act_ms = HTH_NEVER;
+            rank_due(&w->rank[r], HTH_NEVER);
 }
 
 static int all_rest(const struct world *w)
@@ -73,7 +73,7 @@ static int save_once(struct world *w, uint64_t each_ms)
         step = w->rank[r].next > step ? w->rank[r].next : step;
     for (uint32_t r = 0; r < w->ranks; r++) {
         w->rank[r].next = step;
-        w->rank[r].act_ms = w->now_ms + 1;
+        rank_due(&w->rank[r], w->now_ms + 1);
     }
     world_advance(w, w->now_ms + 3);
     return run_to_rest(w, each_ms) && hth_save_cmp(w->newest.id, before) > 0 &&
@@ -109,7 +109,7 @@ void script_kill(struct world *w, uint32_t node)
     machine_stop(w, m);
     for (uint32_t r = 0; r < w->ranks; r++)
         if (w->rank[r].machine == m) {
-            w->rank[r].act_ms = HTH_NEVER;
+            rank_due(&w->rank[r], HTH_NEVER);
             w->rank[r].client = 0;
         }
 }
@@ -121,9 +121,9 @@ void script_start(struct world *w, uint32_t node)
     machine_start(w, m);
     for (uint32_t r = 0; r < w->ranks; r++)
         if (w->rank[r].machine == m) {
-            w->rank[r].client = ++w->next_client;
+            rank_connect(&w->rank[r]);
             w->rank[r].step = R_BACK;
-            w->rank[r].act_ms = w->now_ms + 1;
+            rank_due(&w->rank[r], w->now_ms + 1);
         }
     if (!run_to_rest(w, 20000))
         world_broken(w, "the ranks of node %u do not find their engine again", node);

@@ -21,13 +21,19 @@ int mem_charge(struct mem *m, uint64_t bytes, struct hearth_error *err)
 {
     if (++m->allocations == m->fail_at)
         return hth_fail(err, HEARTH_ENOSPC, 0, "the test fails allocation %" PRIu64, m->fail_at);
-    if (m->limit && (m->used > m->limit || bytes > m->limit - m->used))
+    if (m->limit && bytes && (m->used > m->limit || bytes > m->limit - m->used))
         return hth_fail(err, HEARTH_ENOSPC, 0,
                 "%" PRIu64 " bytes do not fit: %" PRIu64 " of %" PRIu64
                 " are used; give the store more memory or keep fewer saves",
                 bytes, m->used, m->limit);
     m->used += bytes;
     return 0;
+}
+
+/* A stranger may have taken what was ours to use. */
+static uint64_t room_left(const struct mem *m)
+{
+    return m->limit > m->used ? m->limit - m->used : 0;
 }
 
 static uint64_t capacity_for(uint64_t bytes)
@@ -128,7 +134,7 @@ static void make_way(struct mem *m, uint64_t missing, const unsigned char *taken
 
     for (struct slot *s = m->slots; s; s = next, at++) {
         next = s->next;
-        if (m->limit - m->used >= missing)
+        if (room_left(m) >= missing)
             return;
         if (!taken[at] && s->state == FREE && !s->pub.user)
             slot_drop(m, s);
@@ -187,7 +193,7 @@ static int mem_reserve(
             memcpy(sizes, bytes, count * sizeof(*sizes));
         qsort(sizes, count, sizeof(*sizes), descending);
         missing = match(m, sizes, &count, taken);
-        if (m->limit && missing > m->limit - m->used + way_to_make(m, taken))
+        if (m->limit && missing > room_left(m) + way_to_make(m, taken))
             rc = hth_fail(err, HEARTH_ENOSPC, 0,
                     "slots of %" PRIu64 " bytes more do not fit: %" PRIu64 " of %" PRIu64
                     " are used; give the store more memory or keep fewer saves",
@@ -317,7 +323,10 @@ static int mem_seal(struct hth_store *s, struct hth_slot *slot, struct hth_save_
 
 static void mem_give(struct hth_store *s, struct hth_slot *slot)
 {
-    (void)s;
+    struct mem *m = mem_of(s);
+
+    if (m->freed && slot_of(slot)->state == SEALED)
+        m->freed(m->watcher, slot_of(slot));
     slot_of(slot)->dir = NULL;
     slot_of(slot)->state = slot->leases ? GIVEN : FREE;
 }
@@ -526,9 +535,15 @@ static int record_name_check(const char *name, struct hearth_error *err)
 static int mem_record_put(struct hth_store *s, const char *name, const void *bytes, size_t len,
         struct hearth_error *err)
 {
+    struct mem *m = mem_of(s);
     int rc = record_name_check(name, err);
 
-    return rc ? rc : file_put(mem_of(s), NULL, name, bytes, len, err);
+    if (!rc && m->no_records)
+        rc = hth_fail(err, HEARTH_ENOSPC, 0, "the test writes no record %s", name);
+    rc = rc ? rc : file_put(m, NULL, name, bytes, len, err);
+    if (!rc && m->written)
+        m->written(m->watcher, name, bytes, len);
+    return rc;
 }
 
 static int mem_record_get(struct hth_store *s, const char *name, void **out, size_t *out_len,
@@ -730,6 +745,24 @@ void hth_store_mem_destroy(struct hth_store *s)
 void hth_store_mem_fail_at(struct hth_store *s, uint64_t n)
 {
     mem_of(s)->fail_at = n ? mem_of(s)->allocations + n : 0;
+}
+
+void hth_store_mem_room(struct hth_store *s, uint64_t limit_bytes)
+{
+    mem_of(s)->limit = limit_bytes;
+}
+
+void hth_store_mem_no_records(struct hth_store *s, int on)
+{
+    mem_of(s)->no_records = on;
+}
+
+void hth_store_mem_watch(struct hth_store *s, hth_store_mem_written *written,
+        hth_store_mem_freed *freed, void *watcher)
+{
+    mem_of(s)->written = written;
+    mem_of(s)->freed = freed;
+    mem_of(s)->watcher = watcher;
 }
 
 uint64_t hth_store_mem_allocations(struct hth_store *s)

@@ -24,6 +24,20 @@ void hth_store_mem_destroy(struct hth_store *s);
  * Allocating: a slot made, a directory made, raw_make, raw_back, raw_seal, publish, record_put. */
 void hth_store_mem_fail_at(struct hth_store *s, uint64_t n);
 
+/* From now on so much is there, as if a stranger had taken the rest or given it back: what is used already
+ * stays. 0: without bound. */
+void hth_store_mem_room(struct hth_store *s, uint64_t limit_bytes);
+
+/* No record can be written while it is on. */
+void hth_store_mem_no_records(struct hth_store *s, int on);
+
+/* Told of each record that was written, and of each sealed slot before it is given back. NULL: of none. */
+struct slot;
+typedef void hth_store_mem_written(void *watcher, const char *name, const void *bytes, size_t len);
+typedef void hth_store_mem_freed(void *watcher, const struct slot *slot);
+void hth_store_mem_watch(struct hth_store *s, hth_store_mem_written *written,
+        hth_store_mem_freed *freed, void *watcher);
+
 /* Allocating operations so far, failed ones too. */
 uint64_t hth_store_mem_allocations(struct hth_store *s);
 

@@ -46,6 +46,10 @@ struct mem {
     uint64_t fail_at; /* value of `allocations`; 0: never */
     uint32_t evidence;
     int reserved; /* reserve() was called by this engine */
+    int no_records;
+    hth_store_mem_written *written;
+    hth_store_mem_freed *freed;
+    void *watcher;
     size_t foreseen;
     struct slot *slots;
     struct dir *dirs;

@@ -16,6 +16,48 @@
 
 #define WORLD_WHY 400
 
+/* What can go wrong: a bit each in world_opts.kinds. A world draws its own among those that are on. */
+#define WORLD_KINDS(X)                                                                    \
+    X(NET, net, "messages late, lost, doubled, overtaken; pulls cut and flipped")         \
+    X(LOSS, loss, "a machine and its memory lost, and replaced")                          \
+    X(KILL, kill, "an engine and its ranks killed, the memory kept")                      \
+    X(RESTART, restart, "the job restarted")                                              \
+    X(STALE, stale, "a machine replaced while it goes on, or back from that")             \
+    X(BACK, back, "engines killed under ranks that recover, and started again")           \
+    X(RANK, rank, "a rank killed")                                                        \
+    X(CRASH, crash, "one to three engines killed under running ranks, and started again") \
+    X(STOP, stop, "an engine stopped, and going on")                                      \
+    X(SILENCE, silence, "a node silent for a time")                                       \
+    X(PAIR, pair, "two nodes that do not hear each other")                                \
+    X(ONEWAY, oneway, "a node that does not hear another one")                            \
+    X(PARTITION, partition, "a part of the nodes cut off from the rest")                  \
+    X(FLAP, flap, "a node silent and back, again and again")                              \
+    X(TWO, two, "as many machines lost at once as there are promised copies")             \
+    X(SHRINK, shrink, "the job goes on without a node")                                   \
+    X(GROW, grow, "the job goes on with one more node")                                   \
+    X(RENUMBER, renumber, "the ranks are dealt out to other nodes")                       \
+    X(ROOM, room, "memory is bounded, and a stranger takes some of it for a time")        \
+    X(WRITE, write, "records cannot be written for a time")                               \
+    X(ROT, rot, "a byte of an object at rest changes")                                    \
+    X(CLOCK, clock, "clocks that run apart, and wall clocks that jump")                   \
+    X(SLOW, slow, "workers that take their time")                                         \
+    X(GIVEUP, giveup, "a rank gives up waiting for its slot")                             \
+    X(TWICE, twice, "saves begun twice, cancelled, out of step")                          \
+    X(GOON, goon, "no restart after the last fault: saving has to go on by itself")
+
+enum world_kind {
+#define WORLD_KIND(kind, name, text) WORLD_KIND_##kind,
+    WORLD_KINDS(WORLD_KIND)
+#undef WORLD_KIND
+            WORLD_KINDS_COUNT
+};
+#define WORLD_BIT(kind) (UINT32_C(1) << WORLD_KIND_##kind)
+
+struct world_kind_name {
+    const char *name, *text;
+};
+extern const struct world_kind_name world_kind_name[WORLD_KINDS_COUNT];
+
 enum world_event {
     WORLD_SAVE,      /* a rank began a save */
     WORLD_PROTECTED, /* a save was reported PROTECTED */
@@ -43,17 +85,27 @@ struct world_opts {
     uint32_t nodes;
     uint32_t ranks_per_node;
     uint32_t copies;
-    uint32_t min_copies; /* 0: as copies */
+    uint32_t min_copies; /* 0: copies */
     uint32_t keep;
-    uint32_t breaks;     /* enum hth_break */
-    uint32_t faults;     /* 0: none; else about so many in the history */
-    uint64_t run_ms;     /* faults happen in this span; then the world must come to rest */
-    uint32_t save_ms;    /* until a save fails; 0: 3000 */
-    uint32_t data_max;   /* bytes of an object's data */
-    int loud;            /* print the trace */
-    uint32_t work_ms;    /* what workers take for each piece of work */
-    uint32_t reg_ms;     /* what each registration takes; 0: in some worlds with faults something */
-    uint32_t reg_fails;  /* the port where memory of slot_bytes cannot be registered; 0: nowhere */
+    uint32_t racks;        /* machines stand in so many failure domains; 0: none is named */
+    uint32_t degree;       /* of the tree; 0: the engines' own */
+    uint32_t heartbeat_ms; /* 0: 200 */
+    uint32_t dead_ms;      /* 0: 2000 */
+    uint32_t connect_ms;   /* 0: 2000 */
+    uint32_t save_ms;      /* 0: 3000 */
+    uint32_t recover_ms;   /* 0: 12000 */
+    uint32_t every_ms;     /* from one save to the next; 0: 100 */
+    uint32_t room;      /* of each memory, in hundredths of what its node owes; 0: without bound */
+    uint32_t breaks;    /* enum hth_break */
+    uint32_t faults;    /* 0: none; else about so many in the history */
+    uint32_t kinds;     /* of them, WORLD_BIT; 0: as before there were any, WORLD_FIRST */
+    uint64_t left_out;  /* these do not happen, a bit each, in the order in which they would come */
+    uint64_t run_ms;    /* faults happen in this span; then the world must come to rest */
+    uint32_t data_max;  /* bytes of an object's data */
+    int loud;           /* print the trace */
+    uint32_t work_ms;   /* what workers take for each piece of work */
+    uint32_t reg_ms;    /* what each registration takes; 0: in some worlds with faults something */
+    uint32_t reg_fails; /* the port where memory of slot_bytes cannot be registered; 0: nowhere */
     uint32_t blob_fails; /* the port where smaller memory cannot be registered; 0: nowhere */
     uint64_t slot_bytes; /* see world.slot_regs */
     int accept_loss;     /* ranks begin anew where all is beyond redundancy */
@@ -68,6 +120,10 @@ struct world_opts {
     void (*adjust)(uint32_t machine, struct hth_session_opts *session); /* NULL: all alike */
 };
 
+#define WORLD_FIRST                                                                               \
+    (WORLD_BIT(NET) | WORLD_BIT(LOSS) | WORLD_BIT(KILL) | WORLD_BIT(RESTART) | WORLD_BIT(STALE) | \
+            WORLD_BIT(BACK))
+
 struct rank_state;
 struct machine;
 struct world_work;
@@ -76,6 +132,19 @@ struct known_save { /* the model's */
     struct hth_save_id id;
     uint64_t lineage; /* which launch wrote it */
 };
+
+/* Something that lasts for a while: a silence, a stop, memory that a stranger has. */
+struct world_ill {
+    enum world_kind kind;
+    uint64_t until_ms;
+    uint32_t a, b;  /* machines */
+    uint32_t times; /* flap: halves to come */
+    uint32_t on_ms, off_ms;
+    int off;        /* flap: it speaks at present */
+    uint64_t bytes; /* room: that the stranger has */
+    uint8_t *part;  /* partition: [machines] 1: on that side */
+};
+#define WORLD_ILLS 8u
 
 struct world {
     struct world_opts opts;
@@ -86,10 +155,28 @@ struct world {
     uint32_t *member;        /* [nodes] machine of each node of the job */
     struct rank_state *rank; /* [ranks]: the job's; then those of stale machines */
     uint32_t ranks;
-    struct rank_state *stale; /* [nodes * ranks_per_node] on a machine that was replaced alive */
+    struct rank_state *stale; /* [ranks_per_node] on a machine that was replaced alive */
     uint32_t stale_machine;   /* or UINT32_MAX */
     uint64_t lineage;         /* launches so far */
     uint64_t restart_ms;      /* the launcher starts the job then; HTH_NEVER: it runs */
+    uint32_t nodes_max,
+            ranks_max; /* opts.nodes and ranks are the launch's; those the most there may be */
+    struct world_wake *wake; /* when each machine and rank is due */
+    uint32_t *client_rank;   /* [next_client + 1]: whose connection it is */
+    uint32_t client_cap;
+    uint32_t *launch_ranks; /* [lineage + 1]: how many each launch had */
+    uint64_t front;         /* step that some rank of the launch has begun: none is behind it */
+    uint32_t recovered;     /* ranks of the launch */
+    int tabled;             /* what the ranks gathered is made */
+    int gathers, asked,
+            dies;        /* a rank has attached; one has asked to recover; an engine is dying */
+    uint64_t fault_dice; /* of the fault to come, which is */
+    uint32_t fault_number;
+    uint64_t hits[WORLD_KINDS_COUNT];
+    struct world_ill ill[WORLD_ILLS];
+    enum world_kind trick; /* what trick_rank does when it begins its next save; 0: nothing */
+    uint32_t trick_rank, trick_dice;
+    uint64_t well_ms; /* when the last of them ended */
     uint64_t next_fault_ms;
     uint64_t fault_saves;  /* or after that many begins ... */
     uint64_t fault_events; /* ... and that many events more */
@@ -101,17 +188,20 @@ struct world {
     uint64_t back_events;     /* ... when so many events have happened */
     uint32_t back_machine[2]; /* and comes back at back_ms; the second if there is one */
     uint64_t back_ms[2];
-    int hurt;                 /* a machine was lost since what is protected had all its copies */
+    uint32_t hurt;            /* machines lost since what is protected had all its copies */
     uint64_t hurt_ms;         /* when */
+    uint32_t net_sides;       /* something happens to 12 messages in so many */
     uint32_t slow_ms;         /* each pull takes up to that long */
     uint32_t slow_port;       /* only pulls of that machine; 0: all */
     int quiet;                /* no more faults */
+    uint64_t quiet_ms;        /* since then */
+    uint64_t rest_ms;         /* the job must have come to rest by then */
+    int goes_on;              /* ... without a restart */
     struct known_save newest; /* newest ever reported PROTECTED; epoch 0: none */
     struct known_save final;  /* protected after the faults had ended */
     uint64_t count[WORLD_EVENTS];
     uint32_t next_client;
     struct world_work *work_first, *work_last;
-    uint64_t work_ready_ms;   /* the first of them */
     struct world_work *slow;  /* have run, and will be done at their time */
     int working;              /* a worker runs: this is not an engine's thread */
     uint64_t work_cost_ms;    /* what it has taken */
@@ -123,14 +213,26 @@ struct world {
     /* Hears what engines say to clients that are no ranks; NULL: nobody does. */
     void (*stranger)(struct world *w, const struct letter *l);
     char heard[WORLD_WHY]; /* why the last save failed, as a rank heard it */
-    char why[WORLD_WHY];   /* what is broken; "": nothing */
+    char pool
+            [WORLD_WHY]; /* what is in some memory that nobody is owed, or is owed and is not there */
+    char why[WORLD_WHY]; /* what is broken; "": nothing */
 };
+
+/* A world of the seed's own, in all that is 0 in *opts; at most `most` nodes. */
+void world_draw(struct world_opts *opts, uint32_t most);
 
 void world_open(struct world *w, const struct world_opts *opts);
 void world_run(struct world *w); /* to the end, or until something is broken */
 void world_advance(struct world *w, uint64_t until_ms); /* as far as that, or until it is broken */
 void world_let_go(struct world *w); /* of the works that are kept, and of those to come */
 void world_close(struct world *w);
+
+/* Faults as calls, by machine (w->member[node]). Nothing ends by itself. */
+void world_silence(struct world *w, uint32_t m, int on); /* what goes there or comes waits */
+void world_mute(struct world *w, uint32_t from, uint32_t to, int on); /* one way of a pair */
+void world_stop(struct world *w, uint32_t m, int on);                 /* as SIGSTOP and SIGCONT */
+void world_crash(struct world *w, uint32_t m); /* the engine is killed under its ranks */
+void world_come(struct world *w, uint32_t m);  /* and started again by them */
 
 /* How the last recovery of a rank ended; NULL: it has not. */
 const struct hearth_recovery *world_recovery(const struct world *w, uint32_t rank);

@@ -1,127 +1,85 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The model: what must be recoverable, seen from outside of the engines, in the machines' memory.
+ * The model: what must be true, seen from outside of the engines, in the machines' memory.
  *
- *   P1  the newest save ever reported PROTECTED, or a newer one, can be had from the members that
- *       live, at every loss and at every recovery, and nothing older is ever chosen
+ *   P1  the newest save ever decided PROTECTED, or a newer one, can be had from the members that live, at
+ *       every loss, at every recovery and whenever a copy of it is given up, and nothing older is chosen
  *   P2  all ranks of a launch resume from one save, with the bytes of one lineage
- *   P3  PROTECTED is said only when 1 + copies machines hold each object
- *   P4  after the last fault a save becomes PROTECTED
+ *   P3  PROTECTED is decided, and said, only while 1 + min_copies machines hold each object whole
+ *   P4  nobody waits for ever, and after the last fault a save becomes PROTECTED
+ *   P5  then memory holds what is kept, each object as often as it should, and nothing else
  */
 #include "raws.h"
 #include "world_parts.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-struct look {
-    struct hth_save_id id;
-    uint8_t *holds; /* [ranks] of one machine */
-    struct world *world;
-    int manifest;
-    uint64_t lineage;
-};
+/* ---- Decisions -------------------------------------------------------------------------------------- */
 
-static void on_found(void *arg, const struct hth_store_found *f)
+/* What was lost a moment ago may count as there. */
+static int is_counted_on(const struct world *w)
 {
-    struct look *l = arg;
-    struct hth_block b;
-    uint64_t lineage;
-    size_t n = strlen(f->name);
-
-    if (hth_save_cmp(f->save, l->id) != 0 || f->tmp)
-        return;
-    if (!f->slot) {
-        l->manifest |= n > 9 && strcmp(f->name + n - 9, ".manifest") == 0;
-        return;
-    }
-    if (hth_block_decode(&b, f->slot->base, HTH_BLOCK, f->slot->capacity, NULL) || !b.own ||
-            hth_save_cmp(b.save, l->id) != 0 || b.owner >= l->world->ranks)
-        return;
-    memcpy(&lineage, f->slot->base + HTH_BLOCK, sizeof(lineage));
-    l->lineage = lineage;
-    l->holds[b.owner] = 1;
+    return w->restart_ms != HTH_NEVER ||
+           (w->hurt && w->now_ms < w->hurt_ms + w->opts.dead_ms + NOTICED_MS);
 }
 
-/* 1 when at least `copies` members other than machine `without` hold each rank's object of the save,
- * and as many its manifest. */
-int check_whole(struct world *w, struct hth_save_id id, uint32_t copies, uint32_t without)
+/* A decision counts from the moment it is on record, heard or not. */
+static void decided(struct world *w, struct hth_save_id id)
 {
-    uint8_t *holds = malloc(w->ranks);
-    uint32_t *have = calloc(w->ranks, sizeof(*have));
-    uint32_t manifests = 0;
-    int whole = 1;
+    uint32_t rank, copies = look_least(w, id, UINT32_MAX, &rank);
 
-    for (uint32_t i = 0; i < w->opts.nodes && holds && have; i++) {
-        uint32_t m = w->member[i];
-        struct look l = { .id = id, .holds = holds, .world = w };
-
-        if (m == without || !w->machine[m].store)
-            continue;
-        memset(holds, 0, w->ranks);
-        hth_store_mem_each(w->machine[m].store, on_found, &l);
-        manifests += (uint32_t)l.manifest;
-        for (uint32_t r = 0; r < w->ranks; r++)
-            have[r] += holds[r];
-    }
-    for (uint32_t r = 0; r < w->ranks; r++)
-        whole &= have[r] >= copies;
-    free(holds);
-    free(have);
-    return whole && manifests >= (copies ? 1 : 0);
-}
-
-/* A decision counts from the moment it is in somebody's keep record, heard or not. */
-void check_decisions(struct world *w)
-{
-    for (uint32_t m = 0; m < w->machines; m++) {
-        struct hth_store *s = w->machine[m].store;
-        void *bytes = NULL;
-        size_t len = 0;
-        struct hth_keep keep;
-
-        if (!s || m == w->stale_machine || s->ops->record_get(s, "keep", &bytes, &len, NULL))
-            continue;
-        if (!hth_keep_decode(&keep, bytes, len, NULL) && keep.saves &&
-                hth_save_cmp(keep.save[0], w->newest.id) > 0)
-            w->newest = (struct known_save){ keep.save[0], 0 };
-        free(bytes);
-    }
-}
-
-struct newest_arg {
-    struct hth_save_id *list;
-    uint32_t count;
-    struct hth_save_id from;
-};
-
-static void on_save(void *arg, const struct hth_store_found *f)
-{
-    struct newest_arg *a = arg;
-
-    if (hth_save_none(f->save) || hth_save_cmp(f->save, a->from) < 0 || a->count == 64)
+    if (w->opts.accept_loss && !copies)
+        return; /* a list that goes on naming what the user gave up, until something newer is kept */
+    w->newest = (struct known_save){ id, 0 };
+    if (is_counted_on(w))
         return;
-    for (uint32_t i = 0; i < a->count; i++)
-        if (hth_save_cmp(a->list[i], f->save) == 0)
-            return;
-    a->list[a->count++] = f->save;
+    if (copies < 1 + w->opts.min_copies)
+        world_broken(w,
+                "P3: step %llu of epoch %llu is decided PROTECTED, and rank %u's object is on %u "
+                "machines",
+                (unsigned long long)id.step, (unsigned long long)id.epoch, rank, copies);
 }
 
-/* P1: the newest PROTECTED save, or a newer one, is whole on the members without this machine. */
+void check_record(void *machine, const char *name, const void *bytes, size_t len)
+{
+    struct machine *x = machine;
+    struct world *w = x->world;
+    struct hth_save_id keep[16];
+
+    if (strcmp(name, "keep") != 0 || x->index == w->stale_machine || !look_keep(bytes, len, keep) ||
+            !look_before(w->newest.id, keep[0]))
+        return;
+    decided(w, keep[0]);
+}
+
+/* ---- P1 --------------------------------------------------------------------------------------------- */
+
+/* The newest PROTECTED save, or a newer one, is whole on the members without this machine. */
 int check_recoverable(struct world *w, uint32_t without)
 {
-    struct hth_save_id list[64];
-    struct newest_arg a = { list, 0, w->newest.id };
+    struct hth_save_id seen[64];
+    struct look_object o;
+    uint32_t count = 0, k;
 
     if (hth_save_none(w->newest.id))
         return 1;
-    for (uint32_t i = 0; i < w->opts.nodes; i++)
-        if (w->machine[w->member[i]].store && w->member[i] != without)
-            hth_store_mem_each(w->machine[w->member[i]].store, on_save, &a);
-    for (uint32_t i = 0; i < a.count; i++)
-        if (check_whole(w, list[i], 1, without))
-            return 1;
+    for (uint32_t i = 0; i < w->opts.nodes; i++) {
+        struct hth_store *s = w->machine[w->member[i]].store;
+
+        for (const struct slot *slot = s && w->member[i] != without ? mem_of(s)->slots : NULL; slot;
+                slot = slot->next) {
+            if (!look_slot(slot, &o) || look_before(o.save, w->newest.id))
+                continue;
+            for (k = 0; k < count && !look_same(seen[k], o.save);)
+                k++;
+            if (k < count || count == 64)
+                continue;
+            seen[count++] = o.save;
+            if (look_copies(w, o.save, without))
+                return 1;
+        }
+    }
     return 0;
 }
 
@@ -134,69 +92,111 @@ void check_always(struct world *w, const char *when)
                 (unsigned long long)w->newest.id.epoch);
 }
 
-void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id)
+/* One more machine has this rank's object of that save. */
+static int is_elsewhere(struct world *w, const struct machine *x, const struct look_object *o)
+{
+    struct look_object other;
+
+    for (uint32_t i = 0; i < w->opts.nodes; i++) {
+        struct hth_store *s = w->machine[w->member[i]].store;
+
+        for (const struct slot *slot = s && w->member[i] != x->index ? mem_of(s)->slots : NULL;
+                slot; slot = slot->next)
+            if (look_slot(slot, &other) && look_same(other.save, o->save) &&
+                    other.rank == o->rank && look_whole(slot, &other))
+                return 1;
+    }
+    return 0;
+}
+
+void check_freed(void *machine, const struct slot *slot)
+{
+    struct machine *x = machine;
+    struct world *w = x->world;
+    struct look_object o;
+
+    if (!w->opts.faults || !look_slot(slot, &o) || !look_same(o.save, w->newest.id) ||
+            is_elsewhere(w, x, &o))
+        return; /* where nothing goes wrong by itself a test may have dropped the job */
+    if (!look_whole(slot, &o) || check_recoverable(w, x->index))
+        return;
+    world_broken(w,
+            "P1: machine %u frees the last copy of rank %u's object of step %llu, which is PROTECTED",
+            x->index, o.rank, (unsigned long long)o.save.step);
+}
+
+/* ---- What ranks hear ----------------------------------------------------------------------------------- */
+
+void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id, int degraded)
 {
     w->count[WORLD_PROTECTED]++;
-    if (r->lineage != w->lineage && hth_save_cmp(id, w->newest.id) <= 0)
+    if (r->lineage != w->lineage)
         return; /* late news for a rank that was replaced */
-    if (hth_save_cmp(id, w->newest.id) <= 0)
-        return;
-    w->newest = (struct known_save){ id, r->lineage };
-    if (r->lineage == w->lineage && w->restart_ms == HTH_NEVER &&
-            !check_whole(w, id, w->opts.min_copies + 1, UINT32_MAX))
-        world_broken(w, "P3: step %llu is called PROTECTED without its copies",
+    if (look_before(w->newest.id, id) && w->stale_machine == UINT32_MAX) {
+        world_broken(w, "P3: step %llu is called PROTECTED, and no coordinator has written so",
                 (unsigned long long)id.step);
-    if (w->quiet && r->lineage == w->lineage)
+        return;
+    }
+    if (look_before(w->newest.id, id)) /* by a coordinator that is about to be stale */
+        w->newest.id = id;
+    if (!look_same(w->newest.id, id))
+        return;
+    if (w->newest.lineage != r->lineage && !is_counted_on(w) && !degraded &&
+            look_copies(w, id, UINT32_MAX) < 1 + w->opts.copies)
+        world_broken(w, "P3: step %llu is called PROTECTED and not DEGRADED without its copies",
+                (unsigned long long)id.step);
+    w->newest.lineage = r->lineage;
+    if (w->quiet && r->began_ms >= w->quiet_ms)
         w->final = w->newest;
 }
 
-struct bytes_look {
-    struct hth_save_id id;
-    struct rank_state *rank;
-    int seen;
-};
-
-/* The object a rank resumes from, byte for byte as some launch wrote it. */
-static void on_object(void *arg, const struct hth_store_found *f)
+/* How many had written it. */
+static uint32_t ranks_of(struct world *w, struct hth_save_id id)
 {
-    struct bytes_look *l = arg;
-    struct world *w = l->rank->world;
-    unsigned char *want;
-    struct hth_block b;
-    uint64_t lineage;
+    struct look_object o;
 
-    if (f->tmp || !f->slot || hth_save_cmp(f->save, l->id) != 0 ||
-            hth_block_decode(&b, f->slot->base, HTH_BLOCK, f->slot->capacity, NULL) || !b.own ||
-            b.owner != l->rank->rank)
+    for (uint32_t i = 0; i < w->opts.nodes; i++)
+        for (const struct slot *s = mem_of(w->machine[w->member[i]].store)->slots; s; s = s->next)
+            if (look_slot(s, &o) && look_same(o.save, id))
+                return look_ranks(w, &o);
+    return UINT32_MAX;
+}
+
+/* The object a rank resumes from, byte for byte as some launch wrote it. A rank that the save does not
+ * have resumes from nothing of its own. */
+static void check_object(struct world *w, struct rank_state *r)
+{
+    struct hth_store *s = w->machine[r->machine].store;
+    struct look_object o;
+
+    for (const struct slot *slot = mem_of(s)->slots; slot; slot = slot->next) {
+        if (!look_slot(slot, &o) || !look_same(o.save, r->from) || o.rank != r->rank)
+            continue;
+        if (!look_whole(slot, &o))
+            world_broken(w, "P2: rank %u resumed from wrong bytes", r->rank);
+        r->from_lineage = o.tag;
         return;
-    l->seen = 1;
-    memcpy(&lineage, f->slot->base + HTH_BLOCK, sizeof(lineage));
-    want = malloc(b.data_len + 8);
-    if (!want)
-        abort();
-    rank_fill(want, b.data_len, lineage, b.save.step, b.owner);
-    if (memcmp(want, f->slot->base + HTH_BLOCK, b.data_len) != 0)
-        world_broken(w, "P2: rank %u resumed from wrong bytes", l->rank->rank);
-    l->rank->from_lineage = lineage;
-    free(want);
+    }
+    if (r->rank < ranks_of(w, r->from))
+        world_broken(w, "P2: rank %u resumed and its object is not on its node", r->rank);
 }
 
 static void check_bytes(struct world *w, struct rank_state *r)
 {
-    struct bytes_look l = { r->from, r, 0 };
     unsigned char common[WORLD_COMMON_MAX];
     uint64_t len;
 
-    hth_store_mem_each(w->machine[r->machine].store, on_object, &l);
-    if (!l.seen)
-        world_broken(w, "P2: rank %u resumed and its object is not on its node", r->rank);
+    check_object(w, r);
+    if (!r->from_lineage)
+        return;
     len = world_common(common, r->from_lineage, r->from.step);
     if (!raw_is(w->machine[r->machine].store, r->from, WORLD_COMMON, common, len))
         world_broken(w,
                 "P2: rank %u resumed and the common object of its step is not there or wrong",
                 r->rank);
     for (uint32_t i = 0; i < w->ranks; i++)
-        if (w->rank[i].recovered && w->rank[i].from_lineage != r->from_lineage)
+        if (w->rank[i].recovered && w->rank[i].from_lineage &&
+                w->rank[i].from_lineage != r->from_lineage)
             world_broken(w, "P2: ranks %u and %u resume from bytes of two launches", r->rank, i);
 }
 
@@ -214,15 +214,84 @@ void check_recovered(struct world *w, struct rank_state *r)
             (unsigned long long)r->from.step, (unsigned long long)r->from.epoch);
     if (r->lineage != w->lineage)
         return;
-    if (hth_save_cmp(r->from, w->newest.id) < 0)
+    if (look_before(r->from, w->newest.id))
         world_broken(w, "P1: rank %u resumes from step %llu although step %llu was PROTECTED",
                 r->rank, (unsigned long long)r->from.step, (unsigned long long)w->newest.id.step);
     for (uint32_t i = 0; i < w->ranks; i++)
-        if (w->rank[i].recovered && hth_save_cmp(w->rank[i].from, r->from) != 0)
+        if (w->rank[i].recovered && !look_same(w->rank[i].from, r->from))
             world_broken(w, "P2: ranks %u and %u resume from different saves", r->rank, i);
     if (hth_save_foreign(r->from))
         return; /* nobody here has written it */
     check_bytes(w, r);
     if (r->rank == 0) /* once per launch: it looks at everything */
         check_always(w, "after a recovery");
+}
+
+/* ---- P5: the pool ------------------------------------------------------------------------------------- */
+
+static int is_kept(const struct hth_save_id *keep, uint32_t saves, struct hth_save_id id)
+{
+    for (uint32_t i = 0; i < saves; i++)
+        if (look_same(keep[i], id))
+            return 1;
+    return 0;
+}
+
+static uint32_t keep_of(struct world *w, uint32_t m, struct hth_save_id out[16])
+{
+    struct hth_store *s = w->machine[m].store;
+
+    for (const struct file *f = s ? mem_of(s)->files : NULL; f; f = f->next)
+        if (!f->dir && !strcmp(f->name, "keep"))
+            return look_keep(f->bytes, f->len, out);
+    return 0;
+}
+
+/* 0: a slot of this machine holds what nobody is owed. */
+static int pool_slots(struct world *w, uint32_t m, const struct hth_save_id *keep, uint32_t saves)
+{
+    uint32_t lent = 0;
+
+    for (const struct slot *s = mem_of(w->machine[m].store)->slots; s; s = s->next) {
+        lent += s->state == HELD;
+        if (!s->dir || is_kept(keep, saves, s->dir->save) || look_before(keep[0], s->dir->save))
+            continue;
+        snprintf(w->pool, sizeof(w->pool), "machine %u has %s of step %llu of epoch %llu still", m,
+                s->name, (unsigned long long)s->dir->save.step,
+                (unsigned long long)s->dir->save.epoch);
+        return 0;
+    }
+    if (lent > 2 * w->opts.ranks_per_node + 2)
+        snprintf(w->pool, sizeof(w->pool), "machine %u has %u slots in nobody's hands", m, lent);
+    return lent <= 2 * w->opts.ranks_per_node + 2;
+}
+
+/* Each object of what was saved last as often as it should be, no more. */
+static int pool_copies(struct world *w, struct hth_save_id id)
+{
+    uint32_t objects = 0, least = look_copies(w, id, UINT32_MAX);
+    struct look_object o;
+
+    for (uint32_t i = 0; i < w->opts.nodes; i++)
+        for (const struct slot *s = mem_of(w->machine[w->member[i]].store)->slots; s; s = s->next)
+            objects += look_slot(s, &o) && look_same(o.save, id);
+    if (least == 1 + w->opts.copies && objects == w->ranks * (1 + w->opts.copies))
+        return 1;
+    snprintf(w->pool, sizeof(w->pool),
+            "step %llu is on %u machines at least and there are %u objects of it: %u of %u ranks",
+            (unsigned long long)id.step, least, objects, 1 + w->opts.copies, w->ranks);
+    return 0;
+}
+
+int check_pool(struct world *w)
+{
+    struct hth_save_id keep[16];
+    uint32_t saves = keep_of(w, w->member[0], keep);
+
+    if (!saves || w->restart_ms != HTH_NEVER)
+        return 0;
+    for (uint32_t i = 0; i < w->opts.nodes; i++)
+        if (!w->machine[w->member[i]].store || !pool_slots(w, w->member[i], keep, saves))
+            return 0;
+    return pool_copies(w, keep[0]);
 }

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What world.c (time, machines, launcher), world_fault.c (what goes wrong), world_rank.c (ranks) and
- * world_check.c (the model) share. */
+/* What the files of the world share: world.c (time, launcher), world_machine.c (machines and what engines
+ * are handed), world_wake.c (who is due), world_fault.c and world_ill.c (what goes wrong at once, and for a
+ * time), world_net.c (what goes wrong on the way), world_rank.c (ranks), world_check.c (the model) and
+ * world_look.c (its eyes). */
 #ifndef WORLD_PARTS_H
 #define WORLD_PARTS_H
 
-#include "store_mem.h"
+#include "store_mem_parts.h"
 #include "world.h"
+
+#define NOTICED_MS 500u /* what it takes to say that somebody is lost, beyond dead_ms */
 
 struct machine {
     struct world *world;
@@ -13,12 +17,27 @@ struct machine {
     struct hth_store *store; /* NULL: lost, and not replaced by a fresh one yet */
     struct hth_node *node;   /* NULL: no engine */
     uint64_t due_ms;
-    uint64_t seed; /* of its random numbers */
-    uint32_t uses; /* times it was made fresh */
-    uint32_t port; /* its number on the net */
-    int keep_next; /* its workers keep what they get next */
-    int stopping;  /* its workers take nothing any more */
-    int dying;     /* it has come to the point where it is killed: nothing gets out any more */
+    uint64_t seed;                 /* of its random numbers */
+    uint32_t uses;                 /* times it was made fresh */
+    uint32_t port;                 /* its number on the net */
+    int keep_next;                 /* its workers keep what they get next */
+    int stopping;                  /* its workers take nothing any more */
+    int stopped;                   /* as by SIGSTOP: it does nothing, and what it is asked waits */
+    uint64_t stopped_ms, stood_ms; /* since when; for how long before that */
+    int silent;
+    struct asked *asked, **asked_end;
+    uint32_t rate;          /* of its clock, in thousandths of ours */
+    int64_t wall_off_ms;    /* of its wall clock */
+    uint64_t work_ready_ms; /* when its worker is through */
+    uint32_t slow_ms;       /* more that its workers take for each piece of work */
+    int dying; /* it has come to the point where it is killed: nothing gets out any more */
+};
+
+struct asked { /* a request to a stopped engine; len 0: the client is gone */
+    struct asked *next;
+    uint32_t client;
+    size_t len, attach_len;
+    _Alignas(8) unsigned char bytes[]; /* then those attached */
 };
 
 struct world_work { /* in the workers' hands */
@@ -51,6 +70,13 @@ struct rank_state {
     uint64_t tried; /* step that was saved again already */
     uint64_t token;
     uint64_t request;
+    uint64_t begun;    /* the request whose slot it waits for */
+    uint64_t began_ms; /* the save that it waits for */
+    int waits;         /* until act_ms for what it asked */
+    uint64_t stood_ms; /* its engine had stood still for so long then */
+    int trick;         /* what it does otherwise with this save */
+    int follows;       /* it has asked what became of its save: the next event of that is its own */
+    int has_common;    /* its save has */
     struct hth_save_id save;
     struct hth_local_attached attached;
     struct hth_local_attached gathered; /* what it brought to the all-gather */
@@ -69,40 +95,108 @@ struct letter { /* a reply on its way to a rank */
     _Alignas(8) unsigned char bytes[HTH_LOCAL_MAX];
 };
 
-/* world.c */
+/* world_wake.c: machines first, then ranks, then those of stale machines */
+struct world_wake *wake_open(uint32_t count);
+void wake_at(struct world_wake *wake, uint32_t i, uint64_t ms);
+uint64_t wake_first_ms(const struct world_wake *wake);
+/* The first from `from` on that is due then; UINT32_MAX: none. */
+uint32_t wake_next(const struct world_wake *wake, uint32_t from, uint64_t now_ms);
+void wake_close(struct world_wake *wake);
+
+/* world_machine.c */
 void machine_start(struct world *w, uint32_t m);
 void machine_stop(struct world *w, uint32_t m);
+void machine_kill(struct world *w, uint32_t m); /* and what its workers have in hands is not done */
 void machine_lose(struct world *w, uint32_t m);
-void machine_touch(struct world *w, uint32_t m);
-void world_restart(struct world *w, uint64_t in_ms, const char *why);
+void machine_touch(struct world *w, uint32_t m); /* it is due when its engine says */
+uint64_t machine_stood_ms(const struct machine *x);
+void machine_due(struct machine *x, uint64_t ms); /* by the world's clock; 0: at once */
+void machine_ask(struct machine *x, uint32_t client, const void *bytes, size_t len,
+        const void *attach, size_t attach_len); /* bytes NULL: it is gone */
+void world_work_step(struct world *w, int *out_did);
+uint64_t world_work_due_ms(const struct world *w);
 uint64_t world_work_run(struct world *w, struct hth_work *work); /* how long it has taken, ms */
+uint64_t world_room(const struct world *w); /* bytes of a memory; 0: without bound */
+
+/* world.c */
+void world_restart(struct world *w, uint64_t in_ms, const char *why);
+uint32_t world_roll_of(uint64_t *dice, uint32_t sides);
+
+/* world_net.c */
+void net_open(struct world *w);
+
+/* world_ill.c */
+void ill_begin(struct world *w, enum world_kind kind); /* by fault_dice */
+void ill_act(struct world *w);
+uint64_t ill_due_ms(const struct world *w);
+void ill_end_all(struct world *w);
 
 /* world_fault.c */
-void faults_plan(struct world *w);                         /* the next one */
-void faults_launched(struct world *w);                     /* the job has just been started */
-void faults_act(struct world *w);                          /* what is due */
+void faults_plan(struct world *w);     /* the next one */
+void faults_launched(struct world *w); /* the job has just been started */
+void faults_act(struct world *w);      /* what is due */
+uint64_t faults_due_ms(const struct world *w);
+int fault_is_on(const struct world *w, enum world_kind kind);
+uint32_t fault_roll(struct world *w, uint32_t sides);
+uint32_t fault_machine(struct world *w); /* some member's, the coordinator's one of the likelier */
 void faults_point(void *machine, const char *point);       /* its engine has come there */
 int faults_keep(struct machine *m, struct hth_work *work); /* 1: kept until world_let_go() */
 
 /* world_rank.c */
+void rank_due(struct rank_state *r, uint64_t ms);
+void rank_connect(struct rank_state *r); /* by a connection of its own from here on */
+struct rank_state *rank_of_client(struct world *w, uint32_t machine, uint32_t client); /* or NULL */
 void rank_act(struct rank_state *r);
 void rank_hear(struct rank_state *r, const struct letter *l);
+void rank_leave(struct rank_state *r); /* its engine was killed */
+void rank_back(struct rank_state *r);  /* and is there again */
 /* What every node gets with a step; its length. */
 #define WORLD_COMMON     ".metadata"
 #define WORLD_COMMON_MAX 1000u
-uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t lineage, uint64_t step);
+uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t tag, uint64_t step);
 void rank_kill(struct rank_state *r);
 void rank_send(
         struct rank_state *r, const void *bytes, size_t len, const void *attach, size_t attach_len);
+/* Who wrote it: the launch and the attempt. In the first bytes of an object. */
+static inline uint64_t rank_tag(uint64_t lineage, uint32_t attempt)
+{
+    return (uint64_t)attempt << 48 | lineage;
+}
+static inline uint64_t rank_tag_lineage(uint64_t tag)
+{
+    return tag & ((UINT64_C(1) << 48) - 1);
+}
 uint64_t rank_bytes(uint64_t lineage, uint64_t step, uint32_t rank, uint32_t max);
-void rank_fill(unsigned char *out, uint64_t len, uint64_t lineage, uint64_t step, uint32_t rank);
+void rank_fill(unsigned char *out, uint64_t len, uint64_t tag, uint64_t step, uint32_t rank);
+
+/* world_look.c: decodes by itself, with sums and an order of its own */
+int look_before(struct hth_save_id a, struct hth_save_id b);
+int look_same(struct hth_save_id a, struct hth_save_id b);
+struct look_object {
+    struct hth_save_id save;
+    uint32_t rank;
+    uint64_t tag, len;
+    const unsigned char *data;
+};
+/* What of ours lies in the slot; 0: nothing. */
+int look_slot(const struct slot *slot, struct look_object *out);
+/* Block, table and bytes are as they were written. */
+int look_whole(const struct slot *slot, const struct look_object *o);
+uint32_t look_ranks(const struct world *w, const struct look_object *o); /* of its save */
+/* How many members hold each rank's object of the save whole; the least of them. 0 where no member has its
+ * manifest. Machine `without` is not looked at. */
+uint32_t look_copies(struct world *w, struct hth_save_id save, uint32_t without);
+uint32_t look_least(struct world *w, struct hth_save_id save, uint32_t without, uint32_t *out_rank);
+/* The saves on a keep record, newest first. */
+uint32_t look_keep(const void *bytes, size_t len, struct hth_save_id out[16]);
 
 /* world_check.c */
-int check_whole(struct world *w, struct hth_save_id id, uint32_t copies, uint32_t without);
-void check_decisions(struct world *w);
 int check_recoverable(struct world *w, uint32_t without);
 void check_recovered(struct world *w, struct rank_state *r);
-void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id);
+void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id, int degraded);
 void check_always(struct world *w, const char *when);
+int check_pool(struct world *w); /* 0: w->pool says what is not as it is owed */
+void check_record(void *machine, const char *name, const void *bytes, size_t len); /* was written */
+void check_freed(void *machine, const struct slot *slot);                          /* will be */
 
 #endif

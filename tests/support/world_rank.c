@@ -6,11 +6,98 @@
 #include "core/format/table.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#define BEGIN_MS 3000u /* that a rank waits for its slot */
 
 static struct machine *machine_of(const struct rank_state *r)
 {
     return &r->world->machine[r->machine];
+}
+
+/* Bytes of the file that holds so many. */
+static uint64_t object_bytes(uint64_t len)
+{
+    return HTH_ALIGN(HTH_BLOCK + len) + hth_table_bytes(len, hth_item_bytes(0, 8));
+}
+
+void rank_due(struct rank_state *r, uint64_t ms)
+{
+    struct world *w = r->world;
+    uint32_t i = r >= w->rank && r < w->rank + w->ranks_max
+                         ? (uint32_t)(r - w->rank)
+                         : w->ranks_max + (uint32_t)(r - w->stale);
+
+    r->act_ms = ms;
+    r->waits = 0;
+    wake_at(w->wake, w->machines + i, ms);
+}
+
+/* It has asked for something that it is owed by then, however fast its engine's clock goes, and not counting
+ * the time for which that stood still. */
+static void rank_wait(struct rank_state *r, uint64_t ms)
+{
+    rank_due(r, r->world->now_ms + ms + ms / 8 + 3000);
+    r->waits = 1;
+    r->stood_ms = machine_stood_ms(machine_of(r));
+}
+
+/* Until a save is decided: by the coordinator, or, where that may be silent, without it. */
+static uint64_t decided_ms(const struct world *w)
+{
+    const uint32_t silences = WORLD_BIT(STOP) | WORLD_BIT(SILENCE) | WORLD_BIT(PAIR) |
+                              WORLD_BIT(ONEWAY) | WORLD_BIT(PARTITION) | WORLD_BIT(FLAP) |
+                              WORLD_BIT(CRASH) | WORLD_BIT(WRITE);
+    uint32_t times = w->opts.kinds & silences ? 4 : 1;
+
+    return w->opts.save_ms + (uint64_t)times * w->opts.dead_ms;
+}
+
+static void rank_waited(struct rank_state *r)
+{
+    static const char *const what[] = { [R_JOIN] = "to join",
+        [R_RECOVER] = "to recover",
+        [R_BEGUN] = "for its slot of",
+        [R_WAIT] = "for" };
+    uint64_t stood_ms = machine_stood_ms(machine_of(r)) - r->stood_ms;
+
+    if (stood_ms || machine_of(r)->stopped) {
+        rank_wait(r, stood_ms + 1000);
+        return;
+    }
+    rank_due(r, HTH_NEVER);
+    if (r->lineage == r->world->lineage && r->world->restart_ms == HTH_NEVER)
+        world_broken(r->world, "P4: rank %u waits %s step %llu for ever", r->rank,
+                what[r->step] ? what[r->step] : "", (unsigned long long)r->next);
+}
+
+void rank_connect(struct rank_state *r)
+{
+    struct world *w = r->world;
+
+    r->client = ++w->next_client;
+    if (r->client >= w->client_cap) {
+        w->client_cap = 2 * r->client + 64;
+        w->client_rank = realloc(w->client_rank, w->client_cap * sizeof(*w->client_rank));
+        if (!w->client_rank)
+            abort();
+    }
+    w->client_rank[r->client] = r->rank;
+}
+
+struct rank_state *rank_of_client(struct world *w, uint32_t machine, uint32_t client)
+{
+    struct rank_state *r = client && client <= w->next_client && client < w->client_cap
+                                   ? &w->rank[w->client_rank[client]]
+                                   : NULL;
+
+    if (r && r->client == client && r->machine == machine)
+        return r;
+    for (uint32_t i = 0; r && i < w->opts.ranks_per_node; i++)
+        if (w->stale[i].client == client && w->stale[i].machine == machine)
+            return &w->stale[i];
+    return NULL;
 }
 
 void rank_send(
@@ -20,29 +107,37 @@ void rank_send(
 
     if (!m->node) {
         r->step = R_FAILED;
-        r->act_ms = HTH_NEVER;
+        rank_due(r, HTH_NEVER);
         world_restart(r->world, 50, "no engine to talk to");
         return;
     }
-    hth_node_request(
-            m->node, r->client, bytes, len, attach_len ? content_of(attach, attach_len) : NULL);
-    m->due_ms = 0;
+    machine_ask(m, r->client, bytes, len, attach, attach_len);
 }
 
 void rank_kill(struct rank_state *r)
 {
-    struct machine *m;
-
-    if (!r->world || !r->client)
+    if (!r->world)
         return;
-    m = machine_of(r);
-    if (m->node) {
-        hth_node_client_gone(m->node, r->client);
-        m->due_ms = 0;
-    }
+    if (r->client) /* else its engine is down, and it does not wait for the next */
+        machine_ask(machine_of(r), r->client, NULL, 0, NULL, 0);
     r->client = 0;
     r->step = R_NONE;
-    r->act_ms = HTH_NEVER;
+    rank_due(r, HTH_NEVER);
+}
+
+/* It remembers what it had handed over, and asks the next engine what became of it. */
+void rank_leave(struct rank_state *r)
+{
+    r->follows = r->step == R_WAIT;
+    r->client = 0;
+    rank_due(r, HTH_NEVER);
+}
+
+void rank_back(struct rank_state *r)
+{
+    rank_connect(r);
+    r->step = R_BACK;
+    rank_due(r, r->world->now_ms + world_roll(r->world, 20));
 }
 
 /* What a rank writes says who, when and in which launch. */
@@ -53,11 +148,11 @@ uint64_t rank_bytes(uint64_t lineage, uint64_t step, uint32_t rank, uint32_t max
     return 64 + hth_splitmix64(&seed) % max;
 }
 
-void rank_fill(unsigned char *out, uint64_t len, uint64_t lineage, uint64_t step, uint32_t rank)
+void rank_fill(unsigned char *out, uint64_t len, uint64_t tag, uint64_t step, uint32_t rank)
 {
-    uint64_t seed = lineage * 1000003 + step * 10007 + rank;
+    uint64_t seed = tag * 1000003 + step * 10007 + rank;
 
-    memcpy(out, &lineage, 8);
+    memcpy(out, &tag, 8);
     for (uint64_t i = 8; i < len; i += 8) {
         uint64_t word = hth_splitmix64(&seed);
 
@@ -65,11 +160,11 @@ void rank_fill(unsigned char *out, uint64_t len, uint64_t lineage, uint64_t step
     }
 }
 
-uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t lineage, uint64_t step)
+uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t tag, uint64_t step)
 {
-    uint64_t len = rank_bytes(lineage, step, UINT32_MAX, WORLD_COMMON_MAX - 64);
+    uint64_t len = rank_bytes(rank_tag_lineage(tag), step, UINT32_MAX, WORLD_COMMON_MAX - 64);
 
-    rank_fill(out, len, lineage, step, UINT32_MAX);
+    rank_fill(out, len, tag, step, UINT32_MAX);
     return len;
 }
 
@@ -83,24 +178,19 @@ static void do_attach(struct rank_state *r)
         .world = r->world->ranks,
         .job = "sim" };
 
-    r->act_ms = HTH_NEVER;
     rank_send(r, &m, sizeof(m), NULL, 0);
 }
 
-static void do_join(struct rank_state *r)
+/* All bring the same table, which is made once a launch. */
+static const unsigned char *gathered(struct world *w)
 {
-    struct world *w = r->world;
     static unsigned char table[4096 * HTH_GATHER];
-    struct hth_local_join m = { .head = { sizeof(m), HTH_LOCAL_JOIN, ++r->request, 0 },
-        .opts = { .copies = w->opts.copies,
-                .min_copies = w->opts.min_copies,
-                .keep = w->opts.keep,
-                .recover_ms = 12000,
-                .save_ms = w->opts.save_ms,
-                .dead_ms = 2000 },
-        .world = w->ranks,
-        .rank = r->rank };
+    static const struct world *of;
 
+    if (of == w && w->tabled)
+        return table;
+    of = w;
+    w->tabled = 1;
     for (uint32_t i = 0; i < w->ranks; i++) {
         const struct hth_local_attached *a = &w->rank[i].gathered;
         struct hth_gather g = { .job = "sim",
@@ -111,16 +201,35 @@ static void do_join(struct rank_state *r)
             .copies = w->opts.copies,
             .min_copies = w->opts.min_copies,
             .keep = w->opts.keep,
+            .shard_bytes = w->opts.room ? object_bytes(w->opts.data_max + 64) : 0,
             .addr_len = a->addr_len,
             .rank = i,
             .world = w->ranks };
 
         snprintf(g.node, sizeof(g.node), "m%u", w->rank[i].machine);
+        if (w->opts.racks)
+            g.domain[0] = 1 + w->rank[i].machine % w->opts.racks;
         memcpy(g.addr, a->addr, sizeof(g.addr));
         hth_gather_encode(&g, table + (size_t)i * HTH_GATHER);
     }
-    r->act_ms = HTH_NEVER;
-    rank_send(r, &m, sizeof(m), table, (size_t)w->ranks * HTH_GATHER);
+    return table;
+}
+
+static void do_join(struct rank_state *r)
+{
+    struct world *w = r->world;
+    struct hth_local_join m = { .head = { sizeof(m), HTH_LOCAL_JOIN, ++r->request, 0 },
+        .opts = { .copies = w->opts.copies,
+                .min_copies = w->opts.min_copies,
+                .keep = w->opts.keep,
+                .recover_ms = w->opts.recover_ms,
+                .save_ms = w->opts.save_ms,
+                .dead_ms = w->opts.dead_ms },
+        .world = w->ranks,
+        .rank = r->rank };
+
+    rank_wait(r, w->opts.recover_ms);
+    rank_send(r, &m, sizeof(m), gathered(w), (size_t)w->ranks * HTH_GATHER);
 }
 
 static void do_recover(struct rank_state *r)
@@ -128,40 +237,118 @@ static void do_recover(struct rank_state *r)
     struct hth_local_recover m = { .head = { sizeof(m), HTH_LOCAL_RECOVER, ++r->request, 0 },
         .accept_loss = (uint32_t)r->world->opts.accept_loss };
 
-    r->act_ms = HTH_NEVER;
+    rank_wait(r, 2 * (uint64_t)r->world->opts
+                                 .recover_ms); /* whole, and what the worst engine's life took */
     rank_send(r, &m, sizeof(m), NULL, 0);
 }
 
-static void do_begin(struct rank_state *r)
+static void send_begin(struct rank_state *r)
 {
     struct world *w = r->world;
     uint64_t len = rank_bytes(r->lineage, r->next, r->rank, w->opts.data_max);
     struct hth_local_begin m = { .head = { sizeof(m), HTH_LOCAL_BEGIN, ++r->request, 0 },
         .step = r->next,
-        .bytes = HTH_ALIGN(HTH_BLOCK + len) + hth_table_bytes(len, hth_item_bytes(0, 8)),
-        .wait_ms = 3000 };
+        .bytes = object_bytes(len),
+        .wait_ms = BEGIN_MS };
 
-    if (!w->quiet && w->opts.faults && world_roll(w, 200) == 0) {
-        w->count[WORLD_SKIP]++; /* stuck somewhere, or its begin failed alone */
-        r->next++;
-        r->act_ms = w->now_ms + 100;
-        return;
-    }
     snprintf(m.name, sizeof(m.name), "__%u__0_src%u.distcp", r->rank, r->rank);
-    w->count[WORLD_SAVE]++;
-    r->act_ms = HTH_NEVER;
+    r->begun = r->request;
     rank_send(r, &m, sizeof(m), NULL, 0);
 }
 
+enum trick { T_NONE, T_GIVE_UP, T_TWICE, T_CANCEL, T_ABORT, T_AHEAD };
+
+/* What it does otherwise this time. */
+static enum trick trick_of(struct rank_state *r)
+{
+    struct world *w = r->world;
+    enum world_kind kind = w->trick;
+
+    if (!kind || w->trick_rank != r->rank || r->lineage != w->lineage)
+        return T_NONE;
+    w->trick = 0;
+    w->hits[kind]++;
+    return kind == WORLD_KIND_GIVEUP ? T_GIVE_UP : T_TWICE + w->trick_dice % 4;
+}
+
+/* Training goes on in step: who comes late begins what the others have begun. */
+static void in_step(struct rank_state *r)
+{
+    struct world *w = r->world;
+
+    if (r->lineage != w->lineage)
+        return;
+    if (r->next < w->front)
+        r->next = w->front;
+    w->front = r->next;
+}
+
+static void do_begin(struct rank_state *r)
+{
+    struct world *w = r->world;
+
+    in_step(r);
+    if (!w->quiet && w->opts.faults && world_roll(w, 200) == 0) {
+        w->count[WORLD_SKIP]++; /* stuck somewhere, or its begin failed alone */
+        r->next++;
+        rank_due(r, w->now_ms + 100);
+        return;
+    }
+    r->trick = trick_of(r);
+    r->next += r->trick == T_AHEAD;
+    r->began_ms = w->now_ms;
+    w->count[WORLD_SAVE]++;
+    r->step = R_BEGUN;
+    rank_wait(r, BEGIN_MS);
+    send_begin(r);
+    if (r->trick == T_TWICE && r->step == R_BEGUN)
+        send_begin(r);
+    if (r->trick == T_GIVE_UP && r->step == R_BEGUN) {
+        r->begun = 0;
+        r->next++;
+        r->step = R_RUN;
+        rank_due(r, w->now_ms + 100);
+    }
+}
+
 /* One rank of each step has something for everybody. */
-static void do_common(struct rank_state *r, uint64_t token)
+static void do_common(struct rank_state *r, uint64_t token, uint64_t tag)
 {
     unsigned char bytes[WORLD_COMMON_MAX];
     struct hth_local_common m = { .head = { sizeof(m), HTH_LOCAL_COMMON, ++r->request, token },
         .name = WORLD_COMMON };
 
-    m.len = world_common(bytes, r->lineage, r->next);
+    m.len = world_common(bytes, tag, r->next);
     rank_send(r, &m, sizeof(m), bytes, m.len);
+}
+
+static void send_head(struct rank_state *r, enum hth_local_type type)
+{
+    struct hth_local_head m = { sizeof(m), type, ++r->request, r->token };
+
+    if (r->step == R_WAIT)
+        rank_send(r, &m, sizeof(m), NULL, 0);
+}
+
+/* What the engine is to know of it has been said. */
+static void hand_over(struct rank_state *r, uint64_t tag)
+{
+    struct world *w = r->world;
+
+    r->has_common = r->rank == r->next % w->ranks;
+    if (r->step == R_WAIT && r->has_common)
+        do_common(r, r->token, tag);
+    send_head(r, r->trick == T_ABORT ? HTH_LOCAL_ABORT : HTH_LOCAL_COMMIT);
+    if (r->trick == T_CANCEL)
+        send_head(r, HTH_LOCAL_CANCEL);
+    if (r->step != R_WAIT)
+        return;
+    rank_wait(r, decided_ms(w));
+    if (r->trick == T_ABORT) { /* nothing more is said to it of that */
+        r->next++;
+        r->step = R_RUN;
+        rank_due(r, w->now_ms + 200);
+    }
 }
 
 /* The slot is in our hands: write, seal, commit. */
@@ -170,6 +357,7 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
     struct world *w = r->world;
     struct hth_slot *slot = hth_node_lent(machine_of(r)->node, lent->slot);
     uint64_t len = rank_bytes(r->lineage, r->next, r->rank, w->opts.data_max);
+    uint64_t tag = rank_tag(r->lineage, lent->save.attempt);
     struct hth_item item = {
         .length = len, .kind = HTH_ITEM_BYTES, .key_len = 8, .key = "contents"
     };
@@ -180,33 +368,30 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
         .data_len = len,
         .items_len = hth_item_bytes(0, 8),
         .items = 1 };
-    struct hth_local_head commit = { sizeof(commit), HTH_LOCAL_COMMIT, 0, lent->head.token };
 
+    if (r->step != R_BEGUN || lent->head.request != r->begun)
+        return; /* it has given that up */
     if (!slot) {
         world_broken(w, "rank %u: the slot it was lent is not there", r->rank);
         return;
     }
-    rank_fill(slot->base + HTH_BLOCK, len, r->lineage, r->next, r->rank);
+    rank_fill(slot->base + HTH_BLOCK, len, tag, r->next, r->rank);
     hth_item_encode(&item, slot->base + HTH_ALIGN(HTH_BLOCK + len) + HTH_TABLE_HEAD);
     r->token = lent->head.token;
     r->save = hth_local_save_to(lent->save);
     r->step = R_WAIT;
+    r->follows = 0;
     rank_send(r, &seal, sizeof(seal), NULL, 0);
-    if (r->step == R_WAIT && r->rank == r->next % w->ranks)
-        do_common(r, lent->head.token);
-    commit.request = ++r->request;
-    if (r->step == R_WAIT)
-        rank_send(r, &commit, sizeof(commit), NULL, 0);
-    if (r->step == R_WAIT)
-        r->act_ms = w->now_ms + w->opts.save_ms + 5500; /* nothing waits for ever */
+    hand_over(r, tag);
 }
 
 void rank_act(struct rank_state *r)
 {
-    if (r->step == R_WAIT && r->lineage == r->world->lineage && r->world->restart_ms == HTH_NEVER)
-        world_broken(r->world, "P4: rank %u waits for step %llu for ever", r->rank,
-                (unsigned long long)r->next);
-    r->act_ms = HTH_NEVER;
+    if (r->waits) {
+        rank_waited(r);
+        return;
+    }
+    rank_due(r, HTH_NEVER);
     if (r->step == R_ATTACH || r->step == R_BACK)
         do_attach(r);
     else if (r->step == R_JOIN)
@@ -221,8 +406,10 @@ void rank_act(struct rank_state *r)
 
 static void next_save(struct rank_state *r, uint64_t in_ms)
 {
+    uint32_t every_ms = r->world->opts.every_ms;
+
     r->step = R_RUN;
-    r->act_ms = r->world->now_ms + in_ms;
+    rank_due(r, r->world->now_ms + (every_ms > in_ms ? every_ms : in_ms));
 }
 
 /* The same step once more, with other bytes, or the next one: all ranks think alike. */
@@ -242,7 +429,9 @@ static void hear_error(struct rank_state *r, const struct hth_local_error *e)
 
     r->error = *e;
     world_say(w, "rank %u: %s: %s", r->rank, hearth_strerror(e->code), e->text);
-    if (r->step == R_RUN || r->step == R_WAIT) {
+    if (r->step == R_RUN || (r->step == R_BEGUN && e->head.request != r->begun))
+        return; /* of what it has given up */
+    if (r->step == R_BEGUN || r->step == R_WAIT) {
         w->count[WORLD_FAILED]++;
         after_failure(r);
         next_save(r, 100 + world_roll(w, 50));
@@ -252,9 +441,11 @@ static void hear_error(struct rank_state *r, const struct hth_local_error *e)
             w->calm == w->lineage && w->restart_ms == HTH_NEVER)
         world_broken(w, "P4: rank %u cannot recover, though only an engine was started again: %s",
                 r->rank, e->text);
-    if (r->step == R_RECOVER && e->code == HEARTH_ELOST)
+    if (r->step == R_RECOVER && e->code == HEARTH_ELOST && !fault_is_on(w, WORLD_KIND_WRITE) &&
+            !fault_is_on(w, WORLD_KIND_ROOM))
         world_broken(w, "rank %u cannot recover: %s", r->rank, e->text);
     r->step = R_FAILED;
+    rank_due(r, HTH_NEVER);
     world_restart(w, 100 + world_roll(w, 500), "a rank could not join or recover");
 }
 
@@ -262,7 +453,8 @@ static void hear_event(struct rank_state *r, const struct hth_local_event *e)
 {
     struct world *w = r->world;
 
-    if (r->step != R_WAIT || e->head.token != r->token)
+    if (r->step != R_WAIT || (e->head.token != r->token && !r->follows) ||
+            !look_same(hth_local_save_to(e->save), r->save))
         return;
     if (e->code) {
         w->count[WORLD_FAILED]++;
@@ -272,7 +464,7 @@ static void hear_event(struct rank_state *r, const struct hth_local_event *e)
         after_failure(r);
         next_save(r, 200);
     } else if (e->level >= HEARTH_PROTECTED) {
-        check_protected(w, r, hth_local_save_to(e->save));
+        check_protected(w, r, hth_local_save_to(e->save), (int)e->degraded);
         r->next++;
         next_save(r, 100 + world_roll(w, 10));
     }
@@ -281,13 +473,29 @@ static void hear_event(struct rank_state *r, const struct hth_local_event *e)
 static void hear_recovered(struct rank_state *r, const struct hth_local_recovered *m)
 {
     struct world *w = r->world;
+    int again = r->recovered;
 
+    w->recovered += !r->recovered && r->lineage == w->lineage;
     r->from = hth_local_save_to(m->save);
     r->recovered = 1;
     r->info = hth_local_recovery_to(&m->info);
-    check_recovered(w, r);
+    if (!again)
+        check_recovered(w, r);
     r->next = hth_save_none(r->from) ? 1 : r->from.step + 1;
     next_save(r, world_roll(w, 50));
+}
+
+/* What became of the save that it had handed over to the engine before. */
+static void do_follow(struct rank_state *r)
+{
+    struct hth_local_follow m = { .head = { sizeof(m), HTH_LOCAL_FOLLOW, ++r->request, 0 },
+        .save = hth_local_save_of(r->save),
+        .objects = 1 + (uint32_t)r->has_common,
+        .committed = 1 };
+
+    r->step = R_WAIT;
+    rank_wait(r, decided_ms(r->world));
+    rank_send(r, &m, sizeof(m), NULL, 0);
 }
 
 /* After its engine's restart a rank joins with the table it has, if the engine is not in the epoch. */
@@ -296,8 +504,14 @@ static void hear_attached(struct rank_state *r, const struct hth_local_attached 
     int joined = r->epoch && m->epoch == r->epoch && m->nonce == r->nonce;
 
     r->attached = *m;
+    rank_due(r, HTH_NEVER);
     if (r->step != R_BACK) {
         r->step = R_GATHER;
+        r->world->gathers = 1;
+        return;
+    }
+    if (joined && r->recovered && r->follows) {
+        do_follow(r);
         return;
     }
     if (joined && r->recovered) {
@@ -305,7 +519,16 @@ static void hear_attached(struct rank_state *r, const struct hth_local_attached 
         return;
     }
     r->step = joined ? R_RECOVER : R_JOIN;
-    r->act_ms = r->world->now_ms + world_roll(r->world, 10);
+    rank_due(r, r->world->now_ms + world_roll(r->world, 10));
+}
+
+static void hear_joined(struct rank_state *r, const struct hth_local_joined *m)
+{
+    r->epoch = m->epoch;
+    r->nonce = m->nonce;
+    r->step = R_RECOVER;
+    r->world->asked = 1;
+    rank_due(r, r->world->now_ms + world_roll(r->world, 30));
 }
 
 void rank_hear(struct rank_state *r, const struct letter *l)
@@ -320,10 +543,7 @@ void rank_hear(struct rank_state *r, const struct letter *l)
         hear_attached(r, (const void *)l->bytes);
         break;
     case HTH_LOCAL_JOINED:
-        r->epoch = ((const struct hth_local_joined *)(const void *)l->bytes)->epoch;
-        r->nonce = ((const struct hth_local_joined *)(const void *)l->bytes)->nonce;
-        r->step = R_RECOVER;
-        r->act_ms = r->world->now_ms + world_roll(r->world, 30);
+        hear_joined(r, (const void *)l->bytes);
         break;
     case HTH_LOCAL_RECOVERED:
         hear_recovered(r, (const void *)l->bytes);

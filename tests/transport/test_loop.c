@@ -330,6 +330,36 @@ Test(loop, who_speaks_again_is_heard_in_order)
     cr_assert(eq(int, ends[0].messages, 11));
 }
 
+Test(loop, who_is_not_heard_by_one_hears_it_all_the_same)
+{
+    cr_assert(zero(int, hth_loop_net_mute(net, 1, 0, 1)));
+    for (unsigned char c = 'a'; c < 'k'; c++)
+        say(1, c);
+    say(0, 'z');
+    run(50);
+    cr_assert(eq(int, ends[0].messages, 0));
+    cr_assert(eq(int, ends[1].messages, 1));
+    say(1, 'k'); /* on its way when the silence ends, and behind what has waited */
+    cr_assert(zero(int, hth_loop_net_mute(net, 1, 0, 0)));
+    run(50);
+    cr_assert(zero(int, memcmp(ends[0].got, "abcdefghijk", 11)));
+    cr_assert(eq(int, ends[0].messages, 11));
+}
+
+Test(loop, a_silent_node_that_is_not_heard_either_speaks_when_both_have_ended)
+{
+    hth_loop_net_silence(net, 1, 1);
+    cr_assert(zero(int, hth_loop_net_mute(net, 1, 0, 1)));
+    say(1, 'a');
+    run(50);
+    hth_loop_net_silence(net, 1, 0);
+    run(50);
+    cr_assert(eq(int, ends[0].messages, 0));
+    cr_assert(zero(int, hth_loop_net_mute(net, 1, 0, 0)));
+    run(50);
+    cr_assert(eq(int, ends[0].messages, 1));
+}
+
 Test(loop, a_node_that_left_while_silent_is_missed_only_later)
 {
     hth_loop_net_silence(net, 1, 1);

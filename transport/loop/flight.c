@@ -9,14 +9,25 @@
 
 #include <stdlib.h>
 
-static int event_is_held(const struct event *e)
+static uint64_t muted_key(uint32_t from, uint32_t to)
 {
-    return e->from != e->to && (e->from->silent || e->to->silent);
+    return ((uint64_t)from << 32 | to) + 1;
 }
 
-static void event_hold(struct event *e)
+static int event_is_muted(const struct hth_loop_net *net, const struct event *e)
 {
-    struct held *held = e->to->silent ? &e->to->held : &e->from->held;
+    return net->muted.len && hth_map_get(&net->muted, muted_key(e->from->node, e->to->node));
+}
+
+static int event_is_held(const struct hth_loop_net *net, const struct event *e)
+{
+    return e->from != e->to && (e->from->silent || e->to->silent || event_is_muted(net, e));
+}
+
+/* With the sender only where that is silent and nothing else keeps it. */
+static void event_hold(const struct hth_loop_net *net, struct event *e)
+{
+    struct held *held = e->to->silent || event_is_muted(net, e) ? &e->to->held : &e->from->held;
 
     e->held_next = NULL;
     *held->end = e;
@@ -36,8 +47,8 @@ void hth_loop_refuse(struct hth_loop_net *net, struct event *arrive)
 /* To the heap of its node; held while that is silent; freed when nobody listens there. */
 static void event_place(struct hth_loop_net *net, struct event *e)
 {
-    if (e->to->silent && event_is_held(e)) {
-        event_hold(e);
+    if (e->to->silent && event_is_held(net, e)) {
+        event_hold(net, e);
     } else if (e->to->loop) {
         hth_heap_push(&e->to->events, &e->due);
         hth_loop_reorder(net, e->to);
@@ -66,9 +77,9 @@ struct event *hth_loop_take(struct hth_loop_net *net, struct place *place, uint6
     while (place->events && place->events->ms <= now && place->events->seq <= last_seq) {
         e = (struct event *)hth_heap_pop(&place->events);
         hth_loop_reorder(net, place);
-        if (!event_is_held(e))
+        if (!event_is_held(net, e))
             return e;
-        event_hold(e);
+        event_hold(net, e);
     }
     return NULL;
 }
@@ -109,6 +120,26 @@ void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent)
         e->due.seq = ++net->seq;
         event_place(net, e);
     }
+}
+
+/* What was sent first is due first, however long it has waited: no time is changed here. */
+int hth_loop_net_mute(struct hth_loop_net *net, uint32_t from, uint32_t to, int muted)
+{
+    struct place *place = hth_loop_place(net, to);
+    struct event *e, *next;
+
+    if (!place)
+        return HEARTH_ENOMEM;
+    if (muted)
+        return hth_map_put(&net->muted, muted_key(from, to), place);
+    hth_map_take(&net->muted, muted_key(from, to));
+    e = place->held.first;
+    place->held = (struct held){ NULL, &place->held.first };
+    for (; e; e = next) {
+        next = e->held_next;
+        event_place(net, e);
+    }
+    return HEARTH_OK;
 }
 
 /* ---- breaks ---- */

@@ -51,6 +51,10 @@ void hth_loop_net_no_revoke(struct hth_loop_net *net);
  * until it speaks again. Nothing breaks by itself. */
 void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent);
 
+/* One way of a pair: what `from` sends waits until `to` hears it again, and comes in the order in which it
+ * was sent. Errors: HEARTH_ENOMEM. */
+int hth_loop_net_mute(struct hth_loop_net *net, uint32_t from, uint32_t to, int muted);
+
 void hth_loop_net_close(struct hth_loop_net *net); /* after all its transports */
 
 /* `node`: any number no open transport of the net has; its address blob is that number. Closing

@@ -66,6 +66,7 @@ struct hth_loop_net {
     uint64_t seq;
     uint32_t generation;
     struct hth_map nodes; /* node + 1 -> struct place */
+    struct hth_map muted; /* from << 32 | to, + 1 -> struct place of `to` */
     struct place *places;
     struct place **order; /* [count]: heap of places by their first event */
     size_t count;

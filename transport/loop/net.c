@@ -161,6 +161,7 @@ void hth_loop_net_close(struct hth_loop_net *net)
         free(place);
     }
     hth_map_fini(&net->nodes);
+    hth_map_fini(&net->muted);
     free(net->order);
     free(net);
 }

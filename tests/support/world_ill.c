@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What goes wrong for a time: each has its end, below dead_ms or well above. Some are half so long as to be
+ * noticed by some and not by others.
+ */
+#include "world_parts.h"
+
+#include <stdlib.h>
+
+/* A third each: hardly to be noticed, about as long as it takes to be noticed, long. */
+static uint32_t ill_lasts_ms(struct world *w)
+{
+    uint32_t dead = w->opts.dead_ms, die = fault_roll(w, 3);
+
+    if (die == 0)
+        return 1 + fault_roll(w, dead / 2);
+    return die == 1 ? dead / 2 + fault_roll(w, dead) : dead + fault_roll(w, 3 * dead);
+}
+
+static struct world_ill *ill_new(struct world *w, enum world_kind kind)
+{
+    for (uint32_t i = 0; i < WORLD_ILLS; i++)
+        if (!w->ill[i].until_ms) {
+            w->ill[i] = (struct world_ill){ .kind = kind,
+                .until_ms = w->now_ms + ill_lasts_ms(w),
+                .a = fault_machine(w),
+                .b = w->member[fault_roll(w, w->opts.nodes)] };
+            return &w->ill[i];
+        }
+    return NULL;
+}
+
+/* The two sides do not hear each other. */
+static void ill_part(struct world *w, const struct world_ill *l, int on)
+{
+    for (uint32_t a = 0; a < w->machines; a++)
+        for (uint32_t b = 0; b < w->machines; b++)
+            if (l->part[a] != l->part[b])
+                world_mute(w, a, b, on);
+}
+
+static int ill_begin_part(struct world *w, struct world_ill *l)
+{
+    uint32_t some = 1 + fault_roll(w, w->opts.nodes / 2);
+
+    l->part = calloc(w->machines, 1);
+    if (!l->part)
+        abort();
+    for (uint32_t i = 0; i < some; i++)
+        l->part[w->member[fault_roll(w, w->opts.nodes)]] = 1;
+    ill_part(w, l, 1);
+    return 1;
+}
+
+static int ill_begin_flap(struct world *w, struct world_ill *l)
+{
+    l->times = 2 * (2 + fault_roll(w, 6));
+    l->on_ms = w->opts.dead_ms / 2 + fault_roll(w, w->opts.dead_ms);
+    l->off_ms = 1 + fault_roll(w, w->opts.dead_ms);
+    l->until_ms = w->now_ms + l->on_ms;
+    world_silence(w, l->a, 1);
+    return 1;
+}
+
+static int ill_begin_room(struct world *w, struct world_ill *l)
+{
+    struct hth_store *s = w->machine[l->a].store;
+
+    if (!s || !world_room(w))
+        return 0;
+    l->bytes = 1 + world_room(w) / 100 * fault_roll(w, 100);
+    hth_store_mem_room(s, l->bytes < world_room(w) ? world_room(w) - l->bytes : 1);
+    return 1;
+}
+
+static int ill_begin_crash(struct world *w, struct world_ill *l)
+{
+    world_crash(w, l->a);
+    if (w->machine[l->a].node)
+        return 0;
+    l->until_ms = w->now_ms + 1 + fault_roll(w, 3 * w->opts.dead_ms / 2);
+    return 1;
+}
+
+static int ill_begins(struct world *w, struct world_ill *l)
+{
+    struct machine *x = &w->machine[l->a];
+
+    switch ((int)l->kind) {
+    case WORLD_KIND_STOP:
+        if (!x->node || x->stopped)
+            return 0;
+        world_stop(w, l->a, 1);
+        return 1;
+    case WORLD_KIND_SILENCE:
+        world_silence(w, l->a, 1);
+        return 1;
+    case WORLD_KIND_PAIR:
+        world_mute(w, l->b, l->a, 1);
+        world_mute(w, l->a, l->b, 1);
+        return l->a != l->b;
+    case WORLD_KIND_ONEWAY:
+        world_mute(w, l->a, l->b, 1);
+        return l->a != l->b;
+    case WORLD_KIND_PARTITION:
+        return ill_begin_part(w, l);
+    case WORLD_KIND_FLAP:
+        return ill_begin_flap(w, l);
+    case WORLD_KIND_CRASH:
+        return ill_begin_crash(w, l);
+    case WORLD_KIND_ROOM:
+        return ill_begin_room(w, l);
+    case WORLD_KIND_WRITE:
+        if (x->store)
+            hth_store_mem_no_records(x->store, 1);
+        return x->store != NULL;
+    case WORLD_KIND_SLOW:
+        x->slow_ms = 1 + fault_roll(w, w->opts.dead_ms);
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+void ill_begin(struct world *w, enum world_kind kind)
+{
+    struct world_ill *l = ill_new(w, kind);
+
+    if (!l)
+        return;
+    if (!ill_begins(w, l)) {
+        l->until_ms = 0;
+        return;
+    }
+    w->hits[kind] += kind != WORLD_KIND_CRASH;
+    world_say(w, "machine %u (%u): %s for %llu ms", l->a, l->b, world_kind_name[kind].name,
+            (unsigned long long)(l->until_ms - w->now_ms));
+}
+
+static void ill_ends(struct world *w, struct world_ill *l)
+{
+    struct machine *x = &w->machine[l->a];
+
+    switch ((int)l->kind) {
+    case WORLD_KIND_STOP:
+        world_stop(w, l->a, 0);
+        break;
+    case WORLD_KIND_SILENCE:
+    case WORLD_KIND_FLAP:
+        world_silence(w, l->a, 0);
+        break;
+    case WORLD_KIND_PAIR:
+        world_mute(w, l->b, l->a, 0);
+        world_mute(w, l->a, l->b, 0);
+        break;
+    case WORLD_KIND_ONEWAY:
+        world_mute(w, l->a, l->b, 0);
+        break;
+    case WORLD_KIND_PARTITION:
+        ill_part(w, l, 0);
+        break;
+    case WORLD_KIND_CRASH:
+        world_come(w, l->a);
+        break;
+    case WORLD_KIND_ROOM:
+        if (x->store)
+            hth_store_mem_room(x->store, world_room(w));
+        break;
+    case WORLD_KIND_WRITE:
+        if (x->store)
+            hth_store_mem_no_records(x->store, 0);
+        break;
+    case WORLD_KIND_SLOW:
+        x->slow_ms = 0;
+        break;
+    default:
+        break;
+    }
+}
+
+/* A silence that comes again: 1 when this was not its last half. */
+static int ill_goes_on(struct world *w, struct world_ill *l)
+{
+    if (l->kind != WORLD_KIND_FLAP || l->times == 0)
+        return 0;
+    l->times--;
+    l->off = !l->off;
+    l->until_ms = w->now_ms + (l->off ? l->off_ms : l->on_ms);
+    world_silence(w, l->a, !l->off);
+    return 1;
+}
+
+static void ill_end(struct world *w, struct world_ill *l)
+{
+    world_say(w, "machine %u: %s is over", l->a, world_kind_name[l->kind].name);
+    l->until_ms = 0;
+    ill_ends(w, l);
+    free(l->part);
+    l->part = NULL;
+    w->well_ms = w->now_ms;
+}
+
+void ill_act(struct world *w)
+{
+    for (uint32_t i = 0; i < WORLD_ILLS; i++) {
+        struct world_ill *l = &w->ill[i];
+
+        if (l->until_ms && l->until_ms <= w->now_ms && !ill_goes_on(w, l))
+            ill_end(w, l);
+    }
+}
+
+uint64_t ill_due_ms(const struct world *w)
+{
+    uint64_t due = HTH_NEVER;
+
+    for (uint32_t i = 0; i < WORLD_ILLS; i++)
+        if (w->ill[i].until_ms && w->ill[i].until_ms < due)
+            due = w->ill[i].until_ms;
+    return due;
+}
+
+void ill_end_all(struct world *w)
+{
+    for (uint32_t i = 0; i < WORLD_ILLS; i++)
+        if (w->ill[i].until_ms)
+            ill_end(w, &w->ill[i]);
+}
