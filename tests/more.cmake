@@ -54,6 +54,7 @@ hearth_case(lint.picture lint COMMAND ${lint}/picture.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.picture_fails lint COMMAND ${lint}/picture_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.model lint COMMAND ${lint}/model.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.model_fails lint COMMAND ${lint}/model_test.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.mutate_fails lint COMMAND ${lint}/mutate_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.calls_fails lint COMMAND ${lint}/calls_test.sh ${lint}/calls.py ${CMAKE_C_COMPILER})
 if(NOT HEARTH_SANITIZE AND TARGET hearth_ofi_module) # its planted scenarios need a transport
   hearth_case(lint.run_fails lint COMMAND ${lint}/run_test.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})

@@ -418,6 +418,7 @@ Test(read, common_objects_are_checked_and_free_to_keep)
 {
     struct rank r;
     struct hearth_checkpoint *c = start(&r, 0);
+    struct hearth_error err = { 0 };
     void *bytes = NULL;
     size_t len = 0;
 
@@ -425,6 +426,9 @@ Test(read, common_objects_are_checked_and_free_to_keep)
     cr_assert(eq(sz, len, 4));
     cr_assert(zero(int, memcmp(bytes, "meta", 4)));
     hearth_free(bytes);
+    fake_flip(r.fake, 1);
+    must_fail(hearth_read_common(c, ".metadata", &bytes, &len, &err), HEARTH_ECORRUPT);
+    cr_assert(ne(ptr, strstr(err.text, "not the one of the manifest"), NULL), "%s", err.text);
     must_fail(hearth_read_common(c, "common.pt", &bytes, &len, NULL), HEARTH_ENOENT);
     must_fail(hearth_read_common(c, "../x", &bytes, &len, NULL), HEARTH_EINVAL);
     hearth_checkpoint_close(c);

@@ -312,6 +312,30 @@ Test(rank, a_slot_is_sealed_by_the_save_that_was_lent_it)
     cr_assert(ne(ptr, hth_node_lent(node, theirs.slot), NULL));
 }
 
+/* What a save before it wrote there, or more than the slot has, is not what was lent. */
+Test(rank, a_slot_is_sealed_in_the_use_and_with_the_bytes_it_was_lent_for)
+{
+    struct hth_local_lent lent, wrong;
+    struct hth_local_seal m;
+
+    must(begin(MINE, 0, &lent));
+    must(set_step(MINE, lent.head.token));
+    wrong = lent;
+    wrong.generation--;
+    must_fail(seal(MINE, &wrong), HEARTH_EINVAL);
+    wrong = lent;
+    wrong.slot++;
+    must_fail(seal(MINE, &wrong), HEARTH_EINVAL);
+    for (int i = 0; i < 3; i++) {
+        m = (struct hth_local_seal){ .slot = lent.slot, .generation = lent.generation };
+        m.data_len = i == 1 ? 0 : lent.capacity - HTH_BLOCK + (i == 0); /* no room for the table */
+        m.items_len = i == 1 ? lent.capacity : 0;
+        must_fail(ask(MINE, &m, sizeof(m), HTH_LOCAL_SEAL, lent.head.token, HTH_LOCAL_OK),
+                HEARTH_EINVAL);
+    }
+    cr_assert(ne(ptr, hth_node_lent(node, lent.slot), NULL));
+}
+
 Test(rank, what_is_committed_does_not_grow)
 {
     struct hth_local_lent lent, none;

@@ -30,7 +30,8 @@ void fake_cancel_all(struct fake_engine *f, const char *why);   /* undecided sav
 void fake_remote(struct fake_engine *f, int remote);
 /* The next `count` requests for ranges are answered when all of them are there. */
 void fake_gather(struct fake_engine *f, uint32_t count);
-void fake_flip(struct fake_engine *f, int count); /* a wrong byte in the next ranges */
+void fake_flip(
+        struct fake_engine *f, int count); /* a wrong byte in the next ranges and common objects */
 
 struct fake_counts {
     uint32_t clients, leases, begins, ranges, slots, follows, closes, drops, aborts;

@@ -363,10 +363,24 @@ static void on_map(struct fake_engine *f, struct client *c, const struct hth_loc
     fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_MAPPED, m->head.request, 0, f->slot[o->slot].fd);
 }
 
+/* A copy of these bytes; fake_flip() makes one of them wrong. */
+static void put_bytes(
+        struct fake_engine *f, struct client *c, uint32_t request, const void *from, uint64_t len)
+{
+    unsigned char *bytes = malloc(len + 1);
+
+    memcpy(bytes, from, len);
+    if (f->flip > 0 && len) {
+        f->flip--;
+        bytes[len / 2] ^= 1;
+    }
+    fake_put_bytes(c, request, bytes, len);
+    free(bytes);
+}
+
 static void on_range(struct fake_engine *f, struct client *c, const struct hth_local_map *m)
 {
     const struct object *o = find_object(f, m);
-    unsigned char *bytes;
 
     if (!o || o->slot < 0 || m->off + m->len > f->slot[o->slot].cap) {
         fake_put_error(c, m->head.request, HEARTH_EINVAL, "no such range");
@@ -374,14 +388,7 @@ static void on_range(struct fake_engine *f, struct client *c, const struct hth_l
     }
     f->counts.ranges++;
     f->counts.range_bytes += m->len;
-    bytes = malloc(m->len + 1);
-    memcpy(bytes, f->slot[o->slot].base + m->off, m->len);
-    if (f->flip > 0 && m->len) {
-        f->flip--;
-        bytes[m->len / 2] ^= 1;
-    }
-    fake_put_bytes(c, m->head.request, bytes, m->len);
-    free(bytes);
+    put_bytes(f, c, m->head.request, f->slot[o->slot].base + m->off, m->len);
 }
 
 static void on_ranges(struct fake_engine *f, struct client *c, const struct hth_local_map *m)
@@ -406,7 +413,7 @@ static void on_common_get(struct fake_engine *f, struct client *c, const struct 
         const struct object *o = &f->save[s].object[i];
 
         if (o->raw && !strcmp(o->o.name, m->name)) {
-            fake_put_bytes(c, m->head.request, o->raw, o->o.data_len);
+            put_bytes(f, c, m->head.request, o->raw, o->o.data_len);
             return;
         }
     }

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is lost, what is no loss, and whose vote counts for which plan. */
+#include "check.h"
+#include "pair.h"
+
+#include "core/base/bytes.h"
+#include "loader/choice/choice.h"
+#include "loader/plan/plan.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { NODES = 3 };
+
+static struct pair *p;
+static struct hth_restore *restore;
+static struct hth_choice *choice;
+
+static void on_end(void *self, int code, const struct hearth_error *err, struct hth_save_id save,
+        const struct hearth_recovery *info)
+{
+    (void)self, (void)code, (void)err, (void)save, (void)info;
+}
+
+static void begin(void)
+{
+    alarm(60);
+    p = pair_open(NODES);
+    must(hth_restore_open(&p->node[0].ctx, on_end, NULL, &restore, NULL));
+    must(hth_choice_open(&p->node[0].ctx, restore, &choice, NULL));
+}
+
+static void end(void)
+{
+    hth_choice_close(choice);
+    hth_restore_close(restore);
+    pair_close(p);
+}
+
+TestSuite(votes, .init = begin, .fini = end);
+
+/* `node` tells in one part that it holds this record and `seen`, NULL: no save. */
+static void say(uint32_t node, const struct hth_keep *keep, struct hth_seen_save *seen)
+{
+    struct hth_inventory inv = {
+        .store = node + 1, .keep = *keep, .save = seen, .saves = seen != NULL
+    };
+    size_t len = 8 + hth_inventory_bytes(&inv);
+    unsigned char *part = malloc(len);
+
+    cr_assert(part != NULL);
+    hth_put32(part, 0);
+    hth_put32(part + 4, 1);
+    hth_inventory_encode(&inv, part + 8);
+    hth_choice_deliver(choice, node, HTH_KIND_INVENTORY, part, len);
+    free(part);
+}
+
+static void say_keep(uint32_t node, const struct hth_keep *keep)
+{
+    say(node, keep, NULL);
+}
+
+static struct hth_keep keep_of(uint64_t epoch, uint64_t serial)
+{
+    return (struct hth_keep){
+        .epoch = epoch, .serial = serial, .saves = 1, .save = { { epoch, 77, 10 * serial, 1 } }
+    };
+}
+
+/* ---- Loss ------------------------------------------------------------------------------------------ */
+
+/* What node 0 has said to all; 1: that the epoch has failed. */
+static int has_failed(void)
+{
+    return p->node[0].kind == HTH_KIND_EPOCH_FAILED;
+}
+
+Test(votes, the_newest_save_that_any_keep_record_names_is_the_one_that_is_lost)
+{
+    struct hth_keep said[NODES] = { keep_of(5, 3), keep_of(5, 9), keep_of(4, 20) };
+    const char *why = (char *)p->node[0].fact + 4;
+
+    for (uint32_t first = 0; first < NODES; first++) {
+        hth_choice_join(choice);
+        p->node[0].kind = 0;
+        for (uint32_t n = 0; n < NODES; n++)
+            say_keep(n, &said[(first + n) % NODES]);
+        cr_assert(has_failed());
+        cr_assert(eq(int, (int)hth_get32(p->node[0].fact), HEARTH_ELOST));
+        cr_assert(ne(ptr, strstr(why, "step 90 was protected"), NULL), "%s", why);
+    }
+}
+
+Test(votes, what_one_node_knows_to_be_dropped_is_nobodys_loss)
+{
+    struct hth_keep kept = keep_of(5, 9), dropped = { .epoch = 5, .serial = 1, .dropped = 5 };
+
+    for (uint32_t who = 0; who < NODES; who++) {
+        hth_choice_join(choice);
+        for (uint32_t n = 0; n < NODES; n++)
+            say_keep(n, n == who ? &dropped : &kept);
+        cr_assert(zero(int, has_failed()), "%s", (char *)p->node[0].fact + 4);
+    }
+}
+
+Test(votes, the_first_reason_why_an_epoch_has_failed_stays)
+{
+    hth_choice_fail(choice, HEARTH_EIO, "the first");
+    hth_choice_fail(choice, HEARTH_EPEER, "the second");
+    cr_assert(has_failed());
+    cr_assert(eq(int, (int)hth_get32(p->node[0].fact), HEARTH_EIO));
+}
+
+/* A node repeats its parts until it hears of a plan. */
+Test(votes, a_part_of_an_inventory_that_comes_twice_is_one)
+{
+    struct hth_keep keep = keep_of(5, 9);
+    struct hth_inventory inv = { .store = 3, .keep = keep };
+    size_t len = hth_inventory_bytes(&inv);
+    unsigned char *all = malloc(len), *part = malloc(8 + len);
+    static const uint32_t order[] = { 0, 0, 1 };
+
+    cr_assert(all && part);
+    hth_inventory_encode(&inv, all);
+    say_keep(0, &keep);
+    say_keep(1, &keep);
+    for (int i = 0; i < 3; i++) {
+        size_t at = order[i] ? len / 2 : 0, bytes = order[i] ? len - len / 2 : len / 2;
+
+        cr_assert(zero(int, has_failed()), "before its last part");
+        hth_put32(part, order[i]);
+        hth_put32(part + 4, 2);
+        memcpy(part + 8, all + at, bytes);
+        hth_choice_deliver(choice, 2, HTH_KIND_INVENTORY, part, 8 + bytes);
+    }
+    cr_assert(has_failed(), "all is there, and nobody has what the list names");
+    free(part);
+    free(all);
+}
+
+/* A manifest of `save` that names one object comes; what the choice should look for: its digest. */
+static void give_manifest(
+        struct hth_save_id save, uint64_t object, unsigned char digest[HTH_DIGEST], int come)
+{
+    struct hth_object o = {
+        .id = object, .kind = HTH_OBJECT_SHARD, .table_len = 4096, .name = "object"
+    };
+    struct hth_manifest m = {
+        .save = save, .world = NODES, .nodes = NODES, .job = "pair", .objects = 1, .object = &o
+    };
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, save, 0 };
+    unsigned char *bytes = malloc(hth_manifest_bytes(&m));
+
+    cr_assert(bytes != NULL);
+    must(hth_manifest_encode(&m, bytes, NULL));
+    if (come)
+        hth_choice_manifest(choice, &id, bytes, hth_manifest_bytes(&m));
+    else
+        memcpy(digest, m.digest, HTH_DIGEST);
+    free(bytes);
+}
+
+Test(votes, a_save_with_an_object_on_no_node_is_lost_and_its_manifest_is_the_listed_one)
+{
+    struct hth_keep keep = keep_of(5, 9);
+    struct hth_seen_save seen = { .id = keep.save[0], .has_manifest = 1 };
+    const char *why = (char *)p->node[0].fact + 4;
+
+    must(hth_restore_start(restore, 60000, NULL));
+    give_manifest(seen.id, 1, seen.manifest, 0);
+    for (uint32_t n = 0; n < NODES; n++)
+        say(n, &keep, &seen);
+    give_manifest(seen.id, 2, NULL, 1);
+    cr_assert(zero(int, has_failed()), "by another manifest: %s", why);
+    give_manifest(seen.id, 1, NULL, 1);
+    cr_assert(zero(int, hth_restore_has_plan(restore, 1)));
+    cr_assert(has_failed());
+    cr_assert(ne(ptr, strstr(why, "1 of 1 objects are on no node"), NULL), "%s", why);
+}
+
+/* ---- Votes ----------------------------------------------------------------------------------------- */
+
+/* Nobody holds anything: the plan is to begin with nothing. */
+static void gather_nothing(void)
+{
+    struct hth_keep none = { 0 };
+
+    must(hth_restore_start(restore, 60000, NULL));
+    for (uint32_t n = 0; n < NODES; n++)
+        say_keep(n, &none);
+}
+
+/* 1: GO was said. */
+static int vote(uint32_t node, uint32_t serial, uint32_t no)
+{
+    unsigned char body[8];
+
+    hth_put32(body, serial);
+    hth_put32(body + 4, no);
+    p->node[0].kind = 0;
+    hth_choice_deliver(choice, node, HTH_KIND_VOTE, body, sizeof(body));
+    return p->node[0].kind == HTH_KIND_GO;
+}
+
+static int all_vote(uint32_t serial)
+{
+    int go = 0;
+
+    for (uint32_t n = 0; n < NODES; n++)
+        go |= vote(n, serial, 0);
+    return go;
+}
+
+/* The coordinator's engine is killed, and the next one gathers again. */
+static void come_back(void)
+{
+    hth_choice_close(choice);
+    hth_restore_close(restore);
+    must(hth_restore_open(&p->node[0].ctx, on_end, NULL, &restore, NULL));
+    must(hth_choice_open(&p->node[0].ctx, restore, &choice, NULL));
+    gather_nothing();
+}
+
+Test(votes, go_is_said_when_each_node_has_voted)
+{
+    gather_nothing();
+    cr_assert(zero(int, vote(1, 1, 0)));
+    cr_assert(zero(int, vote(1, 1, 0)), "twice is once");
+    cr_assert(zero(int, vote(2, 1, 0)));
+    cr_assert(vote(0, 1, 0));
+}
+
+/* Who still lists it has not heard that all ranks dropped it, or not freed it yet. */
+Test(votes, a_save_that_was_dropped_is_not_recovered)
+{
+    struct hth_keep none = { 0 }, dropped = { .epoch = 5, .serial = 1, .dropped = 5 };
+    struct hth_seen_save seen = { .id = { 5, 77, 90, 1 }, .has_manifest = 1 };
+
+    must(hth_restore_start(restore, 60000, NULL));
+    for (uint32_t n = 0; n < NODES; n++)
+        say(n, n == 1 ? &dropped : &none, &seen);
+    cr_assert(hth_restore_has_plan(restore, 1), "there is nothing to recover");
+}
+
+Test(votes, no_plan_is_made_before_each_node_has_said_what_it_holds)
+{
+    struct hth_keep none = { 0 };
+
+    must(hth_restore_start(restore, 60000, NULL));
+    say_keep(0, &none);
+    say_keep(2, &none);
+    hth_choice_tick(choice, p->now_ms);
+    cr_assert(zero(int, all_vote(1)));
+    say_keep(1, &none);
+    cr_assert(all_vote(1));
+}
+
+Test(votes, a_vote_for_the_plan_before_is_none)
+{
+    gather_nothing();
+    cr_assert(zero(int, vote(1, 1, 1)));
+    cr_assert(zero(int, all_vote(1)));
+    cr_assert(all_vote(2));
+}
+
+Test(votes, the_vote_of_an_engine_that_died_is_void)
+{
+    struct hth_keep none = { 0 };
+
+    gather_nothing();
+    cr_assert(zero(int, vote(1, 1, 0)));
+    say_keep(1, &none); /* its next engine */
+    cr_assert(zero(int, vote(0, 1, 0)));
+    cr_assert(zero(int, vote(2, 1, 0)));
+    cr_assert(vote(1, 1, 0));
+}
+
+Test(votes, the_next_engine_counts_its_plans_on)
+{
+    gather_nothing();
+    cr_assert(zero(int, vote(1, 1, 0)));
+    come_back();
+    cr_assert(zero(int, all_vote(1)));
+    cr_assert(all_vote(2));
+}
+
+Test(votes, plans_of_an_older_epoch_are_not_counted_on)
+{
+    gather_nothing();
+    p->node[0].epoch.epoch++;
+    come_back();
+    cr_assert(all_vote(1));
+}

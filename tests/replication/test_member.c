@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a member says of a save and when: node 1 owns rank 1's objects and holds the copies of rank 0's.
+ * Node 0 is a coordinator that only listens.
+ */
+#include "check.h"
+#include "pair.h"
+
+#include "core/format/head.h"
+#include "core/format/holders.h"
+#include "replication/commit/commit.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NODES = 3, KINDS = 64 };
+enum { SOON_MS = 1000 }; /* ten times retry_ms */
+
+static const struct hth_save_id save = { 7, 77, 5, 1 };
+static const uint64_t copy = 1;                      /* rank 0's object */
+static const uint64_t own = UINT64_C(1) << 32 | 1;   /* rank 1's */
+static const uint64_t other = UINT64_C(2) << 32 | 1; /* rank 2's: no place here at first */
+static const uint64_t raw = UINT64_C(2) << 32 | 99;  /* everybody's, of rank 2 */
+
+static struct pair *p;
+static struct hth_ctx *ctx;
+static struct hth_commit *commit;
+static uint32_t said[KINDS]; /* how often node 0 has heard it */
+static uint32_t copied;
+
+static void on_level(void *none, struct hth_save_id id, uint32_t rank, enum hearth_level level,
+        int degraded, int code, const char *text)
+{
+    (void)none, (void)id, (void)degraded, (void)code, (void)text;
+    copied += level == HEARTH_COPIED && rank == 1;
+}
+
+static void begin(void)
+{
+    static uint32_t rank_node[NODES] = { 0, 1, 2 };
+    struct hth_commit_events events = { .on_level = on_level };
+
+    alarm(60);
+    p = pair_open(NODES);
+    ctx = &p->node[1].ctx;
+    p->node[1].epoch.rank_node = rank_node;
+    must(hth_commit_open(ctx, &events, &commit, NULL));
+    must(hth_commit_join(commit, NULL));
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+}
+
+static void end(void)
+{
+    hth_commit_close(commit);
+    p->node[1].epoch.rank_node = NULL;
+    pair_close(p);
+}
+
+TestSuite(member, .init = begin, .fini = end);
+
+/* How often a fact of this kind is heard within so long. */
+static uint32_t heard(uint16_t kind, uint64_t ms)
+{
+    const struct pair_node *coordinator = &p->node[0];
+    uint32_t before = said[kind], seen = coordinator->delivered;
+
+    for (uint64_t end_ms = p->now_ms + ms; p->now_ms < end_ms && pair_step(p);) {
+        hth_commit_tick(commit);
+        if (coordinator->delivered == seen)
+            continue;
+        seen = coordinator->delivered;
+        cr_assert(lt(u32, coordinator->kind, KINDS));
+        said[coordinator->kind]++;
+    }
+    return said[kind] - before;
+}
+
+static struct hth_held *seal(uint64_t id)
+{
+    struct hth_held *held = pair_seal(p, 1, save, id, 4096, id);
+
+    held->verified = 1;
+    return held;
+}
+
+/* The manifest of these objects comes, as the coordinator gives it. */
+static void give_manifest(const struct hth_object *object, uint32_t count)
+{
+    struct hth_object list[4];
+    struct hth_manifest m = { .save = save,
+        .world = NODES,
+        .nodes = NODES,
+        .job = "pair",
+        .objects = count,
+        .object = list };
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, save, 0 };
+    unsigned char *bytes = malloc(hth_manifest_bytes(&m));
+
+    cr_assert(bytes != NULL);
+    memcpy(list, object, count * sizeof(*object));
+    must(hth_manifest_encode(&m, bytes, NULL));
+    hth_commit_blob(commit, &id, bytes, hth_manifest_bytes(&m));
+    free(bytes);
+}
+
+/* ---- PROMISE --------------------------------------------------------------------------------------- */
+
+Test(member, promises_when_all_that_is_assigned_to_it_is_here_and_says_so_until_it_has_an_effect)
+{
+    struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
+
+    give_manifest(object, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 4));
+}
+
+Test(member, does_not_promise_a_copy_that_is_not_here)
+{
+    struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
+    struct hth_held_save *s = hth_holdings_find(ctx, save);
+
+    hth_held_drop(ctx, s, hth_held_find(s, copy));
+    give_manifest(object, 2);
+    cr_assert(zero(u32, heard(HTH_KIND_PROMISE, SOON_MS)));
+    cr_assert(ge(u32, said[HTH_KIND_HELD], 4));
+}
+
+Test(member, does_not_promise_bytes_that_are_not_those_of_the_manifest)
+{
+    struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
+
+    object[0].digest[0] ^= 1;
+    give_manifest(object, 2);
+    cr_assert(zero(u32, heard(HTH_KIND_PROMISE, SOON_MS)));
+}
+
+Test(member, reads_what_an_earlier_engine_has_sealed_before_it_promises_it)
+{
+    struct hth_held *held = seal(copy);
+    struct hth_object object[2] = { held->object, seal(own)->object };
+
+    held->verified = 0;
+    give_manifest(object, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 1));
+}
+
+Test(member, does_not_promise_what_has_become_wrong_under_an_earlier_engine)
+{
+    struct hth_held *held = seal(copy);
+    struct hth_object object[2] = { held->object, seal(own)->object };
+
+    held->verified = 0;
+    held->slot->base[HTH_BLOCK + 8] ^= 1;
+    give_manifest(object, 2);
+    cr_assert(zero(u32, heard(HTH_KIND_PROMISE, SOON_MS)));
+    cr_assert(eq(int, pair_logged(p, 1, "copy-lost"), 1));
+}
+
+Test(member, promises_a_copy_that_was_found_bad_no_more)
+{
+    struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
+
+    give_manifest(object, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 1));
+    hth_commit_copy_lost(commit, save, copy, "its checksum is another");
+    (void)heard(HTH_KIND_PROMISE, 50); /* what is on its way */
+    cr_assert(zero(u32, heard(HTH_KIND_PROMISE, SOON_MS)));
+}
+
+/* The first head: node 2 is lost, and its place is ours. */
+static void give_map(void)
+{
+    struct hth_note note = { .node = 2, .lost = 1 };
+    struct hth_move move = { .rank = 2, .place = ctx->opts.copies, .node = 1, .was = 2 };
+    struct hth_holders map = { .notes = 1, .moves = 1, .note = &note, .move = &move };
+    struct hth_head head = {
+        .epoch = save.epoch, .nonce = save.nonce, .position = 1, .mapped = 1, .keep = ctx->keep
+    };
+    unsigned char bytes[400], word[HTH_HEAD_BYTES + sizeof(bytes)];
+    size_t len = hth_holders_bytes(&map);
+
+    cr_assert(le(sz, len, sizeof(bytes)));
+    hth_holders_encode(&map, bytes);
+    hth_digest(head.map, bytes, len);
+    hth_head_encode(&head, bytes, len, word);
+    hth_commit_deliver(commit, 0, HTH_KIND_HEAD, word, hth_head_bytes(len));
+}
+
+Test(member, promises_under_another_map_when_what_that_gives_it_is_here_too)
+{
+    struct hth_object object[3] = { seal(copy)->object, seal(own)->object, seal(other)->object };
+    struct hth_held_save *s = hth_holdings_find(ctx, save);
+
+    hth_held_drop(ctx, s, hth_held_find(s, other));
+    give_manifest(object, 3);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 1));
+    give_map();
+    cr_assert(eq(u32, ctx->down[2], 1));
+    (void)heard(HTH_KIND_PROMISE, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_PROMISE, SOON_MS)));
+    (void)seal(other);
+    hth_commit_replica(commit, save, other);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 4));
+}
+
+/* ---- DONE, HELD, COPIED ---------------------------------------------------------------------------- */
+
+Test(member, says_done_until_the_manifest_comes)
+{
+    struct hth_save_id id;
+    struct hth_held *held = seal(own);
+    struct hth_object object = held->object;
+
+    must(hth_commit_begin(commit, 1, save.step, &id, NULL));
+    hth_commit_sealed(commit, hth_holdings_find(ctx, save), held);
+    cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)), "its rank may have more objects");
+    hth_commit_rank_done(commit, id, 1);
+    cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 4));
+    give_manifest(&object, 1);
+    (void)heard(HTH_KIND_DONE, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
+}
+
+Test(member, does_not_say_held_without_each_common_object)
+{
+    struct hth_object object[2] = { seal(own)->object,
+        { .id = raw, .owner = 2, .kind = HTH_OBJECT_RAW, .name = "common" } };
+
+    give_manifest(object, 2);
+    cr_assert(zero(u32, heard(HTH_KIND_HELD, SOON_MS)));
+    cr_assert(zero(u32, said[HTH_KIND_PROMISE]));
+}
+
+/* Rank 1 hands its object over; who holds its copy would say this to the offer. */
+static void hand_over(int wanted)
+{
+    struct hth_save_id id;
+    struct hth_held *held = seal(own);
+
+    p->node[2].wanted = wanted;
+    must(hth_commit_begin(commit, 1, save.step, &id, NULL));
+    hth_commit_sealed(commit, hth_holdings_find(ctx, save), held);
+    hth_commit_rank_done(commit, id, 1);
+    (void)heard(HTH_KIND_DONE, SOON_MS);
+}
+
+Test(member, says_copied_when_its_holder_has_the_copy)
+{
+    hand_over(HEARTH_OK);
+    cr_assert(eq(u32, copied, 1));
+    cr_assert(pair_equal(p, 1, 2, save, own));
+}
+
+Test(member, does_not_say_copied_while_its_holder_has_no_room)
+{
+    hand_over(HEARTH_EBUSY);
+    cr_assert(zero(u32, copied));
+}
+
+/* ---- Offers ------------------------------------------------------------------------------------------ */
+
+Test(member, takes_copies_of_those_whose_holder_it_is_and_of_nobody_else)
+{
+    struct hth_object object = { .id = copy, .owner = 0, .kind = HTH_OBJECT_SHARD };
+
+    must(hth_commit_offer_wanted(commit, 0, save, &object));
+    object.owner = 2;
+    must_fail(hth_commit_offer_wanted(commit, 2, save, &object), HEARTH_EDENIED);
+}
+
+Test(member, takes_no_copy_before_recovery_has_ended)
+{
+    struct hth_object object = { .id = copy, .owner = 0, .kind = HTH_OBJECT_SHARD };
+
+    hth_commit_stop(commit);
+    must_fail(hth_commit_offer_wanted(commit, 0, save, &object), HEARTH_EBUSY);
+}
+
+/* ---- begin ------------------------------------------------------------------------------------------- */
+
+Test(member, gives_each_save_of_one_step_another_id)
+{
+    struct hth_save_id first, again, next;
+
+    must(hth_commit_begin(commit, 1, 5, &first, NULL));
+    must(hth_commit_begin(commit, 1, 5, &again, NULL));
+    must(hth_commit_begin(commit, 1, 6, &next, NULL));
+    cr_assert(eq(u32, first.attempt, 1));
+    cr_assert(eq(u32, again.attempt, 2));
+    cr_assert(eq(u32, next.attempt, 1));
+}
+
+Test(member, begins_no_step_before_the_last_and_none_that_is_no_step)
+{
+    struct hth_save_id id;
+
+    must(hth_commit_begin(commit, 1, 6, &id, NULL));
+    must_fail(hth_commit_begin(commit, 1, 5, &id, NULL), HEARTH_ESTATE);
+    must_fail(hth_commit_begin(commit, 0, 7, &id, NULL), HEARTH_ESTATE); /* of another node */
+    must_fail(hth_commit_begin(commit, 1, HTH_STEP_MAX + 1, &id, NULL), HEARTH_EINVAL);
+    must(hth_commit_begin(commit, 1, HTH_STEP_MAX, &id, NULL));
+}
+
+Test(member, has_room_for_one_save_more_than_it_keeps)
+{
+    struct hth_save_id id;
+
+    for (uint64_t step = 1; step <= ctx->opts.keep + 1; step++) {
+        must(hth_commit_room(commit, 1, step, NULL));
+        must(hth_commit_begin(commit, 1, step, &id, NULL));
+        cr_assert(hth_holdings_get(ctx, id) != NULL);
+    }
+    must_fail(hth_commit_room(commit, 1, 9, NULL), HEARTH_EBUSY);
+    must_fail(hth_commit_begin(commit, 1, 9, &id, NULL), HEARTH_EBUSY);
+}

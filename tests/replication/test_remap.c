@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where places go when nodes are lost, and when they are back. */
+#include "check.h"
+
+#include "replication/commit/remap.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+enum {
+    NODES = 8,
+    COPIES = 2,
+    PLACES = COPIES + 1
+}; /* one rank a node; the last place is its own */
+
+static struct hth_member member[NODES];
+static uint32_t rank_node[NODES];
+static struct hth_epoch epoch;
+static struct hth_placement base;
+static struct hth_holders map; /* the last */
+static uint8_t is[NODES];
+static uint32_t moved, stuck;
+static int settled;
+
+/* Five racks of two nodes. */
+static void begin(void)
+{
+    alarm(60);
+    for (uint32_t n = 0; n < NODES; n++) {
+        member[n].domain[0] = 100 + n / 2;
+        rank_node[n] = n;
+    }
+    epoch = (struct hth_epoch){ .epoch = 7,
+        .nonce = 77,
+        .world = NODES,
+        .nodes = NODES,
+        .member = member,
+        .rank_node = rank_node };
+    must(hth_placement_make(&base, &epoch, COPIES, 1, 0, NULL));
+    cr_assert(eq(u32, base.level, 1));
+    hth_holders_first(&map, epoch.epoch, epoch.nonce);
+}
+
+static void end(void)
+{
+    hth_holders_fini(&map);
+    hth_placement_fini(&base);
+}
+
+TestSuite(remap, .init = begin, .fini = end);
+
+/* The next map is the last one from now on. */
+static void remap(void)
+{
+    struct hth_remap in = { &epoch, &base, &map, settled, is, 1 };
+    struct hth_move *move = NULL;
+    uint32_t moves = 0;
+
+    must(hth_remap(&in, &move, &moves, &moved, &stuck));
+    free(map.move);
+    map.move = move;
+    map.moves = moves;
+}
+
+static uint32_t home_of(uint32_t rank, uint32_t place)
+{
+    return place == COPIES ? rank : base.holder[rank * COPIES + place];
+}
+
+static uint32_t at(uint32_t rank, uint32_t place)
+{
+    const struct hth_move *m = hth_holders_move(&map, rank, place);
+
+    return m ? m->node : home_of(rank, place);
+}
+
+static int share_rack(uint32_t a, uint32_t b)
+{
+    return a / 2 == b / 2;
+}
+
+/* Nothing is with who is lost; copies share no rack with each other and with their owner. */
+static void must_be_apart(void)
+{
+    for (uint32_t r = 0; r < NODES; r++)
+        for (uint32_t p = 0; p < PLACES; p++) {
+            cr_assert(ne(u8, is[at(r, p)], HTH_LOST), "place %u of rank %u", p, r);
+            if (p < COPIES)
+                cr_assert(zero(int, share_rack(at(r, p), r)), "place %u of rank %u", p, r);
+            for (uint32_t q = 0; q < p; q++)
+                cr_assert(zero(int, share_rack(at(r, p), at(r, q))), "places %u, %u of rank %u", p,
+                        q, r);
+        }
+}
+
+Test(remap, moves_what_a_lost_node_had_to_another_rack_than_the_others)
+{
+    for (uint32_t lost = 0; lost < NODES; lost++) {
+        is[lost] = HTH_LOST;
+        remap();
+        cr_assert(zero(u32, stuck));
+        must_be_apart();
+        is[lost] = HTH_WELL;
+        remap();
+    }
+}
+
+/* Its owner's own place is elsewhere, and its rack is its owner's all the same. */
+Test(remap, keeps_copies_out_of_the_rack_of_an_owner_that_is_lost)
+{
+    for (uint32_t r = 0; r < NODES; r++) {
+        uint32_t holder = home_of(r, 0);
+
+        is[r] = HTH_LOST;
+        remap();
+        is[holder] = is[holder ^ 1] = HTH_LOST;
+        remap();
+        for (uint32_t p = 0; p < COPIES; p++)
+            cr_assert(zero(int, share_rack(at(r, p), r)), "place %u of rank %u", p, r);
+        is[r] = is[holder] = is[holder ^ 1] = HTH_WELL;
+        remap();
+    }
+}
+
+Test(remap, gives_to_who_has_least)
+{
+    uint32_t load[NODES] = { 0 }, most = 0;
+
+    is[0] = HTH_LOST;
+    remap();
+    for (uint32_t r = 0; r < NODES; r++)
+        for (uint32_t p = 0; p < PLACES; p++)
+            load[at(r, p)]++;
+    for (uint32_t n = 1; n < NODES; n++)
+        most = load[n] > most ? load[n] : most;
+    cr_assert(eq(u32, moved, PLACES), "each node had one place of each kind");
+    cr_assert(le(u32, most, PLACES + 1));
+}
+
+Test(remap, gives_nothing_to_who_has_only_come_back)
+{
+    for (uint32_t n = 1; n < NODES; n += 2)
+        is[n] = HTH_BACK;
+    is[2] = HTH_LOST;
+    remap();
+    for (uint32_t i = 0; i < map.moves; i++)
+        cr_assert(zero(u32, map.move[i].node % 2), "rank %u", map.move[i].rank);
+}
+
+Test(remap, gives_to_who_has_only_come_back_where_too_few_would_be_left)
+{
+    for (uint32_t n = 1; n < NODES; n++)
+        is[n] = HTH_LOST;
+    is[2] = HTH_BACK;
+    remap();
+    for (uint32_t r = 0; r < NODES; r++) {
+        uint32_t here = 0;
+
+        for (uint32_t p = 0; p < PLACES; p++)
+            here |= (at(r, p) == 0) | (uint32_t)(at(r, p) == 2) << 1;
+        cr_assert(ne(u32, here & 2, 0), "rank %u", r);
+    }
+}
+
+Test(remap, a_copy_goes_home_when_its_home_is_well_and_not_before)
+{
+    is[5] = HTH_LOST;
+    remap();
+    is[5] = HTH_BACK;
+    remap();
+    for (uint32_t r = 0; r < NODES; r++)
+        for (uint32_t p = 0; p < COPIES; p++)
+            cr_assert(ne(u32, at(r, p), 5), "rank %u", r);
+    cr_assert(eq(u32, at(5, COPIES), 5), "what is its own is its own at once");
+    is[5] = HTH_WELL;
+    remap();
+    for (uint32_t r = 0; r < NODES; r++)
+        for (uint32_t p = 0; p < PLACES; p++)
+            cr_assert(eq(u32, at(r, p), home_of(r, p)));
+}
+
+/* Two losses before anybody has settled a map: the bytes are still where they were at first. */
+Test(remap, says_who_had_the_bytes_when_a_map_was_settled_last)
+{
+    uint32_t first = home_of(0, 0), second;
+
+    is[first] = HTH_LOST;
+    remap();
+    second = at(0, 0);
+    is[second] = HTH_LOST;
+    remap();
+    cr_assert(eq(u32, hth_holders_move(&map, 0, 0)->was, first));
+    settled = 1;
+    first = at(0, 0);
+    is[first] = HTH_LOST;
+    remap();
+    cr_assert(eq(u32, hth_holders_move(&map, 0, 0)->was, first));
+}
+
+Test(remap, what_nobody_can_take_stays_and_is_counted)
+{
+    for (uint32_t n = 1; n < NODES; n++)
+        is[n] = HTH_LOST;
+    remap();
+    cr_assert(gt(u32, stuck, 0));
+    for (uint32_t r = 0; r < NODES; r++)
+        cr_assert(eq(u32, at(r, 0) == 0 || at(r, 1) == 0 || at(r, COPIES) == 0, 1), "rank %u", r);
+}
