@@ -121,24 +121,6 @@ static int beyond(struct world *w, const char *arg)
     return begin_anew(w);
 }
 
-/* The same, and an older step that is kept has more copies: it is that one, and it is said. */
-static int beyond_the_newest(struct world *w, const char *arg)
-{
-    (void)arg;
-    w->copies = 2;
-    w->keep = 2;
-    TRY(world_begin(w, 4, 1, 1));
-    w->copies = 1;
-    TRY(world_restart(w, 1));
-    TRY(world_save(w, 2));
-    TRY(replace_holders(w, 2));
-    TRY(world_restart(w, 1));
-    if (!w->beyond)
-        return lost(w, "nobody says that step 2 was beyond redundancy");
-    TRY(world_save(w, 2));
-    return world_restart(w, 2);
-}
-
 /* A is lost, and B as soon as the copies are back, before another save. */
 static int again_before_a_save(struct world *w, const char *arg)
 {
@@ -190,7 +172,6 @@ const struct scenario scenarios_loss[] = { { "lose-each-of-2", every_single, "2"
     { "lose-each-of-4", every_single, "4" }, { "lose-each-of-5", every_single, "5" },
     { "lose-neighbours-of-5", two_of_five, "1" }, { "lose-two-apart-of-5", two_of_five, "2" },
     { "lose-each-rack", every_rack, NULL }, { "lose-more-than-copies", beyond, NULL },
-    { "lose-more-than-copies-of-newest", beyond_the_newest, NULL },
     { "lose-again-before-a-save", again_before_a_save, NULL },
     { "replace-under-survivors", replaced_under_survivors, "2" },
     { "replace-first-under-survivors", replaced_under_survivors, "0" },
