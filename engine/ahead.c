@@ -3,8 +3,9 @@
  * A rank's next slot is lent before it asks, so that its begin waits for nobody: once its epoch has
  * recovered, and whenever a save was handed over or decided, if there would be room for one more.
  *
- *     something changed ─► room, and a slot that is ready? ─► LENT, unasked ─► BEGIN, which says which save
+ *     something changed ─► room, and a slot that is ready? ─► LENT, unasked ─► BEGIN of it, which says which save
  *                             └─ no: looked at again when something has changed
+ *                                                               BEGIN of none: it is taken back, the rank forgets it
  *
  * As large as the rank said at joining, else as its last save. A rank that has a helper asks: the two of
  * them would not know of each other's begins.
@@ -26,16 +27,6 @@ static int ahead_is_writing(const struct hth_node *n, const struct client *c)
             return 1;
     for (const struct client *other = n->clients; other; other = other->next)
         if (other != c && other->attached && other->rank == c->rank)
-            return 1;
-    return 0;
-}
-
-/* What a rank has handed over takes room, also before the first of it is sealed and in the holdings. */
-static int ahead_is_coming(struct hth_node *n, const struct client *c)
-{
-    for (const struct loan *l = n->loans; l; l = l->next)
-        if (l->client == c->id && l->committed && !l->dead && l->has_id &&
-                !hth_holdings_find(&n->ctx, l->save))
             return 1;
     return 0;
 }
@@ -93,7 +84,7 @@ void ahead_tick(struct hth_node *n)
         uint64_t bytes = ahead_bytes(n, c);
 
         if (!c->ahead || !c->attached || !bytes || c->epoch != n->epoch.epoch ||
-                c->nonce != n->epoch.nonce || ahead_is_writing(n, c) || ahead_is_coming(n, c) ||
+                c->nonce != n->epoch.nonce || ahead_is_writing(n, c) ||
                 hth_commit_room(n->commit, c->rank, HTH_STEP_MAX, NULL))
             continue;
         if (store->ops->ready(store, bytes))
@@ -101,6 +92,16 @@ void ahead_tick(struct hth_node *n)
         else if (store->ops->soon(store, bytes))
             n->ahead_look = 1; /* a worker is making it, and wakes us */
     }
+}
+
+void ahead_withdraw(struct hth_node *n, const struct client *c)
+{
+    struct loan *l = n->loans;
+
+    while (l && (l->client != c->id || !l->ahead))
+        l = l->next;
+    if (l)
+        loan_free(n, l);
 }
 
 /* Its slot stays the rank's, whatever comes of this: it is writing already. */

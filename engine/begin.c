@@ -179,8 +179,7 @@ static int begin_set_step_now(struct hth_node *n, struct client *c,
 
 /* ---- now, or later -------------------------------------------------------------------------------- */
 
-/* 1: the rank has begun another save and not handed it over; or given it up, which is still to be heard; or was
- * lent a slot ahead that it has not heard of, and gives back then. */
+/* 1: the rank has begun another save and not handed it over; or given it up, which is still to be heard. */
 static int begin_has_another(
         const struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
 {
@@ -285,6 +284,8 @@ void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begi
         ahead_begin(n, c, l, m);
         return;
     }
+    if (!m->head.token)
+        ahead_withdraw(n, c);
     begin_foresee(n, c, m);
     if ((m->wait_ms || m->cancel_old) && begin_must_wait(n, c, &start)) {
         if (m->cancel_old)

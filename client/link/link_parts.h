@@ -17,6 +17,7 @@ struct hth_posted {
     uint64_t number; /* of the handle that it is about; 0: none */
     uint64_t token;  /* as it was asked with */
     uint32_t type;   /* posted; 0: its caller gave up, and what it brings goes back */
+    uint32_t want;   /* of one whose caller gave up */
     uint64_t since_ms;
 };
 

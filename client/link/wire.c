@@ -113,17 +113,21 @@ void hth_give_locked(struct hearth *h, uint32_t type, uint64_t id)
     hth_say_locked(h);
 }
 
+static void wire_forget_ahead(struct hth_link *link)
+{
+    if (link->ahead_fd >= 0)
+        close(link->ahead_fd);
+    link->ahead_fd = -1;
+    link->ahead.head.token = 0;
+}
+
 void hth_ahead_back_locked(struct hearth *h)
 {
-    struct hth_link *link = h->link;
-    uint64_t token = link->ahead.head.token;
+    uint64_t token = h->link->ahead.head.token;
 
-    if (!token)
-        return;
-    link->ahead.head.token = 0;
-    close(link->ahead_fd);
-    link->ahead_fd = -1;
-    hth_give_locked(h, HTH_LOCAL_ABORT, token);
+    wire_forget_ahead(h->link);
+    if (token)
+        hth_give_locked(h, HTH_LOCAL_ABORT, token);
 }
 
 int hth_ahead_take_locked(struct hearth *h, uint64_t bytes, struct hth_local_lent *out, int *out_fd)
@@ -139,6 +143,18 @@ int hth_ahead_take_locked(struct hearth *h, uint64_t bytes, struct hth_local_len
     return 1;
 }
 
+/* A save's first slot is asked for, and the engine takes back what it lent ahead when it reads that. */
+static int wire_is_asked_for_slot(const struct hth_link *link)
+{
+    for (const struct hth_asked *asked = link->asked; asked; asked = asked->next)
+        if (asked->want == HTH_LOCAL_LENT && !asked->token)
+            return 1;
+    for (const struct hth_posted *p = link->posted; p; p = p->next)
+        if (p->want == HTH_LOCAL_LENT && !p->token)
+            return 1;
+    return 0;
+}
+
 /* Takes fd. */
 static void wire_lent_ahead(struct hearth *h, const void *packet, size_t len, int fd)
 {
@@ -151,7 +167,7 @@ static void wire_lent_ahead(struct hearth *h, const void *packet, size_t len, in
     }
     memcpy(&m, packet, sizeof(m));
     hth_ahead_back_locked(h);
-    if (h->link->fd < 0) {
+    if (h->link->fd < 0 || wire_is_asked_for_slot(h->link)) {
         close(fd);
         return;
     }
@@ -271,10 +287,7 @@ static void wire_forget(struct hth_link *link)
         link->gives = give->next;
         free(give);
     }
-    if (link->ahead_fd >= 0)
-        close(link->ahead_fd);
-    link->ahead_fd = -1;
-    link->ahead.head.token = 0;
+    wire_forget_ahead(link);
 }
 
 /* What came before it ended is heard. */
@@ -467,6 +480,8 @@ int hth_ask_send_locked(
             wire_lose_locked(h);
         return HEARTH_EENGINE;
     }
+    if (asked->want == HTH_LOCAL_LENT && !asked->token)
+        wire_forget_ahead(h->link);
     asked->next = h->link->asked;
     h->link->asked = asked;
     return HEARTH_OK;
@@ -479,7 +494,9 @@ static void late_note(struct hearth *h, const struct hth_asked *asked)
 
     if (!p)
         return;
-    *p = (struct hth_posted){ .request = asked->request, .token = asked->token };
+    *p = (struct hth_posted){
+        .request = asked->request, .token = asked->token, .want = asked->want
+    };
     posted_add(h, p);
 }
 

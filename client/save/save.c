@@ -201,9 +201,7 @@ static int save_take_ahead(struct hearth_save *s, const struct hth_local_begin *
 
     pthread_mutex_lock(&h->lock);
     hth_hear_locked(h);
-    if (m->wait_ms || m->cancel_old)
-        hth_ahead_back_locked(h);
-    took = hth_ahead_take_locked(h, m->bytes, out, out_fd);
+    took = !m->wait_ms && !m->cancel_old && hth_ahead_take_locked(h, m->bytes, out, out_fd);
     *out_incarnation = hth_incarnation_locked(h);
     out->save = (struct hth_local_save){ 0 };
     if (took && m->attempt)

@@ -115,10 +115,6 @@ static int commit_no_room(struct hth_commit *c, struct hth_save_id id, struct he
     for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
         others += !s->removed && s->id.epoch && !hth_save_foreign(s->id) &&
                   hth_save_cmp(s->id, id) != 0;
-    for (const struct track *i = c->tracks; i;
-            i = i->next) /* handed over, and nothing of it sealed */
-        others += hth_save_cmp(i->id, id) < 0 && !i->failing && head_fate(c, i->id) == FATE_OPEN &&
-                  !hth_holdings_find(ctx, i->id);
     if (others <= ctx->opts.keep)
         return HEARTH_OK;
     for (const struct track *i = c->tracks; i; i = i->next)
