@@ -105,7 +105,7 @@ static int listen_there(const struct fake_engine *f)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
     int dir = open(f->dir, O_PATH | O_CLOEXEC),
-        fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/sock", dir);
     unlink(a.sun_path);
