@@ -60,7 +60,7 @@ struct world {
     uint32_t id; /* of the scenario, for addresses */
     FILE *log;
     void (*closing)(void); /* planted: what goes wrong at the end */
-    char why[1200];
+    char why[3000];
 
     struct node node[NODES_MAX];
     struct rank rank[RANKS_MAX];

@@ -155,24 +155,26 @@ int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms)
     return 0;
 }
 
-/* The line of engine-crashed and the first calls below it, on one line; the last crash of a machine. */
+/* What an engine said as it crashed, on one line: what stands before it, which is a library's own word, the line
+ * of engine-crashed, and where it stood; the last crash of a machine. */
 static void last_words_of(const struct world *w, uint32_t k, char *out, size_t len)
 {
-    char path[300], line[1024];
+    char path[300], line[1024], before[1024] = "";
     unsigned calls = 0;
     FILE *f;
 
     node_path(w, k, ".hearth/log", path, sizeof(path));
     f = fopen(path, "re");
     while (f && fgets(line, sizeof(line), f)) {
-        const char *said = strstr(line, "error engine-crashed ");
+        const char *said = strstr(line, "error engine-crashed "), *file = strrchr(line, '/');
         size_t n = strlen(out);
 
         line[strcspn(line, "\n")] = '\0';
         if (said)
-            snprintf(out, len, "; %s: %s", w->node[k].name, said), calls = 6;
-        else if (calls && calls--)
-            snprintf(out + n, len - n, " %s", line);
+            snprintf(out, len, "; %s: %s: %s", w->node[k].name, before, said), calls = 20;
+        else if (calls && calls-- && strstr(line, "[0x"))
+            snprintf(out + n, len - n, " %s", file ? file + 1 : line);
+        snprintf(before, sizeof(before), "%s", line);
     }
     if (f)
         fclose(f);
@@ -180,7 +182,7 @@ static void last_words_of(const struct world *w, uint32_t k, char *out, size_t l
 
 void node_last_words(const struct world *w, char *out, size_t len)
 {
-    char one[600];
+    char one[1200];
     size_t n = 0;
 
     out[0] = '\0';

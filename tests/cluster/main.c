@@ -30,7 +30,7 @@ struct run {
     pid_t pid;
     uint64_t started, killed;
     unsigned again; /* the n-th time */
-    char dir[160], log[400], why[1200];
+    char dir[160], log[400], why[3000];
     int result; /* 0, LOST_IT, SKIPPED */
 };
 
@@ -275,7 +275,7 @@ static void remove_dir(const char *path)
 
 static void read_why(struct run *r, int status)
 {
-    char path[200], line[1300] = "";
+    char path[200], line[sizeof(r->why) + 16] = "";
     FILE *f;
 
     snprintf(path, sizeof(path), "%s/why", r->dir);

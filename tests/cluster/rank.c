@@ -191,7 +191,7 @@ int rank_answer(struct world *w, uint32_t r, unsigned ms)
     if (!rank_poll(w, r, ms))
         return lost(w, "rank %u did not answer '%s' in %u ms", r, k->asked, ms);
     if (w->surprised) {
-        char words[900];
+        char words[2400];
 
         node_last_words(w, words, sizeof(words));
         return lost(w, "an engine ended that nobody had ended, when rank %u was asked '%s'%s", r,
