@@ -23,14 +23,20 @@ static void on_end(void *self, int code, const struct hearth_error *err, struct 
 
 static void begin(void)
 {
+    static uint32_t rank_node[NODES] = { 0, 1, 2 };
+
     alarm(60);
     p = pair_open(NODES);
+    p->node[0].epoch.rank_node = rank_node;
+    p->node[0].epoch.world = NODES;
     must(hth_restore_open(&p->node[0].ctx, on_end, NULL, &restore, NULL));
     must(hth_choice_open(&p->node[0].ctx, restore, &choice, NULL));
 }
 
 static void end(void)
 {
+    pair_works(p);
+    p->node[0].epoch.rank_node = NULL;
     hth_choice_close(choice);
     hth_restore_close(restore);
     pair_close(p);
@@ -52,6 +58,7 @@ static void say(uint32_t node, const struct hth_keep *keep, struct hth_seen_save
     hth_put32(part + 4, 1);
     hth_inventory_encode(&inv, part + 8);
     hth_choice_deliver(choice, node, HTH_KIND_INVENTORY, part, len);
+    pair_works(p);
     free(part);
 }
 
@@ -157,6 +164,7 @@ static void give_manifest(
         hth_choice_manifest(choice, &id, bytes, hth_manifest_bytes(&m));
     else
         memcpy(digest, m.digest, HTH_DIGEST);
+    pair_works(p);
     free(bytes);
 }
 
@@ -199,6 +207,7 @@ static int vote(uint32_t node, uint32_t serial, uint32_t no)
     hth_put32(body + 4, no);
     p->node[0].kind = 0;
     hth_choice_deliver(choice, node, HTH_KIND_VOTE, body, sizeof(body));
+    pair_works(p);
     return p->node[0].kind == HTH_KIND_GO;
 }
 
