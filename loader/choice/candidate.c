@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Candidates: every save of which some node has a valid manifest. Each is looked at once: its manifest is
- * fetched, from the next holder where one does not give it, and then its objects are searched for in all
- * inventories.
+ * Candidates: every save of which some node has a valid manifest. That is fetched, from the next holder where
+ * one does not give it; then a worker looks at it (study.c).
  */
 #include "choice_state.h"
 
@@ -112,22 +111,18 @@ void candidates_sort(struct hth_choice *co)
 
 /* ---- Its manifest --------------------------------------------------------------------------------- */
 
-static int candidate_set_manifest(struct candidate *c, const unsigned char *bytes, size_t len)
+/* A manifest ends with its own digest; whether the bytes have it a worker sees (study.c). */
+static int candidate_take_bytes(struct candidate *c, const unsigned char *bytes, size_t len)
 {
-    unsigned char *copy = malloc(len ? len : 1);
-    struct hth_manifest m = { 0 };
+    unsigned char *copy = NULL;
 
-    if (!copy || hth_manifest_decode(&m, bytes, len, NULL) ||
-            memcmp(m.digest, c->digest, HTH_DIGEST) != 0) {
-        hth_manifest_fini(&m);
-        free(copy);
+    if (len >= HTH_DIGEST && !memcmp(bytes + len - HTH_DIGEST, c->digest, HTH_DIGEST))
+        copy = malloc(len);
+    if (!copy)
         return HEARTH_ECORRUPT;
-    }
     memcpy(copy, bytes, len);
-    c->manifest = m;
     c->bytes = copy;
     c->len = len;
-    c->has_manifest = 1;
     return HEARTH_OK;
 }
 
@@ -136,9 +131,9 @@ int candidate_manifest(
 {
     struct candidate *c = candidate_find(co, id->save);
 
-    if (!c || c->has_manifest || id->kind != HTH_BLOB_MANIFEST)
+    if (!c || c->bytes || id->kind != HTH_BLOB_MANIFEST)
         return 0;
-    if (candidate_set_manifest(c, bytes, len))
+    if (candidate_take_bytes(c, bytes, len))
         hth_say(&co->ctx->log, HEARTH_LOG_WARN, "manifest-bad", HTH_SAVE, HTH_SAVE_ARGS(id->save));
     return 1;
 }
@@ -164,51 +159,21 @@ int candidate_has_manifest(struct hth_choice *co, struct candidate *c, uint64_t 
     const unsigned char *came;
     size_t len;
 
-    if (!c->has_manifest && s && s->has_manifest)
-        candidate_set_manifest(c, s->manifest_bytes, s->manifest_len);
-    /* Asked for by the engine before this one, it may have come before there were candidates. */
-    if (!c->has_manifest && (came = hth_blob_find(co->ctx, &id, &len)))
-        candidate_set_manifest(c, came, len);
-    if (c->has_manifest)
+    if (c->bytes)
         return 1;
     if (c->asked_ms && now_ms < c->asked_ms + 4 * (uint64_t)co->ctx->opts.retry_ms)
         return 0;
+    if (s && s->has_manifest && !candidate_take_bytes(c, s->manifest_bytes, s->manifest_len))
+        return 1;
+    /* Asked for by the engine before this one, it may have come before there were candidates. */
+    if ((came = hth_blob_find(co->ctx, &id, &len)) && !candidate_take_bytes(c, came, len))
+        return 1;
     if (c->asked_ms || c->holder == co->ctx->epoch->self)
         candidate_next_holder(co, c);
     c->asked_ms = now_ms;
     if (c->holder != co->ctx->epoch->self)
         hth_blob_fetch(co->ctx, &id, c->holder, NULL);
     return 0;
-}
-
-/* ---- Is it whole? ------------------------------------------------------------------------------- */
-
-void candidate_look(struct hth_choice *co, struct candidate *c)
-{
-    struct hth_sources *sources =
-            calloc(c->manifest.objects ? c->manifest.objects : 1, sizeof(*sources));
-    struct hth_inventory *all = calloc(co->nodes, sizeof(*all));
-    const struct hth_object *lost = NULL;
-    uint32_t missing = 1;
-
-    if (sources && all) {
-        for (uint32_t n = 0; n < co->nodes; n++)
-            all[n] = co->from[n].inventory;
-        missing = hth_sources_find(all, co->nodes, co->ctx->epoch->rank_node, co->ctx->epoch->world,
-                &c->manifest, sources, &lost);
-    }
-    free(sources);
-    free(all);
-    c->whole = missing == 0;
-    c->lost = missing != 0;
-    if (!missing)
-        return;
-    snprintf(co->lost_text, sizeof(co->lost_text),
-            "step %" PRIu64 ": %" PRIu32 " of %" PRIu32
-            " objects are on no node, the first is %s of rank %" PRIu32,
-            c->id.step, missing, c->manifest.objects, lost ? lost->name : "?",
-            lost ? lost->owner : 0);
-    hth_say(&co->ctx->log, HEARTH_LOG_WARN, "beyond-redundancy", "%s", co->lost_text);
 }
 
 static void candidate_hold(struct hth_choice *co, const struct candidate *c)
@@ -240,14 +205,13 @@ void candidates_leave(struct hth_choice *co)
     }
 }
 
-void candidates_fini(struct hth_choice *co)
+void candidates_free(struct candidate *c, uint32_t count)
 {
-    for (uint32_t i = 0; i < co->candidates; i++) {
-        hth_manifest_fini(&co->candidate[i].manifest);
-        free(co->candidate[i].bytes);
-        free(co->candidate[i].look);
+    for (uint32_t i = 0; i < count; i++) {
+        hth_manifest_fini(&c[i].manifest);
+        free(c[i].bytes);
+        free(c[i].sources);
+        free(c[i].look);
     }
-    free(co->candidate);
-    co->candidate = NULL;
-    co->candidates = 0;
+    free(c);
 }

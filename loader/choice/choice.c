@@ -3,7 +3,7 @@
  * The coordinator's part of recovery. When every member has said what it holds:
  *
  *   candidates: every save of which somebody has a valid manifest, newest first
- *   look at each from the newest down: fetch its manifest, find every object's holders
+ *   look at each from the newest down: fetch its manifest; a worker finds every object's holders
  *   chosen:     the first that is whole and not marked bad; where there is none, the first that is whole
  *   go on down to the newest save that a keep list names: what is whole on the way is kept, and what
  *   is on our own list, however old
@@ -22,7 +22,7 @@
 
 /* ---- Choice ------------------------------------------------------------------------------------ */
 
-/* A `.metadata` that the choice waited for has been fetched or read. */
+/* What the choice waited for is there: a `.metadata` has been fetched or read, a worker has looked. */
 static void choice_again(struct hth_choice *co)
 {
     hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
@@ -43,7 +43,7 @@ static int choice_is_eligible(const struct hth_choice *co, struct hth_save_id id
 }
 
 /* From the newest down to the first whole candidate, and on to the watermark; of what is older those that
- * are kept. 0: a manifest or a `.metadata` is waited for. */
+ * are kept. 0: a manifest, a `.metadata` or a worker is waited for. */
 static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate **out_chosen)
 {
     int settled = 0; /* nothing older is chosen instead */
@@ -58,8 +58,10 @@ static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct can
             if (!candidate_has_manifest(co, c, now_ms) ||
                     (hth_save_foreign(c->id) && !foreign_look(co, c, choice_again)))
                 return 0;
-            if (!c->lost)
-                candidate_look(co, c);
+            if (!c->lost) {
+                study_look(co, c, choice_again);
+                return 0;
+            }
         }
         if (!c->whole || settled || !choice_is_eligible(co, c->id))
             continue;
@@ -113,7 +115,7 @@ static void choice_decide(struct hth_choice *co, uint64_t now_ms)
     uint32_t newer;
     char text[400];
 
-    if (!choice_look_at_all(co, now_ms, &chosen))
+    if (co->study || !choice_look_at_all(co, now_ms, &chosen))
         return;
     newer = chosen ? (uint32_t)(chosen - co->candidate) : co->candidates;
     co->beyond = co->passed = 0;
@@ -264,7 +266,8 @@ static void choice_on_vote(
     uint32_t serial = len >= 8 ? hth_get32(bytes) : 0;
     struct hearth_error err;
 
-    if (!gather_ready(co) || serial == 0 || serial != co->serial || fail_again(co, origin))
+    if (!gather_ready(co) || serial == 0 || serial != co->serial || co->study ||
+            fail_again(co, origin))
         return;
     if (co->gone) {
         give_go(co, origin);
@@ -324,6 +327,11 @@ static void choice_who_is_missing(const struct hth_choice *co, char *out, size_t
 
     if (foreign_waits(co, out, len))
         return;
+    if (co->study) {
+        snprintf(out, len, "the plan is still being made by node %s",
+                co->ctx->epoch->member[co->ctx->epoch->self].node);
+        return;
+    }
     n = snprintf(out, len, co->serial ? "no vote from" : "no inventory from");
 
     for (uint32_t i = 0; i < co->nodes && n > 0 && (size_t)n < len; i++) {
@@ -364,12 +372,14 @@ void hth_choice_join(struct hth_choice *co)
 {
     for (uint32_t i = 0; i < co->candidates; i++)
         names_leave(co->candidate[i].names);
-    candidates_fini(co);
-    gather_fini(co);
+    study_leave(co);
+    candidates_free(co->candidate, co->candidates);
+    gather_free(co->from, co->nodes);
     *co = (struct hth_choice){
         .ctx = co->ctx,
         .restore = co->restore,
         .reading = co->reading,
+        .studies = co->studies,
         .epochs = co->epochs + 1,
     };
 }
@@ -391,5 +401,6 @@ void hth_choice_close(struct hth_choice *co)
         return;
     hth_choice_join(co);
     names_close(co);
+    study_close(co);
     free(co);
 }

@@ -36,12 +36,13 @@ struct candidate {
     struct hth_save_id id;
     unsigned char digest[HTH_DIGEST]; /* of its manifest */
     uint32_t holder;                  /* a node that has the manifest; changes when it fails */
-    int has_manifest;                 /* manifest below is here */
+    int has_manifest;                 /* manifest below is here: bytes were decoded */
     int lost;  /* looked at: an object is on no node; or its plan was refused too often */
     int whole; /* looked at, every object is somewhere */
     struct hth_manifest manifest;
-    unsigned char *bytes;
+    unsigned char *bytes; /* of the manifest; NULL: they have not come */
     size_t len;
+    struct hth_sources *sources; /* [manifest.objects] who has each of them; NULL: not looked at */
     uint64_t asked_ms;
     uint32_t refused; /* plans for it that somebody could not carry out */
     int metadata;     /* foreign: 1 its `.metadata` is being fetched, negative: it cannot be had */
@@ -53,6 +54,8 @@ struct hth_choice {
     struct hth_ctx *ctx;
     struct hth_restore *restore; /* the coordinator's node is a member too */
     struct names *reading;       /* being read by workers, for this epoch or an older one */
+    struct study *studies;       /* in workers' hands, for this epoch or an older one */
+    struct study *study;         /* the one that the choice waits for; NULL: none */
     uint32_t epochs; /* how many were joined; what began in an older one does not count */
 
     /* of this epoch */
@@ -87,7 +90,8 @@ struct given {
 /* Errors: HEARTH_EUNSUPPORTED, and then the record is not written over: no plan may be given, since the
  * one that it has may be of this epoch. */
 int serial_read(const struct hth_ctx *ctx, struct given *out, struct hearth_error *err);
-int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *plan, size_t len,
+/* record[len]: as core/format/plans.h has it. Where there is no room for that, the serial alone. */
+int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *record, size_t len,
         struct hearth_error *err);
 
 /* give.c: the coordinator gives the plan, and says GO */
@@ -107,23 +111,41 @@ int candidates_keep(const struct hth_choice *co, struct hearth_error *err);
 /* A manifest has come; 1: it is a candidate's that lacked it. */
 int candidate_manifest(struct hth_choice *co, const struct hth_blob_id *id,
         const unsigned char *bytes, size_t len);
-/* 1 when the manifest is here; else it has been asked for. */
+/* 1 when the bytes of its manifest are here; else it has been asked for. */
 int candidate_has_manifest(struct hth_choice *co, struct candidate *c, uint64_t now_ms);
-void candidate_look(struct hth_choice *co, struct candidate *c); /* is it whole or lost? */
 /* At GO: what the plan has not kept leaves our list; of what is on it we have the manifest, to give it to
  * members that lack it. */
 void candidates_leave(struct hth_choice *co);
-void candidates_fini(struct hth_choice *co);
+void candidates_free(struct candidate *c, uint32_t count);
 
 /* gather.c */
 int gather_ready(struct hth_choice *co); /* 0: no memory */
 /* 1: the part is new, and may be the last. */
 int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t parts,
         const unsigned char *bytes, size_t len);
-void gather_fini(struct hth_choice *co);
+void gather_free(struct gathered *from, uint32_t nodes);
 
 /* fail.c: 1: the epoch has failed, and the node is told again */
 int fail_again(struct hth_choice *co, uint32_t node);
+
+/* study.c: what a worker does. One at a time: while co->study is set the choice waits. */
+typedef void study_done_fn(struct hth_choice *co);
+/* Is it whole or lost? `done` runs when that is known, or its manifest was no good. */
+void study_look(struct hth_choice *co, struct candidate *c, study_done_fn *done);
+struct made { /* a plan; `done` may take what it wants of it, and leaves NULL there */
+    struct hth_plan plan;
+    unsigned char *bytes; /* as it goes down */
+    size_t len;
+    unsigned char digest[HTH_DIGEST]; /* of them */
+    unsigned char *record;            /* as it goes on record */
+    size_t record_len;
+};
+typedef void made_fn(struct hth_choice *co, struct made *made);
+/* What the plan points to is a candidate's. */
+void study_plan(struct hth_choice *co, const struct hth_plan *plan, made_fn *done);
+void study_leave(
+        struct hth_choice *co); /* a worker keeps inventories and candidates that it reads */
+void study_close(struct hth_choice *co); /* the workers have ended */
 
 /* The `.metadata` of a foreign candidate has been fetched or read, or cannot be had. */
 typedef void foreign_done_fn(struct hth_choice *co);

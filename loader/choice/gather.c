@@ -112,12 +112,11 @@ int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t 
     return 1;
 }
 
-void gather_fini(struct hth_choice *co)
+void gather_free(struct gathered *from, uint32_t nodes)
 {
-    for (uint32_t i = 0; co->from && i < co->nodes; i++) {
-        parts_free(co->from[i].parts);
-        hth_inventory_fini(&co->from[i].inventory);
+    for (uint32_t i = 0; from && i < nodes; i++) {
+        parts_free(from[i].parts);
+        hth_inventory_fini(&from[i].inventory);
     }
-    free(co->from);
-    co->from = NULL;
+    free(from);
 }

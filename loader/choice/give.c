@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator gives the plan to all by blob, and says GO.
+ * The coordinator gives the plan to all by blob, once a worker has made it (study.c), and says GO.
  *
  * An engine may die before GO and be started again under its ranks. If it is a member's, it is given the
  * same plan again. If it is the coordinator's, it asks all for their inventories again and plans anew under
@@ -70,58 +70,38 @@ static void give_fill_keeps(struct hth_choice *co, struct hth_plan *p)
     }
 }
 
-static int give_find_sources(struct hth_choice *co, const struct candidate *c, struct hth_plan *p)
+/* A worker has made it. */
+static void give_made(struct hth_choice *co, struct made *m)
 {
-    struct hth_inventory *all = calloc(co->nodes, sizeof(*all));
+    struct hth_blob_id id = hth_restore_plan_id(co->ctx, co->serial);
+    struct hearth_error err;
 
-    p->sources = calloc(c->manifest.objects ? c->manifest.objects : 1, sizeof(*p->sources));
-    if (!all || !p->sources) {
-        free(all);
-        return HEARTH_ENOMEM;
+    if (serial_write(co->ctx, co->serial, m->record, m->record_len, &err)) {
+        hth_choice_fail(co, err.code, err.text);
+        return;
     }
-    for (uint32_t n = 0; n < co->nodes; n++)
-        all[n] = co->from[n].inventory;
-    hth_sources_find(all, co->nodes, co->ctx->epoch->rank_node, co->ctx->epoch->world, &c->manifest,
-            p->sources, NULL);
-    free(all);
-    return HEARTH_OK;
+    if (hth_blob_hand(co->ctx, &id, m->bytes, m->len, m->digest, &err))
+        hth_choice_fail(co, HEARTH_ENOMEM, "the plan cannot be given out");
+    else
+        hth_restore_take(co->restore, &id, &m->plan); /* this node is a member too */
+    m->bytes = NULL;
 }
 
 void give_plan(struct hth_choice *co, const struct candidate *c)
 {
     struct hth_plan plan = { .serial = co->serial, .beyond = co->beyond, .passed = co->passed };
-    struct hth_blob_id id = hth_restore_plan_id(co->ctx, co->serial);
-    struct hearth_error err;
-    unsigned char *bytes = NULL;
-    size_t len;
-    int rc = HEARTH_OK;
 
     if (c) {
         plan.chosen = c->id;
         plan.manifest = c->manifest;
         plan.manifest_bytes = c->bytes;
         plan.manifest_len = c->len;
-        rc = give_find_sources(co, c, &plan);
+        plan.sources = c->sources;
     }
     give_fill_keeps(co, &plan);
-    len = rc ? 0 : hth_plan_bytes(&plan);
-    bytes = rc ? NULL : malloc(len);
     co->chosen = plan.chosen;
     co->votes = 0;
-    if (!bytes) {
-        free(plan.sources);
-        hth_choice_fail(co, HEARTH_ENOMEM, "the coordinator has no memory for the plan");
-        return;
-    }
-    hth_plan_encode(&plan, bytes);
-    free(plan.sources);
-    if (serial_write(co->ctx, co->serial, bytes, len, &err))
-        hth_choice_fail(co, err.code, err.text);
-    else if (hth_blob_give(co->ctx, &id, bytes, len, NULL))
-        hth_choice_fail(co, HEARTH_ENOMEM, "the plan cannot be given out");
-    else
-        hth_restore_plan(co->restore, &id, bytes, len); /* this node is a member too */
-    free(bytes);
+    study_plan(co, &plan, give_made);
 }
 
 /* ---- Engines that are new ------------------------------------------------------------------------ */

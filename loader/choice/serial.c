@@ -42,21 +42,22 @@ int serial_read(const struct hth_ctx *ctx, struct given *out, struct hearth_erro
     return rc;
 }
 
-int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *plan, size_t len,
+int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *record, size_t len,
         struct hearth_error *err)
 {
-    struct hth_plans p = { .epoch = ctx->epoch->epoch,
-        .nonce = ctx->epoch->nonce,
-        .serial = serial,
-        .plan = plan,
-        .plan_len = len };
-    unsigned char *bytes = malloc(hth_plans_bytes(&p));
-    int rc;
+    struct hth_plans p = {
+        .epoch = ctx->epoch->epoch, .nonce = ctx->epoch->nonce, .serial = serial
+    };
+    unsigned char *alone;
+    int rc = ctx->store->ops->record_put(ctx->store, RECORD, record, len, err);
 
-    if (!bytes)
+    if (!rc)
+        return HEARTH_OK;
+    alone = malloc(hth_plans_bytes(&p));
+    if (!alone)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the record of plans");
-    hth_plans_encode(&p, bytes);
-    rc = ctx->store->ops->record_put(ctx->store, RECORD, bytes, hth_plans_bytes(&p), err);
-    free(bytes);
-    return rc && len ? serial_write(ctx, serial, NULL, 0, err) : rc;
+    hth_plans_encode(&p, alone);
+    rc = ctx->store->ops->record_put(ctx->store, RECORD, alone, hth_plans_bytes(&p), err);
+    free(alone);
+    return rc;
 }

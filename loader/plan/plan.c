@@ -43,17 +43,22 @@ static struct hth_save_id plan_read_save(struct hth_reader *r)
     return s;
 }
 
-/* A search for each object of the node: it has few of a large job's, and there are many nodes. */
+/* Both lists are in order of id. What a node has are a few runs of the manifest: the next object is mostly
+ * the manifest's next one, and else searched for. */
 static void sources_add_node(const struct hth_seen_save *s, uint32_t node,
         const struct hth_manifest *m, struct hth_sources *out)
 {
+    const struct hth_object *next = m->object, *end = m->object + m->objects;
+
     for (uint32_t k = 0; k < s->objects; k++) {
-        const struct hth_object *o = hth_manifest_find(m, s->object[k].id);
+        uint64_t id = s->object[k].id;
+        const struct hth_object *o = next < end && next->id == id ? next : hth_manifest_find(m, id);
         struct hth_sources *of = o ? &out[o - m->object] : NULL;
 
         if (of && !memcmp(s->object[k].digest, o->digest, HTH_DIGEST) &&
                 of->count < HTH_PLAN_SOURCES)
             of->node[of->count++] = node;
+        next = o ? o + 1 : next;
     }
 }
 

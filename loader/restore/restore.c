@@ -128,26 +128,38 @@ static void restore_ask_for_plan(struct hth_restore *r, const unsigned char *byt
     (void)hth_blob_fetch(r->ctx, &id, from, NULL);
 }
 
+/* 0: it is for later, or for nobody. */
+static int restore_wants_plan(struct hth_restore *r, const struct hth_blob_id *id)
+{
+    if (r->state == IDLE && id->save.step > r->early.save.step)
+        r->early = *id; /* given to the engine before this one; our ranks have not asked yet */
+    return r->state == TOLD || r->state == VOTED || r->state == PULLING;
+}
+
 void hth_restore_plan(
         struct hth_restore *r, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
     struct hth_plan plan;
     struct hearth_error err;
 
-    if (r->state == IDLE && id->save.step > r->early.save.step)
-        r->early = *id; /* given to the engine before this one; our ranks have not asked yet */
-    if (r->state != TOLD && r->state != VOTED && r->state != PULLING)
+    if (!restore_wants_plan(r, id))
         return;
     if (hth_plan_decode(&plan, bytes, len, &err)) {
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "plan-bad", "%s", err.text);
         return;
     }
-    if (plan.serial <= r->least || (r->has_plan && plan.serial <= r->plan.serial)) {
-        hth_plan_fini(&plan);
+    hth_restore_take(r, id, &plan);
+    hth_plan_fini(&plan);
+}
+
+void hth_restore_take(struct hth_restore *r, const struct hth_blob_id *id, struct hth_plan *plan)
+{
+    if (!restore_wants_plan(r, id) || plan->serial <= r->least ||
+            (r->has_plan && plan->serial <= r->plan.serial))
         return;
-    }
     hth_plan_fini(&r->plan);
-    r->plan = plan;
+    r->plan = *plan;
+    *plan = (struct hth_plan){ 0 };
     r->has_plan = 1;
     r->t_told = hth_now_ms(&r->ctx->clock);
     carry_out(r);

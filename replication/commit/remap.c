@@ -2,6 +2,9 @@
 /*
  * Place by place: it stays where it is while that node is not lost, goes home when home is well, and
  * else to the least loaded node that shares no domain with the others of its rank.
+ *
+ * Last map and next one are in one order, so they are gone through side by side. Of the nodes, those before
+ * `from` have more than the least load: a search begins there, and mostly ends there.
  */
 #include "remap.h"
 
@@ -14,6 +17,8 @@ struct seats { /* of one making of a map */
     uint32_t places; /* of a rank: its copies, and the owner's */
     uint32_t *now;   /* [world][places] who has it; HTH_NODE_NONE: there is none */
     uint32_t *load;  /* [nodes] places that are theirs */
+    uint32_t least;  /* of the loads of who is well */
+    uint32_t from;   /* the first of these that may have it; nodes: nobody is well */
 };
 
 static uint32_t seat_home(const struct seats *s, uint32_t rank, uint32_t place)
@@ -46,16 +51,61 @@ static int seat_fits(
     return 1;
 }
 
+static int seat_is_least(const struct seats *s, uint32_t node)
+{
+    return s->in->is[node] == HTH_WELL && s->load[node] == s->least;
+}
+
+/* Loads have grown, or are known now. */
+static void seats_least(struct seats *s)
+{
+    uint32_t nodes = s->in->epoch->nodes;
+
+    while (s->from < nodes && !seat_is_least(s, s->from))
+        s->from++;
+    if (s->from < nodes)
+        return;
+    s->least = UINT32_MAX;
+    for (uint32_t n = nodes; n-- > 0;)
+        if (s->in->is[n] == HTH_WELL && s->load[n] <= s->least) {
+            s->least = s->load[n];
+            s->from = n;
+        }
+}
+
+/* The first with the least load of all; HTH_NODE_NONE: none of these fits. */
+static uint32_t seat_find_least(
+        const struct seats *s, uint32_t rank, uint32_t place, uint32_t level)
+{
+    for (uint32_t n = s->from; n < s->in->epoch->nodes; n++)
+        if (seat_is_least(s, n) && seat_fits(s, rank, place, n, level))
+            return n;
+    return HTH_NODE_NONE;
+}
+
+static uint32_t seat_find_any(const struct seats *s, uint32_t rank, uint32_t place, uint32_t level,
+        enum hth_wellness worst)
+{
+    uint32_t best = HTH_NODE_NONE;
+
+    for (uint32_t n = 0; n < s->in->epoch->nodes; n++)
+        if (s->in->is[n] <= worst && (best == HTH_NODE_NONE || s->load[n] < s->load[best]) &&
+                seat_fits(s, rank, place, n, level))
+            best = n;
+    return best;
+}
+
 static uint32_t seat_find(
         const struct seats *s, uint32_t rank, uint32_t place, enum hth_wellness worst)
 {
     uint32_t best = HTH_NODE_NONE;
 
-    for (uint32_t level = s->in->base->level + 1; level-- > 0 && best == HTH_NODE_NONE;)
-        for (uint32_t n = 0; n < s->in->epoch->nodes; n++)
-            if (s->in->is[n] <= worst && (best == HTH_NODE_NONE || s->load[n] < s->load[best]) &&
-                    seat_fits(s, rank, place, n, level))
-                best = n;
+    for (uint32_t level = s->in->base->level + 1; level-- > 0 && best == HTH_NODE_NONE;) {
+        if (worst == HTH_WELL)
+            best = seat_find_least(s, rank, place, level);
+        if (best == HTH_NODE_NONE)
+            best = seat_find_any(s, rank, place, level, worst);
+    }
     return best;
 }
 
@@ -82,9 +132,10 @@ static int seat_move(struct seats *s, uint32_t rank, uint32_t place)
         to = seat_find(s, rank, place, HTH_BACK);
     if (to == HTH_NODE_NONE)
         return 0;
-    s->load[*at]--;
+    s->load[*at]--; /* of a lost one */
     s->load[to]++;
     *at = to;
+    seats_least(s);
     return 1;
 }
 
@@ -129,37 +180,48 @@ static void seats_fill(struct seats *s)
             s->load[s->now[i]]++;
 }
 
-/* Who has the bytes of a place: whoever had it when a map was settled last. */
-static uint32_t seat_was(const struct seats *s, uint32_t rank, uint32_t place)
+/* Who has the bytes of a place: whoever had it when a map was settled last. *at: how far the last map is gone
+ * through. */
+static uint32_t seat_was(const struct seats *s, uint32_t rank, uint32_t place, uint32_t *at)
 {
-    const struct hth_move *m = hth_holders_move(s->in->last, rank, place);
+    const struct hth_holders *last = s->in->last;
+    const struct hth_move *m = last->move + *at, *end = last->move + last->moves;
 
-    if (!m)
+    while (m < end && (m->rank < rank || (m->rank == rank && m->place < place)))
+        m++;
+    *at = (uint32_t)(m - last->move);
+    if (m == end || m->rank != rank || m->place != place)
         return seat_home(s, rank, place);
     return s->in->settled ? m->node : m->was;
 }
 
+/* What is not as the epoch began, or was not; returns how many. out: NULL: only counted. */
+static uint32_t seats_put(const struct seats *s, struct hth_move *out)
+{
+    uint32_t moves = 0, at = 0;
+
+    for (uint32_t r = 0; r < s->in->epoch->world; r++)
+        for (uint32_t p = 0; p < s->places; p++) {
+            uint32_t home = seat_home(s, r, p), node = *seat_of(s, r, p);
+            uint32_t was = home == HTH_NODE_NONE ? home : seat_was(s, r, p, &at);
+
+            if (node == home && was == home)
+                continue;
+            if (out)
+                out[moves] = (struct hth_move){ r, p, node, was };
+            moves++;
+        }
+    return moves;
+}
+
 static int seats_write(const struct seats *s, struct hth_move **out, uint32_t *out_moves)
 {
-    uint32_t moves = 0;
+    uint32_t moves = seats_put(s, NULL);
 
-    for (int again = 0; again < 2; again++) {
-        moves = 0;
-        for (uint32_t r = 0; r < s->in->epoch->world; r++)
-            for (uint32_t p = 0; p < s->places; p++) {
-                uint32_t home = seat_home(s, r, p), node = *seat_of(s, r, p);
-                uint32_t was = home == HTH_NODE_NONE ? home : seat_was(s, r, p);
-
-                if (node == home && was == home)
-                    continue;
-                if (again)
-                    (*out)[moves] = (struct hth_move){ r, p, node, was };
-                moves++;
-            }
-        if (!again && !(*out = calloc(moves ? moves : 1, sizeof(**out))))
-            return HEARTH_ENOMEM;
-    }
-    *out_moves = moves;
+    *out = calloc(moves ? moves : 1, sizeof(**out));
+    if (!*out)
+        return HEARTH_ENOMEM;
+    *out_moves = seats_put(s, *out);
     return HEARTH_OK;
 }
 
@@ -176,6 +238,8 @@ int hth_remap(const struct hth_remap *in, struct hth_move **out, uint32_t *out_m
         seats_fill(&s);
         for (uint32_t r = 0; r < in->epoch->world; r++)
             seats_home(&s, r);
+        s.from = in->epoch->nodes;
+        seats_least(&s);
         for (uint32_t r = 0; r < in->epoch->world; r++)
             for (uint32_t p = 0; p < s.places; p++) {
                 uint32_t at = *seat_of(&s, r, p);

@@ -63,50 +63,88 @@ int hth_blobs_message(
 
 /* ---- Giving ------------------------------------------------------------------------------------------ */
 
-static int blob_put(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes,
-        size_t len, int give_on, struct hearth_error *err)
+/* 1: it is here, or coming. */
+static int blob_is_under_way(const struct blob *b)
 {
-    struct blob *b = hth_blob_look(ctx, id);
-    unsigned char *copy;
+    return b && (b->state == HERE || b->busy || b->state == PULLING); /* MAKING is busy */
+}
 
-    if (b && (b->state == HERE || b->busy || b->state == PULLING)) { /* MAKING is busy */
-        b->give_on |= give_on;
-        hth_blob_serve_children(b);
-        return HEARTH_OK;
-    }
-    if (len > BLOB_MAX || id->kind == HTH_BLOB_RAW)
-        return hth_fail(err, HEARTH_EINVAL, 0, "%zu bytes are more than the %" PRIu64 " of a blob",
-                len, BLOB_MAX);
-    copy = malloc(len ? len : 1);
-    b = copy ? hth_blob_get(ctx, id) : NULL;
+static int blob_give_on(struct blob *b, int give_on)
+{
+    b->give_on |= give_on;
+    hth_blob_serve_children(b);
+    return HEARTH_OK;
+}
+
+/* bytes: taken over. */
+static int blob_put(struct hth_ctx *ctx, const struct hth_blob_id *id, unsigned char *bytes,
+        size_t len, const unsigned char digest[HTH_DIGEST], int give_on, struct hearth_error *err)
+{
+    struct blob *b = bytes ? hth_blob_get(ctx, id) : NULL;
+
     if (!b || hth_blob_empty(b)) {
-        free(copy);
+        free(bytes);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no room for a blob of %zu bytes", len);
     }
-    if (len)
-        memcpy(copy, bytes, len);
-    b->bytes = copy;
+    b->bytes = bytes;
     b->len = b->at = len;
     b->state = HERE;
     b->due_ms = HTH_NEVER;
-    b->give_on |= give_on;
-    hth_digest(b->digest, copy, len);
+    memcpy(b->digest, digest, HTH_DIGEST);
     for (struct reader *r = b->readers; r; r = r->next)
         hth_blob_offer(b, r);
-    hth_blob_serve_children(b);
+    return blob_give_on(b, give_on);
+}
+
+static int blob_check(const struct hth_blob_id *id, size_t len, struct hearth_error *err)
+{
+    if (len > BLOB_MAX || id->kind == HTH_BLOB_RAW)
+        return hth_fail(err, HEARTH_EINVAL, 0, "%zu bytes are more than the %" PRIu64 " of a blob",
+                len, BLOB_MAX);
     return HEARTH_OK;
+}
+
+static int blob_copy(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes,
+        size_t len, int give_on, struct hearth_error *err)
+{
+    struct blob *b = hth_blob_look(ctx, id);
+    unsigned char digest[HTH_DIGEST], *copy;
+    int rc;
+
+    if (blob_is_under_way(b))
+        return blob_give_on(b, give_on);
+    rc = blob_check(id, len, err);
+    if (rc)
+        return rc;
+    copy = malloc(len ? len : 1);
+    if (copy && len)
+        memcpy(copy, bytes, len);
+    hth_digest(digest, bytes, len);
+    return blob_put(ctx, id, copy, len, digest, give_on, err);
 }
 
 int hth_blob_give(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
         struct hearth_error *err)
 {
-    return blob_put(ctx, id, bytes, len, 1, err);
+    return blob_copy(ctx, id, bytes, len, 1, err);
 }
 
 int hth_blob_serve(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
         struct hearth_error *err)
 {
-    return blob_put(ctx, id, bytes, len, 0, err);
+    return blob_copy(ctx, id, bytes, len, 0, err);
+}
+
+int hth_blob_hand(struct hth_ctx *ctx, const struct hth_blob_id *id, unsigned char *bytes,
+        size_t len, const unsigned char digest[HTH_DIGEST], struct hearth_error *err)
+{
+    struct blob *b = hth_blob_look(ctx, id);
+    int rc = blob_check(id, len, err);
+
+    if (!rc && !blob_is_under_way(b))
+        return blob_put(ctx, id, bytes, len, digest, 1, err);
+    free(bytes);
+    return rc ? rc : blob_give_on(b, 1);
 }
 
 static void blob_forget(struct blob *b)

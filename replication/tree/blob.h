@@ -47,6 +47,10 @@ void hth_blobs_join(struct hth_ctx *ctx); /* forgets all */
 int hth_blob_give(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
         struct hearth_error *err);
 
+/* The same with bytes that malloc() gave, taken over in any case, and their digest. */
+int hth_blob_hand(struct hth_ctx *ctx, const struct hth_blob_id *id, unsigned char *bytes,
+        size_t len, const unsigned char digest[HTH_DIGEST], struct hearth_error *err);
+
 /* One may start elsewhere: fetch this blob from `node` (HTH_NODE_NONE: our parent), then give it on
  * to our own children as if the parent had brought it. A raw object that is here and not held any
  * more was wrong: it is fetched again. */

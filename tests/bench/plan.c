@@ -1,145 +1,373 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_plan: who has what of a save of 16,384 nodes with 8 ranks each, found from their inventories: a
- * shard of each rank, with a copy on the next node. The limit is a bsearch() in the manifest for each entry.
+ * bench_plan: what the coordinator works out in a recovery of a large job, from made-up inventories, and what
+ * that is beside a bare merge of the same ids; then the map that is made when one node in a hundred is lost.
+ *
+ *   look   a candidate's manifest is decoded, and its objects are looked for   (a worker's)
+ *   plan   written as it goes down and on record, and read again by this node  (a worker's)
+ *   map    hth_remap()                                                         (the engine's thread)
+ *
+ * Each object is at its owner's and on the next one or two nodes; `LOST` nodes, all over the job, have come
+ * back with nothing.
  */
 #include "bench.h"
 
+#include "core/base/auth.h"
+#include "core/format/plans.h"
 #include "loader/plan/plan.h"
+#include "replication/commit/remap.h"
 #include <getopt.h>
+#include <inttypes.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define RANKS 8u
+#define LOST 64u
+
+struct shape {
+    uint32_t nodes, ranks, objects, copies; /* ranks of a node, objects of a rank */
+    double want;
+};
+static const struct shape shapes[] = {
+    { 16384, 8, 1, 1, 0.5 },
+    { 16384, 8, 1, 2, 0.5 },
+    { 1024, 8, 16, 1, 0.5 },
+    { 1024, 8, 16, 2, 0.5 },
+};
 
 static struct {
     const char *json;
-    uint32_t nodes;
     unsigned rounds;
-} arg = { .nodes = 16384, .rounds = 5 };
+} arg = { .rounds = 5 };
 
-static struct hth_inventory *all;
-static struct hth_manifest manifest;
-static uint32_t *rank_node;
+static struct job_of { /* made up, of one shape */
+    const struct shape *shape;
+    struct hth_inventory *all; /* [nodes] */
+    struct hth_manifest manifest;
+    unsigned char *bytes; /* the manifest's */
+    uint32_t *rank_node;
+    uint32_t entries; /* of all inventories */
+    double inventory_mb;
+} made;
 
-static void put(struct hth_seen_save *s, uint32_t rank)
+static double used_mb(void)
 {
-    struct hth_seen_object *o = &s->object[s->objects++];
+    struct mallinfo2 m = mallinfo2();
 
-    o->id = manifest.object[rank].id;
-    memcpy(o->digest, manifest.object[rank].digest, HTH_DIGEST);
+    return (double)(m.uordblks + m.hblkhd) / (1 << 20);
 }
 
-static void make_manifest(void)
+static void *zeros(size_t n, size_t size)
 {
-    uint32_t world = arg.nodes * RANKS;
+    void *p = calloc(n ? n : 1, size);
 
-    manifest = (struct hth_manifest){
-        .save = { 9, 9, 9, 1 }, .world = world, .nodes = arg.nodes, .objects = world
-    };
-    manifest.object = calloc(world, sizeof(*manifest.object));
-    rank_node = calloc(world, sizeof(*rank_node));
-    if (!manifest.object || !rank_node)
+    if (!p)
         die("no memory");
-    for (uint32_t r = 0; r < world; r++) {
-        manifest.object[r] = (struct hth_object){
-            .id = hth_object_id(r, 0), .owner = r, .data_len = (UINT64_C(1) << 34) + r % 7
-        };
-        memcpy(manifest.object[r].digest, &r, sizeof(r));
-        rank_node[r] = r / RANKS;
+    return p;
+}
+
+/* ---- What is made up ------------------------------------------------------------------------------ */
+
+static void make_manifest(const struct shape *s)
+{
+    struct hth_manifest *m = &made.manifest;
+    uint32_t world = s->nodes * s->ranks, count = world * s->objects;
+
+    *m = (struct hth_manifest){
+        .save = { 9, 9, 9, 1 }, .world = world, .nodes = s->nodes, .objects = count, .job = "bench"
+    };
+    m->object = zeros(count, sizeof(*m->object));
+    made.rank_node = zeros(world, sizeof(*made.rank_node));
+    for (uint32_t i = 0; i < count; i++) {
+        struct hth_object *o = &m->object[i];
+        uint32_t r = i / s->objects;
+
+        *o = (struct hth_object){ .id = hth_object_id(r, i % s->objects),
+            .owner = r,
+            .kind = HTH_OBJECT_SHARD,
+            .data_len = (UINT64_C(1) << 34) + i % 7,
+            .table_len = 4096 };
+        snprintf(o->name, sizeof(o->name), "shard_%u_%u", r, i % s->objects);
+        memcpy(o->digest, &i, sizeof(i));
+        made.rank_node[r] = r / s->ranks;
+    }
+    made.bytes = zeros(1, hth_manifest_bytes(m));
+    if (hth_manifest_encode(m, made.bytes, NULL))
+        die("a manifest that cannot be");
+}
+
+static int is_lost(const struct shape *s, uint32_t node)
+{
+    return node % (s->nodes / LOST) == 1;
+}
+
+/* All that a node owns, in the order of ids. */
+static void put(struct hth_seen_save *s, const struct shape *shape, uint32_t owner)
+{
+    uint32_t each = shape->ranks * shape->objects;
+
+    for (uint32_t i = owner * each; i < (owner + 1) * each; i++, s->objects++) {
+        s->object[s->objects].id = made.manifest.object[i].id;
+        memcpy(s->object[s->objects].digest, made.manifest.object[i].digest, HTH_DIGEST);
     }
 }
 
-/* Of each node its own ranks' objects and those of the node before; all others still hold theirs. */
-static void make_inventories(void)
+static void make_inventory(const struct shape *shape, uint32_t node)
 {
-    all = calloc(arg.nodes, sizeof(*all));
-    for (uint32_t n = 0; all && n < arg.nodes; n++) {
-        struct hth_seen_save *s = calloc(1, sizeof(*s));
-        uint32_t before = n ? n - 1 : arg.nodes - 1, first = n ? before : n, next = n ? n : before;
+    struct hth_seen_save *s = zeros(1, sizeof(*s));
+    uint32_t first = node < shape->copies ? 0 : node - shape->copies;
 
-        if (!s || !(s->object = calloc(2 * (size_t)RANKS, sizeof(*s->object))))
-            die("no memory");
-        s->id = manifest.save;
-        for (uint32_t r = 0; r < RANKS; r++)
-            put(s, first * RANKS + r);
-        for (uint32_t r = 0; r < RANKS; r++)
-            put(s, next * RANKS + r);
-        all[n] = (struct hth_inventory){ .saves = 1, .save = s };
-    }
+    s->id = made.manifest.save;
+    s->object =
+            zeros((size_t)(shape->copies + 1) * shape->ranks * shape->objects, sizeof(*s->object));
+    for (uint32_t owner = first; owner <= node; owner++)
+        put(s, shape, owner);
+    for (uint32_t copy = node < shape->copies ? shape->copies - node : 0; copy > 0; copy--)
+        put(s, shape, shape->nodes - copy);
+    made.all[node] = (struct hth_inventory){ .saves = 1, .save = s };
+    made.entries += s->objects;
 }
 
-/* In seconds. */
-static double find_s(void)
+static void make(const struct shape *s)
 {
-    struct hth_sources *out = calloc(manifest.objects, sizeof(*out));
-    double begin = now_s(), took;
+    double before;
 
-    if (hth_sources_find(all, arg.nodes, rank_node, manifest.world, &manifest, out, NULL))
-        die("an object is lost that two nodes have");
-    took = now_s() - begin;
-    for (uint32_t i = 0; i < manifest.objects; i++)
-        if (out[i].count != 2)
-            die("%u holders instead of two", out[i].count);
-    free(out);
-    return took;
+    made = (struct job_of){ .shape = s };
+    make_manifest(s);
+    before = used_mb();
+    made.all = zeros(s->nodes, sizeof(*made.all));
+    for (uint32_t n = 0; n < s->nodes; n++)
+        if (!is_lost(s, n))
+            make_inventory(s, n);
+    made.inventory_mb = used_mb() - before;
 }
 
-static int by_id(const void *key, const void *object)
+static void unmake(void)
 {
-    uint64_t id = *(const uint64_t *)key, other = ((const struct hth_object *)object)->id;
-
-    return id < other ? -1 : id > other;
+    for (uint32_t n = 0; n < made.shape->nodes; n++)
+        hth_inventory_fini(&made.all[n]);
+    hth_manifest_fini(&made.manifest);
+    free(made.all);
+    free(made.bytes);
+    free(made.rank_node);
 }
 
-static double search_s(void)
+/* ---- What the coordinator does --------------------------------------------------------------------- */
+
+struct took_s {
+    double find, look, plan, mb;
+    size_t plan_len;
+};
+
+/* As a worker of the coordinator does it: loader/choice/study.c. */
+static void choose(struct took_s *t)
 {
+    const struct shape *s = made.shape;
+    struct hth_manifest m;
+    double before = used_mb(), a = now_s(), b, c;
+    struct hth_plan plan, mine;
+    struct hth_plans record;
+    struct hth_sources *sources = zeros(made.manifest.objects, sizeof(*sources));
+    unsigned char *bytes, *recorded, digest[HTH_DIGEST];
+
+    if (hth_manifest_decode(&m, made.bytes, hth_manifest_bytes(&made.manifest), NULL))
+        die("a manifest that cannot be read");
+    b = now_s();
+    if (hth_sources_find(made.all, s->nodes, made.rank_node, m.world, &m, sources, NULL))
+        die("an object is lost that a node has");
+    c = now_s();
+    t->find = c - b;
+    t->look = c - a;
+    plan = (struct hth_plan){ .serial = 1,
+        .chosen = m.save,
+        .keeps = 1,
+        .keep = { m.save },
+        .manifest = m,
+        .manifest_bytes = made.bytes,
+        .manifest_len = hth_manifest_bytes(&m),
+        .sources = sources };
+    t->plan_len = hth_plan_bytes(&plan);
+    bytes = zeros(1, t->plan_len);
+    hth_plan_encode(&plan, bytes);
+    hth_digest(digest, bytes, t->plan_len);
+    record = (struct hth_plans){ .serial = 1, .plan = bytes, .plan_len = t->plan_len };
+    recorded = zeros(1, hth_plans_bytes(&record));
+    hth_plans_encode(&record, recorded);
+    if (hth_plan_decode(&mine, bytes, t->plan_len, NULL))
+        die("a plan that cannot be read");
+    t->plan = now_s() - c;
+    t->mb = used_mb() - before;
+    hth_plan_fini(&mine);
+    hth_manifest_fini(&m);
+    free(sources);
+    free(bytes);
+    free(recorded);
+}
+
+/* ---- The limit --------------------------------------------------------------------------------------- */
+
+struct entry {
+    uint64_t id;
+    uint32_t node;
+};
+
+static uint32_t merge_two(
+        const struct entry *in, uint32_t at, uint32_t mid, uint32_t end, struct entry *out)
+{
+    uint32_t a = at, b = mid, n = 0;
+
+    while (a < mid || b < end)
+        out[n++] = b == end || (a < mid && in[a].id <= in[b].id) ? in[a++] : in[b++];
+    return n;
+}
+
+/* Who has what by nothing but a merge of all nodes' lists, two by two, and one walk along the manifest. */
+static double merge_s(void)
+{
+    uint32_t nodes = made.shape->nodes, runs = 0, n = 0;
+    struct entry *in = zeros(made.entries, sizeof(*in)), *out = zeros(made.entries, sizeof(*out));
+    uint32_t *run = zeros(nodes + 2, sizeof(*run));
     double begin = now_s();
 
-    for (uint32_t n = 0; n < arg.nodes; n++)
-        for (uint32_t i = 0; i < all[n].save->objects; i++)
-            if (!bsearch(&all[n].save->object[i].id, manifest.object, manifest.objects,
-                        sizeof(*manifest.object), by_id))
-                die("an entry that is in no manifest");
-    return now_s() - begin;
+    for (uint32_t i = 0; i < nodes; i++) {
+        const struct hth_seen_save *s = made.all[i].save;
+
+        for (uint32_t k = 0; s && k < s->objects; k++)
+            in[n++] = (struct entry){ s->object[k].id, i };
+        run[++runs] = n;
+    }
+    while (runs > 1) {
+        struct entry *swap = in;
+        uint32_t left = 0;
+
+        for (uint32_t i = 0; i < runs; i += 2) {
+            uint32_t mid = run[i + 1], end = i + 2 <= runs ? run[i + 2] : mid;
+
+            merge_two(in, run[i], mid, end, out + run[i]);
+            run[++left] = end;
+        }
+        runs = left;
+        in = out;
+        out = swap;
+    }
+    n = 0;
+    for (uint32_t i = 0; i < made.manifest.objects; i++) {
+        uint32_t first = n;
+
+        while (n < made.entries && in[n].id == made.manifest.object[i].id)
+            n++;
+        if (n == first)
+            die("an object that is on no list");
+    }
+    begin = now_s() - begin;
+    free(in);
+    free(out);
+    free(run);
+    return begin;
+}
+
+/* ---- Rows ---------------------------------------------------------------------------------------------- */
+
+static int bench_choice(const struct shape *s)
+{
+    struct series find = { 0 }, merge = { 0 };
+    struct took_s t = { 0 };
+    char name[64];
+
+    make(s);
+    for (unsigned i = 0; i <= arg.rounds; i++) { /* the first one is warm-up */
+        double limit = merge_s();
+
+        choose(&t);
+        if (!i)
+            continue;
+        series_add(&merge, made.manifest.objects * 1e-6 / limit);
+        series_add(&find, made.manifest.objects * 1e-6 / t.find);
+    }
+    snprintf(name, sizeof(name), "plan: who has what, %u x %u x %u, %u cop%s", s->nodes, s->ranks,
+            s->objects, s->copies, s->copies == 1 ? "y" : "ies");
+    printf("%s: look %.0f ms, plan %.0f ms; inventories %.0f MB, %zu bytes a node; look and plan %.0f MB, "
+           "the plan %.1f MB\n",
+            name, 1e3 * t.look, 1e3 * t.plan, made.inventory_mb, hth_inventory_bytes(&made.all[2]),
+            t.mb, (double)t.plan_len / (1 << 20));
+    unmake();
+    return row_say(&(struct row){ .name = name,
+            .limit_name = "a merge of the same ids",
+            .rate = &find,
+            .limit = &merge,
+            .unit = "M/s",
+            .want = s->want });
+}
+
+/* One node in a hundred is lost, then is back: maps a second. */
+static void bench_map(uint32_t nodes, uint32_t ranks, uint32_t copies)
+{
+    struct hth_epoch e = { .epoch = 9, .nonce = 9, .world = nodes * ranks, .nodes = nodes };
+    struct series rate = { 0 };
+    struct hth_placement base;
+    struct hth_holders map;
+    uint8_t *is = zeros(nodes, 1);
+    uint32_t moved = 0, stuck;
+    char name[64];
+
+    e.member = zeros(nodes, sizeof(*e.member));
+    e.rank_node = zeros(e.world, sizeof(*e.rank_node));
+    for (uint32_t r = 0; r < e.world; r++)
+        e.rank_node[r] = r / ranks;
+    for (uint32_t n = 0; n < nodes; n++)
+        e.member[n].domain[0] = 1 + n / 16;
+    if (hth_placement_make(&base, &e, copies, 1, 0, NULL))
+        die("no placement");
+    hth_holders_first(&map, e.epoch, e.nonce);
+    for (unsigned i = 0; i <= 2 * arg.rounds; i++) {
+        struct hth_remap in = { &e, &base, &map, 1, is, 1 };
+        struct hth_move *move = NULL;
+        uint32_t moves, now = 0;
+        double begin;
+
+        for (uint32_t n = 1; n < nodes; n += 100)
+            is[n] = i % 2 ? HTH_WELL : HTH_LOST;
+        begin = now_s();
+        if (hth_remap(&in, &move, &moves, &now, &stuck) || stuck)
+            die("no map");
+        if (i && i % 2 == 0)
+            series_add(&rate, 1 / (now_s() - begin));
+        moved = i % 2 ? moved : now;
+        free(map.move);
+        map.move = move;
+        map.moves = moves;
+    }
+    snprintf(name, sizeof(name), "plan: map of %u x %u, %u lost", nodes, ranks, (nodes + 98) / 100);
+    printf("%s: %" PRIu32 " places move in %.1f ms\n", name, moved, 1e3 / series_median(&rate));
+    row_say(&(struct row){ .name = name, .rate = &rate, .unit = "/s" });
+    hth_holders_fini(&map);
+    hth_placement_fini(&base);
+    free(e.member);
+    free(e.rank_node);
+    free(is);
 }
 
 int main(int argc, char **argv)
 {
-    static const struct option known[] = { { "json", 1, NULL, 'j' }, { "nodes", 1, NULL, 'm' },
-        { "rounds", 1, NULL, 'n' }, { NULL, 0, NULL, 0 } };
-    struct series find = { 0 }, search = { 0 };
-    int c;
+    static const struct option known[] = { { "json", 1, NULL, 'j' }, { "rounds", 1, NULL, 'n' },
+        { NULL, 0, NULL, 0 } };
+    int c, low = 0;
 
     while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
         if (c == 'j')
             arg.json = optarg;
-        else if (c == 'm')
-            arg.nodes = (uint32_t)strtoul(optarg, NULL, 10);
         else if (c == 'n')
             arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
         else
             exit(2);
     }
-    if (arg.nodes < 2 || arg.nodes > 16384 || !arg.rounds || arg.rounds > ROUNDS_MAX)
-        die("usage: bench_plan [--nodes 2..16384] [--rounds 1..%d] [--json LINES]", ROUNDS_MAX);
+    if (!arg.rounds || arg.rounds > ROUNDS_MAX)
+        die("usage: bench_plan [--rounds 1..%d] [--json LINES]", ROUNDS_MAX);
     rows_open(arg.json, NULL);
-    make_manifest();
-    make_inventories();
-    for (unsigned i = 0; i <= arg.rounds; i++) { /* the first one is warm-up */
-        double a = search_s(), b = find_s(), objects = manifest.objects * 1e-6;
-
-        if (!i)
-            continue;
-        series_add(&search, objects / a);
-        series_add(&find, objects / b);
-    }
-    return row_say(&(struct row){ .name = "plan: who has what, 16,384 nodes x 8 ranks",
-                   .limit_name = "bsearch() for each entry",
-                   .rate = &find,
-                   .limit = &search,
-                   .unit = "M/s",
-                   .want = 0.20 })
-                   ? 3
-                   : 0;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
+        low |= bench_choice(&shapes[i]);
+    bench_map(1024, 8, 1);
+    bench_map(16384, 8, 1);
+    bench_map(16384, 8, 2);
+    return low ? 3 : 0;
 }

@@ -161,7 +161,8 @@ static void join(void)
         must_hear(r + 1, HTH_LOCAL_JOINED);
         ask(r + 1, &recover, sizeof(recover), HTH_LOCAL_RECOVER, 0, NULL);
     }
-    pass(100);
+    while (work_one()) /* the plan */
+        ;
     must_hear(1, HTH_LOCAL_RECOVERED);
     must_hear(2, HTH_LOCAL_RECOVERED);
 }

@@ -50,6 +50,7 @@ static inline void rig_open(uint32_t nodes, uint32_t node)
 
 static inline void rig_close(void)
 {
+    pair_works(p);
     rig_stop();
     for (uint32_t n = 0; n < p->nodes; n++)
         p->node[n].epoch.rank_node = NULL;

@@ -125,6 +125,7 @@ static void vote_no_room(uint32_t node, uint32_t serial)
     hth_put32(body + 4, (uint32_t)HEARTH_ENOSPC);
     memcpy(body + 8, why, sizeof(why));
     hth_choice_deliver(choice, node, HTH_KIND_VOTE, body, sizeof(body) - 1);
+    pair_works(p);
 }
 
 Test(choice, a_save_that_was_never_protected_is_passed_over_for_want_of_room)
@@ -132,6 +133,7 @@ Test(choice, a_save_that_was_never_protected_is_passed_over_for_want_of_room)
     uint32_t serial;
 
     say_all(OLDER);
+    pair_works(p);
     cr_assert(eq(u64, planned(&serial), NEWER));
     vote_no_room(2, serial);
     cr_assert(eq(u64, planned(&serial), OLDER), "at the first no");
@@ -143,6 +145,7 @@ Test(choice, a_protected_save_without_room_is_an_error_that_names_the_node)
     uint32_t serial, after;
 
     say_all(NEWER);
+    pair_works(p);
     cr_assert(eq(u64, planned(&serial), NEWER));
     vote_no_room(2, serial);
     cr_assert(eq(u64, planned(&after), NEWER));
@@ -150,6 +153,59 @@ Test(choice, a_protected_save_without_room_is_an_error_that_names_the_node)
     cr_assert(eq(int, pair_logged(p, 0, "recovery-failed"), 1));
     cr_assert(strstr(p->node[0].last, "step 2") && strstr(p->node[0].last, "node n2: 1000 bytes"),
             "%s", p->node[0].last);
+}
+
+/* ---- Workers --------------------------------------------------------------------------------------- */
+
+static int is_planned(void)
+{
+    struct hth_store *store = p->node[0].store;
+    void *bytes = NULL;
+    size_t len;
+    int rc = store->ops->record_get(store, "plans", &bytes, &len, NULL);
+
+    free(bytes);
+    return !rc;
+}
+
+/* Each work takes longer than it takes to be called lost. */
+Test(choice, workers_choose_and_plan_and_heartbeats_do_not_wait_for_them)
+{
+    uint64_t begun_ms = p->now_ms;
+    uint32_t serial;
+
+    p->work_ms = 5000;
+    say_all(OLDER);
+    cr_assert(zero(int, is_planned()), "in the call of the last inventory");
+    pair_run(p, 3 * p->work_ms - 1000);
+    cr_assert(zero(int, is_planned()), "two saves to look at, and a plan");
+    pair_run(p, 2000);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+    cr_assert(ge(u64, p->now_ms - begun_ms, 15000));
+    for (uint32_t n = 0; n < NODES; n++)
+        cr_assert(zero(u32, p->node[n].peer_downs), "node %u", n);
+}
+
+Test(choice, what_a_worker_still_looks_at_is_not_of_the_next_epoch)
+{
+    uint32_t serial;
+
+    say_all(NEWER);
+    hth_choice_join(choice);
+    rig_tell(0, &(struct hth_keep){ 0 }, NULL, 0);
+    pair_works(p);
+    cr_assert(zero(int, is_planned()), "nobody else has said what it holds");
+    p->node[0].epoch.epoch++;
+    hth_choice_join(choice);
+    say_all(OLDER);
+    hth_choice_fail(choice, HEARTH_EPEER, "lost");
+    pair_works(p);
+    cr_assert(zero(int, is_planned()), "the epoch has failed");
+    hth_choice_join(choice);
+    say_all(NEWER);
+    pair_works(p);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+    cr_assert(eq(u32, serial, 1));
 }
 
 /* ---- A manifest that is here ---------------------------------------------------------------------- */
@@ -175,6 +231,7 @@ Test(choice, a_manifest_that_came_before_the_inventories_is_not_waited_for)
     for (uint32_t n = 0; n < NODES; n++)
         rig_tell(n, &none, &seen, 1);
     hth_choice_tick(choice, p->now_ms);
+    pair_works(p);
     cr_assert(ne(ptr, (void *)(uintptr_t)hth_blob_find(ctx, &plan, &len), NULL));
     hth_manifest_fini(&read);
 }

@@ -14,6 +14,7 @@ TestSuite(votes, .init = begin, .fini = rig_close);
 static void say_keep(uint32_t node, const struct hth_keep *keep)
 {
     rig_tell(node, keep, NULL, 0);
+    pair_works(p);
 }
 
 /* ---- Loss ------------------------------------------------------------------------------------------ */
@@ -106,6 +107,7 @@ static void give_manifest(
         hth_choice_manifest(choice, &id, bytes, hth_manifest_bytes(&m));
     else
         memcpy(digest, m.digest, HTH_DIGEST);
+    pair_works(p);
     free(bytes);
 }
 
@@ -119,6 +121,7 @@ Test(votes, a_save_with_an_object_on_no_node_is_lost_and_its_manifest_is_the_lis
     give_manifest(seen.id, 1, seen.manifest, 0);
     for (uint32_t n = 0; n < NODES; n++)
         rig_tell(n, &keep, &seen, 1);
+    pair_works(p);
     give_manifest(seen.id, 2, NULL, 1);
     cr_assert(zero(int, has_failed()), "by another manifest: %s", why);
     give_manifest(seen.id, 1, NULL, 1);
@@ -148,6 +151,7 @@ static int vote(uint32_t node, uint32_t serial, uint32_t no)
     hth_put32(body + 4, no);
     p->node[0].kind = 0;
     hth_choice_deliver(choice, node, HTH_KIND_VOTE, body, sizeof(body));
+    pair_works(p);
     return p->node[0].kind == HTH_KIND_GO;
 }
 
@@ -186,6 +190,7 @@ Test(votes, a_save_that_was_dropped_is_not_recovered)
     must(hth_restore_start(restore, 60000, NULL));
     for (uint32_t n = 0; n < NODES; n++)
         rig_tell(n, n == 1 ? &dropped : &none, &seen, 1);
+    pair_works(p);
     cr_assert(hth_restore_has_plan(restore, 1), "there is nothing to recover");
 }
 

@@ -2,6 +2,7 @@
 /* Where places go when nodes are lost, and when they are back. */
 #include "check.h"
 
+#include "core/base/env.h"
 #include "replication/commit/remap.h"
 #include <stdlib.h>
 #include <unistd.h>
@@ -204,4 +205,98 @@ Test(remap, what_nobody_can_take_stays_and_is_counted)
     cr_assert(gt(u32, stuck, 0));
     for (uint32_t r = 0; r < NODES; r++)
         cr_assert(eq(u32, at(r, 0) == 0 || at(r, 1) == 0 || at(r, COPIES) == 0, 1), "rank %u", r);
+}
+
+/* ---- A large job ----------------------------------------------------------------------------------- */
+
+enum { MANY = 240, EACH = 3, MANY_PLACES = 2 }; /* racks of four; one copy */
+
+static uint32_t now[MANY * EACH][MANY_PLACES], load[MANY];
+static uint8_t well[MANY];
+static uint32_t racks[MANY];
+
+static int may_have(uint32_t rank, uint32_t place, uint32_t node)
+{
+    return racks[node] != racks[now[rank][1 - place]] &&
+           (place || racks[node] != racks[rank / EACH]);
+}
+
+/* Of all who are well and may have it, the first with the least load: by looking at everybody. */
+static uint32_t least_of_all(uint32_t rank, uint32_t place)
+{
+    uint32_t best = MANY;
+
+    for (uint32_t n = 0; n < MANY; n++)
+        if (well[n] == HTH_WELL && may_have(rank, place, n) &&
+                (best == MANY || load[n] < load[best]))
+            best = n;
+    return best;
+}
+
+/* The next map of `e`, and the same worked out place by place. */
+static void must_be_the_least(const struct hth_epoch *e, const struct hth_placement *of)
+{
+    struct hth_remap in = { e, of, &map, 1, well, 1 };
+    struct hth_move *move = NULL;
+    uint32_t moves = 0;
+
+    memset(load, 0, sizeof(load));
+    for (uint32_t r = 0; r < e->world; r++)
+        for (uint32_t p = 0; p < MANY_PLACES; p++) {
+            const struct hth_move *m = hth_holders_move(&map, r, p);
+            uint32_t home = p ? r / EACH : of->holder[r];
+
+            now[r][p] = m && (!p || well[home] == HTH_LOST) ? m->node : home;
+            load[now[r][p]]++;
+        }
+    for (uint32_t r = 0; r < e->world; r++)
+        for (uint32_t p = 0; p < MANY_PLACES; p++) {
+            uint32_t to = well[now[r][p]] == HTH_LOST ? least_of_all(r, p) : now[r][p];
+
+            load[now[r][p]]--;
+            load[to]++;
+            now[r][p] = to;
+        }
+    must(hth_remap(&in, &move, &moves, &moved, &stuck));
+    free(map.move);
+    map.move = move;
+    map.moves = moves;
+    for (uint32_t r = 0; r < e->world; r++)
+        for (uint32_t p = 0; p < MANY_PLACES; p++) {
+            const struct hth_move *m = hth_holders_move(&map, r, p);
+
+            cr_assert(eq(u32,
+                              m   ? m->node
+                              : p ? r / EACH
+                                  : of->holder[r],
+                              now[r][p]),
+                    "place %u of rank %u", p, r);
+        }
+}
+
+Test(remap, each_place_goes_to_the_first_of_the_least_loaded_however_many_are_lost)
+{
+    static struct hth_member members[MANY];
+    static uint32_t of_rank[MANY * EACH];
+    struct hth_epoch e = { .epoch = 7,
+        .nonce = 78,
+        .world = MANY * EACH,
+        .nodes = MANY,
+        .member = members,
+        .rank_node = of_rank };
+    struct hth_placement of;
+    uint64_t seed = 3;
+
+    for (uint32_t n = 0; n < MANY; n++)
+        members[n].domain[0] = racks[n] = 1 + n / 4;
+    for (uint32_t r = 0; r < e.world; r++)
+        of_rank[r] = r / EACH;
+    must(hth_placement_make(&of, &e, 1, 1, 0, NULL));
+    for (uint32_t round = 0; round < 8; round++) { /* more and more are lost, and none is back */
+        for (uint32_t n = 0; n < MANY; n++)
+            if (hth_splitmix64(&seed) % 12 == 0)
+                well[n] = HTH_LOST;
+        must_be_the_least(&e, &of);
+    }
+    hth_placement_fini(&of);
 }

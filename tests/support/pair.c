@@ -242,7 +242,7 @@ static int one_work(struct pair *p)
     p->works = work->next;
     if (!p->works)
         p->works_end = &p->works;
-    p->slow_ms = 0;
+    p->slow_ms = p->work_ms ? p->now_ms + p->work_ms : 0;
     p->working = 1;
     work->run(work);
     p->working = 0;
@@ -253,7 +253,7 @@ static int one_work(struct pair *p)
     return 1;
 }
 
-static void drain_works(struct pair *p)
+void pair_works(struct pair *p)
 {
     while (p->works || p->slow)
         if (p->slow)
@@ -268,7 +268,7 @@ void pair_node_close(struct pair *p, uint32_t node)
 
     if (!n->open)
         return;
-    drain_works(p);
+    pair_works(p);
     p->stopping = 1;
     n->transport->ops->close(n->transport);
     p->stopping = 0;

@@ -48,6 +48,7 @@ struct pair {
     struct hth_work *works, **works_end;
     struct hth_work *slow; /* has run, and is done at slow_ms; later ones wait for it */
     uint64_t slow_ms;
+    uint32_t work_ms;          /* what each of them takes */
     int working;               /* a worker runs: this is not an engine's thread */
     int stopping;              /* the workers take nothing any more */
     uint32_t regs, regs_large; /* registrations; of a MiB or more */
@@ -70,6 +71,8 @@ void pair_node_open(struct pair *p, uint32_t node);  /* adopts what the store ha
 /* One thing that is due happens, or time passes to the next; 0: nothing will ever happen. */
 int pair_step(struct pair *p);
 void pair_run(struct pair *p, uint64_t ms);
+void pair_works(
+        struct pair *p); /* all works run and are done, what these submit too; no time passes */
 /* 1 as soon as *value >= at_least; 0: not within ms. */
 int pair_until(struct pair *p, const uint32_t *value, uint32_t at_least, uint64_t ms);
 

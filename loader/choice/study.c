@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a worker does for the choice, since it takes seconds where a job is large, in which the engine's
+ * thread must answer its peers:
+ *
+ *   study_look   decodes a candidate's manifest, and finds who has each of its objects
+ *   study_plan   the plan, as it goes down and as it goes on record
+ *
+ * One at a time; the choice goes on when it is done. The worker reads inventories and candidates where they
+ * lie: nobody changes them meanwhile, and a choice that begins anew leaves them to it.
+ */
+#include "choice_state.h"
+
+#include "core/base/auth.h"
+#include "core/format/plans.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct study {
+    struct hth_work work;
+    struct hth_choice *co;
+    struct study *next; /* co->studies */
+    int left;           /* nobody waits for it any more: from and candidate[] are its own */
+    struct gathered *from;
+    uint32_t nodes;
+    struct candidate *candidate; /* all of them */
+    uint32_t candidates;
+    struct candidate *c; /* looked at */
+    uint64_t epoch, nonce;
+    uint32_t *rank_node; /* [world] */
+    uint32_t world;
+    study_done_fn *done;
+
+    /* found */
+    int code;
+    struct hearth_error err;
+    struct hth_manifest manifest; /* decoded, where the candidate has bytes alone */
+    struct hth_sources *sources;
+    uint32_t missing;
+    char lost_text[200];
+
+    struct hth_plan plan; /* borrowed from the candidate */
+    made_fn *made_done;
+    struct made made;
+};
+
+/* ---- On a worker -------------------------------------------------------------------------------- */
+
+static void look_find(struct study *s, const struct hth_manifest *m)
+{
+    struct hth_inventory *all = calloc(s->nodes, sizeof(*all));
+    const struct hth_object *lost = NULL;
+
+    s->sources = calloc(m->objects ? m->objects : 1, sizeof(*s->sources));
+    if (!all || !s->sources) {
+        free(all);
+        s->code = hth_fail(&s->err, HEARTH_ENOMEM, 0, "the coordinator has no memory to choose");
+        return;
+    }
+    for (uint32_t n = 0; n < s->nodes; n++)
+        all[n] = s->from[n].inventory;
+    s->missing = hth_sources_find(all, s->nodes, s->rank_node, s->world, m, s->sources, &lost);
+    free(all);
+    if (s->missing)
+        snprintf(s->lost_text, sizeof(s->lost_text),
+                "step %" PRIu64 ": %" PRIu32 " of %" PRIu32
+                " objects are on no node, the first is %s of rank %" PRIu32,
+                s->c->id.step, s->missing, m->objects, lost->name, lost->owner);
+}
+
+static void look_run(struct hth_work *work)
+{
+    struct study *s = hth_owner_of(struct study, work, work);
+    const struct candidate *c = s->c;
+
+    if (!c->has_manifest)
+        s->code = hth_manifest_decode(&s->manifest, c->bytes, c->len, &s->err);
+    if (!s->code)
+        look_find(s, c->has_manifest ? &c->manifest : &s->manifest);
+}
+
+/* The record is the plan with a head and a digest around it. */
+static int plan_record(struct study *s)
+{
+    struct hth_plans p = { .epoch = s->epoch,
+        .nonce = s->nonce,
+        .serial = s->plan.serial,
+        .plan = s->made.bytes,
+        .plan_len = s->made.len };
+
+    s->made.record_len = hth_plans_bytes(&p);
+    s->made.record = malloc(s->made.record_len);
+    if (!s->made.record)
+        return hth_fail(&s->err, HEARTH_ENOMEM, 0, "no memory for the record of plans");
+    hth_plans_encode(&p, s->made.record);
+    return HEARTH_OK;
+}
+
+static void plan_run(struct hth_work *work)
+{
+    struct study *s = hth_owner_of(struct study, work, work);
+
+    s->made.len = hth_plan_bytes(&s->plan);
+    s->made.bytes = malloc(s->made.len);
+    if (!s->made.bytes) {
+        s->code = hth_fail(&s->err, HEARTH_ENOMEM, 0, "the coordinator has no memory for the plan");
+        return;
+    }
+    hth_plan_encode(&s->plan, s->made.bytes);
+    hth_digest(s->made.digest, s->made.bytes, s->made.len);
+    s->code = plan_record(s);
+    s->code =
+            s->code ? s->code : hth_plan_decode(&s->made.plan, s->made.bytes, s->made.len, &s->err);
+}
+
+/* ---- On the engine's thread --------------------------------------------------------------------- */
+
+static void study_free(struct study *s)
+{
+    if (s->left) {
+        gather_free(s->from, s->nodes);
+        candidates_free(s->candidate, s->candidates);
+    }
+    hth_manifest_fini(&s->manifest);
+    hth_plan_fini(&s->made.plan);
+    free(s->made.bytes);
+    free(s->made.record);
+    free(s->sources);
+    free(s->rank_node);
+    free(s);
+}
+
+static void study_unlink(struct study *s)
+{
+    struct study **at = &s->co->studies;
+
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    if (s->co->study == s)
+        s->co->study = NULL;
+}
+
+/* It is asked for again, later: who has given it may not be the only one that has it. */
+static void look_bad(struct hth_choice *co, struct candidate *c)
+{
+    hth_say(&co->ctx->log, HEARTH_LOG_WARN, "manifest-bad", HTH_SAVE, HTH_SAVE_ARGS(c->id));
+    free(c->bytes);
+    c->bytes = NULL;
+    c->asked_ms = hth_now_ms(&co->ctx->clock);
+}
+
+static void look_take(struct study *s)
+{
+    struct hth_choice *co = s->co;
+    struct candidate *c = s->c;
+
+    if (!c->has_manifest) {
+        c->manifest = s->manifest;
+        s->manifest = (struct hth_manifest){ 0 };
+        c->has_manifest = 1;
+    }
+    c->sources = s->sources;
+    s->sources = NULL;
+    c->whole = s->missing == 0;
+    c->lost = s->missing != 0;
+    if (!c->lost)
+        return;
+    memcpy(co->lost_text, s->lost_text, sizeof(co->lost_text));
+    hth_say(&co->ctx->log, HEARTH_LOG_WARN, "beyond-redundancy", "%s", co->lost_text);
+}
+
+static void look_done(struct hth_work *work)
+{
+    struct study *s = hth_owner_of(struct study, work, work);
+    struct hth_choice *co = s->co;
+    study_done_fn *done = s->left ? NULL : s->done;
+
+    study_unlink(s);
+    if (s->left) {
+        study_free(s);
+        return;
+    }
+    if (s->code == HEARTH_ENOMEM)
+        hth_choice_fail(co, s->code, s->err.text);
+    else if (s->code)
+        look_bad(co, s->c);
+    else
+        look_take(s);
+    study_free(s);
+    done(co);
+}
+
+static void plan_done(struct hth_work *work)
+{
+    struct study *s = hth_owner_of(struct study, work, work);
+    struct hth_choice *co = s->co;
+
+    study_unlink(s);
+    if (s->code && !s->left)
+        hth_choice_fail(co, s->code, s->err.text);
+    else if (!s->left && !co->failed_len && !hth_restore_ended(co->restore))
+        s->made_done(co, &s->made);
+    study_free(s);
+}
+
+static struct study *study_new(struct hth_choice *co)
+{
+    const struct hth_epoch *e = co->ctx->epoch;
+    struct study *s = calloc(1, sizeof(*s));
+
+    if (!s || !(s->rank_node = malloc((e->world + 1) * sizeof(*s->rank_node)))) {
+        free(s);
+        hth_choice_fail(co, HEARTH_ENOMEM, "the coordinator has no memory to choose");
+        return NULL;
+    }
+    if (e->world)
+        memcpy(s->rank_node, e->rank_node, e->world * sizeof(*s->rank_node));
+    s->world = e->world;
+    s->epoch = e->epoch;
+    s->nonce = e->nonce;
+    s->co = co;
+    s->from = co->from;
+    s->nodes = co->nodes;
+    return s;
+}
+
+static void study_start(struct study *s)
+{
+    struct hth_choice *co = s->co;
+
+    s->next = co->studies;
+    co->studies = co->study = s;
+    co->ctx->workers.submit(co->ctx->workers.self, &s->work);
+}
+
+void study_look(struct hth_choice *co, struct candidate *c, study_done_fn *done)
+{
+    struct study *s = study_new(co);
+
+    if (!s)
+        return;
+    s->c = c;
+    s->done = done;
+    s->work = (struct hth_work){ .run = look_run, .done = look_done };
+    study_start(s);
+}
+
+void study_plan(struct hth_choice *co, const struct hth_plan *plan, made_fn *done)
+{
+    struct study *s = study_new(co);
+
+    if (!s)
+        return;
+    s->plan = *plan;
+    s->made_done = done;
+    s->work = (struct hth_work){ .run = plan_run, .done = plan_done };
+    study_start(s);
+}
+
+void study_leave(struct hth_choice *co)
+{
+    struct study *s = co->study;
+
+    if (!s)
+        return;
+    s->left = 1;
+    s->candidate = co->candidate;
+    s->candidates = co->candidates;
+    co->study = NULL;
+    co->from = NULL;
+    co->candidate = NULL;
+    co->nodes = co->candidates = 0;
+}
+
+void study_close(struct hth_choice *co)
+{
+    struct study *s;
+
+    while ((s = co->studies)) {
+        study_unlink(s);
+        study_free(s);
+    }
+}
