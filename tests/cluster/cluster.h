@@ -12,8 +12,8 @@
 #include <sys/types.h>
 
 #define NODES_MAX 8
-#define RANKS_MAX 16
-#define TAGS_MAX  256
+#define RANKS_MAX 64
+#define TAGS_MAX  1024
 
 #define LOST_IT   (-1)
 #define SKIPPED   77
@@ -71,6 +71,7 @@ struct world {
     /* Options of the ranks to be started. */
     uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, open_ms, mib,
             common_kib;      /* 0: 1000 bytes */
+    uint32_t rows;           /* of the whole tensor; 0: each rank has kib of its own */
     const char *start;       /* NULL: auto */
     uint32_t no_ofi, no_ucx; /* bits: machines whose library for it is not there */
     uint32_t allow_slower;
@@ -98,7 +99,7 @@ struct scenario {
 
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
         scenarios_stop[], scenarios_room[], scenarios_store[], scenarios_fabric[], scenarios_auto[],
-        scenarios_planted[];
+        scenarios_shape[], scenarios_many[], scenarios_planted[];
 
 /* A world of its own for each seed; -1: there are SOAK_MAX already. */
 #define SOAK_MAX 1024

@@ -22,7 +22,7 @@
 #define RUNS_MAX 4096
 
 static const struct scenario *const lists[] = { scenarios_loss, scenarios_life, scenarios_damage,
-    scenarios_room, scenarios_store, scenarios_stop };
+    scenarios_room, scenarios_store, scenarios_shape, scenarios_stop };
 
 struct run {
     const struct scenario *scenario;
@@ -36,7 +36,7 @@ struct run {
 
 static struct {
     const char *bin, *logs, *only, *transport, *provider;
-    int list, jobs, namespaces, keep_logs, planted;
+    int list, jobs, namespaces, keep_logs, planted, many;
     unsigned times, limit_ms; /* of one scenario */
     unsigned soak_ms;         /* rolled worlds are started for so long */
     uint64_t seed;            /* of the first */
@@ -90,8 +90,10 @@ static void choose(const char *transport, const char *provider, unsigned again)
 {
     struct run how = { .transport = transport, .provider = provider, .again = again };
 
-    if (opt.planted)
-        choose_from(scenarios_planted, &how);
+    if (opt.planted || opt.many)
+        choose_from(opt.many ? scenarios_many : scenarios_planted, &how);
+    if (opt.many)
+        return;
     for (size_t l = 0; !opt.planted && l < sizeof(lists) / sizeof(lists[0]); l++)
         choose_from(lists[l], &how);
     if (!opt.planted && provider && !strncmp(provider, "strict-", 7))
@@ -119,7 +121,7 @@ static void choose_all(unsigned again)
         choose_providers(again);
         return;
     }
-    if (!opt.transport && !opt.planted) {
+    if (!opt.transport && !opt.planted && !opt.many) {
         struct run how = { .transport = "auto", .again = again };
 
         choose_from(scenarios_auto, &how);
@@ -417,6 +419,8 @@ static int take_args(int argc, char **argv)
             opt.list = 1;
         else if (!strcmp(argv[i], "--planted"))
             opt.planted = 1;
+        else if (!strcmp(argv[i], "--many"))
+            opt.many = 1;
         else if (!strcmp(argv[i], "--keep-logs"))
             opt.keep_logs = 1;
         else if (!strcmp(argv[i], "--bin"))
