@@ -104,6 +104,8 @@ extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damag
 /* A world of its own for each seed; -1: there are SOAK_MAX already. */
 #define SOAK_MAX 1024
 int soak_world(struct scenario *out, uint64_t seed);
+int soak_open(unsigned rounds); /* of each world; before the first is run */
+void soak_say(void);            /* what all of them did */
 
 /* ---- time.c ---- */
 uint64_t now_ms(void);
@@ -144,6 +146,18 @@ int manifest_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t 
 int step_digest(struct world *w, uint64_t step, uint64_t *out); /* all its files on all machines */
 int tmpfs_fill(struct world *w, uint32_t k, uint32_t left_kib); /* all but the last pages */
 void tmpfs_unfill(struct world *w, uint32_t k);
+/* Each rank's object of a step is on its machine and on `copies` others, the same to the last byte. */
+int objects_compare(struct world *w, uint64_t step, uint64_t *out_bytes);
+
+/* ---- weigh.c ---- */
+struct weight {
+    pid_t pid;          /* of the engine */
+    char name[32];      /* of the machine */
+    uint64_t kib;       /* of the engine's own memory: not the store's */
+    unsigned files;     /* it has open */
+    uint64_t store_kib; /* of the machine's memory, without logs */
+};
+int engine_weigh(struct world *w, uint32_t k, struct weight *out);
 
 /* ---- rank.c ---- */
 int rank_start(struct world *w, uint32_t r, uint32_t node);
