@@ -105,6 +105,16 @@ int hth_ask_ahead(
     return rc;
 }
 
+int hth_ask_try(struct hearth *h, struct hth_ask *ask, struct hth_asked *asked)
+{
+    int rc;
+
+    pthread_mutex_lock(&h->lock);
+    rc = h->link->fd < 0 ? HEARTH_EENGINE : hth_ask_send_locked(h, ask, asked, 0);
+    pthread_mutex_unlock(&h->lock);
+    return rc;
+}
+
 int hth_ask_wait(struct hearth *h, struct hth_asked *asked, uint64_t wait_ms, const char *what,
         struct hearth_error *err)
 {

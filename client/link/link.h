@@ -86,6 +86,8 @@ void hth_post(struct hearth *h, struct hth_ask *tell);
  * dropped. */
 int hth_ask_ahead(
         struct hearth *h, struct hth_ask *ask, struct hth_asked *asked, struct hearth_error *err);
+/* The same of what may be left unasked: on the connection there is, if it takes it now. */
+int hth_ask_try(struct hearth *h, struct hth_ask *ask, struct hth_asked *asked);
 int hth_ask_wait(struct hearth *h, struct hth_asked *asked, uint64_t wait_ms, const char *what,
         struct hearth_error *err);
 void hth_ask_drop(

@@ -209,7 +209,7 @@ void hth_source_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_
     w->ahead_off = off;
     w->ahead_len = len;
     ask = hth_range_ask(&m, &w->answer, NULL);
-    if (hth_ask_ahead(c->h, &ask, &w->ahead, NULL)) {
+    if (hth_ask_try(c->h, &ask, &w->ahead)) {
         w->ahead = (struct hth_asked){ .fd = -1 };
         return;
     }

@@ -22,7 +22,8 @@
  *     hearth_close(h, HEARTH_KEEP);
  *
  * Caveats. Everything here is memory: it survives processes and nodes, not the loss of more
- * failure domains than there are copies. Calls on one `struct hearth_save` or checkpoint come
+ * failure domains than there are copies. Which calls may wait for this node's engine, and how long, is a
+ * table in docs/api.md, What may wait; no other call does. Calls on one `struct hearth_save` or checkpoint come
  * from one thread at a time; different objects may be used by different threads at once. After
  * fork() every call in the child on what was opened before returns HEARTH_EFORK; views stay
  * readable there as long as this process keeps them open.

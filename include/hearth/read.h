@@ -163,7 +163,8 @@ HEARTH_API int hearth_read_ranges(struct hearth_checkpoint *ckpt, const struct h
         size_t count, struct hearth_error *err);
 
 /* Bring near what these boxes touch, as hearth_prefetch() does and with its limits: of each remote
- * object the first bytes that are read. dst may be NULL. */
+ * object the first bytes that are read. dst may be NULL. Waits for the table of an object that was not
+ * opened before, and for nothing else. */
 HEARTH_API int hearth_prefetch_boxes(struct hearth_checkpoint *ckpt, const struct hearth_box *boxes,
         size_t count, struct hearth_error *err);
 

@@ -326,6 +326,7 @@ void coord_tick(struct hth_commit *c, uint64_t now_ms)
         if (!t)
             break;
     }
+    c->coord.look |= rounds < 0; /* there may be more */
     if (c->running)
         decide_settle(c);
     decide_tidy(c);

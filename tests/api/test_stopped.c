@@ -262,10 +262,24 @@ static int pool_slots(void)
     return atoi(count);
 }
 
-Test(stopped, after_a_hundred_who_gave_up_the_pool_is_whole, .timeout = 60)
+/* The i-th call that asks for a slot, and gives up: by turns at once, a little later, without a step, and for
+ * one more object of the save that is being written. */
+static int give_up(struct hearth_save *save, int i)
 {
     struct hearth_begin_opts patient = { .struct_size = sizeof(patient), .wait_ms = 1 };
-    struct hearth_save *save = NULL;
+    struct hearth_save *none = NULL;
+
+    if (i % 4 == 3)
+        return hearth_save_next_object(save, "more", 8192, &err);
+    return hearth_save_begin(r.h, i % 4 == 2 ? HEARTH_STEP_LATER : 3, 8192,
+            i % 4 == 1 ? &patient : NULL, &none, &err);
+}
+
+/* The save that they were made beside is given up, or goes on. */
+static void a_hundred_give_up(int commit)
+{
+    struct hearth_handle *handle = NULL;
+    struct hearth_save *save;
     int slots;
 
     start(NULL);
@@ -274,20 +288,33 @@ Test(stopped, after_a_hundred_who_gave_up_the_pool_is_whole, .timeout = 60)
     slots = pool_slots();
     signal_engine(SIGSTOP);
     save = begin(2); /* the one that was lent ahead */
-    for (int i = 0; i < 100; i++) {
-        struct hearth_save *none = NULL;
-
-        cr_assert(
-                ne(int, hearth_save_begin(r.h, 3, 8192, i % 2 ? &patient : NULL, &none, &err), 0));
-    }
-    hearth_save_abort(save);
+    add(save);
+    for (int i = 0; i < 100; i++)
+        cr_assert(ne(int, give_up(save, i), 0));
+    if (commit)
+        cr_assert(zero(int, hearth_save_commit(save, &handle, &err)), "%s", err.text);
+    else
+        hearth_save_abort(save);
     signal_engine(SIGCONT);
+    if (commit)
+        cr_assert(zero(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err)), "%s", err.text);
+    hearth_handle_close(handle);
     settle();                   /* it hears all hundred */
     for (int i = 0; i < 6; i++) /* more than there are slots */
         save_whole((uint64_t)i + 4);
     settle();
     cr_assert(eq(int, pool_slots(), slots));
     end();
+}
+
+Test(stopped, after_a_hundred_who_gave_up_the_pool_is_whole, .timeout = 60)
+{
+    a_hundred_give_up(0);
+}
+
+Test(stopped, and_so_is_the_save_that_was_written_meanwhile, .timeout = 60)
+{
+    a_hundred_give_up(1);
 }
 
 /* ---- an engine that dies --------------------------------------------------------------------------- */

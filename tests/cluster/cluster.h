@@ -12,8 +12,8 @@
 #include <sys/types.h>
 
 #define NODES_MAX 8
-#define RANKS_MAX 16
-#define TAGS_MAX  256
+#define RANKS_MAX 64
+#define TAGS_MAX  1024
 
 #define LOST_IT   (-1)
 #define SKIPPED   77
@@ -71,6 +71,7 @@ struct world {
     /* Options of the ranks to be started. */
     uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, open_ms, mib,
             common_kib;      /* 0: 1000 bytes */
+    uint32_t rows;           /* of the whole tensor; 0: each rank has kib of its own */
     const char *start;       /* NULL: auto */
     uint32_t no_ofi, no_ucx; /* bits: machines whose library for it is not there */
     uint32_t allow_slower;
@@ -98,11 +99,13 @@ struct scenario {
 
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
         scenarios_stop[], scenarios_room[], scenarios_store[], scenarios_fabric[], scenarios_auto[],
-        scenarios_planted[];
+        scenarios_shape[], scenarios_many[], scenarios_planted[];
 
 /* A world of its own for each seed; -1: there are SOAK_MAX already. */
 #define SOAK_MAX 1024
 int soak_world(struct scenario *out, uint64_t seed);
+int soak_open(unsigned rounds); /* of each world; before the first is run */
+void soak_say(void);            /* what all of them did */
 
 /* ---- time.c ---- */
 uint64_t now_ms(void);
@@ -143,6 +146,18 @@ int manifest_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t 
 int step_digest(struct world *w, uint64_t step, uint64_t *out); /* all its files on all machines */
 int tmpfs_fill(struct world *w, uint32_t k, uint32_t left_kib); /* all but the last pages */
 void tmpfs_unfill(struct world *w, uint32_t k);
+/* Each rank's object of a step is on its machine and on `copies` others, the same to the last byte. */
+int objects_compare(struct world *w, uint64_t step, uint64_t *out_bytes);
+
+/* ---- weigh.c ---- */
+struct weight {
+    pid_t pid;          /* of the engine */
+    char name[32];      /* of the machine */
+    uint64_t kib;       /* of the engine's own memory: not the store's */
+    unsigned files;     /* it has open */
+    uint64_t store_kib; /* of the machine's memory, without logs */
+};
+int engine_weigh(struct world *w, uint32_t k, struct weight *out);
 
 /* ---- rank.c ---- */
 int rank_start(struct world *w, uint32_t r, uint32_t node);

@@ -77,6 +77,40 @@ int object_same(struct world *w, const struct object *a, const struct object *b)
     return 1;
 }
 
+static int object_is_on(struct world *w, uint32_t k, uint64_t step, uint32_t owner)
+{
+    char path[400], rest[100];
+
+    snprintf(rest, sizeof(rest), "step-%lu_ckpt/__%u__0_src%u.distcp", (unsigned long)step, owner,
+            owner);
+    node_path(w, k, rest, path, sizeof(path));
+    return w->node[k].up && !access(path, F_OK);
+}
+
+int objects_compare(struct world *w, uint64_t step, uint64_t *out_bytes)
+{
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        uint32_t copies = 0, own = w->seat[r];
+        struct object mine, copy;
+
+        TRY(object_find(w, own, step, r, &mine));
+        for (uint32_t k = 0; k < NODES_MAX; k++) {
+            if (k == own || !object_is_on(w, k, step, r))
+                continue;
+            TRY(object_find(w, k, step, r, &copy));
+            if (!object_same(w, &mine, &copy))
+                return lost(w, "the object of rank %u in step %lu is not on %s what it is on %s", r,
+                        (unsigned long)step, w->node[k].name, w->node[own].name);
+            copies++;
+            *out_bytes += mine.data_len;
+        }
+        if (copies < (w->copies ? w->copies : 1))
+            return lost(w, "step %lu is PROTECTED, and %u machines have a copy of rank %u's object",
+                    (unsigned long)step, copies, r);
+    }
+    return 0;
+}
+
 int file_flip(struct world *w, const char *path, uint64_t offset)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC);

@@ -14,7 +14,8 @@
  *                        err WHAT CODE SENTENCE
  *
  * Each element of a piece is a function of step, rank, tag and place, where the tag is the
- * launcher's name for one save: two saves of one step differ in every byte.
+ * launcher's name for one save: two saves of one step differ in every byte. With `rows` the tensor has so many
+ * in all, whatever the number of ranks, and its elements say nothing of ranks.
  */
 #include <hearth/hearth.h>
 
@@ -38,7 +39,7 @@ static struct {
     const char *root, *job, *node, *bind, *meet, *transport, *provider, *engine, *domain, *start,
             *fabric_library, *ucx_library;
     unsigned long port, rank, world, copies, min_copies, keep, degraded, kib, any_root, save_ms,
-            recover_ms, open_ms, common_kib, allow_slower;
+            recover_ms, open_ms, common_kib, allow_slower, rows;
 } arg;
 
 static struct hearth *h;
@@ -51,7 +52,7 @@ static size_t common_words;
 
 static uint64_t element(const struct who *w, uint64_t i)
 {
-    uint64_t x = i + (w->step << 48) + (w->tag << 40) + (w->rank << 32);
+    uint64_t x = i + (w->step << 48) + (w->tag << 38) + (w->rank << 26);
 
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
@@ -114,6 +115,17 @@ static uint64_t bytes_of_save(void)
     return hearth_save_bytes(&p, 1, &item, 1);
 }
 
+/* Whose elements a piece has, and which is its first. */
+static struct who author(const struct who *w)
+{
+    return (struct who){ w->step, w->tag, arg.rows ? 0 : w->rank };
+}
+
+static uint64_t first_of(uint64_t rank)
+{
+    return arg.rows ? rank * (uint64_t)rows * COLS : 0;
+}
+
 static void common_of(const struct who *w)
 {
     struct who all = { w->step, w->tag, 1000 };
@@ -127,10 +139,11 @@ static int write_save(struct hearth_save *save, struct who *w, struct hearth_err
     struct boxes b;
     struct hearth_piece p = piece_of(&b, arg.rank, data);
     struct hearth_bytes item = { sizeof(item), b.who, strlen(b.who), w, sizeof(*w) };
+    struct who by = author(w);
     int rc;
 
     for (int64_t i = 0; i < rows * COLS; i++)
-        data[i] = element(w, (uint64_t)i);
+        data[i] = element(&by, first_of(arg.rank) + (uint64_t)i);
     if ((rc = hearth_save_add(save, &p, 1, err)) ||
             (rc = hearth_save_add_bytes(save, &item, 1, err)))
         return rc;
@@ -207,19 +220,22 @@ static int wrong(struct hearth_error *err, const char *what, uint64_t at)
 /* The piece of `rank`, element by element. */
 static int check_piece(uint64_t rank, struct who *w, struct hearth_error *err)
 {
+    uint64_t saver = arg.rows ? 0 : rank; /* there may have been fewer */
     struct boxes b;
     struct hearth_piece p = piece_of(&b, rank, data);
-    int rc = read_who(rank, w, err);
+    struct who by;
+    int rc = read_who(saver, w, err);
 
     if (rc)
         return rc;
+    by = author(w);
     memset(data, 0xee, (size_t)(rows * COLS) * sizeof(*data));
     if ((rc = hearth_load(ckpt, &p, 1, 0, NULL, err)))
         return rc;
-    if (w->rank != rank)
+    if (w->rank != saver)
         return wrong(err, "another rank's", w->rank);
     for (int64_t i = 0; i < rows * COLS; i++)
-        if (data[i] != element(w, (uint64_t)i))
+        if (data[i] != element(&by, first_of(rank) + (uint64_t)i))
             return wrong(err, "weights", (uint64_t)i);
     return 0;
 }
@@ -330,7 +346,7 @@ static int take_arg(const char *text)
         { "keep", NULL, &arg.keep }, { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
         { "any_root", NULL, &arg.any_root }, { "save_ms", NULL, &arg.save_ms },
         { "recover_ms", NULL, &arg.recover_ms }, { "open_ms", NULL, &arg.open_ms },
-        { "common_kib", NULL, &arg.common_kib } };
+        { "common_kib", NULL, &arg.common_kib }, { "rows", NULL, &arg.rows } };
     size_t len = strcspn(text, "=");
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && text[len]; i++)
@@ -449,7 +465,7 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++)
         if (take_arg(argv[i]))
             return 2;
-    rows = (int64_t)arg.kib * 1024 / (COLS * 8);
+    rows = arg.rows ? (int64_t)(arg.rows / arg.world) : (int64_t)arg.kib * 1024 / (COLS * 8);
     data = calloc((size_t)rows * COLS, sizeof(*data));
     common_words = arg.common_kib ? arg.common_kib * 128 + 1 : 125; /* no whole pages */
     common = calloc(common_words, sizeof(*common));

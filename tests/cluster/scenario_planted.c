@@ -58,8 +58,22 @@ static int engine_crashes(struct world *w, const char *arg)
     return world_save(w, 2);
 }
 
+/* A bit of a copy, where no read looks. */
+static int copy_differs(struct world *w, const char *arg)
+{
+    struct object copy;
+    uint64_t bytes = 0;
+
+    (void)arg;
+    TRY(world_begin(w, 2, 1, 1));
+    TRY(object_find(w, 1, 1, 0, &copy));
+    TRY(file_flip(w, copy.path, 4096 + copy.data_len - 1));
+    return objects_compare(w, 1, &bytes);
+}
+
 const struct scenario scenarios_planted[] = { { "planted-passes", passes, NULL },
     { "planted-fails", fails, "it fails" }, { "planted-hangs", hangs, NULL },
     { "planted-hangs-closing", hangs_closing, NULL },
     { "planted-crashes-closing", crashes_closing, NULL },
-    { "planted-engine-crashes", engine_crashes, NULL }, { 0 } };
+    { "planted-engine-crashes", engine_crashes, NULL },
+    { "planted-copy-differs", copy_differs, NULL }, { 0 } };

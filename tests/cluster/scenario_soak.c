@@ -1,16 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A world rolled from a seed: machines, ranks, copies, sizes; then rounds of what may happen to it, never
- * more at once than its copies are for. After each: the newest step that was PROTECTED is there, bit for
- * bit, its copies come back, and the job saves on.
+ * A world rolled from a seed: machines, ranks, copies, sizes; then rounds of what may happen to it at any
+ * time, never more at once than its copies are for. After some the ranks are started again, through others
+ * they live on. After each: the newest step that was PROTECTED is there, bit for bit; within a bounded time
+ * the job saves on; each copy of what it saved is the same to the last byte; no engine has crashed. At the
+ * end no engine and no memory weighs more than it did.
  */
 #include "cluster.h"
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#define ROUNDS 6u
+#define RANKS_MOST 12u /* of a world, so that it is quick */
+#define SAVE_MS    10000u
+#define GO_ON_MS \
+    (SAVE_MS + 20000) /* until a save is PROTECTED after the last fault: one may be undecided */
+
+/* What an engine that has lived through rounds may weigh more than after its first. */
+#define MORE_KIB       4096u
+#define MORE_FILES     8u
+#define MORE_STORE_KIB (16u * 1024)
 
 struct dice {
     uint64_t state;
@@ -38,6 +50,8 @@ static uint32_t dice_machines(struct dice *d, const struct world *w, uint32_t ou
     return n;
 }
 
+/* ---- what happens ----------------------------------------------------------------------------------- */
+
 static int lose_machines(struct world *w, struct dice *d)
 {
     uint32_t at[NODES_MAX], n = dice_machines(d, w, at);
@@ -52,9 +66,11 @@ static int lose_machines(struct world *w, struct dice *d)
 /* Their memory stays. */
 static int kill_engines(struct world *w, struct dice *d)
 {
-    for (uint32_t k = 0; k < w->nodes; k++)
+    for (uint32_t k = 0; k < w->nodes; k++) {
         if (dice_roll(d, 2) && node_engine(w, k))
             TRY(node_engine_signal(w, k, SIGKILL));
+        nap_ms(dice_roll(d, 20));
+    }
     return 0;
 }
 
@@ -86,56 +102,270 @@ static int damage_an_object(struct world *w, struct dice *d)
     return file_flip(w, o.path, 4096 + dice_roll(d, (uint32_t)o.data_len));
 }
 
-/* Shorter than what makes a node lost. */
-static int hold_an_engine(struct world *w, struct dice *d)
+static int stop_an_engine(struct world *w, uint32_t k, unsigned ms)
 {
-    uint32_t k = dice_roll(d, w->nodes);
-
     if (!node_engine(w, k))
         return 0;
     TRY(node_engine_signal(w, k, SIGSTOP));
-    nap_ms(100 + dice_roll(d, 500));
+    nap_ms(ms);
     return node_engine_signal(w, k, SIGCONT);
 }
 
-static int (*const happens[])(struct world *, struct dice *) = { lose_machines, kill_engines,
-    lose_ranks, lose_all_processes, damage_an_object, hold_an_engine };
+/* Shorter than what makes a node lost. */
+static int hold_an_engine(struct world *w, struct dice *d)
+{
+    return stop_an_engine(w, dice_roll(d, w->nodes), 100 + dice_roll(d, 500));
+}
+
+/* Longer: it is lost, and found. */
+static int silence_an_engine(struct world *w, struct dice *d)
+{
+    return stop_an_engine(w, dice_roll(d, w->nodes), 2200 + dice_roll(d, 1500));
+}
+
+/* Now here, now there. */
+static int flap(struct world *w, struct dice *d)
+{
+    for (uint32_t times = 2 + dice_roll(d, 3); times > 0; times--) {
+        TRY(hold_an_engine(w, d));
+        nap_ms(dice_roll(d, 300));
+    }
+    return 0;
+}
+
+static const struct kind {
+    const char *name;
+    int (*happen)(struct world *, struct dice *);
+    int lives_on; /* the ranks do, and save on by themselves */
+    int ends_engines;
+} kinds[] = { { "machines lost", lose_machines, 0, 0 }, { "ranks lost", lose_ranks, 0, 0 },
+    { "an object damaged", damage_an_object, 0, 0 }, { "an engine held", hold_an_engine, 0, 0 },
+    { "an engine held under ranks", hold_an_engine, 1, 0 },
+    { "an engine silent under ranks", silence_an_engine, 1, 0 },
+    { "engines flap under ranks", flap, 1, 0 }, { "engines killed", kill_engines, 0, 1 },
+    { "all processes lost", lose_all_processes, 0, 1 },
+    { "engines killed under ranks", kill_engines, 1, 1 } };
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+/* ---- what was done: of all worlds, in memory that their processes share -------------------------------- */
+
+static struct tally {
+    unsigned rounds[KINDS];
+    unsigned worlds, recoveries, saves, refused, engines, rounds_weighed;
+    uint64_t bytes;
+} * tally;
+static unsigned world_rounds;
+static int lasting; /* no engine is ended but with its machine: some live through all rounds */
+
+#define COUNT(field, by) __atomic_fetch_add(&tally->field, by, __ATOMIC_RELAXED)
+
+int soak_open(unsigned rounds)
+{
+    world_rounds = rounds;
+    tally = mmap(NULL, sizeof(*tally), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return tally == MAP_FAILED ? -1 : 0;
+}
+
+void soak_say(void)
+{
+    unsigned all = 0;
+
+    for (size_t i = 0; i < KINDS; i++)
+        all += tally->rounds[i];
+    printf("soak: %u worlds, %u rounds:", tally->worlds, all);
+    for (size_t i = 0; i < KINDS; i++)
+        printf("%s %s %u", i ? "," : "", kinds[i].name, tally->rounds[i]);
+    printf("\nsoak: %u recoveries, %u saves PROTECTED, %u undecided or refused in a fault; %lu MiB of copies "
+           "compared; %u engines weighed, that had lived through %u rounds\n",
+            tally->recoveries, tally->saves, tally->refused, (unsigned long)(tally->bytes >> 20),
+            tally->engines, tally->rounds_weighed);
+}
+
+/* ---- nothing grows -------------------------------------------------------------------------------------- */
+
+static struct life {
+    struct weight first;
+    unsigned rounds;
+} lives[NODES_MAX];
+
+/* At the end of a round, when nothing is under way: what is new is weighed. */
+static int lives_begin(struct world *w)
+{
+    struct weight now;
+
+    for (uint32_t k = 0; k < w->nodes; k++) {
+        struct life *l = &lives[k];
+
+        TRY(engine_weigh(w, k, &now));
+        if (now.pid == l->first.pid && !strcmp(now.name, l->first.name))
+            l->rounds++;
+        else
+            *l = (struct life){ .first = now };
+    }
+    return 0;
+}
+
+static int lives_end(struct world *w)
+{
+    struct weight now;
+
+    for (uint32_t k = 0; k < w->nodes; k++) {
+        const struct life *l = &lives[k];
+
+        if (!l->rounds)
+            continue;
+        TRY(engine_weigh(w, k, &now));
+        note(w, "engine of %s after %u rounds: %lu KiB, %lu before; %u files, %u before; %lu KiB kept, %lu before",
+                now.name, l->rounds, (unsigned long)now.kib, (unsigned long)l->first.kib, now.files,
+                l->first.files, (unsigned long)now.store_kib, (unsigned long)l->first.store_kib);
+        if (now.kib > l->first.kib + MORE_KIB)
+            return lost(w, "the engine of %s has %lu KiB, and %lu %u rounds ago", now.name,
+                    (unsigned long)now.kib, (unsigned long)l->first.kib, l->rounds);
+        if (now.files > l->first.files + MORE_FILES)
+            return lost(w, "the engine of %s has %u files open, and %u %u rounds ago", now.name,
+                    now.files, l->first.files, l->rounds);
+        if (now.store_kib > l->first.store_kib + MORE_STORE_KIB)
+            return lost(w, "machine %s keeps %lu KiB, and %lu %u rounds ago", now.name,
+                    (unsigned long)now.store_kib, (unsigned long)l->first.store_kib, l->rounds);
+        COUNT(engines, 1);
+        COUNT(rounds_weighed, l->rounds);
+    }
+    return 0;
+}
+
+/* ---- rounds --------------------------------------------------------------------------------------------- */
+
+static int no_crash(struct world *w)
+{
+    char words[2400];
+
+    node_last_words(w, words, sizeof(words));
+    return words[0] ? lost(w, "an engine crashed%s", words) : 0;
+}
+
+static int save_on(struct world *w)
+{
+    TRY(world_save(w, w->newest + 1));
+    COUNT(saves, 1);
+    return 0;
+}
+
+/* A save of all ranks, whatever comes of it: 1: it is PROTECTED. */
+static int try_to_save(struct world *w)
+{
+    char line[64];
+    int rc;
+
+    snprintf(line, sizeof(line), "wait %lu %u %u", (unsigned long)w->newest, PROTECTED,
+            SAVE_MS + 5000);
+    if ((rc = world_answers_any(w, 15000)) || (rc = world_post(w, line)))
+        return rc < 0 ? rc : 0;
+    if ((rc = world_answers_any(w, SAVE_MS + 10000)))
+        return rc < 0 ? rc : 0;
+    w->protected = w->newest;
+    w->protected_tag = w->tags;
+    return 1;
+}
+
+/* The ranks are as they were, and nobody helps. */
+static int live_on(struct world *w, struct dice *d, const struct kind *kind)
+{
+    uint64_t until;
+    int rc;
+
+    TRY(world_save_begin(w, w->newest + 1));
+    nap_ms(dice_roll(d, 200));
+    TRY(kind->happen(w, d));
+    until = now_ms() + GO_ON_MS;
+    while (!(rc = try_to_save(w))) {
+        COUNT(refused, 1);
+        if (now_ms() >= until)
+            return lost(w, "no save was PROTECTED in %u ms after the last fault", GO_ON_MS);
+        nap_ms(100);
+        TRY(world_save_begin(w, w->newest + 1));
+    }
+    if (rc < 0)
+        return rc;
+    COUNT(saves, 1);
+    return 0;
+}
+
+/* With endpoints without connections an engine that was started again has another address, and its ranks have
+ * to be, too. */
+static const struct kind *kind_of(const struct world *w, struct dice *d)
+{
+    int strict = w->provider && !strcmp(w->provider, "strict");
+    const struct kind *kind;
+
+    do
+        kind = &kinds[dice_roll(d, KINDS)];
+    while (kind->ends_engines && (lasting || (strict && kind->lives_on)));
+    return kind;
+}
 
 /* In the middle of a save, or between two. */
-static int round_of(struct world *w, struct dice *d)
+static int start_again(struct world *w, struct dice *d, const struct kind *kind)
 {
-    uint32_t what = dice_roll(d, sizeof(happens) / sizeof(happens[0]));
-
-    w->why[0] = '\0';
     if (dice_roll(d, 2)) {
         TRY(world_save_begin(w, w->newest + 1));
         nap_ms(dice_roll(d, 120));
     }
-    TRY(happens[what](w, d));
+    TRY(kind->happen(w, d));
     TRY(world_restart(w, STEP_ANY));
-    if (w->got)
-        TRY(world_protected(w));
+    COUNT(recoveries, 1);
+    return w->got ? world_protected(w) : 0;
+}
+
+/* Each rank reads the next one's part of the newest save, wherever it lies. */
+static int read_all(struct world *w)
+{
+    char line[64];
+
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        snprintf(line, sizeof(line), "read %u 1 %lu", (r + 1) % w->ranks, (unsigned long)w->newest);
+        TRY(rank_post(w, r, line));
+    }
+    return world_answers(w, 30000);
+}
+
+static int round_of(struct world *w, struct dice *d)
+{
+    const struct kind *kind = kind_of(w, d);
+    uint64_t bytes = 0;
+
+    w->why[0] = '\0';
+    note(w, "round: %s", kind->name);
+    TRY(kind->lives_on ? live_on(w, d, kind) : start_again(w, d, kind));
     for (uint32_t more = 1 + dice_roll(d, 3); more > 0; more--)
-        TRY(world_save(w, w->newest + 1));
-    return 0;
+        TRY(save_on(w));
+    TRY(objects_compare(w, w->newest, &bytes));
+    TRY(read_all(w));
+    COUNT(bytes, bytes);
+    COUNT(rounds[kind - kinds], 1);
+    TRY(no_crash(w));
+    return lives_begin(w);
 }
 
 static int soak(struct world *w, const char *seed)
 {
     struct dice d = { strtoull(seed, NULL, 10) };
-    uint32_t nodes = 2 + dice_roll(&d, 5), per_node = 1 + dice_roll(&d, 2);
+    uint32_t nodes = 2 + dice_roll(&d, 5), per_node = 1 + dice_roll(&d, 4);
 
+    per_node = per_node * nodes > RANKS_MOST ? RANKS_MOST / nodes : per_node;
     w->copies = nodes > 2 ? 1 + dice_roll(&d, 2) : 1;
     w->keep = 1 + dice_roll(&d, 2);
     w->kib = 1u << dice_roll(&d, 12);
     w->common_kib = dice_roll(&d, 3) ? 0 : 1u << dice_roll(&d, 11);
+    w->save_ms = SAVE_MS;
     w->loses_engines = 1;
-    note(w, "seed %s: %u machines of %u ranks, %u copies, keep %u, %u KiB", seed, nodes, per_node,
-            w->copies, w->keep, w->kib);
+    lasting = !dice_roll(&d, 3);
+    note(w, "seed %s: %u machines of %u ranks, %u copies, keep %u, %u KiB%s", seed, nodes, per_node,
+            w->copies, w->keep, w->kib, lasting ? ", engines last" : "");
     TRY(world_begin(w, nodes, per_node, 1 + dice_roll(&d, 2)));
-    for (uint32_t i = 0; i < ROUNDS; i++)
+    for (unsigned i = 0; i < world_rounds; i++)
         TRY(round_of(w, &d));
-    return 0;
+    COUNT(worlds, 1);
+    return lives_end(w);
 }
 
 int soak_world(struct scenario *s, uint64_t seed)

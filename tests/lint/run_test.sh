@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run_test.sh ROOT BUILD: tests/run of a small tree with planted tests. A failure, a hang, a test that fails
-# one time in three, an engine that crashes and a scenario that goes wrong while its world is closed each
+# one time in three, an engine that crashes, a copy that differs and a scenario that goes wrong while its world is closed each
 # make it end with another status than 0, and are named; without them it passes.
 set -u
 root=$1 build=$2
@@ -54,5 +54,7 @@ planted 'a hang in closing' cluster 'cluster: planted-hangs-closing/ofi' "$scena
 planted 'a crash in closing' cluster 'cluster: planted-crashes-closing/ofi' "$scenario planted-crashes-closing"
 planted 'an engine that crashes' cluster 'planted-engine-crashes/ofi: an engine ended .*: error engine-crashed hearthd ends of SIGSEGV' \
     "${scenario/--limit 3/--limit 60} planted-engine-crashes"
+planted 'a copy that differs' cluster 'planted-copy-differs/ofi: the object of rank 0 in step 1 is not on ' \
+    "${scenario/--limit 3/--limit 60} planted-copy-differs"
 planted 'a runner that dies' cluster 'cluster: cluster.run' 'echo "cluster: one/ofi passed"; kill -9 $$'
 exit $bad

@@ -120,3 +120,39 @@ Test(coordinator, a_node_that_comes_back_soon_costs_no_save)
         hth_commit_peer_down(commit, 1);
     }
 }
+
+/* What the coordinator was told or has said last, if it is of that kind, as the tree hands it to itself. */
+static void hear_oneself(uint16_t kind)
+{
+    const struct pair_node *n = &p->node[0];
+    unsigned char fact[HTH_TREE_MAX];
+    size_t len = n->len;
+
+    cr_assert(eq(u16, n->kind, kind));
+    memcpy(fact, n->fact, len);
+    hth_commit_deliver(commit, 0, kind, fact, len);
+}
+
+/* As when a rank that asked and asked goes on, and all it asked for is refused at once. */
+Test(coordinator, however_many_have_failed_all_are_decided_without_another_word)
+{
+    struct hth_save_id id[20];
+    enum hearth_level level;
+    int degraded, code;
+    char text[256];
+
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+    for (int i = 0; i < 20; i++) {
+        must(hth_commit_begin(commit, 0, 5, &id[i], NULL));
+        hth_commit_fail(commit, id[i], HEARTH_EIO, "the disk is full");
+        hear_oneself(HTH_KIND_FAILED);
+    }
+    while (hth_commit_due_ms(commit) <= p->now_ms) {
+        hth_commit_tick(commit);
+        hear_oneself(HTH_KIND_HEAD);
+    }
+    for (int i = 0; i < 20; i++) {
+        must(hth_commit_status(commit, id[i], &level, &degraded, &code, text));
+        cr_assert(ne(int, code, 0), "attempt %u is undecided", id[i].attempt);
+    }
+}
