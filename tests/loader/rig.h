@@ -16,11 +16,16 @@
 static struct pair *p;
 static struct hth_restore *restore;
 static struct hth_choice *choice;
+static struct {
+    int times, code; /* of the last */
+} ended;
 
 static inline void rig_on_end(void *self, int code, const struct hearth_error *err,
         struct hth_save_id save, const struct hearth_recovery *info)
 {
-    (void)self, (void)code, (void)err, (void)save, (void)info;
+    (void)self, (void)err, (void)save, (void)info;
+    ended.times++;
+    ended.code = code;
 }
 
 /* As an engine of `node` that has just started. */
