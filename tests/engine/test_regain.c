@@ -104,15 +104,21 @@ static int commit(uint64_t token)
     return ask(&m, sizeof(m), HTH_LOCAL_COMMIT, token, HTH_LOCAL_SAVE_ID);
 }
 
-static int regain(uint64_t token, uint64_t slot)
+static int regain_as(uint32_t index, uint64_t token, uint64_t slot)
 {
     struct hth_local_regain m = { .save = hth_local_save_of(save),
+        .index = index,
         .slot = slot,
         .generation = lent.generation,
         .bytes = 3 * HTH_BLOCK,
         .name = "object" };
 
     return ask(&m, sizeof(m), HTH_LOCAL_REGAIN, token, HTH_LOCAL_OK);
+}
+
+static int regain(uint64_t token, uint64_t slot)
+{
+    return regain_as(0, token, slot);
 }
 
 static const struct hth_held *held(void)
@@ -195,4 +201,21 @@ Test(regain, a_slot_that_was_used_since_is_refused)
     lent.generation--; /* as of a use before */
     must_fail(regain(OWN, lent.slot + 1000), HEARTH_ENOENT);
     must_fail(regain(lent.head.token, lent.slot), HEARTH_EINVAL); /* a token of the engine's */
+}
+
+Test(regain, objects_come_in_the_order_they_were_lent_in)
+{
+    next_engine();
+    must_fail(regain_as(1, OWN, lent.slot), HEARTH_EINVAL);
+    must(regain(OWN, lent.slot));
+    must_fail(regain_as(0, OWN, lent.slot), HEARTH_EINVAL);
+}
+
+/* The others need not wait for the save's deadline, and nobody goes on with it. */
+Test(regain, a_save_whose_slot_is_gone_fails_at_once)
+{
+    next_engine();
+    must_fail(regain(OWN, lent.slot + 1000), HEARTH_ENOENT);
+    world_advance(&w, w.now_ms + 500);
+    must_fail(regain(OWN, lent.slot), HEARTH_EFAILED);
 }

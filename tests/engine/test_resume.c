@@ -221,3 +221,27 @@ Test(resume, without_a_whole_running_record_its_ranks_recover_again)
     cr_assert(eq(u32, w.rank[BACK].attached.recovered, 0));
     cr_assert(eq(u64, w.rank[BACK].attached.epoch, 0));
 }
+
+/* What it has promised and obeyed is not known any more. */
+Test(resume, without_the_head_of_its_log_its_ranks_recover_again)
+{
+    struct hth_store *s = store_of(BACK);
+
+    machine_stop(&w, BACK);
+    s->ops->record_remove(s, "head");
+    back(BACK);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(eq(u32, w.rank[BACK].attached.recovered, 0));
+    cr_assert(eq(u64, w.rank[BACK].attached.epoch, 0));
+}
+
+Test(resume, each_start_of_an_engine_is_a_life_of_its_own)
+{
+    uint64_t first = hth_node_ctx(w.machine[BACK].node)->life;
+
+    for (uint64_t more = 1; more <= 3; more++) {
+        machine_stop(&w, BACK);
+        machine_start(&w, BACK);
+        cr_assert(eq(u64, hth_node_ctx(w.machine[BACK].node)->life, first + more));
+    }
+}

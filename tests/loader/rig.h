@@ -16,11 +16,16 @@
 static struct pair *p;
 static struct hth_restore *restore;
 static struct hth_choice *choice;
+static struct {
+    int times, code; /* of the last */
+} ended;
 
 static inline void rig_on_end(void *self, int code, const struct hearth_error *err,
         struct hth_save_id save, const struct hearth_recovery *info)
 {
-    (void)self, (void)code, (void)err, (void)save, (void)info;
+    (void)self, (void)err, (void)save, (void)info;
+    ended.times++;
+    ended.code = code;
 }
 
 /* As an engine of `node` that has just started. */
@@ -32,6 +37,7 @@ static inline void rig_start(uint32_t node)
 
 static inline void rig_stop(void)
 {
+    pair_works(p); /* an engine's workers end before it */
     hth_choice_close(choice);
     hth_restore_close(restore);
 }
@@ -50,7 +56,6 @@ static inline void rig_open(uint32_t nodes, uint32_t node)
 
 static inline void rig_close(void)
 {
-    pair_works(p);
     rig_stop();
     for (uint32_t n = 0; n < p->nodes; n++)
         p->node[n].epoch.rank_node = NULL;

@@ -76,10 +76,9 @@ static void manifest_here(
     memcpy(digest, s->manifest.digest, HTH_DIGEST);
 }
 
-/* Every node says that it holds both saves, and that `kept` was PROTECTED. */
-static void say_all(uint64_t kept)
+/* Every node says that it holds both saves, and has this record. */
+static void say_both(const struct hth_keep *keep)
 {
-    struct hth_keep keep = { .epoch = 4, .serial = 1, .saves = 1, .save = { save_of(kept) } };
     struct hth_object object[2];
     struct hth_seen_object seen[2];
     struct hth_seen_save saves[2];
@@ -93,8 +92,18 @@ static void say_all(uint64_t kept)
         memcpy(seen[i].digest, object[i].digest, HTH_DIGEST);
     }
     for (uint32_t n = 0; n < NODES; n++)
-        rig_tell(n, &keep, saves, 2);
+        rig_tell(n, keep, saves, 2);
 }
+
+/* And `kept` was PROTECTED. */
+static void say_all(uint64_t kept)
+{
+    struct hth_keep keep = { .epoch = 4, .serial = 1, .saves = 1, .save = { save_of(kept) } };
+
+    say_both(&keep);
+}
+
+static int plan_keeps_older;
 
 /* The save of the last plan that is on record, and the plan's serial. */
 static uint64_t planned(uint32_t *out_serial)
@@ -106,14 +115,33 @@ static uint64_t planned(uint32_t *out_serial)
     void *bytes;
     size_t len;
 
+    pair_works(p);
     must(store->ops->record_get(store, "plans", &bytes, &len, NULL));
     must(hth_plans_decode(&all, bytes, len, NULL));
     must(hth_plan_decode(&plan, all.plan, all.plan_len, NULL));
     *out_serial = all.serial;
     step = plan.chosen.step;
+    plan_keeps_older = 0;
+    for (uint32_t i = 0; i < plan.keeps; i++)
+        plan_keeps_older |= plan.keep[i].step == OLDER;
     hth_plan_fini(&plan);
     free(bytes);
     return step;
+}
+
+static void vote(uint32_t node, uint32_t serial, int no)
+{
+    unsigned char body[8];
+
+    hth_put32(body, serial);
+    hth_put32(body + 4, (uint32_t)no);
+    hth_choice_deliver(choice, node, HTH_KIND_VOTE, body, sizeof(body));
+}
+
+static void all_vote(uint32_t serial)
+{
+    for (uint32_t n = 0; n < NODES; n++)
+        vote(n, serial, 0);
 }
 
 static void vote_no_room(uint32_t node, uint32_t serial)
@@ -180,6 +208,7 @@ Test(choice, workers_choose_and_plan_and_heartbeats_do_not_wait_for_them)
     pair_run(p, 3 * p->work_ms - 1000);
     cr_assert(zero(int, is_planned()), "two saves to look at, and a plan");
     pair_run(p, 2000);
+    cr_assert(is_planned());
     cr_assert(eq(u64, planned(&serial), NEWER));
     cr_assert(ge(u64, p->now_ms - begun_ms, 15000));
     for (uint32_t n = 0; n < NODES; n++)
@@ -206,6 +235,136 @@ Test(choice, what_a_worker_still_looks_at_is_not_of_the_next_epoch)
     pair_works(p);
     cr_assert(eq(u64, planned(&serial), NEWER));
     cr_assert(eq(u32, serial, 1));
+}
+
+/* ---- Which one ------------------------------------------------------------------------------------- */
+
+static struct hth_keep both_kept(void)
+{
+    return (struct hth_keep){
+        .epoch = 4, .serial = 1, .saves = 2, .save = { save_of(NEWER), save_of(OLDER) }
+    };
+}
+
+static void start(void)
+{
+    must(hth_restore_start(restore, 60000, NULL));
+}
+
+Test(choice, what_is_kept_stays_kept_however_old)
+{
+    struct hth_keep keep = both_kept();
+    uint32_t serial;
+
+    start();
+    say_both(&keep);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+    cr_assert(eq(int, plan_keeps_older, 1));
+    all_vote(serial);
+    cr_assert(ge(u32, p->node[0].heard[HTH_KIND_GO], 1));
+    cr_assert(eq(u32, p->node[0].ctx.keep.saves, 2));
+}
+
+Test(choice, a_save_that_is_marked_bad_is_passed_over)
+{
+    struct hth_keep keep = both_kept();
+    uint32_t serial;
+
+    keep.bads = 1;
+    keep.bad[0] = save_of(NEWER);
+    start();
+    say_both(&keep);
+    cr_assert(eq(u64, planned(&serial), OLDER));
+    all_vote(serial);
+    cr_assert(eq(u32, p->node[0].ctx.keep.saves, 1), "the list goes on from the chosen one");
+    cr_assert(eq(u64, p->node[0].ctx.keep.save[0].step, OLDER));
+}
+
+Test(choice, the_save_that_is_asked_for_is_chosen)
+{
+    struct hth_keep keep = both_kept();
+    uint32_t serial;
+
+    hth_choice_want(choice, (struct hth_save_id){ .step = OLDER });
+    start();
+    say_both(&keep);
+    cr_assert(eq(u64, planned(&serial), OLDER));
+}
+
+Test(choice, a_save_is_given_up_at_the_third_no)
+{
+    struct hth_keep keep = both_kept();
+    uint32_t serial;
+
+    start();
+    say_both(&keep);
+    for (uint32_t tries = 1; tries <= 3; tries++) {
+        cr_assert(eq(u64, planned(&serial), NEWER));
+        cr_assert(eq(u32, serial, tries));
+        vote(1, serial, HEARTH_EIO);
+    }
+    cr_assert(eq(u64, planned(&serial), OLDER));
+    all_vote(serial);
+    cr_assert(eq(u32, p->node[0].ctx.keep.saves, 1));
+}
+
+/* ---- GO --------------------------------------------------------------------------------------------- */
+
+static const struct hth_store_ops *real;
+
+static int no_keep_record(struct hth_store *s, const char *name, const void *bytes, size_t len,
+        struct hearth_error *err)
+{
+    if (!strcmp(name, "keep"))
+        return hth_fail(err, HEARTH_ENOSPC, 0, "no room for a keep record");
+    return real->record_put(s, name, bytes, len, err);
+}
+
+Test(choice, go_is_not_said_where_its_keep_list_cannot_be_written)
+{
+    struct hth_store *store = p->node[0].store;
+    struct hth_store_ops ops = *store->ops;
+    uint32_t serial;
+
+    real = store->ops;
+    ops.record_put = no_keep_record;
+    start();
+    say_all(NEWER);
+    (void)planned(&serial);
+    store->ops = &ops;
+    all_vote(serial);
+    store->ops = real;
+    cr_assert(zero(u32, p->node[0].heard[HTH_KIND_GO]));
+    cr_assert(eq(u32, p->node[0].heard[HTH_KIND_EPOCH_FAILED], 1));
+}
+
+Test(choice, who_has_missed_go_or_the_plan_is_told_again)
+{
+    const struct hth_keep none = { 0 };
+    const uint32_t *heard = p->node[1].heard;
+    uint32_t serial;
+
+    start();
+    say_all(NEWER);
+    (void)planned(&serial);
+    rig_tell(1, &none, NULL, 0); /* again: its engine is new */
+    cr_assert(pair_until(p, &heard[HTH_KIND_PLAN], 1, 1000));
+    all_vote(serial);
+    cr_assert(pair_until(p, &heard[HTH_KIND_GO], 1, 1000));
+    vote(1, serial, 0);
+    cr_assert(pair_until(p, &heard[HTH_KIND_GO], 2, 1000));
+}
+
+Test(choice, an_engine_that_is_new_asks_for_the_inventories)
+{
+    start();
+    say_all(NEWER);
+    rig_stop();
+    rig_start(0);
+    start();
+    rig_tell(0, &(struct hth_keep){ 0 }, NULL, 0);
+    hth_choice_tick(choice, p->now_ms);
+    cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_ASK_INVENTORY], 1, 1000));
 }
 
 /* ---- A manifest that is here ---------------------------------------------------------------------- */

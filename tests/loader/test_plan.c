@@ -245,6 +245,24 @@ Test(plan, and_inventory_survive_their_encoding_and_nothing_shorter)
     free(m.object);
 }
 
+Test(inventory, is_refused_where_its_objects_are_not_in_order)
+{
+    struct hth_seen_object object[2] = { { .id = 2 }, { .id = 1 } };
+    struct hth_seen_save save = { .id = { 5, 7, 1, 1 }, .objects = 2, .object = object };
+    struct hth_inventory inv = { .saves = 1, .save = &save }, back;
+    size_t len = hth_inventory_bytes(&inv);
+    unsigned char *bytes = malloc(len);
+
+    hth_inventory_encode(&inv, bytes);
+    must_fail(hth_inventory_decode(&back, bytes, len, NULL), HEARTH_EPROTO);
+    object[0].id = 1;
+    object[1].id = 2;
+    hth_inventory_encode(&inv, bytes);
+    must(hth_inventory_decode(&back, bytes, len, NULL));
+    hth_inventory_fini(&back);
+    free(bytes);
+}
+
 Test(inventory, of_8_ranks_with_copies_in_two_generations_is_within_4_kb)
 {
     struct hth_seen_object object[16];

@@ -4,7 +4,8 @@
 
 enum { NODES = 2, MEMBER = 1 };
 
-static const struct hth_save_id chosen = { 4, 77, 9, 1 };
+static const struct hth_save_id chosen = { 4, 77, 9, 1 }, kept = { 4, 77, 8, 1 };
+
 static void begin(void)
 {
     rig_open(NODES, MEMBER);
@@ -12,31 +13,33 @@ static void begin(void)
 
 TestSuite(restore, .init = begin, .fini = rig_close);
 
-/* The object of rank 1, which node 0 has. */
-static void give_plan(void)
+enum { OBJECTS = 2 };
+
+static const uint64_t id_of[OBJECTS] = { UINT64_C(1) << 32 | 1,
+    UINT64_C(1) << 32 | 2 }; /* of rank 1 */
+
+/* A plan of these objects, which `sources` of the nodes from 0 on have. */
+static void give_plan_of(
+        uint32_t serial, const struct hth_object *object, uint32_t objects, uint32_t sources)
 {
-    struct hth_blob_id id = hth_restore_plan_id(&p->node[MEMBER].ctx, 1);
-    struct hth_object object = { .id = hth_object_id(1, 0),
-        .kind = HTH_OBJECT_SHARD,
-        .owner = 1,
-        .data_len = 1000,
-        .table_len = 64,
-        .name = "o" };
+    struct hth_blob_id id = hth_restore_plan_id(&p->node[MEMBER].ctx, serial);
+    struct hth_object list[OBJECTS];
     struct hth_manifest m = { .save = chosen,
         .world = NODES,
         .nodes = NODES,
         .job = "pair",
-        .objects = 1,
-        .object = &object };
-    struct hth_sources sources = { .count = 1, .node = { 0 } };
-    struct hth_plan plan = { .serial = 1,
+        .objects = objects,
+        .object = list };
+    struct hth_sources from[OBJECTS] = { { .count = sources }, { .count = sources } };
+    struct hth_plan plan = { .serial = serial,
         .chosen = chosen,
-        .keeps = 1,
-        .keep = { chosen },
+        .keeps = 2,
+        .keep = { chosen, kept },
         .manifest_len = hth_manifest_bytes(&m),
-        .sources = &sources };
+        .sources = from };
     unsigned char *bytes;
 
+    memcpy(list, object, objects * sizeof(*object));
     plan.manifest_bytes = malloc(plan.manifest_len);
     must(hth_manifest_encode(&m, plan.manifest_bytes, NULL));
     plan.manifest = m;
@@ -45,6 +48,48 @@ static void give_plan(void)
     hth_restore_plan(restore, &id, bytes, hth_plan_bytes(&plan));
     free(bytes);
     free(plan.manifest_bytes);
+}
+
+/* The object of rank 1, which node 0 has. */
+static void give_plan(void)
+{
+    struct hth_object object = { .id = hth_object_id(1, 0),
+        .kind = HTH_OBJECT_SHARD,
+        .owner = 1,
+        .data_len = 1000,
+        .table_len = 64,
+        .name = "o" };
+
+    give_plan_of(1, &object, 1, 1);
+}
+
+static void run(uint64_t ms)
+{
+    for (uint64_t end_ms = p->now_ms + ms; p->now_ms < end_ms; hth_restore_tick(restore, p->now_ms))
+        if (!pair_step(p))
+            p->now_ms += 10;
+}
+
+/* Node 0's, sealed. */
+static struct hth_object there(uint64_t id)
+{
+    struct hth_held *held = pair_seal(p, 0, chosen, id, 4096, id);
+
+    held->verified = 1;
+    return held->object;
+}
+
+static uint32_t votes(void)
+{
+    return p->node[0].heard[HTH_KIND_VOTE];
+}
+
+/* The code of the last vote, and of which plan. */
+static int voted(uint32_t *out_serial)
+{
+    cr_assert(eq(u16, p->node[0].kind, HTH_KIND_VOTE));
+    *out_serial = hth_get32(p->node[0].fact);
+    return (int)hth_get32(p->node[0].fact + 4);
 }
 
 static size_t wanted;
@@ -78,4 +123,150 @@ Test(restore, a_node_without_room_votes_no_with_the_reason_before_it_pulls)
     hth_transfer_pulled(&p->node[MEMBER].ctx, &pulled, NULL);
     cr_assert(zero(u64, pulled));
     store->ops = whole;
+}
+
+Test(restore, says_what_it_holds_and_its_vote_until_it_hears_of_more)
+{
+    struct hth_object object = there(id_of[0]);
+    uint32_t serial;
+
+    must(hth_restore_start(restore, 60000, NULL));
+    run(1000);
+    cr_assert(ge(u32, p->node[0].heard[HTH_KIND_INVENTORY], 4));
+    give_plan_of(1, &object, 1, 1);
+    run(1000);
+    cr_assert(ge(u32, votes(), 4));
+    cr_assert(zero(int, voted(&serial)));
+    cr_assert(eq(u32, serial, 1));
+    cr_assert(pair_equal(p, 0, MEMBER, chosen, object.id));
+}
+
+Test(restore, the_first_reason_is_the_one_that_is_said)
+{
+    struct hth_object object[OBJECTS] = { there(id_of[0]), there(id_of[1]) };
+    uint32_t serial;
+
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, object, OBJECTS, 0); /* nobody has them */
+    run(1000);
+    cr_assert(eq(int, voted(&serial), HEARTH_ELOST));
+    cr_assert(memmem(p->node[0].fact, p->node[0].len, object[0].name, strlen(object[0].name)) !=
+              NULL);
+}
+
+Test(restore, what_is_being_written_is_not_told_as_here)
+{
+    struct hth_inventory inv;
+    uint64_t items_len;
+
+    (void)pair_seal(p, MEMBER, chosen, id_of[0], 4096, 1);
+    (void)pair_write(p, MEMBER, chosen, id_of[1], 4096, 1, &items_len);
+    must(hth_restore_start(restore, 60000, NULL));
+    cr_assert(pair_until(p, &p->node[0].heard[HTH_KIND_INVENTORY], 1, 1000));
+    must(hth_inventory_decode(&inv, p->node[0].fact + 8, p->node[0].len - 8, NULL));
+    cr_assert(eq(u32, inv.saves, 1));
+    cr_assert(eq(u32, inv.save[0].objects, 1));
+    cr_assert(eq(u64, inv.save[0].object[0].id, id_of[0]));
+    hth_inventory_fini(&inv);
+}
+
+Test(restore, a_plan_frees_what_it_does_not_keep_and_nothing_of_this_epoch)
+{
+    const struct hth_save_id older = { 4, 77, 7, 1 }, newer = { 7, 77, 1, 1 };
+    struct hth_object object = there(id_of[0]);
+
+    (void)pair_seal(p, MEMBER, older, 1, 100, 1);
+    (void)pair_seal(p, MEMBER, kept, 1, 100, 1);
+    (void)pair_seal(p, MEMBER, newer, 1, 100, 1);
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &object, 1, 1);
+    cr_assert(eq(ptr, pair_held(p, MEMBER, older, 1), NULL));
+    cr_assert(ne(ptr, pair_held(p, MEMBER, kept, 1), NULL));
+    cr_assert(ne(ptr, pair_held(p, MEMBER, newer, 1), NULL));
+}
+
+Test(restore, other_bytes_under_a_name_of_the_plan_are_fetched_anew)
+{
+    struct hth_object object = there(id_of[0]);
+
+    pair_seal(p, MEMBER, chosen, id_of[0], 4096, 77)->verified = 1;
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &object, 1, 1);
+    run(1000);
+    cr_assert(ge(u32, votes(), 1));
+    cr_assert(pair_equal(p, 0, MEMBER, chosen, object.id));
+}
+
+Test(restore, what_is_here_is_read_before_the_vote)
+{
+    struct hth_object object = there(id_of[0]);
+    struct hth_held *held = pair_seal(p, MEMBER, chosen, id_of[0], 4096, id_of[0]);
+
+    held->verified = 0; /* an engine before this one sealed it */
+    held->slot->base[HTH_BLOCK + 8] ^= 1;
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &object, 1, 1);
+    run(1000);
+    cr_assert(ge(u32, votes(), 1));
+    cr_assert(pair_equal(p, 0, MEMBER, chosen, object.id));
+}
+
+Test(restore, a_plan_waits_for_what_is_still_being_written_of_its_save)
+{
+    struct hth_object object = there(id_of[0]);
+    struct hth_held *held;
+    uint64_t items_len;
+
+    held = pair_write(p, MEMBER, chosen, id_of[0], 4096, id_of[0], &items_len);
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &object, 1, 1);
+    run(1000);
+    cr_assert(zero(u32, votes()));
+    hth_held_drop(&p->node[MEMBER].ctx, hth_holdings_find(&p->node[MEMBER].ctx, chosen), held);
+    run(1000);
+    cr_assert(ge(u32, votes(), 1));
+    cr_assert(pair_equal(p, 0, MEMBER, chosen, object.id));
+}
+
+Test(restore, an_older_plan_says_nothing)
+{
+    struct hth_object object = there(id_of[0]);
+    uint32_t serial;
+
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(2, &object, 1, 1);
+    give_plan_of(1, &object, 1, 0);
+    run(1000);
+    cr_assert(zero(int, voted(&serial)));
+    cr_assert(eq(u32, serial, 2));
+}
+
+Test(restore, go_of_the_plan_that_was_voted_for_ends_it_and_no_other)
+{
+    struct hth_object object = there(id_of[0]);
+
+    ended.times = 0;
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(2, &object, 1, 1);
+    hth_restore_go(restore, 2); /* it has not voted yet */
+    run(1000);
+    hth_restore_go(restore, 1);
+    cr_assert(zero(int, ended.times));
+    hth_restore_go(restore, 2);
+    cr_assert(eq(int, ended.times, 1));
+    cr_assert(zero(int, ended.code));
+}
+
+/* It comes of the vote of the engine before this one. */
+Test(restore, go_is_no_success_where_the_plan_could_not_be_carried_out)
+{
+    struct hth_object object = there(id_of[0]);
+
+    ended.times = 0;
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &object, 1, 0);
+    run(1000);
+    hth_restore_go(restore, 1);
+    cr_assert(eq(int, ended.times, 1));
+    cr_assert(eq(int, ended.code, HEARTH_ELOST));
 }

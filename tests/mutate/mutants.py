@@ -237,6 +237,92 @@ def enumerate_mutants(name, text):
     return out
 
 
+# ---- All in one ----------------------------------------------------------------------------------------
+
+# 1: this process is to make the mistake of this number.
+SWITCH = """#include <stdlib.h>
+static int mutant_is(int number)
+{
+    static int chosen = -1;
+
+    if (chosen < 0)
+        chosen = getenv("HEARTH_MUTANT") ? atoi(getenv("HEARTH_MUTANT")) : 0;
+    return chosen == number;
+}
+"""
+
+
+class Function:
+    """A function's text, from its type to its last bracket."""
+
+    def __init__(self, text, toks, partner, first, last):
+        end = first - 1 # of its parameters
+        self.name_at = partner[end] - 1
+        begin = self.name_at
+        while begin > 0 and toks[begin - 1].text not in (";", "}"):
+            begin -= 1
+        self.text, self.toks, self.partner, self.body = text, toks, partner, first
+        self.begin, self.end = toks[begin].at, toks[last].at + 1
+        self.is_void = [t.text for t in toks[begin:self.name_at] if t.text not in ("static", "inline")] == ["void"]
+        self.arguments = self.names(partner[end] + 1, end)
+
+    def names(self, i, end):
+        """The words that its parameters are called by."""
+        out, last = [], None
+        while i < end:
+            t = self.toks[i]
+            if t.text == "(": # (*function)(...)
+                last = self.toks[i + 2].text
+                i = self.partner[self.partner[i] + 1]
+            elif t.text == "[":
+                i = self.partner[i]
+            elif t.text == ",":
+                out.append(last)
+            elif t.kind == "word":
+                last = t.text
+            i += 1
+        return out + [last] if last and last != "void" else out
+
+    def head(self, name):
+        at = self.toks[self.name_at]
+        return self.text[self.begin:at.at] + name + self.text[at.at + len(at.text):self.toks[self.body].at]
+
+    def wrong(self, number, edits):
+        """With the mistake, under another name."""
+        at = self.toks[self.name_at]
+        name = (at.at, at.at + len(at.text), f"{at.text}__{number}")
+        moved = [(a - self.begin, b - self.begin, new) for a, b, new in (*edits, name)]
+        text = apply(self.text[self.begin:self.end], moved)
+        return text if text.startswith("static") else "static " + text
+
+    def chosen(self, number):
+        call = f"{self.toks[self.name_at].text}__{number}({', '.join(self.arguments)});"
+        return f" if (mutant_is({number})) {{ {call} return; }}" if self.is_void else f" if (mutant_is({number})) return {call}"
+
+
+def together(text, found):
+    """(text, [(number, first line, last line)]): a file that makes the mistake whose number its environment
+    names. found: [(number, Mutant)]"""
+    toks = tokens(text)
+    partner = pairs(toks)
+    out, lines, seen = [SWITCH], [], 0
+    for _, first, last in functions(toks, partner):
+        f = Function(text, toks, partner, first, last)
+        ours = [(n, [e for e in m.edits if f.begin <= e[0] < f.end]) for n, m in found]
+        ours = [(n, edits) for n, edits in ours if edits]
+        if not ours:
+            continue
+        body = toks[f.body].at + 1
+        out += [text[seen:f.begin], f.head(toks[f.name_at].text) + ";\n"]
+        for number, edits in ours:
+            line = "".join(out).count("\n") + 1
+            out.append(f.wrong(number, edits) + "\n")
+            lines.append((number, line, "".join(out).count("\n")))
+        out += [text[f.begin:body], "".join(f.chosen(n) for n, _ in ours)]
+        seen = body
+    return "".join(out) + text[seen:], lines
+
+
 # ---- Written by hand ---------------------------------------------------------------------------------
 
 def body_of(text, function):

@@ -198,18 +198,28 @@ Test(head, one_with_a_map_that_is_not_known_waits_for_it)
     cr_assert(eq(int, code, HEARTH_EFAILED));
 }
 
+/* The next map: these notes and moves. */
+static size_t map_next(
+        unsigned char *out, struct hth_note *note, struct hth_move *move, uint32_t moves)
+{
+    struct hth_holders m = first_map();
+
+    memcpy(m.forerunner, name[0], HTH_DIGEST);
+    m.notes = note != NULL;
+    m.note = note;
+    m.moves = moves;
+    m.move = move;
+    hth_holders_encode(&m, out);
+    hth_digest(name[1], out, hth_holders_bytes(&m));
+    return hth_holders_bytes(&m);
+}
+
 /* The next map, in which rank 0's copy has moved away from us. */
 static size_t map_moved(unsigned char *out)
 {
     struct hth_move away = { 0, 0, 0, 1 };
-    struct hth_holders m = first_map();
 
-    memcpy(m.forerunner, name[0], HTH_DIGEST);
-    m.moves = 1;
-    m.move = &away;
-    hth_holders_encode(&m, out);
-    hth_digest(name[1], out, hth_holders_bytes(&m));
-    return hth_holders_bytes(&m);
+    return map_next(out, NULL, &away, 1);
 }
 
 static int is_here(uint64_t id)
@@ -230,6 +240,67 @@ Test(head, a_copy_of_an_undecided_save_goes_with_its_place)
     say(&h, map, len);
     cr_assert(eq(int, is_here(1), 0));
     cr_assert(eq(int, is_here(2), 1));
+}
+
+Test(head, what_our_own_ranks_wrote_stays_where_its_place_has_moved)
+{
+    struct hth_move both[] = { { 0, 0, 0, 1 }, { 1, 1, 0, 1 } };
+    unsigned char map[400];
+    size_t len = map_next(map, NULL, both, 2);
+    struct hth_head h = head_of(4);
+
+    pair_seal(p, 1, save, 1, 100, 1)->object.owner = 0;
+    pair_seal(p, 1, save, 2, 100, 1)->object.owner = 1;
+    memcpy(h.map, name[1], HTH_DIGEST);
+    h.mapped = 4;
+    say(&h, map, len);
+    cr_assert(eq(int, is_here(1), 0));
+    cr_assert(eq(int, is_here(2), 1));
+}
+
+Test(head, a_copy_that_comes_after_its_place_has_moved_goes)
+{
+    unsigned char map[400];
+    size_t len = map_moved(map);
+    struct hth_head h = head_of(4);
+
+    memcpy(h.map, name[1], HTH_DIGEST);
+    h.mapped = 4;
+    say(&h, map, len);
+    pair_seal(p, 1, save, 1, 100, 1)->object.owner = 0;
+    hth_commit_replica(commit, save, 1);
+    cr_assert(eq(int, is_here(1), 0));
+}
+
+Test(head, who_is_called_lost_frees_nothing)
+{
+    struct hth_note lost = { .node = 1, .lost = 1 };
+    struct hth_move away = { 0, 0, 0, 1 };
+    unsigned char map[400];
+    size_t len = map_next(map, &lost, &away, 1);
+    struct hth_head h = head_of(4);
+
+    pair_seal(p, 1, save, 1, 100, 1)->object.owner = 0;
+    memcpy(h.map, name[1], HTH_DIGEST);
+    h.mapped = 4;
+    say(&h, map, len);
+    cr_assert(eq(u64, on_record(), 4));
+    cr_assert(eq(int, is_here(1), 1));
+}
+
+Test(head, what_recovery_chose_stays_where_its_place_has_moved)
+{
+    const struct hth_save_id older = { 6, 66, 9, 1 };
+    unsigned char map[400];
+    size_t len = map_moved(map);
+    struct hth_head h = head_of(4);
+
+    pair_seal(p, 1, older, 1, 100, 1)->object.owner = 0;
+    hth_commit_go(commit, older);
+    memcpy(h.map, name[1], HTH_DIGEST);
+    h.mapped = 4;
+    say(&h, map, len);
+    cr_assert(ne(ptr, pair_held(p, 1, older, 1), NULL));
 }
 
 Test(head, a_copy_of_a_kept_save_stays_until_the_map_is_settled)
@@ -258,6 +329,66 @@ Test(head, one_of_another_epoch_is_not_heard)
     h.nonce = 78;
     say(&h, NULL, 0);
     cr_assert(eq(u64, on_record(), 0));
+}
+
+/* Both are heard of, and their maps have not come. */
+Test(head, of_two_that_are_awaited_the_newer_one_is)
+{
+    unsigned char map[400], older[400];
+    struct hth_note lost = { .node = 0 };
+    struct hth_head h = head_of(6), before = head_of(5);
+    size_t len;
+
+    (void)map_next(older, &lost, NULL, 0);
+    memcpy(before.map, name[1], HTH_DIGEST);
+    before.mapped = 5;
+    len = map_make(map);
+    memcpy(h.map, name[1], HTH_DIGEST);
+    h.mapped = 6;
+    say(&h, NULL, 0);
+    say(&before, NULL, 0);
+    hth_commit_map(commit, map, len);
+    cr_assert(eq(u64, on_record(), 6));
+}
+
+Test(head, a_save_that_is_cancelled_is_not_begun_by_the_next_engine_either)
+{
+    struct hth_save_id id;
+
+    say_cancelled(4);
+    hth_commit_close(commit);
+    engine_start();
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+    must_fail(hth_commit_begin(commit, 1, 5, &id, NULL), HEARTH_EFAILED);
+    cr_assert(zero(int, hth_save_cmp(id, save)));
+}
+
+/* Its record has the head of one map and the bytes of another. */
+Test(head, one_beside_a_map_that_it_does_not_name_is_damaged)
+{
+    struct hth_store *s = p->node[1].store;
+    unsigned char map[400], bytes[HTH_HEAD_BYTES + sizeof(map)];
+    size_t len = map_make(map);
+    struct hth_head h = head_of(4);
+
+    hth_head_encode(&h, map, len, bytes);
+    must(s->ops->record_put(s, "head", bytes, hth_head_bytes(len), NULL));
+    hth_commit_close(commit);
+    engine_start();
+    cr_assert(eq(int, hth_commit_knows(commit, &p->node[1].epoch), 0));
+    cr_assert(eq(u64, on_record(), 0));
+    cr_assert(eq(int, pair_logged(p, 1, "head-bad"), 2),
+            "when it was adopted and when it was joined");
+}
+
+Test(head, that_of_another_launch_is_none_of_this_one)
+{
+    struct hth_epoch other = p->node[1].epoch;
+
+    hth_commit_close(commit);
+    engine_start();
+    other.nonce++;
+    cr_assert(eq(int, hth_commit_knows(commit, &other), 0));
 }
 
 Test(head, an_epoch_without_its_record_is_not_gone_on_with)

@@ -1,110 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator and its log: made-up facts of two nodes, and what is on record when a head is told. */
-#include "check.h"
-#include "pair.h"
-
-#include "core/base/bytes.h"
-#include "core/format/head.h"
-#include "core/format/holders.h"
-#include "replication/commit/commit.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#define SAVE 32u
-
-static const struct hth_save_id save = { 7, 77, 5, 1 };
-static struct pair *p;
-static struct hth_commit *commit; /* of node 0 */
-static const struct hth_store_ops *real;
-static struct hth_store_ops ops; /* the store's, but for these */
-static int refuses;              /* heads cannot be written */
-
-static int head_put(struct hth_store *s, const char *name, const void *bytes, size_t len,
-        struct hearth_error *err)
-{
-    if (refuses && !strcmp(name, "head"))
-        return hth_fail(err, HEARTH_ENOSPC, 0, "no room for a head");
-    return real->record_put(s, name, bytes, len, err);
-}
-
-static void on_level(void *none, struct hth_save_id id, uint32_t rank, enum hearth_level level,
-        int degraded, int code, const char *text)
-{
-    (void)none, (void)id, (void)rank, (void)level, (void)degraded, (void)code, (void)text;
-}
-
-static void engine_start(void)
-{
-    struct hth_commit_events events = { .on_level = on_level };
-
-    must(hth_commit_open(&p->node[0].ctx, &events, &commit, NULL));
-    must(hth_commit_adopt(commit, NULL));
-    must(hth_commit_join(commit, NULL));
-    hth_commit_go(commit, (struct hth_save_id){ 0 });
-}
-
-static void engine_again(void)
-{
-    hth_commit_close(commit);
-    engine_start();
-    hth_commit_resume(commit);
-}
+#include "coordinator.h"
 
 static void begin(void)
 {
-    static uint32_t rank_node[2] = { 0, 1 };
-
-    alarm(60);
-    p = pair_open(2);
-    p->node[0].epoch.rank_node = rank_node;
-    real = p->node[0].store->ops;
-    ops = *real;
-    ops.record_put = head_put;
-    p->node[0].store->ops = &ops;
-    refuses = 0;
+    coordinator_open(2);
     engine_start();
 }
 
-static void end(void)
-{
-    hth_commit_close(commit);
-    p->node[0].epoch.rank_node = NULL;
-    p->node[0].store->ops = real;
-    pair_close(p);
-}
-
-TestSuite(log, .init = begin, .fini = end);
-
-static void fact(uint32_t origin, uint16_t kind, const void *more, size_t len)
-{
-    unsigned char body[400] = { 0 };
-
-    hth_put64(body, save.epoch);
-    hth_put64(body + 8, save.nonce);
-    hth_put64(body + 16, save.step);
-    hth_put32(body + 24, save.attempt);
-    if (len)
-        memcpy(body + SAVE, more, len);
-    hth_commit_deliver(commit, origin, kind, body, SAVE + len);
-}
-
-static struct hth_head on_record(struct hth_holders *out_map)
-{
-    struct hth_store *s = p->node[0].store;
-    const unsigned char *map;
-    struct hth_head h;
-    void *bytes;
-    size_t len, map_len;
-
-    must(s->ops->record_get(s, "head", &bytes, &len, NULL));
-    must(hth_head_decode(&h, &map, &map_len, bytes, len, NULL));
-    if (out_map)
-        must(hth_holders_decode(out_map, map, map_len, NULL));
-    free(bytes);
-    return h;
-}
+TestSuite(log, .init = begin, .fini = coordinator_close);
 
 static int is_noted_lost(void)
 {
@@ -132,29 +36,6 @@ static void fail_it(void)
     hth_put32(why, (uint32_t)HEARTH_EIO);
     memcpy(why + 4, "disk", 4);
     fact(1, HTH_KIND_FAILED, why, sizeof(why));
-    hth_commit_tick(commit);
-}
-
-static void done_and_held(void)
-{
-    unsigned char none[16] = { 0 };
-
-    hth_put32(none + 4, 1); /* parts */
-    for (uint32_t n = 0; n < 2; n++)
-        fact(n, HTH_KIND_DONE, none, sizeof(none));
-    hth_commit_tick(commit);
-    for (uint32_t n = 0; n < 2; n++)
-        fact(n, HTH_KIND_HELD, NULL, 0);
-    hth_commit_tick(commit);
-}
-
-static void promise(uint32_t origin, const unsigned char map[HTH_DIGEST])
-{
-    unsigned char body[8 + HTH_DIGEST];
-
-    hth_put64(body, p->node[0].epoch.member[origin].store);
-    memcpy(body + 8, map, HTH_DIGEST);
-    fact(origin, HTH_KIND_PROMISE, body, sizeof(body));
     hth_commit_tick(commit);
 }
 

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NODES = 3, KINDS = 64 };
+enum { NODES = 3 };
 enum { SOON_MS = 1000 }; /* ten times retry_ms */
 
 static const struct hth_save_id save = { 7, 77, 5, 1 };
@@ -26,7 +26,7 @@ static const uint64_t raw = UINT64_C(2) << 32 | 99;  /* everybody's, of rank 2 *
 static struct pair *p;
 static struct hth_ctx *ctx;
 static struct hth_commit *commit;
-static uint32_t said[KINDS]; /* how often node 0 has heard it */
+static const uint32_t *said; /* by kind, how often node 0 has heard it */
 static uint32_t copied;
 
 static void on_level(void *none, struct hth_save_id id, uint32_t rank, enum hearth_level level,
@@ -36,18 +36,34 @@ static void on_level(void *none, struct hth_save_id id, uint32_t rank, enum hear
     copied += level == HEARTH_COPIED && rank == 1;
 }
 
+static void engine_start(void)
+{
+    struct hth_commit_events events = { .on_level = on_level };
+
+    must(hth_commit_open(ctx, &events, &commit, NULL));
+    must(hth_commit_adopt(commit, NULL));
+    must(hth_commit_join(commit, NULL));
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+}
+
+/* What is held stays as it is. */
+static void engine_again(void)
+{
+    hth_commit_close(commit);
+    engine_start();
+    hth_commit_resume(commit);
+}
+
 static void begin(void)
 {
-    static uint32_t rank_node[NODES] = { 0, 1, 2 };
-    struct hth_commit_events events = { .on_level = on_level };
+    static uint32_t rank_node[] = { 0, 1, 2, 1 }; /* the last where the world is of four */
 
     alarm(60);
     p = pair_open(NODES);
     ctx = &p->node[1].ctx;
+    said = p->node[0].heard;
     p->node[1].epoch.rank_node = rank_node;
-    must(hth_commit_open(ctx, &events, &commit, NULL));
-    must(hth_commit_join(commit, NULL));
-    hth_commit_go(commit, (struct hth_save_id){ 0 });
+    engine_start();
 }
 
 static void end(void)
@@ -62,17 +78,11 @@ TestSuite(member, .init = begin, .fini = end);
 /* How often a fact of this kind is heard within so long. */
 static uint32_t heard(uint16_t kind, uint64_t ms)
 {
-    const struct pair_node *coordinator = &p->node[0];
-    uint32_t before = said[kind], seen = coordinator->delivered;
+    uint32_t before = said[kind];
 
-    for (uint64_t end_ms = p->now_ms + ms; p->now_ms < end_ms && pair_step(p);) {
-        hth_commit_tick(commit);
-        if (coordinator->delivered == seen)
-            continue;
-        seen = coordinator->delivered;
-        cr_assert(lt(u32, coordinator->kind, KINDS));
-        said[coordinator->kind]++;
-    }
+    for (uint64_t end_ms = p->now_ms + ms; p->now_ms < end_ms; hth_commit_tick(commit))
+        if (!pair_step(p))
+            p->now_ms += 10;
     return said[kind] - before;
 }
 
@@ -167,23 +177,33 @@ Test(member, promises_a_copy_that_was_found_bad_no_more)
     cr_assert(zero(u32, heard(HTH_KIND_PROMISE, SOON_MS)));
 }
 
+/* A head with this map. */
+static void give_head(uint64_t position, struct hth_holders *map, const struct hth_keep *keep)
+{
+    struct hth_head head = { .epoch = save.epoch,
+        .nonce = save.nonce,
+        .position = position,
+        .mapped = position,
+        .keep = *keep,
+        .settled = keep->saves != 0 };
+    unsigned char bytes[400], word[HTH_HEAD_BYTES + sizeof(bytes)];
+    size_t len = hth_holders_bytes(map);
+
+    cr_assert(le(sz, len, sizeof(bytes)));
+    hth_holders_encode(map, bytes);
+    hth_digest(head.map, bytes, len);
+    hth_head_encode(&head, bytes, len, word);
+    hth_commit_deliver(commit, 0, HTH_KIND_HEAD, word, hth_head_bytes(len));
+}
+
 /* The first head: node 2 is lost, and its place is ours. */
 static void give_map(void)
 {
     struct hth_note note = { .node = 2, .lost = 1 };
     struct hth_move move = { .rank = 2, .place = ctx->opts.copies, .node = 1, .was = 2 };
     struct hth_holders map = { .notes = 1, .moves = 1, .note = &note, .move = &move };
-    struct hth_head head = {
-        .epoch = save.epoch, .nonce = save.nonce, .position = 1, .mapped = 1, .keep = ctx->keep
-    };
-    unsigned char bytes[400], word[HTH_HEAD_BYTES + sizeof(bytes)];
-    size_t len = hth_holders_bytes(&map);
 
-    cr_assert(le(sz, len, sizeof(bytes)));
-    hth_holders_encode(&map, bytes);
-    hth_digest(head.map, bytes, len);
-    hth_head_encode(&head, bytes, len, word);
-    hth_commit_deliver(commit, 0, HTH_KIND_HEAD, word, hth_head_bytes(len));
+    give_head(1, &map, &ctx->keep);
 }
 
 Test(member, promises_under_another_map_when_what_that_gives_it_is_here_too)
@@ -203,6 +223,94 @@ Test(member, promises_under_another_map_when_what_that_gives_it_is_here_too)
     cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 4));
 }
 
+Test(member, says_that_a_copy_is_lost_until_it_is_back_and_promises_it_then)
+{
+    struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
+
+    give_manifest(object, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 1));
+    hth_commit_copy_lost(commit, save, copy, "its checksum is another");
+    cr_assert(ge(u32, heard(HTH_KIND_COPY_LOST, SOON_MS), 4));
+    (void)seal(copy);
+    hth_commit_replica(commit, save, copy);
+    (void)heard(HTH_KIND_COPY_LOST, 50);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 4));
+    cr_assert(zero(u32, heard(HTH_KIND_COPY_LOST, SOON_MS)));
+}
+
+/* The list of this epoch with this save on it, settled; nobody is lost. */
+static void give_list(void)
+{
+    struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };
+    struct hth_holders map;
+
+    hth_holders_first(&map, save.epoch, save.nonce);
+    map.forerunner[31] = 1; /* a map after the first */
+    give_head(1, &map, &keep);
+}
+
+Test(member, says_what_of_a_kept_save_was_lost_while_no_engine_ran)
+{
+    struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
+    struct hth_held_save *s = hth_holdings_find(ctx, save);
+
+    give_manifest(object, 2);
+    give_list();
+    engine_again();
+    cr_assert(zero(u32, heard(HTH_KIND_COPY_LOST, SOON_MS)));
+    hth_held_drop(ctx, s, hth_held_find(s, copy));
+    engine_again();
+    cr_assert(ge(u32, heard(HTH_KIND_COPY_LOST, SOON_MS), 1));
+}
+
+/* Node 0 has not got it, and node 2 has no place any more. */
+Test(member, asks_who_held_a_copy_before_for_it)
+{
+    struct hth_held *there = pair_seal(p, 2, save, copy, 4096, copy);
+    struct hth_object object[2] = { there->object, seal(own)->object };
+    struct hth_move move = { .rank = 0, .place = 0, .node = 1, .was = 2 };
+    struct hth_holders map = { .moves = 1, .move = &move };
+
+    there->verified = 1;
+    give_head(1, &map, &ctx->keep);
+    give_manifest(object, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, 10 * SOON_MS), 1));
+    cr_assert(pair_equal(p, 1, 2, save, copy));
+}
+
+/* ---- Whom it tells that it is there ---------------------------------------------------------------- */
+
+Test(member, who_is_called_lost_says_that_it_is_there)
+{
+    struct hth_note note = { .node = 1, .lost = 1 };
+    struct hth_holders map = { .notes = 1, .note = &note };
+
+    give_head(1, &map, &ctx->keep);
+    cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 2));
+}
+
+Test(member, an_engine_that_is_new_asks_for_the_newest_head)
+{
+    engine_again();
+    cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 2));
+}
+
+Test(member, says_whom_it_does_not_reach)
+{
+    hth_commit_peer_down(commit, 2);
+    cr_assert(eq(u32, heard(HTH_KIND_LOST, SOON_MS), 1));
+}
+
+Test(member, nothing_is_confirmed_while_the_coordinator_is_silent)
+{
+    give_list();
+    cr_assert(eq(int, (int)hth_commit_kept(commit, 0), HTH_KEPT_PROTECTED));
+    hth_commit_peer_down(commit, 0);
+    cr_assert(eq(int, (int)hth_commit_kept(commit, 0), HTH_KEPT_UNSURE));
+    hth_commit_peer_up(commit, 0);
+    cr_assert(eq(int, (int)hth_commit_kept(commit, 0), HTH_KEPT_PROTECTED));
+}
+
 /* ---- DONE, HELD, COPIED ---------------------------------------------------------------------------- */
 
 Test(member, says_done_until_the_manifest_comes)
@@ -218,6 +326,51 @@ Test(member, says_done_until_the_manifest_comes)
     cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 4));
     give_manifest(&object, 1);
     (void)heard(HTH_KIND_DONE, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
+}
+
+Test(member, does_not_say_done_before_all_that_was_written_is_sealed)
+{
+    struct hth_save_id id;
+    uint64_t items_len;
+
+    must(hth_commit_begin(commit, 1, save.step, &id, NULL));
+    (void)pair_write(p, 1, save, own, 4096, own, &items_len);
+    hth_commit_rank_done(commit, id, 1);
+    cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
+}
+
+Test(member, does_not_say_done_before_all_its_ranks_have_committed)
+{
+    struct hth_save_id id;
+
+    p->node[1].epoch.world = 4;
+    must(hth_commit_join(commit, NULL));
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+    must(hth_commit_begin(commit, 1, save.step, &id, NULL));
+    must(hth_commit_begin(commit, 3, save.step, &id, NULL));
+    hth_commit_rank_done(commit, id, 1);
+    cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
+    hth_commit_rank_done(commit, id, 3);
+    cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 1));
+}
+
+/* Its ranks may have more objects: they say so again. */
+Test(member, an_engine_that_is_new_says_done_when_its_ranks_have_come_back)
+{
+    (void)seal(own);
+    engine_again();
+    cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
+    must(hth_commit_rejoin(commit, 1, save, NULL));
+    hth_commit_rank_done(commit, save, 1);
+    cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 1));
+}
+
+Test(member, says_nothing_more_of_a_save_that_is_decided)
+{
+    (void)seal(own);
+    give_list();
+    hth_commit_rank_done(commit, save, 1);
     cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
 }
 
@@ -312,4 +465,39 @@ Test(member, has_room_for_one_save_more_than_it_keeps)
     }
     must_fail(hth_commit_room(commit, 1, 9, NULL), HEARTH_EBUSY);
     must_fail(hth_commit_begin(commit, 1, 9, &id, NULL), HEARTH_EBUSY);
+}
+
+Test(member, counts_a_ranks_begins_up_and_never_down)
+{
+    uint64_t step;
+
+    hth_commit_count(commit, 1, 5, 3);
+    hth_commit_count(commit, 1, 5, 2);
+    cr_assert(eq(u32, hth_commit_counted(commit, 1, &step), 3));
+    hth_commit_count(commit, 1, 4, 9);
+    cr_assert(eq(u32, hth_commit_counted(commit, 1, &step), 3));
+    cr_assert(eq(u64, step, 5));
+}
+
+Test(member, goes_on_with_no_save_that_a_newer_one_has_overtaken)
+{
+    struct hth_save_id older = save;
+
+    older.step--;
+    give_list();
+    must_fail(hth_commit_rejoin(commit, 1, older, NULL), HEARTH_EFAILED);
+    must(hth_commit_rejoin(commit, 1, save, NULL)); /* it is on the list */
+    older.nonce++;
+    must_fail(hth_commit_rejoin(commit, 1, older, NULL), HEARTH_EUNKNOWN);
+}
+
+Test(member, a_foreign_container_that_was_chosen_is_no_save_to_follow)
+{
+    enum hearth_level level;
+    int degraded, code;
+    char text[256];
+
+    hth_commit_go(commit, hth_save_of_foreign(3));
+    must_fail(hth_commit_status(commit, hth_save_of_foreign(3), &level, &degraded, &code, text),
+            HEARTH_ENOENT);
 }

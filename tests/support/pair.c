@@ -115,6 +115,8 @@ static void on_fact(
     struct pair_node *n = self;
 
     n->delivered++;
+    need(kind < PAIR_KINDS, "kind");
+    n->heard[kind]++;
     n->origin = origin;
     n->kind = kind;
     n->len = len;

@@ -13,6 +13,7 @@
 #include "transport/loop/loop.h"
 
 #define PAIR_NODES 80
+#define PAIR_KINDS 64
 
 struct pair;
 
@@ -28,8 +29,9 @@ struct pair_node {
     int wanted;      /* what the commit would say to offers */
     uint32_t sealed; /* replicas that came */
     uint32_t peer_downs;
-    uint32_t delivered; /* facts */
-    uint32_t origin;    /* of the last */
+    uint32_t delivered;         /* facts */
+    uint32_t heard[PAIR_KINDS]; /* of each kind */
+    uint32_t origin;            /* of the last */
     uint16_t kind;
     size_t len;
     unsigned char fact[HTH_TREE_MAX];

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Slots that are lent before a rank asks, and saves that go from one process of a rank to another. Said
+ * packet by packet to an engine in virtual time, by a process in the place of rank 0. */
+#include "check.h"
+#include "saving.h"
+
+#include <string.h>
+
+enum { OURS = 99990, HELPER };
+
+#define STEP  100000u /* every rank of the world has long saved less */
+#define BYTES (3 * HTH_BLOCK)
+
+static struct world w;
+static struct hth_node *node;
+static uint64_t request;
+static struct hth_local_lent ahead; /* the last that came unasked */
+static uint32_t aheads;
+static union {
+    struct hth_local_head head;
+    struct hth_local_error error;
+    struct hth_local_lent lent;
+    struct hth_local_given given;
+} heard; /* the last answer */
+
+static void hear(struct world *world, const struct letter *l)
+{
+    const struct hth_local_head *h = (const void *)l->bytes;
+
+    (void)world;
+    if (l->client == OURS && l->machine == 0 && !h->request && h->type == HTH_LOCAL_LENT) {
+        memcpy(&ahead, h, sizeof(ahead));
+        aheads++;
+    }
+}
+
+/* 0: answered like this; else the code of the error that came, 1: something else, or nothing. */
+static int ask(uint32_t client, void *m, uint32_t len, uint32_t type, uint64_t token, uint32_t want)
+{
+    struct hth_local_head head = { len, type, ++request, token };
+    const struct hth_local_head *got = NULL;
+
+    memcpy(m, &head, sizeof(head));
+    hth_node_request(node, client, m, len, NULL);
+    for (const struct letter *l = w.letters; l; l = l->next)
+        if (l->client == client && l->machine == 0 &&
+                ((const struct hth_local_head *)(const void *)l->bytes)->request == request) {
+            got = (const void *)l->bytes;
+            memcpy(&heard, l->bytes, l->len < sizeof(heard) ? l->len : sizeof(heard));
+        }
+    machine_due(&w.machine[0], 0);
+    if (got && got->type == HTH_LOCAL_ERROR)
+        return heard.error.code;
+    return !got || got->type != want;
+}
+
+static int say(uint32_t type, uint64_t token, uint32_t want)
+{
+    struct hth_local_head m;
+
+    return ask(OURS, &m, sizeof(m), type, token, want);
+}
+
+static int attach(uint32_t client, uint64_t epoch, uint32_t helper)
+{
+    struct hth_local_attach m = { .version = hth_version_written(HTH_FORMAT_LOCAL),
+        .world = 2,
+        .pid = 4711,
+        .helper = helper,
+        .epoch = epoch,
+        .nonce = w.rank[0].nonce,
+        .ahead = !helper,
+        .job = "sim" };
+
+    return ask(client, &m, sizeof(m), HTH_LOCAL_ATTACH, 0, HTH_LOCAL_ATTACHED);
+}
+
+static int begin_of(uint64_t token, uint64_t step, uint64_t bytes, uint32_t attempt, uint32_t want)
+{
+    struct hth_local_begin m = {
+        .step = step, .bytes = bytes, .attempt = attempt, .name = "object"
+    };
+
+    return ask(OURS, &m, sizeof(m), HTH_LOCAL_BEGIN, token, want);
+}
+
+/* A save of which the engine does not know the step yet; its token. */
+static uint64_t begin(void)
+{
+    must(begin_of(0, UINT64_MAX, BYTES, 0, HTH_LOCAL_LENT));
+    return heard.lent.head.token;
+}
+
+/* How many slots come unasked meanwhile. */
+static uint32_t lent_ahead(void)
+{
+    uint32_t before = aheads;
+
+    world_advance(&w, w.now_ms + 100);
+    cr_assert(zero(int, w.why[0]), "%s", w.why);
+    return aheads - before;
+}
+
+static void start(void)
+{
+    saving_open(&w, 1, 2);
+    w.stranger = hear;
+    node = world_node(&w, 0);
+    hth_node_client_gone(node, w.rank[0].client); /* its place is ours */
+    rank_due(&w.rank[1], HTH_NEVER);              /* the other one may have begun its next save */
+    must(attach(OURS, w.rank[0].epoch, 0));
+}
+
+static void end(void)
+{
+    world_close(&w);
+}
+
+TestSuite(ahead, .init = start, .fini = end);
+
+/* The engine knows from the first how large they are. */
+static void first_save(void)
+{
+    must(say(HTH_LOCAL_ABORT, begin(), HTH_LOCAL_OK));
+    cr_assert(eq(u32, lent_ahead(), 1));
+}
+
+Test(ahead, a_rank_begins_in_the_slot_that_it_was_lent_unasked)
+{
+    first_save();
+    must(begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID));
+    cr_assert(ne(ptr, hth_node_lent(node, ahead.slot), NULL));
+}
+
+Test(ahead, who_writes_is_lent_no_other)
+{
+    uint64_t first = begin();
+
+    (void)begin();
+    must(say(HTH_LOCAL_ABORT, first, HTH_LOCAL_OK));
+    cr_assert(zero(u32, lent_ahead()));
+}
+
+Test(ahead, a_save_that_does_not_fit_is_refused)
+{
+    first_save();
+    must_fail(begin_of(ahead.head.token, STEP, ahead.capacity + 1, 1, HTH_LOCAL_SAVE_ID),
+            HEARTH_EINVAL);
+}
+
+/* Another process of the rank has begun the step, or this one did and has forgotten. */
+Test(ahead, an_attempt_is_begun_once)
+{
+    first_save();
+    must(begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID));
+    must(say(HTH_LOCAL_ABORT, ahead.head.token, HTH_LOCAL_OK));
+    cr_assert(eq(u32, lent_ahead(), 1));
+    (void)begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID);
+    cr_assert(eq(int, heard.error.code, HEARTH_ESTATE), "%s", heard.error.text);
+}
+
+Test(ahead, what_a_rank_does_not_use_is_taken_back)
+{
+    uint64_t slot;
+
+    first_save();
+    slot = ahead.slot;
+    (void)begin();
+    cr_assert(heard.lent.slot == slot || hth_node_lent(node, slot) == NULL);
+    must(say(HTH_LOCAL_ABORT, heard.lent.head.token, HTH_LOCAL_OK));
+    must_fail(begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID), HEARTH_ESTATE);
+}
+
+/* What was begun last. */
+static void hand_over(void)
+{
+    struct hth_local_seal m = {
+        .slot = heard.lent.slot, .generation = heard.lent.generation, .data_len = 8
+    };
+    uint64_t token = heard.lent.head.token;
+
+    must(ask(OURS, &m, sizeof(m), HTH_LOCAL_SEAL, token, HTH_LOCAL_OK));
+    (void)say(HTH_LOCAL_COMMIT, token, HTH_LOCAL_OK);
+}
+
+/* Saves that are not decided, until there is no room for another. */
+Test(ahead, nothing_is_lent_where_a_begin_would_find_no_room)
+{
+    uint32_t lent = 1;
+    int rc;
+
+    for (uint64_t step = STEP; !(rc = begin_of(0, step, BYTES, 1, HTH_LOCAL_LENT)); step++) {
+        hand_over();
+        lent = lent_ahead();
+    }
+    cr_assert(eq(int, rc, HEARTH_EBUSY));
+    cr_assert(zero(u32, lent));
+}
+
+Test(ahead, a_rank_of_an_older_epoch_is_lent_nothing)
+{
+    first_save();
+    hth_node_client_gone(node, OURS);
+    must(attach(OURS, w.rank[0].epoch - 1, 0));
+    must(say(HTH_LOCAL_ABORT, begin(), HTH_LOCAL_OK)); /* its size is known again */
+    cr_assert(zero(u32, lent_ahead()));
+}
+
+/* ---- From process to process -------------------------------------------------------------------------- */
+
+Test(ahead, a_save_that_is_given_is_taken_by_who_has_its_secret)
+{
+    struct hth_local_give give = { .written = { .data_len = 8, .room = BYTES } };
+    struct hth_local_take take = { 0 };
+    uint64_t token = begin();
+
+    must(attach(HELPER, w.rank[0].epoch, 1));
+    must(ask(OURS, &give, sizeof(give), HTH_LOCAL_GIVE, token, HTH_LOCAL_GIVEN));
+    memcpy(take.secret, heard.given.secret, sizeof(take.secret));
+    take.secret[1] ^= 1;
+    must_fail(ask(HELPER, &take, sizeof(take), HTH_LOCAL_TAKE, token, HTH_LOCAL_TAKEN),
+            HEARTH_ENOENT);
+    take.secret[1] ^= 1;
+    must(ask(HELPER, &take, sizeof(take), HTH_LOCAL_TAKE, token, HTH_LOCAL_TAKEN));
+    must_fail(ask(HELPER, &take, sizeof(take), HTH_LOCAL_TAKE, token, HTH_LOCAL_TAKEN),
+            HEARTH_ENOENT);
+}

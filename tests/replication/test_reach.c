@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is lost and who is back at the coordinator, and what maps make of it. Three nodes, one copy each. */
+#include "coordinator.h"
+
+enum { NODES = 3, OFTEN_MS = 600000 };
+
+static void begin(void)
+{
+    coordinator_open(NODES);
+    engine_start();
+}
+
+TestSuite(reach, .init = begin, .fini = coordinator_close);
+
+static void lose(uint32_t node)
+{
+    hth_commit_peer_down(commit, node);
+    hth_commit_tick(commit);
+}
+
+static void find(uint32_t node)
+{
+    hth_commit_peer_up(commit, node);
+    hth_commit_tick(commit);
+}
+
+static void pass(uint64_t ms)
+{
+    p->now_ms += ms;
+    hth_commit_tick(commit);
+}
+
+/* Places that are not where placement puts them. */
+static uint32_t moved(void)
+{
+    struct hth_holders map;
+    uint32_t n = 0;
+
+    (void)on_record(&map);
+    for (uint32_t i = 0; i < map.moves; i++)
+        n += map.move[i].node != map.move[i].was;
+    hth_holders_fini(&map);
+    return n;
+}
+
+static uint64_t well_ms(void)
+{
+    return 2 * (uint64_t)ctx->opts.dead_ms;
+}
+
+Test(reach, who_is_back_has_its_own_place_at_once_and_copies_when_it_is_well)
+{
+    lose(1);
+    cr_assert(eq(u32, moved(), 2), "its own, and the copy that it held");
+    pass(100);
+    find(1);
+    cr_assert(eq(u32, moved(), 1));
+    pass(well_ms() - 1);
+    cr_assert(eq(u32, moved(), 1));
+    pass(1);
+    cr_assert(zero(u32, moved()));
+}
+
+Test(reach, who_is_lost_again_within_ten_minutes_has_no_copies_for_that_long)
+{
+    lose(1);
+    find(1);
+    pass(well_ms());
+    cr_assert(zero(u32, moved()));
+    lose(1);
+    find(1);
+    pass(OFTEN_MS - 1);
+    cr_assert(eq(u32, moved(), 1));
+    pass(1);
+    cr_assert(zero(u32, moved()));
+}
+
+Test(reach, an_engine_that_is_new_does_not_know_who_has_been_well_for_how_long)
+{
+    lose(1);
+    pass(100);
+    find(1);
+    pass(well_ms() - 1);
+    engine_again();
+    hth_commit_tick(commit);
+    pass(well_ms() - 1);
+    cr_assert(eq(u32, moved(), 1));
+    pass(1);
+    cr_assert(zero(u32, moved()));
+}
+
+Test(reach, who_is_lost_and_has_nothing_to_say_is_asked)
+{
+    lose(1);
+    pass(well_ms());
+    cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_PROBE], 1, 1000));
+}
+
+/* Node 1 is gone, and what it owned and held is with the others. */
+Test(reach, places_of_a_lost_node_count_where_they_are_now)
+{
+    struct hth_head h;
+
+    done_and_held();
+    lose(1);
+    h = on_record(NULL);
+    promise(0, h.map);
+    cr_assert(zero(u32, on_record(NULL).keep.saves));
+    promise(2, h.map);
+    h = on_record(NULL);
+    cr_assert(eq(u32, h.keep.saves, 1));
+    cr_assert(zero(u32, h.keep.degraded));
+    cr_assert(eq(int, h.settled, 1));
+}
+
+Test(reach, a_promise_of_other_memory_than_the_members_does_not_count)
+{
+    struct hth_head h = on_record(NULL);
+
+    done_and_held();
+    promise(0, h.map);
+    promise(1, h.map);
+    promise_of(2, p->member[2].store + 100, h.map);
+    cr_assert(zero(u32, on_record(NULL).keep.saves));
+    promise(2, h.map);
+    cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
+}
+
+Test(reach, who_was_away_for_a_moment_and_who_is_late_are_told_the_newest_head)
+{
+    struct hth_head h = on_record(NULL);
+    uint32_t before;
+
+    done_and_held();
+    for (uint32_t n = 0; n < NODES; n++)
+        promise(n, h.map);
+    pair_run(p, 300);
+    before = p->node[1].heard[HTH_KIND_HEAD];
+    find(1);
+    cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_HEAD], before + 1, 1000));
+    promise(1, h.map); /* of what is decided */
+    cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_HEAD], before + 2, 1000));
+}
