@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUND        64u
 #define EVIDENCE_MAX 4
 
 static struct slot *slot_of(struct hth_slot *slot)
@@ -30,18 +29,7 @@ int mem_charge(struct mem *m, uint64_t bytes, struct hearth_error *err)
     return 0;
 }
 
-/* A stranger may have taken what was ours to use. */
-static uint64_t room_left(const struct mem *m)
-{
-    return m->limit > m->used ? m->limit - m->used : 0;
-}
-
-static uint64_t capacity_for(uint64_t bytes)
-{
-    return (bytes + bytes / 16 + ROUND - 1) / ROUND * ROUND;
-}
-
-static int slot_make(struct mem *m, uint64_t capacity, struct slot **out, struct hearth_error *err)
+int mem_slot_make(struct mem *m, uint64_t capacity, struct slot **out, struct hearth_error *err)
 {
     struct slot *slot, **end = &m->slots;
     int rc = mem_charge(m, capacity, err);
@@ -50,7 +38,7 @@ static int slot_make(struct mem *m, uint64_t capacity, struct slot **out, struct
         return rc;
     slot = calloc(1, sizeof(*slot));
     if (slot)
-        slot->pub.base = aligned_alloc(ROUND, capacity);
+        slot->pub.base = aligned_alloc(MEM_ROUND, capacity);
     if (!slot || !slot->pub.base) {
         free(slot);
         m->used -= capacity;
@@ -67,7 +55,7 @@ static int slot_make(struct mem *m, uint64_t capacity, struct slot **out, struct
     return 0;
 }
 
-static void slot_drop(struct mem *m, struct slot *slot)
+void mem_slot_drop(struct mem *m, struct slot *slot)
 {
     struct slot **at = &m->slots;
 
@@ -91,125 +79,6 @@ static struct slot *best_free(struct mem *m, uint64_t bytes)
     return best;
 }
 
-static int descending(const void *a, const void *b)
-{
-    uint64_t x, y;
-
-    memcpy(&x, a, sizeof(x));
-    memcpy(&y, b, sizeof(y));
-    return x < y ? 1 : x > y ? -1 : 0;
-}
-
-/* Match sorted sizes with slots there are, in any state; returns how many bytes are missing and
- * leaves the sizes to make in bytes[*count]. taken[] marks the matched, in list order. */
-static uint64_t match(struct mem *m, uint64_t *bytes, size_t *count, unsigned char *taken)
-{
-    uint64_t missing = 0;
-    size_t left = 0;
-
-    for (size_t i = 0; i < *count; i++) {
-        struct slot *best = NULL;
-        size_t best_at = 0, at = 0;
-
-        for (struct slot *s = m->slots; s; s = s->next, at++)
-            if (!taken[at] && !s->condemned && s->pub.capacity >= bytes[i] &&
-                    (!best || s->pub.capacity < best->pub.capacity))
-                best = s, best_at = at;
-        if (best) {
-            taken[best_at] = 1;
-        } else {
-            missing += capacity_for(bytes[i]);
-            bytes[left++] = bytes[i];
-        }
-    }
-    *count = left;
-    return missing;
-}
-
-/* Free slots that no size asked for make way, as far as needed. */
-static void make_way(struct mem *m, uint64_t missing, const unsigned char *taken)
-{
-    struct slot *next;
-    size_t at = 0;
-
-    for (struct slot *s = m->slots; s; s = next, at++) {
-        next = s->next;
-        if (room_left(m) >= missing)
-            return;
-        if (!taken[at] && s->state == FREE && !s->pub.user)
-            slot_drop(m, s);
-    }
-}
-
-static uint64_t way_to_make(struct mem *m, const unsigned char *taken)
-{
-    uint64_t sum = 0;
-    size_t at = 0;
-
-    for (struct slot *s = m->slots; s; s = s->next, at++)
-        if (!taken[at] && s->state == FREE && !s->pub.user)
-            sum += s->pub.capacity;
-    return sum;
-}
-
-static int make_all(struct mem *m, const uint64_t *bytes, size_t count, struct hearth_error *err)
-{
-    struct slot *made;
-    size_t done = 0;
-    int rc = 0;
-
-    while (!rc && done < count) {
-        rc = slot_make(m, capacity_for(bytes[done]), &made, err);
-        done += !rc;
-    }
-    if (!rc)
-        return 0;
-    while (done--) { /* nothing was made: the last ones in the list */
-        struct slot *last = m->slots;
-        while (last->next)
-            last = last->next;
-        slot_drop(m, last);
-    }
-    return rc;
-}
-
-static int mem_reserve(
-        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
-{
-    struct mem *m = mem_of(s);
-    size_t slots = 0;
-    uint64_t *sizes, missing;
-    unsigned char *taken;
-    int rc = 0;
-
-    for (struct slot *slot = m->slots; slot; slot = slot->next)
-        slots++;
-    sizes = malloc((count + 1) * sizeof(*sizes));
-    taken = calloc(slots + 1, 1);
-    if (!sizes || !taken) {
-        rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of %zu slots", count);
-    } else {
-        if (count)
-            memcpy(sizes, bytes, count * sizeof(*sizes));
-        qsort(sizes, count, sizeof(*sizes), descending);
-        missing = match(m, sizes, &count, taken);
-        if (m->limit && missing > room_left(m) + way_to_make(m, taken))
-            rc = hth_fail(err, HEARTH_ENOSPC, 0,
-                    "slots of %" PRIu64 " bytes more do not fit: %" PRIu64 " of %" PRIu64
-                    " are used; give the store more memory or keep fewer saves",
-                    missing, m->used, m->limit);
-        else if (m->limit)
-            make_way(m, missing, taken);
-        if (!rc)
-            rc = make_all(m, sizes, count, err);
-    }
-    free(taken);
-    free(sizes);
-    if (!rc)
-        m->reserved = 1;
-    return rc;
-}
-
 static int mem_take(
         struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err)
 {
@@ -223,7 +92,7 @@ static int mem_take(
                 return hth_fail(err, HEARTH_EBUSY, 0,
                         "no free slot of %" PRIu64 " bytes: older saves hold them all", bytes);
     if (!slot) {
-        rc = slot_make(m, capacity_for(bytes), &slot, err);
+        rc = mem_slot_make(m, mem_capacity_for(bytes), &slot, err);
         if (rc)
             return rc;
     }
@@ -355,7 +224,7 @@ static void mem_condemn(struct hth_store *s, struct hth_slot *slot, const char *
     struct slot *own = slot_of(slot), *made;
 
     (void)why;
-    if (m->evidence >= EVIDENCE_MAX || slot_make(m, slot->capacity, &made, NULL)) {
+    if (m->evidence >= EVIDENCE_MAX || mem_slot_make(m, slot->capacity, &made, NULL)) {
         mem_give(s, slot);
         return;
     }
@@ -364,7 +233,7 @@ static void mem_condemn(struct hth_store *s, struct hth_slot *slot, const char *
     own->dir = NULL;
     own->state = GIVEN;
     if (!slot->leases)
-        slot_drop(m, own);
+        mem_slot_drop(m, own);
 }
 
 static void mem_lease(struct hth_store *s, struct hth_slot *slot)
@@ -379,14 +248,14 @@ static void mem_unlease(struct hth_store *s, struct hth_slot *slot)
         return;
     slot_of(slot)->state = FREE;
     if (slot_of(slot)->condemned)
-        slot_drop(mem_of(s), slot_of(slot));
+        mem_slot_drop(mem_of(s), slot_of(slot));
 }
 
 void mem_file_end(struct mem *m, struct file *f)
 {
     if (!f->unnamed || f->users)
         return;
-    m->used -= f->len;
+    m->used -= f->charged;
     free(f->bytes);
     free(f);
 }
@@ -400,10 +269,12 @@ static void file_drop(struct mem *m, struct file **at)
     mem_file_end(m, f);
 }
 
-int mem_file_new(struct mem *m, size_t len, struct file **out, struct hearth_error *err)
+/* `charged`: bytes of its memory that are not its own. */
+static int file_new(
+        struct mem *m, size_t len, size_t charged, struct file **out, struct hearth_error *err)
 {
     struct file *f;
-    int rc = mem_charge(m, len, err);
+    int rc = mem_charge(m, charged, err);
 
     if (rc)
         return rc;
@@ -412,13 +283,19 @@ int mem_file_new(struct mem *m, size_t len, struct file **out, struct hearth_err
         f->bytes = malloc(len + 1);
     if (!f || !f->bytes) {
         free(f);
-        m->used -= len;
+        m->used -= charged;
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu bytes", len);
     }
     f->len = len;
+    f->charged = charged;
     f->unnamed = 1;
     *out = f;
     return 0;
+}
+
+int mem_file_new(struct mem *m, size_t len, struct file **out, struct hearth_error *err)
+{
+    return file_new(m, len, len, out, err);
 }
 
 /* In place of what has the name. */
@@ -442,7 +319,7 @@ static int file_put(struct mem *m, struct dir *dir, const char *name, const void
         struct hearth_error *err)
 {
     struct file *f = NULL;
-    int rc = mem_file_new(m, len, &f, err);
+    int rc = file_new(m, len, m->spares ? 0 : len, &f, err);
 
     if (!f)
         return rc;
@@ -639,7 +516,7 @@ static void forget_users(struct mem *m)
         if (slot->state == HELD || slot->state == GIVEN)
             slot->state = FREE;
         if (slot->condemned)
-            slot_drop(m, slot);
+            mem_slot_drop(m, slot);
     }
     m->reserved = 0;
 }
@@ -708,6 +585,7 @@ static void mem_close(struct hth_store *s)
 static const struct hth_store_ops mem_ops = {
     .reserve = mem_reserve,
     .foresee = mem_foresee,
+    .want = mem_want,
     .take = mem_take,
     .lend = mem_lend,
     .claim = mem_claim,
@@ -758,7 +636,7 @@ void hth_store_mem_destroy(struct hth_store *s)
     if (!m)
         return;
     while (m->slots)
-        slot_drop(m, m->slots);
+        mem_slot_drop(m, m->slots);
     while (m->files)
         file_drop(m, &m->files);
     while (m->dirs)
@@ -774,6 +652,7 @@ void hth_store_mem_fail_at(struct hth_store *s, uint64_t n)
 void hth_store_mem_room(struct hth_store *s, uint64_t limit_bytes)
 {
     mem_of(s)->limit = limit_bytes;
+    mem_of(s)->spares = 1;
 }
 
 void hth_store_mem_no_records(struct hth_store *s, int on)

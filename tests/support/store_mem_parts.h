@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the store in memory know of each other: store_mem.c, and its raw objects. */
+/* What the files of the store in memory know of each other: store_mem.c, its room, and its raw objects. */
 #ifndef HEARTH_TESTS_STORE_MEM_PARTS_H
 #define HEARTH_TESTS_STORE_MEM_PARTS_H
 
 #include "store_mem.h"
 
 #define RECORD_MAX 127 /* bytes of a record's name */
+#define MEM_ROUND  64u
 
 enum state { FREE, HELD, RECEIVED, SEALED, GIVEN }; /* GIVEN: free when its last lease ends */
 
@@ -23,6 +24,7 @@ struct slot {
     int condemned; /* freed with its last lease */
     struct dir *dir;
     char name[HTH_NAME_MAX + 1];
+    uint64_t seen_generation, seen_ms; /* the judge's: since when it saw this use of it */
 };
 
 /* A raw object of a directory; a record where dir is NULL. */
@@ -31,7 +33,7 @@ struct file {
     struct dir *dir;
     char name[RECORD_MAX + 1];
     void *bytes;
-    size_t len;
+    size_t len, charged;
     uint32_t users; /* raw objects in somebody's hands */
     int unnamed;    /* in no list: freed with its last user */
 };
@@ -47,6 +49,7 @@ struct mem {
     uint32_t evidence;
     int reserved; /* reserve() was called by this engine */
     int no_records;
+    int spares; /* records have memory of their own, whatever a stranger takes */
     hth_store_mem_written *written;
     hth_store_mem_freed *freed;
     void *watcher;
@@ -61,7 +64,14 @@ static inline struct mem *mem_of(struct hth_store *s)
     return (struct mem *)s;
 }
 
+static inline uint64_t mem_capacity_for(uint64_t bytes)
+{
+    return (bytes + bytes / 16 + MEM_ROUND - 1) / MEM_ROUND * MEM_ROUND;
+}
+
 /* store_mem.c */
+int mem_slot_make(struct mem *m, uint64_t capacity, struct slot **out, struct hearth_error *err);
+void mem_slot_drop(struct mem *m, struct slot *slot);
 int mem_charge(struct mem *m, uint64_t bytes, struct hearth_error *err); /* an allocation */
 struct dir *mem_dir_find(struct mem *m, struct hth_save_id save);
 int mem_dir_get(struct mem *m, struct hth_save_id save, struct dir **out, struct hearth_error *err);
@@ -70,6 +80,11 @@ struct file **mem_file_find(struct mem *m, const struct dir *dir, const char *na
 int mem_file_new(struct mem *m, size_t len, struct file **out, struct hearth_error *err);
 void mem_file_name(struct mem *m, struct file *f, struct dir *dir, const char *name);
 void mem_file_end(struct mem *m, struct file *f);
+
+/* store_mem_room.c */
+int mem_reserve(struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+int mem_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
+        struct hearth_error *err);
 
 /* store_mem_raw.c */
 int mem_raw_make(struct hth_store *s, struct hth_save_id save, const char *name, uint64_t len,
