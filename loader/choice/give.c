@@ -89,7 +89,9 @@ static int give_find_sources(struct hth_choice *co, const struct candidate *c, s
 
 void give_plan(struct hth_choice *co, const struct candidate *c)
 {
-    struct hth_plan plan = { .serial = co->serial, .beyond = co->beyond, .passed = co->passed };
+    struct hth_plan plan = {
+        .serial = co->serial, .beyond = co->beyond, .passed = co->passed, .tries = co->tries
+    };
     struct hth_blob_id id = hth_restore_plan_id(co->ctx, co->serial);
     struct hearth_error err;
     unsigned char *bytes = NULL;
