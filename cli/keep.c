@@ -28,10 +28,30 @@ static int keep_step(const char *text, uint64_t *out)
     return *text < '0' || *text > '9' || *end || errno ? HEARTH_EINVAL : HEARTH_OK;
 }
 
+static void keep_marks(const json_t *row, char out[80])
+{
+    json_int_t tries = json_integer_value(json_object_get(row, "tries"));
+    const char *between = "";
+    size_t n = 0;
+
+    out[0] = '\0';
+    if (json_is_true(json_object_get(row, "pinned"))) {
+        n += (size_t)snprintf(out + n, 80 - n, "pinned");
+        between = ", ";
+    }
+    if (json_is_true(json_object_get(row, "bad"))) {
+        n += (size_t)snprintf(out + n, 80 - n, "%sbad", between);
+        between = ", ";
+    }
+    if (tries)
+        snprintf(out + n, 80 - n, "%srecovered by %" JSON_INTEGER_FORMAT " jobs in vain", between,
+                tries);
+}
+
 static void keep_print(const json_t *kept)
 {
     struct grid g = { .columns = 4 };
-    char age[32];
+    char age[32], marks[80];
 
     grid_add(&g, "SAVE");
     grid_add(&g, "STATE");
@@ -39,8 +59,6 @@ static void keep_print(const json_t *kept)
     grid_add(&g, "MARKS");
     for (size_t i = 0; i < json_array_size(kept); i++) {
         const json_t *row = json_array_get(kept, i);
-        int pinned = json_is_true(json_object_get(row, "pinned"));
-        int bad = json_is_true(json_object_get(row, "bad"));
         const char *save = json_string_value(json_object_get(row, "save"));
         const char *state = json_string_value(json_object_get(row, "state"));
         struct hth_save_id id;
@@ -51,7 +69,8 @@ static void keep_print(const json_t *kept)
         grid_add(&g, "step %" PRIu64 ", try %" PRIu32, id.step, id.attempt);
         grid_add(&g, "%s", state);
         grid_add(&g, "%s", age);
-        grid_add(&g, "%s%s%s", pinned ? "pinned" : "", pinned && bad ? ", " : "", bad ? "bad" : "");
+        keep_marks(row, marks);
+        grid_add(&g, "%s", marks);
     }
     grid_print(&g, "llrl");
     grid_free(&g);

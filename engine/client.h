@@ -17,6 +17,7 @@ struct client {
     uint64_t ahead_bytes;     /* that its last save asked for; 0: none yet */
     uint64_t epoch, nonce;    /* that its rank has joined; 0: none */
     uint64_t recover_request; /* waits for the end of recovery; 0: no */
+    int has_recovered;        /* this process has, in an epoch that may be over */
 };
 
 struct client *client_find(struct hth_node *n, uint32_t id); /* NULL: it has gone */

@@ -61,6 +61,7 @@ static void epoch_take_opts(struct hth_node *n, const struct hth_local_opts *o)
     if (to->keep > HTH_KEEP_MAX)
         to->keep = HTH_KEEP_MAX;
     to->allow_degraded = o->allow_degraded;
+    to->bad_after = o->bad_after;
     to->recover_ms = epoch_or_default(o->recover_ms, HTH_AT_recover_ms);
     to->save_ms = epoch_or_default(o->save_ms, HTH_AT_save_ms);
     to->inflight_bytes = (uint64_t)epoch_or_default(o->inflight_mib, HTH_AT_inflight_mib) << 20;

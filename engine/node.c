@@ -400,6 +400,9 @@ void hth_node_fail(struct hth_node *n, const struct hearth_error *why)
 
 void hth_node_client_gone(struct hth_node *n, uint32_t client)
 {
+    const struct client *c = client_find(n, client);
+    int was_rank = c && c->attached;
+
     handover_gone(n, client);
     begin_gone(n, client);
     find_gone(n, client);
@@ -407,6 +410,8 @@ void hth_node_client_gone(struct hth_node *n, uint32_t client)
     keep_gone(n, client);
     read_gone(n, client);
     client_remove(n, client);
+    if (was_rank && !client_count(n))
+        hth_commit_ranks_gone(n->commit);
 }
 
 uint32_t hth_node_clients(const struct hth_node *n)

@@ -106,6 +106,7 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     n->ahead_look = 1;
     c->epoch = m->epoch;
     c->nonce = m->nonce;
+    c->has_recovered = m->epoch != 0; /* or was about to */
     answer.store = n->env.store->ops->id(n->env.store);
     answer.wall_ms = n->ctx.clock.wall_ms(n->ctx.clock.self);
     answer.random = hth_random_next(&n->ctx.random);

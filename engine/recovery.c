@@ -28,6 +28,7 @@ static void recovery_answer(struct hth_node *n, struct client *c)
     };
 
     c->recover_request = 0;
+    c->has_recovered = 1;
     reply_packet(n, c->id, &answer, sizeof(answer));
 }
 
@@ -65,6 +66,8 @@ void recovery_ask(struct hth_node *n, struct client *c, const struct hth_local_r
     if (n->recovering)
         return;
     n->recovering = 1;
+    if (c->has_recovered)
+        hth_recover_same_job(n->recover);
     if (m->accept_loss)
         hth_recover_accept_loss(n->recover);
     if (m->wants)

@@ -27,6 +27,7 @@ void running_write(struct hth_node *n)
         .stall_ms = o->stall_ms,
         .linger_s = o->linger_s,
         .inflight_mib = o->inflight_mib,
+        .bad_after = o->bad_after,
         .lease_bytes = o->lease_bytes,
         .spare_bytes = o->spare_bytes,
     };
@@ -72,6 +73,7 @@ struct hth_local_opts running_opts(const struct hth_running *r)
         .stall_ms = r->stall_ms,
         .linger_s = r->linger_s,
         .inflight_mib = r->inflight_mib,
+        .bad_after = r->bad_after,
         .lease_bytes = r->lease_bytes,
         .spare_bytes = r->spare_bytes,
     };

@@ -9,8 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Jobs that have recovered save `at` and ended before their first begin, as far as they are counted. */
+static uint32_t status_tries(const struct hth_keep *k, uint32_t at)
+{
+    return hth_save_cmp(k->tried, k->save[at]) == 0 ? k->tries : 0;
+}
+
 /* Saves on the keep list, with what is known of them now; out[KEPT_JSON]. */
-#define KEPT_JSON (HTH_KEEP_MAX * (HTH_SAVE_TEXT + 112) + 4)
+#define KEPT_JSON (HTH_KEEP_MAX * (HTH_SAVE_TEXT + 136) + 4)
 static void status_kept_json(const struct hth_node *n, char *out)
 {
     static const char *const words[] = { [HTH_KEPT_UNSURE] = "kept",
@@ -23,12 +29,12 @@ static void status_kept_json(const struct hth_node *n, char *out)
     for (uint32_t i = 0; i < n->ctx.keep.saves; i++) {
         hth_save_text(n->ctx.keep.save[i], save);
         len += (size_t)snprintf(out + len, KEPT_JSON - len,
-                "%s{\"save\": \"%s\", \"state\": \"%s\", \"pinned\": %s, \"bad\": %s, \"age_s\": %" PRIu64
-                "}",
+                "%s{\"save\": \"%s\", \"state\": \"%s\", \"pinned\": %s, \"bad\": %s, \"tries\": %" PRIu32
+                ", \"age_s\": %" PRIu64 "}",
                 i ? ", " : "", save, words[hth_commit_kept(n->commit, i)],
                 hth_keep_pinned(&n->ctx.keep, (int)i) ? "true" : "false",
                 hth_keep_is_bad(&n->ctx.keep, n->ctx.keep.save[i]) ? "true" : "false",
-                hth_commit_kept_s(n->commit, i));
+                status_tries(&n->ctx.keep, i), hth_commit_kept_s(n->commit, i));
     }
     memcpy(out + len, "]", 2);
 }

@@ -49,6 +49,11 @@ void hth_recover_accept_loss(struct hth_recover *r)
     hth_choice_accept_loss(r->choice);
 }
 
+void hth_recover_same_job(struct hth_recover *r)
+{
+    hth_choice_same_job(r->choice);
+}
+
 void hth_recover_want(struct hth_recover *r, struct hth_save_id save)
 {
     hth_choice_want(r->choice, save);

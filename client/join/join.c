@@ -67,6 +67,7 @@ static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
         .copies = h->opts.copies,
         .min_copies = h->opts.min_copies,
         .keep = h->opts.keep,
+        .bad_after = h->opts.bad_after,
         .flags = (h->opts.allow_degraded ? HTH_GATHER_ALLOW_DEGRADED : 0) |
                  (h->opts.allow_slower ? HTH_GATHER_ALLOW_SLOWER : 0) |
                  (h->opts.network == HEARTH_NETWORK_TRUSTED ? HTH_GATHER_TRUSTED : 0),

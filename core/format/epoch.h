@@ -56,7 +56,7 @@ struct hth_gather {
     uint64_t domain[HTH_DOMAINS_MAX];
     uint32_t copies, min_copies, keep; /* these and those below must be equal on all ranks ... */
     uint32_t flags;                    /* HTH_GATHER_... */
-    uint32_t heartbeat_ms, dead_ms;
+    uint32_t heartbeat_ms, dead_ms, bad_after;
     char transport[HTH_BACKEND_MAX + 1];
     char provider[HTH_PROVIDER_MAX + 1]; /* of the transport's; empty: not said, by version 2 */
     uint32_t version_low,

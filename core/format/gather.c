@@ -9,7 +9,7 @@
  *   176 u64 domain[4]   208 u32 copies, min_copies, keep   220 u32 length of the address
  *   224 128 address, zero-padded   352 u64 bytes of a save   360 u32 lowest, highest protocol
  *   368 u32 heartbeat, dead ms   376 15 transport   391 31 provider (version 3)   422 two zeros
- *   424 u32 fabrics, first fabric (version 4)   432 ... zero to 488
+ *   424 u32 fabrics, first fabric (version 4)   432 u32 bad_after (version 5)   436 ... zero to 488
  *   488 u32 rank, world   496 16 proof of the job's key over bytes 0..495, or zeros
  * or, of a rank that cannot take part (version 3), from 144 on: i32 error, 148 336 why, zero to 488
  *
@@ -51,6 +51,7 @@ static void write_facts(struct hth_writer *w, const struct hth_gather *g)
     hth_write_zeros(w, 2);
     hth_write32(w, g->fabrics);
     hth_write32(w, g->first_fabric);
+    hth_write32(w, g->bad_after);
 }
 
 static void write_why(struct hth_writer *w, const struct hth_gather *g)
@@ -110,6 +111,7 @@ static void read_facts(struct hth_gather *g, struct hth_reader *r)
     hth_read_zeros(r, 2);
     g->fabrics = hth_read32(r); /* versions 2 and 3 have zeros there */
     g->first_fabric = hth_read32(r);
+    g->bad_after = hth_read32(r); /* and older ones there */
 }
 
 static void read_why(struct hth_gather *g, struct hth_reader *r)

@@ -5,17 +5,19 @@
  *
  *     0 "HTHKEEPS"   8 u32 version   12 u32 zero   16 u64 epoch   24 u64 serial
  *    32 u32 saves   36 u32 bads   40 u32 degraded, a bit each   44 u32 pinned, likewise   48 u64 dropped
- *    56 ... zero to 64   then saves, bads, u64 since when each save is PROTECTED, digest
+ *    56 u32 tries   60 u32 trying   64 saves, bads, u64 since when each save is PROTECTED, digest
  *
- * Version 2 had no pins: zero is there.
+ * The save that is tried, if there is one, stands in the last place of the bads. Version 2 had no pins, and
+ * version 3 no tries: zeros are there.
  */
 #include "keep.h"
 #include "record.h"
 
-#define MAGIC      "HTHKEEPS"
-#define HEAD       64u
+#define MAGIC       "HTHKEEPS"
+#define HEAD        64u
 
-#define PINS_SINCE 3u /* version */
+#define PINS_SINCE  3u /* version */
+#define TRIES_SINCE 4u
 
 /* A bit for each save that there may be. */
 static uint32_t all_of(uint32_t saves)
@@ -29,6 +31,16 @@ static void write_list(struct hth_writer *w, const struct hth_save_id *save, uin
         hth_write_save(w, save[i]);
     for (uint32_t i = n; i < HTH_KEEP_MAX; i++)
         hth_write_zeros(w, HTH_SAVE_BYTES);
+}
+
+static void write_bads(struct hth_writer *w, const struct hth_keep *k)
+{
+    struct hth_save_id place[HTH_KEEP_MAX] = { 0 };
+
+    memcpy(place, k->bad, k->bads * sizeof(place[0]));
+    if (!hth_save_none(k->tried))
+        place[HTH_KEEP_BADS] = k->tried;
+    write_list(w, place, HTH_KEEP_MAX);
 }
 
 static void read_list(struct hth_reader *r, struct hth_save_id *save, uint32_t n)
@@ -52,12 +64,35 @@ void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]
     hth_write32(&w, k->degraded & all_of(k->saves));
     hth_write32(&w, k->pinned & all_of(k->saves));
     hth_write64(&w, k->dropped);
-    hth_write_zeros(&w, HEAD - w.len);
+    hth_write32(&w, k->tries);
+    hth_write32(&w, k->trying);
     write_list(&w, k->save, k->saves);
-    write_list(&w, k->bad, k->bads);
+    write_bads(&w, k);
     for (uint32_t i = 0; i < HTH_KEEP_MAX; i++)
         hth_write64(&w, i < k->saves ? k->since_ms[i] : 0);
     hth_write_digest(&w);
+}
+
+/* The last place is a mark of version 3's where all are. */
+static void read_bads(struct hth_reader *r, struct hth_keep *k)
+{
+    if (k->bads == HTH_KEEP_MAX) {
+        read_list(r, k->bad, k->bads);
+        return;
+    }
+    for (uint32_t i = 0; i < k->bads; i++)
+        k->bad[i] = hth_read_save(r);
+    hth_read_zeros(r, (size_t)(HTH_KEEP_BADS - k->bads) * HTH_SAVE_BYTES);
+    k->tried = hth_read_save(r);
+}
+
+static int tries_are_odd(const struct hth_keep *k, uint32_t version)
+{
+    struct hth_save_id none = { 0 };
+
+    if (hth_save_none(k->tried))
+        return hth_save_cmp(k->tried, none) != 0 || k->tries || k->trying;
+    return version < TRIES_SINCE || k->trying > 1;
 }
 
 int hth_keep_decode_as(const struct hth_versions *versions, struct hth_keep *out, const void *bytes,
@@ -81,7 +116,12 @@ int hth_keep_decode_as(const struct hth_versions *versions, struct hth_keep *out
     else
         hth_read_zeros(&r, 4);
     k.dropped = hth_read64(&r);
-    hth_read_zeros(&r, HEAD - 56);
+    if (version >= TRIES_SINCE) {
+        k.tries = hth_read32(&r);
+        k.trying = hth_read32(&r);
+    } else {
+        hth_read_zeros(&r, HEAD - 56);
+    }
     if (k.epoch > HTH_EPOCH_MOST || k.dropped > HTH_EPOCH_MOST)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "the keep record says epoch %" PRIu64
@@ -92,11 +132,11 @@ int hth_keep_decode_as(const struct hth_versions *versions, struct hth_keep *out
                 "the keep record has %zu bytes, %" PRIu32 " saves and %" PRIu32 " bad ones", len,
                 k.saves, k.bads);
     read_list(&r, k.save, k.saves);
-    read_list(&r, k.bad, k.bads);
+    read_bads(&r, &k);
     for (uint32_t i = 0; i < k.saves; i++)
         k.since_ms[i] = hth_read64(&r);
     hth_read_zeros(&r, (size_t)(HTH_KEEP_MAX - k.saves) * 8);
-    if (r.bad || (k.degraded | k.pinned) & ~all_of(k.saves))
+    if (r.bad || (k.degraded | k.pinned) & ~all_of(k.saves) || tries_are_odd(&k, version))
         return hth_fail(err, HEARTH_ECORRUPT, 0, "the keep record holds what Hearth never writes");
     *out = k;
     return HEARTH_OK;
@@ -159,7 +199,7 @@ void hth_keep_mark(struct hth_keep *k, struct hth_save_id save, int bad)
 
     if (bad ? at >= 0 : at < 0)
         return;
-    if (bad && k->bads < HTH_KEEP_MAX) {
+    if (bad && k->bads < HTH_KEEP_BADS) {
         k->bad[k->bads++] = save;
         return;
     }
@@ -167,6 +207,28 @@ void hth_keep_mark(struct hth_keep *k, struct hth_save_id save, int bad)
         k->bad[i] = k->bad[i + 1];
     k->bad[k->bads - 1] = bad ? save : (struct hth_save_id){ 0 };
     k->bads -= !bad;
+}
+
+void hth_keep_try(struct hth_keep *k, struct hth_save_id save)
+{
+    if (hth_save_cmp(k->tried, save) != 0)
+        k->tries = 0;
+    k->tried = save;
+    k->trying = 1;
+    if (k->bads > HTH_KEEP_BADS) /* as a record of version 3 may have */
+        hth_keep_mark(k, k->bad[0], 0);
+}
+
+void hth_keep_ended(struct hth_keep *k)
+{
+    k->tries += k->trying;
+    k->trying = 0;
+}
+
+void hth_keep_begun(struct hth_keep *k)
+{
+    k->tried = (struct hth_save_id){ 0 };
+    k->tries = k->trying = 0;
 }
 
 int hth_keep_at(const struct hth_keep *k, struct hth_save_id save)

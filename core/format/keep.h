@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #define HTH_KEEP_MAX   16 /* saves on a list */
+#define HTH_KEEP_BADS  15 /* marks; the last place is for the save that is tried */
 #define HTH_KEEP_BYTES (64 + HTH_KEEP_MAX * (32 + 32 + 8) + HTH_DIGEST)
 
 struct hth_keep {
@@ -24,6 +25,10 @@ struct hth_keep {
     uint64_t since_ms
             [HTH_KEEP_MAX]; /* when save[i] was PROTECTED first: the coordinator's wall clock,
                                         ms since 1970 */
+    /* Where marking by count is on: the save that was recovered last, until a job begins one from it. */
+    struct hth_save_id tried; /* epoch 0: none */
+    uint32_t tries;  /* jobs in a row that recovered it and ended before their first begin */
+    uint32_t trying; /* 1: one more has recovered it, and has neither begun nor ended yet */
 };
 
 void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]);
@@ -45,6 +50,15 @@ static inline int hth_keep_pinned(const struct hth_keep *k, int at)
 int hth_keep_is_bad(const struct hth_keep *k, struct hth_save_id save);
 /* Marked bad, or (bad 0) not any more; the oldest mark makes room. */
 void hth_keep_mark(struct hth_keep *k, struct hth_save_id save, int bad);
+/* A job recovers `save`: what was known of another one's tries goes. */
+void hth_keep_try(struct hth_keep *k, struct hth_save_id save);
+void hth_keep_ended(struct hth_keep *k); /* it has ended before its first begin; counted once */
+void hth_keep_begun(struct hth_keep *k); /* it has begun a save, or nobody counts: none is tried */
+/* 1: so many jobs or more have ended; most 0: never. */
+static inline int hth_keep_is_worn(const struct hth_keep *k, struct hth_save_id save, uint32_t most)
+{
+    return most && k->tries >= most && hth_save_cmp(k->tried, save) == 0;
+}
 static inline int hth_keep_degraded(const struct hth_keep *k, int at)
 {
     return (int)(k->degraded >> at & 1);

@@ -26,7 +26,7 @@ void hth_running_encode(const struct hth_running *r, unsigned char out[HTH_RUNNI
     hth_write32(&w, r->stall_ms);
     hth_write32(&w, r->linger_s);
     hth_write32(&w, r->inflight_mib);
-    hth_write32(&w, 0);
+    hth_write32(&w, r->bad_after);
     hth_write64(&w, r->lease_bytes);
     hth_write64(&w, r->spare_bytes);
     hth_write_digest(&w);
@@ -45,7 +45,7 @@ static void read_opts(struct hth_reader *r, struct hth_running *out)
     out->stall_ms = hth_read32(r);
     out->linger_s = hth_read32(r);
     out->inflight_mib = hth_read32(r);
-    hth_read_zeros(r, 4);
+    out->bad_after = hth_read32(r);
     out->lease_bytes = hth_read64(r);
     out->spare_bytes = hth_read64(r);
 }

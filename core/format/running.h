@@ -6,8 +6,10 @@
  *     0 "HTHRUNNG"   8 u32 version   12 u32 zero   16 u64 epoch   24 u64 nonce   32 the chosen save
  *    64 u32 copies   68 u32 min_copies   72 u32 keep   76 u32 allow_degraded
  *    80 u32 recover_ms   84 u32 save_ms   88 u32 heartbeat_ms   92 u32 dead_ms   96 u32 stall_ms
- *   100 u32 linger_s   104 u32 inflight_mib   108 u32 zero   112 u64 lease_bytes   120 u64 spare_bytes
+ *   100 u32 linger_s   104 u32 inflight_mib   108 u32 bad_after   112 u64 lease_bytes   120 u64 spare_bytes
  *   128 digest
+ *
+ * Version 1 has zero for bad_after.
  */
 #ifndef HEARTH_CORE_FORMAT_RUNNING_H
 #define HEARTH_CORE_FORMAT_RUNNING_H
@@ -24,7 +26,8 @@ struct hth_running {
     struct hth_save_id chosen; /* what the recovery ended with; epoch 0: nothing */
     /* The options in effect, as the ranks and the engine's command line said them. */
     uint32_t copies, min_copies, keep, allow_degraded;
-    uint32_t recover_ms, save_ms, heartbeat_ms, dead_ms, stall_ms, linger_s, inflight_mib;
+    uint32_t recover_ms, save_ms, heartbeat_ms, dead_ms, stall_ms, linger_s, inflight_mib,
+            bad_after;
     uint64_t lease_bytes, spare_bytes;
 };
 

@@ -21,16 +21,16 @@
     X(TABLE, 1, 1, "table")              \
     X(MANIFEST, 2, 2, "manifest")        \
     X(EPOCH, 2, 2, "epoch record")       \
-    X(KEEP, 2, 3, "keep record")         \
+    X(KEEP, 2, 4, "keep record")         \
     X(PLANS, 2, 3, "record of plans")    \
-    X(RUNNING, 1, 1, "running record")   \
+    X(RUNNING, 1, 2, "running record")   \
     X(HEAD, 1, 1, "head of the log")     \
     X(LIFE, 1, 1, "count of starts")     \
     X(HANDED, 1, 1, "commit record")     \
     X(FABRIC, 1, 1, "fabric record")     \
     X(STORE, 4, 4, "store")              \
-    X(GREETING, 2, 4, "rank's greeting") \
-    X(LOCAL, 5, 5, "local protocol")
+    X(GREETING, 2, 5, "rank's greeting") \
+    X(LOCAL, 5, 6, "local protocol")
 
 enum hth_format {
 #define HTH_VERSIONS_ROW(row, oldest, newest, what) HTH_FORMAT_##row,

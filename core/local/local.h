@@ -91,7 +91,8 @@ struct hth_local_error {
 /* What all ranks of a job say alike; the engine takes it at JOIN, and answers with what is in effect. */
 struct hth_local_opts {
     uint32_t copies, min_copies, keep, allow_degraded;
-    uint32_t recover_ms, save_ms, heartbeat_ms, dead_ms, stall_ms, linger_s, inflight_mib, zero;
+    uint32_t recover_ms, save_ms, heartbeat_ms, dead_ms, stall_ms, linger_s, inflight_mib;
+    uint32_t bad_after; /* Version 5: 0 */
     uint64_t lease_bytes, spare_bytes;
 };
 

@@ -39,7 +39,8 @@ HEARTH_API int hearth_keep_list(struct hearth *h, struct hearth_kept *out, size_
  * Pin: it stays until it is unpinned or released, also across restarts, and uses up one of opts.keep. At
  * most keep - 1 can be pinned: new saves need a place.
  * Release: it is given up and freed on every node. What was opened of it goes on until it is closed.
- * Mark bad: a recovery passes over it as long as an older save is whole, and says so on every rank.
+ * Mark bad: a recovery passes over it as long as an older save is whole, and says so on every rank. It is
+ * marked by itself where opts.bad_after says so; unmark also forgets what was counted for that.
  *
  * Returns when the coordinator has it on record; other nodes hear of it a moment later.
  *

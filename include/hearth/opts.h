@@ -83,6 +83,11 @@ struct hearth_opts {
     const char *fabric_library;
     /* path of the libucp.so.0 that it loads, likewise */
     const char *ucx_library;
+
+    /* a step that so many jobs have recovered, one after the other, and that ended before their first
+     * begin is marked bad, as by hearth_keep_mark_bad(); 0: none is. The same on all ranks */
+    uint32_t bad_after;
+    uint32_t reserved; /* 0 */
 };
 HEARTH_SIZED(hearth_opts);
 #define HEARTH_OPTS_INIT HEARTH_INIT(hearth_opts)

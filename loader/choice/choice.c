@@ -65,7 +65,7 @@ static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct can
         }
         if (!c->whole || settled || !choice_is_eligible(co, c->id))
             continue;
-        settled = !hth_keep_is_bad(&co->ctx->keep, c->id) || co->wants;
+        settled = !tries_pass_over(co, c->id) || co->wants;
         if (settled || !*out_chosen)
             *out_chosen = c;
     }
@@ -119,6 +119,7 @@ static void choice_decide(struct hth_choice *co, uint64_t now_ms)
         return;
     newer = chosen ? (uint32_t)(chosen - co->candidate) : co->candidates;
     co->beyond = co->passed = 0;
+    tries_mark(co, chosen);
     for (uint32_t i = 0; i < newer; i++) {
         const struct candidate *c = &co->candidate[i];
 
@@ -133,6 +134,11 @@ static void choice_decide(struct hth_choice *co, uint64_t now_ms)
     if (co->passed)
         hth_say(&co->ctx->log, HEARTH_LOG_WARN, "bad-passed",
                 "%" PRIu32 " newer saves are whole and marked bad: passed over", co->passed);
+    if (co->tries)
+        hth_say(&co->ctx->log, HEARTH_LOG_WARN, "bad-by-count",
+                "step %" PRIu64 ": %" PRIu32
+                " jobs in a row recovered it and ended before their first begin",
+                co->ctx->keep.tried.step, co->tries);
     if (!chosen && choice_is_loss(co, text, sizeof(text))) {
         if (!co->accept_loss) {
             hth_choice_fail(co, HEARTH_ELOST, text);
@@ -159,6 +165,7 @@ static void choice_find_candidates(struct hth_choice *co)
         return;
     }
     candidates_sort(co);
+    tries_count(co);
     co->serial = co->before + 1;
 }
 
@@ -283,6 +290,7 @@ static void choice_on_vote(
     co->from[origin].voted = serial;
     if (++co->votes == co->nodes) {
         candidates_leave(co);
+        tries_go(co);
         if (candidates_keep(co, &err)) { /* GO is of a keep list that the next engine knows too */
             hth_choice_fail(co, err.code, err.text);
             return;
@@ -388,6 +396,11 @@ void hth_choice_want(struct hth_choice *co, struct hth_save_id save)
 {
     co->wants = 1;
     co->wanted = save;
+}
+
+void hth_choice_same_job(struct hth_choice *co)
+{
+    co->same_job = 1;
 }
 
 void hth_choice_accept_loss(struct hth_choice *co)

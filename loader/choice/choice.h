@@ -18,6 +18,7 @@ void hth_choice_join(struct hth_choice *co); /* a new epoch: all of the old one 
 
 /* Where everything is beyond redundancy, begin with nothing instead of HEARTH_ELOST; until the next join. */
 void hth_choice_accept_loss(struct hth_choice *co);
+void hth_choice_same_job(struct hth_choice *co);
 
 /* This save and no other; epoch 0: the newest attempt at its step; until the next join. */
 void hth_choice_want(struct hth_choice *co, struct hth_save_id save);

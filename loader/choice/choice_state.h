@@ -73,7 +73,10 @@ struct hth_choice {
             before; /* serial of the last plan of this epoch that an earlier engine of this node gave */
     uint64_t asked_ms; /* not before then are the members asked for their inventories again */
     uint32_t beyond, passed;
-    int gone; /* GO was said */
+    int same_job; /* the ranks that recover have recovered before: no job has ended */
+    uint32_t
+            tries; /* jobs that ended, for which one of `passed` is marked bad; 0: none is for that */
+    int gone;      /* GO was said */
     /* EPOCH_FAILED as it was said, for a member that did not hear it. The first reason stays. */
     unsigned char failed[4 + HEARTH_ERROR_TEXT];
     size_t failed_len; /* 0: it was not */
@@ -117,6 +120,12 @@ int candidate_has_manifest(struct hth_choice *co, struct candidate *c, uint64_t 
  * members that lack it. */
 void candidates_leave(struct hth_choice *co);
 void candidates_free(struct candidate *c, uint32_t count);
+
+/* tries.c */
+void tries_count(struct hth_choice *co); /* once an epoch, when the keep list is taken over */
+int tries_pass_over(const struct hth_choice *co, struct hth_save_id save);
+void tries_mark(struct hth_choice *co, const struct candidate *chosen); /* NULL: none is whole */
+void tries_go(struct hth_choice *co);                                   /* before GO is on record */
 
 /* gather.c */
 int gather_ready(struct hth_choice *co); /* 0: no memory */

@@ -89,7 +89,9 @@ static void give_made(struct hth_choice *co, struct made *m)
 
 void give_plan(struct hth_choice *co, const struct candidate *c)
 {
-    struct hth_plan plan = { .serial = co->serial, .beyond = co->beyond, .passed = co->passed };
+    struct hth_plan plan = {
+        .serial = co->serial, .beyond = co->beyond, .passed = co->passed, .tries = co->tries
+    };
 
     if (c) {
         plan.chosen = c->id;

@@ -3,7 +3,7 @@
  * The plan as everybody gets it: which save, what else to keep, and who has each of its objects, so
  * that a node can see for itself what it lacks and whom to ask.
  *
- *   "HTHPLAN\2" | u32 serial | u32 beyond | u32 passed | u32 zero | 32 chosen | u32 keeps | u32 objects
+ *   "HTHPLAN\2" | u32 serial | u32 beyond | u32 passed | u32 tries | 32 chosen | u32 keeps | u32 objects
  *   u64 manifest length
  *   keeps of 32 | objects: u32 count, u32 node[count] | manifest
  *
@@ -185,7 +185,7 @@ void hth_plan_encode(const struct hth_plan *p, unsigned char *out)
     hth_write32(&w, p->serial);
     hth_write32(&w, p->beyond);
     hth_write32(&w, p->passed);
-    hth_write32(&w, 0);
+    hth_write32(&w, p->tries);
     plan_write_save(&w, p->chosen);
     hth_write32(&w, p->keeps);
     hth_write32(&w, p->manifest.objects);
@@ -245,7 +245,7 @@ int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct 
     int rc;
 
     p.passed = hth_read32(&r);
-    (void)hth_read32(&r);
+    p.tries = hth_read32(&r);
     p.chosen = plan_read_save(&r);
     p.keeps = hth_read32(&r);
     objects = hth_read32(&r);

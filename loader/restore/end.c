@@ -20,6 +20,10 @@ static void end_sources(struct hth_restore *r, struct hearth_recovery *info)
     if (info->passed && n > 0)
         n += snprintf(info->text + n, size - (size_t)n,
                 ", the newest that is not marked bad: %" PRIu32 " newer passed over", info->passed);
+    if (info->passed && r->plan.tries && n > 0)
+        n += snprintf(info->text + n, size - (size_t)n,
+                ", one since %" PRIu32 " jobs recovered it and ended before their first begin",
+                r->plan.tries);
 
     if (from)
         hth_transfer_pulled(r->ctx, &total, from); /* counted since the join */

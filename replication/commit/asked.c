@@ -107,6 +107,14 @@ static int asked_pin(
     return HEARTH_OK;
 }
 
+/* Jobs that ended after recovering it are not held against it any more. */
+static void asked_good(struct hth_keep *k, struct hth_save_id save)
+{
+    hth_keep_mark(k, save, 0);
+    if (hth_save_cmp(k->tried, save) == 0)
+        k->tries = 0;
+}
+
 static int asked_do(const struct hth_commit *c, const struct asked *a, struct hth_keep *k,
         struct hearth_error *err)
 {
@@ -132,8 +140,10 @@ static int asked_do(const struct hth_commit *c, const struct asked *a, struct ht
         hth_keep_leave(k, at);
         return HEARTH_OK;
     case HTH_WISH_BAD:
+        hth_keep_mark(k, k->save[at], 1);
+        return HEARTH_OK;
     case HTH_WISH_GOOD:
-        hth_keep_mark(k, at < 0 ? a->save : k->save[at], a->wish == HTH_WISH_BAD);
+        asked_good(k, at < 0 ? a->save : k->save[at]);
         return HEARTH_OK;
     }
     return hth_fail(err, HEARTH_EUNSUPPORTED, 0, "wish %" PRIu32 " is of a newer Hearth", a->wish);

@@ -74,6 +74,9 @@ int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step, struct h
 /* Ask for what takes the room to be cancelled: the oldest undecided save. */
 void hth_commit_make_room(struct hth_commit *c);
 
+/* The last rank of this node has gone: with it the job, for marking by count. */
+void hth_commit_ranks_gone(struct hth_commit *c);
+
 /* Something after begin failed for `rank` (no slot, abort): cancel it everywhere. */
 void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, const char *text);
 

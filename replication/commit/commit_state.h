@@ -22,6 +22,7 @@
  *   ├─ coordinate.c                the coordinator: gathers facts
  *   │  └─ decide.c                 ... and decides each save once
  *   │     ├─ asked.c               ... what users wish of kept saves
+ *   │     ├─ tried.c               ... which save job after job recovers, and none goes on from
  *   │     └─ reach.c               ... who is lost and who is back, and the map that follows
  *   │        └─ append.c           ... a head on record, then told
  *   └─ word.c                      a head, carried out by every member
@@ -109,7 +110,9 @@ struct coord { /* the coordinator's; its decisions are in the head */
     uint32_t losses;
     struct asked asked[HTH_KEEP_MAX];
     uint32_t askeds;
-    int begins;        /* GO was said, and the keep list of recovery is to be told */
+    int begun;  /* some save of this epoch is */
+    int gone;   /* the ranks of this node have, and it is not on record that their job has ended */
+    int begins; /* GO was said, and the keep list of recovery is to be told */
     uint64_t look_ms;  /* a head could not be written: tried again then */
     uint64_t home_ms;  /* somebody is well enough for its copies then; HTH_NEVER */
     uint64_t probe_ms; /* the first of those of `sign`; HTH_NEVER */
@@ -273,6 +276,9 @@ void reach_begin(struct hth_commit *c);
 void asked_said(struct hth_commit *c, const unsigned char *bytes, size_t len); /* any member */
 void coord_wish(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
 void asked_tick(struct hth_commit *c); /* what was wished is decided */
+
+/* tried.c; hth_commit_ranks_gone() too */
+void tried_tick(struct hth_commit *c);
 
 /* decide.c */
 void coord_begin(struct hth_commit *c); /* GO, or this engine is a new one after it */

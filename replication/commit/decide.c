@@ -318,6 +318,7 @@ void coord_tick(struct hth_commit *c, uint64_t now_ms)
         coord_say_begun(c);
     decide_lost(c);
     asked_tick(c);
+    tried_tick(c);
     while (rounds-- > 0) {
         struct tally *t = c->coord.tallies;
 

@@ -39,7 +39,10 @@ struct hth_keep kept_with(const struct hth_ctx *ctx, struct hth_save_id save, ui
         .dropped = old->dropped,
         .saves = 1,
         .bads = old->bads,
-        .degraded = degraded };
+        .degraded = degraded,
+        .tried = old->tried,
+        .tries = old->tries,
+        .trying = old->trying };
     int at = hth_keep_at(old, save);
 
     keep.serial = old->epoch == keep.epoch ? old->serial + 1 : 1;

@@ -13,6 +13,15 @@ struct tally *tally_find(struct hth_commit *c, struct hth_save_id id)
     return t;
 }
 
+/* The job has begun a save. */
+static void tallies_mark_begun(struct hth_commit *c, struct hth_save_id id)
+{
+    if (id.epoch != c->ctx->epoch->epoch || id.nonce != c->ctx->epoch->nonce)
+        return;
+    c->coord.begun = 1;
+    c->coord.look |= !hth_save_none(c->ctx->keep.tried);
+}
+
 struct tally *tally_get(struct hth_commit *c, struct hth_save_id id)
 {
     struct tally *t = tally_find(c, id);
@@ -34,6 +43,7 @@ struct tally *tally_get(struct hth_commit *c, struct hth_save_id id)
         at = &(*at)->next;
     t->next = *at;
     *at = t;
+    tallies_mark_begun(c, id);
     return t;
 }
 

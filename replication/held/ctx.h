@@ -28,6 +28,8 @@ struct hth_ctx_opts {
     char job[HTH_NAME_MAX + 1];
     uint32_t copies, min_copies, keep; /* resolved: never 0 */
     uint32_t allow_degraded;
+    uint32_t
+            bad_after; /* jobs that have recovered a save and begun none; 0: it is not marked for that */
     uint32_t save_ms, recover_ms, dead_ms;
     uint32_t retry_ms;       /* what has had no effect yet is said again this often; 500 */
     uint64_t inflight_bytes; /* being pulled by this node */

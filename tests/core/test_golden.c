@@ -139,7 +139,10 @@ static size_t keep_make(unsigned char *out)
         .pinned = 1,
         .save = { saves[0], saves[1] },
         .bad = { saves[2] },
-        .since_ms = { 54, 55 } };
+        .since_ms = { 54, 55 },
+        .tried = saves[1],
+        .tries = 56,
+        .trying = 1 };
 
     hth_keep_encode(&k, out);
     return HTH_KEEP_BYTES;
@@ -180,6 +183,7 @@ static size_t running_make(unsigned char *out)
         .stall_ms = 61,
         .linger_s = 62,
         .inflight_mib = 63,
+        .bad_after = 66,
         .lease_bytes = 64,
         .spare_bytes = 65 };
 
@@ -276,6 +280,7 @@ static size_t greeting_make(unsigned char *out)
         .shard_bytes = 53,
         .fabrics = 54,
         .first_fabric = 55,
+        .bad_after = 56,
         .rank = 5,
         .world = 7 };
     unsigned char key[HTH_KEY];
@@ -359,15 +364,15 @@ static const struct golden {
     [HTH_FORMAT_TABLE] = { table_make, 1, "16477e4e5a8dfce5" },
     [HTH_FORMAT_MANIFEST] = { manifest_make, 2, "144b2b1e1f63f703" },
     [HTH_FORMAT_EPOCH] = { epoch_make, 2, "a79e0a2f5424b258" },
-    [HTH_FORMAT_KEEP] = { keep_make, 3, "5c5af594209868ea" },
+    [HTH_FORMAT_KEEP] = { keep_make, 4, "b6394caca9847ca4" },
     [HTH_FORMAT_PLANS] = { plans_make, 3, "480cd0b4e833a02a" },
-    [HTH_FORMAT_RUNNING] = { running_make, 1, "d967d78c93d5a005" },
-    [HTH_FORMAT_HEAD] = { head_make, 1, "863b718a9097c5bb" },
+    [HTH_FORMAT_RUNNING] = { running_make, 2, "ff0cd2d29c64311f" },
+    [HTH_FORMAT_HEAD] = { head_make, 1, "692d7af83eaaeed4" },
     [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
-    [HTH_FORMAT_STORE] = { store_make, 4, "ffb1f95432cc6f31" },
-    [HTH_FORMAT_GREETING] = { greeting_make, 4, "a4876612d97cb109" },
+    [HTH_FORMAT_STORE] = { store_make, 4, "c305eb59efcd2e69" },
+    [HTH_FORMAT_GREETING] = { greeting_make, 5, "f7e4a0d28e11c867" },
     [HTH_FORMAT_HANDED] = { handed_make, 1, "4854856f27e64975" },
-    [HTH_FORMAT_LOCAL] = { local_make, 5, "d2991fc6e46d4c9a" },
+    [HTH_FORMAT_LOCAL] = { local_make, 6, "d6d69db3397f5db1" },
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
 };
 

@@ -443,6 +443,9 @@ static struct hth_keep keep_of(void)
         .save = { { .epoch = 3, .nonce = 1, .step = 20, .attempt = 1 },
                 { .epoch = 3, .nonce = 1, .step = 10, .attempt = 2 } },
         .bad = { { .epoch = 3, .nonce = 1, .step = 30, .attempt = 1 } },
+        .tried = { .epoch = 3, .nonce = 1, .step = 20, .attempt = 1 },
+        .tries = 4,
+        .trying = 1,
     };
 }
 
@@ -461,9 +464,39 @@ Test(records, a_keep_record_comes_back)
     cr_assert(eq(int, hth_keep_degraded(&back, 0), 0));
     cr_assert(eq(int, hth_keep_degraded(&back, hth_keep_at(&back, k.save[1])), 1));
     cr_assert(eq(u64, back.since_ms[1], k.since_ms[1]));
+    cr_assert(eq(int, hth_save_cmp(back.tried, k.tried), 0));
+    cr_assert(eq(u32, back.tries, 4));
+    cr_assert(eq(u32, back.trying, 1));
     k.saves = HTH_KEEP_MAX;
     hth_keep_encode(&k, bytes);
     must(hth_keep_decode(&back, bytes, sizeof(bytes), NULL));
+}
+
+Test(records, all_places_for_marks_and_the_save_that_is_tried_fit_in_one_keep_record)
+{
+    struct hth_keep k = keep_of(), back;
+    unsigned char bytes[HTH_KEEP_BYTES];
+
+    must(hth_auth_init(NULL));
+    hth_keep_begun(&k);
+    for (uint64_t step = 100; step < 140; step++)
+        hth_keep_mark(&k, (struct hth_save_id){ 3, 1, step, 1 }, 1);
+    cr_assert(eq(u32, k.bads, HTH_KEEP_BADS));
+    hth_keep_try(&k, k.save[0]);
+    hth_keep_encode(&k, bytes);
+    must(hth_keep_decode(&back, bytes, sizeof(bytes), NULL));
+    cr_assert(eq(int, hth_keep_is_bad(&back, (struct hth_save_id){ 3, 1, 139, 1 }), 1));
+    cr_assert(eq(int, hth_keep_is_bad(&back, k.save[0]), 0));
+    cr_assert(eq(int, hth_save_cmp(back.tried, k.save[0]), 0));
+    k.bads = HTH_KEEP_MAX; /* as version 3 could have */
+    k.bad[HTH_KEEP_BADS] = k.save[1];
+    hth_keep_begun(&k);
+    hth_keep_encode(&k, bytes);
+    must(hth_keep_decode(&back, bytes, sizeof(bytes), NULL));
+    cr_assert(eq(int, hth_keep_is_bad(&back, k.save[1]), 1));
+    hth_keep_try(&back, k.save[0]);
+    cr_assert(eq(u32, back.bads, HTH_KEEP_BADS));
+    cr_assert(eq(int, hth_keep_is_bad(&back, k.save[1]), 1));
 }
 
 Test(records, a_keep_record_of_an_epoch_that_no_job_reaches_is_refused)
@@ -499,6 +532,10 @@ Test(records, a_keep_record_with_more_saves_than_fit_is_refused)
     hth_keep_encode(&k, bytes);
     bytes[32] = HTH_KEEP_MAX + 1;
     hth_digest(bytes + HTH_KEEP_BYTES - HTH_DIGEST, bytes, HTH_KEEP_BYTES - HTH_DIGEST);
+    must_fail(decode_keep(bytes, sizeof(bytes)), HEARTH_ECORRUPT);
+    hth_keep_encode(&k, bytes);
+    k.tried = (struct hth_save_id){ 0 }; /* and yet it is tried */
+    hth_keep_encode(&k, bytes);
     must_fail(decode_keep(bytes, sizeof(bytes)), HEARTH_ECORRUPT);
     hth_keep_encode(&k, bytes);
     bytes[40] = 4; /* the third of two is degraded */
@@ -548,6 +585,7 @@ static struct hth_running running_of(void)
         .stall_ms = 9,
         .linger_s = 10,
         .inflight_mib = 11,
+        .bad_after = 14,
         .lease_bytes = UINT64_C(12) << 32,
         .spare_bytes = UINT64_C(13) << 32,
     };
@@ -573,6 +611,7 @@ Test(records, a_running_record_comes_back)
     cr_assert(eq(u64, back.nonce, r.nonce));
     cr_assert(eq(u32, back.copies, r.copies));
     cr_assert(eq(u32, back.inflight_mib, r.inflight_mib));
+    cr_assert(eq(u32, back.bad_after, r.bad_after));
     cr_assert(eq(u64, back.spare_bytes, r.spare_bytes));
 }
 

@@ -400,3 +400,99 @@ Test(kept, a_step_that_cannot_be_had_is_an_error_that_names_those_that_can)
     cr_assert(ne(ptr, strstr(w.rank[0].error.text, "step 4711 is asked for"), NULL), "%s",
             w.rank[0].error.text);
 }
+
+/* ---- Marking by count ------------------------------------------------------------------------------- */
+
+/* So many jobs recover and end before their first begin. */
+static void try_in_vain(uint32_t jobs)
+{
+    while (jobs--) {
+        restart();
+        world_advance(&w, w.now_ms + 1000); /* what was recovered is protected again */
+    }
+}
+
+static void all_go_on_from(uint32_t save, uint32_t passed)
+{
+    for (uint32_t r = 0; r < w.ranks; r++) {
+        cr_assert(eq(u64, w.rank[r].from.step, list.save[save].step), "rank %u", r);
+        cr_assert(eq(u32, w.rank[r].info.passed, passed), "rank %u", r);
+    }
+}
+
+/* The ranks end, and nobody starts them again. */
+static void job_ends(void)
+{
+    for (uint32_t r = 0; r < w.ranks; r++)
+        rank_kill(&w.rank[r]);
+    world_advance(&w, w.now_ms + 2000);
+}
+
+Test(kept, a_save_that_jobs_recover_in_vain_is_marked_bad_and_every_rank_is_told)
+{
+    w.opts.bad_after = 3;
+    try_in_vain(3);
+    all_go_on_from(0, 0);
+    job_ends();
+    w.newest.id = list.save[1];
+    restart();
+    all_go_on_from(1, 1);
+    for (uint32_t r = 0; r < w.ranks; r++)
+        cr_assert(ne(ptr, strstr(w.rank[r].info.text, "3 jobs recovered it"), NULL), "%s",
+                w.rank[r].info.text);
+    for (uint32_t n = 0; n < NODES; n++)
+        cr_assert(eq(int, hth_keep_is_bad(&ctx_of(n)->keep, list.save[0]), 1), "node %u", n);
+}
+
+Test(kept, tries_are_counted_also_where_engines_end_with_their_job)
+{
+    w.opts.bad_after = 2;
+    for (int jobs = 2; jobs--;) {
+        try_in_vain(1);
+        for (uint32_t n = 0; n < NODES; n++)
+            machine_stop(&w, w.member[n]);
+    }
+    w.newest.id = list.save[1];
+    restart();
+    all_go_on_from(1, 1);
+}
+
+Test(kept, marking_by_count_is_off_unless_it_is_asked_for)
+{
+    try_in_vain(5);
+    all_go_on_from(0, 0);
+    cr_assert(eq(u32, ctx_of(0)->keep.tries + ctx_of(0)->keep.trying, 0));
+}
+
+Test(kept, a_job_that_has_begun_is_not_counted_nor_are_those_before_it)
+{
+    uint64_t begun;
+
+    w.opts.bad_after = 2;
+    try_in_vain(2);
+    begun = w.count[WORLD_SAVE];
+    for (uint32_t r = 0; r < w.ranks; r++)
+        rank_due(&w.rank[r], w.now_ms + 1);
+    while (!w.why[0] && w.count[WORLD_SAVE] < begun + w.ranks)
+        world_advance(&w, w.now_ms + 1);
+    job_ends();
+    for (uint32_t n = 0; n < NODES; n++)
+        cr_assert(eq(u32, ctx_of(n)->keep.tries + ctx_of(n)->keep.trying, 0), "node %u", n);
+}
+
+Test(kept, a_mark_by_count_is_seen_when_the_job_has_ended_and_can_be_undone)
+{
+    w.opts.bad_after = 2;
+    try_in_vain(2);
+    world_advance(&w, w.now_ms + SOON);
+    job_ends();
+    for (uint32_t n = 0; n < NODES; n++) {
+        cr_assert(eq(int, hth_keep_is_bad(&ctx_of(n)->keep, list.save[0]), 1), "node %u", n);
+        cr_assert(eq(u32, ctx_of(n)->keep.tries, 2), "node %u", n);
+    }
+    node = 2;
+    wish(HTH_WISH_GOOD, list.save[0], HEARTH_OK);
+    restart();
+    all_go_on_from(0, 0);
+    cr_assert(eq(u32, ctx_of(0)->keep.tries, 0));
+}

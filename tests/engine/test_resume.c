@@ -107,6 +107,7 @@ Test(resume, an_engine_goes_on_with_the_options_on_record)
     r.save_ms = 3001;
     r.linger_s = 77;
     r.inflight_mib = 78;
+    r.bad_after = 81;
     r.lease_bytes = 79;
     r.spare_bytes = 80;
     machine_stop(&w, BACK);
@@ -127,6 +128,7 @@ Test(resume, an_engine_goes_on_with_the_options_on_record)
     cr_assert(eq(u32, o->stall_ms, 1000));
     cr_assert(eq(u32, o->linger_s, 77));
     cr_assert(eq(u32, o->inflight_mib, 78));
+    cr_assert(eq(u32, o->bad_after, 81));
     cr_assert(eq(u64, o->lease_bytes, 79));
     cr_assert(eq(u64, o->spare_bytes, 80));
 }

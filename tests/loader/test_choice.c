@@ -76,6 +76,9 @@ static void manifest_here(
     memcpy(digest, s->manifest.digest, HTH_DIGEST);
 }
 
+static int older_is_lost; /* its object is another one everywhere */
+static uint32_t tries;    /* jobs that have recovered NEWER in vain, before the one that did last */
+
 /* Every node says that it holds both saves, and has this record. */
 static void say_both(const struct hth_keep *keep)
 {
@@ -91,6 +94,7 @@ static void say_both(const struct hth_keep *keep)
         seen[i].id = object[i].id;
         memcpy(seen[i].digest, object[i].digest, HTH_DIGEST);
     }
+    seen[1].digest[0] ^= (unsigned char)older_is_lost;
     for (uint32_t n = 0; n < NODES; n++)
         rig_tell(n, keep, saves, 2);
 }
@@ -98,7 +102,13 @@ static void say_both(const struct hth_keep *keep)
 /* And `kept` was PROTECTED. */
 static void say_all(uint64_t kept)
 {
-    struct hth_keep keep = { .epoch = 4, .serial = 1, .saves = 1, .save = { save_of(kept) } };
+    struct hth_keep keep = { .epoch = 4,
+        .serial = 1,
+        .saves = 1,
+        .save = { save_of(kept) },
+        .tried = save_of(NEWER),
+        .tries = tries,
+        .trying = 1 };
 
     say_both(&keep);
 }
@@ -181,6 +191,50 @@ Test(choice, a_protected_save_without_room_is_an_error_that_names_the_node)
     cr_assert(eq(int, pair_logged(p, 0, "recovery-failed"), 1));
     cr_assert(strstr(p->node[0].last, "step 2") && strstr(p->node[0].last, "node n2: 1000 bytes"),
             "%s", p->node[0].last);
+}
+
+/* ---- Marking by count ----------------------------------------------------------------------------- */
+
+Test(choice, a_save_is_passed_over_after_so_many_jobs_and_not_before)
+{
+    uint32_t serial;
+
+    p->node[0].ctx.opts.bad_after = 3;
+    tries = 1; /* and the last one, of which nobody has counted the end */
+    say_all(NEWER);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+    hth_choice_join(choice);
+    p->node[0].ctx.keep = (struct hth_keep){ 0 };
+    tries = 2;
+    say_all(NEWER);
+    cr_assert(eq(u64, planned(&serial), OLDER));
+    cr_assert(eq(int, hth_keep_is_bad(&p->node[0].ctx.keep, save_of(NEWER)), 1));
+    cr_assert(eq(int, pair_logged(p, 0, "bad-by-count"), 1));
+}
+
+Test(choice, ranks_that_recover_again_are_the_same_job)
+{
+    uint32_t serial;
+
+    p->node[0].ctx.opts.bad_after = 3;
+    tries = 2;
+    hth_choice_same_job(choice);
+    say_all(NEWER);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+    cr_assert(eq(u32, p->node[0].ctx.keep.tries, 2));
+}
+
+Test(choice, a_save_is_not_marked_by_count_where_no_older_one_is_whole)
+{
+    uint32_t serial;
+
+    p->node[0].ctx.opts.bad_after = 1;
+    tries = 9;
+    older_is_lost = 1;
+    say_all(NEWER);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+    cr_assert(eq(int, hth_keep_is_bad(&p->node[0].ctx.keep, save_of(NEWER)), 0));
+    cr_assert(zero(int, pair_logged(p, 0, "bad-by-count")));
 }
 
 /* ---- Workers --------------------------------------------------------------------------------------- */
@@ -298,9 +352,9 @@ Test(choice, a_save_is_given_up_at_the_third_no)
 
     start();
     say_both(&keep);
-    for (uint32_t tries = 1; tries <= 3; tries++) {
+    for (uint32_t asked = 1; asked <= 3; asked++) {
         cr_assert(eq(u64, planned(&serial), NEWER));
-        cr_assert(eq(u32, serial, tries));
+        cr_assert(eq(u32, serial, asked));
         vote(1, serial, HEARTH_EIO);
     }
     cr_assert(eq(u64, planned(&serial), OLDER));
