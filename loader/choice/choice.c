@@ -238,7 +238,8 @@ static int choice_no_room(struct hth_choice *co, struct candidate *c, const char
     int protected = choice_was_protected(co, c->id);
     char text[HEARTH_ERROR_TEXT];
 
-    if (protected || (!co->accept_loss && !choice_has_older(co, c))) {
+    if (protected || hth_breaks(co->ctx, HTH_BREAK_ROOM) ||
+            (!co->accept_loss && !choice_has_older(co, c))) {
         snprintf(text, sizeof(text), "step %" PRIu64 ", %s, has no room: %.440s", c->id.step,
                 protected ? "which was PROTECTED" : "which is all there is", why);
         hth_choice_fail(co, HEARTH_ENOSPC, text);

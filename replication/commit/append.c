@@ -15,7 +15,7 @@ static int append_name(struct hth_commit *c, struct hth_head *next, struct hth_h
 
     if (!bytes)
         return HEARTH_ENOMEM;
-    memcpy(map->forerunner, c->head.map, HTH_DIGEST);
+    head_chain(c, map->forerunner);
     hth_holders_encode(map, bytes);
     hth_digest(next->map, bytes, len);
     free(bytes);

@@ -115,7 +115,7 @@ static int commit_no_room(struct hth_commit *c, struct hth_save_id id, struct he
     for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
         others += !s->removed && s->id.epoch && !hth_save_foreign(s->id) &&
                   hth_save_cmp(s->id, id) != 0;
-    if (others <= ctx->opts.keep)
+    if (others <= ctx->opts.keep || hth_breaks(ctx, HTH_BREAK_BYTES))
         return HEARTH_OK;
     for (const struct track *i = c->tracks; i; i = i->next)
         if (hth_save_cmp(i->id, id) != 0 && head_fate(c, i->id) == FATE_OPEN)

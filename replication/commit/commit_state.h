@@ -228,6 +228,9 @@ int head_join(struct hth_commit *c, struct hearth_error *err); /* on record, or 
 int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_holders *map,
         struct hearth_error *err);
 struct hth_blob_id head_map_id(const struct hth_head *head);
+/* What the next map says of this one; what a promise calls it. */
+void head_chain(const struct hth_commit *c, unsigned char out[HTH_DIGEST]);
+void head_map_name(const struct hth_commit *c, unsigned char out[HTH_DIGEST]);
 /* The head as a word: *out is the caller's. */
 int head_word(const struct hth_commit *c, int with_map, unsigned char **out, size_t *out_len);
 

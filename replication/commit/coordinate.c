@@ -107,13 +107,15 @@ void coord_held(struct hth_commit *c, uint32_t origin, const unsigned char *byte
 void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     struct tally *t = coord_fact(c, bytes, len, SAVE_BYTES + 8 + HTH_DIGEST, origin);
+    unsigned char map[HTH_DIGEST];
 
     if (!t)
         return;
+    head_map_name(c, map);
     if (hth_get64(bytes + SAVE_BYTES) != c->ctx->epoch->member[origin].store)
         return; /* somebody else's memory */
     coord_mark_held(c, t, origin);
-    if (memcmp(bytes + SAVE_BYTES + 8, c->head.map, HTH_DIGEST) != 0 || holders_lost(c, origin)) {
+    if (memcmp(bytes + SAVE_BYTES + 8, map, HTH_DIGEST) != 0 || holders_lost(c, origin)) {
         append_tell(c, origin, 1);
         return;
     }

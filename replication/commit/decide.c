@@ -166,6 +166,7 @@ static int decide_cancelled(struct hth_commit *c, const struct tally *t)
         decide_make_room(&next);
     next.cancelled[next.cancels++] =
             (struct hth_cancelled){ t->id, t->fail_code, s && s->has_manifest };
+    next.settled |= hth_breaks(c->ctx, HTH_BREAK_CANCEL_FREES);
     memset(next.why, 0, sizeof(next.why));
     snprintf(next.why, sizeof(next.why), "%s", t->why);
     return append_head(c, &next, NULL) == HEARTH_OK;

@@ -55,7 +55,7 @@ void fact_promise(struct hth_commit *c, const struct track *t)
 
     save_put(body, t->id);
     hth_put64(body + SAVE_BYTES, c->ctx->store->ops->id(c->ctx->store));
-    memcpy(body + SAVE_BYTES + 8, c->head.map, HTH_DIGEST);
+    head_map_name(c, body + SAVE_BYTES + 8);
     hth_tree_up(c->ctx, HTH_KIND_PROMISE, body, sizeof(body));
 }
 

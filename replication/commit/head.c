@@ -5,6 +5,8 @@
  */
 #include "commit_state.h"
 
+#include "core/base/bytes.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +76,32 @@ int head_word(const struct hth_commit *c, int with_map, unsigned char **out, siz
     return *out ? HEARTH_OK : HEARTH_ENOMEM;
 }
 
+/* ---- Names of maps ------------------------------------------------------------------------------ */
+
+/* With the rule left out that names them by what they say: how many there were before it in this life. */
+static uint64_t head_map_number(const struct hth_commit *c)
+{
+    return c->head.mapped ? hth_get64(c->map.forerunner) : 0;
+}
+
+void head_chain(const struct hth_commit *c, unsigned char out[HTH_DIGEST])
+{
+    memcpy(out, c->head.map, HTH_DIGEST);
+    if (!hth_breaks(c->ctx, HTH_BREAK_NUMBER))
+        return;
+    memset(out, 0, HTH_DIGEST);
+    hth_put64(out, head_map_number(c) + 1);
+}
+
+void head_map_name(const struct hth_commit *c, unsigned char out[HTH_DIGEST])
+{
+    memcpy(out, c->head.map, HTH_DIGEST);
+    if (!hth_breaks(c->ctx, HTH_BREAK_NUMBER))
+        return;
+    memset(out, 0, HTH_DIGEST);
+    hth_put64(out, head_map_number(c));
+}
+
 /* ---- On record ------------------------------------------------------------------------------------ */
 
 static int head_encode(const struct hth_head *head, const struct hth_holders *map,
@@ -93,6 +121,14 @@ static int head_encode(const struct hth_head *head, const struct hth_holders *ma
     hth_head_encode(head, bytes, map_len, *out);
     free(bytes);
     return HEARTH_OK;
+}
+
+/* With the rule left out that says what is: nothing, or not what says that a save is cancelled. */
+static int head_is_unwritten(const struct hth_commit *c, const struct hth_head *head)
+{
+    return hth_breaks(c->ctx, HTH_BREAK_RECORD) ||
+           (hth_breaks(c->ctx, HTH_BREAK_CANCELLED) && head->cancels &&
+                   !head_cancelled(c, head->cancelled[head->cancels - 1].save));
 }
 
 /* Also where it is the same decision's: a recovery takes off the list what its plan has not kept. */
@@ -118,8 +154,7 @@ int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_holde
         return rc;
     if (kept)
         hth_point(&c->ctx->points, "keep");
-    rc = hth_breaks(c->ctx, HTH_BREAK_RECORD) ? HEARTH_OK
-                                              : s->ops->record_put(s, RECORD, bytes, len, err);
+    rc = head_is_unwritten(c, head) ? HEARTH_OK : s->ops->record_put(s, RECORD, bytes, len, err);
     free(bytes);
     if (rc)
         return rc;
@@ -226,6 +261,13 @@ static int head_first(struct hth_commit *c, struct hearth_error *err)
     return head_put(c, &head, &map, err);
 }
 
+/* With the rule left out: of what this node has said in the epoch its next engine knows nothing. */
+static int head_is_forgotten(const struct hth_commit *c)
+{
+    return hth_breaks(c->ctx, HTH_BREAK_RECORD) ||
+           (hth_breaks(c->ctx, HTH_BREAK_SERIAL) && hth_is_coordinator(c->ctx));
+}
+
 /* An engine that was started again in its epoch goes on where the one before it was. */
 int head_join(struct hth_commit *c, struct hearth_error *err)
 {
@@ -236,7 +278,7 @@ int head_join(struct hth_commit *c, struct hearth_error *err)
 
     if (rc)
         return rc;
-    if (head.epoch != e->epoch || head.nonce != e->nonce || hth_breaks(c->ctx, HTH_BREAK_RECORD)) {
+    if (head.epoch != e->epoch || head.nonce != e->nonce || head_is_forgotten(c)) {
         hth_holders_fini(&map);
         return head_first(c, err);
     }

@@ -11,17 +11,23 @@
 
 /* Rules that a simulator run leaves out to see that somebody notices. Never set in production. */
 enum hth_break {
-    HTH_BREAK_VERIFY = 1,       /* pulled bytes are not checked */
-    HTH_BREAK_FREE_EARLY = 2,   /* older saves are freed at COMPLETE */
-    HTH_BREAK_EPOCH = 4,        /* saves are known by step number alone */
-    HTH_BREAK_FENCE = 8,        /* messages of older sessions are heard */
-    HTH_BREAK_KEEP_CHOSEN = 16, /* the plan keeps the chosen save only */
-    HTH_BREAK_DEADLINE = 32,    /* undecided saves are never cancelled */
-    HTH_BREAK_REGISTER = 64,    /* memory is registered on the engine's thread */
-    HTH_BREAK_RECORD = 128,     /* heads are in memory only */
-    HTH_BREAK_FOUND = 256,      /* who is lost is found by a connection only */
-    HTH_BREAK_MOVED = 512,      /* copies that have moved are never freed */
-    HTH_TEST_BLOB = 1024,       /* no rule: maps go as blobs, however small */
+    HTH_BREAK_VERIFY = 1,          /* pulled bytes are not checked */
+    HTH_BREAK_FREE_EARLY = 2,      /* older saves are freed at COMPLETE */
+    HTH_BREAK_EPOCH = 4,           /* saves are known by step number alone */
+    HTH_BREAK_FENCE = 8,           /* messages of older sessions are heard */
+    HTH_BREAK_KEEP_CHOSEN = 16,    /* the plan keeps the chosen save only */
+    HTH_BREAK_DEADLINE = 32,       /* undecided saves are never cancelled */
+    HTH_BREAK_REGISTER = 64,       /* memory is registered on the engine's thread */
+    HTH_BREAK_RECORD = 128,        /* heads are in memory only */
+    HTH_BREAK_FOUND = 256,         /* who is lost is found by a connection only */
+    HTH_BREAK_MOVED = 512,         /* copies that have moved are never freed */
+    HTH_TEST_BLOB = 1024,          /* no rule: maps go as blobs, however small */
+    HTH_BREAK_SERIAL = 1 << 11,    /* the coordinator's next engine begins the epoch's log anew */
+    HTH_BREAK_NUMBER = 1 << 12,    /* a promise names its map by a number */
+    HTH_BREAK_CANCELLED = 1 << 13, /* CANCELLED is told, and not on record */
+    HTH_BREAK_CANCEL_FREES = 1 << 14, /* copies that have moved are freed by CANCELLED */
+    HTH_BREAK_BYTES = 1 << 15,        /* a save begins where bytes are free */
+    HTH_BREAK_ROOM = 1 << 16,         /* nothing is passed over for want of room */
 };
 
 struct hth_ctx_opts {

@@ -203,6 +203,7 @@ static const struct {
     { "record", HTH_BREAK_RECORD },
     { "found", HTH_BREAK_FOUND },
     { "moved", HTH_BREAK_MOVED },
+    { "number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL },
 };
 
 static int run(const struct row *row, uint32_t breaks, int loud)
@@ -213,6 +214,7 @@ static int run(const struct row *row, uint32_t breaks, int loud)
 
     opts.min_copies = row->min_copies;
     opts.breaks = breaks;
+    opts.deaf = breaks != 0; /* what comes of it is to be noticed */
     opts.loud = loud;
     script_open(&w, &opts);
     if (!w.why[0])

@@ -18,38 +18,58 @@
 
 #include <getopt.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Breaks that last need faults that last to be noticed, and that nobody restarts the job afterwards. */
+#define AWAY                                                                                      \
+    (WORLD_BIT(NET) | WORLD_BIT(SILENCE) | WORLD_BIT(STOP) | WORLD_BIT(FLAP) | WORLD_BIT(CRASH) | \
+            WORLD_BIT(SLOW) | WORLD_BIT(GOON))
+
+/* ... or moves without end, where there is little room. */
+#define TIGHT                                                                      \
+    (WORLD_BIT(ROOM) | WORLD_BIT(RENUMBER) | WORLD_BIT(SHRINK) | WORLD_BIT(GROW) | \
+            WORLD_BIT(KILL) | WORLD_BIT(RANK) | WORLD_BIT(SLOW))
+
+#define JOBS 256
+
 static const struct {
     const char *name;
-    uint32_t rule;
+    uint32_t rule, kinds;
 } rules[] = {
-    { "verify", HTH_BREAK_VERIFY },
-    { "free-early", HTH_BREAK_FREE_EARLY },
-    { "epoch", HTH_BREAK_EPOCH },
-    { "fence", HTH_BREAK_FENCE },
-    { "keep-chosen-only", HTH_BREAK_KEEP_CHOSEN },
-    { "deadline", HTH_BREAK_DEADLINE },
-    { "register", HTH_BREAK_REGISTER },
+    { "verify", HTH_BREAK_VERIFY, WORLD_FIRST },
+    { "free-early", HTH_BREAK_FREE_EARLY, WORLD_FIRST },
+    { "epoch", HTH_BREAK_EPOCH, WORLD_FIRST },
+    { "fence", HTH_BREAK_FENCE, WORLD_FIRST },
+    { "keep-chosen-only", HTH_BREAK_KEEP_CHOSEN, WORLD_FIRST },
+    { "deadline", HTH_BREAK_DEADLINE, WORLD_FIRST },
+    { "register", HTH_BREAK_REGISTER, WORLD_FIRST },
+    { "serial-in-memory", HTH_BREAK_SERIAL, AWAY },
+    { "promise-by-number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL, AWAY },
+    { "head-not-on-record", HTH_BREAK_RECORD, AWAY },
+    { "cancelled-unrecorded", HTH_BREAK_CANCELLED, AWAY },
+    { "freed-by-cancelled", HTH_BREAK_CANCEL_FREES, AWAY | WORLD_BIT(TWICE) },
+    { "found-not-told", HTH_BREAK_FOUND, AWAY },
+    { "moved-not-freed", HTH_BREAK_MOVED, AWAY },
+    { "begin-by-bytes", HTH_BREAK_BYTES, AWAY | WORLD_BIT(GIVEUP) },
+    { "late-grant-dropped", WORLD_BREAK_GRANT, WORLD_BIT(GIVEUP) | WORLD_BIT(GOON) },
+    { "room-unchecked", HTH_BREAK_ROOM, TIGHT },
 };
 
-/* What the engines of today survive: tests/sim/README.md has what the others find. */
-#define SURVIVED                                                                               \
-    (WORLD_FIRST | WORLD_BIT(RANK) | WORLD_BIT(CRASH) | WORLD_BIT(STOP) | WORLD_BIT(SILENCE) | \
-            WORLD_BIT(PAIR) | WORLD_BIT(ONEWAY) | WORLD_BIT(PARTITION) | WORLD_BIT(FLAP) |     \
-            WORLD_BIT(TWO) | WORLD_BIT(SHRINK) | WORLD_BIT(RENUMBER) | WORLD_BIT(ROT) |        \
-            WORLD_BIT(CLOCK) | WORLD_BIT(SLOW))
+/* What the engines survive: tests/sim/README.md. */
+#define SURVIVED ((UINT32_C(1) << WORLD_KINDS_COUNT) - 1)
 
 struct args {
     uint64_t seeds, first;
     struct world_opts world;
     uint32_t most; /* nodes */
     const char *rule;
-    uint32_t with; /* the node whose engine dies with each other one: 0, the coordinator's */
+    uint32_t rule_kinds; /* the faults that it is noticed with */
+    uint32_t with;       /* the node whose engine dies with each other one: 0, the coordinator's */
     int twice, scale, back, two, shrink, one;
 };
 
@@ -75,8 +95,10 @@ static int take_rule(struct args *a, const char *name)
 {
     a->rule = name;
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
-        if (strcmp(rules[i].name, name) == 0)
+        if (strcmp(rules[i].name, name) == 0) {
             a->world.breaks = rules[i].rule;
+            a->rule_kinds = rules[i].kinds;
+        }
     return a->world.breaks ? 0 : usage("unknown rule");
 }
 
@@ -259,40 +281,58 @@ static void run_share(const struct args *a, uint64_t first, uint64_t jobs, struc
     }
 }
 
+static void add_up(struct tally *total, const struct tally *part)
+{
+    for (int i = 0; i < WORLD_EVENTS; i++)
+        total->count[i] += part->count[i];
+    for (int i = 0; i < WORLD_KINDS_COUNT; i++)
+        total->hits[i] += part->hits[i];
+    total->broken += part->broken;
+    total->trace ^= part->trace;
+    total->differs |= part->differs;
+}
+
+/* A process of its own that writes what it found. */
+static pid_t run_share_beside(const struct args *a, uint64_t first, uint64_t jobs, int fd)
+{
+    struct tally part = { 0 };
+    pid_t pid = fork();
+
+    if (pid)
+        return pid;
+    run_share(a, first, jobs, &part);
+    fflush(stdout);
+    _exit(write(fd, &part, sizeof(part)) == (ssize_t)sizeof(part) ? 0 : 1);
+}
+
+/* That a rule is missing needs to be noticed once. */
 static void run_all(const struct args *a, struct tally *total)
 {
-    long jobs = a->world.loud || a->seeds < 8 ? 1 : sysconf(_SC_NPROCESSORS_ONLN);
+    long jobs = a->world.loud || a->seeds < 8 ? 1 : sysconf(_SC_NPROCESSORS_ONLN), left;
     struct tally part;
+    pid_t pid[JOBS];
     int fd[2];
 
+    jobs = jobs < JOBS ? jobs : JOBS;
     if (jobs < 2 || pipe(fd)) {
         run_share(a, a->first, 1, total);
         return;
     }
     fflush(stdout);
-    for (long j = 0; j < jobs; j++) {
-        if (fork() != 0)
-            continue;
-        part = (struct tally){ 0 };
-        run_share(a, a->first + (uint64_t)j, (uint64_t)jobs, &part);
-        fflush(stdout);
-        _exit(write(fd[1], &part, sizeof(part)) == (ssize_t)sizeof(part) ? 0 : 1);
-    }
+    for (left = 0; left < jobs; left++)
+        pid[left] = run_share_beside(a, a->first + (uint64_t)left, (uint64_t)jobs, fd[1]);
     close(fd[1]);
-    while (read(fd[0], &part, sizeof(part)) == (ssize_t)sizeof(part)) {
-        for (int i = 0; i < WORLD_EVENTS; i++)
-            total->count[i] += part.count[i];
-        for (int i = 0; i < WORLD_KINDS_COUNT; i++)
-            total->hits[i] += part.hits[i];
-        total->broken += part.broken;
-        total->trace ^= part.trace;
-        total->differs |= part.differs;
-        jobs--;
+    while (left && read(fd[0], &part, sizeof(part)) == (ssize_t)sizeof(part)) {
+        add_up(total, &part);
+        left = a->rule && part.broken ? 0 : left - 1;
     }
+    for (long j = 0; j < jobs && a->rule && !left; j++)
+        if (pid[j] > 0)
+            kill(pid[j], SIGKILL);
     while (wait(NULL) > 0)
         ;
-    if (jobs) {
-        printf("%ld processes died\n", jobs);
+    if (left) {
+        printf("%ld processes died\n", left);
         total->broken++;
     }
 }
@@ -443,8 +483,7 @@ int main(int argc, char **argv)
     if (a.one)
         a.seeds = 1;
     if (a.rule && a.world.kinds == SURVIVED)
-        a.world.kinds =
-                WORLD_FIRST; /* enough to notice, and nobody has to be patient with silences */
+        a.world.kinds = a.rule_kinds;
     run_all(&a, &t);
     few = say_tally(&a, &t);
     if (a.rule) {

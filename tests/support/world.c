@@ -260,16 +260,21 @@ void world_advance(struct world *w, uint64_t until_ms)
         turn(w);
 }
 
-/* What was protected after the last fault is there, and nothing else: as soon as everybody has heard. */
+/* Nobody saves any more. What was protected after the last fault is there, and nothing else, when all are home
+ * again and what was begun is decided. */
 static void settle(struct world *w)
 {
-    const uint64_t until_ms = w->now_ms + 30000;
+    const struct world_opts *o = &w->opts;
+    const uint64_t home_ms = w->now_ms + o->save_ms + 4 * (uint64_t)o->dead_ms;
+    const uint64_t until_ms = home_ms + 20000;
+    int well = check_pool(w); /* what is in somebody's hands is noted */
 
-    while (!w->why[0] && !check_pool(w)) {
+    w->resting = 1;
+    world_advance(w, home_ms);
+    while (!w->why[0] && !(well = check_pool(w)) && w->now_ms < until_ms)
         world_advance(w, w->now_ms + 50);
-        if (w->now_ms > until_ms)
-            world_broken(w, "P5: %s", w->pool);
-    }
+    if (!well)
+        world_broken(w, "P5: %s", w->pool);
 }
 
 void world_run(struct world *w)
@@ -323,6 +328,7 @@ static void tables_open(struct world *w)
     w->member = calloc(w->nodes_max, sizeof(*w->member));
     w->rank = calloc(w->ranks_max, sizeof(*w->rank));
     w->stale = calloc(per_node, sizeof(*w->stale));
+    w->told = heard_open();
     w->wake = wake_open(w->machines + w->ranks_max + per_node);
     if (!w->machine || !w->member || !w->rank || !w->stale)
         abort();
@@ -406,6 +412,7 @@ void world_close(struct world *w)
     }
     hth_loop_net_close(w->net);
     wake_close(w->wake);
+    heard_close(w->told);
     free(w->client_rank);
     free(w->launch_ranks);
     free(w->machine);

@@ -97,7 +97,8 @@ struct world_opts {
     uint32_t recover_ms;   /* 0: 12000 */
     uint32_t every_ms;     /* from one save to the next; 0: 100 */
     uint32_t room;      /* of each memory, in hundredths of what its node owes; 0: without bound */
-    uint32_t breaks;    /* enum hth_break */
+    uint32_t breaks;    /* enum hth_break, and the ranks' */
+    int deaf;           /* the judge does not hear what is told, and waits for what comes of it */
     uint32_t faults;    /* 0: none; else about so many in the history */
     uint32_t kinds;     /* of them, WORLD_BIT; 0: as before there were any, WORLD_FIRST */
     uint64_t left_out;  /* these do not happen, a bit each, in the order in which they would come */
@@ -125,8 +126,11 @@ struct world_opts {
     (WORLD_BIT(NET) | WORLD_BIT(LOSS) | WORLD_BIT(KILL) | WORLD_BIT(RESTART) | WORLD_BIT(STALE) | \
             WORLD_BIT(BACK))
 
+#define WORLD_BREAK_GRANT (UINT32_C(1) << 31) /* ranks keep slots that came too late */
+
 struct rank_state;
 struct machine;
+struct world_heard;
 struct world_work;
 
 struct known_save { /* the model's */
@@ -174,6 +178,7 @@ struct world {
     uint64_t fault_dice; /* of the fault to come, which is */
     uint32_t fault_number;
     uint64_t hits[WORLD_KINDS_COUNT];
+    struct world_heard *told; /* heads that were told */
     struct world_ill ill[WORLD_ILLS];
     enum world_kind trick; /* what trick_rank does when it begins its next save; 0: nothing */
     uint32_t trick_rank, trick_dice;
@@ -198,6 +203,7 @@ struct world {
     uint64_t quiet_ms;        /* since then */
     uint64_t rest_ms;         /* the job must have come to rest by then */
     int goes_on;              /* ... without a restart */
+    int resting;              /* and nobody begins a save */
     struct known_save newest; /* newest ever reported PROTECTED; epoch 0: none */
     struct known_save final;  /* protected after the faults had ended */
     uint64_t count[WORLD_EVENTS];

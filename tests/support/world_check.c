@@ -7,13 +7,18 @@
  *   P2  all ranks of a launch resume from one save, with the bytes of one lineage
  *   P3  PROTECTED is decided, and said, only while 1 + min_copies machines hold each object whole
  *   P4  nobody waits for ever, and after the last fault a save becomes PROTECTED
- *   P5  then memory holds what is kept, each object as often as it should, and nothing else
+ *   P5  then memory holds what is kept, each object as often as it should, and nothing else; no save begins
+ *       beside keep others
+ *   P6  what a coordinator tells is on its record, and no two heads of an epoch have one position
  */
 #include "raws.h"
 #include "world_parts.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#define WRITE_MS 5000u
 
 /* ---- Decisions -------------------------------------------------------------------------------------- */
 
@@ -92,10 +97,11 @@ void check_always(struct world *w, const char *when)
                 (unsigned long long)w->newest.id.epoch);
 }
 
-/* One more machine has this rank's object of that save. */
-static int is_elsewhere(struct world *w, const struct machine *x, const struct look_object *o)
+/* How many more machines have this rank's object of that save. */
+static uint32_t elsewhere(struct world *w, const struct machine *x, const struct look_object *o)
 {
     struct look_object other;
+    uint32_t count = 0;
 
     for (uint32_t i = 0; i < w->opts.nodes; i++) {
         struct hth_store *s = w->machine[w->member[i]].store;
@@ -103,10 +109,22 @@ static int is_elsewhere(struct world *w, const struct machine *x, const struct l
         for (const struct slot *slot = s && w->member[i] != x->index ? mem_of(s)->slots : NULL;
                 slot; slot = slot->next)
             if (look_slot(slot, &other) && look_same(other.save, o->save) &&
-                    other.rank == o->rank && look_whole(slot, &other))
-                return 1;
+                    other.rank == o->rank && look_whole(slot, &other)) {
+                count++;
+                break;
+            }
     }
-    return 0;
+    return count;
+}
+
+/* Where no memory was lost a copy goes only when there are enough without it. */
+static int may_be_freed(struct world *w, const struct machine *x, const struct look_object *o)
+{
+    uint32_t left = elsewhere(w, x, o);
+
+    return left >= 1 + w->opts.min_copies ||
+           (left && (w->hurt || w->restart_ms != HTH_NEVER || w->recovered < w->ranks ||
+                            w->stale_machine != UINT32_MAX));
 }
 
 void check_freed(void *machine, const struct slot *slot)
@@ -116,13 +134,14 @@ void check_freed(void *machine, const struct slot *slot)
     struct look_object o;
 
     if (!w->opts.faults || !look_slot(slot, &o) || !look_same(o.save, w->newest.id) ||
-            is_elsewhere(w, x, &o))
+            may_be_freed(w, x, &o))
         return; /* where nothing goes wrong by itself a test may have dropped the job */
-    if (!look_whole(slot, &o) || check_recoverable(w, x->index))
+    if (!look_whole(slot, &o) || (!elsewhere(w, x, &o) && check_recoverable(w, x->index)))
         return;
     world_broken(w,
-            "P1: machine %u frees the last copy of rank %u's object of step %llu, which is PROTECTED",
-            x->index, o.rank, (unsigned long long)o.save.step);
+            "P1: machine %u frees a copy of rank %u's object of step %llu, which is PROTECTED, and %u "
+            "others have one",
+            x->index, o.rank, (unsigned long long)o.save.step, elsewhere(w, x, &o));
 }
 
 /* ---- What ranks hear ----------------------------------------------------------------------------------- */
@@ -227,6 +246,39 @@ void check_recovered(struct world *w, struct rank_state *r)
         check_always(w, "after a recovery");
 }
 
+/* A save that was never PROTECTED is passed over for want of room, for the one that was. */
+void check_no_room(struct world *w, const char *text)
+{
+    const char *at = strstr(text, "step ");
+    uint64_t step = at ? strtoull(at + 5, NULL, 10) : 0;
+
+    if (step > w->newest.id.step && !hth_save_none(w->newest.id) &&
+            look_copies(w, w->newest.id, UINT32_MAX))
+        world_broken(w, "P4: no recovery, for want of room of step %llu; step %llu is PROTECTED",
+                (unsigned long long)step, (unsigned long long)w->newest.id.step);
+}
+
+/* ---- P5: room ------------------------------------------------------------------------------------------ */
+
+/* Of what is being read or looked at it may have been given up already. */
+void check_lent(struct machine *x, struct hth_save_id save)
+{
+    struct hth_save_id seen[64];
+    uint32_t count = 0, k;
+
+    for (const struct slot *s = mem_of(x->store)->slots; s; s = s->next) {
+        if (s->state != SEALED || s->pub.leases || !look_before(s->dir->save, save))
+            continue;
+        for (k = 0; k < count && !look_same(seen[k], s->dir->save);)
+            k++;
+        if (k == count && count < 64)
+            seen[count++] = s->dir->save;
+    }
+    if (count > x->world->opts.keep)
+        world_broken(x->world, "P5: machine %u lends a slot for step %llu beside %u older saves",
+                x->index, (unsigned long long)save.step, count);
+}
+
 /* ---- P5: the pool ------------------------------------------------------------------------------------- */
 
 static int is_kept(const struct hth_save_id *keep, uint32_t saves, struct hth_save_id id)
@@ -247,23 +299,35 @@ static uint32_t keep_of(struct world *w, uint32_t m, struct hth_save_id out[16])
     return 0;
 }
 
+/* Lent, and not written, for longer than any rank takes. */
+static int is_forgotten(const struct world *w, struct slot *s)
+{
+    if (s->state != HELD)
+        return 0;
+    if (s->seen_generation != s->pub.generation) {
+        s->seen_generation = s->pub.generation;
+        s->seen_ms = w->now_ms;
+    }
+    return w->now_ms - s->seen_ms > WRITE_MS;
+}
+
 /* 0: a slot of this machine holds what nobody is owed. */
 static int pool_slots(struct world *w, uint32_t m, const struct hth_save_id *keep, uint32_t saves)
 {
     uint32_t lent = 0;
 
-    for (const struct slot *s = mem_of(w->machine[m].store)->slots; s; s = s->next) {
-        lent += s->state == HELD;
-        if (!s->dir || is_kept(keep, saves, s->dir->save) || look_before(keep[0], s->dir->save))
+    for (struct slot *s = mem_of(w->machine[m].store)->slots; s; s = s->next) {
+        lent += (uint32_t)is_forgotten(w, s);
+        if (!s->dir || is_kept(keep, saves, s->dir->save))
             continue;
         snprintf(w->pool, sizeof(w->pool), "machine %u has %s of step %llu of epoch %llu still", m,
                 s->name, (unsigned long long)s->dir->save.step,
                 (unsigned long long)s->dir->save.epoch);
         return 0;
     }
-    if (lent > 2 * w->opts.ranks_per_node + 2)
+    if (lent)
         snprintf(w->pool, sizeof(w->pool), "machine %u has %u slots in nobody's hands", m, lent);
-    return lent <= 2 * w->opts.ranks_per_node + 2;
+    return !lent;
 }
 
 /* Each object of what was saved last as often as it should be, no more. */

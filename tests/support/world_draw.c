@@ -104,6 +104,10 @@ static void draw_times(struct world_opts *o)
         o->work_ms = between(&d, 1, 10);
 }
 
+/* With these a save may be recovered where nothing of it has its place, and what is owed is not enough
+ * (tests/sim/README.md). */
+#define MOVES (WORLD_BIT(RENUMBER) | WORLD_BIT(SHRINK) | WORLD_BIT(GROW))
+
 static void draw_kinds(struct world_opts *o)
 {
     uint64_t d = dice_of(o, D_KINDS);
@@ -116,7 +120,7 @@ static void draw_kinds(struct world_opts *o)
         o->kinds &= kinds;
     d = dice_of(o, D_ROOM);
     if (o->kinds & WORLD_BIT(ROOM) && !o->room)
-        o->room = log_between(&d, 100, 800);
+        o->room = log_between(&d, o->kinds & MOVES && !o->breaks ? 400 : 100, 1600);
     if (o->room) /* who stands alone in a rack owes more than his part */
         o->racks = 0;
 }

@@ -98,6 +98,8 @@ static void reply(void *self, uint32_t client, const void *bytes, size_t len, in
     if (m->dying)
         return;
     (void)fd, (void)attach, (void)attach_len;
+    if (((const struct hth_local_head *)bytes)->type == HTH_LOCAL_LENT)
+        check_lent(m, hth_local_save_to(((const struct hth_local_lent *)bytes)->save));
     if (!l || len > sizeof(l->bytes))
         abort();
     l->machine = m->index;
@@ -263,7 +265,7 @@ uint64_t world_room(const struct world *w)
     uint64_t objects = (uint64_t)o->ranks_per_node * (1 + o->copies) + 1;
 
     object = (object + object / 16 + 63) / 64 * 64;
-    return o->room ? (objects * object + small) * (o->keep + 1) * o->room / 100 + 65536 : 0;
+    return o->room ? (objects * object + small) * (o->keep + 1) * o->room / 100 : 0;
 }
 
 static void store_make(struct world *w, struct machine *x)

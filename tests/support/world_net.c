@@ -58,9 +58,11 @@ static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32
     int pull = kind == HTH_LOOP_PULL;
     uint32_t die, delay_ms = 0;
 
-    (void)to, (void)bytes, (void)len;
+    (void)to;
     if (!pull && is_dying(w, from))
         v.fault = HTH_LOOP_DROP;
+    else if (kind == HTH_LOOP_MESSAGE)
+        heard_word(w, from, bytes, len);
     if (v.fault != HTH_LOOP_NONE || w->quiet || !w->opts.faults || w->calm == w->lineage ||
             !fault_is_on(w, WORLD_KIND_NET))
         return v;

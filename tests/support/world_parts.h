@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the world share: world.c (time, launcher), world_machine.c (machines and what engines
  * are handed), world_wake.c (who is due), world_fault.c and world_ill.c (what goes wrong at once, and for a
- * time), world_net.c (what goes wrong on the way), world_rank.c (ranks), world_check.c (the model) and
- * world_look.c (its eyes). */
+ * time), world_net.c (what goes wrong on the way), world_rank.c (ranks), world_check.c (the model),
+ * world_look.c (its eyes) and world_heard.c (its ears). */
 #ifndef WORLD_PARTS_H
 #define WORLD_PARTS_H
 
@@ -190,11 +190,18 @@ uint32_t look_least(struct world *w, struct hth_save_id save, uint32_t without, 
 /* The saves on a keep record, newest first. */
 uint32_t look_keep(const void *bytes, size_t len, struct hth_save_id out[16]);
 
+/* world_heard.c */
+struct world_heard *heard_open(void);
+void heard_close(struct world_heard *h);
+void heard_word(struct world *w, uint32_t port, const void *bytes, size_t len); /* on its way */
+
 /* world_check.c */
 int check_recoverable(struct world *w, uint32_t without);
 void check_recovered(struct world *w, struct rank_state *r);
 void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id, int degraded);
+void check_no_room(struct world *w, const char *text); /* why a recovery failed */
 void check_always(struct world *w, const char *when);
+void check_lent(struct machine *x, struct hth_save_id save); /* a slot, for this save */
 int check_pool(struct world *w); /* 0: w->pool says what is not as it is owed */
 void check_record(void *machine, const char *name, const void *bytes, size_t len); /* was written */
 void check_freed(void *machine, const struct slot *slot);                          /* will be */

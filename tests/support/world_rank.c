@@ -289,6 +289,8 @@ static void do_begin(struct rank_state *r)
 {
     struct world *w = r->world;
 
+    if (w->resting)
+        return;
     in_step(r);
     if (!w->quiet && w->opts.faults && world_roll(w, 200) == 0) {
         w->count[WORLD_SKIP]++; /* stuck somewhere, or its begin failed alone */
@@ -353,6 +355,15 @@ static void hand_over(struct rank_state *r, uint64_t tag)
     }
 }
 
+/* It came too late: the rank has given that up. */
+static void give_back(struct rank_state *r, uint64_t token)
+{
+    struct hth_local_head m = { sizeof(m), HTH_LOCAL_ABORT, ++r->request, token };
+
+    if (!(r->world->opts.breaks & WORLD_BREAK_GRANT))
+        rank_send(r, &m, sizeof(m), NULL, 0);
+}
+
 /* The slot is in our hands: write, seal, commit. */
 static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
 {
@@ -371,8 +382,10 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
         .items_len = hth_item_bytes(0, 8),
         .items = 1 };
 
-    if (r->step != R_BEGUN || lent->head.request != r->begun)
-        return; /* it has given that up */
+    if (r->step != R_BEGUN || lent->head.request != r->begun) {
+        give_back(r, lent->head.token);
+        return;
+    }
     if (!slot) {
         world_broken(w, "rank %u: the slot it was lent is not there", r->rank);
         return;
@@ -446,6 +459,8 @@ static void hear_error(struct rank_state *r, const struct hth_local_error *e)
     if (r->step == R_RECOVER && e->code == HEARTH_ELOST && !fault_is_on(w, WORLD_KIND_WRITE) &&
             !fault_is_on(w, WORLD_KIND_ROOM))
         world_broken(w, "rank %u cannot recover: %s", r->rank, e->text);
+    if (r->step == R_RECOVER && e->code == HEARTH_ENOSPC && r->lineage == w->lineage)
+        check_no_room(w, e->text);
     r->step = R_FAILED;
     rank_due(r, HTH_NEVER);
     world_restart(w, 100 + world_roll(w, 500), "a rank could not join or recover");
