@@ -54,6 +54,7 @@ hearth_case(lint.picture lint COMMAND ${lint}/picture.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.picture_fails lint COMMAND ${lint}/picture_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.model lint COMMAND ${lint}/model.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.model_fails lint COMMAND ${lint}/model_test.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.mutate lint COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/mutate/run --must --list) # the text of each is still there
 hearth_case(lint.mutate_fails lint COMMAND ${lint}/mutate_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.calls_fails lint COMMAND ${lint}/calls_test.sh ${lint}/calls.py ${CMAKE_C_COMPILER})
 if(NOT HEARTH_SANITIZE AND TARGET hearth_ofi_module) # its planted scenarios need a transport

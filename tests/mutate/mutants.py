@@ -252,6 +252,16 @@ static int mutant_is(int number)
 """
 
 
+def mark(content):
+    """The first line of what is made of this file."""
+    return f"/* mutants of {hashlib.sha256(content).hexdigest()} */\n"
+
+
+def number_of(mutant):
+    """The same in every run, so that what is built stays."""
+    return int(hashlib.sha256(mutant.id.encode()).hexdigest()[:7], 16) + 1
+
+
 class Function:
     """A function's text, from its type to its last bracket."""
 
@@ -305,7 +315,7 @@ def together(text, found):
     names. found: [(number, Mutant)]"""
     toks = tokens(text)
     partner = pairs(toks)
-    out, lines, seen = [SWITCH], [], 0
+    out, lines, seen = [mark(text.encode()), SWITCH], [], 0
     for _, first, last in functions(toks, partner):
         f = Function(text, toks, partner, first, last)
         ours = [(n, [e for e in m.edits if f.begin <= e[0] < f.end]) for n, m in found]
