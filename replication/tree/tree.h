@@ -38,6 +38,7 @@ enum hth_kind {
     HTH_KIND_COPY_LOST = 20, /* up: {save, u64 store} my promise of it is void: I lack something */
     HTH_KIND_WISH = 21,      /* up: {u64 number, u32 wish, u32 zero, save} of the keep list */
     HTH_KIND_SAID = 22,      /* to: {u64 number, i32 code, text} what came of it */
+    HTH_KIND_NOW = 23,       /* down, with each heartbeat: {u64 position of the newest head} */
     HTH_KIND_INVENTORY = 32, /* up: {u32 part, u32 parts, bytes} */
     HTH_KIND_PLAN = 33,      /* to: {u32 serial} there is a plan: ask for it */
     HTH_KIND_VOTE = 34,      /* up */
@@ -72,6 +73,8 @@ void hth_tree_to(struct hth_ctx *ctx, uint32_t node, uint16_t kind, const void *
 int hth_tree_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
 
+/* Its parent where nobody is lost; node is not 0. */
+uint32_t hth_tree_above(const struct hth_ctx *ctx, uint32_t node);
 /* Living; HTH_NODE_NONE for 0. */
 uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node);
 /* Living children of `node`, out[cap]; returns how many there are (>= HTH_TREE_DEGREE possible after losses). */

@@ -313,3 +313,17 @@ Test(member, has_room_for_one_save_more_than_it_keeps)
     must_fail(hth_commit_room(commit, 1, 9, NULL), HEARTH_EBUSY);
     must_fail(hth_commit_begin(commit, 1, 9, &id, NULL), HEARTH_EBUSY);
 }
+
+/* ---- NOW ------------------------------------------------------------------------------------------- */
+
+Test(member, asks_for_a_head_that_it_has_missed_as_soon_as_it_hears_of_it)
+{
+    unsigned char now[8] = { 0 };
+
+    hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
+    cr_assert(eq(u32, heard(HTH_KIND_ALIVE, SOON_MS), 0));
+    now[0] = 1;
+    hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
+    hth_commit_tick(commit);
+    cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 1));
+}
