@@ -98,6 +98,23 @@ static json_t *json_job(const struct job *j)
     return out;
 }
 
+/* As of when the engine knows what it says, and what of the job is not as it should be. */
+static void ls_print_heard(const json_t *status)
+{
+    const json_t *as_of = json_object_get(status, "as_of_ms");
+    const char *from = json_string_value(json_object_get(status, "coordinator"));
+
+    if (!from || !from[0])
+        return;
+    if (json_is_integer(as_of))
+        printf("as of   %.1f s ago", (double)json_integer_value(as_of) / 1000.0);
+    else
+        printf("as of   nobody knows when");
+    printf(", by the coordinator, node %s: %lld nodes lost, %lld saves degraded\n", from,
+            (long long)json_integer_value(json_object_get(status, "lost")),
+            (long long)json_integer_value(json_object_get(status, "degraded")));
+}
+
 static void ls_print_engine(const struct job *j)
 {
     const char *state = json_string_value(json_object_get(j->status, "state"));
@@ -112,6 +129,8 @@ static void ls_print_engine(const struct job *j)
                 (long long)json_integer_value(json_object_get(j->status, "members")),
                 (long long)json_integer_value(json_object_get(j->status, "ranks_attached")),
                 state && state[0] ? ": " : "", state ? state : "");
+    if (j->status)
+        ls_print_heard(j->status);
     printf("log     %s\n\n", j->log[0] ? j->log : "none");
 }
 

@@ -37,6 +37,8 @@ static void epoch_take_times(struct hth_node *n)
     o->stall_ms = own->stall_ms ? own->stall_ms : o->stall_ms;
     if (o->dead_ms)
         n->ctx.opts.dead_ms = o->dead_ms;
+    if (o->heartbeat_ms)
+        n->ctx.opts.heartbeat_ms = o->heartbeat_ms;
     hth_session_times(n->ctx.session, o->heartbeat_ms, o->dead_ms, o->stall_ms);
 }
 

@@ -250,6 +250,8 @@ static void node_take_env(struct hth_node *n)
                 .recover_ms = hth_option_none(HTH_AT_recover_ms),
                 .dead_ms = env->session.dead_ms ? env->session.dead_ms
                                                 : hth_option_none(HTH_AT_dead_ms),
+                .heartbeat_ms = env->session.heartbeat_ms ? env->session.heartbeat_ms
+                                                          : hth_option_none(HTH_AT_heartbeat_ms),
                 .retry_ms = env->retry_ms ? env->retry_ms : 500,
                 .inflight_bytes = (uint64_t)hth_option_none(HTH_AT_inflight_mib) << 20,
                 .tree_degree = env->tree_degree,

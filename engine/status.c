@@ -39,12 +39,23 @@ static void status_kept_json(const struct hth_node *n, char *out)
     memcpy(out + len, "]", 2);
 }
 
+/* Members that the newest map known here calls lost. */
+static uint32_t status_lost(const struct hth_node *n)
+{
+    uint32_t lost = 0;
+
+    for (uint32_t i = 0; n->ctx.down && i < n->epoch.nodes; i++)
+        lost += n->ctx.down[i] != 0;
+    return lost;
+}
+
 void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
 {
     char text[400];
     char kept[KEPT_JSON];
-    char json[2048 + KEPT_JSON];
-    uint64_t pulled = 0;
+    char json[2400 + KEPT_JSON];
+    char as_of[24] = "null";
+    uint64_t pulled = 0, ago_ms;
     uint32_t saves = 0, still, busy;
     int len;
 
@@ -53,6 +64,8 @@ void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
         if (*at == '"' || *at == '\\' || (unsigned char)*at < ' ')
             *at = '\''; /* it goes into a JSON string */
     status_kept_json(n, kept);
+    if (hth_commit_as_of(n->commit, &ago_ms) || ago_ms)
+        snprintf(as_of, sizeof(as_of), "%" PRIu64, ago_ms);
     hth_transfer_pulled(&n->ctx, &pulled, NULL);
     hth_session_late(n->ctx.session, &still, &busy);
     for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
@@ -62,11 +75,13 @@ void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
             ", \"members\": %" PRIu32 ", \"ranks_attached\": %" PRIu32 ", \"recovered\": %s"
             ", \"saves\": %" PRIu32 ", \"connections\": %" PRIu32 ", \"pulled_bytes\": %" PRIu64
             ", \"rearmed\": %" PRIu32 ", \"late\": %" PRIu32
-            ", \"kept\": %s, \"state\": \"%s\", \"log\": \"%s\"}",
+            ", \"coordinator\": \"%s\", \"as_of_ms\": %s, \"lost\": %" PRIu32
+            ", \"degraded\": %" PRIu32 ", \"kept\": %s, \"state\": \"%s\", \"log\": \"%s\"}",
             n->ctx.opts.job, n->env.node, n->epoch.epoch, n->epoch.self, n->epoch.nodes,
             client_count(n), n->recovered ? "true" : "false", saves,
-            hth_session_connections(n->ctx.session), pulled, still, busy, kept, text,
-            n->env.log_path);
+            hth_session_connections(n->ctx.session), pulled, still, busy,
+            n->epoch.nodes ? n->epoch.member[0].node : "", as_of, status_lost(n),
+            (uint32_t)__builtin_popcount(n->ctx.keep.degraded), kept, text, n->env.log_path);
     if (len > 0 && (size_t)len < sizeof(json))
         reply_bytes(n, client, request, json, (size_t)len);
     else

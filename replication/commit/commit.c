@@ -33,7 +33,7 @@ int hth_commit_join(struct hth_commit *c, struct hearth_error *err)
     int rc;
 
     commit_forget(c);
-    c->silent_since_ms = 0;
+    c->silent_since_ms = c->heard_ms = 0;
     c->unsure = 0;
     c->awaited = (struct hth_head){ 0 };
     c->chosen = (struct hth_save_id){ 0 };
@@ -51,6 +51,7 @@ void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen)
 
     c->running = 1;
     c->chosen = chosen;
+    now_heard(c);
     if (hth_is_coordinator(c->ctx))
         coord_begin(c);
     member_keep(c);
@@ -92,6 +93,7 @@ void hth_commit_resume(struct hth_commit *c)
                 head_fate(c, s->id) == FATE_OPEN)
             commit_resume_save(c, s);
     member_resume(c);
+    c->heard_ms = 0; /* what is on record was said to the engine before this one */
     c->unsure = !hth_is_coordinator(c->ctx);
     c->alives = 0;
     c->alive_ms = hth_now_ms(&c->ctx->clock);
@@ -104,11 +106,21 @@ void hth_commit_stop(struct hth_commit *c)
 
 /* ---- Saving ------------------------------------------------------------------------------- */
 
+/* Whom an undecided save waits for: for the coordinator its members, for these the coordinator. */
+static void track_waits_for(const struct hth_commit *c, const struct track *t, char out[200])
+{
+    if (hth_is_coordinator(c->ctx))
+        coord_waits_for(c, t->id, out, 200);
+    else
+        snprintf(out, 200, "the decision of the coordinator, node %.64s",
+                c->ctx->epoch->member[0].node);
+}
+
 /* Room is for keep saves and one more. */
 static int commit_no_room(struct hth_commit *c, struct hth_save_id id, struct hearth_error *err)
 {
     struct hth_ctx *ctx = c->ctx;
-    char whom[160] = "the coordinator";
+    char whom[200];
     uint32_t others = 0;
     const struct track *t = NULL; /* the oldest: what hth_commit_make_room() would cancel */
 
@@ -125,8 +137,7 @@ static int commit_no_room(struct hth_commit *c, struct hth_save_id id, struct he
                 "%" PRIu32 " saves are here and keep is %" PRIu32
                 ": the newest is not protected yet, wait for it",
                 others, ctx->opts.keep);
-    if (hth_is_coordinator(ctx))
-        coord_waits_for(c, t->id, whom, sizeof(whom));
+    track_waits_for(c, t, whom);
     return hth_fail(err, HEARTH_EBUSY, 0,
             HTH_SAVE " is undecided and takes the room; it waits for %s", HTH_SAVE_ARGS(t->id),
             whom);
@@ -290,6 +301,8 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         word_complete(c, save_get(bytes));
     else if (kind == HTH_KIND_HEAD)
         word_head(c, bytes, len);
+    else if (kind == HTH_KIND_NOW)
+        word_now(c, bytes, len);
     else if (kind == HTH_KIND_SAID)
         asked_said(c, bytes, len);
     else if (kind == HTH_KIND_PROBE && !coordinator)
@@ -323,16 +336,6 @@ void hth_commit_peer_up(struct hth_commit *c, uint32_t node)
         c->silent_since_ms = 0;
     if (c->joined && hth_is_coordinator(c->ctx))
         reach_found(c, node);
-}
-
-/* Whom an undecided save waits for: for the coordinator its members, for these the coordinator. */
-static void track_waits_for(const struct hth_commit *c, const struct track *t, char out[200])
-{
-    if (hth_is_coordinator(c->ctx))
-        coord_waits_for(c, t->id, out, 200);
-    else
-        snprintf(out, 200, "the decision of the coordinator, node %.64s",
-                c->ctx->epoch->member[0].node);
 }
 
 static void track_give_up(struct hth_commit *c, struct track *t, uint64_t now_ms)
@@ -374,8 +377,10 @@ void hth_commit_tick(struct hth_commit *c)
         t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
         facts_repeat(c, t);
     }
-    if (hth_is_coordinator(c->ctx))
+    if (hth_is_coordinator(c->ctx)) {
         coord_tick(c, now_ms);
+        now_tick(c, now_ms);
+    }
     fact_alive(c, now_ms);
     if (hth_is_coordinator(c->ctx))
         coord_give_up(c, now_ms);
@@ -391,6 +396,8 @@ uint64_t hth_commit_due_ms(const struct hth_commit *c)
 
     if (c->unsure && c->alive_ms < due_ms)
         due_ms = c->alive_ms;
+    if (c->joined && hth_is_coordinator(c->ctx) && now_due_ms(c) < due_ms)
+        due_ms = now_due_ms(c);
 
     for (const struct track *t = c->tracks; t; t = t->next) {
         due_ms = t->repeat_ms < due_ms ? t->repeat_ms : due_ms;
@@ -477,7 +484,7 @@ void hth_commit_text(struct hth_commit *c, char *out, size_t len)
         [HTH_KEPT_PROTECTED] = "",
     };
     const struct track *t = c->tracks;
-    char whom[160] = "the coordinator";
+    char whom[200];
     int n = 0;
 
     if (c->ctx->keep.saves)
@@ -489,8 +496,7 @@ void hth_commit_text(struct hth_commit *c, char *out, size_t len)
         t = t->next;
     if (n < 0 || (size_t)n >= len || !t)
         return;
-    if (hth_is_coordinator(c->ctx))
-        coord_waits_for(c, t->id, whom, sizeof(whom));
+    track_waits_for(c, t, whom);
     snprintf(out + n, len - (size_t)n, "; undecided: step %" PRIu64 ", waits for %s", t->id.step,
             whom);
 }

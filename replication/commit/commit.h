@@ -97,6 +97,9 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
  * written, in an earlier epoch, or the coordinator is out of reach. */
 enum hth_kept { HTH_KEPT_UNSURE, HTH_KEPT_DEGRADED, HTH_KEPT_PROTECTED };
 enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at);
+/* 1: what is known here of the job is as the coordinator says it. *out_ms: so long ago it did, or NOW; 0 at the
+ * coordinator. 0: it has not been heard for longer than a change takes to be told. */
+int hth_commit_as_of(const struct hth_commit *c, uint64_t *out_ms);
 uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at); /* seconds since PROTECTED */
 
 /* The newest save of this epoch (step: NULL, or of this one) that all ranks of this node have handed

@@ -29,6 +29,7 @@
  *      member.c                    what makes a member's facts true: objects sealed, copied, repaired
  *      facts.c                     what a member says to the coordinator
  *      moved.c                     copies that have no place here any more
+ *   now.c                          as of when a node knows that
  *   head.c                         the newest head that is known here, on record
  *   tallies.c  tracks.c  locals.c  holders.c  kept.c     what was said of saves; saves under way;
  *                                  this node's ranks; who holds what; the keep list
@@ -113,6 +114,7 @@ struct coord { /* the coordinator's; its decisions are in the head */
     int begun;  /* some save of this epoch is */
     int gone;   /* the ranks of this node have, and it is not on record that their job has ended */
     int begins; /* GO was said, and the keep list of recovery is to be told */
+    uint64_t now_ms;   /* NOW is said again then */
     uint64_t look_ms;  /* a head could not be written: tried again then */
     uint64_t home_ms;  /* somebody is well enough for its copies then; HTH_NEVER */
     uint64_t probe_ms; /* the first of those of `sign`; HTH_NEVER */
@@ -152,6 +154,7 @@ struct hth_commit {
     struct outcome outcome[OUTCOMES];
     uint32_t outcomes;        /* ever; the ring's next place */
     uint64_t silent_since_ms; /* the coordinator is lost; 0: no */
+    uint64_t heard_ms; /* the coordinator's last word, or GO; 0: none since this engine's start */
     /* The coordinator may think us lost, or we may have missed a head: said until it answers. */
     int unsure;
     uint64_t alive_ms;
@@ -258,7 +261,15 @@ void member_mapped(struct hth_commit *c);
 void member_keep(struct hth_commit *c);   /* what is kept is promised until the map is settled */
 void member_resume(struct hth_commit *c); /* a new engine: what was lost of it while none ran? */
 
+/* now.c; hth_commit_as_of() too */
+void now_tick(struct hth_commit *c, uint64_t now_ms); /* the coordinator */
+uint64_t now_due_ms(const struct hth_commit *c);
+void now_heard(struct hth_commit *c);
+int now_said(
+        struct hth_commit *c, const unsigned char *bytes, size_t len); /* 1: a head was missed */
+
 /* word.c */
+void word_now(struct hth_commit *c, const unsigned char *bytes, size_t len);
 void word_complete(struct hth_commit *c, struct hth_save_id save);
 void word_head(struct hth_commit *c, const unsigned char *bytes, size_t len);
 void word_obey(struct hth_commit *c); /* the newest head: frees, ends, promises */

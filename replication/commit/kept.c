@@ -68,8 +68,9 @@ struct hth_keep kept_with(const struct hth_ctx *ctx, struct hth_save_id save, ui
 enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at)
 {
     const struct hth_keep *k = &c->ctx->keep;
+    uint64_t ago_ms;
 
-    if (!c->ctx->epoch || k->epoch != c->ctx->epoch->epoch || c->silent_since_ms)
+    if (!hth_commit_as_of(c, &ago_ms) || k->epoch != c->ctx->epoch->epoch)
         return HTH_KEPT_UNSURE;
     return hth_keep_degraded(k, (int)at) ? HTH_KEPT_DEGRADED : HTH_KEPT_PROTECTED;
 }

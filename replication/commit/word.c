@@ -157,6 +157,12 @@ static void word_behind(struct hth_commit *c, int since_before)
     c->alive_ms = hth_now_ms(&c->ctx->clock);
 }
 
+void word_now(struct hth_commit *c, const unsigned char *bytes, size_t len)
+{
+    if (now_said(c, bytes, len))
+        word_behind(c, c->unsure);
+}
+
 /* Its map comes in a word, when we have said that we are behind, or as a blob. */
 static void word_await(struct hth_commit *c, const struct hth_head *head)
 {
@@ -230,6 +236,7 @@ void word_head(struct hth_commit *c, const unsigned char *bytes, size_t len)
         return;
     if (head.position < c->head.position && head.epoch == c->head.epoch)
         return;
+    now_heard(c);
     if (!word_has_map(c, &head, map_bytes, map_len, &map)) {
         word_await(c, &head);
         word_behind(c, unsure);

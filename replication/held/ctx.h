@@ -36,7 +36,7 @@ struct hth_ctx_opts {
     uint32_t allow_degraded;
     uint32_t
             bad_after; /* jobs that have recovered a save and begun none; 0: it is not marked for that */
-    uint32_t save_ms, recover_ms, dead_ms;
+    uint32_t save_ms, recover_ms, dead_ms, heartbeat_ms;
     uint32_t retry_ms;       /* what has had no effect yet is said again this often; 500 */
     uint64_t inflight_bytes; /* being pulled by this node */
     uint32_t tree_degree;    /* 0: HTH_TREE_DEGREE; tests have less */

@@ -61,12 +61,17 @@ static uint32_t tree_degree(const struct hth_ctx *ctx)
     return ctx->opts.tree_degree ? ctx->opts.tree_degree : HTH_TREE_DEGREE;
 }
 
+uint32_t hth_tree_above(const struct hth_ctx *ctx, uint32_t node)
+{
+    return (node - 1) / tree_degree(ctx);
+}
+
 uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node)
 {
     if (node == 0)
         return HTH_NODE_NONE;
     do
-        node = (node - 1) / tree_degree(ctx);
+        node = hth_tree_above(ctx, node);
     while (node != 0 && tree_is_down(ctx, node));
     return node;
 }

@@ -42,6 +42,7 @@ enum hth_kind {
     HTH_KIND_COPY_LOST = 20, /* up: {save, u64 store} my promise of it is void: I lack something */
     HTH_KIND_WISH = 21,      /* up: {u64 number, u32 wish, u32 zero, save} of the keep list */
     HTH_KIND_SAID = 22,      /* to: {u64 number, i32 code, text} what came of it */
+    HTH_KIND_NOW = 23,       /* down, with each heartbeat: {u64 position of the newest head} */
     HTH_KIND_INVENTORY = 32, /* up: {u32 part, u32 parts, bytes} */
     HTH_KIND_PLAN = 33,      /* to: {u32 serial} there is a plan: ask for it */
     HTH_KIND_VOTE = 34,      /* up */
@@ -79,6 +80,8 @@ int hth_tree_message(
 void hth_tree_tick(struct hth_ctx *ctx); /* in an epoch: what was gathered goes on */
 uint64_t hth_tree_due_ms(const struct hth_ctx *ctx);
 
+/* Its parent where nobody is lost; node is not 0. */
+uint32_t hth_tree_above(const struct hth_ctx *ctx, uint32_t node);
 /* Living; HTH_NODE_NONE for 0. */
 uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node);
 /* Living children of `node`, out[cap]; returns how many there are (>= HTH_TREE_DEGREE possible after losses). */

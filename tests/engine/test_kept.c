@@ -14,8 +14,9 @@
 #define OURS  99999u /* a client that is no rank of the world */
 #define NODES 4u
 #define KEEP  3u
-#define OLD   2u    /* place on the list of the save that things happen to */
-#define SOON  6000u /* ms: more than recovering, telling and fetching take */
+#define OLD   2u     /* place on the list of the save that things happen to */
+#define IDLE  70000u /* ms: more than an idle connection lasts */
+#define SOON  6000u  /* ms: more than recovering, telling and fetching take */
 
 static struct world w;
 static uint64_t request;
@@ -27,6 +28,7 @@ static union {
     struct hth_local_head head;
     struct hth_local_found found;
     struct hth_local_error error;
+    struct hth_local_kept_list kept;
 } heard;
 
 static void hear(struct world *world, const struct letter *l)
@@ -90,9 +92,10 @@ static int hold_ranks(void)
 }
 
 /* The list is full, and nobody begins another save. */
-static void start(void)
+static void start_tree(uint32_t degree)
 {
     struct world_opts o = { .seed = 1,
+        .degree = degree,
         .nodes = NODES,
         .ranks_per_node = 1,
         .copies = 1,
@@ -117,6 +120,16 @@ static void start(void)
         }
 }
 
+static void start(void)
+{
+    start_tree(0);
+}
+
+static void start_chain(void)
+{
+    start_tree(1);
+}
+
 static void end(void)
 {
     cr_assert(eq(int, w.why[0], 0), "%s", w.why);
@@ -124,6 +137,7 @@ static void end(void)
 }
 
 TestSuite(kept, .init = start, .fini = end);
+TestSuite(chain, .init = start_chain, .fini = end);
 
 static uint32_t degraded_at(uint32_t at, struct hth_save_id id)
 {
@@ -495,4 +509,51 @@ Test(kept, a_mark_by_count_is_seen_when_the_job_has_ended_and_can_be_undone)
     restart();
     all_go_on_from(0, 0);
     cr_assert(eq(u32, ctx_of(0)->keep.tries, 0));
+}
+
+/* ---- As of when ------------------------------------------------------------------------------------- */
+
+/* How many saves of its list this node vouches for. */
+static uint32_t confirmed(uint32_t at)
+{
+    struct hth_local_head m;
+    uint32_t n = 0;
+
+    node = at;
+    say(&m, sizeof(m), HTH_LOCAL_KEPT, HTH_LOCAL_KEPT_LIST);
+    for (uint32_t i = 0; i < heard.kept.count; i++)
+        n += (heard.kept.kept[i].flags & HTH_KEPT_IS_CONFIRMED) != 0;
+    return n;
+}
+
+static void coordinator_goes_and_comes_back(void)
+{
+    for (uint32_t n = 0; n < NODES; n++) {
+        attach(n);
+        cr_assert(eq(u32, confirmed(n), KEEP), "node %u", n);
+    }
+    machine_stop(&w, w.member[0]);
+    for (uint32_t n = 1; n < NODES; n++) {
+        uint64_t bound = w.opts.dead_ms + (n + 1) * w.opts.heartbeat_ms;
+
+        world_advance(&w, w.now_ms + (n == 1 ? bound : w.opts.heartbeat_ms) + 10);
+        cr_assert(eq(u32, confirmed(n), 0), "node %u", n);
+    }
+    machine_start(&w, w.member[0]);
+    world_advance(&w, w.now_ms + SOON);
+    for (uint32_t n = 1; n < NODES; n++)
+        cr_assert(eq(u32, confirmed(n), KEEP), "node %u again", n);
+}
+
+/* Each node has the next one below it, and idle connections end: only node 1 has one with the coordinator. */
+Test(chain, nobody_vouches_for_what_a_coordinator_said_that_is_gone)
+{
+    world_advance(&w, w.now_ms + IDLE);
+    coordinator_goes_and_comes_back();
+}
+
+/* Who had a connection with it has no reason to make another one. */
+Test(chain, a_coordinator_that_is_back_is_heard_by_way_of_others)
+{
+    coordinator_goes_and_comes_back();
 }

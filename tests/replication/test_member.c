@@ -501,3 +501,17 @@ Test(member, a_foreign_container_that_was_chosen_is_no_save_to_follow)
     must_fail(hth_commit_status(commit, hth_save_of_foreign(3), &level, &degraded, &code, text),
             HEARTH_ENOENT);
 }
+
+/* ---- NOW ------------------------------------------------------------------------------------------- */
+
+Test(member, asks_for_a_head_that_it_has_missed_as_soon_as_it_hears_of_it)
+{
+    unsigned char now[8] = { 0 };
+
+    hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
+    cr_assert(eq(u32, heard(HTH_KIND_ALIVE, SOON_MS), 0));
+    now[0] = 1;
+    hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
+    hth_commit_tick(commit);
+    cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 1));
+}
