@@ -8,6 +8,7 @@
 #include "inside.h"
 #include "kept.h"
 #include "leases.h"
+#include "wire.h"
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -119,20 +120,7 @@ void hth_link_close(struct hearth *h)
         hth_kept_end_locked(s);
         free(s);
     }
-    while (link->posted) {
-        struct hth_posted *p = link->posted;
-
-        link->posted = p->next;
-        free(p);
-    }
-    while (link->gives) {
-        struct hth_give *give = link->gives;
-
-        link->gives = give->next;
-        free(give);
-    }
-    if (link->ahead_fd >= 0)
-        close(link->ahead_fd);
+    hth_link_forget(link);
     if (link->table_fd >= 0)
         close(link->table_fd);
     pthread_cond_destroy(&link->changed);

@@ -272,8 +272,7 @@ int hth_is_silent_locked(const struct hearth *h)
     return oldest && hth_mono_ms() - oldest->since_ms > HTH_PROMPT_MS / 2;
 }
 
-/* Its slots, leases and tokens ended with the connection. */
-static void wire_forget(struct hth_link *link)
+void hth_link_forget(struct hth_link *link)
 {
     while (link->posted) {
         struct hth_posted *p = link->posted;
@@ -300,7 +299,7 @@ static void wire_lose_locked(struct hearth *h)
         wire_deliver_locked(h, h->link->packet, (size_t)n, attached);
     if (fd >= 0)
         close(fd);
-    wire_forget(h->link);
+    hth_link_forget(h->link);
     for (struct hth_asked *asked = h->link->asked; asked; asked = asked->next)
         asked->state = HTH_ASKED_LOST;
     h->link->asked = NULL;

@@ -16,6 +16,8 @@ void hth_ask_drop_locked(struct hearth *h, struct hth_asked *asked);
 void hth_say_locked(struct hearth *h);
 /* Until another thread has changed something, or `until` passed. */
 void hth_await_change_locked(struct hearth *h, uint64_t until);
+/* Its connection has ended, and slots, leases and tokens with it: what was to be said of them is not. */
+void hth_link_forget(struct hth_link *link);
 
 /* One request on a connection that nobody else uses yet; events that come meanwhile are heard. */
 int hth_ask_over_locked(

@@ -78,11 +78,9 @@ static void read_member(struct hth_reader *r, struct hth_member *m)
 static int epoch_head_decode(const struct hth_versions *versions, struct hth_epoch *e,
         struct hth_reader *r, struct hearth_error *err)
 {
-    uint32_t version;
     int rc;
 
-    if ((rc = hth_read_head(r, MAGIC, versions, &version, err)) ||
-            (rc = hth_record_check(r->at, r->len, "epoch record", err)))
+    if ((rc = hth_read_record(r, MAGIC, versions, NULL, err)))
         return rc;
     hth_read_zeros(r, 4);
     e->epoch = hth_read64(r);

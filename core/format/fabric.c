@@ -249,18 +249,15 @@ int hth_fabric_decode_as(const struct hth_versions *versions, struct hth_fabric_
 {
     struct hth_reader r = { .at = bytes, .len = len };
     struct hth_fabric_record x = { 0 };
-    uint32_t version;
     int rc;
 
-    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)) ||
-            (rc = hth_record_check(bytes, len, versions->what, err)))
+    if ((rc = hth_read_record(&r, MAGIC, versions, NULL, err)))
         return rc;
     hth_read_zeros(&r, 4);
     x.first = hth_read32(&r);
     x.last = hth_read32(&r);
     if (r.bad || len != HTH_FABRIC_BYTES)
-        return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "the %s of %zu bytes holds what Hearth never writes", versions->what, len);
+        return hth_record_odd(&r, versions, err);
     *out = x;
     return HEARTH_OK;
 }

@@ -56,16 +56,14 @@ int hth_handed_decode_as(const struct hth_versions *versions, struct hth_handed 
 {
     struct hth_reader r = { .at = bytes, .len = len };
     struct hth_handed *row;
-    uint32_t version, rows;
+    uint32_t rows;
     int rc;
 
-    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)) ||
-            (rc = hth_record_check(bytes, len, versions->what, err)))
+    if ((rc = hth_read_record(&r, MAGIC, versions, NULL, err)))
         return rc;
     rows = hth_read32(&r);
     if (r.bad || rows > HTH_HANDED_MAX || len != hth_handed_bytes(rows))
-        return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "the %s of %zu bytes holds what Hearth never writes", versions->what, len);
+        return hth_record_odd(&r, versions, err);
     row = calloc(rows ? rows : 1, sizeof(*row));
     if (!row)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a %s", versions->what);
@@ -73,8 +71,7 @@ int hth_handed_decode_as(const struct hth_versions *versions, struct hth_handed 
         handed_read_row(&r, &row[i]);
     if (r.bad) {
         free(row);
-        return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "the %s of %zu bytes holds what Hearth never writes", versions->what, len);
+        return hth_record_odd(&r, versions, err);
     }
     *out_row = row;
     *out_rows = rows;

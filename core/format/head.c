@@ -54,12 +54,10 @@ int hth_head_decode_as(const struct hth_versions *versions, struct hth_head *out
     struct hth_reader r = { .at = bytes, .len = len };
     struct hth_head h = { 0 };
     const unsigned char *keep, *map;
-    uint32_t version;
     uint64_t map_len;
     int rc;
 
-    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)) ||
-            (rc = hth_record_check(bytes, len, versions->what, err)))
+    if ((rc = hth_read_record(&r, MAGIC, versions, NULL, err)))
         return rc;
     h.settled = (int)hth_read32(&r);
     h.epoch = hth_read64(&r);
@@ -80,8 +78,7 @@ int hth_head_decode_as(const struct hth_versions *versions, struct hth_head *out
     map = map_len <= len ? hth_read(&r, (size_t)map_len) : NULL;
     if (!map || r.bad || r.pos + HTH_DIGEST != len || h.settled < 0 || h.settled > 1 ||
             h.mapped > h.position)
-        return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "the %s of %zu bytes holds what Hearth never writes", versions->what, len);
+        return hth_record_odd(&r, versions, err);
     if ((rc = hth_keep_decode(&h.keep, keep, HTH_KEEP_BYTES, err)))
         return rc;
     *out = h;

@@ -103,8 +103,7 @@ int hth_keep_decode_as(const struct hth_versions *versions, struct hth_keep *out
     uint32_t version;
     int rc;
 
-    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)) ||
-            (rc = hth_record_check(bytes, len, "keep record", err)))
+    if ((rc = hth_read_record(&r, MAGIC, versions, &version, err)))
         return rc;
     hth_read_zeros(&r, 4);
     k.epoch = hth_read64(&r);

@@ -21,17 +21,14 @@ int hth_life_decode_as(const struct hth_versions *versions, uint64_t *out, const
 {
     struct hth_reader r = { .at = bytes, .len = len };
     uint64_t starts;
-    uint32_t version;
     int rc;
 
-    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)) ||
-            (rc = hth_record_check(bytes, len, versions->what, err)))
+    if ((rc = hth_read_record(&r, MAGIC, versions, NULL, err)))
         return rc;
     hth_read_zeros(&r, 4);
     starts = hth_read64(&r);
     if (r.bad || len != HTH_LIFE_BYTES)
-        return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "the %s of %zu bytes holds what Hearth never writes", versions->what, len);
+        return hth_record_odd(&r, versions, err);
     *out = starts;
     return HEARTH_OK;
 }

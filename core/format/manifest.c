@@ -150,11 +150,9 @@ static int manifest_head_decode(const struct hth_versions *versions, struct hth_
         const void *bytes, size_t len, struct hearth_error *err)
 {
     struct hth_reader r = { .at = bytes, .len = len };
-    uint32_t version;
     int rc;
 
-    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)) ||
-            (rc = hth_record_check(bytes, len, "manifest", err)))
+    if ((rc = hth_read_record(&r, MAGIC, versions, NULL, err)))
         return rc;
     m->world = hth_read32(&r);
     m->save = hth_read_save(&r);

@@ -30,11 +30,9 @@ int hth_plans_decode_as(const struct hth_versions *versions, struct hth_plans *o
 {
     struct hth_reader r = { .at = bytes, .len = len };
     struct hth_plans p = { 0 };
-    uint32_t version;
     int rc;
 
-    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)) ||
-            (rc = hth_record_check(bytes, len, versions->what, err)))
+    if ((rc = hth_read_record(&r, MAGIC, versions, NULL, err)))
         return rc;
     p.serial = hth_read32(&r);
     p.epoch = hth_read64(&r);

@@ -87,17 +87,29 @@ int hth_read_head(struct hth_reader *r, const char magic[8], const struct hth_ve
     return hth_version_check(versions, *out_version, err);
 }
 
-int hth_record_check(const void *bytes, size_t len, const char *what, struct hearth_error *err)
+int hth_read_record(struct hth_reader *r, const char magic[8], const struct hth_versions *versions,
+        uint32_t *out_version, struct hearth_error *err)
 {
-    const unsigned char *at = bytes;
     unsigned char digest[HTH_DIGEST];
+    uint32_t version;
+    int rc = hth_read_head(r, magic, versions, out_version ? out_version : &version, err);
 
-    if (len < HTH_DIGEST)
-        return hth_fail(
-                err, HEARTH_ECORRUPT, 0, "the %s is torn: it has only %zu bytes", what, len);
-    hth_digest(digest, at, len - HTH_DIGEST);
-    if (memcmp(digest, at + len - HTH_DIGEST, HTH_DIGEST) != 0)
+    if (rc)
+        return rc;
+    if (r->len < HTH_DIGEST)
+        return hth_fail(err, HEARTH_ECORRUPT, 0, "the %s is torn: it has only %zu bytes",
+                versions->what, r->len);
+    hth_digest(digest, r->at, r->len - HTH_DIGEST);
+    if (memcmp(digest, r->at + r->len - HTH_DIGEST, HTH_DIGEST) != 0)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "the %s is damaged: its %zu bytes do not have the digest at their end", what, len);
+                "the %s is damaged: its %zu bytes do not have the digest at their end",
+                versions->what, r->len);
     return HEARTH_OK;
+}
+
+int hth_record_odd(
+        const struct hth_reader *r, const struct hth_versions *versions, struct hearth_error *err)
+{
+    return hth_fail(err, HEARTH_ECORRUPT, 0, "the %s of %zu bytes holds what Hearth never writes",
+            versions->what, r->len);
 }

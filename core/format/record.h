@@ -32,7 +32,12 @@ void hth_write_digest(struct hth_writer *w);
 int hth_read_head(struct hth_reader *r, const char magic[8], const struct hth_versions *versions,
         uint32_t *out_version, struct hearth_error *err);
 
-/* The last HTH_DIGEST bytes are the digest of those before. Errors: HEARTH_ECORRUPT. */
-int hth_record_check(const void *bytes, size_t len, const char *what, struct hearth_error *err);
+/* A record from its magic to the digest that is its end. out_version: may be NULL. Errors: as hth_read_head(). */
+int hth_read_record(struct hth_reader *r, const char magic[8], const struct hth_versions *versions,
+        uint32_t *out_version, struct hearth_error *err);
+
+/* HEARTH_ECORRUPT, for what the digest covers and the encoder does not write. */
+int hth_record_odd(
+        const struct hth_reader *r, const struct hth_versions *versions, struct hearth_error *err);
 
 #endif

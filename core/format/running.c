@@ -55,11 +55,9 @@ int hth_running_decode_as(const struct hth_versions *versions, struct hth_runnin
 {
     struct hth_reader r = { .at = bytes, .len = len };
     struct hth_running x = { 0 };
-    uint32_t version;
     int rc;
 
-    if ((rc = hth_read_head(&r, MAGIC, versions, &version, err)) ||
-            (rc = hth_record_check(bytes, len, versions->what, err)))
+    if ((rc = hth_read_record(&r, MAGIC, versions, NULL, err)))
         return rc;
     hth_read_zeros(&r, 4);
     x.epoch = hth_read64(&r);
@@ -67,8 +65,7 @@ int hth_running_decode_as(const struct hth_versions *versions, struct hth_runnin
     x.chosen = hth_read_save(&r);
     read_opts(&r, &x);
     if (r.bad || len != HTH_RUNNING_BYTES)
-        return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "the %s of %zu bytes holds what Hearth never writes", versions->what, len);
+        return hth_record_odd(&r, versions, err);
     *out = x;
     return HEARTH_OK;
 }

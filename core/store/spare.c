@@ -66,14 +66,16 @@ static unsigned spares_large(const struct hth_tmpfs *t)
     return large;
 }
 
-/* Where no record has more than a page there is one kind, else two. */
-static int spare_wanted(const struct hth_tmpfs *t, uint64_t pages)
+/* How many more of at least so many pages are wanted; below 0: there are too many. Where no record has more
+ * than a page there is one kind, else two. */
+static int spares_short(const struct hth_tmpfs *t, uint64_t pages)
 {
-    unsigned large = spares_large(t);
+    int large = (int)spares_large(t);
 
     if (t->record_pages == 1)
-        return large < SPARES_SMALL + SPARES_LARGE;
-    return pages >= t->record_pages ? large < SPARES_LARGE : t->spares - large < SPARES_SMALL;
+        return (int)(SPARES_SMALL + SPARES_LARGE) - large;
+    return pages >= t->record_pages ? (int)SPARES_LARGE - large
+                                    : (int)SPARES_SMALL - ((int)t->spares - large);
 }
 
 static int spare_fill(int fd, uint64_t pages)
@@ -110,23 +112,13 @@ static void spare_forget(struct hth_tmpfs *t, unsigned at)
     t->spare[at] = t->spare[--t->spares];
 }
 
-static int spare_too_many(const struct hth_tmpfs *t, const struct tmpfs_spare *spare)
-{
-    unsigned large = spares_large(t);
-
-    if (t->record_pages == 1)
-        return large > SPARES_SMALL + SPARES_LARGE;
-    return spare->pages >= t->record_pages ? large > SPARES_LARGE
-                                           : t->spares - large > SPARES_SMALL;
-}
-
 /* Those that were wanted while the largest record was another. */
 static void spares_thin(struct hth_tmpfs *t)
 {
     char name[FILE_NAME_BYTES];
 
     for (unsigned i = 0; i < t->spares;) {
-        if (!spare_too_many(t, &t->spare[i])) {
+        if (spares_short(t, t->spare[i].pages) >= 0) {
             i++;
             continue;
         }
@@ -140,9 +132,9 @@ static void spares_thin(struct hth_tmpfs *t)
 static void spares_fill(struct hth_tmpfs *t)
 {
     spares_thin(t);
-    while (spare_wanted(t, t->record_pages) && !spare_make(t, t->record_pages))
+    while (spares_short(t, t->record_pages) > 0 && !spare_make(t, t->record_pages))
         continue;
-    while (spare_wanted(t, 1) && !spare_make(t, 1))
+    while (spares_short(t, 1) > 0 && !spare_make(t, 1))
         continue;
 }
 
@@ -236,7 +228,7 @@ static void spare_back(struct hth_tmpfs *t, const char *name)
     if (fstatat(t->own_fd, name, &st, AT_SYMLINK_NOFOLLOW))
         return;
     if (!spare_is_file(&st) || st.st_size == 0 ||
-            !spare_wanted(t, spare_pages((uint64_t)st.st_size)) ||
+            spares_short(t, spare_pages((uint64_t)st.st_size)) <= 0 ||
             spare_note(t, number, (uint64_t)st.st_size))
         unlinkat(t->own_fd, name, 0);
 }

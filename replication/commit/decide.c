@@ -342,6 +342,8 @@ uint64_t coord_due_ms(const struct hth_commit *c)
 
 /* ---- What takes too long ------------------------------------------------------------------------ */
 
+/* Who is lost has been silent for dead_ms already: half of it more is for one that only stood still, since the
+ * ranks wait for this verdict before they come back without the node. */
 static void decide_owed(struct hth_commit *c, struct tally *t, uint64_t now_ms)
 {
     const struct hth_ctx *ctx = c->ctx;
@@ -356,7 +358,7 @@ static void decide_owed(struct hth_commit *c, struct tally *t, uint64_t now_ms)
     }
     if (!t->owed_ms)
         t->owed_ms = now_ms;
-    if (now_ms < t->owed_ms + 2 * (uint64_t)ctx->opts.dead_ms)
+    if (now_ms < t->owed_ms + ctx->opts.dead_ms / 2)
         return;
     snprintf(text, sizeof(text), "node %.64s is lost, and its part of the save with it",
             ctx->epoch->member[node].node);

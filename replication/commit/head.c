@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The newest head that this node knows, and its map: on record in `.hearth/head` before anything follows
- * from it, and read again by the next engine of the store. Bytes for the record are taken when the
- * epoch is joined: `.hearth/spare` is nothing but room, given up where there is no other.
+ * from it, and read again by the next engine of the store.
  */
 #include "commit_state.h"
 
@@ -10,9 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RECORD      "head"
-#define SPARE       "spare"
-#define SPARE_BYTES 16384u
+#define RECORD "head"
 
 /* ---- What it says ------------------------------------------------------------------------------ */
 
@@ -79,35 +76,6 @@ int head_word(const struct hth_commit *c, int with_map, unsigned char **out, siz
 
 /* ---- On record ------------------------------------------------------------------------------------ */
 
-static int head_make_spare(struct hth_commit *c, size_t len, struct hearth_error *err)
-{
-    struct hth_store *s = c->ctx->store;
-    size_t bytes = len < SPARE_BYTES ? SPARE_BYTES : len;
-    void *zeros = calloc(1, bytes);
-    int rc;
-
-    if (!zeros)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a record");
-    rc = s->ops->record_put(s, SPARE, zeros, bytes, err);
-    free(zeros);
-    return rc;
-}
-
-/* What is decided must be written, on a full disk too: the room of `spare` is for that. */
-static int head_write(
-        struct hth_commit *c, const unsigned char *bytes, size_t len, struct hearth_error *err)
-{
-    struct hth_store *s = c->ctx->store;
-    int rc = s->ops->record_put(s, RECORD, bytes, len, err);
-
-    if (rc != HEARTH_ENOSPC)
-        return rc;
-    s->ops->record_remove(s, SPARE);
-    rc = s->ops->record_put(s, RECORD, bytes, len, err);
-    (void)head_make_spare(c, len, NULL);
-    return rc;
-}
-
 static int head_encode(const struct hth_head *head, const struct hth_holders *map,
         unsigned char **out, size_t *out_len, struct hearth_error *err)
 {
@@ -140,6 +108,7 @@ static int head_changes_list(const struct hth_commit *c, const struct hth_keep *
 int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_holders *map,
         struct hearth_error *err)
 {
+    struct hth_store *s = c->ctx->store;
     int kept = head_changes_list(c, &head->keep);
     unsigned char *bytes;
     size_t len;
@@ -149,7 +118,8 @@ int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_holde
         return rc;
     if (kept)
         hth_point(&c->ctx->points, "keep");
-    rc = hth_breaks(c->ctx, HTH_BREAK_RECORD) ? HEARTH_OK : head_write(c, bytes, len, err);
+    rc = hth_breaks(c->ctx, HTH_BREAK_RECORD) ? HEARTH_OK
+                                              : s->ops->record_put(s, RECORD, bytes, len, err);
     free(bytes);
     if (rc)
         return rc;
@@ -244,7 +214,6 @@ static int head_first(struct hth_commit *c, struct hearth_error *err)
     struct hth_holders map;
     unsigned char *bytes;
     size_t len;
-    int rc;
 
     hth_holders_first(&map, e->epoch, e->nonce);
     len = hth_holders_bytes(&map);
@@ -254,8 +223,7 @@ static int head_first(struct hth_commit *c, struct hearth_error *err)
     hth_holders_encode(&map, bytes);
     hth_digest(head.map, bytes, len);
     free(bytes);
-    rc = head_put(c, &head, &map, err);
-    return rc ? rc : head_make_spare(c, hth_head_bytes(len), err);
+    return head_put(c, &head, &map, err);
 }
 
 /* An engine that was started again in its epoch goes on where the one before it was. */

@@ -291,6 +291,7 @@ void job_end(struct job *j, enum order leave)
     for (uint32_t r = 0; r < j->nodes; r++) {
         waitpid(j->pid[r], NULL, 0);
         close(j->from[r]);
+        j->to[r] = j->from[r] = 0; /* the next job's pipes have these numbers */
     }
 }
 

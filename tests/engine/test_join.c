@@ -3,10 +3,9 @@
  * hear of an epoch that has failed. */
 #include "check.h"
 #include "content.h"
-#include "world_parts.h"
+#include "saving.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #define OURS 99999u /* a client that is no rank of the world */
 
@@ -91,18 +90,7 @@ static void must_refuse(uint32_t type, int code, const char *part)
 
 static void start(void)
 {
-    struct world_opts o = { .seed = 1,
-        .nodes = 2,
-        .ranks_per_node = 1,
-        .copies = 1,
-        .keep = 1,
-        .run_ms = 60000,
-        .data_max = 100 };
-
-    alarm(60);
-    world_open(&w, &o);
-    while (!w.why[0] && hth_save_none(w.newest.id))
-        world_advance(&w, w.now_ms + 1);
+    saving_open(&w, 1, 1);
     node = world_node(&w, 0);
     hth_node_client_gone(node, w.rank[0].client); /* its place is ours */
     cr_assert(eq(u32, attach(OURS, 0), HTH_LOCAL_ATTACHED));

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Slots in ranks' hands, said packet by packet to an engine in virtual time. */
 #include "check.h"
-#include "world_parts.h"
+#include "saving.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #define OURS 99999u /* a client that is no rank of the world */
 
@@ -36,23 +35,13 @@ static int ask(const void *bytes, size_t len, uint32_t want, void *out, size_t o
 /* A job that saves, and on its first node a second process of rank 0. */
 static void start(void)
 {
-    struct world_opts o = { .seed = 1,
-        .nodes = 2,
-        .ranks_per_node = 1,
-        .copies = 1,
-        .keep = 1,
-        .run_ms = 60000,
-        .data_max = 100 };
     struct hth_local_attach m = { .head = head(sizeof(m), HTH_LOCAL_ATTACH, 0),
         .version = hth_version_written(HTH_FORMAT_LOCAL),
-        .world = o.nodes,
+        .world = 2,
         .helper = 1,
         .job = "sim" };
 
-    alarm(60);
-    world_open(&w, &o);
-    while (!w.why[0] && hth_save_none(w.newest.id))
-        world_advance(&w, w.now_ms + 1);
+    saving_open(&w, 1, 1);
     node = world_node(&w, 0);
     cr_assert(eq(int, ask(&m, sizeof(m), HTH_LOCAL_ATTACHED, NULL, 0), 1));
 }

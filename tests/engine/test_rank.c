@@ -2,11 +2,10 @@
 /* What a connection may ask for: as which rank it speaks, and what of that rank's it may touch. Said
  * packet by packet to an engine in virtual time, by processes that come beside the ranks there. */
 #include "check.h"
-#include "world_parts.h"
+#include "saving.h"
 
 #include "replication/held/holdings.h"
 #include <string.h>
-#include <unistd.h>
 
 enum {
     MINE = 99990,
@@ -71,18 +70,7 @@ static int attach(uint32_t client, struct hth_local_attach m)
 /* A job that saves; ranks 0 and 1 are on its first node. */
 static void start(void)
 {
-    struct world_opts o = { .seed = 1,
-        .nodes = 2,
-        .ranks_per_node = 2,
-        .copies = 1,
-        .keep = 1,
-        .run_ms = 60000,
-        .data_max = 100 };
-
-    alarm(60);
-    world_open(&w, &o);
-    while (!w.why[0] && hth_save_none(w.newest.id))
-        world_advance(&w, w.now_ms + 1);
+    saving_open(&w, 2, 1);
     node = world_node(&w, 0);
     must(attach(MINE, hello(0, 1)));
     must(attach(OTHER, hello(1, 1)));

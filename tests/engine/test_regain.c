@@ -2,13 +2,12 @@
 /* What ranks handed to an engine that is killed, or were writing: the commit record, and REGAIN. Said
  * packet by packet to an engine in virtual time, by a helper of rank 0. */
 #include "check.h"
-#include "world_parts.h"
+#include "saving.h"
 
 #include "core/format/handed.h"
 #include "replication/held/holdings.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define OURS 99990u
 #define STEP 100000u /* every rank of the world has long saved less */
@@ -63,21 +62,11 @@ static void attach(void)
 /* Rank 0 has begun a save in a slot of this engine's. */
 static void start(void)
 {
-    struct world_opts o = { .seed = 1,
-        .nodes = 2,
-        .ranks_per_node = 2,
-        .copies = 1,
-        .keep = 1,
-        .run_ms = 60000,
-        .data_max = 100 };
     struct hth_local_begin begin = { .step = UINT64_MAX, .bytes = 3 * HTH_BLOCK, .name = "object" };
     struct hth_local_set_step set = { .step = STEP };
     struct hth_local_save_id id;
 
-    alarm(60);
-    world_open(&w, &o);
-    while (!w.why[0] && hth_save_none(w.newest.id))
-        world_advance(&w, w.now_ms + 1);
+    saving_open(&w, 2, 1);
     attach();
     must(ask(&begin, sizeof(begin), HTH_LOCAL_BEGIN, 0, HTH_LOCAL_LENT));
     memcpy(&lent, answer(), sizeof(lent));

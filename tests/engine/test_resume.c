@@ -2,14 +2,13 @@
 /* An engine that was killed under living ranks and comes back: what it goes on with by its records, and
  * records that neither it nor a recovery goes on with. In virtual time. */
 #include "check.h"
-#include "world_parts.h"
+#include "saving.h"
 
 #include "core/base/bytes.h"
 #include "core/format/running.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define BACK 1u   /* the machine whose engine is killed; 0 has the coordinator's */
 #define SOON 500u /* ms in which a rank has attached again */
@@ -18,18 +17,7 @@ static struct world w;
 
 static void start(void)
 {
-    struct world_opts o = { .seed = 1,
-        .nodes = 2,
-        .ranks_per_node = 1,
-        .copies = 1,
-        .keep = 2,
-        .run_ms = 60000,
-        .data_max = 100 };
-
-    alarm(60);
-    world_open(&w, &o);
-    while (!w.why[0] && hth_save_none(w.newest.id))
-        world_advance(&w, w.now_ms + 1);
+    saving_open(&w, 1, 2);
     cr_assert(eq(int, w.why[0], 0), "%s", w.why);
 }
 

@@ -1,78 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the coordinator makes of that which the members say they hold. */
-#include "check.h"
-#include "pair.h"
+#include "rig.h"
 
-#include "core/base/bytes.h"
 #include "core/format/plans.h"
-#include "loader/choice/choice.h"
-#include "loader/plan/plan.h"
-#include <stdlib.h>
-#include <unistd.h>
 
 enum { NODES = 3 };
 
-static struct pair *p;
-static struct hth_restore *restore;
-static struct hth_choice *choice;
-
-static void on_end(void *self, int code, const struct hearth_error *err, struct hth_save_id save,
-        const struct hearth_recovery *info)
-{
-    (void)self, (void)code, (void)err, (void)save, (void)info;
-}
-
 static void begin(void)
 {
-    alarm(60);
-    p = pair_open(NODES);
-    must(hth_restore_open(&p->node[0].ctx, on_end, NULL, &restore, NULL));
-    must(hth_choice_open(&p->node[0].ctx, restore, &choice, NULL));
+    rig_open(NODES, 0);
 }
 
-static void end(void)
-{
-    p->node[0].epoch.rank_node = NULL;
-    hth_choice_close(choice);
-    hth_restore_close(restore);
-    pair_close(p);
-}
-
-TestSuite(choice, .init = begin, .fini = end);
-
-/* `node` tells in one part that it holds nothing but this record. */
-static void say_keep(uint32_t node, const struct hth_keep *keep)
-{
-    struct hth_inventory inv = { .store = node + 1, .keep = *keep };
-    size_t len = 8 + hth_inventory_bytes(&inv);
-    unsigned char *part = malloc(len);
-
-    cr_assert(part != NULL);
-    hth_put32(part, 0);
-    hth_put32(part + 4, 1);
-    hth_inventory_encode(&inv, part + 8);
-    hth_choice_deliver(choice, node, HTH_KIND_INVENTORY, part, len);
-    free(part);
-}
-
-static struct hth_keep keep_of(uint64_t epoch, uint64_t serial)
-{
-    return (struct hth_keep){
-        .epoch = epoch, .serial = serial, .saves = 1, .save = { { epoch, 77, 10 * serial, 1 } }
-    };
-}
+TestSuite(choice, .init = begin, .fini = rig_close);
 
 Test(choice, of_all_keep_records_the_last_decision_counts)
 {
     struct hth_keep *ours = &p->node[0].ctx.keep;
-    struct hth_keep said[NODES] = { keep_of(5, 3), keep_of(5, 9), keep_of(4, 20) };
+    struct hth_keep said[NODES] = { rig_keep(5, 3), rig_keep(5, 9), rig_keep(4, 20) };
 
     for (uint32_t first = 0; first < NODES;
             first++) { /* whoever has it, and before or after others */
         hth_choice_join(choice);
-        *ours = keep_of(5, 4);
+        *ours = rig_keep(5, 4);
         for (uint32_t n = 0; n < NODES; n++)
-            say_keep(n, &said[(first + n) % NODES]);
+            rig_tell(n, &said[(first + n) % NODES], NULL, 0);
         cr_assert(eq(u64, ours->epoch, 5));
         cr_assert(eq(u64, ours->serial, 9));
         cr_assert(eq(u64, ours->save[0].step, 90));
@@ -82,12 +33,12 @@ Test(choice, of_all_keep_records_the_last_decision_counts)
 Test(choice, our_own_keep_record_stays_where_nobody_has_a_later_one)
 {
     struct hth_keep *ours = &p->node[0].ctx.keep;
-    struct hth_keep said[NODES] = { keep_of(5, 3), keep_of(5, 9), keep_of(4, 20) };
+    struct hth_keep said[NODES] = { rig_keep(5, 3), rig_keep(5, 9), rig_keep(4, 20) };
 
     hth_choice_join(choice);
-    *ours = keep_of(5, 10);
+    *ours = rig_keep(5, 10);
     for (uint32_t n = 0; n < NODES; n++)
-        say_keep(n, &said[n]);
+        rig_tell(n, &said[n], NULL, 0);
     cr_assert(eq(u64, ours->serial, 10));
     cr_assert(eq(u64, ours->save[0].step, 100));
 }
@@ -125,20 +76,6 @@ static void manifest_here(
     memcpy(digest, s->manifest.digest, HTH_DIGEST);
 }
 
-static void say_saves(uint32_t node, const struct hth_keep *keep, struct hth_seen_save *seen)
-{
-    struct hth_inventory inv = { .store = node + 1, .keep = *keep, .saves = 2, .save = seen };
-    size_t len = 8 + hth_inventory_bytes(&inv);
-    unsigned char *part = malloc(len);
-
-    cr_assert(part != NULL);
-    hth_put32(part, 0);
-    hth_put32(part + 4, 1);
-    hth_inventory_encode(&inv, part + 8);
-    hth_choice_deliver(choice, node, HTH_KIND_INVENTORY, part, len);
-    free(part);
-}
-
 static int older_is_lost; /* its object is another one everywhere */
 static uint32_t tries;    /* jobs that have recovered NEWER in vain, before the one that did last */
 
@@ -155,10 +92,7 @@ static void say_all(uint64_t kept)
     struct hth_object object[2];
     struct hth_seen_object seen[2];
     struct hth_seen_save saves[2];
-    static uint32_t rank_node[NODES] = { 0, 1, 2 };
 
-    p->node[0].epoch.rank_node = rank_node;
-    p->node[0].epoch.world = NODES;
     for (int i = 0; i < 2; i++) {
         saves[i] = (struct hth_seen_save){
             .id = save_of(NEWER - (uint64_t)i), .has_manifest = 1, .objects = 1, .object = &seen[i]
@@ -169,7 +103,7 @@ static void say_all(uint64_t kept)
     }
     seen[1].digest[0] ^= (unsigned char)older_is_lost;
     for (uint32_t n = 0; n < NODES; n++)
-        say_saves(n, &keep, saves);
+        rig_tell(n, &keep, saves, 2);
 }
 
 /* The save of the last plan that is on record, and the plan's serial. */
@@ -274,21 +208,6 @@ Test(choice, a_save_is_not_marked_by_count_where_no_older_one_is_whole)
 
 /* ---- A manifest that is here ---------------------------------------------------------------------- */
 
-/* Every node has this manifest, and the save has no objects. */
-static void say_manifest(uint32_t node, const struct hth_manifest *m)
-{
-    struct hth_seen_save seen = { .id = m->save, .has_manifest = 1 };
-    struct hth_inventory inv = { .store = node + 1, .saves = 1, .save = &seen };
-    unsigned char part[2048];
-
-    memcpy(seen.manifest, m->digest, HTH_DIGEST);
-    cr_assert(le(sz, 8 + hth_inventory_bytes(&inv), sizeof(part)));
-    hth_put32(part, 0);
-    hth_put32(part + 4, 1);
-    hth_inventory_encode(&inv, part + 8);
-    hth_choice_deliver(choice, node, HTH_KIND_INVENTORY, part, 8 + hth_inventory_bytes(&inv));
-}
-
 Test(choice, a_manifest_that_came_before_the_inventories_is_not_waited_for)
 {
     struct hth_ctx *ctx = &p->node[0].ctx;
@@ -298,19 +217,18 @@ Test(choice, a_manifest_that_came_before_the_inventories_is_not_waited_for)
     struct hth_manifest read;
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, m.save, 0 };
     struct hth_blob_id plan = hth_restore_plan_id(ctx, 1);
-    static uint32_t rank_node[NODES] = { 0, 1, 2 };
+    struct hth_seen_save seen = { .id = m.save, .has_manifest = 1 };
+    struct hth_keep none = { 0 };
     unsigned char bytes[1024];
     size_t len;
 
-    p->node[0].epoch.world = NODES;
-    p->node[0].epoch.rank_node = rank_node;
     must(hth_manifest_encode(&m, bytes, NULL));
     must(hth_manifest_decode(&read, bytes, hth_manifest_bytes(&m), NULL));
     must(hth_blob_serve(ctx, &id, bytes, hth_manifest_bytes(&m), NULL));
+    memcpy(seen.manifest, read.digest, HTH_DIGEST);
     for (uint32_t n = 0; n < NODES; n++)
-        say_manifest(n, &read);
+        rig_tell(n, &none, &seen, 1);
     hth_choice_tick(choice, p->now_ms);
     cr_assert(ne(ptr, (void *)(uintptr_t)hth_blob_find(ctx, &plan, &len), NULL));
     hth_manifest_fini(&read);
-    p->node[0].epoch.rank_node = NULL;
 }

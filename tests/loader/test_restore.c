@@ -1,43 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a member makes of a plan. */
-#include "check.h"
-#include "pair.h"
-
-#include "core/base/bytes.h"
-#include "loader/restore/restore.h"
-#include <stdlib.h>
-#include <unistd.h>
+#include "rig.h"
 
 enum { NODES = 2, MEMBER = 1 };
 
 static const struct hth_save_id chosen = { 4, 77, 9, 1 };
-static uint32_t rank_node[NODES] = { 0, 1 };
-static struct pair *p;
-static struct hth_restore *restore;
-
-static void on_end(void *self, int code, const struct hearth_error *err, struct hth_save_id save,
-        const struct hearth_recovery *info)
-{
-    (void)self, (void)code, (void)err, (void)save, (void)info;
-}
-
 static void begin(void)
 {
-    alarm(60);
-    p = pair_open(NODES);
-    p->node[MEMBER].epoch.rank_node = rank_node;
-    p->node[MEMBER].epoch.world = NODES;
-    must(hth_restore_open(&p->node[MEMBER].ctx, on_end, NULL, &restore, NULL));
+    rig_open(NODES, MEMBER);
 }
 
-static void end(void)
-{
-    hth_restore_close(restore);
-    p->node[MEMBER].epoch.rank_node = NULL;
-    pair_close(p);
-}
-
-TestSuite(restore, .init = begin, .fini = end);
+TestSuite(restore, .init = begin, .fini = rig_close);
 
 /* The object of rank 1, which node 0 has. */
 static void give_plan(void)

@@ -1,70 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is lost, what is no loss, and whose vote counts for which plan. */
-#include "check.h"
-#include "pair.h"
-
-#include "core/base/bytes.h"
-#include "loader/choice/choice.h"
-#include "loader/plan/plan.h"
-#include <stdlib.h>
-#include <unistd.h>
+#include "rig.h"
 
 enum { NODES = 3 };
 
-static struct pair *p;
-static struct hth_restore *restore;
-static struct hth_choice *choice;
-
-static void on_end(void *self, int code, const struct hearth_error *err, struct hth_save_id save,
-        const struct hearth_recovery *info)
-{
-    (void)self, (void)code, (void)err, (void)save, (void)info;
-}
-
 static void begin(void)
 {
-    alarm(60);
-    p = pair_open(NODES);
-    must(hth_restore_open(&p->node[0].ctx, on_end, NULL, &restore, NULL));
-    must(hth_choice_open(&p->node[0].ctx, restore, &choice, NULL));
+    rig_open(NODES, 0);
 }
 
-static void end(void)
-{
-    hth_choice_close(choice);
-    hth_restore_close(restore);
-    pair_close(p);
-}
-
-TestSuite(votes, .init = begin, .fini = end);
-
-/* `node` tells in one part that it holds this record and `seen`, NULL: no save. */
-static void say(uint32_t node, const struct hth_keep *keep, struct hth_seen_save *seen)
-{
-    struct hth_inventory inv = {
-        .store = node + 1, .keep = *keep, .save = seen, .saves = seen != NULL
-    };
-    size_t len = 8 + hth_inventory_bytes(&inv);
-    unsigned char *part = malloc(len);
-
-    cr_assert(part != NULL);
-    hth_put32(part, 0);
-    hth_put32(part + 4, 1);
-    hth_inventory_encode(&inv, part + 8);
-    hth_choice_deliver(choice, node, HTH_KIND_INVENTORY, part, len);
-    free(part);
-}
+TestSuite(votes, .init = begin, .fini = rig_close);
 
 static void say_keep(uint32_t node, const struct hth_keep *keep)
 {
-    say(node, keep, NULL);
-}
-
-static struct hth_keep keep_of(uint64_t epoch, uint64_t serial)
-{
-    return (struct hth_keep){
-        .epoch = epoch, .serial = serial, .saves = 1, .save = { { epoch, 77, 10 * serial, 1 } }
-    };
+    rig_tell(node, keep, NULL, 0);
 }
 
 /* ---- Loss ------------------------------------------------------------------------------------------ */
@@ -77,7 +26,7 @@ static int has_failed(void)
 
 Test(votes, the_newest_save_that_any_keep_record_names_is_the_one_that_is_lost)
 {
-    struct hth_keep said[NODES] = { keep_of(5, 3), keep_of(5, 9), keep_of(4, 20) };
+    struct hth_keep said[NODES] = { rig_keep(5, 3), rig_keep(5, 9), rig_keep(4, 20) };
     const char *why = (char *)p->node[0].fact + 4;
 
     for (uint32_t first = 0; first < NODES; first++) {
@@ -93,7 +42,7 @@ Test(votes, the_newest_save_that_any_keep_record_names_is_the_one_that_is_lost)
 
 Test(votes, what_one_node_knows_to_be_dropped_is_nobodys_loss)
 {
-    struct hth_keep kept = keep_of(5, 9), dropped = { .epoch = 5, .serial = 1, .dropped = 5 };
+    struct hth_keep kept = rig_keep(5, 9), dropped = { .epoch = 5, .serial = 1, .dropped = 5 };
 
     for (uint32_t who = 0; who < NODES; who++) {
         hth_choice_join(choice);
@@ -114,7 +63,7 @@ Test(votes, the_first_reason_why_an_epoch_has_failed_stays)
 /* A node repeats its parts until it hears of a plan. */
 Test(votes, a_part_of_an_inventory_that_comes_twice_is_one)
 {
-    struct hth_keep keep = keep_of(5, 9);
+    struct hth_keep keep = rig_keep(5, 9);
     struct hth_inventory inv = { .store = 3, .keep = keep };
     size_t len = hth_inventory_bytes(&inv);
     unsigned char *all = malloc(len), *part = malloc(8 + len);
@@ -162,14 +111,14 @@ static void give_manifest(
 
 Test(votes, a_save_with_an_object_on_no_node_is_lost_and_its_manifest_is_the_listed_one)
 {
-    struct hth_keep keep = keep_of(5, 9);
+    struct hth_keep keep = rig_keep(5, 9);
     struct hth_seen_save seen = { .id = keep.save[0], .has_manifest = 1 };
     const char *why = (char *)p->node[0].fact + 4;
 
     must(hth_restore_start(restore, 60000, NULL));
     give_manifest(seen.id, 1, seen.manifest, 0);
     for (uint32_t n = 0; n < NODES; n++)
-        say(n, &keep, &seen);
+        rig_tell(n, &keep, &seen, 1);
     give_manifest(seen.id, 2, NULL, 1);
     cr_assert(zero(int, has_failed()), "by another manifest: %s", why);
     give_manifest(seen.id, 1, NULL, 1);
@@ -214,10 +163,8 @@ static int all_vote(uint32_t serial)
 /* The coordinator's engine is killed, and the next one gathers again. */
 static void come_back(void)
 {
-    hth_choice_close(choice);
-    hth_restore_close(restore);
-    must(hth_restore_open(&p->node[0].ctx, on_end, NULL, &restore, NULL));
-    must(hth_choice_open(&p->node[0].ctx, restore, &choice, NULL));
+    rig_stop();
+    rig_start(0);
     gather_nothing();
 }
 
@@ -238,7 +185,7 @@ Test(votes, a_save_that_was_dropped_is_not_recovered)
 
     must(hth_restore_start(restore, 60000, NULL));
     for (uint32_t n = 0; n < NODES; n++)
-        say(n, n == 1 ? &dropped : &none, &seen);
+        rig_tell(n, n == 1 ? &dropped : &none, &seen, 1);
     cr_assert(hth_restore_has_plan(restore, 1), "there is nothing to recover");
 }
 

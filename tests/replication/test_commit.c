@@ -103,7 +103,7 @@ Test(coordinator, a_save_that_a_lost_node_owes_its_part_of_ends_long_before_its_
     const char *why = (char *)p->node[0].fact + TEXT_AT;
 
     lose_a_member();
-    cr_assert(zero(int, fails_in(2 * o->dead_ms)), "at once: %s", why);
+    cr_assert(zero(int, fails_in(o->dead_ms / 2)), "at once: %s", why);
     cr_assert(fails_in(o->dead_ms));
     cr_assert(ne(ptr, strstr(why, "node1 is lost"), NULL), "%s", why);
 }
@@ -114,7 +114,7 @@ Test(coordinator, a_node_that_comes_back_soon_costs_no_save)
 
     lose_a_member();
     for (int i = 0; i < 3; i++) {
-        cr_assert(zero(int, fails_in(o->dead_ms)));
+        cr_assert(zero(int, fails_in(o->dead_ms / 2)));
         hth_commit_peer_up(commit, 1);
         cr_assert(zero(int, fails_in(2 * o->dead_ms)));
         hth_commit_peer_down(commit, 1);

@@ -162,8 +162,10 @@ Test(head, an_older_one_says_nothing_after_a_restart_either)
 Test(head, what_cannot_be_written_is_not_obeyed)
 {
     begin_save();
-    hth_store_mem_fail_at(
-            p->node[1].store, 1); /* its room is given up for it: the second is written */
+    hth_store_mem_fail_at(p->node[1].store, 1);
+    say_cancelled(4);
+    cr_assert(eq(u64, on_record(), 0));
+    cr_assert(eq(int, code, 0));
     say_cancelled(4);
     cr_assert(eq(u64, on_record(), 4));
     cr_assert(eq(int, code, HEARTH_EFAILED));

@@ -106,7 +106,7 @@ int hth_ucx_grant(struct hth_transport *base, struct hth_region *region, uint64_
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
     struct hth_ucx_conn *c = hth_ucx_conn_get(t, conn);
-    struct hth_ucx_desc d;
+    struct hth_ucx_desc d = { 0 };
     int rc;
 
     if (!region || off > region->len || len > region->len - off)
