@@ -375,6 +375,7 @@ static int scale(const struct args *a)
 
     opts.faults = 0;
     opts.run_ms = 1500;
+    opts.kinds = WORLD_FIRST; /* those that begin without a fault, too */
     opts.data_max = 64;
     world_open(&w, &opts);
     world_run(&w);
@@ -446,6 +447,7 @@ static int back(const struct args *a)
 
     opts.faults = 0;
     opts.run_ms = 1500;
+    opts.kinds = WORLD_FIRST; /* those that begin without a fault, too */
     for (uint32_t node = 1 + (a->two ? 1 + a->with : 0); node <= opts.nodes && !bad;
             node++, runs++) {
         opts.back_node = a->two ? 1 + a->with : node;

@@ -260,14 +260,15 @@ void check_no_room(struct world *w, const char *text)
 
 /* ---- P5: room ------------------------------------------------------------------------------------------ */
 
-/* Of what is being read or looked at it may have been given up already. */
+/* Of what is being read or looked at it may have been given up already; a foreign container takes no room of saves. */
 void check_lent(struct machine *x, struct hth_save_id save)
 {
     struct hth_save_id seen[64];
     uint32_t count = 0, k;
 
     for (const struct slot *s = mem_of(x->store)->slots; s; s = s->next) {
-        if (s->state != SEALED || s->pub.leases || !look_before(s->dir->save, save))
+        if (s->state != SEALED || s->pub.leases || s->dir->save.epoch < 2 ||
+                !look_before(s->dir->save, save))
             continue;
         for (k = 0; k < count && !look_same(seen[k], s->dir->save);)
             k++;
