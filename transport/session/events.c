@@ -101,7 +101,6 @@ static void link_open_message(struct hth_session *s, struct link *link,
     if (link->rest == REST_AGREED) /* it has thought better of it */
         link->rest = REST_NONE;
     peer->bulk = link;
-    s->messages++;
     s->events.on_message(s->events.self, peer->node, frame->type, frame->body, frame->body_len);
 }
 
