@@ -145,7 +145,7 @@ static void fault_stale(struct world *w)
     if (is_member(w, m))
         return;
     w->stale_machine = m;
-    for (uint32_t r = 0; r < w->ranks; r++)
+    for (uint32_t r = 0; r < w->ranks && k < w->opts.ranks_per_node; r++)
         if (w->rank[r].machine == m) {
             struct rank_state *s = &w->stale[k++];
 
