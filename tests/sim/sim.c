@@ -60,8 +60,8 @@ static const struct {
     { "room-unchecked", HTH_BREAK_ROOM, TIGHT },
 };
 
-/* What the engines survive: tests/sim/README.md. */
-#define SURVIVED ((UINT32_C(1) << WORLD_KINDS_COUNT) - 1)
+/* What the engines survive: tests/sim/README.md has what goon, by itself, still finds. */
+#define SURVIVED (((UINT32_C(1) << WORLD_KINDS_COUNT) - 1) & ~WORLD_BIT(GOON))
 
 struct args {
     uint64_t seeds, first;
