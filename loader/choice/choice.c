@@ -42,6 +42,19 @@ static int choice_is_eligible(const struct hth_choice *co, struct hth_save_id id
     return !co->wants || (w->epoch ? hth_save_cmp(id, *w) == 0 : id.step == w->step);
 }
 
+/* 1: it is known whether it is whole; 0: its manifest, its `.metadata` or a worker is waited for. */
+static int choice_look_at(struct hth_choice *co, struct candidate *c, uint64_t now_ms)
+{
+    if (c->lost || c->whole)
+        return 1;
+    if (!candidate_has_manifest(co, c, now_ms) ||
+            (hth_save_foreign(c->id) && !foreign_look(co, c, choice_again)))
+        return 0;
+    if (!c->lost)
+        study_look(co, c, choice_again);
+    return c->lost;
+}
+
 /* From the newest down to the first whole candidate, and on to the watermark; of what is older those that
  * are kept. 0: a manifest, a `.metadata` or a worker is waited for. */
 static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate **out_chosen)
@@ -54,15 +67,8 @@ static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct can
 
         if ((settled && choice_passes_over(co, c->id)) || (*out_chosen && hth_save_foreign(c->id)))
             continue;
-        if (!c->lost && !c->whole) {
-            if (!candidate_has_manifest(co, c, now_ms) ||
-                    (hth_save_foreign(c->id) && !foreign_look(co, c, choice_again)))
-                return 0;
-            if (!c->lost) {
-                study_look(co, c, choice_again);
-                return 0;
-            }
-        }
+        if (!choice_look_at(co, c, now_ms))
+            return 0;
         if (!c->whole || settled || !choice_is_eligible(co, c->id))
             continue;
         settled = !tries_pass_over(co, c->id) || co->wants;

@@ -176,21 +176,19 @@ static void look_done(struct hth_work *work)
 {
     struct study *s = hth_owner_of(struct study, work, work);
     struct hth_choice *co = s->co;
-    study_done_fn *done = s->left ? NULL : s->done;
+    study_done_fn *done = s->done;
+    int left = s->left;
 
     study_unlink(s);
-    if (s->left) {
-        study_free(s);
-        return;
-    }
-    if (s->code == HEARTH_ENOMEM)
+    if (!left && s->code == HEARTH_ENOMEM)
         hth_choice_fail(co, s->code, s->err.text);
-    else if (s->code)
+    else if (!left && s->code)
         look_bad(co, s->c);
-    else
+    else if (!left)
         look_take(s);
     study_free(s);
-    done(co);
+    if (!left)
+        done(co);
 }
 
 static void plan_done(struct hth_work *work)

@@ -246,7 +246,7 @@ static int mutant_is(int number)
     static int chosen = -1;
 
     if (chosen < 0)
-        chosen = getenv("HEARTH_MUTANT") ? atoi(getenv("HEARTH_MUTANT")) : 0;
+        chosen = getenv("MUTANT") ? atoi(getenv("MUTANT")) : 0;
     return chosen == number;
 }
 """

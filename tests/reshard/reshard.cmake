@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A checkpoint of one world read by another: real ranks and engines, one test per `CASE(name)`.
 add_executable(reshard reshard/reshard.c reshard/deeds.c reshard/model.c
-  ${PROJECT_SOURCE_DIR}/cli/status.c ${PROJECT_SOURCE_DIR}/core/local/packet.c
+  ${PROJECT_SOURCE_DIR}/cli/status.c ${PROJECT_SOURCE_DIR}/core/base/error.c ${PROJECT_SOURCE_DIR}/core/local/packet.c
   ${PROJECT_SOURCE_DIR}/core/base/file.c)
 target_include_directories(reshard PRIVATE ${PROJECT_SOURCE_DIR}/cli)
 target_link_libraries(reshard PRIVATE party hearth_build ${JANSSON_LIBRARIES})
