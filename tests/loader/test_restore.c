@@ -183,6 +183,7 @@ Test(restore, a_plan_frees_what_it_does_not_keep_and_nothing_of_this_epoch)
     cr_assert(eq(ptr, pair_held(p, MEMBER, older, 1), NULL));
     cr_assert(ne(ptr, pair_held(p, MEMBER, kept, 1), NULL));
     cr_assert(ne(ptr, pair_held(p, MEMBER, newer, 1), NULL));
+    run(1000); /* what it pulls comes */
 }
 
 Test(restore, other_bytes_under_a_name_of_the_plan_are_fetched_anew)
