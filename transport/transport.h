@@ -79,7 +79,7 @@ struct hth_transport_events {
 };
 
 struct hth_transport_ops {
-    const char *name; /* "ofi", "ucx", "loop" */
+    const char *name; /* "tcp", "ofi", "ucx", "loop" */
 
     uint32_t (*caps)(struct hth_transport *t);
 
@@ -148,7 +148,7 @@ struct hth_transport {
     uint32_t conns_max; /* connections that may stand, of both directions; 0: as memory goes */
 };
 
-/* What a backend module (hearth-ofi.so, hearth-ucx.so) exports as `hth_transport_backend`. */
+/* What a backend module (hearth-tcp.so, hearth-ofi.so, hearth-ucx.so) exports as `hth_transport_backend`. */
 struct hth_transport_backend {
     uint32_t abi; /* HTH_TRANSPORT_ABI */
     const char *name;
@@ -162,7 +162,7 @@ struct hth_transport_backend {
 
 /* dlopen(RTLD_NOW | RTLD_LOCAL) of hearth-<name>.so beside this library or program, in
  * HEARTH_MODULE_DIR of the build, or in `dir` when that is not NULL; then its open().
- * Errors: HEARTH_ENOENT "unknown transport ...: known are ofi, ucx". */
+ * Errors: HEARTH_ENOENT "unknown transport ...: known are tcp, ofi, ucx". */
 int hth_transport_open(const char *name, const char *dir, const struct hth_transport_opts *opts,
         const struct hth_transport_events *events, struct hth_transport **out,
         struct hearth_error *err);

@@ -20,6 +20,7 @@
 
 static const struct conform_backend backends[] = {
     { .name = "loop" },
+    { .name = "tcp", .module = "tcp", .provider = "tcp" },
     { .name = "ofi-tcp", .module = "ofi", .provider = "tcp" },
     { .name = "ofi-rxm",
             .module = "ofi",
