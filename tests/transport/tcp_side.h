@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A transport `tcp` with a clock of the test's, and plain sockets that talk to it byte by byte. */
+#ifndef TCP_SIDE_H
+#define TCP_SIDE_H
+
+#include "check.h"
+
+#include "core/base/bytes.h"
+#include "transport/tcp/tcp.h"
+
+#define SIDE_CONNS 64
+#define SIDE_BYTES (UINT64_C(8) << 20)
+
+struct tcp_side {
+    struct hth_transport *t;
+    union hth_tcp_addr addr; /* where it listens */
+    uint64_t now_ms;         /* its clock, moved by the test alone */
+    hth_conn conn[SIDE_CONNS];
+    int conns, ups, downs, messages, pulls, warned;
+    int down_code, pull_code;
+    unsigned char *bytes; /* [SIDE_BYTES], registered */
+    struct hth_region *region;
+};
+
+void tcp_side_open(struct tcp_side *s, const char *bind);
+void tcp_side_close(struct tcp_side *s);
+void tcp_turns(struct tcp_side *s,
+        int turns); /* of progress(), with 1 ms between them when it did nothing */
+
+/* A plain socket that the listener has yet to accept. */
+int tcp_dial(const struct tcp_side *s);
+void tcp_say(int fd, const void *bytes, size_t len);
+/* len bytes, while the transport turns; 0: it closed before. */
+int tcp_hear(struct tcp_side *s, int fd, void *out, size_t len);
+int tcp_is_closed(int fd); /* now, without a turn; whatever came before is thrown away */
+int tcp_is_quiet(int fd);  /* open, and not a byte has come */
+
+/* A whole connection of plain sockets; its hth_conn at the other end. */
+struct tcp_member {
+    int messages, bulk;
+    hth_conn conn;
+    unsigned char welcome[HTH_TCP_HELLO];
+};
+void tcp_hello(unsigned char out[HTH_TCP_HELLO], enum hth_tcp_kind kind,
+        const unsigned char welcome[HTH_TCP_HELLO]); /* of a message hello: NULL */
+void tcp_join(struct tcp_side *s, struct tcp_member *m);
+void tcp_leave(struct tcp_member *m);
+void tcp_ask(const struct tcp_member *m, uint64_t pull, const unsigned char desc[HTH_TCP_DESC],
+        uint64_t off, uint64_t len);
+/* The next frame's header; a body is left to be heard. */
+void tcp_hear_head(struct tcp_side *s, const struct tcp_member *m, unsigned char out[HTH_TCP_HEAD]);
+
+#endif
