@@ -138,6 +138,8 @@ static void choose_all(unsigned again)
     }
     if (opt.transport && !strcmp(opt.transport, "auto"))
         choose("auto", NULL, again);
+    if (opt.transport && !strcmp(opt.transport, "tcp"))
+        choose("tcp", NULL, again);
     if (!opt.transport || !strcmp(opt.transport, "ofi"))
         choose("ofi", NULL, again);
     if (!opt.transport || !strcmp(opt.transport, "ucx"))
