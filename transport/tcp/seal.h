@@ -101,7 +101,7 @@ struct hth_seal_hand {
     unsigned char transcript[2 * HTH_SEAL_HELLO]; /* dialler's, acceptor's */
     unsigned char proof[HTH_SEAL_PROOF];          /* dialler's */
     uint32_t suite;
-    int bonded; /* bulk with its bond, or messages */
+    int stage;
 };
 
 struct hth_seal;
