@@ -57,6 +57,10 @@ struct hth_transport_opts {
                               * this one; ends with NULL. NULL: none */
     const char *library; /* full path of the backend's library; NULL: the loader's */
     int trusted;         /* 1: a listener that obeys anybody is fine off loopback, too */
+    const unsigned char
+            *key;        /* [HTH_KEY] the job's, of a backend that proves and seals by itself (tcp);
+                               * borrowed until close. NULL: none */
+    int plain;           /* 1: with a key, too, bytes go as they are once it is proved; all alike */
     uint32_t connect_ms; /* 0: 5000 */
     struct hth_clock clock;
     struct hth_log log;
@@ -158,7 +162,8 @@ struct hth_transport_backend {
     int (*open)(const struct hth_transport_opts *opts, const struct hth_transport_events *events,
             struct hth_transport **out, struct hearth_error *err);
 };
-#define HTH_TRANSPORT_ABI 4u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also */
+#define HTH_TRANSPORT_ABI \
+    5u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key */
 
 /* dlopen(RTLD_NOW | RTLD_LOCAL) of hearth-<name>.so beside this library or program, in
  * HEARTH_MODULE_DIR of the build, or in `dir` when that is not NULL; then its open().

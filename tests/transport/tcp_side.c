@@ -65,10 +65,15 @@ static void side_log(void *self, enum hearth_log_level level, const char *event,
 
 void tcp_side_open(struct tcp_side *s, const char *bind)
 {
+    tcp_side_open_keyed(s, bind, NULL);
+}
+
+void tcp_side_open_keyed(struct tcp_side *s, const char *bind, const unsigned char key[HTH_KEY])
+{
     struct hth_transport_events events = { s, side_accepted, side_up, side_down, side_message,
         side_writable, side_pulled };
     struct hth_transport_opts opts = {
-        .bind = bind, .clock = { side_now, side_now, s }, .log = { side_log, s }
+        .bind = bind, .key = key, .clock = { side_now, side_now, s }, .log = { side_log, s }
     };
     unsigned char blob[HTH_ADDR_MAX];
     struct hearth_error err = { 0 };
@@ -77,6 +82,7 @@ void tcp_side_open(struct tcp_side *s, const char *bind)
 
     memset(s, 0, sizeof(*s));
     s->now_ms = 1000;
+    s->key = key;
     rc = hth_transport_open("tcp", getenv("HEARTH_TEST_LIB"), &opts, &events, &s->t, &err);
     cr_assert(eq(int, rc, 0), "%s", err.text);
     must(s->t->ops->address(s->t, blob, &len, NULL));
@@ -157,30 +163,57 @@ int tcp_is_quiet(int fd)
     return poll(&p, 1, 0) == 0;
 }
 
-void tcp_hello(unsigned char out[HTH_TCP_HELLO], enum hth_tcp_kind kind,
-        const unsigned char welcome[HTH_TCP_HELLO])
+struct hth_seal_opts tcp_greeting(const struct tcp_side *s, enum hth_purpose purpose)
 {
-    memset(out, 0, HTH_TCP_HELLO);
-    memcpy(out, "HEARTH-T", 8);
-    hth_put16(out + 8, 1);
-    out[10] = (unsigned char)kind;
-    if (welcome)
-        memcpy(out + 16, welcome + 16, 8 + HTH_TCP_TOKEN);
+    static const unsigned char none[HTH_KEY];
+    uint32_t suites = s->key ? hth_seal_suites() : HTH_SUITE_PROOF;
+
+    return (struct hth_seal_opts){
+        .key = s->key ? s->key : none, .suites = suites, .purpose = purpose
+    };
+}
+
+void tcp_hello(const struct hth_seal_opts *o, unsigned char out[HTH_SEAL_HELLO])
+{
+    struct hth_seal_hand hand;
+
+    must(hth_seal_init(NULL));
+    must(hth_seal_dial(&hand, o, out, NULL));
+    hth_seal_drop(&hand);
+}
+
+int tcp_greet(struct tcp_side *s, const struct hth_seal_opts *o, struct hth_seal **out)
+{
+    unsigned char hello[HTH_SEAL_HELLO], proof[HTH_SEAL_PROOF];
+    struct hth_seal_hand hand;
+    int fd = tcp_dial(s);
+
+    must(hth_seal_init(NULL));
+    must(hth_seal_dial(&hand, o, hello, NULL));
+    tcp_say(fd, hello, sizeof(hello));
+    if (tcp_hear(s, fd, hello, sizeof(hello)) && !hth_seal_answer(&hand, hello, proof, NULL)) {
+        tcp_say(fd, proof, sizeof(proof));
+        if (tcp_hear(s, fd, proof, sizeof(proof)) && !hth_seal_finish(&hand, proof, out, NULL))
+            return fd;
+    }
+    hth_seal_drop(&hand);
+    close(fd);
+    return -1;
 }
 
 void tcp_join(struct tcp_side *s, struct tcp_member *m)
 {
-    unsigned char hello[HTH_TCP_HELLO], again[HTH_TCP_HELLO];
+    struct hth_seal_opts o = tcp_greeting(s, HTH_PURPOSE_MESSAGES);
+    struct hth_seal_bond bond;
     int before = s->conns;
 
-    m->messages = tcp_dial(s);
-    tcp_hello(hello, HTH_TCP_KIND_MESSAGES, NULL);
-    tcp_say(m->messages, hello, sizeof(hello));
-    cr_assert(tcp_hear(s, m->messages, m->welcome, sizeof(m->welcome)));
-    m->bulk = tcp_dial(s);
-    tcp_hello(hello, HTH_TCP_KIND_BULK, m->welcome);
-    tcp_say(m->bulk, hello, sizeof(hello));
-    cr_assert(tcp_hear(s, m->bulk, again, sizeof(again)));
+    m->messages = tcp_greet(s, &o, &m->messages_seal);
+    cr_assert(ge(int, m->messages, 0));
+    hth_seal_bond(m->messages_seal, &bond);
+    o = tcp_greeting(s, HTH_PURPOSE_BULK);
+    o.bond = &bond;
+    m->bulk = tcp_greet(s, &o, &m->bulk_seal);
+    cr_assert(ge(int, m->bulk, 0));
     cr_assert(eq(int, s->conns, before + 1));
     m->conn = s->conn[before];
 }
@@ -189,6 +222,8 @@ void tcp_leave(struct tcp_member *m)
 {
     close(m->messages);
     close(m->bulk);
+    hth_seal_close(m->messages_seal);
+    hth_seal_close(m->bulk_seal);
 }
 
 void tcp_ask(const struct tcp_member *m, uint64_t pull, const unsigned char desc[HTH_TCP_DESC],

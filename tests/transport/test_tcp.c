@@ -339,6 +339,117 @@ Test(tcp, messages_are_heard_although_bulk_has_ended)
     m.bulk = dup(m.messages);
 }
 
+/* ---- sealed ---- */
+
+static const unsigned char key[HTH_KEY] = { 1, 2, 3 };
+
+static void sealed_start(void)
+{
+    tcp_side_open_keyed(&side, "127.0.0.1", key);
+    tcp_join(&side, &m);
+}
+
+TestSuite(tcp_sealed, .init = sealed_start, .fini = tcp_stop, .timeout = 60);
+
+static void sealed_say(int fd, struct hth_seal *seal, const void *bytes, size_t len, int flip)
+{
+    unsigned char record[256];
+
+    must(hth_seal_put(seal, record, bytes, len));
+    record[HTH_SEAL_HEAD] ^= (unsigned char)flip;
+    tcp_say(fd, record, HTH_SEAL_MORE + len);
+}
+
+Test(tcp_sealed, a_message_that_was_changed_on_its_way_is_not_heard)
+{
+    sealed_say(m.messages, m.messages_seal, "hello", 5, 0);
+    for (int i = 0; i < 1000 && !side.messages; i++)
+        tcp_turns(&side, 1);
+    cr_expect(eq(int, side.messages, 1));
+    sealed_say(m.messages, m.messages_seal, "hello", 5, 1);
+    must_cost_the_connection();
+    cr_expect(eq(int, side.messages, 1));
+}
+
+Test(tcp_sealed, messages_and_pieces_leave_as_records)
+{
+    unsigned char desc[HTH_TCP_DESC], frame[HTH_TCP_HEAD + HTH_TCP_REQUEST], in[256], out[256];
+    size_t len;
+
+    must(side.t->ops->send(side.t, m.conn, "in the clear?", 13));
+    cr_assert(tcp_hear(&side, m.messages, in, HTH_SEAL_MORE + 13));
+    must(hth_seal_take(m.messages_seal, out, in, in + HTH_SEAL_HEAD, in + HTH_SEAL_HEAD + 13));
+    cr_expect(zero(int, memcmp(out, "in the clear?", 13)));
+    memset(side.bytes, 7, SIDE_BYTES);
+    granted(m.conn, 0, 64, desc);
+    hth_tcp_head_put(frame, HTH_TCP_ASK, 0, HTH_TCP_REQUEST, 3);
+    memcpy(frame + HTH_TCP_HEAD, desc + 8, 24);
+    hth_put64(frame + HTH_TCP_HEAD + 24, 0);
+    hth_put64(frame + HTH_TCP_HEAD + 32, 64);
+    sealed_say(m.bulk, m.bulk_seal, frame, sizeof(frame), 0);
+    for (int i = 0; i < 3; i++) { /* header, bytes, end */
+        cr_assert(tcp_hear(&side, m.bulk, in, HTH_SEAL_HEAD));
+        must(hth_seal_length(in, &len));
+        cr_assert(eq(sz, len, i == 1 ? 64 : HTH_TCP_HEAD));
+        cr_assert(tcp_hear(&side, m.bulk, in + HTH_SEAL_HEAD, len + HTH_SEAL_TAG));
+        cr_expect(eq(ptr, memmem(in, sizeof(in), "\7\7\7\7\7\7\7\7", 8), NULL));
+        must(hth_seal_take(m.bulk_seal, out, in, in + HTH_SEAL_HEAD, in + HTH_SEAL_HEAD + len));
+    }
+    cr_expect(eq(int, out[0], HTH_TCP_END));
+    cr_expect(zero(int, out[1]));
+}
+
+Test(tcp_sealed, bytes_of_a_pull_that_were_changed_on_their_way_are_no_success)
+{
+    unsigned char desc[HTH_TCP_DESC] = { 1 }, in[256], head[HTH_TCP_HEAD];
+    unsigned char out[HTH_TCP_HEAD + HTH_TCP_REQUEST], bytes[64] = { 0 };
+    size_t len = sizeof(out);
+
+    must(side.t->ops->pull(side.t, m.conn, desc, sizeof(desc), 0, side.region, 0, 64, 5));
+    cr_assert(tcp_hear(&side, m.bulk, in, HTH_SEAL_MORE + len));
+    must(hth_seal_take(m.bulk_seal, out, in, in + HTH_SEAL_HEAD, in + HTH_SEAL_HEAD + len));
+    hth_tcp_head_put(head, HTH_TCP_DATA, 0, 64, hth_get64(out + 8));
+    sealed_say(m.bulk, m.bulk_seal, head, sizeof(head), 0);
+    sealed_say(m.bulk, m.bulk_seal, bytes, sizeof(bytes), 1);
+    must_cost_the_connection();
+    cr_expect(eq(int, side.pulls, 1));
+    cr_expect(eq(int, side.pull_code, HEARTH_EPROTO));
+}
+
+Test(tcp_sealed, a_record_longer_than_its_piece_is_not_written)
+{
+    unsigned char desc[HTH_TCP_DESC] = { 1 }, in[256], head[HTH_TCP_HEAD];
+    unsigned char out[HTH_TCP_HEAD + HTH_TCP_REQUEST], bytes[128] = { 0 };
+    size_t len = sizeof(out);
+
+    must(side.t->ops->pull(side.t, m.conn, desc, sizeof(desc), 0, side.region, 0, 64, 5));
+    cr_assert(tcp_hear(&side, m.bulk, in, HTH_SEAL_MORE + len));
+    must(hth_seal_take(m.bulk_seal, out, in, in + HTH_SEAL_HEAD, in + HTH_SEAL_HEAD + len));
+    hth_tcp_head_put(head, HTH_TCP_DATA, 0, 64, hth_get64(out + 8));
+    sealed_say(m.bulk, m.bulk_seal, head, sizeof(head), 0);
+    sealed_say(m.bulk, m.bulk_seal, bytes, sizeof(bytes), 0);
+    must_cost_the_connection();
+    for (int i = 0; i < 128; i++)
+        cr_expect(eq(int, side.bytes[i], 1));
+}
+
+Test(tcp_sealed, records_that_are_no_frames_cost_the_connection)
+{
+    static const size_t lens[] = { 0, 1, HTH_TCP_HEAD - 1, HTH_TCP_HEAD + 1, 57 };
+    unsigned char bytes[64] = { HTH_TCP_ASK };
+
+    for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+        sealed_say(m.bulk, m.bulk_seal, bytes, lens[i], 0);
+        must_cost_the_connection();
+        tcp_leave(&m);
+        side.downs = 0;
+        tcp_join(&side, &m);
+    }
+    hth_put32(bytes, HTH_SEAL_PLAIN + 1);
+    tcp_say(m.bulk, bytes, 32);
+    must_cost_the_connection();
+}
+
 /* By IPv6, both ends ours. */
 Test(tcp, pulls_over_ipv6)
 {

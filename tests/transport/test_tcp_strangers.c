@@ -51,10 +51,11 @@ Test(tcp_strangers, who_says_nothing_is_closed_when_his_time_is_over_and_not_bef
 
 Test(tcp_strangers, half_a_hello_is_not_answered_and_buys_no_time)
 {
-    unsigned char hello[HTH_TCP_HELLO];
+    struct hth_seal_opts o = tcp_greeting(&side, HTH_PURPOSE_MESSAGES);
+    unsigned char hello[HTH_SEAL_HELLO];
     int fd = tcp_dial(&side);
 
-    tcp_hello(hello, HTH_TCP_KIND_MESSAGES, NULL);
+    tcp_hello(&o, hello);
     tcp_say(fd, hello, sizeof(hello) / 2);
     tcp_turns(&side, 10);
     side.now_ms += HTH_TCP_PATIENCE - 1;
@@ -67,19 +68,27 @@ Test(tcp_strangers, half_a_hello_is_not_answered_and_buys_no_time)
     close(fd);
 }
 
-Test(tcp_strangers, a_whole_hello_without_its_other_half_ends_in_time_too)
+Test(tcp_strangers, a_hello_without_a_proof_and_a_proof_without_its_other_half_end_in_time)
 {
-    unsigned char hello[HTH_TCP_HELLO];
-    int fd = tcp_dial(&side);
+    struct hth_seal_opts o = tcp_greeting(&side, HTH_PURPOSE_MESSAGES);
+    unsigned char hello[HTH_SEAL_HELLO];
+    struct hth_seal *seal;
+    int fd[2] = { tcp_dial(&side) };
 
-    tcp_hello(hello, HTH_TCP_KIND_MESSAGES, NULL);
-    tcp_say(fd, hello, sizeof(hello));
-    cr_assert(tcp_hear(&side, fd, hello, sizeof(hello)));
+    tcp_hello(&o, hello);
+    tcp_say(fd[0], hello, sizeof(hello));
+    cr_assert(tcp_hear(&side, fd[0], hello, sizeof(hello)));
+    fd[1] = tcp_greet(&side, &o, &seal);
+    cr_assert(ge(int, fd[1], 0));
+    tcp_turns(&side, 10);
+    cr_expect(zero(int, closed_of(fd, 2)));
     side.now_ms += HTH_TCP_PATIENCE;
     tcp_turns(&side, 10);
-    cr_expect(tcp_is_closed(fd));
+    cr_expect(eq(int, closed_of(fd, 2), 2));
     cr_expect(eq(int, side.conns + side.downs, 0));
-    close(fd);
+    hth_seal_close(seal);
+    close(fd[0]);
+    close(fd[1]);
 }
 
 Test(tcp_strangers, garbage_is_closed_without_a_word)
@@ -87,13 +96,14 @@ Test(tcp_strangers, garbage_is_closed_without_a_word)
     static const struct {
         uint32_t at;
         unsigned char flip;
-    } wrong[] = { { 0, 1 }, { 7, 1 }, { 8, 1 }, { 9, 1 }, { 10, 7 }, { 10, 2 } };
-    unsigned char hello[HTH_TCP_HELLO], byte;
+    } wrong[] = { { 0, 1 }, { 3, 1 }, { 6, 1 }, { 6, 3 }, { 7, 4 }, { 12, 1 }, { 100, 1 } };
+    struct hth_seal_opts o = tcp_greeting(&side, HTH_PURPOSE_MESSAGES);
+    unsigned char hello[HTH_SEAL_HELLO], byte;
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         int fd = tcp_dial(&side);
 
-        tcp_hello(hello, HTH_TCP_KIND_MESSAGES, NULL);
+        tcp_hello(&o, hello);
         hello[wrong[i].at] ^= wrong[i].flip;
         tcp_say(fd, hello, sizeof(hello));
         cr_expect(not(tcp_hear(&side, fd, &byte, 1)), "byte %u", wrong[i].at);
@@ -138,59 +148,81 @@ Test(tcp_strangers, one_turn_accepts_no_more_than_its_share)
         close(fd[i]);
 }
 
-static int bulk_hello(const unsigned char welcome[HTH_TCP_HELLO])
+static int bulk_joins(const struct hth_seal_bond *bond)
 {
-    unsigned char hello[HTH_TCP_HELLO];
-    int fd = tcp_dial(&side), got;
+    struct hth_seal_opts o = tcp_greeting(&side, HTH_PURPOSE_BULK);
+    struct hth_seal *seal;
+    int fd;
 
-    tcp_hello(hello, HTH_TCP_KIND_BULK, welcome);
-    tcp_say(fd, hello, sizeof(hello));
-    got = tcp_hear(&side, fd, hello, sizeof(hello));
+    o.bond = bond;
+    fd = tcp_greet(&side, &o, &seal);
+    if (fd < 0)
+        return 0;
+    hth_seal_close(seal);
     close(fd);
-    return got;
+    return 1;
 }
 
-Test(tcp_strangers, a_token_joins_its_own_connection_and_once)
+Test(tcp_strangers, bulk_joins_its_own_connection_and_once)
 {
-    unsigned char hello[HTH_TCP_HELLO], other[HTH_TCP_HELLO], wrong[HTH_TCP_HELLO];
-    int a = tcp_dial(&side), b = tcp_dial(&side);
+    struct hth_seal_opts o = tcp_greeting(&side, HTH_PURPOSE_MESSAGES);
+    struct hth_seal_bond bond[2], wrong;
+    struct hth_seal *seal[2];
+    int fd[2];
 
-    tcp_hello(hello, HTH_TCP_KIND_MESSAGES, NULL);
-    tcp_say(a, hello, sizeof(hello));
-    tcp_say(b, hello, sizeof(hello));
-    cr_assert(tcp_hear(&side, a, hello, sizeof(hello)));
-    cr_assert(tcp_hear(&side, b, other, sizeof(other)));
-    memcpy(wrong, hello, sizeof(wrong));
-    memcpy(wrong + 24, other + 24, HTH_TCP_TOKEN); /* that of another connection */
-    cr_expect(not(bulk_hello(wrong)));
-    memcpy(wrong, hello, sizeof(wrong));
-    wrong[HTH_TCP_HELLO - 1] ^= 1;
-    cr_expect(not(bulk_hello(wrong)));
+    for (int i = 0; i < 2; i++) {
+        fd[i] = tcp_greet(&side, &o, &seal[i]);
+        cr_assert(ge(int, fd[i], 0));
+        hth_seal_bond(seal[i], &bond[i]);
+        hth_seal_close(seal[i]);
+    }
+    wrong = bond[0];
+    memcpy(wrong.secret, bond[1].secret, sizeof(wrong.secret)); /* that of another connection */
+    cr_expect(not(bulk_joins(&wrong)));
+    wrong = bond[0];
+    wrong.id[0] ^= 1;
+    cr_expect(not(bulk_joins(&wrong)));
     cr_expect(zero(int, side.conns));
-    cr_expect(bulk_hello(hello));
+    cr_expect(bulk_joins(&bond[0]));
     cr_expect(eq(int, side.conns, 1));
-    cr_expect(not(bulk_hello(hello)));
+    cr_expect(not(bulk_joins(&bond[0])));
     cr_expect(eq(int, side.conns, 1));
-    close(a);
-    close(b);
+    close(fd[0]);
+    close(fd[1]);
 }
 
-Test(tcp_strangers, a_stranger_who_was_given_no_token_is_joined_by_nobody)
-{
-    unsigned char hello[HTH_TCP_HELLO];
-    int known = tcp_dial(&side), silent;
+static const unsigned char key[HTH_KEY] = { 1, 2, 3 }, other_key[HTH_KEY] = { 1, 2, 4 };
 
-    tcp_hello(hello, HTH_TCP_KIND_MESSAGES, NULL);
-    tcp_say(known, hello, sizeof(hello));
-    cr_assert(tcp_hear(&side, known, hello, sizeof(hello)));
-    silent = tcp_dial(&side);
-    tcp_turns(&side, 5);
-    hth_put64(hello + 16, hth_get64(hello + 16) + 1); /* the next place */
-    memset(hello + 24, 0, HTH_TCP_TOKEN);
-    cr_expect(not(bulk_hello(hello)));
-    cr_expect(zero(int, side.conns));
-    close(known);
-    close(silent);
+/* 1: its messages half was admitted. */
+static int enters(struct tcp_side *s, const unsigned char *with, uint32_t suites)
+{
+    struct hth_seal_opts o = tcp_greeting(s, HTH_PURPOSE_MESSAGES);
+    struct hth_seal *seal;
+    int fd;
+
+    o.key = with;
+    o.suites = suites ? suites : o.suites;
+    fd = tcp_greet(s, &o, &seal);
+    if (fd < 0)
+        return 0;
+    hth_seal_close(seal);
+    close(fd);
+    return 1;
+}
+
+Test(tcp_strangers, who_has_another_key_or_would_not_seal_is_not_let_in)
+{
+    static const unsigned char none[HTH_KEY];
+    struct tcp_side keyed;
+
+    tcp_side_open_keyed(&keyed, "127.0.0.1", key);
+    cr_expect(enters(&keyed, key, 0));
+    cr_expect(not(enters(&keyed, other_key, 0)));
+    cr_expect(not(enters(&keyed, none, 0)));
+    cr_expect(not(enters(&keyed, key, HTH_SUITE_PROOF)));
+    cr_expect(not(enters(&side, key, 0))); /* nor the reverse: no key here */
+    cr_expect(zero(int, keyed.conns));
+    tcp_side_close(&keyed);
 }
 
 static int lowest_free(void)

@@ -26,6 +26,9 @@ static int doomed_take(struct hth_tcp *t)
         t->events.on_down(t->events.self, c->id, c->code, c->detail);
         hth_ids_drop(&t->conns, c->id);
         hth_tcp_messages_fini(c);
+        hth_tcp_sealed_fini(c);
+        hth_seal_close(c->messages_seal);
+        hth_seal_close(c->bulk_seal);
         free(c);
     }
     return n;

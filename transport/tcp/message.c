@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages: u32 length, then the bytes. What the kernel does not take waits in a queue of the
+ * Messages: u32 length, then the bytes; sealed, a record (seal.h), which begins like that. What the kernel does not take waits in a queue of the
  * connection, which is the back-pressure; what comes is read into the transport's one buffer, and only
  * a message that has come in part is kept beside it. So a quiet connection has no buffers.
  */
@@ -13,6 +13,24 @@
 
 #define LENGTH    4u
 #define QUEUE_LOW (HTH_TCP_QUEUE / 4) /* on_writable() when no more waits */
+
+/* Bytes beside those of a message. A sealed one is a record: its length comes first, too. */
+static uint32_t message_more(const struct hth_tcp_conn *c)
+{
+    return c->is_sealed ? HTH_SEAL_MORE : LENGTH;
+}
+
+static int message_put(struct hth_tcp_conn *c, unsigned char *out, const void *bytes, size_t len)
+{
+    static const unsigned char none;
+
+    if (c->is_sealed)
+        return hth_seal_put(c->messages_seal, out, len ? bytes : &none, len);
+    hth_put32(out, (uint32_t)len);
+    if (len)
+        memcpy(out + LENGTH, bytes, len);
+    return 0;
+}
 
 /* ---- out ---- */
 
@@ -56,15 +74,14 @@ int hth_tcp_send(struct hth_transport *t, hth_conn conn, const void *bytes, size
     if (!c || c->state != HTH_TCP_UP)
         return HEARTH_EPEER;
     first = !c->queue_end;
-    if (c->blocked || !queue_has_room(c, LENGTH + len)) {
+    if (c->blocked || !queue_has_room(c, message_more(c) + len)) {
         c->blocked = 1;
         hth_tcp_sock_watch(&c->messages, EPOLLIN | EPOLLOUT);
         return HEARTH_EBUSY;
     }
-    hth_put32(c->queue + c->queue_end, (uint32_t)len);
-    if (len)
-        memcpy(c->queue + c->queue_end + LENGTH, bytes, len);
-    c->queue_end += LENGTH + (uint32_t)len;
+    if (message_put(c, c->queue + c->queue_end, bytes, len))
+        return HEARTH_EPEER;
+    c->queue_end += message_more(c) + (uint32_t)len;
     if (first)
         queue_write(c);
     return HEARTH_OK;
@@ -73,9 +90,10 @@ int hth_tcp_send(struct hth_transport *t, hth_conn conn, const void *bytes, size
 /* ---- in ---- */
 
 /* Delivers what is whole; the bytes that are left. */
-static uint32_t messages_deliver(struct hth_tcp_conn *c, const unsigned char *at, uint32_t len)
+static uint32_t messages_deliver(struct hth_tcp_conn *c, unsigned char *at, uint32_t len)
 {
     struct hth_transport_events *to = &c->t->events;
+    uint32_t more = message_more(c);
 
     while (len >= LENGTH && c->state == HTH_TCP_UP) {
         uint32_t size = hth_get32(at);
@@ -84,11 +102,16 @@ static uint32_t messages_deliver(struct hth_tcp_conn *c, const unsigned char *at
             hth_tcp_conn_end(c, HEARTH_EPROTO, "a message is too long");
             break;
         }
-        if (len - LENGTH < size)
+        if (len < more + size)
             break;
+        if (c->is_sealed &&
+                hth_seal_take(c->messages_seal, at + LENGTH, at, at + LENGTH, at + LENGTH + size)) {
+            hth_tcp_conn_end(c, HEARTH_EPROTO, "a message was changed on its way");
+            break;
+        }
         to->on_message(to->self, c->id, at + LENGTH, size);
-        at += LENGTH + size;
-        len -= LENGTH + size;
+        at += more + size;
+        len -= more + size;
     }
     return len;
 }
@@ -114,7 +137,7 @@ void hth_tcp_messages_read(struct hth_tcp_conn *c)
     if (c->state != HTH_TCP_UP)
         return;
     if (left && !c->part)
-        c->part = malloc(LENGTH + HTH_MESSAGE_MAX);
+        c->part = malloc(HTH_SEAL_MORE + HTH_MESSAGE_MAX);
     if (left && !c->part) {
         hth_tcp_conn_end(c, HEARTH_EBUSY, "no memory for its messages");
         return;

@@ -91,9 +91,11 @@ static uint32_t tcp_conns_max(void)
 
 static int tcp_check(const struct hth_transport_opts *opts, struct hearth_error *err)
 {
-    struct hth_network n = {
-        .bind = opts->bind, .transport = "tcp", .trusted = opts->trusted, .provider = "tcp"
-    };
+    struct hth_network n = { .bind = opts->bind,
+        .transport = "tcp",
+        .trusted = opts->trusted,
+        .provider = "tcp",
+        .has_key = opts->key != NULL };
 
     if (!opts->clock.now_ms)
         return hth_fail(err, HEARTH_EINVAL, 0, "the transport needs a clock");
@@ -113,6 +115,18 @@ static int tcp_poll_open(struct hth_tcp *t, struct hearth_error *err)
         return hth_fail(err, HEARTH_EIO, errno, "no descriptors for a transport: %s",
                 strerrordesc_np(errno));
     return HEARTH_OK;
+}
+
+/* Secrecy is for where there is a key, and a network that is not trusted. */
+static int tcp_key(
+        struct hth_tcp *t, const struct hth_transport_opts *opts, struct hearth_error *err)
+{
+    static const unsigned char none[HTH_KEY];
+    int rc = hth_seal_init(err);
+
+    t->key = opts->key ? opts->key : none;
+    t->suites = opts->key && !opts->trusted && !opts->plain ? hth_seal_suites() : HTH_SUITE_PROOF;
+    return rc;
 }
 
 static int tcp_open(const struct hth_transport_opts *opts,
@@ -140,6 +154,8 @@ static int tcp_open(const struct hth_transport_opts *opts,
     rc = hth_tcp_addr_local(opts, &t->self, err);
     if (!rc)
         rc = tcp_check(opts, err);
+    if (!rc)
+        rc = tcp_key(t, opts, err);
     if (!rc)
         rc = tcp_poll_open(t, err);
     if (!rc)

@@ -9,6 +9,7 @@
 #define HEARTH_TRANSPORT_TCP_H
 
 #include "core/base/bytes.h"
+#include "seal.h"
 #include "transport/ids.h"
 #include "transport/transport.h"
 
@@ -16,6 +17,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #define HTH_TCP_CONNS     4096u /* at once, both directions; less where descriptors are few */
 #define HTH_TCP_STRANGERS 256u  /* accepted, and not yet half of a connection */
@@ -28,7 +30,7 @@
 #define HTH_TCP_READ      (128u << 10) /* bytes of messages read at once */
 #define HTH_TCP_LABEL     64u          /* "[ipv6]:port" */
 #define HTH_TCP_DETAIL    256u
-#define HTH_TCP_TOKEN     16u
+#define HTH_TCP_SEALED    (512u << 10) /* bytes of sealed records read at once */
 
 union hth_tcp_addr {
     struct sockaddr sa;
@@ -54,37 +56,28 @@ struct hth_tcp_sock {
 
 /* ---- hello.c: the first bytes ---- */
 
-/*
- *     0 "HEARTH-T"   8 u16 version   10 u8 kind   11 u8 0   12 u32 0
- *    16 u64 which socket   24 token[16]
- */
-#define HTH_TCP_HELLO 40u
-
-enum hth_tcp_kind {
-    HTH_TCP_KIND_MESSAGES = 1, /* of the dialler; no socket, no token */
-    HTH_TCP_KIND_BULK,         /* of the dialler; those of the welcome that it was given */
-    HTH_TCP_KIND_WELCOME,      /* of the listener */
-};
-
 enum hth_tcp_stage {
-    HTH_TCP_DIALS,   /* the kernel connects */
-    HTH_TCP_LISTENS, /* accepted: the peer's hello is to come */
-    HTH_TCP_AWAITS,  /* dialled: its welcome is to come */
-    HTH_TCP_HALF,    /* accepted, for messages: its bulk half is to come */
+    HTH_TCP_DIALS,    /* dialled: the kernel connects */
+    HTH_TCP_AWAITS,   /* the listener's hello is to come */
+    HTH_TCP_FINISHES, /* its proof */
+    HTH_TCP_LISTENS,  /* accepted: the dialler's hello is to come */
+    HTH_TCP_ADMITS,   /* his proof */
+    HTH_TCP_HALF,     /* proved, for messages: its bulk half is to come */
 };
 
 /* A socket that is no connection's yet: all that a stranger costs. */
 struct hth_tcp_greeting {
     struct hth_tcp_sock sock;
     enum hth_tcp_stage stage;
-    enum hth_tcp_kind kind;
+    enum hth_purpose purpose;
     struct hth_tcp_conn *conn; /* dialled: whose half it is */
     union hth_tcp_addr peer;
     uint64_t due_ms;
     struct hth_tcp_greeting *prev, *next; /* accepted: the strangers, the oldest first */
-    uint64_t half;                        /* which socket's token it is */
-    unsigned char token[HTH_TCP_TOKEN];
-    unsigned char in[HTH_TCP_HELLO];
+    unsigned char id[16];                 /* of the connection: half's own, or that bulk names */
+    struct hth_seal_hand hand;
+    struct hth_seal *seal; /* proved */
+    unsigned char in[HTH_SEAL_HELLO];
     uint32_t got;
 };
 
@@ -241,9 +234,9 @@ struct hth_tcp_conn {
     uint64_t due_ms;
     union hth_tcp_addr addr;           /* dialled: where to */
     struct hth_tcp_greeting *greeting; /* dialled: the half that is under way */
-    uint64_t half;                     /* dialled: the welcome's */
-    unsigned char token[HTH_TCP_TOKEN];
     struct hth_tcp_sock messages, bulk;
+    struct hth_seal *messages_seal, *bulk_seal;
+    int is_sealed;             /* else they have proved the key, if there is one, and do no more */
     struct hth_tcp_conn *next; /* doomed */
     struct hth_tcp_grant *grants;
 
@@ -259,6 +252,9 @@ struct hth_tcp_conn {
     uint32_t answer_at, answers;
     struct hth_tcp_in in;
     struct hth_tcp_out out;
+    unsigned char *rest;   /* sealed: a record that has come in part; NULL: none ever did */
+    unsigned char *sealed; /* records that leave; NULL: none ever did */
+    uint32_t rest_len, sealed_put, sealed_len;
 
     char peer[HTH_TCP_LABEL];
     char detail[HTH_TCP_DETAIL];
@@ -283,7 +279,27 @@ void hth_tcp_messages_event(struct hth_tcp_conn *c, uint32_t events);
 void hth_tcp_messages_read(struct hth_tcp_conn *c); /* what has come, within a turn's bound */
 void hth_tcp_messages_fini(struct hth_tcp_conn *c);
 
-/* ---- bulk.c: frames in and out ---- */
+/* ---- frame.c: frames of bulk as such ---- */
+
+/* c->in.next is whole, and no body is open. 0, or -1: nonsense. */
+int hth_tcp_frame_begin(struct hth_tcp_conn *c);
+/* n bytes of the body have come, where they belong. 0, or -1: nonsense. */
+int hth_tcp_frame_body(struct hth_tcp_conn *c, uint64_t n);
+/* c->out anew; 0: nothing is to be sent. */
+int hth_tcp_frames_fill(struct hth_tcp_conn *c);
+int hth_tcp_frames_are_out(const struct hth_tcp_out *out);
+/* The next bytes of the piece: from the region while the grant stands, else zeros, and its end then
+ * says that they are nothing. */
+struct iovec hth_tcp_frame_source(struct hth_tcp_conn *c);
+
+/* ---- records.c: the same, sealed ---- */
+
+/* Bytes that came; 0: the peer has closed; -1: errno, EPROTO is nonsense. */
+ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c);
+int hth_tcp_sealed_write(struct hth_tcp_conn *c); /* 1: there is more to send */
+void hth_tcp_sealed_fini(struct hth_tcp_conn *c);
+
+/* ---- bulk.c: the bulk socket ---- */
 
 void hth_tcp_bulk_event(struct hth_tcp_conn *c, uint32_t events);
 void hth_tcp_bulk_write(struct hth_tcp_conn *c); /* what can be; no callbacks */
@@ -350,7 +366,10 @@ struct hth_tcp {
     struct hth_tcp_conn *doomed, **doomed_end;
     pthread_mutex_t regions_lock;
     struct hth_region *regions;
-    unsigned char read[HTH_TCP_READ]; /* messages of the connection whose turn it is */
+    const unsigned char *key; /* zeros without one */
+    uint32_t suites;
+    unsigned char read[HTH_TCP_READ];     /* messages of the connection whose turn it is */
+    unsigned char sealed[HTH_TCP_SEALED]; /* its records */
 };
 
 static inline struct hth_tcp *hth_tcp_of(struct hth_transport *t)
