@@ -9,6 +9,7 @@
 #include "world_parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define FIRST  90000u /* clients that are no ranks of the world */
 #define OTHERS 90009u
@@ -21,8 +22,11 @@ static unsigned answers;
 
 static void others_hear(struct world *w, const struct letter *l)
 {
+    struct hth_local_head head;
+
     (void)w;
-    answers += l->client == OTHERS;
+    memcpy(&head, l->bytes, sizeof(head));
+    answers += l->client == OTHERS && head.type == HTH_LOCAL_BYTES;
 }
 
 static void speaking_open(struct world *w)
@@ -46,24 +50,25 @@ static void speaking_open(struct world *w)
 /* From the bytes behind a head; what follows the packet's fixed part may be a descriptor's content. */
 static void speak(struct hth_node *node, const struct step *s, uint64_t request)
 {
-    union {
-        struct hth_local_head head;
-        unsigned char bytes[HTH_LOCAL_MAX];
-    } packet = { 0 };
-    size_t most = sizeof(packet) - sizeof(packet.head), len = s->len < most ? s->len : most;
+    size_t most = HTH_LOCAL_MAX - sizeof(struct hth_local_head);
+    size_t len = s->len < most ? s->len : most, whole = len + sizeof(struct hth_local_head);
     uint32_t client = FIRST + (s->how & SECOND ? 1 : 0);
-    struct hth_content *content = s->how & CONTENT ? content_of(s->bytes, s->len) : NULL;
+    struct hth_local_head head = { (uint32_t)whole, s->type, request, 0 };
+    unsigned char *packet = malloc(whole); /* of the exact size, for ASan */
 
-    memcpy(packet.bytes + sizeof(packet.head), s->bytes, len);
-    packet.head =
-            (struct hth_local_head){ (uint32_t)(len + sizeof(packet.head)), s->type, request, 0 };
+    if (!packet)
+        return;
     if (len >= 8)
-        packet.head.token = hth_get64(s->bytes + len - 8);
-    if (s->how & AS_IT_IS && s->len >= sizeof(packet.head))
-        memcpy(packet.bytes, s->bytes, len);
-    hth_node_request(node, client, packet.bytes, len + sizeof(packet.head), content);
+        head.token = hth_get64(s->bytes + len - 8);
+    if (len)
+        memcpy(packet + sizeof(head), s->bytes, len);
+    memcpy(packet, s->how & AS_IT_IS && len >= sizeof(head) ? (const void *)s->bytes : &head,
+            sizeof(head));
+    hth_node_request(
+            node, client, packet, whole, s->how & CONTENT ? content_of(s->bytes, s->len) : NULL);
     if (s->how & GONE)
         hth_node_client_gone(node, client);
+    free(packet);
 }
 
 static void must_hear(struct world *w, struct hth_node *node)

@@ -7,6 +7,7 @@
 #include "world_parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define LIAR     1u
 #define STRANGER 99999u
@@ -17,8 +18,11 @@ static unsigned answers;
 
 static void stranger_hears(struct world *w, const struct letter *l)
 {
+    struct hth_local_head head;
+
     (void)w;
-    answers += l->client == STRANGER;
+    memcpy(&head, l->bytes, sizeof(head));
+    answers += l->client == STRANGER && head.type == HTH_LOCAL_BYTES;
 }
 
 static void lying_open(struct world *w)
