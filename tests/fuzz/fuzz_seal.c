@@ -18,7 +18,8 @@ static void both_decode(const uint8_t *hello)
         if (hth_seal_hello_decode(&h, hello, sides[i], NULL))
             continue;
         hth_seal_hello_encode(&h, again);
-        if (memcmp(again, hello, sizeof(again)) != 0 || h.side != sides[i])
+        if (memcmp(again, hello, sizeof(again)) != 0 || h.side != sides[i] || h.low > h.high ||
+                (i && (h.low != h.high || (h.suites & (h.suites - 1)))))
             abort();
     }
 }

@@ -7,6 +7,7 @@
  */
 #include "seal.h"
 
+#include "core/base/bytes.h"
 #include "core/base/fail.h"
 #include "seal_cipher.h"
 #include "seal_hello.h"
@@ -201,12 +202,13 @@ static int secret_agree(struct hth_seal_hand *h, const unsigned char public_key[
 static void hand_derive(
         const struct hth_seal_hand *h, const char *name, unsigned char *out, size_t len)
 {
-    unsigned char info[64] = { 0 };
-    size_t n = strlen(name);
+    unsigned char info[64], hash[HTH_SHA256];
+    struct hth_writer w = { .at = info, .cap = sizeof(info) };
 
-    memcpy(info, name, n);
-    hth_sha256(info + n, h->transcript, sizeof(h->transcript));
-    hth_hkdf_expand(out, len, h->secret, info, n + HTH_SHA256);
+    hth_sha256(hash, h->transcript, sizeof(h->transcript));
+    hth_write(&w, name, strlen(name));
+    hth_write(&w, hash, sizeof(hash));
+    hth_hkdf_expand(out, len, h->secret, info, w.len);
 }
 
 static void proof_write(
