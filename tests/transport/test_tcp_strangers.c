@@ -132,6 +132,24 @@ Test(tcp_strangers, of_a_flood_the_oldest_go_and_a_member_gets_in)
         close(fd[i]);
 }
 
+Test(tcp_strangers, a_flood_does_not_drive_out_who_has_proved_the_key)
+{
+    struct hth_seal_opts o = tcp_greeting(&side, HTH_PURPOSE_MESSAGES);
+    struct hth_seal *seal;
+    int fd[2 * HTH_TCP_STRANGERS], half = tcp_greet(&side, &o, &seal);
+
+    cr_assert(ge(int, half, 0));
+    for (int i = 0; i < 2 * (int)HTH_TCP_STRANGERS; i++)
+        fd[i] = tcp_dial(&side);
+    tcp_turns(&side, 50);
+    cr_expect(not(tcp_is_closed(half)));
+    cr_expect(tcp_is_closed(fd[0]));
+    for (int i = 0; i < 2 * (int)HTH_TCP_STRANGERS; i++)
+        close(fd[i]);
+    hth_seal_close(seal);
+    close(half);
+}
+
 Test(tcp_strangers, one_turn_accepts_no_more_than_its_share)
 {
     int fd[100];
