@@ -162,6 +162,7 @@ void hth_handshake_message(struct hth_session *s, struct link *link, const struc
 
 /* rest.c */
 void hth_rest_message(struct hth_session *s, struct link *link, const struct hth_frame *frame);
+void hth_rest_heard(struct hth_session *s, struct link *link); /* it is used */
 void hth_rest_tick(struct hth_session *s, uint64_t now);
 
 /* pulls.c */
