@@ -335,13 +335,39 @@ static void run_all(const struct args *a, struct tally *total)
     }
 }
 
-/* A job of many nodes, without faults: what one engine holds and talks to stays small. */
+struct scaled {                    /* what the engines of a large job came to */
+    uint32_t connections, objects; /* of who has most */
+    size_t manifest;
+    uint64_t saves, messages; /* the coordinator has heard of the recovery and of all saves */
+};
+
+static void scale_look(struct world *w, struct scaled *out)
+{
+    const struct world_opts *o = &w->opts;
+
+    *out = (struct scaled){
+        .saves = w->count[WORLD_PROTECTED] / ((uint64_t)o->nodes * o->ranks_per_node),
+        .messages = hth_session_messages(hth_node_ctx(world_node(w, 0))->session),
+    };
+    for (uint32_t i = 0; i < o->nodes; i++) {
+        struct hth_ctx *ctx = hth_node_ctx(world_node(w, i));
+        struct hth_held_save *s = hth_holdings_first(ctx);
+        uint32_t n = hth_session_connections(ctx->session);
+
+        out->connections = n > out->connections ? n : out->connections;
+        if (s && s->has_manifest && s->manifest_len > out->manifest) {
+            out->manifest = s->manifest_len;
+            out->objects = s->manifest.objects;
+        }
+    }
+}
+
+/* A job of many nodes, without faults: what one engine holds, talks to and hears stays small. Each node says
+ * three facts of a save; the coordinator may hear half as many messages as there are nodes. */
 static int scale(const struct args *a)
 {
     struct world_opts opts = a->world;
-    uint32_t connections = 0;
-    size_t manifest = 0;
-    uint32_t objects = 0;
+    struct scaled s;
     struct world w;
     int bad;
 
@@ -351,21 +377,14 @@ static int scale(const struct args *a)
     opts.data_max = 64;
     world_open(&w, &opts);
     world_run(&w);
-    for (uint32_t i = 0; i < opts.nodes; i++) {
-        struct hth_ctx *ctx = hth_node_ctx(world_node(&w, i));
-        struct hth_held_save *s = hth_holdings_first(ctx);
-        uint32_t n = hth_session_connections(ctx->session);
-
-        connections = n > connections ? n : connections;
-        if (s && s->has_manifest && s->manifest_len > manifest) {
-            manifest = s->manifest_len;
-            objects = s->manifest.objects;
-        }
-    }
-    bad = w.why[0] || connections > 128 || objects < opts.nodes ||
-          manifest > 128 * (size_t)objects + 4096;
-    printf("%u nodes: at most %u connections (128 allowed), manifest %zu bytes for %u objects%s%s\n",
-            opts.nodes, connections, manifest, objects, w.why[0] ? ": " : "", w.why);
+    scale_look(&w, &s);
+    bad = w.why[0] || s.connections > 128 || s.objects < opts.nodes ||
+          s.manifest > 128 * (size_t)s.objects + 4096 || !s.saves ||
+          s.messages > (s.saves + 1) * (opts.nodes / 2 + 256);
+    printf("%u nodes: at most %u connections (128 allowed), manifest %zu bytes for %u objects; %" PRIu64
+           " messages to the coordinator in one recovery and %" PRIu64 " saves%s%s\n",
+            opts.nodes, s.connections, s.manifest, s.objects, s.messages, s.saves,
+            w.why[0] ? ": " : "", w.why);
     world_close(&w);
     return bad;
 }

@@ -100,6 +100,7 @@ static void link_open_message(struct hth_session *s, struct link *link,
     link->used_ms = now;
     hth_rest_heard(s, link);
     peer->bulk = link;
+    s->messages++;
     s->events.on_message(s->events.self, peer->node, frame->type, frame->body, frame->body_len);
 }
 

@@ -104,6 +104,7 @@ struct hth_session {
     uint64_t expect_ms;             /* nothing is due before */
     uint64_t mark_ms, mark_busy_ms; /* when the thread's CPU time was read last, and what it was */
     uint32_t late_still, late_busy; /* ticks */
+    uint64_t messages;              /* handed on */
 };
 
 static inline uint64_t hth_session_now(const struct hth_session *s)
