@@ -342,6 +342,7 @@ void hth_node_tick(struct hth_node *n)
 {
     hth_session_tick(n->ctx.session);
     if (n->ctx.epoch) {
+        hth_tree_tick(&n->ctx);
         hth_blobs_tick(&n->ctx);
         hth_transfer_tick(&n->ctx);
         hth_recover_tick(n->recover);
@@ -367,6 +368,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     uint64_t due_ms = hth_session_due_ms(n->ctx.session);
 
     if (n->ctx.epoch) {
+        due_ms = least_ms(due_ms, hth_tree_due_ms(&n->ctx));
         due_ms = least_ms(due_ms, hth_blobs_due_ms(&n->ctx));
         due_ms = least_ms(due_ms, hth_transfer_due_ms(&n->ctx));
         due_ms = least_ms(due_ms, hth_recover_due_ms(n->recover));

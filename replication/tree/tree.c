@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tree needs no state: who is whose parent follows from indices and from who is lost.
+ * Who is whose parent follows from indices and from who is lost. What the tree keeps are facts on their way up,
+ * for some milliseconds.
  *
  *                0                   A parent's index is below its children's, so up goes to a
  *          ┌─────┼─────┐             lower index and down to a higher one, always: whatever two
@@ -12,25 +13,35 @@
 
 #include "core/base/bytes.h"
 #include <stdlib.h>
+#include <string.h>
 
-#define HEAD 8u  /* of an envelope */
-#define UP   24u /* of one that goes up */
+#define HEAD      8u  /* of an envelope */
+#define UP        24u /* of one that goes up */
+#define PART      4u  /* before each of several */
+
+#define GATHER_MS 5u /* facts of a subtree wait for each other, at each node on their way */
 
 struct hth_tree {
     hth_tree_deliver *deliver;
     hth_tree_sign *sign; /* NULL: nobody wants to know */
     void *self;
+    /* UPS, as it will be said to our parent */
+    uint64_t epoch, nonce; /* of what is gathered */
+    uint64_t due_ms;
+    size_t len;
+    unsigned char body[HTH_BODY_MAX];
 };
 
 int hth_tree_open(struct hth_ctx *ctx, hth_tree_deliver *deliver, void *self, struct hth_tree **out,
         struct hearth_error *err)
 {
-    struct hth_tree *t = malloc(sizeof(*t));
+    struct hth_tree *t = calloc(1, sizeof(*t));
 
     (void)ctx;
     if (!t)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the tree");
-    *t = (struct hth_tree){ .deliver = deliver, .self = self };
+    t->deliver = deliver;
+    t->self = self;
     *out = t;
     return HEARTH_OK;
 }
@@ -163,6 +174,77 @@ static uint32_t tree_way_to(const struct hth_ctx *ctx, uint32_t node)
     return HTH_NODE_NONE;
 }
 
+/* ---- Gathering ------------------------------------------------------------------------------------- */
+
+/* Each by itself, to a parent that is not connected or knows no other way. */
+static void gather_say_each(struct hth_ctx *ctx, uint32_t parent)
+{
+    const struct hth_tree *t = ctx->tree;
+    size_t at = 0, len;
+
+    for (; at < t->len; at += PART + len) {
+        len = hth_get16(t->body + at);
+        tree_pass(ctx, parent, HTH_MSG_UP, t->body + at + PART, len);
+    }
+}
+
+static void gather_say(struct hth_ctx *ctx)
+{
+    struct hth_tree *t = ctx->tree;
+    uint32_t parent = hth_tree_parent(ctx, ctx->epoch->self);
+
+    if (t->len && PART + hth_get16(t->body) < t->len &&
+            hth_session_spoken(ctx->session, parent) >= HTH_VERSION_UPS)
+        tree_pass(ctx, parent, HTH_MSG_UPS, t->body, t->len);
+    else
+        gather_say_each(ctx, parent);
+    t->len = 0;
+}
+
+/* What an older epoch has left is nobody's. */
+static void gather_of_this_epoch(struct hth_ctx *ctx)
+{
+    struct hth_tree *t = ctx->tree;
+
+    if (t->epoch != ctx->epoch->epoch || t->nonce != ctx->epoch->nonce)
+        t->len = 0;
+    t->epoch = ctx->epoch->epoch;
+    t->nonce = ctx->epoch->nonce;
+}
+
+static void gather_add(struct hth_ctx *ctx, const unsigned char *body, size_t len)
+{
+    struct hth_tree *t = ctx->tree;
+
+    gather_of_this_epoch(ctx);
+    if (t->len + PART + len > sizeof(t->body))
+        gather_say(ctx);
+    if (PART + len > sizeof(t->body)) {
+        tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, len);
+        return;
+    }
+    if (!t->len)
+        t->due_ms = hth_now_ms(&ctx->clock) + GATHER_MS;
+    hth_put16(t->body + t->len, (uint16_t)len);
+    hth_put16(t->body + t->len + 2, 0);
+    memcpy(t->body + t->len + PART, body, len);
+    t->len += PART + len;
+}
+
+void hth_tree_tick(struct hth_ctx *ctx)
+{
+    gather_of_this_epoch(ctx);
+    if (ctx->tree->len && hth_now_ms(&ctx->clock) >= ctx->tree->due_ms)
+        gather_say(ctx);
+}
+
+uint64_t hth_tree_due_ms(const struct hth_ctx *ctx)
+{
+    return ctx->tree->len ? ctx->tree->due_ms : HTH_NEVER;
+}
+
+/* ---- Up and down ------------------------------------------------------------------------------------ */
+
 static void tree_deliver(
         struct hth_ctx *ctx, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len)
 {
@@ -186,7 +268,10 @@ void hth_tree_up(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t l
     hth_put64(body + 16, ++ctx->facts);
     if (len)
         memcpy(body + UP, bytes, len);
-    tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, UP + len);
+    if ((uint64_t)ctx->epoch->self * tree_degree(ctx) + 1 < ctx->epoch->nodes)
+        gather_add(ctx, body, UP + len);
+    else
+        tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, UP + len);
 }
 
 void hth_tree_down(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t len)
@@ -222,7 +307,7 @@ void hth_tree_to(struct hth_ctx *ctx, uint32_t node, uint16_t kind, const void *
 
 static void tree_on_up(struct hth_ctx *ctx, uint32_t from, const unsigned char *body, size_t len)
 {
-    uint32_t origin = hth_get32(body);
+    uint32_t origin = len < UP ? 0 : hth_get32(body);
 
     if (len < UP || from <= ctx->epoch->self || origin < from || origin >= ctx->epoch->nodes ||
             hth_get16(body + 6))
@@ -233,7 +318,24 @@ static void tree_on_up(struct hth_ctx *ctx, uint32_t from, const unsigned char *
         tree_deliver(ctx, origin, hth_get16(body + 4), body + UP, len - UP);
         return;
     }
-    tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, len);
+    gather_add(ctx, body, len);
+}
+
+/* The bytes are a connection's, which a fact may end. */
+static void tree_on_ups(struct hth_ctx *ctx, uint32_t from, const unsigned char *bytes, size_t len)
+{
+    unsigned char body[HTH_BODY_MAX];
+    size_t at = 0, part;
+
+    if (len > sizeof(body))
+        return;
+    memcpy(body, bytes, len);
+    for (; at + PART <= len && ctx->epoch; at += PART + part) {
+        part = hth_get16(body + at);
+        if (hth_get16(body + at + 2) || part > len - at - PART)
+            return;
+        tree_on_up(ctx, from, body + at + PART, part);
+    }
 }
 
 static void tree_on_down(struct hth_ctx *ctx, uint32_t from, const unsigned char *body, size_t len)
@@ -259,7 +361,7 @@ static void tree_on_to(struct hth_ctx *ctx, uint32_t from, const unsigned char *
 int hth_tree_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
 {
-    if (type < HTH_MSG_UP || type > HTH_MSG_TO)
+    if (type < HTH_MSG_UP || type > HTH_MSG_UPS)
         return 0;
     if (!ctx->epoch || len < HEAD)
         return 1;
@@ -267,6 +369,8 @@ int hth_tree_message(
         tree_on_up(ctx, from, body, len);
     else if (type == HTH_MSG_DOWN)
         tree_on_down(ctx, from, body, len);
+    else if (type == HTH_MSG_UPS)
+        tree_on_ups(ctx, from, body, len);
     else
         tree_on_to(ctx, from, body, len);
     return 1;

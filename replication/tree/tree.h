@@ -7,8 +7,12 @@
  *   down  the coordinator's word to everybody (itself included: delivered at once)
  *   to    the coordinator's word to one node
  *
- * Envelopes: UP {u32 origin, u16 kind, u16 zero, u64 life, u64 count, bytes}; DOWN {u16 kind, u16 zero,
- * u32 zero, bytes}; TO {u32 target, u16 kind, u16 zero, bytes}. May be lost with a connection: whoever
+ * Who has nodes below it gathers what comes up for some milliseconds, so that a parent hears few messages of
+ * each subtree, however many nodes are in it.
+ *
+ * Envelopes: UP {u32 origin, u16 kind, u16 zero, u64 life, u64 count, bytes}; UPS: several of them, each after
+ * {u16 length, u16 zero}; DOWN {u16 kind, u16 zero, u32 zero, bytes}; TO {u32 target, u16 kind, u16 zero,
+ * bytes}. May be lost with a connection: whoever
  * says a fact repeats it every retry_ms until it has had its effect, and everybody takes repeats.
  * Life and count rise with each fact of a node: a newer one shows that the node was there later.
  */
@@ -72,6 +76,9 @@ void hth_tree_to(struct hth_ctx *ctx, uint32_t node, uint16_t kind, const void *
 /* From the session: 1 when the message was the tree's. */
 int hth_tree_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
+
+void hth_tree_tick(struct hth_ctx *ctx); /* in an epoch: what was gathered goes on */
+uint64_t hth_tree_due_ms(const struct hth_ctx *ctx);
 
 /* Its parent where nobody is lost; node is not 0. */
 uint32_t hth_tree_above(const struct hth_ctx *ctx, uint32_t node);

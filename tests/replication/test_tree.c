@@ -3,6 +3,9 @@
 #include "check.h"
 #include "pair.h"
 
+#include "core/base/bytes.h"
+#include "transport/session/frame.h"
+
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -134,5 +137,85 @@ Test(tree, ignores_what_comes_from_the_wrong_side_or_is_too_short)
     cr_assert(eq(int, hth_tree_message(&p->node[0].ctx, 3, HTH_MSG_UP, body, 16), 1));
     cr_assert(eq(u32, p->node[1].delivered, 0));
     cr_assert(eq(u32, p->node[0].delivered, 0));
+    pair_close(p);
+}
+
+/* ---- Many facts, few messages ----------------------------------------------------------------------- */
+
+/* Those that the coordinator hears while all nodes say `facts` facts of `len` bytes each. */
+static uint64_t messages_of(uint32_t facts, size_t len)
+{
+    unsigned char fact[1000] = { 0 };
+    uint64_t before = hth_session_messages(p->node[0].ctx.session);
+    uint32_t heard = p->node[0].delivered, all = facts * (p->nodes - 1);
+
+    for (uint32_t i = 0; i < facts; i++)
+        for (uint32_t n = 1; n < p->nodes; n++)
+            hth_tree_up(&p->node[n].ctx, HTH_KIND_ECHO, fact, len);
+    cr_assert(pair_until(p, &p->node[0].delivered, heard + all, 3000));
+    pair_run(p, 100);
+    cr_assert(eq(u32, p->node[0].delivered, heard + all), "each once");
+    return hth_session_messages(p->node[0].ctx.session) - before;
+}
+
+Test(tree, facts_of_a_subtree_come_in_few_messages)
+{
+    p = pair_open(80);
+    for (uint32_t n = 0; n < 80; n++)
+        p->node[n].ctx.opts.tree_degree = 4; /* four levels */
+    (void)messages_of(1, 72);                /* connections are made */
+    cr_assert(le(u64, messages_of(1, 72), 16), "four subtrees, which are a level or two apart");
+    cr_assert(le(u64, messages_of(1, 1000), 28), "eight to a message");
+    pair_close(p);
+}
+
+Test(tree, a_parent_that_knows_no_gathered_facts_hears_each)
+{
+    p = pair_open(40);
+    p->node[39].ctx.opts.tree_degree = p->node[1].ctx.opts.tree_degree = 32;
+    hth_tree_up(&p->node[33].ctx, HTH_KIND_ECHO, "fact", 4);
+    hth_tree_up(&p->node[1].ctx, HTH_KIND_ECHO, "fact", 4);
+    cr_assert(pair_until(p, &p->node[0].delivered, 2, 3000), "not connected, so nobody knows");
+    cr_assert(eq(u64, hth_session_messages(p->node[0].ctx.session), 2));
+    cr_assert(eq(u32, hth_session_spoken(p->node[1].ctx.session, 0), HTH_VERSION_HIGH));
+    pair_close(p);
+}
+
+Test(tree, what_was_gathered_in_an_older_epoch_is_not_said_in_the_next)
+{
+    p = pair_open(40);
+    hth_tree_up(&p->node[1].ctx, HTH_KIND_ECHO, "fact", 4);
+    p->node[1].epoch.nonce++;
+    pair_run(p, 100);
+    cr_assert(zero(u32, p->node[0].delivered));
+    p->node[1].epoch.nonce--;
+    facts_from(1);
+    pair_close(p);
+}
+
+Test(tree, of_gathered_facts_that_make_no_sense_the_rest_is_not_heard)
+{
+    unsigned char body[256] = { 0 };
+    struct hth_ctx *c;
+
+    p = pair_open(40);
+    c = &p->node[0].ctx;
+    for (uint32_t i = 0; i < 2; i++) { /* two of 28 bytes, from node 1 */
+        hth_put16(body + 32 * i, 28);
+        hth_put32(body + 32 * i + 4, 1);
+        hth_put16(body + 32 * i + 8, HTH_KIND_ECHO);
+    }
+    cr_assert(eq(int, hth_tree_message(c, 1, HTH_MSG_UPS, body, 64), 1));
+    cr_assert(eq(u32, p->node[0].delivered, 2));
+    cr_assert(eq(int, hth_tree_message(c, 1, HTH_MSG_UPS, body, 63), 1));
+    cr_assert(eq(u32, p->node[0].delivered, 3), "the second is cut");
+    hth_put16(body + 2, 1);
+    cr_assert(eq(int, hth_tree_message(c, 1, HTH_MSG_UPS, body, 64), 1));
+    cr_assert(eq(u32, p->node[0].delivered, 3), "what is zero is not");
+    hth_put16(body + 2, 0);
+    hth_put16(body, 0);
+    cr_assert(eq(int, hth_tree_message(c, 1, HTH_MSG_UPS, body, 64), 1));
+    cr_assert(eq(u32, p->node[0].delivered, 3), "of no bytes");
+    cr_assert(eq(int, hth_tree_message(c, 5, HTH_MSG_UPS, body, 3), 1));
     pair_close(p);
 }

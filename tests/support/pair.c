@@ -323,7 +323,7 @@ void pair_close(struct pair *p)
 static uint64_t node_tick(struct pair_node *n)
 {
     struct hth_ctx *c = &n->ctx;
-    uint64_t due[3], next = HTH_NEVER;
+    uint64_t due[4], next = HTH_NEVER;
 
     if (hth_session_due_ms(c->session) <= n->p->now_ms)
         hth_session_tick(c->session);
@@ -331,10 +331,13 @@ static uint64_t node_tick(struct pair_node *n)
         hth_transfer_tick(c);
     if (hth_blobs_due_ms(c) <= n->p->now_ms)
         hth_blobs_tick(c);
+    if (hth_tree_due_ms(c) <= n->p->now_ms)
+        hth_tree_tick(c);
     due[0] = hth_session_due_ms(c->session);
     due[1] = hth_transfer_due_ms(c);
     due[2] = hth_blobs_due_ms(c);
-    for (int i = 0; i < 3; i++)
+    due[3] = hth_tree_due_ms(c);
+    for (int i = 0; i < 4; i++)
         next = due[i] < next ? due[i] : next;
     return next;
 }

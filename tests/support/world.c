@@ -2,6 +2,7 @@
 #include "world_parts.h"
 
 #include "core/base/bytes.h"
+#include "replication/tree/tree.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -340,15 +341,27 @@ static void tables_open(struct world *w)
         w->stale[r] = (struct rank_state){ .world = w, .act_ms = HTH_NEVER };
 }
 
+/* A save's manifest and what is common go down the tree one after the other, and each node registers
+ * both before it gives them on: half of a save's time is enough for that. */
+static uint32_t reg_most_ms(const struct world_opts *o)
+{
+    uint32_t degree = o->degree ? o->degree : HTH_TREE_DEGREE, levels = 0;
+
+    for (uint32_t node = o->nodes - 1; node; node = (node - 1) / degree)
+        levels++;
+    return o->save_ms / (4 * (levels ? levels : 1));
+}
+
 static void faults_open(struct world *w)
 {
     const struct world_opts *o = &w->opts;
+    uint32_t most = reg_most_ms(o);
 
     w->reg_ms = o->reg_ms;
     if (!o->faults)
         return;
     if (!w->reg_ms && o->seed % 3 == 0)
-        w->reg_ms = 20 + (uint32_t)(o->seed * 7919 % 600);
+        w->reg_ms = 20 + (uint32_t)(o->seed * 7919 % (most < 600 ? most : 600));
     w->opts.faults = 1 + world_roll(w, 2 * o->faults);
     faults_plan(w);
     if (world_roll(w, 3) == 0)

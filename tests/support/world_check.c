@@ -174,10 +174,13 @@ static uint32_t ranks_of(struct world *w, struct hth_save_id id)
 {
     struct look_object o;
 
-    for (uint32_t i = 0; i < w->opts.nodes; i++)
-        for (const struct slot *s = mem_of(w->machine[w->member[i]].store)->slots; s; s = s->next)
+    for (uint32_t i = 0; i < w->opts.nodes; i++) {
+        struct hth_store *store = w->machine[w->member[i]].store; /* NULL: it has just been lost */
+
+        for (const struct slot *s = store ? mem_of(store)->slots : NULL; s; s = s->next)
             if (look_slot(s, &o) && look_same(o.save, id))
                 return look_ranks(w, &o);
+    }
     return UINT32_MAX;
 }
 

@@ -568,6 +568,8 @@ void faults_point(void *machine, const char *point)
     if (!w->back_planned || !w->opts.back_point || w->member[w->opts.back_node - 1] != m->index ||
             strcmp(point, w->opts.back_point) != 0)
         return;
+    if (!is_in_recovery(w, m->index) || all_recovered(w))
+        return; /* the job before, or the next save: it is not killed there */
     w->dies += !m->dying;
     m->dying = 1;
     hth_store_mem_fail_at(

@@ -433,6 +433,46 @@ Test(session, an_agreement_that_is_not_heard_costs_nothing)
     net_world_close(w);
 }
 
+/* Of what two say that would close their connection, one question arrives, late. */
+static struct hth_loop_verdict answers_are_lost(void *self, enum hth_loop_kind kind, uint32_t from,
+        uint32_t to, const void *bytes, size_t len)
+{
+    int *questions = self;
+
+    (void)to, (void)bytes;
+    if (kind != HTH_LOOP_MESSAGE || len != HTH_FRAME_HEAD + 1)
+        return (struct hth_loop_verdict){ HTH_LOOP_NONE, 0, 0 };
+    if (from == 1 && !(*questions)++)
+        return (struct hth_loop_verdict){ HTH_LOOP_NONE, 500, 0 };
+    return (struct hth_loop_verdict){ HTH_LOOP_DROP, 0, 0 };
+}
+
+/* Who has agreed keeps its words back until the other one closes; here that one goes on instead. */
+Test(session, a_yes_that_is_lost_keeps_words_back_until_the_other_goes_on)
+{
+    struct hth_session_opts o = { .idle_ms = 2000, .job = "job" };
+    struct net_world *w = net_world_open(2, &o);
+    int questions = 0;
+
+    w->unwatched = 1;
+    must(net_send(w, 0, 1, 1));
+    net_run(w, 100);
+    hth_loop_net_script(w->net, answers_are_lost, &questions);
+    net_run(w, 3000);
+    cr_assert(eq(int, questions, 1));
+    must(net_send(w, 0, 1, 2));
+    net_run(w, 500);
+    cr_assert(eq(int, w->node[1].messages[0], 1)); /* it has agreed */
+    for (int n = 1; n <= 30; n++) {
+        must(net_send(w, 1, 0, (uint64_t)n));
+        net_run(w, 100);
+    }
+    cr_assert(eq(int, w->node[0].messages[1], 30));
+    cr_assert(eq(int, w->node[1].messages[0], 2));
+    nobody_is_lost(w);
+    net_world_close(w);
+}
+
 Test(session, the_least_recently_used_connection_makes_way_in_a_full_table)
 {
     struct hth_session_opts o = { .links_max = 2, .job = "job" };

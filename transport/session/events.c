@@ -98,9 +98,9 @@ static void link_open_message(struct hth_session *s, struct link *link,
     if (frame->type < HTH_MSG_UP)
         return;
     link->used_ms = now;
-    if (link->rest == REST_AGREED) /* it has thought better of it */
-        link->rest = REST_NONE;
+    hth_rest_heard(s, link);
     peer->bulk = link;
+    s->messages++;
     s->events.on_message(s->events.self, peer->node, frame->type, frame->body, frame->body_len);
 }
 

@@ -21,7 +21,8 @@
 #define HTH_FRAME_HEAD   64u
 #define HTH_BODY_MAX     (HTH_MESSAGE_MAX - HTH_FRAME_HEAD)
 #define HTH_VERSION_LOW  2u /* protocol versions we speak */
-#define HTH_VERSION_HIGH 2u
+#define HTH_VERSION_HIGH 3u
+#define HTH_VERSION_UPS  3u /* from which on HTH_MSG_UPS is understood */
 
 enum hth_message {
     /* 1..15: the session's own */
@@ -36,6 +37,7 @@ enum hth_message {
     HTH_MSG_UP = 16,   /* to the coordinator */
     HTH_MSG_DOWN = 17, /* from the coordinator to all */
     HTH_MSG_TO = 18,   /* from the coordinator to one node, by the tree */
+    HTH_MSG_UPS = 19,  /* several UP of one subtree */
     /* 32..63: replication, between owner and holder */
     HTH_MSG_OFFER = 32,
     HTH_MSG_READY = 33,

@@ -69,6 +69,12 @@ void hth_rest_message(struct hth_session *s, struct link *link, const struct hth
         rest_end(s, link);
 }
 
+void hth_rest_heard(struct hth_session *s, struct link *link)
+{
+    if (link->rest == REST_AGREED) /* it has thought better of it: our yes came late, or never */
+        rest_end(s, link);
+}
+
 static void rest_tick_link(struct hth_session *s, struct link *link, uint64_t now)
 {
     if (link->state != LINK_OPEN)

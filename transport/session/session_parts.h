@@ -104,6 +104,7 @@ struct hth_session {
     uint64_t expect_ms;             /* nothing is due before */
     uint64_t mark_ms, mark_busy_ms; /* when the thread's CPU time was read last, and what it was */
     uint32_t late_still, late_busy; /* ticks */
+    uint64_t messages;              /* handed on */
 };
 
 static inline uint64_t hth_session_now(const struct hth_session *s)
@@ -162,6 +163,7 @@ void hth_handshake_message(struct hth_session *s, struct link *link, const struc
 
 /* rest.c */
 void hth_rest_message(struct hth_session *s, struct link *link, const struct hth_frame *frame);
+void hth_rest_heard(struct hth_session *s, struct link *link); /* it is used */
 void hth_rest_tick(struct hth_session *s, uint64_t now);
 
 /* pulls.c */
