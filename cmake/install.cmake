@@ -16,7 +16,7 @@ configure_file(cmake/hearth.pc.in hearth.pc @ONLY)
 
 install(TARGETS hearth EXPORT hearthTargets)
 install(TARGETS hearth_cli hearthd)
-foreach(folder . transport/ofi transport/ucx)
+foreach(folder . transport/tcp transport/ofi transport/ucx)
   get_property(targets DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target ${targets})
     get_target_property(type ${target} TYPE)

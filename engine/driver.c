@@ -128,6 +128,7 @@ static struct hth_transport *driver_open_transport(
         .also = also,
         .library = library[0] ? library : NULL,
         .trusted = hth_config_network(c).trusted,
+        .key = d->key.bytes,
         .clock = d->clock,
         .log = d->log,
     };

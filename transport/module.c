@@ -17,7 +17,7 @@
 
 static int module_is_known(const char *name)
 {
-    return strcmp(name, "ofi") == 0 || strcmp(name, "ucx") == 0;
+    return strcmp(name, "tcp") == 0 || strcmp(name, "ofi") == 0 || strcmp(name, "ucx") == 0;
 }
 
 /* hearth-NAME.so in `dir`, when it is there. */
@@ -82,7 +82,7 @@ static void *module_open(const char *name, const char *dir, struct hearth_error 
     void *module;
 
     if (!module_is_known(name)) {
-        hth_fail(err, HEARTH_ENOENT, 0, "unknown transport %.64s: known are ofi, ucx", name);
+        hth_fail(err, HEARTH_ENOENT, 0, "unknown transport %.64s: known are tcp, ofi, ucx", name);
         return NULL;
     }
     module = module_find(name, dir, why, sizeof(why));

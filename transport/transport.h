@@ -57,6 +57,10 @@ struct hth_transport_opts {
                               * this one; ends with NULL. NULL: none */
     const char *library; /* full path of the backend's library; NULL: the loader's */
     int trusted;         /* 1: a listener that obeys anybody is fine off loopback, too */
+    const unsigned char
+            *key;        /* [HTH_KEY] the job's, of a backend that proves and seals by itself (tcp);
+                               * borrowed until close. NULL: none */
+    int plain;           /* 1: with a key, too, bytes go as they are once it is proved; all alike */
     uint32_t connect_ms; /* 0: 5000 */
     struct hth_clock clock;
     struct hth_log log;
@@ -79,7 +83,7 @@ struct hth_transport_events {
 };
 
 struct hth_transport_ops {
-    const char *name; /* "ofi", "ucx", "loop" */
+    const char *name; /* "tcp", "ofi", "ucx", "loop" */
 
     uint32_t (*caps)(struct hth_transport *t);
 
@@ -148,7 +152,7 @@ struct hth_transport {
     uint32_t conns_max; /* connections that may stand, of both directions; 0: as memory goes */
 };
 
-/* What a backend module (hearth-ofi.so, hearth-ucx.so) exports as `hth_transport_backend`. */
+/* What a backend module (hearth-tcp.so, hearth-ofi.so, hearth-ucx.so) exports as `hth_transport_backend`. */
 struct hth_transport_backend {
     uint32_t abi; /* HTH_TRANSPORT_ABI */
     const char *name;
@@ -158,11 +162,12 @@ struct hth_transport_backend {
     int (*open)(const struct hth_transport_opts *opts, const struct hth_transport_events *events,
             struct hth_transport **out, struct hearth_error *err);
 };
-#define HTH_TRANSPORT_ABI 4u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also */
+#define HTH_TRANSPORT_ABI \
+    5u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key */
 
 /* dlopen(RTLD_NOW | RTLD_LOCAL) of hearth-<name>.so beside this library or program, in
  * HEARTH_MODULE_DIR of the build, or in `dir` when that is not NULL; then its open().
- * Errors: HEARTH_ENOENT "unknown transport ...: known are ofi, ucx". */
+ * Errors: HEARTH_ENOENT "unknown transport ...: known are tcp, ofi, ucx". */
 int hth_transport_open(const char *name, const char *dir, const struct hth_transport_opts *opts,
         const struct hth_transport_events *events, struct hth_transport **out,
         struct hearth_error *err);

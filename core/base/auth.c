@@ -137,3 +137,78 @@ void hth_wipe(void *secret, size_t len)
 {
     sodium_memzero(secret, len);
 }
+
+int hth_secret_equal(const void *a, const void *b, size_t len)
+{
+    return sodium_memcmp(a, b, len) == 0;
+}
+
+void hth_sha256(unsigned char out[HTH_SHA256], const void *bytes, size_t len)
+{
+    crypto_hash_sha256(out, bytes, len);
+}
+
+void hth_hmac(unsigned char out[HTH_SHA256], const void *key, size_t key_len, const void *a,
+        size_t a_len, const void *b, size_t b_len)
+{
+    crypto_auth_hmacsha256_state state;
+
+    crypto_auth_hmacsha256_init(&state, key, key_len);
+    crypto_auth_hmacsha256_update(&state, a, a_len);
+    crypto_auth_hmacsha256_update(&state, b, b_len);
+    crypto_auth_hmacsha256_final(&state, out);
+    hth_wipe(&state, sizeof(state));
+}
+
+void hth_hkdf_expand(unsigned char *out, size_t len, const unsigned char key[HTH_SHA256],
+        const void *info, size_t info_len)
+{
+    crypto_auth_hmacsha256_state state;
+    unsigned char block[HTH_SHA256];
+    size_t before = 0;
+
+    for (unsigned char i = 1; len; i++) {
+        size_t n = len < sizeof(block) ? len : sizeof(block);
+
+        crypto_auth_hmacsha256_init(&state, key, HTH_SHA256);
+        crypto_auth_hmacsha256_update(&state, block, before);
+        crypto_auth_hmacsha256_update(&state, info, info_len);
+        crypto_auth_hmacsha256_update(&state, &i, 1);
+        crypto_auth_hmacsha256_final(&state, block);
+        memcpy(out, block, n);
+        before = sizeof(block);
+        out += n;
+        len -= n;
+    }
+    hth_wipe(&state, sizeof(state));
+    hth_wipe(block, sizeof(block));
+}
+
+void hth_exchange_public(unsigned char out[HTH_KEY], const unsigned char secret[HTH_KEY])
+{
+    crypto_scalarmult_curve25519_base(out, secret);
+}
+
+int hth_exchange(unsigned char out[HTH_KEY], const unsigned char secret[HTH_KEY],
+        const unsigned char public_key[HTH_KEY])
+{
+    return crypto_scalarmult_curve25519(out, secret, public_key) ? HEARTH_EAUTH : HEARTH_OK;
+}
+
+void hth_chacha_seal(unsigned char *out, unsigned char tag[HTH_AEAD_TAG], const unsigned char *in,
+        size_t len, const void *head, size_t head_len, const unsigned char nonce[HTH_AEAD_NONCE],
+        const unsigned char key[HTH_KEY])
+{
+    crypto_aead_chacha20poly1305_ietf_encrypt_detached(
+            out, tag, NULL, in, len, head, head_len, NULL, nonce, key);
+}
+
+int hth_chacha_open(unsigned char *out, const unsigned char *in, size_t len,
+        const unsigned char tag[HTH_AEAD_TAG], const void *head, size_t head_len,
+        const unsigned char nonce[HTH_AEAD_NONCE], const unsigned char key[HTH_KEY])
+{
+    return crypto_aead_chacha20poly1305_ietf_decrypt_detached(
+                   out, NULL, in, len, tag, head, head_len, nonce, key)
+                   ? HEARTH_EAUTH
+                   : HEARTH_OK;
+}

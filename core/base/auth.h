@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one file that knows libsodium: digests, message authentication, the job key. */
+/* The one file that knows libsodium: digests, message authentication, the job key, what seals connections. */
 #ifndef HEARTH_CORE_BASE_AUTH_H
 #define HEARTH_CORE_BASE_AUTH_H
 
@@ -58,6 +58,35 @@ void hth_key_close(struct hth_key *key); /* NULL and one of zeros: nothing */
 void *hth_secret_alloc(size_t len, int *out_locked);
 void hth_secret_free(void *secret); /* wipes it. NULL: nothing */
 
-void hth_wipe(void *secret, size_t len); /* not optimised away */
+void hth_wipe(void *secret, size_t len);                        /* not optimised away */
+int hth_secret_equal(const void *a, const void *b, size_t len); /* 1: equal; in the same time */
+
+/* ---- of sealed connections ---- */
+
+#define HTH_SHA256 32
+
+void hth_sha256(unsigned char out[HTH_SHA256], const void *bytes, size_t len);
+/* HMAC-SHA-256 of a | b (either may be empty); as well HKDF-Extract, its key then the salt. */
+void hth_hmac(unsigned char out[HTH_SHA256], const void *key, size_t key_len, const void *a,
+        size_t a_len, const void *b, size_t b_len);
+/* HKDF-Expand (RFC 5869) of SHA-256; len <= 255 * HTH_SHA256. */
+void hth_hkdf_expand(unsigned char *out, size_t len, const unsigned char key[HTH_SHA256],
+        const void *info, size_t info_len);
+
+/* X25519 (RFC 7748). A pair of this moment; then what its secret and the peer's public key have in
+ * common: HEARTH_EAUTH for a public key that makes it the same for every secret. */
+void hth_exchange_public(unsigned char out[HTH_KEY], const unsigned char secret[HTH_KEY]);
+int hth_exchange(unsigned char out[HTH_KEY], const unsigned char secret[HTH_KEY],
+        const unsigned char public_key[HTH_KEY]);
+
+/* ChaCha20-Poly1305 (RFC 8439), tag apart; in may be out. Open: HEARTH_EAUTH, and out is not written. */
+#define HTH_AEAD_NONCE 12
+#define HTH_AEAD_TAG   16
+void hth_chacha_seal(unsigned char *out, unsigned char tag[HTH_AEAD_TAG], const unsigned char *in,
+        size_t len, const void *head, size_t head_len, const unsigned char nonce[HTH_AEAD_NONCE],
+        const unsigned char key[HTH_KEY]);
+int hth_chacha_open(unsigned char *out, const unsigned char *in, size_t len,
+        const unsigned char tag[HTH_AEAD_TAG], const void *head, size_t head_len,
+        const unsigned char nonce[HTH_AEAD_NONCE], const unsigned char key[HTH_KEY]);
 
 #endif

@@ -3,7 +3,8 @@
  * Off loopback any machine may connect. Our own hello asks for the job's key, but a transport library
  * that listens on sockets handles its peer's messages before our hello: it writes bytes where the peer
  * says, or aborts on a message out of turn. Network hardware that checks memory keys itself prevents
- * that. All other providers are allowed only where the site says that its network is trusted.
+ * that, and our own sockets (transport tcp) with a key. All others are allowed only where the site says
+ * that its network is trusted.
  */
 #include "network.h"
 #include "fail.h"
@@ -49,6 +50,8 @@ static int is_guarded(const struct hth_network *n)
     const char *provider = n->provider ? n->provider : "";
     size_t len = strcspn(provider, ";");
 
+    if (!strcmp(n->transport, "tcp")) /* our own sockets ask for the key before anything else */
+        return n->has_key;
     for (size_t i = 0; i < sizeof(guarded) / sizeof(guarded[0]); i++)
         if (!strcmp(n->transport, guarded[i].transport) && strlen(guarded[i].provider) == len &&
                 !strncmp(provider, guarded[i].provider, len))
@@ -60,6 +63,8 @@ static const char *library_of(const struct hth_network *n, char *out, size_t len
 {
     const char *provider = n->provider && n->provider[0] ? n->provider : "tcp";
 
+    if (strcmp(n->transport, "tcp") == 0)
+        return "transport tcp without a job key";
     snprintf(out, len, "%s's provider %.40s",
             strcmp(n->transport, "ucx") != 0 ? "libfabric" : "UCX", provider);
     return out;
@@ -112,6 +117,8 @@ unsigned hth_network_left_out(
                 "%s listens on %.64s and obeys whoever reaches its port, before any key is asked "
                 "for",
                 library_of(n, library, sizeof(library)), n->bind);
+    if (strcmp(n->transport, "tcp") == 0 && n->has_key && !n->trusted)
+        return count; /* sealed */
     snprintf(out[count++], HTH_LEFT_OUT_TEXT,
             "checkpoints travel unencrypted, and a CRC finds accidents, not intent: who is on the "
             "way of %.64s reads and changes them",

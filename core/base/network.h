@@ -17,7 +17,7 @@ enum hth_reach hth_address_reach(const char *text);
 
 struct hth_network {
     const char *bind;      /* NULL: loopback */
-    const char *transport; /* "ofi", "ucx", "auto" */
+    const char *transport; /* "tcp", "ofi", "ucx", "auto" */
     const char *provider;  /* NULL or "": the transport's default */
     int has_key, trusted;
 };

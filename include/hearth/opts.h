@@ -50,7 +50,7 @@ struct hearth_opts {
     uint32_t start;        /* enum hearth_start */
     uint32_t helper;       /* 1: a second process of this rank; may save and read, not recover */
     const char *engine;    /* path of hearthd; NULL: beside this library, then PATH */
-    const char *transport; /* "auto", "ofi" or "ucx"; NULL: "auto", with a provider "ofi" */
+    const char *transport; /* "auto", "tcp", "ofi" or "ucx"; NULL: "auto", with a provider "ofi" */
     const char *provider;  /* NULL: the transport's default (tcp), or what auto takes */
     const char *bind;      /* numeric address for peers; NULL: 127.0.0.1 */
     const char *device;    /* interface; NULL: the one that has `bind` */

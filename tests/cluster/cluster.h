@@ -75,6 +75,7 @@ struct world {
     const char *start;       /* NULL: auto */
     uint32_t no_ofi, no_ucx; /* bits: machines whose library for it is not there */
     uint32_t allow_slower;
+    char key[256]; /* the file of the job's key, where the network is called hostile; "": trusted */
     const char *cgroup; /* of engines started by hand; NULL: ours */
     int reboots;        /* a machine that comes up again has its old name and address */
     int loses_engines;  /* 0: a rank that says its engine is gone ends the scenario */

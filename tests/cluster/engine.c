@@ -66,7 +66,10 @@ static void be_engine(const struct world *w, uint32_t k, const char *variable, c
     if (w->provider)
         argv[i++] = "--provider", argv[i++] = w->provider;
     argv[i++] = "--linger", argv[i++] = "600";
-    argv[i++] = "--network", argv[i++] = "trusted"; /* of bridges of our own */
+    if (w->key[0])
+        argv[i++] = "--key-file", argv[i++] = w->key;
+    else
+        argv[i++] = "--network", argv[i++] = "trusted"; /* of bridges of our own */
     if (!w->namespaces)
         argv[i++] = "--any-root";
     if (variable)

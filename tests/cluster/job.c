@@ -37,7 +37,7 @@ struct who {
 
 static struct {
     const char *root, *job, *node, *bind, *meet, *transport, *provider, *engine, *domain, *start,
-            *fabric_library, *ucx_library;
+            *fabric_library, *ucx_library, *key_file;
     unsigned long port, rank, world, copies, min_copies, keep, degraded, kib, any_root, save_ms,
             recover_ms, open_ms, common_kib, allow_slower, rows;
 } arg;
@@ -340,10 +340,11 @@ static int take_arg(const char *text)
         { "transport", &arg.transport, NULL }, { "provider", &arg.provider, NULL },
         { "engine", &arg.engine, NULL }, { "domain", &arg.domain, NULL },
         { "start", &arg.start, NULL }, { "fabric_library", &arg.fabric_library, NULL },
-        { "ucx_library", &arg.ucx_library, NULL }, { "allow_slower", NULL, &arg.allow_slower },
-        { "port", NULL, &arg.port }, { "rank", NULL, &arg.rank }, { "world", NULL, &arg.world },
-        { "copies", NULL, &arg.copies }, { "min_copies", NULL, &arg.min_copies },
-        { "keep", NULL, &arg.keep }, { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
+        { "key_file", &arg.key_file, NULL }, { "ucx_library", &arg.ucx_library, NULL },
+        { "allow_slower", NULL, &arg.allow_slower }, { "port", NULL, &arg.port },
+        { "rank", NULL, &arg.rank }, { "world", NULL, &arg.world }, { "copies", NULL, &arg.copies },
+        { "min_copies", NULL, &arg.min_copies }, { "keep", NULL, &arg.keep },
+        { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
         { "any_root", NULL, &arg.any_root }, { "save_ms", NULL, &arg.save_ms },
         { "recover_ms", NULL, &arg.recover_ms }, { "open_ms", NULL, &arg.open_ms },
         { "common_kib", NULL, &arg.common_kib }, { "rows", NULL, &arg.rows } };
@@ -414,7 +415,9 @@ static int open_job(struct hearth_error *err)
     o.fabric_library = arg.fabric_library, o.ucx_library = arg.ucx_library;
     o.allow_slower = (uint32_t)arg.allow_slower;
     o.start = arg.start && !strcmp(arg.start, "never") ? HEARTH_START_NEVER : HEARTH_START_AUTO;
-    o.network = HEARTH_NETWORK_TRUSTED, o.any_root = (uint32_t)arg.any_root;
+    o.key_file = arg.key_file;
+    o.network = arg.key_file ? HEARTH_NETWORK_HOSTILE : HEARTH_NETWORK_TRUSTED;
+    o.any_root = (uint32_t)arg.any_root;
     o.open_ms = (uint32_t)arg.open_ms, o.save_ms = (uint32_t)arg.save_ms;
     o.recover_ms = (uint32_t)arg.recover_ms;
     o.heartbeat_ms = 200, o.dead_ms = 2000, o.stall_ms = 1000, o.linger_s = 600;

@@ -9,11 +9,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -138,6 +140,8 @@ static void choose_all(unsigned again)
     }
     if (opt.transport && !strcmp(opt.transport, "auto"))
         choose("auto", NULL, again);
+    if (opt.transport && !strcmp(opt.transport, "tcp"))
+        choose("tcp", NULL, again);
     if (!opt.transport || !strcmp(opt.transport, "ofi"))
         choose("ofi", NULL, again);
     if (!opt.transport || !strcmp(opt.transport, "ucx"))
@@ -228,9 +232,27 @@ static int provider_set(struct world *w, const char *provider)
                    : 0;
 }
 
+/* Own sockets carry what a hostile network may see: with a key. The others run where all is trusted. */
+static int key_set(struct world *w)
+{
+    unsigned char key[32];
+    int fd, rc;
+
+    if (strcmp(w->transport, "tcp") != 0)
+        return 0;
+    snprintf(w->key, sizeof(w->key), "%.200s/key", w->dir);
+    fd = open(w->key, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    rc = fd < 0 || getrandom(key, sizeof(key), 0) != sizeof(key) ||
+         write(fd, key, sizeof(key)) != sizeof(key);
+    if (fd >= 0)
+        close(fd);
+    return rc ? lost(w, "no key file %s", w->key) : 0;
+}
+
 static int run_scenario(const struct run *r, struct world *w)
 {
     TRY(provider_set(w, r->provider));
+    TRY(key_set(w));
     return nodes_open(w) ? lost(w, "no network namespace") : r->scenario->run(w, r->scenario->arg);
 }
 

@@ -70,6 +70,8 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
         add(a, "fabric_library=/nonexistent/libfabric.so.1");
     if (w->no_ucx & 1u << w->seat[r])
         add(a, "ucx_library=/nonexistent/libucp.so.0");
+    if (w->key[0])
+        add(a, "key_file=%s", w->key);
     if (w->allow_slower)
         add(a, "allow_slower=1");
     if (w->racks)

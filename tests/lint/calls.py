@@ -109,7 +109,7 @@ def groups_and_arrows(root):
             groups[name] = [f"{name}/{part}" for part in rest]
         else:
             seen[name] = {one for part in rest for one in groups.get(part, [part])}
-    for backend in ("transport/ofi", "transport/ucx"):
+    for backend in ("transport/tcp", "transport/ofi", "transport/ucx"):
         seen[backend] = seen.get("transport", set()) | set(groups.get("transport", ["transport"]))
     return groups, seen
 

@@ -36,7 +36,7 @@ arrows() {
         sed -nE 's/^hearth_(folder|group)\(([^)]*)\).*/\1 \2/p; s/^hearth_program\([^ ]+ ([^)]*)\)/folder \1/p' |
         awk '$1 == "group" { for (i = 3; i <= NF; i++) g[$2] = g[$2] " " $2 "/" $i; next }
              { n = ""; for (i = 3; i <= NF; i++) n = n " " ($i in g ? g[$i] : $i); print $2 n }
-             $2 == "transport" { print "transport/ofi transport" n; print "transport/ucx transport" n }'
+             $2 == "transport" { print "transport/ofi transport" n; print "transport/tcp transport" n; print "transport/ucx transport" n }'
 }
 arrows >"$tmp/arrows"
 

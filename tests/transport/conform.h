@@ -29,6 +29,8 @@ struct conform_backend {
     int keyless;         /* nobody looks at keys: what was registered can be read for ever */
     const char *library; /* variable that names another one; NULL: none does */
     const char *setting; /* variable to set; NULL: none */
+    int keyed;           /* it has a key of its own */
+    int plain;           /* which it proves, and does no more */
 };
 
 struct conn_record {
@@ -76,6 +78,7 @@ struct world {
             conform_failed(__FILE__, __LINE__, #cond); \
     } while (0)
 _Noreturn void conform_failed(const char *file, int line, const char *what);
+const unsigned char *conform_key(const struct conform_backend *b); /* NULL: it has none */
 _Noreturn void conform_skip(const char *reason); /* this cell cannot be had here */
 /* Skips where peers' memory is simply there. */
 void conform_needs_guard(const struct conform_backend *b);

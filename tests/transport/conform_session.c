@@ -100,7 +100,10 @@ static struct talker *talker_open(const struct conform_backend *backend,
     struct hth_session_events ev = { &k, on_message, on_peer_up, on_peer_down, NULL };
     struct hth_random random = { next_random, &k.seed };
     struct hth_transport_events below;
-    struct hth_transport_opts to = { .bind = "127.0.0.1", .provider = backend->provider };
+    struct hth_transport_opts to = { .bind = "127.0.0.1",
+        .provider = backend->provider,
+        .key = conform_key(backend),
+        .plain = backend->plain };
     struct hearth_error err = { 0 };
     int rc;
 

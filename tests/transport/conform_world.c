@@ -160,6 +160,8 @@ void side_open(struct world *w, int i)
         .provider = w->backend->provider,
         .connect_ms = w->backend->connect_ms,
         .library = w->backend->library ? getenv(w->backend->library) : NULL,
+        .key = conform_key(w->backend),
+        .plain = w->backend->plain,
         .clock = w->clock,
         .log = { log_line, NULL },
     };

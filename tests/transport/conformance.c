@@ -20,6 +20,9 @@
 
 static const struct conform_backend backends[] = {
     { .name = "loop" },
+    { .name = "tcp", .module = "tcp", .provider = "tcp" },
+    { .name = "tcp-key", .module = "tcp", .provider = "tcp", .keyed = 1, .plain = 1 },
+    { .name = "tcp-sealed", .module = "tcp", .provider = "tcp", .keyed = 1 },
     { .name = "ofi-tcp", .module = "ofi", .provider = "tcp" },
     { .name = "ofi-rxm",
             .module = "ofi",
@@ -113,6 +116,13 @@ static void be_strict(const struct conform_backend *b)
     setenv("STRICTFI_PROFILE", b->profile, 1);
     if (strcmp(cell_group, "dereg") == 0)
         setenv("STRICTFI_FORGIVE", "mr-closed,key", 1);
+}
+
+const unsigned char *conform_key(const struct conform_backend *b)
+{
+    static const unsigned char key[32] = { 9, 8, 7 };
+
+    return b->keyed ? key : NULL;
 }
 
 static int usage(const char *program)

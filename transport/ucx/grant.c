@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Who may read which memory: the owner's table of grants, and the end of a region with them.
- *
- * Descriptor: 0 "HUCX"  4 u32 1  8 u64 grant   16 u64 nonce    24 u64 length of the grant
- *             0 "HUCX"  4 u32 2  8 u64 region  16 u64 address  24 u64 length, where the card reads
- *             32 key of the region, if there is room
- */
+/* Who may read which memory: the owner's table of grants, and the end of a region with them. */
 #include "ucx.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
-
-#define DESC_MAGIC 0x58435548u
-#define DESC_BYTES HTH_UCX_DESC
-#define DESC_ASK   1u
-#define DESC_GET   2u
-_Static_assert(DESC_BYTES <= HTH_DESC_MAX, "a descriptor must fit into its message");
 
 int hth_ucx_dereg(struct hth_transport *base, struct hth_region *r)
 {
@@ -56,32 +44,6 @@ void hth_ucx_grants_drop(struct hth_ucx *t, const struct hth_region *region, hth
     }
 }
 
-static void desc_encode(unsigned char *out, uint32_t kind, const struct hth_ucx_desc *d)
-{
-    hth_put32(out, DESC_MAGIC);
-    hth_put32(out + 4, kind);
-    hth_put64(out + 8, d->grant);
-    hth_put64(out + 16, d->at);
-    hth_put64(out + 24, d->len);
-    if (d->key_len)
-        memcpy(out + DESC_BYTES, d->key, d->key_len);
-}
-
-int hth_ucx_desc_decode(
-        const struct hth_ucx *t, const unsigned char *bytes, uint32_t len, struct hth_ucx_desc *out)
-{
-    if (!bytes || len < DESC_BYTES || len > (t->gets ? HTH_DESC_MAX : DESC_BYTES) ||
-            hth_get32(bytes) != DESC_MAGIC ||
-            hth_get32(bytes + 4) != (t->gets ? DESC_GET : DESC_ASK))
-        return HEARTH_EINVAL;
-    *out = (struct hth_ucx_desc){ .grant = hth_get64(bytes + 8),
-        .at = hth_get64(bytes + 16),
-        .len = hth_get64(bytes + 24),
-        .key = bytes + DESC_BYTES,
-        .key_len = len - DESC_BYTES };
-    return 0;
-}
-
 /* A row of the table, which is asked at each question. */
 static int grant_new(struct hth_ucx *t, struct hth_region *region, uint64_t off, uint64_t len,
         hth_conn conn, struct hth_ucx_desc *out, struct hearth_error *err)
@@ -118,8 +80,7 @@ int hth_ucx_grant(struct hth_transport *base, struct hth_region *region, uint64_
         d = hth_ucx_key_grant(t, c, region, off, len);
     else if ((rc = grant_new(t, region, off, len, conn, &d, err)))
         return rc;
-    desc_encode(out_desc, t->gets ? DESC_GET : DESC_ASK, &d);
-    *out_len = DESC_BYTES + (uint32_t)d.key_len;
+    *out_len = hth_ucx_desc_encode(t, &d, out_desc);
     return 0;
 }
 

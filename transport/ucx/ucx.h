@@ -240,6 +240,9 @@ struct hth_ucx_desc {
     const void *key; /* get.c: of the region, where it fits; in the descriptor */
     size_t key_len;
 };
+/* desc.c: as bytes. Encode: how many were written to out[HTH_DESC_MAX]. Decode: HEARTH_EINVAL. */
+uint32_t hth_ucx_desc_encode(
+        const struct hth_ucx *t, const struct hth_ucx_desc *d, unsigned char *out);
 int hth_ucx_desc_decode(const struct hth_ucx *t, const unsigned char *bytes, uint32_t len,
         struct hth_ucx_desc *out);
 void hth_ucx_grants_drop(struct hth_ucx *t, const struct hth_region *region, hth_conn conn);

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A byte for the type, then a message between owner and holder. What decodes lies within the message and
+ * within its bounds, and words of a peer are printable. */
+#include "replication/transfer/wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void wire_want(int good)
+{
+    if (!good)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const unsigned char *body = data + 1, *crc;
+    struct hth_wire m;
+
+    if (!size || hth_wire_decode(&m, data[0], body, size - 1))
+        return 0;
+    wire_want(data[0] >= HTH_MSG_OFFER && data[0] <= HTH_MSG_BAD && !hth_save_none(m.save));
+    wire_want(m.grant.desc_len <= HTH_DESC_MAX && m.follows <= 1 && m.count <= HTH_WIRE_CHUNKS);
+    crc = m.crc;
+    wire_want(!m.count || (crc >= body && crc + (size_t)4 * m.count == data + size));
+    wire_want(m.first <= UINT32_MAX - m.count && strlen(m.text) <= HTH_WIRE_TEXT);
+    for (const char *c = m.text; *c; c++)
+        wire_want(*c >= ' ' && *c <= '~');
+    wire_want(data[0] != HTH_MSG_NAK || m.code);
+    wire_want(
+            data[0] != HTH_MSG_OFFER || (m.object.kind == HTH_OBJECT_SHARD && m.object.id == m.id));
+    return 0;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A transport `tcp` with a clock of the test's, and plain sockets that talk to it byte by byte. */
+#ifndef TCP_SIDE_H
+#define TCP_SIDE_H
+
+#include "check.h"
+
+#include "core/base/bytes.h"
+#include "transport/tcp/tcp.h"
+
+#define SIDE_CONNS 64
+#define SIDE_BYTES (UINT64_C(8) << 20)
+
+struct tcp_side {
+    struct hth_transport *t;
+    union hth_tcp_addr addr; /* where it listens */
+    uint64_t now_ms;         /* its clock, moved by the test alone */
+    hth_conn conn[SIDE_CONNS];
+    int conns, ups, downs, messages, pulls, warned;
+    int down_code, pull_code;
+    unsigned char *bytes; /* [SIDE_BYTES], registered */
+    struct hth_region *region;
+    const unsigned char *key; /* zeros: it has none */
+};
+
+void tcp_side_open(struct tcp_side *s, const char *bind);
+void tcp_side_open_keyed(struct tcp_side *s, const char *bind, const unsigned char key[HTH_KEY]);
+void tcp_side_close(struct tcp_side *s);
+void tcp_turns(struct tcp_side *s,
+        int turns); /* of progress(), with 1 ms between them when it did nothing */
+
+/* A plain socket that the listener has yet to accept. */
+int tcp_dial(const struct tcp_side *s);
+void tcp_say(int fd, const void *bytes, size_t len);
+/* len bytes, while the transport turns; 0: it closed before. */
+int tcp_hear(struct tcp_side *s, int fd, void *out, size_t len);
+int tcp_is_closed(int fd); /* now, without a turn; whatever came before is thrown away */
+int tcp_is_quiet(int fd);  /* open, and not a byte has come */
+
+/* What a dialler of this side's key says; without a key nothing is sealed. */
+struct hth_seal_opts tcp_greeting(const struct tcp_side *s, enum hth_purpose purpose);
+/* A hello alone. */
+void tcp_hello(const struct hth_seal_opts *o, unsigned char out[HTH_SEAL_HELLO]);
+/* A socket that has said and heard its whole hello; -1: it was closed before. */
+int tcp_greet(struct tcp_side *s, const struct hth_seal_opts *o, struct hth_seal **out);
+
+/* A whole connection of plain sockets; its hth_conn at the other end. */
+struct tcp_member {
+    int messages, bulk;
+    struct hth_seal *messages_seal, *bulk_seal;
+    hth_conn conn;
+};
+void tcp_join(struct tcp_side *s, struct tcp_member *m);
+void tcp_leave(struct tcp_member *m);
+void tcp_ask(const struct tcp_member *m, uint64_t pull, const unsigned char desc[HTH_TCP_DESC],
+        uint64_t off, uint64_t len);
+/* The next frame's header; a body is left to be heard. */
+void tcp_hear_head(struct tcp_side *s, const struct tcp_member *m, unsigned char out[HTH_TCP_HEAD]);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections that are over: dropped, too late, or ended; each hears of its pulls, then of its end. */
+#include "tcp.h"
+
+#include <stdlib.h>
+
+void hth_tcp_drop(struct hth_transport *t, hth_conn conn)
+{
+    struct hth_tcp_conn *c = hth_tcp_conn_get(hth_tcp_of(t), conn);
+
+    if (c)
+        hth_tcp_conn_end(c, HEARTH_ECANCELED, "dropped by us");
+}
+
+/* Takes the list as it is: a connection that a callback dooms has its turn in the next call. */
+static int doomed_take(struct hth_tcp *t)
+{
+    struct hth_tcp_conn *c = t->doomed, *next;
+    int n = 0;
+
+    t->doomed = NULL;
+    t->doomed_end = &t->doomed;
+    for (; c; c = next, n++) {
+        next = c->next;
+        hth_tcp_pulls_end(c);
+        t->events.on_down(t->events.self, c->id, c->code, c->detail);
+        hth_ids_drop(&t->conns, c->id);
+        hth_tcp_messages_fini(c);
+        hth_tcp_sealed_fini(c);
+        hth_seal_close(c->messages_seal);
+        hth_seal_close(c->bulk_seal);
+        free(c);
+    }
+    return n;
+}
+
+int hth_tcp_finish(struct hth_tcp *t)
+{
+    int n = doomed_take(t);
+
+    while (t->closing && t->doomed)
+        n += doomed_take(t);
+    return n;
+}
+
+int hth_tcp_conns_expire(struct hth_tcp *t, uint64_t now)
+{
+    uint64_t due = HTH_NEVER;
+    int n = 0;
+
+    if (now < t->due_ms)
+        return 0;
+    for (uint32_t i = 0; i < t->conns.cap; i++) {
+        struct hth_tcp_conn *c = hth_ids_at(&t->conns, i);
+
+        if (!c || c->state != HTH_TCP_CONNECTING)
+            continue;
+        if (c->due_ms <= now) {
+            hth_tcp_conn_end(c, HEARTH_ETIMEOUT, "no connection in time");
+            n++;
+        } else if (c->due_ms < due) {
+            due = c->due_ms;
+        }
+    }
+    t->due_ms = due;
+    return n;
+}

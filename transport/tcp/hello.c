@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How two sockets become a connection. Both are dialled by the same side, so that either end may be behind
+ * a door that only opens outwards, and at once, so that no pull waits for a handshake. Each says what
+ * seal.h says; the second names the first and is bound to it.
+ *
+ *     dialler                              listener
+ *       messages ── hello, proof ───────►    is kept: half of a connection
+ *                ◄───────── hello, proof ─
+ *       bulk     ── hello, proof ───────►    joins the two: on_accept()
+ *     on_up()    ◄───────── hello, proof ─
+ *
+ * The same bytes travel without a key, and prove nothing then.
+ */
+#include "tcp.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+static struct hth_seal_opts hello_opts(const struct hth_tcp *t, enum hth_purpose purpose)
+{
+    return (struct hth_seal_opts){ .key = t->key, .suites = t->suites, .purpose = purpose };
+}
+
+/* The first bytes of a socket: they have room. */
+static int hello_send(struct hth_tcp_greeting *g, const void *bytes, size_t len)
+{
+    return send(g->sock.fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len;
+}
+
+/* What is to come in this stage. 1: whole; 0: not yet; -1: it is none, or the socket is gone (errno, 0: closed). */
+static int hello_receive(struct hth_tcp_greeting *g)
+{
+    uint32_t len = g->stage == HTH_TCP_LISTENS || g->stage == HTH_TCP_AWAITS ? HTH_SEAL_HELLO
+                                                                             : HTH_SEAL_PROOF;
+    ssize_t n = recv(g->sock.fd, g->in + g->got, len - g->got, MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n == 0)
+        errno = 0;
+    if (n <= 0)
+        return -1;
+    g->got += (uint32_t)n;
+    errno = EPROTO;
+    if (len == HTH_SEAL_HELLO && memcmp(g->in, "HTCP", g->got < 4 ? g->got : 4) != 0)
+        return -1; /* what all hellos begin with */
+    if (g->got < len)
+        return 0;
+    g->got = 0;
+    return 1;
+}
+
+/* ---- dialled ---- */
+
+static int dial_socket(struct hth_tcp *t, const union hth_tcp_addr *peer, int *out_fd)
+{
+    union hth_tcp_addr from = t->self;
+    int fd = socket(peer->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
+
+    if (fd < 0)
+        return errno;
+    *out_fd = fd;
+    from.in.sin_port = 0; /* from our address, but not from the port we listen on */
+    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (bind(fd, &from.sa, hth_tcp_addr_len(&from)))
+        return errno;
+    if (connect(fd, &peer->sa, hth_tcp_addr_len(peer)) && errno != EINPROGRESS)
+        return errno;
+    return 0;
+}
+
+/* One half of the connection. 0 or an errno. */
+static int greeting_dial(struct hth_tcp_conn *c, enum hth_purpose purpose)
+{
+    struct hth_tcp_greeting *g = calloc(1, sizeof(*g));
+    int fd = -1, rc = g ? dial_socket(c->t, &c->addr, &fd) : ENOMEM;
+
+    if (!g)
+        return rc;
+    g->sock = (struct hth_tcp_sock){ .t = c->t, .fd = fd };
+    g->stage = HTH_TCP_DIALS;
+    g->purpose = purpose;
+    g->conn = c;
+    c->greeting = g;
+    if (!rc)
+        rc = hth_tcp_sock_open(c->t, &g->sock, fd, HTH_TCP_GREETS, g, EPOLLOUT);
+    if (rc)
+        hth_tcp_greeting_end(g);
+    return rc;
+}
+
+static void dialled_says(struct hth_tcp_greeting *g)
+{
+    struct hth_seal_opts opts = hello_opts(g->sock.t, g->purpose);
+    unsigned char hello[HTH_SEAL_HELLO];
+    struct hearth_error err = { 0 };
+    struct hth_seal_bond bond;
+    socklen_t len = sizeof(int);
+    int error = 0, rc;
+
+    getsockopt(g->sock.fd, SOL_SOCKET, SO_ERROR, &error, &len);
+    if (error) {
+        hth_tcp_conn_errno(g->conn, error);
+        return;
+    }
+    if (g->purpose == HTH_PURPOSE_BULK) {
+        hth_seal_bond(g->conn->messages_seal, &bond);
+        opts.bond = &bond;
+    }
+    rc = hth_seal_dial(&g->hand, &opts, hello, &err);
+    hth_wipe(&bond, sizeof(bond));
+    if (rc || !hello_send(g, hello, sizeof(hello))) {
+        hth_tcp_conn_end(g->conn, HEARTH_EPEER, rc ? err.text : "it closed before any word");
+        return;
+    }
+    g->stage = HTH_TCP_AWAITS;
+    hth_tcp_sock_watch(&g->sock, EPOLLIN);
+}
+
+static void dialled_proves(struct hth_tcp_greeting *g)
+{
+    unsigned char proof[HTH_SEAL_PROOF];
+    struct hearth_error err = { 0 };
+
+    if (hth_seal_answer(&g->hand, g->in, proof, &err))
+        hth_tcp_conn_end(g->conn, HEARTH_EPROTO, err.text);
+    else if (!hello_send(g, proof, sizeof(proof)))
+        hth_tcp_conn_end(g->conn, HEARTH_EPEER, "it closed before our proof");
+    else
+        g->stage = HTH_TCP_FINISHES;
+}
+
+/* Its proof has come: the other half is next, or the connection stands. */
+static void dialled_finishes(struct hth_tcp_greeting *g)
+{
+    struct hth_tcp_conn *c = g->conn;
+    int is_bulk = g->purpose == HTH_PURPOSE_BULK;
+    struct hearth_error err = { 0 };
+    int rc;
+
+    if (hth_seal_finish(&g->hand, g->in, is_bulk ? &c->bulk_seal : &c->messages_seal, &err)) {
+        hth_tcp_conn_end(c, HEARTH_EPROTO, err.text);
+        return;
+    }
+    rc = hth_tcp_sock_move(&g->sock, is_bulk ? &c->bulk : &c->messages,
+            is_bulk ? HTH_TCP_BULK : HTH_TCP_MESSAGES, c);
+    hth_tcp_greeting_end(g);
+    if (!rc && is_bulk) {
+        hth_tcp_conn_up(c);
+        return;
+    }
+    if (!rc) {
+        hth_tcp_sock_watch(&c->messages, EPOLLRDHUP); /* its bytes are for when the other stands */
+        rc = greeting_dial(c, HTH_PURPOSE_BULK);
+    }
+    if (rc)
+        hth_tcp_conn_errno(c, rc);
+}
+
+static void dialled_event(struct hth_tcp_greeting *g)
+{
+    int whole;
+
+    if (g->stage == HTH_TCP_DIALS) {
+        dialled_says(g);
+        return;
+    }
+    whole = hello_receive(g);
+    if (whole < 0)
+        hth_tcp_conn_end(g->conn, HEARTH_EPEER,
+                errno                        ? strerrordesc_np(errno)
+                : g->stage == HTH_TCP_AWAITS ? "it closed before its hello was whole"
+                                             : "it closed at our proof: it may have another key");
+    else if (whole && g->stage == HTH_TCP_AWAITS)
+        dialled_proves(g);
+    else if (whole)
+        dialled_finishes(g);
+}
+
+int hth_tcp_connect(struct hth_transport *transport, const unsigned char *addr, uint32_t len,
+        hth_conn *out_conn, struct hearth_error *err)
+{
+    struct hth_tcp *t = hth_tcp_of(transport);
+    union hth_tcp_addr peer;
+    struct hth_tcp_conn *c;
+    int rc = hth_tcp_addr_unpack(addr, len, &t->self, &peer, err);
+
+    if (rc)
+        return rc;
+    if (t->closing)
+        return hth_fail(err, HEARTH_ECANCELED, 0, "the transport is being closed");
+    c = hth_tcp_conn_new(t, &peer);
+    if (!c)
+        return hth_fail(err, HEARTH_EBUSY, 0,
+                "no memory for a connection, or %u connections stand already", t->base.conns_max);
+    c->dialled = 1;
+    c->due_ms = hth_now_ms(&t->clock) + t->connect_ms;
+    if (c->due_ms < t->due_ms)
+        t->due_ms = c->due_ms;
+    *out_conn = c->id;
+    rc = greeting_dial(c, HTH_PURPOSE_MESSAGES);
+    if (rc)
+        hth_tcp_conn_errno(c, rc);
+    return HEARTH_OK;
+}
+
+/* ---- accepted ---- */
+
+static struct hth_tcp_greeting *accepted_half(const struct hth_tcp *t, const unsigned char id[16])
+{
+    for (struct hth_tcp_greeting *g = t->oldest; g; g = g->next)
+        if (g->stage == HTH_TCP_HALF && memcmp(g->id, id, sizeof(g->id)) == 0)
+            return g;
+    return NULL;
+}
+
+/* Our hello to his; a stranger hears no more before his proof. 0: close. */
+static int accepted_says(struct hth_tcp_greeting *g)
+{
+    struct hth_seal_opts opts = hello_opts(g->sock.t, HTH_PURPOSE_MESSAGES);
+    struct hth_tcp_greeting *half = NULL;
+    unsigned char hello[HTH_SEAL_HELLO];
+    struct hth_seal_asked asked;
+    struct hth_seal_bond bond;
+    int rc;
+
+    if (hth_seal_asks(g->in, &asked, NULL))
+        return 0;
+    g->purpose = asked.purpose;
+    memcpy(g->id, asked.id, sizeof(g->id));
+    if (asked.purpose == HTH_PURPOSE_BULK)
+        half = accepted_half(g->sock.t, asked.id);
+    if (half) {
+        hth_seal_bond(half->seal, &bond);
+        opts.bond = &bond;
+    }
+    rc = hth_seal_accept(&g->hand, &opts, g->in, hello, NULL);
+    hth_wipe(&bond, sizeof(bond));
+    if (rc && rc != HEARTH_EUNSUPPORTED)
+        return 0;
+    if (!hello_send(g, hello, sizeof(hello)) || rc)
+        return 0;
+    g->stage = HTH_TCP_ADMITS;
+    return 1;
+}
+
+/* It waits for its other half. */
+static void accepted_keep(struct hth_tcp_greeting *g)
+{
+    struct hth_seal_bond bond;
+
+    hth_seal_bond(g->seal, &bond);
+    memcpy(g->id, bond.id, sizeof(g->id));
+    hth_wipe(&bond, sizeof(bond));
+    g->stage = HTH_TCP_HALF;
+    hth_tcp_sock_watch(&g->sock, EPOLLRDHUP);
+}
+
+/* Both halves are here. */
+static int accepted_join(struct hth_tcp_greeting *g)
+{
+    struct hth_tcp_greeting *half = accepted_half(g->sock.t, g->id);
+    struct hth_tcp_conn *c = half ? hth_tcp_conn_new(g->sock.t, &half->peer) : NULL;
+    int rc;
+
+    if (!c)
+        return 0;
+    rc = hth_tcp_sock_move(&half->sock, &c->messages, HTH_TCP_MESSAGES, c);
+    if (!rc)
+        rc = hth_tcp_sock_move(&g->sock, &c->bulk, HTH_TCP_BULK, c);
+    c->messages_seal = half->seal;
+    c->bulk_seal = g->seal;
+    half->seal = g->seal = NULL;
+    hth_tcp_greeting_end(half);
+    hth_tcp_greeting_end(g);
+    hth_tcp_conn_up(c);
+    if (rc)
+        hth_tcp_conn_errno(c, rc);
+    return 1;
+}
+
+/* Its proof has come. 0: close. */
+static int accepted_admits(struct hth_tcp_greeting *g)
+{
+    unsigned char proof[HTH_SEAL_PROOF];
+
+    if (hth_seal_admit(&g->hand, g->in, proof, &g->seal, NULL) ||
+            !hello_send(g, proof, sizeof(proof)))
+        return 0;
+    if (g->purpose == HTH_PURPOSE_BULK)
+        return accepted_join(g);
+    accepted_keep(g);
+    return 1;
+}
+
+static void accepted_event(struct hth_tcp_greeting *g)
+{
+    int whole = g->stage == HTH_TCP_HALF ? -1 : hello_receive(g);
+
+    if (!whole)
+        return;
+    if (whole > 0 && (g->stage == HTH_TCP_LISTENS ? accepted_says(g) : accepted_admits(g)))
+        return;
+    hth_tcp_greeting_end(g); /* without a word */
+}
+
+void hth_tcp_greeting_event(struct hth_tcp_greeting *g)
+{
+    if (g->conn)
+        dialled_event(g);
+    else
+        accepted_event(g);
+}

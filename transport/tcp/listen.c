@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The listener and its strangers. Until a socket is half of a connection it costs its greeting, a few
+ * hundred bytes, and nothing else; it has HTH_TCP_PATIENCE, and where too many stand the oldest
+ * that has proved nothing goes. What one turn does for strangers is bounded. Without descriptors the listener rests, the
+ * kernel's queue waits for it, and nobody spins.
+ */
+#include "tcp.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define BACKLOG      1024
+#define ACCEPTS      64  /* a turn */
+#define LISTENS_REST 100 /* ms without looking at the listener, when descriptors are used up */
+
+static int listen_watch(struct hth_tcp *t, int op, uint32_t events)
+{
+    struct epoll_event e = { .events = events, .data.u64 = 1 }; /* no id is so small */
+
+    t->listens = events != 0;
+    return epoll_ctl(t->epoll_fd, op, t->listen_fd, &e);
+}
+
+static int listen_errno(struct hth_tcp *t)
+{
+    socklen_t len = sizeof(t->self);
+    int on = 1;
+
+    t->listen_fd =
+            socket(t->self.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+    if (t->listen_fd < 0)
+        return errno;
+    setsockopt(t->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(t->listen_fd, &t->self.sa, hth_tcp_addr_len(&t->self)) ||
+            listen(t->listen_fd, BACKLOG) || getsockname(t->listen_fd, &t->self.sa, &len) ||
+            listen_watch(t, EPOLL_CTL_ADD, EPOLLIN))
+        return errno;
+    return 0;
+}
+
+int hth_tcp_listen_open(struct hth_tcp *t, struct hearth_error *err)
+{
+    char label[HTH_TCP_LABEL];
+    int rc;
+
+    hth_tcp_addr_text(&t->self, label);
+    t->listen_due_ms = HTH_NEVER;
+    rc = listen_errno(t);
+    if (!rc)
+        return HEARTH_OK;
+    if (rc == EADDRINUSE)
+        return hth_fail(err, HEARTH_EEXIST, rc, "somebody listens on %s already", label);
+    return hth_fail(err, HEARTH_EINVAL, rc, "this machine cannot listen on %s: %s", label,
+            strerrordesc_np(rc));
+}
+
+void hth_tcp_listen_close(struct hth_tcp *t)
+{
+    while (t->oldest)
+        hth_tcp_greeting_end(t->oldest);
+    if (t->listen_fd >= 0)
+        close(t->listen_fd);
+    t->listen_fd = -1;
+}
+
+/* ---- strangers ---- */
+
+/* Who makes room: the oldest that has proved nothing, but for the newest, who had no time to. */
+static struct hth_tcp_greeting *stranger_least(const struct hth_tcp *t)
+{
+    for (struct hth_tcp_greeting *g = t->oldest; g != t->newest; g = g->next)
+        if (g->stage != HTH_TCP_HALF)
+            return g;
+    return t->oldest;
+}
+
+static void stranger_add(struct hth_tcp *t, int fd, const union hth_tcp_addr *peer)
+{
+    struct hth_tcp_greeting *g = calloc(1, sizeof(*g));
+    int on = 1;
+
+    if (!g) {
+        close(fd);
+        return;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    g->stage = HTH_TCP_LISTENS;
+    g->peer = *peer;
+    g->due_ms = hth_now_ms(&t->clock) + HTH_TCP_PATIENCE;
+    if (hth_tcp_sock_open(t, &g->sock, fd, HTH_TCP_GREETS, g, EPOLLIN)) {
+        free(g);
+        return;
+    }
+    hth_tcp_stranger_list(g);
+    if (t->strangers > HTH_TCP_STRANGERS)
+        hth_tcp_greeting_end(stranger_least(t));
+}
+
+/* Descriptors or memory are used up: the oldest stranger makes room, or the listener rests. */
+static void listen_rest(struct hth_tcp *t)
+{
+    if (t->oldest) {
+        hth_tcp_greeting_end(stranger_least(t));
+        return;
+    }
+    hth_say(&t->log, HEARTH_LOG_WARN, "tcp-accept", "no connection is accepted for %d ms: %s",
+            LISTENS_REST, strerrordesc_np(errno));
+    listen_watch(t, EPOLL_CTL_MOD, 0);
+    t->listen_due_ms = hth_now_ms(&t->clock) + LISTENS_REST;
+}
+
+int hth_tcp_accept(struct hth_tcp *t)
+{
+    int n = 0;
+
+    for (; n < ACCEPTS && t->listens; n++) {
+        union hth_tcp_addr peer = { 0 };
+        socklen_t len = sizeof(peer);
+        int fd = accept4(t->listen_fd, &peer.sa, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd >= 0)
+            stranger_add(t, fd, &peer);
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            listen_rest(t);
+        else if (errno == EAGAIN)
+            break;
+    }
+    return n;
+}
+
+int hth_tcp_strangers_expire(struct hth_tcp *t, uint64_t now)
+{
+    int n = 0;
+
+    for (; t->oldest && t->oldest->due_ms <= now; n++)
+        hth_tcp_greeting_end(t->oldest);
+    if (t->listen_due_ms <= now) {
+        t->listen_due_ms = HTH_NEVER;
+        listen_watch(t, EPOLL_CTL_MOD, EPOLLIN);
+    }
+    return n;
+}
+
+uint64_t hth_tcp_strangers_due(const struct hth_tcp *t)
+{
+    uint64_t due = t->oldest ? t->oldest->due_ms : HTH_NEVER;
+
+    return due < t->listen_due_ms ? due : t->listen_due_ms;
+}

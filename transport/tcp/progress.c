@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One turn: what epoll reports, in bounded batches, messages before bulk; then deadlines, and the
+ * connections that end. epoll goes on reporting what a turn has left, so there is no other list of it.
+ */
+#include "tcp.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#define EVENTS   64 /* a turn */
+#define LISTENER 1  /* ids of the two that are no sockets of connections */
+
+static struct hth_tcp_sock *event_sock(struct hth_tcp *t, const struct epoll_event *e)
+{
+    return hth_ids_get(&t->socks, e->data.u64); /* NULL: the listener, wake(), or gone since */
+}
+
+static int bulk_last(struct hth_tcp *t, const struct epoll_event *e, int n)
+{
+    int done = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct hth_tcp_sock *s = event_sock(t, &e[i]);
+
+        if (!s || s->role != HTH_TCP_BULK)
+            continue;
+        hth_tcp_bulk_event(s->owner, e[i].events);
+        done++;
+    }
+    return done;
+}
+
+static int others_first(struct hth_tcp *t, const struct epoll_event *e, int n)
+{
+    int done = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct hth_tcp_sock *s = event_sock(t, &e[i]);
+
+        if (e[i].data.u64 == LISTENER)
+            done += hth_tcp_accept(t);
+        if (!s || s->role == HTH_TCP_BULK)
+            continue;
+        if (s->role == HTH_TCP_MESSAGES)
+            hth_tcp_messages_event(s->owner, e[i].events);
+        else
+            hth_tcp_greeting_event(s->owner);
+        done++;
+    }
+    return done;
+}
+
+static int deadlines(struct hth_tcp *t)
+{
+    uint64_t now;
+
+    if (t->due_ms == HTH_NEVER && hth_tcp_strangers_due(t) == HTH_NEVER)
+        return 0;
+    now = hth_now_ms(&t->clock);
+    return hth_tcp_strangers_expire(t, now) + hth_tcp_conns_expire(t, now);
+}
+
+int hth_tcp_progress(struct hth_transport *transport)
+{
+    struct hth_tcp *t = hth_tcp_of(transport);
+    struct epoll_event e[EVENTS];
+    int got, n;
+
+    if (atomic_exchange(&t->woken, 0)) {
+        eventfd_t ignored;
+
+        eventfd_read(t->wake_fd, &ignored);
+    }
+    n = hth_tcp_finish(t);
+    got = epoll_wait(t->epoll_fd, e, EVENTS, 0);
+    n += others_first(t, e, got);
+    n += bulk_last(t, e, got);
+    n += deadlines(t);
+    n += hth_tcp_finish(t);
+    return n;
+}
+
+int hth_tcp_arm(struct hth_transport *transport, int *out_fd, uint64_t *out_due_ms)
+{
+    struct hth_tcp *t = hth_tcp_of(transport);
+    uint64_t due = hth_tcp_strangers_due(t);
+
+    if (t->doomed || atomic_load(&t->woken))
+        return 0;
+    *out_fd = t->epoll_fd;
+    *out_due_ms = due < t->due_ms ? due : t->due_ms;
+    return 1;
+}
+
+void hth_tcp_wake(struct hth_transport *transport)
+{
+    struct hth_tcp *t = hth_tcp_of(transport);
+
+    if (!atomic_exchange(&t->woken, 1))
+        eventfd_write(t->wake_fd, 1);
+}

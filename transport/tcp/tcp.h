@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of this backend share. One struct hth_tcp is one transport: one listener, one epoll
+ * descriptor, one thread. A connection is two sockets to the same peer, one for messages and one
+ * for bulk, so that no message waits behind a megabyte.
+ */
+/* For this folder alone. */
+#ifndef HEARTH_TRANSPORT_TCP_H
+#define HEARTH_TRANSPORT_TCP_H
+
+#include "core/base/bytes.h"
+#include "seal.h"
+#include "transport/ids.h"
+#include "transport/transport.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#define HTH_TCP_CONNS     4096u /* at once, both directions; less where descriptors are few */
+#define HTH_TCP_STRANGERS 256u  /* accepted, and not yet half of a connection */
+#define HTH_TCP_PATIENCE  2000u /* ms until a stranger's hello is over */
+#define HTH_TCP_GRANTS    (1u << 20)
+#define HTH_TCP_PULLS     64u          /* at once, a connection and direction */
+#define HTH_TCP_PIECE     (1u << 20)   /* bytes of an answer before the next one has its turn */
+#define HTH_TCP_TURN      (1u << 20)   /* bytes read or written of one socket before the next */
+#define HTH_TCP_QUEUE     (256u << 10) /* bytes of messages that wait, a connection */
+#define HTH_TCP_READ      (128u << 10) /* bytes of messages read at once */
+#define HTH_TCP_LABEL     64u          /* "[ipv6]:port" */
+#define HTH_TCP_DETAIL    256u
+#define HTH_TCP_SEALED    (512u << 10) /* bytes of sealed records read at once */
+
+union hth_tcp_addr {
+    struct sockaddr sa;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+};
+
+enum hth_tcp_role {
+    HTH_TCP_GREETS = 1, /* owner: its greeting */
+    HTH_TCP_MESSAGES,   /* owner: its connection */
+    HTH_TCP_BULK,
+};
+
+/* What epoll watches. Its id, not its address, stands there: an event that comes late finds nothing. */
+struct hth_tcp_sock {
+    struct hth_tcp *t;
+    uint64_t id; /* 0: none */
+    int fd;
+    uint32_t events; /* that it is watched for */
+    enum hth_tcp_role role;
+    void *owner;
+};
+
+/* ---- hello.c: the first bytes ---- */
+
+enum hth_tcp_stage {
+    HTH_TCP_DIALS,    /* dialled: the kernel connects */
+    HTH_TCP_AWAITS,   /* the listener's hello is to come */
+    HTH_TCP_FINISHES, /* its proof */
+    HTH_TCP_LISTENS,  /* accepted: the dialler's hello is to come */
+    HTH_TCP_ADMITS,   /* his proof */
+    HTH_TCP_HALF,     /* proved, for messages: its bulk half is to come */
+};
+
+/* A socket that is no connection's yet: all that a stranger costs. */
+struct hth_tcp_greeting {
+    struct hth_tcp_sock sock;
+    enum hth_tcp_stage stage;
+    enum hth_purpose purpose;
+    struct hth_tcp_conn *conn; /* dialled: whose half it is */
+    union hth_tcp_addr peer;
+    uint64_t due_ms;
+    struct hth_tcp_greeting *prev, *next; /* accepted: the strangers, the oldest first */
+    unsigned char id[16];                 /* of the connection: half's own, or that bulk names */
+    struct hth_seal_hand hand;
+    struct hth_seal *seal; /* proved */
+    unsigned char in[HTH_SEAL_HELLO];
+    uint32_t got;
+};
+
+int hth_tcp_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
+        hth_conn *out_conn, struct hearth_error *err);
+void hth_tcp_greeting_event(struct hth_tcp_greeting *g);
+
+/* ---- greeting.c ---- */
+
+void hth_tcp_stranger_list(struct hth_tcp_greeting *g);
+void hth_tcp_greeting_end(struct hth_tcp_greeting *g); /* its socket too, if it still has it */
+
+/* ---- listen.c: strangers ---- */
+
+int hth_tcp_listen_open(struct hth_tcp *t, struct hearth_error *err);
+int hth_tcp_accept(struct hth_tcp *t);
+int hth_tcp_strangers_expire(struct hth_tcp *t, uint64_t now);
+/* When strangers or a listener at rest want the next turn. */
+uint64_t hth_tcp_strangers_due(const struct hth_tcp *t);
+void hth_tcp_listen_close(struct hth_tcp *t);
+
+/* ---- sock.c: what epoll watches ---- */
+
+/* 0 or an errno; the descriptor is the socket's from here on. */
+int hth_tcp_sock_open(struct hth_tcp *t, struct hth_tcp_sock *s, int fd, enum hth_tcp_role role,
+        void *owner, uint32_t events);
+void hth_tcp_sock_watch(struct hth_tcp_sock *s, uint32_t events);
+/* The same descriptor under another owner; `from` has none then. 0 or an errno. */
+int hth_tcp_sock_move(
+        struct hth_tcp_sock *from, struct hth_tcp_sock *to, enum hth_tcp_role role, void *owner);
+void hth_tcp_sock_close(struct hth_tcp_sock *s);
+
+/* ---- region.c: memory and grants ---- */
+
+struct hth_region {
+    unsigned char *base;
+    uint64_t len;
+    uint32_t busy; /* pulls of ours into it */
+    struct hth_region *prev, *next;
+    struct hth_tcp_grant *grants;
+};
+
+struct hth_tcp_grant {
+    uint64_t id;
+    unsigned char secret[16];
+    struct hth_region *region;
+    struct hth_tcp_conn *conn;
+    uint64_t off, len;
+    struct hth_tcp_grant *region_prev, *region_next, *conn_prev, *conn_next;
+};
+
+#define HTH_TCP_DESC 32u
+
+int hth_tcp_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_region **out,
+        struct hearth_error *err);
+int hth_tcp_dereg(struct hth_transport *t, struct hth_region *region);
+int hth_tcp_grant(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
+        hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
+void hth_tcp_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len);
+/* 1: it is a descriptor; its id and secret. */
+int hth_tcp_desc_read(
+        const unsigned char *desc, uint32_t len, uint64_t *out_id, unsigned char out_secret[16]);
+/* A grant of this connection that has the secret and holds [off, off + len); NULL: there is none. */
+struct hth_tcp_grant *hth_tcp_grant_check(struct hth_tcp_conn *c, uint64_t id,
+        const unsigned char secret[16], uint64_t off, uint64_t len);
+void hth_tcp_grants_end(struct hth_tcp_conn *c);
+void hth_tcp_regions_end(struct hth_tcp *t);
+
+/* ---- conn.c: a connection ---- */
+
+enum hth_tcp_state {
+    HTH_TCP_CONNECTING, /* dialled: its greetings are under way */
+    HTH_TCP_UP,
+    HTH_TCP_DOOMED, /* sockets closed; on_pull() of what is left, on_down(), gone */
+};
+
+enum hth_tcp_pull_state {
+    HTH_TCP_PULL_FREE,
+    HTH_TCP_PULL_WAITS, /* its request is to be sent */
+    HTH_TCP_PULL_ASKED,
+};
+
+struct hth_tcp_pull {
+    enum hth_tcp_pull_state state;
+    uint32_t turn; /* of this place: an answer to the one before is none of its */
+    uint64_t cookie;
+    struct hth_region *region;
+    unsigned char *into;
+    uint64_t left; /* bytes that have not come */
+    uint64_t roff, len, grant;
+    unsigned char secret[16];
+};
+
+/* A request of the peer that waits for its turn. */
+struct hth_tcp_answer {
+    uint64_t pull; /* the peer's name for it */
+    uint64_t grant;
+    uint64_t off, left; /* in the grant */
+    uint8_t denied;
+};
+
+/*
+ * Bulk is frames both ways, the same header before each:
+ *
+ *     0 u8 type   1 u8 code   2 u16 0   4 u32 bytes that follow   8 u64 pull
+ *
+ *     1 request   40 bytes: u64 grant, secret[16], u64 offset in it, u64 length
+ *     2 data      the next bytes of the pull, at most HTH_TCP_PIECE
+ *     3 end       nothing follows; code 0: the data was right, 1: denied, the data is nothing
+ */
+#define HTH_TCP_HEAD    16u
+#define HTH_TCP_REQUEST 40u
+enum hth_tcp_frame { HTH_TCP_ASK = 1, HTH_TCP_DATA, HTH_TCP_END };
+
+static inline void hth_tcp_head_put(
+        unsigned char *at, enum hth_tcp_frame type, unsigned code, uint32_t len, uint64_t pull)
+{
+    hth_put32(at, (uint32_t)type | code << 8);
+    hth_put32(at + 4, len);
+    hth_put64(at + 8, pull);
+}
+
+#define HTH_TCP_ASKS 8u /* requests sent at once */
+
+/* What comes by a bulk socket. */
+struct hth_tcp_in {
+    unsigned char head[HTH_TCP_HEAD]; /* of the body that comes */
+    unsigned char next[HTH_TCP_HEAD]; /* the one behind it */
+    uint32_t got;                     /* bytes of `next` */
+    unsigned char request[HTH_TCP_REQUEST];
+    unsigned char *into;       /* the body's next byte */
+    uint64_t left;             /* bytes of the body to come */
+    struct hth_tcp_pull *pull; /* whose data it is; NULL: it is a request */
+};
+
+/* What leaves by it: headers, bytes of one piece, and what ends its pull. */
+struct hth_tcp_out {
+    unsigned char head[HTH_TCP_ASKS * (HTH_TCP_HEAD + HTH_TCP_REQUEST)];
+    uint32_t head_len, head_put;
+    uint64_t grant; /* of the piece */
+    uint64_t off;   /* in it */
+    uint64_t left;  /* bytes of the piece */
+    int dead; /* the grant has ended, or its memory: zeros take its place, and the end says so */
+    unsigned char tail[HTH_TCP_HEAD];
+    uint32_t tail_len, tail_put;
+};
+
+struct hth_tcp_conn {
+    struct hth_tcp *t;
+    hth_conn id;
+    enum hth_tcp_state state;
+    int dialled;
+    int code; /* why it is doomed */
+    uint64_t due_ms;
+    union hth_tcp_addr addr;           /* dialled: where to */
+    struct hth_tcp_greeting *greeting; /* dialled: the half that is under way */
+    struct hth_tcp_sock messages, bulk;
+    struct hth_seal *messages_seal, *bulk_seal;
+    int is_sealed;             /* else they have proved the key, if there is one, and do no more */
+    struct hth_tcp_conn *next; /* doomed */
+    struct hth_tcp_grant *grants;
+
+    unsigned char *part; /* a message that has come in part; NULL: none ever did */
+    uint32_t part_len;
+    unsigned char *queue; /* [HTH_TCP_QUEUE] messages that wait; NULL: none ever did */
+    uint32_t queue_at, queue_end;
+    int blocked; /* send() said EBUSY */
+
+    struct hth_tcp_pull pull[HTH_TCP_PULLS];
+    uint32_t pulls, waiting;
+    struct hth_tcp_answer answer[HTH_TCP_PULLS]; /* a ring */
+    uint32_t answer_at, answers;
+    struct hth_tcp_in in;
+    struct hth_tcp_out out;
+    unsigned char *rest;   /* sealed: a record that has come in part; NULL: none ever did */
+    unsigned char *sealed; /* records that leave; NULL: none ever did */
+    uint32_t rest_len, sealed_put, sealed_len;
+
+    char peer[HTH_TCP_LABEL];
+    char detail[HTH_TCP_DETAIL];
+};
+
+struct hth_tcp_conn *hth_tcp_conn_new(struct hth_tcp *t, const union hth_tcp_addr *peer);
+void hth_tcp_conn_up(struct hth_tcp_conn *c);
+/* Both sockets are closed at once. Callbacks come in progress(). */
+void hth_tcp_conn_end(struct hth_tcp_conn *c, int code, const char *why);
+void hth_tcp_conn_errno(struct hth_tcp_conn *c, int error); /* 0: the peer has closed */
+
+/* ---- end.c: connections that are over ---- */
+
+void hth_tcp_drop(struct hth_transport *t, hth_conn conn);
+int hth_tcp_conns_expire(struct hth_tcp *t, uint64_t now);
+int hth_tcp_finish(struct hth_tcp *t); /* doomed -> callbacks, gone */
+
+/* ---- message.c ---- */
+
+int hth_tcp_send(struct hth_transport *t, hth_conn conn, const void *bytes, size_t len);
+void hth_tcp_messages_event(struct hth_tcp_conn *c, uint32_t events);
+void hth_tcp_messages_read(struct hth_tcp_conn *c); /* what has come, within a turn's bound */
+void hth_tcp_messages_fini(struct hth_tcp_conn *c);
+
+/* ---- frame.c: frames of bulk as such ---- */
+
+/* c->in.next is whole, and no body is open. 0, or -1: nonsense. */
+int hth_tcp_frame_begin(struct hth_tcp_conn *c);
+/* n bytes of the body have come, where they belong. 0, or -1: nonsense. */
+int hth_tcp_frame_body(struct hth_tcp_conn *c, uint64_t n);
+/* c->out anew; 0: nothing is to be sent. */
+int hth_tcp_frames_fill(struct hth_tcp_conn *c);
+int hth_tcp_frames_are_out(const struct hth_tcp_out *out);
+/* The next bytes of the piece: from the region while the grant stands, else zeros, and its end then
+ * says that they are nothing. */
+struct iovec hth_tcp_frame_source(struct hth_tcp_conn *c);
+
+/* ---- records.c: the same, sealed ---- */
+
+/* Bytes that came; 0: the peer has closed; -1: errno, EPROTO is nonsense. */
+ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c);
+int hth_tcp_sealed_write(struct hth_tcp_conn *c); /* 1: there is more to send */
+void hth_tcp_sealed_fini(struct hth_tcp_conn *c);
+
+/* ---- bulk.c: the bulk socket ---- */
+
+void hth_tcp_bulk_event(struct hth_tcp_conn *c, uint32_t events);
+void hth_tcp_bulk_write(struct hth_tcp_conn *c); /* what can be; no callbacks */
+
+/* ---- pull.c: our pulls ---- */
+
+int hth_tcp_pull(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
+        uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
+        uint64_t cookie);
+/* ---- pulls.c: the table of our pulls ---- */
+
+/* As many requests as there is room for; returns how many bytes. */
+uint32_t hth_tcp_pulls_ask(struct hth_tcp_conn *c, unsigned char *out, uint32_t room);
+/* Where data of this pull goes; NULL: it is none, or too much. */
+struct hth_tcp_pull *hth_tcp_pull_find(struct hth_tcp_conn *c, uint64_t name, uint32_t len);
+/* 0, or -1: there is no such pull, or it cannot be over. */
+int hth_tcp_pull_ended(struct hth_tcp_conn *c, uint64_t name, unsigned code);
+void hth_tcp_pulls_end(struct hth_tcp_conn *c); /* the connection is gone */
+
+/* ---- serve.c: the peer's pulls ---- */
+
+/* 0, or -1: it asks for more at once than it may. */
+int hth_tcp_request_take(
+        struct hth_tcp_conn *c, uint64_t pull, const unsigned char request[HTH_TCP_REQUEST]);
+/* The next piece into c->out; 0: there is none. */
+int hth_tcp_answer_next(struct hth_tcp_conn *c);
+
+/* ---- progress.c ---- */
+
+int hth_tcp_progress(struct hth_transport *t);
+int hth_tcp_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);
+void hth_tcp_wake(struct hth_transport *t);
+
+/* ---- address.c ---- */
+
+socklen_t hth_tcp_addr_len(const union hth_tcp_addr *a);
+void hth_tcp_addr_text(const union hth_tcp_addr *a, char out[HTH_TCP_LABEL]);
+int hth_tcp_addr_local(
+        const struct hth_transport_opts *opts, union hth_tcp_addr *out, struct hearth_error *err);
+uint32_t hth_tcp_addr_pack(const union hth_tcp_addr *a, unsigned char *out);
+int hth_tcp_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_tcp_addr *self,
+        union hth_tcp_addr *out, struct hearth_error *err);
+
+/* ---- the transport ---- */
+
+struct hth_tcp {
+    struct hth_transport base;
+    struct hth_transport_events events;
+    struct hth_clock clock;
+    struct hth_log log;
+    union hth_tcp_addr self; /* where we listen */
+    uint32_t connect_ms;
+    int closing;
+    int epoll_fd, wake_fd, listen_fd;
+    atomic_int woken;
+    uint64_t due_ms; /* of connections that are being dialled; HTH_NEVER: none is */
+
+    int listens;            /* epoll watches the listener */
+    uint64_t listen_due_ms; /* it rests until then */
+    struct hth_tcp_greeting *oldest, *newest;
+    uint32_t strangers;
+
+    struct hth_ids socks, conns, grants;
+    struct hth_tcp_conn *doomed, **doomed_end;
+    pthread_mutex_t regions_lock;
+    struct hth_region *regions;
+    const unsigned char *key; /* zeros without one */
+    uint32_t suites;
+    unsigned char read[HTH_TCP_READ];     /* messages of the connection whose turn it is */
+    unsigned char sealed[HTH_TCP_SEALED]; /* its records */
+};
+
+static inline struct hth_tcp *hth_tcp_of(struct hth_transport *t)
+{
+    return (struct hth_tcp *)(void *)t;
+}
+
+/* NULL: gone, or never was. */
+static inline struct hth_tcp_conn *hth_tcp_conn_get(struct hth_tcp *t, hth_conn id)
+{
+    return hth_ids_get(&t->conns, id);
+}
+
+#endif
