@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keep record: what goes in comes out, and nothing else is taken. */
+/* The keep record: what goes in comes out, nothing else is taken, and what of its saves a change leaves as it was. */
 #include "damaged.h"
 
 #include "core/base/auth.h"
@@ -118,8 +118,73 @@ Test(keep, a_keep_record_with_more_saves_than_fit_is_refused)
     k.tried = (struct hth_save_id){ 0 }; /* and yet it is tried */
     hth_keep_encode(&k, bytes);
     must_fail(decode_keep(bytes, sizeof(bytes)), HEARTH_ECORRUPT);
-    hth_keep_encode(&k, bytes);
-    bytes[40] = 4; /* the third of two is degraded */
-    hth_digest(bytes + HTH_KEEP_BYTES - HTH_DIGEST, bytes, HTH_KEEP_BYTES - HTH_DIGEST);
-    must_fail(decode_keep(bytes, sizeof(bytes)), HEARTH_ECORRUPT);
+    for (int at = 40; at <= 44; at += 4) { /* the third of two is degraded, or pinned */
+        k = keep_of();
+        hth_keep_encode(&k, bytes);
+        bytes[at] |= 4;
+        hth_digest(bytes + HTH_KEEP_BYTES - HTH_DIGEST, bytes, HTH_KEEP_BYTES - HTH_DIGEST);
+        must_fail(decode_keep(bytes, sizeof(bytes)), HEARTH_ECORRUPT);
+    }
+}
+
+/* --- its changes --- */
+
+/* Of epochs 5, 4, 3 and 3: the second and the third degraded, the second and the fourth pinned. */
+static struct hth_keep keep_of_four(void)
+{
+    return (struct hth_keep){
+        .epoch = 5,
+        .saves = 4,
+        .degraded = 6,
+        .pinned = 10,
+        .since_ms = { 50, 40, 30, 20 },
+        .save = { { 5, 1, 50, 1 }, { 4, 1, 40, 1 }, { 3, 1, 30, 1 }, { 3, 1, 20, 1 } },
+    };
+}
+
+Test(keep, what_a_drop_leaves_is_as_it_was)
+{
+    struct hth_keep k = keep_of_four();
+
+    hth_keep_drop(&k, 3);
+    cr_assert(eq(u64, k.dropped, 3));
+    cr_assert(eq(u32, k.saves, 2));
+    cr_assert(eq(u64, k.save[1].step, 40));
+    cr_assert(eq(u64, k.since_ms[1], 40));
+    cr_assert(eq(u32, k.degraded, 2));
+    cr_assert(eq(u32, k.pinned, 2));
+    hth_keep_drop(&k, 2); /* what was dropped stays dropped */
+    cr_assert(eq(u64, k.dropped, 3));
+    hth_keep_drop(&k, 5);
+    cr_assert(eq(u32, k.saves, 0));
+    cr_assert(eq(u32, k.degraded | k.pinned, 0));
+}
+
+Test(keep, when_a_save_leaves_the_others_stay_as_they_were)
+{
+    struct hth_keep k = keep_of_four();
+
+    hth_keep_leave(&k, 1);
+    cr_assert(eq(u32, k.saves, 3));
+    cr_assert(eq(u64, k.save[1].step, 30));
+    cr_assert(eq(u64, k.since_ms[1], 30));
+    cr_assert(eq(u32, k.degraded, 2));
+    cr_assert(eq(u32, k.pinned, 4));
+    cr_assert(hth_save_none(k.save[3]));
+}
+
+Test(keep, a_save_is_marked_once_and_its_mark_can_go)
+{
+    struct hth_keep k = keep_of_four();
+
+    hth_keep_mark(&k, k.save[0], 1);
+    hth_keep_mark(&k, k.save[0], 1);
+    hth_keep_mark(&k, k.save[2], 1);
+    cr_assert(eq(u32, k.bads, 2));
+    hth_keep_mark(&k, k.save[1], 0); /* it has none */
+    cr_assert(eq(u32, k.bads, 2));
+    hth_keep_mark(&k, k.save[0], 0);
+    cr_assert(eq(u32, k.bads, 1));
+    cr_assert(eq(int, hth_keep_is_bad(&k, k.save[0]), 0));
+    cr_assert(eq(int, hth_keep_is_bad(&k, k.save[2]), 1));
 }
