@@ -115,12 +115,17 @@ static struct hth_held *shard(uint32_t at, uint32_t owner)
     return h;
 }
 
-static void bad(uint64_t object, uint64_t chunk)
+static void bad_of(struct hth_save_id save, uint64_t object, uint64_t chunk)
 {
     struct hth_local_bad m = { .object = object, .chunk = chunk };
 
-    m.save = hth_local_save_of(w.newest.id);
+    m.save = hth_local_save_of(save);
     say(&m, sizeof(m), HTH_LOCAL_BAD);
+}
+
+static void bad(uint64_t object, uint64_t chunk)
+{
+    bad_of(w.newest.id, object, chunk);
 }
 
 static void range(const struct hth_object *o)
@@ -177,6 +182,53 @@ Test(doubt, a_copy_that_is_right_after_all_stays)
     h = shard(1, 1);
     cr_assert(eq(ptr, h->slot, (void *)(uintptr_t)was));
     cr_assert(eq(int, h->verified, 1));
+}
+
+Test(doubt, a_copy_is_lent_to_nobody_while_it_is_looked_at)
+{
+    struct hth_held *h = shard(1, 1);
+
+    attach(1);
+    w.machine[1].slow_ms = 1000;
+    bad(h->object.id, 0);
+    world_advance(&w, w.now_ms + 500);
+    cr_assert(eq(int, h->verified, 0));
+    cr_assert(zero(u32, heard.head.type), "it is answered before it has been looked at");
+    wait_for(HTH_LOCAL_OK);
+    cr_assert(eq(int, h->verified, 1));
+}
+
+/* Rank 0's object of a save that has no manifest there yet, whole at node 1. */
+static struct hth_held *undecided(struct hth_save_id *out)
+{
+    for (struct hth_held_save *s = hth_holdings_first(hth_node_ctx(world_node(&w, 1))); s;
+            s = s->next)
+        for (struct hth_held *h = s->held; h; h = h->next)
+            if (!s->has_manifest && h->object.owner == 0 && h->object.kind == HTH_OBJECT_SHARD &&
+                    h->state == HTH_HELD_SEALED && h->verified) {
+                *out = s->id;
+                return h;
+            }
+    return NULL;
+}
+
+Test(doubt, a_copy_that_was_looked_at_while_its_save_came_is_promised_after_all)
+{
+    const struct hth_keep *keep = &hth_node_ctx(world_node(&w, 0))->keep;
+    struct hth_save_id save;
+    struct hth_held *h;
+
+    attach(1);
+    for (uint32_t r = 0; r < w.ranks; r++)
+        rank_due(&w.rank[r], 0);
+    while (!(h = undecided(&save)) && !w.why[0])
+        world_advance(&w, w.now_ms + 1);
+    w.machine[1].slow_ms = 1000;
+    bad_of(save, h->object.id, 0);
+    w.machine[1].slow_ms = 0;
+    for (uint64_t until = w.now_ms + SOON; w.now_ms < until && !hth_keep_has(keep, save);)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(int, hth_keep_has(keep, save), 1));
 }
 
 Test(doubt, a_node_that_gave_a_wrong_chunk_to_another_brings_its_copy_back)
