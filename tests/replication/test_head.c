@@ -289,6 +289,29 @@ Test(head, a_copy_of_a_kept_save_stays_until_the_map_is_settled)
     cr_assert(eq(int, is_here(1), 0));
 }
 
+Test(head, what_is_older_than_what_is_protected_goes)
+{
+    const struct hth_save_id older = { 6, 66, 9, 1 };
+    struct hth_head h = head_of(4);
+
+    copy_of_rank_0(older);
+    copy_of_rank_0(save);
+    h.decided = save;
+    h.keep = (struct hth_keep){ .epoch = 7, .serial = 1, .saves = 1, .save = { save } };
+    say(&h, NULL, 0);
+    cr_assert(eq(int, is_here(1), 1));
+    cr_assert(eq(ptr, pair_held(p, 1, older, 1), NULL));
+}
+
+Test(head, no_copy_is_taken_of_a_save_that_is_decided)
+{
+    struct hth_object object = { .id = 1, .kind = HTH_OBJECT_SHARD };
+
+    must(hth_commit_offer_wanted(commit, 0, save, &object));
+    say_cancelled(4);
+    must_fail(hth_commit_offer_wanted(commit, 0, save, &object), HEARTH_EDENIED);
+}
+
 Test(head, one_of_another_epoch_is_not_heard)
 {
     struct hth_head h = head_of(4);
@@ -346,6 +369,24 @@ Test(head, one_beside_a_map_that_it_does_not_name_is_damaged)
     cr_assert(eq(u64, on_record(), 0));
     cr_assert(eq(int, pair_logged(p, 1, "head-bad"), 2),
             "when it was adopted and when it was joined");
+}
+
+/* Its map is the first one's of ours. */
+Test(head, that_of_another_launch_is_not_gone_on_with)
+{
+    struct hth_store *s = p->node[1].store;
+    struct hth_holders m = first_map();
+    unsigned char map[400], bytes[HTH_HEAD_BYTES + sizeof(map)];
+    struct hth_head h = head_of(9);
+
+    hth_holders_encode(&m, map);
+    h.nonce++;
+    hth_head_encode(&h, map, hth_holders_bytes(&m), bytes);
+    must(s->ops->record_put(s, "head", bytes, hth_head_bytes(hth_holders_bytes(&m)), NULL));
+    hth_commit_close(commit);
+    engine_start();
+    cr_assert(eq(u64, on_record(), 0));
+    cr_assert(eq(u64, pair_head(p, 1, NULL).nonce, 77));
 }
 
 Test(head, that_of_another_launch_is_none_of_this_one)

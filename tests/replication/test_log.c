@@ -164,6 +164,23 @@ Test(log, a_promise_under_an_older_map_does_not_count)
     cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
 }
 
+Test(log, no_promise_outlives_its_map)
+{
+    struct hth_head now = on_record(NULL);
+
+    done_and_held();
+    promise(0, now.map);
+    hth_commit_peer_down(commit, 1);
+    hth_commit_tick(commit);
+    hth_commit_peer_up(commit, 1);
+    hth_commit_tick(commit);
+    now = on_record(NULL);
+    promise(1, now.map);
+    cr_assert(eq(u32, on_record(NULL).keep.saves, 0));
+    promise(0, now.map);
+    cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
+}
+
 Test(log, a_promise_of_who_is_lost_does_not_count)
 {
     struct hth_head h;

@@ -126,6 +126,18 @@ Test(reach, a_promise_of_other_memory_than_the_members_does_not_count)
     cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
 }
 
+Test(reach, who_promises_and_is_lost_is_told_that_it_is)
+{
+    uint32_t before;
+
+    done_and_held();
+    lose(1);
+    pair_run(p, 300);
+    before = p->node[1].heard[HTH_KIND_HEAD];
+    promise(1, on_record(NULL).map);
+    cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_HEAD], before + 1, 1000));
+}
+
 Test(reach, who_was_away_for_a_moment_and_who_is_late_are_told_the_newest_head)
 {
     struct hth_head h = on_record(NULL);
