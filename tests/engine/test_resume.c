@@ -249,6 +249,29 @@ Test(resume, each_start_of_an_engine_is_a_life_of_its_own)
     }
 }
 
+/* Its rank has been told that it may go on training. */
+Test(resume, what_was_handed_over_and_not_sealed_is_sealed_by_the_next_engine)
+{
+    const struct hth_keep *keep = &hth_node_ctx(w.machine[0].node)->keep;
+    struct hth_store *s = store_of(BACK);
+    struct hth_handed *row;
+    unsigned char *bytes;
+    size_t rows, len;
+
+    w.machine[BACK].slow_ms = 100;
+    while (!w.why[0] && s->ops->record_get(s, "handed", (void **)&bytes, &len, NULL))
+        world_advance(&w, w.now_ms + 1);
+    must(hth_handed_decode(&row, &rows, bytes, len, NULL));
+    machine_kill(&w, BACK);
+    w.machine[BACK].slow_ms = 0;
+    back(BACK);
+    for (uint64_t until = w.now_ms + 2000; w.now_ms < until && !hth_keep_has(keep, row->save);)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(int, hth_keep_has(keep, row->save), 1), "%s", w.why);
+    free(row);
+    free(bytes);
+}
+
 /* Its ranks join again, and nobody waits for that save. */
 Test(resume, what_was_handed_over_in_an_older_epoch_is_not_gone_on_with_in_the_next)
 {
