@@ -383,18 +383,18 @@ Test(records, a_manifest_that_lies_is_refused_even_with_its_digest)
     manifest_bend(80, '/', 1);         /* job */
     manifest_bend(144, UINT32_MAX, 4); /* objects */
     manifest_bend(144, 1, 4);
-    manifest_bend(160, 1, 1);                            /* spare */
-    manifest_bend(44, 1, 4);                             /* spare in a save */
-    manifest_bend(first + 8, 4, 4);                      /* owner */
-    manifest_bend(first + 12, 30, 2);                    /* kind */
-    manifest_bend(first + 14, 1, 2);                     /* spare in front of other fields */
-    manifest_bend(first + 12, HTH_OBJECT_RAW, 2);        /* raw with a table */
-    manifest_bend(first + 16, UINT64_MAX, 8);            /* length */
-    manifest_bend(first + 24, 0, 8);                     /* no table */
-    manifest_bend(first + 64, '/', 1);                   /* name */
-    manifest_bend(first + 66, 'x', 1);                   /* behind the name */
-    manifest_bend(second, 0, 8);                         /* id twice */
-    manifest_bend(second + 64, 'a', 1);                  /* name twice */
+    manifest_bend(160, 1, 1);                     /* spare */
+    manifest_bend(44, 1, 4);                      /* spare in a save */
+    manifest_bend(first + 8, 4, 4);               /* owner */
+    manifest_bend(first + 12, 30, 2);             /* kind */
+    manifest_bend(first + 14, 1, 2);              /* spare in front of other fields */
+    manifest_bend(first + 12, HTH_OBJECT_RAW, 2); /* raw with a table */
+    manifest_bend(first + 16, UINT64_MAX, 8);     /* length */
+    manifest_bend(first + 24, 0, 8);              /* no table */
+    manifest_bend(first + 64, '/', 1);            /* name */
+    manifest_bend(first + 66, 'x', 1);            /* behind the name */
+    manifest_bend(second, 0, 8);                  /* id twice */
+    manifest_bend(second + 64, 'a', 1);           /* name twice */
 }
 
 Test(records, the_manifest_of_16384_nodes_with_8_ranks_is_small, .timeout = 60)
