@@ -384,6 +384,17 @@ Test(adopt, an_object_of_another_job_is_not_taken_for_ours)
     cr_assert(zero(int, hth_save_cmp(seen.f[0].save, save_a))); /* its directory's */
 }
 
+Test(adopt, a_slot_is_found_again_with_its_generation)
+{
+    uint64_t generation;
+
+    must(open_store(NULL));
+    generation = sealed(save_a, "a", 1)->generation;
+    close_store();
+    must(open_store(NULL));
+    cr_assert(eq(u64, scan().f[0].slot->generation, generation));
+}
+
 static void put_half(void)
 {
     static char point[] = "exchange";
@@ -547,6 +558,7 @@ Test(adopt, a_foreign_container_is_found_with_what_it_may_show)
 {
     struct seen seen;
     struct hth_slot *slot;
+    char name[64];
 
     foreign_container();
     must(open_store(NULL));
@@ -559,9 +571,15 @@ Test(adopt, a_foreign_container_is_found_with_what_it_may_show)
     cr_assert(in_dir(&seen, ".metadata", "step-5_ckpt"));
     cr_assert(eq(int, scan().count, 2)); /* a second scan says the same */
 
+    snprintf(name, sizeof(name), ".hearth/pool/%016" PRIx64, slot->id);
+    s->ops->lease(s, slot);
     s->ops->give(s, slot); /* the link goes, never the buffer, and it does not join the pool */
     cr_assert(zero(int, access(at("buffer_pool/buffer_0_0.dist"), F_OK)));
+    cr_assert(ne(int, access(at("step-5_ckpt/__0__0_src0.distcp"), F_OK), 0));
+    cr_assert(ne(int, access(at(name), F_OK), 0));
     cr_assert(eq(int, scan().count, 1));
+    cr_assert(zero(int, memcmp(slot->base, "BUFFER", 6))); /* for who reads it still */
+    s->ops->unlease(s, slot);
 }
 
 Test(adopt, a_foreign_container_with_a_marker_beside_it_is_left_out)

@@ -5,6 +5,7 @@
 
 #include "pool_rig.h" /* last: it has variables of short names */
 #include <criterion/logging.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -323,6 +324,67 @@ Test(pool, a_full_mount_is_an_error_and_what_is_sealed_stays)
     s->ops->close(s);
 }
 
+static void put_text(const char *dir, const char *name, const char *text)
+{
+    char path[256];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    f = fopen(path, "w");
+    cr_assert(f != NULL);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Names in a directory of the job's. */
+static uint32_t entries(const char *name)
+{
+    char path[256];
+    uint32_t count = 0;
+    DIR *dir;
+
+    snprintf(path, sizeof(path), "%s/job/%s", root, name);
+    dir = opendir(path);
+    cr_assert(dir != NULL, "%s", path);
+    for (struct dirent *e; (e = readdir(dir));)
+        count += e->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+Test(pool, a_slot_does_not_go_back_over_a_file_that_has_its_name)
+{
+    char path[256];
+    struct hth_slot *slot;
+    struct stat st;
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    slot = take(SIZE);
+    must(s->ops->seal(s, slot, save, "obj", NULL));
+    snprintf(path, sizeof(path), "%s/job/.hearth/pool/%016" PRIx64, root, slot->id);
+    put_text(root, path + strlen(root), "somebody's");
+    s->ops->give(s, slot);
+    must(stat(path, &st));
+    cr_assert(eq(long, (long)st.st_size, 10));
+    cr_assert(strstr(said, "slot-lost") != NULL, "%s", said);
+    cr_assert(ne(ptr, take(SIZE), slot));
+    teardown();
+}
+
+Test(pool, what_is_put_aside_as_evidence_is_bounded)
+{
+    struct hth_slot *slot;
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
+    for (uint32_t i = 0; i < HTH_EVIDENCE_MAX + 2; i++) {
+        slot = take(MIB);
+        must(s->ops->seal(s, slot, save, "obj", NULL));
+        s->ops->condemn(s, slot, "crc");
+    }
+    cr_assert(eq(u32, entries(".hearth/evidence"), HTH_EVIDENCE_MAX));
+    teardown();
+}
+
 /* Somebody else takes the room between reserve() and the work on it. */
 Test(pool, a_slot_whose_memory_is_gone_is_given_up_and_said)
 {
@@ -338,18 +400,6 @@ Test(pool, a_slot_whose_memory_is_gone_is_given_up_and_said)
     cr_assert(strstr(said, "slot-lost") != NULL, "%s", said);
     cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
     teardown();
-}
-
-static void put_text(const char *dir, const char *name, const char *text)
-{
-    char path[256];
-    FILE *f;
-
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    f = fopen(path, "w");
-    cr_assert(f != NULL);
-    fputs(text, f);
-    fclose(f);
 }
 
 /* Past a cgroup's limit the kernel kills; so it is asked before, and again for each reservation. */

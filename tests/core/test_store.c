@@ -267,6 +267,40 @@ STORE_TEST(a_leased_slot_is_free_only_after_its_last_lease)
     cr_assert(eq(ptr, other, slot));
 }
 
+STORE_TEST(a_rank_goes_on_in_its_slot_until_somebody_else_has_had_it)
+{
+    struct hth_slot *slot, *again;
+    uint64_t id, generation;
+
+    must(rig.s->ops->lend(rig.s, MIB, 2, &slot, NULL));
+    fill(slot, save_a, "obj", 1);
+    id = slot->id;
+    generation = slot->generation;
+    reopen();
+    scan();
+    must(rig.s->ops->claim(rig.s, id, generation, 2, &again, NULL));
+    cr_assert(eq(u64, again->generation, generation));
+    cr_assert(holds(again, 1));
+    must_fail(rig.s->ops->claim(rig.s, id, generation, 2, &slot, NULL), HEARTH_ENOENT);
+    rig.s->ops->give(rig.s, again);
+    slot = take(MIB); /* another use of it */
+    cr_assert(eq(u64, slot->id, id));
+    rig.s->ops->give(rig.s, slot);
+    must_fail(rig.s->ops->claim(rig.s, id, generation, 2, &again, NULL), HEARTH_ENOENT);
+    must_fail(rig.s->ops->claim(rig.s, id + 4711, generation, 2, &again, NULL), HEARTH_ENOENT);
+}
+
+STORE_TEST(no_rank_goes_on_in_a_slot_that_is_read)
+{
+    struct hth_slot *slot = sealed(save_a, "obj", 1, MIB), *again;
+
+    rig.s->ops->lease(rig.s, slot);
+    rig.s->ops->give(rig.s, slot);
+    must_fail(rig.s->ops->claim(rig.s, slot->id, slot->generation, 2, &again, NULL), HEARTH_ENOENT);
+    rig.s->ops->unlease(rig.s, slot);
+    must(rig.s->ops->claim(rig.s, slot->id, slot->generation, 2, &again, NULL));
+}
+
 STORE_TEST(raw_objects_and_records_come_back_as_they_were)
 {
     struct hth_raw *raw = NULL;
@@ -371,6 +405,27 @@ STORE_TEST(a_save_of_the_same_step_takes_the_place_of_the_older_and_gives_it_bac
     cr_assert(eq(int, seen.count, 1));
     must_say(seen.line[0], "40.1 step-40_ckpt obj slot");
     cr_assert(holds(seen.slot[0], 1));
+}
+
+STORE_TEST(of_the_saves_that_were_replaced_the_newest_comes_back_after_a_restart_too)
+{
+    static const char *const lines[] = { "40.1 step-40_ckpt obj slot", "40.2 step-40_ckpt obj slot",
+        "40.3 step-40_ckpt obj slot" };
+    struct hth_save_id save = save_a;
+    struct seen seen;
+
+    for (save.attempt = 1; save.attempt <= 3; save.attempt++) {
+        sealed(save, "obj", (int)save.attempt, MIB);
+        must(rig.s->ops->publish(rig.s, save, NULL));
+    }
+    reopen();
+    for (save.attempt = 3; save.attempt >= 1; save.attempt--) {
+        seen = scan();
+        cr_assert(eq(int, seen.count, (int)save.attempt));
+        must_say(seen.line[save.attempt - 1], lines[save.attempt - 1]);
+        rig.s->ops->give(rig.s, seen.slot[save.attempt - 1]);
+        rig.s->ops->remove(rig.s, save);
+    }
 }
 
 STORE_TEST(objects_are_received_into_a_published_save)

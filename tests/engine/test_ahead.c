@@ -183,17 +183,36 @@ static void hand_over(void)
     (void)say(HTH_LOCAL_COMMIT, token, HTH_LOCAL_OK);
 }
 
-/* Saves that are not decided, until there is no room for another. */
+/* Its first object has failed it. */
+Test(ahead, nothing_more_is_taken_of_a_save_that_has_failed)
+{
+    struct hth_local_seal m = { .data_len = 8 };
+
+    must(begin_of(0, STEP, BYTES, 1, HTH_LOCAL_LENT));
+    m.slot = heard.lent.slot;
+    m.generation = heard.lent.generation + 1;
+    must_fail(ask(OURS, &m, sizeof(m), HTH_LOCAL_SEAL, heard.lent.head.token, HTH_LOCAL_OK),
+            HEARTH_EINVAL);
+    world_advance(&w, w.now_ms + 100);
+    m.generation--;
+    must_fail(ask(OURS, &m, sizeof(m), HTH_LOCAL_SEAL, m.head.token, HTH_LOCAL_OK), HEARTH_EFAILED);
+}
+
+/* Saves that are not decided, until there is no room for another, though a slot is free. */
 Test(ahead, nothing_is_lent_where_a_begin_would_find_no_room)
 {
+    struct hth_store *store = hth_node_ctx(node)->store;
+    struct hth_slot *other;
     uint32_t lent = 1;
     int rc;
 
     for (uint64_t step = STEP; !(rc = begin_of(0, step, BYTES, 1, HTH_LOCAL_LENT)); step++) {
+        must(store->ops->take(store, BYTES, &other, NULL));
+        store->ops->give(store, other);
         hand_over();
         lent = lent_ahead();
     }
-    cr_assert(eq(int, rc, HEARTH_EBUSY));
+    cr_assert(eq(int, rc, HEARTH_EBUSY), "%s", heard.error.text);
     cr_assert(zero(u32, lent));
 }
 

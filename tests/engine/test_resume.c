@@ -5,6 +5,7 @@
 #include "saving.h"
 
 #include "core/base/bytes.h"
+#include "core/format/handed.h"
 #include "core/format/running.h"
 
 #include <stdlib.h>
@@ -246,4 +247,52 @@ Test(resume, each_start_of_an_engine_is_a_life_of_its_own)
         machine_start(&w, BACK);
         cr_assert(eq(u64, hth_node_ctx(w.machine[BACK].node)->life, first + more));
     }
+}
+
+/* Its rank has been told that it may go on training. */
+Test(resume, what_was_handed_over_and_not_sealed_is_sealed_by_the_next_engine)
+{
+    const struct hth_keep *keep = &hth_node_ctx(w.machine[0].node)->keep;
+    struct hth_store *s = store_of(BACK);
+    struct hth_handed *row;
+    unsigned char *bytes;
+    size_t rows, len;
+
+    w.machine[BACK].slow_ms = 100;
+    while (!w.why[0] && s->ops->record_get(s, "handed", (void **)&bytes, &len, NULL))
+        world_advance(&w, w.now_ms + 1);
+    must(hth_handed_decode(&row, &rows, bytes, len, NULL));
+    machine_kill(&w, BACK);
+    w.machine[BACK].slow_ms = 0;
+    back(BACK);
+    for (uint64_t until = w.now_ms + 2000; w.now_ms < until && !hth_keep_has(keep, row->save);)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(int, hth_keep_has(keep, row->save), 1), "%s", w.why);
+    free(row);
+    free(bytes);
+}
+
+/* Its ranks join again, and nobody waits for that save. */
+Test(resume, what_was_handed_over_in_an_older_epoch_is_not_gone_on_with_in_the_next)
+{
+    struct hth_handed row = { .save = w.newest.id, .slot = 4711, .name = "object" };
+    struct hth_store *s = store_of(BACK);
+    uint64_t epoch = w.rank[BACK].epoch, until;
+    unsigned char bytes[1024], *left;
+    size_t len = hth_handed_bytes(1);
+
+    cr_assert(le(sz, len, sizeof(bytes)));
+    machine_stop(&w, BACK);
+    hth_handed_encode(&row, 1, bytes);
+    record_set(BACK, "handed", bytes, len);
+    s->ops->record_remove(s, "head");
+    machine_start(&w, BACK);
+    world_restart(&w, 1, "the test");
+    for (until = w.now_ms + 10000; w.now_ms < until && !w.why[0];) {
+        world_advance(&w, w.now_ms + 1);
+        if (w.rank[BACK].epoch != epoch && w.rank[BACK].recovered)
+            break;
+    }
+    cr_assert(eq(int, w.rank[BACK].recovered, 1), "%s", w.why);
+    must_fail(s->ops->record_get(s, "handed", (void **)&left, &len, NULL), HEARTH_ENOENT);
 }

@@ -186,16 +186,22 @@ Test(restore, a_plan_frees_what_it_does_not_keep_and_nothing_of_this_epoch)
     run(1000); /* what it pulls comes */
 }
 
+/* A plan of this object, which node 0 has. */
+static void votes_with_the_bytes_of(struct hth_object *object)
+{
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, object, 1, 1);
+    run(1000);
+    cr_assert(ge(u32, votes(), 1));
+    cr_assert(pair_equal(p, 0, MEMBER, chosen, object->id));
+}
+
 Test(restore, other_bytes_under_a_name_of_the_plan_are_fetched_anew)
 {
     struct hth_object object = there(id_of[0]);
 
     pair_seal(p, MEMBER, chosen, id_of[0], 4096, 77)->verified = 1;
-    must(hth_restore_start(restore, 60000, NULL));
-    give_plan_of(1, &object, 1, 1);
-    run(1000);
-    cr_assert(ge(u32, votes(), 1));
-    cr_assert(pair_equal(p, 0, MEMBER, chosen, object.id));
+    votes_with_the_bytes_of(&object);
 }
 
 Test(restore, what_is_here_is_read_before_the_vote)
@@ -205,11 +211,7 @@ Test(restore, what_is_here_is_read_before_the_vote)
 
     held->verified = 0; /* an engine before this one sealed it */
     held->slot->base[HTH_BLOCK + 8] ^= 1;
-    must(hth_restore_start(restore, 60000, NULL));
-    give_plan_of(1, &object, 1, 1);
-    run(1000);
-    cr_assert(ge(u32, votes(), 1));
-    cr_assert(pair_equal(p, 0, MEMBER, chosen, object.id));
+    votes_with_the_bytes_of(&object);
 }
 
 Test(restore, a_plan_waits_for_what_is_still_being_written_of_its_save)

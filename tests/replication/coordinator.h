@@ -101,18 +101,7 @@ static inline void fact(uint32_t origin, uint16_t kind, const void *more, size_t
 /* out_map: the caller's; NULL: not wanted. */
 static inline struct hth_head on_record(struct hth_holders *out_map)
 {
-    struct hth_store *s = p->node[0].store;
-    const unsigned char *map;
-    struct hth_head h;
-    void *bytes;
-    size_t len, map_len;
-
-    must(s->ops->record_get(s, "head", &bytes, &len, NULL));
-    must(hth_head_decode(&h, &map, &map_len, bytes, len, NULL));
-    if (out_map)
-        must(hth_holders_decode(out_map, map, map_len, NULL));
-    free(bytes);
-    return h;
+    return pair_head(p, 0, out_map);
 }
 
 static inline void say_done(uint32_t origin)

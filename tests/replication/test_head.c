@@ -105,16 +105,7 @@ static void say_cancelled(uint64_t position)
 
 static uint64_t on_record(void)
 {
-    struct hth_store *s = p->node[1].store;
-    const unsigned char *map;
-    struct hth_head h;
-    void *bytes;
-    size_t len, map_len;
-
-    must(s->ops->record_get(s, "head", &bytes, &len, NULL));
-    must(hth_head_decode(&h, &map, &map_len, bytes, len, NULL));
-    free(bytes);
-    return h.position;
+    return pair_head(p, 1, NULL).position;
 }
 
 static void begin_save(void)
@@ -189,10 +180,10 @@ Test(head, one_with_a_map_that_is_not_known_waits_for_it)
     hth_commit_tick(commit); /* and says so */
     cr_assert(pair_until(p, &p->node[0].delivered, 1, 1000));
     cr_assert(eq(u16, p->node[0].kind, HTH_KIND_ALIVE));
-    map[40 - 4] ^= 1; /* another one's bytes are none of it */
+    map[0] ^= 1; /* another forerunner: it is a map, and not that one */
     say(&h, map, len);
     cr_assert(eq(u64, on_record(), 0));
-    map[40 - 4] ^= 1;
+    map[0] ^= 1;
     say(&h, map, len);
     cr_assert(eq(u64, on_record(), 4));
     cr_assert(eq(int, code, HEARTH_EFAILED));
@@ -214,60 +205,48 @@ static size_t map_next(
     return hth_holders_bytes(&m);
 }
 
-/* The next map, in which rank 0's copy has moved away from us. */
-static size_t map_moved(unsigned char *out)
+/* Head 4 with the next map. */
+static void say_next(struct hth_note *note, struct hth_move *move, uint32_t moves)
 {
-    struct hth_move away = { 0, 0, 0, 1 };
+    unsigned char map[400];
+    size_t len = map_next(map, note, move, moves);
+    struct hth_head h = head_of(4);
 
-    return map_next(out, NULL, &away, 1);
+    memcpy(h.map, name[1], HTH_DIGEST);
+    h.mapped = 4;
+    say(&h, map, len);
+    cr_assert(eq(u64, on_record(), 4));
 }
+
+/* Rank 0's copy has moved away from us. */
+static struct hth_move away[] = { { 0, 0, 0, 1 } };
 
 static int is_here(uint64_t id)
 {
     return pair_held(p, 1, save, id) != NULL;
 }
 
-Test(head, a_copy_of_an_undecided_save_goes_with_its_place)
+static void copy_of_rank_0(struct hth_save_id id)
 {
-    unsigned char map[400];
-    size_t len = map_moved(map);
-    struct hth_head h = head_of(4);
-
-    pair_seal(p, 1, save, 1, 100, 1)->object.owner = 0;
-    pair_seal(p, 1, save, 2, 100, 1)->object.owner = 1; /* our own rank's */
-    memcpy(h.map, name[1], HTH_DIGEST);
-    h.mapped = 4;
-    say(&h, map, len);
-    cr_assert(eq(int, is_here(1), 0));
-    cr_assert(eq(int, is_here(2), 1));
+    pair_seal(p, 1, id, 1, 100, 1)->object.owner = 0;
 }
 
-Test(head, what_our_own_ranks_wrote_stays_where_its_place_has_moved)
+/* And what rank 1 wrote, which is ours; its copy is moved too. */
+Test(head, a_copy_of_an_undecided_save_goes_with_its_place_and_what_our_own_ranks_wrote_stays)
 {
     struct hth_move both[] = { { 0, 0, 0, 1 }, { 1, 1, 0, 1 } };
-    unsigned char map[400];
-    size_t len = map_next(map, NULL, both, 2);
-    struct hth_head h = head_of(4);
 
-    pair_seal(p, 1, save, 1, 100, 1)->object.owner = 0;
+    copy_of_rank_0(save);
     pair_seal(p, 1, save, 2, 100, 1)->object.owner = 1;
-    memcpy(h.map, name[1], HTH_DIGEST);
-    h.mapped = 4;
-    say(&h, map, len);
+    say_next(NULL, both, 2);
     cr_assert(eq(int, is_here(1), 0));
     cr_assert(eq(int, is_here(2), 1));
 }
 
 Test(head, a_copy_that_comes_after_its_place_has_moved_goes)
 {
-    unsigned char map[400];
-    size_t len = map_moved(map);
-    struct hth_head h = head_of(4);
-
-    memcpy(h.map, name[1], HTH_DIGEST);
-    h.mapped = 4;
-    say(&h, map, len);
-    pair_seal(p, 1, save, 1, 100, 1)->object.owner = 0;
+    say_next(NULL, away, 1);
+    copy_of_rank_0(save);
     hth_commit_replica(commit, save, 1);
     cr_assert(eq(int, is_here(1), 0));
 }
@@ -275,41 +254,29 @@ Test(head, a_copy_that_comes_after_its_place_has_moved_goes)
 Test(head, who_is_called_lost_frees_nothing)
 {
     struct hth_note lost = { .node = 1, .lost = 1 };
-    struct hth_move away = { 0, 0, 0, 1 };
-    unsigned char map[400];
-    size_t len = map_next(map, &lost, &away, 1);
-    struct hth_head h = head_of(4);
 
-    pair_seal(p, 1, save, 1, 100, 1)->object.owner = 0;
-    memcpy(h.map, name[1], HTH_DIGEST);
-    h.mapped = 4;
-    say(&h, map, len);
-    cr_assert(eq(u64, on_record(), 4));
+    copy_of_rank_0(save);
+    say_next(&lost, away, 1);
     cr_assert(eq(int, is_here(1), 1));
 }
 
 Test(head, what_recovery_chose_stays_where_its_place_has_moved)
 {
     const struct hth_save_id older = { 6, 66, 9, 1 };
-    unsigned char map[400];
-    size_t len = map_moved(map);
-    struct hth_head h = head_of(4);
 
-    pair_seal(p, 1, older, 1, 100, 1)->object.owner = 0;
+    copy_of_rank_0(older);
     hth_commit_go(commit, older);
-    memcpy(h.map, name[1], HTH_DIGEST);
-    h.mapped = 4;
-    say(&h, map, len);
+    say_next(NULL, away, 1);
     cr_assert(ne(ptr, pair_held(p, 1, older, 1), NULL));
 }
 
 Test(head, a_copy_of_a_kept_save_stays_until_the_map_is_settled)
 {
-    unsigned char map[400];
-    size_t len = map_moved(map);
     struct hth_head h = head_of(4);
+    unsigned char map[400];
+    size_t len = map_next(map, NULL, away, 1);
 
-    pair_seal(p, 1, save, 1, 100, 1)->object.owner = 0;
+    copy_of_rank_0(save);
     memcpy(h.map, name[1], HTH_DIGEST);
     h.mapped = 4;
     h.decided = save;
@@ -320,6 +287,29 @@ Test(head, a_copy_of_a_kept_save_stays_until_the_map_is_settled)
     h.settled = 1;
     say(&h, NULL, 0);
     cr_assert(eq(int, is_here(1), 0));
+}
+
+Test(head, what_is_older_than_what_is_protected_goes)
+{
+    const struct hth_save_id older = { 6, 66, 9, 1 };
+    struct hth_head h = head_of(4);
+
+    copy_of_rank_0(older);
+    copy_of_rank_0(save);
+    h.decided = save;
+    h.keep = (struct hth_keep){ .epoch = 7, .serial = 1, .saves = 1, .save = { save } };
+    say(&h, NULL, 0);
+    cr_assert(eq(int, is_here(1), 1));
+    cr_assert(eq(ptr, pair_held(p, 1, older, 1), NULL));
+}
+
+Test(head, no_copy_is_taken_of_a_save_that_is_decided)
+{
+    struct hth_object object = { .id = 1, .kind = HTH_OBJECT_SHARD };
+
+    must(hth_commit_offer_wanted(commit, 0, save, &object));
+    say_cancelled(4);
+    must_fail(hth_commit_offer_wanted(commit, 0, save, &object), HEARTH_EDENIED);
 }
 
 Test(head, one_of_another_epoch_is_not_heard)
@@ -379,6 +369,24 @@ Test(head, one_beside_a_map_that_it_does_not_name_is_damaged)
     cr_assert(eq(u64, on_record(), 0));
     cr_assert(eq(int, pair_logged(p, 1, "head-bad"), 2),
             "when it was adopted and when it was joined");
+}
+
+/* Its map is the first one's of ours. */
+Test(head, that_of_another_launch_is_not_gone_on_with)
+{
+    struct hth_store *s = p->node[1].store;
+    struct hth_holders m = first_map();
+    unsigned char map[400], bytes[HTH_HEAD_BYTES + sizeof(map)];
+    struct hth_head h = head_of(9);
+
+    hth_holders_encode(&m, map);
+    h.nonce++;
+    hth_head_encode(&h, map, hth_holders_bytes(&m), bytes);
+    must(s->ops->record_put(s, "head", bytes, hth_head_bytes(hth_holders_bytes(&m)), NULL));
+    hth_commit_close(commit);
+    engine_start();
+    cr_assert(eq(u64, on_record(), 0));
+    cr_assert(eq(u64, pair_head(p, 1, NULL).nonce, 77));
 }
 
 Test(head, that_of_another_launch_is_none_of_this_one)

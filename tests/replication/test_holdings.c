@@ -3,6 +3,7 @@
 #include "check.h"
 #include "pair.h"
 #include "raws.h"
+#include "store_mem.h"
 
 #include "core/base/auth.h"
 #include "core/format/table.h"
@@ -102,6 +103,62 @@ Test(holdings, adopts_sealed_objects_unverified_and_gives_received_halves_back)
     cr_assert(zero(ptr, held->next));
     must(store->ops->take(store, MIB, &half, NULL));
     store->ops->give(store, half);
+}
+
+/* Its bytes are those of an object whose block holds. */
+Test(holdings, what_was_still_being_received_is_not_adopted)
+{
+    const struct hth_save_id next = { 7, 77, 41, 1 };
+    struct hth_held *held = pair_seal(p, 0, save, 5, MIB, 1);
+    struct hth_slot *half;
+    struct hth_block block;
+
+    must(store->ops->take(store, held->slot->capacity, &half, NULL));
+    memcpy(half->base, held->slot->base, held->slot->capacity);
+    must(hth_block_decode(&block, half->base, HTH_BLOCK, half->capacity, NULL));
+    block.save = next;
+    hth_block_encode(&block, half->base);
+    must(store->ops->receive(store, half, next, held->object.name, NULL));
+    restart();
+    cr_assert(ne(ptr, pair_held(p, 0, save, 5), NULL));
+    cr_assert(eq(ptr, pair_held(p, 0, next, 5), NULL));
+}
+
+static struct hth_slot *cut; /* until the store has said so */
+static uint64_t lost;        /* object */
+
+static struct hth_slot *one_broken(struct hth_store *s, struct hearth_error *why)
+{
+    struct hth_slot *slot = cut;
+
+    (void)s;
+    cut = NULL;
+    hth_fail(why, HEARTH_ECORRUPT, 0, "cut by somebody else");
+    return slot;
+}
+
+static void on_lost(
+        void *self, struct hth_save_id of, uint64_t object, const struct hearth_error *why)
+{
+    (void)self;
+    cr_assert(zero(int, hth_save_cmp(of, save)));
+    must_say(why->text, "cut by somebody else");
+    lost = object;
+}
+
+Test(holdings, a_copy_whose_file_was_cut_is_dropped_and_told)
+{
+    const struct hth_store_ops *real = store->ops;
+    struct hth_store_ops ops = *real;
+
+    cut = pair_seal(p, 0, save, 5, MIB, 1)->slot;
+    ops.broken = one_broken;
+    store->ops = &ops;
+    hth_held_mend(c, on_lost, NULL);
+    store->ops = real;
+    cr_assert(eq(u64, lost, 5));
+    cr_assert(eq(ptr, pair_held(p, 0, save, 5), NULL));
+    cr_assert(eq(int, pair_logged(p, 0, "slot-broken"), 1));
 }
 
 Test(holdings, condemns_objects_whose_block_table_or_name_do_not_hold)
@@ -254,6 +311,17 @@ Test(holdings, an_object_that_the_manifest_knows_otherwise_is_damage)
     cr_assert(eq(int, pair_logged(p, 0, "adopt-bad"), 1));
 }
 
+Test(holdings, a_manifest_that_cannot_be_written_is_not_held)
+{
+    struct hth_object o = pair_seal(p, 0, save, 5, MIB, 1)->object;
+
+    hth_store_mem_fail_at(store, 1);
+    cr_assert(ne(int, set_manifest(save, &o, 1), HEARTH_OK));
+    cr_assert(zero(int, hth_holdings_find(c, save)->has_manifest));
+    must(set_manifest(save, &o, 1));
+    cr_assert(eq(int, hth_holdings_find(c, save)->has_manifest, 1));
+}
+
 Test(holdings, freeing_a_save_leaves_nothing_of_it)
 {
     struct hth_object o = pair_seal(p, 0, save, 5, MIB, 1)->object;
@@ -310,6 +378,8 @@ Test(holdings, the_highest_epoch_is_that_of_saves_record_and_keep)
     cr_assert(eq(u64, highest(), 7)); /* joined */
     hth_holdings_get(c, (struct hth_save_id){ 12, 77, 41, 1 });
     cr_assert(eq(u64, highest(), 12));
+    c->keep.dropped = 16;
+    cr_assert(eq(u64, highest(), 16));
     c->keep.epoch = 20;
     cr_assert(eq(u64, highest(), 20));
     put_epoch_record(30, 1);

@@ -129,9 +129,12 @@ Test(kept, a_map_is_settled_when_every_save_of_it_is_with_its_holders)
     hth_commit_peer_up(commit, 1);
     hth_commit_tick(commit);
     save.step = 6;
-    done_and_held();
     for (uint32_t n = 0; n < NODES; n++)
-        promise_now(n);
+        say_done(n);
+    hth_commit_tick(commit);
+    for (uint32_t n = 0; n < NODES; n++)
+        promise_now(n); /* which says that it holds the manifest, too */
+    hth_commit_tick(commit);
     cr_assert(eq(u32, list().saves, 2));
     cr_assert(zero(int, on_record(NULL).settled), "step 5 may be with nobody but us");
     promise_kept();
@@ -279,6 +282,7 @@ Test(kept, a_lost_node_degrades_all_of_it)
     hth_commit_tick(commit);
     cr_assert(eq(u32, list().degraded, 3));
     cr_assert(eq(u64, list().serial, before.serial + 1));
+    cr_assert(zero(int, on_record(NULL).settled), "nobody has promised under its map");
 }
 
 /* ---- Wishes --------------------------------------------------------------------------------------------- */
@@ -322,6 +326,19 @@ Test(kept, the_last_place_is_not_pinned)
     cr_assert(eq(int, wish(HTH_WISH_PIN, 7), HEARTH_ESTATE));
     must(wish(HTH_WISH_UNPIN, 6));
     must(wish(HTH_WISH_PIN, 7));
+}
+
+Test(kept, with_fewer_places_than_pins_the_oldest_pin_goes)
+{
+    for (uint64_t step = 5; step <= 7; step++)
+        protect(step);
+    must(wish(HTH_WISH_PIN, 5));
+    must(wish(HTH_WISH_PIN, 6));
+    ctx->opts.keep = 2; /* as the next job may have it */
+    protect(8);
+    cr_assert(eq(u32, list().saves, 2));
+    cr_assert(eq(u64, list().save[1].step, 6));
+    cr_assert(eq(u32, list().pinned, 2));
 }
 
 Test(kept, what_is_released_is_off_the_list_and_the_newest_is_not)

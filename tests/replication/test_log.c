@@ -97,6 +97,54 @@ Test(log, enough_promises_protect_and_settle)
     cr_assert(eq(int, h.settled, 1));
 }
 
+/* One of two parts, which has an object; the other has none. */
+static void say_part(uint32_t part)
+{
+    struct hth_object o = {
+        .kind = HTH_OBJECT_SHARD, .data_len = 1000, .table_len = 72, .name = "object"
+    };
+    unsigned char more[16 + HTH_MANIFEST_OBJECT] = { 0 };
+
+    hth_put32(more, part);
+    hth_put32(more + 4, 2);
+    hth_put32(more + 8, !part);
+    hth_object_encode(&o, more + 16);
+    fact(0, HTH_KIND_DONE, more, part ? 16 : sizeof(more));
+}
+
+Test(log, a_part_of_a_report_that_comes_twice_counts_once)
+{
+    const struct hth_held_save *s;
+
+    say_part(0);
+    say_part(0);
+    say_part(1);
+    say_done(1);
+    hth_commit_tick(commit);
+    s = hth_holdings_find(ctx, save);
+    cr_assert(s && s->has_manifest);
+    cr_assert(eq(u32, s->manifest.objects, 1));
+}
+
+/* An engine that dies in between has written the one and not the other. */
+Test(log, of_head_and_keep_record_the_newer_list_counts)
+{
+    struct hth_head h = on_record(NULL);
+
+    done_and_held();
+    promise(0, h.map);
+    promise(1, h.map);
+    h = on_record(NULL);
+    ctx->keep.serial--;
+    ctx->keep.saves = 0;
+    engine_again();
+    cr_assert(eq(u64, ctx->keep.serial, h.keep.serial));
+    cr_assert(eq(u32, ctx->keep.saves, 1));
+    ctx->keep.serial++;
+    engine_again();
+    cr_assert(eq(u64, ctx->keep.serial, h.keep.serial + 1));
+}
+
 /* The same who are lost and the same places, and yet another map. */
 Test(log, a_promise_under_an_older_map_does_not_count)
 {
@@ -113,6 +161,23 @@ Test(log, a_promise_under_an_older_map_does_not_count)
     promise(1, first.map);
     cr_assert(eq(u32, on_record(NULL).keep.saves, 0));
     promise(1, now.map);
+    cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
+}
+
+Test(log, no_promise_outlives_its_map)
+{
+    struct hth_head now = on_record(NULL);
+
+    done_and_held();
+    promise(0, now.map);
+    hth_commit_peer_down(commit, 1);
+    hth_commit_tick(commit);
+    hth_commit_peer_up(commit, 1);
+    hth_commit_tick(commit);
+    now = on_record(NULL);
+    promise(1, now.map);
+    cr_assert(eq(u32, on_record(NULL).keep.saves, 0));
+    promise(0, now.map);
     cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
 }
 

@@ -134,6 +134,20 @@ Test(placement, moves_a_lost_copy_to_somebody_who_shares_nothing)
     done(&e, &p);
 }
 
+Test(placement, who_shares_a_narrow_domain_shares_all_wider_ones)
+{
+    struct hth_epoch e = epoch_of(4, 1, 2); /* two racks */
+
+    e.member[0].domain[1] = 7;
+    e.member[1].domain[1] = 8; /* it says another row than the rest of its rack */
+    cr_assert(zero(int, hth_domain_shared(&e, 0, 1, 0)));
+    cr_assert(eq(int, hth_domain_shared(&e, 0, 1, 1), 1));
+    cr_assert(eq(int, hth_domain_shared(&e, 0, 1, 2), 1));
+    cr_assert(zero(int, hth_domain_shared(&e, 0, 2, 2)));
+    free(e.rank_node);
+    free(e.member);
+}
+
 /* ---- Maps ------------------------------------------------------------------------------------- */
 
 struct maps { /* one map after the other */
@@ -256,6 +270,18 @@ Test(placement, who_is_only_back_is_given_copies_where_nobody_else_could_take_th
     for (uint32_t r = 0; r < m.e.world; r++)
         cr_assert(ne(u32, at(&m, r, 0), 1), "rank %u", r);
     cr_assert(eq(u32, m.stuck, 0));
+    maps_end(&m);
+}
+
+Test(placement, those_who_are_only_back_share_what_they_are_given)
+{
+    struct maps m = maps_of(6, 1);
+
+    memset(m.is, HTH_BACK, sizeof(m.is));
+    m.is[4] = HTH_LOST; /* two copies, and two of its own */
+    next(&m);
+    for (uint32_t n = 0; n < 6; n++)
+        cr_assert(le(u32, places_of(&m, n), 5), "node %u", n);
     maps_end(&m);
 }
 

@@ -48,6 +48,15 @@ static uint64_t well_ms(void)
     return 2 * (uint64_t)ctx->opts.dead_ms;
 }
 
+/* And not a millisecond earlier. */
+static void copies_come_home_in(uint64_t ms)
+{
+    pass(ms - 1);
+    cr_assert(eq(u32, moved(), 1));
+    pass(1);
+    cr_assert(zero(u32, moved()));
+}
+
 Test(reach, who_is_back_has_its_own_place_at_once_and_copies_when_it_is_well)
 {
     lose(1);
@@ -55,10 +64,7 @@ Test(reach, who_is_back_has_its_own_place_at_once_and_copies_when_it_is_well)
     pass(100);
     find(1);
     cr_assert(eq(u32, moved(), 1));
-    pass(well_ms() - 1);
-    cr_assert(eq(u32, moved(), 1));
-    pass(1);
-    cr_assert(zero(u32, moved()));
+    copies_come_home_in(well_ms());
 }
 
 Test(reach, who_is_lost_again_within_ten_minutes_has_no_copies_for_that_long)
@@ -69,10 +75,7 @@ Test(reach, who_is_lost_again_within_ten_minutes_has_no_copies_for_that_long)
     cr_assert(zero(u32, moved()));
     lose(1);
     find(1);
-    pass(OFTEN_MS - 1);
-    cr_assert(eq(u32, moved(), 1));
-    pass(1);
-    cr_assert(zero(u32, moved()));
+    copies_come_home_in(OFTEN_MS);
 }
 
 Test(reach, an_engine_that_is_new_does_not_know_who_has_been_well_for_how_long)
@@ -83,10 +86,7 @@ Test(reach, an_engine_that_is_new_does_not_know_who_has_been_well_for_how_long)
     pass(well_ms() - 1);
     engine_again();
     hth_commit_tick(commit);
-    pass(well_ms() - 1);
-    cr_assert(eq(u32, moved(), 1));
-    pass(1);
-    cr_assert(zero(u32, moved()));
+    copies_come_home_in(well_ms());
 }
 
 Test(reach, who_is_lost_and_has_nothing_to_say_is_asked)
@@ -124,6 +124,18 @@ Test(reach, a_promise_of_other_memory_than_the_members_does_not_count)
     cr_assert(zero(u32, on_record(NULL).keep.saves));
     promise(2, h.map);
     cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
+}
+
+Test(reach, who_promises_and_is_lost_is_told_that_it_is)
+{
+    uint32_t before;
+
+    done_and_held();
+    lose(1);
+    pair_run(p, 300);
+    before = p->node[1].heard[HTH_KIND_HEAD];
+    promise(1, on_record(NULL).map);
+    cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_HEAD], before + 1, 1000));
 }
 
 Test(reach, who_was_away_for_a_moment_and_who_is_late_are_told_the_newest_head)

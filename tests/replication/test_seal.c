@@ -180,6 +180,40 @@ Test(seal, verify_finds_every_kind_of_wrong_byte)
     cr_assert(eq(int, held->verified, 1));
 }
 
+Test(seal, verify_finds_a_wrong_byte_anywhere_in_the_table)
+{
+    struct hth_held *held = pair_seal(p, 0, save, 5, 4096, 1);
+    unsigned char *table = held->slot->base + HTH_BLOCK + 4096;
+
+    for (uint64_t i = 0; i < held->object.table_len; i++) {
+        table[i] ^= 1;
+        must_fail(verify(held), HEARTH_ECORRUPT);
+        table[i] ^= 1;
+    }
+    must(verify(held));
+}
+
+Test(seal, verify_takes_no_other_objects_block)
+{
+    struct hth_held *held = pair_seal(p, 0, save, 5, 4096, 1);
+    struct hth_block own, other[5];
+
+    must(hth_block_decode(&own, held->slot->base, HTH_BLOCK, held->slot->capacity, NULL));
+    for (int i = 0; i < 5; i++)
+        other[i] = own;
+    other[0].save.attempt++;
+    other[1].object++;
+    other[2].owner++;
+    other[3].name[0]++;
+    other[4].job[0]++;
+    for (int i = 0; i < 5; i++) {
+        hth_block_encode(&other[i], held->slot->base);
+        must_fail(verify(held), HEARTH_ECORRUPT);
+    }
+    hth_block_encode(&own, held->slot->base);
+    must(verify(held));
+}
+
 Test(seal, verify_left_out_believes_everything)
 {
     struct hth_held *held = pair_seal(p, 0, save, 5, MIB, 1);

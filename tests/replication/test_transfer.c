@@ -118,6 +118,23 @@ Test(transfer, another_object_under_the_same_id_is_refused_by_name)
     cr_assert(eq(int, pair_equal(p, 0, 1, save, 5), 0), "the one that is here stays");
 }
 
+/* Of two that offer at once the first one's bytes come. */
+Test(transfer, another_object_under_the_id_of_one_that_is_being_fetched_is_refused_by_name)
+{
+    struct hth_held *other = pair_seal(p, 2, save, 5, 5 * MIB, 2);
+
+    offer(pair_seal(p, 1, save, 5, 5 * MIB, 1));
+    while (!pair_held(p, 0, save, 5) && pair_step(p))
+        continue;
+    must(hth_transfer_offer(&p->node[2].ctx, hth_holdings_find(&p->node[2].ctx, save), other, 0,
+            on_offered, NULL, NULL));
+    cr_assert(pair_until(p, &offered.ended, 1, 2000));
+    must_fail(offered.code, HEARTH_EEXIST);
+    cr_assert(pair_until(p, &offered.ended, 2, 2000));
+    must(offered.code);
+    arrived_whole(0);
+}
+
 Test(transfer, a_copy_from_before_a_restart_is_verified_before_it_counts)
 {
     struct hth_held *held = two(5 * MIB);

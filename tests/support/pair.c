@@ -475,3 +475,19 @@ int pair_logged(const struct pair *p, uint32_t node, const char *event)
     }
     return times;
 }
+
+struct hth_head pair_head(const struct pair *p, uint32_t node, struct hth_holders *out_map)
+{
+    struct hth_store *s = p->node[node].store;
+    const unsigned char *map;
+    struct hth_head h;
+    void *bytes;
+    size_t len, map_len;
+
+    if (s->ops->record_get(s, "head", &bytes, &len, NULL) ||
+            hth_head_decode(&h, &map, &map_len, bytes, len, NULL) ||
+            (out_map && hth_holders_decode(out_map, map, map_len, NULL)))
+        abort();
+    free(bytes);
+    return h;
+}

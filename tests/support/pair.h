@@ -6,6 +6,8 @@
 #ifndef PAIR_H
 #define PAIR_H
 
+#include "core/format/head.h"
+#include "core/format/holders.h"
 #include "replication/held/seal.h"
 #include "replication/transfer/transfer.h"
 #include "replication/tree/blob.h"
@@ -87,6 +89,9 @@ struct hth_held *pair_write(struct pair *p, uint32_t node, struct hth_save_id sa
 struct hth_held *pair_held(struct pair *p, uint32_t node, struct hth_save_id save, uint64_t id);
 /* 1: node's copy is the same in every byte of the file as that of `other`. */
 int pair_equal(struct pair *p, uint32_t node, uint32_t other, struct hth_save_id save, uint64_t id);
+
+/* The head on record there, and its map, which is the caller's. NULL: not wanted. */
+struct hth_head pair_head(const struct pair *p, uint32_t node, struct hth_holders *out_map);
 
 int pair_logged(const struct pair *p, uint32_t node, const char *event); /* how often */
 
