@@ -32,7 +32,7 @@ static int is_counted_on(const struct world *w)
 /* A decision counts from the moment it is on record, heard or not. */
 static void decided(struct world *w, struct hth_save_id id)
 {
-    uint32_t rank, copies = look_least(w, id, UINT32_MAX, &rank);
+    uint32_t rank, copies = look_anywhere(w, id, &rank);
 
     if (w->opts.accept_loss && !copies)
         return; /* a list that goes on naming what the user gave up, until something newer is kept */

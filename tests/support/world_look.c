@@ -161,18 +161,17 @@ uint32_t look_ranks(const struct world *w, const struct look_object *o)
     return lineage && lineage <= w->lineage ? w->launch_ranks[lineage] : 0;
 }
 
-/* have[ranks_max]: machines that hold each rank's object; returns of how many ranks the save is. */
-static uint32_t count_copies(
-        struct world *w, struct hth_save_id save, uint32_t without, uint32_t *have)
+/* have[ranks_max]: of count machines, those that hold each rank's object; returns of how many ranks the save is. */
+static uint32_t count_copies(struct world *w, struct hth_save_id save, const uint32_t *machine,
+        uint32_t count, uint32_t *have)
 {
     uint32_t ranks = 0, manifests = 0;
     struct look_object o;
 
-    for (uint32_t i = 0; i < w->opts.nodes; i++) {
-        uint32_t m = w->member[i];
-        struct hth_store *s = w->machine[m].store;
+    for (uint32_t i = 0; i < count; i++) {
+        struct hth_store *s = w->machine[machine ? machine[i] : i].store;
 
-        if (m == without || !s)
+        if (!s)
             continue;
         for (const struct slot *slot = mem_of(s)->slots; slot; slot = slot->next)
             if (look_slot(slot, &o) && look_same(o.save, save) && o.rank < w->ranks_max &&
@@ -185,20 +184,15 @@ static uint32_t count_copies(
     return manifests ? ranks : 0;
 }
 
-uint32_t look_copies(struct world *w, struct hth_save_id save, uint32_t without)
-{
-    uint32_t rank;
-
-    return look_least(w, save, without, &rank);
-}
-
-uint32_t look_least(struct world *w, struct hth_save_id save, uint32_t without, uint32_t *out_rank)
+/* *out_rank: whose object is on fewest of them. */
+static uint32_t least_copies(struct world *w, struct hth_save_id save, const uint32_t *machine,
+        uint32_t count, uint32_t *out_rank)
 {
     uint32_t *have = calloc(w->ranks_max, sizeof(*have)), least = UINT32_MAX, ranks;
 
     if (!have)
         abort();
-    ranks = count_copies(w, save, without, have);
+    ranks = count_copies(w, save, machine, count, have);
     *out_rank = 0;
     for (uint32_t r = 0; r < ranks; r++)
         if (have[r] < least) {
@@ -207,6 +201,25 @@ uint32_t look_least(struct world *w, struct hth_save_id save, uint32_t without, 
         }
     free(have);
     return ranks ? least : 0;
+}
+
+uint32_t look_copies(struct world *w, struct hth_save_id save, uint32_t without)
+{
+    uint32_t *members = malloc(w->opts.nodes * sizeof(*members)), count = 0, rank, least;
+
+    if (!members)
+        abort();
+    for (uint32_t i = 0; i < w->opts.nodes; i++)
+        if (w->member[i] != without)
+            members[count++] = w->member[i];
+    least = least_copies(w, save, members, count, &rank);
+    free(members);
+    return least;
+}
+
+uint32_t look_anywhere(struct world *w, struct hth_save_id save, uint32_t *out_rank)
+{
+    return least_copies(w, save, NULL, w->machines, out_rank);
 }
 
 uint32_t look_keep(const void *bytes, size_t len, struct hth_save_id out[16])

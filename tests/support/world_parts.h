@@ -186,7 +186,8 @@ uint32_t look_ranks(const struct world *w, const struct look_object *o); /* of i
 /* How many members hold each rank's object of the save whole; the least of them. 0 where no member has its
  * manifest. Machine `without` is not looked at. */
 uint32_t look_copies(struct world *w, struct hth_save_id save, uint32_t without);
-uint32_t look_least(struct world *w, struct hth_save_id save, uint32_t without, uint32_t *out_rank);
+/* The same of all machines: one that was replaced alive goes on in its epoch. *out_rank: whose are fewest. */
+uint32_t look_anywhere(struct world *w, struct hth_save_id save, uint32_t *out_rank);
 /* The saves on a keep record, newest first. */
 uint32_t look_keep(const void *bytes, size_t len, struct hth_save_id out[16]);
 
