@@ -9,9 +9,9 @@
 #include "core/foreign/foreign.h"
 #include "core/format/keep.h"
 #include "core/format/manifest.h"
+#include "runs.h"
 
-#define HTH_PLAN_SOURCES 8u /* holders of one object that a plan names */
-#define HTH_PLAN_KEEP    32u
+#define HTH_PLAN_KEEP 32u
 
 struct hth_seen_object { /* sealed here, block, table and digest hold (raw: its bytes) */
     uint64_t id;
@@ -51,12 +51,6 @@ const struct hth_seen_save *hth_inventory_find(
 int hth_inventory_has(
         const struct hth_inventory *inv, struct hth_save_id save, const struct hth_object *o);
 
-/* The holders of one object, best first. */
-struct hth_sources {
-    uint32_t count;
-    uint32_t node[HTH_PLAN_SOURCES];
-};
-
 /* Where each object of `m` is: out[m->objects]. Returns how many objects nobody has; the first
  * of them in out_lost (may be NULL). inventory[nodes]. rank_node[world] as in the epoch: objects
  * that their rank's node lacks will be pulled, and their holders are put in such an order that,
@@ -74,17 +68,13 @@ struct hth_plan {
                                   0: a user has marked them */
     uint32_t keeps;
     struct hth_save_id keep[HTH_PLAN_KEEP]; /* every node frees the rest */
-    struct hth_manifest manifest;           /* of the chosen */
-    unsigned char *manifest_bytes;
-    size_t manifest_len;
-    struct hth_sources *sources; /* [manifest.objects] */
+    unsigned char manifest[HTH_DIGEST]; /* the chosen one's own digest: who lacks it fetches it */
+    struct hth_runs from;               /* who has its objects */
 };
 
 size_t hth_plan_bytes(const struct hth_plan *p);
 void hth_plan_encode(const struct hth_plan *p, unsigned char *out);
 int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct hearth_error *err);
-/* Its place in the manifest, or UINT32_MAX. */
-uint32_t hth_plan_index(const struct hth_plan *p, uint64_t object);
 void hth_plan_fini(struct hth_plan *p);
 
 #endif

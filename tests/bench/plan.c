@@ -154,6 +154,26 @@ static void unmake(void)
 
 /* ---- What the coordinator does --------------------------------------------------------------------- */
 
+/* What a member reads is what was found: the same holders, and the same one first. */
+static void check_plan(const unsigned char *bytes, size_t len, const struct hth_sources *sources)
+{
+    struct hth_sources got;
+    struct hth_plan mine;
+
+    if (hth_plan_decode(&mine, bytes, len, NULL) || mine.from.objects != made.manifest.objects)
+        die("a plan that cannot be read");
+    for (uint32_t i = 0; i < mine.from.objects; i++) {
+        uint32_t sum = 0;
+
+        hth_runs_get(&mine.from, i, &got);
+        for (uint32_t k = 0; k < got.count; k++)
+            sum += got.node[k] - (k < sources[i].count ? sources[i].node[k] : 0);
+        if (sum || got.count != sources[i].count || got.node[0] != sources[i].node[0])
+            die("a plan with other holders");
+    }
+    hth_plan_fini(&mine);
+}
+
 struct took_s {
     double find, look, plan, mb;
     size_t plan_len;
@@ -165,7 +185,7 @@ static void choose(struct took_s *t)
     const struct shape *s = made.shape;
     struct hth_manifest m;
     double before = used_mb(), a = now_s(), b, c;
-    struct hth_plan plan, mine;
+    struct hth_plan plan;
     struct hth_plans record;
     struct hth_sources *sources = zeros(made.manifest.objects, sizeof(*sources));
     unsigned char *bytes, *recorded, digest[HTH_DIGEST];
@@ -178,14 +198,10 @@ static void choose(struct took_s *t)
     c = now_s();
     t->find = c - b;
     t->look = c - a;
-    plan = (struct hth_plan){ .serial = 1,
-        .chosen = m.save,
-        .keeps = 1,
-        .keep = { m.save },
-        .manifest = m,
-        .manifest_bytes = made.bytes,
-        .manifest_len = hth_manifest_bytes(&m),
-        .sources = sources };
+    plan = (struct hth_plan){ .serial = 1, .chosen = m.save, .keeps = 1, .keep = { m.save } };
+    memcpy(plan.manifest, m.digest, HTH_DIGEST);
+    if (hth_runs_make(&plan.from, sources, m.objects, NULL))
+        die("no memory");
     t->plan_len = hth_plan_bytes(&plan);
     bytes = zeros(1, t->plan_len);
     hth_plan_encode(&plan, bytes);
@@ -193,11 +209,10 @@ static void choose(struct took_s *t)
     record = (struct hth_plans){ .serial = 1, .plan = bytes, .plan_len = t->plan_len };
     recorded = zeros(1, hth_plans_bytes(&record));
     hth_plans_encode(&record, recorded);
-    if (hth_plan_decode(&mine, bytes, t->plan_len, NULL))
-        die("a plan that cannot be read");
     t->plan = now_s() - c;
     t->mb = used_mb() - before;
-    hth_plan_fini(&mine);
+    check_plan(bytes, t->plan_len, sources);
+    hth_plan_fini(&plan);
     hth_manifest_fini(&m);
     free(sources);
     free(bytes);
