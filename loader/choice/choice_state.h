@@ -127,6 +127,10 @@ int tries_pass_over(const struct hth_choice *co, struct hth_save_id save);
 void tries_mark(struct hth_choice *co, const struct candidate *chosen); /* NULL: none is whole */
 void tries_go(struct hth_choice *co);                                   /* before GO is on record */
 
+/* differ.c: 1: a node has another manifest of a candidate than the one that counts, so its runs mean nothing. It
+ * is asked for lists, its inventory is not complete any more, and there are no candidates. */
+int gather_differs(struct hth_choice *co);
+
 /* gather.c */
 int gather_ready(struct hth_choice *co); /* 0: no memory */
 /* 1: the part is new, and may be the last. */

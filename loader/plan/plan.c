@@ -42,6 +42,23 @@ static struct hth_save_id plan_read_save(struct hth_reader *r)
     return s;
 }
 
+static void sources_add(struct hth_sources *of, uint32_t node)
+{
+    if (of->count < HTH_PLAN_SOURCES && (!of->count || of->node[of->count - 1] != node))
+        of->node[of->count++] = node;
+}
+
+/* Runs are places in the manifest that the node has itself: in another one they mean nothing. */
+static void sources_add_runs(const struct hth_seen_save *s, uint32_t node,
+        const struct hth_manifest *m, struct hth_sources *out)
+{
+    if (!s->runs || memcmp(s->manifest, m->digest, HTH_DIGEST) != 0)
+        return;
+    for (uint32_t k = 0; k < s->runs && s->run[k].first < m->objects; k++)
+        for (uint32_t i = 0; i < s->run[k].count && i < m->objects - s->run[k].first; i++)
+            sources_add(&out[s->run[k].first + i], node);
+}
+
 /* Both lists are in order of id. What a node has are a few runs of the manifest: the next object is mostly
  * the manifest's next one, and else searched for. */
 static void sources_add_node(const struct hth_seen_save *s, uint32_t node,
@@ -52,11 +69,9 @@ static void sources_add_node(const struct hth_seen_save *s, uint32_t node,
     for (uint32_t k = 0; k < s->objects; k++) {
         uint64_t id = s->object[k].id;
         const struct hth_object *o = next < end && next->id == id ? next : hth_manifest_find(m, id);
-        struct hth_sources *of = o ? &out[o - m->object] : NULL;
 
-        if (of && !memcmp(s->object[k].digest, o->digest, HTH_DIGEST) &&
-                of->count < HTH_PLAN_SOURCES)
-            of->node[of->count++] = node;
+        if (o && !memcmp(s->object[k].digest, o->digest, HTH_DIGEST))
+            sources_add(&out[o - m->object], node);
         next = o ? o + 1 : next;
     }
 }
@@ -152,8 +167,10 @@ uint32_t hth_sources_find(const struct hth_inventory *inventory, uint32_t nodes,
     for (uint32_t n = 0; n < nodes; n++) {
         const struct hth_seen_save *s = hth_inventory_find(&inventory[n], m->save);
 
-        if (s)
+        if (s) {
+            sources_add_runs(s, n, m, out);
             sources_add_node(s, n, m, out);
+        }
     }
     for (uint32_t i = 0; i < m->objects; i++) {
         if (out[i].count)

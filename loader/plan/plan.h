@@ -18,11 +18,17 @@ struct hth_seen_object { /* sealed here, block, table and digest hold (raw: its 
     unsigned char digest[HTH_DIGEST];
 };
 
+struct hth_seen_run { /* so many objects of a manifest, by their places in it */
+    uint32_t first, count;
+};
+
 struct hth_seen_save {
     struct hth_save_id id;
     int has_manifest;
     unsigned char manifest[HTH_DIGEST]; /* its own digest */
-    uint32_t objects;
+    uint32_t runs;
+    struct hth_seen_run *run;       /* [runs] here just as that manifest has them; rising, apart */
+    uint32_t objects;               /* and these besides */
     struct hth_seen_object *object; /* in order of id */
     struct hth_object *file; /* foreign: [objects] the same ones, with name and length; else NULL */
     struct hth_foreign_look *look; /* foreign: [objects] and what is in them */
@@ -36,7 +42,7 @@ struct hth_inventory {
     struct hth_seen_save *save; /* newest first */
 };
 
-/* Memory for the lists of a save whose id is set; hth_inventory_fini() frees it, on failure too. */
+/* Memory for the objects of a save whose id is set; hth_inventory_fini() frees it, on failure too. */
 int hth_seen_make(struct hth_seen_save *s, uint32_t objects);
 
 size_t hth_inventory_bytes(const struct hth_inventory *inv);
@@ -47,7 +53,7 @@ int hth_inventory_decode(
 void hth_inventory_fini(struct hth_inventory *inv);
 const struct hth_seen_save *hth_inventory_find(
         const struct hth_inventory *inv, struct hth_save_id id);
-/* 1 when it has this very object. */
+/* 1 when its list has this very object: of foreign saves, which have no runs. */
 int hth_inventory_has(
         const struct hth_inventory *inv, struct hth_save_id save, const struct hth_object *o);
 

@@ -41,6 +41,7 @@ void hth_restore_join(struct hth_restore *r)
     r->early = (struct hth_blob_id){ 0 };
     r->least = 0;
     r->plan_waits = 0;
+    r->lists = 0;
     r->manifest_ms = 0;
     r->manifest_bad = 0;
     r->generation++;

@@ -28,6 +28,7 @@ struct hth_restore {
     uint64_t t_start, t_told, t_plan, t_pull, t_verify, t_vote;
     unsigned char *inventory; /* ours, as it goes up */
     size_t inventory_len;
+    int lists; /* the coordinator has asked for lists: no runs */
     struct hth_plan plan;
     int has_plan;
     struct hth_blob_id early; /* a plan that came before we were asked to recover; epoch 0: none */

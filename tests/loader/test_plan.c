@@ -409,12 +409,82 @@ Test(inventory, is_refused_where_its_objects_are_not_in_order)
     free(bytes);
 }
 
-Test(inventory, of_8_ranks_with_copies_in_two_generations_is_within_4_kb)
+Test(inventory, of_8_ranks_with_16_objects_and_copies_in_three_generations_is_within_4_kb)
 {
-    struct hth_seen_object object[16];
-    struct hth_seen_save save[2] = { { .objects = 16, .object = object },
-        { .objects = 16, .object = object } };
-    struct hth_inventory inv = { .saves = 2, .save = save };
+    struct hth_seen_run run[3] = { { 0, 128 }, { 640, 256 },
+        { 2000, 1 } }; /* and a common object */
+    struct hth_seen_save save[3] = { { .runs = 3, .run = run }, { .runs = 3, .run = run },
+        { .runs = 3, .run = run } };
+    struct hth_inventory inv = { .saves = 3, .save = save };
 
-    cr_assert(le(sz, hth_inventory_bytes(&inv), 4096));
+    cr_assert(le(sz, hth_inventory_bytes(&inv), 2048));
+}
+
+static int inventory_of_runs(struct hth_seen_run *run, uint32_t runs, int has_manifest)
+{
+    struct hth_seen_save save = {
+        .id = { 5, 7, 1, 1 }, .has_manifest = has_manifest, .runs = runs, .run = run
+    };
+    struct hth_inventory inv = { .saves = 1, .save = &save }, back = { 0 };
+    size_t len = hth_inventory_bytes(&inv);
+    unsigned char *bytes = malloc(len);
+    int rc;
+
+    hth_inventory_encode(&inv, bytes);
+    rc = hth_inventory_decode(&back, bytes, len, NULL);
+    if (!rc) {
+        cr_assert(eq(u32, back.save[0].runs, runs));
+        cr_assert(zero(int, memcmp(back.save[0].run, run, runs * sizeof(*run))));
+        hth_inventory_fini(&back);
+    }
+    for (size_t cut = 0; !rc && cut < len; cut++)
+        must_fail(hth_inventory_decode(&back, bytes, cut, NULL), HEARTH_EPROTO);
+    free(bytes);
+    return rc;
+}
+
+Test(inventory, is_refused_where_its_runs_are_not_apart_or_of_no_manifest)
+{
+    struct hth_seen_run good[] = { { 3, 2 }, { 6, 1 } }, empty[] = { { 3, 0 } },
+                        meet[] = { { 3, 2 }, { 5, 1 } }, back[] = { { 6, 1 }, { 3, 2 } },
+                        end[] = { { UINT32_MAX, 9 }, { 3, 1 } };
+
+    must(inventory_of_runs(good, 2, 1));
+    cr_expect(eq(int, inventory_of_runs(good, 2, 0), HEARTH_EPROTO));
+    cr_expect(eq(int, inventory_of_runs(empty, 1, 1), HEARTH_EPROTO));
+    cr_expect(eq(int, inventory_of_runs(meet, 2, 1), HEARTH_EPROTO));
+    cr_expect(eq(int, inventory_of_runs(back, 2, 1), HEARTH_EPROTO));
+    cr_expect(eq(int, inventory_of_runs(end, 2, 1), HEARTH_EPROTO));
+}
+
+Test(plan, finds_what_is_said_by_runs_of_the_same_manifest_only)
+{
+    uint64_t dice = 3;
+    struct hth_manifest m = manifest_of(4, &dice);
+    const uint8_t none[4] = { 0 };
+    const uint32_t rank_node[] = { 0, 0, 1, 1 };
+    struct hth_seen_run run[] = { { 0, 1 }, { 2, 9 } }; /* beyond the end there is nothing */
+    struct hth_inventory inv[2];
+    struct hth_sources src[4];
+
+    memset(m.digest, 5, HTH_DIGEST);
+    for (int n = 0; n < 2; n++) {
+        see(&inv[n], &m, none);
+        inv[n].save->runs = 2;
+        inv[n].save->run = malloc(sizeof(run));
+        memcpy(inv[n].save->run, run, sizeof(run));
+        memcpy(inv[n].save->manifest, m.digest, HTH_DIGEST);
+    }
+    inv[1].save->manifest[0] ^= 1;
+    inv[0].save->object[0].id = m.object[0].id; /* and said once more */
+    memcpy(inv[0].save->object[0].digest, m.object[0].digest, HTH_DIGEST);
+    inv[0].save->objects = 1;
+    cr_assert(eq(u32, hth_sources_find(inv, 2, rank_node, 4, &m, src, NULL), 1));
+    for (uint32_t i = 0; i < 4; i++) {
+        cr_assert(eq(u32, src[i].count, i != 1));
+        cr_assert(zero(u32, src[i].node[0]));
+    }
+    hth_inventory_fini(&inv[0]);
+    hth_inventory_fini(&inv[1]);
+    free(m.object);
 }

@@ -192,6 +192,53 @@ Test(restore, what_is_being_written_is_not_told_as_here)
     hth_inventory_fini(&inv);
 }
 
+/* The inventory as node 0 has heard it last. */
+static struct hth_inventory told(void)
+{
+    struct hth_inventory inv;
+
+    cr_assert(eq(u16, p->node[0].kind, HTH_KIND_INVENTORY));
+    must(hth_inventory_decode(&inv, p->node[0].fact + 8, p->node[0].len - 8, NULL));
+    return inv;
+}
+
+Test(restore, what_is_here_as_the_manifest_has_it_is_told_as_runs_until_lists_are_asked_for)
+{
+    struct hth_object object[3];
+    struct hth_manifest m = { .save = chosen,
+        .world = NODES,
+        .nodes = NODES,
+        .objects = 3,
+        .job = "pair",
+        .object = object };
+    struct hth_inventory inv;
+    unsigned char ask[8], *bytes = malloc(hth_manifest_bytes(&m));
+
+    for (uint32_t i = 0; i < 3; i++) /* the third is another one than the manifest's */
+        object[i] = pair_seal(p, MEMBER, chosen, id_of[0] + i, 4096, i)->object;
+    object[2].digest[0] ^= 1;
+    must(hth_manifest_encode(&m, bytes, NULL));
+    must(hth_held_set_manifest(&p->node[MEMBER].ctx,
+            hth_holdings_find(&p->node[MEMBER].ctx, chosen), bytes, hth_manifest_bytes(&m), NULL));
+    must(hth_restore_start(restore, 60000, NULL));
+    run(100);
+    inv = told();
+    cr_assert(eq(u32, inv.save[0].runs, 1));
+    cr_assert(eq(u32, inv.save[0].run[0].first, 0));
+    cr_assert(eq(u32, inv.save[0].run[0].count, 2));
+    cr_assert(eq(u32, inv.save[0].objects, 1));
+    cr_assert(eq(u64, inv.save[0].object[0].id, id_of[0] + 2));
+    hth_inventory_fini(&inv);
+    hth_put32(ask, 0);
+    hth_put32(ask + 4, 1);
+    hth_restore_deliver(restore, HTH_KIND_ASK_INVENTORY, ask, sizeof(ask));
+    run(100);
+    inv = told();
+    cr_assert(zero(u32, inv.save[0].runs));
+    cr_assert(eq(u32, inv.save[0].objects, 3));
+    hth_inventory_fini(&inv);
+}
+
 Test(restore, a_plan_frees_what_it_does_not_keep_and_nothing_of_this_epoch)
 {
     const struct hth_save_id older = { 4, 77, 7, 1 }, newer = { 7, 77, 1, 1 };
