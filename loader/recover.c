@@ -107,6 +107,8 @@ void hth_recover_blob(
         hth_restore_raw(r->restore, id, NULL);
     else if (hth_is_coordinator(r->ctx))
         hth_choice_manifest(r->choice, id, bytes, len);
+    else
+        hth_restore_manifest(r->restore, id);
 }
 
 void hth_recover_blob_failed(

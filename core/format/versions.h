@@ -22,7 +22,7 @@
     X(MANIFEST, 2, 2, "manifest")        \
     X(EPOCH, 2, 2, "epoch record")       \
     X(KEEP, 2, 4, "keep record")         \
-    X(PLANS, 2, 3, "record of plans")    \
+    X(PLANS, 3, 4, "record of plans")    \
     X(RUNNING, 1, 2, "running record")   \
     X(HEAD, 1, 1, "head of the log")     \
     X(LIFE, 1, 1, "count of starts")     \

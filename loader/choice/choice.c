@@ -165,6 +165,8 @@ static void choice_find_candidates(struct hth_choice *co)
         hth_choice_fail(co, HEARTH_ENOMEM, "the coordinator has no memory for the inventory");
         return;
     }
+    if (gather_differs(co))
+        return;
     if (hth_save_none(co->watermark) && foreign_candidates(co)) {
         hth_choice_fail(
                 co, HEARTH_ENOMEM, "the coordinator has no memory for the containers found");
@@ -185,7 +187,8 @@ void hth_choice_tick(struct hth_choice *co, uint64_t now_ms)
     }
     if (co->serial == 0)
         choice_find_candidates(co);
-    if (hth_restore_ended(co->restore) || hth_restore_has_plan(co->restore, co->serial))
+    if (!co->serial || hth_restore_ended(co->restore) ||
+            hth_restore_has_plan(co->restore, co->serial))
         return;
     choice_decide(co, now_ms);
 }

@@ -98,7 +98,7 @@ int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *record,
         struct hearth_error *err);
 
 /* give.c: the coordinator gives the plan, and says GO */
-void give_plan(struct hth_choice *co, const struct candidate *c); /* NULL: nothing to recover */
+void give_plan(struct hth_choice *co, struct candidate *c); /* NULL: nothing to recover */
 void give_again(struct hth_choice *co, struct gathered *g, uint32_t node);
 void give_ask(struct hth_choice *co, uint64_t now_ms);
 void give_go(struct hth_choice *co, uint32_t node); /* HTH_NODE_NONE: to all */
@@ -127,6 +127,10 @@ int tries_pass_over(const struct hth_choice *co, struct hth_save_id save);
 void tries_mark(struct hth_choice *co, const struct candidate *chosen); /* NULL: none is whole */
 void tries_go(struct hth_choice *co);                                   /* before GO is on record */
 
+/* differ.c: 1: a node has another manifest of a candidate than the one that counts, so its runs mean nothing. It
+ * is asked for lists, its inventory is not complete any more, and there are no candidates. */
+int gather_differs(struct hth_choice *co);
+
 /* gather.c */
 int gather_ready(struct hth_choice *co); /* 0: no memory */
 /* 1: the part is new, and may be the last. */
@@ -141,7 +145,7 @@ int fail_again(struct hth_choice *co, uint32_t node);
 typedef void study_done_fn(struct hth_choice *co);
 /* Is it whole or lost? `done` runs when that is known, or its manifest was no good. */
 void study_look(struct hth_choice *co, struct candidate *c, study_done_fn *done);
-struct made { /* a plan; `done` may take what it wants of it, and leaves NULL there */
+struct made { /* a plan; `done` may take what it wants of it, and leaves NULL or zeros there */
     struct hth_plan plan;
     unsigned char *bytes; /* as it goes down */
     size_t len;
@@ -150,8 +154,9 @@ struct made { /* a plan; `done` may take what it wants of it, and leaves NULL th
     size_t record_len;
 };
 typedef void made_fn(struct hth_choice *co, struct made *made);
-/* What the plan points to is a candidate's. */
-void study_plan(struct hth_choice *co, const struct hth_plan *plan, made_fn *done);
+/* `plan` has all but who has the objects, which is c's. NULL: no save is chosen. */
+void study_plan(
+        struct hth_choice *co, const struct hth_plan *plan, struct candidate *c, made_fn *done);
 void study_leave(
         struct hth_choice *co); /* a worker keeps inventories and candidates that it reads */
 void study_close(struct hth_choice *co); /* the workers have ended */

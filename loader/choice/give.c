@@ -12,6 +12,7 @@
 #include "core/base/bytes.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- Plan ------------------------------------------------------------------------------------------ */
 
@@ -70,6 +71,22 @@ static void give_fill_keeps(struct hth_choice *co, struct hth_plan *p)
     }
 }
 
+/* Members that lack the manifest ask for it, each its parent; our own node holds it from here. */
+static int give_manifest(struct hth_choice *co, struct hearth_error *err)
+{
+    const struct candidate *c = candidate_find(co, co->chosen);
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, co->chosen, 0 };
+    const unsigned char *bytes;
+    size_t len;
+
+    if (!c)
+        return HEARTH_OK; /* nothing is chosen */
+    bytes = hth_blob_find(co->ctx, &id, &len);
+    if (bytes && (len != c->len || memcmp(bytes + len - HTH_DIGEST, c->digest, HTH_DIGEST) != 0))
+        hth_blobs_forget(co->ctx, id.save); /* of a foreign save, from the engine before this one */
+    return hth_blob_serve(co->ctx, &id, c->bytes, c->len, err);
+}
+
 /* A worker has made it. */
 static void give_made(struct hth_choice *co, struct made *m)
 {
@@ -80,6 +97,10 @@ static void give_made(struct hth_choice *co, struct made *m)
         hth_choice_fail(co, err.code, err.text);
         return;
     }
+    if (give_manifest(co, &err)) {
+        hth_choice_fail(co, err.code, err.text);
+        return;
+    }
     if (hth_blob_hand(co->ctx, &id, m->bytes, m->len, m->digest, &err))
         hth_choice_fail(co, HEARTH_ENOMEM, "the plan cannot be given out");
     else
@@ -87,7 +108,7 @@ static void give_made(struct hth_choice *co, struct made *m)
     m->bytes = NULL;
 }
 
-void give_plan(struct hth_choice *co, const struct candidate *c)
+void give_plan(struct hth_choice *co, struct candidate *c)
 {
     struct hth_plan plan = {
         .serial = co->serial, .beyond = co->beyond, .passed = co->passed, .tries = co->tries
@@ -95,15 +116,12 @@ void give_plan(struct hth_choice *co, const struct candidate *c)
 
     if (c) {
         plan.chosen = c->id;
-        plan.manifest = c->manifest;
-        plan.manifest_bytes = c->bytes;
-        plan.manifest_len = c->len;
-        plan.sources = c->sources;
+        memcpy(plan.manifest, c->digest, HTH_DIGEST);
     }
     give_fill_keeps(co, &plan);
     co->chosen = plan.chosen;
     co->votes = 0;
-    study_plan(co, &plan, give_made);
+    study_plan(co, &plan, c, give_made);
 }
 
 /* ---- Engines that are new ------------------------------------------------------------------------ */

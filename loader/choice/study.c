@@ -27,7 +27,7 @@ struct study {
     uint32_t nodes;
     struct candidate *candidate; /* all of them */
     uint32_t candidates;
-    struct candidate *c; /* looked at */
+    struct candidate *c; /* looked at, or planned; NULL: a plan without a save */
     uint64_t epoch, nonce;
     uint32_t *rank_node; /* [world] */
     uint32_t world;
@@ -41,7 +41,6 @@ struct study {
     uint32_t missing;
     char lost_text[200];
 
-    struct hth_plan plan; /* borrowed from the candidate */
     made_fn *made_done;
     struct made made;
 };
@@ -86,7 +85,7 @@ static int plan_record(struct study *s)
 {
     struct hth_plans p = { .epoch = s->epoch,
         .nonce = s->nonce,
-        .serial = s->plan.serial,
+        .serial = s->made.plan.serial,
         .plan = s->made.bytes,
         .plan_len = s->made.len };
 
@@ -101,18 +100,21 @@ static int plan_record(struct study *s)
 static void plan_run(struct hth_work *work)
 {
     struct study *s = hth_owner_of(struct study, work, work);
+    const struct candidate *c = s->c;
 
-    s->made.len = hth_plan_bytes(&s->plan);
+    if (c)
+        s->code = hth_runs_make(&s->made.plan.from, c->sources, c->manifest.objects, &s->err);
+    if (s->code)
+        return;
+    s->made.len = hth_plan_bytes(&s->made.plan);
     s->made.bytes = malloc(s->made.len);
     if (!s->made.bytes) {
         s->code = hth_fail(&s->err, HEARTH_ENOMEM, 0, "the coordinator has no memory for the plan");
         return;
     }
-    hth_plan_encode(&s->plan, s->made.bytes);
+    hth_plan_encode(&s->made.plan, s->made.bytes);
     hth_digest(s->made.digest, s->made.bytes, s->made.len);
     s->code = plan_record(s);
-    s->code =
-            s->code ? s->code : hth_plan_decode(&s->made.plan, s->made.bytes, s->made.len, &s->err);
 }
 
 /* ---- On the engine's thread --------------------------------------------------------------------- */
@@ -246,13 +248,15 @@ void study_look(struct hth_choice *co, struct candidate *c, study_done_fn *done)
     study_start(s);
 }
 
-void study_plan(struct hth_choice *co, const struct hth_plan *plan, made_fn *done)
+void study_plan(
+        struct hth_choice *co, const struct hth_plan *plan, struct candidate *c, made_fn *done)
 {
     struct study *s = study_new(co);
 
     if (!s)
         return;
-    s->plan = *plan;
+    s->c = c;
+    s->made.plan = *plan;
     s->made_done = done;
     s->work = (struct hth_work){ .run = plan_run, .done = plan_done };
     study_start(s);

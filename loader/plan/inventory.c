@@ -2,14 +2,16 @@
 /*
  * A node's inventory as it goes up:
  *
- *   "HTHINVEN" | u64 store | keep record | u32 saves | u32 zero
- *   each save:  32 save | u32 has manifest | u32 objects | 32 manifest digest
+ *   "HTHINVN\2" | u64 store | keep record | u32 saves | u32 zero
+ *   each save:  32 save | u32 1: has manifest | u32 objects | u32 runs | u32 zero | 32 manifest digest
+ *               runs: u32 first | u32 count
  *               objects: u64 id | 32 digest
  *
- * 40 bytes an object: 8 ranks with one copy and two generations are 1.3 KB. A foreign container has
- * no manifest that would say what its files are, so they come as a manifest's objects:
+ * What is here as the node's own manifest has it comes as runs of places in that, 8 bytes each: what its
+ * ranks wrote is one, and each node's that it has copies of. All else has 40 bytes an object. A foreign container
+ * has no manifest that would say what its files are, so they come as a manifest's objects:
  *
- *   each:       32 save | u32 2: unfinished | u32 objects | 32 zero
+ *   each:       32 save | u32 2: unfinished | u32 objects | u64 zero | 32 zero
  *               objects: 128 as in a manifest | u32 enum hth_foreign_flag | u32 items | u64 data length
  *                        32 digest of the items
  */
@@ -19,9 +21,10 @@
 
 #include <stdlib.h>
 
-#define MAGIC       "HTHINVEN"
+#define MAGIC       "HTHINVN\2"
 #define HEAD        (8u + 8u + HTH_KEEP_BYTES + 8u)
-#define SAVE_HEAD   (32u + 8u + HTH_DIGEST)
+#define SAVE_HEAD   (32u + 16u + HTH_DIGEST)
+#define RUN         8u
 #define OBJECT      (8u + HTH_DIGEST)
 #define SAVES_MAX   1024u
 #define OBJECTS_MAX (1u << 20)
@@ -38,7 +41,8 @@ size_t hth_inventory_bytes(const struct hth_inventory *inv)
     size_t n = HEAD;
 
     for (uint32_t i = 0; i < inv->saves; i++)
-        n += SAVE_HEAD + inv->save[i].objects * inventory_object_bytes(inv->save[i].id);
+        n += SAVE_HEAD + (size_t)inv->save[i].runs * RUN +
+             inv->save[i].objects * inventory_object_bytes(inv->save[i].id);
     return n;
 }
 
@@ -88,7 +92,13 @@ void hth_inventory_encode(const struct hth_inventory *inv, unsigned char *out)
         hth_write32(&w, 0);
         hth_write32(&w, s->unfinished ? UNFINISHED : (uint32_t)s->has_manifest);
         hth_write32(&w, s->objects);
+        hth_write32(&w, s->runs);
+        hth_write32(&w, 0);
         hth_write(&w, s->manifest, HTH_DIGEST);
+        for (uint32_t k = 0; k < s->runs; k++) {
+            hth_write32(&w, s->run[k].first);
+            hth_write32(&w, s->run[k].count);
+        }
         inventory_write_objects(&w, s);
     }
 }
@@ -139,9 +149,33 @@ int hth_seen_make(struct hth_seen_save *s, uint32_t objects)
     return s->object && (!foreign || (s->file && s->look)) ? HEARTH_OK : HEARTH_ENOMEM;
 }
 
+/* Rising and apart, so that no object is said twice, and one list has one form. */
+static int inventory_read_runs(
+        struct hth_reader *r, struct hth_seen_save *s, uint32_t runs, struct hearth_error *err)
+{
+    uint64_t end = 0; /* the least that the next may begin at */
+
+    s->run = calloc(runs ? runs : 1, sizeof(*s->run));
+    if (!s->run)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "inventory");
+    for (; s->runs < runs; s->runs++) {
+        struct hth_seen_run *run = &s->run[s->runs];
+
+        run->first = hth_read32(r);
+        run->count = hth_read32(r);
+        if (!run->count || run->first < end || run->count > OBJECTS_MAX)
+            return hth_fail(err, HEARTH_EPROTO, 0, "an inventory's runs are out of order");
+        end = (uint64_t)run->first + run->count + 1;
+    }
+    return HEARTH_OK;
+}
+
 static int inventory_read_save(
         struct hth_reader *r, struct hth_seen_save *s, struct hearth_error *err)
 {
+    uint32_t objects, runs;
+    int rc;
+
     s->id.epoch = hth_read64(r);
     s->id.nonce = hth_read64(r);
     s->id.step = hth_read64(r);
@@ -152,17 +186,20 @@ static int inventory_read_save(
         s->unfinished = s->has_manifest == (int)UNFINISHED;
         s->has_manifest = 0;
     }
-    s->objects = hth_read32(r);
+    objects = hth_read32(r);
+    runs = hth_read32(r);
+    (void)hth_read32(r);
     inventory_read_digest(r, s->manifest);
-    if (r->bad || s->objects > OBJECTS_MAX ||
-            (r->len - r->pos) / inventory_object_bytes(s->id) < s->objects) {
-        s->objects = 0;
+    if (r->bad || (runs && s->has_manifest != 1) || (r->len - r->pos) / RUN < runs)
         return hth_fail(err, HEARTH_EPROTO, 0, "byte %zu: an inventory's save is cut", r->pos);
-    }
-    if (hth_seen_make(s, s->objects)) {
-        s->objects = 0;
+    rc = inventory_read_runs(r, s, runs, err);
+    if (rc)
+        return rc;
+    if (objects > OBJECTS_MAX || (r->len - r->pos) / inventory_object_bytes(s->id) < objects)
+        return hth_fail(err, HEARTH_EPROTO, 0, "byte %zu: an inventory's save is cut", r->pos);
+    if (hth_seen_make(s, objects))
         return hth_fail(err, HEARTH_ENOMEM, 0, "inventory");
-    }
+    s->objects = objects;
     for (uint32_t k = 0; k < s->objects; k++) {
         if (inventory_read_object(r, s, k))
             return hth_fail(err, HEARTH_EPROTO, 0, "an inventory's foreign file is none");
@@ -206,6 +243,7 @@ int hth_inventory_decode(
 void hth_inventory_fini(struct hth_inventory *inv)
 {
     for (uint32_t i = 0; i < inv->saves; i++) {
+        free(inv->save[i].run);
         free(inv->save[i].object);
         free(inv->save[i].file);
         free(inv->save[i].look);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The plan as everybody gets it: which save, what else to keep, and who has each of its objects, so
- * that a node can see for itself what it lacks and whom to ask.
+ * that a node can see for itself what it lacks and whom to ask. What the objects are says the save's manifest,
+ * which is not in it: most nodes have that already, and its digest says which one is meant.
  *
- *   "HTHPLAN\2" | u32 serial | u32 beyond | u32 passed | u32 tries | 32 chosen | u32 keeps | u32 objects
- *   u64 manifest length
- *   keeps of 32 | objects: u32 count, u32 node[count] | manifest
+ *   "HTHPLAN\3" | u32 serial | u32 beyond | u32 passed | u32 tries | 32 chosen | u32 keeps | u32 objects
+ *   32 digest of the manifest | keeps of 32 | who has its objects (runs.c)
  *
  * Order of the holders. The bytes of each object that will be pulled are dealt to its holder with
  * the least so far, large objects first, and moved while that lowers the busier one of two holders;
@@ -17,8 +17,7 @@
 
 #include <stdlib.h>
 
-#define MAGIC "HTHPLAN\2"
-#define HEAD  (8u + 16u + 32u + 8u + 8u)
+#define MAGIC "HTHPLAN\3"
 
 /* ---- Who has what --------------------------------------------------------------------------- */
 
@@ -43,6 +42,23 @@ static struct hth_save_id plan_read_save(struct hth_reader *r)
     return s;
 }
 
+static void sources_add(struct hth_sources *of, uint32_t node)
+{
+    if (of->count < HTH_PLAN_SOURCES && (!of->count || of->node[of->count - 1] != node))
+        of->node[of->count++] = node;
+}
+
+/* Runs are places in the manifest that the node has itself: in another one they mean nothing. */
+static void sources_add_runs(const struct hth_seen_save *s, uint32_t node,
+        const struct hth_manifest *m, struct hth_sources *out)
+{
+    if (!s->runs || memcmp(s->manifest, m->digest, HTH_DIGEST) != 0)
+        return;
+    for (uint32_t k = 0; k < s->runs && s->run[k].first < m->objects; k++)
+        for (uint32_t i = 0; i < s->run[k].count && i < m->objects - s->run[k].first; i++)
+            sources_add(&out[s->run[k].first + i], node);
+}
+
 /* Both lists are in order of id. What a node has are a few runs of the manifest: the next object is mostly
  * the manifest's next one, and else searched for. */
 static void sources_add_node(const struct hth_seen_save *s, uint32_t node,
@@ -53,11 +69,9 @@ static void sources_add_node(const struct hth_seen_save *s, uint32_t node,
     for (uint32_t k = 0; k < s->objects; k++) {
         uint64_t id = s->object[k].id;
         const struct hth_object *o = next < end && next->id == id ? next : hth_manifest_find(m, id);
-        struct hth_sources *of = o ? &out[o - m->object] : NULL;
 
-        if (of && !memcmp(s->object[k].digest, o->digest, HTH_DIGEST) &&
-                of->count < HTH_PLAN_SOURCES)
-            of->node[of->count++] = node;
+        if (o && !memcmp(s->object[k].digest, o->digest, HTH_DIGEST))
+            sources_add(&out[o - m->object], node);
         next = o ? o + 1 : next;
     }
 }
@@ -153,8 +167,10 @@ uint32_t hth_sources_find(const struct hth_inventory *inventory, uint32_t nodes,
     for (uint32_t n = 0; n < nodes; n++) {
         const struct hth_seen_save *s = hth_inventory_find(&inventory[n], m->save);
 
-        if (s)
+        if (s) {
+            sources_add_runs(s, n, m, out);
             sources_add_node(s, n, m, out);
+        }
     }
     for (uint32_t i = 0; i < m->objects; i++) {
         if (out[i].count)
@@ -168,71 +184,35 @@ uint32_t hth_sources_find(const struct hth_inventory *inventory, uint32_t nodes,
 
 /* ---- On the wire ------------------------------------------------------------------------------ */
 
+static void plan_write(struct hth_writer *w, const struct hth_plan *p)
+{
+    hth_write(w, MAGIC, 8);
+    hth_write32(w, p->serial);
+    hth_write32(w, p->beyond);
+    hth_write32(w, p->passed);
+    hth_write32(w, p->tries);
+    plan_write_save(w, p->chosen);
+    hth_write32(w, p->keeps);
+    hth_write32(w, p->from.objects);
+    hth_write(w, p->manifest, HTH_DIGEST);
+    for (uint32_t i = 0; i < p->keeps; i++)
+        plan_write_save(w, p->keep[i]);
+    hth_runs_write(w, &p->from);
+}
+
 size_t hth_plan_bytes(const struct hth_plan *p)
 {
-    size_t n = HEAD + 32u * (size_t)p->keeps + p->manifest_len;
+    struct hth_writer w = { 0 };
 
-    for (uint32_t i = 0; i < p->manifest.objects; i++)
-        n += 4 + 4 * (size_t)p->sources[i].count;
-    return n;
+    plan_write(&w, p);
+    return w.len;
 }
 
 void hth_plan_encode(const struct hth_plan *p, unsigned char *out)
 {
     struct hth_writer w = { out, hth_plan_bytes(p), 0 };
 
-    hth_write(&w, MAGIC, 8);
-    hth_write32(&w, p->serial);
-    hth_write32(&w, p->beyond);
-    hth_write32(&w, p->passed);
-    hth_write32(&w, p->tries);
-    plan_write_save(&w, p->chosen);
-    hth_write32(&w, p->keeps);
-    hth_write32(&w, p->manifest.objects);
-    hth_write64(&w, p->manifest_len);
-    for (uint32_t i = 0; i < p->keeps; i++)
-        plan_write_save(&w, p->keep[i]);
-    for (uint32_t i = 0; i < p->manifest.objects; i++) {
-        hth_write32(&w, p->sources[i].count);
-        for (uint32_t k = 0; k < p->sources[i].count; k++)
-            hth_write32(&w, p->sources[i].node[k]);
-    }
-    hth_write(&w, p->manifest_bytes, p->manifest_len);
-}
-
-static int plan_read_parts(struct hth_reader *r, struct hth_plan *p, uint32_t objects,
-        uint64_t manifest_len, struct hearth_error *err)
-{
-    const unsigned char *bytes;
-    int rc;
-
-    for (uint32_t i = 0; i < p->keeps; i++)
-        p->keep[i] = plan_read_save(r);
-    p->sources = calloc(objects ? objects : 1, sizeof(*p->sources));
-    p->manifest_bytes = malloc(manifest_len ? manifest_len : 1);
-    if (!p->sources || !p->manifest_bytes)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "plan");
-    for (uint32_t i = 0; i < objects; i++) {
-        p->sources[i].count = hth_read32(r);
-        if (p->sources[i].count > HTH_PLAN_SOURCES)
-            return hth_fail(err, HEARTH_EPROTO, 0, "a plan names too many holders");
-        for (uint32_t k = 0; k < p->sources[i].count; k++)
-            p->sources[i].node[k] = hth_read32(r);
-    }
-    bytes = hth_read(r, manifest_len);
-    if (r->bad || r->pos != r->len)
-        return hth_fail(err, HEARTH_EPROTO, 0, "byte %zu: a plan of the wrong length", r->pos);
-    p->manifest_len = manifest_len;
-    memcpy(p->manifest_bytes, bytes, manifest_len);
-    if (hth_save_none(p->chosen))
-        return objects || manifest_len ? hth_fail(err, HEARTH_EPROTO, 0, "a plan without a save")
-                                       : HEARTH_OK;
-    rc = hth_manifest_decode(&p->manifest, p->manifest_bytes, manifest_len, err);
-    if (rc)
-        return rc;
-    if (p->manifest.objects != objects || hth_save_cmp(p->manifest.save, p->chosen) != 0)
-        return hth_fail(err, HEARTH_EPROTO, 0, "a plan with another save's manifest");
-    return HEARTH_OK;
+    plan_write(&w, p);
 }
 
 int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct hearth_error *err)
@@ -241,7 +221,6 @@ int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct 
     const unsigned char *magic = hth_read(&r, 8);
     struct hth_plan p = { .serial = hth_read32(&r), .beyond = hth_read32(&r) };
     uint32_t objects;
-    uint64_t manifest_len;
     int rc;
 
     p.passed = hth_read32(&r);
@@ -249,30 +228,21 @@ int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct 
     p.chosen = plan_read_save(&r);
     p.keeps = hth_read32(&r);
     objects = hth_read32(&r);
-    manifest_len = hth_read64(&r);
-    if (r.bad || memcmp(magic, MAGIC, 8) != 0 || p.keeps > HTH_PLAN_KEEP || objects > len / 4 ||
-            manifest_len > len)
+    hth_read_into(&r, p.manifest, HTH_DIGEST);
+    if (r.bad || memcmp(magic, MAGIC, 8) != 0 || p.keeps > HTH_PLAN_KEEP)
         return hth_fail(err, HEARTH_EPROTO, 0, "not a plan");
-    rc = plan_read_parts(&r, &p, objects, manifest_len, err);
-    if (rc) {
-        hth_plan_fini(&p);
-        return rc;
-    }
-    *out = p;
-    return HEARTH_OK;
-}
-
-uint32_t hth_plan_index(const struct hth_plan *p, uint64_t object)
-{
-    const struct hth_object *o = hth_manifest_find(&p->manifest, object);
-
-    return o ? (uint32_t)(o - p->manifest.object) : UINT32_MAX;
+    for (uint32_t i = 0; i < p.keeps; i++)
+        p.keep[i] = plan_read_save(&r);
+    if (hth_save_none(p.chosen) && objects)
+        return hth_fail(err, HEARTH_EPROTO, 0, "a plan without a save");
+    rc = hth_runs_read(&r, objects, &p.from, err);
+    if (!rc)
+        *out = p;
+    return rc;
 }
 
 void hth_plan_fini(struct hth_plan *p)
 {
-    hth_manifest_fini(&p->manifest);
-    free(p->manifest_bytes);
-    free(p->sources);
+    hth_runs_fini(&p->from);
     *p = (struct hth_plan){ 0 };
 }

@@ -9,20 +9,26 @@
 #include "core/foreign/foreign.h"
 #include "core/format/keep.h"
 #include "core/format/manifest.h"
+#include "runs.h"
 
-#define HTH_PLAN_SOURCES 8u /* holders of one object that a plan names */
-#define HTH_PLAN_KEEP    32u
+#define HTH_PLAN_KEEP 32u
 
 struct hth_seen_object { /* sealed here, block, table and digest hold (raw: its bytes) */
     uint64_t id;
     unsigned char digest[HTH_DIGEST];
 };
 
+struct hth_seen_run { /* so many objects of a manifest, by their places in it */
+    uint32_t first, count;
+};
+
 struct hth_seen_save {
     struct hth_save_id id;
     int has_manifest;
     unsigned char manifest[HTH_DIGEST]; /* its own digest */
-    uint32_t objects;
+    uint32_t runs;
+    struct hth_seen_run *run;       /* [runs] here just as that manifest has them; rising, apart */
+    uint32_t objects;               /* and these besides */
     struct hth_seen_object *object; /* in order of id */
     struct hth_object *file; /* foreign: [objects] the same ones, with name and length; else NULL */
     struct hth_foreign_look *look; /* foreign: [objects] and what is in them */
@@ -36,7 +42,7 @@ struct hth_inventory {
     struct hth_seen_save *save; /* newest first */
 };
 
-/* Memory for the lists of a save whose id is set; hth_inventory_fini() frees it, on failure too. */
+/* Memory for the objects of a save whose id is set; hth_inventory_fini() frees it, on failure too. */
 int hth_seen_make(struct hth_seen_save *s, uint32_t objects);
 
 size_t hth_inventory_bytes(const struct hth_inventory *inv);
@@ -47,15 +53,9 @@ int hth_inventory_decode(
 void hth_inventory_fini(struct hth_inventory *inv);
 const struct hth_seen_save *hth_inventory_find(
         const struct hth_inventory *inv, struct hth_save_id id);
-/* 1 when it has this very object. */
+/* 1 when its list has this very object: of foreign saves, which have no runs. */
 int hth_inventory_has(
         const struct hth_inventory *inv, struct hth_save_id save, const struct hth_object *o);
-
-/* The holders of one object, best first. */
-struct hth_sources {
-    uint32_t count;
-    uint32_t node[HTH_PLAN_SOURCES];
-};
 
 /* Where each object of `m` is: out[m->objects]. Returns how many objects nobody has; the first
  * of them in out_lost (may be NULL). inventory[nodes]. rank_node[world] as in the epoch: objects
@@ -74,17 +74,13 @@ struct hth_plan {
                                   0: a user has marked them */
     uint32_t keeps;
     struct hth_save_id keep[HTH_PLAN_KEEP]; /* every node frees the rest */
-    struct hth_manifest manifest;           /* of the chosen */
-    unsigned char *manifest_bytes;
-    size_t manifest_len;
-    struct hth_sources *sources; /* [manifest.objects] */
+    unsigned char manifest[HTH_DIGEST]; /* the chosen one's own digest: who lacks it fetches it */
+    struct hth_runs from;               /* who has its objects */
 };
 
 size_t hth_plan_bytes(const struct hth_plan *p);
 void hth_plan_encode(const struct hth_plan *p, unsigned char *out);
 int hth_plan_decode(struct hth_plan *out, const void *bytes, size_t len, struct hearth_error *err);
-/* Its place in the manifest, or UINT32_MAX. */
-uint32_t hth_plan_index(const struct hth_plan *p, uint64_t object);
 void hth_plan_fini(struct hth_plan *p);
 
 #endif

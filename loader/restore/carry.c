@@ -20,7 +20,7 @@ static int carry_is_needed(const struct hth_epoch *epoch, const struct hth_objec
  * byte is pulled. What readers of the old epoch still have is waited for. */
 static int carry_room(struct hth_restore *r, struct hth_held_save *s, struct hearth_error *err)
 {
-    const struct hth_manifest *m = &r->plan.manifest;
+    const struct hth_manifest *m = &s->manifest;
     uint64_t *bytes = calloc(m->objects + 1, sizeof(*bytes));
     size_t count = 0;
     int rc = HEARTH_OK;
@@ -41,7 +41,7 @@ static int carry_room(struct hth_restore *r, struct hth_held_save *s, struct hea
 static void carry_needs(struct hth_restore *r, struct hth_held_save *s)
 {
     const struct hth_epoch *epoch = r->ctx->epoch;
-    const struct hth_manifest *m = &r->plan.manifest;
+    const struct hth_manifest *m = &s->manifest;
 
     for (uint32_t i = 0; i < m->objects; i++) {
         const struct hth_object *o = &m->object[i];
@@ -96,26 +96,6 @@ static void carry_free_the_rest(struct hth_restore *r)
     }
 }
 
-static int carry_take_manifest(struct hth_restore *r, struct hth_held_save *s)
-{
-    unsigned char *copy;
-    struct hearth_error err;
-
-    if (s->has_manifest && memcmp(s->manifest.digest, r->plan.manifest.digest, HTH_DIGEST) == 0)
-        return HEARTH_OK;
-    copy = malloc(r->plan.manifest_len);
-    if (!copy)
-        return HEARTH_ENOMEM;
-    if (hth_save_foreign(s->id)) /* each recovery makes a new one, from the files that are there */
-        hth_held_forget_manifest(s);
-    memcpy(copy, r->plan.manifest_bytes, r->plan.manifest_len);
-    if (hth_held_set_manifest(r->ctx, s, copy, r->plan.manifest_len, &err)) {
-        vote_no(r, err.code, err.text);
-        return err.code;
-    }
-    return HEARTH_OK;
-}
-
 /* 1: an object of the chosen save is still being written or pulled, from the old epoch. */
 static int carry_must_wait(const struct hth_restore *r)
 {
@@ -132,7 +112,7 @@ void carry_out(struct hth_restore *r)
     struct hth_held_save *s;
     struct hearth_error err;
 
-    r->plan_waits = carry_must_wait(r);
+    r->plan_waits = carry_must_wait(r) || manifest_lacks(r);
     if (r->plan_waits) {
         r->state = TOLD; /* tick looks again */
         return;
@@ -146,8 +126,10 @@ void carry_out(struct hth_restore *r)
     if (!hth_save_none(r->plan.chosen)) {
         hth_point(&r->ctx->points, "retrieve");
         s = hth_holdings_get(r->ctx, r->plan.chosen);
-        if (!s || carry_take_manifest(r, s))
-            vote_no(r, HEARTH_ENOMEM, "no memory for the manifest");
+        if (!s)
+            vote_no(r, HEARTH_ENOMEM, "no memory for the save");
+        else if (manifest_hold(r, s, &err))
+            vote_no(r, err.code, err.text);
         else if (hth_save_foreign(s->id))
             foreign_needs(r, s);
         else if (carry_room(r, s, &err))

@@ -69,7 +69,7 @@ static int foreign_needed(const struct hth_restore *r, const struct hth_object *
 
 void foreign_needs(struct hth_restore *r, struct hth_held_save *s)
 {
-    const struct hth_manifest *m = &r->plan.manifest;
+    const struct hth_manifest *m = &s->manifest;
 
     for (uint32_t i = 0; i < m->objects; i++) {
         const struct hth_object *o = &m->object[i];

@@ -106,28 +106,51 @@ static int pull_nobody_has(struct hth_restore *r, const struct hth_object *o)
     return err.code;
 }
 
+/* NULL, and a no: the manifest is not held any more, since somebody has removed the save. */
+static const struct hth_object *pull_which(struct hth_restore *r, uint32_t index)
+{
+    const struct hth_manifest *m = restore_manifest(r);
+
+    if (m && index < m->objects)
+        return &m->object[index];
+    vote_no(r, HEARTH_ENOENT, "the manifest of the chosen save is gone");
+    return NULL;
+}
+
+static uint32_t pull_index(const struct hth_restore *r, uint64_t object)
+{
+    const struct hth_manifest *m = restore_manifest(r);
+    const struct hth_object *o = m ? hth_manifest_find(m, object) : NULL;
+
+    return o ? (uint32_t)(o - m->object) : UINT32_MAX;
+}
+
 int pull_object(struct hth_restore *r, uint32_t index)
 {
     struct hth_ctx *ctx = r->ctx;
-    const struct hth_sources *from = &r->plan.sources[index];
+    const struct hth_object *o = pull_which(r, index);
+    struct hth_sources from;
     uint32_t node[HTH_PLAN_SOURCES];
     uint32_t count = 0;
     struct hearth_error err;
     struct hth_fetch *f;
     struct hth_fetch_want want = {
         .save = r->plan.chosen,
-        .object = r->plan.manifest.object[index],
         .sources = node,
         .class = HTH_FETCH_RECOVERY,
         .deadline_ms = hth_restore_left_ms(r),
         .done = pull_on_fetched,
-        .self = wait_new(r),
     };
 
-    for (uint32_t i = 0; i < from->count; i++)
-        if (from->node[i] != ctx->epoch->self && from->node[i] < ctx->epoch->nodes)
-            node[count++] = from->node[i];
+    if (!o)
+        return HEARTH_ENOENT;
+    hth_runs_get(&r->plan.from, index, &from);
+    for (uint32_t i = 0; i < from.count; i++)
+        if (from.node[i] != ctx->epoch->self && from.node[i] < ctx->epoch->nodes)
+            node[count++] = from.node[i];
+    want.object = *o;
     want.count = count;
+    want.self = wait_new(r);
     if (!want.self) {
         vote_no(r, HEARTH_ENOMEM, "no memory");
         return HEARTH_ENOMEM;
@@ -186,21 +209,25 @@ uint64_t pull_due_ms(const struct hth_restore *r)
 /* A raw object is no slot: it is pulled by blob, into its file. */
 void pull_raw(struct hth_restore *r, uint32_t index)
 {
-    struct hth_blob_id id = { HTH_BLOB_RAW, r->plan.chosen, r->plan.manifest.object[index].id };
-    const struct hth_sources *from = &r->plan.sources[index];
+    const struct hth_object *o = pull_which(r, index);
+    struct hth_blob_id id = { HTH_BLOB_RAW, r->plan.chosen, o ? o->id : 0 };
+    struct hth_sources from;
     struct wait *w;
     struct hearth_error err;
     uint32_t i = 0;
     int rc;
 
-    while (i < from->count && from->node[i] == r->ctx->epoch->self)
+    if (!o)
+        return;
+    hth_runs_get(&r->plan.from, index, &from);
+    while (i < from.count && from.node[i] == r->ctx->epoch->self)
         i++;
-    if (i == from->count) {
-        pull_nobody_has(r, &r->plan.manifest.object[index]);
+    if (i == from.count) {
+        pull_nobody_has(r, o);
         return;
     }
     w = wait_new(r);
-    rc = w ? hth_blob_fetch(r->ctx, &id, from->node[i], &err)
+    rc = w ? hth_blob_fetch(r->ctx, &id, from.node[i], &err)
            : hth_fail(&err, HEARTH_ENOMEM, 0, "no memory");
     if (rc) {
         free(w);
@@ -223,11 +250,11 @@ static void pull_on_verified(void *self, struct hth_held_save *save, struct hth_
         return;
     r->t_verify = hth_now_ms(&r->ctx->clock);
     if (code) {
-        index = hth_plan_index(&r->plan, held->object.id);
+        index = pull_index(r, held->object.id);
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "copy-bad", "%s: taken from another holder",
                 err->text);
         hth_held_condemn(r->ctx, save, held, "payload");
-        if (index != UINT32_MAX && r->plan.manifest.object[index].kind == HTH_OBJECT_RAW)
+        if (index != UINT32_MAX && restore_manifest(r)->object[index].kind == HTH_OBJECT_RAW)
             pull_raw(r, index);
         else if (index != UINT32_MAX)
             pull_object(r, index);
@@ -255,7 +282,7 @@ void pull_verify(struct hth_restore *r, struct hth_held_save *s, struct hth_held
 void pull_raw_ended(
         struct hth_restore *r, const struct hth_blob_id *id, const struct hearth_error *err)
 {
-    uint32_t index = hth_plan_index(&r->plan, id->object);
+    uint32_t index = pull_index(r, id->object);
     struct wait **at = &r->raws, *w;
 
     if (!r->has_plan || hth_save_cmp(id->save, r->plan.chosen) != 0)

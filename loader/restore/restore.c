@@ -41,6 +41,9 @@ void hth_restore_join(struct hth_restore *r)
     r->early = (struct hth_blob_id){ 0 };
     r->least = 0;
     r->plan_waits = 0;
+    r->lists = 0;
+    r->manifest_ms = 0;
+    r->manifest_bad = 0;
     r->generation++;
     r->state = IDLE;
 }
@@ -161,8 +164,15 @@ void hth_restore_take(struct hth_restore *r, const struct hth_blob_id *id, struc
     r->plan = *plan;
     *plan = (struct hth_plan){ 0 };
     r->has_plan = 1;
+    r->manifest_ms = 0;
     r->t_told = hth_now_ms(&r->ctx->clock);
     carry_out(r);
+}
+
+void hth_restore_manifest(struct hth_restore *r, const struct hth_blob_id *id)
+{
+    if (r->plan_waits && hth_restore_running(r) && !hth_save_cmp(id->save, r->plan.chosen))
+        carry_out(r);
 }
 
 int hth_restore_has_plan(const struct hth_restore *r, uint32_t serial)
@@ -188,12 +198,17 @@ void hth_restore_raw(
 uint32_t hth_restore_sources(
         const struct hth_restore *r, uint64_t object, uint32_t out[HTH_PLAN_SOURCES])
 {
-    uint32_t index = r->has_plan ? hth_plan_index(&r->plan, object) : UINT32_MAX;
+    const struct hth_manifest *m = restore_manifest(r);
+    const struct hth_object *o = m ? hth_manifest_find(m, object) : NULL;
+    struct hth_sources from = { 0 };
+    uint32_t count = 0;
 
-    if (index == UINT32_MAX)
-        return 0;
-    memcpy(out, r->plan.sources[index].node, sizeof(r->plan.sources[index].node));
-    return r->plan.sources[index].count;
+    if (o)
+        hth_runs_get(&r->plan.from, (uint32_t)(o - m->object), &from);
+    for (uint32_t i = 0; i < from.count; i++)
+        if (from.node[i] < r->ctx->epoch->nodes)
+            out[count++] = from.node[i];
+    return count;
 }
 
 /* ---- The end --------------------------------------------------------------------------------------- */

@@ -49,8 +49,11 @@ void hth_restore_peer_down(struct hth_restore *r, uint32_t node, int code, const
 struct hth_blob_id hth_restore_plan_id(const struct hth_ctx *ctx, uint32_t serial);
 void hth_restore_plan(struct hth_restore *r, const struct hth_blob_id *id,
         const unsigned char *bytes, size_t len);
-/* The same, decoded; taken over: what is left in *plan is its caller's to end. */
+/* The same, decoded; taken over: what is left in *plan is its caller's to end. At the coordinator the manifest
+ * of its save is held, or there as a blob. */
 void hth_restore_take(struct hth_restore *r, const struct hth_blob_id *id, struct hth_plan *plan);
+/* The manifest of a save has come by blob; a plan may wait for it. */
+void hth_restore_manifest(struct hth_restore *r, const struct hth_blob_id *id);
 int hth_restore_has_plan(const struct hth_restore *r, uint32_t serial);
 void hth_restore_go(struct hth_restore *r, uint32_t serial);
 

@@ -28,12 +28,13 @@ struct hth_restore {
     uint64_t t_start, t_told, t_plan, t_pull, t_verify, t_vote;
     unsigned char *inventory; /* ours, as it goes up */
     size_t inventory_len;
+    int lists; /* the coordinator has asked for lists: no runs */
     struct hth_plan plan;
     int has_plan;
     struct hth_blob_id early; /* a plan that came before we were asked to recover; epoch 0: none */
     uint64_t asked_ms;        /* for a plan that has not come, first; 0: not yet */
     uint32_t least;  /* plans up to this serial are void: the engine that gave them is gone */
-    int plan_waits;  /* to be carried out when the old epoch's last pull has ended */
+    int plan_waits;  /* for the manifest, or for the old epoch's last pull to end */
     int failed_code; /* of this plan on this node */
     char failed[HEARTH_ERROR_TEXT];
     struct hearth_error refused; /* REFUSED: what is said upwards */
@@ -41,6 +42,9 @@ struct hth_restore {
     uint32_t digesting; /* raw objects, foreign files: the inventory waits for them */
     char common[HTH_RESTORE_COMMON][HTH_NAME_MAX + 1]; /* foreign: names that every node needs */
     uint32_t commons;
+
+    uint64_t manifest_ms; /* the plan's manifest was asked for first; 0: not yet */
+    int manifest_bad; /* what came was another one, or cannot be decoded: the coordinator is asked */
 
     uint32_t generation; /* of plans and epochs: what began under an older one is not counted */
 
@@ -60,6 +64,13 @@ int tell_make(struct hth_restore *r, struct hearth_error *err); /* r->inventory 
 void tell_inventory(struct hth_restore *r);                     /* r->inventory goes up */
 /* The coordinator asks for the inventory: its engine is a new one, to which the plan we may have is void. */
 void tell_again(struct hth_restore *r, const unsigned char *bytes, size_t len);
+
+/* manifest.c: the manifest of the plan's save */
+/* NULL: none is held that has the plan's digest. Of a save that is freed later it is gone. */
+const struct hth_manifest *restore_manifest(const struct hth_restore *r);
+int manifest_lacks(struct hth_restore *r); /* 1: neither held nor come; asked for */
+/* Holds it. Errors: HEARTH_ENOMEM, HEARTH_ECORRUPT, HEARTH_EPROTO (not what the plan says), the store's. */
+int manifest_hold(struct hth_restore *r, struct hth_held_save *s, struct hearth_error *err);
 
 /* carry.c: a member and the plan */
 void carry_out(struct hth_restore *r);

@@ -12,15 +12,19 @@
 
 #include <stdlib.h>
 
-static int tell_by_id(const void *a, const void *b)
+/* As the manifest has it, at this place. */
+static void tell_see_run(struct hth_seen_save *out, uint32_t place)
 {
-    const struct hth_seen_object *x = a;
-    const struct hth_seen_object *y = b;
+    struct hth_seen_run *last = out->runs ? &out->run[out->runs - 1] : NULL;
 
-    return x->id < y->id ? -1 : x->id > y->id;
+    if (last && place == last->first + last->count)
+        last->count++;
+    else
+        out->run[out->runs++] = (struct hth_seen_run){ place, 1 };
 }
 
-static int tell_see_save(struct hth_held_save *s, struct hth_seen_save *out)
+static int tell_see_save(
+        const struct hth_restore *r, struct hth_held_save *s, struct hth_seen_save *out)
 {
     uint32_t n = 0;
 
@@ -30,15 +34,22 @@ static int tell_see_save(struct hth_held_save *s, struct hth_seen_save *out)
     if (s->has_manifest)
         memcpy(out->manifest, s->manifest.digest, HTH_DIGEST);
     out->object = calloc(n ? n : 1, sizeof(*out->object));
-    if (!out->object)
+    out->run = calloc(n ? n : 1, sizeof(*out->run));
+    if (!out->object || !out->run)
         return HEARTH_ENOMEM;
-    for (struct hth_held *h = s->held; h; h = h->next) {
+    for (struct hth_held *h = s->held; h; h = h->next) { /* in order of id, as the manifest */
+        const struct hth_object *o =
+                s->has_manifest ? hth_manifest_find(&s->manifest, h->object.id) : NULL;
+
         if (h->state != HTH_HELD_SEALED)
             continue;
-        out->object[out->objects].id = h->object.id;
-        memcpy(out->object[out->objects++].digest, h->object.digest, HTH_DIGEST);
+        if (o && !r->lists && !memcmp(o->digest, h->object.digest, HTH_DIGEST)) {
+            tell_see_run(out, (uint32_t)(o - s->manifest.object));
+        } else {
+            out->object[out->objects].id = h->object.id;
+            memcpy(out->object[out->objects++].digest, h->object.digest, HTH_DIGEST);
+        }
     }
-    qsort(out->object, out->objects, sizeof(*out->object), tell_by_id);
     return HEARTH_OK;
 }
 
@@ -178,7 +189,7 @@ int tell_make(struct hth_restore *r, struct hearth_error *err)
         if (!hth_save_foreign(s->id))
             tell_serve(ctx, s);
         rc = hth_save_foreign(s->id) ? foreign_see(s, &inv.save[inv.saves++])
-                                     : tell_see_save(s, &inv.save[inv.saves++]);
+                                     : tell_see_save(r, s, &inv.save[inv.saves++]);
     }
     r->inventory_len = hth_inventory_bytes(&inv);
     r->inventory = rc ? NULL : malloc(r->inventory_len);
@@ -206,16 +217,21 @@ void tell_inventory(struct hth_restore *r)
     }
 }
 
-/* The coordinator's engine is a new one and knows nothing of the plan that we may have. */
+/* The coordinator's engine is a new one and knows nothing of the plan that we may have; or it has another
+ * manifest of a save than we, and wants no runs. */
 void tell_again(struct hth_restore *r, const unsigned char *bytes, size_t len)
 {
     struct hearth_error err;
+    int anew;
 
-    if (len != 4 || r->state == IDLE || r->state == ENDED || hth_is_coordinator(r->ctx))
+    if ((len != 4 && len != 8) || r->state == IDLE || r->state == ENDED ||
+            hth_is_coordinator(r->ctx))
         return;
     if (hth_get32(bytes) > r->least)
         r->least = hth_get32(bytes);
-    if (!r->has_plan)
+    anew = len == 8 && !r->lists;
+    r->lists |= anew;
+    if (r->digesting || !(r->has_plan || anew))
         return; /* the inventory is repeated anyway until a plan comes */
     if (r->plan_waits && r->plan.serial <= r->least) {
         r->plan_waits = 0;

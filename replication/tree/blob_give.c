@@ -112,6 +112,26 @@ uint64_t hth_blobs_family(const struct hth_ctx *ctx)
     return sum;
 }
 
+/* The manifest of a save that is held. */
+static struct blob *blob_from_held(struct hth_ctx *ctx, const struct hth_blob_id *id)
+{
+    const struct hth_held_save *s = hth_holdings_find(ctx, id->save);
+    unsigned char *copy =
+            s && s->has_manifest && s->manifest_len <= BLOB_MAX ? malloc(s->manifest_len) : NULL;
+    struct blob *b = copy ? hth_blob_get(ctx, id) : NULL;
+
+    if (!b) {
+        free(copy);
+        return NULL;
+    }
+    memcpy(copy, s->manifest_bytes, s->manifest_len);
+    b->bytes = copy;
+    b->len = b->at = s->manifest_len;
+    hth_digest(b->digest, copy, b->len);
+    b->state = HERE;
+    return b;
+}
+
 /* A raw object that is held, from its file. */
 static struct blob *blob_from_store(struct hth_ctx *ctx, const struct hth_blob_id *id)
 {
@@ -142,7 +162,7 @@ void hth_blob_wanted(struct hth_ctx *ctx, uint32_t from, const struct hth_blob_i
     struct reader *r;
 
     if (!b)
-        b = blob_from_store(ctx, id);
+        b = id->kind == HTH_BLOB_MANIFEST ? blob_from_held(ctx, id) : blob_from_store(ctx, id);
     r = b ? blob_reader(b, from) : NULL;
     if (!r)
         return; /* it asks again */

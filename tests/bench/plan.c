@@ -26,13 +26,16 @@
 
 struct shape {
     uint32_t nodes, ranks, objects, copies; /* ranks of a node, objects of a rank */
+    int moved; /* every rank is on another node now, so that all objects are pulled */
     double want;
 };
 static const struct shape shapes[] = {
-    { 16384, 8, 1, 1, 0.5 },
-    { 16384, 8, 1, 2, 0.5 },
-    { 1024, 8, 16, 1, 0.5 },
-    { 1024, 8, 16, 2, 0.5 },
+    { 16384, 8, 1, 1, 0, 0.5 },
+    { 16384, 8, 1, 2, 0, 0.5 },
+    { 16384, 8, 1, 2, 1, 0 },
+    { 1024, 8, 16, 1, 0, 0.5 },
+    { 1024, 8, 16, 2, 0, 0.5 },
+    { 1024, 8, 16, 2, 1, 0 },
 };
 
 static struct {
@@ -89,7 +92,7 @@ static void make_manifest(const struct shape *s)
             .table_len = 4096 };
         snprintf(o->name, sizeof(o->name), "shard_%u_%u", r, i % s->objects);
         memcpy(o->digest, &i, sizeof(i));
-        made.rank_node[r] = r / s->ranks;
+        made.rank_node[r] = (r / s->ranks + (s->moved ? s->nodes / 2 : 0)) % s->nodes;
     }
     made.bytes = zeros(1, hth_manifest_bytes(m));
     if (hth_manifest_encode(m, made.bytes, NULL))
@@ -101,15 +104,17 @@ static int is_lost(const struct shape *s, uint32_t node)
     return node % (s->nodes / LOST) == 1;
 }
 
-/* All that a node owns, in the order of ids. */
+/* All that a node owns, in the order of the manifest. */
 static void put(struct hth_seen_save *s, const struct shape *shape, uint32_t owner)
 {
     uint32_t each = shape->ranks * shape->objects;
+    struct hth_seen_run *last = s->runs ? &s->run[s->runs - 1] : NULL;
 
-    for (uint32_t i = owner * each; i < (owner + 1) * each; i++, s->objects++) {
-        s->object[s->objects].id = made.manifest.object[i].id;
-        memcpy(s->object[s->objects].digest, made.manifest.object[i].digest, HTH_DIGEST);
-    }
+    if (last && last->first + last->count == owner * each)
+        last->count += each;
+    else
+        s->run[s->runs++] = (struct hth_seen_run){ owner * each, each };
+    made.entries += each;
 }
 
 static void make_inventory(const struct shape *shape, uint32_t node)
@@ -118,14 +123,24 @@ static void make_inventory(const struct shape *shape, uint32_t node)
     uint32_t first = node < shape->copies ? 0 : node - shape->copies;
 
     s->id = made.manifest.save;
-    s->object =
-            zeros((size_t)(shape->copies + 1) * shape->ranks * shape->objects, sizeof(*s->object));
+    s->has_manifest = 1;
+    memcpy(s->manifest, made.manifest.digest, HTH_DIGEST);
+    s->run = zeros(shape->copies + 1, sizeof(*s->run));
     for (uint32_t owner = first; owner <= node; owner++)
         put(s, shape, owner);
     for (uint32_t copy = node < shape->copies ? shape->copies - node : 0; copy > 0; copy--)
         put(s, shape, shape->nodes - copy);
     made.all[node] = (struct hth_inventory){ .saves = 1, .save = s };
-    made.entries += s->objects;
+}
+
+static size_t inventory_bytes(uint32_t generations)
+{
+    struct hth_seen_save of[8];
+    struct hth_inventory inv = { .saves = generations, .save = of };
+
+    for (uint32_t i = 0; i < generations; i++)
+        of[i] = *made.all[2].save;
+    return hth_inventory_bytes(&inv);
 }
 
 static void make(const struct shape *s)
@@ -154,6 +169,26 @@ static void unmake(void)
 
 /* ---- What the coordinator does --------------------------------------------------------------------- */
 
+/* What a member reads is what was found: the same holders, and the same one first. */
+static void check_plan(const unsigned char *bytes, size_t len, const struct hth_sources *sources)
+{
+    struct hth_sources got;
+    struct hth_plan mine;
+
+    if (hth_plan_decode(&mine, bytes, len, NULL) || mine.from.objects != made.manifest.objects)
+        die("a plan that cannot be read");
+    for (uint32_t i = 0; i < mine.from.objects; i++) {
+        uint32_t sum = 0;
+
+        hth_runs_get(&mine.from, i, &got);
+        for (uint32_t k = 0; k < got.count; k++)
+            sum += got.node[k] - (k < sources[i].count ? sources[i].node[k] : 0);
+        if (sum || got.count != sources[i].count || got.node[0] != sources[i].node[0])
+            die("a plan with other holders");
+    }
+    hth_plan_fini(&mine);
+}
+
 struct took_s {
     double find, look, plan, mb;
     size_t plan_len;
@@ -165,7 +200,7 @@ static void choose(struct took_s *t)
     const struct shape *s = made.shape;
     struct hth_manifest m;
     double before = used_mb(), a = now_s(), b, c;
-    struct hth_plan plan, mine;
+    struct hth_plan plan;
     struct hth_plans record;
     struct hth_sources *sources = zeros(made.manifest.objects, sizeof(*sources));
     unsigned char *bytes, *recorded, digest[HTH_DIGEST];
@@ -178,14 +213,10 @@ static void choose(struct took_s *t)
     c = now_s();
     t->find = c - b;
     t->look = c - a;
-    plan = (struct hth_plan){ .serial = 1,
-        .chosen = m.save,
-        .keeps = 1,
-        .keep = { m.save },
-        .manifest = m,
-        .manifest_bytes = made.bytes,
-        .manifest_len = hth_manifest_bytes(&m),
-        .sources = sources };
+    plan = (struct hth_plan){ .serial = 1, .chosen = m.save, .keeps = 1, .keep = { m.save } };
+    memcpy(plan.manifest, m.digest, HTH_DIGEST);
+    if (hth_runs_make(&plan.from, sources, m.objects, NULL))
+        die("no memory");
     t->plan_len = hth_plan_bytes(&plan);
     bytes = zeros(1, t->plan_len);
     hth_plan_encode(&plan, bytes);
@@ -193,11 +224,10 @@ static void choose(struct took_s *t)
     record = (struct hth_plans){ .serial = 1, .plan = bytes, .plan_len = t->plan_len };
     recorded = zeros(1, hth_plans_bytes(&record));
     hth_plans_encode(&record, recorded);
-    if (hth_plan_decode(&mine, bytes, t->plan_len, NULL))
-        die("a plan that cannot be read");
     t->plan = now_s() - c;
     t->mb = used_mb() - before;
-    hth_plan_fini(&mine);
+    check_plan(bytes, t->plan_len, sources);
+    hth_plan_fini(&plan);
     hth_manifest_fini(&m);
     free(sources);
     free(bytes);
@@ -232,8 +262,9 @@ static double merge_s(void)
     for (uint32_t i = 0; i < nodes; i++) {
         const struct hth_seen_save *s = made.all[i].save;
 
-        for (uint32_t k = 0; s && k < s->objects; k++)
-            in[n++] = (struct entry){ s->object[k].id, i };
+        for (uint32_t k = 0; s && k < s->runs; k++)
+            for (uint32_t at = 0; at < s->run[k].count; at++)
+                in[n++] = (struct entry){ made.manifest.object[s->run[k].first + at].id, i };
         run[++runs] = n;
     }
     while (runs > 1) {
@@ -284,12 +315,12 @@ static int bench_choice(const struct shape *s)
         series_add(&merge, made.manifest.objects * 1e-6 / limit);
         series_add(&find, made.manifest.objects * 1e-6 / t.find);
     }
-    snprintf(name, sizeof(name), "plan: who has what, %u x %u x %u, %u cop%s", s->nodes, s->ranks,
-            s->objects, s->copies, s->copies == 1 ? "y" : "ies");
-    printf("%s: look %.0f ms, plan %.0f ms; inventories %.0f MB, %zu bytes a node; look and plan %.0f MB, "
-           "the plan %.1f MB\n",
-            name, 1e3 * t.look, 1e3 * t.plan, made.inventory_mb, hth_inventory_bytes(&made.all[2]),
-            t.mb, (double)t.plan_len / (1 << 20));
+    snprintf(name, sizeof(name), "plan: who has what, %u x %u x %u, %u cop%s%s", s->nodes, s->ranks,
+            s->objects, s->copies, s->copies == 1 ? "y" : "ies", s->moved ? ", moved" : "");
+    printf("%s: look %.0f ms, plan %.0f ms; inventories %.1f MB, %zu bytes a node, %zu with three "
+           "generations; look and plan %.0f MB, the plan %zu bytes\n",
+            name, 1e3 * t.look, 1e3 * t.plan, made.inventory_mb, inventory_bytes(1),
+            inventory_bytes(3), t.mb, t.plan_len);
     unmake();
     return row_say(&(struct row){ .name = name,
             .limit_name = "a merge of the same ids",

@@ -234,22 +234,21 @@ static size_t fabric_make(unsigned char *out)
 /* With a plan in it, which has no row of its own. */
 static size_t plans_make(unsigned char *out)
 {
-    static unsigned char manifest[1024], plan[2048];
-    struct hth_object objects[3] = { { .id = 31 }, { .id = 34 }, { .id = 36 } };
-    struct hth_sources sources[] = { { 1, { 70 } }, { 2, { 71, 72 } }, { 0, { 0 } } };
+    static unsigned char plan[2048];
+    struct hth_run runs[] = { { 0, 1, { 70 } }, { 2, 2, { 71, 72 } }, { 4, 2, { 72, 73 } },
+        { 6, 2, { 73, 79 } }, { 8, 2, { 74, 77 } }, { 10, 0, { 0 } } };
+    uint8_t best[11] = { 0, 0, 0, 1 };
     struct hth_plan p = { .serial = 73,
         .chosen = saves[0],
         .beyond = 74,
         .keeps = 2,
         .keep = { saves[1], saves[2] },
-        .manifest = { .objects = 3, .object = objects },
-        .manifest_bytes = manifest,
-        .manifest_len = manifest_make(manifest),
-        .sources = sources };
+        .from = { 11, sizeof(runs) / sizeof(runs[0]), runs, best } };
     struct hth_plans r = {
         .epoch = 51, .nonce = 52, .serial = 73, .plan = plan, .plan_len = hth_plan_bytes(&p)
     };
 
+    count_up(p.manifest, sizeof(p.manifest), 7);
     cr_assert(le(sz, r.plan_len, sizeof(plan)));
     hth_plan_encode(&p, plan);
     hth_plans_encode(&r, out);
@@ -365,11 +364,11 @@ static const struct golden {
     [HTH_FORMAT_MANIFEST] = { manifest_make, 2, "144b2b1e1f63f703" },
     [HTH_FORMAT_EPOCH] = { epoch_make, 2, "a79e0a2f5424b258" },
     [HTH_FORMAT_KEEP] = { keep_make, 4, "b6394caca9847ca4" },
-    [HTH_FORMAT_PLANS] = { plans_make, 3, "480cd0b4e833a02a" },
+    [HTH_FORMAT_PLANS] = { plans_make, 4, "649f9b85cf807d75" },
     [HTH_FORMAT_RUNNING] = { running_make, 2, "ff0cd2d29c64311f" },
     [HTH_FORMAT_HEAD] = { head_make, 1, "692d7af83eaaeed4" },
     [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
-    [HTH_FORMAT_STORE] = { store_make, 4, "c305eb59efcd2e69" },
+    [HTH_FORMAT_STORE] = { store_make, 4, "ce906ed600c7da3e" },
     [HTH_FORMAT_GREETING] = { greeting_make, 5, "f7e4a0d28e11c867" },
     [HTH_FORMAT_HANDED] = { handed_make, 1, "4854856f27e64975" },
     [HTH_FORMAT_LOCAL] = { local_make, 6, "d6d69db3397f5db1" },

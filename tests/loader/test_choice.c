@@ -423,6 +423,43 @@ Test(choice, an_engine_that_is_new_asks_for_the_inventories)
 
 /* ---- A manifest that is here ---------------------------------------------------------------------- */
 
+/* Node 2 says by runs what it has, of another manifest than the others': whatever that means, it is asked. */
+Test(choice, a_node_with_another_manifest_is_asked_for_lists)
+{
+    struct hth_keep keep = { .epoch = 4, .serial = 1, .saves = 1, .save = { save_of(NEWER) } };
+    struct hth_seen_run run = { 0, 1 };
+    struct hth_object object;
+    struct hth_seen_object seen;
+    struct hth_seen_save save = { .id = save_of(NEWER), .has_manifest = 1 }, other;
+    uint32_t serial;
+
+    manifest_here(NEWER, &object, save.manifest);
+    rig_tell(0, &keep, &save, 1);
+    rig_tell(1, &keep, &save, 1);
+    other = save;
+    other.manifest[0] ^= 1;
+    other.runs = 1;
+    other.run = &run;
+    for (int again = 0; again < 2;
+            again++) { /* what it says before it has heard that is asked again */
+        p->node[2].kind = 0;
+        rig_tell(2, &keep, &other, 1);
+        pair_works(p);
+        for (int i = 0; i < 100 && p->node[2].kind != HTH_KIND_ASK_INVENTORY; i++)
+            pair_step(p);
+        cr_assert(eq(u16, p->node[2].kind, HTH_KIND_ASK_INVENTORY));
+        cr_assert(eq(sz, p->node[2].len, 8));
+        cr_assert(zero(int, hth_restore_ended(restore)), "its objects are not known to be lost");
+    }
+    seen.id = object.id;
+    memcpy(seen.digest, object.digest, HTH_DIGEST);
+    other.runs = 0;
+    other.objects = 1;
+    other.object = &seen;
+    rig_tell(2, &keep, &other, 1);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+}
+
 Test(choice, a_manifest_that_came_before_the_inventories_is_not_waited_for)
 {
     struct hth_ctx *ctx = &p->node[0].ctx;

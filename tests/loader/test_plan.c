@@ -225,24 +225,170 @@ Test(plan, and_inventory_survive_their_encoding_and_nothing_shorter)
     free(bytes);
 
     hth_sources_find(&inv, 1, rank_node, 3, &m, src, NULL);
-    plan.sources = src;
-    plan.manifest_len = hth_manifest_bytes(&m);
-    plan.manifest_bytes = malloc(plan.manifest_len);
-    must(hth_manifest_encode(&m, plan.manifest_bytes, NULL));
-    plan.manifest = m;
+    must(hth_runs_make(&plan.from, src, 3, NULL));
+    memset(plan.manifest, 7, HTH_DIGEST);
     len = hth_plan_bytes(&plan);
     bytes = malloc(len);
     hth_plan_encode(&plan, bytes);
     must(hth_plan_decode(&again, bytes, len, NULL));
-    cr_assert(eq(u32, again.sources[2].count, 1));
-    cr_assert(eq(u32, again.manifest.objects, 3));
+    hth_runs_get(&again.from, 2, src);
+    cr_assert(eq(u32, src[0].count, 1));
+    hth_runs_get(&again.from, 3, src);
+    cr_assert(zero(u32, src[0].count), "there is no such object");
+    cr_assert(eq(u32, again.from.objects, 3));
+    cr_assert(zero(int, memcmp(again.manifest, plan.manifest, HTH_DIGEST)));
     hth_plan_fini(&again);
     for (size_t cut = 0; cut < len; cut++)
         cr_assert(ne(int, hth_plan_decode(&again, bytes, cut, NULL), HEARTH_OK));
     free(bytes);
-    free(plan.manifest_bytes);
+    hth_plan_fini(&plan);
     hth_inventory_fini(&inv);
     free(m.object);
+}
+
+/* ---- Runs ----------------------------------------------------------------------------------------- */
+
+static size_t runs_bytes(const struct hth_runs *r)
+{
+    struct hth_writer w = { 0 };
+
+    hth_runs_write(&w, r);
+    return w.len;
+}
+
+/* Written and read again: the holders of every object, the same one first. Returns its bytes. */
+static size_t go_round(const struct hth_sources *src, uint32_t objects)
+{
+    struct hth_runs made, read;
+    struct hth_sources got;
+    struct hth_writer w = { 0 };
+    struct hth_reader r;
+
+    must(hth_runs_make(&made, src, objects, NULL));
+    w.cap = runs_bytes(&made);
+    w.at = malloc(w.cap + 1);
+    hth_runs_write(&w, &made);
+    cr_assert(eq(sz, w.len, w.cap));
+    r = (struct hth_reader){ .at = w.at, .len = w.len };
+    must(hth_runs_read(&r, objects, &read, NULL));
+    for (uint32_t i = 0; i < objects; i++) {
+        uint64_t ours = 0, theirs = 0;
+
+        hth_runs_get(&read, i, &got);
+        cr_assert(eq(u32, got.count, src[i].count));
+        cr_assert(got.count == 0 || got.node[0] == src[i].node[0]);
+        for (uint32_t k = 0; k < got.count; k++) {
+            ours |= UINT64_C(1) << src[i].node[k] % 64;
+            theirs |= UINT64_C(1) << got.node[k] % 64;
+        }
+        cr_assert(eq(u64, ours, theirs));
+    }
+    for (size_t cut = 0; cut < w.len && w.len < 3000; cut++) {
+        struct hth_runs torn;
+
+        r = (struct hth_reader){ .at = w.at, .len = cut };
+        must_fail(hth_runs_read(&r, objects, &torn, NULL), HEARTH_EPROTO);
+    }
+    hth_runs_fini(&made);
+    hth_runs_fini(&read);
+    free(w.at);
+    return w.len;
+}
+
+Test(runs, are_the_same_holders_when_they_are_read_again)
+{
+    static struct hth_sources src[600];
+
+    alarm(100);
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        uint64_t dice = seed;
+        uint32_t objects = 1 + (uint32_t)(hth_splitmix64(&dice) % 600);
+        uint32_t each = 1 + (uint32_t)(hth_splitmix64(&dice) % 9);
+        uint32_t odd =
+                1 + (uint32_t)(hth_splitmix64(&dice) % 20); /* one in so many is by no rule */
+        uint32_t most = 1 + (uint32_t)(hth_splitmix64(&dice) % HTH_PLAN_SOURCES);
+
+        for (uint32_t i = 0; i < objects; i++) {
+            uint64_t how = hth_splitmix64(&dice);
+            uint32_t count = how % odd ? most : (uint32_t)(how >> 8) % (most + 1);
+            uint32_t from = how % odd ? i / each % 50 : (uint32_t)(how >> 16) % 50;
+
+            src[i] = (struct hth_sources){ .count = count };
+            for (uint32_t k = 0; k < count; k++)
+                src[i].node[(k + (how >> 24) * (seed % 2)) % count] =
+                        from + k * (1 + (seed % 3 ? 0 : (uint32_t)(how >> 32) % 2));
+        }
+        go_round(src, objects);
+    }
+}
+
+/* Each node's objects lie there and on others, which `far` says. */
+static size_t of_a_large_job(
+        uint32_t nodes, uint32_t each, uint32_t copies, uint32_t far, int dealt)
+{
+    struct hth_sources *src = calloc((size_t)nodes * each, sizeof(*src));
+    uint64_t dice = 5;
+    size_t bytes;
+
+    for (uint32_t n = 0; n < nodes; n++) {
+        struct hth_sources of = { .count = 1, .node = { n } };
+
+        while (of.count <= copies) {
+            uint32_t at =
+                    far ? (n + far * of.count) % nodes : (uint32_t)(hth_splitmix64(&dice) % nodes);
+
+            of.node[of.count] = at;
+            of.count += at != n && (of.count < 2 || at != of.node[1]);
+        }
+        for (uint32_t i = 0; i < each; i++) {
+            uint32_t best = dealt ? (uint32_t)(hth_splitmix64(&dice) % of.count) : 0;
+
+            src[n * each + i] = of;
+            src[n * each + i].node[0] = of.node[best];
+            src[n * each + i].node[best] = n;
+        }
+    }
+    bytes = go_round(src, nodes * each);
+    free(src);
+    return bytes;
+}
+
+/* With what a plan has beside them. */
+Test(runs, of_a_large_job_are_within_64_kib)
+{
+    enum { BOUND = 63 << 10 };
+
+    alarm(100);
+    cr_expect(le(sz, of_a_large_job(16384, 8, 2, 1, 0), 200), "round the nodes");
+    cr_expect(le(sz, of_a_large_job(16384, 8, 2, 16, 0), 1000), "round the racks");
+    cr_expect(le(sz, of_a_large_job(16384, 8, 1, 0, 0), BOUND), "anywhere");
+    cr_expect(le(sz, of_a_large_job(16384, 8, 1, 1, 1), BOUND), "all are pulled");
+    cr_expect(le(sz, of_a_large_job(16384, 8, 2, 1, 1), BOUND), "all are pulled");
+    cr_expect(le(sz, of_a_large_job(1024, 128, 2, 0, 1), BOUND), "anywhere, and all are pulled");
+}
+
+Test(runs, that_are_not_to_be_understood_are_refused)
+{
+    static const struct {
+        unsigned char byte[8];
+        size_t len;
+    } bad[] = {
+        { { 1, 0, 1, 0, 0 }, 5 },             /* a run of no objects */
+        { { 0, 2, 1, 0, 0 }, 5 },             /* no run */
+        { { 1, 3, 1, 0, 0 }, 5 },             /* more objects than there are */
+        { { 1, 2, 9, 0, 0 }, 5 },             /* more holders than there may be */
+        { { 1, 2, 1, 2, 0 }, 5 },             /* a mask of nodes that it lacks */
+        { { 1, 2, 2, 0, 2, 2 }, 6 },          /* one node twice */
+        { { 1, 2, 0x81, 0, 0, 0 }, 6 },       /* dealt among one */
+        { { 1, 2, 0x83, 0, 0, 2, 4, 15 }, 8 } /* the fourth of three is asked first */
+    };
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct hth_reader r = { .at = bad[i].byte, .len = bad[i].len };
+        struct hth_runs read;
+
+        cr_expect(eq(int, hth_runs_read(&r, 2, &read, NULL), HEARTH_EPROTO), "%zu", i);
+    }
 }
 
 Test(inventory, is_refused_where_its_objects_are_not_in_order)
@@ -263,12 +409,82 @@ Test(inventory, is_refused_where_its_objects_are_not_in_order)
     free(bytes);
 }
 
-Test(inventory, of_8_ranks_with_copies_in_two_generations_is_within_4_kb)
+Test(inventory, of_8_ranks_with_16_objects_and_copies_in_three_generations_is_within_4_kb)
 {
-    struct hth_seen_object object[16];
-    struct hth_seen_save save[2] = { { .objects = 16, .object = object },
-        { .objects = 16, .object = object } };
-    struct hth_inventory inv = { .saves = 2, .save = save };
+    struct hth_seen_run run[3] = { { 0, 128 }, { 640, 256 },
+        { 2000, 1 } }; /* and a common object */
+    struct hth_seen_save save[3] = { { .runs = 3, .run = run }, { .runs = 3, .run = run },
+        { .runs = 3, .run = run } };
+    struct hth_inventory inv = { .saves = 3, .save = save };
 
-    cr_assert(le(sz, hth_inventory_bytes(&inv), 4096));
+    cr_assert(le(sz, hth_inventory_bytes(&inv), 2048));
+}
+
+static int inventory_of_runs(struct hth_seen_run *run, uint32_t runs, int has_manifest)
+{
+    struct hth_seen_save save = {
+        .id = { 5, 7, 1, 1 }, .has_manifest = has_manifest, .runs = runs, .run = run
+    };
+    struct hth_inventory inv = { .saves = 1, .save = &save }, back = { 0 };
+    size_t len = hth_inventory_bytes(&inv);
+    unsigned char *bytes = malloc(len);
+    int rc;
+
+    hth_inventory_encode(&inv, bytes);
+    rc = hth_inventory_decode(&back, bytes, len, NULL);
+    if (!rc) {
+        cr_assert(eq(u32, back.save[0].runs, runs));
+        cr_assert(zero(int, memcmp(back.save[0].run, run, runs * sizeof(*run))));
+        hth_inventory_fini(&back);
+    }
+    for (size_t cut = 0; !rc && cut < len; cut++)
+        must_fail(hth_inventory_decode(&back, bytes, cut, NULL), HEARTH_EPROTO);
+    free(bytes);
+    return rc;
+}
+
+Test(inventory, is_refused_where_its_runs_are_not_apart_or_of_no_manifest)
+{
+    struct hth_seen_run good[] = { { 3, 2 }, { 6, 1 } }, empty[] = { { 3, 0 } },
+                        meet[] = { { 3, 2 }, { 5, 1 } }, back[] = { { 6, 1 }, { 3, 2 } },
+                        end[] = { { UINT32_MAX, 9 }, { 3, 1 } };
+
+    must(inventory_of_runs(good, 2, 1));
+    cr_expect(eq(int, inventory_of_runs(good, 2, 0), HEARTH_EPROTO));
+    cr_expect(eq(int, inventory_of_runs(empty, 1, 1), HEARTH_EPROTO));
+    cr_expect(eq(int, inventory_of_runs(meet, 2, 1), HEARTH_EPROTO));
+    cr_expect(eq(int, inventory_of_runs(back, 2, 1), HEARTH_EPROTO));
+    cr_expect(eq(int, inventory_of_runs(end, 2, 1), HEARTH_EPROTO));
+}
+
+Test(plan, finds_what_is_said_by_runs_of_the_same_manifest_only)
+{
+    uint64_t dice = 3;
+    struct hth_manifest m = manifest_of(4, &dice);
+    const uint8_t none[4] = { 0 };
+    const uint32_t rank_node[] = { 0, 0, 1, 1 };
+    struct hth_seen_run run[] = { { 0, 1 }, { 2, 9 } }; /* beyond the end there is nothing */
+    struct hth_inventory inv[2];
+    struct hth_sources src[4];
+
+    memset(m.digest, 5, HTH_DIGEST);
+    for (int n = 0; n < 2; n++) {
+        see(&inv[n], &m, none);
+        inv[n].save->runs = 2;
+        inv[n].save->run = malloc(sizeof(run));
+        memcpy(inv[n].save->run, run, sizeof(run));
+        memcpy(inv[n].save->manifest, m.digest, HTH_DIGEST);
+    }
+    inv[1].save->manifest[0] ^= 1;
+    inv[0].save->object[0].id = m.object[0].id; /* and said once more */
+    memcpy(inv[0].save->object[0].digest, m.object[0].digest, HTH_DIGEST);
+    inv[0].save->objects = 1;
+    cr_assert(eq(u32, hth_sources_find(inv, 2, rank_node, 4, &m, src, NULL), 1));
+    for (uint32_t i = 0; i < 4; i++) {
+        cr_assert(eq(u32, src[i].count, i != 1));
+        cr_assert(zero(u32, src[i].node[0]));
+    }
+    hth_inventory_fini(&inv[0]);
+    hth_inventory_fini(&inv[1]);
+    free(m.object);
 }

@@ -18,6 +18,20 @@ enum { OBJECTS = 2 };
 static const uint64_t id_of[OBJECTS] = { UINT64_C(1) << 32 | 1,
     UINT64_C(1) << 32 | 2 }; /* of rank 1 */
 
+static unsigned char manifest[HTH_MANIFEST_HEAD + OBJECTS * HTH_MANIFEST_OBJECT + HTH_DIGEST];
+static size_t manifest_len;
+static int manifest_here = 1; /* the member has the manifest of the plan's save */
+
+static void hold_manifest(uint32_t node)
+{
+    struct hth_ctx *ctx = &p->node[node].ctx;
+    struct hth_held_save *s = hth_holdings_get(ctx, chosen);
+    unsigned char *copy = malloc(manifest_len);
+
+    memcpy(copy, manifest, manifest_len);
+    must(hth_held_set_manifest(ctx, s, copy, manifest_len, NULL));
+}
+
 /* A plan of these objects, which `sources` of the nodes from 0 on have. */
 static void give_plan_of(
         uint32_t serial, const struct hth_object *object, uint32_t objects, uint32_t sources)
@@ -31,23 +45,23 @@ static void give_plan_of(
         .objects = objects,
         .object = list };
     struct hth_sources from[OBJECTS] = { { .count = sources }, { .count = sources } };
-    struct hth_plan plan = { .serial = serial,
-        .chosen = chosen,
-        .keeps = 2,
-        .keep = { chosen, kept },
-        .manifest_len = hth_manifest_bytes(&m),
-        .sources = from };
+    struct hth_plan plan = {
+        .serial = serial, .chosen = chosen, .keeps = 2, .keep = { chosen, kept }
+    };
     unsigned char *bytes;
 
     memcpy(list, object, objects * sizeof(*object));
-    plan.manifest_bytes = malloc(plan.manifest_len);
-    must(hth_manifest_encode(&m, plan.manifest_bytes, NULL));
-    plan.manifest = m;
+    manifest_len = hth_manifest_bytes(&m);
+    must(hth_manifest_encode(&m, manifest, NULL));
+    if (manifest_here)
+        hold_manifest(MEMBER);
+    memcpy(plan.manifest, m.digest, HTH_DIGEST);
+    must(hth_runs_make(&plan.from, from, objects, NULL));
     bytes = malloc(hth_plan_bytes(&plan));
     hth_plan_encode(&plan, bytes);
     hth_restore_plan(restore, &id, bytes, hth_plan_bytes(&plan));
     free(bytes);
-    free(plan.manifest_bytes);
+    hth_plan_fini(&plan);
 }
 
 /* The object of rank 1, which node 0 has. */
@@ -65,9 +79,17 @@ static void give_plan(void)
 
 static void run(uint64_t ms)
 {
-    for (uint64_t end_ms = p->now_ms + ms; p->now_ms < end_ms; hth_restore_tick(restore, p->now_ms))
+    struct pair_node *member = &p->node[MEMBER];
+    uint32_t arrived = member->arrived;
+
+    for (uint64_t end_ms = p->now_ms + ms; p->now_ms < end_ms;
+            hth_restore_tick(restore, p->now_ms)) {
         if (!pair_step(p))
             p->now_ms += 10;
+        if (arrived != member->arrived && member->blob.kind == HTH_BLOB_MANIFEST)
+            hth_restore_manifest(restore, &member->blob);
+        arrived = member->arrived;
+    }
 }
 
 /* Node 0's, sealed. */
@@ -167,6 +189,53 @@ Test(restore, what_is_being_written_is_not_told_as_here)
     cr_assert(eq(u32, inv.saves, 1));
     cr_assert(eq(u32, inv.save[0].objects, 1));
     cr_assert(eq(u64, inv.save[0].object[0].id, id_of[0]));
+    hth_inventory_fini(&inv);
+}
+
+/* The inventory as node 0 has heard it last. */
+static struct hth_inventory told(void)
+{
+    struct hth_inventory inv;
+
+    cr_assert(eq(u16, p->node[0].kind, HTH_KIND_INVENTORY));
+    must(hth_inventory_decode(&inv, p->node[0].fact + 8, p->node[0].len - 8, NULL));
+    return inv;
+}
+
+Test(restore, what_is_here_as_the_manifest_has_it_is_told_as_runs_until_lists_are_asked_for)
+{
+    struct hth_object object[3];
+    struct hth_manifest m = { .save = chosen,
+        .world = NODES,
+        .nodes = NODES,
+        .objects = 3,
+        .job = "pair",
+        .object = object };
+    struct hth_inventory inv;
+    unsigned char ask[8], *bytes = malloc(hth_manifest_bytes(&m));
+
+    for (uint32_t i = 0; i < 3; i++) /* the third is another one than the manifest's */
+        object[i] = pair_seal(p, MEMBER, chosen, id_of[0] + i, 4096, i)->object;
+    object[2].digest[0] ^= 1;
+    must(hth_manifest_encode(&m, bytes, NULL));
+    must(hth_held_set_manifest(&p->node[MEMBER].ctx,
+            hth_holdings_find(&p->node[MEMBER].ctx, chosen), bytes, hth_manifest_bytes(&m), NULL));
+    must(hth_restore_start(restore, 60000, NULL));
+    run(100);
+    inv = told();
+    cr_assert(eq(u32, inv.save[0].runs, 1));
+    cr_assert(eq(u32, inv.save[0].run[0].first, 0));
+    cr_assert(eq(u32, inv.save[0].run[0].count, 2));
+    cr_assert(eq(u32, inv.save[0].objects, 1));
+    cr_assert(eq(u64, inv.save[0].object[0].id, id_of[0] + 2));
+    hth_inventory_fini(&inv);
+    hth_put32(ask, 0);
+    hth_put32(ask + 4, 1);
+    hth_restore_deliver(restore, HTH_KIND_ASK_INVENTORY, ask, sizeof(ask));
+    run(100);
+    inv = told();
+    cr_assert(zero(u32, inv.save[0].runs));
+    cr_assert(eq(u32, inv.save[0].objects, 3));
     hth_inventory_fini(&inv);
 }
 
@@ -272,4 +341,82 @@ Test(restore, go_is_no_success_where_the_plan_could_not_be_carried_out)
     hth_restore_go(restore, 1);
     cr_assert(eq(int, ended.times, 1));
     cr_assert(eq(int, ended.code, HEARTH_ELOST));
+}
+
+/* ---- The manifest ------------------------------------------------------------------------------------ */
+
+static int holds_the_manifest(void)
+{
+    struct hth_held_save *s = hth_holdings_find(&p->node[MEMBER].ctx, chosen);
+
+    return s && s->has_manifest &&
+           !memcmp(s->manifest.digest, manifest + manifest_len - HTH_DIGEST, HTH_DIGEST);
+}
+
+Test(restore, a_manifest_that_is_not_here_is_pulled_before_anything_else)
+{
+    struct hth_object object = there(id_of[0]);
+    uint32_t serial, out[HTH_PLAN_SOURCES];
+
+    manifest_here = 0;
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &object, 1, 1);
+    run(1000);
+    cr_assert(zero(u32, votes()), "nobody has it");
+    cr_assert(zero(u32, hth_restore_sources(restore, object.id, out)));
+    hold_manifest(0); /* which nobody has offered: it is asked for */
+    run(1000);
+    cr_assert(zero(int, voted(&serial)));
+    cr_assert(holds_the_manifest());
+    cr_assert(pair_equal(p, 0, MEMBER, chosen, object.id));
+    cr_assert(eq(u32, hth_restore_sources(restore, object.id, out), 1));
+    cr_assert(zero(u32, out[0]));
+}
+
+Test(restore, a_manifest_that_is_here_is_asked_of_nobody)
+{
+    struct hth_object object = there(id_of[0]);
+
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &object, 1, 1);
+    run(1000);
+    cr_assert(ge(u32, votes(), 1));
+    cr_assert(zero(u32, p->node[MEMBER].arrived));
+}
+
+Test(restore, another_manifest_of_that_save_is_not_taken)
+{
+    struct hth_object object = there(id_of[0]), other = object;
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, chosen, 0 };
+
+    other.data_len++;
+    manifest_here = 0;
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &other, 1, 1); /* which makes the bytes of another one */
+    must(hth_blob_serve(&p->node[0].ctx, &id, manifest, manifest_len, NULL));
+    give_plan_of(2, &object, 1, 1);
+    run(1000);
+    cr_assert(ge(u32, p->node[MEMBER].arrived, 1));
+    cr_assert(zero(u32, votes()));
+    hth_blobs_forget(&p->node[0].ctx, chosen);
+    hold_manifest(0);
+    run(1000);
+    cr_assert(ge(u32, votes(), 1));
+    cr_assert(holds_the_manifest());
+}
+
+Test(restore, another_manifest_that_is_here_gives_way_to_the_plans)
+{
+    struct hth_object object = there(id_of[0]), other = object;
+
+    other.data_len++;
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &other, 1, 0);
+    manifest_here = 0;
+    give_plan_of(2, &object, 1, 1);
+    cr_assert(zero(int, holds_the_manifest()));
+    hold_manifest(0);
+    run(1000);
+    cr_assert(holds_the_manifest());
+    cr_assert(pair_equal(p, 0, MEMBER, chosen, object.id));
 }
