@@ -60,37 +60,40 @@ void check_record(void *machine, const char *name, const void *bytes, size_t len
 
 /* ---- P1 --------------------------------------------------------------------------------------------- */
 
-/* The newest PROTECTED save, or a newer one, is whole on the members without this machine. */
-int check_recoverable(struct world *w, uint32_t without)
+/* A save that is newer than the newest PROTECTED one, or that one with `itself`, is whole on the members. */
+static int can_be_had(struct world *w, int itself)
 {
     struct hth_save_id seen[64];
     struct look_object o;
     uint32_t count = 0, k;
 
-    if (hth_save_none(w->newest.id))
-        return 1;
     for (uint32_t i = 0; i < w->opts.nodes; i++) {
         struct hth_store *s = w->machine[w->member[i]].store;
 
-        for (const struct slot *slot = s && w->member[i] != without ? mem_of(s)->slots : NULL; slot;
-                slot = slot->next) {
-            if (!look_slot(slot, &o) || look_before(o.save, w->newest.id))
+        for (const struct slot *slot = s ? mem_of(s)->slots : NULL; slot; slot = slot->next) {
+            if (!look_slot(slot, &o) || look_before(o.save, w->newest.id) ||
+                    (!itself && look_same(o.save, w->newest.id)))
                 continue;
             for (k = 0; k < count && !look_same(seen[k], o.save);)
                 k++;
             if (k < count || count == 64)
                 continue;
             seen[count++] = o.save;
-            if (look_copies(w, o.save, without))
+            if (look_copies(w, o.save, UINT32_MAX))
                 return 1;
         }
     }
     return 0;
 }
 
+static int is_recoverable(struct world *w)
+{
+    return hth_save_none(w->newest.id) || can_be_had(w, 1);
+}
+
 void check_always(struct world *w, const char *when)
 {
-    if (!check_recoverable(w, UINT32_MAX))
+    if (!is_recoverable(w))
         world_broken(w,
                 "P1 %s: step %llu of epoch %llu was PROTECTED and neither it nor a newer save can be had",
                 when, (unsigned long long)w->newest.id.step,
@@ -136,7 +139,7 @@ void check_freed(void *machine, const struct slot *slot)
     if (!w->opts.faults || !look_slot(slot, &o) || !look_same(o.save, w->newest.id) ||
             may_be_freed(w, x, &o))
         return; /* where nothing goes wrong by itself a test may have dropped the job */
-    if (!look_whole(slot, &o) || (!elsewhere(w, x, &o) && check_recoverable(w, x->index)))
+    if (!look_whole(slot, &o) || (!elsewhere(w, x, &o) && can_be_had(w, 0)))
         return;
     world_broken(w,
             "P1: machine %u frees a copy of rank %u's object of step %llu, which is PROTECTED, and %u "

@@ -197,7 +197,7 @@ void heard_close(struct world_heard *h);
 void heard_word(struct world *w, uint32_t port, const void *bytes, size_t len); /* on its way */
 
 /* world_check.c */
-int check_recoverable(struct world *w, uint32_t without);
+
 void check_recovered(struct world *w, struct rank_state *r);
 void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id, int degraded);
 void check_no_room(struct world *w, const char *text); /* why a recovery failed */
