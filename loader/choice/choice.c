@@ -195,11 +195,18 @@ void hth_choice_tick(struct hth_choice *co, uint64_t now_ms)
 
 /* ---- What members say --------------------------------------------------------------------------- */
 
+/* Said before the member has heard that the plans of the engine before this one are void: it may have carried one
+ * out since, and freed what it says here that it has. It is asked. */
+static int choice_is_outdated(const struct hth_choice *co, uint32_t origin, uint32_t void_here)
+{
+    return origin != co->ctx->epoch->self && void_here < co->before;
+}
+
 static void choice_on_inventory(
         struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
 {
-    uint32_t part = len >= 8 ? hth_get32(bytes) : 0;
-    uint32_t parts = len >= 8 ? hth_get32(bytes + 4) : 0;
+    uint32_t part = len >= HTH_INVENTORY_HEAD ? hth_get32(bytes) : 0;
+    uint32_t parts = len >= HTH_INVENTORY_HEAD ? hth_get32(bytes + 4) : 0;
     struct gathered *g;
 
     if (!gather_ready(co) || parts == 0 || parts > 65536 || part >= parts)
@@ -209,9 +216,11 @@ static void choice_on_inventory(
     g = &co->from[origin];
     if (g->complete && part == 0)
         give_again(co, g, origin);
-    if (g->complete || hth_restore_ended(co->restore))
+    if (g->complete || hth_restore_ended(co->restore) ||
+            choice_is_outdated(co, origin, hth_get32(bytes + 8)))
         return;
-    if (gather_part(co, origin, part, parts, bytes + 8, len - 8))
+    if (gather_part(co, origin, part, parts, hth_get32(bytes + 12), bytes + HTH_INVENTORY_HEAD,
+                len - HTH_INVENTORY_HEAD))
         hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
 }
 

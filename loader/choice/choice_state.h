@@ -134,7 +134,7 @@ int gather_differs(struct hth_choice *co);
 /* gather.c */
 int gather_ready(struct hth_choice *co); /* 0: no memory */
 /* 1: the part is new, and may be the last. */
-int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t parts,
+int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t parts, uint32_t crc,
         const unsigned char *bytes, size_t len);
 void gather_free(struct gathered *from, uint32_t nodes);
 

@@ -29,6 +29,7 @@ int gather_ready(struct hth_choice *co)
 }
 
 struct parts {
+    uint32_t crc; /* of all of it: parts of another inventory of that node are not mixed in */
     uint32_t count, got;
     struct part {
         unsigned char *bytes; /* NULL: it has not come */
@@ -36,12 +37,14 @@ struct parts {
     } part[];
 };
 
-static struct parts *parts_new(uint32_t count)
+static struct parts *parts_new(uint32_t count, uint32_t crc)
 {
     struct parts *p = calloc(1, sizeof(*p) + count * sizeof(p->part[0]));
 
-    if (p)
+    if (p) {
         p->count = count;
+        p->crc = crc;
+    }
     return p;
 }
 
@@ -90,15 +93,15 @@ static void gather_inventory(struct hth_choice *co, struct gathered *g, uint32_t
     g->parts = NULL;
 }
 
-int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t parts,
+int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t parts, uint32_t crc,
         const unsigned char *bytes, size_t len)
 {
     struct gathered *g = &co->from[origin];
     unsigned char *copy;
 
-    if (!g->parts || g->parts->count != parts) {
+    if (!g->parts || g->parts->count != parts || g->parts->crc != crc) {
         parts_free(g->parts);
-        g->parts = parts_new(parts);
+        g->parts = parts_new(parts, crc);
     }
     if (!g->parts || g->parts->part[part].bytes)
         return 0;

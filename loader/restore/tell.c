@@ -9,6 +9,7 @@
 #include "replication/held/seal.h"
 
 #include "core/base/bytes.h"
+#include "core/base/crc.h"
 
 #include <stdlib.h>
 
@@ -203,8 +204,9 @@ int tell_make(struct hth_restore *r, struct hearth_error *err)
 
 void tell_inventory(struct hth_restore *r)
 {
-    const size_t max = HTH_TREE_MAX - 8;
+    const size_t max = HTH_TREE_MAX - HTH_INVENTORY_HEAD;
     uint32_t parts = (uint32_t)((r->inventory_len + max - 1) / max);
+    uint32_t crc = hth_crc32c(r->inventory, r->inventory_len);
     unsigned char body[HTH_TREE_MAX];
 
     for (uint32_t i = 0; i < parts; i++) {
@@ -212,8 +214,10 @@ void tell_inventory(struct hth_restore *r)
 
         hth_put32(body, i);
         hth_put32(body + 4, parts);
-        memcpy(body + 8, r->inventory + i * max, n);
-        hth_tree_up(r->ctx, HTH_KIND_INVENTORY, body, 8 + n);
+        hth_put32(body + 8, r->least);
+        hth_put32(body + 12, crc);
+        memcpy(body + HTH_INVENTORY_HEAD, r->inventory + i * max, n);
+        hth_tree_up(r->ctx, HTH_KIND_INVENTORY, body, HTH_INVENTORY_HEAD + n);
     }
 }
 

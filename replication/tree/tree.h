@@ -24,6 +24,8 @@
 #define HTH_TREE_DEGREE 32u /* at most: tests have trees that are deeper, ctx->opts.tree_degree */
 #define HTH_TREE_MAX    (HTH_BODY_MAX - 24u) /* bytes of one fact */
 
+#define HTH_INVENTORY_HEAD 16u /* of a part */
+
 /* Kinds. 1..31 commit, 32..63 recovery. */
 enum hth_kind {
     /* up: my ranks' objects of a save: {save, u32 part, u32 parts, u32 count, u32 zero, objects of
@@ -43,7 +45,8 @@ enum hth_kind {
     HTH_KIND_WISH = 21,      /* up: {u64 number, u32 wish, u32 zero, save} of the keep list */
     HTH_KIND_SAID = 22,      /* to: {u64 number, i32 code, text} what came of it */
     HTH_KIND_NOW = 23,       /* down, with each heartbeat: {u64 position of the newest head} */
-    HTH_KIND_INVENTORY = 32, /* up: {u32 part, u32 parts, bytes} */
+    /* up: {u32 part, u32 parts, u32 plans up to this are void here, u32 crc of all of it, bytes} */
+    HTH_KIND_INVENTORY = 32,
     HTH_KIND_PLAN = 33,      /* to: {u32 serial} there is a plan: ask for it */
     HTH_KIND_VOTE = 34,      /* up */
     HTH_KIND_GO = 35,        /* down */

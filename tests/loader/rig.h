@@ -7,6 +7,7 @@
 #include "pair.h"
 
 #include "core/base/bytes.h"
+#include "core/base/crc.h"
 #include "loader/choice/choice.h"
 #include "loader/plan/plan.h"
 #include "loader/restore/restore.h"
@@ -62,18 +63,23 @@ static inline void rig_close(void)
     pair_close(p);
 }
 
+/* Plans up to it are void to the members that tell: they have heard of all that there were. */
+static uint32_t rig_void = UINT32_MAX;
+
 /* `node` tells the coordinator in one part that it holds this record and these saves. */
 static inline void rig_tell(
         uint32_t node, const struct hth_keep *keep, struct hth_seen_save *seen, uint32_t saves)
 {
     struct hth_inventory inv = { .store = node + 1, .keep = *keep, .save = seen, .saves = saves };
-    size_t len = 8 + hth_inventory_bytes(&inv);
+    size_t len = HTH_INVENTORY_HEAD + hth_inventory_bytes(&inv);
     unsigned char *part = malloc(len);
 
     cr_assert(part != NULL);
     hth_put32(part, 0);
     hth_put32(part + 4, 1);
-    hth_inventory_encode(&inv, part + 8);
+    hth_put32(part + 8, rig_void);
+    hth_inventory_encode(&inv, part + HTH_INVENTORY_HEAD);
+    hth_put32(part + 12, hth_crc32c(part + HTH_INVENTORY_HEAD, len - HTH_INVENTORY_HEAD));
     hth_choice_deliver(choice, node, HTH_KIND_INVENTORY, part, len);
     free(part);
 }

@@ -185,7 +185,8 @@ Test(restore, what_is_being_written_is_not_told_as_here)
     (void)pair_write(p, MEMBER, chosen, id_of[1], 4096, 1, &items_len);
     must(hth_restore_start(restore, 60000, NULL));
     cr_assert(pair_until(p, &p->node[0].heard[HTH_KIND_INVENTORY], 1, 1000));
-    must(hth_inventory_decode(&inv, p->node[0].fact + 8, p->node[0].len - 8, NULL));
+    must(hth_inventory_decode(
+            &inv, p->node[0].fact + HTH_INVENTORY_HEAD, p->node[0].len - HTH_INVENTORY_HEAD, NULL));
     cr_assert(eq(u32, inv.saves, 1));
     cr_assert(eq(u32, inv.save[0].objects, 1));
     cr_assert(eq(u64, inv.save[0].object[0].id, id_of[0]));
@@ -198,7 +199,8 @@ static struct hth_inventory told(void)
     struct hth_inventory inv;
 
     cr_assert(eq(u16, p->node[0].kind, HTH_KIND_INVENTORY));
-    must(hth_inventory_decode(&inv, p->node[0].fact + 8, p->node[0].len - 8, NULL));
+    must(hth_inventory_decode(
+            &inv, p->node[0].fact + HTH_INVENTORY_HEAD, p->node[0].len - HTH_INVENTORY_HEAD, NULL));
     return inv;
 }
 

@@ -61,27 +61,30 @@ Test(votes, the_first_reason_why_an_epoch_has_failed_stays)
     cr_assert(eq(int, (int)hth_get32(p->node[0].fact), HEARTH_EIO));
 }
 
-/* A node repeats its parts until it hears of a plan. */
+/* A node repeats its parts until it hears of a plan, and its next engine says others. */
 Test(votes, a_part_of_an_inventory_that_comes_twice_is_one)
 {
     struct hth_keep keep = rig_keep(5, 9);
     struct hth_inventory inv = { .store = 3, .keep = keep };
     size_t len = hth_inventory_bytes(&inv);
-    unsigned char *all = malloc(len), *part = malloc(8 + len);
-    static const uint32_t order[] = { 0, 0, 1 };
+    unsigned char *all = malloc(len), *part = malloc(HTH_INVENTORY_HEAD + len);
+    static const uint32_t order[] = { 1, 0, 0,
+        1 }; /* the first is of another inventory of that node */
 
     cr_assert(all && part);
     hth_inventory_encode(&inv, all);
     say_keep(0, &keep);
     say_keep(1, &keep);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         size_t at = order[i] ? len / 2 : 0, bytes = order[i] ? len - len / 2 : len / 2;
 
         cr_assert(zero(int, has_failed()), "before its last part");
         hth_put32(part, order[i]);
         hth_put32(part + 4, 2);
-        memcpy(part + 8, all + at, bytes);
-        hth_choice_deliver(choice, 2, HTH_KIND_INVENTORY, part, 8 + bytes);
+        hth_put32(part + 8, 0);
+        hth_put32(part + 12, i > 0);
+        memcpy(part + HTH_INVENTORY_HEAD, all + at, bytes);
+        hth_choice_deliver(choice, 2, HTH_KIND_INVENTORY, part, HTH_INVENTORY_HEAD + bytes);
     }
     cr_assert(has_failed(), "all is there, and nobody has what the list names");
     free(part);
@@ -233,6 +236,23 @@ Test(votes, the_next_engine_counts_its_plans_on)
     cr_assert(zero(int, vote(1, 1, 0)));
     come_back();
     cr_assert(zero(int, all_vote(1)));
+    cr_assert(all_vote(2));
+}
+
+/* On its way while the engine that it was said to was killed. What the member has freed since, by the plan that
+ * had come meanwhile, is not there any more. */
+Test(votes, what_was_said_to_the_engine_before_is_not_counted)
+{
+    struct hth_keep none = { 0 };
+
+    gather_nothing();
+    rig_void = 0;
+    come_back();
+    rig_void = 1;
+    say_keep(0, &none);
+    say_keep(2, &none);
+    cr_assert(zero(int, all_vote(2)), "it waits for node 1");
+    say_keep(1, &none);
     cr_assert(all_vote(2));
 }
 
