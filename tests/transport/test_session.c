@@ -502,6 +502,36 @@ Test(session, the_least_recently_used_connection_makes_way_in_a_full_table)
     net_world_close(w);
 }
 
+/* Both sides dialled at once, and both connections are used. */
+Test(session, the_second_connection_with_a_peer_makes_way_in_a_full_table)
+{
+    struct hth_session_opts o = { .links_max = 4, .job = "job" };
+    struct net_world *w = net_world_open(4, &o);
+
+    for (uint32_t i = 1; i < 3; i++) {
+        must(net_send(w, 0, i, 1));
+        must(net_send(w, i, 0, 1));
+    }
+    net_run(w, 100);
+    cr_assert(eq(u32, hth_session_connections(w->node[0].session), 4));
+    must(net_send(w, 3, 0, 1));
+    for (uint64_t n = 2; n <= 30; n++) {
+        for (uint32_t i = 1; i < 3; i++) {
+            must(net_send(w, 0, i, n));
+            must(net_send(w, i, 0, n));
+        }
+        net_run(w, 100);
+    }
+    cr_assert(eq(u64, w->node[0].number[3], 1));
+    cr_assert(eq(u32, hth_session_connections(w->node[0].session), 4)); /* two, one, one */
+    for (uint32_t i = 1; i < 3; i++) {
+        cr_assert(eq(int, w->node[0].messages[i], 30));
+        cr_assert(eq(int, w->node[i].messages[0], 30));
+    }
+    nobody_is_lost(w);
+    net_world_close(w);
+}
+
 Test(session, a_table_that_stays_full_is_no_loss_and_is_tried_again)
 {
     struct net_world *w = net_world_open(2, NULL);

@@ -11,7 +11,8 @@
  * used the connection lately says no. A yes or no that does not come is a no for who asked; a peer that
  * does not close what it has asked for is closed.
  *
- * The same frees a place where no more connections may stand: the least recently used one first.
+ * The same frees a place where no more connections may stand: the least recently used one first. There the
+ * second one of two with the same peer goes although it is used: the first one does for both.
  */
 #include "session_parts.h"
 
@@ -28,10 +29,18 @@ static int rest_has_other(const struct link *link)
     return 0;
 }
 
+/* Of two that came of both sides' dialling at once, the one that both can do without: the higher index dialled it. */
+static int rest_is_second(const struct hth_session *s, const struct link *link)
+{
+    int higher = s->epoch->self > link->peer->node;
+
+    return rest_has_other(link) && link->dialled == higher;
+}
+
 static int rest_may(const struct hth_session *s, const struct link *link, uint64_t now)
 {
     return link->state == LINK_OPEN && link->peer && !link->busy && !link->peer->queue &&
-           now >= link->used_ms + LATELY_MS &&
+           (now >= link->used_ms + LATELY_MS || rest_is_second(s, link)) &&
            (rest_has_other(link) || !hth_peer_is_watched(s, link->peer));
 }
 
