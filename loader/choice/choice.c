@@ -196,10 +196,11 @@ void hth_choice_tick(struct hth_choice *co, uint64_t now_ms)
 /* ---- What members say --------------------------------------------------------------------------- */
 
 /* Said before the member has heard that the plans of the engine before this one are void: it may have carried one
- * out since, and freed what it says here that it has. It is asked. */
+ * out since, and freed what it says here that it has. It is asked. After GO no plan is made, and whoever says what it
+ * has wants the one that there is. */
 static int choice_is_outdated(const struct hth_choice *co, uint32_t origin, uint32_t void_here)
 {
-    return origin != co->ctx->epoch->self && void_here < co->before;
+    return !co->gone && origin != co->ctx->epoch->self && void_here < co->before;
 }
 
 static void choice_on_inventory(
