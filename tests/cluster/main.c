@@ -79,7 +79,7 @@ static void choose_soak(void)
 {
     static const struct {
         const char *transport, *provider;
-    } by[] = { { "ofi", NULL }, { "ucx", NULL }, { "ofi", "tcp;ofi_rxm" },
+    } by[] = { { "tcp", NULL }, { "ofi", NULL }, { "ucx", NULL }, { "ofi", "tcp;ofi_rxm" },
         { "ofi", "strict-efa" } };
     static struct scenario worlds[SOAK_MAX];
 
