@@ -83,9 +83,9 @@ static void choice_auto(
             out->provider = c->one[i].fabric->provider;
             out->transport_by = out->provider_by = "auto";
             snprintf(out->why, sizeof(out->why),
-                    "%s %s is the best that this node has%s%s; a job takes the best that all of its "
+                    "%s is the best that this node has%s%s; a job takes the best that all of its "
                     "nodes have",
-                    out->transport, out->provider, c->one[i].rate[0] ? ", " : "", c->one[i].rate);
+                    c->one[i].fabric->name, c->one[i].rate[0] ? ", " : "", c->one[i].rate);
             return;
         }
     hth_candidates_why(c, network, machine, out->refused, sizeof(out->refused));

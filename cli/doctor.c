@@ -8,9 +8,11 @@
 
 #define LEAST_MEMLOCK (64u << 20) /* not even the queues of an adapter fit below it */
 
+#define LIBRARIES     3u /* ofi, ucx, and our own sockets, which need none */
+
 struct doctor {
     struct hth_machine machine;
-    struct hth_library library[2];
+    struct hth_library library[LIBRARIES];
     struct hth_pages pages;
     struct hearth_opts opts;
     struct choice choice;
@@ -35,20 +37,22 @@ static const char *doctor_modules(const struct hth_machine *machine, char *out, 
     return machine->root[0] ? out : NULL;
 }
 
-/* Both at once: each takes its time to load. */
+/* All at once: each takes its time to load. */
 static void doctor_ask(struct doctor *d)
 {
-    struct hth_asking *asked = calloc(2, sizeof(*asked));
+    struct hth_asking *asked = calloc(LIBRARIES, sizeof(*asked));
     char modules[300];
     const char *dir = doctor_modules(&d->machine, modules, sizeof(modules));
 
     d->library[0].transport = "ofi";
     d->library[1].transport = "ucx";
+    d->library[2].transport = "tcp";
     if (!asked)
         return;
     hth_offers_ask("ofi", dir, d->opts.fabric_library, &d->machine, &asked[0]);
     hth_offers_ask("ucx", dir, d->opts.ucx_library, &d->machine, &asked[1]);
-    for (size_t i = 0; i < 2; i++) {
+    hth_offers_ask("tcp", dir, NULL, &d->machine, &asked[2]);
+    for (size_t i = 0; i < LIBRARIES; i++) {
         hth_offers_hear(&asked[i]);
         d->library[i] = asked[i].library;
     }
@@ -65,7 +69,7 @@ static enum status doctor_look(struct doctor *d, const char *root)
     hth_machine_look(doctor_root(), &d->machine);
     hth_pages_look(doctor_root(), root, 1, &d->pages);
     doctor_ask(d);
-    choice_make(&d->opts, &d->machine, d->library, 2, &d->choice);
+    choice_make(&d->opts, &d->machine, d->library, LIBRARIES, &d->choice);
     return remarks() || d->choice.refused[0] ? STATUS_WRONG : STATUS_OK;
 }
 
@@ -241,7 +245,7 @@ static void doctor_print(const struct doctor *d)
 {
     doctor_print_ports(&d->machine);
     doctor_print_interfaces(&d->machine);
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < LIBRARIES; i++)
         doctor_print_library(&d->library[i]);
     doctor_print_settings(d);
     doctor_print_candidates(&d->choice.candidates);
@@ -343,7 +347,7 @@ static json_t *json_doctor(const struct doctor *d)
     json_t *libraries = json_array();
     uint64_t memlock = d->machine.memlock_bytes;
 
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < LIBRARIES; i++)
         json_array_append_new(libraries, json_library(&d->library[i]));
     return json_pack("{s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:b, s:o, s:o, s:o}", "adapters",
             json_adapters(&d->machine), "interfaces", json_interfaces(&d->machine), "libraries",

@@ -84,8 +84,7 @@ static int fabric_open(struct hth_node *n, const struct hth_fabric *fabric)
     n->transport = f->open(f->self, fabric, &events, &err);
     if (!n->transport) {
         f->offered &= ~HTH_FABRIC_BIT(fabric->number);
-        hth_say(&n->ctx.log, HEARTH_LOG_WARN, "fabric-left-out", "%s %s: %s", fabric->transport,
-                fabric->provider, err.text);
+        hth_say(&n->ctx.log, HEARTH_LOG_WARN, "fabric-left-out", "%s: %s", fabric->name, err.text);
         return 0;
     }
     f->opened = fabric->number;
@@ -115,9 +114,10 @@ static void fabric_take(struct hth_node *n, const struct hth_fabric *to)
 {
     const struct hth_fabric *from = hth_fabric_of(n->env.fabrics->opened);
 
-    hth_say(&n->ctx.log, HEARTH_LOG_INFO, "fabric",
-            "not all nodes have %s %s: this one takes %s %s", from->transport, from->provider,
-            to->transport, to->provider);
+    /* The table has the best first: up, after engines of an older build have gone. */
+    hth_say(&n->ctx.log, HEARTH_LOG_INFO, "fabric", "%s %s: this one takes %s",
+            to < from ? "all nodes have what is better than" : "not all nodes have", from->name,
+            to->name);
     if (n->ctx.epoch)
         fabric_leave(n, to);
     else

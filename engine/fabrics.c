@@ -10,12 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ASKED 3u /* ofi, ucx, tcp */
+
 struct hth_fabrics {
     const struct hth_config *config; /* borrowed until hth_fabrics_close() */
     struct hth_network network;
     struct hth_machine machine;
-    struct hth_asking asked[2];
-    struct hth_library library[2];
+    struct hth_asking asked[ASKED];
+    struct hth_library library[ASKED];
     struct hth_candidates found;
 };
 
@@ -36,22 +38,22 @@ struct hth_fabrics *hth_fabrics_ask(const struct hth_config *c)
     hth_machine_look("", &f->machine);
     hth_offers_ask("ofi", dir, text_or_null(c->fabric_library), &f->machine, &f->asked[0]);
     hth_offers_ask("ucx", dir, text_or_null(c->ucx_library), &f->machine, &f->asked[1]);
+    hth_offers_ask("tcp", dir, NULL, &f->machine, &f->asked[2]);
     return f;
 }
 
 static void fabrics_hear(struct hth_fabrics *f, const struct hth_log *log)
 {
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < ASKED; i++) {
         hth_offers_hear(&f->asked[i]);
         f->library[i] = f->asked[i].library;
     }
-    hth_candidates_find(&f->network, &f->machine, f->library, 2, &f->found);
+    hth_candidates_find(&f->network, &f->machine, f->library, ASKED, &f->found);
     for (uint32_t i = 0; i < f->found.count; i++) {
         const struct hth_candidate *c = &f->found.one[i];
 
         if (c->against[0])
-            hth_say(log, HEARTH_LOG_INFO, "fabric-left-out", "%s %s: %s", c->fabric->transport,
-                    c->fabric->provider, c->against);
+            hth_say(log, HEARTH_LOG_INFO, "fabric-left-out", "%s: %s", c->fabric->name, c->against);
     }
 }
 
@@ -70,8 +72,7 @@ static struct hth_transport *fabrics_try(struct hth_node_fabrics *offers,
         return t;
     }
     offers->offered &= ~HTH_FABRIC_BIT(fabric->number);
-    hth_say(log, HEARTH_LOG_WARN, "fabric-left-out", "%s %s: %s", fabric->transport,
-            fabric->provider, err.text);
+    hth_say(log, HEARTH_LOG_WARN, "fabric-left-out", "%s: %s", fabric->name, err.text);
     return NULL;
 }
 
@@ -82,8 +83,7 @@ static void fabrics_say(const struct hth_fabrics *f, const struct hth_node_fabri
         const struct hth_candidate *c = &f->found.one[i];
 
         if (c->fabric->number == offers->opened)
-            hth_say(log, HEARTH_LOG_INFO, "fabric", "%s %s: %s%s%s", c->fabric->transport,
-                    c->fabric->provider,
+            hth_say(log, HEARTH_LOG_INFO, "fabric", "%s: %s%s%s", c->fabric->name,
                     offers->opened == offers->last ? "this job ran on it before"
                                                    : "the best that opens here",
                     c->rate[0] ? ", " : "", c->rate);
@@ -116,7 +116,7 @@ void hth_fabrics_close(struct hth_fabrics *f)
 {
     if (!f)
         return;
-    for (size_t i = 0; i < 2; i++) /* an engine that ended before it heard them */
+    for (size_t i = 0; i < ASKED; i++) /* an engine that ended before it heard them */
         hth_offers_drop(&f->asked[i]);
     free(f);
 }

@@ -11,7 +11,7 @@
 #define HTH_ASK_TEXT 640
 
 struct hth_library {
-    const char *transport; /* "ofi", "ucx" */
+    const char *transport; /* "ofi", "ucx", "tcp" */
     int answered;
     char why[HTH_ASK_TEXT]; /* it did not answer */
     struct hth_offers offers;

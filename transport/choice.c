@@ -137,17 +137,28 @@ void hth_candidates_find(const struct hth_network *network, const struct hth_mac
     }
 }
 
-/* The usual case, and the one that a setting mends: a cluster's Ethernet, called hostile. */
-static int why_hostile(
-        const struct hth_network *network, const struct hth_machine *machine, char *out, size_t len)
+static const char *own_against(const struct hth_candidates *c)
+{
+    const char *against = "it is not known";
+
+    for (uint32_t i = 0; i < c->count; i++)
+        if (strcmp(c->one[i].fabric->transport, "tcp") == 0)
+            against = c->one[i].against;
+    return against;
+}
+
+/* What a setting mends: a cluster's Ethernet, called hostile, where our own sockets are not installed. */
+static int why_hostile(const struct hth_candidates *c, const struct hth_network *network,
+        const struct hth_machine *machine, char *out, size_t len)
 {
     if (network->trusted || hth_address_reach(network->bind) != HTH_REACH_OTHERS ||
             !hth_machine_interface_of(machine, network->bind))
         return 0;
     snprintf(out, len,
-            "%.64s is no loopback address: TCP is taken there only where no stranger reaches it (set "
-            "network = trusted, HEARTH_NETWORK=trusted), and no fabric that checks keys is here",
-            network->bind);
+            "tcp: %.200s; %.64s is no loopback address: TCP of libfabric and UCX is taken there only "
+            "where no stranger reaches it (set network = trusted, HEARTH_NETWORK=trusted), and no "
+            "fabric that checks keys is here",
+            own_against(c), network->bind);
     return 1;
 }
 
@@ -160,7 +171,7 @@ void hth_candidates_why(const struct hth_candidates *c, const struct hth_network
     size_t n = 0;
 
     out[0] = '\0';
-    if (why_hostile(network, machine, out, len))
+    if (why_hostile(c, network, machine, out, len))
         return;
     for (uint32_t i = 0; i < c->count && n < len; i++) {
         const struct hth_candidate *one = &c->one[i];
@@ -169,7 +180,7 @@ void hth_candidates_why(const struct hth_candidates *c, const struct hth_network
                 strcmp(one->against, last) == 0)
             continue;
         last = one->against;
-        n += (size_t)snprintf(out + n, len - n, "%s%s %s: %.95s", n ? "; " : "",
-                one->fabric->transport, one->fabric->provider, one->against);
+        n += (size_t)snprintf(
+                out + n, len - n, "%s%s: %.95s", n ? "; " : "", one->fabric->name, one->against);
     }
 }

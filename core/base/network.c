@@ -85,7 +85,8 @@ int hth_listener_check(const struct hth_network *n, struct hearth_error *err)
         return HEARTH_OK;
     return hth_fail(err, HEARTH_EINVAL, 0,
             "%.64s is no loopback address, and %s obeys whoever reaches its port, before any key "
-            "is asked for: use a fabric whose hardware checks keys (transport ofi, provider verbs), " ELSE,
+            "is asked for: use transport tcp with a key, or a fabric whose hardware checks keys (transport "
+            "ofi, provider verbs), " ELSE,
             n->bind, library_of(n, library, sizeof(library)));
 }
 

@@ -12,8 +12,8 @@
 #define MAGIC "HTHFABRC"
 
 const struct hth_fabric hth_fabrics[] = {
-#define FABRIC_ROW(number_, transport_, provider_) \
-    { .number = number_, .transport = transport_, .provider = provider_ },
+#define FABRIC_ROW(number_, transport_, provider_, name_) \
+    { .number = number_, .transport = transport_, .provider = provider_, .name = name_ },
     HTH_FABRICS(FABRIC_ROW)
 #undef FABRIC_ROW
             { .number = 0 },
@@ -90,8 +90,7 @@ static const char *fabrics_text(uint32_t bits, char *out, size_t len)
     snprintf(out, len, "none");
     for (const struct hth_fabric *f = hth_fabrics; f->number && n < len; f++)
         if (bits & HTH_FABRIC_BIT(f->number))
-            n += (size_t)snprintf(
-                    out + n, len - n, "%s%s %s", n ? ", " : "", f->transport, f->provider);
+            n += (size_t)snprintf(out + n, len - n, "%s%s", n ? ", " : "", f->name);
     return out;
 }
 
@@ -168,11 +167,10 @@ static int fabric_worse(const struct fabric_tally *t, struct hearth_error *err)
 
     row_read(t->table, rank, &g);
     return hth_fail(err, HEARTH_EINVAL, 0,
-            "this job began on %s %s, which rank %" PRIu32
-            " (node '%s') does not have: its engine's "
+            "this job began on %s, which rank %" PRIu32 " (node '%s') does not have: its engine's "
             "log says why; mend or replace that node, or allow what is slower (allow_slower, "
             "HEARTH_ALLOW_SLOWER=1)",
-            first->transport, first->provider, rank, g.node);
+            first->name, rank, g.node);
 }
 
 static int fabric_is_settled(const struct fabric_tally *t, uint32_t number)
@@ -219,15 +217,15 @@ void hth_fabric_say(
     if (!f)
         return;
     if (!better) {
-        snprintf(out, HTH_FABRIC_TEXT, "%s %s is the best that any node has, and all have it",
-                f->transport, f->provider);
+        snprintf(
+                out, HTH_FABRIC_TEXT, "%s is the best that any node has, and all have it", f->name);
         return;
     }
     row_read(table, c->lacks, &g);
     snprintf(out, HTH_FABRIC_TEXT,
-            "%s %s is the best that all nodes have: %s %s is better, and rank %" PRIu32
+            "%s is the best that all nodes have: %s is better, and rank %" PRIu32
             " (node '%s') does not have it",
-            f->transport, f->provider, better->transport, better->provider, c->lacks, g.node);
+            f->name, better->name, c->lacks, g.node);
 }
 
 /* ---- the record ------------------------------------------------------------------------------ */

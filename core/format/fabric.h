@@ -12,22 +12,26 @@
 /* A number is a bit of each greeting, 1 to 31, and is never given again. The order is part of the
  * greeting's version: with two of them ranks would choose differently. Left out, and to be asked for by
  * name: what is for one machine, what runs over another row, and what was never run on ordinary Ethernet.
- *         number, transport, provider */
-#define HTH_FABRICS(X)      \
-    X(1, "ofi", "verbs")    \
-    X(2, "ofi", "efa")      \
-    X(3, "ofi", "cxi")      \
-    X(4, "ofi", "opx")      \
-    X(5, "ofi", "psm2")     \
-    X(6, "ucx", "rc_mlx5")  \
-    X(7, "ucx", "dc_mlx5")  \
-    X(8, "ucx", "rc_verbs") \
-    X(9, "ofi", "tcp")      \
-    X(10, "ucx", "tcp")
+ * Our own sockets come before both libraries' TCP: with a key no stranger gets past their hello. Those
+ * stay, for a node that has no hearth-tcp.so.
+ *         number, transport, provider, name */
+#define HTH_FABRICS(X)                      \
+    X(1, "ofi", "verbs", "ofi verbs")       \
+    X(2, "ofi", "efa", "ofi efa")           \
+    X(3, "ofi", "cxi", "ofi cxi")           \
+    X(4, "ofi", "opx", "ofi opx")           \
+    X(5, "ofi", "psm2", "ofi psm2")         \
+    X(6, "ucx", "rc_mlx5", "ucx rc_mlx5")   \
+    X(7, "ucx", "dc_mlx5", "ucx dc_mlx5")   \
+    X(8, "ucx", "rc_verbs", "ucx rc_verbs") \
+    X(11, "tcp", "tcp", "tcp")              \
+    X(9, "ofi", "tcp", "ofi tcp")           \
+    X(10, "ucx", "tcp", "ucx tcp")
 
 struct hth_fabric {
     uint32_t number; /* 0: the end */
     const char *transport, *provider;
+    const char *name; /* as people read it */
 };
 
 extern const struct hth_fabric hth_fabrics[]; /* the best first */

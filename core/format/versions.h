@@ -29,7 +29,7 @@
     X(HANDED, 1, 1, "commit record")     \
     X(FABRIC, 1, 1, "fabric record")     \
     X(STORE, 4, 4, "store")              \
-    X(GREETING, 2, 5, "rank's greeting") \
+    X(GREETING, 2, 6, "rank's greeting") \
     X(LOCAL, 5, 6, "local protocol")
 
 enum hth_format {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Modules with a library that is made up, for tests of `hearth doctor net`.
-foreach(transport ofi ucx)
+foreach(transport ofi ucx tcp)
   add_library(made_up_${transport} MODULE ${CMAKE_CURRENT_LIST_DIR}/made_up_library.c)
   target_link_libraries(made_up_${transport} PRIVATE hearth_build)
   target_compile_definitions(made_up_${transport} PRIVATE TRANSPORT="${transport}")

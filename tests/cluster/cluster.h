@@ -74,6 +74,7 @@ struct world {
     uint32_t rows;           /* of the whole tensor; 0: each rank has kib of its own */
     const char *start;       /* NULL: auto */
     uint32_t no_ofi, no_ucx; /* bits: machines whose library for it is not there */
+    uint32_t no_tcp;         /* bits: machines where hearth-tcp.so is not installed */
     uint32_t allow_slower;
     char key[256]; /* the file of the job's key, where the network is called hostile; "": trusted */
     const char *cgroup; /* of engines started by hand; NULL: ours */
@@ -115,6 +116,7 @@ __attribute__((format(printf, 2, 3))) int lost(struct world *w, const char *form
 __attribute__((format(printf, 2, 3))) void note(struct world *w, const char *format, ...);
 
 /* ---- node.c ---- */
+int key_make(struct world *w);                        /* and the network is called hostile */
 int nodes_open(struct world *w);                      /* SKIPPED: no rights for namespaces */
 int node_up(struct world *w, uint32_t k);             /* a fresh machine at place k */
 int node_kill(struct world *w, uint32_t k);           /* processes and memory */

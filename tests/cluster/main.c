@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,7 +79,7 @@ static void choose_soak(void)
 {
     static const struct {
         const char *transport, *provider;
-    } by[] = { { "ofi", NULL }, { "ucx", NULL }, { "ofi", "tcp;ofi_rxm" },
+    } by[] = { { "tcp", NULL }, { "ofi", NULL }, { "ucx", NULL }, { "ofi", "tcp;ofi_rxm" },
         { "ofi", "strict-efa" } };
     static struct scenario worlds[SOAK_MAX];
 
@@ -232,27 +231,11 @@ static int provider_set(struct world *w, const char *provider)
                    : 0;
 }
 
-/* Own sockets carry what a hostile network may see: with a key. The others run where all is trusted. */
-static int key_set(struct world *w)
-{
-    unsigned char key[32];
-    int fd, rc;
-
-    if (strcmp(w->transport, "tcp") != 0)
-        return 0;
-    snprintf(w->key, sizeof(w->key), "%.200s/key", w->dir);
-    fd = open(w->key, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    rc = fd < 0 || getrandom(key, sizeof(key), 0) != sizeof(key) ||
-         write(fd, key, sizeof(key)) != sizeof(key);
-    if (fd >= 0)
-        close(fd);
-    return rc ? lost(w, "no key file %s", w->key) : 0;
-}
-
 static int run_scenario(const struct run *r, struct world *w)
 {
     TRY(provider_set(w, r->provider));
-    TRY(key_set(w));
+    if (strcmp(w->transport, "tcp") == 0) /* our sockets carry what a hostile network may see */
+        TRY(key_make(w));
     return nodes_open(w) ? lost(w, "no network namespace") : r->scenario->run(w, r->scenario->arg);
 }
 

@@ -23,6 +23,7 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -69,6 +70,20 @@ static int keep_mounts_apart(const char *dir)
     mount("", "/proc", NULL, MS_REC | MS_PRIVATE, NULL);
     mount("", "/sys", NULL, MS_REC | MS_PRIVATE, NULL);
     return mount(dir, dir, NULL, MS_BIND, NULL) || mount("", dir, NULL, MS_PRIVATE, NULL);
+}
+
+int key_make(struct world *w)
+{
+    unsigned char key[32];
+    int fd, rc;
+
+    snprintf(w->key, sizeof(w->key), "%.200s/key", w->dir);
+    fd = open(w->key, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    rc = fd < 0 || getrandom(key, sizeof(key), 0) != sizeof(key) ||
+         write(fd, key, sizeof(key)) != sizeof(key);
+    if (fd >= 0)
+        close(fd);
+    return rc ? lost(w, "no key file %s", w->key) : 0;
 }
 
 int nodes_open(struct world *w)

@@ -45,7 +45,10 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
     add(a, "job=job");
     add(a, "node=%s", n->name);
     add(a, "bind=%s", n->address);
-    add(a, "engine=%.240s/hearthd", w->bin);
+    if (w->no_tcp & 1u << w->seat[r])
+        add(a, "engine=%.240s/without-tcp/bin/hearthd", w->dir);
+    else
+        add(a, "engine=%.240s/hearthd", w->bin);
     add(a, "transport=%s", w->transport);
     if (w->provider)
         add(a, "provider=%s", w->provider);

@@ -153,6 +153,31 @@ Test(fabric, a_later_epoch_comes_down_only_where_it_may)
     chosen("ofi tcp is the best that any node has, and all have it");
 }
 
+/* A job that began before our own sockets were taken goes on over them, and not back without leave. */
+Test(fabric, own_sockets_are_better_than_either_librarys_tcp)
+{
+    struct hth_fabric_choice c;
+
+    for (uint32_t i = 0; i < world; i++) {
+        rank[i].fabrics |= BIT("tcp", "tcp");
+        rank[i].first_fabric = number("ofi", "tcp");
+    }
+    c = chosen("tcp is the best that any node has, and all have it");
+    cr_assert(eq(u32, c.fabric, number("tcp", "tcp")));
+    cr_assert(zero(int, c.settled), "they listen on libfabric's");
+    rank[2].fabrics = rank[3].fabrics = BIT("ofi", "tcp") | BIT("ucx", "tcp");
+    c = chosen(
+            "ofi tcp is the best that all nodes have: tcp is better, and rank 2 (node 'n1') does "
+            "not have it");
+    cr_assert(eq(int, c.settled, 1));
+    rank[0].first_fabric = number("tcp", "tcp");
+    refused("this job began on tcp, which rank 2 (node 'n1') does not have");
+    setup();
+    for (uint32_t i = 0; i < world; i++)
+        rank[i].fabrics |= BIT("tcp", "tcp") | BIT("ofi", "psm2");
+    chosen("ofi psm2 is the best that any node has, and all have it");
+}
+
 /* An engine that has been in an epoch says only what it is on. */
 Test(fabric, the_first_epochs_fabric_is_named_also_where_nothing_is_common)
 {
@@ -182,13 +207,13 @@ static void table_draw(void)
     for (const struct hth_fabric *f = hth_fabrics; f->number; f++)
         common |= draw(4) ? 0 : HTH_FABRIC_BIT(f->number);
     for (uint32_t i = 0; i < world; i++) {
-        rank[i].fabrics = common | (draw(1u << 11) & draw(1u << 11) & ~1u);
+        rank[i].fabrics = common | (draw(1u << 12) & draw(1u << 12) & ~1u);
         if (!draw(8))
             rank[i].fabrics = 0;
         if (!draw(4))
-            rank[i].first_fabric = draw(12);
+            rank[i].first_fabric = draw(13);
         rank[i].flags = state & 0x100000 ? HTH_GATHER_ALLOW_SLOWER : 0;
-        listen_on(i, draw(20) ? 1 + draw(10) : 0);
+        listen_on(i, draw(20) ? 1 + draw(11) : 0);
         if (i % 2 && draw(16)) { /* mostly what the other rank of the node says */
             rank[i].fabrics = rank[i - 1].fabrics;
             rank[i].first_fabric = rank[i - 1].first_fabric;
@@ -197,7 +222,7 @@ static void table_draw(void)
         }
     }
     if (!draw(3))
-        for (uint32_t i = 0, f = 1 + draw(10); i < world; i++)
+        for (uint32_t i = 0, f = 1 + draw(11); i < world; i++)
             listen_on(i, f);
 }
 

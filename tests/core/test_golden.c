@@ -369,7 +369,7 @@ static const struct golden {
     [HTH_FORMAT_HEAD] = { head_make, 1, "692d7af83eaaeed4" },
     [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
     [HTH_FORMAT_STORE] = { store_make, 4, "ce906ed600c7da3e" },
-    [HTH_FORMAT_GREETING] = { greeting_make, 5, "f7e4a0d28e11c867" },
+    [HTH_FORMAT_GREETING] = { greeting_make, 6, "5afef5e00b53e3c3" },
     [HTH_FORMAT_HANDED] = { handed_make, 1, "4854856f27e64975" },
     [HTH_FORMAT_LOCAL] = { local_make, 6, "d6d69db3397f5db1" },
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },

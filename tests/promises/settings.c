@@ -191,7 +191,8 @@ static void start_hearthd(void)
 
     if (pid == 0) {
         execl(p.opts.engine, "hearthd", "--root", p.root[0], "--job", "job", "--node", "n0",
-                "--any-root", "--dead-ms", "3333", "--linger", "77", (char *)NULL);
+                "--any-root", "--transport", p.opts.transport, "--dead-ms", "3333", "--linger",
+                "77", (char *)NULL);
         _exit(127);
     }
     for (uint64_t until = now_ms() + 10000;

@@ -253,7 +253,8 @@ static void start_hearthd(void)
     if (pid)
         return;
     execl(p.opts.engine, "hearthd", "--root", p.root[0], "--job", "job", "--node", "n0",
-            p.opts.any_root ? "--any-root" : "--linger=30", (char *)NULL);
+            "--transport", p.opts.transport, p.opts.any_root ? "--any-root" : "--linger=30",
+            (char *)NULL);
     _exit(127);
 }
 
