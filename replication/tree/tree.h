@@ -21,8 +21,8 @@
 
 #include "replication/held/ctx.h"
 
-#define HTH_TREE_DEGREE 32u /* at most: tests have trees that are deeper, ctx->opts.tree_degree */
-#define HTH_TREE_MAX    (HTH_BODY_MAX - 24u) /* bytes of one fact */
+#define HTH_TREE_DEGREE    32u /* at most: tests have trees that are deeper, ctx->opts.tree_degree */
+#define HTH_TREE_MAX       (HTH_BODY_MAX - 24u) /* bytes of one fact */
 
 #define HTH_INVENTORY_HEAD 16u /* of a part */
 
@@ -47,9 +47,9 @@ enum hth_kind {
     HTH_KIND_NOW = 23,       /* down, with each heartbeat: {u64 position of the newest head} */
     /* up: {u32 part, u32 parts, u32 plans up to this are void here, u32 crc of all of it, bytes} */
     HTH_KIND_INVENTORY = 32,
-    HTH_KIND_PLAN = 33,      /* to: {u32 serial} there is a plan: ask for it */
-    HTH_KIND_VOTE = 34,      /* up */
-    HTH_KIND_GO = 35,        /* down */
+    HTH_KIND_PLAN = 33,         /* to: {u32 serial} there is a plan: ask for it */
+    HTH_KIND_VOTE = 34,         /* up */
+    HTH_KIND_GO = 35,           /* down */
     HTH_KIND_EPOCH_FAILED = 36, /* down, and to whoever has not heard: {i32 code, text} */
     HTH_KIND_CLOSE = 37, /* up: {u32 1}: all ranks of my node have dropped, {u32 2}: I have freed */
     HTH_KIND_DROP = 38,  /* down: everybody dropped: free everything */
