@@ -107,11 +107,31 @@ static int carry_must_wait(const struct hth_restore *r)
     return 0;
 }
 
-void carry_out(struct hth_restore *r)
+static void carry_chosen(struct hth_restore *r)
 {
     struct hth_held_save *s;
     struct hearth_error err;
+    int rc;
 
+    hth_point(&r->ctx->points, "retrieve");
+    s = hth_holdings_get(r->ctx, r->plan.chosen);
+    if (!s) {
+        vote_no(r, HEARTH_ENOMEM, "no memory for the save");
+        return;
+    }
+    rc = manifest_hold(r, s, &err);
+    if (!rc && !hth_save_foreign(s->id))
+        rc = carry_room(r, s, &err);
+    if (rc)
+        vote_no(r, err.code, err.text);
+    else if (hth_save_foreign(s->id))
+        foreign_needs(r, s);
+    else
+        carry_needs(r, s);
+}
+
+void carry_out(struct hth_restore *r)
+{
     r->plan_waits = carry_must_wait(r) || manifest_lacks(r);
     if (r->plan_waits) {
         r->state = TOLD; /* tick looks again */
@@ -123,19 +143,7 @@ void carry_out(struct hth_restore *r)
     pull_begin(r);
     carry_free_the_rest(r);
     r->t_plan = r->t_pull = r->t_verify = hth_now_ms(&r->ctx->clock);
-    if (!hth_save_none(r->plan.chosen)) {
-        hth_point(&r->ctx->points, "retrieve");
-        s = hth_holdings_get(r->ctx, r->plan.chosen);
-        if (!s)
-            vote_no(r, HEARTH_ENOMEM, "no memory for the save");
-        else if (manifest_hold(r, s, &err))
-            vote_no(r, err.code, err.text);
-        else if (hth_save_foreign(s->id))
-            foreign_needs(r, s);
-        else if (carry_room(r, s, &err))
-            vote_no(r, err.code, err.text);
-        else
-            carry_needs(r, s);
-    }
+    if (!hth_save_none(r->plan.chosen))
+        carry_chosen(r);
     pull_ended(r);
 }
