@@ -38,18 +38,16 @@ static void open_again(void)
     must(s->ops->scan(s, ignore, NULL, NULL));
 }
 
-/* 0: no right to mount one. */
-static int begin(void)
+static void setup(void)
 {
     alarm(60);
     root = tmp_root_mount(16 * MIB, NULL);
-    if (!root) {
-        cr_log_warn("not run: no right to mount a tmpfs");
-        return 0;
-    }
+    if (!root)
+        cr_skip_test("no right to mount a tmpfs of a given size");
     open_store();
-    return 1;
 }
+
+TestSuite(full, .init = setup);
 
 static void fill(void)
 {
@@ -98,8 +96,6 @@ static void name_of(uint64_t step, char out[HTH_SAVE_TEXT + 16])
 
 Test(full, records_that_are_there_are_written_over)
 {
-    if (!begin())
-        return;
     put("epoch", 20000, 1);
     put("keep", 300, 1);
     fill();
@@ -116,8 +112,6 @@ Test(full, an_engine_that_starts_there_writes_what_its_restart_needs)
 {
     char name[HTH_SAVE_TEXT + 16];
 
-    if (!begin())
-        return;
     put("epoch", 20000, 1);
     name_of(40, name);
     put(name, 18000, 1);
@@ -142,8 +136,6 @@ Test(full, saves_come_and_go)
     struct hth_slot *slot;
     uint64_t bytes = MIB;
 
-    if (!begin())
-        return;
     must(s->ops->reserve(s, &bytes, 1, NULL));
     while (s->ops->work(s, HTH_WORK_ALL) != HTH_NEVER)
         continue;
@@ -171,8 +163,6 @@ Test(full, a_save_has_its_small_common_objects)
     char bytes[3000];
     struct hth_raw *raw = NULL;
 
-    if (!begin())
-        return;
     fill();
     for (uint64_t step = 2; step < 40; step++) {
         struct hth_save_id save = { 7, 11, step, 1 };
@@ -197,8 +187,6 @@ Test(full, who_reads_a_record_reads_one_record)
     char path[200], bytes[300];
     int fd;
 
-    if (!begin())
-        return;
     put("keep", sizeof(bytes), 1);
     snprintf(path, sizeof(path), "%s/job/.hearth/keep", root);
     fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -241,8 +229,6 @@ Test(full, what_is_kept_for_records_does_not_grow)
     char name[HTH_SAVE_TEXT + 16];
     unsigned n;
 
-    if (!begin())
-        return;
     for (int i = 0; i < 2000; i++) {
         name_of(hth_splitmix64(&random) % 6, name);
         if (hth_splitmix64(&random) % 3)
@@ -264,8 +250,6 @@ Test(full, what_cannot_be_written_is_said_and_nothing_is_lost)
     unsigned char *bytes = calloc(1, MIB);
     struct hearth_error err;
 
-    if (!begin())
-        return;
     put("epoch", 20000, 1);
     fill();
     must_fail(s->ops->record_put(s, "epoch", bytes, MIB, &err), HEARTH_ENOSPC);

@@ -33,6 +33,11 @@ const char *tmp_root(uint64_t bytes)
     return mounted ? mounted : mkdtemp(path);
 }
 
+int tmp_root_is_mounted(const char *path)
+{
+    return !strcmp(path, PLACE);
+}
+
 static int gone(const char *path, const struct stat *st, int type, struct FTW *where)
 {
     (void)st, (void)type, (void)where;
@@ -41,6 +46,6 @@ static int gone(const char *path, const struct stat *st, int type, struct FTW *w
 
 void tmp_root_remove(const char *path)
 {
-    if (path && strcmp(path, PLACE) != 0)
+    if (path && !tmp_root_is_mounted(path))
         nftw(path, gone, 16, FTW_DEPTH | FTW_PHYS);
 }

@@ -14,6 +14,9 @@ const char *tmp_root_mount(uint64_t bytes, const char *more);
  * tmp_root_remove()). */
 const char *tmp_root(uint64_t bytes);
 
+/* True of what was mounted: it holds no more than its bytes. */
+int tmp_root_is_mounted(const char *path);
+
 /* Remove a directory of /dev/shm and all in it; a mounted one is left to the kernel. */
 void tmp_root_remove(const char *path);
 
