@@ -28,13 +28,13 @@ static void address_read(const uint8_t *data, uint32_t size)
     unsigned char again[HTH_ADDR_MAX];
 
     for (int i = 0; i < 2; i++) {
-        union hth_ofi_addr self = { 0 }, a;
+        union hth_addr self = { 0 }, a;
 
         self.sa.sa_family = (sa_family_t)families[i];
-        if (hth_ofi_addr_unpack(data, size, &self, &a, NULL))
+        if (hth_addr_unpack(data, size, &self, &a, NULL))
             continue;
-        if (a.sa.sa_family != families[i] || hth_ofi_addr_is_wildcard(&a) ||
-                hth_ofi_addr_pack(&a, again) != size || memcmp(again, data, size) != 0)
+        if (a.sa.sa_family != families[i] || hth_addr_is_wildcard(&a) ||
+                hth_addr_pack(&a, again) != size || memcmp(again, data, size) != 0)
             abort();
     }
 }

@@ -64,7 +64,7 @@ static void fuzz_start(void)
 /* A connection of ours, and the two ends that the input speaks from. */
 static struct hth_tcp_conn *fuzz_connect(int far[2])
 {
-    static const union hth_tcp_addr nobody = { .in = { .sin_family = AF_INET } };
+    static const union hth_addr nobody = { .in = { .sin_family = AF_INET } };
     struct hth_tcp_conn *c = hth_tcp_conn_new(&t, &nobody);
     int m[2], b[2];
     uint32_t len;
@@ -108,17 +108,17 @@ static void fuzz_speak(int way, const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const union hth_tcp_addr self = { .in = { .sin_family = AF_INET } };
+    const union hth_addr self = { .in = { .sin_family = AF_INET } };
     unsigned char secret[16], blob[HTH_ADDR_MAX];
-    union hth_tcp_addr addr;
+    union hth_addr addr;
     uint64_t id;
 
     if (!t.epoll_fd)
         fuzz_start();
     if (!size || size > 9000)
         return 0;
-    if (data[0] == 0 && !hth_tcp_addr_unpack(data + 1, (uint32_t)size - 1, &self, &addr, NULL))
-        tcp_want(hth_tcp_addr_pack(&addr, blob) == size - 1 && !memcmp(blob, data + 1, size - 1));
+    if (data[0] == 0 && !hth_addr_unpack(data + 1, (uint32_t)size - 1, &self, &addr, NULL))
+        tcp_want(hth_addr_pack(&addr, blob) == size - 1 && !memcmp(blob, data + 1, size - 1));
     if (data[0] == 1)
         hth_tcp_desc_read(data + 1, (uint32_t)size - 1, &id, secret);
     if (data[0] == 2 || data[0] == 3)

@@ -13,8 +13,8 @@
 
 struct tcp_side {
     struct hth_transport *t;
-    union hth_tcp_addr addr; /* where it listens */
-    uint64_t now_ms;         /* its clock, moved by the test alone */
+    union hth_addr addr; /* where it listens */
+    uint64_t now_ms;     /* its clock, moved by the test alone */
     hth_conn conn[SIDE_CONNS];
     int conns, ups, downs, messages, pulls, warned;
     int down_code, pull_code;

@@ -52,7 +52,7 @@ struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid)
 }
 
 struct hth_ofi_conn *hth_ofi_conn_new(
-        struct hth_ofi *o, enum hth_ofi_state state, const union hth_ofi_addr *peer)
+        struct hth_ofi *o, enum hth_ofi_state state, const union hth_addr *peer)
 {
     struct hth_ofi_conn *c = calloc(1, sizeof(*c));
 
@@ -61,7 +61,7 @@ struct hth_ofi_conn *hth_ofi_conn_new(
     c->o = o;
     c->state = state;
     c->due_ms = hth_now_ms(&o->clock) + o->connect_ms;
-    hth_ofi_addr_text(peer, c->peer);
+    hth_addr_text(peer, c->peer);
     c->id = hth_ids_put(&o->conns, c);
     if (!c->id) {
         free(c);

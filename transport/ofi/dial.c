@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct fi_info *dial_info(struct hth_ofi *o, const union hth_ofi_addr *peer)
+static struct fi_info *dial_info(struct hth_ofi *o, const union hth_addr *peer)
 {
     struct fi_info *info = o->lib->dupinfo(o->info);
-    union hth_ofi_addr *src;
-    size_t len = hth_ofi_addr_len(peer);
+    union hth_addr *src;
+    size_t len = hth_addr_len(peer);
 
     if (!info)
         return NULL;
@@ -29,7 +29,7 @@ static struct fi_info *dial_info(struct hth_ofi *o, const union hth_ofi_addr *pe
     return info;
 }
 
-static int dial_connect(struct hth_ofi_conn *c, const union hth_ofi_addr *peer)
+static int dial_connect(struct hth_ofi_conn *c, const union hth_addr *peer)
 {
     struct hth_ofi *o = c->o;
     struct fi_info *info = dial_info(o, peer);
@@ -56,8 +56,8 @@ int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
 {
     struct hth_ofi *o = hth_ofi_of(t);
     struct hth_ofi_conn *c;
-    union hth_ofi_addr peer;
-    int rc = hth_ofi_addr_unpack(addr, len, &o->self, &peer, err);
+    union hth_addr peer;
+    int rc = hth_addr_unpack(addr, len, &o->self, &peer, err);
 
     if (rc)
         return rc;
@@ -77,7 +77,7 @@ int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
 
 void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info)
 {
-    union hth_ofi_addr peer = { 0 };
+    union hth_addr peer = { 0 };
     struct hth_ofi_conn *c;
     int rc = -FI_ENOMEM;
 

@@ -64,7 +64,7 @@ static int wait_open(struct hth_ofi *o, struct hearth_error *err)
 
 static int listen_open(struct hth_ofi *o, struct hearth_error *err)
 {
-    char text[HTH_OFI_LABEL];
+    char text[HTH_ADDR_LABEL];
     size_t len = sizeof(o->self);
     int rc = fi_passive_ep(o->fabric, o->info, &o->pep, NULL);
 
@@ -72,7 +72,7 @@ static int listen_open(struct hth_ofi *o, struct hearth_error *err)
         rc = fi_pep_bind(o->pep, &o->eq->fid, 0);
     if (!rc)
         rc = fi_listen(o->pep);
-    hth_ofi_addr_text(&o->self, text);
+    hth_addr_text(&o->self, text);
     if (rc == -FI_EADDRINUSE)
         return hth_fail(err, HEARTH_EEXIST, -rc,
                 "another program listens on %s already; choose another port, or 0 for any", text);

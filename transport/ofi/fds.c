@@ -60,10 +60,10 @@ void hth_ofi_fds_note(struct hth_ofi_fds *before)
 
 struct seal {
     const struct hth_ofi_fds *before;
-    const union hth_ofi_addr *self;
+    const union hth_addr *self;
 };
 
-static int fds_same_host(const union hth_ofi_addr *a, const union hth_ofi_addr *b)
+static int fds_same_host(const union hth_addr *a, const union hth_addr *b)
 {
     if (a->sa.sa_family != b->sa.sa_family)
         return 0;
@@ -72,9 +72,9 @@ static int fds_same_host(const union hth_ofi_addr *a, const union hth_ofi_addr *
     return a->in.sin_addr.s_addr == b->in.sin_addr.s_addr;
 }
 
-static int fds_is_ours(int fd, const union hth_ofi_addr *self)
+static int fds_is_ours(int fd, const union hth_addr *self)
 {
-    union hth_ofi_addr a = { 0 };
+    union hth_addr a = { 0 };
     socklen_t len = sizeof(a);
 
     return getsockname(fd, &a.sa, &len) == 0 && fds_same_host(&a, self);
@@ -96,7 +96,7 @@ static void fds_seal_one(int fd, void *arg)
         fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
 }
 
-void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_ofi_addr *self)
+void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_addr *self)
 {
     struct seal s = { before, self };
 
@@ -104,10 +104,10 @@ void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_ofi_addr
 }
 
 struct ends {
-    union hth_ofi_addr here, there;
+    union hth_addr here, there;
 };
 
-static int fds_same_end(const union hth_ofi_addr *a, const union hth_ofi_addr *b)
+static int fds_same_end(const union hth_addr *a, const union hth_addr *b)
 {
     return fds_same_host(a, b) &&
            a->in.sin_port == b->in.sin_port; /* in6 has it in the same place */
@@ -134,7 +134,7 @@ void hth_ofi_socket_end(struct fid_ep *ep)
 }
 
 struct search {
-    const union hth_ofi_addr *here, *there;
+    const union hth_addr *here, *there;
     int end;        /* them; else find one */
     uint16_t spare; /* not the one from this port; 0: all. In network order */
     uint16_t found;
@@ -155,7 +155,7 @@ static void fds_search_one(int fd, void *arg)
         shutdown(fd, SHUT_RDWR);
 }
 
-uint16_t hth_ofi_socket_port(const union hth_ofi_addr *here, const union hth_ofi_addr *there)
+uint16_t hth_ofi_socket_port(const union hth_addr *here, const union hth_addr *there)
 {
     struct search s = { .here = here, .there = there };
 
@@ -163,8 +163,7 @@ uint16_t hth_ofi_socket_port(const union hth_ofi_addr *here, const union hth_ofi
     return s.found;
 }
 
-void hth_ofi_sockets_end(
-        const union hth_ofi_addr *here, const union hth_ofi_addr *there, uint16_t spare)
+void hth_ofi_sockets_end(const union hth_addr *here, const union hth_addr *there, uint16_t spare)
 {
     struct search s = { .here = here, .there = there, .end = 1, .spare = spare };
 

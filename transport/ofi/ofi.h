@@ -8,6 +8,7 @@
 #define HEARTH_TRANSPORT_OFI_H
 
 #include "providers.h"
+#include "transport/address.h"
 #include "transport/ids.h"
 #include "transport/transport.h"
 
@@ -27,7 +28,6 @@
 #define HTH_OFI_TAKEN  8u     /* receives posted, a connection */
 #define HTH_OFI_KEPT   32u    /* sends kept, a connection */
 #define HTH_OFI_QUEUE  65536u /* completions that there is room for */
-#define HTH_OFI_LABEL  64u    /* "[ipv6]:port" */
 #define HTH_OFI_DETAIL 256u
 
 /* ---- load.c: libfabric itself ---- */
@@ -49,29 +49,6 @@ struct hth_ofi_lib {
 int hth_ofi_load(const char *library, const char *provider, const char *const *also,
         const struct hth_ofi_lib **out, struct hearth_error *err);
 
-/* ---- address.c ---- */
-
-union hth_ofi_addr {
-    struct sockaddr sa;
-    struct sockaddr_in in;
-    struct sockaddr_in6 in6;
-};
-
-socklen_t hth_ofi_addr_len(const union hth_ofi_addr *a);
-/* "127.0.0.1:4711" or "[::1]:4711" */
-void hth_ofi_addr_text(const union hth_ofi_addr *a, char out[HTH_OFI_LABEL]);
-/* An address of this machine to listen on. Errors: HEARTH_EINVAL with what is wrong. */
-int hth_ofi_addr_local(
-        const struct hth_transport_opts *opts, union hth_ofi_addr *out, struct hearth_error *err);
-int hth_ofi_addr_is_wildcard(const union hth_ofi_addr *a);
-/* Does that interface have the address? Errors: HEARTH_EINVAL naming those that there are. */
-int hth_ofi_addr_device(const char *device, const char *bind, const union hth_ofi_addr *a,
-        struct hearth_error *err);
-/* {u8 1, u8 family 4|6, u16 port, address[4|16]}, little-endian but for the address. */
-uint32_t hth_ofi_addr_pack(const union hth_ofi_addr *a, unsigned char *out);
-int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_ofi_addr *self,
-        union hth_ofi_addr *out, struct hearth_error *err);
-
 /* ---- fds.c ---- */
 
 /* Which descriptors are open, so that what the library opens meanwhile can be told. */
@@ -82,14 +59,13 @@ struct hth_ofi_fds {
 uint32_t hth_ofi_conns_max(void);
 void hth_ofi_fds_note(struct hth_ofi_fds *before);
 /* Close-on-exec for what was not there before; `before` NULL: for sockets on our address. */
-void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_ofi_addr *self);
+void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_addr *self);
 /* The endpoint's socket gives what it has received, and then its end. Without one: nothing. */
 void hth_ofi_socket_end(struct fid_ep *ep);
 /* The port, in network order, of a socket from here to there; 0: there is none. */
-uint16_t hth_ofi_socket_port(const union hth_ofi_addr *here, const union hth_ofi_addr *there);
+uint16_t hth_ofi_socket_port(const union hth_addr *here, const union hth_addr *there);
 /* The same as hth_ofi_socket_end() for all from here to there but that from port `spare`. */
-void hth_ofi_sockets_end(
-        const union hth_ofi_addr *here, const union hth_ofi_addr *there, uint16_t spare);
+void hth_ofi_sockets_end(const union hth_addr *here, const union hth_addr *there, uint16_t spare);
 
 /* ---- the transport ---- */
 
@@ -122,7 +98,7 @@ struct hth_ofi {
     struct hth_clock clock;
     struct hth_log log;
     uint32_t connect_ms;
-    union hth_ofi_addr self;
+    union hth_addr self;
 
     struct fi_info *info;
     struct fid_fabric *fabric;
@@ -206,7 +182,7 @@ struct hth_ofi_conn {
     uint64_t due_ms;           /* CONNECTING, ACCEPTING: until then */
     uint64_t turn;             /* LEAVING since */
     struct hth_ofi_conn *next; /* in leaving or doomed */
-    char peer[HTH_OFI_LABEL];
+    char peer[HTH_ADDR_LABEL];
     char detail[HTH_OFI_DETAIL];
 
     unsigned char *bytes; /* [TAKEN + KEPT][HTH_MESSAGE_MAX]: receives, then sends */
@@ -259,7 +235,7 @@ static inline int hth_ofi_is_used_up(int rc)
 struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid);
 /* Without an endpoint yet, in a slot of its own. NULL: no memory, or as many stand as may. */
 struct hth_ofi_conn *hth_ofi_conn_new(
-        struct hth_ofi *o, enum hth_ofi_state state, const union hth_ofi_addr *peer);
+        struct hth_ofi *o, enum hth_ofi_state state, const union hth_addr *peer);
 void hth_ofi_drop(struct hth_transport *t, hth_conn conn);
 int hth_ofi_conn_grant(struct hth_transport *t, struct hth_region *region, uint64_t off,
         uint64_t len, hth_conn conn, unsigned char *out_desc, uint32_t *out_len,

@@ -23,7 +23,7 @@ static int ofi_address(struct hth_transport *t, unsigned char *out_addr, uint32_
         struct hearth_error *err)
 {
     (void)err;
-    *out_len = hth_ofi_addr_pack(&hth_ofi_of(t)->self, out_addr);
+    *out_len = hth_addr_pack(&hth_ofi_of(t)->self, out_addr);
     return HEARTH_OK;
 }
 
@@ -74,7 +74,7 @@ static int ofi_build(
         struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
     struct hth_ofi_fds before;
-    int rc = hth_ofi_addr_local(opts, &o->self, err);
+    int rc = hth_addr_local(opts->bind, opts->port, &o->self, err);
 
     if (rc)
         return rc;

@@ -131,7 +131,7 @@ static int provider_check(
         .trusted = opts->trusted };
 
     if (q->by_ip && opts->device) {
-        int rc = hth_ofi_addr_device(opts->device, opts->bind, &o->self, err);
+        int rc = hth_addr_device(opts->device, opts->bind, &o->self, err);
 
         if (rc)
             return rc;

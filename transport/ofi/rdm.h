@@ -77,7 +77,7 @@ struct hth_rdm_peer {
     int home_known;     /* where connections are sockets: home_port is known */
     uint16_t home_port; /* of the home endpoint's socket to it, in network order; 0: it has none */
     uint32_t sealed;    /* number of the pull endpoint whose sockets to it are close-on-exec */
-    char label[HTH_OFI_LABEL];
+    char label[HTH_ADDR_LABEL];
 };
 
 /* The blob of an endpoint of ours. 0 or -fi_errno. */

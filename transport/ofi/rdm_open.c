@@ -114,7 +114,7 @@ static int pull_info_make(struct hth_rdm *r, struct hearth_error *err)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an endpoint's description");
     if ((info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6) &&
             info->src_addr)
-        ((union hth_ofi_addr *)info->src_addr)->in.sin_port = 0; /* sin6_port is there, too */
+        ((union hth_addr *)info->src_addr)->in.sin_port = 0; /* sin6_port is there, too */
     r->pull_info = info;
     r->own_domains = r->o.sockets && !(r->o.mr_mode & FI_MR_LOCAL);
     r->polls = descriptor_misleads(info->fabric_attr->prov_name);
@@ -137,7 +137,7 @@ static int rdm_build(
         struct hth_rdm *r, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
     struct hth_ofi_fds before;
-    int rc = hth_ofi_addr_local(opts, &r->o.self, err);
+    int rc = hth_addr_local(opts->bind, opts->port, &r->o.self, err);
 
     if (rc)
         return rc;

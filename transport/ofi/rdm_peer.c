@@ -26,7 +26,7 @@ static int format_is_ip(uint32_t format)
 int hth_rdm_blob(struct hth_rdm *r, struct fid_ep *ep, unsigned char *out, uint32_t *out_len)
 {
     unsigned char bytes[256];
-    union hth_ofi_addr ip = { 0 };
+    union hth_addr ip = { 0 };
     size_t len = sizeof(bytes);
     int rc = fi_getname(&ep->fid, bytes, &len);
 
@@ -56,7 +56,7 @@ static int peer_is_sound(const struct hth_rdm *r, const unsigned char *blob, uin
 {
     uint32_t format = r->o.info->addr_format, own = r->address_len - BLOB_HEAD;
     const unsigned char *at = blob + BLOB_HEAD;
-    union hth_ofi_addr ip = { 0 };
+    union hth_addr ip = { 0 };
 
     if (!blob || len <= BLOB_HEAD || len > HTH_ADDR_MAX || blob[0] != BLOB_VERSION ||
             blob[1] != (unsigned char)format)
@@ -72,18 +72,18 @@ static int peer_is_sound(const struct hth_rdm *r, const unsigned char *blob, uin
         return 0;
     memcpy(&ip, at, len);
     return ip.sa.sa_family == r->o.self.sa.sa_family && ip.in.sin_port &&
-           !hth_ofi_addr_is_wildcard(&ip);
+           !hth_addr_is_wildcard(&ip);
 }
 
 static void peer_label(struct hth_rdm *r, struct hth_rdm_peer *p)
 {
     char text[128] = "";
     size_t len = sizeof(text);
-    union hth_ofi_addr ip = { 0 };
+    union hth_addr ip = { 0 };
 
     if (format_is_ip(r->o.info->addr_format)) {
         memcpy(&ip, p->blob + BLOB_HEAD, p->len - BLOB_HEAD);
-        hth_ofi_addr_text(&ip, p->label);
+        hth_addr_text(&ip, p->label);
         return;
     }
     fi_av_straddr(r->home.av, p->blob + BLOB_HEAD, text, &len);
@@ -166,7 +166,7 @@ int hth_rdm_peer_at(struct hth_rdm_conn *c, struct hth_rdm_end *e, fi_addr_t *ou
     return 0;
 }
 
-static void peer_ip(const struct hth_rdm_peer *peer, union hth_ofi_addr *out)
+static void peer_ip(const struct hth_rdm_peer *peer, union hth_addr *out)
 {
     memset(out, 0, sizeof(*out));
     memcpy(out, peer->blob + BLOB_HEAD, peer->len - BLOB_HEAD);
@@ -174,7 +174,7 @@ static void peer_ip(const struct hth_rdm_peer *peer, union hth_ofi_addr *out)
 
 void hth_rdm_peer_note_socket(struct hth_rdm *r, struct hth_rdm_peer *peer)
 {
-    union hth_ofi_addr there;
+    union hth_addr there;
 
     if (!r->o.sockets || peer->home_known)
         return;
@@ -185,7 +185,7 @@ void hth_rdm_peer_note_socket(struct hth_rdm *r, struct hth_rdm_peer *peer)
 
 void hth_rdm_peer_end_reads(struct hth_rdm *r, struct hth_rdm_peer *peer)
 {
-    union hth_ofi_addr there;
+    union hth_addr there;
 
     peer_ip(peer, &there);
     hth_ofi_sockets_end(&r->o.self, &there, peer->home_port);

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-struct hth_tcp_conn *hth_tcp_conn_new(struct hth_tcp *t, const union hth_tcp_addr *peer)
+struct hth_tcp_conn *hth_tcp_conn_new(struct hth_tcp *t, const union hth_addr *peer)
 {
     struct hth_tcp_conn *c = calloc(1, sizeof(*c));
 
@@ -26,7 +26,7 @@ struct hth_tcp_conn *hth_tcp_conn_new(struct hth_tcp *t, const union hth_tcp_add
     c->t = t;
     c->addr = *peer;
     c->messages.fd = c->bulk.fd = -1;
-    hth_tcp_addr_text(peer, c->peer);
+    hth_addr_text(peer, c->peer);
     c->id = hth_ids_put(&t->conns, c);
     if (!c->id) {
         free(c);

@@ -56,9 +56,9 @@ static int hello_receive(struct hth_tcp_greeting *g)
 
 /* ---- dialled ---- */
 
-static int dial_socket(struct hth_tcp *t, const union hth_tcp_addr *peer, int *out_fd)
+static int dial_socket(struct hth_tcp *t, const union hth_addr *peer, int *out_fd)
 {
-    union hth_tcp_addr from = t->self;
+    union hth_addr from = t->self;
     int fd = socket(peer->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
 
     if (fd < 0)
@@ -67,9 +67,9 @@ static int dial_socket(struct hth_tcp *t, const union hth_tcp_addr *peer, int *o
     from.in.sin_port = 0; /* from our address, but not from the port we listen on */
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    if (bind(fd, &from.sa, hth_tcp_addr_len(&from)))
+    if (bind(fd, &from.sa, hth_addr_len(&from)))
         return errno;
-    if (connect(fd, &peer->sa, hth_tcp_addr_len(peer)) && errno != EINPROGRESS)
+    if (connect(fd, &peer->sa, hth_addr_len(peer)) && errno != EINPROGRESS)
         return errno;
     return 0;
 }
@@ -186,9 +186,9 @@ int hth_tcp_connect(struct hth_transport *transport, const unsigned char *addr, 
         hth_conn *out_conn, struct hearth_error *err)
 {
     struct hth_tcp *t = hth_tcp_of(transport);
-    union hth_tcp_addr peer;
+    union hth_addr peer;
     struct hth_tcp_conn *c;
-    int rc = hth_tcp_addr_unpack(addr, len, &t->self, &peer, err);
+    int rc = hth_addr_unpack(addr, len, &t->self, &peer, err);
 
     if (rc)
         return rc;

@@ -36,19 +36,18 @@ static int listen_errno(struct hth_tcp *t)
     if (t->listen_fd < 0)
         return errno;
     setsockopt(t->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(t->listen_fd, &t->self.sa, hth_tcp_addr_len(&t->self)) ||
-            listen(t->listen_fd, BACKLOG) || getsockname(t->listen_fd, &t->self.sa, &len) ||
-            listen_watch(t, EPOLL_CTL_ADD, EPOLLIN))
+    if (bind(t->listen_fd, &t->self.sa, hth_addr_len(&t->self)) || listen(t->listen_fd, BACKLOG) ||
+            getsockname(t->listen_fd, &t->self.sa, &len) || listen_watch(t, EPOLL_CTL_ADD, EPOLLIN))
         return errno;
     return 0;
 }
 
 int hth_tcp_listen_open(struct hth_tcp *t, struct hearth_error *err)
 {
-    char label[HTH_TCP_LABEL];
+    char label[HTH_ADDR_LABEL];
     int rc;
 
-    hth_tcp_addr_text(&t->self, label);
+    hth_addr_text(&t->self, label);
     t->listen_due_ms = HTH_NEVER;
     rc = listen_errno(t);
     if (!rc)
@@ -79,7 +78,7 @@ static struct hth_tcp_greeting *stranger_least(const struct hth_tcp *t)
     return t->oldest;
 }
 
-static void stranger_add(struct hth_tcp *t, int fd, const union hth_tcp_addr *peer)
+static void stranger_add(struct hth_tcp *t, int fd, const union hth_addr *peer)
 {
     struct hth_tcp_greeting *g = calloc(1, sizeof(*g));
     int on = 1;
@@ -119,7 +118,7 @@ int hth_tcp_accept(struct hth_tcp *t)
     int n = 0;
 
     for (; n < ACCEPTS && t->listens; n++) {
-        union hth_tcp_addr peer = { 0 };
+        union hth_addr peer = { 0 };
         socklen_t len = sizeof(peer);
         int fd = accept4(t->listen_fd, &peer.sa, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
 

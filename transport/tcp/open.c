@@ -27,7 +27,7 @@ static int tcp_address(struct hth_transport *t, unsigned char *out_addr, uint32_
         struct hearth_error *err)
 {
     (void)err;
-    *out_len = hth_tcp_addr_pack(&hth_tcp_of(t)->self, out_addr);
+    *out_len = hth_addr_pack(&hth_tcp_of(t)->self, out_addr);
     return HEARTH_OK;
 }
 
@@ -151,7 +151,9 @@ static int tcp_open(const struct hth_transport_opts *opts,
     hth_ids_init(&t->conns, t->base.conns_max);
     hth_ids_init(&t->grants, HTH_TCP_GRANTS);
     pthread_mutex_init(&t->regions_lock, NULL);
-    rc = hth_tcp_addr_local(opts, &t->self, err);
+    rc = hth_addr_local(opts->bind, opts->port, &t->self, err);
+    if (!rc && opts->device)
+        rc = hth_addr_device(opts->device, opts->bind, &t->self, err);
     if (!rc)
         rc = tcp_check(opts, err);
     if (!rc)

@@ -10,6 +10,7 @@
 
 #include "core/base/bytes.h"
 #include "seal.h"
+#include "transport/address.h"
 #include "transport/ids.h"
 #include "transport/transport.h"
 
@@ -28,15 +29,8 @@
 #define HTH_TCP_TURN      (1u << 20)   /* bytes read or written of one socket before the next */
 #define HTH_TCP_QUEUE     (256u << 10) /* bytes of messages that wait, a connection */
 #define HTH_TCP_READ      (128u << 10) /* bytes of messages read at once */
-#define HTH_TCP_LABEL     64u          /* "[ipv6]:port" */
 #define HTH_TCP_DETAIL    256u
 #define HTH_TCP_SEALED    (512u << 10) /* bytes of sealed records read at once */
-
-union hth_tcp_addr {
-    struct sockaddr sa;
-    struct sockaddr_in in;
-    struct sockaddr_in6 in6;
-};
 
 enum hth_tcp_role {
     HTH_TCP_GREETS = 1, /* owner: its greeting */
@@ -71,7 +65,7 @@ struct hth_tcp_greeting {
     enum hth_tcp_stage stage;
     enum hth_purpose purpose;
     struct hth_tcp_conn *conn; /* dialled: whose half it is */
-    union hth_tcp_addr peer;
+    union hth_addr peer;
     uint64_t due_ms;
     struct hth_tcp_greeting *prev, *next; /* accepted: the strangers, the oldest first */
     unsigned char id[16];                 /* of the connection: half's own, or that bulk names */
@@ -232,7 +226,7 @@ struct hth_tcp_conn {
     int dialled;
     int code; /* why it is doomed */
     uint64_t due_ms;
-    union hth_tcp_addr addr;           /* dialled: where to */
+    union hth_addr addr;               /* dialled: where to */
     struct hth_tcp_greeting *greeting; /* dialled: the half that is under way */
     struct hth_tcp_sock messages, bulk;
     struct hth_seal *messages_seal, *bulk_seal;
@@ -256,11 +250,11 @@ struct hth_tcp_conn {
     unsigned char *sealed; /* records that leave; NULL: none ever did */
     uint32_t rest_len, sealed_put, sealed_len;
 
-    char peer[HTH_TCP_LABEL];
+    char peer[HTH_ADDR_LABEL];
     char detail[HTH_TCP_DETAIL];
 };
 
-struct hth_tcp_conn *hth_tcp_conn_new(struct hth_tcp *t, const union hth_tcp_addr *peer);
+struct hth_tcp_conn *hth_tcp_conn_new(struct hth_tcp *t, const union hth_addr *peer);
 void hth_tcp_conn_up(struct hth_tcp_conn *c);
 /* Both sockets are closed at once. Callbacks come in progress(). */
 void hth_tcp_conn_end(struct hth_tcp_conn *c, int code, const char *why);
@@ -333,16 +327,6 @@ int hth_tcp_progress(struct hth_transport *t);
 int hth_tcp_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);
 void hth_tcp_wake(struct hth_transport *t);
 
-/* ---- address.c ---- */
-
-socklen_t hth_tcp_addr_len(const union hth_tcp_addr *a);
-void hth_tcp_addr_text(const union hth_tcp_addr *a, char out[HTH_TCP_LABEL]);
-int hth_tcp_addr_local(
-        const struct hth_transport_opts *opts, union hth_tcp_addr *out, struct hearth_error *err);
-uint32_t hth_tcp_addr_pack(const union hth_tcp_addr *a, unsigned char *out);
-int hth_tcp_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_tcp_addr *self,
-        union hth_tcp_addr *out, struct hearth_error *err);
-
 /* ---- the transport ---- */
 
 struct hth_tcp {
@@ -350,7 +334,7 @@ struct hth_tcp {
     struct hth_transport_events events;
     struct hth_clock clock;
     struct hth_log log;
-    union hth_tcp_addr self; /* where we listen */
+    union hth_addr self; /* where we listen */
     uint32_t connect_ms;
     int closing;
     int epoll_fd, wake_fd, listen_fd;

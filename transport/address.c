@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numeric addresses: which ones may be listened on, and how they travel to peers. */
-#include "ofi.h"
+#include "address.h"
 
 #include "core/base/bytes.h"
+#include "core/base/fail.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,25 +16,25 @@
 
 #define BLOB_VERSION 1u
 
-socklen_t hth_ofi_addr_len(const union hth_ofi_addr *a)
+socklen_t hth_addr_len(const union hth_addr *a)
 {
     return a->sa.sa_family == AF_INET6 ? sizeof(a->in6) : sizeof(a->in);
 }
 
-void hth_ofi_addr_text(const union hth_ofi_addr *a, char out[HTH_OFI_LABEL])
+void hth_addr_text(const union hth_addr *a, char out[HTH_ADDR_LABEL])
 {
     char ip[INET6_ADDRSTRLEN] = "?";
 
     if (a->sa.sa_family == AF_INET6) {
         inet_ntop(AF_INET6, &a->in6.sin6_addr, ip, sizeof(ip));
-        snprintf(out, HTH_OFI_LABEL, "[%s]:%u", ip, ntohs(a->in6.sin6_port));
+        snprintf(out, HTH_ADDR_LABEL, "[%s]:%u", ip, ntohs(a->in6.sin6_port));
     } else {
         inet_ntop(AF_INET, &a->in.sin_addr, ip, sizeof(ip));
-        snprintf(out, HTH_OFI_LABEL, "%s:%u", ip, ntohs(a->in.sin_port));
+        snprintf(out, HTH_ADDR_LABEL, "%s:%u", ip, ntohs(a->in.sin_port));
     }
 }
 
-int hth_ofi_addr_is_wildcard(const union hth_ofi_addr *a)
+int hth_addr_is_wildcard(const union hth_addr *a)
 {
     if (a->sa.sa_family == AF_INET6)
         return IN6_IS_ADDR_UNSPECIFIED(&a->in6.sin6_addr) ||
@@ -41,7 +42,7 @@ int hth_ofi_addr_is_wildcard(const union hth_ofi_addr *a)
     return a->in.sin_addr.s_addr == htonl(INADDR_ANY);
 }
 
-static int addr_parse(const char *text, uint16_t port, union hth_ofi_addr *out)
+static int addr_parse(const char *text, uint16_t port, union hth_addr *out)
 {
     struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
         .ai_socktype = SOCK_STREAM };
@@ -59,30 +60,30 @@ static int addr_parse(const char *text, uint16_t port, union hth_ofi_addr *out)
 }
 
 /* Does the kernel let us bind it? The port is not tried here. */
-static int addr_bind_errno(const union hth_ofi_addr *a)
+static int addr_bind_errno(const union hth_addr *a)
 {
-    union hth_ofi_addr any_port = *a;
+    union hth_addr any_port = *a;
     int fd = socket(a->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int rc;
 
     if (fd < 0)
         return errno;
     any_port.in.sin_port = 0; /* sin6_port lies at the same place */
-    rc = bind(fd, &any_port.sa, hth_ofi_addr_len(a)) ? errno : 0;
+    rc = bind(fd, &any_port.sa, hth_addr_len(a)) ? errno : 0;
     close(fd);
     return rc;
 }
 _Static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
         "ports");
 
-static int addr_same_ip(const struct sockaddr *sa, const union hth_ofi_addr *a, int loopback)
+static int addr_same_ip(const struct sockaddr *sa, const union hth_addr *a, int loopback)
 {
-    union hth_ofi_addr b;
+    union hth_addr b;
 
     if (!sa || sa->sa_family != a->sa.sa_family)
         return 0;
     memset(&b, 0, sizeof(b));
-    memcpy(&b, sa, hth_ofi_addr_len(a));
+    memcpy(&b, sa, hth_addr_len(a));
     if (sa->sa_family == AF_INET6)
         return IN6_ARE_ADDR_EQUAL(&b.in6.sin6_addr, &a->in6.sin6_addr);
     if (loopback) /* the loopback interface has all of 127/8 */
@@ -90,8 +91,8 @@ static int addr_same_ip(const struct sockaddr *sa, const union hth_ofi_addr *a, 
     return b.in.sin_addr.s_addr == a->in.sin_addr.s_addr;
 }
 
-int hth_ofi_addr_device(
-        const char *device, const char *bind, const union hth_ofi_addr *a, struct hearth_error *err)
+int hth_addr_device(
+        const char *device, const char *bind, const union hth_addr *a, struct hearth_error *err)
 {
     struct ifaddrs *all = NULL;
     char known[256] = "";
@@ -120,30 +121,29 @@ int hth_ofi_addr_device(
     return HEARTH_OK;
 }
 
-int hth_ofi_addr_local(
-        const struct hth_transport_opts *opts, union hth_ofi_addr *out, struct hearth_error *err)
+int hth_addr_local(const char *bind, uint16_t port, union hth_addr *out, struct hearth_error *err)
 {
     int rc;
 
-    if (!opts->bind || !*opts->bind)
+    if (!bind || !*bind)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "the transport needs the address to listen on, for example 192.168.0.7");
-    if (!addr_parse(opts->bind, opts->port, out))
+    if (!addr_parse(bind, port, out))
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "'%s' is no numeric IPv4 or IPv6 address to listen on", opts->bind);
-    if (hth_ofi_addr_is_wildcard(out))
+                "'%s' is no numeric IPv4 or IPv6 address to listen on", bind);
+    if (hth_addr_is_wildcard(out))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "%s is refused: name the one address to listen on, that of the private network "
                 "between the nodes",
-                opts->bind);
+                bind);
     rc = addr_bind_errno(out);
     if (rc)
-        return hth_fail(err, HEARTH_EINVAL, rc, "this machine cannot listen on %s: %s", opts->bind,
-                strerror(rc));
+        return hth_fail(
+                err, HEARTH_EINVAL, rc, "this machine cannot listen on %s: %s", bind, strerror(rc));
     return HEARTH_OK;
 }
 
-uint32_t hth_ofi_addr_pack(const union hth_ofi_addr *a, unsigned char *out)
+uint32_t hth_addr_pack(const union hth_addr *a, unsigned char *out)
 {
     out[0] = BLOB_VERSION;
     if (a->sa.sa_family == AF_INET6) {
@@ -158,13 +158,13 @@ uint32_t hth_ofi_addr_pack(const union hth_ofi_addr *a, unsigned char *out)
     return 8;
 }
 
-int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_ofi_addr *self,
-        union hth_ofi_addr *out, struct hearth_error *err)
+int hth_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_addr *self,
+        union hth_addr *out, struct hearth_error *err)
 {
-    union hth_ofi_addr a = { 0 };
+    union hth_addr a = { 0 };
 
     if (!blob || len < 4 || blob[0] != BLOB_VERSION || !hth_get16(blob + 2))
-        return hth_fail(err, HEARTH_EINVAL, 0, "this is no address of an ofi transport");
+        return hth_fail(err, HEARTH_EINVAL, 0, "this is no IP address with a port");
     if (blob[1] == 4 && len == 8) {
         a.in.sin_family = AF_INET;
         a.in.sin_port = htons(hth_get16(blob + 2));
@@ -174,10 +174,10 @@ int hth_ofi_addr_unpack(const unsigned char *blob, uint32_t len, const union hth
         a.in6.sin6_port = htons(hth_get16(blob + 2));
         memcpy(&a.in6.sin6_addr, blob + 4, 16);
     } else {
-        return hth_fail(err, HEARTH_EINVAL, 0, "this is no address of an ofi transport");
+        return hth_fail(err, HEARTH_EINVAL, 0, "this is no IP address with a port");
     }
-    if (hth_ofi_addr_is_wildcard(&a))
-        return hth_fail(err, HEARTH_EINVAL, 0, "the address of an ofi transport is a wildcard");
+    if (hth_addr_is_wildcard(&a))
+        return hth_fail(err, HEARTH_EINVAL, 0, "the peer's address is a wildcard");
     if (a.sa.sa_family != self->sa.sa_family)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "the peer's address and ours are of different kinds: one is IPv4, one is IPv6");
