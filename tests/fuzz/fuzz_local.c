@@ -5,47 +5,14 @@
  * goes on to answer others.
  */
 #include "content.h"
+#include "engines.h"
 #include "steps.h"
-#include "world_parts.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#define FIRST  90000u /* clients that are no ranks of the world */
-#define OTHERS 90009u
+#define FIRST 90000u /* clients that are no ranks of the world */
 
 enum { AS_IT_IS = 4, CONTENT = 8, GONE = 16, SECOND = 32, LATER = 64 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static unsigned answers;
-
-static void others_hear(struct world *w, const struct letter *l)
-{
-    struct hth_local_head head;
-
-    (void)w;
-    memcpy(&head, l->bytes, sizeof(head));
-    answers += l->client == OTHERS && head.type == HTH_LOCAL_BYTES;
-}
-
-static void speaking_open(struct world *w)
-{
-    struct world_opts o = { .seed = 1,
-        .nodes = 2,
-        .ranks_per_node = 1,
-        .copies = 1,
-        .keep = 1,
-        .run_ms = 60000,
-        .data_max = 100 };
-
-    world_open(w, &o);
-    w->stranger = others_hear;
-    while (!w->why[0] && hth_save_none(w->newest.id))
-        world_advance(w, w->now_ms + 1);
-    if (w->why[0])
-        abort();
-}
 
 /* From the bytes behind a head; what follows the packet's fixed part may be a descriptor's content. */
 static void speak(struct hth_node *node, const struct step *s, uint64_t request)
@@ -71,17 +38,6 @@ static void speak(struct hth_node *node, const struct step *s, uint64_t request)
     free(packet);
 }
 
-static void must_hear(struct world *w, struct hth_node *node)
-{
-    struct hth_local_head status = { sizeof(status), HTH_LOCAL_STATUS, 1, 0 };
-
-    answers = 0;
-    hth_node_request(node, OTHERS, &status, sizeof(status), NULL);
-    world_advance(w, w->now_ms + 2);
-    if (world_node(w, 0) == node && !answers)
-        abort();
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct hth_reader r = { .at = data, .len = size };
@@ -89,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct world w;
     struct step s;
 
-    speaking_open(&w);
+    engines_open(&w, 2);
     for (int i = 0; i < STEPS_MAX && step_next(&r, &s) && (node = world_node(&w, 0)); i++) {
         if (s.how & 1)
             hth_node_client_gone(node, w.rank[0].client); /* its place may be taken */
@@ -97,8 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         machine_touch(&w, 0);
         world_advance(&w, w.now_ms + (s.how & LATER ? 40 : 1));
     }
-    if ((node = world_node(&w, 0)))
-        must_hear(&w, node);
+    must_answer(&w, 0);
     world_close(&w);
     return 0;
 }
