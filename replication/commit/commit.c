@@ -368,14 +368,14 @@ void hth_commit_tick(struct hth_commit *c)
         return;
     for (struct track *t = c->tracks; t; t = next) {
         next = t->next;
+        if (now_ms >= t->repeat_ms) {
+            t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
+            facts_repeat(c, t);
+        }
         if (now_ms >= t->repair_ms) {
             t->repair_ms = now_ms + 4 * (uint64_t)c->ctx->opts.retry_ms;
-            member_repair(c, t);
+            member_repair(c, t); /* it may be over with that */
         }
-        if (now_ms < t->repeat_ms)
-            continue;
-        t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
-        facts_repeat(c, t);
     }
     if (hth_is_coordinator(c->ctx)) {
         coord_tick(c, now_ms);

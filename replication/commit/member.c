@@ -358,6 +358,8 @@ void member_repair(struct hth_commit *c, struct track *t)
             member_fetch(c, t, s, o);
     }
     member_verify(c, t);
+    if (t->lost)
+        member_check(c, t); /* what was lost may have no place here, and nobody brings it */
 }
 
 /* ---- Another map ----------------------------------------------------------------------------- */

@@ -8,6 +8,9 @@
  *       └──────────── 2 x dead_ms later, unless it was lost twice in ten minutes ──────────────────┘
  *
  * A sign is any fact, by whatever way it comes, with a newer life or count; or a connection.
+ *
+ * Promises that lay here while this machine stood still, or were given before, may be of who is gone since, noticed
+ * by nobody. A map of another name asks all for them again: who says it under that name has lived since.
  */
 #include "commit_state.h"
 #include "remap.h"
@@ -226,7 +229,7 @@ static void reach_heard(struct hth_commit *c, uint64_t now_ms)
         }
         s->lost = s->found = 0;
     }
-    c->coord.news = 0;
+    c->coord.news = c->coord.stood = 0;
 }
 
 /* When somebody who is back will be well. */
@@ -251,7 +254,7 @@ static void reach_remap(struct hth_commit *c, uint64_t now_ms)
     struct hth_head next = c->head;
     struct hth_holders map;
     uint32_t moved, stuck;
-    int news = reach_has_news(c);
+    int news = reach_has_news(c) || c->coord.stood;
 
     if (reach_make(c, now_ms, &map, &moved, &stuck)) {
         c->coord.look = 1;
@@ -293,9 +296,20 @@ static void reach_probe(struct hth_commit *c, uint64_t now_ms)
     reach_wait(c, now_ms);
 }
 
+/* Before GO nobody has promised anything. */
+static void reach_look_stood(struct hth_commit *c)
+{
+    uint32_t stills, busy;
+
+    hth_session_late(c->ctx->session, &stills, &busy);
+    c->coord.stood |= c->running && stills != c->coord.stills;
+    c->coord.stills = stills;
+}
+
 void reach_tick(struct hth_commit *c, uint64_t now_ms)
 {
-    if (reach_has_news(c) || now_ms >= c->coord.home_ms)
+    reach_look_stood(c);
+    if (reach_has_news(c) || c->coord.stood || now_ms >= c->coord.home_ms)
         reach_remap(c, now_ms);
     if (now_ms >= c->coord.probe_ms)
         reach_probe(c, now_ms);
@@ -308,5 +322,7 @@ void reach_begin(struct hth_commit *c)
 
     for (uint32_t i = 0; i < c->ctx->epoch->nodes; i++)
         c->coord.sign[i].well_ms = c->coord.sign[i].probe_ms = now_ms;
+    reach_look_stood(c);
+    c->coord.stood = 0;
     reach_wait(c, now_ms);
 }

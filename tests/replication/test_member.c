@@ -238,6 +238,21 @@ Test(member, says_that_a_copy_is_lost_until_it_is_back_and_promises_it_then)
     cr_assert(zero(u32, heard(HTH_KIND_COPY_LOST, SOON_MS)));
 }
 
+/* Whoever had a place before has its copy until the map is settled, and it may be found bad there. */
+Test(member, promises_again_though_a_copy_that_has_no_place_here_any_more_was_lost)
+{
+    struct hth_object object[3] = { seal(copy)->object, seal(own)->object, seal(other)->object };
+
+    give_manifest(object, 3);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 1));
+    hth_commit_copy_lost(commit, save, other, "its checksum is another");
+    (void)heard(HTH_KIND_COPY_LOST, 50);
+    cr_assert(ge(u32, said[HTH_KIND_COPY_LOST], 1));
+    (void)heard(HTH_KIND_PROMISE, SOON_MS);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 4));
+    cr_assert(zero(u32, heard(HTH_KIND_COPY_LOST, SOON_MS)));
+}
+
 /* The list of this epoch with this save on it, settled; nobody is lost. */
 static void give_list(void)
 {

@@ -153,3 +153,30 @@ Test(reach, who_was_away_for_a_moment_and_who_is_late_are_told_the_newest_head)
     promise(1, h.map); /* of what is decided */
     cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_HEAD], before + 2, 1000));
 }
+
+/* As SIGSTOP and SIGCONT, or a virtual machine that is moved: its session notices it. */
+static void stand_still(void)
+{
+    pair_run(p, 300);
+    p->now_ms += ctx->opts.dead_ms;
+    hth_session_tick(ctx->session);
+}
+
+Test(reach, what_was_promised_before_this_machine_stood_still_does_not_count_after_it)
+{
+    struct hth_head h;
+
+    done_and_held();
+    h = on_record(NULL);
+    promise(0, h.map);
+    promise(1, h.map);
+    stand_still();
+    promise(2, h.map); /* it lay here, and node 2 may be gone */
+    cr_assert(zero(u32, on_record(NULL).keep.saves));
+    cr_assert(zero(u32, moved()));
+    h = on_record(NULL);
+    for (uint32_t n = 0; n < NODES; n++)
+        promise(n, h.map);
+    cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
+    cr_assert(eq(int, on_record(NULL).settled, 1));
+}
