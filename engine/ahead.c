@@ -56,17 +56,21 @@ static void ahead_lend(struct hth_node *n, struct client *c, uint64_t bytes)
 {
     struct hth_region *region;
     struct hth_slot *slot;
+    struct lent *o;
     struct loan *l;
 
     if (n->env.store->ops->lend(n->env.store, bytes, c->rank, &slot, NULL))
         return;
     l = loan_make(n, c);
-    if (!l) {
+    o = l ? loan_next(l) : NULL;
+    if (!o) {
+        if (l)
+            loan_free(n, l);
         n->env.store->ops->give(n->env.store, slot);
         return;
     }
     l->ahead = 1;
-    l->object[0].slot = slot;
+    o->slot = slot;
     l->objects = 1;
     if (n->epoch.nodes > 1)
         (void)hth_slot_region(&n->ctx, slot, NULL, &region, NULL);

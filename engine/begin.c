@@ -94,7 +94,9 @@ static int begin_take_slot(struct hth_node *n, struct loan *l, const struct hth_
 
     if ((rc = begin_rewind(n, l, m->index, err)) || (rc = begin_check_object(l, m, err)))
         return rc;
-    o = &l->object[l->objects];
+    o = loan_next(l);
+    if (!o)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "one more object of a save");
     hth_point(&n->ctx.points, "reserve");
     rc = n->env.store->ops->lend(n->env.store, m->bytes, l->rank, &o->slot, err);
     if (rc)
