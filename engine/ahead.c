@@ -17,6 +17,7 @@
 #include "node_state.h"
 #include "replication/held/region.h"
 #include "reply.h"
+#include "reserve.h"
 
 #include <string.h>
 
@@ -33,7 +34,7 @@ static int ahead_is_writing(const struct hth_node *n, const struct client *c)
 
 static uint64_t ahead_bytes(const struct hth_node *n, const struct client *c)
 {
-    uint64_t said = c->rank < n->epoch.world ? n->shard_bytes[c->rank] : 0;
+    uint64_t said = reserve_said(n, c->rank);
 
     return c->ahead_bytes ? c->ahead_bytes : said;
 }

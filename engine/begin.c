@@ -19,6 +19,7 @@
 #include "replication/held/region.h"
 #include "replication/held/slots.h"
 #include "reply.h"
+#include "reserve.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -201,8 +202,8 @@ static void begin_foresee(
 {
     struct hearth_error err;
 
-    if (!n->shard_bytes || c->rank >= n->epoch.world || !n->shard_bytes[c->rank] ||
-            m->bytes > n->shard_bytes[c->rank] || begin_has_another(n, c, m) ||
+    if (!reserve_said(n, c->rank) || m->bytes > reserve_said(n, c->rank) ||
+            begin_has_another(n, c, m) ||
             (!m->head.token &&
                     (m->step == UINT64_MAX || hth_commit_room(n->commit, c->rank, m->step, NULL))))
         return;

@@ -27,8 +27,8 @@ struct loan *loan_make(struct hth_node *n, const struct client *c)
 /* Most saves have one object of each rank. */
 struct lent *loan_next(struct loan *l)
 {
-    struct lent *object = hth_grow(
-            l->object, &l->object_room, (size_t)l->objects + 1, 1, sizeof(*l->object));
+    struct lent *object =
+            hth_grow(l->object, &l->object_room, (size_t)l->objects + 1, 1, sizeof(*l->object));
 
     if (!object)
         return NULL;
