@@ -17,6 +17,7 @@
 #include "node_state.h"
 #include "replication/held/region.h"
 #include "reply.h"
+#include "reserve.h"
 
 #include <string.h>
 
@@ -33,7 +34,7 @@ static int ahead_is_writing(const struct hth_node *n, const struct client *c)
 
 static uint64_t ahead_bytes(const struct hth_node *n, const struct client *c)
 {
-    uint64_t said = c->rank < n->epoch.world ? n->shard_bytes[c->rank] : 0;
+    uint64_t said = reserve_said(n, c->rank);
 
     return c->ahead_bytes ? c->ahead_bytes : said;
 }
@@ -56,17 +57,21 @@ static void ahead_lend(struct hth_node *n, struct client *c, uint64_t bytes)
 {
     struct hth_region *region;
     struct hth_slot *slot;
+    struct lent *o;
     struct loan *l;
 
     if (n->env.store->ops->lend(n->env.store, bytes, c->rank, &slot, NULL))
         return;
     l = loan_make(n, c);
-    if (!l) {
+    o = l ? loan_next(l) : NULL;
+    if (!o) {
+        if (l)
+            loan_free(n, l);
         n->env.store->ops->give(n->env.store, slot);
         return;
     }
     l->ahead = 1;
-    l->object[0].slot = slot;
+    o->slot = slot;
     l->objects = 1;
     if (n->epoch.nodes > 1)
         (void)hth_slot_region(&n->ctx, slot, NULL, &region, NULL);

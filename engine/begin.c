@@ -19,6 +19,7 @@
 #include "replication/held/region.h"
 #include "replication/held/slots.h"
 #include "reply.h"
+#include "reserve.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +95,9 @@ static int begin_take_slot(struct hth_node *n, struct loan *l, const struct hth_
 
     if ((rc = begin_rewind(n, l, m->index, err)) || (rc = begin_check_object(l, m, err)))
         return rc;
-    o = &l->object[l->objects];
+    o = loan_next(l);
+    if (!o)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "one more object of a save");
     hth_point(&n->ctx.points, "reserve");
     rc = n->env.store->ops->lend(n->env.store, m->bytes, l->rank, &o->slot, err);
     if (rc)
@@ -199,8 +202,8 @@ static void begin_foresee(
 {
     struct hearth_error err;
 
-    if (!n->shard_bytes || c->rank >= n->epoch.world || !n->shard_bytes[c->rank] ||
-            m->bytes > n->shard_bytes[c->rank] || begin_has_another(n, c, m) ||
+    if (!reserve_said(n, c->rank) || m->bytes > reserve_said(n, c->rank) ||
+            begin_has_another(n, c, m) ||
             (!m->head.token &&
                     (m->step == UINT64_MAX || hth_commit_room(n->commit, c->rank, m->step, NULL))))
         return;

@@ -173,12 +173,23 @@ static int epoch_may_follow(
             next->epoch, n->env.node, seen);
 }
 
+static void epoch_answer(struct hth_node *n, struct client *c, const struct hth_local_join *m)
+{
+    struct hth_local_joined answer = { .head = { sizeof(answer), HTH_LOCAL_JOINED, m->head.request,
+                                               0 } };
+
+    c->epoch = answer.epoch = n->epoch.epoch;
+    c->nonce = answer.nonce = n->epoch.nonce;
+    answer.opts = n->opts;
+    answer.nodes = n->epoch.nodes;
+    answer.self = n->epoch.self;
+    reply_packet(n, c->id, &answer, sizeof(answer));
+}
+
 static void epoch_join_table(struct hth_node *n, struct client *c, const struct hth_local_join *m,
         const void *attach, size_t attach_len)
 {
     uint64_t started_ms = hth_now_ms(&n->ctx.clock);
-    struct hth_local_joined answer = { .head = { sizeof(answer), HTH_LOCAL_JOINED, m->head.request,
-                                               0 } };
     struct hearth_error err;
     struct hth_epoch next;
     int rc = rank_may_join(c, m, &err), made, ours;
@@ -196,18 +207,38 @@ static void epoch_join_table(struct hth_node *n, struct client *c, const struct 
         hth_epoch_fini(&next);
     } else if (made) {
         epoch_switch(n, &next, m, attach);
+        memcpy(n->first_row, attach, HTH_GATHER);
         n->join_ms = hth_now_ms(&n->ctx.clock) - started_ms;
     }
     if (rc || n->failure.code) {
         reply_error(n, c->id, m->head.request, rc ? &err : &n->failure);
         return;
     }
-    c->epoch = answer.epoch = n->epoch.epoch;
-    c->nonce = answer.nonce = n->epoch.nonce;
-    answer.opts = n->opts;
-    answer.nodes = n->epoch.nodes;
-    answer.self = n->epoch.self;
-    reply_packet(n, c->id, &answer, sizeof(answer));
+    epoch_answer(n, c, m);
+}
+
+/* Another rank of this node has brought the table whose epoch we are in: its first row has the number that
+ * rank 0 has drawn for this gathering alone. The rest would be read and made an epoch of for each rank. */
+static int epoch_is_joined(
+        struct hth_node *n, const struct hth_local_join *m, struct hth_content *content)
+{
+    unsigned char row[HTH_GATHER];
+
+    return n->ctx.epoch && content && m->world == n->epoch.world &&
+           content->len == (uint64_t)m->world * HTH_GATHER &&
+           !content->read(content, 0, row, sizeof(row)) && !memcmp(row, n->first_row, sizeof(row));
+}
+
+/* A rank after the first of its node. */
+static void epoch_join_also(struct hth_node *n, struct client *c, const struct hth_local_join *m)
+{
+    struct hearth_error err;
+    int rc = rank_may_join(c, m, &err);
+
+    if (rc || n->failure.code)
+        reply_error(n, c->id, m->head.request, rc ? &err : &n->failure);
+    else
+        epoch_answer(n, c, m);
 }
 
 /* The ranks' table: small beside what else a join does. */
@@ -215,8 +246,13 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
         struct hth_content *content)
 {
     size_t len = content ? content->len : 0;
-    void *table = malloc(len ? len : 1);
+    void *table;
 
+    if (epoch_is_joined(n, m, content)) {
+        epoch_join_also(n, c, m);
+        return;
+    }
+    table = malloc(len ? len : 1);
     if (!table)
         reply_refusal(n, c->id, m->head.request, HEARTH_ENOMEM, "no memory for the ranks' table");
     else if (len && content->read(content, 0, table, len))
@@ -292,8 +328,8 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
     }
     opts = running_opts(&running);
     epoch_take_opts(n, &opts);
-    if ((rc = reserve_no_sizes(n, n->epoch.world, err)) || (rc = epoch_enter(n, err)) ||
-            (rc = recovery_resume(n, running.chosen, err)))
+    reserve_no_sizes(n);
+    if ((rc = epoch_enter(n, err)) || (rc = recovery_resume(n, running.chosen, err)))
         return rc;
     handover_resume(n);
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "resumed", "epoch %" PRIu64 ", node %" PRIu32,

@@ -6,6 +6,7 @@
 #include "node_state.h"
 #include "reply.h"
 
+#include "core/base/grow.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,6 +22,20 @@ struct loan *loan_make(struct hth_node *n, const struct client *c)
     l->next = n->loans;
     n->loans = l;
     return l;
+}
+
+/* Most saves have one object of each rank. */
+struct lent *loan_next(struct loan *l)
+{
+    struct lent *object =
+            hth_grow(l->object, &l->object_room, (size_t)l->objects + 1, 1, sizeof(*l->object));
+
+    if (!object)
+        return NULL;
+    l->object = object;
+    object += l->objects;
+    *object = (struct lent){ 0 };
+    return object;
 }
 
 struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t token)
@@ -66,6 +81,7 @@ void loan_free(struct hth_node *n, struct loan *l)
     if (*at)
         *at = l->next;
     loan_give_back(n, l);
+    free(l->object);
     free(l);
 }
 

@@ -50,8 +50,9 @@ struct loan {
     struct hth_local_written written; /* by the giver */
     uint32_t commons;                 /* raw objects handed over */
     struct hth_save_id save;
-    struct lent object[LOAN_OBJECTS];
+    struct lent *object; /* [objects]; moves when one more is lent */
     uint32_t objects;
+    size_t object_room;
     uint64_t bytes;   /* handed over */
     uint64_t look_ms; /* progress.c: when to look again, what was said last */
     uint64_t copied;
@@ -60,6 +61,8 @@ struct loan {
 
 /* A new one, in the list; its owner fills in the rest. NULL: no memory. */
 struct loan *loan_make(struct hth_node *n, const struct client *c);
+/* The place of its next object, all zeros, which counts once `objects` does. NULL: no memory. */
+struct lent *loan_next(struct loan *l);
 /* Gives back what slots it has. */
 void loan_free(struct hth_node *n, struct loan *l);
 /* Slots that were lent for it and not handed over: nobody writes into them any more. */

@@ -40,6 +40,8 @@ struct hth_node {
     struct hearth_error failure; /* why the epoch came to nothing; code 0: it has not */
     struct hearth_error over;    /* why this engine ends; code 0: it does not */
     uint64_t join_ms;            /* how long joining took */
+    unsigned char
+            first_row[HTH_GATHER]; /* epoch.c: of the table that was joined by; zeros: none was */
 
     /* Its recovery: written by recovery.c. */
     int recovering; /* asked for, not ended */
@@ -56,7 +58,7 @@ struct hth_node {
     int ends, comes_back; /* fabric.c: see hth_node_ends() */
 
     /* reserve.c alone */
-    uint64_t *shard_bytes; /* [world] as the gather said */
+    uint64_t *shard_bytes; /* [world] as the gather said; NULL: nobody has said any */
     int not_foreseen;      /* there was no room for slots ahead: said once an epoch */
 
     /* node.c alone */

@@ -45,11 +45,13 @@ static int regain_is_here(struct hth_node *n, struct hth_save_id save, uint64_t 
 static int regain_object(struct hth_node *n, struct loan *l, const struct hth_local_regain *m,
         struct hearth_error *err)
 {
-    struct lent *o = &l->object[l->objects];
+    struct lent *o = loan_next(l);
     struct hth_save_id save = hth_local_save_to(m->save);
     int rc;
 
-    *o = (struct lent){ .asked = m->bytes };
+    if (!o)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "one more object that is regained");
+    o->asked = m->bytes;
     o->regained = regain_is_here(n, save, hth_object_id(l->rank, m->index));
     if (!o->regained && loan_slot(n, m->slot))
         return hth_fail(err, HEARTH_EINVAL, 0, "a slot that is in a rank's hands already");

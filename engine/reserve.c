@@ -13,26 +13,33 @@
 
 #define EXTRA_SLOTS 1024u /* for readers and repair together */
 
-int reserve_no_sizes(struct hth_node *n, uint32_t world, struct hearth_error *err)
+void reserve_no_sizes(struct hth_node *n)
 {
     n->not_foreseen = 0;
     free(n->shard_bytes);
-    n->shard_bytes = calloc(world, sizeof(*n->shard_bytes));
-    return n->shard_bytes ? HEARTH_OK : hth_fail(err, HEARTH_ENOMEM, 0, "%" PRIu32 " ranks", world);
+    n->shard_bytes = NULL;
 }
 
 int reserve_sizes(
         struct hth_node *n, const unsigned char *table, uint32_t world, struct hearth_error *err)
 {
-    struct hth_gather g;
-    int rc = reserve_no_sizes(n, world, err);
+    reserve_no_sizes(n);
+    for (uint32_t r = 0; r < world; r++) {
+        uint64_t bytes = hth_gather_shard_bytes(table + (size_t)r * HTH_GATHER);
 
-    for (uint32_t r = 0; r < world && !rc; r++) {
-        rc = hth_gather_decode(&g, table + (size_t)r * HTH_GATHER, err);
-        if (!rc)
-            n->shard_bytes[r] = g.shard_bytes;
+        if (bytes && !n->shard_bytes)
+            n->shard_bytes = calloc(world, sizeof(*n->shard_bytes));
+        if (bytes && !n->shard_bytes)
+            return hth_fail(err, HEARTH_ENOMEM, 0, "%" PRIu32 " ranks", world);
+        if (bytes)
+            n->shard_bytes[r] = bytes;
     }
-    return rc;
+    return HEARTH_OK;
+}
+
+uint64_t reserve_said(const struct hth_node *n, uint32_t rank)
+{
+    return n->shard_bytes && rank < n->epoch.world ? n->shard_bytes[rank] : 0;
 }
 
 /* Slots for keep + 1 saves of what our ranks own and we hold for others, and one largest each. */
@@ -40,13 +47,18 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err)
 {
     const struct hth_epoch *e = &n->epoch;
     uint32_t generations = n->ctx.opts.keep + 1;
-    uint64_t *bytes = calloc((size_t)(e->world + 1) * generations + EXTRA_SLOTS, sizeof(*bytes));
+    uint64_t *bytes = !n->shard_bytes ? NULL
+                                      : calloc((size_t)(e->world + 1) * generations + EXTRA_SLOTS,
+                                                sizeof(*bytes));
     uint32_t holder[HTH_COPIES_MAX];
     uint64_t largest = 0;
     uint64_t extra = n->opts.lease_bytes + n->opts.spare_bytes;
     size_t count = 0;
     int rc;
 
+    hth_point(&n->ctx.points, "reserve");
+    if (!n->shard_bytes)
+        return HEARTH_OK; /* nobody has said any */
     if (!bytes)
         return hth_fail(err, HEARTH_ENOMEM, 0, "reservation");
     for (uint32_t r = 0; r < e->world; r++) {
@@ -67,7 +79,6 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err)
         bytes[count++] = largest;
         extra = extra > largest ? extra - largest : 0;
     }
-    hth_point(&n->ctx.points, "reserve");
     rc = count ? hth_slots_reserve(&n->ctx, bytes, count, err) : HEARTH_OK;
     free(bytes);
     return rc;
@@ -94,7 +105,7 @@ static size_t reserve_sizes_of(
     for (const struct hth_held *h = s->held; h; h = h->next) {
         uint64_t bytes = h->object.kind == HTH_OBJECT_SHARD ? reserve_asked_for(n, s->id, h) : 0;
 
-        if (!bytes || h->object.owner >= n->epoch.world || n->shard_bytes[h->object.owner])
+        if (!bytes || h->object.owner >= n->epoch.world || reserve_said(n, h->object.owner))
             continue; /* no slot, not whole yet, or reserved when its rank joined */
         for (uint32_t g = 0; g <= n->ctx.opts.keep && count < max; g++)
             out[count++] = bytes;

@@ -8,11 +8,12 @@
 
 struct hth_node;
 
-/* A new epoch: what each rank's part has, from the gather's table[world][HTH_GATHER], or nothing
- * known. Errors: HEARTH_ENOMEM, those of hth_gather_decode(). */
+/* A new epoch: what each rank's part has, from the gather's table[world][HTH_GATHER] that the epoch was made
+ * of, or nothing known. Errors: HEARTH_ENOMEM. */
 int reserve_sizes(
         struct hth_node *n, const unsigned char *table, uint32_t world, struct hearth_error *err);
-int reserve_no_sizes(struct hth_node *n, uint32_t world, struct hearth_error *err);
+void reserve_no_sizes(struct hth_node *n);
+uint64_t reserve_said(const struct hth_node *n, uint32_t rank); /* 0: it has said nothing */
 
 /* Asks the store for slots of those sizes. Errors: HEARTH_ENOMEM, the store's. */
 int reserve_slots(struct hth_node *n, struct hearth_error *err);

@@ -79,6 +79,9 @@ int hth_gather_decode_as(const struct hth_versions *versions, struct hth_gather 
 int hth_gather_decode(
         struct hth_gather *out, const unsigned char in[HTH_GATHER], struct hearth_error *err);
 
+/* shard_bytes of a row that hth_epoch_make() has taken. */
+uint64_t hth_gather_shard_bytes(const unsigned char row[HTH_GATHER]);
+
 /* The purpose of the key (hth_subkey) that rows are proved with, and the rendezvous itself. */
 #define HTH_GATHER_PURPOSE "hearth rendezvous 1"
 void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY]);

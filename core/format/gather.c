@@ -23,6 +23,7 @@
 
 #define MAGIC    "HTHGATHR"
 #define NODE_AT  80u
+#define SHARD_AT 352u
 #define TAIL_AT  488u
 #define PROOF_AT (HTH_GATHER - HTH_MAC)
 #define DAY_MS   86400000u
@@ -164,6 +165,11 @@ int hth_gather_decode(
         struct hth_gather *out, const unsigned char in[HTH_GATHER], struct hearth_error *err)
 {
     return hth_gather_decode_as(hth_versions_of(HTH_FORMAT_GREETING), out, in, err);
+}
+
+uint64_t hth_gather_shard_bytes(const unsigned char row[HTH_GATHER])
+{
+    return hth_get64(row + SHARD_AT);
 }
 
 void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY])

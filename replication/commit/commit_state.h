@@ -150,8 +150,6 @@ struct hth_commit {
     struct hth_holders map;            /* the head's */
     struct hth_head awaited;           /* heard of, and its map has not come; position 0: none */
     struct hth_placement base;         /* as the epoch began */
-    struct hth_placement placement;    /* by the map: copies */
-    uint32_t *keeper;                  /* [world] by the map: the owner's place */
     struct coord coord;
     struct outcome outcome[OUTCOMES];
     uint32_t outcomes;        /* ever; the ring's next place */

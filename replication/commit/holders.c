@@ -5,7 +5,6 @@
  */
 #include "commit_state.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 int holders_make(struct hth_commit *c, struct hearth_error *err)
@@ -19,13 +18,6 @@ int holders_make(struct hth_commit *c, struct hearth_error *err)
     rc = hth_placement_make(&c->base, e, o->copies, o->min_copies, (int)o->allow_degraded, err);
     if (rc)
         return rc;
-    c->placement = c->base;
-    c->placement.holder = calloc((size_t)e->world * o->copies + 1, sizeof(uint32_t));
-    c->keeper = calloc(e->world ? e->world : 1, sizeof(*c->keeper));
-    if (!c->placement.holder || !c->keeper) {
-        holders_fini(c);
-        return hth_fail(err, HEARTH_ENOMEM, 0, "placement of %" PRIu32 " ranks", e->world);
-    }
     hth_placement_text(&c->base, e, text, sizeof(text));
     hth_say(&c->ctx->log, HEARTH_LOG_INFO, "placement", "%s", text);
     return HEARTH_OK;
@@ -34,34 +26,17 @@ int holders_make(struct hth_commit *c, struct hearth_error *err)
 void holders_fini(struct hth_commit *c)
 {
     hth_placement_fini(&c->base);
-    hth_placement_fini(&c->placement);
     hth_holders_fini(&c->map);
-    free(c->keeper);
-    c->keeper = NULL;
 }
 
 void holders_take(struct hth_commit *c, struct hth_holders *map)
 {
     const struct hth_epoch *e = c->ctx->epoch;
-    uint32_t copies = c->base.copies;
 
     if (map != &c->map) {
         hth_holders_fini(&c->map);
         c->map = *map;
         *map = (struct hth_holders){ 0 };
-    }
-    memcpy(c->placement.holder, c->base.holder,
-            (size_t)e->world * copies * sizeof(*c->base.holder));
-    memcpy(c->keeper, e->rank_node, e->world * sizeof(*c->keeper));
-    for (uint32_t i = 0; i < c->map.moves; i++) {
-        const struct hth_move *m = &c->map.move[i];
-
-        if (m->rank >= e->world || m->place > copies || m->node >= e->nodes)
-            continue;
-        if (m->place < copies)
-            c->placement.holder[m->rank * copies + m->place] = m->node;
-        else
-            c->keeper[m->rank] = m->node;
     }
     memset(c->ctx->down, 0, e->nodes * sizeof(*c->ctx->down));
     for (uint32_t i = 0; i < c->map.notes; i++)
@@ -76,33 +51,44 @@ int holders_lost(const struct hth_commit *c, uint32_t node)
     return n && n->lost;
 }
 
-uint32_t hth_commit_holders(struct hth_commit *c, uint32_t rank, uint32_t *out)
+/* The node of one place of a rank's objects: where the map has moved it, else as the epoch began. */
+static uint32_t holders_place(const struct hth_commit *c, uint32_t rank, uint32_t place)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+    const struct hth_move *m = c->map.moves ? hth_holders_move(&c->map, rank, place) : NULL;
+
+    if (m && m->node < e->nodes)
+        return m->node;
+    return place < c->base.copies ? c->base.holder[rank * c->base.copies + place]
+                                  : e->rank_node[rank];
+}
+
+static uint32_t holders_copies(const struct hth_commit *c, uint32_t rank, uint32_t *out)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < c->placement.copies && i < HTH_COPIES_MAX; i++) {
-        uint32_t node = c->placement.holder[rank * c->placement.copies + i];
+    for (uint32_t i = 0; i < c->base.copies && i < HTH_COPIES_MAX; i++) {
+        uint32_t node = holders_place(c, rank, i);
 
         if (node != HTH_NODE_NONE)
             out[n++] = node;
     }
-    if (n < HTH_COPIES_MAX && c->keeper[rank] != c->ctx->epoch->rank_node[rank])
-        out[n++] = c->keeper[rank];
+    return n;
+}
+
+uint32_t hth_commit_holders(struct hth_commit *c, uint32_t rank, uint32_t *out)
+{
+    uint32_t n = holders_copies(c, rank, out), keeper = holders_place(c, rank, c->base.copies);
+
+    if (n < HTH_COPIES_MAX && keeper != c->ctx->epoch->rank_node[rank])
+        out[n++] = keeper;
     return n;
 }
 
 uint32_t holders_of(const struct hth_commit *c, uint32_t rank, uint32_t *out)
 {
-    uint32_t n = 0;
-
-    out[n++] = c->keeper[rank];
-    for (uint32_t i = 0; i < c->placement.copies && i < HTH_COPIES_MAX; i++) {
-        uint32_t node = c->placement.holder[rank * c->placement.copies + i];
-
-        if (node != HTH_NODE_NONE)
-            out[n++] = node;
-    }
-    return n;
+    out[0] = holders_place(c, rank, c->base.copies);
+    return 1 + holders_copies(c, rank, out + 1);
 }
 
 int holders_have(const struct hth_commit *c, uint32_t rank, uint32_t node)
