@@ -9,7 +9,8 @@
  *         │             ▼
  *         └── right ── look ── wrong ─► put aside, to be brought back; the rank reads a peer's
  *
- * A foreign object has no checksums for a range, so all of it is brought here first.
+ * A foreign object has no checksums for a range, so all of it is brought here first; where the slot for it
+ * is still being made, as soon as it is there.
  */
 #include "read.h"
 
@@ -29,10 +30,14 @@ struct lease { /* a sealed object in a reader's hands */
     struct hth_slot *slot;
 };
 
-struct look { /* a request that waits until its object was looked at */
+#define READ_AGAIN_MS 5u
+
+struct look { /* a request that waits until its object was looked at, or brought */
     struct look *next;
     uint32_t client;
     struct hth_local_map ask;
+    uint64_t again_ms; /* there was no slot yet to bring it into: tried again then; 0: under way */
+    uint64_t until_ms; /* and not any more then */
 };
 
 void read_manifest(struct hth_node *n, struct client *c, const struct hth_local_map *m)
@@ -135,7 +140,7 @@ static void look_start(struct hth_node *n, struct client *c, const struct hth_lo
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
-    *l = (struct look){ n->looks, c->id, *m };
+    *l = (struct look){ .next = n->looks, .client = c->id, .ask = *m };
     n->looks = l;
 }
 
@@ -434,8 +439,9 @@ static int bringing_start(struct hth_node *n, const struct hth_local_map *m,
 }
 
 static void read_foreign(struct hth_node *n, struct client *c, const struct hth_local_map *m,
-        const struct hth_held_save *s, const struct hth_object *o)
+        const struct hth_held_save *s, const struct hth_object *o, uint64_t until_ms)
 {
+    uint64_t now_ms = hth_now_ms(&n->ctx.clock), again_ms = 0;
     struct look *l = malloc(sizeof(*l));
     struct hearth_error err;
     int rc = HEARTH_OK, runs = 0;
@@ -446,16 +452,21 @@ static void read_foreign(struct hth_node *n, struct client *c, const struct hth_
         rc = hth_fail(&err, HEARTH_ENOMEM, 0, "no memory to bring an object");
     else if (!runs)
         rc = bringing_start(n, m, o, &err);
+    if (rc == HEARTH_EBUSY && now_ms < until_ms) {
+        again_ms = now_ms + READ_AGAIN_MS;
+        rc = HEARTH_OK;
+    }
     if (rc) {
         free(l);
         reply_error(n, c->id, m->head.request, &err);
         return;
     }
-    *l = (struct look){ n->looks, c->id, *m };
+    *l = (struct look){ n->looks, c->id, *m, again_ms, until_ms };
     n->looks = l;
 }
 
-void read_range(struct hth_node *n, struct client *c, const struct hth_local_map *m)
+static void range_read(
+        struct hth_node *n, struct client *c, const struct hth_local_map *m, uint64_t until_ms)
 {
     struct hth_held_save *s = read_save(n, m);
     const struct hth_object *o =
@@ -484,11 +495,55 @@ void read_range(struct hth_node *n, struct client *c, const struct hth_local_map
         return;
     }
     if (o->kind == HTH_OBJECT_FOREIGN) {
-        read_foreign(n, c, m, s, o);
+        read_foreign(n, c, m, s, o, until_ms);
         return;
     }
     if (read_remote(n, c, m, o, &err))
         reply_error(n, c->id, m->head.request, &err);
+}
+
+void read_range(struct hth_node *n, struct client *c, const struct hth_local_map *m)
+{
+    range_read(n, c, m, hth_now_ms(&n->ctx.clock) + n->ctx.opts.recover_ms);
+}
+
+uint64_t read_due_ms(const struct hth_node *n)
+{
+    uint64_t due_ms = HTH_NEVER;
+
+    for (const struct look *l = n->looks; l; l = l->next)
+        due_ms = l->again_ms && l->again_ms < due_ms ? l->again_ms : due_ms;
+    return due_ms;
+}
+
+/* All that wait for an object: who asks first brings it, or is put off again. */
+static void read_again(struct hth_node *n, const struct look *due)
+{
+    struct hth_held_save about = { .id = hth_local_save_to(due->ask.save) };
+    struct look *l = look_take_all(n, &about, due->ask.object);
+
+    while (l) {
+        struct look *next = l->next;
+        struct client *c = client_find(n, l->client);
+
+        if (c)
+            range_read(n, c, &l->ask, l->until_ms);
+        free(l);
+        l = next;
+    }
+}
+
+void read_tick(struct hth_node *n, uint64_t now_ms)
+{
+    const struct look *l = n->looks;
+
+    while (l) {
+        int due = l->again_ms && l->again_ms <= now_ms;
+
+        if (due)
+            read_again(n, l);
+        l = due ? n->looks : l->next;
+    }
 }
 
 /* A file of a foreign container, as it lies here. */

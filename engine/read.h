@@ -16,6 +16,9 @@ void read_range(struct hth_node *n, struct client *c, const struct hth_local_map
 void read_common(struct hth_node *n, struct client *c, const struct hth_local_common *m);
 /* Its leases end; what it waits for is forgotten when it comes. */
 void read_gone(struct hth_node *n, uint32_t client);
+/* What could not be brought yet, since its slot is being made. */
+void read_tick(struct hth_node *n, uint64_t now_ms);
+uint64_t read_due_ms(const struct hth_node *n);
 void read_close(struct hth_node *n);
 
 #endif

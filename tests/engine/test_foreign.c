@@ -3,72 +3,19 @@
  * A foreign container's `.metadata` takes a worker long to read. Meanwhile the coordinator's engine lives
  * on, and may be told to begin anew, come to its deadline, or end.
  */
-#include "check.h"
-#include "world_parts.h"
-
-#include "core/base/auth.h"
-#include "core/foreign/foreign.h"
-#include "replication/held/holdings.h"
-#include <hearth/metadata.h>
-#include <hearth/read.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
+#include "container.h"
 
 #ifdef HEARTH_POINTS /* workers keep what they are given at a named point */
 
-#define NODES    3u
-#define STEP     5u
 #define READS    2000u /* ms; the recovery is at its `.metadata` by then */
 #define LONG     8000u /* four times dead_ms, and less than the recovery's deadline */
 #define TOO_LONG 14000u
 
 static struct world w;
 
-static void file(uint32_t node, const char *name, const void *bytes, size_t len)
-{
-    struct hth_ctx *c = hth_node_ctx(world_node(&w, node));
-    struct hth_object o = hth_foreign_object(name, len);
-    struct hth_held_save *s = hth_holdings_get(c, hth_save_of_foreign(STEP));
-    struct hth_held *held;
-    struct hth_slot *slot;
-
-    must(c->store->ops->take(c->store, len, &slot, NULL));
-    memcpy(slot->base, bytes, len);
-    held = hth_held_add(s, &o, HTH_HELD_SEALED, slot);
-    cr_assert(ne(ptr, held, NULL));
-    held->theirs = 1;
-}
-
-/* A container: a file on each node but the first, and its `.metadata` on node `at`. */
 static void open_world(uint32_t at)
 {
-    struct world_opts o = { .seed = 1,
-        .nodes = NODES,
-        .ranks_per_node = 1,
-        .copies = 1,
-        .keep = 1,
-        .run_ms = 60000,
-        .data_max = 100,
-        .hold_point = "metadata" };
-    struct hearth_metadata_writer *md;
-    char name[32], key[8];
-    void *bytes;
-    size_t len;
-
-    alarm(60);
-    world_open(&w, &o);
-    world_advance(&w, 1);
-    must(hearth_metadata_write(NULL, NULL, &md, NULL));
-    for (uint32_t i = 1; i < NODES; i++) {
-        snprintf(name, sizeof(name), "__%u_0.distcp", i);
-        snprintf(key, sizeof(key), "k%u", i);
-        must(hearth_metadata_add_bytes(md, key, strlen(key), name, 0, 4, NULL));
-        file(i, name, "data", 4);
-    }
-    must(hearth_metadata_finish(md, &bytes, &len, NULL));
-    file(at, HTH_METADATA, bytes, len);
-    hearth_free(bytes);
+    container_open(&w, at, "metadata");
 }
 
 /* Has a plan reached that node? */

@@ -5,6 +5,7 @@
 #include "engine/attach.h"
 #include "engine/server.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -338,6 +340,114 @@ Test(server, client_that_never_reads_is_dropped_alone)
     close(good);
 }
 
+/* ---- No descriptor is left ------------------------------------------------------------------- */
+
+/* From now on every new one is refused; the limit as it was. */
+static struct rlimit use_all_descriptors(void)
+{
+    struct rlimit was, none;
+    int lowest = dup(w.dir_fd);
+
+    close(lowest);
+    cr_assert(zero(int, getrlimit(RLIMIT_NOFILE, &was)));
+    none = was;
+    none.rlim_cur = (rlim_t)lowest;
+    cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &none)));
+    return was;
+}
+
+static void give_descriptors_back(struct rlimit was)
+{
+    cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &was)));
+}
+
+/* Who would wait to be accepted would wake the engine without end. */
+Test(server, who_comes_when_no_descriptor_is_left_is_turned_away_and_the_others_are_served)
+{
+    struct hth_local_head head = { .length = sizeof(head) };
+    int there = dial(), late[2] = { dial(), -1 }, none;
+    struct rlimit was;
+
+    rounds(50);
+    late[1] = dial();
+    close(late[0]);
+    late[0] = dial(); /* two, so the second needs what the first was turned away by */
+    was = use_all_descriptors();
+    rounds(50);
+    say(there, 1, sizeof(head), -1);
+    rounds(50);
+    give_descriptors_back(was);
+    for (int i = 0; i < 2; i++)
+        cr_assert(zero(long, (long)hear(late[i], &head, sizeof(head), &none)), "number %d", i);
+    cr_assert(eq(u32, w.requests, 1));
+    close(late[0]);
+    late[0] = dial();
+    say(late[0], 2, sizeof(head), -1);
+    rounds(50);
+    cr_assert(eq(u32, w.requests, 2));
+    for (int i = 0; i < 2; i++)
+        close(late[i]);
+    close(there);
+}
+
+Test(server, an_answer_for_which_no_descriptor_can_be_made_is_an_error_that_says_so)
+{
+    struct hth_local_head head = { .length = sizeof(head), .type = 2, .request = 7 };
+    struct hth_local_error e;
+    int fd = dial(), none;
+    struct rlimit was;
+
+    say(fd, 7, sizeof(head), -1);
+    rounds(50);
+    was = use_all_descriptors();
+    hth_server_reply(w.server, w.client, &head, sizeof(head), -1, "manifest", 8);
+    give_descriptors_back(was);
+    cr_assert(eq(long, (long)hear(fd, &e, sizeof(e), &none), (long)sizeof(e)));
+    cr_assert(eq(u32, e.head.type, HTH_LOCAL_ERROR));
+    cr_assert(eq(u64, e.head.request, 7));
+    cr_assert(eq(int, e.code, HEARTH_EIO));
+    cr_assert(eq(int, e.native, EMFILE));
+    close(fd);
+}
+
+/* It waits in the queue with a descriptor of its own; without one its client would hear the others and not it. */
+Test(server, a_client_whose_answer_cannot_wait_loses_its_connection)
+{
+    struct hth_local_head head = { .length = sizeof(head), .type = 2 };
+    int fd = dial(), slot = memfd_of("slot");
+    struct rlimit was;
+
+    say(fd, 1, sizeof(head), -1);
+    rounds(50);
+    answer_many(w.client, HTH_QUEUE_MAX / 2);
+    was = use_all_descriptors();
+    hth_server_reply(w.server, w.client, &head, sizeof(head), slot, NULL, 0);
+    give_descriptors_back(was);
+    rounds(50);
+    cr_assert(eq(u32, w.gones, 1));
+    close(slot);
+    close(fd);
+}
+
+/* ---- Where it listens ------------------------------------------------------------------------ */
+
+Test(server, what_a_client_said_before_it_closed_is_heard_though_no_answer_reaches_it)
+{
+    struct hth_local_head head = { .length = sizeof(head), .type = 2 };
+    int fd = dial();
+
+    say(fd, 1, sizeof(head), -1);
+    rounds(50);
+    say(fd, 2, sizeof(head), -1);
+    say(fd, 3, sizeof(head), -1);
+    close(fd);
+    for (int i = 0; i < 2; i++)
+        hth_server_reply(w.server, w.client, &head, sizeof(head), -1, NULL, 0);
+    rounds(50);
+    cr_assert(eq(u32, w.requests, 3));
+    cr_assert(eq(u32, w.gones, 1));
+}
+
 Test(server, socket_is_ours_alone_whatever_the_umask)
 {
     struct stat st;
@@ -363,4 +473,28 @@ Test(long_path, of_more_than_107_bytes_is_listened_on, .fini = close_world)
     rounds(50);
     cr_assert(eq(u32, w.requests, 1));
     close(fd);
+}
+
+/* Another job's folder, say, was put there after this one's was opened. */
+Test(elsewhere, a_path_that_leads_to_no_folder_or_another_one_is_not_listened_on)
+{
+    struct hth_server_events events = { .request = on_request, .gone = on_gone };
+    struct hth_log log = { 0 };
+    char ours[] = "/tmp/hearth-server-XXXXXX", other[] = "/tmp/hearth-server-XXXXXX", sock[64];
+    int epoll_fd = epoll_create1(EPOLL_CLOEXEC), dir_fd;
+    struct hth_server *server;
+    struct hearth_error err;
+
+    cr_assert(mkdtemp(ours) && mkdtemp(other));
+    dir_fd = open(ours, O_PATH);
+    must_fail(hth_server_open(dir_fd, other, epoll_fd, &events, &log, &server, &err), HEARTH_EIO);
+    cr_assert(eq(int, err.native, ESTALE), "%s", err.text);
+    snprintf(sock, sizeof(sock), "%s/sock", other);
+    unlink(sock);
+    rmdir(other);
+    must_fail(hth_server_open(dir_fd, other, epoll_fd, &events, &log, &server, &err), HEARTH_EIO);
+    cr_assert(eq(int, err.native, ENOENT), "%s", err.text);
+    cr_assert(zero(int, rmdir(ours)));
+    close(dir_fd);
+    close(epoll_fd);
 }

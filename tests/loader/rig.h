@@ -11,6 +11,7 @@
 #include "loader/choice/choice.h"
 #include "loader/plan/plan.h"
 #include "loader/restore/restore.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -19,14 +20,16 @@ static struct hth_restore *restore;
 static struct hth_choice *choice;
 static struct {
     int times, code; /* of the last */
+    char text[HEARTH_ERROR_TEXT];
 } ended;
 
 static inline void rig_on_end(void *self, int code, const struct hearth_error *err,
         struct hth_save_id save, const struct hearth_recovery *info)
 {
-    (void)self, (void)err, (void)save, (void)info;
+    (void)self, (void)save, (void)info;
     ended.times++;
     ended.code = code;
+    snprintf(ended.text, sizeof(ended.text), "%s", err ? err->text : "");
 }
 
 /* As an engine of `node` that has just started. */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a member makes of a plan. */
+#include "raws.h"
 #include "rig.h"
+
+#include "core/base/auth.h"
 
 enum { NODES = 2, MEMBER = 1 };
 
@@ -88,6 +91,8 @@ static void run(uint64_t ms)
             p->now_ms += 10;
         if (arrived != member->arrived && member->blob.kind == HTH_BLOB_MANIFEST)
             hth_restore_manifest(restore, &member->blob);
+        else if (arrived != member->arrived)
+            hth_restore_raw(restore, &member->blob, NULL);
         arrived = member->arrived;
     }
 }
@@ -421,4 +426,304 @@ Test(restore, another_manifest_that_is_here_gives_way_to_the_plans)
     run(1000);
     cr_assert(holds_the_manifest());
     cr_assert(pair_equal(p, 0, MEMBER, chosen, object.id));
+}
+
+/* ---- Raw objects ------------------------------------------------------------------------------------- */
+
+#define RAW_TEXT "what all ranks share"
+
+static struct hth_object raw_object(void)
+{
+    struct hth_object o = {
+        .id = 6, .kind = HTH_OBJECT_RAW, .data_len = strlen(RAW_TEXT), .name = ".metadata"
+    };
+
+    hth_digest(o.digest, RAW_TEXT, o.data_len);
+    return o;
+}
+
+/* Node 0's. */
+static struct hth_object raw_there(void)
+{
+    struct hth_ctx *ctx = &p->node[0].ctx;
+    struct hth_object o = raw_object();
+
+    must(raw_put(ctx->store, chosen, o.name, RAW_TEXT, o.data_len, NULL));
+    hth_held_add(hth_holdings_get(ctx, chosen), &o, HTH_HELD_SEALED, NULL)->verified = 1;
+    return o;
+}
+
+static int raw_is_here(void)
+{
+    return raw_is(p->node[MEMBER].store, chosen, ".metadata", RAW_TEXT, strlen(RAW_TEXT));
+}
+
+Test(restore, a_raw_object_is_on_every_node_before_it_votes)
+{
+    struct hth_object object = raw_there();
+    uint32_t serial;
+
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &object, 1, 1);
+    cr_assert(zero(u32, votes()));
+    run(2000);
+    cr_assert(zero(int, voted(&serial)));
+    cr_assert(raw_is_here());
+}
+
+Test(restore, a_raw_object_that_nobody_has_or_that_cannot_be_written_is_a_no)
+{
+    struct hth_object object = raw_object();
+    struct hth_blob_id raw = { HTH_BLOB_RAW, chosen, object.id }, other = raw;
+    struct hearth_error full = { .code = HEARTH_ENOSPC, .text = "the disk is full" };
+    uint32_t serial, before;
+
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &object, 1, 0);
+    run(100);
+    cr_assert(eq(int, voted(&serial), HEARTH_ELOST));
+    give_plan_of(2, &object, 1, 1); /* which does not give it */
+    run(500);
+    before = votes();
+    other.save = kept;
+    hth_restore_raw(restore, &other, &full);
+    other = raw;
+    other.object++;
+    hth_restore_raw(restore, &other, &full);
+    run(1000);
+    cr_assert(eq(u32, votes(), before), "neither is what the plan waits for");
+    hth_restore_raw(restore, &raw, &full);
+    run(100);
+    cr_assert(eq(int, voted(&serial), HEARTH_ENOSPC));
+    cr_assert(eq(u32, serial, 2));
+    cr_assert(memmem(p->node[0].fact, p->node[0].len, full.text, strlen(full.text)) != NULL);
+}
+
+/* The one that it came for was replaced meanwhile; the next plan has another vote. */
+Test(restore, what_comes_for_an_older_plan_is_no_vote_for_the_next_one)
+{
+    struct hth_object object = raw_there();
+    struct hth_blob_id raw = { HTH_BLOB_RAW, chosen, object.id };
+    uint32_t serial;
+
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &object, 1, 1);
+    give_plan_of(2, &object, 1, 1);
+    hth_restore_raw(restore, &raw, NULL); /* once, though it was asked for twice */
+    run(100);
+    cr_assert(zero(int, voted(&serial)));
+    cr_assert(eq(u32, serial, 2));
+}
+
+Test(restore, a_raw_copy_that_is_bad_is_put_aside_before_it_is_told_and_brought_anew)
+{
+    struct hth_ctx *ctx = &p->node[MEMBER].ctx;
+    struct hth_object object = raw_there();
+    struct hth_inventory inv;
+    uint32_t serial;
+
+    must(raw_put(ctx->store, chosen, object.name, "what no ranks shared", object.data_len, NULL));
+    hth_held_add(hth_holdings_get(ctx, chosen), &object, HTH_HELD_SEALED, NULL);
+    must(hth_restore_start(restore, 60000, NULL));
+    run(100);
+    inv = told();
+    cr_assert(zero(u32, inv.save[0].objects));
+    hth_inventory_fini(&inv);
+    cr_assert(eq(int, pair_logged(p, MEMBER, "copy-bad"), 1));
+    give_plan_of(1, &object, 1, 1);
+    run(2000);
+    cr_assert(zero(int, voted(&serial)));
+    cr_assert(raw_is_here());
+}
+
+/* ---- Slots that are being made ------------------------------------------------------------------------ */
+
+static const struct hth_store_ops *real;
+static int busy; /* so many slots more are not there yet */
+
+static int take_later(
+        struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err)
+{
+    if (busy-- > 0)
+        return hth_fail(err, HEARTH_EBUSY, 0, "slots are being made");
+    return real->take(s, bytes, out, err);
+}
+
+static void slots_are_late(struct hth_store_ops *ops, int times)
+{
+    struct hth_store *store = p->node[MEMBER].store;
+
+    real = store->ops;
+    *ops = *real;
+    ops->take = take_later;
+    store->ops = ops;
+    busy = times;
+}
+
+Test(restore, a_slot_that_is_not_there_yet_is_waited_for_and_no_reason_for_a_no)
+{
+    struct hth_object object = there(id_of[0]);
+    struct hth_store_ops ops;
+    uint32_t serial;
+
+    slots_are_late(&ops, 4);
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &object, 1, 1);
+    cr_assert(eq(u32, hth_restore_put_off(restore), 1));
+    cr_assert(lt(u64, hth_restore_due_ms(restore), p->now_ms + 100), "it is looked at soon");
+    run(5000);
+    cr_assert(le(int, busy, 0));
+    cr_assert(zero(int, voted(&serial)));
+    cr_assert(pair_equal(p, 0, MEMBER, chosen, object.id));
+    p->node[MEMBER].store->ops = real;
+}
+
+Test(restore, a_save_that_is_removed_while_its_slots_are_made_is_a_no)
+{
+    struct hth_ctx *ctx = &p->node[MEMBER].ctx;
+    struct hth_object object = there(id_of[0]);
+    struct hth_store_ops ops;
+    uint32_t serial;
+
+    slots_are_late(&ops, 1000000);
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &object, 1, 1);
+    run(500);
+    cr_assert(zero(u32, votes()));
+    hth_held_forget_manifest(hth_holdings_find(ctx, chosen));
+    run(500);
+    cr_assert(eq(int, voted(&serial), HEARTH_ENOENT));
+    p->node[MEMBER].store->ops = real;
+}
+
+/* ---- Ends --------------------------------------------------------------------------------------------- */
+
+static void begin_to_recover(void)
+{
+    ended.times = 0;
+    must(hth_restore_start(restore, 60000, NULL));
+}
+
+Test(restore, an_epoch_is_recovered_once_and_its_recovery_ends_where_the_next_one_begins)
+{
+    struct hth_object object = there(id_of[0]);
+    struct hearth_error err;
+    uint32_t serial;
+
+    begin_to_recover();
+    must_fail(hth_restore_start(restore, 60000, &err), HEARTH_ESTATE);
+    give_plan_of(3, &object, 1, 1);
+    hth_restore_join(restore);
+    cr_assert(eq(int, ended.times, 1));
+    cr_assert(eq(int, ended.code, HEARTH_ECANCELED));
+    run(1000); /* what it pulled comes, for nobody */
+    cr_assert(zero(u32, votes()));
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(1, &object, 1, 1);
+    run(1000);
+    cr_assert(zero(int, voted(&serial)));
+    cr_assert(eq(u32, serial, 1));
+}
+
+Test(restore, it_ends_with_its_coordinator)
+{
+    begin_to_recover();
+    hth_restore_peer_down(restore, 0, HEARTH_EPEER, "node0 has not been heard for 2 s");
+    cr_assert(eq(int, ended.times, 1));
+    cr_assert(eq(int, ended.code, HEARTH_EPEER));
+    cr_assert(strstr(ended.text, "not been heard for 2 s") && strstr(ended.text, "restart the job"),
+            "%s", ended.text);
+}
+
+Test(restore, why_its_parent_refuses_it_is_what_the_user_hears)
+{
+    begin_to_recover();
+    hth_restore_peer_down(restore, 0, HEARTH_EAUTH, "node0 has another key");
+    cr_assert(eq(int, ended.times, 1));
+    cr_assert(eq(int, ended.code, HEARTH_EAUTH));
+    must_say(ended.text, "node0 has another key");
+}
+
+Test(restore, a_coordinator_that_says_nothing_is_named)
+{
+    begin_to_recover();
+    hth_restore_give_up(restore);
+    cr_assert(eq(int, ended.code, HEARTH_ETIMEOUT));
+    cr_assert(ne(ptr, strstr(ended.text, "node node0"), NULL), "%s", ended.text);
+}
+
+static void fail_epoch(int code, const char *text, size_t len)
+{
+    unsigned char body[4 + HEARTH_ERROR_TEXT + 1] = { 0 };
+
+    hth_put32(body, (uint32_t)code);
+    strcpy((char *)body + 4, text);
+    hth_restore_deliver(restore, HTH_KIND_EPOCH_FAILED, body, len);
+}
+
+Test(restore, an_epoch_that_has_failed_ends_it_with_the_coordinators_reason)
+{
+    const char *why = "node2: no inventory";
+
+    begin_to_recover();
+    fail_epoch(HEARTH_EPEER, why, 3);
+    fail_epoch(HEARTH_EPEER, why, 4 + HEARTH_ERROR_TEXT + 1);
+    fail_epoch(0, why, 4 + strlen(why));
+    cr_assert(zero(int, ended.times), "none of these is a reason");
+    fail_epoch(HEARTH_EPEER, why, 4 + strlen(why));
+    cr_assert(eq(int, ended.times, 1));
+    cr_assert(eq(int, ended.code, HEARTH_EPEER));
+    must_say(ended.text, why);
+    fail_epoch(HEARTH_EIO, "again", 9);
+    cr_assert(eq(int, ended.times, 1));
+}
+
+Test(restore, a_node_that_cannot_take_part_says_so_until_the_epoch_has_failed)
+{
+    const struct hearth_error why = { .code = HEARTH_EUNSUPPORTED,
+        .text = "another manifest's version" };
+    const uint32_t *refused = &p->node[0].heard[HTH_KIND_REFUSED];
+    uint32_t times;
+
+    ended.times = 0;
+    hth_restore_refuse(restore, &why);
+    run(1000);
+    cr_assert(ge(u32, *refused, 4));
+    cr_assert(eq(int, (int)hth_get32(p->node[0].fact), HEARTH_EUNSUPPORTED));
+    cr_assert(eq(sz, p->node[0].len, 4 + strlen(why.text)));
+    cr_assert(zero(int, memcmp(p->node[0].fact + 4, why.text, strlen(why.text))));
+    fail_epoch(HEARTH_EUNSUPPORTED, why.text, 4 + strlen(why.text));
+    cr_assert(eq(int, ended.times, 1));
+    run(100);
+    times = *refused;
+    run(1000);
+    cr_assert(eq(u32, *refused, times));
+}
+
+Test(restore, a_node_that_cannot_take_part_tells_its_own_reason_where_nobody_hears_it)
+{
+    const struct hearth_error why = { .code = HEARTH_EIO, .text = "no memory can be registered" };
+
+    ended.times = 0;
+    hth_restore_refuse(restore, &why);
+    cr_assert(zero(int, hth_restore_late(restore, p->now_ms)));
+    cr_assert(eq(int, hth_restore_late(restore, p->now_ms + 60000), 1));
+    hth_restore_give_up(restore);
+    cr_assert(eq(int, ended.code, HEARTH_EIO));
+    must_say(ended.text, why.text);
+}
+
+Test(restore, what_is_no_plan_is_not_carried_out)
+{
+    struct hth_blob_id id = hth_restore_plan_id(&p->node[MEMBER].ctx, 1);
+    struct hth_object object = there(id_of[0]);
+
+    (void)pair_seal(p, MEMBER, kept, 1, 100, 1);
+    must(hth_restore_start(restore, 60000, NULL));
+    hth_restore_plan(restore, &id, (const unsigned char *)"no plan", 7);
+    cr_assert(eq(int, pair_logged(p, MEMBER, "plan-bad"), 1));
+    cr_assert(ne(ptr, pair_held(p, MEMBER, kept, 1), NULL));
+    give_plan_of(1, &object, 1, 1);
+    run(1000);
+    cr_assert(ge(u32, votes(), 1));
 }
