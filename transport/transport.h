@@ -91,6 +91,10 @@ struct hth_transport_ops {
     int (*address)(struct hth_transport *t, unsigned char *out_addr, uint32_t *out_len,
             struct hearth_error *err);
 
+    /* Who may dial us from here on: of the epoch. Copied. For a backend that keeps places for them
+     * when strangers crowd its listener; NULL: it has no use for that. */
+    void (*members)(struct hth_transport *t, const struct hth_member *member, uint32_t count);
+
     /* Errors: HEARTH_EINVAL (no such address blob), HEARTH_EBUSY (no more connections may stand here),
      * HEARTH_ENOMEM. on_up() or on_down() follows. */
     int (*connect)(struct hth_transport *t, const unsigned char *addr, uint32_t len,
@@ -163,7 +167,7 @@ struct hth_transport_backend {
             struct hth_transport **out, struct hearth_error *err);
 };
 #define HTH_TRANSPORT_ABI \
-    5u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key */
+    6u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members() */
 
 /* dlopen(RTLD_NOW | RTLD_LOCAL) of hearth-<name>.so beside this library or program, in
  * HEARTH_MODULE_DIR of the build, or in `dir` when that is not NULL; then its open().

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tcp_side.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -113,11 +114,21 @@ void tcp_turns(struct tcp_side *s, int turns)
 
 int tcp_dial(const struct tcp_side *s)
 {
+    return tcp_dial_from(s, NULL);
+}
+
+int tcp_dial_from(const struct tcp_side *s, const char *ip)
+{
+    struct sockaddr_in from = { .sin_family = AF_INET };
     socklen_t len = s->addr.sa.sa_family == AF_INET6 ? sizeof(s->addr.in6) : sizeof(s->addr.in);
     int fd = socket(s->addr.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
 
     cr_assert(ge(int, fd, 0));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (ip) {
+        cr_assert(eq(int, inet_pton(AF_INET, ip, &from.sin_addr), 1));
+        cr_assert(zero(int, bind(fd, (struct sockaddr *)(void *)&from, sizeof(from))), "%s", ip);
+    }
     cr_assert(zero(int, connect(fd, &s->addr.sa, len)));
     cr_assert(zero(int, fcntl(fd, F_SETFL, O_NONBLOCK)));
     return fd;

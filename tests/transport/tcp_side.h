@@ -31,6 +31,7 @@ void tcp_turns(struct tcp_side *s,
 
 /* A plain socket that the listener has yet to accept. */
 int tcp_dial(const struct tcp_side *s);
+int tcp_dial_from(const struct tcp_side *s, const char *ip);
 void tcp_say(int fd, const void *bytes, size_t len);
 /* len bytes, while the transport turns; 0: it closed before. */
 int tcp_hear(struct tcp_side *s, int fd, void *out, size_t len);

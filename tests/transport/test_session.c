@@ -37,6 +37,35 @@ Test(session, both_sides_prove_the_key_and_talk)
     net_world_close(w);
 }
 
+static uint32_t told, told_last;
+
+static void members_told(struct hth_transport *t, const struct hth_member *member, uint32_t count)
+{
+    (void)t;
+    told = count;
+    memcpy(&told_last, member[count - 1].addr, sizeof(told_last));
+}
+
+Test(session, the_transport_is_told_the_members_of_each_epoch)
+{
+    struct net_world *w = net_world_open(3, NULL);
+    struct hth_transport_ops ops = *w->node[0].transport->ops;
+    const struct hth_transport_ops *own = w->node[0].transport->ops;
+    struct hth_epoch later = w->node[0].epoch;
+
+    ops.members = members_told;
+    w->node[0].transport->ops = &ops;
+    hth_session_join(w->node[0].session, &w->node[0].epoch);
+    cr_expect(eq(u32, told, 3));
+    cr_expect(zero(int, memcmp(&told_last, w->member[2].addr, sizeof(told_last))));
+    later.nodes = 2;
+    later.epoch++;
+    hth_session_join(w->node[0].session, &later);
+    cr_expect(eq(u32, told, 2));
+    w->node[0].transport->ops = own;
+    net_world_close(w);
+}
+
 Test(session, a_message_is_heard_once_however_often_it_comes)
 {
     struct net_world *w = net_world_open(2, NULL);

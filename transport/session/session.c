@@ -91,6 +91,8 @@ void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch)
     hth_peers_free(s);
     s->epoch = epoch;
     s->joins++;
+    if (s->transport && s->transport->ops->members)
+        s->transport->ops->members(s->transport, epoch->member, epoch->nodes);
 }
 
 int hth_session_send(

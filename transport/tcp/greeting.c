@@ -14,7 +14,7 @@ void hth_tcp_stranger_list(struct hth_tcp_greeting *g)
     else
         t->oldest = g;
     t->newest = g;
-    t->strangers++;
+    hth_tcp_place_take(g);
 }
 
 static void stranger_unlist(struct hth_tcp_greeting *g)
@@ -29,7 +29,7 @@ static void stranger_unlist(struct hth_tcp_greeting *g)
         g->next->prev = g->prev;
     else
         t->newest = g->prev;
-    t->strangers--;
+    hth_tcp_place_leave(g);
 }
 
 void hth_tcp_greeting_end(struct hth_tcp_greeting *g)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The listener and its strangers. Until a socket is half of a connection it costs its greeting, a few
- * hundred bytes, and nothing else; it has HTH_TCP_PATIENCE, and where too many stand the oldest
- * that has proved nothing goes. What one turn does for strangers is bounded. Without descriptors the listener rests, the
+ * hundred bytes, and nothing else; it has HTH_TCP_PATIENCE, and where too many stand one of them goes
+ * (places.c). What one turn does for strangers is bounded. Without descriptors the listener rests, the
  * kernel's queue waits for it, and nobody spins.
  */
 #include "tcp.h"
@@ -69,15 +69,6 @@ void hth_tcp_listen_close(struct hth_tcp *t)
 
 /* ---- strangers ---- */
 
-/* Who makes room: the oldest that has proved nothing, but for the newest, who had no time to. */
-static struct hth_tcp_greeting *stranger_least(const struct hth_tcp *t)
-{
-    for (struct hth_tcp_greeting *g = t->oldest; g != t->newest; g = g->next)
-        if (g->stage != HTH_TCP_HALF)
-            return g;
-    return t->oldest;
-}
-
 static void stranger_add(struct hth_tcp *t, int fd, const union hth_addr *peer)
 {
     struct hth_tcp_greeting *g = calloc(1, sizeof(*g));
@@ -96,15 +87,15 @@ static void stranger_add(struct hth_tcp *t, int fd, const union hth_addr *peer)
         return;
     }
     hth_tcp_stranger_list(g);
-    if (t->strangers > HTH_TCP_STRANGERS)
-        hth_tcp_greeting_end(stranger_least(t));
+    if (hth_tcp_places_are_full(t))
+        hth_tcp_greeting_end(hth_tcp_place_least(t));
 }
 
 /* Descriptors or memory are used up: the oldest stranger makes room, or the listener rests. */
 static void listen_rest(struct hth_tcp *t)
 {
     if (t->oldest) {
-        hth_tcp_greeting_end(stranger_least(t));
+        hth_tcp_greeting_end(hth_tcp_place_least(t));
         return;
     }
     hth_say(&t->log, HEARTH_LOG_WARN, "tcp-accept", "no connection is accepted for %d ms: %s",

@@ -38,6 +38,7 @@ static void tcp_free(struct hth_tcp *t)
         close(t->wake_fd);
     if (t->epoll_fd >= 0)
         close(t->epoll_fd);
+    free(t->places);
     hth_ids_fini(&t->socks);
     hth_ids_fini(&t->conns);
     hth_ids_fini(&t->grants);
@@ -65,6 +66,7 @@ static const struct hth_transport_ops tcp_ops = {
     .name = "tcp",
     .caps = tcp_caps,
     .address = tcp_address,
+    .members = hth_tcp_members,
     .connect = hth_tcp_connect,
     .drop = hth_tcp_drop,
     .send = hth_tcp_send,
@@ -147,7 +149,7 @@ static int tcp_open(const struct hth_transport_opts *opts,
     t->due_ms = HTH_NEVER;
     t->epoll_fd = t->wake_fd = t->listen_fd = -1;
     t->doomed_end = &t->doomed;
-    hth_ids_init(&t->socks, 2 * t->base.conns_max + HTH_TCP_STRANGERS + 1);
+    hth_ids_init(&t->socks, 2 * t->base.conns_max + HTH_TCP_STRANGERS + HTH_TCP_KEPT_ALL + 1);
     hth_ids_init(&t->conns, t->base.conns_max);
     hth_ids_init(&t->grants, HTH_TCP_GRANTS);
     pthread_mutex_init(&t->regions_lock, NULL);

@@ -21,7 +21,9 @@
 #include <sys/uio.h>
 
 #define HTH_TCP_CONNS     4096u /* at once, both directions; less where descriptors are few */
-#define HTH_TCP_STRANGERS 256u  /* accepted, and not yet half of a connection */
+#define HTH_TCP_STRANGERS 256u  /* accepted, not yet a connection, with no place of their own */
+#define HTH_TCP_KEPT      4u    /* places of their own for each member at an address */
+#define HTH_TCP_KEPT_ALL  1024u /* of all of them, that are taken at once */
 #define HTH_TCP_PATIENCE  2000u /* ms until a stranger's hello is over */
 #define HTH_TCP_GRANTS    (1u << 20)
 #define HTH_TCP_PULLS     64u          /* at once, a connection and direction */
@@ -68,6 +70,7 @@ struct hth_tcp_greeting {
     union hth_addr peer;
     uint64_t due_ms;
     struct hth_tcp_greeting *prev, *next; /* accepted: the strangers, the oldest first */
+    struct hth_tcp_place *place;          /* of its address; NULL: it has none of its own */
     unsigned char id[16];                 /* of the connection: half's own, or that bulk names */
     struct hth_seal_hand hand;
     struct hth_seal *seal; /* proved */
@@ -83,6 +86,14 @@ void hth_tcp_greeting_event(struct hth_tcp_greeting *g);
 
 void hth_tcp_stranger_list(struct hth_tcp_greeting *g);
 void hth_tcp_greeting_end(struct hth_tcp_greeting *g); /* its socket too, if it still has it */
+
+/* ---- places.c: who is let go ---- */
+
+void hth_tcp_members(struct hth_transport *t, const struct hth_member *member, uint32_t count);
+void hth_tcp_place_take(struct hth_tcp_greeting *g);
+void hth_tcp_place_leave(struct hth_tcp_greeting *g);
+int hth_tcp_places_are_full(const struct hth_tcp *t);
+struct hth_tcp_greeting *hth_tcp_place_least(const struct hth_tcp *t); /* NULL: there is none */
 
 /* ---- listen.c: strangers ---- */
 
@@ -344,7 +355,9 @@ struct hth_tcp {
     int listens;            /* epoll watches the listener */
     uint64_t listen_due_ms; /* it rests until then */
     struct hth_tcp_greeting *oldest, *newest;
-    uint32_t strangers;
+    uint32_t strangers, sharing;  /* all; those with no place of their own */
+    struct hth_tcp_place *places; /* of the epoch's addresses, sorted */
+    uint32_t places_count;
 
     struct hth_ids socks, conns, grants;
     struct hth_tcp_conn *doomed, **doomed_end;

@@ -1,0 +1,620 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who has no key, or is another user, at the doors of a job that is running: with plain sockets at its engines'
+ * ports, and with links and fifos at the names that they open. Saves go on, no engine ends, and what they
+ * use is bounded.
+ */
+#include "damage.h"
+#include "party.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SILENT      1000
+#define RATE        500 /* connections a second ... */
+#define RATE_S      12  /* ... for so long */
+#define MORE_FILES  300 /* descriptors that strangers may cost an engine: 256, and some in passing */
+#define MORE_KIB    16384
+#define HELLO       128
+#define STRANGER_ID 65533
+
+static struct party p;
+static char key[128];
+static uint16_t port[2];
+static pid_t engine[2];
+static unsigned files[2], kib[2]; /* before anybody came */
+
+static void keyed(const struct party *q, struct me *me)
+{
+    (void)q;
+    me->opts.key_file = key;
+    me->opts.port = port[me->rank % 2];
+}
+
+static unsigned engine_files(uint32_t k)
+{
+    char path[64];
+    unsigned n = 0;
+    DIR *d;
+
+    snprintf(path, sizeof(path), "/proc/%ld/fd", (long)engine[k]);
+    d = opendir(path);
+    CHECK(d, "%s: %s", path, strerror(errno));
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+/* Of its own memory: the store's is shared. */
+static unsigned engine_kib(uint32_t k)
+{
+    char path[64], line[256];
+    unsigned n = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%ld/status", (long)engine[k]);
+    f = fopen(path, "re");
+    CHECK(f, "%s: %s", path, strerror(errno));
+    while (fgets(line, sizeof(line), f))
+        if (sscanf(line, "RssAnon: %u", &n) == 1)
+            break;
+    fclose(f);
+    return n;
+}
+
+/* User and system time so far. */
+static unsigned engine_cpu_ms(uint32_t k)
+{
+    unsigned long user = 0, system = 0;
+    char path[64], text[512] = "";
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%ld/stat", (long)engine[k]);
+    f = fopen(path, "re");
+    CHECK(f && fgets(text, sizeof(text), f), "%s: %s", path, strerror(errno));
+    fclose(f);
+    sscanf(strrchr(text, ')') + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+            &system);
+    return (unsigned)((user + system) * 1000 / (unsigned long)sysconf(_SC_CLK_TCK));
+}
+
+static void job_open(void)
+{
+    struct rlimit most;
+    unsigned char bytes[32];
+
+    CHECK(!getrlimit(RLIMIT_NOFILE, &most), "%s", strerror(errno));
+    most.rlim_cur = most.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &most);
+    party_open(&p, 2, 2, 128);
+    p.opts.transport = "tcp";
+    snprintf(key, sizeof(key), "%s/key", p.root[0]);
+    CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes), "no random bytes");
+    damage_put(key, bytes, sizeof(bytes));
+    port[0] = party_port();
+    port[1] = party_port();
+    p.adjust = keyed;
+    party_start(&p);
+    party_recover(&p, 0, 0);
+    party_save(&p, 1, 1);
+    for (uint32_t k = 0; k < 2; k++) {
+        engine[k] = party_engine(&p, k);
+        files[k] = engine_files(k);
+        kib[k] = engine_kib(k);
+    }
+}
+
+/* The same engines are there, as large as before or little more, and what they say is remembered. */
+static void job_must_be_well(uint64_t step)
+{
+    party_save(&p, step, step);
+    for (uint32_t k = 0; k < 2; k++) {
+        unsigned now = engine_kib(k);
+
+        CHECK(party_engine(&p, k) == engine[k], "the engine of n%u has ended", k);
+        printf("engine n%u: %u KiB of its own before, %u now\n", k, kib[k], now);
+        CHECK(now < kib[k] + MORE_KIB, "the engine of n%u has grown", k);
+    }
+    party_restart(&p);
+    party_recover(&p, step, step);
+}
+
+static int come(uint32_t k)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port[k]) };
+    struct timeval t = { .tv_sec = 5 };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(fd >= 0 && !connect(fd, (struct sockaddr *)&a, sizeof(a)), "port %u: %s", port[k],
+            strerror(errno));
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
+    return fd;
+}
+
+/* A dialler's hello as tcp/seal.h draws it, whose nonce and public key are anything. */
+static void hello_make(unsigned char out[HELLO])
+{
+    memset(out, 0, HELLO);
+    memcpy(out, "HTCP\1\1\1\1\7", 9);
+    CHECK(getrandom(out + 32, 64, 0) == 64, "no random bytes");
+}
+
+/* ---- what would hurt a library's listener ------------------------------------------------------ */
+
+struct said {
+    const char *what;
+    unsigned char bytes[64];
+    uint32_t len, times;
+};
+
+/* As those libraries' own clients would say it. */
+static const struct said libraries[] = {
+    { "libuct: its magic, then PUT_REQ to address 0x1000, 4096 bytes",
+            { 0x78, 0x56, 0x34, 0x12, 0xbe, 0xba, 0xfe, 0xca, 0x21, 20, 0, 0, 0, 0, 0x10, 0, 0, 0,
+                    0, 0, 0, 0, 0x10 },
+            64, 70 },
+    { "libuct: PUT_REQ without a magic", { 0x21, 20, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10 },
+            25, 1 },
+    { "libfabric: a connect request, then an ACK nobody waits for",
+            { 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 8, 0, 0, 0, 0, 0, 16 }, 48, 1 },
+    { "libfabric: a connect request, then a tagged message",
+            { 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 1, 0, 0, 0, 0, 0, 24 }, 48, 1 },
+    { "libfabric: reads of no length", { 3, 4, 0, 0, 0, 0, 0, 40 }, 40, 10000 },
+    { "TLS", { 22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3 }, 64, 4 },
+    { "ssh", "SSH-2.0-OpenSSH_9.2\r\n", 21, 1 },
+    { "http", "GET /step-1_ckpt/__0__0_src0.distcp HTTP/1.0\r\n\r\n", 48, 1 },
+};
+
+static void must_be_closed_without_a_word(const struct said *s, uint32_t k)
+{
+    char got[16];
+    ssize_t n;
+    int fd = come(k);
+
+    for (uint32_t i = 0; i < s->times && send(fd, s->bytes, s->len, MSG_NOSIGNAL) > 0;)
+        i++;
+    n = recv(fd, got, sizeof(got), 0);
+    CHECK(n <= 0, "%s: it was answered", s->what);
+    CHECK(n == 0 || errno != EAGAIN, "%s: it was not closed in 5 s", s->what);
+    close(fd);
+}
+
+static void frames_of_libraries(void)
+{
+    job_open();
+    for (uint32_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++)
+            must_be_closed_without_a_word(&libraries[i], k);
+    job_must_be_well(2);
+}
+
+/* ---- crowds -------------------------------------------------------------------------------------- */
+
+static void crowd(int fd[SILENT], const unsigned char *say, size_t len, uint32_t k)
+{
+    for (int i = 0; i < SILENT; i++) {
+        fd[i] = come(k);
+        if (len)
+            (void)!send(fd[i], say, len, MSG_NOSIGNAL);
+    }
+}
+
+static void crowd_leaves(int fd[SILENT])
+{
+    for (int i = 0; i < SILENT; i++)
+        close(fd[i]);
+}
+
+static void must_hold_few(uint32_t k)
+{
+    unsigned now = engine_files(k);
+
+    printf("engine n%u: %u descriptors before, %u now\n", k, files[k], now);
+    CHECK(now < files[k] + MORE_FILES, "the engine of n%u holds them", k);
+}
+
+static void thousand_silent(void)
+{
+    static int fd[SILENT];
+    uint64_t until;
+
+    job_open();
+    crowd(fd, NULL, 0, 0);
+    party_save(&p, 2, 2);
+    must_hold_few(0);
+    until = now_ms() + 8000; /* they have 2 s */
+    while (engine_files(0) > files[0] + 20 && now_ms() < until)
+        nap_ms(50);
+    CHECK(engine_files(0) <= files[0] + 20, "the silent ones are still there");
+    crowd_leaves(fd);
+    job_must_be_well(3);
+}
+
+static void half_a_greeting(void)
+{
+    static const size_t halves[] = { 4, 64, HELLO - 1 };
+    static int fd[SILENT];
+    unsigned char hello[HELLO];
+
+    job_open();
+    hello_make(hello);
+    for (uint64_t i = 0; i < sizeof(halves) / sizeof(halves[0]); i++) {
+        crowd(fd, hello, halves[i], (uint32_t)i % 2);
+        party_save(&p, 2 + i, 2 + i);
+        must_hold_few((uint32_t)i % 2);
+        crowd_leaves(fd);
+    }
+    job_must_be_well(10);
+}
+
+/* Each with a whole hello, so that the engine has to compute; it hears the answer and stays. */
+static void flood(uint32_t k)
+{
+    static int fd[RATE * 2];
+    uint64_t began = now_ms();
+    unsigned char hello[HELLO];
+
+    for (uint64_t i = 0; i < RATE * RATE_S; i++) {
+        int *place = &fd[i % (RATE * 2)];
+
+        while (now_ms() - began < i * 1000 / RATE)
+            nap_ms(1);
+        if (*place)
+            close(*place);
+        hello_make(hello);
+        *place = come(k);
+        (void)!send(*place, hello, sizeof(hello), MSG_NOSIGNAL);
+    }
+}
+
+static void five_hundred_a_second(void)
+{
+    uint64_t began, step = 2;
+    unsigned cpu;
+    pid_t child;
+    int status;
+
+    job_open();
+    cpu = engine_cpu_ms(0);
+    began = now_ms();
+    fflush(NULL);
+    child = fork();
+    if (!child) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        flood(0);
+        _exit(0);
+    }
+    while (now_ms() - began < RATE_S * 1000) {
+        party_save(&p, step, step);
+        must_hold_few(0);
+        step++;
+        nap_ms(500);
+    }
+    printf("%llu saves meanwhile; engine n0 took %u ms of CPU time in %llu ms\n",
+            (unsigned long long)step - 2, engine_cpu_ms(0) - cpu,
+            (unsigned long long)(now_ms() - began));
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "the flood ended with %x", status);
+    CHECK(step > 4, "only %llu saves", (unsigned long long)step - 2);
+    job_must_be_well(step);
+}
+
+/* It hears the engine's hello and says a proof of its own making; nobody tells it how wrong that was. */
+static void guessed_proofs(void)
+{
+    unsigned char hello[HELLO], proof[32], got[256];
+
+    job_open();
+    for (int i = 0; i < 400; i++) {
+        int fd = come((uint32_t)i % 2);
+
+        hello_make(hello);
+        CHECK(getrandom(proof, sizeof(proof), 0) == sizeof(proof), "no random bytes");
+        CHECK(send(fd, hello, sizeof(hello), MSG_NOSIGNAL) == HELLO, "%s", strerror(errno));
+        CHECK(recv(fd, got, HELLO, MSG_WAITALL) == HELLO, "no hello came back");
+        CHECK(memcmp(got, "HTCP", 4) == 0, "that is no hello");
+        (void)!send(
+                fd, i % 4 ? proof : got, sizeof(proof), MSG_NOSIGNAL); /* or what it has heard */
+        CHECK(recv(fd, got, sizeof(got), 0) <= 0, "a proof that is none was answered");
+        close(fd);
+    }
+    job_must_be_well(2);
+}
+
+/* A reset in the middle of whatever. */
+static void resets(void)
+{
+    const struct linger reset = { .l_onoff = 1 };
+    unsigned char hello[HELLO];
+
+    job_open();
+    hello_make(hello);
+    for (int i = 0; i < 3000; i++) {
+        int fd = come((uint32_t)i % 2);
+
+        (void)!send(fd, hello, (size_t)i % (HELLO + 1), MSG_NOSIGNAL);
+        if (i % 3 == 0)
+            shutdown(fd, SHUT_WR);
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+        close(fd);
+    }
+    party_save(&p, 2, 2);
+    must_hold_few(0);
+    must_hold_few(1);
+    job_must_be_well(3);
+}
+
+/* ---- another user -------------------------------------------------------------------------------- */
+
+static int opened; /* of what he tries */
+
+static void try_to_open(const char *path, void *arg)
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+    (void)arg;
+    if (fd >= 0) {
+        fprintf(stderr, "%s can be opened\n", path);
+        opened++;
+        close(fd);
+    }
+    snprintf(a.sun_path, sizeof(a.sun_path), "%.100s", path);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (!connect(fd, (struct sockaddr *)&a, sizeof(a))) {
+        fprintf(stderr, "%s can be connected to\n", path);
+        opened++;
+    }
+    close(fd);
+}
+
+struct names {
+    char path[64][256];
+    int count;
+};
+
+static void name_add(const char *path, void *arg)
+{
+    struct names *n = arg;
+
+    if (n->count < 64)
+        snprintf(n->path[n->count++], sizeof(n->path[0]), "%s", path);
+}
+
+static void try_the_engine(uint32_t k)
+{
+    static const char *const parts[] = { "mem", "environ", "maps", "fd/0", "fd/10", "auxv",
+        "stack" };
+    struct iovec here = { (char[8]){ 0 }, 8 }, there = { (void *)(uintptr_t)4096, 8 };
+    char path[64];
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        snprintf(path, sizeof(path), "/proc/%ld/%s", (long)engine[k], parts[i]);
+        try_to_open(path, NULL);
+    }
+    errno = 0;
+    opened += process_vm_readv(engine[k], &here, 1, &there, 1, 0) >= 0 || errno != EPERM;
+    errno = 0;
+    opened += !kill(engine[k], SIGTERM) || errno != EPERM;
+}
+
+/* He knows every name, and the directories above the job's let him in. */
+static void another_user(void)
+{
+    static struct names names;
+    int status;
+    pid_t child;
+
+    if (geteuid() != 0)
+        party_skip("only root can try it as another user");
+    job_open();
+    CHECK(!chmod(p.base, 0755) && !chmod(p.root[0], 0755) && !chmod(p.root[1], 0755), "%s",
+            strerror(errno));
+    for (uint32_t k = 0; k < 2; k++)
+        party_find(p.root[k], name_add, &names);
+    CHECK(names.count > 20, "%d names", names.count);
+    fflush(NULL);
+    child = fork();
+    if (!child) {
+        if (setresgid(STRANGER_ID, STRANGER_ID, STRANGER_ID) ||
+                setresuid(STRANGER_ID, STRANGER_ID, STRANGER_ID))
+            _exit(2);
+        for (int i = 0; i < names.count; i++)
+            if (strstr(names.path[i], "/job"))
+                try_to_open(names.path[i], NULL);
+        try_to_open(key, NULL);
+        for (uint32_t k = 0; k < 2; k++)
+            try_the_engine(k);
+        _exit(opened != 0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "another user got in: %x", status);
+    job_must_be_well(2);
+}
+
+/* ---- links and fifos at names that are opened ---------------------------------------------------- */
+
+static char victim[160];
+
+static void plant(const char *path, int as_link)
+{
+    if (unlink(path) && errno == EISDIR)
+        CHECK(!renameat2(AT_FDCWD, path, AT_FDCWD, victim, 0), "%s: %s", path, strerror(errno));
+    if (as_link)
+        CHECK(!symlink(victim, path), "%s: %s", path, strerror(errno));
+    else
+        CHECK(!mkfifo(path, 0600), "%s: %s", path, strerror(errno));
+}
+
+/* The program in its own words, on whatever lies there: it ends, and in time. */
+static void command_must_end(const char *const *args)
+{
+    uint64_t until = now_ms() + 10000;
+    char path[512];
+    pid_t pid;
+    int status;
+
+    snprintf(path, sizeof(path), "%s/hearth", getenv("HEARTH_TEST_BIN"));
+    fflush(NULL);
+    pid = fork();
+    if (!pid) {
+        int null = open("/dev/null", O_RDWR);
+
+        dup2(null, 1);
+        dup2(null, 2);
+        execv(path, (char *const *)(uintptr_t)args);
+        _exit(127);
+    }
+    while (!waitpid(pid, &status, WNOHANG)) {
+        if (now_ms() > until)
+            kill(pid, SIGKILL);
+        nap_ms(5);
+    }
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) != 127, "hearth %s: ended with %x", args[1],
+            status);
+}
+
+static void commands_must_end(const char *path)
+{
+    const char *const looks[][6] = { { "hearth", "ls", "--root", p.root[0], NULL },
+        { "hearth", "ls", "--root", p.root[0], "job", NULL }, { "hearth", "verify", path, NULL },
+        { "hearth", "inspect", path, NULL } };
+
+    for (size_t i = 0; i < sizeof(looks) / sizeof(looks[0]); i++)
+        command_must_end(looks[i]);
+}
+
+/* All ranks are told how it went, in time. 1: the job goes on. */
+static int job_comes(void)
+{
+    uint16_t meet = party_port();
+    int ok = 1;
+
+    p.launches++;
+    for (uint32_t r = 0; r < 2; r++)
+        party_start_rank(&p, r);
+    for (uint32_t r = 0; r < 2; r++)
+        party_tell(&p, r, do_open, meet, 0, 0);
+    for (uint32_t r = 0; r < 2; r++) {
+        struct answer a = party_hear(&p, r, 30000);
+
+        CHECK(!a.rc || strlen(a.err.text) > 10, "it failed without a word");
+        ok &= !a.rc;
+        if (a.rc)
+            printf("  rank %u: %s\n", r, a.err.text);
+    }
+    return ok;
+}
+
+static void job_ends(void)
+{
+    party_kill_ranks(&p);
+    party_kill_engine(&p, 0);
+    party_kill_engine(&p, 1);
+}
+
+/* At each name of node 0's, before its engine starts again. Node 1 has all that it had. */
+static void at_each_name(int as_link)
+{
+    static struct names names;
+    struct stat st;
+    char dir[160];
+    int refused = 0;
+
+    job_open();
+    snprintf(victim, sizeof(victim), "%s/victim", p.base);
+    damage_put(victim, "whole", 5);
+    job_ends();
+    party_path(&p, 0, "", dir, sizeof(dir));
+    party_find(dir, name_add, &names);
+    for (int i = 0; i < names.count; i++) {
+        const char *path = names.path[i];
+
+        if (lstat(path, &st) || S_ISDIR(st.st_mode) || strstr(path, "/pool/"))
+            continue; /* gone since; and slots are without a name once they are taken */
+        printf("%s\n", path);
+        fflush(stdout);
+        plant(path, as_link);
+        commands_must_end(path);
+        if (job_comes()) {
+            party_recover(&p, 1, 1);
+        } else { /* in words; and where it is taken away the job comes */
+            refused++;
+            unlink(path);
+            party_kill_ranks(&p);
+            CHECK(job_comes(), "%s: nor without it", path);
+            party_recover(&p, 1, 1);
+        }
+        job_ends();
+    }
+    printf("%d names, refused at %d\n", names.count, refused);
+    CHECK(!stat(victim, &st) && st.st_size == 5, "what a link led to was written to");
+    CHECK(job_comes(), "the job does not come");
+    party_recover(&p, 1, 1);
+    party_save(&p, 3, 3);
+}
+
+static void fifos(void)
+{
+    at_each_name(0);
+}
+
+static void links(void)
+{
+    at_each_name(1);
+}
+
+/* An engine that ends of a fault writes why, if that can be done; a fifo in the log's place stops nobody. */
+static void engine_crashes_at_a_fifo(void)
+{
+    uint64_t until;
+    char path[160];
+    int status = 0;
+
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* it ends as our child: the runner wants no crashes */
+    job_open();
+    party_path(&p, 0, ".hearth/log", path, sizeof(path));
+    CHECK(!unlink(path) && !mkfifo(path, 0600), "%s: %s", path, strerror(errno));
+    kill(engine[0], SIGABRT);
+    until = now_ms() + 5000;
+    while (waitpid(engine[0], &status, WNOHANG) != engine[0] && now_ms() < until)
+        nap_ms(10);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT,
+            "the engine waits for somebody who reads its log");
+}
+
+#define CASE(name) { #name, name },
+
+int main(int argc, char **argv)
+{
+    static const struct party_case cases[] = { /* clang-format off */
+    CASE(frames_of_libraries)
+    CASE(thousand_silent)
+    CASE(half_a_greeting)
+    CASE(five_hundred_a_second)
+    CASE(guessed_proofs)
+    CASE(resets)
+    CASE(another_user)
+    CASE(fifos)
+    CASE(links)
+    CASE(engine_crashes_at_a_fifo)
+        /* clang-format on */
+        { NULL, NULL }
+    };
+
+    return party_main(argc, argv, cases);
+}
