@@ -6,7 +6,6 @@
 #include "cli.h"
 
 #include "core/base/auth.h"
-#include "core/base/crc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -146,13 +145,13 @@ int object_check(
 {
     if (!o->block.own || !len)
         return HEARTH_OK;
-    for (uint64_t c = off / HTH_CHUNK; c < o->table.chunks && c * HTH_CHUNK < off + len; c++) {
-        uint64_t from = c * HTH_CHUNK, n = o->block.data_len - from;
+    for (uint32_t c = (uint32_t)(off / HTH_CHUNK); c < o->table.chunks && c * HTH_CHUNK < off + len;
+            c++) {
+        uint64_t from = c * HTH_CHUNK, n = hth_chunk_len(o->block.data_len, c);
 
-        n = n < HTH_CHUNK ? n : HTH_CHUNK;
-        if (hth_crc32c(o->at + HTH_BLOCK + from, n) != o->table.crc[c])
+        if (!hth_chunk_is(&o->table.proofs, c, o->at + HTH_BLOCK + from))
             return hth_fail(err, HEARTH_ECORRUPT, 0,
-                    "%.300s: chunk %" PRIu64 " (bytes %" PRIu64 " to %" PRIu64
+                    "%.300s: chunk %" PRIu32 " (bytes %" PRIu64 " to %" PRIu64
                     " of the data) is not what its checksum says",
                     o->path, c, from, from + n - 1);
         meter_add(meter, n);

@@ -6,7 +6,6 @@
  */
 #include "window.h"
 
-#include "core/base/crc.h"
 #include "fetch.h"
 #include <stdlib.h>
 #include <string.h>
@@ -87,14 +86,13 @@ static int window_check(const struct hth_source *s, const unsigned char *bytes, 
         uint64_t len, uint64_t *out_chunk, struct hearth_error *err)
 {
     for (uint64_t at = 0; at < len; at += HTH_CHUNK) {
-        uint64_t n = len - at < HTH_CHUNK ? len - at : HTH_CHUNK;
-        uint64_t chunk = (off + at) / HTH_CHUNK;
+        uint32_t chunk = (uint32_t)((off + at) / HTH_CHUNK);
 
-        if (hth_crc32c(bytes + at, n) == s->table.crc[chunk])
+        if (hth_chunk_is(&s->table.proofs, chunk, bytes + at))
             continue;
         *out_chunk = chunk;
         return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "object '%s' of rank %u: chunk %" PRIu64 " is wrong as this node's engine gave it",
+                "object '%s' of rank %u: chunk %" PRIu32 " is wrong as this node's engine gave it",
                 s->object->name, s->object->owner, chunk);
     }
     return HEARTH_OK;

@@ -18,14 +18,13 @@
 #ifndef HEARTH_CORE_FORMAT_BLOCK_H
 #define HEARTH_CORE_FORMAT_BLOCK_H
 
+#include "chunk.h"
 #include "core/base/id.h"
 #include "versions.h"
 #include <stddef.h>
 
-#define HTH_BLOCK     4096u               /* bytes; data starts here */
-#define HTH_CHUNK     (UINT64_C(4) << 20) /* bytes: unit of checksum and transfer */
-#define HTH_ALIGN(n)  (((n) + HTH_BLOCK - 1) / HTH_BLOCK * HTH_BLOCK)
-#define HTH_CHUNKS(n) (((n) + HTH_CHUNK - 1) / HTH_CHUNK)
+#define HTH_BLOCK    4096u /* bytes; data starts here */
+#define HTH_ALIGN(n) (((n) + HTH_BLOCK - 1) / HTH_BLOCK * HTH_BLOCK)
 
 enum hth_signature {
     HTH_SIG_NONE = 0,

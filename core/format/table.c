@@ -71,13 +71,18 @@ int hth_item_next(const struct hth_table *table, uint64_t *pos, struct hth_item 
     return HEARTH_OK;
 }
 
+uint64_t hth_proofs_bytes(uint64_t data_len)
+{
+    return ALIGN8(4 * HTH_CHUNKS(data_len));
+}
+
 uint64_t hth_table_bytes(uint64_t data_len, uint64_t items_len)
 {
-    return HTH_TABLE_HEAD + items_len + ALIGN8(4 * HTH_CHUNKS(data_len));
+    return HTH_TABLE_HEAD + items_len + hth_proofs_bytes(data_len);
 }
 
 void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, uint64_t items_len,
-        const uint32_t *crc)
+        const struct hth_proof *proof)
 {
     struct hth_writer head = { .at = table, .cap = HTH_TABLE_HEAD };
     uint64_t chunks = HTH_CHUNKS(data_len);
@@ -91,10 +96,10 @@ void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, u
     hth_write32(&head, items);
     hth_write64(&head, items_len);
     memset(table + head.len, 0, HTH_TABLE_HEAD - head.len);
-    if (chunks)
-        memcpy(sums, crc, 4 * chunks);
+    for (uint64_t c = 0; c < chunks; c++)
+        hth_put32(sums + 4 * c, proof[c].crc);
     if (chunks % 2)
-        memset(sums + 4 * chunks, 0, 4);
+        hth_put32(sums + 4 * chunks, 0);
 }
 
 static int table_zeros(const void *bytes, size_t n)
@@ -204,8 +209,11 @@ int hth_table_decode_as(const struct hth_versions *versions, struct hth_table *o
     };
     if ((rc = head_check(versions, &t, at, len, err)) || (rc = items_check(&t, err)))
         return rc;
-    t.crc = (const void *)(t.items_at + t.items_len);
-    if (!table_zeros(t.crc + t.chunks, t.chunks % 2 * sizeof(*t.crc)))
+    t.proofs = (struct hth_proofs){
+        .data_len = t.data_len,
+        .crc = (const void *)(t.items_at + t.items_len),
+    };
+    if (!table_zeros(t.proofs.crc + t.chunks, t.chunks % 2 * sizeof(uint32_t)))
         return hth_fail(err, HEARTH_ECORRUPT, 0, "table: more behind its last checksum");
     *out = t;
     return HEARTH_OK;

@@ -52,7 +52,7 @@ struct hth_table {
     uint32_t items;
     const unsigned char *items_at; /* [items_len] */
     uint64_t items_len;
-    const uint32_t *crc; /* [chunks] */
+    struct hth_proofs proofs; /* of its chunks */
 };
 
 /* Bytes of one item's record. */
@@ -65,13 +65,14 @@ void hth_item_encode(const struct hth_item *item, unsigned char *out);
  * Only for a table that hth_table_decode() has passed. Borrowed from the table's bytes. */
 int hth_item_next(const struct hth_table *table, uint64_t *pos, struct hth_item *out);
 
-/* Bytes of a whole table. */
+/* Bytes of a whole table, and of what proves the chunks at its end. */
 uint64_t hth_table_bytes(uint64_t data_len, uint64_t items_len);
+uint64_t hth_proofs_bytes(uint64_t data_len);
 
 /* Head and checksums around an items part that already lies at table + HTH_TABLE_HEAD;
- * crc[HTH_CHUNKS(data_len)]. */
+ * proof[HTH_CHUNKS(data_len)]. */
 void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, uint64_t items_len,
-        const uint32_t *crc);
+        const struct hth_proof *proof);
 
 /* Decode untrusted bytes; 8-aligned, borrowed while `out` is used. Every item is
  * checked. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. */

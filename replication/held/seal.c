@@ -27,7 +27,8 @@ struct seal_job {
     uint64_t items_len;
     struct hth_sums sums;
     struct hth_work work;
-    uint32_t *crc;
+    struct hth_proof *proof;  /* seal */
+    struct hth_proofs proofs; /* verify: of the table, once that is right */
 };
 
 static unsigned char *seal_table(const struct seal_job *j)
@@ -39,7 +40,7 @@ static void seal_job_dispose(struct hth_job *job)
 {
     struct seal_job *j = hth_owner_of(struct seal_job, job, job);
 
-    free(j->crc);
+    free(j->proof);
     free(j);
 }
 
@@ -47,14 +48,9 @@ static int seal_job_new(struct hth_ctx *ctx, struct hth_held_save *save, struct 
         hth_sealed_fn *done, void *self, struct seal_job **out, struct hearth_error *err)
 {
     struct seal_job *j = calloc(1, sizeof(*j));
-    uint64_t chunks = HTH_CHUNKS(held->object.data_len);
 
-    if (j)
-        j->crc = malloc((chunks ? chunks : 1) * sizeof(*j->crc));
-    if (!j || !j->crc) {
-        free(j);
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the checksums of an object");
-    }
+    if (!j)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a work on an object");
     j->job =
             (struct hth_job){ .ctx = ctx, .done = done, .self = self, .dispose = seal_job_dispose };
     j->slot = held->slot;
@@ -85,7 +81,8 @@ static void seal_job_sums(struct seal_job *j, void (*done)(struct hth_sums *))
         .ctx = j->job.ctx,
         .data = j->slot->base + HTH_BLOCK,
         .data_len = j->object.data_len,
-        .crc = j->crc,
+        .proof = j->proof,
+        .proofs = j->proofs,
         .done = done,
     };
     hth_sums_start(&j->sums);
@@ -100,7 +97,7 @@ static void seal_finish_run(struct hth_work *work)
     struct hth_table table;
 
     memset(j->slot->base + HTH_BLOCK + data_len, 0, HTH_ALIGN(data_len) - data_len);
-    hth_table_finish(seal_table(j), data_len, j->items, j->items_len, j->crc);
+    hth_table_finish(seal_table(j), data_len, j->items, j->items_len, j->proof);
     j->job.code = hth_table_decode(&table, seal_table(j), j->object.table_len, &j->job.err);
     if (!j->job.code)
         hth_digest(j->object.digest, seal_table(j), j->object.table_len);
@@ -164,6 +161,7 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
         struct hearth_error *err)
 {
     uint64_t data_len = held->object.data_len, table_len, room;
+    struct hth_proof *proof;
     struct seal_job *j;
     int rc;
 
@@ -179,11 +177,15 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
                 held->object.name, HTH_SAVE_ARGS(save->id), data_len, items_len,
                 held->slot->capacity);
     table_len = hth_table_bytes(data_len, items_len);
-    rc = hth_object_name_check(held->object.name, err);
-    if (!rc)
-        rc = seal_job_new(ctx, save, held, done, self, &j, err);
-    if (rc)
+    if ((rc = hth_object_name_check(held->object.name, err)))
         return rc;
+    if (!(proof = malloc((HTH_CHUNKS(data_len) + 1) * sizeof(*proof))))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the checksums of an object");
+    if ((rc = seal_job_new(ctx, save, held, done, self, &j, err))) {
+        free(proof);
+        return rc;
+    }
+    j->proof = proof;
     j->items = items;
     j->items_len = items_len;
     j->object.table_len = table_len;
@@ -229,14 +231,9 @@ static void verify_end(struct seal_job *j)
 static void verify_summed(struct hth_sums *sums)
 {
     struct seal_job *j = hth_owner_of(struct seal_job, sums, sums);
-    const unsigned char *end = seal_table(j) + j->object.table_len;
-    uint32_t chunks = (uint32_t)HTH_CHUNKS(j->object.data_len), c = 0;
-    const unsigned char *crc = end - (4 * (uint64_t)chunks + 7) / 8 * 8;
 
-    while (c < chunks && memcmp(crc + 4 * (uint64_t)c, &j->crc[c], 4) == 0)
-        c++;
-    if (c < chunks)
-        verify_bad(j, "chunk", c);
+    if (sums->wrong != HTH_SUMS_RIGHT)
+        verify_bad(j, "chunk", sums->wrong);
     verify_end(j);
 }
 
@@ -253,6 +250,8 @@ static void verify_table_run(struct hth_work *work)
         verify_bad(j, "the table, at byte", HTH_BLOCK + HTH_ALIGN(j->object.data_len));
     else if (hth_block_check(j->job.ctx, j->job.save->id, &j->object, j->slot->base, NULL))
         verify_bad(j, "the block, at byte", 0);
+    else
+        j->proofs = table.proofs;
 }
 
 static void verify_table_done(struct hth_work *work)

@@ -2,9 +2,6 @@
 /* Up to four works at a time take the next 16 chunks each, until there are none. */
 #include "sums.h"
 
-#include "core/base/crc.h"
-#include "core/format/block.h"
-
 #define SUMS_CHUNKS 16u /* of one work */
 
 static void sums_part_run(struct hth_work *work)
@@ -12,11 +9,14 @@ static void sums_part_run(struct hth_work *work)
     struct hth_sums_part *p = (struct hth_sums_part *)work;
     const struct hth_sums *s = p->sums;
 
-    for (uint32_t c = p->first; c < p->first + p->count; c++) {
-        uint64_t off = (uint64_t)c * HTH_CHUNK;
-        uint64_t left = s->data_len - off;
+    p->wrong = HTH_SUMS_RIGHT;
+    for (uint32_t c = p->first; c < p->first + p->count && p->wrong == HTH_SUMS_RIGHT; c++) {
+        const unsigned char *at = s->data + c * HTH_CHUNK;
 
-        s->crc[c] = hth_crc32c(s->data + off, left < HTH_CHUNK ? left : HTH_CHUNK);
+        if (s->proof)
+            hth_chunk_prove(&s->proof[c], at, hth_chunk_len(s->data_len, c));
+        else if (!hth_chunk_is(&s->proofs, c, at))
+            p->wrong = c;
     }
 }
 
@@ -44,6 +44,8 @@ static void sums_part_done(struct hth_work *work)
 
     hth_point(&s->ctx->points, "chunk");
     s->running--;
+    if (p->wrong < s->wrong)
+        s->wrong = p->wrong;
     sums_feed(s, p);
     if (!s->running)
         s->done(s);
@@ -52,6 +54,7 @@ static void sums_part_done(struct hth_work *work)
 void hth_sums_start(struct hth_sums *s)
 {
     s->next = s->running = 0;
+    s->wrong = HTH_SUMS_RIGHT;
     for (uint32_t i = 0; i < HTH_SUMS_PARTS; i++)
         sums_feed(s, &s->part[i]);
     if (!s->running)

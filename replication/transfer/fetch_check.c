@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What has come of an object with a table is looked at: the table against the digest that is wanted,
- * the copy that was here and bad in places against the table, at last the block. Chunks have their
- * checksums from the table, and are compared where they arrive, in pieces.c.
+ * the copy that was here and bad in places against the table, at last the block. What proves the chunks
+ * is the table's, and they are compared where they arrive, in pieces.c.
  *
  *   TABLE ─► CHECK ─► (REUSE ─► REUSE ..) ─► DATA ─► BLOCK ─► complete
  *     └◄─wrong─┘
@@ -10,7 +10,6 @@
 #include "transfer_parts.h"
 
 #include "core/base/auth.h"
-#include "core/base/crc.h"
 #include "core/format/table.h"
 #include "replication/held/seal.h"
 #include <string.h>
@@ -56,7 +55,8 @@ void hth_check_table_run(struct hth_work *work)
     f->table_code = hth_table_decode(&table, at, f->object.table_len, NULL);
     if (!f->table_code && table.data_len != f->object.data_len)
         f->table_code = HEARTH_ECORRUPT;
-    f->crc = f->table_code ? NULL : table.crc;
+    if (!f->table_code)
+        f->proofs = table.proofs;
 }
 
 /* On a worker: what of the old copy is right goes over. Nobody else touches f->chunk meanwhile. */
@@ -65,12 +65,13 @@ void hth_check_reuse_run(struct hth_work *work)
     struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
 
     for (uint32_t c = f->reuse_next; c < f->reuse_next + f->reuse_count; c++) {
-        uint64_t off = HTH_BLOCK + (uint64_t)c * HTH_CHUNK, len = hth_chunk_len(f, c);
+        uint64_t off = HTH_BLOCK + (uint64_t)c * HTH_CHUNK,
+                 len = hth_chunk_len(f->object.data_len, c);
 
         if (off + len > f->old->capacity)
             continue;
         memcpy(f->base + off, f->old->base + off, len);
-        if (hth_crc32c(f->base + off, len) == f->crc[c])
+        if (hth_chunk_is(&f->proofs, c, f->base + off))
             f->chunk[c] = CHUNK_RIGHT;
     }
 }

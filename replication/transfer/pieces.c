@@ -10,7 +10,6 @@
  */
 #include "transfer_parts.h"
 
-#include "core/base/crc.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +93,7 @@ static void piece_place(struct hth_fetch *f, struct piece *p, uint64_t *out_off,
         p->len = HTH_BLOCK;
         *out_off = *out_at = 0;
     } else {
-        p->len = hth_chunk_len(f, p->unit);
+        p->len = hth_chunk_len(f->object.data_len, p->unit);
         *out_off = fetch_data_at(f) + (uint64_t)p->unit * HTH_CHUNK;
         *out_at = *out_off - f->lo;
     }
@@ -149,7 +148,7 @@ static void piece_check_run(struct hth_work *work)
     const struct hth_fetch *f = p->fetch;
     uint64_t at = HTH_BLOCK + (uint64_t)p->unit * HTH_CHUNK - f->lo;
 
-    p->crc = hth_crc32c(f->base + at, p->len);
+    p->right = hth_chunk_is(&f->proofs, p->unit, f->base + at);
 }
 
 static void piece_check_done(struct hth_work *work)
@@ -161,7 +160,7 @@ static void piece_check_done(struct hth_work *work)
     f->busy--;
     piece_put(p);
     if (hth_fetch_runs(f)) {
-        if (p->crc == f->crc[p->unit]) {
+        if (p->right) {
             chunk_right(f, &f->source[p->source], p->unit);
         } else {
             chunk_undo(f, p->unit);

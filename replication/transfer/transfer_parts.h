@@ -62,7 +62,7 @@ struct piece {
     struct hth_fetch *fetch;
     uint32_t source, unit, grants;
     uint64_t len;
-    uint32_t crc;
+    int right;          /* by its check */
     struct piece *next; /* spare */
     struct piece *all;  /* of the fetch */
 };
@@ -110,8 +110,8 @@ struct hth_fetch {
 
     unsigned char *chunk; /* [chunk1 - chunk0] */
     uint32_t cursor,
-            left;        /* chunks: all before `cursor` were asked for; `left` are not right yet */
-    const uint32_t *crc; /* [all chunks] in the table */
+            left; /* chunks: all before `cursor` were asked for; `left` are not right yet */
+    struct hth_proofs proofs; /* of all chunks, in the table */
     uint64_t table_got;
     uint32_t table_source;
     struct hth_foreign_look look; /* foreign, once its digest is right */
@@ -151,13 +151,6 @@ static inline int hth_fetch_runs(const struct hth_fetch *f)
 static inline int hth_fetch_foreign(const struct hth_fetch *f)
 {
     return f->object.kind == HTH_OBJECT_FOREIGN;
-}
-
-static inline uint64_t hth_chunk_len(const struct hth_fetch *f, uint32_t chunk)
-{
-    uint64_t left = f->object.data_len - (uint64_t)chunk * HTH_CHUNK;
-
-    return left < HTH_CHUNK ? left : HTH_CHUNK;
 }
 
 /* offer.c */

@@ -4,7 +4,6 @@
 #include "raws.h"
 
 #include "core/base/auth.h"
-#include "core/base/crc.h"
 #include "core/foreign/items.h"
 #include "core/format/manifest.h"
 #include "core/store/store_tmpfs.h"
@@ -239,20 +238,17 @@ static struct hth_object build(unsigned char *base, const char *name)
         .object = hth_object_id(0, 0),
         .generation = 1 };
     struct hth_object o = { .id = b.object, .kind = HTH_OBJECT_SHARD };
-    uint32_t crc[8];
+    struct hth_proof proof[8];
 
     data = put_tensor(base + HTH_BLOCK, 0, FIRST_BYTES, "a", records);
     data += put_tensor(base + HTH_BLOCK, data, SECOND_BYTES, "b", records + one);
     b.data_len = data;
     b.table_off = HTH_BLOCK + HTH_ALIGN(data);
     b.table_len = hth_table_bytes(data, items_len);
-    for (uint64_t c = 0; c < HTH_CHUNKS(data); c++) {
-        uint64_t n = data - c * HTH_CHUNK < HTH_CHUNK ? data - c * HTH_CHUNK : HTH_CHUNK;
-
-        crc[c] = hth_crc32c(base + HTH_BLOCK + c * HTH_CHUNK, n);
-    }
+    for (uint32_t c = 0; c < HTH_CHUNKS(data); c++)
+        hth_chunk_prove(&proof[c], base + HTH_BLOCK + c * HTH_CHUNK, hth_chunk_len(data, c));
     memcpy(base + b.table_off + HTH_TABLE_HEAD, records, items_len);
-    hth_table_finish(base + b.table_off, data, 2, items_len, crc);
+    hth_table_finish(base + b.table_off, data, 2, items_len, proof);
     hth_digest(b.table_digest, base + b.table_off, b.table_len);
     snprintf(b.job, sizeof(b.job), JOB);
     snprintf(b.name, sizeof(b.name), "%s", name);

@@ -64,7 +64,7 @@ static size_t block_make(unsigned char *out)
 static size_t table_make(unsigned char *out)
 {
     static const int64_t shape[] = { 2, 3 }, whole[] = { 40, 50 }, at[] = { 6, 7 };
-    static const uint32_t crc[] = { 21, 22 };
+    static const struct hth_proof proof[] = { { 21 }, { 22 } };
     struct hth_item tensor = { .length = 100,
         .payload = 76,
         .kind = HTH_ITEM_TENSOR,
@@ -82,7 +82,7 @@ static size_t table_make(unsigned char *out)
 
     hth_item_encode(&tensor, out + HTH_TABLE_HEAD);
     hth_item_encode(&bytes, out + HTH_TABLE_HEAD + first);
-    hth_table_finish(out, HTH_CHUNK + 100, 2, both, crc);
+    hth_table_finish(out, HTH_CHUNK + 100, 2, both, proof);
     return hth_table_bytes(HTH_CHUNK + 100, both);
 }
 

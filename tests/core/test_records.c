@@ -168,7 +168,7 @@ static const int64_t shape[2] = { 1024, 512 }, whole[2] = { 4096, 512 }, at[2] =
 
 static void make_table(void)
 {
-    static const uint32_t crc[3] = { 1, 2, 3 };
+    static const struct hth_proof proof[3] = { { 1 }, { 2 }, { 3 } };
     unsigned char *table = (unsigned char *)table_words;
     struct hth_item tensor = {
         .length = 139 + 1024 * 512 * 4,
@@ -194,7 +194,7 @@ static void make_table(void)
     hth_item_encode(&bytes, table + HTH_TABLE_HEAD + items_len);
     items_len += hth_item_bytes(0, 3);
     table_len = hth_table_bytes(TABLE_DATA, items_len);
-    hth_table_finish(table, TABLE_DATA, 2, items_len, crc);
+    hth_table_finish(table, TABLE_DATA, 2, items_len, proof);
     hth_digest(table_digest, table, table_len);
 }
 
@@ -207,7 +207,7 @@ Test(records, a_table_comes_back, .init = make_table)
     must(hth_table_decode(&t, table_words, table_len, NULL));
     cr_assert(eq(u64, t.data_len, TABLE_DATA));
     cr_assert(eq(u32, t.chunks, 3));
-    cr_assert(eq(u32, t.crc[2], 3));
+    cr_assert(eq(u32, t.proofs.crc[2], 3));
     must(hth_item_next(&t, &pos, &item));
     cr_assert(eq(int, (int)item.dtype, HEARTH_FLOAT32));
     cr_assert(eq(i64, item.shape[1], 512));

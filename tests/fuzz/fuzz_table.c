@@ -10,23 +10,27 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     unsigned char *copy = malloc(size + 1), *again = calloc(1, size + 1);
+    struct hth_proof *proof = calloc(size / 4 + 1, sizeof(*proof));
     uint64_t pos = 0, end = 0;
     struct hth_table t;
     struct hth_item item;
 
-    if (copy && again)
+    if (copy && again && proof)
         memcpy(copy, data, size); /* malloc aligns */
-    if (copy && again && hth_table_decode(&t, copy, size, NULL) == 0) {
+    if (copy && again && proof && hth_table_decode(&t, copy, size, NULL) == 0) {
         for (unsigned char *at = again + HTH_TABLE_HEAD; !hth_item_next(&t, &pos, &item);) {
             hth_item_encode(&item, at);
             at += hth_item_bytes(item.ndim, item.key_len);
             end += item.length;
         }
-        hth_table_finish(again, t.data_len, t.items, t.items_len, t.crc);
+        for (uint32_t c = 0; c < t.chunks; c++)
+            proof[c].crc = t.proofs.crc[c];
+        hth_table_finish(again, t.data_len, t.items, t.items_len, proof);
         if (end > t.data_len || memcmp(copy, again, size) != 0)
             abort();
     }
     free(copy);
     free(again);
+    free(proof);
     return 0;
 }

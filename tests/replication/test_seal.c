@@ -84,8 +84,8 @@ Test(seal, gives_block_table_and_digest_and_the_final_name)
     cr_assert(eq(u64, block.generation, held->slot->generation));
     must(hth_table_decode(&table, held->slot->base + block.table_off, block.table_len, NULL));
     cr_assert(eq(u32, table.chunks, 3));
-    cr_assert(eq(
-            u32, table.crc[2], hth_crc32c(held->slot->base + HTH_BLOCK + 2 * HTH_CHUNK, MIB + 3)));
+    cr_assert(eq(u32, table.proofs.crc[2],
+            hth_crc32c(held->slot->base + HTH_BLOCK + 2 * HTH_CHUNK, MIB + 3)));
     hth_digest(digest, held->slot->base + block.table_off, block.table_len);
     cr_assert(zero(int, memcmp(digest, held->object.digest, HTH_DIGEST)));
     cr_assert(zero(int, memcmp(digest, block.table_digest, HTH_DIGEST)));

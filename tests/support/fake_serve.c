@@ -3,7 +3,6 @@
 #include "fake_parts.h"
 
 #include "core/base/auth.h"
-#include "core/base/crc.h"
 #include "core/format/table.h"
 #include <hearth/read.h>
 #include <stdio.h>
@@ -118,7 +117,7 @@ static void on_seal(struct fake_engine *f, struct client *c, const struct hth_lo
     struct save *s = l && l->save >= 0 ? &f->save[l->save] : NULL;
     uint64_t at = HTH_ALIGN(HTH_BLOCK + m->data_len),
              len = hth_table_bytes(m->data_len, m->items_len);
-    uint32_t crc[1024];
+    struct hth_proof proof[1024];
     struct hth_table table;
     struct hearth_error err;
     struct object *o;
@@ -132,13 +131,10 @@ static void on_seal(struct fake_engine *f, struct client *c, const struct hth_lo
         fake_put_ok(c, m->head.request);
         return;
     }
-    for (uint64_t i = 0; i < HTH_CHUNKS(m->data_len); i++) {
-        uint64_t n =
-                m->data_len - i * HTH_CHUNK < HTH_CHUNK ? m->data_len - i * HTH_CHUNK : HTH_CHUNK;
-
-        crc[i] = hth_crc32c(slot->base + HTH_BLOCK + i * HTH_CHUNK, n);
-    }
-    hth_table_finish(slot->base + at, m->data_len, m->items, m->items_len, crc);
+    for (uint32_t i = 0; i < HTH_CHUNKS(m->data_len); i++)
+        hth_chunk_prove(
+                &proof[i], slot->base + HTH_BLOCK + i * HTH_CHUNK, hth_chunk_len(m->data_len, i));
+    hth_table_finish(slot->base + at, m->data_len, m->items, m->items_len, proof);
     if (hth_table_decode(&table, slot->base + at, len, &err)) {
         fake_put_error(c, m->head.request, HEARTH_ECORRUPT, err.text);
         return;

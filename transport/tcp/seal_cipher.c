@@ -3,8 +3,8 @@
  * ChaCha20-Poly1305. AES is offered only where the processor does it: by tables it is slow, and tells its key
  * to whoever shares the cache. */
 #include "seal_cipher.h"
-#include "seal_libcrypto.h"
 
+#include "core/base/libcrypto.h"
 #include <stdlib.h>
 #include <string.h>
 #ifdef __aarch64__

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The unit of checksum and transfer: 4 MiB of an object's data, the last one less. What proves a chunk is
+ * made here when an object is sealed, and compared here wherever its bytes have crossed a boundary.
+ */
+#ifndef HEARTH_CORE_FORMAT_CHUNK_H
+#define HEARTH_CORE_FORMAT_CHUNK_H
+
+#include <stdint.h>
+
+#define HTH_CHUNK     (UINT64_C(4) << 20) /* bytes */
+#define HTH_CHUNKS(n) (((n) + HTH_CHUNK - 1) / HTH_CHUNK)
+
+/* What proves one chunk. */
+struct hth_proof {
+    uint32_t crc; /* CRC32C */
+};
+
+/* What proves all chunks of an object, where its table has them. */
+struct hth_proofs {
+    uint64_t data_len;
+    const uint32_t *crc; /* [HTH_CHUNKS(data_len)] */
+};
+
+/* Bytes of a chunk of data_len bytes of data. */
+static inline uint64_t hth_chunk_len(uint64_t data_len, uint32_t chunk)
+{
+    uint64_t left = data_len - chunk * HTH_CHUNK;
+
+    return left < HTH_CHUNK ? left : HTH_CHUNK;
+}
+
+/* bytes[len] of one chunk. */
+void hth_chunk_prove(struct hth_proof *out, const void *bytes, uint64_t len);
+
+/* 1: bytes[hth_chunk_len()] are those of that chunk. */
+int hth_chunk_is(const struct hth_proofs *proofs, uint32_t chunk, const void *bytes);
+
+#endif
