@@ -2,6 +2,7 @@
 /* Members of the transport tcp who ask for what they may not, say nonsense, or do not read. */
 #include "tcp_side.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -215,6 +216,29 @@ Test(tcp, who_asks_for_more_at_once_than_he_may_is_gone)
     for (uint64_t i = 0; i < 2; i++) /* one may be on its way out of the ring */
         tcp_ask(&m, 100 + i, desc, 0, SIDE_BYTES);
     must_cost_the_connection();
+}
+
+/* Of no length, and never listens to the answers: what they cost is the kernel's buffer and 64 places. */
+Test(tcp, requests_of_no_length_queue_nothing)
+{
+    unsigned char desc[HTH_TCP_DESC], asks[32][HTH_TCP_HEAD + HTH_TCP_REQUEST];
+    size_t before = mallinfo2().uordblks, sent = 0;
+    ssize_t n = 0;
+
+    granted(m.conn, 0, 64, desc);
+    for (int i = 0; i < 32; i++) {
+        hth_tcp_head_put(asks[i], HTH_TCP_ASK, 0, HTH_TCP_REQUEST, (uint64_t)i);
+        memcpy(asks[i] + HTH_TCP_HEAD, desc + 8, 24);
+        memset(asks[i] + HTH_TCP_HEAD + 24, 0, 16);
+    }
+    for (int i = 0; i < 3000 && !side.downs; i++) {
+        n = send(m.bulk, (char *)asks + sent % sizeof(asks), sizeof(asks) - sent % sizeof(asks),
+                MSG_NOSIGNAL);
+        sent += n > 0 ? (size_t)n : 0;
+        side.t->ops->progress(side.t);
+        cr_assert(lt(sz, mallinfo2().uordblks, before + (256 << 10)));
+    }
+    cr_expect(gt(sz, sent, sizeof(asks)));
 }
 
 Test(tcp, a_message_that_is_too_long_costs_the_connection)
