@@ -280,8 +280,10 @@ void hth_restore_refuse(struct hth_restore *r, const struct hearth_error *why)
     uint64_t now_ms = hth_now_ms(&r->ctx->clock);
 
     r->refused = *why;
+    if (r->state != REFUSED)
+        r->deadline_ms = now_ms + r->ctx->opts.recover_ms;
     r->state = REFUSED;
-    r->deadline_ms = now_ms + r->ctx->opts.recover_ms;
+    r->plan_waits = 0; /* nothing is carried out any more */
     r->repeat_ms = now_ms + r->ctx->opts.retry_ms;
     restore_say_refused(r);
 }

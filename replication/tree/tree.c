@@ -176,28 +176,15 @@ static uint32_t tree_way_to(const struct hth_ctx *ctx, uint32_t node)
 
 /* ---- Gathering ------------------------------------------------------------------------------------- */
 
-/* Each by itself, to a parent that is not connected or knows no other way. */
-static void gather_say_each(struct hth_ctx *ctx, uint32_t parent)
-{
-    const struct hth_tree *t = ctx->tree;
-    size_t at = 0, len;
-
-    for (; at < t->len; at += PART + len) {
-        len = hth_get16(t->body + at);
-        tree_pass(ctx, parent, HTH_MSG_UP, t->body + at + PART, len);
-    }
-}
-
 static void gather_say(struct hth_ctx *ctx)
 {
     struct hth_tree *t = ctx->tree;
     uint32_t parent = hth_tree_parent(ctx, ctx->epoch->self);
 
-    if (t->len && PART + hth_get16(t->body) < t->len &&
-            hth_session_spoken(ctx->session, parent) >= HTH_VERSION_UPS)
+    if (t->len && PART + hth_get16(t->body) == t->len)
+        tree_pass(ctx, parent, HTH_MSG_UP, t->body + PART, t->len - PART);
+    else if (t->len)
         tree_pass(ctx, parent, HTH_MSG_UPS, t->body, t->len);
-    else
-        gather_say_each(ctx, parent);
     t->len = 0;
 }
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -60,8 +61,14 @@ static void side_pulled(void *self, uint64_t cookie, int code)
 
 static void side_log(void *self, enum hearth_log_level level, const char *event, const char *text)
 {
-    (void)level, (void)text;
-    ((struct tcp_side *)self)->warned += strcmp(event, "tcp-accept") == 0;
+    struct tcp_side *s = self;
+
+    (void)level;
+    s->warned += strcmp(event, "tcp-accept") == 0;
+    if (!strcmp(event, "stranger-refused")) {
+        s->refusals++;
+        snprintf(s->refused, sizeof(s->refused), "%s", text);
+    }
 }
 
 void tcp_side_open(struct tcp_side *s, const char *bind)

@@ -21,6 +21,8 @@ struct tcp_side {
     unsigned char *bytes; /* [SIDE_BYTES], registered */
     struct hth_region *region;
     const unsigned char *key; /* zeros: it has none */
+    int refusals;             /* lines of the log, and the last of them */
+    char refused[256];
 };
 
 void tcp_side_open(struct tcp_side *s, const char *bind);

@@ -2,6 +2,7 @@
 /* Members of the transport tcp who ask for what they may not, say nonsense, or do not read. */
 #include "tcp_side.h"
 
+#include <arpa/inet.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -172,6 +173,43 @@ Test(tcp, a_source_that_is_cut_short_ends_its_pull_alone)
     cr_expect(zero(int, pull_hear(2, &bytes, 1)));
     munmap(at, ASKED);
     close(fd);
+}
+
+/* As one that the machine has found bad, which has its own place in the file. */
+Test(tcp, a_page_that_cannot_be_read_denies_its_pull_wherever_it_lies)
+{
+    unsigned char desc[HTH_DESC_MAX];
+    struct hth_region *region;
+    uint64_t bytes;
+    uint32_t len;
+    void *at = mmap(NULL, ASKED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    cr_assert(ne(ptr, at, MAP_FAILED));
+    memset(at, 1, ASKED);
+    cr_assert(zero(int, mprotect((char *)at + 65536, 4096, PROT_NONE)));
+    must(side.t->ops->reg(side.t, at, ASKED, &region, NULL));
+    must(side.t->ops->grant(side.t, region, 0, ASKED, m.conn, desc, &len, NULL));
+    tcp_ask(&m, 1, desc, 0, ASKED);
+    cr_expect(eq(int, pull_hear(1, &bytes, 1), 1));
+    tcp_ask(&m, 2, desc, ASKED / 2, ASKED / 2);
+    cr_expect(zero(int, pull_hear(2, &bytes, 1)));
+    must(side.t->ops->dereg(side.t, region));
+    munmap(at, ASKED);
+}
+
+/* An interface that went: nobody makes way for that, and peers are given up in their time. */
+Test(tcp, an_own_address_that_is_gone_is_no_want_of_room)
+{
+    unsigned char blob[HTH_ADDR_MAX];
+    uint32_t len;
+    hth_conn conn;
+
+    must(side.t->ops->address(side.t, blob, &len, NULL));
+    cr_assert(eq(int, inet_pton(AF_INET, "192.0.2.1", &hth_tcp_of(side.t)->self.in.sin_addr), 1));
+    must(side.t->ops->connect(side.t, blob, len, &conn, NULL));
+    tcp_turns(&side, 5);
+    cr_expect(eq(int, side.downs, 1));
+    cr_expect(eq(int, side.down_code, HEARTH_EPEER));
 }
 
 Test(tcp, a_short_pull_does_not_wait_for_a_long_one)

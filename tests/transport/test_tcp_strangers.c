@@ -228,6 +228,26 @@ static int enters(struct tcp_side *s, const unsigned char *with, uint32_t suites
     return 1;
 }
 
+/* He hears nothing; the log says it once for as many as come. */
+Test(tcp_strangers, who_is_refused_is_in_the_log)
+{
+    struct tcp_side keyed;
+
+    tcp_side_open_keyed(&keyed, "127.0.0.1", key);
+    for (int i = 0; i < 3; i++)
+        cr_expect(not(enters(&keyed, other_key, 0)));
+    cr_expect(eq(int, keyed.refusals, 1));
+    cr_expect(strstr(keyed.refused, "127.0.0.1:") &&
+                      strstr(keyed.refused, "prove the job key; 1 in all"),
+            "%s", keyed.refused);
+    keyed.now_ms += 10000;
+    cr_expect(not(enters(&keyed, key, HTH_SUITE_PROOF)));
+    cr_expect(eq(int, keyed.refusals, 2));
+    cr_expect(strstr(keyed.refused, "no cipher in common") && strstr(keyed.refused, "; 3 in all"),
+            "%s", keyed.refused);
+    tcp_side_close(&keyed);
+}
+
 Test(tcp_strangers, who_has_another_key_or_would_not_seal_is_not_let_in)
 {
     static const unsigned char none[HTH_KEY];

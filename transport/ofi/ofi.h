@@ -11,6 +11,7 @@
 #include "transport/address.h"
 #include "transport/ids.h"
 #include "transport/transport.h"
+#include "transport/wake.h"
 
 #include <netinet/in.h>
 #include <pthread.h>

@@ -8,7 +8,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define EVENTS      16 /* of each kind, a turn */
@@ -216,11 +215,7 @@ int hth_ofi_progress(struct hth_transport *t)
     int drained, n;
 
     o->turn++;
-    if (atomic_exchange(&o->woken, 0)) {
-        eventfd_t ignored;
-
-        eventfd_read(o->wake_fd, &ignored);
-    }
+    hth_wake_taken(o->wake_fd, &o->woken);
     n = hth_ofi_finish(o);
     n += events_read(o);
     n += completions_read(o, &drained);
@@ -270,6 +265,5 @@ void hth_ofi_wake(struct hth_transport *t)
 {
     struct hth_ofi *o = hth_ofi_of(t);
 
-    if (!atomic_exchange(&o->woken, 1))
-        eventfd_write(o->wake_fd, 1);
+    hth_wake(o->wake_fd, &o->woken);
 }

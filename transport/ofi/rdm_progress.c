@@ -5,8 +5,6 @@
  */
 #include "rdm.h"
 
-#include <sys/eventfd.h>
-
 #define LATELY_MS 50u   /* polled each millisecond for so long */
 #define BUSY_MS   1000u /* the same, while something is under way */
 #define IDLE_MS   5u
@@ -62,11 +60,7 @@ int hth_rdm_progress(struct hth_transport *t)
     struct hth_rdm *r = hth_rdm_of(t);
     int n;
 
-    if (atomic_exchange(&r->o.woken, 0)) {
-        eventfd_t ignored;
-
-        eventfd_read(r->o.wake_fd, &ignored);
-    }
+    hth_wake_taken(r->o.wake_fd, &r->o.woken);
     n = hth_rdm_finish(r);
     n += hth_rdm_end_read(&r->home);
     if (r->pull)

@@ -126,14 +126,6 @@ int hth_session_is_up(const struct hth_session *s, uint32_t node)
     return peer && peer->up;
 }
 
-uint32_t hth_session_spoken(const struct hth_session *s, uint32_t node)
-{
-    const struct peer *peer = hth_peer_find(s, node);
-    const struct link *link = peer && !peer->queue ? hth_peer_out(peer) : NULL;
-
-    return link ? link->version : 0;
-}
-
 uint64_t hth_session_messages(const struct hth_session *s)
 {
     return s->messages;

@@ -98,8 +98,6 @@ int hth_session_send(
 void hth_session_versions(const struct hth_session *s, uint32_t *low, uint32_t *high);
 
 int hth_session_is_up(const struct hth_session *s, uint32_t node);
-/* The protocol that is spoken with it now; 0: there is no connection. */
-uint32_t hth_session_spoken(const struct hth_session *s, uint32_t node);
 uint64_t hth_session_messages(
         const struct hth_session *s); /* heard so far, but for the session's own */
 uint64_t hth_session_heard_ms(const struct hth_session *s, uint32_t node); /* last; 0: never */

@@ -66,6 +66,8 @@ static void bulk_failed(struct hth_tcp_conn *c, int error)
         bulk_broke(c, HEARTH_EPROTO, "it sent what makes no sense, or was changed on its way");
     else if (error == EPROTO)
         bulk_broke(c, HEARTH_EPROTO, "it sent a frame that makes no sense");
+    else if (error == ENOMEM)
+        bulk_broke(c, HEARTH_EBUSY, "no memory for its records");
     else
         bulk_broke(c, HEARTH_EPEER,
                 error ? strerrordesc_np(error) : "the peer has closed the connection");
@@ -148,7 +150,10 @@ void hth_tcp_bulk_write(struct hth_tcp_conn *c)
 {
     int more = c->is_sealed ? hth_tcp_sealed_write(c) : plain_write(c);
 
-    hth_tcp_sock_watch(&c->bulk, more ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    if (more < 0)
+        hth_tcp_conn_errno(c, errno);
+    else
+        hth_tcp_sock_watch(&c->bulk, more ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 void hth_tcp_bulk_event(struct hth_tcp_conn *c, uint32_t events)

@@ -75,7 +75,9 @@ void hth_tcp_conn_errno(struct hth_tcp_conn *c, int error)
 {
     int here = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||
                error == EADDRNOTAVAIL;
+    const char *why = !error           ? "the peer has closed the connection"
+                      : error == ENXIO ? "this machine does not have our own address any more"
+                                       : strerrordesc_np(error);
 
-    hth_tcp_conn_end(c, here ? HEARTH_EBUSY : HEARTH_EPEER,
-            error ? strerrordesc_np(error) : "the peer has closed the connection");
+    hth_tcp_conn_end(c, here ? HEARTH_EBUSY : HEARTH_EPEER, why);
 }

@@ -59,6 +59,8 @@ int hth_tcp_frames_fill(struct hth_tcp_conn *c)
 {
     struct hth_tcp_out *out = &c->out;
 
+    if (out->dead)
+        hth_tcp_answer_deny(c, out->pull);
     out->head_put = out->tail_put = out->tail_len = 0;
     out->left = 0;
     out->dead = 0;

@@ -20,6 +20,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#define REFUSED_SAY_MS 10000u
+
 static struct hth_seal_opts hello_opts(const struct hth_tcp *t, enum hth_purpose purpose)
 {
     return (struct hth_seal_opts){ .key = t->key, .suites = t->suites, .purpose = purpose };
@@ -68,7 +70,7 @@ static int dial_socket(struct hth_tcp *t, const union hth_addr *peer, int *out_f
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     if (bind(fd, &from.sa, hth_addr_len(&from)))
-        return errno;
+        return errno == EADDRNOTAVAIL ? ENXIO : errno; /* of connect() it is a want of ports */
     if (connect(fd, &peer->sa, hth_addr_len(peer)) && errno != EINPROGRESS)
         return errno;
     return 0;
@@ -219,18 +221,38 @@ static struct hth_tcp_greeting *accepted_half(const struct hth_tcp *t, const uns
     return NULL;
 }
 
+/* He hears nothing; whoever looks for the reason finds it here. */
+static void accepted_refuse(struct hth_tcp_greeting *g, const struct hearth_error *why)
+{
+    struct hth_tcp *t = g->sock.t;
+    uint64_t now = hth_now_ms(&t->clock);
+    char from[HTH_ADDR_LABEL];
+
+    t->refused++;
+    if (t->refused_said_ms && now < t->refused_said_ms + REFUSED_SAY_MS)
+        return;
+    hth_addr_text(&g->peer, from);
+    hth_say(&t->log, HEARTH_LOG_WARN, "stranger-refused",
+            "%s: %s; %u in all since this was said last", from, why->text, t->refused);
+    t->refused_said_ms = now ? now : 1;
+    t->refused = 0;
+}
+
 /* Our hello to his; a stranger hears no more before his proof. 0: close. */
 static int accepted_says(struct hth_tcp_greeting *g)
 {
     struct hth_seal_opts opts = hello_opts(g->sock.t, HTH_PURPOSE_MESSAGES);
     struct hth_tcp_greeting *half = NULL;
     unsigned char hello[HTH_SEAL_HELLO];
+    struct hearth_error err = { 0 };
     struct hth_seal_asked asked;
     struct hth_seal_bond bond;
     int rc;
 
-    if (hth_seal_asks(g->in, &asked, NULL))
+    if (hth_seal_asks(g->in, &asked, &err)) {
+        accepted_refuse(g, &err);
         return 0;
+    }
     g->purpose = asked.purpose;
     memcpy(g->id, asked.id, sizeof(g->id));
     if (asked.purpose == HTH_PURPOSE_BULK)
@@ -239,8 +261,10 @@ static int accepted_says(struct hth_tcp_greeting *g)
         hth_seal_bond(half->seal, &bond);
         opts.bond = &bond;
     }
-    rc = hth_seal_accept(&g->hand, &opts, g->in, hello, NULL);
+    rc = hth_seal_accept(&g->hand, &opts, g->in, hello, &err);
     hth_wipe(&bond, sizeof(bond));
+    if (rc)
+        accepted_refuse(g, &err);
     if (rc && rc != HEARTH_EUNSUPPORTED)
         return 0;
     if (!hello_send(g, hello, sizeof(hello)) || rc)
@@ -288,9 +312,13 @@ static int accepted_join(struct hth_tcp_greeting *g)
 static int accepted_admits(struct hth_tcp_greeting *g)
 {
     unsigned char proof[HTH_SEAL_PROOF];
+    struct hearth_error err = { 0 };
 
-    if (hth_seal_admit(&g->hand, g->in, proof, &g->seal, NULL) ||
-            !hello_send(g, proof, sizeof(proof)))
+    if (hth_seal_admit(&g->hand, g->in, proof, &g->seal, &err)) {
+        accepted_refuse(g, &err);
+        return 0;
+    }
+    if (!hello_send(g, proof, sizeof(proof)))
         return 0;
     if (g->purpose == HTH_PURPOSE_BULK)
         return accepted_join(g);
@@ -300,10 +328,19 @@ static int accepted_admits(struct hth_tcp_greeting *g)
 
 static void accepted_event(struct hth_tcp_greeting *g)
 {
-    int whole = g->stage == HTH_TCP_HALF ? -1 : hello_receive(g);
+    int whole = -1;
 
+    errno = 0;
+    if (g->stage != HTH_TCP_HALF) /* whose bytes are for when the other half is here */
+        whole = hello_receive(g);
     if (!whole)
         return;
+    if (whole < 0 && errno == EPROTO) {
+        struct hearth_error err;
+
+        hth_fail(&err, HEARTH_EPROTO, 0, "what it said is no hello of ours");
+        accepted_refuse(g, &err);
+    }
     if (whole > 0 && (g->stage == HTH_TCP_LISTENS ? accepted_says(g) : accepted_admits(g)))
         return;
     hth_tcp_greeting_end(g); /* without a word */

@@ -6,7 +6,6 @@
 #include "tcp.h"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #define EVENTS   64 /* a turn */
 #define LISTENER 1  /* ids of the two that are no sockets of connections */
@@ -67,11 +66,7 @@ int hth_tcp_progress(struct hth_transport *transport)
     struct epoll_event e[EVENTS];
     int got, n;
 
-    if (atomic_exchange(&t->woken, 0)) {
-        eventfd_t ignored;
-
-        eventfd_read(t->wake_fd, &ignored);
-    }
+    hth_wake_taken(t->wake_fd, &t->woken);
     n = hth_tcp_finish(t);
     got = epoll_wait(t->epoll_fd, e, EVENTS, 0);
     n += others_first(t, e, got);
@@ -97,6 +92,5 @@ void hth_tcp_wake(struct hth_transport *transport)
 {
     struct hth_tcp *t = hth_tcp_of(transport);
 
-    if (!atomic_exchange(&t->woken, 1))
-        eventfd_write(t->wake_fd, 1);
+    hth_wake(t->wake_fd, &t->woken);
 }

@@ -94,8 +94,10 @@ ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c)
 
 static int record_put(struct hth_tcp_conn *c, const void *plain, size_t len)
 {
-    if (hth_seal_put(c->bulk_seal, c->sealed + c->sealed_len, plain, len))
+    if (hth_seal_put(c->bulk_seal, c->sealed + c->sealed_len, plain, len)) {
+        errno = EPROTO;
         return -1;
+    }
     c->sealed_len += (uint32_t)(HTH_SEAL_MORE + len);
     return 0;
 }
@@ -123,7 +125,7 @@ static int record_next(struct hth_tcp_conn *c)
     return record_put(c, from.iov_base, len);
 }
 
-/* As many records as there is room for. 1: some wait; 0: none; -1: they cannot be sealed. */
+/* As many records as there is room for. 1: some wait; 0: none; -1: errno, EPROTO: they cannot be sealed. */
 static int records_fill(struct hth_tcp_conn *c)
 {
     if (!c->sealed)
@@ -145,10 +147,11 @@ int hth_tcp_sealed_write(struct hth_tcp_conn *c)
     uint64_t sent = 0;
 
     while (sent < HTH_TCP_TURN) {
+        int fresh = c->sealed_put == c->sealed_len ? records_fill(c) : 1;
         ssize_t n;
 
-        if (c->sealed_put == c->sealed_len && records_fill(c) <= 0)
-            return 0;
+        if (fresh <= 0)
+            return fresh;
         n = send(c->bulk.fd, c->sealed + c->sealed_put, c->sealed_len - c->sealed_put,
                 MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0)

@@ -39,6 +39,7 @@ int hth_tcp_answer_next(struct hth_tcp_conn *c)
     denied = a.denied || !hth_ids_get(&c->t->grants, a.grant);
     if (denied)
         a.left = 0;
+    out->pull = a.pull;
     out->grant = a.grant;
     out->off = a.off;
     out->left = a.left < HTH_TCP_PIECE ? a.left : HTH_TCP_PIECE;
@@ -55,4 +56,13 @@ int hth_tcp_answer_next(struct hth_tcp_conn *c)
     hth_tcp_head_put(out->tail, HTH_TCP_END, denied, 0, a.pull);
     out->tail_len = HTH_TCP_HEAD;
     return 1;
+}
+
+void hth_tcp_answer_deny(struct hth_tcp_conn *c, uint64_t pull)
+{
+    for (uint32_t i = 0; i < c->answers; i++) {
+        struct hth_tcp_answer *a = &c->answer[(c->answer_at + i) % HTH_TCP_PULLS];
+
+        a->denied |= a->pull == pull;
+    }
 }

@@ -13,6 +13,7 @@
 #include "transport/address.h"
 #include "transport/ids.h"
 #include "transport/transport.h"
+#include "transport/wake.h"
 
 #include <netinet/in.h>
 #include <pthread.h>
@@ -222,6 +223,7 @@ struct hth_tcp_in {
 struct hth_tcp_out {
     unsigned char head[HTH_TCP_ASKS * (HTH_TCP_HEAD + HTH_TCP_REQUEST)];
     uint32_t head_len, head_put;
+    uint64_t pull;  /* whose piece it is */
     uint64_t grant; /* of the piece */
     uint64_t off;   /* in it */
     uint64_t left;  /* bytes of the piece */
@@ -301,7 +303,7 @@ struct iovec hth_tcp_frame_source(struct hth_tcp_conn *c);
 
 /* Bytes that came; 0: the peer has closed; -1: errno, EPROTO is nonsense. */
 ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c);
-int hth_tcp_sealed_write(struct hth_tcp_conn *c); /* 1: there is more to send */
+int hth_tcp_sealed_write(struct hth_tcp_conn *c); /* 1: there is more to send; -1: errno */
 void hth_tcp_sealed_fini(struct hth_tcp_conn *c);
 
 /* ---- bulk.c: the bulk socket ---- */
@@ -331,6 +333,8 @@ int hth_tcp_request_take(
         struct hth_tcp_conn *c, uint64_t pull, const unsigned char request[HTH_TCP_REQUEST]);
 /* The next piece into c->out; 0: there is none. */
 int hth_tcp_answer_next(struct hth_tcp_conn *c);
+/* Memory of the piece that has left is gone: the rest of its pull is denied. */
+void hth_tcp_answer_deny(struct hth_tcp_conn *c, uint64_t pull);
 
 /* ---- progress.c ---- */
 
@@ -345,7 +349,9 @@ struct hth_tcp {
     struct hth_transport_events events;
     struct hth_clock clock;
     struct hth_log log;
-    union hth_addr self; /* where we listen */
+    union hth_addr self;      /* where we listen */
+    uint64_t refused_said_ms; /* 0: never */
+    uint32_t refused;         /* strangers since */
     uint32_t connect_ms;
     int closing;
     int epoll_fd, wake_fd, listen_fd;
