@@ -283,7 +283,8 @@ uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx, uint64_t *random)
 {
     uint64_t epoch = 0, nonce = 0, other = 0, its_nonce = 0;
 
-    epoch_of_record(ctx, &other, &its_nonce);
+    if (!ctx->epoch) /* else it is the one below, and as large as the job */
+        epoch_of_record(ctx, &other, &its_nonce);
     if (epoch_counts(ctx, other))
         epoch_take_higher(&epoch, &nonce, other, its_nonce);
     if (ctx->epoch && epoch_counts(ctx, ctx->epoch->epoch))
