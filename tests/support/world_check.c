@@ -55,7 +55,9 @@ void check_record(void *machine, const char *name, const void *bytes, size_t len
     if (strcmp(name, "keep") != 0 || x->index == w->stale_machine || !look_keep(bytes, len, keep) ||
             !look_before(w->newest.id, keep[0]))
         return;
+    machine_watch(x, 0, 0); /* it is we who look */
     decided(w, keep[0]);
+    machine_watch(x, 1, 0);
 }
 
 /* ---- P1 --------------------------------------------------------------------------------------------- */
