@@ -87,6 +87,20 @@ static int give_manifest(struct hth_choice *co, struct hearth_error *err)
     return hth_blob_serve(co->ctx, &id, c->bytes, c->len, err);
 }
 
+static int give_plan_bytes(struct hth_choice *co, const struct hth_blob_id *id,
+        const struct made *m, struct hearth_error *err)
+{
+    struct hth_buf *buf = hth_buf_new(m->len, m->digest);
+    int rc;
+
+    if (!buf)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "a plan of %zu bytes", m->len);
+    memcpy(buf->at, m->bytes, m->len);
+    rc = hth_blob_give_buf(co->ctx, id, buf, err);
+    hth_buf_put(buf);
+    return rc;
+}
+
 /* A worker has made it. */
 static void give_made(struct hth_choice *co, struct made *m)
 {
@@ -101,11 +115,10 @@ static void give_made(struct hth_choice *co, struct made *m)
         hth_choice_fail(co, err.code, err.text);
         return;
     }
-    if (hth_blob_hand(co->ctx, &id, m->bytes, m->len, m->digest, &err))
+    if (give_plan_bytes(co, &id, m, &err))
         hth_choice_fail(co, HEARTH_ENOMEM, "the plan cannot be given out");
     else
         hth_restore_take(co->restore, &id, &m->plan); /* this node is a member too */
-    m->bytes = NULL;
 }
 
 void give_plan(struct hth_choice *co, struct candidate *c)

@@ -77,16 +77,17 @@ int manifest_lacks(struct hth_restore *r)
 /* The bytes of a blob that has come, as the manifest of s. */
 static int manifest_take(struct hth_restore *r, struct hth_held_save *s, struct hearth_error *err)
 {
+    struct hth_blob_id id = manifest_blob(r);
     size_t len = 0;
-    const unsigned char *bytes = manifest_came(r, &len);
-    unsigned char *copy = bytes ? malloc(len) : NULL;
+    struct hth_buf *buf = manifest_came(r, &len) ? hth_blob_buf(r->ctx, &id) : NULL;
     int rc;
 
-    if (!copy)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the manifest");
-    memcpy(copy, bytes, len);
+    if (!buf)
+        return hth_fail(err, HEARTH_ENOENT, 0, "the manifest has not come");
+    hth_buf_get(buf);
     hth_held_forget_manifest(s); /* of a foreign save each recovery makes a new one */
-    rc = hth_held_set_manifest(r->ctx, s, copy, len, err);
+    rc = hth_held_keep_manifest(r->ctx, s, buf, err);
+    hth_buf_put(buf);
     if (rc == HEARTH_ECORRUPT) { /* the next plan for this save pulls it again */
         hth_blobs_forget(r->ctx, s->id);
         r->manifest_bad = 1;

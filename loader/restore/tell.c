@@ -60,7 +60,7 @@ static void tell_serve(struct hth_ctx *ctx, struct hth_held_save *s)
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, s->id, 0 };
 
     if (s->has_manifest)
-        hth_blob_serve(ctx, &id, s->manifest_bytes, s->manifest_len, NULL);
+        hth_blob_serve_buf(ctx, &id, s->manifest_buf, NULL);
 }
 
 /* ---- Looking ----------------------------------------------------------------------------------- */

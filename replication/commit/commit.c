@@ -76,7 +76,7 @@ static void commit_resume_save(struct hth_commit *c, struct hth_held_save *s)
     if (!t)
         return;
     if (s->has_manifest && hth_is_coordinator(c->ctx))
-        (void)hth_blob_give(c->ctx, &id, s->manifest_bytes, s->manifest_len, NULL);
+        (void)hth_blob_give_buf(c->ctx, &id, s->manifest_buf, NULL);
     t->done_sent = s->has_manifest;
     t->complete = s->published;
     t->repair_ms = s->has_manifest ? hth_now_ms(&c->ctx->clock) : HTH_NEVER;

@@ -218,6 +218,19 @@ static void decide_settle(struct hth_commit *c)
 
 /* ---- DONE → manifest ------------------------------------------------------------------------ */
 
+static int decide_encode(struct hth_manifest *m, struct hth_buf **out, struct hearth_error *err)
+{
+    size_t len = hth_manifest_bytes(m);
+    unsigned char *bytes = malloc(len);
+    int rc = bytes ? hth_manifest_encode(m, bytes, err) : HEARTH_ENOMEM;
+
+    *out = rc ? NULL : hth_buf_of(bytes, len);
+    free(bytes);
+    if (rc && bytes)
+        return rc;
+    return *out ? HEARTH_OK : hth_fail(err, HEARTH_ENOMEM, 0, "manifest of %zu bytes", len);
+}
+
 static int decide_manifest(struct hth_commit *c, struct tally *t, struct hearth_error *err)
 {
     struct hth_ctx *ctx = c->ctx;
@@ -233,22 +246,20 @@ static int decide_manifest(struct hth_commit *c, struct tally *t, struct hearth_
         .object = t->object,
     };
     size_t len = hth_manifest_bytes(&m);
-    unsigned char *bytes = malloc(len);
+    struct hth_buf *buf;
     int rc;
 
-    if (!s || !track || !bytes) {
-        free(bytes);
+    if (!s || !track)
         return hth_fail(err, HEARTH_ENOMEM, 0, "manifest of %zu bytes", len);
-    }
     memcpy(m.job, ctx->opts.job, sizeof(m.job));
-    rc = hth_manifest_encode(&m, bytes, err);
-    rc = rc ? rc : hth_blob_give(ctx, &id, bytes, len, err);
-    if (rc) {
-        free(bytes);
+    rc = decide_encode(&m, &buf, err);
+    if (rc)
         return rc;
-    }
-    hth_point(&ctx->points, "manifest");
-    rc = hth_held_set_manifest(ctx, s, bytes, len, err);
+    rc = hth_blob_give_buf(ctx, &id, buf, err);
+    if (!rc)
+        hth_point(&ctx->points, "manifest");
+    rc = rc ? rc : hth_held_keep_manifest(ctx, s, buf, err);
+    hth_buf_put(buf);
     if (rc)
         return rc;
     member_manifest(c, track, s);

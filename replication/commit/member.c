@@ -387,7 +387,7 @@ static void member_serve(struct hth_commit *c, const struct hth_held_save *s)
 {
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, s->id, 0 };
 
-    (void)hth_blob_serve(c->ctx, &id, s->manifest_bytes, s->manifest_len, NULL);
+    (void)hth_blob_serve_buf(c->ctx, &id, s->manifest_buf, NULL);
 }
 
 void member_keep(struct hth_commit *c)
@@ -488,23 +488,32 @@ static void member_cannot(
         hth_commit_fail(c, save, err->code, err->text);
 }
 
-static void member_take_manifest(
-        struct hth_commit *c, struct hth_save_id save, const unsigned char *bytes, size_t len)
+/* The blob's own bytes where they are these: they are kept once. */
+static struct hth_buf *member_buf(
+        struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
-    struct hth_held_save *s = hth_holdings_get(c->ctx, save);
-    unsigned char *copy = malloc(len ? len : 1);
-    struct hearth_error err;
+    struct hth_buf *buf = hth_blob_buf(c->ctx, id);
 
-    if (!s || !copy || s->has_manifest) {
-        free(copy);
+    return buf && buf->at == bytes ? hth_buf_get(buf) : hth_buf_of(bytes, len);
+}
+
+static void member_take_manifest(
+        struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
+{
+    struct hth_held_save *s = hth_holdings_get(c->ctx, id->save);
+    struct hth_buf *buf = s && !s->has_manifest ? member_buf(c, id, bytes, len) : NULL;
+    struct hearth_error err;
+    int rc;
+
+    if (!buf)
         return;
-    }
     hth_point(&c->ctx->points, "manifest");
-    memcpy(copy, bytes, len);
-    if (!hth_held_set_manifest(c->ctx, s, copy, len, &err))
+    rc = hth_held_keep_manifest(c->ctx, s, buf, &err);
+    hth_buf_put(buf);
+    if (!rc)
         return;
     hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "manifest-failed", "%s", err.text);
-    member_cannot(c, save, &err);
+    member_cannot(c, id->save, &err);
 }
 
 static void member_blob(struct hth_commit *c, struct track *t)
@@ -538,7 +547,7 @@ void hth_commit_blob(
     if (id->kind == HTH_BLOB_PLAN || !member_may_need(c, id->save))
         return;
     if (id->kind == HTH_BLOB_MANIFEST)
-        member_take_manifest(c, id->save, bytes, len);
+        member_take_manifest(c, id, bytes, len);
     t = track_get(c, id->save);
     s = hth_holdings_find(c->ctx, id->save);
     if (!t || !s)

@@ -187,6 +187,19 @@ static void foreign_adopt(struct hth_ctx *ctx, const struct find *f)
     }
 }
 
+/* bytes: from the store, freed. */
+static int manifest_know(
+        struct hth_held_save *save, void *bytes, size_t len, struct hearth_error *err)
+{
+    struct hth_buf *buf = hth_buf_of(bytes, len);
+    int rc = buf ? hth_held_know_manifest(save, buf, err)
+                 : hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a manifest of %zu bytes", len);
+
+    hth_buf_put(buf);
+    free(bytes);
+    return rc;
+}
+
 static void manifest_adopt(struct hth_ctx *ctx, struct hth_held_save *save)
 {
     char name[HTH_MANIFEST_NAME];
@@ -197,9 +210,8 @@ static void manifest_adopt(struct hth_ctx *ctx, struct hth_held_save *save)
     hth_record_manifest(save->id, name);
     if (save->has_manifest || ctx->store->ops->record_get(ctx->store, name, &bytes, &len, &err))
         return;
-    if (!hth_held_know_manifest(save, bytes, len, &err))
+    if (!manifest_know(save, bytes, len, &err))
         return;
-    free(bytes);
     hth_say(&ctx->log, HEARTH_LOG_ERROR, "manifest-bad",
             "the manifest of " HTH_SAVE " is not used: %s", HTH_SAVE_ARGS(save->id), err.text);
     ctx->store->ops->record_remove(ctx->store, name);
@@ -278,8 +290,9 @@ void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save)
                 ctx->store, name, save->manifest_bytes, save->manifest_len, NULL);
     } else {
         hth_held_forget_manifest(save);
-        if (!gone && !hth_held_know_manifest(save, bytes, len, NULL))
-            bytes = NULL;
+        if (!gone)
+            (void)manifest_know(save, bytes, len, NULL);
+        bytes = NULL;
     }
     free(bytes);
 }

@@ -85,10 +85,10 @@ void hth_record_manifest(struct hth_save_id save, char out[HTH_MANIFEST_NAME])
 }
 
 int hth_held_know_manifest(
-        struct hth_held_save *save, unsigned char *bytes, size_t len, struct hearth_error *err)
+        struct hth_held_save *save, struct hth_buf *buf, struct hearth_error *err)
 {
     struct hth_manifest m;
-    int rc = hth_manifest_decode(&m, bytes, len, err);
+    int rc = hth_manifest_decode(&m, buf->at, buf->len, err);
 
     if (rc)
         return rc;
@@ -100,8 +100,9 @@ int hth_held_know_manifest(
     }
     save->manifest = m;
     save->has_manifest = 1;
-    save->manifest_bytes = bytes;
-    save->manifest_len = len;
+    save->manifest_buf = hth_buf_get(buf);
+    save->manifest_bytes = buf->at;
+    save->manifest_len = buf->len;
     return HEARTH_OK;
 }
 
@@ -109,28 +110,38 @@ void hth_held_forget_manifest(struct hth_held_save *save)
 {
     if (save->has_manifest)
         hth_manifest_fini(&save->manifest);
-    free(save->manifest_bytes);
+    hth_buf_put(save->manifest_buf);
     save->has_manifest = 0;
+    save->manifest_buf = NULL;
     save->manifest_bytes = NULL;
     save->manifest_len = 0;
+}
+
+int hth_held_keep_manifest(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_buf *buf,
+        struct hearth_error *err)
+{
+    char name[HTH_MANIFEST_NAME];
+    int rc;
+
+    if (save->has_manifest)
+        return HEARTH_OK;
+    hth_record_manifest(save->id, name);
+    if ((rc = hth_held_know_manifest(save, buf, err)))
+        return rc;
+    rc = ctx->store->ops->record_put(ctx->store, name, buf->at, buf->len, err);
+    if (rc) /* known, but not written: not known */
+        hth_held_forget_manifest(save);
+    return rc;
 }
 
 int hth_held_set_manifest(struct hth_ctx *ctx, struct hth_held_save *save, unsigned char *bytes,
         size_t len, struct hearth_error *err)
 {
-    char name[HTH_MANIFEST_NAME];
-    int rc = HEARTH_OK;
+    struct hth_buf *buf = hth_buf_of(bytes, len);
+    int rc = buf ? hth_held_keep_manifest(ctx, save, buf, err)
+                 : hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a manifest of %zu bytes", len);
 
-    hth_record_manifest(save->id, name);
-    if (!save->has_manifest) {
-        rc = hth_held_know_manifest(save, bytes, len, err);
-        if (!rc && !(rc = ctx->store->ops->record_put(ctx->store, name, bytes, len, err)))
-            return HEARTH_OK;
-        if (save->has_manifest) { /* known, but not written: not known */
-            save->manifest_bytes = NULL;
-            hth_held_forget_manifest(save);
-        }
-    }
+    hth_buf_put(buf);
     free(bytes);
     return rc;
 }
@@ -272,7 +283,8 @@ uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx, uint64_t *random)
 {
     uint64_t epoch = 0, nonce = 0, other = 0, its_nonce = 0;
 
-    epoch_of_record(ctx, &other, &its_nonce);
+    if (!ctx->epoch) /* else it is the one below, and as large as the job */
+        epoch_of_record(ctx, &other, &its_nonce);
     if (epoch_counts(ctx, other))
         epoch_take_higher(&epoch, &nonce, other, its_nonce);
     if (ctx->epoch && epoch_counts(ctx, ctx->epoch->epoch))

@@ -9,6 +9,7 @@
 #ifndef HEARTH_REPLICATION_HOLDINGS_H
 #define HEARTH_REPLICATION_HOLDINGS_H
 
+#include "core/base/buf.h"
 #include "core/foreign/foreign.h"
 #include "ctx.h"
 
@@ -31,7 +32,8 @@ struct hth_held_save {
     struct hth_save_id id;
     struct hth_manifest manifest; /* objects == 0 and has_manifest == 0 until it is known */
     int has_manifest;
-    unsigned char *manifest_bytes; /* [manifest_len]; registered for blobs by who needs it */
+    struct hth_buf *manifest_buf;  /* its bytes; registered for blobs by who needs it ... */
+    unsigned char *manifest_bytes; /* ... [manifest_len] */
     size_t manifest_len;
     int published;  /* its directory is step-<N>_ckpt */
     int unfinished; /* foreign: its writer has left a marker here */
@@ -61,8 +63,10 @@ struct hth_held *hth_held_find(struct hth_held_save *save, uint64_t object);
 struct hth_held *hth_held_add(struct hth_held_save *save, const struct hth_object *object,
         enum hth_held_state state, struct hth_slot *slot);
 
-/* Write the manifest record and know it. bytes: taken over (malloc'ed), on failure too. A second
- * one changes nothing. Errors: HEARTH_ECORRUPT, HEARTH_EINVAL of another save, the store's. */
+/* Write the manifest record and know it; buf gets one user more. bytes: copied, and freed (malloc'ed), on
+ * failure too. A second one changes nothing. Errors: HEARTH_ECORRUPT, HEARTH_EINVAL of another save, the store's. */
+int hth_held_keep_manifest(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_buf *buf,
+        struct hearth_error *err);
 int hth_held_set_manifest(struct hth_ctx *ctx, struct hth_held_save *save, unsigned char *bytes,
         size_t len, struct hearth_error *err);
 

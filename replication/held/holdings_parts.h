@@ -14,8 +14,8 @@ struct hth_holdings {
 
 void hth_record_manifest(struct hth_save_id save, char out[HTH_MANIFEST_NAME]);
 
-/* Decode and keep bytes that are in the store already; taken over on success only. */
+/* Decode and keep bytes that are in the store already: buf gets one user more on success. */
 int hth_held_know_manifest(
-        struct hth_held_save *save, unsigned char *bytes, size_t len, struct hearth_error *err);
+        struct hth_held_save *save, struct hth_buf *buf, struct hearth_error *err);
 
 #endif

@@ -76,21 +76,22 @@ static int blob_give_on(struct blob *b, int give_on)
     return HEARTH_OK;
 }
 
-/* bytes: taken over. */
-static int blob_put(struct hth_ctx *ctx, const struct hth_blob_id *id, unsigned char *bytes,
-        size_t len, const unsigned char digest[HTH_DIGEST], int give_on, struct hearth_error *err)
+/* buf: one user's, taken over in any case. */
+static int blob_put(struct hth_ctx *ctx, const struct hth_blob_id *id, struct hth_buf *buf,
+        int give_on, struct hearth_error *err)
 {
-    struct blob *b = bytes ? hth_blob_get(ctx, id) : NULL;
+    struct blob *b = buf ? hth_blob_get(ctx, id) : NULL;
 
     if (!b || hth_blob_empty(b)) {
-        free(bytes);
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no room for a blob of %zu bytes", len);
+        hth_buf_put(buf);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no room for a blob");
     }
-    b->bytes = bytes;
-    b->len = b->at = len;
+    b->buf = buf;
+    b->bytes = buf->at;
+    b->len = b->at = buf->len;
     b->state = HERE;
     b->due_ms = HTH_NEVER;
-    memcpy(b->digest, digest, HTH_DIGEST);
+    memcpy(b->digest, buf->digest, HTH_DIGEST);
     for (struct reader *r = b->readers; r; r = r->next)
         hth_blob_offer(b, r);
     return blob_give_on(b, give_on);
@@ -108,19 +109,24 @@ static int blob_copy(struct hth_ctx *ctx, const struct hth_blob_id *id, const vo
         size_t len, int give_on, struct hearth_error *err)
 {
     struct blob *b = hth_blob_look(ctx, id);
-    unsigned char digest[HTH_DIGEST], *copy;
     int rc;
 
     if (blob_is_under_way(b))
         return blob_give_on(b, give_on);
     rc = blob_check(id, len, err);
-    if (rc)
-        return rc;
-    copy = malloc(len ? len : 1);
-    if (copy && len)
-        memcpy(copy, bytes, len);
-    hth_digest(digest, bytes, len);
-    return blob_put(ctx, id, copy, len, digest, give_on, err);
+    return rc ? rc : blob_put(ctx, id, hth_buf_of(bytes, len), give_on, err);
+}
+
+static int blob_keep(struct hth_ctx *ctx, const struct hth_blob_id *id, struct hth_buf *buf,
+        int give_on, struct hearth_error *err)
+{
+    struct blob *b = hth_blob_look(ctx, id);
+    int rc;
+
+    if (blob_is_under_way(b))
+        return blob_give_on(b, give_on);
+    rc = blob_check(id, buf->len, err);
+    return rc ? rc : blob_put(ctx, id, hth_buf_get(buf), give_on, err);
 }
 
 int hth_blob_give(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
@@ -135,16 +141,16 @@ int hth_blob_serve(struct hth_ctx *ctx, const struct hth_blob_id *id, const void
     return blob_copy(ctx, id, bytes, len, 0, err);
 }
 
-int hth_blob_hand(struct hth_ctx *ctx, const struct hth_blob_id *id, unsigned char *bytes,
-        size_t len, const unsigned char digest[HTH_DIGEST], struct hearth_error *err)
+int hth_blob_give_buf(struct hth_ctx *ctx, const struct hth_blob_id *id, struct hth_buf *buf,
+        struct hearth_error *err)
 {
-    struct blob *b = hth_blob_look(ctx, id);
-    int rc = blob_check(id, len, err);
+    return blob_keep(ctx, id, buf, 1, err);
+}
 
-    if (!rc && !blob_is_under_way(b))
-        return blob_put(ctx, id, bytes, len, digest, 1, err);
-    free(bytes);
-    return rc ? rc : blob_give_on(b, 1);
+int hth_blob_serve_buf(struct hth_ctx *ctx, const struct hth_blob_id *id, struct hth_buf *buf,
+        struct hearth_error *err)
+{
+    return blob_keep(ctx, id, buf, 0, err);
 }
 
 static void blob_forget(struct blob *b)
@@ -187,6 +193,13 @@ const unsigned char *hth_blob_find(
         return NULL;
     *out_len = b->len;
     return b->bytes;
+}
+
+struct hth_buf *hth_blob_buf(struct hth_ctx *ctx, const struct hth_blob_id *id)
+{
+    struct blob *b = hth_blob_look(ctx, id);
+
+    return b && b->state == HERE ? b->buf : NULL;
 }
 
 /* ---- Time and ends -------------------------------------------------------------------------------------- */

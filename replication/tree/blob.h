@@ -11,6 +11,7 @@
 #ifndef HEARTH_REPLICATION_BLOB_H
 #define HEARTH_REPLICATION_BLOB_H
 
+#include "core/base/buf.h"
 #include "replication/held/ctx.h"
 
 enum hth_blob_kind {
@@ -47,10 +48,6 @@ void hth_blobs_join(struct hth_ctx *ctx); /* forgets all */
 int hth_blob_give(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
         struct hearth_error *err);
 
-/* The same with bytes that malloc() gave, taken over in any case, and their digest. */
-int hth_blob_hand(struct hth_ctx *ctx, const struct hth_blob_id *id, unsigned char *bytes,
-        size_t len, const unsigned char digest[HTH_DIGEST], struct hearth_error *err);
-
 /* One may start elsewhere: fetch this blob from `node` (HTH_NODE_NONE: our parent), then give it on
  * to our own children as if the parent had brought it. A raw object that is here and not held any
  * more was wrong: it is fetched again. */
@@ -60,6 +57,14 @@ int hth_blob_fetch(
 int hth_blob_serve(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
         struct hearth_error *err);
 
+/* The same with bytes that are kept already: no copy, and no digest is made again. */
+int hth_blob_give_buf(struct hth_ctx *ctx, const struct hth_blob_id *id, struct hth_buf *buf,
+        struct hearth_error *err);
+int hth_blob_serve_buf(struct hth_ctx *ctx, const struct hth_blob_id *id, struct hth_buf *buf,
+        struct hearth_error *err);
+
+/* What it is kept in, if it is here and no raw object, else NULL. Borrowed: hth_buf_get(). */
+struct hth_buf *hth_blob_buf(struct hth_ctx *ctx, const struct hth_blob_id *id);
 /* The bytes if it is here, else NULL. */
 const unsigned char *hth_blob_find(
         struct hth_ctx *ctx, const struct hth_blob_id *id, size_t *out_len);

@@ -116,18 +116,15 @@ uint64_t hth_blobs_family(const struct hth_ctx *ctx)
 static struct blob *blob_from_held(struct hth_ctx *ctx, const struct hth_blob_id *id)
 {
     const struct hth_held_save *s = hth_holdings_find(ctx, id->save);
-    unsigned char *copy =
-            s && s->has_manifest && s->manifest_len <= BLOB_MAX ? malloc(s->manifest_len) : NULL;
-    struct blob *b = copy ? hth_blob_get(ctx, id) : NULL;
+    struct blob *b =
+            s && s->has_manifest && s->manifest_len <= BLOB_MAX ? hth_blob_get(ctx, id) : NULL;
 
-    if (!b) {
-        free(copy);
+    if (!b)
         return NULL;
-    }
-    memcpy(copy, s->manifest_bytes, s->manifest_len);
-    b->bytes = copy;
+    b->buf = hth_buf_get(s->manifest_buf);
+    b->bytes = b->buf->at;
     b->len = b->at = s->manifest_len;
-    hth_digest(b->digest, copy, b->len);
+    memcpy(b->digest, b->buf->digest, HTH_DIGEST);
     b->state = HERE;
     return b;
 }

@@ -54,9 +54,9 @@ static void blob_bytes_end(struct blob *b)
 {
     if (b->raw)
         b->ctx->store->ops->raw_close(b->ctx->store, b->raw);
-    else
-        free(b->bytes);
+    hth_buf_put(b->buf);
     b->raw = NULL;
+    b->buf = NULL;
     b->bytes = NULL;
 }
 

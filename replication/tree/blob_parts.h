@@ -41,7 +41,8 @@ struct blob {
     int forgotten; /* freed when pull, work or registration ends */
     int busy;      /* one of them is under way */
     unsigned char *bytes;
-    struct hth_raw *raw; /* a raw object: bytes are its; NULL: malloc'ed */
+    struct hth_raw *raw; /* a raw object: bytes are its ... */
+    struct hth_buf *buf; /* ... else these */
     uint64_t len, at;    /* at: pulled so far */
     unsigned char digest[HTH_DIGEST];
     unsigned char found[HTH_DIGEST];

@@ -226,7 +226,8 @@ static void blob_make(struct blob *b, uint64_t len, const unsigned char *digest)
     b->len = len;
     memcpy(b->digest, digest, HTH_DIGEST);
     if (b->id.kind != HTH_BLOB_RAW) {
-        b->bytes = malloc(len ? len : 1);
+        b->buf = hth_buf_new(len, digest);
+        b->bytes = b->buf ? b->buf->at : NULL;
         if (b->bytes)
             blob_begin(b);
     } else if (store->ops->raw_make(store, b->id.save, hth_blob_named(b->ctx, &b->id)->name, len,

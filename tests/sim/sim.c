@@ -2,7 +2,6 @@
 /*
  * Seeded worlds of real engines in virtual time (tests/support/world.h).
  *
- *   sim --scale NODES
  *   sim --back NODES [--two [--with NODE]] [--degree D] [--copies C] [--ranks R]
  *   sim --seeds N [--first S] [--nodes MOST] [--faults LIST] [--break RULE] [--shrink] [--trace] ...
  *   sim --world seed=S,nodes=N,... [--shrink] [--trace]
@@ -13,8 +12,6 @@
  * the run succeeds when somebody noticed.
  */
 #include "world_shrink.h"
-
-#include "replication/held/holdings.h"
 
 #include <getopt.h>
 #include <inttypes.h>
@@ -69,7 +66,7 @@ struct args {
     const char *rule;
     uint32_t rule_kinds; /* the faults that it is noticed with */
     uint32_t with;       /* the node whose engine dies with each other one: 0, the coordinator's */
-    int twice, scale, back, two, shrink, one;
+    int twice, back, two, shrink, one;
 };
 
 static int usage(const char *what)
@@ -78,7 +75,7 @@ static int usage(const char *what)
             "sim: %s\nusage: sim --seeds N [--first S] [--nodes MOST] [--faults LIST] [--break RULE] [--shrink]\n"
             "           [--trace] [--twice] [--copies C] [--keep K] [--ranks R] [--count FAULTS]\n"
             "       sim --world seed=S,nodes=N,... [--break RULE] [--shrink] [--trace]\n"
-            "       sim --scale NODES | --back NODES [--two [--with NODE]] [--degree D] [--copies C] [--ranks R]\n"
+            "       sim --back NODES [--two [--with NODE]] [--degree D] [--copies C] [--ranks R]\n"
             "rules:",
             what);
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
@@ -132,12 +129,10 @@ static int take_option(struct args *a, int option)
         ['C'] = &a->world.faults,
         ['d'] = &a->world.degree,
         ['w'] = &a->with,
-        ['S'] = &a->world.nodes,
         ['B'] = &a->world.nodes };
     int *const flag_of[128] = { ['t'] = &a->world.loud,
         ['2'] = &a->twice,
         ['T'] = &a->two,
-        ['S'] = &a->scale,
         ['B'] = &a->back,
         ['h'] = &a->shrink };
 
@@ -167,16 +162,16 @@ static int parse(int argc, char **argv, struct args *a)
         { "first", 1, NULL, 'f' }, { "break", 1, NULL, 'b' }, { "trace", 0, NULL, 't' },
         { "copies", 1, NULL, 'c' }, { "keep", 1, NULL, 'k' }, { "ranks", 1, NULL, 'r' },
         { "faults", 1, NULL, 'a' }, { "count", 1, NULL, 'C' }, { "twice", 0, NULL, '2' },
-        { "scale", 1, NULL, 'S' }, { "back", 1, NULL, 'B' }, { "two", 0, NULL, 'T' },
-        { "shrink", 0, NULL, 'h' }, { "degree", 1, NULL, 'd' }, { "with", 1, NULL, 'w' },
-        { "world", 1, NULL, 'W' }, { NULL, 0, NULL, 0 } };
+        { "back", 1, NULL, 'B' }, { "two", 0, NULL, 'T' }, { "shrink", 0, NULL, 'h' },
+        { "degree", 1, NULL, 'd' }, { "with", 1, NULL, 'w' }, { "world", 1, NULL, 'W' },
+        { NULL, 0, NULL, 0 } };
     int c, rc = 0;
 
     while (!rc && (c = getopt_long(argc, argv, "", options, NULL)) != -1)
         rc = take_option(a, c);
     if (rc)
         return rc;
-    if (a->scale || a->back)
+    if (a->back)
         be_plain(&a->world);
     if (a->most < 2 || (a->world.nodes && a->world.copies >= a->world.nodes))
         return usage("too few nodes");
@@ -335,60 +330,6 @@ static void run_all(const struct args *a, struct tally *total)
     }
 }
 
-struct scaled {                    /* what the engines of a large job came to */
-    uint32_t connections, objects; /* of who has most */
-    size_t manifest;
-    uint64_t saves, messages; /* the coordinator has heard of the recovery and of all saves */
-};
-
-static void scale_look(struct world *w, struct scaled *out)
-{
-    const struct world_opts *o = &w->opts;
-
-    *out = (struct scaled){
-        .saves = w->count[WORLD_PROTECTED] / ((uint64_t)o->nodes * o->ranks_per_node),
-        .messages = hth_session_messages(hth_node_ctx(world_node(w, 0))->session),
-    };
-    for (uint32_t i = 0; i < o->nodes; i++) {
-        struct hth_ctx *ctx = hth_node_ctx(world_node(w, i));
-        struct hth_held_save *s = hth_holdings_first(ctx);
-        uint32_t n = hth_session_connections(ctx->session);
-
-        out->connections = n > out->connections ? n : out->connections;
-        if (s && s->has_manifest && s->manifest_len > out->manifest) {
-            out->manifest = s->manifest_len;
-            out->objects = s->manifest.objects;
-        }
-    }
-}
-
-/* A job of many nodes, without faults: what one engine holds, talks to and hears stays small. Each node says
- * three facts of a save; the coordinator may hear half as many messages as there are nodes. */
-static int scale(const struct args *a)
-{
-    struct world_opts opts = a->world;
-    struct scaled s;
-    struct world w;
-    int bad;
-
-    opts.faults = 0;
-    opts.run_ms = 1500;
-    opts.kinds = WORLD_FIRST; /* those that begin without a fault, too */
-    opts.data_max = 64;
-    world_open(&w, &opts);
-    world_run(&w);
-    scale_look(&w, &s);
-    bad = w.why[0] || s.connections > 128 || s.objects < opts.nodes ||
-          s.manifest > 128 * (size_t)s.objects + 4096 || !s.saves ||
-          s.messages > (s.saves + 1) * (opts.nodes / 2 + 256);
-    printf("%u nodes: at most %u connections (128 allowed), manifest %zu bytes for %u objects; %" PRIu64
-           " messages to the coordinator in one recovery and %" PRIu64 " saves%s%s\n",
-            opts.nodes, s.connections, s.manifest, s.objects, s.messages, s.saves,
-            w.why[0] ? ": " : "", w.why);
-    world_close(&w);
-    return bad;
-}
-
 /* One world with one engine killed under ranks that recover, and started again by them: the recovery
  * goes on and succeeds. *out_came: it was killed. */
 static int back_once(const struct world_opts *opts, const char *when, int *out_came)
@@ -495,8 +436,6 @@ int main(int argc, char **argv)
 
     if (rc)
         return rc;
-    if (a.scale)
-        return scale(&a);
     if (a.back)
         return back(&a);
     if (a.one)

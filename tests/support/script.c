@@ -45,7 +45,12 @@ void script_open(struct world *w, const struct world_opts *opts)
     o.keep = o.keep ? o.keep : 1;
     world_open(w, &o);
     world_advance(w, 1);
-    if (!run_to_rest(w, 20000))
+    script_rest(w);
+}
+
+void script_rest(struct world *w)
+{
+    if (!run_to_rest(w, w->opts.recover_ms + 8000))
         world_broken(w, "the job has not recovered");
 }
 
@@ -63,10 +68,8 @@ void script_run(struct world *w, uint64_t ms)
     }
 }
 
-/* All at one step: whoever was away has missed none, since nobody saved. */
-static int save_once(struct world *w, uint64_t each_ms)
+void script_go(struct world *w)
 {
-    struct hth_save_id before = w->newest.id;
     uint64_t step = 0;
 
     for (uint32_t r = 0; r < w->ranks; r++)
@@ -75,6 +78,16 @@ static int save_once(struct world *w, uint64_t each_ms)
         w->rank[r].next = step;
         rank_due(&w->rank[r], w->now_ms + 1);
     }
+}
+
+/* All at one step: whoever was away has missed none, since nobody saved. */
+static int save_once(struct world *w, uint64_t each_ms)
+{
+    struct hth_save_id before = w->newest.id;
+    uint64_t step;
+
+    script_go(w);
+    step = w->rank[0].next;
     world_advance(w, w->now_ms + 3);
     return run_to_rest(w, each_ms) && hth_save_cmp(w->newest.id, before) > 0 &&
            w->newest.id.step == step;

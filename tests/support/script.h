@@ -12,6 +12,10 @@
 void script_open(struct world *w, const struct world_opts *opts);
 void script_run(struct world *w, uint64_t ms);
 
+/* Until all ranks have recovered, or have ended what they are at, and rest. */
+void script_rest(struct world *w);
+void script_go(struct world *w); /* they save one after the other from now on, all at one step */
+
 /* `saves` more, one after the other; 1: each was PROTECTED within so long. */
 int script_save(struct world *w, uint32_t saves, uint64_t each_ms);
 

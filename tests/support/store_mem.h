@@ -31,6 +31,10 @@ void hth_store_mem_room(struct hth_store *s, uint64_t limit_bytes);
 /* No record can be written while it is on. */
 void hth_store_mem_no_records(struct hth_store *s, int on);
 
+/* From now on large records of all stores of this process are kept once where they are alike; one thread has
+ * them all. */
+void hth_store_mem_share(void);
+
 /* Told of each record that was written, and of each sealed slot before it is given back. NULL: of none. */
 struct slot;
 typedef void hth_store_mem_written(void *watcher, const char *name, const void *bytes, size_t len);

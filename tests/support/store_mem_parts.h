@@ -33,6 +33,7 @@ struct file {
     struct dir *dir;
     char name[RECORD_MAX + 1];
     void *bytes;
+    struct large *large; /* bytes are its first ones; NULL: all of them, and its own */
     size_t len, charged;
     uint32_t users; /* raw objects in somebody's hands */
     int unnamed;    /* in no list: freed with its last user */

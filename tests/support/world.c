@@ -159,7 +159,11 @@ static int step_net(struct world *w)
     while (hth_loop_net_due_ms(w->net) <= w->now_ms + 1 && (t = hth_loop_net_first(w->net))) {
         struct machine *x = owner_of(w, t);
 
+        if (x)
+            machine_watch(x, 1, 0);
         t->ops->progress(t);
+        if (x)
+            machine_watch(x, 0, 0);
         w->events++;
         if (x)
             machine_due(x, 0);
@@ -174,7 +178,9 @@ static void tick(struct world *w, struct machine *x)
 {
     if (x->due_ms && w->now_ms > x->due_ms + w->late_ms)
         w->late_ms = w->now_ms - x->due_ms;
+    machine_watch(x, 1, 0);
     hth_node_tick(x->node);
+    machine_watch(x, 0, 0);
     machine_touch(w, x->index);
     if (x->due_ms <= w->now_ms)
         machine_due(x, w->now_ms + 1); /* not for ever in one instant */
@@ -427,6 +433,7 @@ void world_close(struct world *w)
     wake_close(w->wake);
     heard_close(w->told);
     free(w->client_rank);
+    free(w->table);
     free(w->launch_ranks);
     free(w->machine);
     free(w->member);

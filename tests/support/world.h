@@ -119,6 +119,8 @@ struct world_opts {
     const char
             *back_point; /* instead: when it comes to this point; what it says then is not heard */
     const char *hold_point; /* what an engine gives its workers next after it, they keep */
+    /* That machine's engine runs now, or does not any more; on its own thread or on a worker. NULL: nobody looks. */
+    void (*watch)(uint32_t machine, int runs, int worker);
     void (*adjust)(uint32_t machine, struct hth_session_opts *session); /* NULL: all alike */
 };
 
@@ -172,7 +174,8 @@ struct world {
     uint32_t *launch_ranks; /* [lineage + 1]: how many each launch had */
     uint64_t front;         /* step that some rank of the launch has begun: none is behind it */
     uint32_t recovered;     /* ranks of the launch */
-    int tabled;             /* what the ranks gathered is made */
+    unsigned char *table;   /* [ranks][HTH_GATHER] what they gathered ... */
+    int tabled;             /* ... is made */
     int gathers, asked,
             dies;        /* a rank has attached; one has asked to recover; an engine is dying */
     uint64_t fault_dice; /* of the fault to come, which is */

@@ -55,7 +55,9 @@ void check_record(void *machine, const char *name, const void *bytes, size_t len
     if (strcmp(name, "keep") != 0 || x->index == w->stale_machine || !look_keep(bytes, len, keep) ||
             !look_before(w->newest.id, keep[0]))
         return;
+    machine_watch(x, 0, 0); /* it is we who look */
     decided(w, keep[0]);
+    machine_watch(x, 1, 0);
 }
 
 /* ---- P1 --------------------------------------------------------------------------------------------- */
@@ -219,10 +221,13 @@ static void check_bytes(struct world *w, struct rank_state *r)
         world_broken(w,
                 "P2: rank %u resumed and the common object of its step is not there or wrong",
                 r->rank);
-    for (uint32_t i = 0; i < w->ranks; i++)
-        if (w->rank[i].recovered && w->rank[i].from_lineage &&
-                w->rank[i].from_lineage != r->from_lineage)
+    for (uint32_t i = 0; i < w->ranks; i++) { /* one other has been compared with all before it */
+        if (&w->rank[i] == r || !w->rank[i].recovered || !w->rank[i].from_lineage)
+            continue;
+        if (w->rank[i].from_lineage != r->from_lineage)
             world_broken(w, "P2: ranks %u and %u resume from bytes of two launches", r->rank, i);
+        break;
+    }
 }
 
 void check_recovered(struct world *w, struct rank_state *r)
@@ -242,9 +247,13 @@ void check_recovered(struct world *w, struct rank_state *r)
     if (look_before(r->from, w->newest.id))
         world_broken(w, "P1: rank %u resumes from step %llu although step %llu was PROTECTED",
                 r->rank, (unsigned long long)r->from.step, (unsigned long long)w->newest.id.step);
-    for (uint32_t i = 0; i < w->ranks; i++)
-        if (w->rank[i].recovered && !look_same(w->rank[i].from, r->from))
+    for (uint32_t i = 0; i < w->ranks; i++) {
+        if (&w->rank[i] == r || !w->rank[i].recovered)
+            continue;
+        if (!look_same(w->rank[i].from, r->from))
             world_broken(w, "P2: ranks %u and %u resume from different saves", r->rank, i);
+        break;
+    }
     if (hth_save_foreign(r->from))
         return; /* nobody here has written it */
     check_bytes(w, r);

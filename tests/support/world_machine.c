@@ -110,6 +110,12 @@ static void reply(void *self, uint32_t client, const void *bytes, size_t len, in
     m->world->letters_end = &l->next;
 }
 
+void machine_watch(const struct machine *x, int runs, int worker)
+{
+    if (x->world->opts.watch)
+        x->world->opts.watch(x->index, runs, worker);
+}
+
 /* ---- Workers --------------------------------------------------------------------------------------- */
 
 uint64_t world_work_run(struct world *w, struct hth_work *work)
@@ -124,7 +130,9 @@ uint64_t world_work_run(struct world *w, struct hth_work *work)
 static void work_end(struct world_work *j)
 {
     machine_due(j->machine, 0); /* its `done` may leave something to do */
+    machine_watch(j->machine, 1, 0);
     j->work->done(j->work);
+    machine_watch(j->machine, 0, 0);
     free(j);
 }
 
@@ -136,7 +144,9 @@ static void work_one(struct world *w)
     w->work_first = j->next;
     if (!w->work_first)
         w->work_last = NULL;
+    machine_watch(j->machine, 1, 1);
     cost_ms = world_work_run(w, j->work) + j->machine->slow_ms;
+    machine_watch(j->machine, 0, 1);
     if (!cost_ms && !j->machine->stopped) {
         work_end(j);
         return;
@@ -364,13 +374,20 @@ void machine_lose(struct world *w, uint32_t m)
 static void ask_now(struct machine *x, uint32_t client, const void *bytes, size_t len,
         const void *attach, size_t attach_len)
 {
+    const struct hth_local_head *head = bytes;
+    struct hth_content *content = NULL;
+
     if (!x->node)
         return;
+    if (attach_len) /* a join is through with its table when it returns */
+        content = head->type == HTH_LOCAL_JOIN ? content_view(attach, attach_len)
+                                               : content_of(attach, attach_len);
+    machine_watch(x, 1, 0);
     if (len)
-        hth_node_request(
-                x->node, client, bytes, len, attach_len ? content_of(attach, attach_len) : NULL);
+        hth_node_request(x->node, client, bytes, len, content);
     else
         hth_node_client_gone(x->node, client);
+    machine_watch(x, 0, 0);
     machine_due(x, 0);
 }
 

@@ -110,6 +110,7 @@ void machine_kill(struct world *w, uint32_t m); /* and what its workers have in 
 void machine_lose(struct world *w, uint32_t m);
 void machine_touch(struct world *w, uint32_t m); /* it is due when its engine says */
 uint64_t machine_stood_ms(const struct machine *x);
+void machine_watch(const struct machine *x, int runs, int worker);
 void machine_due(struct machine *x, uint64_t ms); /* by the world's clock; 0: at once */
 void machine_ask(struct machine *x, uint32_t client, const void *bytes, size_t len,
         const void *attach, size_t attach_len); /* bytes NULL: it is gone */

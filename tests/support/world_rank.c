@@ -184,12 +184,14 @@ static void do_attach(struct rank_state *r)
 /* All bring the same table, which is made once a launch. */
 static const unsigned char *gathered(struct world *w)
 {
-    static unsigned char table[4096 * HTH_GATHER];
-    static const struct world *of;
+    unsigned char *table;
 
-    if (of == w && w->tabled)
-        return table;
-    of = w;
+    if (w->tabled)
+        return w->table;
+    free(w->table);
+    w->table = table = malloc((size_t)w->ranks * HTH_GATHER);
+    if (!table)
+        abort();
     w->tabled = 1;
     for (uint32_t i = 0; i < w->ranks; i++) {
         const struct hth_local_attached *a = &w->rank[i].gathered;
