@@ -122,9 +122,9 @@ void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_
 
 /* ---- HELD and PROMISE --------------------------------------------------------------------- */
 
-static int member_has_raws(const struct hth_held_save *s)
+static int member_has_raws(const struct hth_commit *c, const struct hth_held_save *s)
 {
-    for (uint32_t i = 0; i < s->manifest.objects; i++) {
+    for (uint32_t i = 0; i < s->manifest.objects && !hth_breaks(c->ctx, HTH_BREAK_COMMON); i++) {
         const struct hth_object *o = &s->manifest.object[i];
         struct hth_held *h;
 
@@ -169,13 +169,13 @@ void member_check(struct hth_commit *c, struct track *t)
 
     if (!s || !s->has_manifest)
         return;
-    if (!t->held && member_has_raws(s)) {
+    if (!t->held && member_has_raws(c, s)) {
         t->held = 1;
         t->repeat_ms = soon;
         if (head_fate(c, t->id) == FATE_OPEN)
             fact_held(c, t);
     }
-    here = t->held && member_has_raws(s) && !member_first_missing(c, s);
+    here = t->held && member_has_raws(c, s) && !member_first_missing(c, s);
     if (here && member_is_over(c, t)) {
         track_remove(c, t);
         return;
@@ -314,21 +314,34 @@ static void member_verify(struct hth_commit *c, struct track *t)
             hth_verify_start(c->ctx, s, h, member_verified, c, NULL);
 }
 
-/* Every node needs a raw object: the coordinator has it from its owner's, the others down the tree. */
-static void member_want_raws(struct hth_commit *c, struct hth_held_save *s)
+/* Whom to ask for a blob of the save: our parent; the coordinator, which has none, asks `first`, and for what is
+ * kept all others in turn, since any of them may have it. 0: nobody now. */
+static int member_blob_from(
+        const struct hth_commit *c, const struct track *t, uint32_t first, uint32_t *out)
 {
     const struct hth_epoch *e = c->ctx->epoch;
+    uint32_t turn = t->recovered ? t->repairs / 2 : 0;
+
+    *out = HTH_NODE_NONE;
+    if (hth_is_coordinator(c->ctx))
+        *out = (uint32_t)(((uint64_t)first + turn) % e->nodes);
+    return *out != e->self;
+}
+
+/* Every node needs a raw object: the coordinator has it from its owner's, the others down the tree. */
+static void member_want_raws(struct hth_commit *c, const struct track *t, struct hth_held_save *s)
+{
     struct hearth_error err;
 
     for (uint32_t i = 0; s->has_manifest && i < s->manifest.objects; i++) {
         const struct hth_object *o = &s->manifest.object[i];
         struct hth_blob_id id = { HTH_BLOB_RAW, s->id, o->id };
-        uint32_t owner = e->rank_node[stand_in(c->ctx, o->owner)];
+        uint32_t from, owner = c->ctx->epoch->rank_node[stand_in(c->ctx, o->owner)];
 
         if (o->kind != HTH_OBJECT_RAW || hth_held_find(s, o->id) ||
-                (hth_is_coordinator(c->ctx) && owner == e->self))
+                !member_blob_from(c, t, owner, &from))
             continue;
-        if (hth_blob_fetch(c->ctx, &id, hth_is_coordinator(c->ctx) ? owner : HTH_NODE_NONE, &err))
+        if (hth_blob_fetch(c->ctx, &id, from, &err))
             hth_say(&c->ctx->log, HEARTH_LOG_WARN, "raw-failed", "%s", err.text);
     }
 }
@@ -338,14 +351,15 @@ void member_repair(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
     struct hth_blob_id manifest = { HTH_BLOB_MANIFEST, t->id, 0 };
+    uint32_t from;
 
     t->repairs++;
     if (!s || !s->has_manifest) {
-        if (t->recovered && !hth_is_coordinator(c->ctx))
-            (void)hth_blob_fetch(c->ctx, &manifest, HTH_NODE_NONE, NULL);
+        if (t->recovered && member_blob_from(c, t, 0, &from))
+            (void)hth_blob_fetch(c->ctx, &manifest, from, NULL);
         return;
     }
-    member_want_raws(c, s);
+    member_want_raws(c, t, s);
     for (uint32_t i = 0; i < s->manifest.objects; i++) {
         const struct hth_object *o = &s->manifest.object[i];
 
@@ -526,7 +540,7 @@ static void member_blob(struct hth_commit *c, struct track *t)
 
 void member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s)
 {
-    member_want_raws(c, s);
+    member_want_raws(c, t, s);
     member_blob(c, t);
 }
 

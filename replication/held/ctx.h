@@ -28,6 +28,7 @@ enum hth_break {
     HTH_BREAK_CANCEL_FREES = 1 << 14, /* copies that have moved are freed by CANCELLED */
     HTH_BREAK_BYTES = 1 << 15,        /* a save begins where bytes are free */
     HTH_BREAK_ROOM = 1 << 16,         /* nothing is passed over for want of room */
+    HTH_BREAK_COMMON = 1 << 17,       /* a save is promised without its common objects */
 };
 
 struct hth_ctx_opts {

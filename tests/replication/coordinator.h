@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "pair.h"
+#include "raws.h"
 
 #include "core/base/bytes.h"
 #include "core/format/head.h"

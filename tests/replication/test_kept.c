@@ -436,3 +436,57 @@ Test(chosen, no_wish_is_granted_before_something_is_protected_in_this_epoch)
     must(wish(HTH_WISH_UNPIN, 9));
     cr_assert(zero(u32, list().pinned));
 }
+
+/* Common to step 8, and of rank 0, whose node is new: only node 2 has it. */
+static const struct hth_object common = {
+    .id = 99, .owner = 0, .kind = HTH_OBJECT_RAW, .data_len = 4, .name = "common"
+};
+
+static void know_common(uint32_t node, const struct hth_object *o)
+{
+    struct hth_ctx *of = &p->node[node].ctx;
+    struct hth_object copy = *o;
+    struct hth_manifest m = { .save = { 6, 66, 8, 1 },
+        .world = NODES,
+        .nodes = NODES,
+        .job = "pair",
+        .objects = 1,
+        .object = &copy };
+    unsigned char *bytes = malloc(hth_manifest_bytes(&m));
+
+    cr_assert(bytes != NULL);
+    must(hth_manifest_encode(&m, bytes, NULL));
+    must(hth_held_set_manifest(
+            of, hth_holdings_get(of, m.save), bytes, hth_manifest_bytes(&m), NULL));
+}
+
+static void have_common(uint32_t node, const struct hth_object *o)
+{
+    struct hth_save_id old = { 6, 66, 8, 1 };
+    struct hth_held_save *s = hth_holdings_find(&p->node[node].ctx, old);
+
+    must(raw_put(p->node[node].store, old, o->name, "data", 4, NULL));
+    hth_held_add(s, o, HTH_HELD_SEALED, NULL)->verified = 1;
+}
+
+static int common_comes(uint64_t ms)
+{
+    struct hth_save_id old = { 6, 66, 8, 1 };
+
+    for (uint64_t end_ms = p->now_ms + ms; p->now_ms < end_ms; hth_commit_tick(commit))
+        if (!pair_step(p))
+            p->now_ms += 10;
+    return raw_is(p->node[0].store, old, common.name, "data", 4);
+}
+
+Test(chosen, a_coordinator_that_is_new_has_what_is_common_to_an_older_kept_save_from_whoever_has_it)
+{
+    struct hth_object o = common;
+
+    hth_digest(o.digest, "data", 4);
+    know_common(0, &o);
+    know_common(2, &o);
+    have_common(2, &o);
+    recover();
+    cr_assert(eq(int, common_comes(5000), 1));
+}

@@ -55,6 +55,7 @@ static const struct {
     { "begin-by-bytes", HTH_BREAK_BYTES, AWAY | WORLD_BIT(GIVEUP) },
     { "late-grant-dropped", WORLD_BREAK_GRANT, WORLD_BIT(GIVEUP) | WORLD_BIT(GOON) },
     { "room-unchecked", HTH_BREAK_ROOM, TIGHT },
+    { "common-unpromised", HTH_BREAK_COMMON, WORLD_FIRST },
 };
 
 #define ALL_KINDS ((UINT32_C(1) << WORLD_KINDS_COUNT) - 1)

@@ -41,9 +41,9 @@ static void decided(struct world *w, struct hth_save_id id)
         return;
     if (copies < 1 + w->opts.min_copies)
         world_broken(w,
-                "P3: step %llu of epoch %llu is decided PROTECTED, and rank %u's object is on %u "
-                "machines",
-                (unsigned long long)id.step, (unsigned long long)id.epoch, rank, copies);
+                "P3: step %llu of epoch %llu is decided PROTECTED, and rank %d's object is on %u "
+                "machines (-1: the common one)",
+                (unsigned long long)id.step, (unsigned long long)id.epoch, (int)rank, copies);
 }
 
 void check_record(void *machine, const char *name, const void *bytes, size_t len)
@@ -363,6 +363,24 @@ static int pool_copies(struct world *w, struct hth_save_id id)
     return 0;
 }
 
+/* Each older one that is kept is as safe as when it was PROTECTED; bytes that changed there are found when they are
+ * read, and not before. */
+static int pool_older(struct world *w, const struct hth_save_id *keep, uint32_t saves)
+{
+    uint32_t least;
+
+    for (uint32_t i = 1; i < saves && !w->hits[WORLD_KIND_ROT]; i++) {
+        least = look_copies(w, keep[i], UINT32_MAX);
+        if (least >= 1 + w->opts.min_copies)
+            continue;
+        snprintf(w->pool, sizeof(w->pool),
+                "step %llu of epoch %llu is kept, and an object of it is on %u machines",
+                (unsigned long long)keep[i].step, (unsigned long long)keep[i].epoch, least);
+        return 0;
+    }
+    return 1;
+}
+
 int check_pool(struct world *w)
 {
     struct hth_save_id keep[16];
@@ -373,5 +391,5 @@ int check_pool(struct world *w)
     for (uint32_t i = 0; i < w->opts.nodes; i++)
         if (!w->machine[w->member[i]].store || !pool_slots(w, w->member[i], keep, saves))
             return 0;
-    return pool_copies(w, keep[0]);
+    return pool_copies(w, keep[0]) && pool_older(w, keep, saves);
 }

@@ -4,6 +4,7 @@
  * order of saves that are this file's own. An object is whole when its block and its table say so and its
  * bytes are those that its rank wrote.
  */
+#include "raws.h"
 #include "world_parts.h"
 
 #include <inttypes.h>
@@ -161,12 +162,30 @@ uint32_t look_ranks(const struct world *w, const struct look_object *o)
     return lineage && lineage <= w->lineage ? w->launch_ranks[lineage] : 0;
 }
 
-/* have[ranks_max]: of count machines, those that hold each rank's object; returns of how many ranks the save is. */
+/* Of count machines, those that hold what is common to the save's ranks, as its launch wrote it. */
+static uint32_t count_commons(struct world *w, struct hth_save_id save, uint64_t tag,
+        const uint32_t *machine, uint32_t count)
+{
+    unsigned char common[WORLD_COMMON_MAX];
+    uint64_t len = world_common(common, tag, save.step);
+    uint32_t have = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct hth_store *s = w->machine[machine ? machine[i] : i].store;
+
+        have += s && raw_is(s, save, WORLD_COMMON, common, len);
+    }
+    return have;
+}
+
+/* have[ranks_max]: of count machines, those that hold each rank's object, and what is common; returns of how many
+ * ranks the save is. */
 static uint32_t count_copies(struct world *w, struct hth_save_id save, const uint32_t *machine,
-        uint32_t count, uint32_t *have)
+        uint32_t count, uint32_t *have, uint32_t *out_commons)
 {
     uint32_t ranks = 0, manifests = 0;
     struct look_object o;
+    uint64_t tag = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         struct hth_store *s = w->machine[machine ? machine[i] : i].store;
@@ -178,22 +197,24 @@ static uint32_t count_copies(struct world *w, struct hth_save_id save, const uin
                     look_whole(slot, &o)) {
                 have[o.rank]++;
                 ranks = ranks ? ranks : look_ranks(w, &o);
+                tag = o.tag;
             }
         manifests += ranks && has_manifest(s, save, ranks);
     }
+    *out_commons = manifests && ranks ? count_commons(w, save, tag, machine, count) : 0;
     return manifests ? ranks : 0;
 }
 
-/* *out_rank: whose object is on fewest of them. */
+/* *out_rank: whose object is on fewest of them; UINT32_MAX: what is common is. */
 static uint32_t least_copies(struct world *w, struct hth_save_id save, const uint32_t *machine,
         uint32_t count, uint32_t *out_rank)
 {
-    uint32_t *have = calloc(w->ranks_max, sizeof(*have)), least = UINT32_MAX, ranks;
+    uint32_t *have = calloc(w->ranks_max, sizeof(*have)), least, ranks;
 
     if (!have)
         abort();
-    ranks = count_copies(w, save, machine, count, have);
-    *out_rank = 0;
+    ranks = count_copies(w, save, machine, count, have, &least);
+    *out_rank = UINT32_MAX;
     for (uint32_t r = 0; r < ranks; r++)
         if (have[r] < least) {
             least = have[r];

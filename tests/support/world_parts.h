@@ -184,10 +184,11 @@ int look_slot(const struct slot *slot, struct look_object *out);
 /* Block, table and bytes are as they were written. */
 int look_whole(const struct slot *slot, const struct look_object *o);
 uint32_t look_ranks(const struct world *w, const struct look_object *o); /* of its save */
-/* How many members hold each rank's object of the save whole; the least of them. 0 where no member has its
- * manifest. Machine `without` is not looked at. */
+/* How many members hold each rank's object of the save whole, and what is common to them; the least of these. 0
+ * where no member has its manifest. Machine `without` is not looked at. */
 uint32_t look_copies(struct world *w, struct hth_save_id save, uint32_t without);
-/* The same of all machines: one that was replaced alive goes on in its epoch. *out_rank: whose are fewest. */
+/* The same of all machines: one that was replaced alive goes on in its epoch. *out_rank: whose are fewest;
+ * UINT32_MAX: the common object's. */
 uint32_t look_anywhere(struct world *w, struct hth_save_id save, uint32_t *out_rank);
 /* The saves on a keep record, newest first. */
 uint32_t look_keep(const void *bytes, size_t len, struct hth_save_id out[16]);
