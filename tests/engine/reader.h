@@ -23,6 +23,7 @@ static union {
     struct hth_local_error error;
     struct hth_local_mapped mapped;
     struct hth_local_bytes bytes;
+    struct hth_local_lent lent;
 } heard; /* the last answer */
 static uint32_t answers;
 
