@@ -271,6 +271,19 @@ Test(kept, a_loss_of_memory_before_this_one_says_nothing)
     cr_assert(eq(u64, on_record(NULL).position, before.position));
 }
 
+Test(kept, a_word_of_a_lost_copy_that_has_no_such_length_is_none)
+{
+    struct hth_head before;
+    unsigned char memory[9] = { 0 };
+
+    protect(5);
+    before = on_record(NULL);
+    hth_put64(memory, store_of(1));
+    fact(1, HTH_KIND_COPY_LOST, memory, sizeof(memory));
+    hth_commit_tick(commit);
+    cr_assert(eq(u64, on_record(NULL).position, before.position));
+}
+
 Test(kept, a_lost_node_degrades_all_of_it)
 {
     struct hth_keep before;
@@ -365,6 +378,17 @@ Test(kept, a_wish_that_cannot_be_written_is_not_granted)
     cr_assert(eq(u32, list().saves, 2));
 }
 
+Test(kept, who_wishes_something_of_a_save_that_is_not_kept_hears_which_are)
+{
+    const char *why = (const char *)p->node[0].fact + 12;
+
+    cr_assert(eq(int, wish(HTH_WISH_PIN, 4), HEARTH_ESTATE));
+    protect(5);
+    protect(6);
+    cr_assert(eq(int, wish(HTH_WISH_PIN, 4), HEARTH_ENOENT));
+    must_say(why, "step 4 is not kept; there is: 6, 5");
+}
+
 Test(kept, a_mark_outlives_decisions)
 {
     struct hth_save_id bad = save;
@@ -381,7 +405,7 @@ Test(kept, a_mark_outlives_decisions)
 /* ---- What recovery came to ------------------------------------------------------------------------------ */
 
 /* Of epoch 6: steps 9 and 8, of which 9 was chosen. */
-static void recover(void)
+static void recover_to(void)
 {
     ctx->keep = (struct hth_keep){ .epoch = 6,
         .serial = 40,
@@ -393,6 +417,11 @@ static void recover(void)
         .bad = { { 5, 55, 1, 1 } } };
     chosen = ctx->keep.save[0];
     save = chosen;
+}
+
+static void recover(void)
+{
+    recover_to();
     engine_start();
 }
 
@@ -406,6 +435,21 @@ Test(chosen, the_list_that_recovery_came_to_is_the_first_head)
     cr_assert(eq(u32, h.keep.saves, 2));
     cr_assert(eq(u64, h.keep.epoch, 6));
     cr_assert(eq(u16, p->node[0].kind, HTH_KIND_HEAD));
+}
+
+Test(chosen, the_list_that_recovery_came_to_is_tried_again_where_it_could_not_be_written)
+{
+    recover_to();
+    engine_join();
+    refuses = 1;
+    hth_commit_go(commit, chosen);
+    hth_commit_tick(commit);
+    cr_assert(zero(u64, on_record(NULL).position));
+    refuses = 0;
+    p->now_ms += ctx->opts.retry_ms;
+    hth_commit_tick(commit);
+    cr_assert(eq(u64, on_record(NULL).position, 1));
+    cr_assert(eq(u32, list().saves, 2));
 }
 
 Test(chosen, what_was_chosen_is_protected_again_with_its_age_its_pin_and_all_marks)

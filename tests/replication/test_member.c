@@ -6,6 +6,7 @@
 #include "check.h"
 #include "pair.h"
 
+#include "core/base/bytes.h"
 #include "core/format/head.h"
 #include "core/format/holders.h"
 #include "replication/commit/commit.h"
@@ -295,6 +296,18 @@ Test(member, an_engine_that_is_new_asks_for_the_newest_head)
     cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 2));
 }
 
+/* The coordinator does not know whether it is there. */
+Test(member, who_is_asked_says_at_once_that_it_is_there_and_less_often_then)
+{
+    engine_again();
+    (void)heard(HTH_KIND_ALIVE, 10 * SOON_MS);
+    (void)heard(HTH_KIND_ALIVE, ctx->opts.retry_ms / 2);
+    hth_commit_deliver(commit, 0, HTH_KIND_PROBE, NULL, 0);
+    hth_commit_tick(commit);
+    cr_assert(ge(u32, heard(HTH_KIND_ALIVE, 20), 1));
+    cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 2));
+}
+
 Test(member, says_whom_it_does_not_reach)
 {
     hth_commit_peer_down(commit, 2);
@@ -395,6 +408,23 @@ static void hand_over(int wanted)
     hth_commit_sealed(commit, hth_holdings_find(ctx, save), held);
     hth_commit_rank_done(commit, id, 1);
     (void)heard(HTH_KIND_DONE, SOON_MS);
+}
+
+/* Nothing of it is PROTECTED yet, and may never be. */
+Test(member, a_save_that_is_complete_has_its_name)
+{
+    struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
+    unsigned char word[32] = { 0 };
+
+    hth_put64(word, save.epoch);
+    hth_put64(word + 8, save.nonce);
+    hth_put64(word + 16, save.step);
+    hth_put32(word + 24, save.attempt);
+    give_manifest(object, 2);
+    hth_commit_deliver(commit, 0, HTH_KIND_COMPLETE, word, sizeof(word) - 1);
+    cr_assert(zero(int, hth_holdings_find(ctx, save)->published));
+    hth_commit_deliver(commit, 0, HTH_KIND_COMPLETE, word, sizeof(word));
+    cr_assert(eq(int, hth_holdings_find(ctx, save)->published, 1));
 }
 
 Test(member, says_copied_when_its_holder_has_the_copy)
