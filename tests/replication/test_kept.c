@@ -215,6 +215,27 @@ Test(kept, who_says_that_it_missed_a_head_is_told_the_newest)
     cr_assert(eq(u16, p->node[1].kind, HTH_KIND_HEAD));
 }
 
+Test(kept, with_each_heartbeat_it_says_which_head_is_the_newest)
+{
+    const struct pair_node *member = &p->node[1];
+    uint64_t position;
+
+    ctx->opts.heartbeat_ms = 100;
+    protect(5);
+    pair_run(p, 300);
+    position = on_record(NULL).position;
+    for (uint32_t i = 1; i <= 3; i++) {
+        uint32_t before = member->heard[HTH_KIND_NOW];
+
+        p->now_ms += ctx->opts.heartbeat_ms;
+        hth_commit_tick(commit);
+        hth_commit_tick(commit);
+        cr_assert(pair_until(p, &member->heard[HTH_KIND_NOW], before + 1, 50));
+        cr_assert(eq(u16, member->kind, HTH_KIND_NOW));
+        cr_assert(eq(u64, hth_get64(member->fact), position));
+    }
+}
+
 /* Its members have said something of it, and none of this node's ranks. */
 Test(kept, a_save_that_takes_too_long_fails_whoever_has_begun_it)
 {

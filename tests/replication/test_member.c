@@ -5,6 +5,7 @@
  */
 #include "check.h"
 #include "pair.h"
+#include "store_mem.h"
 
 #include "core/base/bytes.h"
 #include "core/format/head.h"
@@ -410,6 +411,32 @@ static void hand_over(int wanted)
     (void)heard(HTH_KIND_DONE, SOON_MS);
 }
 
+Test(member, offers_what_its_ranks_wrote_to_who_has_its_place_now)
+{
+    struct hth_note note = { .node = 2, .lost = 1 };
+    struct hth_move move = { .rank = 1, .place = 0, .node = 0, .was = 2 };
+    struct hth_holders map = { .notes = 1, .moves = 1, .note = &note, .move = &move };
+
+    hand_over(HEARTH_EBUSY);
+    cr_assert(zero(u32, p->node[0].sealed));
+    give_head(1, &map, &ctx->keep);
+    cr_assert(pair_until(p, &p->node[0].sealed, 1, SOON_MS));
+}
+
+/* What it cannot hold, it can never promise: nobody waits for that. */
+Test(member, says_at_once_that_it_cannot_keep_a_manifest)
+{
+    struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
+    struct hth_save_id id;
+
+    must(hth_commit_begin(commit, 1, save.step, &id, NULL));
+    hth_store_mem_no_records(p->node[1].store, 1);
+    give_manifest(object, 2);
+    hth_store_mem_no_records(p->node[1].store, 0);
+    cr_assert(ge(u32, heard(HTH_KIND_FAILED, SOON_MS), 1));
+    cr_assert(zero(u32, said[HTH_KIND_HELD]));
+}
+
 /* Nothing of it is PROTECTED yet, and may never be. */
 Test(member, a_save_that_is_complete_has_its_name)
 {
@@ -505,8 +532,13 @@ Test(member, counts_a_ranks_begins_up_and_never_down)
     hth_commit_count(commit, 1, 5, 2);
     cr_assert(eq(u32, hth_commit_counted(commit, 1, &step), 3));
     hth_commit_count(commit, 1, 4, 9);
+    hth_commit_count(commit, 1, 6, 0); /* it does not count */
+    hth_commit_count(commit, 2, 6, 1); /* no rank of ours */
     cr_assert(eq(u32, hth_commit_counted(commit, 1, &step), 3));
     cr_assert(eq(u64, step, 5));
+    hth_commit_count(commit, 1, 6, 1);
+    cr_assert(eq(u32, hth_commit_counted(commit, 1, &step), 1), "of each step anew");
+    cr_assert(eq(u64, step, 6));
 }
 
 Test(member, goes_on_with_no_save_that_a_newer_one_has_overtaken)
@@ -544,4 +576,22 @@ Test(member, asks_for_a_head_that_it_has_missed_as_soon_as_it_hears_of_it)
     hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
     hth_commit_tick(commit);
     cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 1));
+}
+
+/* Each node on the way might be called lost by then. */
+Test(member, vouches_for_what_it_knows_while_it_hears_that_it_is_the_newest)
+{
+    unsigned char now[8] = { 0 };
+    uint64_t ago_ms;
+
+    ctx->opts.heartbeat_ms = 200;
+    hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
+    p->now_ms += ctx->opts.dead_ms;
+    cr_assert(eq(int, hth_commit_as_of(commit, &ago_ms), 1));
+    cr_assert(eq(u64, ago_ms, ctx->opts.dead_ms));
+    p->now_ms += 3 * ctx->opts.heartbeat_ms;
+    cr_assert(zero(int, hth_commit_as_of(commit, &ago_ms)));
+    hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
+    cr_assert(eq(int, hth_commit_as_of(commit, &ago_ms), 1));
+    cr_assert(zero(u64, ago_ms));
 }
