@@ -305,6 +305,23 @@ Test(kept, a_word_of_a_lost_copy_that_has_no_such_length_is_none)
     cr_assert(eq(u64, on_record(NULL).position, before.position));
 }
 
+/* It is off the list, and nobody is given its manifest any more. */
+Test(kept, of_what_is_released_nothing_is_given_out)
+{
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, save, 0 };
+    size_t len;
+
+    for (id.save.step = 5; id.save.step <= 5 + KEEP; id.save.step++) {
+        protect(id.save.step);
+        cr_assert(ne(ptr, (void *)(uintptr_t)hth_blob_find(ctx, &id, &len), NULL));
+    }
+    hth_commit_deliver(commit, 0, HTH_KIND_HEAD, NULL, 0); /* our own */
+    id.save.step = 5;
+    cr_assert(eq(ptr, (void *)(uintptr_t)hth_blob_find(ctx, &id, &len), NULL));
+    id.save.step = 6;
+    cr_assert(ne(ptr, (void *)(uintptr_t)hth_blob_find(ctx, &id, &len), NULL));
+}
+
 Test(kept, a_lost_node_degrades_all_of_it)
 {
     struct hth_keep before;
@@ -500,4 +517,74 @@ Test(chosen, no_wish_is_granted_before_something_is_protected_in_this_epoch)
     promise_now(2);
     must(wish(HTH_WISH_UNPIN, 9));
     cr_assert(zero(u32, list().pinned));
+}
+
+/* ---- Marking by count ------------------------------------------------------------------------------------ */
+
+enum { BAD_AFTER = 2 };
+
+/* One job has recovered it in vain, and another has it now. */
+static void try_again(uint32_t saves)
+{
+    recover_to();
+    ctx->opts.bad_after = BAD_AFTER;
+    ctx->keep.saves = saves;
+    ctx->keep.tried = chosen;
+    ctx->keep.tries = 1;
+    ctx->keep.trying = 1;
+    engine_start();
+    hth_commit_tick(commit);
+}
+
+Test(chosen, a_job_that_ends_before_its_first_begin_is_counted_and_the_save_marked_bad)
+{
+    uint64_t position;
+
+    try_again(2);
+    position = on_record(NULL).position;
+    hth_commit_tick(commit);
+    cr_assert(eq(u32, list().tries, 1), "it has not ended");
+    cr_assert(eq(u64, on_record(NULL).position, position));
+    hth_commit_ranks_gone(commit);
+    hth_commit_tick(commit);
+    cr_assert(eq(u32, list().tries, 2));
+    cr_assert(eq(int, hth_keep_is_bad(&ctx->keep, chosen), 1));
+    cr_assert(eq(int, pair_logged(p, 0, "bad-by-count"), 1));
+}
+
+Test(chosen, a_job_that_ends_is_counted_once)
+{
+    try_again(2);
+    ctx->opts.bad_after = BAD_AFTER + 1;
+    for (int i = 0; i < 3; i++) {
+        hth_commit_ranks_gone(commit);
+        hth_commit_tick(commit);
+    }
+    cr_assert(eq(u32, list().tries, 2));
+    cr_assert(zero(int, hth_keep_is_bad(&ctx->keep, chosen)));
+    cr_assert(zero(int, pair_logged(p, 0, "bad-by-count")));
+}
+
+Test(chosen, the_only_save_is_not_marked_bad)
+{
+    try_again(1);
+    hth_commit_ranks_gone(commit);
+    hth_commit_tick(commit);
+    cr_assert(eq(u32, list().tries, 2));
+    cr_assert(zero(int, hth_keep_is_bad(&ctx->keep, chosen)));
+}
+
+Test(chosen, a_job_that_has_begun_a_save_tries_none_any_more)
+{
+    try_again(2);
+    promise_now(0); /* of what was chosen: that is no begin */
+    cr_assert(zero(int, hth_save_cmp(list().tried, chosen)));
+    save = (struct hth_save_id){ EPOCH, NONCE, 10, 1 };
+    say_done(1);
+    hth_commit_tick(commit);
+    cr_assert(eq(int, hth_save_none(list().tried), 1));
+    hth_commit_ranks_gone(commit);
+    hth_commit_tick(commit);
+    cr_assert(eq(int, hth_save_none(list().tried), 1));
+    cr_assert(zero(int, hth_keep_is_bad(&ctx->keep, chosen)));
 }

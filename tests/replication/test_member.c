@@ -297,6 +297,19 @@ Test(member, an_engine_that_is_new_asks_for_the_newest_head)
     cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 2));
 }
 
+/* It is the one that it has on record. */
+Test(member, an_engine_that_is_new_asks_no_more_when_it_has_been_told_the_newest_head)
+{
+    struct hth_holders map = { 0 };
+
+    give_head(1, &map, &ctx->keep);
+    engine_again();
+    cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 2));
+    give_head(1, &map, &ctx->keep);
+    (void)heard(HTH_KIND_ALIVE, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_ALIVE, 10 * SOON_MS)));
+}
+
 /* The coordinator does not know whether it is there. */
 Test(member, who_is_asked_says_at_once_that_it_is_there_and_less_often_then)
 {
@@ -582,6 +595,7 @@ Test(member, asks_for_a_head_that_it_has_missed_as_soon_as_it_hears_of_it)
 Test(member, vouches_for_what_it_knows_while_it_hears_that_it_is_the_newest)
 {
     unsigned char now[8] = { 0 };
+    struct hth_holders map = { 0 };
     uint64_t ago_ms;
 
     ctx->opts.heartbeat_ms = 200;
@@ -590,6 +604,10 @@ Test(member, vouches_for_what_it_knows_while_it_hears_that_it_is_the_newest)
     cr_assert(eq(int, hth_commit_as_of(commit, &ago_ms), 1));
     cr_assert(eq(u64, ago_ms, ctx->opts.dead_ms));
     p->now_ms += 3 * ctx->opts.heartbeat_ms;
+    cr_assert(zero(int, hth_commit_as_of(commit, &ago_ms)));
+    give_head(1, &map, &ctx->keep);
+    cr_assert(eq(int, hth_commit_as_of(commit, &ago_ms), 1), "by a head as well");
+    p->now_ms += ctx->opts.dead_ms + 3 * ctx->opts.heartbeat_ms;
     cr_assert(zero(int, hth_commit_as_of(commit, &ago_ms)));
     hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
     cr_assert(eq(int, hth_commit_as_of(commit, &ago_ms), 1));
