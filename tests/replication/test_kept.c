@@ -554,13 +554,17 @@ Test(chosen, a_job_that_ends_before_its_first_begin_is_counted_and_the_save_mark
 
 Test(chosen, a_job_that_ends_is_counted_once)
 {
+    uint64_t position;
+
     try_again(2);
     ctx->opts.bad_after = BAD_AFTER + 1;
+    position = on_record(NULL).position;
     for (int i = 0; i < 3; i++) {
         hth_commit_ranks_gone(commit);
         hth_commit_tick(commit);
     }
     cr_assert(eq(u32, list().tries, 2));
+    cr_assert(eq(u64, on_record(NULL).position, position + 1));
     cr_assert(zero(int, hth_keep_is_bad(&ctx->keep, chosen)));
     cr_assert(zero(int, pair_logged(p, 0, "bad-by-count")));
 }
