@@ -21,7 +21,6 @@ void coord_stop(struct hth_commit *c)
 
 int coord_make(struct hth_commit *c, struct hearth_error *err)
 {
-    coord_stop(c);
     if (!hth_is_coordinator(c->ctx))
         return HEARTH_OK;
     c->coord.sign = calloc(c->ctx->epoch->nodes, sizeof(*c->coord.sign));

@@ -23,6 +23,8 @@ static union {
     struct hth_local_error error;
     struct hth_local_mapped mapped;
     struct hth_local_bytes bytes;
+    struct hth_local_lent lent;
+    struct hth_local_event event;
 } heard; /* the last answer */
 static uint32_t answers;
 

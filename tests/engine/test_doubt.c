@@ -143,3 +143,26 @@ Test(doubt, what_is_not_here_is_answered_at_once)
     bad(UINT64_C(0x123456789), 7);
     wait_for(HTH_LOCAL_OK);
 }
+
+Test(doubt, who_goes_while_its_copy_is_looked_at_is_answered_nothing)
+{
+    struct hth_held *h = shard(1, 1);
+
+    attach(1);
+    w.machine[1].slow_ms = 1000;
+    bad(h->object.id, 0);
+    bad(h->object.id, 0);
+    hth_node_client_gone(world_node(&w, 1), OURS);
+    world_advance(&w, w.now_ms + SOON);
+    cr_assert(zero(u32, heard.head.type));
+    cr_assert(eq(int, h->verified, 1));
+}
+
+/* The engine's own end frees what waits. */
+Test(doubt, an_engine_ends_while_a_copy_is_looked_at)
+{
+    attach(1);
+    w.machine[1].slow_ms = 60000;
+    bad(shard(1, 1)->object.id, 0);
+    bad(shard(1, 1)->object.id, 0);
+}

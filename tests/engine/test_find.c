@@ -243,3 +243,22 @@ Test(find, the_newest_is_what_is_known_or_after_a_wait_what_was_handed_over)
     world_advance(&w, w.now_ms + WAIT_MS);
     found(2);
 }
+
+Test(find, who_goes_while_it_waits_is_answered_nothing)
+{
+    save_again();
+    find(1, WAIT_MS);
+    find(1, WAIT_MS);
+    hth_node_client_gone(world_node(&w, NODE), OURS);
+    unheard = 0;
+    world_advance(&w, w.now_ms + 2 * WAIT_MS);
+    cr_assert(eq(u32, heard.head.type, 0));
+}
+
+/* The engine's own end frees what waits. */
+Test(find, an_engine_ends_while_somebody_waits)
+{
+    save_again();
+    find(1, WAIT_MS);
+    find(1, WAIT_MS);
+}

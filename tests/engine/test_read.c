@@ -2,6 +2,8 @@
 /* What is lent to readers, and what they are told where it is not. In virtual time. */
 #include "reader.h"
 
+#include "replication/transfer/transfer.h"
+
 TestSuite(reading, .init = start, .fini = end);
 
 static void ask_map(const struct hth_object *o)
@@ -175,4 +177,112 @@ Test(reading, a_common_object_is_read_whole_on_every_node)
                 heard.error.text);
         hth_node_client_gone(world_node(&w, at), OURS);
     }
+}
+
+/* ---- Ranges of others' ------------------------------------------------------------------------- */
+
+#define FAR 2u /* a node that holds nothing of rank 0: copies go to the next node */
+
+static struct hth_object far_object(void)
+{
+    struct hth_object o = shard(0, 0)->object;
+
+    cr_assert(eq(ptr, object_at(FAR, 0, HTH_OBJECT_SHARD), NULL));
+    attach(FAR);
+    return o;
+}
+
+static uint64_t pulled(void)
+{
+    uint64_t bytes = 0;
+
+    hth_transfer_pulled(hth_node_ctx(world_node(&w, FAR)), &bytes, NULL);
+    return bytes;
+}
+
+Test(reading, a_range_is_pulled_once_for_all_who_ask_and_who_goes_is_answered_nothing)
+{
+    struct hth_object o = far_object();
+    uint32_t before = answers;
+    uint64_t none, twice;
+
+    none = pulled();
+    w.slow_ms = 100;
+    range(&o);
+    range(&o);
+    cr_assert(eq(u32, answers, before));
+    world_advance(&w, w.now_ms + SOON);
+    cr_assert(eq(u32, answers, before + 2));
+    cr_assert(eq(u32, heard.head.type, HTH_LOCAL_BYTES));
+    twice = pulled();
+    range(&o);
+    world_advance(&w, w.now_ms + SOON);
+    cr_assert(eq(u64, pulled() - twice, twice - none));
+    range(&o);
+    range(&o);
+    hth_node_client_gone(world_node(&w, FAR), OURS);
+    world_advance(&w, w.now_ms + SOON);
+    cr_assert(eq(u32, answers, before + 3));
+}
+
+Test(reading, what_no_node_has_any_more_is_an_error_for_all_who_wait)
+{
+    struct hth_object o = far_object();
+    uint32_t before = answers;
+
+    for (uint32_t at = 0; at < FAR; at++)
+        hth_held_drop(hth_node_ctx(world_node(&w, at)),
+                hth_holdings_find(hth_node_ctx(world_node(&w, at)), w.newest.id), shard(at, 0));
+    range(&o);
+    range(&o);
+    for (int i = 0; i < 60 && answers < before + 2; i++)
+        world_advance(&w, w.now_ms + 1000);
+    cr_assert(eq(u32, answers, before + 2));
+    refused(HEARTH_ELOST);
+}
+
+Test(reading, where_all_that_have_it_are_lost_it_is_refused_at_once)
+{
+    struct hth_object o = far_object();
+    uint32_t *down = hth_node_ctx(world_node(&w, FAR))->down;
+
+    down[0] = down[1] = 1;
+    range(&o);
+    cr_assert(eq(u32, heard.head.type, HTH_LOCAL_ERROR));
+    refused(HEARTH_ELOST);
+    down[0] = down[1] = 0;
+}
+
+Test(reading, an_engine_ends_while_ranges_are_on_their_way)
+{
+    struct hth_object o = far_object();
+
+    w.slow_ms = 60000;
+    range(&o);
+    range(&o);
+}
+
+static const struct hth_store_ops *real;
+
+static int no_reader(
+        struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err)
+{
+    (void)s, (void)slot, (void)out_fd;
+    return hth_fail(err, HEARTH_EIO, 0, "no descriptor is left");
+}
+
+Test(reading, a_slot_without_a_descriptor_to_read_it_by_is_lent_to_nobody)
+{
+    struct hth_held *h = shard(1, 1);
+    struct hth_store *store = hth_node_ctx(world_node(&w, 1))->store;
+    struct hth_store_ops ops = *store->ops;
+
+    attach(1);
+    real = store->ops;
+    ops.reader = no_reader;
+    store->ops = &ops;
+    ask_map(&h->object);
+    store->ops = real;
+    refused(HEARTH_EIO);
+    cr_assert(zero(u32, h->slot->leases));
 }

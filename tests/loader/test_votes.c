@@ -2,6 +2,8 @@
 /* What is lost, what is no loss, and whose vote counts for which plan. */
 #include "rig.h"
 
+#include "core/format/plans.h"
+
 enum { NODES = 3 };
 
 static void begin(void)
@@ -262,4 +264,191 @@ Test(votes, plans_of_an_older_epoch_are_not_counted_on)
     p->node[0].epoch.epoch++;
     come_back();
     cr_assert(all_vote(1));
+}
+
+/* ---- The record of plans --------------------------------------------------------------------------- */
+
+/* It may have had any serial of this epoch: the next one is greater than all that were ever given. */
+Test(votes, after_a_record_of_plans_that_is_damaged_no_serial_comes_twice)
+{
+    uint32_t serial = (uint32_t)(p->node[0].ctx.clock.wall_ms(p) / 1000) + 1;
+
+    gather_nothing();
+    must(p->node[0].store->ops->record_put(p->node[0].store, "plans", "damaged", 7, NULL));
+    rig_void = 0;
+    come_back();
+    rig_void = UINT32_MAX;
+    for (uint32_t n = 0; n < NODES; n++)
+        say_keep(n, &(struct hth_keep){ 0 });
+    cr_assert(zero(int, hth_restore_has_plan(restore, 1)));
+    cr_assert(eq(int, pair_logged(p, 0, "plans-bad"), 1));
+    cr_assert(eq(int, hth_restore_has_plan(restore, serial), 1));
+    cr_assert(all_vote(serial));
+}
+
+static const struct hth_store_ops *real;
+static struct hth_store_ops ops;
+static size_t room; /* for a record of plans */
+
+static int put_small(struct hth_store *s, const char *name, const void *bytes, size_t len,
+        struct hearth_error *err)
+{
+    if (!strcmp(name, "plans") && len > room)
+        return hth_fail(err, HEARTH_ENOSPC, 0, "no room for a record of plans");
+    return real->record_put(s, name, bytes, len, err);
+}
+
+static void have_room(size_t bytes)
+{
+    struct hth_store *store = p->node[0].store;
+
+    real = store->ops;
+    ops = *real;
+    ops.record_put = put_small;
+    store->ops = &ops;
+    room = bytes;
+}
+
+/* What a member must not see twice is a serial; the plan itself can be made anew. */
+Test(votes, where_a_plan_does_not_fit_its_serial_is_on_record_and_counted_on)
+{
+    struct hth_plans none = { .serial = 1 }, all;
+    void *bytes;
+    size_t len;
+
+    have_room(hth_plans_bytes(&none));
+    gather_nothing();
+    cr_assert(eq(int, hth_restore_has_plan(restore, 1), 1));
+    must(real->record_get(p->node[0].store, "plans", &bytes, &len, NULL));
+    must(hth_plans_decode(&all, bytes, len, NULL));
+    cr_assert(eq(u32, all.serial, 1));
+    cr_assert(zero(sz, all.plan_len));
+    free(bytes);
+    come_back();
+    cr_assert(all_vote(2));
+    p->node[0].store->ops = real;
+}
+
+Test(votes, a_plan_of_which_nothing_can_be_put_on_record_is_given_to_nobody)
+{
+    have_room(0);
+    gather_nothing();
+    cr_assert(zero(int, hth_restore_has_plan(restore, 1)));
+    cr_assert(has_failed());
+    cr_assert(eq(int, (int)hth_get32(p->node[0].fact), HEARTH_ENOSPC));
+    p->node[0].store->ops = real;
+}
+
+/* ---- Who cannot take part, and who says nothing ------------------------------------------------------ */
+
+static void refuse(uint32_t node, int code, const char *text, size_t len)
+{
+    unsigned char body[4 + HEARTH_ERROR_TEXT + 1] = { 0 };
+
+    hth_put32(body, (uint32_t)code);
+    strcpy((char *)body + 4, text);
+    hth_choice_deliver(choice, node, HTH_KIND_REFUSED, body, len);
+}
+
+Test(votes, a_node_that_cannot_take_part_fails_the_epoch_and_is_told_again)
+{
+    const char *why = "node node1: its memory cannot be registered",
+               *heard = (char *)p->node[0].fact + 4;
+    const uint32_t *told = &p->node[1].heard[HTH_KIND_EPOCH_FAILED];
+
+    must(hth_restore_start(restore, 60000, NULL));
+    refuse(1, HEARTH_EIO, why, 3);
+    refuse(1, HEARTH_EIO, why, 4 + HEARTH_ERROR_TEXT + 1);
+    refuse(1, 5, why, 4 + strlen(why));
+    cr_assert(zero(int, has_failed()), "none of these is a reason");
+    refuse(1, HEARTH_EIO, why, 4 + strlen(why));
+    cr_assert(has_failed());
+    cr_assert(eq(int, (int)hth_get32(p->node[0].fact), HEARTH_EIO));
+    cr_assert(zero(int, strncmp(heard, why, strlen(why))), "%s", heard);
+    cr_assert(pair_until(p, told, 1, 1000));
+    refuse(1, HEARTH_EIO, why, 4 + strlen(why)); /* it has not heard it */
+    cr_assert(pair_until(p, told, 2, 1000));
+}
+
+static void late_says(const char *who)
+{
+    const char *heard = (char *)p->node[0].fact + 4;
+
+    hth_choice_late(choice);
+    cr_assert(has_failed());
+    cr_assert(eq(int, (int)hth_get32(p->node[0].fact), HEARTH_ETIMEOUT));
+    cr_assert(eq(sz, p->node[0].len, 4 + strlen(who)));
+    cr_assert(zero(int, strncmp(heard, who, strlen(who))), "%s", heard);
+}
+
+Test(votes, who_has_not_said_what_it_holds_is_named_at_the_deadline)
+{
+    must(hth_restore_start(restore, 60000, NULL));
+    say_keep(1, &(struct hth_keep){ 0 });
+    late_says("no inventory from node node0, node node2");
+}
+
+Test(votes, who_has_not_voted_is_named_at_the_deadline)
+{
+    gather_nothing();
+    (void)vote(1, 1, 0);
+    late_says("no vote from node node0, node node2");
+}
+
+Test(votes, a_coordinator_that_is_not_done_itself_says_so_at_the_deadline)
+{
+    must(hth_restore_start(restore, 60000, NULL));
+    p->work_ms = 5000;
+    for (uint32_t n = 0; n < NODES; n++)
+        rig_tell(n, &(struct hth_keep){ 0 }, NULL, 0);
+    late_says("the plan is still being made by node node0");
+}
+
+Test(votes, a_step_that_is_asked_for_and_cannot_be_had_is_an_error_though_nothing_is_lost)
+{
+    const char *heard = (char *)p->node[0].fact + 4;
+
+    hth_choice_want(choice, (struct hth_save_id){ .step = 7 });
+    gather_nothing();
+    cr_assert(has_failed());
+    cr_assert(eq(int, (int)hth_get32(p->node[0].fact), HEARTH_ENOENT));
+    cr_assert(ne(ptr, strstr(heard, "step 7 is asked for and cannot be had; there is: none"), NULL),
+            "%s", heard);
+}
+
+/* It has the digest of the right one, and came from a node whose memory is not to be trusted. */
+Test(votes, a_manifest_that_cannot_be_read_is_asked_for_again)
+{
+    struct hth_keep keep = rig_keep(5, 9);
+    struct hth_object o = {
+        .id = 1, .kind = HTH_OBJECT_SHARD, .table_len = 4096, .name = "object"
+    };
+    struct hth_manifest m = { .save = keep.save[0],
+        .world = NODES,
+        .nodes = NODES,
+        .job = "pair",
+        .objects = 1,
+        .object = &o };
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, keep.save[0], 0 };
+    struct hth_seen_object held = { .id = 1 };
+    struct hth_seen_save seen = {
+        .id = keep.save[0], .has_manifest = 1, .objects = 1, .object = &held
+    };
+    unsigned char bytes[HTH_MANIFEST_HEAD + HTH_MANIFEST_OBJECT + HTH_DIGEST];
+
+    must(hth_restore_start(restore, 60000, NULL));
+    must(hth_manifest_encode(&m, bytes, NULL));
+    memcpy(seen.manifest, m.digest, HTH_DIGEST);
+    for (uint32_t n = 0; n < NODES; n++)
+        rig_tell(n, &keep, &seen, 1);
+    bytes[HTH_MANIFEST_HEAD + 8] ^= 1;
+    hth_choice_manifest(choice, &id, bytes, sizeof(bytes));
+    pair_works(p);
+    cr_assert(eq(int, pair_logged(p, 0, "manifest-bad"), 1));
+    cr_assert(zero(int, has_failed()));
+    cr_assert(zero(int, hth_restore_has_plan(restore, 1)));
+    bytes[HTH_MANIFEST_HEAD + 8] ^= 1;
+    hth_choice_manifest(choice, &id, bytes, sizeof(bytes));
+    pair_works(p);
+    cr_assert(eq(int, hth_restore_has_plan(restore, 1), 1));
 }

@@ -28,12 +28,15 @@ static struct hth_save_id chosen; /* by recovery */
 static const struct hth_store_ops *real;
 static struct hth_store_ops ops; /* the store's, but for these */
 static int refuses;              /* heads cannot be written */
+static int refuses_manifests;
 
 static inline int head_put(struct hth_store *s, const char *name, const void *bytes, size_t len,
         struct hearth_error *err)
 {
     if (refuses && !strcmp(name, "head"))
         return hth_fail(err, HEARTH_ENOSPC, 0, "no room for a head");
+    if (refuses_manifests && strstr(name, "manifest"))
+        return hth_fail(err, HEARTH_ENOSPC, 0, "no room for a manifest");
     return real->record_put(s, name, bytes, len, err);
 }
 
@@ -43,13 +46,18 @@ static inline void on_level(void *none, struct hth_save_id id, uint32_t rank,
     (void)none, (void)id, (void)rank, (void)level, (void)degraded, (void)code, (void)text;
 }
 
-static inline void engine_start(void)
+static inline void engine_join(void)
 {
     struct hth_commit_events events = { .on_level = on_level };
 
     must(hth_commit_open(ctx, &events, &commit, NULL));
     must(hth_commit_adopt(commit, NULL));
     must(hth_commit_join(commit, NULL));
+}
+
+static inline void engine_start(void)
+{
+    engine_join();
     hth_commit_go(commit, chosen);
 }
 
@@ -73,7 +81,7 @@ static inline void coordinator_open(uint32_t nodes)
     ops = *real;
     ops.record_put = head_put;
     p->node[0].store->ops = &ops;
-    refuses = 0;
+    refuses = refuses_manifests = 0;
     save = (struct hth_save_id){ EPOCH, NONCE, 5, 1 };
     chosen = (struct hth_save_id){ 0 };
 }

@@ -215,6 +215,27 @@ Test(kept, who_says_that_it_missed_a_head_is_told_the_newest)
     cr_assert(eq(u16, p->node[1].kind, HTH_KIND_HEAD));
 }
 
+Test(kept, with_each_heartbeat_it_says_which_head_is_the_newest)
+{
+    const struct pair_node *member = &p->node[1];
+    uint64_t position;
+
+    ctx->opts.heartbeat_ms = 100;
+    protect(5);
+    pair_run(p, 300);
+    position = on_record(NULL).position;
+    for (uint32_t i = 1; i <= 3; i++) {
+        uint32_t before = member->heard[HTH_KIND_NOW];
+
+        p->now_ms += ctx->opts.heartbeat_ms;
+        hth_commit_tick(commit);
+        hth_commit_tick(commit);
+        cr_assert(pair_until(p, &member->heard[HTH_KIND_NOW], before + 1, 50));
+        cr_assert(eq(u16, member->kind, HTH_KIND_NOW));
+        cr_assert(eq(u64, hth_get64(member->fact), position));
+    }
+}
+
 /* Its members have said something of it, and none of this node's ranks. */
 Test(kept, a_save_that_takes_too_long_fails_whoever_has_begun_it)
 {
@@ -269,6 +290,36 @@ Test(kept, a_loss_of_memory_before_this_one_says_nothing)
     before = on_record(NULL);
     copy_lost(1, store_of(1) + 100);
     cr_assert(eq(u64, on_record(NULL).position, before.position));
+}
+
+Test(kept, a_word_of_a_lost_copy_that_has_no_such_length_is_none)
+{
+    struct hth_head before;
+    unsigned char memory[9] = { 0 };
+
+    protect(5);
+    before = on_record(NULL);
+    hth_put64(memory, store_of(1));
+    fact(1, HTH_KIND_COPY_LOST, memory, sizeof(memory));
+    hth_commit_tick(commit);
+    cr_assert(eq(u64, on_record(NULL).position, before.position));
+}
+
+/* It is off the list, and nobody is given its manifest any more. */
+Test(kept, of_what_is_released_nothing_is_given_out)
+{
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, save, 0 };
+    size_t len;
+
+    for (id.save.step = 5; id.save.step <= 5 + KEEP; id.save.step++) {
+        protect(id.save.step);
+        cr_assert(ne(ptr, (void *)(uintptr_t)hth_blob_find(ctx, &id, &len), NULL));
+    }
+    hth_commit_deliver(commit, 0, HTH_KIND_HEAD, NULL, 0); /* our own */
+    id.save.step = 5;
+    cr_assert(eq(ptr, (void *)(uintptr_t)hth_blob_find(ctx, &id, &len), NULL));
+    id.save.step = 6;
+    cr_assert(ne(ptr, (void *)(uintptr_t)hth_blob_find(ctx, &id, &len), NULL));
 }
 
 Test(kept, a_lost_node_degrades_all_of_it)
@@ -365,6 +416,17 @@ Test(kept, a_wish_that_cannot_be_written_is_not_granted)
     cr_assert(eq(u32, list().saves, 2));
 }
 
+Test(kept, who_wishes_something_of_a_save_that_is_not_kept_hears_which_are)
+{
+    const char *why = (const char *)p->node[0].fact + 12;
+
+    cr_assert(eq(int, wish(HTH_WISH_PIN, 4), HEARTH_ESTATE));
+    protect(5);
+    protect(6);
+    cr_assert(eq(int, wish(HTH_WISH_PIN, 4), HEARTH_ENOENT));
+    must_say(why, "step 4 is not kept; there is: 6, 5");
+}
+
 Test(kept, a_mark_outlives_decisions)
 {
     struct hth_save_id bad = save;
@@ -381,7 +443,7 @@ Test(kept, a_mark_outlives_decisions)
 /* ---- What recovery came to ------------------------------------------------------------------------------ */
 
 /* Of epoch 6: steps 9 and 8, of which 9 was chosen. */
-static void recover(void)
+static void recover_to(void)
 {
     ctx->keep = (struct hth_keep){ .epoch = 6,
         .serial = 40,
@@ -393,6 +455,11 @@ static void recover(void)
         .bad = { { 5, 55, 1, 1 } } };
     chosen = ctx->keep.save[0];
     save = chosen;
+}
+
+static void recover(void)
+{
+    recover_to();
     engine_start();
 }
 
@@ -406,6 +473,21 @@ Test(chosen, the_list_that_recovery_came_to_is_the_first_head)
     cr_assert(eq(u32, h.keep.saves, 2));
     cr_assert(eq(u64, h.keep.epoch, 6));
     cr_assert(eq(u16, p->node[0].kind, HTH_KIND_HEAD));
+}
+
+Test(chosen, the_list_that_recovery_came_to_is_tried_again_where_it_could_not_be_written)
+{
+    recover_to();
+    engine_join();
+    refuses = 1;
+    hth_commit_go(commit, chosen);
+    hth_commit_tick(commit);
+    cr_assert(zero(u64, on_record(NULL).position));
+    refuses = 0;
+    p->now_ms += ctx->opts.retry_ms;
+    hth_commit_tick(commit);
+    cr_assert(eq(u64, on_record(NULL).position, 1));
+    cr_assert(eq(u32, list().saves, 2));
 }
 
 Test(chosen, what_was_chosen_is_protected_again_with_its_age_its_pin_and_all_marks)
@@ -489,4 +571,77 @@ Test(chosen, a_coordinator_that_is_new_has_what_is_common_to_an_older_kept_save_
     have_common(2, &o);
     recover();
     cr_assert(eq(int, common_comes(5000), 1));
-}
+
+    /* ---- Marking by count ------------------------------------------------------------------------------------ */
+
+    enum { BAD_AFTER = 2 };
+
+    /* One job has recovered it in vain, and another has it now. */
+    static void try_again(uint32_t saves)
+    {
+        recover_to();
+        ctx->opts.bad_after = BAD_AFTER;
+        ctx->keep.saves = saves;
+        ctx->keep.tried = chosen;
+        ctx->keep.tries = 1;
+        ctx->keep.trying = 1;
+        engine_start();
+        hth_commit_tick(commit);
+    }
+
+    Test(chosen, a_job_that_ends_before_its_first_begin_is_counted_and_the_save_marked_bad)
+    {
+        uint64_t position;
+
+        try_again(2);
+        position = on_record(NULL).position;
+        hth_commit_tick(commit);
+        cr_assert(eq(u32, list().tries, 1), "it has not ended");
+        cr_assert(eq(u64, on_record(NULL).position, position));
+        hth_commit_ranks_gone(commit);
+        hth_commit_tick(commit);
+        cr_assert(eq(u32, list().tries, 2));
+        cr_assert(eq(int, hth_keep_is_bad(&ctx->keep, chosen), 1));
+        cr_assert(eq(int, pair_logged(p, 0, "bad-by-count"), 1));
+    }
+
+    Test(chosen, a_job_that_ends_is_counted_once)
+    {
+        uint64_t position;
+
+        try_again(2);
+        ctx->opts.bad_after = BAD_AFTER + 1;
+        position = on_record(NULL).position;
+        for (int i = 0; i < 3; i++) {
+            hth_commit_ranks_gone(commit);
+            hth_commit_tick(commit);
+        }
+        cr_assert(eq(u32, list().tries, 2));
+        cr_assert(eq(u64, on_record(NULL).position, position + 1));
+        cr_assert(zero(int, hth_keep_is_bad(&ctx->keep, chosen)));
+        cr_assert(zero(int, pair_logged(p, 0, "bad-by-count")));
+    }
+
+    Test(chosen, the_only_save_is_not_marked_bad)
+    {
+        try_again(1);
+        hth_commit_ranks_gone(commit);
+        hth_commit_tick(commit);
+        cr_assert(eq(u32, list().tries, 2));
+        cr_assert(zero(int, hth_keep_is_bad(&ctx->keep, chosen)));
+    }
+
+    Test(chosen, a_job_that_has_begun_a_save_tries_none_any_more)
+    {
+        try_again(2);
+        promise_now(0); /* of what was chosen: that is no begin */
+        cr_assert(zero(int, hth_save_cmp(list().tried, chosen)));
+        save = (struct hth_save_id){ EPOCH, NONCE, 10, 1 };
+        say_done(1);
+        hth_commit_tick(commit);
+        cr_assert(eq(int, hth_save_none(list().tried), 1));
+        hth_commit_ranks_gone(commit);
+        hth_commit_tick(commit);
+        cr_assert(eq(int, hth_save_none(list().tried), 1));
+        cr_assert(zero(int, hth_keep_is_bad(&ctx->keep, chosen)));
+    }

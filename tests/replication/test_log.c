@@ -65,6 +65,32 @@ Test(log, what_cannot_be_written_is_not_told_and_is_tried_again)
     cr_assert(ne(u32, told(), 0));
 }
 
+Test(log, what_cannot_be_written_is_tried_again_in_a_while_and_not_in_each_round)
+{
+    refuses = 1;
+    fail_it();
+    for (int i = 0; i < 20; i++)
+        hth_commit_tick(commit);
+    cr_assert(eq(int, pair_logged(p, 0, "head-failed"), 1));
+    p->now_ms += ctx->opts.retry_ms;
+    hth_commit_tick(commit);
+    cr_assert(eq(int, pair_logged(p, 0, "head-failed"), 2));
+}
+
+/* Each look would begin the manifest again, until the save's deadline. */
+Test(log, a_save_whose_manifest_cannot_be_written_fails_at_once_with_the_reason)
+{
+    struct hth_head h;
+
+    refuses_manifests = 1;
+    done_and_held();
+    h = on_record(NULL);
+    cr_assert(eq(u32, h.cancels, 1));
+    cr_assert(zero(int, hth_save_cmp(h.cancelled[0].save, save)));
+    cr_assert(eq(int, h.cancelled[0].code, HEARTH_ENOSPC));
+    cr_assert(ne(ptr, strstr(h.why, "no room for a manifest"), NULL), "%s", h.why);
+}
+
 Test(log, a_cancelled_save_is_not_protected_by_the_next_engine)
 {
     const unsigned char *map;
@@ -292,4 +318,42 @@ Test(log, names_of_cancelled_saves_are_bounded)
     cr_assert(eq(u32, h.cancels, HTH_HEAD_CANCELLED));
     cr_assert(zero(int, hth_save_cmp(h.cancelled[0].save, save)));
     cr_assert(eq(u64, h.cancelled[HTH_HEAD_CANCELLED - 1].save.step, 39));
+}
+
+/* Memory that was promised in it may be another one by now. */
+Test(log, what_was_said_in_an_older_epoch_counts_in_none_after_it)
+{
+    struct hth_head h = on_record(NULL);
+
+    done_and_held();
+    promise(0, h.map);
+    p->node[0].epoch.epoch++;
+    must(hth_commit_join(commit, NULL));
+    hth_commit_go(commit, chosen);
+    h = on_record(NULL);
+    promise(1, h.map);
+    cr_assert(zero(u32, on_record(NULL).keep.saves));
+}
+
+/* 1: it is given out by pull. */
+static int map_is_given(void)
+{
+    struct hth_head h = on_record(NULL);
+    struct hth_blob_id id = { HTH_BLOB_MAP, { h.epoch, h.nonce, h.mapped, 0 }, 0 };
+    size_t len;
+
+    return hth_blob_find(ctx, &id, &len) != NULL;
+}
+
+Test(log, a_map_that_is_too_large_for_a_message_is_given_by_pull_and_no_other_is)
+{
+    hth_commit_peer_down(commit, 1);
+    hth_commit_tick(commit);
+    cr_assert(is_noted_lost());
+    cr_assert(zero(int, map_is_given()));
+    ctx->opts.breaks = HTH_TEST_BLOB; /* every map is */
+    hth_commit_peer_up(commit, 1);
+    hth_commit_tick(commit);
+    cr_assert(zero(int, is_noted_lost()));
+    cr_assert(eq(int, map_is_given(), 1));
 }

@@ -5,7 +5,9 @@
  */
 #include "check.h"
 #include "pair.h"
+#include "store_mem.h"
 
+#include "core/base/bytes.h"
 #include "core/format/head.h"
 #include "core/format/holders.h"
 #include "replication/commit/commit.h"
@@ -310,6 +312,31 @@ Test(member, an_engine_that_is_new_asks_for_the_newest_head)
     cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 2));
 }
 
+/* It is the one that it has on record. */
+Test(member, an_engine_that_is_new_asks_no_more_when_it_has_been_told_the_newest_head)
+{
+    struct hth_holders map = { 0 };
+
+    give_head(1, &map, &ctx->keep);
+    engine_again();
+    cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 2));
+    give_head(1, &map, &ctx->keep);
+    (void)heard(HTH_KIND_ALIVE, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_ALIVE, 10 * SOON_MS)));
+}
+
+/* The coordinator does not know whether it is there. */
+Test(member, who_is_asked_says_at_once_that_it_is_there_and_less_often_then)
+{
+    engine_again();
+    (void)heard(HTH_KIND_ALIVE, 10 * SOON_MS);
+    (void)heard(HTH_KIND_ALIVE, ctx->opts.retry_ms / 2);
+    hth_commit_deliver(commit, 0, HTH_KIND_PROBE, NULL, 0);
+    hth_commit_tick(commit);
+    cr_assert(ge(u32, heard(HTH_KIND_ALIVE, 20), 1));
+    cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 2));
+}
+
 Test(member, says_whom_it_does_not_reach)
 {
     hth_commit_peer_down(commit, 2);
@@ -412,6 +439,49 @@ static void hand_over(int wanted)
     (void)heard(HTH_KIND_DONE, SOON_MS);
 }
 
+Test(member, offers_what_its_ranks_wrote_to_who_has_its_place_now)
+{
+    struct hth_note note = { .node = 2, .lost = 1 };
+    struct hth_move move = { .rank = 1, .place = 0, .node = 0, .was = 2 };
+    struct hth_holders map = { .notes = 1, .moves = 1, .note = &note, .move = &move };
+
+    hand_over(HEARTH_EBUSY);
+    cr_assert(zero(u32, p->node[0].sealed));
+    give_head(1, &map, &ctx->keep);
+    cr_assert(pair_until(p, &p->node[0].sealed, 1, SOON_MS));
+}
+
+/* What it cannot hold, it can never promise: nobody waits for that. */
+Test(member, says_at_once_that_it_cannot_keep_a_manifest)
+{
+    struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
+    struct hth_save_id id;
+
+    must(hth_commit_begin(commit, 1, save.step, &id, NULL));
+    hth_store_mem_no_records(p->node[1].store, 1);
+    give_manifest(object, 2);
+    hth_store_mem_no_records(p->node[1].store, 0);
+    cr_assert(ge(u32, heard(HTH_KIND_FAILED, SOON_MS), 1));
+    cr_assert(zero(u32, said[HTH_KIND_HELD]));
+}
+
+/* Nothing of it is PROTECTED yet, and may never be. */
+Test(member, a_save_that_is_complete_has_its_name)
+{
+    struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
+    unsigned char word[32] = { 0 };
+
+    hth_put64(word, save.epoch);
+    hth_put64(word + 8, save.nonce);
+    hth_put64(word + 16, save.step);
+    hth_put32(word + 24, save.attempt);
+    give_manifest(object, 2);
+    hth_commit_deliver(commit, 0, HTH_KIND_COMPLETE, word, sizeof(word) - 1);
+    cr_assert(zero(int, hth_holdings_find(ctx, save)->published));
+    hth_commit_deliver(commit, 0, HTH_KIND_COMPLETE, word, sizeof(word));
+    cr_assert(eq(int, hth_holdings_find(ctx, save)->published, 1));
+}
+
 Test(member, says_copied_when_its_holder_has_the_copy)
 {
     hand_over(HEARTH_OK);
@@ -490,8 +560,13 @@ Test(member, counts_a_ranks_begins_up_and_never_down)
     hth_commit_count(commit, 1, 5, 2);
     cr_assert(eq(u32, hth_commit_counted(commit, 1, &step), 3));
     hth_commit_count(commit, 1, 4, 9);
+    hth_commit_count(commit, 1, 6, 0); /* it does not count */
+    hth_commit_count(commit, 2, 6, 1); /* no rank of ours */
     cr_assert(eq(u32, hth_commit_counted(commit, 1, &step), 3));
     cr_assert(eq(u64, step, 5));
+    hth_commit_count(commit, 1, 6, 1);
+    cr_assert(eq(u32, hth_commit_counted(commit, 1, &step), 1), "of each step anew");
+    cr_assert(eq(u64, step, 6));
 }
 
 Test(member, goes_on_with_no_save_that_a_newer_one_has_overtaken)
@@ -529,4 +604,27 @@ Test(member, asks_for_a_head_that_it_has_missed_as_soon_as_it_hears_of_it)
     hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
     hth_commit_tick(commit);
     cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 1));
+}
+
+/* Each node on the way might be called lost by then. */
+Test(member, vouches_for_what_it_knows_while_it_hears_that_it_is_the_newest)
+{
+    unsigned char now[8] = { 0 };
+    struct hth_holders map = { 0 };
+    uint64_t ago_ms;
+
+    ctx->opts.heartbeat_ms = 200;
+    hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
+    p->now_ms += ctx->opts.dead_ms;
+    cr_assert(eq(int, hth_commit_as_of(commit, &ago_ms), 1));
+    cr_assert(eq(u64, ago_ms, ctx->opts.dead_ms));
+    p->now_ms += 3 * ctx->opts.heartbeat_ms;
+    cr_assert(zero(int, hth_commit_as_of(commit, &ago_ms)));
+    give_head(1, &map, &ctx->keep);
+    cr_assert(eq(int, hth_commit_as_of(commit, &ago_ms), 1), "by a head as well");
+    p->now_ms += ctx->opts.dead_ms + 3 * ctx->opts.heartbeat_ms;
+    cr_assert(zero(int, hth_commit_as_of(commit, &ago_ms)));
+    hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
+    cr_assert(eq(int, hth_commit_as_of(commit, &ago_ms), 1));
+    cr_assert(zero(u64, ago_ms));
 }

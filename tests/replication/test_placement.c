@@ -84,6 +84,22 @@ Test(placement, keeps_copies_out_of_the_owners_rack)
     }
 }
 
+/* Every node computes it by itself, and engines of two versions must come to the same. */
+Test(placement, is_this_one_where_racks_are_of_different_sizes)
+{
+    static const uint64_t rack[] = { 100, 101, 101, 102, 102 };
+    static const uint32_t holder[] = { 1, 3, 4, 0, 0 };
+    struct hth_epoch e = epoch_of(5, 1, 0);
+    struct hth_placement p;
+
+    for (uint32_t n = 0; n < 5; n++)
+        e.member[n].domain[0] = rack[n];
+    must(hth_placement_make(&p, &e, 1, 1, 0, NULL));
+    for (uint32_t r = 0; r < 5; r++)
+        cr_assert(eq(u32, p.holder[r], holder[r]), "rank %u", r);
+    done(&e, &p);
+}
+
 Test(placement, makes_pairs_of_an_even_number)
 {
     struct hth_epoch e = epoch_of(6, 1, 0);

@@ -89,6 +89,17 @@ Test(reach, an_engine_that_is_new_does_not_know_who_has_been_well_for_how_long)
     copies_come_home_in(well_ms());
 }
 
+Test(reach, who_is_back_before_anything_was_decided_is_not_called_lost)
+{
+    hth_commit_peer_down(commit, 1);
+    hth_commit_peer_up(commit, 1);
+    hth_commit_tick(commit);
+    lose(2);
+    cr_assert(zero(u32, ctx->down[1]));
+    cr_assert(eq(u32, ctx->down[2], 1));
+    cr_assert(eq(u64, on_record(NULL).position, 1));
+}
+
 Test(reach, who_is_lost_and_has_nothing_to_say_is_asked)
 {
     lose(1);

@@ -182,6 +182,19 @@ Test(transfer, a_save_freed_under_way_ends_both_sides_and_its_slots_come_back)
     cr_assert(zero(ptr, (void *)hth_holdings_first(c)));
 }
 
+Test(transfer, a_save_that_was_freed_is_offered_to_nobody_any_more)
+{
+    struct hth_ctx *c = &p->node[1].ctx;
+
+    p->node[0].wanted = HEARTH_EBUSY;
+    offer(pair_seal(p, 1, save, 5, MIB, 1));
+    pair_run(p, 500);
+    cr_assert(ne(u64, hth_transfer_due_ms(c), HTH_NEVER));
+    hth_save_release(c, hth_holdings_find(c, save));
+    cr_assert(eq(u64, hth_transfer_due_ms(c), HTH_NEVER));
+    cr_assert(zero(u32, offered.ended));
+}
+
 /* ---- Fetches -------------------------------------------------------------------------------------- */
 
 Test(transfer, two_holders_serve_about_half_each)

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A save that is begun where its slot is not there, said packet by packet to an engine in virtual time. */
+#include "reader.h"
+
+TestSuite(begin, .init = start, .fini = end);
+
+#define BYTES   (3 * HTH_BLOCK)
+#define WAIT_MS 1000u
+
+static const struct hth_store_ops *real;
+static struct hth_store_ops late;
+static int busy;  /* so many times there is none yet */
+static int asked; /* for one, altogether */
+
+static int lend_later(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
+        struct hearth_error *err)
+{
+    asked++;
+    if (busy-- > 0)
+        return hth_fail(err, HEARTH_EBUSY, 0, "older saves and their readers hold them all");
+    return real->lend(s, bytes, rank, out, err);
+}
+
+/* Somebody of rank 1, at its node. */
+static void slots_are_late(int times)
+{
+    struct hth_store *store = hth_node_ctx(world_node(&w, 1))->store;
+
+    real = store->ops;
+    late = *real;
+    late.lend = lend_later;
+    store->ops = &late;
+    busy = times;
+    asked = 0;
+    attach(1);
+}
+
+static void begin(uint64_t step, uint64_t bytes, uint32_t wait_ms)
+{
+    struct hth_local_begin m = {
+        .step = step, .bytes = bytes, .wait_ms = wait_ms, .name = "object"
+    };
+
+    say(&m, sizeof(m), HTH_LOCAL_BEGIN);
+}
+
+static void refused(int code)
+{
+    wait_for(HTH_LOCAL_ERROR);
+    cr_assert(eq(int, heard.error.code, code), "%s", heard.error.text);
+}
+
+Test(begin, who_can_wait_is_lent_a_slot_when_one_is_there)
+{
+    uint64_t began_ms = w.now_ms;
+
+    slots_are_late(3);
+    begin(UINT64_MAX, BYTES, WAIT_MS);
+    cr_assert(zero(u32, heard.head.type));
+    wait_for(HTH_LOCAL_LENT);
+    cr_assert(ne(ptr, hth_node_lent(world_node(&w, 1), heard.lent.slot), NULL));
+    cr_assert(lt(u64, w.now_ms - began_ms, WAIT_MS));
+}
+
+Test(begin, who_waited_in_vain_hears_why_when_its_time_is_up)
+{
+    uint64_t began_ms;
+
+    slots_are_late(1000000);
+    began_ms = w.now_ms;
+    begin(UINT64_MAX, BYTES, WAIT_MS);
+    world_advance(&w, began_ms + WAIT_MS - 1);
+    cr_assert(zero(u32, heard.head.type));
+    refused(HEARTH_EBUSY);
+    cr_assert(le(u64, w.now_ms - began_ms, WAIT_MS + 2));
+}
+
+Test(begin, who_cannot_wait_hears_it_at_once)
+{
+    slots_are_late(1000000);
+    begin(UINT64_MAX, BYTES, 0);
+    cr_assert(eq(u32, heard.head.type, HTH_LOCAL_ERROR));
+    cr_assert(eq(int, heard.error.code, HEARTH_EBUSY));
+}
+
+Test(begin, nothing_is_lent_to_who_has_gone_while_it_waited)
+{
+    int before;
+
+    slots_are_late(3);
+    begin(UINT64_MAX, BYTES, WAIT_MS);
+    hth_node_client_gone(world_node(&w, 1), OURS);
+    before = asked;
+    world_advance(&w, w.now_ms + 2 * WAIT_MS);
+    cr_assert(eq(int, asked, before));
+    cr_assert(zero(u32, heard.head.type));
+}
+
+/* The engine's own end frees what waits. */
+Test(begin, an_engine_ends_while_somebody_waits)
+{
+    slots_are_late(1000000);
+    begin(UINT64_MAX, BYTES, 60000);
+    begin(UINT64_MAX, BYTES, 60000);
+}
+
+/* Its directory was removed, say. */
+Test(begin, who_waits_hears_that_its_engine_ends)
+{
+    const struct hearth_error why = { .code = HEARTH_EENGINE, .text = "the directory is gone" };
+
+    slots_are_late(1000000);
+    begin(UINT64_MAX, BYTES, 60000);
+    cr_assert(zero(u32, heard.head.type));
+    hth_node_fail(world_node(&w, 1), &why);
+    refused(HEARTH_EENGINE);
+    must_say(heard.error.text, why.text);
+}
+
+Test(begin, what_is_no_object_is_not_begun)
+{
+    slots_are_late(0);
+    begin(UINT64_MAX, 2 * HTH_BLOCK - 1, 0);
+    refused(HEARTH_EINVAL);
+}
+
+/* The other ranks need not wait for its deadline. */
+Test(begin, a_save_for_which_there_is_no_slot_fails_with_the_reason)
+{
+    uint64_t step = w.newest.id.step + 1;
+    struct hth_local_find m = { .step = step, .wait_ms = WAIT_MS };
+
+    slots_are_late(1000000);
+    begin(step, BYTES, 0);
+    refused(HEARTH_EBUSY);
+    m.save = hth_local_save_of(w.newest.id);
+    m.save.step = step;
+    m.save.attempt = 1;
+    say(&m, sizeof(m), HTH_LOCAL_FIND);
+    refused(HEARTH_EFAILED);
+    cr_assert(ne(ptr, strstr(heard.error.text, "readers hold them all"), NULL), "%s",
+            heard.error.text);
+}
