@@ -244,11 +244,11 @@ static struct hth_object build(unsigned char *base, const char *name)
     data += put_tensor(base + HTH_BLOCK, data, SECOND_BYTES, "b", records + one);
     b.data_len = data;
     b.table_off = HTH_BLOCK + HTH_ALIGN(data);
-    b.table_len = hth_table_bytes(data, items_len);
+    b.table_len = hth_table_bytes(data, items_len, 0);
     for (uint32_t c = 0; c < HTH_CHUNKS(data); c++)
-        hth_chunk_prove(&proof[c], base + HTH_BLOCK + c * HTH_CHUNK, hth_chunk_len(data, c));
+        hth_chunk_prove(&proof[c], base + HTH_BLOCK + c * HTH_CHUNK, hth_chunk_len(data, c), 0);
     memcpy(base + b.table_off + HTH_TABLE_HEAD, records, items_len);
-    hth_table_finish(base + b.table_off, data, 2, items_len, proof);
+    hth_table_finish(base + b.table_off, data, 2, items_len, proof, 0);
     hth_digest(b.table_digest, base + b.table_off, b.table_len);
     snprintf(b.job, sizeof(b.job), JOB);
     snprintf(b.name, sizeof(b.name), "%s", name);
