@@ -86,7 +86,7 @@ void hth_object_encode(const struct hth_object *o, unsigned char out[HTH_MANIFES
     hth_write64(&w, o->id);
     hth_write32(&w, o->owner);
     hth_write16(&w, (uint16_t)o->kind);
-    hth_write16(&w, (uint16_t)((o->listed ? LISTED : 0) | (o->strong ? STRONG : 0)));
+    hth_write16(&w, (uint16_t)(o->listed | (o->strong ? STRONG : 0)));
     hth_write64(&w, o->data_len);
     hth_write64(&w, o->table_len);
     hth_write(&w, o->digest, HTH_DIGEST);
