@@ -98,7 +98,8 @@ void choice_make(const struct hearth_opts *opts, const struct hth_machine *machi
                                            hth_network_transport(opts->transport, opts->provider),
         .provider = opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT,
         .has_key = opts->key_file != NULL,
-        .trusted = opts->network == HEARTH_NETWORK_TRUSTED };
+        .trusted = opts->network == HEARTH_NETWORK_TRUSTED,
+        .strong = opts->integrity == HEARTH_INTEGRITY_STRONG };
 
     memset(out, 0, sizeof(*out));
     out->transport = network.transport;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect and cat: what one object consists of, and one item of it. */
 #include "cli.h"
+#include "core/base/options.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -54,6 +55,12 @@ static json_t *inspect_json_save(const struct hth_block *b)
             (json_int_t)b->save.epoch, "nonce", nonce, "attempt", (json_int_t)b->save.attempt);
 }
 
+static const char *inspect_integrity(const struct object *o)
+{
+    return hth_option_word_of(&hth_options[HTH_AT_integrity],
+            o->table.strong ? HEARTH_INTEGRITY_STRONG : HEARTH_INTEGRITY_CRC32C);
+}
+
 static json_t *inspect_json_object(const struct object *o, int verified, json_t *items)
 {
     json_t *j = json_pack("{s:s, s:I, s:b}", "format", object_format(o), "bytes_written",
@@ -64,6 +71,7 @@ static json_t *inspect_json_object(const struct object *o, int verified, json_t 
         json_object_set_new(j, "name", json_string(o->block.name));
         json_object_set_new(j, "owner", json_integer(o->block.owner));
         json_object_set_new(j, "save", inspect_json_save(&o->block));
+        json_object_set_new(j, "integrity", json_string(inspect_integrity(o)));
     }
     json_object_set_new(j, "items", items);
     return j;
@@ -77,8 +85,8 @@ static void inspect_print_head(const struct object *o, int verified)
     human(size, b->data_len);
     printf("format    %s\nwritten   %" PRIu64 " bytes (%s)\n", object_format(o), b->data_len, size);
     if (b->own)
-        printf("object    %s of rank %" PRIu32 ", job %s\nsave      " HTH_SAVE "\n", b->name,
-                b->owner, b->job, HTH_SAVE_ARGS(b->save));
+        printf("object    %s of rank %" PRIu32 ", job %s\nsave      " HTH_SAVE "\nintegrity %s\n",
+                b->name, b->owner, b->job, HTH_SAVE_ARGS(b->save), inspect_integrity(o));
     printf("verified  %s\n\n", verified ? "yes, every byte"
                                : b->own ? "NO: see the message"
                                         : "no: a foreign object has no checksums");

@@ -83,8 +83,8 @@ static const char *verify_last_part(const char *path)
 }
 
 /* Block against manifest. NULL: they agree. */
-static const char *verify_disagrees(
-        const struct hth_block *b, const struct hth_object *o, const struct hth_manifest *m)
+static const char *verify_disagrees(const struct hth_block *b, const struct hth_table *table,
+        const struct hth_object *o, const struct hth_manifest *m)
 {
     if (hth_save_cmp(b->save, m->save) != 0)
         return "it is of another save than its container";
@@ -95,6 +95,8 @@ static const char *verify_disagrees(
     if (b->data_len != o->data_len || b->table_len != o->table_len ||
             memcmp(b->table_digest, o->digest, HTH_DIGEST) != 0)
         return "its length or digest is not what the manifest says";
+    if (table->strong != o->strong)
+        return "its integrity is not what the manifest says";
     return NULL;
 }
 
@@ -102,7 +104,7 @@ static void verify_own(struct run *r, struct object *o)
 {
     struct hearth_error err = { 0 };
     const struct hth_object *in = verify_listed(r, verify_last_part(o->path));
-    const char *why = r->manifest ? verify_disagrees(&o->block, in, r->manifest) : NULL;
+    const char *why = r->manifest ? verify_disagrees(&o->block, &o->table, in, r->manifest) : NULL;
 
     r->here += in != NULL;
     if (!why && object_verify(o, &r->meter, &err))

@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include "core/base/options.h"
+#include "core/base/sha256.h"
 #include <errno.h>
 #include <net/if.h>
 #include <sched.h>
@@ -153,7 +154,8 @@ struct hth_network hth_config_network(const struct hth_config *c)
         .transport = c->transport,
         .provider = c->provider,
         .has_key = c->key_file[0] != '\0',
-        .trusted = !strcmp(c->network, "trusted") };
+        .trusted = !strcmp(c->network, "trusted"),
+        .strong = !strcmp(c->integrity, "strong") };
 }
 
 static int config_check_bind(const struct hth_config *c, const char *bind, struct hearth_error *err)
@@ -217,7 +219,9 @@ static int config_check(struct hth_config *c, struct hearth_error *err)
     c->node[HTH_NAME_MAX] = '\0';
     if ((rc = hth_node_check(c->node, err)))
         return rc;
-    rc = config_check_network(c, err);
+    if ((rc = config_check_network(c, err)))
+        return rc;
+    rc = hth_config_network(c).strong ? hth_sha256_ready(err) : HEARTH_OK;
     return rc ? rc : config_check_rest(c, err);
 }
 

@@ -21,6 +21,7 @@ struct hth_config {
     uint32_t binds;
     char device[32];
     char network[16];                  /* default: hostile */
+    char integrity[16];                /* default: crc32c */
     char key_file[HTH_PATH_MAX];       /* empty: none */
     char module_dir[HTH_PATH_MAX];     /* empty: beside us */
     char fabric_library[HTH_PATH_MAX]; /* empty: the loader's */

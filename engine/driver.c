@@ -128,6 +128,7 @@ static struct hth_transport *driver_open_transport(
         .also = also,
         .library = library[0] ? library : NULL,
         .trusted = hth_config_network(c).trusted,
+        .strong = hth_config_network(c).strong,
         .key = d->key.bytes,
         .clock = d->clock,
         .log = d->log,
@@ -266,6 +267,7 @@ static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
         .reply = driver_reply,
         .reply_self = d,
         .trusted = hth_config_network(c).trusted,
+        .strong = hth_config_network(c).strong,
         .retry_ms = c->retry_ms,
     };
     int rc;

@@ -40,13 +40,15 @@ static void handover_on_sealed(void *self, struct hth_held_save *save, struct ht
     hth_commit_sealed(n->commit, save, held);
 }
 
-static int handover_fits(const struct hth_local_seal *m, const struct hth_slot *slot)
+static int handover_fits(
+        const struct hth_node *n, const struct hth_local_seal *m, const struct hth_slot *slot)
 {
     uint64_t data_max = slot->capacity - HTH_BLOCK;
 
     return m->slot == slot->id && m->generation == slot->generation && m->data_len <= data_max &&
            m->items_len <= data_max &&
-           HTH_ALIGN(HTH_BLOCK + m->data_len) + hth_table_bytes(m->data_len, m->items_len) <=
+           HTH_ALIGN(HTH_BLOCK + m->data_len) +
+                           hth_table_bytes(m->data_len, m->items_len, n->ctx.opts.strong) <=
                    slot->capacity;
 }
 
@@ -100,7 +102,7 @@ static int handover_seal_object(struct hth_node *n, struct loan *l, const struct
         l->bytes += m->data_len;
         return HEARTH_OK;
     }
-    if (!slot || !l->has_id || !handover_fits(m, slot))
+    if (!slot || !l->has_id || !handover_fits(n, m, slot))
         return hth_fail(err, HEARTH_EINVAL, 0, "a seal of an object that was not lent like this");
     if ((rc = handover_is_over(n, l, err)))
         return rc;

@@ -50,6 +50,7 @@ struct hth_node_env {
     char bind[64];
     char device[32];
     int trusted;          /* network = trusted; ranks must say the same */
+    int strong;           /* integrity = strong, likewise */
     uint32_t linger_s;    /* until ranks say another; 0: the default of linger_s */
     uint32_t retry_ms;    /* 0: 500 */
     uint32_t tree_degree; /* 0: HTH_TREE_DEGREE; less in tests */

@@ -26,6 +26,21 @@ static const struct client *rank_process(const struct hth_node *n, uint32_t rank
     return c;
 }
 
+static uint32_t rank_flags(const struct hth_node *n)
+{
+    return (n->env.trusted ? HTH_LOCAL_TRUSTED : 0) | (n->env.strong ? HTH_LOCAL_STRONG : 0);
+}
+
+static int rank_differs(struct hearth_error *err, const char *option, const char *has,
+        uint32_t rank, const char *says)
+{
+    return hth_fail(err, HEARTH_EINVAL, 0,
+            "this node's engine runs with %s = %s, and rank %" PRIu32
+            " says %s: give both the same, "
+            "or end the engine first",
+            option, has, rank, says);
+}
+
 static int rank_check(const struct hth_node *n, const struct client *c,
         const struct hth_local_attach *m, struct hearth_error *err)
 {
@@ -35,12 +50,12 @@ static int rank_check(const struct hth_node *n, const struct client *c,
         return hth_while(err, HEARTH_EPROTO, "rank and engine are of two versions of Hearth");
     if (strcmp(m->job, n->ctx.opts.job) != 0)
         return hth_fail(err, HEARTH_EINVAL, 0, "this engine serves another job");
-    if (m->trusted != (uint32_t)n->env.trusted)
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "this node's engine runs with network = %s, and rank %" PRIu32 " says %s: give "
-                "both the same, or end the engine first",
-                n->env.trusted ? "trusted" : "hostile", m->rank,
-                m->trusted ? "trusted" : "hostile");
+    if ((m->flags ^ rank_flags(n)) & HTH_LOCAL_TRUSTED)
+        return rank_differs(err, "network", n->env.trusted ? "trusted" : "hostile", m->rank,
+                n->env.trusted ? "hostile" : "trusted");
+    if ((m->flags ^ rank_flags(n)) & HTH_LOCAL_STRONG)
+        return rank_differs(err, "integrity", n->env.strong ? "strong" : "crc32c", m->rank,
+                n->env.strong ? "crc32c" : "strong");
     if (m->rank >= m->world)
         return hth_fail(err, HEARTH_EINVAL, 0, "rank %" PRIu32 " of a world of %" PRIu32, m->rank,
                 m->world);
@@ -73,7 +88,7 @@ static void rank_tell_settings(
     snprintf(out->device, sizeof(out->device), "%s", n->env.device);
     if (out->addr_len >= 4) /* family, one more byte, port */
         out->port = hth_get16(out->addr + 2);
-    out->trusted = (uint32_t)n->env.trusted;
+    out->flags = rank_flags(n);
     out->heartbeat_ms = own->heartbeat_ms;
     out->dead_ms = own->dead_ms;
     out->stall_ms = own->stall_ms;

@@ -57,6 +57,7 @@ struct hth_transport_opts {
                               * this one; ends with NULL. NULL: none */
     const char *library; /* full path of the backend's library; NULL: the loader's */
     int trusted;         /* 1: a listener that obeys anybody is fine off loopback, too */
+    int strong; /* 1: payload is proved by a SHA-256, so that nobody on the way changes it */
     const unsigned char
             *key;        /* [HTH_KEY] the job's, of a backend that proves and seals by itself (tcp);
                                * borrowed until close. NULL: none */

@@ -70,7 +70,8 @@ static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
         .bad_after = h->opts.bad_after,
         .flags = (h->opts.allow_degraded ? HTH_GATHER_ALLOW_DEGRADED : 0) |
                  (h->opts.allow_slower ? HTH_GATHER_ALLOW_SLOWER : 0) |
-                 (h->opts.network == HEARTH_NETWORK_TRUSTED ? HTH_GATHER_TRUSTED : 0),
+                 (h->opts.network == HEARTH_NETWORK_TRUSTED ? HTH_GATHER_TRUSTED : 0) |
+                 (h->opts.integrity == HEARTH_INTEGRITY_STRONG ? HTH_GATHER_STRONG : 0),
         .heartbeat_ms = a->heartbeat_ms ? a->heartbeat_ms : h->opts.heartbeat_ms,
         .dead_ms = a->dead_ms ? a->dead_ms : h->opts.dead_ms,
         .version_low = a->version_low,

@@ -32,7 +32,8 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
         .nonce = h->nonce,
         .want_log = h->lines.level,
         .ahead = !h->opts.helper,
-        .trusted = h->opts.network == HEARTH_NETWORK_TRUSTED };
+        .flags = (h->opts.network == HEARTH_NETWORK_TRUSTED ? HTH_LOCAL_TRUSTED : 0) |
+                 (h->opts.integrity == HEARTH_INTEGRITY_STRONG ? HTH_LOCAL_STRONG : 0) };
     struct hth_local_attached a;
     struct hth_ask ask = { .msg = &m,
         .len = sizeof(m),

@@ -151,7 +151,8 @@ struct hth_network hth_network_of(const struct hearth_opts *o)
         .transport = hth_network_transport(o->transport, o->provider),
         .provider = o->provider,
         .has_key = o->key_file != NULL,
-        .trusted = o->network == HEARTH_NETWORK_TRUSTED };
+        .trusted = o->network == HEARTH_NETWORK_TRUSTED,
+        .strong = o->integrity == HEARTH_INTEGRITY_STRONG };
 }
 
 static int check_network(const struct hearth_opts *o, struct hearth_error *err)

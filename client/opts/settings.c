@@ -153,7 +153,9 @@ static void in_effect(const struct hearth *h, struct hearth_opts *out)
             hth_option_set_number(option, out, number);
     }
     hth_opts_joined(&h->joined, out);
-    out->network = a->trusted ? HEARTH_NETWORK_TRUSTED : HEARTH_NETWORK_HOSTILE;
+    out->integrity =
+            a->flags & HTH_LOCAL_STRONG ? HEARTH_INTEGRITY_STRONG : HEARTH_INTEGRITY_CRC32C;
+    out->network = a->flags & HTH_LOCAL_TRUSTED ? HEARTH_NETWORK_TRUSTED : HEARTH_NETWORK_HOSTILE;
     out->key_file = !a->has_key ? NULL : out->key_file ? out->key_file : "the engine's";
     out->log_level = h->lines.level;
 }
@@ -202,7 +204,8 @@ static void say_left_out(struct hearth *h)
         .transport = a->transport,
         .provider = a->provider,
         .has_key = a->has_key != 0,
-        .trusted = a->trusted != 0 };
+        .trusted = (a->flags & HTH_LOCAL_TRUSTED) != 0,
+        .strong = (a->flags & HTH_LOCAL_STRONG) != 0 };
     char text[HTH_LEFT_OUT][HTH_LEFT_OUT_TEXT];
     unsigned count = hth_network_left_out(&network, text);
 

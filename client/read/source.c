@@ -35,10 +35,10 @@ static int source_check_table(const struct hth_object *o, const void *bytes, str
                 o->owner);
     if ((rc = hth_table_decode(out, bytes, o->table_len, err)))
         return hth_while(err, rc, "object '%s' of rank %u", o->name, o->owner);
-    if (out->data_len != o->data_len)
+    if (out->data_len != o->data_len || out->strong != o->strong)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "object '%s' of rank %u: table and manifest differ about its length", o->name,
-                o->owner);
+                "object '%s' of rank %u: table and manifest differ about its %s", o->name, o->owner,
+                out->data_len != o->data_len ? "length" : "integrity");
     return HEARTH_OK;
 }
 

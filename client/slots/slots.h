@@ -16,10 +16,11 @@ struct hth_slot_map { /* a slot of the engine's, mapped for writing; kept until 
     uint32_t users; /* saves that write into it now */
 };
 
-/* Bytes of a file that holds these payload bytes and table records, wherever they are cut. */
+/* Bytes of a file that holds these payload bytes and table records, wherever they are cut and whatever
+ * the integrity is. */
 static inline uint64_t hth_file_bytes(uint64_t bytes)
 {
-    return 2 * HTH_BLOCK + bytes + hth_table_bytes(bytes, 0);
+    return 2 * HTH_BLOCK + bytes + hth_table_bytes(bytes, 0, 1);
 }
 
 /* The mapping of a lent slot, at least `bytes` long; fd stays the caller's. touch: they

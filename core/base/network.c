@@ -5,6 +5,9 @@
  * says, or aborts on a message out of turn. Network hardware that checks memory keys itself prevents
  * that, and our own sockets (transport tcp) with a key. All others are allowed only where the site says
  * that its network is trusted.
+ *
+ * What such hardware does not do is encrypt: who is on the way could change a checkpoint and its CRC. So
+ * it is taken with SHA-256 beside that (integrity = strong), which leaves reading to him.
  */
 #include "network.h"
 #include "fail.h"
@@ -77,12 +80,23 @@ const char *hth_network_transport(const char *transport, const char *provider)
     return provider && provider[0] ? "ofi" : HTH_TRANSPORT_AUTO;
 }
 
+static int is_sealed(const struct hth_network *n)
+{
+    return strcmp(n->transport, "tcp") == 0 && n->has_key && !n->trusted;
+}
+
 int hth_listener_check(const struct hth_network *n, struct hearth_error *err)
 {
     char library[80];
 
-    if (n->trusted || is_near(n) || is_guarded(n))
+    if (n->trusted || is_near(n) || (is_guarded(n) && (n->strong || is_sealed(n))))
         return HEARTH_OK;
+    if (is_guarded(n))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "%.64s is no loopback address, and %s does not encrypt: who is on the way could change "
+                "checkpoints and their CRC32C; set integrity = strong (--integrity strong, "
+                "HEARTH_INTEGRITY=strong), use transport tcp with a key, " ELSE,
+                n->bind, library_of(n, library, sizeof(library)));
     return hth_fail(err, HEARTH_EINVAL, 0,
             "%.64s is no loopback address, and %s obeys whoever reaches its port, before any key "
             "is asked for: use transport tcp with a key, or a fabric whose hardware checks keys (transport "
@@ -118,11 +132,14 @@ unsigned hth_network_left_out(
                 "%s listens on %.64s and obeys whoever reaches its port, before any key is asked "
                 "for",
                 library_of(n, library, sizeof(library)), n->bind);
-    if (strcmp(n->transport, "tcp") == 0 && n->has_key && !n->trusted)
-        return count; /* sealed */
+    if (is_sealed(n))
+        return count;
     snprintf(out[count++], HTH_LEFT_OUT_TEXT,
-            "checkpoints travel unencrypted, and a CRC finds accidents, not intent: who is on the "
-            "way of %.64s reads and changes them",
+            n->strong
+                    ? "checkpoints travel unencrypted: who is on the way of %.64s reads them; what he "
+                      "changes is found (integrity strong)"
+                    : "checkpoints travel unencrypted, and a CRC finds accidents, not intent: who is "
+                      "on the way of %.64s reads and changes them",
             n->bind);
     return count;
 }

@@ -20,6 +20,7 @@ struct hth_network {
     const char *transport; /* "tcp", "ofi", "ucx", "auto" */
     const char *provider;  /* NULL or "": the transport's default */
     int has_key, trusted;
+    int strong; /* integrity = strong */
 };
 
 /* Which transport that is: what was set, by NULL or "" for unset. A provider alone is libfabric's. */

@@ -2,10 +2,15 @@
 /*
  * The unit of checksum and transfer: 4 MiB of an object's data, the last one less. What proves a chunk is
  * made here when an object is sealed, and compared here wherever its bytes have crossed a boundary.
+ *
+ * A CRC32C finds accidents. Who changes bytes on purpose can change four more so that the CRC stays: where
+ * integrity is strong there is a SHA-256 beside it. It has no key: the table that it lies in is named by
+ * its digest in the manifest, and that in messages which are authenticated.
  */
 #ifndef HEARTH_CORE_FORMAT_CHUNK_H
 #define HEARTH_CORE_FORMAT_CHUNK_H
 
+#include "core/base/auth.h"
 #include <stdint.h>
 
 #define HTH_CHUNK     (UINT64_C(4) << 20) /* bytes */
@@ -13,13 +18,15 @@
 
 /* What proves one chunk. */
 struct hth_proof {
-    uint32_t crc; /* CRC32C */
+    uint32_t crc;                     /* CRC32C */
+    unsigned char sha256[HTH_SHA256]; /* strong */
 };
 
 /* What proves all chunks of an object, where its table has them. */
 struct hth_proofs {
     uint64_t data_len;
-    const uint32_t *crc; /* [HTH_CHUNKS(data_len)] */
+    const uint32_t *crc;         /* [HTH_CHUNKS(data_len)] */
+    const unsigned char *sha256; /* [HTH_CHUNKS(data_len)][HTH_SHA256]; NULL: not strong */
 };
 
 /* Bytes of a chunk of data_len bytes of data. */
@@ -30,10 +37,10 @@ static inline uint64_t hth_chunk_len(uint64_t data_len, uint32_t chunk)
     return left < HTH_CHUNK ? left : HTH_CHUNK;
 }
 
-/* bytes[len] of one chunk. */
-void hth_chunk_prove(struct hth_proof *out, const void *bytes, uint64_t len);
+/* bytes[len] of one chunk. It takes a while: on a worker. */
+void hth_chunk_prove(struct hth_proof *out, const void *bytes, uint64_t len, uint32_t strong);
 
-/* 1: bytes[hth_chunk_len()] are those of that chunk. */
+/* 1: bytes[hth_chunk_len()] are those of that chunk, by all that proves it. */
 int hth_chunk_is(const struct hth_proofs *proofs, uint32_t chunk, const void *bytes);
 
 #endif

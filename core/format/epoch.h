@@ -44,7 +44,8 @@ struct hth_epoch {
 #define HTH_GATHER_ALLOW_DEGRADED 1u
 #define HTH_GATHER_TRUSTED        2u /* network = trusted */
 #define HTH_GATHER_ABSENT         4u /* the rank cannot take part: `why`, in place of its node's facts */
-#define HTH_GATHER_ALLOW_SLOWER   8u /* a worse fabric than the first epoch's will do */
+#define HTH_GATHER_ALLOW_SLOWER   8u  /* a worse fabric than the first epoch's will do */
+#define HTH_GATHER_STRONG         16u /* integrity = strong, by version 7 */
 #define HTH_WHY_MAX               336u
 struct hth_gather {
     char job[HTH_NAME_MAX + 1];

@@ -13,7 +13,7 @@
  *   488 u32 rank, world   496 16 proof of the job's key over bytes 0..495, or zeros
  * or, of a rank that cannot take part (version 3), from 144 on: i32 error, 148 336 why, zero to 488
  *
- * Version 6 has the order of fabrics in which tcp stands (fabric.h).
+ * Version 6 has the order of fabrics in which tcp stands (fabric.h), version 7 integrity in the flags.
  * Ranks are sorted by (node, rank), so a node's ranks lie together and its lowest comes first.
  */
 #include "epoch.h"
@@ -284,6 +284,11 @@ static const char *network_of(const struct hth_gather *g)
     return g->flags & HTH_GATHER_TRUSTED ? "trusted" : "hostile";
 }
 
+static const char *integrity_of(const struct hth_gather *g)
+{
+    return g->flags & HTH_GATHER_STRONG ? "strong" : "crc32c";
+}
+
 static int options_agree(const struct hth_gather *a, const struct hth_gather *b, uint32_t rank,
         struct hearth_error *err)
 {
@@ -299,6 +304,12 @@ static int options_agree(const struct hth_gather *a, const struct hth_gather *b,
                 "rank 0 and rank %" PRIu32 " disagree about network: %s and %s; give all ranks the "
                 "same options",
                 rank, network_of(a), network_of(b));
+    if ((a->flags ^ b->flags) & HTH_GATHER_STRONG)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank 0 and rank %" PRIu32
+                " disagree about integrity: %s and %s; give all ranks the "
+                "same options",
+                rank, integrity_of(a), integrity_of(b));
     if ((a->flags ^ b->flags) & HTH_GATHER_ALLOW_SLOWER)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "rank 0 and rank %" PRIu32

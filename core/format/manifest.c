@@ -10,8 +10,11 @@
 
 #include <stdlib.h>
 
-#define MAGIC    "HTHMANIF"
-#define DATA_MAX ((uint64_t)UINT32_MAX * HTH_CHUNK)
+#define MAGIC       "HTHMANIF"
+#define WITH_STRONG 3u /* the version that may say so */
+#define LISTED      1u
+#define STRONG      2u
+#define DATA_MAX    ((uint64_t)UINT32_MAX * HTH_CHUNK)
 
 size_t hth_manifest_bytes(const struct hth_manifest *m)
 {
@@ -63,6 +66,19 @@ static int in_order(const struct hth_object *object, uint32_t n, struct hearth_e
     return HEARTH_OK;
 }
 
+/* Each shard is as strong as its save is. */
+static int objects_strong(const struct hth_manifest *m, struct hearth_error *err)
+{
+    for (uint32_t i = 0; i < m->objects; i++)
+        if (m->object[i].kind == HTH_OBJECT_SHARD && m->object[i].strong != m->strong)
+            return hth_fail(err, HEARTH_EINVAL, 0,
+                    "rank %" PRIu32 "'s object '%s' has %s SHA-256 of its chunks, and the save's "
+                    "integrity is %s",
+                    m->object[i].owner, m->object[i].name, m->strong ? "no" : "a",
+                    m->strong ? "strong" : "crc32c");
+    return HEARTH_OK;
+}
+
 void hth_object_encode(const struct hth_object *o, unsigned char out[HTH_MANIFEST_OBJECT])
 {
     struct hth_writer w = { .at = out, .cap = HTH_MANIFEST_OBJECT };
@@ -70,7 +86,7 @@ void hth_object_encode(const struct hth_object *o, unsigned char out[HTH_MANIFES
     hth_write64(&w, o->id);
     hth_write32(&w, o->owner);
     hth_write16(&w, (uint16_t)o->kind);
-    hth_write16(&w, (uint16_t)o->listed);
+    hth_write16(&w, (uint16_t)(o->listed | (o->strong ? STRONG : 0)));
     hth_write64(&w, o->data_len);
     hth_write64(&w, o->table_len);
     hth_write(&w, o->digest, HTH_DIGEST);
@@ -82,7 +98,7 @@ static int object_check(const struct hth_object *o, int torn, struct hearth_erro
     int table = o->table_len >= HTH_TABLE_HEAD && o->table_len <= DATA_MAX;
     int nobodys = o->kind == HTH_OBJECT_FOREIGN && o->owner == HTH_OWNER_NONE;
 
-    if (torn || o->listed > (nobodys ? 1u : 0u) ||
+    if (torn || (o->listed && !nobodys) || (o->strong && o->kind != HTH_OBJECT_SHARD) ||
             (o->kind != HTH_OBJECT_SHARD && o->kind != HTH_OBJECT_RAW &&
                     o->kind != HTH_OBJECT_FOREIGN))
         return hth_fail(err, HEARTH_ECORRUPT, 0,
@@ -102,12 +118,16 @@ int hth_object_decode(struct hth_object *out, const unsigned char in[HTH_MANIFES
 {
     struct hth_reader r = { .at = in, .len = HTH_MANIFEST_OBJECT };
     struct hth_object o = { 0 };
+    uint32_t flags;
     int rc;
 
     o.id = hth_read64(&r);
     o.owner = hth_read32(&r);
     o.kind = (enum hth_object_kind)hth_read16(&r);
-    o.listed = hth_read16(&r);
+    flags = hth_read16(&r);
+    o.listed = flags & LISTED;
+    o.strong = (flags & STRONG) != 0;
+    r.bad |= (flags & ~(LISTED | STRONG)) != 0;
     o.data_len = hth_read64(&r);
     o.table_len = hth_read64(&r);
     hth_read_into(&r, o.digest, HTH_DIGEST);
@@ -126,7 +146,7 @@ int hth_manifest_encode(struct hth_manifest *m, unsigned char *out, struct heart
     if (m->objects)
         qsort(m->object, m->objects, sizeof(*m->object), object_by_id);
     if ((rc = in_order(m->object, m->objects, err)) ||
-            (rc = objects_unique(m->object, m->objects, err)))
+            (rc = objects_unique(m->object, m->objects, err)) || (rc = objects_strong(m, err)))
         return rc;
     hth_write(&w, MAGIC, 8);
     hth_write32(&w, hth_version_written(HTH_FORMAT_MANIFEST));
@@ -136,6 +156,7 @@ int hth_manifest_encode(struct hth_manifest *m, unsigned char *out, struct heart
     hth_write_text(&w, m->job, HTH_NAME_MAX);
     hth_write32(&w, m->objects);
     hth_write32(&w, m->nodes);
+    hth_write32(&w, m->strong);
     hth_write_zeros(&w, HTH_MANIFEST_HEAD - w.len);
     for (uint32_t i = 0; i < m->objects; i++) {
         hth_object_encode(&m->object[i], out + w.len);
@@ -150,9 +171,10 @@ static int manifest_head_decode(const struct hth_versions *versions, struct hth_
         const void *bytes, size_t len, struct hearth_error *err)
 {
     struct hth_reader r = { .at = bytes, .len = len };
+    uint32_t version;
     int rc;
 
-    if ((rc = hth_read_record(&r, MAGIC, versions, NULL, err)))
+    if ((rc = hth_read_record(&r, MAGIC, versions, &version, err)))
         return rc;
     m->world = hth_read32(&r);
     m->save = hth_read_save(&r);
@@ -160,8 +182,10 @@ static int manifest_head_decode(const struct hth_versions *versions, struct hth_
     hth_read_text(&r, m->job, HTH_NAME_MAX);
     m->objects = hth_read32(&r);
     m->nodes = hth_read32(&r);
+    m->strong = hth_read32(&r);
     hth_read_zeros(&r, HTH_MANIFEST_HEAD - r.pos);
-    if (r.bad || hth_job_check(m->job, NULL) || !m->world || !m->nodes || m->nodes > m->world)
+    if (r.bad || hth_job_check(m->job, NULL) || !m->world || !m->nodes || m->nodes > m->world ||
+            m->strong > (version >= WITH_STRONG && !hth_save_foreign(m->save) ? 1u : 0u))
         return hth_fail(
                 err, HEARTH_ECORRUPT, 0, "the manifest's head holds what Hearth never writes");
     if (hth_manifest_bytes(m) != len)
@@ -189,7 +213,7 @@ static int objects_decode(struct hth_manifest *m, const unsigned char *at, struc
                     m->object[i].name, m->object[i].owner, m->world);
     }
     if ((rc = in_order(m->object, m->objects, err)) ||
-            (rc = objects_unique(m->object, m->objects, err)))
+            (rc = objects_unique(m->object, m->objects, err)) || (rc = objects_strong(m, err)))
         return rc == HEARTH_ENOMEM ? rc : hth_while(err, HEARTH_ECORRUPT, "manifest");
     return HEARTH_OK;
 }

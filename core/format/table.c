@@ -7,10 +7,11 @@
 #include "core/base/bytes.h"
 #include "versions.h"
 
-#define MAGIC     "HTHTABLE"
-#define ITEM      40u /* bytes of a record before shape and key */
-#define DATA_MAX  ((uint64_t)UINT32_MAX * HTH_CHUNK)
-#define ALIGN8(n) (((n) + 7) / 8 * 8)
+#define MAGIC       "HTHTABLE"
+#define WITH_STRONG 2u  /* the version that may say so */
+#define ITEM        40u /* bytes of a record before shape and key */
+#define DATA_MAX    ((uint64_t)UINT32_MAX * HTH_CHUNK)
+#define ALIGN8(n)   (((n) + 7) / 8 * 8)
 
 uint64_t hth_item_bytes(uint32_t ndim, uint32_t key_len)
 {
@@ -71,18 +72,20 @@ int hth_item_next(const struct hth_table *table, uint64_t *pos, struct hth_item 
     return HEARTH_OK;
 }
 
-uint64_t hth_proofs_bytes(uint64_t data_len)
+uint64_t hth_proofs_bytes(uint64_t data_len, uint32_t strong)
 {
-    return ALIGN8(4 * HTH_CHUNKS(data_len));
+    uint64_t chunks = HTH_CHUNKS(data_len);
+
+    return ALIGN8(4 * chunks) + (strong ? HTH_SHA256 * chunks : 0);
 }
 
-uint64_t hth_table_bytes(uint64_t data_len, uint64_t items_len)
+uint64_t hth_table_bytes(uint64_t data_len, uint64_t items_len, uint32_t strong)
 {
-    return HTH_TABLE_HEAD + items_len + hth_proofs_bytes(data_len);
+    return HTH_TABLE_HEAD + items_len + hth_proofs_bytes(data_len, strong);
 }
 
 void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, uint64_t items_len,
-        const struct hth_proof *proof)
+        const struct hth_proof *proof, uint32_t strong)
 {
     struct hth_writer head = { .at = table, .cap = HTH_TABLE_HEAD };
     uint64_t chunks = HTH_CHUNKS(data_len);
@@ -90,7 +93,7 @@ void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, u
 
     hth_write(&head, MAGIC, 8);
     hth_write32(&head, hth_version_written(HTH_FORMAT_TABLE));
-    hth_write32(&head, 0);
+    hth_write32(&head, strong != 0);
     hth_write64(&head, data_len);
     hth_write32(&head, (uint32_t)chunks);
     hth_write32(&head, items);
@@ -100,6 +103,9 @@ void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, u
         hth_put32(sums + 4 * c, proof[c].crc);
     if (chunks % 2)
         hth_put32(sums + 4 * chunks, 0);
+    sums += ALIGN8(4 * chunks);
+    for (uint64_t c = 0; strong && c < chunks; c++)
+        memcpy(sums + HTH_SHA256 * c, proof[c].sha256, HTH_SHA256);
 }
 
 static int table_zeros(const void *bytes, size_t n)
@@ -180,10 +186,11 @@ static int head_check(const struct hth_versions *versions, const struct hth_tabl
         return hth_fail(err, HEARTH_ECORRUPT, 0, "table: does not begin with " MAGIC);
     if ((rc = hth_version_check(versions, hth_get32(at + 8), err)))
         return rc;
-    if (!table_zeros(at + 12, 4) || !table_zeros(at + 40, HTH_TABLE_HEAD - 40))
+    if (t->strong > (hth_get32(at + 8) >= WITH_STRONG ? 1u : 0u) ||
+            !table_zeros(at + 40, HTH_TABLE_HEAD - 40))
         return hth_fail(err, HEARTH_ECORRUPT, 0, "table: its head holds what Hearth never writes");
     if (t->data_len > DATA_MAX || t->chunks != HTH_CHUNKS(t->data_len) || t->items_len % 8 ||
-            t->items_len > len || hth_table_bytes(t->data_len, t->items_len) != len)
+            t->items_len > len || hth_table_bytes(t->data_len, t->items_len, t->strong) != len)
         return hth_fail(
                 err, HEARTH_ECORRUPT, 0, "table: its lengths do not add up to its %zu bytes", len);
     return HEARTH_OK;
@@ -201,6 +208,7 @@ int hth_table_decode_as(const struct hth_versions *versions, struct hth_table *o
     if ((uintptr_t)at % 8)
         return hth_fail(err, HEARTH_EINVAL, 0, "table: its address is not a multiple of 8");
     t = (struct hth_table){
+        .strong = hth_get32(at + 12),
         .data_len = hth_get64(at + 16),
         .chunks = hth_get32(at + 24),
         .items = hth_get32(at + 28),
@@ -212,6 +220,7 @@ int hth_table_decode_as(const struct hth_versions *versions, struct hth_table *o
     t.proofs = (struct hth_proofs){
         .data_len = t.data_len,
         .crc = (const void *)(t.items_at + t.items_len),
+        .sha256 = t.strong ? t.items_at + t.items_len + ALIGN8(UINT64_C(4) * t.chunks) : NULL,
     };
     if (!table_zeros(t.proofs.crc + t.chunks, t.chunks % 2 * sizeof(uint32_t)))
         return hth_fail(err, HEARTH_ECORRUPT, 0, "table: more behind its last checksum");

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The object table: what is in an object, and the checksum of each 4 MiB of it. It lies at the
+ * The object table: what is in an object, and what proves each 4 MiB of it. It lies at the
  * first 4096 boundary after the data section and travels with the object. Little-endian:
  *
  *     0  8    "HTHTABLE"
- *     8  u32  version (1)      12  u32  zero
+ *     8  u32  version (2)      12  u32  integrity: 0 crc32c, 1 strong (version 1: 0)
  *    16  u64  length of the data section
  *    24  u32  chunks           28  u32  items
  *    32  u64  length of the items part (multiple of 8)      40  ... zero to 64
@@ -17,6 +17,7 @@
  *        40  i64  local shape[ndim], global shape[ndim], global offset[ndim]
  *         .  key, zero-padded to 8
  *     .  u32  crc32c[chunks], zero-padded to 8
+ *     .  32   SHA-256[chunks], where integrity is strong
  *
  * Items are in order of offset and abut; offsets and lengths lie in the data section.
  * The rank writes the items part, the engine the head and the checksums.
@@ -50,6 +51,7 @@ struct hth_table {
     uint64_t data_len;
     uint32_t chunks;
     uint32_t items;
+    uint32_t strong;               /* 1: with SHA-256 of each chunk */
     const unsigned char *items_at; /* [items_len] */
     uint64_t items_len;
     struct hth_proofs proofs; /* of its chunks */
@@ -66,13 +68,13 @@ void hth_item_encode(const struct hth_item *item, unsigned char *out);
 int hth_item_next(const struct hth_table *table, uint64_t *pos, struct hth_item *out);
 
 /* Bytes of a whole table, and of what proves the chunks at its end. */
-uint64_t hth_table_bytes(uint64_t data_len, uint64_t items_len);
-uint64_t hth_proofs_bytes(uint64_t data_len);
+uint64_t hth_table_bytes(uint64_t data_len, uint64_t items_len, uint32_t strong);
+uint64_t hth_proofs_bytes(uint64_t data_len, uint32_t strong);
 
 /* Head and checksums around an items part that already lies at table + HTH_TABLE_HEAD;
  * proof[HTH_CHUNKS(data_len)]. */
 void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, uint64_t items_len,
-        const struct hth_proof *proof);
+        const struct hth_proof *proof, uint32_t strong);
 
 /* Decode untrusted bytes; 8-aligned, borrowed while `out` is used. Every item is
  * checked. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. */

@@ -18,8 +18,8 @@
 /*           row, oldest, newest, what it is called */
 #define HTH_VERSIONS(X)                  \
     X(BLOCK, 1, 1, "block")              \
-    X(TABLE, 1, 1, "table")              \
-    X(MANIFEST, 2, 2, "manifest")        \
+    X(TABLE, 1, 2, "table")              \
+    X(MANIFEST, 2, 3, "manifest")        \
     X(EPOCH, 2, 2, "epoch record")       \
     X(KEEP, 2, 4, "keep record")         \
     X(PLANS, 3, 4, "record of plans")    \
@@ -28,9 +28,9 @@
     X(LIFE, 1, 1, "count of starts")     \
     X(HANDED, 1, 1, "commit record")     \
     X(FABRIC, 1, 1, "fabric record")     \
-    X(STORE, 4, 4, "store")              \
-    X(GREETING, 2, 6, "rank's greeting") \
-    X(LOCAL, 5, 6, "local protocol")
+    X(STORE, 4, 5, "store")              \
+    X(GREETING, 2, 7, "rank's greeting") \
+    X(LOCAL, 5, 7, "local protocol")
 
 enum hth_format {
 #define HTH_VERSIONS_ROW(row, oldest, newest, what) HTH_FORMAT_##row,

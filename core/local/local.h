@@ -96,6 +96,9 @@ struct hth_local_opts {
     uint64_t lease_bytes, spare_bytes;
 };
 
+#define HTH_LOCAL_TRUSTED 1u /* network = trusted */
+#define HTH_LOCAL_STRONG  2u /* integrity = strong; by version 7 */
+
 struct hth_local_attach {
     struct hth_local_head head;
     uint32_t version; /* that the library speaks; the engine answers in it */
@@ -105,7 +108,7 @@ struct hth_local_attach {
     uint32_t want_log;     /* enum hearth_log_level of lines wanted as events; 0: none */
     uint64_t epoch, nonce; /* that the rank has joined already; 0: none */
     unsigned char challenge[HTH_LOCAL_CHALLENGE]; /* random */
-    uint32_t trusted;           /* 1: network = trusted, as the engine must have it too */
+    uint32_t flags;             /* HTH_LOCAL_..., as the engine must have them too */
     uint32_t ahead;             /* 1: slots may be lent to it before it asks. Version 4: 0 */
     char job[HTH_NAME_MAX + 8]; /* NUL-terminated */
 };
@@ -125,9 +128,9 @@ struct hth_local_attached {
     /* What it was started with, as far as a rank may ask for it, and as it has it. */
     char provider[HTH_PROVIDER_MAX + 1];
     char bind[64];
-    char device[32]; /* "": the one that has the address */
-    uint32_t port;   /* that it listens on */
-    uint32_t trusted;
+    char device[32];                          /* "": the one that has the address */
+    uint32_t port;                            /* that it listens on */
+    uint32_t flags;                           /* HTH_LOCAL_... */
     uint32_t heartbeat_ms, dead_ms, stall_ms; /* 0: as the ranks say */
     uint32_t has_key;
     unsigned char key_proof[HTH_MAC]; /* hth_local_proof() */

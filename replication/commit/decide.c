@@ -241,6 +241,7 @@ static int decide_manifest(struct hth_commit *c, struct tally *t, struct hearth_
         .from = c->chosen,
         .world = ctx->epoch->world,
         .nodes = ctx->epoch->nodes,
+        .strong = ctx->opts.strong,
         .objects = t->objects,
         .object = t->object,
     };

@@ -476,6 +476,9 @@ int hth_commit_offer_wanted(
         return HEARTH_EBUSY;
     if (!holders_have(c, stand_in(c->ctx, object->owner), c->ctx->epoch->self))
         return HEARTH_EDENIED;
+    if (save.epoch == c->ctx->epoch->epoch && save.nonce == c->ctx->epoch->nonce &&
+            object->strong != c->ctx->opts.strong)
+        return HEARTH_EDENIED; /* what the ranks have agreed on holds for all that is saved now */
     return track_get(c, save) ? HEARTH_OK : HEARTH_EBUSY;
 }
 

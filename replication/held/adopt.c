@@ -65,11 +65,11 @@ static void find_note(void *arg, const struct hth_store_found *f)
     snprintf(find->name, sizeof(find->name), "%s", f->name ? f->name : "");
 }
 
-static int find_table_check(
-        const struct hth_block *b, const struct hth_slot *slot, struct hearth_error *err)
+static int find_table_check(const struct hth_block *b, const struct hth_slot *slot,
+        uint32_t *out_strong, struct hearth_error *err)
 {
     unsigned char digest[HTH_DIGEST];
-    struct hth_table table;
+    struct hth_table table = { 0 };
     int rc;
 
     hth_digest(digest, slot->base + b->table_off, b->table_len);
@@ -78,6 +78,7 @@ static int find_table_check(
     rc = hth_table_decode(&table, slot->base + b->table_off, b->table_len, err);
     if (!rc && table.data_len != b->data_len)
         rc = hth_fail(err, HEARTH_ECORRUPT, 0, "its table is of other data than its block");
+    *out_strong = table.strong;
     return rc;
 }
 
@@ -85,6 +86,7 @@ static int find_object(
         struct hth_ctx *ctx, const struct find *f, struct hth_object *out, struct hearth_error *err)
 {
     struct hth_block b;
+    uint32_t strong = 0;
     int rc = hth_block_decode(&b, f->slot->base, HTH_BLOCK, f->slot->capacity, err);
 
     if (rc)
@@ -96,13 +98,14 @@ static int find_object(
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "its block is that of '%s' in " HTH_SAVE " of job %s", b.name,
                 HTH_SAVE_ARGS(b.save), b.job);
-    rc = find_table_check(&b, f->slot, err);
+    rc = find_table_check(&b, f->slot, &strong, err);
     if (rc)
         return rc;
     *out = (struct hth_object){
         .id = b.object,
         .owner = b.owner,
         .kind = HTH_OBJECT_SHARD,
+        .strong = strong,
         .data_len = b.data_len,
         .table_len = b.table_len,
     };

@@ -82,6 +82,7 @@ static void seal_job_sums(struct seal_job *j, void (*done)(struct hth_sums *))
         .data = j->slot->base + HTH_BLOCK,
         .data_len = j->object.data_len,
         .proof = j->proof,
+        .strong = j->object.strong,
         .proofs = j->proofs,
         .done = done,
     };
@@ -97,7 +98,7 @@ static void seal_finish_run(struct hth_work *work)
     struct hth_table table;
 
     memset(j->slot->base + HTH_BLOCK + data_len, 0, HTH_ALIGN(data_len) - data_len);
-    hth_table_finish(seal_table(j), data_len, j->items, j->items_len, j->proof);
+    hth_table_finish(seal_table(j), data_len, j->items, j->items_len, j->proof, j->object.strong);
     j->job.code = hth_table_decode(&table, seal_table(j), j->object.table_len, &j->job.err);
     if (!j->job.code)
         hth_digest(j->object.digest, seal_table(j), j->object.table_len);
@@ -170,13 +171,13 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
                 held->object.name, HTH_SAVE_ARGS(save->id));
     room = held->slot->capacity - HTH_BLOCK;
     if (items_len % 8 || data_len > room || items_len > room ||
-            HTH_ALIGN(data_len) + hth_table_bytes(data_len, items_len) > room)
+            HTH_ALIGN(data_len) + hth_table_bytes(data_len, items_len, ctx->opts.strong) > room)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "'%s' of " HTH_SAVE ": %" PRIu64 " bytes of data and %" PRIu64
                 " of items do not fit in its slot of %" PRIu64,
                 held->object.name, HTH_SAVE_ARGS(save->id), data_len, items_len,
                 held->slot->capacity);
-    table_len = hth_table_bytes(data_len, items_len);
+    table_len = hth_table_bytes(data_len, items_len, ctx->opts.strong);
     if ((rc = hth_object_name_check(held->object.name, err)))
         return rc;
     if (!(proof = malloc((HTH_CHUNKS(data_len) + 1) * sizeof(*proof))))
@@ -189,6 +190,7 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
     j->items = items;
     j->items_len = items_len;
     j->object.table_len = table_len;
+    j->object.strong = ctx->opts.strong;
     j->object.kind = HTH_OBJECT_SHARD;
     held->state = HTH_HELD_SEALING;
     seal_job_sums(j, seal_summed);
@@ -246,7 +248,7 @@ static void verify_table_run(struct hth_work *work)
     hth_digest(digest, seal_table(j), j->object.table_len);
     if (memcmp(digest, j->object.digest, HTH_DIGEST) != 0 ||
             hth_table_decode(&table, seal_table(j), j->object.table_len, NULL) ||
-            table.data_len != j->object.data_len)
+            table.data_len != j->object.data_len || table.strong != j->object.strong)
         verify_bad(j, "the table, at byte", HTH_BLOCK + HTH_ALIGN(j->object.data_len));
     else if (hth_block_check(j->job.ctx, j->job.save->id, &j->object, j->slot->base, NULL))
         verify_bad(j, "the block, at byte", 0);

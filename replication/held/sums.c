@@ -14,7 +14,7 @@ static void sums_part_run(struct hth_work *work)
         const unsigned char *at = s->data + c * HTH_CHUNK;
 
         if (s->proof)
-            hth_chunk_prove(&s->proof[c], at, hth_chunk_len(s->data_len, c));
+            hth_chunk_prove(&s->proof[c], at, hth_chunk_len(s->data_len, c), s->strong);
         else if (!hth_chunk_is(&s->proofs, c, at))
             p->wrong = c;
     }

@@ -26,6 +26,7 @@ struct hth_sums {
     const unsigned char *data; /* [data_len], must stay until `done` */
     uint64_t data_len;
     struct hth_proof *proof;             /* [HTH_CHUNKS(data_len)] that are made; NULL: compared */
+    uint32_t strong;                     /* made so */
     struct hth_proofs proofs;            /* with these */
     void (*done)(struct hth_sums *sums); /* once; inside start when there is no chunk */
     uint32_t wrong;                      /* then: the first chunk that is; HTH_SUMS_RIGHT */

@@ -64,7 +64,8 @@ static int fetch_table_fits(const struct hth_object *o)
 {
     if (o->kind == HTH_OBJECT_FOREIGN)
         return o->data_len && !o->table_len;
-    return o->kind == HTH_OBJECT_SHARD && o->table_len >= hth_table_bytes(o->data_len, 0);
+    return o->kind == HTH_OBJECT_SHARD &&
+           o->table_len >= hth_table_bytes(o->data_len, 0, o->strong);
 }
 
 static int fetch_want_check(

@@ -53,7 +53,8 @@ void hth_check_table_run(struct hth_work *work)
     if (memcmp(digest, f->object.digest, HTH_DIGEST) != 0)
         return;
     f->table_code = hth_table_decode(&table, at, f->object.table_len, NULL);
-    if (!f->table_code && table.data_len != f->object.data_len)
+    if (!f->table_code &&
+            (table.data_len != f->object.data_len || table.strong != f->object.strong))
         f->table_code = HEARTH_ECORRUPT;
     if (!f->table_code)
         f->proofs = table.proofs;

@@ -240,7 +240,7 @@ static void offer_say_granted(
     };
 
     if (object->kind == HTH_OBJECT_SHARD)
-        w.crc = held->slot->base + end - hth_proofs_bytes(object->data_len);
+        w.crc = held->slot->base + end - hth_proofs_bytes(object->data_len, object->strong);
     if (o->offered)
         hth_wire_say(ctx, o->node, HTH_MSG_READY, &w);
     hth_wire_say(ctx, o->node, HTH_MSG_END, &w);

@@ -11,7 +11,7 @@
 
 static int take_is_same(const struct hth_object *a, const struct hth_object *b)
 {
-    return a->data_len == b->data_len && a->table_len == b->table_len &&
+    return a->data_len == b->data_len && a->table_len == b->table_len && a->strong == b->strong &&
            memcmp(a->digest, b->digest, HTH_DIGEST) == 0;
 }
 

@@ -194,3 +194,32 @@ Test(network, a_rank_that_says_otherwise_than_its_engine_is_told_so)
     cr_assert(
             ne(ptr, strstr(err.text, "engine runs with network = hostile"), NULL), "%s", err.text);
 }
+
+Test(network, a_rank_of_another_integrity_than_its_engine_is_told_so)
+{
+    struct hearth_error err = { 0 };
+
+    r.opts.integrity = HEARTH_INTEGRITY_STRONG;
+    rank_open(&r);
+    hearth_close(r.h, HEARTH_KEEP);
+    r.opts.integrity = HEARTH_INTEGRITY_CRC32C;
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EINVAL);
+    cr_assert(
+            ne(ptr, strstr(err.text, "engine runs with integrity = strong, and rank 0 says crc32c"),
+                    NULL),
+            "%s", err.text);
+}
+
+Test(network, strong_integrity_without_libcrypto_is_refused_at_open_with_the_reason)
+{
+    struct hearth_error err = { 0 };
+    char path[300];
+
+    snprintf(path, sizeof(path), "%s/libcrypto.so.3", r.root);
+    close(open(
+            path, O_WRONLY | O_CREAT, 0600)); /* the engine's loader finds it first: no library */
+    setenv("LD_LIBRARY_PATH", r.root, 1);
+    r.opts.integrity = HEARTH_INTEGRITY_STRONG;
+    cr_assert(ne(int, hearth_open(&r.opts, &r.h, &err), HEARTH_OK));
+    cr_assert(ne(ptr, strstr(err.text, "libcrypto.so.3 does not load"), NULL), "%s", err.text);
+}

@@ -367,6 +367,41 @@ Test(read, a_wrong_byte_from_another_node_is_asked_again_then_named)
     rank_end(&r);
 }
 
+static float forged_read(uint32_t strong, int *out_code, struct hearth_error *err)
+{
+    const int64_t off[] = { 0, 0 }, shape[] = { 1, 1 };
+    struct hearth_checkpoint *c;
+    struct hearth_item item;
+    float x = stored[0][0];
+    struct rank r;
+
+    rank_start(&r);
+    if (strong)
+        fake_strong(r.fake);
+    rank_open(&r);
+    save_halves(&r, 3);
+    fake_remote(r.fake, 1);
+    c = rank_recover(r.h, 3);
+    item = find(c, "table", 0); /* brings the table */
+    fake_forge(r.fake, 2);
+    *out_code = hearth_read_box(c, &item, off, shape, &x, NULL, err);
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+    return x;
+}
+
+Test(read, bytes_forged_under_their_crc_are_found_by_a_strong_save_alone)
+{
+    struct hearth_error err = { 0 };
+    int code;
+
+    forged_read(0, &code, &err);
+    must(code); /* they get through: a CRC finds accidents */
+    forged_read(1, &code, &err);
+    must_fail(code, HEARTH_ECORRUPT);
+    cr_assert(ne(ptr, strstr(err.text, "chunk 0 is wrong"), NULL), "%s", err.text);
+}
+
 Test(read, a_box_of_a_large_remote_object_moves_its_chunks_only)
 {
     struct rank r;

@@ -16,6 +16,8 @@ foreach(program save nodes resume plan pulls latency faults)
 endforeach()
 add_executable(bench_seal ${bench}/seal.c ${seal})
 target_link_libraries(bench_seal PRIVATE bench_common hearth_build)
+add_executable(bench_proof ${bench}/proof.c)
+target_link_libraries(bench_proof PRIVATE bench_common hearth_core hearth_build)
 add_executable(bench_metadata ${bench}/metadata.c) # for metadata.py
 target_link_libraries(bench_metadata PRIVATE hearth_core hearth_build)
 if(NOT HEARTH_SANITIZE) # a sanitizer's own memory faults

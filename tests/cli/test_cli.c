@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program `hearth`, run as a user runs it: on vectors, on a store's files, on bad input. */
 #include "command.h"
+#include "forge.h"
 #include "raws.h"
 
 #include "core/base/auth.h"
@@ -226,6 +227,8 @@ static uint64_t put_tensor(
     return item.length;
 }
 
+static uint32_t strong; /* the integrity of what is built */
+
 /* Fill a slot with an object of two tensors; what the manifest says of it. */
 static struct hth_object build(unsigned char *base, const char *name)
 {
@@ -237,18 +240,19 @@ static struct hth_object build(unsigned char *base, const char *name)
         .owner = 0,
         .object = hth_object_id(0, 0),
         .generation = 1 };
-    struct hth_object o = { .id = b.object, .kind = HTH_OBJECT_SHARD };
+    struct hth_object o = { .id = b.object, .kind = HTH_OBJECT_SHARD, .strong = strong };
     struct hth_proof proof[8];
 
     data = put_tensor(base + HTH_BLOCK, 0, FIRST_BYTES, "a", records);
     data += put_tensor(base + HTH_BLOCK, data, SECOND_BYTES, "b", records + one);
     b.data_len = data;
     b.table_off = HTH_BLOCK + HTH_ALIGN(data);
-    b.table_len = hth_table_bytes(data, items_len);
+    b.table_len = hth_table_bytes(data, items_len, strong);
     for (uint32_t c = 0; c < HTH_CHUNKS(data); c++)
-        hth_chunk_prove(&proof[c], base + HTH_BLOCK + c * HTH_CHUNK, hth_chunk_len(data, c));
+        hth_chunk_prove(
+                &proof[c], base + HTH_BLOCK + c * HTH_CHUNK, hth_chunk_len(data, c), strong);
     memcpy(base + b.table_off + HTH_TABLE_HEAD, records, items_len);
-    hth_table_finish(base + b.table_off, data, 2, items_len, proof);
+    hth_table_finish(base + b.table_off, data, 2, items_len, proof, strong);
     hth_digest(b.table_digest, base + b.table_off, b.table_len);
     snprintf(b.job, sizeof(b.job), JOB);
     snprintf(b.name, sizeof(b.name), "%s", name);
@@ -285,6 +289,7 @@ static struct hth_store *make_store(void)
     };
     hth_digest(objects[1].digest, "same everywhere", 15);
     cr_assert(le(sz, hth_manifest_bytes(&m), sizeof(bytes)));
+    m.strong = strong;
     must(hth_manifest_encode(&m, bytes, NULL));
     hth_save_text(save_id(), text);
     snprintf(record, sizeof(record), "%s.manifest", text);
@@ -310,6 +315,48 @@ static void flip(const char *path, off_t at)
     c ^= 4;
     cr_assert(eq(long, (long)pwrite(fd, &c, 1, at), 1));
     close(fd);
+}
+
+static void forge_file(const char *path, off_t at)
+{
+    int fd = open(path, O_RDWR);
+    unsigned char bytes[5];
+
+    cr_assert(eq(long, (long)pread(fd, bytes, 5, at), 5));
+    forge(bytes);
+    cr_assert(eq(long, (long)pwrite(fd, bytes, 5, at), 5));
+    close(fd);
+}
+
+/* 1: what was forged is found. */
+static int forged_is_found(const char *integrity)
+{
+    struct hth_store *s = make_store();
+    const char *object = strdup(in_job("step-40_ckpt/shard"));
+    int inspected, verified;
+
+    s->ops->close(s);
+    cr_assert(zero(int, hearth("inspect", object)), "%s", err_text);
+    cr_assert(eq(int, has(out, integrity), 1), "%s", out);
+    forge_file(object, 4096 + 1000);
+    inspected = hearth("inspect", object, "--json");
+    cr_assert(eq(int, has(err_text, "chunk 0"), inspected), "%s", err_text);
+    verified = hearth("verify", object);
+    forge_file(object, 4096 + 1000);
+    cr_assert(zero(int, hearth("verify", object)), "%s", err_text);
+    cr_assert(eq(int, inspected, verified));
+    return verified;
+}
+
+Test(cli, bytes_forged_under_their_crc_get_through)
+{
+    cr_assert(zero(int, forged_is_found("integrity crc32c")));
+}
+
+Test(cli, bytes_forged_under_their_crc_are_found_in_a_strong_object)
+{
+    strong = 1;
+    cr_assert(eq(int, forged_is_found("integrity strong"), 1));
 }
 
 Test(cli, own_object_is_verified_and_a_flipped_bit_is_named)

@@ -76,6 +76,7 @@ struct world {
     uint32_t no_ofi, no_ucx; /* bits: machines whose library for it is not there */
     uint32_t no_tcp;         /* bits: machines where hearth-tcp.so is not installed */
     uint32_t allow_slower;
+    int strong;    /* integrity = strong */
     char key[256]; /* the file of the job's key, where the network is called hostile; "": trusted */
     const char *cgroup; /* of engines started by hand; NULL: ours */
     int reboots;        /* a machine that comes up again has its old name and address */

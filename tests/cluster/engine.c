@@ -70,6 +70,8 @@ static void be_engine(const struct world *w, uint32_t k, const char *variable, c
         argv[i++] = "--key-file", argv[i++] = w->key;
     else
         argv[i++] = "--network", argv[i++] = "trusted"; /* of bridges of our own */
+    if (w->strong)
+        argv[i++] = "--integrity", argv[i++] = "strong";
     if (!w->namespaces)
         argv[i++] = "--any-root";
     if (variable)

@@ -167,11 +167,20 @@ static int replaced_under_survivors(struct world *w, const char *arg)
     return world_save(w, 3);
 }
 
+/* With SHA-256 of each chunk. */
+static int every_single_strong(struct world *w, const char *arg)
+{
+    w->strong = 1;
+    w->kib = 9 * 1024; /* more chunks than one, the last one not whole */
+    return every_single(w, arg);
+}
+
 const struct scenario scenarios_loss[] = { { "lose-each-of-2", every_single, "2" },
     { "lose-each-of-3", every_single, "3" }, { "lose-each-of-3-large-common", large_common, "3" },
-    { "lose-each-of-4", every_single, "4" }, { "lose-each-of-5", every_single, "5" },
-    { "lose-neighbours-of-5", two_of_five, "1" }, { "lose-two-apart-of-5", two_of_five, "2" },
-    { "lose-each-rack", every_rack, NULL }, { "lose-more-than-copies", beyond, NULL },
+    { "lose-each-of-3-strong", every_single_strong, "3" }, { "lose-each-of-4", every_single, "4" },
+    { "lose-each-of-5", every_single, "5" }, { "lose-neighbours-of-5", two_of_five, "1" },
+    { "lose-two-apart-of-5", two_of_five, "2" }, { "lose-each-rack", every_rack, NULL },
+    { "lose-more-than-copies", beyond, NULL },
     { "lose-again-before-a-save", again_before_a_save, NULL },
     { "replace-under-survivors", replaced_under_survivors, "2" },
     { "replace-first-under-survivors", replaced_under_survivors, "0" },

@@ -171,6 +171,9 @@ Test(epoch, ranks_that_disagree_are_named, .init = setup)
     rank[3].flags = 0;
     refused("rank 0 and rank 3 disagree about network: trusted and hostile");
     setup();
+    rank[3].flags |= HTH_GATHER_STRONG;
+    refused("rank 0 and rank 3 disagree about integrity: crc32c and strong");
+    setup();
     rank[2].dead_ms = 9000;
     refused("rank 0 and rank 2 disagree about dead_ms: 0 and 9000");
     setup();

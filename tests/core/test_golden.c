@@ -64,7 +64,7 @@ static size_t block_make(unsigned char *out)
 static size_t table_make(unsigned char *out)
 {
     static const int64_t shape[] = { 2, 3 }, whole[] = { 40, 50 }, at[] = { 6, 7 };
-    static const struct hth_proof proof[] = { { 21 }, { 22 } };
+    static const struct hth_proof proof[] = { { 21, { 121, 122 } }, { 22, { [31] = 123 } } };
     struct hth_item tensor = { .length = 100,
         .payload = 76,
         .kind = HTH_ITEM_TENSOR,
@@ -82,14 +82,19 @@ static size_t table_make(unsigned char *out)
 
     hth_item_encode(&tensor, out + HTH_TABLE_HEAD);
     hth_item_encode(&bytes, out + HTH_TABLE_HEAD + first);
-    hth_table_finish(out, HTH_CHUNK + 100, 2, both, proof);
-    return hth_table_bytes(HTH_CHUNK + 100, both);
+    hth_table_finish(out, HTH_CHUNK + 100, 2, both, proof, 1);
+    return hth_table_bytes(HTH_CHUNK + 100, both, 1);
 }
 
 static size_t manifest_make(unsigned char *out)
 {
     struct hth_object objects[] = {
-        { .id = 31, .owner = 1, .kind = HTH_OBJECT_SHARD, .data_len = 32, .table_len = 33 },
+        { .id = 31,
+                .owner = 1,
+                .kind = HTH_OBJECT_SHARD,
+                .strong = 1,
+                .data_len = 32,
+                .table_len = 33 },
         { .id = 34, .owner = 2, .kind = HTH_OBJECT_RAW, .data_len = 35 },
         { .id = 36, .owner = HTH_OWNER_NONE, .kind = HTH_OBJECT_FOREIGN, .listed = 1 },
     };
@@ -97,6 +102,7 @@ static size_t manifest_make(unsigned char *out)
         .from = saves[1],
         .world = 4,
         .nodes = 3,
+        .strong = 1,
         .job = "job",
         .objects = 3,
         .object = objects };
@@ -360,18 +366,18 @@ static const struct golden {
     const char *digest;
 } golden[HTH_FORMATS] = {
     [HTH_FORMAT_BLOCK] = { block_make, 1, "8c3cb1f2cd0fc247" },
-    [HTH_FORMAT_TABLE] = { table_make, 1, "16477e4e5a8dfce5" },
-    [HTH_FORMAT_MANIFEST] = { manifest_make, 2, "144b2b1e1f63f703" },
+    [HTH_FORMAT_TABLE] = { table_make, 2, "9ef2804dd42ef052" },
+    [HTH_FORMAT_MANIFEST] = { manifest_make, 3, "b9770b66ab8690f9" },
     [HTH_FORMAT_EPOCH] = { epoch_make, 2, "a79e0a2f5424b258" },
     [HTH_FORMAT_KEEP] = { keep_make, 4, "b6394caca9847ca4" },
     [HTH_FORMAT_PLANS] = { plans_make, 4, "649f9b85cf807d75" },
     [HTH_FORMAT_RUNNING] = { running_make, 2, "ff0cd2d29c64311f" },
     [HTH_FORMAT_HEAD] = { head_make, 1, "692d7af83eaaeed4" },
     [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
-    [HTH_FORMAT_STORE] = { store_make, 4, "ce906ed600c7da3e" },
-    [HTH_FORMAT_GREETING] = { greeting_make, 6, "5afef5e00b53e3c3" },
+    [HTH_FORMAT_STORE] = { store_make, 5, "0fda2d956e47abfd" },
+    [HTH_FORMAT_GREETING] = { greeting_make, 7, "158e93c05ef4c5c4" },
     [HTH_FORMAT_HANDED] = { handed_make, 1, "4854856f27e64975" },
-    [HTH_FORMAT_LOCAL] = { local_make, 6, "d6d69db3397f5db1" },
+    [HTH_FORMAT_LOCAL] = { local_make, 7, "8d16bff9f55e0114" },
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
 };
 

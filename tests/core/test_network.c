@@ -35,31 +35,39 @@ static const struct {
     const char *says;
     unsigned left_out;
 } rows[] = {
-    { { NULL, "ofi", NULL, 0, 0 }, NULL, 0 },
-    { { "127.0.0.1", "ucx", "", 0, 0 }, NULL, 0 },
-    { { "::1", "ofi", "tcp", 0, 1 }, NULL, 0 },
-    { { "10.0.0.1", "ofi", NULL, 0, 0 }, "no job key", 0 },
-    { { "10.0.0.1", "ofi", "verbs", 0, 0 }, "no job key", 0 },
-    { { "10.0.0.1", "ofi", NULL, 1, 0 }, "libfabric's provider tcp obeys", 0 },
-    { { "10.0.0.1", "ofi", "net", 1, 0 }, "libfabric's provider net obeys", 0 },
-    { { "10.0.0.1", "ofi", "sockets", 1, 0 }, "obeys whoever", 0 },
-    { { "10.0.0.1", "ofi", "tcp;ofi_rxm", 1, 0 }, "obeys whoever", 0 },
-    { { "10.0.0.1", "ofi", "verbsy", 1, 0 }, "obeys whoever", 0 },
-    { { "10.0.0.1", "ofi", "psm3", 1, 0 }, "obeys whoever", 0 },
-    { { "10.0.0.1", "ucx", NULL, 1, 0 }, "UCX's provider tcp obeys", 0 },
-    { { "10.0.0.1", "ucx", "posix", 1, 0 }, "UCX's provider posix obeys", 0 },
-    { { "10.0.0.1", "ucx", "verbs", 1, 0 }, "obeys whoever", 0 },
-    { { "10.0.0.1", "ofi", "verbs", 1, 0 }, NULL, 1 },
-    { { "10.0.0.1", "ofi", "verbs;ofi_rxm", 1, 0 }, NULL, 1 },
-    { { "10.0.0.1", "ofi", "efa", 1, 0 }, NULL, 1 },
-    { { "10.0.0.1", "ofi", "cxi", 1, 0 }, NULL, 1 },
-    { { "10.0.0.1", "tcp", NULL, 0, 0 }, "no job key", 0 },
-    { { "10.0.0.1", "tcp", NULL, 1, 0 }, NULL, 0 },
-    { { "10.0.0.1", "tcp", "tcp", 1, 1 }, NULL, 1 },
-    { { "10.0.0.1", "tcp", NULL, 0, 1 }, NULL, 3 },
-    { { "10.0.0.1", "ofi", "verbs", 0, 1 }, NULL, 2 },
-    { { "10.0.0.1", "ofi", NULL, 1, 1 }, NULL, 2 },
-    { { "fd00::1", "ucx", NULL, 0, 1 }, NULL, 3 },
+    { { NULL, "ofi", NULL, 0, 0, 0 }, NULL, 0 },
+    { { "127.0.0.1", "ucx", "", 0, 0, 0 }, NULL, 0 },
+    { { "::1", "ofi", "tcp", 0, 1, 0 }, NULL, 0 },
+    { { "10.0.0.1", "ofi", NULL, 0, 0, 0 }, "no job key", 0 },
+    { { "10.0.0.1", "ofi", "verbs", 0, 0, 0 }, "no job key", 0 },
+    { { "10.0.0.1", "ofi", NULL, 1, 0, 0 }, "libfabric's provider tcp obeys", 0 },
+    { { "10.0.0.1", "ofi", "net", 1, 0, 0 }, "libfabric's provider net obeys", 0 },
+    { { "10.0.0.1", "ofi", "sockets", 1, 0, 0 }, "obeys whoever", 0 },
+    { { "10.0.0.1", "ofi", "tcp;ofi_rxm", 1, 0, 0 }, "obeys whoever", 0 },
+    { { "10.0.0.1", "ofi", "verbsy", 1, 0, 0 }, "obeys whoever", 0 },
+    { { "10.0.0.1", "ofi", "psm3", 1, 0, 0 }, "obeys whoever", 0 },
+    { { "10.0.0.1", "ucx", NULL, 1, 0, 0 }, "UCX's provider tcp obeys", 0 },
+    { { "10.0.0.1", "ucx", "posix", 1, 0, 0 }, "UCX's provider posix obeys", 0 },
+    { { "10.0.0.1", "ucx", "verbs", 1, 0, 0 }, "obeys whoever", 0 },
+    { { "10.0.0.1", "ofi", "verbs", 1, 0, 0 }, "libfabric's provider verbs does not encrypt", 0 },
+    { { "10.0.0.1", "ofi", "verbs;ofi_rxm", 1, 0, 0 }, "set integrity = strong", 0 },
+    { { "10.0.0.1", "ofi", "efa", 1, 0, 0 }, "HEARTH_INTEGRITY=strong", 0 },
+    { { "10.0.0.1", "ofi", "verbs", 0, 0, 1 }, "no job key", 0 },
+    { { "10.0.0.1", "ofi", "tcp", 1, 0, 1 }, "obeys whoever", 0 },
+    { { "10.0.0.1", "ucx", "verbs", 1, 0, 1 }, "obeys whoever", 0 },
+    { { "10.0.0.1", "ofi", "verbs", 1, 0, 1 }, NULL, 1 },
+    { { "10.0.0.1", "ofi", "verbs;ofi_rxm", 1, 0, 1 }, NULL, 1 },
+    { { "10.0.0.1", "ofi", "efa", 1, 0, 1 }, NULL, 1 },
+    { { "10.0.0.1", "ofi", "cxi", 1, 0, 1 }, NULL, 1 },
+    { { "10.0.0.1", "tcp", NULL, 0, 0, 0 }, "no job key", 0 },
+    { { "10.0.0.1", "tcp", NULL, 1, 0, 0 }, NULL, 0 },
+    { { "10.0.0.1", "tcp", "tcp", 1, 1, 0 }, NULL, 1 },
+    { { "10.0.0.1", "tcp", NULL, 0, 1, 0 }, NULL, 3 },
+    { { "10.0.0.1", "ofi", "verbs", 0, 1, 0 }, NULL, 2 },
+    { { "10.0.0.1", "ofi", "verbs", 1, 1, 0 }, NULL, 1 },
+    { { "10.0.0.1", "tcp", NULL, 1, 0, 1 }, NULL, 0 },
+    { { "10.0.0.1", "ofi", NULL, 1, 1, 0 }, NULL, 2 },
+    { { "fd00::1", "ucx", NULL, 0, 1, 0 }, NULL, 3 },
 };
 
 Test(network, off_loopback_a_key_and_a_fabric_that_checks_keys_are_needed)
@@ -91,10 +99,22 @@ Test(network, what_is_left_out_is_a_sentence_each)
     }
 }
 
+Test(network, what_a_digest_finds_is_not_said_to_be_changed)
+{
+    struct hth_network n = { "10.0.0.1", "ofi", "verbs", 1, 1, 0 };
+    char text[HTH_LEFT_OUT][HTH_LEFT_OUT_TEXT];
+
+    cr_assert(eq(u32, hth_network_left_out(&n, text), 1));
+    cr_assert(ne(ptr, strstr(text[0], "reads and changes them"), NULL), "%s", text[0]);
+    n.strong = 1;
+    cr_assert(eq(u32, hth_network_left_out(&n, text), 1));
+    cr_assert(ne(ptr, strstr(text[0], "what he changes is found"), NULL), "%s", text[0]);
+}
+
 Test(network, a_long_name_of_a_provider_is_cut)
 {
     char text[HTH_LEFT_OUT][HTH_LEFT_OUT_TEXT], name[500];
-    struct hth_network n = { "fd00:aaaa:aaaa:aaaa:aaaa:aaaa:aaaa:aaaa", "ofi", name, 0, 1 };
+    struct hth_network n = { "fd00:aaaa:aaaa:aaaa:aaaa:aaaa:aaaa:aaaa", "ofi", name, 0, 1, 0 };
 
     memset(name, 'p', sizeof(name) - 1);
     name[sizeof(name) - 1] = '\0';

@@ -97,7 +97,7 @@ Test(options, ranges_are_what_the_formats_have_room_for)
 Test(options, what_ranks_must_agree_on_in_another_way_is_known)
 {
     static const char *const known[] = { "job", "world", "allow_degraded", "transport", "key_file",
-        "network", "allow_slower" };
+        "network", "allow_slower", "integrity" };
     size_t n = 0;
 
     for (size_t i = 0; i < HTH_OPTIONS; i++)

@@ -166,9 +166,10 @@ static int decode_table(const unsigned char *bytes, size_t len)
 
 static const int64_t shape[2] = { 1024, 512 }, whole[2] = { 4096, 512 }, at[2] = { 1024, 0 };
 
-static void make_table(void)
+static void make_table_of(uint32_t strong)
 {
-    static const struct hth_proof proof[3] = { { 1 }, { 2 }, { 3 } };
+    static const struct hth_proof proof[3] = { { 1, { [31] = 34 } }, { 2, { [31] = 35 } },
+        { 3, { [31] = 36 } } };
     unsigned char *table = (unsigned char *)table_words;
     struct hth_item tensor = {
         .length = 139 + 1024 * 512 * 4,
@@ -193,9 +194,14 @@ static void make_table(void)
     hth_item_encode(&tensor, table + HTH_TABLE_HEAD);
     hth_item_encode(&bytes, table + HTH_TABLE_HEAD + items_len);
     items_len += hth_item_bytes(0, 3);
-    table_len = hth_table_bytes(TABLE_DATA, items_len);
-    hth_table_finish(table, TABLE_DATA, 2, items_len, proof);
+    table_len = hth_table_bytes(TABLE_DATA, items_len, strong);
+    hth_table_finish(table, TABLE_DATA, 2, items_len, proof, strong);
     hth_digest(table_digest, table, table_len);
+}
+
+static void make_table(void)
+{
+    make_table_of(0);
 }
 
 Test(records, a_table_comes_back, .init = make_table)
@@ -219,6 +225,47 @@ Test(records, a_table_comes_back, .init = make_table)
     cr_assert(eq(int, (int)item.kind, HTH_ITEM_BYTES));
     cr_assert(eq(u64, item.length, 100));
     must_fail(hth_item_next(&t, &pos, &item), HEARTH_ENOENT);
+}
+
+static void make_strong_table(void)
+{
+    make_table_of(1);
+}
+
+Test(records, a_strong_table_has_a_digest_of_each_chunk, .init = make_strong_table)
+{
+    unsigned char *table = (unsigned char *)table_words;
+    struct hth_table t;
+
+    must(hth_table_decode(&t, table_words, table_len, NULL));
+    cr_assert(eq(u32, t.strong, 1));
+    cr_assert(eq(u32, t.proofs.crc[2], 3));
+    cr_assert(eq(int, t.proofs.sha256[2 * HTH_SHA256 + 31], 36));
+    must_fail(hth_table_decode(&t, table, table_len - 8, NULL), HEARTH_ECORRUPT);
+    table[12] = 2; /* an integrity that never was */
+    must_fail(hth_table_decode(&t, table, table_len, NULL), HEARTH_ECORRUPT);
+    table[12] = 0; /* then it is too long */
+    must_fail(hth_table_decode(&t, table, table_len, NULL), HEARTH_ECORRUPT);
+    table[12] = 1;
+    table[8] = 1; /* the first version had none */
+    must_fail(hth_table_decode(&t, table, table_len, NULL), HEARTH_ECORRUPT);
+    table[8] = 2;
+    must(hth_table_decode(&t, table, table_len, NULL));
+}
+
+Test(records, a_table_of_the_first_version_is_read, .init = make_table)
+{
+    struct hth_table t;
+
+    ((unsigned char *)table_words)[8] = 1;
+    must(hth_table_decode(&t, table_words, table_len, NULL));
+    cr_assert(zero(u32, t.strong));
+    cr_assert(zero(ptr, (void *)(uintptr_t)t.proofs.sha256));
+}
+
+Test(records, a_damaged_strong_table_is_refused, .init = make_strong_table, .timeout = 60)
+{
+    refuses_all_damage(decode_table, (unsigned char *)table_words, table_len);
 }
 
 Test(records, a_damaged_table_is_refused, .init = make_table, .timeout = 60)
@@ -305,6 +352,45 @@ static int decode_manifest(const unsigned char *bytes, size_t len)
     if (!rc)
         hth_manifest_fini(&m);
     return rc;
+}
+
+Test(records, a_manifest_says_that_its_shards_are_strong)
+{
+    struct hth_object objects[2] = { object_of(0, 0, "a"), object_of(1, 0, "b") };
+    struct hth_manifest m = manifest_of(objects, 2), back;
+    unsigned char bytes[1024];
+    struct hearth_error err;
+
+    must(hth_auth_init(NULL));
+    objects[1].kind = HTH_OBJECT_RAW; /* has a digest of all of it */
+    objects[1].table_len = 0;
+    m.strong = objects[0].strong = 1;
+    must(hth_manifest_encode(&m, bytes, NULL));
+    must(hth_manifest_decode(&back, bytes, hth_manifest_bytes(&m), NULL));
+    cr_assert(eq(u32, back.strong, 1));
+    cr_assert(eq(u32, back.object[0].strong, 1));
+    cr_assert(zero(u32, back.object[1].strong));
+    hth_manifest_fini(&back);
+    objects[0].strong = 0;
+    must_fail(hth_manifest_encode(&m, bytes, &err), HEARTH_EINVAL);
+    must_say(err.text,
+            "rank 0's object 'a' has no SHA-256 of its chunks, and the save's integrity is "
+            "strong");
+    m.strong = 0;
+    must(hth_manifest_encode(&m, bytes, NULL));
+    bytes[HTH_MANIFEST_HEAD + 14] = 2; /* by somebody who can make its digest */
+    hth_digest(bytes + hth_manifest_bytes(&m) - HTH_DIGEST, bytes,
+            hth_manifest_bytes(&m) - HTH_DIGEST);
+    must_fail(decode_manifest(bytes, hth_manifest_bytes(&m)), HEARTH_ECORRUPT);
+    bytes[152] = 1; /* now save and shard say so, in a version that did not know of it */
+    bytes[8] = 2;
+    hth_digest(bytes + hth_manifest_bytes(&m) - HTH_DIGEST, bytes,
+            hth_manifest_bytes(&m) - HTH_DIGEST);
+    must_fail(decode_manifest(bytes, hth_manifest_bytes(&m)), HEARTH_ECORRUPT);
+    bytes[8] = 3;
+    hth_digest(bytes + hth_manifest_bytes(&m) - HTH_DIGEST, bytes,
+            hth_manifest_bytes(&m) - HTH_DIGEST);
+    must(decode_manifest(bytes, hth_manifest_bytes(&m)));
 }
 
 Test(records, a_manifest_comes_back_in_order_and_finds_its_objects)

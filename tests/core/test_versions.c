@@ -57,8 +57,8 @@ static int block_read(const struct hth_versions *v, size_t len, struct hearth_er
 
 static size_t table_make(void)
 {
-    hth_table_finish(bytes, 0, 0, 0, NULL);
-    return hth_table_bytes(0, 0);
+    hth_table_finish(bytes, 0, 0, 0, NULL, 0);
+    return hth_table_bytes(0, 0, 0);
 }
 
 static void nothing(size_t len)

@@ -204,7 +204,7 @@ TestSuite(common, .init = setup, .fini = teardown);
 static uint64_t begin(uint32_t client)
 {
     struct hth_local_begin m = { .step = 7,
-        .bytes = HTH_ALIGN(HTH_BLOCK + DATA) + hth_table_bytes(DATA, hth_item_bytes(0, 8)) };
+        .bytes = HTH_ALIGN(HTH_BLOCK + DATA) + hth_table_bytes(DATA, hth_item_bytes(0, 8), 0) };
 
     snprintf(m.name, sizeof(m.name), "object%u", client);
     ask(client, &m, sizeof(m), HTH_LOCAL_BEGIN, 0, NULL);

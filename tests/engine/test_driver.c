@@ -206,6 +206,7 @@ Test(hearthd, wrong_command_line_is_one_sentence_and_status_2)
         { { "--root", "/dev/shm", "--job", "job", "--heartbeat-ms", "9" }, "from 10 to 600000" },
         { { "--root", "/dev/shm", "--job", "job", "--any-root=1" }, "no value" },
         { { "--root", "/dev/shm", "--job", "job", "--network", "open" }, "hostile or trusted" },
+        { { "--root", "/dev/shm", "--job", "job", "--integrity", "weak" }, "crc32c or strong" },
         { { "--root", "/dev/shm", "--job", "job", "--log-level", "loud" }, "--log-level" },
         { { "--root", "/dev/shm", "--job", "job", "--key", "f" }, "no option" },
         { { "--root", "/dev/shm", "--job", "job", "--stop-point", "chunk" }, "no option" },
@@ -225,6 +226,22 @@ Test(hearthd, wrong_command_line_is_one_sentence_and_status_2)
                           (void *)(uintptr_t)(text + strlen(text) - 1)),
                 "row %zu is not one line: %s", i, text);
     }
+}
+
+Test(hearthd, strong_integrity_without_libcrypto_is_refused_with_the_reason)
+{
+    const char *args[] = { "--root", root, "--job", "job", "--integrity", "strong", NULL };
+    char path[128];
+    const char *text;
+
+    snprintf(path, sizeof(path), "%s/libcrypto.so.3", root);
+    close(open(path, O_WRONLY | O_CREAT, 0600)); /* is found first, and is no library */
+    setenv("LD_LIBRARY_PATH", root, 1);
+    cr_assert(eq(int, status_of(start(args)), 2));
+    text = read_text(errors);
+    cr_assert(ne(ptr, (void *)(uintptr_t)strstr(text, "libcrypto.so.3 does not load"), NULL), "%s",
+            text);
+    cr_assert(ne(ptr, (void *)(uintptr_t)strstr(text, "install OpenSSL 3"), NULL), "%s", text);
 }
 
 /* A key in `root`. */

@@ -231,9 +231,19 @@ Test(rank, rank_and_engine_say_the_same_of_their_network)
 {
     struct hth_local_attach m = hello(2, 0);
 
-    m.trusted = 1;
+    m.flags = HTH_LOCAL_TRUSTED;
     must_fail(attach(LATE, m), HEARTH_EINVAL);
     cr_assert(ne(ptr, strstr(error.text, "network = hostile, and rank 2 says trusted"), NULL), "%s",
+            error.text);
+}
+
+Test(rank, rank_and_engine_say_the_same_of_integrity)
+{
+    struct hth_local_attach m = hello(2, 0);
+
+    m.flags = HTH_LOCAL_STRONG;
+    must_fail(attach(LATE, m), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(error.text, "integrity = crc32c, and rank 2 says strong"), NULL), "%s",
             error.text);
 }
 

@@ -148,7 +148,7 @@ def check_binding(root, path, table):
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name == "Opts":
             fields = [(one.elts[0].value, one.elts[1].id) for one in node.body[-1].value.elts]
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in ("START", "NETWORK"):
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in ("START", "NETWORK", "INTEGRITY"):
             name = node.targets[0].id.lower()
             words = next(o["words"] for o in table["options"] if o["name"] == name)
             if ast.literal_eval(node.value) != words:

@@ -280,6 +280,8 @@ static void misfitting(const struct party *x, struct me *me)
         me->opts.heartbeat_ms = 500;
     else if (misfit == 9 && me->rank == 1)
         me->opts.network = HEARTH_NETWORK_TRUSTED;
+    else if (misfit == 11 && me->rank == 1)
+        me->opts.integrity = HEARTH_INTEGRITY_STRONG;
     else if (misfit == 10)
         me->opts.copies = 2, me->opts.min_copies = 1 + me->rank;
 }
@@ -302,6 +304,7 @@ static const struct {
     { "heartbeat_ms", HEARTH_EINVAL, "rank 0 and rank 1 disagree", "and 500" },
     { "network", HEARTH_EINVAL, "rank 0 and rank 1 disagree", "network: hostile and trusted" },
     { "min_copies", HEARTH_EINVAL, "rank 0 and rank 1 disagree", "min_copies: 1 and 2" },
+    { "integrity", HEARTH_EINVAL, "rank 0 and rank 1 disagree", "integrity: crc32c and strong" },
 };
 
 static void try_together(struct answer a[2])

@@ -506,6 +506,20 @@ Test(member, takes_copies_of_those_whose_holder_it_is_and_of_nobody_else)
     must_fail(hth_commit_offer_wanted(commit, 2, save, &object), HEARTH_EDENIED);
 }
 
+Test(member, takes_no_copy_that_is_not_as_strong_as_the_ranks_have_agreed)
+{
+    struct hth_object object = { .id = copy, .owner = 0, .kind = HTH_OBJECT_SHARD };
+    struct hth_save_id older = save;
+
+    p->node[1].ctx.opts.strong = 1;
+    must_fail(hth_commit_offer_wanted(commit, 0, save, &object), HEARTH_EDENIED);
+    object.strong = 1;
+    must(hth_commit_offer_wanted(commit, 0, save, &object));
+    older.epoch--; /* is what its manifest says */
+    object.strong = 0;
+    cr_assert(ne(int, hth_commit_offer_wanted(commit, 0, older, &object), HEARTH_EDENIED));
+}
+
 Test(member, takes_no_copy_before_recovery_has_ended)
 {
     struct hth_object object = { .id = copy, .owner = 0, .kind = HTH_OBJECT_SHARD };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of objects: a bad copy mended, ranges read by many at once. */
+#include "forge.h"
 #include "transfers.h"
 
 #include "replication/transfer/transfer_parts.h"
@@ -20,6 +21,21 @@ Test(ranges, a_repair_pulls_only_what_is_wrong_and_puts_the_bad_copy_aside)
     arrived_whole(0);
     served(&a, &b);
     cr_assert(lt(u64, a + b, 2 * HTH_CHUNK + MIB));
+}
+
+Test(ranges, a_repair_finds_bytes_forged_under_their_crc_where_integrity_is_strong)
+{
+    struct hth_fetch_want want;
+    struct hth_held *mine;
+
+    for (uint32_t i = 0; i < p->nodes; i++)
+        p->node[i].ctx.opts.strong = 1;
+    want = want_of(two(3 * HTH_CHUNK), 2);
+    mine = pair_seal(p, 0, save, 5, 3 * HTH_CHUNK, 1);
+    forge(mine->slot->base + HTH_BLOCK + HTH_CHUNK + 9);
+    want.reuse = mine;
+    must(fetch(&want));
+    arrived_whole(0);
 }
 
 Test(ranges, a_repair_of_what_is_right_changes_nothing)
@@ -104,6 +120,26 @@ Test(ranges, a_range_brings_its_chunks_and_no_more)
     range(held, table + 8, 40, 0);
     range(held, 0, table + held->object.table_len, 11 * HTH_CHUNK);
     cr_assert(zero(ptr, (void *)pair_held(p, 0, save, 5)), "a range is no copy");
+}
+
+Test(ranges, a_range_is_verified_by_all_that_proves_it)
+{
+    struct hth_fetch_want want;
+    struct hth_held *held;
+    unsigned char *at;
+
+    for (uint32_t i = 0; i < p->nodes; i++)
+        p->node[i].ctx.opts.strong = 1;
+    held = two(10 * HTH_CHUNK);
+    want = want_of(held, 2);
+    at = held->slot->base + HTH_BLOCK + 3 * HTH_CHUNK;
+    forge(at); /* at node 1 */
+    want.off = HTH_BLOCK + 3 * HTH_CHUNK;
+    want.len = 100;
+    must(fetch(&want));
+    forge(at);
+    cr_assert(zero(int, memcmp(hth_fetch_bytes(out.fetch), at, 100)));
+    hth_fetch_release(out.fetch);
 }
 
 Test(ranges, a_range_is_verified_too)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sealing what a rank wrote, verifying what is sealed, and the points that are passed. */
 #include "check.h"
+#include "forge.h"
 #include "pair.h"
 
 #include "core/base/auth.h"
@@ -180,11 +181,35 @@ Test(seal, verify_finds_every_kind_of_wrong_byte)
     cr_assert(eq(int, held->verified, 1));
 }
 
+Test(seal, verify_finds_bytes_forged_under_their_crc_where_integrity_is_strong)
+{
+    for (uint32_t strong = 0; strong < 2; strong++) {
+        struct hth_held *held;
+
+        p->node[0].ctx.opts.strong = strong;
+        held = pair_seal(p, 0, save, 5 + strong, 9 * MIB, 1);
+        cr_assert(eq(u32, held->object.strong, strong));
+        must(verify(held));
+        forge(held->slot->base + HTH_BLOCK + 2 * HTH_CHUNK + 7);
+        if (!strong) {
+            must(verify(held)); /* a CRC finds accidents alone */
+            continue;
+        }
+        must_fail(verify(held), HEARTH_ECORRUPT);
+        cr_assert(strstr(out.err.text, "chunk 2") != NULL, "%s", out.err.text);
+        forge(held->slot->base + HTH_BLOCK + 2 * HTH_CHUNK + 7);
+        must(verify(held));
+    }
+}
+
 Test(seal, verify_finds_a_wrong_byte_anywhere_in_the_table)
 {
-    struct hth_held *held = pair_seal(p, 0, save, 5, 4096, 1);
-    unsigned char *table = held->slot->base + HTH_BLOCK + 4096;
+    struct hth_held *held;
+    unsigned char *table;
 
+    p->node[0].ctx.opts.strong = 1;
+    held = pair_seal(p, 0, save, 5, 4096, 1);
+    table = held->slot->base + HTH_BLOCK + 4096;
     for (uint64_t i = 0; i < held->object.table_len; i++) {
         table[i] ^= 1;
         must_fail(verify(held), HEARTH_ECORRUPT);

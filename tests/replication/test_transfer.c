@@ -323,6 +323,50 @@ Test(transfer, without_verification_a_wrong_byte_gets_through)
     cr_assert(eq(int, pair_equal(p, 0, 1, save, 5), 0));
 }
 
+static struct hth_fetch_want forged_want(uint32_t strong, uint32_t sources)
+{
+    struct hth_held *held;
+
+    for (uint32_t i = 0; i < p->nodes; i++)
+        p->node[i].ctx.opts.strong = strong;
+    held = two(3 * HTH_CHUNK);
+    cr_assert(eq(u32, held->object.strong, strong));
+    net.fault = HTH_LOOP_FORGE;
+    net.from = 1;
+    net.first = 2;
+    net.last = 3;
+    return want_of(held, sources);
+}
+
+Test(transfer, bytes_forged_on_their_way_get_under_a_crc)
+{
+    struct hth_fetch_want want = forged_want(0, 1);
+
+    must(fetch(&want));
+    cr_assert(eq(int, pair_equal(p, 0, 1, save, 5), 0));
+    cr_assert(eq(int, pair_held(p, 0, save, 5)->verified, 1), "nothing tells");
+}
+
+Test(transfer, bytes_forged_on_their_way_are_found_where_integrity_is_strong)
+{
+    struct hth_fetch_want want = forged_want(1, 1);
+
+    must(fetch(&want));
+    arrived_whole(0);
+    must_say(p->node[0].last, "step 40 (epoch 7, attempt 1) object 'object-5' from node 1: "
+                              "chunk 1 has a wrong checksum");
+}
+
+Test(transfer, an_object_that_is_not_as_strong_as_it_is_said_to_be_is_not_taken)
+{
+    struct hth_held *held = two(HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 2);
+
+    want.object.strong = 1;
+    must_fail(fetch(&want), HEARTH_ELOST);
+    cr_assert(strstr(out.err.text, "it holds another object") != NULL, "%s", out.err.text);
+}
+
 static void survives(enum hth_loop_fault fault, uint32_t sources)
 {
     struct hth_held *held = two(20 * HTH_CHUNK);

@@ -258,6 +258,20 @@ void fake_flip(struct fake_engine *f, int count)
     pthread_mutex_unlock(&f->lock);
 }
 
+void fake_strong(struct fake_engine *f)
+{
+    pthread_mutex_lock(&f->lock);
+    f->strong = 1;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_forge(struct fake_engine *f, int count)
+{
+    pthread_mutex_lock(&f->lock);
+    f->forge = count;
+    pthread_mutex_unlock(&f->lock);
+}
+
 /* Nothing that was said waits to be heard. */
 static int is_quiet(struct fake_engine *f)
 {

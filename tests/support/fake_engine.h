@@ -33,6 +33,10 @@ void fake_gather(struct fake_engine *f, uint32_t count);
 void fake_flip(
         struct fake_engine *f, int count); /* a wrong byte in the next ranges and common objects */
 
+/* Objects are sealed with SHA-256 from now on; five wrong bytes in the next ranges, and their CRC32C as it was. */
+void fake_strong(struct fake_engine *f);
+void fake_forge(struct fake_engine *f, int count);
+
 struct fake_counts {
     uint32_t clients, leases, begins, ranges, slots, follows, regains, closes, drops, aborts;
     uint64_t range_bytes;

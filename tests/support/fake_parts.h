@@ -62,7 +62,8 @@ struct fake_engine {
     struct save save[SAVES];
     uint64_t lease[LEASES];
     uint64_t epoch, nonce, tokens, leases;
-    int recovered, remote, flip;
+    int recovered, remote, flip, forge;
+    uint32_t strong;
     unsigned char key[HTH_KEY];
     int has_key;
     uint32_t gather; /* requests for ranges that are answered together; 0: each at once */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fake engine's answers. */
 #include "fake_parts.h"
+#include "forge.h"
 
 #include "core/base/auth.h"
 #include "core/format/table.h"
@@ -116,7 +117,7 @@ static void on_seal(struct fake_engine *f, struct client *c, const struct hth_lo
     struct slot *slot = l && m->index < l->lent ? &f->slot[l->slot[m->index]] : NULL;
     struct save *s = l && l->save >= 0 ? &f->save[l->save] : NULL;
     uint64_t at = HTH_ALIGN(HTH_BLOCK + m->data_len),
-             len = hth_table_bytes(m->data_len, m->items_len);
+             len = hth_table_bytes(m->data_len, m->items_len, f->strong);
     struct hth_proof proof[1024];
     struct hth_table table;
     struct hearth_error err;
@@ -132,9 +133,9 @@ static void on_seal(struct fake_engine *f, struct client *c, const struct hth_lo
         return;
     }
     for (uint32_t i = 0; i < HTH_CHUNKS(m->data_len); i++)
-        hth_chunk_prove(
-                &proof[i], slot->base + HTH_BLOCK + i * HTH_CHUNK, hth_chunk_len(m->data_len, i));
-    hth_table_finish(slot->base + at, m->data_len, m->items, m->items_len, proof);
+        hth_chunk_prove(&proof[i], slot->base + HTH_BLOCK + i * HTH_CHUNK,
+                hth_chunk_len(m->data_len, i), f->strong);
+    hth_table_finish(slot->base + at, m->data_len, m->items, m->items_len, proof, f->strong);
     if (hth_table_decode(&table, slot->base + at, len, &err)) {
         fake_put_error(c, m->head.request, HEARTH_ECORRUPT, err.text);
         return;
@@ -144,6 +145,7 @@ static void on_seal(struct fake_engine *f, struct client *c, const struct hth_lo
         .o = { .id = hth_object_id(c->rank, m->index),
                 .owner = c->rank,
                 .kind = HTH_OBJECT_SHARD,
+                .strong = f->strong,
                 .data_len = m->data_len,
                 .table_len = len } };
     snprintf(o->o.name, sizeof(o->o.name), "%.64s", l->name[m->index]);
@@ -308,7 +310,9 @@ static void on_manifest(struct fake_engine *f, struct client *c, const struct ht
 {
     int s = fake_find_save(f, m->save);
     struct hth_object object[OBJECTS];
-    struct hth_manifest man = { .object = object, .world = c->world, .nodes = 1, .job = "job" };
+    struct hth_manifest man = {
+        .object = object, .world = c->world, .nodes = 1, .strong = f->strong, .job = "job"
+    };
     unsigned char *bytes;
     struct hearth_error err;
 
@@ -406,6 +410,10 @@ static void put_bytes(
     if (f->flip > 0 && len) {
         f->flip--;
         bytes[len / 2] ^= 1;
+    }
+    if (f->forge > 0 && len >= 10) {
+        f->forge--;
+        forge(bytes + len / 2);
     }
     fake_put_bytes(c, request, bytes, len);
     free(bytes);

@@ -404,7 +404,8 @@ struct hth_held *pair_write(struct pair *p, uint32_t node, struct hth_save_id sa
     *items_len = hth_item_bytes(0, 1);
     snprintf(object.name, sizeof(object.name), "object-%" PRIu64, id);
     need(!c->store->ops->take(c->store,
-                 HTH_BLOCK + HTH_ALIGN(bytes) + hth_table_bytes(bytes, *items_len), &slot, NULL),
+                 HTH_BLOCK + HTH_ALIGN(bytes) + hth_table_bytes(bytes, *items_len, c->opts.strong),
+                 &slot, NULL),
             "slot");
     for (uint64_t at = 0; at + 8 <= bytes; at += 8) {
         uint64_t v = hth_splitmix64(&seed);

@@ -87,6 +87,7 @@ struct world_opts {
     uint32_t copies;
     uint32_t min_copies; /* 0: copies */
     uint32_t keep;
+    uint32_t strong;       /* integrity = strong */
     uint32_t bad_after;    /* jobs, for marking by count; 0: off */
     uint32_t racks;        /* machines stand in so many failure domains; 0: none is named */
     uint32_t degree;       /* of the tree; 0: the engines' own */

@@ -301,6 +301,7 @@ void machine_start(struct world *w, uint32_t m)
         .transport_self = x,
         .reply = reply,
         .reply_self = x,
+        .strong = (int)w->opts.strong,
         .retry_ms = 100,
         .tree_degree = w->opts.degree,
         .breaks = w->opts.breaks,

@@ -17,9 +17,9 @@ static struct machine *machine_of(const struct rank_state *r)
 }
 
 /* Bytes of the file that holds so many. */
-static uint64_t object_bytes(uint64_t len)
+static uint64_t object_bytes(const struct world *w, uint64_t len)
 {
-    return HTH_ALIGN(HTH_BLOCK + len) + hth_table_bytes(len, hth_item_bytes(0, 8));
+    return HTH_ALIGN(HTH_BLOCK + len) + hth_table_bytes(len, hth_item_bytes(0, 8), w->opts.strong);
 }
 
 void rank_due(struct rank_state *r, uint64_t ms)
@@ -176,6 +176,7 @@ static void do_attach(struct rank_state *r)
         .version = hth_version_written(HTH_FORMAT_LOCAL),
         .rank = r->rank,
         .world = r->world->ranks,
+        .flags = r->world->opts.strong ? HTH_LOCAL_STRONG : 0,
         .job = "sim" };
 
     rank_send(r, &m, sizeof(m), NULL, 0);
@@ -203,8 +204,9 @@ static const unsigned char *gathered(struct world *w)
             .copies = w->opts.copies,
             .min_copies = w->opts.min_copies,
             .keep = w->opts.keep,
+            .flags = w->opts.strong ? HTH_GATHER_STRONG : 0,
             .bad_after = w->opts.bad_after,
-            .shard_bytes = w->opts.room ? object_bytes(w->opts.data_max + 64) : 0,
+            .shard_bytes = w->opts.room ? object_bytes(w, w->opts.data_max + 64) : 0,
             .addr_len = a->addr_len,
             .rank = i,
             .world = w->ranks };
@@ -252,7 +254,7 @@ static void send_begin(struct rank_state *r)
     uint64_t len = rank_bytes(r->lineage, r->next, r->rank, w->opts.data_max);
     struct hth_local_begin m = { .head = { sizeof(m), HTH_LOCAL_BEGIN, ++r->request, 0 },
         .step = r->next,
-        .bytes = object_bytes(len),
+        .bytes = object_bytes(r->world, len),
         .wait_ms = BEGIN_MS };
 
     snprintf(m.name, sizeof(m.name), "__%u__0_src%u.distcp", r->rank, r->rank);

@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include "core/base/bytes.h"
+#include "core/base/crc.h"
 #include "transport/loop/loop.h"
 #include <stdlib.h>
 #include <unistd.h>
@@ -273,6 +274,14 @@ Test(loop, a_pull_brings_one_wrong_byte)
     for (size_t i = 0; i < sizeof(to); i++)
         wrong += to[i] != 7;
     cr_assert(eq(int, wrong, 1));
+}
+
+Test(loop, a_pull_brings_wrong_bytes_with_the_same_crc)
+{
+    pull_with(HTH_LOOP_FORGE);
+    must(ends[1].code);
+    cr_assert(ne(int, memcmp(from, to, sizeof(to)), 0));
+    cr_assert(eq(u32, hth_crc32c(to, sizeof(to)), hth_crc32c(from, sizeof(from))));
 }
 
 Test(loop, a_pull_breaks_the_connection)

@@ -68,11 +68,13 @@ Test(providers, what_obeys_strangers_may_not_listen_where_they_are)
 {
     for (const struct hth_ofi_provider *p = hth_ofi_providers; p->name; p++) {
         struct hth_network network = {
-            .bind = "10.0.0.1", .transport = "ofi", .provider = p->name, .has_key = 1
+            .bind = "10.0.0.1", .transport = "ofi", .provider = p->name, .has_key = 1, .strong = 1
         };
 
         cr_assert(eq(int, hth_listener_check(&network, NULL), p->obeys ? HEARTH_EINVAL : HEARTH_OK),
                 "%s", p->name);
+        network.strong = 0; /* none of them encrypts */
+        must_fail(hth_listener_check(&network, NULL), HEARTH_EINVAL);
         network.trusted = 1;
         must(hth_listener_check(&network, NULL));
     }

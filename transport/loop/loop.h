@@ -19,6 +19,7 @@ enum hth_loop_fault {
     HTH_LOOP_CUT,       /* a pull: half of the bytes come, then the connection breaks */
     HTH_LOOP_STALL,     /* a pull or connect: nothing happens until drop or close */
     HTH_LOOP_FLIP,      /* one byte wrong */
+    HTH_LOOP_FORGE,     /* a pull: five bytes wrong, and their CRC32C as it was */
     HTH_LOOP_DUPLICATE, /* a message: delivered twice; a connect: two on_accept() */
     HTH_LOOP_FULL,      /* a connect: HEARTH_EBUSY, as where no more connections may stand */
 };

@@ -178,6 +178,9 @@ int hth_loop_pull(struct hth_transport *t, hth_conn conn, const unsigned char *d
     return HEARTH_OK;
 }
 
+/* CRC32C's generator: what differs by it has the same CRC. */
+static const unsigned char polynomial[] = { 0xf1, 0x76, 0xec, 0x05, 0x01 };
+
 static int loop_pull_copy(const struct loop_pull *pull, struct loop *owner)
 {
     const struct end *end = pull->end;
@@ -194,6 +197,8 @@ static int loop_pull_copy(const struct loop_pull *pull, struct loop *owner)
         memmove(to, from, len);
     if (len && pull->fault == HTH_LOOP_FLIP)
         to[len / 2] ^= 0x10;
+    for (size_t i = 0; pull->fault == HTH_LOOP_FORGE && i < sizeof(polynomial) && len >= 10; i++)
+        to[len / 2 + i] ^= polynomial[i];
     return HEARTH_OK;
 }
 

@@ -128,7 +128,8 @@ static int provider_check(
     struct hth_network network = { .bind = opts->bind,
         .transport = "ofi",
         .provider = o->info->fabric_attr->prov_name,
-        .trusted = opts->trusted };
+        .trusted = opts->trusted,
+        .strong = opts->strong };
 
     if (q->by_ip && opts->device) {
         int rc = hth_addr_device(opts->device, opts->bind, &o->self, err);

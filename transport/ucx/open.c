@@ -356,9 +356,11 @@ static int ucx_open(const struct hth_transport_opts *opts,
         struct hearth_error *err)
 {
     const char *provider = opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT;
-    struct hth_network network = {
-        .bind = opts->bind, .transport = "ucx", .provider = provider, .trusted = opts->trusted
-    };
+    struct hth_network network = { .bind = opts->bind,
+        .transport = "ucx",
+        .provider = provider,
+        .trusted = opts->trusted,
+        .strong = opts->strong };
     struct hth_ucx *t = ucx_new(opts, events);
     int rc;
 

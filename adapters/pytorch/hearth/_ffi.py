@@ -25,6 +25,8 @@ STEP_NEWEST, STEP_LATER = 2**64 - 2, 2**64 - 1  # no steps
 LEVELS = {"OFF": 1, "WRITTEN": 5, "SEALED": 10, "COPIED": 20, "COMPLETE": 30, "PROTECTED": 40}
 START = {"auto": 0, "never": 10, "in_process": 20}
 NETWORK = {"hostile": 0, "trusted": 10}
+INTEGRITY = {"crc32c": 0, "strong": 10}
+WORDS = {"start": START, "network": NETWORK, "integrity": INTEGRITY}
 KEEP, DROP = 0, 10
 DEADLINE_MAX_MS = 86400000
 TENSOR, BYTES = 10, 20
@@ -73,7 +75,7 @@ class Opts(Sized):
         ("stall_ms", U32), ("linger_s", U32), ("copy_threads", U32), ("inflight_mib", U32),
         ("off", U32), ("lease_bytes", U64), ("spare_bytes", U64), ("log", P), ("log_arg", P),
         ("log_level", U32), ("allow_slower", U32), ("fabric_library", STR),
-        ("ucx_library", STR), ("bad_after", U32), ("reserved", U32)]
+        ("ucx_library", STR), ("bad_after", U32), ("integrity", U32)]
 
 
 class BeginOpts(Sized):

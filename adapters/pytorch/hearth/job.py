@@ -131,10 +131,8 @@ def _fill(opts: _ffi.Opts, given: dict[str, Any]) -> list:
     keep: list = []
     for name, value in given.items():
         try:
-            if name == "start":
-                value = _ffi.START[value]
-            elif name == "network":
-                value = _ffi.NETWORK[value]
+            if name in _ffi.WORDS:
+                value = _ffi.WORDS[name][value]
             elif name == "domains":
                 array = _array(c.c_char_p, [encode(domain) for domain in value])
                 keep.append(array)
@@ -147,9 +145,8 @@ def _fill(opts: _ffi.Opts, given: dict[str, Any]) -> list:
                 value = c.cast(array, c.c_void_p)
             _set_field(opts, name, value)
         except KeyError:
-            words = _ffi.START if name == "start" else _ffi.NETWORK
             raise ValueError(
-                f"option {name}: {value!r} is none of {', '.join(words)}") from None
+                f"option {name}: {value!r} is none of {', '.join(_ffi.WORDS[name])}") from None
         except (TypeError, ValueError) as error:
             raise type(error)(f"option {name}: {error}") from None
     return keep
@@ -165,9 +162,7 @@ def _comparable(name: str, value: Any) -> Any:
         return _sizes(value)
     if name == "domains":
         return [encode(domain) for domain in value]
-    if name == "network":
-        return _ffi.NETWORK.get(value, value)
-    return _ffi.START.get(value, value) if name == "start" else encode(value)
+    return _ffi.WORDS[name].get(value, value) if name in _ffi.WORDS else encode(value)
 
 
 def _effective(opts: _ffi.Opts, given: dict[str, Any]) -> dict[str, Any]:
