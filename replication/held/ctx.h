@@ -66,6 +66,7 @@ struct hth_ctx {
     struct hth_holdings *holdings;
     struct hth_job *jobs; /* works on what is held */
     struct hth_reg *regs; /* memory that is registered, or being registered */
+    uint32_t regs_ending; /* of them: nobody wants them, and they are still in use */
     struct hth_tree *tree;
     struct hth_blobs *blobs;
     struct hth_transfer *transfer;

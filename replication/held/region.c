@@ -52,6 +52,7 @@ static void reg_gone(struct hth_reg *reg)
     struct hth_store *store = reg->ctx->store;
     struct hth_reg was = *reg;
 
+    reg->ctx->regs_ending -= reg->state == REG_ENDING;
     reg_free(reg);
     if (was.slot)
         store->ops->unlease(store, was.slot);
@@ -62,6 +63,7 @@ static void reg_gone(struct hth_reg *reg)
 /* Deregistered, or tried again at the next tick. */
 static void reg_try_end(struct hth_reg *reg)
 {
+    reg->ctx->regs_ending += reg->state != REG_ENDING;
     reg->state = REG_ENDING;
     reg->due_ms = hth_now_ms(&reg->ctx->clock) + REG_AGAIN_MS;
     if (hth_session_dereg(reg->ctx->session, reg->region) == HEARTH_OK)
@@ -285,7 +287,7 @@ void hth_regs_tick(struct hth_ctx *ctx)
     uint64_t now = hth_now_ms(&ctx->clock);
     struct hth_reg *next;
 
-    for (struct hth_reg *reg = ctx->regs; reg; reg = next) {
+    for (struct hth_reg *reg = ctx->regs; reg && ctx->regs_ending; reg = next) {
         next = reg->next;
         if (reg->state == REG_ENDING && now >= reg->due_ms)
             reg_try_end(reg);
@@ -296,7 +298,7 @@ uint64_t hth_regs_due_ms(const struct hth_ctx *ctx)
 {
     uint64_t due = HTH_NEVER;
 
-    for (const struct hth_reg *reg = ctx->regs; reg; reg = reg->next)
+    for (const struct hth_reg *reg = ctx->regs; reg && ctx->regs_ending; reg = reg->next)
         if (reg->state == REG_ENDING && reg->due_ms < due)
             due = reg->due_ms;
     return due;
@@ -310,4 +312,5 @@ void hth_regs_close(struct hth_ctx *ctx)
         ctx->regs = reg->next;
         free(reg);
     }
+    ctx->regs_ending = 0;
 }

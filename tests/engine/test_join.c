@@ -5,6 +5,7 @@
 #include "content.h"
 #include "saving.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define OURS 99999u /* a client that is no rank of the world */
@@ -167,4 +168,79 @@ Test(join, all_that_asks_for_an_epoch_that_failed_hears_why)
     g.flags = HTH_GATHER_ALLOW_DEGRADED;
     cr_assert(eq(u32, join(OURS, &g, 1), HTH_LOCAL_JOINED), "%s", heard.error.text);
     cr_assert(eq(u32, attach(OURS + 2, 1), HTH_LOCAL_ATTACHED));
+}
+
+/* ---- More ranks of one node -------------------------------------------------------------------- */
+
+struct counted {            /* a table of two rows */
+    struct hth_content pub; /* first */
+    unsigned char table[2 * HTH_GATHER];
+};
+
+static uint64_t bytes_read; /* of all tables */
+
+static int counted_read(struct hth_content *c, uint64_t off, void *out, size_t len)
+{
+    memcpy(out, ((struct counted *)c)->table + off, len);
+    bytes_read += len;
+    return 0;
+}
+
+static void counted_end(struct hth_content *c)
+{
+    free(c);
+}
+
+/* A job of two ranks, both on this machine. */
+static uint32_t join_of_two(uint32_t client, uint32_t rank, const struct hth_gather *first)
+{
+    struct hth_local_join m = { .head = head(sizeof(m), HTH_LOCAL_JOIN),
+        .opts = { .copies = 1,
+                .min_copies = 1,
+                .keep = 1,
+                .allow_degraded = 1,
+                .recover_ms = 12000 },
+        .world = 2,
+        .rank = rank };
+    struct counted *c = malloc(sizeof(*c));
+    struct hth_gather g = *first;
+
+    cr_assert(ne(ptr, c, NULL));
+    c->pub = (struct hth_content){ sizeof(c->table), counted_read, counted_end };
+    g.world = 2;
+    hth_gather_encode(&g, c->table);
+    g.rank = 1;
+    g.random++;
+    hth_gather_encode(&g, c->table + HTH_GATHER);
+    bytes_read = 0;
+    return ask(client, &m, sizeof(m), &c->pub);
+}
+
+static uint32_t attach_of_two(uint32_t client, uint32_t rank)
+{
+    struct hth_local_attach m = { .head = head(sizeof(m), HTH_LOCAL_ATTACH),
+        .version = hth_version_written(HTH_FORMAT_LOCAL),
+        .rank = rank,
+        .world = 2,
+        .job = "sim" };
+
+    return ask(client, &m, sizeof(m), NULL);
+}
+
+Test(join, of_the_table_that_was_joined_by_the_next_rank_of_the_node_brings_only_a_row)
+{
+    struct hth_gather g = row();
+
+    g.wall_ms = attached.highest_epoch + 1;
+    hth_node_client_gone(node, OURS);
+    cr_assert(eq(u32, attach_of_two(OURS, 0), HTH_LOCAL_ATTACHED), "%s", heard.error.text);
+    cr_assert(eq(u32, attach_of_two(OURS + 1, 1), HTH_LOCAL_ATTACHED), "%s", heard.error.text);
+    cr_assert(eq(u32, join_of_two(OURS, 0, &g), HTH_LOCAL_JOINED), "%s", heard.error.text);
+    cr_assert(gt(u64, bytes_read, 2 * HTH_GATHER - 1));
+    cr_assert(eq(u32, join_of_two(OURS + 1, 1, &g), HTH_LOCAL_JOINED), "%s", heard.error.text);
+    cr_assert(eq(u64, heard.joined.epoch, attached.highest_epoch + 1));
+    cr_assert(eq(u64, bytes_read, HTH_GATHER));
+    g.wall_ms++; /* another gathering: all of it counts */
+    cr_assert(eq(u32, join_of_two(OURS + 1, 1, &g), HTH_LOCAL_JOINED), "%s", heard.error.text);
+    cr_assert(eq(u64, heard.joined.epoch, attached.highest_epoch + 2));
 }

@@ -93,14 +93,17 @@ static void reply(void *self, uint32_t client, const void *bytes, size_t len, in
         const void *attach, size_t attach_len)
 {
     struct machine *m = self;
-    struct letter *l = m->dying ? NULL : calloc(1, sizeof(*l));
+    size_t most = sizeof(struct hth_local_error) > sizeof(struct hth_local_event)
+                          ? sizeof(struct hth_local_error)
+                          : sizeof(struct hth_local_event);
+    struct letter *l = m->dying ? NULL : calloc(1, sizeof(*l) + (len > most ? len : most));
 
     if (m->dying)
         return;
     (void)fd, (void)attach, (void)attach_len;
     if (((const struct hth_local_head *)bytes)->type == HTH_LOCAL_LENT)
         check_lent(m, hth_local_save_to(((const struct hth_local_lent *)bytes)->save));
-    if (!l || len > sizeof(l->bytes))
+    if (!l || len > HTH_LOCAL_MAX)
         abort();
     l->machine = m->index;
     l->client = client;

@@ -92,7 +92,7 @@ struct letter { /* a reply on its way to a rank */
     struct letter *next;
     uint32_t machine, client;
     size_t len;
-    _Alignas(8) unsigned char bytes[HTH_LOCAL_MAX];
+    _Alignas(8) unsigned char bytes[]; /* of an error or event all of its struct */
 };
 
 /* world_wake.c: machines first, then ranks, then those of stale machines */
