@@ -61,6 +61,19 @@ static void end_foreign(const struct hth_restore *r, struct hearth_recovery *inf
     hth_say(&r->ctx->log, HEARTH_LOG_WARN, "unprotected", "%s", info->text);
 }
 
+/* A save is what its manifest says, whatever the ranks have agreed on since. */
+static void end_integrity(const struct hth_restore *r, struct hth_save_id save)
+{
+    const struct hth_held_save *s = hth_holdings_find(r->ctx, save);
+
+    if (r->ctx->opts.strong && s && s->has_manifest && !s->manifest.strong)
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "integrity",
+                HTH_SAVE
+                " is from before integrity was strong: it has no SHA-256, and what somebody "
+                "changed of it on its way is not found",
+                HTH_SAVE_ARGS(save));
+}
+
 void restore_end(struct hth_restore *r, int code, const struct hearth_error *err)
 {
     struct hearth_recovery info = { .struct_size = sizeof(info) };
@@ -85,6 +98,8 @@ void restore_end(struct hth_restore *r, int code, const struct hearth_error *err
     }
     if (hth_save_foreign(save))
         end_foreign(r, &info);
+    else
+        end_integrity(r, save);
     info.now_epoch = r->ctx->epoch ? r->ctx->epoch->epoch : 0;
     r->on_end(r->on_end_self, code, err, save, &info);
 }

@@ -20,7 +20,7 @@ static char node[64];
 static void doctor_start(void)
 {
     static const char *const cleared[] = { "HEARTH_TRANSPORT", "HEARTH_PROVIDER", "HEARTH_BIND",
-        "HEARTH_NETWORK", "HEARTH_KEY_FILE", "HEARTH_FABRIC_LIBRARY" };
+        "HEARTH_NETWORK", "HEARTH_INTEGRITY", "HEARTH_KEY_FILE", "HEARTH_FABRIC_LIBRARY" };
     char to[512], at[128];
 
     make_root();
@@ -198,6 +198,7 @@ Test(doctor, what_is_chosen_has_its_source_and_what_is_better_its_settings)
                "HEARTH_BIND=10.1.0.7\n");
     setenv("HEARTH_PROVIDER", "verbs", 1);
     setenv("HEARTH_BIND", "10.1.0.7", 1);
+    setenv("HEARTH_INTEGRITY", "strong", 1);
     setenv("HEARTH_KEY_FILE", "/etc/key", 1);
     cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
     must_print("chosen transport ofi (default), provider verbs (HEARTH_PROVIDER), address 10.1.0.7 "
@@ -210,6 +211,7 @@ Test(doctor, auto_takes_the_best_that_may_listen_there)
 {
     setenv("HEARTH_KEY_FILE", "/etc/key", 1);
     setenv("HEARTH_BIND", "10.1.0.7", 1);
+    setenv("HEARTH_INTEGRITY", "strong", 1);
     cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
     must_print(
             "chosen transport ofi (auto), provider verbs (auto), address 10.1.0.7 (HEARTH_BIND)\n");
@@ -240,6 +242,23 @@ Test(doctor, auto_takes_the_best_that_may_listen_there)
             "ofi verbs 400 Gb/sec (4X NDR) 10.0.0.7 is no address of an RDMA adapter's interface");
     must_print(
             "better verbs (InfiniBand, RoCE v2): set HEARTH_TRANSPORT=ofi HEARTH_PROVIDER=verbs");
+}
+
+Test(doctor, auto_passes_over_what_does_not_encrypt_unless_a_digest_proves_payload)
+{
+    setenv("HEARTH_KEY_FILE", "/etc/key", 1);
+    setenv("HEARTH_BIND", "10.1.0.7", 1);
+    cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
+    must_print(
+            "chosen transport tcp (auto), provider tcp (auto), address 10.1.0.7 (HEARTH_BIND)\n");
+    must_print("ofi verbs 400 Gb/sec (4X NDR) 10.1.0.7 is no loopback address, and libfabric's "
+               "provider verbs does not encrypt");
+    setenv("HEARTH_PROVIDER", "verbs", 1);
+    cr_assert(eq(int, hearth("doctor", "net"), 1));
+    must_print("does not open 10.1.0.7 is no loopback address, and libfabric's provider verbs does "
+               "not encrypt");
+    setenv("HEARTH_INTEGRITY", "strong", 1);
+    cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
 }
 
 Test(doctor, what_an_engine_would_refuse_is_said_before_it_does)
@@ -282,6 +301,7 @@ Test(doctor, an_address_of_another_interface_is_no_adapters)
             "finds its peers: set HEARTH_BIND=10.1.0.7\n");
     setenv("HEARTH_KEY_FILE", "/etc/key", 1);
     setenv("HEARTH_BIND", "10.0.0.7", 1);
+    setenv("HEARTH_INTEGRITY", "strong", 1);
     cr_assert(eq(int, hearth("doctor", "net"), 1));
     must_print("does not open 10.0.0.7 is no address of an RDMA");
 }

@@ -336,6 +336,31 @@ Test(restore, go_of_the_plan_that_was_voted_for_ends_it_and_no_other)
     cr_assert(zero(int, ended.code));
 }
 
+static int says_that_it_is_weak(uint32_t agreed)
+{
+    struct hth_object object = there(id_of[0]);
+
+    p->node[MEMBER].ctx.opts.strong = agreed;
+    ended.times = 0;
+    must(hth_restore_start(restore, 60000, NULL));
+    give_plan_of(2, &object, 1, 1);
+    run(1000);
+    hth_restore_go(restore, 2);
+    cr_assert(eq(int, ended.times, 1));
+    cr_assert(zero(int, ended.code));
+    return pair_logged(p, MEMBER, "integrity");
+}
+
+Test(restore, a_save_from_before_integrity_was_strong_is_recovered_and_said_to_be)
+{
+    cr_assert(eq(int, says_that_it_is_weak(1), 1));
+}
+
+Test(restore, a_save_as_strong_as_agreed_is_recovered_without_a_word)
+{
+    cr_assert(zero(int, says_that_it_is_weak(0)));
+}
+
 /* It comes of the vote of the engine before this one. */
 Test(restore, go_is_no_success_where_the_plan_could_not_be_carried_out)
 {

@@ -125,18 +125,17 @@ Test(ranges, a_range_brings_its_chunks_and_no_more)
 Test(ranges, a_range_is_verified_by_all_that_proves_it)
 {
     struct hth_fetch_want want;
-    struct hth_held *held;
     unsigned char *at;
 
     for (uint32_t i = 0; i < p->nodes; i++)
         p->node[i].ctx.opts.strong = 1;
-    held = two(10 * HTH_CHUNK);
-    want = want_of(held, 2);
-    at = held->slot->base + HTH_BLOCK + 3 * HTH_CHUNK;
-    forge(at); /* at node 1 */
+    want = want_of(two(10 * HTH_CHUNK), 2);
+    at = pair_held(p, 2, save, 5)->slot->base + HTH_BLOCK + 3 * HTH_CHUNK;
+    forge(at); /* at node 2: node 1 gives the table */
     want.off = HTH_BLOCK + 3 * HTH_CHUNK;
     want.len = 100;
     must(fetch(&want));
+    cr_assert(eq(int, pair_logged(p, 0, "bad-chunk"), 1));
     forge(at);
     cr_assert(zero(int, memcmp(hth_fetch_bytes(out.fetch), at, 100)));
     hth_fetch_release(out.fetch);
@@ -147,11 +146,12 @@ Test(ranges, a_range_is_verified_too)
     struct hth_held *held = two(10 * HTH_CHUNK);
     struct hth_fetch_want want = want_of(held, 2);
 
-    held->slot->base[HTH_BLOCK + 3 * HTH_CHUNK + 5] ^= 1; /* at node 1 */
+    /* At node 2: node 1 gives the table. */
+    pair_held(p, 2, save, 5)->slot->base[HTH_BLOCK + 3 * HTH_CHUNK + 5] ^= 1;
     want.off = HTH_BLOCK + 3 * HTH_CHUNK;
     want.len = 100;
     must(fetch(&want));
-    held->slot->base[HTH_BLOCK + 3 * HTH_CHUNK + 5] ^= 1;
+    cr_assert(eq(int, pair_logged(p, 0, "bad-chunk"), 1));
     cr_assert(zero(int, memcmp(hth_fetch_bytes(out.fetch), held->slot->base + want.off, 100)));
     hth_fetch_release(out.fetch);
 }

@@ -37,6 +37,7 @@ static const struct {
     FIELD("every", every_ms),
     FIELD("room", room),
     FIELD("data", data_max),
+    FIELD("strong", strong),
     FIELD("work", work_ms),
     FIELD("count", faults),
     FIELD("run", run_ms),
