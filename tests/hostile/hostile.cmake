@@ -18,3 +18,6 @@ hearth_case(hostile.liar hostile COMMAND hostile --backend liar --frames 2000)
 foreach(backend tcp ofi-tcp ofi-rdm ucx-tcp)
   hearth_case(hostile.${backend} hostile COMMAND hostile --backend ${backend} --frames 2000)
 endforeach()
+# libfabric loses who is about to connect when an endpoint is closed.
+set_property(TEST hostile.ofi-rdm APPEND PROPERTY
+  ENVIRONMENT "LSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/support/lsan_rxm.supp print_suppressions=0")

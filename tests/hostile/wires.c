@@ -130,6 +130,9 @@ static pid_t side_start(
     else
         enemy_run(&s, o);
     side_close(&s);
+    fflush(NULL);
+    if (self != VICTIM)
+        _exit(0); /* what a library of theirs has left is nobody's concern */
     exit(0);
 }
 
@@ -147,7 +150,7 @@ static void wires_judge(const struct backend *b, const struct shared *s)
     CHECK(!atomic_load(&s->wrong), "the healthy peer had other bytes");
     CHECK(!atomic_load(&s->downs), "the healthy peer was called lost");
     CHECK(atomic_load(&s->gap_ms) < GAP_MS, "the healthy peer had to wait");
-    CHECK(atomic_load(&s->named), "nobody names the enemy");
+    CHECK(atomic_load(&s->named) > atomic_load(&s->sent) / 400, "the enemy is named too seldom");
     CHECK(!BOUND_HOLDS || most < before + GROWS_KIB, "the victim has grown");
 }
 
