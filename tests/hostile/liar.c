@@ -95,6 +95,7 @@ static void liar_opens(uint64_t seed)
         .ranks_per_node = 2,
         .copies = 1,
         .keep = 1,
+        .room = 300, /* in memory as much as three times what is owed: a store is bounded */
         .run_ms = 600000,
         .data_max = 100 };
 
