@@ -174,6 +174,7 @@ int hth_blob_fetch(
     if (!b)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a blob");
     b->give_on = 1;
+    b->unasked = 0;
     if (b->state == HERE) {
         hth_blob_serve_children(b);
         return HEARTH_OK;

@@ -15,8 +15,12 @@
 #include "core/format/record.h"
 #include "replication/held/holdings.h"
 
-#define BLOB_MAX (UINT64_C(64) << 20) /* bytes of one in memory */
-#define ID_LEN   48u
+#define BLOB_MAX      (UINT64_C(64) << 20) /* bytes of one in memory */
+#define ID_LEN        48u
+
+/* Of what our ancestors in the tree bring unasked: blobs, and bytes of all of them. */
+#define UNASKED_MAX   1024u
+#define UNASKED_BYTES (UINT64_C(1) << 30)
 
 enum state { ASKING, MAKING, PULLING, CHECKING, HERE };
 
@@ -38,6 +42,7 @@ struct blob {
     struct hth_blob_id id;
     enum state state;
     int give_on;   /* to our children */
+    int unasked;   /* an ancestor brought it */
     int forgotten; /* freed when pull, work or registration ends */
     int busy;      /* one of them is under way */
     unsigned char *bytes;

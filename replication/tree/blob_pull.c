@@ -252,6 +252,36 @@ static int blob_is_plausible(
            memcmp(digest, o->digest, HTH_DIGEST) == 0;
 }
 
+/* What nobody has asked for comes down the tree, and no more of it than a job has: else a member could have
+ * us take memory for whatever it names, or leave no place for what we ask for. */
+static int blob_may_come(const struct hth_ctx *ctx, uint32_t from, uint64_t len)
+{
+    uint32_t node = ctx->epoch->self, count = 0;
+    uint64_t bytes = len;
+
+    while (node != 0 && (node = hth_tree_above(ctx, node)) != from)
+        continue;
+    for (const struct blob *b = ctx->blobs->first; b; b = b->next) {
+        count += b->unasked != 0;
+        bytes += b->unasked ? b->len : 0;
+    }
+    if (node == from && from != ctx->epoch->self && count < UNASKED_MAX && bytes <= UNASKED_BYTES)
+        return 1;
+    hth_say(&ctx->log, HEARTH_LOG_DEBUG, "blob-unasked",
+            "node %" PRIu32 " offers a blob that nobody has asked it for", from);
+    return 0;
+}
+
+static struct blob *blob_new(
+        struct hth_ctx *ctx, const struct hth_blob_id *id, uint32_t from, uint64_t len)
+{
+    struct blob *b = blob_may_come(ctx, from, len) ? hth_blob_get(ctx, id) : NULL;
+
+    if (b)
+        b->unasked = b->give_on = 1;
+    return b;
+}
+
 void hth_blob_offered(struct hth_ctx *ctx, uint32_t from, struct hth_reader *r)
 {
     struct hth_blob_id id = hth_blob_id_read(r);
@@ -273,8 +303,8 @@ void hth_blob_offered(struct hth_ctx *ctx, uint32_t from, struct hth_reader *r)
     }
     if (!blob_is_plausible(ctx, &id, len, digest))
         return;
-    if (!b && (b = hth_blob_get(ctx, &id)))
-        b->give_on = 1;
+    if (!b)
+        b = blob_new(ctx, &id, from, len);
     if (!b || b->busy || b->state == PULLING)
         return;
     b->puller = from;

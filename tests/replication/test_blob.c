@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Large things that everybody needs, down the tree. */
 #include "check.h"
+#include "core/base/bytes.h"
 #include "pair.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -189,6 +191,62 @@ Test(blob, forgotten_under_way_it_ends_quietly)
     cr_assert(eq(u32, p->node[1].arrived + p->node[2].arrived, 0));
     must(hth_blob_give(&p->node[0].ctx, &id, bytes, len, NULL));
     all_have(1000);
+}
+
+/* From node `from` to node 1: other saves' manifests, as long as they may be, and each named once. */
+static void flood(uint32_t from, uint32_t count)
+{
+    unsigned char body[48 + 8 + HTH_DIGEST + 8 + 16];
+
+    for (uint32_t i = 0; i < count; i++) {
+        memset(body, 1, sizeof(body));
+        memset(body, 0, 48);
+        body[0] = HTH_BLOB_MANIFEST;
+        hth_put64(body + 8, 7);
+        hth_put64(body + 16, 77);
+        hth_put64(body + 24, 1000 + i);
+        hth_put64(body + 48, 60 * MIB);
+        hth_put32(body + 56 + HTH_DIGEST, 16);
+        hth_put32(body + 60 + HTH_DIGEST, 0);
+        cr_assert(eq(int,
+                hth_blobs_message(&p->node[1].ctx, from, HTH_MSG_BLOB, body, sizeof(body)), 1));
+    }
+}
+
+/* In the heap, or mapped for it. */
+static size_t memory(void)
+{
+    struct mallinfo2 m = mallinfo2();
+
+    return m.uordblks + m.hblkhd;
+}
+
+Test(blob, what_nobody_asked_for_comes_from_an_ancestor_alone)
+{
+    size_t before;
+
+    len = MIB;
+    open_nodes(3);
+    before = memory();
+    flood(2, 5000);
+    cr_assert(lt(sz, memory(), before + MIB));
+    must(hth_blob_give(&p->node[0].ctx, &id, bytes, len, NULL));
+    all_have(500);
+}
+
+Test(blob, an_ancestor_that_lies_costs_no_more_than_a_bound_and_no_place_of_what_is_asked_for)
+{
+    size_t before;
+
+    len = MIB;
+    open_nodes(3);
+    before = memory();
+    flood(0, 5000);
+    cr_assert(lt(sz, memory(), before + 1100 * MIB));
+    must(hth_blob_serve(&p->node[2].ctx, &id, bytes, len, NULL));
+    must(hth_blob_fetch(&p->node[1].ctx, &id, 2, NULL));
+    pair_run(p, 2000);
+    cr_assert(eq(int, has(1), 1));
 }
 
 Test(blob, refuses_more_than_its_bound_and_ignores_nonsense)

@@ -27,7 +27,7 @@ static int frames_take(struct hth_tcp_conn *c, uint64_t n)
     return in->got == HTH_TCP_HEAD ? hth_tcp_frame_begin(c) : 0;
 }
 
-static ssize_t frames_receive(struct hth_tcp_conn *c, uint64_t most)
+static ssize_t frames_receive(struct hth_tcp_conn *c, uint64_t most, uint64_t *out_room)
 {
     struct hth_tcp_in *in = &c->in;
     struct iovec at[2];
@@ -37,6 +37,7 @@ static ssize_t frames_receive(struct hth_tcp_conn *c, uint64_t most)
         at[m.msg_iovlen++] = (struct iovec){ in->into, in->left < most ? in->left : most };
     if (in->left <= most)
         at[m.msg_iovlen++] = (struct iovec){ in->next + in->got, HTH_TCP_HEAD - in->got };
+    *out_room = at[0].iov_len + (m.msg_iovlen > 1 ? at[1].iov_len : 0);
     return recvmsg(c->bulk.fd, &m, MSG_DONTWAIT);
 }
 
@@ -48,9 +49,9 @@ static void bulk_broke(struct hth_tcp_conn *c, int code, const char *why)
     hth_tcp_conn_end(c, code, why);
 }
 
-static ssize_t plain_read(struct hth_tcp_conn *c, uint64_t most)
+static ssize_t plain_read(struct hth_tcp_conn *c, uint64_t most, uint64_t *out_room)
 {
-    ssize_t n = frames_receive(c, most);
+    ssize_t n = frames_receive(c, most, out_room);
 
     if (n <= 0 || !frames_take(c, (uint64_t)n))
         return n;
@@ -73,18 +74,22 @@ static void bulk_failed(struct hth_tcp_conn *c, int error)
                 error ? strerrordesc_np(error) : "the peer has closed the connection");
 }
 
+/* Until it has read less than there was room for: then the socket is empty, and epoll says when it is not. */
 static void bulk_read(struct hth_tcp_conn *c)
 {
-    for (uint64_t read = 0; c->state == HTH_TCP_UP && read < HTH_TCP_TURN;) {
-        ssize_t n = c->is_sealed ? hth_tcp_sealed_read(c) : plain_read(c, HTH_TCP_TURN - read);
+    uint64_t read = 0, room = 0;
+    ssize_t n;
 
+    do {
+        n = c->is_sealed ? hth_tcp_sealed_read(c, &room)
+                         : plain_read(c, HTH_TCP_TURN - read, &room);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n <= 0)
             bulk_failed(c, n ? errno : 0);
         else
             read += (uint64_t)n;
-    }
+    } while (c->state == HTH_TCP_UP && n == (ssize_t)room && read < HTH_TCP_TURN);
 }
 
 /* ---- out ---- */

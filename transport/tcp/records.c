@@ -63,7 +63,7 @@ static ssize_t records_take(struct hth_tcp_conn *c, const unsigned char *at, siz
 }
 
 /* Bytes that came, 0: the peer has closed, -1 with errno; -1 with EPROTO: nonsense. */
-ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c)
+ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c, uint64_t *out_room)
 {
     unsigned char *room = c->t->sealed;
     size_t have = c->rest_len;
@@ -71,7 +71,8 @@ ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c)
 
     if (have)
         memcpy(room, c->rest, have);
-    n = recv(c->bulk.fd, room + have, HTH_TCP_SEALED - have, MSG_DONTWAIT);
+    *out_room = HTH_TCP_SEALED - have;
+    n = recv(c->bulk.fd, room + have, *out_room, MSG_DONTWAIT);
     if (n <= 0)
         return n;
     have += (size_t)n;

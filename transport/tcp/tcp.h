@@ -301,8 +301,8 @@ struct iovec hth_tcp_frame_source(struct hth_tcp_conn *c);
 
 /* ---- records.c: the same, sealed ---- */
 
-/* Bytes that came; 0: the peer has closed; -1: errno, EPROTO is nonsense. */
-ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c);
+/* Bytes that came, of those there was room for; 0: the peer has closed; -1: errno, EPROTO is nonsense. */
+ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c, uint64_t *out_room);
 int hth_tcp_sealed_write(struct hth_tcp_conn *c); /* 1: there is more to send; -1: errno */
 void hth_tcp_sealed_fini(struct hth_tcp_conn *c);
 
