@@ -93,6 +93,23 @@ Test(votes, a_part_of_an_inventory_that_comes_twice_is_one)
     free(all);
 }
 
+/* Its bytes have changed on their way. The node says it again. */
+Test(votes, an_inventory_that_cannot_be_read_does_not_count)
+{
+    const unsigned char wrong[HTH_INVENTORY_HEAD + 4] = { [4] = 1 }; /* one part */
+    const struct hth_keep none = { 0 };
+
+    must(hth_restore_start(restore, 60000, NULL));
+    say_keep(0, &none);
+    say_keep(1, &none);
+    hth_choice_deliver(choice, 2, HTH_KIND_INVENTORY, wrong, sizeof(wrong));
+    pair_works(p);
+    cr_assert(eq(int, pair_logged(p, 0, "inventory-bad"), 1));
+    cr_assert(zero(int, hth_restore_has_plan(restore, 1)));
+    say_keep(2, &none);
+    cr_assert(eq(int, hth_restore_has_plan(restore, 1), 1));
+}
+
 /* A manifest of `save` that names one object comes; what the choice should look for: its digest. */
 static void give_manifest(
         struct hth_save_id save, uint64_t object, unsigned char digest[HTH_DIGEST], int come)
