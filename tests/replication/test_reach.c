@@ -164,3 +164,30 @@ Test(reach, who_was_away_for_a_moment_and_who_is_late_are_told_the_newest_head)
     promise(1, h.map); /* of what is decided */
     cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_HEAD], before + 2, 1000));
 }
+
+/* All ranks on the first of four nodes. */
+static void begin_uneven(void)
+{
+    static uint32_t on_first[] = { 0, 0, 0, 0 };
+
+    coordinator_open(4);
+    p->node[0].epoch.rank_node = on_first;
+    engine_start();
+}
+
+TestSuite(uneven, .init = begin_uneven, .fini = coordinator_close);
+
+/* Each map voids what was promised under the one before. */
+Test(uneven, who_is_well_again_and_gets_nothing_for_it_is_no_reason_for_a_map)
+{
+    uint64_t position;
+
+    lose(1);
+    lose(3);
+    find(3);
+    position = on_record(NULL).position;
+    cr_assert(gt(u32, moved(), 0));
+    pass(well_ms());
+    pass(1);
+    cr_assert(eq(u64, on_record(NULL).position, position));
+}
