@@ -386,6 +386,27 @@ Test(choice, what_is_left_of_lost_saves_is_kept_where_a_loss_is_accepted)
     cr_assert(eq(int, pair_logged(p, 0, "loss-accepted"), 2));
 }
 
+/* Nobody needs to know whether it is whole, and its manifest may never come. */
+Test(choice, what_is_older_than_the_chosen_and_on_no_list_is_not_waited_for)
+{
+    struct hth_keep keep = { .epoch = 4, .serial = 1, .saves = 1, .save = { save_of(NEWER) } };
+    struct hth_object object;
+    struct hth_seen_object seen;
+    struct hth_seen_save saves[2] = {
+        { .id = save_of(NEWER), .has_manifest = 1, .objects = 1, .object = &seen },
+        { .id = save_of(OLDER), .has_manifest = 1, .manifest = { 1 } },
+    };
+    uint32_t serial;
+
+    manifest_here(NEWER, &object, saves[0].manifest);
+    seen.id = object.id;
+    memcpy(seen.digest, object.digest, HTH_DIGEST);
+    start();
+    for (uint32_t n = 0; n < NODES; n++)
+        rig_tell(n, &keep, saves, 2);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+}
+
 Test(choice, a_loss_that_nobody_accepts_is_an_error_that_names_the_save)
 {
     struct hth_keep keep = both_kept();

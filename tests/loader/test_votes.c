@@ -387,6 +387,17 @@ Test(votes, a_node_that_cannot_take_part_fails_the_epoch_and_is_told_again)
     cr_assert(pair_until(p, told, 2, 1000));
 }
 
+/* Its members have been told so, and some begin anew already. */
+Test(votes, go_is_not_said_in_an_epoch_that_has_failed)
+{
+    const uint32_t *told = &p->node[1].heard[HTH_KIND_EPOCH_FAILED];
+
+    gather_nothing();
+    hth_choice_fail(choice, HEARTH_EPEER, "node2 is gone");
+    cr_assert(zero(int, all_vote(1)));
+    cr_assert(pair_until(p, told, 2, 1000), "who votes has not heard it");
+}
+
 static void late_says(const char *who)
 {
     const char *heard = (char *)p->node[0].fact + 4;
