@@ -139,4 +139,19 @@ Test(foreign, an_engine_that_ends_frees_what_a_worker_was_reading)
     }
 }
 
+/* Whoever wrote it was stopped there: the other files may be of no whole save. */
+Test(foreign, a_container_that_is_not_finished_on_one_node_is_not_recovered)
+{
+    container_open(&w, 0, NULL);
+    hth_holdings_find(hth_node_ctx(world_node(&w, 1)), hth_save_of_foreign(STEP))->unfinished = 1;
+    world_advance(&w, READS);
+    must_say(w.why, "");
+    for (uint32_t r = 0; r < NODES; r++) {
+        cr_assert(not(is_chosen(r)), "node %u", r);
+        cr_assert(ne(ptr, (void *)(uintptr_t)world_recovery(&w, r), NULL), "rank %u", r);
+        must_say(world_recovery(&w, r)->text, "nothing to recover");
+    }
+    world_close(&w);
+}
+
 #endif

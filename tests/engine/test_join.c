@@ -244,3 +244,26 @@ Test(join, of_the_table_that_was_joined_by_the_next_rank_of_the_node_brings_only
     cr_assert(eq(u32, join_of_two(OURS + 1, 1, &g), HTH_LOCAL_JOINED), "%s", heard.error.text);
     cr_assert(eq(u64, heard.joined.epoch, attached.highest_epoch + 2));
 }
+
+Test(join, nothing_is_begun_before_it)
+{
+    struct hth_local_begin begin = { .step = 1, .bytes = 3 * HTH_BLOCK, .name = "x" };
+    struct hth_local_find find = { .step = 1 };
+
+    restart_with_another_address();
+    begin.head = head(sizeof(begin), HTH_LOCAL_BEGIN);
+    must_refuse(ask(OURS, &begin, sizeof(begin), NULL), HEARTH_ESTATE, "before");
+    find.head = head(sizeof(find), HTH_LOCAL_FIND);
+    must_refuse(ask(OURS, &find, sizeof(find), NULL), HEARTH_ESTATE, "hearth_recover");
+}
+
+Test(join, a_table_of_other_ranks_than_it_says_is_refused)
+{
+    struct hth_local_join m = { .head = head(sizeof(m), HTH_LOCAL_JOIN), .world = 1 };
+    unsigned char table[2 * HTH_GATHER] = { 0 };
+
+    must_refuse(ask(OURS, &m, sizeof(m), NULL), HEARTH_EINVAL, "1 ranks with 0");
+    m.head = head(sizeof(m), HTH_LOCAL_JOIN);
+    must_refuse(ask(OURS, &m, sizeof(m), content_of(table, sizeof(table))), HEARTH_EINVAL,
+            "1 ranks with");
+}

@@ -249,6 +249,42 @@ Test(resume, each_start_of_an_engine_is_a_life_of_its_own)
     }
 }
 
+static void damage(uint32_t machine, const char *name)
+{
+    record_set(machine, name, (const unsigned char *)"damaged", 7);
+}
+
+/* Others drop what an engine says that counts less than one before it. */
+Test(resume, a_life_that_cannot_be_read_is_later_than_all_before_it)
+{
+    uint64_t first = hth_node_ctx(w.machine[BACK].node)->life, second;
+
+    machine_stop(&w, BACK);
+    damage(BACK, "life");
+    machine_start(&w, BACK);
+    second = hth_node_ctx(w.machine[BACK].node)->life;
+    cr_assert(gt(u64, second, first + 1000000));
+    machine_stop(&w, BACK);
+    machine_start(&w, BACK);
+    cr_assert(eq(u64, hth_node_ctx(w.machine[BACK].node)->life, second + 1));
+}
+
+/* What was being sealed is lost, and with it its save: no more. */
+Test(resume, a_record_of_what_was_handed_over_that_cannot_be_read_costs_no_other_save)
+{
+    const struct hth_keep *keep = &hth_node_ctx(w.machine[0].node)->keep;
+    struct hth_save_id before = keep->save[0];
+
+    machine_kill(&w, BACK);
+    damage(BACK, "handed");
+    back(BACK);
+    for (uint64_t until = w.now_ms + 10000;
+            w.now_ms < until && !w.why[0] && hth_save_cmp(keep->save[0], before) <= 0;)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(gt(int, hth_save_cmp(keep->save[0], before), 0));
+}
+
 /* Its rank has been told that it may go on training. */
 Test(resume, what_was_handed_over_and_not_sealed_is_sealed_by_the_next_engine)
 {

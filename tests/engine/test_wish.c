@@ -114,6 +114,39 @@ Test(wish, that_was_lost_is_said_again)
     cr_assert(eq(u32, list()->pinned & 2, 2));
 }
 
+static void say_and_go_on(void)
+{
+    struct hth_local_wish m = { .head = { sizeof(m), HTH_LOCAL_WISH, ++request, 0 },
+        .wish = HTH_WISH_PIN,
+        .wait_ms = SOON,
+        .save = { .step = list()->save[1].step } };
+
+    heard.head = (struct hth_local_head){ 0 };
+    hth_node_request(world_node(&w, NODE), OURS, &m, sizeof(m), NULL);
+    machine_due(&w.machine[NODE], 0);
+    world_advance(&w, w.now_ms + 1);
+}
+
+Test(wish, of_who_has_gone_is_said_no_more)
+{
+    to_lose = UINT32_MAX;
+    say_and_go_on();
+    say_and_go_on();
+    hth_node_client_gone(world_node(&w, NODE), OURS);
+    lost = 0;
+    world_advance(&w, w.now_ms + 2 * SOON);
+    cr_assert(zero(u32, lost));
+    cr_assert(zero(u32, heard.head.type));
+}
+
+/* The engine's own end frees what waits. */
+Test(wish, that_is_not_answered_when_its_engine_ends_is_forgotten)
+{
+    to_lose = UINT32_MAX;
+    say_and_go_on();
+    say_and_go_on();
+}
+
 Test(wish, without_an_answer_ends_when_its_time_is_up)
 {
     uint64_t began = w.now_ms;

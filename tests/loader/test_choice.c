@@ -76,8 +76,8 @@ static void manifest_here(
     memcpy(digest, s->manifest.digest, HTH_DIGEST);
 }
 
-static int older_is_lost; /* its object is another one everywhere */
-static uint32_t tries;    /* jobs that have recovered NEWER in vain, before the one that did last */
+static int newer_is_lost, older_is_lost; /* its object is another one everywhere */
+static uint32_t tries; /* jobs that have recovered NEWER in vain, before the one that did last */
 
 /* Every node says that it holds both saves, and has this record. */
 static void say_both(const struct hth_keep *keep)
@@ -94,6 +94,7 @@ static void say_both(const struct hth_keep *keep)
         seen[i].id = object[i].id;
         memcpy(seen[i].digest, object[i].digest, HTH_DIGEST);
     }
+    seen[0].digest[0] ^= (unsigned char)newer_is_lost;
     seen[1].digest[0] ^= (unsigned char)older_is_lost;
     for (uint32_t n = 0; n < NODES; n++)
         rig_tell(n, keep, saves, 2);
@@ -113,6 +114,7 @@ static void say_all(uint64_t kept)
     say_both(&keep);
 }
 
+static uint32_t plan_keeps;
 static int plan_keeps_older;
 
 /* The save of the last plan that is on record, and the plan's serial. */
@@ -131,6 +133,7 @@ static uint64_t planned(uint32_t *out_serial)
     must(hth_plan_decode(&plan, all.plan, all.plan_len, NULL));
     *out_serial = all.serial;
     step = plan.chosen.step;
+    plan_keeps = plan.keeps;
     plan_keeps_older = 0;
     for (uint32_t i = 0; i < plan.keeps; i++)
         plan_keeps_older |= plan.keep[i].step == OLDER;
@@ -360,6 +363,62 @@ Test(choice, a_save_is_given_up_at_the_third_no)
     cr_assert(eq(u64, planned(&serial), OLDER));
     all_vote(serial);
     cr_assert(eq(u32, p->node[0].ctx.keep.saves, 1));
+}
+
+/* A node with the rest may come back. Of older ones no more than there is room for. */
+Test(choice, what_is_left_of_lost_saves_is_kept_where_a_loss_is_accepted)
+{
+    struct hth_keep keep = both_kept();
+    uint32_t serial;
+
+    newer_is_lost = older_is_lost = 1;
+    for (uint32_t kept = 1; kept <= 2; kept++) {
+        hth_choice_join(choice);
+        p->node[0].ctx.opts.keep = kept;
+        hth_choice_accept_loss(choice);
+        start();
+        say_both(&keep);
+        cr_assert(zero(u64, planned(&serial)), "it begins with nothing");
+        cr_assert(eq(u32, plan_keeps, kept));
+        cr_assert(eq(int, plan_keeps_older, kept == 2));
+        hth_restore_join(restore);
+    }
+    cr_assert(eq(int, pair_logged(p, 0, "loss-accepted"), 2));
+}
+
+/* Nobody needs to know whether it is whole, and its manifest may never come. */
+Test(choice, what_is_older_than_the_chosen_and_on_no_list_is_not_waited_for)
+{
+    struct hth_keep keep = { .epoch = 4, .serial = 1, .saves = 1, .save = { save_of(NEWER) } };
+    struct hth_object object;
+    struct hth_seen_object seen;
+    struct hth_seen_save saves[2] = {
+        { .id = save_of(NEWER), .has_manifest = 1, .objects = 1, .object = &seen },
+        { .id = save_of(OLDER), .has_manifest = 1, .manifest = { 1 } },
+    };
+    uint32_t serial;
+
+    manifest_here(NEWER, &object, saves[0].manifest);
+    seen.id = object.id;
+    memcpy(seen.digest, object.digest, HTH_DIGEST);
+    start();
+    for (uint32_t n = 0; n < NODES; n++)
+        rig_tell(n, &keep, saves, 2);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+}
+
+Test(choice, a_loss_that_nobody_accepts_is_an_error_that_names_the_save)
+{
+    struct hth_keep keep = both_kept();
+
+    newer_is_lost = older_is_lost = 1;
+    start();
+    say_both(&keep);
+    pair_works(p);
+    cr_assert(zero(int, is_planned()));
+    cr_assert(eq(int, pair_logged(p, 0, "recovery-failed"), 1));
+    cr_assert(ne(ptr, strstr(p->node[0].last, "step 2 was protected and cannot be had"), NULL),
+            "%s", p->node[0].last);
 }
 
 /* ---- GO --------------------------------------------------------------------------------------------- */

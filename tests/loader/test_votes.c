@@ -93,6 +93,23 @@ Test(votes, a_part_of_an_inventory_that_comes_twice_is_one)
     free(all);
 }
 
+/* Its bytes have changed on their way. The node says it again. */
+Test(votes, an_inventory_that_cannot_be_read_does_not_count)
+{
+    const unsigned char wrong[HTH_INVENTORY_HEAD + 4] = { [4] = 1 }; /* one part */
+    const struct hth_keep none = { 0 };
+
+    must(hth_restore_start(restore, 60000, NULL));
+    say_keep(0, &none);
+    say_keep(1, &none);
+    hth_choice_deliver(choice, 2, HTH_KIND_INVENTORY, wrong, sizeof(wrong));
+    pair_works(p);
+    cr_assert(eq(int, pair_logged(p, 0, "inventory-bad"), 1));
+    cr_assert(zero(int, hth_restore_has_plan(restore, 1)));
+    say_keep(2, &none);
+    cr_assert(eq(int, hth_restore_has_plan(restore, 1), 1));
+}
+
 /* A manifest of `save` that names one object comes; what the choice should look for: its digest. */
 static void give_manifest(
         struct hth_save_id save, uint64_t object, unsigned char digest[HTH_DIGEST], int come)
@@ -368,6 +385,17 @@ Test(votes, a_node_that_cannot_take_part_fails_the_epoch_and_is_told_again)
     cr_assert(pair_until(p, told, 1, 1000));
     refuse(1, HEARTH_EIO, why, 4 + strlen(why)); /* it has not heard it */
     cr_assert(pair_until(p, told, 2, 1000));
+}
+
+/* Its members have been told so, and some begin anew already. */
+Test(votes, go_is_not_said_in_an_epoch_that_has_failed)
+{
+    const uint32_t *told = &p->node[1].heard[HTH_KIND_EPOCH_FAILED];
+
+    gather_nothing();
+    hth_choice_fail(choice, HEARTH_EPEER, "node2 is gone");
+    cr_assert(zero(int, all_vote(1)));
+    cr_assert(pair_until(p, told, 2, 1000), "who votes has not heard it");
 }
 
 static void late_says(const char *who)

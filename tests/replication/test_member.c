@@ -295,6 +295,25 @@ Test(member, asks_who_held_a_copy_before_for_it)
     cr_assert(pair_equal(p, 1, 2, save, copy));
 }
 
+/* Of an engine that counts more of them, or one that lies. */
+Test(member, a_move_of_a_rank_place_or_node_that_is_not_there_moves_nothing)
+{
+    struct hth_move move[] = { { .rank = 0, .place = 2, .node = 0 },
+        { .rank = 1, .place = 0, .node = NODES }, { .rank = NODES, .place = 1, .node = 0 } };
+    struct hth_holders map = { .moves = 3, .move = move };
+    uint32_t before[NODES], holder[HTH_COPIES_MAX];
+
+    for (uint32_t r = 0; r < NODES; r++) {
+        cr_assert(eq(u32, hth_commit_holders(commit, r, holder), 1));
+        before[r] = holder[0];
+    }
+    give_head(1, &map, &ctx->keep);
+    for (uint32_t r = 0; r < NODES; r++) {
+        cr_assert(eq(u32, hth_commit_holders(commit, r, holder), 1), "rank %u", r);
+        cr_assert(eq(u32, holder[0], before[r]), "rank %u", r);
+    }
+}
+
 /* ---- Whom it tells that it is there ---------------------------------------------------------------- */
 
 Test(member, who_is_called_lost_says_that_it_is_there)

@@ -191,3 +191,30 @@ Test(reach, what_was_promised_before_this_machine_stood_still_does_not_count_aft
     cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
     cr_assert(eq(int, on_record(NULL).settled, 1));
 }
+
+/* All ranks on the first of four nodes. */
+static void begin_uneven(void)
+{
+    static uint32_t on_first[] = { 0, 0, 0, 0 };
+
+    coordinator_open(4);
+    p->node[0].epoch.rank_node = on_first;
+    engine_start();
+}
+
+TestSuite(uneven, .init = begin_uneven, .fini = coordinator_close);
+
+/* Each map voids what was promised under the one before. */
+Test(uneven, who_is_well_again_and_gets_nothing_for_it_is_no_reason_for_a_map)
+{
+    uint64_t position;
+
+    lose(1);
+    lose(3);
+    find(3);
+    position = on_record(NULL).position;
+    cr_assert(gt(u32, moved(), 0));
+    pass(well_ms());
+    pass(1);
+    cr_assert(eq(u64, on_record(NULL).position, position));
+}
