@@ -4,14 +4,18 @@ background and read back whole. What hearth.lightning and hearth.accelerate are 
 
 from __future__ import annotations
 
+import logging
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from torch.distributed.checkpoint._experimental.types import RankInfo
 
+from ..errors import HearthError
 from . import _jobs, _weak
 from .experimental import Reader, Stager, Writer
+
+_log = logging.getLogger("hearth")
 
 
 class Saver:
@@ -33,17 +37,30 @@ class Saver:
         """Copy the state and return; it is written as base/name. Collective. Waits for the save
         before."""
         path = f"{self.base}/{name}"
-        _jobs.resolve(path, self.base, None)  # refused now, and not by the thread
+        _, step = _jobs.resolve(path, self.base, None)  # refused now, and not by the thread
         self.wait()
-        future = _weak.call(self.base, self._on_error, lambda: self._submit(path, state))
+        future = _weak.call(self.base, self._on_error, lambda: self._submit(path, step, state))
         self._last = future if future is not None else _weak.none_yet()
         return self._last
 
-    def _submit(self, path: str, state: Any) -> Future[Any]:
+    def _submit(self, path: str, step: int, state: Any) -> Future[Any]:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "hearth-save")
-        staged = self._stager.stage(state)
+        try:
+            staged = self._stager.stage(state)
+        except Exception:
+            self._cancel(step)
+            raise
         return self._thread.submit(self._write, path, staged)
+
+    def _cancel(self, step: int) -> None:
+        """The other ranks would wait for this one's part of the step."""
+        member = _jobs.open_member(self.base)
+        try:
+            if member is not None:
+                member.job.begin(step, 0).abort()
+        except HearthError as error:  # then they wait until their time is over
+            _log.warning("hearth: step %d is not cancelled on the other ranks: %s", step, error)
 
     def _write(self, path: str, staged: Any) -> str:
         self._writer.write(path, staged)
