@@ -232,9 +232,9 @@ class Writer(CheckpointWriter):
                                self._rank_info.global_rank, self._boxes, self._timeout, step)
         save = staged.take()
         try:
-            _prove(save.job, path, staged)
             if staged.step is None:
-                save.set_step(step)
+                save.set_step(step)  # what fails from here on fails on all ranks
+            _prove(save.job, path, staged)
             save.add_bytes(staged.items_left)
             save.seal()
             if self._commit_hook is not None:
