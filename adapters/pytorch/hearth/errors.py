@@ -93,7 +93,13 @@ CODES: dict[int, tuple[str, type[HearthError]]] = {
 }
 
 
+# What sentences of the library call in C, as it is called here.
+_CALLED = {"hearth_recover()": "hearth.torch.recover(), or Job.recover()"}
+
+
 def make(code: int, text: str, native: int = 0) -> HearthError:
     """The exception for a C code."""
     name, kind = CODES.get(code, ("", HearthError))
+    for theirs, ours in _CALLED.items():
+        text = text.replace(theirs, ours)
     return kind(text or f"{name or code}", code, name, native)

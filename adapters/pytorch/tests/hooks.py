@@ -11,7 +11,7 @@ from torch.distributed.checkpoint._experimental.barriers import Barrier
 from torch.distributed.checkpoint._experimental.checkpoint_writer import WriterHook
 
 from hearth.errors import HearthNotFound
-from hearth.torch import _jobs
+from hearth.torch import _jobs, _names
 
 DEADLINE_S = 60
 
@@ -23,7 +23,7 @@ def small_state() -> dict[str, Any]:
 
 def kept(base: str, path: str) -> bool:
     """Whether Hearth has the step that the path names."""
-    step = _jobs.step_of(os.path.basename(path))
+    step = _names.step_of(os.path.basename(path))
     try:
         _jobs.membership(base, {}).job.checkpoint(step).close()
     except HearthNotFound:

@@ -26,7 +26,7 @@ from hearth.errors import (
     HearthTimeout,
 )
 from hearth.job import Checkpoint
-from hearth.torch import HearthReader, HearthWriter, _jobs
+from hearth.torch import HearthReader, HearthWriter, _jobs, _names
 
 
 def save(base: str, step: int, value: float, **arguments: Any) -> None:
@@ -249,7 +249,7 @@ def test_load_latest_prefers_memory(base, folder):
 def test_load_latest_takes_the_newest_of_the_folder(base, folder, names, wanted):
     os.makedirs(f"{folder}/disk/77")  # without .metadata: not whole
     for name in names:
-        disk(folder, name, _jobs.step_of(name) or 0)
+        disk(folder, name, _names.step_of(name) or 0)
     assert latest(base, folder) == wanted
 
 

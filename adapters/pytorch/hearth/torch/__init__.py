@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import experimental
+    from . import dcp, experimental
     from ._recover import (
         Recovered,
         async_save,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         load_latest,
         recover,
     )
+    from ._weak import Protection, protection
     from .reader import HearthReader
     from .writer import HearthWriter
 
@@ -45,6 +46,7 @@ if find_spec("torch") is None:
 _WHERE = {
     "HearthReader": "reader",
     "HearthWriter": "writer",
+    "Protection": "_weak",
     "Recovered": "_recover",
     "async_save": "_recover",
     "group": "_recover",
@@ -52,9 +54,11 @@ _WHERE = {
     "leave": "_recover",
     "load": "_recover",
     "load_latest": "_recover",
+    "protection": "_weak",
     "recover": "_recover",
 }
-__all__ = [*_WHERE, "TESTED_TORCH", "experimental"]
+_MODULES = ("dcp", "experimental")
+__all__ = [*_WHERE, "TESTED_TORCH", *_MODULES]
 
 # The oldest torch that will do, and the newest whose releases pass this package's tests.
 TESTED_TORCH = ("2.9", "2.15")
@@ -82,8 +86,8 @@ _warn()
 
 
 def __getattr__(name: str) -> Any:
-    if name == "experimental":
-        return import_module(".experimental", __name__)
+    if name in _MODULES:
+        return import_module("." + name, __name__)
     if name in _WHERE:
         return getattr(import_module("." + _WHERE[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

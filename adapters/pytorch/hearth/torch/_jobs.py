@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,11 +17,10 @@ import torch
 import torch.distributed as dist
 
 from ..job import Checkpoint, Gather, Job, check_options
+from . import _names
 
 _PLACE = ("rank", "world", "gather")  # options that say which rank this is
-_STEP = re.compile(r"(?:step-)?(\d{1,19})(?:_ckpt)?\Z")
 _IDS = 1000  # that are remembered of a job, the newest
-_FORMS = "step-<N>_ckpt or <N> as the last component of the path"
 
 
 @dataclass
@@ -32,6 +30,7 @@ class Membership:
     opts    that it was opened with, and a second process of the rank needs
     gather  that the caller gave
     joined  another word for each joining, after which such a process attaches anew
+    wrote   the newest step that this process has written
     """
 
     job: Job
@@ -40,6 +39,7 @@ class Membership:
     gather: Gather | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
     joined: str = field(default_factory=lambda: uuid.uuid4().hex)
+    wrote: int = -1
 
     @property
     def rank(self) -> Rank:
@@ -64,32 +64,26 @@ _memberships: dict[str, Membership] = {}
 _rounds = itertools.count(1)  # of _store_gather(), the same on all ranks
 
 
-def step_of(name: str) -> int | None:
-    """12 of "step-12_ckpt" and of "12"; None of anything else."""
-    match = _STEP.match(name)
-    if not match or name.startswith("step-") != name.endswith("_ckpt"):
-        return None
-    return int(match.group(1))
-
-
 def resolve(checkpoint_id: str | os.PathLike | None, base: str | os.PathLike | None,
-            step: int | None) -> tuple[str, int]:
+            step: int | None, step_of: _names.StepOf | None = None) -> tuple[str, int]:
     """Base and step of a checkpoint id such as "/mnt/hearth/job/step-12_ckpt". ValueError."""
     if checkpoint_id is not None:
         path = os.fspath(checkpoint_id).rstrip("/")
         folder, name = os.path.split(path)
+        named = _names.step_of(name, step_of)
         if step is None:
-            step = step_of(name)
-        elif step_of(name) not in (None, step):
+            step = named
+        elif named not in (None, step):
             raise ValueError(f"checkpoint id {path!r} is not of step {step}")
         if step is None:
-            raise ValueError(f"checkpoint id {path!r} names no step: give {_FORMS}, or step=")
+            raise ValueError(f"checkpoint id {path!r} names no step: give {_names.SAID}; or step=, "
+                             "or step_of=, a function of the name")
         if folder and base and os.path.realpath(folder) != os.path.realpath(base):
             raise ValueError(f"checkpoint id {path!r} lies in {os.path.abspath(folder)!r}, not in "
                              f"the job's base {os.path.abspath(base)!r}")
         base = base or (folder if folder else None)
     if step is None:
-        raise ValueError(f"no step: give a checkpoint_id with {_FORMS}, or step=")
+        raise ValueError(f"no step: give a checkpoint_id with {_names.SAID}, or step=")
     return base_of(base), step
 
 
@@ -311,7 +305,7 @@ def recover_again(base: str, opts: dict[str, Any], **arguments: Any) -> Membersh
         if member.recovered is not None:
             member.recovered.close()
             member.recovered = None
-        member.joined = uuid.uuid4().hex
+        member.joined, member.wrote = uuid.uuid4().hex, -1
         member.recovered = member.job.recover(**arguments)
     return member
 

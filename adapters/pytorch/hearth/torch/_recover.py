@@ -21,13 +21,13 @@ from torch.distributed.checkpoint.storage import StorageReader
 
 from .. import _ffi
 from ..errors import HearthCorrupt, HearthError, HearthLost, HearthNotFound
-from . import _jobs
+from . import _jobs, _names, _weak
 from ._process import portable
 from ._unpickle import PickleRefused
 from .reader import HearthReader
 from .writer import HearthWriter
 
-_ARGUMENTS = ("base", "common", "deadline_s", "trust")
+_ARGUMENTS = ("base", "common", "deadline_s", "step", "trust")
 _GONE = (HearthLost, HearthCorrupt, HearthNotFound)  # what memory cannot give
 _log = logging.getLogger("hearth")
 _group: tuple[Any, Any] | None = None  # the default group it was made for, and ours
@@ -48,7 +48,7 @@ class Recovered:
 
 
 def recover(base: str | os.PathLike | None = None, *, common: Sequence[str] = (),
-            deadline_s: float | None = None, trust: bool = False,
+            deadline_s: float | None = None, step: int | None = None, trust: bool = False,
             **opts: Any) -> Recovered | None:
     """The newest checkpoint that can be had, agreed on by all ranks, brought here and verified.
 
@@ -57,6 +57,8 @@ def recover(base: str | os.PathLike | None = None, *, common: Sequence[str] = ()
     by its deadline, and deletes nothing. Where a protected step is beyond redundancy and there is
     no older one, that is an error in the log, and None.
 
+    step   roll back, in a running job as well: to the newest save of this step and no other; what
+           is newer is given up. HearthNotFound where it is not kept. The same on all ranks
     trust  of load() and load_latest(), which may be called with the same arguments: no item is
            decoded here
     opts   of hearth.job.Job.open(), as HearthWriter's
@@ -65,10 +67,14 @@ def recover(base: str | os.PathLike | None = None, *, common: Sequence[str] = ()
     arguments: dict[str, Any] = {"common": common} if common else {}
     if deadline_s is not None:
         arguments["deadline_s"] = deadline_s
+    if step is not None:
+        arguments["step"] = step
     base = _jobs.base_of(base)
     try:
         member = _jobs.recover_again(base, opts, **arguments)
     except HearthLost as error:  # the same on all ranks
+        if step is not None:
+            raise
         _log.error("hearth: %s", error)
         member = _jobs.recover_again(base, opts, accept_loss=True, **arguments)
     found = member.recovered
@@ -104,23 +110,38 @@ _executor: concurrent.futures.ThreadPoolExecutor | None = None
 def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,
                storage_writer: HearthWriter | None = None, planner: Any = None,
                process_group: Any = None,
-               no_dist: bool = False) -> concurrent.futures.Future[Metadata]:
+               no_dist: bool = False,
+               on_error: str = "raise") -> concurrent.futures.Future[Metadata]:
     """dcp.async_save() for large flat states: the same result, without DCP's walk over all keys
-    before the copy. Saves are written one after another, in a group of their own."""
-    global _executor
+    before the copy. Saves are written one after another, in a group of their own.
+
+    on_error  "warn": a save that fails is counted and said in the log (protection()), and its
+              future gives None
+    """
+    _weak.check(on_error)
     writer = storage_writer
     if writer is None:  # the stager is told nothing of the checkpoint_id
         writer = HearthWriter(_jobs.known_base(checkpoint_id, None))
+    elif not isinstance(writer, HearthWriter):
+        raise TypeError(f"storage_writer: a HearthWriter is wanted, not {type(writer).__name__}: "
+                        "it is the stager as well; dcp.async_save() takes any")
     if process_group is None and not no_dist:
         process_group = group()
     state = {key: value.state_dict() if isinstance(value, Stateful) else value
              for key, value in state_dict.items()}
-    staged = writer.stage(state)
+    base = _jobs.known_base(checkpoint_id, writer._base)
+    future = _weak.call(base, on_error, lambda: _in_turn().submit(
+        dcp.save, writer.stage(state), checkpoint_id=checkpoint_id, storage_writer=writer,
+        planner=planner, process_group=process_group, no_dist=no_dist))
+    return future if future is not None else _weak.none_yet()
+
+
+def _in_turn() -> concurrent.futures.ThreadPoolExecutor:
+    """The thread that writes what async_save() staged."""
+    global _executor
     if _executor is None:
         _executor = concurrent.futures.ThreadPoolExecutor(1, "hearth-save")
-    return _executor.submit(
-        dcp.save, staged, checkpoint_id=checkpoint_id, storage_writer=writer, planner=planner,
-        process_group=process_group, no_dist=no_dist)
+    return _executor
 
 
 def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,
@@ -134,8 +155,9 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None 
     try:
         dcp.load(state_dict, checkpoint_id=checkpoint_id, storage_reader=reader, **arguments)
     except CheckpointException as error:
-        if reader.error is not None:
-            raise error from reader.error
+        why = getattr(reader, "error", None)  # another's reader has none
+        if why is not None:
+            raise error from why
         raise
 
 
@@ -244,9 +266,9 @@ def _from_storage(state_dict: dict[str, Any], reader: StorageReader | None,
     path = Path(os.fspath(reader.path))
     if all(_gathered(_is_whole(path))):
         dcp.load(state_dict, storage_reader=reader, planner=planner, process_group=group())
-        return _jobs.step_of(path.name) or 0
+        return _names.step_of(path.name) or 0
     here = {step: child for child in _children(path)
-            if (step := _jobs.step_of(child.name)) is not None and _is_whole(child)}
+            if (step := _names.step_of(child.name)) is not None and _is_whole(child)}
     common = set.intersection(*[set(steps) for steps in _gathered(list(here))])
     if not common:
         return None

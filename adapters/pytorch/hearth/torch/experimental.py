@@ -22,20 +22,24 @@ from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.checkpoint._experimental import checkpointer as base
-from torch.distributed.checkpoint._experimental.barriers import Barrier
+from torch.distributed.checkpoint._experimental.barriers import (
+    Barrier,
+    create_barrier_from_config,
+)
 from torch.distributed.checkpoint._experimental.checkpoint_reader import CheckpointReader
 from torch.distributed.checkpoint._experimental.checkpoint_writer import (
     CheckpointWriter,
     CheckpointWriterConfig,
     WriterHook,
 )
+from torch.distributed.checkpoint._experimental.config import CheckpointerConfig
 from torch.distributed.checkpoint._experimental.staging import CheckpointStager
 from torch.distributed.checkpoint._experimental.types import RankInfo
 from torch.distributed.checkpoint._experimental.utils import wrap_future
 
 from ..errors import HearthError, HearthNotFound
 from ..job import Handle, Job, Save, save_bytes
-from . import _jobs, _proof, _stage
+from . import _jobs, _names, _proof, _stage
 from ._partial import fill
 from ._ptfile import PtFile
 from ._skeleton import Kept, Skeleton, with_places
@@ -202,6 +206,9 @@ class Writer(CheckpointWriter):
                  rank_info: RankInfo | None = None, barrier: Barrier | None = None,
                  commit_hook: WriterHook | None = None, *, job: Job | None = None,
                  level: str = "PROTECTED", **opts: Any) -> None:
+        if config is not None and not isinstance(config, CheckpointWriterConfig):
+            raise TypeError(
+                f"config: a CheckpointWriterConfig is wanted, not {type(config).__name__}")
         super().__init__(config or CheckpointWriterConfig(), rank_info or _rank_info(), barrier,
                          commit_hook)
         self._job, self._level, self._opts = job, level, _jobs.own_options(job, opts)
@@ -225,9 +232,9 @@ class Writer(CheckpointWriter):
                                self._rank_info.global_rank, self._boxes, self._timeout, step)
         save = staged.take()
         try:
-            _prove(save.job, path, staged)
             if staged.step is None:
-                save.set_step(step)
+                save.set_step(step)  # what fails from here on fails on all ranks
+            _prove(save.job, path, staged)
             save.add_bytes(staged.items_left)
             save.seal()
             if self._commit_hook is not None:
@@ -297,7 +304,7 @@ class Reader(CheckpointReader):
         """The checkpoint that the path names and its state, if Hearth has it."""
         name = os.path.basename(path.rstrip("/"))
         folder = _bare(path, self._job) or os.path.dirname(os.path.abspath(path))
-        step = _jobs.step_of(name)
+        step = _names.step_of(name)
         if step is None:
             return None
         job = self._job
@@ -427,25 +434,65 @@ class InlineProcess:
         self._writer.close()
 
 
-def make_sync_checkpointer(rank_info: RankInfo | None = None, *, job: Job | None = None,
-                           config: CheckpointWriterConfig | None = None,
-                           barrier: Barrier | None = None, commit_hook: WriterHook | None = None,
-                           level: str = "PROTECTED", trust: bool = False,
-                           **opts: Any) -> SyncCheckpointer:
-    """A SyncCheckpointer over Writer and Reader. opts: of a job that is opened by its path."""
+_STAGER_DOES = {"use_pinned_memory": False, "use_async_staging": False,
+                "use_non_blocking_copy": False}  # it is done when stage() returns
+
+
+def _refuse_unmet(part: str, given: Any, does: dict[str, Any]) -> None:
+    """ValueError for settings that nothing here can honour."""
+    default = type(given)()
+    for name, value in vars(given).items():
+        if value != getattr(default, name) and (name not in does or value != does[name]):
+            raise ValueError(f"config.{part}.{name}={value!r} cannot be honoured: a state is staged "
+                             "in pool memory, in the caller's thread, and no process is started")
+
+
+def _settings(config: Any, rank_info: Any, barrier: Barrier | None
+              ) -> tuple[CheckpointWriterConfig | None, Any, Barrier | None]:
+    """Of torch's CheckpointerConfig, or a writer's own: writer's settings, rank, barrier. The two
+    arguments come in either order."""
+    if isinstance(config, RankInfo) or isinstance(
+            rank_info, (CheckpointerConfig, CheckpointWriterConfig)):
+        config, rank_info = rank_info, config
+    if rank_info is not None and not isinstance(rank_info, RankInfo):
+        raise TypeError(f"rank_info: a RankInfo is wanted, not {type(rank_info).__name__}")
+    if isinstance(config, CheckpointerConfig):
+        _refuse_unmet("staging_config", config.staging_config, _STAGER_DOES)
+        _refuse_unmet("process_config", config.process_config, {})
+        theirs = create_barrier_from_config(config.barrier_config)
+        if barrier is not None and theirs is not None:
+            raise ValueError("barrier= and config.barrier_config: give one of the two")
+        return config.writer_config, rank_info, barrier or theirs
+    if config is not None and not isinstance(config, CheckpointWriterConfig):
+        raise TypeError("config: a CheckpointerConfig or a CheckpointWriterConfig is wanted, not "
+                        f"{type(config).__name__}")
+    return config, rank_info, barrier
+
+
+def make_sync_checkpointer(config: CheckpointerConfig | CheckpointWriterConfig | None = None,
+                           rank_info: RankInfo | None = None,
+                           commit_hook: WriterHook | None = None, *, job: Job | None = None,
+                           barrier: Barrier | None = None, level: str = "PROTECTED",
+                           trust: bool = False, **opts: Any) -> SyncCheckpointer:
+    """A SyncCheckpointer over Writer and Reader. opts: of a job that is opened by its path.
+
+    config  torch's: what of it cannot be honoured is refused
+    """
+    own, rank_info, barrier = _settings(config, rank_info, barrier)
     return SyncCheckpointer(
-        Writer(config, rank_info, barrier, commit_hook, job=job, level=level, **opts),
+        Writer(own, rank_info, barrier, commit_hook, job=job, level=level, **opts),
         Reader(rank_info, job=job, trust=trust, **opts))
 
 
-def make_async_checkpointer(rank_info: RankInfo | None = None, *, job: Job | None = None,
+def make_async_checkpointer(config: CheckpointerConfig | CheckpointWriterConfig | None = None,
+                            rank_info: RankInfo | None = None, *, job: Job | None = None,
                             base: str | os.PathLike | None = None,
-                            config: CheckpointWriterConfig | None = None,
                             barrier: Barrier | None = None,
                             commit_hook: WriterHook | None = None, level: str = "PROTECTED",
                             trust: bool = False, **opts: Any) -> AsyncCheckpointer:
     """An AsyncCheckpointer over Stager, Writer and Reader. base: of the job, where none is open."""
-    writer = Writer(config, rank_info, barrier, commit_hook, job=job, level=level, **opts)
+    own, rank_info, barrier = _settings(config, rank_info, barrier)
+    writer = Writer(own, rank_info, barrier, commit_hook, job=job, level=level, **opts)
     return AsyncCheckpointer(
         Stager(rank_info, job=job, base=base, **opts), InlineProcess(writer),
         Reader(rank_info, job=job, trust=trust, **opts))

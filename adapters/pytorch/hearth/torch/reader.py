@@ -35,14 +35,15 @@ from torch.distributed.checkpoint.storage import StorageReader
 
 from ..errors import HearthError, HearthNotFound, HearthRefused
 from ..job import Box, Checkpoint, Job
-from . import _jobs
+from . import _jobs, _names
 from ._pickles import PickleRefused, decode_item, load_metadata
 from ._progress import Progress
 from ._proof import short
 from ._stage import dtype_name
 
 _HEAR_S = 5.0  # a save that is PROTECTED for the coordinator is heard of here in milliseconds
-_ARGUMENTS = ("base", "step", "trust", "extension_registry")
+_MISS_S = 0.5  # the same, of a step that this process has not written: most likely there is none
+_ARGUMENTS = ("base", "step", "step_of", "trust", "extension_registry")
 _GROUP_BYTES = 256 << 20  # read in one C call, so that Ctrl-C and progress come through
 
 
@@ -69,6 +70,7 @@ class HearthReader(StorageReader):
     base    "<root>/<job>"; None: the folder of the checkpoint_id, or HEARTH_ROOT/HEARTH_JOB
     step    where the checkpoint_id names none. None: the newest that is PROTECTED, or what the
             ranks recovered if that is newer
+    step_of as HearthWriter's
     extension_registry  as FileSystemReader's: undoes what a FileSystemWriter's _extensions did
     trust   True: byte items are unpickled as torch.load(weights_only=False) does it, which runs
             whatever code their writer put there
@@ -77,13 +79,13 @@ class HearthReader(StorageReader):
     """
 
     def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
-                 trust: bool = False, extension_registry: ExtensionRegistry | None = None,
-                 **opts: Any) -> None:
+                 step_of: _names.StepOf | None = None, trust: bool = False,
+                 extension_registry: ExtensionRegistry | None = None, **opts: Any) -> None:
         super().__init__()
         _jobs.check(opts, _ARGUMENTS)
         self._base = None if base is None else os.fspath(base)
         self._extensions = extension_registry
-        self._step, self._trust, self._opts = step, trust, opts
+        self._step, self._step_of, self._trust, self._opts = step, step_of, trust, opts
         self._id: str | None = None
         self._checkpoint: Checkpoint | None = None  # from read_metadata() until the data is read
         self._metadata: Metadata | None = None
@@ -144,9 +146,11 @@ class HearthReader(StorageReader):
             member = _jobs.membership(_jobs.base_of(self._base), self._opts)
             self._checkpoint = _newest(member)
         else:
-            base, step = _jobs.resolve(self._id, self._base, self._step)
-            job = _jobs.membership(base, self._opts).job
-            self._checkpoint = job.checkpoint(step, wait_s=wait_s)
+            base, step = _jobs.resolve(
+                self._id, self._base, self._step, self._step_of)
+            member = _jobs.membership(base, self._opts)
+            self._checkpoint = member.job.checkpoint(
+                step, wait_s=wait_s if step <= member.wrote else min(wait_s, _MISS_S))
         return self._checkpoint
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any,

@@ -45,12 +45,12 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 
 from ..errors import HearthError
 from ..job import Handle, Job, Piece, Save, save_bytes
-from . import _jobs, _process, _proof, _stage
+from . import _jobs, _names, _process, _proof, _stage
 from ._pickles import encode_item, load_metadata
 from ._process import Current, portable
 
 _LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
-_ARGUMENTS = ("base", "step", "level", "timeout_s", "overwrite")
+_ARGUMENTS = ("base", "step", "step_of", "level", "timeout_s", "overwrite")
 _OURS = "hearth-"  # begins the save_id of saves that were written here
 
 
@@ -98,7 +98,9 @@ class HearthWriter(StorageWriter):
     saved again under that, and no other.
 
     base       "<root>/<job>"; None: the folder of the checkpoint_id, or HEARTH_ROOT/HEARTH_JOB
-    step       of the save, where the checkpoint_id does not end in step-<N>_ckpt or <N>
+    step       of the save, where the checkpoint_id names none in a form of _names.FORMS
+    step_of    for ids of other forms: the step of the id's last component, or None. It goes along
+               to DCP's checkpoint process: a function of a module there
     level      that save() and the upload future wait for: SEALED, COPIED, COMPLETE or PROTECTED
     timeout_s  for each wait. Keep it below the process group's
     overwrite  False: a step that exists already is refused
@@ -107,14 +109,15 @@ class HearthWriter(StorageWriter):
     """
 
     def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
-                 level: str = "PROTECTED", timeout_s: float = 600.0, overwrite: bool = True,
-                 **opts: Any) -> None:
+                 step_of: _names.StepOf | None = None, level: str = "PROTECTED",
+                 timeout_s: float = 600.0, overwrite: bool = True, **opts: Any) -> None:
         super().__init__()
         _jobs.check(opts, _ARGUMENTS)
         if level not in _LEVELS:
             raise ValueError(f"level {level!r} is none of {', '.join(_LEVELS)}")
         self._base = None if base is None else os.fspath(base)
         self._step, self._level, self._timeout_s = step, level, timeout_s
+        self._step_of = step_of
         self._overwrite, self._opts = overwrite, opts
         self._boxes = _stage.Boxes()
         self._lock = threading.Lock()
@@ -210,7 +213,8 @@ class HearthWriter(StorageWriter):
             raise error
         base = self._base if current.staged is None else current.base
         self._join(checkpoint_id, base)
-        current.base, current.step = _jobs.resolve(checkpoint_id, base, self._step)
+        current.base, current.step = _jobs.resolve(
+            checkpoint_id, base, self._step, self._step_of)
         current.name = _jobs.id_of(checkpoint_id, current.step)
         return self._meta(current)
 
@@ -263,7 +267,8 @@ class HearthWriter(StorageWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Waiting:
         """Copy, seal. The future's value: where each item lies."""
         current = self._current()
-        job = self._member(current.base).job
+        member = self._member(current.base)
+        job, member.wrote = member.job, current.step
         try:
             _refuse_twice(plan)
             write = _Write(job, current, plan, planner)
@@ -322,7 +327,7 @@ class HearthWriter(StorageWriter):
     # ---- to another process ----------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        keep = ("_base", "_step", "_level", "_timeout_s", "_overwrite")
+        keep = ("_base", "_step", "_step_of", "_level", "_timeout_s", "_overwrite")
         member = _jobs.open_member(self._base)
         return {**{name: self.__dict__[name] for name in keep},
                 "_opts": _jobs.for_others(self._opts),
@@ -330,8 +335,9 @@ class HearthWriter(StorageWriter):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         rank, opts = state.pop("_rank"), state.pop("_opts")
-        self.__init__(state["_base"], step=state["_step"], level=state["_level"],
-                      timeout_s=state["_timeout_s"], overwrite=state["_overwrite"], **opts)
+        self.__init__(state["_base"], step=state["_step"], step_of=state["_step_of"],
+                      level=state["_level"], timeout_s=state["_timeout_s"],
+                      overwrite=state["_overwrite"], **opts)
         self._rank = rank
 
 

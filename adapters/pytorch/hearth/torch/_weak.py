@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""on_error="warn": a save that fails is counted and said in the log, and training goes on.
+
+protection() says what there is to go back to, and how old it is.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch.distributed.checkpoint.api import CheckpointException
+
+from ..errors import HearthError
+from . import _jobs
+
+ON_ERROR = ("raise", "warn")
+SAY_EVERY_S = 60.0
+_log = logging.getLogger("hearth")
+_lock = threading.Lock()
+_watches: dict[str | None, _Watch] = {}
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What a job could go back to now, as this process knows it.
+
+    step      of the newest save that is PROTECTED; None: there is none
+    age_s     since it was
+    failures  of saves with on_error="warn" in this process
+    in_a_row  of them, since the last save that went well
+    error     text of the last of those; None: the last save went well
+    """
+
+    step: int | None
+    age_s: float | None
+    failures: int
+    in_a_row: int
+    error: str | None
+
+
+class _Watch:
+    """The saves of a base in this process."""
+
+    def __init__(self) -> None:
+        self.failures = self.in_a_row = self.unsaid = 0
+        self.error: str | None = None  # an exception would keep its frames, and their save's room
+        self.newest: tuple[int, float] | None = None  # step, time.time()
+        self.said: float | None = None  # time.monotonic()
+
+
+def _watch(base: str | None) -> _Watch:
+    return _watches.setdefault(base, _Watch())
+
+
+def _base(base: str | os.PathLike | None) -> str | None:
+    try:
+        return _jobs.base_of(base)
+    except ValueError:
+        return None
+
+
+def protection(base: str | os.PathLike | None = None) -> Protection:
+    """Of the job of `base`. Not collective; of a job that is not open here the failures alone."""
+    known = _base(base)
+    newest = _newest(known)
+    with _lock:
+        watch = _watch(known)
+        watch.newest = newest or watch.newest
+        step, since = watch.newest or (None, None)
+        return Protection(step, None if since is None else max(0.0, time.time() - since),
+                          watch.failures, watch.in_a_row, watch.error)
+
+
+def _newest(base: str | None) -> tuple[int, float] | None:
+    member = _jobs.open_member(base) if base is not None else None
+    if member is None:
+        return None
+    try:
+        kept = member.job.kept()
+    except HearthError:  # the engine is gone: what was known last
+        return None
+    return (kept[0].step, kept[0].since) if kept else None
+
+
+def _short(error: BaseException) -> str:
+    """In one line: a CheckpointException's text is a traceback for each rank."""
+    if isinstance(error, CheckpointException):
+        return "; ".join(f"rank {rank}: {failed[0]}"
+                         for rank, failed in sorted(error.failures.items()))
+    return f"{error}" or type(error).__name__
+
+
+def _went_well(base: str | None) -> None:
+    with _lock:
+        watch = _watch(base)
+        before, watch.in_a_row, watch.unsaid = watch.in_a_row, 0, 0
+        watch.error = watch.said = None
+    if before:
+        _log.warning("hearth: %s: saving works again, after %d that failed", base, before)
+
+
+def _failed(base: str | None, error: BaseException) -> None:
+    with _lock:
+        watch = _watch(base)
+        watch.failures += 1
+        watch.in_a_row += 1
+        watch.unsaid += 1
+        watch.error = _short(error)
+        now = time.monotonic()
+        if watch.said is not None and now - watch.said < SAY_EVERY_S:
+            return
+        watch.said, count, watch.unsaid = now, watch.unsaid, 0
+    held = protection(base)
+    there = ("no save is PROTECTED" if held.step is None else
+             f"the newest that is PROTECTED is step {held.step}, {held.age_s:.0f} s old")
+    _log.warning("hearth: %s: %s failed, training goes on (on_error=\"warn\"); %s: %s", base,
+                 "a save" if count == 1 else f"{count} saves", there, watch.error)
+
+
+def _is_of_the_save(error: BaseException) -> bool:
+    """Not Ctrl-C, nor the interpreter's end."""
+    return isinstance(error, (Exception, CheckpointException))
+
+
+def check(on_error: str) -> None:
+    """ValueError for what is none of the two."""
+    if on_error not in ON_ERROR:
+        raise ValueError(f"on_error {on_error!r} is none of {', '.join(ON_ERROR)}")
+
+
+def call(base: str | os.PathLike | None, on_error: str, save: Callable[[], Any]) -> Any:
+    """save(), whose result may be a future. With "warn" a failure of either gives None."""
+    check(on_error)
+    if on_error == "raise":
+        return save()
+    try:
+        result = save()
+    except BaseException as error:
+        if not _is_of_the_save(error):
+            raise
+        _failed(_base(base), error)
+        return None
+    if isinstance(result, concurrent.futures.Future):
+        return _softened(base, result)
+    _went_well(_base(base))
+    return result
+
+
+def _softened(base: str | os.PathLike | None,
+              future: concurrent.futures.Future[Any]) -> concurrent.futures.Future[Any]:
+    """A future of None where that one fails."""
+    out: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    out.set_running_or_notify_cancel()
+
+    def done(ended: concurrent.futures.Future[Any]) -> None:
+        error = ended.exception()
+        if error is None:
+            _went_well(_base(base))
+            out.set_result(ended.result())
+        elif _is_of_the_save(error):
+            _failed(_base(base), error)
+            out.set_result(None)
+        else:
+            out.set_exception(error)
+
+    future.add_done_callback(done)
+    return out
+
+
+def none_yet() -> concurrent.futures.Future[None]:
+    """What an asynchronous save gives that failed before it began."""
+    out: concurrent.futures.Future[None] = concurrent.futures.Future()
+    out.set_result(None)
+    return out

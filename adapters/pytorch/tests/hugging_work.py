@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training with Accelerate or Hugging Face's Trainer under torchrun, each rank on a node of its
+own; writes its losses.
+
+    hugging_work.py accelerate|transformers FOLDER STEPS DIE_AT
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+rank = os.environ["RANK"]
+kind, folder, steps, die_at = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+os.makedirs(f"{folder}/node{rank}", exist_ok=True)
+os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_TRANSPORT="ofi", GLOO_SOCKET_IFNAME="lo",
+                  HEARTH_HEARTBEAT_MS="300", HEARTH_DEAD_MS="5000", ACCELERATE_USE_CPU="true",
+                  HF_HUB_OFFLINE="1")
+
+import torch  # noqa: E402
+
+import hearth.torch as ht  # noqa: E402
+
+base, storage = f"{folder}/node{rank}/job", f"{folder}/storage"
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layer = torch.nn.Linear(8, 1)
+        self.dropout = torch.nn.Dropout(0.2)  # its random state is saved as well
+
+    def forward(self, x: torch.Tensor, labels: Any = None) -> dict[str, torch.Tensor]:
+        wrong = self.layer(self.dropout(x)) - x.sum(1, keepdim=True)
+        return {"loss": wrong.square().mean()}
+
+
+rows = [{"x": torch.randn(8, generator=torch.Generator().manual_seed(i))} for i in range(40)]
+
+
+def say(step: int, loss: Any) -> None:
+    with open(f"{folder}/losses.{rank}", "a", encoding="utf-8") as file:
+        file.write(f"{step} {float(loss).hex()}\n")
+
+
+def die(step: int, memory: Any) -> None:
+    if step == die_at and rank == "1":
+        memory.wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def with_accelerate() -> None:
+    from accelerate import Accelerator
+
+    from hearth.accelerate import HearthState
+
+    accelerator = Accelerator(cpu=True)
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    memory = HearthState(accelerator, base, on_error="raise")
+    first = memory.load(storage) or 0
+    print(f"rank {rank} goes on from {first}", flush=True)
+    for step in range(first + 1, steps + 1):
+        at = (2 * step + int(rank)) % len(rows)
+        loss = model(rows[at]["x"][None])["loss"]
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        say(step, loss)
+        if step % 2 == 0:
+            memory.save(step)
+        if step == 5:
+            accelerator.save_state(f"{storage}/step_{step}")
+        die(step, memory)
+    memory.close()
+
+
+def with_transformers() -> None:
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    from hearth.transformers import HearthCallback
+
+    class Saying(Trainer):
+        def training_step(self, *arguments: Any, **others: Any) -> torch.Tensor:
+            loss = super().training_step(*arguments, **others)
+            say(self.state.global_step + 1, loss)
+            return loss
+
+    class Die(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            die(state.global_step, memory._saver)
+
+    trainer = Saying(model=Model(), train_dataset=rows, args=TrainingArguments(
+        output_dir=storage, max_steps=steps, per_device_train_batch_size=2, use_cpu=True,
+        save_steps=5, report_to=[], disable_tqdm=True, seed=1, learning_rate=0.05))
+    memory = HearthCallback(trainer, base, every_n_steps=2, on_error="raise")
+    trainer.add_callback(Die())
+    found = memory.newest()
+    step = int(found.rpartition("-")[2]) if found else 0
+    print(f"rank {rank} goes on from {step}", flush=True)
+    trainer.train(resume_from_checkpoint=found)
+
+
+with_accelerate() if kind == "accelerate" else with_transformers()
+ht.leave(base, keep=False)

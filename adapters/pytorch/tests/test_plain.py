@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hearth.torch.dcp, which names no writer; on_error="warn"; rolling back in a running job."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as theirs
+from torch.distributed.checkpoint.api import CheckpointException
+
+import hearth.torch as ht
+import hearth.torch.dcp as dcp
+from hearth.errors import HearthError, HearthNotFound
+from hearth.job import Save
+from hearth.torch import _weak, experimental
+
+
+def state(value: float) -> dict[str, Any]:
+    return {"w": torch.full((4,), float(value)), "n": int(value)}
+
+
+def loaded(checkpoint_id: str, **arguments: Any) -> float:
+    out = state(-1)
+    dcp.load(out, checkpoint_id=checkpoint_id, **arguments)
+    assert out["n"] == out["w"][0]
+    return out["n"]
+
+
+# ---- torch's own signatures ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, more", [("save", "on_error"), ("async_save", "on_error"),
+                                        ("load", "trust")])
+def test_the_signatures_are_torchs(name, more):
+    ours = inspect.signature(getattr(dcp, name)).parameters
+    assert list(ours) == [*inspect.signature(getattr(theirs, name)).parameters, more]
+
+
+def test_what_it_does_not_have_is_torchs():
+    assert dcp.FileSystemReader is theirs.FileSystemReader
+    assert dcp.DefaultSavePlanner is theirs.DefaultSavePlanner
+
+
+def test_no_writer_and_no_reader_is_named(base):
+    dcp.save(state(1), checkpoint_id=f"{base}/step-1")
+    dcp.async_save(state(2), checkpoint_id=f"{base}/step-2").result(60)
+    assert ht.latest(base) == f"{base}/step-2_ckpt"
+    assert loaded(f"{base}/step-2") == 2
+    dcp.save(state(3), checkpoint_id=f"{base}/step-3",
+             planner=theirs.DefaultSavePlanner(), no_dist=True)
+    assert loaded(f"{base}/step-3", no_dist=True) == 3
+
+
+def test_a_writer_that_is_named_is_taken(base, folder):
+    dcp.save(state(4), checkpoint_id=f"{folder}/files/4",
+             storage_writer=theirs.FileSystemWriter(f"{folder}/files/4"))
+    assert loaded(f"{folder}/files/4",
+                  storage_reader=theirs.FileSystemReader(f"{folder}/files/4")) == 4
+    with pytest.raises(TypeError, match="HearthWriter is wanted, not FileSystemWriter"):
+        ht.async_save(state(4), checkpoint_id=f"{base}/4",
+                      storage_writer=theirs.FileSystemWriter(f"{folder}/files/4"))
+
+
+# ---- training goes on ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Saves fail while it is on."""
+    class Switch:
+        on = True
+
+    switch, put = Switch(), Save.put_common
+
+    def fails(self: Any, *arguments: Any) -> None:
+        if switch.on:
+            raise HearthError("made to fail")
+        put(self, *arguments)
+
+    monkeypatch.setattr(Save, "put_common", fails)
+    monkeypatch.setattr(_weak, "_watches", {})
+    return switch
+
+
+SAVES = {"save": lambda *a, **k: dcp.save(*a, **k),
+         "async_save": lambda *a, **k: dcp.async_save(*a, **k).result(60),
+         "hearth.torch.async_save": lambda *a, **k: ht.async_save(*a, **k).result(60)}
+
+
+@pytest.mark.parametrize("how", SAVES)
+def test_a_failed_save_ends_training_or_is_a_warning(base, broken, caplog, how):
+    caplog.set_level(logging.WARNING, "hearth")
+    broken.on = False
+    SAVES[how](state(1), checkpoint_id=f"{base}/1", on_error="warn")
+    broken.on = True
+    with pytest.raises(CheckpointException):
+        SAVES[how](state(2), checkpoint_id=f"{base}/2")
+    for step in (2, 3, 4):
+        assert SAVES[how](state(step), checkpoint_id=f"{base}/{step}", on_error="warn") is None
+    held = ht.protection(base)
+    assert (held.step, held.failures, held.in_a_row) == (1, 3, 3)
+    assert held.age_s is not None and 0 <= held.age_s < 60
+    assert held.error is not None and "made to fail" in held.error
+    said = [r.getMessage() for r in caplog.records if "training goes on" in r.getMessage()]
+    assert len(said) == 1 and "step 1" in said[0] and "made to fail" in said[0], said
+    broken.on = False
+    assert SAVES[how](state(5), checkpoint_id=f"{base}/5", on_error="warn") is not None
+    held = ht.protection(base)
+    assert (held.step, held.failures, held.in_a_row, held.error) == (5, 3, 0, None)
+    assert loaded(f"{base}/5") == 5
+
+
+def test_it_is_said_once_a_minute_with_how_many(base, broken, caplog, monkeypatch):
+    caplog.set_level(logging.WARNING, "hearth")
+    clock = [1000.0]
+    monkeypatch.setattr(_weak.time, "monotonic", lambda: clock[0])
+    for _ in range(5):
+        _weak._failed(base, HearthError("no room"))
+        clock[0] += 25
+    said = [r.getMessage() for r in caplog.records if "training goes on" in r.getMessage()]
+    assert len(said) == 2 and "a save failed" in said[0] and "3 saves failed" in said[1], said
+
+
+def test_ctrl_c_is_no_failure_of_a_save(base):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _weak.call(base, "warn", interrupted)
+    with pytest.raises(ValueError, match="on_error 'ignore' is none of raise, warn"):
+        dcp.save(state(1), checkpoint_id=f"{base}/1", on_error="ignore")
+
+
+# ---- going back ----------------------------------------------------------------------------------
+
+
+def test_rolling_back_in_a_running_job(base):
+    for step in (1, 2, 3):
+        dcp.save(state(step), checkpoint_id=f"{base}/{step}",
+                 storage_writer=ht.HearthWriter(base, keep=3))
+    with pytest.raises(CheckpointException, match=r"hearth\.torch\.recover\(\)"):
+        dcp.save(state(2.5), checkpoint_id=f"{base}/2")
+    with pytest.raises(HearthNotFound):
+        ht.recover(base, step=7)
+    found = ht.recover(base, step=2)
+    assert found is not None and found.step == 2
+    assert loaded(found.path) == 2
+    dcp.save(state(30), checkpoint_id=f"{base}/3")
+    assert loaded(ht.latest(base)) == 30
+
+
+def test_a_miss_is_said_at_once(base):
+    dcp.save(state(1), checkpoint_id=f"{base}/1")
+    begun = time.monotonic()
+    with pytest.raises(CheckpointException) as caught:
+        loaded(f"{base}/9")
+    assert time.monotonic() - begun < 3 and "step 9" in str(caught.value.__cause__)
+
+
+# ---- settings of torch's private family ----------------------------------------------------------
+
+
+def test_a_checkpointer_config_works_as_it_does_with_torch(base):
+    from torch.distributed.checkpoint._experimental.checkpoint_writer import CheckpointWriterConfig
+    from torch.distributed.checkpoint._experimental.config import CheckpointerConfig
+    from torch.distributed.checkpoint._experimental.types import RankInfo
+
+    config = CheckpointerConfig(writer_config=CheckpointWriterConfig(77))
+    one = RankInfo(global_rank=0, global_world_size=1)
+    for arguments in ((config, one), (one, config), (config,)):
+        checkpointer = experimental.make_sync_checkpointer(*arguments)
+        assert checkpointer._writer._timeout == 77
+    checkpointer.save(f"{base}/1", state(1))
+    assert checkpointer.load(f"{base}/1")["n"] == 1
+
+
+def test_settings_that_cannot_be_honoured_are_refused_at_once():
+    from torch.distributed.checkpoint._experimental.checkpoint_process import (
+        CheckpointProcessConfig,
+    )
+    from torch.distributed.checkpoint._experimental.config import CheckpointerConfig
+    from torch.distributed.checkpoint._experimental.staging import CheckpointStagerConfig
+
+    make = experimental.make_async_checkpointer
+    with pytest.raises(ValueError, match="staging_config.use_shared_memory"):
+        make(CheckpointerConfig(staging_config=CheckpointStagerConfig(use_shared_memory=False)))
+    with pytest.raises(ValueError, match="process_config.subprocess_init_timeout_secs"):
+        make(CheckpointerConfig(process_config=CheckpointProcessConfig(3)))
+    make(CheckpointerConfig(  # what torch needs on a machine without a GPU
+        staging_config=CheckpointStagerConfig(False, True, True, False)))
+    for wrong in ({"config": 3}, {"rank_info": 3}):
+        with pytest.raises(TypeError, match="wanted, not int"):
+            experimental.make_sync_checkpointer(**wrong)
+    with pytest.raises(TypeError, match="CheckpointWriterConfig is wanted"):
+        experimental.Writer(CheckpointerConfig())

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A framework's checkpoint, whole on each rank: hearth.torch._whole."""
+
+from __future__ import annotations
+
+import pytest
+import whole_work
+
+
+@pytest.mark.parametrize("where", ["stage", "proof"])
+def test_what_fails_on_one_rank_fails_on_all_at_once_and_the_next_works(two, where):
+    for took, failures, step in two.run(whole_work.fail_on_one_rank, where):
+        assert took < 30, "the other rank waited for what will never come"
+        assert (failures, step) == (1, 3)
