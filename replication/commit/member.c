@@ -346,17 +346,34 @@ static void member_want_raws(struct hth_commit *c, const struct track *t, struct
     }
 }
 
+/* One that came before it was known that its save is kept was nobody's; what is no good is pulled again. */
+static void member_want_manifest(struct hth_commit *c, const struct track *t)
+{
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, t->id, 0 };
+    size_t len;
+    const unsigned char *bytes = hth_blob_find(c->ctx, &id, &len);
+    const struct hth_held_save *s;
+    uint32_t from;
+
+    if (bytes) {
+        hth_commit_blob(c, &id, bytes, len); /* with which the track may be over */
+        s = hth_holdings_find(c->ctx, id.save);
+        if (!s || !s->has_manifest)
+            hth_blobs_forget(c->ctx, id.save);
+    } else if (member_blob_from(c, t, 0, &from)) {
+        (void)hth_blob_fetch(c->ctx, &id, from, NULL);
+    }
+}
+
 /* Fetch what is assigned to us and nobody has brought. */
 void member_repair(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
-    struct hth_blob_id manifest = { HTH_BLOB_MANIFEST, t->id, 0 };
-    uint32_t from;
 
     t->repairs++;
     if (!s || !s->has_manifest) {
-        if (t->recovered && member_blob_from(c, t, 0, &from))
-            (void)hth_blob_fetch(c->ctx, &manifest, from, NULL);
+        if (t->recovered)
+            member_want_manifest(c, t);
         return;
     }
     member_want_raws(c, t, s);

@@ -314,6 +314,31 @@ Test(member, a_move_of_a_rank_place_or_node_that_is_not_there_moves_nothing)
     }
 }
 
+/* As a recovery's coordinator gives on what it had to ask for. */
+Test(member, takes_a_manifest_that_came_before_its_save_was_known_to_be_kept)
+{
+    const struct hth_save_id old = { 6, 66, 4, 1 };
+    struct hth_held *held = pair_seal(p, 1, old, own, 4096, own);
+    struct hth_object object = held->object;
+    struct hth_manifest m = {
+        .save = old, .world = NODES, .nodes = NODES, .job = "pair", .objects = 1, .object = &object
+    };
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, old, 0 };
+    size_t len = hth_manifest_bytes(&m);
+    unsigned char *bytes = malloc(len);
+
+    cr_assert(bytes != NULL);
+    held->verified = 1;
+    must(hth_manifest_encode(&m, bytes, NULL));
+    must(hth_blob_give(&p->node[0].ctx, &id, bytes, len, NULL));
+    free(bytes);
+    (void)heard(HTH_KIND_PROMISE, SOON_MS);
+    cr_assert(hth_blob_find(ctx, &id, &len) != NULL);
+    ctx->keep = (struct hth_keep){ .epoch = 6, .serial = 1, .saves = 1, .save = { old } };
+    engine_again();
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 1));
+}
+
 /* ---- Whom it tells that it is there ---------------------------------------------------------------- */
 
 Test(member, who_is_called_lost_says_that_it_is_there)
