@@ -383,8 +383,9 @@ Test(holdings, the_highest_epoch_is_that_of_saves_record_and_keep)
     c->keep.epoch = 20;
     cr_assert(eq(u64, highest(), 20));
     put_epoch_record(30, 1);
-    cr_assert(eq(u64, highest(), 20)); /* it has written the record of its own epoch, and knows that */
-    c->epoch = NULL;                   /* one that has just started */
+    cr_assert(eq(
+            u64, highest(), 20)); /* it has written the record of its own epoch, and knows that */
+    c->epoch = NULL;              /* one that has just started */
     cr_assert(eq(u64, highest(), 30));
 }
 

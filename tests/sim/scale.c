@@ -193,6 +193,20 @@ static void go_on(struct world *w, struct going *g, uint64_t ms)
     }
 }
 
+/* The coordinator's engine, for a moment. */
+static void kill_and_start(struct world *w, uint64_t *again_ms, uint64_t *back_ms)
+{
+    if (w->now_ms >= *again_ms) {
+        world_crash(w, w->member[0]);
+        *again_ms = HTH_NEVER;
+        *back_ms = w->now_ms + DOWN_MS;
+    }
+    if (w->now_ms >= *back_ms) {
+        world_come(w, w->member[0]);
+        *back_ms = HTH_NEVER;
+    }
+}
+
 static void flap(struct world *w)
 {
     uint64_t again_ms = w->now_ms + AGAIN_MS, back_ms = HTH_NEVER, well_ms;
@@ -204,15 +218,7 @@ static void flap(struct world *w)
         silence(w, half % 2 == 0);
         for (uint64_t end_ms = w->now_ms + FLAP_MS; w->now_ms < end_ms && !w->why[0];) {
             go_on(w, &g, 100);
-            if (w->now_ms >= again_ms) {
-                world_crash(w, w->member[0]);
-                again_ms = HTH_NEVER;
-                back_ms = w->now_ms + DOWN_MS;
-            }
-            if (w->now_ms >= back_ms) {
-                world_come(w, w->member[0]);
-                back_ms = HTH_NEVER;
-            }
+            kill_and_start(w, &again_ms, &back_ms);
         }
     }
     well_ms = w->now_ms;

@@ -225,8 +225,9 @@ static struct form *form_find(struct form **list, const void *bytes, size_t len)
     while (k && k->buf->at != bytes)
         k = k->next;
     for (; f; f = f->next) {
-        if (f->len != len || memcmp(f->bytes + len - HTH_DIGEST,
-                                     (const unsigned char *)bytes + len - HTH_DIGEST, HTH_DIGEST))
+        if (f->len != len ||
+                memcmp(f->bytes + len - HTH_DIGEST, (const unsigned char *)bytes + len - HTH_DIGEST,
+                        HTH_DIGEST) != 0)
             continue;
         if ((k && k->right && f->kept_at == bytes) || !memcmp(f->bytes, bytes, len))
             break;

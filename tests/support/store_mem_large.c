@@ -58,7 +58,7 @@ static void page_put(struct page *p)
 struct large *large_put(const void *bytes, size_t len)
 {
     size_t pages = (len + PAGE - 1) / PAGE;
-    struct large *l = malloc(sizeof(*l) + pages * sizeof(l->page[0]));
+    struct large *l = malloc(sizeof(*l) + pages * sizeof(struct page *));
 
     if (!l)
         abort();
