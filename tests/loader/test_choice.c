@@ -407,6 +407,18 @@ Test(choice, what_is_older_than_the_chosen_and_on_no_list_is_not_waited_for)
     cr_assert(eq(u64, planned(&serial), NEWER));
 }
 
+Test(choice, at_the_deadline_whoever_has_not_voted_for_a_save_is_named)
+{
+    uint32_t serial;
+
+    start();
+    say_all(NEWER);
+    (void)planned(&serial);
+    vote(1, serial, 0);
+    hth_choice_late(choice);
+    must_say(p->node[0].last, "no vote from node node0, node node2");
+}
+
 Test(choice, a_loss_that_nobody_accepts_is_an_error_that_names_the_save)
 {
     struct hth_keep keep = both_kept();

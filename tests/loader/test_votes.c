@@ -303,6 +303,31 @@ Test(votes, after_a_record_of_plans_that_is_damaged_no_serial_comes_twice)
     cr_assert(all_vote(serial));
 }
 
+/* For a member whose engine was killed together with the coordinator's. */
+Test(votes, the_plan_that_go_was_said_for_is_given_again_by_the_next_engine)
+{
+    struct hth_ctx *ctx = &p->node[0].ctx;
+    struct hth_blob_id id = hth_restore_plan_id(ctx, 1);
+    uint32_t *rank_node = p->node[0].epoch.rank_node, before;
+    const uint32_t *told = &p->node[1].heard[HTH_KIND_GO];
+    size_t len;
+
+    gather_nothing();
+    cr_assert(all_vote(1));
+    rig_stop();
+    pair_node_close(p, 0);
+    pair_node_open(p, 0);
+    p->node[0].epoch.rank_node = rank_node;
+    rig_start(0);
+    cr_assert(eq(ptr, (void *)(uintptr_t)hth_blob_find(ctx, &id, &len), NULL));
+    must(hth_choice_resume(choice, NULL));
+    cr_assert(ne(ptr, (void *)(uintptr_t)hth_blob_find(ctx, &id, &len), NULL));
+    cr_assert(eq(int, hth_restore_has_plan(restore, 1), 1));
+    before = *told;
+    (void)vote(1, 1, 0);
+    cr_assert(pair_until(p, told, before + 1, 1000), "who votes for it has missed GO");
+}
+
 static const struct hth_store_ops *real;
 static struct hth_store_ops ops;
 static size_t room; /* for a record of plans */
