@@ -155,12 +155,12 @@ def test_nothing_there_is_none(base):
     assert ht.load_latest({"a": torch.zeros(2)}, base=base) is None
 
 
-@pytest.mark.parametrize("name", ["x", "step-_ckpt", "step-4", "4_ckpt", "step-4_ckpt.tmp", "-3"])
+@pytest.mark.parametrize("name", ["x", "step-_ckpt", "run-4", "4_ckpt", "step-4_ckpt.tmp", "-3"])
 def test_ids_that_name_no_step(base, name):
     with pytest.raises(CheckpointException) as caught:
         dcp.save({"a": 1}, checkpoint_id=f"{base}/{name}", storage_writer=HearthWriter(base))
     error = caught.value.failures[0][0]
-    assert isinstance(error, ValueError) and "step-<N>_ckpt or <N>" in str(error)
+    assert isinstance(error, ValueError) and "step-<N>_ckpt, <N>" in str(error)
 
 
 @pytest.mark.parametrize("bad, word", [

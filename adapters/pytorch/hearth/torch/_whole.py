@@ -4,18 +4,17 @@ background and read back whole. What hearth.lightning and hearth.accelerate are 
 
 from __future__ import annotations
 
-import logging
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
+import torch.distributed as dist
 from torch.distributed.checkpoint._experimental.types import RankInfo
 
 from ..errors import HearthError
 from . import _jobs, _weak
-from .experimental import Reader, Stager, Writer
-
-_log = logging.getLogger("hearth")
+from .experimental import Reader, Stager, Writer, _prove
 
 
 class Saver:
@@ -32,37 +31,54 @@ class Saver:
         self._writer = Writer(level=level, **opts)
         self._last: Future[Any] | None = None
         self._thread: ThreadPoolExecutor | None = None
+        self._group: tuple[Any, Any] | None = None  # the default group it was made for, and ours
 
     def save(self, name: str, state: Any) -> Future[Any]:
         """Copy the state and return; it is written as base/name. Collective. Waits for the save
         before."""
         path = f"{self.base}/{name}"
-        _, step = _jobs.resolve(path, self.base, None)  # refused now, and not by the thread
+        _jobs.resolve(path, self.base, None)  # refused now, and not by the thread
         self.wait()
-        future = _weak.call(self.base, self._on_error, lambda: self._submit(path, step, state))
+        future = _weak.call(self.base, self._on_error, lambda: self._submit(path, state))
         self._last = future if future is not None else _weak.none_yet()
         return self._last
 
-    def _submit(self, path: str, step: int, state: Any) -> Future[Any]:
+    def _submit(self, path: str, state: Any) -> Future[Any]:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "hearth-save")
+        self._make_group()
+        staged, error = None, None
         try:
             staged = self._stager.stage(state)
-        except Exception:
-            self._cancel(step)
-            raise
-        return self._thread.submit(self._write, path, staged)
+        except Exception as raised:  # for all ranks to hear of
+            error = raised
+        return self._thread.submit(self._write, path, staged, error)
 
-    def _cancel(self, step: int) -> None:
-        """The other ranks would wait for this one's part of the step."""
-        member = _jobs.open_member(self.base)
+    def _make_group(self) -> None:
+        """A group that the thread alone uses. Collective the first time."""
+        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+            self._group = None
+        elif self._group is None or self._group[0] is not dist.group.WORLD:
+            self._group = (dist.group.WORLD, dist.new_group(
+                backend="gloo", timeout=timedelta(minutes=30)))
+
+    def _write(self, path: str, staged: Any, error: Exception | None) -> str:
+        """Where a rank has nothing to write, the others do not begin: they would wait for it."""
         try:
-            if member is not None:
-                member.job.begin(step, 0).abort()
-        except HearthError as error:  # then they wait until their time is over
-            _log.warning("hearth: step %d is not cancelled on the other ranks: %s", step, error)
-
-    def _write(self, path: str, staged: Any) -> str:
+            member = _jobs.open_member(self.base)
+            if error is None and member is not None:
+                _prove(member.job, path, staged)
+        except Exception as raised:
+            error = raised
+        errors: list[str | None] = [None if error is None else f"{error}"]
+        if self._group is not None:
+            errors *= dist.get_world_size()
+            dist.all_gather_object(errors, errors[0], group=self._group[1])
+        wrong = [f"rank {rank}: {text}" for rank, text in enumerate(errors) if text is not None]
+        if wrong:
+            if staged is not None:
+                staged.give_up()
+            raise error if error is not None else HearthError("; ".join(wrong))
         self._writer.write(path, staged)
         return path
 
