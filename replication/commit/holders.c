@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who holds the copies of whose objects now: the placement of the epoch, with what the newest map has
- * moved since. Who is lost is the map's word too, and nobody else writes it.
+ * moved since. Who is lost, and who cannot reach whom, is the map's word too, and nobody else writes it.
  */
 #include "commit_state.h"
 
@@ -36,6 +36,8 @@ void holders_fini(struct hth_commit *c)
     hth_placement_fini(&c->base);
     hth_placement_fini(&c->placement);
     hth_holders_fini(&c->map);
+    c->ctx->apart = NULL;
+    c->ctx->aparts = 0;
     free(c->keeper);
     c->keeper = NULL;
 }
@@ -50,6 +52,8 @@ void holders_take(struct hth_commit *c, struct hth_holders *map)
         c->map = *map;
         *map = (struct hth_holders){ 0 };
     }
+    c->ctx->apart = c->map.pair;
+    c->ctx->aparts = c->map.pairs;
     memcpy(c->placement.holder, c->base.holder,
             (size_t)e->world * copies * sizeof(*c->base.holder));
     memcpy(c->keeper, e->rank_node, e->world * sizeof(*c->keeper));

@@ -267,7 +267,8 @@ static uint32_t member_sources(
     for (uint32_t i = 0; i < STRANGERS && turn; i++)
         all[n++] = (rank + (turn - 1) * STRANGERS + i) % nodes;
     for (uint32_t i = 0; i < n; i++) {
-        int known = all[i] == c->ctx->epoch->self || c->ctx->down[all[i]];
+        int known =
+                all[i] == c->ctx->epoch->self || c->ctx->down[all[i]] || apart_is_away(c, all[i]);
 
         for (uint32_t k = 0; k < left; k++)
             known |= out[k] == all[i];
@@ -378,6 +379,7 @@ void member_mapped(struct hth_commit *c)
                 member_offer(c, s, h);
         member_check(c, t);
     }
+    apart_mapped(c);
 }
 
 /* Others may lack the manifest: who has it serves it. */
@@ -507,8 +509,9 @@ static void member_take_manifest(
 
 static void member_blob(struct hth_commit *c, struct track *t)
 {
-    if (t->repair_ms == HTH_NEVER)
-        t->repair_ms = hth_now_ms(&c->ctx->clock) + 2 * (uint64_t)c->ctx->opts.dead_ms;
+    if (t->repair_ms == HTH_NEVER) /* who is out of reach brings nothing */
+        t->repair_ms =
+                hth_now_ms(&c->ctx->clock) + (c->aways ? 0 : 2 * (uint64_t)c->ctx->opts.dead_ms);
     member_verify(c, t);
     member_check(c, t);
 }

@@ -278,6 +278,59 @@ Test(member, asks_who_held_a_copy_before_for_it)
     cr_assert(pair_equal(p, 1, 2, save, copy));
 }
 
+/* ---- Whom it cannot reach ---------------------------------------------------------------------------- */
+
+/* Rank 2's copy is assigned here and not here; `was` had it before. Its owner is node 2. */
+static void lack_copy(uint32_t was)
+{
+    struct hth_object object[2] = { seal(other)->object, seal(own)->object };
+    struct hth_held_save *s = hth_holdings_find(ctx, save);
+    struct hth_move move = { .rank = 2, .place = 0, .node = 1, .was = was };
+    struct hth_holders map = { .moves = 1, .move = &move };
+
+    hth_held_drop(ctx, s, hth_held_find(s, other));
+    give_head(1, &map, &ctx->keep);
+    give_manifest(object, 2);
+}
+
+static void give_pair(uint64_t position, uint32_t cut)
+{
+    struct hth_move move = { .rank = 2, .place = 0, .node = 1, .was = 1 };
+    struct hth_apart pair = { .a = 1, .b = 2, .cut = cut };
+    struct hth_holders map = { .moves = 1, .move = &move, .pairs = 1, .pair = &pair };
+
+    give_head(position, &map, &ctx->keep);
+}
+
+Test(member, says_whom_it_cannot_reach_where_nobody_else_has_what_it_lacks_until_the_map_has_it)
+{
+    lack_copy(1);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, SOON_MS)));
+    hth_commit_peer_down(commit, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+    give_pair(2, 1);
+    (void)heard(HTH_KIND_UNREACHED, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, SOON_MS)));
+}
+
+Test(member, does_not_say_so_where_somebody_else_may_have_it_or_nothing_is_lacking)
+{
+    lack_copy(0);
+    hth_commit_peer_down(commit, 2);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS)));
+}
+
+Test(member, tries_whom_the_map_says_it_cannot_reach_and_says_when_it_can_until_the_map_has_it)
+{
+    give_pair(1, 1);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * ctx->opts.dead_ms - 10)));
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 5 * ctx->opts.dead_ms), 1));
+    cr_assert(zero(u8, p->node[0].fact[4]), "it can");
+    give_pair(2, 0);
+    (void)heard(HTH_KIND_UNREACHED, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 5 * ctx->opts.dead_ms)));
+}
+
 /* ---- Whom it tells that it is there ---------------------------------------------------------------- */
 
 Test(member, who_is_called_lost_says_that_it_is_there)
