@@ -3,7 +3,7 @@
 # seed on that is soon found, a second or two each.
 set(rules verify free-early epoch keep-chosen-only deadline:22 fence register serial-in-memory promise-by-number
     head-not-on-record cancelled-unrecorded freed-by-cancelled found-not-told:62 moved-not-freed begin-by-bytes
-    late-grant-dropped)
+    late-grant-dropped unreached-not-told)
 if(HEARTH_SANITIZE)
   hearth_case(sim.worlds sim COMMAND sim --seeds 40 --nodes 4 TIMEOUT 300)
 else()
@@ -16,7 +16,7 @@ else()
   hearth_case(sim.manifest_came_early sim COMMAND sim --world seed=1362,nodes=8,ranks=3,copies=1,min-copies=1,keep=1,degree=17,heartbeat=195,dead=1562,connect=972,save=5967,recover=18280,every=144,data=64,work=3,count=6,run=12000,left-out=16777202,faults=net+loss+kill+restart+stale+back TIMEOUT 300)
   hearth_case(sim.scale sim COMMAND sim --scale 1000 TIMEOUT 300)
   # Histories by hand, and each rule that one of them is about left out.
-  foreach(row serial serial-two deep restart flaps many moved unsettled all-again)
+  foreach(row serial serial-two deep restart flaps many moved unsettled all-again apart apart-oneway apart-tree apart-other)
     string(REPLACE - _ name ${row})
     hearth_case(sim.row_${name} sim COMMAND rows ${row} TIMEOUT 300)
   endforeach()
@@ -24,6 +24,8 @@ else()
   hearth_case(sim.row_without_record sim COMMAND rows serial --break record TIMEOUT 300)
   hearth_case(sim.row_without_found sim COMMAND rows deep --break found TIMEOUT 300)
   hearth_case(sim.row_without_moved sim COMMAND rows moved --break moved TIMEOUT 300)
+  hearth_case(sim.row_without_apart sim COMMAND rows apart --break apart TIMEOUT 300)
+  hearth_case(sim.row_without_apart_tree sim COMMAND rows apart-tree --break apart TIMEOUT 300)
   foreach(rule ${rules})
     set(first 1)
     if(rule MATCHES "^(.*):(.*)$")
