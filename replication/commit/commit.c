@@ -383,6 +383,8 @@ void hth_commit_tick(struct hth_commit *c)
             continue;
         t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
         facts_repeat(c, t);
+        if (t->waits)
+            member_check(c, t); /* last: it may be over */
     }
     if (hth_is_coordinator(c->ctx)) {
         coord_tick(c, now_ms);

@@ -30,6 +30,7 @@
  *      member.c                    what makes a member's facts true: objects sealed, copied, repaired
  *      facts.c                     what a member says to the coordinator
  *      apart.c                     whom this node cannot reach
+ *      way.c                       what is kept goes before what is undecided
  *      moved.c                     copies that have no place here any more
  *   now.c                          as of when a node knows that
  *   head.c                         the newest head that is known here, on record
@@ -59,7 +60,9 @@ struct track {
     int lost;              /* something of it was lost here, and it was not promised since */
     uint64_t promised_map; /* position of the map that it was promised under */
     uint32_t repeats;      /* of that promise */
-    uint32_t repairs;      /* begun so far */
+    uint32_t repairs;      /* begun so far, under this map */
+    int waits;             /* its promise, for what is kept */
+    int no_room;           /* something gave way to it, whose room is not free yet */
     uint8_t *rank;         /* [local ranks] RANK_ bits */
     enum hearth_level level;
     uint64_t repair_ms; /* missing copies are fetched from then on */
@@ -289,6 +292,15 @@ void apart_look(struct hth_commit *c, const struct track *t);
 void apart_mapped(struct hth_commit *c); /* another map */
 void apart_tick(struct hth_commit *c, uint64_t now_ms);
 uint64_t apart_due_ms(const struct hth_commit *c);
+
+/* way.c */
+int way_is_kept(const struct hth_commit *c, const struct track *t); /* and not settled */
+/* What this node has to hold of it is here, though perhaps not whole, or not looked at yet. */
+int way_has_all(const struct hth_commit *c, struct hth_held_save *s);
+/* 1: it is undecided, and something that is kept goes first. */
+int way_waits(struct hth_commit *c, struct hth_save_id save);
+/* There is no slot of so many bytes for what is kept: 1: there will be, something undecided gave way. */
+int way_make(struct hth_commit *c, struct track *t, uint64_t bytes);
 
 /* member.c */
 void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h);

@@ -182,6 +182,8 @@ void member_check(struct hth_commit *c, struct track *t)
     }
     if (!here || (t->promised && t->promised_map == c->head.mapped))
         return;
+    if ((t->waits = way_waits(c, t->id)))
+        return;
     hth_point(&c->ctx->points, "promise");
     t->promised = 1;
     t->lost = 0;
@@ -278,28 +280,31 @@ static uint32_t member_sources(
     return left;
 }
 
-static void member_fetch(struct hth_commit *c, const struct track *t, struct hth_held_save *s,
-        const struct hth_object *o)
+static void member_fetch(
+        struct hth_commit *c, struct track *t, struct hth_held_save *s, const struct hth_object *o)
 {
     uint32_t sources[2 * PLACES_MAX + 1 + STRANGERS];
     uint32_t turn = t->recovered ? t->repairs / 2 : 0;
     uint32_t count = member_sources(c, stand_in(c->ctx, o->owner), turn, sources);
+    struct hth_fetch_want want = {
+        .save = s->id,
+        .object = *o,
+        .sources = sources,
+        .count = count,
+        .class = way_is_kept(c, t) ? HTH_FETCH_REPAIR : HTH_FETCH_REPLICA,
+        .deadline_ms = c->ctx->opts.save_ms,
+        .done = member_repaired,
+        .self = c,
+    };
     struct hth_fetch *fetch;
+    int rc;
 
-    if (count == 0)
+    if (count == 0 || way_waits(c, t->id))
         return;
-    hth_fetch_start(c->ctx,
-            &(struct hth_fetch_want){
-                    .save = s->id,
-                    .object = *o,
-                    .sources = sources,
-                    .count = count,
-                    .class = HTH_FETCH_REPLICA,
-                    .deadline_ms = c->ctx->opts.save_ms,
-                    .done = member_repaired,
-                    .self = c,
-            },
-            &fetch, NULL);
+    rc = hth_fetch_start(c->ctx, &want, &fetch, NULL);
+    if ((rc == HEARTH_EBUSY || rc == HEARTH_ENOSPC) && way_make(c, t, hth_object_file_bytes(o)) &&
+            !hth_fetch_start(c->ctx, &want, &fetch, NULL))
+        t->no_room = 0; /* it was free at once */
 }
 
 /* What an engine before us sealed has to be read once more before it can be promised. */
@@ -341,6 +346,7 @@ void member_repair(struct hth_commit *c, struct track *t)
     struct hth_blob_id manifest = { HTH_BLOB_MANIFEST, t->id, 0 };
 
     t->repairs++;
+    t->no_room = 0;
     if (!s || !s->has_manifest) {
         if (t->recovered && !hth_is_coordinator(c->ctx))
             (void)hth_blob_fetch(c->ctx, &manifest, HTH_NODE_NONE, NULL);
@@ -358,6 +364,8 @@ void member_repair(struct hth_commit *c, struct track *t)
         if (!h)
             member_fetch(c, t, s, o);
     }
+    if (t->no_room)
+        t->repair_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
     member_verify(c, t);
 }
 
@@ -374,6 +382,7 @@ void member_mapped(struct hth_commit *c)
         next = t->next;
         t->repair_ms = hth_now_ms(&ctx->clock);
         t->repairs = 0;
+        t->no_room = 0;
         for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
             if (!s->has_manifest && local_owns(ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
                 member_offer(c, s, h);
@@ -413,20 +422,6 @@ void member_keep(struct hth_commit *c)
     }
 }
 
-/* What this node has to hold of it is here, though perhaps not looked at yet. */
-static int member_has_all(const struct hth_commit *c, struct hth_held_save *s)
-{
-    for (uint32_t i = 0; i < s->manifest.objects; i++) {
-        const struct hth_object *o = &s->manifest.object[i];
-
-        if (!hth_held_find(s, o->id) &&
-                (o->kind == HTH_OBJECT_RAW ||
-                        holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self)))
-            return 0;
-    }
-    return 1;
-}
-
 void member_resume(struct hth_commit *c)
 {
     const struct hth_keep k = c->ctx->keep;
@@ -435,7 +430,7 @@ void member_resume(struct hth_commit *c)
         struct hth_held_save *s = hth_holdings_find(c->ctx, k.save[i]);
         struct track *t;
 
-        if (s && s->has_manifest && member_has_all(c, s))
+        if (s && s->has_manifest && way_has_all(c, s))
             continue;
         t = track_get(c, k.save[i]);
         if (!t)
@@ -462,6 +457,8 @@ int hth_commit_offer_wanted(
         return HEARTH_EBUSY;
     if (!holders_have(c, stand_in(c->ctx, object->owner), c->ctx->epoch->self))
         return HEARTH_EDENIED;
+    if (way_waits(c, save))
+        return HEARTH_EBUSY;
     return track_get(c, save) ? HEARTH_OK : HEARTH_EBUSY;
 }
 

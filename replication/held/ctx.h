@@ -30,6 +30,7 @@ enum hth_break {
     HTH_BREAK_BYTES = 1 << 15,        /* a save begins where bytes are free */
     HTH_BREAK_ROOM = 1 << 16,         /* nothing is passed over for want of room */
     HTH_BREAK_APART = 1 << 17,        /* nobody says whom it cannot reach */
+    HTH_BREAK_WAY = 1 << 18,          /* nothing gives way to copies of what is kept */
 };
 
 struct hth_ctx_opts {

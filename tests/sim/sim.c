@@ -58,6 +58,7 @@ static const struct {
     { "begin-by-bytes", HTH_BREAK_BYTES, AWAY | WORLD_BIT(GIVEUP) },
     { "late-grant-dropped", WORLD_BREAK_GRANT, WORLD_BIT(GIVEUP) | WORLD_BIT(GOON) },
     { "room-unchecked", HTH_BREAK_ROOM, TIGHT },
+    { "nothing-gives-way", HTH_BREAK_WAY, TIGHT | AWAY },
     { "unreached-not-told", HTH_BREAK_APART, WORLD_BIT(NET) | WORLD_BIT(APART) | WORLD_BIT(GOON) },
 };
 
