@@ -48,6 +48,7 @@ static void node_on_peer_up(void *self, uint32_t node)
 {
     struct hth_node *n = self;
 
+    hth_tree_reach(&n->ctx, node, 1);
     hth_commit_peer_up(n->commit, node);
 }
 
@@ -55,6 +56,7 @@ static void node_on_peer_down(void *self, uint32_t node, int code, const char *t
 {
     struct hth_node *n = self;
 
+    hth_tree_reach(&n->ctx, node, 0);
     hth_transfer_peer_down(&n->ctx, node);
     hth_blobs_peer_down(&n->ctx, node);
     hth_recover_peer_down(n->recover, node, code, text);

@@ -5,9 +5,10 @@
 
 #include <stdlib.h>
 
-#define HEAD_BYTES 40u
+#define HEAD_BYTES 48u
 #define NOTE_BYTES 40u
 #define MOVE_BYTES 16u
+#define PAIR_BYTES 32u
 
 void hth_holders_first(struct hth_holders *out, uint64_t epoch, uint64_t nonce)
 {
@@ -18,7 +19,8 @@ void hth_holders_first(struct hth_holders *out, uint64_t epoch, uint64_t nonce)
 
 size_t hth_holders_bytes(const struct hth_holders *m)
 {
-    return HEAD_BYTES + (size_t)m->notes * NOTE_BYTES + (size_t)m->moves * MOVE_BYTES;
+    return HEAD_BYTES + (size_t)m->notes * NOTE_BYTES + (size_t)m->moves * MOVE_BYTES +
+           (size_t)m->pairs * PAIR_BYTES;
 }
 
 void hth_holders_encode(const struct hth_holders *m, unsigned char *out)
@@ -28,6 +30,8 @@ void hth_holders_encode(const struct hth_holders *m, unsigned char *out)
     hth_write(&w, m->forerunner, HTH_DIGEST);
     hth_write32(&w, m->notes);
     hth_write32(&w, m->moves);
+    hth_write32(&w, m->pairs);
+    hth_write32(&w, 0);
     for (uint32_t i = 0; i < m->notes; i++) {
         const struct hth_note *n = &m->note[i];
 
@@ -43,6 +47,14 @@ void hth_holders_encode(const struct hth_holders *m, unsigned char *out)
         hth_write32(&w, m->move[i].place);
         hth_write32(&w, m->move[i].node);
         hth_write32(&w, m->move[i].was);
+    }
+    for (uint32_t i = 0; i < m->pairs; i++) {
+        hth_write32(&w, m->pair[i].a);
+        hth_write32(&w, m->pair[i].b);
+        hth_write32(&w, m->pair[i].cut);
+        hth_write32(&w, 0);
+        hth_write64(&w, m->pair[i].last_ms);
+        hth_write64(&w, m->pair[i].before_ms);
     }
 }
 
@@ -76,6 +88,29 @@ static void read_moves(struct hth_reader *r, struct hth_holders *m)
     }
 }
 
+static int pair_cmp(const struct hth_apart *p, uint32_t a, uint32_t b)
+{
+    if (p->a != a)
+        return p->a < a ? -1 : 1;
+    return p->b < b ? -1 : p->b > b;
+}
+
+static void read_pairs(struct hth_reader *r, struct hth_holders *m)
+{
+    for (uint32_t i = 0; i < m->pairs; i++) {
+        struct hth_apart *p = &m->pair[i];
+
+        p->a = hth_read32(r);
+        p->b = hth_read32(r);
+        p->cut = hth_read32(r);
+        hth_read_zeros(r, 4);
+        p->last_ms = hth_read64(r);
+        p->before_ms = hth_read64(r);
+        if (p->a >= p->b || p->cut > 1 || (i && pair_cmp(&p[-1], p->a, p->b) >= 0))
+            r->bad = 1;
+    }
+}
+
 int hth_holders_decode(
         struct hth_holders *out, const void *bytes, size_t len, struct hearth_error *err)
 {
@@ -85,18 +120,22 @@ int hth_holders_decode(
     hth_read_into(&r, m.forerunner, HTH_DIGEST);
     m.notes = hth_read32(&r);
     m.moves = hth_read32(&r);
+    m.pairs = hth_read32(&r);
+    hth_read_zeros(&r, 4);
     if (r.bad || m.notes > len / NOTE_BYTES || m.moves > len / MOVE_BYTES ||
-            hth_holders_bytes(&m) != len)
+            m.pairs > HTH_APART_MAX || hth_holders_bytes(&m) != len)
         return hth_fail(
                 err, HEARTH_ECORRUPT, 0, "the holder map of %zu bytes is torn, or none", len);
     m.note = calloc(m.notes ? m.notes : 1, sizeof(*m.note));
     m.move = calloc(m.moves ? m.moves : 1, sizeof(*m.move));
-    if (!m.note || !m.move) {
+    m.pair = calloc(m.pairs ? m.pairs : 1, sizeof(*m.pair));
+    if (!m.note || !m.move || !m.pair) {
         hth_holders_fini(&m);
         return hth_fail(err, HEARTH_ENOMEM, 0, "a holder map of %zu bytes", len);
     }
     read_notes(&r, &m);
     read_moves(&r, &m);
+    read_pairs(&r, &m);
     if (r.bad) {
         hth_holders_fini(&m);
         return hth_fail(err, HEARTH_ECORRUPT, 0, "the holder map holds what Hearth never writes");
@@ -109,6 +148,7 @@ void hth_holders_fini(struct hth_holders *m)
 {
     free(m->note);
     free(m->move);
+    free(m->pair);
     *m = (struct hth_holders){ 0 };
 }
 
@@ -142,4 +182,14 @@ const struct hth_move *hth_holders_move(const struct hth_holders *m, uint32_t ra
     }
     return lo < m->moves && m->move[lo].rank == rank && m->move[lo].place == place ? &m->move[lo]
                                                                                    : NULL;
+}
+
+const struct hth_apart *hth_holders_pair(const struct hth_holders *m, uint32_t a, uint32_t b)
+{
+    uint32_t low = a < b ? a : b, high = a < b ? b : a;
+
+    for (uint32_t i = 0; i < m->pairs; i++)
+        if (m->pair[i].a == low && m->pair[i].b == high)
+            return &m->pair[i];
+    return NULL;
 }

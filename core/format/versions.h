@@ -24,11 +24,11 @@
     X(KEEP, 2, 4, "keep record")         \
     X(PLANS, 3, 4, "record of plans")    \
     X(RUNNING, 1, 2, "running record")   \
-    X(HEAD, 1, 1, "head of the log")     \
+    X(HEAD, 2, 2, "head of the log")     \
     X(LIFE, 1, 1, "count of starts")     \
     X(HANDED, 1, 1, "commit record")     \
     X(FABRIC, 1, 1, "fabric record")     \
-    X(STORE, 4, 5, "store")              \
+    X(STORE, 5, 5, "store")              \
     X(GREETING, 2, 7, "rank's greeting") \
     X(LOCAL, 5, 7, "local protocol")
 

@@ -35,12 +35,15 @@ int hth_commit_join(struct hth_commit *c, struct hearth_error *err)
     commit_forget(c);
     c->silent_since_ms = c->heard_ms = 0;
     c->unsure = 0;
+    c->aways = 0;
     c->awaited = (struct hth_head){ 0 };
     c->chosen = (struct hth_save_id){ 0 };
     rc = holders_make(c, err);
     rc = rc ? rc : head_join(c, err);
     rc = rc ? rc : coord_make(c, err);
     rc = rc ? rc : locals_make(c, err);
+    if (!rc)
+        apart_mapped(c);
     c->joined = !rc;
     return rc;
 }
@@ -295,6 +298,8 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         coord_wish(c, origin, bytes, len);
     else if (coordinator && kind == HTH_KIND_LOST)
         reach_told(c, bytes, len);
+    else if (coordinator && kind == HTH_KIND_UNREACHED)
+        pairs_told(c, origin, bytes, len);
     else if (coordinator && kind == HTH_KIND_ALIVE)
         coord_alive(c, origin);
     else if (kind == HTH_KIND_COMPLETE && len == SAVE_BYTES)
@@ -328,12 +333,14 @@ void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
     if (node == 0 || node == hth_tree_parent(c->ctx, c->ctx->epoch->self))
         commit_be_heard(c); /* for whoever is behind it we may be the one that is gone */
     fact_lost(c, node);
+    apart_down(c, node);
 }
 
 void hth_commit_peer_up(struct hth_commit *c, uint32_t node)
 {
     if (node == 0)
         c->silent_since_ms = 0;
+    apart_up(c, node);
     if (c->joined && hth_is_coordinator(c->ctx))
         reach_found(c, node);
 }
@@ -363,18 +370,22 @@ void hth_commit_tick(struct hth_commit *c)
 {
     uint64_t now_ms = hth_now_ms(&c->ctx->clock);
     struct track *next;
+    int again;
 
     if (!c->joined)
         return;
     for (struct track *t = c->tracks; t; t = next) {
         next = t->next;
-        if (now_ms >= t->repeat_ms) {
+        again = now_ms >= t->repeat_ms;
+        if (again) {
             t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
             facts_repeat(c, t);
         }
         if (now_ms >= t->repair_ms) {
             t->repair_ms = now_ms + 4 * (uint64_t)c->ctx->opts.retry_ms;
             member_repair(c, t); /* it may be over with that */
+        } else if (again && t->waits) {
+            member_check(c, t); /* or with this */
         }
     }
     if (hth_is_coordinator(c->ctx)) {
@@ -382,6 +393,7 @@ void hth_commit_tick(struct hth_commit *c)
         now_tick(c, now_ms);
     }
     fact_alive(c, now_ms);
+    apart_tick(c, now_ms);
     if (hth_is_coordinator(c->ctx))
         coord_give_up(c, now_ms);
     for (struct track *t = c->tracks; t; t = next) {
@@ -396,6 +408,8 @@ uint64_t hth_commit_due_ms(const struct hth_commit *c)
 
     if (c->unsure && c->alive_ms < due_ms)
         due_ms = c->alive_ms;
+    if (c->joined && apart_due_ms(c) < due_ms)
+        due_ms = apart_due_ms(c);
     if (c->joined && hth_is_coordinator(c->ctx) && now_due_ms(c) < due_ms)
         due_ms = now_due_ms(c);
 

@@ -24,10 +24,13 @@
  *   │     ├─ asked.c               ... what users wish of kept saves
  *   │     ├─ tried.c               ... which save job after job recovers, and none goes on from
  *   │     └─ reach.c               ... who is lost and who is back, and the map that follows
+ *   │        ├─ pairs.c            ... who cannot reach whom
  *   │        └─ append.c           ... a head on record, then told
  *   └─ word.c                      a head, carried out by every member
  *      member.c                    what makes a member's facts true: objects sealed, copied, repaired
  *      facts.c                     what a member says to the coordinator
+ *      apart.c                     whom this node cannot reach
+ *      way.c                       what is kept goes before what is undecided
  *      moved.c                     copies that have no place here any more
  *   now.c                          as of when a node knows that
  *   head.c                         the newest head that is known here, on record
@@ -41,6 +44,7 @@
 #include "commit.h"
 #include "core/format/head.h"
 #include "core/format/holders.h"
+#include "remap.h"
 #include "replication/tree/tree.h"
 
 enum { RANK_BEGUN = 1, RANK_DONE = 2, RANK_COPIED = 4 };
@@ -56,7 +60,9 @@ struct track {
     int lost;              /* something of it was lost here, and it was not promised since */
     uint64_t promised_map; /* position of the map that it was promised under */
     uint32_t repeats;      /* of that promise */
-    uint32_t repairs;      /* begun so far */
+    uint32_t repairs;      /* begun so far, under this map */
+    int waits;             /* its promise, for what is kept */
+    int no_room;           /* something gave way to it, whose room is not free yet */
     uint8_t *rank;         /* [local ranks] RANK_ bits */
     enum hearth_level level;
     uint64_t repair_ms; /* missing copies are fetched from then on */
@@ -96,6 +102,14 @@ struct sign {
     uint32_t probes;
 };
 
+/* What is heard of two members. Nothing of it survives a restart: it is said again, and what the map has is cut. */
+struct pair {
+    uint32_t a, b;              /* a < b */
+    uint64_t first_ms, last_ms; /* said to be cut: in a row, since then; last_ms 0: not said */
+    uint64_t well_ms;           /* not cut since then, as far as this process knows */
+    int cut, found;             /* noticed, and not in the map yet */
+};
+
 struct asked { /* a wish that is not decided yet */
     uint32_t origin, wish;
     uint64_t number;
@@ -104,7 +118,9 @@ struct asked { /* a wish that is not decided yet */
 
 struct coord { /* the coordinator's; its decisions are in the head */
     struct tally *tallies;
-    struct sign *sign;                     /* [nodes] */
+    struct sign *sign; /* [nodes] */
+    struct pair pair[HTH_APART_MAX];
+    uint32_t pairs;
     int look;                              /* something came that may decide a save; tick looks */
     int news;                              /* somebody is lost or back, and not in the map yet */
     int stood;                             /* this machine has, and no map was made since */
@@ -121,6 +137,15 @@ struct coord { /* the coordinator's; its decisions are in the head */
     uint64_t home_ms;  /* somebody is well enough for its copies then; HTH_NEVER */
     uint64_t probe_ms; /* the first of those of `sign`; HTH_NEVER */
 };
+
+/* A member that this node cannot reach. Nothing of it survives a restart: it is noticed again. */
+struct away {
+    uint32_t node;
+    int wanted; /* something of it is needed: that is said */
+    uint64_t say_ms;
+    uint32_t says;
+};
+#define AWAYS_MAX 16u /* what is noticed last counts */
 
 struct local_rank {
     uint32_t rank;
@@ -159,6 +184,9 @@ struct hth_commit {
     int unsure;
     uint64_t alive_ms;
     uint32_t alives;
+    struct away away[AWAYS_MAX];
+    uint32_t aways;
+    uint64_t apart_ms; /* those of which the map says that we are cut from them are tried then */
 };
 
 /* 32 bytes on the wire, as in the manifest. */
@@ -196,6 +224,7 @@ void holders_fini(struct hth_commit *c);
 /* By this map from now on; who is lost by it too. Taken over. */
 void holders_take(struct hth_commit *c, struct hth_holders *map);
 /* Who has the places of the rank, the owner's too: out[PLACES_MAX]; returns how many. */
+uint32_t holders_keeper(const struct hth_commit *c, uint32_t rank); /* the owner's place */
 uint32_t holders_of(const struct hth_commit *c, uint32_t rank, uint32_t *out);
 int holders_have(const struct hth_commit *c, uint32_t rank, uint32_t node);
 /* Nodes that may have the bytes though they have no place now: out[PLACES_MAX]. */
@@ -250,6 +279,30 @@ void fact_lost(struct hth_commit *c, uint32_t node);
 void fact_alive(struct hth_commit *c, uint64_t now_ms);   /* where we are unsure, now and then */
 void facts_repeat(struct hth_commit *c, struct track *t); /* what has had no effect yet */
 
+#define UNREACHED_BYTES 8u
+void fact_unreached(struct hth_commit *c, uint32_t node, int cut);
+/* Says nothing, to any member; a connection is made for it. */
+void fact_knock(const struct hth_commit *c, uint32_t node);
+
+/* apart.c */
+void apart_down(struct hth_commit *c, uint32_t node);
+void apart_up(struct hth_commit *c, uint32_t node);
+int apart_is_away(const struct hth_commit *c, uint32_t node);
+/* What is assigned here and not here of a save whose manifest is: whoever has it is looked for. */
+void apart_look(struct hth_commit *c, const struct track *t);
+void apart_mapped(struct hth_commit *c); /* another map */
+void apart_tick(struct hth_commit *c, uint64_t now_ms);
+uint64_t apart_due_ms(const struct hth_commit *c);
+
+/* way.c */
+int way_is_kept(const struct hth_commit *c, const struct track *t); /* and not settled */
+/* What this node has to hold of it is here, though perhaps not whole, or not looked at yet. */
+int way_has_all(const struct hth_commit *c, struct hth_held_save *s);
+/* 1: it is undecided, and something that is kept goes first. */
+int way_waits(struct hth_commit *c, struct hth_save_id save);
+/* There is no slot of so many bytes for what is kept: 1: there will be, something undecided gave way. */
+int way_make(struct hth_commit *c, struct track *t, uint64_t bytes);
+
 /* member.c */
 void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h);
 void member_check(struct hth_commit *c, struct track *t); /* HELD and PROMISE if due */
@@ -277,6 +330,23 @@ void word_obey(struct hth_commit *c); /* the newest head: frees, ends, promises 
 /* Coordinator only, from here on. append.c */
 int append_head(struct hth_commit *c, struct hth_head *next, struct hth_holders *map);
 void append_tell(struct hth_commit *c, uint32_t node, int with_map); /* HTH_NODE_NONE: everybody */
+
+/* pairs.c */
+void pairs_told(struct hth_commit *c, uint32_t origin, const unsigned char *bytes,
+        size_t len); /* UNREACHED */
+int pairs_have_news(const struct hth_commit *c);
+/* The next map's pairs, the caller's. */
+int pairs_next(struct hth_commit *c, uint64_t now_ms, struct hth_holders *map);
+uint32_t pairs_are(struct hth_commit *c, uint64_t now_ms, const struct hth_holders *map,
+        struct hth_pair out[HTH_APART_MAX]);
+void pairs_say(const struct hth_commit *c, uint32_t moved, uint32_t stuck);
+void pairs_heard(struct hth_commit *c);                        /* they are in the map */
+uint64_t pairs_home_ms(struct hth_commit *c, uint64_t now_ms); /* some pair is well then */
+void pairs_begin(struct hth_commit *c, uint64_t now_ms);
+/* From when on counts as well what is so since `since_ms`, and was not twice of late. */
+uint64_t pairs_well_ms(const struct hth_commit *c, uint64_t since_ms, uint64_t last_ms,
+        uint64_t before_ms, uint64_t now_ms);
+int pairs_recent(const struct hth_commit *c, uint64_t last_ms); /* it still counts as of late */
 
 /* reach.c */
 void reach_sign(struct hth_commit *c, uint32_t node, uint64_t life, uint64_t count);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a member says to the coordinator, as listed in tree.h: DONE, HELD, PROMISE, COPY_LOST and FAILED
- * of a save, repeated until each has had its effect, who is LOST, and that we are ALIVE. The coordinator is a
+ * of a save, repeated until each has had its effect, who is LOST or UNREACHED, and that we are ALIVE. The coordinator is a
  * member too, and hears its own facts within the call.
  */
 #include "commit_state.h"
@@ -104,6 +104,25 @@ void fact_lost(struct hth_commit *c, uint32_t node)
     hth_tree_up(c->ctx, HTH_KIND_LOST, body, sizeof(body));
 }
 
+void fact_knock(const struct hth_commit *c, uint32_t node)
+{
+    unsigned char echo[8] = { 0 };
+
+    hth_put32(echo, node);
+    hth_put16(echo + 4, HTH_KIND_ECHO);
+    hth_session_send(c->ctx->session, node, HTH_MSG_TO, echo, sizeof(echo));
+}
+
+void fact_unreached(struct hth_commit *c, uint32_t node, int cut)
+{
+    unsigned char body[UNREACHED_BYTES];
+
+    hth_put32(body, node);
+    hth_put32(body + 4, (uint32_t)cut);
+    if (!hth_breaks(c->ctx, HTH_BREAK_APART))
+        hth_tree_up(c->ctx, HTH_KIND_UNREACHED, body, sizeof(body));
+}
+
 /* The answer is the newest head. */
 void fact_alive(struct hth_commit *c, uint64_t now_ms)
 {
@@ -119,6 +138,7 @@ void facts_repeat(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
+    apart_look(c, t);
     if (t->failing && !hth_is_coordinator(c->ctx))
         fact_failed(c, t);
     else if (t->done_sent && (!s || !s->has_manifest))

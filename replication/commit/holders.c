@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who holds the copies of whose objects now: the placement of the epoch, with what the newest map has
- * moved since. Who is lost is the map's word too, and nobody else writes it.
+ * moved since. Who is lost, and who cannot reach whom, is the map's word too, and nobody else writes it.
  */
 #include "commit_state.h"
 
@@ -27,6 +27,8 @@ void holders_fini(struct hth_commit *c)
 {
     hth_placement_fini(&c->base);
     hth_holders_fini(&c->map);
+    c->ctx->apart = NULL;
+    c->ctx->aparts = 0;
 }
 
 void holders_take(struct hth_commit *c, struct hth_holders *map)
@@ -38,6 +40,8 @@ void holders_take(struct hth_commit *c, struct hth_holders *map)
         c->map = *map;
         *map = (struct hth_holders){ 0 };
     }
+    c->ctx->apart = c->map.pair;
+    c->ctx->aparts = c->map.pairs;
     memset(c->ctx->down, 0, e->nodes * sizeof(*c->ctx->down));
     for (uint32_t i = 0; i < c->map.notes; i++)
         if (c->map.note[i].lost && c->map.note[i].node < e->nodes && c->map.note[i].node != e->self)
@@ -76,9 +80,14 @@ static uint32_t holders_copies(const struct hth_commit *c, uint32_t rank, uint32
     return n;
 }
 
+uint32_t holders_keeper(const struct hth_commit *c, uint32_t rank)
+{
+    return holders_place(c, rank, c->base.copies);
+}
+
 uint32_t hth_commit_holders(struct hth_commit *c, uint32_t rank, uint32_t *out)
 {
-    uint32_t n = holders_copies(c, rank, out), keeper = holders_place(c, rank, c->base.copies);
+    uint32_t n = holders_copies(c, rank, out), keeper = holders_keeper(c, rank);
 
     if (n < HTH_COPIES_MAX && keeper != c->ctx->epoch->rank_node[rank])
         out[n++] = keeper;
@@ -87,7 +96,7 @@ uint32_t hth_commit_holders(struct hth_commit *c, uint32_t rank, uint32_t *out)
 
 uint32_t holders_of(const struct hth_commit *c, uint32_t rank, uint32_t *out)
 {
-    out[0] = holders_place(c, rank, c->base.copies);
+    out[0] = holders_keeper(c, rank);
     return 1 + holders_copies(c, rank, out + 1);
 }
 

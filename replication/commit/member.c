@@ -182,6 +182,8 @@ void member_check(struct hth_commit *c, struct track *t)
     }
     if (!here || (t->promised && t->promised_map == c->head.mapped))
         return;
+    if ((t->waits = way_waits(c, t->id)))
+        return;
     hth_point(&c->ctx->points, "promise");
     t->promised = 1;
     t->lost = 0;
@@ -267,7 +269,8 @@ static uint32_t member_sources(
     for (uint32_t i = 0; i < STRANGERS && turn; i++)
         all[n++] = (rank + (turn - 1) * STRANGERS + i) % nodes;
     for (uint32_t i = 0; i < n; i++) {
-        int known = all[i] == c->ctx->epoch->self || c->ctx->down[all[i]];
+        int known =
+                all[i] == c->ctx->epoch->self || c->ctx->down[all[i]] || apart_is_away(c, all[i]);
 
         for (uint32_t k = 0; k < left; k++)
             known |= out[k] == all[i];
@@ -277,28 +280,31 @@ static uint32_t member_sources(
     return left;
 }
 
-static void member_fetch(struct hth_commit *c, const struct track *t, struct hth_held_save *s,
-        const struct hth_object *o)
+static void member_fetch(
+        struct hth_commit *c, struct track *t, struct hth_held_save *s, const struct hth_object *o)
 {
     uint32_t sources[2 * PLACES_MAX + 1 + STRANGERS];
     uint32_t turn = t->recovered ? t->repairs / 2 : 0;
     uint32_t count = member_sources(c, stand_in(c->ctx, o->owner), turn, sources);
+    struct hth_fetch_want want = {
+        .save = s->id,
+        .object = *o,
+        .sources = sources,
+        .count = count,
+        .class = way_is_kept(c, t) ? HTH_FETCH_REPAIR : HTH_FETCH_REPLICA,
+        .deadline_ms = c->ctx->opts.save_ms,
+        .done = member_repaired,
+        .self = c,
+    };
     struct hth_fetch *fetch;
+    int rc;
 
-    if (count == 0)
+    if (count == 0 || way_waits(c, t->id))
         return;
-    hth_fetch_start(c->ctx,
-            &(struct hth_fetch_want){
-                    .save = s->id,
-                    .object = *o,
-                    .sources = sources,
-                    .count = count,
-                    .class = HTH_FETCH_REPLICA,
-                    .deadline_ms = c->ctx->opts.save_ms,
-                    .done = member_repaired,
-                    .self = c,
-            },
-            &fetch, NULL);
+    rc = hth_fetch_start(c->ctx, &want, &fetch, NULL);
+    if ((rc == HEARTH_EBUSY || rc == HEARTH_ENOSPC) && way_make(c, t, hth_object_file_bytes(o)) &&
+            !hth_fetch_start(c->ctx, &want, &fetch, NULL))
+        t->no_room = 0; /* it was free at once */
 }
 
 /* What an engine before us sealed has to be read once more before it can be promised. */
@@ -371,6 +377,7 @@ void member_repair(struct hth_commit *c, struct track *t)
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
     t->repairs++;
+    t->no_room = 0;
     if (!s || !s->has_manifest) {
         if (t->recovered)
             member_want_manifest(c, t);
@@ -388,6 +395,8 @@ void member_repair(struct hth_commit *c, struct track *t)
         if (!h)
             member_fetch(c, t, s, o);
     }
+    if (t->no_room)
+        t->repair_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
     member_verify(c, t);
     if (t->lost)
         member_check(c, t); /* what was lost may have no place here, and nobody brings it */
@@ -406,11 +415,13 @@ void member_mapped(struct hth_commit *c)
         next = t->next;
         t->repair_ms = hth_now_ms(&ctx->clock);
         t->repairs = 0;
+        t->no_room = 0;
         for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
             if (!s->has_manifest && local_owns(ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
                 member_offer(c, s, h);
         member_check(c, t);
     }
+    apart_mapped(c);
 }
 
 /* Others may lack the manifest: who has it serves it. */
@@ -444,20 +455,6 @@ void member_keep(struct hth_commit *c)
     }
 }
 
-/* What this node has to hold of it is here, though perhaps not looked at yet. */
-static int member_has_all(const struct hth_commit *c, struct hth_held_save *s)
-{
-    for (uint32_t i = 0; i < s->manifest.objects; i++) {
-        const struct hth_object *o = &s->manifest.object[i];
-
-        if (!hth_held_find(s, o->id) &&
-                (o->kind == HTH_OBJECT_RAW ||
-                        holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self)))
-            return 0;
-    }
-    return 1;
-}
-
 void member_resume(struct hth_commit *c)
 {
     const struct hth_keep k = c->ctx->keep;
@@ -466,7 +463,7 @@ void member_resume(struct hth_commit *c)
         struct hth_held_save *s = hth_holdings_find(c->ctx, k.save[i]);
         struct track *t;
 
-        if (s && s->has_manifest && member_has_all(c, s))
+        if (s && s->has_manifest && way_has_all(c, s))
             continue;
         t = track_get(c, k.save[i]);
         if (!t)
@@ -496,6 +493,8 @@ int hth_commit_offer_wanted(
     if (save.epoch == c->ctx->epoch->epoch && save.nonce == c->ctx->epoch->nonce &&
             object->strong != c->ctx->opts.strong)
         return HEARTH_EDENIED; /* what the ranks have agreed on holds for all that is saved now */
+    if (way_waits(c, save))
+        return HEARTH_EBUSY;
     return track_get(c, save) ? HEARTH_OK : HEARTH_EBUSY;
 }
 
@@ -552,8 +551,9 @@ static void member_take_manifest(
 
 static void member_blob(struct hth_commit *c, struct track *t)
 {
-    if (t->repair_ms == HTH_NEVER)
-        t->repair_ms = hth_now_ms(&c->ctx->clock) + 2 * (uint64_t)c->ctx->opts.dead_ms;
+    if (t->repair_ms == HTH_NEVER) /* who is out of reach brings nothing */
+        t->repair_ms =
+                hth_now_ms(&c->ctx->clock) + (c->aways ? 0 : 2 * (uint64_t)c->ctx->opts.dead_ms);
     member_verify(c, t);
     member_check(c, t);
 }

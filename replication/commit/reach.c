@@ -7,21 +7,20 @@
  *       ▲                            └ asked now and then whether it is there                      │
  *       └──────────── 2 x dead_ms later, unless it was lost twice in ten minutes ──────────────────┘
  *
- * A sign is any fact, by whatever way it comes, with a newer life or count; or a connection.
+ * A sign is any fact, by whatever way it comes, with a newer life or count; or a connection. Life is a node's;
+ * reach is a pair's: pairs.c.
  *
  * Promises that lay here while this machine stood still, or were given before, may be of who is gone since, noticed
  * by nobody. A map of another name asks all for them again: who says it under that name has lived since.
  */
 #include "commit_state.h"
-#include "remap.h"
 
 #include "core/base/bytes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define OFTEN_MS 600000u /* two losses within that are too many */
-#define PROBE_MS 60000u  /* at most between two questions */
+#define PROBE_MS 60000u /* at most between two questions */
 
 /* ---- What is heard -------------------------------------------------------------------------------- */
 
@@ -75,14 +74,11 @@ void reach_found(struct hth_commit *c, uint32_t node)
 /* Somebody cannot reach a member: see for ourselves before anything is moved. */
 void reach_told(struct hth_commit *c, const unsigned char *bytes, size_t len)
 {
-    unsigned char echo[8] = { 0 };
     uint32_t node = len == 4 ? hth_get32(bytes) : 0;
 
     if (node == 0 || node >= c->ctx->epoch->nodes || holders_lost(c, node))
         return;
-    hth_put32(echo, node);
-    hth_put16(echo + 4, HTH_KIND_ECHO);
-    hth_session_send(c->ctx->session, node, HTH_MSG_TO, echo, sizeof(echo));
+    fact_knock(c, node);
 }
 
 /* ---- The next map --------------------------------------------------------------------------------- */
@@ -95,13 +91,7 @@ static uint64_t reach_wall_ms(const struct hth_commit *c)
 /* From when on a node that is not lost counts as well. */
 static uint64_t note_well_ms(const struct hth_commit *c, const struct hth_note *n, uint64_t now_ms)
 {
-    uint64_t wall_ms = reach_wall_ms(c);
-    uint64_t well_ms = c->coord.sign[n->node].well_ms + 2 * (uint64_t)c->ctx->opts.dead_ms;
-
-    if (n->before_ms && n->last_ms - n->before_ms < OFTEN_MS && n->last_ms + OFTEN_MS > wall_ms &&
-            now_ms + (n->last_ms + OFTEN_MS - wall_ms) > well_ms)
-        well_ms = now_ms + (n->last_ms + OFTEN_MS - wall_ms);
-    return well_ms;
+    return pairs_well_ms(c, c->coord.sign[n->node].well_ms, n->last_ms, n->before_ms, now_ms);
 }
 
 /* The note of the node in the next map; 0: none. */
@@ -124,8 +114,7 @@ static int note_next(
         return 0;
     if (s->found)
         out->lost = 0;
-    return out->lost || now_ms < note_well_ms(c, out, now_ms) ||
-           out->last_ms + OFTEN_MS > reach_wall_ms(c);
+    return out->lost || now_ms < note_well_ms(c, out, now_ms) || pairs_recent(c, out->last_ms);
 }
 
 static int reach_notes(
@@ -150,12 +139,14 @@ static int reach_make(struct hth_commit *c, uint64_t now_ms, struct hth_holders 
         uint32_t *out_moved, uint32_t *out_stuck)
 {
     uint8_t *is = calloc(c->ctx->epoch->nodes, sizeof(*is));
+    struct hth_pair pair[HTH_APART_MAX];
     struct hth_remap in = { .epoch = c->ctx->epoch,
         .base = &c->base,
         .last = &c->map,
         .settled = c->head.settled,
         .is = is,
-        .min_copies = c->ctx->opts.min_copies };
+        .min_copies = c->ctx->opts.min_copies,
+        .pair = pair };
     int rc = is ? HEARTH_OK : HEARTH_ENOMEM;
 
     *map = (struct hth_holders){ 0 };
@@ -163,6 +154,8 @@ static int reach_make(struct hth_commit *c, uint64_t now_ms, struct hth_holders 
         if (c->coord.sign[i].found)
             c->coord.sign[i].well_ms = now_ms;
     rc = rc ? rc : reach_notes(c, now_ms, map, is);
+    rc = rc ? rc : pairs_next(c, now_ms, map);
+    in.pairs = rc ? 0 : pairs_are(c, now_ms, map, pair);
     rc = rc ? rc : hth_remap(&in, &map->move, &map->moves, out_moved, out_stuck);
     free(is);
     if (rc)
@@ -175,7 +168,7 @@ static int reach_has_news(const struct hth_commit *c)
     for (uint32_t i = 1; i < c->ctx->epoch->nodes && c->coord.news; i++)
         if (c->coord.sign[i].lost || c->coord.sign[i].found)
             return 1;
-    return 0;
+    return pairs_have_news(c);
 }
 
 /* Places have changed, not only who had them before. */
@@ -202,6 +195,7 @@ static void reach_say(const struct hth_commit *c, uint32_t moved, uint32_t stuck
             hth_say(&c->ctx->log, HEARTH_LOG_INFO, "peer-back", "node %s is back",
                     c->ctx->epoch->member[i].node);
     }
+    pairs_say(c, moved, stuck);
 }
 
 /* Copies of what is kept were on who is lost. */
@@ -229,6 +223,7 @@ static void reach_heard(struct hth_commit *c, uint64_t now_ms)
         }
         s->lost = s->found = 0;
     }
+    pairs_heard(c);
     c->coord.news = c->coord.stood = 0;
 }
 
@@ -237,7 +232,8 @@ static void reach_wait(struct hth_commit *c, uint64_t now_ms)
 {
     struct coord *o = &c->coord;
 
-    o->home_ms = o->probe_ms = HTH_NEVER;
+    o->home_ms = pairs_home_ms(c, now_ms);
+    o->probe_ms = HTH_NEVER;
     for (uint32_t i = 0; i < c->map.notes; i++) {
         const struct hth_note *n = &c->map.note[i];
         uint64_t well_ms = note_well_ms(c, n, now_ms);
@@ -324,5 +320,6 @@ void reach_begin(struct hth_commit *c)
         c->coord.sign[i].well_ms = c->coord.sign[i].probe_ms = now_ms;
     reach_look_stood(c);
     c->coord.stood = 0;
+    pairs_begin(c, now_ms);
     reach_wait(c, now_ms);
 }

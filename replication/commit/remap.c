@@ -34,13 +34,55 @@ static uint32_t *seat_of(const struct seats *s, uint32_t rank, uint32_t place)
     return &s->now[(size_t)rank * s->places + place];
 }
 
-/* Shares no domain up to `level` with who has the rank's other places, nor a copy with its owner. */
-static int seat_fits(
-        const struct seats *s, uint32_t rank, uint32_t place, uint32_t node, uint32_t level)
+static uint32_t pair_is(const struct seats *s, uint32_t a, uint32_t b)
+{
+    for (uint32_t i = 0; i < s->in->pairs; i++) {
+        const struct hth_pair *p = &s->in->pair[i];
+
+        if ((p->a == a && p->b == b) || (p->a == b && p->b == a))
+            return p->is;
+    }
+    return HTH_WELL;
+}
+
+/* How well whoever has the place would reach those that it gives bytes to, or has them from: a copy the owner's
+ * place, and that all copies. */
+static uint32_t seat_reach(const struct seats *s, uint32_t rank, uint32_t place, uint32_t node)
+{
+    uint32_t worst = HTH_WELL, owner = s->places - 1;
+
+    for (uint32_t p = 0; p < s->places && s->in->pairs; p++) {
+        uint32_t other = *seat_of(s, rank, p), is;
+
+        if ((place == owner) == (p == owner) || other == HTH_NODE_NONE ||
+                s->in->is[other] == HTH_LOST)
+            continue;
+        is = pair_is(s, node, other);
+        worst = is > worst ? is : worst;
+    }
+    return worst;
+}
+
+/* It cannot be made whole where it is. The owner stays, and copies move; where the owner is lost, who has its place. */
+static int seat_is_cut(const struct seats *s, uint32_t rank, uint32_t place)
+{
+    uint32_t owner = s->places - 1;
+    int stood_in = *seat_of(s, rank, owner) != seat_home(s, rank, owner);
+
+    return s->in->pairs && (place == owner) == stood_in &&
+           seat_reach(s, rank, place, *seat_of(s, rank, place)) == HTH_LOST;
+}
+
+/* Shares no domain up to `level` with who has the rank's other places, nor a copy with its owner; and reaches
+ * them. */
+static int seat_fits(const struct seats *s, uint32_t rank, uint32_t place, uint32_t node,
+        uint32_t level, enum hth_wellness worst)
 {
     const struct hth_epoch *e = s->in->epoch;
 
     if (place < s->in->base->copies && hth_domain_shared(e, node, e->rank_node[rank], level))
+        return 0;
+    if (seat_reach(s, rank, place, node) > worst)
         return 0;
     for (uint32_t p = 0; p < s->places; p++) {
         uint32_t other = *seat_of(s, rank, p);
@@ -78,7 +120,7 @@ static uint32_t seat_find_least(
         const struct seats *s, uint32_t rank, uint32_t place, uint32_t level)
 {
     for (uint32_t n = s->from; n < s->in->epoch->nodes; n++)
-        if (seat_is_least(s, n) && seat_fits(s, rank, place, n, level))
+        if (seat_is_least(s, n) && seat_fits(s, rank, place, n, level, HTH_WELL))
             return n;
     return HTH_NODE_NONE;
 }
@@ -90,7 +132,7 @@ static uint32_t seat_find_any(const struct seats *s, uint32_t rank, uint32_t pla
 
     for (uint32_t n = 0; n < s->in->epoch->nodes; n++)
         if (s->in->is[n] <= worst && (best == HTH_NODE_NONE || s->load[n] < s->load[best]) &&
-                seat_fits(s, rank, place, n, level))
+                seat_fits(s, rank, place, n, level, worst))
             best = n;
     return best;
 }
@@ -109,7 +151,7 @@ static uint32_t seat_find(
     return best;
 }
 
-/* Places of the rank that are with somebody who is not lost. */
+/* Places of the rank that are with somebody who is not lost, and can be made whole there. */
 static uint32_t seats_living(const struct seats *s, uint32_t rank)
 {
     uint32_t living = 0;
@@ -117,12 +159,12 @@ static uint32_t seats_living(const struct seats *s, uint32_t rank)
     for (uint32_t p = 0; p < s->places; p++) {
         uint32_t node = *seat_of(s, rank, p);
 
-        living += node != HTH_NODE_NONE && s->in->is[node] != HTH_LOST;
+        living += node != HTH_NODE_NONE && s->in->is[node] != HTH_LOST && !seat_is_cut(s, rank, p);
     }
     return living;
 }
 
-/* 1: it is with somebody who is not lost now; 0: nobody can take it, and it stays. */
+/* 1: it is with somebody who can have it now; 0: nobody can take it, and it stays. */
 static int seat_move(struct seats *s, uint32_t rank, uint32_t place)
 {
     uint32_t *at = seat_of(s, rank, place);
@@ -132,7 +174,9 @@ static int seat_move(struct seats *s, uint32_t rank, uint32_t place)
         to = seat_find(s, rank, place, HTH_BACK);
     if (to == HTH_NODE_NONE)
         return 0;
-    s->load[*at]--; /* of a lost one */
+    if (s->in->is[*at] == HTH_WELL)
+        s->from = s->in->epoch->nodes; /* it may have the least load now */
+    s->load[*at]--;
     s->load[to]++;
     *at = to;
     seats_least(s);
@@ -158,8 +202,8 @@ static void seats_home(struct seats *s, uint32_t rank)
 
         if (at == home || at == HTH_NODE_NONE || s->in->is[home] == HTH_LOST)
             continue;
-        if (owner ||
-                (s->in->is[home] == HTH_WELL && seat_fits(s, rank, p, home, s->in->base->level)))
+        if (owner || (s->in->is[home] == HTH_WELL &&
+                             seat_fits(s, rank, p, home, s->in->base->level, HTH_WELL)))
             seat_go_home(s, rank, p);
     }
 }
@@ -243,7 +287,9 @@ int hth_remap(const struct hth_remap *in, struct hth_move **out, uint32_t *out_m
         for (uint32_t r = 0; r < in->epoch->world; r++)
             for (uint32_t p = 0; p < s.places; p++) {
                 uint32_t at = *seat_of(&s, r, p);
-                int ok = at == HTH_NODE_NONE || in->is[at] != HTH_LOST || seat_move(&s, r, p);
+                int stays =
+                        at == HTH_NODE_NONE || (in->is[at] != HTH_LOST && !seat_is_cut(&s, r, p));
+                int ok = stays || seat_move(&s, r, p);
 
                 *out_moved += ok && at != HTH_NODE_NONE && *seat_of(&s, r, p) != at;
                 *out_stuck += (uint32_t)!ok;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The next holder map: where copies go when nodes are lost, and when they are back. A pure function of
- * the epoch's placement, the last map and who is well.
+ * The next holder map: where copies go when nodes are lost or cannot reach each other, and when they are
+ * back. A pure function of the epoch's placement, the last map and who is well.
  */
 #ifndef HEARTH_REPLICATION_REMAP_H
 #define HEARTH_REPLICATION_REMAP_H
@@ -15,6 +15,12 @@ enum hth_wellness {
     HTH_LOST
 };
 
+/* Two nodes that cannot reach each other: HTH_LOST; HTH_BACK: they can again, and not for long enough. */
+struct hth_pair {
+    uint32_t a, b;
+    uint8_t is; /* enum hth_wellness */
+};
+
 struct hth_remap {
     const struct hth_epoch *epoch;
     const struct hth_placement *base; /* as the epoch began */
@@ -22,11 +28,14 @@ struct hth_remap {
     int settled;       /* it is: who had a place before has nothing left that counts */
     const uint8_t *is; /* [nodes] enum hth_wellness */
     uint32_t min_copies;
+    const struct hth_pair *pair; /* [pairs] */
+    uint32_t pairs;
 };
 
 /* The moves of the next map: *out, in order, is the caller's. A lost node's places go to others, the
  * owner's own too, which is its owner's again as soon as that is not lost; a copy goes back to where
- * placement puts it once that node is well. Who is only back gets something where else fewer than
+ * placement puts it once that node is well. A copy is with nobody that its owner's place cannot reach, where
+ * anybody else can take it. Who is only back gets something where else fewer than
  * `min_copies` would be left. What nobody can take stays where it is: *out_stuck.
  * Errors: HEARTH_ENOMEM. */
 int hth_remap(const struct hth_remap *in, struct hth_move **out, uint32_t *out_moves,

@@ -3,6 +3,7 @@
 #ifndef HEARTH_REPLICATION_CTX_H
 #define HEARTH_REPLICATION_CTX_H
 
+#include "core/format/holders.h"
 #include "core/format/keep.h"
 #include "core/format/manifest.h"
 #include "core/store/store.h"
@@ -29,6 +30,8 @@ enum hth_break {
     HTH_BREAK_BYTES = 1 << 15,        /* a save begins where bytes are free */
     HTH_BREAK_ROOM = 1 << 16,         /* nothing is passed over for want of room */
     HTH_BREAK_COMMON = 1 << 17,       /* a save is promised without its common objects */
+    HTH_BREAK_APART = 1 << 18,        /* nobody says whom it cannot reach */
+    HTH_BREAK_WAY = 1 << 19,          /* nothing gives way to copies of what is kept */
 };
 
 struct hth_ctx_opts {
@@ -71,6 +74,8 @@ struct hth_ctx {
     struct hth_blobs *blobs;
     struct hth_transfer *transfer;
     uint32_t *down; /* [epoch->nodes] 1: that member is lost, by the newest map known here */
+    const struct hth_apart *apart; /* [aparts] by the newest map known here, which has them */
+    uint32_t aparts;
     uint64_t life;  /* starts of an engine on this store, this one included */
     uint64_t facts; /* said by this engine, in all its epochs */
 };

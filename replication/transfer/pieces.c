@@ -5,7 +5,7 @@
  * under way, then with the least given so far: equal sources serve equal parts, a slow one less.
  *
  * A piece is right once its checksum was computed from the bytes that lie in the slot. Pieces of
- * all fetches share one budget of bytes in flight: recovery, then readers, then replicas, and
+ * all fetches share one budget of bytes in flight: recovery, then readers, then copies of what is kept, then others, and
  * among equals whoever has waited longest.
  */
 #include "transfer_parts.h"
@@ -314,10 +314,12 @@ static int class_rank(enum hth_fetch_class class)
         return 0;
     case HTH_FETCH_READ:
         return 1;
+    case HTH_FETCH_REPAIR:
+        return 2;
     case HTH_FETCH_REPLICA:
         break;
     }
-    return 2;
+    return 3;
 }
 
 static struct hth_fetch *fetch_next(struct hth_transfer *t)

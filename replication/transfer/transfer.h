@@ -16,7 +16,8 @@
  * A foreign object has no table: it is pulled from one source at a time and its digest computed at
  * the end; where that is wrong the next source gives all of it again.
  *
- * All pulls of a node share one budget of bytes in flight; recovery goes before replication.
+ * All pulls of a node share one budget of bytes in flight; recovery goes before reading, that before repair, and
+ * that before replication.
  */
 #ifndef HEARTH_REPLICATION_TRANSFER_H
 #define HEARTH_REPLICATION_TRANSFER_H
@@ -38,7 +39,12 @@ int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct h
 
 /* ---- Receiver's side ---- */
 
-enum hth_fetch_class { HTH_FETCH_REPLICA = 10, HTH_FETCH_RECOVERY = 20, HTH_FETCH_READ = 30 };
+enum hth_fetch_class {
+    HTH_FETCH_REPLICA = 10,
+    HTH_FETCH_REPAIR = 11, /* of what is kept: before what is undecided */
+    HTH_FETCH_RECOVERY = 20,
+    HTH_FETCH_READ = 30
+};
 
 struct hth_fetch;
 typedef void hth_fetched_fn(

@@ -19,14 +19,17 @@
 #define UP        24u /* of one that goes up */
 #define PART      4u  /* before each of several */
 
+#define AWAY      8u /* more than there are levels below the coordinator */
+
 #define GATHER_MS 5u /* facts of a subtree wait for each other, at each node on their way */
 
 struct hth_tree {
     hth_tree_deliver *deliver;
     hth_tree_sign *sign; /* NULL: nobody wants to know */
     void *self;
+    uint32_t away[AWAY], aways; /* ancestors that cannot be reached from here */
     /* UPS, as it will be said to our parent */
-    uint64_t epoch, nonce; /* of what is gathered */
+    uint64_t epoch, nonce; /* of what is gathered, and of who is away */
     uint64_t due_ms;
     size_t len;
     unsigned char body[HTH_BODY_MAX];
@@ -56,6 +59,17 @@ static int tree_is_down(const struct hth_ctx *ctx, uint32_t node)
     return ctx->down && ctx->down[node];
 }
 
+int hth_tree_is_cut(const struct hth_ctx *ctx, uint32_t a, uint32_t b)
+{
+    for (uint32_t i = 0; i < ctx->aparts; i++) {
+        const struct hth_apart *p = &ctx->apart[i];
+
+        if (p->cut && ((p->a == a && p->b == b) || (p->a == b && p->b == a)))
+            return 1;
+    }
+    return 0;
+}
+
 static uint32_t tree_degree(const struct hth_ctx *ctx)
 {
     return ctx->opts.tree_degree ? ctx->opts.tree_degree : HTH_TREE_DEGREE;
@@ -68,12 +82,14 @@ uint32_t hth_tree_above(const struct hth_ctx *ctx, uint32_t node)
 
 uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node)
 {
+    uint32_t at = node;
+
     if (node == 0)
         return HTH_NODE_NONE;
     do
-        node = hth_tree_above(ctx, node);
-    while (node != 0 && tree_is_down(ctx, node));
-    return node;
+        at = hth_tree_above(ctx, at);
+    while (at != 0 && (tree_is_down(ctx, at) || hth_tree_is_cut(ctx, node, at)));
+    return at;
 }
 
 int hth_tree_is_neighbour(const struct hth_ctx *ctx, uint32_t node)
@@ -88,7 +104,7 @@ int hth_tree_is_neighbour(const struct hth_ctx *ctx, uint32_t node)
 struct walk {
     uint32_t node, degree;
     uint64_t first, at, end; /* of this level */
-    int lost;                /* one was, so the next level may have some */
+    int lost;                /* one was, or cannot reach its parent: the next level may have some */
 };
 
 static void walk_init(const struct hth_ctx *ctx, struct walk *w, uint32_t node)
@@ -98,6 +114,7 @@ static void walk_init(const struct hth_ctx *ctx, struct walk *w, uint32_t node)
     *w = (struct walk){ .node = node, .degree = degree, .first = (uint64_t)node * degree + 1 };
     w->at = w->first;
     w->end = w->first + degree;
+    w->lost = ctx->aparts != 0;
 }
 
 /* The next child in this level. */
@@ -121,7 +138,7 @@ static uint32_t walk_next(const struct hth_ctx *ctx, struct walk *w)
     while (child == HTH_NODE_NONE && w->lost && w->at < ctx->epoch->nodes) {
         w->first = w->at = w->first * w->degree + 1;
         w->end = w->end * w->degree + 1;
-        w->lost = 0;
+        w->lost = ctx->aparts != 0;
         child = walk_level_next(ctx, w);
     }
     return child;
@@ -176,27 +193,65 @@ static uint32_t tree_way_to(const struct hth_ctx *ctx, uint32_t node)
 
 /* ---- Gathering ------------------------------------------------------------------------------------- */
 
-static void gather_say(struct hth_ctx *ctx)
-{
-    struct hth_tree *t = ctx->tree;
-    uint32_t parent = hth_tree_parent(ctx, ctx->epoch->self);
-
-    if (t->len && PART + hth_get16(t->body) == t->len)
-        tree_pass(ctx, parent, HTH_MSG_UP, t->body + PART, t->len - PART);
-    else if (t->len)
-        tree_pass(ctx, parent, HTH_MSG_UPS, t->body, t->len);
-    t->len = 0;
-}
-
 /* What an older epoch has left is nobody's. */
 static void gather_of_this_epoch(struct hth_ctx *ctx)
 {
     struct hth_tree *t = ctx->tree;
 
     if (t->epoch != ctx->epoch->epoch || t->nonce != ctx->epoch->nonce)
-        t->len = 0;
+        t->len = t->aways = 0;
     t->epoch = ctx->epoch->epoch;
     t->nonce = ctx->epoch->nonce;
+}
+
+static int away_at(const struct hth_tree *t, uint32_t node)
+{
+    for (uint32_t i = 0; i < t->aways; i++)
+        if (t->away[i] == node)
+            return (int)i;
+    return -1;
+}
+
+void hth_tree_reach(struct hth_ctx *ctx, uint32_t node, int up)
+{
+    struct hth_tree *t = ctx->tree;
+    uint32_t above = ctx->epoch ? ctx->epoch->self : 0;
+    int at;
+
+    if (!above || !node)
+        return;
+    gather_of_this_epoch(ctx);
+    at = away_at(t, node);
+    if (up && at >= 0)
+        t->away[at] = t->away[--t->aways];
+    while (above > node)
+        above = hth_tree_above(ctx, above);
+    if (!up && at < 0 && above == node && t->aways < AWAY)
+        t->away[t->aways++] = node;
+}
+
+/* Whom our facts go to: what the map does not know yet need not keep them. */
+static uint32_t tree_up_to(const struct hth_ctx *ctx)
+{
+    uint32_t self = ctx->epoch->self, node = self;
+
+    do
+        node = hth_tree_above(ctx, node);
+    while (node != 0 && (tree_is_down(ctx, node) || hth_tree_is_cut(ctx, self, node) ||
+                                away_at(ctx->tree, node) >= 0));
+    return node;
+}
+
+static void gather_say(struct hth_ctx *ctx)
+{
+    struct hth_tree *t = ctx->tree;
+    uint32_t parent = tree_up_to(ctx);
+
+    if (t->len && PART + hth_get16(t->body) == t->len)
+        tree_pass(ctx, parent, HTH_MSG_UP, t->body + PART, t->len - PART);
+    else if (t->len)
+        tree_pass(ctx, parent, HTH_MSG_UPS, t->body, t->len);
+    t->len = 0;
 }
 
 static void gather_add(struct hth_ctx *ctx, const unsigned char *body, size_t len)
@@ -207,7 +262,7 @@ static void gather_add(struct hth_ctx *ctx, const unsigned char *body, size_t le
     if (t->len + PART + len > sizeof(t->body))
         gather_say(ctx);
     if (PART + len > sizeof(t->body)) {
-        tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, len);
+        tree_pass(ctx, tree_up_to(ctx), HTH_MSG_UP, body, len);
         return;
     }
     if (!t->len)
@@ -255,10 +310,11 @@ void hth_tree_up(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t l
     hth_put64(body + 16, ++ctx->facts);
     if (len)
         memcpy(body + UP, bytes, len);
+    gather_of_this_epoch(ctx);
     if ((uint64_t)ctx->epoch->self * tree_degree(ctx) + 1 < ctx->epoch->nodes)
         gather_add(ctx, body, UP + len);
     else
-        tree_pass(ctx, hth_tree_parent(ctx, ctx->epoch->self), HTH_MSG_UP, body, UP + len);
+        tree_pass(ctx, tree_up_to(ctx), HTH_MSG_UP, body, UP + len);
 }
 
 void hth_tree_down(struct hth_ctx *ctx, uint16_t kind, const void *bytes, size_t len)

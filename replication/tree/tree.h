@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Members form a tree by index, degree 32: parent(i) = (i - 1) / 32, node 0 is the coordinator.
- * A lost member's children turn to the next living ancestor, the coordinator at last.
+ * A lost member's children turn to the next living ancestor, the coordinator at last; so does who cannot reach
+ * its parent, alone: by itself with what it says, and in both directions when the map has the pair.
  *
  *   up    one node's fact to the coordinator, handed on hop by hop
  *   down  the coordinator's word to everybody (itself included: delivered at once)
@@ -45,6 +46,8 @@ enum hth_kind {
     HTH_KIND_WISH = 21,      /* up: {u64 number, u32 wish, u32 zero, save} of the keep list */
     HTH_KIND_SAID = 22,      /* to: {u64 number, i32 code, text} what came of it */
     HTH_KIND_NOW = 23,       /* down, with each heartbeat: {u64 position of the newest head} */
+    /* up: {u32 node, u32 1: I cannot reach it and need to; 0: I can again} */
+    HTH_KIND_UNREACHED = 24,
     /* up: {u32 part, u32 parts, u32 plans up to this are void here, u32 crc of all of it, bytes} */
     HTH_KIND_INVENTORY = 32,
     HTH_KIND_PLAN = 33,         /* to: {u32 serial} there is a plan: ask for it */
@@ -79,6 +82,11 @@ void hth_tree_to(struct hth_ctx *ctx, uint32_t node, uint16_t kind, const void *
 /* From the session: 1 when the message was the tree's. */
 int hth_tree_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
+
+/* A member is out of reach from here, or within it again. */
+void hth_tree_reach(struct hth_ctx *ctx, uint32_t node, int up);
+/* 1: by the newest map these two cannot reach each other. */
+int hth_tree_is_cut(const struct hth_ctx *ctx, uint32_t a, uint32_t b);
 
 void hth_tree_tick(struct hth_ctx *ctx); /* in an epoch: what was gathered goes on */
 uint64_t hth_tree_due_ms(const struct hth_ctx *ctx);

@@ -117,12 +117,14 @@ __attribute__((format(printf, 2, 3))) int lost(struct world *w, const char *form
 __attribute__((format(printf, 2, 3))) void note(struct world *w, const char *format, ...);
 
 /* ---- node.c ---- */
-int key_make(struct world *w);                        /* and the network is called hostile */
-int nodes_open(struct world *w);                      /* SKIPPED: no rights for namespaces */
-int node_up(struct world *w, uint32_t k);             /* a fresh machine at place k */
-int node_kill(struct world *w, uint32_t k);           /* processes and memory */
-pid_t node_fork(struct world *w, uint32_t k);         /* as fork(), in the machine */
-pid_t node_engine(const struct world *w, uint32_t k); /* its pid; 0: none */
+int key_make(struct world *w);                /* and the network is called hostile */
+int nodes_open(struct world *w);              /* SKIPPED: no rights for namespaces */
+int node_up(struct world *w, uint32_t k);     /* a fresh machine at place k */
+int node_kill(struct world *w, uint32_t k);   /* processes and memory */
+pid_t node_fork(struct world *w, uint32_t k); /* as fork(), in the machine */
+/* What k sends to `to` goes to nobody from now on, as long as both are up; SKIPPED: no networks of their own. */
+int node_cut(struct world *w, uint32_t k, uint32_t to);
+pid_t node_engine(const struct world *w, uint32_t k);         /* its pid; 0: none */
 int node_engine_signal(struct world *w, uint32_t k, int sig); /* SIGKILL: until it is gone */
 /* With this variable in its environment, unless it is NULL (engine/stop_point.h). SKIPPED: this
  * build's engines heed none. */

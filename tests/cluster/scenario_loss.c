@@ -61,6 +61,29 @@ static int two_of_five(struct world *w, const char *arg)
     return 0;
 }
 
+/* Nodes 2 and 3 hold copies of each other. Both live; arg "both": neither reaches the other, else one does not. */
+static int cut_for_good(struct world *w, const char *arg)
+{
+    uint64_t step = 2;
+    int rc;
+
+    w->kib = 2 * 1024;
+    w->save_ms = 40000; /* the save in which it is noticed ends well */
+    TRY(world_begin(w, 4, 1, step));
+    if ((rc = node_cut(w, 2, 3)))
+        return rc;
+    if (!strcmp(arg, "both"))
+        TRY(node_cut(w, 3, 2));
+    for (int i = 0; i < 4; i++)
+        TRY(world_save(w, ++step));
+    if (!node_log_has(w, 0, "peers-apart"))
+        return lost(w, "the coordinator's log does not say who is apart");
+    TRY(replace(w, 3));
+    TRY(world_restart(w, step));
+    TRY(world_save(w, ++step));
+    return 0;
+}
+
 static int every_rack(struct world *w, const char *arg)
 {
     uint64_t step = 1;
@@ -179,7 +202,8 @@ const struct scenario scenarios_loss[] = { { "lose-each-of-2", every_single, "2"
     { "lose-each-of-3", every_single, "3" }, { "lose-each-of-3-large-common", large_common, "3" },
     { "lose-each-of-3-strong", every_single_strong, "3" }, { "lose-each-of-4", every_single, "4" },
     { "lose-each-of-5", every_single, "5" }, { "lose-neighbours-of-5", two_of_five, "1" },
-    { "lose-two-apart-of-5", two_of_five, "2" }, { "lose-each-rack", every_rack, NULL },
+    { "lose-two-apart-of-5", two_of_five, "2" }, { "cut-pair", cut_for_good, "both" },
+    { "cut-pair-one-way", cut_for_good, "" }, { "lose-each-rack", every_rack, NULL },
     { "lose-more-than-copies", beyond, NULL },
     { "lose-again-before-a-save", again_before_a_save, NULL },
     { "replace-under-survivors", replaced_under_survivors, "2" },

@@ -202,7 +202,10 @@ static size_t head_make(unsigned char *out)
 {
     struct hth_note notes[2] = { { 81, 1, 82, 83, 84, 85 }, { 86, 0, 87, 88, 89, 90 } };
     struct hth_move moves[2] = { { 91, 92, 93, 94 }, { 95, 96, 97, 98 } };
-    struct hth_holders map = { .notes = 2, .note = notes, .moves = 2, .move = moves };
+    struct hth_apart pairs[1] = { { 59, 60, 1, 61, 62 } };
+    struct hth_holders map = {
+        .notes = 2, .note = notes, .moves = 2, .move = moves, .pairs = 1, .pair = pairs
+    };
     struct hth_head h = { .epoch = 51,
         .nonce = 52,
         .position = 99,
@@ -213,7 +216,7 @@ static size_t head_make(unsigned char *out)
         .cancelled = { { saves[1], -101, 1 }, { saves[2], -102, 0 } },
         .why = "why",
         .keep = { .epoch = 51, .serial = 53, .saves = 1, .save = { saves[0] } } };
-    unsigned char bytes[200];
+    unsigned char bytes[240];
 
     cr_assert(le(sz, hth_holders_bytes(&map), sizeof(bytes)));
     count_up(map.forerunner, sizeof(map.forerunner), 3);
@@ -372,7 +375,7 @@ static const struct golden {
     [HTH_FORMAT_KEEP] = { keep_make, 4, "b6394caca9847ca4" },
     [HTH_FORMAT_PLANS] = { plans_make, 4, "649f9b85cf807d75" },
     [HTH_FORMAT_RUNNING] = { running_make, 2, "ff0cd2d29c64311f" },
-    [HTH_FORMAT_HEAD] = { head_make, 1, "692d7af83eaaeed4" },
+    [HTH_FORMAT_HEAD] = { head_make, 2, "85d249d94e257dd8" },
     [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
     [HTH_FORMAT_STORE] = { store_make, 5, "0fda2d956e47abfd" },
     [HTH_FORMAT_GREETING] = { greeting_make, 7, "158e93c05ef4c5c4" },

@@ -9,6 +9,8 @@
 static const struct hth_note notes[2] = { { 1, 1, 2, 3, 40, 0 }, { 3, 0, 1, 9, 60, 50 } };
 static const struct hth_move moves[3] = { { 0, 0, 2, 1 }, { 0, 1, 3, 2 }, { 4, 0, 2, 1 } };
 
+static const struct hth_apart pairs[2] = { { 1, 4, 1, 70, 0 }, { 2, 3, 0, 80, 75 } };
+
 static struct hth_holders map;
 static unsigned char map_bytes[512], bytes[HTH_HEAD_BYTES + 512];
 static size_t map_len;
@@ -17,12 +19,16 @@ static void setup(void)
 {
     static struct hth_note note[2];
     static struct hth_move move[3];
+    static struct hth_apart pair[HTH_APART_MAX + 1];
 
     alarm(60);
     must(hth_auth_init(NULL));
     hth_holders_first(&map, 7, 11);
     memcpy(note, notes, sizeof(note));
     memcpy(move, moves, sizeof(move));
+    memcpy(pair, pairs, sizeof(pairs));
+    map.pair = pair;
+    map.pairs = 2;
     map.note = note;
     map.move = move;
     map.notes = 2;
@@ -49,7 +55,7 @@ static int map_taken(void)
     return decode_map(map_bytes, map_len);
 }
 
-Test(head, a_map_comes_back_and_finds_notes_and_moves)
+Test(head, a_map_comes_back_and_finds_notes_moves_and_pairs)
 {
     struct hth_holders m;
 
@@ -60,6 +66,9 @@ Test(head, a_map_comes_back_and_finds_notes_and_moves)
     cr_assert(eq(u32, hth_holders_move(&m, 0, 1)->node, 3));
     cr_assert(eq(u32, hth_holders_move(&m, 4, 0)->was, 1));
     cr_assert(eq(ptr, (void *)(uintptr_t)hth_holders_move(&m, 4, 1), NULL));
+    cr_assert(eq(u64, hth_holders_pair(&m, 3, 2)->before_ms, 75));
+    cr_assert(eq(u32, hth_holders_pair(&m, 1, 4)->cut, 1));
+    cr_assert(eq(ptr, (void *)(uintptr_t)hth_holders_pair(&m, 1, 3), NULL));
     hth_holders_fini(&m);
     refuses_lengths(decode_map, map_bytes, map_len);
 }
@@ -80,6 +89,31 @@ Test(head, a_map_that_says_a_thing_twice_or_out_of_order_is_refused)
     map.move[1].place = 1;
     map.move[0].rank = 1;
     must_fail(map_taken(), HEARTH_ECORRUPT);
+    map.move[0].rank = 0;
+    map.pair[1].a = 1;
+    must_fail(map_taken(), HEARTH_ECORRUPT);
+    map.pair[1].b = 5;
+    must(map_taken());
+    map.pair[1].a = 5;
+    must_fail(map_taken(), HEARTH_ECORRUPT);
+    map.pair[1].a = 1;
+    map.pair[1].cut = 2;
+    must_fail(map_taken(), HEARTH_ECORRUPT);
+}
+
+Test(head, a_map_has_so_many_pairs_and_no_more)
+{
+    static unsigned char large[4096];
+    size_t len;
+
+    for (map.pairs = HTH_APART_MAX; map.pairs <= HTH_APART_MAX + 1; map.pairs++) {
+        for (uint32_t i = 0; i < map.pairs; i++)
+            map.pair[i] = (struct hth_apart){ i, i + 1, 1, 1, 0 };
+        hth_holders_encode(&map, large);
+        len = hth_holders_bytes(&map);
+        cr_assert(eq(int, decode_map(large, len),
+                map.pairs > HTH_APART_MAX ? HEARTH_ECORRUPT : HEARTH_OK));
+    }
 }
 
 static struct hth_head head_of(void)

@@ -24,6 +24,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (uint32_t i = 0; i < m.moves; i++)
             if (hth_holders_move(&m, m.move[i].rank, m.move[i].place) != &m.move[i])
                 abort();
+        for (uint32_t i = 0; i < m.pairs; i++)
+            if (hth_holders_pair(&m, m.pair[i].b, m.pair[i].a) != &m.pair[i])
+                abort();
         hth_holders_fini(&m);
     }
     free(again);

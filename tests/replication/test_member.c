@@ -30,6 +30,7 @@ static struct hth_ctx *ctx;
 static struct hth_commit *commit;
 static const uint32_t *said; /* by kind, how often node 0 has heard it */
 static uint32_t copied;
+static int unsettled; /* the heads that are given */
 
 static void on_level(void *none, struct hth_save_id id, uint32_t rank, enum hearth_level level,
         int degraded, int code, const char *text)
@@ -97,16 +98,13 @@ static struct hth_held *seal(uint64_t id)
 }
 
 /* The manifest of these objects comes, as the coordinator gives it. */
-static void give_manifest(const struct hth_object *object, uint32_t count)
+static void give_manifest_of(struct hth_save_id of, const struct hth_object *object, uint32_t count)
 {
     struct hth_object list[4];
-    struct hth_manifest m = { .save = save,
-        .world = NODES,
-        .nodes = NODES,
-        .job = "pair",
-        .objects = count,
-        .object = list };
-    struct hth_blob_id id = { HTH_BLOB_MANIFEST, save, 0 };
+    struct hth_manifest m = {
+        .save = of, .world = NODES, .nodes = NODES, .job = "pair", .objects = count, .object = list
+    };
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, of, 0 };
     unsigned char *bytes = malloc(hth_manifest_bytes(&m));
 
     cr_assert(bytes != NULL);
@@ -114,6 +112,11 @@ static void give_manifest(const struct hth_object *object, uint32_t count)
     must(hth_manifest_encode(&m, bytes, NULL));
     hth_commit_blob(commit, &id, bytes, hth_manifest_bytes(&m));
     free(bytes);
+}
+
+static void give_manifest(const struct hth_object *object, uint32_t count)
+{
+    give_manifest_of(save, object, count);
 }
 
 /* ---- PROMISE --------------------------------------------------------------------------------------- */
@@ -187,7 +190,7 @@ static void give_head(uint64_t position, struct hth_holders *map, const struct h
         .position = position,
         .mapped = position,
         .keep = *keep,
-        .settled = keep->saves != 0 };
+        .settled = keep->saves != 0 && !unsettled };
     unsigned char bytes[400], word[HTH_HEAD_BYTES + sizeof(bytes)];
     size_t len = hth_holders_bytes(map);
 
@@ -337,6 +340,143 @@ Test(member, takes_a_manifest_that_came_before_its_save_was_known_to_be_kept)
     ctx->keep = (struct hth_keep){ .epoch = 6, .serial = 1, .saves = 1, .save = { old } };
     engine_again();
     cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 1));
+}
+
+/* ---- Whom it cannot reach ---------------------------------------------------------------------------- */
+
+/* Rank 2's copy is assigned here and not here; `was` had it before. Its owner is node 2. */
+static void lack_copy(uint32_t was)
+{
+    struct hth_object object[2] = { seal(other)->object, seal(own)->object };
+    struct hth_held_save *s = hth_holdings_find(ctx, save);
+    struct hth_move move = { .rank = 2, .place = 0, .node = 1, .was = was };
+    struct hth_holders map = { .moves = 1, .move = &move };
+
+    hth_held_drop(ctx, s, hth_held_find(s, other));
+    give_head(1, &map, &ctx->keep);
+    give_manifest(object, 2);
+}
+
+static void give_pair(uint64_t position, uint32_t cut)
+{
+    struct hth_move move = { .rank = 2, .place = 0, .node = 1, .was = 1 };
+    struct hth_apart pair = { .a = 1, .b = 2, .cut = cut };
+    struct hth_holders map = { .moves = 1, .move = &move, .pairs = 1, .pair = &pair };
+
+    give_head(position, &map, &ctx->keep);
+}
+
+Test(member, says_whom_it_cannot_reach_where_nobody_else_has_what_it_lacks_until_the_map_has_it)
+{
+    lack_copy(1);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, SOON_MS)));
+    hth_commit_peer_down(commit, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+    give_pair(2, 1);
+    (void)heard(HTH_KIND_UNREACHED, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, SOON_MS)));
+}
+
+Test(member, does_not_say_so_where_somebody_else_may_have_it_or_nothing_is_lacking)
+{
+    lack_copy(0);
+    hth_commit_peer_down(commit, 2);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS)));
+}
+
+Test(member, tries_whom_the_map_says_it_cannot_reach_and_says_when_it_can_until_the_map_has_it)
+{
+    give_pair(1, 1);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * ctx->opts.dead_ms - 10)));
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 5 * ctx->opts.dead_ms), 1));
+    cr_assert(zero(u8, p->node[0].fact[4]), "it can");
+    give_pair(2, 0);
+    (void)heard(HTH_KIND_UNREACHED, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 5 * ctx->opts.dead_ms)));
+}
+
+/* ---- What is kept goes before what is undecided ------------------------------------------------------- */
+
+static const struct hth_save_id later = { 7, 77, 6, 1 }, last = { 7, 77, 7, 1 };
+
+static struct hth_held *seal_of(uint32_t node, struct hth_save_id of, uint64_t id)
+{
+    struct hth_held *held = pair_seal(p, node, of, id, 4096, id);
+
+    held->verified = 1;
+    return held;
+}
+
+/* The save is kept, and not settled: rank 2's copy has its place here, and node 2 alone has it. */
+static void keep_unsettled(void)
+{
+    struct hth_object object[2] = { seal_of(2, save, other)->object, seal(own)->object };
+    struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };
+    struct hth_move move = { .rank = 2, .place = 0, .node = 1, .was = 2 };
+    struct hth_holders map = { .moves = 1, .move = &move };
+
+    unsettled = 1;
+    give_head(1, &map, &keep);
+    give_manifest(object, 2);
+}
+
+static void no_more_room(void)
+{
+    hth_store_mem_room(p->node[1].store, 1);
+}
+
+Test(member, a_copy_of_an_undecided_save_gives_way_to_one_that_is_kept_and_is_pulled_again)
+{
+    struct hth_object object[2] = { seal_of(0, later, copy)->object,
+        seal_of(1, later, own)->object };
+
+    (void)seal_of(1, later, copy);
+    keep_unsettled();
+    no_more_room();
+    give_manifest_of(later, object, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, 2 * SOON_MS), 1), "of what is kept");
+    cr_assert(pair_equal(p, 1, 2, save, other));
+    cr_assert(eq(ptr, pair_held(p, 1, later, copy), NULL));
+    cr_assert(ne(ptr, pair_held(p, 1, later, own), NULL), "our ranks' own does not");
+    hth_store_mem_room(p->node[1].store, 0);
+    (void)heard(HTH_KIND_PROMISE, 10 * SOON_MS);
+    cr_assert(pair_equal(p, 1, 0, later, copy));
+}
+
+Test(member, what_was_promised_does_not_give_way)
+{
+    struct hth_object object[2] = { seal_of(0, later, copy)->object,
+        seal_of(1, later, own)->object };
+
+    (void)seal_of(1, later, copy);
+    (void)seal(other);
+    keep_unsettled();
+    give_manifest_of(later, object, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 2));
+    no_more_room();
+    hth_commit_copy_lost(commit, save, other, "its checksum is another");
+    (void)seal_of(1, last, own); /* in its slot */
+    (void)heard(HTH_KIND_PROMISE, 10 * SOON_MS);
+    cr_assert(eq(ptr, pair_held(p, 1, save, other), NULL));
+    cr_assert(ne(ptr, pair_held(p, 1, later, copy), NULL));
+    cr_assert(ne(ptr, pair_held(p, 1, last, own), NULL));
+}
+
+/* That comes as it may: nothing waits for what cannot be had. */
+Test(member, nothing_undecided_is_taken_or_promised_before_what_is_kept_was_asked_for)
+{
+    struct hth_object object[2] = { seal_of(1, later, copy)->object,
+        seal_of(1, later, own)->object };
+
+    keep_unsettled();
+    hth_held_drop(&p->node[2].ctx, hth_holdings_find(&p->node[2].ctx, save),
+            pair_held(p, 2, save, other));
+    give_manifest_of(later, object, 2);
+    cr_assert(eq(int, hth_commit_offer_wanted(commit, 0, last, &object[0]), HEARTH_EBUSY));
+    pair_run(p, SOON_MS);
+    cr_assert(zero(u32, said[HTH_KIND_PROMISE]));
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 2));
+    must(hth_commit_offer_wanted(commit, 0, last, &object[0]));
 }
 
 /* ---- Whom it tells that it is there ---------------------------------------------------------------- */

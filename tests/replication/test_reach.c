@@ -218,3 +218,134 @@ Test(uneven, who_is_well_again_and_gets_nothing_for_it_is_no_reason_for_a_map)
     pass(1);
     cr_assert(eq(u64, on_record(NULL).position, position));
 }
+
+/* ---- Pairs ------------------------------------------------------------------------------------------ */
+
+static void say_reach(uint32_t origin, uint32_t node, uint32_t cut)
+{
+    unsigned char body[8];
+
+    hth_put32(body, node);
+    hth_put32(body + 4, cut);
+    hth_commit_deliver(commit, origin, HTH_KIND_UNREACHED, body, sizeof(body));
+    hth_commit_tick(commit);
+}
+
+/* -1: the map does not have the pair of nodes 1 and 2. */
+static int cut_on_record(void)
+{
+    struct hth_holders map;
+    const struct hth_apart *a;
+    int cut;
+
+    (void)on_record(&map);
+    a = hth_holders_pair(&map, 2, 1);
+    cut = a ? (int)a->cut : -1;
+    hth_holders_fini(&map);
+    return cut;
+}
+
+/* Node 1 needs node 2, and says it for as long as it takes. */
+static void part(void)
+{
+    say_reach(1, 2, 1);
+    pair_run(p, 100); /* a connection with it */
+    pass(ctx->opts.dead_ms);
+    say_reach(1, 2, 1);
+}
+
+Test(reach, a_pair_is_cut_when_it_was_said_for_dead_ms_and_both_live)
+{
+    uint64_t since_ms = p->now_ms;
+
+    say_reach(1, 2, 1);
+    pair_run(p, 100);
+    cr_assert(lt(u64, p->now_ms, since_ms + ctx->opts.dead_ms));
+    pass(since_ms + ctx->opts.dead_ms - 1 - p->now_ms);
+    say_reach(1, 2, 1);
+    cr_assert(eq(int, cut_on_record(), -1));
+    pass(1);
+    say_reach(1, 2, 1);
+    cr_assert(eq(int, cut_on_record(), 1));
+    cr_assert(eq(u32, moved(), 1), "node 1's copy");
+    cr_assert(eq(int, pair_logged(p, 0, "peers-apart"), 1));
+}
+
+Test(reach, who_cannot_be_reached_by_the_coordinator_is_no_half_of_a_pair)
+{
+    pair_node_close(p, 2);
+    part();
+    pass(1);
+    say_reach(1, 2, 1);
+    cr_assert(eq(int, cut_on_record(), -1));
+}
+
+Test(reach, what_was_said_long_ago_does_not_count)
+{
+    say_reach(1, 2, 1);
+    pair_run(p, 100);
+    pass(100 * (uint64_t)ctx->opts.dead_ms);
+    say_reach(1, 2, 1);
+    cr_assert(eq(int, cut_on_record(), -1));
+}
+
+Test(reach, a_pair_that_makes_no_sense_is_none)
+{
+    static const uint32_t bad[][2] = { { 1, 0 }, { 0, 1 }, { 1, 1 }, { 1, NODES }, { NODES, 1 } };
+    uint64_t position = on_record(NULL).position;
+
+    for (uint32_t i = 0; i < 5; i++) {
+        say_reach(bad[i][0], bad[i][1], 1);
+        pair_run(p, 100);
+        pass(ctx->opts.dead_ms);
+        say_reach(bad[i][0], bad[i][1], 1);
+    }
+    cr_assert(eq(u64, on_record(NULL).position, position));
+}
+
+Test(reach, a_pair_that_can_again_has_its_copies_when_it_is_well)
+{
+    part();
+    pass(100);
+    say_reach(2, 1, 0);
+    cr_assert(zero(int, cut_on_record()));
+    cr_assert(eq(u32, moved(), 1));
+    copies_come_home_in(well_ms());
+}
+
+Test(reach, a_pair_that_is_cut_again_within_ten_minutes_has_no_copies_for_that_long)
+{
+    part();
+    say_reach(2, 1, 0);
+    pass(well_ms());
+    cr_assert(zero(u32, moved()));
+    part();
+    cr_assert(eq(int, cut_on_record(), 1));
+    say_reach(1, 2, 0);
+    copies_come_home_in(OFTEN_MS);
+}
+
+Test(reach, an_engine_that_is_new_knows_who_is_cut_and_not_since_when_who_can_again_could)
+{
+    part();
+    engine_again();
+    cr_assert(eq(u32, ctx->aparts, 1));
+    cr_assert(eq(int, hth_tree_is_cut(ctx, 2, 1), 1));
+    say_reach(1, 2, 0);
+    pass(well_ms() - 1);
+    engine_again();
+    hth_commit_tick(commit);
+    copies_come_home_in(well_ms());
+}
+
+/* It has missed the map. */
+Test(reach, who_says_what_the_map_has_is_told_the_map)
+{
+    uint32_t before;
+
+    part();
+    pair_run(p, 300);
+    before = p->node[1].heard[HTH_KIND_HEAD];
+    say_reach(1, 2, 1);
+    cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_HEAD], before + 1, 1000));
+}

@@ -19,6 +19,8 @@ static struct hth_epoch epoch;
 static struct hth_placement base;
 static struct hth_holders map; /* the last */
 static uint8_t is[NODES];
+static struct hth_pair pair[2];
+static uint32_t pairs;
 static uint32_t moved, stuck;
 static int settled;
 
@@ -52,7 +54,7 @@ TestSuite(remap, .init = begin, .fini = end);
 /* The next map is the last one from now on. */
 static void remap(void)
 {
-    struct hth_remap in = { &epoch, &base, &map, settled, is, 1 };
+    struct hth_remap in = { &epoch, &base, &map, settled, is, 1, pair, pairs };
     struct hth_move *move = NULL;
     uint32_t moves = 0;
 
@@ -207,6 +209,87 @@ Test(remap, what_nobody_can_take_stays_and_is_counted)
         cr_assert(eq(u32, at(r, 0) == 0 || at(r, 1) == 0 || at(r, COPIES) == 0, 1), "rank %u", r);
 }
 
+/* ---- Pairs ------------------------------------------------------------------------------------------ */
+
+static void cut(uint32_t a, uint32_t b, enum hth_wellness how)
+{
+    pair[0] = (struct hth_pair){ a, b, (uint8_t)how };
+    pairs = 1;
+}
+
+Test(remap, a_copy_is_not_with_whom_its_owner_cannot_reach_until_it_has_long_been_able_to)
+{
+    for (uint32_t r = 0; r < NODES; r++) {
+        uint32_t home = home_of(r, 0);
+
+        cut(home, r, HTH_LOST);
+        remap();
+        cr_assert(ne(u32, at(r, 0), home), "rank %u", r);
+        cr_assert(eq(u32, at(r, 1), home_of(r, 1)), "rank %u", r);
+        cr_assert(eq(u32, at(r, COPIES), r));
+        cr_assert(zero(u32, stuck));
+        must_be_apart();
+        pair[0].is = HTH_BACK;
+        remap();
+        cr_assert(ne(u32, at(r, 0), home), "rank %u", r);
+        pair[0].is = HTH_WELL;
+        remap();
+        cr_assert(eq(u32, at(r, 0), home), "rank %u", r);
+    }
+}
+
+Test(remap, who_hold_copies_of_one_owner_need_not_reach_each_other)
+{
+    cut(home_of(0, 0), home_of(0, 1), HTH_LOST);
+    remap();
+    cr_assert(eq(u32, at(0, 0), home_of(0, 0)));
+    cr_assert(eq(u32, at(0, 1), home_of(0, 1)));
+}
+
+/* It has the owner's place, and pulls from them. */
+Test(remap, who_stands_in_for_a_lost_owner_is_somebody_who_reaches_the_copies)
+{
+    uint32_t first;
+
+    is[3] = HTH_LOST;
+    remap();
+    first = at(3, COPIES);
+    cut(first, at(3, 1), HTH_LOST);
+    remap();
+    cr_assert(ne(u32, at(3, COPIES), first));
+    cr_assert(eq(u32, at(3, 1), home_of(3, 1)), "what is there stays there");
+    must_be_apart();
+}
+
+Test(remap, what_nobody_else_can_take_stays_with_whom_its_owner_cannot_reach)
+{
+    uint32_t only = home_of(0, 0);
+
+    for (uint32_t n = 1; n < NODES; n++)
+        is[n] = n == only ? HTH_WELL : HTH_LOST;
+    remap();
+    cut(0, only, HTH_LOST);
+    remap();
+    cr_assert(eq(u32, at(0, 0), only));
+    pair[0].is = HTH_BACK;
+    remap();
+    cr_assert(eq(u32, at(0, 0), only));
+}
+
+/* Nodes 0, and two of another rack: without one of them no copy would be left. */
+Test(remap, gives_to_whom_the_owner_has_not_long_reached_where_too_few_would_be_left)
+{
+    uint32_t a = home_of(0, 0), b = a ^ 1;
+
+    for (uint32_t n = 1; n < NODES; n++)
+        is[n] = n == a || n == b ? HTH_WELL : HTH_LOST;
+    remap();
+    is[a] = HTH_LOST;
+    cut(0, b, HTH_BACK);
+    remap();
+    cr_assert(eq(u32, at(0, 0) == b || at(0, 1) == b, 1));
+}
+
 /* ---- A large job ----------------------------------------------------------------------------------- */
 
 enum { MANY = 240, EACH = 3, MANY_PLACES = 2 }; /* racks of four; one copy */
@@ -236,7 +319,7 @@ static uint32_t least_of_all(uint32_t rank, uint32_t place)
 /* The next map of `e`, and the same worked out place by place. */
 static void must_be_the_least(const struct hth_epoch *e, const struct hth_placement *of)
 {
-    struct hth_remap in = { e, of, &map, 1, well, 1 };
+    struct hth_remap in = { e, of, &map, 1, well, 1, NULL, 0 };
     struct hth_move *move = NULL;
     uint32_t moves = 0;
 

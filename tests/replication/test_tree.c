@@ -102,6 +102,47 @@ Test(tree, up_goes_round_a_parent_that_is_lost)
     pair_close(p);
 }
 
+/* Before the map knows: alone, in what it says itself. */
+Test(tree, up_goes_round_a_parent_that_its_child_cannot_reach)
+{
+    p = pair_open(70);
+    hth_tree_reach(&p->node[69].ctx, 2, 0);
+    facts_from(69);
+    cr_assert(eq(int, hth_session_is_up(p->node[0].ctx.session, 69), 1));
+    cr_assert(zero(int, hth_session_is_up(p->node[2].ctx.session, 69)));
+    hth_tree_reach(&p->node[69].ctx, 2, 1);
+    facts_from(69);
+    cr_assert(eq(int, hth_session_is_up(p->node[2].ctx.session, 69), 1));
+    pair_close(p);
+}
+
+Test(tree, whom_the_map_cuts_from_its_parent_is_the_next_ones_child)
+{
+    static const struct hth_apart cut[] = { { 0, 1, 1, 1, 0 }, { 2, 69, 1, 1, 0 },
+        { 3, 100, 0, 1, 0 }, { 4, 5000, 1, 1, 0 }, { 156, 5000, 1, 1, 0 } };
+    enum { N = 5001 };
+    static uint32_t seen[N], child[N];
+    struct hth_epoch e;
+    struct hth_ctx c = bare(&e, N, NULL);
+
+    c.apart = cut;
+    c.aparts = 5;
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t n = hth_tree_children(&c, i, child, N);
+
+        for (uint32_t k = 0; k < n; k++) {
+            cr_assert(eq(u32, hth_tree_parent(&c, child[k]), i));
+            seen[child[k]]++;
+        }
+    }
+    for (uint32_t i = 1; i < N; i++)
+        cr_assert(eq(u32, seen[i], 1), "node %u", i);
+    cr_assert(zero(u32, hth_tree_parent(&c, 1)), "there is nobody above the coordinator");
+    cr_assert(zero(u32, hth_tree_parent(&c, 69)));
+    cr_assert(eq(u32, hth_tree_parent(&c, 100), 3), "they can again");
+    cr_assert(zero(u32, hth_tree_parent(&c, 5000)), "neither its parent nor that one's");
+}
+
 Test(tree, down_reaches_everybody_once_and_to_one_only)
 {
     p = pair_open(70);

@@ -179,20 +179,75 @@ static void all_again(struct world *w)
     must_have(w, 2, "after all engines started again");
 }
 
+static void cut(struct world *w, uint32_t a, uint32_t b, int both, int on)
+{
+    world_mute(w, w->member[a], w->member[b], on);
+    if (both)
+        world_mute(w, w->member[b], w->member[a], on);
+}
+
+/* Until it is known who cannot reach whom a save may fail; from then on none does, though they never can. */
+static void apart_of(struct world *w, uint32_t a, uint32_t b, int both)
+{
+    uint64_t until_ms;
+
+    must_save(w, 2, "at first");
+    cut(w, a, b, both, 1);
+    for (until_ms = w->now_ms + 3 * SAVE_MS; w->now_ms < until_ms;)
+        (void)script_save(w, 1, SAVE_MS + 1000);
+    for (int i = 0; i < 4; i++) {
+        must_save(w, 1, "while two nodes cannot reach each other");
+        must_have(w, 2, "while two nodes cannot reach each other");
+    }
+    script_again(w, 0);
+    must_save(w, 2, "and the coordinator's engine has started again");
+    cut(w, a, b, both, 0);
+    script_run(w, 5 * WELL_MS);
+    must_save(w, 2, "when they can again");
+    must_have(w, 1 + w->opts.copies, "when they can again");
+}
+
+/* Owner and holder of copies of each other. */
+static void apart(struct world *w)
+{
+    apart_of(w, 2, 3, 1);
+}
+
+static void apart_oneway(struct world *w)
+{
+    apart_of(w, 2, 3, 0);
+}
+
+/* Parent and child in the tree: facts and words go another way. */
+static void apart_tree(struct world *w)
+{
+    apart_of(w, 1, 3, 1);
+}
+
+/* Each copy may come from the other holder, and there is nowhere else to go. */
+static void apart_other(struct world *w)
+{
+    apart_of(w, 1, 2, 1);
+}
+
 static const struct row {
     const char *name;
     void (*run)(struct world *w);
-    uint32_t nodes, ranks, copies, min_copies;
+    uint32_t nodes, ranks, copies, min_copies, degree;
 } rows[] = {
-    { "serial", serial, 6, 1, 1, 1 },
-    { "serial-two", serial_two, 6, 1, 2, 1 },
-    { "deep", deep, 40, 1, 1, 1 },
-    { "restart", restart, 6, 1, 1, 1 },
-    { "flaps", flaps, 8, 8, 1, 1 },
-    { "many", many, 200, 8, 1, 1 },
-    { "moved", moved, 4, 4, 1, 1 },
-    { "unsettled", unsettled, 3, 1, 1, 1 },
-    { "all-again", all_again, 4, 2, 1, 1 },
+    { "serial", serial, 6, 1, 1, 1, 0 },
+    { "serial-two", serial_two, 6, 1, 2, 1, 0 },
+    { "deep", deep, 40, 1, 1, 1, 0 },
+    { "restart", restart, 6, 1, 1, 1, 0 },
+    { "flaps", flaps, 8, 8, 1, 1, 0 },
+    { "many", many, 200, 8, 1, 1, 0 },
+    { "moved", moved, 4, 4, 1, 1, 0 },
+    { "unsettled", unsettled, 3, 1, 1, 1, 0 },
+    { "all-again", all_again, 4, 2, 1, 1, 0 },
+    { "apart", apart, 4, 1, 1, 1, 0 },
+    { "apart-oneway", apart_oneway, 4, 2, 1, 1, 0 },
+    { "apart-tree", apart_tree, 7, 1, 1, 1, 2 },
+    { "apart-other", apart_other, 3, 1, 2, 2, 0 },
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
@@ -203,6 +258,7 @@ static const struct {
     { "record", HTH_BREAK_RECORD },
     { "found", HTH_BREAK_FOUND },
     { "moved", HTH_BREAK_MOVED },
+    { "apart", HTH_BREAK_APART },
     { "number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL },
 };
 
@@ -213,6 +269,7 @@ static int run(const struct row *row, uint32_t breaks, int loud)
     int broken;
 
     opts.min_copies = row->min_copies;
+    opts.degree = row->degree;
     opts.breaks = breaks;
     opts.deaf = breaks != 0; /* what comes of it is to be noticed */
     opts.loud = loud;

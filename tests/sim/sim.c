@@ -56,6 +56,8 @@ static const struct {
     { "late-grant-dropped", WORLD_BREAK_GRANT, WORLD_BIT(GIVEUP) | WORLD_BIT(GOON) },
     { "room-unchecked", HTH_BREAK_ROOM, TIGHT },
     { "common-unpromised", HTH_BREAK_COMMON, WORLD_FIRST },
+    { "nothing-gives-way", HTH_BREAK_WAY, TIGHT | AWAY },
+    { "unreached-not-told", HTH_BREAK_APART, WORLD_BIT(NET) | WORLD_BIT(APART) | WORLD_BIT(GOON) },
 };
 
 #define ALL_KINDS ((UINT32_C(1) << WORLD_KINDS_COUNT) - 1)

@@ -88,6 +88,7 @@ static void note_launch(struct world *w)
 static void launch(struct world *w)
 {
     note_launch(w);
+    ill_restarted(w);
     for (uint32_t r = 0; r < w->ranks; r++)
         rank_kill(&w->rank[r]);
     for (uint32_t i = 0; i < w->opts.nodes; i++)
@@ -236,7 +237,7 @@ static uint64_t next_due(struct world *w)
 
 static void become_quiet(struct world *w)
 {
-    ill_end_all(w);
+    ill_end_all(w, 0);
     w->quiet = 1;
     w->quiet_ms = w->now_ms;
     w->goes_on = w->opts.kinds & WORLD_BIT(GOON) && w->restart_ms == HTH_NEVER;
@@ -418,7 +419,7 @@ struct hth_node *world_node(struct world *w, uint32_t node)
 
 void world_close(struct world *w)
 {
-    ill_end_all(w);
+    ill_end_all(w, 1);
     for (uint32_t m = 0; m < w->machines; m++) {
         machine_stop(w, m);
         hth_store_mem_destroy(w->machine[m].store);

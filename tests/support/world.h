@@ -43,7 +43,9 @@
     X(SLOW, slow, "workers that take their time")                                         \
     X(GIVEUP, giveup, "a rank gives up waiting for its slot")                             \
     X(TWICE, twice, "saves begun twice, cancelled, out of step")                          \
-    X(GOON, goon, "no restart after the last fault: saving has to go on by itself")
+    X(GOON, goon, "no restart after the last fault: saving has to go on by itself")       \
+    X(APART, apart,                                                                       \
+            "two nodes that do not hear each other until the job is restarted, or one the other")
 
 enum world_kind {
 #define WORLD_KIND(kind, name, text) WORLD_KIND_##kind,
@@ -146,7 +148,7 @@ struct world_ill {
     enum world_kind kind;
     uint64_t until_ms;
     uint32_t a, b;  /* machines */
-    uint32_t times; /* flap: halves to come */
+    uint32_t times; /* flap: halves to come; apart: ways that are cut */
     uint32_t on_ms, off_ms;
     int off;        /* flap: it speaks at present */
     uint64_t bytes; /* room: that the stranger has */

@@ -104,9 +104,9 @@ static void draw_times(struct world_opts *o)
         o->work_ms = between(&d, 1, 10);
 }
 
-/* With these a save may be recovered where nothing of it has its place, and what is owed is not enough
- * (tests/sim/README.md). */
-#define MOVES (WORLD_BIT(RENUMBER) | WORLD_BIT(SHRINK) | WORLD_BIT(GROW))
+/* With these a save may be recovered where nothing of it has its place, or copies move for good, and what is owed is
+ * not enough (tests/sim/README.md). */
+#define MOVES (WORLD_BIT(RENUMBER) | WORLD_BIT(SHRINK) | WORLD_BIT(GROW) | WORLD_BIT(APART))
 
 static void draw_kinds(struct world_opts *o)
 {

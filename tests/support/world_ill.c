@@ -52,6 +52,38 @@ static int ill_begin_part(struct world *w, struct world_ill *l)
     return 1;
 }
 
+static int ill_lasts(const struct world_ill *l)
+{
+    return l->kind == WORLD_KIND_APART && l->until_ms;
+}
+
+static void ill_apart(struct world *w, const struct world_ill *l, int on)
+{
+    world_mute(w, l->a, l->b, on);
+    if (l->times == 2)
+        world_mute(w, l->b, l->a, on);
+}
+
+/* The coordinator calls lost whom it cannot reach, so it is none of them. One pair at a time. */
+static int ill_begin_apart(struct world *w, struct world_ill *l)
+{
+    uint32_t nodes = w->opts.nodes, a, b;
+
+    for (uint32_t i = 0; i < WORLD_ILLS; i++)
+        if (&w->ill[i] != l && ill_lasts(&w->ill[i]))
+            return 0;
+    if (nodes < 3 || w->restart_ms != HTH_NEVER)
+        return 0;
+    a = 1 + fault_roll(w, nodes - 1);
+    b = 1 + fault_roll(w, nodes - 2);
+    l->a = w->member[a];
+    l->b = w->member[b + (b >= a)];
+    l->times = 1 + fault_roll(w, 2);
+    l->until_ms = HTH_NEVER - 1;
+    ill_apart(w, l, 1);
+    return 1;
+}
+
 static int ill_begin_flap(struct world *w, struct world_ill *l)
 {
     l->times = 2 * (2 + fault_roll(w, 6));
@@ -104,6 +136,8 @@ static int ill_begins(struct world *w, struct world_ill *l)
         return l->a != l->b;
     case WORLD_KIND_PARTITION:
         return ill_begin_part(w, l);
+    case WORLD_KIND_APART:
+        return ill_begin_apart(w, l);
     case WORLD_KIND_FLAP:
         return ill_begin_flap(w, l);
     case WORLD_KIND_CRASH:
@@ -134,7 +168,7 @@ void ill_begin(struct world *w, enum world_kind kind)
     }
     w->hits[kind] += kind != WORLD_KIND_CRASH;
     world_say(w, "machine %u (%u): %s for %llu ms", l->a, l->b, world_kind_name[kind].name,
-            (unsigned long long)(l->until_ms - w->now_ms));
+            ill_lasts(l) ? 0ull : (unsigned long long)(l->until_ms - w->now_ms));
 }
 
 static void ill_ends(struct world *w, struct world_ill *l)
@@ -158,6 +192,9 @@ static void ill_ends(struct world *w, struct world_ill *l)
         break;
     case WORLD_KIND_PARTITION:
         ill_part(w, l, 0);
+        break;
+    case WORLD_KIND_APART:
+        ill_apart(w, l, 0);
         break;
     case WORLD_KIND_CRASH:
         world_come(w, l->a);
@@ -197,6 +234,9 @@ static void ill_end(struct world *w, struct world_ill *l)
     ill_ends(w, l);
     free(l->part);
     l->part = NULL;
+    for (uint32_t i = 0; i < WORLD_ILLS; i++)
+        if (ill_lasts(&w->ill[i])) /* it may have been of the same two */
+            ill_apart(w, &w->ill[i], 1);
     w->well_ms = w->now_ms;
 }
 
@@ -220,9 +260,16 @@ uint64_t ill_due_ms(const struct world *w)
     return due;
 }
 
-void ill_end_all(struct world *w)
+void ill_end_all(struct world *w, int lasting)
 {
     for (uint32_t i = 0; i < WORLD_ILLS; i++)
-        if (w->ill[i].until_ms)
+        if (w->ill[i].until_ms && (lasting || !ill_lasts(&w->ill[i])))
+            ill_end(w, &w->ill[i]);
+}
+
+void ill_restarted(struct world *w)
+{
+    for (uint32_t i = 0; i < WORLD_ILLS; i++)
+        if (ill_lasts(&w->ill[i]))
             ill_end(w, &w->ill[i]);
 }

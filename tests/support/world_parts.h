@@ -130,7 +130,8 @@ void net_open(struct world *w);
 void ill_begin(struct world *w, enum world_kind kind); /* by fault_dice */
 void ill_act(struct world *w);
 uint64_t ill_due_ms(const struct world *w);
-void ill_end_all(struct world *w);
+void ill_end_all(struct world *w, int lasting); /* those too that last until a restart */
+void ill_restarted(struct world *w);
 
 /* world_fault.c */
 void faults_plan(struct world *w);     /* the next one */

@@ -126,6 +126,13 @@ int hth_session_is_up(const struct hth_session *s, uint32_t node)
     return peer && peer->up;
 }
 
+int hth_session_is_connected(const struct hth_session *s, uint32_t node)
+{
+    const struct peer *peer = hth_peer_find(s, node);
+
+    return peer && !peer->queue && hth_peer_out(peer);
+}
+
 uint64_t hth_session_messages(const struct hth_session *s)
 {
     return s->messages;

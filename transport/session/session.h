@@ -98,6 +98,8 @@ int hth_session_send(
 void hth_session_versions(const struct hth_session *s, uint32_t *low, uint32_t *high);
 
 int hth_session_is_up(const struct hth_session *s, uint32_t node);
+/* There is a connection with it now, and nothing waits for another. */
+int hth_session_is_connected(const struct hth_session *s, uint32_t node);
 uint64_t hth_session_messages(
         const struct hth_session *s); /* heard so far, but for the session's own */
 uint64_t hth_session_heard_ms(const struct hth_session *s, uint32_t node); /* last; 0: never */
