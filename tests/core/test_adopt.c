@@ -214,7 +214,7 @@ Test(adopt, wrong_roots_jobs_and_stores_are_refused_with_a_sentence)
     cr_assert(strstr(err.text, "of version 1, and this Hearth reads") != NULL, "%s", err.text);
     put(".hearth/store", "HTHSTORE\377\0\0\0", 12);
     must_fail(open_store(&err), HEARTH_EUNSUPPORTED);
-    put(".hearth/store", "HTHSTORE\4\0\0\0", 12);
+    put(".hearth/store", "HTHSTORE\5\0\0\0", 12);
     must_fail(open_store(&err), HEARTH_ECORRUPT);
     put(".hearth/store", "", 0);
     must_fail(open_store(&err), HEARTH_ECORRUPT);
