@@ -21,12 +21,14 @@ static struct hth_choice *choice;
 static struct {
     int times, code; /* of the last */
     char text[HEARTH_ERROR_TEXT];
+    struct hearth_recovery info;
 } ended;
 
 static inline void rig_on_end(void *self, int code, const struct hearth_error *err,
         struct hth_save_id save, const struct hearth_recovery *info)
 {
-    (void)self, (void)save, (void)info;
+    (void)self, (void)save;
+    ended.info = *info;
     ended.times++;
     ended.code = code;
     snprintf(ended.text, sizeof(ended.text), "%s", err ? err->text : "");

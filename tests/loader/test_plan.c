@@ -488,3 +488,25 @@ Test(plan, finds_what_is_said_by_runs_of_the_same_manifest_only)
     hth_inventory_fini(&inv[1]);
     free(m.object);
 }
+
+Test(plan, an_inventory_that_says_an_object_twice_is_none)
+{
+    struct hth_seen_object object[2] = { { .id = 5 }, { .id = 6 } };
+    struct hth_seen_save save = {
+        .id = { 4, 77, 9, 1 }, .has_manifest = 1, .objects = 2, .object = object
+    };
+    struct hth_inventory inv = { .store = 1, .saves = 1, .save = &save }, got;
+    unsigned char bytes[4096];
+    size_t len = hth_inventory_bytes(&inv);
+
+    cr_assert(le(sz, len, sizeof(bytes)));
+    for (object[1].id = 6; object[1].id >= 4; object[1].id--) {
+        int rc;
+
+        hth_inventory_encode(&inv, bytes);
+        rc = hth_inventory_decode(&got, bytes, len, NULL);
+        cr_assert(eq(int, rc, object[1].id == 6 ? HEARTH_OK : HEARTH_EPROTO));
+        if (!rc)
+            hth_inventory_fini(&got);
+    }
+}

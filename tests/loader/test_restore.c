@@ -23,6 +23,7 @@ static const uint64_t id_of[OBJECTS] = { UINT64_C(1) << 32 | 1,
 
 static unsigned char manifest[HTH_MANIFEST_HEAD + OBJECTS * HTH_MANIFEST_OBJECT + HTH_DIGEST];
 static size_t manifest_len;
+static uint32_t plan_objects; /* that its list of holders has; 0: as many as the manifest */
 static int manifest_here = 1; /* the member has the manifest of the plan's save */
 
 static void hold_manifest(uint32_t node)
@@ -59,7 +60,7 @@ static void give_plan_of(
     if (manifest_here)
         hold_manifest(MEMBER);
     memcpy(plan.manifest, m.digest, HTH_DIGEST);
-    must(hth_runs_make(&plan.from, from, objects, NULL));
+    must(hth_runs_make(&plan.from, from, plan_objects ? plan_objects : objects, NULL));
     bytes = malloc(hth_plan_bytes(&plan));
     hth_plan_encode(&plan, bytes);
     hth_restore_plan(restore, &id, bytes, hth_plan_bytes(&plan));
@@ -334,6 +335,10 @@ Test(restore, go_of_the_plan_that_was_voted_for_ends_it_and_no_other)
     hth_restore_go(restore, 2);
     cr_assert(eq(int, ended.times, 1));
     cr_assert(zero(int, ended.code));
+    cr_assert(eq(u32, ended.info.sources, 1));
+    cr_assert(eq(u64, ended.info.step, chosen.step));
+    cr_assert(ge(u64, ended.info.pulled_bytes, object.data_len));
+    cr_assert(ne(ptr, strstr(ended.info.text, "from node node0"), NULL), "%s", ended.info.text);
 }
 
 static int says_that_it_is_weak(uint32_t agreed)
@@ -451,6 +456,20 @@ Test(restore, another_manifest_that_is_here_gives_way_to_the_plans)
     run(1000);
     cr_assert(holds_the_manifest());
     cr_assert(pair_equal(p, 0, MEMBER, chosen, object.id));
+}
+
+/* Who has the objects is said in the manifest's order. */
+Test(restore, a_plan_of_another_number_of_objects_than_its_manifest_is_a_no)
+{
+    struct hth_object object[OBJECTS] = { there(id_of[0]), there(id_of[1]) };
+    uint32_t serial;
+
+    must(hth_restore_start(restore, 60000, NULL));
+    plan_objects = 1;
+    give_plan_of(1, object, OBJECTS, 1);
+    plan_objects = 0;
+    run(1000);
+    cr_assert(eq(int, voted(&serial), HEARTH_EPROTO));
 }
 
 /* ---- Raw objects ------------------------------------------------------------------------------------- */
