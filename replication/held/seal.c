@@ -163,7 +163,7 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
 {
     uint64_t data_len = held->object.data_len, table_len, room;
     struct hth_proof *proof;
-    struct seal_job *j;
+    struct seal_job *j = NULL;
     int rc;
 
     if (held->state != HTH_HELD_LENT || !held->slot)
@@ -182,7 +182,8 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
         return rc;
     if (!(proof = malloc((HTH_CHUNKS(data_len) + 1) * sizeof(*proof))))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the checksums of an object");
-    if ((rc = seal_job_new(ctx, save, held, done, self, &j, err))) {
+    rc = seal_job_new(ctx, save, held, done, self, &j, err);
+    if (!j) {
         free(proof);
         return rc;
     }
