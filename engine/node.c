@@ -358,6 +358,7 @@ void hth_node_tick(struct hth_node *n)
     doubt_tick(n, hth_now_ms(&n->ctx.clock));
     read_tick(n, hth_now_ms(&n->ctx.clock));
     keep_tick(n, hth_now_ms(&n->ctx.clock));
+    reserve_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
     n->made_ms = n->env.store->ops->work(n->env.store, node_slots(n));
 }
@@ -384,6 +385,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     due_ms = least_ms(due_ms, doubt_due_ms(n));
     due_ms = least_ms(due_ms, read_due_ms(n));
     due_ms = least_ms(due_ms, keep_due_ms(n));
+    due_ms = least_ms(due_ms, reserve_due_ms(n));
     due_ms = least_ms(due_ms, progress_due_ms(n));
     return least_ms(due_ms, n->made_ms);
 }

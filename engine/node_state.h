@@ -60,6 +60,9 @@ struct hth_node {
     /* reserve.c alone */
     uint64_t *shard_bytes; /* [world] as the gather said; NULL: nobody has said any */
     int not_foreseen;      /* there was no room for slots ahead: said once an epoch */
+    uint32_t places;       /* ranks whose objects were here, at most, since slots were given back */
+    uint64_t places_map;   /* the map that they were counted by; UINT64_MAX: none yet */
+    uint64_t give_back_ms; /* HTH_NEVER: nothing is given back */
 
     /* node.c alone */
     uint64_t made_ms; /* when the store wants to be worked on again; HTH_NEVER: nothing was left */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Slots are made ahead of the saves that will want them: at joining, for as many bytes as each rank
- * said that its part has; where a rank said none, as large as what it has just written.
+ * said that its part has; where a rank said none, as large as what it has just written. What was made for places
+ * that other nodes have again is given back when all is well for a while.
  */
 #include "reserve.h"
 
@@ -16,6 +17,9 @@
 void reserve_no_sizes(struct hth_node *n)
 {
     n->not_foreseen = 0;
+    n->places = 0;
+    n->places_map = UINT64_MAX;
+    n->give_back_ms = HTH_NEVER;
     free(n->shard_bytes);
     n->shard_bytes = NULL;
 }
@@ -42,43 +46,68 @@ uint64_t reserve_said(const struct hth_node *n, uint32_t rank)
     return n->shard_bytes && rank < n->epoch.world ? n->shard_bytes[rank] : 0;
 }
 
-/* Slots for keep + 1 saves of what our ranks own and we hold for others, and one largest each. */
-int reserve_slots(struct hth_node *n, struct hearth_error *err)
+/* What the rank owns is our rank's, or we hold it. */
+static int reserve_is_here(const struct hth_node *n, uint32_t rank)
 {
     const struct hth_epoch *e = &n->epoch;
-    uint32_t generations = n->ctx.opts.keep + 1;
-    uint64_t *bytes = !n->shard_bytes ? NULL
-                                      : calloc((size_t)(e->world + 1) * generations + EXTRA_SLOTS,
-                                                sizeof(*bytes));
     uint32_t holder[HTH_COPIES_MAX];
-    uint64_t largest = 0;
+    uint32_t copies = hth_commit_holders(n->commit, rank, holder);
+    int here = e->rank_node[rank] == e->self;
+
+    for (uint32_t i = 0; i < copies; i++)
+        here |= holder[i] == e->self;
+    return here;
+}
+
+#define OWED_MAX(n) ((size_t)((n)->epoch.world + 1) * ((n)->ctx.opts.keep + 1) + EXTRA_SLOTS)
+
+/* One largest for each save, for maps that are not settled; for readers and repair. */
+static size_t reserve_more(const struct hth_node *n, uint64_t largest, uint64_t *bytes)
+{
     uint64_t extra = n->opts.lease_bytes + n->opts.spare_bytes;
     size_t count = 0;
-    int rc;
 
-    hth_point(&n->ctx.points, "reserve");
-    if (!n->shard_bytes)
-        return HEARTH_OK; /* nobody has said any */
-    if (!bytes)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "reservation");
-    for (uint32_t r = 0; r < e->world; r++) {
-        uint32_t copies = hth_commit_holders(n->commit, r, holder);
-        int here = e->rank_node[r] == e->self;
-
-        for (uint32_t i = 0; i < copies; i++)
-            here |= holder[i] == e->self;
-        if (!here || !n->shard_bytes[r])
-            continue;
-        largest = n->shard_bytes[r] > largest ? n->shard_bytes[r] : largest;
-        for (uint32_t g = 0; g < generations; g++)
-            bytes[count++] = n->shard_bytes[r];
-    }
-    for (uint32_t g = 0; g < generations && largest; g++)
+    for (uint32_t g = 0; g <= n->ctx.opts.keep && largest; g++)
         bytes[count++] = largest;
     for (uint32_t i = 0; i < EXTRA_SLOTS && largest && extra; i++) {
         bytes[count++] = largest;
         extra = extra > largest ? extra - largest : 0;
     }
+    return count;
+}
+
+/* bytes[OWED_MAX]: slots for keep + 1 saves of what our ranks own and we hold for others. */
+static size_t reserve_owed(const struct hth_node *n, uint64_t *bytes, uint64_t *out_largest)
+{
+    size_t count = 0;
+
+    *out_largest = 0;
+    for (uint32_t r = 0; r < n->epoch.world; r++) {
+        if (!reserve_said(n, r) || !reserve_is_here(n, r))
+            continue;
+        *out_largest = reserve_said(n, r) > *out_largest ? reserve_said(n, r) : *out_largest;
+        for (uint32_t g = 0; g <= n->ctx.opts.keep; g++)
+            bytes[count++] = reserve_said(n, r);
+    }
+    return count;
+}
+
+int reserve_slots(struct hth_node *n, struct hearth_error *err)
+{
+    uint64_t *bytes, largest;
+    size_t count;
+    int rc;
+
+    if (!n->shard_bytes) { /* nobody has said any */
+        hth_point(&n->ctx.points, "reserve");
+        return HEARTH_OK;
+    }
+    bytes = calloc(OWED_MAX(n), sizeof(*bytes));
+    if (!bytes)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "reservation");
+    count = reserve_owed(n, bytes, &largest);
+    count += reserve_more(n, largest, bytes + count);
+    hth_point(&n->ctx.points, "reserve");
     rc = count ? hth_slots_reserve(&n->ctx, bytes, count, err) : HEARTH_OK;
     free(bytes);
     return rc;
@@ -130,6 +159,84 @@ void reserve_ahead(struct hth_node *n, struct hth_save_id save)
                 "slots of the next save are not made ahead, so that it will be slow: %s", err.text);
     }
     free(bytes);
+}
+
+/* ---- Given back ---------------------------------------------------------------------------------- */
+
+static size_t reserve_shown_max(const struct hth_node *n, const struct hth_held_save *s)
+{
+    size_t max = 0;
+
+    for (const struct hth_held *h = s->held; h; h = h->next)
+        max += n->ctx.opts.keep + 1;
+    return max;
+}
+
+/* All that saves like the newest one want, where this map has their objects. 1: some go later. */
+static int reserve_give_back(struct hth_node *n, const struct hth_held_save *s)
+{
+    size_t max = reserve_shown_max(n, s), count;
+    uint64_t *bytes = calloc(OWED_MAX(n) + max, sizeof(*bytes)), largest;
+    int later = 0;
+
+    if (!bytes)
+        return 0;
+    count = reserve_owed(n, bytes, &largest);
+    count += reserve_sizes_of(n, s, bytes + count, max);
+    for (size_t i = 0; i < count; i++)
+        largest = bytes[i] > largest ? bytes[i] : largest;
+    if (count)
+        count += reserve_more(n, largest, bytes + count);
+    if (count)
+        later = hth_slots_keep_only(&n->ctx, bytes, count);
+    free(bytes);
+    return later;
+}
+
+static uint32_t reserve_places(const struct hth_node *n)
+{
+    uint32_t places = 0;
+
+    for (uint32_t r = 0; r < n->epoch.world; r++)
+        places += (uint32_t)reserve_is_here(n, r);
+    return places;
+}
+
+static void reserve_mapped(struct hth_node *n, uint64_t now_ms)
+{
+    uint32_t places = reserve_places(n);
+
+    if (places < n->places)
+        n->give_back_ms = now_ms + 2 * (uint64_t)n->ctx.opts.dead_ms;
+    else
+        n->places = places;
+}
+
+void reserve_tick(struct hth_node *n, uint64_t now_ms)
+{
+    const struct hth_held_save *s;
+    uint64_t mapped;
+    int settled;
+
+    if (!n->ctx.epoch || !n->recovered)
+        return;
+    settled = hth_commit_settled(n->commit, &mapped);
+    if (mapped != n->places_map)
+        reserve_mapped(n, now_ms);
+    n->places_map = mapped;
+    if (now_ms < n->give_back_ms)
+        return;
+    s = settled && n->ctx.keep.saves ? hth_holdings_find(&n->ctx, n->ctx.keep.save[0]) : NULL;
+    n->places = reserve_places(n);
+    if (!s || reserve_give_back(n, s))
+        n->give_back_ms = now_ms + n->ctx.opts.dead_ms;
+    else
+        n->give_back_ms = HTH_NEVER;
+}
+
+uint64_t reserve_due_ms(const struct hth_node *n)
+{
+    return n->ctx.epoch && n->recovered ? n->give_back_ms : HTH_NEVER;
 }
 
 void reserve_close(struct hth_node *n)

@@ -19,6 +19,9 @@ uint64_t reserve_said(const struct hth_node *n, uint32_t rank); /* 0: it has sai
 int reserve_slots(struct hth_node *n, struct hearth_error *err);
 /* Slots for saves to come, as large as those of this one: where ranks have not said their sizes. */
 void reserve_ahead(struct hth_node *n, struct hth_save_id save);
+/* What was made for places that other nodes have again is given back. */
+void reserve_tick(struct hth_node *n, uint64_t now_ms);
+uint64_t reserve_due_ms(const struct hth_node *n);
 void reserve_close(struct hth_node *n);
 
 #endif

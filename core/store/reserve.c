@@ -177,6 +177,28 @@ int hth_pool_foresee(
     return have_slots(hth_tmpfs_of(s), bytes, count, ALL_SLOTS, 0, err);
 }
 
+/* A slot that a rank has mapped stays: its memory would, too. */
+void hth_pool_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    uint64_t *sizes = hth_sys_zalloc(t, (count + 1) * sizeof(*sizes));
+    struct tmpfs_slot *next;
+
+    if (!sizes)
+        return;
+    if (count)
+        memcpy(sizes, bytes, count * sizeof(*sizes));
+    qsort(sizes, count, sizeof(*sizes), bytes_descending);
+    (void)reserve_match(t, sizes, &count, ALL_SLOTS);
+    free(sizes);
+    for (struct tmpfs_slot *slot = t->slots; slot; slot = next) {
+        next = slot->next;
+        slot->matched |= slot->taker < TAKER_ENGINE;
+        if (in_the_way(slot) && !slot->pub.user)
+            hth_slot_give_back(t, slot);
+    }
+}
+
 struct hth_slot *hth_pool_surplus(struct hth_store *s)
 {
     struct tmpfs_slot *slot = hth_tmpfs_of(s)->slots;

@@ -55,13 +55,18 @@ int hth_slot_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int forei
     return 0;
 }
 
-void hth_slot_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot)
+static void slot_leave(struct hth_tmpfs *t, const struct tmpfs_slot *slot)
 {
     struct tmpfs_slot **at = &t->slots;
 
     while (*at != slot)
         at = &(*at)->next;
     *at = slot->next;
+}
+
+void hth_slot_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot)
+{
+    slot_leave(t, slot);
     hth_sys_unmap(slot->pub.base, slot->pub.capacity);
     close(slot->pub.fd);
     free(slot);
@@ -75,6 +80,17 @@ void hth_slot_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot)
     hth_slot_name(slot->pub.id, name);
     unlinkat(t->pool_fd, name, 0);
     hth_slot_forget(t, slot);
+}
+
+void hth_slot_give_back(struct hth_tmpfs *t, struct tmpfs_slot *slot)
+{
+    char name[FILE_NAME_BYTES];
+
+    hth_slot_name(slot->pub.id, name);
+    unlinkat(t->pool_fd, name, 0);
+    slot_leave(t, slot);
+    hth_release(t, slot->pub.base, slot->pub.capacity, slot->pub.fd);
+    free(slot);
 }
 
 static int new_file(struct hth_tmpfs *t, uint64_t capacity, int *out_fd, struct stat *st)

@@ -79,8 +79,12 @@ struct hth_store_ops {
     int (*want)(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
             struct hearth_error *err);
 
-    /* After HEARTH_ENOSPC of reserve(), or of want() FIRST: the next free slot that would have made way if `user` were NULL; NULL:
-     * none. The op is NULL where there never are any. */
+    /* Free slots beyond those of these sizes are given back, the memory behind them by a worker; not those that
+     * ranks have mapped, nor those whose `user` is not NULL. NULL: they stay. */
+    void (*keep_only)(struct hth_store *s, const uint64_t *bytes, size_t count);
+
+    /* After HEARTH_ENOSPC of reserve(), or of want() FIRST, or after keep_only(): the next free slot that would have made way, or
+     * gone, if `user` were NULL; NULL: none. The op is NULL where there never are any. */
     struct hth_slot *(*surplus)(struct hth_store *s);
 
     /* Best-fitting free slot of at least `bytes`, made now where reserve() was never called and

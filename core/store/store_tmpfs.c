@@ -117,6 +117,7 @@ static const struct hth_store_ops tmpfs_ops = {
     .reserve = hth_pool_reserve,
     .foresee = hth_pool_foresee,
     .want = hth_pool_want,
+    .keep_only = hth_pool_keep_only,
     .surplus = hth_pool_surplus,
     .take = hth_pool_take,
     .lend = hth_pool_lend,

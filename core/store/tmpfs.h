@@ -154,6 +154,8 @@ int hth_slot_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int forei
         struct tmpfs_slot **out, struct hearth_error *err);
 /* Unmap, close, forget. The file stays. */
 void hth_slot_forget(struct hth_tmpfs *t, struct tmpfs_slot *slot);
+/* As hth_slot_drop(), and a worker gives its memory back. */
+void hth_slot_give_back(struct hth_tmpfs *t, struct tmpfs_slot *slot);
 void hth_slot_name(uint64_t id, char out[FILE_NAME_BYTES]);
 /* It is one of the pool's, in whatever state. */
 int hth_slot_counts(const struct tmpfs_slot *s);
@@ -176,6 +178,7 @@ int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct he
 int hth_pool_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
         struct hearth_error *err);
 
+void hth_pool_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count);
 struct hth_slot *hth_pool_surplus(struct hth_store *s);
 
 /* broken.c: HEARTH_ECORRUPT and why, where somebody removed or cut its file; and the next such one that

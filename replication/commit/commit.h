@@ -100,6 +100,8 @@ enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at);
 /* 1: what is known here of the job is as the coordinator says it. *out_ms: so long ago it did, or NOW; 0 at the
  * coordinator. 0: it has not been heard for longer than a change takes to be told. */
 int hth_commit_as_of(const struct hth_commit *c, uint64_t *out_ms);
+/* 1: all that is kept is where the newest map has it, which that is the position of. */
+int hth_commit_settled(const struct hth_commit *c, uint64_t *out_mapped);
 uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at); /* seconds since PROTECTED */
 
 /* The newest save of this epoch (step: NULL, or of this one) that all ranks of this node have handed

@@ -75,6 +75,12 @@ enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at)
     return hth_keep_degraded(k, (int)at) ? HTH_KEPT_DEGRADED : HTH_KEPT_PROTECTED;
 }
 
+int hth_commit_settled(const struct hth_commit *c, uint64_t *out_mapped)
+{
+    *out_mapped = c->head.mapped;
+    return c->running && c->head.settled;
+}
+
 uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at)
 {
     uint64_t now_ms = c->ctx->clock.wall_ms(c->ctx->clock.self);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A slot stays registered for all that it is used for, and a registered one is never removed: until room is
- * short and nothing wants its size any more, as in a world of other shards. */
+ * short and nothing wants its size any more, as in a world of other shards, or what it was made for has moved on. */
 #include "slots.h"
 
 #include "region.h"
@@ -26,6 +26,14 @@ int hth_slots_reserve(
 
     return rc == HEARTH_ENOSPC && slots_freed(ctx) ? store->ops->reserve(store, bytes, count, err)
                                                    : rc;
+}
+
+int hth_slots_keep_only(struct hth_ctx *ctx, const uint64_t *bytes, size_t count)
+{
+    if (!ctx->store->ops->keep_only)
+        return 0;
+    ctx->store->ops->keep_only(ctx->store, bytes, count);
+    return slots_freed(ctx);
 }
 
 int hth_slots_want(struct hth_ctx *ctx, const uint64_t *bytes, size_t count, enum hth_want how,

@@ -11,6 +11,8 @@
 /* As the store's ops of these names. A store that makes slots when they are taken has no want(). */
 int hth_slots_reserve(
         struct hth_ctx *ctx, const uint64_t *bytes, size_t count, struct hearth_error *err);
+/* 1: some are registered still: they go with a later call, when that has ended. */
+int hth_slots_keep_only(struct hth_ctx *ctx, const uint64_t *bytes, size_t count);
 int hth_slots_want(struct hth_ctx *ctx, const uint64_t *bytes, size_t count, enum hth_want how,
         struct hearth_error *err);
 

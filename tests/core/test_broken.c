@@ -343,3 +343,40 @@ Test(broken, free_slots_of_other_sizes_make_way)
     seen->user = NULL;
     cr_assert(eq(ptr, s->ops->surplus(s), NULL));
 }
+
+static unsigned free_slots(void)
+{
+    struct hth_slot *slot[8];
+    unsigned count = 0;
+
+    s->ops->reserve(s, NULL, 0, NULL); /* take() makes none */
+    while (count < 8 && !s->ops->take(s, SIZE, &slot[count], NULL))
+        count++;
+    for (unsigned i = 0; i < count; i++)
+        s->ops->give(s, slot[i]);
+    return count;
+}
+
+/* Of seven one is in use, one a rank has mapped, one is registered. */
+Test(broken, what_is_beyond_the_sizes_that_are_owed_is_given_back)
+{
+    uint64_t sizes[2] = { SIZE, SIZE };
+    struct hth_slot *ranks, *used, *registered;
+    int user;
+
+    reserve(7);
+    must(s->ops->lend(s, SIZE, 3, &ranks, NULL));
+    used = take();
+    registered = take();
+    registered->user = &user;
+    s->ops->give(s, registered);
+    s->ops->give(s, ranks);
+    s->ops->keep_only(s, sizes, 2);
+    cr_assert(eq(ptr, s->ops->surplus(s), registered));
+    registered->user = NULL;
+    s->ops->keep_only(s, sizes, 2);
+    s->ops->give(s, used);
+    cr_assert(le(u32, free_slots(), 3), "two are owed, and a rank's");
+    cr_assert(ge(u32, free_slots(), 2));
+    (void)ranks;
+}

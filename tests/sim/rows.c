@@ -148,6 +148,31 @@ static void moved(struct world *w)
     exactly(w, "after a flap and a save");
 }
 
+/* Who is lost twice has no copies for ten minutes: the slots that others made for them are given back after that. */
+static void given_back(struct world *w)
+{
+    uint32_t before[4], most = 0;
+
+    must_save(w, 3, "at first");
+    for (uint32_t i = 0; i < 4; i++)
+        before[i] = script_slots(w, i);
+    script_silent(w, 2, FLAP_MS);
+    script_run(w, 1000);
+    script_silent(w, 2, FLAP_MS);
+    script_run(w, WELL_MS);
+    must_save(w, 4, "after two flaps");
+    for (uint32_t i = 0; i < 4; i++)
+        most += script_slots(w, i) > before[i] ? script_slots(w, i) - before[i] : 0;
+    if (!most)
+        world_broken(w, "after two flaps: nobody wants more slots");
+    script_run(w, 620000);
+    must_save(w, 1, "with all at home");
+    for (uint32_t i = 0; i < 4; i++)
+        if (script_slots(w, i) > before[i] + 2) /* one largest for each save */
+            world_broken(w, "with all at home: node %u has %u slots, and %u before", i,
+                    script_slots(w, i), before[i]);
+}
+
 /* Copies move to who is out of reach too, and is not lost yet: whoever had them is back, and keeps them. */
 static void unsettled(struct world *w)
 {
@@ -242,6 +267,7 @@ static const struct row {
     { "flaps", flaps, 8, 8, 1, 1, 0 },
     { "many", many, 200, 8, 1, 1, 0 },
     { "moved", moved, 4, 4, 1, 1, 0 },
+    { "given-back", given_back, 4, 4, 1, 1, 0 },
     { "unsettled", unsettled, 3, 1, 1, 1, 0 },
     { "all-again", all_again, 4, 2, 1, 1, 0 },
     { "apart", apart, 4, 1, 1, 1, 0 },

@@ -185,6 +185,16 @@ uint32_t script_all_objects(struct world *w, uint32_t node)
     return script_objects(w, node, (struct hth_save_id){ 0 });
 }
 
+uint32_t script_slots(struct world *w, uint32_t node)
+{
+    struct hth_store *s = w->machine[w->member[node]].store;
+    uint32_t slots = 0;
+
+    for (const struct slot *slot = s ? mem_of(s)->slots : NULL; slot; slot = slot->next)
+        slots++;
+    return slots;
+}
+
 uint32_t script_copies(struct world *w)
 {
     uint32_t *of = calloc(w->ranks, sizeof(*of));

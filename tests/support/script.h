@@ -29,6 +29,7 @@ void script_start(struct world *w, uint32_t node);
 /* Objects of a save that are on a node, sealed; those of all saves that are there. */
 uint32_t script_objects(struct world *w, uint32_t node, struct hth_save_id save);
 uint32_t script_all_objects(struct world *w, uint32_t node);
+uint32_t script_slots(struct world *w, uint32_t node); /* of its memory, in whatever state */
 /* The fewest nodes that have one and the same object of the newest PROTECTED save. */
 uint32_t script_copies(struct world *w);
 

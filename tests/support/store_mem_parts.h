@@ -24,6 +24,7 @@ struct slot {
     int condemned; /* freed with its last lease */
     struct dir *dir;
     char name[HTH_NAME_MAX + 1];
+    int surplus;                       /* by the last mem_keep_only() */
     uint64_t seen_generation, seen_ms; /* the judge's: since when it saw this use of it */
 };
 
@@ -86,6 +87,9 @@ void mem_file_end(struct mem *m, struct file *f);
 int mem_reserve(struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 int mem_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
         struct hearth_error *err);
+
+void mem_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count);
+struct hth_slot *mem_surplus(struct hth_store *s);
 
 /* store_mem_raw.c */
 int mem_raw_make(struct hth_store *s, struct hth_save_id save, const char *name, uint64_t len,

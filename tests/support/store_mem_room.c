@@ -103,8 +103,8 @@ static int have_slots(struct mem *m, const uint64_t *bytes, size_t count, int fr
     unsigned char *taken;
     int rc = 0;
 
-    for (struct slot *slot = m->slots; slot; slot = slot->next)
-        slots++;
+    for (struct slot *slot = m->slots; slot; slot = slot->next, slots++)
+        slot->surplus = 0;
     sizes = malloc((count + 1) * sizeof(*sizes));
     taken = calloc(slots + 1, 1);
     if (!sizes || !taken) {
@@ -127,6 +127,42 @@ static int have_slots(struct mem *m, const uint64_t *bytes, size_t count, int fr
     free(taken);
     free(sizes);
     return rc;
+}
+
+/* Sizes as in have_slots(): what matches none of them, and is free, goes. */
+void mem_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count)
+{
+    struct mem *m = mem_of(s);
+    size_t slots = 0, at = 0;
+    uint64_t *sizes = malloc((count + 1) * sizeof(*sizes));
+    unsigned char *taken;
+    struct slot *next;
+
+    for (struct slot *slot = m->slots; slot; slot = slot->next)
+        slots++;
+    taken = calloc(slots + 1, 1);
+    if (!sizes || !taken)
+        abort();
+    memcpy(sizes, bytes, count * sizeof(*sizes));
+    qsort(sizes, count, sizeof(*sizes), descending);
+    (void)match(m, sizes, &count, 0, taken);
+    for (struct slot *slot = m->slots; slot; slot = next, at++) {
+        next = slot->next;
+        slot->surplus = !taken[at] && slot->state == FREE && !slot->pub.leases;
+        if (slot->surplus && !slot->pub.user)
+            mem_slot_drop(m, slot);
+    }
+    free(taken);
+    free(sizes);
+}
+
+/* Of the last mem_keep_only(). */
+struct hth_slot *mem_surplus(struct hth_store *s)
+{
+    for (struct slot *slot = mem_of(s)->slots; slot; slot = slot->next)
+        if (slot->surplus && slot->state == FREE && !slot->pub.leases && slot->pub.user)
+            return &slot->pub;
+    return NULL;
 }
 
 int mem_reserve(struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
