@@ -173,7 +173,7 @@ def load_latest(state_dict: dict[str, Any], *, base: str | os.PathLike | None = 
     newest checkpoint is still there, and an older one would be a silent step back.
 
     fallback  a reader with a `path`, such as FileSystemReader: a checkpoint (step 0 if its name has
-              none), or a folder of step folders (step-<N>_ckpt or <N>)
+              none), or a folder of step folders (names as saves have them)
     trust     as HearthReader's
     opts      of recover()
     """
