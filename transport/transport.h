@@ -57,9 +57,9 @@ struct hth_transport_opts {
                               * this one; ends with NULL. NULL: none */
     const char *library; /* full path of the backend's library; NULL: the loader's */
     int trusted;         /* 1: a listener that obeys anybody is fine off loopback, too */
-    const unsigned char
-            *key;        /* [HTH_KEY] the job's, of a backend that proves and seals by itself (tcp);
-                               * borrowed until close. NULL: none */
+    const struct hth_key
+            *key;        /* the job's, of a backend that proves and seals by itself (tcp); may be
+                          * reloaded; borrowed until close. NULL: none */
     int plain;           /* 1: with a key, too, bytes go as they are once it is proved; all alike */
     uint32_t connect_ms; /* 0: 5000 */
     struct hth_clock clock;
