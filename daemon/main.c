@@ -36,7 +36,8 @@ static void daemon_limits(void)
 {
     struct rlimit none = { 0, 0 }, files;
 
-    prctl(PR_SET_DUMPABLE, 0); /* checkpoints and the key are nobody else's */
+    prctl(PR_SET_DUMPABLE, 0);              /* checkpoints and the key are nobody else's */
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* nor has anything that it runs more rights than it */
     setrlimit(RLIMIT_CORE, &none);
     if (!getrlimit(RLIMIT_NOFILE, &files)) {
         files.rlim_cur = files.rlim_max;
