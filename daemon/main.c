@@ -5,6 +5,7 @@
  */
 #include "last_words.h"
 
+#include "core/base/auth.h"
 #include "engine/config.h"
 #include "engine/driver.h"
 #include <hearth/version.h>
@@ -117,8 +118,11 @@ static int daemon_print_help(void)
 static int daemon_run(const struct hth_config *config, int starter)
 {
     struct hearth_error err = { 0 };
+    int key_fd = hth_key_fd(config->key_file);
     int stop_fd = daemon_end_signals(), comes_back = 1, rc = HEARTH_OK;
 
+    if (key_fd >= 0) /* no child of ours inherits it */
+        fcntl(key_fd, F_SETFD, FD_CLOEXEC);
     while (!rc && comes_back) {
         struct hth_driver *driver = NULL;
 

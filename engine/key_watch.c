@@ -4,7 +4,6 @@
 #include "key_watch.h"
 
 #include "core/base/fail.h"
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +49,6 @@ int hth_key_watch_open(const char *path, struct hth_key_watch **out, struct hear
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the job key");
     memcpy(w->path, path, strlen(path));
     w->read = w->seen = mark_of(path);
-    if (hth_key_fd(path) >= 0) /* no child of ours inherits it */
-        fcntl(hth_key_fd(path), F_SETFD, FD_CLOEXEC);
     if ((rc = hth_key_open(path, &w->key, err))) {
         free(w);
         return rc;
