@@ -35,6 +35,7 @@ enum status run_header(const struct args *a);
 enum status run_rm(const struct args *a);
 enum status run_clean(const struct args *a);
 enum status run_keep(const struct args *a);
+enum status run_key(const struct args *a);
 enum status run_doctor(const struct args *a);
 
 /* ---- say.c: text for people and programs ---- */

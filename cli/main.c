@@ -71,6 +71,16 @@ static const struct command {
     { "clean", run_clean, TAKES_ROOT, 1, 1, "clean [--root DIR] JOB",
             "remove all of a job, while no engine runs on it",
             "For the epilog of a batch system: everything of the job on this node goes.\n" },
+    { "key", run_key, 0, 2, 2, "key new|add|rotate|drop|ls FILE",
+            "make the file of a job key; change the key of a job that runs",
+            "  hearth key new job.key      a new file, mode 0600, with one random key\n"
+            "  hearth key add job.key      a second key, which is taken from others from now on\n"
+            "  hearth key rotate job.key   the second one dials and proves, the first is taken as well\n"
+            "  hearth key drop job.key     the one that is only taken is no longer\n"
+            "  hearth key ls job.key       ids of its keys\n\n"
+            "Engines look at their key file every 2 s, and read it 2 s later: between two of add, rotate and drop let all\n"
+            "nodes have the file, and their engines say key-changed in their logs. Saves go on meanwhile. The file is\n"
+            "replaced whole; new never overwrites one. No key is ever printed: an id says which one is meant.\n" },
     { "doctor", run_doctor, TAKES_JSON | TAKES_ROOT, 1, 1, "doctor net [--root DIR] [--json]",
             "what networks this node has, which one an engine takes, what is better",
             "  hearth doctor net --root /mnt/hearth\n\n"
@@ -92,7 +102,7 @@ static int command_list(FILE *to)
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].what);
     fputs("\nhearth COMMAND --help says more; hearth --version says the version.\n"
-          "HEARTH_ROOT is the default of --root. Only rm, clean and keep change anything.\n\n"
+          "HEARTH_ROOT is the default of --root. Only rm, clean, keep and key change anything.\n\n"
           "exit status: 0 done, 1 looked and found something wrong, 2 wrong command line,\n"
           "3 not found, 4 an engine runs on the job, 5 the system refused\n",
             to);

@@ -5,6 +5,7 @@
  */
 #include "last_words.h"
 
+#include "core/base/auth.h"
 #include "engine/config.h"
 #include "engine/driver.h"
 #include <hearth/version.h>
@@ -36,7 +37,8 @@ static void daemon_limits(void)
 {
     struct rlimit none = { 0, 0 }, files;
 
-    prctl(PR_SET_DUMPABLE, 0); /* checkpoints and the key are nobody else's */
+    prctl(PR_SET_DUMPABLE, 0);              /* checkpoints and the key are nobody else's */
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* nor has anything that it runs more rights than it */
     setrlimit(RLIMIT_CORE, &none);
     if (!getrlimit(RLIMIT_NOFILE, &files)) {
         files.rlim_cur = files.rlim_max;
@@ -116,8 +118,11 @@ static int daemon_print_help(void)
 static int daemon_run(const struct hth_config *config, int starter)
 {
     struct hearth_error err = { 0 };
+    int key_fd = hth_key_fd(config->key_file);
     int stop_fd = daemon_end_signals(), comes_back = 1, rc = HEARTH_OK;
 
+    if (key_fd >= 0) /* no child of ours inherits it */
+        fcntl(key_fd, F_SETFD, FD_CLOEXEC);
     while (!rc && comes_back) {
         struct hth_driver *driver = NULL;
 

@@ -17,12 +17,14 @@
 #include "core/store/store_tmpfs.h"
 #include "fabrics.h"
 #include "hands.h"
+#include "key_watch.h"
 #include "node.h"
 #include "server.h"
 #include "stop_point.h"
 #include <hearth/version.h>
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +46,7 @@ struct hth_driver {
     int records_fd;                                 /* `.hearth/`, ours alone; -1: not open yet */
     struct hth_points points;                       /* self: ours to free */
     struct hth_store_faults faults;
-    struct hth_key key; /* lent to the node's session */
+    struct hth_key_watch *key; /* lent to the node's session; NULL: there is none */
     struct hth_log_file *log_file;
     struct hth_log log;
     struct hth_clock clock;
@@ -129,7 +131,7 @@ static struct hth_transport *driver_open_transport(
         .library = library[0] ? library : NULL,
         .trusted = hth_config_network(c).trusted,
         .strong = hth_config_network(c).strong,
-        .key = d->key.bytes,
+        .key = hth_key_watched(d->key),
         .clock = d->clock,
         .log = d->log,
     };
@@ -280,11 +282,9 @@ static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
     memcpy(env.device, c->device, sizeof(env.device));
     env.linger_s = c->linger_s;
     snprintf(env.log_path, sizeof(env.log_path), "%.500s/log", d->records);
-    if (c->key_file[0]) {
-        if ((rc = hth_key_open(c->key_file, &d->key, err)))
-            return rc;
-        env.session.key = d->key.bytes;
-    }
+    if (c->key_file[0] && (rc = hth_key_watch_open(c->key_file, &d->key, err)))
+        return rc;
+    env.session.key = hth_key_watched(d->key);
     hth_point(&env.points, "adopt");
     return hth_node_open(&env, &d->node, err);
 }
@@ -321,7 +321,7 @@ static void driver_say_hello(struct hth_driver *d)
             c->provider[0] ? c->provider : "default", c->bind, c->port,
             c->device[0] ? c->device : "by address", c->key_file[0] ? "yes" : "none", c->network,
             c->linger_s ? c->linger_s : hth_option_none(HTH_AT_linger_s), c->threads);
-    if (d->key.bytes && !d->key.locked)
+    if (d->key && !hth_key_watched(d->key)->locked)
         hth_say(&d->log, HEARTH_LOG_WARN, "key-not-locked",
                 "the job key may be swapped out: this process may not lock memory; raise "
                 "RLIMIT_MEMLOCK (ulimit -l) by some pages");
@@ -481,6 +481,22 @@ static int driver_look(struct hth_driver *d, struct hearth_error *err)
     return why.code;
 }
 
+/* Its file holds other keys than it did. */
+static void driver_rekey(struct hth_driver *d)
+{
+    const struct hth_key *key = hth_key_watched(d->key);
+    char other[32] = "";
+
+    if (!d->key || !hth_key_watch_look(d->key, hth_now_ms(&d->clock), &d->log))
+        return;
+    if (key->other)
+        snprintf(other, sizeof(other), ", %08" PRIx32 " is taken too", key->other_id);
+    hth_say(&d->log, HEARTH_LOG_INFO, "key-changed",
+            "job key %08" PRIx32 " is in use from here on%s; %" PRIu32
+            " connections of one that is not are made anew",
+            key->id, other, hth_node_rekeyed(d->node));
+}
+
 int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
 {
     const char *why = NULL;
@@ -492,6 +508,7 @@ int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
         for (int i = 0; i < ROUND_PROGRESS && t->ops->progress(t) > 0; i++)
             continue;
         hth_pool_deliver(d->pool);
+        driver_rekey(d);
         hth_node_tick(d->node);
         if (!hth_server_reap(d->server) && !hth_node_done(d->node))
             rc = driver_handle(d, driver_sleep_ms(d), err);
@@ -535,7 +552,7 @@ void hth_driver_close(struct hth_driver *d)
         hth_pool_stop(d->pool); /* before the owners of its work go */
     hth_node_close(d->node);
     hth_fabrics_close(d->fabrics);
-    hth_key_close(&d->key);
+    hth_key_watch_close(d->key);
     if (d->store && left != HTH_LEAVE_ALL)
         hth_store_tmpfs_erase(d->store, left == HTH_LEAVE_RECORDS);
     if (d->store)

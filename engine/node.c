@@ -299,6 +299,11 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
     return HEARTH_OK;
 }
 
+uint32_t hth_node_rekeyed(struct hth_node *n)
+{
+    return hth_session_rekeyed(n->ctx.session);
+}
+
 void hth_node_close(struct hth_node *n)
 {
     if (!n)

@@ -80,6 +80,8 @@ uint64_t hth_node_due_ms(struct hth_node *node); /* store's background work incl
 
 /* This engine ends, though the job does not: whoever waits for an answer hears why, and so does whoever asks
  * from now on. */
+/* env.session.key is another one now: how many connections are made anew for it. */
+uint32_t hth_node_rekeyed(struct hth_node *node);
 void hth_node_fail(struct hth_node *node, const struct hearth_error *why);
 
 uint32_t hth_node_clients(const struct hth_node *node); /* attached now */

@@ -96,7 +96,7 @@ static void rank_tell_settings(
     out->first_fabric = n->env.fabrics ? n->env.fabrics->first : 0;
     out->has_key = own->key != NULL;
     if (own->key)
-        hth_local_proof(out->key_proof, own->key, challenge);
+        hth_local_proof(out->key_proof, own->key->bytes, challenge);
     if (n->ctx.epoch)
         out->opts = n->opts;
 }

@@ -58,9 +58,9 @@ struct hth_transport_opts {
     const char *library; /* full path of the backend's library; NULL: the loader's */
     int trusted;         /* 1: a listener that obeys anybody is fine off loopback, too */
     int strong; /* 1: payload is proved by a SHA-256, so that nobody on the way changes it */
-    const unsigned char
-            *key;        /* [HTH_KEY] the job's, of a backend that proves and seals by itself (tcp);
-                               * borrowed until close. NULL: none */
+    const struct hth_key
+            *key;        /* the job's, of a backend that proves and seals by itself (tcp); may be
+                          * reloaded; borrowed until close. NULL: none */
     int plain;           /* 1: with a key, too, bytes go as they are once it is proved; all alike */
     uint32_t connect_ms; /* 0: 5000 */
     struct hth_clock clock;

@@ -41,24 +41,26 @@ struct hth_answer {
 
 /* What a bootstrap knows of the job: nothing, or what hearth_open() tells it. */
 struct hth_knows {
-    int told;                   /* by hearth_open() */
-    int keyed, trusted;         /* trusted: no key is needed off loopback */
-    char job[HTH_NAME_MAX + 1]; /* in each proof, so that two jobs with one key are two */
-    unsigned char key[HTH_KEY];
+    int told;                      /* by hearth_open() */
+    unsigned keyed;                /* how many keys there are */
+    int trusted;                   /* no key is needed off loopback */
+    char job[HTH_NAME_MAX + 1];    /* in each proof, so that two jobs with one key are two */
+    unsigned char key[2][HTH_KEY]; /* the first proves, both are taken */
 };
 
 /* Both sides of one connection, as they went over it. */
 struct hth_talk {
+    unsigned with; /* of rank 0: which key the guest proved */
     unsigned char challenge[HTH_CHALLENGE];
     unsigned char greeting[HTH_GREETING];
 };
 
 /* What hearth_open() knows: a bootstrap of ours over TCP proves the job's key with it from here
  * on, or is content without one on this machine and, where `trusted`, on others. A bootstrap of
- * the caller's own is left alone. `key` is that for the rendezvous (HTH_GATHER_PURPOSE)
- * or NULL. */
+ * the caller's own is left alone. key[keys], 2 at most, are those for the rendezvous (HTH_GATHER_PURPOSE):
+ * the first to prove with, both to take. */
 void hth_bootstrap_tell(const struct hearth_bootstrap *bootstrap, const char *job,
-        const unsigned char *key, int trusted);
+        const unsigned char (*key)[HTH_KEY], unsigned keys, int trusted);
 
 void hth_challenge_make(unsigned char out[HTH_CHALLENGE], const struct hth_knows *k);
 /* 1: there is a key, 0: none. Errors: HEARTH_EPROTO. */
@@ -69,11 +71,10 @@ void hth_greeting_make(struct hth_talk *t, const struct hth_knows *k, const stru
         const void *row);
 /* Errors: HEARTH_EPROTO. Whatever it says is a claim until it is proved. */
 int hth_greeting_decode(struct hth_greeting *out, const unsigned char in[HTH_GREETING]);
-/* 1: the sender has our key and sent this row, or there is no key on either side. */
-int hth_greeting_holds(
-        const struct hth_talk *t, const struct hth_knows *k, const void *row, size_t len);
+/* 1: the sender has a key of ours (t->with) and sent this row, or there is no key on either side. */
+int hth_greeting_holds(struct hth_talk *t, const struct hth_knows *k, const void *row, size_t len);
 
-/* The digest is of the body that follows: the table is one, and its readers are many. */
+/* Proved with the key that the guest proved. The digest is of the body that follows: the table is one, and its readers are many. */
 void hth_answer_make(unsigned char out[HTH_ANSWER], const struct hth_talk *t,
         const struct hth_knows *k, const struct hth_answer *a,
         const unsigned char digest[HTH_DIGEST]);

@@ -76,7 +76,7 @@ static int tcp_allgather(
 }
 
 void hth_bootstrap_tell(const struct hearth_bootstrap *bootstrap, const char *job,
-        const unsigned char *key, int trusted)
+        const unsigned char (*key)[HTH_KEY], unsigned keys, int trusted)
 {
     struct hth_tcp *t = bootstrap->self;
 
@@ -84,10 +84,10 @@ void hth_bootstrap_tell(const struct hearth_bootstrap *bootstrap, const char *jo
         return;
     t->knows.told = 1;
     t->knows.trusted = trusted;
-    t->knows.keyed = key != NULL;
+    t->knows.keyed = keys;
     snprintf(t->knows.job, sizeof(t->knows.job), "%s", job);
-    if (key)
-        memcpy(t->knows.key, key, HTH_KEY);
+    if (keys)
+        memcpy(t->knows.key, key, (size_t)keys * HTH_KEY);
 }
 
 static void tcp_close(struct hearth_bootstrap *bootstrap)

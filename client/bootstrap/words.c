@@ -38,7 +38,7 @@ int hth_challenge_decode(const unsigned char in[HTH_CHALLENGE])
 }
 
 static void greeting_proof(unsigned char out[HTH_MAC], const struct hth_talk *t,
-        const struct hth_knows *k, const void *row, size_t len)
+        const struct hth_knows *k, unsigned with, const void *row, size_t len)
 {
     unsigned char said[SAID];
     struct hth_writer w = { .at = said, .cap = sizeof(said) };
@@ -49,7 +49,7 @@ static void greeting_proof(unsigned char out[HTH_MAC], const struct hth_talk *t,
     words_begin(&w, "greeting", k);
     hth_write(&w, t->challenge, HTH_CHALLENGE);
     hth_write(&w, t->greeting, GREETING_AT);
-    hth_mac(out, k->key, said, w.len, row, len);
+    hth_mac(out, k->key[with], said, w.len, row, len);
 }
 
 void hth_greeting_make(struct hth_talk *t, const struct hth_knows *k, const struct hth_greeting *g,
@@ -66,7 +66,8 @@ void hth_greeting_make(struct hth_talk *t, const struct hth_knows *k, const stru
     hth_write32(&w, g->len);
     hth_write(&w, g->token, HTH_TOKEN);
     hth_write(&w, nonce, sizeof(nonce));
-    greeting_proof(t->greeting + GREETING_AT, t, k, row, g->len);
+    greeting_proof(t->greeting + GREETING_AT, t, k, 0, row, g->len);
+    t->with = 0;
 }
 
 int hth_greeting_decode(struct hth_greeting *out, const unsigned char in[HTH_GREETING])
@@ -83,13 +84,19 @@ int hth_greeting_decode(struct hth_greeting *out, const unsigned char in[HTH_GRE
     return HEARTH_OK;
 }
 
-int hth_greeting_holds(
-        const struct hth_talk *t, const struct hth_knows *k, const void *row, size_t len)
+int hth_greeting_holds(struct hth_talk *t, const struct hth_knows *k, const void *row, size_t len)
 {
     unsigned char proof[HTH_MAC];
+    unsigned with = 0;
 
-    greeting_proof(proof, t, k, row, len);
-    return hth_mac_equal(proof, t->greeting + GREETING_AT);
+    do {
+        greeting_proof(proof, t, k, with, row, len);
+        if (hth_mac_equal(proof, t->greeting + GREETING_AT)) {
+            t->with = with;
+            return 1;
+        }
+    } while (++with < k->keyed);
+    return 0;
 }
 
 static void answer_proof(unsigned char out[HTH_MAC], const unsigned char answer[HTH_ANSWER],
@@ -105,7 +112,7 @@ static void answer_proof(unsigned char out[HTH_MAC], const unsigned char answer[
     hth_write(&w, t->challenge, HTH_CHALLENGE);
     hth_write(&w, t->greeting, HTH_GREETING);
     hth_write(&w, answer, ANSWER_AT);
-    hth_mac(out, k->key, said, w.len, digest, HTH_DIGEST);
+    hth_mac(out, k->key[t->with], said, w.len, digest, HTH_DIGEST);
 }
 
 void hth_answer_make(unsigned char out[HTH_ANSWER], const struct hth_talk *t,

@@ -2,7 +2,8 @@
 /*
  * The all-gather of a joining, over whichever bootstrap. Each row is proved with a key of the
  * job's, so that no bootstrap, of ours or the caller's own, need be believed: a row without that
- * proof ends the joining by name. The job key itself is read, used and forgotten.
+ * proof ends the joining by name. The job key itself is read, used and forgotten, for each joining anew: it may have
+ * been changed, and two are taken meanwhile.
  */
 #include "meet.h"
 
@@ -16,13 +17,16 @@ static int meet_key(struct hearth *h, struct hearth_error *err)
     struct hth_key key;
     int rc;
 
-    if (!h->opts.key_file || h->joining->keyed)
+    if (!h->opts.key_file)
         return HEARTH_OK;
     if ((rc = hth_key_open(h->opts.key_file, &key, err)))
-        return rc;
-    hth_subkey(h->joining->key, key.bytes, HTH_GATHER_PURPOSE);
+        return h->joining->keyed ? HEARTH_OK
+                                 : rc; /* the file has gone, and the key it held goes on */
+    hth_subkey(h->joining->key[0], key.bytes, HTH_GATHER_PURPOSE);
+    if (key.other)
+        hth_subkey(h->joining->key[1], key.other, HTH_GATHER_PURPOSE);
+    h->joining->keyed = key.other ? 2 : 1;
     hth_key_close(&key);
-    h->joining->keyed = 1;
     return HEARTH_OK;
 }
 
@@ -30,19 +34,18 @@ int hth_meet(struct hearth *h, unsigned char own[HTH_GATHER], unsigned char *tab
         struct hearth_error *err)
 {
     const struct hearth_bootstrap *b = h->opts.bootstrap;
-    const unsigned char *key;
+    const struct hth_joining *j = h->joining;
     int rc;
 
     if ((rc = meet_key(h, err)))
         return rc;
-    key = h->joining->keyed ? h->joining->key : NULL;
-    if (key)
-        hth_gather_prove(own, key);
+    if (j->keyed)
+        hth_gather_prove(own, j->key[0]);
     if (!b) {
         memcpy(table, own, HTH_GATHER);
         return HEARTH_OK;
     }
-    hth_bootstrap_tell(b, h->opts.job, key, h->opts.network == HEARTH_NETWORK_TRUSTED);
+    hth_bootstrap_tell(b, h->opts.job, j->key, j->keyed, h->opts.network == HEARTH_NETWORK_TRUSTED);
     rc = b->allgather(b->self, own, HTH_GATHER, table, err);
     if (rc > 0)
         rc = hth_fail(err, HEARTH_EINVAL, 0,
@@ -54,6 +57,6 @@ int hth_meet(struct hearth *h, unsigned char own[HTH_GATHER], unsigned char *tab
                 "find the other ranks: the bootstrap gave place %u of the table to somebody else: "
                 "is this process rank %u of %u?",
                 h->opts.rank, h->opts.rank, h->opts.world);
-    rc = hth_gather_check(table, h->opts.world, key, err);
+    rc = hth_gather_check(table, h->opts.world, j->key, j->keyed, err);
     return rc ? hth_while(err, rc, "find the other ranks") : HEARTH_OK;
 }

@@ -13,6 +13,7 @@
 #include "client/base/clock.h"
 #include "client/base/memfd.h"
 #include "command.h"
+#include "core/base/auth.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -30,7 +31,10 @@
 
 extern char **environ;
 
-static int shell_start(char *const argv[], int out, int words, pid_t *pid)
+#define KEY_FD 3 /* where an engine finds the key that we were given by descriptor */
+
+/* key: a descriptor, or -1. */
+static int shell_start(char *const argv[], int out, int words, int key, pid_t *pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
@@ -44,7 +48,9 @@ static int shell_start(char *const argv[], int out, int words, pid_t *pid)
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&files, out, 1);
     posix_spawn_file_actions_adddup2(&files, words, 2);
-    posix_spawn_file_actions_addclosefrom_np(&files, 3);
+    if (key >= 0)
+        posix_spawn_file_actions_adddup2(&files, key, KEY_FD);
+    posix_spawn_file_actions_addclosefrom_np(&files, key >= 0 ? KEY_FD + 1 : KEY_FD);
     posix_spawnattr_setsigdefault(&attr, &all);
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setflags(
@@ -98,14 +104,18 @@ int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hea
     static const char script[] = "\"$0\" \"$@\" >/dev/null & echo $!";
     const char *argv[2 * HTH_OPTIONS + 8] = { "sh", "-c", script };
     char program[PATH_MAX + 32];
+    const char *key_file = h->opts.key_file;
     struct hth_args args;
-    int ends[2], words, e, rc;
+    int ends[2], words, e, rc, key = key_file ? hth_key_fd(key_file) : -1;
     pid_t shell, engine;
 
     if ((rc = hth_find_program(h, program, sizeof(program), err)))
         return rc;
     hth_args_make(&args, h, program);
     memcpy(argv + 3, args.argv, sizeof(args.argv[0]) * (size_t)args.argc);
+    for (int i = 3; key >= 0 && argv[i]; i++)
+        if (argv[i] == key_file)
+            argv[i] = "fd:3";
     words = hth_memfd("hearthd-words", "", 0);
     if (words < 0 || pipe2(ends, O_CLOEXEC) != 0) {
         e = errno;
@@ -113,7 +123,7 @@ int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hea
             close(words);
         return hth_fail(err, HEARTH_EENGINE, e, "start %s: %s", program, strerror(e));
     }
-    e = shell_start((char *const *)(uintptr_t)argv, ends[1], words, &shell);
+    e = shell_start((char *const *)(uintptr_t)argv, ends[1], words, key, &shell);
     close(ends[1]);
     engine = e ? 0 : shell_read_pid(ends[0]);
     close(ends[0]);

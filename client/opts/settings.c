@@ -97,7 +97,7 @@ static int number_agrees(const struct hearth *h, const struct hth_option *option
 static int check_key(
         const struct hearth *h, const unsigned char *challenge, struct hearth_error *err)
 {
-    unsigned char proof[HTH_MAC];
+    unsigned char proof[2][HTH_MAC] = { { 0 } };
     struct hth_key key;
     char how[96];
     int rc;
@@ -106,9 +106,11 @@ static int check_key(
         return HEARTH_OK;
     if ((rc = hth_key_open(h->opts.key_file, &key, err)))
         return rc;
-    hth_local_proof(proof, key.bytes, challenge);
+    hth_local_proof(proof[0], key.bytes, challenge);
+    hth_local_proof(proof[1], key.other ? key.other : key.bytes, challenge);
     hth_key_close(&key);
-    if (h->attached.has_key && hth_mac_equal(proof, h->attached.key_proof))
+    if (h->attached.has_key && (hth_mac_equal(proof[0], h->attached.key_proof) ||
+                                       hth_mac_equal(proof[1], h->attached.key_proof)))
         return HEARTH_OK;
     return hth_fail(err, HEARTH_EINVAL, 0,
             "key_file '%.200s' holds a key, but the engine that runs on this node (pid %u) was "

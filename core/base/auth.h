@@ -43,17 +43,38 @@ void hth_random_bytes(void *out, size_t len);
 void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
         const char *purpose, const void *transcript, size_t len);
 
-/* The one copy of the job key in this process: in memory that is not swapped, dumped or inherited
- * by a child, and wiped at close. Callers borrow the pointer. */
+/*
+ * The one copy of the job key in this process, or of two while it is being changed: in memory that is not
+ * swapped, dumped or inherited by a child, and wiped at close. Callers borrow the pointers. An id says which
+ * key is meant, to everybody; it comes from the key, which cannot be computed from it.
+ */
 struct hth_key {
-    unsigned char *bytes; /* [HTH_KEY] */
-    int locked;           /* 0: RLIMIT_MEMLOCK leaves no room, so it may be swapped */
+    const unsigned char *bytes; /* [HTH_KEY] to dial and prove with */
+    const unsigned char *other; /* [HTH_KEY] taken from others as well; NULL: there is one key */
+    uint32_t id, other_id;
+    int locked; /* 0: RLIMIT_MEMLOCK leaves no room, so it may be swapped */
+    struct hth_key_place *place;
 };
 
-/* The key file: 32 bytes, or 64 hex digits and a newline; mode 0600 or stricter, owned by us,
- * no link. Errors: HEARTH_EINVAL with a sentence that says what to do, HEARTH_ENOMEM. */
+/* The key file: 32 bytes, or 64 hex digits and a newline, twice where there are two keys; mode 0600 or
+ * stricter, owned by us, no link. "fd:N" is an inherited descriptor of such a file, or of one without a
+ * name (memfd_create()). Errors: HEARTH_EINVAL with a sentence that says what to do, HEARTH_ENOMEM. */
 int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err);
+/* What the file holds now; a key that stays keeps its pointer, and nobody can prove with one that has
+ * gone. *out_changed: another one, or another order. Errors: as of open, the keys are then as they were. */
+int hth_key_reload(
+        struct hth_key *key, const char *path, int *out_changed, struct hearth_error *err);
 void hth_key_close(struct hth_key *key); /* NULL and one of zeros: nothing */
+
+#define HTH_KEY_LINE (2 * HTH_KEY + 1) /* a key's line in a file */
+void hth_key_line(
+        char out[HTH_KEY_LINE], const unsigned char key[HTH_KEY]); /* ends with a newline */
+
+uint32_t hth_key_id(const unsigned char key[HTH_KEY]); /* never 0 */
+/* The key of that id, or the first for 0: which one was not said. NULL: there is none. */
+const unsigned char *hth_key_of(const struct hth_key *key, uint32_t id);
+/* The descriptor that "fd:N" names; -1: it is a path. */
+int hth_key_fd(const char *path);
 /* Memory of this kind for another secret; NULL: none is left. out_locked may be NULL. */
 void *hth_secret_alloc(size_t len, int *out_locked);
 void hth_secret_free(void *secret); /* wipes it. NULL: nothing */

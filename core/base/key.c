@@ -1,15 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job key: its file, which is refused where others could have read or written it, and the one
- * place where it lies in memory. */
+/*
+ * The job key: its file, which is refused where others could have read or written it, and the one
+ * place where it lies in memory. There are two while it is being changed:
+ *
+ *     file [old]  ─add─►  [old, new]  ─rotate─►  [new, old]  ─drop─►  [new]
+ *
+ * The first one dials and proves, both are taken, so that engines which have read the file at different
+ * times, one step apart, understand each other.
+ */
 #include "auth.h"
+#include "bytes.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define TEXT 64 /* hex digits */
+#define KEYS 2
 
 static int file_check(int fd, const char *path, struct hearth_error *err)
 {
@@ -25,6 +36,8 @@ static int file_check(int fd, const char *path, struct hearth_error *err)
                 "key file %s belongs to user %u and not to us, user %u: chown it, or make an own "
                 "copy",
                 path, (unsigned)st.st_uid, (unsigned)geteuid());
+    if (!st.st_nlink) /* it has no name that others could open, and as a memfd every bit of a mode */
+        return HEARTH_OK;
     if (st.st_mode & 07177)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "key file %s has mode %04o, which lets others at it: chmod 600 it", path,
@@ -43,13 +56,9 @@ static int key_digit(unsigned char c)
     return -1;
 }
 
-/* 1: text[n] is hex digits, with or without a newline. */
-static int from_hex(unsigned char out[HTH_KEY], const unsigned char *text, size_t n)
+/* Hex digits of one key. */
+static int from_hex(unsigned char out[HTH_KEY], const unsigned char *text)
 {
-    if (n == TEXT + 1 && text[TEXT] == '\n')
-        n--;
-    if (n != TEXT)
-        return 0;
     for (size_t i = 0; i < HTH_KEY; i++, text += 2) {
         int high = key_digit(text[0]), low = key_digit(text[1]);
 
@@ -60,29 +69,57 @@ static int from_hex(unsigned char out[HTH_KEY], const unsigned char *text, size_
     return 1;
 }
 
-static int key_parse(const char *path, unsigned char out[HTH_KEY], const unsigned char *bytes,
-        ssize_t n, struct hearth_error *err)
+/* How many keys text[n] is, the last one with or without its newline; 0: it is none. */
+static unsigned keys_parse(unsigned char out[KEYS][HTH_KEY], const unsigned char *text, size_t n)
 {
+    unsigned count = n > TEXT + 1 ? 2 : 1;
+
     if (n == HTH_KEY) {
-        memcpy(out, bytes, HTH_KEY);
-        return HEARTH_OK;
+        memcpy(out[0], text, HTH_KEY);
+        return 1;
     }
-    if (n > 0 && from_hex(out, bytes, (size_t)n))
-        return HEARTH_OK;
-    return hth_fail(err, HEARTH_EINVAL, 0,
-            "key file %s holds no key: write %d random bytes into it, or %d hex digits and a "
-            "newline",
-            path, HTH_KEY, TEXT);
+    if (n == (size_t)count * (TEXT + 1) && text[n - 1] == '\n')
+        n--;
+    if (n != (size_t)count * (TEXT + 1) - 1 || (count == 2 && text[TEXT] != '\n'))
+        return 0;
+    for (unsigned i = 0; i < count; i++)
+        if (!from_hex(out[i], text + (size_t)i * (TEXT + 1)))
+            return 0;
+    return count;
 }
 
-/* All that ever holds digits of the key. */
-struct place {
-    unsigned char key[HTH_KEY], text[TEXT + 2];
+/* All that ever holds digits of the keys. */
+struct hth_key_place {
+    unsigned char key[KEYS][HTH_KEY];  /* in use; what is free has random bytes */
+    unsigned char read[KEYS][HTH_KEY]; /* from the file */
+    unsigned char text[KEYS * (TEXT + 1) + 1];
 };
 
-static int key_load(const char *path, struct place *place, struct hearth_error *err)
+int hth_key_fd(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    char *end;
+    long fd;
+
+    if (strncmp(path, "fd:", 3) != 0 || path[3] < '0' || path[3] > '9')
+        return -1;
+    fd = strtol(path + 3, &end, 10);
+    return *end || fd > INT_MAX ? -1 : (int)fd;
+}
+
+/* A descriptor of ours, whoever owns the one that a name names. */
+static int key_file_open(const char *path)
+{
+    int fd = hth_key_fd(path);
+
+    return fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3)
+                   : open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+}
+
+/* To place->read; how many. */
+static int key_load(const char *path, struct hth_key_place *place, unsigned *out_count,
+        struct hearth_error *err)
+{
+    int fd = key_file_open(path);
     ssize_t n = 0;
     int rc;
 
@@ -93,37 +130,121 @@ static int key_load(const char *path, struct place *place, struct hearth_error *
         return hth_fail(err, HEARTH_EINVAL, errno, "key file %s: %s", path, strerrordesc_np(errno));
 
     rc = file_check(fd, path, err);
-    if (!rc && (n = read(fd, place->text, sizeof(place->text))) < 0)
+    if (!rc && (n = pread(fd, place->text, sizeof(place->text), 0)) < 0)
         rc = hth_fail(err, HEARTH_EINVAL, errno, "key file %s: %s", path, strerrordesc_np(errno));
-    if (!rc)
-        rc = key_parse(path, place->key, place->text, n, err);
+    if (!rc && !(*out_count = keys_parse(place->read, place->text, (size_t)n)))
+        rc = hth_fail(err, HEARTH_EINVAL, 0,
+                "key file %s holds no key: write %d random bytes into it, or one or two lines of %d "
+                "hex digits; `hearth key new` makes one",
+                path, HTH_KEY, TEXT);
+    if (!rc && *out_count == 2 && hth_secret_equal(place->read[0], place->read[1], HTH_KEY))
+        rc = hth_fail(
+                err, HEARTH_EINVAL, 0, "key file %s holds the same key twice: leave one out", path);
     close(fd);
     hth_wipe(place->text, sizeof(place->text));
     return rc;
 }
 
+/* Where `read` lies among those in use; KEYS: nowhere. */
+static unsigned key_slot(const struct hth_key_place *place, const unsigned char *read)
+{
+    unsigned i = 0;
+
+    while (i < KEYS && !hth_secret_equal(place->key[i], read, HTH_KEY))
+        i++;
+    return i;
+}
+
+/* place->read comes into use. A handshake that is under way has a pointer to its key: one that stays does not
+ * move, and the place of one that goes gets bytes that nobody knows, not zeros, which all know. */
+static void key_take(struct hth_key *key, unsigned count)
+{
+    struct hth_key_place *place = key->place;
+    unsigned slot[KEYS] = { KEYS, KEYS };
+    const unsigned char *at[KEYS] = { NULL, NULL };
+
+    for (unsigned i = 0; i < count; i++)
+        slot[i] = key_slot(place, place->read[i]);
+    for (unsigned k = 0; k < KEYS; k++)
+        if (slot[0] != k && slot[1] != k)
+            hth_random_bytes(place->key[k], HTH_KEY);
+    for (unsigned i = 0; i < count; i++) {
+        if (slot[i] == KEYS) {
+            slot[i] = slot[!i] == 0;
+            memcpy(place->key[slot[i]], place->read[i], HTH_KEY);
+        }
+        at[i] = place->key[slot[i]];
+    }
+    key->bytes = at[0];
+    key->other = at[1];
+    key->id = hth_key_id(key->bytes);
+    key->other_id = key->other ? hth_key_id(key->other) : 0;
+}
+
+int hth_key_reload(
+        struct hth_key *key, const char *path, int *out_changed, struct hearth_error *err)
+{
+    uint32_t id = key->id, other_id = key->other_id;
+    unsigned count = 0;
+    int rc = key_load(path, key->place, &count, err);
+
+    if (!rc) {
+        key_take(key, count);
+        *out_changed = key->id != id || key->other_id != other_id;
+    }
+    hth_wipe(key->place->read, sizeof(key->place->read));
+    return rc;
+}
+
 int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err)
 {
-    struct hth_key key = { NULL, 0 };
-    struct place *place = hth_secret_alloc(sizeof(*place), &key.locked);
-    int rc;
+    struct hth_key key = { 0 };
+    int rc, changed;
 
-    if (!place)
+    key.place = hth_secret_alloc(sizeof(*key.place), &key.locked);
+    if (!key.place)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the job key");
-    rc = key_load(path, place, err);
-    if (rc) {
-        hth_secret_free(place);
-        return rc;
-    }
-    key.bytes = place->key; /* its first field */
-    *out = key;
-    return HEARTH_OK;
+    hth_random_bytes(key.place, sizeof(*key.place));
+    rc = hth_key_reload(&key, path, &changed, err);
+    if (rc)
+        hth_secret_free(key.place);
+    else
+        *out = key;
+    return rc;
 }
 
 void hth_key_close(struct hth_key *key)
 {
     if (!key)
         return;
-    hth_secret_free(key->bytes);
-    *key = (struct hth_key){ NULL, 0 };
+    hth_secret_free(key->place);
+    *key = (struct hth_key){ 0 };
+}
+
+void hth_key_line(char out[HTH_KEY_LINE], const unsigned char key[HTH_KEY])
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < HTH_KEY; i++) {
+        out[2 * i] = digits[key[i] >> 4];
+        out[2 * i + 1] = digits[key[i] & 15];
+    }
+    out[HTH_KEY_LINE - 1] = '\n';
+}
+
+uint32_t hth_key_id(const unsigned char key[HTH_KEY])
+{
+    unsigned char out[HTH_KEY];
+    uint32_t id;
+
+    hth_subkey(out, key, "hearth key id 1");
+    id = hth_get32(out);
+    return id ? id : 1;
+}
+
+const unsigned char *hth_key_of(const struct hth_key *key, uint32_t id)
+{
+    if (!id || id == key->id)
+        return key->bytes;
+    return key->other && id == key->other_id ? key->other : NULL;
 }

@@ -88,10 +88,10 @@ uint64_t hth_gather_shard_bytes(const unsigned char row[HTH_GATHER]);
 void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY]);
 
 /* table[world] is of the ranks it says it is of: each row in its place, of this world, proved with
- * `key`, or with none where that is NULL; and all of them take part. Errors: HEARTH_ECORRUPT,
+ * one of key[keys], or with none where that is 0; and all of them take part. Errors: HEARTH_ECORRUPT,
  * HEARTH_EINVAL, HEARTH_EAUTH, and that of a rank which cannot; naming rank and node. */
-int hth_gather_check(const unsigned char *table, uint32_t world, const unsigned char *key,
-        struct hearth_error *err);
+int hth_gather_check(const unsigned char *table, uint32_t world,
+        const unsigned char (*key)[HTH_KEY], unsigned keys, struct hearth_error *err);
 
 /* What a row says of the newest session (epoch, nonce) that its node knows: its number as far as
  * such are believed. From the highest number on it is *random that rises: nonces count then. */

@@ -178,22 +178,24 @@ void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH
 }
 
 static int proof_check(const struct hth_gather *g, const unsigned char *row,
-        const unsigned char *key, struct hearth_error *err)
+        const unsigned char (*key)[HTH_KEY], unsigned keys, struct hearth_error *err)
 {
     static const unsigned char none[HTH_MAC];
     unsigned char proof[HTH_MAC];
     int proves = memcmp(g->proof, none, HTH_MAC) != 0;
 
-    if (!key && proves)
+    if (!keys && proves)
         return hth_fail(err, HEARTH_EAUTH, 0,
                 "rank %" PRIu32 " (node '%s') has a job key and we have none: give all ranks the "
                 "same key_file",
                 g->rank, g->node);
-    if (!key)
+    if (!keys)
         return HEARTH_OK;
-    hth_mac(proof, key, "row", 3, row, PROOF_AT);
-    if (hth_mac_equal(proof, g->proof))
-        return HEARTH_OK;
+    for (unsigned i = 0; i < keys; i++) {
+        hth_mac(proof, key[i], "row", 3, row, PROOF_AT);
+        if (hth_mac_equal(proof, g->proof))
+            return HEARTH_OK;
+    }
     return hth_fail(err, HEARTH_EAUTH, 0,
             "what says it is rank %" PRIu32 " (node '%s') %s: give all ranks the same key_file",
             g->rank, g->node,
@@ -208,8 +210,8 @@ static int presence_check(const struct hth_gather *g, struct hearth_error *err)
             g->node, g->why);
 }
 
-int hth_gather_check(const unsigned char *table, uint32_t world, const unsigned char *key,
-        struct hearth_error *err)
+int hth_gather_check(const unsigned char *table, uint32_t world,
+        const unsigned char (*key)[HTH_KEY], unsigned keys, struct hearth_error *err)
 {
     for (uint32_t i = 0; i < world; i++) {
         const unsigned char *row = table + (size_t)i * HTH_GATHER;
@@ -228,7 +230,7 @@ int hth_gather_check(const unsigned char *table, uint32_t world, const unsigned 
                     "rank %" PRIu32 " (node '%s') counts %" PRIu32 " ranks and we count %" PRIu32
                     ": start all with one world size",
                     i, g.node, g.world, world);
-        if ((rc = proof_check(&g, row, key, err)) || (rc = presence_check(&g, err)))
+        if ((rc = proof_check(&g, row, key, keys, err)) || (rc = presence_check(&g, err)))
             return rc;
     }
     return HEARTH_OK;

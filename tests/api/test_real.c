@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -330,6 +331,30 @@ Test(real, an_engine_that_cannot_start_says_why)
     must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
     cr_assert(ne(ptr, strstr(err.text, "no-such-provider"), NULL), "%s", err.text);
     r.h = NULL;
+    end();
+}
+
+/* Open fails where the engine does not prove the rank's key. */
+Test(real, an_engine_is_given_the_key_by_descriptor_and_can_gain_no_rights)
+{
+    int fd = memfd_create("key", MFD_CLOEXEC);
+    struct hearth_error err = { 0 };
+    char name[64], line[128];
+    int bound = 0;
+    FILE *f;
+
+    start();
+    cr_assert(eq(long, (long)write(fd, "01234567890123456789012345678901", 32), 32L));
+    snprintf(name, sizeof(name), "fd:%d", fd);
+    r.opts.key_file = name;
+    cr_assert(zero(int, hearth_open(&r.opts, &r.h, &err)), "%s", err.text);
+    snprintf(line, sizeof(line), "/proc/%ld/status", (long)find_engine());
+    f = fopen(line, "re");
+    while (f && fgets(line, sizeof(line), f))
+        bound |= !strncmp(line, "NoNewPrivs:\t1", 13);
+    cr_assert(f && bound);
+    fclose(f);
+    close(fd);
     end();
 }
 

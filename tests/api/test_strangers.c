@@ -26,7 +26,7 @@ static const unsigned char job_key[HTH_KEY] = "the job's", other_key[HTH_KEY] = 
 struct one {
     uint32_t rank, world, deadline_ms;
     uint16_t port;
-    const unsigned char *key;
+    const unsigned char *key, *second; /* NULL: none */
     const char *job;
     int rounds, late_ms, rc;
     unsigned char all[WORLD * LEN];
@@ -52,6 +52,18 @@ static uint16_t free_port(void)
     return ntohs(a.sin_port);
 }
 
+static void one_tell(const struct one *o, struct hearth_bootstrap *b)
+{
+    unsigned char keys[2][HTH_KEY] = { { 0 } };
+
+    if (o->key)
+        memcpy(keys[0], o->key, HTH_KEY);
+    if (o->second)
+        memcpy(keys[1], o->second, HTH_KEY);
+    hth_bootstrap_tell(b, o->job, (const unsigned char(*)[HTH_KEY])keys,
+            (o->key != NULL) + (o->second != NULL), 0);
+}
+
 static void *run_one(void *arg)
 {
     struct one *o = arg;
@@ -62,7 +74,7 @@ static void *run_one(void *arg)
     o->rc = hearth_bootstrap_tcp(
             "127.0.0.1", o->port, o->rank, o->world, o->deadline_ms, &b, &o->err);
     if (!o->rc)
-        hth_bootstrap_tell(b, o->job, o->key, 0);
+        one_tell(o, b);
     for (int round = 0; round < o->rounds && !o->rc; round++) {
         memset(mine, (int)(o->rank * 16) + round, LEN);
         o->rc = b->allgather(b->self, mine, LEN, o->all, &o->err);
@@ -147,7 +159,7 @@ static void come_as(struct stranger *s, uint32_t rank, const unsigned char *key,
         .knows = { .keyed = key != NULL, .job = "job" },
         .hello = { .rank = rank, .world = WORLD, .round = 1, .len = LEN } };
     if (key)
-        memcpy(s->knows.key, key, HTH_KEY);
+        memcpy(s->knows.key[0], key, HTH_KEY);
     memset(s->hello.token, token, HTH_TOKEN);
     memset(s->row, 0x66, LEN);
     cr_assert(eq(int, (int)recv(s->fd, s->talk.challenge, HTH_CHALLENGE, MSG_WAITALL),
@@ -584,6 +596,27 @@ Test(strangers, a_rank_with_another_key_is_told_so_and_so_is_rank_0)
     }
 }
 
+/* Each pair of steps that stand side by side, and rank 0 at the earlier and at the later one. */
+Test(strangers, ranks_of_both_keys_meet_while_the_key_is_changed)
+{
+    static const struct {
+        const unsigned char *first, *second;
+    } steps[] = { { job_key, NULL }, { job_key, other_key }, { other_key, job_key },
+        { other_key, NULL } };
+
+    for (int step = 0; step < 3; step++)
+        for (int later = 0; later < 2; later++) {
+            set_up(NULL);
+            for (int i = 0; i < WORLD; i++) {
+                ranks[i].key = steps[step + ((i + later) & 1)].first;
+                ranks[i].second = steps[step + ((i + later) & 1)].second;
+            }
+            start(0, 4);
+            join_up(0, 4);
+            all_have_gathered(0);
+        }
+}
+
 Test(strangers, ranks_that_count_differently_and_one_with_a_key_where_there_is_none_are_named)
 {
     set_up(NULL);
@@ -652,13 +685,13 @@ Test(strangers, off_loopback_the_ranks_meet_with_a_key_or_where_that_was_allowed
 
     alarm(60);
     must(hearth_bootstrap_tcp("0.0.0.0", free_port(), 0, 2, 200, &b, &err));
-    hth_bootstrap_tell(b, "job", NULL, 0);
+    hth_bootstrap_tell(b, "job", NULL, 0, 0);
     must_fail(b->allgather(b->self, mine, LEN, all, &err), HEARTH_EINVAL);
     cr_assert(ne(ptr, strstr(err.text, "without a key they meet on loopback only"), NULL), "%s",
             err.text);
-    hth_bootstrap_tell(b, "job", NULL, 1);
+    hth_bootstrap_tell(b, "job", NULL, 0, 1);
     must_fail(b->allgather(b->self, mine, LEN, all, &err), HEARTH_ETIMEOUT);
-    hth_bootstrap_tell(b, "job", job_key, 0);
+    hth_bootstrap_tell(b, "job", &job_key, 1, 0);
     must_fail(b->allgather(b->self, mine, LEN, all, &err), HEARTH_ETIMEOUT);
     hearth_bootstrap_close(b);
 }

@@ -102,7 +102,7 @@ struct scenario {
 
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
         scenarios_stop[], scenarios_room[], scenarios_store[], scenarios_fabric[], scenarios_auto[],
-        scenarios_shape[], scenarios_many[], scenarios_planted[];
+        scenarios_key[], scenarios_shape[], scenarios_many[], scenarios_planted[];
 
 /* A world of its own for each seed; -1: there are SOAK_MAX already. */
 #define SOAK_MAX 1024

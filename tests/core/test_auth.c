@@ -215,6 +215,121 @@ Test(auth, a_key_of_another_user_is_refused, .init = setup, .fini = teardown)
     cr_assert(ne(ptr, strstr(err.text, "chown"), NULL));
 }
 
+/* --- two keys: while the job's is changed --- */
+
+static const char second[] = "ff0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
+
+static void write_two(const char *first, const char *other)
+{
+    char text[131];
+
+    snprintf(text, sizeof(text), "%.65s%.65s", first, other);
+    unlink(path);
+    write_key(text, strlen(text), 0600);
+}
+
+Test(auth, a_file_of_two_keys_has_one_to_prove_and_one_to_take, .init = setup, .fini = teardown)
+{
+    struct hth_key key;
+
+    for (int newline = 0; newline < 2; newline++) {
+        write_two(hex, second);
+        if (!newline)
+            cr_assert(zero(int, truncate(path, 129)));
+        must(hth_key_open(path, &key, NULL));
+        cr_assert(eq(int, key.bytes[0], 0));
+        cr_assert(eq(int, key.other[0], 0xff));
+        cr_assert(eq(u32, key.id, hth_key_id(key.bytes)));
+        cr_assert(eq(u32, key.other_id, hth_key_id(key.other)));
+        cr_assert(ne(u32, key.id, key.other_id));
+        cr_assert(hth_key_of(&key, 0) == key.bytes && hth_key_of(&key, key.id) == key.bytes);
+        cr_assert(hth_key_of(&key, key.other_id) == key.other);
+        cr_assert(hth_key_of(&key, key.id ^ key.other_id) == NULL);
+        hth_key_close(&key);
+    }
+}
+
+Test(auth, two_keys_that_are_one_and_what_is_no_second_line_are_refused, .init = setup,
+        .fini = teardown)
+{
+    static const char *const odd[] = { "f", "\n",
+        "gg0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n" };
+    struct hearth_error err;
+    struct hth_key key;
+
+    write_two(hex, hex);
+    must_fail(hth_key_open(path, &key, &err), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(err.text, "twice"), NULL));
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+        write_two(hex, odd[i]);
+        must_fail(hth_key_open(path, &key, &err), HEARTH_EINVAL);
+    }
+    write_two(hex, second);
+    cr_assert(eq(int, truncate(path, 128), 0));
+    must_fail(hth_key_open(path, &key, &err), HEARTH_EINVAL);
+}
+
+/* A handshake that is under way has a pointer to its key. */
+Test(auth, a_key_that_stays_does_not_move_and_one_that_goes_becomes_nobodys, .init = setup,
+        .fini = teardown)
+{
+    static const unsigned char zeros[HTH_KEY];
+    const unsigned char *old, *next;
+    unsigned char was[HTH_KEY];
+    struct hth_key key;
+    int changed;
+
+    write_key(hex, 65, 0600);
+    must(hth_key_open(path, &key, NULL));
+    old = key.bytes;
+    memcpy(was, old, HTH_KEY);
+    must(hth_key_reload(&key, path, &changed, NULL));
+    cr_assert(zero(int, changed));
+    write_two(hex, second);
+    must(hth_key_reload(&key, path, &changed, NULL));
+    next = key.other;
+    cr_assert(changed && key.bytes == old && next && next != old);
+    write_two(second, hex);
+    must(hth_key_reload(&key, path, &changed, NULL));
+    cr_assert(changed && key.bytes == next && key.other == old);
+    cr_assert(eq(int, memcmp(old, was, HTH_KEY), 0));
+    write_two(second, "");
+    must(hth_key_reload(&key, path, &changed, NULL));
+    cr_assert(changed && key.bytes == next && !key.other);
+    cr_assert(ne(int, memcmp(old, was, HTH_KEY), 0), "the key that went is still there");
+    cr_assert(ne(int, memcmp(old, zeros, HTH_KEY), 0), "anybody can prove with zeros");
+    unlink(path);
+    must_fail(hth_key_reload(&key, path, &changed, NULL), HEARTH_EINVAL);
+    cr_assert(key.bytes == next && next[0] == 0xff, "the key went with its file");
+    hth_key_close(&key);
+}
+
+Test(auth, a_key_comes_by_a_descriptor_too, .init = setup, .fini = teardown)
+{
+    int fd = memfd_create("key", MFD_CLOEXEC), ends[2];
+    struct hth_key key;
+    char name[32];
+
+    cr_assert(eq(long, (long)write(fd, hex, 65), 65L));
+    snprintf(name, sizeof(name), "fd:%d", fd);
+    for (int i = 0; i < 2; i++) { /* it can be read again */
+        must(hth_key_open(name, &key, NULL));
+        cr_assert(eq(int, key.bytes[31], 0x1f));
+        hth_key_close(&key);
+    }
+    close(fd);
+    must_fail(hth_key_open(name, &key, NULL), HEARTH_EINVAL);
+    must_fail(hth_key_open("fd:x", &key, NULL), HEARTH_EINVAL);
+    cr_assert(zero(int, pipe(ends)));
+    snprintf(name, sizeof(name), "fd:%d", ends[0]);
+    must_fail(hth_key_open(name, &key, NULL), HEARTH_EINVAL);
+    write_key(hex, 65, 0644);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(name, sizeof(name), "fd:%d", fd);
+    must_fail(hth_key_open(name, &key, NULL), HEARTH_EINVAL);
+    close(fd);
+}
+
 /* --- where a key lies --- */
 
 /* Flags of the mapping that has this address, as /proc/self/smaps writes them. */
@@ -236,8 +351,9 @@ static const char *flags_of(const void *at)
 Test(auth, a_key_is_locked_and_neither_dumped_nor_inherited, .init = setup, .fini = teardown)
 {
     struct hth_key key;
-    unsigned char *bytes;
+    const unsigned char *bytes;
     unsigned char there;
+    uintptr_t page;
 
 #ifdef __SANITIZE_ADDRESS__
     teardown(); /* a skipped test has no .fini */
@@ -246,6 +362,7 @@ Test(auth, a_key_is_locked_and_neither_dumped_nor_inherited, .init = setup, .fin
     write_key(hex, 65, 0600);
     must(hth_key_open(path, &key, NULL));
     bytes = key.bytes;
+    page = (uintptr_t)bytes / 4096 * 4096;
     for (int i = 0; i < 3; i++)
         cr_assert(
                 ne(ptr, strstr(flags_of(bytes), (const char *[]){ " lo", " dd", " dc" }[i]), NULL),
@@ -253,8 +370,8 @@ Test(auth, a_key_is_locked_and_neither_dumped_nor_inherited, .init = setup, .fin
     cr_assert(eq(int, key.locked, 1));
     hth_key_close(&key);
     hth_key_close(&key); /* nothing is left to do */
-    cr_assert(eq(ptr, key.bytes, NULL));
-    cr_assert(ne(int, mincore((void *)((uintptr_t)bytes / 4096 * 4096), 4096, &there), 0));
+    cr_assert(eq(ptr, key.place, NULL));
+    cr_assert(ne(int, mincore((void *)page, 4096, &there), 0));
 }
 
 /* Only who may not lock as much as he likes can be kept from it. */

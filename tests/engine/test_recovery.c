@@ -46,9 +46,11 @@ static void another_version(uint32_t machine, struct hth_session_opts *session)
 
 static void another_key(uint32_t machine, struct hth_session_opts *session)
 {
-    static const unsigned char keys[2][HTH_KEY] = { { 0 }, { 1 } };
+    static const unsigned char bytes[2][HTH_KEY] = { { 0 }, { 1 } };
+    static const struct hth_key keys[2] = { { .bytes = bytes[0], .id = 1 },
+        { .bytes = bytes[1], .id = 2 } };
 
-    session->key = keys[machine == ODD];
+    session->key = &keys[machine == ODD];
 }
 
 /* Every rank hears it, long before the deadline. */

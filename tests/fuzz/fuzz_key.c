@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A key file: 32 bytes, or as many in hex and a newline, and what is read is what stands there. */
+/* A key file: 32 bytes, or as many in hex and a newline, once or twice, and what is read is what stands there. */
 #include "core/base/auth.h"
 
 #include <stdio.h>
@@ -31,7 +31,8 @@ static int file_of(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct hth_key key = { 0 };
-    char text[2 * HTH_KEY + 1];
+    char text[4 * HTH_KEY + 2];
+    size_t len = 2 * HTH_KEY;
 
     if (file_of(data, size))
         abort();
@@ -42,9 +43,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (int i = 0; i < HTH_KEY; i++)
         snprintf(text + (size_t)2 * i, 3, "%02x", key.bytes[i]);
+    if (key.other)
+        text[len++] = '\n';
+    for (int i = 0; i < HTH_KEY && key.other; i++, len += 2)
+        snprintf(text + len, 3, "%02x", key.other[i]);
     if (size == HTH_KEY ? memcmp(key.bytes, data, HTH_KEY) != 0
-                        : size < 2 * HTH_KEY || size > 2 * HTH_KEY + 1 ||
-                                  strncasecmp(text, (const char *)data, (size_t)2 * HTH_KEY) != 0)
+                        : size < len || size > len + 1 ||
+                                  strncasecmp(text, (const char *)data, len) != 0)
         abort();
     hth_key_close(&key);
     return 0;

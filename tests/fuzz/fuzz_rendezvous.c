@@ -9,7 +9,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const struct hth_knows knows = { .keyed = 1, .job = "job", .key = { 1, 2, 3 } }, none = { 0 };
+    const struct hth_knows knows = { .keyed = 1, .job = "job", .key = { { 1, 2, 3 } } },
+                           none = { 0 };
     const unsigned char *row = data + HTH_GREETING, digest[HTH_DIGEST] = { 0 };
     unsigned char again[HTH_GREETING];
     struct hth_greeting g;

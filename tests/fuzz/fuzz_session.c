@@ -98,7 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 t.t->ops->connect(t.t, w->member[0].addr, 4, &t.ours, NULL))
             t.ours = 0;
         talker_run(w, &t, 3);
-        talker_say(&t, &s, opts.key);
+        talker_say(&t, &s, opts.key->bytes);
         talker_run(w, &t, s.how & LATER ? 3000 : 3);
     }
     if (w->node[0].ups[1] || w->node[0].messages[1])

@@ -194,9 +194,11 @@ struct hth_loop_verdict net_play(void *fault, enum hth_loop_kind kind, uint32_t 
 
 struct hth_session_opts net_keyed(unsigned char byte)
 {
-    static unsigned char keys[256][HTH_KEY];
-    struct hth_session_opts o = { .key = keys[byte], .job = "job" };
+    static unsigned char bytes[256][HTH_KEY];
+    static struct hth_key keys[256];
+    struct hth_session_opts o = { .key = &keys[byte], .job = "job" };
 
-    memset(keys[byte], byte, HTH_KEY);
+    memset(bytes[byte], byte, HTH_KEY);
+    keys[byte].bytes = bytes[byte];
     return o;
 }

@@ -78,7 +78,7 @@ struct world {
             conform_failed(__FILE__, __LINE__, #cond); \
     } while (0)
 _Noreturn void conform_failed(const char *file, int line, const char *what);
-const unsigned char *conform_key(const struct conform_backend *b); /* NULL: it has none */
+const struct hth_key *conform_key(const struct conform_backend *b); /* NULL: it has none */
 _Noreturn void conform_skip(const char *reason); /* this cell cannot be had here */
 /* Skips where peers' memory is simply there. */
 void conform_needs_guard(const struct conform_backend *b);

@@ -84,13 +84,17 @@ static void on_done(struct hth_session_pull *pull, int code)
     the_talker->failed += code != 0;
 }
 
-static const unsigned char keys[2][HTH_KEY] = { { 1, 2, 3 }, { 2, 2, 3 } };
+static const unsigned char bytes[2][HTH_KEY] = { { 1, 2, 3 }, { 2, 2, 3 } };
+static const struct hth_key keys[2] = { { .bytes = bytes[0], .id = 1 },
+    { .bytes = bytes[1], .id = 2 } };
 
 static struct hth_session_opts usual(void)
 {
-    return (struct hth_session_opts){
-        .heartbeat_ms = 200, .dead_ms = 4000, .stall_ms = 2000, .key = keys[0], .job = "conformance"
-    };
+    return (struct hth_session_opts){ .heartbeat_ms = 200,
+        .dead_ms = 4000,
+        .stall_ms = 2000,
+        .key = &keys[0],
+        .job = "conformance" };
 }
 
 static struct talker *talker_open(const struct conform_backend *backend,
@@ -285,7 +289,7 @@ static void misfit(const struct conform_backend *backend, const struct link_pipe
     struct talker *k;
 
     if (self && another_key)
-        o.key = keys[1];
+        o.key = &keys[1];
     if (self && !another_key)
         o.version_low = 7, o.version_high = 9;
     k = talker_open(backend, &o, self, self ? p->to_owner[1] : p->to_puller[1],

@@ -118,11 +118,12 @@ static void be_strict(const struct conform_backend *b)
         setenv("STRICTFI_FORGIVE", "mr-closed,key", 1);
 }
 
-const unsigned char *conform_key(const struct conform_backend *b)
+const struct hth_key *conform_key(const struct conform_backend *b)
 {
-    static const unsigned char key[32] = { 9, 8, 7 };
+    static const unsigned char bytes[HTH_KEY] = { 9, 8, 7 };
+    static const struct hth_key key = { .bytes = bytes, .id = 7 };
 
-    return b->keyed ? key : NULL;
+    return b->keyed ? &key : NULL;
 }
 
 static int usage(const char *program)

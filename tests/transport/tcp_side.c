@@ -64,7 +64,7 @@ static void side_log(void *self, enum hearth_log_level level, const char *event,
     struct tcp_side *s = self;
 
     (void)level;
-    s->warned += strcmp(event, "tcp-accept") == 0;
+    s->warned += strcmp(event, "tcp-accept") == 0 || strcmp(event, "key-unknown") == 0;
     if (!strcmp(event, "stranger-refused")) {
         s->refusals++;
         snprintf(s->refused, sizeof(s->refused), "%s", text);
@@ -80,9 +80,10 @@ void tcp_side_open_keyed(struct tcp_side *s, const char *bind, const unsigned ch
 {
     struct hth_transport_events events = { s, side_accepted, side_up, side_down, side_message,
         side_writable, side_pulled };
-    struct hth_transport_opts opts = {
-        .bind = bind, .key = key, .clock = { side_now, side_now, s }, .log = { side_log, s }
-    };
+    struct hth_transport_opts opts = { .bind = bind,
+        .key = key ? &s->job_key : NULL,
+        .clock = { side_now, side_now, s },
+        .log = { side_log, s } };
     unsigned char blob[HTH_ADDR_MAX];
     struct hearth_error err = { 0 };
     uint32_t len;
@@ -91,6 +92,8 @@ void tcp_side_open_keyed(struct tcp_side *s, const char *bind, const unsigned ch
     memset(s, 0, sizeof(*s));
     s->now_ms = 1000;
     s->key = key;
+    if (key)
+        s->job_key = (struct hth_key){ .bytes = key, .id = hth_key_id(key) };
     rc = hth_transport_open("tcp", getenv("HEARTH_TEST_LIB"), &opts, &events, &s->t, &err);
     cr_assert(eq(int, rc, 0), "%s", err.text);
     must(s->t->ops->address(s->t, blob, &len, NULL));

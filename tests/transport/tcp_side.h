@@ -20,7 +20,8 @@ struct tcp_side {
     int down_code, pull_code;
     unsigned char *bytes; /* [SIDE_BYTES], registered */
     struct hth_region *region;
-    const unsigned char *key; /* zeros: it has none */
+    const unsigned char *key; /* NULL: it has none */
+    struct hth_key job_key;   /* the same, and more where a test says so */
     int refusals;             /* lines of the log, and the last of them */
     char refused[256];
 };

@@ -309,7 +309,7 @@ Test(handshake, nothing_happens_before_the_proof)
             .body = body };
 
         raw_dial(w, r, 0);
-        raw_send(r, f, i & 1 ? o.key : zeros);
+        raw_send(r, f, i & 1 ? o.key->bytes : zeros);
         raw_run(w, r, 10);
         cr_assert(eq(int, r->frame.type, HTH_MSG_REFUSE));
         cr_assert(eq(int, w->node[0].ups[1], 0));
@@ -422,7 +422,7 @@ Test(handshake, an_acceptor_without_the_key_is_not_believed)
     static const unsigned char zeros[HTH_KEY];
     struct hth_session_opts o = net_keyed(1), other = net_keyed(2);
     unsigned char transcript[2 * HELLO];
-    const unsigned char *keys[] = { zeros, other.key };
+    const unsigned char *keys[] = { zeros, other.key->bytes };
 
     for (size_t i = 0; i < 2; i++) {
         struct net_world *w = net_world_open(2, &o);
@@ -444,7 +444,7 @@ Test(handshake, who_is_given_up_is_told_of_with_what_was_wrong_with_its_answers)
 
     while (!w->node[0].downs[1]) {
         if (r->frame.type == HTH_MSG_HELLO)
-            raw_answer(r, other.key, "ack", transcript);
+            raw_answer(r, other.key->bytes, "ack", transcript);
         r->frame.type = 0;
         raw_run(w, r, 1);
     }
@@ -466,7 +466,7 @@ Test(handshake, an_acceptor_proves_itself_as_acceptor)
         struct net_world *w = net_world_open(2, &o);
         struct raw *r = raw_await(w);
 
-        raw_answer(r, o.key, wrong[i], transcript);
+        raw_answer(r, o.key->bytes, wrong[i], transcript);
         if (i < 2) {
             must_not_believe(w, r);
         } else { /* what is right is believed: the test says what it means to */
@@ -521,7 +521,7 @@ Test(handshake, ones_own_words_sent_back_are_nobodys)
 
     w = net_world_open(2, &o);
     r = raw_await(w);
-    raw_answer(r, o.key, "ack", transcript); /* as node 1 itself does */
+    raw_answer(r, o.key->bytes, "ack", transcript); /* as node 1 itself does */
     raw_run(w, r, 10);
     cr_assert(eq(int, w->node[0].ups[1], 1));
     cr_assert(eq(int, r->frame.type, HTH_MSG_WANT));
@@ -546,7 +546,7 @@ Test(handshake, sessions_that_talk_leave_no_copy_of_the_key)
     close(mkstemp(path));
     must(secret_write(path));
     must(hth_key_open(path, &key, NULL));
-    o.key = key.bytes;
+    o.key = &key;
     w = net_world_open(2, &o);
     must(net_send(w, 0, 1, 5));
     must(net_send(w, 1, 0, 5));

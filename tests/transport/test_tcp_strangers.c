@@ -96,7 +96,7 @@ Test(tcp_strangers, garbage_is_closed_without_a_word)
     static const struct {
         uint32_t at;
         unsigned char flip;
-    } wrong[] = { { 0, 1 }, { 3, 1 }, { 6, 1 }, { 6, 3 }, { 7, 4 }, { 12, 1 }, { 100, 1 } };
+    } wrong[] = { { 0, 1 }, { 3, 1 }, { 6, 1 }, { 6, 3 }, { 7, 4 }, { 96, 1 }, { 100, 1 } };
     struct hth_seal_opts o = tcp_greeting(&side, HTH_PURPOSE_MESSAGES);
     unsigned char hello[HTH_SEAL_HELLO], byte;
 
@@ -245,6 +245,42 @@ Test(tcp_strangers, who_is_refused_is_in_the_log)
     cr_expect(eq(int, keyed.refusals, 2));
     cr_expect(strstr(keyed.refused, "no cipher in common") && strstr(keyed.refused, "; 3 in all"),
             "%s", keyed.refused);
+    tcp_side_close(&keyed);
+}
+
+/* 1: one that names the key it has. */
+static int enters_by_id(struct tcp_side *s, const unsigned char *with)
+{
+    struct hth_seal_opts o = tcp_greeting(s, HTH_PURPOSE_MESSAGES);
+    struct hth_seal *seal;
+    int fd;
+
+    o.key = with;
+    o.key_id = hth_key_id(with);
+    fd = tcp_greet(s, &o, &seal);
+    if (fd < 0)
+        return 0;
+    hth_seal_close(seal);
+    close(fd);
+    return 1;
+}
+
+Test(tcp_strangers, both_keys_are_taken_while_the_key_is_changed_and_an_unknown_one_is_named_once)
+{
+    struct tcp_side keyed;
+
+    tcp_side_open_keyed(&keyed, "127.0.0.1", key);
+    cr_assert(eq(int, enters_by_id(&keyed, key), 1));
+    cr_assert(zero(int, enters_by_id(&keyed, other_key)));
+    cr_assert(zero(int, enters_by_id(&keyed, other_key)));
+    cr_assert(eq(int, keyed.warned, 1));
+    keyed.job_key.other = other_key;
+    keyed.job_key.other_id = hth_key_id(other_key);
+    cr_assert(eq(int, enters_by_id(&keyed, key), 1));
+    cr_assert(eq(int, enters_by_id(&keyed, other_key), 1));
+    keyed.job_key = (struct hth_key){ .bytes = other_key, .id = hth_key_id(other_key) };
+    cr_assert(eq(int, enters_by_id(&keyed, other_key), 1));
+    cr_assert(zero(int, enters_by_id(&keyed, key)), "the key that was dropped still opens");
     tcp_side_close(&keyed);
 }
 

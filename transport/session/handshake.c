@@ -2,12 +2,13 @@
 /*
  * How two engines prove to each other that they have the job key, before anything else is heard:
  *
- *   HELLO      u8 low | u8 high | u16 0 | u32 from | u32 to | u32 0 | u64 store of `from` |
+ *   HELLO      u8 low | u8 high | u16 0 | u32 from | u32 to | u32 id of the job key | u64 store of `from` |
  *              backend[16] | job[64] | nonce[32]
  *   HELLO_ACK  the same of the acceptor (low = high = the version to speak), proof[16]
  *   AUTH       proof[16]
  *   REFUSE     i32 code | text
  *
+ * The dialler says which of its job keys it proves (0: it has none), and the acceptor takes that one, if it has it.
  * All keys of a connection come from the job's and both hellos. A proof is a mac of both hellos,
  * so a recording of an earlier connection proves nothing. It names its side, and each direction has
  * a key of its own, so that a message sent back to its sender is not taken for the peer's. Epoch and nonce stand in the head, under the same mac as
@@ -18,12 +19,20 @@
 
 #include <stdio.h>
 
-enum { AT_LOW = 0, AT_HIGH = 1, AT_FROM = 4, AT_TO = 8, AT_STORE = 16, AT_BACKEND = 24 };
+enum {
+    AT_LOW = 0,
+    AT_HIGH = 1,
+    AT_FROM = 4,
+    AT_TO = 8,
+    AT_KEY = 12,
+    AT_STORE = 16,
+    AT_BACKEND = 24
+};
 enum { AT_JOB = 40, AT_NONCE = 104, NONCE_LEN = 32, BACKEND_LEN = 16, JOB_LEN = 64 };
 
 #define REFUSE_TEXT 200u
 
-static void hello_write(struct hth_session *s, uint32_t to, uint8_t low, uint8_t high,
+static void hello_write(struct hth_session *s, const struct link *link, uint8_t low, uint8_t high,
         unsigned char out[HTH_HELLO_BODY])
 {
     const struct hth_epoch *e = s->epoch;
@@ -32,7 +41,8 @@ static void hello_write(struct hth_session *s, uint32_t to, uint8_t low, uint8_t
     out[AT_LOW] = low;
     out[AT_HIGH] = high;
     hth_put32(out + AT_FROM, e->self);
-    hth_put32(out + AT_TO, to);
+    hth_put32(out + AT_TO, link->node);
+    hth_put32(out + AT_KEY, link->key_id);
     hth_put64(out + AT_STORE, e->member[e->self].store);
     snprintf((char *)out + AT_BACKEND, BACKEND_LEN, "%s", s->transport->ops->name);
     memcpy(out + AT_JOB, s->opts.job, strnlen(s->opts.job, JOB_LEN));
@@ -44,9 +54,10 @@ static void hello_write(struct hth_session *s, uint32_t to, uint8_t low, uint8_t
 static void proof_make(const struct hth_session *s, const struct link *link, const char *who,
         unsigned char out[HTH_MAC])
 {
+    const unsigned char *job_key = hth_link_key(s, link);
     unsigned char key[HTH_KEY];
 
-    hth_session_key(key, s->opts.key, "prove", link->transcript, sizeof(link->transcript));
+    hth_session_key(key, job_key, "prove", link->transcript, sizeof(link->transcript));
     hth_mac(out, key, who, strlen(who), link->transcript, sizeof(link->transcript));
     hth_wipe(key, sizeof(key));
 }
@@ -56,8 +67,18 @@ static int proof_holds(const struct hth_session *s, const struct link *link, con
 {
     unsigned char want[HTH_MAC];
 
+    if (!hth_link_key(s, link))
+        return 0;
     proof_make(s, link, who, want);
     return hth_mac_equal(want, proof);
+}
+
+static int link_checks(
+        const struct hth_session *s, const struct link *link, const void *bytes, size_t len)
+{
+    const unsigned char *key = hth_link_key(s, link);
+
+    return key && hth_frame_check(bytes, len, key);
 }
 
 /* Both sides have proved themselves. */
@@ -65,9 +86,10 @@ static void handshake_open(struct hth_session *s, struct link *link, struct peer
 {
     const char *ours = link->dialled ? "dialler" : "acceptor";
     const char *theirs = link->dialled ? "acceptor" : "dialler";
+    const unsigned char *key = hth_link_key(s, link);
 
-    hth_session_key(link->key_out, s->opts.key, ours, link->transcript, sizeof(link->transcript));
-    hth_session_key(link->key_in, s->opts.key, theirs, link->transcript, sizeof(link->transcript));
+    hth_session_key(link->key_out, key, ours, link->transcript, sizeof(link->transcript));
+    hth_session_key(link->key_in, key, theirs, link->transcript, sizeof(link->transcript));
     link->state = LINK_OPEN;
     hth_peer_opened(s, peer, link);
 }
@@ -93,7 +115,8 @@ static void handshake_cut(struct hth_session *s, struct link *link, int code, co
 
 void hth_handshake_greet(struct hth_session *s, struct link *link)
 {
-    hello_write(s, link->node, s->opts.version_low, s->opts.version_high, link->transcript);
+    link->key_id = s->opts.key->id;
+    hello_write(s, link, s->opts.version_low, s->opts.version_high, link->transcript);
     link->deadline_ms = hth_session_now(s) + s->opts.hello_ms;
     hth_session_expect(s, link->deadline_ms);
     link->state = LINK_GREETED;
@@ -117,6 +140,24 @@ static void hello_refuse(struct hth_session *s, struct link *link, const struct 
         hth_peer_drop_link(s, link, HEARTH_EPEER);
 }
 
+/* The key that it says sealed it. Which one it was is told in the log alone. */
+static const unsigned char *hello_key(
+        const struct hth_session *s, const struct hth_frame *frame, struct hearth_error *err)
+{
+    uint32_t id = 0;
+    const unsigned char *key;
+
+    if (frame->type == HTH_MSG_HELLO && frame->body_len == HTH_HELLO_BODY)
+        id = hth_get32(frame->body + AT_KEY);
+    key = hth_key_of(s->opts.key, id);
+    if (!key)
+        hth_fail(err, HEARTH_EAUTH, 0,
+                "a hello of job key %08" PRIx32 ", and here is %08" PRIx32
+                "%s; give all nodes the same key file",
+                id, s->opts.key->id, s->opts.key->other ? " (and another one)" : "");
+    return key;
+}
+
 static const char *hello_name(const struct hth_epoch *e, uint32_t node, const char *otherwise)
 {
     return e && node < e->nodes ? e->member[node].node : otherwise;
@@ -131,9 +172,12 @@ static int hello_check(struct hth_session *s, const struct hth_frame *frame, con
     const struct hth_epoch *e = s->epoch;
     const char *job = (const char *)b + AT_JOB, *backend = (const char *)b + AT_BACKEND;
     const char *ours = s->transport->ops->name;
+    const unsigned char *key = hello_key(s, frame, err);
     uint32_t from;
 
-    if (!hth_frame_check(bytes, len, s->opts.key))
+    if (!key)
+        return HEARTH_EAUTH;
+    if (!hth_frame_check(bytes, len, key))
         return hth_fail(err, HEARTH_EAUTH, 0,
                 "a hello that our job key did not seal; give all nodes the same key file");
     if (frame->type != HTH_MSG_HELLO || frame->body_len != HTH_HELLO_BODY)
@@ -174,7 +218,9 @@ static void hello_answer(struct hth_session *s, struct link *link, const unsigne
 
     link->node = hth_get32(hello + AT_FROM);
     link->version = version;
-    hello_write(s, link->node, version, version, ack);
+    if (!(link->key_id = hth_get32(hello + AT_KEY)))
+        link->key_id = s->opts.key->id;
+    hello_write(s, link, version, version, ack);
     memcpy(link->transcript, hello, HTH_HELLO_BODY);
     memcpy(link->transcript + HTH_HELLO_BODY, ack, HTH_HELLO_BODY);
     proof_make(s, link, "ack", ack + HTH_HELLO_BODY);
@@ -221,8 +267,7 @@ static void handshake_on_auth(struct hth_session *s, struct link *link,
     struct peer *peer;
 
     if (frame->type != HTH_MSG_AUTH || frame->body_len != HTH_MAC ||
-            !hth_frame_check(bytes, len, s->opts.key) ||
-            !proof_holds(s, link, "auth", frame->body)) {
+            !link_checks(s, link, bytes, len) || !proof_holds(s, link, "auth", frame->body)) {
         handshake_cut(s, link, HEARTH_EAUTH, "it does not prove the job key");
         return;
     }
@@ -297,8 +342,8 @@ static void handshake_on_refuse(
     if (sealed && code == HEARTH_EBUSY)
         hth_peer_crowded_out(s, peer, text);
     /* EAUTH under a mac of our own key: the acceptor has the same key, so our hello was damaged on
-     * its way. Dial again. */
-    if ((code == HEARTH_EAUTH && !sealed) || code == HEARTH_EPROTO)
+     * its way. Dial again. So do we while keys are changed: we may have the next one in a moment. */
+    if ((code == HEARTH_EAUTH && !sealed && !s->opts.key->other) || code == HEARTH_EPROTO)
         hth_peer_refused(s, peer, code, text);
 }
 
@@ -312,7 +357,7 @@ void hth_handshake_message(struct hth_session *s, struct link *link, const struc
     } else if (link->state == LINK_ANSWERED) {
         handshake_on_auth(s, link, frame, bytes, len);
     } else if (link->state == LINK_GREETED) {
-        sealed = hth_frame_check(bytes, len, s->opts.key);
+        sealed = link_checks(s, link, bytes, len);
         if (frame->type == HTH_MSG_REFUSE)
             handshake_on_refuse(s, link, frame, sealed);
         else if (sealed)

@@ -24,6 +24,11 @@ struct link *hth_link_new(struct hth_session *s, hth_conn conn, enum link_state 
     return link;
 }
 
+const unsigned char *hth_link_key(const struct hth_session *s, const struct link *link)
+{
+    return hth_key_of(s->opts.key, link->key_id);
+}
+
 int hth_links_are_full(const struct hth_session *s)
 {
     uint32_t standing = 0;
@@ -48,7 +53,7 @@ void hth_link_free(struct hth_session *s, struct link *link)
 int hth_link_send(
         struct hth_session *s, struct link *link, uint16_t type, const void *body, size_t len)
 {
-    const unsigned char *key = link->state == LINK_OPEN ? link->key_out : s->opts.key;
+    const unsigned char *key = link->state == LINK_OPEN ? link->key_out : hth_link_key(s, link);
     unsigned char out[HTH_MESSAGE_MAX];
     struct hth_frame frame = {
         .version = link->state == LINK_OPEN ? link->version : HTH_VERSION_LOW,
@@ -59,9 +64,11 @@ int hth_link_send(
         .seq = link->seq_out + 1,
         .body = body,
     };
-    int rc = s->transport->ops->send(
-            s->transport, link->conn, out, hth_frame_encode(&frame, key, out));
+    int rc;
 
+    if (!key)
+        return HEARTH_EAUTH;
+    rc = s->transport->ops->send(s->transport, link->conn, out, hth_frame_encode(&frame, key, out));
     if (!rc) {
         link->seq_out++;
         link->sent_ms = hth_session_now(s);

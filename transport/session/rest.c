@@ -11,11 +11,16 @@
  * used the connection lately says no. A yes or no that does not come is a no for who asked; a peer that
  * does not close what it has asked for is closed.
  *
+ * One whose job key is gone (`stale`) is closed the same way, used or watched, when nothing is under way on it; what
+ * is to be said or watched has a new one made at once. While the other side still has that key it says no and is
+ * asked again.
+ *
  * The same frees a place where no more connections may stand: the least recently used one first. There the
  * second one of two with the same peer goes although it is used: the first one does for both.
  */
 #include "session_parts.h"
 
+#define RENEW_MS  200u  /* between two questions about a stale one */
 #define LATELY_MS 1000u /* what was used since then is not idle, however few places there are */
 
 enum { REST_ASK = 1, REST_YES = 2, REST_NO = 3 };
@@ -40,8 +45,8 @@ static int rest_is_second(const struct hth_session *s, const struct link *link)
 static int rest_may(const struct hth_session *s, const struct link *link, uint64_t now)
 {
     return link->state == LINK_OPEN && link->peer && !link->busy && !link->peer->queue &&
-           (now >= link->used_ms + LATELY_MS || rest_is_second(s, link)) &&
-           (rest_has_other(link) || !hth_peer_is_watched(s, link->peer));
+           (link->stale || ((now >= link->used_ms + LATELY_MS || rest_is_second(s, link)) &&
+                                   (rest_has_other(link) || !hth_peer_is_watched(s, link->peer))));
 }
 
 static void rest_say(struct hth_session *s, struct link *link, unsigned char what)
@@ -84,9 +89,24 @@ void hth_rest_heard(struct hth_session *s, struct link *link)
         rest_end(s, link);
 }
 
+/* Not at once while the peer lacks it. 1: it has ended. */
+static int rest_renew(struct hth_session *s, struct link *link, uint64_t now)
+{
+    if (now >= link->cut_ms) {
+        hth_peer_drop_link(s, link, HEARTH_EAUTH);
+        return 1;
+    }
+    if (link->rest == REST_NONE && now >= link->renew_ms && rest_may(s, link, now)) {
+        link->renew_ms = now + RENEW_MS;
+        rest_begin(s, link, REST_ASKED);
+    }
+    hth_session_expect(s, now + RENEW_MS);
+    return 0;
+}
+
 static void rest_tick_link(struct hth_session *s, struct link *link, uint64_t now)
 {
-    if (link->state != LINK_OPEN)
+    if (link->state != LINK_OPEN || (link->stale && rest_renew(s, link, now)))
         return;
     if (link->rest == REST_NONE) {
         if (now >= link->used_ms + s->opts.idle_ms && rest_may(s, link, now))

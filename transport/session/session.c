@@ -19,7 +19,10 @@ static void session_default(uint32_t *value, uint32_t fallback)
         *value = fallback;
 }
 
-static const unsigned char no_key[HTH_KEY];
+#define CUT_MS 30000u /* that a stale connection may be busy */
+
+static const unsigned char zeros[HTH_KEY];
+static const struct hth_key no_key = { .bytes = zeros };
 
 int hth_session_open(const struct hth_session_opts *opts, const struct hth_session_events *events,
         const struct hth_clock *clock, const struct hth_random *random, const struct hth_log *log,
@@ -48,7 +51,7 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
         s->opts.version_high = HTH_VERSION_HIGH;
     }
     if (!s->opts.key)
-        s->opts.key = no_key;
+        s->opts.key = &no_key;
     s->events = *events;
     s->clock = *clock;
     s->random = *random;
@@ -93,6 +96,27 @@ void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch)
     s->joins++;
     if (s->transport && s->transport->ops->members)
         s->transport->ops->members(s->transport, epoch->member, epoch->nodes);
+}
+
+uint32_t hth_session_rekeyed(struct hth_session *s)
+{
+    uint64_t now = hth_session_now(s);
+    uint32_t stale = 0;
+
+    for (struct link *l = s->links; l; l = l->next) {
+        if (l->state == LINK_ENDING || l->stale || hth_link_key(s, l))
+            continue;
+        if (l->state != LINK_OPEN) {
+            hth_peer_drop_link(s, l, HEARTH_EAUTH);
+            continue;
+        }
+        l->stale = 1;
+        l->renew_ms = now;
+        l->cut_ms = now + CUT_MS;
+        stale++;
+        hth_session_expect(s, now);
+    }
+    return stale;
 }
 
 int hth_session_send(

@@ -34,8 +34,8 @@ struct hth_session_opts {
     uint32_t idle_ms;    /* 0: 60000 */
     uint32_t links_max;  /* connections that may stand; 0: 1024; 3/4 of the transport's at most */
     uint8_t version_low, version_high; /* 0: what we speak; tests say something else */
-    int no_fence;             /* simulator: hear other epochs too, to see that somebody notices */
-    const unsigned char *key; /* [HTH_KEY], borrowed until hth_session_close(); NULL: none */
+    int no_fence;              /* simulator: hear other epochs too, to see that somebody notices */
+    const struct hth_key *key; /* borrowed until hth_session_close(); NULL: none */
     /* CPU time that the thread which ticks has used so far; NULL: not known, and counted as none. */
     uint64_t (*busy_ms)(void);
     char job[HTH_NAME_MAX + 1];
@@ -78,6 +78,11 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
 /* Other deadlines than those of open, from here on; 0: as they are. */
 void hth_session_times(
         struct hth_session *s, uint32_t heartbeat_ms, uint32_t dead_ms, uint32_t stall_ms);
+
+/* The keys at opts.key are others now, or in another order. What a key that has gone had proved is renewed:
+ * such a connection is closed when nothing is under way on it, at the latest after a while, and made again, and
+ * its peer is not down meanwhile. How many there are. */
+uint32_t hth_session_rekeyed(struct hth_session *s);
 
 /* The events the transport is to be opened with; then the transport itself (borrowed until close), or
  * another in its place, before any epoch and after the close of the one before. */

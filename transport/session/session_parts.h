@@ -47,6 +47,10 @@ struct link {
     uint8_t version;
     unsigned char key_out[HTH_KEY], key_in[HTH_KEY]; /* OPEN: of what we say, and what we hear */
     unsigned char transcript[2 * HTH_HELLO_BODY];    /* both hellos */
+    uint32_t key_id;                                 /* of the job key that it proves */
+    int stale;                                       /* OPEN: that key is gone */
+    uint64_t renew_ms;                               /* stale: ask again */
+    uint64_t cut_ms;                                 /* stale: be through with it */
     uint64_t seq_out, seq_in;
     uint64_t alive_ms;        /* OPEN: last heard, or re-armed */
     uint64_t sent_ms;         /* OPEN */
@@ -128,6 +132,8 @@ struct link *hth_link_new(struct hth_session *s, hth_conn conn, enum link_state 
 int hth_link_send(
         struct hth_session *s, struct link *link, uint16_t type, const void *body, size_t len);
 void hth_link_free(struct hth_session *s, struct link *link);
+/* The job key that the link proves; NULL: it is gone. */
+const unsigned char *hth_link_key(const struct hth_session *s, const struct link *link);
 /* 1: no more may stand. Those of strangers have a bound of their own. */
 int hth_links_are_full(const struct hth_session *s);
 

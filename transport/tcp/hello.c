@@ -15,6 +15,7 @@
 #include "tcp.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,9 @@
 
 static struct hth_seal_opts hello_opts(const struct hth_tcp *t, enum hth_purpose purpose)
 {
-    return (struct hth_seal_opts){ .key = t->key, .suites = t->suites, .purpose = purpose };
+    return (struct hth_seal_opts){
+        .key = t->key->bytes, .key_id = t->key->id, .suites = t->suites, .purpose = purpose
+    };
 }
 
 /* The first bytes of a socket: they have room. */
@@ -238,6 +241,28 @@ static void accepted_refuse(struct hth_tcp_greeting *g, const struct hearth_erro
     t->refused = 0;
 }
 
+/* The key that he says he proves. Of an id that is none of ours he hears what all hear, and a key that nobody
+ * has is what he does not prove; those whose job key is an older one than ours are told of in the log. */
+static const unsigned char *accepted_key(const struct hth_tcp_greeting *g, uint32_t id)
+{
+    struct hth_tcp *t = g->sock.t;
+    const unsigned char *key = hth_key_of(t->key, id);
+    uint64_t now = hth_now_ms(&t->clock);
+    char from[HTH_ADDR_LABEL];
+
+    if (key)
+        return key;
+    if (!t->unknown_said_ms || now >= t->unknown_said_ms + HTH_TCP_UNKNOWN_MS) {
+        t->unknown_said_ms = now;
+        hth_addr_text(&g->peer, from);
+        hth_say(&t->log, HEARTH_LOG_WARN, "key-unknown",
+                "%s dialled with job key %08" PRIx32 ", and here is %08" PRIx32
+                "%s: give all nodes the same key file",
+                from, id, t->key->id, t->key->other ? " (and another one)" : "");
+    }
+    return t->nobodys;
+}
+
 /* Our hello to his; a stranger hears no more before his proof. 0: close. */
 static int accepted_says(struct hth_tcp_greeting *g)
 {
@@ -253,6 +278,7 @@ static int accepted_says(struct hth_tcp_greeting *g)
         accepted_refuse(g, &err);
         return 0;
     }
+    opts.key = accepted_key(g, asked.key_id);
     g->purpose = asked.purpose;
     memcpy(g->id, asked.id, sizeof(g->id));
     if (asked.purpose == HTH_PURPOSE_BULK)

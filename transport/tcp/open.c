@@ -123,10 +123,12 @@ static int tcp_poll_open(struct hth_tcp *t, struct hearth_error *err)
 static int tcp_key(
         struct hth_tcp *t, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
-    static const unsigned char none[HTH_KEY];
+    static const unsigned char zeros[HTH_KEY];
+    static const struct hth_key none = { .bytes = zeros };
     int rc = hth_seal_init(err);
 
-    t->key = opts->key ? opts->key : none;
+    t->key = opts->key ? opts->key : &none;
+    hth_random_bytes(t->nobodys, sizeof(t->nobodys));
     t->suites = opts->key && !opts->trusted && !opts->plain ? hth_seal_suites() : HTH_SUITE_PROOF;
     return rc;
 }

@@ -90,6 +90,7 @@ int hth_seal_dial(struct hth_seal_hand *h, const struct hth_seal_opts *opts,
         .side = HTH_SEAL_DIALS,
         .purpose = opts->purpose,
         .suites = opts->suites,
+        .key_id = opts->key_id,
     };
 
     if (opts_check(opts, err))
@@ -116,6 +117,7 @@ int hth_seal_asks(const unsigned char hello[HTH_SEAL_HELLO], struct hth_seal_ask
         return HEARTH_EPROTO;
     out->purpose = h.purpose;
     out->suites = h.suites;
+    out->key_id = h.key_id;
     memcpy(out->id, h.id, sizeof(out->id));
     return HEARTH_OK;
 }

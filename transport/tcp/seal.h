@@ -17,7 +17,8 @@
  * A hello, little-endian, all of it in the proofs, so that nobody on the path turns down version or suite:
  *
  *    0 u32 'HTCP'   4 u8 lowest version   5 u8 highest   6 u8 side (1 dials, 2 accepts)   7 u8 purpose
- *    8 u32 suites: those offered, or of the acceptor the one it takes (0: none of them)   12 u32 zero
+ *    8 u32 suites: those offered, or of the acceptor the one it takes (0: none of them)
+ *   12 u32 of the dialler: id of its job key (0: there is none), of the acceptor zero
  *   16 16  of bulk: the id of its message connection, else zeros
  *   32 32  nonce
  *   64 32  X25519 public key, of this connection alone
@@ -72,6 +73,7 @@ enum hth_cipher_lib { HTH_CIPHER_ANY, HTH_CIPHER_LIBCRYPTO, HTH_CIPHER_LIBSODIUM
 struct hth_seal_opts {
     const unsigned char *
             key; /* [HTH_KEY] the job's, zeros without one; borrowed until the handshake has ended */
+    uint32_t key_id; /* of the dialler: hth_key_id(); 0: there is no key */
     uint32_t
             suites; /* that we offer or would take: hth_seal_suites(), or HTH_SUITE_PROOF, or both */
     enum hth_purpose purpose; /* of the dialler; the acceptor reads it from the hello */
@@ -110,7 +112,7 @@ struct hth_seal;
  * writes. */
 struct hth_seal_asked {
     enum hth_purpose purpose;
-    uint32_t suites;
+    uint32_t suites, key_id;
     unsigned char id[16];
 };
 int hth_seal_asks(const unsigned char hello[HTH_SEAL_HELLO], struct hth_seal_asked *out,

@@ -12,6 +12,7 @@ struct hth_seal_hello {
     enum hth_seal_side side;
     enum hth_purpose purpose;
     uint32_t suites; /* a dialler's may have some that we do not know */
+    uint32_t key_id; /* a dialler's: which job key it proves; 0: it has none */
     unsigned char id[16], nonce[32], public_key[HTH_KEY];
 };
 

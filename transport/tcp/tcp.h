@@ -21,19 +21,20 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define HTH_TCP_CONNS     4096u /* at once, both directions; less where descriptors are few */
-#define HTH_TCP_STRANGERS 256u  /* accepted, not yet a connection, with no place of their own */
-#define HTH_TCP_KEPT      4u    /* places of their own for each member at an address */
-#define HTH_TCP_KEPT_ALL  1024u /* of all of them, that are taken at once */
-#define HTH_TCP_PATIENCE  2000u /* ms until a stranger's hello is over */
-#define HTH_TCP_GRANTS    (1u << 20)
-#define HTH_TCP_PULLS     64u          /* at once, a connection and direction */
-#define HTH_TCP_PIECE     (1u << 20)   /* bytes of an answer before the next one has its turn */
-#define HTH_TCP_TURN      (1u << 20)   /* bytes read or written of one socket before the next */
-#define HTH_TCP_QUEUE     (256u << 10) /* bytes of messages that wait, a connection */
-#define HTH_TCP_READ      (128u << 10) /* bytes of messages read at once */
-#define HTH_TCP_DETAIL    256u
-#define HTH_TCP_SEALED    (512u << 10) /* bytes of sealed records read at once */
+#define HTH_TCP_CONNS      4096u /* at once, both directions; less where descriptors are few */
+#define HTH_TCP_STRANGERS  256u  /* accepted, not yet a connection, with no place of their own */
+#define HTH_TCP_KEPT       4u    /* places of their own for each member at an address */
+#define HTH_TCP_KEPT_ALL   1024u /* of all of them, that are taken at once */
+#define HTH_TCP_PATIENCE   2000u /* ms until a stranger's hello is over */
+#define HTH_TCP_GRANTS     (1u << 20)
+#define HTH_TCP_PULLS      64u          /* at once, a connection and direction */
+#define HTH_TCP_PIECE      (1u << 20)   /* bytes of an answer before the next one has its turn */
+#define HTH_TCP_TURN       (1u << 20)   /* bytes read or written of one socket before the next */
+#define HTH_TCP_QUEUE      (256u << 10) /* bytes of messages that wait, a connection */
+#define HTH_TCP_READ       (128u << 10) /* bytes of messages read at once */
+#define HTH_TCP_UNKNOWN_MS 60000u       /* between two words of a key that is not known */
+#define HTH_TCP_DETAIL     256u
+#define HTH_TCP_SEALED     (512u << 10) /* bytes of sealed records read at once */
 
 enum hth_tcp_role {
     HTH_TCP_GREETS = 1, /* owner: its greeting */
@@ -369,7 +370,9 @@ struct hth_tcp {
     struct hth_tcp_conn *doomed, **doomed_end;
     pthread_mutex_t regions_lock;
     struct hth_region *regions;
-    const unsigned char *key; /* zeros without one */
+    const struct hth_key *key;      /* one of zeros without any */
+    unsigned char nobodys[HTH_KEY]; /* a key that nobody has */
+    uint64_t unknown_said_ms;       /* that somebody dialled with another one; 0: never */
     uint32_t suites;
     unsigned char read[HTH_TCP_READ];     /* messages of the connection whose turn it is */
     unsigned char sealed[HTH_TCP_SEALED]; /* its records */

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The job key of an engine, and its file, which is looked at every 2 s: whoever changes it need not find the
+ * engines of a job, nor be on their machines where the file is on all of them. A signal would reach
+ * one engine at a time, and SIGHUP is what a session that ends sends.
+ */
+/* For this folder alone. */
+#ifndef HEARTH_ENGINE_KEY_WATCH_H
+#define HEARTH_ENGINE_KEY_WATCH_H
+
+#include "core/base/auth.h"
+#include "core/base/env.h"
+
+struct hth_key_watch;
+
+/* Errors: as of hth_key_open(). */
+int hth_key_watch_open(const char *path, struct hth_key_watch **out, struct hearth_error *err);
+const struct hth_key *hth_key_watched(const struct hth_key_watch *w); /* NULL: there is none */
+/* 1: there are others now, or another order. A file that cannot be used changes nothing, which the log
+ * hears once. */
+int hth_key_watch_look(struct hth_key_watch *w, uint64_t now_ms, const struct hth_log *log);
+void hth_key_watch_close(struct hth_key_watch *w); /* NULL: nothing */
+
+#endif
