@@ -91,7 +91,7 @@ static void raw_open(const struct side *s)
         raw_pull };
     struct hth_transport_opts o = { .bind = "127.0.0.1",
         .provider = s->backend->provider,
-        .key = s->backend->keyed ? hostile_key : NULL,
+        .key = s->backend->keyed ? &hostile_key : NULL,
         .clock = s->clock };
 
     CHECK(!hth_transport_open(

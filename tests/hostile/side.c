@@ -8,7 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-const unsigned char hostile_key[HTH_KEY] = { 9, 9, 9 };
+static const unsigned char key_bytes[HTH_KEY] = { 9, 9, 9 };
+const struct hth_key hostile_key = { .bytes = key_bytes, .id = 9 };
 
 uint64_t side_now_ms(void)
 {
@@ -101,7 +102,7 @@ static void side_open_transport(struct side *s)
     struct hth_transport_events below = hth_session_events_for(s->session);
     struct hth_transport_opts o = { .bind = "127.0.0.1",
         .provider = s->backend->provider,
-        .key = s->backend->keyed ? hostile_key : NULL,
+        .key = s->backend->keyed ? &hostile_key : NULL,
         .clock = s->clock };
     struct hearth_error err = { 0 };
     int rc = hth_transport_open(
@@ -120,7 +121,7 @@ void side_open(struct side *s, const struct backend *b, struct shared *shared, u
     struct hth_session_opts o = { .heartbeat_ms = 500,
         .dead_ms = 10000,
         .stall_ms = 5000,
-        .key = hostile_key,
+        .key = &hostile_key,
         .job = "hostile" };
     struct hth_session_events events = { s, side_message, side_up, side_down, NULL };
     struct hth_log log = { side_log, s };

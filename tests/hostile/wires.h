@@ -48,7 +48,7 @@ struct side {
     int pulling, pull_code;
 };
 
-extern const unsigned char hostile_key[HTH_KEY];
+extern const struct hth_key hostile_key;
 
 uint64_t side_now_ms(void);
 /* Transport and session; waits until all sides are there. */
