@@ -379,6 +379,7 @@ void hth_commit_tick(struct hth_commit *c)
         again = now_ms >= t->repeat_ms;
         if (again) {
             t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
+            apart_look(c, t);
             facts_repeat(c, t);
         }
         if (now_ms >= t->repair_ms) {

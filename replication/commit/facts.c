@@ -138,7 +138,6 @@ void facts_repeat(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
-    apart_look(c, t);
     if (t->failing && !hth_is_coordinator(c->ctx))
         fact_failed(c, t);
     else if (t->done_sent && (!s || !s->has_manifest))

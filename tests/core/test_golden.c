@@ -377,7 +377,7 @@ static const struct golden {
     [HTH_FORMAT_RUNNING] = { running_make, 2, "ff0cd2d29c64311f" },
     [HTH_FORMAT_HEAD] = { head_make, 2, "85d249d94e257dd8" },
     [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
-    [HTH_FORMAT_STORE] = { store_make, 5, "0fda2d956e47abfd" },
+    [HTH_FORMAT_STORE] = { store_make, 5, "e24b91c6ef70408e" },
     [HTH_FORMAT_GREETING] = { greeting_make, 7, "158e93c05ef4c5c4" },
     [HTH_FORMAT_HANDED] = { handed_make, 1, "4854856f27e64975" },
     [HTH_FORMAT_LOCAL] = { local_make, 7, "8d16bff9f55e0114" },

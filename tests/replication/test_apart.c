@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A member that cannot reach somebody, and what goes first where copies of kept saves move. */
+#include "member.h"
+
+TestSuite(apart, .init = begin, .fini = end);
+TestSuite(way, .init = begin, .fini = end);
+
+/* ---- Whom it cannot reach ---------------------------------------------------------------------------- */
+
+/* Rank 2's copy is assigned here and not here; `was` had it before. Its owner is node 2. */
+static void lack_copy(uint32_t was)
+{
+    struct hth_object object[2] = { seal(other)->object, seal(own)->object };
+    struct hth_held_save *s = hth_holdings_find(ctx, save);
+    struct hth_move move = { .rank = 2, .place = 0, .node = 1, .was = was };
+    struct hth_holders map = { .moves = 1, .move = &move };
+
+    hth_held_drop(ctx, s, hth_held_find(s, other));
+    give_head(1, &map, &ctx->keep);
+    give_manifest(object, 2);
+}
+
+static void give_pair(uint64_t position, uint32_t cut)
+{
+    struct hth_move move = { .rank = 2, .place = 0, .node = 1, .was = 1 };
+    struct hth_apart pair = { .a = 1, .b = 2, .cut = cut };
+    struct hth_holders map = { .moves = 1, .move = &move, .pairs = 1, .pair = &pair };
+
+    give_head(position, &map, &ctx->keep);
+}
+
+Test(apart, says_whom_it_cannot_reach_where_nobody_else_has_what_it_lacks_until_the_map_has_it)
+{
+    lack_copy(1);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, SOON_MS)));
+    hth_commit_peer_down(commit, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+    give_pair(2, 1);
+    (void)heard(HTH_KIND_UNREACHED, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, SOON_MS)));
+}
+
+Test(apart, does_not_say_so_where_somebody_else_may_have_it_or_nothing_is_lacking)
+{
+    lack_copy(0);
+    hth_commit_peer_down(commit, 2);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS)));
+}
+
+Test(apart, tries_whom_the_map_says_it_cannot_reach_and_says_when_it_can_until_the_map_has_it)
+{
+    give_pair(1, 1);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * ctx->opts.dead_ms - 10)));
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 5 * ctx->opts.dead_ms), 1));
+    cr_assert(zero(u8, p->node[0].fact[4]), "it can");
+    give_pair(2, 0);
+    (void)heard(HTH_KIND_UNREACHED, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 5 * ctx->opts.dead_ms)));
+}
+
+/* ---- What is kept goes before what is undecided ------------------------------------------------------- */
+
+static const struct hth_save_id later = { 7, 77, 6, 1 }, last = { 7, 77, 7, 1 };
+
+static struct hth_held *seal_of(uint32_t node, struct hth_save_id of, uint64_t id)
+{
+    struct hth_held *held = pair_seal(p, node, of, id, 4096, id);
+
+    held->verified = 1;
+    return held;
+}
+
+/* The save is kept, and not settled: rank 2's copy has its place here, and node 2 alone has it. */
+static void keep_unsettled(void)
+{
+    struct hth_object object[2] = { seal_of(2, save, other)->object, seal(own)->object };
+    struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };
+    struct hth_move move = { .rank = 2, .place = 0, .node = 1, .was = 2 };
+    struct hth_holders map = { .moves = 1, .move = &move };
+
+    unsettled = 1;
+    give_head(1, &map, &keep);
+    give_manifest(object, 2);
+}
+
+static void no_more_room(void)
+{
+    hth_store_mem_room(p->node[1].store, 1);
+}
+
+Test(way, a_copy_of_an_undecided_save_gives_way_to_one_that_is_kept_and_is_pulled_again)
+{
+    struct hth_object object[2] = { seal_of(0, later, copy)->object,
+        seal_of(1, later, own)->object };
+
+    (void)seal_of(1, later, copy);
+    keep_unsettled();
+    no_more_room();
+    give_manifest_of(later, object, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, 2 * SOON_MS), 1), "of what is kept");
+    cr_assert(pair_equal(p, 1, 2, save, other));
+    cr_assert(eq(ptr, pair_held(p, 1, later, copy), NULL));
+    cr_assert(ne(ptr, pair_held(p, 1, later, own), NULL), "our ranks' own does not");
+    hth_store_mem_room(p->node[1].store, 0);
+    (void)heard(HTH_KIND_PROMISE, 10 * SOON_MS);
+    cr_assert(pair_equal(p, 1, 0, later, copy));
+}
+
+Test(way, what_was_promised_does_not_give_way)
+{
+    struct hth_object object[2] = { seal_of(0, later, copy)->object,
+        seal_of(1, later, own)->object };
+
+    (void)seal_of(1, later, copy);
+    (void)seal(other);
+    keep_unsettled();
+    give_manifest_of(later, object, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 2));
+    no_more_room();
+    hth_commit_copy_lost(commit, save, other, "its checksum is another");
+    (void)seal_of(1, last, own); /* in its slot */
+    (void)heard(HTH_KIND_PROMISE, 10 * SOON_MS);
+    cr_assert(eq(ptr, pair_held(p, 1, save, other), NULL));
+    cr_assert(ne(ptr, pair_held(p, 1, later, copy), NULL));
+    cr_assert(ne(ptr, pair_held(p, 1, last, own), NULL));
+}
+
+/* That comes as it may: nothing waits for what cannot be had. */
+Test(way, nothing_undecided_is_taken_or_promised_before_what_is_kept_was_asked_for)
+{
+    struct hth_object object[2] = { seal_of(1, later, copy)->object,
+        seal_of(1, later, own)->object };
+
+    keep_unsettled();
+    hth_held_drop(&p->node[2].ctx, hth_holdings_find(&p->node[2].ctx, save),
+            pair_held(p, 2, save, other));
+    give_manifest_of(later, object, 2);
+    cr_assert(eq(int, hth_commit_offer_wanted(commit, 0, last, &object[0]), HEARTH_EBUSY));
+    pair_run(p, SOON_MS);
+    cr_assert(zero(u32, said[HTH_KIND_PROMISE]));
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 2));
+    must(hth_commit_offer_wanted(commit, 0, last, &object[0]));
+}
