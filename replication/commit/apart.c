@@ -136,7 +136,8 @@ void apart_look(struct hth_commit *c, const struct track *t)
         if (!apart_has_source(c, rank)) {
             apart_want(c, rank);
         } else if (keeper != c->ctx->epoch->self && !c->ctx->down[keeper] &&
-                   !apart_is_away(c, keeper) && !hth_session_is_connected(c->ctx->session, keeper)) {
+                   !apart_is_away(c, keeper) &&
+                   !hth_session_is_connected(c->ctx->session, keeper)) {
             fact_knock(c, keeper);
             knocks++;
         }
