@@ -47,7 +47,7 @@ int hth_key_watch_open(const char *path, struct hth_key_watch **out, struct hear
 
     if (!w)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the job key");
-    memcpy(w->path, path, strlen(path));
+    memcpy(w->path, path, strlen(path) + 1);
     w->read = w->seen = mark_of(path);
     if ((rc = hth_key_open(path, &w->key, err))) {
         free(w);

@@ -277,32 +277,41 @@ static void commit_be_heard(struct hth_commit *c)
     c->alive_ms = hth_now_ms(&c->ctx->clock);
 }
 
+/* A fact. 0: it is none, or we are not who decides. */
+static int commit_fact(struct hth_commit *c, uint32_t origin, uint16_t kind,
+        const unsigned char *bytes, size_t len)
+{
+    if (!hth_is_coordinator(c->ctx))
+        return 0;
+    if (kind == HTH_KIND_DONE)
+        coord_done(c, origin, bytes, len);
+    else if (kind == HTH_KIND_HELD)
+        coord_held(c, origin, bytes, len);
+    else if (kind == HTH_KIND_PROMISE)
+        coord_promise(c, origin, bytes, len);
+    else if (kind == HTH_KIND_FAILED)
+        coord_failed(c, origin, bytes, len);
+    else if (kind == HTH_KIND_COPY_LOST)
+        coord_copy_lost(c, origin, bytes, len);
+    else if (kind == HTH_KIND_WISH)
+        coord_wish(c, origin, bytes, len);
+    else if (kind == HTH_KIND_LOST)
+        reach_told(c, bytes, len);
+    else if (kind == HTH_KIND_UNREACHED)
+        pairs_told(c, origin, bytes, len);
+    else if (kind == HTH_KIND_ALIVE)
+        coord_alive(c, origin);
+    else
+        return 0;
+    return 1;
+}
+
 void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len)
 {
-    int coordinator = hth_is_coordinator(c->ctx);
-
-    if (!c->joined)
+    if (!c->joined || commit_fact(c, origin, kind, bytes, len))
         return;
-    if (coordinator && kind == HTH_KIND_DONE)
-        coord_done(c, origin, bytes, len);
-    else if (coordinator && kind == HTH_KIND_HELD)
-        coord_held(c, origin, bytes, len);
-    else if (coordinator && kind == HTH_KIND_PROMISE)
-        coord_promise(c, origin, bytes, len);
-    else if (coordinator && kind == HTH_KIND_FAILED)
-        coord_failed(c, origin, bytes, len);
-    else if (coordinator && kind == HTH_KIND_COPY_LOST)
-        coord_copy_lost(c, origin, bytes, len);
-    else if (coordinator && kind == HTH_KIND_WISH)
-        coord_wish(c, origin, bytes, len);
-    else if (coordinator && kind == HTH_KIND_LOST)
-        reach_told(c, bytes, len);
-    else if (coordinator && kind == HTH_KIND_UNREACHED)
-        pairs_told(c, origin, bytes, len);
-    else if (coordinator && kind == HTH_KIND_ALIVE)
-        coord_alive(c, origin);
-    else if (kind == HTH_KIND_COMPLETE && len == SAVE_BYTES)
+    if (kind == HTH_KIND_COMPLETE && len == SAVE_BYTES)
         word_complete(c, save_get(bytes));
     else if (kind == HTH_KIND_HEAD)
         word_head(c, bytes, len);
@@ -310,7 +319,7 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         word_now(c, bytes, len);
     else if (kind == HTH_KIND_SAID)
         asked_said(c, bytes, len);
-    else if (kind == HTH_KIND_PROBE && !coordinator)
+    else if (kind == HTH_KIND_PROBE && !hth_is_coordinator(c->ctx))
         commit_be_heard(c);
 }
 

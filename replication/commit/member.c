@@ -255,19 +255,20 @@ static void member_verified(void *self, struct hth_held_save *save, struct hth_h
 
 #define STRANGERS 4u /* nodes that are asked for a copy though no map names them */
 
-/* Who may have the rank's objects: its holders, who held them before, and, where these do not help, others
- * in turn. */
+/* Who may have the rank's objects: its holders, who held them before, and, where these do not help, some of the
+ * others. They are drawn: in turn one that is asked again after a deadline could be asked in the same turn always. */
 static uint32_t member_sources(
-        const struct hth_commit *c, uint32_t rank, uint32_t turn, uint32_t *out)
+        const struct hth_commit *c, uint32_t rank, int strangers, uint32_t *out)
 {
     uint32_t nodes = c->ctx->epoch->nodes, n = 0, left = 0;
+    uint64_t first = strangers ? hth_random_next(&c->ctx->random) : 0;
     uint32_t all[2 * PLACES_MAX + 1 + STRANGERS];
 
     all[n++] = c->ctx->epoch->rank_node[rank];
     n += holders_of(c, rank, all + n);
     n += holders_were(c, rank, all + n);
-    for (uint32_t i = 0; i < STRANGERS && turn; i++)
-        all[n++] = (rank + (turn - 1) * STRANGERS + i) % nodes;
+    for (uint32_t i = 0; i < STRANGERS && strangers; i++)
+        all[n++] = (uint32_t)((first % nodes + i) % nodes);
     for (uint32_t i = 0; i < n; i++) {
         int known =
                 all[i] == c->ctx->epoch->self || c->ctx->down[all[i]] || apart_is_away(c, all[i]);
@@ -284,8 +285,8 @@ static void member_fetch(
         struct hth_commit *c, struct track *t, struct hth_held_save *s, const struct hth_object *o)
 {
     uint32_t sources[2 * PLACES_MAX + 1 + STRANGERS];
-    uint32_t turn = t->recovered ? t->repairs / 2 : 0;
-    uint32_t count = member_sources(c, stand_in(c->ctx, o->owner), turn, sources);
+    int strangers = t->recovered && t->repairs > 1;
+    uint32_t count = member_sources(c, stand_in(c->ctx, o->owner), strangers, sources);
     struct hth_fetch_want want = {
         .save = s->id,
         .object = *o,
@@ -321,16 +322,16 @@ static void member_verify(struct hth_commit *c, struct track *t)
 }
 
 /* Whom to ask for a blob of the save: our parent; the coordinator, which has none, asks `first`, and for what is
- * kept all others in turn, since any of them may have it. 0: nobody now. */
+ * kept any other, since each of them may have it. 0: nobody now. */
 static int member_blob_from(
         const struct hth_commit *c, const struct track *t, uint32_t first, uint32_t *out)
 {
     const struct hth_epoch *e = c->ctx->epoch;
-    uint32_t turn = t->recovered ? t->repairs / 2 : 0;
+    int strangers = t->recovered && t->repairs > 1;
 
     *out = HTH_NODE_NONE;
     if (hth_is_coordinator(c->ctx))
-        *out = (uint32_t)(((uint64_t)first + turn) % e->nodes);
+        *out = strangers ? (uint32_t)(hth_random_next(&c->ctx->random) % e->nodes) : first;
     return *out != e->self;
 }
 
