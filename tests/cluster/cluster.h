@@ -77,7 +77,8 @@ struct world {
     uint32_t no_tcp;         /* bits: machines where hearth-tcp.so is not installed */
     uint32_t allow_slower;
     int strong;    /* integrity = strong */
-    char key[256]; /* the file of the job's key, where the network is called hostile; "": trusted */
+    char key[256]; /* the file of the job's key; "": none */
+    int trusted;   /* the network is called so although there is a key; without one it always is */
     const char *cgroup; /* of engines started by hand; NULL: ours */
     int reboots;        /* a machine that comes up again has its old name and address */
     int loses_engines;  /* 0: a rank that says its engine is gone ends the scenario */

@@ -68,7 +68,7 @@ static void be_engine(const struct world *w, uint32_t k, const char *variable, c
     argv[i++] = "--linger", argv[i++] = "600";
     if (w->key[0])
         argv[i++] = "--key-file", argv[i++] = w->key;
-    else
+    if (!w->key[0] || w->trusted)
         argv[i++] = "--network", argv[i++] = "trusted"; /* of bridges of our own */
     if (w->strong)
         argv[i++] = "--integrity", argv[i++] = "strong";

@@ -39,7 +39,7 @@ static struct {
     const char *root, *job, *node, *bind, *meet, *transport, *provider, *engine, *domain, *start,
             *fabric_library, *ucx_library, *key_file;
     unsigned long port, rank, world, copies, min_copies, keep, degraded, kib, any_root, save_ms,
-            recover_ms, open_ms, common_kib, allow_slower, strong, rows;
+            recover_ms, open_ms, common_kib, allow_slower, strong, trusted, rows;
 } arg;
 
 static struct hearth *h;
@@ -342,9 +342,10 @@ static int take_arg(const char *text)
         { "start", &arg.start, NULL }, { "fabric_library", &arg.fabric_library, NULL },
         { "key_file", &arg.key_file, NULL }, { "ucx_library", &arg.ucx_library, NULL },
         { "allow_slower", NULL, &arg.allow_slower }, { "strong", NULL, &arg.strong },
-        { "port", NULL, &arg.port }, { "rank", NULL, &arg.rank }, { "world", NULL, &arg.world },
-        { "copies", NULL, &arg.copies }, { "min_copies", NULL, &arg.min_copies },
-        { "keep", NULL, &arg.keep }, { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
+        { "trusted", NULL, &arg.trusted }, { "port", NULL, &arg.port }, { "rank", NULL, &arg.rank },
+        { "world", NULL, &arg.world }, { "copies", NULL, &arg.copies },
+        { "min_copies", NULL, &arg.min_copies }, { "keep", NULL, &arg.keep },
+        { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
         { "any_root", NULL, &arg.any_root }, { "save_ms", NULL, &arg.save_ms },
         { "recover_ms", NULL, &arg.recover_ms }, { "open_ms", NULL, &arg.open_ms },
         { "common_kib", NULL, &arg.common_kib }, { "rows", NULL, &arg.rows } };
@@ -416,7 +417,7 @@ static int open_job(struct hearth_error *err)
     o.allow_slower = (uint32_t)arg.allow_slower;
     o.start = arg.start && !strcmp(arg.start, "never") ? HEARTH_START_NEVER : HEARTH_START_AUTO;
     o.key_file = arg.key_file;
-    o.network = arg.key_file ? HEARTH_NETWORK_HOSTILE : HEARTH_NETWORK_TRUSTED;
+    o.network = arg.trusted ? HEARTH_NETWORK_TRUSTED : HEARTH_NETWORK_HOSTILE;
     o.integrity = arg.strong ? HEARTH_INTEGRITY_STRONG : HEARTH_INTEGRITY_CRC32C;
     o.any_root = (uint32_t)arg.any_root;
     o.open_ms = (uint32_t)arg.open_ms, o.save_ms = (uint32_t)arg.save_ms;

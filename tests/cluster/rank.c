@@ -75,6 +75,8 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
         add(a, "ucx_library=/nonexistent/libucp.so.0");
     if (w->key[0])
         add(a, "key_file=%s", w->key);
+    if (!w->key[0] || w->trusted)
+        add(a, "trusted=1");
     if (w->strong)
         add(a, "strong=1");
     if (w->allow_slower)

@@ -73,6 +73,7 @@ static int rotation(struct world *w, const char *arg)
     uint64_t step = 1;
 
     (void)arg;
+    w->trusted = strcmp(w->transport, "tcp") != 0;
     if (!w->key[0])
         TRY(key_make(w));
     snprintf(old, sizeof(old), "%.250s.old", w->key);

@@ -282,7 +282,6 @@ static const struct {
     uint32_t rule;
 } rules[] = {
     { "record", HTH_BREAK_RECORD },
-    { "found", HTH_BREAK_FOUND },
     { "moved", HTH_BREAK_MOVED },
     { "apart", HTH_BREAK_APART },
     { "number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL },

@@ -10,12 +10,14 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define OBJECT   (UINT64_C(300) << 10)
 #define WIRES    8
+#define QUIET    1500 /* turns in which nothing has passed, the most of them of 0.1 ms */
 #define RECORDED (1u << 20)
 #define GREETED  (HTH_SEAL_HELLO + HTH_SEAL_PROOF) /* bytes of a handshake, each way */
 
@@ -165,9 +167,10 @@ static void path_pass(struct wire *w, enum way way)
 
 static void path_turn(void)
 {
-    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), own;
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), own, on = 1;
 
     if (fd >= 0 && wires < WIRES) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* else an end waits for 40 ms */
         own = tcp_dial(&owner);
         wire[wires++] = (struct wire){ { fd, own }, { 0, 0 } };
     } else if (fd >= 0) {
@@ -205,6 +208,15 @@ static int path_connect(void)
     return puller.ups > ups && owner.conns > 0;
 }
 
+static uint64_t path_passed(void)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < wires; i++)
+        bytes += wire[i].passed[0] + wire[i].passed[1];
+    return bytes;
+}
+
 /* Of the whole object; the code it ends with. */
 static int path_pull(void)
 {
@@ -217,13 +229,16 @@ static int path_pull(void)
             owner.t, owner.region, 0, OBJECT, owner.conn[owner.conns - 1], desc, &len, NULL));
     if (puller.t->ops->pull(puller.t, conn, desc, len, 0, puller.region, 0, OBJECT, 1))
         return HEARTH_EPEER;
-    for (int i = 0; i < 20000 && puller.pulls == before; i++) {
+    for (int i = 0, quiet = 0; i < 20000 && puller.pulls == before; i++, quiet++) {
+        uint64_t passed = path_passed();
+
         path_turn();
-        if (i > 300) {
+        if (path_passed() != passed)
+            quiet = 0;
+        if (quiet > 100)
             usleep(100);
-            if (i == 500) /* some bytes are missing, and nobody says so: its owner's deadline */
-                puller.t->ops->drop(puller.t, conn);
-        }
+        if (quiet == QUIET) /* some bytes are missing, and nobody says so: its owner's deadline */
+            puller.t->ops->drop(puller.t, conn);
     }
     cr_assert(eq(int, puller.pulls, before + 1), "a pull has not ended");
     return puller.pull_code;
