@@ -22,17 +22,18 @@ struct hth_node {
     struct hth_commit *commit;
     struct hth_recover *recover;
 
-    struct client *clients;   /* client.c */
-    struct loan *loans;       /* loan.c */
-    struct pending *pending;  /* begin.c */
-    struct find *finds;       /* find.c */
-    struct doubt *doubts;     /* doubt.c */
-    struct wish *wishes;      /* keep.c */
-    struct look *looks;       /* read.c */
-    struct reading *readings; /* read.c: ranges on their way */
-    struct lease *leases;     /* read.c */
-    struct drop *drop;        /* drop.c */
-    uint64_t next_id;         /* of a loan, a lease */
+    struct client *clients;     /* client.c */
+    struct loan *loans;         /* loan.c */
+    struct pending *pending;    /* begin.c */
+    struct find *finds;         /* find.c */
+    struct doubt *doubts;       /* doubt.c */
+    struct wish *wishes;        /* keep.c */
+    struct look *looks;         /* read.c */
+    struct reading *readings;   /* read.c: ranges on their way */
+    struct bringing *bringings; /* read.c: foreign objects on theirs */
+    struct lease *leases;       /* read.c */
+    struct drop *drop;          /* drop.c */
+    uint64_t next_id;           /* of a loan, a lease */
 
     /* The epoch: written by epoch.c. */
     struct hth_epoch epoch; /* ctx.epoch points here once there is one */

@@ -384,9 +384,20 @@ static int read_remote(struct hth_node *n, struct client *c, const struct hth_lo
 
 struct bringing { /* a foreign object on its way; freed likewise */
     struct hth_node *node;
+    struct bringing *next;
     struct hth_save_id save;
     uint64_t object;
 };
+
+static void bringing_free(struct bringing *b)
+{
+    struct bringing **at = &b->node->bringings;
+
+    while (*at != b)
+        at = &(*at)->next;
+    *at = b->next;
+    free(b);
+}
 
 static void bringing_done(
         void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
@@ -407,7 +418,7 @@ static void bringing_done(
         free(l);
         l = next;
     }
-    free(b);
+    bringing_free(b);
 }
 
 static int bringing_start(struct hth_node *n, const struct hth_local_map *m,
@@ -420,7 +431,8 @@ static int bringing_start(struct hth_node *n, const struct hth_local_map *m,
 
     if (!b)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to bring an object");
-    *b = (struct bringing){ n, hth_local_save_to(m->save), m->object };
+    *b = (struct bringing){ n, n->bringings, hth_local_save_to(m->save), m->object };
+    n->bringings = b;
     rc = hth_fetch_start(&n->ctx,
             &(struct hth_fetch_want){
                     .save = b->save,
@@ -434,7 +446,7 @@ static int bringing_start(struct hth_node *n, const struct hth_local_map *m,
             },
             &fetch, err);
     if (rc)
-        free(b);
+        bringing_free(b);
     return rc;
 }
 
@@ -614,4 +626,6 @@ void read_close(struct hth_node *n)
     }
     while (n->readings)
         reading_free(n->readings);
+    while (n->bringings)
+        bringing_free(n->bringings);
 }

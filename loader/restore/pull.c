@@ -27,15 +27,31 @@ struct wait {
     uint32_t generation;
     uint32_t index; /* in the manifest; of an object that is put off, or a raw one */
     struct wait *next;
+    struct wait *all,
+            **at; /* of r->waits: whoever is asked says nothing more once the engine ends */
 };
 
 static struct wait *wait_new(struct hth_restore *r)
 {
     struct wait *w = malloc(sizeof(*w));
 
-    if (w)
-        *w = (struct wait){ .r = r, .generation = r->generation };
+    if (!w)
+        return NULL;
+    *w = (struct wait){ .r = r, .generation = r->generation, .all = r->waits, .at = &r->waits };
+    if (w->all)
+        w->all->at = &w->all;
+    r->waits = w;
     return w;
+}
+
+static void wait_free(struct wait *w)
+{
+    if (!w)
+        return;
+    *w->at = w->all;
+    if (w->all)
+        w->all->at = w->at;
+    free(w);
 }
 
 static void waits_free(struct wait **list)
@@ -44,7 +60,7 @@ static void waits_free(struct wait **list)
 
     while ((w = *list)) {
         *list = w->next;
-        free(w);
+        wait_free(w);
     }
 }
 
@@ -61,7 +77,7 @@ static struct hth_restore *wait_end(struct wait *w)
     struct hth_restore *r = w->r;
     int stale = w->generation != r->generation || r->state != PULLING;
 
-    free(w);
+    wait_free(w);
     return stale ? NULL : r;
 }
 
@@ -156,7 +172,7 @@ int pull_object(struct hth_restore *r, uint32_t index)
         return HEARTH_ENOMEM;
     }
     if (count == 0) {
-        free(want.self);
+        wait_free(want.self);
         return pull_nobody_has(r, &want.object);
     }
     if (hth_fetch_start(ctx, &want, &f, &err)) {
@@ -164,7 +180,7 @@ int pull_object(struct hth_restore *r, uint32_t index)
             pull_put_off(r, want.self, index);
             return HEARTH_OK;
         }
-        free(want.self);
+        wait_free(want.self);
         vote_no(r, err.code, err.text);
         return err.code;
     }
@@ -230,7 +246,7 @@ void pull_raw(struct hth_restore *r, uint32_t index)
     rc = w ? hth_blob_fetch(r->ctx, &id, from.node[i], &err)
            : hth_fail(&err, HEARTH_ENOMEM, 0, "no memory");
     if (rc) {
-        free(w);
+        wait_free(w);
         vote_no(r, rc, err.text);
         return;
     }
@@ -272,7 +288,7 @@ void pull_verify(struct hth_restore *r, struct hth_held_save *s, struct hth_held
         return;
     }
     if (hth_verify_start(r->ctx, s, h, pull_on_verified, w, &err)) {
-        free(w);
+        wait_free(w);
         vote_no(r, err.code, err.text);
         return;
     }
@@ -302,6 +318,6 @@ void pull_raw_ended(
 
 void pull_close(struct hth_restore *r)
 {
-    waits_free(&r->later);
-    waits_free(&r->raws);
+    while (r->waits)
+        wait_free(r->waits);
 }

@@ -50,6 +50,7 @@ struct hth_restore {
 
     /* pull.c's own */
     uint32_t waiting;   /* fetches and verifications under way for this plan */
+    struct wait *waits; /* all that a plan waits for */
     struct wait *later; /* could not begin yet; looked at again from later_ms on */
     struct wait *raws;  /* raw objects on their way here */
     uint64_t later_ms;

@@ -332,7 +332,7 @@ static void forge_file(const char *path, off_t at)
 static int forged_is_found(const char *integrity)
 {
     struct hth_store *s = make_store();
-    const char *object = strdup(in_job("step-40_ckpt/shard"));
+    char *object = strdup(in_job("step-40_ckpt/shard"));
     int inspected, verified;
 
     s->ops->close(s);
@@ -345,6 +345,7 @@ static int forged_is_found(const char *integrity)
     forge_file(object, 4096 + 1000);
     cr_assert(zero(int, hearth("verify", object)), "%s", err_text);
     cr_assert(eq(int, inspected, verified));
+    free(object);
     return verified;
 }
 
