@@ -119,6 +119,21 @@ static void apart_want(struct hth_commit *c, uint32_t rank)
     }
 }
 
+/* Whoever has a place of it is dialled, also who was away: it may be back and know of nobody to say so to, while others
+ * who have a place lack it as we do. Returns how many. */
+static uint32_t apart_knock(struct hth_commit *c, uint32_t rank)
+{
+    uint32_t holder[PLACES_MAX], n = holders_of(c, rank, holder), knocks = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (holder[i] != c->ctx->epoch->self && !c->ctx->down[holder[i]] &&
+                !hth_session_is_connected(c->ctx->session, holder[i])) {
+            fact_knock(c, holder[i]);
+            knocks++;
+        }
+    return knocks;
+}
+
 void apart_look(struct hth_commit *c, const struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
@@ -129,18 +144,14 @@ void apart_look(struct hth_commit *c, const struct track *t)
         return;
     for (uint32_t i = 0; i < s->manifest.objects && knocks < KNOCKS; i++) {
         const struct hth_object *o = &s->manifest.object[i];
-        uint32_t rank = stand_in(c->ctx, o->owner), keeper = holders_keeper(c, rank);
+        uint32_t rank = stand_in(c->ctx, o->owner);
 
         if (!apart_is_missing(c, s, o))
             continue;
-        if (!apart_has_source(c, rank)) {
+        if (!apart_has_source(c, rank))
             apart_want(c, rank);
-        } else if (keeper != c->ctx->epoch->self && !c->ctx->down[keeper] &&
-                   !apart_is_away(c, keeper) &&
-                   !hth_session_is_connected(c->ctx->session, keeper)) {
-            fact_knock(c, keeper);
-            knocks++;
-        }
+        else
+            knocks += apart_knock(c, rank);
     }
 }
 

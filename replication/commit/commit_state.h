@@ -224,7 +224,6 @@ void holders_fini(struct hth_commit *c);
 /* By this map from now on; who is lost by it too. Taken over. */
 void holders_take(struct hth_commit *c, struct hth_holders *map);
 /* Who has the places of the rank, the owner's too: out[PLACES_MAX]; returns how many. */
-uint32_t holders_keeper(const struct hth_commit *c, uint32_t rank); /* the owner's place */
 uint32_t holders_of(const struct hth_commit *c, uint32_t rank, uint32_t *out);
 int holders_have(const struct hth_commit *c, uint32_t rank, uint32_t node);
 /* Nodes that may have the bytes though they have no place now: out[PLACES_MAX]. */

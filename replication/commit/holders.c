@@ -80,7 +80,7 @@ static uint32_t holders_copies(const struct hth_commit *c, uint32_t rank, uint32
     return n;
 }
 
-uint32_t holders_keeper(const struct hth_commit *c, uint32_t rank)
+static uint32_t holders_keeper(const struct hth_commit *c, uint32_t rank)
 {
     return holders_place(c, rank, c->base.copies);
 }

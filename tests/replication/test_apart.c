@@ -47,6 +47,16 @@ Test(apart, does_not_say_so_where_somebody_else_may_have_it_or_nothing_is_lackin
     cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS)));
 }
 
+/* Its engine was killed and is back: it has the copy, and the other holder does not. */
+Test(apart, who_was_away_is_dialled_though_another_holder_is_within_reach)
+{
+    lack_copy(0);
+    hth_commit_peer_down(commit, 2);
+    cr_assert(zero(int, hth_session_is_connected(ctx->session, 2)));
+    (void)heard(HTH_KIND_UNREACHED, SOON_MS);
+    cr_assert(eq(int, hth_session_is_connected(ctx->session, 2), 1));
+}
+
 Test(apart, tries_whom_the_map_says_it_cannot_reach_and_says_when_it_can_until_the_map_has_it)
 {
     give_pair(1, 1);
