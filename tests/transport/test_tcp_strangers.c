@@ -211,14 +211,15 @@ Test(tcp_strangers, bulk_joins_its_own_connection_and_once)
 
 static const unsigned char key[HTH_KEY] = { 1, 2, 3 }, other_key[HTH_KEY] = { 1, 2, 4 };
 
-/* 1: its messages half was admitted. */
-static int enters(struct tcp_side *s, const unsigned char *with, uint32_t suites)
+/* 1: its messages half was admitted. id: of the key that it says it proves. */
+static int enters_as(struct tcp_side *s, const unsigned char *with, uint32_t id, uint32_t suites)
 {
     struct hth_seal_opts o = tcp_greeting(s, HTH_PURPOSE_MESSAGES);
     struct hth_seal *seal;
     int fd;
 
     o.key = with;
+    o.key_id = id ? id : o.key_id;
     o.suites = suites ? suites : o.suites;
     fd = tcp_greet(s, &o, &seal);
     if (fd < 0)
@@ -226,6 +227,11 @@ static int enters(struct tcp_side *s, const unsigned char *with, uint32_t suites
     hth_seal_close(seal);
     close(fd);
     return 1;
+}
+
+static int enters(struct tcp_side *s, const unsigned char *with, uint32_t suites)
+{
+    return enters_as(s, with, 0, suites);
 }
 
 /* He hears nothing; the log says it once for as many as come. */
@@ -248,21 +254,10 @@ Test(tcp_strangers, who_is_refused_is_in_the_log)
     tcp_side_close(&keyed);
 }
 
-/* 1: one that names the key it has. */
+/* One that names the key it has. */
 static int enters_by_id(struct tcp_side *s, const unsigned char *with)
 {
-    struct hth_seal_opts o = tcp_greeting(s, HTH_PURPOSE_MESSAGES);
-    struct hth_seal *seal;
-    int fd;
-
-    o.key = with;
-    o.key_id = hth_key_id(with);
-    fd = tcp_greet(s, &o, &seal);
-    if (fd < 0)
-        return 0;
-    hth_seal_close(seal);
-    close(fd);
-    return 1;
+    return enters_as(s, with, hth_key_id(with), 0);
 }
 
 Test(tcp_strangers, both_keys_are_taken_while_the_key_is_changed_and_an_unknown_one_is_named_once)

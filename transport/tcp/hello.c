@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How two sockets become a connection. Both are dialled by the same side, so that either end may be behind
- * a door that only opens outwards, and at once, so that no pull waits for a handshake. Each says what
+ * a door that only opens outwards, one after the other, before anybody pulls. Each says what
  * seal.h says; the second names the first and is bound to it.
  *
  *     dialler                              listener
