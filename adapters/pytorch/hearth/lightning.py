@@ -79,7 +79,7 @@ class HearthCheckpointIO(CheckpointIO):
         self._save(os.path.basename(os.fspath(path)), checkpoint)
 
     def _save(self, name: str, checkpoint: dict[str, Any]) -> None:
-        self._saver.save(name, checkpoint)
+        self._saver.save(name, lambda: checkpoint)
         self._saver.wait()
 
     def load_checkpoint(self, path: str | os.PathLike, map_location: Any = None,
@@ -109,7 +109,7 @@ class HearthAsyncCheckpointIO(HearthCheckpointIO):
     failed is raised by the next, or by teardown()."""
 
     def _save(self, name: str, checkpoint: dict[str, Any]) -> None:
-        self._saver.save(name, checkpoint)
+        self._saver.save(name, lambda: checkpoint)
 
 
 def _world() -> int:
@@ -151,8 +151,8 @@ class HearthCheckpoint(Callback):
         if step % self._every or step == self._saved:
             return
         self._saved = step
-        checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
-        self._saver.save(f"step-{step}_ckpt", checkpoint)
+        self._saver.save(f"step-{step}_ckpt", lambda: (
+            trainer._checkpoint_connector.dump_checkpoint(weights_only=False)))
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """The last save ends."""

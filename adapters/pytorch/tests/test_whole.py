@@ -7,7 +7,7 @@ import pytest
 import whole_work
 
 
-@pytest.mark.parametrize("where", ["stage", "proof"])
+@pytest.mark.parametrize("where", ["make", "stage", "proof"])
 def test_what_fails_on_one_rank_fails_on_all_at_once_and_the_next_works(two, where):
     for took, failures, step in two.run(whole_work.fail_on_one_rank, where):
         assert took < 30, "the other rank waited for what will never come"

@@ -18,12 +18,13 @@ def fail_on_one_rank(where: str) -> tuple[float, int, Any]:
     """Rank 1 fails at a save of step 2: how long it took, failures, and what came after."""
     saver, before = _whole.Saver(work.base()), ht.protection(work.base()).failures
     good = {"w": torch.full((3,), 1.0 + dist.get_rank())}
-    bad = {"w": torch.eye(2).to_sparse()} if where == "stage" else {"w": good["w"], "n": Unread()}
-    saver.save("1", good).result()
+    bad = {"make": lambda: 1 / 0, "stage": lambda: {"w": torch.eye(2).to_sparse()},
+           "proof": lambda: {"w": good["w"], "n": Unread()}}[where]
+    saver.save("1", lambda: good).result()
     begun = time.monotonic()
-    saver.save("2", bad if dist.get_rank() == 1 else good).result()
+    saver.save("2", bad if dist.get_rank() == 1 else lambda: good).result()
     took = time.monotonic() - begun
-    saver.save("3", good).result()
+    saver.save("3", lambda: good).result()
     saver.close()
     held = ht.protection(work.base())
     back = _whole.read(f"{work.base()}/3")

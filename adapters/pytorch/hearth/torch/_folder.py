@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,13 @@ def _files(folder: str) -> dict[str, torch.Tensor]:
 
 def keep(saver: Saver, step: int, write: Callable[[str], Any]) -> Future[Any]:
     """Save what write(folder) writes as this step. Returns when it is copied. Collective."""
-    with scratch() as folder:
-        write(folder)
-        return saver.save(f"step-{step}_ckpt", {"files": _files(folder)})
+    with ExitStack() as until_copied:
+        def made() -> dict[str, Any]:
+            folder = until_copied.enter_context(scratch())
+            write(folder)
+            return {"files": _files(folder)}
+
+        return saver.save(f"step-{step}_ckpt", made)
 
 
 def bring(path: str, to: str) -> None:

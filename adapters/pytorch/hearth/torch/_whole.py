@@ -5,6 +5,7 @@ background and read back whole. What hearth.lightning and hearth.accelerate are 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -33,23 +34,23 @@ class Saver:
         self._thread: ThreadPoolExecutor | None = None
         self._group: tuple[Any, Any] | None = None  # the default group it was made for, and ours
 
-    def save(self, name: str, state: Any) -> Future[Any]:
-        """Copy the state and return; it is written as base/name. Collective. Waits for the save
-        before."""
+    def save(self, name: str, make: Callable[[], Any]) -> Future[Any]:
+        """Copy the state that make() gives and return; it is written as base/name. What make()
+        raises is a failure of the save. Collective. Waits for the save before."""
         path = f"{self.base}/{name}"
         _jobs.resolve(path, self.base, None)  # refused now, and not by the thread
         self.wait()
-        future = _weak.call(self.base, self._on_error, lambda: self._submit(path, state))
+        future = _weak.call(self.base, self._on_error, lambda: self._submit(path, make))
         self._last = future if future is not None else _weak.none_yet()
         return self._last
 
-    def _submit(self, path: str, state: Any) -> Future[Any]:
+    def _submit(self, path: str, make: Callable[[], Any]) -> Future[Any]:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "hearth-save")
         self._make_group()
         staged, error = None, None
         try:
-            staged = self._stager.stage(state)
+            staged = self._stager.stage(make())
         except Exception as raised:  # for all ranks to hear of
             error = raised
         return self._thread.submit(self._write, path, staged, error)
