@@ -5,50 +5,23 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import torch
+import trained
 
 import hearth.torch as ht
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("lightning") is None,
                                 reason="lightning is not installed: run_tests --callers does")
 
 
-def train(folder: str, steps: int, die_at: int) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HEARTH_LINGER_S": "20", "OMP_NUM_THREADS": "1",
-                   "PYTHONPATH": os.path.dirname(HERE)}
-    for name in ("RANK", "WORLD_SIZE", "HEARTH_ROOT", "HEARTH_JOB"):
-        environment.pop(name, None)
-    return subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         f"{HERE}/lightning_work.py", folder, str(steps), str(die_at)],
-        env=environment, timeout=240, text=True, capture_output=True, check=False)
-
-
-def losses(folder: str, rank: int) -> dict[str, str]:
-    """The last that was said of each step."""
-    with open(f"{folder}/losses.{rank}", encoding="utf-8") as file:
-        return dict(line.split() for line in file)
-
-
 def test_a_killed_rank_goes_on_from_memory_with_the_controls_losses(folder):
-    for name in ("control", "killed"):
-        os.makedirs(f"{folder}/{name}")
-    control = train(f"{folder}/control", 12, -1)
-    assert control.returncode == 0, control.stdout + control.stderr
-    assert train(f"{folder}/killed", 12, 8).returncode != 0
-    again = train(f"{folder}/killed", 12, -1)
-    assert again.returncode == 0, again.stdout + again.stderr
+    said = trained.killed_and_again(folder, "lightning_work.py")
     for rank in range(2):
         path = f"{folder}/killed/node{rank}/job/step-8_ckpt"
-        assert f"rank {rank} goes on from {path}" in again.stdout, again.stdout
-        assert len(losses(f"{folder}/control", rank)) == 12
-        assert losses(f"{folder}/killed", rank) == losses(f"{folder}/control", rank)
+        assert f"rank {rank} goes on from {path}" in said, said
     stored = os.listdir(f"{folder}/killed/storage")
     assert any("step=5" in name for name in stored) and any("step=10" in name for name in stored)
 
