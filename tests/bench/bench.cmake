@@ -3,7 +3,7 @@
 set(bench ${CMAKE_CURRENT_LIST_DIR})
 add_library(bench_common STATIC
   ${bench}/common.c ${bench}/copy.c ${bench}/engine.c ${bench}/job.c
-  ${bench}/peers.c ${bench}/raw.c ${bench}/side.c ${bench}/tool.c ${bench}/wire.c)
+  ${bench}/peers.c ${bench}/raw.c ${bench}/side.c ${bench}/tool.c ${bench}/wire.c ${seal})
 target_link_libraries(bench_common PUBLIC support PRIVATE hearth_build)
 foreach(program save nodes resume plan pulls latency faults)
   add_executable(bench_${program} ${bench}/${program}.c)
@@ -14,7 +14,7 @@ foreach(program save nodes resume plan pulls latency faults)
     endif()
   endforeach()
 endforeach()
-add_executable(bench_seal ${bench}/seal.c ${seal})
+add_executable(bench_seal ${bench}/seal.c)
 target_link_libraries(bench_seal PRIVATE bench_common hearth_build)
 add_executable(bench_proof ${bench}/proof.c)
 target_link_libraries(bench_proof PRIVATE bench_common hearth_core hearth_build)

@@ -13,12 +13,14 @@
 #define NODES_MAX  12
 
 /* ---- common.c ---- */
-/* TRANSPORT[:PROVIDER] as a user names it, "ofi:tcp;ofi_rxm"; no provider: the transport's default;
- * NULL: ofi. */
+/* TRANSPORT[+key][:PROVIDER] as a user names it, "ofi:tcp;ofi_rxm"; no provider: the transport's default;
+ * NULL: ofi. "+key": with a job key, which of tcp encrypts. */
 struct backend {
     char transport[16];
     const char *provider; /* NULL, or within the name */
+    int keyed;
 };
+extern const unsigned char bench_key[32];
 
 struct series {
     double value[ROUNDS_MAX];
@@ -47,6 +49,8 @@ void fill(uint64_t *data, uint64_t bytes, uint64_t seed);
 void check(const uint64_t *data, uint64_t bytes, uint64_t seed);       /* or die */
 void *memory(uint64_t bytes);                                          /* present pages, or die */
 void *file_memory(const char *root, const char *name, uint64_t bytes); /* the same in the tmpfs */
+int file_open(
+        const char *root, const char *name, uint64_t bytes, void **out); /* with its descriptor */
 
 /* ---- engine.c: the process beside us ---- */
 struct engine_use {
@@ -131,9 +135,11 @@ uint64_t peers_sleeps(const struct peers *p); /* so far: times that one gave up 
 void peers_end(struct peers *p);
 
 /* ---- raw.c, wire.c: as many bytes through a transport alone; through a socket ---- */
+enum wire { WIRE_SEND, WIRE_SENDFILE, WIRE_SEALED }; /* SEALED: by tcp's cipher, in its records */
 struct pull_job {
     const char *backend, *base;
     uint64_t bytes;
+    enum wire wire;
 };
 void raw_start(struct peers *p, const struct pull_job *job);
 void wire_start(struct peers *p, const struct pull_job *job);

@@ -42,14 +42,24 @@ void nap_ms(unsigned ms)
         continue;
 }
 
+const unsigned char bench_key[32] = { 1 };
+
 struct backend backend_of(const char *name)
 {
     const char *colon = name ? strchr(name, ':') : NULL;
     struct backend b = { .transport = "ofi", .provider = colon ? colon + 1 : NULL };
+    char *plus;
 
     if (name)
         snprintf(b.transport, sizeof(b.transport), "%.*s",
                 (int)(colon ? colon - name : (ptrdiff_t)strlen(name)), name);
+    plus = strchr(b.transport, '+');
+    if (plus) {
+        if (strcmp(plus, "+key") != 0)
+            die("backend %s: TRANSPORT[+key][:PROVIDER]", name);
+        *plus = '\0';
+        b.keyed = 1;
+    }
     return b;
 }
 
@@ -152,7 +162,7 @@ void *memory(uint64_t bytes)
     return p;
 }
 
-void *file_memory(const char *root, const char *name, uint64_t bytes)
+int file_open(const char *root, const char *name, uint64_t bytes, void **out)
 {
     char path[512];
     void *p;
@@ -165,8 +175,16 @@ void *file_memory(const char *root, const char *name, uint64_t bytes)
     p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED)
         die("%s: %s", path, strerror(errno));
-    close(fd);
     unlink(path);
     memset(p, 1, bytes);
+    *out = p;
+    return fd;
+}
+
+void *file_memory(const char *root, const char *name, uint64_t bytes)
+{
+    void *p;
+
+    close(file_open(root, name, bytes, &p));
     return p;
 }

@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,18 @@ static struct hearth_piece my_piece(char key[16], int64_t *n)
         .shape = n };
 }
 
+static const char *key_file(const struct job *j, uint32_t rank)
+{
+    static char path[512];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/key-%u", j->base, rank);
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, bench_key, sizeof(bench_key)) != sizeof(bench_key) || close(fd))
+        die("%s: no key file", path);
+    return path;
+}
+
 static int rank_open(const struct job *j, uint32_t rank, uint16_t port, struct hearth_error *err)
 {
     struct backend b = backend_of(j->backend);
@@ -95,6 +108,7 @@ static int rank_open(const struct job *j, uint32_t rank, uint16_t port, struct h
     o.rank = rank, o.world = j->nodes, o.bootstrap = me.boot, o.copies = j->copies;
     o.object_bytes = &need, o.object_count = !j->unsaid, o.linger_s = 60;
     o.heartbeat_ms = j->heartbeat_ms, o.dead_ms = j->dead_ms;
+    o.key_file = b.keyed ? key_file(j, rank) : NULL;
     return rc ? rc : hearth_open(&o, &me.h, err);
 }
 

@@ -9,7 +9,8 @@
  *     idle        12 nodes, nothing to do: CPU of the engines
  *
  * The limit in the same rounds is a raw pull through the same backend without anything above it; what
- * limits that is bench_pulls' to say.
+ * limits that is bench_pulls' to say. Beside `tcp` there are sockets, too: the faster of send() and sendfile(),
+ * and with a key the same cipher in records of the same size.
  */
 #include "bench.h"
 
@@ -31,6 +32,14 @@ static struct {
 struct recoveries {
     struct series pull, all, raw, share, cpu[2];
 };
+
+static struct {
+    struct peers pair[2];
+    unsigned pairs; /* 0: the backend is not over sockets of ours */
+    const char *name;
+    double want;
+    struct series rate, cpu[2]; /* of the faster one; of engines and of that */
+} wires;
 
 static uint64_t bytes;
 static int low;
@@ -76,6 +85,41 @@ static void cpu_add(struct series cpu[2], double engines_s, struct took raw)
     series_add(&cpu[1], raw.cpu_s / ((double)bytes / 1e9));
 }
 
+static void wires_start(void)
+{
+    struct pull_job job = { .base = arg.base, .bytes = bytes };
+    struct backend b = backend_of(arg.backend);
+
+    if (strcmp(b.transport, "tcp") != 0)
+        return;
+    wires.pairs = b.keyed ? 1 : 2;
+    wires.name = b.keyed ? "socket, same cipher" : "send, sendfile";
+    wires.want = b.keyed ? 0.85 : 0.9;
+    for (unsigned i = 0; i < wires.pairs; i++) {
+        job.wire = b.keyed ? WIRE_SEALED : i ? WIRE_SENDFILE : WIRE_SEND;
+        wire_start(&wires.pair[i], &job);
+    }
+}
+
+static void wires_end(void)
+{
+    for (unsigned i = 0; i < wires.pairs; i++)
+        peers_end(&wires.pair[i]);
+}
+
+static struct took wires_fastest(void)
+{
+    struct took best = { 0 };
+
+    for (unsigned i = 0; i < wires.pairs; i++) {
+        struct took took = peers_pull(&wires.pair[i]);
+
+        if (!i || took.s < best.s)
+            best = took;
+    }
+    return best;
+}
+
 static void settle(const struct job *j)
 {
     char root[256];
@@ -100,14 +144,18 @@ static void replicate(const struct peers *r)
     job_all(&j, ORDER_RECOVER, 0, said);
     settle(&j);
     for (unsigned i = 1; i <= arg.rounds + 2; i++) {
-        struct took took = peers_pull(r);
-        double before = engines_cpu_s(&j);
+        struct took took = peers_pull(r), wire = wires_fastest();
+        double used = -engines_cpu_s(&j);
 
         job_all(&j, ORDER_SAVE, i, said);
+        used += engines_cpu_s(&j);
         if (i <= 2)
             continue; /* warm-up: every slot of both nodes once */
-        cpu_add(cpu, engines_cpu_s(&j) - before, took);
+        cpu_add(cpu, used, took);
+        cpu_add(wires.cpu, used, wire);
         series_add(&raw, rate(took.s));
+        if (wires.pairs)
+            series_add(&wires.rate, rate(wire.s));
         series_add(&pull, rate(said[0].protected_s - said[0].sealed_s));
         series_add(&after, rate(said[0].protected_s));
     }
@@ -116,6 +164,9 @@ static void replicate(const struct peers *r)
         job_lose(&j, n);
     show("replicate: sealed to PROTECTED", &pull, "raw pull", &raw, cpu, 0.9);
     show("replicate: commit to PROTECTED", &after, "raw pull", &raw, NULL, 0);
+    if (wires.pairs)
+        show("replicate: sealed to PROTECTED", &pull, wires.name, &wires.rate, wires.cpu,
+                wires.want);
 }
 
 static void unsaid(void)
@@ -324,6 +375,7 @@ int main(int argc, char **argv)
     bytes = arg.mib << 20;
     pulled = (struct pull_job){ .backend = arg.backend, .base = arg.base, .bytes = bytes };
     raw_start(&raw, &pulled);
+    wires_start();
     if (wanted('r'))
         replicate(&raw);
     if (wanted('u'))
@@ -331,6 +383,7 @@ int main(int argc, char **argv)
     if (wanted('l'))
         recover(&raw);
     peers_end(&raw);
+    wires_end();
     if (wanted('i'))
         idle();
     return low ? 3 : 0;

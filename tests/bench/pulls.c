@@ -30,8 +30,15 @@ static struct {
     const char *backend[BACKENDS_MAX];
 } arg = { .mib = 256, .rounds = 5 };
 
+static const struct {
+    const char *name;
+    enum wire wire;
+} sockets[] = { { "socket, send()", WIRE_SEND }, { "socket, sendfile()", WIRE_SENDFILE },
+    { "socket, sealed", WIRE_SEALED } };
+#define SOCKETS (sizeof(sockets) / sizeof(*sockets))
+
 static uint64_t bytes;
-static struct rates wires, copies;
+static struct rates wires[SOCKETS], copies;
 
 static void rates_add(struct rates *r, struct took took)
 {
@@ -64,7 +71,8 @@ static void round_of_all(
     copy.s = copy_s(dst, src, bytes, 1);
     copy.cpu_s += cpu_of(0);
     rates_add(&copies, copy);
-    rates_add(&wires, peers_pull(wire));
+    for (size_t i = 0; i < SOCKETS; i++)
+        rates_add(&wires[i], peers_pull(&wire[i]));
     for (unsigned i = 0; i < arg.backends; i++)
         candidate_round(&candidate[i]);
 }
@@ -85,12 +93,13 @@ static void rates_say(
 static void candidate_say(struct candidate *c)
 {
     const char *tool = !strncmp(c->job.backend, "ucx", 3) ? "ucx_perftest am_bw" : "fi_pingpong";
+    size_t socket = backend_of(c->job.backend).keyed ? WIRE_SEALED : WIRE_SEND;
     char name[64];
 
     snprintf(name, sizeof(name), "pull %.24s, %.0f sleeps a GiB", c->job.backend,
             c->sleeps / arg.rounds);
     rates_say(name, &c->tooled, tool, &c->tool);
-    rates_say(name, &c->pull, "socket", &wires);
+    rates_say(name, &c->pull, sockets[socket].name, &wires[socket]);
     rates_say(name, &c->pull, "copy, one thread", &copies);
 }
 
@@ -129,14 +138,17 @@ int main(int argc, char **argv)
 {
     static struct candidate candidate[BACKENDS_MAX];
     struct pull_job job = { 0 };
-    struct peers wire;
+    struct peers wire[SOCKETS];
     void *src, *dst;
 
     take_args(argc, argv);
     rows_open(arg.json, arg.memory);
     bytes = arg.mib << 20;
     job = (struct pull_job){ .base = arg.base, .bytes = bytes };
-    wire_start(&wire, &job);
+    for (size_t i = 0; i < SOCKETS; i++) {
+        job.wire = sockets[i].wire;
+        wire_start(&wire[i], &job);
+    }
     for (unsigned i = 0; i < arg.backends; i++) {
         candidate[i].job = job;
         candidate[i].job.backend = arg.backend[i];
@@ -145,12 +157,14 @@ int main(int argc, char **argv)
     src = file_memory(arg.base, "src", bytes);
     dst = file_memory(arg.base, "dst", bytes);
     for (unsigned round = 0; round < arg.rounds; round++)
-        round_of_all(candidate, &wire, dst, src);
-    rates_say("socket", &wires, "copy, one thread", &copies);
+        round_of_all(candidate, wire, dst, src);
+    for (size_t i = 0; i < SOCKETS; i++)
+        rates_say(sockets[i].name, &wires[i], "copy, one thread", &copies);
     for (unsigned i = 0; i < arg.backends; i++) {
         candidate_say(&candidate[i]);
         peers_end(&candidate[i].raw);
     }
-    peers_end(&wire);
+    for (size_t i = 0; i < SOCKETS; i++)
+        peers_end(&wire[i]);
     return 0;
 }

@@ -70,8 +70,10 @@ static void side_on_pull(void *self, uint64_t cookie, int code)
 void side_open(struct side *s, const char *backend, const char *bind)
 {
     struct backend b = backend_of(backend);
+    static const struct hth_key key = { .bytes = bench_key, .id = 1 };
     struct hth_transport_opts o = { .bind = bind,
         .provider = b.provider,
+        .key = b.keyed ? &key : NULL,
         .library = !strcmp(b.transport, "ucx") ? getenv("HEARTH_UCX_LIBRARY") : NULL,
         .clock = { .now_ms = clock_ms, .wall_ms = wall_ms } };
     struct hth_transport_events e = { s, side_on_accept, side_on_up, side_on_down, side_on_message,
