@@ -30,7 +30,7 @@ struct conform_backend {
     const char *library; /* variable that names another one; NULL: none does */
     const char *setting; /* variable to set; NULL: none */
     int keyed;           /* it has a key of its own */
-    int plain;           /* which it proves, and does no more */
+    int trusted;         /* which it proves, and does no more */
 };
 
 struct conn_record {

@@ -47,7 +47,6 @@ static int try_open(const struct conform_backend *b, const char *bind, int trust
         .library = b->library ? getenv(b->library) : NULL,
         .trusted = trusted,
         .key = conform_key(b),
-        .plain = b->plain,
         .clock = { now_ms, now_ms, NULL },
     };
     int rc = hth_transport_open(b->module, getenv("HEARTH_TEST_LIB"), &o, &events, out, err);

@@ -161,7 +161,7 @@ void side_open(struct world *w, int i)
         .connect_ms = w->backend->connect_ms,
         .library = w->backend->library ? getenv(w->backend->library) : NULL,
         .key = conform_key(w->backend),
-        .plain = w->backend->plain,
+        .trusted = w->backend->trusted,
         .clock = w->clock,
         .log = { log_line, NULL },
     };

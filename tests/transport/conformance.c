@@ -21,7 +21,7 @@
 static const struct conform_backend backends[] = {
     { .name = "loop" },
     { .name = "tcp", .module = "tcp", .provider = "tcp" },
-    { .name = "tcp-key", .module = "tcp", .provider = "tcp", .keyed = 1, .plain = 1 },
+    { .name = "tcp-key", .module = "tcp", .provider = "tcp", .keyed = 1, .trusted = 1 },
     { .name = "tcp-sealed", .module = "tcp", .provider = "tcp", .keyed = 1 },
     { .name = "ofi-tcp", .module = "ofi", .provider = "tcp" },
     { .name = "ofi-rxm",
