@@ -269,6 +269,16 @@ static void apart_other(struct world *w)
     apart_of(w, 1, 2, 1);
 }
 
+/* A copy was elsewhere before, where nothing of a new save is. */
+static void apart_moved(struct world *w)
+{
+    must_save(w, 1, "at first");
+    script_silent(w, 2, FLAP_MS);
+    script_run(w, WELL_MS);
+    must_save(w, 1, "after a flap");
+    apart_of(w, 1, 2, 1);
+}
+
 static const struct row {
     const char *name;
     void (*run)(struct world *w);
@@ -290,6 +300,7 @@ static const struct row {
     { "apart-oneway", apart_oneway, 4, 2, 1, 1, 0, 0 },
     { "apart-tree", apart_tree, 7, 1, 1, 1, 2, 0 },
     { "apart-other", apart_other, 3, 1, 2, 2, 0, 0 },
+    { "apart-moved", apart_moved, 3, 1, 1, 1, 0, 0 },
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
