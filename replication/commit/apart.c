@@ -92,14 +92,15 @@ static int apart_is_missing(
     return !h || h->state != HTH_HELD_SEALED;
 }
 
-/* Somebody who may have the rank's objects is within reach. */
-static int apart_has_source(const struct hth_commit *c, uint32_t rank)
+/* Somebody who may have the rank's objects is within reach. Who had a place by an older map has copies of what
+ * is kept alone: those of undecided saves went with that map. */
+static int apart_has_source(const struct hth_commit *c, const struct track *t, uint32_t rank)
 {
     uint32_t node[2 * PLACES_MAX + 1], n = 0;
 
     node[n++] = c->ctx->epoch->rank_node[rank];
     n += holders_of(c, rank, node + n);
-    n += holders_were(c, rank, node + n);
+    n += t->recovered ? holders_were(c, rank, node + n) : 0;
     for (uint32_t i = 0; i < n; i++)
         if (node[i] != c->ctx->epoch->self && !c->ctx->down[node[i]] && !apart_is_away(c, node[i]))
             return 1;
@@ -148,7 +149,7 @@ void apart_look(struct hth_commit *c, const struct track *t)
 
         if (!apart_is_missing(c, s, o))
             continue;
-        if (!apart_has_source(c, rank))
+        if (!apart_has_source(c, t, rank))
             apart_want(c, rank);
         else
             knocks += apart_knock(c, rank);

@@ -3,6 +3,9 @@
  * Place by place: it stays where it is while that node is not lost, goes home when home is well, and
  * else to the least loaded node that shares no domain with the others of its rank.
  *
+ * A node has room for what it held as the epoch began, and for one place more. What is beyond that goes to who
+ * has room, though he is only back: with many who flap, the few who never were lost would else have it all.
+ *
  * Last map and next one are in one order, so they are gone through side by side. Of the nodes, those before
  * `from` have more than the least load: a search begins there, and mostly ends there.
  */
@@ -17,8 +20,12 @@ struct seats { /* of one making of a map */
     uint32_t places; /* of a rank: its copies, and the owner's */
     uint32_t *now;   /* [world][places] who has it; HTH_NODE_NONE: there is none */
     uint32_t *load;  /* [nodes] places that are theirs */
-    uint32_t least;  /* of the loads of who is well */
-    uint32_t from;   /* the first of these that may have it; nodes: nobody is well */
+    uint32_t *first; /* [nodes] as the epoch began */
+    uint32_t *
+            roomy; /* [roomies] who has room, or had when the list was made; those before `full` have not */
+    uint32_t roomies, full;
+    uint32_t least; /* of the loads of who is well */
+    uint32_t from;  /* the first of these that may have it; nodes: nobody is well */
 };
 
 static uint32_t seat_home(const struct seats *s, uint32_t rank, uint32_t place)
@@ -115,6 +122,30 @@ static void seats_least(struct seats *s)
         }
 }
 
+static int seat_has_room(const struct seats *s, uint32_t node)
+{
+    return s->load[node] <= s->first[node];
+}
+
+/* Who is not lost, and has room when all that may go home is there. */
+static void seats_roomy(struct seats *s)
+{
+    for (uint32_t n = 0; n < s->in->epoch->nodes; n++)
+        if (s->in->is[n] != HTH_LOST && seat_has_room(s, n))
+            s->roomy[s->roomies++] = n;
+}
+
+static uint32_t seat_find_roomy(struct seats *s, uint32_t rank, uint32_t place, uint32_t level)
+{
+    while (s->full < s->roomies && !seat_has_room(s, s->roomy[s->full]))
+        s->full++;
+    for (uint32_t i = s->full; i < s->roomies; i++)
+        if (seat_has_room(s, s->roomy[i]) &&
+                seat_fits(s, rank, place, s->roomy[i], level, HTH_WELL))
+            return s->roomy[i];
+    return HTH_NODE_NONE;
+}
+
 /* The first with the least load of all; HTH_NODE_NONE: none of these fits. */
 static uint32_t seat_find_least(
         const struct seats *s, uint32_t rank, uint32_t place, uint32_t level)
@@ -137,18 +168,19 @@ static uint32_t seat_find_any(const struct seats *s, uint32_t rank, uint32_t pla
     return best;
 }
 
-static uint32_t seat_find(
-        const struct seats *s, uint32_t rank, uint32_t place, enum hth_wellness worst)
+static uint32_t seat_find(struct seats *s, uint32_t rank, uint32_t place, enum hth_wellness worst)
 {
-    uint32_t best = HTH_NODE_NONE;
+    uint32_t best = HTH_NODE_NONE, roomy = HTH_NODE_NONE;
 
     for (uint32_t level = s->in->base->level + 1; level-- > 0 && best == HTH_NODE_NONE;) {
         if (worst == HTH_WELL)
             best = seat_find_least(s, rank, place, level);
         if (best == HTH_NODE_NONE)
             best = seat_find_any(s, rank, place, level, worst);
+        if (best != HTH_NODE_NONE && !seat_has_room(s, best))
+            roomy = seat_find_roomy(s, rank, place, level);
     }
-    return best;
+    return roomy == HTH_NODE_NONE ? best : roomy;
 }
 
 /* Places of the rank that are with somebody who is not lost, and can be made whole there. */
@@ -164,6 +196,16 @@ static uint32_t seats_living(const struct seats *s, uint32_t rank)
     return living;
 }
 
+static void seat_go(struct seats *s, uint32_t *at, uint32_t to)
+{
+    s->load[*at]--;
+    s->load[to]++;
+    if (s->in->is[*at] == HTH_WELL && s->load[*at] <= s->least)
+        s->from = s->in->epoch->nodes; /* it has the least load now */
+    *at = to;
+    seats_least(s);
+}
+
 /* 1: it is with somebody who can have it now; 0: nobody can take it, and it stays. */
 static int seat_move(struct seats *s, uint32_t rank, uint32_t place)
 {
@@ -174,13 +216,28 @@ static int seat_move(struct seats *s, uint32_t rank, uint32_t place)
         to = seat_find(s, rank, place, HTH_BACK);
     if (to == HTH_NODE_NONE)
         return 0;
-    if (s->in->is[*at] == HTH_WELL)
-        s->from = s->in->epoch->nodes; /* it may have the least load now */
-    s->load[*at]--;
-    s->load[to]++;
-    *at = to;
-    seats_least(s);
+    seat_go(s, at, to);
     return 1;
+}
+
+/* Who has the place, and it is not his as the epoch began, has more than there is room for. */
+static int seat_is_too_much(const struct seats *s, uint32_t rank, uint32_t place)
+{
+    uint32_t at = *seat_of(s, rank, place);
+
+    return at != seat_home(s, rank, place) && s->load[at] > s->first[at] + 1;
+}
+
+/* Home, if that is there and has room, else to anybody who has; or it stays. */
+static void seat_relieve(struct seats *s, uint32_t rank, uint32_t place)
+{
+    uint32_t to = seat_home(s, rank, place), level = s->in->base->level;
+
+    if (s->in->is[to] == HTH_LOST || !seat_has_room(s, to) ||
+            !seat_fits(s, rank, place, to, level, HTH_WELL))
+        to = seat_find_roomy(s, rank, place, level);
+    if (to != HTH_NODE_NONE)
+        seat_go(s, seat_of(s, rank, place), to);
 }
 
 static void seat_go_home(struct seats *s, uint32_t rank, uint32_t place)
@@ -215,6 +272,9 @@ static void seats_fill(struct seats *s)
     for (uint32_t r = 0; r < s->in->epoch->world; r++)
         for (uint32_t p = 0; p < s->places; p++)
             *seat_of(s, r, p) = seat_home(s, r, p);
+    for (size_t i = 0; i < (size_t)s->in->epoch->world * s->places; i++)
+        if (s->now[i] != HTH_NODE_NONE)
+            s->first[s->now[i]]++;
     for (uint32_t i = 0; i < last->moves; i++)
         if (last->move[i].rank < s->in->epoch->world && last->move[i].place < s->places &&
                 last->move[i].node < s->in->epoch->nodes)
@@ -269,31 +329,50 @@ static int seats_write(const struct seats *s, struct hth_move **out, uint32_t *o
     return HEARTH_OK;
 }
 
+/* 0: it should be elsewhere, and nobody can take it. */
+static int seat_next(struct seats *s, uint32_t rank, uint32_t place)
+{
+    uint32_t at = *seat_of(s, rank, place);
+
+    if (at == HTH_NODE_NONE)
+        return 1;
+    if (s->in->is[at] == HTH_LOST || seat_is_cut(s, rank, place))
+        return seat_move(s, rank, place);
+    if (seat_is_too_much(s, rank, place))
+        seat_relieve(s, rank, place);
+    return 1;
+}
+
+static void seats_next(struct seats *s, uint32_t *out_moved, uint32_t *out_stuck)
+{
+    *out_moved = *out_stuck = 0;
+    for (uint32_t r = 0; r < s->in->epoch->world; r++)
+        for (uint32_t p = 0; p < s->places; p++) {
+            uint32_t at = *seat_of(s, r, p);
+
+            *out_stuck += (uint32_t)!seat_next(s, r, p);
+            *out_moved += *seat_of(s, r, p) != at;
+        }
+}
+
 int hth_remap(const struct hth_remap *in, struct hth_move **out, uint32_t *out_moves,
         uint32_t *out_moved, uint32_t *out_stuck)
 {
-    struct seats s = { .in = in, .places = in->base->copies + 1 };
+    struct seats s = { .in = in, .places = in->base->copies + 1, .from = in->epoch->nodes };
+    uint32_t nodes = in->epoch->nodes;
     int rc = HEARTH_ENOMEM;
 
-    *out_moved = *out_stuck = 0;
     s.now = calloc((size_t)in->epoch->world * s.places, sizeof(*s.now));
-    s.load = calloc(in->epoch->nodes, sizeof(*s.load));
+    s.load = calloc((size_t)3 * nodes, sizeof(*s.load));
     if (s.now && s.load) {
+        s.first = s.load + nodes;
+        s.roomy = s.first + nodes;
         seats_fill(&s);
         for (uint32_t r = 0; r < in->epoch->world; r++)
             seats_home(&s, r);
-        s.from = in->epoch->nodes;
+        seats_roomy(&s);
         seats_least(&s);
-        for (uint32_t r = 0; r < in->epoch->world; r++)
-            for (uint32_t p = 0; p < s.places; p++) {
-                uint32_t at = *seat_of(&s, r, p);
-                int stays =
-                        at == HTH_NODE_NONE || (in->is[at] != HTH_LOST && !seat_is_cut(&s, r, p));
-                int ok = stays || seat_move(&s, r, p);
-
-                *out_moved += ok && at != HTH_NODE_NONE && *seat_of(&s, r, p) != at;
-                *out_stuck += (uint32_t)!ok;
-            }
+        seats_next(&s, out_moved, out_stuck);
         rc = seats_write(&s, out, out_moves);
     }
     free(s.now);

@@ -36,7 +36,7 @@ struct hth_remap {
  * owner's own too, which is its owner's again as soon as that is not lost; a copy goes back to where
  * placement puts it once that node is well. A copy is with nobody that its owner's place cannot reach, where
  * anybody else can take it. Who is only back gets something where else fewer than
- * `min_copies` would be left. What nobody can take stays where it is: *out_stuck.
+ * `min_copies` would be left, or somebody would have two places more than as the epoch began. What nobody can take stays where it is: *out_stuck.
  * Errors: HEARTH_ENOMEM. */
 int hth_remap(const struct hth_remap *in, struct hth_move **out, uint32_t *out_moves,
         uint32_t *out_moved, uint32_t *out_stuck);

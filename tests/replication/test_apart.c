@@ -8,7 +8,7 @@ TestSuite(way, .init = begin, .fini = end);
 /* ---- Whom it cannot reach ---------------------------------------------------------------------------- */
 
 /* Rank 2's copy is assigned here and not here; `was` had it before. Its owner is node 2. */
-static void lack_copy(uint32_t was)
+static void lack_copy_of(const struct hth_keep *keep, uint32_t was)
 {
     struct hth_object object[2] = { seal(other)->object, seal(own)->object };
     struct hth_held_save *s = hth_holdings_find(ctx, save);
@@ -16,8 +16,13 @@ static void lack_copy(uint32_t was)
     struct hth_holders map = { .moves = 1, .move = &move };
 
     hth_held_drop(ctx, s, hth_held_find(s, other));
-    give_head(1, &map, &ctx->keep);
+    give_head(1, &map, keep);
     give_manifest(object, 2);
+}
+
+static void lack_copy(uint32_t was)
+{
+    lack_copy_of(&ctx->keep, was);
 }
 
 static void give_pair(uint64_t position, uint32_t cut)
@@ -42,9 +47,19 @@ Test(apart, says_whom_it_cannot_reach_where_nobody_else_has_what_it_lacks_until_
 
 Test(apart, does_not_say_so_where_somebody_else_may_have_it_or_nothing_is_lacking)
 {
-    lack_copy(0);
+    struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };
+
+    unsettled = 1;
+    lack_copy_of(&keep, 0);
     hth_commit_peer_down(commit, 2);
     cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS)));
+}
+
+Test(apart, who_had_a_place_before_has_nothing_of_a_save_that_is_undecided)
+{
+    lack_copy(0);
+    hth_commit_peer_down(commit, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
 }
 
 /* Its engine was killed and is back: it has the copy, and the other holder does not. */

@@ -164,6 +164,44 @@ Test(remap, gives_to_who_has_only_come_back_where_too_few_would_be_left)
     }
 }
 
+/* Each has what it had as the epoch began, and one place more at most. */
+static void must_have_room(void)
+{
+    uint32_t load[NODES] = { 0 };
+
+    for (uint32_t r = 0; r < NODES; r++)
+        for (uint32_t p = 0; p < PLACES; p++)
+            load[at(r, p)]++;
+    for (uint32_t n = 0; n < NODES; n++)
+        cr_assert(le(u32, load[n], PLACES + 1), "node %u", n);
+}
+
+/* Nodes 0 and 1 alone were never lost. */
+Test(remap, gives_to_who_has_only_come_back_what_others_have_no_room_for)
+{
+    is[2] = HTH_LOST;
+    for (uint32_t n = 3; n < NODES; n++)
+        is[n] = HTH_BACK;
+    remap();
+    must_have_room();
+    cr_assert(zero(u32, stuck));
+}
+
+Test(remap, who_has_more_than_there_is_room_for_gives_it_to_who_comes_back)
+{
+    for (uint32_t n = 1; n < NODES; n++)
+        is[n] = HTH_LOST;
+    remap();
+    for (uint32_t n = 1; n < NODES - 1; n++)
+        is[n] = HTH_BACK;
+    remap();
+    must_have_room();
+    is[NODES - 1] = HTH_BACK;
+    remap();
+    must_be_apart();
+    must_have_room();
+}
+
 Test(remap, a_copy_goes_home_when_its_home_is_well_and_not_before)
 {
     is[5] = HTH_LOST;

@@ -173,6 +173,20 @@ static void given_back(struct world *w)
                     script_slots(w, i), before[i]);
 }
 
+/* For a coordinator that was silent all others were lost, and for ten minutes it alone would be well enough for
+ * copies: it has no room for all of them. */
+static void crowded(struct world *w)
+{
+    must_save(w, 2, "at first");
+    for (int i = 0; i < 2; i++) {
+        script_silent(w, 0, FLAP_MS);
+        script_run(w, 1000);
+    }
+    script_run(w, WELL_MS);
+    must_save(w, 3, "after the coordinator's node was silent twice");
+    must_have(w, 2, "after the coordinator's node was silent twice");
+}
+
 /* Copies move to who is out of reach too, and is not lost yet: whoever had them is back, and keeps them. */
 static void unsettled(struct world *w)
 {
@@ -255,25 +269,38 @@ static void apart_other(struct world *w)
     apart_of(w, 1, 2, 1);
 }
 
+/* A copy was elsewhere before, where nothing of a new save is. */
+static void apart_moved(struct world *w)
+{
+    must_save(w, 1, "at first");
+    script_silent(w, 2, FLAP_MS);
+    script_run(w, WELL_MS);
+    must_save(w, 1, "after a flap");
+    apart_of(w, 1, 2, 1);
+}
+
 static const struct row {
     const char *name;
     void (*run)(struct world *w);
     uint32_t nodes, ranks, copies, min_copies, degree;
+    uint32_t room; /* in hundredths of what a node owes; 0: without bound */
 } rows[] = {
-    { "serial", serial, 6, 1, 1, 1, 0 },
-    { "serial-two", serial_two, 6, 1, 2, 1, 0 },
-    { "deep", deep, 40, 1, 1, 1, 0 },
-    { "restart", restart, 6, 1, 1, 1, 0 },
-    { "flaps", flaps, 8, 8, 1, 1, 0 },
-    { "many", many, 200, 8, 1, 1, 0 },
-    { "moved", moved, 4, 4, 1, 1, 0 },
-    { "given-back", given_back, 4, 4, 1, 1, 0 },
-    { "unsettled", unsettled, 3, 1, 1, 1, 0 },
-    { "all-again", all_again, 4, 2, 1, 1, 0 },
-    { "apart", apart, 4, 1, 1, 1, 0 },
-    { "apart-oneway", apart_oneway, 4, 2, 1, 1, 0 },
-    { "apart-tree", apart_tree, 7, 1, 1, 1, 2 },
-    { "apart-other", apart_other, 3, 1, 2, 2, 0 },
+    { "serial", serial, 6, 1, 1, 1, 0, 0 },
+    { "serial-two", serial_two, 6, 1, 2, 1, 0, 0 },
+    { "deep", deep, 40, 1, 1, 1, 0, 0 },
+    { "restart", restart, 6, 1, 1, 1, 0, 0 },
+    { "flaps", flaps, 8, 8, 1, 1, 0, 0 },
+    { "many", many, 200, 8, 1, 1, 0, 0 },
+    { "moved", moved, 4, 4, 1, 1, 0, 0 },
+    { "given-back", given_back, 4, 4, 1, 1, 0, 0 },
+    { "crowded", crowded, 8, 2, 1, 1, 0, 125 },
+    { "unsettled", unsettled, 3, 1, 1, 1, 0, 0 },
+    { "all-again", all_again, 4, 2, 1, 1, 0, 0 },
+    { "apart", apart, 4, 1, 1, 1, 0, 0 },
+    { "apart-oneway", apart_oneway, 4, 2, 1, 1, 0, 0 },
+    { "apart-tree", apart_tree, 7, 1, 1, 1, 2, 0 },
+    { "apart-other", apart_other, 3, 1, 2, 2, 0, 0 },
+    { "apart-moved", apart_moved, 3, 1, 1, 1, 0, 0 },
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
@@ -295,6 +322,7 @@ static int run(const struct row *row, uint32_t breaks, int loud)
 
     opts.min_copies = row->min_copies;
     opts.degree = row->degree;
+    opts.room = row->room;
     opts.breaks = breaks;
     opts.deaf = breaks != 0; /* what comes of it is to be noticed */
     opts.loud = loud;

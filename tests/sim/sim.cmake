@@ -24,7 +24,7 @@ else()
   hearth_case(sim.manifest_came_early sim COMMAND sim --world seed=1362,nodes=8,ranks=3,copies=1,min-copies=1,keep=1,degree=17,heartbeat=195,dead=1562,connect=972,save=5967,recover=18280,every=144,data=64,work=3,count=6,run=12000,left-out=16777202,faults=net+loss+kill+restart+stale+back TIMEOUT 300)
   hearth_case(sim.scale sim COMMAND scale --nodes 1000 --ranks 2 --memory 400 TIMEOUT 300)
   # Histories by hand, and each rule that one of them is about left out.
-  foreach(row serial serial-two deep restart flaps many moved given-back unsettled all-again apart apart-oneway apart-tree apart-other)
+  foreach(row serial serial-two deep restart flaps many moved given-back crowded unsettled all-again apart apart-oneway apart-tree apart-other apart-moved)
     string(REPLACE - _ name ${row})
     hearth_case(sim.row_${name} sim COMMAND rows ${row} TIMEOUT 300)
   endforeach()
