@@ -217,7 +217,7 @@ class World:
             self._environment = {
                 **environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": found[1],
                 "HEARTH_JOB": "swap", "HEARTH_HEARTBEAT_MS": "200", "HEARTH_DEAD_MS": str(dead_ms),
-                "HEARTH_ANY_ROOT": "1", "HEARTH_LINGER_S": "60", "HEARTH_TRANSPORT": "tcp",
+                "HEARTH_ANY_ROOT": "1", "HEARTH_LINGER_S": "60", "HEARTH_TRANSPORT": "ofi",
                 "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
             for node in range(NODES):
                 self.start(f"node{node}")
@@ -369,7 +369,7 @@ def run(folder: Path, name: str, steps: int, lose: list[str],
 
 def show_logs(report: Path) -> None:
     for log in sorted(report.glob("*.log")):
-        print(f"--- {log}\n" + log.read_text(errors="replace")[-3000:])
+        print(f"--- {log}\n" + log.read_text(errors="replace")[-1500:])
 
 
 def demo(rounds: int, dead_ms: int) -> int:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import queue
@@ -36,6 +37,21 @@ class Served:
 
     def why(self):
         return self._why.get(timeout=WAIT_S)
+
+    def stop(self):
+        """As if the job had ended, if it has not."""
+        over = self.launcher._over
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            over.get_loop().call_soon_threadsafe(self.launcher._end, "the test is over")
+
+
+@pytest.fixture
+def serve():
+    """Makes launchers; they end with the test."""
+    made = []
+    yield lambda *args, **times: made.append(Served(*args, **times)) or made[-1]
+    for served in made:
+        served.stop()
 
 
 class Fake:
@@ -76,24 +92,35 @@ class Fake:
         self.socket.close()
 
 
+def come(served, node, local=0):
+    """A process that the launcher has seen."""
+    known = served.launcher._processes
+    before = sum(process.waits or process.rank is not None for process in known)
+    fake = Fake(served, node, local)
+    deadline = time.monotonic() + WAIT_S
+    while sum(process.waits or process.rank is not None for process in known) == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return fake
+
+
 def world(served, nodes, per_node=1):
     """Processes that came in this order, with their ranks of the first turn."""
-    fakes = []
-    for node in range(nodes):
-        for local in range(per_node):
-            fakes.append(Fake(served, f"node{node}", local))
-            deadline = time.monotonic() + WAIT_S
-            while len(served.launcher._free()) + len(served.launcher._members()) < len(fakes):
-                assert time.monotonic() < deadline
-                time.sleep(0.005)
+    fakes = [come(served, f"node{node}", local) for node in range(nodes) for local in range(per_node)]
     assert [fake.rank() for fake in fakes] == list(range(len(fakes)))
     return fakes
 
 
-def test_survivors_keep_their_ranks_and_a_spare_takes_the_lost_ones():
-    served = Served(4)
+def test_ranks_are_given_in_the_order_of_nodes_names(serve):
+    served = serve(3)
+    fakes = [come(served, node) for node in ("node10", "node9", "node1")]
+    assert [fake.rank() for fake in fakes] == [2, 1, 0]
+
+
+def test_survivors_keep_their_ranks_and_a_spare_takes_the_lost_ones(serve):
+    served = serve(4)
     fakes = world(served, 4)
-    spare = Fake(served, "spare")
+    spare = come(served, "spare")
     fakes[0].die()  # rank 0, too
     for fake in fakes[1:]:
         assert "lost" in fake.hear("broken")["why"]
@@ -103,10 +130,10 @@ def test_survivors_keep_their_ranks_and_a_spare_takes_the_lost_ones():
     assert (word["rank"], word["world"], word["turn"], word["lost"]) == (0, 4, 2, ["node0"])
 
 
-def test_ranks_of_a_lost_node_go_to_one_spare():
-    served = Served(4)
+def test_ranks_of_a_lost_node_go_to_one_spare(serve):
+    served = serve(4)
     fakes = world(served, 2, per_node=2)
-    spares = [Fake(served, "a", 0), Fake(served, "b", 0), Fake(served, "b", 1)]
+    spares = [come(served, "a"), come(served, "b", 0), come(served, "b", 1)]
     for fake in fakes[2:]:
         fake.die()
     for fake in fakes[:2]:
@@ -115,21 +142,21 @@ def test_ranks_of_a_lost_node_go_to_one_spare():
     assert [spare.rank() for spare in spares[1:]] == [2, 3]
 
 
-def test_a_process_on_the_node_of_the_lost_one_comes_before_spares():
-    served = Served(2)
+def test_a_process_on_the_node_of_the_lost_one_comes_before_spares(serve):
+    served = serve(2)
     fakes = world(served, 2)
-    Fake(served, "spare", 0), Fake(served, "spare", 1)
-    again = Fake(served, "node1")  # started again by somebody, and not yet missed
-    time.sleep(0.1)
+    others = [come(served, "spare", 0), come(served, "spare", 1)]
+    again = come(served, "node1")  # started again by somebody, and the old one is not missed yet
     fakes[1].die()
     fakes[0].fail()
     assert (fakes[0].rank(), again.rank()) == (0, 1)
+    assert len(others) == len(served.launcher._free())
 
 
-def test_who_does_not_leave_a_broken_turn_is_replaced():
-    served = Served(3)
+def test_who_does_not_leave_a_broken_turn_is_replaced(serve):
+    served = serve(3)
     fakes = world(served, 3)
-    spare = Fake(served, "spare")
+    spare = come(served, "spare")
     fakes[0].fail("timed out")
     fakes[2].hear("broken")
     fakes[2].fail()
@@ -140,8 +167,8 @@ def test_who_does_not_leave_a_broken_turn_is_replaced():
         fakes[1].hear("go")  # it hangs: nothing it does later counts
 
 
-def test_without_a_spare_it_ends_and_says_who_is_missing():
-    served = Served(2, spare_s=0.5)
+def test_without_a_spare_it_ends_and_says_who_is_missing(serve):
+    served = serve(2, spare_s=0.5)
     fakes = world(served, 2)
     fakes[1].die()
     fakes[0].fail()
@@ -151,8 +178,8 @@ def test_without_a_spare_it_ends_and_says_who_is_missing():
     assert served.why() == why
 
 
-def test_a_spare_that_comes_late_is_in_time():
-    served = Served(2, spare_s=10)
+def test_a_spare_that_comes_late_is_in_time(serve):
+    served = serve(2, spare_s=10)
     fakes = world(served, 2)
     fakes[1].die()
     fakes[0].fail()
@@ -161,14 +188,14 @@ def test_a_spare_that_comes_late_is_in_time():
     assert (fakes[0].rank(), late.rank()) == (0, 1)
 
 
-def test_a_command_starts_a_spare_once_for_each_lost_rank(folder):
-    served = Served(3, spare=f"echo one >> {folder}/started")
+def test_a_command_starts_a_spare_once_for_each_lost_rank(serve, folder):
+    served = serve(3, spare=f"echo one >> {folder}/started")
     fakes = world(served, 3)
     for fake in fakes[1:]:
         fake.die()
     fakes[0].fail()
-    one = Fake(served, "one")
-    two = Fake(served, "two")
+    one = come(served, "one")
+    two = come(served, "two")
     assert [fake.rank() for fake in (fakes[0], one, two)] == [0, 1, 2]
     deadline = time.monotonic() + WAIT_S
     while not os.path.exists(f"{folder}/started") or open(
@@ -177,8 +204,8 @@ def test_a_command_starts_a_spare_once_for_each_lost_rank(folder):
         time.sleep(0.02)
 
 
-def test_a_failure_without_a_loss_is_tried_again_and_not_for_ever():
-    served = Served(2, retries=2)
+def test_a_failure_without_a_loss_is_tried_again_and_not_for_ever(serve):
+    served = serve(2, retries=2)
     fakes = world(served, 2)
     for turn in (2, 3):
         fakes[0].fail("KeyError: 'x'")
@@ -192,10 +219,10 @@ def test_a_failure_without_a_loss_is_tried_again_and_not_for_ever():
     assert "3 times in a row" in why and "rank 0" in why and "KeyError: 'x'" in why
 
 
-def test_when_all_are_done_spares_go():
-    served = Served(2)
+def test_when_all_are_done_spares_go(serve):
+    served = serve(2)
     fakes = world(served, 2)
-    spare = Fake(served, "spare")
+    spare = come(served, "spare")
     fakes[0].say(say="done", turn=1)
     fakes[1].say(say="done", turn=1)
     for fake in (*fakes, spare):
@@ -204,11 +231,11 @@ def test_when_all_are_done_spares_go():
     assert served.why() is None
 
 
-def test_who_was_done_goes_on_when_another_is_lost_before_it_is():
-    served = Served(2)
+def test_who_was_done_goes_on_when_another_is_lost_before_it_is(serve):
+    served = serve(2)
     fakes = world(served, 2)
     fakes[0].say(say="done", turn=1)
-    spare = Fake(served, "spare")
+    spare = come(served, "spare")
     fakes[1].die()
     fakes[0].hear("broken")
     fakes[0].wait()
@@ -223,8 +250,8 @@ def test_who_was_done_goes_on_when_another_is_lost_before_it_is():
 
 @pytest.mark.parametrize("noise", [b"\n", b"[]\n", b"{}\n", b"x" * 9000, b'{"say":"done"}\n',
                                    b'{"say":"wait"}\n', b'{"say":"wait","node":1,"local":"x","pid":1}\n'])
-def test_noise_cuts_its_own_connection_and_nothing_else(noise):
-    served = Served(2)
+def test_noise_cuts_its_own_connection_and_nothing_else(serve, noise):
+    served = serve(2)
     stranger = Fake(served, "stranger", wait=False)
     stranger.socket.sendall(noise)
     with pytest.raises((AssertionError, OSError)):
@@ -232,14 +259,14 @@ def test_noise_cuts_its_own_connection_and_nothing_else(noise):
     assert len(world(served, 2)) == 2
 
 
-def test_the_world_is_waited_for_and_then_counted():
-    served = Served(3, start_s=0.5)
+def test_the_world_is_waited_for_and_then_counted(serve):
+    served = serve(3, start_s=0.5)
     only = Fake(served, "node0")
     assert "1 processes of 3" in only.hear("end")["why"]
 
 
-def test_a_line_says_when_the_launcher_is_gone():
-    served = Served(2)
+def test_a_line_says_when_the_launcher_is_gone(serve):
+    served = serve(2)
     line = Line(served.at, WAIT_S, lambda turn, why: None)
     line.say(say="wait", node="n", local=0, pid=1)
     other = Fake(served, "m")
@@ -279,7 +306,7 @@ def start(folder, at, node, how="", **variables):
         **os.environ, "PYTHONPATH": os.path.dirname(HERE), "MASTER_ADDR": at[0],
         "MASTER_PORT": str(at[1]), "HEARTH_ROOT": f"{folder}/{node}", "HEARTH_JOB": "job",
         "HEARTH_NODE": node, "HEARTH_HEARTBEAT_MS": "300", "HEARTH_DEAD_MS": "3000",
-        "HEARTH_LINGER_S": "20", "HEARTH_TRANSPORT": "tcp", "GLOO_SOCKET_IFNAME": "lo",
+        "HEARTH_LINGER_S": "20", "HEARTH_TRANSPORT": "ofi", "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1", **variables}
     return subprocess.Popen([sys.executable, f"{HERE}/elastic_work.py", *how.split()],
                             env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -302,9 +329,9 @@ def processes():
             process.wait()
 
 
-def test_a_rank_that_hangs_is_replaced_and_its_neighbour_lives(folder, processes):
+def test_a_rank_that_hangs_is_replaced_and_its_neighbour_lives(serve, folder, processes):
     """Nothing of it dies, so nobody hears of it but by the group's time-out."""
-    served = Served(2, settle_s=5)
+    served = serve(2, settle_s=5)
     processes += [start(folder, served.at, "node0"), start(folder, served.at, "node1", "hang")]
     pid = processes[0].pid
     hung = time.monotonic() + 60
@@ -319,8 +346,8 @@ def test_a_rank_that_hangs_is_replaced_and_its_neighbour_lives(folder, processes
     assert code == 0 and "done 30.0 of turn 2" in said and "pulled 0" not in said, said
 
 
-def test_an_error_of_ones_own_ends_all_with_its_text(folder, processes):
-    served = Served(2, retries=1)
+def test_an_error_of_ones_own_ends_all_with_its_text(serve, folder, processes):
+    served = serve(2, retries=1)
     processes += [start(folder, served.at, "node0"), start(folder, served.at, "node1", "raise")]
     for process in processes:
         code, said = ends(process)

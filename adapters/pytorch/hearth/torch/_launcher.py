@@ -21,6 +21,7 @@ import asyncio
 import json
 import logging
 import queue
+import re
 import socket
 import subprocess
 import threading
@@ -40,6 +41,11 @@ def _line(message: dict[str, Any]) -> bytes:
     if message.get("why"):
         message = {**message, "why": message["why"][:_WHY]}
     return json.dumps(message).encode() + b"\n"
+
+
+def _in_order(node: str) -> list[tuple[int, str]]:
+    """So that node10 comes after node9."""
+    return [(int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", node)]
 
 
 def watch_closely(connection: socket.socket) -> None:
@@ -219,10 +225,13 @@ class Launcher:
             str(process) for process in sorted(self._members(), key=lambda one: one.rank or 0)))
 
     def _seat(self) -> None:
-        """Give away the empty ranks: those that were on one node to one node, where that can be; a
-        process on the node of the lost one comes first, for what it needs is there."""
+        """Give away the empty ranks: at first in the order of the nodes' names; then those that were
+        on one node to one node, where that can be, and before that to a process on the node of the
+        lost one, for what it needs is there."""
         order = {process.node: n for n, process in reversed(list(enumerate(self._processes)))}
         free = sorted(self._free(), key=lambda one: (order[one.node], one.local))
+        if not self._turn:
+            free = sorted(free[:self._world], key=lambda one: (_in_order(one.node), one.local))
         instead: dict[str, str] = {}
         for rank, node in sorted(self._empty.items()):
             room = Counter(process.node for process in free)
