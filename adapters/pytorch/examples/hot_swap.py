@@ -31,6 +31,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 NODES, SAVE_EVERY, CONTEXT = 4, 5, 16
 PHASES = ("noticed", "down", "seated", "recovered", "up", "stepped")
+PARTS = ("join", "inventory", "plan", "pull", "verify", "vote")  # of hearth_recover(), by its own word
 SAID = {"noticed": "noticed by all survivors", "down": "process group torn down",
         "seated": "spare has its rank", "recovered": "recovered from memory",
         "up": "new process group", "stepped": "first step done by all"}
@@ -171,7 +172,9 @@ class Reporter:
         if turn.number != self._turn:
             self._turn = turn.number
             self.say(turn=turn.number, rank=turn.rank, start=turn.step, pulled=sum(self.brought),
-                     marks={**turn.marks, "stepped": time.monotonic()})
+                     marks={**turn.marks, "stepped": time.monotonic()},
+                     hearth={name: getattr(turn.found.info, f"{name}_ms") for name in PARTS}
+                     if turn.found else {})
 
 
 def work(args: argparse.Namespace) -> None:
@@ -347,7 +350,8 @@ def phases(when: float, after: dict[int, dict[str, Any]]) -> dict[str, float]:
     for phase in PHASES:
         end = max(line["marks"].get(phase, when) for line in after.values())
         out[phase], begin = end - begin, end
-    return {**out, "all": begin - when}
+    inside = {part: max(line["hearth"][part] for line in after.values()) / 1000 for part in PARTS}
+    return {**out, "all": begin - when, **inside}
 
 
 def run(folder: Path, name: str, steps: int, lose: list[str],
@@ -394,6 +398,8 @@ def demo(rounds: int, dead_ms: int) -> int:
             values = [1000 * one[phase] for one in took]
             print(f"  {SAID.get(phase, 'together'):26}{statistics.median(values):8.0f}  "
                   f"({min(values):.0f}, {max(values):.0f})")
+        print("  in hearth_recover(), of the slowest rank: " + ", ".join(
+            f"{part} {statistics.median(1000 * one[part] for one in took):.0f}" for part in PARTS))
         print("hot_swap: " + ("nodes were lost, and no process of the others." if same and equal
                               else "it FAILED."))
         return 0 if same and equal else 1
