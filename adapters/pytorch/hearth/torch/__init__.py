@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import dcp, experimental
+    from . import dcp, elastic, experimental
     from ._recover import (
         Recovered,
         async_save,
@@ -57,7 +57,7 @@ _WHERE = {
     "protection": "_weak",
     "recover": "_recover",
 }
-_MODULES = ("dcp", "experimental")
+_MODULES = ("dcp", "elastic", "experimental")
 __all__ = [*_WHERE, "TESTED_TORCH", *_MODULES]
 
 # The oldest torch that will do, and the newest whose releases pass this package's tests.

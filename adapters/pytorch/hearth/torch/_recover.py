@@ -104,6 +104,12 @@ def group() -> Any:
     return _group[1]
 
 
+def forget_group() -> None:
+    """Hold on to group() no longer: its connections close with whoever holds it last."""
+    global _group
+    _group = None
+
+
 _executor: concurrent.futures.ThreadPoolExecutor | None = None
 
 

@@ -76,6 +76,8 @@ class HearthReader(StorageReader):
             whatever code their writer put there
     opts    of hearth.job.Job.open(), when this is the first use of the job in the process. A job
             that is open already must have been opened with the same
+
+    peer_bytes  of what the last load asked for: of items in objects that this node has no copy of
     """
 
     def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
@@ -92,6 +94,7 @@ class HearthReader(StorageReader):
         self._blobs: dict[MetadataIndex, _Blob] = {}  # read when the plan was made
         self._alone = False  # the metadata is this rank's own
         self.error: BaseException | None = None  # of read_metadata(), which DCP swallows
+        self.peer_bytes = 0
 
     @property
     def checkpoint_id(self) -> str | None:
@@ -236,8 +239,16 @@ class HearthReader(StorageReader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Done:
         """Everything the plan asks for, into the planner's tensors."""
         with self._closing() as checkpoint:
+            self.peer_bytes = self._from_peers(checkpoint, plan)
             self._read_all(checkpoint, plan, planner)
         return Done()
+
+    def _from_peers(self, checkpoint: Checkpoint, plan: LoadPlan) -> int:
+        """Bytes of the plan's items that are in no object of this node."""
+        places = [self._place(item) for item in plan.items]
+        here = {name: os.path.exists(f"{checkpoint.path}/{name}")
+                for name in {place.relative_path for place in places}}
+        return sum(place.length for place in places if not here[place.relative_path])
 
     @contextmanager
     def _closing(self) -> Iterator[Checkpoint]:

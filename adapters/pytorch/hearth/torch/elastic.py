@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Survivors stay alive: when a node is lost, the processes of the others go on.
+
+    from hearth.torch import elastic
+
+    def train(turn):                          # called again, in the same process, after each loss
+        model, optimizer = build()            # what holds a process group is made anew
+        if turn.path:
+            dcp.load(state, checkpoint_id=turn.path, storage_reader=HearthReader())
+        for step in range(turn.step + 1, 1000): ...
+
+    elastic.Elastic("/mnt/hearth/my-job").run(train)
+
+Ranks and spares are processes that run this same script, on as many nodes as there are; a launcher
+on a machine of its own says who is which rank (MASTER_ADDR and MASTER_PORT, 127.0.0.1:29400):
+
+    python -m hearth.torch.elastic --ranks 32 --listen 10.0.0.1:29400
+
+When a rank is lost, or its train() raises, every rank's train() ends by an exception. Its process
+group is torn down, a process that waits takes the seat of the lost one, the newest checkpoint is
+recovered, there is a new process group, and train() is called again. A rank that was not lost keeps
+its rank, and so finds what it saved on its own node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import itertools
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+
+from ..errors import HearthError, HearthTimeout
+from ..job import Gather
+from . import _jobs, _recover
+from ._launcher import Launcher, Line
+
+__all__ = ["Elastic", "Turn"]
+
+_PORT = 29400
+_log = logging.getLogger("hearth")
+_T = TypeVar("_T")
+
+
+@dataclass
+class Turn:
+    """What train() is told: who this process is until something is lost.
+
+    number  counts the turns of the job, from 1
+    found   what all ranks have recovered; None: nothing, start from scratch or from storage
+    lost    set the moment that this turn is known to be broken; by then collectives may hang
+    marks   time.monotonic() of what led here: "noticed" and "down" of the turn before (a spare has
+            neither), "seated", "recovered", "up"
+    """
+
+    number: int
+    rank: int
+    world: int
+    base: str
+    found: _recover.Recovered | None = None
+    lost: threading.Event = field(default_factory=threading.Event)
+    marks: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str | None:
+        """checkpoint_id of what was recovered."""
+        return self.found.path if self.found is not None else None
+
+    @property
+    def step(self) -> int:
+        """That was recovered; 0: none."""
+        return self.found.step if self.found is not None else 0
+
+
+class Elastic:
+    """The loop around a training function, in each process of a job. See above.
+
+    base       of the job, <root>/<job>
+    launcher   host and port; None: MASTER_ADDR and MASTER_PORT
+    backend    of the process group
+    timeout_s  of the process group: a rank that hangs, rather than dies, is noticed after it
+    on_lost    called in another thread the moment that a turn is known to be broken: what ends
+               collectives that hang rather than raise. With NCCL they do, and what ends them is
+               torch.distributed.distributed_c10d._abort_process_group()
+    keep       when the job is done its checkpoints stay; False: they are freed
+    opts       of hearth.job.Job.open()
+    """
+
+    def __init__(self, base: str | os.PathLike | None = None, *,
+                 launcher: tuple[str, int] | None = None, backend: str = "gloo",
+                 timeout_s: float = 60.0, on_lost: Callable[[], None] | None = None,
+                 keep: bool = True, **opts: Any) -> None:
+        _jobs.check(opts)
+        self.base = _jobs.base_of(base)
+        self._at = launcher or (os.environ.get("MASTER_ADDR", "127.0.0.1"),
+                                int(os.environ.get("MASTER_PORT", _PORT)))
+        self._backend, self._timeout = backend, timedelta(seconds=timeout_s)
+        self._on_lost, self._keep, self._opts = on_lost, keep, opts
+        self._open_s = opts.get("open_ms", 60000) / 1000
+        self._lock = threading.Lock()  # guards the two below: the launcher's word comes in a thread
+        self._turn: Turn | None = None
+        self._last_broken = 0
+
+    def run(self, train: Callable[[Turn], _T]) -> _T | None:
+        """What train() returns, once it has on every rank; None in a spare that was not needed.
+        Raises HearthError where the job cannot go on: no spare has come, or it fails without a
+        loss, again and again."""
+        line = Line(self._at, self._open_s, self._broken)
+        marks: dict[str, float] = {}
+        keep = True
+        try:
+            while (turn := self._next(line, marks)) is not None:
+                try:
+                    result = self._play(turn, line, train)
+                except (Exception, CheckpointException) as error:
+                    marks = {"noticed": time.monotonic()}
+                    line.say(say="failed", turn=turn.number,
+                             why=f"{type(error).__name__}: {error}")
+                    _log.warning("hearth: rank %d leaves turn %d: %s", turn.rank, turn.number,
+                                 str(error).partition("\n")[0])
+                else:
+                    if self._is_over(line, turn):
+                        keep = self._keep
+                        return result
+                    marks = {"noticed": time.monotonic()}
+                self._tear_down()  # the exception is gone, and with it what its frames held
+                marks["down"] = time.monotonic()
+            return None
+        finally:
+            _leave_group()
+            _jobs.forget(self.base, keep=keep)
+            line.close()
+
+    def _next(self, line: Line, marks: dict[str, float]) -> Turn | None:
+        """Wait for a seat. None: the job is done."""
+        line.say(say="wait", node=os.environ.get("HEARTH_NODE") or os.uname().nodename,
+                 local=int(os.environ.get("LOCAL_RANK", 0)), pid=os.getpid())
+        while (word := line.hear())["say"] == "broken":
+            pass  # the turn that we have left
+        if word["say"] == "end":
+            return self._ended(word["why"])
+        turn = Turn(word["turn"], word["rank"], word["world"], self.base,
+                    marks={**marks, "seated": time.monotonic()})
+        with self._lock:
+            self._turn = turn
+            if self._last_broken == turn.number:
+                turn.lost.set()
+        os.environ.update(RANK=str(turn.rank), WORLD_SIZE=str(turn.world))
+        self._store = dist.TCPStore(self._at[0], word["store"], is_master=False,
+                                    wait_for_workers=False, timeout=self._timeout)
+        return turn
+
+    def _play(self, turn: Turn, line: Line, train: Callable[[Turn], _T]) -> _T:
+        """One turn, until train() returns on this rank."""
+        _jobs.forget(self.base)  # as it was opened for the turn before
+        turn.found = _recover.recover(
+            self.base, rank=turn.rank, world=turn.world, gather=self._gather(turn), **self._opts)
+        turn.marks["recovered"] = time.monotonic()
+        dist.init_process_group(
+            self._backend, rank=turn.rank, world_size=turn.world, timeout=self._timeout,
+            store=dist.PrefixStore(f"{turn.number}/group", self._store))
+        turn.marks["up"] = time.monotonic()
+        gc.freeze()  # else the collection in _leave_group() walks all of torch: half a second
+        result = train(turn)
+        line.say(say="done", turn=turn.number)
+        return result
+
+    def _is_over(self, line: Line, turn: Turn) -> bool:
+        """Wait until all are done. False: one was lost that was not."""
+        while True:
+            word = line.hear()
+            if word["say"] == "end":
+                self._ended(word["why"])
+                return True
+            if word["say"] == "broken" and word["turn"] == turn.number:
+                return False
+
+    @staticmethod
+    def _ended(why: str | None) -> None:
+        if why is not None:
+            raise HearthError(f"the job has ended: {why}")
+
+    def _broken(self, number: int, why: str) -> None:
+        """In the thread that hears the launcher."""
+        with self._lock:
+            turn, self._last_broken = self._turn, number
+            if turn is None or turn.number != number:
+                return
+            turn.lost.set()
+        if self._on_lost is not None:
+            self._on_lost()
+
+    def _gather(self, turn: Turn) -> Gather:
+        """Over the launcher's store, which lives as long as the job."""
+        store, rounds = dist.PrefixStore(f"{turn.number}/hearth", self._store), itertools.count()
+
+        def gather(mine: bytes) -> list[bytes]:
+            key, until, pause = next(rounds), time.monotonic() + self._open_s, 0.001
+            store.set(f"{key}/{turn.rank}", mine)
+            keys = [f"{key}/{rank}" for rank in range(turn.world)]
+            while not store.check(keys):
+                if turn.lost.is_set():
+                    raise HearthError("a rank was lost while the ranks were meeting")
+                if time.monotonic() > until:
+                    raise HearthTimeout(f"not all ranks have come within {self._open_s:g} s")
+                time.sleep(pause)
+                pause = min(0.1, pause * 1.5)
+            return [store.get(name) for name in keys]
+
+        return gather
+
+    def _tear_down(self) -> None:
+        """Leave the group, and wake who waits in the job. It is closed and stays known until the
+        next turn, so that no thread of a save that was left behind opens it again."""
+        _leave_group()
+        member = _jobs.open_member(self.base)
+        if member is not None:
+            member.job.close()
+
+
+def _leave_group() -> None:
+    """Gloo closes a group's connections when nothing holds the group any more, and not before: its
+    abort() does nothing. By that those ranks hear of a loss which wait for this one, and not for the
+    lost one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    _recover.forget_group()
+    gc.collect()
+    gc.unfreeze()
+
+
+def main() -> int:
+    """The launcher as a program."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hearth.torch.elastic",
+        description="Says which process is which rank of a job whose ranks run hearth.torch.elastic.",
+        epilog="Exit status: 0 when all ranks are done, 1 when the job could not go on.")
+    parser.add_argument("--ranks", type=int, required=True, help="of the job")
+    parser.add_argument("--listen", default=f"127.0.0.1:{_PORT}", metavar="HOST:PORT",
+                        help="where processes come to (%(default)s); port 0: any, and it is said")
+    parser.add_argument("--start-s", type=float, default=600, help="for the first ranks to come")
+    parser.add_argument("--settle-s", type=float, default=30,
+                        help="for ranks to leave a turn that is broken, else they count as lost")
+    parser.add_argument("--spare-s", type=float, default=600,
+                        help="for a spare to come where none waits")
+    parser.add_argument("--spare", metavar="COMMAND",
+                        help="run by the shell for each lost rank that no spare waits for")
+    parser.add_argument("--retries", type=int, default=3,
+                        help="of turns in a row that end by a failure and not by a loss")
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    host, _, port = args.listen.rpartition(":")
+    launcher = Launcher(args.ranks, start_s=args.start_s, settle_s=args.settle_s,
+                        spare_s=args.spare_s, retries=args.retries, spare=args.spare)
+    why = asyncio.run(launcher.serve(
+        host, int(port), lambda bound: print(f"listening on {host}:{bound}", flush=True)))
+    if why is not None:
+        print(f"hearth.torch.elastic: {why}", file=sys.stderr)
+    return 1 if why is not None else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

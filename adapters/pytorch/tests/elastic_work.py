@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process of test_elastic.py: counts to 30 on two ranks, with a save, and may go wrong at 20."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+from hearth.torch import HearthReader, HearthWriter, elastic
+
+told = []
+
+
+def train(turn: elastic.Turn) -> float:
+    mine = {f"count{turn.rank}": torch.zeros(100_000)}
+    count = mine[f"count{turn.rank}"]
+    if turn.path:
+        dcp.load(mine, checkpoint_id=turn.path, storage_reader=HearthReader())
+    for step in range(turn.step + 1, 31):
+        one = torch.full((1,), 1 / turn.world)
+        if step == 20 and "hang" in sys.argv:
+            open(f"{os.environ['HEARTH_ROOT']}/hangs", "w").close()
+            time.sleep(600)
+        if step == 20 and "raise" in sys.argv:
+            raise KeyError("made to fail")
+        dist.all_reduce(one)
+        count += one
+        if step % 10 == 0:
+            dcp.save(mine, checkpoint_id=f"{turn.base}/step-{step}_ckpt",
+                     storage_writer=HearthWriter(turn.base, timeout_s=20))
+    pulled = turn.found.info.pulled_bytes if turn.found else -1
+    print(f"done {count[-1].item()} of turn {turn.number} in {os.getpid()}, pulled {pulled}, "
+          f"told {bool(told)}", flush=True)
+    return count[-1].item()
+
+
+if __name__ == "__main__":
+    job = elastic.Elastic(timeout_s=8, keep=False, on_lost=lambda: told.append(1))
+    job.run(train)

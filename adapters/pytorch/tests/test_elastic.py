@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hearth.torch.elastic: who becomes which rank, and a job whose survivors go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from hearth.torch._launcher import Launcher, Line
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+WAIT_S = 20.0
+
+
+class Served:
+    """A launcher in a thread; `why` is its result."""
+
+    def __init__(self, ranks, **times):
+        self.launcher = Launcher(ranks, **{"settle_s": 0.5, "spare_s": 10.0, **times})
+        self._port = queue.Queue()
+        self._why = queue.Queue()
+        threading.Thread(target=self._run, daemon=True).start()
+        self.at = "127.0.0.1", self._port.get(timeout=WAIT_S)
+
+    def _run(self):
+        self._why.put(asyncio.run(self.launcher.serve("127.0.0.1", 0, self._port.put)))
+
+    def why(self):
+        return self._why.get(timeout=WAIT_S)
+
+    def stop(self):
+        """As if the job had ended, if it has not."""
+        over = self.launcher._over
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            over.get_loop().call_soon_threadsafe(self.launcher._end, "the test is over")
+
+
+@pytest.fixture
+def serve():
+    """Makes launchers; they end with the test."""
+    made = []
+    yield lambda *args, **times: made.append(Served(*args, **times)) or made[-1]
+    for served in made:
+        served.stop()
+
+
+class Fake:
+    """What a process says, without one."""
+
+    def __init__(self, served, node, local=0, wait=True):
+        self.node, self.local = node, local
+        self.socket = socket.create_connection(served.at, WAIT_S)
+        self._lines = self.socket.makefile("rb")
+        self.turn = 0
+        if wait:
+            self.wait()
+
+    def say(self, **message):
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def wait(self):
+        self.say(say="wait", node=self.node, local=self.local, pid=1)
+
+    def hear(self, say):
+        """The next word of this kind; others are passed over."""
+        while line := self._lines.readline():
+            word = json.loads(line)
+            if word["say"] == say:
+                self.turn = word.get("turn", self.turn)
+                return word
+        raise AssertionError(f"{self.node} was cut off and did not hear {say!r}")
+
+    def rank(self):
+        return self.hear("go")["rank"]
+
+    def fail(self, why="gloo: connection closed"):
+        self.say(say="failed", turn=self.turn, why=why)
+        self.wait()
+
+    def die(self):
+        self._lines.close()
+        self.socket.close()
+
+
+def come(served, node, local=0):
+    """A process that the launcher has seen."""
+    known = served.launcher._processes
+    before = sum(process.waits or process.rank is not None for process in known)
+    fake = Fake(served, node, local)
+    deadline = time.monotonic() + WAIT_S
+    while sum(process.waits or process.rank is not None for process in known) == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return fake
+
+
+def world(served, nodes, per_node=1):
+    """Processes that came in this order, with their ranks of the first turn."""
+    fakes = [come(served, f"node{node}", local) for node in range(nodes) for local in range(per_node)]
+    assert [fake.rank() for fake in fakes] == list(range(len(fakes)))
+    return fakes
+
+
+def test_ranks_are_given_in_the_order_of_nodes_names(serve):
+    served = serve(3)
+    fakes = [come(served, node) for node in ("node10", "node9", "node1")]
+    assert [fake.rank() for fake in fakes] == [2, 1, 0]
+
+
+def test_survivors_keep_their_ranks_and_a_spare_takes_the_lost_ones(serve):
+    served = serve(4)
+    fakes = world(served, 4)
+    spare = come(served, "spare")
+    fakes[0].die()  # rank 0, too
+    for fake in fakes[1:]:
+        assert "lost" in fake.hear("broken")["why"]
+        fake.fail()
+    assert [fake.rank() for fake in fakes[1:]] == [1, 2, 3]
+    word = spare.hear("go")
+    assert (word["rank"], word["world"], word["turn"], word["lost"]) == (0, 4, 2, ["node0"])
+
+
+def test_ranks_of_a_lost_node_go_to_one_spare(serve):
+    served = serve(4)
+    fakes = world(served, 2, per_node=2)
+    spares = [come(served, "a"), come(served, "b", 0), come(served, "b", 1)]
+    for fake in fakes[2:]:
+        fake.die()
+    for fake in fakes[:2]:
+        fake.fail()
+    assert [fake.rank() for fake in fakes[:2]] == [0, 1]
+    assert [spare.rank() for spare in spares[1:]] == [2, 3]
+
+
+def test_a_process_on_the_node_of_the_lost_one_comes_before_spares(serve):
+    served = serve(2)
+    fakes = world(served, 2)
+    others = [come(served, "spare", 0), come(served, "spare", 1)]
+    again = come(served, "node1")  # started again by somebody, and the old one is not missed yet
+    fakes[1].die()
+    fakes[0].fail()
+    assert (fakes[0].rank(), again.rank()) == (0, 1)
+    assert len(others) == len(served.launcher._free())
+
+
+def test_who_does_not_leave_a_broken_turn_is_replaced(serve):
+    served = serve(3)
+    fakes = world(served, 3)
+    spare = come(served, "spare")
+    fakes[0].fail("timed out")
+    fakes[2].hear("broken")
+    fakes[2].fail()
+    begin = time.monotonic()
+    assert (fakes[0].rank(), spare.rank(), fakes[2].rank()) == (0, 1, 2)
+    assert 0.2 < time.monotonic() - begin < 10
+    with pytest.raises((AssertionError, OSError)):
+        fakes[1].hear("go")  # it hangs: nothing it does later counts
+
+
+def test_without_a_spare_it_ends_and_says_who_is_missing(serve):
+    served = serve(2, spare_s=0.5)
+    fakes = world(served, 2)
+    fakes[1].die()
+    fakes[0].fail()
+    why = fakes[0].hear("end")["why"]
+    assert "no spare within 0.5 s for rank 1 of node1" in why
+    fakes[0].die()
+    assert served.why() == why
+
+
+def test_a_spare_that_comes_late_is_in_time(serve):
+    served = serve(2, spare_s=10)
+    fakes = world(served, 2)
+    fakes[1].die()
+    fakes[0].fail()
+    time.sleep(0.3)
+    late = Fake(served, "late")
+    assert (fakes[0].rank(), late.rank()) == (0, 1)
+
+
+def test_a_command_starts_a_spare_once_for_each_lost_rank(serve, folder):
+    served = serve(3, spare=f"echo one >> {folder}/started")
+    fakes = world(served, 3)
+    for fake in fakes[1:]:
+        fake.die()
+    fakes[0].fail()
+    one = come(served, "one")
+    two = come(served, "two")
+    assert [fake.rank() for fake in (fakes[0], one, two)] == [0, 1, 2]
+    deadline = time.monotonic() + WAIT_S
+    while not os.path.exists(f"{folder}/started") or open(
+            f"{folder}/started").read() != "one\none\n":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_failure_without_a_loss_is_tried_again_and_not_for_ever(serve):
+    served = serve(2, retries=2)
+    fakes = world(served, 2)
+    for turn in (2, 3):
+        fakes[0].fail("KeyError: 'x'")
+        fakes[1].hear("broken")
+        fakes[1].fail("connection closed")
+        assert [fake.rank() for fake in fakes] == [0, 1]
+        assert fakes[0].turn == turn
+    for fake in fakes:
+        fake.fail("KeyError: 'x'")
+    why = fakes[1].hear("end")["why"]
+    assert "3 times in a row" in why and "rank 0" in why and "KeyError: 'x'" in why
+
+
+def test_when_all_are_done_spares_go(serve):
+    served = serve(2)
+    fakes = world(served, 2)
+    spare = come(served, "spare")
+    fakes[0].say(say="done", turn=1)
+    fakes[1].say(say="done", turn=1)
+    for fake in (*fakes, spare):
+        assert fake.hear("end")["why"] is None
+        fake.die()
+    assert served.why() is None
+
+
+def test_who_was_done_goes_on_when_another_is_lost_before_it_is(serve):
+    served = serve(2)
+    fakes = world(served, 2)
+    fakes[0].say(say="done", turn=1)
+    spare = come(served, "spare")
+    fakes[1].die()
+    fakes[0].hear("broken")
+    fakes[0].wait()
+    assert (fakes[0].rank(), spare.rank()) == (0, 1)
+    fakes[0].say(say="done", turn=1)  # of the turn before: not heard
+    spare.say(say="done", turn=2)
+    with pytest.raises(queue.Empty):
+        served._why.get(timeout=0.3)
+    fakes[0].say(say="done", turn=2)
+    assert fakes[0].hear("end")["why"] is None
+
+
+@pytest.mark.parametrize("noise", [b"\n", b"[]\n", b"{}\n", b"x" * 9000, b'{"say":"done"}\n',
+                                   b'{"say":"wait"}\n', b'{"say":"wait","node":1,"local":"x","pid":1}\n'])
+def test_noise_cuts_its_own_connection_and_nothing_else(serve, noise):
+    served = serve(2)
+    stranger = Fake(served, "stranger", wait=False)
+    stranger.socket.sendall(noise)
+    with pytest.raises((AssertionError, OSError)):
+        stranger.hear("go")
+    assert len(world(served, 2)) == 2
+
+
+def test_the_world_is_waited_for_and_then_counted(serve):
+    served = serve(3, start_s=0.5)
+    only = Fake(served, "node0")
+    assert "1 processes of 3" in only.hear("end")["why"]
+
+
+def test_a_line_says_when_the_launcher_is_gone(serve):
+    served = serve(2)
+    line = Line(served.at, WAIT_S, lambda turn, why: None)
+    line.say(say="wait", node="n", local=0, pid=1)
+    other = Fake(served, "m")
+    assert (line.hear()["say"], other.hear("go")["world"]) == ("go", 2)
+    line._socket.shutdown(socket.SHUT_RDWR)
+    word = line.hear()
+    assert word["say"] == "end" and "launcher is cut" in word["why"]
+    line.close()
+
+
+def test_a_reader_counts_what_other_nodes_give_it(base, monkeypatch):
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    from hearth.torch import HearthReader, HearthWriter
+
+    path = f"{base}/step-1_ckpt"
+    dcp.save({"w": torch.ones(1000), "n": 1}, checkpoint_id=path,
+             storage_writer=HearthWriter(base))
+    reader = HearthReader()
+    dcp.load({"w": torch.zeros(1000)}, checkpoint_id=path, storage_reader=reader)
+    assert reader.peer_bytes == 0
+    there = os.path.exists  # as on a node that has no copy; the bytes come from this one
+    monkeypatch.setattr(os.path, "exists",
+                        lambda name: not str(name).endswith(".distcp") and there(name))
+    dcp.load({"w": torch.zeros(1000)}, checkpoint_id=path, storage_reader=reader)
+    assert 4000 <= reader.peer_bytes < 8200
+
+
+# ---- whole jobs ----------------------------------------------------------------------------------
+
+
+def start(folder, at, node, how="", **variables):
+    """A process of elastic_work.py on a node of its own."""
+    os.makedirs(f"{folder}/{node}", exist_ok=True)
+    environment = {
+        **os.environ, "PYTHONPATH": os.path.dirname(HERE), "MASTER_ADDR": at[0],
+        "MASTER_PORT": str(at[1]), "HEARTH_ROOT": f"{folder}/{node}", "HEARTH_JOB": "job",
+        "HEARTH_NODE": node, "HEARTH_HEARTBEAT_MS": "300", "HEARTH_DEAD_MS": "3000",
+        "HEARTH_LINGER_S": "20", "HEARTH_TRANSPORT": "ofi", "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1", **variables}
+    return subprocess.Popen([sys.executable, f"{HERE}/elastic_work.py", *how.split()],
+                            env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True)
+
+
+def ends(process):
+    said, _ = process.communicate(timeout=120)
+    return process.returncode, said
+
+
+@pytest.fixture
+def processes():
+    """Killed at the end, those that live."""
+    made = []
+    yield made
+    for process in made:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def test_a_rank_that_hangs_is_replaced_and_its_neighbour_lives(serve, folder, processes):
+    """Nothing of it dies, so nobody hears of it but by the group's time-out."""
+    served = serve(2, settle_s=5)
+    processes += [start(folder, served.at, "node0"), start(folder, served.at, "node1", "hang")]
+    pid = processes[0].pid
+    hung = time.monotonic() + 60
+    while not os.path.exists(f"{folder}/node1/hangs"):
+        assert time.monotonic() < hung, ends(processes[0])
+        time.sleep(0.05)
+    processes.append(start(folder, served.at, "spare"))
+    code, said = ends(processes[0])
+    assert code == 0, said
+    assert f"done 30.0 of turn 2 in {pid}, pulled 0, told True" in said
+    code, said = ends(processes[2])
+    assert code == 0 and "done 30.0 of turn 2" in said and "pulled 0" not in said, said
+
+
+def test_an_error_of_ones_own_ends_all_with_its_text(serve, folder, processes):
+    served = serve(2, retries=1)
+    processes += [start(folder, served.at, "node0"), start(folder, served.at, "node1", "raise")]
+    for process in processes:
+        code, said = ends(process)
+        assert code == 1
+        assert "2 times in a row without a loss: rank 1" in said and "made to fail" in said, said
+    assert "made to fail" in served.why()
+
+
+def test_hot_swap_demo():
+    """A node in mid-step and one in mid-save; the example checks processes, bytes, losses, weights."""
+    said = subprocess.run(
+        [sys.executable, f"{HERE}/../examples/hot_swap.py", "--demo", "--rounds", "2",
+         "--dead-ms", "5000"],  # other tests keep this machine busy
+        timeout=400, text=True, capture_output=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.path.dirname(HERE)})
+    assert said.returncode == 0, said.stdout + said.stderr
+    for line in ("survivors' processes the same: yes", "bytes pulled by survivors: 0",
+                 "losses identical: yes", "weights identical: yes"):
+        assert line in said.stdout.splitlines()
