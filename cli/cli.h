@@ -65,6 +65,38 @@ void grid_add(struct grid *g, const char *fmt, ...) HTH_PRINTF(2, 3);
 void grid_print(const struct grid *g, const char *right); /* right[column]: 'r' or 'l' */
 void grid_free(struct grid *g);
 
+/* ---- place.c: how files are opened ---- */
+
+/* A container and the job that it is of. */
+struct place {
+    int container, job;  /* -1: none */
+    char job_path[4096]; /* only to compare links with */
+};
+
+/* HEARTH_ENOENT or HEARTH_EIO, from errno. */
+int place_failed(const char *path, struct hearth_error *err);
+/* Below `root`, through no link; or, where that is NULL, as it is named. -1 and errno. */
+int place_below(const char *root, const char *name, int flags);
+/* The place of an open container, which it takes. -1 and errno. */
+int place_around(struct place *p, int container, const char *path);
+void place_close(struct place *p);
+/* Errors: HEARTH_ENOENT, HEARTH_EIO. */
+int job_open(const char *root, const char *job, int *out_fd, struct hearth_error *err);
+
+/* A file of the container; -1 and errno: EINVAL it is none, ELOOP a link to elsewhere, ESTALE one to a buffer that
+ * has gone. */
+int entry_open(const struct place *p, const char *name);
+int entry_gone(const struct place *p, const char *name);
+/* A file by its path, open, and where it lies. A negative code: HEARTH_ENOENT, HEARTH_EINVAL, HEARTH_EIO. */
+int object_file(const char *root, const char *path, struct place *out, struct hearth_error *err);
+
+/* A small file whole; malloc'ed. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
+int read_small(int dir, const char *name, void **out, size_t *out_len, struct hearth_error *err);
+/* Names in a folder in order, `.` and `..` left out; malloc'ed all. NULL at the end. All of them, or
+ * NULL. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
+char **names_in(int dir, const char *path, struct hearth_error *err);
+void names_free(char **names);
+
 /* ---- object.c: an object as a file ---- */
 
 struct object {
@@ -83,9 +115,12 @@ struct item {
     struct hth_item own; /* key and box; own objects alone */
 };
 
-/* Block and table hold; of a foreign object the block. The payload was not looked at.
- * Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. */
-int object_open(struct object *o, const char *path, struct hearth_error *err);
+/* Block and table hold; of a foreign object the block. The payload was not looked at. `fd` is a file's, and
+ * still the caller's; `path` is for sentences.
+ * Errors: HEARTH_EIO, HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. */
+int object_open(struct object *o, int fd, const char *path, struct hearth_error *err);
+/* The same of a file that the user names. Errors: HEARTH_ENOENT, HEARTH_EINVAL too. */
+int object_open_named(struct object *o, const char *path, struct hearth_error *err);
 void object_close(struct object *o);
 const char *object_format(const struct object *o); /* "MLF_TENS" */
 
@@ -121,6 +156,7 @@ struct save_row {
     int published;  /* lies beside, not in, .hearth */
     struct hth_save_id id;
     uint64_t step;
+    uint64_t inode; /* of the directory; 0: it is not known */
     uint64_t objects, bytes;
     const char *state; /* protected, degraded, kept, complete, unfinished, bad, foreign */
     int64_t age_s;     /* since PROTECTED; -1: not known to have been */
@@ -129,26 +165,19 @@ struct save_row {
 
 /* Newest last; what cannot be read of them is remarked. None is called protected: that only a running
  * engine knows. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
-int saves_list(const char *job_dir, struct save_row **out, struct hearth_error *err);
+int saves_list(int job, const char *path, struct save_row **out, struct hearth_error *err);
 void saves_free(struct save_row *rows);
 /* Is the directory a job's, with .hearth or containers? `err` is needed. Errors: HEARTH_ENOENT: it is
  * none; HEARTH_EIO: that cannot be seen. */
-int job_dir_check(const char *path, struct hearth_error *err);
-/* A small file whole; malloc'ed. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
-int read_small(const char *path, void **out, size_t *out_len, struct hearth_error *err);
-/* <dir of the container's records>/<save>.manifest. Errors: as read_small(), and the decoder's. */
-int manifest_of(const char *container, struct hth_save_id id, struct hth_manifest *out,
-        struct hearth_error *err);
-/* Names in a folder in order, `.` and `..` left out; malloc'ed all. NULL at the end. All of them, or
- * NULL. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
-char **names_in(const char *dir, struct hearth_error *err);
-void names_free(char **names);
+int job_check(int job, const char *path, struct hearth_error *err);
+/* The save's, of this job. Errors: as read_small(), and the decoder's. */
+int manifest_of(int job, struct hth_save_id id, struct hth_manifest *out, struct hearth_error *err);
 
 /* ---- status.c ---- */
 
 /* What a running engine says of itself (JSON), within 2 s; NULL: none answers. malloc'ed. */
-char *engine_status(const char *job_dir);
+char *engine_status(int job);
 /* Ask a running engine for this of the newest kept save of `step`; done, or why not, within 30 s. */
-int engine_wish(const char *job_dir, uint32_t wish, uint64_t step, struct hearth_error *err);
+int engine_wish(int job, uint32_t wish, uint64_t step, struct hearth_error *err);
 
 #endif

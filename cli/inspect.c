@@ -143,7 +143,7 @@ enum status run_inspect(const struct args *a)
     struct hearth_error err = { 0 }, wrong = { 0 };
     struct meter meter = { 0 };
     struct object o;
-    int rc = object_open(&o, a->value[0], &err), bad = 0;
+    int rc = object_open_named(&o, a->value[0], &err), bad = 0;
 
     if (rc)
         return complain(&err);
@@ -197,7 +197,7 @@ enum status run_cat(const struct args *a)
     offset = strtoull(a->offset, &end, 10);
     if (a->offset[0] < '0' || a->offset[0] > '9' || *end || errno)
         return complain_usage("--offset is '%.64s': give a number of bytes", a->offset);
-    if (object_open(&o, a->value[0], &err))
+    if (object_open_named(&o, a->value[0], &err))
         return complain(&err);
     rc = cat_find_item(&o, offset, &item, &err);
     if (!rc)

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *word;
@@ -76,9 +77,9 @@ static void keep_print(const json_t *kept)
     grid_free(&g);
 }
 
-static enum status keep_show(const struct args *a, const char *job_dir)
+static enum status keep_show(const struct args *a, int job)
 {
-    char *text = engine_status(job_dir);
+    char *text = engine_status(job);
     json_t *status = text ? json_loads(text, 0, NULL) : NULL;
     const json_t *kept = json_object_get(status, "kept");
     enum status rc = STATUS_OK;
@@ -96,24 +97,12 @@ static enum status keep_show(const struct args *a, const char *job_dir)
     return rc;
 }
 
-enum status run_keep(const struct args *a)
+static enum status keep_change(const struct args *a, int job)
 {
-    char dir[4096];
     struct hearth_error err = { 0 };
     uint64_t step = 0;
     size_t i = 0, count = sizeof(words) / sizeof(words[0]);
 
-    if (!a->root)
-        return complain_usage("keep: which root? give --root or HEARTH_ROOT");
-    snprintf(dir, sizeof(dir), "%.3800s/%.255s", a->root, a->value[0]);
-    if (job_dir_check(dir, &err)) {
-        if (err.code == HEARTH_ENOENT)
-            hth_fail(&err, HEARTH_ENOENT, 0, "there is no job '%.64s' in %.300s", a->value[0],
-                    a->root);
-        return complain(&err);
-    }
-    if (a->count == 1)
-        return keep_show(a, dir);
     while (i < count && strcmp(words[i].word, a->value[1]) != 0)
         i++;
     if (i == count || a->count != 3)
@@ -121,7 +110,28 @@ enum status run_keep(const struct args *a)
                 "keep: JOB, or JOB and one of pin, unpin, release, bad, good and a step");
     if (keep_step(a->value[2], &step))
         return complain_usage("keep: '%.64s' is no step", a->value[2]);
-    if (engine_wish(dir, words[i].wish, step, &err))
+    if (engine_wish(job, words[i].wish, step, &err))
         return complain(&err);
     return STATUS_OK;
+}
+
+enum status run_keep(const struct args *a)
+{
+    struct hearth_error err = { 0 };
+    enum status status;
+    int job = -1, rc;
+
+    if (!a->root)
+        return complain_usage("keep: which root? give --root or HEARTH_ROOT");
+    rc = job_open(a->root, a->value[0], &job, &err);
+    rc = rc ? rc : job_check(job, a->value[0], &err);
+    if (rc == HEARTH_ENOENT)
+        hth_fail(&err, rc, 0, "there is no job '%.64s' in %.300s", a->value[0], a->root);
+    if (rc)
+        status = complain(&err);
+    else
+        status = a->count == 1 ? keep_show(a, job) : keep_change(a, job);
+    if (job >= 0)
+        close(job);
+    return status;
 }

@@ -7,6 +7,7 @@
 #include "cli.h"
 
 #include "core/base/auth.h"
+#include "core/base/open.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -49,7 +50,7 @@ static int key_place_open(struct key_place *p, const char *path, struct hearth_e
     hth_random_bytes(random, sizeof(random));
     memcpy(&number, random, sizeof(number));
     snprintf(p->temporary, sizeof(p->temporary), ".key-%016" PRIx64, number);
-    p->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    p->dir = hth_open_named(dir, O_RDONLY | O_DIRECTORY);
     if (p->dir < 0)
         return key_refused(dir, errno, err);
     if (flock(p->dir, LOCK_EX)) { /* two that change the file come one after the other */
@@ -65,8 +66,7 @@ static int key_place_open(struct key_place *p, const char *path, struct hearth_e
 static int key_file_fill(const struct key_place *p, const struct key_text *t, unsigned count)
 {
     const size_t len = (size_t)count * HTH_KEY_LINE;
-    int fd = openat(p->dir, p->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-            S_IRUSR | S_IWUSR);
+    int fd = hth_open_below(p->dir, p->temporary, O_WRONLY | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
     ssize_t n;
     int why = 0;
 

@@ -2,9 +2,11 @@
 /* ls: jobs of a root, saves of a job, and where the engine and its log are. */
 #include "cli.h"
 
+#include "core/base/open.h"
 #include "core/base/options.h"
 #include "core/store/store_tmpfs.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -40,30 +42,48 @@ static void job_take_states(const struct job *j)
     }
 }
 
+static int job_has_log(int job)
+{
+    int fd = hth_open_below(job, HTH_RECORDS_DIR "/log", O_PATH, 0);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+static int job_look_into(struct job *j, int fd, const char *root, struct hearth_error *err)
+{
+    int rc = job_check(fd, j->dir, err);
+    char *text;
+
+    if (rc)
+        return rc;
+    if (job_has_log(fd))
+        snprintf(j->log, sizeof(j->log), "%s/" HTH_RECORDS_DIR "/log", j->dir);
+    if (hth_store_locked(root, j->name, &j->pid, NULL))
+        j->pid = 0;
+    text = j->pid ? engine_status(fd) : NULL;
+    j->status = text ? json_loads(text, 0, NULL) : NULL;
+    free(text);
+    rc = saves_list(fd, j->dir, &j->saves, err);
+    if (!rc)
+        job_take_states(j);
+    return rc;
+}
+
 static int job_look(struct job *j, const char *root, const char *name, struct hearth_error *err)
 {
-    char *text;
-    int rc;
+    int fd = -1, rc;
 
     memset(j, 0, sizeof(*j));
     snprintf(j->name, sizeof(j->name), "%.255s", name);
     snprintf(j->dir, sizeof(j->dir), "%.3800s/%.255s", root, name);
-    rc = job_dir_check(j->dir, err);
+    rc = job_open(root, name, &fd, err);
+    rc = rc ? rc : job_look_into(j, fd, root, err);
+    if (fd >= 0)
+        close(fd);
     if (rc == HEARTH_ENOENT)
         return hth_fail(err, rc, 0, "there is no job '%.64s' in %.300s", name, root);
-    if (rc)
-        return rc;
-    snprintf(j->log, sizeof(j->log), "%s/" HTH_RECORDS_DIR "/log", j->dir);
-    if (access(j->log, F_OK))
-        j->log[0] = '\0';
-    if (hth_store_locked(root, name, &j->pid, NULL))
-        j->pid = 0;
-    text = j->pid ? engine_status(j->dir) : NULL;
-    j->status = text ? json_loads(text, 0, NULL) : NULL;
-    free(text);
-    rc = saves_list(j->dir, &j->saves, err);
-    if (!rc)
-        job_take_states(j);
     return rc;
 }
 
@@ -208,33 +228,26 @@ static void ls_grid_job(struct grid *g, const struct job *j)
 }
 
 /* That another user's directory cannot be read is no failure; the caller's own should be readable. */
-static void ls_say_unread(const char *root, const char *name, const struct hearth_error *err)
+static void ls_say_unread(int root, const char *name, const struct hearth_error *err)
 {
-    char path[4096 + 260];
     struct stat st;
 
-    snprintf(path, sizeof(path), "%.4000s/%.255s", root, name);
-    if (!lstat(path, &st) && st.st_uid != geteuid())
+    if (!fstatat(root, name, &st, AT_SYMLINK_NOFOLLOW) && st.st_uid != geteuid())
         fprintf(stderr, "hearth: %.255s belongs to user %ld and cannot be read\n", name,
                 (long)st.st_uid);
     else
         remark("%s", err->text);
 }
 
-static enum status ls_root(const struct args *a)
+static enum status ls_names(const struct args *a, int root, char **names)
 {
     static const char *const titles[] = { "JOB", "ENGINE", "SAVES", "NEWEST", "AGE", "SIZE",
         "LOG" };
     struct grid g = { .columns = 7 };
     struct hearth_error err = { 0 };
-    char **names = names_in(a->root, &err);
     json_t *jobs = json_array();
     enum status status = STATUS_OK;
 
-    if (!names) {
-        json_decref(jobs);
-        return complain(&err);
-    }
     for (size_t i = 0; i < 7; i++)
         grid_add(&g, "%s", titles[i]);
     for (size_t i = 0; names[i]; i++) {
@@ -243,14 +256,13 @@ static enum status ls_root(const struct args *a)
                                                : job_look(&j, a->root, names[i], &err);
 
         if (rc && rc != HEARTH_ENOENT)
-            ls_say_unread(a->root, names[i], &err);
+            ls_say_unread(root, names[i], &err);
         else if (!rc && a->json)
             json_array_append_new(jobs, json_job(&j));
         else if (!rc)
             ls_grid_job(&g, &j);
         job_free(&j);
     }
-    names_free(names);
     if (a->json)
         status = print_json(json_pack("{s:O}", "jobs", jobs));
     else
@@ -258,6 +270,24 @@ static enum status ls_root(const struct args *a)
     json_decref(jobs);
     grid_free(&g);
     return status ? status : remarks() ? STATUS_WRONG : STATUS_OK;
+}
+
+static enum status ls_root(const struct args *a)
+{
+    struct hearth_error err = { 0 };
+    int root = hth_open_named(a->root, O_PATH | O_DIRECTORY);
+    char **names = NULL;
+    enum status status;
+
+    if (root < 0)
+        place_failed(a->root, &err);
+    else
+        names = names_in(root, a->root, &err);
+    status = names ? ls_names(a, root, names) : complain(&err);
+    names_free(names);
+    if (root >= 0)
+        close(root);
+    return status;
 }
 
 static const char *const kinds[] = { [HTH_OPTION_TEXT] = "text",

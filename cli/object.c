@@ -8,33 +8,20 @@
 #include "core/base/auth.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int object_map(struct object *o, const char *path, struct hearth_error *err)
+static int object_map(struct object *o, int fd, const char *path, struct hearth_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     void *at;
 
-    if (fd < 0 || fstat(fd, &st)) {
-        int why = errno;
-
-        if (fd >= 0)
-            close(fd);
-        return hth_fail(err, why == ENOENT || why == ENOTDIR ? HEARTH_ENOENT : HEARTH_EIO, why,
-                "%.300s: %s", path, strerrordesc_np(why));
-    }
-    if (!S_ISREG(st.st_mode)) {
-        close(fd);
-        return hth_fail(err, HEARTH_EINVAL, 0, "%.300s is not a file", path);
-    }
+    if (fstat(fd, &st))
+        return place_failed(path, err);
     o->len = (uint64_t)st.st_size;
     at = o->len ? mmap(NULL, o->len, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
-    close(fd);
     if (at == MAP_FAILED)
         return hth_fail(err, HEARTH_EIO, errno, "%.300s cannot be mapped: %s", path,
                 strerrordesc_np(errno));
@@ -57,13 +44,13 @@ static int object_open_table(struct object *o, struct hearth_error *err)
     return rc;
 }
 
-int object_open(struct object *o, const char *path, struct hearth_error *err)
+int object_open(struct object *o, int fd, const char *path, struct hearth_error *err)
 {
     uint64_t head;
     int rc;
 
     *o = (struct object){ .path = path };
-    if ((rc = object_map(o, path, err)))
+    if ((rc = object_map(o, fd, path, err)))
         return rc;
     head = o->len < HTH_BLOCK ? o->len : HTH_BLOCK;
     rc = hth_block_decode(&o->block, o->at, head, o->len, err);
@@ -76,6 +63,19 @@ int object_open(struct object *o, const char *path, struct hearth_error *err)
     }
     object_rewind(o);
     return HEARTH_OK;
+}
+
+int object_open_named(struct object *o, const char *path, struct hearth_error *err)
+{
+    struct place p;
+    int fd = object_file(NULL, path, &p, err), rc;
+
+    if (fd < 0)
+        return fd;
+    rc = object_open(o, fd, path, err);
+    close(fd);
+    place_close(&p);
+    return rc;
 }
 
 void object_close(struct object *o)

@@ -12,8 +12,8 @@
 #include "removal.h"
 
 #include "core/base/id.h"
+#include "core/base/open.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,8 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DIR_FLAGS (O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-#define PART_MAX  256 /* bytes of one part of a path, with its end */
+#define PART_MAX 256 /* bytes of one part of a path, with its end */
 
 struct walk {
     const struct removal *of;
@@ -79,7 +78,7 @@ static int removal_all(struct walk *w, int dir, const char *except);
 
 static int removal_dir(struct walk *w, int dir, const char *name)
 {
-    int fd = openat(dir, name, O_RDONLY | DIR_FLAGS), rc;
+    int fd = hth_open_below(dir, name, O_RDONLY | O_DIRECTORY, 0), rc;
     struct statx st;
 
     if (fd < 0)
@@ -122,16 +121,12 @@ static int removal_entry(struct walk *w, int dir, const char *name)
 /* `except` stays, and need not be the job's. */
 static int removal_all(struct walk *w, int dir, const char *except)
 {
-    int fd = openat(dir, ".", O_RDONLY | DIR_FLAGS), rc = HEARTH_OK;
-    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    DIR *list = hth_open_list(dir);
     const struct dirent *e;
+    int rc = HEARTH_OK;
 
-    if (!list) {
-        rc = removal_failed(w->of, ".", w->err);
-        if (fd >= 0)
-            close(fd);
-        return rc;
-    }
+    if (!list)
+        return removal_failed(w->of, ".", w->err);
     while (!rc && (errno = 0, e = readdir(list)))
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
                 (!except || strcmp(e->d_name, except) != 0))
@@ -185,10 +180,10 @@ static int removal_root(const char *root, int *out_fd, struct hearth_error *err)
 {
     char name[PART_MAX];
     const char *rest = root;
-    int fd = open("/", O_PATH | DIR_FLAGS), next, more = 0;
+    int fd = hth_open_named("/", O_PATH | O_DIRECTORY), next, more = 0;
 
     while (fd >= 0 && (more = removal_path_part(&rest, name)) > 0) {
-        next = openat(fd, name, (*rest ? O_PATH : O_RDONLY) | DIR_FLAGS);
+        next = hth_open_below(fd, name, (*rest ? O_PATH : O_RDONLY) | O_DIRECTORY, 0);
         if (next < 0 && (errno == ELOOP || errno == ENOTDIR))
             hth_fail(err, HEARTH_EINVAL, errno,
                     "%.300s: '%.64s' in it is a link or no directory: give the path without links",
@@ -233,7 +228,7 @@ static int removal_job(struct removal *r, struct hearth_error *err)
 {
     struct statx st;
 
-    r->job_fd = openat(r->root_fd, r->job, O_RDONLY | DIR_FLAGS);
+    r->job_fd = hth_open_below(r->root_fd, r->job, O_RDONLY | O_DIRECTORY, 0);
     if (r->job_fd < 0 && (errno == ELOOP || errno == ENOTDIR))
         return hth_fail(err, HEARTH_ENOENT, errno,
                 "%.300s/%.64s is a link or no directory, and so no job", r->root, r->job);
@@ -277,7 +272,7 @@ void removal_close(struct removal *r)
 int removal_enter(const struct removal *r, int dir, const char *name, struct hearth_error *err)
 {
     struct walk w = { .of = r, .err = err };
-    int fd = openat(dir, name, O_RDONLY | DIR_FLAGS), rc = HEARTH_OK;
+    int fd = hth_open_below(dir, name, O_RDONLY | O_DIRECTORY, 0), rc = HEARTH_OK;
     struct statx st;
 
     if (fd < 0 || removal_look(fd, "", &st))

@@ -159,10 +159,8 @@ static int remove_save(const struct kept *k, const struct target *t, struct hear
 {
     int in = t->in_records ? k->records : k->removal.job_fd, rc;
     struct save_row *rows = NULL, *row;
-    char held[64]; /* the job that is open, whatever its path leads to by now */
 
-    snprintf(held, sizeof(held), "/proc/self/fd/%d", k->removal.job_fd);
-    rc = saves_list(held, &rows, err);
+    rc = saves_list(k->removal.job_fd, t->job, &rows, err);
     for (row = rows; row && (row->published == t->in_records || strcmp(row->name, t->name) != 0);)
         row = row->next;
     if (!rc && !row)
@@ -226,7 +224,6 @@ static int clean_job(const struct kept *k, struct hearth_error *err)
 
 static int clean_one(const char *root, const char *job, struct hearth_error *err) /* not NULL */
 {
-    char held[64];
     struct kept k;
     int rc = kept_open(&k, root, job, err);
 
@@ -234,8 +231,7 @@ static int clean_one(const char *root, const char *job, struct hearth_error *err
         return hth_fail(err, rc, 0, "there is no job '%.64s' in %.300s", job, root);
     if (rc)
         return rc;
-    snprintf(held, sizeof(held), "/proc/self/fd/%d", k.removal.job_fd);
-    rc = job_dir_check(held, err);
+    rc = job_check(k.removal.job_fd, job, err);
     if (rc == HEARTH_ENOENT)
         rc = hth_fail(err, rc, 0, "there is no job '%.64s' in %.300s", job, root);
     rc = rc ? rc : clean_job(&k, err);

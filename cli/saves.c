@@ -6,10 +6,9 @@
  */
 #include "cli.h"
 
-#include "core/base/file.h"
+#include "core/base/open.h"
 #include "core/format/keep.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,127 +17,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SMALL_MAX (UINT64_C(4) << 30) /* bytes of a record */
-#define NAMES_MAX 1000000
-
-static int saves_by_name(const void *a, const void *b)
+int manifest_of(int job, struct hth_save_id id, struct hth_manifest *out, struct hearth_error *err)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-struct names {
-    char **name; /* [n], NULL behind the last */
-    size_t n, room;
-};
-
-/* 1: it is in; 0: there is no memory, or there are too many. */
-static int saves_names_add(struct names *l, const char *name)
-{
-    if (l->n == l->room) {
-        char **more = l->n < NAMES_MAX ? realloc(l->name, (2 * l->room + 1) * sizeof(*more)) : NULL;
-
-        if (!more)
-            return 0;
-        l->name = more;
-        l->room *= 2;
-    }
-    l->name[l->n] = strdup(name);
-    if (!l->name[l->n])
-        return 0;
-    l->name[++l->n] = NULL;
-    return 1;
-}
-
-char **names_in(const char *dir, struct hearth_error *err)
-{
-    DIR *d = opendir(dir);
-    struct names l = { d ? calloc(65, sizeof(*l.name)) : NULL, 0, 64 };
-    const struct dirent *e;
-    int why;
-
-    if (!l.name) {
-        hth_fail(err, errno == ENOENT || errno == ENOTDIR ? HEARTH_ENOENT : HEARTH_EIO, errno,
-                "%.300s: %s", dir, strerrordesc_np(errno));
-        if (d)
-            closedir(d);
-        return NULL;
-    }
-    while ((errno = 0, e = readdir(d)))
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-                !saves_names_add(&l, e->d_name))
-            break;
-    why = errno;
-    closedir(d);
-    if (e || why) { /* half a list is none */
-        names_free(l.name);
-        hth_fail(err, e ? HEARTH_ENOMEM : HEARTH_EIO, why, "%.300s cannot be listed: %s", dir,
-                e ? "it has too many files" : strerrordesc_np(why));
-        return NULL;
-    }
-    qsort(l.name, l.n, sizeof(*l.name), saves_by_name);
-    return l.name;
-}
-
-void names_free(char **names)
-{
-    for (size_t i = 0; names && names[i]; i++)
-        free(names[i]);
-    free(names);
-}
-
-int read_small(const char *path, void **out, size_t *out_len, struct hearth_error *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc = HEARTH_OK;
-
-    if (fd < 0)
-        return hth_fail(err, errno == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, errno,
-                "%.300s cannot be read: %s", path, strerrordesc_np(errno));
-    if (hth_file_read(fd, SMALL_MAX, out, out_len)) {
-        if (errno == EINVAL)
-            rc = hth_fail(err, HEARTH_EIO, 0, "%.300s cannot be read: it is not a file", path);
-        else if (errno == EFBIG || errno == ENOMEM)
-            rc = hth_fail(err, HEARTH_ENOMEM, 0, "%.300s is too large to be read", path);
-        else
-            rc = hth_fail(err, HEARTH_EIO, errno, "%.300s cannot be read: %s", path,
-                    strerrordesc_np(errno));
-    }
-    close(fd);
-    return rc;
-}
-
-/* The folder that holds the records of this container's job; out[4096]. */
-static int saves_records(const char *container, char out[4096])
-{
-    char parent[4096];
-    const char *slash = strrchr(container, '/');
-    struct stat st;
-    int n;
-
-    if (!slash || slash == container)
-        n = snprintf(parent, sizeof(parent), "%s", slash ? "/" : ".");
-    else
-        n = snprintf(parent, sizeof(parent), "%.*s", (int)(slash - container), container);
-    if (n >= (int)sizeof(parent) - 16)
-        return HEARTH_EINVAL;
-    snprintf(out, 4096, "%.4000s/" HTH_RECORDS_DIR, parent);
-    if (stat(out, &st) || !S_ISDIR(st.st_mode)) /* it lies in there itself */
-        snprintf(out, 4096, "%.4000s", parent);
-    return HEARTH_OK;
-}
-
-int manifest_of(const char *container, struct hth_save_id id, struct hth_manifest *out,
-        struct hearth_error *err)
-{
-    char records[4096], path[4096 + HTH_SAVE_TEXT + 16], text[HTH_SAVE_TEXT];
+    char name[sizeof(HTH_RECORDS_DIR) + HTH_SAVE_TEXT + 16], text[HTH_SAVE_TEXT];
     void *bytes;
     size_t len;
     int rc;
 
-    if (saves_records(container, records))
-        return hth_fail(err, HEARTH_EINVAL, 0, "%.300s: the path is too long", container);
     hth_save_text(id, text);
-    snprintf(path, sizeof(path), "%s/%s.manifest", records, text);
-    rc = read_small(path, &bytes, &len, err);
+    snprintf(name, sizeof(name), HTH_RECORDS_DIR "/%s.manifest", text);
+    rc = read_small(job, name, &bytes, &len, err);
     if (rc)
         return rc;
     rc = hth_manifest_decode(out, bytes, len, err);
@@ -147,21 +35,21 @@ int manifest_of(const char *container, struct hth_save_id id, struct hth_manifes
         hth_manifest_fini(out);
         rc = hth_fail(err, HEARTH_ECORRUPT, 0, "it is of another save");
     }
-    return rc ? hth_while(err, rc, "%.300s", path) : HEARTH_OK;
+    return rc ? hth_while(err, rc, "%.300s", name) : HEARTH_OK;
 }
 
-int job_dir_check(const char *path, struct hearth_error *err)
+int job_check(int job, const char *path, struct hearth_error *err)
 {
-    char records[4096];
-    struct stat st;
+    int records = hth_open_below(job, HTH_RECORDS_DIR, O_PATH | O_DIRECTORY, 0);
     char **names;
     uint64_t step;
     int found = 0;
 
-    snprintf(records, sizeof(records), "%.4000s/" HTH_RECORDS_DIR, path);
-    if (!stat(records, &st) && S_ISDIR(st.st_mode))
+    if (records >= 0) {
+        close(records);
         return HEARTH_OK;
-    names = names_in(path, err);
+    }
+    names = names_in(job, path, err);
     if (!names)
         return err->code;
     for (size_t i = 0; names[i] && !found; i++)
@@ -169,6 +57,13 @@ int job_dir_check(const char *path, struct hearth_error *err)
     names_free(names);
     return found ? HEARTH_OK : hth_fail(err, HEARTH_ENOENT, 0, "there is no job in %.300s", path);
 }
+
+/* A job whose saves are listed. */
+struct looking {
+    struct place place; /* of the container in hand */
+    int dir, records;   /* where containers lie now: the job's directory, then .hearth, if any */
+    struct hth_keep keep;
+};
 
 static int saves_has_end(const char *name, const char *end)
 {
@@ -178,22 +73,21 @@ static int saves_has_end(const char *name, const char *end)
 }
 
 /* Count a file in; its block may say which save it is of. */
-static void saves_add_file(struct save_row *row, const char *name)
+static void saves_add_file(struct save_row *row, const struct place *p, const char *name)
 {
     unsigned char head[HTH_BLOCK];
     struct hth_block block;
-    char path[4096 + 260];
     struct stat st;
     ssize_t n;
     int fd;
 
     if (saves_has_end(name, ".tmp") || saves_has_end(name, ".lock"))
         return;
-    snprintf(path, sizeof(path), "%s/%s", row->dir, name);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 && errno != ENOENT && errno != ENXIO) /* gone, or a socket */
-        remark("%.300s cannot be read: %s", path, strerrordesc_np(errno));
-    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+    fd = entry_open(p, name);
+    if (fd < 0 && errno != ENOENT && errno != ESTALE && errno != EINVAL) /* gone, or no file */
+        remark("%.3800s/%.255s cannot be read: %s", row->dir, name,
+                errno == ELOOP ? "a link, which is not followed" : strerrordesc_np(errno));
+    if (fd < 0 || fstat(fd, &st)) {
         if (fd >= 0)
             close(fd);
         return;
@@ -215,9 +109,10 @@ static void saves_add_file(struct save_row *row, const char *name)
 }
 
 /* `<save>.dir` begins with "inode <hex>", the number of the save's directory. */
-static void saves_learn_from_record(struct save_row *row, const char *records, ino_t ino)
+static void saves_learn_from_record(struct save_row *row, int records)
 {
-    char **names = names_in(records, NULL), path[4096 + 260], text[HTH_SAVE_TEXT];
+    char **names = records < 0 ? NULL : names_in(records, HTH_RECORDS_DIR, NULL);
+    char text[HTH_SAVE_TEXT];
     struct hth_save_id id;
 
     for (size_t i = 0; names && names[i] && !row->own; i++) {
@@ -228,11 +123,10 @@ static void saves_learn_from_record(struct save_row *row, const char *records, i
             continue;
         memcpy(text, names[i], HTH_SAVE_TEXT - 1);
         text[HTH_SAVE_TEXT - 1] = '\0';
-        snprintf(path, sizeof(path), "%s/%s", records, names[i]);
-        if (hth_save_parse(text, &id) || read_small(path, &bytes, &len, NULL))
+        if (hth_save_parse(text, &id) || read_small(records, names[i], &bytes, &len, NULL))
             continue;
         if (!strncmp(bytes, "inode ", len < 6 ? len : 6) &&
-                strtoull((const char *)bytes + (len < 6 ? len : 6), NULL, 16) == ino) {
+                strtoull((const char *)bytes + (len < 6 ? len : 6), NULL, 16) == row->inode) {
             row->own = 1;
             row->id = id;
         }
@@ -266,30 +160,51 @@ static int64_t saves_age(const struct save_row *row, const struct hth_keep *keep
                    : 0;
 }
 
-static void saves_look_into(struct save_row *row, const char *records, const struct hth_keep *keep)
+static int saves_has_manifest(int records, struct hth_save_id id)
+{
+    char name[HTH_SAVE_TEXT + 16], text[HTH_SAVE_TEXT];
+    struct stat st;
+
+    hth_save_text(id, text);
+    snprintf(name, sizeof(name), "%s.manifest", text);
+    return records >= 0 && !fstatat(records, name, &st, AT_SYMLINK_NOFOLLOW);
+}
+
+static void saves_look_at_files(struct save_row *row, const struct place *p)
 {
     struct hearth_error err = { 0 };
-    char **names = names_in(row->dir, &err), path[4096 + HTH_SAVE_TEXT + 16], text[HTH_SAVE_TEXT];
-    struct stat st;
+    char **names = names_in(p->container, row->dir, &err);
 
     if (!names && err.code != HEARTH_ENOENT) /* else an engine has just freed it */
         remark("%s", err.text);
     for (size_t i = 0; names && names[i]; i++)
-        saves_add_file(row, names[i]);
+        saves_add_file(row, p, names[i]);
     names_free(names);
-    if (!row->own && !stat(row->dir, &st))
-        saves_learn_from_record(row, records, st.st_ino);
+}
+
+/* What lies in the container, which p has but for its descriptor. */
+static void saves_look_into(struct save_row *row, struct looking *l)
+{
+    struct stat st;
+
+    l->place.container = hth_open_below(l->dir, row->name, O_PATH | O_DIRECTORY, 0);
+    if (l->place.container < 0 && errno != ENOENT && errno != ENOTDIR)
+        remark("%.3800s cannot be read: %s", row->dir,
+                errno == ELOOP ? "a link, which is not followed" : strerrordesc_np(errno));
+    if (l->place.container >= 0) {
+        saves_look_at_files(row, &l->place);
+        row->inode = fstat(l->place.container, &st) ? 0 : st.st_ino;
+        close(l->place.container);
+    }
+    if (!row->own && row->inode)
+        saves_learn_from_record(row, l->records);
     if (!row->own && !row->published && !hth_save_parse(row->name, &row->id))
         row->own = 1;
     if (row->own)
         row->step = row->id.step;
-    row->state = saves_state(row, keep);
-    row->age_s = saves_age(row, keep);
-    if (row->own) {
-        hth_save_text(row->id, text);
-        snprintf(path, sizeof(path), "%s/%s.manifest", records, text);
-        row->manifest = !access(path, F_OK);
-    }
+    row->state = saves_state(row, &l->keep);
+    row->age_s = saves_age(row, &l->keep);
+    row->manifest = row->own && saves_has_manifest(l->records, row->id);
 }
 
 static int saves_compare(const struct save_row *a, const struct save_row *b)
@@ -309,11 +224,12 @@ static void saves_insert(struct save_row **rows, struct save_row *row)
     *rows = row;
 }
 
-static int saves_add_dirs(const char *dir, const char *records, int published,
-        const struct hth_keep *keep, struct save_row **rows, struct hearth_error *err)
+/* `path`: of l->dir. */
+static int saves_add_dirs(struct looking *l, const char *path, int published,
+        struct save_row **rows, struct hearth_error *err)
 {
     struct hearth_error cause = { 0 };
-    char **names = names_in(dir, &cause);
+    char **names = names_in(l->dir, path, &cause);
 
     if (!names)
         return hth_fail(err, cause.code, cause.native, "%s", cause.text);
@@ -329,11 +245,11 @@ static int saves_add_dirs(const char *dir, const char *records, int published,
             names_free(names);
             return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the list of saves");
         }
-        snprintf(row->dir, sizeof(row->dir), "%.3800s/%.255s", dir, names[i]);
+        snprintf(row->dir, sizeof(row->dir), "%.3800s/%.255s", path, names[i]);
         snprintf(row->name, sizeof(row->name), "%.255s", names[i]);
         row->published = published;
         row->step = step;
-        saves_look_into(row, records, keep);
+        saves_look_into(row, l);
         saves_insert(rows, row);
     }
     names_free(names);
@@ -341,36 +257,43 @@ static int saves_add_dirs(const char *dir, const char *records, int published,
 }
 
 /* Where there is no keep record, no save is known to be kept. */
-static void saves_read_keep(const char *path, struct hth_keep *out)
+static void saves_read_keep(int records, const char *path, struct hth_keep *out)
 {
     struct hearth_error err = { 0 };
     void *bytes = NULL;
     size_t len;
-    int rc = read_small(path, &bytes, &len, &err);
+    int rc = records < 0 ? HEARTH_ENOENT : read_small(records, "keep", &bytes, &len, &err);
 
     if (rc == HEARTH_ENOENT)
         return;
     rc = rc ? rc : hth_keep_decode(out, bytes, len, &err);
     if (rc) {
-        remark("%.300s: %.300s: which saves are kept is not known", path, err.text);
+        remark("%.300s/keep: %.300s: which saves are kept is not known", path, err.text);
         *out = (struct hth_keep){ 0 };
     }
     free(bytes);
 }
 
-int saves_list(const char *job_dir, struct save_row **out, struct hearth_error *err)
+int saves_list(int job, const char *path, struct save_row **out, struct hearth_error *err)
 {
-    struct hth_keep keep = { 0 };
+    struct looking l = { .place = { .job = job }, .dir = job };
     struct save_row *rows = NULL;
-    char records[4096], path[4096 + 8];
+    char records[4096];
     int rc;
 
-    snprintf(records, sizeof(records), "%.4000s/" HTH_RECORDS_DIR, job_dir);
-    snprintf(path, sizeof(path), "%s/keep", records);
-    saves_read_keep(path, &keep);
-    rc = saves_add_dirs(job_dir, records, 1, &keep, &rows, err);
-    if (!rc && !access(records, F_OK))
-        rc = saves_add_dirs(records, records, 0, &keep, &rows, err);
+    snprintf(records, sizeof(records), "%.4000s/" HTH_RECORDS_DIR, path);
+    snprintf(l.place.job_path, sizeof(l.place.job_path), "%.4000s", path);
+    l.records = hth_open_below(job, HTH_RECORDS_DIR, O_PATH | O_DIRECTORY, 0);
+    if (l.records < 0 && errno != ENOENT)
+        return place_failed(records, err);
+    saves_read_keep(l.records, records, &l.keep);
+    rc = saves_add_dirs(&l, path, 1, &rows, err);
+    if (!rc && l.records >= 0) {
+        l.dir = l.records;
+        rc = saves_add_dirs(&l, records, 0, &rows, err);
+    }
+    if (l.records >= 0)
+        close(l.records);
     if (rc) {
         saves_free(rows);
         return rc;

@@ -4,6 +4,7 @@
 #include "cli.h"
 
 #include "core/base/file.h"
+#include "core/base/open.h"
 #include "core/local/local.h"
 #include "core/local/packet.h"
 
@@ -12,31 +13,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define WAIT_MS    2000
 #define WISH_MS    30000 /* longer than the engine waits for its coordinator */
 #define STATUS_MAX (1 << 20)
 
-static int status_dial(const char *job_dir)
+static int status_dial(int job)
 {
-    struct sockaddr_un a = { .sun_family = AF_UNIX };
-    char records[4096];
-    int dir, fd;
+    int records = hth_open_below(job, HTH_RECORDS_DIR, O_PATH | O_DIRECTORY, 0), fd = -1;
 
-    snprintf(records, sizeof(records), "%.4000s/" HTH_RECORDS_DIR, job_dir);
-    dir = open(records, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0)
+    if (records < 0)
         return -1;
-    if (snprintf(a.sun_path, sizeof(a.sun_path), "%s/sock", records) >= (int)sizeof(a.sun_path))
-        snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/sock", dir);
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && connect(fd, (const struct sockaddr *)&a, sizeof(a))) {
-        close(fd);
+    if (hth_packet_dial(records, &fd))
         fd = -1;
-    }
-    close(dir);
+    close(records);
     return fd;
 }
 
@@ -68,9 +59,9 @@ static char *status_text(int fd)
     return text;
 }
 
-char *engine_status(const char *job_dir)
+char *engine_status(int job)
 {
-    int sock = status_dial(job_dir), fd = sock < 0 ? -1 : status_ask(sock);
+    int sock = status_dial(job), fd = sock < 0 ? -1 : status_ask(sock);
     char *text = fd < 0 ? NULL : status_text(fd);
 
     if (fd >= 0)
@@ -100,15 +91,15 @@ static int wish_answer(int sock, struct hearth_error *err)
                    : hth_fail(err, HEARTH_EPROTO, 0, "the engine answers something else");
 }
 
-int engine_wish(const char *job_dir, uint32_t wish, uint64_t step, struct hearth_error *err)
+int engine_wish(int job, uint32_t wish, uint64_t step, struct hearth_error *err)
 {
     struct hth_local_wish m = {
         .head = { sizeof(m), HTH_LOCAL_WISH, 1, 0 }, .save = { .step = step }, .wish = wish
     };
-    int sock = status_dial(job_dir), rc;
+    int sock = status_dial(job), rc;
 
     if (sock < 0)
-        return hth_fail(err, HEARTH_ENOENT, 0, "no engine runs on %s", job_dir);
+        return hth_fail(err, HEARTH_ENOENT, 0, "no engine runs on this job");
     rc = hth_packet_put(sock, &m, sizeof(m), -1)
                  ? hth_fail(err, HEARTH_EENGINE, 0, "the engine does not listen")
                  : wish_answer(sock, err);

@@ -7,6 +7,8 @@
 #include "cli.h"
 
 #include "core/base/auth.h"
+#include "core/base/file.h"
+#include "core/base/open.h"
 #include "core/format/keep.h"
 
 #include <errno.h>
@@ -24,7 +26,8 @@ struct run {
     struct grid grid;
     struct meter meter;
     uint64_t good, foreign, bad, unread;
-    const struct hth_manifest *manifest; /* of the container in hand; NULL: none */
+    struct place place;                  /* of the container in hand */
+    const struct hth_manifest *manifest; /* its own; NULL: none */
     uint32_t here;                       /* of its objects */
 };
 
@@ -61,7 +64,7 @@ static void verify_report_failed(struct run *r, const char *path, const struct h
 {
     int looked = err->code == HEARTH_ECORRUPT;
 
-    if (err->code == HEARTH_ENOENT && access(path, F_OK))
+    if (err->code == HEARTH_ENOENT)
         verify_report(r, path, "gone", 0, "the engine freed it meanwhile");
     else
         verify_report(r, path, looked ? "wrong" : "unread", 0, err->text);
@@ -109,7 +112,7 @@ static void verify_own(struct run *r, struct object *o)
     r->here += in != NULL;
     if (!why && object_verify(o, &r->meter, &err))
         why = err.text;
-    if (why && access(o->path, F_OK)) /* its slot may be in use again */
+    if (why && entry_gone(&r->place, verify_last_part(o->path))) /* its slot may be in use again */
         verify_report(r, o->path, "gone", o->block.data_len, "the engine freed it meanwhile");
     else if (why)
         verify_report(r, o->path, "wrong", o->block.data_len, why);
@@ -119,7 +122,7 @@ static void verify_own(struct run *r, struct object *o)
 }
 
 /* An ordinary file that the manifest has whole. */
-static void verify_raw(struct run *r, const char *path, const struct hth_object *in)
+static void verify_raw(struct run *r, int fd, const char *path, const struct hth_object *in)
 {
     unsigned char digest[HTH_DIGEST];
     struct hearth_error err = { 0 };
@@ -127,7 +130,11 @@ static void verify_raw(struct run *r, const char *path, const struct hth_object 
     size_t len;
 
     r->here++;
-    if (read_small(path, &bytes, &len, &err)) {
+    if (hth_file_read(fd, in->data_len, &bytes, &len)) {
+        if (errno == EFBIG)
+            hth_fail(&err, HEARTH_ECORRUPT, 0, "it is longer than the manifest says");
+        else
+            hth_fail(&err, HEARTH_EIO, errno, "it cannot be read: %s", strerrordesc_np(errno));
         verify_report_failed(r, path, &err);
         return;
     }
@@ -140,18 +147,15 @@ static void verify_raw(struct run *r, const char *path, const struct hth_object 
 }
 
 /* What came from another node's foreign container: the first bytes of a slot. */
-static void verify_brought(struct run *r, const char *path, const struct hth_object *in)
+static void verify_brought(struct run *r, int fd, const char *path, const struct hth_object *in)
 {
     unsigned char digest[HTH_DIGEST];
     struct stat st;
     void *bytes = MAP_FAILED;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
     r->here++;
-    if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) && (uint64_t)st.st_size >= in->data_len)
+    if (!fstat(fd, &st) && (uint64_t)st.st_size >= in->data_len)
         bytes = mmap(NULL, in->data_len, PROT_READ, MAP_SHARED, fd, 0);
-    if (fd >= 0)
-        close(fd);
     if (bytes == MAP_FAILED) {
         verify_report(
                 r, path, "wrong", 0, "it cannot be read, or is shorter than the manifest says");
@@ -179,8 +183,16 @@ static void verify_foreign(struct run *r, struct object *o)
                 r, o->path, "foreign", o->block.data_len, "it can be read; it has no checksums");
 }
 
+/* No manifest says what lies there, and it has no object's name. */
+static int verify_is_anything(const struct run *r, const char *path)
+{
+    size_t len = strlen(path);
+
+    return !r->manifest && (len < 7 || strcmp(path + len - 7, ".distcp") != 0);
+}
+
 /* alone: named by the user; else found in a container, where other files lie, too. */
-static void verify_file(struct run *r, const char *path, int alone)
+static void verify_file(struct run *r, int fd, const char *path, int alone)
 {
     const struct hth_object *in = verify_listed(r, verify_last_part(path));
     struct hearth_error err = { 0 };
@@ -190,18 +202,15 @@ static void verify_file(struct run *r, const char *path, int alone)
     if (!alone && len > 4 && (!strcmp(path + len - 4, ".tmp") || !strcmp(path + len - 5, ".lock")))
         return;
     if (in && in->kind == HTH_OBJECT_RAW) {
-        verify_raw(r, path, in);
+        verify_raw(r, fd, path, in);
         return;
     }
     if (in && in->kind == HTH_OBJECT_FOREIGN) {
-        verify_brought(r, path, in);
+        verify_brought(r, fd, path, in);
         return;
     }
-    if (object_open(&o, path, &err)) {
-        int other = !alone && !r->manifest && err.code == HEARTH_ECORRUPT &&
-                    (len < 7 || strcmp(path + len - 7, ".distcp") != 0);
-
-        if (other)
+    if (object_open(&o, fd, path, &err)) {
+        if (!alone && err.code == HEARTH_ECORRUPT && verify_is_anything(r, path))
             verify_report(r, path, "other", 0, "not an object");
         else
             verify_report_failed(r, path, &err);
@@ -218,23 +227,28 @@ static void verify_file(struct run *r, const char *path, int alone)
 static void verify_entry(struct run *r, const char *path)
 {
     struct hearth_error err = { 0 };
-    struct stat st;
+    int fd = entry_open(&r->place, verify_last_part(path));
 
-    if (stat(path, &st)) {
-        hth_fail(&err, HEARTH_EIO, errno, "it cannot be read: %s", strerrordesc_np(errno));
-        if (!lstat(path, &st)) /* else it has just gone */
-            verify_report_failed(r, path, &err);
-    } else if (S_ISREG(st.st_mode)) {
-        verify_file(r, path, 0);
-    } else {
+    if (fd >= 0) {
+        verify_file(r, fd, path, 0);
+        close(fd);
+    } else if (errno == EINVAL) {
         verify_report(r, path, "other", 0, "not a file");
+    } else if (errno == ELOOP && verify_is_anything(r, path)) {
+        verify_report(r, path, "other", 0, "a link, which is not followed");
+    } else if (errno != ENOENT) { /* else it has just gone */
+        hth_fail(&err, HEARTH_EIO, errno, "it cannot be read: %s",
+                errno == ELOOP    ? "a link, which is not followed"
+                : errno == ESTALE ? "a link to what has gone"
+                                  : strerrordesc_np(errno));
+        verify_report_failed(r, path, &err);
     }
 }
 
 static void verify_entries(struct run *r, const char *dir)
 {
     struct hearth_error err = { 0 };
-    char **names = names_in(dir, &err), path[4096 + 260];
+    char **names = names_in(r->place.container, dir, &err), path[4096 + 260];
 
     if (!names)
         verify_report_failed(r, dir, &err);
@@ -245,6 +259,7 @@ static void verify_entries(struct run *r, const char *dir)
     names_free(names);
 }
 
+/* That r->place is. */
 static void verify_container(struct run *r, const char *dir, const struct save_row *save)
 {
     struct hth_manifest m = { 0 };
@@ -253,7 +268,7 @@ static void verify_container(struct run *r, const char *dir, const struct save_r
     char text[80];
 
     if (save && save->own) {
-        rc = manifest_of(dir, save->id, &m, &err);
+        rc = manifest_of(r->place.job, save->id, &m, &err);
         if (rc == HEARTH_ENOENT && save->published)
             verify_report(r, dir, "wrong", 0, err.text);
         else if (rc && rc != HEARTH_ENOENT)
@@ -280,7 +295,7 @@ static uint64_t verify_sum(const struct save_row *rows)
     return bytes;
 }
 
-static void verify_keep(struct run *r, const char *job_dir)
+static void verify_keep(struct run *r, int job, const char *job_dir)
 {
     char path[4096 + 32];
     struct hearth_error err = { 0 };
@@ -289,7 +304,7 @@ static void verify_keep(struct run *r, const char *job_dir)
     size_t len;
 
     snprintf(path, sizeof(path), "%.4000s/" HTH_RECORDS_DIR "/keep", job_dir);
-    if (read_small(path, &bytes, &len, &err)) {
+    if (read_small(job, HTH_RECORDS_DIR "/keep", &bytes, &len, &err)) {
         if (err.code != HEARTH_ENOENT)
             verify_report_failed(r, path, &err);
         return;
@@ -301,86 +316,108 @@ static void verify_keep(struct run *r, const char *job_dir)
     free(bytes);
 }
 
-static int verify_job(struct run *r, const char *dir, struct hearth_error *err)
+static void verify_save(struct run *r, int job, const struct save_row *s)
+{
+    char name[sizeof(HTH_RECORDS_DIR) + sizeof(s->name)];
+    struct hearth_error err = { 0 };
+
+    snprintf(name, sizeof(name), "%s%s", s->published ? "" : HTH_RECORDS_DIR "/", s->name);
+    r->place.job = job;
+    r->place.container = hth_open_below(job, name, O_PATH | O_DIRECTORY, 0);
+    if (r->place.container < 0) {
+        if (place_failed(s->dir, &err) == HEARTH_ENOENT && err.native != ENOENT)
+            err.code = HEARTH_EIO; /* it is there, and no directory */
+        verify_report_failed(r, s->dir, &err);
+        return;
+    }
+    verify_container(r, s->dir, s);
+    close(r->place.container);
+}
+
+static int verify_job(struct run *r, int job, const char *dir, struct hearth_error *err)
 {
     struct save_row *rows = NULL;
-    int rc = saves_list(dir, &rows, err);
+    int rc = saves_list(job, dir, &rows, err);
 
     if (rc)
         return rc;
     r->meter.total += verify_sum(rows);
-    verify_keep(r, dir);
+    verify_keep(r, job, dir);
+    snprintf(r->place.job_path, sizeof(r->place.job_path), "%.4000s", dir);
     for (const struct save_row *s = rows; s; s = s->next)
-        verify_container(r, s->dir, s);
+        verify_save(r, job, s);
     saves_free(rows);
     return HEARTH_OK;
 }
 
-static void verify_cut(char *path)
-{
-    char *slash = strrchr(path, '/');
-
-    if (slash)
-        slash[slash == path] = '\0';
-}
-
-/* A container by itself: its job's folder is where it lies, or one further up. */
-static int verify_one_container(struct run *r, const char *dir, struct hearth_error *err)
+/* A container by itself, which it takes: its job's folder is where it lies, or one further up. */
+static int verify_one_container(struct run *r, int fd, const char *dir, struct hearth_error *err)
 {
     struct save_row *rows = NULL, *s;
-    char real[PATH_MAX], job[PATH_MAX];
-    int rc;
+    struct stat st;
+    int rc = place_around(&r->place, fd, dir) || fstat(fd, &st)
+                     ? place_failed(dir, err)
+                     : saves_list(r->place.job, r->place.job_path, &rows, err);
 
-    if (!realpath(dir, real))
-        return hth_fail(err, HEARTH_ENOENT, 0, "%.300s is gone", dir);
-    memcpy(job, real, sizeof(job));
-    verify_cut(job);
-    if (!strcmp(verify_last_part(job), HTH_RECORDS_DIR))
-        verify_cut(job);
-    rc = saves_list(job, &rows, err);
-    if (rc)
-        return rc;
-    for (s = rows; s && strcmp(s->dir, real) != 0;)
-        s = s->next;
-    r->meter.total += s ? s->bytes : 0;
-    verify_container(r, dir, s);
-    saves_free(rows);
+    if (!rc) {
+        for (s = rows; s && s->inode != st.st_ino;)
+            s = s->next;
+        r->meter.total += s ? s->bytes : 0;
+        verify_container(r, dir, s);
+        saves_free(rows);
+    }
+    place_close(&r->place);
+    return rc;
+}
+
+/* root: NULL, or below which the file is. */
+static int verify_one_file(
+        struct run *r, const char *root, const char *name, struct hearth_error *err)
+{
+    int fd = object_file(root, name, &r->place, err);
+    char path[4096];
+    struct stat st;
+
+    if (fd < 0)
+        return fd;
+    if (!fstat(fd, &st))
+        r->meter.total += (uint64_t)st.st_size;
+    snprintf(path, sizeof(path), "%.3000s%s%.1000s", root ? root : "", root ? "/" : "", name);
+    verify_file(r, fd, path, 1);
+    close(fd);
+    place_close(&r->place);
     return HEARTH_OK;
 }
 
 /* One object, container or job. */
-static int verify_one(struct run *r, const char *path, struct hearth_error *err)
+static int verify_one(struct run *r, const char *root, const char *name, struct hearth_error *err)
 {
-    struct stat st;
-    int rc;
+    int fd = place_below(root, name, O_PATH | O_DIRECTORY), rc;
+    char path[4096];
 
-    if (stat(path, &st))
-        return hth_fail(err, errno == ENOENT || errno == ENOTDIR ? HEARTH_ENOENT : HEARTH_EIO,
-                errno, "%.300s: %s", path, strerrordesc_np(errno));
-    if (!S_ISDIR(st.st_mode)) {
-        r->meter.total += (uint64_t)st.st_size;
-        verify_file(r, path, 1);
-        return HEARTH_OK;
-    }
-    rc = job_dir_check(path, err);
+    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
+        return verify_one_file(r, root, name, err);
+    snprintf(path, sizeof(path), "%.3000s%s%.1000s", root ? root : "", root ? "/" : "", name);
+    if (fd < 0)
+        return place_failed(path, err);
+    rc = job_check(fd, path, err);
+    if (rc == HEARTH_ENOENT)
+        return verify_one_container(r, fd, path, err);
     if (!rc)
-        return verify_job(r, path, err);
-    return rc == HEARTH_ENOENT ? verify_one_container(r, path, err) : rc;
+        rc = verify_job(r, fd, path, err);
+    close(fd);
+    return rc;
 }
 
 /* A path under which there is nothing to verify is an error. */
 static int verify_path(struct run *r, const char *path, struct hearth_error *err)
 {
     uint64_t before = r->good + r->foreign + r->bad + r->unread;
-    char under[4096];
-    struct stat st;
-    int rc;
+    int here = path[0] == '/' || !r->args->root ? -1 : hth_open_named(path, O_PATH), rc;
 
-    if (stat(path, &st) && r->args->root && path[0] != '/') {
-        snprintf(under, sizeof(under), "%.3000s/%.1000s", r->args->root, path);
-        path = under;
-    }
-    rc = verify_one(r, path, err);
+    rc = verify_one(r, path[0] == '/' || here >= 0 ? NULL : r->args->root, path, err);
+    if (here >= 0)
+        close(here);
     if (!rc && r->good + r->foreign + r->bad + r->unread == before)
         rc = hth_fail(err, HEARTH_ENOENT, 0,
                 "there is nothing to verify in %.300s: give an object, a container or a job's "

@@ -3,6 +3,7 @@
 #include "last_words.h"
 
 #include "core/base/guard.h"
+#include "core/base/open.h"
 
 #include <execinfo.h>
 #include <fcntl.h>
@@ -22,11 +23,10 @@ static unsigned char stack[STACK_BYTES]; /* for a fault that is the end of anoth
 /* Nothing but a file of our own: a fifo in its place would keep a process that ends for ever. */
 static int last_words_log(void)
 {
-    int fd = openat(
-            records, "log", O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    int fd = hth_open_file(records, "log", O_WRONLY | O_APPEND);
     struct stat st;
 
-    if (fd < 0 || (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_nlink <= 1))
+    if (fd < 0 || (!fstat(fd, &st) && st.st_nlink <= 1))
         return fd;
     close(fd);
     return -1;

@@ -6,6 +6,7 @@
 #include "last_words.h"
 
 #include "core/base/auth.h"
+#include "core/base/open.h"
 #include "engine/config.h"
 #include "engine/driver.h"
 #include <hearth/version.h>
@@ -52,8 +53,8 @@ static void daemon_standard_files(void)
     int fd;
 
     do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
+        fd = hth_open_kernel("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO && !fcntl(fd, F_SETFD, 0));
     if (fd > STDERR_FILENO)
         close(fd);
 }

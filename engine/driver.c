@@ -347,7 +347,8 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
     d->offers = (struct hth_node_fabrics){ .open = driver_open_fabric, .self = d };
     d->clock = hth_system_clock();
     snprintf(d->records, sizeof(d->records), "%s/%s/" HTH_RECORDS_DIR, config->root, config->job);
-    rc = hth_test_asks(d->records, &d->points, &d->faults.fail_at, &cause);
+    rc = hth_test_asks(config->root, d->records + strlen(config->root) + 1, &d->points,
+            &d->faults.fail_at, &cause);
     if (!rc)
         rc = hth_log_file_make(
                 &d->log_file, driver_log_level(config->log_level), (int)config->foreground, &cause);

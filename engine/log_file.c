@@ -6,6 +6,7 @@
  */
 #include "hands.h"
 
+#include "core/base/open.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -72,16 +73,15 @@ static size_t log_file_format(
     return (size_t)n + 1;
 }
 
-/* What else may lie there by this name is not written to; opening a fifo would wait for a reader. */
+/* What else may lie there by this name is not written to. */
 static int log_file_open(struct hth_log_file *log)
 {
     struct stat st;
-    int fd = openat(log->dir, "log",
-            O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+    int fd = hth_open_file(log->dir, "log", O_WRONLY | O_CREAT | O_APPEND);
 
     if (fd < 0)
         return -1;
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_nlink > 1) {
+    if (fstat(fd, &st) || st.st_nlink > 1) {
         close(fd);
         errno = EINVAL;
         return -1;

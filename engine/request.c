@@ -58,6 +58,12 @@ static int request_names_end(const struct hth_local_recover *m, size_t len)
     return 1;
 }
 
+/* ATTACH of a later version may have more: it is its version that is refused, by name. */
+static int request_is_of_length(uint32_t type, size_t bytes, size_t len)
+{
+    return len == bytes || (len > bytes && (type == HTH_LOCAL_ATTACH || type == HTH_LOCAL_RECOVER));
+}
+
 int request_is_whole(const struct hth_local_head *head, size_t len)
 {
     const char *bytes = (const char *)head;
@@ -67,7 +73,7 @@ int request_is_whole(const struct hth_local_head *head, size_t len)
         return 0;
     while (i < count && kinds[i].type != head->type)
         i++;
-    if (i == count || len < kinds[i].bytes)
+    if (i == count || !request_is_of_length(head->type, kinds[i].bytes, len))
         return 0;
     if (kinds[i].text_len && !memchr(bytes + kinds[i].text_at, '\0', kinds[i].text_len))
         return 0;

@@ -13,6 +13,7 @@
 #include "server.h"
 
 #include "attach.h"
+#include "core/base/open.h"
 #include "core/local/packet.h"
 
 #include <errno.h>
@@ -209,7 +210,7 @@ static void server_turn_away(struct hth_server *s)
     fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0)
         close(fd);
-    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    s->spare_fd = hth_open_kernel("/dev/null", O_RDONLY);
     hth_say(&s->log, HEARTH_LOG_WARN, "client-refused",
             "no descriptors are left: raise the limit (ulimit -n)");
 }
@@ -377,25 +378,18 @@ uint32_t hth_server_clients(const struct hth_server *s)
     return s->count;
 }
 
-/* A path longer than sun_path's 107 bytes is reached through its folder's descriptor. */
-static int server_listen(struct hth_server *s, const char *dir)
+/* In the directory that is open, whatever its path leads to by now. */
+static int server_listen(struct hth_server *s)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
-    int n = snprintf(a.sun_path, sizeof(a.sun_path), "%s/sock", dir);
-    struct stat st;
 
-    if (n < 0 || n >= (int)sizeof(a.sun_path))
-        snprintf(a.sun_path, sizeof(a.sun_path), "/proc/thread-self/fd/%d/sock", s->dir_fd);
+    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/thread-self/fd/%d/sock", s->dir_fd);
     s->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     unlinkat(s->dir_fd, "sock", 0);
     /* bind() makes the file with the socket's mode, less the umask. */
     if (s->listen_fd < 0 || fchmod(s->listen_fd, 0600) ||
             bind(s->listen_fd, (const struct sockaddr *)&a, sizeof(a)) || listen(s->listen_fd, 512))
         return -1;
-    if (fstatat(s->dir_fd, "sock", &st, AT_SYMLINK_NOFOLLOW) || !S_ISSOCK(st.st_mode)) {
-        errno = ESTALE; /* the path leads elsewhere by now */
-        return -1;
-    }
     return server_watch(s, EPOLL_CTL_ADD, s->listen_fd, TAG_LISTEN, 0, EPOLLIN);
 }
 
@@ -411,9 +405,9 @@ int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
     s->listen_fd = -1;
     s->events = *events;
     s->log = *log;
-    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    s->spare_fd = hth_open_kernel("/dev/null", O_RDONLY);
     s->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
-    if (s->dir_fd < 0 || server_listen(s, dir)) {
+    if (s->dir_fd < 0 || server_listen(s)) {
         int why = errno;
 
         hth_server_close(s);

@@ -8,6 +8,7 @@
 #ifdef HEARTH_POINTS
 
 #include "core/base/fail.h"
+#include "core/base/open.h"
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -37,18 +38,20 @@ int hth_stop_point_parse(struct hth_stop_point *out, const char *text, struct he
 
 static void stop_point_write(const struct hth_stop_point *p)
 {
-    char from[sizeof(p->dir) + 16], to[sizeof(p->dir) + 16], text[HTH_POINT_NAME + 32];
+    char text[HTH_POINT_NAME + 32];
     int n = snprintf(text, sizeof(text), "%s %ld\n", p->name, (long)getpid());
-    int fd;
+    int root = hth_open_named(p->root, O_PATH | O_DIRECTORY);
+    int dir = root < 0 ? -1 : hth_open_below(root, p->dir, O_PATH | O_DIRECTORY, 0);
+    int fd = dir < 0 ? -1 : hth_open_file(dir, "stopped.new", O_WRONLY | O_CREAT | O_TRUNC);
 
-    snprintf(from, sizeof(from), "%s/stopped.new", p->dir);
-    snprintf(to, sizeof(to), "%s/stopped", p->dir);
-    fd = open(from, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    if (fd < 0)
-        return;
-    if (write(fd, text, (size_t)n) == n)
-        rename(from, to);
-    close(fd);
+    if (fd >= 0 && write(fd, text, (size_t)n) == n)
+        renameat(dir, "stopped.new", dir, "stopped");
+    if (fd >= 0)
+        close(fd);
+    if (dir >= 0)
+        close(dir);
+    if (root >= 0)
+        close(root);
 }
 
 static void stop_point_reached(void *self, const char *point)
@@ -83,8 +86,8 @@ static int fail_at(uint64_t *out, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-int hth_test_asks(const char *dir, struct hth_points *out_points, uint64_t *out_fail_at,
-        struct hearth_error *err)
+int hth_test_asks(const char *root, const char *dir, struct hth_points *out_points,
+        uint64_t *out_fail_at, struct hearth_error *err)
 {
     const char *text = getenv("HEARTH_STOP_POINT");
     struct hth_stop_point *point;
@@ -99,6 +102,7 @@ int hth_test_asks(const char *dir, struct hth_points *out_points, uint64_t *out_
         free(point);
         return hth_while(err, rc, "HEARTH_STOP_POINT");
     }
+    snprintf(point->root, sizeof(point->root), "%s", root);
     snprintf(point->dir, sizeof(point->dir), "%s", dir);
     *out_points = hth_stop_point_hook(point);
     return HEARTH_OK;

@@ -16,13 +16,13 @@
 
 #define HTH_POINT_NAME 32
 
-/* At the count-th arrival at the point `name` the process writes `<dir>/stopped` ("name pid")
+/* At the count-th arrival at the point `name` the process writes `<root>/<dir>/stopped` ("name pid")
  * and stops itself with SIGSTOP; whoever set it kills it or lets it go on. */
 struct hth_stop_point {
     char name[HTH_POINT_NAME]; /* empty: nothing stops */
     unsigned count;            /* from 1 */
     unsigned seen;             /* arrivals, atomic */
-    char dir[4096 + 128];
+    char root[4096], dir[128];
 };
 
 /* "NAME" or "NAME:COUNT". Errors: HEARTH_EINVAL. */
@@ -31,15 +31,15 @@ struct hth_points hth_stop_point_hook(struct hth_stop_point *point); /* borrowed
 
 /* out_points->self is malloc'ed, NULL where nothing is asked for; it is the caller's to free.
  * *out_fail_at: 0 for none. Errors: HEARTH_EINVAL with the variable's name. */
-int hth_test_asks(const char *dir, struct hth_points *out_points, uint64_t *out_fail_at,
-        struct hearth_error *err);
+int hth_test_asks(const char *root, const char *dir, struct hth_points *out_points,
+        uint64_t *out_fail_at, struct hearth_error *err);
 
 #else
 
-static inline int hth_test_asks(const char *dir, struct hth_points *out_points,
+static inline int hth_test_asks(const char *root, const char *dir, struct hth_points *out_points,
         uint64_t *out_fail_at, struct hearth_error *err)
 {
-    (void)dir, (void)err;
+    (void)root, (void)dir, (void)err;
     *out_points = (struct hth_points){ 0 };
     *out_fail_at = 0;
     return HEARTH_OK;

@@ -54,6 +54,8 @@ hearth_case(lint.picture lint COMMAND ${lint}/picture.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.picture_fails lint COMMAND ${lint}/picture_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.decoders lint COMMAND ${lint}/decoders.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.decoders_fails lint COMMAND ${lint}/decoders_test.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.opens lint COMMAND ${lint}/opens.py ${PROJECT_SOURCE_DIR})
+hearth_case(lint.opens_fails lint COMMAND ${lint}/opens_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.model lint COMMAND ${lint}/model.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.model_fails lint COMMAND ${lint}/model_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.mutate lint COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/mutate/run --must --list) # the text of each is still there

@@ -3,6 +3,7 @@
 #include "ask.h"
 
 #include "core/base/fail.h"
+#include "core/base/open.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -36,7 +37,7 @@ static void ask_answer(const char *transport, const char *dir, const char *file,
         const struct hth_machine *machine, struct answer *out)
 {
     struct rlimit no_core = { 0, 0 };
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int null = hth_open_kernel("/dev/null", O_RDWR);
     sigset_t none;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody else waits for it */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "machine.h"
 
+#include "core/base/open.h"
 #include <arpa/inet.h>
 #include <glob.h>
 #include <ifaddrs.h>
@@ -28,7 +29,7 @@ static __attribute__((format(printf, 4, 5))) void machine_line(
     va_end(ap);
     snprintf(path, sizeof(path), "%s%s", m->root, rest);
     out[0] = '\0';
-    f = fopen(path, "re");
+    f = hth_open_kernel_text(path);
     if (!f)
         return;
     if (!fgets(out, (int)len, f))
@@ -181,7 +182,7 @@ static void addresses_of_file(struct hth_machine *m)
     FILE *f;
 
     snprintf(path, sizeof(path), "%s/addresses", m->root);
-    f = fopen(path, "re");
+    f = hth_open_kernel_text(path);
     while (f && fgets(line, sizeof(line), f))
         if (sscanf(line, "%31s %63s", name, address) == 2)
             address_add(m, name, address);
@@ -296,7 +297,7 @@ static void machine_behind(
 
     out[0] = '\0';
     snprintf(path, sizeof(path), "%s%s", m->root, file);
-    f = fopen(path, "re");
+    f = hth_open_kernel_text(path);
     while (f && fgets(line, sizeof(line), f))
         if (strncmp(line, title, strlen(title)) == 0)
             snprintf(out, len, "%s", line + strlen(title));

@@ -2,6 +2,7 @@
 /* A static host file: the meeting place and the number of ranks, then as over TCP. */
 #include "bootstrap.h"
 
+#include "core/base/open.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -61,7 +62,7 @@ static int hostfile_read(FILE *f, const char *path, struct place *first, uint32_
 /* Opening a fifo would wait for a writer, whatever the caller's deadline is. */
 static FILE *hostfile_open(const char *path, struct hearth_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int fd = hth_open_named(path, O_RDONLY);
     struct stat st;
     FILE *f = NULL;
 

@@ -12,6 +12,8 @@
 #include "connect.h"
 
 #include "client/base/clock.h"
+#include "core/base/open.h"
+#include "core/local/packet.h"
 #include "core/store/store_tmpfs.h"
 #include "inside.h"
 #include "link_parts.h"
@@ -23,8 +25,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,38 +34,29 @@
 #define AGAIN    5    /* later and later, up to so many times that */
 #define KILLED   3    /* engines that ended without a word, before we say so */
 
-/* Paths longer than sun_path go through a descriptor of their folder. */
-static int sock_address(const struct hearth *h, struct sockaddr_un *out, int *out_dir)
+/* `.hearth/`, through no link below the root; -1 and errno. */
+static int records_open(const struct hearth *h)
 {
-    int n = snprintf(out->sun_path, sizeof(out->sun_path), "%s/sock", h->records);
+    int root = hth_open_named(h->opts.root, O_PATH | O_DIRECTORY), fd, why;
 
-    out->sun_family = AF_UNIX;
-    *out_dir = -1;
-    if (n < (int)sizeof(out->sun_path))
-        return 0;
-    *out_dir = open(h->records, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (*out_dir < 0)
-        return errno;
-    snprintf(out->sun_path, sizeof(out->sun_path), "/proc/self/fd/%d/sock", *out_dir);
-    return 0;
+    if (root < 0)
+        return -1;
+    fd = hth_open_below(root, h->records + strlen(h->opts.root) + 1, O_PATH | O_DIRECTORY, 0);
+    why = errno;
+    close(root);
+    errno = why;
+    return fd;
 }
 
-/* 0 and a socket; or an errno. EAGAIN: one listens, and as many wait for it as may: a blocking
- * socket would wait here, for ever if it is stopped. */
+/* 0 and a socket; or an errno. */
 static int sock_try(const struct hearth *h, int *out_fd)
 {
-    struct sockaddr_un a = { 0 };
-    int dir, e = sock_address(h, &a, &dir);
-    int fd = e ? -1 : socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int records = records_open(h), e;
 
-    if (!e && (fd < 0 || connect(fd, (const struct sockaddr *)&a, sizeof(a)) != 0))
-        e = errno;
-    if (dir >= 0)
-        close(dir);
-    if (e && fd >= 0)
-        close(fd);
-    if (!e)
-        *out_fd = fd;
+    if (records < 0)
+        return errno;
+    e = hth_packet_dial(records, out_fd);
+    close(records);
     return e;
 }
 
@@ -104,19 +95,19 @@ static void engine_last_line(int fd, char *text, size_t len)
 /* What the engine said last: as it printed it, else in its log. */
 static const char *engine_last_words(const struct hearth *h, int words, char *text, size_t len)
 {
-    char path[4096 + 16];
-    struct stat st;
-    int log;
+    int records, log;
 
     engine_last_line(words, text, len);
     if (text[0])
         return text;
-    snprintf(path, sizeof(path), "%s/log", h->records);
-    log = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-    if (log >= 0 && !fstat(log, &st) && S_ISREG(st.st_mode))
+    records = records_open(h);
+    log = records < 0 ? -1 : hth_open_file(records, "log", O_RDONLY);
+    if (log >= 0) {
         engine_last_line(log, text, len);
-    if (log >= 0)
         close(log);
+    }
+    if (records >= 0)
+        close(records);
     return text[0] ? text : "it left no word";
 }
 

@@ -3,6 +3,7 @@
 #include "source.h"
 
 #include "core/base/auth.h"
+#include "core/base/open.h"
 #include "fetch.h"
 #include "index.h"
 #include <errno.h>
@@ -102,7 +103,6 @@ int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *object, int *ou
         uint64_t *out_offset, uint64_t *out_bytes, struct hearth_error *err)
 {
     struct hth_source *s;
-    char path[64];
     int rc, fd;
 
     if ((rc = hth_checkpoint_enter(ckpt, err)))
@@ -114,8 +114,7 @@ int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *object, int *ou
     if (!s->local)
         return hth_source_not_here(s, err);
     /* The engine's descriptor may be writable: the caller's is not. */
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = hth_open_again(s->fd, O_RDONLY);
     if (fd < 0)
         return hth_fail(
                 err, HEARTH_EIO, errno, "descriptor of object '%s': %s", object, strerror(errno));

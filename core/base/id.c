@@ -146,3 +146,14 @@ int hth_foreign_name_check(const char *name, struct hearth_error *err)
                 name);
     return HEARTH_OK;
 }
+
+const char *hth_foreign_buffer(const char *link, const char *base)
+{
+    static const char tail[] = "/" HTH_BUFFERS "/";
+    size_t len = strlen(base), all = len + sizeof(tail) - 1;
+
+    if (!len || strncmp(link, base, len) != 0 || strncmp(link + len, tail, sizeof(tail) - 1) != 0 ||
+            hth_foreign_name_check(link + all, NULL))
+        return NULL;
+    return link + all;
+}

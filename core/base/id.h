@@ -70,4 +70,9 @@ int hth_object_name_check(const char *name, struct hearth_error *err);
 /* In a foreign container: 1..255 bytes, no `/` or NUL, not `.` or `..`. */
 int hth_foreign_name_check(const char *name, struct hearth_error *err);
 
+/* The folder of a job in which a foreign writer's files may lie, its containers having links to them; and the
+ * name in a link `<base>/buffer_pool/<name>`, NULL of any other one. */
+#define HTH_BUFFERS "buffer_pool"
+const char *hth_foreign_buffer(const char *link, const char *base);
+
 #endif

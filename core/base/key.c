@@ -10,6 +10,7 @@
  */
 #include "auth.h"
 #include "bytes.h"
+#include "open.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -111,8 +112,7 @@ static int key_file_open(const char *path)
 {
     int fd = hth_key_fd(path);
 
-    return fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3)
-                   : open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    return fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : hth_open_named(path, O_RDONLY | O_NOFOLLOW);
 }
 
 /* To place->read; how many. */

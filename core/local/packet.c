@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One packet in, one packet out, each whole or not at all: core/local/packet.h. */
 #include "packet.h"
+#include "core/base/open.h"
 #include "local.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define FDS_MAX 8 /* taken out of a packet; the kernel closes what goes beyond */
@@ -36,6 +40,25 @@ static int take_descriptor(struct msghdr *m)
         }
     }
     return first;
+}
+
+int hth_packet_dial(int records, int *out_sock)
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    int name = hth_open_below(records, "sock", O_PATH, 0), sock, why = 0;
+
+    if (name < 0)
+        return errno == ELOOP ? ECONNREFUSED : errno; /* no engine makes a link */
+    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/thread-self/fd/%d", name);
+    sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (sock < 0 || connect(sock, (const struct sockaddr *)&a, sizeof(a)))
+        why = errno;
+    close(name);
+    if (why && sock >= 0)
+        close(sock);
+    if (!why)
+        *out_sock = sock;
+    return why;
 }
 
 enum hth_packet hth_packet_receive(int sock, void *bytes, size_t *out_len, int *out_fd)

@@ -18,8 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BUFFERS "buffer_pool"
-#define UNDONE  "unfinished"
+#define UNDONE "unfinished"
 
 /* A pass over one directory. */
 struct pass {
@@ -249,18 +248,12 @@ static void own_entry(void *arg, const char *name)
 /* `<base>/buffer_pool/<name>`: the name, or NULL. */
 static const char *buffer_of(const struct hth_tmpfs *t, const char *link)
 {
-    static const char tail[] = "/" BUFFERS "/";
     char real[PATH_MAX];
-    const char *bases[] = { t->path, "..", realpath(t->path, real) };
+    const char *bases[] = { t->path, "..", realpath(t->path, real) }, *name = NULL;
 
-    for (size_t i = 0; i < sizeof(bases) / sizeof(bases[0]); i++) {
-        size_t len = bases[i] ? strlen(bases[i]) : 0;
-
-        if (len && !strncmp(link, bases[i], len) && !strncmp(link + len, tail, sizeof(tail) - 1) &&
-                !hth_foreign_name_check(link + len + sizeof(tail) - 1, NULL))
-            return link + len + sizeof(tail) - 1;
-    }
-    return NULL;
+    for (size_t i = 0; !name && i < sizeof(bases) / sizeof(bases[0]); i++)
+        name = bases[i] ? hth_foreign_buffer(link, bases[i]) : NULL;
+    return name;
 }
 
 /* A link into the buffers that is newer than one of ours. */
@@ -339,7 +332,7 @@ static int open_foreign(struct pass *p, const char *name, int *out_link)
         errno = ESTALE;
         return -1;
     }
-    dir = hth_sys_open_dir(p->t->job_fd, BUFFERS);
+    dir = hth_sys_open_dir(p->t->job_fd, HTH_BUFFERS);
     fd = hth_sys_open_file(dir, buffer, O_RDONLY);
     if (dir >= 0)
         close(dir);

@@ -3,6 +3,7 @@
 #include "pages.h"
 
 #include "core/base/map.h"
+#include "core/base/open.h"
 #include "store_tmpfs.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +38,7 @@ static void mount_find(
     FILE *f;
 
     snprintf(path, sizeof(path), "%s/proc/self/mounts", under);
-    f = fopen(path, "re");
+    f = hth_open_kernel_text(path);
     while (f && fgets(line, sizeof(line), f)) {
         if (sscanf(line, "%*s %255s %31s %511s", mount, kind, words) != 3 ||
                 !mount_has(mount, root) || strlen(mount) < strlen(out->mount))
@@ -68,7 +69,7 @@ static int huge_of_kernel(const char *under)
     FILE *f;
 
     snprintf(path, sizeof(path), "%s" SHMEM, under);
-    f = fopen(path, "re");
+    f = hth_open_kernel_text(path);
     if (f && !fgets(line, sizeof(line), f))
         line[0] = '\0';
     if (f)
@@ -81,7 +82,8 @@ static int huge_of_kernel(const char *under)
  * whatever the mount's huge= says: 1, 0, or -1 where it cannot be seen. */
 static int pages_collapse(const char *root)
 {
-    int fd = open(root, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), can = -1;
+    int dir = hth_open_named(root, O_PATH | O_DIRECTORY), can = -1;
+    int fd = dir < 0 ? -1 : hth_open_below(dir, ".", O_TMPFILE | O_RDWR, 0600);
     void *at = NULL;
 
     if (fd >= 0 && !ftruncate(fd, HTH_SLOT_ROUND) && pwrite(fd, "", 1, 0) == 1)
@@ -95,6 +97,8 @@ static int pages_collapse(const char *root)
     }
     if (fd >= 0)
         close(fd);
+    if (dir >= 0)
+        close(dir);
     return can;
 }
 

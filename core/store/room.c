@@ -6,6 +6,8 @@
  */
 #include "room.h"
 
+#include "core/base/open.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -24,7 +26,7 @@
 static char *room_text_of(const char *path)
 {
     char *text = malloc(TEXT_BYTES);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = hth_open_kernel(path, O_RDONLY);
     size_t len = 0;
     ssize_t n = 0;
 

@@ -8,6 +8,7 @@
  */
 #include "tmpfs.h"
 
+#include "core/base/open.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -150,18 +151,16 @@ int hth_slot_counts(const struct tmpfs_slot *s)
 int hth_slot_reader(
         struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err)
 {
-    char path[40];
     int fd;
 
     if (hth_broken_look(hth_tmpfs_of(s), (struct tmpfs_slot *)(uintptr_t)slot, err))
         return HEARTH_ECORRUPT; /* what is missing would be SIGBUS for the reader */
-    snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", slot->fd);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = hth_open_again(slot->fd, O_RDONLY);
     if (fd < 0)
         return hth_fail(err, HEARTH_EIO, errno,
-                "a slot cannot be opened for reading: %s: %s; is /proc mounted, and does the limit "
-                "(ulimit -n) leave descriptors?",
-                path, strerrordesc_np(errno));
+                "a slot cannot be opened for reading: descriptor %d: %s; is /proc mounted, and does "
+                "the limit (ulimit -n) leave descriptors?",
+                slot->fd, strerrordesc_np(errno));
     *out_fd = fd;
     return HEARTH_OK;
 }

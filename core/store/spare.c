@@ -12,6 +12,7 @@
  */
 #include "tmpfs.h"
 
+#include "core/base/open.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -95,7 +96,7 @@ static int spare_make(struct hth_tmpfs *t, uint64_t pages)
     int fd, rc;
 
     spare_name(number, name);
-    fd = openat(t->own_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    fd = hth_open_below(t->own_fd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0)
         return -1;
     rc = spare_fill(fd, pages);

@@ -6,6 +6,8 @@
  */
 #include "tmpfs.h"
 
+#include "core/base/open.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -65,7 +67,7 @@ static int open_records(
 
     if (rc)
         return rc;
-    fd[0] = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    fd[0] = hth_open_named(root, O_RDONLY | O_DIRECTORY);
     if (fd[0] >= 0)
         fd[1] = hth_sys_open_dir(fd[0], job);
     if (fd[1] >= 0 && !fstat(fd[1], &st[0]))

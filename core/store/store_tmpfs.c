@@ -12,6 +12,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/crc.h"
+#include "core/base/open.h"
 #include "core/format/versions.h"
 #include "pages.h"
 
@@ -264,7 +265,7 @@ static int open_root(struct hth_tmpfs *t, const char *root, struct hearth_error 
     struct hth_room room;
     int rc;
 
-    t->root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    t->root_fd = hth_open_named(root, O_RDONLY | O_DIRECTORY);
     if (t->root_fd < 0)
         return hth_fail(err, errno == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, errno,
                 "cannot open the store's root %.200s: %s; mount a tmpfs there, or name another "

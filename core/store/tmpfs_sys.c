@@ -7,7 +7,7 @@
 
 #include "core/base/guard.h"
 #include "core/base/map.h"
-#include <dirent.h>
+#include "core/base/open.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -49,7 +49,7 @@ int hth_sys_create(struct hth_tmpfs *t, int dir, const char *name)
 {
     if (sys_refused(t))
         return -1;
-    return openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return hth_open_below(dir, name, O_RDWR | O_CREAT | O_EXCL, 0600);
 }
 
 int hth_sys_truncate(struct hth_tmpfs *t, int fd, uint64_t len)
@@ -148,12 +148,12 @@ void *hth_sys_zalloc(struct hth_tmpfs *t, size_t bytes)
 
 int hth_sys_open_dir(int dir, const char *name)
 {
-    return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return hth_open_below(dir, name, O_RDONLY | O_DIRECTORY, 0);
 }
 
 int hth_sys_open_file(int dir, const char *name, int flags)
 {
-    return openat(dir, name, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    return hth_open_below(dir, name, flags, 0);
 }
 
 int hth_sys_exchange(int a_dir, const char *a, int b_dir, const char *b)
@@ -193,15 +193,11 @@ int hth_sys_fail(
 
 int hth_sys_each(int dir, void (*entry)(void *arg, const char *name), void *arg)
 {
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    DIR *list = hth_open_list(dir);
     struct dirent *e;
 
-    if (!list) {
-        if (fd >= 0)
-            close(fd);
+    if (!list)
         return -1;
-    }
     while ((e = readdir(list)))
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
             entry(arg, e->d_name);

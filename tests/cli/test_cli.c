@@ -360,6 +360,76 @@ Test(cli, bytes_forged_under_their_crc_are_found_in_a_strong_object)
     cr_assert(eq(int, forged_is_found("integrity strong"), 1));
 }
 
+/* A container's file is a link now, to this. */
+static void link_to(const char *to)
+{
+    unlink(in_job("step-40_ckpt/shard"));
+    cr_assert(zero(int, symlink(to, in_job("step-40_ckpt/shard"))));
+}
+
+Test(cli, what_a_link_leads_to_is_not_read_but_in_the_buffers)
+{
+    struct hth_store *s = make_store();
+    char *object = strdup(in_job("step-40_ckpt/shard")), *buffers = strdup(in_job("buffer_pool"));
+    char outside[128], buffer[160];
+
+    s->ops->close(s);
+    snprintf(outside, sizeof(outside), "%s/outside", root);
+    snprintf(buffer, sizeof(buffer), "%s/one", buffers);
+    cr_assert(zero(int, rename(object, outside)));
+    cr_assert(zero(int, hearth("inspect", outside)), "it is an object: %s", err_text);
+    link_to(outside);
+    cr_assert(ne(int, hearth("inspect", object), 0), "%s", out);
+    cr_assert(eq(int, has(err_text, "a link"), 1), "%s", err_text);
+    cr_assert(ne(int, hearth("cat", object, "--offset", "0"), 0));
+    cr_assert(zero(sz, out_len));
+    cr_assert(ne(int, hearth("verify", object), 0));
+    cr_assert(eq(int, hearth("verify", in_job("step-40_ckpt")), 1), "%s", out);
+    cr_assert(eq(int, has(out, "a link, which is not followed") && has(out, "1 unread"), 1), "%s",
+            out);
+    cr_assert(eq(int, hearth("ls", "--root", root, JOB), 1), "%s", out);
+    cr_assert(eq(int, has(err_text, "a link, which is not followed"), 1), "%s", err_text);
+
+    cr_assert(zero(int, mkdir(buffers, 0700)));
+    cr_assert(zero(int, rename(outside, buffer)));
+    link_to("../buffer_pool/one");
+    cr_assert(zero(int, hearth("inspect", object)), "%s", err_text);
+    cr_assert(zero(int, hearth("verify", object)), "%s", err_text);
+    cr_assert(zero(int, hearth("verify", in_job("step-40_ckpt"))), "%s", out);
+    link_to(buffer);
+    cr_assert(zero(int, hearth("inspect", object)), "%s", err_text);
+    cr_assert(zero(int, rename(buffer, outside)));
+    cr_assert(zero(int, symlink(outside, buffer)), "and from there another one");
+    cr_assert(ne(int, hearth("inspect", object), 0), "%s", out);
+    free(object);
+    free(buffers);
+}
+
+Test(cli, a_link_is_no_job_and_has_no_records)
+{
+    struct hth_store *s = make_store();
+    char other[128], *records = strdup(in_job(".hearth"));
+
+    s->ops->close(s);
+    snprintf(other, sizeof(other), "%s/other", root);
+    cr_assert(zero(int, symlink(JOB, other)));
+    cr_assert(zero(int, hearth("ls", "--root", root)));
+    cr_assert(eq(int, has(out, JOB) && !has(out, "other"), 1), "%s", out);
+    cr_assert(eq(int, hearth("ls", "--root", root, "other"), 3), "%s", out);
+    cr_assert(eq(int, hearth("keep", "--root", root, "other"), 3), "%s", out);
+    cr_assert(ne(int, hearth("verify", "--root", root, "other"), 0), "%s", out);
+    cr_assert(zero(int, hearth("verify", "--root", root, JOB)), "%s", err_text);
+    cr_assert(zero(int, hearth("verify", "--root", root, JOB "/step-40_ckpt")), "%s", err_text);
+    cr_assert(zero(int, hearth("verify", other)), "a path of the user's own: %s", err_text);
+    cr_assert(zero(int, unlink(other)));
+    cr_assert(zero(int, rename(records, other)));
+    cr_assert(zero(int, symlink(other, records)));
+    cr_assert(ne(int, hearth("ls", "--root", root, JOB), 0), "%s", out);
+    cr_assert(eq(int, has(err_text, ".hearth: a link"), 1), "%s", err_text);
+    cr_assert(ne(int, hearth("verify", "--root", root, JOB), 0), "%s", out);
+    free(records);
+}
+
 Test(cli, own_object_is_verified_and_a_flipped_bit_is_named)
 {
     struct hth_store *s = make_store();

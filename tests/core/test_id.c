@@ -134,3 +134,17 @@ Test(id, foreign_names_are_any_one_component)
     must_fail(hth_foreign_name_check("..", NULL), HEARTH_EINVAL);
     must_fail(hth_foreign_name_check("", NULL), HEARTH_EINVAL);
 }
+
+Test(id, a_link_into_the_buffers_has_the_job_before_and_one_name_behind)
+{
+    static const char *const others[] = { "/root/job/buffer_pool/", "/root/job/buffer_pool/..",
+        "/root/job/buffer_pool/a/b", "/root/job/buffer_pool", "/root/job/../buffer_pool/a",
+        "/root/jobs/buffer_pool/a", "buffer_pool/a", "/buffer_pool/a", "/root/job/buffer_pools/a",
+        "" };
+
+    must_say(hth_foreign_buffer("/root/job/buffer_pool/a b", "/root/job"), "a b");
+    must_say(hth_foreign_buffer("../buffer_pool/a", ".."), "a");
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        cr_assert(eq(int, hth_foreign_buffer(others[i], "/root/job") != NULL, 0), "%s", others[i]);
+    cr_assert(eq(int, hth_foreign_buffer("/buffer_pool/a", "") != NULL, 0));
+}

@@ -9,9 +9,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define MANY 16
@@ -182,4 +185,38 @@ Test(packet, that_was_sent_before_a_close_with_unread_answers_is_heard, .init = 
     cr_assert(eq(int, (int)receive(&len, &fd), HTH_PACKET_GOT));
     cr_assert(eq(int, (int)receive(&len, &fd), HTH_PACKET_GOT));
     cr_assert(eq(int, (int)receive(&len, &fd), HTH_PACKET_END));
+}
+
+/* ---- the way to the engine --------------------------------------------------------------------- */
+
+Test(packet, the_engine_is_found_where_its_socket_is_and_by_no_link)
+{
+    char at[] = "/tmp/hearth-packet-XXXXXX";
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    int dir, sock = -1, listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), before;
+
+    alarm(30);
+    cr_assert(ne(ptr, mkdtemp(at), NULL));
+    dir = open(at, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    before = open_files();
+    cr_assert(eq(int, hth_packet_dial(dir, &sock), ENOENT));
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s/other", at);
+    must(bind(listener, (const struct sockaddr *)&a, sizeof(a)));
+    must(listen(listener, 1));
+    must(symlinkat("other", dir, "sock"));
+    cr_assert(eq(int, hth_packet_dial(dir, &sock), ECONNREFUSED));
+    must(unlinkat(dir, "sock", 0));
+    must(mkfifoat(dir, "sock", 0600));
+    cr_assert(eq(int, hth_packet_dial(dir, &sock), ECONNREFUSED));
+    cr_assert(eq(int, open_files(), before));
+    must(unlinkat(dir, "sock", 0));
+    must(renameat(dir, "other", dir, "sock"));
+    must(hth_packet_dial(dir, &sock));
+    cr_assert(ne(int, fcntl(sock, F_GETFL) & O_NONBLOCK, 0));
+    close(sock);
+    close(listener);
+    cr_assert(eq(int, hth_packet_dial(dir, &sock), ECONNREFUSED), "it is dead");
+    must(unlinkat(dir, "sock", 0));
+    rmdir(at);
+    close(dir);
 }

@@ -504,7 +504,8 @@ Test(stop_point, stops_at_the_count_and_says_so, .init = make_root, .fini = remo
     pid_t pid;
 
     must(hth_stop_point_parse(&point, "chunk:3", NULL));
-    snprintf(point.dir, sizeof(point.dir), "%s", root);
+    snprintf(point.root, sizeof(point.root), "%s", root);
+    snprintf(point.dir, sizeof(point.dir), ".");
     hook = hth_stop_point_hook(&point);
     pid = fork();
     if (pid == 0) {

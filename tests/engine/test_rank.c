@@ -5,6 +5,7 @@
 #include "saving.h"
 
 #include "replication/held/holdings.h"
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -180,6 +181,81 @@ Test(rank, a_name_that_does_not_end_in_its_field_is_no_request)
                 "field %zu", i);
         cr_assert(ne(ptr, strstr(error.text, "does not end"), NULL), "%s", error.text);
     }
+}
+
+/* In memory of just that size, zeros but for the head. 1: its length or type is refused. */
+static int is_refused(uint32_t type, size_t len)
+{
+    unsigned char *m = calloc(1, len);
+
+    cr_assert(ne(ptr, m, NULL));
+    error.text[0] = '\0';
+    ask(LATE, m, (uint32_t)len, type, 0, 0);
+    free(m);
+    return strstr(error.text, "unknown type or length") != NULL;
+}
+
+Test(rank, each_request_has_the_length_of_its_type_and_no_other)
+{
+    static const size_t bytes[256] = {
+        [HTH_LOCAL_ATTACH] = sizeof(struct hth_local_attach),
+        [HTH_LOCAL_JOIN] = sizeof(struct hth_local_join),
+        [HTH_LOCAL_RECOVER] = sizeof(struct hth_local_recover),
+        [HTH_LOCAL_BEGIN] = sizeof(struct hth_local_begin),
+        [HTH_LOCAL_SET_STEP] = sizeof(struct hth_local_set_step),
+        [HTH_LOCAL_SEAL] = sizeof(struct hth_local_seal),
+        [HTH_LOCAL_COMMON] = sizeof(struct hth_local_common),
+        [HTH_LOCAL_COMMIT] = sizeof(struct hth_local_head),
+        [HTH_LOCAL_ABORT] = sizeof(struct hth_local_head),
+        [HTH_LOCAL_CANCEL] = sizeof(struct hth_local_head),
+        [HTH_LOCAL_FOLLOW] = sizeof(struct hth_local_follow),
+        [HTH_LOCAL_MANIFEST] = sizeof(struct hth_local_map),
+        [HTH_LOCAL_MAP] = sizeof(struct hth_local_map),
+        [HTH_LOCAL_UNMAP] = sizeof(struct hth_local_unmap),
+        [HTH_LOCAL_RANGE] = sizeof(struct hth_local_map),
+        [HTH_LOCAL_COMMON_GET] = sizeof(struct hth_local_common),
+        [HTH_LOCAL_STATUS] = sizeof(struct hth_local_head),
+        [HTH_LOCAL_CLOSE] = sizeof(struct hth_local_close),
+        [HTH_LOCAL_FIND] = sizeof(struct hth_local_find),
+        [HTH_LOCAL_GIVE] = sizeof(struct hth_local_give),
+        [HTH_LOCAL_TAKE] = sizeof(struct hth_local_take),
+        [HTH_LOCAL_REGAIN] = sizeof(struct hth_local_regain),
+        [HTH_LOCAL_REFIT] = sizeof(struct hth_local_refit),
+        [HTH_LOCAL_WISH] = sizeof(struct hth_local_wish),
+        [HTH_LOCAL_KEPT] = sizeof(struct hth_local_head),
+        [HTH_LOCAL_BAD] = sizeof(struct hth_local_bad),
+    };
+
+    for (uint32_t type = 0; type < 256; type++) {
+        size_t len = bytes[type];
+
+        if (!len) {
+            cr_assert(eq(int, is_refused(type, sizeof(struct hth_local_head)), 1), "type %u", type);
+            cr_assert(eq(int, is_refused(type, 4096), 1), "type %u", type);
+            continue;
+        }
+        if (len > sizeof(struct hth_local_head))
+            cr_assert(eq(int, is_refused(type, len - 1), 1), "type %u, a byte less", type);
+        if (type != HTH_LOCAL_ATTACH)
+            cr_assert(eq(int, is_refused(type, len + 1), 1), "type %u, a byte more", type);
+        if (type != HTH_LOCAL_ATTACH)
+            cr_assert(
+                    eq(int, is_refused(type, HTH_LOCAL_MAX), 1), "type %u, all there may be", type);
+        cr_assert(zero(int, is_refused(type, len)), "type %u", type);
+    }
+}
+
+Test(rank, a_later_version_says_more_in_attach_and_is_refused_by_its_number)
+{
+    struct {
+        struct hth_local_attach fixed;
+        char more[64];
+    } m = { .fixed = hello(3, 1) };
+
+    m.fixed.version++;
+    cr_assert(lt(int, ask(LATE, &m, sizeof(m), HTH_LOCAL_ATTACH, 0, HTH_LOCAL_ATTACHED), 0));
+    cr_assert(ne(ptr, strstr(error.text, "version"), NULL), "%s", error.text);
+    cr_assert(eq(ptr, strstr(error.text, "unknown type"), NULL), "%s", error.text);
 }
 
 Test(rank, recover_brings_as_many_names_as_it_says)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who has no key, or is another user, at the doors of a job that is running: with plain sockets at its engines'
- * ports, and with links and fifos at the names that they open. Saves go on, no engine ends, and what they
- * use is bounded.
+ * ports, and at each name in its memory. Saves go on, no engine ends, and what they use is bounded.
  */
 #include "damage.h"
 #include "party.h"
@@ -446,157 +445,6 @@ static void another_user(void)
     job_must_be_well(2);
 }
 
-/* ---- links and fifos at names that are opened ---------------------------------------------------- */
-
-static char victim[160];
-
-static void plant(const char *path, int as_link)
-{
-    if (unlink(path) && errno == EISDIR)
-        CHECK(!renameat2(AT_FDCWD, path, AT_FDCWD, victim, 0), "%s: %s", path, strerror(errno));
-    if (as_link)
-        CHECK(!symlink(victim, path), "%s: %s", path, strerror(errno));
-    else
-        CHECK(!mkfifo(path, 0600), "%s: %s", path, strerror(errno));
-}
-
-/* The program in its own words, on whatever lies there: it ends, and in time. */
-static void command_must_end(const char *const *args)
-{
-    uint64_t until = now_ms() + 10000;
-    char path[512];
-    pid_t pid;
-    int status;
-
-    snprintf(path, sizeof(path), "%s/hearth", getenv("HEARTH_TEST_BIN"));
-    fflush(NULL);
-    pid = fork();
-    if (!pid) {
-        int null = open("/dev/null", O_RDWR);
-
-        dup2(null, 1);
-        dup2(null, 2);
-        execv(path, (char *const *)(uintptr_t)args);
-        _exit(127);
-    }
-    while (!waitpid(pid, &status, WNOHANG)) {
-        if (now_ms() > until)
-            kill(pid, SIGKILL);
-        nap_ms(5);
-    }
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) != 127, "hearth %s: ended with %x", args[1],
-            status);
-}
-
-static void commands_must_end(const char *path)
-{
-    const char *const looks[][6] = { { "hearth", "ls", "--root", p.root[0], NULL },
-        { "hearth", "ls", "--root", p.root[0], "job", NULL }, { "hearth", "verify", path, NULL },
-        { "hearth", "inspect", path, NULL } };
-
-    for (size_t i = 0; i < sizeof(looks) / sizeof(looks[0]); i++)
-        command_must_end(looks[i]);
-}
-
-/* All ranks are told how it went, in time. 1: the job goes on. */
-static int job_comes(void)
-{
-    uint16_t meet = party_port();
-    int ok = 1;
-
-    p.launches++;
-    for (uint32_t r = 0; r < 2; r++)
-        party_start_rank(&p, r);
-    for (uint32_t r = 0; r < 2; r++)
-        party_tell(&p, r, do_open, meet, 0, 0);
-    for (uint32_t r = 0; r < 2; r++) {
-        struct answer a = party_hear(&p, r, 30000);
-
-        CHECK(!a.rc || strlen(a.err.text) > 10, "it failed without a word");
-        ok &= !a.rc;
-        if (a.rc)
-            printf("  rank %u: %s\n", r, a.err.text);
-    }
-    return ok;
-}
-
-static void job_ends(void)
-{
-    party_kill_ranks(&p);
-    party_kill_engine(&p, 0);
-    party_kill_engine(&p, 1);
-}
-
-/* At each name of node 0's, before its engine starts again. Node 1 has all that it had. */
-static void at_each_name(int as_link)
-{
-    static struct names names;
-    struct stat st;
-    char dir[160];
-    int refused = 0;
-
-    job_open();
-    snprintf(victim, sizeof(victim), "%s/victim", p.base);
-    damage_put(victim, "whole", 5);
-    job_ends();
-    party_path(&p, 0, "", dir, sizeof(dir));
-    party_find(dir, name_add, &names);
-    for (int i = 0; i < names.count; i++) {
-        const char *path = names.path[i];
-
-        if (lstat(path, &st) || S_ISDIR(st.st_mode) || strstr(path, "/pool/"))
-            continue; /* gone since; and slots are without a name once they are taken */
-        printf("%s\n", path);
-        fflush(stdout);
-        plant(path, as_link);
-        commands_must_end(path);
-        if (job_comes()) {
-            party_recover(&p, 1, 1);
-        } else { /* in words; and where it is taken away the job comes */
-            refused++;
-            unlink(path);
-            party_kill_ranks(&p);
-            CHECK(job_comes(), "%s: nor without it", path);
-            party_recover(&p, 1, 1);
-        }
-        job_ends();
-    }
-    printf("%d names, refused at %d\n", names.count, refused);
-    CHECK(!stat(victim, &st) && st.st_size == 5, "what a link led to was written to");
-    CHECK(job_comes(), "the job does not come");
-    party_recover(&p, 1, 1);
-    party_save(&p, 3, 3);
-}
-
-static void fifos(void)
-{
-    at_each_name(0);
-}
-
-static void links(void)
-{
-    at_each_name(1);
-}
-
-/* An engine that ends of a fault writes why, if that can be done; a fifo in the log's place stops nobody. */
-static void engine_crashes_at_a_fifo(void)
-{
-    uint64_t until;
-    char path[160];
-    int status = 0;
-
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* it ends as our child: the runner wants no crashes */
-    job_open();
-    party_path(&p, 0, ".hearth/log", path, sizeof(path));
-    CHECK(!unlink(path) && !mkfifo(path, 0600), "%s: %s", path, strerror(errno));
-    kill(engine[0], SIGABRT);
-    until = now_ms() + 5000;
-    while (waitpid(engine[0], &status, WNOHANG) != engine[0] && now_ms() < until)
-        nap_ms(10);
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT,
-            "the engine waits for somebody who reads its log");
-}
-
 #define CASE(name) { #name, name },
 
 int main(int argc, char **argv)
@@ -609,9 +457,6 @@ int main(int argc, char **argv)
     CASE(guessed_proofs)
     CASE(resets)
     CASE(another_user)
-    CASE(fifos)
-    CASE(links)
-    CASE(engine_crashes_at_a_fifo)
         /* clang-format on */
         { NULL, NULL }
     };

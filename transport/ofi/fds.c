@@ -7,7 +7,7 @@
  */
 #include "ofi.h"
 
-#include <dirent.h>
+#include "core/base/open.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ typedef void each_fn(int fd, void *arg);
 
 static void fds_each(each_fn *fn, void *arg)
 {
-    DIR *dir = opendir("/proc/thread-self/fd");
+    DIR *dir = hth_open_kernel_list("/proc/thread-self/fd");
     struct dirent *entry;
 
     if (!dir)

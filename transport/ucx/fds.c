@@ -8,7 +8,7 @@
  */
 #include "ucx.h"
 
-#include <dirent.h>
+#include "core/base/open.h"
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static int fd_is_tcp(int fd)
 
 static void fd_each(struct hth_ucx *t, void (*fn)(struct hth_ucx *t, int fd))
 {
-    DIR *dir = opendir("/proc/thread-self/fd");
+    DIR *dir = hth_open_kernel_list("/proc/thread-self/fd");
     struct dirent *entry;
 
     if (!dir)

@@ -5,7 +5,7 @@
  */
 #include "rdma.h"
 
-#include <dirent.h>
+#include "core/base/open.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ int hth_ucx_is_rdma(const char *provider)
 /* The first line of the file, without its end; "" where there is none. */
 static void line_read(const char *path, char *out, size_t len)
 {
-    FILE *f = fopen(path, "re");
+    FILE *f = hth_open_kernel_text(path);
 
     out[0] = '\0';
     if (f && fgets(out, (int)len, f))
@@ -50,7 +50,7 @@ static void line_read(const char *path, char *out, size_t len)
 static int entry_find(const char *dir, int (*fits)(const char *dir, const char *name, void *arg),
         void *arg, char *out, size_t len)
 {
-    DIR *d = opendir(dir);
+    DIR *d = hth_open_kernel_list(dir);
     struct dirent *entry;
     int found = 0;
 

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every file that Hearth opens, it opens here. What lies below an open directory is reached through no link,
+ * which somebody else could have put there; what a user or an administrator names may have some. Nothing waits for whoever has the
+ * other end of a fifo, and hth_open_file() refuses what is no file.
+ *
+ * All return a descriptor that no child inherits, or -1 and errno. Any thread; also in a signal handler.
+ */
+#ifndef HEARTH_CORE_BASE_OPEN_H
+#define HEARTH_CORE_BASE_OPEN_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+/* As openat(2). ELOOP: a part of the name, or what it names, is a link; EXDEV: it is absolute, or has `..`. */
+int hth_open_below(int dir, const char *name, int flags, mode_t mode);
+
+/* The same of a regular file; EINVAL: it is something else, and was not touched. One that is made is 0600. */
+int hth_open_file(int dir, const char *name, int flags);
+
+/* What a user or an administrator names. Links are followed; the last one not with O_NOFOLLOW. */
+int hth_open_named(const char *path, int flags);
+
+/* What the kernel has: /proc, /sys, /dev/null. NULL instead of -1. */
+int hth_open_kernel(const char *path, int flags);
+FILE *hth_open_kernel_text(const char *path);
+DIR *hth_open_kernel_list(const char *path);
+
+/* By another open file description, with other rights; it needs /proc. */
+int hth_open_again(int fd, int flags);
+
+/* The directory in which this one lies, as O_PATH; and the entries of this one, from the first: NULL instead of -1. */
+int hth_open_parent(int dir);
+DIR *hth_open_list(int dir);
+
+#endif
