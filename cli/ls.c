@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ls: jobs of a root, saves of a job, and where the engine and its log are. */
-#include "cli.h"
+#include "named.h"
 
 #include "core/base/options.h"
 #include "core/store/store_tmpfs.h"
@@ -40,6 +40,23 @@ static void job_take_states(const struct job *j)
     }
 }
 
+/* A foreign container by its marker and its `.metadata`. One that is large takes seconds, and hearth verify. */
+static void job_look_foreign(const char *dir, struct save_row *row)
+{
+    struct hearth_error err = { 0 };
+    struct named_sum sum;
+
+    if (named_marker(dir, row->name, row->why)) {
+        row->state = "unfinished";
+        return;
+    }
+    if (!named_is_quick(row->dir))
+        return;
+    if (named_check(row->dir, &sum, &err))
+        snprintf(row->why, sizeof(row->why), "%.390s",
+                err.code == HEARTH_ENOENT ? "no .metadata is here" : err.text);
+}
+
 static int job_look(struct job *j, const char *root, const char *name, struct hearth_error *err)
 {
     char *text;
@@ -64,6 +81,9 @@ static int job_look(struct job *j, const char *root, const char *name, struct he
     rc = saves_list(j->dir, &j->saves, err);
     if (!rc)
         job_take_states(j);
+    for (struct save_row *row = j->saves; row; row = row->next)
+        if (row->published && !row->own)
+            job_look_foreign(j->dir, row);
     return rc;
 }
 
@@ -83,6 +103,8 @@ static json_t *json_job(const struct job *j)
                 "objects", (json_int_t)s->objects, "bytes", (json_int_t)s->bytes, "directory",
                 json_text(s->dir, strlen(s->dir)), "manifest", s->manifest);
 
+        if (s->why[0])
+            json_object_set_new(row, "why", json_text(s->why, strlen(s->why)));
         if (s->own) {
             json_object_set_new(row, "epoch", json_integer((json_int_t)s->id.epoch));
             json_object_set_new(row, "attempt", json_integer((json_int_t)s->id.attempt));
@@ -139,7 +161,7 @@ static void ls_print_saves(const struct job *j)
     static const char *const titles[] = { "STEP", "EPOCH", "TRY", "STATE", "AGE", "OBJECTS", "SIZE",
         "DIRECTORY" };
     struct grid g = { .columns = 8 };
-    char size[32], age[32], dir[300], epoch[24], attempt[16];
+    char size[32], age[32], dir[300], why[400], epoch[24], attempt[16];
 
     for (size_t i = 0; i < 8; i++)
         grid_add(&g, "%s", titles[i]);
@@ -156,7 +178,8 @@ static void ls_print_saves(const struct job *j)
         grid_add(&g, "%s", age);
         grid_add(&g, "%" PRIu64, s->objects);
         grid_add(&g, "%s", size);
-        grid_add(&g, "%s", dir);
+        plain(why, sizeof(why), s->why, strlen(s->why));
+        grid_add(&g, "%s%s%s", dir, why[0] ? ": " : "", why);
     }
     grid_print(&g, "rrrlrrrl");
     grid_free(&g);

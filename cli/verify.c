@@ -4,7 +4,7 @@
  * also held against its manifest; what a manifest names and this node does not have is not wrong,
  * because other nodes have it.
  */
-#include "cli.h"
+#include "named.h"
 
 #include "core/base/auth.h"
 #include "core/format/keep.h"
@@ -26,6 +26,7 @@ struct run {
     uint64_t good, foreign, bad, unread;
     const struct hth_manifest *manifest; /* of the container in hand; NULL: none */
     uint32_t here;                       /* of its objects */
+    int theirs;                          /* the container in hand is not Hearth's */
 };
 
 static void verify_report(
@@ -73,6 +74,14 @@ static const struct hth_object *verify_listed(const struct run *r, const char *n
         if (!strcmp(r->manifest->object[i].name, name))
             return &r->manifest->object[i];
     return NULL;
+}
+
+static void verify_cut(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (slash)
+        slash[slash == path] = '\0';
 }
 
 static const char *verify_last_part(const char *path)
@@ -197,6 +206,12 @@ static void verify_file(struct run *r, const char *path, int alone)
         verify_brought(r, path, in);
         return;
     }
+    if (!alone && r->theirs && !strcmp(verify_last_part(path), ".metadata"))
+        return; /* verify_by_metadata() */
+    if (!alone && r->theirs && named_is_plain(path)) {
+        verify_report(r, path, "foreign", 0, "a file without a block; it has no checksums");
+        return;
+    }
     if (object_open(&o, path, &err)) {
         int other = !alone && !r->manifest && err.code == HEARTH_ECORRUPT &&
                     (len < 7 || strcmp(path + len - 7, ".distcp") != 0);
@@ -245,6 +260,33 @@ static void verify_entries(struct run *r, const char *dir)
     names_free(names);
 }
 
+/* What a container of somebody else's says of itself. That of another node may have more. */
+static void verify_by_metadata(struct run *r, const char *dir)
+{
+    struct hearth_error err = { 0 };
+    struct named_sum sum;
+    char parent[PATH_MAX], path[4096 + 16], text[400];
+    int rc = named_check(dir, &sum, &err);
+
+    snprintf(path, sizeof(path), "%.4000s/.metadata", dir);
+    snprintf(text, sizeof(text), "it names %zu items in %zu files, of which %zu are here",
+            sum.items, sum.files, sum.here);
+    if (rc == HEARTH_ENOENT)
+        verify_report(r, dir, "other", 0, "no .metadata is here: another node may have it");
+    else
+        verify_report(r, path,
+                !rc                     ? "foreign"
+                : rc == HEARTH_ECORRUPT ? "wrong"
+                                        : "unread",
+                0, rc ? err.text : text);
+    if (!realpath(dir, parent))
+        return; /* it is gone */
+    snprintf(path, sizeof(path), "%.4000s", verify_last_part(parent));
+    verify_cut(parent);
+    if (named_marker(parent, path, text))
+        verify_report(r, dir, "wrong", 0, text);
+}
+
 static void verify_container(struct run *r, const char *dir, const struct save_row *save)
 {
     struct hth_manifest m = { 0 };
@@ -261,7 +303,11 @@ static void verify_container(struct run *r, const char *dir, const struct save_r
     }
     r->manifest = rc ? NULL : &m;
     r->here = 0;
+    r->theirs = !save || !save->own;
     verify_entries(r, dir);
+    if (r->theirs)
+        verify_by_metadata(r, dir);
+    r->theirs = 0;
     if (r->manifest) {
         snprintf(text, sizeof(text), "manifest; %" PRIu32 " of its %" PRIu32 " objects are here",
                 r->here, m.objects);
@@ -314,14 +360,6 @@ static int verify_job(struct run *r, const char *dir, struct hearth_error *err)
         verify_container(r, s->dir, s);
     saves_free(rows);
     return HEARTH_OK;
-}
-
-static void verify_cut(char *path)
-{
-    char *slash = strrchr(path, '/');
-
-    if (slash)
-        slash[slash == path] = '\0';
 }
 
 /* A container by itself: its job's folder is where it lies, or one further up. */
