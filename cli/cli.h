@@ -107,12 +107,14 @@ struct object {
     struct hth_table table; /* own objects */
     uint64_t pos;           /* of the walk */
     struct hth_items walk;  /* foreign objects */
+    struct object_names
+            *names; /* of those, what their container's `.metadata` says; NULL: nothing */
 };
 
 /* An item as both kinds of object have it. */
 struct item {
     struct hth_found found;
-    struct hth_item own; /* key and box; own objects alone */
+    struct hth_item own; /* key, where it is known; box of own objects alone */
 };
 
 /* Block and table hold; of a foreign object the block. The payload was not looked at. `fd` is a file's, and
@@ -123,6 +125,10 @@ int object_open(struct object *o, int fd, const char *path, struct hearth_error 
 int object_open_named(struct object *o, const char *path, struct hearth_error *err);
 void object_close(struct object *o);
 const char *object_format(const struct object *o); /* "MLF_TENS" */
+
+/* From here on the items of a foreign object are those that the `.metadata` beside it names, in order, with their
+ * keys; where there is none that fits, they are as they show themselves. */
+void object_name_items(struct object *o);
 
 void object_rewind(struct object *o);
 /* 0; HEARTH_ENOENT at the end. Errors: HEARTH_ECORRUPT. */
@@ -161,6 +167,7 @@ struct save_row {
     const char *state; /* protected, degraded, kept, complete, unfinished, bad, foreign */
     int64_t age_s;     /* since PROTECTED; -1: not known to have been */
     int manifest;      /* 1: there is one */
+    char why[400];     /* a foreign one: what a recovery would say against it; "": nothing */
 };
 
 /* Newest last; what cannot be read of them is remarked. None is called protected: that only a running

@@ -43,6 +43,8 @@ static json_t *inspect_json_item(const struct object *o, const struct item *item
     }
     if (o->block.own)
         inspect_add_own(j, &item->own);
+    else if (item->own.key)
+        json_object_set_new(j, "key", json_text(item->own.key, item->own.key_len));
     return j;
 }
 
@@ -92,14 +94,14 @@ static void inspect_print_head(const struct object *o, int verified)
                                         : "no: a foreign object has no checksums");
 }
 
-static void inspect_grid_item(struct grid *g, const struct object *o, const struct item *item)
+static void inspect_grid_item(struct grid *g, const struct item *item)
 {
     const struct hth_found *f = &item->found;
     char text[HTH_HEADER_TEXT] = "", key[80] = "";
 
     if (f->kind == HTH_ITEM_TENSOR)
         hth_header_text(&f->header, text);
-    if (o->block.own)
+    if (item->own.key)
         plain(key, sizeof(key), item->own.key, item->own.key_len);
     grid_add(g, "%s", f->kind == HTH_ITEM_TENSOR ? "tensor" : "bytes");
     grid_add(g, "%" PRIu64, f->offset);
@@ -124,7 +126,7 @@ static int inspect_show_items(
         if (a->json)
             json_array_append_new(items, inspect_json_item(o, &item));
         else
-            inspect_grid_item(&g, o, &item);
+            inspect_grid_item(&g, &item);
     }
     rc = rc == HEARTH_ENOENT ? HEARTH_OK : rc;
     if (!rc && a->json && print_json(inspect_json_object(o, verified, json_incref(items))))
@@ -147,6 +149,7 @@ enum status run_inspect(const struct args *a)
 
     if (rc)
         return complain(&err);
+    object_name_items(&o);
     if (o.block.own) {
         meter.total = o.block.data_len;
         bad = object_check(&o, 0, o.block.data_len, &meter, &wrong);
@@ -199,6 +202,7 @@ enum status run_cat(const struct args *a)
         return complain_usage("--offset is '%.64s': give a number of bytes", a->offset);
     if (object_open_named(&o, a->value[0], &err))
         return complain(&err);
+    object_name_items(&o);
     rc = cat_find_item(&o, offset, &item, &err);
     if (!rc)
         rc = object_check(&o, item.found.offset, item.found.length, NULL, &err);

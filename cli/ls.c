@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ls: jobs of a root, saves of a job, and where the engine and its log are. */
-#include "cli.h"
+#include "named.h"
 
 #include "core/base/open.h"
 #include "core/base/options.h"
@@ -51,6 +51,27 @@ static int job_has_log(int job)
     return fd >= 0;
 }
 
+/* A foreign container by its marker and its `.metadata`. One that is large takes seconds, and hearth verify. */
+static void job_look_foreign(const struct job *j, int job, struct save_row *row)
+{
+    struct place p = { .job = job };
+    struct hearth_error err = { 0 };
+    struct named_sum sum;
+
+    if (named_marker(job, row->name, row->why)) {
+        row->state = "unfinished";
+        return;
+    }
+    p.container = hth_open_below(job, row->name, O_PATH | O_DIRECTORY, 0);
+    if (p.container < 0)
+        return;
+    snprintf(p.job_path, sizeof(p.job_path), "%s", j->dir);
+    if (named_is_quick(p.container) && named_check(&p, row->dir, &sum, &err))
+        snprintf(row->why, sizeof(row->why), "%.390s",
+                err.code == HEARTH_ENOENT ? "no .metadata is here" : err.text);
+    close(p.container);
+}
+
 static int job_look_into(struct job *j, int fd, const char *root, struct hearth_error *err)
 {
     int rc = job_check(fd, j->dir, err);
@@ -68,6 +89,9 @@ static int job_look_into(struct job *j, int fd, const char *root, struct hearth_
     rc = saves_list(fd, j->dir, &j->saves, err);
     if (!rc)
         job_take_states(j);
+    for (struct save_row *row = j->saves; row; row = row->next)
+        if (row->published && !row->own)
+            job_look_foreign(j, fd, row);
     return rc;
 }
 
@@ -103,6 +127,8 @@ static json_t *json_job(const struct job *j)
                 "objects", (json_int_t)s->objects, "bytes", (json_int_t)s->bytes, "directory",
                 json_text(s->dir, strlen(s->dir)), "manifest", s->manifest);
 
+        if (s->why[0])
+            json_object_set_new(row, "why", json_text(s->why, strlen(s->why)));
         if (s->own) {
             json_object_set_new(row, "epoch", json_integer((json_int_t)s->id.epoch));
             json_object_set_new(row, "attempt", json_integer((json_int_t)s->id.attempt));
@@ -159,7 +185,7 @@ static void ls_print_saves(const struct job *j)
     static const char *const titles[] = { "STEP", "EPOCH", "TRY", "STATE", "AGE", "OBJECTS", "SIZE",
         "DIRECTORY" };
     struct grid g = { .columns = 8 };
-    char size[32], age[32], dir[300], epoch[24], attempt[16];
+    char size[32], age[32], dir[300], why[400], epoch[24], attempt[16];
 
     for (size_t i = 0; i < 8; i++)
         grid_add(&g, "%s", titles[i]);
@@ -176,7 +202,8 @@ static void ls_print_saves(const struct job *j)
         grid_add(&g, "%s", age);
         grid_add(&g, "%" PRIu64, s->objects);
         grid_add(&g, "%s", size);
-        grid_add(&g, "%s", dir);
+        plain(why, sizeof(why), s->why, strlen(s->why));
+        grid_add(&g, "%s%s%s", dir, why[0] ? ": " : "", why);
     }
     grid_print(&g, "rrrlrrrl");
     grid_free(&g);

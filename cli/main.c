@@ -32,7 +32,8 @@ static const struct command {
             "than asked for), kept (it was protected, and nobody here can say now whether its copies\n"
             "are well: no engine runs, or none of this epoch has counted them), complete (all ranks\n"
             "wrote it), unfinished, bad (chosen once and unreadable), foreign (not written by Hearth).\n"
-            "AGE is the time since it became protected. Exit status 1: something could not be read.\n" },
+            "Of a foreign one its own .metadata and markers are looked at: what a recovery would say against it\n"
+            "stands behind its directory. AGE is the time since it became protected. Exit status 1: something could not be read.\n" },
     { "keep", run_keep, TAKES_JSON | TAKES_ROOT, 1, 3,
             "keep [--root DIR] [--json] JOB [pin|unpin|release|bad|good STEP]",
             "which saves a running job keeps; pin one, give one up, mark one bad",
@@ -47,7 +48,8 @@ static const struct command {
     { "inspect", run_inspect, TAKES_JSON, 1, 1, "inspect OBJECT [--json]",
             "what an object consists of, and whether its checksums hold",
             "Offsets count from byte 4096 of the file, as .metadata counts them. A foreign\n"
-            "object has no checksums; what follows its tensors is shown as one piece.\n" },
+            "object has no checksums; its items are those that the .metadata beside it names.\n"
+            "Without one, what follows its tensors is shown as one piece.\n" },
     { "cat", run_cat, TAKES_OFFSET, 1, 1, "cat OBJECT --offset N",
             "the payload of the item at that offset, without its header",
             "  hearth cat __0__0_src0.distcp --offset 0 > tensor.raw\n\n"

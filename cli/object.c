@@ -3,11 +3,14 @@
  * An object as a file that is mapped and trusted in steps: block, table by its digest, then, where
  * asked, chunks by their checksums. A foreign object has a block of two fields and no more.
  */
-#include "cli.h"
+#include "named.h"
 
 #include "core/base/auth.h"
+#include "core/base/open.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -78,8 +81,60 @@ int object_open_named(struct object *o, const char *path, struct hearth_error *e
     return rc;
 }
 
+struct object_names {
+    struct named metadata;
+    struct named_item *item; /* [count] in order, apart, within the data */
+    size_t count, at;
+};
+
+static void object_names_free(struct object_names *names)
+{
+    if (!names)
+        return;
+    free(names->item);
+    named_close(&names->metadata);
+    free(names);
+}
+
+/* All of them lie in this object, one behind the other. */
+static int object_names_fit(const struct object_names *names, uint64_t len)
+{
+    uint64_t end = 0;
+
+    for (size_t i = 0; i < names->count; i++) {
+        if (names->item[i].at < end || names->item[i].at > len ||
+                names->item[i].len > len - names->item[i].at)
+            return 0;
+        end = names->item[i].at + names->item[i].len;
+    }
+    return names->count != 0;
+}
+
+void object_name_items(struct object *o)
+{
+    const char *slash = strrchr(o->path, '/');
+    struct object_names *names = o->block.own || o->names ? NULL : calloc(1, sizeof(*names));
+    char dir[4096] = ".";
+    int container;
+
+    if (slash)
+        snprintf(dir, sizeof(dir), "%.*s", (int)(slash - o->path) + (slash == o->path), o->path);
+    container = names ? hth_open_named(dir, O_PATH | O_DIRECTORY) : -1;
+    if (container >= 0 && !named_open(&names->metadata, container, dir, NULL) &&
+            !named_items(&names->metadata, slash ? slash + 1 : o->path, &names->item, &names->count,
+                    NULL) &&
+            object_names_fit(names, o->block.data_len))
+        o->names = names;
+    else
+        object_names_free(names);
+    if (container >= 0)
+        close(container);
+}
+
 void object_close(struct object *o)
 {
+    object_names_free(o->names);
+    o->names = NULL;
     if (o->at)
         munmap((void *)(uintptr_t)o->at, o->len);
     o->at = NULL;
@@ -100,6 +155,8 @@ const char *object_format(const struct object *o)
 void object_rewind(struct object *o)
 {
     o->pos = 0;
+    if (o->names)
+        o->names->at = 0;
     hth_items_init(&o->walk, o->block.signature, o->at + HTH_BLOCK, o->block.data_len);
 }
 
@@ -129,6 +186,26 @@ static int object_own_next(struct object *o, struct item *out, struct hearth_err
     return HEARTH_OK;
 }
 
+/* The next item of the list; of a tensor its header. */
+static int object_named_next(struct object *o, struct item *out)
+{
+    const struct named_item *i = &o->names->item[o->names->at];
+    struct hth_found f;
+
+    if (o->names->at == o->names->count)
+        return HEARTH_ENOENT;
+    o->names->at++;
+    out->found = (struct hth_found){ .kind = HTH_ITEM_BYTES, .offset = i->at, .length = i->len };
+    if (i->tensor && o->block.signature == HTH_SIG_TENSORS &&
+            !hth_found_tensor(&f, o->at + HTH_BLOCK + i->at, i->len, NULL)) {
+        f.offset = i->at;
+        out->found = f;
+    }
+    out->own.key = i->name.data;
+    out->own.key_len = i->name.len;
+    return HEARTH_OK;
+}
+
 int object_next(struct object *o, struct item *out, struct hearth_error *err)
 {
     int rc;
@@ -136,6 +213,8 @@ int object_next(struct object *o, struct item *out, struct hearth_error *err)
     memset(out, 0, sizeof(*out));
     if (o->block.own)
         return object_own_next(o, out, err);
+    if (o->names)
+        return object_named_next(o, out);
     rc = hth_items_next(&o->walk, &out->found, err);
     return rc && rc != HEARTH_ENOENT ? hth_while(err, rc, "%.300s", o->path) : rc;
 }

@@ -92,7 +92,7 @@ static int target_find(
     if (t->in_records)
         t->job = target_cut_last(t->parts);
     if (!t->job || hth_job_check(t->job, NULL) ||
-            (t->in_records ? hth_save_parse(t->name, &id) : hth_step_dir_parse(t->name, &step)))
+            (t->in_records ? hth_save_parse(t->name, &id) : hth_step_dir_theirs(t->name, &step)))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "'%.200s' is no save: give the directory that hearth ls shows, as "
                 "ROOT/JOB/step-40_ckpt",

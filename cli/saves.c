@@ -53,7 +53,7 @@ int job_check(int job, const char *path, struct hearth_error *err)
     if (!names)
         return err->code;
     for (size_t i = 0; names[i] && !found; i++)
-        found = !hth_step_dir_parse(names[i], &step);
+        found = !hth_step_dir_theirs(names[i], &step);
     names_free(names);
     return found ? HEARTH_OK : hth_fail(err, HEARTH_ENOENT, 0, "there is no job in %.300s", path);
 }
@@ -238,7 +238,7 @@ static int saves_add_dirs(struct looking *l, const char *path, int published,
         struct save_row *row;
         uint64_t step = 0;
 
-        if (published ? hth_step_dir_parse(names[i], &step) : hth_save_parse(names[i], &id))
+        if (published ? hth_step_dir_theirs(names[i], &step) : hth_save_parse(names[i], &id))
             continue;
         row = calloc(1, sizeof(*row));
         if (!row) {

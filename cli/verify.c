@@ -4,11 +4,12 @@
  * also held against its manifest; what a manifest names and this node does not have is not wrong,
  * because other nodes have it.
  */
-#include "cli.h"
+#include "named.h"
 
 #include "core/base/auth.h"
 #include "core/base/file.h"
 #include "core/base/open.h"
+#include "core/foreign/foreign.h"
 #include "core/format/keep.h"
 
 #include <errno.h>
@@ -29,6 +30,7 @@ struct run {
     struct place place;                  /* of the container in hand */
     const struct hth_manifest *manifest; /* its own; NULL: none */
     uint32_t here;                       /* of its objects */
+    int theirs;                          /* the container in hand is not Hearth's */
 };
 
 static void verify_report(
@@ -209,6 +211,12 @@ static void verify_file(struct run *r, int fd, const char *path, int alone)
         verify_brought(r, fd, path, in);
         return;
     }
+    if (!alone && r->theirs && !strcmp(verify_last_part(path), HTH_METADATA))
+        return; /* verify_by_metadata() */
+    if (!alone && r->theirs && named_is_plain(fd, path)) {
+        verify_report(r, path, "foreign", 0, "a file without a block; it has no checksums");
+        return;
+    }
     if (object_open(&o, fd, path, &err)) {
         if (!alone && err.code == HEARTH_ECORRUPT && verify_is_anything(r, path))
             verify_report(r, path, "other", 0, "not an object");
@@ -259,6 +267,29 @@ static void verify_entries(struct run *r, const char *dir)
     names_free(names);
 }
 
+/* What a container of somebody else's says of itself, which r->place is. That of another node may have more. */
+static void verify_by_metadata(struct run *r, const char *dir)
+{
+    struct hearth_error err = { 0 };
+    struct named_sum sum;
+    char real[PATH_MAX], path[4096 + 16], text[400];
+    int rc = named_check(&r->place, dir, &sum, &err);
+
+    snprintf(path, sizeof(path), "%.4000s/" HTH_METADATA, dir);
+    snprintf(text, sizeof(text), "it names %zu items in %zu files, of which %zu are here",
+            sum.items, sum.files, sum.here);
+    if (rc == HEARTH_ENOENT)
+        verify_report(r, dir, "other", 0, "no .metadata is here: another node may have it");
+    else
+        verify_report(r, path,
+                !rc                     ? "foreign"
+                : rc == HEARTH_ECORRUPT ? "wrong"
+                                        : "unread",
+                0, rc ? err.text : text);
+    if (realpath(dir, real) && named_marker(r->place.job, verify_last_part(real), text))
+        verify_report(r, dir, "wrong", 0, text);
+}
+
 /* That r->place is. */
 static void verify_container(struct run *r, const char *dir, const struct save_row *save)
 {
@@ -276,7 +307,11 @@ static void verify_container(struct run *r, const char *dir, const struct save_r
     }
     r->manifest = rc ? NULL : &m;
     r->here = 0;
+    r->theirs = !save || !save->own;
     verify_entries(r, dir);
+    if (r->theirs)
+        verify_by_metadata(r, dir);
+    r->theirs = 0;
     if (r->manifest) {
         snprintf(text, sizeof(text), "manifest; %" PRIu32 " of its %" PRIu32 " objects are here",
                 r->here, m.objects);

@@ -13,6 +13,8 @@
 #include "reply.h"
 #include "running.h"
 
+#include <string.h>
+
 void recovery_join(struct hth_node *n)
 {
     n->recovering = 0;
@@ -21,15 +23,20 @@ void recovery_join(struct hth_node *n)
 
 static void recovery_answer(struct hth_node *n, struct client *c)
 {
+    const char *why = hth_recover_ruled_out(n->recover);
+    size_t len = strnlen(why, HTH_LOCAL_RULED_OUT - 1);
+    unsigned char packet[sizeof(struct hth_local_recovered) + HTH_LOCAL_RULED_OUT];
     struct hth_local_recovered answer = {
-        .head = { sizeof(answer), HTH_LOCAL_RECOVERED, c->recover_request, 0 },
+        .head = { (uint32_t)(sizeof(answer) + len), HTH_LOCAL_RECOVERED, c->recover_request, 0 },
         .save = hth_local_save_of(n->chosen),
         .info = hth_local_recovery_of(&n->info),
     };
 
     c->recover_request = 0;
     c->has_recovered = 1;
-    reply_packet(n, c->id, &answer, sizeof(answer));
+    memcpy(packet, &answer, sizeof(answer));
+    memcpy(packet + sizeof(answer), why, len);
+    reply_packet(n, c->id, packet, sizeof(answer) + len);
 }
 
 /* What follows the fixed part. */

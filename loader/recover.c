@@ -85,6 +85,11 @@ uint32_t hth_recover_sources(
     return hth_restore_sources(r->restore, object, out);
 }
 
+const char *hth_recover_ruled_out(const struct hth_recover *r)
+{
+    return hth_restore_ruled_out(r->restore);
+}
+
 unsigned hth_recover_put_off(const struct hth_recover *r)
 {
     return hth_restore_put_off(r->restore);

@@ -54,6 +54,9 @@ int hth_recover_resume(struct hth_recover *r, struct hearth_error *err);
 uint32_t hth_recover_sources(
         const struct hth_recover *r, uint64_t object, uint32_t out[HTH_PLAN_SOURCES]);
 
+/* Steps that were not chosen and why, as lines; "" where none was. Of this epoch, once it has ended well. */
+const char *hth_recover_ruled_out(const struct hth_recover *r);
+
 /* Pulls that wait for a slot to be made; UINT_MAX: this node does not pull, now. */
 unsigned hth_recover_put_off(const struct hth_recover *r);
 

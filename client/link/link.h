@@ -17,6 +17,8 @@ struct hth_asked {                 /* a request on its way; on its caller's stac
     uint32_t want; /* type of the answer */
     void *answer;  /* [answer_len] */
     size_t answer_len;
+    char *text; /* [text_size] what follows the answer, NUL-terminated; NULL: not wanted */
+    size_t text_size;
     int fd; /* of the answer, -1: none; the owner closes it */
     enum { HTH_ASKED_IDLE = 0, HTH_ASKED_SENT, HTH_ASKED_DONE, HTH_ASKED_LOST } state;
     int code; /* of HTH_LOCAL_ERROR, or 0 */
@@ -36,6 +38,8 @@ struct hth_ask {
     uint64_t answered; /* out: the connection it was answered on, and what it gave is of */
     void *answer;
     size_t answer_len;
+    char *text; /* as in struct hth_asked; cut where it is longer */
+    size_t text_size;
     int *out_fd;      /* NULL: no descriptor wanted */
     uint64_t wait_ms; /* 0: HTH_REQUEST_MS */
     const char *what; /* "begin step 40", for sentences */

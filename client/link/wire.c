@@ -68,6 +68,15 @@ static int wire_receive(struct hearth *h, int fd, int *out_fd)
     return HEARTH_EENGINE;
 }
 
+static void wire_text(const struct hth_asked *asked, const char *text, size_t len)
+{
+    if (!asked->text)
+        return;
+    len = len < asked->text_size ? len : asked->text_size - 1;
+    memcpy(asked->text, text, len);
+    asked->text[len] = '\0';
+}
+
 static void wire_answer(struct hth_asked *asked, const void *packet, size_t len, int fd)
 {
     struct hth_local_head head;
@@ -93,6 +102,7 @@ static void wire_answer(struct hth_asked *asked, const void *packet, size_t len,
         asked->code = HEARTH_OK;
         if (asked->answer_len)
             memcpy(asked->answer, packet, asked->answer_len);
+        wire_text(asked, (const char *)packet + asked->answer_len, len - asked->answer_len);
         asked->fd = fd;
         fd = -1;
     }
@@ -458,6 +468,8 @@ int hth_ask_send_locked(
         .want = ask->want,
         .answer = ask->answer,
         .answer_len = ask->answer_len,
+        .text = ask->text,
+        .text_size = ask->text_size,
         .fd = -1,
         .state = HTH_ASKED_SENT };
     while ((rc = h->link->stuck ? HEARTH_ESTATE : wire_send(h->link->fd, ask)) == HEARTH_ESTATE) {

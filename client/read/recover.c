@@ -54,8 +54,10 @@ static int recover_fill(
     return HEARTH_OK;
 }
 
+/* out: the answer, and which steps were not chosen and why. */
 static int recover_ask(struct hearth *h, const struct hearth_recover_opts *o,
-        struct hth_local_recovered *out, struct hearth_error *err)
+        struct hth_local_recovered *out, char ruled_out[HTH_LOCAL_RULED_OUT],
+        struct hearth_error *err)
 {
     struct recover_msg *m = calloc(1, sizeof(*m));
     struct hth_ask ask = { .msg = m,
@@ -65,6 +67,8 @@ static int recover_ask(struct hearth *h, const struct hearth_recover_opts *o,
         .again = 1,
         .answer = out,
         .answer_len = sizeof(*out),
+        .text = ruled_out,
+        .text_size = HTH_LOCAL_RULED_OUT,
         .what = "recover" };
     int rc;
 
@@ -132,9 +136,23 @@ static int recover_may(struct hearth *h, struct hearth_error *err)
     return hth_join_to_recover(h, err);
 }
 
+static void recover_say(
+        struct hearth *h, const struct hearth_recovery *info, int chosen, const char *ruled_out)
+{
+    for (size_t n; *ruled_out; ruled_out += n + (ruled_out[n] == '\n')) {
+        n = strcspn(ruled_out, "\n");
+        hth_line_add(&h->lines, HEARTH_LOG_WARN, "ruled-out", "%.*s", (int)n, ruled_out);
+    }
+    hth_line_add(&h->lines, info->passed ? HEARTH_LOG_WARN : HEARTH_LOG_INFO, "recover",
+            "epoch %" PRIu64 ": %s%s", h->epoch,
+            chosen ? "" : "nothing to recover, a start from scratch. ", info->text);
+    hth_lines_drain(&h->lines);
+}
+
 int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
         struct hearth_checkpoint **out_ckpt, struct hearth_error *err)
 {
+    char ruled_out[HTH_LOCAL_RULED_OUT] = "";
     struct hearth_recover_opts o;
     struct hth_local_recovered a = { .save = { 0 } };
     struct hearth_recovery info;
@@ -147,17 +165,14 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
         return hth_fail(
                 err, HEARTH_EINVAL, 0, "out_ckpt is NULL: there is no place for the result");
     if (!h->opts.off) {
-        if ((rc = recover_may(h, err)) || (rc = recover_ask(h, &o, &a, err)) ||
+        if ((rc = recover_may(h, err)) || (rc = recover_ask(h, &o, &a, ruled_out, err)) ||
                 (rc = recover_check_wanted(o.save, &a, err)))
             return hth_while(err, rc, "recover");
         info = hth_local_recovery_to(&a.info);
         if (a.save.epoch && (rc = hth_checkpoint_make(h, a.save, &info, &c, err)))
             return hth_while(err, rc, "recover step %" PRIu64, a.save.step);
         hth_set_recovered(h, 1);
-        hth_line_add(&h->lines, info.passed ? HEARTH_LOG_WARN : HEARTH_LOG_INFO, "recover",
-                "epoch %" PRIu64 ": %s%s", h->epoch,
-                c ? "" : "nothing to recover, a start from scratch. ", info.text);
-        hth_lines_drain(&h->lines);
+        recover_say(h, &info, c != NULL, ruled_out);
     }
     *out_ckpt = c;
     return HEARTH_OK;

@@ -67,15 +67,23 @@ int hth_save_parse(const char *text, struct hth_save_id *out)
     return HEARTH_OK;
 }
 
+#define STEP_FRONT "step-"
+
 int hth_step_dir_parse(const char *name, uint64_t *out_step)
 {
-    static const char front[] = "step-";
-    const char *p = name + sizeof(front) - 1;
+    const char *p = name + sizeof(STEP_FRONT) - 1;
+
+    if (!strncmp(name, STEP_FRONT, sizeof(STEP_FRONT) - 1) && *p == '0' && p[1] != '_')
+        return HEARTH_EINVAL;
+    return hth_step_dir_theirs(name, out_step);
+}
+
+int hth_step_dir_theirs(const char *name, uint64_t *out_step)
+{
+    const char *p = name + sizeof(STEP_FRONT) - 1;
     uint64_t step = 0;
 
-    if (strncmp(name, front, sizeof(front) - 1) != 0 || *p < '0' || *p > '9')
-        return HEARTH_EINVAL;
-    if (*p == '0' && p[1] != '_')
+    if (strncmp(name, STEP_FRONT, sizeof(STEP_FRONT) - 1) != 0 || *p < '0' || *p > '9')
         return HEARTH_EINVAL;
     for (; *p >= '0' && *p <= '9'; p++)
         if (__builtin_mul_overflow(step, 10u, &step) ||

@@ -55,6 +55,8 @@ int hth_save_parse(const char *text, struct hth_save_id *out); /* 0 or HEARTH_EI
 
 /* `step-<N>_ckpt`: 0 and the number, or HEARTH_EINVAL. Plain decimal, no leading zeros. */
 int hth_step_dir_parse(const char *name, uint64_t *out_step);
+/* The same of a container that somebody else wrote: as ml-flashpoint takes it, with leading zeros too. */
+int hth_step_dir_theirs(const char *name, uint64_t *out_step);
 
 /* Object id: rank in the upper half, index in that rank's save in the lower. */
 static inline uint64_t hth_object_id(uint32_t rank, uint32_t index)

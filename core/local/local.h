@@ -188,6 +188,10 @@ struct hth_local_recovery { /* struct hearth_recovery with fixed layout */
     char text[256];
 };
 
+#define HTH_LOCAL_RULED_OUT 2048u /* bytes at most, NUL not sent */
+
+/* Then text up to the packet's end: steps that were not chosen and why, a line each. Who does not know of it passes
+ * it over. */
 struct hth_local_recovered {
     struct hth_local_head head;
     struct hth_local_save save; /* epoch 0: nothing, start from scratch */

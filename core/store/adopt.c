@@ -290,7 +290,7 @@ static void newer_dir(void *arg, const char *name)
 {
     struct newer *n = arg;
 
-    if (n->there || !strcmp(name, n->dir) || hth_step_dir_parse(name, &n->other_step) ||
+    if (n->there || !strcmp(name, n->dir) || hth_step_dir_theirs(name, &n->other_step) ||
             (n->fd = hth_sys_open_dir(n->t->job_fd, name)) < 0)
         return;
     hth_sys_each(n->fd, newer_link, n);
@@ -304,7 +304,7 @@ static int written_again(const struct pass *p, const char *name, const char *buf
     struct newer n = { .t = p->t, .buffer = buffer, .dir = p->dir->name };
     struct stat st;
 
-    if (fstatat(p->fd, name, &st, AT_SYMLINK_NOFOLLOW) || hth_step_dir_parse(n.dir, &n.step))
+    if (fstatat(p->fd, name, &st, AT_SYMLINK_NOFOLLOW) || hth_step_dir_theirs(n.dir, &n.step))
         return 0;
     n.made = st.st_mtim;
     hth_sys_each(p->t->job_fd, newer_dir, &n);
@@ -435,6 +435,17 @@ static int known_dir(const struct hth_tmpfs *t, ino_t ino)
     return 0;
 }
 
+/* What Hearth wrote has one name. */
+static int is_renamed(const struct hth_tmpfs *t, int parent, const char *name)
+{
+    uint64_t step;
+
+    if (parent == t->own_fd || !hth_step_dir_parse(name, &step))
+        return 0;
+    adopt_skip(t, ".", name, "it is a save of Hearth's under another name");
+    return 1;
+}
+
 static void adopt_dir(struct pass *all, int parent, const char *name)
 {
     struct pass p = { .t = all->t, .err = all->err };
@@ -451,7 +462,8 @@ static void adopt_dir(struct pass *all, int parent, const char *name)
         return;
     }
     save = adopt_identify(&p, name, in_own);
-    if (hth_save_none(save) ? is_undone(p.t, name) : not_alone(p.t, ".", name, &st)) {
+    if (hth_save_none(save) ? is_undone(p.t, name)
+                            : is_renamed(p.t, parent, name) || not_alone(p.t, ".", name, &st)) {
         close(p.fd);
         return;
     }
@@ -482,12 +494,31 @@ static void own_dir_entry(void *arg, const char *name)
         adopt_dir(p, p->t->own_fd, name);
 }
 
+/* A name with leading zeros, beside another of that step: their files would be mixed. */
+static int is_twin(const struct hth_tmpfs *t, const char *name, uint64_t step)
+{
+    char plain[FILE_NAME_BYTES];
+    uint64_t other;
+    int twin;
+
+    if (!hth_step_dir_parse(name, &other))
+        return 0;
+    snprintf(plain, sizeof(plain), "step-%" PRIu64 "_ckpt", step);
+    twin = !faccessat(t->job_fd, plain, F_OK, AT_SYMLINK_NOFOLLOW);
+    for (const struct tmpfs_dir *d = t->dirs; d && !twin; d = d->next)
+        twin = d->published && strcmp(d->name, name) != 0 &&
+               !hth_step_dir_theirs(d->name, &other) && other == step;
+    if (twin)
+        adopt_skip(t, ".", name, "another container of that step is beside it");
+    return twin;
+}
+
 static void step_dir_entry(void *arg, const char *name)
 {
     struct pass *p = arg;
     uint64_t step;
 
-    if (!p->rc && !hth_step_dir_parse(name, &step))
+    if (!p->rc && !hth_step_dir_theirs(name, &step) && !is_twin(p->t, name, step))
         adopt_dir(p, p->t->job_fd, name);
 }
 
@@ -535,7 +566,7 @@ static void undone_entry(void *arg, const char *name)
     if (!end || !ends_in(name, "_" UNDONE))
         return;
     snprintf(dir, sizeof(dir), "%.*s", (int)(end - name + 5), name);
-    if (!hth_step_dir_parse(dir, &step))
+    if (!hth_step_dir_theirs(dir, &step))
         p->found(p->arg, &f);
 }
 

@@ -79,6 +79,7 @@ HEARTH_API void hearth_close(struct hearth *h, enum hearth_leave leave);
  *
  * opts      NULL: defaults.
  * out_ckpt  NULL for "there is nothing, start from scratch". Else hearth_checkpoint_close().
+ * Log       "ruled-out", a warning: a step that was not chosen, and why
  *
  * Errors    HEARTH_ENOENT    opts.save cannot be had: which saves can
  *           HEARTH_EINVAL    another opts.save than the first node's ranks gave

@@ -282,6 +282,7 @@ static void choice_on_no(struct hth_choice *co, int code, const unsigned char *t
     if (c && ++c->refused == PLAN_TRIES) {
         c->lost = 1;
         c->whole = 0;
+        rule_out(co, "plan-given-up", "step %" PRIu64 ": %s", c->id.step, why);
     }
     co->serial++;
     choice_decide(co, hth_now_ms(&co->ctx->clock));
@@ -297,6 +298,7 @@ static void choice_on_vote(
             fail_again(co, origin))
         return;
     if (co->gone) {
+        ruled_out_tell(co, origin);
         give_go(co, origin);
         return;
     }
@@ -316,6 +318,7 @@ static void choice_on_vote(
             return;
         }
         co->gone = 1;
+        ruled_out_tell(co, HTH_NODE_NONE);
         hth_restore_go(co->restore, serial); /* on record here before anybody hears of it */
         hth_point(&co->ctx->points, "go");
         give_go(co, HTH_NODE_NONE);

@@ -82,6 +82,8 @@ struct hth_choice {
     size_t failed_len; /* 0: it was not */
     struct hth_save_id chosen;
     char lost_text[200];
+    char ruled_out[HTH_RULED_OUT]; /* lines, each with its end */
+    int ruled_more;                /* there was no room for all */
 };
 
 /* serial.c: how many plans were given, kept across a restart of the coordinator's engine */
@@ -137,6 +139,11 @@ int gather_ready(struct hth_choice *co); /* 0: no memory */
 int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t parts, uint32_t crc,
         const unsigned char *bytes, size_t len);
 void gather_free(struct gathered *from, uint32_t nodes);
+
+/* ruled_out.c: a step is not chosen: to the log, and to be told */
+void rule_out(struct hth_choice *co, const char *event, const char *fmt, ...)
+        __attribute__((format(printf, 3, 4)));
+void ruled_out_tell(struct hth_choice *co, uint32_t node); /* HTH_NODE_NONE: to all */
 
 /* fail.c: 1: the epoch has failed, and the node is told again */
 int fail_again(struct hth_choice *co, uint32_t node);

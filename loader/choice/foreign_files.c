@@ -194,7 +194,7 @@ static int files_are_usable(struct hth_choice *co, struct hth_save_id id)
         const struct hth_seen_save *s = hth_inventory_find(&co->from[k].inventory, id);
 
         if (s && s->unfinished) {
-            hth_say(&co->ctx->log, HEARTH_LOG_WARN, "foreign-unfinished",
+            rule_out(co, "foreign-unfinished",
                     "step %" PRIu64 " is not considered: node %s has an unfinished marker of it",
                     id.step, co->ctx->epoch->member[k].node);
             return 0;

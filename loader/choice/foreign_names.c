@@ -43,7 +43,7 @@ static int names_see(struct names *n, const char *name)
 
     n->found.any = 1;
     if (!o) {
-        n->found.wrong = "on no node is a file that its .metadata names, ";
+        n->found.wrong = "no node has, whole, a file that its .metadata names: ";
         snprintf(n->found.name, sizeof(n->found.name), "%s", name);
         return 0;
     }

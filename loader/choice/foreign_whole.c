@@ -21,7 +21,7 @@ static int whole_lost(
     char text[sizeof(co->lost_text)];
 
     snprintf(text, sizeof(text), "step %" PRIu64 ": %.120s%.65s", c->id.step, what, name);
-    hth_say(&co->ctx->log, HEARTH_LOG_WARN, "foreign-lost", "%s", text);
+    rule_out(co, "foreign-lost", "%s", text);
     if (!co->lost_text[0])
         memcpy(co->lost_text, text, sizeof(text));
     c->lost = 1;
@@ -102,7 +102,7 @@ static void whole_look_for_ranks(struct hth_choice *co, struct candidate *c)
             i++; /* ids begin with the owner */
         snprintf(name, sizeof(name), "%" PRIu32, rank);
         if (i == m->objects || (m->object[i].owner != rank && m->object[i].owner != HTH_OWNER_NONE))
-            whole_lost(co, c, "on no node is a file of rank ", name);
+            whole_lost(co, c, "no node has a whole file of rank ", name);
         if (c->lost || m->object[i].owner == HTH_OWNER_NONE)
             break;
     }
@@ -149,7 +149,7 @@ int foreign_look(struct hth_choice *co, struct candidate *c, foreign_done_fn *do
     if (c->names)
         return found ? whole_look_for_all(co, c, found) : 0;
     if (!o)
-        return whole_lost(co, c, "no node has its ", HTH_METADATA);
+        return whole_lost(co, c, "no node has a whole ", HTH_METADATA);
     if (h && h->state == HTH_HELD_SEALED && h->slot && h->verified &&
             !memcmp(h->object.digest, o->digest, HTH_DIGEST))
         return names_start(co, c, h, done)

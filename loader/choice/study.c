@@ -171,7 +171,7 @@ static void look_take(struct study *s)
     if (!c->lost)
         return;
     memcpy(co->lost_text, s->lost_text, sizeof(co->lost_text));
-    hth_say(&co->ctx->log, HEARTH_LOG_WARN, "beyond-redundancy", "%s", co->lost_text);
+    rule_out(co, "beyond-redundancy", "%s", co->lost_text);
 }
 
 static void look_done(struct hth_work *work)

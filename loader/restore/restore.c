@@ -44,6 +44,7 @@ void hth_restore_join(struct hth_restore *r)
     r->lists = 0;
     r->manifest_ms = 0;
     r->manifest_bad = 0;
+    r->ruled_out[0] = '\0';
     r->generation++;
     r->state = IDLE;
 }
@@ -297,6 +298,9 @@ void hth_restore_deliver(
         hth_restore_go(r, hth_get32(bytes));
     else if (kind == HTH_KIND_PLAN)
         restore_ask_for_plan(r, bytes, len);
+    else if (kind == HTH_KIND_RULED_OUT && len > 4 && r->state != ENDED &&
+             hth_restore_has_plan(r, hth_get32(bytes)))
+        restore_rule_out(r, bytes + 4, len - 4);
     else if (kind == HTH_KIND_ASK_INVENTORY)
         tell_again(r, bytes, len);
     else if (kind == HTH_KIND_EPOCH_FAILED)

@@ -24,6 +24,7 @@ int hth_restore_open(struct hth_ctx *ctx, hth_restore_end_fn *on_end, void *self
 void hth_restore_join(struct hth_restore *r);
 
 #define HTH_RESTORE_COMMON 32u
+#define HTH_RULED_OUT      2048u /* bytes of all reasons, NUL included */
 
 /* Of a foreign container every node needs the file of this name too; until the next join. */
 void hth_restore_common(struct hth_restore *r, const char *name);
@@ -56,6 +57,9 @@ void hth_restore_take(struct hth_restore *r, const struct hth_blob_id *id, struc
 void hth_restore_manifest(struct hth_restore *r, const struct hth_blob_id *id);
 int hth_restore_has_plan(const struct hth_restore *r, uint32_t serial);
 void hth_restore_go(struct hth_restore *r, uint32_t serial);
+/* Steps that were not chosen and why, as lines; "": none, or an older coordinator does not say. Until the next
+ * join. */
+const char *hth_restore_ruled_out(const struct hth_restore *r);
 
 /* After GO, in an engine that came back: the plan that GO was said for. Errors: as hth_plan_decode(). */
 int hth_restore_resume(

@@ -38,6 +38,7 @@ struct hth_restore {
     int failed_code; /* of this plan on this node */
     char failed[HEARTH_ERROR_TEXT];
     struct hearth_error refused; /* REFUSED: what is said upwards */
+    char ruled_out[HTH_RULED_OUT];
     uint64_t pulled_before;
     uint32_t digesting; /* raw objects, foreign files: the inventory waits for them */
     char common[HTH_RESTORE_COMMON][HTH_NAME_MAX + 1]; /* foreign: names that every node needs */
@@ -55,6 +56,9 @@ struct hth_restore {
     struct wait *raws;  /* raw objects on their way here */
     uint64_t later_ms;
 };
+
+/* ruled_out.c */
+void restore_rule_out(struct hth_restore *r, const unsigned char *text, size_t len);
 
 /* end.c */
 void restore_end(struct hth_restore *r, int code, const struct hearth_error *err);

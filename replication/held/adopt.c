@@ -39,7 +39,7 @@ static void find_note(void *arg, const struct hth_store_found *f)
 
     int theirs = hth_save_none(f->save);
 
-    if (theirs && (!f->dir || hth_step_dir_parse(f->dir, &step) || (!f->slot && !f->unfinished)))
+    if (theirs && (!f->dir || hth_step_dir_theirs(f->dir, &step) || (!f->slot && !f->unfinished)))
         return; /* nothing that can be used */
     if (finds->len == finds->cap) {
         size_t cap = finds->cap ? 2 * finds->cap : 16;

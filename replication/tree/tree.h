@@ -60,6 +60,9 @@ enum hth_kind {
     /* down: {u32 serial} plans up to it are void: say again what you hold */
     HTH_KIND_ASK_INVENTORY = 40,
     HTH_KIND_REFUSED = 41, /* up: {i32 code, text} my node cannot take part: the epoch has failed */
+    /* down, and to whoever missed it, just before GO: {u32 serial, text} what was ruled out and why, a line
+     * each. An older engine passes it on and over. */
+    HTH_KIND_RULED_OUT = 42,
 };
 
 /* Deliver a fact: up-facts at the coordinator with their origin, down and to at the node with origin 0. */

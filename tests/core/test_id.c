@@ -88,6 +88,24 @@ Test(id, step_directories_have_one_spelling)
     cr_assert(eq(u64, step, UINT64_MAX));
 }
 
+Test(id, step_directories_of_others_may_have_leading_zeros)
+{
+    static const char *const bad[] = { "", "step-", "step-_ckpt", "step-01_ckpt2", "step-+1_ckpt",
+        "step-00_ckpt__0__unfinished", "step-0x_ckpt", "step-018446744073709551616_ckpt" };
+    static const char *const twelve[] = { "step-12_ckpt", "step-012_ckpt", "step-0000000012_ckpt" };
+    uint64_t step = 5;
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        must_fail(hth_step_dir_theirs(bad[i], &step), HEARTH_EINVAL);
+    cr_assert(eq(u64, step, 5));
+    for (size_t i = 0; i < sizeof(twelve) / sizeof(twelve[0]); i++, step = 5) {
+        must(hth_step_dir_theirs(twelve[i], &step));
+        cr_assert(eq(u64, step, 12));
+    }
+    must(hth_step_dir_theirs("step-00_ckpt", &step));
+    cr_assert(eq(u64, step, 0));
+}
+
 Test(id, names_that_could_leave_a_directory_are_refused)
 {
     static const char *const bad[] = { "", ".", "..", "a/b", "a b", "a\n", "\xc3\xa4", "a*", "/etc",

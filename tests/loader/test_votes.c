@@ -216,6 +216,31 @@ Test(votes, a_save_that_was_dropped_is_not_recovered)
     cr_assert(hth_restore_has_plan(restore, 1), "there is nothing to recover");
 }
 
+/* Every node lists it, and each of them is a reason to look at it. */
+Test(votes, what_was_ruled_out_is_told_to_all_before_go_and_once)
+{
+    static const char why[] =
+            "step 12 is not considered: node node0 has an unfinished marker of it\n";
+    const uint32_t *told = p->node[2].heard;
+    struct hth_keep none = { 0 };
+    struct hth_seen_save seen = { .id = hth_save_of_foreign(12), .unfinished = 1 };
+    char text[sizeof(why)] = "";
+
+    must(hth_restore_start(restore, 60000, NULL));
+    for (uint32_t n = 0; n < NODES; n++)
+        rig_tell(n, &none, &seen, 1);
+    pair_works(p);
+    cr_assert(all_vote(1));
+    cr_assert(pair_until(p, &told[HTH_KIND_GO], 1, 1000));
+    cr_assert(eq(u32, told[HTH_KIND_RULED_OUT], 1));
+    memcpy(text, p->node[2].fact + 4,
+            sizeof(why) - 1); /* of GO behind it are the first four bytes */
+    must_say(text, why);
+    cr_assert(zero(int, p->node[2].fact[4 + sizeof(why)]), "said once");
+    (void)vote(2, 1, 0); /* GO did not arrive */
+    cr_assert(pair_until(p, &told[HTH_KIND_RULED_OUT], 2, 1000));
+}
+
 Test(votes, no_plan_is_made_before_each_node_has_said_what_it_holds)
 {
     struct hth_keep none = { 0 };

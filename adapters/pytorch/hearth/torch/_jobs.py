@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ..job import Checkpoint, Gather, Job, check_options
-from . import _names
+from . import _container, _names
 
 _PLACE = ("rank", "world", "gather")  # options that say which rank this is
 _IDS = 1000  # that are remembered of a job, the newest
@@ -249,7 +249,7 @@ def membership(base: str, opts: dict[str, Any], *, recover: bool = True) -> Memb
         member = Membership(job, for_others(rest), gather=opts.get("gather"))
         if recover:
             try:
-                member.recovered = job.recover()
+                member.recovered = job.recover(common=_container.COMMON)
             except BaseException:
                 job.close()
                 raise

@@ -46,6 +46,7 @@ class Current:
     """A save that DCP is in.
 
     name     what its id is called in the base
+    common   files for all nodes, as they were when the state was copied; None: not asked yet
     headers  of the tensors written here one of each (dtype, dimensions): object and offset
     """
 
@@ -54,6 +55,7 @@ class Current:
     step: int = 0
     base: str = ""
     name: str = ""
+    common: dict[str, bytes] | None = None
     headers: dict[tuple[torch.dtype, int], tuple[str, int]] = dataclasses.field(
         default_factory=dict)
     save: Save | None = None
@@ -125,6 +127,7 @@ class _Header:
     ticket: bytes
     places: dict[int, tuple[int, int, int]]  # as _stage.Staged.places, by distance from the data
     room: int
+    common: dict[str, bytes] | None
     over: Connection
 
 
@@ -203,14 +206,15 @@ def pack(member: _jobs.Membership | None, current: Current, state: dict[str, Any
             raise current.error
         if staged is None or member is None:
             raise HearthError("this staged state was written, sent or given up already")
-        return _pack(member, staged, state)
+        return _pack(member, staged, current.common, state)
     except BaseException as error:
         if staged is not None:
             staged.save.abort()
         return bytes(ForkingPickler.dumps(portable(error)))
 
 
-def _pack(member: _jobs.Membership, staged: _stage.Staged, state: dict[str, Any]) -> bytes:
+def _pack(member: _jobs.Membership, staged: _stage.Staged, common: dict[str, bytes] | None,
+          state: dict[str, Any]) -> bytes:
     base, _ = staged.save.data()
     body = io.BytesIO()
     _Pickler(body, staged, base).dump(state)
@@ -219,7 +223,8 @@ def _pack(member: _jobs.Membership, staged: _stage.Staged, state: dict[str, Any]
     _mine.turn.sent = _Sent(member.job, ticket, ours)
     places = {address - base: place for address, place in staged.places.items()}
     with theirs:
-        header = ForkingPickler.dumps(_Header(member.rank, ticket, places, staged.room, theirs))
+        header = ForkingPickler.dumps(
+            _Header(member.rank, ticket, places, staged.room, common, theirs))
     return bytes(header) + body.getvalue()
 
 
@@ -263,7 +268,7 @@ def _receive(stream: io.BytesIO, current: Current) -> dict[str, Any]:
         raise header
     threading.Thread(target=_watch, args=(header.over, current), name="hearth-over",
                      daemon=True).start()
-    current.base = header.rank.base
+    current.base, current.common = header.rank.base, header.common
     save = _jobs.assist(header.rank).job.take(header.ticket)
     current.staged = _stage.Staged({}, save, {}, header.room)
     state = _Unpickler(stream, save).load()

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 
 from .. import _ffi
 from ..errors import HearthCorrupt, HearthError, HearthLost, HearthNotFound
-from . import _jobs, _names, _weak
+from . import _container, _jobs, _names, _weak
 from ._process import portable
 from ._unpickle import PickleRefused
 from .reader import HearthReader
@@ -38,13 +38,30 @@ class Recovered:
     """What all ranks agreed on.
 
     step  of the checkpoint
-    path  of its container: a checkpoint_id for dcp.load(storage_reader=HearthReader())
+    path  of its container: a checkpoint_id for dcp.load(storage_reader=HearthReader()), and a
+          folder of this node with `.metadata` and the common files in it
     info  struct hearth_recovery: how long each part took, what was pulled, from how many nodes
     """
 
     step: int
     path: str
     info: _ffi.Recovery
+
+    def common(self, name: str) -> bytes:
+        """A file that every node has beside the objects: what the save was given, ml-flashpoint's
+        `common.pt` and `metadata.json`, what recover() was told. Raises HearthNotFound."""
+        member = _jobs.open_member(os.path.dirname(self.path))
+        if member is None:
+            raise HearthError(f"the job of {self.path} is closed in this process: recover() first")
+        with member.lock:
+            mine = member.recovered
+            if mine is not None and mine.info.now_epoch == self.info.now_epoch:
+                return mine.common(name)
+        checkpoint = member.job.checkpoint(self.step)
+        try:
+            return checkpoint.common(name)
+        finally:
+            checkpoint.close()
 
 
 def recover(base: str | os.PathLike | None = None, *, common: Sequence[str] = (),
@@ -59,12 +76,15 @@ def recover(base: str | os.PathLike | None = None, *, common: Sequence[str] = ()
 
     step   roll back, in a running job as well: to the newest save of this step and no other; what
            is newer is given up. HearthNotFound where it is not kept. The same on all ranks
+    common further files that every node is to have of a container which another program wrote,
+           beside `common.pt` and `metadata.json`
     trust  of load() and load_latest(), which may be called with the same arguments: no item is
            decoded here
     opts   of hearth.job.Job.open(), as HearthWriter's
     """
     _jobs.check(opts, _ARGUMENTS)
-    arguments: dict[str, Any] = {"common": common} if common else {}
+    names = tuple(dict.fromkeys((*_container.COMMON, *common)))
+    arguments: dict[str, Any] = {"common": names}
     if deadline_s is not None:
         arguments["deadline_s"] = deadline_s
     if step is not None:
@@ -78,7 +98,9 @@ def recover(base: str | os.PathLike | None = None, *, common: Sequence[str] = ()
         _log.error("hearth: %s", error)
         member = _jobs.recover_again(base, opts, accept_loss=True, **arguments)
     found = member.recovered
-    return Recovered(found.step, found.path, found.info) if found is not None else None
+    if found is None:
+        return None
+    return Recovered(found.step, _container.lay(found, names), found.info)
 
 
 def latest(base: str | os.PathLike | None = None, **opts: Any) -> str | None:

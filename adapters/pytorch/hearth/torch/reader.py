@@ -119,6 +119,16 @@ class HearthReader(StorageReader):
             self.error = error
             raise
 
+    def common(self, name: str) -> bytes:
+        """A file that every node has beside the objects, such as `common.pt`. Collective where the
+        job is not open yet. Raises HearthNotFound."""
+        before = self._checkpoint
+        try:
+            return self._open().common(name)
+        finally:
+            if before is None:
+                self.close()
+
     def _read_metadata(self, rank: int | None, wait_s: float) -> Metadata:
         checkpoint = self._open(wait_s)
         name = ".metadata" if rank is None else f"__{rank}.metadata"

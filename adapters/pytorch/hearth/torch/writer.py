@@ -28,7 +28,7 @@ import os
 import pickle
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -45,12 +45,12 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 
 from ..errors import HearthError
 from ..job import Handle, Job, Piece, Save, save_bytes
-from . import _jobs, _names, _process, _proof, _stage
+from . import _container, _jobs, _names, _process, _proof, _stage
 from ._pickles import encode_item, load_metadata
 from ._process import Current, portable
 
 _LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
-_ARGUMENTS = ("base", "step", "step_of", "level", "timeout_s", "overwrite")
+_ARGUMENTS = ("base", "step", "step_of", "level", "timeout_s", "overwrite", "common")
 _OURS = "hearth-"  # begins the save_id of saves that were written here
 
 
@@ -104,17 +104,24 @@ class HearthWriter(StorageWriter):
     level      that save() and the upload future wait for: SEALED, COPIED, COMPLETE or PROTECTED
     timeout_s  for each wait. Keep it below the process group's
     overwrite  False: a step that exists already is refused
+    common     files that every node gets beside the objects, {name: bytes}, or a function that
+               gives them, called when the state is copied: of ml-flashpoint `common.pt`,
+               `metadata.json`. Rank 0's are taken
     opts       of hearth.job.Job.open(), when this is the first use of the job in the process. A job
                that is open already must have been opened with the same
     """
 
     def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
                  step_of: _names.StepOf | None = None, level: str = "PROTECTED",
-                 timeout_s: float = 600.0, overwrite: bool = True, **opts: Any) -> None:
+                 timeout_s: float = 600.0, overwrite: bool = True,
+                 common: Mapping[str, bytes] | Callable[[], Mapping[str, bytes]] | None = None,
+                 **opts: Any) -> None:
         super().__init__()
         _jobs.check(opts, _ARGUMENTS)
         if level not in _LEVELS:
             raise ValueError(f"level {level!r} is none of {', '.join(_LEVELS)}")
+        _container.check(common)
+        self._common = common
         self._base = None if base is None else os.fspath(base)
         self._step, self._level, self._timeout_s = step, level, timeout_s
         self._step_of = step_of
@@ -148,6 +155,7 @@ class HearthWriter(StorageWriter):
                 job, state_dict, self._boxes, name=_object_name(job.rank, 0),
                 wait_s=self._timeout_s)
             staged = current.staged.state
+            current.common = self._common_of(job)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -181,6 +189,10 @@ class HearthWriter(StorageWriter):
 
     def _current(self) -> Current:
         return self._local.current
+
+    def _common_of(self, job: Job) -> dict[str, bytes]:
+        """What this rank gives to all nodes now."""
+        return _container.given(self._common) if job.rank == 0 else {}
 
     def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
         """A new save of this id; what is wrong with it is said in storage_meta()."""
@@ -271,11 +283,15 @@ class HearthWriter(StorageWriter):
         job, member.wrote = member.job, current.step
         try:
             _refuse_twice(plan)
+            if current.common is None:
+                current.common = self._common_of(job)
             write = _Write(job, current, plan, planner)
             results = write.run()
             current.save = write.save
             current.staged = None
             current.save.seal()
+            for name, data in current.common.items():
+                current.save.put_common(name, data)
             if current.commits_in_finish:
                 return Waiting(None, "", 0, results)
             save, current.save = current.save, None
