@@ -267,12 +267,13 @@ static void verify_entries(struct run *r, const char *dir)
     names_free(names);
 }
 
-/* What a container of somebody else's says of itself, which r->place is. That of another node may have more. */
-static void verify_by_metadata(struct run *r, const char *dir)
+/* What a container of somebody else's says of itself, which r->place is. That of another node may have more. save:
+ * NULL, or as it is listed. */
+static void verify_by_metadata(struct run *r, const char *dir, const struct save_row *save)
 {
     struct hearth_error err = { 0 };
     struct named_sum sum;
-    char real[PATH_MAX], path[4096 + 16], text[400];
+    char path[4096 + 16], text[400];
     int rc = named_check(&r->place, dir, &sum, &err);
 
     snprintf(path, sizeof(path), "%.4000s/" HTH_METADATA, dir);
@@ -286,7 +287,7 @@ static void verify_by_metadata(struct run *r, const char *dir)
                 : rc == HEARTH_ECORRUPT ? "wrong"
                                         : "unread",
                 0, rc ? err.text : text);
-    if (realpath(dir, real) && named_marker(r->place.job, verify_last_part(real), text))
+    if (save && named_marker(r->place.job, save->name, text))
         verify_report(r, dir, "wrong", 0, text);
 }
 
@@ -310,7 +311,7 @@ static void verify_container(struct run *r, const char *dir, const struct save_r
     r->theirs = !save || !save->own;
     verify_entries(r, dir);
     if (r->theirs)
-        verify_by_metadata(r, dir);
+        verify_by_metadata(r, dir, save);
     r->theirs = 0;
     if (r->manifest) {
         snprintf(text, sizeof(text), "manifest; %" PRIu32 " of its %" PRIu32 " objects are here",
