@@ -664,8 +664,7 @@ static void must_hear(const struct one *o, const char *line)
     char text[1024] = "";
 
     while (strcmp(text, line) != 0)
-        cr_assert(eq(int, hearth_log_poll(o->h, &level, text, sizeof(text)), 1), "rank %u: %s",
-                o->opts.rank, line);
+        cr_assert(eq(int, hearth_log_poll(o->h, &level, text, sizeof(text)), 1), "%s", line);
     cr_assert(eq(u32, level, HEARTH_LOG_WARN));
 }
 

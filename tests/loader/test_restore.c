@@ -341,42 +341,6 @@ Test(restore, go_of_the_plan_that_was_voted_for_ends_it_and_no_other)
     cr_assert(ne(ptr, strstr(ended.info.text, "from node node0"), NULL), "%s", ended.info.text);
 }
 
-static void rule_out(uint32_t serial, const char *text, size_t len)
-{
-    unsigned char body[4 + 2 * HTH_RULED_OUT];
-
-    hth_put32(body, serial);
-    memcpy(body + 4, text, len);
-    hth_restore_deliver(restore, HTH_KIND_RULED_OUT, body, 4 + len);
-}
-
-Test(restore, what_was_ruled_out_is_heard_for_the_plan_that_is_carried_out_and_no_other)
-{
-    static const char why[] = "step 12: no node has a whole .metadata\n";
-    struct hth_object object = there(id_of[0]);
-    char much[HTH_RULED_OUT];
-
-    memset(much, 'x', sizeof(much));
-    must(hth_restore_start(restore, 60000, NULL));
-    rule_out(2, why, strlen(why));
-    must_say(hth_restore_ruled_out(restore), "");
-    give_plan_of(2, &object, 1, 1);
-    rule_out(1, why, strlen(why));
-    rule_out(2, much, sizeof(much));
-    hth_restore_deliver(restore, HTH_KIND_RULED_OUT, (const unsigned char *)why, 3);
-    must_say(hth_restore_ruled_out(restore), "");
-    rule_out(2, "\033[2J\377%s\n", 8);
-    must_say(hth_restore_ruled_out(restore), "?[2J?%s\n");
-    rule_out(2, why, strlen(why));
-    must_say(hth_restore_ruled_out(restore), why);
-    run(1000);
-    hth_restore_go(restore, 2);
-    rule_out(2, "late\n", 5);
-    must_say(hth_restore_ruled_out(restore), why);
-    hth_restore_join(restore);
-    must_say(hth_restore_ruled_out(restore), "");
-}
-
 static int says_that_it_is_weak(uint32_t agreed)
 {
     struct hth_object object = there(id_of[0]);

@@ -186,6 +186,39 @@ static int all_vote(uint32_t serial)
     return go;
 }
 
+static void rule_out(uint32_t serial, const char *text, size_t len)
+{
+    unsigned char body[4 + 2 * HTH_RULED_OUT];
+
+    hth_put32(body, serial);
+    memcpy(body + 4, text, len);
+    hth_restore_deliver(restore, HTH_KIND_RULED_OUT, body, 4 + len);
+}
+
+Test(votes, what_was_ruled_out_is_heard_for_the_plan_that_is_carried_out_and_no_other)
+{
+    static const char why[] = "step 12: no node has a whole .metadata\n";
+    char much[HTH_RULED_OUT];
+
+    memset(much, 'x', sizeof(much));
+    rule_out(1, why, strlen(why));
+    must_say(hth_restore_ruled_out(restore), "");
+    gather_nothing();
+    rule_out(2, why, strlen(why));
+    rule_out(1, much, sizeof(much));
+    hth_restore_deliver(restore, HTH_KIND_RULED_OUT, (const unsigned char *)why, 3);
+    must_say(hth_restore_ruled_out(restore), "");
+    rule_out(1, "\033[2J\377%s\n", 8);
+    must_say(hth_restore_ruled_out(restore), "?[2J?%s\n");
+    rule_out(1, why, strlen(why));
+    must_say(hth_restore_ruled_out(restore), why);
+    cr_assert(all_vote(1));
+    rule_out(1, "late\n", 5);
+    must_say(hth_restore_ruled_out(restore), why);
+    hth_restore_join(restore);
+    must_say(hth_restore_ruled_out(restore), "");
+}
+
 /* The coordinator's engine is killed, and the next one gathers again. */
 static void come_back(void)
 {
