@@ -242,8 +242,9 @@ def test_who_was_done_goes_on_when_another_is_lost_before_it_is(serve):
     assert (fakes[0].rank(), spare.rank()) == (0, 1)
     fakes[0].say(say="done", turn=1)  # of the turn before: not heard
     spare.say(say="done", turn=2)
-    with pytest.raises(queue.Empty):
-        served._why.get(timeout=0.3)
+    spare.socket.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        spare.hear("end")
     fakes[0].say(say="done", turn=2)
     assert fakes[0].hear("end")["why"] is None
 
