@@ -194,14 +194,15 @@ def test_a_command_starts_a_spare_once_for_each_lost_rank(serve, folder):
     for fake in fakes[1:]:
         fake.die()
     fakes[0].fail()
-    one = come(served, "one")
-    two = come(served, "two")
-    assert [fake.rank() for fake in (fakes[0], one, two)] == [0, 1, 2]
     deadline = time.monotonic() + WAIT_S
     while not os.path.exists(f"{folder}/started") or open(
             f"{folder}/started").read() != "one\none\n":
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    one = come(served, "one")
+    two = come(served, "two")
+    assert [fake.rank() for fake in (fakes[0], one, two)] == [0, 1, 2]
+    assert open(f"{folder}/started").read() == "one\none\n"
 
 
 def test_a_failure_without_a_loss_is_tried_again_and_not_for_ever(serve):
