@@ -268,6 +268,20 @@ static int choice_no_room(struct hth_choice *co, struct candidate *c, const char
     return 0;
 }
 
+/* What was PROTECTED is not given up, nor freed by the next plan, since who has it is out of reach of who needs it:
+ * it may be whole. 1: failed. */
+static int choice_out_of_reach(struct hth_choice *co, const struct candidate *c, const char *why)
+{
+    char text[HEARTH_ERROR_TEXT];
+
+    if (co->accept_loss || !choice_was_protected(co, c->id))
+        return 0;
+    snprintf(text, sizeof(text), "step %" PRIu64 ", which was PROTECTED, is out of reach: %.440s",
+            c->id.step, why);
+    hth_choice_fail(co, HEARTH_EPEER, text);
+    return 1;
+}
+
 static void choice_on_no(struct hth_choice *co, int code, const unsigned char *text, size_t len)
 {
     struct candidate *c = candidate_find(co, co->chosen);
@@ -280,6 +294,8 @@ static void choice_on_no(struct hth_choice *co, int code, const unsigned char *t
     if (c && code == HEARTH_ENOSPC && choice_no_room(co, c, why))
         return;
     if (c && ++c->refused == PLAN_TRIES) {
+        if (code == HEARTH_EPEER && choice_out_of_reach(co, c, why))
+            return;
         c->lost = 1;
         c->whole = 0;
         rule_out(co, "plan-given-up", "step %" PRIu64 ": %s", c->id.step, why);

@@ -86,12 +86,12 @@ static void pull_on_fetched(
 {
     struct hth_restore *r = wait_end(self);
 
-    (void)fetch;
     if (!r)
         return;
     r->t_pull = hth_now_ms(&r->ctx->clock);
     if (code)
-        vote_no(r, code, err->text);
+        vote_no(r, code == HEARTH_ELOST && hth_fetch_unreached(fetch) ? HEARTH_EPEER : code,
+                err->text);
     pull_ended(r);
 }
 

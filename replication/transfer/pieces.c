@@ -349,6 +349,14 @@ static void fetch_check_lost(struct hth_fetch *f)
     hth_fetch_end(f, HEARTH_ELOST, text);
 }
 
+int hth_fetch_unreached(const struct hth_fetch *f)
+{
+    for (uint32_t i = 0; i < f->sources; i++)
+        if (f->source[i].state == SOURCE_OUT && f->source[i].gone)
+            return 1;
+    return 0;
+}
+
 void hth_pump(struct hth_ctx *ctx)
 {
     struct hth_transfer *t = ctx->transfer;

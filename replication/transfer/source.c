@@ -102,6 +102,7 @@ void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char 
         return;
     hth_fail(&f->cause, code, 0, "node %" PRIu32 ": %s", s->node, text);
     s->state = SOURCE_OUT;
+    s->gone = code == HEARTH_EPEER;
     s->due_ms = HTH_NEVER;
     hth_say(&f->ctx->log, HEARTH_LOG_DEBUG, "source-out", HTH_SAVE " object '%s': %s",
             HTH_SAVE_ARGS(f->save), f->object.name, f->cause.text);

@@ -72,6 +72,8 @@ struct hth_fetch_want {
 int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
         struct hearth_error *err);
 void hth_fetch_cancel(struct hth_fetch *fetch);
+/* In done, after HEARTH_ELOST: a source was out of reach, and may have the object. */
+int hth_fetch_unreached(const struct hth_fetch *fetch);
 /* After done with 0 of a range: the bytes at `off`, until hth_fetch_release() (also in done). */
 const unsigned char *hth_fetch_bytes(struct hth_fetch *fetch);
 struct hth_slot *hth_fetch_slot(struct hth_fetch *fetch);

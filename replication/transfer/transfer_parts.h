@@ -43,6 +43,7 @@ enum source_state {
 struct source {
     uint32_t node;
     enum source_state state;
+    int gone;    /* SOURCE_OUT: it is out of reach, and may have the object */
     int offered; /* it began: a failure is said to it */
     int asked;   /* it has heard of us: the end is said to it */
     struct hth_grant grant;

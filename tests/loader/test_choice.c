@@ -157,16 +157,60 @@ static void all_vote(uint32_t serial)
         vote(n, serial, 0);
 }
 
-static void vote_no_room(uint32_t node, uint32_t serial)
+static void vote_no(uint32_t node, uint32_t serial, int code, const char *why)
 {
-    static const char why[] = "node n2: 1000 bytes do not fit";
-    unsigned char body[8 + sizeof(why)];
+    unsigned char body[8 + 100];
 
     hth_put32(body, serial);
-    hth_put32(body + 4, (uint32_t)HEARTH_ENOSPC);
-    memcpy(body + 8, why, sizeof(why));
-    hth_choice_deliver(choice, node, HTH_KIND_VOTE, body, sizeof(body) - 1);
+    hth_put32(body + 4, (uint32_t)code);
+    memcpy(body + 8, why, strlen(why));
+    hth_choice_deliver(choice, node, HTH_KIND_VOTE, body, 8 + strlen(why));
     pair_works(p);
+}
+
+static void vote_no_room(uint32_t node, uint32_t serial)
+{
+    vote_no(node, serial, HEARTH_ENOSPC, "node n2: 1000 bytes do not fit");
+}
+
+/* As often as a plan is made. */
+static void vote_no_reach(int code)
+{
+    uint32_t serial;
+
+    for (int i = 0; i < 3; i++) {
+        cr_assert(eq(u64, planned(&serial), NEWER));
+        vote_no(2, serial, code, "node n2: all 1 sources failed: node 1: the node is gone");
+    }
+}
+
+Test(choice, a_protected_save_that_is_out_of_reach_is_an_error_and_not_given_up)
+{
+    uint32_t serial;
+
+    say_all(NEWER);
+    pair_works(p);
+    vote_no_reach(HEARTH_EPEER);
+    cr_assert(eq(u64, planned(&serial), NEWER), "no other plan is made");
+    cr_assert(eq(int, pair_logged(p, 0, "recovery-failed"), 1));
+    cr_assert(strstr(p->node[0].last, "out of reach") && strstr(p->node[0].last, "node n2"), "%s",
+            p->node[0].last);
+}
+
+Test(choice, a_save_that_cannot_be_had_is_passed_over_where_it_was_never_protected_or_is_not_whole)
+{
+    uint32_t serial;
+
+    say_all(OLDER);
+    pair_works(p);
+    vote_no_reach(HEARTH_EPEER);
+    cr_assert(eq(u64, planned(&serial), OLDER));
+    hth_choice_join(choice);
+    p->node[0].ctx.keep = (struct hth_keep){ 0 };
+    say_all(NEWER);
+    pair_works(p);
+    vote_no_reach(HEARTH_ELOST);
+    cr_assert(eq(u64, planned(&serial), OLDER));
 }
 
 Test(choice, a_save_that_was_never_protected_is_passed_over_for_want_of_room)

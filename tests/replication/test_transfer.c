@@ -305,6 +305,7 @@ Test(transfer, with_wrong_bytes_from_everybody_it_is_lost_and_says_who_was_last)
     must_fail(fetch(&want), HEARTH_ELOST);
     must_say(out.err.text, "step 40 (epoch 7, attempt 1) object 'object-5': all 1 sources failed: "
                            "node 1: its table is not the one wanted");
+    cr_assert(zero(int, out.unreached));
     cr_assert(zero(ptr, (void *)hth_holdings_first(&p->node[0].ctx)));
     no_leases();
 }
@@ -435,6 +436,7 @@ Test(transfer, when_the_only_holder_dies_it_is_lost_long_before_the_deadline)
     cr_assert(pair_until(p, &out.ended, 1, 10000));
     must_fail(out.code, HEARTH_ELOST);
     cr_assert(strstr(out.err.text, "node 1: the node is gone") != NULL, "%s", out.err.text);
+    cr_assert(eq(int, out.unreached, 1), "it may have it all the same");
 }
 
 Test(transfer, a_silent_holder_ends_in_its_deadline_by_name_and_leaves_nothing)
@@ -475,6 +477,7 @@ Test(transfer, a_node_that_does_not_have_it_is_not_waited_for)
             &p->node[0].ctx, hth_holdings_find(&p->node[0].ctx, save), pair_held(p, 0, save, 5));
     must_fail(fetch(&want), HEARTH_ELOST);
     cr_assert(strstr(out.err.text, "node 2: not here") != NULL, "%s", out.err.text);
+    cr_assert(zero(int, out.unreached));
 }
 
 Test(transfer, cancel_ends_it_once_and_gives_the_slot_back)

@@ -74,6 +74,7 @@ static struct {
     int code;
     struct hearth_error err;
     struct hth_fetch *fetch;
+    int unreached;
 } out;
 
 static inline void on_fetched(
@@ -84,6 +85,7 @@ static inline void on_fetched(
     out.code = code;
     out.err = *err;
     out.fetch = fetch;
+    out.unreached = hth_fetch_unreached(fetch);
 }
 
 static struct {
