@@ -3,6 +3,7 @@
  * hearthd: an engine in a process of its own. What belongs to a process is set here, and nothing
  * of it in the engine, which also runs inside others.
  */
+#include "confine.h"
 #include "last_words.h"
 
 #include "core/base/auth.h"
@@ -156,5 +157,6 @@ int main(int argc, char **argv)
     if (config.version)
         return puts("hearthd " HEARTH_VERSION) < 0 ? EXIT_FAILED : EXIT_ENDED;
     daemon_all_cpus();
+    daemon_confine(&config);
     return daemon_run(&config, starter);
 }

@@ -367,6 +367,8 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
             *err = cause;
         return rc;
     }
+    if (config->confinement[0])
+        hth_say(&d->log, HEARTH_LOG_INFO, "confined", "%s", config->confinement);
     driver_say_hello(d);
     d->lonely_ms = hth_now_ms(&d->clock);
     *out = d;

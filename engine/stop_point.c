@@ -36,14 +36,28 @@ int hth_stop_point_parse(struct hth_stop_point *out, const char *text, struct he
     return HEARTH_OK;
 }
 
+/* The errno of reading that file, 0 where it can be. */
+static int stop_point_tries(const char *path)
+{
+    int fd = hth_open_named(path, O_RDONLY), why = errno;
+
+    if (fd < 0)
+        return why;
+    close(fd);
+    return 0;
+}
+
 static void stop_point_write(const struct hth_stop_point *p)
 {
-    char text[HTH_POINT_NAME + 32];
-    int n = snprintf(text, sizeof(text), "%s %ld\n", p->name, (long)getpid());
+    char text[HTH_POINT_NAME + 48], tried[16] = "";
+    int n;
     int root = hth_open_named(p->root, O_PATH | O_DIRECTORY);
     int dir = root < 0 ? -1 : hth_open_below(root, p->dir, O_PATH | O_DIRECTORY, 0);
     int fd = dir < 0 ? -1 : hth_open_file(dir, "stopped.new", O_WRONLY | O_CREAT | O_TRUNC);
 
+    if (p->opens[0])
+        snprintf(tried, sizeof(tried), " %d", stop_point_tries(p->opens));
+    n = snprintf(text, sizeof(text), "%s %ld%s\n", p->name, (long)getpid(), tried);
     if (fd >= 0 && write(fd, text, (size_t)n) == n)
         renameat(dir, "stopped.new", dir, "stopped");
     if (fd >= 0)
@@ -89,7 +103,7 @@ static int fail_at(uint64_t *out, struct hearth_error *err)
 int hth_test_asks(const char *root, const char *dir, struct hth_points *out_points,
         uint64_t *out_fail_at, struct hearth_error *err)
 {
-    const char *text = getenv("HEARTH_STOP_POINT");
+    const char *text = getenv("HEARTH_STOP_POINT"), *opens = getenv("HEARTH_STOP_OPENS");
     struct hth_stop_point *point;
     int rc = fail_at(out_fail_at, err);
 
@@ -104,6 +118,7 @@ int hth_test_asks(const char *root, const char *dir, struct hth_points *out_poin
     }
     snprintf(point->root, sizeof(point->root), "%s", root);
     snprintf(point->dir, sizeof(point->dir), "%s", dir);
+    snprintf(point->opens, sizeof(point->opens), "%s", opens ? opens : "");
     *out_points = hth_stop_point_hook(point);
     return HEARTH_OK;
 }

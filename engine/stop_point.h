@@ -3,6 +3,7 @@
  * What a test asks of an engine by its environment, in builds with HEARTH_POINTS alone:
  *
  *     HEARTH_STOP_POINT=NAME[:N]   stop at the N-th arrival at this point
+ *     HEARTH_STOP_OPENS=PATH       tries to read this file there: the errno, or 0, is said behind the pid
  *     HEARTH_FAIL_AT=N             the N-th allocation of the store fails
  *
  * Ranks hand their environment on to the engine that they start.
@@ -23,6 +24,7 @@ struct hth_stop_point {
     unsigned count;            /* from 1 */
     unsigned seen;             /* arrivals, atomic */
     char root[4096], dir[128];
+    char opens[256]; /* empty: nothing is tried */
 };
 
 /* "NAME" or "NAME:COUNT". Errors: HEARTH_EINVAL. */

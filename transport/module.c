@@ -94,6 +94,11 @@ static void *module_open(const char *name, const char *dir, struct hearth_error 
     return module;
 }
 
+int hth_transport_load(const char *name, const char *dir, struct hearth_error *err)
+{
+    return module_open(name, dir, err) ? HEARTH_OK : HEARTH_ENOENT;
+}
+
 static int module_is_strange(const char *name, struct hearth_error *err)
 {
     return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
