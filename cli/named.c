@@ -98,7 +98,7 @@ static int named_data(const char *path, struct hth_foreign_data *out, struct hea
 int named_is_plain(const char *path)
 {
     const char *end = strrchr(path, '.');
-    struct hth_foreign_data d;
+    struct hth_foreign_data d = { 0 };
 
     return end && !strcmp(end, ".distcp") && !named_data(path, &d, NULL) && !d.at;
 }
@@ -125,7 +125,7 @@ static struct seen_file *seen_find(const struct seen_files *l, struct hearth_tex
 static int seen_add(struct seen_files *l, const char *container, struct hearth_text name,
         struct seen_file **out, struct hearth_error *err)
 {
-    struct hth_foreign_data d;
+    struct hth_foreign_data d = { 0 };
     char path[4096 + 260];
     int rc;
 
