@@ -92,7 +92,7 @@ static int named_data(
 int named_is_plain(int fd, const char *path)
 {
     const char *end = strrchr(path, '.');
-    struct hth_foreign_data d;
+    struct hth_foreign_data d = { 0 };
 
     return end && !strcmp(end, ".distcp") && !named_data(fd, path, &d, NULL) && !d.at;
 }
@@ -120,7 +120,7 @@ static struct seen_file *seen_find(const struct seen_files *l, struct hearth_tex
 static int seen_look(
         const struct place *p, const char *path, struct seen_file *f, struct hearth_error *err)
 {
-    struct hth_foreign_data d;
+    struct hth_foreign_data d = { 0 };
     char name[256], whole[4096 + 260];
     int fd, rc;
 

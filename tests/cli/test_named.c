@@ -208,4 +208,9 @@ Test(named, a_metadata_that_does_not_fit_names_nothing)
     cr_assert(zero(int, hearth("inspect", at(STEP12 "/__0__1_src0.distcp"), "--json")), "%s",
             err_text);
     cr_assert(zero(int, has(out, "\"key\"")), "%s", out);
+    copy(at(STEP12 "/__1__1_src1.distcp"),
+            at(STEP12 "/copy.distcp")); /* a file that it does not name */
+    cr_assert(zero(int, hearth("inspect", at(STEP12 "/copy.distcp"), "--json")), "%s", err_text);
+    cr_assert(eq(int, has(out, "float8_e5m2"), 1), "%s", out);
+    cr_assert(zero(int, has(out, "\"key\"")), "%s", out);
 }
