@@ -8,6 +8,8 @@ import contextlib
 import json
 import os
 import queue
+import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -346,6 +348,31 @@ def test_a_rank_that_hangs_is_replaced_and_its_neighbour_lives(serve, folder, pr
     assert f"done 30.0 of turn 2 in {pid}, pulled 0, told True" in said
     code, said = ends(processes[2])
     assert code == 0 and "done 30.0 of turn 2" in said and "pulled 0" not in said, said
+
+
+def test_a_node_of_two_ranks_is_replaced_by_one(serve, folder, processes):
+    """Both ranks, their engine and their memory; the others' two share one."""
+    served = serve(4)
+    processes += [start(folder, served.at, node, how, LOCAL_RANK=local)
+                  for node, how in (("node0", ""), ("node1", "hang")) for local in "01"]
+    hung = time.monotonic() + 60
+    while not os.path.exists(f"{folder}/node1/hangs"):
+        assert time.monotonic() < hung, ends(processes[0])
+        time.sleep(0.05)
+    with open(f"{folder}/node1/job/.hearth/lock") as lock:
+        os.kill(int(lock.read().split()[0]), signal.SIGKILL)
+    processes[2].kill()
+    processes[3].kill()
+    shutil.rmtree(f"{folder}/node1", ignore_errors=True)
+    spares = [start(folder, served.at, "spare", LOCAL_RANK=local) for local in "01"]
+    processes += spares
+    for process in processes[:2]:
+        code, said = ends(process)
+        assert code == 0, said
+        assert f"done 30.0 of turn 2 in {process.pid}, pulled 0, told True" in said
+    for process in spares:
+        code, said = ends(process)
+        assert code == 0 and "done 30.0 of turn 2" in said and "pulled 0" not in said, said
 
 
 def test_an_error_of_ones_own_ends_all_with_its_text(serve, folder, processes):

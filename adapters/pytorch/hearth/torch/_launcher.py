@@ -125,6 +125,8 @@ class Launcher:
         try:
             while line := await reader.readline():
                 self._heard(process, json.loads(line))
+        except OSError:
+            pass  # it died with something unread
         except Exception as error:  # whatever a stranger says
             _log.warning("hearth: launcher: %s is cut off: %s", process, error)
         finally:
