@@ -18,6 +18,7 @@ import time
 
 import pytest
 
+from hearth.errors import HearthTimeout
 from hearth.torch._launcher import Launcher, Line
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -108,7 +109,8 @@ def come(served, node, local=0):
 
 def world(served, nodes, per_node=1):
     """Processes that came in this order, with their ranks of the first turn."""
-    fakes = [come(served, f"node{node}", local) for node in range(nodes) for local in range(per_node)]
+    fakes = [come(served, f"node{node}", local)
+             for node in range(nodes) for local in range(per_node)]
     assert [fake.rank() for fake in fakes] == list(range(len(fakes)))
     return fakes
 
@@ -253,7 +255,8 @@ def test_who_was_done_goes_on_when_another_is_lost_before_it_is(serve):
 
 
 @pytest.mark.parametrize("noise", [b"\n", b"[]\n", b"{}\n", b"x" * 9000, b'{"say":"done"}\n',
-                                   b'{"say":"wait"}\n', b'{"say":"wait","node":1,"local":"x","pid":1}\n'])
+                                   b'{"say":"wait"}\n',
+                                   b'{"say":"wait","node":1,"local":"x","pid":1}\n'])
 def test_noise_cuts_its_own_connection_and_nothing_else(serve, noise):
     served = serve(2)
     stranger = Fake(served, "stranger", wait=False)
@@ -298,6 +301,19 @@ def test_a_reader_counts_what_other_nodes_give_it(base, monkeypatch):
                         lambda name: not str(name).endswith(".distcp") and there(name))
     dcp.load({"w": torch.zeros(1000)}, checkpoint_id=path, storage_reader=reader)
     assert 4000 <= reader.peer_bytes < 8200
+
+
+def test_a_launcher_may_come_later_and_not_never():
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))  # nobody listens there
+        at = place.getsockname()
+        begin = time.monotonic()
+        with pytest.raises(HearthTimeout, match=f"no launcher .* at 127.0.0.1:{at[1]}"):
+            Line(at, 0.4, lambda turn, why: None)
+        assert 0.3 < time.monotonic() - begin < 5
+        threading.Timer(0.5, place.listen).start()
+        Line(at, WAIT_S, lambda turn, why: None).close()
+        assert 0.8 < time.monotonic() - begin < WAIT_S
 
 
 # ---- whole jobs ----------------------------------------------------------------------------------
@@ -386,7 +402,7 @@ def test_an_error_of_ones_own_ends_all_with_its_text(serve, folder, processes):
 
 
 def test_hot_swap_demo():
-    """A node in mid-step and one in mid-save; the example checks processes, bytes, losses, weights."""
+    """A node in mid-step, one in mid-save; it looks at processes, bytes, losses, weights itself."""
     said = subprocess.run(
         [sys.executable, f"{HERE}/../examples/hot_swap.py", "--demo", "--rounds", "2",
          "--dead-ms", "5000"],  # other tests keep this machine busy

@@ -5,7 +5,7 @@ The launcher runs where no rank does, so that the loss of no rank takes it along
 one connection to it, which the kernel closes when the process dies. One JSON object a line:
 
     process   {"say": "wait", "node", "local", "pid"}    I could be a rank
-              {"say": "failed", "turn", "why"}           of my turn; "wait" follows when I am out of it
+              {"say": "failed", "turn", "why"}           of my turn; "wait" follows when I am out
               {"say": "done", "turn"}
     launcher  {"say": "go", "turn", "rank", "world", "store", "lost"}
               {"say": "broken", "turn", "why"}           leave it and wait
@@ -25,11 +25,14 @@ import re
 import socket
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
+
+from ..errors import HearthTimeout
 
 _LINE = 4096  # bytes of one, at most
 _WHY = 500  # characters of a reason
@@ -227,9 +230,9 @@ class Launcher:
             str(process) for process in sorted(self._members(), key=lambda one: one.rank or 0)))
 
     def _seat(self) -> None:
-        """Give away the empty ranks: at first in the order of the nodes' names; then those that were
-        on one node to one node, where that can be, and before that to a process on the node of the
-        lost one, for what it needs is there."""
+        """Give away the empty ranks: at first in the order of the nodes' names; then those that
+        were on one node to one node, where that can be, and before that to a process on the node of
+        the lost one, for what it needs is there."""
         order = {process.node: n for n, process in reversed(list(enumerate(self._processes)))}
         free = sorted(self._free(), key=lambda one: (order[one.node], one.local))
         if not self._turn:
@@ -260,6 +263,19 @@ class Launcher:
         self._timers.clear()
 
 
+def _connect(at: tuple[str, int], seconds: float) -> socket.socket:
+    """Also to a launcher that is started later."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return socket.create_connection(at, max(0.1, until - time.monotonic()))
+        except OSError as error:
+            if time.monotonic() >= until:
+                raise HearthTimeout(f"no launcher of hearth.torch.elastic at {at[0]}:{at[1]} "
+                                    f"within {seconds:g} s: {error}") from error
+            time.sleep(0.1)
+
+
 class Line:
     """A process's connection to the launcher; a thread reads it.
 
@@ -268,7 +284,7 @@ class Line:
 
     def __init__(self, at: tuple[str, int], connect_s: float,
                  broken: Callable[[int, str], None]) -> None:
-        self._socket = socket.create_connection(at, connect_s)
+        self._socket = _connect(at, connect_s)
         self._socket.settimeout(None)
         watch_closely(self._socket)
         self._broken = broken

@@ -231,8 +231,8 @@ class Elastic:
 
 def _leave_group() -> None:
     """Gloo closes a group's connections when nothing holds the group any more, and not before: its
-    abort() does nothing. By that those ranks hear of a loss which wait for this one, and not for the
-    lost one."""
+    abort() does nothing. By that those ranks hear of a loss which wait for this one, and not for
+    the lost one."""
     if dist.is_initialized():
         dist.destroy_process_group()
     _recover.forget_group()
@@ -244,7 +244,7 @@ def main() -> int:
     """The launcher as a program."""
     parser = argparse.ArgumentParser(
         prog="python -m hearth.torch.elastic",
-        description="Says which process is which rank of a job whose ranks run hearth.torch.elastic.",
+        description="Says which process is which rank, where ranks run hearth.torch.elastic.",
         epilog="Exit status: 0 when all ranks are done, 1 when the job could not go on.")
     parser.add_argument("--ranks", type=int, required=True, help="of the job")
     parser.add_argument("--listen", default=f"127.0.0.1:{_PORT}", metavar="HOST:PORT",
