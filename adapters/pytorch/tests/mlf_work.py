@@ -9,6 +9,8 @@ import logging
 import os
 import pickle
 import shutil
+import signal
+import time
 from typing import Any
 
 import rank_work as work
@@ -170,6 +172,29 @@ def save(job: str, step: int, how: str) -> str:
 def leave(job: str) -> None:
     """The job's processes end, its memory stays."""
     ht.leave(work.job_base(job))
+    dist.barrier()
+
+
+def _lives(pid: int) -> bool:
+    """It is neither gone nor waits to be buried."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def lose_node(job: str, rank: int) -> None:
+    """Another machine in its place: its engine and all that it held are gone."""
+    base = work.job_base(job)
+    if dist.get_rank() == rank:
+        with open(f"{base}/.hearth/lock", encoding="ascii") as file:
+            engine = int(file.read())
+        os.kill(engine, signal.SIGKILL)
+        until = time.monotonic() + 10
+        while _lives(engine) and time.monotonic() < until:
+            time.sleep(0.02)
+        shutil.rmtree(base)
     dist.barrier()
 
 

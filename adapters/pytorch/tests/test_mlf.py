@@ -203,6 +203,15 @@ def test_ml_flashpoint_goes_on_from_the_copies_where_a_node_is_new(pair, job, fo
     assert {".metadata", "common.pt", "__1__0_src1.distcp"} == set(taken.fetched[1])
 
 
+def test_on_a_node_that_is_new_a_save_and_its_files_are_where_they_are_looked_for(pair, job):
+    pair.run(mlf_work.save, job, 31, "sync")
+    pair.run(mlf_work.leave, job)
+    pair.run(mlf_work.lose_node, job, 1)
+    for step, path, there, _ in pair.run(mlf_work.recover, job):
+        assert step == 31 and {".metadata", "common.pt", "metadata.json"} <= set(there), path
+    assert mlf_rules.latest(_bases(pair, job), 2) == (31, "step-31_ckpt", [[], []])
+
+
 def test_without_its_files_ml_flashpoint_takes_no_save(pair, job):
     """What common= is for."""
     pair.run(mlf_work.save, job, 31, "plain")
