@@ -2,7 +2,7 @@
 /*
  * Whom this node cannot reach. Its session notices, and that alone is nothing: the other may be gone, or of no
  * use here. It is said, again and again, of who has what this node lacks and nobody else in reach has, and of
- * its parent in the tree. When the map has the pair, it is tried now and then whether it is so still.
+ * its parent and its children in the tree. When the map has the pair, it is tried now and then whether it is so still.
  */
 #include "commit_state.h"
 
@@ -41,9 +41,11 @@ static void away_want(struct hth_commit *c, struct away *a)
     a->say_ms = hth_now_ms(&c->ctx->clock);
 }
 
-static void away_want_parent(struct hth_commit *c, struct away *a)
+/* Its parent, or a child: one whose engine is new may never have had a connection with us, and so not know that there
+ * is none. */
+static void away_want_kin(struct hth_commit *c, struct away *a)
 {
-    if (a->node == hth_tree_parent(c->ctx, c->ctx->epoch->self))
+    if (hth_tree_is_neighbour(c->ctx, a->node))
         away_want(c, a);
 }
 
@@ -60,7 +62,7 @@ void apart_down(struct hth_commit *c, uint32_t node)
         a = &c->away[c->aways++];
         *a = (struct away){ .node = node };
     }
-    away_want_parent(c, a);
+    away_want_kin(c, a);
     for (struct track *t = c->tracks; t; t = t->next) {
         apart_look(c, t);
         if (t->repair_ms != HTH_NEVER) /* others may have it */
@@ -176,7 +178,7 @@ void apart_mapped(struct hth_commit *c)
         if (c->ctx->down[a->node])
             away_remove(c, a);
         else
-            away_want_parent(c, a);
+            away_want_kin(c, a);
     }
 }
 

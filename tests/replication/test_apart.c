@@ -62,6 +62,14 @@ Test(apart, who_had_a_place_before_has_nothing_of_a_save_that_is_undecided)
     cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
 }
 
+/* Words go to node 2 by way of this one. */
+Test(apart, says_so_of_its_child_in_the_tree_though_nothing_is_lacking)
+{
+    ctx->opts.tree_degree = 1;
+    hth_commit_peer_down(commit, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+}
+
 /* Its engine was killed and is back: it has the copy, and the other holder does not. */
 Test(apart, who_was_away_is_dialled_though_another_holder_is_within_reach)
 {
