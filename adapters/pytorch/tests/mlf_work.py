@@ -20,7 +20,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 import hearth.torch as ht
-from hearth.torch import HearthReader, HearthWriter
+from hearth.torch import HearthReader, HearthWriter, _jobs
 
 STUB = b'{"sharded_backend": ""}'
 
@@ -166,6 +166,8 @@ def save(job: str, step: int, how: str) -> str:
                                 process_group=ht.group() if how == "thread" else None, **more)
         now[0] = -1  # what comes after the copy is not in the save
         future.result(60)
+    # rank 0 has waited; this node hears of it a moment later, and names the folder then
+    _jobs.membership(base, {}).job.checkpoint(step, wait_s=10.0).close()
     return path
 
 
