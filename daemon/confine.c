@@ -99,7 +99,7 @@ static int confine_load(const struct hth_config *c)
 
     backtrace(calls, 1);
     hth_libcrypto();
-    return !hth_transport_load(c->transport, c->module_dir[0] ? c->module_dir : NULL, NULL);
+    return !hth_transport_preload(c->transport, c->module_dir[0] ? c->module_dir : NULL, NULL);
 }
 
 static void confine_restrict(struct hth_config *c, int abi)

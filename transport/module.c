@@ -94,7 +94,7 @@ static void *module_open(const char *name, const char *dir, struct hearth_error 
     return module;
 }
 
-int hth_transport_load(const char *name, const char *dir, struct hearth_error *err)
+int hth_transport_preload(const char *name, const char *dir, struct hearth_error *err)
 {
     return module_open(name, dir, err) ? HEARTH_OK : HEARTH_ENOENT;
 }

@@ -171,7 +171,7 @@ struct hth_transport_backend {
     6u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members() */
 
 /* Its module, and so that hth_transport_open() reads no file any more. Errors: HEARTH_ENOENT. */
-int hth_transport_load(const char *name, const char *dir, struct hearth_error *err);
+int hth_transport_preload(const char *name, const char *dir, struct hearth_error *err);
 
 /* dlopen(RTLD_NOW | RTLD_LOCAL) of hearth-<name>.so beside this library or program, in
  * HEARTH_MODULE_DIR of the build, or in `dir` when that is not NULL; then its open().

@@ -28,7 +28,19 @@ static void stop_and_try(const struct party *q, struct me *me)
     }
 }
 
-/* What came of it: an errno. The engine goes on. */
+static int is_stopped(long pid)
+{
+    char path[64], text[256] = "";
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    f = fopen(path, "re");
+    CHECK(f && fgets(text, sizeof(text), f), "%s: %s", path, strerror(errno));
+    fclose(f);
+    return strstr(text, ") T ") != NULL;
+}
+
+/* What came of it: an errno. The engine, which writes that a moment before it stops, goes on. */
 static int heard_at_the_point(void)
 {
     uint64_t until = now_ms() + 15000;
@@ -46,6 +58,10 @@ static int heard_at_the_point(void)
     CHECK(f && fgets(text, sizeof(text), f) && sscanf(text, "chunk %ld %d", &pid, &why) == 2, "%s",
             text);
     fclose(f);
+    while (!is_stopped(pid)) {
+        CHECK(now_ms() < until, "the engine does not stop");
+        nap_ms(1);
+    }
     kill((pid_t)pid, SIGCONT);
     return why;
 }
