@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "deeds.h"
 
+#include "cli.h" /* engine_status() */
 #include "model.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
-
-char *engine_status(const char *job_dir); /* of the command line */
+#include <unistd.h>
 
 #define STATE_BYTES(rank) (1000u + 37u * (rank))
 
@@ -237,17 +238,22 @@ static uint64_t pulled(const struct me *me)
 {
     uint64_t until = now_ms() + 5000, seen = 1, last = 0;
     char dir[200];
+    int job;
 
     snprintf(dir, sizeof(dir), "%s/%s", me->opts.root, me->opts.job);
+    job = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    CHECK(job >= 0, "%s cannot be opened", dir);
     for (int same = 0; same < 4 && now_ms() < until; same = seen == last ? same + 1 : 0) {
-        char *text = engine_status(dir);
+        char *text = engine_status(job);
         const char *at = text ? strstr(text, "\"pulled_bytes\": ") : NULL;
 
+        CHECK(at, "the engine does not say what it has pulled");
         last = seen;
-        seen = at ? strtoull(at + strlen("\"pulled_bytes\": "), NULL, 10) : UINT64_MAX;
+        seen = strtoull(at + strlen("\"pulled_bytes\": "), NULL, 10);
         free(text);
         nap_ms(40);
     }
+    close(job);
     return seen;
 }
 
