@@ -59,7 +59,7 @@ static int old_key_is_refused(struct world *w, const char *old)
 
     snprintf(now, sizeof(now), "%s", w->key);
     world_stop(w);
-    snprintf(w->key, sizeof(w->key), "%s", old);
+    snprintf(w->key, sizeof(w->key), "%.255s", old);
     TRY(rank_start(w, 0, w->seat[0]));
     TRY(rank_refusal(w, 0, w->open_ms + 10000, "with another key"));
     rank_kill(w, 0);

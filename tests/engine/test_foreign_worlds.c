@@ -129,15 +129,15 @@ static size_t object_make(
     return HTH_BLOCK + len;
 }
 
-static void name_of(char out[32], uint32_t rank)
+static void name_of(char out[40], uint32_t rank)
 {
-    snprintf(out, 32, "__%u__0_src%u.distcp", rank, rank);
+    snprintf(out, 40, "__%u__0_src%u.distcp", rank, rank);
 }
 
 static void *metadata_make(const struct cluster *c, enum version v, size_t *out_len)
 {
     struct hearth_metadata_writer *md;
-    char name[32], key[16];
+    char name[40], key[16];
     void *bytes;
 
     must(hearth_metadata_write(v == NEWEST ? "newest" : "older", NULL, &md, NULL));
@@ -193,7 +193,7 @@ static void object_put(const struct cluster *c, uint32_t step, uint32_t rank, in
 {
     enum version v = own ? c->file[step - 1][rank].own : c->file[step - 1][rank].replica;
     unsigned char bytes[FILE_MAX];
-    char name[32];
+    char name[40];
     size_t len = object_make(bytes, c->format, step, rank, v == TORN ? NEWEST : v);
 
     name_of(name, rank);
@@ -372,7 +372,7 @@ static void holds(uint32_t node, uint32_t step, const char *name, const void *by
 static void check_bytes(const struct cluster *c, const struct choice *want, const char *why)
 {
     unsigned char bytes[FILE_MAX];
-    char name[32];
+    char name[40];
     size_t len;
     void *md;
 
