@@ -122,7 +122,7 @@ def test_ranks_are_given_in_the_order_of_nodes_names(serve):
 
 
 def test_survivors_keep_their_ranks_and_a_spare_takes_the_lost_ones(serve):
-    served = serve(4)
+    served = serve(4, spare_s=60)
     fakes = world(served, 4)
     spare = come(served, "spare")
     fakes[0].die()  # rank 0, too
@@ -135,7 +135,7 @@ def test_survivors_keep_their_ranks_and_a_spare_takes_the_lost_ones(serve):
 
 
 def test_ranks_of_a_lost_node_go_to_one_spare(serve):
-    served = serve(4)
+    served = serve(4, spare_s=60)
     fakes = world(served, 2, per_node=2)
     spares = [come(served, "a"), come(served, "b", 0), come(served, "b", 1)]
     for fake in fakes[2:]:
@@ -351,7 +351,7 @@ def processes():
 
 def test_a_rank_that_hangs_is_replaced_and_its_neighbour_lives(serve, folder, processes):
     """Nothing of it dies, so nobody hears of it but by the group's time-out."""
-    served = serve(2, settle_s=5)
+    served = serve(2, settle_s=5, spare_s=60)
     processes += [start(folder, served.at, "node0"), start(folder, served.at, "node1", "hang")]
     pid = processes[0].pid
     hung = time.monotonic() + 60
@@ -368,7 +368,7 @@ def test_a_rank_that_hangs_is_replaced_and_its_neighbour_lives(serve, folder, pr
 
 def test_a_node_of_two_ranks_is_replaced_by_one(serve, folder, processes):
     """Both ranks, their engine and their memory; the others' two share one."""
-    served = serve(4)
+    served = serve(4, spare_s=60)
     processes += [start(folder, served.at, node, how, LOCAL_RANK=local)
                   for node, how in (("node0", ""), ("node1", "hang")) for local in "01"]
     hung = time.monotonic() + 60
