@@ -43,9 +43,10 @@ uint64_t hth_back_missing(const struct hth_tmpfs *t)
     return sum;
 }
 
-/* The kernel makes a huge page of a range with one page in it, without the 511 others: in a tenth
- * of the time that those take. It makes none of an empty range, so each gets its one page; by
- * pwrite, since a store into a full mount is SIGBUS. What fails here stays as small pages. 0: it cannot. */
+/* Where the mount has small pages. The kernel makes a huge page of a range with one page in it, without
+ * the 511 others: in a tenth of the time that those take. It makes none of an empty range, so each gets
+ * its one page; by pwrite, since a store into a full mount is SIGBUS. What fails here stays as small
+ * pages. 0: it cannot. */
 static int back_collapse(const struct tmpfs_slot *slot, uint64_t len)
 {
     for (uint64_t off = 0; off < len; off += HTH_SLOT_ROUND)
@@ -54,10 +55,22 @@ static int back_collapse(const struct tmpfs_slot *slot, uint64_t len)
     return !madvise(slot->pub.base + slot->made, len, MADV_COLLAPSE) || errno != EINVAL;
 }
 
-static int may_be_huge(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
+static int may_collapse(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
 {
     return slot->state == TMPFS_FREE && !slot->pub.user &&
            !t->no_collapse; /* neither bytes nor pins */
+}
+
+/* A mount with huge pages gives them to fallocate, which clears nothing: a gigabyte in milliseconds. */
+static int to_collapse(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
+{
+    return !t->gives_huge && may_collapse(t, slot);
+}
+
+/* Bytes that a worker takes at a time. */
+static uint64_t work_piece(const struct hth_tmpfs *t, int touching)
+{
+    return t->gives_huge && !touching ? ALLOCATE_PIECE : WORK_PIECE;
 }
 
 /* Pages that a fault makes may be huge where the mount's are of memory that asks for it; those that
@@ -73,7 +86,7 @@ static int back_make(
 {
     uint64_t len = back_least(piece, slot->pub.capacity - slot->made);
 
-    if (may_be_huge(t, slot) && !back_collapse(slot, len))
+    if (to_collapse(t, slot) && !back_collapse(slot, len))
         t->no_collapse = 1;
     if (t->advised)
         back_advise(slot, len);
@@ -103,11 +116,19 @@ static void no_prefault(struct hth_tmpfs *t, int why)
     t->no_populate = 1;
 }
 
-static int back_populate(const struct tmpfs_slot *slot, uint64_t len)
+/* mends: a mount that gives huge pages had none free, it may be; where all are huge that costs nothing. */
+static int back_populate(const struct tmpfs_slot *slot, uint64_t len, int mends)
 {
-    return madvise(slot->pub.base + slot->touched, len, MADV_POPULATE_WRITE) && errno != EINTR
-                   ? errno
-                   : 0;
+    if (madvise(slot->pub.base + slot->touched, len, MADV_POPULATE_WRITE) && errno != EINTR)
+        return errno;
+    if (mends)
+        (void)madvise(slot->pub.base + slot->touched, len, MADV_COLLAPSE);
+    return 0;
+}
+
+static int to_mend(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
+{
+    return t->gives_huge && may_collapse(t, slot);
 }
 
 static int to_touch(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
@@ -124,13 +145,13 @@ int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_e
     if (slot->foreign || slot->state != TMPFS_FREE)
         return 0;
     if (slot->made < slot->pub.capacity) {
-        rc = back_make(t, slot, WORK_PIECE, err);
+        rc = back_make(t, slot, work_piece(t, 0), err);
         return rc ? rc : 1;
     }
     if (!to_touch(t, slot))
         return 0;
     len = back_least(WORK_PIECE, slot->pub.capacity - slot->touched);
-    if ((rc = back_populate(slot, len)))
+    if ((rc = back_populate(slot, len, to_mend(t, slot))))
         no_prefault(t, rc);
     else
         slot->touched += len;
@@ -153,7 +174,7 @@ struct tmpfs_piece {
     struct tmpfs_slot *slot; /* NULL: what became of it is seen */
     uint64_t len;
     int touching;       /* the second stage, else the first */
-    int huge;           /* huge pages are tried ... */
+    int huge;           /* huge pages are tried, or mended ... */
     int no_huge, error; /* ... and there are none; errno */
 };
 
@@ -171,7 +192,7 @@ static void back_run(struct hth_work *work)
     if (!piece_turns(p, PIECE_QUEUED, PIECE_RUNNING))
         return;
     if (p->touching) {
-        p->error = back_populate(p->slot, p->len);
+        p->error = back_populate(p->slot, p->len, p->huge);
     } else {
         p->no_huge = p->huge && !back_collapse(p->slot, p->len);
         if (p->t->advised)
@@ -284,9 +305,9 @@ static void back_give(
         .state = PIECE_QUEUED,
         .t = t,
         .slot = slot,
-        .len = back_least(WORK_PIECE, slot->pub.capacity - from),
+        .len = back_least(work_piece(t, touching), slot->pub.capacity - from),
         .touching = touching,
-        .huge = !touching && may_be_huge(t, slot) };
+        .huge = touching ? to_mend(t, slot) : to_collapse(t, slot) };
     slot->busy = 1;
     hth_slot_lease(&t->base, &slot->pub);
     t->opts.workers.submit(t->opts.workers.self, &p->work);

@@ -255,6 +255,7 @@ static void open_pages(struct hth_tmpfs *t, const char *root)
     if (strcmp(pages.kind, "tmpfs") != 0) /* not found: it is tried */
         return;
     t->advised = pages.advised && pages.collapses <= 0;
+    t->gives_huge = pages.are_huge && !pages.collapses && !pages.advised;
     t->no_collapse = t->opts.no_collapse || (!pages.collapses && (t->advised || !pages.are_huge));
     if (!pages.are_huge)
         hth_say(&t->opts.log, HEARTH_LOG_WARN, "no-huge-pages", "%s", pages.text);

@@ -79,6 +79,7 @@ struct hth_tmpfs {
     int on_tmpfs;
     int no_populate, no_collapse; /* the kernel refused once, or will */
     int advised;                  /* huge pages are asked for: the mount's huge=advise */
+    int gives_huge;               /* the mount's are huge by themselves */
     struct tmpfs_piece *piece;    /* with workers; slot_back.c's */
     struct tmpfs_slot *slots;
     struct tmpfs_dir *dirs;

@@ -46,8 +46,9 @@ double series_ratio(const struct series *a, const struct series *b);
 void rows_open(const char *json_lines, const char *mount); /* NULL: no file; what the memory is */
 int row_say(const struct row *row);                        /* 1: below what is wanted */
 void fill(uint64_t *data, uint64_t bytes, uint64_t seed);
-void check(const uint64_t *data, uint64_t bytes, uint64_t seed);       /* or die */
-void *memory(uint64_t bytes);                                          /* present pages, or die */
+void check(const uint64_t *data, uint64_t bytes, uint64_t seed); /* or die */
+void *memory(uint64_t bytes);                                    /* present pages, or die */
+void touch(uint64_t bytes); /* free memory, so that what comes next can have it at once */
 void *file_memory(const char *root, const char *name, uint64_t bytes); /* the same in the tmpfs */
 int file_open(
         const char *root, const char *name, uint64_t bytes, void **out); /* with its descriptor */

@@ -29,6 +29,8 @@ static struct {
     unsigned parts;
 } arg = { .backend = "ofi:tcp", .mib = 256, .rounds = 5 };
 
+#define MADE_AFRESH 6 /* shards' worth of pages that a fresh node makes, at most */
+
 struct recoveries {
     struct series pull, all, raw, share, cpu[2];
 };
@@ -231,6 +233,7 @@ static double one_loss(struct job *j, uint64_t step, struct said said[NODES_MAX]
     for (uint32_t n = 0; n < 2; n++)
         before[n] = sent_by(j, n + 1);
     cpu = engines_cpu_s(j);
+    touch(MADE_AFRESH * bytes);
     job_start(j);
     job_all(j, ORDER_RECOVER, 0, said);
     if (said[0].recovery.step != step || said[0].recovery.pulled_bytes < bytes)
