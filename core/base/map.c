@@ -42,3 +42,13 @@ void *hth_map_shared(int fd, uint64_t len, int prot)
     madvise(at, len, MADV_DONTDUMP);
     return at;
 }
+
+void *hth_map_memory(uint64_t len)
+{
+    void *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (at == MAP_FAILED)
+        return NULL;
+    madvise(at, len, MADV_DONTFORK);
+    return at;
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file of a tmpfs in our address space. */
+/* A file of a tmpfs in our address space, and memory that goes back to the system. */
 #ifndef HEARTH_CORE_BASE_MAP_H
 #define HEARTH_CORE_BASE_MAP_H
 
@@ -9,5 +9,8 @@
  * 4096-byte pages is a fault of its own. Neither a child nor a core dump gets a copy. munmap()
  * with the same length. NULL and errno. */
 void *hth_map_shared(int fd, uint64_t len, int prot);
+
+/* len bytes of zeros that no child gets. munmap(); unlike free() that leaves nothing behind. NULL and errno. */
+void *hth_map_memory(uint64_t len);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scratch.h"
 
+#include "core/base/map.h"
 #include "transfer_parts.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #define LEAST   (UINT64_C(64) << 10)
 #define IDLE_MS 10000u
@@ -21,7 +23,7 @@ static void scratch_free(struct hth_scratch *s)
     while (*at != s)
         at = &(*at)->next;
     *at = s->next;
-    free(s->base);
+    munmap(s->base, s->capacity);
     free(s);
 }
 
@@ -83,7 +85,7 @@ static struct hth_scratch *scratch_make(struct hth_ctx *ctx, uint64_t bytes)
 {
     struct hth_scratches *all = scratches_of(ctx);
     struct hth_scratch *s = calloc(1, sizeof(*s));
-    void *base = s ? aligned_alloc(HTH_BLOCK, bytes) : NULL;
+    void *base = s ? hth_map_memory(bytes) : NULL;
 
     if (!base) {
         free(s);
@@ -93,7 +95,7 @@ static struct hth_scratch *scratch_make(struct hth_ctx *ctx, uint64_t bytes)
     s->wait.ready = scratch_registered;
     s->reg = hth_reg_begin(ctx, base, bytes, &s->wait);
     if (!s->reg) {
-        free(base);
+        munmap(base, bytes);
         free(s);
         return NULL;
     }

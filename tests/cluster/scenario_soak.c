@@ -23,8 +23,9 @@
 #define MORE_KIB       4096u
 #define MORE_FILES     8u
 #define MORE_STORE_KIB (16u * 1024)
-#define GIVE_BACK_MS \
-    15000u /* slots of places that have gone home go when all has been well for a while */
+/* Slots of places that have gone home go when all has been well for a while, and memory that ranges were
+ * read into when nobody has read for 10 s. */
+#define GIVE_BACK_MS   15000u
 
 struct dice {
     uint64_t state;
@@ -215,12 +216,17 @@ static unsigned more_slots(const struct weight *before, const struct weight *now
                    : 0;
 }
 
+static int weighs_more(const struct weight *now, const struct weight *first)
+{
+    return now->store_kib > first->store_kib + MORE_STORE_KIB || now->kib > first->kib + MORE_KIB;
+}
+
 static int weigh_at_rest(struct world *w, uint32_t k, const struct life *l, struct weight *now)
 {
     uint64_t until = now_ms() + GIVE_BACK_MS;
 
     TRY(engine_weigh(w, k, now));
-    while (now->store_kib > l->first.store_kib + MORE_STORE_KIB && now_ms() < until) {
+    while (weighs_more(now, &l->first) && now_ms() < until) {
         nap_ms(100);
         TRY(engine_weigh(w, k, now));
     }
