@@ -226,6 +226,7 @@ static int piece_arrived(struct hth_fetch *f, struct piece *p)
     } else if (hth_breaks(f->ctx, HTH_BREAK_VERIFY)) {
         chunk_right(f, s, p->unit);
     } else {
+        hth_point(&f->ctx->points, "arrived");
         f->busy++;
         p->work = (struct hth_work){ .run = piece_check_run, .done = piece_check_done };
         f->ctx->workers.submit(f->ctx->workers.self, &p->work);

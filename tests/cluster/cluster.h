@@ -147,7 +147,9 @@ int object_find(struct world *w, uint32_t k, uint64_t step, uint32_t owner, stru
 int object_holder(struct world *w, uint64_t step, uint32_t owner, uint32_t not_here, uint32_t *out);
 int object_same(struct world *w, const struct object *a, const struct object *b); /* 1: equal */
 int file_flip(struct world *w, const char *path, uint64_t offset);
-uint64_t file_digest(const char *path, uint64_t seed); /* no file: the seed */
+int file_forge(
+        struct world *w, const char *path, uint64_t offset); /* its CRC stays; no zeros there */
+uint64_t file_digest(const char *path, uint64_t seed);       /* no file: the seed */
 int common_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t len);
 int manifest_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t len);
 int step_digest(struct world *w, uint64_t step, uint64_t *out); /* all its files on all machines */

@@ -125,6 +125,26 @@ int file_flip(struct world *w, const char *path, uint64_t offset)
     return ok ? 0 : lost(w, "%s cannot be damaged: %s", path, strerror(errno));
 }
 
+/* CRC32C's generator: what differs by it has the same CRC. */
+int file_forge(struct world *w, const char *path, uint64_t offset)
+{
+    static const unsigned char polynomial[] = { 0xf1, 0x76, 0xec, 0x05, 0x01 };
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    unsigned char c[sizeof(polynomial)], was = 0;
+    int ok = fd >= 0 && pread(fd, c, sizeof(c), (off_t)offset) == sizeof(c);
+
+    for (size_t i = 0; ok && i < sizeof(c); i++) {
+        was |= c[i];
+        c[i] ^= polynomial[i];
+    }
+    ok = ok && was && pwrite(fd, c, sizeof(c), (off_t)offset) == sizeof(c);
+    if (fd >= 0)
+        close(fd);
+    note(w, "five bytes of %s are others now under the same CRC, from byte %lu on", path,
+            (unsigned long)offset);
+    return ok ? 0 : lost(w, "%s cannot be forged: %s", path, was ? strerror(errno) : "zeros");
+}
+
 int common_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t len)
 {
     char rest[64];

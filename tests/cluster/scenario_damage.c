@@ -5,7 +5,9 @@
  */
 #include "cluster.h"
 
+#include <glob.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 static int is_shared(const char *what)
@@ -126,6 +128,58 @@ static int flip_both(struct world *w, const char *arg)
     return world_restart(w, 2);
 }
 
+/* Machine 1 is a fresh one, and its engine stops when the first chunk of rank 1's object has come and is
+ * not yet looked at: somebody on the path, who knows the format, has changed it. */
+static int forge_what_comes(struct world *w)
+{
+    uint64_t until = now_ms() + 20000;
+    char path[400];
+    glob_t found;
+
+    w->kib = 2048; /* one chunk */
+    TRY(world_begin(w, 3, 1, 2));
+    world_stop(w);
+    TRY(node_kill(w, 1));
+    TRY(node_up(w, 1));
+    TRY(node_engine_start(w, 1, "HEARTH_STOP_POINT", "arrived"));
+    TRY(world_start(w));
+    TRY(world_post(w, "recover"));
+    while (!node_stopped(w, 1)) {
+        if (now_ms() >= until)
+            return lost(w, "no chunk came");
+        nap_ms(5);
+    }
+    node_path(w, 1, ".hearth/*/__1__0_src1.distcp.tmp", path, sizeof(path));
+    if (glob(path, 0, NULL, &found))
+        return lost(w, "there is no %s", path);
+    snprintf(path, sizeof(path), "%s", found.gl_pathv[0]);
+    globfree(&found);
+    TRY(file_forge(w, path, 4096 + 1024 * 1024));
+    return node_engine_signal(w, 1, SIGCONT);
+}
+
+/* It is found, named and pulled again, whatever carries it. */
+static int forged_strong(struct world *w, const char *arg)
+{
+    (void)arg;
+    w->strong = 1;
+    TRY(forge_what_comes(w));
+    TRY(world_recovered(w, 2));
+    if (!node_log_has(w, 1, "chunk 0 has a wrong checksum"))
+        return lost(w, "nobody says that chunk 0 was wrong");
+    TRY(world_protected(w));
+    return world_save(w, 3);
+}
+
+/* Nothing tells, so the scenario above does show something. */
+static int forged_under_crc(struct world *w, const char *arg)
+{
+    (void)arg;
+    TRY(forge_what_comes(w));
+    TRY(rank_refusal(w, 1, 25000, "weights"));
+    return 0;
+}
+
 #define FLIP(name, what)                            \
     { "flip-" name, flip_alive, what },             \
     {                                               \
@@ -135,4 +189,5 @@ static int flip_both(struct world *w, const char *arg)
 const struct scenario scenarios_damage[] = { FLIP("local", "local 1"), FLIP("replica", "replica 1"),
     FLIP("table", "table 1"), FLIP("manifest", "manifest 1"), FLIP("first-manifest", "manifest 0"),
     FLIP("common", "common 1"), FLIP("first-common", "common 0"),
-    { "flip-both-copies", flip_both, NULL }, { 0 } };
+    { "flip-both-copies", flip_both, NULL }, { "forged-strong", forged_strong, NULL },
+    { "forged-under-a-crc", forged_under_crc, NULL }, { 0 } };
