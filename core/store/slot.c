@@ -167,9 +167,10 @@ int hth_slot_reader(
 
 void hth_slot_settle(struct tmpfs_slot *slot)
 {
+    uint32_t others = slot->pub.leases - (slot->busy != 0); /* a worker touches its pages */
+
     /* Descriptors that were lent share ours, and leases count them. */
-    slot->state =
-            slot->pub.leases || hth_sys_open_elsewhere(slot->pub.fd) ? TMPFS_GIVEN : TMPFS_FREE;
+    slot->state = others || hth_sys_open_elsewhere(slot->pub.fd) ? TMPFS_GIVEN : TMPFS_FREE;
 }
 
 void hth_slot_lease(struct hth_store *s, struct hth_slot *slot)

@@ -218,10 +218,14 @@ Test(pool_workers,
         cr_assert(eq(u32, works(), 1));
         slot = take(size);
         pattern(slot->base, size, 7);
-        if (how)
+        if (how) {
             s->ops->give(s, slot);
-        else
+            cr_assert(eq(ptr, take(size),
+                    slot)); /* and had again at once: no rank is refused for that */
+            s->ops->give(s, slot);
+        } else {
             s->ops->condemn(s, slot, "test"); /* another one takes its place */
+        }
         do_works();
         if (how)
             cr_assert(eq(u64, wrong(slot->base, size, 7), 0));
