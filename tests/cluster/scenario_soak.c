@@ -216,17 +216,35 @@ static unsigned more_slots(const struct weight *before, const struct weight *now
                    : 0;
 }
 
-static int weighs_more(const struct weight *now, const struct weight *first)
+/* A machine that was lost twice in ten minutes gets nothing for that long: others have its places. */
+static uint32_t without_places(struct world *w)
 {
-    return now->store_kib > first->store_kib + MORE_STORE_KIB || now->kib > first->kib + MORE_KIB;
+    uint32_t count = 0;
+    char line[100];
+
+    for (uint32_t k = 0; k < w->nodes; k++) {
+        snprintf(line, sizeof(line), " peer-lost node %s is lost", w->node[k].name);
+        count += node_log_has(w, w->seat[0], line) > 1;
+    }
+    return count;
 }
 
-static int weigh_at_rest(struct world *w, uint32_t k, const struct life *l, struct weight *now)
+/* What a machine may keep now. */
+static uint64_t store_kib_most(struct world *w, const struct weight *first)
+{
+    uint64_t slot_kib = ((w->kib + 8) * 17 / 16 + 2047) / 2048 * 2048;
+    uint64_t places = (uint64_t)without_places(w) * w->per_node * (1 + w->copies);
+
+    return first->store_kib + MORE_STORE_KIB + places * (w->keep + 1) * slot_kib;
+}
+
+static int weigh_at_rest(
+        struct world *w, uint32_t k, const struct life *l, uint64_t store_kib, struct weight *now)
 {
     uint64_t until = now_ms() + GIVE_BACK_MS;
 
     TRY(engine_weigh(w, k, now));
-    while (weighs_more(now, &l->first) && now_ms() < until) {
+    while ((now->store_kib > store_kib || now->kib > l->first.kib + MORE_KIB) && now_ms() < until) {
         nap_ms(100);
         TRY(engine_weigh(w, k, now));
     }
@@ -236,13 +254,15 @@ static int weigh_at_rest(struct world *w, uint32_t k, const struct life *l, stru
 static int lives_end(struct world *w)
 {
     struct weight now;
+    uint64_t store_kib;
 
     for (uint32_t k = 0; k < w->nodes; k++) {
         const struct life *l = &lives[k];
 
         if (!l->rounds)
             continue;
-        TRY(weigh_at_rest(w, k, l, &now));
+        store_kib = store_kib_most(w, &l->first);
+        TRY(weigh_at_rest(w, k, l, store_kib, &now));
         note(w, "engine of %s after %u rounds: %lu KiB, %lu before; %u files, %u before; %lu KiB kept, %lu before",
                 now.name, l->rounds, (unsigned long)now.kib, (unsigned long)l->first.kib, now.files,
                 l->first.files, (unsigned long)now.store_kib, (unsigned long)l->first.store_kib);
@@ -252,7 +272,7 @@ static int lives_end(struct world *w)
         if (now.files > l->first.files + MORE_FILES + more_slots(&l->first, &now))
             return lost(w, "the engine of %s has %u files open, and %u %u rounds ago", now.name,
                     now.files, l->first.files, l->rounds);
-        if (now.store_kib > l->first.store_kib + MORE_STORE_KIB)
+        if (now.store_kib > store_kib)
             return lost(w, "machine %s keeps %lu KiB, and %lu %u rounds ago", now.name,
                     (unsigned long)now.store_kib, (unsigned long)l->first.store_kib, l->rounds);
         COUNT(engines, 1);
