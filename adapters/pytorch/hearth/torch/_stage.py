@@ -3,13 +3,14 @@
 
     walk the state, note its tensors -> one hearth_save_stage() -> walk again, put the copies in
 
-dict, OrderedDict, list, tuple and atoms are rebuilt here; tensors and DTensors are copied by the
-library; what is neither goes to torch's own stager. A staged tensor is valid until its save is
-committed.
+dict, OrderedDict, list, tuple and atoms are rebuilt here; tensors, DTensors and the local shards of
+ShardedTensors are copied by the library; what is none of these goes to torch's own stager. A staged
+tensor is valid until its save is committed.
 """
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import math
 from collections import OrderedDict
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+from torch.distributed._shard.sharded_tensor import Shard, ShardedTensor
 from torch.distributed.tensor import DTensor
 
 from ..errors import HearthError
@@ -135,14 +137,25 @@ class _Walk:
                 self.note(child, (*path, i))
         elif is_tensor(value):
             self._note_tensor(value, path)
+        elif kind is ShardedTensor:
+            for shard in value.local_shards():
+                self._note_shard(shard, tuple(value.size()), path)
         else:
             self.leaves += 8
 
-    def _note_tensor(self, value: torch.Tensor, path: Path) -> None:
+    def _note_shard(self, shard: Shard, whole: tuple[int, ...], path: Path) -> None:
+        """A part of a ShardedTensor, which may be one itself."""
+        if type(shard.tensor) in _PLAIN and is_tensor(shard.tensor):
+            self._note_tensor(shard.tensor, path, whole, tuple(shard.metadata.shard_offsets))
+        else:
+            self.note(shard.tensor, path)
+
+    def _note_tensor(self, value: torch.Tensor, path: Path, whole: tuple[int, ...] | None = None,
+                     offset: tuple[int, ...] | None = None) -> None:
         if id(value) in self._index:
             return
         self._index[id(value)] = len(self.sources)
-        whole, offset, local = None, None, value
+        local = value
         if isinstance(value, DTensor):
             local = value._local_tensor
             whole, offset = self.boxes.of(value)
@@ -161,10 +174,13 @@ class _Walk:
         if kind is tuple:
             return tuple([self.build(child, copies, other) for child in value])
         if is_tensor(value):
-            copy = copies[self._index[id(value)]]
+            staged = copies[self._index[id(value)]]
             if isinstance(value, DTensor):
-                return DTensor(copy, value._spec, requires_grad=False)
-            return copy
+                return DTensor(staged, value._spec, requires_grad=False)
+            return staged
+        if kind is ShardedTensor:
+            return _sharded(value, [self.build(shard.tensor, copies, other)
+                                    for shard in value.local_shards()])
         return other(value)
 
     def _build_dict(self, value: dict, copies: list[torch.Tensor],
@@ -175,6 +191,22 @@ class _Walk:
         out = OrderedDict(pairs)
         out.__dict__.update(value.__dict__)  # the _metadata of a module's state_dict()
         return out
+
+
+def _sharded(value: ShardedTensor, parts: list[torch.Tensor]) -> ShardedTensor:
+    """The same with other local shards. What it knows of all ranks' is shared, not made again: its
+    own constructor looks at every shard of every tensor."""
+    shards = []
+    for shard, part in zip(value.local_shards(), parts):
+        metadata = shard.metadata
+        if metadata.placement is not None and metadata.placement.device() != part.device:
+            metadata = copy.deepcopy(metadata)
+            metadata.placement._device = part.device
+        shards.append(Shard(part, metadata))
+    out = torch.Tensor._make_wrapper_subclass(ShardedTensor, value.size(), dtype=value.dtype)
+    out.__dict__.update(value.__dict__, _local_shards=shards, _init_rrefs=False,
+                        _sharded_tensor_id=None)
+    return out
 
 
 def is_tensor(value: Any) -> bool:

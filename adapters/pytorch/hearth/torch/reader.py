@@ -456,4 +456,5 @@ def _set(planner: Any, fqn: str, value: Any) -> None:
 
 def is_stock(planner: LoadPlanner) -> bool:
     """Byte items may be put into the planner's state without its torch.load."""
-    return getattr(type(planner), "load_bytes", None) is DefaultLoadPlanner.load_bytes
+    own = getattr(planner, "load_bytes", None)  # of its class, or put on this one planner
+    return getattr(own, "__func__", None) is DefaultLoadPlanner.load_bytes

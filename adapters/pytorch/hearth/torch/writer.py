@@ -518,6 +518,8 @@ def _box(item: WriteItem) -> tuple[tuple[int, ...] | None, tuple[int, ...] | Non
 
 def is_stock(planner: SavePlanner) -> bool:
     """Byte items may be taken from the planner's state without its torch.save."""
-    kind = type(planner)
-    return (getattr(kind, "resolve_data", None) is DefaultSavePlanner.resolve_data
-            and getattr(kind, "transform_object", None) is DefaultSavePlanner.transform_object)
+    def own(name: str) -> object:  # of its class, or put on this one planner
+        return getattr(getattr(planner, name, None), "__func__", None)
+
+    return (own("resolve_data") is DefaultSavePlanner.resolve_data
+            and own("transform_object") is DefaultSavePlanner.transform_object)
