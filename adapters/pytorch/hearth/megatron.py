@@ -88,7 +88,7 @@ class HearthSaveStrategy(_theirs.TorchDistSaveShardedStrategy):
         whole = state.get("common_state")
         self._state = whole if isinstance(whole, ShardedObject) else None
         self._folder = folder
-        if self._state is not None:  # 0.17 and newer: would be an item of each rank's
+        if self._state is not None:  # 0.19: would be an item of each rank's
             state = {key: value for key, value in state.items() if value is not whole}
         return path, _theirs._replace_state_dict_keys_with_sharded_keys(
             state, self.keep_only_main_replica)[0]

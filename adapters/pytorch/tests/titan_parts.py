@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchtitan's own parts, as its trainer builds them, of a model for a CPU: its trainer wants a GPU.
-Functions for ranks of ranks.World are here, too."""
+"""torchtitan's own parts, as its trainer builds them, of a model for a CPU: its trainer wants a
+GPU. Functions for ranks of ranks.World are here, too."""
 
 from __future__ import annotations
 
