@@ -19,12 +19,14 @@ folder is a checkpoint of Megatron's is `metadata.json`: files that every node g
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import json
 import os
 import time
 from concurrent.futures import Future
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +247,8 @@ def save(sharded_state_dict: dict[str, Any], checkpoint_dir: str | os.PathLike,
     if arguments.get("verify_integrity"):
         raise ValueError("verify_integrity: there are no files to hash; what is in memory is "
                          "verified by Hearth, whenever it is read")
+    if "async_strategy" in inspect.signature(dist_checkpointing.save).parameters:  # 0.19
+        arguments.setdefault("async_strategy", "mcore")
     with _folder.scratch() as files:
         folder = os.path.join(files, os.path.basename(os.fspath(checkpoint_dir).rstrip("/")))
         os.mkdir(folder)
@@ -264,11 +268,23 @@ def load(sharded_state_dict: dict[str, Any], checkpoint_dir: str | os.PathLike, 
     arguments  of dist_checkpointing.load()
     """
     path = os.path.abspath(os.fspath(checkpoint_dir))
+    classes: list[Any] = []
     if _jobs.open_member(os.path.dirname(path)) is not None:
         arguments["sharded_strategy"] = HearthLoadStrategy(trust=trust)
         if hasattr(_common, "TorchCommonLoadStrategy"):
             arguments["common_strategy"] = HearthLoadCommonStrategy(trust=trust)
-    return dist_checkpointing.load(sharded_state_dict, path, **arguments)
+        elif trust:
+            classes = _named_in(f"{path}/{_COMMON}")
+    with torch.serialization.safe_globals(classes):
+        return dist_checkpointing.load(sharded_state_dict, path, **arguments)
+
+
+def _named_in(path: str) -> list[Any]:
+    """What a file of torch.save names and torch does not know: Megatron reads it by torch.load,
+    which takes no other."""
+    names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    return [getattr(import_module(module), name) for module, _, name in (
+        name.rpartition(".") for name in names)]
 
 
 def newest(base: str | os.PathLike, folder: str | os.PathLike | None = None,

@@ -26,11 +26,15 @@ import hearth.torch as ht
 from hearth import megatron
 
 
-def queue() -> AsyncCallsQueue:
-    """Of asynchronous saves. It asks for the current GPU; in a process of a rank's it may be told
-    that this is a CPU."""
+def on_cpu() -> None:
+    """In a process of a rank's: Megatron asks for the current GPU, and waits for it."""
     torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]
     torch.cuda.synchronize = lambda *_: None  # type: ignore[assignment]
+
+
+def queue() -> AsyncCallsQueue:
+    """Of asynchronous saves."""
+    on_cpu()
     return AsyncCallsQueue()
 
 
@@ -173,6 +177,7 @@ def _slow(write: Any) -> Any:
 
 def with_megatrons_own(folder: str) -> dict[str, Any]:
     """dist_checkpointing alone: our strategies handed to it, folders of its own beside them."""
+    on_cpu()
     trainer, other = _saved(2), Trainer()
     trainer.train_step()
     on_storage, beside = f"{folder}/iter_0000003", f"{folder}/iter_0000004"
