@@ -97,6 +97,10 @@ class StagedState(dict):
         _mine.begun = self._current
         return super().items()
 
+    def like(self, state: dict[str, Any]) -> StagedState:
+        """The same save, of another state made of these tensors."""
+        return StagedState(state, self._current, self._pack)
+
     def __reduce__(self) -> Any:
         return dict, (dict(self),)
 
