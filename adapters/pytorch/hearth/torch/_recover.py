@@ -252,6 +252,13 @@ def _causes(mine: BaseException | None) -> dict[int, BaseException]:
     return {rank: error for rank, error in enumerate(_gathered(carried)) if error is not None}
 
 
+def raise_of_any(mine: BaseException | None) -> None:
+    """Raise on all ranks what any of them has. Collective."""
+    causes = _causes(mine)
+    if causes:
+        raise mine if mine is not None else HearthError(_say(causes))
+
+
 def _say(causes: dict[int, BaseException]) -> str:
     return "; ".join(f"rank {rank}: {error}" for rank, error in sorted(causes.items()))
 
