@@ -551,6 +551,7 @@ def test_names_and_views_without_a_job():
     assert split("/m/7/step-1_ckpt", "/m/7", ()) == ("/m/7/step-1_ckpt", None)
     assert split("/m/7/other", "/m/7", ()) == ("/m/7/other", None)
     assert split("/m/job/7/other", None, ()) == ("/m/job/7", "other")
+    assert split("/m/7/other", None, (), None, 3) == ("/m/7/other", None)
     assert split(None, None, BOTH) == (None, None)
     assert split(io.BytesIO, None, BOTH) == (io.BytesIO, None)
     with pytest.raises(HearthError, match="rank 1 part b of a, b"):

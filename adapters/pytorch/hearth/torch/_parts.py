@@ -71,7 +71,8 @@ def split(checkpoint_id: Any, base: str | None, parts: Sequence[str] | None,
     as it was, and None. ValueError for a part that is not declared.
 
     parts  that are declared; empty: any name may be one; None: none is
-    step   that was told: "<base>/model" is a part of it, where that is declared
+    step   that was told: "<base>/model" is a part of it, where that is declared; a folder that names
+           another is no step's
     """
     if parts is None or not isinstance(checkpoint_id, (str, os.PathLike)):
         return checkpoint_id, None
@@ -80,7 +81,8 @@ def split(checkpoint_id: Any, base: str | None, parts: Sequence[str] | None,
     in_base = bool(base) and os.path.realpath(save) == os.path.realpath(str(base))
     if name not in parts and _names.step_of(name, step_of) is not None:
         return checkpoint_id, None
-    if not in_base and above and _NAME.fullmatch(name) and _names.step_of(above, step_of) is not None:
+    at = None if in_base or not above else _names.step_of(above, step_of)
+    if at is not None and _NAME.fullmatch(name) and (parts or step in (None, at)):
         if parts and name not in parts:
             raise ValueError(f"checkpoint id {checkpoint_id!s}: part {name!r} is not declared: the "
                              f"parts are {', '.join(parts)}")

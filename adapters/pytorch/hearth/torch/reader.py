@@ -158,7 +158,7 @@ class HearthReader(StorageReader):
 
     def _split(self) -> tuple[Any, str | None]:
         """The id of the save, and the part that the id says."""
-        return _parts.split(self._id, self._base, (), self._step_of)
+        return _parts.split(self._id, self._base, (), self._step_of, self._step)
 
     def _open(self, wait_s: float = _HEAR_S) -> Checkpoint:
         """The checkpoint that is meant: a save of this epoch, or what was recovered."""
