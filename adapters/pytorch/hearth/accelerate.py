@@ -10,19 +10,32 @@
         if step % 10 == 0: memory.save(step)
         if step % 1000 == 0: accelerator.save_state(f"/storage/run/step_{step}")
     memory.close()
+
+With FSDP2 each model and each optimizer is a part of the save, sharded as it is in the training,
+under the names of the folders that Accelerate itself writes; all else stays files.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import Accelerator, DistributedType
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 
-from .torch import _folder, _whole
+from .torch import _folder, _several, _whole
 
-_CUT = {DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM}
+_CUT = {DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM}
 
 
 class HearthState:
@@ -37,17 +50,30 @@ class HearthState:
                  on_error: str = "warn", **opts: Any) -> None:
         kind = accelerator.distributed_type
         if kind in _CUT:
-            raise TypeError(f"HearthState is for states that each rank has whole, not for "
-                            f"{kind.value}: save sharded states with hearth.torch.async_save()")
+            raise TypeError(f"HearthState is for states that each rank has whole and for FSDP2, not "
+                            f"for {kind.value}: save sharded states with hearth.torch.async_save()")
+        self._sharded = kind is DistributedType.FSDP
+        if self._sharded and not accelerator.is_fsdp2:
+            raise TypeError("HearthState: of FSDP it takes version 2 alone, "
+                            "FullyShardedDataParallelPlugin(fsdp_version=2)")
         if accelerator.project_configuration.automatic_checkpoint_naming:
             raise ValueError("automatic_checkpoint_naming: save_state() would write elsewhere than "
                              "it is told")
         self._accelerator, self._opts = accelerator, opts
-        self._saver = _whole.Saver(base, on_error=on_error, **opts)
+        self._saver: _several.Saver | _whole.Saver = (
+            _several.Saver if self._sharded else _whole.Saver)(base, on_error=on_error, **opts)
 
     def save(self, step: int) -> None:
         """What save_state() writes, as this step. Returns when it is copied. Collective."""
-        _folder.keep(self._saver, step, self._accelerator.save_state)
+        if isinstance(self._saver, _whole.Saver):
+            _folder.keep(self._saver, step, self._accelerator.save_state)
+            return
+        states: dict[str, _several.Make] = {
+            name: partial(_model_state, model) for name, model in self._models()}
+        for name, model, optimizer in self._optimizers():
+            states[name] = partial(_optimizer_state, model, optimizer)
+        with self._without_shards():
+            self._saver.save(step, states, self._accelerator.save_state)
 
     def load(self, folder: str | os.PathLike | None = None) -> int | None:
         """load_state() of the newest: the step, or None where there is nothing. Collective.
@@ -62,9 +88,51 @@ class HearthState:
             self._accelerator.load_state(path)
             return step
         with _folder.scratch() as files:
-            _folder.bring(path, files)
-            self._accelerator.load_state(files)
+            if self._sharded:
+                self._load_shards(path, files)
+            else:
+                _folder.bring(path, files)
+                self._accelerator.load_state(files)
         return step
+
+    def _load_shards(self, path: str, files: str) -> None:
+        """In Accelerate's order, but for the optimizers: of what it loads as files they need the
+        scaler, and their first step, which torch makes here, must draw no random number."""
+        for name, model in self._models():
+            state = _model_state(model)
+            _several.load(path, name, state)
+            set_model_state_dict(model, state["model"])
+        _several.bring(path, files)
+        with self._without_shards():
+            self._accelerator.load_state(files)
+        cuda = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+        for name, model, optimizer in self._optimizers():
+            with torch.random.fork_rng(devices=cuda):
+                state = _optimizer_state(model, optimizer)
+                _several.load(path, name, state)
+                set_optimizer_state_dict(model, optimizer, state["optimizer"])
+
+    def _models(self) -> list[tuple[str, Any]]:
+        """With the name of the folder that Accelerate writes."""
+        return [(f"pytorch_model_fsdp_{i}", model)
+                for i, model in enumerate(self._accelerator._models)]
+
+    def _optimizers(self) -> list[tuple[str, Any, Any]]:
+        """Each with its model: as Accelerate has them, in the order of prepare()."""
+        models = self._accelerator._models
+        return [(f"optimizer_{i}", models[i], optimizer)
+                for i, optimizer in enumerate(self._accelerator._optimizers)]
+
+    @contextmanager
+    def _without_shards(self) -> Iterator[None]:
+        """save_state() and load_state() have all else to do."""
+        mine = self._accelerator
+        models, optimizers = mine._models, mine._optimizers
+        mine._models, mine._optimizers = [], []
+        try:
+            yield
+        finally:
+            mine._models, mine._optimizers = models, optimizers
 
     def wait(self) -> None:
         """Until the last save has ended."""
@@ -73,6 +141,15 @@ class HearthState:
     def close(self) -> None:
         """The last save ends."""
         self._saver.close()
+
+
+def _model_state(model: Any) -> dict[str, Any]:
+    """As Accelerate saves it."""
+    return {"model": get_model_state_dict(model)}
+
+
+def _optimizer_state(model: Any, optimizer: Any) -> dict[str, Any]:
+    return {"optimizer": get_optimizer_state_dict(model, optimizer)}
 
 
 def _is_whole(folder: Path) -> bool:

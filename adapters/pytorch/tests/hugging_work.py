@@ -2,7 +2,11 @@
 """A training with Accelerate or Hugging Face's Trainer under torchrun, each rank on a node of its
 own; writes its losses.
 
-    hugging_work.py accelerate|transformers FOLDER STEPS DIE_AT
+    hugging_work.py accelerate|fsdp|between|transformers FOLDER STEPS DIE_AT
+
+fsdp: model and optimizer are sharded (FSDP2). between: rank 1 dies when the model of DIE_AT is
+written and the optimizer is not. Accelerate makes FSDP on accelerators only: here it is told that
+this is one, and the rest is its own.
 """
 
 from __future__ import annotations
@@ -31,10 +35,11 @@ class Model(torch.nn.Module):
         super().__init__()
         torch.manual_seed(3)
         self.layer = torch.nn.Linear(8, 1)
+        self.more = torch.nn.Linear(8, 8)
         self.dropout = torch.nn.Dropout(0.2)  # its random state is saved as well
 
     def forward(self, x: torch.Tensor, labels: Any = None) -> dict[str, torch.Tensor]:
-        wrong = self.layer(self.dropout(x)) - x.sum(1, keepdim=True)
+        wrong = self.layer(self.dropout(x + self.more(x))) - x.sum(1, keepdim=True)
         return {"loss": wrong.square().mean()}
 
 
@@ -52,15 +57,46 @@ def die(step: int, memory: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def sharded() -> Any:
+    from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
+    from accelerate.state import PartialState
+
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, cpu_ram_efficient_loading=False)
+    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
+    PartialState._shared_state["distributed_type"] = DistributedType.FSDP  # copied by each state
+    accelerator.state.distributed_type = DistributedType.FSDP
+    accelerator.state.fsdp_plugin = plugin
+    return accelerator
+
+
+def die_between_parts() -> None:
+    from hearth.torch import _recover
+
+    real = _recover.async_save
+    before: list[Any] = []
+
+    def save(state: Any, *, checkpoint_id: str, **arguments: Any) -> Any:
+        if rank == "1" and checkpoint_id.endswith(f"step-{die_at}_ckpt/optimizer_0"):
+            before[-1].result(60)
+            os.kill(os.getpid(), signal.SIGKILL)
+        before.append(real(state, checkpoint_id=checkpoint_id, **arguments))
+        return before[-1]
+
+    _recover.async_save = save
+
+
 def with_accelerate() -> None:
     from accelerate import Accelerator
 
     from hearth.accelerate import HearthState
 
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator(cpu=True) if kind == "accelerate" else sharded()
+    if kind == "between":
+        die_between_parts()
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
-    model, optimizer = accelerator.prepare(model, optimizer)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
     memory = HearthState(accelerator, base, on_error="raise")
     first = memory.load(storage) or 0
     print(f"rank {rank} goes on from {first}", flush=True)
@@ -69,6 +105,7 @@ def with_accelerate() -> None:
         loss = model(rows[at]["x"][None])["loss"]
         accelerator.backward(loss)
         optimizer.step()
+        schedule.step()
         optimizer.zero_grad()
         say(step, loss)
         if step % 2 == 0:
@@ -105,5 +142,5 @@ def with_transformers() -> None:
     trainer.train(resume_from_checkpoint=found)
 
 
-with_accelerate() if kind == "accelerate" else with_transformers()
+with_transformers() if kind == "transformers" else with_accelerate()
 ht.leave(base, keep=False)

@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -36,7 +36,7 @@ def scratch() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _files(folder: str) -> dict[str, torch.Tensor]:
+def files(folder: str) -> dict[str, torch.Tensor]:
     """The files below a folder, mapped, by their path in it."""
     out = {}
     for path in sorted(Path(folder).rglob("*")):
@@ -54,7 +54,7 @@ def keep(saver: Saver, step: int, write: Callable[[str], Any]) -> Future[Any]:
         def made() -> dict[str, Any]:
             folder = until_copied.enter_context(scratch())
             write(folder)
-            return {"files": _files(folder)}
+            return {"files": files(folder)}
 
         return saver.save(f"step-{step}_ckpt", made)
 
@@ -62,12 +62,17 @@ def keep(saver: Saver, step: int, write: Callable[[str], Any]) -> Future[Any]:
 def bring(path: str, to: str) -> None:
     """The files of a save into a folder, of rank 0 and of this rank."""
     for state in (read(path, rank=0), read(path)):
-        for name, data in state["files"].items():
-            file = Path(to, name)
-            if not file.resolve().is_relative_to(Path(to).resolve()):
-                raise ValueError(f"{path}: a file of it is called {name!r}")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(memoryview(data.numpy()))
+        lay(path, state["files"], to)
+
+
+def lay(path: str, these: Mapping[str, torch.Tensor], to: str) -> None:
+    """Files of a save into a folder, over those that are there, and nowhere else."""
+    for name, data in these.items():
+        file = Path(to, name)
+        if not file.resolve().is_relative_to(Path(to).resolve()):
+            raise ValueError(f"{path}: a file of it is called {name!r}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(memoryview(data.numpy()))
 
 
 def newest(base: str | os.PathLike, folder: str | os.PathLike | None,

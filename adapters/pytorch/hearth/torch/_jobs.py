@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ..job import Checkpoint, Gather, Job, check_options
-from . import _container, _names
+from . import _container, _names, _parts
 
 _PLACE = ("rank", "world", "gather")  # options that say which rank this is
 _IDS = 1000  # that are remembered of a job, the newest
@@ -301,6 +301,7 @@ def recover_again(base: str, opts: dict[str, Any], **arguments: Any) -> Membersh
             raise
         return member
     _check_same(member, opts)
+    _parts.forget(base)
     with member.lock:
         if member.recovered is not None:
             member.recovered.close()
@@ -315,6 +316,7 @@ def forget(base: str, *, keep: bool = True) -> None:
     with _lock:
         member = _memberships.pop(base, None)
         _ids.pop(base, None)
+    _parts.forget(base)
     if member is None:
         return
     if member.recovered is not None:

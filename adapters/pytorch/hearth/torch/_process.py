@@ -38,7 +38,7 @@ import torch
 
 from ..errors import HearthError, HearthTimeout
 from ..job import Job, Save
-from . import _jobs, _stage
+from . import _jobs, _parts, _stage
 
 
 @dataclasses.dataclass(eq=False)
@@ -48,6 +48,7 @@ class Current:
     name     what its id is called in the base
     common   files for all nodes, as they were when the state was copied; None: not asked yet
     headers  of the tensors written here one of each (dtype, dimensions): object and offset
+    turn     of a part: the save is the turn's group's until its last part has written
     """
 
     staged: _stage.Staged | None = None
@@ -62,13 +63,24 @@ class Current:
     commits_in_finish: bool = False
     rank: int = 0
     use_collectives: bool = True
+    turn: _parts.Turn | None = None
 
     def drop(self) -> None:
         """Give it up, unless it is handed over. Twice is harmless."""
         if self.save is not None:
             self.save.abort()
-        if self.staged is not None:
+        if self.turn is not None:
+            self.turn.drop()
+        elif self.staged is not None:
             self.staged.save.abort()
+
+    def refuse(self, error: BaseException) -> None:
+        """Give up a part that this thread was to write, whose call raises this."""
+        assert self.turn is not None
+        with contextlib.suppress(HearthTimeout):  # the error will do
+            self.turn.enter(0.0)
+        self.turn.fail(f"{error}")
+        self.staged, self.error = None, self.error or error
 
 
 def portable(error: BaseException) -> BaseException:

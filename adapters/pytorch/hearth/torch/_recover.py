@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 
 from .. import _ffi
 from ..errors import HearthCorrupt, HearthError, HearthLost, HearthNotFound
-from . import _container, _jobs, _names, _weak
+from . import _container, _jobs, _names, _parts, _weak
 from ._process import portable
 from ._unpickle import PickleRefused
 from .reader import HearthReader
@@ -157,11 +157,21 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike |
         process_group = group()
     state = {key: value.state_dict() if isinstance(value, Stateful) else value
              for key, value in state_dict.items()}
-    base = _jobs.known_base(checkpoint_id, writer._base)
-    future = _weak.call(base, on_error, lambda: _in_turn().submit(
-        dcp.save, writer.stage(state), checkpoint_id=checkpoint_id, storage_writer=writer,
-        planner=planner, process_group=process_group, no_dist=no_dist))
+    whole, _ = _parts.split(checkpoint_id, writer._base, writer._parts, writer._step_of,
+                            writer._step)
+    ends = writer._parts is None or writer._part == writer._parts[-1]
+    future = _weak.call(_jobs.known_base(whole, writer._base), on_error, lambda: _in_turn().submit(
+        _save, writer.stage(state), checkpoint_id=checkpoint_id, storage_writer=writer,
+        planner=planner, process_group=process_group, no_dist=no_dist), ends)
     return future if future is not None else _weak.none_yet()
+
+
+def _save(state: dict[str, Any], **arguments: Any) -> Metadata:
+    """In a thread that goes on to other saves."""
+    try:
+        return dcp.save(state, **arguments)
+    finally:
+        _parts.leave()
 
 
 def _in_turn() -> concurrent.futures.ThreadPoolExecutor:
@@ -174,12 +184,14 @@ def _in_turn() -> concurrent.futures.ThreadPoolExecutor:
 
 def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,
          storage_reader: HearthReader | None = None, trust: bool = False,
-         **arguments: Any) -> None:
+         part: str | None = None, **arguments: Any) -> None:
     """dcp.load() whose error names what HearthReader found wrong, where DCP says
-    "metadata is None". trust: as HearthReader's, where none is given."""
-    if storage_reader is not None and trust:
-        raise TypeError("trust= goes to the storage_reader that is given: HearthReader(trust=True)")
-    reader = storage_reader if storage_reader is not None else HearthReader(trust=trust)
+    "metadata is None". trust, part: as HearthReader's, where none is given."""
+    if storage_reader is not None and (trust or part is not None):
+        name = "trust" if trust else "part"
+        raise TypeError(f"{name}= goes to the storage_reader that is given: "
+                        f"HearthReader({name}=...)")
+    reader = storage_reader if storage_reader is not None else HearthReader(part=part, trust=trust)
     try:
         dcp.load(state_dict, checkpoint_id=checkpoint_id, storage_reader=reader, **arguments)
     except CheckpointException as error:
@@ -238,6 +250,13 @@ def _causes(mine: BaseException | None) -> dict[int, BaseException]:
     """What went wrong on each rank on which something did."""
     carried = None if mine is None else portable(mine)
     return {rank: error for rank, error in enumerate(_gathered(carried)) if error is not None}
+
+
+def raise_of_any(mine: BaseException | None) -> None:
+    """Raise on all ranks what any of them has. Collective."""
+    causes = _causes(mine)
+    if causes:
+        raise mine if mine is not None else HearthError(_say(causes))
 
 
 def _say(causes: dict[int, BaseException]) -> str:

@@ -43,6 +43,11 @@ class Source(NamedTuple):
     global_offset: tuple[int, ...] | None
 
 
+def object_name(rank: int, index: int) -> str:
+    """Of a rank's objects in a save, as DCP and ml-flashpoint name them."""
+    return f"__{rank}__{index}_src{rank}.distcp"
+
+
 class Staged(NamedTuple):
     """A state's copy, and the save that its tensors lie in."""
 
@@ -281,17 +286,18 @@ def _by_torch(value: Any) -> Any:
     return StateDictStager().stage({"value": value})["value"]
 
 
-def stage(job: Job, state: Any, boxes: Boxes, *, name: str, wait_s: float) -> Staged:
-    """Copy a state into a new save whose step is not known yet.
+def stage(job: Job, state: Any, boxes: Boxes, *, begin: Callable[[int], Save],
+          path: Path = ()) -> Staged:
+    """Copy a state into a new object of a save.
 
-    name    of the object, unique in the save
-    wait_s  for room in the pool
+    begin  makes it, of that many bytes; the save is given up where the copy fails
+    path   in front of the names of what is in it
     """
     walk = _Walk(boxes)
-    walk.note(state, ())
+    walk.note(state, path)
     pieces = pieces_of(walk.sources)
     room = walk.leaves * _BYTES_PER_LEAF + walk.size + _SLACK
-    save = job.begin(None, save_bytes(pieces) + room, name=name, wait_s=wait_s)
+    save = begin(save_bytes(pieces) + room)
     try:
         addresses = save.stage(pieces) if pieces else []
         places = {

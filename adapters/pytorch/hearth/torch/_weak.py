@@ -135,8 +135,12 @@ def check(on_error: str) -> None:
         raise ValueError(f"on_error {on_error!r} is none of {', '.join(ON_ERROR)}")
 
 
-def call(base: str | os.PathLike | None, on_error: str, save: Callable[[], Any]) -> Any:
-    """save(), whose result may be a future. With "warn" a failure of either gives None."""
+def call(base: str | os.PathLike | None, on_error: str, save: Callable[[], Any],
+         ends: bool = True) -> Any:
+    """save(), whose result may be a future. With "warn" a failure of either gives None.
+
+    ends  False: it writes a part of a save, which has not gone well before the last one has
+    """
     check(on_error)
     if on_error == "raise":
         return save()
@@ -148,13 +152,15 @@ def call(base: str | os.PathLike | None, on_error: str, save: Callable[[], Any])
         _failed(_base(base), error)
         return None
     if isinstance(result, concurrent.futures.Future):
-        return _softened(base, result)
-    _went_well(_base(base))
+        return _softened(base, result, ends)
+    if ends:
+        _went_well(_base(base))
     return result
 
 
 def _softened(base: str | os.PathLike | None,
-              future: concurrent.futures.Future[Any]) -> concurrent.futures.Future[Any]:
+              future: concurrent.futures.Future[Any],
+              ends: bool) -> concurrent.futures.Future[Any]:
     """A future of None where that one fails."""
     out: concurrent.futures.Future[Any] = concurrent.futures.Future()
     out.set_running_or_notify_cancel()
@@ -162,7 +168,8 @@ def _softened(base: str | os.PathLike | None,
     def done(ended: concurrent.futures.Future[Any]) -> None:
         error = ended.exception()
         if error is None:
-            _went_well(_base(base))
+            if ends:
+                _went_well(_base(base))
             out.set_result(ended.result())
         elif _is_of_the_save(error):
             _failed(_base(base), error)

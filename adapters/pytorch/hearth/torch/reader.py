@@ -35,7 +35,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 
 from ..errors import HearthError, HearthNotFound, HearthRefused
 from ..job import Box, Checkpoint, Job
-from . import _jobs, _names
+from . import _jobs, _names, _parts
 from ._pickles import PickleRefused, decode_item, load_metadata
 from ._progress import Progress
 from ._proof import short
@@ -43,7 +43,7 @@ from ._stage import dtype_name
 
 _HEAR_S = 5.0  # a save that is PROTECTED for the coordinator is heard of here in milliseconds
 _MISS_S = 0.5  # the same, of a step that this process has not written: most likely there is none
-_ARGUMENTS = ("base", "step", "step_of", "trust", "extension_registry")
+_ARGUMENTS = ("base", "step", "step_of", "part", "trust", "extension_registry")
 _GROUP_BYTES = 256 << 20  # read in one C call, so that Ctrl-C and progress come through
 
 
@@ -71,6 +71,9 @@ class HearthReader(StorageReader):
     step    where the checkpoint_id names none. None: the newest that is PROTECTED, or what the
             ranks recovered if that is newer
     step_of as HearthWriter's
+    part    of a save that was written in parts: only this one, under its own names. An id such as
+            "<base>/step-10_ckpt/model" says it as well. None: all of them, each name behind its
+            part's and a dot
     extension_registry  as FileSystemReader's: undoes what a FileSystemWriter's _extensions did
     trust   True: byte items are unpickled as torch.load(weights_only=False) does it, which runs
             whatever code their writer put there
@@ -81,13 +84,15 @@ class HearthReader(StorageReader):
     """
 
     def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
-                 step_of: _names.StepOf | None = None, trust: bool = False,
+                 step_of: _names.StepOf | None = None, part: str | None = None,
+                 trust: bool = False,
                  extension_registry: ExtensionRegistry | None = None, **opts: Any) -> None:
         super().__init__()
         _jobs.check(opts, _ARGUMENTS)
         self._base = None if base is None else os.fspath(base)
         self._extensions = extension_registry
         self._step, self._step_of, self._trust, self._opts = step, step_of, trust, opts
+        self._part = part
         self._id: str | None = None
         self._checkpoint: Checkpoint | None = None  # from read_metadata() until the data is read
         self._metadata: Metadata | None = None
@@ -112,6 +117,8 @@ class HearthReader(StorageReader):
         failed, self.error = self.error, None
         try:
             rank = kwargs.get("rank")
+            if rank is not None and isinstance(failed, _parts.NoPart):
+                raise failed  # there is a common one
             self._alone = rank is not None
             # DCP asks for a rank's own right after there was no common one: no need to wait again
             return self._read_metadata(rank, 0.0 if rank is not None and failed else _HEAR_S)
@@ -146,13 +153,19 @@ class HearthReader(StorageReader):
         if metadata.storage_meta is None:
             metadata.storage_meta = StorageMeta()
         metadata.storage_meta.load_id = f"hearth-{checkpoint.info.epoch:x}-{checkpoint.step}"
-        return metadata
+        part = _parts.same(self._part, self._split()[1])
+        return metadata if part is None else _parts.view(metadata, part, checkpoint.path)
+
+    def _split(self) -> tuple[Any, str | None]:
+        """The id of the save, and the part that the id says."""
+        return _parts.split(self._id, self._base, (), self._step_of, self._step)
 
     def _open(self, wait_s: float = _HEAR_S) -> Checkpoint:
         """The checkpoint that is meant: a save of this epoch, or what was recovered."""
         if self._checkpoint is not None:
             return self._checkpoint
-        known = _jobs.known_base(self._id, self._base)
+        checkpoint_id, _ = self._split()
+        known = _jobs.known_base(checkpoint_id, self._base)
         if known is not None:  # collective the first time: before what may fail on one rank
             _jobs.membership(known, self._opts)
         if self._id is None and self._step is None:
@@ -160,7 +173,7 @@ class HearthReader(StorageReader):
             self._checkpoint = _newest(member)
         else:
             base, step = _jobs.resolve(
-                self._id, self._base, self._step, self._step_of)
+                checkpoint_id, self._base, self._step, self._step_of)
             member = _jobs.membership(base, self._opts)
             self._checkpoint = member.job.checkpoint(
                 step, wait_s=wait_s if step <= member.wrote else min(wait_s, _MISS_S))

@@ -11,6 +11,8 @@ The writer is its own stager. What each call of DCP does:
     write_data      what was not staged is copied, the objects are sealed; ends at COPIED
     finish          (coordinator) `.metadata` to every node, commit, wait for the level asked for
 
+With parts= a save takes several such rows of calls, and the last one commits (_parts.py).
+
 The last two read back what they write (_proof.py), so that what could not be loaded fails the save.
 
 With AsyncCheckpointerType.PROCESS all but staging happens in DCP's checkpoint process, which takes
@@ -28,7 +30,7 @@ import os
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -45,12 +47,13 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 
 from ..errors import HearthError
 from ..job import Handle, Job, Piece, Save, save_bytes
-from . import _container, _jobs, _names, _process, _proof, _stage
+from . import _container, _jobs, _names, _parts, _process, _proof, _stage
 from ._pickles import encode_item, load_metadata
 from ._process import Current, portable
 
 _LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
-_ARGUMENTS = ("base", "step", "step_of", "level", "timeout_s", "overwrite", "common")
+_ARGUMENTS = ("base", "step", "step_of", "part", "parts", "level", "timeout_s", "overwrite",
+              "common")
 _OURS = "hearth-"  # begins the save_id of saves that were written here
 
 
@@ -101,6 +104,11 @@ class HearthWriter(StorageWriter):
     step       of the save, where the checkpoint_id names none in a form of _names.FORMS
     step_of    for ids of other forms: the step of the id's last component, or None. It goes along
                to DCP's checkpoint process: a function of a module there
+    parts      names of what a save consists of, where each is written by a call of its own; the
+               same for all of them, on all ranks. The last one's call commits, the others return
+               when their bytes are in memory, at level SEALED at most
+    part       which of them this writer writes. None: the id says it, "<base>/step-10_ckpt/model".
+               A staged save needs it: DCP does not tell a stager the id
     level      that save() and the upload future wait for: SEALED, COPIED, COMPLETE or PROTECTED
     timeout_s  for each wait. Keep it below the process group's
     overwrite  False: a step that exists already is refused
@@ -112,7 +120,8 @@ class HearthWriter(StorageWriter):
     """
 
     def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
-                 step_of: _names.StepOf | None = None, level: str = "PROTECTED",
+                 step_of: _names.StepOf | None = None, part: str | None = None,
+                 parts: Sequence[str] | None = None, level: str = "PROTECTED",
                  timeout_s: float = 600.0, overwrite: bool = True,
                  common: Mapping[str, bytes] | Callable[[], Mapping[str, bytes]] | None = None,
                  **opts: Any) -> None:
@@ -125,6 +134,7 @@ class HearthWriter(StorageWriter):
         self._base = None if base is None else os.fspath(base)
         self._step, self._level, self._timeout_s = step, level, timeout_s
         self._step_of = step_of
+        self._part, self._parts = part, _parts.declared(part, parts)
         self._overwrite, self._opts = overwrite, opts
         self._boxes = _stage.Boxes()
         self._lock = threading.Lock()
@@ -151,12 +161,19 @@ class HearthWriter(StorageWriter):
         try:
             current.base = _jobs.base_of(self._base)
             job = self._member(current.base).job
-            current.staged = _stage.stage(
-                job, state_dict, self._boxes, name=_object_name(job.rank, 0),
-                wait_s=self._timeout_s)
+            if self._parts is None:
+                current.staged = _stage.stage(
+                    job, state_dict, self._boxes, begin=lambda nbytes: job.begin(
+                        None, nbytes, name=_stage.object_name(job.rank, 0),
+                        wait_s=self._timeout_s))
+            else:
+                self._stage_part(job, current, state_dict, self._parts)
+            assert current.staged is not None
             staged = current.staged.state
             current.common = self._common_of(job)
         except BaseException as error:
+            if current.turn is not None:
+                current.turn.fail(f"{error}")
             if isinstance(error, KeyboardInterrupt):
                 raise
             current.error = error
@@ -164,12 +181,35 @@ class HearthWriter(StorageWriter):
             self._staged.append(current)
         return _process.StagedState(staged, current, functools.partial(self._pack, current))
 
+    def _stage_part(self, job: Job, current: Current, state: dict[str, Any],
+                    parts: tuple[str, ...]) -> None:
+        """Into an object of the save that is open."""
+        if self._part is None:
+            raise ValueError("a stager is not told the checkpoint_id, which would name the part: "
+                             "give the HearthWriter of each part part=, or use "
+                             "hearth.torch.dcp.async_save()")
+        turn = current.turn = _parts.take(current.base, self._part, parts, None)
+        turn.join(parts, None)
+
+        def begin(nbytes: int) -> Save:
+            turn.object = turn.group.open_object(job, nbytes, self._timeout_s)
+            return turn.group.save
+
+        with turn.group.lock:
+            current.staged = _stage.stage(
+                job, state, self._boxes, begin=begin, path=(self._part,))
+            turn.span = current.staged.save.data()
+
     def _pack(self, current: Current, state: dict[str, Any]) -> bytes:
         """A staged state for another process, where it is written then. Waits for the save before,
         longer than that one may take."""
         with self._lock:
             if current in self._staged:
                 self._staged.remove(current)
+        if current.turn is not None:
+            current.refuse(HearthError(
+                "parts of one save cannot be written in DCP's checkpoint process: the save cannot "
+                "be in two processes; use the thread (AsyncCheckpointerType.THREAD)"))
         return _process.pack(
             _jobs.open_member(current.base), current, state, 2 * self._timeout_s + 60)
 
@@ -179,6 +219,8 @@ class HearthWriter(StorageWriter):
             left, self._staged = self._staged, []
         for current in left:
             current.drop()
+            if current.turn is not None:
+                current.turn.over.set()
 
     # ---- the writer -----------------------------------------------------------------------
 
@@ -196,13 +238,16 @@ class HearthWriter(StorageWriter):
 
     def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
         """A new save of this id; what is wrong with it is said in storage_meta()."""
-        self._local.id = checkpoint_id
+        self._local.id, self._local.part = checkpoint_id, None
         self.checkpoint_id = None if checkpoint_id is None else str(checkpoint_id)
         self._local.refused = None
-        if self._staged or _process.waits():
-            return  # joined before it was staged, or never
         try:
-            self._join(checkpoint_id, self._base)
+            self._local.id, named = _parts.split(
+                checkpoint_id, self._base, self._parts, self._step_of, self._step)
+            self._local.part = _parts.same(self._part, named)
+            if self._staged or _process.waits():
+                return  # joined before it was staged, or never
+            self._join(self._local.id, self._base)
         except Exception as error:
             self._local.refused = error
 
@@ -216,8 +261,11 @@ class HearthWriter(StorageWriter):
     def storage_meta(self) -> StorageMeta:
         """What `.metadata` says of the save as a whole. The first call of every save."""
         self._drop_current()
+        _parts.leave()
         current = self._begun() or _process.arrived() or Current()
         self._local.current = current
+        if current.turn is not None:
+            current.turn.enter(self._turn_s)
         checkpoint_id = self._local.__dict__.pop("id", None)
         self._local.save_id = f"{_OURS}{uuid.uuid4()}"
         error = current.error or self._local.__dict__.pop("refused", None)
@@ -228,7 +276,33 @@ class HearthWriter(StorageWriter):
         current.base, current.step = _jobs.resolve(
             checkpoint_id, base, self._step, self._step_of)
         current.name = _jobs.id_of(checkpoint_id, current.step)
+        if self._parts is None:
+            _parts.pass_by(current.base, current.step)
+        else:
+            self._take_turn(current, self._parts)
         return self._meta(current)
+
+    @property
+    def _turn_s(self) -> float:
+        """For the part before: longer than its waits may take."""
+        return 2 * self._timeout_s + 60
+
+    def _take_turn(self, current: Current, parts: tuple[str, ...]) -> None:
+        """The part joins the save of its step, if it was not staged there."""
+        part = self._local.__dict__.pop("part", None) or self._part
+        if part is None:
+            raise ValueError(f"part= is not given, nor does the checkpoint id name one of "
+                             f"{', '.join(parts)}")
+        turn = current.turn
+        if turn is None:
+            turn = current.turn = _parts.take(current.base, part, parts, current.step)
+            turn.enter(self._turn_s)
+            turn.join(parts, current.step)
+        try:
+            turn.named(current.step, current.name)
+        except HearthError as error:
+            turn.fail(f"{error}")
+            raise
 
     def _begun(self) -> Current | None:
         """What was staged of the state that this thread saves."""
@@ -241,7 +315,8 @@ class HearthWriter(StorageWriter):
 
     def _meta(self, current: Current) -> StorageMeta:
         return StorageMeta(
-            checkpoint_id=f"{current.base}/{current.name}", save_id=self._local.save_id)
+            checkpoint_id=f"{current.base}/{current.name}", save_id=self._local.save_id,
+            modules=list(self._parts or ()))
 
     def _drop_current(self) -> None:
         """Give up a save that this thread began and that never came to its end."""
@@ -256,6 +331,8 @@ class HearthWriter(StorageWriter):
         current.rank = kwargs.get("rank", 0)
         current.use_collectives = kwargs.get("use_collectives", True)
         current.commits_in_finish = is_coordinator or not current.use_collectives
+        if current.turn is not None:
+            current.turn.coordinates = current.commits_in_finish
 
     @_carried
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
@@ -280,26 +357,60 @@ class HearthWriter(StorageWriter):
         """Copy, seal. The future's value: where each item lies."""
         current = self._current()
         member = self._member(current.base)
-        job, member.wrote = member.job, current.step
+        job, turn = member.job, current.turn
+        if turn is None or turn.last:
+            member.wrote = current.step
         try:
             _refuse_twice(plan)
             if current.common is None:
                 current.common = self._common_of(job)
-            write = _Write(job, current, plan, planner)
-            results = write.run()
-            current.save = write.save
+            if turn is None:
+                write = _Write(job, current, plan, planner)
+                results = write.run()
+                current.save = write.save
+            else:
+                results = self._write_part(job, current, turn, plan, planner)
+                if not turn.last:
+                    return Waiting(None, "", 0, results)
             current.staged = None
-            current.save.seal()
+            save = current.save if turn is None else turn.group.save
+            assert save is not None
+            save.seal()
             for name, data in current.common.items():
-                current.save.put_common(name, data)
+                save.put_common(name, data)
             if current.commits_in_finish:
                 return Waiting(None, "", 0, results)
-            save, current.save = current.save, None
             level = min(self._level, "COPIED", key=_LEVELS.index)
-            return Waiting(save.commit(), level, self._timeout_s, results)
-        except BaseException:
+            return Waiting(self._commit(current), level, self._timeout_s, results)
+        except BaseException as error:
+            if turn is not None:
+                turn.fail(f"{error}")
             self._drop_current()
             raise
+
+    def _write_part(self, job: Job, current: Current, turn: _parts.Turn, plan: SavePlan,
+                    planner: SavePlanner) -> list[WriteResult]:
+        """One part into the save of all."""
+        group = turn.group
+        with group.lock:
+            group.check()
+            results = _parts.Results(_Write(job, current, plan, planner).run())
+            results.says = turn.says
+            group.headers.update(current.headers)
+            group.common.update(current.common or {})
+            turn.wrote()
+            current.staged = None
+            current.headers, current.common = group.headers, group.common
+        return results
+
+    @staticmethod
+    def _commit(current: Current) -> Handle:
+        """Hand the save over."""
+        save, current.save = current.save, None
+        if current.turn is not None:
+            save = current.turn.group.taken()
+        assert save is not None
+        return save.commit()
 
     @_carried
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
@@ -307,22 +418,34 @@ class HearthWriter(StorageWriter):
         current = self._current()
         if any(part is None for part in results):
             raise HearthError(f"step {current.step}: a rank gave no results")
-        own = dataclasses.replace(
+        own: Metadata | None = dataclasses.replace(
             metadata, storage_meta=self._meta(current),
             storage_data={result.index: result.storage_data for part in results
                           for result in part})
+        try:
+            _parts.compare(current.step, results)
+            own = own if current.turn is None else current.turn.finish(own)
+        except HearthError as error:
+            if current.turn is not None:
+                current.turn.fail(f"{error}")
+            self._drop_current()
+            raise
+        if own is None:
+            return  # there are parts to come
         name = _metadata_name(current)
         job = self._member(current.base).job
-        save, where = current.save, _where(current)
+        where = _where(current)
         try:
+            save = current.save if current.turn is None else current.turn.group.save
             assert save is not None
             data = pickle.dumps(own)
             proved = not job.off and _proof.of(current.base).metadata(
                 where, name, own, data)
             save.put_common(name, data)
-            current.save = None
-            handle = save.commit()
-        except BaseException:
+            handle = self._commit(current)
+        except BaseException as error:
+            if current.turn is not None:
+                current.turn.fail(f"{error}")
             self._drop_current()
             raise
         try:
@@ -343,7 +466,8 @@ class HearthWriter(StorageWriter):
     # ---- to another process ----------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        keep = ("_base", "_step", "_step_of", "_level", "_timeout_s", "_overwrite")
+        keep = ("_base", "_step", "_step_of", "_part", "_parts", "_level", "_timeout_s",
+                "_overwrite")
         member = _jobs.open_member(self._base)
         return {**{name: self.__dict__[name] for name in keep},
                 "_opts": _jobs.for_others(self._opts),
@@ -352,13 +476,10 @@ class HearthWriter(StorageWriter):
     def __setstate__(self, state: dict[str, Any]) -> None:
         rank, opts = state.pop("_rank"), state.pop("_opts")
         self.__init__(state["_base"], step=state["_step"], step_of=state["_step_of"],
-                      level=state["_level"], timeout_s=state["_timeout_s"],
+                      part=state["_part"], parts=state["_parts"], level=state["_level"],
+                      timeout_s=state["_timeout_s"],
                       overwrite=state["_overwrite"], **opts)
         self._rank = rank
-
-
-def _object_name(rank: int, index: int) -> str:
-    return f"__{rank}__{index}_src{rank}.distcp"
 
 
 def _exists(job: Job, step: int) -> bool:
@@ -374,7 +495,8 @@ def _metadata_name(current: Current) -> str:
 
 
 def _where(current: Current) -> str:
-    return f"step {current.step} ({current.base}/{current.name})"
+    part = f", part {current.turn.part}" if current.turn is not None else ""
+    return f"step {current.step} ({current.base}/{current.name}{part})"
 
 
 def _recorded_id(job: Job, current: Current) -> str | None:
@@ -413,12 +535,15 @@ class _Write:
         self._bytes = [i for i in plan.items if i.type == WriteItemType.BYTE_IO]
         self._results: list[WriteResult] = []
         self._headers: list[_proof.Header] = []
+        self._turn = current.turn
+        self._in = (current.turn.part,) if current.turn is not None else ()  # in front of keys
         self.save: Save
 
     def run(self) -> list[WriteResult]:
         fresh = self._staged_results([(i, self._tensor(i)) for i in self._tensors])
         self._prove_headers()  # while their object is mapped
-        sources = [_stage.Source((item.index.fqn,), tensor, *_box(item)) for item, tensor in fresh]
+        sources = [_stage.Source((*self._in, item.index.fqn), tensor, *_box(item))
+                   for item, tensor in fresh]
         pieces = _stage.pieces_of(sources, again=self._current.staged is not None)
         made = [self._blob(item) for item in self._bytes]
         if not self._job.off:
@@ -447,7 +572,7 @@ class _Write:
 
     def _blob(self, item: WriteItem) -> _proof.Blob:
         """A byte item; with a stock planner, without its torch.save."""
-        key = item.index.fqn
+        key = ".".join((*self._in, item.index.fqn))
         if is_stock(self._planner):
             value = self._planner.lookup_object(item.index)
             return _proof.Blob(key, encode_item(value), type(value))
@@ -458,9 +583,11 @@ class _Write:
     ) -> list[tuple[WriteItem, torch.Tensor]]:
         """Note those that lie in the staged save; the others come back."""
         staged = self._current.staged
-        self._name = _object_name(self._job.rank, 0)
+        self._name = _stage.object_name(self._job.rank, 0)
         if staged is None:
             return tensors
+        if self._turn is not None:
+            self._name = self._turn.object
         fresh = []
         for item, tensor in tensors:
             place = staged.places.get(tensor.data_ptr()) if tensor.nbytes else None
@@ -468,6 +595,8 @@ class _Write:
                 fresh.append((item, tensor))
             else:
                 self._tensor_result(staged.save, item, tensor, place[0], place[1])
+        if self._turn is not None:
+            return fresh  # its object stays in the save, also where nothing of it is asked for
         if tensors and not self._results and not _stage.lies_in(staged.save, [t for _, t in fresh]):
             staged.save.abort()  # nothing of it is written, nor read from it
             self._current.staged = None
@@ -477,6 +606,9 @@ class _Write:
         """A save of this step with room for what is to come."""
         need = save_bytes(pieces, blobs)
         staged = self._current.staged
+        if self._turn is not None:
+            self._make_room_in(self._turn, need, staged.room if staged is not None else -1)
+            return
         if staged is None:
             self.save = self._job.begin(
                 self._current.step, need, name=self._name, wait_s=60.0)
@@ -485,8 +617,20 @@ class _Write:
         self.save = staged.save
         self.save.set_step(self._current.step)
         if need > staged.room:
-            self._name = _object_name(self._job.rank, 1)
+            self._name = _stage.object_name(self._job.rank, 1)
             self.save.next_object(self._name, need)
+
+    def _make_room_in(self, turn: _parts.Turn, need: int, left: int) -> None:
+        """The same in a save of parts: behind what was staged, if that is still the open object,
+        else in one more. left: bytes there, -1 where nothing was staged."""
+        group = turn.group
+        if left >= 0 and group.object == turn.object:
+            more = need > left
+        else:
+            more = need > 0 or not group.object
+        if more:
+            self._name = group.open_object(self._job, need, 60.0)
+        self.save = group.has_step()
 
     def _result(self, item: WriteItem, name: str, offset: int, length: int) -> None:
         self._results.append(WriteResult(
@@ -500,7 +644,8 @@ class _Write:
         known = tensor.dtype, tensor.dim()
         if known not in self._current.headers and not self._job.off:
             self._current.headers[known] = self._name, offset
-            base, _ = save.data()
+            in_stage = self._turn is not None and self._name == self._turn.object
+            base, _ = self._turn.span if in_stage else save.data()
             self._headers.append(_proof.Header(
                 item.index.fqn, tensor.dtype, tuple(tensor.shape), base + offset))
 

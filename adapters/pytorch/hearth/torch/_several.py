@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sharded training as its framework holds it, in the background: each model and each optimizer a
+part of one save, and what each rank has of its own as files in one more.
+
+    parts    {"pytorch_model_fsdp_0": function that gives its state, ..., "optimizer_0": ...}
+    "files"  what write(folder) wrote: rank 0's, and each rank's own
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..job import Job
+from . import _folder, _jobs, _recover, _weak
+from ._process import Current
+from .reader import HearthReader
+from .writer import HearthWriter
+
+FILES = "files"
+Make = Callable[[], dict[str, Any]]
+
+
+class _Writer(HearthWriter):
+    """Stages what make() gives, and no other state; what that raises is an error of all ranks."""
+
+    make: Make
+
+    def _stage_part(self, job: Job, current: Current, state: dict[str, Any],
+                    parts: tuple[str, ...]) -> None:
+        super()._stage_part(job, current, self.make(), parts)
+
+
+class Saver:
+    """Saves of one job, one after another.
+
+    on_error  "warn": a save that fails is counted and said in the log (protection())
+    """
+
+    def __init__(self, base: str | os.PathLike, *, on_error: str = "warn",
+                 level: str = "PROTECTED", **opts: Any) -> None:
+        _weak.check(on_error)
+        self.base, self._on_error, self._level, self._opts = (
+            _jobs.base_of(base), on_error, level, opts)
+        self._writers: dict[tuple[str, ...], dict[str, _Writer]] = {}
+        self._last: Future[Any] | None = None
+
+    def save(self, step: int, states: Mapping[str, Make],
+             write: Callable[[str], Any]) -> Future[Any]:
+        """Copy the states and the files and return. Collective. Waits for the save before."""
+        self.wait()
+        future = _weak.call(self.base, self._on_error, lambda: self._submit(step, states, write))
+        self._last = future if future is not None else _weak.none_yet()
+        return self._last
+
+    def _submit(self, step: int, states: Mapping[str, Make],
+                write: Callable[[str], Any]) -> Future[Any]:
+        parts = (*states, FILES)
+        with _folder.scratch() as folder:
+            made = {name: _made(make) for name, make in states.items()}
+            made[FILES] = _made(lambda: _written(write, folder))
+            futures = []
+            for name, writer in self._writers_of(parts).items():
+                writer.make = made[name]
+                futures.append(_recover.async_save(
+                    {}, checkpoint_id=f"{self.base}/step-{step}_ckpt/{name}",
+                    storage_writer=writer))
+                writer.make = made[name] = _nothing
+        return _first_error(futures)
+
+    def _writers_of(self, parts: tuple[str, ...]) -> dict[str, _Writer]:
+        known = self._writers.get(parts)
+        if known is None:
+            known = self._writers[parts] = {
+                name: _Writer(self.base, part=name, parts=parts, level=self._level, **self._opts)
+                for name in parts}
+        return known
+
+    def wait(self) -> None:
+        """Until the last save has ended. Raises what it raised, once."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+    def close(self) -> None:
+        """The last save ends, and what was never written is given up. It may be used again."""
+        try:
+            self.wait()
+        finally:
+            for writers in self._writers.values():
+                for writer in writers.values():
+                    writer.close()
+
+
+def _nothing() -> dict[str, Any]:
+    return {}
+
+
+def _made(make: Make) -> Make:
+    """make() now, on all ranks alike, whose answer or error comes later."""
+    try:
+        state = make()
+    except Exception as error:
+        raised = error
+
+        def fail() -> dict[str, Any]:
+            raise raised
+
+        return fail
+    return lambda: state
+
+
+def _written(write: Callable[[str], Any], folder: str) -> dict[str, Any]:
+    write(folder)
+    return {_key(_rank()): _folder.files(folder)}
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def _key(rank: int) -> str:
+    return f"rank{rank}"
+
+
+def _first_error(futures: list[Future[Any]]) -> Future[Any]:
+    """Of all of them: the last one's result, or what the first that failed raised."""
+    out: Future[Any] = Future()
+    out.set_running_or_notify_cancel()
+    left = len(futures)
+
+    def done(_: Future[Any]) -> None:
+        nonlocal left
+        left -= 1  # in one thread, which writes them one after another
+        if left:
+            return
+        errors = [error for error in (future.exception() for future in futures) if error]
+        if errors:
+            out.set_exception(errors[0])
+        else:
+            out.set_result(futures[-1].result())
+
+    for future in futures:
+        future.add_done_callback(done)
+    return out
+
+
+def load(path: str, part: str, state: dict[str, Any]) -> None:
+    """A part into a state. Collective."""
+    _recover.load(state, checkpoint_id=path, storage_reader=HearthReader(part=part),
+                  process_group=_recover.group())
+
+
+def bring(path: str, to: str) -> None:
+    """The files of a save into a folder, of rank 0 and of this rank. Collective."""
+    state: dict[str, dict[str, torch.Tensor]] = {}
+    error: Exception | None = None
+    try:
+        state = _room_for(path)
+    except Exception as raised:  # the others would wait in the load
+        error = raised
+    _recover.raise_of_any(error)
+    load(path, FILES, state)
+    for rank in (_key(0), _key(_rank())):
+        _folder.lay(path, state.get(rank, {}), to)
+
+
+def _room_for(path: str) -> dict[str, dict[str, torch.Tensor]]:
+    """What files there are of rank 0 and of this rank, as their sizes."""
+    reader = HearthReader(part=FILES)
+    try:
+        reader.reset(path)
+        metadata = reader.read_metadata()
+    finally:
+        reader.close()
+    out: dict[str, dict[str, torch.Tensor]] = {}
+    for key, (rank, name) in (metadata.planner_data or {}).items():
+        if rank in (_key(0), _key(_rank())):
+            size = metadata.state_dict_metadata[key].size[0]
+            out.setdefault(rank, {})[name] = torch.empty(size, dtype=torch.uint8)
+    return out
