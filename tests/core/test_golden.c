@@ -381,7 +381,7 @@ static const struct golden {
     [HTH_FORMAT_HEAD] = { head_make, 2, "85d249d94e257dd8" },
     [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
     [HTH_FORMAT_STORE] = { store_make, 5, "e24b91c6ef70408e" },
-    [HTH_FORMAT_GREETING] = { greeting_make, 7, "158e93c05ef4c5c4" },
+    [HTH_FORMAT_GREETING] = { greeting_make, 8, "bc331cf258201a66" },
     [HTH_FORMAT_HANDED] = { handed_make, 2, "c3972ce7d2374b2f" },
     [HTH_FORMAT_LOCAL] = { local_make, 8, "907a89dfcfd74b36" },
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },

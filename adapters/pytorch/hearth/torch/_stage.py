@@ -249,17 +249,19 @@ def _by_torch(value: Any) -> Any:
     return StateDictStager().stage({"value": value})["value"]
 
 
-def stage(job: Job, state: Any, boxes: Boxes, *, name: str, wait_s: float) -> Staged:
+def stage(job: Job, state: Any, boxes: Boxes, *, name: str, wait_s: float,
+          ranks: Iterable[int] | None = None) -> Staged:
     """Copy a state into a new save whose step is not known yet.
 
     name    of the object, unique in the save
     wait_s  for room in the pool
+    ranks   as Job.begin()'s
     """
     walk = _Walk(boxes)
     walk.note(state, ())
     pieces = pieces_of(walk.sources)
     room = walk.leaves * _BYTES_PER_LEAF + walk.size + _SLACK
-    save = job.begin(None, save_bytes(pieces) + room, name=name, wait_s=wait_s)
+    save = job.begin(None, save_bytes(pieces) + room, name=name, wait_s=wait_s, ranks=ranks)
     try:
         addresses = save.stage(pieces) if pieces else []
         places = {

@@ -28,7 +28,7 @@ import os
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -50,7 +50,7 @@ from ._pickles import encode_item, load_metadata
 from ._process import Current, portable
 
 _LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
-_ARGUMENTS = ("base", "step", "step_of", "level", "timeout_s", "overwrite", "common")
+_ARGUMENTS = ("base", "step", "step_of", "level", "timeout_s", "overwrite", "common", "ranks")
 _OURS = "hearth-"  # begins the save_id of saves that were written here
 
 
@@ -106,7 +106,10 @@ class HearthWriter(StorageWriter):
     overwrite  False: a step that exists already is refused
     common     files that every node gets beside the objects, {name: bytes}, or a function that
                gives them, called when the state is copied: of ml-flashpoint `common.pt`,
-               `metadata.json`. Rank 0's are taken
+               `metadata.json`. Rank 0's are taken, or those of the lowest of `ranks`
+    ranks      that save, where not all do, as (0,) for rank 0 alone: these alone call
+               dcp.save(..., no_dist=True), or have a process group of their own. All ranks have
+               joined the job before (recover()), and all recover what these have saved
     opts       of hearth.job.Job.open(), when this is the first use of the job in the process. A job
                that is open already must have been opened with the same
     """
@@ -115,13 +118,14 @@ class HearthWriter(StorageWriter):
                  step_of: _names.StepOf | None = None, level: str = "PROTECTED",
                  timeout_s: float = 600.0, overwrite: bool = True,
                  common: Mapping[str, bytes] | Callable[[], Mapping[str, bytes]] | None = None,
-                 **opts: Any) -> None:
+                 ranks: Iterable[int] | None = None, **opts: Any) -> None:
         super().__init__()
         _jobs.check(opts, _ARGUMENTS)
         if level not in _LEVELS:
             raise ValueError(f"level {level!r} is none of {', '.join(_LEVELS)}")
         _container.check(common)
         self._common = common
+        self._ranks = None if ranks is None else tuple(sorted(set(ranks)))
         self._base = None if base is None else os.fspath(base)
         self._step, self._level, self._timeout_s = step, level, timeout_s
         self._step_of = step_of
@@ -153,7 +157,7 @@ class HearthWriter(StorageWriter):
             job = self._member(current.base).job
             current.staged = _stage.stage(
                 job, state_dict, self._boxes, name=_object_name(job.rank, 0),
-                wait_s=self._timeout_s)
+                wait_s=self._timeout_s, ranks=self._ranks)
             staged = current.staged.state
             current.common = self._common_of(job)
         except BaseException as error:
@@ -192,7 +196,8 @@ class HearthWriter(StorageWriter):
 
     def _common_of(self, job: Job) -> dict[str, bytes]:
         """What this rank gives to all nodes now."""
-        return _container.given(self._common) if job.rank == 0 else {}
+        first = min(self._ranks) if self._ranks else 0
+        return _container.given(self._common) if job.rank == first else {}
 
     def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
         """A new save of this id; what is wrong with it is said in storage_meta()."""
@@ -285,7 +290,7 @@ class HearthWriter(StorageWriter):
             _refuse_twice(plan)
             if current.common is None:
                 current.common = self._common_of(job)
-            write = _Write(job, current, plan, planner)
+            write = _Write(job, current, plan, planner, self._ranks)
             results = write.run()
             current.save = write.save
             current.staged = None
@@ -343,7 +348,7 @@ class HearthWriter(StorageWriter):
     # ---- to another process ----------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        keep = ("_base", "_step", "_step_of", "_level", "_timeout_s", "_overwrite")
+        keep = ("_base", "_step", "_step_of", "_level", "_timeout_s", "_overwrite", "_ranks")
         member = _jobs.open_member(self._base)
         return {**{name: self.__dict__[name] for name in keep},
                 "_opts": _jobs.for_others(self._opts),
@@ -353,7 +358,7 @@ class HearthWriter(StorageWriter):
         rank, opts = state.pop("_rank"), state.pop("_opts")
         self.__init__(state["_base"], step=state["_step"], step_of=state["_step_of"],
                       level=state["_level"], timeout_s=state["_timeout_s"],
-                      overwrite=state["_overwrite"], **opts)
+                      overwrite=state["_overwrite"], ranks=state["_ranks"], **opts)
         self._rank = rank
 
 
@@ -407,8 +412,10 @@ def _refuse_twice(plan: SavePlan) -> None:
 class _Write:
     """One rank's write_data: what was staged is found by its address, the rest is copied now."""
 
-    def __init__(self, job: Job, current: Current, plan: SavePlan, planner: SavePlanner) -> None:
+    def __init__(self, job: Job, current: Current, plan: SavePlan, planner: SavePlanner,
+                 ranks: tuple[int, ...] | None) -> None:
         self._job, self._current, self._planner = job, current, planner
+        self._ranks = ranks
         self._tensors = [i for i in plan.items if i.type != WriteItemType.BYTE_IO]
         self._bytes = [i for i in plan.items if i.type == WriteItemType.BYTE_IO]
         self._results: list[WriteResult] = []
@@ -479,7 +486,7 @@ class _Write:
         staged = self._current.staged
         if staged is None:
             self.save = self._job.begin(
-                self._current.step, need, name=self._name, wait_s=60.0)
+                self._current.step, need, name=self._name, wait_s=60.0, ranks=self._ranks)
             self._current.save = self.save
             return
         self.save = staged.save
