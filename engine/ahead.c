@@ -90,7 +90,7 @@ void ahead_tick(struct hth_node *n)
 
         if (!c->ahead || !c->attached || !bytes || c->epoch != n->epoch.epoch ||
                 c->nonce != n->epoch.nonce || ahead_is_writing(n, c) ||
-                hth_commit_room(n->commit, c->rank, HTH_STEP_MAX, NULL))
+                hth_commit_room(n->commit, c->rank, HTH_STEP_MAX, NULL, NULL))
             continue;
         if (store->ops->ready(store, bytes))
             ahead_lend(n, c, bytes);
@@ -111,7 +111,7 @@ void ahead_withdraw(struct hth_node *n, const struct client *c)
 
 /* Its slot stays the rank's, whatever comes of this: it is writing already. */
 static int ahead_name(struct hth_node *n, struct client *c, struct loan *l,
-        const struct hth_local_begin *m, struct hearth_error *err)
+        const struct hth_local_begin *m, const struct hth_ranks *ranks, struct hearth_error *err)
 {
     struct lent *o = &l->object[0];
     int rc;
@@ -119,7 +119,7 @@ static int ahead_name(struct hth_node *n, struct client *c, struct loan *l,
     if (m->index || m->bytes < 2 * HTH_BLOCK || m->bytes > o->slot->capacity)
         return hth_fail(err, HEARTH_EINVAL, 0, "%" PRIu64 " bytes in a slot of %" PRIu64, m->bytes,
                 o->slot->capacity);
-    if ((rc = hth_object_name_check(m->name, err)))
+    if ((rc = hth_object_name_check(m->name, err)) || (rc = loan_name(l, ranks, err)))
         return rc;
     o->asked = c->ahead_bytes = m->bytes;
     memcpy(o->name, m->name, strlen(m->name) + 1);
@@ -128,7 +128,7 @@ static int ahead_name(struct hth_node *n, struct client *c, struct loan *l,
         return HEARTH_OK;
     l->has_id = 1;
     hth_commit_count(n->commit, c->rank, m->step, m->attempt ? m->attempt - 1 : 0);
-    rc = hth_commit_begin(n->commit, c->rank, m->step, &l->save, err);
+    rc = hth_commit_begin(n->commit, c->rank, m->step, l->ranks, &l->save, err);
     if (!rc && l->save.attempt != m->attempt) {
         rc = hth_fail(err, HEARTH_ESTATE, 0,
                 "another process of rank %" PRIu32 " has begun step %" PRIu64 " meanwhile", c->rank,
@@ -138,12 +138,12 @@ static int ahead_name(struct hth_node *n, struct client *c, struct loan *l,
     return rc;
 }
 
-void ahead_begin(
-        struct hth_node *n, struct client *c, struct loan *l, const struct hth_local_begin *m)
+void ahead_begin(struct hth_node *n, struct client *c, struct loan *l,
+        const struct hth_local_begin *m, const struct hth_ranks *ranks)
 {
     struct hearth_error err;
 
-    if (ahead_name(n, c, l, m, &err)) {
+    if (ahead_name(n, c, l, m, ranks, &err)) {
         l->has_id = l->dead = 1;
         reply_error(n, c->id, m->head.request, &err);
     } else {

@@ -7,6 +7,7 @@
 #include "core/local/local.h"
 
 struct client;
+struct hth_ranks;
 struct hth_node;
 struct loan;
 
@@ -14,7 +15,7 @@ void ahead_tick(struct hth_node *n);
 /* BEGIN of none: the rank has forgotten the slot that it was lent. */
 void ahead_withdraw(struct hth_node *n, const struct client *c);
 /* BEGIN of a loan that was lent ahead. */
-void ahead_begin(
-        struct hth_node *n, struct client *c, struct loan *l, const struct hth_local_begin *m);
+void ahead_begin(struct hth_node *n, struct client *c, struct loan *l,
+        const struct hth_local_begin *m, const struct hth_ranks *ranks);
 
 #endif

@@ -37,7 +37,14 @@ struct pending { /* a BEGIN or SET_STEP that waits for room */
     uint32_t client;
     uint64_t until_ms;
     union start start;
+    struct hth_ranks *ranks; /* of BEGIN; NULL: all */
 };
+
+static void pending_free(struct pending *p)
+{
+    free(p->ranks);
+    free(p);
+}
 
 /* The rank says which object of its save comes next. Slots lent for that one and for later ones were
  * in answers that the rank gave up waiting for: they go back. */
@@ -125,8 +132,16 @@ static void begin_answer(
     reply_packet_fd(n, c->id, &answer, sizeof(answer), slot->fd);
 }
 
+static int begin_save(struct hth_node *n, const struct client *c, struct loan *l,
+        const struct hth_local_begin *m, struct hearth_error *err)
+{
+    hth_commit_count(n->commit, c->rank, m->step, m->attempt ? m->attempt - 1 : 0);
+    l->has_id = 1;
+    return hth_commit_begin(n->commit, c->rank, m->step, l->ranks, &l->save, err);
+}
+
 static int begin_now(struct hth_node *n, struct client *c, const struct hth_local_begin *m,
-        struct hearth_error *err)
+        const struct hth_ranks *ranks, struct hearth_error *err)
 {
     struct loan *l = m->head.token ? loan_open(n, c, m->head.token) : NULL;
     int rc = HEARTH_OK;
@@ -137,11 +152,9 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
         l = loan_make(n, c);
         if (!l)
             return hth_fail(err, HEARTH_ENOMEM, 0, "save");
-        if (m->step != UINT64_MAX) {
-            hth_commit_count(n->commit, c->rank, m->step, m->attempt ? m->attempt - 1 : 0);
-            rc = hth_commit_begin(n->commit, c->rank, m->step, &l->save, err);
-            l->has_id = 1;
-        }
+        rc = loan_name(l, ranks, err);
+        if (!rc && m->step != UINT64_MAX)
+            rc = begin_save(n, c, l, m, err);
         if (rc) {
             loan_free(n, l);
             return rc;
@@ -173,7 +186,7 @@ static int begin_set_step_now(struct hth_node *n, struct client *c,
     if (!l || l->has_id)
         return loan_unknown(err);
     hth_commit_count(n->commit, c->rank, m->step, m->attempt ? m->attempt - 1 : 0);
-    if ((rc = hth_commit_begin(n->commit, c->rank, m->step, &l->save, err)))
+    if ((rc = hth_commit_begin(n->commit, c->rank, m->step, l->ranks, &l->save, err)))
         return rc;
     l->has_id = 1;
     loan_answer_id(n, c, l, m->head.request);
@@ -197,22 +210,23 @@ static int begin_has_another(
 /* A save that may begin has a slot: where those of its size hold what is still needed, as after the job has
  * lost nodes and not yet saved, another is made: one, since a rank writes one save. Readers have what
  * lease_bytes gives them and no more. */
-static void begin_foresee(
-        struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
+static void begin_foresee(struct hth_node *n, const struct client *c,
+        const struct hth_local_begin *m, const struct hth_ranks *ranks)
 {
     struct hearth_error err;
 
     if (!reserve_said(n, c->rank) || m->bytes > reserve_said(n, c->rank) ||
             begin_has_another(n, c, m) ||
-            (!m->head.token &&
-                    (m->step == UINT64_MAX || hth_commit_room(n->commit, c->rank, m->step, NULL))))
+            (!m->head.token && (m->step == UINT64_MAX ||
+                                       hth_commit_room(n->commit, c->rank, m->step, ranks, NULL))))
         return;
     if (hth_slots_want(&n->ctx, &m->bytes, 1, HTH_WANT_OR_READERS, &err))
         hth_say(&n->ctx.log, HEARTH_LOG_DEBUG, "no-slot", "%s", err.text);
 }
 
 /* Whether a request is better kept than refused: older saves are undecided, or its slot is being made. */
-static int begin_must_wait(struct hth_node *n, const struct client *c, const union start *m)
+static int begin_must_wait(struct hth_node *n, const struct client *c, const union start *m,
+        const struct hth_ranks *ranks)
 {
     struct hth_store *store = n->env.store;
     int begin = m->head.type == HTH_LOCAL_BEGIN;
@@ -221,9 +235,9 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
     int rc = HEARTH_OK;
 
     if ((!begin || !m->head.token) && step != UINT64_MAX)
-        rc = hth_commit_room(n->commit, c->rank, step, NULL);
+        rc = hth_commit_room(n->commit, c->rank, step, ranks, NULL);
     if (!rc && begin)
-        begin_foresee(n, c, &m->begin);
+        begin_foresee(n, c, &m->begin, ranks);
     if (!rc && begin && store->ops->soon(store, m->begin.bytes))
         return 1;
     if (!rc && begin && !(rc = store->ops->lend(store, m->begin.bytes, c->rank, &slot, NULL)))
@@ -233,37 +247,44 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
 
 /* Milliseconds that a request may wait for a slot that is being made ahead, though its caller gave no
  * wait_ms: making one in this call would take as long. 0: none of its size is being made. */
-static uint32_t begin_soon_ms(
-        struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
+static uint32_t begin_soon_ms(struct hth_node *n, const struct client *c,
+        const struct hth_local_begin *m, const struct hth_ranks *ranks)
 {
     struct hth_store *store = n->env.store;
     uint64_t ms = 1000 + (m->bytes >> 20) * 5;
 
     if ((!m->head.token && m->step != UINT64_MAX &&
-                hth_commit_room(n->commit, c->rank, m->step, NULL)) ||
+                hth_commit_room(n->commit, c->rank, m->step, ranks, NULL)) ||
             !store->ops->soon(store, m->bytes))
         return 0;
     return ms < SOON_MS ? (uint32_t)ms : SOON_MS;
 }
 
-static int begin_wait(struct hth_node *n, struct client *c, const union start *m, uint32_t wait_ms)
+static int begin_wait(struct hth_node *n, struct client *c, const union start *m,
+        const struct hth_ranks *ranks, uint32_t wait_ms)
 {
     struct pending *p = calloc(1, sizeof(*p));
     struct pending **end = &n->pending;
 
     if (!p)
         return HEARTH_ENOMEM;
-    *p = (struct pending){ NULL, c->id, hth_now_ms(&n->ctx.clock) + wait_ms, *m };
+    *p = (struct pending){ NULL, c->id, hth_now_ms(&n->ctx.clock) + wait_ms, *m,
+        hth_ranks_copy(ranks) };
+    if (ranks && !p->ranks) {
+        pending_free(p);
+        return HEARTH_ENOMEM;
+    }
     while (*end)
         end = &(*end)->next;
     *end = p;
     return HEARTH_OK;
 }
 
-static void begin_start(struct hth_node *n, struct client *c, const union start *m)
+static void begin_start(
+        struct hth_node *n, struct client *c, const union start *m, const struct hth_ranks *ranks)
 {
     struct hearth_error err;
-    int rc = m->head.type == HTH_LOCAL_BEGIN ? begin_now(n, c, &m->begin, &err)
+    int rc = m->head.type == HTH_LOCAL_BEGIN ? begin_now(n, c, &m->begin, ranks, &err)
                                              : begin_set_step_now(n, c, &m->set_step, &err);
 
     if (rc)
@@ -274,6 +295,8 @@ void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begi
 {
     struct loan *l = m->head.token ? loan_open(n, c, m->head.token) : NULL;
     union start start = { .begin = *m };
+    struct hth_ranks set;
+    const struct hth_ranks *ranks = loan_ranks(&m->head, sizeof(*m), &set);
     struct hearth_error err;
     uint32_t soon;
 
@@ -284,30 +307,34 @@ void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begi
     }
     mend_slots(n);
     if (l && l->ahead) {
-        ahead_begin(n, c, l, m);
+        ahead_begin(n, c, l, m, ranks);
         return;
     }
     if (!m->head.token)
         ahead_withdraw(n, c);
-    begin_foresee(n, c, m);
-    if ((m->wait_ms || m->cancel_old) && begin_must_wait(n, c, &start)) {
+    begin_foresee(n, c, m, ranks);
+    if ((m->wait_ms || m->cancel_old) && begin_must_wait(n, c, &start, ranks)) {
         if (m->cancel_old)
             hth_commit_make_room(n->commit);
-        if (m->wait_ms && !begin_wait(n, c, &start, m->wait_ms))
+        if (m->wait_ms && !begin_wait(n, c, &start, ranks, m->wait_ms))
             return;
     }
-    if (!m->wait_ms && (soon = begin_soon_ms(n, c, m)) && !begin_wait(n, c, &start, soon))
+    if (!m->wait_ms && (soon = begin_soon_ms(n, c, m, ranks)) &&
+            !begin_wait(n, c, &start, ranks, soon))
         return;
-    begin_start(n, c, &start);
+    begin_start(n, c, &start, ranks);
 }
 
 void begin_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m)
 {
+    const struct loan *l = loan_open(n, c, m->head.token);
+    const struct hth_ranks *ranks = l ? l->ranks : NULL;
     union start start = { .set_step = *m };
 
-    if (m->wait_ms && begin_must_wait(n, c, &start) && !begin_wait(n, c, &start, m->wait_ms))
+    if (m->wait_ms && begin_must_wait(n, c, &start, ranks) &&
+            !begin_wait(n, c, &start, ranks, m->wait_ms))
         return;
-    begin_start(n, c, &start);
+    begin_start(n, c, &start, ranks);
 }
 
 void begin_tick(struct hth_node *n, uint64_t now_ms)
@@ -318,14 +345,14 @@ void begin_tick(struct hth_node *n, uint64_t now_ms)
         struct pending *p = *at;
         struct client *c = client_find(n, p->client);
 
-        if (c && p->until_ms > now_ms && begin_must_wait(n, c, &p->start)) {
+        if (c && p->until_ms > now_ms && begin_must_wait(n, c, &p->start, p->ranks)) {
             at = &p->next;
             continue;
         }
         *at = p->next;
         if (c)
-            begin_start(n, c, &p->start);
-        free(p);
+            begin_start(n, c, &p->start, p->ranks);
+        pending_free(p);
     }
 }
 
@@ -345,7 +372,7 @@ void begin_fail_all(struct hth_node *n, const struct hearth_error *why)
 
         n->pending = p->next;
         reply_error(n, p->client, p->start.head.request, why);
-        free(p);
+        pending_free(p);
     }
 }
 
@@ -361,7 +388,7 @@ void begin_gone(struct hth_node *n, uint32_t client)
             continue;
         }
         *at = p->next;
-        free(p);
+        pending_free(p);
     }
 }
 
@@ -371,6 +398,6 @@ void begin_close(struct hth_node *n)
         struct pending *p = n->pending;
 
         n->pending = p->next;
-        free(p);
+        pending_free(p);
     }
 }

@@ -69,11 +69,15 @@ void follow_ask(struct hth_node *n, struct client *c, const struct hth_local_fol
     struct hth_save_id save = hth_local_save_to(m->save);
     struct loan *l = loan_make(n, c);
     enum hearth_level level = HEARTH_WRITTEN;
+    struct hth_ranks set;
+    const struct hth_ranks *ranks = loan_ranks(&m->head, sizeof(*m), &set);
     struct hearth_error err;
     char text[256] = "";
     int degraded = 0, code = HEARTH_OK, rc;
 
     rc = l ? follow_may(n, c, save, &err) : hth_fail(&err, HEARTH_ENOMEM, 0, "no memory to follow");
+    rc = rc ? rc : loan_name(l, ranks, &err);
+    rc = rc ? rc : hth_commit_name(n->commit, save, ranks, &err);
     if (rc) {
         if (l)
             loan_free(n, l);

@@ -328,7 +328,9 @@ void handover_resume(struct hth_node *n)
         struct hearth_error err = { 0 };
         int here = s && hth_held_find(s, hth_object_id(row.rank, row.index)), rc;
 
-        rc = here ? HEARTH_OK : hth_commit_rejoin(n->commit, row.rank, row.save, &err);
+        rc = here ? HEARTH_OK
+                  : hth_commit_rejoin(
+                            n->commit, row.rank, row.save, unsealed_ranks(n, row.save), &err);
         if (!rc && !here)
             rc = n->env.store->ops->claim(
                     n->env.store, row.slot, row.generation, row.rank, &slot, &err);

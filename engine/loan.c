@@ -24,6 +24,21 @@ struct loan *loan_make(struct hth_node *n, const struct client *c)
     return l;
 }
 
+int loan_name(struct loan *l, const struct hth_ranks *ranks, struct hearth_error *err)
+{
+    free(l->ranks);
+    l->ranks = hth_ranks_copy(ranks);
+    return l->ranks || !ranks ? HEARTH_OK : hth_fail(err, HEARTH_ENOMEM, 0, "a set of ranks");
+}
+
+const struct hth_ranks *loan_ranks(
+        const struct hth_local_head *m, size_t fixed, struct hth_ranks *out)
+{
+    const unsigned char *runs = (const unsigned char *)m + fixed;
+
+    return m->length > fixed && !hth_ranks_decode(out, runs, m->length - fixed, NULL) ? out : NULL;
+}
+
 /* Most saves have one object of each rank. */
 struct lent *loan_next(struct loan *l)
 {
@@ -82,6 +97,7 @@ void loan_free(struct hth_node *n, struct loan *l)
         *at = l->next;
     loan_give_back(n, l);
     free(l->object);
+    free(l->ranks);
     free(l);
 }
 

@@ -18,6 +18,7 @@
 #define HEARTH_ENGINE_LOAN_H
 
 #include "core/format/handed.h"
+#include "core/format/ranks.h"
 #include "core/format/table.h"
 #include "core/local/local.h"
 
@@ -50,7 +51,8 @@ struct loan {
     struct hth_local_written written; /* by the giver */
     uint32_t commons;                 /* raw objects handed over */
     struct hth_save_id save;
-    struct lent *object; /* [objects]; moves when one more is lent */
+    struct hth_ranks *ranks; /* that take part; NULL: all */
+    struct lent *object;     /* [objects]; moves when one more is lent */
     uint32_t objects;
     size_t object_room;
     uint64_t bytes;   /* handed over */
@@ -61,6 +63,11 @@ struct loan {
 
 /* A new one, in the list; its owner fills in the rest. NULL: no memory. */
 struct loan *loan_make(struct hth_node *n, const struct client *c);
+/* Of these ranks alone; NULL: of all. HEARTH_ENOMEM. */
+int loan_name(struct loan *l, const struct hth_ranks *ranks, struct hearth_error *err);
+/* The set that follows a message's fixed part; NULL: none, so all ranks. The packet is whole (request.c). */
+const struct hth_ranks *loan_ranks(
+        const struct hth_local_head *m, size_t fixed, struct hth_ranks *out);
 /* The place of its next object, all zeros, which counts once `objects` does. NULL: no memory. */
 struct lent *loan_next(struct loan *l);
 /* Gives back what slots it has. */

@@ -53,6 +53,8 @@ struct hth_node {
     /* unsealed.c alone */
     struct hth_handed *unsealed; /* [unsealed_rows] on record */
     size_t unsealed_rows;
+    struct hth_handed_set *unsealed_set; /* [unsealed_sets] as they were read */
+    size_t unsealed_sets;
 
     /* ahead.c alone */
     int ahead_look;       /* something has changed: a slot may be lent ahead now */

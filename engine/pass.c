@@ -63,8 +63,13 @@ static struct loan *pass_given_to(
 
 void pass_take(struct hth_node *n, struct client *c, const struct hth_local_take *m)
 {
-    struct hth_local_taken answer = { .head = { sizeof(answer), HTH_LOCAL_TAKEN, m->head.request,
-                                              m->head.token } };
+    struct {
+        struct hth_local_taken m;
+        unsigned char runs[HTH_RANK_RUNS * HTH_RANK_RUN_BYTES];
+    } packet = {
+        .m = { .head = { sizeof(packet.m), HTH_LOCAL_TAKEN, m->head.request, m->head.token } }
+    };
+    struct hth_local_taken *answer = &packet.m;
     struct loan *l = pass_given_to(n, c, m);
     const struct hth_slot *slot;
 
@@ -77,12 +82,17 @@ void pass_take(struct hth_node *n, struct client *c, const struct hth_local_take
     slot = l->object[0].slot;
     l->given = 0;
     l->client = c->id;
-    answer.slot = slot->id;
-    answer.generation = slot->generation;
-    answer.capacity = slot->capacity;
-    answer.written = l->written;
-    answer.commons = l->commons;
+    answer->slot = slot->id;
+    answer->generation = slot->generation;
+    answer->capacity = slot->capacity;
+    answer->written = l->written;
+    answer->commons = l->commons;
     if (l->has_id)
-        answer.save = hth_local_save_of(l->save);
-    reply_packet_fd(n, c->id, &answer, sizeof(answer), slot->fd);
+        answer->save = hth_local_save_of(l->save);
+    if (l->ranks) {
+        answer->runs = l->ranks->runs;
+        hth_ranks_encode(l->ranks, packet.runs);
+        answer->head.length += (uint32_t)hth_ranks_bytes(l->ranks);
+    }
+    reply_packet_fd(n, c->id, answer, answer->head.length, slot->fd);
 }

@@ -68,14 +68,20 @@ static int regain_save(struct hth_node *n, struct client *c, const struct hth_lo
 {
     struct hth_save_id save = hth_local_save_to(m->save);
     struct loan *l = loan_open(n, c, m->head.token);
-    int rc = regain_check(l, m, err);
+    struct hth_ranks set;
+    const struct hth_ranks *ranks = loan_ranks(&m->head, sizeof(*m), &set);
+    int rc = regain_check(l, m, err), first = !l;
 
-    if (!rc && !l && save.epoch)
-        rc = hth_commit_rejoin(n->commit, c->rank, save, err);
-    if (!rc && !l && !(l = loan_make(n, c)))
+    if (!rc && first && save.epoch)
+        rc = hth_commit_rejoin(n->commit, c->rank, save, ranks, err);
+    if (!rc && first && !(l = loan_make(n, c)))
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory to go on with a save");
     if (rc)
         return rc;
+    if (first && (rc = loan_name(l, ranks, err))) {
+        loan_free(n, l);
+        return rc;
+    }
     l->token = m->head.token;
     l->has_id = save.epoch != 0;
     l->save = save;

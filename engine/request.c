@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request, judged before anybody takes it apart: its type, its length, and that every name in it
- * ends within its field. Whoever reads a name afterwards may treat it as a string.
+ * A request, judged before anybody takes it apart: its type, its length, that every name in it
+ * ends within its field, and that what follows is a set of ranks where there may be one. Whoever reads a name
+ * afterwards may treat it as a string.
  */
 #include "request.h"
+
+#include "core/format/ranks.h"
 
 #include <string.h>
 
@@ -58,22 +61,33 @@ static int request_names_end(const struct hth_local_recover *m, size_t len)
     return 1;
 }
 
+/* What a set of ranks may follow. */
+static int request_has_ranks(uint32_t type)
+{
+    return type == HTH_LOCAL_BEGIN || type == HTH_LOCAL_REGAIN || type == HTH_LOCAL_FOLLOW;
+}
+
 /* ATTACH of a later version may have more: it is its version that is refused, by name. */
 static int request_is_of_length(uint32_t type, size_t bytes, size_t len)
 {
-    return len == bytes || (len > bytes && (type == HTH_LOCAL_ATTACH || type == HTH_LOCAL_RECOVER));
+    return len == bytes || (len > bytes && (type == HTH_LOCAL_ATTACH || type == HTH_LOCAL_RECOVER ||
+                                                   request_has_ranks(type)));
 }
 
 int request_is_whole(const struct hth_local_head *head, size_t len)
 {
     const char *bytes = (const char *)head;
     size_t i = 0, count = sizeof(kinds) / sizeof(kinds[0]);
+    struct hth_ranks ranks;
 
     if (len < sizeof(*head) || head->length != len)
         return 0;
     while (i < count && kinds[i].type != head->type)
         i++;
     if (i == count || !request_is_of_length(head->type, kinds[i].bytes, len))
+        return 0;
+    if (request_has_ranks(head->type) &&
+            hth_ranks_decode(&ranks, bytes + kinds[i].bytes, len - kinds[i].bytes, NULL))
         return 0;
     if (kinds[i].text_len && !memchr(bytes + kinds[i].text_at, '\0', kinds[i].text_len))
         return 0;

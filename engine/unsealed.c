@@ -13,22 +13,45 @@
 
 #define RECORD "handed"
 
+/* The sets of ranks of the saves that rows are of, as the commit knows them. HEARTH_ENOMEM. */
+static int unsealed_name_sets(struct hth_node *n, struct hth_handed_record *record)
+{
+    record->set = calloc(HTH_HANDED_SETS, sizeof(*record->set));
+    if (!record->set)
+        return HEARTH_ENOMEM;
+    for (size_t i = 0; i < record->rows && record->sets < HTH_HANDED_SETS; i++) {
+        struct hth_save_id save = record->row[i].save;
+        const struct hth_ranks *ranks =
+                hth_attempt_set(save.attempt) ? hth_commit_ranks(n->commit, save) : NULL;
+        size_t k = 0;
+
+        while (k < record->sets && hth_save_cmp(record->set[k].save, save))
+            k++;
+        if (ranks && k == record->sets)
+            record->set[record->sets++] = (struct hth_handed_set){ save, *ranks };
+    }
+    return HEARTH_OK;
+}
+
 static int unsealed_write(struct hth_node *n)
 {
-    size_t len = hth_handed_bytes(n->unsealed_rows);
+    struct hth_handed_record record = { .row = n->unsealed, .rows = n->unsealed_rows };
     struct hearth_error err;
-    unsigned char *bytes;
+    unsigned char *bytes = NULL;
     int rc;
 
     if (!n->unsealed_rows) {
         n->env.store->ops->record_remove(n->env.store, RECORD);
         return HEARTH_OK;
     }
-    bytes = malloc(len);
+    if (!unsealed_name_sets(n, &record))
+        bytes = malloc(hth_handed_bytes(&record));
     if (bytes)
-        hth_handed_encode(n->unsealed, n->unsealed_rows, bytes);
-    rc = bytes ? n->env.store->ops->record_put(n->env.store, RECORD, bytes, len, &err)
+        hth_handed_encode(&record, bytes);
+    rc = bytes ? n->env.store->ops->record_put(
+                         n->env.store, RECORD, bytes, hth_handed_bytes(&record), &err)
                : hth_fail(&err, HEARTH_ENOMEM, 0, "no memory for the commit record");
+    free(record.set);
     free(bytes);
     if (rc)
         hth_say(&n->ctx.log, HEARTH_LOG_WARN, "commit-record", "%s", err.text);
@@ -81,6 +104,7 @@ void unsealed_end(struct hth_node *n, struct hth_save_id save, uint64_t object)
 
 int unsealed_read(struct hth_node *n, struct hearth_error *err)
 {
+    struct hth_handed_record record;
     struct hearth_error cause;
     void *bytes = NULL;
     size_t len = 0;
@@ -88,13 +112,27 @@ int unsealed_read(struct hth_node *n, struct hearth_error *err)
 
     if (n->env.store->ops->record_get(n->env.store, RECORD, &bytes, &len, NULL))
         return HEARTH_OK;
-    rc = hth_handed_decode(&n->unsealed, &n->unsealed_rows, bytes, len, &cause);
+    rc = hth_handed_decode(&record, bytes, len, &cause);
     free(bytes);
+    if (!rc) {
+        n->unsealed = record.row;
+        n->unsealed_rows = record.rows;
+        n->unsealed_set = record.set;
+        n->unsealed_sets = record.sets;
+    }
     if (rc == HEARTH_EUNSUPPORTED)
         return hth_fail(err, rc, 0, "%s", cause.text);
     if (rc)
         hth_say(&n->ctx.log, HEARTH_LOG_ERROR, "commit-record", "%s", cause.text);
     return HEARTH_OK;
+}
+
+const struct hth_ranks *unsealed_ranks(const struct hth_node *n, struct hth_save_id save)
+{
+    for (size_t i = 0; i < n->unsealed_sets; i++)
+        if (!hth_save_cmp(n->unsealed_set[i].save, save))
+            return &n->unsealed_set[i].ranks;
+    return NULL;
 }
 
 void unsealed_forget(struct hth_node *n)
@@ -108,6 +146,8 @@ void unsealed_forget(struct hth_node *n)
 void unsealed_close(struct hth_node *n)
 {
     free(n->unsealed);
+    free(n->unsealed_set);
     n->unsealed = NULL;
-    n->unsealed_rows = 0;
+    n->unsealed_set = NULL;
+    n->unsealed_rows = n->unsealed_sets = 0;
 }

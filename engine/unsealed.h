@@ -15,6 +15,8 @@ int unsealed_note(struct hth_node *n, const struct loan *l);
 void unsealed_end(struct hth_node *n, struct hth_save_id save, uint64_t object);
 /* What the engine before this one had on record; known from here on. Errors: HEARTH_EUNSUPPORTED. */
 int unsealed_read(struct hth_node *n, struct hearth_error *err);
+/* The set of ranks that the record has for the save; NULL: none. */
+const struct hth_ranks *unsealed_ranks(const struct hth_node *n, struct hth_save_id save);
 void unsealed_forget(struct hth_node *n); /* all of it: its epoch is over */
 void unsealed_close(struct hth_node *n);
 

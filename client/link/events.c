@@ -45,6 +45,7 @@ static void events_unlink_locked(struct hearth_handle *s)
     if (*at)
         *at = s->next;
     hth_kept_end_locked(s);
+    free(s->ranks);
     free(s);
 }
 

@@ -84,6 +84,15 @@ static void unsaid_fill(struct hth_unsaid *out, const struct hearth_handle *s, u
     out->number = s->number;
 }
 
+/* The set of ranks goes behind the message. */
+static void unsaid_name(struct hth_unsaid *out, const struct hearth_handle *s)
+{
+    if (!s->ranks)
+        return;
+    hth_ranks_encode(s->ranks, out->m.room + out->len);
+    out->len += hth_ranks_bytes(s->ranks);
+}
+
 /* To an engine that knows nothing of it. */
 static void kept_begin_anew(struct hearth *h, struct hearth_handle *s)
 {
@@ -108,6 +117,7 @@ static int kept_next_begin(struct hearth_handle *s, struct hth_unsaid *out)
     };
     memcpy(out->m.begin.name, o->name, sizeof(o->name));
     unsaid_fill(out, s, HTH_LOCAL_BEGIN, sizeof(out->m.begin), -1, &o->said);
+    unsaid_name(out, s);
     return 1;
 }
 
@@ -125,6 +135,7 @@ static int kept_next_object(struct hearth_handle *s, struct hth_unsaid *out)
             .index = i };
         memcpy(out->m.regain.name, o->name, sizeof(o->name));
         unsaid_fill(out, s, HTH_LOCAL_REGAIN, sizeof(out->m.regain), -1, &o->said);
+        unsaid_name(out, s);
         return 1;
     }
     return 0;
@@ -171,6 +182,7 @@ static int kept_next_follow(struct hearth_handle *s, struct hth_unsaid *out)
         .objects = s->handed,
         .committed = (uint32_t)s->committed };
     unsaid_fill(out, s, HTH_LOCAL_FOLLOW, sizeof(out->m.follow), -1, &s->follow_said);
+    unsaid_name(out, s);
     return 1;
 }
 

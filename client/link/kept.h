@@ -7,6 +7,7 @@
 #define HEARTH_CLIENT_KEPT_H
 
 #include "client/base/member.h"
+#include "core/format/ranks.h"
 
 struct hth_kept_object {
     uint64_t slot, generation, bytes; /* bytes: as begin asked for them */
@@ -43,6 +44,7 @@ struct hearth_handle {
     uint32_t objects;
     struct hth_kept_common *commons;
     struct hth_save_id save;
+    struct hth_ranks *ranks; /* that take part in it; NULL: all */
     struct hearth_status status;
 };
 
@@ -55,6 +57,7 @@ struct hth_unsaid {
         struct hth_local_seal seal;
         struct hth_local_common common;
         struct hth_local_follow follow;
+        unsigned char room[sizeof(struct hth_local_regain) + HTH_RANK_RUNS * HTH_RANK_RUN_BYTES];
     } m;
     size_t len;
     uint32_t type;

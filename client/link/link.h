@@ -4,6 +4,7 @@
 #define HEARTH_CLIENT_LINK_H
 
 #include "client/base/member.h"
+#include "core/format/ranks.h"
 
 #define HTH_REQUEST_MS 30000u
 #define HTH_PROMPT_MS  2000u /* for what the engine answers at once */
@@ -66,9 +67,9 @@ int hth_ahead_take_locked(
 /* With h->lock held: the slot that was lent ahead is not wanted. */
 void hth_ahead_back_locked(struct hearth *h);
 
-/* With h->lock held: this rank begins `step` once more; how many times it has by now. 0: the engine is to
- * count, since it alone knows, or the step goes down. */
-uint32_t hth_count_locked(struct hearth *h, uint64_t step);
+/* With h->lock held: this rank begins `step` once more with these ranks (NULL: all); the attempt. 0: the engine is to
+ * count, since it alone knows, or is to say why there is none. */
+uint32_t hth_count_locked(struct hearth *h, uint64_t step, const struct hth_ranks *ranks);
 /* With h->lock held: the engine knows of this one. */
 void hth_counted_locked(struct hearth *h, struct hth_save_id save);
 

@@ -5,6 +5,7 @@
 #ifndef HEARTH_CLIENT_LINK_PARTS_H
 #define HEARTH_CLIENT_LINK_PARTS_H
 
+#include "core/base/attempts.h"
 #include "link.h"
 
 struct hth_inside;
@@ -44,8 +45,7 @@ struct hth_link {
     struct hth_local_lent ahead; /* a slot lent before we asked; token 0: none */
     int ahead_fd;
     int stuck;                 /* the socket took not all that is to be said */
-    uint64_t last_step;        /* that this rank has begun in its epoch ... */
-    uint32_t last_begins;      /* ... so many times; 0: none yet */
+    struct hth_attempts begun; /* by this rank in its epoch */
     struct hth_inside *inside; /* an engine in this process */
     int table_fd;              /* what the ranks gathered, to join again; -1: none */
     unsigned char *packet;     /* [HTH_LOCAL_MAX] the reader's */

@@ -177,7 +177,7 @@ void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int tab
     pthread_mutex_lock(&h->lock);
     h->epoch = a->epoch;
     h->nonce = a->nonce;
-    h->link->last_begins = 0;
+    h->link->begun = (struct hth_attempts){ 0 };
     h->joined = a->opts;
     if (h->link->table_fd >= 0)
         close(h->link->table_fd);

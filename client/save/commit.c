@@ -68,7 +68,7 @@ static int commit_set_step(
     int rc;
 
     pthread_mutex_lock(&s->h->lock);
-    m->attempt = hth_count_locked(s->h, m->step);
+    m->attempt = hth_count_locked(s->h, m->step, s->handle->ranks);
     pthread_mutex_unlock(&s->h->lock);
     if ((rc = hth_ask(s->h, &ask, err)))
         return rc;

@@ -30,6 +30,12 @@ struct hearth_handle *hth_handle_open(struct hearth *h)
     return s;
 }
 
+int hth_handle_ranks(struct hearth_handle *s, const struct hth_ranks *ranks)
+{
+    s->ranks = hth_ranks_copy(ranks);
+    return s->ranks || !ranks->runs ? HEARTH_OK : HEARTH_ENOMEM;
+}
+
 int hth_handle_lent(struct hearth_handle *s, uint64_t token, uint64_t incarnation,
         struct hth_local_save save, uint64_t step, const struct hth_kept_object *object, int ahead)
 {
@@ -76,9 +82,15 @@ void hth_handle_set_step(struct hearth_handle *s, uint64_t step)
     pthread_mutex_unlock(&s->h->lock);
 }
 
+static const char *handle_of_some(const struct hearth_status *st)
+{
+    return st->attempt & HTH_ATTEMPT_SOME ? " of some ranks" : "";
+}
+
 static int handle_failed(const struct hearth_status *st, struct hearth_error *err)
 {
-    return hth_fail(err, st->code, 0, "step %" PRIu64 " (attempt %u): %s", st->step, st->attempt,
+    return hth_fail(err, st->code, 0, "step %" PRIu64 " (attempt %u%s): %s", st->step,
+            hth_attempt_count(st->attempt), handle_of_some(st),
             st->text[0] ? st->text : hearth_strerror(st->code));
 }
 
@@ -173,9 +185,9 @@ static int handle_too_late(
         const struct hearth_status *st, uint32_t level, uint32_t ms, struct hearth_error *err)
 {
     return hth_fail(err, HEARTH_ETIMEOUT, 0,
-            "step %" PRIu64 " (attempt %u) is %s and not %s after %u ms%s%s", st->step, st->attempt,
-            hth_level_name(st->level), hth_level_name(level), ms, st->text[0] ? ": " : "",
-            st->text);
+            "step %" PRIu64 " (attempt %u%s) is %s and not %s after %u ms%s%s", st->step,
+            hth_attempt_count(st->attempt), handle_of_some(st), hth_level_name(st->level),
+            hth_level_name(level), ms, st->text[0] ? ": " : "", st->text);
 }
 
 static int handle_has_reached(const struct hearth_handle *s, uint32_t level)

@@ -7,6 +7,8 @@
 #include "client/link/kept.h"
 
 struct hearth_handle *hth_handle_open(struct hearth *h); /* hearth_handle_close() */
+/* Of these ranks alone (runs 0: of all); before it is under way. HEARTH_ENOMEM. */
+int hth_handle_ranks(struct hearth_handle *handle, const struct hth_ranks *ranks);
 /* It is under way at the engine under this token of that connection, in the slot of `object`; ahead: BEGIN is
  * not said yet, and is now. save.epoch 0: which save it is is not known yet, and `step` is what begin
  * was told. HEARTH_ENOMEM. */

@@ -160,9 +160,14 @@ static int save_ask(struct hearth_save *s, struct hth_written *w, struct hth_loc
         struct hearth_error *err)
 {
     struct hth_local_lent a;
+    struct {
+        struct hth_local_begin m;
+        unsigned char runs[HTH_RANK_RUNS * HTH_RANK_RUN_BYTES];
+    } packet = { .m = *m };
+    const struct hth_ranks *ranks = s->objects ? NULL : s->handle->ranks;
     int fd = -1, rc;
-    struct hth_ask ask = { .msg = m,
-        .len = sizeof(*m),
+    struct hth_ask ask = { .msg = &packet,
+        .len = sizeof(*m) + (ranks ? hth_ranks_bytes(ranks) : 0),
         .type = HTH_LOCAL_BEGIN,
         .want = HTH_LOCAL_LENT,
         .handle = s->objects ? s->handle : NULL,
@@ -174,6 +179,8 @@ static int save_ask(struct hearth_save *s, struct hth_written *w, struct hth_loc
         .wait_ms = save_patience_ms(s->h, m->bytes, m->wait_ms),
         .what = "begin" };
 
+    if (ranks)
+        hth_ranks_encode(ranks, packet.runs);
     rc = hth_ask(s->h, &ask, err);
     if (rc == HEARTH_ETIMEOUT && !m->wait_ms) { /* nothing is ready, and nobody was to wait */
         if (err)
@@ -218,7 +225,7 @@ static uint32_t save_count(struct hearth_save *s)
     if (s->objects || s->step == HEARTH_STEP_LATER)
         return 0;
     pthread_mutex_lock(&s->h->lock);
-    begun = hth_count_locked(s->h, s->step);
+    begun = hth_count_locked(s->h, s->step, s->handle->ranks);
     pthread_mutex_unlock(&s->h->lock);
     return begun;
 }
@@ -268,11 +275,33 @@ static int save_may_begin(struct hearth *h, struct hearth_error *err)
             "agree on where the job goes on");
 }
 
+/* Who takes part: the caller, and others that say the same. */
+static int save_ranks(const struct hearth *h, const struct hearth_begin_opts *o,
+        struct hth_ranks *out, struct hearth_error *err)
+{
+    int rc;
+
+    out->runs = 0;
+    if (!o->rank_count && !o->ranks)
+        return HEARTH_OK;
+    if (!o->ranks)
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "rank_count is %zu and ranks is NULL", o->rank_count);
+    if ((rc = hth_ranks_of(out, o->ranks, o->rank_count, h->opts.world, err)))
+        return rc;
+    if (!hth_ranks_have(out, h->opts.rank))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank %u does not take part in this save: who does not calls nothing",
+                h->opts.rank);
+    return HEARTH_OK;
+}
+
 int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
         const struct hearth_begin_opts *opts, struct hearth_save **out_save,
         struct hearth_error *err)
 {
     struct hearth_begin_opts o;
+    struct hth_ranks ranks;
     struct hearth_save *s;
     int rc;
 
@@ -287,8 +316,12 @@ int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
                 err, HEARTH_EINVAL, 0, "wait_ms is %u: at most %u", o.wait_ms, HTH_DEADLINE_MAX);
     if ((rc = save_may_begin(h, err)))
         return rc;
-    if (!(s = hth_save_open(h, step)))
+    if ((rc = save_ranks(h, &o, &ranks, err)))
+        return hth_while(err, rc, "begin a save");
+    if (!(s = hth_save_open(h, step)) || hth_handle_ranks(s->handle, &ranks)) {
+        hearth_save_abort(s);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to begin a save");
+    }
     s->wait_ms = o.wait_ms;
     if ((rc = hth_save_add_object(s, bytes, &o, err))) {
         hearth_save_abort(s); /* where it was lent, and is of no use to us */

@@ -23,6 +23,8 @@ int hth_save_cmp(struct hth_save_id a, struct hth_save_id b)
         return a.nonce < b.nonce ? -1 : 1;
     if (a.step != b.step)
         return a.step < b.step ? -1 : 1;
+    a.attempt ^= HTH_ATTEMPT_SOME;
+    b.attempt ^= HTH_ATTEMPT_SOME;
     return a.attempt < b.attempt ? -1 : a.attempt > b.attempt;
 }
 

@@ -12,7 +12,8 @@
 #define HTH_RECORDS_DIR ".hearth"
 #define HTH_STEP_MAX    (UINT64_MAX - 2) /* above it: HEARTH_STEP_NEWEST, HEARTH_STEP_LATER */
 
-/* One attempt to write a step. Ordered by epoch, nonce, step, attempt. */
+/* One attempt to write a step. Ordered by epoch, nonce, step, attempt; of one step a save of all ranks is newer
+ * than one of some (hth_save_cmp). */
 struct hth_save_id {
     uint64_t epoch;
     uint64_t nonce;
@@ -20,8 +21,26 @@ struct hth_save_id {
     uint32_t attempt;
 };
 
-#define HTH_SAVE           "step %" PRIu64 " (epoch %" PRIu64 ", attempt %" PRIu32 ")"
-#define HTH_SAVE_ARGS(s)   (s).step, (s).epoch, (s).attempt
+/* An attempt of some of the ranks has the code of their set in its upper bits (core/format/ranks.h), so that sets
+ * count by themselves and no two of them have one id. */
+#define HTH_ATTEMPT_SOME  UINT32_C(0x80000000)
+#define HTH_ATTEMPT_SHIFT 16
+#define HTH_ATTEMPT_COUNT UINT32_C(0xffff)
+
+static inline uint32_t hth_attempt_set(uint32_t attempt)
+{
+    return attempt & HTH_ATTEMPT_SOME ? attempt & ~HTH_ATTEMPT_COUNT : 0;
+}
+
+static inline uint32_t hth_attempt_count(uint32_t attempt)
+{
+    return attempt & HTH_ATTEMPT_SOME ? attempt & HTH_ATTEMPT_COUNT : attempt;
+}
+
+#define HTH_SAVE "step %" PRIu64 " (epoch %" PRIu64 ", attempt %" PRIu32 "%s)"
+#define HTH_SAVE_ARGS(s)                                 \
+    (s).step, (s).epoch, hth_attempt_count((s).attempt), \
+            ((s).attempt & HTH_ATTEMPT_SOME ? " of some ranks" : "")
 
 /* An epoch that a peer says it has seen is believed up to 2^62, so no session has one above 2^62 + 1;
  * a larger number is damage. */

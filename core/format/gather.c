@@ -13,7 +13,8 @@
  *   488 u32 rank, world   496 16 proof of the job's key over bytes 0..495, or zeros
  * or, of a rank that cannot take part (version 3), from 144 on: i32 error, 148 336 why, zero to 488
  *
- * Version 6 has the order of fabrics in which tcp stands (fabric.h), version 7 integrity in the flags.
+ * Version 6 has the order of fabrics in which tcp stands (fabric.h), version 7 integrity in the flags,
+ * version 8 engines that know of saves of some ranks.
  * Ranks are sorted by (node, rank), so a node's ranks lie together and its lowest comes first.
  */
 #include "epoch.h"

@@ -8,6 +8,8 @@
  *         0 the save   32 u64 slot   40 u64 generation   48 u64 bytes that begin asked for
  *        56 u64 data_len   64 u64 items_len   72 u32 items   76 u32 rank   80 u32 index   84 u32 commons
  *        88 name[72]
+ *       u32 sets   u32 zero      (version 2)
+ *       for each save that is of some of the ranks: the save, u32 runs, u32 zero, its runs (ranks.h)
  *       digest
  */
 #ifndef HEARTH_CORE_FORMAT_HANDED_H
@@ -15,6 +17,7 @@
 
 #include "core/base/auth.h"
 #include "core/base/id.h"
+#include "ranks.h"
 #include "versions.h"
 #include <stddef.h>
 
@@ -31,13 +34,27 @@ struct hth_handed {
     char name[HTH_HANDED_NAME + 1];
 };
 
-size_t hth_handed_bytes(size_t rows);
-void hth_handed_encode(const struct hth_handed *row, size_t rows, unsigned char *out);
-/* *out_row: the caller frees it. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED,
- * HEARTH_ENOMEM. _as: with other rows than ours (versions.h). */
-int hth_handed_decode_as(const struct hth_versions *versions, struct hth_handed **out_row,
-        size_t *out_rows, const void *bytes, size_t len, struct hearth_error *err);
-int hth_handed_decode(struct hth_handed **out_row, size_t *out_rows, const void *bytes, size_t len,
-        struct hearth_error *err);
+#define HTH_HANDED_SETS 64u /* at most */
+
+struct hth_handed_set { /* of a save that rows are of */
+    struct hth_save_id save;
+    struct hth_ranks ranks;
+};
+
+struct hth_handed_record {
+    struct hth_handed *row; /* [rows] */
+    size_t rows;
+    struct hth_handed_set *set; /* [sets] */
+    size_t sets;
+};
+
+size_t hth_handed_bytes(const struct hth_handed_record *record);
+void hth_handed_encode(const struct hth_handed_record *record, unsigned char *out);
+/* Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED, HEARTH_ENOMEM. _as: with other rows than ours (versions.h). */
+int hth_handed_decode_as(const struct hth_versions *versions, struct hth_handed_record *out,
+        const void *bytes, size_t len, struct hearth_error *err);
+int hth_handed_decode(
+        struct hth_handed_record *out, const void *bytes, size_t len, struct hearth_error *err);
+void hth_handed_fini(struct hth_handed_record *record);
 
 #endif

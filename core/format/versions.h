@@ -26,11 +26,11 @@
     X(RUNNING, 1, 2, "running record")   \
     X(HEAD, 2, 2, "head of the log")     \
     X(LIFE, 1, 1, "count of starts")     \
-    X(HANDED, 1, 1, "commit record")     \
+    X(HANDED, 1, 2, "commit record")     \
     X(FABRIC, 1, 1, "fabric record")     \
     X(STORE, 5, 5, "store")              \
-    X(GREETING, 2, 7, "rank's greeting") \
-    X(LOCAL, 5, 7, "local protocol")
+    X(GREETING, 2, 8, "rank's greeting") \
+    X(LOCAL, 5, 8, "local protocol")
 
 enum hth_format {
 #define HTH_VERSIONS_ROW(row, oldest, newest, what) HTH_FORMAT_##row,

@@ -230,6 +230,8 @@ static inline struct hearth_recovery hth_local_recovery_to(const struct hth_loca
     return r;
 }
 
+/* BEGIN, REGAIN and FOLLOW, from version 8 on: the set of ranks that take part in the save follows, as in
+ * core/format/ranks.h; nothing: all ranks. */
 struct hth_local_begin {
     struct hth_local_head head;
     uint64_t step;  /* HEARTH_STEP_LATER: set_step follows */
@@ -399,7 +401,7 @@ struct hth_local_taken {
     struct hth_local_save save; /* epoch 0 while the step is not known */
     struct hth_local_written written;
     uint32_t commons; /* handed over already */
-    uint32_t zero;
+    uint32_t runs;    /* of its set of ranks, which follows; 0: all */
 };
 
 /* What a rank wrote, or writes, into a slot of the engine before: it goes on under this token, by SEAL,

@@ -111,14 +111,14 @@ HEARTH_API int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_p
         size_t count, uint32_t flags, struct hearth_report **out_report, struct hearth_error *err);
 
 /*
- * Begin to write this rank's part of `step`. All ranks save the same steps in the same order;
- * steps never go down within an epoch. HEARTH_STEP_LATER: it is said later (<hearth/save.h>).
+ * Begin to write this rank's part of `step`. All ranks save the same steps in the same order, or those that
+ * opts->ranks names; steps never go down within an epoch. HEARTH_STEP_LATER: it is said later (<hearth/save.h>).
  *
  * bytes     Of the payloads to come: the sum of all data, plus 4096 per piece is always enough
  *           (hearth_save_bytes() says exactly).
  * opts      NULL: no waiting.
  *
- * Errors    HEARTH_EINVAL  HEARTH_STEP_NEWEST, which is for reading
+ * Errors    HEARTH_EINVAL  HEARTH_STEP_NEWEST, which is for reading; opts->ranks, and which rank of it is wrong
  *           HEARTH_EBUSY   no room because an older save is undecided: names it and whom it waits for;
  *                          or the engine did not answer
  *           HEARTH_ENOSPC  larger than what the store can ever hold

@@ -146,11 +146,37 @@ static int commit_no_room(struct hth_commit *c, struct hth_save_id id, struct he
             whom);
 }
 
+/* The caller is in it, it is of this world, and not all of that: who names all names none. */
+static int commit_check_ranks(const struct hth_commit *c, uint32_t rank,
+        const struct hth_ranks *ranks, struct hearth_error *err)
+{
+    const struct hth_rank_run *last = &ranks->run[ranks->runs - 1];
+    uint32_t world = c->ctx->epoch->world;
+
+    if (last->first + (last->count - 1) * last->step >= world || hth_ranks_count(ranks) >= world)
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "the set is not of some of %" PRIu32 " ranks", world);
+    if (!hth_ranks_have(ranks, rank))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank %" PRIu32 " begins a save that it does not take part in", rank);
+    return HEARTH_OK;
+}
+
+static uint32_t commit_count_one(
+        const struct hth_commit *c, struct local_rank *l, uint64_t step, uint32_t bits)
+{
+    if (hth_breaks(c->ctx, HTH_BREAK_SET_COUNT))
+        return bits | hth_attempts_next(&l->begun, step, 0);
+    return hth_attempts_next(&l->begun, step, bits);
+}
+
 static int commit_next_attempt(struct hth_commit *c, uint32_t rank, uint64_t step,
-        struct hth_save_id *out, struct hearth_error *err)
+        const struct hth_ranks *ranks, struct hth_save_id *out, struct hearth_error *err)
 {
     struct local_rank *l = local_find(c, rank);
     const struct hth_epoch *e = c->ctx->epoch;
+    uint32_t attempt;
+    int rc;
 
     if (!c->running || !l)
         return hth_fail(err, HEARTH_ESTATE, 0,
@@ -159,30 +185,37 @@ static int commit_next_attempt(struct hth_commit *c, uint32_t rank, uint64_t ste
     if (step > HTH_STEP_MAX)
         return hth_fail(err, HEARTH_EINVAL, 0, "%" PRIu64 " is no step: at most %" PRIu64, step,
                 HTH_STEP_MAX);
-    if (l->last_step != HTH_NEVER && step < l->last_step)
+    if (ranks && (rc = commit_check_ranks(c, rank, ranks, err)))
+        return rc;
+    if (hth_attempts_passed(&l->begun, step))
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "rank %" PRIu32 " begins step %" PRIu64 " after step %" PRIu64
                 ": going back is hearth_recover()",
-                rank, step, l->last_step);
-    l->attempts = step == l->last_step ? l->attempts + 1 : 1;
-    l->last_step = step;
-    *out = (struct hth_save_id){ e->epoch, e->nonce, step, l->attempts };
+                rank, step, l->begun.step);
+    attempt = commit_count_one(c, l, step, ranks ? hth_ranks_bits(ranks) : 0);
+    if (!attempt)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "rank %" PRIu32 " has begun step %" PRIu64
+                " too often, or with more than %u sets of ranks: it saves another step",
+                rank, step, HTH_ATTEMPTS_SETS);
+    *out = (struct hth_save_id){ e->epoch, e->nonce, step, attempt };
     if (hth_breaks(c->ctx, HTH_BREAK_EPOCH))
         *out = (struct hth_save_id){ 1, 1, step, 1 };
     return HEARTH_OK;
 }
 
-int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step, struct hearth_error *err)
+int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
+        const struct hth_ranks *ranks, struct hearth_error *err)
 {
-    const struct local_rank *l = local_find(c, rank);
+    struct local_rank *l = local_find(c, rank);
     const struct hth_epoch *e = c->ctx->epoch;
+    struct hth_save_id id;
 
     if (!c->running || !l)
         return HEARTH_OK; /* begin says what is wrong */
-    return commit_no_room(c,
-            (struct hth_save_id){
-                    e->epoch, e->nonce, step, step == l->last_step ? l->attempts + 1 : 1 },
-            err);
+    id = (struct hth_save_id){ e->epoch, e->nonce, step, 0 };
+    id.attempt = hth_attempts_peek(&l->begun, step, ranks ? hth_ranks_bits(ranks) : 0);
+    return commit_no_room(c, id, err);
 }
 
 void hth_commit_make_room(struct hth_commit *c)
@@ -195,14 +228,26 @@ void hth_commit_make_room(struct hth_commit *c)
         hth_commit_fail(c, oldest->id, HEARTH_ECANCELED, "cancelled to make room for a newer one");
 }
 
+/* What this rank names is what the others have named, here and at the coordinator. */
+static int commit_name_ranks(struct hth_commit *c, struct track *t, const struct hth_ranks *ranks,
+        struct hearth_error *err)
+{
+    struct tally *tally;
+    int rc = track_name(t, ranks, err);
+
+    if (rc || !hth_is_coordinator(c->ctx) || !(tally = tally_get(c, t->id)))
+        return rc;
+    return tally_name(c, tally, ranks, err);
+}
+
 int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
-        struct hth_save_id *out_save, struct hearth_error *err)
+        const struct hth_ranks *ranks, struct hth_save_id *out_save, struct hearth_error *err)
 {
     struct hth_save_id id;
     struct hearth_error cause;
     struct track *t;
     const struct outcome *o;
-    int rc = commit_next_attempt(c, rank, step, &id, err);
+    int rc = commit_next_attempt(c, rank, step, ranks, &id, err);
 
     if (rc)
         return rc;
@@ -211,7 +256,11 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
     o = outcome_find(c, id);
     if (o || head_fate(c, id) != FATE_OPEN)
         return hth_fail(err, HEARTH_EFAILED, 0, HTH_SAVE ": %s", HTH_SAVE_ARGS(id),
-                o ? o->text : "it is decided already");
+                o ? o->text
+                : hth_attempt_set(id.attempt) && head_fate(c, id) == FATE_OVER
+                        ? "a newer save is decided, and of one step a save of all ranks is newer than "
+                          "one of some"
+                        : "it is decided already");
     rc = commit_no_room(c, id, &cause);
     if (rc) {
         hth_commit_fail(c, id, rc, cause.text);
@@ -222,10 +271,30 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
     t = track_get(c, id);
     if (!t)
         return hth_fail(err, HEARTH_ENOMEM, 0, HTH_SAVE, HTH_SAVE_ARGS(id));
+    if ((rc = commit_name_ranks(c, t, ranks, &cause))) {
+        hth_commit_fail(c, id, rc, cause.text);
+        if (err)
+            *err = cause;
+        return rc;
+    }
     t->rank[local_find(c, rank) - c->local] |= RANK_BEGUN;
-    if (hth_is_coordinator(c->ctx))
-        (void)tally_get(c, id);
     return HEARTH_OK;
+}
+
+int hth_commit_name(struct hth_commit *c, struct hth_save_id save, const struct hth_ranks *ranks,
+        struct hearth_error *err)
+{
+    struct track *t =
+            outcome_find(c, save) || head_fate(c, save) != FATE_OPEN ? NULL : track_get(c, save);
+
+    return t ? track_name(t, ranks, err) : HEARTH_OK; /* decided: nobody waits for anybody */
+}
+
+const struct hth_ranks *hth_commit_ranks(struct hth_commit *c, struct hth_save_id save)
+{
+    const struct track *t = track_find(c, save);
+
+    return t ? t->ranks : NULL;
 }
 
 /* One that is not newer than what is kept was decided before. */
@@ -239,13 +308,14 @@ static int commit_is_over(const struct hth_commit *c, struct hth_save_id save)
     return 0;
 }
 
-int hth_commit_rejoin(
-        struct hth_commit *c, uint32_t rank, struct hth_save_id save, struct hearth_error *err)
+int hth_commit_rejoin(struct hth_commit *c, uint32_t rank, struct hth_save_id save,
+        const struct hth_ranks *ranks, struct hearth_error *err)
 {
     const struct hth_epoch *e = c->ctx->epoch;
     struct local_rank *l = e ? local_find(c, rank) : NULL;
     const struct outcome *o;
     struct track *t;
+    int rc;
 
     if (!c->running || !l || save.epoch != e->epoch || save.nonce != e->nonce)
         return hth_fail(err, HEARTH_EUNKNOWN, 0,
@@ -264,6 +334,8 @@ int hth_commit_rejoin(
     t = track_get(c, save);
     if (!t)
         return hth_fail(err, HEARTH_ENOMEM, 0, HTH_SAVE, HTH_SAVE_ARGS(save));
+    if ((rc = track_name(t, ranks, err)))
+        return rc;
     t->rank[l - c->local] |= RANK_BEGUN;
     return HEARTH_OK;
 }
@@ -461,11 +533,13 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
 /* Its part is all with us, so that the coordinator may have decided it by now. */
 static int track_is_handed_over(const struct hth_commit *c, const struct track *t)
 {
-    uint32_t done = 0;
+    uint32_t done = 0, part = 0;
 
-    for (uint32_t i = 0; i < c->locals; i++)
-        done += (t->rank[i] & RANK_DONE) != 0;
-    return t->done_sent || t->held || done == c->locals;
+    for (uint32_t i = 0; i < c->locals; i++) {
+        done += track_has(c, t, i) && (t->rank[i] & RANK_DONE);
+        part += track_has(c, t, i) != 0;
+    }
+    return t->done_sent || t->held || (part && done == part);
 }
 
 static int save_is_asked(const struct hth_commit *c, const uint64_t *step, struct hth_save_id id)

@@ -6,6 +6,7 @@
 #ifndef HEARTH_REPLICATION_COMMIT_H
 #define HEARTH_REPLICATION_COMMIT_H
 
+#include "core/format/ranks.h"
 #include "core/local/wish.h"
 #include "placement.h"
 #include "replication/transfer/transfer.h"
@@ -51,25 +52,33 @@ void hth_commit_resume(struct hth_commit *c);
 /* The job is over: nothing is followed, decided or repaired until the next join. */
 void hth_commit_stop(struct hth_commit *c);
 
-/* A rank of this node begins `step`. Gives the save's id; `rank`'s attempt counts by itself.
- * Errors: HEARTH_EBUSY naming the undecided save and whom it waits for, HEARTH_ESTATE. The refusal
- * of an attempt is reported to the coordinator, which cancels it everywhere. */
+/* A rank of this node begins `step`, with all ranks or with these (NULL: all). Gives the save's id; `rank`'s attempt
+ * counts by itself, for each set. Errors: HEARTH_EBUSY naming the undecided save and whom it waits for,
+ * HEARTH_ESTATE, HEARTH_EINVAL of the set. The refusal of an attempt is reported to the coordinator, which
+ * cancels it everywhere. */
 int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
-        struct hth_save_id *out_save, struct hearth_error *err);
+        const struct hth_ranks *ranks, struct hth_save_id *out_save, struct hearth_error *err);
 
-/* `rank` has begun `step` so many times, as it counts itself: an engine that was started again, or that
- * missed some, counts on from there. */
+/* `rank` has begun `step` so many times, as it counts itself, with that attempt's set: an engine that was started
+ * again, or that missed some, counts on from there. */
 void hth_commit_count(struct hth_commit *c, uint32_t rank, uint64_t step, uint32_t begun);
-/* How far `rank` has come, as far as is known here; 0: it has begun nothing. */
+/* The attempt that `rank` has begun last, as far as is known here; 0: it has begun nothing. */
 uint32_t hth_commit_counted(const struct hth_commit *c, uint32_t rank, uint64_t *out_step);
 
 /* `rank` goes on with a save that it began under an engine before this one.
- * Errors: HEARTH_EUNKNOWN of another epoch; HEARTH_EFAILED decided already, or a newer one is. */
-int hth_commit_rejoin(
-        struct hth_commit *c, uint32_t rank, struct hth_save_id save, struct hearth_error *err);
+ * Errors: HEARTH_EUNKNOWN of another epoch; HEARTH_EFAILED decided already, or a newer one is; of the set. */
+int hth_commit_rejoin(struct hth_commit *c, uint32_t rank, struct hth_save_id save,
+        const struct hth_ranks *ranks, struct hearth_error *err);
+
+/* The save that is under way, or begins with that, is of these ranks; NULL: of all. Errors: HEARTH_EINVAL, HEARTH_EPROTO. */
+int hth_commit_name(struct hth_commit *c, struct hth_save_id save, const struct hth_ranks *ranks,
+        struct hearth_error *err);
+/* NULL: all, or nobody here has named them. */
+const struct hth_ranks *hth_commit_ranks(struct hth_commit *c, struct hth_save_id save);
 
 /* Would begin find room now? Counts no attempt. Errors: HEARTH_EBUSY as begin. */
-int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step, struct hearth_error *err);
+int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
+        const struct hth_ranks *ranks, struct hearth_error *err);
 
 /* Ask for what takes the room to be cancelled: the oldest undecided save. */
 void hth_commit_make_room(struct hth_commit *c);

@@ -42,6 +42,7 @@
 #define HEARTH_REPLICATION_COMMIT_STATE_H
 
 #include "commit.h"
+#include "core/base/attempts.h"
 #include "core/format/head.h"
 #include "core/format/holders.h"
 #include "remap.h"
@@ -57,13 +58,14 @@ struct track {
     uint64_t repeat_ms; /* next time facts are said again */
     int recovered;      /* the chosen save of this epoch, or a kept one */
     int done_sent, held, promised, complete;
-    int lost;              /* something of it was lost here, and it was not promised since */
-    uint64_t promised_map; /* position of the map that it was promised under */
-    uint32_t repeats;      /* of that promise */
-    uint32_t repairs;      /* begun so far, under this map */
-    int waits;             /* its promise, for what is kept */
-    int no_room;           /* something gave way to it, whose room is not free yet */
-    uint8_t *rank;         /* [local ranks] RANK_ bits */
+    int lost;                /* something of it was lost here, and it was not promised since */
+    uint64_t promised_map;   /* position of the map that it was promised under */
+    uint32_t repeats;        /* of that promise */
+    uint32_t repairs;        /* begun so far, under this map */
+    int waits;               /* its promise, for what is kept */
+    int no_room;             /* something gave way to it, whose room is not free yet */
+    uint8_t *rank;           /* [local ranks] RANK_ bits */
+    struct hth_ranks *ranks; /* of a save of some ranks; NULL: nobody here has named them */
     enum hearth_level level;
     uint64_t repair_ms; /* missing copies are fetched from then on */
     int failing;        /* a rank or we cannot: said until it is cancelled */
@@ -76,13 +78,16 @@ struct said {       /* by one member */
     uint64_t parts; /* of its DONE, a bit each */
     uint32_t done, held;
     uint32_t promised; /* under the newest map */
+    uint32_t due;      /* it has a rank that takes part */
 };
 
 struct tally {
     struct hth_save_id id;
     struct tally *next; /* newest first */
     uint64_t since_ms;
-    struct said *node; /* [nodes] */
+    struct said *node;       /* [nodes] */
+    struct hth_ranks *ranks; /* of a save of some ranks; NULL: nobody has named them yet */
+    uint32_t nodes_due;      /* 0: as long as that is so */
     uint32_t nodes_done, nodes_held, nodes_promised;
     struct hth_object *object; /* gathered from DONEs */
     uint32_t objects, object_cap;
@@ -149,8 +154,7 @@ struct away {
 
 struct local_rank {
     uint32_t rank;
-    uint64_t last_step; /* steps never go down; HTH_NEVER: none yet */
-    uint32_t attempts;  /* begins of last_step */
+    struct hth_attempts begun; /* in this epoch */
 };
 
 struct outcome { /* of a decided save, for late questions */
@@ -208,6 +212,14 @@ void outcome_put(struct hth_commit *c, struct hth_save_id id, enum hearth_level 
         int code, const char *text);
 const struct outcome *outcome_find(const struct hth_commit *c, struct hth_save_id id);
 
+/* The save is of these ranks (NULL: of all). Errors: HEARTH_EINVAL of others, as was said before; HEARTH_EPROTO its id
+ * is not theirs; HEARTH_ENOMEM. */
+int track_name(struct track *t, const struct hth_ranks *ranks, struct hearth_error *err);
+/* HEARTH_EINVAL, where they are two sets. */
+int ranks_differ(const struct hth_ranks *a, const struct hth_ranks *b, struct hearth_error *err);
+/* Local rank i takes part, as far as is known here. */
+int track_has(const struct hth_commit *c, const struct track *t, uint32_t i);
+
 void track_level(struct hth_commit *c, struct track *t, enum hearth_level level); /* told */
 void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, int degraded,
         int code, const char *text); /* remembered, removed, told */
@@ -238,6 +250,9 @@ struct hth_keep kept_with(const struct hth_ctx *ctx, struct hth_save_id save, ui
 struct tally *tally_find(struct hth_commit *c, struct hth_save_id id);
 struct tally *tally_get(struct hth_commit *c, struct hth_save_id id); /* or make; NULL: no memory */
 void tally_remove(struct hth_commit *c, struct tally *t);
+/* The save is of these ranks (NULL: of all). Errors: as track_name(). */
+int tally_name(struct hth_commit *c, struct tally *t, const struct hth_ranks *ranks,
+        struct hearth_error *err);
 void tallies_void(struct hth_commit *c); /* a new map: no promise counts any more */
 /* It is of an older epoch: COMPLETE already, and not cancelled. */
 int tally_is_recovered(const struct hth_commit *c, const struct tally *t);
@@ -269,6 +284,7 @@ int head_word(const struct hth_commit *c, int with_map, unsigned char **out, siz
 void moved_free(struct hth_commit *c);
 
 /* facts.c; hth_commit_fail() too */
+#define DONE_HEAD (SAVE_BYTES + 16u)
 void fact_done(struct hth_commit *c, struct track *t, struct hth_held_save *s);
 void fact_held(struct hth_commit *c, const struct track *t);
 void fact_promise(struct hth_commit *c, const struct track *t);

@@ -56,11 +56,30 @@ static void coord_fail(struct hth_commit *c, struct tally *t, int code, const ch
     c->coord.look = 1;
 }
 
+/* 0: the set of ranks that the fact names is the save's, and its sender has one of them. Two members that name two sets
+ * have not saved together: what each of them did is no save. */
+static int coord_take_ranks(struct hth_commit *c, struct tally *t, uint32_t origin,
+        const unsigned char *runs, size_t len)
+{
+    struct hth_ranks ranks;
+    struct hearth_error err;
+    int rc = hth_ranks_decode(&ranks, runs, len, &err);
+
+    rc = rc ? rc : tally_name(c, t, ranks.runs ? &ranks : NULL, &err);
+    if (!rc && !t->node[origin].due)
+        rc = hth_fail(&err, HEARTH_EPROTO, 0, "node %.64s has no rank that takes part in the save",
+                c->ctx->epoch->member[origin].node);
+    if (rc)
+        coord_fail(c, t, rc, err.text);
+    return rc;
+}
+
 void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
-    struct tally *t = coord_fact(c, bytes, len, SAVE_BYTES + 16, origin);
+    struct tally *t = coord_fact(c, bytes, len, DONE_HEAD, origin);
     struct said *n;
-    uint32_t part, parts, count;
+    uint32_t part, parts, count, runs;
+    size_t head;
 
     if (!t)
         return;
@@ -68,10 +87,14 @@ void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *byte
     part = hth_get32(bytes + SAVE_BYTES);
     parts = hth_get32(bytes + SAVE_BYTES + 4);
     count = hth_get32(bytes + SAVE_BYTES + 8);
+    runs = hth_get32(bytes + SAVE_BYTES + 12);
+    head = DONE_HEAD + (size_t)runs * HTH_RANK_RUN_BYTES;
     if (part >= parts || parts > 64 || n->done || n->parts & UINT64_C(1) << part ||
-            len != SAVE_BYTES + 16 + (size_t)count * HTH_MANIFEST_OBJECT)
+            len != head + (size_t)count * HTH_MANIFEST_OBJECT)
         return;
-    if (coord_take_objects(t, bytes + SAVE_BYTES + 16, count)) {
+    if (coord_take_ranks(c, t, origin, bytes + DONE_HEAD, head - DONE_HEAD))
+        return;
+    if (coord_take_objects(t, bytes + head, count)) {
         coord_fail(c, t, HEARTH_EPROTO, "a report of objects that makes no sense");
         return;
     }

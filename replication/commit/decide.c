@@ -288,7 +288,7 @@ static int decide_look_at(struct hth_commit *c, struct tally *t)
     if (head_fate(c, t->id) != FATE_OPEN)
         return 0;
     t->complete |= s && s->published;
-    if (!t->failing && t->nodes_done == ctx->epoch->nodes && (!s || !s->has_manifest) &&
+    if (!t->failing && t->nodes_due && t->nodes_done == t->nodes_due && (!s || !s->has_manifest) &&
             decide_manifest(c, t, &err)) {
         t->failing = 1;
         t->fail_code = err.code;
@@ -407,9 +407,9 @@ static int tally_has(
 {
     const struct said *s = &t->node[node];
 
-    if (!tally_is_recovered(c, t) && t->nodes_done < c->ctx->epoch->nodes) {
+    if (!tally_is_recovered(c, t) && (!t->nodes_due || t->nodes_done < t->nodes_due)) {
         *out_what = "the ranks of";
-        return (int)s->done;
+        return (int)(s->done || (t->nodes_due && !s->due));
     }
     *out_what = t->complete || tally_is_recovered(c, t) ? "the promise of" : "the manifest on";
     return (int)(t->complete || tally_is_recovered(c, t) ? s->promised : s->held);

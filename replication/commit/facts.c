@@ -11,31 +11,37 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DONE_HEAD  (SAVE_BYTES + 16u)
-#define DONE_COUNT ((HTH_TREE_MAX - DONE_HEAD) / HTH_MANIFEST_OBJECT)
-
+/* DONE: the save | u32 part, parts, objects, runs | the runs of its set of ranks (core/format/ranks.h; all: none) |
+ * the objects. Each part has the set. */
 void fact_done(struct hth_commit *c, struct track *t, struct hth_held_save *s)
 {
     unsigned char body[HTH_TREE_MAX];
+    uint32_t runs = t->ranks ? t->ranks->runs : 0;
+    uint32_t head = DONE_HEAD + runs * HTH_RANK_RUN_BYTES;
+    uint32_t room = (HTH_TREE_MAX - head) / HTH_MANIFEST_OBJECT;
     uint32_t count = 0;
     uint32_t part = 0;
     uint32_t parts;
     uint32_t total = 0;
 
+    if (hth_attempt_set(t->id.attempt) && !runs)
+        return; /* who takes part is not known here */
     for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
         total += local_owns(c->ctx, h);
-    parts = total ? (total + DONE_COUNT - 1) / DONE_COUNT : 1;
+    parts = total ? (total + room - 1) / room : 1;
     save_put(body, t->id);
+    hth_put32(body + SAVE_BYTES + 12, runs);
+    if (runs)
+        hth_ranks_encode(t->ranks, body + DONE_HEAD);
     for (struct hth_held *h = s ? s->held : NULL; h || part < parts; h = h ? h->next : NULL) {
         if (h && local_owns(c->ctx, h))
-            hth_object_encode(&h->object, body + DONE_HEAD + HTH_MANIFEST_OBJECT * count++);
-        if (count < DONE_COUNT && h)
+            hth_object_encode(&h->object, body + head + HTH_MANIFEST_OBJECT * count++);
+        if (count < room && h)
             continue;
         hth_put32(body + SAVE_BYTES, part++);
         hth_put32(body + SAVE_BYTES + 4, parts);
         hth_put32(body + SAVE_BYTES + 8, count);
-        hth_put32(body + SAVE_BYTES + 12, 0);
-        hth_tree_up(c->ctx, HTH_KIND_DONE, body, DONE_HEAD + HTH_MANIFEST_OBJECT * count);
+        hth_tree_up(c->ctx, HTH_KIND_DONE, body, head + HTH_MANIFEST_OBJECT * count);
         count = 0;
     }
     t->done_sent = 1;

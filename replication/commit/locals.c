@@ -18,7 +18,7 @@ int locals_make(struct hth_commit *c, struct hearth_error *err)
         return hth_fail(err, HEARTH_ENOMEM, 0, "%" PRIu32 " ranks", n);
     for (uint32_t r = 0; r < e->world; r++)
         if (e->rank_node[r] == e->self)
-            c->local[c->locals++] = (struct local_rank){ .rank = r, .last_step = HTH_NEVER };
+            c->local[c->locals++] = (struct local_rank){ .rank = r };
     return HEARTH_OK;
 }
 
@@ -34,20 +34,16 @@ void hth_commit_count(struct hth_commit *c, uint32_t rank, uint64_t step, uint32
 {
     struct local_rank *l = local_find(c, rank);
 
-    if (!l || !begun || (l->last_step != HTH_NEVER && step < l->last_step))
-        return;
-    if (l->last_step != step)
-        l->attempts = 0;
-    l->last_step = step;
-    l->attempts = begun > l->attempts ? begun : l->attempts;
+    if (l)
+        hth_attempts_heard(&l->begun, step, begun);
 }
 
 uint32_t hth_commit_counted(const struct hth_commit *c, uint32_t rank, uint64_t *out_step)
 {
     for (uint32_t i = 0; i < c->locals; i++)
-        if (c->local[i].rank == rank && c->local[i].last_step != HTH_NEVER) {
-            *out_step = c->local[i].last_step;
-            return c->local[i].attempts;
+        if (c->local[i].rank == rank && c->local[i].begun.sets) {
+            *out_step = c->local[i].begun.step;
+            return hth_attempts_last(&c->local[i].begun);
         }
     return 0;
 }

@@ -15,9 +15,17 @@
 static int member_all_sealed(
         struct hth_commit *c, const struct track *t, const struct hth_held_save *s)
 {
-    for (uint32_t i = 0; i < c->locals; i++)
+    uint32_t part = 0;
+
+    for (uint32_t i = 0; i < c->locals; i++) {
+        if (!track_has(c, t, i))
+            continue;
+        part++;
         if (!(t->rank[i] & RANK_DONE))
             return 0;
+    }
+    if (!part)
+        return 0; /* none of ours takes part, or who does is not known yet */
     for (const struct hth_held *h = s ? s->held : NULL; h; h = h->next)
         if (local_owns(c->ctx, h) && h->state != HTH_HELD_SEALED)
             return 0;

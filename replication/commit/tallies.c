@@ -22,6 +22,38 @@ static void tallies_mark_begun(struct hth_commit *c, struct hth_save_id id)
     c->coord.look |= !hth_save_none(c->ctx->keep.tried);
 }
 
+/* All nodes, or those of the set. */
+static void tally_owe(struct hth_commit *c, struct tally *t)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+    int all = !t->ranks || hth_breaks(c->ctx, HTH_BREAK_SET_DONE);
+
+    for (uint32_t r = 0; r < e->world; r++)
+        if (all || hth_ranks_have(t->ranks, r))
+            t->node[e->rank_node[r]].due = 1;
+    for (uint32_t n = 0; n < e->nodes; n++)
+        t->nodes_due += t->node[n].due;
+}
+
+int tally_name(struct hth_commit *c, struct tally *t, const struct hth_ranks *ranks,
+        struct hearth_error *err)
+{
+    uint32_t bits = ranks ? hth_ranks_bits(ranks) : 0;
+
+    if (hth_attempt_set(t->id.attempt) != bits)
+        return hth_fail(err, HEARTH_EPROTO, 0, HTH_SAVE " is not of the ranks that are named",
+                HTH_SAVE_ARGS(t->id));
+    if (!bits)
+        return HEARTH_OK;
+    if (t->ranks)
+        return ranks_differ(t->ranks, ranks, err);
+    t->ranks = hth_ranks_copy(ranks);
+    if (!t->ranks)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "a set of ranks");
+    tally_owe(c, t);
+    return HEARTH_OK;
+}
+
 struct tally *tally_get(struct hth_commit *c, struct hth_save_id id)
 {
     struct tally *t = tally_find(c, id);
@@ -43,6 +75,8 @@ struct tally *tally_get(struct hth_commit *c, struct hth_save_id id)
         at = &(*at)->next;
     t->next = *at;
     *at = t;
+    if (!hth_attempt_set(id.attempt))
+        tally_owe(c, t);
     tallies_mark_begun(c, id);
     return t;
 }
@@ -56,6 +90,7 @@ void tally_remove(struct hth_commit *c, struct tally *t)
     if (*at)
         *at = t->next;
     free(t->node);
+    free(t->ranks);
     free(t->object);
     free(t);
 }

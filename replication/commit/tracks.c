@@ -66,7 +66,44 @@ void track_remove(struct hth_commit *c, struct track *t)
     if (*at)
         *at = t->next;
     free(t->rank);
+    free(t->ranks);
     free(t);
+}
+
+int ranks_differ(const struct hth_ranks *a, const struct hth_ranks *b, struct hearth_error *err)
+{
+    char one[80], other[80];
+
+    if (hth_ranks_same(a, b))
+        return HEARTH_OK;
+    hth_ranks_say(a, one, sizeof(one));
+    hth_ranks_say(b, other, sizeof(other));
+    return hth_fail(err, HEARTH_EINVAL, 0,
+            "ranks %s and ranks %s are named for one save: one of the two sets saves another step, or with "
+            "other ranks",
+            one, other);
+}
+
+int track_name(struct track *t, const struct hth_ranks *ranks, struct hearth_error *err)
+{
+    uint32_t bits = ranks ? hth_ranks_bits(ranks) : 0;
+
+    if (hth_attempt_set(t->id.attempt) != bits)
+        return hth_fail(err, HEARTH_EPROTO, 0, HTH_SAVE " is not of the ranks that are named",
+                HTH_SAVE_ARGS(t->id));
+    if (!bits)
+        return HEARTH_OK;
+    if (t->ranks)
+        return ranks_differ(t->ranks, ranks, err);
+    t->ranks = hth_ranks_copy(ranks);
+    return t->ranks ? HEARTH_OK : hth_fail(err, HEARTH_ENOMEM, 0, "a set of ranks");
+}
+
+int track_has(const struct hth_commit *c, const struct track *t, uint32_t i)
+{
+    if (!hth_attempt_set(t->id.attempt) || hth_breaks(c->ctx, HTH_BREAK_SET_DONE))
+        return 1;
+    return t->ranks && hth_ranks_have(t->ranks, c->local[i].rank);
 }
 
 void track_level(struct hth_commit *c, struct track *t, enum hearth_level level)

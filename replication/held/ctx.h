@@ -32,6 +32,8 @@ enum hth_break {
     HTH_BREAK_COMMON = 1 << 17,       /* a save is promised without its common objects */
     HTH_BREAK_APART = 1 << 18,        /* nobody says whom it cannot reach */
     HTH_BREAK_WAY = 1 << 19,          /* nothing gives way to copies of what is kept */
+    HTH_BREAK_SET_DONE = 1 << 20,     /* a save of some ranks waits for all */
+    HTH_BREAK_SET_COUNT = 1 << 21,    /* all sets of ranks count a step's begins together */
 };
 
 struct hth_ctx_opts {

@@ -226,3 +226,33 @@ Test(args, a_constant_for_another_call_is_no_step)
     hearth_save_abort(save);
     rank_end(&r);
 }
+
+/* Of a world of one; sets of more are tests/cluster's. */
+Test(args, who_takes_part_in_a_save_is_named_right)
+{
+    static const uint32_t twice[] = { 0, 0 }, other[] = { 1 }, me[] = { 0 };
+    struct hearth_begin_opts o = HEARTH_BEGIN_OPTS_INIT;
+    struct hearth_save *save = NULL;
+    struct hearth_error err;
+    struct rank r;
+
+    rank_start(&r);
+    rank_open(&r);
+    o.rank_count = 1;
+    must_fail(hearth_save_begin(r.h, 1, 8, &o, &save, &err), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(err.text, "ranks is NULL"), NULL), "%s", err.text);
+    o.ranks = other;
+    must_fail(hearth_save_begin(r.h, 1, 8, &o, &save, &err), HEARTH_EINVAL);
+    cr_assert(
+            ne(ptr, strstr(err.text, "rank 1 is named and the world has 1"), NULL), "%s", err.text);
+    o.ranks = twice;
+    o.rank_count = 2;
+    must_fail(hearth_save_begin(r.h, 1, 8, &o, &save, &err), HEARTH_EINVAL);
+    o.rank_count = 0;
+    must_fail(hearth_save_begin(r.h, 1, 8, &o, &save, &err), HEARTH_EINVAL);
+    o.ranks = me;
+    o.rank_count = 1;
+    must(hearth_save_begin(r.h, 1, 8, &o, &save, &err)); /* all that there are */
+    hearth_save_abort(save);
+    rank_end(&r);
+}

@@ -72,6 +72,7 @@ struct world {
     uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, open_ms, mib,
             common_kib;      /* 0: 1000 bytes */
     uint32_t rows;           /* of the whole tensor; 0: each rank has kib of its own */
+    uint32_t whole;          /* not 0: each rank has room for all rows, and may save them alone */
     const char *start;       /* NULL: auto */
     uint32_t no_ofi, no_ucx; /* bits: machines whose library for it is not there */
     uint32_t no_tcp;         /* bits: machines where hearth-tcp.so is not installed */
@@ -103,7 +104,7 @@ struct scenario {
 
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
         scenarios_stop[], scenarios_room[], scenarios_store[], scenarios_fabric[], scenarios_auto[],
-        scenarios_key[], scenarios_shape[], scenarios_many[], scenarios_planted[];
+        scenarios_key[], scenarios_shape[], scenarios_some[], scenarios_many[], scenarios_planted[];
 
 /* A world of its own for each seed; -1: there are SOAK_MAX already. */
 #define SOAK_MAX 1024

@@ -7,6 +7,7 @@
  *     peek               ok peek              the next rank's piece, wherever it is
  *     read RANK TIMES STEP  ok read           that rank's piece, so often, the checkpoint opened anew
  *     save STEP TAG      ok save
+ *     save STEP TAG RANK,RANK...  ok save     of these ranks alone, which share the rows of all (`rows`)
  *     wait STEP LEVEL MS ok wait LEVEL DEGRADED
  *     fork               ok fork PID          a child that outlives us
  *     meet ADDRESS PORT  ok meet              from now on: rank 0 has moved
@@ -30,6 +31,7 @@
 
 #define COLS    64
 #define HANDLES 64
+#define SOME    64 /* ranks that a save is of, where these are not all */
 
 struct who {
     uint64_t step, tag, rank;
@@ -39,7 +41,7 @@ static struct {
     const char *root, *job, *node, *bind, *meet, *transport, *provider, *engine, *domain, *start,
             *fabric_library, *ucx_library, *key_file;
     unsigned long port, rank, world, copies, min_copies, keep, degraded, kib, any_root, save_ms,
-            recover_ms, open_ms, common_kib, allow_slower, strong, trusted, rows;
+            recover_ms, open_ms, common_kib, allow_slower, strong, trusted, rows, whole;
 } arg;
 
 static struct hearth *h;
@@ -49,6 +51,10 @@ static struct hearth_handle *handle[HANDLES];
 static uint64_t *data, *common; /* ours; what every node gets */
 static int64_t rows;
 static size_t common_words;
+static struct { /* who takes part in the save; count 0: all */
+    uint32_t rank[SOME];
+    size_t count, mine; /* our place among them */
+} some;
 
 static uint64_t element(const struct who *w, uint64_t i)
 {
@@ -105,6 +111,20 @@ static struct hearth_piece piece_of(struct boxes *b, uint64_t rank, void *at)
         .global_offset = b->offset };
 }
 
+/* Our part of the rows; of a save of some ranks a larger one. */
+static int64_t part_first, part_rows;
+
+static void part_of(struct hearth_piece *p, struct boxes *b)
+{
+    int64_t all = rows * (int64_t)arg.world, count = (int64_t)some.count;
+
+    part_first = some.count ? all * (int64_t)some.mine / count : rows * (int64_t)arg.rank;
+    part_rows = some.count ? all * ((int64_t)some.mine + 1) / count - part_first : rows;
+    b->shape[0] = part_rows;
+    b->offset[0] = part_first;
+    p->data = data;
+}
+
 static uint64_t bytes_of_save(void)
 {
     struct boxes b;
@@ -112,6 +132,7 @@ static uint64_t bytes_of_save(void)
     struct who w = { 0 };
     struct hearth_bytes item = { sizeof(item), b.who, strlen(b.who), &w, sizeof(w) };
 
+    part_of(&p, &b);
     return hearth_save_bytes(&p, 1, &item, 1);
 }
 
@@ -137,13 +158,14 @@ static void common_of(const struct who *w)
 static int write_save(struct hearth_save *save, struct who *w, struct hearth_error *err)
 {
     struct boxes b;
-    struct hearth_piece p = piece_of(&b, arg.rank, data);
+    struct hearth_piece p = piece_of(&b, w->rank, data);
     struct hearth_bytes item = { sizeof(item), b.who, strlen(b.who), w, sizeof(*w) };
     struct who by = author(w);
     int rc;
 
-    for (int64_t i = 0; i < rows * COLS; i++)
-        data[i] = element(&by, first_of(arg.rank) + (uint64_t)i);
+    part_of(&p, &b);
+    for (int64_t i = 0; i < part_rows * COLS; i++)
+        data[i] = element(&by, (arg.rows ? (uint64_t)(part_first * COLS) : 0) + (uint64_t)i);
     if ((rc = hearth_save_add(save, &p, 1, err)) ||
             (rc = hearth_save_add_bytes(save, &item, 1, err)))
         return rc;
@@ -153,15 +175,34 @@ static int write_save(struct hearth_save *save, struct who *w, struct hearth_err
     return hearth_save_put_common(save, "common.bin", common, common_words * 8, err);
 }
 
-static void do_save(uint64_t step, uint64_t tag)
+/* "0,2,4": who takes part, and more memory where that makes our part larger. */
+static int name_some(const char *list)
+{
+    char *end = (char *)(uintptr_t)list;
+    uint64_t *more;
+
+    for (some.count = some.mine = 0; *list && some.count < SOME; list = *end ? end + 1 : end) {
+        some.rank[some.count] = (uint32_t)strtoul(list, &end, 10);
+        some.mine = some.rank[some.count] == arg.rank ? some.count : some.mine;
+        some.count++;
+    }
+    more = some.count ? realloc(data, (size_t)rows * COLS * arg.world * sizeof(*data)) : data;
+    data = more ? more : data;
+    return more != NULL;
+}
+
+static void do_save(uint64_t step, uint64_t tag, const char *list)
 {
     struct hearth_begin_opts opts = { .struct_size = sizeof(opts), .wait_ms = 10000 };
-    struct who w = { step, tag, arg.rank };
+    /* the first of some stands for rank 0 */
+    struct who w = { step, tag, name_some(list) && some.count && !some.mine ? 0 : arg.rank };
     struct hearth_error err = { 0 };
     struct hearth_save *save;
 
     hearth_checkpoint_close(ckpt); /* an open one keeps memory that saves would take */
     ckpt = NULL;
+    opts.ranks = some.count ? some.rank : NULL;
+    opts.rank_count = some.count;
     if (hearth_save_begin(h, step, bytes_of_save(), &opts, &save, &err)) {
         complain("save", &err);
         return;
@@ -348,7 +389,8 @@ static int take_arg(const char *text)
         { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
         { "any_root", NULL, &arg.any_root }, { "save_ms", NULL, &arg.save_ms },
         { "recover_ms", NULL, &arg.recover_ms }, { "open_ms", NULL, &arg.open_ms },
-        { "common_kib", NULL, &arg.common_kib }, { "rows", NULL, &arg.rows } };
+        { "common_kib", NULL, &arg.common_kib }, { "rows", NULL, &arg.rows },
+        { "whole", NULL, &arg.whole } };
     size_t len = strcspn(text, "=");
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && text[len]; i++)
@@ -401,7 +443,7 @@ static int open_job(struct hearth_error *err)
     static const struct hearth_bootstrap bootstrap = { .struct_size = sizeof(bootstrap),
         .allgather = gather };
     struct hearth_opts o = HEARTH_OPTS_INIT;
-    uint64_t bytes = bytes_of_save();
+    uint64_t bytes = bytes_of_save() * (arg.whole ? arg.world : 1);
     int rc = meet_at(arg.meet, arg.port, err);
 
     o.root = arg.root, o.job = arg.job, o.node = arg.node, o.bind = arg.bind;
@@ -431,9 +473,10 @@ static int open_job(struct hearth_error *err)
 static int obey(char *line)
 {
     unsigned long long a = 0, b = 0, c = 0;
-    char word[16] = "", how[16] = "";
+    char word[16] = "", how[16] = "", list[200] = "";
 
     sscanf(line, "%15s %llu %llu %llu", word, &a, &b, &c);
+    sscanf(line, "%*s %*s %*s %199s", list);
     if (!strcmp(word, "recover")) {
         do_recover(a == 1);
     } else if (!strcmp(word, "peek")) {
@@ -441,7 +484,7 @@ static int obey(char *line)
     } else if (!strcmp(word, "read")) {
         do_read(a, b, c);
     } else if (!strcmp(word, "save")) {
-        do_save(a, b);
+        do_save(a, b, list);
     } else if (!strcmp(word, "wait")) {
         do_wait(a, (unsigned)b, (unsigned)c);
     } else if (!strcmp(word, "fork")) {

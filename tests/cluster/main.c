@@ -23,7 +23,8 @@
 #define RUNS_MAX 4096
 
 static const struct scenario *const lists[] = { scenarios_loss, scenarios_life, scenarios_damage,
-    scenarios_room, scenarios_store, scenarios_shape, scenarios_key, scenarios_stop };
+    scenarios_room, scenarios_store, scenarios_shape, scenarios_some, scenarios_key,
+    scenarios_stop };
 
 struct run {
     const struct scenario *scenario;

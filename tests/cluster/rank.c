@@ -67,6 +67,7 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
     add(a, "recover_ms=%u", w->recover_ms);
     add(a, "common_kib=%u", w->common_kib);
     add(a, "rows=%u", w->rows);
+    add(a, "whole=%u", w->whole);
     if (w->start)
         add(a, "start=%s", w->start);
     if (w->no_ofi & 1u << w->seat[r])

@@ -168,9 +168,12 @@ static size_t handed_make(unsigned char *out)
                                          .commons = 73,
                                          .name = "__0__0_src0.distcp" },
         { .save = { 74, 75, 76, 77 }, .name = "second" } };
+    struct hth_handed_set set = { .save = { 78, 79, 80, 81 },
+        .ranks = { .runs = 2, .run = { { 82, 83, 84 }, { 85, 86, 87 } } } };
+    struct hth_handed_record record = { row, 2, &set, 1 };
 
-    hth_handed_encode(row, 2, out);
-    return hth_handed_bytes(2);
+    hth_handed_encode(&record, out);
+    return hth_handed_bytes(&record);
 }
 
 static size_t running_make(unsigned char *out)
@@ -378,9 +381,9 @@ static const struct golden {
     [HTH_FORMAT_HEAD] = { head_make, 2, "85d249d94e257dd8" },
     [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
     [HTH_FORMAT_STORE] = { store_make, 5, "e24b91c6ef70408e" },
-    [HTH_FORMAT_GREETING] = { greeting_make, 7, "158e93c05ef4c5c4" },
-    [HTH_FORMAT_HANDED] = { handed_make, 1, "4854856f27e64975" },
-    [HTH_FORMAT_LOCAL] = { local_make, 7, "8d16bff9f55e0114" },
+    [HTH_FORMAT_GREETING] = { greeting_make, 8, "bc331cf258201a66" },
+    [HTH_FORMAT_HANDED] = { handed_make, 2, "c3972ce7d2374b2f" },
+    [HTH_FORMAT_LOCAL] = { local_make, 8, "907a89dfcfd74b36" },
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
 };
 

@@ -606,45 +606,80 @@ static struct hth_handed handed_of(void)
         .name = "__9__10_src9.distcp" };
 }
 
+static const struct hth_ranks some = { 2, { { 0, 3, 8 }, { 17, 1, 1 } } };
+
+static struct hth_handed_set handed_set_of(void)
+{
+    struct hth_handed_set set = { .save = handed_of().save, .ranks = some };
+
+    set.save.attempt |= hth_ranks_bits(&some);
+    return set;
+}
+
 static int decode_handed(const unsigned char *bytes, size_t len)
 {
-    struct hth_handed *row = NULL;
-    size_t rows;
-    int rc = hth_handed_decode(&row, &rows, bytes, len, NULL);
+    struct hth_handed_record record = { 0 };
+    int rc = hth_handed_decode(&record, bytes, len, NULL);
 
-    free(row);
+    hth_handed_fini(&record);
     return rc;
 }
 
 Test(records, a_commit_record_comes_back)
 {
-    struct hth_handed row[2] = { handed_of(), handed_of() }, *back = NULL;
-    unsigned char *bytes = malloc(hth_handed_bytes(2));
-    size_t rows = 0;
+    struct hth_handed row[2] = { handed_of(), handed_of() };
+    struct hth_handed_set set = handed_set_of();
+    struct hth_handed_record record = { row, 2, &set, 1 }, back = { 0 };
+    unsigned char *bytes = malloc(hth_handed_bytes(&record));
 
     must(hth_auth_init(NULL));
     row[1].index = 11;
-    hth_handed_encode(row, 2, bytes);
-    must(hth_handed_decode(&back, &rows, bytes, hth_handed_bytes(2), NULL));
-    cr_assert(eq(sz, rows, 2));
-    cr_assert(zero(int, hth_save_cmp(back[1].save, row[1].save)));
-    cr_assert(eq(u64, back[1].slot, row[1].slot));
-    cr_assert(eq(u64, back[1].items_len, row[1].items_len));
-    cr_assert(eq(u32, back[1].index, 11));
-    cr_assert(eq(u32, back[1].commons, 11));
-    must_say(back[1].name, row[1].name);
-    free(back);
+    hth_handed_encode(&record, bytes);
+    must(hth_handed_decode(&back, bytes, hth_handed_bytes(&record), NULL));
+    cr_assert(eq(sz, back.rows, 2));
+    cr_assert(zero(int, hth_save_cmp(back.row[1].save, row[1].save)));
+    cr_assert(eq(u64, back.row[1].slot, row[1].slot));
+    cr_assert(eq(u64, back.row[1].items_len, row[1].items_len));
+    cr_assert(eq(u32, back.row[1].index, 11));
+    cr_assert(eq(u32, back.row[1].commons, 11));
+    must_say(back.row[1].name, row[1].name);
+    cr_assert(eq(sz, back.sets, 1));
+    cr_assert(zero(int, hth_save_cmp(back.set[0].save, set.save)));
+    cr_assert(ne(int, hth_ranks_same(&back.set[0].ranks, &some), 0));
+    hth_handed_fini(&back);
+    free(bytes);
+}
+
+/* Version 1 ends with its rows. */
+Test(records, a_commit_record_without_sets_comes_back)
+{
+    struct hth_handed row = handed_of();
+    struct hth_handed_record record = { .row = &row, .rows = 1 }, back = { 0 };
+    size_t len = hth_handed_bytes(&record) - 8;
+    unsigned char *bytes = malloc(len + 8);
+
+    must(hth_auth_init(NULL));
+    hth_handed_encode(&record, bytes);
+    hth_put32(bytes + 8, 1);
+    hth_digest(bytes + len - HTH_DIGEST, bytes, len - HTH_DIGEST);
+    must(hth_handed_decode(&back, bytes, len, NULL));
+    cr_assert(eq(sz, back.rows, 1));
+    cr_assert(eq(u32, back.row[0].index, 10));
+    cr_assert(eq(sz, back.sets, 0));
+    hth_handed_fini(&back);
     free(bytes);
 }
 
 Test(records, a_damaged_commit_record_is_refused, .timeout = 60)
 {
     struct hth_handed row = handed_of();
-    unsigned char *bytes = malloc(hth_handed_bytes(1));
+    struct hth_handed_set set = handed_set_of();
+    struct hth_handed_record record = { &row, 1, &set, 1 };
+    unsigned char *bytes = malloc(hth_handed_bytes(&record));
 
     must(hth_auth_init(NULL));
-    hth_handed_encode(&row, 1, bytes);
-    refuses_all_damage(decode_handed, bytes, hth_handed_bytes(1));
+    hth_handed_encode(&record, bytes);
+    refuses_all_damage(decode_handed, bytes, hth_handed_bytes(&record));
     free(bytes);
 }
 

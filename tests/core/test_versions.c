@@ -164,18 +164,18 @@ static int keep_read(const struct hth_versions *v, size_t len, struct hearth_err
 static size_t handed_make(void)
 {
     struct hth_handed h = { .save = { 3, 1, 20, 1 }, .slot = 7, .generation = 2, .name = "object" };
+    struct hth_handed_record record = { .row = &h, .rows = 1 };
 
-    hth_handed_encode(&h, 1, bytes);
-    return hth_handed_bytes(1);
+    hth_handed_encode(&record, bytes);
+    return hth_handed_bytes(&record);
 }
 
 static int handed_read(const struct hth_versions *v, size_t len, struct hearth_error *err)
 {
-    struct hth_handed *row = NULL;
-    size_t rows;
-    int rc = hth_handed_decode_as(v, &row, &rows, bytes, len, err);
+    struct hth_handed_record record = { 0 };
+    int rc = hth_handed_decode_as(v, &record, bytes, len, err);
 
-    free(row);
+    hth_handed_fini(&record);
     return rc;
 }
 

@@ -131,15 +131,16 @@ static const struct hth_held *held(void)
 static size_t rows_on_record(void)
 {
     struct hth_store *s = w.machine[0].store;
-    struct hth_handed *row = NULL;
+    struct hth_handed_record record = { 0 };
     void *bytes = NULL;
-    size_t len, rows = 0;
+    size_t len, rows;
 
     if (s->ops->record_get(s, "handed", &bytes, &len, NULL))
         return 0;
-    must(hth_handed_decode(&row, &rows, bytes, len, NULL));
+    must(hth_handed_decode(&record, bytes, len, NULL));
     free(bytes);
-    free(row);
+    rows = record.rows;
+    hth_handed_fini(&record);
     return rows;
 }
 

@@ -290,21 +290,22 @@ Test(resume, what_was_handed_over_and_not_sealed_is_sealed_by_the_next_engine)
 {
     const struct hth_keep *keep = &hth_node_ctx(w.machine[0].node)->keep;
     struct hth_store *s = store_of(BACK);
-    struct hth_handed *row;
+    struct hth_handed_record record;
     unsigned char *bytes;
-    size_t rows, len;
+    size_t len;
 
     w.machine[BACK].slow_ms = 100;
     while (!w.why[0] && s->ops->record_get(s, "handed", (void **)&bytes, &len, NULL))
         world_advance(&w, w.now_ms + 1);
-    must(hth_handed_decode(&row, &rows, bytes, len, NULL));
+    must(hth_handed_decode(&record, bytes, len, NULL));
     machine_kill(&w, BACK);
     w.machine[BACK].slow_ms = 0;
     back(BACK);
-    for (uint64_t until = w.now_ms + 2000; w.now_ms < until && !hth_keep_has(keep, row->save);)
+    for (uint64_t until = w.now_ms + 2000;
+            w.now_ms < until && !hth_keep_has(keep, record.row[0].save);)
         world_advance(&w, w.now_ms + 1);
-    cr_assert(eq(int, hth_keep_has(keep, row->save), 1), "%s", w.why);
-    free(row);
+    cr_assert(eq(int, hth_keep_has(keep, record.row[0].save), 1), "%s", w.why);
+    hth_handed_fini(&record);
     free(bytes);
 }
 
@@ -315,11 +316,12 @@ Test(resume, what_was_handed_over_in_an_older_epoch_is_not_gone_on_with_in_the_n
     struct hth_store *s = store_of(BACK);
     uint64_t epoch = w.rank[BACK].epoch, until;
     unsigned char bytes[1024], *left;
-    size_t len = hth_handed_bytes(1);
+    struct hth_handed_record record = { .row = &row, .rows = 1 };
+    size_t len = hth_handed_bytes(&record);
 
     cr_assert(le(sz, len, sizeof(bytes)));
     machine_stop(&w, BACK);
-    hth_handed_encode(&row, 1, bytes);
+    hth_handed_encode(&record, bytes);
     record_set(BACK, "handed", bytes, len);
     s->ops->record_remove(s, "head");
     machine_start(&w, BACK);

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "pair.h"
 
+#include "core/base/bytes.h"
 #include "replication/commit/commit.h"
 #include <string.h>
 #include <unistd.h>
@@ -82,7 +83,7 @@ static void lose_a_member(void)
     struct hth_save_id id;
 
     hth_commit_go(commit, (struct hth_save_id){ 0 });
-    must(hth_commit_begin(commit, 0, 5, &id, NULL));
+    must(hth_commit_begin(commit, 0, 5, NULL, &id, NULL));
     hth_commit_peer_down(commit, 1);
 }
 
@@ -133,6 +134,93 @@ static void hear_oneself(uint16_t kind)
     hth_commit_deliver(commit, 0, kind, fact, len);
 }
 
+/* DONE of node 1 for `id`, with these runs and no object. */
+static void done_of_node_1(struct hth_save_id id, const struct hth_ranks *ranks)
+{
+    unsigned char body[48 + 4 * HTH_RANK_RUN_BYTES] = { 0 };
+
+    hth_put64(body, id.epoch);
+    hth_put64(body + 8, id.nonce);
+    hth_put64(body + 16, id.step);
+    hth_put32(body + 24, id.attempt);
+    hth_put32(body + 36, 1); /* parts */
+    hth_put32(body + 44, ranks->runs);
+    hth_ranks_encode(ranks, body + 48);
+    hth_commit_deliver(commit, 1, HTH_KIND_DONE, body, 48 + hth_ranks_bytes(ranks));
+}
+
+static const struct hth_ranks of_second = { 1, { { 1, 1, 1 } } };
+
+static int is_manifest_made(struct hth_save_id id)
+{
+    const struct hth_held_save *s;
+
+    hth_commit_tick(commit);
+    s = hth_holdings_find(&p->node[0].ctx, id);
+    return s && s->has_manifest;
+}
+
+Test(coordinator, a_save_of_some_ranks_waits_for_the_nodes_of_these_alone)
+{
+    struct hth_save_id id = { 7, 77, 5, hth_ranks_bits(&of_second) | 1 };
+
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+    done_of_node_1(id, &of_second);
+    cr_assert(is_manifest_made(id));
+}
+
+Test(coordinator, a_save_of_all_ranks_waits_for_all_nodes)
+{
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+    done_of_node_1(save, &(struct hth_ranks){ 0 });
+    cr_assert(zero(int, is_manifest_made(save)));
+}
+
+/* 1: the coordinator has given it up, with this in the sentence. */
+static int is_cancelled(struct hth_save_id id, const char *why)
+{
+    struct hth_head head;
+
+    hth_commit_tick(commit);
+    head = pair_head(p, 0, NULL);
+    return head.cancels == 1 && !hth_save_cmp(head.cancelled[0].save, id) &&
+           strstr(head.why, why) != NULL;
+}
+
+Test(coordinator, a_save_that_two_members_say_is_of_two_sets_is_cancelled_by_name)
+{
+    const struct hth_ranks both = { 1, { { 0, 2, 1 } } };
+    struct hth_save_id id = { 7, 77, 5, hth_ranks_bits(&of_second) | 1 };
+
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+    p->node[0].epoch.world = 2;
+    done_of_node_1(id, &both);
+    cr_assert(is_cancelled(id, "is not of the ranks that are named"));
+}
+
+Test(coordinator, a_node_that_has_no_rank_in_the_set_is_not_heard_of_it)
+{
+    const struct hth_ranks first = { 1, { { 0, 1, 1 } } };
+    struct hth_save_id id = { 7, 77, 5, hth_ranks_bits(&first) | 1 };
+
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+    done_of_node_1(id, &first);
+    cr_assert(is_cancelled(id, "node1 has no rank that takes part"));
+}
+
+Test(coordinator, whom_a_save_of_some_ranks_waits_for_is_named)
+{
+    const struct hth_ranks first = { 1, { { 0, 1, 1 } } };
+    char text[300];
+    struct hth_save_id id;
+
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+    must(hth_commit_begin(commit, 0, 5, &first, &id, NULL));
+    hth_commit_text(commit, text, sizeof(text));
+    cr_assert(ne(ptr, strstr(text, "the ranks of node node0"), NULL), "%s", text);
+    cr_assert(zero(ptr, strstr(text, "node1")), "%s", text);
+}
+
 /* As when a rank that asked and asked goes on, and all it asked for is refused at once. */
 Test(coordinator, however_many_have_failed_all_are_decided_without_another_word)
 {
@@ -143,7 +231,7 @@ Test(coordinator, however_many_have_failed_all_are_decided_without_another_word)
 
     hth_commit_go(commit, (struct hth_save_id){ 0 });
     for (int i = 0; i < 20; i++) {
-        must(hth_commit_begin(commit, 0, 5, &id[i], NULL));
+        must(hth_commit_begin(commit, 0, 5, NULL, &id[i], NULL));
         hth_commit_fail(commit, id[i], HEARTH_EIO, "the disk is full");
         hear_oneself(HTH_KIND_FAILED);
     }

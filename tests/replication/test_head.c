@@ -112,7 +112,7 @@ static void begin_save(void)
 {
     struct hth_save_id id;
 
-    must(hth_commit_begin(commit, 1, 5, &id, NULL));
+    must(hth_commit_begin(commit, 1, 5, NULL, &id, NULL));
     cr_assert(zero(int, hth_save_cmp(id, save)));
 }
 
@@ -349,7 +349,7 @@ Test(head, a_save_that_is_cancelled_is_not_begun_by_the_next_engine_either)
     hth_commit_close(commit);
     engine_start();
     hth_commit_go(commit, (struct hth_save_id){ 0 });
-    must_fail(hth_commit_begin(commit, 1, 5, &id, NULL), HEARTH_EFAILED);
+    must_fail(hth_commit_begin(commit, 1, 5, NULL, &id, NULL), HEARTH_EFAILED);
     cr_assert(zero(int, hth_save_cmp(id, save)));
 }
 

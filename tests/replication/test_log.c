@@ -288,7 +288,7 @@ Test(log, a_decision_forgets_no_name_of_a_newer_save)
     struct hth_head h = on_record(NULL);
     struct hth_save_id newer;
 
-    must(hth_commit_begin(commit, 0, 6, &newer, NULL));
+    must(hth_commit_begin(commit, 0, 6, NULL, &newer, NULL));
     hth_commit_fail(commit, newer, HEARTH_EIO, "no");
     hth_commit_deliver(commit, 0, p->node[0].kind, p->node[0].fact, p->node[0].len);
     done_and_held();
@@ -309,7 +309,7 @@ Test(log, names_of_cancelled_saves_are_bounded)
     done_and_held();
     fail_it();
     for (uint64_t step = 6; step < 40; step++) {
-        must(hth_commit_begin(commit, 0, step, &id, NULL));
+        must(hth_commit_begin(commit, 0, step, NULL, &id, NULL));
         hth_commit_fail(commit, id, HEARTH_EIO, "no");
         hth_commit_deliver(commit, 0, p->node[0].kind, p->node[0].fact, p->node[0].len);
         hth_commit_tick(commit);

@@ -274,7 +274,7 @@ Test(member, says_done_until_the_manifest_comes)
     struct hth_held *held = seal(own);
     struct hth_object object = held->object;
 
-    must(hth_commit_begin(commit, 1, save.step, &id, NULL));
+    must(hth_commit_begin(commit, 1, save.step, NULL, &id, NULL));
     hth_commit_sealed(commit, hth_holdings_find(ctx, save), held);
     cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)), "its rank may have more objects");
     hth_commit_rank_done(commit, id, 1);
@@ -289,7 +289,7 @@ Test(member, does_not_say_done_before_all_that_was_written_is_sealed)
     struct hth_save_id id;
     uint64_t items_len;
 
-    must(hth_commit_begin(commit, 1, save.step, &id, NULL));
+    must(hth_commit_begin(commit, 1, save.step, NULL, &id, NULL));
     (void)pair_write(p, 1, save, own, 4096, own, &items_len);
     hth_commit_rank_done(commit, id, 1);
     cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
@@ -302,12 +302,117 @@ Test(member, does_not_say_done_before_all_its_ranks_have_committed)
     p->node[1].epoch.world = 4;
     must(hth_commit_join(commit, NULL));
     hth_commit_go(commit, (struct hth_save_id){ 0 });
-    must(hth_commit_begin(commit, 1, save.step, &id, NULL));
-    must(hth_commit_begin(commit, 3, save.step, &id, NULL));
+    must(hth_commit_begin(commit, 1, save.step, NULL, &id, NULL));
+    must(hth_commit_begin(commit, 3, save.step, NULL, &id, NULL));
     hth_commit_rank_done(commit, id, 1);
     cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
     hth_commit_rank_done(commit, id, 3);
     cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 1));
+}
+
+/* ---- Some of the ranks ---------------------------------------------------------------------------- */
+
+static const struct hth_ranks of_one = { 1, { { 1, 1, 1 } } };
+static const struct hth_ranks of_two = { 1, { { 1, 2, 2 } } }; /* 1 and 3 */
+static const struct hth_ranks of_others = { 1, { { 0, 2, 2 } } };
+
+/* Ranks 1 and 3 are this node's. */
+static void in_a_world_of_four(void)
+{
+    p->node[1].epoch.world = 4;
+    must(hth_commit_join(commit, NULL));
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+}
+
+Test(member, of_a_save_of_some_ranks_it_says_done_when_these_have_committed)
+{
+    struct hth_save_id id;
+
+    in_a_world_of_four();
+    must(hth_commit_begin(commit, 1, 5, &of_one, &id, NULL));
+    cr_assert(eq(u32, id.attempt, hth_ranks_bits(&of_one) | 1));
+    hth_commit_rank_done(commit, id, 1);
+    cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 4));
+    cr_assert(eq(u32, hth_get32(p->node[0].fact + 44), 1)); /* a run */
+    cr_assert(eq(u32, hth_get32(p->node[0].fact + 48), 1)); /* from rank 1 on */
+}
+
+Test(member, of_a_save_of_two_of_its_ranks_it_waits_for_both)
+{
+    struct hth_save_id id;
+
+    in_a_world_of_four();
+    must(hth_commit_begin(commit, 1, 5, &of_two, &id, NULL));
+    hth_commit_rank_done(commit, id, 1);
+    cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
+    must(hth_commit_begin(commit, 3, 5, &of_two, &id, NULL));
+    hth_commit_rank_done(commit, id, 3);
+    cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 4));
+}
+
+Test(member, ranks_that_are_in_other_sets_too_agree_on_the_attempt)
+{
+    struct hth_save_id one, all, two;
+
+    in_a_world_of_four();
+    must(hth_commit_begin(commit, 1, 5, &of_one, &one, NULL));
+    must(hth_commit_begin(commit, 1, 5, &of_two, &two, NULL));
+    must(hth_commit_begin(commit, 1, 5, NULL, &all, NULL));
+    cr_assert(eq(u32, all.attempt, 1));
+    must(hth_commit_begin(commit, 3, 5, NULL, &one, NULL));
+    cr_assert(zero(int, hth_save_cmp(one, all)));
+    must(hth_commit_begin(commit, 3, 5, &of_two, &one, NULL));
+    cr_assert(zero(int, hth_save_cmp(one, two)));
+}
+
+Test(member, a_rank_begins_no_save_that_it_takes_no_part_in)
+{
+    static const struct hth_ranks beyond = { 1, { { 1, 2, 3 } } }, all = { 1, { { 0, 4, 1 } } };
+    struct hearth_error err;
+    struct hth_save_id id;
+
+    in_a_world_of_four();
+    must_fail(hth_commit_begin(commit, 1, 5, &of_others, &id, &err), HEARTH_EINVAL);
+    cr_assert(
+            ne(ptr, strstr(err.text, "rank 1 begins a save that it does not take part in"), NULL));
+    must_fail(hth_commit_begin(commit, 1, 5, &beyond, &id, NULL), HEARTH_EINVAL);
+    must_fail(hth_commit_begin(commit, 1, 5, &all, &id, NULL), HEARTH_EINVAL);
+    must(hth_commit_begin(commit, 1, 5, NULL, &id, NULL));
+    cr_assert(eq(u32, id.attempt, 1), "what was refused for its set is no attempt");
+}
+
+/* Who takes part is not in the id: a new engine hears it from its ranks. */
+Test(member, an_engine_that_is_new_says_nothing_of_a_save_whose_ranks_it_does_not_know)
+{
+    struct hth_save_id id;
+
+    in_a_world_of_four();
+    must(hth_commit_begin(commit, 1, 5, &of_one, &id, NULL));
+    engine_again();
+    hth_commit_rank_done(commit, id, 1);
+    cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
+    must_fail(hth_commit_name(commit, id, &of_two, NULL), HEARTH_EPROTO);
+    must_fail(hth_commit_rejoin(commit, 1, id, NULL, NULL), HEARTH_EPROTO);
+    must(hth_commit_rejoin(commit, 1, id, &of_one, NULL));
+    hth_commit_rank_done(commit, id, 1);
+    cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 1));
+    must(hth_commit_begin(commit, 1, 5, &of_one, &id, NULL));
+    cr_assert(eq(u32, hth_attempt_count(id.attempt), 2), "it was counted");
+}
+
+/* Its node has no rank in the set: it learns of the save by its copies and the manifest. */
+Test(member, promises_a_save_that_none_of_its_ranks_takes_part_in)
+{
+    struct hth_save_id of = save, id;
+    struct hth_held *held;
+
+    of.attempt = hth_ranks_bits(&(struct hth_ranks){ 1, { { 0, 1, 1 } } }) | 1;
+    held = pair_seal(p, 1, of, copy, 4096, copy);
+    held->verified = 1;
+    give_manifest_of(of, &held->object, 1);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 4));
+    cr_assert(zero(u32, said[HTH_KIND_DONE]));
+    must(hth_commit_begin(commit, 1, 5, NULL, &id, NULL));
 }
 
 /* Its ranks may have more objects: they say so again. */
@@ -316,7 +421,7 @@ Test(member, an_engine_that_is_new_says_done_when_its_ranks_have_come_back)
     (void)seal(own);
     engine_again();
     cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
-    must(hth_commit_rejoin(commit, 1, save, NULL));
+    must(hth_commit_rejoin(commit, 1, save, NULL, NULL));
     hth_commit_rank_done(commit, save, 1);
     cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 1));
 }
@@ -346,7 +451,7 @@ static void hand_over(int wanted)
     struct hth_held *held = seal(own);
 
     p->node[2].wanted = wanted;
-    must(hth_commit_begin(commit, 1, save.step, &id, NULL));
+    must(hth_commit_begin(commit, 1, save.step, NULL, &id, NULL));
     hth_commit_sealed(commit, hth_holdings_find(ctx, save), held);
     hth_commit_rank_done(commit, id, 1);
     (void)heard(HTH_KIND_DONE, SOON_MS);
@@ -370,7 +475,7 @@ Test(member, says_at_once_that_it_cannot_keep_a_manifest)
     struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
     struct hth_save_id id;
 
-    must(hth_commit_begin(commit, 1, save.step, &id, NULL));
+    must(hth_commit_begin(commit, 1, save.step, NULL, &id, NULL));
     hth_store_mem_no_records(p->node[1].store, 1);
     give_manifest(object, 2);
     hth_store_mem_no_records(p->node[1].store, 0);
@@ -447,9 +552,9 @@ Test(member, gives_each_save_of_one_step_another_id)
 {
     struct hth_save_id first, again, next;
 
-    must(hth_commit_begin(commit, 1, 5, &first, NULL));
-    must(hth_commit_begin(commit, 1, 5, &again, NULL));
-    must(hth_commit_begin(commit, 1, 6, &next, NULL));
+    must(hth_commit_begin(commit, 1, 5, NULL, &first, NULL));
+    must(hth_commit_begin(commit, 1, 5, NULL, &again, NULL));
+    must(hth_commit_begin(commit, 1, 6, NULL, &next, NULL));
     cr_assert(eq(u32, first.attempt, 1));
     cr_assert(eq(u32, again.attempt, 2));
     cr_assert(eq(u32, next.attempt, 1));
@@ -459,11 +564,11 @@ Test(member, begins_no_step_before_the_last_and_none_that_is_no_step)
 {
     struct hth_save_id id;
 
-    must(hth_commit_begin(commit, 1, 6, &id, NULL));
-    must_fail(hth_commit_begin(commit, 1, 5, &id, NULL), HEARTH_ESTATE);
-    must_fail(hth_commit_begin(commit, 0, 7, &id, NULL), HEARTH_ESTATE); /* of another node */
-    must_fail(hth_commit_begin(commit, 1, HTH_STEP_MAX + 1, &id, NULL), HEARTH_EINVAL);
-    must(hth_commit_begin(commit, 1, HTH_STEP_MAX, &id, NULL));
+    must(hth_commit_begin(commit, 1, 6, NULL, &id, NULL));
+    must_fail(hth_commit_begin(commit, 1, 5, NULL, &id, NULL), HEARTH_ESTATE);
+    must_fail(hth_commit_begin(commit, 0, 7, NULL, &id, NULL), HEARTH_ESTATE); /* of another node */
+    must_fail(hth_commit_begin(commit, 1, HTH_STEP_MAX + 1, NULL, &id, NULL), HEARTH_EINVAL);
+    must(hth_commit_begin(commit, 1, HTH_STEP_MAX, NULL, &id, NULL));
 }
 
 Test(member, has_room_for_one_save_more_than_it_keeps)
@@ -471,12 +576,12 @@ Test(member, has_room_for_one_save_more_than_it_keeps)
     struct hth_save_id id;
 
     for (uint64_t step = 1; step <= ctx->opts.keep + 1; step++) {
-        must(hth_commit_room(commit, 1, step, NULL));
-        must(hth_commit_begin(commit, 1, step, &id, NULL));
+        must(hth_commit_room(commit, 1, step, NULL, NULL));
+        must(hth_commit_begin(commit, 1, step, NULL, &id, NULL));
         cr_assert(hth_holdings_get(ctx, id) != NULL);
     }
-    must_fail(hth_commit_room(commit, 1, 9, NULL), HEARTH_EBUSY);
-    must_fail(hth_commit_begin(commit, 1, 9, &id, NULL), HEARTH_EBUSY);
+    must_fail(hth_commit_room(commit, 1, 9, NULL, NULL), HEARTH_EBUSY);
+    must_fail(hth_commit_begin(commit, 1, 9, NULL, &id, NULL), HEARTH_EBUSY);
 }
 
 Test(member, counts_a_ranks_begins_up_and_never_down)
@@ -502,10 +607,10 @@ Test(member, goes_on_with_no_save_that_a_newer_one_has_overtaken)
 
     older.step--;
     give_list();
-    must_fail(hth_commit_rejoin(commit, 1, older, NULL), HEARTH_EFAILED);
-    must(hth_commit_rejoin(commit, 1, save, NULL)); /* it is on the list */
+    must_fail(hth_commit_rejoin(commit, 1, older, NULL, NULL), HEARTH_EFAILED);
+    must(hth_commit_rejoin(commit, 1, save, NULL, NULL)); /* it is on the list */
     older.nonce++;
-    must_fail(hth_commit_rejoin(commit, 1, older, NULL), HEARTH_EUNKNOWN);
+    must_fail(hth_commit_rejoin(commit, 1, older, NULL, NULL), HEARTH_EUNKNOWN);
 }
 
 Test(member, a_foreign_container_that_was_chosen_is_no_save_to_follow)

@@ -57,6 +57,8 @@ static const struct {
     { "room-unchecked", HTH_BREAK_ROOM, TIGHT },
     { "common-unpromised", HTH_BREAK_COMMON, WORLD_FIRST },
     { "nothing-gives-way", HTH_BREAK_WAY, TIGHT | AWAY },
+    { "some-wait-for-all", HTH_BREAK_SET_DONE, WORLD_FIRST },
+    { "sets-count-together", HTH_BREAK_SET_COUNT, WORLD_FIRST },
     { "unreached-not-told", HTH_BREAK_APART, WORLD_BIT(NET) | WORLD_BIT(APART) | WORLD_BIT(GOON) },
 };
 
@@ -69,14 +71,14 @@ struct args {
     const char *rule;
     uint32_t rule_kinds; /* the faults that it is noticed with */
     uint32_t with;       /* the node whose engine dies with each other one: 0, the coordinator's */
-    int twice, back, two, shrink, one, strong;
+    int twice, back, two, shrink, one, strong, some;
 };
 
 static int usage(const char *what)
 {
     fprintf(stderr,
             "sim: %s\nusage: sim --seeds N [--first S] [--nodes MOST] [--faults LIST] [--break RULE] [--shrink]\n"
-            "           [--trace] [--twice] [--copies C] [--keep K] [--ranks R] [--count FAULTS] [--strong]\n"
+            "           [--trace] [--twice] [--copies C] [--keep K] [--ranks R] [--count FAULTS] [--strong] [--some]\n"
             "       sim --world seed=S,nodes=N,... [--break RULE] [--shrink] [--trace]\n"
             "       sim --back NODES [--two [--with NODE]] [--degree D] [--copies C] [--ranks R]\n"
             "rules:",
@@ -136,6 +138,7 @@ static int take_option(struct args *a, int option)
     int *const flag_of[128] = { ['t'] = &a->world.loud,
         ['2'] = &a->twice,
         ['i'] = &a->strong,
+        ['o'] = &a->some,
         ['T'] = &a->two,
         ['B'] = &a->back,
         ['h'] = &a->shrink };
@@ -168,7 +171,7 @@ static int parse(int argc, char **argv, struct args *a)
         { "faults", 1, NULL, 'a' }, { "count", 1, NULL, 'C' }, { "twice", 0, NULL, '2' },
         { "back", 1, NULL, 'B' }, { "two", 0, NULL, 'T' }, { "shrink", 0, NULL, 'h' },
         { "degree", 1, NULL, 'd' }, { "with", 1, NULL, 'w' }, { "world", 1, NULL, 'W' },
-        { "strong", 0, NULL, 'i' }, { NULL, 0, NULL, 0 } };
+        { "strong", 0, NULL, 'i' }, { "some", 0, NULL, 'o' }, { NULL, 0, NULL, 0 } };
     int c, rc = 0;
 
     while (!rc && (c = getopt_long(argc, argv, "", options, NULL)) != -1)
@@ -176,6 +179,7 @@ static int parse(int argc, char **argv, struct args *a)
     if (rc)
         return rc;
     a->world.strong = (uint32_t)a->strong;
+    a->world.some |= (uint32_t)a->some;
     if (a->back)
         be_plain(&a->world);
     if (a->most < 2 || (a->world.nodes && a->world.copies >= a->world.nodes))
@@ -211,6 +215,8 @@ static void say_broken(const struct args *a, const struct world_opts *o, const c
             printf(" --ranks %u", a->world.ranks_per_node);
         if (a->world.strong)
             printf(" --strong");
+        if (a->some)
+            printf(" --some");
         printf(" --count %u%s%s --trace\n", a->world.faults, a->rule ? " --break " : "",
                 a->rule ? a->rule : "");
     }

@@ -11,7 +11,7 @@
 
 const char *const world_event_name[WORLD_EVENTS] = { "save", "protected", "failed", "recovered",
     "scratch", "loss", "kill", "restart", "stale", "late", "double", "drop", "flip", "skip",
-    "again", "back" };
+    "again", "some", "back" };
 
 const struct world_kind_name world_kind_name[WORLD_KINDS_COUNT] = {
 #define WORLD_KIND(kind, name, text) { #name, text },

@@ -76,6 +76,7 @@ enum world_event {
     WORLD_FLIP,      /* a byte changed in a pull */
     WORLD_SKIP,      /* a rank left a save out */
     WORLD_AGAIN,     /* a step saved again with other bytes */
+    WORLD_SOME,      /* a rank hears that a save of some ranks is PROTECTED */
     WORLD_BACK,      /* an engine gone under ranks that recover, and started again by them */
     WORLD_EVENTS
 };
@@ -89,10 +90,11 @@ struct world_opts {
     uint32_t copies;
     uint32_t min_copies; /* 0: copies */
     uint32_t keep;
-    uint32_t strong;       /* integrity = strong */
-    uint32_t bad_after;    /* jobs, for marking by count; 0: off */
-    uint32_t racks;        /* machines stand in so many failure domains; 0: none is named */
-    uint32_t degree;       /* of the tree; 0: the engines' own */
+    uint32_t strong;    /* integrity = strong */
+    uint32_t some;      /* 1: some steps are saved by some of the ranks, alone or before all are */
+    uint32_t bad_after; /* jobs, for marking by count; 0: off */
+    uint32_t racks;     /* machines stand in so many failure domains; 0: none is named */
+    uint32_t degree;    /* of the tree; 0: the engines' own */
     uint32_t heartbeat_ms; /* 0: 200 */
     uint32_t dead_ms;      /* 0: 2000 */
     uint32_t connect_ms;   /* 0: 2000 */

@@ -174,8 +174,8 @@ void check_protected(struct world *w, struct rank_state *r, struct hth_save_id i
         w->final = w->newest;
 }
 
-/* How many had written it. */
-static uint32_t ranks_of(struct world *w, struct hth_save_id id)
+/* This rank had written some of it; nobody knows: 1. */
+static int had_written(struct world *w, struct hth_save_id id, uint32_t rank)
 {
     struct look_object o;
 
@@ -184,9 +184,9 @@ static uint32_t ranks_of(struct world *w, struct hth_save_id id)
 
         for (const struct slot *s = store ? mem_of(store)->slots : NULL; s; s = s->next)
             if (look_slot(s, &o) && look_same(o.save, id))
-                return look_ranks(w, &o);
+                return rank < look_ranks(w, &o) && look_part(w, &o, rank);
     }
-    return UINT32_MAX;
+    return 1;
 }
 
 /* The object a rank resumes from, byte for byte as some launch wrote it. A rank that the save does not
@@ -204,7 +204,7 @@ static void check_object(struct world *w, struct rank_state *r)
         r->from_lineage = o.tag;
         return;
     }
-    if (r->rank < ranks_of(w, r->from))
+    if (had_written(w, r->from, r->rank))
         world_broken(w, "P2: rank %u resumed and its object is not on its node", r->rank);
 }
 
@@ -349,17 +349,22 @@ static int pool_slots(struct world *w, uint32_t m, const struct hth_save_id *kee
 /* Each object of what was saved last as often as it should be, no more. */
 static int pool_copies(struct world *w, struct hth_save_id id)
 {
-    uint32_t objects = 0, least = look_copies(w, id, UINT32_MAX);
-    struct look_object o;
+    uint32_t objects = 0, ranks = 0, least = look_copies(w, id, UINT32_MAX);
+    struct look_object o, any = { .tag = 0 };
 
     for (uint32_t i = 0; i < w->opts.nodes; i++)
         for (const struct slot *s = mem_of(w->machine[w->member[i]].store)->slots; s; s = s->next)
-            objects += look_slot(s, &o) && look_same(o.save, id);
-    if (least == 1 + w->opts.copies && objects == w->ranks * (1 + w->opts.copies))
+            if (look_slot(s, &o) && look_same(o.save, id)) {
+                objects++;
+                any = o;
+            }
+    for (uint32_t r = 0; r < w->ranks; r++)
+        ranks += objects && look_part(w, &any, r);
+    if (least == 1 + w->opts.copies && objects == ranks * (1 + w->opts.copies))
         return 1;
     snprintf(w->pool, sizeof(w->pool),
             "step %llu is on %u machines at least and there are %u objects of it: %u of %u ranks",
-            (unsigned long long)id.step, least, objects, 1 + w->opts.copies, w->ranks);
+            (unsigned long long)id.step, least, objects, 1 + w->opts.copies, ranks);
     return 0;
 }
 

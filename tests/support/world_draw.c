@@ -15,7 +15,8 @@ enum choice {
     D_DATA,
     D_WORK,
     D_ROOM,
-    D_KINDS
+    D_KINDS,
+    D_SOME
 };
 
 static uint64_t dice_of(const struct world_opts *o, enum choice choice)
@@ -125,8 +126,18 @@ static void draw_kinds(struct world_opts *o)
         o->racks = 0;
 }
 
+/* A rule that is left out has the worlds that it is for. */
+static void draw_some(struct world_opts *o)
+{
+    uint64_t d = dice_of(o, D_SOME);
+    const uint32_t sets = HTH_BREAK_SET_DONE | HTH_BREAK_SET_COUNT;
+
+    o->some |= o->breaks ? (o->breaks & sets) != 0 : between(&d, 0, 3) == 0;
+}
+
 void world_draw(struct world_opts *o, uint32_t most)
 {
+    draw_some(o);
     draw_size(o, most);
     draw_shape(o);
     draw_times(o);

@@ -33,7 +33,12 @@ int look_before(struct hth_save_id a, struct hth_save_id b)
         return a.epoch < b.epoch;
     if (a.nonce != b.nonce)
         return a.nonce < b.nonce;
-    return a.step != b.step ? a.step < b.step : a.attempt < b.attempt;
+    if (a.step != b.step)
+        return a.step < b.step;
+    if (a.attempt >> 31 !=
+            b.attempt >> 31) /* of one step a save of some ranks is older than one of all */
+        return a.attempt >> 31 != 0;
+    return a.attempt < b.attempt;
 }
 
 int look_same(struct hth_save_id a, struct hth_save_id b)
@@ -138,7 +143,8 @@ int look_whole(const struct slot *slot, const struct look_object *o)
 
 /* ---- Saves ------------------------------------------------------------------------------------------ */
 
-static int has_manifest(struct hth_store *s, struct hth_save_id save, uint32_t ranks)
+static int has_manifest(
+        struct hth_store *s, struct hth_save_id save, uint32_t ranks, uint32_t objects)
 {
     char name[100];
 
@@ -150,7 +156,7 @@ static int has_manifest(struct hth_store *s, struct hth_save_id save, uint32_t r
             const unsigned char *b = f->bytes;
 
             return f->len > 192 && !memcmp(b, "HTHMANIF", 8) && look_same(save_at(b + 16), save) &&
-                   le(b + 12, 4) == ranks && le(b + 144, 4) >= ranks;
+                   le(b + 12, 4) == ranks && le(b + 144, 4) >= objects;
         }
     return 0;
 }
@@ -160,6 +166,12 @@ uint32_t look_ranks(const struct world *w, const struct look_object *o)
     uint64_t lineage = rank_tag_lineage(o->tag);
 
     return lineage && lineage <= w->lineage ? w->launch_ranks[lineage] : 0;
+}
+
+int look_part(const struct world *w, const struct look_object *o, uint32_t rank)
+{
+    return !rank_tag_some(o->tag) ||
+           some_have(rank_tag_lineage(o->tag), o->save.step, look_ranks(w, o), rank);
 }
 
 /* Of count machines, those that hold what is common to the save's ranks, as its launch wrote it. */
@@ -178,14 +190,13 @@ static uint32_t count_commons(struct world *w, struct hth_save_id save, uint64_t
     return have;
 }
 
-/* have[ranks_max]: of count machines, those that hold each rank's object, and what is common; returns of how many
- * ranks the save is. */
+/* have[ranks_max]: of count machines, those that hold each rank's object (UINT32_MAX: it took no part), and what is
+ * common; returns of how many ranks the save's launch was. */
 static uint32_t count_copies(struct world *w, struct hth_save_id save, const uint32_t *machine,
         uint32_t count, uint32_t *have, uint32_t *out_commons)
 {
-    uint32_t ranks = 0, manifests = 0;
-    struct look_object o;
-    uint64_t tag = 0;
+    uint32_t ranks = 0, manifests = 0, part = 0;
+    struct look_object o, any = { .tag = 0 };
 
     for (uint32_t i = 0; i < count; i++) {
         struct hth_store *s = w->machine[machine ? machine[i] : i].store;
@@ -197,11 +208,17 @@ static uint32_t count_copies(struct world *w, struct hth_save_id save, const uin
                     look_whole(slot, &o)) {
                 have[o.rank]++;
                 ranks = ranks ? ranks : look_ranks(w, &o);
-                tag = o.tag;
+                any = o;
             }
-        manifests += ranks && has_manifest(s, save, ranks);
+        if (ranks && !part)
+            for (uint32_t r = 0; r < ranks; r++)
+                part += (uint32_t)look_part(w, &any, r);
+        manifests += ranks && has_manifest(s, save, ranks, part);
     }
-    *out_commons = manifests && ranks ? count_commons(w, save, tag, machine, count) : 0;
+    for (uint32_t r = 0; r < ranks; r++)
+        if (!look_part(w, &any, r))
+            have[r] = UINT32_MAX;
+    *out_commons = manifests && ranks ? count_commons(w, save, any.tag, machine, count) : 0;
     return manifests ? ranks : 0;
 }
 

@@ -68,6 +68,8 @@ struct rank_state {
     uint64_t lineage;
     uint64_t next;  /* step to save */
     uint64_t tried; /* step that was saved again already */
+    int some;       /* its save is of some ranks */
+    uint64_t somed; /* step that it has saved with some already */
     uint64_t token;
     uint64_t request;
     uint64_t begun;    /* the request whose slot it waits for */
@@ -159,15 +161,23 @@ uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t tag, uint64_
 void rank_kill(struct rank_state *r);
 void rank_send(
         struct rank_state *r, const void *bytes, size_t len, const void *attach, size_t attach_len);
-/* Who wrote it: the launch and the attempt. In the first bytes of an object. */
+/* Who wrote it: the launch and the attempt, and whether that was one of some ranks. In the first bytes of an object. */
 static inline uint64_t rank_tag(uint64_t lineage, uint32_t attempt)
 {
-    return (uint64_t)attempt << 48 | lineage;
+    return (uint64_t)(attempt >> 31) << 63 | (uint64_t)(attempt & 0x7fff) << 48 | lineage;
+}
+static inline int rank_tag_some(uint64_t tag)
+{
+    return (int)(tag >> 63);
 }
 static inline uint64_t rank_tag_lineage(uint64_t tag)
 {
     return tag & ((UINT64_C(1) << 48) - 1);
 }
+/* Steps that some ranks of a launch of so many save by themselves; all of them after that, or this step not at all. */
+int some_save(uint64_t lineage, uint64_t step, uint32_t ranks);
+int some_and_all(uint64_t lineage, uint64_t step);
+int some_have(uint64_t lineage, uint64_t step, uint32_t ranks, uint32_t rank);
 uint64_t rank_bytes(uint64_t lineage, uint64_t step, uint32_t rank, uint32_t max);
 void rank_fill(unsigned char *out, uint64_t len, uint64_t tag, uint64_t step, uint32_t rank);
 
@@ -184,7 +194,9 @@ struct look_object {
 int look_slot(const struct slot *slot, struct look_object *out);
 /* Block, table and bytes are as they were written. */
 int look_whole(const struct slot *slot, const struct look_object *o);
-uint32_t look_ranks(const struct world *w, const struct look_object *o); /* of its save */
+uint32_t look_ranks(const struct world *w, const struct look_object *o); /* of its launch */
+/* That rank took part in its save. */
+int look_part(const struct world *w, const struct look_object *o, uint32_t rank);
 /* How many members hold each rank's object of the save whole, and what is common to them; the least of these. 0
  * where no member has its manifest. Machine `without` is not looked at. */
 uint32_t look_copies(struct world *w, struct hth_save_id save, uint32_t without);

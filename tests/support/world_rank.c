@@ -3,6 +3,7 @@
 #include "content.h"
 #include "world_parts.h"
 
+#include "core/format/ranks.h"
 #include "core/format/table.h"
 
 #include <stdio.h>
@@ -168,6 +169,98 @@ uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t tag, uint64_
     return len;
 }
 
+/* ---- Some of the ranks -------------------------------------------------------------------------------- */
+
+static uint64_t some_dice(uint64_t lineage, uint64_t step)
+{
+    uint64_t seed = lineage * 7919 + step * 104729;
+
+    return hth_splitmix64(&seed);
+}
+
+int some_save(uint64_t lineage, uint64_t step, uint32_t ranks)
+{
+    return ranks > 1 && some_dice(lineage, step) % 5 == 0;
+}
+
+int some_and_all(uint64_t lineage, uint64_t step)
+{
+    return (int)(some_dice(lineage, step) >> 16 & 1);
+}
+
+/* The first alone, one alone, or each so many: that may be one of each machine. */
+int some_have(uint64_t lineage, uint64_t step, uint32_t ranks, uint32_t rank)
+{
+    uint64_t dice = some_dice(lineage, step) >> 20;
+
+    if (dice % 3 < 2)
+        return rank == (dice % 3 ? dice / 3 % ranks : 0);
+    return rank % (2 + dice / 3 % 7) == 0;
+}
+
+/* The set follows the message. */
+static size_t some_put(const struct rank_state *r, unsigned char *out)
+{
+    uint32_t ranks = r->world->launch_ranks[r->lineage], count = 0;
+    uint32_t *rank = r->some ? malloc(ranks * sizeof(*rank)) : NULL;
+    struct hth_ranks set = { 0 };
+
+    if (!rank)
+        return 0;
+    for (uint32_t i = 0; i < ranks; i++)
+        if (some_have(r->lineage, r->next, ranks, i))
+            rank[count++] = i;
+    if (hth_ranks_of(&set, rank, count, ranks, NULL))
+        abort();
+    hth_ranks_encode(&set, out);
+    free(rank);
+    return hth_ranks_bytes(&set);
+}
+
+static uint32_t some_lowest(const struct rank_state *r)
+{
+    uint32_t ranks = r->world->launch_ranks[r->lineage], i = 0;
+
+    while (i + 1 < ranks && !some_have(r->lineage, r->next, ranks, i))
+        i++;
+    return i;
+}
+
+/* 1: it takes no part in the step that comes next. */
+static int some_pass(struct rank_state *r)
+{
+    const struct world *w = r->world;
+    uint32_t ranks = w->launch_ranks[r->lineage];
+
+    r->some = 0;
+    if (!w->opts.some || !some_save(r->lineage, r->next, ranks))
+        return 0;
+    r->some = r->somed != r->next && some_have(r->lineage, r->next, ranks, r->rank);
+    return !r->some && !some_and_all(r->lineage, r->next);
+}
+
+/* It is through with the step, or with the part of it that it has saved with some. */
+static void some_next(struct rank_state *r)
+{
+    if (r->some && some_and_all(r->lineage, r->next)) {
+        r->somed = r->next;
+        r->some = 0;
+    } else {
+        r->next++;
+    }
+}
+
+/* Where nothing goes wrong by itself a rank that saves alone waits for nobody. */
+static void some_failed(const struct rank_state *r, const char *text)
+{
+    struct world *w = r->world;
+
+    if (!w->opts.faults && r->some && some_dice(r->lineage, r->next) / (1 << 20) % 3 < 2 &&
+            strstr(text, "in time"))
+        world_broken(w, "P4: rank %u saves step %llu alone, and: %s", r->rank,
+                (unsigned long long)r->next, text);
+}
+
 /* ---- Doing ------------------------------------------------------------------------------------------ */
 
 static void do_attach(struct rank_state *r)
@@ -252,14 +345,18 @@ static void send_begin(struct rank_state *r)
 {
     struct world *w = r->world;
     uint64_t len = rank_bytes(r->lineage, r->next, r->rank, w->opts.data_max);
-    struct hth_local_begin m = { .head = { sizeof(m), HTH_LOCAL_BEGIN, ++r->request, 0 },
-        .step = r->next,
-        .bytes = object_bytes(r->world, len),
-        .wait_ms = BEGIN_MS };
+    struct {
+        struct hth_local_begin m;
+        unsigned char runs[HTH_RANK_RUNS * HTH_RANK_RUN_BYTES];
+    } packet = { .m = { .head = { sizeof(packet.m), HTH_LOCAL_BEGIN, ++r->request, 0 },
+                         .step = r->next,
+                         .bytes = object_bytes(r->world, len),
+                         .wait_ms = BEGIN_MS } };
 
-    snprintf(m.name, sizeof(m.name), "__%u__0_src%u.distcp", r->rank, r->rank);
+    snprintf(packet.m.name, sizeof(packet.m.name), "__%u__0_src%u.distcp", r->rank, r->rank);
+    packet.m.head.length += (uint32_t)some_put(r, packet.runs);
     r->begun = r->request;
-    rank_send(r, &m, sizeof(m), NULL, 0);
+    rank_send(r, &packet, packet.m.head.length, NULL, 0);
 }
 
 enum trick { T_NONE, T_GIVE_UP, T_TWICE, T_CANCEL, T_ABORT, T_AHEAD };
@@ -302,8 +399,16 @@ static void do_begin(struct rank_state *r)
         rank_due(r, w->now_ms + 100);
         return;
     }
+    if (some_pass(r)) { /* meanwhile the others save */
+        r->next++;
+        rank_due(r, w->now_ms + w->opts.every_ms + 300);
+        return;
+    }
     r->trick = trick_of(r);
-    r->next += r->trick == T_AHEAD;
+    if (r->trick == T_AHEAD) {
+        r->next++;
+        r->some = 0;
+    }
     r->began_ms = w->now_ms;
     w->count[WORLD_SAVE]++;
     r->step = R_BEGUN;
@@ -343,7 +448,7 @@ static void hand_over(struct rank_state *r, uint64_t tag)
 {
     struct world *w = r->world;
 
-    r->has_common = r->rank == r->next % w->ranks;
+    r->has_common = r->rank == (r->some ? some_lowest(r) : r->next % w->ranks);
     if (r->step == R_WAIT && r->has_common)
         do_common(r, r->token, tag);
     send_head(r, r->trick == T_ABORT ? HTH_LOCAL_ABORT : HTH_LOCAL_COMMIT);
@@ -438,7 +543,7 @@ static void after_failure(struct rank_state *r)
         r->tried = r->next;
         r->world->count[WORLD_AGAIN]++;
     } else {
-        r->next++;
+        some_next(r);
     }
 }
 
@@ -479,6 +584,7 @@ static void hear_event(struct rank_state *r, const struct hth_local_event *e)
         return;
     if (e->code) {
         w->count[WORLD_FAILED]++;
+        some_failed(r, e->text);
         snprintf(w->heard, sizeof(w->heard), "%s", e->text);
         world_say(
                 w, "rank %u: step %llu failed: %s", r->rank, (unsigned long long)r->next, e->text);
@@ -486,7 +592,8 @@ static void hear_event(struct rank_state *r, const struct hth_local_event *e)
         next_save(r, 200);
     } else if (e->level >= HEARTH_PROTECTED) {
         check_protected(w, r, hth_local_save_to(e->save), (int)e->degraded);
-        r->next++;
+        w->count[WORLD_SOME] += (uint64_t)r->some;
+        some_next(r);
         next_save(r, 100 + world_roll(w, 10));
     }
 }
@@ -503,20 +610,25 @@ static void hear_recovered(struct rank_state *r, const struct hth_local_recovere
     if (!again)
         check_recovered(w, r);
     r->next = hth_save_none(r->from) ? 1 : r->from.step + 1;
+    r->somed = r->some = 0;
     next_save(r, world_roll(w, 50));
 }
 
 /* What became of the save that it had handed over to the engine before. */
 static void do_follow(struct rank_state *r)
 {
-    struct hth_local_follow m = { .head = { sizeof(m), HTH_LOCAL_FOLLOW, ++r->request, 0 },
-        .save = hth_local_save_of(r->save),
-        .objects = 1 + (uint32_t)r->has_common,
-        .committed = 1 };
+    struct {
+        struct hth_local_follow m;
+        unsigned char runs[HTH_RANK_RUNS * HTH_RANK_RUN_BYTES];
+    } packet = { .m = { .head = { sizeof(packet.m), HTH_LOCAL_FOLLOW, ++r->request, 0 },
+                         .save = hth_local_save_of(r->save),
+                         .objects = 1 + (uint32_t)r->has_common,
+                         .committed = 1 } };
 
     r->step = R_WAIT;
     rank_wait(r, decided_ms(r->world));
-    rank_send(r, &m, sizeof(m), NULL, 0);
+    packet.m.head.length += (uint32_t)some_put(r, packet.runs);
+    rank_send(r, &packet, packet.m.head.length, NULL, 0);
 }
 
 /* After its engine's restart a rank joins with the table it has, if the engine is not in the epoch. */

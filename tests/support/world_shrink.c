@@ -38,6 +38,7 @@ static const struct {
     FIELD("room", room),
     FIELD("data", data_max),
     FIELD("strong", strong),
+    FIELD("some", some),
     FIELD("work", work_ms),
     FIELD("count", faults),
     FIELD("run", run_ms),

@@ -8,13 +8,15 @@ into one buffer: an array of thousands costs a fraction of a microsecond an elem
 from __future__ import annotations
 
 import ctypes as c
+import operator
 import os
 import shutil
 import struct
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from . import errors
 
@@ -78,8 +80,17 @@ class Opts(Sized):
         ("ucx_library", STR), ("bad_after", U32), ("integrity", U32)]
 
 
+def rank_list(ranks: Iterable[int]) -> Any:
+    """The ranks in rising order, each once. ValueError for what is no rank."""
+    numbers = sorted({operator.index(rank) for rank in ranks})
+    if not numbers or numbers[0] < 0 or numbers[-1] >= 1 << 32:
+        raise ValueError(f"ranks {numbers}: a save is of one rank at least, counted from 0")
+    return (U32 * len(numbers))(*numbers)
+
+
 class BeginOpts(Sized):
-    _fields_ = [("struct_size", SIZE), ("name", STR), ("wait_ms", U32), ("cancel_old", U32)]
+    _fields_ = [("struct_size", SIZE), ("name", STR), ("wait_ms", U32), ("cancel_old", U32),
+                ("ranks", P), ("rank_count", SIZE)]
 
 
 class RecoverOpts(Sized):

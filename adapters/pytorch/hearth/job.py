@@ -388,14 +388,20 @@ class Job:
         interruptible(wish)
 
     def begin(self, step: int | None, nbytes: int, *, name: str | None = None,
-              wait_s: float = 0.0, cancel_old: bool = False) -> Save:
+              wait_s: float = 0.0, cancel_old: bool = False,
+              ranks: Iterable[int] | None = None) -> Save:
         """Begin to write this rank's part of a step. step None: set_step() says it later.
 
         nbytes  of what is to come; save_bytes() says exactly
         wait_s  for room, while an older save is undecided; set_step() waits as long
+        ranks   that take part, this one among them: each begins with the same, the others call
+                nothing. None: all ranks
         """
         wait_ms = min(_ffi.DEADLINE_MAX_MS, max(0, int(wait_s * 1000)))
         opts = _ffi.BeginOpts(name=encode(name), cancel_old=int(cancel_old), wait_ms=wait_ms)
+        if ranks is not None:
+            part = _ffi.rank_list(ranks)
+            opts.ranks, opts.rank_count = c.cast(part, c.c_void_p), len(part)
 
         def begin() -> Save:
             """One call: a begin that is refused counts as an attempt, and cancels it."""

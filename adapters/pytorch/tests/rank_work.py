@@ -422,3 +422,70 @@ def files_after_save(step: int) -> list[str]:
     """What a save leaves on this node."""
     save_plain(step)
     return sorted(os.listdir(path(step)))
+
+
+# ---- some of the ranks ---------------------------------------------------------------------------
+
+
+def plain(step: int, fill: bool = True) -> dict[str, Any]:
+    """The same on every rank, as under DDP."""
+    weight = whole(step, 300, 7)
+    return {"weight": weight if fill else torch.zeros_like(weight), "step": step if fill else 0}
+
+
+def save_alone(step: int, ranks: tuple[int, ...], asynchronous: bool = False) -> bool:
+    """Those of `ranks` save what all have, each for itself; the others call nothing."""
+    ht.recover(base())
+    if dist.get_rank() not in ranks:
+        return False
+    writer = HearthWriter(base(), ranks=ranks, timeout_s=30.0)
+    if asynchronous:
+        state = writer.stage(plain(step))
+        dcp.save(state, checkpoint_id=path(step), storage_writer=writer, no_dist=True)
+    else:
+        dcp.save(plain(step), checkpoint_id=path(step), storage_writer=writer, no_dist=True)
+    return True
+
+
+def save_parts_alone(step: int, ranks: tuple[int, ...]) -> str:
+    """Two parts by those of `ranks`; the second first as if all ranks took part."""
+    ht.recover(base())
+    if dist.get_rank() not in ranks:
+        return ""
+    both = "weight", "step"
+
+    def save(at: int, part: str, who: tuple[int, ...] | None) -> None:
+        dcp.save({part: plain(at)[part]}, checkpoint_id=path(at), no_dist=True,
+                 storage_writer=HearthWriter(base(), part=part, parts=both, ranks=who,
+                                             timeout_s=30.0))
+
+    said = ""
+    save(step, "weight", ranks)
+    try:
+        save(step, "step", None)
+    except Exception as error:
+        said = str(error.__cause__ or error)
+    for part in both:
+        save(step + 1, part, ranks)
+    return said
+
+
+def load_parts_alone(step: int) -> bool:
+    """As load_alone(), of what save_parts_alone() has saved."""
+    dist.barrier()
+    _jobs.forget(base())
+    assert ht.latest(base()) == path(step)
+    state = {"weight": plain(step, fill=False)["weight"]}
+    dcp.load(state, checkpoint_id=path(step), storage_reader=HearthReader(part="weight"),
+             no_dist=True)
+    return bool(torch.equal(state["weight"], plain(step)["weight"]))
+
+
+def load_alone(step: int) -> bool:
+    """As after a restart of the ranks: every rank reads what one has saved."""
+    dist.barrier()
+    _jobs.forget(base())
+    assert ht.latest(base()) == path(step)
+    state = plain(step, fill=False)
+    dcp.load(state, checkpoint_id=path(step), storage_reader=HearthReader(), no_dist=True)
+    return bool(torch.equal(state["weight"], plain(step)["weight"]) and state["step"] == step)

@@ -194,6 +194,7 @@ class Group:
         self.name = ""
         self.error: str | None = None
         self.turns: dict[str, Turn] = {}
+        self.ranks: tuple[int, ...] | None = None  # that take part, where not all do
         self.headers: dict[Any, tuple[str, int]] = {}
         self.common: dict[str, bytes] = {}
         self.object = ""  # that is open: the last one begun
@@ -260,7 +261,7 @@ class Group:
 
     def _begin(self, job: Job, nbytes: int, name: str, wait_s: float) -> None:
         # Where the step is known it is said at once: a begin that is refused is to be heard of.
-        save = job.begin(self.step, nbytes, name=name, wait_s=wait_s)
+        save = job.begin(self.step, nbytes, name=name, wait_s=wait_s, ranks=self.ranks)
         self._has_step = self.step is not None
         with _lock:
             if self.error is None:
@@ -274,6 +275,10 @@ class Group:
         with _lock:
             known = self.error is None and set(self._metadata) == set(self.turns)
             return [name for name in self.parts if name not in self.turns] if known else []
+
+
+def _of(ranks: tuple[int, ...] | None) -> str:
+    return "all ranks" if ranks is None else f"ranks {', '.join(map(str, ranks))}"
 
 
 def _next_object(save: Save, name: str, nbytes: int) -> None:
@@ -304,12 +309,18 @@ class Turn:
         self.written = self.finished = False
         self._before = before if before is not None and before.staged else None
 
-    def join(self, parts: tuple[str, ...], step: int | None) -> None:
+    def join(self, parts: tuple[str, ...], step: int | None,
+             ranks: tuple[int, ...] | None) -> None:
         """It is one of the save that is open. HearthError where it cannot be."""
         group = self.group
         group.check()
         if group.step is None:
             group.step = step
+        if not group.turns:
+            group.ranks = ranks
+        elif ranks != group.ranks:
+            group.fail(f"the parts before are of {_of(group.ranks)}, and part {self.part} is of "
+                       f"{_of(ranks)}")
         if parts != group.parts:
             group.fail(f"its parts were declared as {', '.join(group.parts)}, and with part "
                        f"{self.part} as {', '.join(parts)}")

@@ -30,7 +30,7 @@ import os
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,7 +53,7 @@ from ._process import Current, portable
 
 _LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
 _ARGUMENTS = ("base", "step", "step_of", "part", "parts", "level", "timeout_s", "overwrite",
-              "common")
+              "common", "ranks")
 _OURS = "hearth-"  # begins the save_id of saves that were written here
 
 
@@ -114,7 +114,10 @@ class HearthWriter(StorageWriter):
     overwrite  False: a step that exists already is refused
     common     files that every node gets beside the objects, {name: bytes}, or a function that
                gives them, called when the state is copied: of ml-flashpoint `common.pt`,
-               `metadata.json`. Rank 0's are taken
+               `metadata.json`. Rank 0's are taken, or those of the lowest of `ranks`
+    ranks      that save, where not all do, as (0,) for rank 0 alone: these alone call
+               dcp.save(..., no_dist=True), or have a process group of their own. All ranks have
+               joined the job before (recover()), and all recover what these have saved
     opts       of hearth.job.Job.open(), when this is the first use of the job in the process. A job
                that is open already must have been opened with the same
     """
@@ -124,13 +127,14 @@ class HearthWriter(StorageWriter):
                  parts: Sequence[str] | None = None, level: str = "PROTECTED",
                  timeout_s: float = 600.0, overwrite: bool = True,
                  common: Mapping[str, bytes] | Callable[[], Mapping[str, bytes]] | None = None,
-                 **opts: Any) -> None:
+                 ranks: Iterable[int] | None = None, **opts: Any) -> None:
         super().__init__()
         _jobs.check(opts, _ARGUMENTS)
         if level not in _LEVELS:
             raise ValueError(f"level {level!r} is none of {', '.join(_LEVELS)}")
         _container.check(common)
         self._common = common
+        self._ranks = None if ranks is None else tuple(sorted(set(ranks)))
         self._base = None if base is None else os.fspath(base)
         self._step, self._level, self._timeout_s = step, level, timeout_s
         self._step_of = step_of
@@ -165,7 +169,7 @@ class HearthWriter(StorageWriter):
                 current.staged = _stage.stage(
                     job, state_dict, self._boxes, begin=lambda nbytes: job.begin(
                         None, nbytes, name=_stage.object_name(job.rank, 0),
-                        wait_s=self._timeout_s))
+                        wait_s=self._timeout_s, ranks=self._ranks))
             else:
                 self._stage_part(job, current, state_dict, self._parts)
             assert current.staged is not None
@@ -189,7 +193,7 @@ class HearthWriter(StorageWriter):
                              "give the HearthWriter of each part part=, or use "
                              "hearth.torch.dcp.async_save()")
         turn = current.turn = _parts.take(current.base, self._part, parts, None)
-        turn.join(parts, None)
+        turn.join(parts, None, self._ranks)
 
         def begin(nbytes: int) -> Save:
             turn.object = turn.group.open_object(job, nbytes, self._timeout_s)
@@ -234,7 +238,8 @@ class HearthWriter(StorageWriter):
 
     def _common_of(self, job: Job) -> dict[str, bytes]:
         """What this rank gives to all nodes now."""
-        return _container.given(self._common) if job.rank == 0 else {}
+        first = min(self._ranks) if self._ranks else 0
+        return _container.given(self._common) if job.rank == first else {}
 
     def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
         """A new save of this id; what is wrong with it is said in storage_meta()."""
@@ -297,7 +302,7 @@ class HearthWriter(StorageWriter):
         if turn is None:
             turn = current.turn = _parts.take(current.base, part, parts, current.step)
             turn.enter(self._turn_s)
-            turn.join(parts, current.step)
+            turn.join(parts, current.step, self._ranks)
         try:
             turn.named(current.step, current.name)
         except HearthError as error:
@@ -365,7 +370,7 @@ class HearthWriter(StorageWriter):
             if current.common is None:
                 current.common = self._common_of(job)
             if turn is None:
-                write = _Write(job, current, plan, planner)
+                write = _Write(job, current, plan, planner, self._ranks)
                 results = write.run()
                 current.save = write.save
             else:
@@ -394,7 +399,8 @@ class HearthWriter(StorageWriter):
         group = turn.group
         with group.lock:
             group.check()
-            results = _parts.Results(_Write(job, current, plan, planner).run())
+            results = _parts.Results(
+                _Write(job, current, plan, planner, self._ranks).run())
             results.says = turn.says
             group.headers.update(current.headers)
             group.common.update(current.common or {})
@@ -467,7 +473,7 @@ class HearthWriter(StorageWriter):
 
     def __getstate__(self) -> dict[str, Any]:
         keep = ("_base", "_step", "_step_of", "_part", "_parts", "_level", "_timeout_s",
-                "_overwrite")
+                "_overwrite", "_ranks")
         member = _jobs.open_member(self._base)
         return {**{name: self.__dict__[name] for name in keep},
                 "_opts": _jobs.for_others(self._opts),
@@ -477,8 +483,8 @@ class HearthWriter(StorageWriter):
         rank, opts = state.pop("_rank"), state.pop("_opts")
         self.__init__(state["_base"], step=state["_step"], step_of=state["_step_of"],
                       part=state["_part"], parts=state["_parts"], level=state["_level"],
-                      timeout_s=state["_timeout_s"],
-                      overwrite=state["_overwrite"], **opts)
+                      timeout_s=state["_timeout_s"], overwrite=state["_overwrite"],
+                      ranks=state["_ranks"], **opts)
         self._rank = rank
 
 
@@ -529,8 +535,10 @@ def _refuse_twice(plan: SavePlan) -> None:
 class _Write:
     """One rank's write_data: what was staged is found by its address, the rest is copied now."""
 
-    def __init__(self, job: Job, current: Current, plan: SavePlan, planner: SavePlanner) -> None:
+    def __init__(self, job: Job, current: Current, plan: SavePlan, planner: SavePlanner,
+                 ranks: tuple[int, ...] | None) -> None:
         self._job, self._current, self._planner = job, current, planner
+        self._ranks = ranks
         self._tensors = [i for i in plan.items if i.type != WriteItemType.BYTE_IO]
         self._bytes = [i for i in plan.items if i.type == WriteItemType.BYTE_IO]
         self._results: list[WriteResult] = []
@@ -611,7 +619,7 @@ class _Write:
             return
         if staged is None:
             self.save = self._job.begin(
-                self._current.step, need, name=self._name, wait_s=60.0)
+                self._current.step, need, name=self._name, wait_s=60.0, ranks=self._ranks)
             self._current.save = self.save
             return
         self.save = staged.save
