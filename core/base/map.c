@@ -52,3 +52,8 @@ void *hth_map_memory(uint64_t len)
     madvise(at, len, MADV_DONTFORK);
     return at;
 }
+
+void hth_unmap_memory(void *at, uint64_t len)
+{
+    munmap(at, len);
+}

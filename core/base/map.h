@@ -10,7 +10,9 @@
  * with the same length. NULL and errno. */
 void *hth_map_shared(int fd, uint64_t len, int prot);
 
-/* len bytes of zeros that no child gets. munmap(); unlike free() that leaves nothing behind. NULL and errno. */
+/* len bytes of zeros that no child gets. NULL and errno. What is unmapped is the system's again at once, of
+ * which free() keeps what lies between other things. */
 void *hth_map_memory(uint64_t len);
+void hth_unmap_memory(void *at, uint64_t len);
 
 #endif

@@ -5,7 +5,6 @@
 #include "transfer_parts.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #define LEAST   (UINT64_C(64) << 10)
 #define IDLE_MS 10000u
@@ -23,7 +22,7 @@ static void scratch_free(struct hth_scratch *s)
     while (*at != s)
         at = &(*at)->next;
     *at = s->next;
-    munmap(s->base, s->capacity);
+    hth_unmap_memory(s->base, s->capacity);
     free(s);
 }
 
@@ -95,7 +94,7 @@ static struct hth_scratch *scratch_make(struct hth_ctx *ctx, uint64_t bytes)
     s->wait.ready = scratch_registered;
     s->reg = hth_reg_begin(ctx, base, bytes, &s->wait);
     if (!s->reg) {
-        munmap(base, bytes);
+        hth_unmap_memory(base, bytes);
         free(s);
         return NULL;
     }

@@ -463,8 +463,8 @@ def save_parts_alone(step: int, ranks: tuple[int, ...]) -> str:
     save(step, "weight", ranks)
     try:
         save(step, "step", None)
-    except Exception as error:
-        said = str(error.__cause__ or error)
+    except CheckpointException as error:
+        said = str(error)
     for part in both:
         save(step + 1, part, ranks)
     return said
