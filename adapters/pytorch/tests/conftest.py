@@ -20,6 +20,23 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_TURNS = 12  # of what torch's own tests ask a run asks one part, and each in its turn
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--turn", type=int, default=0, metavar="N",
+                     help=f"which of {_TURNS} parts of test_behaviours*.py; -1: all of them")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    turn = config.getoption("--turn")
+    those = [item for item in items
+             if item.path.name.startswith("test_behaviours") and hasattr(item, "callspec")]
+    out = {id(item) for i, item in enumerate(those) if turn >= 0 and (i + turn) % _TURNS}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in out])
+    items[:] = [item for item in items if id(item) not in out]
+
+
 def _folder() -> str:
     return tempfile.mkdtemp(prefix="hearth-torch-", dir="/dev/shm")
 

@@ -5,16 +5,12 @@ behaviour with files, the control, and in memory. BEHAVIOURS.md is their table."
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import behaviour
 import pytest
-import rank_work
-from conftest import _folder
-from ranks import World
 
 TABLE = Path(__file__).parent.parent / "BEHAVIOURS.md"
 
@@ -44,47 +40,6 @@ def judge(name: str, files: Any, memory: Any) -> None:
 def test_in_one_process(name, case, base, folder):
     files = behaviour.run(name, behaviour.Place(f"{folder}/files"), case)
     judge(name, files, behaviour.run(name, behaviour.Memory(base), case))
-
-
-class Worlds:
-    """Four ranks on two nodes, which may have checkpoint processes; others when they were lost."""
-
-    def __init__(self) -> None:
-        self._world: World | None = None
-        self._folder = ""
-
-    def get(self) -> World:
-        if self._world is None or not self._world.alive:
-            self.close()
-            self._folder = _folder()
-            self._world = World(4, 2, self._folder, parents=True)
-        return self._world
-
-    def close(self) -> None:
-        if self._world is not None:
-            self._world.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Worlds]:
-    made = Worlds()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def four(processes: Worlds) -> Iterator[World]:
-    world = processes.get()
-    yield world
-    if world.alive:
-        world.run(rank_work.leave)
-
-
-@pytest.mark.parametrize("name, case", list(cases(ranks=True)))
-def test_on_four_ranks(name, case, four, folder):
-    files = four.run(behaviour.run_on_rank, name, f"{folder}/files", False, case)
-    judge(name, files, four.run(behaviour.run_on_rank, name, "", True, case))
 
 
 def test_the_table_lists_every_behaviour_and_no_other():
