@@ -14,7 +14,7 @@
 
 #define PAGE      4096u
 #define CHUNK     (UINT64_C(4) << 20)
-#define RANKS_MAX 65536u
+#define RANKS_MAX (UINT32_C(1) << 20)
 
 static uint64_t le(const unsigned char *p, int bytes)
 {
