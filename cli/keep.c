@@ -67,7 +67,8 @@ static void keep_print(const json_t *kept)
         if (!save || !state || hth_save_parse(save, &id))
             continue;
         human_age(age, json_integer_value(json_object_get(row, "age_s")));
-        grid_add(&g, "step %" PRIu64 ", try %" PRIu32, id.step, id.attempt);
+        grid_add(&g, "step %" PRIu64 ", try %" PRIu32 "%s", id.step, hth_attempt_count(id.attempt),
+                hth_attempt_of(id.attempt));
         grid_add(&g, "%s", state);
         grid_add(&g, "%s", age);
         keep_marks(row, marks);

@@ -185,7 +185,7 @@ static void ls_print_saves(const struct job *j)
     static const char *const titles[] = { "STEP", "EPOCH", "TRY", "STATE", "AGE", "OBJECTS", "SIZE",
         "DIRECTORY" };
     struct grid g = { .columns = 8 };
-    char size[32], age[32], dir[300], why[400], epoch[24], attempt[16];
+    char size[32], age[32], dir[300], why[400], epoch[24], attempt[32];
 
     for (size_t i = 0; i < 8; i++)
         grid_add(&g, "%s", titles[i]);
@@ -194,7 +194,8 @@ static void ls_print_saves(const struct job *j)
         plain(dir, sizeof(dir), s->dir, strlen(s->dir));
         grid_add(&g, "%" PRIu64, s->step);
         snprintf(epoch, sizeof(epoch), "%" PRIu64, s->id.epoch);
-        snprintf(attempt, sizeof(attempt), "%" PRIu32, s->id.attempt);
+        snprintf(attempt, sizeof(attempt), "%" PRIu32 "%s", hth_attempt_count(s->id.attempt),
+                hth_attempt_of(s->id.attempt));
         grid_add(&g, "%s", s->own ? epoch : "-");
         grid_add(&g, "%s", s->own ? attempt : "-");
         grid_add(&g, "%s%s", s->state, s->own && !s->manifest ? ", no manifest" : "");

@@ -192,8 +192,9 @@ static int find_open(struct hearth *h, struct hth_local_find *m, struct hearth_c
         if ((rc = find_ask(h, m, &a, err)))
             return rc;
         info.degraded = a.degraded;
-        snprintf(info.text, sizeof(info.text), "step %" PRIu64 " (attempt %u) is %s", a.save.step,
-                a.save.attempt, hth_level_name(a.level));
+        snprintf(info.text, sizeof(info.text), "step %" PRIu64 " (attempt %u%s) is %s", a.save.step,
+                hth_attempt_count(a.save.attempt), hth_attempt_of(a.save.attempt),
+                hth_level_name(a.level));
         rc = hth_checkpoint_make(h, a.save, &info, out, err);
     }
     return rc;

@@ -82,15 +82,10 @@ void hth_handle_set_step(struct hearth_handle *s, uint64_t step)
     pthread_mutex_unlock(&s->h->lock);
 }
 
-static const char *handle_of_some(const struct hearth_status *st)
-{
-    return st->attempt & HTH_ATTEMPT_SOME ? " of some ranks" : "";
-}
-
 static int handle_failed(const struct hearth_status *st, struct hearth_error *err)
 {
     return hth_fail(err, st->code, 0, "step %" PRIu64 " (attempt %u%s): %s", st->step,
-            hth_attempt_count(st->attempt), handle_of_some(st),
+            hth_attempt_count(st->attempt), hth_attempt_of(st->attempt),
             st->text[0] ? st->text : hearth_strerror(st->code));
 }
 
@@ -186,7 +181,7 @@ static int handle_too_late(
 {
     return hth_fail(err, HEARTH_ETIMEOUT, 0,
             "step %" PRIu64 " (attempt %u%s) is %s and not %s after %u ms%s%s", st->step,
-            hth_attempt_count(st->attempt), handle_of_some(st), hth_level_name(st->level),
+            hth_attempt_count(st->attempt), hth_attempt_of(st->attempt), hth_level_name(st->level),
             hth_level_name(level), ms, st->text[0] ? ": " : "", st->text);
 }
 

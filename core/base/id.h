@@ -37,10 +37,15 @@ static inline uint32_t hth_attempt_count(uint32_t attempt)
     return attempt & HTH_ATTEMPT_SOME ? attempt & HTH_ATTEMPT_COUNT : attempt;
 }
 
+/* For people: behind the count, that it is of some of the ranks. */
+static inline const char *hth_attempt_of(uint32_t attempt)
+{
+    return attempt & HTH_ATTEMPT_SOME ? " of some ranks" : "";
+}
+
 #define HTH_SAVE "step %" PRIu64 " (epoch %" PRIu64 ", attempt %" PRIu32 "%s)"
-#define HTH_SAVE_ARGS(s)                                 \
-    (s).step, (s).epoch, hth_attempt_count((s).attempt), \
-            ((s).attempt & HTH_ATTEMPT_SOME ? " of some ranks" : "")
+#define HTH_SAVE_ARGS(s) \
+    (s).step, (s).epoch, hth_attempt_count((s).attempt), hth_attempt_of((s).attempt)
 
 /* An epoch that a peer says it has seen is believed up to 2^62, so no session has one above 2^62 + 1;
  * a larger number is damage. */
