@@ -27,12 +27,12 @@ Test(transfer, an_offer_ends_as_a_sealed_verified_copy_and_a_receipt)
 #ifdef HEARTH_POINTS
 Test(transfer, passes_offer_pull_and_verify)
 {
-    static const char *const points[] = { "chunk", "seal", "offer", "verify", "pull" };
+    static const char *const points[] = { "chunk", "seal", "offer", "verify", "pull", "arrived" };
 
     offer(pair_seal(p, 1, save, 5, MIB, 1));
     cr_assert(pair_until(p, &offered.ended, 1, 2000));
-    cr_assert(eq(u32, p->point_count, 5));
-    for (int i = 0; i < 5; i++)
+    cr_assert(eq(u32, p->point_count, 6));
+    for (int i = 0; i < 6; i++)
         must_say(p->points[i], points[i]);
 }
 #endif
