@@ -230,11 +230,18 @@ static void check_bytes(struct world *w, struct rank_state *r)
     }
 }
 
+/* The newest was saved by some ranks that had recovered already, in the epoch that this one hears of only now. */
+static int is_saved_since(const struct world *w, const struct rank_state *r)
+{
+    return w->newest.id.attempt >> 31 && w->newest.id.epoch == r->epoch &&
+           w->newest.id.nonce == r->nonce;
+}
+
 void check_recovered(struct world *w, struct rank_state *r)
 {
     if (hth_save_none(r->from)) {
         w->count[WORLD_SCRATCH]++;
-        if (!hth_save_none(w->newest.id) && r->lineage == w->lineage)
+        if (!hth_save_none(w->newest.id) && r->lineage == w->lineage && !is_saved_since(w, r))
             world_broken(w, "P1: rank %u starts from scratch although step %llu was PROTECTED",
                     r->rank, (unsigned long long)w->newest.id.step);
         return;
@@ -244,7 +251,7 @@ void check_recovered(struct world *w, struct rank_state *r)
             (unsigned long long)r->from.step, (unsigned long long)r->from.epoch);
     if (r->lineage != w->lineage)
         return;
-    if (look_before(r->from, w->newest.id))
+    if (look_before(r->from, w->newest.id) && !is_saved_since(w, r))
         world_broken(w, "P1: rank %u resumes from step %llu although step %llu was PROTECTED",
                 r->rank, (unsigned long long)r->from.step, (unsigned long long)w->newest.id.step);
     for (uint32_t i = 0; i < w->ranks; i++) {
