@@ -316,6 +316,18 @@ static int handover_is_all(const struct hth_node *n, size_t at)
     return !row->commons;
 }
 
+/* Goes on with an object that a rank wrote for the engine before this one. */
+static int handover_take(struct hth_node *n, const struct hth_handed *row, struct hearth_error *err)
+{
+    struct hth_store *store = n->env.store;
+    struct hth_slot *slot;
+    int rc = hth_commit_rejoin(n->commit, row->rank, row->save, unsealed_ranks(n, row->save), err);
+
+    if (!rc)
+        rc = store->ops->claim(store, row->slot, row->generation, row->rank, &slot, err);
+    return rc ? rc : handover_start(n, row, slot, err);
+}
+
 /* What was handed over to the engine before this one and lies unsealed in the pool. */
 void handover_resume(struct hth_node *n)
 {
@@ -324,18 +336,10 @@ void handover_resume(struct hth_node *n)
     for (size_t i = 0; i < rows; i++) {
         struct hth_handed row = n->unsealed[i];
         struct hth_held_save *s = hth_holdings_find(&n->ctx, row.save);
-        struct hth_slot *slot;
         struct hearth_error err = { 0 };
-        int here = s && hth_held_find(s, hth_object_id(row.rank, row.index)), rc;
+        int here = s && hth_held_find(s, hth_object_id(row.rank, row.index));
+        int rc = here ? HEARTH_OK : handover_take(n, &row, &err);
 
-        rc = here ? HEARTH_OK
-                  : hth_commit_rejoin(
-                            n->commit, row.rank, row.save, unsealed_ranks(n, row.save), &err);
-        if (!rc && !here)
-            rc = n->env.store->ops->claim(
-                    n->env.store, row.slot, row.generation, row.rank, &slot, &err);
-        if (!rc && !here)
-            rc = handover_start(n, &row, slot, &err);
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "handed-over",
                 HTH_SAVE " object '%s' of rank %" PRIu32 ": %s", HTH_SAVE_ARGS(row.save), row.name,
                 row.rank,
