@@ -229,14 +229,6 @@ static uint32_t without_places(struct world *w)
     return count;
 }
 
-/* libfabric's ofi_rxm takes buffers by some 12 MiB at a time when many messages wait, and keeps them. */
-static uint64_t kib_most(const struct world *w, const struct weight *first)
-{
-    int rxm = w->provider && strstr(w->provider, "rxm");
-
-    return first->kib + (rxm ? 8 * MORE_KIB : MORE_KIB);
-}
-
 /* What a machine may keep now. */
 static uint64_t store_kib_most(struct world *w, const struct weight *first)
 {
@@ -252,7 +244,7 @@ static int weigh_at_rest(
     uint64_t until = now_ms() + GIVE_BACK_MS;
 
     TRY(engine_weigh(w, k, now));
-    while ((now->store_kib > store_kib || now->kib > kib_most(w, &l->first)) && now_ms() < until) {
+    while ((now->store_kib > store_kib || now->kib > l->first.kib + MORE_KIB) && now_ms() < until) {
         nap_ms(100);
         TRY(engine_weigh(w, k, now));
     }
@@ -274,7 +266,7 @@ static int lives_end(struct world *w)
         note(w, "engine of %s after %u rounds: %lu KiB, %lu before; %u files, %u before; %lu KiB kept, %lu before",
                 now.name, l->rounds, (unsigned long)now.kib, (unsigned long)l->first.kib, now.files,
                 l->first.files, (unsigned long)now.store_kib, (unsigned long)l->first.store_kib);
-        if (now.kib > kib_most(w, &l->first))
+        if (now.kib > l->first.kib + MORE_KIB)
             return lost(w, "the engine of %s has %lu KiB, and %lu %u rounds ago", now.name,
                     (unsigned long)now.kib, (unsigned long)l->first.kib, l->rounds);
         if (now.files > l->first.files + MORE_FILES + more_slots(&l->first, &now))
