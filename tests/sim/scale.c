@@ -25,7 +25,6 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#define GATHERED 4096u /* nodes, in whose saves facts come together before the next ones are made */
 #define SAVE_MS  9000u /* a save's deadline */
 #define FLAP_MS  3000u /* silent, and then back, for so long each: dead_ms is 2000 */
 #define FLAPS    3u
@@ -131,9 +130,8 @@ static void check_small(struct world *w, uint64_t messages, uint32_t saves)
         world_broken(w, "an engine talks to %u others", m.connections);
     if (m.objects < w->ranks || m.manifest > 128 * (size_t)m.objects + 4096)
         world_broken(w, "a manifest of %zu bytes for %u objects", m.manifest, m.objects);
-    /* Each node says three facts of a save; the coordinator may hear half as many messages as there are nodes. In
-     * the largest jobs a save takes so long that it hears each of its children every 5 ms, which is what facts wait. */
-    if (w->opts.nodes <= GATHERED && messages > ((uint64_t)saves + 1) * (w->opts.nodes / 2 + 256))
+    /* Each node says three facts of a save; the coordinator may hear half as many messages as there are nodes. */
+    if (messages > ((uint64_t)saves + 1) * (w->opts.nodes / 2 + 256))
         world_broken(w, "the coordinator hears %" PRIu64 " messages", messages);
 }
 
