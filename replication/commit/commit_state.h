@@ -212,11 +212,11 @@ void outcome_put(struct hth_commit *c, struct hth_save_id id, enum hearth_level 
         int code, const char *text);
 const struct outcome *outcome_find(const struct hth_commit *c, struct hth_save_id id);
 
-/* The save is of these ranks (NULL: of all). Errors: HEARTH_EINVAL of others, as was said before; HEARTH_EPROTO its id
- * is not theirs; HEARTH_ENOMEM. */
+/* The save is of these ranks (NULL: of all), which are copied to *known where it is NULL. Errors: HEARTH_EINVAL of
+ * others, as was said before; HEARTH_EPROTO its id is not theirs; HEARTH_ENOMEM. */
+int ranks_name(struct hth_ranks **known, struct hth_save_id id, const struct hth_ranks *ranks,
+        struct hearth_error *err);
 int track_name(struct track *t, const struct hth_ranks *ranks, struct hearth_error *err);
-/* HEARTH_EINVAL, where they are two sets. */
-int ranks_differ(const struct hth_ranks *a, const struct hth_ranks *b, struct hearth_error *err);
 /* Local rank i takes part, as far as is known here. */
 int track_has(const struct hth_commit *c, const struct track *t, uint32_t i);
 
@@ -250,7 +250,7 @@ struct hth_keep kept_with(const struct hth_ctx *ctx, struct hth_save_id save, ui
 struct tally *tally_find(struct hth_commit *c, struct hth_save_id id);
 struct tally *tally_get(struct hth_commit *c, struct hth_save_id id); /* or make; NULL: no memory */
 void tally_remove(struct hth_commit *c, struct tally *t);
-/* The save is of these ranks (NULL: of all). Errors: as track_name(). */
+/* As ranks_name(). */
 int tally_name(struct hth_commit *c, struct tally *t, const struct hth_ranks *ranks,
         struct hearth_error *err);
 void tallies_void(struct hth_commit *c); /* a new map: no promise counts any more */

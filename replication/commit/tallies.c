@@ -38,20 +38,12 @@ static void tally_owe(struct hth_commit *c, struct tally *t)
 int tally_name(struct hth_commit *c, struct tally *t, const struct hth_ranks *ranks,
         struct hearth_error *err)
 {
-    uint32_t bits = ranks ? hth_ranks_bits(ranks) : 0;
+    int known = t->ranks != NULL;
+    int rc = ranks_name(&t->ranks, t->id, ranks, err);
 
-    if (hth_attempt_set(t->id.attempt) != bits)
-        return hth_fail(err, HEARTH_EPROTO, 0, HTH_SAVE " is not of the ranks that are named",
-                HTH_SAVE_ARGS(t->id));
-    if (!bits)
-        return HEARTH_OK;
-    if (t->ranks)
-        return ranks_differ(t->ranks, ranks, err);
-    t->ranks = hth_ranks_copy(ranks);
-    if (!t->ranks)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "a set of ranks");
-    tally_owe(c, t);
-    return HEARTH_OK;
+    if (t->ranks && !known)
+        tally_owe(c, t);
+    return rc;
 }
 
 struct tally *tally_get(struct hth_commit *c, struct hth_save_id id)

@@ -70,7 +70,8 @@ void track_remove(struct hth_commit *c, struct track *t)
     free(t);
 }
 
-int ranks_differ(const struct hth_ranks *a, const struct hth_ranks *b, struct hearth_error *err)
+static int ranks_differ(const struct hth_ranks *a, const struct hth_ranks *b,
+        struct hearth_error *err)
 {
     char one[80], other[80];
 
@@ -84,19 +85,25 @@ int ranks_differ(const struct hth_ranks *a, const struct hth_ranks *b, struct he
             one, other);
 }
 
-int track_name(struct track *t, const struct hth_ranks *ranks, struct hearth_error *err)
+int ranks_name(struct hth_ranks **known, struct hth_save_id id, const struct hth_ranks *ranks,
+        struct hearth_error *err)
 {
     uint32_t bits = ranks ? hth_ranks_bits(ranks) : 0;
 
-    if (hth_attempt_set(t->id.attempt) != bits)
+    if (hth_attempt_set(id.attempt) != bits)
         return hth_fail(err, HEARTH_EPROTO, 0, HTH_SAVE " is not of the ranks that are named",
-                HTH_SAVE_ARGS(t->id));
+                HTH_SAVE_ARGS(id));
     if (!bits)
         return HEARTH_OK;
-    if (t->ranks)
-        return ranks_differ(t->ranks, ranks, err);
-    t->ranks = hth_ranks_copy(ranks);
-    return t->ranks ? HEARTH_OK : hth_fail(err, HEARTH_ENOMEM, 0, "a set of ranks");
+    if (*known)
+        return ranks_differ(*known, ranks, err);
+    *known = hth_ranks_copy(ranks);
+    return *known ? HEARTH_OK : hth_fail(err, HEARTH_ENOMEM, 0, "a set of ranks");
+}
+
+int track_name(struct track *t, const struct hth_ranks *ranks, struct hearth_error *err)
+{
+    return ranks_name(&t->ranks, t->id, ranks, err);
 }
 
 int track_has(const struct hth_commit *c, const struct track *t, uint32_t i)
