@@ -24,12 +24,33 @@ static hth_conn raw[RAWS];
 static struct hth_transport *raw_transport;
 static int plain[PLAINS];
 
+struct lie {
+    size_t len;
+    uint16_t type;
+    int random;
+    unsigned char bytes[HTH_MESSAGE_MAX];
+};
+
+/* As often anything at all as something that was said, changed. */
+static void lie_make(struct lie *lie, const struct hostile_corpus *c, size_t most)
+{
+    lie->random = !c->count || hostile_roll(&dice, 2);
+    if (lie->random)
+        lie->len = hostile_random(&dice, lie->bytes, most, &lie->type);
+    else
+        lie->len = corpus_lie(c, &dice, lie->bytes, most, &lie->type);
+}
+
+static void lie_sent(int up, int random)
+{
+    atomic_fetch_add(&shared->sent[up][random], 1);
+}
+
 /* Of the enemy's own session: most frames go as they are. */
 static int tap_send(struct hth_transport *t, hth_conn conn, const void *bytes, size_t len)
 {
-    unsigned char lie[HTH_MESSAGE_MAX];
+    struct lie lie;
     struct hth_frame f;
-    uint16_t type;
 
     corpus_add(&frames, &dice, 0, bytes, len);
     if (!hth_frame_decode(&f, bytes, len, NULL) && f.type >= HTH_MSG_UP)
@@ -37,12 +58,12 @@ static int tap_send(struct hth_transport *t, hth_conn conn, const void *bytes, s
     if (hostile_roll(&dice, 64))
         return own->send(t, conn, bytes, len);
     if (hostile_roll(&dice, 2)) {
-        memcpy(lie, bytes, len);
-        len = hostile_mutate(&dice, lie, len, sizeof(lie));
+        memcpy(lie.bytes, bytes, len);
+        lie.len = hostile_mutate(&dice, lie.bytes, len, sizeof(lie.bytes));
     } else {
-        len = corpus_lie(&frames, &dice, lie, sizeof(lie), &type); /* perhaps one from before */
+        lie_make(&lie, &frames, sizeof(lie.bytes)); /* perhaps one from before */
     }
-    return own->send(t, conn, lie, len);
+    return own->send(t, conn, lie.bytes, lie.len);
 }
 
 /* ---- connections with no session ----------------------------------------------------------------- */
@@ -54,15 +75,13 @@ static void raw_conn(void *self, hth_conn conn)
 
 static void raw_up(void *self, hth_conn conn)
 {
-    unsigned char lie[HTH_MESSAGE_MAX];
-    uint16_t type;
+    struct lie lie;
 
     (void)self;
     for (uint64_t n = 1 + hostile_roll(&dice, 4); n; n--) {
-        size_t len = corpus_lie(&frames, &dice, lie, sizeof(lie), &type);
-
-        if (!raw_transport->ops->send(raw_transport, conn, lie, len))
-            atomic_fetch_add(&shared->sent, 1);
+        lie_make(&lie, &frames, sizeof(lie.bytes));
+        if (!raw_transport->ops->send(raw_transport, conn, lie.bytes, lie.len))
+            lie_sent(!UP, lie.random);
     }
 }
 
@@ -133,6 +152,8 @@ static void plain_says(const struct side *s)
     unsigned char bytes[1024] = "HTCP\1\1\1\1\7";
     int *fd = &plain[hostile_roll(&dice, PLAINS)];
     size_t len = 128;
+    uint16_t type;
+    int random = (int)hostile_roll(&dice, 2);
 
     if (*fd <= 0 || hostile_roll(&dice, 3) == 0) {
         if (*fd > 0)
@@ -141,10 +162,12 @@ static void plain_says(const struct side *s)
     }
     for (size_t i = 32; i < 96; i++)
         bytes[i] = (unsigned char)hostile_roll(&dice, 256);
-    if (hostile_roll(&dice, 3))
+    if (random)
+        len = hostile_random(&dice, bytes, sizeof(bytes), &type);
+    else if (hostile_roll(&dice, 3))
         len = hostile_mutate(&dice, bytes, len, sizeof(bytes));
     if (*fd > 0 && send(*fd, bytes, len, MSG_NOSIGNAL) > 0)
-        atomic_fetch_add(&shared->sent, 1);
+        lie_sent(!UP, random);
 }
 
 /* ---- with a session ---------------------------------------------------------------------------------- */
@@ -172,14 +195,13 @@ static void enemy_pulls(struct side *s)
 
 static void session_says(struct side *s)
 {
-    unsigned char body[HTH_BODY_MAX];
-    uint16_t type;
-    size_t len = corpus_lie(&bodies, &dice, body, sizeof(body), &type);
+    struct lie lie;
 
-    if (hostile_roll(&dice, 8) == 0)
-        type = HTH_MSG_WANT;
-    if (!hth_session_send(s->session, VICTIM, type < HTH_MSG_UP ? HTH_MSG_WANT : type, body, len))
-        atomic_fetch_add(&shared->sent, 1);
+    lie_make(&lie, &bodies, HTH_BODY_MAX);
+    if (lie.type < HTH_MSG_UP || hostile_roll(&dice, 8) == 0)
+        lie.type = HTH_MSG_WANT;
+    if (!hth_session_send(s->session, VICTIM, lie.type, lie.bytes, lie.len))
+        lie_sent(UP, lie.random);
     if (hostile_roll(&dice, 16) == 0)
         enemy_pulls(s);
 }
@@ -195,9 +217,9 @@ static void enemy_slice(struct side *s)
     for (uint32_t i = 0; i < SLICE; i++) {
         uint64_t kind = hostile_roll(&dice, 8);
 
-        if (kind == 0)
+        if (kind < 2)
             raw_says(s);
-        else if (kind == 1 && s->backend->plain)
+        else if (kind < 4 && s->backend->plain)
             plain_says(s);
         else
             session_says(s);

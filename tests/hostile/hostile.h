@@ -45,7 +45,9 @@ struct hostile_corpus {
 void corpus_add(
         struct hostile_corpus *c, uint64_t *dice, uint16_t type, const void *bytes, size_t len);
 void corpus_clear(struct hostile_corpus *c);
-/* Into out[most]: its length. */
+/* Anything at all, into out[most]: its length. */
+size_t hostile_random(uint64_t *dice, unsigned char *out, size_t most, uint16_t *out_type);
+/* Something that was said, or nearly; the corpus has something. */
 size_t corpus_lie(const struct hostile_corpus *c, uint64_t *dice, unsigned char *out, size_t most,
         uint16_t *out_type);
 /* In place, of bytes[len]; the new length, most at most. */

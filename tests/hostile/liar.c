@@ -175,6 +175,8 @@ static size_t any_lie(unsigned char *body, uint16_t *out_type)
         return flood_lie(body, out_type);
     if (hostile_roll(&dice, 50) == 0)
         return blob_lie(body, out_type);
+    if (!corpus.count || hostile_roll(&dice, 10) == 0)
+        return hostile_random(&dice, body, HTH_BODY_MAX, out_type);
     return corpus_lie(&corpus, &dice, body, HTH_BODY_MAX, out_type);
 }
 

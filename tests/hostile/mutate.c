@@ -93,27 +93,29 @@ void corpus_clear(struct hostile_corpus *c)
     memset(c, 0, sizeof(*c));
 }
 
+size_t hostile_random(uint64_t *dice, unsigned char *out, size_t most, uint16_t *out_type)
+{
+    size_t len = hostile_roll(dice, hostile_roll(dice, 4) ? 200 : most + 1);
+
+    *out_type =
+            (uint16_t)(hostile_roll(dice, 8) ? hostile_roll(dice, 64) : hostile_roll(dice, 65536));
+    for (size_t i = 0; i < len; i++)
+        out[i] = (unsigned char)hostile_roll(dice, 256);
+    return len;
+}
+
 size_t corpus_lie(const struct hostile_corpus *c, uint64_t *dice, unsigned char *out, size_t most,
         uint16_t *out_type)
 {
-    const struct heard *h = c->count ? &c->heard[hostile_roll(dice, c->count)] : NULL;
-    uint64_t kind = hostile_roll(dice, 10);
-    size_t len;
+    const struct heard *h = &c->heard[hostile_roll(dice, c->count)];
+    uint64_t kind = hostile_roll(dice, 9);
+    size_t len = h->len < most ? h->len : most;
 
-    if (!h || kind == 0) { /* anything at all */
-        *out_type = (uint16_t)(hostile_roll(dice, 8) ? hostile_roll(dice, 64)
-                                                     : hostile_roll(dice, 65536));
-        len = hostile_roll(dice, hostile_roll(dice, 4) ? 200 : most + 1);
-        for (size_t i = 0; i < len; i++)
-            out[i] = (unsigned char)hostile_roll(dice, 256);
-        return len;
-    }
-    len = h->len < most ? h->len : most;
     memcpy(out, h->bytes, len);
     *out_type = h->type;
-    if (kind == 1) /* true once, and of somebody */
+    if (kind == 0) /* true once, and of somebody */
         return len;
-    if (kind == 2)
+    if (kind == 1)
         *out_type = c->heard[hostile_roll(dice, c->count)].type;
     return hostile_mutate(dice, out, len, most);
 }

@@ -14,6 +14,8 @@
 #define PULLED (UINT64_C(64) << 10)  /* of them, at once */
 
 enum { VICTIM, HEALTHY, ENEMY, SIDES };
+enum { UP = 1 };     /* sent: after the hello */
+enum { RANDOM = 1 }; /* sent: no frame that was changed */
 
 struct backend {
     const char *name, *module, *provider;
@@ -25,7 +27,7 @@ struct backend {
 struct shared {
     struct hth_member member[SIDES];
     atomic_int here, ready[SIDES], stop;
-    atomic_ullong slice, sent, cut;                   /* enemy */
+    atomic_ullong slice, cut, sent[2][2];             /* enemy: [UP or not][RANDOM or not] */
     atomic_ullong heard, named, kib_before, kib_most; /* victim */
     atomic_ullong pulls, wrong, downs, gap_ms;        /* healthy peer */
 };
