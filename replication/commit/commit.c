@@ -413,6 +413,7 @@ void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
         c->silent_since_ms = hth_now_ms(&c->ctx->clock);
     if (node == 0 || node == hth_tree_parent(c->ctx, c->ctx->epoch->self))
         commit_be_heard(c); /* for whoever is behind it we may be the one that is gone */
+    facts_anew(c);
     fact_lost(c, node);
     apart_down(c, node);
 }
@@ -422,6 +423,7 @@ void hth_commit_peer_up(struct hth_commit *c, uint32_t node)
     if (node == 0)
         c->silent_since_ms = 0;
     apart_up(c, node);
+    facts_anew(c);
     if (c->joined && hth_is_coordinator(c->ctx))
         reach_found(c, node);
 }

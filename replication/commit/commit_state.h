@@ -55,12 +55,13 @@ struct track {
     struct hth_save_id id;
     struct track *next; /* newest first */
     uint64_t since_ms;
-    uint64_t repeat_ms; /* next time facts are said again */
+    uint64_t repeat_ms; /* it is looked at again */
+    uint64_t say_ms;    /* from then on facts are said again */
+    uint32_t says;      /* of the last one, again and again */
     int recovered;      /* the chosen save of this epoch, or a kept one */
     int done_sent, held, promised, complete;
     int lost;                /* something of it was lost here, and it was not promised since */
     uint64_t promised_map;   /* position of the map that it was promised under */
-    uint32_t repeats;        /* of that promise */
     uint32_t repairs;        /* begun so far, under this map */
     int waits;               /* its promise, for what is kept */
     int no_room;             /* something gave way to it, whose room is not free yet */
@@ -291,8 +292,11 @@ void fact_promise(struct hth_commit *c, const struct track *t);
 #define COPY_LOST_BYTES (SAVE_BYTES + 8u)
 void fact_copy_lost(struct hth_commit *c, struct track *t);
 void fact_lost(struct hth_commit *c, uint32_t node);
-void fact_alive(struct hth_commit *c, uint64_t now_ms);   /* where we are unsure, now and then */
+void fact_alive(struct hth_commit *c, uint64_t now_ms); /* where we are unsure, now and then */
+/* For the first time, now: that it is said again begins from there. */
+void facts_said(const struct hth_commit *c, struct track *t);
 void facts_repeat(struct hth_commit *c, struct track *t); /* what has had no effect yet */
+void facts_anew(struct hth_commit *c); /* what was said may not have come where it should */
 
 #define UNREACHED_BYTES 8u
 void fact_unreached(struct hth_commit *c, uint32_t node, int cut);

@@ -73,7 +73,6 @@ static void fact_failed(struct hth_commit *c, struct track *t)
     save_put(body, t->id);
     hth_put32(body + SAVE_BYTES, (uint32_t)t->fail_code);
     memcpy(body + SAVE_BYTES + 4, t->why, len);
-    t->repeat_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
     hth_tree_up(c->ctx, HTH_KIND_FAILED, body, SAVE_BYTES + 4 + len);
 }
 
@@ -88,6 +87,7 @@ void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, co
     t->fail_code = code;
     snprintf(t->why, sizeof(t->why), "node %.40s: %.150s",
             c->ctx->epoch->member[c->ctx->epoch->self].node, text);
+    facts_said(c, t);
     fact_failed(c, t);
 }
 
@@ -138,12 +138,47 @@ void fact_alive(struct hth_commit *c, uint64_t now_ms)
     hth_tree_up(c->ctx, HTH_KIND_ALIVE, NULL, 0);
 }
 
+/* ---- Again ---------------------------------------------------------------------------------------- */
+
+/* What all nodes say takes the longer to have its effect the more they are, and what a slow one keeps waiting need
+ * not be heard again and again meanwhile. */
+static uint64_t facts_wait_ms(const struct hth_commit *c, const struct track *t)
+{
+    uint64_t ms = c->ctx->opts.retry_ms * (UINT64_C(1) + c->ctx->epoch->nodes / 4096);
+    uint32_t most = t->level >= HEARTH_PROTECTED ? 5 : 2; /* of what is kept nobody waits */
+
+    return ms << (t->says < most ? t->says : most);
+}
+
+void facts_said(const struct hth_commit *c, struct track *t)
+{
+    uint64_t now_ms = hth_now_ms(&c->ctx->clock);
+
+    t->says = 0;
+    t->say_ms = now_ms + facts_wait_ms(c, t);
+    t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
+}
+
+void facts_anew(struct hth_commit *c)
+{
+    for (struct track *t = c->tracks; t; t = t->next) {
+        uint64_t first_ms;
+
+        t->says = 0;
+        first_ms = hth_now_ms(&c->ctx->clock) + facts_wait_ms(c, t);
+        t->say_ms = t->say_ms < first_ms ? t->say_ms : first_ms;
+    }
+}
+
 /* Say again what has had no effect yet. A promise ends with its map: it is not said under the next one's name
  * before all that this gives us is here. */
 void facts_repeat(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+    uint64_t now_ms = hth_now_ms(&c->ctx->clock);
 
+    if (now_ms < t->say_ms)
+        return;
     if (t->failing && !hth_is_coordinator(c->ctx))
         fact_failed(c, t);
     else if (t->done_sent && (!s || !s->has_manifest))
@@ -154,6 +189,8 @@ void facts_repeat(struct hth_commit *c, struct track *t)
         fact_promise(c, t);
     else if (t->held && !t->complete)
         fact_held(c, t);
-    if (t->level >= HEARTH_PROTECTED) /* of what is kept nobody waits: less and less often */
-        t->repeat_ms += (uint64_t)c->ctx->opts.retry_ms << (t->repeats < 4 ? t->repeats++ : 4);
+    t->says++;
+    t->say_ms = now_ms + facts_wait_ms(c, t);
+    if (t->level >= HEARTH_PROTECTED)
+        t->repeat_ms = t->say_ms;
 }

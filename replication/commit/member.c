@@ -39,7 +39,7 @@ static void member_done(struct hth_commit *c, struct track *t)
     if (t->done_sent || t->recovered || t->failing || !member_all_sealed(c, t, s))
         return;
     track_level(c, t, HEARTH_SEALED);
-    t->repeat_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
+    facts_said(c, t);
     fact_done(c, t, s);
 }
 
@@ -172,14 +172,13 @@ static int member_is_over(const struct hth_commit *c, const struct track *t)
 void member_check(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
-    uint64_t soon = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
     int here;
 
     if (!s || !s->has_manifest)
         return;
     if (!t->held && member_has_raws(c, s)) {
         t->held = 1;
-        t->repeat_ms = soon;
+        facts_said(c, t);
         if (head_fate(c, t->id) == FATE_OPEN)
             fact_held(c, t);
     }
@@ -196,8 +195,7 @@ void member_check(struct hth_commit *c, struct track *t)
     t->promised = 1;
     t->lost = 0;
     t->promised_map = c->head.mapped;
-    t->repeat_ms = soon;
-    t->repeats = 0;
+    facts_said(c, t);
     fact_promise(c, t);
 }
 
@@ -243,6 +241,7 @@ void hth_commit_copy_lost(
         member_follow(c, t);
     t->promised = 0;
     t->repair_ms = hth_now_ms(&c->ctx->clock);
+    facts_said(c, t);
     fact_copy_lost(c, t);
 }
 
@@ -481,6 +480,7 @@ void member_resume(struct hth_commit *c)
                 HTH_SAVE ": not all that this node has to hold of it is here",
                 HTH_SAVE_ARGS(k.save[i]));
         member_follow(c, t);
+        facts_said(c, t);
         fact_copy_lost(c, t);
     }
 }

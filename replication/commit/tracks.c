@@ -70,8 +70,8 @@ void track_remove(struct hth_commit *c, struct track *t)
     free(t);
 }
 
-static int ranks_differ(const struct hth_ranks *a, const struct hth_ranks *b,
-        struct hearth_error *err)
+static int ranks_differ(
+        const struct hth_ranks *a, const struct hth_ranks *b, struct hearth_error *err)
 {
     char one[80], other[80];
 

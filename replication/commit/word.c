@@ -205,6 +205,7 @@ static void word_take(struct hth_commit *c, const struct hth_head *head, struct 
         return;
     }
     word_obey(c);
+    facts_anew(c);
     if (mapped)
         member_mapped(c);
 }

@@ -14,7 +14,7 @@
  * Envelopes: UP {u32 origin, u16 kind, u16 zero, u64 life, u64 count, bytes}; UPS: several of them, each after
  * {u16 length, u16 zero}; DOWN {u16 kind, u16 zero, u32 zero, bytes}; TO {u32 target, u16 kind, u16 zero,
  * bytes}. May be lost with a connection: whoever
- * says a fact repeats it every retry_ms until it has had its effect, and everybody takes repeats.
+ * says a fact repeats it, less and less often, until it has had its effect, and everybody takes repeats.
  * Life and count rise with each fact of a node: a newer one shows that the node was there later.
  */
 #ifndef HEARTH_REPLICATION_TREE_H
