@@ -2,7 +2,7 @@
 /*
  * Slots are made ahead of the saves that will want them: at joining, for as many bytes as each rank
  * said that its part has; where a rank said none, as large as what it has just written. What was made for places
- * that other nodes have again is given back when all is well for a while.
+ * that other nodes have again, or in another epoch, is given back when all is well for a while.
  */
 #include "reserve.h"
 
@@ -205,11 +205,28 @@ static uint32_t reserve_places(const struct hth_node *n)
 static void reserve_mapped(struct hth_node *n, uint64_t now_ms)
 {
     uint32_t places = reserve_places(n);
+    int first = n->places_map == UINT64_MAX; /* what the last epoch has left is not known */
 
-    if (places < n->places)
+    if (first || places < n->places)
         n->give_back_ms = now_ms + 2 * (uint64_t)n->ctx.opts.dead_ms;
-    else
+    if (places > n->places)
         n->places = places;
+}
+
+/* The newest save that is kept, if it is of this epoch, whose ranks may have other sizes than those before; and
+ * rather one of all ranks. */
+static const struct hth_held_save *reserve_like(struct hth_node *n)
+{
+    const struct hth_keep *keep = &n->ctx.keep;
+    uint32_t at = 0;
+
+    while (at < keep->saves && hth_attempt_set(keep->save[at].attempt))
+        at++;
+    if (at == keep->saves)
+        at = 0;
+    return keep->saves && keep->save[at].epoch == n->epoch.epoch
+                   ? hth_holdings_find(&n->ctx, keep->save[at])
+                   : NULL;
 }
 
 void reserve_tick(struct hth_node *n, uint64_t now_ms)
@@ -226,7 +243,7 @@ void reserve_tick(struct hth_node *n, uint64_t now_ms)
     n->places_map = mapped;
     if (now_ms < n->give_back_ms)
         return;
-    s = settled && n->ctx.keep.saves ? hth_holdings_find(&n->ctx, n->ctx.keep.save[0]) : NULL;
+    s = settled ? reserve_like(n) : NULL;
     n->places = reserve_places(n);
     if (!s || reserve_give_back(n, s))
         n->give_back_ms = now_ms + n->ctx.opts.dead_ms;

@@ -238,13 +238,20 @@ static uint64_t store_kib_most(struct world *w, const struct weight *first)
     return first->store_kib + MORE_STORE_KIB + places * (w->keep + 1) * slot_kib;
 }
 
+static int has_grown(const struct weight *first, const struct weight *now, uint64_t store_kib)
+{
+    return now->store_kib > store_kib || now->kib > first->kib + MORE_KIB ||
+           now->files > first->files + MORE_FILES + more_slots(first, now);
+}
+
+/* What is on its way out, as slots, memory and connections to who is gone, may go. */
 static int weigh_at_rest(
         struct world *w, uint32_t k, const struct life *l, uint64_t store_kib, struct weight *now)
 {
     uint64_t until = now_ms() + GIVE_BACK_MS;
 
     TRY(engine_weigh(w, k, now));
-    while ((now->store_kib > store_kib || now->kib > l->first.kib + MORE_KIB) && now_ms() < until) {
+    while (has_grown(&l->first, now, store_kib) && now_ms() < until) {
         nap_ms(100);
         TRY(engine_weigh(w, k, now));
     }

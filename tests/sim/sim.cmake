@@ -25,7 +25,7 @@ else()
   hearth_case(sim.out_of_reach sim COMMAND sim --world seed=15161,nodes=2,ranks=2,copies=1,min-copies=1,keep=2,degree=2,heartbeat=196,dead=2157,connect=1502,save=3483,recover=12158,every=100,room=510,data=64,work=1,count=14,run=12000,left-out=16764559,faults=loss+kill+stale+crash+stop+silence+pair+partition+shrink+grow+room+write+rot+giveup+twice+goon+apart TIMEOUT 300)
   hearth_case(sim.scale sim COMMAND scale --nodes 1000 --ranks 2 --memory 400 TIMEOUT 300)
   # Histories by hand, and each rule that one of them is about left out.
-  foreach(row serial serial-two deep restart flaps many moved given-back crowded unsettled all-again apart apart-oneway apart-tree apart-other apart-moved)
+  foreach(row serial serial-two deep restart flaps many moved given-back given-back-later crowded unsettled all-again apart apart-oneway apart-tree apart-other apart-moved)
     string(REPLACE - _ name ${row})
     hearth_case(sim.row_${name} sim COMMAND rows ${row} TIMEOUT 300)
   endforeach()
