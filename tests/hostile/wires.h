@@ -21,12 +21,13 @@ struct backend {
     const char *name, *module, *provider;
     int keyed; /* it proves and seals by itself */
     int plain; /* plain sockets may say what they like to its listener */
+    int ends; /* its library ends who dials and cuts again and again, now and then, by assertions of its own */
 };
 
 /* What the processes tell each other. */
 struct shared {
     struct hth_member member[SIDES];
-    atomic_int here, ready[SIDES], stop;
+    atomic_int here, stop;
     atomic_ullong slice, cut, sent[2][2];             /* enemy: [UP or not][RANDOM or not] */
     atomic_ullong heard, named, kib_before, kib_most; /* victim */
     atomic_ullong pulls, wrong, downs, gap_ms;        /* healthy peer */
