@@ -168,6 +168,7 @@ struct weight {
     uint64_t store_kib; /* of the machine's memory, without logs */
 };
 int engine_weigh(struct world *w, uint32_t k, struct weight *out);
+void engine_files_say(struct world *w, uint32_t k); /* into the log, kind by kind */
 
 /* ---- rank.c ---- */
 int rank_start(struct world *w, uint32_t r, uint32_t node);

@@ -46,7 +46,7 @@ static void enter_cgroup(const char *cgroup)
 static void be_engine(const struct world *w, uint32_t k, const char *variable, const char *value)
 {
     const struct node *n = &w->node[k];
-    const char *argv[24] = { NULL };
+    const char *argv[32] = { NULL };
     char program[400];
     int i = 0, null = open("/dev/null", O_RDWR);
 
@@ -65,6 +65,9 @@ static void be_engine(const struct world *w, uint32_t k, const char *variable, c
     argv[i++] = "--transport", argv[i++] = w->transport;
     if (w->provider)
         argv[i++] = "--provider", argv[i++] = w->provider;
+    if (!strcmp(w->transport, "ucx") &&
+            getenv("HEARTH_UCX_LIBRARY")) /* another release than the machine's */
+        argv[i++] = "--ucx-library", argv[i++] = getenv("HEARTH_UCX_LIBRARY");
     argv[i++] = "--linger", argv[i++] = "600";
     if (w->key[0])
         argv[i++] = "--key-file", argv[i++] = w->key;

@@ -455,7 +455,8 @@ static int open_job(struct hearth_error *err)
     o.domain_count = arg.domain != NULL;
     o.object_bytes = &bytes, o.object_count = 1;
     o.transport = arg.transport, o.provider = arg.provider, o.engine = arg.engine;
-    o.fabric_library = arg.fabric_library, o.ucx_library = arg.ucx_library;
+    o.fabric_library = arg.fabric_library;
+    o.ucx_library = arg.ucx_library ? arg.ucx_library : getenv("HEARTH_UCX_LIBRARY");
     o.allow_slower = (uint32_t)arg.allow_slower;
     o.start = arg.start && !strcmp(arg.start, "never") ? HEARTH_START_NEVER : HEARTH_START_AUTO;
     o.key_file = arg.key_file;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static uint64_t status_kib(pid_t pid, const char *field)
 {
@@ -24,20 +25,62 @@ static uint64_t status_kib(pid_t pid, const char *field)
     return kib;
 }
 
-static unsigned open_files(pid_t pid)
+struct kind {
+    char name[64]; /* without numbers */
+    unsigned count;
+};
+
+/* What a descriptor is of: "socket:", "/NAME", "anon_inode:[eventfd]". */
+static void kind_of(int dir, const char *fd, char out[64])
 {
-    char path[64];
-    unsigned count = 0;
+    char path[300];
+    ssize_t len = readlinkat(dir, fd, path, sizeof(path) - 1);
+    const char *name = path;
+    size_t n = 0;
+
+    path[len < 0 ? 0 : len] = '\0';
+    if (path[0] == '/' && strncmp(path, "/dev", 4) != 0)
+        name = strrchr(path, '/');
+    for (; *name && n < 63; name++)
+        if (!strchr("0123456789", *name))
+            out[n++] = *name;
+    out[n] = '\0';
+}
+
+static unsigned open_files(pid_t pid, struct kind *kinds, unsigned max)
+{
+    char path[64], name[64];
+    unsigned count = 0, i;
     struct dirent *e;
     DIR *d;
 
     snprintf(path, sizeof(path), "/proc/%ld/fd", (long)pid);
     d = opendir(path);
-    while (d && (e = readdir(d)))
-        count += e->d_name[0] != '.';
+    while (d && (e = readdir(d))) {
+        if (e->d_name[0] == '.')
+            continue;
+        count++;
+        kind_of(dirfd(d), e->d_name, name);
+        for (i = 0; i < max && kinds[i].count && strcmp(kinds[i].name, name) != 0;)
+            i++;
+        if (i == max)
+            continue;
+        memcpy(kinds[i].name, name, sizeof(name));
+        kinds[i].count++;
+    }
     if (d)
         closedir(d);
     return count;
+}
+
+void engine_files_say(struct world *w, uint32_t k)
+{
+    struct kind kinds[40] = { 0 };
+    unsigned files = open_files(node_engine(w, k), kinds, 40);
+
+    note(w, "engine of %s has %u files open:", w->node[k].name, files);
+    for (unsigned i = 0; i < 40 && kinds[i].count; i++)
+        note(w, "  %u %s", kinds[i].count, kinds[i].name);
 }
 
 static uint64_t blocks; /* nftw() has no argument of ours */
@@ -60,7 +103,7 @@ int engine_weigh(struct world *w, uint32_t k, struct weight *out)
         return lost(w, "machine %s has no engine to be weighed", w->node[k].name);
     memcpy(out->name, w->node[k].name, sizeof(out->name));
     out->kib = status_kib(out->pid, "RssAnon:");
-    out->files = open_files(out->pid);
+    out->files = open_files(out->pid, NULL, 0);
     node_path(w, k, "", dir, sizeof(dir));
     blocks = 0;
     nftw(dir, add_blocks, 16, FTW_PHYS);
