@@ -117,6 +117,10 @@ class Failing(HearthWriter):
         if hook == self.hook and dist.get_rank() == self.at:
             raise self.kind(f"made to fail in {hook}")
 
+    def _common_of(self, job: Any) -> dict[str, bytes]:
+        self._fail("write_data")  # before its step is begun
+        return super()._common_of(job)
+
 
 def _failing(hook: str) -> Any:
     from hearth.torch.writer import _carried
@@ -131,7 +135,7 @@ def _failing(hook: str) -> Any:
 
 
 for _hook in ("storage_meta", "set_up_storage_writer", "prepare_local_plan",
-              "prepare_global_plan", "write_data", "finish"):
+              "prepare_global_plan", "finish"):
     setattr(Failing, _hook, _failing(_hook))
 
 

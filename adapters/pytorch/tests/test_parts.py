@@ -513,10 +513,14 @@ def test_sharded_parts_of_ranks(four, asynchronous):
 def test_a_rank_that_fails_in_a_part_fails_the_save_on_all(two, hook, at, part):
     asynchronous = hook == "stage"
     for heard in two.run(work.failing, hook, at, part, asynchronous):
-        assert heard["first"].startswith(f"[{at}]"), heard
+        failed = heard["first"].partition("]")[0]
+        if hook == "write_data" and part == "optimizer":  # begun with the part before: given up at once
+            assert str(at) in failed and "made to fail" in heard["first"], heard
+        else:
+            assert failed == f"[{at}", heard
         assert heard["second"] != "it did not fail", heard
         assert heard["kept"] == [1], heard
-        assert heard["after"] == [[3 if hook == "write_data" else 2], [4]], heard
+        assert heard["after"] == [[2], [4]], heard
 
 
 def test_ranks_that_declare_other_parts(two):

@@ -31,6 +31,7 @@ class Membership:
     gather  that the caller gave
     joined  another word for each joining, after which such a process attaches anew
     wrote   the newest step that this process has written
+    missed  a step that the others have begun, and this rank has not, since it failed before
     """
 
     job: Job
@@ -40,6 +41,7 @@ class Membership:
     lock: threading.RLock = field(default_factory=threading.RLock)
     joined: str = field(default_factory=lambda: uuid.uuid4().hex)
     wrote: int = -1
+    missed: int | None = None
 
     @property
     def rank(self) -> Rank:

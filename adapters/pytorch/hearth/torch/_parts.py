@@ -198,6 +198,7 @@ class Group:
         self.headers: dict[Any, tuple[str, int]] = {}
         self.common: dict[str, bytes] = {}
         self.object = ""  # that is open: the last one begun
+        self.counted = False  # as an attempt of this rank at the step
         self._save: Save | None = None
         self._has_step = False
         self._objects = 0
@@ -255,12 +256,14 @@ class Group:
             save = self.save
             if not self._has_step:
                 assert self.step is not None
+                self.counted = True
                 save.set_step(self.step)
                 self._has_step = True
             return save
 
     def _begin(self, job: Job, nbytes: int, name: str, wait_s: float) -> None:
         # Where the step is known it is said at once: a begin that is refused is to be heard of.
+        self.counted = self.step is not None
         save = job.begin(self.step, nbytes, name=name, wait_s=wait_s, ranks=self.ranks)
         self._has_step = self.step is not None
         with _lock:

@@ -49,6 +49,7 @@ class Current:
     common   files for all nodes, as they were when the state was copied; None: not asked yet
     headers  of the tensors written here one of each (dtype, dimensions): object and offset
     turn     of a part: the save is the turn's group's until its last part has written
+    counted  the engine has heard of this rank's attempt at the step, or is to hear of it
     """
 
     staged: _stage.Staged | None = None
@@ -64,6 +65,7 @@ class Current:
     rank: int = 0
     use_collectives: bool = True
     turn: _parts.Turn | None = None
+    counted: bool = False
 
     def drop(self) -> None:
         """Give it up, unless it is handed over. Twice is harmless."""

@@ -24,6 +24,7 @@ and storage_meta() raises them: DCP then raises on every rank.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -285,6 +286,7 @@ class HearthWriter(StorageWriter):
             _parts.pass_by(current.base, current.step)
         else:
             self._take_turn(current, self._parts)
+        self._count_missed(current)
         return self._meta(current)
 
     @property
@@ -388,10 +390,30 @@ class HearthWriter(StorageWriter):
             level = min(self._level, "COPIED", key=_LEVELS.index)
             return Waiting(self._commit(current), level, self._timeout_s, results)
         except BaseException as error:
+            self._missed(member, current)
             if turn is not None:
                 turn.fail(f"{error}")
             self._drop_current()
             raise
+
+    @staticmethod
+    def _missed(member: _jobs.Membership, current: Current) -> None:
+        """The others have begun this step, and this rank has not."""
+        counted = current.counted if current.turn is None else current.turn.group.counted
+        if not counted and not member.job.off:
+            member.missed = current.step
+
+    def _count_missed(self, current: Current) -> None:
+        """The step again: the attempt that failed here before it was begun counts for this rank too,
+        so that all ranks are at the same one."""
+        member = _jobs.open_member(current.base)
+        missed = None if member is None else member.missed
+        if member is None or missed is None:
+            return
+        member.missed = None
+        if missed == current.step:
+            with contextlib.suppress(HearthError):  # one that is refused counts as well
+                member.job.begin(missed, save_bytes([]), ranks=self._ranks).abort()
 
     def _write_part(self, job: Job, current: Current, turn: _parts.Turn, plan: SavePlan,
                     planner: SavePlanner) -> list[WriteResult]:
@@ -617,6 +639,7 @@ class _Write:
         if self._turn is not None:
             self._make_room_in(self._turn, need, staged.room if staged is not None else -1)
             return
+        self._current.counted = True
         if staged is None:
             self.save = self._job.begin(
                 self._current.step, need, name=self._name, wait_s=60.0, ranks=self._ranks)
