@@ -70,7 +70,9 @@ const struct hth_ofi_provider hth_ofi_providers[] = {
     { .name = "tcp;ofi_rxm",
             .fabric = "any Ethernet, without connections",
             .shape = HTH_OFI_RDM,
-            .obeys = 1 },
+            .obeys = 1,
+            /* Buffers that all peers share: 4096 by itself, which each endpoint clears on the engine's thread. */
+            .setting = { { "FI_OFI_RXM_MSG_RX_SIZE", "128" } } },
     { .name = "shm", .fabric = "one machine", .shape = HTH_OFI_RDM, .obeys = 1 },
     { .name = NULL },
 };
