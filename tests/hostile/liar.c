@@ -44,6 +44,7 @@ static int tap_send(struct hth_transport *t, hth_conn conn, const void *bytes, s
     for (uint32_t i = 0; i < NODES && !ops; i++)
         if (t->ops == &tapped[i])
             ops = own[i];
+    CHECK(ops, "a transport of nobody's");
     if (!hth_frame_decode(&f, bytes, len, NULL) && f.type >= HTH_MSG_UP)
         corpus_add(&corpus, &dice, f.type, f.body, f.body_len);
     return ops->send(t, conn, bytes, len);

@@ -157,10 +157,23 @@ static void wires_judge(const struct backend *b, const struct shared *s)
     CHECK(!BOUND_HOLDS || most < before + GROWS_KIB, "the victim has grown");
 }
 
+/* What has ended. 1: the enemy, by its own library. */
+static int wires_ended(const struct backend *b, struct shared *shared, uint32_t who, int status)
+{
+    static const char *const name[] = { "the victim", "the healthy peer", "the enemy" };
+    int itself = b->ends && who == ENEMY && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+
+    hostile_slice = atomic_load(&shared->slice);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        exit(77);
+    CHECK(itself || !status, "%s has ended with %x", name[who], (unsigned)status);
+    CHECK(who == ENEMY || atomic_load(&shared->stop), "%s has ended", name[who]);
+    return itself;
+}
+
 /* 1: the enemy was ended by its own library, in hostile_slice, and the others have lived on. */
 static int wires_run(const struct backend *b, struct shared *shared, const struct hostile_opts *o)
 {
-    static const char *const name[] = { "the victim", "the healthy peer", "the enemy" };
     pid_t pid[SIDES];
     int by_itself = 0;
 
@@ -173,16 +186,10 @@ static int wires_run(const struct backend *b, struct shared *shared, const struc
         pid_t ended = waitpid(-1, &status, 0);
         uint32_t who = ended == pid[VICTIM] ? VICTIM : ended == pid[HEALTHY] ? HEALTHY : ENEMY;
 
-        hostile_slice = atomic_load(&shared->slice);
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-            exit(77);
-        if (b->ends && who == ENEMY && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT)
+        if (wires_ended(b, shared, who, status)) {
             by_itself = 1;
-        else
-            CHECK(!status, "%s has ended with %x", name[who], (unsigned)status);
-        CHECK(who == ENEMY || atomic_load(&shared->stop), "%s has ended", name[who]);
-        if (by_itself && who == ENEMY)
             sleep(1); /* the others see it go */
+        }
         atomic_store(&shared->stop, 1);
     }
     return by_itself;

@@ -179,7 +179,7 @@ static void as_before(struct world *w, const uint32_t before[4], const char *whe
 /* They are given back when the ten minutes are over. */
 static void given_back(struct world *w)
 {
-    uint32_t before[4];
+    uint32_t before[4] = { 0 };
 
     twice_lost(w, before);
     script_run(w, 620000);
@@ -190,7 +190,7 @@ static void given_back(struct world *w)
 /* Slots that were made while ranks saved and copies moved are given back in the next epoch, if not before. */
 static void given_back_later(struct world *w)
 {
-    uint32_t before[4], most = 0;
+    uint32_t before[4] = { 0 }, most = 0;
 
     must_save(w, 3, "at first");
     script_go(w);
