@@ -241,14 +241,14 @@ static uint64_t store_kib_most(struct world *w, const struct weight *first)
     return first->store_kib + MORE_STORE_KIB + places * (w->keep + 1) * slot_kib;
 }
 
-/* What the engine may have open now. libfabric's rxm keeps connections that a machine has made when that goes
- * without a word: it has no address of theirs that could be removed. */
+/* What the engine may have open now. Each pair has two connections, or four, where both have dialled; and on rxm one
+ * that is on its way to each machine that is gone, until the kernel gives it up after two minutes. */
 static unsigned files_most(const struct world *w, const struct life *l, const struct weight *now)
 {
     int rxm = w->provider && strstr(w->provider, "ofi_rxm");
 
-    return l->first.files + MORE_FILES + more_slots(&l->first, now) +
-           (rxm ? 2 * (w->made - l->made) : 0);
+    return l->first.files + MORE_FILES + more_slots(&l->first, now) + 2 * (w->nodes - 1) +
+           (rxm ? w->made - l->made : 0);
 }
 
 static int has_grown(

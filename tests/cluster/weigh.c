@@ -73,6 +73,25 @@ static unsigned open_files(pid_t pid, struct kind *kinds, unsigned max)
     return count;
 }
 
+/* Whom it has TCP connections with, in whatever state. */
+static void connections_say(struct world *w, pid_t pid)
+{
+    unsigned char a[4];
+    unsigned own, port, state;
+    char path[64], line[256];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%ld/net/tcp", (long)pid);
+    f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, " %*u: %*8x:%x %2hhx%2hhx%2hhx%2hhx:%x %x", &own, &a[3], &a[2], &a[1],
+                    &a[0], &port, &state) == 7)
+            note(w, "  TCP, port %u, with %u.%u.%u.%u:%u in state %x", own, a[0], a[1], a[2], a[3],
+                    port, state);
+    if (f)
+        fclose(f);
+}
+
 void engine_files_say(struct world *w, uint32_t k)
 {
     struct kind kinds[40] = { 0 };
@@ -81,6 +100,7 @@ void engine_files_say(struct world *w, uint32_t k)
     note(w, "engine of %s has %u files open:", w->node[k].name, files);
     for (unsigned i = 0; i < 40 && kinds[i].count; i++)
         note(w, "  %u %s", kinds[i].count, kinds[i].name);
+    connections_say(w, node_engine(w, k));
 }
 
 static uint64_t blocks; /* nftw() has no argument of ours */

@@ -212,6 +212,17 @@ static void enemy_turns(struct side *s)
     raw_transport->ops->progress(raw_transport);
 }
 
+/* Each frame is a connection, made or cut. */
+static void enemy_dials(struct side *s)
+{
+    for (uint32_t i = 0; i < SLICE; i++) {
+        raw_says(s);
+        enemy_turns(s);
+        if (i % 4 == 0)
+            usleep(20);
+    }
+}
+
 static void enemy_slice(struct side *s)
 {
     for (uint32_t i = 0; i < SLICE; i++) {
@@ -260,6 +271,10 @@ void enemy_run(struct side *s, const struct hostile_opts *o)
     for (uint64_t i = o->first / SLICE; i < last; i++) {
         atomic_store(&shared->slice, i);
         dice = o->seed ^ i << 32;
+        if (o->dials) {
+            enemy_dials(s);
+            continue;
+        }
         enemy_slice(s);
         enemy_rests(s);
     }

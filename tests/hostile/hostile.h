@@ -20,6 +20,7 @@ struct hostile_opts {
     const char *backend;
     uint64_t seed, first, frames; /* whole slices: first is rounded down, frames up */
     int loud;
+    int dials; /* connections are made and cut, and nothing else is done */
 };
 
 /* Ends the process with a line that says what was not so, and how to see it again. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hostile --backend B [--frames N] [--seed S] [--first F]: see README.md. */
+/* hostile --backend B [--frames N] [--seed S] [--first F] [--dials]: see README.md. */
 #include "hostile.h"
 
 #include <getopt.h>
@@ -17,8 +17,9 @@ void hostile_failed(const char *file, int line, const char *format, ...)
     va_start(ap, format);
     vfprintf(stderr, format, ap);
     va_end(ap);
-    fprintf(stderr, "\nagain: hostile --backend %s --seed %llu --first %llu --frames 1\n",
-            opts.backend, (unsigned long long)opts.seed, (unsigned long long)hostile_slice * SLICE);
+    fprintf(stderr, "\nagain: hostile --backend %s --seed %llu --first %llu --frames 1%s\n",
+            opts.backend, (unsigned long long)opts.seed, (unsigned long long)hostile_slice * SLICE,
+            opts.dials ? " --dials" : "");
     exit(1);
 }
 
@@ -38,7 +39,7 @@ int main(int argc, char **argv)
 {
     static const struct option known[] = { { "backend", 1, NULL, 'b' }, { "frames", 1, NULL, 'n' },
         { "seed", 1, NULL, 's' }, { "first", 1, NULL, 'f' }, { "trace", 0, NULL, 't' },
-        { NULL, 0, NULL, 0 } };
+        { "dials", 0, NULL, 'd' }, { NULL, 0, NULL, 0 } };
     int c;
 
     while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
@@ -52,6 +53,8 @@ int main(int argc, char **argv)
             opts.first = number(optarg);
         else if (c == 't')
             opts.loud = 1;
+        else if (c == 'd')
+            opts.dials = 1;
         else
             return 2;
     }
