@@ -9,7 +9,9 @@
         ModelCheckpoint(dirpath="/storage", every_n_train_steps=1000)])
     trainer.fit(model, ckpt_path=newest(base, "/storage"))
 
-Each rank keeps what Lightning's own checkpoint has, whole: for one device, and for DDP.
+HearthCheckpoint keeps what Lightning's own checkpoint has on each rank, whole; what Lightning saves
+itself below the base, as ModelCheckpoint(dirpath=base), is rank 0's, and all ranks load that. For
+one device, and for DDP.
 """
 
 from __future__ import annotations
@@ -60,22 +62,26 @@ class HearthCheckpointIO(CheckpointIO):
         super().__init__()
         self.base = _jobs.base_of(base)
         self._storage = storage if storage is not None else TorchCheckpointIO()
-        self._trust = trust
-        self._saver = _whole.Saver(self.base, on_error="raise", **opts)
+        self._trust, self._opts = trust, opts
+        self._made: _whole.Saver | None = None
+
+    @property
+    def _saver(self) -> _whole.Saver:
+        """Lightning saves on one rank, whatever the others are: alone, where there are others."""
+        if self._made is None:
+            self._made = _whole.Saver(self.base, on_error="raise",
+                                      alone=_rank() if _world() > 1 else None, **self._opts)
+        return self._made
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike,
                         storage_options: Any = None) -> None:
-        """Into memory where the path says so, which takes a single rank: Lightning calls this on
-        one alone, and a save in memory is all ranks'. HearthCheckpoint saves on all of them."""
+        """Into memory where the path says so. Under DDP Lightning calls this on rank 0 alone: all
+        ranks have called newest() before, and all of them load what rank 0 has saved."""
         if not _is_in(self.base, path):
             self._storage.save_checkpoint(checkpoint, path, storage_options)
             return
         if storage_options is not None:
             raise TypeError("storage_options: there are none for a checkpoint in memory")
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1 or _world() > 1:
-            raise RuntimeError(
-                f"{os.fspath(path)}: Lightning saves through its CheckpointIO on one rank alone, "
-                "and a save in memory is all ranks': use hearth.lightning.HearthCheckpoint")
         self._save(os.path.basename(os.fspath(path)), checkpoint)
 
     def _save(self, name: str, checkpoint: dict[str, Any]) -> None:
@@ -100,7 +106,8 @@ class HearthCheckpointIO(CheckpointIO):
 
     def teardown(self) -> None:
         """The last save ends."""
-        self._saver.close()
+        if self._made is not None:
+            self._made.close()
         self._storage.teardown()
 
 
@@ -114,7 +121,14 @@ class HearthAsyncCheckpointIO(HearthCheckpointIO):
 
 def _world() -> int:
     dist = torch.distributed
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    started = dist.is_available() and dist.is_initialized()
+    return dist.get_world_size() if started else int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _rank() -> int:
+    dist = torch.distributed
+    started = dist.is_available() and dist.is_initialized()
+    return dist.get_rank() if started else int(os.environ.get("RANK", "0"))
 
 
 class HearthCheckpoint(Callback):

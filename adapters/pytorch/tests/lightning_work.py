@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Lightning training under torchrun, each rank on a node of its own; writes its losses.
 
-    lightning_work.py FOLDER STEPS DIE_AT        a rank ends itself with SIGKILL after DIE_AT
+    lightning_work.py [rank-0] FOLDER STEPS DIE_AT
+
+Rank 1 ends itself with SIGKILL after step DIE_AT. rank-0: Lightning's own checkpoints are in memory,
+of rank 0 alone.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import sys
 from typing import Any
 
 rank = os.environ["RANK"]
-folder, steps, die_at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+alone = sys.argv[1] == "rank-0"
+folder, steps, die_at = sys.argv[-3], int(sys.argv[-2]), int(sys.argv[-1])
 os.makedirs(f"{folder}/node{rank}", exist_ok=True)
 os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_TRANSPORT="ofi", GLOO_SOCKET_IFNAME="lo",
                   HEARTH_HEARTBEAT_MS="300", HEARTH_DEAD_MS="5000")
@@ -51,13 +55,20 @@ class Die(Callback):
     """Once, in the middle of a training, and when a step is protected."""
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        if trainer.global_step == die_at and rank == "1":
+        if not alone and trainer.global_step == die_at and rank == "1":
             saver.wait()
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        if alone and trainer.global_step == die_at and rank == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
 
-memory = HearthCheckpoint(base, every_n_train_steps=2, on_error="raise")
-saver = memory._saver
+
+if alone:
+    memory: Callback = ModelCheckpoint(dirpath=base, every_n_train_steps=2, save_top_k=-1)
+else:
+    memory = HearthCheckpoint(base, every_n_train_steps=2, on_error="raise")
+    saver = memory._saver
 path = newest(base, f"{folder}/storage")
 print(f"rank {rank} goes on from {path}", flush=True)
 trainer = Trainer(

@@ -12,6 +12,7 @@ import torch
 import trained
 
 import hearth.torch as ht
+from hearth.errors import HearthError
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("lightning") is None,
                                 reason="lightning is not installed: run_tests --callers does")
@@ -52,12 +53,18 @@ def test_paths_below_the_base_are_memory_and_others_storage(base, folder, kind):
     assert ht.latest(base) == f"{base}/step-4_ckpt"
 
 
-def test_a_save_that_one_rank_would_make_alone_is_refused(base, monkeypatch):
+def test_a_save_of_one_rank_wants_a_job_that_all_have_joined(base, monkeypatch):
     from hearth.lightning import HearthCheckpointIO
 
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(RuntimeError, match="HearthCheckpoint"):
+    with pytest.raises(HearthError, match="newest"):
         HearthCheckpointIO(base).save_checkpoint(checkpoint(4), f"{base}/4")
+
+
+def test_lightnings_own_checkpoints_in_memory_are_rank_0s_and_all_go_on_from_them(folder):
+    said = trained.killed_and_again(folder, "lightning_work.py", "rank-0")
+    for rank in range(2):
+        assert f"rank {rank} goes on from {folder}/killed/node{rank}/job/step-8_ckpt" in said, said
 
 
 def test_the_newer_of_memory_and_storage(base, folder):

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 import hearth.torch as ht
+from hearth.errors import HearthError
 from hearth.torch import _whole
 
 
@@ -30,6 +31,39 @@ def fail_on_one_rank(where: str) -> tuple[float, int, Any]:
     back = _whole.read(f"{work.base()}/3")
     assert torch.equal(back["w"], good["w"])
     return took, held.failures - before, held.step
+
+
+def alone() -> list[float]:
+    """Rank 0 saves a step, all do the next, rank 0 that again and one more: what each reads."""
+    me = dist.get_rank()
+    ht.recover(work.base())
+    one = _whole.Saver(work.base(), on_error="raise", alone=me)
+    every = _whole.Saver(work.base(), on_error="raise")
+    read = []
+
+    def save(saver: _whole.Saver, step: int, value: float) -> None:
+        if saver is every or me == 0:
+            saver.save(f"{step}", lambda: {"w": torch.full((3,), value)}).result()
+        dist.barrier()
+        read.append(float(_whole.read(f"{work.base()}/{step}")["w"][0]))
+        dist.barrier()
+
+    save(one, 1, 1.0)
+    save(every, 2, 20.0 + me)
+    save(one, 3, 3.0)
+    save(one, 4, 4.0)
+    every.close()
+    one.close()
+    return read
+
+
+def alone_before_all_have_joined() -> str:
+    try:
+        _whole.Saver(work.base(), on_error="raise", alone=dist.get_rank()).save(
+            "1", lambda: {"w": torch.ones(3)})
+    except HearthError as error:
+        return f"{error}"
+    return "it was saved"
 
 
 class Unread:

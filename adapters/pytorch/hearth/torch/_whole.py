@@ -5,6 +5,7 @@ background and read back whole. What hearth.lightning and hearth.accelerate are 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -13,8 +14,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.checkpoint._experimental.types import RankInfo
 
-from ..errors import HearthError
-from . import _jobs, _weak
+from ..errors import HearthCorrupt, HearthError
+from . import _jobs, _names, _weak
 from .experimental import Reader, Stager, Writer, _prove
 
 
@@ -22,13 +23,15 @@ class Saver:
     """Saves of one job, one after another, in a thread.
 
     on_error  "warn": a save that fails is counted and said in the log (protection())
+    alone     this rank's number, where it saves and the others do not: they have joined the job
+              before, and read what it has saved. None: all ranks save
     """
 
     def __init__(self, base: str | os.PathLike, *, on_error: str = "warn",
-                 level: str = "PROTECTED", **opts: Any) -> None:
+                 level: str = "PROTECTED", alone: int | None = None, **opts: Any) -> None:
         _weak.check(on_error)
-        self.base, self._on_error = _jobs.base_of(base), on_error
-        self._stager = Stager(base=self.base, **opts)
+        self.base, self._on_error, self._alone = _jobs.base_of(base), on_error, alone
+        self._stager = Stager(base=self.base, ranks=None if alone is None else (alone,), **opts)
         self._writer = Writer(level=level, **opts)
         self._last: Future[Any] | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -36,9 +39,13 @@ class Saver:
 
     def save(self, name: str, make: Callable[[], Any]) -> Future[Any]:
         """Copy the state that make() gives and return; it is written as base/name. What make()
-        raises is a failure of the save. Collective. Waits for the save before."""
+        raises is a failure of the save. Collective, unless one rank saves alone. Waits for the save
+        before."""
         path = f"{self.base}/{name}"
         _jobs.resolve(path, self.base, None)  # refused now, and not by the thread
+        if self._alone is not None and _jobs.open_member(self.base) is None:
+            raise HearthError(f"{path}: a rank that saves alone cannot join the job alone: all ranks "
+                              "call recover() or newest() before")
         self.wait()
         future = _weak.call(self.base, self._on_error, lambda: self._submit(path, make))
         self._last = future if future is not None else _weak.none_yet()
@@ -57,7 +64,8 @@ class Saver:
 
     def _make_group(self) -> None:
         """A group that the thread alone uses. Collective the first time."""
-        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        if self._alone is not None or not (
+                dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             self._group = None
         elif self._group is None or self._group[0] is not dist.group.WORLD:
             self._group = (dist.group.WORLD, dist.new_group(
@@ -102,8 +110,35 @@ class Saver:
 
 def read(path: str | os.PathLike, *, rank: int | None = None, trust: bool = False,
          map_location: Any = None) -> Any:
-    """A rank's state of a save, this one's if none is said, all of it new. Collective where the job
-    is not open yet."""
+    """A rank's state of a save, this one's if none is said, all of it new; where another rank has
+    saved alone, that one's. Collective where the job is not open yet."""
+    try:
+        return _read(path, rank, trust, map_location)
+    except HearthCorrupt:
+        other = _who_saved_alone(path) if rank is None else None
+        if other is None:
+            raise
+    return _read(path, other, trust, map_location)
+
+
+def _read(path: str | os.PathLike, rank: int | None, trust: bool, map_location: Any) -> Any:
     whose = None if rank is None else RankInfo(global_rank=rank, global_world_size=rank + 1)
     state, _ = Reader(whose, trust=trust).read(path, map_location=map_location)
     return state
+
+
+def _who_saved_alone(path: str | os.PathLike) -> int | None:
+    """The rank whose state is all that a save has, if it is another than this one."""
+    member = _jobs.open_member(os.path.dirname(os.path.abspath(os.fspath(path))))
+    step = _names.step_of(os.path.basename(os.fspath(path).rstrip("/")))
+    if member is None or step is None:
+        return None
+    checkpoint = member.job.checkpoint(step)
+    try:
+        objects = {item.object for item in checkpoint.items(True)}
+    finally:
+        checkpoint.close()
+    named = [re.fullmatch(r"checkpoint_(\d+)\.pt", name) for name in objects]
+    if len(named) != 1 or named[0] is None or int(named[0][1]) == member.job.rank:
+        return None
+    return int(named[0][1])

@@ -127,13 +127,14 @@ class Staged(dict):
 
 
 def _stage_in(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: float,
-              step: int | None) -> Staged:
+              step: int | None, ranks: tuple[int, ...] | None = None) -> Staged:
     """Copy a state into a new save: one call copies all tensors. step None: it is said later, and
     the copy can be read."""
     skeleton = Skeleton(state, boxes)
     pieces = _stage.pieces_of(skeleton.sources)
     items = skeleton.items()
-    save = job.begin(step, save_bytes(pieces, items), name=_object(rank), wait_s=wait_s)
+    save = job.begin(step, save_bytes(pieces, items), name=_object(rank), wait_s=wait_s,
+                     ranks=ranks)
     try:
         addresses = save.stage(pieces) if pieces else []
         items = with_places(items, save.places())
@@ -153,13 +154,15 @@ class Stager(CheckpointStager):
     job, base  the writer's. None: AsyncCheckpointer says the path's; else HEARTH_ROOT and
                HEARTH_JOB, or the one that is open
     wait_s     for room, while an older save is undecided
+    ranks      that save, where not all do
     """
 
     def __init__(self, rank_info: RankInfo | None = None, *, job: Job | None = None,
                  base: str | os.PathLike | None = None, wait_s: float = _WAIT_S,
-                 **opts: Any) -> None:
+                 ranks: tuple[int, ...] | None = None, **opts: Any) -> None:
         self._rank = (rank_info or _rank_info()).global_rank
         self._job, self._base, self._wait_s = job, base, wait_s
+        self._ranks = ranks
         self._opts = _jobs.own_options(job, opts)
         self._boxes = _stage.Boxes()
         self._last: weakref.ref[Staged] | None = None
@@ -173,7 +176,8 @@ class Stager(CheckpointStager):
         """The copy. Keywords are the writer's hooks' and are ignored here."""
         self.close()
         job = self._job or _job_of(None, _jobs.base_of(self._base), self._opts)
-        staged = _stage_in(job, state_dict, self._rank, self._boxes, self._wait_s, None)
+        staged = _stage_in(
+            job, state_dict, self._rank, self._boxes, self._wait_s, None, self._ranks)
         self._last = weakref.ref(staged)
         return staged
 
