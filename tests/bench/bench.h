@@ -130,7 +130,9 @@ void peers_start(struct peers *p, void (*owner)(const void *arg, int out),
 void peers_order(const struct peers *p, const void *order, size_t len);
 void peers_answer(const struct peers *p, void *out, size_t len); /* or die */
 struct took peers_pull(const struct peers *p);                   /* of raw.c and wire.c */
-double cpu_of(pid_t pid);                                        /* seconds so far, or die */
+/* raw.c: into memory that is made for it, which counts; as a fresh node's is. */
+struct took peers_pull_into_new(const struct peers *p);
+double cpu_of(pid_t pid); /* seconds so far, or die */
 double peers_cpu_s(const struct peers *p);
 uint64_t peers_sleeps(const struct peers *p); /* so far: times that one gave up its core */
 void peers_end(struct peers *p);

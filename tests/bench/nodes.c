@@ -9,7 +9,8 @@
  *     idle        12 nodes, nothing to do: CPU of the engines
  *
  * The limit in the same rounds is a raw pull through the same backend without anything above it; what
- * limits that is bench_pulls' to say. Beside `tcp` there are sockets, too: the faster of send() and sendfile(),
+ * limits that is bench_pulls' to say. A recovery stands also beside one into memory that is made for it, as a fresh
+ * node's is. Beside `tcp` there are sockets, too: the faster of send() and sendfile(),
  * and with a key the same cipher in records of the same size.
  */
 #include "bench.h"
@@ -32,7 +33,7 @@ static struct {
 #define MADE_AFRESH 6 /* shards' worth of pages that a fresh node makes, at most */
 
 struct recoveries {
-    struct series pull, all, raw, share, cpu[2];
+    struct series pull, all, raw, into_new, share, cpu[2];
 };
 
 static struct {
@@ -252,14 +253,19 @@ static void one_recovery(
         struct job *j, unsigned round, const struct peers *r, struct recoveries *out)
 {
     struct said said[NODES_MAX];
-    struct took took = peers_pull(r);
-    double part[2], cpu = one_loss(j, 10 + round, said, part);
+    struct took took = peers_pull(r), into_new;
     const struct hearth_recovery *was = &said[0].recovery;
+    double part[2], cpu;
+
+    touch(bytes);
+    into_new = peers_pull_into_new(r);
+    cpu = one_loss(j, 10 + round, said, part);
 
     if (!round)
         return; /* warm-up */
     cpu_add(out->cpu, cpu, took);
     series_add(&out->raw, rate(took.s));
+    series_add(&out->into_new, rate(into_new.s));
     series_add(&out->all, rate(said[0].recover_s));
     series_add(&out->pull, rate(was->pull_ms * 1e-3));
     series_add(&out->share, part[0] > part[1] ? part[0] : part[1]);
@@ -288,6 +294,8 @@ static void recover(const struct peers *r)
         job_lose(&j, n);
     show("recover: pulling, two holders, fresh node", &all.pull, "raw pull", &all.raw, all.cpu,
             0.9);
+    show("recover: pulling, beside memory made for it", &all.pull, "raw pull, new memory",
+            &all.into_new, NULL, 0.9);
     show("recover: all of hearth_recover()", &all.all, "raw pull", &all.raw, NULL, 0);
     if (series_median(&all.share) > 0)
         printf("%-44s %8.0f %%%s\n", "recover: larger share of the two holders",

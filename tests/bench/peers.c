@@ -100,14 +100,24 @@ uint64_t peers_sleeps(const struct peers *p)
     return sleeps_of(p->owner) + sleeps_of(p->dialler);
 }
 
-struct took peers_pull(const struct peers *p)
+static struct took pull_as(const struct peers *p, const char *order)
 {
     struct took took = { .cpu_s = -peers_cpu_s(p) };
 
-    peers_order(p, "p", 1);
+    peers_order(p, order, 1);
     peers_answer(p, &took.s, sizeof(took.s));
     took.cpu_s += peers_cpu_s(p);
     return took;
+}
+
+struct took peers_pull(const struct peers *p)
+{
+    return pull_as(p, "p");
+}
+
+struct took peers_pull_into_new(const struct peers *p)
+{
+    return pull_as(p, "n");
 }
 
 void peers_end(struct peers *p)

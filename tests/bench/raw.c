@@ -7,8 +7,11 @@
 #include "bench.h"
 #include "side.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define PIECE  (UINT64_C(4) << 20)
@@ -79,6 +82,54 @@ static void issue(void)
     }
 }
 
+/* A destination as a fresh node has it: a file's memory that nobody has touched, and that was never registered. */
+static void make_new(const struct pull_job *job)
+{
+    struct hearth_error err = { 0 };
+    char path[512];
+    void *p;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/new", job->base);
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || unlink(path) || fallocate(fd, 0, 0, (off_t)pulls.bytes))
+        die("%s: %s", path, strerror(errno));
+    p = mmap(NULL, pulls.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (p == MAP_FAILED)
+        die("%s: %s", path, strerror(errno));
+    pulls.at = p;
+    if (side.t->ops->reg(side.t, p, pulls.bytes, &pulls.region, &err))
+        die("%s: %s", job->backend, err.text);
+}
+
+static void drop_new(void)
+{
+    side.t->ops->dereg(side.t, pulls.region);
+    munmap(pulls.at, pulls.bytes);
+}
+
+static void pull_all(void)
+{
+    for (pulls.here = pulls.issued = 0; pulls.here < pulls.bytes; side_turn(&side, -1, 0))
+        issue();
+}
+
+static double pull_into_new(const struct pull_job *job)
+{
+    struct hth_region *region = pulls.region;
+    uint64_t *at = pulls.at;
+    double took = -now_s();
+
+    make_new(job);
+    pull_all();
+    took += now_s();
+    drop_new();
+    pulls.at = at;
+    pulls.region = region;
+    return took;
+}
+
 static void owner_run(const void *arg, int out)
 {
     const struct pull_job *job = arg;
@@ -108,10 +159,13 @@ static void puller_run(const void *arg, int address, int in, int out)
             continue;
         if (read(in, &order, 1) != 1)
             _exit(0);
-        took = -now_s();
-        for (pulls.here = pulls.issued = 0; pulls.here < pulls.bytes; side_turn(&side, -1, 0))
-            issue();
-        took += now_s();
+        if (order == 'n') {
+            took = pull_into_new(job);
+        } else {
+            took = -now_s();
+            pull_all();
+            took += now_s();
+        }
         if (first)
             check(pulls.at, pulls.bytes, '1');
         first = 0;
