@@ -257,7 +257,7 @@ static void one_recovery(
     const struct hearth_recovery *was = &said[0].recovery;
     double part[2], cpu;
 
-    touch(bytes);
+    touch(MADE_AFRESH * bytes);
     into_new = peers_pull_into_new(r);
     cpu = one_loss(j, 10 + round, said, part);
 
