@@ -6,7 +6,7 @@ foreach(call hth_buf_new hth_buf_of hth_buf_put hth_digest_begin hth_digest_add 
   target_link_options(scale PRIVATE -Wl,--wrap=${call})
 endforeach()
 
-# A few worlds in every ctest; tests/run asks for 2,000 seeds. Each rule that is left out is noticed: from the
+# A few worlds in every ctest; tests/run asks for 5,000 seeds. Each rule that is left out is noticed: from the
 # seed on that is soon found, a second or two each.
 set(rules verify free-early epoch keep-chosen-only deadline:22 fence register serial-in-memory promise-by-number
     head-not-on-record cancelled-unrecorded freed-by-cancelled found-not-told:62 moved-not-freed begin-by-bytes
