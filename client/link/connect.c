@@ -5,7 +5,7 @@
  *     connect -ok-> ours
  *        | nobody listens
  *        +- never:      an error; after a restart, tried until the deadline
- *        +- in_process: a thread of this process, once
+ *        +- in_process: a thread of this process, once the engine before has left its lock
  *        +- auto:       start hearthd, then try until the deadline. Two ranks may start one each:
  *                       the lock lets one in, the other's end is no error while somebody listens
  */
@@ -118,13 +118,31 @@ struct search {
     unsigned again;   /* engines started after the first */
 };
 
+/* Who holds the lock; 0: nobody. */
+static pid_t lock_holder(const struct hearth *h)
+{
+    pid_t pid = 0;
+
+    return hth_store_locked(h->opts.root, h->opts.job, &pid, NULL) ? 0 : pid;
+}
+
+/* Nobody listens, so an engine that has the lock will serve soon, or it ends, as one that was dropped
+ * does when its memory is free: looked at again until the deadline. */
+static int search_start_inside(struct hearth *h, struct search *s, struct hearth_error *err)
+{
+    int rc = lock_holder(h) ? HEARTH_ELOCKED : hth_inside_start(h, err);
+
+    s->started = rc != HEARTH_ELOCKED;
+    return s->started ? rc : HEARTH_OK;
+}
+
 static int search_start(struct hearth *h, struct search *s, struct hearth_error *err)
 {
     if (s->started)
         return HEARTH_OK;
-    s->started = 1;
     if (h->opts.start == HEARTH_START_IN_PROCESS)
-        return hth_inside_start(h, err);
+        return search_start_inside(h, s, err);
+    s->started = 1;
     if (h->opts.start == HEARTH_START_NEVER && !h->link->incarnation)
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "no engine serves job '%s' at %s/sock: start hearthd on this node, or open with "
@@ -133,14 +151,6 @@ static int search_start(struct hearth *h, struct search *s, struct hearth_error 
     if (h->opts.start == HEARTH_START_NEVER)
         return HEARTH_OK;
     return hth_spawn(h, &s->pidfd, &s->words, err);
-}
-
-/* An engine has the lock: it will serve soon, or end. Another one would only end at once. */
-static int engine_is_locked(const struct hearth *h)
-{
-    pid_t pid = 0;
-
-    return !hth_store_locked(h->opts.root, h->opts.job, &pid, NULL) && pid != 0;
 }
 
 /* An engine that was killed keeps its lock until its last thread is gone, one that was dropped
@@ -154,7 +164,7 @@ static void search_start_again(const struct hearth *h, struct search *s, uint64_
 
     if (!s->ended)
         return;
-    if (engine_is_locked(h)) { /* one that reads a full memory first may take long */
+    if (lock_holder(h)) { /* one that reads a full memory before it serves may take long */
         s->ended = now;
         return;
     }
@@ -185,6 +195,10 @@ static int search_go_on(
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "hearthd ended as soon as it was started for %s: %.300s", h->records,
                 engine_last_words(h, s->words, words, sizeof(words)));
+    if (now >= until && h->opts.start == HEARTH_START_IN_PROCESS && !s->started)
+        return hth_fail(err, HEARTH_ELOCKED, 0,
+                "the engine with pid %ld has %s and neither serves nor ends; end that one first",
+                (long)lock_holder(h), h->records);
     if (now >= until)
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "no engine answers at %s/sock: %.300s (its log is %s/log)", h->records,

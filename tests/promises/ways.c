@@ -284,6 +284,48 @@ static void start_in_process(void)
     CHECK(!party_engine(&p, 0), "there is a process, too");
 }
 
+/* As an engine that is ending holds it; it goes with the descriptor, which children share. */
+static int take_lock(void)
+{
+    struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    char path[128];
+    int fd;
+
+    party_path(&p, 0, ".hearth/lock", path, sizeof(path));
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    CHECK(fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0, "%s: %s", path, strerror(errno));
+    return fd;
+}
+
+/* An engine that was dropped, or killed, keeps its lock a little longer than it listens. */
+static void in_process_waits_for_the_engine_before(void)
+{
+    struct answer a;
+    int fd;
+
+    one(1, 1);
+    p.opts.start = HEARTH_START_IN_PROCESS;
+    party_start(&p);
+    party_recover(&p, 0, 0);
+    party_save(&p, 1, 1);
+    party_kill_ranks(&p);
+    party_start_rank(&p, 0);
+    fd = take_lock();
+    party_tell(&p, 0, do_open, 0, 0, 0);
+    CHECK(!party_heard(&p, 0, 500), "the lock is taken, and open did not wait");
+    close(fd);
+    a = party_hear(&p, 0, 15000);
+    CHECK(a.rc == 0, "%s", a.err.text);
+    party_recover(&p, 1, 1);
+    party_kill_ranks(&p);
+    p.opts.open_ms = 700;
+    party_start_rank(&p, 0);
+    fd = take_lock();
+    a = party_ask(&p, 0, do_open, 0, 0, 0);
+    party_must_fail(&a, HEARTH_ELOCKED, "neither serves nor ends", "end that one first");
+    close(fd);
+}
+
 /* ---- finding each other ------------------------------------------------------------------------- */
 
 static void on_ipv6(const struct party *x, struct me *me)
@@ -630,6 +672,7 @@ int main(int argc, char **argv)
     CASE(start_auto)
     CASE(start_never)
     CASE(start_in_process)
+    CASE(in_process_waits_for_the_engine_before)
     CASE(ipv6)
     CASE(host_file)
     CASE(without_root)
