@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STRANGER 99999u /* a client that is no rank of the world */
+#define STRANGER 99999u               /* a client that is no rank of the world */
+#define ROOM     (UINT64_C(64) << 20) /* of each memory: a client may ask for more than there is */
 
 static unsigned answers;
 
@@ -37,6 +38,8 @@ static void engines_open(struct world *w, uint32_t nodes)
         world_advance(w, w->now_ms + 1);
     if (w->why[0])
         abort();
+    for (uint32_t n = 0; n < nodes; n++)
+        hth_store_mem_room(w->machine[n].store, ROOM);
 }
 
 /* That it answers at all, unless it has ended. */

@@ -5,6 +5,9 @@
 
 #include "core/base/bytes.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 #define STEP_HEAD 6u
 #define STEPS_MAX 200 /* of one input: what comes after them is not looked at */
 
@@ -14,6 +17,15 @@ struct step {
     size_t len;
     const unsigned char *bytes;
 };
+
+static unsigned long long steps_said;
+
+/* For tests/fuzz/run: an input counts as one execution, however much it says. */
+__attribute__((destructor)) static void steps_tell(void)
+{
+    if (getenv("HEARTH_FUZZ_COUNT"))
+        fprintf(stderr, "messages said: %llu\n", steps_said);
+}
 
 /* 1, or 0 at the end. A length beyond the end is what is left. */
 static inline int step_next(struct hth_reader *r, struct step *out)
@@ -26,6 +38,7 @@ static inline int step_next(struct hth_reader *r, struct step *out)
     if (out->len > r->len - r->pos)
         out->len = r->len - r->pos;
     out->bytes = hth_read(r, out->len);
+    steps_said++;
     return 1;
 }
 
