@@ -143,6 +143,7 @@ struct pull_job {
     const char *backend, *base;
     uint64_t bytes;
     enum wire wire;
+    uint16_t port; /* raw.c: the owner's; 0: any */
 };
 void raw_start(struct peers *p, const struct pull_job *job);
 void wire_start(struct peers *p, const struct pull_job *job);

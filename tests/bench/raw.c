@@ -135,6 +135,7 @@ static void owner_run(const void *arg, int out)
     const struct pull_job *job = arg;
 
     side.on_message = owner_asked;
+    side.port = job->port;
     half_open(job->backend, job->base, job->bytes, "127.0.0.1");
     side_serve(&side, out);
 }

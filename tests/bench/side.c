@@ -72,6 +72,7 @@ void side_open(struct side *s, const char *backend, const char *bind)
     struct backend b = backend_of(backend);
     static const struct hth_key key = { .bytes = bench_key, .id = 1 };
     struct hth_transport_opts o = { .bind = bind,
+        .port = s->port,
         .provider = b.provider,
         .key = b.keyed ? &key : NULL,
         .library = !strcmp(b.transport, "ucx") ? getenv("HEARTH_UCX_LIBRARY") : NULL,

@@ -9,6 +9,7 @@ struct side {
     struct hth_transport *t;
     hth_conn conn; /* the last that was accepted or dialled */
     int up;        /* a dialled one */
+    uint16_t port; /* to listen on; 0: any */
     double dialled_s;
     const char *backend;
     void (*on_message)(struct side *s, hth_conn conn, const void *bytes, size_t len);
