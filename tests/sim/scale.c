@@ -298,6 +298,8 @@ int main(int argc, char **argv)
     mallopt(M_MMAP_THRESHOLD,
             32 << 20); /* memory that is freed is used again, and not cleared anew */
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_MXFAST,
+            0); /* else whoever asks for much puts together first what thousands of engines have freed */
     alike_on();
     script_open(&w, &a.world);
     say(&w, "nothing", 1);
