@@ -29,6 +29,7 @@
 #include "unsealed.h"
 
 #include "core/base/options.h"
+#include "replication/held/draft.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -315,6 +316,7 @@ void hth_node_close(struct hth_node *n)
     if (n->ctx.transfer)
         hth_transfer_close(&n->ctx);
     hth_jobs_close(&n->ctx);
+    hth_drafts_close(&n->ctx);
     if (n->ctx.blobs)
         hth_blobs_close(&n->ctx);
     if (n->ctx.tree)

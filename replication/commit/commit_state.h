@@ -6,7 +6,7 @@
  *       OPEN ──all local ranks done──► DONE ──manifest, raw objects──► HELD ──all that is
  *              assigned to us sealed──► PROMISED        each fact repeated until it had its effect
  *   coordinator, a `tally` per save that somebody has said something of:
- *       gathers DONE of all nodes → manifest → HELD of all → COMPLETE;
+ *       gathers DONE of all nodes → a worker → manifest → HELD of all → COMPLETE;
  *       PROMISE of enough → PROTECTED;  failure or deadline → CANCELLED;
  *       PROMISE of every holder of what is kept → settled
  *
@@ -46,6 +46,7 @@
 #include "core/format/head.h"
 #include "core/format/holders.h"
 #include "remap.h"
+#include "replication/held/draft.h"
 #include "replication/tree/tree.h"
 
 enum { RANK_BEGUN = 1, RANK_DONE = 2, RANK_COPIED = 4 };
@@ -65,6 +66,7 @@ struct track {
     uint32_t repairs;        /* begun so far, under this map */
     int waits;               /* its promise, for what is kept */
     int no_room;             /* something gave way to it, whose room is not free yet */
+    struct hth_draft *draft; /* of its manifest, which has come and is being read */
     uint8_t *rank;           /* [local ranks] RANK_ bits */
     struct hth_ranks *ranks; /* of a save of some ranks; NULL: nobody here has named them */
     enum hearth_level level;
@@ -90,11 +92,13 @@ struct tally {
     struct hth_ranks *ranks; /* of a save of some ranks; NULL: nobody has named them yet */
     uint32_t nodes_due;      /* 0: as long as that is so */
     uint32_t nodes_done, nodes_held, nodes_promised;
-    struct hth_object *object; /* gathered from DONEs */
+    unsigned char *
+            object; /* [objects][HTH_MANIFEST_OBJECT] of DONEs; the draft's while that is being made */
     uint32_t objects, object_cap;
-    int complete;     /* COMPLETE was said */
-    uint64_t owed_ms; /* since then a lost node owes its part; 0: none does */
-    int failing;      /* CANCELLED is to be said as soon as possible */
+    struct hth_draft *draft; /* of its manifest; no state: what it is made of is said again */
+    int complete;            /* COMPLETE was said */
+    uint64_t owed_ms;        /* since then a lost node owes its part; 0: none does */
+    int failing;             /* CANCELLED is to be said as soon as possible */
     int fail_code;
     char why[200];
 };

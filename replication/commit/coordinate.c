@@ -27,21 +27,23 @@ static struct tally *coord_fact(
     return NULL;
 }
 
-static int coord_take_objects(struct tally *t, const unsigned char *bytes, uint32_t count)
+/* As they were said: whoever makes the manifest looks at them. There is room for one of each of the job's ranks at
+ * first. */
+static int coord_take_objects(
+        struct tally *t, uint32_t world, const unsigned char *bytes, uint32_t count)
 {
     if (t->objects + count > t->object_cap) {
-        uint32_t cap = 2 * t->object_cap + count;
-        struct hth_object *more = realloc(t->object, cap * sizeof(*more));
+        uint32_t cap = (t->object_cap ? 2 * t->object_cap : world) + count;
+        unsigned char *more = realloc(t->object, (size_t)cap * HTH_MANIFEST_OBJECT);
 
         if (!more)
             return HEARTH_ENOMEM;
         t->object = more;
         t->object_cap = cap;
     }
-    for (uint32_t i = 0; i < count; i++)
-        if (hth_object_decode(
-                    &t->object[t->objects + i], bytes + (size_t)i * HTH_MANIFEST_OBJECT, NULL))
-            return HEARTH_EPROTO;
+    if (count)
+        memcpy(t->object + (size_t)t->objects * HTH_MANIFEST_OBJECT, bytes,
+                (size_t)count * HTH_MANIFEST_OBJECT);
     t->objects += count;
     return HEARTH_OK;
 }
@@ -94,8 +96,8 @@ void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *byte
         return;
     if (coord_take_ranks(c, t, origin, bytes + DONE_HEAD, head - DONE_HEAD))
         return;
-    if (coord_take_objects(t, bytes + head, count)) {
-        coord_fail(c, t, HEARTH_EPROTO, "a report of objects that makes no sense");
+    if (coord_take_objects(t, c->ctx->epoch->world, bytes + head, count)) {
+        coord_fail(c, t, HEARTH_ENOMEM, "no memory for a report of objects");
         return;
     }
     n->parts |= UINT64_C(1) << part;

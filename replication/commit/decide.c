@@ -217,25 +217,17 @@ static void decide_settle(struct hth_commit *c)
 
 /* ---- DONE → manifest ------------------------------------------------------------------------ */
 
-static int decide_encode(struct hth_manifest *m, struct hth_buf **out, struct hearth_error *err)
+static void decide_made(void *self)
 {
-    size_t len = hth_manifest_bytes(m);
-    unsigned char *bytes = malloc(len);
-    int rc = bytes ? hth_manifest_encode(m, bytes, err) : HEARTH_ENOMEM;
+    struct hth_commit *c = self;
 
-    *out = rc ? NULL : hth_buf_of(bytes, len);
-    free(bytes);
-    if (rc && bytes)
-        return rc;
-    return *out ? HEARTH_OK : hth_fail(err, HEARTH_ENOMEM, 0, "manifest of %zu bytes", len);
+    c->coord.look = 1;
 }
 
-static int decide_manifest(struct hth_commit *c, struct tally *t, struct hearth_error *err)
+/* What was said goes to whom makes it of that; all have said theirs, so none comes meanwhile. */
+static int decide_draft(struct hth_commit *c, struct tally *t, struct hearth_error *err)
 {
-    struct hth_ctx *ctx = c->ctx;
-    struct hth_blob_id id = { HTH_BLOB_MANIFEST, t->id, 0 };
-    struct hth_held_save *s = hth_holdings_get(ctx, t->id);
-    struct track *track = track_get(c, t->id);
+    const struct hth_ctx *ctx = c->ctx;
     struct hth_manifest m = {
         .save = t->id,
         .from = c->chosen,
@@ -243,27 +235,51 @@ static int decide_manifest(struct hth_commit *c, struct tally *t, struct hearth_
         .nodes = ctx->epoch->nodes,
         .strong = ctx->opts.strong,
         .objects = t->objects,
-        .object = t->object,
     };
-    size_t len = hth_manifest_bytes(&m);
-    struct hth_buf *buf;
-    int rc;
 
-    if (!s || !track)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "manifest of %zu bytes", len);
     memcpy(m.job, ctx->opts.job, sizeof(m.job));
-    rc = decide_encode(&m, &buf, err);
+    t->draft = hth_draft_make(c->ctx, &m, t->object, decide_made, c);
+    if (!t->draft)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "manifest of %zu bytes", hth_manifest_bytes(&m));
+    t->object = NULL;
+    return HEARTH_OK;
+}
+
+/* Made: given, and on record. */
+static int decide_give(struct hth_commit *c, const struct tally *t, struct hearth_error *err)
+{
+    struct hth_ctx *ctx = c->ctx;
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, t->id, 0 };
+    struct hth_held_save *s = hth_holdings_get(ctx, t->id);
+    struct track *track = track_get(c, t->id);
+    struct hth_buf *buf;
+    int rc = hth_draft_result(t->draft, &buf, err);
+
     if (rc)
         return rc;
+    if (!s || !track)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "manifest of %zu bytes", buf->len);
     rc = hth_blob_give_buf(ctx, &id, buf, err);
     if (!rc)
         hth_point(&ctx->points, "manifest");
-    rc = rc ? rc : hth_held_keep_manifest(ctx, s, buf, err);
-    hth_buf_put(buf);
-    if (rc)
+    rc = rc ? rc : hth_held_keep_draft(ctx, s, t->draft, err);
+    if (!rc)
+        member_manifest(c, track, s);
+    return rc;
+}
+
+/* Begun, or still being made: this looks again when it is there. */
+static int decide_manifest(struct hth_commit *c, struct tally *t, struct hearth_error *err)
+{
+    int rc = t->draft ? HEARTH_OK : decide_draft(c, t, err);
+
+    if (rc || !hth_draft_ended(t->draft))
         return rc;
-    member_manifest(c, track, s);
-    return HEARTH_OK;
+    t->object = hth_draft_objects(t->draft);
+    rc = decide_give(c, t, err);
+    hth_draft_free(t->draft);
+    t->draft = NULL;
+    return rc;
 }
 
 /* ---- Looking ---------------------------------------------------------------------------------- */

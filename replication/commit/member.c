@@ -366,17 +366,12 @@ static void member_want_manifest(struct hth_commit *c, const struct track *t)
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, t->id, 0 };
     size_t len;
     const unsigned char *bytes = hth_blob_find(c->ctx, &id, &len);
-    const struct hth_held_save *s;
     uint32_t from;
 
-    if (bytes) {
+    if (bytes)
         hth_commit_blob(c, &id, bytes, len); /* with which the track may be over */
-        s = hth_holdings_find(c->ctx, id.save);
-        if (!s || !s->has_manifest)
-            hth_blobs_forget(c->ctx, id.save);
-    } else if (member_blob_from(c, t, 0, &from)) {
+    else if (member_blob_from(c, t, 0, &from))
         (void)hth_blob_fetch(c->ctx, &id, from, NULL);
-    }
 }
 
 /* Fetch what is assigned to us and nobody has brought. */
@@ -539,25 +534,6 @@ static struct hth_buf *member_buf(
     return buf && buf->at == bytes ? hth_buf_get(buf) : hth_buf_of(bytes, len);
 }
 
-static void member_take_manifest(
-        struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
-{
-    struct hth_held_save *s = hth_holdings_get(c->ctx, id->save);
-    struct hth_buf *buf = s && !s->has_manifest ? member_buf(c, id, bytes, len) : NULL;
-    struct hearth_error err;
-    int rc;
-
-    if (!buf)
-        return;
-    hth_point(&c->ctx->points, "manifest");
-    rc = hth_held_keep_manifest(c->ctx, s, buf, &err);
-    hth_buf_put(buf);
-    if (!rc)
-        return;
-    hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "manifest-failed", "%s", err.text);
-    member_cannot(c, id->save, &err);
-}
-
 static void member_blob(struct hth_commit *c, struct track *t)
 {
     if (t->repair_ms == HTH_NEVER) /* who is out of reach brings nothing */
@@ -573,6 +549,59 @@ void member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save
     member_blob(c, t);
 }
 
+/* It has been read. What is no good, of what is kept, is pulled again. */
+static void member_take_manifest(struct hth_commit *c, struct track *t)
+{
+    struct hth_held_save *s = hth_holdings_get(c->ctx, t->id);
+    struct hearth_error err;
+    int rc;
+
+    hth_point(&c->ctx->points, "manifest");
+    rc = s ? hth_held_keep_draft(c->ctx, s, t->draft, &err)
+           : hth_fail(&err, HEARTH_ENOMEM, 0, "no memory for " HTH_SAVE, HTH_SAVE_ARGS(t->id));
+    hth_draft_free(t->draft);
+    t->draft = NULL;
+    if (rc) {
+        hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "manifest-failed", "%s", err.text);
+        member_cannot(c, t->id, &err);
+        if (t->recovered)
+            hth_blobs_forget(c->ctx, t->id);
+    }
+    if (s)
+        member_manifest(c, t, s); /* last: it may be over with that */
+}
+
+static void member_read(void *self)
+{
+    struct hth_commit *c = self;
+    struct track *next;
+
+    for (struct track *t = c->tracks; t; t = next) {
+        next = t->next;
+        if (t->draft && hth_draft_ended(t->draft))
+            member_take_manifest(c, t);
+    }
+}
+
+/* Its manifest has come, and is known already, or being read, or is read now. */
+static void member_read_manifest(struct hth_commit *c, struct track *t,
+        const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
+{
+    struct hth_held_save *s = hth_holdings_find(c->ctx, id->save);
+    struct hth_buf *buf;
+
+    if (s && s->has_manifest) {
+        member_manifest(c, t, s);
+        return;
+    }
+    buf = t->draft ? NULL : member_buf(c, id, bytes, len);
+    if (buf)
+        t->draft = hth_draft_read(c->ctx, buf, member_read, c);
+    hth_buf_put(buf);
+    if (t->draft && hth_draft_ended(t->draft))
+        member_take_manifest(c, t);
+}
+
 /* Its manifest and common objects: until it is decided, and as long as it is kept. */
 static int member_may_need(const struct hth_commit *c, struct hth_save_id save)
 {
@@ -584,22 +613,18 @@ static int member_may_need(const struct hth_commit *c, struct hth_save_id save)
 void hth_commit_blob(
         struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
-    struct hth_held_save *s;
     struct track *t;
 
     if (id->kind == HTH_BLOB_PLAN || !member_may_need(c, id->save))
         return;
-    if (id->kind == HTH_BLOB_MANIFEST)
-        member_take_manifest(c, id, bytes, len);
     t = track_get(c, id->save);
-    s = hth_holdings_find(c->ctx, id->save);
-    if (!t || !s)
+    if (!t)
         return;
     if (head_fate(c, id->save) == FATE_KEPT)
         member_follow(c, t);
     if (id->kind == HTH_BLOB_MANIFEST)
-        member_manifest(c, t, s);
-    else
+        member_read_manifest(c, t, id, bytes, len);
+    else if (hth_holdings_find(c->ctx, id->save))
         member_blob(c, t);
 }
 

@@ -83,6 +83,7 @@ void tally_remove(struct hth_commit *c, struct tally *t)
         *at = t->next;
     free(t->node);
     free(t->ranks);
+    hth_draft_free(t->draft);
     free(t->object);
     free(t);
 }

@@ -65,6 +65,7 @@ void track_remove(struct hth_commit *c, struct track *t)
         at = &(*at)->next;
     if (*at)
         *at = t->next;
+    hth_draft_free(t->draft);
     free(t->rank);
     free(t->ranks);
     free(t);

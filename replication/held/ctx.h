@@ -34,6 +34,7 @@ enum hth_break {
     HTH_BREAK_WAY = 1 << 19,          /* nothing gives way to copies of what is kept */
     HTH_BREAK_SET_DONE = 1 << 20,     /* a save of some ranks waits for all */
     HTH_BREAK_SET_COUNT = 1 << 21,    /* all sets of ranks count a step's begins together */
+    HTH_TEST_WORKER = 1 << 22,        /* no rule: manifests are the workers', however small */
 };
 
 struct hth_ctx_opts {
@@ -55,6 +56,7 @@ struct hth_job;
 struct hth_reg;
 struct hth_tree;
 struct hth_blobs;
+struct hth_draft;
 struct hth_transfer;
 
 struct hth_ctx {
@@ -69,9 +71,10 @@ struct hth_ctx {
     const struct hth_epoch *epoch; /* NULL before the first join */
     struct hth_keep keep;          /* the record, as last written */
     struct hth_holdings *holdings;
-    struct hth_job *jobs; /* works on what is held */
-    struct hth_reg *regs; /* memory that is registered, or being registered */
-    uint32_t regs_ending; /* of them: nobody wants them, and they are still in use */
+    struct hth_job *jobs;     /* works on what is held */
+    struct hth_draft *drafts; /* manifests that a worker has */
+    struct hth_reg *regs;     /* memory that is registered, or being registered */
+    uint32_t regs_ending;     /* of them: nobody wants them, and they are still in use */
     struct hth_tree *tree;
     struct hth_blobs *blobs;
     struct hth_transfer *transfer;

@@ -84,26 +84,33 @@ void hth_record_manifest(struct hth_save_id save, char out[HTH_MANIFEST_NAME])
     memcpy(out + HTH_SAVE_TEXT - 1, ".manifest", sizeof(".manifest"));
 }
 
+/* *m is decoded of buf, and taken over, also on failure. */
+static int held_take_manifest(struct hth_held_save *save, struct hth_buf *buf,
+        struct hth_manifest *m, struct hearth_error *err)
+{
+    int rc;
+
+    if (hth_save_cmp(m->save, save->id) != 0) {
+        rc = hth_fail(err, HEARTH_EINVAL, 0, "the manifest of " HTH_SAVE " is that of " HTH_SAVE,
+                HTH_SAVE_ARGS(save->id), HTH_SAVE_ARGS(m->save));
+        hth_manifest_fini(m);
+        return rc;
+    }
+    save->manifest = *m;
+    save->has_manifest = 1;
+    save->manifest_buf = hth_buf_get(buf);
+    save->manifest_bytes = buf->at;
+    save->manifest_len = buf->len;
+    return HEARTH_OK;
+}
+
 int hth_held_know_manifest(
         struct hth_held_save *save, struct hth_buf *buf, struct hearth_error *err)
 {
     struct hth_manifest m;
     int rc = hth_manifest_decode(&m, buf->at, buf->len, err);
 
-    if (rc)
-        return rc;
-    if (hth_save_cmp(m.save, save->id) != 0) {
-        rc = hth_fail(err, HEARTH_EINVAL, 0, "the manifest of " HTH_SAVE " is that of " HTH_SAVE,
-                HTH_SAVE_ARGS(save->id), HTH_SAVE_ARGS(m.save));
-        hth_manifest_fini(&m);
-        return rc;
-    }
-    save->manifest = m;
-    save->has_manifest = 1;
-    save->manifest_buf = hth_buf_get(buf);
-    save->manifest_bytes = buf->at;
-    save->manifest_len = buf->len;
-    return HEARTH_OK;
+    return rc ? rc : held_take_manifest(save, buf, &m, err);
 }
 
 void hth_held_forget_manifest(struct hth_held_save *save)
@@ -117,21 +124,31 @@ void hth_held_forget_manifest(struct hth_held_save *save)
     save->manifest_len = 0;
 }
 
-int hth_held_keep_manifest(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_buf *buf,
-        struct hearth_error *err)
+int hth_held_write_manifest(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_buf *buf,
+        struct hth_manifest *m, struct hearth_error *err)
 {
     char name[HTH_MANIFEST_NAME];
-    int rc;
+    int rc = held_take_manifest(save, buf, m, err);
 
-    if (save->has_manifest)
-        return HEARTH_OK;
-    hth_record_manifest(save->id, name);
-    if ((rc = hth_held_know_manifest(save, buf, err)))
+    if (rc)
         return rc;
+    hth_record_manifest(save->id, name);
     rc = ctx->store->ops->record_put(ctx->store, name, buf->at, buf->len, err);
     if (rc) /* known, but not written: not known */
         hth_held_forget_manifest(save);
     return rc;
+}
+
+int hth_held_keep_manifest(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_buf *buf,
+        struct hearth_error *err)
+{
+    struct hth_manifest m;
+    int rc;
+
+    if (save->has_manifest)
+        return HEARTH_OK;
+    rc = hth_manifest_decode(&m, buf->at, buf->len, err);
+    return rc ? rc : hth_held_write_manifest(ctx, save, buf, &m, err);
 }
 
 int hth_held_set_manifest(struct hth_ctx *ctx, struct hth_held_save *save, unsigned char *bytes,

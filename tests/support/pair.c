@@ -277,6 +277,7 @@ void pair_node_close(struct pair *p, uint32_t node)
     hth_session_close(n->ctx.session);
     hth_transfer_close(&n->ctx);
     hth_jobs_close(&n->ctx);
+    hth_drafts_close(&n->ctx);
     hth_blobs_close(&n->ctx);
     hth_tree_close(&n->ctx);
     hth_holdings_close(&n->ctx);

@@ -8,6 +8,7 @@
 
 #include "core/format/head.h"
 #include "core/format/holders.h"
+#include "replication/held/draft.h"
 #include "replication/held/seal.h"
 #include "replication/transfer/transfer.h"
 #include "replication/tree/blob.h"
