@@ -130,9 +130,18 @@ static void carry_chosen(struct hth_restore *r)
         carry_needs(r, s);
 }
 
+/* The manifest has been read. */
+static void carry_again(void *self)
+{
+    struct hth_restore *r = self;
+
+    if (r->plan_waits && r->state == TOLD)
+        carry_out(r);
+}
+
 void carry_out(struct hth_restore *r)
 {
-    r->plan_waits = carry_must_wait(r) || manifest_lacks(r);
+    r->plan_waits = carry_must_wait(r) || manifest_lacks(r, carry_again);
     if (r->plan_waits) {
         r->state = TOLD; /* tick looks again */
         return;

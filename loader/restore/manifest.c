@@ -4,7 +4,7 @@
  * has it, and one that is new pulls it by blob from its parent, which has it or is pulling it too:
  *
  *   held under that digest ──► nothing to do
- *   come by blob ──► checked, held, on record
+ *   come by blob ──► read, by a worker where it is large ──► held, on record
  *   neither ──► our parent is asked; after 2 * dead_ms, or where another one came, the coordinator
  */
 #include "restore_state.h"
@@ -28,6 +28,12 @@ const struct hth_manifest *restore_manifest(const struct hth_restore *r)
 static struct hth_blob_id manifest_blob(const struct hth_restore *r)
 {
     return (struct hth_blob_id){ HTH_BLOB_MANIFEST, r->plan.chosen, 0 };
+}
+
+void manifest_leave(struct hth_restore *r)
+{
+    hth_draft_free(r->draft);
+    r->draft = NULL;
 }
 
 /* A manifest ends with its own digest. NULL: what came, if any, is another one, or was no good. */
@@ -60,34 +66,46 @@ static void manifest_ask(struct hth_restore *r)
     (void)hth_blob_fetch(r->ctx, &id, late || r->manifest_bad ? 0 : HTH_NODE_NONE, NULL);
 }
 
-int manifest_lacks(struct hth_restore *r)
+/* What has come is read. 0: it has been, or there is no memory for that. */
+static int manifest_is_read(struct hth_restore *r, hth_draft_fn *read)
+{
+    struct hth_blob_id id = manifest_blob(r);
+
+    if (!r->draft)
+        r->draft = hth_draft_read(r->ctx, hth_blob_buf(r->ctx, &id), read, r);
+    return r->draft && !hth_draft_ended(r->draft);
+}
+
+int manifest_lacks(struct hth_restore *r, hth_draft_fn *read)
 {
     int asked = r->manifest_ms != 0;
     size_t len;
 
     if (hth_save_none(r->plan.chosen) ||
-            manifest_is_held(r, hth_holdings_find(r->ctx, r->plan.chosen)) ||
-            manifest_came(r, &len) || hth_is_coordinator(r->ctx))
+            manifest_is_held(r, hth_holdings_find(r->ctx, r->plan.chosen)))
+        return 0;
+    if (r->draft || manifest_came(r, &len))
+        return manifest_is_read(r, read);
+    if (hth_is_coordinator(r->ctx))
         return 0;
     if (!asked || r->manifest_ms) /* else another one has just come: with the next retry */
         manifest_ask(r);
     return 1;
 }
 
-/* The bytes of a blob that has come, as the manifest of s. */
+/* What has come and was read, as the manifest of s. */
 static int manifest_take(struct hth_restore *r, struct hth_held_save *s, struct hearth_error *err)
 {
-    struct hth_blob_id id = manifest_blob(r);
-    size_t len = 0;
-    struct hth_buf *buf = manifest_came(r, &len) ? hth_blob_buf(r->ctx, &id) : NULL;
+    size_t len;
     int rc;
 
-    if (!buf)
-        return hth_fail(err, HEARTH_ENOENT, 0, "the manifest has not come");
-    hth_buf_get(buf);
+    if (!r->draft)
+        return manifest_came(r, &len)
+                       ? hth_fail(err, HEARTH_ENOMEM, 0, "no memory to read the manifest")
+                       : hth_fail(err, HEARTH_ENOENT, 0, "the manifest has not come");
     hth_held_forget_manifest(s); /* of a foreign save each recovery makes a new one */
-    rc = hth_held_keep_manifest(r->ctx, s, buf, err);
-    hth_buf_put(buf);
+    rc = hth_held_keep_draft(r->ctx, s, r->draft, err);
+    manifest_leave(r);
     if (rc == HEARTH_ECORRUPT) { /* the next plan for this save pulls it again */
         hth_blobs_forget(r->ctx, s->id);
         r->manifest_bad = 1;

@@ -32,6 +32,7 @@ void hth_restore_join(struct hth_restore *r)
         restore_end(r, HEARTH_ECANCELED, &err);
     }
     hth_plan_fini(&r->plan);
+    manifest_leave(r);
     free(r->inventory);
     r->inventory = NULL;
     r->inventory_len = 0; /* 0 parts are said while foreign files are being digested */
@@ -162,6 +163,7 @@ void hth_restore_take(struct hth_restore *r, const struct hth_blob_id *id, struc
             (r->has_plan && plan->serial <= r->plan.serial))
         return;
     hth_plan_fini(&r->plan);
+    manifest_leave(r);
     r->plan = *plan;
     *plan = (struct hth_plan){ 0 };
     r->has_plan = 1;
@@ -344,6 +346,7 @@ void hth_restore_close(struct hth_restore *r)
         return;
     pull_close(r);
     hth_plan_fini(&r->plan);
+    manifest_leave(r);
     free(r->inventory);
     free(r);
 }

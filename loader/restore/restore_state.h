@@ -13,6 +13,7 @@
 #define HEARTH_LOADER_RESTORE_RESTORE_STATE_H
 
 #include "core/foreign/foreign.h"
+#include "replication/held/draft.h"
 #include "replication/tree/tree.h"
 #include "restore.h"
 
@@ -46,6 +47,7 @@ struct hth_restore {
 
     uint64_t manifest_ms; /* the plan's manifest was asked for first; 0: not yet */
     int manifest_bad; /* what came was another one, or cannot be decoded: the coordinator is asked */
+    struct hth_draft *draft; /* of the one that has come, which is being read */
 
     uint32_t generation; /* of plans and epochs: what began under an older one is not counted */
 
@@ -73,9 +75,11 @@ void tell_again(struct hth_restore *r, const unsigned char *bytes, size_t len);
 /* manifest.c: the manifest of the plan's save */
 /* NULL: none is held that has the plan's digest. Of a save that is freed later it is gone. */
 const struct hth_manifest *restore_manifest(const struct hth_restore *r);
-int manifest_lacks(struct hth_restore *r); /* 1: neither held nor come; asked for */
+/* 1: neither held nor come, and asked for; or being read: `read` runs then, with r. */
+int manifest_lacks(struct hth_restore *r, hth_draft_fn *read);
 /* Holds it. Errors: HEARTH_ENOMEM, HEARTH_ECORRUPT, HEARTH_EPROTO (not what the plan says), the store's. */
 int manifest_hold(struct hth_restore *r, struct hth_held_save *s, struct hearth_error *err);
+void manifest_leave(struct hth_restore *r); /* nobody wants what is being read */
 
 /* carry.c: a member and the plan */
 void carry_out(struct hth_restore *r);

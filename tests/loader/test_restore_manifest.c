@@ -64,6 +64,62 @@ Test(restore_manifest, another_manifest_of_that_save_is_not_taken)
     cr_assert(holds_the_manifest());
 }
 
+/* As if it had come down the tree, of this object; a worker reads it. */
+static void manifest_comes(const struct hth_object *object, uint32_t serial)
+{
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, chosen, 0 };
+    struct hth_ctx *ctx = &p->node[MEMBER].ctx;
+
+    manifest_here = 0;
+    ctx->opts.breaks = HTH_TEST_WORKER;
+    give_plan_of(serial, object, 1, 1);
+    must(hth_blob_give(ctx, &id, manifest, manifest_len, NULL));
+    hth_restore_manifest(restore, &id);
+    cr_assert(ne(ptr, ctx->drafts, NULL));
+}
+
+Test(restore_manifest, a_plan_waits_for_the_worker_that_reads_its_manifest)
+{
+    struct hth_object object = there(id_of[0]);
+
+    must(hth_restore_start(restore, 60000, NULL));
+    manifest_comes(&object, 1);
+    cr_assert(zero(int, holds_the_manifest()), "the engine's own thread has read it");
+    pair_works(p);
+    cr_assert(holds_the_manifest());
+    run(1000);
+    cr_assert(ge(u32, votes(), 1));
+    cr_assert(pair_equal(p, 0, MEMBER, chosen, object.id));
+}
+
+Test(restore_manifest, what_is_read_for_an_older_plan_is_left)
+{
+    struct hth_object object = there(id_of[0]), other = object;
+
+    other.data_len++;
+    must(hth_restore_start(restore, 60000, NULL));
+    manifest_comes(&other, 1);
+    give_plan_of(2, &object, 1, 1);
+    pair_works(p);
+    cr_assert(zero(ptr, p->node[MEMBER].ctx.drafts));
+    cr_assert(zero(int, holds_the_manifest()));
+    hold_manifest(0);
+    run(1000);
+    cr_assert(holds_the_manifest());
+}
+
+Test(restore_manifest, what_is_read_when_another_epoch_begins_is_left)
+{
+    struct hth_object object = there(id_of[0]);
+
+    must(hth_restore_start(restore, 60000, NULL));
+    manifest_comes(&object, 1);
+    hth_restore_join(restore);
+    pair_works(p);
+    cr_assert(zero(ptr, p->node[MEMBER].ctx.drafts));
+    cr_assert(zero(int, holds_the_manifest()));
+}
+
 Test(restore_manifest, another_manifest_that_is_here_gives_way_to_the_plans)
 {
     struct hth_object object = there(id_of[0]), other = object;
