@@ -574,12 +574,15 @@ static void member_take_manifest(struct hth_commit *c, struct track *t)
 static void member_read(void *self)
 {
     struct hth_commit *c = self;
-    struct track *next;
+    struct track *t = c->tracks;
 
-    for (struct track *t = c->tracks; t; t = next) {
-        next = t->next;
-        if (t->draft && hth_draft_ended(t->draft))
+    while (t) {
+        if (t->draft && hth_draft_ended(t->draft)) {
             member_take_manifest(c, t);
+            t = c->tracks; /* others may be over with that */
+        } else {
+            t = t->next;
+        }
     }
 }
 
