@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 import hearth.torch as ht
 from hearth.errors import HearthError
-from hearth.torch import HearthReader, HearthWriter, _jobs, _stage, dcp
+from hearth.torch import HearthReader, HearthWriter, _jobs, _recover, _stage, dcp
 
 BOTH = ("model", "optimizer")
 DEADLINE_S = 20.0
@@ -77,6 +78,23 @@ def again(step: int) -> dict[str, torch.Tensor]:
     _jobs.forget(work.base())
     assert ht.latest(work.base()) == work.path(step)
     return load_parts(step)
+
+
+def one_rank_ahead(step: int) -> list[int]:
+    """Rank 0 has staged both when the first is written, rank 1 stages the second after that."""
+    gate, futures = threading.Event(), []
+    if dist.get_rank() == 0:
+        _recover._in_turn().submit(gate.wait, DEADLINE_S)
+    for part in BOTH:
+        futures.append(ht.async_save(
+            {"n": step, "w": torch.ones(10)}, checkpoint_id=work.path(step),
+            storage_writer=HearthWriter(work.base(), part=part, parts=BOTH, timeout_s=30)))
+        if dist.get_rank() == 1:
+            futures[-1].result(60)
+    gate.set()
+    futures[-1].result(60)
+    dist.barrier()
+    return kept(step)
 
 
 # ---- failures ------------------------------------------------------------------------------------

@@ -506,6 +506,10 @@ def test_sharded_parts_of_ranks(four, asynchronous):
             assert all(torch.equal(mine[key], theirs[key]) for key in mine)
 
 
+def test_a_rank_that_has_staged_more_parts_than_another_writes_the_same(two):
+    assert two.run(work.one_rank_ahead, 5) == [[5], [5]]
+
+
 @pytest.mark.parametrize("hook, at", [
     ("stage", 1), ("reset", 1), ("storage_meta", 1), ("prepare_local_plan", 0), ("write_data", 1),
     ("write_data", 0), ("future", 1), ("finish", 0)])

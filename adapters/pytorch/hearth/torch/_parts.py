@@ -310,6 +310,7 @@ class Turn:
         self.over = threading.Event()
         self.coordinates = False  # finish() is this rank's
         self.written = self.finished = False
+        self._so_far: tuple[str, ...] = ()  # parts that have come, with this one
         self._before = before if before is not None and before.staged else None
 
     def join(self, parts: tuple[str, ...], step: int | None,
@@ -333,6 +334,7 @@ class Turn:
                        f"{' and '.join(missing)} was not written before it")
         group.check()
         group.turns[self.part] = self
+        self._so_far = tuple(sorted(group.turns))
 
     def enter(self, timeout_s: float) -> None:
         """This thread is in the call: after the one before, whose thread may be in collectives of
@@ -359,8 +361,9 @@ class Turn:
 
     @property
     def says(self) -> tuple[Any, ...]:
-        """For compare()."""
-        return self.part, self.group.parts, tuple(sorted(self.group.turns))
+        """For compare(). Parts that have come since, while this one is being written, may be further
+        on one rank than on another."""
+        return self.part, self.group.parts, self._so_far
 
     def wrote(self) -> None:
         """The part's bytes are in the save."""
