@@ -24,14 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import Accelerator, DistributedType
-from torch.distributed.checkpoint.state_dict import (
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
 
 from .torch import _folder, _several, _whole
 
@@ -99,18 +92,12 @@ class HearthState:
         """In Accelerate's order, but for the optimizers: of what it loads as files they need the
         scaler, and their first step, which torch makes here, must draw no random number."""
         for name, model in self._models():
-            state = _model_state(model)
-            _several.load(path, name, state)
-            set_model_state_dict(model, state["model"])
+            _several.load_model(path, name, model, under="model")
         _several.bring(path, files)
         with self._without_shards():
             self._accelerator.load_state(files)
-        cuda = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         for name, model, optimizer in self._optimizers():
-            with torch.random.fork_rng(devices=cuda):
-                state = _optimizer_state(model, optimizer)
-                _several.load(path, name, state)
-                set_optimizer_state_dict(model, optimizer, state["optimizer"])
+            _several.load_optimizer(path, name, model, optimizer, under="optimizer")
 
     def _models(self) -> list[tuple[str, Any]]:
         """With the name of the folder that Accelerate writes."""
@@ -145,11 +132,11 @@ class HearthState:
 
 def _model_state(model: Any) -> dict[str, Any]:
     """As Accelerate saves it."""
-    return {"model": get_model_state_dict(model)}
+    return {"model": _several.model_state(model)}
 
 
 def _optimizer_state(model: Any, optimizer: Any) -> dict[str, Any]:
-    return {"optimizer": get_optimizer_state_dict(model, optimizer)}
+    return {"optimizer": _several.optimizer_state(model, optimizer)}
 
 
 def _is_whole(folder: Path) -> bool:

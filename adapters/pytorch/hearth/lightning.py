@@ -9,9 +9,13 @@
         ModelCheckpoint(dirpath="/storage", every_n_train_steps=1000)])
     trainer.fit(model, ckpt_path=newest(base, "/storage"))
 
-HearthCheckpoint keeps what Lightning's own checkpoint has on each rank, whole; what Lightning saves
-itself below the base, as ModelCheckpoint(dirpath=base), is rank 0's, and all ranks load that. For
-one device, and for DDP.
+With one device, and with DDP, HearthCheckpoint keeps what Lightning's own checkpoint has on each
+rank, whole; what Lightning saves itself below the base, as ModelCheckpoint(dirpath=base), is rank
+0's, and all ranks load that.
+
+A strategy that cuts the state loads checkpoints itself, so there is one in its place that knows of
+memory: Trainer(strategy=HearthFSDPStrategy(...)), HearthModelParallelStrategy(...), with the
+arguments of Lightning's. Model and optimizers are parts of the save then, sharded as they are.
 """
 
 from __future__ import annotations
@@ -23,12 +27,19 @@ from typing import Any
 
 import torch
 
-from .torch import _jobs, _names, _whole, recover
+from .torch import _folder, _jobs, _names, _proof, _recover, _several, _whole, recover
+from .torch._pickles import decode_item, encode_item
 
 try:
     from lightning.pytorch import Callback
     from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
-    from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+    from lightning.pytorch.strategies import (
+        DDPStrategy,
+        FSDPStrategy,
+        ModelParallelStrategy,
+        SingleDeviceStrategy,
+        Strategy,
+    )
 except ImportError:
     from pytorch_lightning import Callback  # type: ignore[no-redef]
     from pytorch_lightning.plugins.io import (  # type: ignore[no-redef]
@@ -37,10 +48,16 @@ except ImportError:
     )
     from pytorch_lightning.strategies import (  # type: ignore[no-redef]
         DDPStrategy,
+        FSDPStrategy,
+        ModelParallelStrategy,
         SingleDeviceStrategy,
+        Strategy,
     )
 
 _log = logging.getLogger("hearth")
+_MODEL = "model"  # parts of a sharded save: this one, optimizer_0, ..., and files, which has
+_REST = "lightning.ckpt"  # what else Lightning keeps, of each rank
+_WRITTEN_LAST = "meta.pt"  # in a folder of a sharded checkpoint on storage
 
 
 def _is_in(base: str, path: str | os.PathLike) -> bool:
@@ -131,6 +148,130 @@ def _rank() -> int:
     return dist.get_rank() if started else int(os.environ.get("RANK", "0"))
 
 
+# ---- strategies that cut the state ---------------------------------------------------------------
+
+
+class _Cut(Strategy):
+    """In front of a strategy that loads checkpoints itself: those below the base of the trainer's
+    HearthCheckpointIO are in memory, whatever form the others have."""
+
+    flat = False  # the optimizers' states have flat names
+    _into_memory = False
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Sharded, for memory; else as the strategy was told."""
+        if not self._into_memory:
+            return super().lightning_module_state_dict()
+        return _several.model_state(self.model)
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        """The same."""
+        if not self._into_memory:
+            return super().optimizer_state(optimizer)
+        return _several.optimizer_state(
+            self.model, getattr(optimizer, "optimizer", optimizer), self.flat)
+
+    def dump(self) -> dict[str, Any]:
+        """Lightning's checkpoint, with sharded states in it. Collective."""
+        self._into_memory = True
+        try:
+            return _dump(self.lightning_module.trainer)
+        finally:
+            self._into_memory = False
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: str | os.PathLike,
+                        storage_options: Any = None) -> None:
+        """To storage: the form that memory has is not known yet where this checkpoint is made."""
+        if self._memory_of(filepath) is not None:
+            raise TypeError(f"{filepath}: with {type(self).__name__} Lightning itself saves to "
+                            "storage alone; what saves into memory is the callback HearthCheckpoint")
+        super().save_checkpoint(checkpoint, filepath, storage_options)
+
+    def load_checkpoint(self, checkpoint_path: str | os.PathLike, *arguments: Any,
+                        **named: Any) -> dict[str, Any]:
+        """The states into model and optimizers; what is left is Lightning's to restore. A path in
+        memory is this rank's own. Collective."""
+        memory = self._memory_of(checkpoint_path)
+        if memory is None:
+            return super().load_checkpoint(checkpoint_path, *arguments, **named)
+        weights_only = named.get("weights_only", arguments[0] if arguments else None)
+        return self._load(os.fspath(checkpoint_path), memory._trust or weights_only is False)
+
+    def _memory_of(self, path: str | os.PathLike) -> HearthCheckpointIO | None:
+        plugin = self.checkpoint_io
+        if isinstance(plugin, HearthCheckpointIO) and _is_in(plugin.base, path):
+            return plugin
+        return None
+
+    def _load(self, path: str, trust: bool) -> dict[str, Any]:
+        rest = _read_rest(path, trust)  # first: what is refused leaves all as it was
+        trainer = self.lightning_module.trainer
+        _several.load_model(path, _MODEL, self.model,
+                            strict=self.lightning_module.strict_loading)
+        for i, optimizer in enumerate(self.optimizers if trainer.state.fn == "fit" else ()):
+            _several.load_optimizer(path, _optimizer(i), self.model, optimizer, flat=self.flat)
+        return rest
+
+
+class HearthFSDPStrategy(_Cut, FSDPStrategy):
+    """FSDPStrategy, with its arguments. Lightning makes FSDP of version 1 of it."""
+
+    flat = True
+
+
+class HearthModelParallelStrategy(_Cut, ModelParallelStrategy):
+    """ModelParallelStrategy, with its arguments: FSDP2, tensor parallelism, both."""
+
+
+def _optimizer(index: int) -> str:
+    return f"optimizer_{index}"
+
+
+def _dump(trainer: Any) -> dict[str, Any]:
+    return trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+
+
+def _read_rest(path: str, trust: bool) -> dict[str, Any]:
+    """What this rank has kept beside the states, or rank 0 where it was not there. Collective."""
+    rest, error = None, None
+    with _folder.scratch() as files:
+        _several.bring(path, files)
+        try:
+            rest = decode_item(Path(files, _REST).read_bytes(), trust=trust, map_location="cpu")
+        except Exception as raised:  # for all ranks to hear of
+            error = raised
+    _recover.raise_of_any(error)
+    assert isinstance(rest, dict)
+    return rest
+
+
+class _Dumped:
+    """A trainer's checkpoint taken apart, for hearth.torch._several."""
+
+    def __init__(self, trainer: Any, base: str, step: int) -> None:
+        self._strategy, self._base, self._step = trainer.strategy, base, step
+        self._rest: dict[str, Any] = {}
+        self._optimizers: list[dict[str, Any]] = []
+        self.states: dict[str, _several.Make] = {_MODEL: self._model}
+        for i in range(len(trainer.optimizers)):
+            self.states[_optimizer(i)] = lambda i=i: self._optimizers[i]  # type: ignore[misc]
+
+    def _model(self) -> dict[str, Any]:
+        """The first that is asked for."""
+        self._rest = self._strategy.dump()
+        self._optimizers = self._rest.pop("optimizer_states", [])
+        return self._rest.pop("state_dict")
+
+    def write(self, folder: str) -> None:
+        """All else, as the last."""
+        data = encode_item(self._rest)
+        _proof.of(self._base).items(f"step {self._step}", [_proof.Blob(_REST, data, dict)])
+        Path(folder, _REST).write_bytes(data)
+
+
+# ---- the callback --------------------------------------------------------------------------------
+
+
 class HearthCheckpoint(Callback):
     """Saves into memory on all ranks, beside training.
 
@@ -145,15 +286,24 @@ class HearthCheckpoint(Callback):
         if every_n_train_steps < 1:
             raise ValueError(f"every_n_train_steps: {every_n_train_steps} is not positive")
         self._every = every_n_train_steps
-        self._saver = _whole.Saver(base, on_error=on_error, **opts)
+        self._saver: _whole.Saver | _several.Saver = _whole.Saver(base, on_error=on_error, **opts)
+        self._more = {"on_error": on_error, **opts}
         self._saved: int | None = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Strategies that cut the state are refused: each rank would have a part alone."""
-        kind = type(trainer.strategy)
-        if not isinstance(trainer.strategy, (DDPStrategy, SingleDeviceStrategy)):
-            raise TypeError(f"HearthCheckpoint is for a single device and for DDP, not for "
-                            f"{kind.__name__}: save sharded states with hearth.torch.async_save()")
+        """Strategies that cut the state and could not load it from memory are refused."""
+        strategy = trainer.strategy
+        if isinstance(strategy, _Cut):
+            plugin, base = strategy.checkpoint_io, self._saver.base
+            if not isinstance(plugin, HearthCheckpointIO) or plugin.base != base:
+                raise TypeError(f"{type(strategy).__name__} loads from memory where the trainer has "
+                                f"plugins=[HearthCheckpointIO({base!r})], the base of "
+                                "HearthCheckpoint")
+            if not isinstance(self._saver, _several.Saver):
+                self._saver = _several.Saver(base, **self._more)
+        elif (not isinstance(strategy, (DDPStrategy, SingleDeviceStrategy))
+              or strategy.restore_checkpoint_after_setup):  # DeepSpeed's is derived from DDP's
+            raise TypeError(_instead_of(strategy))
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """What was loaded is in memory already."""
@@ -165,23 +315,39 @@ class HearthCheckpoint(Callback):
         if step % self._every or step == self._saved:
             return
         self._saved = step
-        self._saver.save(f"step-{step}_ckpt", lambda: (
-            trainer._checkpoint_connector.dump_checkpoint(weights_only=False)))
+        if isinstance(self._saver, _whole.Saver):
+            self._saver.save(f"step-{step}_ckpt", lambda: _dump(trainer))
+            return
+        parts = _Dumped(trainer, self._saver.base, step)
+        self._saver.save(step, parts.states, parts.write)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """The last save ends."""
         self._saver.close()
 
 
+def _instead_of(strategy: Any) -> str:
+    """Why a strategy is refused, and what there is for it."""
+    name = type(strategy).__name__
+    for ours in (HearthFSDPStrategy, HearthModelParallelStrategy):
+        theirs = ours.__mro__[2]
+        if isinstance(strategy, theirs):
+            return (f"HearthCheckpoint: {name} loads checkpoints itself, from storage alone: use "
+                    f"hearth.lightning.{ours.__name__} in its place, with the same arguments")
+    return (f"HearthCheckpoint is for a single device, DDP, FSDP and model parallelism, not for "
+            f"{name}: save sharded states with hearth.torch.async_save()")
+
+
 def _on_storage(folder: str | os.PathLike) -> tuple[int, str] | None:
-    """The newest of Lightning's files in a folder: of its name, or what it says itself."""
+    """The newest of Lightning's checkpoints in a folder: of its name, or what it says itself."""
     best: tuple[int, str] | None = None
     path = Path(folder)
     for file in sorted(path.glob("*.ckpt")) if path.is_dir() else ():
         step = _names.step_of(file.name)
         try:
-            if step is None:
-                step = torch.load(file, map_location="cpu", mmap=True,
+            whole = file / _WRITTEN_LAST if file.is_dir() else file
+            if step is None or not whole.exists():
+                step = torch.load(whole, map_location="cpu", mmap=True,
                                   weights_only=True)["global_step"]
         except Exception as error:
             _log.warning("hearth: %s is not looked at, it says no step: %s", file, error)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Lightning training under torchrun, each rank on a node of its own; writes its losses.
 
-    lightning_work.py [rank-0] FOLDER STEPS DIE_AT
+    lightning_work.py [ddp|rank-0|fsdp|model-parallel] FOLDER STEPS DIE_AT
 
 Rank 1 ends itself with SIGKILL after step DIE_AT. rank-0: Lightning's own checkpoints are in memory,
-of rank 0 alone.
+of rank 0 alone. fsdp: FSDPStrategy. model-parallel: FSDP2. Lightning gives FSDP the number of a GPU:
+here it is told that it is on a CPU, and the rest is its own.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import sys
 from typing import Any
 
 rank = os.environ["RANK"]
-alone = sys.argv[1] == "rank-0"
-folder, steps, die_at = sys.argv[-3], int(sys.argv[-2]), int(sys.argv[-1])
+kind, folder, steps, die_at = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+alone = kind == "rank-0"
 os.makedirs(f"{folder}/node{rank}", exist_ok=True)
 os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_TRANSPORT="ofi", GLOO_SOCKET_IFNAME="lo",
                   HEARTH_HEARTBEAT_MS="300", HEARTH_DEAD_MS="5000")
@@ -26,16 +27,41 @@ from lightning.pytorch import LightningModule, Trainer  # noqa: E402
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint  # noqa: E402
 
 import hearth.torch as ht  # noqa: E402
-from hearth.lightning import HearthCheckpoint, HearthCheckpointIO, newest  # noqa: E402
+from hearth.lightning import (  # noqa: E402
+    HearthCheckpoint,
+    HearthCheckpointIO,
+    HearthFSDPStrategy,
+    HearthModelParallelStrategy,
+    newest,
+)
 
 base = f"{folder}/node{rank}/job"
+
+
+def on_cpu() -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    real: Any = FSDP.__init__
+
+    def init(self: Any, *arguments: Any, device_id: Any = None, **named: Any) -> None:
+        real(self, *arguments, device_id=torch.device("cpu"), **named)
+
+    FSDP.__init__ = init  # type: ignore[method-assign]
 
 
 class Model(LightningModule):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(3)
-        self.layer = torch.nn.Linear(8, 1)
+        self.layer: Any = torch.nn.Linear(8, 1)
+        if kind not in ("ddp", "rank-0"):
+            self.layer = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Tanh(),
+                                             torch.nn.Linear(6, 1))
+
+    def configure_model(self) -> None:
+        if kind == "model-parallel":
+            for part in (self.layer[0], self.layer):
+                torch.distributed.fsdp.fully_shard(part, mesh=self.device_mesh["data_parallel"])
 
     def training_step(self, batch: Any, index: int) -> torch.Tensor:
         seed = torch.Generator().manual_seed(1000 * self.global_step + int(rank))
@@ -56,7 +82,7 @@ class Die(Callback):
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         if not alone and trainer.global_step == die_at and rank == "1":
-            saver.wait()
+            memory._saver.wait()
             os.kill(os.getpid(), signal.SIGKILL)
 
     def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
@@ -68,11 +94,16 @@ if alone:
     memory: Callback = ModelCheckpoint(dirpath=base, every_n_train_steps=2, save_top_k=-1)
 else:
     memory = HearthCheckpoint(base, every_n_train_steps=2, on_error="raise")
-    saver = memory._saver
+strategy: Any = "ddp"
+if kind == "fsdp":
+    on_cpu()
+    strategy = HearthFSDPStrategy(state_dict_type="sharded")
+elif kind == "model-parallel":
+    strategy = HearthModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
 path = newest(base, f"{folder}/storage")
 print(f"rank {rank} goes on from {path}", flush=True)
 trainer = Trainer(
-    accelerator="cpu", devices=2, strategy="ddp", max_steps=steps, max_epochs=100, logger=False,
+    accelerator="cpu", devices=2, strategy=strategy, max_steps=steps, max_epochs=100, logger=False,
     enable_progress_bar=False, enable_model_summary=False, plugins=[HearthCheckpointIO(base)],
     callbacks=[memory, Die(), ModelCheckpoint(dirpath=f"{folder}/storage",
                                              every_n_train_steps=5, save_top_k=-1)])

@@ -18,8 +18,9 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("lightning") is None,
                                 reason="lightning is not installed: run_tests --callers does")
 
 
-def test_a_killed_rank_goes_on_from_memory_with_the_controls_losses(folder):
-    said = trained.killed_and_again(folder, "lightning_work.py")
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "model-parallel"])
+def test_a_killed_rank_goes_on_from_memory_with_the_controls_losses(folder, kind):
+    said = trained.killed_and_again(folder, "lightning_work.py", kind)
     for rank in range(2):
         path = f"{folder}/killed/node{rank}/job/step-8_ckpt"
         assert f"rank {rank} goes on from {path}" in said, said
@@ -83,14 +84,55 @@ def test_the_newer_of_memory_and_storage(base, folder):
     assert newest(base, storage) == f"{storage}/last.ckpt"
 
 
-def test_a_strategy_that_cuts_the_state_is_refused(base):
+def test_a_folder_on_storage_counts_when_it_is_whole(base, folder):
+    from hearth.lightning import newest
+
+    for step, whole in ((3, True), (9, False)):  # Lightning writes meta.pt last
+        os.makedirs(f"{folder}/storage/epoch=0-step={step}.ckpt")
+        if whole:
+            torch.save({"global_step": step}, f"{folder}/storage/epoch=0-step={step}.ckpt/meta.pt")
+    assert newest(base, f"{folder}/storage") == f"{folder}/storage/epoch=0-step=3.ckpt"
+
+
+# ---- strategies that cut the state ---------------------------------------------------------------
+
+
+def set_up(base: str, strategy: Any, **more: Any) -> None:
+    """Of the callback, in a trainer that has this strategy and no other part of it."""
     from lightning.pytorch import Trainer
-    from lightning.pytorch.strategies import FSDPStrategy
 
     from hearth.lightning import HearthCheckpoint
 
-    memory = HearthCheckpoint(base, every_n_train_steps=1)
-    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
-    trainer.strategy.__class__ = FSDPStrategy
-    with pytest.raises(TypeError, match="FSDPStrategy"):
-        memory.setup(trainer, None, "fit")
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, **more)
+    trainer.strategy.__class__ = strategy
+    HearthCheckpoint(base, every_n_train_steps=1).setup(trainer, None, "fit")
+
+
+@pytest.mark.parametrize("theirs, words", [
+    ("FSDPStrategy", "use hearth.lightning.HearthFSDPStrategy in its place"),
+    ("ModelParallelStrategy", "use hearth.lightning.HearthModelParallelStrategy in its place"),
+    ("DeepSpeedStrategy", "not for DeepSpeedStrategy: save sharded states with hearth.torch")])
+def test_a_strategy_that_loads_from_storage_alone_is_refused(base, theirs, words):
+    from lightning.pytorch import strategies
+
+    with pytest.raises(TypeError, match=words):
+        set_up(base, getattr(strategies, theirs))
+
+
+@pytest.mark.parametrize("where", [None, "elsewhere"])
+def test_a_strategy_finds_memory_by_the_plugin_alone(base, where):
+    from hearth.lightning import HearthCheckpointIO, HearthFSDPStrategy
+
+    set_up(base, HearthFSDPStrategy, plugins=[HearthCheckpointIO(base)])
+    plugins = [] if where is None else [HearthCheckpointIO(f"{os.path.dirname(base)}/{where}")]
+    with pytest.raises(TypeError, match="plugins=.HearthCheckpointIO"):
+        set_up(base, HearthFSDPStrategy, plugins=plugins)
+
+
+def test_a_sharded_checkpoint_of_lightnings_own_is_not_for_memory(base):
+    from hearth.lightning import HearthCheckpointIO, HearthModelParallelStrategy
+
+    strategy = HearthModelParallelStrategy()
+    strategy.checkpoint_io = HearthCheckpointIO(base)
+    with pytest.raises(TypeError, match="the callback HearthCheckpoint"):
+        strategy.save_checkpoint(checkpoint(4), f"{base}/4")

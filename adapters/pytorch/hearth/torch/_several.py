@@ -15,6 +15,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 
 from ..job import Job
 from . import _folder, _jobs, _recover, _weak
@@ -184,3 +191,43 @@ def _room_for(path: str) -> dict[str, dict[str, torch.Tensor]]:
             size = metadata.state_dict_metadata[key].size[0]
             out.setdefault(rank, {})[name] = torch.empty(size, dtype=torch.uint8)
     return out
+
+
+# ---- models and optimizers ---------------------------------------------------------------------
+
+
+def model_state(model: Any) -> dict[str, Any]:
+    """Sharded as it is in the training."""
+    return get_model_state_dict(model)
+
+
+def optimizer_state(model: Any, optimizer: Any, flat: bool = False) -> dict[str, Any]:
+    """The same of an optimizer.
+
+    flat  under names without a nested part, which FSDP1 wants where a rank has no row of a tensor
+    """
+    return get_optimizer_state_dict(
+        model, optimizer, options=StateDictOptions(flatten_optimizer_state_dict=flat))
+
+
+def load_model(path: str, part: str, model: Any, *, under: str | None = None,
+               strict: bool = True) -> None:
+    """A part into a model. Collective.
+
+    under  the key of the part that the state is behind
+    """
+    state = model_state(model)
+    load(path, part, state if under is None else {under: state})
+    set_model_state_dict(model, state, options=StateDictOptions(strict=strict))
+
+
+def load_optimizer(path: str, part: str, model: Any, optimizer: Any, *, under: str | None = None,
+                   flat: bool = False) -> None:
+    """A part into an optimizer, whose first step, which torch makes here, draws no random number.
+    Collective."""
+    cuda = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=cuda):
+        state = optimizer_state(model, optimizer, flat)
+        load(path, part, state if under is None else {under: state})
+        set_optimizer_state_dict(model, optimizer, state, options=StateDictOptions(
+            flatten_optimizer_state_dict=flat))
